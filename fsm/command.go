@@ -3,17 +3,17 @@ package fsm
 // The limits of commands. A command over a limit is refused with InvalidArgument or
 // MessageTooLarge when it is built and again when it is applied.
 const (
-	commandMessagesMax     = 4096      // messages of one SendMessages
-	commandSettlementsMax  = 4096      // settlements of one SettleMessages
-	commandFetchMax        = 4096      // sequence numbers of one FetchDeferred
-	messageIDBytesMax      = 128 * 4   // 128 characters
-	reasonBytesMax         = 4096 * 4  // dead-letter reason or description
-	propertiesBytesMax     = 64 * 1024 // properties to modify, all patches of a message together
-	entityNameBytesMax     = 260 * 4   // 260 characters
-	answersOutstandingMax  = 16384     // answers kept for one lane
-	lanesPerOriginMax      = 65536     // lanes of one origin in one partition
-	originIdleMax          = Millis(10 * 60 * 1000)
-	pulseMessagesMax       = 1000 // messages that one Pulse moves
+	commandMessagesMax    = 4096      // messages of one SendMessages
+	commandSettlementsMax = 4096      // settlements of one SettleMessages
+	commandFetchMax       = 4096      // sequence numbers of one FetchDeferred
+	messageIDBytesMax     = 128 * 4   // 128 characters
+	reasonBytesMax        = 4096 * 4  // dead-letter reason or description
+	propertiesBytesMax    = 64 * 1024 // properties to modify, all patches of a message together
+	entityNameBytesMax    = 260 * 4   // 260 characters
+	answersOutstandingMax = 16384     // answers kept for one lane
+	lanesPerOriginMax     = 65536     // lanes of one origin in one partition
+	originIdleMax         = Millis(10 * 60 * 1000)
+	pulseMessagesMax      = 1000 // messages that one Pulse moves
 )
 
 // Header makes a command exactly-once. A member's router numbers what it asks of a
@@ -153,6 +153,16 @@ type Result struct {
 	Untils     []Instant      // RenewLocks
 	Entity     EntityID       // catalog: of the entity made
 	Version    uint64         // catalog: of the entity's settings
+}
+
+// Counts says how many messages a queue holds, by state, and how many bytes their
+// payloads take.
+type Counts struct {
+	Active     uint64 // ready and locked, main queue
+	Locked     uint64 // main queue
+	Deferred   uint64 // main queue
+	DeadLetter uint64 // dead-letter queue, every state
+	Bytes      uint64 // both sub-queues
 }
 
 // Effect tells the leader that Ready messages wait at Address after this apply.
