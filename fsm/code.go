@@ -1,0 +1,46 @@
+package fsm
+
+import "strconv"
+
+// Error makes a Code usable as an error: wrap it with fmt.Errorf and %w, find it with
+// errors.As. OK is not an error.
+func (c Code) Error() string { return c.String() }
+
+// String is the code as people read it in messages and logs.
+func (c Code) String() string {
+	switch c {
+	case OK:
+		return "ok"
+	case EntityNotFound:
+		return "entity not found"
+	case EntityExists:
+		return "entity already exists"
+	case MessageLockLost:
+		return "message lock lost"
+	case MessageNotFound:
+		return "message not found"
+	case MessageTooLarge:
+		return "message too large"
+	case QuotaExceeded:
+		return "quota exceeded"
+	case InvalidArgument:
+		return "invalid argument"
+	case NotAllowed:
+		return "not allowed"
+	case Unauthorized:
+		return "unauthorized"
+	case ServerBusy:
+		return "server busy"
+	case Timeout:
+		return "timeout"
+	case Stale:
+		return "stale request"
+	case Internal:
+		return "internal error"
+	case NotImplemented:
+		return "not implemented"
+	case PreconditionFails:
+		return "precondition fails"
+	}
+	return "code " + strconv.Itoa(int(c))
+}
