@@ -1,0 +1,183 @@
+package arch
+
+import (
+	"go/ast"
+	"maps"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+
+	"golang.org/x/mod/modfile"
+	"golang.org/x/tools/go/packages"
+)
+
+// read returns a file of the repository.
+func read(t *testing.T, path string) string {
+	t.Helper()
+	content, err := os.ReadFile(filepath.Join(root, path))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(content)
+}
+
+// The newest raft, raft-boltdb and memberlist do not build together. Whoever raises one
+// must meet the reason first, so it stands beside the require lines.
+func TestPinsKeepTheirReason(t *testing.T) {
+	t.Parallel()
+	mod, err := modfile.Parse("go.mod", []byte(read(t, "go.mod")), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pins := map[string]string{
+		"github.com/hashicorp/raft":           "v1.7.3",
+		"github.com/hashicorp/raft-boltdb/v2": "v2.3.1",
+		"github.com/hashicorp/memberlist":     "v0.6.0",
+		"go.etcd.io/bbolt":                    "v1.5.0",
+	}
+	reasons := reasons(mod)
+	for _, r := range mod.Require {
+		want, pinned := pins[r.Mod.Path]
+		if !pinned {
+			continue
+		}
+		delete(pins, r.Mod.Path)
+		if r.Mod.Version != want {
+			t.Errorf("%s is at %s, pinned at %s", r.Mod.Path, r.Mod.Version, want)
+		}
+		if !strings.Contains(reasons[r.Mod.Path], "go-metrics") {
+			t.Errorf("%s stands in go.mod without the reason of its pin", r.Mod.Path)
+		}
+	}
+	for path := range maps.Keys(pins) {
+		t.Errorf("%s is not required", path)
+	}
+}
+
+// reasons gives each required module the comments over its line and over its block.
+func reasons(mod *modfile.File) map[string]string {
+	text := func(c *modfile.Comments) string {
+		var b strings.Builder
+		for _, line := range c.Before {
+			b.WriteString(line.Token + "\n")
+		}
+		return b.String()
+	}
+	over := map[string]string{}
+	for _, e := range mod.Syntax.Stmt {
+		switch e := e.(type) {
+		case *modfile.Line:
+			if len(e.Token) > 1 {
+				over[e.Token[1]] = text(e.Comment())
+			}
+		case *modfile.LineBlock:
+			for _, line := range e.Line {
+				over[line.Token[0]] = text(e.Comment()) + text(line.Comment())
+			}
+		}
+	}
+	return over
+}
+
+// The two commands are the first thing a newcomer types.
+func TestReadmeOpensWithTheTwoCommands(t *testing.T) {
+	t.Parallel()
+	head, _, _ := strings.Cut(read(t, "README.md"), "\n## ")
+	for _, command := range []string{"go run ./cmd/peeklock dev", "go test ./..."} {
+		if !strings.Contains(head, command) {
+			t.Errorf("the opening of README.md does not show %q", command)
+		}
+	}
+	if !strings.Contains(read(t, ".ci/run"), "go test ./...") {
+		t.Error(".ci/run does not run the test command of README.md")
+	}
+}
+
+// The path of a message in README.md is read by people who then look for the
+// functions it names.
+func TestPathOfAMessageNamesWhatExists(t *testing.T) {
+	t.Parallel()
+	_, section, ok := strings.Cut(read(t, "README.md"), "\n## The path of a message\n")
+	if !ok {
+		t.Fatal("README.md has no section on the path of a message")
+	}
+	section, _, _ = strings.Cut(section, "\n## ")
+	steps := regexp.MustCompile("(?m)^(fsm|partition|cluster|amqp|admin) +(.*)$").FindAllStringSubmatch(section, -1)
+	if len(steps) < 8 {
+		t.Fatalf("only %d steps found in the path of a message", len(steps))
+	}
+	name := regexp.MustCompile(`\b([A-Za-z]\w*\.)?[A-Za-z]\w*\b`)
+	have := house(t)
+	for _, step := range steps {
+		names := declared(have, step[1])
+		text, _, _ := strings.Cut(step[2], "  ") // two spaces, then words for people
+		for _, part := range strings.Split(text, "→") {
+			if n := name.FindString(part); n != "" && !names[n] {
+				t.Errorf("README.md: %s has no %s", step[1], n)
+			}
+		}
+	}
+}
+
+// declared collects the functions, methods (as Type.Method), interface methods and
+// types of a room and its sub-rooms, the latter also with the sub-room before the name.
+func declared(have map[string]*packages.Package, room string) map[string]bool {
+	names := map[string]bool{}
+	for at, p := range have {
+		if at != room && !strings.HasPrefix(at, room+"/") {
+			continue
+		}
+		for _, f := range p.Syntax {
+			for _, d := range f.Decls {
+				for _, n := range declaredBy(d) {
+					names[n] = true
+					names[p.Name+"."+n] = true
+				}
+			}
+		}
+	}
+	return names
+}
+
+// declaredBy names what one declaration declares.
+func declaredBy(d ast.Decl) []string {
+	var names []string
+	switch d := d.(type) {
+	case *ast.FuncDecl:
+		if d.Recv == nil {
+			return []string{d.Name.Name}
+		}
+		return []string{receiver(d.Recv.List[0].Type) + "." + d.Name.Name}
+	case *ast.GenDecl:
+		for _, s := range d.Specs {
+			ts, ok := s.(*ast.TypeSpec)
+			if !ok {
+				continue
+			}
+			names = append(names, ts.Name.Name)
+			if face, ok := ts.Type.(*ast.InterfaceType); ok {
+				for _, m := range face.Methods.List {
+					for _, n := range m.Names {
+						names = append(names, ts.Name.Name+"."+n.Name)
+					}
+				}
+			}
+		}
+	}
+	return names
+}
+
+// receiver is the type name of a method's receiver.
+func receiver(e ast.Expr) string {
+	switch e := e.(type) {
+	case *ast.StarExpr:
+		return receiver(e.X)
+	case *ast.IndexExpr:
+		return receiver(e.X)
+	case *ast.Ident:
+		return e.Name
+	}
+	return ""
+}

@@ -1,0 +1,202 @@
+package arch
+
+import (
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+
+	"golang.org/x/tools/go/packages"
+)
+
+const (
+	module = "github.com/peeklock/peeklock/"
+	root   = "../.."
+)
+
+// rooms maps a room to the rooms it may import. A room that is not listed as a value
+// of another is invisible to it; a room that is no key fails the test. Rooms under
+// test may import everything and are imported by nobody outside test.
+func rooms() map[string][]string {
+	return map[string][]string{
+		"fsm":          {},
+		"partition":    {"fsm"},
+		"cluster":      {"fsm", "partition"},
+		"amqp/wire":    {},
+		"amqp":         {"fsm", "amqp/wire"},
+		"admin/auth":   {"fsm"},
+		"admin":        {"fsm", "admin/auth"},
+		"cmd/peeklock": {"fsm", "partition", "cluster", "amqp", "amqp/wire", "admin", "admin/auth"},
+	}
+}
+
+// addresses gives every outside module the rooms that may import it from code that is
+// not a test, so that replacing one is a change of one room. "test" stands for
+// everything below test.
+func addresses() map[string][]string {
+	return map[string][]string{
+		"github.com/hashicorp/raft":             {"partition"},
+		"github.com/hashicorp/raft-boltdb":      {"partition"},
+		"go.etcd.io/bbolt":                      {"partition"},
+		"github.com/hashicorp/go-hclog":         {"partition"},
+		"github.com/hashicorp/memberlist":       {"cluster"},
+		"github.com/Azure/go-amqp":              {"cmd/peeklock", "test"},
+		"github.com/Azure/azure-sdk-for-go/sdk": {"test"},
+		"github.com/spf13/cobra":                {"cmd/peeklock"},
+		"github.com/spf13/pflag":                {"cmd/peeklock"},
+		"github.com/knadh/koanf":                {"cmd/peeklock"},
+		"go.yaml.in/yaml":                       {"cmd/peeklock"},
+		"github.com/jedib0t/go-pretty":          {"cmd/peeklock"},
+		"github.com/HdrHistogram":               {"cmd/peeklock"},
+		"github.com/cespare/xxhash":             {"fsm", "partition", "cluster"},
+		"golang.org/x/sys":                      {"partition", "cmd/peeklock"},
+		"golang.org/x/sync":                     {"partition", "cluster", "amqp", "admin", "cmd/peeklock", "test"},
+		"golang.org/x/tools":                    {"test"},
+		"golang.org/x/mod":                      {"test"},
+		"github.com/google/go-cmp":              {"test"},
+		"go.uber.org/goleak":                    {"test"},
+	}
+}
+
+// machineImports is all of the standard library that fsm may use: nothing that reads a
+// clock, a random source, the system, or that runs beside it.
+func machineImports() []string {
+	return []string{
+		"bytes", "cmp", "encoding/binary", "errors", "fmt", "hash/crc32", "io", "iter",
+		"math", "math/bits", "slices", "strconv", "strings", "unicode/utf8",
+	}
+}
+
+// load reads all packages of the module once, with syntax and types.
+var load = sync.OnceValues(func() ([]*packages.Package, error) {
+	return packages.Load(&packages.Config{
+		Dir: root,
+		Mode: packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedModule |
+			packages.NeedDeps | packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo,
+	}, "./...")
+})
+
+// house returns the packages of the module by their room, the import path below the
+// module path. A package that does not compile fails the test.
+func house(t *testing.T) map[string]*packages.Package {
+	t.Helper()
+	all, err := load()
+	if err != nil {
+		t.Fatalf("load packages: %v", err)
+	}
+	byRoom := map[string]*packages.Package{}
+	for _, p := range all {
+		for _, e := range p.Errors {
+			t.Errorf("%s: %v", p.PkgPath, e)
+		}
+		if room, ok := strings.CutPrefix(p.PkgPath, module); ok {
+			byRoom[room] = p
+		}
+	}
+	if len(byRoom) == 0 {
+		t.Fatal("no packages found: the test looks at the wrong place")
+	}
+	return byRoom
+}
+
+// ward is the room as addresses name it: everything under test is one.
+func ward(room string) string {
+	if strings.HasPrefix(room, "test/") {
+		return "test"
+	}
+	return room
+}
+
+func TestRoomsImportDownward(t *testing.T) {
+	t.Parallel()
+	plan := rooms()
+	for room, p := range house(t) {
+		allowed, ok := plan[room]
+		switch {
+		case ward(room) == "test":
+			continue
+		case !ok:
+			t.Errorf("%s is not on the plan: add it to rooms or move it", room)
+			continue
+		}
+		for path := range p.Imports {
+			if to, ours := strings.CutPrefix(path, module); ours && !slices.Contains(allowed, to) {
+				t.Errorf("%s may not import %s", room, to)
+			}
+		}
+	}
+}
+
+func TestRoomsOfThePlanExist(t *testing.T) {
+	t.Parallel()
+	have := house(t)
+	for room := range rooms() {
+		if have[room] == nil {
+			t.Errorf("the plan names %s, which has no Go files", room)
+		}
+	}
+}
+
+func TestEveryLibraryHasOneAddress(t *testing.T) {
+	t.Parallel()
+	table := addresses()
+	for room, p := range house(t) {
+		for path := range p.Imports {
+			first, _, _ := strings.Cut(path, "/")
+			if strings.HasPrefix(path, module) || !strings.Contains(first, ".") {
+				continue // ours, or of the standard library
+			}
+			allowed, ok := address(table, path)
+			switch {
+			case !ok:
+				t.Errorf("%s imports %s, which has no address: choose its room in addresses", room, path)
+			case !slices.Contains(allowed, ward(room)):
+				t.Errorf("%s imports %s, which lives in %s", room, path, strings.Join(allowed, ", "))
+			}
+		}
+	}
+}
+
+// address finds the entry of the module that holds path: the longest prefix that ends
+// at a path element.
+func address(table map[string][]string, path string) ([]string, bool) {
+	for at := path; ; {
+		if allowed, ok := table[at]; ok {
+			return allowed, true
+		}
+		cut := strings.LastIndexByte(at, '/')
+		if cut < 0 {
+			return nil, false
+		}
+		at = at[:cut]
+	}
+}
+
+func TestAddressTakesWholePathElements(t *testing.T) {
+	t.Parallel()
+	table := map[string][]string{"example.com/raft": {"partition"}}
+	for path, want := range map[string]bool{
+		"example.com/raft":        true,
+		"example.com/raft/v2":     true,
+		"example.com/raft-boltdb": false,
+		"example.com":             false,
+	} {
+		if _, got := address(table, path); got != want {
+			t.Errorf("address(%q) found %v, want %v", path, got, want)
+		}
+	}
+}
+
+func TestMachineImportsOnlyWhatIsPure(t *testing.T) {
+	t.Parallel()
+	p := house(t)["fsm"]
+	if p == nil {
+		t.Fatal("no package fsm")
+	}
+	for path := range p.Imports {
+		first, _, _ := strings.Cut(path, "/")
+		if !strings.Contains(first, ".") && !slices.Contains(machineImports(), path) {
+			t.Errorf("fsm may not import %s", path)
+		}
+	}
+}
