@@ -1,0 +1,69 @@
+package auth
+
+import (
+	"fmt"
+	"strings"
+	"unicode"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Limits of what an operator may configure.
+const (
+	keyNameBytesMax = 256 // of one key name, as in the cloud
+	keyBytesMax     = 256 // of one secret; the cloud's are 44 characters of base64
+	keysMax         = 12  // authorization rules of one namespace, as in the cloud
+)
+
+// DevKeyName and DevKey are the credentials of the official emulator. They are in every
+// tutorial, so a member that still has them must not be reachable from outside.
+const (
+	DevKeyName = "RootManageSharedAccessKey"
+	DevKey     = "SAS_KEY_VALUE"
+)
+
+// Key is a named rule: what its holder may do everywhere in the namespace. Two secrets,
+// so that one can be changed while clients still use the other.
+type Key struct {
+	Name      string     // 1 to 256 bytes, compared exactly
+	Primary   string     // 1 to 256 bytes; used as it is written, never base64-decoded
+	Secondary string     // the same, or empty: none
+	Rights    fsm.Rights // not zero
+}
+
+// Validate says what is wrong with a key, without telling its secrets.
+func (k Key) Validate() error {
+	switch {
+	case k.Name == "":
+		return fmt.Errorf("a key has no name")
+	case len(k.Name) > keyNameBytesMax:
+		return fmt.Errorf("the name of a key is longer than %d bytes", keyNameBytesMax)
+	case strings.ContainsFunc(k.Name, unicode.IsControl):
+		return fmt.Errorf("the name of a key holds control characters")
+	case k.Primary == "":
+		return fmt.Errorf("key %q has no primary secret", k.Name)
+	case len(k.Primary) > keyBytesMax, len(k.Secondary) > keyBytesMax:
+		return fmt.Errorf("a secret of key %q is longer than %d bytes", k.Name, keyBytesMax)
+	case k.Rights == 0 || k.Rights&^fsm.Manage != 0:
+		return fmt.Errorf("key %q has no rights: give send, listen or manage", k.Name)
+	}
+	return nil
+}
+
+// ParseRights reads "send", "listen", "manage" or several joined by commas, in any case.
+func ParseRights(text string) (fsm.Rights, error) {
+	var rights fsm.Rights
+	for word := range strings.SplitSeq(text, ",") {
+		switch strings.ToLower(strings.TrimSpace(word)) {
+		case "send":
+			rights |= fsm.Send
+		case "listen":
+			rights |= fsm.Listen
+		case "manage":
+			rights |= fsm.Manage
+		default:
+			return 0, fmt.Errorf("unknown right %q: choose from send, listen, manage", word)
+		}
+	}
+	return rights, nil
+}

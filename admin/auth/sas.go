@@ -1,0 +1,142 @@
+package auth
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// sasPrefix is the word that a SAS begins with, followed by one space.
+const sasPrefix = "SharedAccessSignature"
+
+// tokenBytesMax bounds a token before it is parsed. A SAS for the longest entity name
+// stays under 2 KiB.
+const tokenBytesMax = 8 * 1024
+
+// expirySecondsMax is the last second of the year 9999: beyond it dates no longer print.
+const expirySecondsMax = 253402300799
+
+// sas is a token taken apart and not yet believed.
+type sas struct {
+	signed    string // sr as sent: the text that was signed
+	resource  string // sr decoded
+	expires   string // se as sent: the text that was signed
+	expiry    time.Time
+	key       string // skn decoded
+	signature string // sig decoded: base64 of the HMAC
+}
+
+// parseSAS takes a token apart. The parameters come in any order (the JavaScript
+// administration client sends sig, se, skn, sr), each exactly once; unknown ones are
+// passed over, as the cloud does.
+func parseSAS(token string) (sas, error) {
+	if len(token) > tokenBytesMax {
+		return sas{}, fmt.Errorf("the token is longer than %d bytes", tokenBytesMax)
+	}
+	word, rest, found := strings.Cut(strings.TrimSpace(token), " ")
+	if !found || !strings.EqualFold(word, sasPrefix) {
+		return sas{}, errors.New("the token does not begin with SharedAccessSignature")
+	}
+	var s sas
+	var skn, sig string
+	for pair := range strings.SplitSeq(strings.TrimSpace(rest), "&") {
+		name, value, _ := strings.Cut(pair, "=")
+		var field *string
+		switch name {
+		case "sr":
+			field = &s.signed
+		case "se":
+			field = &s.expires
+		case "skn":
+			field = &skn
+		case "sig":
+			field = &sig
+		default:
+			continue
+		}
+		if value == "" {
+			return sas{}, fmt.Errorf("the token's %s is empty", name)
+		}
+		if *field != "" {
+			return sas{}, fmt.Errorf("the token has %s twice", name)
+		}
+		*field = value
+	}
+	for _, f := range []struct{ name, value string }{{"sr", s.signed}, {"se", s.expires}, {"skn", skn}, {"sig", sig}} {
+		if f.value == "" {
+			return sas{}, fmt.Errorf("the token has no %s", f.name)
+		}
+	}
+	return s.decode(skn, sig)
+}
+
+// decode fills in what the sent texts mean.
+func (s sas) decode(skn, sig string) (sas, error) {
+	seconds, err := strconv.ParseInt(s.expires, 10, 64)
+	if err != nil || seconds < 0 || seconds > expirySecondsMax {
+		return sas{}, errors.New("the token's se is not a time in seconds since 1970")
+	}
+	s.expiry = time.Unix(seconds, 0)
+	if s.resource, err = url.QueryUnescape(s.signed); err != nil {
+		return sas{}, errors.New("the token's sr is not URL-encoded")
+	}
+	if s.key, err = url.QueryUnescape(skn); err != nil {
+		return sas{}, errors.New("the token's skn is not URL-encoded")
+	}
+	// Not QueryUnescape: base64 has "+" and some hand-written clients leave it as it is.
+	if s.signature, err = url.PathUnescape(sig); err != nil {
+		return sas{}, errors.New("the token's sig is not URL-encoded")
+	}
+	return s, nil
+}
+
+// signature is base64 of the HMAC-SHA256 over the resource as sent, one line feed and
+// the expiry as sent. The key is the text itself, though it looks like base64.
+func signature(secret, resource, expires string) string {
+	mac := hmac.New(sha256.New, []byte(secret))
+	mac.Write([]byte(resource))
+	mac.Write([]byte{'\n'})
+	mac.Write([]byte(expires))
+	return base64.StdEncoding.EncodeToString(mac.Sum(nil))
+}
+
+// Sign makes the token that a client sends: leave to use the resource (a URL; whatever
+// lies under its path is included) until expiry, whole seconds.
+func Sign(resource, keyName, secret string, expiry time.Time) string {
+	sr := url.QueryEscape(resource)
+	se := strconv.FormatInt(expiry.Unix(), 10)
+	sig := url.QueryEscape(signature(secret, sr, se))
+	return sasPrefix + " sr=" + sr + "&sig=" + sig + "&se=" + se + "&skn=" + url.QueryEscape(keyName)
+}
+
+// under says whether the audience lies at or below the resource. Clients spell one place
+// in many ways, so scheme, port, query, trailing slashes and case do not count; the
+// path is compared by whole segments ("orders" does not cover "orders2").
+func under(audience, resource string) bool {
+	a, r := place(audience), place(resource)
+	if r == "" {
+		return false
+	}
+	rest, found := strings.CutPrefix(a, r)
+	return found && (rest == "" || rest[0] == '/')
+}
+
+// place reduces a URI to lower-case host and path.
+func place(uri string) string {
+	if _, rest, found := strings.Cut(uri, "://"); found {
+		uri = rest
+	}
+	uri, _, _ = strings.Cut(uri, "?")
+	host, path, _ := strings.Cut(uri, "/")
+	// The port is what follows the last colon outside an IPv6 literal's brackets.
+	if colon := strings.LastIndexByte(host, ':'); colon > strings.LastIndexByte(host, ']') {
+		host = host[:colon]
+	}
+	return strings.ToLower(strings.TrimRight(host+"/"+strings.Trim(path, "/"), "/"))
+}
