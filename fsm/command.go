@@ -9,7 +9,7 @@ const (
 	messageIDBytesMax     = 128 * 4   // 128 characters
 	reasonBytesMax        = 4096 * 4  // dead-letter reason or description
 	propertiesBytesMax    = 64 * 1024 // properties to modify, all patches of a message together
-	entityNameBytesMax    = 260 * 4   // 260 characters
+	entityNameBytesMax    = 260       // characters too: names are ASCII
 	answersOutstandingMax = 16384     // answers kept for one lane
 	lanesPerOriginMax     = 65536     // lanes of one origin in one partition
 	originIdleMax         = Millis(10 * 60 * 1000)

@@ -1,0 +1,350 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+)
+
+// The layout of a command:
+//
+//	version  1 byte   commandVersion
+//	kind     1 byte
+//	origin   8 bytes  little endian
+//	lane     uvarint
+//	serial   uvarint
+//	low      uvarint
+//	payload           as its kind says
+//
+// Numbers are uvarints in their shortest form, texts and bodies carry their length
+// before them, and nothing may follow the payload. There is exactly one encoding of
+// a command, so replicas may compare bytes. A decoder that meets anything else
+// refuses it: an old binary that skipped what it does not know would apply half a
+// command and fork its replica.
+const commandVersion byte = 1
+
+// Kind says which command lies in the bytes. The numbers are part of the log format:
+// append only, zero is never valid.
+type Kind uint8
+
+// The kinds of the message partitions begin at 1, those of the catalog at 32.
+const (
+	KindPulse          Kind = 1
+	KindPutQueue       Kind = 2
+	KindDropQueue      Kind = 3
+	KindSendMessages   Kind = 4
+	KindLockMessages   Kind = 5
+	KindSettleMessages Kind = 6
+	KindRenewLocks     Kind = 7
+	KindFetchDeferred  Kind = 8
+	KindCloseLane      Kind = 9
+
+	KindFoundCluster    Kind = 32
+	KindPartitionFormed Kind = 33
+	KindCreateEntity    Kind = 34
+	KindUpdateEntity    Kind = 35
+	KindDeleteEntity    Kind = 36
+	KindForgetEntity    Kind = 37
+)
+
+// CommandInfo is what PeekCommand finds out.
+type CommandInfo struct {
+	Kind    Kind
+	Header  Header
+	Address Address // of the queue concerned; zero when the kind has none
+	// Messages counts the items: messages of a send, settlements, locks or sequence
+	// numbers; of a LockMessages it is Max. Otherwise 0.
+	Messages int
+	// Delete is that of a LockMessages.
+	Delete bool
+}
+
+// What is wrong with bytes that do not decode. They are wrapped with the place.
+var (
+	errShort     = errors.New("bytes end early")
+	errVersion   = errors.New("unknown version")
+	errKind      = errors.New("unknown kind")
+	errTrailing  = errors.New("bytes left over")
+	errNumber    = errors.New("number is not in its shortest form or too large")
+	errCount     = errors.New("count is more than the bytes can hold")
+	errFlag      = errors.New("unknown flag")
+	errOverLimit = errors.New("over the limit")
+)
+
+// AppendCommand appends the one encoding of c to dst. It panics on a type that is not
+// a command of this package. It checks no limits: [Check] does.
+func AppendCommand(dst []byte, h Header, c Command) []byte {
+	head := func(k Kind) []byte { return appendHeader(dst, k, h) }
+	switch c := c.(type) {
+	case Pulse:
+		return head(KindPulse)
+	case PutQueue:
+		return appendPutQueue(head(KindPutQueue), c)
+	case DropQueue:
+		return binary.AppendUvarint(head(KindDropQueue), uint64(c.Entity))
+	case SendMessages:
+		return appendSendMessages(head(KindSendMessages), c)
+	case LockMessages:
+		return appendLockMessages(head(KindLockMessages), c)
+	case SettleMessages:
+		return appendSettleMessages(head(KindSettleMessages), c)
+	case RenewLocks:
+		return appendRenewLocks(head(KindRenewLocks), c)
+	case FetchDeferred:
+		return appendFetchDeferred(head(KindFetchDeferred), c)
+	case CloseLane:
+		dst = binary.LittleEndian.AppendUint64(head(KindCloseLane), c.Origin)
+		return binary.AppendUvarint(dst, c.Lane)
+	case FoundCluster:
+		return appendFoundCluster(head(KindFoundCluster), c)
+	case PartitionFormed:
+		return binary.AppendUvarint(head(KindPartitionFormed), uint64(c.Partition))
+	case CreateEntity:
+		return appendCreateEntity(head(KindCreateEntity), c)
+	case UpdateEntity:
+		dst = binary.AppendUvarint(head(KindUpdateEntity), uint64(c.Entity))
+		return appendSettings(dst, c.Settings)
+	case DeleteEntity:
+		return binary.AppendUvarint(head(KindDeleteEntity), uint64(c.Entity))
+	case ForgetEntity:
+		return binary.AppendUvarint(head(KindForgetEntity), uint64(c.Entity))
+	default:
+		panic(fmt.Sprintf("fsm: %T is not a command", c))
+	}
+}
+
+// DecodeCommand reads what AppendCommand wrote. Byte slices of the command alias b.
+// An unknown version or kind, bytes left over and anything over the limits of
+// [Check] are errors.
+func DecodeCommand(b []byte) (Header, Command, error) {
+	r := reader{b: b}
+	kind, h := r.header()
+	c := r.payload(kind)
+	if err := r.end(); err != nil {
+		return Header{}, nil, fmt.Errorf("decode command: %w", err)
+	}
+	if code := Check(c); code != OK {
+		return Header{}, nil, fmt.Errorf("decode command of kind %d: %w (%w)", kind, errOverLimit, code)
+	}
+	return h, c, nil
+}
+
+// payload reads what stands behind the header.
+func (r *reader) payload(kind Kind) Command {
+	switch kind {
+	case KindPulse:
+		return Pulse{}
+	case KindPutQueue:
+		return r.putQueue()
+	case KindDropQueue:
+		return DropQueue{Entity: EntityID(r.uvarint())}
+	case KindSendMessages:
+		return r.sendMessages()
+	case KindLockMessages:
+		return r.lockMessages()
+	case KindSettleMessages:
+		return r.settleMessages(nil)
+	case KindRenewLocks:
+		return r.renewLocks()
+	case KindFetchDeferred:
+		return r.fetchDeferred()
+	case KindCloseLane:
+		return r.closeLane()
+	case KindFoundCluster:
+		return r.foundCluster()
+	case KindPartitionFormed:
+		return PartitionFormed{Partition: PartitionID(r.uint32())}
+	case KindCreateEntity:
+		return r.createEntity()
+	case KindUpdateEntity:
+		return UpdateEntity{Entity: EntityID(r.uvarint()), Settings: r.settings()}
+	case KindDeleteEntity:
+		return DeleteEntity{Entity: EntityID(r.uvarint())}
+	case KindForgetEntity:
+		return ForgetEntity{Entity: EntityID(r.uvarint())}
+	}
+	r.fail(errKind)
+	return Pulse{}
+}
+
+// PeekCommand reads the header and the first numbers of a command and nothing of its
+// messages: that a command peeks well does not mean that it decodes.
+func PeekCommand(b []byte) (CommandInfo, error) {
+	r := reader{b: b}
+	var info CommandInfo
+	info.Kind, info.Header = r.header()
+	switch info.Kind {
+	case KindPutQueue, KindDropQueue:
+		info.Address.Entity = EntityID(r.uvarint())
+	case KindSendMessages:
+		info.Address.Entity = EntityID(r.uvarint())
+		info.Messages = r.count(messageBytesMin)
+	case KindLockMessages:
+		c := r.lockMessages()
+		info.Address, info.Messages, info.Delete = c.Address, int(c.Max), c.Delete
+	case KindSettleMessages:
+		info.Address = r.address()
+		info.Messages = r.count(settlementBytesMin)
+	case KindRenewLocks:
+		info.Address = r.address()
+		info.Messages = r.count(lockBytesMin)
+	case KindFetchDeferred:
+		info.Address = r.address()
+		r.bool()
+		info.Messages = r.count(1)
+	case KindPulse, KindCloseLane, KindFoundCluster, KindPartitionFormed,
+		KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity:
+	default:
+		r.fail(errKind)
+	}
+	if r.err != nil {
+		return CommandInfo{}, fmt.Errorf("peek command: %w", r.err)
+	}
+	return info, nil
+}
+
+func appendHeader(dst []byte, k Kind, h Header) []byte {
+	dst = append(dst, commandVersion, byte(k))
+	dst = binary.LittleEndian.AppendUint64(dst, h.Origin)
+	dst = binary.AppendUvarint(dst, h.Lane)
+	dst = binary.AppendUvarint(dst, h.Serial)
+	return binary.AppendUvarint(dst, h.Low)
+}
+
+func (r *reader) header() (Kind, Header) {
+	if r.byte() != commandVersion {
+		r.fail(errVersion)
+	}
+	k := Kind(r.byte())
+	return k, Header{Origin: r.fixed64(), Lane: r.uvarint(), Serial: r.uvarint(), Low: r.uvarint()}
+}
+
+func appendBytes(dst, b []byte) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(b))), b...)
+}
+
+func appendString(dst []byte, s string) []byte {
+	return append(binary.AppendUvarint(dst, uint64(len(s))), s...)
+}
+
+func appendBool(dst []byte, v bool) []byte {
+	if v {
+		return append(dst, 1)
+	}
+	return append(dst, 0)
+}
+
+// reader takes an encoding apart. The first error stays and every later read gives
+// zeros, so callers check once, at the end.
+type reader struct {
+	b   []byte
+	err error
+}
+
+func (r *reader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+	r.b = nil
+}
+
+// end returns the first error; bytes left over are one.
+func (r *reader) end() error {
+	if r.err == nil && len(r.b) != 0 {
+		r.fail(errTrailing)
+	}
+	return r.err
+}
+
+func (r *reader) byte() byte {
+	if len(r.b) == 0 {
+		r.fail(errShort)
+		return 0
+	}
+	v := r.b[0]
+	r.b = r.b[1:]
+	return v
+}
+
+func (r *reader) bool() bool {
+	v := r.byte()
+	if v > 1 {
+		r.fail(errFlag)
+	}
+	return v == 1
+}
+
+func (r *reader) fixed64() uint64 {
+	if len(r.b) < 8 {
+		r.fail(errShort)
+		return 0
+	}
+	v := binary.LittleEndian.Uint64(r.b)
+	r.b = r.b[8:]
+	return v
+}
+
+// uvarint reads a number in its shortest form only: a second encoding of the same
+// command would break the comparison of bytes.
+func (r *reader) uvarint() uint64 {
+	if len(r.b) > 0 && r.b[0] < 0x80 {
+		v := r.b[0]
+		r.b = r.b[1:]
+		return uint64(v)
+	}
+	v, n := binary.Uvarint(r.b)
+	switch {
+	case n == 0:
+		r.fail(errShort)
+		return 0
+	case n < 0 || r.b[n-1] == 0:
+		r.fail(errNumber)
+		return 0
+	}
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) uint32() uint32 {
+	v := r.uvarint()
+	if v > math.MaxUint32 {
+		r.fail(errNumber)
+		return 0
+	}
+	return uint32(v)
+}
+
+func (r *reader) instant() Instant {
+	v := r.uvarint()
+	if v > math.MaxInt64 {
+		r.fail(errNumber)
+		return 0
+	}
+	return Instant(v)
+}
+
+// bytes returns a piece of the input, capped so that an append copies it.
+func (r *reader) bytes() []byte {
+	n := r.uvarint()
+	if n > uint64(len(r.b)) {
+		r.fail(errShort)
+		return nil
+	}
+	v := r.b[:n:n]
+	r.b = r.b[n:]
+	return v
+}
+
+func (r *reader) string() string { return string(r.bytes()) }
+
+// count reads how many items follow, each of at least least bytes. A count that the
+// rest of the input cannot back is an error, so nothing is allocated for it.
+func (r *reader) count(least int) int {
+	n := r.uvarint()
+	if n > uint64(len(r.b)/least) {
+		r.fail(errCount)
+		return 0
+	}
+	return int(n)
+}
