@@ -1,0 +1,257 @@
+// Package history writes down what clients saw of a queue and says what the queue did
+// wrong. The tests of test/fault record into a [Log] while members are killed, and
+// [Check] then holds the record against the promises:
+//
+//	lost         an accepted send was never given to a receiver
+//	after        a message came after its completion was confirmed
+//	stored twice one send lies in the queue under two sequence numbers
+//	two holders  a message was given out while another lock on it held
+//	attempts     the attempts of a message fell
+//	completed    the completion of one message was confirmed twice
+//	phantom      a message came that nobody sent, or whose send was refused
+//
+// The record is in the order in which clients saw things, not in which the broker did
+// them. That is strict enough as long as locks last longer than a delivery can be under
+// way: then no delivery of an older lock can be written down behind a newer one.
+package history
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+)
+
+// Kind says what a client saw.
+type Kind string
+
+// The kinds.
+const (
+	SendBegun    Kind = "send begun"
+	SendAccepted Kind = "send accepted"
+	SendRefused  Kind = "send refused" // certainly not stored
+	SendUnknown  Kind = "send unknown" // the connection went, or the wait ended
+	Delivered    Kind = "delivered"    // under a lock
+	Taken        Kind = "taken"        // by receive-and-delete
+	Renewed      Kind = "renewed"
+	SettleBegun  Kind = "settle begun" // of any verb: from here on the lock may be gone
+	Completed    Kind = "completed"    // confirmed by the broker
+	Returned     Kind = "returned"     // abandoned or released, confirmed by the broker
+	SettleFailed Kind = "settle failed"
+)
+
+// Event is one thing that a client saw. Fields that its kind has no use for are zero.
+type Event struct {
+	Kind        Kind
+	ID          string // of the message: unique over all sends of a history
+	Client      string
+	At          time.Time // set by Log.Add when zero
+	Sequence    int64     // Delivered, Taken
+	Attempts    uint32    // Delivered, Taken: deliveries before this one that failed
+	LockedUntil time.Time // Delivered, Renewed
+	Note        string    // for people
+}
+
+// String is the event as one line of a report.
+func (e Event) String() string {
+	s := fmt.Sprintf("%s %-13s %s", e.At.Format("15:04:05.000"), e.Kind, e.Client)
+	if e.Sequence != 0 {
+		s += fmt.Sprintf(" seq=%d attempts=%d", e.Sequence, e.Attempts)
+	}
+	if !e.LockedUntil.IsZero() {
+		s += " until=" + e.LockedUntil.Format("15:04:05.000")
+	}
+	if e.Note != "" {
+		s += " (" + e.Note + ")"
+	}
+	return s
+}
+
+// Log collects events. Its zero value is ready; its methods may be called from any
+// goroutine. It grows with every event: a history is of minutes, not of days.
+type Log struct {
+	mu     sync.Mutex
+	events []Event
+}
+
+// Add writes an event down. The order of Adds is the order of the history.
+func (l *Log) Add(e Event) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if e.At.IsZero() {
+		e.At = time.Now()
+	}
+	l.events = append(l.events, e)
+}
+
+// Events returns a copy of all that was written down.
+func (l *Log) Events() []Event {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return slices.Clone(l.events)
+}
+
+// Count says how many events of a kind were written down.
+func (l *Log) Count(kind Kind) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, e := range l.events {
+		if e.Kind == kind {
+			n++
+		}
+	}
+	return n
+}
+
+// Breach is one broken promise, with all that was seen of its message.
+type Breach struct {
+	Rule  string
+	ID    string
+	Trail []Event
+}
+
+// Error is the breach with its trail, one event a line.
+func (b Breach) Error() string {
+	var s strings.Builder
+	fmt.Fprintf(&s, "%s: message %s", b.Rule, b.ID)
+	for _, e := range b.Trail {
+		s.WriteString("\n    " + e.String())
+	}
+	return s.String()
+}
+
+// The rules, as they stand in Breach.Rule.
+const (
+	RuleLost           = "lost"
+	RuleAfter          = "delivered after its completion"
+	RuleStoredTwice    = "stored twice"
+	RuleTwoHolders     = "two holders"
+	RuleAttemptsFell   = "attempts fell"
+	RuleCompletedTwice = "completed twice"
+	RulePhantom        = "phantom"
+)
+
+// Check holds a finished history, after the queue was drained, against all rules, and
+// returns the breaches in the order of the first event of their message.
+func Check(events []Event) []Breach {
+	trails := map[string][]Event{}
+	var order []string
+	for _, e := range events {
+		if _, ok := trails[e.ID]; !ok {
+			order = append(order, e.ID)
+		}
+		trails[e.ID] = append(trails[e.ID], e)
+	}
+	var breaches []Breach
+	for _, id := range order {
+		for _, rule := range broken(trails[id]) {
+			breaches = append(breaches, Breach{Rule: rule, ID: id, Trail: trails[id]})
+		}
+	}
+	return breaches
+}
+
+// message is what the events so far say about one message.
+type message struct {
+	begun, accepted, refused bool
+	given, completed, taken  bool
+	sequence                 int64
+	attempts                 uint32
+	holds                    map[string]time.Time // client to end of its lock
+	rules                    []string
+}
+
+func (m *message) breach(rule string) {
+	if !slices.Contains(m.rules, rule) {
+		m.rules = append(m.rules, rule)
+	}
+}
+
+// broken returns the rules that the trail of one message breaks.
+func broken(trail []Event) []string {
+	m := &message{holds: map[string]time.Time{}}
+	for _, e := range trail {
+		switch e.Kind {
+		case SendBegun:
+			m.begun = true
+		case SendAccepted:
+			m.accepted = true
+		case SendRefused:
+			m.refused = true
+		case Delivered, Taken:
+			m.deliver(e)
+		case Renewed:
+			m.holds[e.Client] = e.LockedUntil
+		case SettleBegun:
+			delete(m.holds, e.Client)
+		case Completed:
+			if m.completed {
+				m.breach(RuleCompletedTwice)
+			}
+			m.completed = true
+		case SendUnknown, Returned, SettleFailed:
+		}
+	}
+	if m.accepted && !m.given {
+		m.breach(RuleLost)
+	}
+	if m.given && m.refused {
+		m.breach(RulePhantom)
+	}
+	return m.rules
+}
+
+// deliver judges one delivery by what was seen before it.
+func (m *message) deliver(e Event) {
+	if !m.begun {
+		m.breach(RulePhantom)
+	}
+	if m.completed || m.taken {
+		m.breach(RuleAfter)
+	}
+	if m.given && e.Sequence != m.sequence {
+		m.breach(RuleStoredTwice)
+	}
+	if m.given && e.Attempts < m.attempts {
+		m.breach(RuleAttemptsFell)
+	}
+	for client, until := range m.holds {
+		if e.At.Before(until) {
+			m.breach(RuleTwoHolders)
+		}
+		delete(m.holds, client)
+	}
+	m.given = true
+	m.sequence, m.attempts = e.Sequence, e.Attempts
+	if e.Kind == Taken {
+		m.taken = true
+		return
+	}
+	m.holds[e.Client] = e.LockedUntil
+}
+
+// Open lists the messages that were accepted and whose end was not confirmed, neither
+// completed nor taken: what a drain still has to bring. A message whose completion was
+// begun and not answered is listed too; it may be gone.
+func Open(events []Event) []string {
+	state := map[string]bool{}
+	var order []string
+	for _, e := range events {
+		switch e.Kind {
+		case SendAccepted:
+			if _, known := state[e.ID]; !known {
+				order = append(order, e.ID)
+				state[e.ID] = true
+			}
+		case Completed, Taken:
+			if _, known := state[e.ID]; !known {
+				order = append(order, e.ID)
+			}
+			state[e.ID] = false
+		case SendBegun, SendRefused, SendUnknown, Delivered, Renewed, SettleBegun, Returned, SettleFailed:
+		}
+	}
+	return slices.DeleteFunc(order, func(id string) bool { return !state[id] })
+}
