@@ -1,0 +1,377 @@
+package wire
+
+import (
+	"encoding/binary"
+	"fmt"
+	"math"
+	"time"
+	"unicode/utf8"
+)
+
+// DecodeValue decodes the first value of b and returns what follows it. The Go types
+// are: nil, bool, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float32,
+// float64, Char, time.Time (UTC, whole milliseconds; every AMQP timestamp fits), UUID,
+// []byte, string, Symbol, []any, Map, Array, Raw for decimals, Described, and the
+// delivery states as pointers when the descriptor is one of theirs. An Array holds
+// []int64, []uint64, []int32, []uint32, []time.Time, []UUID, []Symbol or []string, and
+// []any for every other element type.
+//
+// []byte and Raw values are parts of b; everything else is a copy. Memory is bounded
+// by a small multiple of len(b): counts and lengths that the bytes cannot back are
+// errors. Nesting is bounded. No input makes it panic.
+func DecodeValue(b []byte) (v any, rest []byte, err error) {
+	d := decoder{zeroWidth: zeroWidthElementsMax}
+	return d.value(b, depthMax)
+}
+
+// decoder carries what bounds one decoding.
+type decoder struct {
+	zeroWidth uint32 // elements without bytes that may still be made
+}
+
+func (d *decoder) value(b []byte, depth int) (v any, rest []byte, err error) {
+	if len(b) == 0 {
+		return nil, nil, errTruncated
+	}
+	if b[0] == codeDescribed {
+		return d.described(b, depth)
+	}
+	return d.data(b[0], b[1:], depth)
+}
+
+// described decodes a described value, its leading zero included.
+func (d *decoder) described(b []byte, depth int) (v any, rest []byte, err error) {
+	if depth == 0 {
+		return nil, nil, errNesting
+	}
+	if desc, value := peekDescriptor(b); isState(desc) && len(value) > 0 && isList(value[0]) {
+		f, rest, err := d.fields(value, depth-1)
+		if err != nil {
+			return nil, nil, err
+		}
+		state, err := f.state(desc)
+		return state, rest, err
+	}
+	descriptor, rest, err := d.value(b[1:], depth-1)
+	if err != nil {
+		return nil, nil, err
+	}
+	inner, rest, err := d.value(rest, depth-1)
+	if err != nil {
+		return nil, nil, err
+	}
+	return Described{Descriptor: descriptor, Value: inner}, rest, nil
+}
+
+// data decodes one value whose constructor has been read.
+func (d *decoder) data(code byte, b []byte, depth int) (v any, rest []byte, err error) {
+	data, rest, err := cut(code, b)
+	if err != nil {
+		return nil, nil, err
+	}
+	switch code {
+	case codeList0, codeList8, codeList32:
+		v, err = d.list(code, data, depth)
+	case codeMap8, codeMap32:
+		v, err = d.mapping(code, data, depth)
+	case codeArray8, codeArray32:
+		v, err = d.array(code, data, depth)
+	case codeDecimal32, codeDecimal64, codeDecimal128:
+		raw := make(Raw, 0, 1+len(data)) // an array element has no constructor of its own
+		v = append(append(raw, code), data...)
+	default:
+		v, err = scalar(code, data)
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return v, rest, nil
+}
+
+// scalar decodes the primitive types that are neither compound nor array.
+func scalar(code byte, data []byte) (any, error) {
+	switch code {
+	case codeNull:
+		return nil, nil
+	case codeTrue:
+		return true, nil
+	case codeFalse:
+		return false, nil
+	case codeBool:
+		if data[0] > 1 {
+			return nil, errBool
+		}
+		return data[0] == 1, nil
+	case codeUint0, codeSmallUint, codeUint:
+		return uint32(unsigned(data)), nil
+	case codeUlong0, codeSmallUlong, codeUlong:
+		return unsigned(data), nil
+	case codeSmallInt:
+		return int32(int8(data[0])), nil
+	case codeInt:
+		return int32(binary.BigEndian.Uint32(data)), nil
+	case codeSmallLong:
+		return int64(int8(data[0])), nil
+	case codeLong:
+		return int64(binary.BigEndian.Uint64(data)), nil
+	case codeTimestamp:
+		return time.UnixMilli(int64(binary.BigEndian.Uint64(data))).UTC(), nil
+	case codeUUID:
+		return UUID(data), nil
+	case codeBinary8, codeBinary32:
+		return data, nil
+	case codeString8, codeString32:
+		if !utf8.Valid(data) {
+			return nil, errUTF8
+		}
+		return string(data), nil
+	case codeSymbol8, codeSymbol32:
+		return Symbol(data), nil
+	}
+	return scalarRare(code, data)
+}
+
+// scalarRare is the second half of scalar.
+func scalarRare(code byte, data []byte) (any, error) {
+	switch code {
+	case codeUbyte:
+		return data[0], nil
+	case codeByte:
+		return int8(data[0]), nil
+	case codeUshort:
+		return binary.BigEndian.Uint16(data), nil
+	case codeShort:
+		return int16(binary.BigEndian.Uint16(data)), nil
+	case codeFloat:
+		return math.Float32frombits(binary.BigEndian.Uint32(data)), nil
+	case codeDouble:
+		return math.Float64frombits(binary.BigEndian.Uint64(data)), nil
+	case codeChar:
+		return Char(binary.BigEndian.Uint32(data)), nil
+	}
+	return nil, fmt.Errorf("0x%02x: %w", code, errConstructor)
+}
+
+// unsigned reads 0, 1, 2, 4 or 8 bytes.
+func unsigned(data []byte) uint64 {
+	switch len(data) {
+	case 1:
+		return uint64(data[0])
+	case 2:
+		return uint64(binary.BigEndian.Uint16(data))
+	case 4:
+		return uint64(binary.BigEndian.Uint32(data))
+	case 8:
+		return binary.BigEndian.Uint64(data)
+	}
+	return 0
+}
+
+func (d *decoder) list(code byte, data []byte, depth int) (any, error) {
+	count, body, err := items(code, data)
+	if err != nil {
+		return nil, err
+	}
+	if depth == 0 {
+		return nil, errNesting
+	}
+	if uint64(count) > uint64(len(body)) { // an item takes a byte at least
+		return nil, errCount
+	}
+	values := make([]any, count)
+	for i := range values {
+		if values[i], body, err = d.value(body, depth-1); err != nil {
+			return nil, err
+		}
+	}
+	if len(body) != 0 {
+		return nil, errTrailing
+	}
+	return values, nil
+}
+
+func (d *decoder) mapping(code byte, data []byte, depth int) (Map, error) {
+	count, body, err := items(code, data)
+	switch {
+	case err != nil:
+		return nil, err
+	case depth == 0:
+		return nil, errNesting
+	case uint64(count) > uint64(len(body)):
+		return nil, errCount
+	case count%2 != 0:
+		return nil, errOddMap
+	}
+	m := make(Map, count/2)
+	for i := range m {
+		if m[i].Key, body, err = d.value(body, depth-1); err != nil {
+			return nil, err
+		}
+		if m[i].Value, body, err = d.value(body, depth-1); err != nil {
+			return nil, err
+		}
+	}
+	if len(body) != 0 {
+		return nil, errTrailing
+	}
+	return m, nil
+}
+
+// array decodes the data of an array.
+func (d *decoder) array(code byte, data []byte, depth int) (any, error) {
+	count, body, err := items(code, data)
+	if err != nil {
+		return nil, err
+	}
+	if depth == 0 {
+		return nil, errNesting
+	}
+	constructor := body
+	element, body, err := elementCode(body, depth-1)
+	if err != nil {
+		return nil, err
+	}
+	if err := boundElements(element, count, body); err != nil {
+		return nil, err
+	}
+	if element>>4 == 0x4 {
+		if count > d.zeroWidth {
+			return nil, errCount
+		}
+		d.zeroWidth -= count
+	}
+	if constructor[0] != codeDescribed {
+		if values, ok, err := typedElements(element, int(count), body); ok || err != nil {
+			return Array{Values: values}, err
+		}
+	}
+	return d.mixedElements(constructor, element, int(count), body, depth-1)
+}
+
+// mixedElements decodes an array to []any. When constructor starts with a descriptor,
+// each element becomes Described.
+func (d *decoder) mixedElements(constructor []byte, element byte, count int, body []byte, depth int) (any, error) {
+	var descriptor any
+	described := constructor[0] == codeDescribed
+	if described {
+		if depth == 0 {
+			return nil, errNesting
+		}
+		var err error
+		if descriptor, _, err = d.value(constructor[1:], depth-1); err != nil {
+			return nil, err
+		}
+	}
+	values := make([]any, count)
+	for i := range values {
+		v, rest, err := d.data(element, body, depth)
+		if err != nil {
+			return nil, err
+		}
+		if described {
+			v = Described{Descriptor: descriptor, Value: v}
+		}
+		values[i], body = v, rest
+	}
+	if len(body) != 0 {
+		return nil, errTrailing
+	}
+	return Array{Values: values}, nil
+}
+
+// typedElements decodes the element types that have a slice type of their own; ok is
+// false for the others.
+func typedElements(code byte, count int, body []byte) (values any, ok bool, err error) {
+	switch code {
+	case codeLong:
+		values, err = elements(code, count, body, func(b []byte) (int64, error) { return int64(unsigned(b)), nil })
+	case codeSmallLong:
+		values, err = elements(code, count, body, func(b []byte) (int64, error) { return int64(int8(b[0])), nil })
+	case codeUlong, codeSmallUlong, codeUlong0:
+		values, err = elements(code, count, body, func(b []byte) (uint64, error) { return unsigned(b), nil })
+	case codeInt:
+		values, err = elements(code, count, body, func(b []byte) (int32, error) { return int32(unsigned(b)), nil })
+	case codeSmallInt:
+		values, err = elements(code, count, body, func(b []byte) (int32, error) { return int32(int8(b[0])), nil })
+	case codeUint, codeSmallUint, codeUint0:
+		values, err = elements(code, count, body, func(b []byte) (uint32, error) { return uint32(unsigned(b)), nil })
+	case codeTimestamp:
+		values, err = elements(code, count, body, func(b []byte) (time.Time, error) {
+			return time.UnixMilli(int64(unsigned(b))).UTC(), nil
+		})
+	case codeUUID:
+		values, err = elements(code, count, body, func(b []byte) (UUID, error) { return UUID(b), nil })
+	case codeSymbol8, codeSymbol32:
+		values, err = elements(code, count, body, func(b []byte) (Symbol, error) { return Symbol(b), nil })
+	case codeString8, codeString32:
+		values, err = elements(code, count, body, func(b []byte) (string, error) {
+			if !utf8.Valid(b) {
+				return "", errUTF8
+			}
+			return string(b), nil
+		})
+	default:
+		return nil, false, nil
+	}
+	return values, true, err
+}
+
+// elements decodes count elements of one constructor. count has been bounded.
+func elements[T any](code byte, count int, body []byte, get func(data []byte) (T, error)) ([]T, error) {
+	values := make([]T, count)
+	for i := range values {
+		data, rest, err := cut(code, body)
+		if err != nil {
+			return nil, err
+		}
+		if values[i], err = get(data); err != nil {
+			return nil, err
+		}
+		body = rest
+	}
+	if len(body) != 0 {
+		return nil, errTrailing
+	}
+	return values, nil
+}
+
+// DecodeMap decodes one encoded map, alone in value. null gives a nil Map. As in
+// DecodeValue, []byte values are parts of value.
+func DecodeMap(value []byte) (Map, error) {
+	v, rest, err := DecodeValue(value)
+	if err != nil {
+		return nil, err
+	}
+	if len(rest) != 0 {
+		return nil, errTrailing
+	}
+	m, ok := v.(Map)
+	if !ok && v != nil {
+		return nil, fmt.Errorf("map expected, got %T", v)
+	}
+	return m, nil
+}
+
+func isList(code byte) bool {
+	return code == codeList0 || code == codeList8 || code == codeList32
+}
+
+// peekDescriptor reads the descriptor of a described value (its leading zero included)
+// when it is a number or a symbol, and returns what follows. Anything else gives
+// descUnknown.
+func peekDescriptor(b []byte) (desc uint64, value []byte) {
+	if len(b) < 3 || b[0] != codeDescribed {
+		return descUnknown, nil
+	}
+	data, rest, err := cut(b[1], b[2:])
+	if err != nil {
+		return descUnknown, nil
+	}
+	switch b[1] {
+	case codeSmallUlong, codeUlong:
+		return unsigned(data), rest
+	case codeSymbol8, codeSymbol32:
+		return descriptorOfName(data), rest
+	}
+	return descUnknown, nil
+}

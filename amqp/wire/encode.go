@@ -1,0 +1,395 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math"
+	"time"
+)
+
+// Char is an AMQP char: one UTF-32 code point (part 1, 1.6.16).
+type Char rune
+
+// Raw is one value already encoded, constructor and all. AppendValue copies it as it
+// is. DecodeValue gives Raw for the decimal types (part 1, 1.6.13 to 1.6.15), which Go
+// has no type for, so that they can be passed on bit for bit.
+type Raw []byte
+
+// AppendValue appends v in the shortest encoding of its type (part 1, 1.6) and returns
+// the longer slice. The Go types are those that DecodeValue gives, and *Received,
+// *Accepted, *Rejected, *Released, *Modified, *Declared, *TransactionalState, *Error,
+// and []Symbol, which is written as "multiple" (part 1, 1.4): null when empty, else an
+// array. int is written as long. A value of any other type, and a nil pointer, is
+// written as null. An empty list is written as list8, never as list0.
+func AppendValue(dst []byte, v any) []byte {
+	switch v := v.(type) {
+	case nil:
+		return append(dst, codeNull)
+	case bool:
+		return appendBool(dst, v)
+	case string:
+		return AppendString(dst, v)
+	case Symbol:
+		return AppendSymbol(dst, v)
+	case []byte:
+		return AppendBinary(dst, v)
+	case uint32:
+		return appendUint(dst, v)
+	case uint64:
+		return appendUlong(dst, v)
+	case int32:
+		return AppendInt(dst, v)
+	case int64:
+		return AppendLong(dst, v)
+	case int:
+		return AppendLong(dst, int64(v))
+	case time.Time:
+		return AppendTimestamp(dst, v)
+	case UUID:
+		return AppendUUID(dst, v)
+	case Map:
+		return AppendMap(dst, v)
+	case []any:
+		return appendListValue(dst, v)
+	case Array:
+		return appendArray(dst, v)
+	case []Symbol:
+		return appendMultiple(dst, v)
+	case Raw:
+		return append(dst, v...)
+	case Described:
+		dst = append(dst, codeDescribed)
+		dst = AppendValue(dst, v.Descriptor)
+		return AppendValue(dst, v.Value)
+	}
+	return appendRare(dst, v)
+}
+
+// appendRare is the second half of AppendValue: the types that seldom occur.
+func appendRare(dst []byte, v any) []byte {
+	switch v := v.(type) {
+	case uint8:
+		return append(dst, codeUbyte, v)
+	case uint16:
+		return binary.BigEndian.AppendUint16(append(dst, codeUshort), v)
+	case int8:
+		return append(dst, codeByte, byte(v))
+	case int16:
+		return binary.BigEndian.AppendUint16(append(dst, codeShort), uint16(v))
+	case float32:
+		return binary.BigEndian.AppendUint32(append(dst, codeFloat), math.Float32bits(v))
+	case float64:
+		return binary.BigEndian.AppendUint64(append(dst, codeDouble), math.Float64bits(v))
+	case Char:
+		return binary.BigEndian.AppendUint32(append(dst, codeChar), uint32(v))
+	case *Error:
+		return appendError(dst, v)
+	}
+	return appendState(dst, v)
+}
+
+func appendBool(dst []byte, v bool) []byte {
+	if v {
+		return append(dst, codeTrue)
+	}
+	return append(dst, codeFalse)
+}
+
+func appendUint(dst []byte, v uint32) []byte {
+	switch {
+	case v == 0:
+		return append(dst, codeUint0)
+	case v <= math.MaxUint8:
+		return append(dst, codeSmallUint, byte(v))
+	}
+	return binary.BigEndian.AppendUint32(append(dst, codeUint), v)
+}
+
+func appendUlong(dst []byte, v uint64) []byte {
+	switch {
+	case v == 0:
+		return append(dst, codeUlong0)
+	case v <= math.MaxUint8:
+		return append(dst, codeSmallUlong, byte(v))
+	}
+	return binary.BigEndian.AppendUint64(append(dst, codeUlong), v)
+}
+
+// AppendInt appends an AMQP int (part 1, 1.6.9).
+func AppendInt(dst []byte, v int32) []byte {
+	if v >= math.MinInt8 && v <= math.MaxInt8 {
+		return append(dst, codeSmallInt, byte(v))
+	}
+	return binary.BigEndian.AppendUint32(append(dst, codeInt), uint32(v))
+}
+
+// AppendLong appends an AMQP long (part 1, 1.6.10).
+func AppendLong(dst []byte, v int64) []byte {
+	if v >= math.MinInt8 && v <= math.MaxInt8 {
+		return append(dst, codeSmallLong, byte(v))
+	}
+	return binary.BigEndian.AppendUint64(append(dst, codeLong), uint64(v))
+}
+
+// AppendTimestamp appends an AMQP timestamp: milliseconds since the Unix epoch
+// (part 1, 1.6.17).
+func AppendTimestamp(dst []byte, t time.Time) []byte {
+	return AppendMillis(dst, t.UnixMilli())
+}
+
+// AppendMillis appends an AMQP timestamp given in milliseconds since the Unix epoch.
+func AppendMillis(dst []byte, ms int64) []byte {
+	return binary.BigEndian.AppendUint64(append(dst, codeTimestamp), uint64(ms))
+}
+
+// AppendUUID appends an AMQP uuid (part 1, 1.6.18).
+func AppendUUID(dst []byte, u UUID) []byte {
+	return append(append(dst, codeUUID), u[:]...)
+}
+
+// AppendBinary appends an AMQP binary (part 1, 1.6.19). A nil slice is an empty binary.
+func AppendBinary(dst, v []byte) []byte {
+	return append(appendSize(dst, codeBinary8, len(v)), v...)
+}
+
+// AppendString appends an AMQP string (part 1, 1.6.20).
+func AppendString[T ~string | ~[]byte](dst []byte, v T) []byte {
+	return append(appendSize(dst, codeString8, len(v)), v...)
+}
+
+// AppendSymbol appends an AMQP symbol (part 1, 1.6.21).
+func AppendSymbol[T ~string | ~[]byte](dst []byte, v T) []byte {
+	return append(appendSize(dst, codeSymbol8, len(v)), v...)
+}
+
+// appendSize appends the constructor of a variable width value of n bytes and its size;
+// code8 is the constructor with one size byte.
+func appendSize(dst []byte, code8 byte, n int) []byte {
+	if n <= math.MaxUint8 {
+		return append(dst, code8, byte(n))
+	}
+	return binary.BigEndian.AppendUint32(append(dst, code8+wide), uint32(n))
+}
+
+// openCompound appends the head of a compound or array in its 8 bit form and returns
+// where it stands. closeCompound must be called with that mark when the items are in.
+func openCompound(dst []byte, code8 byte) (longer []byte, mark int) {
+	return append(dst, code8, 0, 0), len(dst)
+}
+
+// closeCompound fills in size and count of the compound opened at mark. When one of
+// them does not fit into a byte, the items move up to make room for the 32 bit form.
+// The size counts the bytes behind the size field (part 1, 1.6.22).
+func closeCompound(dst []byte, mark, count int) []byte {
+	size := len(dst) - mark - 2
+	if size <= math.MaxUint8 && count <= math.MaxUint8 {
+		dst[mark+1], dst[mark+2] = byte(size), byte(count)
+		return dst
+	}
+	return widenHead(dst, mark, size, count)
+}
+
+// widenHead turns the 8 bit head at mark into a 32 bit one; size is what an 8 bit head
+// counts.
+func widenHead(dst []byte, mark, size, count int) []byte {
+	const more = 6 // 4 + 4 bytes of size and count instead of 1 + 1
+	dst = append(dst, 0, 0, 0, 0, 0, 0)
+	copy(dst[mark+3+more:], dst[mark+3:len(dst)-more])
+	dst[mark] += wide
+	binary.BigEndian.PutUint32(dst[mark+1:], uint32(size+3)) // the count has grown by 3
+	binary.BigEndian.PutUint32(dst[mark+5:], uint32(count))
+	return dst
+}
+
+func appendListValue(dst []byte, values []any) []byte {
+	dst, mark := openCompound(dst, codeList8)
+	for _, v := range values {
+		dst = AppendValue(dst, v)
+	}
+	return closeCompound(dst, mark, len(values))
+}
+
+// AppendMap appends m as an AMQP map (part 1, 1.6.23), a nil Map as null.
+func AppendMap(dst []byte, m Map) []byte {
+	if m == nil {
+		return append(dst, codeNull)
+	}
+	dst, mark := openCompound(dst, codeMap8)
+	for _, p := range m {
+		dst = AppendValue(dst, p.Key)
+		dst = AppendValue(dst, p.Value)
+	}
+	return closeCompound(dst, mark, 2*len(m))
+}
+
+// AppendMapOf appends the head of a map, lets pairs append the keys and values, and
+// closes it: for maps that are written without building a Map. pairs returns the longer
+// slice and how many pairs it wrote.
+func AppendMapOf(dst []byte, pairs func(dst []byte) (longer []byte, count int)) []byte {
+	dst, mark := openCompound(dst, codeMap8)
+	dst, count := pairs(dst)
+	return closeCompound(dst, mark, 2*count)
+}
+
+// appendMultiple appends a field of type symbol that may occur several times.
+func appendMultiple(dst []byte, symbols []Symbol) []byte {
+	if len(symbols) == 0 {
+		return append(dst, codeNull)
+	}
+	return appendArray(dst, Array{Values: symbols})
+}
+
+// appendArray appends an AMQP array (part 1, 1.6.24). All elements of an array share
+// one constructor, so the widest form of their type is used. Elements of []any that
+// have no constructor in common are written as a list.
+func appendArray(dst []byte, a Array) []byte {
+	if values, ok := a.Values.([]any); ok {
+		if dst, ok = appendMixed(dst, values); !ok {
+			return appendListValue(dst, values)
+		}
+		return dst
+	}
+	dst, mark := openCompound(dst, codeArray8)
+	count := 0
+	switch values := a.Values.(type) {
+	case []int64:
+		dst, count = appendElements(dst, codeLong, values, appendInt64)
+	case []uint64:
+		dst, count = appendElements(dst, codeUlong, values, binary.BigEndian.AppendUint64)
+	case []int32:
+		dst, count = appendElements(dst, codeInt, values, appendInt32)
+	case []uint32:
+		dst, count = appendElements(dst, codeUint, values, binary.BigEndian.AppendUint32)
+	case []time.Time:
+		dst, count = appendElements(dst, codeTimestamp, values, appendMillis)
+	case []UUID:
+		dst, count = appendElements(dst, codeUUID, values, appendUUIDBytes)
+	case []Symbol:
+		dst, count = appendTexts(dst, codeSymbol8, values)
+	case []string:
+		dst, count = appendTexts(dst, codeString8, values)
+	default:
+		dst = append(dst, codeNull) // an empty array still has a constructor
+	}
+	return closeCompound(dst, mark, count)
+}
+
+func appendInt64(dst []byte, v int64) []byte { return binary.BigEndian.AppendUint64(dst, uint64(v)) }
+
+func appendInt32(dst []byte, v int32) []byte { return binary.BigEndian.AppendUint32(dst, uint32(v)) }
+
+func appendMillis(dst []byte, v time.Time) []byte {
+	return binary.BigEndian.AppendUint64(dst, uint64(v.UnixMilli()))
+}
+func appendUUIDBytes(dst []byte, v UUID) []byte { return append(dst, v[:]...) }
+
+// appendElements appends the constructor and the elements of an array of fixed width.
+func appendElements[T any](dst []byte, code byte, values []T, put func([]byte, T) []byte) (longer []byte, count int) {
+	dst = append(dst, code)
+	for _, v := range values {
+		dst = put(dst, v)
+	}
+	return dst, len(values)
+}
+
+// appendTexts appends the constructor and the elements of an array of strings or
+// symbols, with one size byte each if the longest allows it.
+func appendTexts[T ~string](dst []byte, code8 byte, values []T) (longer []byte, count int) {
+	code := code8
+	for _, v := range values {
+		if len(v) > math.MaxUint8 {
+			code = code8 + wide
+		}
+	}
+	dst = append(dst, code)
+	for _, v := range values {
+		if code == code8 {
+			dst = append(dst, byte(len(v)))
+		} else {
+			dst = binary.BigEndian.AppendUint32(dst, uint32(len(v)))
+		}
+		dst = append(dst, v...)
+	}
+	return dst, len(values)
+}
+
+// appendMixed appends an array whose elements have no slice type of their own. Each
+// element is encoded once, in the widest form of its type, and the constructor is kept
+// once. ok is false, and dst as it was, when the elements do not share a constructor.
+func appendMixed(dst []byte, values []any) (longer []byte, ok bool) {
+	dst, mark := openCompound(dst, codeArray8)
+	if len(values) == 0 {
+		dst = append(dst, codeNull)
+	}
+	first := len(dst)
+	constructor := 0
+	for i, v := range values {
+		at := len(dst)
+		dst = appendWide(dst, v)
+		n := constructorLen(dst[at:])
+		if i == 0 {
+			constructor = n
+			continue
+		}
+		if !bytes.Equal(dst[first:first+constructor], dst[at:at+n]) {
+			return dst[:mark], false
+		}
+		dst = append(dst[:at], dst[at+n:]...)
+	}
+	return closeCompound(dst, mark, len(values)), true
+}
+
+// constructorLen is the length of the constructor of an encoded value: the code, and
+// before it the descriptors if there are any. b was made by appendWide.
+func constructorLen(b []byte) int {
+	at := 0
+	for at < len(b) && b[at] == codeDescribed {
+		rest, err := SkipValue(b[at+1:])
+		if err != nil {
+			return len(b) // only a broken Raw comes here: it is its own constructor
+		}
+		at = len(b) - len(rest)
+	}
+	return min(at+1, len(b))
+}
+
+// appendWide appends v in an encoding whose constructor depends on the type of v alone.
+func appendWide(dst []byte, v any) []byte {
+	switch v := v.(type) {
+	case bool:
+		if v {
+			return append(dst, codeBool, 1)
+		}
+		return append(dst, codeBool, 0)
+	case uint32:
+		return binary.BigEndian.AppendUint32(append(dst, codeUint), v)
+	case uint64:
+		return binary.BigEndian.AppendUint64(append(dst, codeUlong), v)
+	case int32:
+		return binary.BigEndian.AppendUint32(append(dst, codeInt), uint32(v))
+	case int64:
+		return binary.BigEndian.AppendUint64(append(dst, codeLong), uint64(v))
+	case []byte:
+		return append(binary.BigEndian.AppendUint32(append(dst, codeBinary32), uint32(len(v))), v...)
+	case string:
+		return append(binary.BigEndian.AppendUint32(append(dst, codeString32), uint32(len(v))), v...)
+	case Symbol:
+		return append(binary.BigEndian.AppendUint32(append(dst, codeSymbol32), uint32(len(v))), v...)
+	case []any, Map, Array:
+		return widen(AppendValue(dst, v), len(dst))
+	case Described:
+		dst = append(dst, codeDescribed)
+		dst = AppendValue(dst, v.Descriptor)
+		return appendWide(dst, v.Value)
+	}
+	return AppendValue(dst, v)
+}
+
+// widen rewrites the compound or array that starts at mark into its 32 bit form.
+func widen(dst []byte, mark int) []byte {
+	switch dst[mark] {
+	case codeList8, codeMap8, codeArray8:
+		return widenHead(dst, mark, len(dst)-mark-2, int(dst[mark+2]))
+	}
+	return dst
+}

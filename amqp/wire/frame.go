@@ -1,0 +1,277 @@
+package wire
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+)
+
+// HeaderAMQP is the protocol header that begins AMQP itself (part 2, 2.2).
+func HeaderAMQP() [8]byte { return [8]byte{'A', 'M', 'Q', 'P', 0, 1, 0, 0} }
+
+// HeaderTLS is the protocol header that asks for TLS within the connection (part 5, 5.2).
+func HeaderTLS() [8]byte { return [8]byte{'A', 'M', 'Q', 'P', 2, 1, 0, 0} }
+
+// HeaderSASL is the protocol header that begins SASL (part 5, 5.3).
+func HeaderSASL() [8]byte { return [8]byte{'A', 'M', 'Q', 'P', 3, 1, 0, 0} }
+
+// ProtocolError says that the peer broke the protocol. The connection must be closed
+// with Condition. Returned by Reader as a pointer: use errors.As.
+type ProtocolError struct {
+	Condition   Symbol // ConditionFramingError or ConditionDecodeError
+	Description string
+}
+
+// Error gives condition and description.
+func (e *ProtocolError) Error() string { return string(e.Condition) + ": " + e.Description }
+
+// Frame is one frame read (part 2, 2.3).
+type Frame struct {
+	Type    byte         // FrameAMQP or FrameSASL
+	Channel uint16       // 0 in SASL frames
+	Body    Performative // nil for an empty frame (heartbeat)
+}
+
+// The sizes of the read buffer.
+const (
+	readBufferBytes    = 4 << 10  // at the start: enough for an idle connection for ever
+	readBufferMaxBytes = 64 << 10 // to which a busy connection's buffer grows; larger frames grow it further
+	emptyReadsMax      = 100      // reads in a row that bring neither bytes nor an error
+)
+
+// Reader reads frames from one connection. It is for one goroutine. A read error of the
+// connection (a deadline, say) leaves it intact: reading may go on afterwards.
+//
+// A *Transfer, *Flow or *Disposition that ReadFrame returns, and the Payload, DeliveryTag
+// and other byte slices within, belong to the Reader and are valid until the next
+// ReadFrame. All other performatives are the caller's.
+type Reader struct {
+	source io.Reader
+	buffer []byte
+	start  int // first byte not yet returned; 0 <= start <= end <= len(buffer)
+	end    int // behind the last byte read
+	full   bool
+	max    uint32
+
+	decoder     decoder
+	transfer    transferStore
+	flow        flowStore
+	disposition dispositionStore
+}
+
+// The stores hold a performative and what its optional fields point to, so that the
+// three frames that make up a connection's traffic are read without allocating.
+type (
+	transferStore struct {
+		Transfer
+		deliveryID, messageFormat uint32
+		settled                   bool
+		rcvSettleMode             uint8
+	}
+	flowStore struct {
+		Flow
+		nextIncomingID, handle, deliveryCount, linkCredit, available uint32
+	}
+	dispositionStore struct {
+		Disposition
+		last uint32
+	}
+)
+
+// NewReader makes a Reader that takes frames of at most maxFrameBytes.
+func NewReader(r io.Reader, maxFrameBytes uint32) *Reader {
+	return &Reader{source: r, buffer: make([]byte, readBufferBytes), max: maxFrameBytes}
+}
+
+// SetMaxFrame changes the largest frame taken, in bytes.
+func (r *Reader) SetMaxFrame(maxFrameBytes uint32) { r.max = maxFrameBytes }
+
+// Buffered is the number of bytes read from the connection and not yet returned.
+func (r *Reader) Buffered() int { return r.end - r.start }
+
+// ReadHeader reads the eight bytes of a protocol header (part 2, 2.2) and does not judge
+// them. Errors are those of the connection; io.ErrUnexpectedEOF when it ends amid the
+// header.
+func (r *Reader) ReadHeader() (header [8]byte, err error) {
+	if err := r.need(len(header)); err != nil {
+		return header, err
+	}
+	copy(header[:], r.buffer[r.start:])
+	r.start += len(header)
+	return header, nil
+}
+
+// ReadFrame reads the next frame. io.EOF means that the peer closed the connection
+// between frames; a *ProtocolError, that the frame is wrong or too large. See Reader
+// for how long the result is valid.
+func (r *Reader) ReadFrame() (Frame, error) {
+	if err := r.need(frameHeaderBytes); err != nil {
+		return Frame{}, err
+	}
+	head := r.buffer[r.start:]
+	size, dataOffset := binary.BigEndian.Uint32(head), 4*uint32(head[4])
+	f := Frame{Type: head[5], Channel: binary.BigEndian.Uint16(head[6:])}
+	switch {
+	case size < frameHeaderBytes:
+		return Frame{}, framing("frame of %d bytes is shorter than its header", size)
+	case size > r.max:
+		return Frame{}, framing("frame of %d bytes is over the limit of %d", size, r.max)
+	case dataOffset < frameHeaderBytes || dataOffset > size:
+		return Frame{}, framing("data offset of %d bytes in a frame of %d", dataOffset, size)
+	case f.Type != FrameAMQP && f.Type != FrameSASL:
+		return Frame{}, framing("unknown frame type %d", f.Type)
+	}
+	if err := r.need(int(size)); err != nil {
+		return Frame{}, err
+	}
+	body := r.buffer[r.start+int(dataOffset) : r.start+int(size)]
+	r.start += int(size)
+	if f.Type == FrameSASL {
+		f.Channel = 0
+	}
+	if len(body) == 0 {
+		return f, nil
+	}
+	var err error
+	if f.Body, err = r.performative(f.Type, body); err != nil {
+		return Frame{}, &ProtocolError{Condition: ConditionDecodeError, Description: err.Error()}
+	}
+	return f, nil
+}
+
+func framing(format string, args ...any) error {
+	return &ProtocolError{Condition: ConditionFramingError, Description: fmt.Sprintf(format, args...)}
+}
+
+// need reads until n bytes are buffered. The buffer doubles as bytes arrive, so a length
+// that is claimed and never sent costs nothing.
+func (r *Reader) need(n int) error {
+	for empty := 0; r.end-r.start < n; {
+		r.makeRoom()
+		m, err := r.source.Read(r.buffer[r.end:])
+		r.end += m
+		r.full = r.end == len(r.buffer)
+		if err != nil && r.end-r.start < n {
+			if errors.Is(err, io.EOF) && r.end > r.start {
+				return io.ErrUnexpectedEOF
+			}
+			return err
+		}
+		if m > 0 {
+			empty = 0
+		} else if empty++; empty == emptyReadsMax {
+			return io.ErrNoProgress
+		}
+	}
+	return nil
+}
+
+// makeRoom moves what is left to the front of the buffer, so that one read can bring
+// many frames, and enlarges it when the last read filled it.
+func (r *Reader) makeRoom() {
+	left := r.buffer[r.start:r.end]
+	if r.full && (len(r.buffer) < readBufferMaxBytes || len(left) == len(r.buffer)) {
+		r.buffer = make([]byte, 2*len(r.buffer))
+	}
+	r.end = copy(r.buffer, left)
+	r.start = 0
+	r.full = false
+}
+
+// performative decodes the body of a frame.
+func (r *Reader) performative(frameType byte, body []byte) (Performative, error) {
+	r.decoder.zeroWidth = zeroWidthElementsMax
+	desc, value := peekDescriptor(body)
+	if desc == descUnknown {
+		return nil, fmt.Errorf("frame without a known performative")
+	}
+	if isSASL := desc >= descSASLMechanisms && desc <= descSASLOutcome; isSASL != (frameType == FrameSASL) {
+		return nil, fmt.Errorf("performative 0x%02x in a frame of type %d", desc, frameType)
+	}
+	var p Performative
+	var err error
+	switch desc {
+	case descTransfer:
+		p, err = r.readTransfer(value)
+	case descFlow:
+		p, err = r.readFlow(value)
+	case descDisposition:
+		p, err = r.readDisposition(value)
+	default:
+		// These are rare and kept: they get bytes of their own.
+		p, err = r.decoder.rare(desc, bytes.Clone(value))
+	}
+	if err != nil {
+		return nil, fmt.Errorf("performative 0x%02x: %w", desc, err)
+	}
+	return p, nil
+}
+
+// readTransfer decodes a transfer; what follows the list is the payload.
+func (r *Reader) readTransfer(b []byte) (*Transfer, error) {
+	f, payload, err := r.decoder.fields(b, depthMax)
+	if err != nil {
+		return nil, err
+	}
+	s := &r.transfer
+	s.Transfer = Transfer{
+		Handle:        f.mustUint32("handle"),
+		DeliveryID:    f.uint32In(&s.deliveryID),
+		DeliveryTag:   f.binary(),
+		MessageFormat: f.uint32In(&s.messageFormat),
+	}
+	settled, ok := f.boolean()
+	if s.settled = settled; ok {
+		s.Settled = &s.settled
+	}
+	s.More = f.bool()
+	mode, ok := f.uint(255)
+	if s.rcvSettleMode = uint8(mode); ok {
+		s.RcvSettleMode = &s.rcvSettleMode
+	}
+	s.State = f.value()
+	s.Resume, s.Aborted, s.Batchable = f.bool(), f.bool(), f.bool()
+	s.Payload = payload[:len(payload):len(payload)]
+	return &s.Transfer, f.end()
+}
+
+func (r *Reader) readFlow(b []byte) (*Flow, error) {
+	f, err := r.decoder.only(b)
+	if err != nil {
+		return nil, err
+	}
+	s := &r.flow
+	s.Flow = Flow{
+		NextIncomingID: f.uint32In(&s.nextIncomingID),
+		IncomingWindow: f.mustUint32("incoming-window"),
+		NextOutgoingID: f.mustUint32("next-outgoing-id"),
+		OutgoingWindow: f.mustUint32("outgoing-window"),
+		Handle:         f.uint32In(&s.handle),
+		DeliveryCount:  f.uint32In(&s.deliveryCount),
+		LinkCredit:     f.uint32In(&s.linkCredit),
+		Available:      f.uint32In(&s.available),
+		Drain:          f.bool(),
+		Echo:           f.bool(),
+		Properties:     f.mapping(),
+	}
+	return &s.Flow, f.end()
+}
+
+func (r *Reader) readDisposition(b []byte) (*Disposition, error) {
+	f, err := r.decoder.only(b)
+	if err != nil {
+		return nil, err
+	}
+	s := &r.disposition
+	s.Disposition = Disposition{
+		Role:      f.role(),
+		First:     f.mustUint32("first"),
+		Last:      f.uint32In(&s.last),
+		Settled:   f.bool(),
+		State:     f.value(),
+		Batchable: f.bool(),
+	}
+	return &s.Disposition, f.end()
+}

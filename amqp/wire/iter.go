@@ -1,0 +1,203 @@
+package wire
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"unicode/utf8"
+)
+
+// errNotMap says that an encoded value is not of the type that an iterator walks.
+var errNotMap = errors.New("map expected")
+
+// ListIter walks an encoded list without decoding or allocating.
+type ListIter struct {
+	body []byte
+	left uint32
+	err  error
+}
+
+// IterList starts to walk the encoded list that stands alone in value.
+func IterList(value []byte) (ListIter, error) {
+	if len(value) == 0 || !isList(value[0]) {
+		return ListIter{}, fmt.Errorf("list expected")
+	}
+	body, count, err := openIter(value)
+	return ListIter{body: body, left: count}, err
+}
+
+// Len is the number of items not yet taken.
+func (it *ListIter) Len() int { return int(it.left) }
+
+// Next takes the next encoded item; ok is false at the end, and on an error, which Err
+// then tells. The item is a part of the list.
+func (it *ListIter) Next() (item []byte, ok bool) {
+	if it.left == 0 || it.err != nil {
+		return nil, false
+	}
+	rest, err := SkipValue(it.body)
+	if err != nil {
+		it.err = err
+		return nil, false
+	}
+	item = it.body[:len(it.body)-len(rest)]
+	it.body, it.left = rest, it.left-1
+	if it.left == 0 && len(rest) != 0 {
+		it.err = errTrailing // seen with the last item, told by Err
+	}
+	return item, true
+}
+
+// Err is the error that ended the walk, if any.
+func (it *ListIter) Err() error { return it.err }
+
+// MapIter walks an encoded map without decoding or allocating.
+type MapIter struct {
+	items    ListIter
+	headless bool // there is no count: the pairs end where the bytes end
+}
+
+// IterMap starts to walk the encoded map that stands alone in value.
+func IterMap(value []byte) (MapIter, error) {
+	if len(value) == 0 || value[0] != codeMap8 && value[0] != codeMap32 {
+		return MapIter{}, errNotMap
+	}
+	body, count, err := openIter(value)
+	if err == nil && count%2 != 0 {
+		err = errOddMap
+	}
+	return MapIter{items: ListIter{body: body, left: count}}, err
+}
+
+// IterPairs starts to walk encoded keys and values that stand one behind the other with
+// no map around them: a map without its head.
+func IterPairs(pairs []byte) MapIter {
+	// An item takes a byte at least, so this count, rounded up to even, is never too low.
+	return MapIter{items: ListIter{body: pairs, left: uint32(len(pairs)+1) &^ 1}, headless: true}
+}
+
+// Len is the number of pairs not yet taken; after IterPairs only an upper bound.
+func (it *MapIter) Len() int { return it.items.Len() / 2 }
+
+// Next takes the next pair, encoded; ok is false at the end, and on an error, which Err
+// then tells.
+func (it *MapIter) Next() (key, value []byte, ok bool) {
+	if it.headless && len(it.items.body) == 0 {
+		return nil, nil, false
+	}
+	if key, ok = it.items.Next(); !ok {
+		return nil, nil, false
+	}
+	if value, ok = it.items.Next(); !ok {
+		return nil, nil, false
+	}
+	return key, value, true
+}
+
+// Err is the error that ended the walk, if any.
+func (it *MapIter) Err() error { return it.items.err }
+
+// openIter reads the head of the compound in value, which must end with it.
+func openIter(value []byte) (body []byte, count uint32, err error) {
+	data, rest, err := cut(value[0], value[1:])
+	if err != nil {
+		return nil, 0, err
+	}
+	if len(rest) != 0 {
+		return nil, 0, errTrailing
+	}
+	count, body, err = items(value[0], data)
+	if err != nil {
+		return nil, 0, err
+	}
+	if uint64(count) > uint64(len(body)) {
+		return nil, 0, errCount
+	}
+	if count == 0 && len(body) != 0 {
+		return nil, 0, errTrailing
+	}
+	return body, count, nil
+}
+
+// The functions below read one encoded value without allocating. ok is false when it is
+// of another type, null included, or not complete. The bytes are parts of value.
+
+// IsNull says whether an encoded value is null.
+func IsNull(value []byte) bool { return len(value) == 1 && value[0] == codeNull }
+
+// TextOf reads a string or a symbol. Strings that are not UTF-8 are refused.
+func TextOf(value []byte) (text []byte, ok bool) {
+	if text, ok = StringOf(value); ok {
+		return text, true
+	}
+	return SymbolOf(value)
+}
+
+// StringOf reads a string.
+func StringOf(value []byte) (text []byte, ok bool) {
+	text, ok = only(value, codeString8, codeString32)
+	return text, ok && utf8.Valid(text)
+}
+
+// SymbolOf reads a symbol.
+func SymbolOf(value []byte) (symbol []byte, ok bool) { return only(value, codeSymbol8, codeSymbol32) }
+
+// BinaryOf reads a binary.
+func BinaryOf(value []byte) (data []byte, ok bool) { return only(value, codeBinary8, codeBinary32) }
+
+// UUIDOf reads a uuid.
+func UUIDOf(value []byte) (id UUID, ok bool) {
+	data, ok := only(value, codeUUID, codeUUID)
+	if !ok {
+		return UUID{}, false
+	}
+	return UUID(data), true
+}
+
+// MillisOf reads a timestamp in milliseconds since the Unix epoch, also from a long, as
+// the Python SDK writes times that it passes on.
+func MillisOf(value []byte) (ms int64, ok bool) {
+	if data, ok := only(value, codeTimestamp, codeLong); ok {
+		return int64(binary.BigEndian.Uint64(data)), true
+	}
+	if data, ok := only(value, codeSmallLong, codeSmallLong); ok {
+		return int64(int8(data[0])), true
+	}
+	return 0, false
+}
+
+// UintOf reads an unsigned number of any width.
+func UintOf(value []byte) (n uint64, ok bool) {
+	if len(value) == 0 {
+		return 0, false
+	}
+	switch value[0] {
+	case codeUint0, codeUlong0, codeUbyte, codeSmallUint, codeSmallUlong, codeUshort, codeUint, codeUlong:
+		data, ok := only(value, value[0], value[0])
+		return unsigned(data), ok
+	}
+	return 0, false
+}
+
+// BoolOf reads a boolean.
+func BoolOf(value []byte) (v, ok bool) {
+	switch {
+	case len(value) == 1 && value[0] == codeTrue:
+		return true, true
+	case len(value) == 1 && value[0] == codeFalse:
+		return false, true
+	case len(value) == 2 && value[0] == codeBool && value[1] <= 1:
+		return value[1] == 1, true
+	}
+	return false, false
+}
+
+// only cuts the data of the value when its constructor is one of the two and nothing
+// follows it.
+func only(value []byte, one, other byte) (data []byte, ok bool) {
+	if len(value) == 0 || value[0] != one && value[0] != other {
+		return nil, false
+	}
+	data, rest, err := cut(value[0], value[1:])
+	return data, err == nil && len(rest) == 0
+}

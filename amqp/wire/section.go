@@ -1,0 +1,239 @@
+package wire
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// SectionKind is the descriptor of a message section (part 3, 3.2).
+type SectionKind uint8
+
+// The sections in the order in which they stand in a message.
+const (
+	SectionHeader                SectionKind = 0x70
+	SectionDeliveryAnnotations   SectionKind = 0x71
+	SectionMessageAnnotations    SectionKind = 0x72
+	SectionProperties            SectionKind = 0x73
+	SectionApplicationProperties SectionKind = 0x74
+	SectionData                  SectionKind = 0x75
+	SectionSequence              SectionKind = 0x76
+	SectionValue                 SectionKind = 0x77
+	SectionFooter                SectionKind = 0x78
+)
+
+// String names the section as the standard does.
+func (k SectionKind) String() string {
+	switch k {
+	case SectionHeader:
+		return "header"
+	case SectionDeliveryAnnotations:
+		return "delivery-annotations"
+	case SectionMessageAnnotations:
+		return "message-annotations"
+	case SectionProperties:
+		return "properties"
+	case SectionApplicationProperties:
+		return "application-properties"
+	case SectionData:
+		return "data"
+	case SectionSequence:
+		return "amqp-sequence"
+	case SectionValue:
+		return "amqp-value"
+	case SectionFooter:
+		return "footer"
+	}
+	return fmt.Sprintf("section 0x%02x", uint8(k))
+}
+
+// sectionOfName gives the section of a symbolic descriptor, or 0.
+func sectionOfName(name []byte) SectionKind {
+	switch string(name) {
+	case "amqp:header:list":
+		return SectionHeader
+	case "amqp:delivery-annotations:map":
+		return SectionDeliveryAnnotations
+	case "amqp:message-annotations:map":
+		return SectionMessageAnnotations
+	case "amqp:properties:list":
+		return SectionProperties
+	case "amqp:application-properties:map":
+		return SectionApplicationProperties
+	case "amqp:data:binary":
+		return SectionData
+	case "amqp:amqp-sequence:list":
+		return SectionSequence
+	case "amqp:amqp-value:*":
+		return SectionValue
+	case "amqp:footer:map":
+		return SectionFooter
+	}
+	return 0
+}
+
+// takes says whether a value with this constructor may be the body of the section.
+func (k SectionKind) takes(code byte) bool {
+	switch k {
+	case SectionHeader, SectionProperties, SectionSequence:
+		return isList(code)
+	case SectionDeliveryAnnotations, SectionMessageAnnotations, SectionApplicationProperties, SectionFooter:
+		return code == codeMap8 || code == codeMap32
+	case SectionData:
+		return code == codeBinary8 || code == codeBinary32
+	case SectionValue:
+		return true
+	}
+	return false
+}
+
+// NextSection takes the first section off an encoded message. value is the encoded
+// value behind the descriptor, whole the section with its descriptor, rest what
+// follows; all are parts of b. Descriptors are taken in both numeric forms and as
+// symbols. value is complete by its length and of a type that the section may have, but
+// what lies inside is not looked at: see CheckValue. Nothing is allocated unless there
+// is an error. An empty b is an error.
+func NextSection(b []byte) (kind SectionKind, value, whole, rest []byte, err error) {
+	if len(b) < 3 {
+		return 0, nil, nil, nil, errTruncated
+	}
+	if b[0] != codeDescribed {
+		return 0, nil, nil, nil, fmt.Errorf("section expected, got 0x%02x", b[0])
+	}
+	data, value, err := cut(b[1], b[2:])
+	if err != nil {
+		return 0, nil, nil, nil, err
+	}
+	switch b[1] {
+	case codeSmallUlong, codeUlong:
+		if n := unsigned(data); n >= uint64(SectionHeader) && n <= uint64(SectionFooter) {
+			kind = SectionKind(n)
+		}
+	case codeSymbol8, codeSymbol32:
+		kind = sectionOfName(data)
+	}
+	if kind == 0 {
+		return 0, nil, nil, nil, fmt.Errorf("unknown section descriptor")
+	}
+	if len(value) == 0 {
+		return 0, nil, nil, nil, errTruncated
+	}
+	if !kind.takes(value[0]) {
+		return 0, nil, nil, nil, fmt.Errorf("%s cannot be of type 0x%02x", kind, value[0])
+	}
+	if rest, err = SkipValue(value); err != nil {
+		return 0, nil, nil, nil, fmt.Errorf("%s: %w", kind, err)
+	}
+	return kind, value[:len(value)-len(rest)], b[:len(b)-len(rest)], rest, nil
+}
+
+// Follows says whether a section of kind k may stand behind one of kind before (part 3,
+// 3.2: fixed order, each once; only data and amqp-sequence may be repeated, and a body is
+// of one kind). before is 0 at the start of a message.
+func (k SectionKind) Follows(before SectionKind) bool {
+	body := k >= SectionData && k <= SectionValue
+	if body && before >= SectionData && before <= SectionValue {
+		return k == before && k != SectionValue
+	}
+	return k > before
+}
+
+// AppendSectionDescriptor appends the descriptor of a section; its value must follow.
+func AppendSectionDescriptor(dst []byte, kind SectionKind) []byte {
+	return append(dst, codeDescribed, codeSmallUlong, byte(kind))
+}
+
+// AppendHeader appends a whole header section (part 3, 3.2.1).
+func AppendHeader(dst []byte, h *Header) []byte {
+	dst, mark := openComposite(dst, byte(SectionHeader))
+	dst = appendBool(dst, h.Durable)
+	dst = appendUint8Pointer(dst, h.Priority)
+	dst = appendUint32Pointer(dst, h.TTL)
+	dst = appendBool(dst, h.FirstAcquirer)
+	return closeCompound(appendUint(dst, h.DeliveryCount), mark, 5)
+}
+
+// DecodeHeader decodes the value of a header section, as NextSection gives it.
+func DecodeHeader(value []byte) (Header, error) {
+	d := decoder{zeroWidth: zeroWidthElementsMax}
+	f, err := d.only(value)
+	if err != nil {
+		return Header{}, fmt.Errorf("header: %w", err)
+	}
+	h := Header{Durable: f.bool(), Priority: f.uint8(), TTL: f.uint32(), FirstAcquirer: f.bool()}
+	count, _ := f.uint(math.MaxUint32)
+	h.DeliveryCount = uint32(count)
+	if err := f.end(); err != nil {
+		return Header{}, fmt.Errorf("header: %w", err)
+	}
+	return h, nil
+}
+
+// AppendProperties appends a whole properties section (part 3, 3.2.4). MessageID,
+// To, ReplyTo and CorrelationID keep the AMQP type of their Go type.
+func AppendProperties(dst []byte, p *Properties) []byte {
+	dst, mark := openComposite(dst, byte(SectionProperties))
+	dst = AppendValue(dst, p.MessageID)
+	dst = appendBinaryOrNull(dst, p.UserID)
+	dst = AppendValue(dst, p.To)
+	dst = appendStringPointer(dst, p.Subject)
+	dst = AppendValue(dst, p.ReplyTo)
+	dst = AppendValue(dst, p.CorrelationID)
+	dst = appendSymbolPointer(dst, p.ContentType)
+	dst = appendSymbolPointer(dst, p.ContentEncoding)
+	dst = appendTimePointer(dst, p.AbsoluteExpiryTime)
+	dst = appendTimePointer(dst, p.CreationTime)
+	dst = appendStringPointer(dst, p.GroupID)
+	dst = appendUint32Pointer(dst, p.GroupSequence)
+	return closeCompound(appendStringPointer(dst, p.ReplyToGroupID), mark, 13)
+}
+
+func appendTimePointer(dst []byte, t *time.Time) []byte {
+	if t == nil {
+		return append(dst, codeNull)
+	}
+	return AppendTimestamp(dst, *t)
+}
+
+// DecodeProperties decodes the value of a properties section, as NextSection gives it.
+// Byte slices in the result are parts of value.
+func DecodeProperties(value []byte) (Properties, error) {
+	d := decoder{zeroWidth: zeroWidthElementsMax}
+	f, err := d.only(value)
+	if err != nil {
+		return Properties{}, fmt.Errorf("properties: %w", err)
+	}
+	p := Properties{
+		MessageID:          f.value(),
+		UserID:             f.binary(),
+		To:                 f.value(),
+		Subject:            f.string(),
+		ReplyTo:            f.value(),
+		CorrelationID:      f.value(),
+		ContentType:        f.symbol(),
+		ContentEncoding:    f.symbol(),
+		AbsoluteExpiryTime: f.time(),
+		CreationTime:       f.time(),
+		GroupID:            f.string(),
+		GroupSequence:      f.uint32(),
+		ReplyToGroupID:     f.string(),
+	}
+	if err := f.end(); err != nil {
+		return Properties{}, fmt.Errorf("properties: %w", err)
+	}
+	return p, nil
+}
+
+// time reads a timestamp; null gives nil.
+func (f *fields) time() *time.Time {
+	code, data := f.next()
+	switch code {
+	case codeNull:
+		return nil
+	case codeTimestamp:
+		t := time.UnixMilli(int64(unsigned(data))).UTC()
+		return &t
+	}
+	f.unexpected(code, "timestamp")
+	return nil
+}
