@@ -1,0 +1,46 @@
+package admin
+
+import (
+	"cmp"
+	"net/http"
+	"slices"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// instant turns a moment of the machine into one of the API, UTC.
+func instant(t fsm.Instant) time.Time { return time.UnixMilli(int64(t)).UTC() }
+
+// status is GET /v1/status: the cluster as this member sees it.
+func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
+	st, err := s.config.Control.Status(r.Context())
+	if err != nil {
+		return err
+	}
+	s.reply(w, r, http.StatusOK, st)
+	return nil
+}
+
+// endpoints is GET /v1/endpoints: where clients find the members.
+func (s *Server) endpoints(w http.ResponseWriter, r *http.Request) error {
+	st, err := s.config.Control.Status(r.Context())
+	if err != nil {
+		return err
+	}
+	list := Endpoints{Members: make([]Endpoint, 0, len(st.Members))}
+	for _, m := range st.Members {
+		list.Members = append(list.Members, Endpoint{Name: m.Name, State: m.State, AMQP: m.AMQP, HTTP: m.HTTP})
+	}
+	alive := func(e Endpoint) int {
+		if e.State == "alive" {
+			return 0
+		}
+		return 1
+	}
+	slices.SortFunc(list.Members, func(a, b Endpoint) int {
+		return cmp.Or(cmp.Compare(alive(a), alive(b)), cmp.Compare(a.Name, b.Name))
+	})
+	s.reply(w, r, http.StatusOK, list)
+	return nil
+}

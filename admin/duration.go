@@ -1,0 +1,87 @@
+package admin
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// durationBytesMax bounds the text of a duration before it is parsed.
+const durationBytesMax = 64
+
+// ParseDuration reads a length of time as Go writes it ("1m30s") or as ISO 8601 does
+// ("PT1M30S", "P1D"), which is how the official administration API writes them. Years
+// and months are refused: their length is not fixed. Negative lengths are refused.
+func ParseDuration(text string) (time.Duration, error) {
+	if len(text) > durationBytesMax {
+		return 0, fmt.Errorf("a duration is at most %d characters long", durationBytesMax)
+	}
+	if strings.HasPrefix(text, "P") {
+		return parseISO(text)
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil || d < 0 {
+		return 0, fmt.Errorf("%q is no duration: write it like 30s or PT30S", text)
+	}
+	return d, nil
+}
+
+// parseISO reads P[nW][nD][T[nH][nM][nS]] (ISO 8601-1, 5.5.2); each part may have a fraction.
+func parseISO(text string) (time.Duration, error) {
+	bad := fmt.Errorf("%q is no duration: write it like 30s or PT30S", text)
+	date, clock, hasClock := strings.Cut(text[1:], "T")
+	days, err := isoParts(date, "WD")
+	if err != nil {
+		return 0, bad
+	}
+	hours, err := isoParts(clock, "HMS")
+	if err != nil {
+		return 0, bad
+	}
+	total := days + hours
+	if date == "" && clock == "" || hasClock && clock == "" || total >= math.MaxInt64 {
+		return 0, bad
+	}
+	return time.Duration(total), nil
+}
+
+// isoParts adds up the numbers of text, each followed by one of the units, in their
+// order. The sum is in nanoseconds.
+func isoParts(text, units string) (float64, error) {
+	total := 0.0
+	for text != "" {
+		end := strings.IndexAny(text, units)
+		if end < 0 {
+			return 0, strconv.ErrSyntax
+		}
+		// ParseFloat also takes signs, exponents, "inf" and hexadecimal.
+		if strings.Trim(text[:end], "0123456789.") != "" {
+			return 0, strconv.ErrSyntax
+		}
+		number, err := strconv.ParseFloat(text[:end], 64)
+		if err != nil {
+			return 0, err
+		}
+		total += number * float64(isoUnit(text[end]))
+		units = units[strings.IndexByte(units, text[end])+1:]
+		text = text[end+1:]
+	}
+	return total, nil
+}
+
+func isoUnit(letter byte) time.Duration {
+	const day = 24 * time.Hour
+	switch letter {
+	case 'W':
+		return 7 * day
+	case 'D':
+		return day
+	case 'H':
+		return time.Hour
+	case 'M':
+		return time.Minute
+	}
+	return time.Second
+}

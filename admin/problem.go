@@ -1,0 +1,117 @@
+package admin
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net/http"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// answer is how a Code looks in HTTP.
+type answer struct {
+	status int
+	name   string
+}
+
+// answerTo is the one table from Code to HTTP. It is total: a code that is not listed
+// is Internal, and a test fails when a code is added to fsm and not here. 409 and 503 mean
+// to clients what they mean in the official administration API.
+func answerTo(code fsm.Code) answer {
+	switch code {
+	case fsm.OK:
+		return answer{http.StatusOK, "OK"}
+	case fsm.EntityNotFound:
+		return answer{http.StatusNotFound, "EntityNotFound"}
+	case fsm.EntityExists:
+		return answer{http.StatusConflict, "EntityExists"}
+	case fsm.MessageLockLost:
+		return answer{http.StatusGone, "MessageLockLost"}
+	case fsm.MessageNotFound:
+		return answer{http.StatusNotFound, "MessageNotFound"}
+	case fsm.MessageTooLarge:
+		return answer{http.StatusRequestEntityTooLarge, "MessageTooLarge"}
+	case fsm.QuotaExceeded:
+		return answer{http.StatusForbidden, "QuotaExceeded"}
+	case fsm.InvalidArgument:
+		return answer{http.StatusBadRequest, "InvalidArgument"}
+	case fsm.NotAllowed:
+		return answer{http.StatusForbidden, "NotAllowed"}
+	case fsm.Unauthorized:
+		return answer{http.StatusUnauthorized, "Unauthorized"}
+	case fsm.ServerBusy:
+		return answer{http.StatusServiceUnavailable, "ServerBusy"}
+	case fsm.Timeout:
+		return answer{http.StatusGatewayTimeout, "Timeout"}
+	case fsm.Stale:
+		return answer{http.StatusConflict, "Stale"}
+	case fsm.Internal:
+		return answer{http.StatusInternalServerError, "Internal"}
+	case fsm.NotImplemented:
+		return answer{http.StatusNotImplemented, "NotImplemented"}
+	case fsm.PreconditionFails:
+		return answer{http.StatusPreconditionFailed, "PreconditionFails"}
+	}
+	return answer{http.StatusInternalServerError, "Internal"}
+}
+
+// codeOf finds the Code in an error. Time that ran out is Timeout; an error without a
+// code is ours, not the caller's.
+func codeOf(err error) fsm.Code {
+	var code fsm.Code
+	switch {
+	case errors.As(err, &code):
+		return code
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return fsm.Timeout
+	}
+	return fsm.Internal
+}
+
+// refuse answers with the problem that err is, and logs it under the same tracking id.
+func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+	code := codeOf(err)
+	a := answerTo(code)
+	level := slog.LevelDebug
+	message := err.Error()
+	if code == fsm.Internal {
+		// What broke inside is for the log: it may name paths and hosts.
+		level, message = slog.LevelError, "internal error: the log of this member says more"
+	}
+	id := trackingID()
+	s.config.Logger.Log(r.Context(), level, "request refused", "tracking_id", id,
+		"method", r.Method, "path", r.URL.Path, "status", a.status, "error", err.Error())
+	if code == fsm.ServerBusy {
+		w.Header().Set("Retry-After", "1")
+	}
+	if code == fsm.Unauthorized {
+		w.Header().Set("WWW-Authenticate", "SharedAccessSignature")
+	}
+	s.reply(w, r, a.status, &Problem{Code: a.name, Message: message, TrackingID: id})
+}
+
+// reply writes value as JSON. The client is gone when writing fails: nothing to do.
+func (s *Server) reply(w http.ResponseWriter, r *http.Request, status int, value any) {
+	body, err := json.Marshal(value)
+	if err != nil {
+		s.config.Logger.ErrorContext(r.Context(), "answer not encodable", "path", r.URL.Path, "error", err.Error())
+		w.WriteHeader(http.StatusInternalServerError)
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	_, _ = w.Write(append(body, '\n'))
+}
+
+// trackingID is drawn at random, so that a client can be asked for it and a log searched.
+func trackingID() string {
+	var id [8]byte
+	_, _ = rand.Read(id[:]) // never fails: crypto/rand ends the process instead
+	return hex.EncodeToString(id[:])
+}
