@@ -1,0 +1,7 @@
+// Package fault runs three real members, puts load on them, and takes one away: killed
+// as by a power cut, or paused and resumed. Every client writes down what it sees, and
+// test/history judges the record: an accepted send is received, nothing comes after its
+// completion, no message is in two hands.
+//
+// The tests take a minute or two; `go test -short` leaves them out.
+package fault

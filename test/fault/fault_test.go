@@ -1,0 +1,149 @@
+package fault
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/test/harness"
+)
+
+const (
+	senders   = 16
+	receivers = 4      // at each member that has some
+	phase     = 2000   // sends confirmed in each phase of a test
+	queue     = "load" // every cluster has this one queue
+)
+
+func TestMain(m *testing.M) { harness.Main(m) }
+
+// start starts three members with a queue, and says who leads it and who does not.
+func start(t *testing.T, s harness.Settings, args ...string) (c *harness.Cluster, leader *harness.Member, others []*harness.Member) {
+	t.Helper()
+	if testing.Short() {
+		t.Skip("takes a minute with three processes: left out by -short")
+	}
+	c = harness.Start(t, harness.Options{Args: args})
+	c.CreateQueue(t, queue, s)
+	leader = c.Leader(t, queue)
+	return c, leader, c.Others(leader)
+}
+
+// caughtUp waits until a member has applied as much of the queue's log as another had
+// when this began.
+func caughtUp(t *testing.T, late, other *harness.Member) {
+	t.Helper()
+	q, err := other.Queue(t.Context(), queue)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want, err := other.Applied(t.Context(), q.Partition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	harness.Eventually(t, 60*time.Second, late.Name+" catches up", func(ctx context.Context) error {
+		have, err := late.Applied(ctx, q.Partition)
+		if err == nil && have < want {
+			err = fmt.Errorf("applied %d, the others were at %d", have, want)
+		}
+		return err
+	})
+}
+
+// The leader is killed under load. Clients at the members that live see no error, only
+// a pause; nothing is lost, nothing comes twice; the killed member comes back and
+// catches up; then it is killed again, if it leads again, by the drain of the queue.
+func TestLeaderIsKilled(t *testing.T) {
+	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute})
+	l := newLoad(t, queue)
+	l.send(senders, others[0])
+	l.receive(receivers, others[0])
+	l.receive(receivers, others[1])
+	l.waitConfirmed(phase, "load before the fault")
+	l.pause()
+
+	leader.Kill()
+	l.waitConfirmed(phase, "load without the leader")
+	t.Logf("leader killed: sends paused for %v", l.pause().Round(time.Millisecond))
+
+	leader.Start()
+	leader.WaitReady()
+	l.waitConfirmed(phase, "load with the member back")
+	caughtUp(t, leader, others[0])
+	t.Logf("member back: sends paused for %v", l.pause().Round(time.Millisecond))
+
+	l.finish(c)
+	if n := l.errors.Load(); n != 0 {
+		t.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
+	}
+	// The member that was away serves what it caught up with.
+	c.WaitLed(t)
+	l2 := newLoad(t, queue)
+	l2.send(2, leader)
+	l2.receive(2, leader)
+	l2.waitConfirmed(100, "load at the member that was killed")
+	l2.finish(c)
+}
+
+// The leader stops for longer than an election and comes back believing that it leads.
+func TestLeaderIsPaused(t *testing.T) {
+	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute})
+	l := newLoad(t, queue)
+	l.send(senders, others[0])
+	l.receive(receivers, others[0])
+	l.receive(receivers, others[1])
+	l.waitConfirmed(phase, "load before the fault")
+	for range 2 {
+		l.pause()
+		leader.Pause()
+		l.waitConfirmed(phase, "load while the leader is paused")
+		leader.Resume()
+		t.Logf("leader paused: sends paused for %v", l.pause().Round(time.Millisecond))
+		l.waitConfirmed(phase, "load with the member back")
+		caughtUp(t, leader, others[0])
+		c.WaitLed(t)
+		leader = c.Leader(t, queue)
+		others = c.Others(leader)
+	}
+	l.finish(c)
+}
+
+// A member is killed together with the connections of its clients, who go elsewhere:
+// what they held comes back when its locks run out, and what they were told stays true.
+func TestMemberIsKilledWithItsClients(t *testing.T) {
+	c, leader, others := start(t, harness.Settings{LockDuration: 5 * time.Second})
+	l := newLoad(t, queue)
+	l.send(senders, leader, others[0])
+	l.receive(receivers, leader, others[1])
+	l.receive(receivers, others[0], others[1])
+	l.waitConfirmed(phase, "load before the fault")
+	leader.Kill()
+	l.waitConfirmed(phase, "load at the members left")
+	leader.Start()
+	leader.WaitReady()
+	caughtUp(t, leader, others[0])
+	l.finish(c)
+}
+
+// All members lose power at once. What was accepted is there when they are back.
+func TestAllAreKilled(t *testing.T) {
+	c, leader, others := start(t, harness.Settings{LockDuration: 5 * time.Second})
+	l := newLoad(t, queue)
+	l.send(senders, leader, others[0], others[1])
+	l.receive(1, others[0], others[1], leader) // one alone: a backlog is to be there
+	l.waitConfirmed(phase, "load before the fault")
+	for _, m := range c.Members {
+		m.Kill()
+	}
+	for _, m := range c.Members {
+		m.Start()
+	}
+	for _, m := range c.Members {
+		m.WaitReady()
+	}
+	c.WaitLed(t)
+	l.waitConfirmed(phase, "load after the fault")
+	l.receive(receivers, others[1])
+	l.finish(c)
+}

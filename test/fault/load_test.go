@@ -1,0 +1,251 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/Azure/go-amqp"
+
+	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/history"
+)
+
+const (
+	answerWithin   = 60 * time.Second // of one send or settlement: longer than any pause that is allowed
+	confirmsWithin = 90 * time.Second // for load to get through, faults included
+	redialDelay    = 200 * time.Millisecond
+)
+
+// load is senders and receivers on one queue, which write down what they see.
+type load struct {
+	history.Log
+	t     *testing.T
+	queue string
+	next  atomic.Int64 // number of the next message
+
+	// Errors that clients saw. At a member that lives through the fault there may be none.
+	errors atomic.Int64
+
+	mu      sync.Mutex
+	last    time.Time     // of the last confirmed send
+	longest time.Duration // between two confirmed sends
+
+	senders, receivers         sync.WaitGroup
+	stopSending, stopReceiving context.CancelFunc
+	sending, receiving         context.Context
+}
+
+func newLoad(t *testing.T, queue string) *load {
+	t.Helper()
+	l := &load{t: t, queue: queue}
+	l.sending, l.stopSending = context.WithCancel(t.Context())
+	l.receiving, l.stopReceiving = context.WithCancel(t.Context())
+	t.Cleanup(func() {
+		l.stopSending()
+		l.stopReceiving()
+		l.senders.Wait()
+		l.receivers.Wait()
+	})
+	return l
+}
+
+// send starts n senders, each with one send under way at a time. They dial the members
+// in turn, beginning with the first, and go to the next when a connection is lost.
+func (l *load) send(n int, at ...*harness.Member) {
+	for i := range n {
+		name := fmt.Sprintf("sender-%d@%s", i, at[0].Name)
+		l.senders.Go(func() {
+			l.keep(l.sending, name, at, func(ctx context.Context, s *amqp.Session) error {
+				link, err := s.NewSender(ctx, l.queue, nil)
+				if err != nil {
+					return err
+				}
+				for ctx.Err() == nil {
+					if err := l.sendOne(link, name); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// sendOne sends a message and writes down how that ended. What the broker refuses was
+// not stored; anything else that is no success may have been.
+func (l *load) sendOne(link *amqp.Sender, name string) error {
+	id := fmt.Sprintf("m%07d", l.next.Add(1))
+	m := amqp.NewMessage([]byte(id + strings.Repeat(".", 1024-len(id))))
+	m.Properties = &amqp.MessageProperties{MessageID: id}
+	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
+	defer cancel()
+	l.Add(history.Event{Kind: history.SendBegun, ID: id, Client: name})
+	err := link.Send(ctx, m, nil)
+	var refused *amqp.Error
+	switch {
+	case err == nil:
+		l.Add(history.Event{Kind: history.SendAccepted, ID: id, Client: name})
+		l.confirmed()
+		return nil
+	case errors.As(err, &refused):
+		l.Add(history.Event{Kind: history.SendRefused, ID: id, Client: name, Note: err.Error()})
+	default:
+		l.Add(history.Event{Kind: history.SendUnknown, ID: id, Client: name, Note: err.Error()})
+	}
+	return err
+}
+
+// confirmed notes the time of a confirmed send.
+func (l *load) confirmed() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	if !l.last.IsZero() {
+		l.longest = max(l.longest, now.Sub(l.last))
+	}
+	l.last = now
+}
+
+// pause returns the longest time between two confirmed sends since the last call.
+func (l *load) pause() time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	longest := l.longest
+	l.longest = 0
+	return longest
+}
+
+// receive starts n receivers that complete what they get, except that each abandons
+// one message in fifty once.
+func (l *load) receive(n int, at ...*harness.Member) {
+	for i := range n {
+		name := fmt.Sprintf("receiver-%d@%s", i, at[0].Name)
+		l.receivers.Go(func() {
+			l.keep(l.receiving, name, at, func(ctx context.Context, s *amqp.Session) error {
+				link, err := s.NewReceiver(ctx, l.queue, &amqp.ReceiverOptions{
+					Credit: 4, SettlementMode: amqp.ReceiverSettleModeSecond.Ptr(),
+				})
+				if err != nil {
+					return err
+				}
+				for ctx.Err() == nil {
+					if err := l.receiveOne(ctx, link, name); err != nil {
+						return err
+					}
+				}
+				return nil
+			})
+		})
+	}
+}
+
+// receiveOne receives a message and settles it.
+func (l *load) receiveOne(ctx context.Context, link *amqp.Receiver, name string) error {
+	m, err := link.Receive(ctx, nil)
+	if err != nil {
+		return err
+	}
+	id, _ := m.Properties.MessageID.(string)
+	sequence, _ := m.Annotations["x-opt-sequence-number"].(int64)
+	until, _ := m.Annotations["x-opt-locked-until"].(time.Time)
+	l.Add(history.Event{
+		Kind: history.Delivered, ID: id, Client: name,
+		Sequence: sequence, Attempts: m.Header.DeliveryCount, LockedUntil: until,
+	})
+	if body := string(m.GetData()); !strings.HasPrefix(body, id+".") || len(body) != 1024 {
+		l.t.Errorf("message %s came with another body of %d bytes", id, len(body))
+	}
+	settle, cancel := context.WithTimeout(context.Background(), answerWithin)
+	defer cancel()
+	l.Add(history.Event{Kind: history.SettleBegun, ID: id, Client: name})
+	kind := history.Completed
+	if sequence%50 == 0 && m.Header.DeliveryCount == 0 {
+		kind = history.Returned
+		err = link.ModifyMessage(settle, m, &amqp.ModifyMessageOptions{DeliveryFailed: true})
+	} else {
+		err = link.AcceptMessage(settle, m)
+	}
+	if err != nil {
+		l.Add(history.Event{Kind: history.SettleFailed, ID: id, Client: name, Note: err.Error()})
+		return err
+	}
+	l.Add(history.Event{Kind: kind, ID: id, Client: name})
+	return nil
+}
+
+// keep runs work over a session until ctx ends, dialling again, at the next member,
+// when the work or the connection fails.
+func (l *load) keep(ctx context.Context, name string, at []*harness.Member, work func(context.Context, *amqp.Session) error) {
+	for turn := 0; ctx.Err() == nil; turn++ {
+		m := at[turn%len(at)]
+		err := l.once(ctx, m, work)
+		if ctx.Err() != nil {
+			return
+		}
+		l.errors.Add(1)
+		l.t.Logf("%s at %s: %v", name, m.Name, err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(redialDelay):
+		}
+	}
+}
+
+// once runs work over one connection.
+func (l *load) once(ctx context.Context, m *harness.Member, work func(context.Context, *amqp.Session) error) error {
+	dial, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	conn, err := amqp.Dial(dial, "amqp://"+m.AMQP, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain(harness.KeyName, harness.Key)})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	session, err := conn.NewSession(dial, nil)
+	if err != nil {
+		return err
+	}
+	return work(ctx, session)
+}
+
+// waitConfirmed waits until n more sends were confirmed.
+func (l *load) waitConfirmed(n int, what string) {
+	l.t.Helper()
+	want := l.Count(history.SendAccepted) + n
+	harness.Eventually(l.t, confirmsWithin, what, func(context.Context) error {
+		if have := l.Count(history.SendAccepted); have < want {
+			return fmt.Errorf("%d of %d sends confirmed", have, want)
+		}
+		return nil
+	})
+}
+
+// finish ends the senders, lets the receivers drain the queue, and judges the history.
+func (l *load) finish(c *harness.Cluster) {
+	l.t.Helper()
+	l.stopSending()
+	l.senders.Wait()
+	c.WaitCounts(l.t, l.queue, harness.Counts{})
+	l.stopReceiving()
+	l.receivers.Wait()
+	events := l.Events()
+	breaches := history.Check(events)
+	for i, b := range breaches {
+		if i == 20 {
+			l.t.Errorf("and %d more", len(breaches)-i)
+			break
+		}
+		l.t.Error(b)
+	}
+	l.t.Logf("%d sends accepted, %d refused, %d unknown; %d deliveries, %d completed, %d returned, %d settlements failed",
+		l.Count(history.SendAccepted), l.Count(history.SendRefused), l.Count(history.SendUnknown), l.Count(history.Delivered),
+		l.Count(history.Completed), l.Count(history.Returned), l.Count(history.SettleFailed))
+	if open := history.Open(events); len(open) != 0 && l.Count(history.SettleFailed) == 0 {
+		l.t.Errorf("the queue is empty, but %d accepted messages were not completed, %s first", len(open), open[0])
+	}
+}

@@ -1,0 +1,69 @@
+package harness
+
+import (
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+)
+
+// built builds the binary on first use, and says where it lies.
+var built = sync.OnceValues(build)
+
+// folder is where the binary of this test process goes; empty until it is built.
+var folder struct {
+	sync.Mutex
+	path string
+}
+
+// Main runs the tests of a package that uses the harness, and removes the binary
+// afterwards. Call it from TestMain.
+func Main(m *testing.M) {
+	defer func() {
+		folder.Lock()
+		defer folder.Unlock()
+		if folder.path != "" {
+			_ = os.RemoveAll(folder.path)
+		}
+	}()
+	m.Run()
+}
+
+// build compiles cmd/peeklock, with the race detector when the test has it.
+func build() (string, error) {
+	dir, err := os.MkdirTemp("", "peeklock-test-")
+	if err != nil {
+		return "", err
+	}
+	folder.Lock()
+	folder.path = dir
+	folder.Unlock()
+	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		return "", fmt.Errorf("find the module: %w", err)
+	}
+	binary := filepath.Join(dir, "peeklock")
+	args := []string{"build", "-o", binary}
+	if raceDetector {
+		args = append(args, "-race")
+	}
+	cmd := exec.Command("go", append(args, "./cmd/peeklock")...)
+	cmd.Dir = strings.TrimSpace(string(root))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build peeklock: %w\n%s", err, out)
+	}
+	return binary, nil
+}
+
+// Binary returns the path of the peeklock binary, built from this module.
+func Binary(t testing.TB) string {
+	t.Helper()
+	path, err := built()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return path
+}

@@ -1,0 +1,197 @@
+package harness
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	readyWithin  = 60 * time.Second // generous: two cores may be busy with other packages
+	stopWithin   = 20 * time.Second
+	logTailBytes = 8 * 1024
+)
+
+// errConflict is the answer 409.
+var errConflict = errors.New("conflict")
+
+// Member is one process. Its methods are for one goroutine at a time.
+type Member struct {
+	Name  string
+	AMQP  string // host:port for clients
+	Admin string // host:port of the HTTP control API
+	Dir   string
+
+	t    testing.TB
+	args []string
+	log  string // file that holds the output of all its lives
+	cmd  *exec.Cmd
+	done chan struct{} // closed when the process has ended
+}
+
+// Start starts the process. It does not wait until the member serves.
+func (m *Member) Start() {
+	m.t.Helper()
+	out, err := os.OpenFile(m.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	defer func() { _ = out.Close() }()
+	m.cmd = exec.Command(Binary(m.t), m.args...)
+	m.cmd.Stdout, m.cmd.Stderr = out, out
+	m.cmd.Dir = m.Dir
+	m.cmd.SysProcAttr = dieWithParent()
+	if err := m.cmd.Start(); err != nil {
+		m.t.Fatalf("start %s: %v", m.Name, err)
+	}
+	cmd, done := m.cmd, make(chan struct{})
+	m.done = done
+	go func() {
+		_ = cmd.Wait() // a killed process ends with an error, as it should
+		close(done)
+	}()
+}
+
+// Running says whether the process lives, paused or not.
+func (m *Member) Running() bool {
+	if m.done == nil {
+		return false
+	}
+	select {
+	case <-m.done:
+		return false
+	default:
+		return true
+	}
+}
+
+// Kill ends the process as a power cut would, and waits until it is gone.
+func (m *Member) Kill() { m.end(syscall.SIGKILL) }
+
+// Stop asks the process to end in order, and waits until it has.
+func (m *Member) Stop() { m.end(syscall.SIGTERM) }
+
+// Pause stops the process where it stands; its connections stay open.
+func (m *Member) Pause() { m.signal(syscall.SIGSTOP) }
+
+// Resume lets a paused process go on.
+func (m *Member) Resume() { m.signal(syscall.SIGCONT) }
+
+func (m *Member) signal(s syscall.Signal) {
+	m.t.Helper()
+	if err := m.cmd.Process.Signal(s); err != nil {
+		m.t.Fatalf("%v to %s: %v", s, m.Name, err)
+	}
+}
+
+func (m *Member) end(s syscall.Signal) {
+	m.t.Helper()
+	if !m.Running() {
+		return
+	}
+	m.signal(s)
+	select {
+	case <-m.done:
+	case <-time.After(stopWithin):
+		_ = m.cmd.Process.Kill()
+		<-m.done
+		m.t.Errorf("%s did not end within %v of %v", m.Name, stopWithin, s)
+	}
+}
+
+// MemoryBytes is the resident memory of the process, or 0 where the system does not say.
+func (m *Member) MemoryBytes() int64 {
+	var pages int64
+	status, err := os.ReadFile(fmt.Sprintf("/proc/%d/statm", m.cmd.Process.Pid))
+	if err != nil {
+		return 0
+	}
+	var size int64
+	if _, err := fmt.Sscan(string(status), &size, &pages); err != nil {
+		return 0
+	}
+	return pages * int64(os.Getpagesize())
+}
+
+// ConnectionString is what a user of the official emulator would paste.
+func (m *Member) ConnectionString() string {
+	return "Endpoint=sb://" + m.AMQP + ";SharedAccessKeyName=" + KeyName + ";SharedAccessKey=" + Key + ";UseDevelopmentEmulator=true"
+}
+
+// WaitReady waits until the member says that it can serve clients.
+func (m *Member) WaitReady() {
+	m.t.Helper()
+	Eventually(m.t, readyWithin, m.Name+" ready", func(ctx context.Context) error {
+		if !m.Running() {
+			m.t.Fatalf("%s ended instead of getting ready:\n%s", m.Name, m.tail())
+		}
+		_, err := m.get(ctx, "/readyz")
+		return err
+	})
+}
+
+// get asks the control API.
+func (m *Member) get(ctx context.Context, path string) ([]byte, error) {
+	return m.request(ctx, http.MethodGet, path, nil)
+}
+
+// request asks the control API and returns the body of a 2xx answer.
+func (m *Member) request(ctx context.Context, method, path string, body io.Reader) ([]byte, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+m.Admin+path, body)
+	if err != nil {
+		return nil, err
+	}
+	if body != nil {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	answer, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return nil, err
+	}
+	content, err := io.ReadAll(answer.Body)
+	if err = errors.Join(err, answer.Body.Close()); err != nil {
+		return nil, err
+	}
+	switch {
+	case answer.StatusCode == http.StatusConflict:
+		return nil, fmt.Errorf("%s at %s: %w: %s", path, m.Name, errConflict, content)
+	case answer.StatusCode/100 != 2:
+		return nil, fmt.Errorf("%s %s at %s: %s: %s", method, path, m.Name, answer.Status, content)
+	}
+	return content, nil
+}
+
+// tail is the end of the member's log.
+func (m *Member) tail() string {
+	content, err := os.ReadFile(m.log)
+	if err != nil {
+		return err.Error()
+	}
+	if len(content) > logTailBytes {
+		content = content[len(content)-logTailBytes:]
+	}
+	return string(content)
+}
+
+// LogFile is the file that holds all output of the member, over all its lives.
+func (m *Member) LogFile() string { return m.log }
+
+// newMember prepares a member with a folder of its own below dir.
+func newMember(t testing.TB, dir, name string) *Member {
+	t.Helper()
+	m := &Member{Name: name, Dir: filepath.Join(dir, name), log: filepath.Join(dir, name+".log"), t: t}
+	if err := os.MkdirAll(m.Dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
