@@ -33,6 +33,7 @@ type Member struct {
 	t    testing.TB
 	args []string
 	log  string // file that holds the output of all its lives
+	out  string // file for standard output, when it is to be read apart
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended
 }
@@ -47,6 +48,14 @@ func (m *Member) Start() {
 	defer func() { _ = out.Close() }()
 	m.cmd = exec.Command(Binary(m.t), m.args...)
 	m.cmd.Stdout, m.cmd.Stderr = out, out
+	if m.out != "" {
+		printed, err := os.Create(m.out)
+		if err != nil {
+			m.t.Fatal(err)
+		}
+		defer func() { _ = printed.Close() }()
+		m.cmd.Stdout = printed
+	}
 	m.cmd.Dir = m.Dir
 	m.cmd.SysProcAttr = dieWithParent()
 	if err := m.cmd.Start(); err != nil {

@@ -1,0 +1,164 @@
+// What the tests share: where the members are, clients that end with their test, queues of
+// their own for each test, and waits with a deadline.
+//
+// Without PEEKLOCK_MEMBER_1 to _3 and PEEKLOCK_ADMIN_1 to _3 the members are those of
+// `go run ./cmd/peeklock dev`, so that the suite can also be run by hand with `npm test`.
+
+import assert from "node:assert/strict";
+import { createHmac, randomUUID } from "node:crypto";
+import { setTimeout as sleep } from "node:timers/promises";
+
+import { ServiceBusClient } from "@azure/service-bus";
+
+/** Further groups of tests that are asked for, by name. */
+export const features = new Set((process.env.PEEKLOCK_FEATURES ?? "").split(",").map((name) => name.trim()));
+
+/** Each suite takes this: some tests side by side, because many only wait for a lock to end. */
+export const suite = { concurrency: 4, timeout: 240_000 };
+
+/** A test that has not ended by then never will. */
+const testTimeoutMs = 60_000;
+
+/** Members 1 to 3, at index 0 to 2. */
+export const members = [1, 2, 3].map((n) => ({
+  connectionString:
+    process.env[`PEEKLOCK_MEMBER_${n}`] ??
+    `Endpoint=sb://localhost:${5662 + 10 * n};SharedAccessKeyName=RootManageSharedAccessKey;` +
+      "SharedAccessKey=SAS_KEY_VALUE;UseDevelopmentEmulator=true",
+  admin: process.env[`PEEKLOCK_ADMIN_${n}`] ?? `http://127.0.0.1:${5290 + 10 * n}`,
+}));
+
+/** Options of one test. */
+export const within = (ms = testTimeoutMs) => ({ timeout: ms });
+
+/** The parts of a member's connection string. */
+export function parts(member = 1) {
+  const { connectionString } = members[member - 1];
+  const part = (name) => new RegExp(`(?:^|;)${name}=([^;]*)`).exec(connectionString)[1];
+  return {
+    endpoint: part("Endpoint").replace(/\/*$/, "/"),
+    keyName: part("SharedAccessKeyName"),
+    key: part("SharedAccessKey"),
+  };
+}
+
+/** A connection string for a member that holds only a signature over path, and no key. */
+export function signedConnectionString(member, path = "", { key, expiresInSeconds = 600 } = {}) {
+  const { endpoint, keyName, key: configured } = parts(member);
+  const resource = encodeURIComponent(endpoint + path);
+  const expiry = Math.floor(Date.now() / 1000) + expiresInSeconds;
+  const signature = createHmac("sha256", key ?? configured).update(`${resource}\n${expiry}`).digest("base64");
+  return (
+    `Endpoint=${endpoint};SharedAccessSignature=SharedAccessSignature sr=${resource}` +
+    `&sig=${encodeURIComponent(signature)}&se=${expiry}&skn=${encodeURIComponent(keyName)};UseDevelopmentEmulator=true`
+  );
+}
+
+/**
+ * A client of a member that is closed with the test. The client does not retry unless it is told
+ * to: a retry would hide what went wrong.
+ */
+export function client(t, { member = 1, connectionString = members[member - 1].connectionString, ...options } = {}) {
+  const made = new ServiceBusClient(connectionString, {
+    retryOptions: { maxRetries: 0, retryDelayInMs: 250, timeoutInMs: 20_000 },
+    ...options,
+  });
+  t.after(() => made.close());
+  return made;
+}
+
+/** Asks the control API of a member. */
+export async function control(method, path, body, member = 1) {
+  const answer = await fetch(members[member - 1].admin + path, {
+    method,
+    headers: body === undefined ? {} : { "Content-Type": "application/json" },
+    body: body === undefined ? undefined : JSON.stringify(body),
+  });
+  const text = await answer.text();
+  assert.ok(answer.ok, `${method} ${path}: ${answer.status} ${text}`);
+  return text === "" ? undefined : JSON.parse(text);
+}
+
+/** Creates a queue for one test and returns its name. */
+export async function queue(settings = {}) {
+  const name = `js-${randomUUID()}`;
+  await control("PUT", `/v1/queues/${name}`, settings);
+  return name;
+}
+
+/** The counts of a queue, as a member sees them. */
+export async function counts(name, member = 1) {
+  return (await control("GET", `/v1/queues/${name}`, undefined, member)).counts;
+}
+
+/** Waits until a queue has these counts; those not named are not looked at. */
+export async function countsBecome(name, want, ms = 10_000) {
+  await eventually(ms, async () => {
+    const have = await counts(name);
+    for (const [state, number] of Object.entries(want)) {
+      assert.equal(have[state], number, `${state} of ${JSON.stringify(have)}`);
+    }
+  });
+}
+
+/** Tries until try returns without an exception, or throws its last one. */
+export async function eventually(ms, attempt) {
+  const deadline = Date.now() + ms;
+  for (;;) {
+    try {
+      return await attempt();
+    } catch (error) {
+      if (Date.now() > deadline) {
+        throw error;
+      }
+    }
+    await sleep(50);
+  }
+}
+
+/** Waits until a moment on the clock of this machine, which is that of the members too. */
+export const until = (date) => sleep(Math.max(0, date.getTime() - Date.now()));
+
+/** Receives exactly n messages; the client is free to hand out fewer for each call. */
+export async function take(receiver, n, ms = 15_000) {
+  const deadline = Date.now() + ms;
+  const got = [];
+  while (got.length < n && Date.now() < deadline) {
+    got.push(...(await receiver.receiveMessages(n - got.length, { maxWaitTimeInMs: Math.min(5_000, ms) })));
+  }
+  assert.equal(got.length, n, `messages received within ${ms} ms`);
+  return got;
+}
+
+/** Receives one message. */
+export async function takeOne(receiver, ms) {
+  return (await take(receiver, 1, ms))[0];
+}
+
+/** Shows that a receiver gets nothing for a while. */
+export async function nothing(receiver, ms = 700) {
+  const got = await receiver.receiveMessages(1, { maxWaitTimeInMs: ms });
+  assert.deepEqual(got.map((m) => m.body), [], "nothing was to be received");
+}
+
+/** Waits for the failure of a call and checks the code that programs look at. */
+export async function refused(code, promise) {
+  let error;
+  try {
+    await promise;
+  } catch (e) {
+    error = e;
+  }
+  assert.ok(error, `expected ${code}, but the call succeeded`);
+  assert.equal(error.code, code, `the code of: ${error.stack}`);
+  return error;
+}
+
+/** n bodies in order, with message ids. */
+export const numbered = (n, prefix = "m") =>
+  Array.from({ length: n }, (_, i) => ({ body: i, messageId: `${prefix}-${i}` }));
+
+/** The bodies of messages. */
+export const bodies = (messages) => messages.map((m) => m.body);
+
+export { sleep };
