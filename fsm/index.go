@@ -1,0 +1,258 @@
+package fsm
+
+import "slices"
+
+// era counts the images of a machine. What carries an older era than the machine may
+// be shared with an image and is copied before it is written.
+type era uint64
+
+// sparesMax is the number of emptied chunks kept for reuse by a machine: a queue that
+// is emptied and filled message by message would else allocate one each time.
+const sparesMax = 4
+
+// arena is what the indexes of a machine share.
+type arena struct {
+	era    era
+	spares []*chunk
+}
+
+// freeze starts a new era: everything of the old one is shared from now on.
+func (a *arena) freeze() {
+	a.era++
+	a.spares = nil
+}
+
+func (a *arena) chunk() *chunk {
+	if n := len(a.spares); n > 0 {
+		c := a.spares[n-1]
+		a.spares = a.spares[:n-1]
+		return c
+	}
+	return &chunk{era: a.era}
+}
+
+// recycle takes back an empty chunk of this era.
+func (a *arena) recycle(c *chunk) {
+	if c.era != a.era || len(a.spares) == sparesMax {
+		return
+	}
+	*c = chunk{era: a.era, records: c.records[:0], patches: c.patches[:0]}
+	a.spares = append(a.spares, c)
+}
+
+// entry is a chunk of an index. Base and the number of ready messages stand here, so
+// that a search reads one flat slice and not a chunk after the other.
+type entry struct {
+	base  uint64 // sequence numbers base<<chunkShift and the chunkSlots-1 after it
+	ready uint32 // |c.ready|
+	c     *chunk
+}
+
+// index is the ordered map from sequence number to record of one sub-queue. Nothing
+// in it costs more when more is stored, except the search for the first ready message
+// when chunks full of messages that are not ready lie before it: 24 bytes are read
+// for every 1024 of those.
+type index struct {
+	arena   *arena
+	era     era     // of the slice entries itself
+	entries []entry // sorted by base; none is empty
+	hint    uint64  // no chunk with a lower base holds ready messages
+	counts  [Taken + 1]uint64
+	bytes   uint64 // of the bodies that are not Taken
+}
+
+// cursor is a live message: entry and slot. Any change that adds or removes messages
+// makes it invalid.
+type cursor struct{ pos, slot int }
+
+func split(n SequenceNumber) (base uint64, slot int) {
+	return uint64(n) >> chunkShift, int(n & (chunkSlots - 1))
+}
+
+// find returns the position of the chunk with base, or where it belongs.
+func (ix *index) find(base uint64) (pos int, found bool) {
+	if len(ix.entries) == 0 || base < ix.entries[0].base {
+		return 0, false
+	}
+	// Most indexes have no gaps between chunks: try where base lies then.
+	if pos := base - ix.entries[0].base; pos < uint64(len(ix.entries)) && ix.entries[pos].base == base {
+		return int(pos), true
+	}
+	if last := len(ix.entries) - 1; base >= ix.entries[last].base {
+		if base == ix.entries[last].base {
+			return last, true
+		}
+		return last + 1, false
+	}
+	return slices.BinarySearchFunc(ix.entries, base, func(e entry, base uint64) int {
+		if e.base < base {
+			return -1
+		}
+		if e.base > base {
+			return 1
+		}
+		return 0
+	})
+}
+
+// seek finds a message by number.
+func (ix *index) seek(n SequenceNumber) (cursor, bool) {
+	base, slot := split(n)
+	pos, found := ix.find(base)
+	if !found || !ix.entries[pos].c.live.has(slot) {
+		return cursor{}, false
+	}
+	return cursor{pos: pos, slot: slot}, true
+}
+
+// number is the sequence number at a cursor.
+func (ix *index) number(at cursor) SequenceNumber {
+	return SequenceNumber(ix.entries[at.pos].base<<chunkShift + uint64(at.slot))
+}
+
+// get returns the record at a cursor.
+func (ix *index) get(at cursor) record {
+	c := ix.entries[at.pos].c
+	return c.records[c.place(at.slot)]
+}
+
+// patch returns where the patches at a cursor lie.
+func (ix *index) patch(at cursor) Ref { return ix.entries[at.pos].c.patch(at.slot) }
+
+// own makes the slice of entries writable.
+func (ix *index) own() {
+	if ix.era != ix.arena.era {
+		ix.entries = slices.Clone(ix.entries)
+		ix.era = ix.arena.era
+	}
+}
+
+// write returns the chunk at pos for writing.
+func (ix *index) write(pos int) *chunk {
+	ix.own()
+	e := &ix.entries[pos]
+	if e.c.era != ix.arena.era {
+		e.c = e.c.clone(ix.arena.era)
+	}
+	return e.c
+}
+
+// insert adds a message that is not there.
+func (ix *index) insert(n SequenceNumber, rec record) cursor {
+	base, slot := split(n)
+	pos, found := ix.find(base)
+	if !found {
+		ix.own()
+		ix.entries = slices.Insert(ix.entries, pos, entry{base: base, c: ix.arena.chunk()})
+	}
+	ix.write(pos).insert(slot, rec)
+	at := cursor{pos: pos, slot: slot}
+	ix.enter(at, &rec)
+	return at
+}
+
+// set replaces the record at a cursor.
+func (ix *index) set(at cursor, rec record) {
+	c := ix.write(at.pos)
+	old := &c.records[c.place(at.slot)]
+	ix.leave(at, old)
+	*old = rec
+	ix.enter(at, &rec)
+}
+
+// setPatch notes where the patches at a cursor lie.
+func (ix *index) setPatch(at cursor, ref Ref) { ix.write(at.pos).setPatch(at.slot, ref) }
+
+// setBody notes that the body at a cursor lies elsewhere; its size is the same.
+func (ix *index) setBody(at cursor, ref Ref) {
+	c := ix.write(at.pos)
+	c.records[c.place(at.slot)].body = ref
+}
+
+// remove takes a message out.
+func (ix *index) remove(at cursor) {
+	c := ix.write(at.pos)
+	ix.leave(at, &c.records[c.place(at.slot)])
+	c.remove(at.slot)
+	if c.count > 0 {
+		return
+	}
+	ix.arena.recycle(c)
+	if at.pos == 0 && len(ix.entries) > 1 { // the usual end of a chunk
+		ix.entries[0] = entry{}
+		ix.entries = ix.entries[1:]
+		return
+	}
+	ix.entries = slices.Delete(ix.entries, at.pos, at.pos+1)
+}
+
+// enter counts a record in; the chunk is writable.
+func (ix *index) enter(at cursor, rec *record) {
+	ix.counts[rec.state]++
+	if rec.state != Taken {
+		ix.bytes += uint64(rec.body.Size)
+	}
+	if rec.state == Ready {
+		e := &ix.entries[at.pos]
+		e.c.ready.add(at.slot)
+		e.ready++
+		ix.hint = min(ix.hint, e.base)
+	}
+}
+
+// leave counts a record out; the chunk is writable.
+func (ix *index) leave(at cursor, rec *record) {
+	ix.counts[rec.state]--
+	if rec.state != Taken {
+		ix.bytes -= uint64(rec.body.Size)
+	}
+	if rec.state == Ready {
+		e := &ix.entries[at.pos]
+		e.c.ready.remove(at.slot)
+		e.ready--
+	}
+}
+
+// firstReady finds the oldest ready message.
+func (ix *index) firstReady() (cursor, bool) {
+	if ix.counts[Ready] == 0 {
+		return cursor{}, false
+	}
+	pos, _ := ix.find(ix.hint)
+	for ix.entries[pos].ready == 0 {
+		pos++
+	}
+	ix.hint = ix.entries[pos].base
+	return cursor{pos: pos, slot: ix.entries[pos].c.ready.next(0)}, true
+}
+
+// total is the number of messages in whatever state.
+func (ix *index) total() uint64 {
+	n := uint64(0)
+	for _, c := range ix.counts {
+		n += c
+	}
+	return n
+}
+
+// walk visits the messages of entries from a number on, in order, until visit says
+// false. It reads nothing but entries, so an image may walk its own.
+func walk(entries []entry, from SequenceNumber, visit func(n SequenceNumber, rec *record, patch Ref) bool) {
+	for i := range entries {
+		e := &entries[i]
+		first := e.base << chunkShift
+		if first+chunkSlots <= uint64(from) {
+			continue
+		}
+		slot := 0
+		if uint64(from) > first {
+			slot = int(uint64(from) - first)
+		}
+		for slot = e.c.live.next(slot); slot >= 0; slot = e.c.live.next(slot + 1) {
+			rec := &e.c.records[e.c.place(slot)]
+			if !visit(SequenceNumber(first+uint64(slot)), rec, e.c.patch(slot)) {
+				return
+			}
+		}
+	}
+}

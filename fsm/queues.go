@@ -1,0 +1,291 @@
+package fsm
+
+import (
+	"cmp"
+	"fmt"
+	"slices"
+)
+
+// Queues is the machine of a message partition: queues, messages and locks. It is not
+// safe for concurrent use: whoever owns it calls one method at a time. Images made by
+// it may be used beside it.
+type Queues struct {
+	bodies Bodies
+	clock  Instant // of the newest entry; never goes back
+	arena  arena
+	queues []*queue            // sorted by id
+	byID   map[EntityID]*queue // the same, for lookups only: never ranged over
+	due    schedule
+	raised []*subqueue // whose ready count rose since the last Effects
+	table  answers
+
+	// Taken apart commands, reused from one apply to the next.
+	sends       []sent
+	settlements []Settlement
+}
+
+// queue is one entity: its main queue and its dead-letter queue.
+type queue struct {
+	id       EntityID
+	version  uint64 // of settings
+	settings QueueSettings
+	last     SequenceNumber // given to the newest message
+	subs     [2]subqueue    // by SubQueue
+}
+
+// subqueue is what a link attaches to.
+type subqueue struct {
+	address Address
+	ix      index
+	alarms  alarms
+	turn    int  // place in the schedule, -1 when it has no alarms
+	raised  bool // is in raised
+	dropped bool
+}
+
+// NewQueues makes an empty machine that keeps message bodies in bodies.
+func NewQueues(bodies Bodies) *Queues {
+	q := &Queues{bodies: bodies}
+	q.reset()
+	return q
+}
+
+func (q *Queues) reset() {
+	bodies := q.bodies
+	*q = Queues{bodies: bodies, byID: make(map[EntityID]*queue)}
+	q.table = newAnswers(&q.arena.era, q.forget)
+}
+
+// Apply performs one command at env and reports what came of it. A refused command
+// changes nothing. A command seen before is answered from memory.
+//
+// It panics, with the index and the reason, on bytes that do not decode and on kinds
+// that are not of this machine: they come from a newer release, and a replica that
+// skipped them would no longer be like the others.
+func (q *Queues) Apply(env Env, command []byte) Result {
+	q.clock = max(q.clock, env.Now)
+	r := reader{b: command}
+	kind, h := r.header()
+	if r.err != nil {
+		panic(undecodable(env, kind, r.err))
+	}
+	if h.Origin == 0 {
+		res, _ := q.perform(env, kind, h, &r)
+		return res
+	}
+	l, old, code := q.table.begin(h, q.clock)
+	switch {
+	case code != OK:
+		return Result{Code: code}
+	case old != nil:
+		return q.again(old)
+	}
+	res, at := q.perform(env, kind, h, &r)
+	if x, ok := newAnswer(kind, h.Serial, at, res); ok {
+		q.table.remember(l, x)
+	}
+	return res
+}
+
+func undecodable(env Env, kind Kind, err error) string {
+	return fmt.Sprintf("fsm: command of kind %d at index %d: %v", kind, env.Index, err)
+}
+
+// again answers a command that was performed before. Messages locked or taken then
+// are given as they stand now; one whose lock has ended meanwhile is left out.
+func (q *Queues) again(old *answer) Result {
+	res := old.result()
+	more := old.more
+	if more == nil || len(more.locks) == 0 {
+		return res
+	}
+	sub := q.find(more.address)
+	if sub == nil {
+		return res
+	}
+	for _, l := range more.locks {
+		at, found := sub.ix.seek(l.Sequence)
+		if !found {
+			continue
+		}
+		rec := sub.ix.get(at)
+		if rec.epoch == l.Epoch && (rec.state == Locked || rec.state == Taken) {
+			res.Deliveries = append(res.Deliveries, sub.delivery(at, &rec))
+		}
+	}
+	return res
+}
+
+// forget ends what an answer was remembered for: messages given for good go now that
+// they are known to have arrived, or that nobody is left to ask for them.
+func (q *Queues) forget(more *details) {
+	if !more.taken {
+		return
+	}
+	sub := q.find(more.address)
+	if sub == nil {
+		return
+	}
+	for _, l := range more.locks {
+		if at, found := sub.ix.seek(l.Sequence); found {
+			if rec := sub.ix.get(at); rec.state == Taken && rec.epoch == l.Epoch {
+				q.discard(sub, at, &rec)
+			}
+		}
+	}
+}
+
+// perform takes the payload apart and does it. The address is that of a lock or fetch.
+func (q *Queues) perform(env Env, kind Kind, h Header, r *reader) (Result, Address) {
+	// decoded stops the replica before anything is changed.
+	decoded := func() {
+		if err := r.end(); err != nil {
+			panic(undecodable(env, kind, err))
+		}
+	}
+	switch kind {
+	case KindSendMessages:
+		var entity EntityID
+		entity, q.sends = r.sends(q.sends)
+		decoded()
+		res := q.send(entity, q.sends)
+		clear(q.sends)
+		return res, Address{}
+	case KindLockMessages:
+		c := r.lockMessages()
+		decoded()
+		return q.lock(c, h.Origin != 0), c.Address
+	case KindSettleMessages:
+		c := r.settleMessages(q.settlements)
+		q.settlements = c.Settlements
+		decoded()
+		res := q.settle(c)
+		clear(q.settlements)
+		return res, Address{}
+	case KindRenewLocks:
+		c := r.renewLocks()
+		decoded()
+		return q.renew(c), Address{}
+	case KindFetchDeferred:
+		c := r.fetchDeferred()
+		decoded()
+		return q.fetch(c, h.Origin != 0), c.Address
+	case KindPutQueue:
+		c := r.putQueue()
+		decoded()
+		return q.put(c), Address{}
+	case KindDropQueue:
+		id := EntityID(r.uvarint())
+		decoded()
+		q.drop(id)
+	case KindCloseLane:
+		c := r.closeLane()
+		decoded()
+		q.table.closeLane(c)
+	case KindPulse:
+		decoded()
+		q.pulse()
+	default:
+		panic(undecodable(env, kind, errKind))
+	}
+	return Result{}, Address{}
+}
+
+func (q *Queues) position(id EntityID) (int, bool) {
+	return slices.BinarySearchFunc(q.queues, id, func(x *queue, id EntityID) int { return cmp.Compare(x.id, id) })
+}
+
+// find returns the sub-queue at an address, nil when there is none.
+func (q *Queues) find(a Address) *subqueue {
+	if x := q.byID[a.Entity]; x != nil && a.Sub <= DeadLetterQueue {
+		return &x.subs[a.Sub]
+	}
+	return nil
+}
+
+// put makes a queue or changes its settings. Locks that are held keep their end.
+func (q *Queues) put(c PutQueue) Result {
+	if code := Check(c); code != OK {
+		return Result{Code: code}
+	}
+	x := q.byID[c.Entity]
+	if x == nil {
+		x = q.add(c.Entity)
+	} else if c.Version <= x.version {
+		return Result{}
+	}
+	x.version, x.settings = c.Version, c.Settings
+	return Result{}
+}
+
+// add makes an empty queue.
+func (q *Queues) add(id EntityID) *queue {
+	x := &queue{id: id}
+	for i := range x.subs {
+		x.subs[i] = subqueue{
+			address: Address{Entity: id, Sub: SubQueue(i)},
+			ix:      index{arena: &q.arena, era: q.arena.era},
+			turn:    -1,
+		}
+	}
+	i, _ := q.position(id)
+	q.queues = slices.Insert(q.queues, i, x)
+	q.byID[id] = x
+	return x
+}
+
+// drop removes a queue and lets all its bodies go.
+func (q *Queues) drop(id EntityID) {
+	x := q.byID[id]
+	if x == nil {
+		return
+	}
+	for i := range x.subs {
+		sub := &x.subs[i]
+		walk(sub.ix.entries, 0, func(_ SequenceNumber, rec *record, patch Ref) bool {
+			q.release(rec.body, patch)
+			return true
+		})
+		sub.dropped = true
+		q.due.remove(sub)
+	}
+	at, _ := q.position(id)
+	q.queues = slices.Delete(q.queues, at, at+1)
+	delete(q.byID, id)
+}
+
+// release lets the bodies of a message go.
+func (q *Queues) release(body, patch Ref) {
+	q.bodies.Release(body)
+	if patch != (Ref{}) {
+		q.bodies.Release(patch)
+	}
+}
+
+// discard removes a message for good. A lock on it is ended by the caller.
+func (q *Queues) discard(sub *subqueue, at cursor, rec *record) {
+	q.release(rec.body, sub.ix.patch(at))
+	sub.ix.remove(at)
+}
+
+// raise notes that more messages are ready than before.
+func (q *Queues) raise(sub *subqueue) {
+	if !sub.raised {
+		sub.raised = true
+		q.raised = append(q.raised, sub)
+	}
+}
+
+// Effects returns and clears what the applies since the last call ask of the leader:
+// one entry for every address whose ready count rose and is not zero now.
+func (q *Queues) Effects() []Effect {
+	var effects []Effect
+	for i, sub := range q.raised {
+		q.raised[i], sub.raised = nil, false
+		if n := sub.ix.counts[Ready]; n > 0 && !sub.dropped {
+			effects = append(effects, Effect{Address: sub.address, Ready: n})
+		}
+	}
+	q.raised = q.raised[:0]
+	return effects
+}

@@ -1,0 +1,93 @@
+package fsm
+
+// Refs visits every body reference of the image.
+func (img *queuesImage) Refs(visit func(Owner, Ref)) {
+	for i := range img.queues {
+		x := &img.queues[i]
+		for sub, entries := range x.entries {
+			owner := Owner{Address: Address{Entity: x.id, Sub: SubQueue(sub)}}
+			walk(entries, 0, func(n SequenceNumber, rec *record, patch Ref) bool {
+				owner.Sequence, owner.Patch = n, false
+				visit(owner, rec.body)
+				if patch != (Ref{}) {
+					owner.Patch = true
+					visit(owner, patch)
+				}
+				return true
+			})
+		}
+	}
+}
+
+// Refs visits every body reference in the order of [Image]; what visit returns takes
+// its place. Sizes must stay as they are.
+func (q *Queues) Refs(visit func(Owner, Ref) Ref) {
+	for _, x := range q.queues {
+		for i := range x.subs {
+			x.subs[i].refs(visit)
+		}
+	}
+}
+
+func (sub *subqueue) refs(visit func(Owner, Ref) Ref) {
+	ix := &sub.ix
+	for pos := range ix.entries {
+		live := ix.entries[pos].c.live // a copy: the chunk may be replaced meanwhile
+		for slot := live.next(0); slot >= 0; slot = live.next(slot + 1) {
+			at := cursor{pos: pos, slot: slot}
+			owner := Owner{Address: sub.address, Sequence: ix.number(at)}
+			old := ix.get(at).body
+			if ref := visit(owner, old); ref != old {
+				ix.setBody(at, ref)
+			}
+			owner.Patch = true
+			if old := ix.patch(at); old != (Ref{}) {
+				if ref := visit(owner, old); ref != old {
+					ix.setPatch(at, ref)
+				}
+			}
+		}
+	}
+}
+
+// locate finds the message that refers to a body. The owner stored beside a body may
+// name the other sub-queue: a message that is dead-lettered takes its body along.
+func (q *Queues) locate(owner Owner, ref Ref) (*index, cursor, bool) {
+	x := q.byID[owner.Entity]
+	if x == nil {
+		return nil, cursor{}, false
+	}
+	for i := range x.subs {
+		ix := &x.subs[i].ix
+		at, found := ix.seek(owner.Sequence)
+		switch {
+		case !found:
+		case owner.Patch && ix.patch(at) == ref && ref != Ref{}:
+			return ix, at, true
+		case !owner.Patch && ix.get(at).body == ref:
+			return ix, at, true
+		}
+	}
+	return nil, cursor{}, false
+}
+
+// Holds says whether the body at ref, stored for owner, is still referred to.
+func (q *Queues) Holds(owner Owner, ref Ref) bool {
+	_, _, found := q.locate(owner, ref)
+	return found
+}
+
+// Move notes that the body at from, stored for owner, lies at to now. It reports false,
+// and changes nothing, when the body is not referred to any more.
+func (q *Queues) Move(owner Owner, from, to Ref) bool {
+	ix, at, found := q.locate(owner, from)
+	switch {
+	case !found:
+		return false
+	case owner.Patch:
+		ix.setPatch(at, to)
+	default:
+		ix.setBody(at, to)
+	}
+	return true
+}

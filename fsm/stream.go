@@ -1,0 +1,288 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+	"math"
+)
+
+// The layout of an image:
+//
+//	version   1 byte   imageVersion
+//	machine   1 byte   which machine wrote it
+//	state              as the machine says
+//	checksum  4 bytes  CRC-32 (Castagnoli) of everything before, little endian
+//
+// and nothing behind it.
+const imageVersion byte = 1
+
+// The machines. The numbers are part of the image format.
+const (
+	machineQueues  byte = 1
+	machineCatalog byte = 2
+)
+
+// streamBytes is what an image is read and written by.
+const streamBytes = 64 << 10
+
+var (
+	errChecksum = errors.New("checksum does not match")
+	errMachine  = errors.New("image of another machine")
+	errState    = errors.New("state that cannot be")
+)
+
+func checksum(sum uint32, b []byte) uint32 {
+	return crc32.Update(sum, crc32.MakeTable(crc32.Castagnoli), b)
+}
+
+// imageWriter writes an image in pieces of about streamBytes. The first error stays.
+type imageWriter struct {
+	w    io.Writer
+	buf  []byte
+	n    int64
+	sum  uint32
+	err  error
+	refs bool // write where bodies lie; without, images of all replicas are equal
+}
+
+func newImageWriter(w io.Writer, machine byte, refs bool) *imageWriter {
+	iw := &imageWriter{w: w, buf: make([]byte, 0, streamBytes+streamBytes/4), refs: refs}
+	iw.byte(imageVersion)
+	iw.byte(machine)
+	return iw
+}
+
+func (w *imageWriter) byte(v byte)       { w.buf = append(w.buf, v) }
+func (w *imageWriter) uvarint(v uint64)  { w.buf = binary.AppendUvarint(w.buf, v) }
+func (w *imageWriter) count(n int)       { w.uvarint(uint64(n)) }
+func (w *imageWriter) fixed64(v uint64)  { w.buf = binary.LittleEndian.AppendUint64(w.buf, v) }
+func (w *imageWriter) instant(t Instant) { w.uvarint(uint64(t)) }
+func (w *imageWriter) string(s string)   { w.buf = appendString(w.buf, s) }
+func (w *imageWriter) bool(v bool)       { w.buf = appendBool(w.buf, v) }
+
+func (w *imageWriter) settings(s QueueSettings) { w.buf = appendSettings(w.buf, s) }
+func (w *imageWriter) address(a Address)        { w.buf = appendAddress(w.buf, a) }
+func (w *imageWriter) lockID(l LockID)          { w.buf = appendLockID(w.buf, l) }
+
+func (w *imageWriter) ref(r Ref) {
+	if !w.refs {
+		r.Segment, r.Offset = 0, 0
+	}
+	w.uvarint(uint64(r.Segment))
+	w.uvarint(uint64(r.Offset))
+	w.uvarint(uint64(r.Size))
+}
+
+// spill passes on what has gathered, once it is worth it. Call it between items: an
+// item is far smaller than the room behind streamBytes.
+func (w *imageWriter) spill() {
+	if len(w.buf) >= streamBytes {
+		w.flush()
+	}
+}
+
+func (w *imageWriter) flush() {
+	if w.err == nil {
+		w.sum = checksum(w.sum, w.buf)
+		var n int
+		n, w.err = w.w.Write(w.buf)
+		w.n += int64(n)
+	}
+	w.buf = w.buf[:0]
+}
+
+// finish writes the checksum.
+func (w *imageWriter) finish() (int64, error) {
+	w.flush()
+	if w.err == nil {
+		var n int
+		n, w.err = w.w.Write(binary.LittleEndian.AppendUint32(nil, w.sum))
+		w.n += int64(n)
+	}
+	return w.n, w.err
+}
+
+// imageReader reads an image back. Like reader it keeps the first error and gives
+// zeros from then on; unlike it, it cannot know how much is left, so whoever reads a
+// list grows it as the items arrive.
+type imageReader struct {
+	r          io.Reader
+	buf        []byte
+	pos, end   int
+	summed     int // buf[:summed] is in sum
+	sum        uint32
+	err, ended error // ended: why there are no more bytes
+}
+
+func newImageReader(r io.Reader, machine byte) *imageReader {
+	ir := &imageReader{r: r, buf: make([]byte, streamBytes)}
+	if ir.byte() != imageVersion {
+		ir.fail(errVersion)
+	}
+	if ir.byte() != machine {
+		ir.fail(errMachine)
+	}
+	return ir
+}
+
+func (r *imageReader) fail(err error) {
+	if r.err == nil {
+		r.err = err
+	}
+}
+
+// want fails with errState unless ok.
+func (r *imageReader) want(ok bool) {
+	if !ok {
+		r.fail(errState)
+	}
+}
+
+// fill reads more bytes; it reports false when there are none.
+func (r *imageReader) fill() bool {
+	if r.ended != nil {
+		return false
+	}
+	r.sum = checksum(r.sum, r.buf[r.summed:r.pos])
+	r.end = copy(r.buf, r.buf[r.pos:r.end])
+	r.pos, r.summed = 0, 0
+	n, err := io.ReadAtLeast(r.r, r.buf[r.end:], 1)
+	r.end += n
+	r.ended = err
+	return n > 0
+}
+
+func (r *imageReader) byte() byte {
+	if r.err != nil {
+		return 0
+	}
+	if r.pos == r.end && !r.fill() {
+		if errors.Is(r.ended, io.EOF) {
+			r.fail(errShort)
+		} else {
+			r.fail(r.ended)
+		}
+		return 0
+	}
+	v := r.buf[r.pos]
+	r.pos++
+	return v
+}
+
+func (r *imageReader) bool() bool {
+	v := r.byte()
+	r.want(v <= 1)
+	return v == 1
+}
+
+func (r *imageReader) uvarint() uint64 {
+	if r.err == nil && r.pos < r.end && r.buf[r.pos] < 0x80 {
+		v := r.buf[r.pos]
+		r.pos++
+		return uint64(v)
+	}
+	v := uint64(0)
+	for shift := 0; ; shift += 7 {
+		b := r.byte()
+		if r.err != nil {
+			return 0
+		}
+		if shift == 63 && b > 1 || shift > 0 && b == 0 {
+			r.fail(errNumber)
+			return 0
+		}
+		v |= uint64(b&0x7f) << shift
+		if b < 0x80 {
+			return v
+		}
+	}
+}
+
+// limited reads a number that is at most limit.
+func (r *imageReader) limited(limit uint64) uint64 {
+	v := r.uvarint()
+	if v > limit {
+		r.fail(errNumber)
+		return 0
+	}
+	return v
+}
+
+func (r *imageReader) uint32() uint32   { return uint32(r.limited(math.MaxUint32)) }
+func (r *imageReader) instant() Instant { return Instant(r.limited(math.MaxInt64)) }
+
+func (r *imageReader) fixed64() uint64 {
+	var b [8]byte
+	for i := range b {
+		b[i] = r.byte()
+	}
+	return binary.LittleEndian.Uint64(b[:])
+}
+
+// string reads a text of at most limit bytes.
+func (r *imageReader) string(limit int) string {
+	n := int(r.limited(uint64(limit)))
+	var b []byte
+	for range n {
+		if r.err != nil {
+			return ""
+		}
+		b = append(b, r.byte())
+	}
+	return string(b)
+}
+
+// more runs item as often as the count that stands here says, until the first error.
+func (r *imageReader) more(limit uint64, item func()) {
+	for n := r.limited(limit); n > 0 && r.err == nil; n-- {
+		item()
+	}
+}
+
+func (r *imageReader) settings() QueueSettings {
+	s := QueueSettings{
+		LockDuration:     Millis(r.instant()),
+		MaxDeliveryCount: r.uint32(),
+		MaxMessageBytes:  r.uint32(),
+	}
+	r.want(s.Validate() == nil)
+	return s
+}
+
+func (r *imageReader) address() Address {
+	a := Address{Entity: EntityID(r.uvarint()), Sub: SubQueue(r.byte())}
+	r.want(a.Sub <= DeadLetterQueue)
+	return a
+}
+
+func (r *imageReader) lockID() LockID {
+	return LockID{Sequence: SequenceNumber(r.uvarint()), Epoch: r.uint32()}
+}
+
+func (r *imageReader) ref() Ref {
+	return Ref{Segment: r.uint32(), Offset: r.uint32(), Size: r.uint32()}
+}
+
+// finish checks the checksum and that nothing follows it.
+func (r *imageReader) finish() error {
+	if r.err != nil {
+		return r.err
+	}
+	sum := checksum(r.sum, r.buf[r.summed:r.pos])
+	var b [4]byte
+	for i := range b {
+		b[i] = r.byte()
+	}
+	switch {
+	case r.err != nil:
+	case binary.LittleEndian.Uint32(b[:]) != sum:
+		r.fail(errChecksum)
+	case r.pos < r.end || r.fill():
+		r.fail(errTrailing)
+	case !errors.Is(r.ended, io.EOF):
+		r.fail(r.ended)
+	}
+	return r.err
+}

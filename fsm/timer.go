@@ -1,0 +1,163 @@
+package fsm
+
+// alarm is the end of one lock. It is stale when the lock has ended or was renewed
+// meanwhile: alarms are not searched for and taken out, they are skipped when due.
+type alarm struct {
+	at     Instant
+	number SequenceNumber
+	epoch  uint32
+}
+
+func (a alarm) before(b alarm) bool {
+	if a.at != b.at {
+		return a.at < b.at
+	}
+	if a.number != b.number {
+		return a.number < b.number
+	}
+	return a.epoch < b.epoch
+}
+
+// staleSlack is the number of stale alarms a queue may hold whatever it has locked.
+const staleSlack = 64
+
+// alarms is a binary heap by (deadline, number). It is derived from the records and
+// not part of an image; which stale alarms it holds decides nothing.
+type alarms struct {
+	heap  []alarm
+	stale int // how many of heap are stale: never more than the others + staleSlack
+}
+
+func (a *alarms) push(x alarm) {
+	a.heap = append(a.heap, x)
+	i := len(a.heap) - 1
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !a.heap[i].before(a.heap[parent]) {
+			return
+		}
+		a.heap[i], a.heap[parent] = a.heap[parent], a.heap[i]
+		i = parent
+	}
+}
+
+func (a *alarms) pop() {
+	last := len(a.heap) - 1
+	a.heap[0] = a.heap[last]
+	a.heap = a.heap[:last]
+	a.down(0)
+}
+
+func (a *alarms) down(i int) {
+	for {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(a.heap); child++ {
+			if a.heap[child].before(a.heap[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		a.heap[i], a.heap[least] = a.heap[least], a.heap[i]
+		i = least
+	}
+}
+
+// rebuild keeps what valid says is not stale. Its work is paid by the alarms that
+// became stale since the last one.
+func (a *alarms) rebuild(valid func(alarm) bool) {
+	kept := a.heap[:0]
+	for _, x := range a.heap {
+		if valid(x) {
+			kept = append(kept, x)
+		}
+	}
+	if cap(a.heap) > 4*len(kept)+staleSlack {
+		kept = append(make([]alarm, 0, 2*len(kept)), kept...)
+	}
+	a.heap, a.stale = kept, 0
+	for i := len(kept)/2 - 1; i >= 0; i-- {
+		a.down(i)
+	}
+}
+
+// schedule orders the sub-queues that have alarms by the first of them: a binary heap
+// whose members know their place. With the alarms of each it makes one total order,
+// (deadline, entity, sub-queue, number), whatever the shape of the heaps.
+type schedule []*subqueue
+
+func (s schedule) before(i, j int) bool {
+	a, b := s[i], s[j]
+	if x, y := a.alarms.heap[0].at, b.alarms.heap[0].at; x != y {
+		return x < y
+	}
+	if a.address.Entity != b.address.Entity {
+		return a.address.Entity < b.address.Entity
+	}
+	return a.address.Sub < b.address.Sub
+}
+
+func (s schedule) swap(i, j int) {
+	s[i], s[j] = s[j], s[i]
+	s[i].turn, s[j].turn = i, j
+}
+
+// fix puts a sub-queue where its first alarm belongs: in, out, up or down.
+func (s *schedule) fix(sub *subqueue) {
+	switch {
+	case len(sub.alarms.heap) == 0 && sub.turn < 0:
+		return
+	case len(sub.alarms.heap) == 0:
+		s.remove(sub)
+		return
+	case sub.turn < 0:
+		sub.turn = len(*s)
+		*s = append(*s, sub)
+	}
+	if i := sub.turn; !s.up(i) {
+		s.down(i)
+	}
+}
+
+func (s *schedule) remove(sub *subqueue) {
+	if sub.turn < 0 {
+		return
+	}
+	i, last := sub.turn, len(*s)-1
+	s.swap(i, last)
+	(*s)[last] = nil
+	*s = (*s)[:last]
+	sub.turn = -1
+	if i < last && !s.up(i) {
+		s.down(i)
+	}
+}
+
+func (s schedule) up(i int) (moved bool) {
+	for i > 0 {
+		parent := (i - 1) / 2
+		if !s.before(i, parent) {
+			break
+		}
+		s.swap(i, parent)
+		i, moved = parent, true
+	}
+	return moved
+}
+
+func (s schedule) down(i int) {
+	for {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(s); child++ {
+			if s.before(child, least) {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		s.swap(i, least)
+		i = least
+	}
+}
