@@ -11,10 +11,10 @@ import (
 )
 
 // built builds the binary on first use, and says where it lies.
-var built = sync.OnceValues(build)
+var built = sync.OnceValues(build) //nolint:gochecknoglobals // one binary for all tests of a process
 
 // folder is where the binary of this test process goes; empty until it is built.
-var folder struct {
+var folder struct { //nolint:gochecknoglobals // as above: Main removes it after the last test
 	sync.Mutex
 	path string
 }

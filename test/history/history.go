@@ -112,8 +112,8 @@ type Breach struct {
 	Trail []Event
 }
 
-// Error is the breach with its trail, one event a line.
-func (b Breach) Error() string {
+// String is the breach with its trail, one event a line.
+func (b Breach) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s: message %s", b.Rule, b.ID)
 	for _, e := range b.Trail {

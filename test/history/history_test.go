@@ -167,7 +167,7 @@ func TestBreachShowsItsTrail(t *testing.T) {
 	}
 	want := "lost: message m\n    " + at(0).Format("15:04:05.000") + " send begun    s\n    " +
 		at(1).Format("15:04:05.000") + " send accepted s"
-	if diff := cmp.Diff(want, b[0].Error()); diff != "" {
+	if diff := cmp.Diff(want, b[0].String()); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

@@ -44,6 +44,7 @@ func TestClients(t *testing.T) {
 		"go-amqp":      append(amqpChecks(), linkChecks()...),
 	} {
 		t.Run(group, func(t *testing.T) {
+			t.Parallel()
 			for _, c := range checks {
 				t.Run(c.name, func(t *testing.T) {
 					t.Parallel()
