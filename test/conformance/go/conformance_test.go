@@ -42,6 +42,7 @@ func TestClients(t *testing.T) {
 	for group, checks := range map[string][]check{
 		"azservicebus": append(append(sendChecks(), settleChecks()...), lockChecks()...),
 		"go-amqp":      append(amqpChecks(), linkChecks()...),
+		"frames":       rawChecks(),
 	} {
 		t.Run(group, func(t *testing.T) {
 			t.Parallel()
