@@ -1,0 +1,55 @@
+package amqp
+
+import (
+	"net/url"
+	"strings"
+)
+
+// The parts of addresses that mean something to the gateway itself. Everything else
+// of a path is for Broker.Resolve.
+const (
+	cbsPath          = "$cbs"
+	managementSuffix = "/$management"
+	addressBytesMax  = 4096 // longest address looked at; entity paths are 260 characters
+)
+
+// reducePath turns an address as clients spell it into a path: "queue", "/queue",
+// "amqps://host:port/queue" and their percent-encoded forms are all "queue"
+// (.NET sends the second, Python the third). False when it cannot be a path.
+func reducePath(address any) (string, bool) {
+	var path string
+	switch a := address.(type) {
+	case string:
+		path = a
+	default:
+		return "", false
+	}
+	if len(path) > addressBytesMax {
+		return "", false
+	}
+	if _, rest, found := strings.Cut(path, "://"); found {
+		_, path, _ = strings.Cut(rest, "/") // no slash: the namespace itself
+	}
+	path = strings.TrimPrefix(path, "/")
+	path = strings.TrimSuffix(path, "/")
+	if plain, err := url.PathUnescape(path); err == nil {
+		path = plain // else a name that holds a bare percent sign
+	}
+	return path, true
+}
+
+// audiencePath is the path that the audience of a token covers: as reducePath, and a
+// query is not part of it (the Go admin client signs its request with one).
+func audiencePath(audience string) (string, bool) {
+	audience, _, _ = strings.Cut(audience, "?")
+	return reducePath(audience)
+}
+
+// cutManagement splits "<entity>/$management" and says whether path was one.
+func cutManagement(path string) (entity string, ok bool) {
+	cut := len(path) - len(managementSuffix)
+	if cut <= 0 || !strings.EqualFold(path[cut:], managementSuffix) {
+		return path, false
+	}
+	return path[:cut], true
+}

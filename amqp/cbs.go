@@ -1,0 +1,45 @@
+package amqp
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+)
+
+// putToken is the operation of $cbs: it lets a credential count for an audience and
+// everything below it, on this connection (wire contract 2.2). The expiration that
+// clients send beside the token is not looked at: the token says it itself.
+func (c *conn) putToken(ctx context.Context, r *request) {
+	ctx, cancel := context.WithTimeout(ctx, putTokenWithin)
+	defer cancel()
+	c.respond(ctx, r, c.admitToken(ctx, r))
+}
+
+func (c *conn) admitToken(ctx context.Context, r *request) response {
+	token, audience := textOf(r.body), r.argument("name")
+	path, ok := audiencePath(audience)
+	switch {
+	case token == "":
+		return badRequest("The request has no token.")
+	case !ok || len(audience) > audienceBytesMax:
+		return badRequest("The audience is not a valid address.")
+	}
+	grant, err := c.config.Authorizer.Token(ctx, r.argument("type"), token, audience)
+	if err != nil {
+		// Never 403: .NET shows that as an exceeded limit.
+		return response{status: http.StatusUnauthorized, condition: wire.ConditionUnauthorizedAccess, text: "InvalidSignature: " + err.Error()}
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	if c.phase >= closing {
+		return response{status: http.StatusAccepted}
+	}
+	if !c.grants.put(path, grant, time.Now()) {
+		return response{status: http.StatusForbidden, condition: wire.ConditionResourceLimitExceeded, text: "The connection has put tokens for too many audiences."}
+	}
+	c.proven = true
+	c.retime()
+	return response{status: http.StatusAccepted, text: "Accepted"}
+}

@@ -1,0 +1,363 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+)
+
+// phase is how far a connection has come.
+type phase uint8
+
+const (
+	starting phase = iota // protocol headers, SASL, open
+	opened
+	closing // our close is sent; what comes is thrown away until the peer's
+	ended   // nothing is sent any more
+)
+
+// conn is one connection. Its reader (the goroutine of serve) takes frames in, its
+// writer sends what has been appended to out. Everything below mu belongs to mu and is
+// touched by the reader, the writer, timers, and the broker's goroutines in done
+// functions. The broker is never called with mu held, because it may call done at
+// once: calls are put into after and made by unlock.
+type conn struct {
+	config Config
+	peer   net.Conn
+	reader *wire.Reader
+	log    *slog.Logger
+
+	wake      chan struct{} // something is in out; one token is enough
+	written   chan struct{} // closed when the writer has ended
+	lastRead  atomic.Int64  // unix nanoseconds of the last bytes in
+	lastWrite atomic.Int64  // unix nanoseconds of the last bytes out
+
+	mu       sync.Mutex
+	phase    phase
+	out      []byte     // encoded frames on their way to the writer
+	after    []func()   // calls to the broker, made by unlock
+	room     *sync.Cond // the reader waits here while too much is in flight
+	sessions map[uint16]*session
+	dirty    []*session // sessions with a disposition range not yet in out
+	stalled  []*outgoingLink
+	grants   grants
+	timer    *time.Timer
+	started  time.Time
+	proven   bool // a token was accepted, or a link attached
+
+	peerFrameMax uint32        // largest frame that the peer takes
+	peerIdle     time.Duration // the peer closes when it hears nothing for so long; 0 never
+	channelMax   uint16        // highest channel either side may use
+
+	waiting     bool // the reader waits for room
+	inFlight    int  // bytes received and not yet stored
+	joined      int  // bytes of deliveries received in part
+	held        int  // bytes of payloads locked and not yet sent
+	links       int
+	requests    int    // requests to nodes being worked on
+	scratch     []byte // one encoded delivery at a time
+	scratchHead transferHead
+}
+
+func newConn(config Config, peer net.Conn) *conn {
+	c := &conn{
+		config:       config,
+		peer:         peer,
+		log:          config.Logger.With("peer", peer.RemoteAddr().String()),
+		wake:         make(chan struct{}, 1),
+		written:      make(chan struct{}),
+		sessions:     make(map[uint16]*session),
+		grants:       make(grants),
+		started:      time.Now(),
+		peerFrameMax: frameBytesMin,
+		channelMax:   channelMax,
+	}
+	c.room = sync.NewCond(&c.mu)
+	c.lastRead.Store(c.started.UnixNano())
+	c.lastWrite.Store(c.started.UnixNano())
+	c.reader = wire.NewReader(stampedReader{c}, frameBytesMax)
+	return c
+}
+
+// stampedReader remembers when the peer was last heard.
+type stampedReader struct{ c *conn }
+
+func (r stampedReader) Read(b []byte) (int, error) {
+	n, err := r.c.peer.Read(b)
+	r.c.lastRead.Store(time.Now().UnixNano())
+	return n, err
+}
+
+// unlock gives mu back and then makes the calls to the broker that were collected
+// under it. Every function that may collect one ends with unlock, not mu.Unlock.
+func (c *conn) unlock() {
+	calls := c.after
+	c.after = nil
+	c.mu.Unlock()
+	for _, call := range calls {
+		call()
+	}
+}
+
+// serve runs the connection from the first byte to the last.
+func (c *conn) serve(ctx context.Context) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	c.mu.Lock()
+	c.timer = time.AfterFunc(openWithin, func() { c.tick(ctx) })
+	c.mu.Unlock()
+	go c.write()
+	err := c.read(ctx)
+	c.end()
+	<-c.written
+	_ = c.peer.Close()
+	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+		c.log.DebugContext(ctx, "connection ended", "error", err)
+	}
+}
+
+// read takes frames until the connection is over. A panic in here is a mistake of
+// ours: it costs this connection and no other.
+func (c *conn) read(ctx context.Context) (err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			c.log.ErrorContext(ctx, "panic in connection", "panic", p, "stack", string(debug.Stack()))
+			err = fmt.Errorf("panic: %v", p)
+			c.fail(ctx, &wire.Error{Condition: wire.ConditionInternalError, Description: "The connection met an internal error."})
+		}
+	}()
+	if err := c.handshake(ctx); err != nil {
+		return err
+	}
+	for {
+		c.mu.Lock()
+		c.waitForRoom()
+		over := c.phase == ended
+		c.unlock()
+		if over {
+			return nil
+		}
+		frame, err := c.reader.ReadFrame()
+		if err != nil {
+			return c.readFailed(ctx, err)
+		}
+		last, fault := c.handle(ctx, &frame)
+		if fault != nil {
+			c.fail(ctx, fault)
+		}
+		if last {
+			return nil
+		}
+	}
+}
+
+// waitForRoom stops the reader while the connection has too much in hand: deliveries
+// that are not yet stored, or output that the peer does not take. TCP does the rest.
+func (c *conn) waitForRoom() {
+	for c.phase < closing && (c.inFlight > c.config.InFlightBytesMax || len(c.out) > outBytesMax) {
+		c.waiting = true
+		c.room.Wait()
+	}
+	c.waiting = false
+}
+
+// makeRoom lets the reader look again.
+func (c *conn) makeRoom() {
+	if c.waiting {
+		c.room.Signal()
+	}
+}
+
+// readFailed answers bytes that are no frame. What is still coming is read for a
+// moment: closing a socket with unread bytes would destroy our close on its way.
+func (c *conn) readFailed(ctx context.Context, err error) error {
+	var fault *wire.ProtocolError
+	if !errors.As(err, &fault) {
+		return err
+	}
+	c.fail(ctx, &wire.Error{Condition: fault.Condition, Description: fault.Description})
+	_, _ = io.Copy(io.Discard, c.peer)
+	return err
+}
+
+// fail sends close with an error, once, and gives the peer closeWithin to answer it.
+func (c *conn) fail(ctx context.Context, fault *wire.Error) {
+	c.mu.Lock()
+	if c.phase >= closing {
+		c.unlock()
+		return
+	}
+	c.log.InfoContext(ctx, "closing connection", "condition", string(fault.Condition), "reason", fault.Description)
+	if c.phase == opened {
+		c.flushDispositions()
+		c.emit(0, &wire.Close{Error: fault})
+		c.phase = closing
+		_ = c.peer.SetReadDeadline(time.Now().Add(closeWithin))
+	} else {
+		c.phase = ended
+		_ = c.peer.SetReadDeadline(time.Now())
+		c.notify()
+	}
+	c.room.Broadcast()
+	c.unlock()
+}
+
+// end tears down what the connection had. Locks that clients hold stay as they are:
+// they outlive the connection until they run out (T.14).
+func (c *conn) end() {
+	c.mu.Lock()
+	c.flushDispositions()
+	c.phase = ended
+	for _, s := range c.sessions {
+		s.drop()
+	}
+	clear(c.sessions)
+	c.timer.Stop()
+	c.notify()
+	c.unlock()
+}
+
+// handle does what a frame says. last is true when it was the peer's close; fault is
+// what the connection must be closed with.
+func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault *wire.Error) {
+	if frame.Type != wire.FrameAMQP {
+		return false, &wire.Error{Condition: wire.ConditionFramingError, Description: "SASL frame after the SASL layer."}
+	}
+	if t, ok := frame.Body.(*wire.Transfer); ok {
+		return false, c.handleTransfer(ctx, frame.Channel, t)
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	if c.phase >= closing {
+		_, last = frame.Body.(*wire.Close)
+		return last, nil
+	}
+	switch body := frame.Body.(type) {
+	case nil:
+		return false, nil // heartbeat
+	case *wire.Close:
+		c.emit(0, &wire.Close{})
+		return true, nil
+	case *wire.Begin:
+		return false, c.begin(frame.Channel, body)
+	case *wire.End:
+		return false, c.endSession(frame.Channel)
+	}
+	s := c.sessions[frame.Channel]
+	if s == nil {
+		return false, &wire.Error{Condition: wire.ConditionNotAllowed, Description: fmt.Sprintf("There is no session on channel %d.", frame.Channel)}
+	}
+	if s.ended {
+		return false, nil // on its way before the peer saw our end
+	}
+	switch body := frame.Body.(type) {
+	case *wire.Attach:
+		return false, s.attach(ctx, body)
+	case *wire.Flow:
+		s.flow(body)
+	case *wire.Disposition:
+		s.disposition(ctx, body)
+	case *wire.Detach:
+		s.detached(body)
+	default:
+		return false, &wire.Error{Condition: wire.ConditionNotAllowed, Description: "The frame is not allowed here."}
+	}
+	return false, nil
+}
+
+// tick is the one timer of the connection: heartbeats, silent peers, connections
+// that never prove themselves, and tokens that run out.
+func (c *conn) tick(ctx context.Context) {
+	now := time.Now()
+	c.mu.Lock()
+	phase, proven := c.phase, c.proven
+	silent := now.Sub(time.Unix(0, c.lastRead.Load()))
+	busy := c.waiting // we do not listen, so we cannot say that the peer is silent
+	c.mu.Unlock()
+	switch {
+	case phase == starting && now.Sub(c.started) >= openWithin:
+		c.fail(ctx, forced("The connection was not opened in time."))
+		return
+	case phase == opened && !proven && now.Sub(c.started) >= proveWithin:
+		c.fail(ctx, forced("The connection has put no token and attached no link."))
+		return
+	case phase == opened && !busy && silent >= idleTimeOut:
+		c.fail(ctx, forced("The connection was silent for longer than its idle-time-out."))
+		return
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	if c.phase >= closing {
+		return
+	}
+	if c.grants.expire(now) {
+		c.detachUnauthorized(ctx, now)
+	}
+	if c.phase == opened && now.Sub(time.Unix(0, c.lastWrite.Load())) >= c.beat() {
+		c.emit(0, nil)
+		c.lastWrite.Store(now.UnixNano())
+	}
+	c.timer.Reset(c.nextTick(now))
+}
+
+// beat is the longest silence of ours that the peer stands: half of what it says,
+// and never more than heartbeatMax (wire contract 1.4).
+func (c *conn) beat() time.Duration {
+	if c.peerIdle == 0 {
+		return heartbeatMax
+	}
+	return min(heartbeatMax, c.peerIdle/2)
+}
+
+// nextTick is how long until tick has something to do.
+func (c *conn) nextTick(now time.Time) time.Duration {
+	next := now.Add(heartbeatMax)
+	soonest := func(t time.Time) {
+		if t.Before(next) {
+			next = t
+		}
+	}
+	if c.phase == starting {
+		soonest(c.started.Add(openWithin))
+	} else {
+		soonest(time.Unix(0, c.lastWrite.Load()).Add(c.beat()))
+		if !c.waiting {
+			soonest(time.Unix(0, c.lastRead.Load()).Add(idleTimeOut))
+		}
+		if !c.proven {
+			soonest(c.started.Add(proveWithin))
+		}
+	}
+	if e := c.grants.next(); !e.IsZero() {
+		soonest(e)
+	}
+	return max(next.Sub(now), time.Millisecond)
+}
+
+// retime lets tick happen at the right moment after something changed.
+func (c *conn) retime() { c.timer.Reset(c.nextTick(time.Now())) }
+
+// detachUnauthorized ends the links whose token has run out; the connection stays.
+func (c *conn) detachUnauthorized(ctx context.Context, now time.Time) {
+	for _, s := range c.sessions {
+		for _, e := range s.links {
+			l := e.base()
+			if l.state == attached && !c.grants.allow(l.path, l.right, now) {
+				l.fault(ctx, e, wire.ConditionUnauthorizedAccess, "The token for '"+l.path+"' has expired.", true)
+			}
+		}
+	}
+}
+
+func forced(text string) *wire.Error {
+	return &wire.Error{Condition: wire.ConditionConnectionForced, Description: text}
+}

@@ -1,0 +1,27 @@
+// Package amqp is the gateway: it speaks AMQP 1.0 with clients, in the exact words of
+// the standard and with the habits of the Service Bus client libraries. It knows
+// nothing of logs, leaders or members: all that it wants of the house is the Broker
+// interface, and the Authorizer for credentials.
+//
+//	client ── frames ──► reader ── parse ──► Broker.Send, Settle, Receiver.Lock ...
+//	                        │ mu                          │
+//	                    sessions, links                   │ done
+//	                        │ mu                          ▼
+//	client ◄── one write ── writer ◄── out []byte ◄── dispositions, transfers, flows
+//
+// A connection has two goroutines, whatever number of sessions, links and messages it
+// carries: the reader takes frames in, the writer sends what has been appended to
+// conn.out. Everything between them is plain data under conn.mu.
+//
+// What holds at all times:
+//
+//   - The Broker is never called with conn.mu held, because it may call done before it
+//     returns. Calls are put into conn.after and made by conn.unlock.
+//   - A send is answered when the broker has said what became of it, never before.
+//   - A receiver never gets more than its credit as it counts it itself, and a link has
+//     at most one Lock outstanding.
+//   - What was locked is either sent or released. What a client has locked stays
+//     locked when its link or connection goes.
+//   - A lock token on the wire is the delivery-tag; the gateway keeps no table of them.
+//   - Everything that a peer can make grow has a bound in limits.go.
+package amqp

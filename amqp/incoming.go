@@ -1,0 +1,273 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// batchFormat is the message-format of a batch: one delivery whose data sections are
+// whole messages, all or none of which are stored (wire contract 4.6).
+const batchFormat = 0x80013700
+
+// incomingLink is a link on which the client sends.
+type incomingLink struct {
+	link
+	credit          receivingCredit
+	messageBytesMax int
+
+	// The delivery that is being received in several frames.
+	partly  bool
+	id      uint32
+	format  uint32
+	settled bool
+	fault   wire.Symbol // why the delivery cannot be taken; its frames are thrown away
+	reason  string
+	parts   []byte
+}
+
+// arrival is a complete delivery.
+type arrival struct {
+	link    *incomingLink
+	id      uint32
+	format  uint32
+	settled bool
+	fault   wire.Symbol
+	reason  string
+	bytes   int    // what it counts in conn.inFlight
+	payload []byte // lies in the reader's buffer or in link.parts: until the next frame
+}
+
+// ready gives credit at once: JS takes a link without credit for a second as busy.
+func (l *incomingLink) ready() {
+	l.credit.refill(0)
+	if l.kind != entityNode {
+		l.credit.left = requestCreditMax
+	}
+	l.emitFlow()
+}
+
+func (l *incomingLink) emitFlow() {
+	f := l.session.state()
+	handle, count, left := l.handle, l.credit.count, l.credit.left
+	f.Handle, f.DeliveryCount, f.LinkCredit = &handle, &count, &left
+	l.session.conn.emit(l.session.channel, f)
+}
+
+// flow answers a sender that asks for the state of the link (.NET does every 10 s).
+func (l *incomingLink) flow(f *wire.Flow) {
+	if f.Echo && l.state == attached {
+		l.emitFlow()
+	}
+}
+
+func (l *incomingLink) drop() {
+	l.forget()
+	l.over()
+}
+
+// forget throws away the delivery that was being received.
+func (l *incomingLink) forget() {
+	l.session.conn.joined -= len(l.parts)
+	l.partly, l.parts, l.fault = false, nil, ""
+}
+
+// handleTransfer takes one transfer frame and, when it completes a delivery, sends
+// that on its way. mu is not held while the message is parsed and the broker called.
+func (c *conn) handleTransfer(ctx context.Context, channel uint16, t *wire.Transfer) *wire.Error {
+	a, fault := c.receive(ctx, channel, t)
+	switch {
+	case fault != nil || a.link == nil:
+		return fault
+	case a.fault != "":
+		c.finishSend(ctx, &a, a.fault, a.reason, false)
+	case a.link.kind != entityNode:
+		c.request(ctx, &a)
+	default:
+		c.store(ctx, &a)
+	}
+	return nil
+}
+
+// receive does the bookkeeping of one transfer frame.
+func (c *conn) receive(ctx context.Context, channel uint16, t *wire.Transfer) (a arrival, fault *wire.Error) {
+	c.mu.Lock()
+	defer c.unlock()
+	if c.phase >= closing {
+		return a, nil
+	}
+	s := c.sessions[channel]
+	if s == nil {
+		return a, &wire.Error{Condition: wire.ConditionNotAllowed, Description: fmt.Sprintf("There is no session on channel %d.", channel)}
+	}
+	if s.ended {
+		return a, nil
+	}
+	s.received()
+	e := s.links[t.Handle]
+	if e == nil {
+		s.fail(ctx, wire.ConditionUnattachedHandle, fmt.Sprintf("There is no link with handle %d.", t.Handle))
+		return a, nil
+	}
+	l, ok := e.(*incomingLink)
+	if !ok {
+		s.fail(ctx, wire.ConditionErrantLink, "A transfer on a link that we send on.")
+		return a, nil
+	}
+	if l.state != attached && l.state != attaching {
+		return a, nil // crossed our detach
+	}
+	return l.receive(ctx, t), nil
+}
+
+// receive adds one frame to the delivery that it belongs to.
+func (l *incomingLink) receive(ctx context.Context, t *wire.Transfer) (a arrival) {
+	c := l.session.conn
+	if !l.partly {
+		if !l.start(ctx, t) {
+			return a
+		}
+	} else if t.DeliveryID != nil && *t.DeliveryID != l.id {
+		l.link.fault(ctx, l, wire.ConditionNotAllowed, "A delivery began before the one before it had ended.", false)
+		return a
+	}
+	if t.Settled != nil {
+		l.settled = l.settled || *t.Settled
+	}
+	if _, ok := t.State.(*wire.TransactionalState); ok && l.fault == "" {
+		l.fault, l.reason = wire.ConditionNotImplemented, "Transactions are not supported."
+	}
+	if t.Aborted {
+		l.forget()
+		l.answered()
+		return a
+	}
+	payload := l.join(ctx, t)
+	if t.More || l.state != attached {
+		return a
+	}
+	a = arrival{link: l, id: l.id, format: l.format, settled: l.settled, fault: l.fault, reason: l.reason, payload: payload}
+	a.bytes = len(payload) + inFlightOverhead
+	c.inFlight += a.bytes
+	l.forget()
+	return a
+}
+
+// start begins a delivery; false when the link had to be detached instead.
+func (l *incomingLink) start(ctx context.Context, t *wire.Transfer) bool {
+	if !l.credit.take() {
+		if l.state == attaching {
+			l.withdraw(ctx, wire.ConditionTransferLimitExceeded, "A transfer before the link was attached.", false)
+			return false
+		}
+		l.link.fault(ctx, l, wire.ConditionTransferLimitExceeded, "The sender exceeded the credit of the link.", true)
+		return false
+	}
+	if t.DeliveryID == nil {
+		l.link.fault(ctx, l, wire.ConditionInvalidField, "The first frame of a delivery has no delivery-id.", false)
+		return false
+	}
+	l.partly, l.id, l.format, l.settled = true, *t.DeliveryID, 0, false
+	if t.MessageFormat != nil {
+		l.format = *t.MessageFormat
+	}
+	if l.format != 0 && l.format != batchFormat {
+		l.fault, l.reason = wire.ConditionNotImplemented, fmt.Sprintf("Message format %#x is not known.", l.format)
+	}
+	return true
+}
+
+// join returns the bytes of the delivery so far. A delivery in one frame is not copied.
+// One that cannot be taken is counted but not kept.
+func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
+	c := l.session.conn
+	if l.fault == "" && len(l.parts)+len(t.Payload) > l.messageBytesMax {
+		c.joined -= len(l.parts)
+		l.parts = nil
+		l.fault = wire.ConditionMessageSizeExceeded
+		l.reason = fmt.Sprintf("The message is larger than the %d bytes that are allowed.", l.messageBytesMax)
+	}
+	switch {
+	case l.fault != "":
+		return nil
+	case !t.More && len(l.parts) == 0:
+		return t.Payload
+	case c.joined+len(t.Payload) > joinedBytesMax:
+		l.link.fault(ctx, l, wire.ConditionResourceLimitExceeded, "Too many unfinished deliveries on the connection.", true)
+		return nil
+	}
+	c.joined += len(t.Payload)
+	l.parts = append(l.parts, t.Payload...)
+	return l.parts
+}
+
+// store hands the message, or the messages of a batch, to the broker.
+func (c *conn) store(ctx context.Context, a *arrival) {
+	var messages []fsm.Message
+	var err error
+	if a.format == batchFormat {
+		messages, err = parseBatch(a.payload)
+	} else {
+		messages = make([]fsm.Message, 1)
+		messages[0], err = parseMessage(a.payload)
+	}
+	a.payload = nil
+	if err != nil {
+		condition, text := wire.ConditionDecodeError, err.Error()
+		var m *messageError
+		if errors.As(err, &m) {
+			condition, text = m.condition, m.text
+		}
+		c.finishSend(ctx, a, condition, text, false)
+		return
+	}
+	sent := *a
+	c.config.Broker.Send(a.link.place, messages, func(code fsm.Code) {
+		v := verdictOf(code)
+		c.finishSend(ctx, &sent, v.condition, v.text, v.retry)
+	})
+}
+
+// finishSend answers a delivery: accepted when condition is empty, else rejected. It is
+// called from the broker's goroutines as well as from the reader.
+func (c *conn) finishSend(ctx context.Context, a *arrival, condition wire.Symbol, text string, retry bool) {
+	c.mu.Lock()
+	defer c.unlock()
+	c.inFlight -= a.bytes
+	c.makeRoom()
+	l := a.link
+	s := l.session
+	if l.state != attached || s.ended {
+		return
+	}
+	switch {
+	case a.settled: // fire and forget (T.3)
+	case condition == "":
+		s.settle(wire.RoleReceiver, accepted, a.id, a.id)
+	default:
+		last := a.id
+		c.emit(s.channel, &wire.Disposition{
+			Role: wire.RoleReceiver, First: a.id, Last: &last, Settled: true,
+			State: &wire.Rejected{Error: c.refusal(ctx, condition, text, retry, "path", l.path)},
+		})
+	}
+	l.answered()
+}
+
+// answered gives the credit of one delivery back, with a flow when it is time for one.
+func (l *incomingLink) answered() {
+	if l.kind != entityNode {
+		l.credit.unstored--
+		if l.credit.left < requestCreditMax/2 {
+			l.credit.left = requestCreditMax
+			l.emitFlow()
+		}
+		return
+	}
+	if l.credit.settle() {
+		l.emitFlow()
+	}
+}

@@ -1,0 +1,53 @@
+package amqp
+
+import "time"
+
+// What a peer may make us hold, and how long it may take. Each is met by a test.
+const (
+	frameBytesMax    = 65536 // max-frame-size that we announce (part 2, 2.7.1)
+	frameBytesMin    = 512   // smallest max-frame-size that a peer may announce
+	channelMax       = 4999  // channel-max that we announce: 5000 sessions per connection
+	handleMax        = 9999  // handle-max that we announce, per session
+	linksMax         = 10000 // links of one connection
+	linkNameBytesMax = 1024  // link names; SDKs use up to about 300 bytes
+
+	linkCreditMax       = 1000    // deliveries a sender may have on the way on one link
+	requestCreditMax    = 100     // requests on the way on one link to a node
+	requestsMax         = 1024    // requests being worked on for one connection
+	responsesMax        = 256     // responses that wait for credit on one link
+	nodeMessageBytesMax = 1 << 20 // largest request or response of a node
+
+	windowFrames     = 5000     // incoming-window of each session
+	inFlightOverhead = 512      // bytes counted for a delivery besides its payload
+	joinedBytesMax   = 32 << 20 // unfinished deliveries of one connection together
+	outBytesHigh     = 1 << 20  // above it no delivery is started
+	outBytesMax      = 4 << 20  // above it nothing more is read from the peer
+	bufferBytesKept  = 1 << 20  // a larger buffer is not kept for the next use
+	lockBatchMax     = 256      // messages asked for at a time by one link
+	lockBytesMax     = 1 << 20  // bytes asked for at a time by one link
+	heldBytesMax     = 32 << 20 // locked but unsent payloads of one connection together
+	unsettledMax     = 65536    // deliveries of one session sent and not settled
+
+	openWithin            = 10 * time.Second  // from accept to open
+	proveWithin           = 60 * time.Second  // from accept to the first token or link
+	idleTimeOut           = 240 * time.Second // idle-time-out that we announce
+	heartbeatMax          = 15 * time.Second  // longest silence of ours
+	writeWithin           = 30 * time.Second  // one write to the peer
+	closeWithin           = 5 * time.Second   // from our close to the peer's
+	lockWait              = 60 * time.Second  // one wait of a receiving link
+	sweepEvery            = time.Second       // at most so often are lapsed deliveries looked for
+	connectionsMaxDefault = 20000
+	inFlightBytesDefault  = 16 << 20 // received and not yet stored, per connection
+)
+
+// What one request to the management node may ask for.
+const (
+	peekMessagesMax  = 250     // messages of one peek
+	peekBytesMax     = 1 << 20 // payloads of one peek
+	tokensMax        = 4096    // lock tokens or sequence numbers of one request
+	fetchAtOnceMax   = 64      // deferred messages asked of the broker at a time
+	fetchBytesMax    = 8 << 20 // payloads of one answer, above which no more are fetched
+	peekWithin       = 60 * time.Second
+	putTokenWithin   = 20 * time.Second
+	audienceBytesMax = 4096
+)

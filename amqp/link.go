@@ -1,0 +1,347 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// linkState is where a link is in its life (part 2, 2.6.3).
+type linkState uint8
+
+const (
+	attaching linkState = iota // the broker is being asked; our attach is not sent
+	attached
+	detaching // our detach is sent, the peer's has not come
+	gone
+)
+
+// nodeKind is what a link is attached to.
+type nodeKind uint8
+
+const (
+	entityNode nodeKind = iota
+	cbsNode
+	managementNode
+)
+
+// endpoint is an incomingLink or an outgoingLink.
+type endpoint interface {
+	base() *link
+	flow(f *wire.Flow)
+	ready() // our attach is sent
+	drop()  // the link is over: give back what it holds
+}
+
+// link is what both kinds of links have. Incoming and outgoing are seen from us: on an
+// incomingLink the client sends.
+type link struct {
+	session *session
+	handle  uint32
+	name    string
+	state   linkState
+	kind    nodeKind
+	path    string     // reduced address: what tokens are checked against
+	right   fsm.Rights // without which the link may not be; 0 on $cbs
+	place   fsm.Place  // unless kind is cbsNode
+	reply   *wire.Attach
+}
+
+func (l *link) base() *link { return l }
+
+// attach begins a link (part 2, 2.7.3). Whatever takes time is done on a goroutine of
+// its own, so a slow catalog delays only the links that ask for it.
+func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
+	c := s.conn
+	if a.Handle > s.handleMax {
+		return &wire.Error{Condition: wire.ConditionFramingError, Description: fmt.Sprintf("Handle %d is above the handle-max of %d.", a.Handle, s.handleMax)}
+	}
+	if s.links[a.Handle] != nil {
+		s.fail(ctx, wire.ConditionHandleInUse, fmt.Sprintf("Handle %d has a link.", a.Handle))
+		return nil
+	}
+	l := link{session: s, handle: a.Handle, name: a.Name, reply: attachReply(a)}
+	condition, text := l.describe(a)
+	switch {
+	case condition != "":
+	case c.links >= linksMax:
+		condition, text = wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d links; more are not possible.", linksMax)
+	case !c.grants.allow(l.path, l.right, time.Now()):
+		condition, text = wire.ConditionUnauthorizedAccess, fmt.Sprintf("Unauthorized access to '%s': %s claims are needed. Put a token on $cbs first.", l.path, claim(l.right))
+	}
+	if condition != "" {
+		l.refuse(ctx, condition, text, false)
+		return nil
+	}
+	e := l.endpoint(a)
+	s.links[a.Handle] = e
+	c.links++
+	if l.kind == cbsNode {
+		e.base().attached(ctx, e, fsm.Place{})
+		return nil
+	}
+	entity, _ := cutManagement(l.path)
+	go c.resolve(ctx, e, entity)
+	return nil
+}
+
+// describe fills in what an attach asks for, or says why it cannot be had.
+func (l *link) describe(a *wire.Attach) (wire.Symbol, string) {
+	var address any
+	switch {
+	case len(a.Name) > linkNameBytesMax:
+		return wire.ConditionInvalidField, "The link name is too long."
+	case a.Coordinator != nil:
+		return wire.ConditionNotImplemented, "Transactions are not supported."
+	case a.Role == wire.RoleSender && a.Target != nil:
+		address, l.right = a.Target.Address, fsm.Send
+		if a.Target.Dynamic {
+			return wire.ConditionNotImplemented, "Dynamic nodes are not supported."
+		}
+	case a.Role == wire.RoleReceiver && a.Source != nil:
+		address, l.right = a.Source.Address, fsm.Listen
+		if a.Source.Dynamic {
+			return wire.ConditionNotImplemented, "Dynamic nodes are not supported."
+		}
+		if wantsMessageSession(a.Source.Filter) {
+			return wire.ConditionNotAllowed, "It is not possible for an entity that does not require sessions to create a sessionful message receiver."
+		}
+	default:
+		return wire.ConditionInvalidField, "The attach has no terminus at the broker's end."
+	}
+	path, ok := reducePath(address)
+	if !ok || path == "" {
+		return wire.ConditionInvalidField, "The attach has no address."
+	}
+	l.path = path
+	if strings.EqualFold(path, cbsPath) {
+		l.kind, l.right = cbsNode, 0
+	} else if _, ok := cutManagement(path); ok {
+		l.kind, l.right = managementNode, fsm.Listen // every operation we have needs it
+	}
+	return "", ""
+}
+
+// wantsMessageSession says whether a source filter asks for a Service Bus session.
+func wantsMessageSession(filter wire.Map) bool {
+	for _, pair := range filter {
+		if pair.Key == wire.Symbol("com.microsoft:session-filter") || pair.Key == "com.microsoft:session-filter" {
+			return true
+		}
+	}
+	return false
+}
+
+// claim names a right as the cloud's messages do.
+func claim(right fsm.Rights) string {
+	if right == fsm.Send {
+		return "'Send'"
+	}
+	return "'Listen'"
+}
+
+// endpoint makes the link of the kind that the attach asks for.
+func (l link) endpoint(a *wire.Attach) endpoint {
+	if a.Role == wire.RoleSender {
+		return &incomingLink{link: l, messageBytesMax: nodeMessageBytesMax}
+	}
+	o := &outgoingLink{link: l}
+	o.takes = a.SndSettleMode != nil && *a.SndSettleMode == settledMode
+	// A response needs no settling. Only who forbids settled transfers gets others.
+	o.presettled = o.takes || l.kind != entityNode && (a.SndSettleMode == nil || *a.SndSettleMode != unsettledMode)
+	if l.kind != entityNode {
+		if t := a.Target; t != nil {
+			o.replyTo, _ = t.Address.(string)
+		}
+	}
+	return o
+}
+
+// The sender settle modes (part 2, 2.8.2).
+const (
+	unsettledMode = 0
+	settledMode   = 1
+	mixedMode     = 2
+)
+
+// attachReply is the attach that answers a: the same settle modes, source and target,
+// because SDKs compare them (wire contract 3.3). Only what outlives the frame and means
+// the same to us is echoed: no filters, and no values that we did not understand.
+func attachReply(a *wire.Attach) *wire.Attach {
+	snd, rcv := uint8(mixedMode), uint8(0)
+	if a.SndSettleMode != nil {
+		snd = *a.SndSettleMode
+	}
+	if a.RcvSettleMode != nil {
+		rcv = *a.RcvSettleMode
+	}
+	r := &wire.Attach{Name: a.Name, Handle: a.Handle, Role: !a.Role, SndSettleMode: &snd, RcvSettleMode: &rcv, Properties: wire.Map{}}
+	if a.Source != nil {
+		src := *a.Source
+		src.Filter, src.DynamicNodeProperties, src.DefaultOutcome = nil, nil, echoOutcome(src.DefaultOutcome)
+		src.Address = echoAddress(src.Address)
+		r.Source = &src
+	} else {
+		r.Source = &wire.Source{}
+	}
+	if a.Target != nil {
+		dst := *a.Target
+		dst.DynamicNodeProperties = nil
+		dst.Address = echoAddress(dst.Address)
+		r.Target = &dst
+	} else {
+		r.Target = &wire.Target{}
+	}
+	if a.Role == wire.RoleReceiver {
+		zero := uint32(0)
+		r.InitialDeliveryCount = &zero
+	}
+	return r
+}
+
+// echoAddress lets only strings through: others may lie in the reader's buffer.
+func echoAddress(address any) any {
+	if s, ok := address.(string); ok {
+		return s
+	}
+	return nil
+}
+
+// echoOutcome lets the plain outcomes through.
+func echoOutcome(state any) any {
+	switch state.(type) {
+	case *wire.Accepted:
+		return &wire.Accepted{}
+	case *wire.Released:
+		return &wire.Released{}
+	case *wire.Rejected:
+		return &wire.Rejected{}
+	case *wire.Modified:
+		return &wire.Modified{}
+	}
+	return nil
+}
+
+// resolve asks the broker for the entity of a link that is attaching.
+func (c *conn) resolve(ctx context.Context, e endpoint, entity string) {
+	place, err := c.config.Broker.Resolve(ctx, entity)
+	c.mu.Lock()
+	defer c.unlock()
+	l := e.base()
+	if l.state != attaching || c.phase >= closing {
+		return
+	}
+	_, sends := e.(*incomingLink)
+	var code fsm.Code
+	switch {
+	case err == nil && sends && l.kind == entityNode && place.Sub != fsm.MainQueue:
+		l.withdraw(ctx, wire.ConditionNotAllowed, "A dead-letter queue cannot be sent to.", false)
+	case err == nil:
+		l.attached(ctx, e, place)
+	case errors.As(err, &code) && code == fsm.EntityNotFound:
+		l.withdraw(ctx, wire.ConditionNotFound, fmt.Sprintf("The messaging entity '%s' could not be found.", entity), false)
+	default:
+		if code == fsm.OK {
+			code = fsm.ServerBusy
+		}
+		v := verdictOf(code)
+		l.withdraw(ctx, v.condition, v.text, v.retry)
+	}
+}
+
+// attached sends our attach.
+func (l *link) attached(ctx context.Context, e endpoint, place fsm.Place) {
+	l.state, l.place = attached, place
+	if in, ok := e.(*incomingLink); ok {
+		if l.kind == entityNode {
+			in.messageBytesMax = int(place.Settings.MaxMessageBytes)
+		}
+		limit := uint64(in.messageBytesMax)
+		l.reply.MaxMessageSize = &limit // batches are cut to it; absent would mean nothing fits
+	}
+	c := l.session.conn
+	c.emit(l.session.channel, l.reply)
+	l.reply = nil
+	if !c.proven && l.kind != cbsNode {
+		c.proven = true
+		c.retime()
+	}
+	c.log.DebugContext(ctx, "link attached", "path", l.path, "link", l.name)
+	e.ready()
+}
+
+// refuse answers an attach with an attach without our terminus and, in the same write,
+// a closing detach: go-amqp and rhea would else take the link for open.
+func (l *link) refuse(ctx context.Context, condition wire.Symbol, text string, retry bool) {
+	if l.reply.Role == wire.RoleSender {
+		l.reply.Source = nil
+	} else {
+		l.reply.Target = nil
+	}
+	c := l.session.conn
+	c.emit(l.session.channel, l.reply)
+	c.emit(l.session.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: c.refusal(ctx, condition, text, retry, "link", l.name, "path", l.path)})
+}
+
+// withdraw refuses a link that is in the session already.
+func (l *link) withdraw(ctx context.Context, condition wire.Symbol, text string, retry bool) {
+	l.refuse(ctx, condition, text, retry)
+	l.state = gone
+	delete(l.session.links, l.handle)
+	l.session.conn.links--
+}
+
+// fault detaches a link of ours with an error. It stays until the peer's detach comes,
+// so that frames which crossed are recognised.
+func (l *link) fault(ctx context.Context, e endpoint, condition wire.Symbol, text string, retry bool) {
+	if l.state != attached {
+		return
+	}
+	s := l.session
+	s.flushDispositions()
+	s.conn.emit(s.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: s.conn.refusal(ctx, condition, text, retry, "link", l.name, "path", l.path)})
+	e.drop()
+	l.state = detaching
+	s.conn.links++ // drop took it off; it counts until the peer has seen it
+}
+
+// detached takes the peer's detach. A handle without link was refused before.
+func (s *session) detached(d *wire.Detach) {
+	e := s.links[d.Handle]
+	if e == nil {
+		return
+	}
+	l := e.base()
+	delete(s.links, d.Handle)
+	if l.state == detaching {
+		l.state = gone
+		s.conn.links--
+		return
+	}
+	s.flushDispositions()
+	if l.state == attaching { // 2.6.3: an attach is answered before the detach
+		l.reply.Source, l.reply.Target = nil, nil
+		s.conn.emit(s.channel, l.reply)
+	}
+	e.drop()
+	s.conn.emit(s.channel, &wire.Detach{Handle: d.Handle, Closed: d.Closed})
+}
+
+// over ends the part of a link that both kinds have; false when it had ended before.
+func (l *link) over() bool {
+	if l.state == gone || l.state == detaching {
+		if l.state == detaching {
+			l.state = gone
+			l.session.conn.links--
+		}
+		return false
+	}
+	l.state = gone
+	l.session.conn.links--
+	return true
+}

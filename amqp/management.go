@@ -1,0 +1,288 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// manage does one operation of an entity's management node (wire contract 7.5). What
+// the broker answers later is answered later: nothing here waits on the reader.
+func (c *conn) manage(ctx context.Context, r *request, operation string) {
+	body, _ := r.body.(wire.Map)
+	switch operation {
+	case "com.microsoft:renew-lock":
+		c.renewLock(ctx, r, body)
+	case "com.microsoft:peek-message":
+		go c.peekMessage(ctx, r, body)
+	case "com.microsoft:update-disposition":
+		c.updateDisposition(ctx, r, body)
+	case "com.microsoft:receive-by-sequence-number":
+		c.receiveBySequenceNumber(ctx, r, body)
+	default:
+		c.respond(ctx, r, unknownOperation(operation))
+	}
+}
+
+// lockIDs reads the lock tokens of a request. ok is false when one is not of this
+// place, or when there are none or too many: then say is the answer.
+func (c *conn) lockIDs(r *request, body wire.Map) (ids []fsm.LockID, say response, ok bool) {
+	tokens := valuesOf[wire.UUID](lookup(body, "lock-tokens"))
+	if len(tokens) == 0 || len(tokens) > tokensMax {
+		return nil, badRequest("The request must name between 1 and %d lock tokens.", tokensMax), false
+	}
+	ids = make([]fsm.LockID, len(tokens))
+	for i, token := range tokens {
+		if ids[i], ok = c.config.Broker.Unseal(r.link.place, tokenFromUUID(token)); !ok {
+			return nil, answer(fsm.MessageLockLost), false
+		}
+	}
+	return ids, response{}, true
+}
+
+// renewLock extends locks. The answer is an array of timestamps, not a list.
+func (c *conn) renewLock(ctx context.Context, r *request, body wire.Map) {
+	ids, say, ok := c.lockIDs(r, body)
+	if !ok {
+		c.respond(ctx, r, say)
+		return
+	}
+	c.config.Broker.Renew(r.link.place, ids, func(codes []fsm.Code, untils []fsm.Instant) {
+		say := answer(worst(codes))
+		if say.condition == "" {
+			ends := make([]time.Time, len(untils))
+			for i, until := range untils {
+				ends[i] = time.UnixMilli(int64(until))
+			}
+			say.body = wire.Map{{Key: "expirations", Value: wire.Array{Values: ends}}}
+		}
+		c.respond(ctx, r, say)
+	})
+}
+
+// worst is the first code that is not OK.
+func worst(codes []fsm.Code) fsm.Code {
+	for _, code := range codes {
+		if code != fsm.OK {
+			return code
+		}
+	}
+	return fsm.OK
+}
+
+// updateDisposition settles by lock token: deferred messages always, others when their
+// link is gone.
+func (c *conn) updateDisposition(ctx context.Context, r *request, body wire.Map) {
+	what, say, ok := decideByName(body)
+	if !ok {
+		c.respond(ctx, r, say)
+		return
+	}
+	ids, say, ok := c.lockIDs(r, body)
+	if !ok {
+		c.respond(ctx, r, say)
+		return
+	}
+	settlements := make([]fsm.Settlement, len(ids))
+	for i, id := range ids {
+		settlements[i] = what
+		settlements[i].Lock = id
+	}
+	c.config.Broker.Settle(r.link.place, settlements, func(codes []fsm.Code) {
+		c.respond(ctx, r, answer(worst(codes)))
+	})
+}
+
+// decideByName turns the words of update-disposition into a settlement.
+func decideByName(body wire.Map) (what fsm.Settlement, say response, ok bool) {
+	switch status := textOf(lookup(body, "disposition-status")); status {
+	case "completed":
+		what.Verb = fsm.Complete
+	case "abandoned":
+		what.Verb = fsm.Abandon
+	case "defered", "deferred": // the SDKs spell it with one r
+		what.Verb = fsm.Defer
+	case "suspended":
+		what.Verb = fsm.DeadLetter
+		what.Reason = textOf(lookup(body, "deadletter-reason"))
+		what.Description = textOf(lookup(body, "deadletter-description"))
+	default:
+		return what, badRequest("The disposition status '%.64s' is not known.", status), false
+	}
+	if properties, _ := lookup(body, "properties-to-modify").(wire.Map); len(properties) > 0 {
+		encoded, err := encodeProperties(properties)
+		if err != nil {
+			return what, badRequest("The properties to modify are not valid: %v", err), false
+		}
+		what.Properties = encoded
+	}
+	return what, say, true
+}
+
+// peekMessage reads messages without locking them.
+func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
+	from, ok := integerOf(lookup(body, "from-sequence-number"))
+	count, okCount := integerOf(lookup(body, "message-count"))
+	if !ok || !okCount || count < 1 {
+		c.respond(ctx, r, badRequest("The request needs from-sequence-number and a positive message-count."))
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, peekWithin)
+	defer cancel()
+	first := fsm.SequenceNumber(max(0, from))
+	found, err := c.config.Broker.Peek(ctx, r.link.place, first, int(min(count, peekMessagesMax)), peekBytesMax)
+	if err != nil {
+		code := fsm.ServerBusy
+		_ = errors.As(err, &code)
+		c.respond(ctx, r, answer(code))
+		return
+	}
+	messages := make([]any, 0, len(found))
+	for _, d := range found {
+		message, err := appendDelivery(nil, r.link.place, d, deliveryOptions{peeked: true})
+		if err != nil {
+			c.log.ErrorContext(ctx, "stored message cannot be encoded", "path", r.link.path, "sequence", uint64(d.Lock.Sequence), "error", err)
+			continue
+		}
+		messages = append(messages, wire.Map{{Key: "message", Value: message}})
+	}
+	if len(messages) == 0 {
+		c.respond(ctx, r, response{status: http.StatusNoContent, text: "No messages."})
+		return
+	}
+	c.respond(ctx, r, response{status: http.StatusOK, text: "OK", body: wire.Map{{Key: "messages", Value: messages}}})
+}
+
+// fetching is a receive-by-sequence-number in work: deferred messages are fetched a
+// few at a time, so that an answer has a bound whatever is asked for.
+type fetching struct {
+	c        *conn
+	r        *request
+	takes    bool
+	left     []fsm.SequenceNumber
+	messages []any
+	bytes    int
+}
+
+// receiveBySequenceNumber locks deferred messages, or takes them for good.
+func (c *conn) receiveBySequenceNumber(ctx context.Context, r *request, body wire.Map) {
+	numbers := valuesOf[int64](lookup(body, "sequence-numbers"))
+	if len(numbers) == 0 || len(numbers) > tokensMax {
+		c.respond(ctx, r, badRequest("The request must name between 1 and %d sequence numbers.", tokensMax))
+		return
+	}
+	f := &fetching{c: c, r: r}
+	mode, ok := integerOf(lookup(body, "receiver-settle-mode"))
+	f.takes = ok && mode == 0
+	for _, n := range numbers {
+		f.left = append(f.left, fsm.SequenceNumber(max(0, n)))
+	}
+	f.next(ctx)
+}
+
+// next asks for the next few, or answers.
+func (f *fetching) next(ctx context.Context) {
+	if len(f.left) == 0 || f.bytes >= fetchBytesMax {
+		f.finish(ctx, fsm.OK)
+		return
+	}
+	some := f.left[:min(len(f.left), fetchAtOnceMax)]
+	f.left = f.left[len(some):]
+	f.c.config.Broker.Fetch(f.r.link.place, some, f.takes, func(code fsm.Code, found []fsm.Delivery) {
+		if code != fsm.OK && code != fsm.MessageNotFound {
+			f.finish(ctx, code)
+			return
+		}
+		for _, d := range found {
+			f.add(ctx, d)
+		}
+		f.next(ctx)
+	})
+}
+
+// add encodes one message. The lock token goes into it, where Go and Python look, and
+// beside it, where the others do.
+func (f *fetching) add(ctx context.Context, d fsm.Delivery) {
+	var options deliveryOptions
+	var token fsm.LockToken
+	if !f.takes {
+		token = f.c.config.Broker.Seal(f.r.link.place, d.Lock)
+		options.lockToken = &token
+	}
+	message, err := appendDelivery(nil, f.r.link.place, d, options)
+	if err != nil {
+		f.c.log.ErrorContext(ctx, "stored message cannot be encoded", "path", f.r.link.path, "sequence", uint64(d.Lock.Sequence), "error", err)
+		return
+	}
+	entry := wire.Map{{Key: "message", Value: message}}
+	if !f.takes {
+		entry = append(entry, wire.Pair{Key: "lock-token", Value: uuidFromToken(token)})
+	}
+	f.messages = append(f.messages, entry)
+	f.bytes += len(message)
+}
+
+// finish answers. What was fetched before a failure is not lost: it is given, and the
+// client asks again for the rest.
+func (f *fetching) finish(ctx context.Context, code fsm.Code) {
+	if len(f.messages) == 0 {
+		if code == fsm.OK {
+			code = fsm.MessageNotFound
+		}
+		f.c.respond(ctx, f.r, answer(code))
+		return
+	}
+	f.c.respond(ctx, f.r, response{status: http.StatusOK, text: "OK", body: wire.Map{{Key: "messages", Value: f.messages}}})
+}
+
+// valuesOf reads an array or a list of one type; nil when it is something else.
+func valuesOf[T any](v any) []T {
+	if array, ok := v.(wire.Array); ok {
+		v = array.Values
+	}
+	switch values := v.(type) {
+	case []T:
+		return values
+	case []any:
+		all := make([]T, 0, len(values))
+		for _, one := range values {
+			t, ok := one.(T)
+			if !ok {
+				return nil
+			}
+			all = append(all, t)
+		}
+		return all
+	case T: // an array of one may come as the value itself
+		return []T{values}
+	}
+	return nil
+}
+
+// integerOf reads any AMQP integer: SDKs do not agree on the widths.
+func integerOf(v any) (int64, bool) {
+	switch n := v.(type) {
+	case int8:
+		return int64(n), true
+	case int16:
+		return int64(n), true
+	case int32:
+		return int64(n), true
+	case int64:
+		return n, true
+	case uint8:
+		return int64(n), true
+	case uint16:
+		return int64(n), true
+	case uint32:
+		return int64(n), true
+	case uint64:
+		return int64(min(n, math.MaxInt64)), true
+	}
+	return 0, false
+}

@@ -1,0 +1,214 @@
+package amqp
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// A node is an address that answers requests: $cbs, and $management of an entity. The
+// client has a link on which it sends requests and one on which it receives responses.
+
+// request is one message to a node. Its values lie in a copy made for it.
+type request struct {
+	link       *incomingLink
+	properties wire.Properties
+	arguments  wire.Map // application-properties
+	body       any      // of the amqp-value section
+}
+
+// parseRequest reads the sections that mean something to a node.
+func parseRequest(l *incomingLink, payload []byte) (*request, error) {
+	r := &request{link: l}
+	for rest := bytes.Clone(payload); len(rest) > 0; {
+		kind, value, _, after, err := wire.NextSection(rest)
+		if err != nil {
+			return nil, fmt.Errorf("request: %w", err)
+		}
+		rest = after
+		switch kind { //nolint:exhaustive // the others say nothing to a node
+		case wire.SectionProperties:
+			r.properties, err = wire.DecodeProperties(value)
+		case wire.SectionApplicationProperties:
+			r.arguments, err = wire.DecodeMap(value)
+		case wire.SectionValue:
+			r.body, _, err = wire.DecodeValue(value)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("request: %w", err)
+		}
+	}
+	return r, nil
+}
+
+// lookup finds the value of a text key; some clients send symbols for strings.
+func lookup(m wire.Map, key string) any {
+	for _, pair := range m {
+		switch k := pair.Key.(type) {
+		case string:
+			if k == key {
+				return pair.Value
+			}
+		case wire.Symbol:
+			if string(k) == key {
+				return pair.Value
+			}
+		}
+	}
+	return nil
+}
+
+// argument is a text among the application-properties, "" when it is not there.
+func (r *request) argument(key string) string { return textOf(lookup(r.arguments, key)) }
+
+// textOf is a string or symbol as text.
+func textOf(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case wire.Symbol:
+		return string(v)
+	}
+	return ""
+}
+
+// response is what a node says to one request.
+type response struct {
+	status    int32
+	condition wire.Symbol // empty when it went well
+	text      string
+	retry     bool
+	body      wire.Map
+}
+
+// answer is the response for a code.
+func answer(code fsm.Code) response {
+	v := verdictOf(code)
+	return response{status: v.status, condition: v.condition, text: v.text, retry: v.retry}
+}
+
+// badRequest is the response to a request that cannot be understood.
+func badRequest(format string, args ...any) response {
+	return response{status: 400, condition: wire.ConditionArgumentError, text: fmt.Sprintf(format, args...)}
+}
+
+// request takes a delivery to a node: it is accepted at once and answered by a
+// response. There are no more than requestsMax in work, so goroutines and memory are
+// bounded whatever a client sends.
+func (c *conn) request(ctx context.Context, a *arrival) {
+	r, err := parseRequest(a.link, a.payload)
+	a.payload = nil
+	if err != nil {
+		c.finishSend(ctx, a, wire.ConditionDecodeError, err.Error(), false)
+		return
+	}
+	c.finishSend(ctx, a, "", "", false)
+	c.mu.Lock()
+	busy := c.requests >= requestsMax
+	c.requests++
+	c.unlock()
+	operation := r.argument("operation")
+	switch {
+	case busy:
+		c.respond(ctx, r, answer(fsm.ServerBusy))
+	case r.link.kind == cbsNode && operation == "put-token":
+		go c.putToken(ctx, r)
+	case r.link.kind == managementNode:
+		c.manage(ctx, r, operation)
+	default:
+		c.respond(ctx, r, unknownOperation(operation))
+	}
+}
+
+func unknownOperation(operation string) response {
+	return response{
+		status: 501, condition: wire.ConditionNotImplemented,
+		text: fmt.Sprintf("The operation '%.64s' is not supported.", operation),
+	}
+}
+
+// respond ends a request.
+func (c *conn) respond(ctx context.Context, r *request, say response) {
+	if say.condition != "" {
+		e := c.refusal(ctx, say.condition, say.text, say.retry, "operation", r.argument("operation"), "path", r.link.path)
+		say.text = e.Description
+	}
+	message := appendResponse(nil, r, say)
+	c.mu.Lock()
+	defer c.unlock()
+	c.requests--
+	if l := c.responseLink(r); l != nil {
+		l.respond(ctx, message)
+	}
+}
+
+// appendResponse encodes a response. The correlation-id has the AMQP type of the
+// request's message-id, the status is an int and the condition a symbol: .NET and Java
+// fail on anything else (wire contract 2.3 and 7.3).
+func appendResponse(dst []byte, r *request, say response) []byte {
+	status, text, condition := "statusCode", "statusDescription", "errorCondition"
+	if r.link.kind == cbsNode {
+		status, text, condition = "status-code", "status-description", "error-condition"
+	}
+	properties := wire.Map{{Key: status, Value: say.status}, {Key: text, Value: say.text}}
+	if say.condition != "" {
+		properties = append(properties, wire.Pair{Key: condition, Value: say.condition})
+	}
+	dst = wire.AppendProperties(dst, &wire.Properties{CorrelationID: r.properties.MessageID})
+	dst = wire.AppendSectionDescriptor(dst, wire.SectionApplicationProperties)
+	dst = wire.AppendMap(dst, properties)
+	dst = wire.AppendSectionDescriptor(dst, wire.SectionValue)
+	return wire.AppendMap(dst, say.body)
+}
+
+// responseLink finds the link that a response goes to (wire contract 2.1): in the
+// request's session before the others, because Python gives all its links one reply-to;
+// by target address, by link name (JS), and else the only one of the session (Python's
+// $cbs has no reply-to at all).
+func (c *conn) responseLink(r *request) *outgoingLink {
+	s := r.link.session
+	replyTo := textOf(r.properties.ReplyTo)
+	if replyTo != "" {
+		if l := s.byReplyTo(r, replyTo); l != nil {
+			return l
+		}
+		for _, other := range c.sessions {
+			if l := other.byReplyTo(r, replyTo); l != nil {
+				return l
+			}
+		}
+	}
+	for _, e := range s.links {
+		if l, ok := e.(*outgoingLink); ok && l.answers(r) {
+			return l
+		}
+	}
+	return nil
+}
+
+// byReplyTo looks in one session, at target addresses before names.
+func (s *session) byReplyTo(r *request, replyTo string) *outgoingLink {
+	var named *outgoingLink
+	for _, e := range s.links {
+		l, ok := e.(*outgoingLink)
+		if !ok || !l.answers(r) {
+			continue
+		}
+		if l.replyTo == replyTo {
+			return l
+		}
+		if l.name == replyTo {
+			named = l
+		}
+	}
+	return named
+}
+
+// answers says whether responses of the request's node can go out on l.
+func (l *outgoingLink) answers(r *request) bool {
+	return l.state == attached && l.kind == r.link.kind && strings.EqualFold(l.path, r.link.path)
+}

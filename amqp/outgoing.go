@@ -1,0 +1,401 @@
+package amqp
+
+import (
+	"context"
+	"encoding/binary"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// lockState is where the one outstanding Lock of a link is. Between the decision to
+// lock, made with mu held, and the call, made without, a Cancel would go past the
+// broker; it is remembered and made behind the call.
+type lockState uint8
+
+const (
+	lockIdle lockState = iota
+	lockCalling
+	lockWaiting
+)
+
+// outgoingLink is a link on which the client receives: from an entity, or the
+// responses of a node.
+type outgoingLink struct {
+	link
+	credit     sendingCredit
+	takes      bool   // receive-and-delete
+	presettled bool   // what is sent is settled at once
+	replyTo    string // target address, which requests name as their reply-to
+
+	receiver   Receiver // nil on nodes
+	lock       lockState
+	lockRound  uint64 // counts calls of Lock, to tell a call's own end from a later one
+	cancelling bool   // Cancel is wanted, or made, for the outstanding Lock
+
+	queue   []queued // locked, or responses, and not yet begun
+	partial partial  // the delivery that is half in the output
+	stalled bool     // in conn.stalled
+}
+
+// queued is one delivery that waits for credit, window or room.
+type queued struct {
+	delivery fsm.Delivery
+	response []byte // an encoded response; then delivery is empty
+}
+
+// partial is what is left of a delivery whose first frames are sent.
+type partial struct {
+	rest []byte // nil when there is none
+	lock fsm.LockID
+}
+
+// transferHead is the storage for the optional fields of a transfer.
+type transferHead struct {
+	transfer wire.Transfer
+	id       uint32
+	format   uint32
+	settled  bool
+	tag      fsm.LockToken
+}
+
+// ready opens the lane and starts, because credit may have come before our attach.
+func (l *outgoingLink) ready() {
+	if l.kind == entityNode {
+		l.receiver = l.session.conn.config.Broker.Receiver(l.place, l.takes)
+	}
+	l.pump()
+}
+
+// flow takes the receiver's credit (part 2, 2.6.7).
+func (l *outgoingLink) flow(f *wire.Flow) {
+	if l.state != attached && l.state != attaching {
+		return
+	}
+	if f.LinkCredit != nil {
+		l.credit.flow(f.DeliveryCount, *f.LinkCredit, f.Drain)
+	}
+	if l.state == attaching {
+		return // ready goes on from here
+	}
+	if l.credit.drain && l.lock != lockIdle {
+		l.cancel()
+	}
+	l.pump()
+	if f.Echo && l.state == attached {
+		l.emitFlow(false)
+	}
+}
+
+// emitFlow tells the receiver where the link stands. go-amqp panics without
+// link-credit, and answers echo, so echo is never set.
+func (l *outgoingLink) emitFlow(drain bool) {
+	f := l.session.state()
+	handle, count, left, available := l.handle, l.credit.count, l.credit.left, uint32(len(l.queue))
+	f.Handle, f.DeliveryCount, f.LinkCredit, f.Available, f.Drain = &handle, &count, &left, &available, drain
+	l.session.conn.emit(l.session.channel, f)
+}
+
+// pump sends what can be sent and then asks the broker for more if there is credit. It
+// is called whenever something that it waits for may have come: credit, window, room in
+// the output, or the end of a Lock.
+func (l *outgoingLink) pump() {
+	if l.state != attached {
+		return
+	}
+	l.flush()
+	l.giveBack()
+	s, c := l.session, l.session.conn
+	switch {
+	case l.lock != lockIdle || len(l.queue) > 0 || l.partial.rest != nil || c.phase >= closing:
+	case l.credit.left == 0 || l.receiver == nil:
+		if l.credit.drain {
+			l.endDrain()
+		}
+	case s.remoteWindow == 0 || s.crowded():
+	case len(c.out) >= outBytesHigh:
+		l.stall()
+	default:
+		l.startLock()
+	}
+}
+
+// stall asks the writer to come back when the output is written.
+func (l *outgoingLink) stall() {
+	if !l.stalled {
+		l.stalled = true
+		l.session.conn.stalled = append(l.session.conn.stalled, l)
+	}
+}
+
+// endDrain answers a drain: everything there was is sent, the rest of the credit is
+// given back (part 2, 2.6.7).
+func (l *outgoingLink) endDrain() {
+	l.credit.endDrain()
+	l.emitFlow(true)
+}
+
+// startLock asks for as much as there is credit for. A draining link does not wait.
+func (l *outgoingLink) startLock() {
+	wait := lockWait
+	if l.credit.drain {
+		wait = 0
+	}
+	l.lock, l.cancelling = lockCalling, false
+	l.lockRound++
+	round, most := l.lockRound, int(min(l.credit.left, lockBatchMax))
+	c := l.session.conn
+	c.after = append(c.after, func() {
+		l.receiver.Lock(most, lockBytesMax, wait, l.locked)
+		c.mu.Lock()
+		defer c.unlock()
+		if l.lock == lockCalling && l.lockRound == round {
+			l.lock = lockWaiting
+		}
+		l.catchUp(round)
+	})
+}
+
+// catchUp makes the calls that were held up by a Lock that was only just being made.
+func (l *outgoingLink) catchUp(round uint64) {
+	c := l.session.conn
+	switch {
+	case l.lockRound != round:
+	case l.state != attached:
+		c.after = append(c.after, l.receiver.Close)
+	case l.cancelling && l.lock == lockWaiting:
+		c.after = append(c.after, l.receiver.Cancel)
+	}
+}
+
+// cancel ends the waiting of the outstanding Lock.
+func (l *outgoingLink) cancel() {
+	if l.cancelling {
+		return
+	}
+	l.cancelling = true
+	if l.lock == lockWaiting {
+		l.session.conn.after = append(l.session.conn.after, l.receiver.Cancel)
+	}
+}
+
+// locked is the done function of Lock.
+func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
+	c := l.session.conn
+	c.mu.Lock()
+	defer c.unlock()
+	l.lock = lockIdle
+	if l.state != attached || c.phase >= closing {
+		l.release(deliveries)
+		return
+	}
+	if code != fsm.OK && code != fsm.Timeout {
+		l.release(deliveries)
+		l.broken(code)
+		return
+	}
+	for _, d := range deliveries {
+		c.held += len(d.Payload)
+		l.queue = append(l.queue, queued{delivery: d})
+	}
+	if len(deliveries) == 0 && l.credit.drain {
+		l.endDrain()
+	}
+	l.pump()
+}
+
+// broken detaches a link whose entity is gone or cannot be reached for now. The second
+// is said as detach-forced, on which every SDK attaches again: after server-busy Go
+// would go on to use the dead link.
+func (l *outgoingLink) broken(code fsm.Code) {
+	v := verdictOf(code)
+	if v.retry {
+		v.condition = wire.ConditionDetachForced
+	}
+	l.fault(context.Background(), l, v.condition, v.text, v.retry)
+}
+
+// flush sends queued deliveries while there is credit, window and room.
+func (l *outgoingLink) flush() {
+	s, c := l.session, l.session.conn
+	for {
+		switch {
+		case l.partial.rest == nil && (len(l.queue) == 0 || l.credit.left == 0):
+			return
+		case s.remoteWindow == 0:
+			return // session.flow comes back
+		case len(c.out) >= outBytesHigh:
+			l.stall()
+			return
+		case l.partial.rest != nil:
+			l.partial.rest = l.sendFrames(wire.Transfer{Handle: l.handle}, l.partial.rest)
+		default:
+			next := l.queue[0]
+			l.queue[0] = queued{}
+			if l.queue = l.queue[1:]; len(l.queue) == 0 {
+				l.queue = nil
+			}
+			l.begin(next)
+		}
+	}
+}
+
+// begin sends the first frames of a delivery.
+func (l *outgoingLink) begin(q queued) {
+	s, c := l.session, l.session.conn
+	h := &c.scratchHead
+	payload := q.response
+	if payload == nil {
+		c.held -= len(q.delivery.Payload)
+		h.tag = c.config.Broker.Seal(l.place, q.delivery.Lock)
+		var err error
+		c.scratch, err = appendDelivery(c.scratch[:0], l.place, q.delivery, deliveryOptions{})
+		if err != nil { // it was checked when it was sent; its lock will run out
+			c.log.Error("stored message cannot be encoded", "path", l.path, "sequence", uint64(q.delivery.Lock.Sequence), "error", err)
+			return
+		}
+		payload = c.scratch
+	} else {
+		h.tag = fsm.LockToken{}
+		binary.BigEndian.PutUint32(h.tag[:], s.nextDelivery)
+	}
+	h.id, h.format, h.settled = s.nextDelivery, 0, l.presettled
+	s.nextDelivery++
+	l.credit.take()
+	if !l.presettled {
+		s.unsettled[h.id] = unsettled{link: l, lock: q.delivery.Lock, until: q.delivery.LockedUntil}
+	}
+	l.partial.lock = q.delivery.Lock
+	rest := l.sendFrames(wire.Transfer{
+		Handle: l.handle, DeliveryID: &h.id, DeliveryTag: h.tag[:], MessageFormat: &h.format, Settled: &h.settled,
+	}, payload)
+	if rest != nil && q.response == nil {
+		rest = append([]byte(nil), rest...) // out of scratch
+	}
+	l.partial.rest = rest
+	if cap(c.scratch) > bufferBytesKept {
+		c.scratch = nil
+	}
+}
+
+// transferHeadBytes is room enough for the frame header and the fields of a transfer.
+const transferHeadBytes = 64
+
+// sendFrames writes frames until the payload or the window is used up, and returns what
+// is left, nil when nothing is.
+func (l *outgoingLink) sendFrames(t wire.Transfer, payload []byte) []byte {
+	s, c := l.session, l.session.conn
+	most := int(c.peerFrameMax) - transferHeadBytes
+	head := &c.scratchHead.transfer
+	for s.remoteWindow > 0 {
+		piece := payload[:min(most, len(payload))]
+		payload = payload[len(piece):]
+		*head = t
+		head.More = len(payload) > 0
+		c.out = wire.AppendTransfer(c.out, s.channel, head, piece)
+		s.nextOutgoing++
+		s.remoteWindow--
+		if !head.More {
+			c.notify()
+			return nil
+		}
+		t = wire.Transfer{Handle: l.handle}
+	}
+	c.notify()
+	return payload
+}
+
+// giveBack releases what was locked for credit that the receiver has taken back, and
+// what would make the connection hold too much. What was taken for good cannot be given
+// back: it waits for the receiver to ask again.
+func (l *outgoingLink) giveBack() {
+	if l.takes || l.receiver == nil {
+		return
+	}
+	keep := min(len(l.queue), int(l.credit.left))
+	if l.session.conn.held > heldBytesMax {
+		keep = 0
+	}
+	l.releaseQueued(l.queue[keep:])
+	l.queue = l.queue[:keep]
+}
+
+// releaseQueued gives back deliveries that were not begun.
+func (l *outgoingLink) releaseQueued(queue []queued) {
+	if len(queue) == 0 {
+		return
+	}
+	deliveries := make([]fsm.Delivery, 0, len(queue))
+	for i := range queue {
+		l.session.conn.held -= len(queue[i].delivery.Payload)
+		deliveries = append(deliveries, queue[i].delivery)
+		queue[i] = queued{}
+	}
+	l.release(deliveries)
+}
+
+// release unlocks messages that the client never saw; this is not an attempt.
+func (l *outgoingLink) release(deliveries []fsm.Delivery) {
+	if l.takes || len(deliveries) == 0 {
+		return
+	}
+	settlements := make([]fsm.Settlement, len(deliveries))
+	for i := range deliveries {
+		settlements[i] = fsm.Settlement{Lock: deliveries[i].Lock, Verb: fsm.Release}
+	}
+	c := l.session.conn
+	c.after = append(c.after, func() {
+		c.config.Broker.Settle(l.place, settlements, func([]fsm.Code) {})
+	})
+}
+
+// drop ends the link. What the client has locked stays locked until it runs out, so it
+// can still settle through the management node (T.14, wire contract 5.5); what was
+// not wholly sent is released.
+func (l *outgoingLink) drop() {
+	if !l.over() || l.receiver == nil {
+		return
+	}
+	s, c := l.session, l.session.conn
+	if l.partial.rest != nil {
+		l.release([]fsm.Delivery{{Lock: l.partial.lock}})
+	}
+	l.partial = partial{}
+	if l.takes {
+		for i := range l.queue {
+			c.held -= len(l.queue[i].delivery.Payload)
+		}
+	} else {
+		l.releaseQueued(l.queue)
+	}
+	l.queue = nil
+	for id, u := range s.unsettled {
+		if u.link == l {
+			delete(s.unsettled, id)
+		}
+	}
+	if l.lock != lockCalling { // else catchUp closes
+		c.after = append(c.after, l.receiver.Close)
+	}
+	s.roomier()
+}
+
+// respond queues a response of a node. A client that grants no credit for its own
+// responses loses the link before it fills the memory.
+func (l *outgoingLink) respond(ctx context.Context, response []byte) {
+	if l.state != attached {
+		return
+	}
+	if len(l.queue) >= responsesMax {
+		l.fault(ctx, l, wire.ConditionResourceLimitExceeded, "Too many responses wait for credit.", true)
+		return
+	}
+	l.queue = append(l.queue, queued{response: response})
+	l.pump()
+}
+
+// lapsed says whether the lock of a delivery has run out if nobody renewed it.
+func (u unsettled) lapsed(now time.Time) bool {
+	return u.until != 0 && u.until < fsm.Instant(now.UnixMilli())
+}

@@ -1,0 +1,195 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+)
+
+// Config is what a Server is made of. Start from DefaultConfig.
+type Config struct {
+	// Listener accepts the clients; the Server closes it. TLS and the like are the
+	// listener's business. Nil when connections come through Serve alone.
+	Listener   net.Listener
+	Broker     Broker
+	Authorizer Authorizer
+	Logger     *slog.Logger
+
+	ContainerID string // of open (part 2, 2.7.1): the name of this member
+	Version     string // shown to clients in the properties of open
+
+	ConnectionsMax   int // connections at a time; above it new ones are closed at once
+	InFlightBytesMax int // bytes received on a connection and not yet stored
+}
+
+// DefaultConfig is a Config with every limit set; Broker, Authorizer and usually
+// Listener are left to the caller.
+func DefaultConfig() Config {
+	return Config{
+		Logger:           slog.New(slog.DiscardHandler),
+		ContainerID:      "peeklock",
+		Version:          "dev",
+		ConnectionsMax:   connectionsMaxDefault,
+		InFlightBytesMax: inFlightBytesDefault,
+	}
+}
+
+// Validate says what is missing or out of range.
+func (c Config) Validate() error {
+	switch {
+	case c.Broker == nil:
+		return errors.New("gateway has no broker")
+	case c.Authorizer == nil:
+		return errors.New("gateway has no authorizer")
+	case c.Logger == nil:
+		return errors.New("gateway has no logger")
+	case c.ContainerID == "":
+		return errors.New("gateway has no container id")
+	case c.ConnectionsMax < 1:
+		return fmt.Errorf("connections max %d is below 1", c.ConnectionsMax)
+	case c.InFlightBytesMax < 1<<20:
+		return fmt.Errorf("in-flight bytes max %d is below 1 MiB", c.InFlightBytesMax)
+	}
+	return nil
+}
+
+// Server is the gateway: it speaks AMQP 1.0 with every client that connects. All
+// methods may be called from any goroutine.
+type Server struct {
+	config Config
+	stop   context.CancelFunc // ends the waiting of every connection
+	group  sync.WaitGroup     // the accept loop and the connections
+
+	mu     sync.Mutex
+	conns  map[*conn]struct{}
+	closed bool
+}
+
+// Open starts a Server. ctx gives values only; the Server lives until Close.
+func Open(ctx context.Context, config Config) (*Server, error) {
+	if err := config.Validate(); err != nil {
+		return nil, fmt.Errorf("open gateway: %w", err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s := &Server{config: config, stop: stop, conns: make(map[*conn]struct{})}
+	if config.Listener != nil {
+		s.group.Go(func() { s.accept(ctx) })
+	}
+	return s, nil
+}
+
+// accept takes connections until the listener is closed.
+func (s *Server) accept(ctx context.Context) {
+	for pause := time.Duration(0); ; {
+		peer, err := s.config.Listener.Accept()
+		if err == nil {
+			pause = 0
+			s.start(ctx, peer)
+			continue
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		// Out of file descriptors and the like: it passes, but not faster for asking.
+		pause = min(time.Second, max(10*time.Millisecond, 2*pause))
+		s.config.Logger.WarnContext(ctx, "accept failed", "error", err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// start serves peer on a goroutine of its own.
+func (s *Server) start(ctx context.Context, peer net.Conn) {
+	c, ok := s.admit(ctx, peer)
+	if !ok {
+		return
+	}
+	go func() {
+		defer s.dismiss(c)
+		c.serve(ctx)
+	}()
+}
+
+// Serve speaks with one client over an open connection until it ends, and closes it.
+// It is for connections that do not come from the Listener, such as net.Pipe. When ctx
+// ends, waiting for the broker ends; the connection is closed by Close alone.
+func (s *Server) Serve(ctx context.Context, peer net.Conn) {
+	c, ok := s.admit(ctx, peer)
+	if !ok {
+		return
+	}
+	defer s.dismiss(c)
+	c.serve(ctx)
+}
+
+// admit registers a connection, or closes it when there are too many.
+func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.closed || len(s.conns) >= s.config.ConnectionsMax {
+		if !s.closed {
+			s.config.Logger.WarnContext(ctx, "too many connections", "peer", peer.RemoteAddr(), "max", s.config.ConnectionsMax)
+		}
+		_ = peer.Close()
+		return nil, false
+	}
+	c := newConn(s.config, peer)
+	s.conns[c] = struct{}{}
+	s.group.Add(1)
+	return c, true
+}
+
+func (s *Server) dismiss(c *conn) {
+	s.mu.Lock()
+	delete(s.conns, c)
+	s.mu.Unlock()
+	s.group.Done()
+}
+
+// Connections is how many clients are connected.
+func (s *Server) Connections() int {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return len(s.conns)
+}
+
+// Close tells every client that the connection is closed with
+// amqp:connection:forced, on which all SDKs connect again, waits until they are gone
+// and cuts those off that are not when ctx ends. It may be called more than once.
+func (s *Server) Close(ctx context.Context) error {
+	s.mu.Lock()
+	s.closed = true
+	conns := make([]*conn, 0, len(s.conns))
+	for c := range s.conns {
+		conns = append(conns, c)
+	}
+	s.mu.Unlock()
+	if s.config.Listener != nil {
+		_ = s.config.Listener.Close()
+	}
+	for _, c := range conns {
+		c.fail(ctx, &wire.Error{Condition: wire.ConditionConnectionForced, Description: "The member is shutting down."})
+	}
+	s.stop()
+	gone := make(chan struct{})
+	go func() { s.group.Wait(); close(gone) }()
+	select {
+	case <-gone:
+		return nil
+	case <-ctx.Done():
+	}
+	for _, c := range conns {
+		_ = c.peer.Close()
+	}
+	<-gone
+	return fmt.Errorf("close gateway: %w", ctx.Err())
+}

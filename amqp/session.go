@@ -1,0 +1,237 @@
+package amqp
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// session is one AMQP session: a channel, its windows and its links (part 2, 2.5).
+// All of it belongs to the connection's mutex. We answer on the channel that the peer
+// uses, and on the handles that it uses.
+type session struct {
+	conn    *conn
+	channel uint16
+	ended   bool // our end is sent, the peer's has not come
+
+	links     map[uint32]endpoint
+	handleMax uint32
+
+	nextIncoming   uint32 // transfer-id that we expect next
+	incomingWindow uint32 // transfers that the peer may still send
+	nextOutgoing   uint32 // transfer-id of our next transfer
+	outgoingStart  uint32 // what nextOutgoing was at begin
+	remoteWindow   uint32 // transfers that we may still send
+	nextDelivery   uint32 // delivery-id of our next delivery: contiguous over all links
+
+	// unsettled is what we sent and the peer has not settled, by delivery-id. A map:
+	// a range is looked up at the cost of what is unsettled or of its width, whichever
+	// is less, and one delivery that stays for minutes holds no others.
+	unsettled map[uint32]unsettled
+	full      bool // a link waits for unsettled to shrink
+	swept     time.Time
+
+	gathering [2]gathering // by role: sender, receiver
+}
+
+// unsettled is one delivery that the peer has and has not settled. It is 40 bytes: a
+// receiver with a long prefetch has many.
+type unsettled struct {
+	link  *outgoingLink
+	lock  fsm.LockID
+	until fsm.Instant // when the lock ran out if nobody renewed it
+}
+
+// begin opens a session (part 2, 2.7.2).
+func (c *conn) begin(channel uint16, b *wire.Begin) *wire.Error {
+	switch {
+	case channel > c.channelMax:
+		return &wire.Error{Condition: wire.ConditionFramingError, Description: fmt.Sprintf("Channel %d is above the channel-max of %d.", channel, c.channelMax)}
+	case c.sessions[channel] != nil:
+		return &wire.Error{Condition: wire.ConditionNotAllowed, Description: fmt.Sprintf("Channel %d already has a session.", channel)}
+	case b.RemoteChannel != nil:
+		return &wire.Error{Condition: wire.ConditionNotAllowed, Description: "A begin names a remote channel that began nothing."}
+	}
+	s := &session{
+		conn:           c,
+		channel:        channel,
+		links:          make(map[uint32]endpoint),
+		handleMax:      handleMax,
+		nextIncoming:   b.NextOutgoingID,
+		incomingWindow: windowFrames,
+		remoteWindow:   b.IncomingWindow,
+		unsettled:      make(map[uint32]unsettled),
+	}
+	if b.HandleMax != nil {
+		s.handleMax = min(handleMax, *b.HandleMax)
+	}
+	c.sessions[channel] = s
+	highest := uint32(handleMax)
+	c.emit(channel, &wire.Begin{
+		RemoteChannel:  &channel,
+		NextOutgoingID: s.nextOutgoing,
+		IncomingWindow: windowFrames,
+		OutgoingWindow: windowFrames,
+		HandleMax:      &highest,
+	})
+	return nil
+}
+
+// endSession closes a session at the peer's wish, or takes its answer to our end.
+func (c *conn) endSession(channel uint16) *wire.Error {
+	s := c.sessions[channel]
+	if s == nil {
+		return &wire.Error{Condition: wire.ConditionNotAllowed, Description: fmt.Sprintf("There is no session on channel %d.", channel)}
+	}
+	if !s.ended {
+		s.flushDispositions()
+		c.emit(channel, &wire.End{})
+		s.drop()
+	}
+	delete(c.sessions, channel)
+	return nil
+}
+
+// fail ends the session with an error; the connection lives on (part 2, 2.5.5).
+func (s *session) fail(ctx context.Context, condition wire.Symbol, text string) {
+	s.conn.log.InfoContext(ctx, "ending session", "channel", s.channel, "condition", string(condition), "reason", text)
+	s.flushDispositions()
+	s.conn.emit(s.channel, &wire.End{Error: &wire.Error{Condition: condition, Description: text}})
+	s.drop()
+}
+
+// drop lets go of everything the session holds. What clients have locked stays locked.
+func (s *session) drop() {
+	s.ended, s.full = true, false
+	clear(s.unsettled)
+	for _, e := range s.links {
+		e.drop()
+	}
+	clear(s.links)
+}
+
+// flow takes a flow frame: the session part of every one, the link part if it has one.
+func (s *session) flow(f *wire.Flow) {
+	theirs := s.outgoingStart
+	if f.NextIncomingID != nil {
+		theirs = *f.NextIncomingID
+	}
+	before := s.remoteWindow
+	s.remoteWindow = remaining(f.IncomingWindow, ahead(s.nextOutgoing, theirs))
+	if f.Handle != nil {
+		// A flow for a link that is gone, or was refused, crossed our detach.
+		if e := s.links[*f.Handle]; e != nil {
+			e.flow(f)
+		}
+	} else if f.Echo {
+		s.conn.emit(s.channel, s.state())
+	}
+	if before == 0 && s.remoteWindow > 0 {
+		s.pumpAll()
+	}
+}
+
+// state is the session part of a flow. Every field is always there: RHEA does not
+// send and go-amqp ends the session without them.
+func (s *session) state() *wire.Flow {
+	next := s.nextIncoming
+	return &wire.Flow{
+		NextIncomingID: &next,
+		IncomingWindow: s.incomingWindow,
+		NextOutgoingID: s.nextOutgoing,
+		OutgoingWindow: windowFrames,
+	}
+}
+
+// received counts one transfer frame and opens the window again at half. Windows are
+// not enforced: Python counts deliveries where it should count frames, and what is
+// really bounded is bytes, by waitForRoom.
+func (s *session) received() {
+	s.nextIncoming++
+	s.incomingWindow = remaining(s.incomingWindow, 1)
+	if s.incomingWindow <= windowFrames/2 {
+		s.incomingWindow = windowFrames
+		s.conn.emit(s.channel, s.state())
+	}
+}
+
+// pumpAll lets every outgoing link look again whether it can send.
+func (s *session) pumpAll() {
+	for _, e := range s.links {
+		if l, ok := e.(*outgoingLink); ok {
+			l.pump()
+		}
+	}
+}
+
+// took is one delivery that a disposition settles.
+type took struct {
+	id uint32
+	unsettled
+}
+
+// take removes the unsettled deliveries from first to last and returns them in order.
+func (s *session) take(first, last uint32) []took {
+	width := uint64(last-first) + 1
+	if width == 1 {
+		u, ok := s.unsettled[first]
+		if !ok {
+			return nil
+		}
+		delete(s.unsettled, first)
+		return []took{{first, u}}
+	}
+	var found []took
+	if width <= uint64(len(s.unsettled)) {
+		for id := first; ; id++ {
+			if u, ok := s.unsettled[id]; ok {
+				found = append(found, took{id, u})
+			}
+			if id == last {
+				break
+			}
+		}
+	} else {
+		for id, u := range s.unsettled {
+			if uint64(id-first) < width {
+				found = append(found, took{id, u})
+			}
+		}
+		slices.SortFunc(found, func(a, b took) int { return int(int64(a.id-first) - int64(b.id-first)) })
+	}
+	for _, f := range found {
+		delete(s.unsettled, f.id)
+	}
+	return found
+}
+
+// crowded says that the session holds as many unsettled deliveries as it may. Those
+// whose lock has long run out are forgotten first: some clients settle through the
+// management node, or by the token from another process, and never by delivery-id.
+func (s *session) crowded() bool {
+	if len(s.unsettled) < unsettledMax {
+		return false
+	}
+	if now := time.Now(); now.Sub(s.swept) >= sweepEvery {
+		s.swept = now
+		for id, u := range s.unsettled {
+			if u.lapsed(now) {
+				delete(s.unsettled, id)
+			}
+		}
+	}
+	s.full = len(s.unsettled) >= unsettledMax
+	return s.full
+}
+
+// roomier lets the links go on that crowded had stopped.
+func (s *session) roomier() {
+	if s.full && len(s.unsettled) < unsettledMax {
+		s.full = false
+		s.pumpAll()
+	}
+}

@@ -1,0 +1,162 @@
+package amqp
+
+import (
+	"runtime"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+)
+
+// emit appends one frame to the output; a nil body is an empty frame. mu is held.
+func (c *conn) emit(channel uint16, body wire.Performative) {
+	if c.phase == ended {
+		return
+	}
+	c.out = wire.AppendFrame(c.out, wire.FrameAMQP, channel, body)
+	c.notify()
+}
+
+// notify wakes the writer. One token is enough for any number of frames.
+func (c *conn) notify() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// write is the writer: it takes all output there is and sends it with one call. While
+// it sends, more gathers.
+func (c *conn) write() {
+	defer close(c.written)
+	var spare []byte
+	for range c.wake {
+		// Whoever woke us usually has more to say: one log entry answers hundreds of
+		// sends one by one. Letting it run first makes one frame of their answers.
+		runtime.Gosched()
+		c.mu.Lock()
+		c.flushDispositions()
+		batch := c.out
+		c.out = spare[:0]
+		last := c.phase == ended
+		c.makeRoom()
+		c.mu.Unlock()
+		if len(batch) > 0 && !c.send(batch) {
+			return
+		}
+		if last {
+			return
+		}
+		spare = nil
+		if cap(batch) <= bufferBytesKept {
+			spare = batch
+		}
+		c.resume()
+	}
+}
+
+// send writes one batch; false when the connection is broken, which ends the reader.
+func (c *conn) send(batch []byte) bool {
+	_ = c.peer.SetWriteDeadline(time.Now().Add(writeWithin))
+	if _, err := c.peer.Write(batch); err != nil {
+		_ = c.peer.Close()
+		c.mu.Lock()
+		c.phase = ended
+		c.room.Broadcast()
+		c.mu.Unlock()
+		return false
+	}
+	c.lastWrite.Store(time.Now().UnixNano())
+	return true
+}
+
+// resume lets the links go on that stopped because too much output was waiting.
+func (c *conn) resume() {
+	c.mu.Lock()
+	defer c.unlock()
+	links := c.stalled
+	c.stalled = nil
+	for _, l := range links {
+		l.stalled = false
+		l.pump()
+	}
+}
+
+// flushDispositions writes the disposition ranges that were being gathered.
+func (c *conn) flushDispositions() {
+	for _, s := range c.dirty {
+		s.flushDispositions()
+	}
+	c.dirty = c.dirty[:0]
+}
+
+// outcome is a delivery state that can be said of a range of deliveries.
+type outcome uint8
+
+const (
+	accepted outcome = iota
+	released
+	modified
+	rejected // without an error: the answer to a dead-letter that went well
+)
+
+// state is the outcome on the wire (part 3, 3.4).
+func (o outcome) state() any {
+	switch o {
+	case accepted:
+		return &wire.Accepted{}
+	case released:
+		return &wire.Released{}
+	case modified:
+		return &wire.Modified{}
+	case rejected:
+		return &wire.Rejected{}
+	}
+	return nil
+}
+
+// gathering is a range of neighbouring deliveries with one outcome, on its way into
+// one disposition frame.
+type gathering struct {
+	filled      bool
+	outcome     outcome
+	first, last uint32
+}
+
+// settle says that the deliveries first to last are settled with an outcome. We are
+// the receiver for what clients sent and the sender for what they receive.
+func (s *session) settle(role wire.Role, o outcome, first, last uint32) {
+	g := &s.gathering[0]
+	if role == wire.RoleReceiver {
+		g = &s.gathering[1]
+	}
+	if g.filled && g.outcome == o && first == g.last+1 {
+		g.last = last
+		return
+	}
+	if !s.gathering[0].filled && !s.gathering[1].filled {
+		s.conn.dirty = append(s.conn.dirty, s)
+		s.conn.notify()
+	}
+	if g.filled {
+		s.emitRange(role, g)
+	}
+	*g = gathering{filled: true, outcome: o, first: first, last: last}
+}
+
+// flushDispositions writes what was gathered for both roles.
+func (s *session) flushDispositions() {
+	for i := range s.gathering {
+		if g := &s.gathering[i]; g.filled {
+			s.emitRange(wire.Role(i == 1), g)
+			g.filled = false
+		}
+	}
+}
+
+func (s *session) emitRange(role wire.Role, g *gathering) {
+	if s.ended {
+		return
+	}
+	last := g.last
+	s.conn.emit(s.channel, &wire.Disposition{Role: role, First: g.first, Last: &last, Settled: true, State: g.outcome.state()})
+}
