@@ -1,0 +1,148 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/Azure/go-amqp"
+)
+
+// receiver is one receiving client. Its workers each receive a message, check it and
+// settle it, so that a message passes no goroutine of ours on its way; as many
+// settlements are under way as there are workers. (go-amqp settles one at a time per
+// caller and offers no ranges.)
+type receiver struct {
+	load     *load
+	index    int
+	queue    string
+	arrivals *latencies
+	settling atomic.Int64
+}
+
+func newReceiver(l *load, index int) *receiver {
+	return &receiver{load: l, index: index, queue: l.options.queue(index), arrivals: newLatencies()}
+}
+
+// run receives until the work has ended, over as many connections as it takes.
+func (r *receiver) run(ctx context.Context) {
+	wait := backoffMin
+	for at := r.index; ctx.Err() == nil; at++ {
+		before := r.load.counts.received.Load()
+		err := r.connection(ctx, r.load.addresses[at%len(r.load.addresses)])
+		if ctx.Err() != nil {
+			return
+		}
+		if hopeless(err) {
+			r.load.fail(fmt.Errorf("receive from %s: %w", r.queue, plainError(err)))
+			return
+		}
+		r.load.counts.reconnects.Add(1)
+		if r.load.counts.received.Load() > before {
+			wait = backoffMin
+		}
+		wait, _ = pause(ctx, wait)
+	}
+}
+
+func (r *receiver) connection(ctx context.Context, address string) error {
+	name, key, _ := r.load.client.credentials()
+	d, err := dialOne(ctx, address, name, key)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	o := r.load.options
+	link, err := d.receiver(ctx, r.queue, int32(o.credit), o.takes)
+	if err != nil {
+		return err
+	}
+	// The first worker that meets the end of the link ends the others.
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var workers sync.WaitGroup
+	for range min(o.settlers, o.credit) {
+		workers.Go(func() { cancel(r.work(ctx, link)) })
+	}
+	workers.Wait()
+	return context.Cause(ctx)
+}
+
+// work is one worker; it returns why the link cannot be used any more.
+func (r *receiver) work(ctx context.Context, link *amqp.Receiver) error {
+	takes := r.load.options.takes
+	for {
+		message, err := link.Receive(ctx, nil)
+		if err != nil {
+			return err
+		}
+		t, counter := r.arrived(message)
+		if takes {
+			r.load.counts.settled.Add(1)
+			continue
+		}
+		r.settling.Add(1)
+		err = link.AcceptMessage(ctx, message)
+		r.settling.Add(-1)
+		if err := r.settledAs(err, t, counter); err != nil {
+			return err
+		}
+	}
+}
+
+// arrived checks a message and counts it. The track is nil when it is not of this run.
+func (r *receiver) arrived(message *amqp.Message) (*track, uint64) {
+	c := &r.load.counts
+	now := time.Now().UnixNano()
+	var s stamp
+	ok := false
+	if len(message.Data) == 1 {
+		s, ok = readStamp(message.Data[0])
+	}
+	c.received.Add(1)
+	c.lastReceive.Store(now)
+	if !ok {
+		c.foreign.Add(1)
+		return nil, 0
+	}
+	judged, t := r.load.ledger.arrive(s, r.load.options.takes)
+	switch judged {
+	case fresh:
+		if r.load.measuring.Load() {
+			r.arrivals.add(now - s.sent)
+		}
+	case redelivered:
+		c.redelivered.Add(1)
+	case duplicated:
+		c.duplicated.Add(1)
+	case unexpected:
+		c.unexpected.Add(1)
+	case foreign:
+		c.foreign.Add(1)
+	}
+	return t, s.counter
+}
+
+// settledAs counts how a settlement ended; an error ends the worker.
+func (r *receiver) settledAs(err error, t *track, counter uint64) error {
+	c := &r.load.counts
+	var answer *amqp.Error
+	var link *amqp.LinkError
+	switch {
+	case err == nil:
+		if t != nil {
+			t.settled.set(counter)
+		}
+		c.settled.Add(1)
+		c.lastSettle.Store(time.Now().UnixNano())
+		return nil
+	case errors.As(err, &answer) && !errors.As(err, &link):
+		c.settleLost.Add(1) // the lock had ended: the message comes again
+		return nil
+	}
+	c.settleUnknown.Add(1)
+	return err
+}

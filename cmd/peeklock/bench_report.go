@@ -1,0 +1,300 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// benchResult is the outcome of a benchmark. The JSON is stable.
+type benchResult struct {
+	Run        string        `json:"run"`
+	Mode       string        `json:"mode"`
+	Senders    int           `json:"senders"`
+	Receivers  int           `json:"receivers"`
+	Queues     int           `json:"queues"`
+	Window     int           `json:"window"`
+	Credit     int           `json:"credit"`
+	Size       int           `json:"size"`
+	Rate       float64       `json:"rate"` // asked for; 0: none
+	Addresses  []string      `json:"addresses"`
+	Seconds    float64       `json:"seconds"` // measured
+	Send       *benchRate    `json:"send,omitempty"`
+	Receive    *benchRate    `json:"receive,omitempty"`
+	Settle     *benchRate    `json:"settle,omitempty"`
+	Confirm    *benchLatency `json:"confirm,omitempty"`
+	EndToEnd   *benchLatency `json:"endToEnd,omitempty"`
+	Verify     benchVerify   `json:"verify"`
+	ServersCPU *benchCPU     `json:"serversCpu,omitempty"`
+	ClientCPU  *benchCPU     `json:"clientCpu,omitempty"`
+}
+
+// benchRate is work done while measuring.
+type benchRate struct {
+	Messages  uint64  `json:"messages"`
+	PerSecond float64 `json:"perSecond"`
+}
+
+// benchLatency is a distribution in milliseconds.
+type benchLatency struct {
+	Samples int64   `json:"samples"`
+	P50     float64 `json:"p50Ms"`
+	P95     float64 `json:"p95Ms"`
+	P99     float64 `json:"p99Ms"`
+	P999    float64 `json:"p999Ms"`
+	Max     float64 `json:"maxMs"`
+}
+
+// benchVerify is the fate of all messages of the run, warm-up and rest included.
+type benchVerify struct {
+	Confirmed     uint64 `json:"confirmed"`
+	SendRefused   uint64 `json:"sendRefused"`
+	SendUnknown   uint64 `json:"sendUnknown"` // the connection broke before the answer
+	Received      uint64 `json:"received"`
+	Settled       uint64 `json:"settled"`
+	SettleLost    uint64 `json:"settleLost"` // the lock had ended
+	SettleUnknown uint64 `json:"settleUnknown"`
+	Lost          uint64 `json:"lost"`
+	Duplicated    uint64 `json:"duplicated"`
+	Unexpected    uint64 `json:"unexpected"`
+	Redelivered   uint64 `json:"redelivered"`
+	Foreign       uint64 `json:"foreign"`
+	Reconnects    uint64 `json:"reconnects"`
+}
+
+// benchCPU is processor time while measuring, and memory at its end.
+type benchCPU struct {
+	Seconds       float64 `json:"seconds"`
+	MicrosPerItem float64 `json:"microsPerMessage"`
+	ResidentBytes uint64  `json:"residentBytes"`
+}
+
+// result puts together what was measured between two marks.
+func (l *load) result(first, second mark) benchResult {
+	o := l.options
+	r := benchResult{
+		Run: fmt.Sprintf("%016x", l.ledger.run), Mode: o.mode, Queues: o.queues,
+		Senders: len(l.senders), Receivers: len(l.receivers), Size: o.size, Rate: o.rate, Addresses: l.addresses,
+		Verify: l.verify(),
+	}
+	// A run over a number of messages ends with the last of them, not with the
+	// moment at which that was noticed.
+	end := func(last int64) time.Duration {
+		if o.messages > 0 && last > first.at.UnixNano() {
+			return time.Duration(last - first.at.UnixNano())
+		}
+		return second.at.Sub(first.at)
+	}
+	r.Seconds = second.at.Sub(first.at).Seconds()
+	items := second.confirmed - first.confirmed
+	if o.sends() {
+		r.Window = o.window
+		r.Send = rateOf(items, end(l.counts.lastConfirm.Load()))
+		r.Seconds = end(l.counts.lastConfirm.Load()).Seconds()
+		r.Confirm = l.merge(l.confirmHistograms())
+	}
+	if o.receives() {
+		r.Credit = o.credit
+		items = second.settled - first.settled
+		r.Receive = rateOf(second.received-first.received, end(l.counts.lastReceive.Load()))
+		r.Seconds = end(l.counts.lastReceive.Load()).Seconds()
+		r.EndToEnd = l.merge(l.arrivalHistograms())
+		if !o.takes {
+			r.Settle = rateOf(items, end(l.counts.lastSettle.Load()))
+		}
+	}
+	r.ServersCPU = cpuBetween(first.servers, second.servers, items)
+	r.ClientCPU = cpuBetween(first.own, second.own, items)
+	return r
+}
+
+func (l *load) verify() benchVerify {
+	c := &l.counts
+	v := benchVerify{
+		Confirmed: c.confirmed.Load(), SendRefused: c.sendRefused.Load(), SendUnknown: c.sendUnknown.Load(),
+		Received: c.received.Load(), Settled: c.settled.Load(), SettleLost: c.settleLost.Load(), SettleUnknown: c.settleUnknown.Load(),
+		Duplicated: c.duplicated.Load(), Unexpected: c.unexpected.Load(), Redelivered: c.redelivered.Load(),
+		Foreign: c.foreign.Load(), Reconnects: c.reconnects.Load(),
+	}
+	if l.options.mode == modeBoth {
+		v.Lost = l.ledger.lost()
+	}
+	return v
+}
+
+func rateOf(n uint64, d time.Duration) *benchRate {
+	r := &benchRate{Messages: n}
+	if d > 0 {
+		r.PerSecond = round(float64(n)/d.Seconds(), 1)
+	}
+	return r
+}
+
+func round(v float64, unitsPerOne float64) float64 {
+	return float64(int64(v*unitsPerOne+0.5)) / unitsPerOne
+}
+
+func (l *load) confirmHistograms() []*latencies {
+	var all []*latencies
+	for _, s := range l.senders {
+		all = append(all, s.confirms)
+	}
+	return all
+}
+
+func (l *load) arrivalHistograms() []*latencies {
+	var all []*latencies
+	for _, r := range l.receivers {
+		all = append(all, r.arrivals)
+	}
+	return all
+}
+
+func (l *load) merge(parts []*latencies) *benchLatency {
+	total := hdrhistogram.New(1, latencyMaxMicros, latencyDigits)
+	for _, p := range parts {
+		p.mu.Lock()
+		total.Merge(p.h)
+		p.mu.Unlock()
+	}
+	if total.TotalCount() == 0 {
+		return nil
+	}
+	at := func(percent float64) float64 { return float64(total.ValueAtQuantile(percent)) / 1000 }
+	return &benchLatency{
+		Samples: total.TotalCount(), P50: at(50), P95: at(95), P99: at(99), P999: at(99.9), Max: float64(total.Max()) / 1000,
+	}
+}
+
+func cpuBetween(first, second cpuTime, items uint64) *benchCPU {
+	if !first.known || !second.known {
+		return nil
+	}
+	used := second.used - first.used
+	c := &benchCPU{Seconds: used.Seconds(), ResidentBytes: second.resident}
+	if items > 0 {
+		c.MicrosPerItem = round(used.Seconds()*1e6/float64(items), 10)
+	}
+	return c
+}
+
+// report prints the result and fails when a promise was broken.
+func (r benchResult) report(out *output) error {
+	if err := r.print(out); err != nil {
+		return err
+	}
+	if v := r.Verify; v.Lost+v.Duplicated+v.Unexpected > 0 {
+		return fmt.Errorf("verification failed: %d lost, %d duplicated, %d unexpected", v.Lost, v.Duplicated, v.Unexpected)
+	}
+	return nil
+}
+
+func (r benchResult) print(out *output) error {
+	if !out.people() {
+		return out.data(r)
+	}
+	head := fmt.Sprintf("%s, %d B, %d queues", r.Mode, r.Size, r.Queues)
+	if r.Send != nil {
+		head += fmt.Sprintf(", %d senders (window %d)", r.Senders, r.Window)
+	}
+	if r.Receive != nil {
+		head += fmt.Sprintf(", %d receivers (credit %d)", r.Receivers, r.Credit)
+	}
+	if err := out.note("%s, %.1f s at %s\n", head, r.Seconds, strings.Join(r.Addresses, " ")); err != nil {
+		return err
+	}
+	var rows [][]any
+	for _, line := range []struct {
+		name string
+		rate *benchRate
+	}{{"send", r.Send}, {"receive", r.Receive}, {"settle", r.Settle}} {
+		if line.rate != nil {
+			rows = append(rows, []any{line.name, line.rate.Messages, line.rate.PerSecond})
+		}
+	}
+	if err := out.rows(nil, []any{"work", "messages", "per second"}, rows); err != nil {
+		return err
+	}
+	rows = nil
+	for _, line := range []struct {
+		name string
+		l    *benchLatency
+	}{{"send", r.Confirm}, {"end to end", r.EndToEnd}} {
+		if line.l != nil {
+			rows = append(rows, []any{line.name, line.l.P50, line.l.P95, line.l.P99, line.l.P999, line.l.Max})
+		}
+	}
+	if len(rows) > 0 {
+		if err := out.note(""); err != nil {
+			return err
+		}
+		if err := out.rows(nil, []any{"latency, ms", "p50", "p95", "p99", "p99.9", "max"}, rows); err != nil {
+			return err
+		}
+	}
+	return r.printRest(out)
+}
+
+func (r benchResult) printRest(out *output) error {
+	for _, line := range []struct {
+		name string
+		c    *benchCPU
+	}{{"members", r.ServersCPU}, {"this client", r.ClientCPU}} {
+		if line.c == nil {
+			continue
+		}
+		if err := out.note("\nCPU of %s: %.2f s, %.1f us per message; %s resident", line.name, line.c.Seconds, line.c.MicrosPerItem, bytesText(line.c.ResidentBytes)); err != nil {
+			return err
+		}
+	}
+	v := r.Verify
+	if err := out.note("\nverified: %d lost, %d duplicated, %d unexpected", v.Lost, v.Duplicated, v.Unexpected); err != nil {
+		return err
+	}
+	return out.note("  confirmed %d, received %d, settled %d\n  refused %d, unknown %d, lock lost %d, settlement unknown %d, redelivered %d, foreign %d, reconnects %d",
+		v.Confirmed, v.Received, v.Settled, v.SendRefused, v.SendUnknown, v.SettleLost, v.SettleUnknown, v.Redelivered, v.Foreign, v.Reconnects)
+}
+
+// paint shows rates once a second while the run lasts, on a terminal only. The function
+// that is returned ends it.
+func (l *load) paint() func() {
+	if !l.client.interactive {
+		return func() {}
+	}
+	stop, done := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(done)
+		ticker := time.NewTicker(time.Second)
+		defer ticker.Stop()
+		begin := time.Now()
+		last := l.mark()
+		for {
+			select {
+			case <-stop:
+				_, _ = fmt.Fprint(l.client.err, "\r\x1b[K")
+				return
+			case <-ticker.C:
+			}
+			now := l.mark()
+			per := func(a, b uint64) float64 { return float64(b-a) / now.at.Sub(last.at).Seconds() }
+			_, _ = fmt.Fprintf(l.client.err, "\r\x1b[K%4.0fs  send %7.0f/s  receive %7.0f/s  settle %7.0f/s  behind %d",
+				now.at.Sub(begin).Seconds(), per(last.confirmed, now.confirmed), per(last.received, now.received),
+				per(last.settled, now.settled), l.behind(now))
+			last = now
+		}
+	}()
+	return func() {
+		close(stop)
+		<-done
+	}
+}
+
+// behind is how many messages are confirmed and not yet received.
+func (l *load) behind(m mark) uint64 {
+	if l.options.mode != modeBoth || m.received > m.confirmed {
+		return 0
+	}
+	return m.confirmed - m.received
+}

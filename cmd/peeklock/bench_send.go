@@ -1,0 +1,282 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/Azure/go-amqp"
+)
+
+// sender is one sending client. Two goroutines per connection: one sends, one takes the
+// confirmations in the order of sending; nothing else runs per message.
+type sender struct {
+	load     *load
+	index    int
+	queue    string
+	next     uint64 // counter of the next message
+	limit    uint64 // of messages; 0: none
+	body     []byte
+	message  *amqp.Message // reused: go-amqp has copied it when a send returns
+	confirms *latencies
+
+	interval time.Duration // between messages; 0: as fast as can be
+	due      time.Time     // of the next message
+	timer    *time.Timer
+}
+
+func newSender(l *load, index int) *sender {
+	o := l.options
+	s := &sender{load: l, index: index, queue: o.queue(index), body: make([]byte, o.size), confirms: newLatencies()}
+	for i := range s.body {
+		s.body[i] = fillerAlphabet[i%len(fillerAlphabet)]
+	}
+	s.message = &amqp.Message{Data: [][]byte{s.body}}
+	if o.messages > 0 {
+		s.limit = o.messages / uint64(o.senders)
+		if uint64(index) < o.messages%uint64(o.senders) {
+			s.limit++
+		}
+	}
+	if o.rate > 0 {
+		s.interval = time.Duration(float64(o.senders) / o.rate * float64(time.Second))
+		s.timer = time.NewTimer(time.Hour)
+	}
+	return s
+}
+
+// run sends until it is told to stop, over as many connections as it takes.
+func (s *sender) run(ctx context.Context) {
+	if s.timer != nil {
+		defer s.timer.Stop()
+		// Spread over the interval, so that senders do not march in step.
+		s.due = time.Now().Add(s.interval * time.Duration(s.index) / time.Duration(s.load.options.senders))
+	}
+	wait := backoffMin
+	for at := s.index; !s.done(); at++ {
+		before := s.next
+		err := s.connection(ctx, s.load.addresses[at%len(s.load.addresses)])
+		if err == nil || ctx.Err() != nil {
+			return
+		}
+		if hopeless(err) {
+			s.load.fail(fmt.Errorf("send to %s: %w", s.queue, plainError(err)))
+			return
+		}
+		s.load.counts.reconnects.Add(1)
+		if s.next > before {
+			wait = backoffMin
+		}
+		var more bool
+		if wait, more = pause(ctx, wait); !more {
+			return
+		}
+	}
+}
+
+// hopeless says that connecting again will meet the same answer.
+func hopeless(err error) bool {
+	var answer *amqp.Error
+	if !errors.As(err, &answer) {
+		return false
+	}
+	switch answer.Condition {
+	case amqp.ErrCondNotFound, amqp.ErrCondUnauthorizedAccess, amqp.ErrCondNotAllowed, amqp.ErrCondMessageSizeExceeded:
+		return true
+	}
+	return false
+}
+
+func (s *sender) done() bool {
+	select {
+	case <-s.load.stop:
+		return true
+	default:
+		return s.limit > 0 && s.next >= s.limit || s.next >= countersMax
+	}
+}
+
+// flight is a message that awaits its confirmation.
+type flight struct {
+	receipt amqp.SendReceipt
+	counter uint64
+	start   time.Time
+}
+
+// connection sends over one connection; nil when there is no more to send.
+func (s *sender) connection(ctx context.Context, address string) error {
+	name, key, _ := s.load.client.credentials()
+	d, err := dialOne(ctx, address, name, key)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	link, err := d.session.NewSender(ctx, s.queue, nil)
+	if err != nil {
+		return err
+	}
+	window := s.load.options.window
+	if window == 1 {
+		return s.lockstep(ctx, link)
+	}
+	// One message is being sent, one is awaited by the other goroutine and the rest wait
+	// in the channel: together the window.
+	flights := make(chan flight, window-2)
+	confirmed := make(chan error, 1)
+	go func() { confirmed <- s.confirm(ctx, flights) }()
+	err = s.stream(ctx, link, flights)
+	close(flights)
+	return errors.Join(err, <-confirmed)
+}
+
+// stream sends without waiting for confirmations.
+func (s *sender) stream(ctx context.Context, link *amqp.Sender, flights chan<- flight) error {
+	for !s.done() {
+		f, err := s.one(ctx, link)
+		if err != nil {
+			return err
+		}
+		if f.receipt.DeliveryTag() != nil {
+			flights <- f
+		}
+	}
+	return nil
+}
+
+// lockstep waits for each confirmation before the next send, in this goroutine: a hop to
+// another would be a good part of the latency that is measured.
+func (s *sender) lockstep(ctx context.Context, link *amqp.Sender) error {
+	for !s.done() {
+		f, err := s.one(ctx, link)
+		if err != nil {
+			return err
+		}
+		if f.receipt.DeliveryTag() == nil {
+			return nil
+		}
+		if err := s.outcome(ctx, &f); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// one sends the next message. An empty flight: told to stop while waiting for its time.
+func (s *sender) one(ctx context.Context, link *amqp.Sender) (flight, error) {
+	start, more := s.pace()
+	if !more {
+		return flight{}, nil
+	}
+	counter := s.next
+	s.next++
+	t := s.load.ledger.tracks[s.index]
+	t.attempted.Store(s.next)
+	stamp{run: s.load.ledger.run, sender: uint32(s.index), counter: counter, sent: start.UnixNano()}.put(s.body)
+	receipt, err := link.SendWithReceipt(ctx, s.message, nil)
+	if err != nil {
+		s.load.counts.sendUnknown.Add(1)
+		return flight{}, err
+	}
+	return flight{receipt: receipt, counter: counter, start: start}, nil
+}
+
+// lateMax is how late a timer may fire without the message counting as held up: below it
+// lies the scheduler's own imprecision, which is not the broker's.
+const lateMax = time.Millisecond
+
+// pace waits until the next message is due and returns the moment from which its
+// latency counts; false when there is nothing more to send.
+func (s *sender) pace() (time.Time, bool) {
+	now := time.Now()
+	if s.interval == 0 {
+		return now, true
+	}
+	due := s.due
+	s.due = due.Add(s.interval)
+	if wait := due.Sub(now); wait > 0 {
+		s.timer.Reset(wait)
+		select {
+		case <-s.timer.C:
+		case <-s.load.stop:
+			return now, false
+		}
+		now = time.Now()
+	}
+	if now.Sub(due) > lateMax {
+		return due, true
+	}
+	return now, true
+}
+
+// confirm takes the confirmations. When the connection is gone it goes on: every message
+// in flight then has an unknown outcome and is counted so.
+func (s *sender) confirm(ctx context.Context, flights <-chan flight) error {
+	var first error
+	for f := range flights {
+		if err := s.outcome(ctx, &f); err != nil && first == nil {
+			first = err
+		}
+	}
+	return first
+}
+
+// outcome waits for what became of one message and counts it.
+func (s *sender) outcome(ctx context.Context, f *flight) error {
+	c := &s.load.counts
+	err := awaitOutcome(ctx, &f.receipt)
+	now := time.Now()
+	switch {
+	case err == nil:
+		s.load.ledger.tracks[s.index].confirmed.set(f.counter)
+		c.confirmed.Add(1)
+		c.lastConfirm.Store(now.UnixNano())
+		if s.load.measuring.Load() {
+			s.confirms.add(int64(now.Sub(f.start)))
+		}
+		return nil
+	case isRejection(err):
+		s.load.ledger.tracks[s.index].refused.set(f.counter)
+		c.sendRefused.Add(1)
+		if hopeless(err) {
+			return err
+		}
+		return nil
+	}
+	c.sendUnknown.Add(1)
+	return err
+}
+
+// rejection is the broker's word that a message was not taken.
+type rejection struct{ error }
+
+// Unwrap gives errors.As the broker's error.
+func (r rejection) Unwrap() error { return r.error }
+
+func isRejection(err error) bool {
+	var r rejection
+	return errors.As(err, &r)
+}
+
+// awaitOutcome is awaitReceipt without a time limit of its own: a timer per message would
+// cost more than all else here.
+func awaitOutcome(ctx context.Context, receipt *amqp.SendReceipt) error {
+	state, err := receipt.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	return judge(state)
+}
+
+// judge says whether a delivery state means that the message was taken.
+func judge(state amqp.DeliveryState) error {
+	switch state := state.(type) {
+	case *amqp.StateAccepted:
+		return nil
+	case *amqp.StateRejected:
+		if state.Error != nil {
+			return rejection{state.Error}
+		}
+	}
+	return rejection{&amqp.Error{Condition: "peeklock:not-accepted", Description: fmt.Sprintf("the message was not accepted (%T)", state)}}
+}

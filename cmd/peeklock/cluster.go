@@ -1,0 +1,73 @@
+package main
+
+import (
+	"net/http"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+func newCluster(c *client) *cobra.Command {
+	return group("cluster", "Look at the cluster", newClusterStatus(c))
+}
+
+func newClusterStatus(c *client) *cobra.Command {
+	return &cobra.Command{
+		Use: "status", Short: "Show members, partitions and leaders", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out, err := c.output()
+			if err != nil {
+				return err
+			}
+			var st admin.Status
+			if err := c.call(cmd.Context(), http.MethodGet, "/v1/status", nil, &st); err != nil {
+				return err
+			}
+			if !out.people() {
+				return out.data(st)
+			}
+			return printStatus(out, st)
+		},
+	}
+}
+
+// printStatus is the status for people: names instead of identities.
+func printStatus(out *output, st admin.Status) error {
+	names := make(map[fsm.MemberID]string, len(st.Members))
+	members := make([][]any, len(st.Members))
+	for i, m := range st.Members {
+		names[m.ID] = m.Name
+		members[i] = []any{m.Name, m.State, m.AMQP, m.HTTP, m.Leads, m.Holds, m.Version}
+	}
+	name := func(id fsm.MemberID) string {
+		if n := names[id]; n != "" {
+			return n
+		}
+		return string(id)
+	}
+	partitions := make([][]any, len(st.Partitions))
+	for i, p := range st.Partitions {
+		leader := "none"
+		if p.Leader != "" {
+			leader = name(p.Leader)
+		}
+		replicas := make([]string, len(p.Replicas))
+		for j, r := range p.Replicas {
+			replicas[j] = name(r)
+		}
+		partitions[i] = []any{uint32(p.ID), leader, p.Term, p.Applied, strings.Join(replicas, " "), p.Entities, p.Messages, sinceText(p.Contact)}
+	}
+	if err := out.note("cluster %s\n", st.ClusterID); err != nil {
+		return err
+	}
+	if err := out.rows(nil, []any{"member", "state", "amqp", "http", "leads", "holds", "version"}, members); err != nil {
+		return err
+	}
+	if err := out.note(""); err != nil {
+		return err
+	}
+	return out.rows(nil, []any{"partition", "leader", "term", "applied", "replicas", "entities", "messages", "contact"}, partitions)
+}

@@ -1,0 +1,383 @@
+package main
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/knadh/koanf/providers/confmap"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// memberConfig is everything that makes a member. The koanf tag is the name in the
+// file; the flag has dashes for underscores, the environment variable is PEEKLOCK_ and
+// the name in capitals.
+type memberConfig struct {
+	Name             string   `koanf:"name"`               // what people call the member; default: the host name
+	Dir              string   `koanf:"dir"`                // data folder
+	AMQP             string   `koanf:"amqp"`               // host:port for AMQP clients
+	Admin            string   `koanf:"admin"`              // host:port of the control API
+	Peer             string   `koanf:"peer"`               // host:port for other members
+	Gossip           string   `koanf:"gossip"`             // host:port for gossip, TCP and UDP
+	Advertise        string   `koanf:"advertise"`          // host told to others; empty: as bound
+	Join             []string `koanf:"join"`               // gossip addresses of other members
+	Expect           int      `koanf:"expect"`             // members that found a cluster together
+	Partitions       int      `koanf:"partitions"`         // of a new cluster, 1 to 1024
+	Replication      int      `koanf:"replication"`        // replicas of a partition, 1 to 7
+	KeyName          string   `koanf:"key_name"`           // name of the access key
+	Key              string   `koanf:"key"`                // its secret
+	KeySecondary     string   `koanf:"key_secondary"`      // a second secret of the same key
+	KeyFile          string   `koanf:"key_file"`           // file that holds the secret, instead of key
+	Keys             []keyRow `koanf:"keys"`               // further keys; file only
+	LogLevel         string   `koanf:"log_level"`          // debug, info, warn, error
+	AllowRemotePlain bool     `koanf:"allow_remote_plain"` // listen beyond loopback without TLS
+}
+
+// keyRow is a key in the configuration file.
+type keyRow struct {
+	Name      string `koanf:"name"`
+	Primary   string `koanf:"primary"`
+	Secondary string `koanf:"secondary"`
+	Rights    string `koanf:"rights"` // send, listen, manage, by commas
+}
+
+// The layers of configuration, from weak to strong.
+const (
+	fromDefault = "default"
+	fromFile    = "file"
+	fromEnv     = "environment"
+	fromFlag    = "flag"
+)
+
+// envPrefix begins every environment variable of the configuration.
+const envPrefix = "PEEKLOCK_"
+
+// settings is a member's configuration with the origin of each value.
+type settings struct {
+	memberConfig
+	file   string // read, or ""
+	layers map[string]*koanf.Koanf
+	merged *koanf.Koanf
+}
+
+func defaults() map[string]any {
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		name = "member"
+	}
+	return map[string]any{
+		"name": name, "dir": "peeklock-data",
+		"amqp": "127.0.0.1:5672", "admin": "127.0.0.1:5300", "peer": "127.0.0.1:7947", "gossip": "127.0.0.1:7946",
+		"advertise": "", "join": []string{}, "expect": 1, "partitions": 16, "replication": 3,
+		"key_name": auth.DevKeyName, "key": "", "key_secondary": "", "key_file": "", "keys": []any{},
+		"log_level": "info", "allow_remote_plain": false,
+	}
+}
+
+// configFlags adds a flag for every setting, under its name with dashes. The flags have no
+// defaults of their own: only those that were given count.
+func configFlags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringP("config", "c", "", "configuration file, YAML (env PEEKLOCK_CONFIG)")
+	f.String("name", "", "what people call this member (default: the host name)")
+	f.String("dir", "", "data folder (default peeklock-data)")
+	f.String("amqp", "", "host:port for AMQP clients (default 127.0.0.1:5672)")
+	f.String("admin", "", "host:port of the control API (default 127.0.0.1:5300)")
+	f.String("peer", "", "host:port for other members (default 127.0.0.1:7947)")
+	f.String("gossip", "", "host:port for gossip, TCP and UDP (default 127.0.0.1:7946)")
+	f.String("advertise", "", "host that others reach this member by (default: as bound)")
+	f.StringSlice("join", nil, "gossip addresses of other members, or a DNS name for all of them; repeatable")
+	f.Int("expect", 0, "how many members found the cluster together; 1 alone (default 1)")
+	f.Int("partitions", 0, "message partitions of a new cluster (default 16)")
+	f.Int("replication", 0, "replicas of each partition of a new cluster (default 3)")
+	f.String("key-secondary", "", "a second secret of the access key, for changing keys")
+	f.String("key-file", "", "file that holds the access key")
+	f.String("log-level", "", "debug, info, warn or error (default info)")
+	f.Bool("allow-remote-plain", false, "listen beyond loopback although nothing is encrypted")
+}
+
+// loadSettings lays the layers over each other: file < environment < flags.
+func loadSettings(p process, flags *pflag.FlagSet) (*settings, error) {
+	s := &settings{layers: make(map[string]*koanf.Koanf), merged: koanf.New(".")}
+	known := defaults()
+	s.file, _ = flags.GetString("config")
+	if s.file == "" {
+		s.file = p.getenv(envPrefix + "CONFIG")
+	}
+	layers := []struct {
+		name string
+		load func(*koanf.Koanf) error
+	}{
+		{fromDefault, func(k *koanf.Koanf) error { return k.Load(confmap.Provider(known, ""), nil) }},
+		{fromFile, func(k *koanf.Koanf) error {
+			if s.file == "" {
+				return nil
+			}
+			return k.Load(file.Provider(s.file), yamlParser{})
+		}},
+		{fromEnv, func(k *koanf.Koanf) error { return k.Load(confmap.Provider(environment(p), ""), nil) }},
+		{fromFlag, func(k *koanf.Koanf) error { return k.Load(confmap.Provider(given(flags, known), ""), nil) }},
+	}
+	for _, layer := range layers {
+		k := koanf.New(".")
+		if err := layer.load(k); err != nil {
+			return nil, usagef("read the configuration from the %s: %w", layer.name, err)
+		}
+		for _, key := range k.Keys() {
+			if _, ok := known[key]; !ok {
+				return nil, usagef("unknown setting %q in the %s: possible are %s", key, layer.name, strings.Join(settingNames(), ", "))
+			}
+		}
+		s.layers[layer.name] = k
+		if err := s.merged.Merge(k); err != nil {
+			return nil, usagef("read the configuration from the %s: %w", layer.name, err)
+		}
+	}
+	if err := s.merged.UnmarshalWithConf("", &s.memberConfig, koanf.UnmarshalConf{DecoderConfig: strictDecoder(&s.memberConfig)}); err != nil {
+		return nil, usagef("read the configuration: %w", err)
+	}
+	return s, nil
+}
+
+// environment is the settings among the environment variables. Those that the command
+// line reads as a client are not for a member, nor are those that Kubernetes makes up
+// for a Service that is called peeklock (PEEKLOCK_SERVICE_HOST, PEEKLOCK_PORT_5672_TCP).
+func environment(p process) map[string]any {
+	out := make(map[string]any)
+	for _, pair := range p.env {
+		name, value, _ := strings.Cut(pair, "=")
+		name, found := strings.CutPrefix(name, envPrefix)
+		if !found || slices.Contains([]string{"SERVER", "CONFIG"}, name) || fromKubernetes(name) {
+			continue
+		}
+		key := strings.ToLower(name)
+		if key == "join" {
+			out[key] = splitList(value)
+			continue
+		}
+		out[key] = value
+	}
+	return out
+}
+
+func fromKubernetes(name string) bool {
+	return strings.HasPrefix(name, "SERVICE_") || strings.Contains(name, "_SERVICE_") ||
+		name == "PORT" || strings.HasPrefix(name, "PORT_") || strings.Contains(name, "_PORT_") || strings.HasSuffix(name, "_PORT")
+}
+
+// given is the flags that were set, under the names of settings.
+func given(flags *pflag.FlagSet, known map[string]any) map[string]any {
+	out := make(map[string]any)
+	flags.Visit(func(f *pflag.Flag) {
+		key := strings.ReplaceAll(f.Name, "-", "_")
+		if _, ok := known[key]; !ok {
+			return
+		}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			out[key] = list.GetSlice()
+			return
+		}
+		out[key] = f.Value.String()
+	})
+	return out
+}
+
+func splitList(text string) []string {
+	var out []string
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+func settingNames() []string {
+	var names []string
+	for name := range defaults() {
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// origin names the strongest layer that holds the setting.
+func (s *settings) origin(key string) string {
+	for _, layer := range []string{fromFlag, fromEnv, fromFile} {
+		if s.layers[layer].Exists(key) {
+			return layer
+		}
+	}
+	return fromDefault
+}
+
+// validate says what cannot work before anything is opened.
+func (s *settings) validate() error {
+	for _, a := range s.listens() {
+		if _, _, err := net.SplitHostPort(a.address); err != nil {
+			return usagef("%s: %q is no address: write host:port", a.setting, a.address)
+		}
+	}
+	switch {
+	case s.Name == "" || len(s.Name) > 64:
+		return usagef("name: 1 to 64 bytes")
+	case s.Dir == "":
+		return usagef("dir: name the data folder")
+	case s.Expect < 0 || s.Expect > 7:
+		return usagef("expect: 0 to 7, not %d", s.Expect)
+	case s.Expect > 1 && len(s.Join) == 0:
+		return usagef("expect is %d: name at least one other member with join", s.Expect)
+	case s.Partitions < 1 || s.Partitions > 1024:
+		return usagef("partitions: 1 to 1024, not %d", s.Partitions)
+	case s.Replication < 1 || s.Replication > 7:
+		return usagef("replication: 1 to 7, not %d", s.Replication)
+	case s.Key != "" && s.KeyFile != "":
+		return usagef("give key or key_file, not both")
+	}
+	var level slog.Level
+	if level.UnmarshalText([]byte(s.LogLevel)) != nil {
+		return usagef("log_level: debug, info, warn or error, not %q", s.LogLevel)
+	}
+	return nil
+}
+
+// listen is an address that the member will listen on.
+type listen struct{ setting, address string }
+
+func (s *settings) listens() []listen {
+	return []listen{{"amqp", s.AMQP}, {"admin", s.Admin}, {"peer", s.Peer}, {"gossip", s.Gossip}}
+}
+
+// keyring reads the keys and refuses to be reachable with none, or without encryption
+// unless told so. Between a key that everybody knows and the world there must be
+// somebody's decision.
+func (s *settings) keyring() (*auth.Keyring, error) {
+	secret := s.Key
+	if s.KeyFile != "" {
+		var err error
+		if secret, err = readSecret(s.KeyFile); err != nil {
+			return nil, usageError{err}
+		}
+	}
+	own := secret != "" || len(s.Keys) > 0
+	if err := s.mayListen(own && secret != auth.DevKey); err != nil {
+		return nil, err
+	}
+	var config auth.Config
+	if secret != "" || len(s.Keys) == 0 {
+		if secret == "" {
+			secret = auth.DevKey
+		}
+		config.Keys = append(config.Keys, auth.Key{Name: s.KeyName, Primary: secret, Secondary: s.KeySecondary, Rights: fsm.Manage})
+	}
+	for _, row := range s.Keys {
+		rights, err := auth.ParseRights(row.Rights)
+		if err != nil {
+			return nil, usagef("keys: %s: %w", row.Name, err)
+		}
+		config.Keys = append(config.Keys, auth.Key{Name: row.Name, Primary: row.Primary, Secondary: row.Secondary, Rights: rights})
+	}
+	ring, err := auth.New(config)
+	if err != nil {
+		return nil, usagef("keys: %w", err)
+	}
+	return ring, nil
+}
+
+func (s *settings) mayListen(ownKey bool) error {
+	for _, a := range s.listens() {
+		if isLoopback(a.address) {
+			continue
+		}
+		if !s.AllowRemotePlain {
+			return usagef("%s: %s can be reached from other machines and nothing is encrypted: say --allow-remote-plain if the network is trusted", a.setting, a.address)
+		}
+		if !ownKey {
+			return usagef("%s: %s can be reached from other machines: configure a key of your own first (key or key_file)", a.setting, a.address)
+		}
+	}
+	return nil
+}
+
+// isLoopback says whether the address is reachable from this machine only.
+func isLoopback(address string) bool {
+	host, _, err := net.SplitHostPort(address)
+	if err != nil {
+		return false
+	}
+	return host == "localhost" || net.ParseIP(host).IsLoopback()
+}
+
+// advertised is the address that others should use for one that is bound.
+func (s *settings) advertised(bound string) string {
+	_, port, err := net.SplitHostPort(bound)
+	if err != nil || s.Advertise == "" {
+		return bound
+	}
+	return net.JoinHostPort(s.Advertise, port)
+}
+
+// setting is one line of config print.
+type setting struct {
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	Origin string `json:"origin"`
+}
+
+func newConfig(p process) *cobra.Command {
+	show := &cobra.Command{
+		Use: "print", Short: "Print every setting of serve, its value and where it comes from", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			form, _ := cmd.Flags().GetString("output")
+			out, err := newOutput(p.out, form)
+			if err != nil {
+				return err
+			}
+			s, err := loadSettings(p, cmd.Flags())
+			if err != nil {
+				return err
+			}
+			list := s.list()
+			rows := make([][]any, len(list))
+			for i, l := range list {
+				rows[i] = []any{l.Name, l.Value, l.Origin}
+			}
+			return out.rows(list, []any{"setting", "value", "from"}, rows)
+		},
+	}
+	configFlags(show)
+	return group("config", "Look at the configuration of serve", show)
+}
+
+// list is every setting by name. Secrets are not shown, only whether they are there.
+func (s *settings) list() []setting {
+	var out []setting
+	for _, name := range settingNames() {
+		value := fmt.Sprint(s.merged.Get(name))
+		switch name {
+		case "join":
+			value = strings.Join(s.Join, ",")
+		case "keys":
+			names := make([]string, len(s.Keys))
+			for i, k := range s.Keys {
+				names[i] = k.Name
+			}
+			value = strings.Join(names, ",")
+		case "key", "key_secondary":
+			if value != "" {
+				value = "(hidden)"
+			}
+		}
+		out = append(out, setting{Name: name, Value: value, Origin: s.origin(name)})
+	}
+	return out
+}

@@ -1,0 +1,312 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+const (
+	devPortStep   = 10 // between the ports of neighbours
+	devPartitions = 4
+	devReplicas   = 3
+	devReadyMax   = 60 * time.Second
+	portMax       = 65535
+)
+
+// devOptions are the flags of dev. Port 0 picks free ones.
+type devOptions struct {
+	amqpPort, adminPort int
+	members             int
+	dir                 string
+	level               string
+	pprof               string
+}
+
+// devMember is what a user needs to know of one member.
+type devMember struct {
+	Name             string `json:"name"`
+	AMQP             string `json:"amqp"`
+	Admin            string `json:"admin"`
+	ConnectionString string `json:"connectionString"`
+}
+
+// devReady is what dev prints once clients can come.
+type devReady struct {
+	Dir     string      `json:"dir"`
+	Members []devMember `json:"members"`
+}
+
+func newDev(p process) *cobra.Command {
+	var o devOptions
+	cmd := &cobra.Command{
+		Use: "dev", Short: "Run a whole cluster in this process, for development",
+		Long: `Run three members in this process, each with its own data folder, real consensus
+between them, on loopback. Stays in the foreground until Ctrl-C; a second start on the
+same folder finds every message again.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			form, _ := cmd.Flags().GetString("output")
+			out, err := newOutput(p.out, form)
+			if err != nil {
+				return err
+			}
+			return dev(cmd.Context(), p, out, &o)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.amqpPort, "amqp-port", 5672, "AMQP port of the first member; the others follow by 10; 0: any")
+	f.IntVar(&o.adminPort, "admin-port", 5300, "control port of the first member; the others follow by 10; 0: any")
+	f.IntVar(&o.members, "members", 3, "1, 3 or 5")
+	f.StringVar(&o.dir, "dir", ".peeklock-dev", "data folder")
+	f.StringVar(&o.level, "log-level", "error", "debug, info, warn or error")
+	pprofFlag(cmd, &o.pprof)
+	return cmd
+}
+
+func (o *devOptions) check() error {
+	if o.members != 1 && o.members != 3 && o.members != 5 {
+		return usagef("--members is 1, 3 or 5, not %d: an even number stands no more failures than one less", o.members)
+	}
+	last := (o.members - 1) * devPortStep
+	for _, f := range []struct {
+		flag string
+		port int
+	}{{"--amqp-port", o.amqpPort}, {"--admin-port", o.adminPort}} {
+		if f.port < 0 || f.port+last > portMax {
+			return usagef("%s: %d members need ports from %d to %d", f.flag, o.members, f.port, f.port+last)
+		}
+	}
+	apart := o.amqpPort - o.adminPort
+	if o.amqpPort != 0 && o.adminPort != 0 && apart%devPortStep == 0 && max(apart, -apart) <= last {
+		return usagef("--amqp-port %d and --admin-port %d collide", o.amqpPort, o.adminPort)
+	}
+	var level slog.Level
+	if level.UnmarshalText([]byte(o.level)) != nil {
+		return usagef("--log-level is debug, info, warn or error, not %q", o.level)
+	}
+	return nil
+}
+
+// dev runs the members until the context ends.
+func dev(ctx context.Context, p process, out *output, o *devOptions) error {
+	if err := o.check(); err != nil {
+		return err
+	}
+	raiseProcs(procsDev)
+	logger := newLogger(p.err, o.level)
+	stopProfile, err := servePprof(ctx, o.pprof, logger)
+	if err != nil {
+		return err
+	}
+	defer stopProfile()
+	// Ports before data: when one is taken, nothing must have been touched yet.
+	parts, err := o.bind(ctx)
+	if err != nil {
+		return err
+	}
+	if err := o.prepareDir(); err != nil {
+		release(parts)
+		return err
+	}
+	if err := o.fill(ctx, parts, logger); err != nil {
+		release(parts)
+		return err
+	}
+	members, err := openAll(ctx, parts)
+	if err != nil {
+		return errors.Join(err, closeAll(ctx, members))
+	}
+	if err := awaitAll(ctx, members); err != nil {
+		return errors.Join(err, closeAll(ctx, members))
+	}
+	if ctx.Err() == nil {
+		if err := o.print(out, parts); err != nil {
+			return errors.Join(err, closeAll(ctx, members))
+		}
+	}
+	<-ctx.Done()
+	return errors.Join(out.note("stopping"), closeAll(ctx, members))
+}
+
+// bind takes all client ports or none.
+func (o *devOptions) bind(ctx context.Context) ([]memberParts, error) {
+	parts := make([]memberParts, o.members)
+	for i := range parts {
+		for _, l := range []struct {
+			first int
+			flag  string
+			to    *net.Listener
+		}{{o.amqpPort, "--amqp-port", &parts[i].amqp}, {o.adminPort, "--admin-port", &parts[i].admin}} {
+			port := 0
+			if l.first != 0 {
+				port = l.first + i*devPortStep
+			}
+			var err error
+			if *l.to, err = listenLoopback(ctx, port); err != nil {
+				*l.to = nil
+				release(parts)
+				return nil, fmt.Errorf("%w: choose another with %s", err, l.flag)
+			}
+		}
+	}
+	return parts, nil
+}
+
+func release(parts []memberParts) {
+	for _, p := range parts {
+		p.release()
+	}
+}
+
+// devFile remembers what the folder was made for: its partitions have replicas on that
+// many members and cannot work with fewer.
+type devFile struct {
+	Version int `json:"version"` // 1
+	Members int `json:"members"`
+}
+
+const devFileVersion = 1
+
+// prepareDir makes the folder, or checks that it was made for as many members.
+func (o *devOptions) prepareDir() error {
+	if err := os.MkdirAll(o.dir, 0o750); err != nil {
+		return fmt.Errorf("make the data folder: %w", err)
+	}
+	path := filepath.Join(o.dir, "dev.json")
+	data, err := os.ReadFile(path) //nolint:gosec // the user names the folder
+	if err == nil {
+		var f devFile
+		if err := json.Unmarshal(data, &f); err != nil || f.Version != devFileVersion {
+			return fmt.Errorf("%s was not written by this version of peeklock dev", path)
+		}
+		if f.Members != o.members {
+			return usagef("%s holds the data of %d members: start with --members %d or another --dir", o.dir, f.Members, f.Members)
+		}
+		return nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("read the data folder: %w", err)
+	}
+	// The folder lies in somebody's project as a rule: keep it out of their commits.
+	if err := os.WriteFile(filepath.Join(o.dir, ".gitignore"), []byte("*\n"), 0o600); err != nil {
+		return fmt.Errorf("write the data folder: %w", err)
+	}
+	data, err = json.Marshal(devFile{Version: devFileVersion, Members: o.members})
+	if err != nil {
+		return fmt.Errorf("write the data folder: %w", err)
+	}
+	if err := os.WriteFile(path, append(data, '\n'), 0o600); err != nil {
+		return fmt.Errorf("write the data folder: %w", err)
+	}
+	return nil
+}
+
+// fill gives every member its configuration. Ports between members are free ones, new
+// at each start: nothing outside needs to know them.
+func (o *devOptions) fill(ctx context.Context, parts []memberParts, logger *slog.Logger) error {
+	ring, err := auth.New(auth.Config{Keys: []auth.Key{{Name: auth.DevKeyName, Primary: auth.DevKey, Rights: fsm.Manage}}})
+	if err != nil {
+		return err
+	}
+	gossip := make([]string, len(parts))
+	for i := range gossip {
+		if gossip[i], err = freeGossipPort(ctx); err != nil {
+			return err
+		}
+	}
+	for i := range parts {
+		c := cluster.Default()
+		c.Name = "member-" + strconv.Itoa(i+1)
+		c.Dir = filepath.Join(o.dir, c.Name)
+		c.PeerAddr, c.GossipAddr = "127.0.0.1:0", gossip[i]
+		if len(parts) > 1 {
+			c.Join = gossip
+		}
+		c.Expect, c.Partitions, c.Replication = len(parts), devPartitions, min(devReplicas, len(parts))
+		c.AMQPAddr, c.HTTPAddr = localhost(parts[i].amqp), localhost(parts[i].admin)
+		c.Version = version()
+		parts[i].logger = logger.With("member", c.Name)
+		c.Logger = parts[i].logger.With("room", "cluster")
+		parts[i].cluster, parts[i].ring = c, ring
+	}
+	return nil
+}
+
+// localhost is the address of a loopback listener as people write it.
+func localhost(l net.Listener) string {
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	return net.JoinHostPort("localhost", port)
+}
+
+// openAll opens all members at the same time: they found the cluster together. Those
+// that did open are returned with the error of those that did not.
+func openAll(ctx context.Context, parts []memberParts) ([]*member, error) {
+	members := make([]*member, len(parts))
+	var group errgroup.Group
+	for i, p := range parts {
+		group.Go(func() error {
+			m, err := openMember(ctx, p)
+			members[i] = m
+			return err
+		})
+	}
+	return members, group.Wait()
+}
+
+// awaitAll waits until every member serves clients, or the user has had enough.
+func awaitAll(ctx context.Context, members []*member) error {
+	waiting, cancel := context.WithTimeout(ctx, devReadyMax)
+	defer cancel()
+	for _, m := range members {
+		err := m.node.Ready(waiting)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("the members did not become ready within %s (--log-level info says more): %w", devReadyMax, err)
+		}
+	}
+	return nil
+}
+
+// print says where everything is.
+func (o *devOptions) print(out *output, parts []memberParts) error {
+	ready := devReady{Dir: o.dir}
+	if full, err := filepath.Abs(o.dir); err == nil {
+		ready.Dir = full
+	}
+	for _, p := range parts {
+		ready.Members = append(ready.Members, devMember{
+			Name: p.cluster.Name, AMQP: p.cluster.AMQPAddr, Admin: "http://" + p.cluster.HTTPAddr,
+			ConnectionString: connectionString(p.cluster.AMQPAddr, auth.DevKeyName, auth.DevKey),
+		})
+	}
+	if !out.people() {
+		return out.data(ready)
+	}
+	if err := out.note("Peeklock is ready: %d members, data in %s\n", len(parts), ready.Dir); err != nil {
+		return err
+	}
+	for _, m := range ready.Members {
+		if err := out.note("%s  admin %s\n  %s", m.Name, m.Admin, m.ConnectionString); err != nil {
+			return err
+		}
+	}
+	return out.note("\nCtrl-C stops; the data stays.")
+}

@@ -1,0 +1,160 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"strconv"
+	"sync"
+	"syscall"
+)
+
+// listenOn binds host:port. The host "localhost" means both loopback addresses, because
+// clients resolve it to either. A port that is taken reads so.
+func listenOn(ctx context.Context, address string) (net.Listener, error) {
+	host, port, err := net.SplitHostPort(address)
+	if err != nil {
+		return nil, usagef("%q is no address: write host:port", address)
+	}
+	if host == "localhost" {
+		number, err := strconv.Atoi(port)
+		if err != nil {
+			return nil, usagef("%q is no address: the port must be a number", address)
+		}
+		return listenLoopback(ctx, number)
+	}
+	var lc net.ListenConfig
+	l, err := lc.Listen(ctx, "tcp", address)
+	if err != nil {
+		return nil, portError(address, err)
+	}
+	return l, nil
+}
+
+// listenLoopback binds the port on 127.0.0.1 and, where the machine has it, on ::1. Port
+// 0 picks a free one.
+func listenLoopback(ctx context.Context, port int) (net.Listener, error) {
+	var lc net.ListenConfig
+	address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+	v4, err := lc.Listen(ctx, "tcp4", address)
+	if err != nil {
+		return nil, portError(address, err)
+	}
+	bound, ok := v4.Addr().(*net.TCPAddr)
+	if !ok {
+		return v4, nil
+	}
+	address = net.JoinHostPort("::1", strconv.Itoa(bound.Port))
+	v6, err := lc.Listen(ctx, "tcp6", address)
+	switch {
+	case err == nil:
+		return join(v4, v6), nil
+	case errors.Is(err, syscall.EADDRINUSE) && port != 0:
+		// Somebody else's service there would get some of our clients.
+		return nil, errors.Join(portError(address, err), v4.Close())
+	}
+	return v4, nil // no IPv6 here
+}
+
+// portError is the one line for a port that cannot be had.
+func portError(address string, err error) error {
+	switch {
+	case errors.Is(err, syscall.EADDRINUSE):
+		return fmt.Errorf("port taken: something already listens on %s", address)
+	case errors.Is(err, syscall.EACCES):
+		return fmt.Errorf("no permission to listen on %s", address)
+	}
+	return fmt.Errorf("listen on %s: %w", address, err)
+}
+
+// join makes one listener of several. It shows the address of the first.
+func join(listeners ...net.Listener) net.Listener {
+	j := &joined{listeners: listeners, accepted: make(chan accepted), closed: make(chan struct{})}
+	for _, l := range listeners {
+		j.accepting.Go(func() { j.accept(l) })
+	}
+	return j
+}
+
+type joined struct {
+	listeners []net.Listener
+	accepted  chan accepted
+	closed    chan struct{}
+	once      sync.Once
+	accepting sync.WaitGroup
+}
+
+type accepted struct {
+	conn net.Conn
+	err  error
+}
+
+func (j *joined) accept(l net.Listener) {
+	for {
+		conn, err := l.Accept()
+		select {
+		case j.accepted <- accepted{conn, err}:
+		case <-j.closed:
+			if conn != nil {
+				_ = conn.Close()
+			}
+			return
+		}
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+	}
+}
+
+// Accept returns the next connection of any of the listeners.
+func (j *joined) Accept() (net.Conn, error) {
+	select {
+	case a := <-j.accepted:
+		return a.conn, a.err
+	case <-j.closed:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close closes all listeners and waits for their loops.
+func (j *joined) Close() error {
+	var err error
+	j.once.Do(func() {
+		close(j.closed)
+		for _, l := range j.listeners {
+			err = errors.Join(err, l.Close())
+		}
+	})
+	j.accepting.Wait()
+	return err
+}
+
+// Addr is the address of the first listener.
+func (j *joined) Addr() net.Addr { return j.listeners[0].Addr() }
+
+// freeGossipPort finds a loopback port that is free for TCP and UDP. Between here and
+// its use another process could take it; then opening fails and says so.
+func freeGossipPort(ctx context.Context) (string, error) {
+	const tries = 20
+	var lc net.ListenConfig
+	for range tries {
+		tcp, err := lc.Listen(ctx, "tcp4", "127.0.0.1:0")
+		if err != nil {
+			return "", fmt.Errorf("find a free port: %w", err)
+		}
+		address := tcp.Addr().String()
+		udp, err := lc.ListenPacket(ctx, "udp4", address)
+		if closeErr := tcp.Close(); closeErr != nil {
+			return "", fmt.Errorf("find a free port: %w", closeErr)
+		}
+		if err != nil {
+			continue
+		}
+		if err := udp.Close(); err != nil {
+			return "", fmt.Errorf("find a free port: %w", err)
+		}
+		return address, nil
+	}
+	return "", errors.New("find a free port: none is free for both TCP and UDP")
+}

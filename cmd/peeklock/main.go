@@ -1,0 +1,24 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+func main() { os.Exit(start()) }
+
+// start is main with a result, so that what is deferred happens before the exit.
+func start() int {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	// The first signal ends the work in order. From then on a second one kills, should
+	// that take too long.
+	context.AfterFunc(ctx, stop)
+	return run(ctx, process{
+		args: os.Args[1:], env: os.Environ(),
+		in: os.Stdin, out: os.Stdout, err: os.Stderr,
+		interactive: isTerminal(os.Stderr),
+	})
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	"encoding/base64"
+	"fmt"
+	"time"
+	"unicode/utf8"
+
+	"github.com/Azure/go-amqp"
+	"github.com/spf13/cobra"
+)
+
+func newMessage(c *client) *cobra.Command {
+	return group("message", "Send, receive and peek at messages",
+		newMessageSend(c), newMessageReceive(c), newMessagePeek(c))
+}
+
+// deadLetterSuffix names the dead-letter queue of a queue.
+const deadLetterSuffix = "/$DeadLetterQueue"
+
+// Annotations that the broker sets on deliveries (wire contract).
+const (
+	noteSequence    = "x-opt-sequence-number"
+	noteEnqueued    = "x-opt-enqueued-time"
+	noteLockedUntil = "x-opt-locked-until"
+	noteState       = "x-opt-message-state"
+)
+
+// shownMessage is a message as receive and peek print it.
+type shownMessage struct {
+	Sequence      int64          `json:"sequenceNumber"`
+	ID            any            `json:"messageId,omitempty"`
+	State         string         `json:"state,omitempty"` // peek only
+	DeliveryCount uint32         `json:"deliveryCount"`
+	Enqueued      *time.Time     `json:"enqueuedAt,omitempty"`
+	LockedUntil   *time.Time     `json:"lockedUntil,omitempty"`
+	Subject       string         `json:"subject,omitempty"`
+	ContentType   string         `json:"contentType,omitempty"`
+	CorrelationID any            `json:"correlationId,omitempty"`
+	ReplyTo       string         `json:"replyTo,omitempty"`
+	To            string         `json:"to,omitempty"`
+	Properties    map[string]any `json:"properties,omitempty"`
+	Body          string         `json:"body,omitempty"`       // when it is text
+	BodyBase64    string         `json:"bodyBase64,omitempty"` // when it is not
+	Settled       string         `json:"settled,omitempty"`    // what receive did with it
+}
+
+// show turns what came over the wire into what is printed.
+func show(m *amqp.Message) shownMessage {
+	s := shownMessage{Properties: m.ApplicationProperties}
+	if n, ok := m.Annotations[noteSequence].(int64); ok {
+		s.Sequence = n
+	}
+	s.Enqueued = moment(m.Annotations[noteEnqueued])
+	s.LockedUntil = moment(m.Annotations[noteLockedUntil])
+	if m.Header != nil {
+		s.DeliveryCount = m.Header.DeliveryCount
+	}
+	if p := m.Properties; p != nil {
+		s.ID, s.CorrelationID = p.MessageID, p.CorrelationID
+		s.Subject, s.ContentType = textOf(p.Subject), textOf(p.ContentType)
+		s.ReplyTo, s.To = textOf(p.ReplyTo), textOf(p.To)
+	}
+	s.setBody(m)
+	return s
+}
+
+func (s *shownMessage) setBody(m *amqp.Message) {
+	var body []byte
+	switch {
+	case len(m.Data) > 0:
+		for _, part := range m.Data {
+			body = append(body, part...)
+		}
+	case m.Value != nil:
+		body = fmt.Append(nil, m.Value)
+	case len(m.Sequence) > 0:
+		body = fmt.Append(nil, m.Sequence)
+	}
+	if utf8.Valid(body) {
+		s.Body = string(body)
+		return
+	}
+	s.BodyBase64 = base64.StdEncoding.EncodeToString(body)
+}
+
+// state names x-opt-message-state (wire contract: 0 active, 1 deferred, 2 scheduled).
+func stateName(v any) string {
+	switch v {
+	case int32(0), int64(0):
+		return "active"
+	case int32(1), int64(1):
+		return "deferred"
+	case int32(2), int64(2):
+		return "scheduled"
+	}
+	return ""
+}
+
+func moment(v any) *time.Time {
+	if t, ok := v.(time.Time); ok && !t.IsZero() {
+		t = t.UTC()
+		return &t
+	}
+	return nil
+}
+
+func textOf(s *string) string {
+	if s == nil {
+		return ""
+	}
+	return *s
+}
+
+// lineHeader and line lay messages out for people: they are printed one by one as they
+// come, so the columns have fixed widths.
+const lineHeader = "SEQUENCE  ATTEMPTS  ENQUEUED (UTC)           ID                    BODY"
+
+func (s shownMessage) line() string {
+	when, id := "-", "-"
+	if s.Enqueued != nil {
+		when = s.Enqueued.Format("2006-01-02 15:04:05.000")
+	}
+	if s.ID != nil {
+		id = printable(fmt.Sprint(s.ID), 17)
+	}
+	body := printable(s.Body, 120)
+	if s.BodyBase64 != "" {
+		body = fmt.Sprintf("(binary, base64) %s", printable(s.BodyBase64, 60))
+	}
+	return fmt.Sprintf("%8d  %8d  %-23s  %-20s  %s", s.Sequence, s.DeliveryCount, when, id, body)
+}
+
+// subQueue is the address that --dead-letters makes of a queue's name.
+func subQueue(name string, deadLetters bool) string {
+	if deadLetters {
+		return name + deadLetterSuffix
+	}
+	return name
+}

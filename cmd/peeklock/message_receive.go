@@ -1,0 +1,202 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/Azure/go-amqp"
+	"github.com/spf13/cobra"
+)
+
+const (
+	settleTimeMax = 30 * time.Second
+	receiveCredit = 100 // messages locked ahead at most
+	manageTimeMax = 30 * time.Second
+	peekPage      = 100 // messages asked for at once
+	// deadLetterCondition marks a rejection as a dead-lettering (wire contract 5.4).
+	deadLetterCondition = "com.microsoft:dead-letter"
+)
+
+// receiveOptions are the flags of message receive.
+type receiveOptions struct {
+	complete, abandon, deadLetter, deferred, takes bool
+	deadLetters                                    bool
+	count                                          int
+	wait                                           time.Duration
+	reason, description                            string
+}
+
+func newMessageReceive(c *client) *cobra.Command {
+	var o receiveOptions
+	cmd := &cobra.Command{
+		Use: "receive QUEUE", Short: "Receive messages and settle them",
+		Long: `Receive messages under a lock, print each, and then settle it: --complete is what
+happens unless another way is asked for.`,
+		Args: wantArgs(1, 1), ValidArgsFunction: c.completeQueue,
+		RunE: func(cmd *cobra.Command, args []string) error { return c.receive(cmd.Context(), args[0], &o) },
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.complete, "complete", false, "the message is done and goes (default)")
+	f.BoolVar(&o.abandon, "abandon", false, "give it back; counts as an attempt")
+	f.BoolVar(&o.deadLetter, "dead-letter", false, "move it to the dead-letter queue")
+	f.BoolVar(&o.deferred, "defer", false, "set it aside, to be fetched by sequence number")
+	f.BoolVar(&o.takes, "delete", false, "receive-and-delete: it is gone before it is printed")
+	cmd.MarkFlagsMutuallyExclusive("complete", "abandon", "dead-letter", "defer", "delete")
+	f.BoolVar(&o.deadLetters, "dead-letters", false, "receive from the dead-letter queue of QUEUE")
+	f.IntVar(&o.count, "count", 1, "stop after so many; 0: until none comes")
+	f.DurationVar(&o.wait, "wait", 5*time.Second, "how long to wait for the next message")
+	f.StringVar(&o.reason, "reason", "", "reason, with --dead-letter")
+	f.StringVar(&o.description, "description", "", "description, with --dead-letter")
+	return cmd
+}
+
+func (o *receiveOptions) check() error {
+	switch {
+	case o.count < 0:
+		return usagef("--count is 0 or more")
+	case o.wait <= 0:
+		return usagef("--wait is more than 0")
+	case (o.reason != "" || o.description != "") && !o.deadLetter:
+		return usagef("--reason and --description need --dead-letter")
+	}
+	return nil
+}
+
+// credit is how many messages may be on their way: never more than are wanted, because
+// those that are not printed would stay locked.
+func (o *receiveOptions) credit() int32 {
+	// What goes back to the queue would be delivered again at once, and with credit to
+	// spare a message could be seen twice in one run.
+	if o.count == 0 && !o.abandon {
+		return receiveCredit
+	}
+	return int32(max(1, min(o.count, receiveCredit)))
+}
+
+func (c *client) receive(ctx context.Context, queue string, o *receiveOptions) error {
+	out, err := c.output()
+	if err != nil {
+		return err
+	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	d, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	// The credit is given by hand: go-amqp's own way would ask for more than --count.
+	receiver, err := d.receiver(ctx, subQueue(queue, o.deadLetters), -1, o.takes)
+	if err != nil {
+		return fmt.Errorf("receive from %s: %w", queue, plainError(err))
+	}
+	got, err := o.run(ctx, out, receiver)
+	if err != nil && !errors.Is(err, errNothing) {
+		return err
+	}
+	return out.note("%d received from %s", got, queue)
+}
+
+// run receives until there are enough or none comes.
+func (o *receiveOptions) run(ctx context.Context, out *output, receiver *amqp.Receiver) (int, error) {
+	if err := out.note("%s", lineHeader); err != nil {
+		return 0, err
+	}
+	credit := o.credit()
+	if err := receiver.IssueCredit(uint32(credit)); err != nil {
+		return 0, err
+	}
+	issued := int(credit)
+	got := 0
+	for o.count == 0 || got < o.count {
+		message, err := next(ctx, receiver, o.wait)
+		if err != nil {
+			return got, err
+		}
+		got++
+		if err := o.one(ctx, out, receiver, message); err != nil {
+			return got, err
+		}
+		if o.count == 0 || issued < o.count {
+			if err := receiver.IssueCredit(1); err != nil {
+				return got, err
+			}
+			issued++
+		}
+	}
+	return got, nil
+}
+
+// next waits for a message; errNothing when none came in time.
+func next(ctx context.Context, receiver *amqp.Receiver, wait time.Duration) (*amqp.Message, error) {
+	waiting, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	message, err := receiver.Receive(waiting, nil)
+	switch {
+	case err == nil:
+		return message, nil
+	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
+		return nil, errNothing
+	}
+	return nil, plainError(err)
+}
+
+// one prints a message and then settles it: what was not printed must not be gone.
+func (o *receiveOptions) one(ctx context.Context, out *output, receiver *amqp.Receiver, m *amqp.Message) error {
+	shown := show(m)
+	shown.Settled = o.verb()
+	if err := out.item(shown, shown.line()); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, settleTimeMax)
+	defer cancel()
+	var err error
+	switch {
+	case o.takes:
+		return nil
+	case o.abandon:
+		err = receiver.ModifyMessage(ctx, m, nil)
+	case o.deferred:
+		err = receiver.ModifyMessage(ctx, m, &amqp.ModifyMessageOptions{UndeliverableHere: true})
+	case o.deadLetter:
+		err = receiver.RejectMessage(ctx, m, o.rejection())
+	default:
+		err = receiver.AcceptMessage(ctx, m)
+	}
+	if err == nil {
+		return nil
+	}
+	failed := fmt.Errorf("%s message %d: %w", o.verb(), shown.Sequence, plainError(err))
+	if !refused(err) {
+		return unknownError{failed}
+	}
+	return failed
+}
+
+func (o *receiveOptions) rejection() *amqp.Error {
+	e := &amqp.Error{Condition: deadLetterCondition, Info: map[string]any{}}
+	if o.reason != "" {
+		e.Info["DeadLetterReason"] = o.reason
+	}
+	if o.description != "" {
+		e.Info["DeadLetterErrorDescription"] = o.description
+	}
+	return e
+}
+
+func (o *receiveOptions) verb() string {
+	switch {
+	case o.takes:
+		return "delete"
+	case o.abandon:
+		return "abandon"
+	case o.deferred:
+		return "defer"
+	case o.deadLetter:
+		return "dead-letter"
+	}
+	return "complete"
+}

@@ -1,0 +1,254 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"iter"
+	"strings"
+	"time"
+
+	"github.com/Azure/go-amqp"
+	"github.com/spf13/cobra"
+)
+
+const (
+	sendWindow     = 100              // sends that await their answer at once
+	sendTimeMax    = 60 * time.Second // for the answer to one send
+	lineBytesMax   = 1024 * 1024      // of one line of standard input
+	sendSizeMax    = 100 * 1024 * 1024
+	propertyTotal  = 64 // application properties on the command line
+	fillerAlphabet = "abcdefghijklmnopqrstuvwxyz"
+)
+
+// sendOptions are the flags of message send.
+type sendOptions struct {
+	count       int
+	size        int
+	id          string
+	subject     string
+	contentType string
+	correlation string
+	replyTo     string
+	to          string
+	properties  []string
+}
+
+// sent is the answer of message send.
+type sent struct {
+	Queue string `json:"queue"`
+	Sent  int    `json:"sent"`
+}
+
+func newMessageSend(c *client) *cobra.Command {
+	var o sendOptions
+	cmd := &cobra.Command{
+		Use: "send QUEUE [BODY...]", Short: "Send messages",
+		Long: `Send each BODY as a message. Without a BODY, and without --size, every line of
+standard input is one. A message counts as sent when a quorum of members has it on
+disk.`,
+		Example:           "  peeklock message send orders hello\n  seq 1000 | peeklock message send orders\n  peeklock message send orders --size 1024 --count 100",
+		Args:              wantArgs(1, -1),
+		ValidArgsFunction: c.completeQueue,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.send(cmd.Context(), args[0], args[1:], &o)
+		},
+	}
+	f := cmd.Flags()
+	f.IntVar(&o.count, "count", 1, "send every body so many times")
+	f.IntVar(&o.size, "size", 0, "send a generated body of so many bytes")
+	f.StringVar(&o.id, "message-id", "", "message id")
+	f.StringVar(&o.subject, "subject", "", "subject (label)")
+	f.StringVar(&o.contentType, "content-type", "", "content type, such as application/json")
+	f.StringVar(&o.correlation, "correlation-id", "", "correlation id")
+	f.StringVar(&o.replyTo, "reply-to", "", "reply-to address")
+	f.StringVar(&o.to, "to", "", "to address")
+	f.StringArrayVar(&o.properties, "property", nil, "application property as key=value, repeatable")
+	return cmd
+}
+
+func (c *client) send(ctx context.Context, queue string, bodies []string, o *sendOptions) error {
+	out, err := c.output()
+	if err != nil {
+		return err
+	}
+	template, err := o.template()
+	if err != nil {
+		return err
+	}
+	if o.size > 0 && len(bodies) > 0 {
+		return usagef("give bodies or --size, not both")
+	}
+	d, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	sender, err := d.session.NewSender(ctx, queue, nil)
+	if err != nil {
+		return fmt.Errorf("send to %s: %w", queue, plainError(err))
+	}
+	n, err := sendAll(ctx, sender, template, o.bodies(c.in, bodies))
+	if err != nil {
+		return fmt.Errorf("after %d messages: %w", n, err)
+	}
+	if out.people() {
+		return out.note("%d sent to %s", n, queue)
+	}
+	return out.data(sent{Queue: queue, Sent: n})
+}
+
+// template is the message without its body.
+func (o *sendOptions) template() (amqp.Message, error) {
+	var m amqp.Message
+	switch {
+	case o.count < 1:
+		return m, usagef("--count is at least 1")
+	case o.size < 0 || o.size > sendSizeMax:
+		return m, usagef("--size is 1 to %d", sendSizeMax)
+	case len(o.properties) > propertyTotal:
+		return m, usagef("at most %d --property are possible", propertyTotal)
+	}
+	p := amqp.MessageProperties{}
+	if o.id != "" {
+		p.MessageID = o.id
+	}
+	if o.correlation != "" {
+		p.CorrelationID = o.correlation
+	}
+	for _, f := range []struct {
+		to   **string
+		from *string
+	}{{&p.Subject, &o.subject}, {&p.ContentType, &o.contentType}, {&p.ReplyTo, &o.replyTo}, {&p.To, &o.to}} {
+		if *f.from != "" {
+			*f.to = f.from
+		}
+	}
+	m.Properties = &p
+	for _, pair := range o.properties {
+		key, value, found := strings.Cut(pair, "=")
+		if !found || key == "" {
+			return m, usagef("--property is key=value, not %q", pair)
+		}
+		if m.ApplicationProperties == nil {
+			m.ApplicationProperties = make(map[string]any)
+		}
+		m.ApplicationProperties[key] = value
+	}
+	return m, nil
+}
+
+// bodies yields what to send: from the arguments, generated, or line by line.
+func (o *sendOptions) bodies(in io.Reader, args []string) iter.Seq2[[]byte, error] {
+	return func(yield func([]byte, error) bool) {
+		each := func(body []byte) bool {
+			for range o.count {
+				if !yield(body, nil) {
+					return false
+				}
+			}
+			return true
+		}
+		if o.size > 0 {
+			each(bytes.Repeat([]byte(fillerAlphabet), o.size/len(fillerAlphabet)+1)[:o.size])
+			return
+		}
+		for _, arg := range args {
+			if !each([]byte(arg)) {
+				return
+			}
+		}
+		if len(args) > 0 {
+			return
+		}
+		lines := bufio.NewScanner(in)
+		lines.Buffer(nil, lineBytesMax)
+		for lines.Scan() {
+			if !each(lines.Bytes()) {
+				return
+			}
+		}
+		if err := lines.Err(); err != nil {
+			yield(nil, fmt.Errorf("read standard input: %w", err))
+		}
+	}
+}
+
+// sending is a stream of sends with up to sendWindow answers outstanding.
+type sending struct {
+	waiting   []amqp.SendReceipt // in the order of sending
+	confirmed int
+	unknown   int
+	first     error
+}
+
+// await takes answers until only so many are outstanding.
+func (s *sending) await(ctx context.Context, room int) {
+	for len(s.waiting) > room {
+		s.count(awaitReceipt(ctx, &s.waiting[0]))
+		s.waiting = s.waiting[1:]
+	}
+}
+
+// count notes how one send ended: confirmed, refused by the member, or nobody knows.
+func (s *sending) count(err error) {
+	switch {
+	case err == nil:
+		s.confirmed++
+		return
+	case !refused(err):
+		s.unknown++
+	}
+	if s.first == nil {
+		s.first = err
+	}
+}
+
+// sendAll sends until one fails and returns how many were confirmed. What is under way
+// then is still awaited: the count should be right.
+func sendAll(ctx context.Context, sender *amqp.Sender, template amqp.Message, bodies iter.Seq2[[]byte, error]) (int, error) {
+	var s sending
+	for body, err := range bodies {
+		if err != nil {
+			s.first = err
+			break
+		}
+		message := template
+		message.Data = [][]byte{body}
+		receipt, err := sender.SendWithReceipt(ctx, &message, nil)
+		if err != nil {
+			s.count(err)
+			break
+		}
+		s.waiting = append(s.waiting, receipt)
+		s.await(ctx, sendWindow-1)
+		if s.first != nil {
+			break
+		}
+	}
+	s.await(ctx, 0)
+	if s.unknown > 0 {
+		return s.confirmed, unknownError{fmt.Errorf("%d more may or may not have been sent: %w", s.unknown, plainError(s.first))}
+	}
+	if s.first != nil {
+		return s.confirmed, plainError(s.first)
+	}
+	return s.confirmed, nil
+}
+
+// awaitReceipt waits for the broker's word on one message.
+func awaitReceipt(ctx context.Context, receipt *amqp.SendReceipt) error {
+	ctx, cancel := context.WithTimeout(ctx, sendTimeMax)
+	defer cancel()
+	state, err := receipt.Wait(ctx)
+	if err != nil {
+		return err
+	}
+	return judge(state)
+}
+
+// errNothing ends a receive that waited in vain; it is not shown.
+var errNothing = errors.New("no message came")

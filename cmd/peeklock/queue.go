@@ -1,0 +1,169 @@
+package main
+
+import (
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/admin"
+)
+
+func newQueue(c *client) *cobra.Command {
+	return group("queue", "Create, list, show, change and delete queues",
+		newQueueCreate(c), newQueueUpdate(c), newQueueList(c), newQueueShow(c), newQueueDelete(c))
+}
+
+// queueSettings are the flags of create and update.
+type queueSettings struct {
+	lock     string
+	attempts uint32
+	bytes    uint32
+}
+
+func (s *queueSettings) flags(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&s.lock, "lock-duration", "", "how long a receiver holds a message, 5s to 5m (server default 30s)")
+	f.Uint32Var(&s.attempts, "max-delivery-count", 0, "attempts before a message is dead-lettered, 1 to 2000 (server default 10)")
+	f.Uint32Var(&s.bytes, "max-message-bytes", 0, "largest message accepted (server default 262144)")
+}
+
+// body holds what was given on the command line and nothing else.
+func (s *queueSettings) body(cmd *cobra.Command) (admin.Settings, error) {
+	var out admin.Settings
+	if cmd.Flags().Changed("lock-duration") {
+		d, err := admin.ParseDuration(s.lock)
+		if err != nil {
+			return out, usageError{err}
+		}
+		out.LockDuration = (*admin.Duration)(&d)
+	}
+	if cmd.Flags().Changed("max-delivery-count") {
+		out.MaxDeliveryCount = &s.attempts
+	}
+	if cmd.Flags().Changed("max-message-bytes") {
+		out.MaxMessageBytes = &s.bytes
+	}
+	return out, nil
+}
+
+func newQueueCreate(c *client) *cobra.Command {
+	var s queueSettings
+	cmd := &cobra.Command{
+		Use: "create NAME", Short: "Create a queue", Args: wantArgs(1, 1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.putQueue(cmd, &s, http.MethodPut, args[0], "created")
+		},
+	}
+	s.flags(cmd)
+	return cmd
+}
+
+func newQueueUpdate(c *client) *cobra.Command {
+	var s queueSettings
+	cmd := &cobra.Command{
+		Use: "update NAME", Short: "Change settings of a queue; what is not given stays", Args: wantArgs(1, 1),
+		ValidArgsFunction: c.completeQueue,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return c.putQueue(cmd, &s, http.MethodPatch, args[0], "updated")
+		},
+	}
+	s.flags(cmd)
+	return cmd
+}
+
+func (c *client) putQueue(cmd *cobra.Command, s *queueSettings, method, name, done string) error {
+	out, err := c.output()
+	if err != nil {
+		return err
+	}
+	settings, err := s.body(cmd)
+	if err != nil {
+		return err
+	}
+	var q admin.Queue
+	if err := c.call(cmd.Context(), method, queuePath(name), settings, &q); err != nil {
+		return err
+	}
+	if out.people() {
+		return out.note("queue %s %s on partition %d", q.Name, done, q.Partition)
+	}
+	return out.fields(q)
+}
+
+func newQueueList(c *client) *cobra.Command {
+	return &cobra.Command{
+		Use: "list", Short: "List queues and what they hold", Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			out, err := c.output()
+			if err != nil {
+				return err
+			}
+			queues, err := c.queues(cmd.Context(), true)
+			if err != nil {
+				return err
+			}
+			rows := make([][]any, len(queues))
+			for i, q := range queues {
+				var n admin.Counts
+				if q.Counts != nil {
+					n = *q.Counts
+				}
+				rows[i] = []any{q.Name, n.Active, n.Locked, n.Deferred, n.DeadLetter, bytesText(n.Bytes), uint32(q.Partition)}
+			}
+			return out.rows(queues, []any{"name", "active", "locked", "deferred", "dead-letter", "size", "partition"}, rows)
+		},
+	}
+}
+
+func newQueueShow(c *client) *cobra.Command {
+	return &cobra.Command{
+		Use: "show NAME", Short: "Show settings and counts of a queue", Args: wantArgs(1, 1),
+		ValidArgsFunction: c.completeQueue,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			out, err := c.output()
+			if err != nil {
+				return err
+			}
+			var q admin.Queue
+			if err := c.call(cmd.Context(), http.MethodGet, queuePath(args[0]), nil, &q); err != nil {
+				return err
+			}
+			return out.fields(q)
+		},
+	}
+}
+
+func newQueueDelete(c *client) *cobra.Command {
+	return &cobra.Command{
+		Use: "delete NAME", Short: "Delete a queue and every message in it", Args: wantArgs(1, 1),
+		ValidArgsFunction: c.completeQueue,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			out, err := c.output()
+			if err != nil {
+				return err
+			}
+			if err := c.call(cmd.Context(), http.MethodDelete, queuePath(args[0]), nil, nil); err != nil {
+				return err
+			}
+			if out.people() {
+				return out.note("queue %s deleted", args[0])
+			}
+			return out.data(deleted{Name: args[0], Deleted: true})
+		},
+	}
+}
+
+// deleted is the answer of queue delete.
+type deleted struct {
+	Name    string `json:"name"`
+	Deleted bool   `json:"deleted"`
+}
+
+// sinceText is how long ago, as people read it.
+func sinceText(d time.Duration) string {
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}

@@ -1,0 +1,188 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// process is all that a command sees of the world around it.
+type process struct {
+	args        []string
+	env         []string // KEY=value
+	in          io.Reader
+	out, err    io.Writer
+	interactive bool // err is a terminal: progress may be painted
+}
+
+// getenv is the last value of a variable, "" when it is not set.
+func (p process) getenv(name string) string {
+	value := ""
+	for _, pair := range p.env {
+		if v, found := strings.CutPrefix(pair, name+"="); found {
+			value = v
+		}
+	}
+	return value
+}
+
+// Exit codes. They are part of the interface: scripts branch on them.
+const (
+	exitDone    = 0
+	exitRefused = 1 // the cluster or the machine said no; nothing was done
+	exitUsage   = 2 // the command line or configuration is wrong
+	exitUnknown = 3 // it may or may not have been done
+)
+
+// usageError is a mistake on the command line or in the configuration.
+type usageError struct{ error }
+
+// Unwrap gives errors.Is and errors.As what lies below.
+func (e usageError) Unwrap() error { return e.error }
+
+// unknownError is a request whose answer never came.
+type unknownError struct{ error }
+
+// Unwrap gives errors.Is and errors.As what lies below.
+func (e unknownError) Unwrap() error { return e.error }
+
+func usagef(format string, args ...any) error { return usageError{fmt.Errorf(format, args...)} }
+
+// run performs one command line and returns its exit code. Every error ends as one
+// line on standard error.
+func run(ctx context.Context, p process) int {
+	root := newRoot(p)
+	root.SetArgs(p.args)
+	root.SetIn(p.in)
+	root.SetOut(p.out)
+	root.SetErr(p.err)
+	err := root.ExecuteContext(ctx)
+	if err == nil {
+		return exitDone
+	}
+	_, _ = fmt.Fprintf(p.err, "peeklock: %s\n", oneLine(err))
+	var usage usageError
+	var unknown unknownError
+	switch {
+	case errors.As(err, &usage):
+		return exitUsage
+	case errors.As(err, &unknown):
+		return exitUnknown
+	}
+	return exitRefused
+}
+
+// oneLine keeps errors that were joined or quoted from elsewhere on one line.
+func oneLine(err error) string {
+	return strings.Join(strings.Fields(strings.ReplaceAll(err.Error(), "\n", "; ")), " ")
+}
+
+// newRoot builds the command tree. A tree serves one run: its flags hold the values.
+func newRoot(p process) *cobra.Command {
+	root := &cobra.Command{
+		Use:   "peeklock",
+		Short: "A replicated message broker for Azure Service Bus clients",
+		Long: `Peeklock is a replicated message broker that unmodified Azure Service Bus clients
+can talk to. Begin with "peeklock dev": three members in this process, ready in
+seconds.`,
+		SilenceUsage:  true,
+		SilenceErrors: true,
+		Args:          noArgs,
+	}
+	root.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	root.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return usageError{err} })
+
+	c := &client{process: p}
+	c.flags(root)
+	root.AddCommand(
+		newDev(p), newServe(p), newConfig(p),
+		newQueue(c), newMessage(c), newCluster(c), newBench(c),
+		newVersion(c),
+	)
+	// Help and completion come from cobra, whose complaints about their arguments
+	// would otherwise not count as usage errors.
+	root.InitDefaultHelpCmd()
+	root.InitDefaultCompletionCmd(p.args...)
+	return root
+}
+
+// group is a noun: it does nothing itself and refuses verbs that it does not know.
+func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
+	cmd := &cobra.Command{Use: use, Short: short, Args: noArgs}
+	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
+	cmd.AddCommand(verbs...)
+	return cmd
+}
+
+// noArgs refuses arguments: on a noun they are a verb that does not exist.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	hint := ""
+	if near := cmd.SuggestionsFor(args[0]); len(near) > 0 {
+		hint = fmt.Sprintf(" (did you mean %q?)", near[0])
+	}
+	if cmd.HasSubCommands() {
+		return usagef("%q is no command of %s%s", args[0], cmd.CommandPath(), hint)
+	}
+	return usagef("%s takes no argument, but got %q", cmd.CommandPath(), args[0])
+}
+
+// wantArgs asks for at least and at most so many arguments; most < 0: any number.
+func wantArgs(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) < least || most >= 0 && len(args) > most {
+			return usagef("wrong number of arguments: %s", cmd.UseLine())
+		}
+		return nil
+	}
+}
+
+// version is what the Go toolchain wrote into the binary: the module version, else the
+// commit, else "dev".
+func version() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "dev"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	for _, s := range info.Settings {
+		if s.Key == "vcs.revision" && len(s.Value) >= 12 {
+			return "dev-" + s.Value[:12]
+		}
+	}
+	return "dev"
+}
+
+func newVersion(c *client) *cobra.Command {
+	return &cobra.Command{
+		Use: "version", Short: "Print the version of this binary", Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			out, err := c.output()
+			if err != nil {
+				return err
+			}
+			return out.fields(versionInfo{Version: version()})
+		},
+	}
+}
+
+// versionInfo is the answer of peeklock version.
+type versionInfo struct {
+	Version string `json:"version"`
+}
+
+// isTerminal says whether a person reads the file.
+func isTerminal(f *os.File) bool {
+	info, err := f.Stat()
+	return err == nil && info.Mode()&os.ModeCharDevice != 0 && info.Mode()&os.ModeDevice != 0
+}

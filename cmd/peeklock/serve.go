@@ -1,0 +1,107 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/cluster"
+)
+
+func newServe(p process) *cobra.Command {
+	var profile string
+	cmd := &cobra.Command{
+		Use: "serve", Short: "Run one member of a cluster",
+		Long: `Run one member. Settings come from a YAML file, from PEEKLOCK_ variables and from
+flags, the later winning; "peeklock config print" shows what results.
+
+Three members that name each other found a cluster by themselves:
+
+  peeklock serve --name a --dir a --expect 3 --join host-b:7946,host-c:7946 ...`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			s, err := loadSettings(p, cmd.Flags())
+			if err != nil {
+				return err
+			}
+			return serve(cmd.Context(), p, s, profile)
+		},
+	}
+	configFlags(cmd)
+	pprofFlag(cmd, &profile)
+	return cmd
+}
+
+// serve runs a member until the context ends.
+func serve(ctx context.Context, p process, s *settings, profile string) error {
+	if err := s.validate(); err != nil {
+		return err
+	}
+	ring, err := s.keyring()
+	if err != nil {
+		return err
+	}
+	raiseProcs(procsServe)
+	logger := newLogger(p.err, s.LogLevel)
+	stopProfile, err := servePprof(ctx, profile, logger)
+	if err != nil {
+		return err
+	}
+	defer stopProfile()
+	parts, err := s.parts(ctx, logger)
+	if err != nil {
+		return err
+	}
+	parts.ring = ring
+	m, err := openMember(ctx, parts)
+	if err != nil {
+		return err
+	}
+	logger.InfoContext(ctx, "member started", "name", s.Name, "dir", s.Dir,
+		"amqp", parts.cluster.AMQPAddr, "http", parts.cluster.HTTPAddr, "version", version())
+	if err := m.node.Ready(ctx); err == nil {
+		logger.InfoContext(ctx, "member ready", "name", s.Name)
+	} else if !errors.Is(err, context.Canceled) {
+		return errors.Join(fmt.Errorf("become ready: %w", err), closeAll(ctx, []*member{m}))
+	}
+	<-ctx.Done()
+	logger.InfoContext(context.WithoutCancel(ctx), "member stopping", "name", s.Name)
+	return closeAll(ctx, []*member{m})
+}
+
+// parts binds the client listeners and turns the settings into what the rooms want.
+func (s *settings) parts(ctx context.Context, logger *slog.Logger) (memberParts, error) {
+	clients, err := listenOn(ctx, s.AMQP)
+	if err != nil {
+		return memberParts{}, fmt.Errorf("amqp: %w", err)
+	}
+	controls, err := listenOn(ctx, s.Admin)
+	if err != nil {
+		return memberParts{}, errors.Join(fmt.Errorf("admin: %w", err), clients.Close())
+	}
+	c := cluster.Default()
+	c.Name, c.Dir = s.Name, s.Dir
+	c.PeerAddr, c.GossipAddr = s.Peer, s.Gossip
+	if s.Advertise != "" {
+		c.PeerAdvertise = s.advertised(s.Peer)
+	}
+	c.Join, c.Expect = s.Join, s.Expect
+	c.Partitions, c.Replication = s.Partitions, s.Replication
+	c.AMQPAddr, c.HTTPAddr = s.advertised(clients.Addr().String()), s.advertised(controls.Addr().String())
+	c.Version = version()
+	c.Logger = logger.With("room", "cluster")
+	return memberParts{cluster: c, amqp: clients, admin: controls, logger: logger}, nil
+}
+
+// newLogger writes to standard error as text. An unknown level was refused before.
+func newLogger(w io.Writer, level string) *slog.Logger {
+	var l slog.Level
+	if l.UnmarshalText([]byte(level)) != nil {
+		l = slog.LevelInfo
+	}
+	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l}))
+}
