@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"sync"
 	"sync/atomic"
@@ -129,8 +128,6 @@ func (r *receiver) arrived(message *amqp.Message) (*track, uint64) {
 // settledAs counts how a settlement ended; an error ends the worker.
 func (r *receiver) settledAs(err error, t *track, counter uint64) error {
 	c := &r.load.counts
-	var answer *amqp.Error
-	var link *amqp.LinkError
 	switch {
 	case err == nil:
 		if t != nil {
@@ -139,7 +136,7 @@ func (r *receiver) settledAs(err error, t *track, counter uint64) error {
 		c.settled.Add(1)
 		c.lastSettle.Store(time.Now().UnixNano())
 		return nil
-	case errors.As(err, &answer) && !errors.As(err, &link):
+	case refused(err):
 		c.settleLost.Add(1) // the lock had ended: the message comes again
 		return nil
 	}

@@ -88,11 +88,14 @@ func (d *data) receiver(ctx context.Context, source string, credit int32, takes 
 	return d.session.NewReceiver(ctx, source, options)
 }
 
-// refused says whether err is the member's answer. Anything else (a lost connection, time
-// that ran out) leaves open what happened.
+// refused says whether err is the member's answer to one message. Anything else (a link
+// that was detached, a lost connection, time that ran out) leaves open what happened.
 func refused(err error) bool {
 	var answer *amqp.Error
-	return errors.As(err, &answer)
+	var link *amqp.LinkError
+	var session *amqp.SessionError
+	var conn *amqp.ConnError
+	return errors.As(err, &answer) && !errors.As(err, &link) && !errors.As(err, &session) && !errors.As(err, &conn)
 }
 
 // plainError takes the decoration off what go-amqp reports of an answer.

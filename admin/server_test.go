@@ -1,0 +1,478 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.uber.org/goleak"
+
+	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// house is a Control in memory.
+type house struct {
+	mu     sync.Mutex
+	queues map[string]fsm.Entity
+	fails  error         // given to every call, when set
+	holds  chan struct{} // when set, List waits for it
+	listed atomic.Int32
+}
+
+func newHouse() *house { return &house{queues: make(map[string]fsm.Entity)} }
+
+func (h *house) find(name string) (fsm.Entity, error) {
+	if h.fails != nil {
+		return fsm.Entity{}, h.fails
+	}
+	for n, e := range h.queues {
+		if strings.EqualFold(n, name) {
+			return e, nil
+		}
+	}
+	return fsm.Entity{}, fmt.Errorf("queue %q: %w", name, fsm.EntityNotFound)
+}
+
+func (h *house) CreateQueue(_ context.Context, name string, s fsm.QueueSettings) (fsm.Entity, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, err := h.find(name); err == nil {
+		return fsm.Entity{}, fmt.Errorf("create queue: %w", fsm.EntityExists)
+	}
+	if h.fails != nil {
+		return fsm.Entity{}, h.fails
+	}
+	e := fsm.Entity{ID: fsm.EntityID(len(h.queues) + 1), Name: name, Partition: 3, Version: 1, Settings: s, Created: 1795176000000, Updated: 1795176000000}
+	h.queues[name] = e
+	return e, nil
+}
+
+func (h *house) UpdateQueue(_ context.Context, name string, s fsm.QueueSettings) (fsm.Entity, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e, err := h.find(name)
+	if err == nil {
+		e.Settings, e.Version = s, e.Version+1
+		h.queues[e.Name] = e
+	}
+	return e, err
+}
+
+func (h *house) DeleteQueue(_ context.Context, name string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e, err := h.find(name)
+	delete(h.queues, e.Name)
+	return err
+}
+
+func (h *house) Queue(_ context.Context, name string) (fsm.Entity, fsm.Counts, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e, err := h.find(name)
+	return e, fsm.Counts{Active: 7}, err
+}
+
+func (h *house) Queues(ctx context.Context, after string, max int) ([]fsm.Entity, error) {
+	h.listed.Add(1)
+	if h.holds != nil {
+		select {
+		case <-h.holds:
+		case <-ctx.Done():
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var list []fsm.Entity
+	for n, e := range h.queues {
+		if strings.ToLower(n) > strings.ToLower(after) {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, func(a, b fsm.Entity) int { return strings.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)) })
+	return list[:min(max, len(list))], h.fails
+}
+
+func (h *house) Counts(_ context.Context, entities []fsm.Entity) ([]fsm.Counts, error) {
+	counts := make([]fsm.Counts, len(entities))
+	for i := range counts {
+		counts[i] = fsm.Counts{Active: uint64(entities[i].ID)}
+	}
+	return counts, nil
+}
+
+func (h *house) Status(context.Context) (Status, error) {
+	return Status{ClusterID: "c", Members: []MemberStatus{
+		{ID: "2", Name: "b", State: "dead", AMQP: "b:5672"}, {ID: "1", Name: "c", State: "alive", AMQP: "c:5672"}, {ID: "3", Name: "a", State: "alive", AMQP: "a:5672"},
+	}}, h.fails
+}
+
+// rig is a server over a house, reached without a network.
+type rig struct {
+	*house
+	server *Server
+	ready  atomic.Bool
+	log    bytes.Buffer
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{house: newHouse()}
+	ring, err := auth.New(auth.Config{Keys: []auth.Key{
+		{Name: "root", Primary: "root-secret", Rights: fsm.Manage}, {Name: "app", Primary: "app-secret", Rights: fsm.Send},
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.server, err = Open(t.Context(), Config{Listener: l, Control: r.house, Authority: ring, Ready: r.ready.Load, Logger: slog.New(slog.NewTextHandler(&r.log, nil))})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		for range 2 { // closing twice is closing once
+			if err := r.server.Close(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	return r
+}
+
+// ask performs a request as a caller at remote and returns status and body.
+func (r *rig) ask(method, path, body string, change func(*http.Request)) (int, string) {
+	request := httptest.NewRequest(method, "http://localhost:5300"+path, strings.NewReader(body))
+	request.RemoteAddr = "127.0.0.1:1"
+	if change != nil {
+		change(request)
+	}
+	w := httptest.NewRecorder()
+	r.server.http.Handler.ServeHTTP(w, request)
+	return w.Code, w.Body.String()
+}
+
+func TestQueueLife(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, step := range []struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		{"PUT", "/v1/queues/orders/new", "", 201, `"lockDuration":"30s","maxDeliveryCount":10,"maxMessageBytes":262144,"partition":3`},
+		{"PUT", "/v1/queues/orders/new", "", 409, `"code":"EntityExists"`},
+		{"PUT", "/v1/queues/b", `{"lockDuration":"PT1M","maxDeliveryCount":3}`, 201, `"lockDuration":"1m0s","maxDeliveryCount":3`},
+		{"PATCH", "/v1/queues/B", `{"maxDeliveryCount":4}`, 200, `"lockDuration":"1m0s","maxDeliveryCount":4`},
+		{"GET", "/v1/queues/orders/new", "", 200, `"counts":{"active":7`},
+		{"GET", "/v1/queues?max=1&counts=true", "", 200, `"next":"b"`},
+		{"GET", "/v1/queues?max=1&after=b", "", 200, `"name":"orders/new"`},
+		{"GET", "/v1/queues?after=orders/new", "", 200, `{"queues":[]}`},
+		{"DELETE", "/v1/queues/b", "", 204, ""},
+		{"DELETE", "/v1/queues/b", "", 404, `The messaging entity 'b' could not be found.`},
+		{"GET", "/v1/queues/b", "", 404, `"code":"EntityNotFound"`},
+		{"PATCH", "/v1/queues/b", "{}", 404, `"trackingId":"`},
+		{"GET", "/v1/status", "", 200, `"clusterId":"c"`},
+	} {
+		status, body := r.ask(step.method, step.path, step.body, nil)
+		if status != step.status || !strings.Contains(body, step.want) {
+			t.Errorf("%s %s: %d %s\nwant %d with %s", step.method, step.path, status, body, step.status, step.want)
+		}
+	}
+}
+
+func TestRequestsAreRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		{"PUT", "/v1/queues/q", `{"lockDuratoin":"30s"}`, 400, "lockDuratoin"},
+		{"PUT", "/v1/queues/q", `{"lockDuration":30}`, 400, "a duration is text"},
+		{"PUT", "/v1/queues/q", `{"lockDuration":"4s"}`, 400, "5s to 5m0s"},
+		{"PUT", "/v1/queues/q", `{"lockDuration":"5m1s"}`, 400, "5s to 5m0s"},
+		{"PUT", "/v1/queues/q", `{"maxDeliveryCount":0}`, 400, "1 to 2000"},
+		{"PUT", "/v1/queues/q", `{"maxDeliveryCount":2001}`, 400, "1 to 2000"},
+		{"PUT", "/v1/queues/q", `{"maxMessageBytes":1023}`, 400, "1024 to"},
+		{"PUT", "/v1/queues/q", `{"maxMessageBytes":1048577}`, 400, "1024 to"},
+		{"PUT", "/v1/queues/q", `{"maxMessageBytes":-1}`, 400, "maxMessageBytes"},
+		{"PUT", "/v1/queues/q", `{} {}`, 400, "more than one"},
+		{"PUT", "/v1/queues/q", `{`, 400, "the body"},
+		{"PUT", "/v1/queues/q", strings.Repeat(" ", bodyBytesMax+1), 413, "65536 bytes"},
+		{"PUT", "/v1/queues/", "", 400, "names no queue"},
+		{"PUT", "/v1/queues/" + strings.Repeat("n", nameCharactersMax+1), "", 400, "260"},
+		{"PUT", "/v1/queues/a$b", "", 400, "letters"},
+		{"PUT", "/v1/queues/a%2f%2fb", "", 400, "empty part"},
+		{"PUT", "/v1/queues/-a", "", 400, "begins and ends"},
+		{"GET", "/v1/queues?max=0", "", 400, "1 to 1000"},
+		{"GET", "/v1/queues?max=1001", "", 400, "1 to 1000"},
+		{"GET", "/v1/queues?counts=maybe", "", 400, "true or false"},
+		{"GET", "/v1/queues?count=true", "", 400, "unknown parameter"},
+		{"POST", "/v1/queues/q", "", 403, "POST cannot be done"},
+		{"GET", "/v2", "", 404, "below /v1"},
+	} {
+		status, body := r.ask(c.method, c.path, c.body, nil)
+		var p Problem
+		if err := json.Unmarshal([]byte(body), &p); err != nil || status != c.status || !strings.Contains(p.Message, c.want) || p.Code == "" || len(p.TrackingID) != 16 {
+			t.Errorf("%s %.60s: %d %s\nwant %d with %s", c.method, c.path, status, body, c.status, c.want)
+		}
+	}
+	if len(r.queues) != 0 {
+		t.Errorf("something was made: %v", r.queues)
+	}
+	// The limits themselves are allowed.
+	if status, body := r.ask("PUT", "/v1/queues/"+strings.Repeat("n", nameCharactersMax), `{"lockDuration":"5m","maxDeliveryCount":2000,"maxMessageBytes":1048576}`, nil); status != 201 {
+		t.Error(status, body)
+	}
+}
+
+// Every code has a status of its own choosing, also one that is added later: the list is
+// closed where String stops knowing names.
+func TestEveryCodeHasAStatus(t *testing.T) {
+	t.Parallel()
+	for code := range fsm.Code(255) {
+		known := !strings.HasPrefix(code.String(), "code ")
+		a := answerTo(code)
+		if known && code != fsm.Internal && a.name == "Internal" {
+			t.Errorf("%s has no answer", code)
+		}
+		if known && code != fsm.OK && (a.status < 400 || a.status > 599) {
+			t.Errorf("%s answers %d", code, a.status)
+		}
+	}
+}
+
+func TestErrorsOfTheHouse(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]int{
+		fsm.ServerBusy: 503, context.DeadlineExceeded: 504, fsm.QuotaExceeded: 403, fmt.Errorf("open /data/x: bad sector"): 500,
+	} {
+		r := newRig(t)
+		r.fails = fmt.Errorf("list queues: %w", err)
+		status, body := r.ask("GET", "/v1/queues", "", nil)
+		if status != want {
+			t.Errorf("%v: %d, want %d", err, status, want)
+		}
+		if want == 500 {
+			var p Problem
+			_ = json.Unmarshal([]byte(body), &p)
+			if strings.Contains(body, "/data/x") {
+				t.Error("the answer tells of the inside:", body)
+			}
+			if log := r.log.String(); !strings.Contains(log, p.TrackingID) || !strings.Contains(log, "/data/x") {
+				t.Error("the log does not know the tracking id:", log)
+			}
+		}
+	}
+}
+
+func TestWhoMay(t *testing.T) {
+	t.Parallel()
+	sign := func(resource, name, key string) func(*http.Request) {
+		return func(r *http.Request) {
+			r.RemoteAddr = "10.0.0.9:1"
+			r.Header.Set("Authorization", auth.Sign(resource, name, key, time.Now().Add(time.Minute)))
+		}
+	}
+	for name, c := range map[string]struct {
+		change func(*http.Request)
+		status int
+	}{
+		"loopback":                {nil, 200},
+		"loopback 6":              {func(r *http.Request) { r.RemoteAddr, r.Host = "[::1]:9", "[::1]:5300" }, 200},
+		"elsewhere":               {func(r *http.Request) { r.RemoteAddr = "10.0.0.9:1" }, 401},
+		"rebound name":            {func(r *http.Request) { r.Host = "evil.example:5300" }, 401},
+		"half a loopback name":    {func(r *http.Request) { r.Host = "localhost.evil.example" }, 401},
+		"signed":                  {sign("http://localhost:5300/", "root", "root-secret"), 200},
+		"signed, whole URL":       {sign("http://localhost:5300/v1/queues?max=1", "root", "root-secret"), 200},
+		"wrong key":               {sign("http://localhost:5300/", "root", "other"), 401},
+		"other host":              {sign("http://elsewhere:5300/", "root", "root-secret"), 401},
+		"key without manage":      {sign("http://localhost:5300/", "app", "app-secret"), 401},
+		"wrong key on loopback":   {func(r *http.Request) { sign("http://localhost/", "root", "x")(r); r.RemoteAddr = "127.0.0.1:1" }, 401},
+		"no signature at all":     {func(r *http.Request) { r.RemoteAddr = "10.0.0.9:1"; r.Header.Set("Authorization", "Basic x") }, 400},
+		"other site, on loopback": {func(r *http.Request) { r.Method = "DELETE"; r.Header.Set("Sec-Fetch-Site", "cross-site") }, 403},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			status, body := newRig(t).ask("GET", "/v1/queues?max=1", "", c.change)
+			if status != c.status {
+				t.Errorf("%d %s, want %d", status, body, c.status)
+			}
+		})
+	}
+}
+
+func TestEndpointsAliveFirst(t *testing.T) {
+	t.Parallel()
+	status, body := newRig(t).ask("GET", "/v1/endpoints", "", nil)
+	var got Endpoints
+	if err := json.Unmarshal([]byte(body), &got); err != nil || status != 200 {
+		t.Fatal(status, body, err)
+	}
+	want := Endpoints{Members: []Endpoint{{"a", "alive", "a:5672", ""}, {"c", "alive", "c:5672", ""}, {"b", "dead", "b:5672", ""}}}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Health needs no key: those who ask are orchestrators.
+func TestHealth(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	remote := func(r *http.Request) { r.RemoteAddr = "10.0.0.9:1" }
+	for _, ready := range []bool{false, true} {
+		r.ready.Store(ready)
+		want := 503
+		if ready {
+			want = 200
+		}
+		for path, want := range map[string]int{"/health": want, "/readyz": want, "/livez": 200} {
+			if status, body := r.ask("GET", path, "", remote); status != want {
+				t.Errorf("%s: %d %s, want %d", path, status, body, want)
+			}
+		}
+	}
+	if _, body := r.ask("GET", "/health", "", remote); body != `{"status":"healthy","message":"Service is healthy."}`+"\n" {
+		t.Errorf("not the emulator's answer: %s", body)
+	}
+}
+
+func TestRequestsUnderWayAreBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.holds = make(chan struct{})
+	var waiting sync.WaitGroup
+	for range requestsMax {
+		waiting.Go(func() { r.ask("GET", "/v1/queues", "", nil) })
+	}
+	until(t, func() bool { return r.listed.Load() == requestsMax })
+	if status, body := r.ask("GET", "/v1/status", "", nil); status != 503 || !strings.Contains(body, "ServerBusy") {
+		t.Error(status, body)
+	}
+	if status, _ := r.ask("GET", "/livez", "", nil); status != 200 {
+		t.Error("liveness must not depend on load:", status)
+	}
+	close(r.holds)
+	waiting.Wait()
+	if status, body := r.ask("GET", "/v1/status", "", nil); status != 200 {
+		t.Error(status, body)
+	}
+}
+
+// A connection above the limit is served when another one closes.
+func TestConnectionsAreBounded(t *testing.T) {
+	t.Parallel()
+	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := limit(inner, 1)
+	var clients [2]net.Conn
+	for i := range clients {
+		if clients[i], err = (&net.Dialer{}).DialContext(t.Context(), "tcp", inner.Addr().String()); err != nil {
+			t.Fatal(err)
+		}
+		defer clients[i].Close()
+	}
+	first, err := l.Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := make(chan error, 1)
+	go func() {
+		c, err := l.Accept()
+		if err == nil {
+			err = c.Close()
+		}
+		second <- err
+	}()
+	select {
+	case err := <-second:
+		t.Fatal("a second connection was let in:", err)
+	case <-time.After(50 * time.Millisecond): // can only fail to notice, never fail wrongly
+	}
+	_ = first.Close()
+	_ = first.Close() // frees one slot, not two
+	if err := <-second; err != nil {
+		t.Error(err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+	if _, err := l.Accept(); err == nil {
+		t.Error("accepted after Close")
+	}
+}
+
+// One real request over the network: headers above the limit are refused, normal ones pass.
+func TestOverTheNetwork(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	base := "http://" + r.server.config.Listener.Addr().String()
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	for size, want := range map[int]int{100: 200, 2 * headerBytesMax: 431} {
+		request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, base+"/v1/queues", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Header.Set("X-Filler", strings.Repeat("x", size))
+		response, err := client.Do(request)
+		if err != nil {
+			t.Fatal(err)
+		}
+		_, _ = io.Copy(io.Discard, response.Body)
+		_ = response.Body.Close()
+		if response.StatusCode != want {
+			t.Errorf("%d bytes of header: %d, want %d", size, response.StatusCode, want)
+		}
+	}
+}
+
+func TestParseDuration(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{
+		"30s": 30 * time.Second, "1m30s": 90 * time.Second, "PT30S": 30 * time.Second, "PT1M30.5S": 90*time.Second + 500*time.Millisecond,
+		"P1D": 24 * time.Hour, "P1DT1H": 25 * time.Hour, "P2W": 14 * 24 * time.Hour, "PT5M": 5 * time.Minute, "0s": 0,
+	} {
+		if got, err := ParseDuration(text); err != nil || got != want {
+			t.Errorf("%s: %s, %v", text, got, err)
+		}
+	}
+	for _, text := range []string{"", "30", "-1s", "P", "PT", "P1", "PS", "PT1S1M", "P1M", "P1Y", "P1DT", "PT-1S", "PT1e9S", "PTinfS", "P99999999999999W", "30 s", strings.Repeat("1", durationBytesMax) + "s"} {
+		if got, err := ParseDuration(text); err == nil {
+			t.Errorf("%q reads as %s", text, got)
+		}
+	}
+}
+
+// until waits for something that happens on another goroutine.
+func until(t *testing.T, done func() bool) {
+	t.Helper()
+	tick := time.NewTicker(time.Millisecond)
+	defer tick.Stop()
+	for end := time.Now().Add(10 * time.Second); !done(); <-tick.C {
+		if time.Now().After(end) {
+			t.Fatal("did not happen within 10 s")
+		}
+	}
+}
