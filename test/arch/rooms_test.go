@@ -45,6 +45,7 @@ func addresses() map[string][]string {
 		"github.com/spf13/cobra":                {"cmd/peeklock"},
 		"github.com/spf13/pflag":                {"cmd/peeklock"},
 		"github.com/knadh/koanf":                {"cmd/peeklock"},
+		"github.com/go-viper/mapstructure":      {"cmd/peeklock"}, // decodes what koanf has read
 		"go.yaml.in/yaml":                       {"cmd/peeklock"},
 		"github.com/jedib0t/go-pretty":          {"cmd/peeklock"},
 		"github.com/HdrHistogram":               {"cmd/peeklock"},
