@@ -2,10 +2,17 @@ package partition
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -21,7 +28,7 @@ type Machine interface {
 	// NextDeadline says when the next Pulse is due.
 	NextDeadline() (at fsm.Instant, ok bool)
 	// Image freezes the state in microseconds; the image stays as it is while Apply goes on.
-	Image() Image
+	Image() fsm.Image
 	// Restore replaces the state with an image read back.
 	Restore(r io.Reader) error
 	// Refs visits every body reference in a fixed order; what visit returns takes its place.
@@ -29,12 +36,7 @@ type Machine interface {
 }
 
 // Image is a frozen state.
-type Image interface {
-	// WriteTo writes the image; it may run beside Apply.
-	WriteTo(w io.Writer) (int64, error)
-	// Refs visits every body reference of the image in the order of Machine.Refs.
-	Refs(visit func(fsm.Owner, fsm.Ref))
-}
+type Image = fsm.Image
 
 // Outcome is how a submission ended.
 type Outcome uint8
@@ -49,7 +51,9 @@ const (
 // Answer is the end of a submission.
 type Answer struct {
 	Outcome Outcome
-	Result  fsm.Result
+	// Result of a Refused answer has the Code ServerBusy when this leader has too much
+	// waiting, and OK when this replica is not the leader.
+	Result fsm.Result
 }
 
 // Voter is a member of a group at bootstrap.
@@ -72,11 +76,49 @@ type Config struct {
 	// Now is the wall clock of prepare.
 	Now func() time.Time
 	// Applied is called after every applied batch, on every replica, without locks held;
-	// it must not block.
+	// it must not block. It may be nil.
 	Applied func()
-	// Led is called when leadership is gained (true, after everything older is applied) or lost.
+	// Led is called when leadership is gained (true, after everything older is applied) or
+	// lost. It may be nil. It must not call Close.
 	Led    func(leads bool)
 	Logger *slog.Logger
+	// Timing is how long things take; the zero value means DefaultTiming.
+	Timing Timing
+	// Sizes is how large things grow; the zero value means DefaultSizes.
+	Sizes Sizes
+}
+
+// Timing is how long things take. Lease <= Heartbeat <= Election.
+type Timing struct {
+	Heartbeat     time.Duration // silence of the leader after which a follower asks around; at least 5 ms
+	Election      time.Duration // after which a candidate tries again
+	Lease         time.Duration // without a quorum after which a leader steps down
+	Commit        time.Duration // after which idle followers learn what is committed
+	SnapshotEvery time.Duration // between snapshots of a group in which little changes
+}
+
+// DefaultTiming is for members in one data centre: a dead leader costs about two
+// seconds, an idle group a quarter of a percent of a core.
+func DefaultTiming() Timing {
+	return Timing{
+		Heartbeat:     time.Second,
+		Election:      time.Second,
+		Lease:         500 * time.Millisecond,
+		Commit:        250 * time.Millisecond,
+		SnapshotEvery: 10 * time.Minute,
+	}
+}
+
+// Sizes is how large things grow, in bytes.
+type Sizes struct {
+	Segment  int64 // of a file of bodies
+	Snapshot int64 // of log entries between two snapshots
+	Trailing int64 // of log entries kept behind a snapshot, for followers that lag a little
+}
+
+// DefaultSizes keeps the log of a group under about 100 MiB.
+func DefaultSizes() Sizes {
+	return Sizes{Segment: segmentBytesDefault, Snapshot: 64 << 20, Trailing: 32 << 20}
 }
 
 // LockRequest waits at the leader until messages are ready.
@@ -89,12 +131,304 @@ type LockRequest struct {
 
 // Status is a group as this replica sees it.
 type Status struct {
-	ID          fsm.PartitionID
-	Leads       bool         // leader, and everything older than its term is applied
-	Leader      fsm.MemberID // empty: none known
-	Term        uint64
-	Applied     uint64 // index the machine has seen
+	ID     fsm.PartitionID
+	Leads  bool         // leader, and everything older than its term is applied
+	Leader fsm.MemberID // empty: none known
+	Term   uint64
+	// Applied is the index of the last command or configuration the machine has seen;
+	// equal on replicas that are equal.
+	Applied     uint64
 	LastContact time.Duration
 	Voters      []Voter
+	Nonvoters   []Voter
 	Halted      error // why this replica stopped, nil while it runs
+	// What waits and what is on disk, for pictures and alarms.
+	Queued    int   // commands that wait for an entry
+	InFlight  int   // entries proposed and not yet applied
+	Waiting   int   // lock requests that wait for messages
+	BodyBytes int64 // of all segments
+	LiveBytes int64 // of them, what the machine refers to
+	LogFirst  uint64
+	LogLast   uint64
+}
+
+// The errors callers branch on.
+var (
+	// ErrNotLeader says that this replica does not lead now: ask another.
+	ErrNotLeader = errors.New("not the leader of the group")
+	// ErrClosed says that the group is closed or has stopped.
+	ErrClosed = errors.New("group is closed")
+	// ErrTransferSpent says that this leader has tried to hand over before: a second try
+	// can wedge raft, so it waits for the next leadership.
+	ErrTransferSpent = errors.New("leadership transfer was tried before in this term")
+)
+
+// Group is one replica of one raft group. All methods may be called concurrently.
+type Group struct {
+	cfg    Config
+	log    *groupLog
+	bodies *bodies
+	snaps  *snapshots
+	opened time.Time
+
+	// mu guards the machine: apply, restore and compaction write, View reads.
+	mu      sync.RWMutex
+	machine Machine
+
+	applied     atomic.Uint64 // index of the last command or configuration applied
+	clock       atomic.Int64  // fsm.Instant of the last entry applied
+	deadline    atomic.Int64  // fsm.Instant of the next pulse, 0 for none
+	configIndex atomic.Uint64 // of the newest committed configuration
+	inst        atomic.Pointer[instance]
+
+	p        proposer
+	d        deliverer
+	keep     keeper
+	readers  appliedWaiters
+	installs atomic.Int32 // snapshots that came since the last apply
+	reopen   chan string  // reason
+	haltOnce sync.Once
+	haltErr  atomic.Pointer[error]
+	halting  chan struct{}
+
+	cancel    context.CancelFunc
+	wg        sync.WaitGroup
+	closeOnce sync.Once
+	closeErr  error
+	closed    chan struct{}
+}
+
+// stop is what unwinds an apply that cannot go on.
+type stop struct{ err error }
+
+// Open opens a replica and joins it to its group. ctx bounds the opening only. An error
+// that wraps stored damage leaves every byte as it was found.
+func Open(ctx context.Context, cfg Config) (*Group, error) {
+	if cfg.Timing == (Timing{}) {
+		cfg.Timing = DefaultTiming()
+	}
+	if cfg.Sizes == (Sizes{}) {
+		cfg.Sizes = DefaultSizes()
+	}
+	if err := cfg.validate(); err != nil {
+		return nil, fmt.Errorf("open group %d: %w", cfg.ID, err)
+	}
+	cfg.Logger = cfg.Logger.With(slog.Uint64("partition", uint64(cfg.ID)))
+	g := &Group{
+		cfg: cfg, opened: time.Now(),
+		reopen: make(chan string, 1), halting: make(chan struct{}), closed: make(chan struct{}),
+	}
+	if err := g.openStorage(); err != nil {
+		return nil, fmt.Errorf("open group %d: %w", cfg.ID, err)
+	}
+	if err := g.openRaft(); err != nil {
+		return nil, errors.Join(fmt.Errorf("open group %d: %w", cfg.ID, err), g.bodies.close())
+	}
+	if err := ctx.Err(); err != nil {
+		return nil, errors.Join(err, g.inst.Load().close(), g.bodies.close())
+	}
+	g.p.init(g)
+	g.d.init(g)
+	g.keep.init(g)
+	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	g.cancel = cancel
+	g.wg.Go(func() { g.watch(run) })
+	g.wg.Go(func() { g.p.run(run) })
+	g.wg.Go(func() { g.d.run(run) })
+	g.wg.Go(func() { g.keep.run(run) })
+	return g, nil
+}
+
+func (c *Config) validate() error {
+	switch {
+	case c.Replica == "" || c.Member == "" || c.Dir == "":
+		return errors.New("config: Replica, Member and Dir must be set")
+	case c.Log == nil || c.Machine == nil || c.Dial == nil || c.Now == nil || c.Logger == nil:
+		return errors.New("config: Log, Machine, Dial, Now and Logger must be set")
+	case c.Sizes.Segment < segmentHeaderBytes || c.Sizes.Snapshot <= 0 || c.Sizes.Trailing < 0:
+		return errors.New("config: Sizes must be positive")
+	case c.Timing.SnapshotEvery <= 0:
+		return errors.New("config: Timing.SnapshotEvery must be positive")
+	}
+	return nil
+}
+
+// openStorage loads the newest snapshot into the machine.
+func (g *Group) openStorage() error {
+	cfg := &g.cfg
+	var err error
+	if g.log, err = cfg.Log.group(cfg.ID); err != nil {
+		return err
+	}
+	snapDir := filepath.Join(cfg.Dir, "snap")
+	newest, serial, err := findSnapshot(snapDir)
+	if err != nil {
+		return err
+	}
+	if err := g.log.fits(newest); err != nil {
+		return err
+	}
+	var listed []segmentSize
+	if newest != nil {
+		listed = newest.Segments
+	}
+	g.bodies, err = openBodies(filepath.Join(cfg.Dir, "seg"), cfg.Sizes.Segment, listed, g.halt)
+	if err != nil {
+		return err
+	}
+	g.bodies.hold(listed)
+	g.machine = cfg.Machine(g.bodies)
+	g.snaps = &snapshots{
+		dir: snapDir, bodies: g.bodies, machine: cfg.Machine, fail: g.halt, arrived: g.snapshotArrived,
+		newest: newest, serial: serial,
+	}
+	if newest != nil {
+		if err := g.load(newest); err != nil {
+			return errors.Join(err, g.bodies.close())
+		}
+	}
+	if err := g.snaps.dropOlder(); err != nil {
+		return errors.Join(err, g.bodies.close())
+	}
+	return nil
+}
+
+// load puts the machine into the state of a snapshot. The caller holds mu, or is Open.
+func (g *Group) load(s *stored) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("load snapshot %s: %v", s.dir, r)
+		}
+	}()
+	if err := s.load(g.machine); err != nil {
+		return err
+	}
+	if err := g.bodies.recount(g.machine); err != nil {
+		return err
+	}
+	g.applied.Store(s.Applied)
+	g.clock.Store(int64(s.Clock))
+	g.configIndex.Store(s.ConfigurationIndex)
+	g.noteDeadline()
+	return nil
+}
+
+// fits checks that the log goes on where the snapshot ends, and drops a log that
+// contradicts it: entries of another term at the index of the snapshot were never
+// committed, nor was anything behind them. Left in place they make raft ask for
+// snapshots without end.
+func (g *groupLog) fits(newest *stored) error {
+	first, _ := g.FirstIndex()
+	last, _ := g.LastIndex()
+	var index, term uint64
+	if newest != nil {
+		index, term = newest.Index, newest.Term
+	}
+	if first > index+1 {
+		return fmt.Errorf("log of group %d begins at %d and the newest snapshot ends at %d: %w", g.id, first, index, errDamaged)
+	}
+	if index == 0 || last < index {
+		return nil
+	}
+	var e raft.Log
+	if err := g.GetLog(index, &e); err != nil {
+		return fmt.Errorf("read log of group %d at %d: %w", g.id, index, err)
+	}
+	if e.Term == term {
+		return nil
+	}
+	return g.clear()
+}
+
+// Close stops the replica and waits until it has. What is in flight ends Unknown.
+func (g *Group) Close(ctx context.Context) error {
+	g.closeOnce.Do(func() {
+		go func() {
+			g.cancel()
+			g.p.shut(Unknown)
+			g.closeErr = g.inst.Load().close()
+			g.wg.Wait()
+			// Once more, for an instance that was opened anew meanwhile.
+			g.closeErr = errors.Join(g.closeErr, g.inst.Load().close(), g.bodies.close())
+			close(g.closed)
+		}()
+	})
+	select {
+	case <-g.closed:
+		if g.closeErr != nil {
+			return fmt.Errorf("close group %d: %w", g.cfg.ID, g.closeErr)
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("close group %d: %w", g.cfg.ID, ctx.Err())
+	}
+}
+
+// halt stops this replica for good: its disk or its machine cannot be trusted. Bytes
+// stay as they are for whoever looks into it. It does not wait.
+func (g *Group) halt(err error) {
+	g.haltOnce.Do(func() {
+		g.haltErr.Store(&err)
+		close(g.halting)
+		g.cfg.Logger.Error("replica stopped; its data is left as it is and it takes part in nothing until it is replaced",
+			"error", err, "index", g.applied.Load())
+	})
+}
+
+// halted says why the replica stopped.
+func (g *Group) halted() error {
+	if err := g.haltErr.Load(); err != nil {
+		return *err
+	}
+	return nil
+}
+
+// Accept takes a raft stream that the same group of another member has dialled.
+func (g *Group) Accept(conn net.Conn) { g.inst.Load().streams.offer(conn) }
+
+// View calls f with the machine as it is here, perhaps behind the leader. f must not
+// change the machine, keep it, or call the group.
+func (g *Group) View(f func(Machine)) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	f(g.machine)
+}
+
+// ReadBodies fills in Payload and Patches. A delivery whose message has gone meanwhile
+// is left out. Bytes that are damaged stop the replica.
+func (g *Group) ReadBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
+	out, err := g.bodies.readBodies(ds)
+	if err != nil {
+		g.halt(err)
+		return nil, fmt.Errorf("read bodies of group %d: %w", g.cfg.ID, err)
+	}
+	return out, nil
+}
+
+// Status returns the group as this replica sees it.
+func (g *Group) Status() Status {
+	r := g.inst.Load().raft
+	s := Status{ID: g.cfg.ID, Term: r.CurrentTerm(), Applied: g.applied.Load(), Halted: g.halted()}
+	addr, _ := r.LeaderWithID()
+	s.Leader = fsm.MemberID(addr)
+	s.Leads, s.Queued, s.InFlight, s.Waiting = g.p.figures()
+	s.BodyBytes, s.LiveBytes = g.bodies.usage()
+	s.LogFirst, _ = g.log.FirstIndex()
+	s.LogLast, _ = g.log.LastIndex()
+	if r.State() != raft.Leader {
+		at := r.LastContact()
+		if at.IsZero() {
+			at = g.opened
+		}
+		s.LastContact = time.Since(at)
+	}
+	for _, v := range r.GetConfiguration().Configuration().Servers {
+		x := Voter{Replica: string(v.ID), Member: fsm.MemberID(v.Address)}
+		if v.Suffrage == raft.Voter {
+			s.Voters = append(s.Voters, x)
+		} else {
+			s.Nonvoters = append(s.Nonvoters, x)
+		}
+	}
+	return s
 }

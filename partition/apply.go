@@ -1,0 +1,300 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// machineFSM is the group as raft sees it. It implements raft.BatchingFSM and not
+// raft.ConfigurationStore: so configurations come as entries of a batch, in order.
+type machineFSM Group
+
+var _ raft.BatchingFSM = (*machineFSM)(nil)
+
+// applied is one entry of ours, with what came of it.
+type applied struct {
+	batch   *batch
+	results []fsm.Result
+	ours    bool // still: its callers were not told Unknown meanwhile
+}
+
+// Apply implements raft.FSM.
+func (f *machineFSM) Apply(entry *raft.Log) any { return f.ApplyBatch([]*raft.Log{entry})[0] }
+
+// ApplyBatch implements raft.BatchingFSM. The answers do not go by way of raft's
+// futures, so the results are nil.
+func (f *machineFSM) ApplyBatch(entries []*raft.Log) []any {
+	g := (*Group)(f)
+	nothing := make([]any, len(entries))
+	if g.halted() != nil {
+		return nothing
+	}
+	done, effects, err := g.apply(entries)
+	if err != nil {
+		g.halt(err)
+		g.p.abandon(done)
+		return nothing
+	}
+	g.installs.Store(0)
+	g.p.settle(done, effects)
+	g.readers.notify(g.applied.Load())
+	if g.cfg.Applied != nil {
+		g.cfg.Applied()
+	}
+	return nothing
+}
+
+// apply performs the entries and writes their bodies, once for all. Whatever panics in
+// there ends as an error, and the replica stops.
+func (g *Group) apply(entries []*raft.Log) (done []applied, effects []fsm.Effect, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	defer func() {
+		if r := recover(); r != nil {
+			if s, ok := r.(stop); ok {
+				err = s.err
+			} else {
+				err = fmt.Errorf("apply behind index %d: %v\n%s", g.applied.Load(), r, debug.Stack())
+			}
+		}
+	}()
+	for _, e := range entries {
+		if e.Index <= g.applied.Load() {
+			continue // replayed by an instance that was opened anew
+		}
+		switch e.Type {
+		case raft.LogConfiguration:
+			g.configIndex.Store(e.Index)
+		case raft.LogCommand:
+			a, err := g.applyEntry(e)
+			if a.batch != nil {
+				done = append(done, a)
+			}
+			if err != nil {
+				return done, nil, fmt.Errorf("entry %d: %w", e.Index, err)
+			}
+		}
+		g.applied.Store(e.Index)
+		g.keep.wrote(e.Index, len(e.Data))
+	}
+	if err := g.bodies.flush(); err != nil {
+		return done, nil, err
+	}
+	g.noteDeadline()
+	effects = g.machine.Effects()
+	g.warm(done)
+	return done, effects, nil
+}
+
+// applyEntry performs one entry.
+func (g *Group) applyEntry(e *raft.Log) (applied, error) {
+	head, err := decodeEntry(e.Data)
+	if err != nil {
+		return applied{}, err
+	}
+	a := applied{batch: g.p.find(head.batch, head.count)}
+	if a.batch != nil {
+		a.results = make([]fsm.Result, 0, head.count)
+	}
+	env := fsm.Env{Index: e.Index, Now: max(head.now, fsm.Instant(g.clock.Load()))}
+	g.clock.Store(int64(env.Now))
+	for i := range head.count {
+		command, err := head.next(i == head.count-1)
+		if err != nil {
+			return a, err
+		}
+		result := g.machine.Apply(env, command)
+		if a.batch != nil {
+			a.results = append(a.results, result)
+		}
+	}
+	return a, nil
+}
+
+// noteDeadline asks the machine when it wants the next pulse. The caller holds mu.
+func (g *Group) noteDeadline() {
+	at, ok := g.machine.NextDeadline()
+	if !ok {
+		at = 0
+	}
+	g.deadline.Store(int64(at))
+}
+
+// warm fills in the deliveries whose bodies are still in memory; the others are pinned
+// for the delivery goroutine. The caller holds mu, after a flush.
+func (g *Group) warm(done []applied) {
+	for _, a := range done {
+		for i := range a.results {
+			ds := a.results[i].Deliveries
+			if len(ds) > 0 && !g.bodies.hotDelivery(ds) {
+				g.bodies.pin()
+				a.batch.items[i].cold = true
+			}
+		}
+	}
+}
+
+// settle answers the callers of applied entries and moves the lines on.
+func (p *proposer) settle(done []applied, effects []fsm.Effect) {
+	if len(done) == 0 && len(effects) == 0 && p.flying.Load() == 0 && !p.pulseSooner() {
+		return
+	}
+	var over []*waiter
+	p.mu.Lock()
+	for i, a := range done {
+		if p.take(a.batch.id) == nil {
+			continue // leadership was lost meanwhile, and they were answered Unknown
+		}
+		done[i].ours = true
+		p.wedged = time.Time{}
+		over = append(over, p.settleLines(a.batch, a.results)...)
+	}
+	for _, e := range effects {
+		p.observe(e)
+		if l := p.lines[e.Address]; l != nil {
+			p.excite(l)
+		}
+	}
+	for _, a := range done {
+		if a.ours {
+			p.exciteAll(a.batch)
+		}
+	}
+	wake := p.open && (len(p.queue) > p.head || p.hungry() || p.pulseSoonerLocked())
+	p.mu.Unlock()
+	if wake {
+		p.poke()
+	}
+	for _, w := range over {
+		w.end(Answer{Outcome: Done})
+	}
+	for _, a := range done {
+		p.answer(a)
+	}
+}
+
+// answer calls back the callers of one entry.
+func (p *proposer) answer(a applied) {
+	for i := range a.batch.items {
+		it := &a.batch.items[i]
+		var end func(Answer)
+		if a.ours {
+			end = it.end(a.results[i])
+		}
+		switch {
+		case it.cold:
+			p.g.d.push(a.results[i], end)
+		case end != nil:
+			end(Answer{Outcome: Done, Result: a.results[i]})
+		}
+	}
+}
+
+// abandon ends the callers of entries during which the replica stopped.
+func (p *proposer) abandon(done []applied) {
+	for _, a := range done {
+		p.mu.Lock()
+		found := p.take(a.batch.id) != nil
+		p.mu.Unlock()
+		if found {
+			a.batch.fail(Unknown)
+		}
+	}
+}
+
+// Snapshot implements raft.FSM: it freezes the state.
+func (f *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
+	g := (*Group)(f)
+	if err := g.halted(); err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	list, err := g.bodies.freeze()
+	if err != nil {
+		g.halt(err)
+		return nil, err
+	}
+	written := g.keep.mark()
+	return &frozen{
+		bodies:   g.bodies,
+		image:    g.machine.Image(),
+		applied:  g.applied.Load(),
+		clock:    fsm.Instant(g.clock.Load()),
+		segments: list,
+		saved:    func() { g.keep.saved(written) },
+	}, nil
+}
+
+// Restore implements raft.FSM: it takes a snapshot that came from the leader. The
+// reader is only the name of it; the bodies are in their segments already.
+func (f *machineFSM) Restore(r io.ReadCloser) error {
+	g := (*Group)(f)
+	if err := g.halted(); err != nil {
+		return err
+	}
+	for {
+		switch x := r.(type) {
+		case *stream:
+			g.mu.Lock()
+			err := g.load(x.snap)
+			g.mu.Unlock()
+			if err != nil {
+				g.halt(err)
+				return err
+			}
+			g.readers.notify(g.applied.Load())
+			if g.cfg.Applied != nil {
+				g.cfg.Applied()
+			}
+			return nil
+		case raft.ReadCloserWrapper:
+			r = x.WrappedReadCloser()
+		default:
+			return errors.New("restore: not a snapshot of this group")
+		}
+	}
+}
+
+// appliedWaiters are readers that wait until an index is applied.
+type appliedWaiters struct {
+	mu    sync.Mutex
+	index map[chan struct{}]uint64
+}
+
+// wait returns a channel that is closed when index is applied.
+func (a *appliedWaiters) wait(index uint64) chan struct{} {
+	c := make(chan struct{})
+	a.mu.Lock()
+	if a.index == nil {
+		a.index = make(map[chan struct{}]uint64)
+	}
+	a.index[c] = index
+	a.mu.Unlock()
+	return c
+}
+
+func (a *appliedWaiters) drop(c chan struct{}) {
+	a.mu.Lock()
+	delete(a.index, c)
+	a.mu.Unlock()
+}
+
+func (a *appliedWaiters) notify(applied uint64) {
+	a.mu.Lock()
+	for c, i := range a.index {
+		if i <= applied {
+			close(c)
+			delete(a.index, c)
+		}
+	}
+	a.mu.Unlock()
+}

@@ -1,0 +1,478 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"math"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+const (
+	segmentBytesDefault = 64 << 20 // a segment is closed when the next record would pass this
+	hotTailBytes        = 256 << 10
+	readRunBytesMax     = 4 << 20 // of neighbouring records read at once
+)
+
+// bodies keeps the message bodies of one replica in append-only segment files. It is
+// the fsm.Bodies of the machine.
+//
+//	Append -> tail (memory) -- flush, once per applied batch --> active segment (file)
+//
+// Append, Release, Read, flush and freeze are called by whoever holds the machine
+// (Group.mu for writing; Read also for reading). The rest may be called by anyone.
+//
+// Nothing is synced here: the raft log is the promise. A snapshot syncs the segments
+// before it counts; after a crash the segments are cut back to the newest snapshot and
+// the log says the rest again. So a segment that a snapshot refers to stays, dead or
+// not, until a newer snapshot is on disk.
+type bodies struct {
+	dir      string
+	segBytes int64
+	// fail stops the group: a replica that cannot write its disk must not go on.
+	fail func(error)
+
+	// tail mirrors the end of the active segment from tailStart on: the part not
+	// flushed yet, and before it up to hotTailBytes that were, because what was just
+	// sent is what is delivered next.
+	tail      []byte
+	tailStart int64
+	// What was appended since counts were last merged into the active segment.
+	newLive  int
+	newBytes int64
+
+	mu       sync.Mutex
+	active   *segment
+	segments map[uint32]*segment
+	next     uint32 // number of the next segment
+	// Deliveries that are read off the apply path hold every segment that was there
+	// when they were asked for: those that go meanwhile wait in doomed.
+	pinsIssued   uint64
+	pinsReleased uint64
+	doomed       []doomedSegment
+	newNames     bool // files made since the folder was last synced
+	closed       bool
+}
+
+// doomedSegment goes when all pins up to after are released.
+type doomedSegment struct {
+	segment *segment
+	after   uint64
+}
+
+// openBodies opens the segments that the newest snapshot lists and removes all others:
+// they hold only what came after it.
+func openBodies(dir string, segBytes int64, listed []segmentSize, fail func(error)) (*bodies, error) {
+	if err := os.MkdirAll(dir, logFolderMode); err != nil {
+		return nil, fmt.Errorf("open bodies: %w", err)
+	}
+	b := &bodies{dir: dir, segBytes: segBytes, fail: fail, segments: make(map[uint32]*segment), next: 1}
+	for _, s := range listed {
+		seg, err := openSegment(dir, s)
+		if err != nil {
+			return nil, errors.Join(err, b.close())
+		}
+		b.segments[s.Number] = seg
+	}
+	files, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("open bodies: %w", err), b.close())
+	}
+	for _, f := range files {
+		var number uint32
+		if _, err := fmt.Sscanf(f.Name(), "%d.seg", &number); err != nil || !strings.HasSuffix(f.Name(), ".seg") {
+			continue
+		}
+		b.next = max(b.next, number+1)
+		if b.segments[number] != nil {
+			continue
+		}
+		if err := os.Remove(filepath.Join(dir, f.Name())); err != nil {
+			return nil, errors.Join(fmt.Errorf("open bodies: %w", err), b.close())
+		}
+	}
+	return b, nil
+}
+
+// close closes the files; nothing is flushed, because the log has it all.
+func (b *bodies) close() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return nil
+	}
+	b.closed = true
+	var errs []error
+	for _, s := range b.segments {
+		errs = append(errs, s.file.Close())
+	}
+	for _, d := range b.doomed {
+		errs = append(errs, d.segment.file.Close(), os.Remove(d.segment.path))
+	}
+	b.doomed = nil
+	return errors.Join(errs...)
+}
+
+// Append implements fsm.Bodies.
+func (b *bodies) Append(owner fsm.Owner, body []byte) fsm.Ref {
+	size := int64(recordHeaderBytes + len(body))
+	if b.active == nil || (b.end()+size > b.segBytes && b.end() > segmentHeaderBytes) {
+		if err := b.rotate(); err != nil {
+			// Apply has no way to fail; it unwinds to the group, which stops.
+			panic(stop{err})
+		}
+	}
+	at := b.end()
+	if at > math.MaxUint32 || len(body) > math.MaxUint32-recordHeaderBytes {
+		panic(stop{fmt.Errorf("body of %d bytes at %d: too large for a segment", len(body), at)})
+	}
+	b.tail = appendRecord(b.tail, owner, body)
+	b.newLive++
+	b.newBytes += size
+	return fsm.Ref{Segment: b.active.number, Offset: uint32(at), Size: uint32(len(body))}
+}
+
+// end is the place of the next record in the active segment.
+func (b *bodies) end() int64 { return b.tailStart + int64(len(b.tail)) }
+
+// rotate flushes and seals the active segment and makes the next one.
+func (b *bodies) rotate() error {
+	if err := b.flush(); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.active != nil {
+		b.active.sealed = true
+		b.active = nil
+		b.collect()
+	}
+	s, err := createSegment(b.dir, b.next)
+	if err != nil {
+		return err
+	}
+	b.next++
+	b.newNames = true
+	b.segments[s.number] = s
+	b.active = s
+	b.tail, b.tailStart = b.tail[:0], segmentHeaderBytes
+	return nil
+}
+
+// flush writes what was appended since the last flush, in one write.
+func (b *bodies) flush() error {
+	if b.active == nil || b.end() == b.active.size {
+		return nil
+	}
+	from := b.active.size
+	if _, err := b.active.file.WriteAt(b.tail[from-b.tailStart:], from); err != nil {
+		return fmt.Errorf("write segment %s: %w", b.active.path, err)
+	}
+	b.mu.Lock()
+	b.active.size = b.end()
+	b.merge()
+	b.mu.Unlock()
+	if len(b.tail) > 2*hotTailBytes {
+		cut := len(b.tail) - hotTailBytes
+		b.tailStart += int64(cut)
+		if cap(b.tail) > 16*hotTailBytes {
+			b.tail = append(make([]byte, 0, 2*hotTailBytes), b.tail[cut:]...)
+		} else {
+			b.tail = b.tail[:copy(b.tail, b.tail[cut:])]
+		}
+	}
+	return nil
+}
+
+// merge adds what was appended to the counts. Called with mu held by who holds the
+// machine; so Append itself needs no lock.
+func (b *bodies) merge() {
+	if b.newLive > 0 {
+		b.active.live += b.newLive
+		b.active.liveBytes += b.newBytes
+		b.newLive, b.newBytes = 0, 0
+	}
+}
+
+// Read implements fsm.Bodies. The caller holds the machine, so the tail is at rest.
+func (b *bodies) Read(ref fsm.Ref) []byte {
+	if ref.Segment == 0 {
+		return nil
+	}
+	if body, ok := b.hot(ref); ok {
+		return slices.Clone(body)
+	}
+	buf := make([]byte, recordBytes(ref))
+	body, err := b.read(ref, buf)
+	if err != nil {
+		panic(stop{fmt.Errorf("read body: %w", err)})
+	}
+	return body
+}
+
+// hot finds a body in the tail.
+func (b *bodies) hot(ref fsm.Ref) ([]byte, bool) {
+	if b.active == nil || ref.Segment != b.active.number || int64(ref.Offset) < b.tailStart {
+		return nil, false
+	}
+	at := int64(ref.Offset) - b.tailStart + recordHeaderBytes
+	if at+int64(ref.Size) > int64(len(b.tail)) {
+		return nil, false
+	}
+	return b.tail[at : at+int64(ref.Size)], true
+}
+
+// read reads one flushed record into buf and checks it.
+func (b *bodies) read(ref fsm.Ref, buf []byte) ([]byte, error) {
+	if err := b.readAt(ref, buf); err != nil {
+		return nil, err
+	}
+	_, body, err := recordBody(buf, ref.Size)
+	if err != nil {
+		return nil, fmt.Errorf("segment %d at %d: %w", ref.Segment, ref.Offset, err)
+	}
+	return body, nil
+}
+
+// readAt fills buf from where ref points. A segment that has gone is errGone.
+func (b *bodies) readAt(ref fsm.Ref, buf []byte) error {
+	b.mu.Lock()
+	s := b.segments[ref.Segment]
+	if s == nil {
+		for _, d := range b.doomed {
+			if d.segment.number == ref.Segment {
+				s = d.segment
+			}
+		}
+	}
+	b.mu.Unlock()
+	if s == nil {
+		return errGone
+	}
+	_, err := s.file.ReadAt(buf, int64(ref.Offset))
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, os.ErrClosed):
+		return errGone
+	}
+	return fmt.Errorf("read segment %s at %d: %w (%w)", s.path, ref.Offset, err, errDamaged)
+}
+
+// Release implements fsm.Bodies.
+func (b *bodies) Release(ref fsm.Ref) {
+	if ref.Segment == 0 {
+		return
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.merge()
+	s := b.segments[ref.Segment]
+	if s == nil || s.live == 0 {
+		panic(stop{fmt.Errorf("release of segment %d at %d, which holds nothing live", ref.Segment, ref.Offset)})
+	}
+	s.live--
+	s.liveBytes -= recordBytes(ref)
+	if s.live == 0 {
+		b.collect()
+	}
+}
+
+// collect dooms the sealed segments that nobody needs. Called with mu held.
+func (b *bodies) collect() {
+	for n, s := range b.segments {
+		if s.sealed && s.live == 0 && s.holds == 0 {
+			delete(b.segments, n)
+			b.doomed = append(b.doomed, doomedSegment{s, b.pinsIssued})
+		}
+	}
+	b.reap()
+}
+
+// reap removes the doomed files that no pin covers. A file that cannot be removed is
+// left: the next open removes it.
+func (b *bodies) reap() {
+	b.doomed = slices.DeleteFunc(b.doomed, func(d doomedSegment) bool {
+		if d.after > b.pinsReleased {
+			return false
+		}
+		_ = d.segment.file.Close()
+		_ = os.Remove(d.segment.path)
+		return true
+	})
+}
+
+// pin keeps all segments until unpin. Pins are released in the order they were issued.
+func (b *bodies) pin() {
+	b.mu.Lock()
+	b.pinsIssued++
+	b.mu.Unlock()
+}
+
+func (b *bodies) unpin() {
+	b.mu.Lock()
+	b.pinsReleased++
+	if len(b.doomed) > 0 {
+		b.reap()
+	}
+	b.mu.Unlock()
+}
+
+// freeze lists and holds the segments that the state of this moment refers to. thaw
+// lets go of them.
+func (b *bodies) freeze() ([]segmentSize, error) {
+	if err := b.flush(); err != nil {
+		return nil, err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.active != nil && b.active.live == 0 && b.active.size > segmentHeaderBytes {
+		// Nothing in it is needed: seal it, so that its space goes with the snapshot.
+		b.active.sealed = true
+		b.active = nil
+	}
+	var list []segmentSize
+	for _, n := range slices.Sorted(maps.Keys(b.segments)) {
+		if s := b.segments[n]; s.live > 0 {
+			s.holds++
+			list = append(list, segmentSize{n, s.size})
+		}
+	}
+	return list, nil
+}
+
+// adopt makes a segment for bodies that come with a snapshot, held for it.
+func (b *bodies) adopt() (*segment, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	s, err := createSegment(b.dir, b.next)
+	if err != nil {
+		return nil, err
+	}
+	b.next++
+	b.newNames = true
+	s.holds = 1
+	b.segments[s.number] = s
+	return s, nil
+}
+
+// grow notes that an adopted segment has size bytes.
+func (b *bodies) grow(s *segment, size int64) {
+	b.mu.Lock()
+	s.size = size
+	b.mu.Unlock()
+}
+
+// seal notes that an adopted segment is complete.
+func (b *bodies) seal(s *segment) {
+	b.mu.Lock()
+	s.sealed = true
+	b.mu.Unlock()
+}
+
+// hold holds segments that are held already, for one more.
+func (b *bodies) hold(list []segmentSize) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range list {
+		if seg := b.segments[s.Number]; seg != nil {
+			seg.holds++
+		}
+	}
+}
+
+// thaw ends a freeze or a hold.
+func (b *bodies) thaw(list []segmentSize) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.closed {
+		return
+	}
+	for _, s := range list {
+		if seg := b.segments[s.Number]; seg != nil {
+			seg.holds--
+		}
+	}
+	b.collect()
+}
+
+// sync makes the listed segments durable up to their listed sizes, and their names.
+func (b *bodies) sync(list []segmentSize) error {
+	for _, l := range list {
+		b.mu.Lock()
+		s := b.segments[l.Number]
+		done := s == nil || s.synced >= l.Size
+		b.mu.Unlock()
+		if s == nil {
+			return fmt.Errorf("sync segment %d: %w", l.Number, errGone)
+		}
+		if done {
+			continue
+		}
+		if err := s.file.Sync(); err != nil {
+			return fmt.Errorf("sync segment %s: %w", s.path, err)
+		}
+		b.mu.Lock()
+		s.synced = max(s.synced, l.Size)
+		b.mu.Unlock()
+	}
+	b.mu.Lock()
+	names := b.newNames
+	b.newNames = false
+	b.mu.Unlock()
+	if names {
+		return syncFolder(b.dir)
+	}
+	return nil
+}
+
+// recount takes the live records anew from the machine, after it was restored. What
+// nothing refers to goes, once no snapshot does either.
+func (b *bodies) recount(machine Machine) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.newLive, b.newBytes = 0, 0
+	for _, s := range b.segments {
+		s.live, s.liveBytes = 0, 0
+		if s != b.active {
+			s.swept = false
+		}
+	}
+	var bad error
+	machine.Refs(func(owner fsm.Owner, ref fsm.Ref) fsm.Ref {
+		if ref.Segment == 0 {
+			return ref
+		}
+		s := b.segments[ref.Segment]
+		if s == nil || int64(ref.Offset)+recordBytes(ref) > s.size {
+			bad = fmt.Errorf("message %d of entity %d refers to segment %d at %d: %w",
+				owner.Sequence, owner.Entity, ref.Segment, ref.Offset, errDamaged)
+			return ref
+		}
+		s.live++
+		s.liveBytes += recordBytes(ref)
+		return ref
+	})
+	if bad != nil {
+		return bad
+	}
+	b.collect()
+	return nil
+}
+
+// usage returns the bytes of all segments, and of what is live in them.
+func (b *bodies) usage() (total, live int64) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, s := range b.segments {
+		total += s.size
+		live += s.liveBytes
+	}
+	return total, live
+}

@@ -1,0 +1,117 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// hotDelivery fills in deliveries from the tail of the segment, without a system call,
+// when all their bodies are there. The caller holds the machine.
+func (b *bodies) hotDelivery(ds []fsm.Delivery) bool {
+	total := 0
+	for i := range ds {
+		for _, ref := range [2]fsm.Ref{ds[i].Body, ds[i].Patch} {
+			if ref.Segment == 0 {
+				continue
+			}
+			if _, ok := b.hot(ref); !ok {
+				return false
+			}
+			total += int(ref.Size)
+		}
+	}
+	buf := make([]byte, 0, total)
+	fill := func(ref fsm.Ref) []byte {
+		if ref.Segment == 0 {
+			return nil
+		}
+		body, _ := b.hot(ref)
+		start := len(buf)
+		buf = append(buf, body...)
+		return buf[start:len(buf):len(buf)]
+	}
+	for i := range ds {
+		ds[i].Payload, ds[i].Patches = fill(ds[i].Body), fill(ds[i].Patch)
+	}
+	return true
+}
+
+// bodyWish is one body to read: into dst, which belongs to delivery i.
+type bodyWish struct {
+	ref fsm.Ref
+	i   int
+	dst *[]byte
+}
+
+// readBodies fills in Payload and Patches from the files. Neighbouring records are read
+// with one system call. A delivery whose segment has gone is dropped: its message was
+// settled or taken back meanwhile.
+func (b *bodies) readBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
+	wishes := make([]bodyWish, 0, len(ds))
+	for i := range ds {
+		if ds[i].Body.Segment != 0 {
+			wishes = append(wishes, bodyWish{ds[i].Body, i, &ds[i].Payload})
+		}
+		if ds[i].Patch.Segment != 0 {
+			wishes = append(wishes, bodyWish{ds[i].Patch, i, &ds[i].Patches})
+		}
+	}
+	var gone map[int]bool
+	for len(wishes) > 0 {
+		n, size := runLength(wishes, readRunBytesMax)
+		buf := make([]byte, size)
+		err := b.readAt(wishes[0].ref, buf)
+		switch {
+		case errors.Is(err, errGone):
+			if gone == nil {
+				gone = make(map[int]bool)
+			}
+			for _, w := range wishes[:n] {
+				gone[w.i] = true
+			}
+		case err != nil:
+			return nil, err
+		default:
+			if err := cutRun(buf, wishes[:n]); err != nil {
+				return nil, err
+			}
+		}
+		wishes = wishes[n:]
+	}
+	if gone == nil {
+		return ds, nil
+	}
+	i := -1
+	return slices.DeleteFunc(ds, func(fsm.Delivery) bool { i++; return gone[i] }), nil
+}
+
+// runLength says how many wishes lie one behind the other in a segment, and how many
+// bytes they take together: at most bytesMax, unless the first is larger.
+func runLength(wishes []bodyWish, bytesMax int64) (n int, size int64) {
+	size = recordBytes(wishes[0].ref)
+	for n = 1; n < len(wishes); n++ {
+		prev, ref := wishes[n-1].ref, wishes[n].ref
+		if ref.Segment != prev.Segment || int64(ref.Offset) != int64(prev.Offset)+recordBytes(prev) ||
+			size+recordBytes(ref) > bytesMax {
+			break
+		}
+		size += recordBytes(ref)
+	}
+	return n, size
+}
+
+// cutRun hands out the bodies of a run.
+func cutRun(buf []byte, run []bodyWish) error {
+	for _, w := range run {
+		_, body, err := recordBody(buf, w.ref.Size)
+		if err != nil {
+			return fmt.Errorf("segment %d at %d: %w", w.ref.Segment, w.ref.Offset, err)
+		}
+		*w.dst = body
+		buf = buf[recordBytes(w.ref):]
+	}
+	return nil
+}

@@ -1,0 +1,116 @@
+package partition
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// deliverer reads the bodies of answers from disk, off the path of apply.
+type deliverer struct {
+	g     *Group
+	wake  chan struct{}
+	bytes atomic.Int64 // of bodies waiting to be read
+
+	mu   sync.Mutex
+	jobs []delivery
+}
+
+type delivery struct {
+	result fsm.Result
+	bytes  int64
+	done   func(Answer)
+}
+
+func (d *deliverer) init(g *Group) { d.g, d.wake = g, make(chan struct{}, 1) }
+
+// backlog is how many bytes wait to be read.
+func (d *deliverer) backlog() int64 { return d.bytes.Load() }
+
+// push hands over an answer whose segments are pinned. done may be nil.
+func (d *deliverer) push(r fsm.Result, done func(Answer)) {
+	j := delivery{result: r, done: done}
+	for i := range r.Deliveries {
+		j.bytes += int64(r.Deliveries[i].Body.Size) + int64(r.Deliveries[i].Patch.Size)
+	}
+	d.bytes.Add(j.bytes)
+	d.mu.Lock()
+	d.jobs = append(d.jobs, j)
+	d.mu.Unlock()
+	select {
+	case d.wake <- struct{}{}:
+	default:
+	}
+}
+
+func (d *deliverer) run(ctx context.Context) {
+	for {
+		select {
+		case <-d.wake:
+		case <-ctx.Done():
+			d.flush()
+			return
+		}
+		d.mu.Lock()
+		jobs := d.jobs
+		d.jobs = nil
+		d.mu.Unlock()
+		for _, j := range jobs {
+			d.read(j)
+		}
+		d.g.p.poke()
+	}
+}
+
+// flush answers what is left when the group closes.
+func (d *deliverer) flush() {
+	d.mu.Lock()
+	jobs := d.jobs
+	d.jobs = nil
+	d.mu.Unlock()
+	for _, j := range jobs {
+		d.g.bodies.unpin()
+		d.bytes.Add(-j.bytes)
+		if j.done != nil {
+			j.done(Answer{Outcome: Unknown})
+		}
+	}
+}
+
+func (d *deliverer) read(j delivery) {
+	a := Answer{Outcome: Done, Result: j.result}
+	if j.done != nil {
+		ds, err := d.g.bodies.readBodies(j.result.Deliveries)
+		a.Result.Deliveries = ds
+		if err != nil {
+			d.g.halt(err)
+			a = Answer{Outcome: Unknown}
+		}
+	}
+	d.g.bodies.unpin()
+	d.bytes.Add(-j.bytes)
+	if j.done != nil {
+		j.done(a)
+	}
+}
+
+// pulseSooner says whether run sleeps for longer than until the next pulse is due.
+func (p *proposer) pulseSooner() bool {
+	if p.g.deadline.Load() == 0 {
+		return false
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.pulseSoonerLocked()
+}
+
+func (p *proposer) pulseSoonerLocked() bool {
+	at := p.g.deadline.Load()
+	if !p.open || at == 0 || p.pulsing || p.rest.IsZero() {
+		return false
+	}
+	return time.Now().Add(time.Duration(at-p.g.cfg.Now().UnixMilli()) * time.Millisecond).Before(p.rest)
+}

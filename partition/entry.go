@@ -1,0 +1,113 @@
+package partition
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// The data of a raft log entry:
+//
+//	version  1 byte   entryVersion
+//	now      uvarint  milliseconds, the leader's clock when it composed the entry
+//	batch    8 bytes  little endian; by it the proposer finds its callers again
+//	count    uvarint  at least 1
+//	count times:
+//	  length uvarint
+//	  command         as fsm.AppendCommand wrote it
+//
+// Nothing may follow. Numbers have their shortest form. Anything else stops the
+// replica: it comes from a newer release, and skipping it would fork the state.
+
+var (
+	errEntryShort    = errors.New("entry ends early")
+	errEntryVersion  = errors.New("entry version is not known to this binary")
+	errEntryNumber   = errors.New("entry has a number out of form or range")
+	errEntryTrailing = errors.New("entry has bytes left over")
+)
+
+// appendEntry appends an entry to dst.
+func appendEntry(dst []byte, now fsm.Instant, batch uint64, commands [][]byte) []byte {
+	size := 1 + 3*binary.MaxVarintLen64
+	for _, c := range commands {
+		size += binary.MaxVarintLen32 + len(c)
+	}
+	if cap(dst)-len(dst) < size {
+		dst = append(make([]byte, 0, len(dst)+size), dst...)
+	}
+	dst = append(dst, entryVersion)
+	dst = binary.AppendUvarint(dst, uint64(now))
+	dst = binary.LittleEndian.AppendUint64(dst, batch)
+	dst = binary.AppendUvarint(dst, uint64(len(commands)))
+	for _, c := range commands {
+		dst = binary.AppendUvarint(dst, uint64(len(c)))
+		dst = append(dst, c...)
+	}
+	return dst
+}
+
+// entryHead is the front of an entry, and what follows it.
+type entryHead struct {
+	now   fsm.Instant
+	batch uint64
+	count int
+	rest  []byte
+}
+
+// decodeEntry reads the front of an entry.
+func decodeEntry(b []byte) (entryHead, error) {
+	if len(b) == 0 {
+		return entryHead{}, errEntryShort
+	}
+	if b[0] != entryVersion {
+		return entryHead{}, fmt.Errorf("%w: %d", errEntryVersion, b[0])
+	}
+	now, b, err := number(b[1:], math.MaxInt64)
+	if err != nil {
+		return entryHead{}, err
+	}
+	if len(b) < 8 {
+		return entryHead{}, errEntryShort
+	}
+	h := entryHead{now: fsm.Instant(now), batch: binary.LittleEndian.Uint64(b)}
+	count, b, err := number(b[8:], uint64(len(b)))
+	if err != nil {
+		return entryHead{}, err
+	}
+	if count == 0 {
+		return entryHead{}, errEntryNumber
+	}
+	h.count, h.rest = int(count), b
+	return h, nil
+}
+
+// next cuts the next command off. After the last one nothing may be left.
+func (h *entryHead) next(last bool) ([]byte, error) {
+	n, b, err := number(h.rest, math.MaxUint32)
+	if err != nil {
+		return nil, err
+	}
+	if n > uint64(len(b)) {
+		return nil, errEntryShort
+	}
+	h.rest = b[n:]
+	if last && len(h.rest) != 0 {
+		return nil, errEntryTrailing
+	}
+	return b[:n:n], nil
+}
+
+// number reads a uvarint in its shortest form, at most limit.
+func number(b []byte, limit uint64) (uint64, []byte, error) {
+	v, n := binary.Uvarint(b)
+	switch {
+	case n == 0:
+		return 0, nil, errEntryShort
+	case n < 0, n > 1 && b[n-1] == 0, v > limit:
+		return 0, nil, errEntryNumber
+	}
+	return v, b[n:], nil
+}

@@ -1,0 +1,138 @@
+package partition
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+func TestOneReplicaSendsLocksAndSettles(t *testing.T) {
+	t.Parallel()
+	ms := newMembers(t, 1, nil)
+	ms[0].start(1)
+	_, g := leader(t, ms, 1)
+	a := &asker{origin: 7}
+	must(t, g, a.next(), fsm.PutQueue{Entity: 1, Version: 1, Settings: settings()})
+	must(t, g, a.next(), send(1, body(1), body(2)))
+	r := &asker{origin: 7, lane: 1}
+	got := lock(t, g, r.next(), lockOf(1, 10), time.Second)
+	if got.Outcome != Done || len(got.Result.Deliveries) != 2 {
+		t.Fatalf("lock: %+v", got)
+	}
+	var settle fsm.SettleMessages
+	settle.Address = fsm.Address{Entity: 1}
+	for i, d := range got.Result.Deliveries {
+		if !bytes.Equal(d.Payload, body(i+1)) {
+			t.Errorf("delivery %d: %q", i, d.Payload)
+		}
+		settle.Settlements = append(settle.Settlements, fsm.Settlement{Lock: d.Lock, Verb: fsm.Complete})
+	}
+	res := must(t, g, a.next(), settle)
+	if diff := cmp.Diff([]fsm.Code{fsm.OK, fsm.OK}, res.Codes); diff != "" {
+		t.Error(diff)
+	}
+	if s := g.Status(); s.LiveBytes != 0 {
+		t.Errorf("%d bytes live after all was completed", s.LiveBytes)
+	}
+}
+
+func TestRestartKeepsEverything(t *testing.T) {
+	t.Parallel()
+	for _, snapshot := range []bool{false, true} {
+		t.Run(fmt.Sprintf("snapshot %v", snapshot), func(t *testing.T) {
+			t.Parallel()
+			ms := newMembers(t, 1, nil)
+			ms[0].start(1)
+			_, g := leader(t, ms, 1)
+			a := &asker{origin: 7}
+			must(t, g, a.next(), fsm.PutQueue{Entity: 1, Version: 1, Settings: settings()})
+			for i := range 20 {
+				must(t, g, a.next(), send(1, body(i)))
+				if snapshot && i == 10 {
+					if err := g.Snapshot(t.Context()); err != nil {
+						t.Fatal(err)
+					}
+				}
+			}
+			ms[0].stop()
+			ms[0].start(1)
+			_, g = leader(t, ms, 1)
+			r := &asker{origin: 7, lane: 1}
+			got := lock(t, g, r.next(), lockOf(1, 100), time.Second)
+			if len(got.Result.Deliveries) != 20 {
+				t.Fatalf("%d deliveries", len(got.Result.Deliveries))
+			}
+			for i, d := range got.Result.Deliveries {
+				if !bytes.Equal(d.Payload, body(i)) {
+					t.Errorf("delivery %d: %q", i, d.Payload)
+				}
+			}
+		})
+	}
+}
+
+// (T.1) An answer that was Unknown is asked for again at the next leader and has one
+// effect.
+func TestLeaderDies(t *testing.T) {
+	t.Parallel()
+	ms := newMembers(t, 3, nil)
+	for _, m := range ms {
+		m.start(1)
+	}
+	lm, g := leader(t, ms, 1)
+	a := &asker{origin: 7}
+	must(t, g, a.next(), fsm.PutQueue{Entity: 1, Version: 1, Settings: settings()})
+	h := a.next()
+	first := must(t, g, h, send(1, body(1)))
+	r := &asker{origin: 7, lane: 1}
+	lh := r.next()
+	locked := lock(t, g, lh, lockOf(1, 1), time.Second)
+	lm.stop()
+	_, g = leader(t, ms, 1)
+	again := must(t, g, h, send(1, body(1)))
+	if again.Sequence != first.Sequence {
+		t.Errorf("sent twice: %d and %d", first.Sequence, again.Sequence)
+	}
+	relocked := lock(t, g, lh, lockOf(1, 1), time.Second)
+	if diff := cmp.Diff(locked.Result.Deliveries, relocked.Result.Deliveries,
+		cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Body" }, cmp.Ignore())); diff != "" {
+		t.Error(diff)
+	}
+	if got := lock(t, g, r.next(), lockOf(1, 1), 50*time.Millisecond); len(got.Result.Deliveries) != 0 || got.Outcome != Done {
+		t.Errorf("there is a second message: %+v", got)
+	}
+	must(t, g, a.next(), send(1, body(2)))
+	lm.start(1)
+	eventually(t, "the restarted replica catches up", func() bool {
+		return lm.group(1).Status().Applied >= g.Status().Applied
+	})
+}
+
+func TestFollowerRefuses(t *testing.T) {
+	t.Parallel()
+	ms := newMembers(t, 3, nil)
+	for _, m := range ms {
+		m.start(1)
+	}
+	lm, _ := leader(t, ms, 1)
+	for _, m := range ms {
+		if m == lm {
+			continue
+		}
+		g := m.group(1)
+		if got := ask(t, g, fsm.Header{}, fsm.Pulse{}); got.Outcome != Refused || got.Result.Code != fsm.OK {
+			t.Errorf("submit: %+v", got)
+		}
+		if got := lock(t, g, fsm.Header{Origin: 1, Lane: 1, Serial: 1}, lockOf(1, 1), time.Second); got.Outcome != Refused {
+			t.Errorf("lock: %+v", got)
+		}
+		if err := g.Read(t.Context(), func(Machine) {}); err == nil {
+			t.Error("read on a follower")
+		}
+	}
+}

@@ -1,0 +1,264 @@
+package partition
+
+import (
+	"encoding/binary"
+	"fmt"
+	"sync"
+
+	"github.com/hashicorp/raft"
+	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// The keys under which a group keeps what raft calls stable values. Raft's own two
+// keys for the vote are kept as one value.
+const (
+	keyTerm = "CurrentTerm"
+	keyVote = "Vote" // 8 bytes term, then the candidate
+
+	raftKeyVoteTerm = "LastVoteTerm"
+	raftKeyVoteCand = "LastVoteCand"
+)
+
+// groupLog is the part of one group in the shared log: its raft.LogStore and
+// raft.StableStore. The first and last index are in memory, as are the newest entries
+// (raft reads each entry again for the machine and once per follower).
+type groupLog struct {
+	log *Log
+	id  fsm.PartitionID
+
+	mu       sync.RWMutex
+	first    uint64
+	last     uint64
+	cache    entryCache
+	voteTerm uint64 // given by raft, written together with the candidate
+	votePend bool
+}
+
+func keyIndex(k []byte) uint64 { return binary.BigEndian.Uint64(k) }
+
+func indexKey(i uint64) []byte { return binary.BigEndian.AppendUint64(nil, i) }
+
+func (g *groupLog) key(index uint64) uint64 {
+	return uint64(g.id)<<logIndexBits | index
+}
+
+// FirstIndex implements raft.LogStore.
+func (g *groupLog) FirstIndex() (uint64, error) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.first, nil
+}
+
+// LastIndex implements raft.LogStore.
+func (g *groupLog) LastIndex() (uint64, error) {
+	g.mu.RLock()
+	defer g.mu.RUnlock()
+	return g.last, nil
+}
+
+// GetLog implements raft.LogStore. The data of the entry must not be changed.
+func (g *groupLog) GetLog(index uint64, out *raft.Log) error {
+	g.mu.RLock()
+	held := index >= g.first && index <= g.last && g.last != 0
+	cached := g.cache.get(index, out)
+	g.mu.RUnlock()
+	switch {
+	case !held:
+		return raft.ErrLogNotFound
+	case cached:
+		return nil
+	}
+	if err := g.log.store.GetLog(g.key(index), out); err != nil {
+		return err
+	}
+	out.Index = index
+	return nil
+}
+
+// StoreLog implements raft.LogStore.
+func (g *groupLog) StoreLog(entry *raft.Log) error { return g.StoreLogs([]*raft.Log{entry}) }
+
+// StoreLogs implements raft.LogStore: it returns when the entries are on disk.
+func (g *groupLog) StoreLogs(entries []*raft.Log) error {
+	if len(entries) == 0 {
+		return nil
+	}
+	if err := g.closeGap(entries[0].Index); err != nil {
+		return err
+	}
+	shifted := make([]raft.Log, len(entries))
+	w := &logWrite{entries: make([]*raft.Log, len(entries))}
+	for i, e := range entries {
+		if e.Index == 0 || e.Index > logIndexMax {
+			return fmt.Errorf("append to group %d: index %d is out of range", g.id, e.Index)
+		}
+		shifted[i] = *e
+		shifted[i].Index = g.key(e.Index)
+		w.entries[i] = &shifted[i]
+		w.bytes += len(e.Data) + logEntryOverhead
+	}
+	if err := g.log.write(w); err != nil {
+		return fmt.Errorf("append to group %d: %w", g.id, err)
+	}
+	g.mu.Lock()
+	if g.first == 0 {
+		g.first = entries[0].Index
+	}
+	g.last = entries[len(entries)-1].Index
+	for _, e := range entries {
+		g.cache.add(e)
+	}
+	g.mu.Unlock()
+	return nil
+}
+
+// closeGap drops what lies before a gap: after a snapshot from the leader raft goes on
+// behind it, and what was there before is of no more use. So the log has no holes.
+func (g *groupLog) closeGap(next uint64) error {
+	g.mu.RLock()
+	gap := g.last != 0 && next > g.last+1
+	g.mu.RUnlock()
+	if !gap {
+		return nil
+	}
+	return g.clear()
+}
+
+// clear deletes all entries of the group.
+func (g *groupLog) clear() error {
+	g.mu.RLock()
+	first, last := g.first, g.last
+	g.mu.RUnlock()
+	if last == 0 {
+		return nil
+	}
+	return g.DeleteRange(first, last)
+}
+
+// DeleteRange implements raft.LogStore, in pieces: other groups wait for a piece and
+// not for the whole. A crash between two pieces leaves no hole, so a range at the front
+// goes from its start and one at the end from its end.
+func (g *groupLog) DeleteRange(low, high uint64) error {
+	g.mu.Lock()
+	if g.last == 0 || low > g.last || high < g.first {
+		g.mu.Unlock()
+		return nil
+	}
+	low, high = max(low, g.first), min(high, g.last)
+	front := low == g.first
+	switch {
+	case front && high == g.last:
+		g.first, g.last = 0, 0
+		g.cache.reset()
+	case front:
+		g.first = high + 1
+		g.cache.dropUpTo(high)
+	case high == g.last:
+		g.last = low - 1
+		g.cache.dropFrom(low)
+	default:
+		g.mu.Unlock()
+		return fmt.Errorf("delete %d to %d of group %d: a range inside the log", low, high, g.id)
+	}
+	g.mu.Unlock()
+	for low <= high {
+		w := &logWrite{min: low, max: high}
+		if high-low >= logDeleteEntriesMax {
+			if front {
+				w.max = low + logDeleteEntriesMax - 1
+			} else {
+				w.min = high - logDeleteEntriesMax + 1
+			}
+		}
+		if front {
+			low = w.max + 1
+		} else {
+			high = w.min - 1
+		}
+		w.min, w.max = g.key(w.min), g.key(w.max)
+		if err := g.log.write(w); err != nil {
+			return fmt.Errorf("delete from group %d: %w", g.id, err)
+		}
+	}
+	return nil
+}
+
+// put writes a stable value of the group; an empty value counts as none.
+func (g *groupLog) put(key string, value []byte) error {
+	return g.log.store.Set(fmt.Appendf(nil, "%d/%s", g.id, key), value)
+}
+
+func (g *groupLog) get(key string) ([]byte, error) {
+	v, err := g.log.store.Get(fmt.Appendf(nil, "%d/%s", g.id, key))
+	if err == nil && len(v) == 0 {
+		err = raftboltdb.ErrKeyNotFound
+	}
+	return v, err
+}
+
+// Set implements raft.StableStore. Raft writes the term of a vote and then its
+// candidate, as two values. A crash between them would leave the new term with the
+// candidate of an older vote, to whom this term's vote would then be granted again. So
+// the term waits here for the candidate and both are written as one.
+func (g *groupLog) Set(key, value []byte) error {
+	if string(key) != raftKeyVoteCand {
+		return g.put(string(key), value)
+	}
+	g.mu.Lock()
+	term, pending := g.voteTerm, g.votePend
+	g.votePend = false
+	g.mu.Unlock()
+	if !pending {
+		return fmt.Errorf("vote of group %d: candidate without a term", g.id)
+	}
+	return g.put(keyVote, append(binary.BigEndian.AppendUint64(nil, term), value...))
+}
+
+// Get implements raft.StableStore.
+func (g *groupLog) Get(key []byte) ([]byte, error) {
+	if string(key) != raftKeyVoteCand {
+		return g.get(string(key))
+	}
+	_, cand, err := g.vote()
+	return cand, err
+}
+
+// SetUint64 implements raft.StableStore.
+func (g *groupLog) SetUint64(key []byte, value uint64) error {
+	if string(key) == raftKeyVoteTerm {
+		g.mu.Lock()
+		g.voteTerm, g.votePend = value, true
+		g.mu.Unlock()
+		return nil
+	}
+	return g.put(string(key), binary.BigEndian.AppendUint64(nil, value))
+}
+
+// GetUint64 implements raft.StableStore.
+func (g *groupLog) GetUint64(key []byte) (uint64, error) {
+	if string(key) == raftKeyVoteTerm {
+		term, _, err := g.vote()
+		return term, err
+	}
+	v, err := g.get(string(key))
+	if err != nil {
+		return 0, err
+	}
+	if len(v) != 8 {
+		return 0, fmt.Errorf("value %s of group %d has %d bytes", key, g.id, len(v))
+	}
+	return binary.BigEndian.Uint64(v), nil
+}
+
+func (g *groupLog) vote() (term uint64, cand []byte, err error) {
+	v, err := g.get(keyVote)
+	if err != nil {
+		return 0, nil, err
+	}
+	if len(v) < 8 {
+		return 0, nil, fmt.Errorf("vote of group %d has %d bytes", g.id, len(v))
+	}
+	return binary.BigEndian.Uint64(v), v[8:], nil
+}

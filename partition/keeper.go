@@ -1,0 +1,121 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// trailMarkBytes is how finely the keeper remembers where in the log how many bytes lie.
+const trailMarkBytes = 1 << 20
+
+// keeper decides when a snapshot is due: after so many bytes of log, or so much time
+// with changes. Raft counts entries instead, and ours are between 100 B and 512 KiB.
+type keeper struct {
+	g    *Group
+	wake chan struct{}
+
+	total atomic.Uint64 // bytes of log applied since open
+	base  atomic.Uint64 // total when the newest snapshot was frozen
+
+	mu    sync.Mutex
+	marks []logMark // one per trailMarkBytes, oldest first
+}
+
+// logMark says that the log up to index takes total bytes.
+type logMark struct{ index, total uint64 }
+
+func (k *keeper) init(g *Group) { k.g, k.wake = g, make(chan struct{}, 1) }
+
+// wrote counts an applied entry.
+func (k *keeper) wrote(index uint64, size int) {
+	before := k.total.Load()
+	total := before + uint64(size) + logEntryOverhead
+	k.total.Store(total)
+	if before/trailMarkBytes != total/trailMarkBytes {
+		k.mu.Lock()
+		k.marks = append(k.marks, logMark{index, total})
+		if keep := int(k.g.cfg.Sizes.Trailing/trailMarkBytes) + 2; len(k.marks) > 2*keep {
+			k.marks = append(k.marks[:0], k.marks[len(k.marks)-keep:]...)
+		}
+		k.mu.Unlock()
+	}
+	if total-k.base.Load() >= uint64(k.g.cfg.Sizes.Snapshot) {
+		select {
+		case k.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// mark returns what saved needs to know.
+func (k *keeper) mark() uint64 { return k.total.Load() }
+
+// saved notes that a snapshot frozen at that mark is on disk.
+func (k *keeper) saved(mark uint64) { k.base.Store(mark) }
+
+// trailing is how many entries lie in the last Sizes.Trailing bytes, at least
+// trailingEntriesMin.
+func (k *keeper) trailing() uint64 {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	total, last := k.total.Load(), k.g.applied.Load()
+	for _, m := range k.marks {
+		if total-m.total <= uint64(k.g.cfg.Sizes.Trailing) {
+			return max(trailingEntriesMin, last-min(last, m.index))
+		}
+	}
+	return trailingEntriesMin
+}
+
+func (k *keeper) run(ctx context.Context) {
+	timer := time.NewTimer(k.g.cfg.Timing.SnapshotEvery)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.wake:
+			if k.total.Load()-k.base.Load() < uint64(k.g.cfg.Sizes.Snapshot) {
+				continue
+			}
+		case <-timer.C:
+			timer.Reset(k.g.cfg.Timing.SnapshotEvery)
+			if k.total.Load() == k.base.Load() {
+				continue
+			}
+		}
+		if err := k.g.Snapshot(ctx); err != nil && ctx.Err() == nil && k.g.halted() == nil {
+			k.g.cfg.Logger.Warn("snapshot", "error", err)
+			pause(ctx, time.Second)
+		}
+		k.g.compact(ctx)
+		timer.Reset(k.g.cfg.Timing.SnapshotEvery)
+	}
+}
+
+// Snapshot writes a snapshot now and lets raft cut its log behind it. One group of a
+// member writes at a time; the others wait.
+func (g *Group) Snapshot(ctx context.Context) error {
+	release, err := g.cfg.Log.acquireSnapshot(ctx)
+	if err != nil {
+		return fmt.Errorf("snapshot of group %d: %w", g.cfg.ID, err)
+	}
+	defer release()
+	r := g.inst.Load().raft
+	conf := r.ReloadableConfig()
+	conf.TrailingLogs = g.keep.trailing()
+	if err := r.ReloadConfig(conf); err != nil {
+		return fmt.Errorf("snapshot of group %d: %w", g.cfg.ID, err)
+	}
+	err = r.Snapshot().Error()
+	if err == nil || errors.Is(err, raft.ErrNothingNewToSnapshot) {
+		return nil
+	}
+	return fmt.Errorf("snapshot of group %d: %w", g.cfg.ID, translate(err))
+}

@@ -1,0 +1,358 @@
+package partition
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// network joins members over loopback TCP. Links can be cut, one way too.
+type network struct {
+	listener net.Listener
+
+	mu     sync.Mutex
+	next   uint64
+	wanted map[uint64]chan net.Conn
+	peers  map[fsm.MemberID]*member
+	cut    map[[2]fsm.MemberID]bool
+	conns  map[net.Conn][2]fsm.MemberID
+	wg     sync.WaitGroup
+}
+
+func newNetwork(t testing.TB) *network {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := &network{
+		listener: l, wanted: make(map[uint64]chan net.Conn), peers: make(map[fsm.MemberID]*member),
+		cut: make(map[[2]fsm.MemberID]bool), conns: make(map[net.Conn][2]fsm.MemberID),
+	}
+	n.wg.Go(n.serve)
+	t.Cleanup(func() {
+		_ = l.Close()
+		n.wg.Wait()
+	})
+	return n
+}
+
+func (n *network) serve() {
+	for {
+		c, err := n.listener.Accept()
+		if err != nil {
+			return
+		}
+		var b [8]byte
+		if _, err := io.ReadFull(c, b[:]); err != nil {
+			_ = c.Close()
+			continue
+		}
+		n.mu.Lock()
+		want := n.wanted[binary.BigEndian.Uint64(b[:])]
+		n.mu.Unlock()
+		want <- c
+	}
+}
+
+var errCut = errors.New("link is cut")
+
+func (n *network) dial(ctx context.Context, from, to fsm.MemberID, id fsm.PartitionID) (net.Conn, error) {
+	n.mu.Lock()
+	cut := n.cut[[2]fsm.MemberID{from, to}]
+	peer := n.peers[to]
+	n.next++
+	token := n.next
+	got := make(chan net.Conn, 1)
+	n.wanted[token] = got
+	n.mu.Unlock()
+	if cut || peer == nil {
+		return nil, errCut
+	}
+	g := peer.group(id)
+	if g == nil {
+		return nil, errCut
+	}
+	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", n.listener.Addr().String())
+	if err != nil {
+		return nil, err
+	}
+	if _, err := c.Write(binary.BigEndian.AppendUint64(nil, token)); err != nil {
+		return nil, err
+	}
+	far := <-got
+	n.mu.Lock()
+	delete(n.wanted, token)
+	n.conns[c] = [2]fsm.MemberID{from, to}
+	n.conns[far] = [2]fsm.MemberID{from, to}
+	n.mu.Unlock()
+	g.Accept(far)
+	return c, nil
+}
+
+// isolate cuts a member off, or joins it again.
+func (n *network) isolate(m fsm.MemberID, on bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for p := range n.peers {
+		n.cut[[2]fsm.MemberID{m, p}] = on
+		n.cut[[2]fsm.MemberID{p, m}] = on
+	}
+	if on {
+		for c, ends := range n.conns {
+			if ends[0] == m || ends[1] == m {
+				_ = c.Close()
+				delete(n.conns, c)
+			}
+		}
+	}
+}
+
+// member is one process: a log and its groups.
+type member struct {
+	t      testing.TB
+	net    *network
+	id     fsm.MemberID
+	dir    string
+	tune   func(*Config)
+	voters []Voter
+
+	mu     sync.Mutex
+	log    *Log
+	groups map[fsm.PartitionID]*Group
+}
+
+func fastTiming() Timing {
+	return Timing{
+		Heartbeat: 150 * time.Millisecond, Election: 150 * time.Millisecond, Lease: 100 * time.Millisecond,
+		Commit: 20 * time.Millisecond, SnapshotEvery: time.Hour,
+	}
+}
+
+func testLogger(t testing.TB) *slog.Logger {
+	if os.Getenv("PEEKLOCK_TEST_LOG") == "" {
+		return slog.New(slog.DiscardHandler)
+	}
+	return slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelDebug}))
+}
+
+func (m *member) group(id fsm.PartitionID) *Group {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.groups[id]
+}
+
+// start opens the groups.
+func (m *member) start(ids ...fsm.PartitionID) {
+	m.t.Helper()
+	if err := m.tryStart(ids...); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+func (m *member) tryStart(ids ...fsm.PartitionID) error {
+	log, err := OpenLog(filepath.Join(m.dir, "raftlog", "0.db"), testLogger(m.t))
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	m.log, m.groups = log, make(map[fsm.PartitionID]*Group)
+	m.mu.Unlock()
+	for _, id := range ids {
+		g, err := Open(m.t.Context(), m.config(id))
+		if err != nil {
+			m.stop()
+			return err
+		}
+		m.mu.Lock()
+		m.groups[id] = g
+		m.mu.Unlock()
+	}
+	return nil
+}
+
+func (m *member) config(id fsm.PartitionID) Config {
+	cfg := Config{
+		ID: id, Replica: string(m.id) + ".1", Member: m.id,
+		Dir: filepath.Join(m.dir, "groups", fmt.Sprint(id)), Log: m.log,
+		Machine:   func(b fsm.Bodies) Machine { return fsm.NewQueues(b) },
+		Bootstrap: m.voters,
+		Dial: func(ctx context.Context, to fsm.MemberID, id fsm.PartitionID) (net.Conn, error) {
+			return m.net.dial(ctx, m.id, to, id)
+		},
+		Now: time.Now, Logger: testLogger(m.t).With("member", string(m.id)),
+		Timing: fastTiming(), Sizes: DefaultSizes(),
+	}
+	if m.tune != nil {
+		m.tune(&cfg)
+	}
+	return cfg
+}
+
+// stop closes everything, as an orderly end of the process does.
+func (m *member) stop() {
+	m.mu.Lock()
+	log, groups := m.log, m.groups
+	m.log, m.groups = nil, nil
+	m.mu.Unlock()
+	if log == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var wg sync.WaitGroup
+	for _, g := range groups {
+		wg.Go(func() {
+			if err := g.Close(ctx); err != nil {
+				m.t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	if err := log.Close(); err != nil {
+		m.t.Error(err)
+	}
+}
+
+// newMembers makes n members that will form their groups together.
+func newMembers(t testing.TB, n int, tune func(*Config)) []*member {
+	t.Helper()
+	net := newNetwork(t)
+	var voters []Voter
+	var ms []*member
+	for i := range n {
+		id := fsm.MemberID(fmt.Sprintf("m%d", i))
+		voters = append(voters, Voter{Replica: string(id) + ".1", Member: id})
+		m := &member{t: t, net: net, id: id, dir: t.TempDir(), tune: tune}
+		ms = append(ms, m)
+		net.peers[id] = m
+	}
+	for _, m := range ms {
+		m.voters = voters
+	}
+	t.Cleanup(func() {
+		var wg sync.WaitGroup
+		for _, m := range ms {
+			wg.Go(m.stop)
+		}
+		wg.Wait()
+	})
+	return ms
+}
+
+// eventually waits until f holds.
+func eventually(t testing.TB, what string, f func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(30 * time.Second)
+	defer deadline.Stop()
+	tick := time.NewTicker(2 * time.Millisecond)
+	defer tick.Stop()
+	for !f() {
+		select {
+		case <-deadline.C:
+			t.Fatalf("never: %s", what)
+		case <-tick.C:
+		}
+	}
+}
+
+// leader waits for the leader of a group.
+func leader(t testing.TB, ms []*member, id fsm.PartitionID) (*member, *Group) {
+	t.Helper()
+	var lm *member
+	var lg *Group
+	eventually(t, "a leader", func() bool {
+		for _, m := range ms {
+			if g := m.group(id); g != nil && g.Status().Leads {
+				lm, lg = m, g
+				return true
+			}
+		}
+		return false
+	})
+	return lm, lg
+}
+
+// asker numbers commands like a router.
+type asker struct {
+	origin uint64
+	lane   uint64
+	serial uint64
+}
+
+func (a *asker) next() fsm.Header {
+	a.serial++
+	return fsm.Header{Origin: a.origin, Lane: a.lane, Serial: a.serial, Low: a.serial}
+}
+
+// ask submits and waits.
+func ask(t testing.TB, g *Group, h fsm.Header, c fsm.Command) Answer {
+	t.Helper()
+	got := make(chan Answer, 1)
+	g.Submit(fsm.AppendCommand(nil, h, c), func(a Answer) { got <- a })
+	return await1(t, got)
+}
+
+func await1(t testing.TB, got chan Answer) Answer {
+	t.Helper()
+	timer := time.NewTimer(30 * time.Second)
+	defer timer.Stop()
+	select {
+	case a := <-got:
+		return a
+	case <-timer.C:
+		t.Fatal("no answer")
+		return Answer{}
+	}
+}
+
+// must is ask for what must succeed.
+func must(t testing.TB, g *Group, h fsm.Header, c fsm.Command) fsm.Result {
+	t.Helper()
+	a := ask(t, g, h, c)
+	if a.Outcome != Done || a.Result.Code != fsm.OK {
+		t.Fatalf("%T: outcome %d, %v", c, a.Outcome, a.Result.Code)
+	}
+	return a.Result
+}
+
+func settings() fsm.QueueSettings {
+	return fsm.QueueSettings{LockDuration: 30000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 20}
+}
+
+func body(i int) []byte { return fmt.Appendf(nil, "body %d", i) }
+
+func send(entity fsm.EntityID, bodies ...[]byte) fsm.SendMessages {
+	c := fsm.SendMessages{Entity: entity}
+	for _, b := range bodies {
+		c.Messages = append(c.Messages, fsm.Message{Payload: b})
+	}
+	return c
+}
+
+func lockOf(entity fsm.EntityID, n uint32) fsm.LockMessages {
+	return fsm.LockMessages{Address: fsm.Address{Entity: entity}, Max: n, MaxBytes: 1 << 24}
+}
+
+// lock asks for messages and waits.
+func lock(t testing.TB, g *Group, h fsm.Header, c fsm.LockMessages, wait time.Duration) Answer {
+	t.Helper()
+	got := make(chan Answer, 1)
+	g.Lock(LockRequest{Header: h, Lock: c, Until: time.Now().Add(wait), Done: func(a Answer) { got <- a }})
+	return await1(t, got)
+}

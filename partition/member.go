@@ -1,0 +1,186 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// membershipWaitMax bounds a change of members when its context has no deadline.
+const membershipWaitMax = 10 * time.Second
+
+// translate turns raft's errors into ours where a caller branches.
+func translate(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, raft.ErrNotLeader), errors.Is(err, raft.ErrLeadershipLost),
+		errors.Is(err, raft.ErrLeadershipTransferInProgress):
+		return fmt.Errorf("%w (%w)", ErrNotLeader, err)
+	case errors.Is(err, raft.ErrRaftShutdown):
+		return fmt.Errorf("%w (%w)", ErrClosed, err)
+	}
+	return err
+}
+
+// await waits for a future of raft, or for ctx. The future ends by itself later.
+func await(ctx context.Context, start func() raft.Future) error {
+	done := make(chan error, 1)
+	go func() { done <- start().Error() }()
+	select {
+	case err := <-done:
+		return translate(err)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Read calls f with a machine that has seen everything committed before the call. It
+// works on the leader only: elsewhere, and when leadership is lost on the way, it
+// returns an error that wraps ErrNotLeader. f is under the rules of View.
+func (g *Group) Read(ctx context.Context, f func(Machine)) error {
+	if err := g.halted(); err != nil {
+		return fmt.Errorf("read group %d: %w (%w)", g.cfg.ID, ErrClosed, err)
+	}
+	r := g.inst.Load().raft
+	g.p.mu.Lock()
+	open, term, barrier := g.p.open, g.p.term, g.p.barrier
+	g.p.mu.Unlock()
+	if !open {
+		return fmt.Errorf("read group %d: %w", g.cfg.ID, ErrNotLeader)
+	}
+	index := r.CommitIndex()
+	if err := await(ctx, r.VerifyLeader); err != nil {
+		return fmt.Errorf("read group %d: %w", g.cfg.ID, err)
+	}
+	if r.CurrentTerm() != term {
+		return fmt.Errorf("read group %d: %w", g.cfg.ID, ErrNotLeader)
+	}
+	// What lies behind the barrier of this leadership is commands and configurations,
+	// and all of them come through apply; before it all is applied.
+	if index > barrier {
+		if err := g.waitApplied(ctx, index); err != nil {
+			return fmt.Errorf("read group %d: %w", g.cfg.ID, err)
+		}
+	}
+	g.View(f)
+	return nil
+}
+
+func (g *Group) waitApplied(ctx context.Context, index uint64) error {
+	if g.applied.Load() >= index {
+		return nil
+	}
+	c := g.readers.wait(index)
+	defer g.readers.drop(c)
+	if g.applied.Load() >= index {
+		return nil
+	}
+	select {
+	case <-c:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	case <-g.halting:
+		return ErrClosed
+	case <-g.closed:
+		return ErrClosed
+	}
+}
+
+// Transfer hands leadership to the replica of another member and returns when this one
+// leads no longer. The caller has checked that the member is alive and its replica
+// caught up: a transfer to a dead one stalls the group for an election time, and two of
+// them in one leadership wedge raft for good, so a leader tries once.
+func (g *Group) Transfer(ctx context.Context, to fsm.MemberID) error {
+	p := &g.p
+	var target *Voter
+	for _, v := range g.Status().Voters {
+		if v.Member == to && v.Replica != g.cfg.Replica {
+			target = &v
+			break
+		}
+	}
+	if target == nil {
+		return fmt.Errorf("transfer group %d to %s: it has no other voter there", g.cfg.ID, to)
+	}
+	p.mu.Lock()
+	open, spent := p.open, p.spent == p.term
+	if open && !spent {
+		p.spent, p.transferring = p.term, true
+	}
+	p.mu.Unlock()
+	switch {
+	case !open:
+		return fmt.Errorf("transfer group %d: %w", g.cfg.ID, ErrNotLeader)
+	case spent:
+		return fmt.Errorf("transfer group %d: %w", g.cfg.ID, ErrTransferSpent)
+	}
+	r := g.inst.Load().raft
+	done := make(chan error, 1)
+	go func() {
+		err := r.LeadershipTransferToServer(raft.ServerID(target.Replica), raft.ServerAddress(target.Member)).Error()
+		if err != nil {
+			p.mu.Lock()
+			p.transferring = false
+			p.mu.Unlock()
+			p.poke()
+		}
+		done <- err
+	}()
+	select {
+	case err := <-done:
+		if err != nil {
+			return fmt.Errorf("transfer group %d to %s: %w", g.cfg.ID, to, translate(err))
+		}
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("transfer group %d to %s: %w", g.cfg.ID, to, ctx.Err())
+	}
+}
+
+// AddNonvoter adds a replica that receives the log and does not vote. Leader only; it
+// returns when the change is committed. Adding what is there already changes nothing.
+func (g *Group) AddNonvoter(ctx context.Context, replica string, member fsm.MemberID) error {
+	return g.change(ctx, "add non-voter", func(r *raft.Raft, prev uint64, wait time.Duration) raft.IndexFuture {
+		return r.AddNonvoter(raft.ServerID(replica), raft.ServerAddress(member), prev, wait)
+	})
+}
+
+// AddVoter makes a replica a voter. It counts for the quorum at once: the caller has
+// seen it caught up as a non-voter. Leader only.
+func (g *Group) AddVoter(ctx context.Context, replica string, member fsm.MemberID) error {
+	return g.change(ctx, "add voter", func(r *raft.Raft, prev uint64, wait time.Duration) raft.IndexFuture {
+		return r.AddVoter(raft.ServerID(replica), raft.ServerAddress(member), prev, wait)
+	})
+}
+
+// RemoveServer takes a replica out of the group. The replica itself goes on running and
+// is closed by its member. Leader only.
+func (g *Group) RemoveServer(ctx context.Context, replica string) error {
+	return g.change(ctx, "remove server", func(r *raft.Raft, prev uint64, wait time.Duration) raft.IndexFuture {
+		return r.RemoveServer(raft.ServerID(replica), prev, wait)
+	})
+}
+
+// change makes one change of members on top of the newest configuration this leader has
+// applied: when another change came between, raft refuses.
+func (g *Group) change(ctx context.Context, what string,
+	start func(r *raft.Raft, prev uint64, wait time.Duration) raft.IndexFuture,
+) error {
+	wait := membershipWaitMax
+	if at, ok := ctx.Deadline(); ok {
+		wait = time.Until(at)
+	}
+	r, prev := g.inst.Load().raft, g.configIndex.Load()
+	err := await(ctx, func() raft.Future { return start(r, prev, wait) })
+	if err != nil {
+		return fmt.Errorf("%s of group %d: %w", what, g.cfg.ID, err)
+	}
+	return nil
+}

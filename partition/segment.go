@@ -1,0 +1,198 @@
+package partition
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// A segment file:
+//
+//	magic    4 bytes  "PKSG"
+//	version  1 byte   segmentVersion
+//	zero     3 bytes
+//	number   4 bytes
+//	checksum 4 bytes  CRC-32C of the 12 bytes before it
+//	records
+//
+// A record:
+//
+//	checksum 4 bytes  CRC-32C of all that follows, the body included
+//	length   4 bytes  of the body
+//	entity   8 bytes
+//	sequence 8 bytes
+//	sub      1 byte
+//	flags    1 byte   recordPatch
+//	body
+//
+// Numbers are little endian. A fsm.Ref points at the checksum of its record.
+const (
+	segmentVersion     byte = 1
+	segmentHeaderBytes      = 16
+	recordHeaderBytes       = 26
+	recordBodyBytesMax      = 256 << 20 // more in a stream from the leader is damage
+	recordPatch        byte = 1
+	segmentFileMode         = 0o600
+)
+
+var segmentMagic = [4]byte{'P', 'K', 'S', 'G'} //nolint:gochecknoglobals // a constant in all but name
+
+// castagnoli is the table of CRC-32C, which the processor computes.
+var castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // read only
+
+// What can be wrong with stored bytes. Either stops the replica.
+var (
+	errDamaged = errors.New("stored bytes are damaged")
+	errGone    = errors.New("segment is gone")
+)
+
+// segment is one file of bodies. The owner locks.
+type segment struct {
+	number uint32
+	path   string
+	file   *os.File
+	size   int64 // bytes written to the file
+	synced int64 // of them known to be on disk
+	// sealed: nothing is appended any more.
+	sealed bool
+	// live counts the records that the machine refers to, liveBytes their bytes.
+	live      int
+	liveBytes int64
+	// holds counts the images, snapshots and streams that refer to the segment. The
+	// file goes when live and holds are both zero.
+	holds int
+	// swept: compaction has gone through it; what is live in it cannot be moved.
+	swept bool
+}
+
+// segmentSize is a segment as a snapshot records it.
+type segmentSize struct {
+	Number uint32
+	Size   int64
+}
+
+func segmentPath(dir string, number uint32) string {
+	return filepath.Join(dir, fmt.Sprintf("%08d.seg", number))
+}
+
+// createSegment makes a new file. The folder is synced before a snapshot counts on it.
+func createSegment(dir string, number uint32) (*segment, error) {
+	path := segmentPath(dir, number)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, segmentFileMode)
+	if err != nil {
+		return nil, fmt.Errorf("create segment: %w", err)
+	}
+	h := make([]byte, 0, segmentHeaderBytes)
+	h = append(h, segmentMagic[:]...)
+	h = append(h, segmentVersion, 0, 0, 0)
+	h = binary.LittleEndian.AppendUint32(h, number)
+	h = binary.LittleEndian.AppendUint32(h, crc32.Checksum(h, castagnoli))
+	if _, err := f.WriteAt(h, 0); err != nil {
+		return nil, errors.Join(fmt.Errorf("create segment %s: %w", path, err), f.Close())
+	}
+	return &segment{number: number, path: path, file: f, size: segmentHeaderBytes}, nil
+}
+
+// openSegment opens a file that a snapshot recorded with size bytes, and cuts off what
+// was written after the snapshot: the log says it again. A shorter file is damage.
+func openSegment(dir string, s segmentSize) (*segment, error) {
+	path := segmentPath(dir, s.Number)
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open segment: %w (%w)", err, errDamaged)
+	}
+	if err := checkSegment(f, s); err != nil {
+		return nil, errors.Join(fmt.Errorf("open segment %s: %w", path, err), f.Close())
+	}
+	if err := f.Truncate(s.Size); err != nil {
+		return nil, errors.Join(fmt.Errorf("open segment %s: %w", path, err), f.Close())
+	}
+	return &segment{number: s.Number, path: path, file: f, size: s.Size, synced: s.Size, sealed: true}, nil
+}
+
+func checkSegment(f *os.File, s segmentSize) error {
+	info, err := f.Stat()
+	if err != nil {
+		return err
+	}
+	if info.Size() < s.Size || s.Size < segmentHeaderBytes {
+		return fmt.Errorf("%d bytes where the snapshot has %d: %w", info.Size(), s.Size, errDamaged)
+	}
+	var h [segmentHeaderBytes]byte
+	if _, err := f.ReadAt(h[:], 0); err != nil {
+		return err
+	}
+	switch {
+	case crc32.Checksum(h[:12], castagnoli) != binary.LittleEndian.Uint32(h[12:]),
+		[4]byte(h[:4]) != segmentMagic, binary.LittleEndian.Uint32(h[8:]) != s.Number:
+		return fmt.Errorf("header: %w", errDamaged)
+	case h[4] != segmentVersion:
+		return fmt.Errorf("segment version %d is not known to this binary", h[4])
+	}
+	return nil
+}
+
+// appendRecord appends a record to dst.
+func appendRecord(dst []byte, owner fsm.Owner, body []byte) []byte {
+	start := len(dst)
+	dst = append(dst, 0, 0, 0, 0)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(len(body)))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(owner.Entity))
+	dst = binary.LittleEndian.AppendUint64(dst, uint64(owner.Sequence))
+	var flags byte
+	if owner.Patch {
+		flags = recordPatch
+	}
+	dst = append(dst, byte(owner.Sub), flags)
+	dst = append(dst, body...)
+	binary.LittleEndian.PutUint32(dst[start:], crc32.Checksum(dst[start+4:], castagnoli))
+	return dst
+}
+
+// recordBytes is what a body takes in a segment.
+func recordBytes(ref fsm.Ref) int64 { return recordHeaderBytes + int64(ref.Size) }
+
+// recordBody checks the record at the start of b, which must hold a body of size
+// bytes, and returns the body as a piece of b.
+func recordBody(b []byte, size uint32) (fsm.Owner, []byte, error) {
+	if len(b) < recordHeaderBytes+int(size) {
+		return fsm.Owner{}, nil, fmt.Errorf("record of %d bytes: %w", size, io.ErrUnexpectedEOF)
+	}
+	end := recordHeaderBytes + int(size)
+	if binary.LittleEndian.Uint32(b[4:]) != size ||
+		crc32.Checksum(b[4:end], castagnoli) != binary.LittleEndian.Uint32(b) {
+		return fsm.Owner{}, nil, fmt.Errorf("record of %d bytes: checksum: %w", size, errDamaged)
+	}
+	return recordOwner(b), b[recordHeaderBytes:end:end], nil
+}
+
+// recordOwner reads the owner out of a record header.
+func recordOwner(b []byte) fsm.Owner {
+	return fsm.Owner{
+		Address: fsm.Address{
+			Entity: fsm.EntityID(binary.LittleEndian.Uint64(b[8:])),
+			Sub:    fsm.SubQueue(b[24]),
+		},
+		Sequence: fsm.SequenceNumber(binary.LittleEndian.Uint64(b[16:])),
+		Patch:    b[25]&recordPatch != 0,
+	}
+}
+
+// syncFolder makes new and removed names in dir durable.
+func syncFolder(dir string) error {
+	d, err := os.Open(dir)
+	if err != nil {
+		return fmt.Errorf("sync folder: %w", err)
+	}
+	err = d.Sync()
+	if err = errors.Join(err, d.Close()); err != nil {
+		return fmt.Errorf("sync folder %s: %w", dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,508 @@
+package partition
+
+import (
+	"bufio"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// A snapshot on disk is a folder snap/<term>-<index>-<n>:
+//
+//	image     what the machine wrote
+//	refs      only of a snapshot that came from the leader: where its bodies lie here,
+//	          12 bytes each in the order of Machine.Refs, then a CRC-32C
+//	manifest  version byte, CRC-32C, JSON: raft's metadata, sizes, segments
+//
+// It is written under a name that begins with "tmp", synced and renamed; n rises with
+// every snapshot. The newest counts and there is no falling back to an older one: the
+// log behind that one may be gone.
+const (
+	manifestVersion   byte = 1
+	snapshotTemporary      = "tmp"
+	imageFile              = "image"
+	refsFile               = "refs"
+	manifestFile           = "manifest"
+	refBytes               = 12
+	copyBufferBytes        = 256 << 10
+)
+
+// manifest says what a snapshot consists of.
+type manifest struct {
+	Index              uint64
+	Term               uint64
+	Configuration      []byte
+	ConfigurationIndex uint64
+	Applied            uint64 // index the image has seen; entries up to it are skipped
+	Clock              fsm.Instant
+	ImageBytes         int64
+	ImageSum           uint32
+	Remapped           bool // refs in the image are the sender's, the file refs says ours
+	Bodies             uint64
+	BodyBytes          int64 // of the records of all bodies
+	Segments           []segmentSize
+}
+
+// stored is a snapshot on disk. The store locks.
+type stored struct {
+	manifest
+
+	id       string
+	dir      string
+	streams  int // being sent
+	replaced bool
+}
+
+func (s *stored) meta() *raft.SnapshotMeta {
+	return &raft.SnapshotMeta{
+		Version:            raft.SnapshotVersionMax,
+		ID:                 s.id,
+		Index:              s.Index,
+		Term:               s.Term,
+		Configuration:      raft.DecodeConfiguration(s.Configuration),
+		ConfigurationIndex: s.ConfigurationIndex,
+		Size:               streamHeaderBytes + s.ImageBytes + 4 + s.BodyBytes,
+	}
+}
+
+// snapshots is the raft.SnapshotStore of a group.
+type snapshots struct {
+	dir     string
+	bodies  *bodies
+	machine func(fsm.Bodies) Machine
+	fail    func(error)
+	// arrived is told of every snapshot that came from a leader.
+	arrived func()
+
+	mu     sync.Mutex
+	newest *stored
+	serial uint64
+}
+
+// findSnapshot reads the newest manifest under dir, nil when there is none. It removes
+// what was not finished, and keeps everything else as it is.
+func findSnapshot(dir string) (*stored, uint64, error) {
+	if err := os.MkdirAll(dir, logFolderMode); err != nil {
+		return nil, 0, fmt.Errorf("open snapshots: %w", err)
+	}
+	names, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, 0, fmt.Errorf("open snapshots: %w", err)
+	}
+	var newest string
+	var serial uint64
+	for _, e := range names {
+		var term, index, n uint64
+		switch {
+		case strings.HasPrefix(e.Name(), snapshotTemporary):
+			if err := os.RemoveAll(filepath.Join(dir, e.Name())); err != nil {
+				return nil, 0, fmt.Errorf("open snapshots: %w", err)
+			}
+		default:
+			if _, err := fmt.Sscanf(e.Name(), "%d-%d-%d", &term, &index, &n); err == nil && n > serial {
+				newest, serial = e.Name(), n
+			}
+		}
+	}
+	if newest == "" {
+		return nil, serial, nil
+	}
+	s := &stored{id: newest, dir: filepath.Join(dir, newest)}
+	if s.manifest, err = readManifest(s.dir); err != nil {
+		return nil, 0, fmt.Errorf("open snapshot %s: %w", s.dir, err)
+	}
+	return s, serial, nil
+}
+
+// dropOlder removes the folders that the newest snapshot has replaced.
+func (s *snapshots) dropOlder() error {
+	names, err := os.ReadDir(s.dir)
+	if err != nil {
+		return fmt.Errorf("open snapshots: %w", err)
+	}
+	for _, e := range names {
+		if s.newest == nil || e.Name() == s.newest.id {
+			continue
+		}
+		if err := removeFolder(filepath.Join(s.dir, e.Name())); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// removeFolder removes a snapshot so that a crash cannot leave half of it under its name.
+func removeFolder(dir string) error {
+	aside := filepath.Join(filepath.Dir(dir), snapshotTemporary+"-"+filepath.Base(dir))
+	if err := os.Rename(dir, aside); err != nil {
+		return fmt.Errorf("remove snapshot: %w", err)
+	}
+	if err := os.RemoveAll(aside); err != nil {
+		return fmt.Errorf("remove snapshot: %w", err)
+	}
+	return nil
+}
+
+func readManifest(dir string) (manifest, error) {
+	b, err := os.ReadFile(filepath.Join(dir, manifestFile))
+	if err != nil {
+		return manifest{}, fmt.Errorf("%w (%w)", err, errDamaged)
+	}
+	var m manifest
+	switch {
+	case len(b) < 5:
+		return m, fmt.Errorf("manifest of %d bytes: %w", len(b), errDamaged)
+	case b[0] != manifestVersion:
+		return m, fmt.Errorf("manifest version %d is not known to this binary", b[0])
+	case crc32.Checksum(b[5:], castagnoli) != binary.LittleEndian.Uint32(b[1:]):
+		return m, fmt.Errorf("manifest: checksum: %w", errDamaged)
+	}
+	if err := json.Unmarshal(b[5:], &m); err != nil {
+		return m, fmt.Errorf("manifest: %w", err)
+	}
+	return m, nil
+}
+
+func writeManifest(dir string, m manifest) error {
+	text, err := json.Marshal(m)
+	if err != nil {
+		return fmt.Errorf("write manifest: %w", err)
+	}
+	b := binary.LittleEndian.AppendUint32([]byte{manifestVersion}, crc32.Checksum(text, castagnoli))
+	f, err := createFile(filepath.Join(dir, manifestFile))
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(append(b, text...))
+	return f.finish(err)
+}
+
+// summedFile is a file being written, with its size and checksum.
+type summedFile struct {
+	f    *os.File
+	w    *bufio.Writer
+	sum  hash.Hash32
+	size int64
+}
+
+func createFile(path string) (*summedFile, error) {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, segmentFileMode)
+	if err != nil {
+		return nil, fmt.Errorf("write snapshot: %w", err)
+	}
+	return &summedFile{f: f, w: bufio.NewWriterSize(f, copyBufferBytes), sum: crc32.New(castagnoli)}, nil
+}
+
+func (f *summedFile) Write(p []byte) (int, error) {
+	n, err := f.w.Write(p)
+	f.sum.Write(p[:n])
+	f.size += int64(n)
+	return n, err
+}
+
+// finish flushes, syncs and closes; err is what went wrong before.
+func (f *summedFile) finish(err error) error {
+	if err == nil {
+		err = f.w.Flush()
+	}
+	if err == nil {
+		err = f.f.Sync()
+	}
+	if err = errors.Join(err, f.f.Close()); err != nil {
+		return fmt.Errorf("write snapshot %s: %w", f.f.Name(), err)
+	}
+	return nil
+}
+
+// load restores machine from the snapshot. A mismatch anywhere is damage.
+func (s *stored) load(machine Machine) error {
+	f, err := os.Open(filepath.Join(s.dir, imageFile))
+	if err != nil {
+		return fmt.Errorf("load snapshot: %w (%w)", err, errDamaged)
+	}
+	sum := crc32.New(castagnoli)
+	r := bufio.NewReaderSize(io.TeeReader(f, sum), copyBufferBytes)
+	err = machine.Restore(r)
+	if err == nil {
+		if _, err = r.ReadByte(); err == io.EOF {
+			err = nil
+		} else if err == nil {
+			err = fmt.Errorf("bytes left over: %w", errDamaged)
+		}
+	}
+	if err == nil && sum.Sum32() != s.ImageSum {
+		err = fmt.Errorf("checksum: %w", errDamaged)
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("load snapshot %s: %w", s.dir, err)
+	}
+	if !s.Remapped {
+		return nil
+	}
+	refs, err := s.readRefs()
+	if err != nil {
+		return err
+	}
+	visited := 0
+	machine.Refs(func(_ fsm.Owner, ref fsm.Ref) fsm.Ref {
+		if ref.Segment == 0 || visited >= len(refs) {
+			visited++
+			return ref
+		}
+		visited++
+		return refs[visited-1]
+	})
+	if visited != len(refs) {
+		return fmt.Errorf("load snapshot %s: %d references where %d bodies came: %w", s.dir, visited, len(refs), errDamaged)
+	}
+	return nil
+}
+
+func (s *stored) readRefs() ([]fsm.Ref, error) {
+	b, err := os.ReadFile(filepath.Join(s.dir, refsFile))
+	if err != nil {
+		return nil, fmt.Errorf("load snapshot: %w (%w)", err, errDamaged)
+	}
+	n := len(b) - 4
+	if n < 0 || n%refBytes != 0 || crc32.Checksum(b[:n], castagnoli) != binary.LittleEndian.Uint32(b[n:]) {
+		return nil, fmt.Errorf("load snapshot %s: references: checksum: %w", s.dir, errDamaged)
+	}
+	refs := make([]fsm.Ref, 0, n/refBytes)
+	for p := b[:n]; len(p) > 0; p = p[refBytes:] {
+		refs = append(refs, fsm.Ref{
+			Segment: binary.LittleEndian.Uint32(p),
+			Offset:  binary.LittleEndian.Uint32(p[4:]),
+			Size:    binary.LittleEndian.Uint32(p[8:]),
+		})
+	}
+	return refs, nil
+}
+
+// List implements raft.SnapshotStore.
+func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.newest == nil {
+		return nil, nil
+	}
+	return []*raft.SnapshotMeta{s.newest.meta()}, nil
+}
+
+// Open implements raft.SnapshotStore. The snapshot and its segments stay until the
+// reader is closed.
+func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.newest == nil || s.newest.id != id {
+		return nil, nil, fmt.Errorf("snapshot %s is no longer there", id)
+	}
+	snap := s.newest
+	snap.streams++
+	return snap.meta(), &stream{store: s, snap: snap}, nil
+}
+
+// release ends a stream.
+func (s *snapshots) release(snap *stored) {
+	s.mu.Lock()
+	snap.streams--
+	gone := snap.replaced && snap.streams == 0
+	s.mu.Unlock()
+	if gone {
+		s.retire(snap)
+	}
+}
+
+// retire removes a replaced snapshot that nobody reads.
+func (s *snapshots) retire(snap *stored) {
+	// A folder that stays is removed at the next open.
+	_ = removeFolder(snap.dir)
+	s.bodies.thaw(snap.Segments)
+}
+
+// Create implements raft.SnapshotStore, for snapshots of our own and those of a leader.
+func (s *snapshots) Create(_ raft.SnapshotVersion, index, term uint64, conf raft.Configuration,
+	confIndex uint64, _ raft.Transport,
+) (raft.SnapshotSink, error) {
+	s.mu.Lock()
+	s.serial++
+	id := fmt.Sprintf("%d-%d-%d", term, index, s.serial)
+	s.mu.Unlock()
+	dir := filepath.Join(s.dir, snapshotTemporary+"-"+id)
+	if err := os.Mkdir(dir, logFolderMode); err != nil {
+		return nil, fmt.Errorf("create snapshot: %w", err)
+	}
+	return &sink{store: s, id: id, dir: dir, manifest: manifest{
+		Index: index, Term: term, Configuration: raft.EncodeConfiguration(conf), ConfigurationIndex: confIndex,
+	}}, nil
+}
+
+// frozen is the state at one moment: raft.FSMSnapshot.
+type frozen struct {
+	bodies   *bodies
+	image    fsm.Image
+	applied  uint64
+	clock    fsm.Instant
+	segments []segmentSize
+	kept     bool // the hold on the segments belongs to a snapshot on disk now
+	saved    func()
+}
+
+// Persist implements raft.FSMSnapshot. It runs beside apply.
+func (f *frozen) Persist(to raft.SnapshotSink) error {
+	s, ok := to.(*sink)
+	if !ok {
+		return fmt.Errorf("persist snapshot: sink is a %T", to)
+	}
+	if err := s.writeLocal(f); err != nil {
+		return err
+	}
+	f.saved()
+	return nil
+}
+
+// Release implements raft.FSMSnapshot.
+func (f *frozen) Release() {
+	if !f.kept {
+		f.bodies.thaw(f.segments)
+	}
+}
+
+// sink writes one snapshot.
+type sink struct {
+	manifest
+
+	store  *snapshots
+	id     string
+	dir    string
+	pipe   *io.PipeWriter // of a snapshot from the leader
+	result chan error
+	local  bool
+	ended  bool
+}
+
+// ID implements raft.SnapshotSink.
+func (s *sink) ID() string { return s.id }
+
+// writeLocal writes a snapshot of our own: segments first, then the image.
+func (s *sink) writeLocal(f *frozen) error {
+	s.local = true
+	if err := s.store.bodies.sync(f.segments); err != nil {
+		s.store.fail(err) // a disk that cannot sync may have dropped what it was given
+		return err
+	}
+	out, err := createFile(filepath.Join(s.dir, imageFile))
+	if err != nil {
+		return err
+	}
+	_, err = f.image.WriteTo(out)
+	if err := out.finish(err); err != nil {
+		return err
+	}
+	s.ImageBytes, s.ImageSum = out.size, out.sum.Sum32()
+	s.Applied, s.Clock, s.Segments = f.applied, f.clock, f.segments
+	f.image.Refs(func(_ fsm.Owner, ref fsm.Ref) {
+		if ref.Segment != 0 {
+			s.Bodies++
+			s.BodyBytes += recordBytes(ref)
+		}
+	})
+	if err := s.publish(); err != nil {
+		return err
+	}
+	f.kept = true
+	return nil
+}
+
+// publish makes the snapshot the newest.
+func (s *sink) publish() error {
+	if err := writeManifest(s.dir, s.manifest); err != nil {
+		return err
+	}
+	if err := syncFolder(s.dir); err != nil {
+		return err
+	}
+	dir := filepath.Join(s.store.dir, s.id)
+	if err := os.Rename(s.dir, dir); err != nil {
+		return fmt.Errorf("write snapshot: %w", err)
+	}
+	if err := syncFolder(s.store.dir); err != nil {
+		return err
+	}
+	s.ended = true
+	s.store.mu.Lock()
+	old := s.store.newest
+	s.store.newest = &stored{manifest: s.manifest, id: s.id, dir: dir}
+	gone := false
+	if old != nil {
+		old.replaced = true
+		gone = old.streams == 0
+	}
+	s.store.mu.Unlock()
+	if gone {
+		s.store.retire(old)
+	}
+	return nil
+}
+
+// Write implements raft.SnapshotSink: bytes of a snapshot that the leader sends.
+func (s *sink) Write(p []byte) (int, error) {
+	if s.pipe == nil {
+		r, w := io.Pipe()
+		s.pipe, s.result = w, make(chan error, 1)
+		go func() {
+			err := s.receive(bufio.NewReaderSize(r, copyBufferBytes))
+			r.CloseWithError(errors.Join(err, io.ErrClosedPipe))
+			s.result <- err
+		}()
+	}
+	return s.pipe.Write(p)
+}
+
+// Close implements raft.SnapshotSink: the snapshot counts when it returns nil.
+func (s *sink) Close() error {
+	if s.ended {
+		return nil
+	}
+	if s.pipe == nil {
+		return errors.Join(fmt.Errorf("close snapshot %s: nothing was written", s.id), s.Cancel())
+	}
+	_ = s.pipe.Close()
+	err := <-s.result
+	s.pipe = nil
+	if err == nil {
+		err = s.publish()
+	}
+	if err != nil {
+		return errors.Join(fmt.Errorf("receive snapshot %s: %w", s.id, err), s.Cancel())
+	}
+	s.store.arrived()
+	return nil
+}
+
+// Cancel implements raft.SnapshotSink.
+func (s *sink) Cancel() error {
+	if s.ended {
+		return nil
+	}
+	s.ended = true
+	if s.pipe != nil {
+		_ = s.pipe.CloseWithError(errors.New("cancelled"))
+		<-s.result
+	}
+	if !s.local {
+		s.store.bodies.thaw(s.Segments)
+	}
+	return os.RemoveAll(s.dir)
+}

@@ -1,0 +1,314 @@
+package partition
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash/crc32"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// A snapshot on its way to another member:
+//
+//	magic    4 bytes  "PKST"
+//	version  1 byte   streamVersion
+//	zero     3 bytes
+//	applied  8 bytes
+//	clock    8 bytes
+//	image    8 bytes  its size
+//	bodies   8 bytes  their number
+//	checksum 4 bytes  CRC-32C of the 40 bytes before it
+//	image
+//	checksum 4 bytes  CRC-32C of the image
+//	records of the bodies, as in a segment, in the order of Machine.Refs
+const (
+	streamVersion     byte = 1
+	streamHeaderBytes      = 44
+	streamRunBytesMax      = 1 << 20
+)
+
+var streamMagic = [4]byte{'P', 'K', 'S', 'T'} //nolint:gochecknoglobals // a constant in all but name
+
+// noBodies is for a machine that is only looked through.
+type noBodies struct{}
+
+func (noBodies) Append(fsm.Owner, []byte) fsm.Ref { panic("partition: append to a machine at rest") }
+func (noBodies) Read(fsm.Ref) []byte              { panic("partition: read through a machine at rest") }
+func (noBodies) Release(fsm.Ref)                  { panic("partition: release in a machine at rest") }
+
+// stream reads a snapshot for sending. It does nothing before the first Read: raft
+// opens snapshots also for its own replica, which loads them from the folder.
+type stream struct {
+	store *snapshots
+	snap  *stored
+	pipe  *io.PipeReader
+	done  chan struct{}
+	ended bool
+}
+
+func (s *stream) Read(p []byte) (int, error) {
+	if s.pipe == nil {
+		r, w := io.Pipe()
+		s.pipe, s.done = r, make(chan struct{})
+		go func() {
+			defer close(s.done)
+			buf := bufio.NewWriterSize(w, copyBufferBytes)
+			err := s.send(buf)
+			if err == nil {
+				err = buf.Flush()
+			}
+			if errors.Is(err, errDamaged) {
+				s.store.fail(err)
+			}
+			w.CloseWithError(err)
+		}()
+	}
+	return s.pipe.Read(p)
+}
+
+func (s *stream) Close() error {
+	if s.ended {
+		return nil
+	}
+	s.ended = true
+	if s.pipe != nil {
+		_ = s.pipe.Close()
+		<-s.done
+	}
+	s.store.release(s.snap)
+	return nil
+}
+
+// send writes the stream.
+func (s *stream) send(w io.Writer) error {
+	h := append(make([]byte, 0, streamHeaderBytes), streamMagic[:]...)
+	h = append(h, streamVersion, 0, 0, 0)
+	h = binary.LittleEndian.AppendUint64(h, s.snap.Applied)
+	h = binary.LittleEndian.AppendUint64(h, uint64(s.snap.Clock))
+	h = binary.LittleEndian.AppendUint64(h, uint64(s.snap.ImageBytes))
+	h = binary.LittleEndian.AppendUint64(h, s.snap.Bodies)
+	h = binary.LittleEndian.AppendUint32(h, crc32.Checksum(h, castagnoli))
+	if _, err := w.Write(h); err != nil {
+		return err
+	}
+	if err := s.sendImage(w); err != nil {
+		return err
+	}
+	return s.sendBodies(w)
+}
+
+func (s *stream) sendImage(w io.Writer) error {
+	f, err := os.Open(filepath.Join(s.snap.dir, imageFile))
+	if err != nil {
+		return fmt.Errorf("send snapshot: %w", err)
+	}
+	sum := crc32.New(castagnoli)
+	n, err := io.Copy(io.MultiWriter(w, sum), f)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return err
+	}
+	if n != s.snap.ImageBytes || sum.Sum32() != s.snap.ImageSum {
+		return fmt.Errorf("send snapshot %s: image: checksum: %w", s.snap.dir, errDamaged)
+	}
+	_, err = w.Write(binary.LittleEndian.AppendUint32(nil, sum.Sum32()))
+	return err
+}
+
+// sendBodies loads the image once more to learn which bodies belong to it: that costs
+// its memory while a snapshot is sent, and saves writing the list with every snapshot.
+func (s *stream) sendBodies(w io.Writer) error {
+	machine := s.store.machine(noBodies{})
+	if err := s.snap.load(machine); err != nil {
+		return err
+	}
+	wishes := make([]bodyWish, 0, s.snap.Bodies)
+	machine.Refs(func(_ fsm.Owner, ref fsm.Ref) fsm.Ref {
+		if ref.Segment != 0 {
+			wishes = append(wishes, bodyWish{ref: ref})
+		}
+		return ref
+	})
+	if uint64(len(wishes)) != s.snap.Bodies {
+		return fmt.Errorf("send snapshot %s: %d bodies where the manifest has %d: %w",
+			s.snap.dir, len(wishes), s.snap.Bodies, errDamaged)
+	}
+	for len(wishes) > 0 {
+		n, size := runLength(wishes, streamRunBytesMax)
+		buf := make([]byte, size)
+		if err := s.store.bodies.readAt(wishes[0].ref, buf); err != nil {
+			return fmt.Errorf("send snapshot: %w", err)
+		}
+		rest := buf
+		for _, wish := range wishes[:n] {
+			if _, _, err := recordBody(rest, wish.ref.Size); err != nil {
+				return fmt.Errorf("send snapshot: segment %d at %d: %w", wish.ref.Segment, wish.ref.Offset, err)
+			}
+			rest = rest[recordBytes(wish.ref):]
+		}
+		if _, err := w.Write(buf); err != nil {
+			return err
+		}
+		wishes = wishes[n:]
+	}
+	return nil
+}
+
+// receive reads a stream into the folder of the sink and into new segments.
+func (s *sink) receive(r *bufio.Reader) error {
+	h := make([]byte, streamHeaderBytes)
+	if _, err := io.ReadFull(r, h); err != nil {
+		return err
+	}
+	switch {
+	case [4]byte(h[:4]) != streamMagic ||
+		crc32.Checksum(h[:40], castagnoli) != binary.LittleEndian.Uint32(h[40:]):
+		return fmt.Errorf("header: %w", errDamaged)
+	case h[4] != streamVersion:
+		return fmt.Errorf("stream version %d is not known to this binary", h[4])
+	}
+	s.Applied = binary.LittleEndian.Uint64(h[8:])
+	s.Clock = fsm.Instant(binary.LittleEndian.Uint64(h[16:]))
+	s.ImageBytes = int64(binary.LittleEndian.Uint64(h[24:]))
+	s.Bodies = binary.LittleEndian.Uint64(h[32:])
+	s.Remapped = true
+	if err := s.receiveImage(r); err != nil {
+		return err
+	}
+	if err := s.receiveBodies(r); err != nil {
+		return err
+	}
+	if _, err := r.ReadByte(); err != io.EOF {
+		return fmt.Errorf("bytes left over: %w", errDamaged)
+	}
+	return s.store.bodies.sync(s.Segments)
+}
+
+func (s *sink) receiveImage(r *bufio.Reader) error {
+	out, err := createFile(filepath.Join(s.dir, imageFile))
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyN(out, r, s.ImageBytes)
+	if err := out.finish(err); err != nil {
+		return err
+	}
+	s.ImageSum = out.sum.Sum32()
+	var sum [4]byte
+	if _, err := io.ReadFull(r, sum[:]); err != nil {
+		return err
+	}
+	if binary.LittleEndian.Uint32(sum[:]) != s.ImageSum {
+		return fmt.Errorf("image: checksum: %w", errDamaged)
+	}
+	return nil
+}
+
+// receiveBodies copies the records into segments of their own and writes down where
+// each one lies.
+func (s *sink) receiveBodies(r *bufio.Reader) error {
+	out, err := createFile(filepath.Join(s.dir, refsFile))
+	if err != nil {
+		return err
+	}
+	err = s.copyRecords(r, out)
+	if err == nil {
+		_, err = out.Write(binary.LittleEndian.AppendUint32(nil, out.sum.Sum32()))
+	}
+	return out.finish(err)
+}
+
+func (s *sink) copyRecords(r *bufio.Reader, refs io.Writer) (err error) {
+	w := importer{bodies: s.store.bodies}
+	defer func() {
+		err = errors.Join(err, w.finish())
+		s.Segments = w.list
+	}()
+	record := make([]byte, 0, copyBufferBytes)
+	var ref [refBytes]byte
+	for range s.Bodies {
+		record = record[:recordHeaderBytes]
+		if _, err := io.ReadFull(r, record); err != nil {
+			return err
+		}
+		size := binary.LittleEndian.Uint32(record[4:])
+		if uint64(recordHeaderBytes)+uint64(size) > uint64(cap(record)) {
+			if size > recordBodyBytesMax {
+				return fmt.Errorf("record of %d bytes: %w", size, errDamaged)
+			}
+			record = append(make([]byte, 0, recordHeaderBytes+int(size)), record...)
+		}
+		record = record[:recordHeaderBytes+int(size)]
+		if _, err := io.ReadFull(r, record[recordHeaderBytes:]); err != nil {
+			return err
+		}
+		if _, _, err := recordBody(record, size); err != nil {
+			return err
+		}
+		at, err := w.add(record)
+		if err != nil {
+			return err
+		}
+		binary.LittleEndian.PutUint32(ref[0:], at.Segment)
+		binary.LittleEndian.PutUint32(ref[4:], at.Offset)
+		binary.LittleEndian.PutUint32(ref[8:], size)
+		if _, err := refs.Write(ref[:]); err != nil {
+			return err
+		}
+		s.BodyBytes += int64(len(record))
+	}
+	return nil
+}
+
+// importer writes segments beside the active one. They are held for the snapshot they
+// belong to.
+type importer struct {
+	bodies *bodies
+	seg    *segment
+	w      *bufio.Writer
+	list   []segmentSize
+}
+
+func (w *importer) add(record []byte) (fsm.Ref, error) {
+	if w.seg != nil && w.seg.size+int64(len(record)) > w.bodies.segBytes {
+		if err := w.finish(); err != nil {
+			return fsm.Ref{}, err
+		}
+	}
+	if w.seg == nil {
+		seg, err := w.bodies.adopt()
+		if err != nil {
+			return fsm.Ref{}, err
+		}
+		if _, err := seg.file.Seek(seg.size, io.SeekStart); err != nil {
+			return fsm.Ref{}, fmt.Errorf("write segment %s: %w", seg.path, err)
+		}
+		w.seg, w.w = seg, bufio.NewWriterSize(seg.file, copyBufferBytes)
+		w.list = append(w.list, segmentSize{Number: seg.number, Size: seg.size})
+	}
+	at := w.list[len(w.list)-1].Size
+	if _, err := w.w.Write(record); err != nil {
+		return fsm.Ref{}, fmt.Errorf("write segment %s: %w", w.seg.path, err)
+	}
+	w.list[len(w.list)-1].Size += int64(len(record))
+	w.bodies.grow(w.seg, at+int64(len(record)))
+	return fsm.Ref{Segment: w.seg.number, Offset: uint32(at)}, nil
+}
+
+// finish flushes and seals the current segment.
+func (w *importer) finish() error {
+	if w.seg == nil {
+		return nil
+	}
+	err := w.w.Flush()
+	w.bodies.seal(w.seg)
+	w.seg = nil
+	if err != nil {
+		return fmt.Errorf("write snapshot: %w", err)
+	}
+	return nil
+}
