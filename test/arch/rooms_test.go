@@ -72,8 +72,8 @@ func machineImports() []string {
 var load = sync.OnceValues(func() ([]*packages.Package, error) {
 	return packages.Load(&packages.Config{
 		Dir: root,
-		Mode: packages.NeedName | packages.NeedFiles | packages.NeedImports | packages.NeedModule |
-			packages.NeedDeps | packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo,
+		Mode: packages.NeedName | packages.NeedFiles | packages.NeedImports |
+			packages.NeedSyntax | packages.NeedTypes | packages.NeedTypesInfo,
 	}, "./...")
 })
 

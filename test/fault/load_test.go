@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	answerWithin   = 60 * time.Second // of one send or settlement: longer than any pause that is allowed
+	answerWithin   = 90 * time.Second // of one send or settlement: longer than any pause that is allowed
 	confirmsWithin = 90 * time.Second // for load to get through, faults included
 	redialDelay    = 200 * time.Millisecond
 )

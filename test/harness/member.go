@@ -9,6 +9,8 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -57,6 +59,8 @@ func (m *Member) Start() {
 		m.cmd.Stdout = printed
 	}
 	m.cmd.Dir = m.Dir
+	// Variables of the product and of other suites would be settings of the member.
+	m.cmd.Env = slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "PEEKLOCK_") })
 	m.cmd.SysProcAttr = dieWithParent()
 	if err := m.cmd.Start(); err != nil {
 		m.t.Fatalf("start %s: %v", m.Name, err)

@@ -31,6 +31,7 @@ describe("refuse", suite, () => {
     const unknown = "js-no-such-queue";
     const error = await refused("MessagingEntityNotFound", both.createSender(unknown).sendMessages({ body: 1 }));
     assert.match(error.message, /js-no-such-queue/);
+    assert.match(error.message, /TrackingId:[0-9a-f]{8}/, "to be searched for in the logs of the members");
     assert.equal(error.retryable, false);
     await refused("MessagingEntityNotFound", both.createSender(unknown).createMessageBatch());
     await refused("MessagingEntityNotFound", both.createReceiver(unknown).receiveMessages(1, { maxWaitTimeInMs: 1_000 }));

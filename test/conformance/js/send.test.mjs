@@ -21,6 +21,7 @@ describe("send", suite, () => {
     const sender = client(t).createSender(name);
     const error = await refused("MessageSizeExceeded", sender.sendMessages({ body: Buffer.alloc(300 * 1024, 1) }));
     assert.equal(error.retryable, false);
+    assert.match(error.message, /TrackingId:/);
     await sender.sendMessages({ body: "small" });
     await countsBecome(name, { active: 1 });
   });
