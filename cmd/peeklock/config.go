@@ -16,6 +16,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
 )
 
 // memberConfig is everything that makes a member. The koanf tag is the name in the
@@ -38,6 +39,7 @@ type memberConfig struct {
 	KeySecondary     string   `koanf:"key_secondary"`      // a second secret of the same key
 	KeyFile          string   `koanf:"key_file"`           // file that holds the secret, instead of key
 	Keys             []keyRow `koanf:"keys"`               // further keys; file only
+	SnapshotBytes    int64    `koanf:"snapshot_bytes"`     // log of a partition between two snapshots
 	LogLevel         string   `koanf:"log_level"`          // debug, info, warn, error
 	AllowRemotePlain bool     `koanf:"allow_remote_plain"` // listen beyond loopback without TLS
 }
@@ -49,6 +51,13 @@ type keyRow struct {
 	Secondary string `koanf:"secondary"`
 	Rights    string `koanf:"rights"` // send, listen, manage, by commas
 }
+
+// The limits of snapshot_bytes. A follower that was away for longer than half of it needs
+// a snapshot instead of the log.
+const (
+	snapshotBytesMin = 64 << 10
+	snapshotBytesMax = 1 << 30
+)
 
 // The layers of configuration, from weak to strong.
 const (
@@ -79,7 +88,7 @@ func defaults() map[string]any {
 		"amqp": "127.0.0.1:5672", "admin": "127.0.0.1:5300", "peer": "127.0.0.1:7947", "gossip": "127.0.0.1:7946",
 		"advertise": "", "join": []string{}, "expect": 1, "partitions": 16, "replication": 3,
 		"key_name": auth.DevKeyName, "key": "", "key_secondary": "", "key_file": "", "keys": []any{},
-		"log_level": "info", "allow_remote_plain": false,
+		"snapshot_bytes": partition.DefaultSizes().Snapshot, "log_level": "info", "allow_remote_plain": false,
 	}
 }
 
@@ -101,6 +110,7 @@ func configFlags(cmd *cobra.Command) {
 	f.Int("replication", 0, "replicas of each partition of a new cluster (default 3)")
 	f.String("key-secondary", "", "a second secret of the access key, for changing keys")
 	f.String("key-file", "", "file that holds the access key")
+	f.Int64("snapshot-bytes", 0, "log of a partition between two snapshots, 64 KiB to 1 GiB; half of it is kept for followers that lag (default 64 MiB)")
 	f.String("log-level", "", "debug, info, warn or error (default info)")
 	f.Bool("allow-remote-plain", false, "listen beyond loopback although nothing is encrypted")
 }
@@ -240,6 +250,8 @@ func (s *settings) validate() error {
 		return usagef("partitions: 1 to 1024, not %d", s.Partitions)
 	case s.Replication < 1 || s.Replication > 7:
 		return usagef("replication: 1 to 7, not %d", s.Replication)
+	case s.SnapshotBytes < snapshotBytesMin || s.SnapshotBytes > snapshotBytesMax:
+		return usagef("snapshot_bytes: %d to %d, not %d", snapshotBytesMin, snapshotBytesMax, s.SnapshotBytes)
 	case s.Key != "" && s.KeyFile != "":
 		return usagef("give key or key_file, not both")
 	}

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/partition"
 )
 
 func newServe(p process) *cobra.Command {
@@ -93,6 +94,8 @@ func (s *settings) parts(ctx context.Context, logger *slog.Logger) (memberParts,
 	c.Partitions, c.Replication = s.Partitions, s.Replication
 	c.AMQPAddr, c.HTTPAddr = s.advertised(clients.Addr().String()), s.advertised(controls.Addr().String())
 	c.Version = version()
+	c.Sizes = partition.DefaultSizes()
+	c.Sizes.Snapshot, c.Sizes.Trailing = s.SnapshotBytes, s.SnapshotBytes/2
 	c.Logger = logger.With("room", "cluster")
 	return memberParts{cluster: c, amqp: clients, admin: controls, logger: logger}, nil
 }
