@@ -3,6 +3,7 @@ package fault
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -12,7 +13,7 @@ import (
 const (
 	senders   = 16
 	receivers = 4      // at each member that has some
-	phase     = 2000   // sends confirmed in each phase of a test
+	phase     = 3000   // sends confirmed in each phase of a test
 	queue     = "load" // every cluster has this one queue
 )
 
@@ -53,9 +54,9 @@ func caughtUp(t *testing.T, late, other *harness.Member) {
 
 // The leader is killed under load. Clients at the members that live see no error, only
 // a pause; nothing is lost, nothing comes twice; the killed member comes back and
-// catches up; then it is killed again, if it leads again, by the drain of the queue.
+// catches up by snapshot, because the log that it missed is gone; then it serves.
 func TestLeaderIsKilled(t *testing.T) {
-	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute})
+	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute}, "--snapshot-bytes", "1048576", "--log-level", "debug")
 	l := newLoad(t, queue)
 	l.send(senders, others[0])
 	l.receive(receivers, others[0])
@@ -67,10 +68,14 @@ func TestLeaderIsKilled(t *testing.T) {
 	l.waitConfirmed(phase, "load without the leader")
 	t.Logf("leader killed: sends paused for %v", l.pause().Round(time.Millisecond))
 
+	before := leader.LogSize()
 	leader.Start()
 	leader.WaitReady()
 	l.waitConfirmed(phase, "load with the member back")
 	caughtUp(t, leader, others[0])
+	if !strings.Contains(leader.LogSince(before), "nstalled remote snapshot") {
+		t.Error("the member came back without a snapshot, although the others had cut their log")
+	}
 	t.Logf("member back: sends paused for %v", l.pause().Round(time.Millisecond))
 
 	l.finish(c)

@@ -196,8 +196,25 @@ func (m *Member) tail() string {
 	return string(content)
 }
 
-// LogFile is the file that holds all output of the member, over all its lives.
-func (m *Member) LogFile() string { return m.log }
+// LogSize is how many bytes the member has logged over all its lives: for LogSince.
+func (m *Member) LogSize() int64 {
+	m.t.Helper()
+	info, err := os.Stat(m.log)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return info.Size()
+}
+
+// LogSince is what the member has logged since it had logged so many bytes.
+func (m *Member) LogSince(size int64) string {
+	m.t.Helper()
+	content, err := os.ReadFile(m.log)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	return string(content[min(size, int64(len(content))):])
+}
 
 // newMember prepares a member with a folder of its own below dir.
 func newMember(t testing.TB, dir, name string) *Member {
