@@ -1,0 +1,294 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"slices"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// testLogger is silent unless the environment asks for lines.
+func testLogger() *slog.Logger {
+	out, level := io.Writer(io.Discard), slog.LevelInfo
+	if os.Getenv("PEEKLOCK_TEST_LOG") != "" {
+		out = os.Stderr
+	}
+	if os.Getenv("PEEKLOCK_TEST_LOG") == "debug" {
+		level = slog.LevelDebug
+	}
+	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
+}
+
+// testTiming is short, and long enough for a machine that runs other tests too.
+func testTiming() Timing {
+	return Timing{
+		GossipProbe: 300 * time.Millisecond, GossipInterval: 20 * time.Millisecond,
+		Rejoin: 100 * time.Millisecond, Ping: 300 * time.Millisecond, Dial: time.Second,
+		Bootstrap: 20 * time.Millisecond, Reconcile: 100 * time.Millisecond, Settle: 500 * time.Millisecond,
+		Retry: 30 * time.Second, Suspect: 500 * time.Millisecond, Handover: 3 * time.Second,
+		Raft: partition.Timing{
+			Heartbeat: 300 * time.Millisecond, Election: 300 * time.Millisecond, Lease: 150 * time.Millisecond,
+			Commit: 20 * time.Millisecond, SnapshotEvery: time.Minute,
+		},
+	}
+}
+
+// testCluster is some members in this process, each with a folder that outlives it.
+type testCluster struct {
+	t       *testing.T
+	configs []Config
+	nodes   []*Node // nil: down
+}
+
+func newTestCluster(t *testing.T, members, partitions int) *testCluster {
+	t.Helper()
+	c := &testCluster{t: t, nodes: make([]*Node, members)}
+	var gossip []string
+	for range members {
+		gossip = append(gossip, freeAddress(t))
+	}
+	for i := range members {
+		config := Default()
+		config.Name = fmt.Sprintf("m%d", i)
+		config.Dir = t.TempDir()
+		config.PeerAddr = "127.0.0.1:0"
+		config.GossipAddr = gossip[i]
+		config.Join = slices.Concat(gossip[:i], gossip[i+1:])
+		config.Expect = members
+		config.Partitions = partitions
+		config.Timing = testTiming()
+		config.Logger = testLogger().With("name", config.Name)
+		c.configs = append(c.configs, config)
+	}
+	t.Cleanup(func() {
+		for i := range c.nodes {
+			c.stop(i)
+		}
+	})
+	return c
+}
+
+// freeAddress is a loopback port that is free for TCP and UDP.
+func freeAddress(t *testing.T) string {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = listener.Close() }()
+	return listener.Addr().String()
+}
+
+func (c *testCluster) start(i int) *Node {
+	c.t.Helper()
+	node, err := Open(c.t.Context(), c.configs[i])
+	if err != nil {
+		c.t.Fatalf("open member %d: %v", i, err)
+	}
+	c.nodes[i] = node
+	return node
+}
+
+func (c *testCluster) startAll() {
+	c.t.Helper()
+	for i := range c.nodes {
+		c.start(i)
+	}
+	c.ready()
+}
+
+func (c *testCluster) ready() {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+	defer cancel()
+	for i, node := range c.nodes {
+		if node == nil {
+			continue
+		}
+		if err := node.Ready(ctx); err != nil {
+			c.t.Fatalf("member %d: %v", i, err)
+		}
+	}
+}
+
+func (c *testCluster) stop(i int) {
+	if c.nodes[i] == nil {
+		return
+	}
+	node := c.nodes[i]
+	c.nodes[i] = nil
+	if err := node.Close(context.Background()); err != nil {
+		c.t.Errorf("close member %d: %v", i, err)
+	}
+}
+
+// kill ends a member as a crash would, as far as one process allows: it says good-bye to
+// nobody and hands nothing over.
+func (c *testCluster) kill(i int) {
+	node := c.nodes[i]
+	c.nodes[i] = nil
+	node.abandon()
+	if err := node.Close(context.Background()); err != nil {
+		c.t.Errorf("kill member %d: %v", i, err)
+	}
+}
+
+// abandon cuts a member off from the others before it is closed.
+func (n *Node) abandon() {
+	n.peers.close()
+	n.once.Do(func() {}) // Close has nothing to hand over
+	n.mu.Lock()
+	n.closing = true
+	n.mu.Unlock()
+	n.stop()
+	n.forward.close()
+	_ = n.closeGroups(context.Background())
+	n.router.close()
+	n.gossip.once.Do(func() {
+		close(n.gossip.stop)
+		n.gossip.done.Wait()
+		_ = n.gossip.list.Shutdown()
+	})
+	n.tasks.Wait()
+	_ = n.store.Close()
+	_ = n.folder.close()
+}
+
+func (c *testCluster) index(id fsm.MemberID) int {
+	return slices.IndexFunc(c.nodes, func(n *Node) bool { return n != nil && n.self == id })
+}
+
+// leader is the place of the member that leads a partition.
+func (c *testCluster) leader(id fsm.PartitionID) int {
+	c.t.Helper()
+	for _, node := range c.nodes {
+		if node == nil {
+			continue
+		}
+		leader, err := node.router.line(id).awaitLeader(c.t.Context())
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		return c.index(leader)
+	}
+	return -1
+}
+
+// eventually polls until what is true, or fails.
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(20 * time.Second)
+	defer deadline.Stop()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for !holds() {
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			t.Fatalf("not in 20 s: %s", what)
+		}
+	}
+}
+
+var testSettings = fsm.QueueSettings{LockDuration: 30_000, MaxDeliveryCount: 5, MaxMessageBytes: 1 << 20}
+
+func createQueue(t *testing.T, node *Node, name string) fsm.Place {
+	t.Helper()
+	entity, err := node.Router().CreateQueue(t.Context(), name, testSettings)
+	if err != nil {
+		t.Fatalf("create queue: %v", err)
+	}
+	return fsm.Place{Entity: entity}
+}
+
+func resolve(t *testing.T, node *Node, path string) fsm.Place {
+	t.Helper()
+	place, err := node.Router().Resolve(t.Context(), path)
+	if err != nil {
+		t.Fatalf("resolve %q: %v", path, err)
+	}
+	return place
+}
+
+func sendMessage(t *testing.T, node *Node, at fsm.Place, payload string) {
+	t.Helper()
+	done := make(chan fsm.Code, 1)
+	node.Router().Send(at, []fsm.Message{{ID: payload, Payload: []byte(payload)}}, func(c fsm.Code) { done <- c })
+	if code := <-done; code != fsm.OK {
+		t.Fatalf("send %q: %v", payload, code)
+	}
+}
+
+type locked struct {
+	code       fsm.Code
+	deliveries []fsm.Delivery
+}
+
+func lockMessages(r *Receiver, most int, wait time.Duration) locked {
+	done := make(chan locked, 1)
+	r.Lock(most, 1<<20, wait, func(c fsm.Code, d []fsm.Delivery) { done <- locked{c, d} })
+	return <-done
+}
+
+func settleMessage(t *testing.T, node *Node, at fsm.Place, id fsm.LockID, verb fsm.Verb) fsm.Code {
+	t.Helper()
+	done := make(chan []fsm.Code, 1)
+	node.Router().Settle(at, []fsm.Settlement{{Lock: id, Verb: verb}}, func(c []fsm.Code) { done <- c })
+	return (<-done)[0]
+}
+
+func countMessages(t *testing.T, node *Node, at fsm.Place) fsm.Counts {
+	t.Helper()
+	counts, err := node.Router().Counts(t.Context(), []fsm.Entity{at.Entity})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return counts[0]
+}
+
+func TestThreeMembersServeOneQueue(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 4)
+	c.startAll()
+
+	createQueue(t, c.nodes[0], "Orders")
+	sendMessage(t, c.nodes[1], resolve(t, c.nodes[1], "orders"), "hello")
+
+	at := resolve(t, c.nodes[2], "/ORDERS")
+	if at.Name != "Orders" || at.Sub != fsm.MainQueue {
+		t.Fatalf("resolved to %+v", at)
+	}
+	receiver := c.nodes[2].Router().Receiver(at, false)
+	defer receiver.Close()
+	got := lockMessages(receiver, 10, 5*time.Second)
+	if got.code != fsm.OK || len(got.deliveries) != 1 || string(got.deliveries[0].Payload) != "hello" {
+		t.Fatalf("locked %+v", got)
+	}
+	// Any member settles, by the token as the client has it.
+	token := c.nodes[2].Router().Seal(at, got.deliveries[0].Lock)
+	id, ok := c.nodes[0].Router().Unseal(at, token)
+	if !ok || id != got.deliveries[0].Lock {
+		t.Fatalf("token came back as %v, %v", id, ok)
+	}
+	if code := settleMessage(t, c.nodes[0], at, id, fsm.Complete); code != fsm.OK {
+		t.Fatalf("complete: %v", code)
+	}
+	if code := settleMessage(t, c.nodes[1], at, id, fsm.Complete); code != fsm.MessageLockLost {
+		t.Fatalf("complete again: %v", code)
+	}
+	if counts := countMessages(t, c.nodes[1], at); counts != (fsm.Counts{}) {
+		t.Fatalf("left over: %+v", counts)
+	}
+}

@@ -1,0 +1,172 @@
+package cluster
+
+import (
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strconv"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// folderVersion is the format of member.json.
+const folderVersion = 1
+
+// memberFileBytesMax bounds what is read as member.json.
+const memberFileBytesMax = 64 * 1024
+
+// identity is member.json: what a member keeps about itself outside of raft.
+type identity struct {
+	Version int          `json:"version"`
+	Member  fsm.MemberID `json:"member"`
+	// Cluster is the id of the cluster that the data belongs to, once it is known.
+	Cluster string `json:"cluster,omitempty"`
+	// Pledge are the members together with which this one has promised to found a
+	// cluster (bootstrap.go). It is written before the promise is given.
+	Pledge []fsm.MemberID `json:"pledge,omitempty"`
+	// Founding says that all of Pledge have promised and the founding may have begun.
+	Founding bool `json:"founding,omitempty"`
+}
+
+// folder is the data folder of a member:
+//
+//	member.json                who this is, drawn once
+//	lock                       held by the running process
+//	raft.db                    the log of all groups (partition.OpenLog)
+//	groups/<partition>.<n>/    replica n of a partition
+type folder struct {
+	dir  string
+	lock *os.File
+	id   identity
+}
+
+// memberIDPattern keeps a member id fit for a folder name, a log line and a header.
+var memberIDPattern = regexp.MustCompile(`^[A-Z2-7]{26}$`)
+
+// openFolder makes or reads the folder, and locks it against a second process.
+func openFolder(dir string) (*folder, error) {
+	if err := os.MkdirAll(filepath.Join(dir, "groups"), 0o750); err != nil {
+		return nil, fmt.Errorf("make data folder: %w", err)
+	}
+	lock, err := lockFile(filepath.Join(dir, "lock"))
+	if err != nil {
+		return nil, fmt.Errorf("data folder %s: %w", dir, err)
+	}
+	f := &folder{dir: dir, lock: lock}
+	if err := f.load(); err != nil {
+		_ = f.close()
+		return nil, err
+	}
+	return f, nil
+}
+
+// load reads member.json or, in a folder that holds nothing else, draws an identity.
+func (f *folder) load() error {
+	path := filepath.Join(f.dir, "member.json")
+	info, err := os.Stat(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err := os.Stat(f.logPath()); err == nil {
+			return fmt.Errorf("%s is missing although the folder holds a log: restore it, or start over in an empty folder", path)
+		}
+		f.id = identity{Version: folderVersion, Member: drawMemberID()}
+		return f.save()
+	}
+	if err != nil {
+		return fmt.Errorf("read identity: %w", err)
+	}
+	if info.Size() > memberFileBytesMax {
+		return fmt.Errorf("read identity: %s is %d bytes long: not ours", path, info.Size())
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read identity: %w", err)
+	}
+	if err := json.Unmarshal(data, &f.id); err != nil {
+		return fmt.Errorf("read identity %s: %w", path, err)
+	}
+	if f.id.Version != folderVersion {
+		return fmt.Errorf("read identity %s: version %d, this binary knows %d", path, f.id.Version, folderVersion)
+	}
+	if !memberIDPattern.MatchString(string(f.id.Member)) {
+		return fmt.Errorf("read identity %s: member %q is not an id", path, f.id.Member)
+	}
+	if _, err := os.Stat(f.logPath()); f.id.Cluster != "" && errors.Is(err, fs.ErrNotExist) {
+		// An empty replica under a known id could vote twice in one term.
+		return fmt.Errorf("%s is missing although this was a member of cluster %s: restore it, or start over in an empty folder", f.logPath(), f.id.Cluster)
+	}
+	return nil
+}
+
+// save writes member.json so that a crash leaves the old one or the new one.
+func (f *folder) save() error {
+	data, err := json.MarshalIndent(f.id, "", "  ")
+	if err != nil {
+		return fmt.Errorf("encode identity: %w", err)
+	}
+	path := filepath.Join(f.dir, "member.json")
+	if err := writeFileSync(path+".new", append(data, '\n')); err != nil {
+		return fmt.Errorf("write identity: %w", err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("write identity: %w", err)
+	}
+	return syncDir(f.dir)
+}
+
+// change changes the identity durably.
+func (f *folder) change(with func(*identity)) error {
+	with(&f.id)
+	return f.save()
+}
+
+// logPath is where the log of all groups lies.
+func (f *folder) logPath() string { return filepath.Join(f.dir, "raft.db") }
+
+// replicaPath is the folder of one replica.
+func (f *folder) replicaPath(id fsm.PartitionID, number uint32) string {
+	return filepath.Join(f.dir, "groups", strconv.FormatUint(uint64(id), 10)+"."+strconv.FormatUint(uint64(number), 10))
+}
+
+// holds says whether a replica was ever opened here.
+func (f *folder) holds(id fsm.PartitionID, number uint32) bool {
+	_, err := os.Stat(f.replicaPath(id, number))
+	return err == nil
+}
+
+func (f *folder) close() error {
+	if f.lock == nil {
+		return nil
+	}
+	err := f.lock.Close() // closing frees the lock
+	f.lock = nil
+	return err
+}
+
+// drawMemberID draws 128 random bits as text.
+func drawMemberID() fsm.MemberID { return fsm.MemberID(rand.Text()) }
+
+func writeFileSync(path string, data []byte) (err error) {
+	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o640)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	if _, err := file.Write(data); err != nil {
+		return err
+	}
+	return file.Sync()
+}
+
+func syncDir(dir string) (err error) {
+	file, err := os.Open(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, file.Close()) }()
+	return file.Sync()
+}

@@ -1,0 +1,188 @@
+package cluster
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"sync"
+	"time"
+)
+
+// The limits of frames between members.
+const (
+	frameBytesMax     = 32 << 20 // of one frame, behind its length
+	frameHeaderBytes  = 9        // kind and id
+	frameLengthBytes  = 4
+	readChunkBytes    = 64 << 10
+	outboxKeepBytes   = 1 << 20 // a write buffer above this is not kept for reuse
+	outboxAskBytes    = 32 << 20
+	outboxAnswerBytes = 256 << 20
+	writeWaitMax      = 10 * time.Second // for one write to a member that does not read
+)
+
+// frameKind says what is in a frame.
+type frameKind byte
+
+// The kinds of frames. The asking member sends the first group, the serving one the second.
+const (
+	frameSubmit frameKind = 1 // partition, command bytes
+	frameLock   frameKind = 2 // partition, wait in ms, command bytes of a LockMessages
+	frameCancel frameKind = 3 // ends the waiting of the lock with the same id
+	frameQuery  frameKind = 4 // query kind, arguments
+	framePing   frameKind = 5
+
+	frameAnswer frameKind = 33 // outcome, leader, result bytes: to submit and lock
+	frameReply  frameKind = 34 // status, code, bytes: to query
+	framePong   frameKind = 35
+)
+
+var (
+	errFrame    = errors.New("frame cannot be read")
+	errFull     = errors.New("too much is waiting to be written")
+	errStreamUp = errors.New("stream is closed")
+)
+
+// A frame on the wire:
+//
+//	length  4 bytes, little endian, of what follows: 9 to frameBytesMax
+//	kind    1 byte
+//	id      8 bytes, little endian: given by the asking member, returned in the answer
+//	body
+
+// outbox collects frames and lets one goroutine write all that has gathered with one
+// write. Its methods but write may be called concurrently.
+type outbox struct {
+	limit int // bytes that may gather
+
+	mu      sync.Mutex
+	pending []byte
+	mark    int // where the frame being built begins
+	closed  bool
+	wake    chan struct{} // holds one
+}
+
+func newOutbox(limit int) *outbox {
+	return &outbox{limit: limit, wake: make(chan struct{}, 1)}
+}
+
+// begin locks the outbox and returns the buffer with the frame's head on it; the caller
+// appends the body and gives the buffer to end. After an error nothing is locked.
+func (o *outbox) begin(kind frameKind, id uint64) ([]byte, error) {
+	o.mu.Lock()
+	if o.closed {
+		o.mu.Unlock()
+		return nil, errStreamUp
+	}
+	if len(o.pending) > o.limit {
+		o.mu.Unlock()
+		return nil, errFull
+	}
+	o.mark = len(o.pending)
+	buf := append(o.pending, 0, 0, 0, 0, byte(kind))
+	return binary.LittleEndian.AppendUint64(buf, id), nil
+}
+
+// end completes the frame that begin began.
+func (o *outbox) end(buf []byte) error {
+	size := len(buf) - o.mark - frameLengthBytes
+	if size > frameBytesMax {
+		o.pending = buf[:o.mark]
+		o.mu.Unlock()
+		return errFull
+	}
+	binary.LittleEndian.PutUint32(buf[o.mark:], uint32(size))
+	o.pending = buf
+	o.mu.Unlock()
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+	return nil
+}
+
+// close makes every later begin fail.
+func (o *outbox) close() {
+	o.mu.Lock()
+	o.closed = true
+	o.pending = nil
+	o.mu.Unlock()
+	select {
+	case o.wake <- struct{}{}:
+	default:
+	}
+}
+
+// write writes what gathers until the outbox is closed or a write fails.
+func (o *outbox) write(conn net.Conn) error {
+	var spare []byte
+	for {
+		<-o.wake
+		o.mu.Lock()
+		buf := o.pending
+		o.pending = spare
+		closed := o.closed
+		o.mu.Unlock()
+		if closed {
+			return nil
+		}
+		if len(buf) > 0 {
+			if err := conn.SetWriteDeadline(time.Now().Add(writeWaitMax)); err != nil {
+				return err
+			}
+			if _, err := conn.Write(buf); err != nil {
+				return err
+			}
+		}
+		spare = nil
+		if cap(buf) <= outboxKeepBytes {
+			spare = buf[:0]
+		}
+	}
+}
+
+// frameReader takes frames off a stream without copying them: bodies point into the
+// chunk that was read, and a chunk that has been pointed into is never written again.
+type frameReader struct {
+	from  io.Reader
+	chunk []byte
+	start int // of what is read and not yet handed out
+	end   int
+}
+
+// next returns one frame. The body stays valid, and is the caller's.
+func (r *frameReader) next() (kind frameKind, id uint64, body []byte, err error) {
+	if err := r.need(frameLengthBytes); err != nil {
+		return 0, 0, nil, err
+	}
+	size := int(binary.LittleEndian.Uint32(r.chunk[r.start:]))
+	if size < frameHeaderBytes || size > frameBytesMax {
+		return 0, 0, nil, fmt.Errorf("%w: %d bytes long", errFrame, size)
+	}
+	if err := r.need(frameLengthBytes + size); err != nil {
+		return 0, 0, nil, err
+	}
+	frame := r.chunk[r.start+frameLengthBytes : r.start+frameLengthBytes+size : r.start+frameLengthBytes+size]
+	r.start += frameLengthBytes + size
+	return frameKind(frame[0]), binary.LittleEndian.Uint64(frame[1:]), frame[frameHeaderBytes:], nil
+}
+
+// need reads until n bytes lie ready. Memory is taken as bytes arrive, at most twice
+// their number, so a length that nothing follows costs nothing.
+func (r *frameReader) need(n int) error {
+	for r.end-r.start < n {
+		if r.end == len(r.chunk) {
+			have := r.end - r.start
+			chunk := make([]byte, max(readChunkBytes, min(n, 2*have)))
+			copy(chunk, r.chunk[r.start:r.end])
+			r.chunk, r.start, r.end = chunk, 0, have
+		}
+		got, err := r.from.Read(r.chunk[r.end:])
+		r.end += got
+		if err != nil && r.end-r.start < n {
+			return err
+		}
+	}
+	return nil
+}

@@ -1,0 +1,463 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// The limits of a node.
+const (
+	openAtATime = 4                // replicas opened at the same time
+	closeMax    = 20 * time.Second // for all replicas to close
+	readyLook   = 20 * time.Millisecond
+)
+
+// Node is one member: its groups, its gossip, its peer port and its router.
+// Its methods may be called concurrently.
+type Node struct {
+	config      Config
+	log         *slog.Logger
+	folder      *folder
+	self        fsm.MemberID
+	incarnation uint64
+
+	store   *partition.Log
+	gossip  *gossip
+	peers   *peers
+	forward *forwarder
+	router  *Router
+	founder *founder
+
+	groups  atomic.Pointer[map[fsm.PartitionID]*partition.Group] // open replicas; replaced, never written
+	placed  atomic.Pointer[[]fsm.Partition]                      // of the catalog, nil before it is loaded
+	changed beacon                                               // leaders, members, replicas, catalog
+	applied chan struct{}                                        // holds one: the catalog has applied something
+	wake    chan struct{}                                        // holds one: reconcile now
+
+	mu      sync.Mutex // guards what follows, and the replacing of groups
+	serving map[fsm.MemberID]*serving
+	failed  error // why this member will never be ready
+	closing bool
+	tasks   sync.WaitGroup
+	// start runs a task that close waits for; false when closing.
+	start func(task func(ctx context.Context)) bool
+	stop  context.CancelFunc
+	once  sync.Once
+	ended error
+}
+
+// serving is a forward connection of another member.
+type serving struct {
+	conn net.Conn
+	done chan struct{}
+}
+
+// Open starts a member. It returns as soon as the member can be reached by others; Ready
+// waits until it is of use. ctx bounds the opening only.
+func Open(ctx context.Context, config Config) (*Node, error) {
+	if err := config.Validate(); err != nil {
+		return nil, err
+	}
+	n := &Node{
+		config:      config,
+		incarnation: max(1, rand.Uint64()), // 0 means "nobody" in a Header
+		applied:     make(chan struct{}, 1),
+		wake:        make(chan struct{}, 1),
+		serving:     make(map[fsm.MemberID]*serving),
+	}
+	n.groups.Store(&map[fsm.PartitionID]*partition.Group{})
+	var err error
+	if n.folder, err = openFolder(config.Dir); err != nil {
+		return nil, fmt.Errorf("open member: %w", err)
+	}
+	n.self = n.folder.id.Member
+	n.log = config.Logger.With(slog.String("member", shortID(n.self)))
+	n.config.Logger = n.log
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	n.stop = stop
+	n.start = func(task func(context.Context)) bool {
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		if n.closing {
+			return false
+		}
+		n.tasks.Go(func() { task(life) })
+		return true
+	}
+	if err := n.open(life); err != nil {
+		_ = n.Close(context.WithoutCancel(ctx))
+		return nil, fmt.Errorf("open member: %w", err)
+	}
+	return n, nil
+}
+
+// shortID is enough of a member id for people to tell members apart.
+func shortID(id fsm.MemberID) string { return string(id[:min(8, len(id))]) }
+
+// open starts the parts, innermost first.
+func (n *Node) open(life context.Context) error {
+	var err error
+	if n.store, err = partition.OpenLog(n.folder.logPath(), n.log); err != nil {
+		return err
+	}
+	listener := n.config.PeerListener
+	if listener == nil {
+		if listener, err = new(net.ListenConfig).Listen(life, "tcp", n.config.PeerAddr); err != nil {
+			return fmt.Errorf("open peer port: %w", err)
+		}
+	}
+	n.peers = &peers{
+		self: n.self, listener: listener, log: n.log, dialMax: n.config.Timing.Dial,
+		cluster: n.clusterID, address: n.address, raft: n.acceptRaft,
+		forward: func(from fsm.MemberID, conn net.Conn) { n.acceptForward(life, from, conn) },
+	}
+	n.forward = newForwarder(n.log, n.config.Timing.Ping, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
+		return n.peers.dial(ctx, streamForward, to, fsm.CatalogPartition)
+	})
+	n.router = newRouter(n, n.incarnation, n.self, n.config.Timing, n.log)
+	n.router.status = n.status
+	n.founder = &founder{
+		self: n.self, expect: n.config.Expect, folder: n.folder, log: n.log,
+		alive: func() []fsm.MemberID { return n.gossip.alive() },
+		query: n.ask,
+		holds: n.folder.id.Founding || n.folder.id.Cluster != "" || n.folder.holds(fsm.CatalogPartition, catalogNumber),
+	}
+	if n.gossip, err = openGossip(&n.config, n.metadata(listener), n.memberLost); err != nil {
+		return err
+	}
+	n.peers.start()
+	n.log.Info("member is up", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.address())
+	n.start(n.router.tickLoop)
+	n.start(n.pingLoop)
+	n.start(n.gossipLoop)
+	n.start(n.catalogLoop)
+	n.start(n.reconcileLoop)
+	return nil
+}
+
+// metadata is what this member says about itself.
+func (n *Node) metadata(listener net.Listener) metadata {
+	peer := n.config.PeerAdvertise
+	if peer == "" {
+		peer = listener.Addr().String()
+		if tcp, ok := listener.Addr().(*net.TCPAddr); ok && tcp.IP.IsUnspecified() {
+			peer = fmt.Sprintf(":%d", tcp.Port) // at the address that gossip uses
+		}
+	}
+	return metadata{
+		Member: n.self, Name: n.config.Name, Cluster: n.folder.id.Cluster, Peer: peer,
+		AMQP: n.config.AMQPAddr, HTTP: n.config.HTTPAddr, Version: n.config.Version,
+		Incarnation: n.incarnation, Started: time.Now().UnixMilli(),
+	}
+}
+
+// Router brings requests to where they are done.
+func (n *Node) Router() *Router { return n.router }
+
+// ID is the member's id.
+func (n *Node) ID() fsm.MemberID { return n.self }
+
+// GossipAddr is the ip:port that others can join.
+func (n *Node) GossipAddr() string { return n.gossip.address() }
+
+// PeerAddr is the host:port of the peer port.
+func (n *Node) PeerAddr() string { return n.peers.listener.Addr().String() }
+
+// Status is the cluster as this member sees it.
+func (n *Node) Status(ctx context.Context) (Status, error) { return n.status(ctx) }
+
+// Ready waits until the catalog is loaded, every replica of this member is open and
+// every partition has a leader. It returns early when that can never be.
+func (n *Node) Ready(ctx context.Context) error {
+	ticker := time.NewTicker(readyLook)
+	defer ticker.Stop()
+	for {
+		changed := n.changed.wait()
+		n.mu.Lock()
+		failed, closing := n.failed, n.closing
+		n.mu.Unlock()
+		switch {
+		case failed != nil:
+			return failed
+		case closing:
+			return errors.New("member is closing")
+		}
+		if n.replicasOpen() {
+			break
+		}
+		select {
+		case <-changed:
+		case <-ticker.C:
+		case <-ctx.Done():
+			return fmt.Errorf("wait for the catalog and the replicas: %w", ctx.Err())
+		}
+	}
+	for _, part := range append([]fsm.Partition{{ID: fsm.CatalogPartition}}, *n.placed.Load()...) {
+		if _, err := n.router.line(part.ID).awaitLeader(ctx); err != nil {
+			return fmt.Errorf("wait for a leader of partition %d: %w", part.ID, err)
+		}
+	}
+	return nil
+}
+
+// replicasOpen says whether the catalog is loaded and every replica it gives us is open.
+func (n *Node) replicasOpen() bool {
+	placed := n.placed.Load()
+	if placed == nil {
+		return false
+	}
+	groups := *n.groups.Load()
+	for i := range *placed {
+		if part := &(*placed)[i]; holdsReplica(part, n.self) && groups[part.ID] == nil {
+			return false
+		}
+	}
+	return true
+}
+
+// Close gives the leaderships away (for at most Timing.Handover), tells the others, and
+// stops. It is idempotent.
+func (n *Node) Close(ctx context.Context) error {
+	n.once.Do(func() { n.ended = n.close(ctx) })
+	return n.ended
+}
+
+func (n *Node) close(ctx context.Context) error {
+	if n.gossip != nil {
+		n.gossip.setLeaving()
+		n.handOver(ctx)
+	}
+	n.mu.Lock()
+	n.closing = true
+	n.mu.Unlock()
+	n.changed.ring()
+	n.stop()
+	if n.router != nil {
+		n.router.close()
+	}
+	if n.gossip != nil {
+		n.gossip.close()
+	}
+	if n.forward != nil {
+		n.forward.close()
+	}
+	n.tasks.Wait() // from here on nobody opens a replica
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeMax)
+	defer cancel()
+	failed := n.closeGroups(ctx)
+	if n.peers != nil {
+		n.peers.close()
+	}
+	if n.store != nil {
+		failed = errors.Join(failed, n.store.Close())
+	}
+	return errors.Join(failed, n.folder.close())
+}
+
+func (n *Node) closeGroups(ctx context.Context) error {
+	var closing sync.WaitGroup
+	groups := *n.groups.Load()
+	n.groups.Store(&map[fsm.PartitionID]*partition.Group{})
+	failures := make(chan error, len(groups))
+	for _, group := range groups {
+		closing.Go(func() { failures <- group.Close(ctx) })
+	}
+	closing.Wait()
+	close(failures)
+	var failed error
+	for err := range failures {
+		failed = errors.Join(failed, err)
+	}
+	return failed
+}
+
+// fail records that this member will never be ready.
+func (n *Node) fail(err error) {
+	n.log.Error("member cannot start", "error", err)
+	n.mu.Lock()
+	n.failed = err
+	n.mu.Unlock()
+	n.changed.ring()
+}
+
+func (n *Node) pingLoop(ctx context.Context) {
+	ticker := time.NewTicker(n.config.Timing.Ping)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			n.forward.tick(now)
+		}
+	}
+}
+
+// gossipLoop passes changes of members on to whoever waits for changes.
+func (n *Node) gossipLoop(ctx context.Context) {
+	for {
+		changed := n.gossip.changed.wait()
+		select {
+		case <-ctx.Done():
+			return
+		case <-changed:
+			n.changed.ring()
+		}
+	}
+}
+
+// memberLost breaks the connection to a member that gossip holds for dead: what is
+// outstanding there is asked elsewhere at once.
+func (n *Node) memberLost(member fsm.MemberID) { n.forward.drop(member) }
+
+func (n *Node) clusterID() string {
+	if n.gossip == nil {
+		return n.folder.id.Cluster
+	}
+	return n.gossip.clusterID()
+}
+
+// address finds a member by id: gossip is the address book.
+func (n *Node) address(id fsm.MemberID) (string, error) {
+	m, ok := n.gossip.lookup(id)
+	if !ok {
+		return "", fmt.Errorf("member %s is not known here", id)
+	}
+	return m.peerAddress(), nil
+}
+
+// acceptRaft hands a stream to a group; with a nil conn it only says whether it could.
+func (n *Node) acceptRaft(id fsm.PartitionID, conn net.Conn) bool {
+	group := (*n.groups.Load())[id]
+	if group != nil && conn != nil {
+		group.Accept(conn)
+	}
+	return group != nil
+}
+
+// acceptForward serves the requests of another member. A second connection of the
+// same member takes the place of the first, and is served only when nothing waits in
+// the name of the first any more: what waits there could lock messages for nobody.
+func (n *Node) acceptForward(ctx context.Context, from fsm.MemberID, conn net.Conn) {
+	now := &serving{conn: conn, done: make(chan struct{})}
+	defer close(now.done)
+	n.mu.Lock()
+	before := n.serving[from]
+	n.serving[from] = now
+	n.mu.Unlock()
+	if before != nil {
+		_ = before.conn.Close()
+		<-before.done
+	}
+	serveForward(ctx, n, n.log, from, conn)
+	n.mu.Lock()
+	if n.serving[from] == now {
+		delete(n.serving, from)
+	}
+	n.mu.Unlock()
+}
+
+// answerQuery answers a question of another member.
+func (n *Node) answerQuery(ctx context.Context, kind queryKind, arguments []byte) queryReply {
+	switch kind {
+	case queryHello:
+		return replyWith(n.founder.hello(), nil)
+	case queryPledge:
+		return ask(arguments, n.founder.pledge)
+	case queryStatusOf, queryLookup, queryList, queryCounts, queryPeek:
+	}
+	return n.router.desk.answer(ctx, kind, arguments)
+}
+
+// ask asks another member.
+func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
+	conn := n.forward.to(member)
+	if conn == nil {
+		return queryReply{}, errStreamUp
+	}
+	return conn.query(ctx, kind, arguments)
+}
+
+// askStatus asks another member about its replica.
+func (n *Node) askStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (statusReply, error) {
+	return askStatus(ctx, n, member, id)
+}
+
+// local is this member's replica of a partition, nil when it has none open.
+func (n *Node) local(id fsm.PartitionID) replica {
+	if group := (*n.groups.Load())[id]; group != nil {
+		return group
+	}
+	return nil
+}
+
+func (n *Node) conn(member fsm.MemberID) *forwardConn { return n.forward.to(member) }
+
+// replicas are the other living members that may lead a partition.
+func (n *Node) replicas(id fsm.PartitionID) []fsm.MemberID {
+	others := slices.DeleteFunc(n.gossip.alive(), func(m fsm.MemberID) bool { return m == n.self })
+	placed := n.placed.Load()
+	if id == fsm.CatalogPartition || placed == nil || int(id) > len(*placed) {
+		return others
+	}
+	part := &(*placed)[id-1]
+	return slices.DeleteFunc(others, func(m fsm.MemberID) bool { return !holdsReplica(part, m) })
+}
+
+func (n *Node) changes() <-chan struct{} { return n.changed.wait() }
+
+func (n *Node) work(task func(ctx context.Context)) bool { return n.start(task) }
+
+// handOver gives every leadership to a member that is alive and caught up.
+func (n *Node) handOver(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, n.config.Timing.Handover)
+	defer cancel()
+	var giving sync.WaitGroup
+	for id, group := range *n.groups.Load() {
+		if status := group.Status(); status.Leads && len(status.Voters) > 1 {
+			giving.Go(func() { n.giveAway(ctx, id, group) })
+		}
+	}
+	giving.Wait()
+}
+
+// giveAway tries the voters of a group in turn until one takes the leadership.
+func (n *Node) giveAway(ctx context.Context, id fsm.PartitionID, group *partition.Group) {
+	for _, voter := range group.Status().Voters {
+		if voter.Member == n.self || !n.takesLeaders(voter.Member) || !n.caughtUp(ctx, voter.Member, id, group) {
+			continue
+		}
+		err := group.Transfer(ctx, voter.Member)
+		if err == nil {
+			return
+		}
+		n.log.Info("hand over leadership", "partition", id, "peer", voter.Member, "error", err)
+		return // a second try in one leadership can wedge raft
+	}
+}
+
+// takesLeaders says whether a member is alive and stays.
+func (n *Node) takesLeaders(id fsm.MemberID) bool {
+	m, ok := n.gossip.lookup(id)
+	return ok && m.alive && !m.Leaving
+}
+
+// caughtUp asks a member whether its replica has applied nearly all that ours has.
+func (n *Node) caughtUp(ctx context.Context, member fsm.MemberID, id fsm.PartitionID, group *partition.Group) bool {
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	defer cancel()
+	before := group.Status().Applied
+	theirs, err := n.askStatus(ctx, member, id)
+	return err == nil && !theirs.Halted && theirs.Applied+caughtUpMax >= before
+}

@@ -1,0 +1,254 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// The limits of queries.
+const (
+	peekBytesMax = 8 << 20 // payloads of one peek; the first is given even when it is larger
+	peekCountMax = 1024    // messages of one peek
+	listMax      = 1000    // entities of one list
+	countsMax    = 4096    // entities of one counts query
+)
+
+// queryKind says what is asked.
+type queryKind byte
+
+// The queries. Their arguments and answers are JSON, except for the messages of a
+// peek: nothing here is asked per message.
+const (
+	queryHello    queryKind = 1 // bootstrap: who are you, do you hold data
+	queryPledge   queryKind = 2 // bootstrap: promise to found with these members
+	queryStatusOf queryKind = 3 // of one replica
+	queryLookup   queryKind = 4 // an entity, at the catalog's leader
+	queryList     queryKind = 5 // entities, at the catalog's leader
+	queryCounts   queryKind = 6 // of entities, at their partition's leader
+	queryPeek     queryKind = 7 // messages, at their partition's leader
+)
+
+// queryStatus is how a query ended.
+type queryStatus byte
+
+// The ends of a query.
+const (
+	queryOK        queryStatus = 1
+	queryNotLeader queryStatus = 2 // ask the leader
+	queryFailed    queryStatus = 3 // the code says why
+)
+
+var errNotLeader = errors.New("not the leader")
+
+// decode turns a reply into a value or an error: errNotLeader, or an fsm.Code.
+func (r *queryReply) decode(into any) error {
+	switch r.status {
+	case queryOK:
+		if into == nil {
+			return nil
+		}
+		if err := json.Unmarshal(r.body, into); err != nil {
+			return fmt.Errorf("decode reply: %w", err)
+		}
+		return nil
+	case queryNotLeader:
+		return errNotLeader
+	case queryFailed:
+		return r.code
+	}
+	return errFrame
+}
+
+// replyWith turns a value or an error into a reply.
+func replyWith(value any, err error) queryReply {
+	if err == nil {
+		body, encodeErr := json.Marshal(value)
+		if encodeErr == nil {
+			return queryReply{status: queryOK, body: body}
+		}
+		err = encodeErr
+	}
+	var code fsm.Code
+	switch {
+	case errors.Is(err, partition.ErrNotLeader), errors.Is(err, errNotLeader):
+		return queryReply{status: queryNotLeader}
+	case errors.As(err, &code):
+		return queryReply{status: queryFailed, code: code}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return queryReply{status: queryFailed, code: fsm.Timeout}
+	}
+	return queryReply{status: queryFailed, code: fsm.Internal}
+}
+
+// What queries ask and answer.
+type (
+	statusQuery struct{ Partition fsm.PartitionID }
+	statusReply struct {
+		Leads    bool
+		Leader   fsm.MemberID
+		Term     uint64
+		Applied  uint64
+		Entities int
+		Messages uint64
+		Halted   bool
+	}
+
+	lookupQuery struct {
+		Name string       // or,
+		ID   fsm.EntityID // where Name is empty
+	}
+
+	listQuery struct {
+		After string
+		Max   int
+	}
+
+	countsQuery struct {
+		Partition fsm.PartitionID
+		Entities  []fsm.EntityID
+	}
+
+	peekQuery struct {
+		Partition fsm.PartitionID
+		Address   fsm.Address
+		From      fsm.SequenceNumber
+		Max       int
+		MaxBytes  int
+	}
+)
+
+// desk answers queries from this member's replicas.
+type desk struct {
+	local func(fsm.PartitionID) replica
+}
+
+// answer answers one query that concerns replicas.
+func (d desk) answer(ctx context.Context, kind queryKind, arguments []byte) queryReply {
+	switch kind {
+	case queryStatusOf:
+		return ask(arguments, func(q statusQuery) (statusReply, error) { return d.status(q.Partition) })
+	case queryLookup:
+		return ask(arguments, func(q lookupQuery) (fsm.Entity, error) { return d.lookup(ctx, q) })
+	case queryList:
+		return ask(arguments, func(q listQuery) ([]fsm.Entity, error) { return d.list(ctx, q) })
+	case queryCounts:
+		return ask(arguments, func(q countsQuery) ([]fsm.Counts, error) { return d.counts(ctx, q) })
+	case queryPeek:
+		var q peekQuery
+		if json.Unmarshal(arguments, &q) != nil {
+			return queryReply{status: queryFailed, code: fsm.InvalidArgument}
+		}
+		deliveries, err := d.peek(ctx, q)
+		if err != nil {
+			return replyWith(nil, err)
+		}
+		return queryReply{status: queryOK, body: fsm.AppendResult(nil, fsm.Result{Deliveries: deliveries})}
+	case queryHello, queryPledge: // the node's, not the desk's
+	}
+	return queryReply{status: queryFailed, code: fsm.NotImplemented}
+}
+
+// ask decodes the arguments, asks, and encodes the answer.
+func ask[Q, R any](arguments []byte, answer func(Q) (R, error)) queryReply {
+	var q Q
+	if json.Unmarshal(arguments, &q) != nil {
+		return queryReply{status: queryFailed, code: fsm.InvalidArgument}
+	}
+	return replyWith(answer(q))
+}
+
+// status reads a replica as it stands, leader or not.
+func (d desk) status(id fsm.PartitionID) (statusReply, error) {
+	group := d.local(id)
+	if group == nil {
+		return statusReply{}, fsm.EntityNotFound
+	}
+	s := group.Status()
+	reply := statusReply{Leads: s.Leads, Leader: s.Leader, Term: s.Term, Applied: s.Applied, Halted: s.Halted != nil}
+	group.View(func(m partition.Machine) {
+		if queues := queuesOf(m); queues != nil {
+			reply.Entities, reply.Messages = queues.Entities(), queues.Messages()
+		}
+		if catalog := catalogOf(m); catalog != nil {
+			reply.Entities = catalog.Entities()
+		}
+	})
+	return reply, nil
+}
+
+// read looks at a machine at its leader.
+func (d desk) read(ctx context.Context, id fsm.PartitionID, look func(partition.Machine)) error {
+	group := d.local(id)
+	if group == nil {
+		return errNotLeader
+	}
+	return group.Read(ctx, look)
+}
+
+func (d desk) lookup(ctx context.Context, q lookupQuery) (entity fsm.Entity, err error) {
+	found := false
+	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
+		if q.Name != "" {
+			entity, found = catalogOf(m).Lookup(q.Name)
+		} else {
+			entity, found = catalogOf(m).ByID(q.ID)
+		}
+	})
+	if err == nil && !found {
+		err = fsm.EntityNotFound
+	}
+	return entity, err
+}
+
+func (d desk) list(ctx context.Context, q listQuery) (entities []fsm.Entity, err error) {
+	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
+		entities = catalogOf(m).List(q.After, clamp(q.Max, 0, listMax))
+	})
+	return entities, err
+}
+
+func (d desk) counts(ctx context.Context, q countsQuery) ([]fsm.Counts, error) {
+	if len(q.Entities) > countsMax || q.Partition == fsm.CatalogPartition {
+		return nil, fsm.InvalidArgument
+	}
+	counts := make([]fsm.Counts, len(q.Entities))
+	err := d.read(ctx, q.Partition, func(m partition.Machine) {
+		for i, id := range q.Entities {
+			counts[i], _ = queuesOf(m).Counts(id) // not there yet: nothing in it
+		}
+	})
+	return counts, err
+}
+
+// peek reads messages at the leader. Bodies are read after the machine has been left,
+// so a slow disk holds up nobody else.
+func (d desk) peek(ctx context.Context, q peekQuery) ([]fsm.Delivery, error) {
+	if q.Partition == fsm.CatalogPartition {
+		return nil, fsm.InvalidArgument
+	}
+	var found []fsm.Delivery
+	err := d.read(ctx, q.Partition, func(m partition.Machine) {
+		found = queuesOf(m).Peek(q.Address, q.From, clamp(q.Max, 0, peekCountMax))
+	})
+	if err != nil {
+		return nil, err
+	}
+	room := uint64(clamp(q.MaxBytes, 0, peekBytesMax))
+	for i := range found {
+		size := uint64(found[i].Body.Size) + uint64(found[i].Patch.Size)
+		if i > 0 && size > room {
+			found = found[:i]
+			break
+		}
+		room -= min(room, size)
+	}
+	if len(found) == 0 {
+		return nil, nil
+	}
+	return d.local(q.Partition).ReadBodies(found)
+}

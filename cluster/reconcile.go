@@ -1,0 +1,165 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+const (
+	// caughtUpMax is how many entries a replica may be behind to be handed a leadership.
+	caughtUpMax = 64
+	// stepMax bounds one step of the reconciler.
+	stepMax = 5 * time.Second
+)
+
+// reconcileLoop compares, for the groups that this member leads, what is with what is
+// wanted, and does what is missing: one step after the other, each safe to be repeated
+// by the next leader.
+func (n *Node) reconcileLoop(ctx context.Context) {
+	ticker := time.NewTicker(n.config.Timing.Reconcile)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		case <-n.wake:
+		}
+		if group := (*n.groups.Load())[fsm.CatalogPartition]; group != nil && group.Status().Leads {
+			n.reconcileCatalog(ctx, group)
+		}
+		if placed := n.placed.Load(); placed != nil {
+			n.reconcileGroups(ctx, *placed)
+		}
+	}
+}
+
+// reconcileCatalog is the work of the catalog's leader.
+func (n *Node) reconcileCatalog(ctx context.Context, group *partition.Group) {
+	founded := false
+	group.View(func(m partition.Machine) { founded = catalogOf(m).ClusterID() != "" })
+	if !founded {
+		n.found(ctx, group)
+		return
+	}
+	n.adopt(ctx, group)
+	n.router.sweep(ctx, group)
+}
+
+// found names the cluster, draws its key and places the partitions, once: the machine
+// refuses a second founding.
+func (n *Node) found(ctx context.Context, group *partition.Group) {
+	ctx, cancel := context.WithTimeout(ctx, stepMax)
+	defer cancel()
+	members := n.gossip.alive()
+	for _, voter := range group.Status().Voters {
+		if !slices.Contains(members, voter.Member) {
+			members = append(members, voter.Member)
+		}
+	}
+	command := fsm.FoundCluster{
+		ClusterID:  rand.Text(),
+		Partitions: place(members, n.config.Partitions, n.config.Replication, nil),
+	}
+	_, _ = rand.Read(command.SealKey[:]) // never fails
+	_, err := n.router.command(ctx, fsm.CatalogPartition, command)
+	if err != nil && !errors.Is(err, fsm.EntityExists) {
+		n.log.Warn("found the cluster", "error", err)
+		poke(n.wake)
+	}
+}
+
+// adopt takes members that have joined into the catalog's group, without a vote: every
+// member holds the catalog, so every member can resolve names by itself.
+func (n *Node) adopt(ctx context.Context, group *partition.Group) {
+	status := group.Status()
+	for _, m := range n.gossip.all() {
+		isThis := func(v partition.Voter) bool { return v.Member == m.Member }
+		if !m.alive || slices.ContainsFunc(status.Voters, isThis) || slices.ContainsFunc(status.Nonvoters, isThis) {
+			continue
+		}
+		if err := n.adoptOne(ctx, group, m.Member); err != nil {
+			n.log.Warn("take a member in", "peer", m.Member, "error", err)
+			continue
+		}
+		n.log.Info("member was taken in", "peer", m.Member, "name", m.Name)
+	}
+}
+
+func (n *Node) adoptOne(ctx context.Context, group *partition.Group, member fsm.MemberID) error {
+	ctx, cancel := context.WithTimeout(ctx, stepMax)
+	defer cancel()
+	// Ask the member itself: gossip may be about a process that is no more, or lag.
+	var hello helloReply
+	reply, err := n.ask(ctx, member, queryHello, []byte("{}"))
+	if err == nil {
+		err = reply.decode(&hello)
+	}
+	switch {
+	case err != nil:
+		return err
+	case hello.Member != member, hello.Cluster != "" && hello.Cluster != n.clusterID():
+		return streamForeign
+	}
+	return group.AddNonvoter(ctx, replicaID(member, catalogNumber), member)
+}
+
+// reconcileGroups is the work of the leaders of message partitions.
+func (n *Node) reconcileGroups(ctx context.Context, placed []fsm.Partition) {
+	groups := *n.groups.Load()
+	for i := range placed {
+		part := &placed[i]
+		group := groups[part.ID]
+		if group == nil || ctx.Err() != nil {
+			continue
+		}
+		status := group.Status()
+		if !status.Leads {
+			continue
+		}
+		if !part.Formed {
+			n.reportFormed(ctx, part.ID)
+		}
+		n.prefer(ctx, part, group)
+	}
+}
+
+// reportFormed records that the group has a leader: from now on nobody forms it again,
+// and a replica that comes up empty waits to be filled.
+func (n *Node) reportFormed(ctx context.Context, id fsm.PartitionID) {
+	ctx, cancel := context.WithTimeout(ctx, stepMax)
+	defer cancel()
+	if _, err := n.router.command(ctx, fsm.CatalogPartition, fsm.PartitionFormed{Partition: id}); err != nil {
+		n.log.Debug("report a formed partition", "partition", id, "error", err)
+	}
+}
+
+// prefer hands a leadership to the partition's preferred leader, once that is alive,
+// has been so for a while, and has caught up. A leader tries once in its term
+// (partition.ErrTransferSpent), and this loop hands over one group at a time.
+func (n *Node) prefer(ctx context.Context, part *fsm.Partition, group *partition.Group) {
+	wanted := part.Replicas[0].Member
+	if wanted == n.self || !n.takesLeaders(wanted) {
+		return
+	}
+	m, ok := n.gossip.lookup(wanted)
+	if !ok || time.Since(m.since) < n.config.Timing.Settle || !n.caughtUp(ctx, wanted, part.ID, group) {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepMax)
+	defer cancel()
+	err := group.Transfer(ctx, wanted)
+	switch {
+	case err == nil:
+		n.log.Info("leadership handed to the preferred member", "partition", part.ID, "peer", wanted)
+	case errors.Is(err, partition.ErrTransferSpent):
+	default:
+		n.log.Info("hand leadership to the preferred member", "partition", part.ID, "peer", wanted, "error", err)
+	}
+}

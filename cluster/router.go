@@ -1,0 +1,348 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// The limits of the router.
+const (
+	lockMessagesMax = 4096 // messages of one Lock, as in fsm
+	tickEvery       = 100 * time.Millisecond
+	healsMax        = 1024 // entities being healed at a time
+	healWaitersMax  = 4096 // requests that wait for one of them
+	askPauseMin     = 5 * time.Millisecond
+	askPauseMax     = 200 * time.Millisecond
+	subQueueSuffix  = "/$deadletterqueue"
+)
+
+// Router brings what the gateways ask to where it is done. It hides which member
+// leads what: a caller sees time pass, and after Timing.Retry ServerBusy (certainly
+// not done) or Timeout (perhaps done). All methods may be called concurrently. done functions
+// are called exactly once, possibly before the method returns, and must not block.
+type Router struct {
+	ways   ways
+	desk   desk
+	origin uint64
+	self   fsm.MemberID
+	timing Timing
+	log    *slog.Logger
+	status func(context.Context) (Status, error) // the node's
+	lanes  atomic.Uint64
+	seal   atomic.Pointer[sealer]
+
+	mu     sync.Mutex
+	lines  map[fsm.PartitionID]*line
+	heals  map[fsm.EntityID][]func(bool)
+	closed bool
+}
+
+func newRouter(w ways, origin uint64, self fsm.MemberID, timing Timing, log *slog.Logger) *Router {
+	return &Router{
+		ways: w, desk: desk{local: w.local}, origin: origin, self: self, timing: timing, log: log,
+		lines: make(map[fsm.PartitionID]*line),
+		heals: make(map[fsm.EntityID][]func(bool)),
+	}
+}
+
+// line returns the line to a partition. Partitions come from the catalog, so their number is bounded.
+func (r *Router) line(id fsm.PartitionID) *line {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	l := r.lines[id]
+	if l == nil {
+		l = newLine(id, r.origin, r.self, r.ways, r.timing, r.log)
+		l.closed = r.closed
+		r.lines[id] = l
+	}
+	return l
+}
+
+func (r *Router) all() []*line {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	lines := make([]*line, 0, len(r.lines))
+	for _, l := range r.lines {
+		lines = append(lines, l)
+	}
+	return lines
+}
+
+// tickLoop gives up what is overdue until ctx ends.
+func (r *Router) tickLoop(ctx context.Context) {
+	ticker := time.NewTicker(tickEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case now := <-ticker.C:
+			for _, l := range r.all() {
+				l.tick(now)
+			}
+		}
+	}
+}
+
+// close ends everything that is under way with ServerBusy.
+func (r *Router) close() {
+	r.mu.Lock()
+	r.closed = true
+	heals := r.heals
+	r.heals = make(map[fsm.EntityID][]func(bool))
+	r.mu.Unlock()
+	for _, l := range r.all() {
+		l.close()
+	}
+	for _, waiters := range heals {
+		for _, healed := range waiters {
+			healed(false)
+		}
+	}
+}
+
+// led is called when this member has gained or lost a partition: who waits for a
+// leader looks again at once, and what is on its way to an old one is sent again.
+func (r *Router) led(id fsm.PartitionID) {
+	l := r.line(id)
+	l.mu.Lock()
+	if l.low < l.next || len(l.lanes) > 0 {
+		l.verify()
+	}
+	l.mu.Unlock()
+}
+
+// Resolve finds the entity that path names, without regard to case; a path that ends in
+// /$DeadLetterQueue names that sub-queue. Errors are fsm.Code: EntityNotFound,
+// ServerBusy while the catalog is not loaded or has no leader.
+func (r *Router) Resolve(ctx context.Context, path string) (fsm.Place, error) {
+	name, sub := splitPath(path)
+	entity, found, loaded := fsm.Entity{}, false, false
+	if group := r.ways.local(fsm.CatalogPartition); group != nil {
+		group.View(func(m partition.Machine) {
+			loaded = catalogOf(m).ClusterID() != ""
+			entity, found = catalogOf(m).Lookup(name)
+		})
+	}
+	if !loaded {
+		return fsm.Place{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
+	}
+	if !found {
+		// Our replica may be behind: an entity just made at another member must be found.
+		var err error
+		if entity, err = r.lookup(ctx, lookupQuery{Name: name}); err != nil {
+			return fsm.Place{}, err
+		}
+	}
+	return fsm.Place{Entity: entity, Sub: sub}, nil
+}
+
+// splitPath takes the sub-queue off a path.
+func splitPath(path string) (name string, sub fsm.SubQueue) {
+	path = strings.Trim(path, "/")
+	if at := len(path) - len(subQueueSuffix); at > 0 && strings.EqualFold(path[at:], subQueueSuffix) {
+		return path[:at], fsm.DeadLetterQueue
+	}
+	return path, fsm.MainQueue
+}
+
+// Send stores the messages, all or none. The payloads must not be changed before done;
+// they are not referred to afterwards.
+func (r *Router) Send(at fsm.Place, messages []fsm.Message, done func(fsm.Code)) {
+	if at.Sub != fsm.MainQueue {
+		done(fsm.NotAllowed)
+		return
+	}
+	command := fsm.SendMessages{Entity: at.ID, Messages: messages}
+	l := r.line(at.Partition)
+	l.submit(command, func(result fsm.Result) {
+		if result.Code != fsm.EntityNotFound {
+			done(result.Code)
+			return
+		}
+		r.heal(at.Entity, func(healed bool) {
+			if !healed {
+				done(fsm.EntityNotFound)
+				return
+			}
+			l.submit(command, func(result fsm.Result) { done(result.Code) })
+		})
+	})
+}
+
+// Receiver opens a lane for one receiving link; takes means receive-and-delete.
+func (r *Router) Receiver(at fsm.Place, takes bool) *Receiver {
+	return &Receiver{router: r, line: r.line(at.Partition), lane: r.lanes.Add(1), at: at, takes: takes}
+}
+
+// Settle ends locks. done gets one Code per settlement, in order.
+func (r *Router) Settle(at fsm.Place, settlements []fsm.Settlement, done func([]fsm.Code)) {
+	n := len(settlements)
+	command := fsm.SettleMessages{Address: at.Address(), Settlements: settlements}
+	r.line(at.Partition).submit(command, func(result fsm.Result) { done(codesOf(result, n)) })
+}
+
+// Renew extends locks. done gets one Code and one lock end per lock, in order.
+func (r *Router) Renew(at fsm.Place, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
+	n := len(locks)
+	command := fsm.RenewLocks{Address: at.Address(), Locks: locks}
+	r.line(at.Partition).submit(command, func(result fsm.Result) {
+		untils := result.Untils
+		if len(untils) != n {
+			untils = make([]fsm.Instant, n)
+		}
+		done(codesOf(result, n), untils)
+	})
+}
+
+// codesOf is one Code for each of n items: a command that was refused as a whole
+// refuses each of them.
+func codesOf(result fsm.Result, n int) []fsm.Code {
+	if result.Code == fsm.OK && len(result.Codes) == n {
+		return result.Codes
+	}
+	code := result.Code
+	if code == fsm.OK {
+		code = fsm.Internal
+	}
+	codes := make([]fsm.Code, n)
+	for i := range codes {
+		codes[i] = code
+	}
+	return codes
+}
+
+// Fetch locks deferred messages by number, or takes them for good.
+func (r *Router) Fetch(at fsm.Place, sequences []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery)) {
+	command := fsm.FetchDeferred{Address: at.Address(), Sequences: sequences, Delete: takes}
+	r.line(at.Partition).submit(command, func(result fsm.Result) { done(result.Code, result.Deliveries) })
+}
+
+// Peek reads up to max messages (at most 1024) from the number on, in order, without
+// locking, and stops before the payloads exceed maxBytes (at most 8 MiB); the first is
+// always given.
+func (r *Router) Peek(ctx context.Context, at fsm.Place, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
+	reply, err := r.askLeader(ctx, at.Partition, queryPeek, peekQuery{
+		Partition: at.Partition, Address: at.Address(), From: from, Max: max, MaxBytes: maxBytes,
+	})
+	if err != nil {
+		return nil, err
+	}
+	result, err := fsm.DecodeResult(reply.body)
+	if err != nil {
+		return nil, fmt.Errorf("peek: %w", err)
+	}
+	return result.Deliveries, nil
+}
+
+// Seal turns a LockID into the token that clients see. Before the catalog is loaded
+// nothing can be locked, and the token is zero.
+func (r *Router) Seal(at fsm.Place, id fsm.LockID) fsm.LockToken {
+	s := r.sealer()
+	if s == nil {
+		return fsm.LockToken{}
+	}
+	return s.seal(at.Address(), id)
+}
+
+// Unseal turns a token back, and says false when it was not made for that place.
+func (r *Router) Unseal(at fsm.Place, token fsm.LockToken) (fsm.LockID, bool) {
+	s := r.sealer()
+	if s == nil {
+		return fsm.LockID{}, false
+	}
+	return s.unseal(at.Address(), token)
+}
+
+// sealer is made once from the catalog's key, which never changes; nil before there is one.
+func (r *Router) sealer() *sealer {
+	if s := r.seal.Load(); s != nil {
+		return s
+	}
+	group := r.ways.local(fsm.CatalogPartition)
+	if group == nil {
+		return nil
+	}
+	var key [16]byte
+	loaded := false
+	group.View(func(m partition.Machine) {
+		key, loaded = catalogOf(m).SealKey(), catalogOf(m).ClusterID() != ""
+	})
+	if !loaded {
+		return nil
+	}
+	s, err := newSealer(key)
+	if err != nil {
+		r.log.Error("seal key", "error", err)
+		return nil
+	}
+	r.seal.Store(s)
+	return s
+}
+
+// askLeader asks a partition's leader and, when that has changed, the next one,
+// until ctx or Timing.Retry ends. Errors wrap an fsm.Code.
+func (r *Router) askLeader(ctx context.Context, id fsm.PartitionID, kind queryKind, question any) (queryReply, error) {
+	arguments, err := json.Marshal(question)
+	if err != nil {
+		return queryReply{}, fmt.Errorf("encode query: %w", err)
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.timing.Retry)
+	defer cancel()
+	l := r.line(id)
+	for pause := askPauseMin; ; pause = min(2*pause, askPauseMax) {
+		leader, err := l.awaitLeader(ctx)
+		if err != nil {
+			return queryReply{}, fmt.Errorf("partition %d has no leader: %w", id, fsm.ServerBusy)
+		}
+		reply, err := r.askMember(ctx, leader, kind, arguments)
+		if err == nil {
+			err = reply.decode(nil)
+		}
+		if err == nil {
+			return reply, nil
+		}
+		var code fsm.Code
+		if errors.As(err, &code) {
+			return queryReply{}, fmt.Errorf("ask partition %d: %w", id, code)
+		}
+		l.mu.Lock()
+		l.distrust(leader, "")
+		l.mu.Unlock()
+		l.rest(ctx, nil, pause)
+	}
+}
+
+// askMember asks a member, which may be this one. One that does not answer for long
+// is given up, so that another can be asked.
+func (r *Router) askMember(ctx context.Context, member fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, max(time.Second, 2*r.timing.Suspect))
+	defer cancel()
+	if member == r.self {
+		return r.desk.answer(ctx, kind, arguments), nil
+	}
+	conn := r.ways.conn(member)
+	if conn == nil {
+		return queryReply{}, errStreamUp
+	}
+	return conn.query(ctx, kind, arguments)
+}
+
+// lookup finds an entity at the catalog's leader.
+func (r *Router) lookup(ctx context.Context, q lookupQuery) (entity fsm.Entity, err error) {
+	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryLookup, q)
+	if err == nil {
+		err = reply.decode(&entity)
+	}
+	return entity, err
+}

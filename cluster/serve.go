@@ -1,0 +1,283 @@
+package cluster
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// The limits of what one other member may have going on here.
+const (
+	serveRequestsMax = 256 << 10        // submissions and locks not yet answered
+	serveBytesMax    = 256 << 20        // of their commands
+	serveQueriesMax  = 64               // queries at a time
+	serveQueryMax    = 10 * time.Second // for one query
+	serveSilentMax   = time.Minute      // a member that never pings is gone
+	lockWaitMax      = 10 * time.Minute // of one lock request
+)
+
+// replica is a group as the router and the forward server use it. *partition.Group is one.
+type replica interface {
+	Submit(command []byte, done func(partition.Answer))
+	Lock(request partition.LockRequest) (cancel func())
+	Status() partition.Status
+	View(look func(partition.Machine))
+	Read(ctx context.Context, look func(partition.Machine)) error
+	ReadBodies(deliveries []fsm.Delivery) ([]fsm.Delivery, error)
+}
+
+// host is what the forward server serves.
+type host interface {
+	// local returns this member's replica of a partition, nil when it has none open.
+	local(id fsm.PartitionID) replica
+	// answerQuery answers a question of a member. It may block until ctx ends.
+	answerQuery(ctx context.Context, kind queryKind, arguments []byte) queryReply
+}
+
+// forwardServer is one connection of another member, in the direction of its requests.
+type forwardServer struct {
+	host host
+	log  *slog.Logger
+	from fsm.MemberID
+	out  *outbox
+
+	queries chan struct{} // one place per query
+
+	mu       sync.Mutex
+	requests int
+	bytes    int
+	locks    map[uint64]func() // of lock requests that wait: their cancel
+	ended    bool
+}
+
+// serveForward serves one connection until it ends.
+func serveForward(ctx context.Context, h host, log *slog.Logger, from fsm.MemberID, conn net.Conn) {
+	s := &forwardServer{
+		host: h, log: log, from: from,
+		out:     newOutbox(outboxAnswerBytes),
+		queries: make(chan struct{}, serveQueriesMax),
+		locks:   make(map[uint64]func()),
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	var goroutines sync.WaitGroup
+	goroutines.Go(func() {
+		_ = s.out.write(conn) // what went wrong shows at the reader too
+		_ = conn.Close()
+	})
+	err := s.read(ctx, conn, &goroutines)
+	_ = conn.Close()
+	cancel()
+	s.out.close()
+	s.cancelLocks()
+	goroutines.Wait()
+	log.Debug("forward connection of a member ended", "peer", from, "error", err)
+}
+
+func (s *forwardServer) read(ctx context.Context, conn net.Conn, goroutines *sync.WaitGroup) error {
+	reader := frameReader{from: conn}
+	var deadline time.Time
+	for {
+		// Moving the deadline costs more than a frame does, so it is moved now and then.
+		if now := time.Now(); deadline.Sub(now) < serveSilentMax/2 {
+			deadline = now.Add(serveSilentMax)
+			if err := conn.SetReadDeadline(deadline); err != nil {
+				return err
+			}
+		}
+		kind, id, body, err := reader.next()
+		if err != nil {
+			return err
+		}
+		switch kind {
+		case frameSubmit:
+			err = s.onSubmit(id, body)
+		case frameLock:
+			err = s.onLock(id, body)
+		case frameCancel:
+			s.onCancel(id)
+		case frameQuery:
+			err = s.onQuery(ctx, id, body, goroutines)
+		case framePing:
+			var buf []byte
+			if buf, err = s.out.begin(framePong, id); err == nil {
+				err = s.out.end(buf)
+			}
+		case frameAnswer, frameReply, framePong:
+			err = errFrame
+		default:
+			err = errFrame
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// onSubmit: partition, command.
+func (s *forwardServer) onSubmit(id uint64, body []byte) error {
+	if len(body) < 4 {
+		return errFrame
+	}
+	group := s.host.local(fsm.PartitionID(binary.LittleEndian.Uint32(body)))
+	command := body[4:]
+	if group == nil || !s.enter(len(command)) {
+		s.answer(id, group, partition.Answer{Outcome: partition.Refused})
+		return nil
+	}
+	if _, err := fsm.PeekCommand(command); err != nil {
+		return err // it would stop the replicas: the sender is not of our kind
+	}
+	group.Submit(command, func(a partition.Answer) {
+		s.exit(len(command))
+		s.answer(id, group, a)
+	})
+	return nil
+}
+
+// onLock: partition, wait in ms, command.
+func (s *forwardServer) onLock(id uint64, body []byte) error {
+	if len(body) < 8 {
+		return errFrame
+	}
+	group := s.host.local(fsm.PartitionID(binary.LittleEndian.Uint32(body)))
+	wait := min(time.Duration(binary.LittleEndian.Uint32(body[4:]))*time.Millisecond, lockWaitMax)
+	header, command, err := fsm.DecodeCommand(body[8:])
+	if err != nil {
+		return err
+	}
+	lock, ok := command.(fsm.LockMessages)
+	if !ok {
+		return errFrame
+	}
+	if group == nil || !s.enter(0) {
+		s.answer(id, group, partition.Answer{Outcome: partition.Refused})
+		return nil
+	}
+	s.mu.Lock()
+	s.locks[id] = nil // waits, and cannot be cancelled before Lock has returned
+	s.mu.Unlock()
+	cancel := group.Lock(partition.LockRequest{
+		Header: header, Lock: lock, Until: time.Now().Add(wait),
+		Done: func(a partition.Answer) {
+			s.mu.Lock()
+			delete(s.locks, id)
+			s.mu.Unlock()
+			s.exit(0)
+			s.answer(id, group, a)
+		},
+	})
+	s.mu.Lock()
+	if _, waits := s.locks[id]; waits {
+		s.locks[id] = cancel
+	}
+	s.mu.Unlock()
+	return nil
+}
+
+func (s *forwardServer) onCancel(id uint64) {
+	s.mu.Lock()
+	cancel := s.locks[id]
+	s.mu.Unlock()
+	if cancel != nil {
+		cancel()
+	}
+}
+
+// cancelLocks ends the waiting of a member that is gone; what was locked for it meanwhile
+// it gets again by asking with the same header.
+func (s *forwardServer) cancelLocks() {
+	s.mu.Lock()
+	s.ended = true
+	cancels := make([]func(), 0, len(s.locks))
+	for _, cancel := range s.locks {
+		if cancel != nil {
+			cancels = append(cancels, cancel)
+		}
+	}
+	s.mu.Unlock()
+	for _, cancel := range cancels {
+		cancel()
+	}
+}
+
+// onQuery: kind, arguments. Queries may block, so each has a goroutine; their number is bounded.
+func (s *forwardServer) onQuery(ctx context.Context, id uint64, body []byte, goroutines *sync.WaitGroup) error {
+	if len(body) < 1 {
+		return errFrame
+	}
+	select {
+	case s.queries <- struct{}{}:
+	default:
+		s.reply(id, queryReply{status: queryFailed, code: fsm.ServerBusy})
+		return nil
+	}
+	goroutines.Go(func() {
+		defer func() { <-s.queries }()
+		ctx, cancel := context.WithTimeout(ctx, serveQueryMax)
+		defer cancel()
+		s.reply(id, s.host.answerQuery(ctx, queryKind(body[0]), body[1:]))
+	})
+	return nil
+}
+
+// enter counts a request in; false: the member has too much going on here.
+func (s *forwardServer) enter(bytes int) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended || s.requests >= serveRequestsMax || s.bytes+bytes > serveBytesMax {
+		return false
+	}
+	s.requests++
+	s.bytes += bytes
+	return true
+}
+
+func (s *forwardServer) exit(bytes int) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.requests--
+	s.bytes -= bytes
+}
+
+// answer sends the end of a submission or lock; a refusal names the leader we know.
+func (s *forwardServer) answer(id uint64, group replica, a partition.Answer) {
+	hint := fsm.MemberID("")
+	if a.Outcome == partition.Refused && group != nil {
+		hint = group.Status().Leader
+	}
+	buf, err := s.out.begin(frameAnswer, id)
+	if err == nil {
+		buf = append(buf, byte(a.Outcome), byte(len(hint)))
+		buf = append(buf, hint...)
+		if a.Outcome == partition.Done {
+			buf = fsm.AppendResult(buf, a.Result)
+		}
+		err = s.out.end(buf)
+	}
+	if errors.Is(err, errFull) { // the member does not read: without answers it is better off with a new stream
+		s.log.Warn("a member does not read its answers: its stream is closed", "peer", s.from)
+		s.out.close()
+	}
+}
+
+// reply sends the end of a query.
+func (s *forwardServer) reply(id uint64, r queryReply) {
+	buf, err := s.out.begin(frameReply, id)
+	if err != nil {
+		return
+	}
+	if err := s.out.end(append(append(buf, byte(r.status), byte(r.code)), r.body...)); err != nil {
+		s.log.Warn("reply is too long", "peer", s.from, "bytes", len(r.body))
+		if buf, err := s.out.begin(frameReply, id); err == nil {
+			_ = s.out.end(append(buf, byte(queryFailed), byte(fsm.Internal)))
+		}
+	}
+}

@@ -1,0 +1,61 @@
+package cluster
+
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"encoding/binary"
+	"fmt"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// sealer turns a LockID into the 16 bytes that clients see, and back. A token is one
+// AES-128 block:
+//
+//	bytes 0-7   sequence number
+//	bytes 8-11  epoch
+//	bytes 12-15 the address, folded to 32 bits
+//
+// Encrypting one whole block is a permutation that nobody without the key can
+// predict: a guessed token decrypts to noise, which fits an address once in 2^32 tries
+// and a lock that is being held far more seldom. Two tokens never share a plain text,
+// because a LockID is granted once, so no nonce is needed. The fold is exact for
+// the first 2^31 entities of a cluster, so a token of one entity is never taken for
+// one of another. A sealer may be used concurrently.
+type sealer struct{ block cipher.Block }
+
+// newSealer takes the cluster's key, which the catalog keeps.
+func newSealer(key [16]byte) (*sealer, error) {
+	block, err := aes.NewCipher(key[:])
+	if err != nil {
+		return nil, fmt.Errorf("make seal: %w", err)
+	}
+	return &sealer{block: block}, nil
+}
+
+func (s *sealer) seal(at fsm.Address, id fsm.LockID) (token fsm.LockToken) {
+	binary.BigEndian.PutUint64(token[0:], uint64(id.Sequence))
+	binary.BigEndian.PutUint32(token[8:], id.Epoch)
+	binary.BigEndian.PutUint32(token[12:], foldAddress(at))
+	s.block.Encrypt(token[:], token[:])
+	return token
+}
+
+// unseal says false when the token was not made for that address with this key.
+func (s *sealer) unseal(at fsm.Address, token fsm.LockToken) (fsm.LockID, bool) {
+	s.block.Decrypt(token[:], token[:])
+	if binary.BigEndian.Uint32(token[12:]) != foldAddress(at) {
+		return fsm.LockID{}, false
+	}
+	return fsm.LockID{
+		Sequence: fsm.SequenceNumber(binary.BigEndian.Uint64(token[0:])),
+		Epoch:    binary.BigEndian.Uint32(token[8:]),
+	}, true
+}
+
+// foldAddress is the sub-queue in the lowest bit and the entity above it; what an
+// entity above 2^31 has in its upper bits is mixed in.
+func foldAddress(at fsm.Address) uint32 {
+	entity := uint64(at.Entity)
+	return uint32(entity)<<1 ^ uint32(entity>>31) ^ uint32(at.Sub)
+}
