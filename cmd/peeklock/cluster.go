@@ -2,6 +2,7 @@ package main
 
 import (
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -36,6 +37,7 @@ func newClusterStatus(c *client) *cobra.Command {
 
 // printStatus is the status for people: names instead of identities.
 func printStatus(out *output, st admin.Status) error {
+	slices.SortFunc(st.Members, func(a, b admin.MemberStatus) int { return strings.Compare(a.Name, b.Name) })
 	names := make(map[fsm.MemberID]string, len(st.Members))
 	members := make([][]any, len(st.Members))
 	for i, m := range st.Members {

@@ -161,7 +161,7 @@ func (o *devOptions) bind(ctx context.Context) ([]memberParts, error) {
 			if *l.to, err = listenLoopback(ctx, port); err != nil {
 				*l.to = nil
 				release(parts)
-				return nil, fmt.Errorf("%w: choose another with %s", err, l.flag)
+				return nil, fmt.Errorf("%w (choose another with %s)", err, l.flag)
 			}
 		}
 	}
@@ -241,7 +241,7 @@ func (o *devOptions) fill(ctx context.Context, parts []memberParts, logger *slog
 		c.Expect, c.Partitions, c.Replication = len(parts), devPartitions, min(devReplicas, len(parts))
 		c.AMQPAddr, c.HTTPAddr = localhost(parts[i].amqp), localhost(parts[i].admin)
 		c.Version = version()
-		parts[i].logger = logger.With("member", c.Name)
+		parts[i].logger = logger.With("node", c.Name)
 		c.Logger = parts[i].logger.With("room", "cluster")
 		parts[i].cluster, parts[i].ring = c, ring
 	}

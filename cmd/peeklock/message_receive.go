@@ -43,7 +43,6 @@ happens unless another way is asked for.`,
 	f.BoolVar(&o.deadLetter, "dead-letter", false, "move it to the dead-letter queue")
 	f.BoolVar(&o.deferred, "defer", false, "set it aside, to be fetched by sequence number")
 	f.BoolVar(&o.takes, "delete", false, "receive-and-delete: it is gone before it is printed")
-	cmd.MarkFlagsMutuallyExclusive("complete", "abandon", "dead-letter", "defer", "delete")
 	f.BoolVar(&o.deadLetters, "dead-letters", false, "receive from the dead-letter queue of QUEUE")
 	f.IntVar(&o.count, "count", 1, "stop after so many; 0: until none comes")
 	f.DurationVar(&o.wait, "wait", 5*time.Second, "how long to wait for the next message")
@@ -53,7 +52,15 @@ happens unless another way is asked for.`,
 }
 
 func (o *receiveOptions) check() error {
+	ways := 0
+	for _, way := range []bool{o.complete, o.abandon, o.deadLetter, o.deferred, o.takes} {
+		if way {
+			ways++
+		}
+	}
 	switch {
+	case ways > 1:
+		return usagef("a message can be settled in one way only: choose one of --complete, --abandon, --dead-letter, --defer, --delete")
 	case o.count < 0:
 		return usagef("--count is 0 or more")
 	case o.wait <= 0:

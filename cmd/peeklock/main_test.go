@@ -1,0 +1,168 @@
+package main
+
+import (
+	"encoding/json"
+	"errors"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// The scripts run this test binary as if it were peeklock.
+func TestMain(m *testing.M) {
+	testscript.Main(m, map[string]func(){"peeklock": func() { os.Exit(start()) }})
+}
+
+// Each script has a control server of its own, which PEEKLOCK_SERVER points to.
+func TestScripts(t *testing.T) {
+	t.Parallel()
+	testscript.Run(t, testscript.Params{
+		Dir: "testdata/script",
+		Setup: func(e *testscript.Env) error {
+			server := httptest.NewServer(newStub())
+			e.Defer(server.Close)
+			e.Setenv("PEEKLOCK_SERVER", server.URL)
+			e.Setenv("SERVER", server.URL)
+			return nil
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){"exits": exits},
+	})
+}
+
+// exits CODE COMMAND...: the command ends with that code, and a failure says why in
+// exactly one line on standard error.
+func exits(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: exits CODE COMMAND...")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit code %d, want %d", got, want)
+	}
+	if text := ts.ReadFile("stderr"); got != 0 && (strings.Count(text, "\n") != 1 || !strings.HasPrefix(text, "peeklock: ")) {
+		ts.Fatalf("not one line: %q", text)
+	}
+}
+
+// stub answers like a member, with queues in memory.
+type stub struct {
+	mu     sync.Mutex
+	queues []admin.Queue
+}
+
+func newStub() http.Handler {
+	s := &stub{}
+	mux := http.NewServeMux()
+	mux.HandleFunc("PUT /v1/queues/{name...}", s.create)
+	mux.HandleFunc("GET /v1/queues/{name...}", s.show)
+	mux.HandleFunc("DELETE /v1/queues/{name...}", s.delete)
+	mux.HandleFunc("GET /v1/queues", s.list)
+	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, 200, admin.Status{
+			ClusterID: "c1",
+			Members: []admin.MemberStatus{
+				{ID: "m1", Name: "one", State: "alive", AMQP: "localhost:5672", HTTP: "localhost:5300", Leads: 1, Holds: 2, Version: "dev"},
+				{ID: "m2", Name: "two", State: "dead", AMQP: "localhost:5682", HTTP: "localhost:5310", Holds: 2, Version: "dev"},
+			},
+			Partitions: []admin.PartitionStatus{
+				{ID: 0, Leader: "m1", Term: 2, Applied: 9, Replicas: []fsm.MemberID{"m1", "m2"}, Entities: 1, Contact: 1500 * time.Microsecond},
+				{ID: 1, Term: 3, Applied: 4, Replicas: []fsm.MemberID{"m1", "gone"}, Messages: 5},
+			},
+		})
+	})
+	// Port 1 never answers: scripts that need AMQP see a refused connection.
+	mux.HandleFunc("GET /v1/endpoints", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, 200, admin.Endpoints{Members: []admin.Endpoint{{Name: "one", State: "alive", AMQP: "127.0.0.1:1"}}})
+	})
+	return mux
+}
+
+func (s *stub) create(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	name := r.PathValue("name")
+	if name == "slow" {
+		answer(w, 504, admin.Problem{Code: "Timeout", Message: "timeout: no leader answered", TrackingID: "t"})
+		return
+	}
+	q := admin.Queue{Name: name, Partition: 2, Version: 1}
+	if err := json.NewDecoder(r.Body).Decode(&q.Settings); err != nil {
+		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
+		return
+	}
+	for _, other := range s.queues {
+		if other.Name == q.Name {
+			answer(w, 409, admin.Problem{Code: "EntityExists", Message: "entity already exists", TrackingID: "t"})
+			return
+		}
+	}
+	s.queues = append(s.queues, q)
+	answer(w, 201, q)
+}
+
+func (s *stub) show(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, q := range s.queues {
+		if q.Name == r.PathValue("name") {
+			q.Counts = &admin.Counts{Active: 3}
+			answer(w, 200, q)
+			return
+		}
+	}
+	answer(w, 404, admin.Problem{Code: "EntityNotFound", Message: "entity not found", TrackingID: "t"})
+}
+
+func (s *stub) delete(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, q := range s.queues {
+		if q.Name == r.PathValue("name") {
+			s.queues = append(s.queues[:i], s.queues[i+1:]...)
+			w.WriteHeader(204)
+			return
+		}
+	}
+	answer(w, 404, admin.Problem{Code: "EntityNotFound", Message: "entity not found", TrackingID: "t"})
+}
+
+// list gives one queue a page, so that walking the pages is tested.
+func (s *stub) list(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	page := admin.QueuePage{Queues: []admin.Queue{}}
+	for _, q := range s.queues {
+		if q.Name > r.URL.Query().Get("after") {
+			q.Counts = &admin.Counts{Active: 3, Bytes: 2048}
+			page.Queues, page.Next = append(page.Queues, q), q.Name
+			break
+		}
+	}
+	answer(w, 200, page)
+}
+
+func answer(w http.ResponseWriter, status int, v any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	_ = json.NewEncoder(w).Encode(v)
+}
