@@ -162,6 +162,9 @@ func appendResponse(dst []byte, r *request, say response) []byte {
 	dst = wire.AppendSectionDescriptor(dst, wire.SectionApplicationProperties)
 	dst = wire.AppendMap(dst, properties)
 	dst = wire.AppendSectionDescriptor(dst, wire.SectionValue)
+	if say.body == nil {
+		say.body = wire.Map{} // null would not do
+	}
 	return wire.AppendMap(dst, say.body)
 }
 

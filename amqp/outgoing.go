@@ -391,6 +391,7 @@ func (l *outgoingLink) respond(ctx context.Context, response []byte) {
 		l.fault(ctx, l, wire.ConditionResourceLimitExceeded, "Too many responses wait for credit.", true)
 		return
 	}
+	l.session.conn.flushDispositions() // the request is accepted before it is answered
 	l.queue = append(l.queue, queued{response: response})
 	l.pump()
 }

@@ -1,0 +1,151 @@
+package amqp
+
+import (
+	"context"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	goamqp "github.com/Azure/go-amqp"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// nothing is a Broker that answers at once: what is measured is the gateway.
+type nothing struct {
+	sent    atomic.Int64
+	payload []byte
+}
+
+func (n *nothing) Resolve(_ context.Context, path string) (fsm.Place, error) {
+	return fsm.Place{Entity: fsm.Entity{ID: 1, Name: path, Settings: fsm.QueueSettings{MaxMessageBytes: 1 << 20}}}, nil
+}
+
+func (n *nothing) Send(_ fsm.Place, m []fsm.Message, done func(fsm.Code)) {
+	n.sent.Add(int64(len(m)))
+	done(fsm.OK)
+}
+
+func (n *nothing) Settle(_ fsm.Place, s []fsm.Settlement, done func([]fsm.Code)) {
+	done(make([]fsm.Code, len(s)))
+}
+
+func (n *nothing) Renew(fsm.Place, []fsm.LockID, func([]fsm.Code, []fsm.Instant)) {}
+
+func (n *nothing) Fetch(fsm.Place, []fsm.SequenceNumber, bool, func(fsm.Code, []fsm.Delivery)) {}
+
+func (n *nothing) Peek(context.Context, fsm.Place, fsm.SequenceNumber, int, int) ([]fsm.Delivery, error) {
+	return nil, nil
+}
+
+func (n *nothing) Seal(_ fsm.Place, id fsm.LockID) (t fsm.LockToken) {
+	t[0], t[1], t[2], t[3] = byte(id.Sequence), byte(id.Sequence>>8), byte(id.Sequence>>16), byte(id.Sequence>>24)
+	return t
+}
+func (n *nothing) Unseal(fsm.Place, fsm.LockToken) (fsm.LockID, bool) { return fsm.LockID{}, false }
+func (n *nothing) Receiver(fsm.Place, bool) Receiver                  { return &endless{payload: n.payload} }
+
+// endless always has as many messages as are asked for.
+type endless struct {
+	payload []byte
+	next    uint64
+}
+
+func (e *endless) Lock(most, _ int, _ time.Duration, done func(fsm.Code, []fsm.Delivery)) {
+	d := make([]fsm.Delivery, most)
+	for i := range d {
+		e.next++
+		d[i] = fsm.Delivery{Lock: fsm.LockID{Sequence: fsm.SequenceNumber(e.next), Epoch: 1}, State: fsm.Locked, Enqueued: 1, LockedUntil: 1 << 50, Payload: e.payload}
+	}
+	done(fsm.OK, d)
+}
+func (e *endless) Cancel() {}
+func (e *endless) Close()  {}
+
+// plain dials with go-amqp and SASL PLAIN.
+func plain(t testing.TB, address string) *goamqp.Session {
+	t.Helper()
+	conn, err := goamqp.Dial(t.Context(), "amqp://"+address, &goamqp.ConnOptions{SASLType: goamqp.SASLTypePlain(ruleName, ruleKey)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = conn.Close() })
+	session, err := conn.NewSession(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return session
+}
+
+// BenchmarkSendWindow100 is one sender of 1 KiB messages with 100 on the way.
+func BenchmarkSendWindow100(b *testing.B) {
+	_, address := gateway(b, &nothing{})
+	session := plain(b, address)
+	sender, err := session.NewSender(b.Context(), "orders", nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	m := goamqp.NewMessage(make([]byte, 1024))
+	b.ReportAllocs()
+	b.ResetTimer()
+	window := make(chan goamqp.SendReceipt, 100)
+	failed := make(chan error, 1)
+	go func() {
+		defer close(failed)
+		for r := range window {
+			if _, err := r.Wait(context.Background()); err != nil {
+				failed <- err
+				return
+			}
+		}
+	}()
+	for range b.N {
+		r, err := sender.SendWithReceipt(b.Context(), m, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		window <- r
+	}
+	close(window)
+	if err := <-failed; err != nil {
+		b.Fatal(err)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
+}
+
+// BenchmarkReceive is one receiver of 1 KiB messages with a credit of 500 that
+// completes each.
+func BenchmarkReceive(b *testing.B) {
+	stored, err := parseMessage(encodedMessage(b, make([]byte, 1024)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, address := gateway(b, &nothing{payload: stored.Payload})
+	session := plain(b, address)
+	receiver, err := session.NewReceiver(b.Context(), "orders", &goamqp.ReceiverOptions{Credit: 500, SettlementMode: goamqp.ReceiverSettleModeFirst.Ptr()})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.ReportAllocs()
+	b.ResetTimer()
+	for range b.N {
+		m, err := receiver.Receive(b.Context(), nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if err := receiver.AcceptMessage(b.Context(), m); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
+}
+
+// encodedMessage is a message as go-amqp writes it.
+func encodedMessage(t testing.TB, body []byte) []byte {
+	t.Helper()
+	encoded, err := goamqp.NewMessage(body).MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	return encoded
+}

@@ -1,0 +1,386 @@
+package amqp
+
+import (
+	"bytes"
+	"fmt"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+func more(t *wire.Transfer)    { t.More = true }
+func settled(t *wire.Transfer) { t.Settled = ptr(true) }
+func aborted(t *wire.Transfer) { t.Aborted = true }
+
+func TestAddressesInFourSpellings(t *testing.T) {
+	t.Parallel()
+	h := newHouse("Orders/in bulk")
+	_, p := piped(t, h)
+	p.login()
+	for i, address := range []string{"orders/in bulk", "/Orders/In Bulk", "amqps://host:5671/ORDERS/in%20bulk", "amqp://host/orders%2Fin%20bulk"} {
+		p.sender(uint32(i), address)
+		p.transfer(uint32(i), uint32(i), encodedMessage(t, nil))
+		p.accepted()
+	}
+	if c := h.counts("orders/in bulk"); c.Active != 4 {
+		t.Errorf("%d messages", c.Active)
+	}
+}
+
+// A refused link is an attach without our terminus and a closing detach.
+func TestRefusedLinks(t *testing.T) {
+	t.Parallel()
+	filter := wire.Map{{Key: wire.Symbol("com.microsoft:session-filter"), Value: nil}}
+	for name, c := range map[string]struct {
+		attach wire.Attach
+		want   wire.Symbol
+		text   string
+	}{
+		"unknown entity":  {wire.Attach{Target: &wire.Target{Address: "amqps://h/nowhere"}}, wire.ConditionNotFound, "The messaging entity 'nowhere' could not be found."},
+		"no address":      {wire.Attach{Target: &wire.Target{}}, wire.ConditionInvalidField, ""},
+		"no terminus":     {wire.Attach{}, wire.ConditionInvalidField, ""},
+		"coordinator":     {wire.Attach{Coordinator: &wire.Coordinator{}}, wire.ConditionNotImplemented, ""},
+		"dynamic target":  {wire.Attach{Target: &wire.Target{Dynamic: true}}, wire.ConditionNotImplemented, ""},
+		"dynamic source":  {wire.Attach{Role: true, Source: &wire.Source{Dynamic: true}}, wire.ConditionNotImplemented, ""},
+		"dead-letter":     {wire.Attach{Target: &wire.Target{Address: "orders/$deadletterqueue"}}, wire.ConditionNotAllowed, ""},
+		"message session": {wire.Attach{Role: true, Source: &wire.Source{Address: "orders", Filter: filter}}, wire.ConditionNotAllowed, ""},
+		"long name":       {wire.Attach{Name: strings.Repeat("x", linkNameBytesMax+1), Target: &wire.Target{Address: "orders"}}, wire.ConditionInvalidField, ""},
+		"long address":    {wire.Attach{Target: &wire.Target{Address: strings.Repeat("x", addressBytesMax+1)}}, wire.ConditionInvalidField, ""},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, p := piped(t, newHouse("orders"))
+			p.login()
+			p.send(&c.attach)
+			a := expect[*wire.Attach](p)
+			if a.Role == wire.RoleReceiver && a.Target != nil || a.Role == wire.RoleSender && a.Source != nil || a.Role == c.attach.Role {
+				t.Errorf("attach %+v", a)
+			}
+			d := expect[*wire.Detach](p)
+			if !d.Closed || d.Error == nil || d.Error.Condition != c.want || !strings.Contains(d.Error.Description, c.text) || !strings.Contains(d.Error.Description, "TrackingId:") {
+				t.Errorf("detach %+v", d.Error)
+			}
+			p.send(&wire.Detach{Closed: true}) // the client's answer is taken in silence
+			p.sender(0, "orders")
+		})
+	}
+}
+
+func TestCatalogNotLoadedIsBusyNotMissing(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	h.busy = true
+	_, p := piped(t, h)
+	p.login()
+	p.send(&wire.Attach{Target: &wire.Target{Address: "orders"}})
+	expect[*wire.Attach](p)
+	if d := expect[*wire.Detach](p); d.Error.Condition != wire.ConditionServerBusy || !strings.Contains(d.Error.Description, "A retry may help.") {
+		t.Errorf("detach %+v", d.Error)
+	}
+}
+
+// The reply says back what the client said: SDKs compare.
+func TestAttachIsEchoed(t *testing.T) {
+	t.Parallel()
+	_, p := piped(t, newHouse("orders"))
+	p.login()
+	a := p.receiver(4, "amqps://host/orders", func(a *wire.Attach) {
+		a.SndSettleMode, a.RcvSettleMode = ptr(uint8(0)), ptr(uint8(1))
+		a.Source.Outcomes = []wire.Symbol{"amqp:accepted:list"}
+		a.Properties = wire.Map{{Key: wire.Symbol("com.example:unknown"), Value: 1.5}}
+	})
+	if a.Source.Address != "amqps://host/orders" || a.Target.Address != "here" || *a.SndSettleMode != 0 || *a.RcvSettleMode != 1 ||
+		a.InitialDeliveryCount == nil || a.Name != "r" || a.Handle != 4 || len(a.Source.Outcomes) != 1 {
+		t.Errorf("attach %+v source %+v", a, a.Source)
+	}
+}
+
+func TestDeliveryInManyFrames(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	_, p := piped(t, h)
+	p.login()
+	p.sender(0, "orders")
+	whole := encodedMessage(t, bytes.Repeat([]byte("x"), 1000))
+	p.transfer(0, 0, whole[:100], more)
+	p.transfer(0, 0, whole[100:500], more, func(t *wire.Transfer) { t.DeliveryID = nil })
+	p.transfer(0, 0, whole[500:], func(t *wire.Transfer) { t.DeliveryID, t.DeliveryTag, t.MessageFormat = nil, nil, nil })
+	p.accepted()
+	p.transfer(0, 1, whole[:100], more)
+	p.transfer(0, 1, nil, aborted)
+	p.transfer(0, 2, whole, settled) // fire and forget: no answer (T.3)
+	p.transfer(0, 3, whole)
+	if first, _ := p.accepted(); first != 3 {
+		t.Errorf("accepted %d", first)
+	}
+	if c := h.counts("orders"); c.Active != 3 {
+		t.Errorf("%d messages", c.Active)
+	}
+	p.transfer(0, 4, whole[:100], more)
+	p.transfer(0, 5, whole)
+	if d := expect[*wire.Detach](p); d.Error.Condition != wire.ConditionNotAllowed {
+		t.Errorf("interleaved deliveries: %+v", d.Error)
+	}
+}
+
+func TestTooLargeIsRejectedAndTheLinkLives(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	_, p := piped(t, h)
+	p.login()
+	p.sender(0, "orders")
+	for range 5 {
+		p.transfer(0, 0, make([]byte, 60<<10), more)
+	}
+	p.transfer(0, 0, nil)
+	p.refused(0, wire.RoleReceiver, wire.ConditionMessageSizeExceeded)
+	p.transfer(0, 1, encodedMessage(t, nil))
+	p.accepted()
+}
+
+func TestBadMessages(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	_, p := piped(t, h)
+	p.login()
+	p.sender(0, "orders")
+	batch := func(t *wire.Transfer) { t.MessageFormat = ptr(uint32(batchFormat)) }
+	good := encodedMessage(t, []byte("a"))
+	data := func(b []byte) []byte {
+		return wire.AppendBinary(wire.AppendSectionDescriptor(nil, wire.SectionData), b)
+	}
+	p.transfer(0, 0, []byte("not a message"))
+	expect[*wire.Disposition](p)
+	p.transfer(0, 1, append(data(good), data([]byte("bad"))...), batch)
+	expect[*wire.Disposition](p)
+	p.transfer(0, 2, good, func(t *wire.Transfer) { t.MessageFormat = ptr(uint32(77)) })
+	p.refused(2, wire.RoleReceiver, wire.ConditionNotImplemented)
+	p.transfer(0, 3, good, func(t *wire.Transfer) { t.State = &wire.TransactionalState{TxnID: []byte{1}} })
+	p.refused(3, wire.RoleReceiver, wire.ConditionNotImplemented)
+	if c := h.counts("orders"); c.Active != 0 {
+		t.Errorf("%d messages stored", c.Active)
+	}
+	p.transfer(0, 4, append(data(good), data(good)...), batch)
+	p.accepted()
+	if c := h.counts("orders"); c.Active != 2 {
+		t.Errorf("%d messages of the batch stored", c.Active)
+	}
+}
+
+// Every code that a send can meet reaches the client as its condition.
+func TestSendRefusedByBroker(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	_, p := piped(t, h)
+	p.login()
+	p.sender(0, "orders")
+	for i, code := range []fsm.Code{fsm.ServerBusy, fsm.QuotaExceeded, fsm.EntityNotFound, fsm.Timeout} {
+		h.mu.Lock()
+		h.sendCode = code
+		h.mu.Unlock()
+		p.transfer(0, uint32(i), encodedMessage(t, nil))
+		p.refused(uint32(i), wire.RoleReceiver, verdictOf(code).condition)
+	}
+}
+
+// Sends that become stored together are answered by one frame.
+func TestAcceptedNeighboursShareADisposition(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	h.hold = make(chan struct{})
+	_, p := piped(t, h)
+	p.login()
+	p.sender(0, "orders")
+	start := uint32(math.MaxUint32 - 4) // delivery-ids wrap
+	for i := range uint32(10) {
+		p.transfer(0, start+i, encodedMessage(t, nil))
+	}
+	close(h.hold)
+	seen := make(map[uint32]bool)
+	for frames := 0; len(seen) < 10; frames++ {
+		first, last := p.accepted()
+		for id := first; ; id++ {
+			if seen[id] {
+				t.Fatalf("%d answered twice", id)
+			}
+			seen[id] = true
+			if id == last {
+				break
+			}
+		}
+	}
+	for i := range uint32(10) {
+		if !seen[start+i] {
+			t.Errorf("%d not answered", start+i)
+		}
+	}
+}
+
+func TestGatheringMakesRanges(t *testing.T) {
+	t.Parallel()
+	c := newConn(DefaultConfig(), nopConn{})
+	s := &session{conn: c}
+	for id := uint32(5); id < 105; id++ {
+		s.settle(wire.RoleReceiver, accepted, id, id)
+	}
+	s.settle(wire.RoleSender, modified, 1, 2)
+	if len(c.out) != 0 {
+		t.Fatal("a frame before the flush")
+	}
+	c.flushDispositions()
+	r := wire.NewReader(bytes.NewReader(c.out), 1<<16)
+	var got string
+	for {
+		f, err := r.ReadFrame()
+		if err != nil {
+			break
+		}
+		if d, ok := f.Body.(*wire.Disposition); ok {
+			got += fmt.Sprintf("%v %d-%d %T;", d.Role, d.First, *d.Last, d.State)
+		}
+	}
+	if want := "false 1-2 *wire.Modified;true 5-104 *wire.Accepted;"; got != want {
+		t.Errorf("frames %s, want %s", got, want)
+	}
+}
+
+// Credit comes back when sends are stored, not when they arrive.
+func TestCreditFollowsTheLog(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	h.hold = make(chan struct{})
+	_, p := piped(t, h)
+	p.login()
+	if f := p.sender(0, "orders"); *f.LinkCredit != linkCreditMax || f.DeliveryCount == nil || f.NextIncomingID == nil {
+		t.Fatalf("first flow %+v", f)
+	}
+	message := encodedMessage(t, nil)
+	for i := range uint32(linkCreditMax) {
+		p.transfer(0, i, message)
+	}
+	p.send(&wire.Flow{Handle: new(uint32), Echo: true})
+	if f := expect[*wire.Flow](p); *f.LinkCredit != 0 || *f.DeliveryCount != linkCreditMax {
+		t.Fatalf("credit %d at %d while nothing is stored", *f.LinkCredit, *f.DeliveryCount)
+	}
+	close(h.hold)
+	for credit := uint32(0); credit < linkCreditMax/2; {
+		f := p.next()
+		if flow, ok := f.Body.(*wire.Flow); ok && flow.LinkCredit != nil {
+			credit = *flow.LinkCredit
+		}
+	}
+}
+
+func TestSenderBeyondItsCreditIsDetached(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	h.hold = make(chan struct{})
+	defer close(h.hold)
+	_, p := piped(t, h)
+	p.login()
+	p.sender(0, "orders")
+	for i := range uint32(linkCreditMax + 1) {
+		p.transfer(0, i, encodedMessage(t, nil))
+	}
+	if d := expect[*wire.Detach](p); d.Error.Condition != wire.ConditionTransferLimitExceeded {
+		t.Errorf("detach %+v", d.Error)
+	}
+}
+
+// Above the bytes in flight the connection is not read, until something is stored.
+func TestInFlightBytesMax(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	h.hold = make(chan struct{})
+	_, p := piped(t, h, func(c *Config) { c.InFlightBytesMax = 1 << 20 })
+	p.login()
+	p.sender(0, "orders")
+	message := encodedMessage(t, make([]byte, 60<<10))
+	var wrote int
+	for i := uint32(0); ; i++ { // the pipe has no buffer: a write that blocks is not read
+		_ = p.net.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
+		b := wire.AppendTransfer(nil, 0, &wire.Transfer{DeliveryID: &i, DeliveryTag: []byte{1}}, message)
+		n, err := p.net.Write(b)
+		if err != nil {
+			if n != 0 {
+				t.Fatalf("stopped amid a frame")
+			}
+			break
+		}
+		if wrote += len(b); wrote > 2<<20 {
+			t.Fatal("never stopped reading")
+		}
+	}
+	if wrote < 1<<20-20*inFlightOverhead {
+		t.Errorf("stopped after %d bytes", wrote)
+	}
+	close(h.hold)
+	for done := false; !done; {
+		d := expect[*wire.Disposition](p)
+		done = *d.Last >= 15
+	}
+	p.transfer(0, 1000, message)
+	p.accepted()
+}
+
+// Unfinished deliveries of one connection are bounded together.
+func TestJoinedBytesMax(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	_, p := piped(t, h)
+	p.login()
+	part := make([]byte, 60<<10)
+	for handle := uint32(0); handle < 1+joinedBytesMax/(240<<10); handle++ {
+		p.send(&wire.Attach{Name: "s", Handle: handle, Target: &wire.Target{Address: "orders"}})
+		expect[*wire.Attach](p)
+		expect[*wire.Flow](p)
+		for range 4 {
+			p.transfer(handle, handle, part, more)
+		}
+	}
+	if d := expect[*wire.Detach](p); d.Error.Condition != wire.ConditionResourceLimitExceeded {
+		t.Errorf("detach %+v", d.Error)
+	}
+}
+
+// The incoming window is opened again long before it is used up.
+func TestIncomingWindowIsReopened(t *testing.T) {
+	t.Parallel()
+	_, p := piped(t, newHouse("orders"))
+	p.login()
+	p.sender(0, "orders")
+	for range windowFrames / 2 {
+		p.transfer(0, 0, nil, more)
+	}
+	f := expect[*wire.Flow](p)
+	if f.Handle != nil || f.IncomingWindow != windowFrames || *f.NextIncomingID != windowFrames/2 {
+		t.Errorf("flow %+v", f)
+	}
+}
+
+func TestLinksMax(t *testing.T) {
+	t.Parallel()
+	_, p := piped(t, newHouse("orders"))
+	p.login()
+	p.sendOn(1, &wire.Begin{IncomingWindow: 10})
+	expect[*wire.Begin](p)
+	for i := range uint32(linksMax) {
+		p.sendOn(uint16(i%2), &wire.Attach{Handle: i / 2, Role: true, Source: &wire.Source{Address: "$cbs"}, Target: &wire.Target{}})
+		expect[*wire.Attach](p)
+	}
+	p.send(&wire.Attach{Handle: handleMax, Role: true, Source: &wire.Source{Address: "$cbs"}, Target: &wire.Target{}})
+	expect[*wire.Attach](p)
+	if d := expect[*wire.Detach](p); d.Error.Condition != wire.ConditionResourceLimitExceeded {
+		t.Errorf("detach %+v", d.Error)
+	}
+	p.send(&wire.Detach{Handle: 0, Closed: true})
+	expect[*wire.Detach](p)
+	p.send(&wire.Attach{Handle: handleMax, Role: true, Source: &wire.Source{Address: "$cbs"}, Target: &wire.Target{}})
+	if a := expect[*wire.Attach](p); a.Source == nil {
+		t.Error("no link although one was detached")
+	}
+}

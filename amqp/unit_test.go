@@ -1,0 +1,230 @@
+package amqp
+
+import (
+	"math"
+	"net"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// nopConn is a net.Conn that does nothing.
+type nopConn struct{ net.Conn }
+
+func (nopConn) RemoteAddr() net.Addr { return &net.TCPAddr{} }
+
+func TestSerialNumbers(t *testing.T) {
+	t.Parallel()
+	m := uint32(math.MaxUint32)
+	for _, c := range []struct{ a, b, want uint32 }{{5, 3, 2}, {3, 5, 0}, {3, 3, 0}, {1, m, 2}, {m, 1, 0}} {
+		if got := ahead(c.a, c.b); got != c.want {
+			t.Errorf("%d ahead of %d: %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+	for _, c := range []struct{ a, b, want uint32 }{{5, 3, 2}, {3, 5, 0}, {m, 0, m}, {m, 7, m - 7}} {
+		if got := remaining(c.a, c.b); got != c.want {
+			t.Errorf("%d less %d: %d, want %d", c.a, c.b, got, c.want)
+		}
+	}
+}
+
+func TestSendingCredit(t *testing.T) {
+	t.Parallel()
+	at := func(n uint32) *uint32 { return &n }
+	send := func(c *sendingCredit, n int) {
+		for range n {
+			c.take()
+		}
+	}
+	var c sendingCredit
+	c.flow(nil, 10, false) // before it saw our attach
+	if c.left != 10 {
+		t.Errorf("first credit %d", c.left)
+	}
+	send(&c, 4)
+	c.flow(at(2), 10, false) // two are on the way
+	if c.left != 8 {
+		t.Errorf("credit %d with two on the way", c.left)
+	}
+	c.flow(at(0), 3, false) // a late flow grants less than is on the way
+	if c.left != 0 {
+		t.Errorf("credit %d although more is on the way", c.left)
+	}
+	c.flow(at(4), math.MaxUint32, false) // .NET
+	if c.left != math.MaxUint32 {
+		t.Errorf("credit %d of endless", c.left)
+	}
+	c = sendingCredit{count: math.MaxUint32 - 1}
+	c.flow(at(math.MaxUint32-1), 4, false)
+	send(&c, 3)
+	c.flow(at(0), 4, false) // one on the way, across the wrap
+	if c.left != 3 || c.count != 1 {
+		t.Errorf("credit %d at %d across the wrap", c.left, c.count)
+	}
+}
+
+// After a drain some clients count on from our delivery-count and some from their own.
+func TestSendingCreditAfterDrain(t *testing.T) {
+	t.Parallel()
+	at := func(n uint32) *uint32 { return &n }
+	for name, theirs := range map[string]uint32{"as the standard says": 10, "as go-amqp does": 4} {
+		var c sendingCredit
+		c.flow(at(0), 10, true)
+		for range 4 {
+			c.take()
+		}
+		c.endDrain()
+		if c.count != 10 || c.left != 0 || c.drain {
+			t.Fatalf("after the drain: %+v", c)
+		}
+		for round := range uint32(3) {
+			c.flow(at(theirs), 5, false)
+			if c.left != 5 {
+				t.Errorf("%s, round %d: credit %d, want 5", name, round, c.left)
+			}
+			for range 5 {
+				c.take()
+			}
+			theirs += 5
+		}
+	}
+	// Its flow and our answer crossed, so at first it seems to count as go-amqp does.
+	var c sendingCredit
+	c.flow(at(0), 10, true)
+	c.endDrain()
+	c.flow(at(0), 3, false)
+	for range 3 {
+		c.take()
+	}
+	c.flow(at(13), 5, false)
+	if c.left != 5 || c.lag != 0 {
+		t.Errorf("after crossing: %+v", c)
+	}
+}
+
+func TestReceivingCredit(t *testing.T) {
+	t.Parallel()
+	var c receivingCredit
+	if c.take() {
+		t.Error("took without credit")
+	}
+	c.refill(0)
+	for range linkCreditMax {
+		if !c.take() {
+			t.Fatal("no credit")
+		}
+	}
+	flows := 0
+	for range linkCreditMax {
+		if c.settle() {
+			flows++
+		}
+		if c.left+c.unstored > linkCreditMax {
+			t.Fatalf("credit %d and %d unstored", c.left, c.unstored)
+		}
+	}
+	if flows != 2 || c.left != linkCreditMax {
+		t.Errorf("%d flows, credit %d", flows, c.left)
+	}
+}
+
+func TestReducePath(t *testing.T) {
+	t.Parallel()
+	for address, want := range map[string]string{
+		"q": "q", "/q": "q", "q/": "q", "amqps://h/q": "q", "amqp://h:5672/a/b": "a/b", "sb://h": "", "sb://h/": "",
+		"/a%2Fb%20c": "a/b c", "100%": "100%", "q/$DeadLetterQueue": "q/$DeadLetterQueue", "q/%24management": "q/$management",
+	} {
+		if got, ok := reducePath(address); !ok || got != want {
+			t.Errorf("%q is %q, want %q", address, got, want)
+		}
+	}
+	if _, ok := reducePath(nil); ok {
+		t.Error("nil is a path")
+	}
+	if got, _ := audiencePath("https://h/q?api-version=2021-05"); got != "q" {
+		t.Errorf("audience %q", got)
+	}
+	for path, want := range map[string]string{"q/$management": "q", "a/b/$MANAGEMENT": "a/b", "q": "", "$management": "", "/$management": ""} {
+		entity, ok := cutManagement(path)
+		if ok != (want != "") || ok && entity != want {
+			t.Errorf("%q: %q %v", path, entity, ok)
+		}
+	}
+}
+
+func TestGrants(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	g := make(grants)
+	g.put("Orders", Grant{Rights: fsm.Send}, now)
+	g.put("orders/$management", Grant{Rights: fsm.Listen, Expires: now.Add(time.Hour)}, now)
+	for _, c := range []struct {
+		path  string
+		right fsm.Rights
+		at    time.Duration
+		want  bool
+	}{
+		{"orders", fsm.Send, 0, true},
+		{"ORDERS/$DeadLetterQueue", fsm.Send, 0, true},
+		{"orders", fsm.Listen, 0, false},
+		{"orders2", fsm.Send, 0, false},
+		{"", fsm.Send, 0, false},
+		{"orders/$management", fsm.Listen, 0, true},
+		{"orders/$management", fsm.Send | fsm.Listen, 0, true},
+		{"orders/$management", fsm.Listen, time.Hour, false},
+		{"other", 0, 0, true},
+	} {
+		if got := g.allow(c.path, c.right, now.Add(c.at)); got != c.want {
+			t.Errorf("%q %d: %v", c.path, c.right, got)
+		}
+	}
+	if next := g.next(); !next.Equal(now.Add(time.Hour)) {
+		t.Errorf("next %v", next)
+	}
+	if g.expire(now) || !g.expire(now.Add(2*time.Hour)) || len(g) != 1 {
+		t.Errorf("grants %v", g)
+	}
+	g.put("", Grant{Rights: fsm.Manage}, now)
+	if !g.allow("whatever/there/is", fsm.Listen, now) {
+		t.Error("the namespace does not cover what is in it")
+	}
+}
+
+func TestAudiencesMax(t *testing.T) {
+	t.Parallel()
+	now := time.Now()
+	g := make(grants)
+	for i := range audiencesMax {
+		if !g.put("q"+strconv.Itoa(i), Grant{Expires: now.Add(time.Minute)}, now) {
+			t.Fatalf("refused number %d", i)
+		}
+	}
+	if g.put("one more", Grant{}, now) {
+		t.Error("one too many")
+	}
+	if !g.put("q0", Grant{}, now) {
+		t.Error("cannot renew")
+	}
+	if !g.put("one more", Grant{}, now.Add(time.Hour)) {
+		t.Error("expired ones still count")
+	}
+}
+
+// Every code has a row of its own in the table.
+func TestVerdicts(t *testing.T) {
+	t.Parallel()
+	for code := fsm.OK; code <= fsm.PreconditionFails; code++ {
+		v := verdictOf(code)
+		if (v.condition == "") != (code == fsm.OK) || v.text == "" || v.status < 200 || v.status > 599 {
+			t.Errorf("%v: %+v", code, v)
+		}
+		if v.condition == verdictOf(fsm.Internal).condition && code != fsm.Internal && code != fsm.Stale {
+			t.Errorf("%v has no row", code)
+		}
+	}
+	if v := verdictOf(200); v.condition == "" {
+		t.Error("an unknown code is a success")
+	}
+}
