@@ -1,6 +1,134 @@
 package partition
 
-import "context"
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
 
-// compact rewrites sparse segments.
-func (g *Group) compact(context.Context) {}
+	"github.com/peeklock/peeklock/fsm"
+)
+
+const (
+	sparsePercent    = 20      // a sealed segment with less than this live is rewritten
+	compactStepBytes = 1 << 20 // of records moved while apply waits
+)
+
+// mover is a machine whose bodies can be moved.
+type mover interface {
+	// Holds says whether the body at ref, stored for owner, is still referred to.
+	Holds(owner fsm.Owner, ref fsm.Ref) bool
+	// Move notes that the body at from lies at to now.
+	Move(owner fsm.Owner, from, to fsm.Ref) bool
+}
+
+// compact moves what is live in sparse segments to the active one, in small steps
+// between which apply goes on. The emptied segments go when the next snapshot no longer
+// refers to them; until then a crash finds them as they were.
+func (g *Group) compact(ctx context.Context) {
+	if _, ok := g.machine.(mover); !ok {
+		return
+	}
+	for _, s := range g.bodies.sparse() {
+		if err := g.sweep(ctx, s); err != nil {
+			if ctx.Err() == nil {
+				g.halt(fmt.Errorf("compact: %w", err))
+			}
+			return
+		}
+	}
+}
+
+// sparse lists the segments worth rewriting, oldest first.
+func (b *bodies) sparse() []*segment {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var list []*segment
+	for _, n := range slices.Sorted(maps.Keys(b.segments)) {
+		s := b.segments[n]
+		if s.sealed && !s.swept && s.live > 0 && s.liveBytes*100 < s.size*sparsePercent {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// sweep rewrites one segment.
+func (g *Group) sweep(ctx context.Context, s *segment) error {
+	moved := 0
+	buf := make([]byte, compactStepBytes)
+	for at := int64(segmentHeaderBytes); at < s.size; {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := s.file.ReadAt(buf, at)
+		switch {
+		case errors.Is(err, os.ErrClosed):
+			return nil // its last message was settled meanwhile
+		case err != nil && !errors.Is(err, io.EOF):
+			return fmt.Errorf("read segment %s at %d: %w", s.path, at, err)
+		}
+		chunk := buf[:min(int64(n), s.size-at)]
+		used, m, err := g.moveRecords(s, at, chunk)
+		if err != nil {
+			return err
+		}
+		moved += m
+		at += int64(used)
+		if used > 0 {
+			continue
+		}
+		// A record larger than the buffer, or than the file.
+		size, err := recordSize(chunk)
+		if err != nil || int64(size) > s.size-at {
+			return fmt.Errorf("segment %s at %d: %w", s.path, at, errDamaged)
+		}
+		buf = make([]byte, size)
+	}
+	g.bodies.mu.Lock()
+	s.swept = true
+	g.bodies.mu.Unlock()
+	g.cfg.Logger.Debug("segment compacted", "segment", s.number, "moved", moved)
+	return nil
+}
+
+// moveRecords moves the live ones among the whole records of chunk, which lies at at.
+func (g *Group) moveRecords(s *segment, at int64, chunk []byte) (used, moved int, err error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("move bodies of segment %s: %v", s.path, r)
+		}
+	}()
+	machine, ok := g.machine.(mover)
+	if !ok {
+		return 0, 0, errors.New("the machine does not move bodies")
+	}
+	for len(chunk)-used >= recordHeaderBytes {
+		size, err := recordSize(chunk[used:])
+		if err != nil || used+size > len(chunk) {
+			break
+		}
+		length := uint32(size - recordHeaderBytes)
+		owner, body, err := recordBody(chunk[used:], length)
+		if err != nil {
+			return used, moved, fmt.Errorf("segment %s at %d: %w", s.path, at+int64(used), err)
+		}
+		from := fsm.Ref{Segment: s.number, Offset: uint32(at + int64(used)), Size: length}
+		if machine.Holds(owner, from) {
+			to := g.bodies.Append(owner, body)
+			if !machine.Move(owner, from, to) {
+				return used, moved, fmt.Errorf("message %d of entity %d did not move", owner.Sequence, owner.Entity)
+			}
+			g.bodies.Release(from)
+			moved++
+		}
+		used += size
+	}
+	g.keep.total.Add(uint64(moved)) // a change that the next snapshot should have
+	return used, moved, g.bodies.flush()
+}

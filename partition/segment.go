@@ -172,6 +172,15 @@ func recordBody(b []byte, size uint32) (fsm.Owner, []byte, error) {
 	return recordOwner(b), b[recordHeaderBytes:end:end], nil
 }
 
+// recordSize is what the record at the start of b takes, its header included. The
+// checksum is not looked at.
+func recordSize(b []byte) (int, error) {
+	if len(b) < recordHeaderBytes {
+		return 0, io.ErrUnexpectedEOF
+	}
+	return recordHeaderBytes + int(binary.LittleEndian.Uint32(b[4:])), nil
+}
+
 // recordOwner reads the owner out of a record header.
 func recordOwner(b []byte) fsm.Owner {
 	return fsm.Owner{
