@@ -179,6 +179,20 @@ func UintOf(value []byte) (n uint64, ok bool) {
 	return 0, false
 }
 
+// UlongOf reads a ulong and no other unsigned type.
+func UlongOf(value []byte) (n uint64, ok bool) {
+	if len(value) == 0 || value[0] != codeUlong0 && value[0] != codeSmallUlong && value[0] != codeUlong {
+		return 0, false
+	}
+	return UintOf(value)
+}
+
+// IsTimestamp says whether an encoded value is a timestamp.
+func IsTimestamp(value []byte) bool {
+	_, ok := only(value, codeTimestamp, codeTimestamp)
+	return ok
+}
+
 // BoolOf reads a boolean.
 func BoolOf(value []byte) (v, ok bool) {
 	switch {

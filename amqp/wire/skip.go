@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"unicode/utf8"
 )
 
 // The ways in which encoded bytes can be wrong. They are wrapped with what was read.
@@ -96,9 +97,9 @@ func skip(b []byte, depth int) (rest []byte, err error) {
 }
 
 // CheckValue is SkipValue that also looks inside: every nested value must be of a known
-// type, complete, within the nesting bound, and fill its compound exactly. What passes
-// CheckValue can be decoded by DecodeValue, except that strings may still not be UTF-8.
-// It does not allocate.
+// type, complete, within the nesting bound, and fill its compound exactly; strings must
+// be UTF-8. What passes CheckValue can be decoded by DecodeValue, unless it holds several
+// large arrays of elements without bytes. It does not allocate unless there is an error.
 func CheckValue(b []byte) (rest []byte, err error) { return check(b, depthMax) }
 
 func check(b []byte, depth int) (rest []byte, err error) {
@@ -123,11 +124,15 @@ func checkData(code byte, b []byte, depth int) (rest []byte, err error) {
 		return nil, fmt.Errorf("0x%02x: %w", code, errConstructor)
 	}
 	data, rest, err := cut(code, b)
-	if err != nil || code < codeList8 {
-		if code == codeBool && err == nil && data[0] > 1 {
-			return nil, errBool
-		}
-		return rest, err
+	switch {
+	case err != nil:
+		return nil, err
+	case code == codeBool && data[0] > 1:
+		return nil, errBool
+	case (code == codeString8 || code == codeString32) && !utf8.Valid(data):
+		return nil, errUTF8
+	case code < codeList8:
+		return rest, nil
 	}
 	if depth == 0 {
 		return nil, errNesting
