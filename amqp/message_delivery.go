@@ -1,0 +1,367 @@
+package amqp
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// The annotations that Service Bus knows (wire contract 4.2 and 4.3).
+const (
+	sequenceNumberKey        = "x-opt-sequence-number"
+	enqueuedTimeKey          = "x-opt-enqueued-time"
+	lockedUntilKey           = "x-opt-locked-until"
+	enqueueSequenceNumberKey = "x-opt-enqueue-sequence-number"
+	deadLetterSourceKey      = "x-opt-deadletter-source"
+	messageStateKey          = "x-opt-message-state"
+	partitionIDKey           = "x-opt-partition-id"
+	lockTokenKey             = "x-opt-lock-token"
+	scheduledEnqueueTimeKey  = "x-opt-scheduled-enqueue-time"
+	partitionKeyKey          = "x-opt-partition-key"
+	viaPartitionKeyKey       = "x-opt-via-partition-key"
+)
+
+// The application properties that dead-lettering sets. They are also the keys under
+// which clients send reason and description in the info map of rejected (5.4).
+const (
+	deadLetterReasonKey      = "DeadLetterReason"
+	deadLetterDescriptionKey = "DeadLetterErrorDescription"
+)
+
+// The values of x-opt-message-state; 2, scheduled, does not occur yet.
+const (
+	messageStateActive   int32 = 0
+	messageStateDeferred int32 = 1
+)
+
+// deliveryOptions says how a message is shown.
+type deliveryOptions struct {
+	lockToken *fsm.LockToken // written as a delivery annotation, for deferred messages fetched under a lock
+	peeked    bool           // not given out, only shown: no lock is told
+}
+
+// errPayload says that stored bytes are not a payload of a version known here.
+var errPayload = errors.New("payload is damaged or of an unknown version")
+
+// payloadView is a payload taken apart. The slices are parts of it.
+type payloadView struct {
+	flags       byte
+	priority    byte
+	ttl         uint32
+	annotations []byte // encoded pairs
+	pairs       int
+	properties  []byte // section
+	application []byte // section
+	bare        []byte // properties, application-properties and all that follows
+	body        []byte // what follows application-properties
+}
+
+func openPayload(b []byte) (payloadView, error) {
+	if len(b) < 2 || b[0] != payloadVersion || b[1]&^payloadFlagsKnown != 0 {
+		return payloadView{}, errPayload
+	}
+	v := payloadView{flags: b[1]}
+	b = b[2:]
+	if v.flags&payloadHasPriority != 0 {
+		if len(b) == 0 {
+			return payloadView{}, errPayload
+		}
+		v.priority, b = b[0], b[1:]
+	}
+	ok := true
+	if v.flags&payloadHasTTL != 0 {
+		var ttl uint64
+		ttl, b, ok = takeUvarint(b, 1<<32-1)
+		v.ttl = uint32(ttl)
+	}
+	size, b, ok1 := takeUvarint(b, uint64(len(b)))
+	pairs, b, ok2 := takeUvarint(b, uint64(len(b)))
+	if !ok || !ok1 || !ok2 || size > uint64(len(b)) {
+		return payloadView{}, errPayload
+	}
+	v.annotations, v.pairs, b = b[:size], int(pairs), b[size:]
+	properties, b, ok1 := takeUvarint(b, uint64(len(b)))
+	application, b, ok2 := takeUvarint(b, uint64(len(b)))
+	if !ok1 || !ok2 || properties+application > uint64(len(b)) {
+		return payloadView{}, errPayload
+	}
+	v.bare = b
+	v.properties, b = b[:properties], b[properties:]
+	v.application, v.body = b[:application], b[application:]
+	return v, nil
+}
+
+// takeUvarint takes a number of at most limit off b.
+func takeUvarint(b []byte, limit uint64) (n uint64, rest []byte, ok bool) {
+	n, size := binary.Uvarint(b)
+	if size <= 0 || n > limit {
+		return 0, nil, false
+	}
+	return n, b[size:], true
+}
+
+// appendDelivery appends the encoded message that a receiver gets for d. place is where
+// it was received. Header, message annotations and properties are always there: the Go
+// client derives delivery count and time to live only when they are. An error means that
+// the stored bytes are damaged. Without patches it does not allocate when dst has room.
+func appendDelivery(dst []byte, place fsm.Place, d fsm.Delivery, o deliveryOptions) ([]byte, error) {
+	v, err := openPayload(d.Payload)
+	if err != nil {
+		return dst, fmt.Errorf("message %d of entity %d: %w", d.Lock.Sequence, place.ID, err)
+	}
+	start := len(dst)
+	dst = v.appendHeader(dst, d.Attempts)
+	if o.lockToken != nil {
+		dst = wire.AppendSectionDescriptor(dst, wire.SectionDeliveryAnnotations)
+		dst = wire.AppendMapOf(dst, func(dst []byte) ([]byte, int) {
+			dst = wire.AppendSymbol(dst, lockTokenKey)
+			return wire.AppendUUID(dst, uuidFromToken(*o.lockToken)), 1
+		})
+	}
+	dst = wire.AppendSectionDescriptor(dst, wire.SectionMessageAnnotations)
+	dst = wire.AppendMapOf(dst, func(dst []byte) ([]byte, int) {
+		dst, own := appendBrokerAnnotations(dst, &place, &d, o.peeked)
+		return append(dst, v.annotations...), own + v.pairs
+	})
+	if len(v.properties) == 0 {
+		dst = wire.AppendProperties(dst, &wire.Properties{})
+	}
+	if len(d.Patches) == 0 {
+		return append(dst, v.bare...), nil
+	}
+	dst = append(dst, v.properties...)
+	if dst, err = v.appendPatched(dst, d.Patches); err != nil {
+		return dst[:start], fmt.Errorf("message %d of entity %d: %w", d.Lock.Sequence, place.ID, err)
+	}
+	return append(dst, v.body...), nil
+}
+
+// appendHeader appends the header section. attempts is the number of deliveries before
+// this one that failed, which is what delivery-count means (part 3, 3.2.1).
+func (v *payloadView) appendHeader(dst []byte, attempts uint32) []byte {
+	h := wire.Header{Durable: v.flags&payloadDurable != 0, DeliveryCount: attempts}
+	if v.flags&payloadHasPriority != 0 {
+		h.Priority = &v.priority
+	}
+	if v.flags&payloadHasTTL != 0 {
+		h.TTL = &v.ttl
+	}
+	return wire.AppendHeader(dst, &h)
+}
+
+// appendBrokerAnnotations appends the pairs that are the broker's. The types are exact
+// and no value is null: the Go client panics on anything else.
+func appendBrokerAnnotations(dst []byte, place *fsm.Place, d *fsm.Delivery, peeked bool) (longer []byte, pairs int) {
+	dst = wire.AppendSymbol(dst, sequenceNumberKey)
+	dst = wire.AppendLong(dst, int64(d.Lock.Sequence))
+	dst = wire.AppendSymbol(dst, enqueueSequenceNumberKey)
+	dst = wire.AppendLong(dst, int64(d.Lock.Sequence))
+	dst = wire.AppendSymbol(dst, enqueuedTimeKey)
+	dst = wire.AppendMillis(dst, int64(d.Enqueued))
+	state := messageStateActive
+	if d.State == fsm.Deferred {
+		state = messageStateDeferred
+	}
+	dst = wire.AppendSymbol(dst, messageStateKey)
+	dst = wire.AppendInt(dst, state)
+	pairs = 4
+	if d.LockedUntil != 0 && !peeked {
+		dst = wire.AppendSymbol(dst, lockedUntilKey)
+		dst = wire.AppendMillis(dst, int64(d.LockedUntil))
+		pairs++
+	}
+	if place.Sub == fsm.DeadLetterQueue {
+		dst = wire.AppendSymbol(dst, deadLetterSourceKey)
+		dst = wire.AppendString(dst, place.Name)
+		pairs++
+	}
+	return dst, pairs
+}
+
+// appendPatched appends the application-properties as settlements have changed them:
+// later patches win over earlier ones and all win over what the sender wrote.
+func (v *payloadView) appendPatched(dst, encoded []byte) ([]byte, error) {
+	patches, err := fsm.DecodePatches(encoded)
+	if err != nil {
+		return dst, fmt.Errorf("decode patches: %w", err)
+	}
+	set := propertySet{}
+	if len(v.application) > 0 {
+		own, err := wire.IterMap(v.application[sectionDescriptorBytes:])
+		if err != nil {
+			return dst, fmt.Errorf("%w: %w", errPayload, err)
+		}
+		if err := set.merge(&own); err != nil {
+			return dst, err
+		}
+	}
+	for _, p := range patches {
+		changes := wire.IterPairs(p.Properties)
+		if err := set.merge(&changes); err != nil {
+			return dst, err
+		}
+		if p.DeadLetter && p.Reason != "" {
+			set.put(wire.AppendString(nil, deadLetterReasonKey), wire.AppendString(nil, p.Reason))
+		}
+		if p.DeadLetter && p.Description != "" {
+			set.put(wire.AppendString(nil, deadLetterDescriptionKey), wire.AppendString(nil, p.Description))
+		}
+	}
+	if len(set.pairs) == 0 {
+		return dst, nil
+	}
+	return set.appendMap(wire.AppendSectionDescriptor(dst, wire.SectionApplicationProperties)), nil
+}
+
+// propertySet is a map of encoded keys and values that keeps their order.
+type propertySet struct {
+	at    map[string]int // text of the key -> place in pairs
+	pairs []encodedPair
+}
+
+type encodedPair struct{ key, value []byte }
+
+// put sets one property. key is an encoded string.
+func (s *propertySet) put(key, value []byte) {
+	text, _ := wire.StringOf(key)
+	if i, ok := s.at[string(text)]; ok {
+		s.pairs[i].value = value
+		return
+	}
+	if s.at == nil {
+		s.at = make(map[string]int)
+	}
+	s.at[string(text)] = len(s.pairs)
+	s.pairs = append(s.pairs, encodedPair{key: key, value: value})
+}
+
+func (s *propertySet) merge(pairs *wire.MapIter) error {
+	for {
+		key, value, ok := pairs.Next()
+		if !ok {
+			break
+		}
+		s.put(key, value)
+	}
+	if err := pairs.Err(); err != nil {
+		return fmt.Errorf("%w: %w", errPayload, err)
+	}
+	return nil
+}
+
+func (s *propertySet) appendMap(dst []byte) []byte {
+	return wire.AppendMapOf(dst, func(dst []byte) ([]byte, int) {
+		for _, p := range s.pairs {
+			dst = append(append(dst, p.key...), p.value...)
+		}
+		return dst, len(s.pairs)
+	})
+}
+
+// withoutNullReasons writes the encoded map of application properties again without
+// dead-letter properties that are null.
+func withoutNullReasons(value []byte) []byte {
+	pairs, err := wire.IterMap(value)
+	if err != nil {
+		return value // cannot be: the map has been walked before
+	}
+	var set propertySet
+	for {
+		key, v, ok := pairs.Next()
+		if !ok {
+			break
+		}
+		name, _ := wire.StringOf(key)
+		if wire.IsNull(v) && (string(name) == deadLetterReasonKey || string(name) == deadLetterDescriptionKey) {
+			continue
+		}
+		set.put(key, v)
+	}
+	return set.appendMap(nil)
+}
+
+// encodeProperties encodes what a settlement changes in the application properties, for
+// fsm.Settlement.Properties: keys and values one behind the other. Keys may be strings
+// or symbols and become strings. Dead-letter properties that are not strings are left
+// out, because the Go client panics on them. No properties give nil. Errors are
+// *messageError.
+func encodeProperties(m wire.Map) ([]byte, error) {
+	var pairs []byte
+	for _, p := range m {
+		key, ok := textKey(p.Key)
+		if !ok {
+			return nil, refuse(wire.ConditionInvalidField, "property to modify whose key is neither string nor symbol")
+		}
+		if _, isString := p.Value.(string); !isString && (key == deadLetterReasonKey || key == deadLetterDescriptionKey) {
+			continue
+		}
+		before := len(pairs)
+		pairs = wire.AppendString(pairs, key)
+		pairs = wire.AppendValue(pairs, p.Value)
+		if len(pairs)-before > propertyBytesMax {
+			return nil, refuse(wire.ConditionMessageSizeExceeded, "property to modify takes more than %d bytes", propertyBytesMax)
+		}
+		if len(pairs) > propertiesBytesMax {
+			return nil, refuse(wire.ConditionMessageSizeExceeded, "properties to modify take more than %d bytes", propertiesBytesMax)
+		}
+	}
+	return pairs, nil
+}
+
+// splitDeadLetter takes reason and description of a dead-lettering out of the map that
+// came with it; a value that is not a string counts as none.
+func splitDeadLetter(m wire.Map) (reason, description string, rest wire.Map) {
+	for _, p := range m {
+		key, _ := textKey(p.Key)
+		switch key {
+		case deadLetterReasonKey:
+			reason, _ = p.Value.(string)
+		case deadLetterDescriptionKey:
+			description, _ = p.Value.(string)
+		default:
+			rest = append(rest, p)
+		}
+	}
+	return reason, description, rest
+}
+
+// textKey reads the key of a map, a string or a symbol.
+func textKey(key any) (text string, ok bool) {
+	switch k := key.(type) {
+	case string:
+		return k, true
+	case wire.Symbol:
+		return string(k), true
+	}
+	return "", false
+}
+
+// tagFromToken gives the delivery-tag of a lock: the token as it is (wire contract 4.3).
+// Clients read it as a GUID in .NET's byte order.
+func tagFromToken(token fsm.LockToken) []byte { return token[:] }
+
+// tokenFromTag reads a delivery-tag back; ok is false when it cannot be a lock's.
+func tokenFromTag(tag []byte) (token fsm.LockToken, ok bool) {
+	if len(tag) != len(token) {
+		return token, false
+	}
+	return fsm.LockToken(tag), true
+}
+
+// uuidFromToken gives the AMQP uuid of the GUID that clients see in the delivery-tag:
+// .NET keeps the first three groups in little-endian order, AMQP in network order.
+func uuidFromToken(token fsm.LockToken) wire.UUID { return wire.UUID(swapGUID(token)) }
+
+// tokenFromUUID is the way back, for tokens in management requests.
+func tokenFromUUID(id wire.UUID) fsm.LockToken { return fsm.LockToken(swapGUID(id)) }
+
+// swapGUID turns .NET's byte order of a GUID into network order, or back.
+func swapGUID(g [16]byte) [16]byte {
+	return [16]byte{
+		g[3], g[2], g[1], g[0], g[5], g[4], g[7], g[6],
+		g[8], g[9], g[10], g[11], g[12], g[13], g[14], g[15],
+	}
+}
