@@ -69,9 +69,6 @@ type Problem struct {
 	TrackingID string `json:"trackingId"` // also in the log of the member that answered
 }
 
-// Error makes a Problem usable as an error by clients of the API.
-func (p *Problem) Error() string { return p.Message }
-
 // Duration is a length of time that reads "30s" or "PT30S" and writes "30s".
 type Duration time.Duration
 

@@ -49,7 +49,7 @@ func (s *Server) permit(r *http.Request) error {
 		if fromLoopback(r) {
 			return nil
 		}
-		return fmt.Errorf("%w: callers from other machines sign with a key: Authorization: SharedAccessSignature ...", fsm.Unauthorized)
+		return fmt.Errorf("%w: callers from other machines sign with a key (header Authorization: SharedAccessSignature)", fsm.Unauthorized)
 	}
 	// Clients sign the URL they see; only host and path are compared (auth).
 	grant, err := s.config.Authority.Token(r.Context(), auth.KindSAS, given, "http://"+r.Host+r.URL.EscapedPath())

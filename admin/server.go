@@ -61,7 +61,7 @@ type Server struct {
 }
 
 // Open starts to answer. The context is only for starting.
-func Open(_ context.Context, c Config) (*Server, error) {
+func Open(ctx context.Context, c Config) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
@@ -75,10 +75,11 @@ func Open(_ context.Context, c Config) (*Server, error) {
 		MaxHeaderBytes:    headerBytesMax,
 		ErrorLog:          slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 	}
+	ctx = context.WithoutCancel(ctx)
 	go func() {
 		defer close(s.done)
 		if err := s.http.Serve(limit(c.Listener, connectionsMax)); !errors.Is(err, http.ErrServerClosed) {
-			c.Logger.ErrorContext(context.Background(), "control listener ended", "error", err.Error())
+			c.Logger.ErrorContext(ctx, "control listener ended", "error", err.Error())
 		}
 	}()
 	return s, nil

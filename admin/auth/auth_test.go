@@ -114,9 +114,14 @@ func TestPassword(t *testing.T) {
 		user, password string
 		want           fsm.Code
 	}{
-		{DevKeyName, DevKey, fsm.OK}, {DevKeyName, "second/+=", fsm.OK}, {"reader", "r", fsm.OK},
-		{DevKeyName, "", fsm.Unauthorized}, {"reader", "", fsm.Unauthorized}, {"", "", fsm.Unauthorized},
-		{"nobody", "", fsm.Unauthorized}, {"reader", DevKey, fsm.Unauthorized},
+		{DevKeyName, DevKey, fsm.OK},
+		{DevKeyName, "second/+=", fsm.OK},
+		{"reader", "r", fsm.OK},
+		{DevKeyName, "", fsm.Unauthorized},
+		{"reader", "", fsm.Unauthorized},
+		{"", "", fsm.Unauthorized},
+		{"nobody", "", fsm.Unauthorized},
+		{"reader", DevKey, fsm.Unauthorized},
 	} {
 		grant, err := ring(t).Password(context.Background(), c.user, c.password)
 		check(t, err, c.want)

@@ -98,7 +98,8 @@ func (k *Keyring) sas(token, audience string) (Grant, error) {
 	// tried, so that the answer takes as long whatever was wrong.
 	primary := hmac.Equal([]byte(signature(key.Primary, s.signed, s.expires)), []byte(s.signature))
 	secondary := hmac.Equal([]byte(signature(key.Secondary, s.signed, s.expires)), []byte(s.signature))
-	if !known || !(primary || secondary && key.Secondary != "") {
+	matches := primary || secondary && key.Secondary != ""
+	if !known || !matches {
 		return Grant{}, fmt.Errorf("%w: InvalidSignature: the token has an invalid signature or names an unknown key", fsm.Unauthorized)
 	}
 	if !k.now().Before(s.expiry.Add(clockSkewMax)) {
@@ -117,7 +118,8 @@ func (k *Keyring) Password(_ context.Context, user, password string) (Grant, err
 	given := sha256.Sum256([]byte(password))
 	first, second := sha256.Sum256([]byte(key.Primary)), sha256.Sum256([]byte(key.Secondary))
 	primary, secondary := hmac.Equal(given[:], first[:]), hmac.Equal(given[:], second[:])
-	if !known || !(primary || secondary && key.Secondary != "") {
+	matches := primary || secondary && key.Secondary != ""
+	if !known || !matches {
 		return Grant{}, fmt.Errorf("%w: unknown key name or wrong key", fsm.Unauthorized)
 	}
 	return Grant{Rights: key.Rights}, nil

@@ -21,6 +21,8 @@ const (
 	benchCreditMax   = 100_000
 	benchSettlersMax = 4096
 	benchIdleMax     = 15 * time.Second // without progress, and not waiting for a lock to end
+	benchEmptyMax    = 3 * time.Second  // without a message: a receiving run has emptied the queues
+	benchConnectMax  = 15 * time.Second // until all clients are connected
 	benchCleanupMax  = 30 * time.Second
 )
 
@@ -180,7 +182,7 @@ func (c *client) benchQueues(ctx context.Context, o *benchOptions) ([]string, er
 		name := o.queue(i)
 		var q admin.Queue
 		err := c.call(ctx, http.MethodGet, queuePath(name), nil, &q)
-		if p := new(admin.Problem); o.sends() && errors.As(err, &p) && p.Code == "EntityNotFound" {
+		if p := new(refusedError); o.sends() && errors.As(err, &p) && p.Code == "EntityNotFound" {
 			if err = c.call(ctx, http.MethodPut, queuePath(name), settings, &q); err == nil {
 				made = append(made, name)
 			}

@@ -31,14 +31,16 @@ type load struct {
 	measuring atomic.Bool
 	senders   []*sender
 	receivers []*receiver
-	stop      chan struct{} // closed: no new sends
+	attached  sync.WaitGroup // clients that are not connected yet
+	begin     chan struct{}  // closed: all are connected, or were waited for
+	stop      chan struct{}  // closed: no new sends
 	failure   atomic.Pointer[error]
 }
 
 func newLoad(c *client, o *benchOptions, addresses []string) *load {
 	var run [8]byte
 	_, _ = rand.Read(run[:])
-	l := &load{options: o, client: c, addresses: addresses, stop: make(chan struct{})}
+	l := &load{options: o, client: c, addresses: addresses, begin: make(chan struct{}), stop: make(chan struct{})}
 	if !o.spread {
 		l.addresses = addresses[:1:1]
 	}
@@ -52,6 +54,7 @@ func newLoad(c *client, o *benchOptions, addresses []string) *load {
 			l.receivers = append(l.receivers, newReceiver(l, i))
 		}
 	}
+	l.attached.Add(len(l.senders) + len(l.receivers))
 	l.ledger = newLedger(binary.BigEndian.Uint64(run[:]), len(l.senders), o.mode == modeReceive)
 	return l
 }
@@ -91,6 +94,14 @@ func (l *load) run(ctx context.Context) (benchResult, error) {
 // phases are warm-up, measuring, and the wait for the rest. It returns what was counted at the
 // beginning and at the end of measuring.
 func (l *load) phases(ctx context.Context, sent <-chan struct{}) (first, second mark, err error) {
+	// Connecting is not what is measured.
+	attached := make(chan struct{})
+	go func() {
+		defer close(attached)
+		l.attached.Wait()
+	}()
+	l.wait(ctx, benchConnectMax, attached)
+	close(l.begin)
 	if l.options.warmup > 0 {
 		l.wait(ctx, l.options.warmup, nil)
 	}
@@ -146,7 +157,7 @@ func (l *load) wait(ctx context.Context, limit time.Duration, finished <-chan st
 			if got != last {
 				last, since = got, now
 			}
-			if l.options.messages > 0 && got >= l.options.messages || now.Sub(since) > benchIdleMax {
+			if l.options.messages > 0 && got >= l.options.messages || now.Sub(since) > benchEmptyMax {
 				return
 			}
 		}

@@ -19,15 +19,17 @@ type receiver struct {
 	index    int
 	queue    string
 	arrivals *latencies
+	attached func() // the first connection stands
 	settling atomic.Int64
 }
 
 func newReceiver(l *load, index int) *receiver {
-	return &receiver{load: l, index: index, queue: l.options.queue(index), arrivals: newLatencies()}
+	return &receiver{load: l, index: index, queue: l.options.queue(index), arrivals: newLatencies(), attached: sync.OnceFunc(l.attached.Done)}
 }
 
 // run receives until the work has ended, over as many connections as it takes.
 func (r *receiver) run(ctx context.Context) {
+	defer r.attached()
 	wait := backoffMin
 	for at := r.index; ctx.Err() == nil; at++ {
 		before := r.load.counts.received.Load()
@@ -59,6 +61,7 @@ func (r *receiver) connection(ctx context.Context, address string) error {
 	if err != nil {
 		return err
 	}
+	r.attached()
 	// The first worker that meets the end of the link ends the others.
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)

@@ -79,13 +79,14 @@ func (l *load) result(first, second mark) benchResult {
 		Senders: len(l.senders), Receivers: len(l.receivers), Size: o.size, Rate: o.rate, Addresses: l.addresses,
 		Verify: l.verify(),
 	}
-	// A run over a number of messages ends with the last of them, not with the
-	// moment at which that was noticed.
+	// A run over a number of messages, or until a queue is empty, ends with the last of
+	// them, not with the moment at which that was noticed.
 	end := func(last int64) time.Duration {
-		if o.messages > 0 && last > first.at.UnixNano() {
-			return time.Duration(last - first.at.UnixNano())
+		whole := second.at.Sub(first.at)
+		if counted := o.messages > 0 || !o.sends(); counted && last > first.at.UnixNano() {
+			return min(whole, time.Duration(last-first.at.UnixNano()))
 		}
-		return second.at.Sub(first.at)
+		return whole
 	}
 	r.Seconds = second.at.Sub(first.at).Seconds()
 	items := second.confirmed - first.confirmed
@@ -132,7 +133,7 @@ func rateOf(n uint64, d time.Duration) *benchRate {
 	return r
 }
 
-func round(v float64, unitsPerOne float64) float64 {
+func round(v, unitsPerOne float64) float64 {
 	return float64(int64(v*unitsPerOne+0.5)) / unitsPerOne
 }
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"sync"
 	"time"
 
 	"github.com/Azure/go-amqp"
@@ -20,6 +21,7 @@ type sender struct {
 	body     []byte
 	message  *amqp.Message // reused: go-amqp has copied it when a send returns
 	confirms *latencies
+	attached func() // the first connection stands
 
 	interval time.Duration // between messages; 0: as fast as can be
 	due      time.Time     // of the next message
@@ -28,7 +30,7 @@ type sender struct {
 
 func newSender(l *load, index int) *sender {
 	o := l.options
-	s := &sender{load: l, index: index, queue: o.queue(index), body: make([]byte, o.size), confirms: newLatencies()}
+	s := &sender{load: l, index: index, queue: o.queue(index), body: make([]byte, o.size), confirms: newLatencies(), attached: sync.OnceFunc(l.attached.Done)}
 	for i := range s.body {
 		s.body[i] = fillerAlphabet[i%len(fillerAlphabet)]
 	}
@@ -48,10 +50,9 @@ func newSender(l *load, index int) *sender {
 
 // run sends until it is told to stop, over as many connections as it takes.
 func (s *sender) run(ctx context.Context) {
+	defer s.attached()
 	if s.timer != nil {
 		defer s.timer.Stop()
-		// Spread over the interval, so that senders do not march in step.
-		s.due = time.Now().Add(s.interval * time.Duration(s.index) / time.Duration(s.load.options.senders))
 	}
 	wait := backoffMin
 	for at := s.index; !s.done(); at++ {
@@ -115,6 +116,16 @@ func (s *sender) connection(ctx context.Context, address string) error {
 	link, err := d.session.NewSender(ctx, s.queue, nil)
 	if err != nil {
 		return err
+	}
+	s.attached()
+	select {
+	case <-s.load.begin:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if s.due.IsZero() {
+		// Spread over the interval, so that senders do not march in step.
+		s.due = time.Now().Add(s.interval * time.Duration(s.index) / time.Duration(s.load.options.senders))
 	}
 	window := s.load.options.window
 	if window == 1 {

@@ -119,14 +119,22 @@ func (c *client) callVia(ctx context.Context, method, path string, in, out any) 
 	var last error
 	for _, base := range urls {
 		last = c.once(ctx, method, base, path, body, out)
-		var dial *net.OpError
-		if last != nil && errors.As(last, &dial) && dial.Op == "dial" {
-			last = fmt.Errorf("no member answers at %s: %w", base, dial.Err)
+		if dial := dialError(last); dial != nil {
+			last = fmt.Errorf("no member answers at %s: %w", base, dial)
 			continue // nothing was sent: another member may be asked
 		}
 		return base, last
 	}
 	return "", last
+}
+
+// dialError is why no connection came to be, nil when that is not what went wrong.
+func dialError(err error) error {
+	var op *net.OpError
+	if errors.As(err, &op) && op.Op == "dial" {
+		return op.Err
+	}
+	return nil
 }
 
 func (c *client) once(ctx context.Context, method, base, path string, body []byte, out any) error {
@@ -142,8 +150,7 @@ func (c *client) once(ctx context.Context, method, base, path string, body []byt
 	}
 	response, err := http.DefaultClient.Do(r)
 	if err != nil {
-		var dial *net.OpError
-		if method != http.MethodGet && !(errors.As(err, &dial) && dial.Op == "dial") {
+		if method != http.MethodGet && dialError(err) == nil {
 			return unknownError{fmt.Errorf("no answer from %s: it may or may not have been done: %w", base, err)}
 		}
 		return err
@@ -173,10 +180,16 @@ func problem(status int, method, base string, body []byte) error {
 		return fmt.Errorf("%s does not answer like a Peeklock member: status %d", base, status)
 	}
 	if status == http.StatusGatewayTimeout && method != http.MethodGet {
-		return unknownError{fmt.Errorf("it may or may not have been done: %w", &p)}
+		return unknownError{fmt.Errorf("it may or may not have been done: %w", &refusedError{p})}
 	}
-	return &p
+	return &refusedError{p}
 }
+
+// refusedError is a problem that the control API answered.
+type refusedError struct{ admin.Problem }
+
+// Error is the member's text.
+func (e *refusedError) Error() string { return e.Message }
 
 // endpoints learns the AMQP addresses of the members, those that are alive first.
 func (c *client) endpoints(ctx context.Context) ([]string, error) {

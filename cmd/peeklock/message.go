@@ -46,8 +46,8 @@ type shownMessage struct {
 }
 
 // show turns what came over the wire into what is printed.
-func show(m *amqp.Message) shownMessage {
-	s := shownMessage{Properties: m.ApplicationProperties}
+func show(m *amqp.Message) *shownMessage {
+	s := &shownMessage{Properties: m.ApplicationProperties}
 	if n, ok := m.Annotations[noteSequence].(int64); ok {
 		s.Sequence = n
 	}
@@ -116,7 +116,7 @@ func textOf(s *string) string {
 // come, so the columns have fixed widths.
 const lineHeader = "SEQUENCE  ATTEMPTS  ENQUEUED (UTC)           ID                    BODY"
 
-func (s shownMessage) line() string {
+func (s *shownMessage) line() string {
 	when, id := "-", "-"
 	if s.Enqueued != nil {
 		when = s.Enqueued.Format("2006-01-02 15:04:05.000")

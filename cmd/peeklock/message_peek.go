@@ -20,7 +20,7 @@ func newMessagePeek(c *client) *cobra.Command {
 	var o peekOptions
 	cmd := &cobra.Command{
 		Use: "peek QUEUE", Short: "Look at messages without locking them",
-		Args: wantArgs(1, 1), ValidArgsFunction: c.completeQueue,
+		Args: wantArgs(1), ValidArgsFunction: c.completeQueue,
 		RunE: func(cmd *cobra.Command, args []string) error { return c.peek(cmd.Context(), args[0], &o) },
 	}
 	f := cmd.Flags()

@@ -34,7 +34,7 @@ func newMessageReceive(c *client) *cobra.Command {
 		Use: "receive QUEUE", Short: "Receive messages and settle them",
 		Long: `Receive messages under a lock, print each, and then settle it: --complete is what
 happens unless another way is asked for.`,
-		Args: wantArgs(1, 1), ValidArgsFunction: c.completeQueue,
+		Args: wantArgs(1), ValidArgsFunction: c.completeQueue,
 		RunE: func(cmd *cobra.Command, args []string) error { return c.receive(cmd.Context(), args[0], &o) },
 	}
 	f := cmd.Flags()

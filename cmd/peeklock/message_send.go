@@ -51,7 +51,7 @@ func newMessageSend(c *client) *cobra.Command {
 standard input is one. A message counts as sent when a quorum of members has it on
 disk.`,
 		Example:           "  peeklock message send orders hello\n  seq 1000 | peeklock message send orders\n  peeklock message send orders --size 1024 --count 100",
-		Args:              wantArgs(1, -1),
+		Args:              wantArgs(-1),
 		ValidArgsFunction: c.completeQueue,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.send(cmd.Context(), args[0], args[1:], &o)

@@ -50,7 +50,7 @@ func (s *queueSettings) body(cmd *cobra.Command) (admin.Settings, error) {
 func newQueueCreate(c *client) *cobra.Command {
 	var s queueSettings
 	cmd := &cobra.Command{
-		Use: "create NAME", Short: "Create a queue", Args: wantArgs(1, 1),
+		Use: "create NAME", Short: "Create a queue", Args: wantArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.putQueue(cmd, &s, http.MethodPut, args[0], "created")
 		},
@@ -62,7 +62,7 @@ func newQueueCreate(c *client) *cobra.Command {
 func newQueueUpdate(c *client) *cobra.Command {
 	var s queueSettings
 	cmd := &cobra.Command{
-		Use: "update NAME", Short: "Change settings of a queue; what is not given stays", Args: wantArgs(1, 1),
+		Use: "update NAME", Short: "Change settings of a queue; what is not given stays", Args: wantArgs(1),
 		ValidArgsFunction: c.completeQueue,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.putQueue(cmd, &s, http.MethodPatch, args[0], "updated")
@@ -118,7 +118,7 @@ func newQueueList(c *client) *cobra.Command {
 
 func newQueueShow(c *client) *cobra.Command {
 	return &cobra.Command{
-		Use: "show NAME", Short: "Show settings and counts of a queue", Args: wantArgs(1, 1),
+		Use: "show NAME", Short: "Show settings and counts of a queue", Args: wantArgs(1),
 		ValidArgsFunction: c.completeQueue,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			out, err := c.output()
@@ -136,7 +136,7 @@ func newQueueShow(c *client) *cobra.Command {
 
 func newQueueDelete(c *client) *cobra.Command {
 	return &cobra.Command{
-		Use: "delete NAME", Short: "Delete a queue and every message in it", Args: wantArgs(1, 1),
+		Use: "delete NAME", Short: "Delete a queue and every message in it", Args: wantArgs(1),
 		ValidArgsFunction: c.completeQueue,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			out, err := c.output()

@@ -57,7 +57,7 @@ func usagef(format string, args ...any) error { return usageError{fmt.Errorf(for
 // run performs one command line and returns its exit code. Every error ends as one
 // line on standard error.
 func run(ctx context.Context, p process) int {
-	root := newRoot(p)
+	root := newRoot(p) //nolint:contextcheck // commands get ctx from ExecuteContext
 	root.SetArgs(p.args)
 	root.SetIn(p.in)
 	root.SetOut(p.out)
@@ -136,10 +136,10 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return usagef("%s takes no argument, but got %q", cmd.CommandPath(), args[0])
 }
 
-// wantArgs asks for at least and at most so many arguments; most < 0: any number.
-func wantArgs(least, most int) cobra.PositionalArgs {
+// wantArgs asks for one argument, and allows up to most; most < 0: any number.
+func wantArgs(most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < least || most >= 0 && len(args) > most {
+		if len(args) < 1 || most >= 0 && len(args) > most {
 			return usagef("wrong number of arguments: %s", cmd.UseLine())
 		}
 		return nil
