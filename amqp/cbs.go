@@ -2,10 +2,12 @@ package amqp
 
 import (
 	"context"
+	"errors"
 	"net/http"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // putToken is the operation of $cbs: it lets a credential count for an audience and
@@ -30,6 +32,13 @@ func (c *conn) admitToken(ctx context.Context, r *request) response {
 	if err != nil {
 		// Never 403: .NET shows that as an exceeded limit.
 		return response{status: http.StatusUnauthorized, condition: wire.ConditionUnauthorizedAccess, text: "InvalidSignature: " + err.Error()}
+	}
+	// The cloud says here already that there is no such entity: only from this answer
+	// does the Go client make its CodeNotFound. Any other trouble shows at the attach.
+	entity, _ := cutManagement(path)
+	var code fsm.Code
+	if _, err := c.config.Broker.Resolve(ctx, entity); entity != "" && errors.As(err, &code) && code == fsm.EntityNotFound {
+		return response{status: http.StatusNotFound, condition: wire.ConditionNotFound, text: notFoundText(entity)}
 	}
 	c.mu.Lock()
 	defer c.unlock()

@@ -244,7 +244,7 @@ func (c *conn) resolve(ctx context.Context, e endpoint, entity string) {
 	case err == nil:
 		l.attached(ctx, e, place)
 	case errors.As(err, &code) && code == fsm.EntityNotFound:
-		l.withdraw(ctx, wire.ConditionNotFound, fmt.Sprintf("The messaging entity '%s' could not be found.", entity), false)
+		l.withdraw(ctx, wire.ConditionNotFound, notFoundText(entity), false)
 	default:
 		if code == fsm.OK {
 			code = fsm.ServerBusy
@@ -252,6 +252,11 @@ func (c *conn) resolve(ctx context.Context, e endpoint, entity string) {
 		v := verdictOf(code)
 		l.withdraw(ctx, v.condition, v.text, v.retry)
 	}
+}
+
+// notFoundText is in the words that the Java and JavaScript clients look for.
+func notFoundText(entity string) string {
+	return fmt.Sprintf("The messaging entity '%s' could not be found.", entity)
 }
 
 // attached sends our attach.

@@ -208,6 +208,7 @@ func (f *fetching) next(ctx context.Context) {
 // add encodes one message. The lock token goes into it, where Go and Python look, and
 // beside it, where the others do.
 func (f *fetching) add(ctx context.Context, d fsm.Delivery) {
+	d.State = fsm.Deferred // what clients show of a fetched message, locked or not
 	var options deliveryOptions
 	var token fsm.LockToken
 	if !f.takes {
