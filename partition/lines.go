@@ -98,7 +98,8 @@ func (g *Group) Lock(r LockRequest) (cancel func()) {
 	}
 	w := &waiter{LockRequest: r, line: p.line(r.Lock.Address)}
 	last, seen := p.lanes[laneKey{r.Header.Origin, r.Header.Lane}]
-	w.must = !seen || r.Header.Serial <= last
+	// One that has no time to wait is to get what is ready: a link that drains.
+	w.must = !seen || r.Header.Serial <= last || !time.Now().Before(r.Until)
 	if w.must {
 		p.urgent = append(p.urgent, w)
 	} else {
@@ -115,19 +116,17 @@ func (g *Group) Lock(r LockRequest) (cancel func()) {
 	return func() { p.giveUp(w) }
 }
 
-// giveUp ends the wait of w, unless its lock is in flight.
+// giveUp ends the wait of w, unless its lock is in flight or must be proposed once.
 func (p *proposer) giveUp(w *waiter) {
 	p.mu.Lock()
-	if w.state == flies {
+	waited := w.state == waits && !w.must
+	if !waited && w.state != ended {
 		w.late = true
 	}
-	waited := w.state == waits
 	if waited {
 		w.state = ended
 		p.waiting--
-		if i := slices.Index(p.urgent, w); i >= 0 {
-			p.urgent = slices.Delete(p.urgent, i, i+1)
-		} else if i := slices.Index(w.line.waiters, w); i >= 0 {
+		if i := slices.Index(w.line.waiters, w); i >= 0 {
 			w.line.waiters = slices.Delete(w.line.waiters, i, i+1)
 		}
 	}

@@ -1,0 +1,28 @@
+package partition
+
+import (
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// A lock without time to wait gets what is ready and ends at once when nothing is: a
+// link that drains asks so.
+func TestLockWithoutTimeGetsWhatIsReady(t *testing.T) {
+	t.Parallel()
+	ms := newMembers(t, 1, nil)
+	ms[0].start(1)
+	_, g := leader(t, ms, 1)
+	a, r := &asker{origin: 7}, &asker{origin: 7, lane: 1}
+	must(t, g, a.next(), fsm.PutQueue{Entity: 1, Version: 1, Settings: settings()})
+	for range 3 { // the first of a lane takes another way than those behind it
+		if got := lock(t, g, r.next(), lockOf(1, 10), 0); got.Outcome != Done || len(got.Result.Deliveries) != 0 {
+			t.Fatalf("lock of an empty queue: %+v", got)
+		}
+		must(t, g, a.next(), send(1, body(1), body(2)))
+		if got := lock(t, g, r.next(), lockOf(1, 10), -time.Second); len(got.Result.Deliveries) != 2 {
+			t.Fatalf("lock without time: %+v", got)
+		}
+	}
+}
