@@ -1,0 +1,247 @@
+package partition
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// failed collects what would stop a group.
+func failed(t *testing.T) func(error) {
+	return func(err error) { t.Errorf("stopped: %v", err) }
+}
+
+func testBodies(t *testing.T, dir string, segBytes int64, listed []segmentSize) *bodies {
+	t.Helper()
+	b, err := openBodies(dir, segBytes, listed, failed(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b.hold(listed)
+	t.Cleanup(func() { _ = b.close() })
+	return b
+}
+
+func segmentFiles(t *testing.T, dir string) int {
+	t.Helper()
+	names, err := filepath.Glob(filepath.Join(dir, "*.seg"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(names)
+}
+
+func owner(i int) fsm.Owner {
+	return fsm.Owner{Address: fsm.Address{Entity: 3, Sub: 1}, Sequence: fsm.SequenceNumber(i), Patch: i%2 == 0}
+}
+
+func TestBodiesReadBack(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := testBodies(t, dir, 64<<10, nil)
+	rng := rand.New(rand.NewPCG(1, 2))
+	var refs []fsm.Ref
+	var want [][]byte
+	for i := range 500 {
+		body := make([]byte, rng.IntN(3000))
+		if i == 250 {
+			body = make([]byte, 200<<10) // larger than a segment: has one of its own
+		}
+		for j := range body {
+			body[j] = byte(rng.Uint32())
+		}
+		refs, want = append(refs, b.Append(owner(i), body)), append(want, body)
+		if got := b.Read(refs[i]); !bytes.Equal(got, body) {
+			t.Fatalf("body %d before the flush", i)
+		}
+		if i%7 == 0 {
+			if err := b.flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	if err := b.flush(); err != nil {
+		t.Fatal(err)
+	}
+	var ds []fsm.Delivery
+	for i, r := range refs {
+		if !bytes.Equal(b.Read(r), want[i]) {
+			t.Fatalf("body %d", i)
+		}
+		ds = append(ds, fsm.Delivery{Body: r})
+	}
+	for len(ds) > 0 {
+		n := min(len(ds), 1+rng.IntN(40))
+		got, err := b.readBodies(ds[:n])
+		if err != nil || len(got) != n {
+			t.Fatal(len(got), err)
+		}
+		for i, d := range got {
+			if !bytes.Equal(d.Payload, want[i]) {
+				t.Fatalf("delivered body of %d bytes differs", len(want[i]))
+			}
+		}
+		ds, want = ds[n:], want[n:]
+	}
+}
+
+func TestSegmentsGoWhenNobodyNeedsThem(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := testBodies(t, dir, 4<<10, nil)
+	var refs []fsm.Ref
+	for i := range 10 {
+		refs = append(refs, b.Append(owner(i), make([]byte, 1000)))
+	}
+	list, err := b.freeze()
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := segmentFiles(t, dir)
+	b.pin()
+	for _, r := range refs {
+		b.Release(r)
+	}
+	if n := segmentFiles(t, dir); n != before {
+		t.Errorf("%d of %d segments left while a snapshot refers to them", n, before)
+	}
+	b.thaw(list)
+	if n := segmentFiles(t, dir); n != before {
+		t.Errorf("%d of %d segments left while a delivery is read", n, before)
+	}
+	if got, err := b.readBodies([]fsm.Delivery{{Body: refs[0]}}); err != nil || len(got) != 1 {
+		t.Errorf("a pinned body: %d, %v", len(got), err)
+	}
+	b.unpin()
+	if n := segmentFiles(t, dir); n != 1 {
+		t.Errorf("%d segments, want only the active one", n)
+	}
+	got, err := b.readBodies([]fsm.Delivery{{Body: refs[0]}, {Body: refs[1]}})
+	if err != nil || len(got) != 0 {
+		t.Errorf("bodies of a gone segment: %d, %v", len(got), err)
+	}
+}
+
+func TestReleaseTwiceStops(t *testing.T) {
+	t.Parallel()
+	b := testBodies(t, t.TempDir(), 4<<10, nil)
+	r := b.Append(owner(1), []byte("x"))
+	b.Release(r)
+	defer func() {
+		if recover() == nil {
+			t.Error("a second release went through")
+		}
+	}()
+	b.Release(r)
+}
+
+// After a crash the segments are cut back to what the snapshot recorded.
+func TestBodiesAreCutToTheSnapshot(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	b := testBodies(t, dir, 4<<10, nil)
+	var kept []fsm.Ref
+	for i := range 6 {
+		kept = append(kept, b.Append(owner(i), body(i)))
+	}
+	list, err := b.freeze()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.sync(list); err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		b.Append(owner(9), make([]byte, 1500))
+	}
+	if err := errors.Join(b.flush(), b.close()); err != nil {
+		t.Fatal(err)
+	}
+	b = testBodies(t, dir, 4<<10, list)
+	if n := segmentFiles(t, dir); n != len(list) {
+		t.Errorf("%d segments, want %d", n, len(list))
+	}
+	for i, r := range kept {
+		if !bytes.Equal(b.Read(r), body(i)) {
+			t.Errorf("body %d", i)
+		}
+	}
+}
+
+// (E.2) Damage is found and never repaired by cutting.
+func TestDamagedSegments(t *testing.T) {
+	t.Parallel()
+	make1 := func(t *testing.T) (string, []segmentSize, fsm.Ref) {
+		dir := t.TempDir()
+		b := testBodies(t, dir, 4<<10, nil)
+		r := b.Append(owner(1), bytes.Repeat([]byte("x"), 100))
+		list, err := b.freeze()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := b.close(); err != nil {
+			t.Fatal(err)
+		}
+		return dir, list, r
+	}
+	t.Run("short", func(t *testing.T) {
+		t.Parallel()
+		dir, list, _ := make1(t)
+		path := segmentPath(dir, list[0].Number)
+		if err := os.Truncate(path, list[0].Size-1); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openBodies(dir, 4<<10, list, failed(t)); !errors.Is(err, errDamaged) {
+			t.Errorf("open: %v", err)
+		}
+		if info, err := os.Stat(path); err != nil || info.Size() != list[0].Size-1 {
+			t.Error("the file was touched")
+		}
+	})
+	t.Run("missing", func(t *testing.T) {
+		t.Parallel()
+		dir, list, _ := make1(t)
+		if err := os.Remove(segmentPath(dir, list[0].Number)); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openBodies(dir, 4<<10, list, failed(t)); !errors.Is(err, errDamaged) {
+			t.Errorf("open: %v", err)
+		}
+	})
+	for _, at := range []int64{0, 4, 8, 24, 25, 26, 125} {
+		t.Run(fmt.Sprintf("bit flipped at %d of a record", at), func(t *testing.T) {
+			t.Parallel()
+			dir, list, r := make1(t)
+			flipBit(t, segmentPath(dir, r.Segment), int64(r.Offset)+at)
+			b := testBodies(t, dir, 4<<10, list)
+			if _, err := b.readBodies([]fsm.Delivery{{Body: r}}); !errors.Is(err, errDamaged) {
+				t.Errorf("read: %v", err)
+			}
+		})
+	}
+}
+
+func flipBit(t *testing.T, path string, at int64) {
+	t.Helper()
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var b [1]byte
+	if _, err := f.ReadAt(b[:], at); err != nil {
+		t.Fatal(err)
+	}
+	b[0] ^= 1
+	if _, err := f.WriteAt(b[:], at); err != nil {
+		t.Fatal(err)
+	}
+	if err := f.Close(); err != nil {
+		t.Fatal(err)
+	}
+}

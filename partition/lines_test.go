@@ -1,0 +1,242 @@
+package partition
+
+import (
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// oneGroup starts a member with one group and one queue, entity 1.
+func oneGroup(t *testing.T, tune func(*Config)) (*member, *Group, *asker) {
+	t.Helper()
+	ms := newMembers(t, 1, tune)
+	ms[0].start(1)
+	_, g := leader(t, ms, 1)
+	a := &asker{origin: 7}
+	must(t, g, a.next(), fsm.PutQueue{Entity: 1, Version: 1, Settings: settings()})
+	return ms[0], g, a
+}
+
+// waitHere starts n lock requests and waits until they stand in line.
+func waitHere(t *testing.T, g *Group, n int, max uint32, until time.Duration) ([]chan Answer, []func()) {
+	t.Helper()
+	var answers []chan Answer
+	var cancels []func()
+	before := g.Status().Waiting
+	for i := range n {
+		got := make(chan Answer, 1)
+		h := fsm.Header{Origin: 8, Lane: uint64(i + 1), Serial: 1, Low: 1}
+		cancels = append(cancels, g.Lock(LockRequest{
+			Header: h, Lock: lockOf(1, max), Until: time.Now().Add(until),
+			Done: func(a Answer) { got <- a },
+		}))
+		answers = append(answers, got)
+		eventually(t, "the request stands in line", func() bool { return g.Status().Waiting == before+i+1 })
+	}
+	return answers, cancels
+}
+
+// The messages of one send are shared among those who wait, in the entry of the send.
+func TestWaitersShareInTheSameEntry(t *testing.T) {
+	t.Parallel()
+	_, g, a := oneGroup(t, nil)
+	answers, _ := waitHere(t, g, 4, 1000, time.Minute)
+	before := g.Status().Applied
+	must(t, g, a.next(), send(1, body(0), body(1), body(2), body(3), body(4), body(5), body(6), body(7), body(8), body(9)))
+	var got []int
+	for _, c := range answers {
+		got = append(got, len(await1(t, c).Result.Deliveries))
+	}
+	if diff := cmp.Diff([]int{3, 3, 3, 1}, got); diff != "" {
+		t.Error(diff)
+	}
+	if after := g.Status().Applied; after != before+1 {
+		t.Errorf("it took %d entries", after-before)
+	}
+}
+
+// Those who stood in line first are served first, and what is left finds the next.
+func TestWaitersAreServedInOrder(t *testing.T) {
+	t.Parallel()
+	_, g, a := oneGroup(t, nil)
+	answers, _ := waitHere(t, g, 3, 1, time.Minute)
+	for i := range 3 {
+		must(t, g, a.next(), send(1, body(i)))
+		got := await1(t, answers[i])
+		if len(got.Result.Deliveries) != 1 || string(got.Result.Deliveries[0].Payload) != string(body(i)) {
+			t.Fatalf("waiter %d: %+v", i, got)
+		}
+	}
+}
+
+func TestWaitEndsInTime(t *testing.T) {
+	t.Parallel()
+	_, g, a := oneGroup(t, nil)
+	answers, _ := waitHere(t, g, 1, 1, 30*time.Millisecond)
+	if got := await1(t, answers[0]); got.Outcome != Done || len(got.Result.Deliveries) != 0 {
+		t.Errorf("%+v", got)
+	}
+	if n := g.Status().Waiting; n != 0 {
+		t.Errorf("%d still wait", n)
+	}
+	// The message is there for the next one.
+	must(t, g, a.next(), send(1, body(1)))
+	r := &asker{origin: 9, lane: 1}
+	if got := lock(t, g, r.next(), lockOf(1, 1), time.Minute); len(got.Result.Deliveries) != 1 {
+		t.Errorf("%+v", got)
+	}
+}
+
+func TestWaitIsCancelled(t *testing.T) {
+	t.Parallel()
+	_, g, _ := oneGroup(t, nil)
+	answers, cancels := waitHere(t, g, 2, 1, time.Minute)
+	cancels[0]()
+	cancels[0]()
+	if got := await1(t, answers[0]); got.Outcome != Done || len(got.Result.Deliveries) != 0 {
+		t.Errorf("%+v", got)
+	}
+	if n := g.Status().Waiting; n != 1 {
+		t.Errorf("%d wait", n)
+	}
+	cancels[1]()
+	await1(t, answers[1])
+}
+
+// A receiver that always comes back costs one entry a message and no empty ones.
+func TestSteadyReceiverCostsNoEmptyEntries(t *testing.T) {
+	t.Parallel()
+	_, g, a := oneGroup(t, nil)
+	r := &asker{origin: 9, lane: 1}
+	next := func() chan Answer {
+		got := make(chan Answer, 1)
+		g.Lock(LockRequest{Header: r.next(), Lock: lockOf(1, 10), Until: time.Now().Add(time.Minute), Done: func(a Answer) { got <- a }})
+		return got
+	}
+	got := next()
+	eventually(t, "it waits", func() bool { return g.Status().Waiting == 1 })
+	var before uint64
+	for i := range 21 {
+		if i == 1 {
+			before = g.Status().Applied
+		}
+		must(t, g, a.next(), send(1, body(i)))
+		if x := await1(t, got); len(x.Result.Deliveries) != 1 {
+			t.Fatalf("%+v", x)
+		}
+		got = next()
+		eventually(t, "it waits", func() bool { return g.Status().Waiting == 1 })
+	}
+	if n := g.Status().Applied - before; n > 22 {
+		t.Errorf("20 messages took %d entries", n)
+	}
+}
+
+// Messages that come back by a pulse find those who wait.
+func TestPulseGivesBackAndWakes(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	skew := time.Duration(0)
+	_, g, a := oneGroup(t, func(c *Config) {
+		c.Now = func() time.Time {
+			mu.Lock()
+			defer mu.Unlock()
+			return time.Now().Add(skew)
+		}
+	})
+	must(t, g, a.next(), send(1, body(1)))
+	r := &asker{origin: 9, lane: 1}
+	first := lock(t, g, r.next(), lockOf(1, 1), time.Minute)
+	answers, _ := waitHere(t, g, 1, 1, time.Minute)
+	mu.Lock()
+	skew = 29900 * time.Millisecond // just before the lock ends
+	mu.Unlock()
+	must(t, g, a.next(), fsm.Pulse{})
+	again := await1(t, answers[0])
+	if len(again.Result.Deliveries) != 1 || again.Result.Deliveries[0].Attempts != 1 ||
+		again.Result.Deliveries[0].Lock.Sequence != first.Result.Deliveries[0].Lock.Sequence {
+		t.Errorf("%+v", again)
+	}
+}
+
+// A request seen before is proposed at once: the machine remembers the answer, and no
+// message need be ready.
+func TestRepeatedLockIsAnsweredFromMemory(t *testing.T) {
+	t.Parallel()
+	_, g, a := oneGroup(t, nil)
+	must(t, g, a.next(), send(1, body(1)))
+	r := &asker{origin: 9, lane: 1}
+	h := r.next()
+	first := lock(t, g, h, lockOf(1, 5), time.Minute)
+	again := lock(t, g, h, lockOf(1, 5), time.Minute)
+	if diff := cmp.Diff(first.Result, again.Result); diff != "" || len(first.Result.Deliveries) != 1 {
+		t.Error(diff)
+	}
+}
+
+func TestLineLimits(t *testing.T) {
+	t.Parallel()
+	_, g, _ := oneGroup(t, nil)
+	p := &g.p
+	p.mu.Lock()
+	p.waiting = waitersMax
+	p.mu.Unlock()
+	got := lock(t, g, fsm.Header{Origin: 1, Lane: 1, Serial: 1}, lockOf(1, 1), time.Minute)
+	if got.Outcome != Refused || got.Result.Code != fsm.ServerBusy {
+		t.Errorf("%+v", got)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.waiting = 0
+	for i := range linesMax + 10 {
+		p.line(fsm.Address{Entity: fsm.EntityID(i)})
+		if len(p.lines) > linesMax {
+			t.Fatalf("%d lines", len(p.lines))
+		}
+	}
+}
+
+// (T.4) Over the limits of the queue submissions are refused and never dropped.
+func TestOverloadIsRefused(t *testing.T) {
+	t.Parallel()
+	_, g, a := oneGroup(t, nil)
+	g.p.mu.Lock()
+	g.p.transferring = true // nothing leaves the queue
+	g.p.mu.Unlock()
+	var refused, done int
+	var mu sync.Mutex
+	var wg sync.WaitGroup
+	n := 70
+	big := make([]byte, 1<<20)
+	for range n {
+		wg.Add(1)
+		g.Submit(fsm.AppendCommand(nil, a.next(), send(1, big[:1<<20-100])), func(x Answer) {
+			defer wg.Done()
+			mu.Lock()
+			defer mu.Unlock()
+			switch {
+			case x.Outcome == Refused && x.Result.Code == fsm.ServerBusy:
+				refused++
+			case x.Outcome == Done && x.Result.Code == fsm.OK:
+				done++
+			default:
+				t.Errorf("%+v", x)
+			}
+		})
+	}
+	if got := g.Status().Queued; got > queueBytesMax>>20+1 {
+		t.Errorf("%d queued", got)
+	}
+	g.p.mu.Lock()
+	g.p.transferring = false
+	g.p.mu.Unlock()
+	g.p.poke()
+	wg.Wait()
+	if refused == 0 || done == 0 || refused+done != n {
+		t.Errorf("%d refused, %d done", refused, done)
+	}
+}

@@ -1,0 +1,282 @@
+package partition
+
+import (
+	"errors"
+	"fmt"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/raft"
+	"go.etcd.io/bbolt"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+func openTestLog(t *testing.T, path string) *Log {
+	t.Helper()
+	l, err := OpenLog(path, testLogger(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	return l
+}
+
+func testGroupLog(t *testing.T, l *Log, id fsm.PartitionID) *groupLog {
+	t.Helper()
+	g, err := l.group(id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return g
+}
+
+func entries(from, to uint64, term uint64) []*raft.Log {
+	var list []*raft.Log
+	for i := from; i <= to; i++ {
+		list = append(list, &raft.Log{Index: i, Term: term, Data: fmt.Appendf(nil, "entry %d", i)})
+	}
+	return list
+}
+
+func extentOf(g *groupLog) extent {
+	first, _ := g.FirstIndex()
+	last, _ := g.LastIndex()
+	return extent{first, last}
+}
+
+// keysIn counts what the file really holds.
+func keysIn(t *testing.T, path string) int {
+	t.Helper()
+	db, err := bbolt.Open(path, logFileMode, &bbolt.Options{ReadOnly: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := 0
+	_ = db.View(func(tx *bbolt.Tx) error {
+		n = tx.Bucket([]byte("logs")).Stats().KeyN
+		return nil
+	})
+	if err := db.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return n
+}
+
+func TestLogHoldsManyGroups(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "log", "0.db")
+	l := openTestLog(t, path)
+	const groups, each = 64, 20
+	var wg sync.WaitGroup
+	for id := range fsm.PartitionID(groups) {
+		g := testGroupLog(t, l, id)
+		wg.Go(func() {
+			for i := uint64(1); i <= each; i++ {
+				if err := g.StoreLogs(entries(i, i, 1)); err != nil {
+					t.Error(err)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	s := l.Stats()
+	if s.Entries != groups*each || s.Commits > s.Entries {
+		t.Errorf("%d entries in %d commits", s.Entries, s.Commits)
+	}
+	t.Logf("%.1f entries a commit", float64(s.Entries)/float64(s.Commits))
+	// A restart finds the same.
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = openTestLog(t, path)
+	for id := range fsm.PartitionID(groups) {
+		g := testGroupLog(t, l, id)
+		if diff := cmp.Diff(extent{1, each}, extentOf(g), cmp.AllowUnexported(extent{})); diff != "" {
+			t.Fatal(diff)
+		}
+		var e raft.Log
+		if err := g.GetLog(7, &e); err != nil || e.Index != 7 || string(e.Data) != "entry 7" {
+			t.Fatalf("%v %+v", err, e)
+		}
+	}
+}
+
+func TestLogDeletes(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name      string
+		low, high uint64
+		want      extent
+	}{
+		{"front", 1, 700, extent{701, 1500}},
+		{"end", 200, 1500, extent{1, 199}},
+		{"all", 1, 1500, extent{}},
+		{"more than there is", 0, 9999, extent{}},
+		{"nothing", 1501, 1600, extent{1, 1500}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			t.Parallel()
+			path := filepath.Join(t.TempDir(), "0.db")
+			l := openTestLog(t, path)
+			other := testGroupLog(t, l, 4)
+			g := testGroupLog(t, l, 5)
+			for _, x := range []*groupLog{other, g, testGroupLog(t, l, 6)} {
+				if err := x.StoreLogs(entries(1, 1500, 1)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := g.DeleteRange(tt.low, tt.high); err != nil {
+				t.Fatal(err)
+			}
+			check := func(g *groupLog) {
+				t.Helper()
+				if diff := cmp.Diff(tt.want, extentOf(g), cmp.AllowUnexported(extent{})); diff != "" {
+					t.Error(diff)
+				}
+				for i := range uint64(1502) {
+					var e raft.Log
+					err := g.GetLog(i, &e)
+					if held := i >= tt.want.first && i <= tt.want.last && i > 0; held != (err == nil) {
+						t.Fatalf("entry %d: %v", i, err)
+					}
+				}
+			}
+			check(g)
+			if err := l.Close(); err != nil {
+				t.Fatal(err)
+			}
+			want := 3000
+			if tt.want.last > 0 {
+				want += int(tt.want.last - tt.want.first + 1)
+			}
+			if n := keysIn(t, path); n != want {
+				t.Errorf("%d keys in the file, want %d", n, want)
+			}
+			l = openTestLog(t, path)
+			check(testGroupLog(t, l, 5))
+			if diff := cmp.Diff(extent{1, 1500}, extentOf(testGroupLog(t, l, 4)), cmp.AllowUnexported(extent{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestLogRefusesHoles(t *testing.T) {
+	t.Parallel()
+	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"))
+	g := testGroupLog(t, l, 1)
+	if err := g.StoreLogs(entries(1, 10, 1)); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.DeleteRange(3, 5); err == nil {
+		t.Error("a hole was made")
+	}
+	// After a snapshot from the leader raft goes on behind it; what was before goes.
+	if err := g.StoreLogs(entries(100, 101, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(extent{100, 101}, extentOf(g), cmp.AllowUnexported(extent{})); diff != "" {
+		t.Error(diff)
+	}
+	if err := g.StoreLogs([]*raft.Log{{Index: logIndexMax + 1}}); err == nil {
+		t.Error("an index beyond the range of a group was taken")
+	}
+	if _, err := l.group(logGroupMax + 1); err == nil {
+		t.Error("a group beyond the range was taken")
+	}
+}
+
+func TestLogVoteIsOneValue(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "0.db")
+	l := openTestLog(t, path)
+	g := testGroupLog(t, l, 3)
+	if _, err := g.GetUint64([]byte(raftKeyVoteTerm)); err == nil || err.Error() != "not found" {
+		t.Fatalf("raft wants this very error: %v", err)
+	}
+	vote := func(term uint64, cand string) {
+		if err := g.SetUint64([]byte(raftKeyVoteTerm), term); err != nil {
+			t.Fatal(err)
+		}
+		if cand == "" {
+			return
+		}
+		if err := g.Set([]byte(raftKeyVoteCand), []byte(cand)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	vote(5, "a")
+	vote(6, "") // the process dies between the two writes
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	l = openTestLog(t, path)
+	g = testGroupLog(t, l, 3)
+	term, err := g.GetUint64([]byte(raftKeyVoteTerm))
+	cand, err2 := g.Get([]byte(raftKeyVoteCand))
+	if err != nil || err2 != nil || term != 5 || string(cand) != "a" {
+		t.Errorf("term %d candidate %q, %v %v", term, cand, err, err2)
+	}
+	if err := g.Set([]byte(raftKeyVoteCand), []byte("b")); err == nil {
+		t.Error("a candidate without a term was taken")
+	}
+}
+
+func TestLogForgetsAGroup(t *testing.T) {
+	t.Parallel()
+	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"))
+	g := testGroupLog(t, l, 3)
+	if err := errors.Join(g.StoreLogs(entries(1, 5, 1)), g.SetUint64([]byte(keyTerm), 9)); err != nil {
+		t.Fatal(err)
+	}
+	if err := l.Forget(3); err != nil {
+		t.Fatal(err)
+	}
+	g = testGroupLog(t, l, 3)
+	if has, err := raft.HasExistingState(g, g, &snapshots{}); has || err != nil {
+		t.Errorf("state is left: %v %v", has, err)
+	}
+}
+
+func TestLogIsHeldByOneProcess(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "0.db")
+	openTestLog(t, path)
+	_, err := OpenLog(path, testLogger(t))
+	if err == nil || !strings.Contains(err.Error(), "in use by another process") {
+		t.Errorf("second open: %v", err)
+	}
+}
+
+func TestEntryCacheIsBounded(t *testing.T) {
+	t.Parallel()
+	var c entryCache
+	data := make([]byte, 64<<10)
+	for i := uint64(1); i <= 100; i++ {
+		c.add(&raft.Log{Index: i, Data: data})
+		if c.bytes > entryCacheBytesMax {
+			t.Fatalf("%d bytes", c.bytes)
+		}
+	}
+	var e raft.Log
+	if !c.get(100, &e) || c.get(1, &e) || c.get(101, &e) {
+		t.Error("the newest should be there, the oldest gone")
+	}
+	c.dropFrom(90)
+	if c.get(90, &e) || !c.get(89, &e) || e.Index != 89 {
+		t.Error("drop from 90")
+	}
+	c.add(&raft.Log{Index: 90, Term: 2})
+	if !c.get(90, &e) || e.Term != 2 {
+		t.Error("an entry that was replaced")
+	}
+	c.add(&raft.Log{Index: 200})
+	if c.get(90, &e) || !c.get(200, &e) || len(c.entries) != 1 {
+		t.Error("a gap empties the cache")
+	}
+}

@@ -1,0 +1,572 @@
+package partition
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// threeReplicas starts three members with one group and one queue, entity 1.
+func threeReplicas(t *testing.T, tune func(*Config)) ([]*member, *asker) {
+	t.Helper()
+	ms := newMembers(t, 3, tune)
+	for _, m := range ms {
+		m.start(1)
+	}
+	_, g := leader(t, ms, 1)
+	a := &asker{origin: 7}
+	must(t, g, a.next(), fsm.PutQueue{Entity: 1, Version: 1, Settings: settings()})
+	return ms, a
+}
+
+// image is the state of a replica with its bodies in the place of its references.
+func image(t *testing.T, g *Group) map[fsm.Owner]string {
+	t.Helper()
+	all := make(map[fsm.Owner]string)
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.machine.Refs(func(o fsm.Owner, r fsm.Ref) fsm.Ref {
+		all[o] = string(g.bodies.Read(r))
+		return r
+	})
+	return all
+}
+
+func sameEverywhere(t *testing.T, ms []*member) {
+	t.Helper()
+	_, g := leader(t, ms, 1)
+	want := image(t, g)
+	for _, m := range ms {
+		r := m.group(1)
+		eventually(t, "the replica has applied all", func() bool { return r.Status().Applied >= g.Status().Applied })
+		if diff := cmp.Diff(want, image(t, r)); diff != "" {
+			t.Errorf("%s differs:\n%s", m.id, diff)
+		}
+	}
+}
+
+// (T.2) A replica that was away for longer than the log reaches back gets a snapshot
+// with its bodies, and can then lead.
+func TestLaggingFollowerGetsASnapshot(t *testing.T) {
+	t.Parallel()
+	ms, a := threeReplicas(t, func(c *Config) { c.Sizes.Segment = 8 << 10 })
+	_, g := leader(t, ms, 1)
+	must(t, g, a.next(), send(1, []byte("old")))
+	var away *member
+	for _, m := range ms {
+		if m.group(1) != g {
+			away = m
+		}
+	}
+	away.stop()
+	r := &asker{origin: 7, lane: 1}
+	for i := range 600 {
+		must(t, g, a.next(), send(1, fmt.Appendf(nil, "%0*d", i%200, i)))
+		if i%3 == 0 { // some go, some get patches
+			got := lock(t, g, r.next(), lockOf(1, 1), time.Second)
+			verb := fsm.Complete
+			if i%2 == 0 {
+				verb = fsm.DeadLetter
+			}
+			must(t, g, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{
+				{Lock: got.Result.Deliveries[0].Lock, Verb: verb, Reason: "why", Description: fmt.Sprint(i)},
+			}})
+		}
+	}
+	for range 2 {
+		if err := g.Snapshot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if s := g.Status(); s.LogFirst < 100 {
+		t.Fatalf("the log still begins at %d", s.LogFirst)
+	}
+	away.start(1)
+	eventually(t, "it catches up", func() bool { return away.group(1).Status().Applied >= g.Status().Applied })
+	away.group(1).snaps.mu.Lock()
+	remapped := away.group(1).snaps.newest != nil && away.group(1).snaps.newest.Remapped
+	away.group(1).snaps.mu.Unlock()
+	if !remapped {
+		t.Error("it came without a snapshot")
+	}
+	sameEverywhere(t, ms)
+	// Once more from its own disk, and then as the one who sends it on.
+	away.stop()
+	away.start(1)
+	eventually(t, "it is back", func() bool { return away.group(1).Status().Applied >= g.Status().Applied })
+	sameEverywhere(t, ms)
+	if err := g.Transfer(t.Context(), away.id); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it leads", func() bool { return away.group(1).Status().Leads })
+	must(t, away.group(1), a.next(), send(1, []byte("new")))
+	sameEverywhere(t, ms)
+}
+
+// copyFolder is what a crash leaves: the files as they are while the process runs.
+func copyFolder(t *testing.T, from, to string) {
+	t.Helper()
+	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// (T.3) After a crash the segments are cut to the snapshot and the log says the rest
+// again: with the unsynced tail there, cut short, or gone.
+func TestCrash(t *testing.T) {
+	t.Parallel()
+	for _, tail := range []string{"kept", "cut", "gone"} {
+		t.Run("tail "+tail, func(t *testing.T) {
+			t.Parallel()
+			m, g, a := oneGroup(t, func(c *Config) { c.Sizes.Segment = 16 << 10 })
+			r := &asker{origin: 7, lane: 1}
+			work := func(n int) {
+				for i := range n {
+					must(t, g, a.next(), send(1, bytes.Repeat(body(i), 20)))
+					if i%4 == 0 {
+						got := lock(t, g, r.next(), lockOf(1, 2), time.Second)
+						must(t, g, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{
+							{Lock: got.Result.Deliveries[0].Lock, Verb: fsm.Complete},
+						}})
+					}
+				}
+			}
+			work(100)
+			if err := g.Snapshot(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			g.snaps.mu.Lock()
+			listed := make(map[string]int64)
+			for _, s := range g.snaps.newest.Segments {
+				listed[filepath.Base(segmentPath("", s.Number))] = s.Size
+			}
+			g.snaps.mu.Unlock()
+			work(100)
+			want := image(t, g)
+			twin := &member{t: t, net: m.net, id: m.id, dir: t.TempDir(), tune: m.tune, voters: m.voters}
+			copyFolder(t, m.dir, twin.dir)
+			segs := filepath.Join(twin.dir, "groups", "1", "seg")
+			names, err := os.ReadDir(segs)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, n := range names {
+				path := filepath.Join(segs, n.Name())
+				size, ok := listed[n.Name()]
+				switch {
+				case tail == "cut" && ok:
+					err = os.Truncate(path, size)
+				case tail == "cut":
+					err = os.Truncate(path, 5)
+				case tail == "gone" && !ok:
+					err = os.Remove(path)
+				}
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			m.stop()
+			twin.start(1)
+			defer twin.stop()
+			_, g2 := leader(t, []*member{twin}, 1)
+			if diff := cmp.Diff(want, image(t, g2)); diff != "" {
+				t.Error(diff)
+			}
+			if s := g2.Status(); s.Halted != nil {
+				t.Error(s.Halted)
+			}
+		})
+	}
+}
+
+// (E.2) A bad checksum stops the replica that has it, and only that; its bytes stay.
+func TestDamagedBodyStopsTheReplica(t *testing.T) {
+	t.Parallel()
+	ms, a := threeReplicas(t, func(c *Config) { c.Sizes.Segment = 4 << 10 })
+	lm, g := leader(t, ms, 1)
+	for i := range 50 {
+		must(t, g, a.next(), send(1, bytes.Repeat(body(i), 40)))
+	}
+	path := segmentPath(filepath.Join(lm.dir, "groups", "1", "seg"), 1)
+	flipBit(t, path, segmentHeaderBytes+recordHeaderBytes+3)
+	before, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &asker{origin: 7, lane: 1}
+	h := r.next()
+	if got := lock(t, g, h, lockOf(1, 1), time.Second); got.Outcome != Unknown {
+		t.Errorf("the damaged body was answered: %+v", got)
+	}
+	if err := g.Status().Halted; !errors.Is(err, errDamaged) {
+		t.Errorf("halted: %v", err)
+	}
+	var others []*member
+	for _, m := range ms {
+		if m != lm {
+			others = append(others, m)
+		}
+	}
+	_, g2 := leader(t, others, 1)
+	got := lock(t, g2, h, lockOf(1, 1), time.Second)
+	if len(got.Result.Deliveries) != 1 || !bytes.Equal(got.Result.Deliveries[0].Payload, bytes.Repeat(body(0), 40)) {
+		t.Errorf("the next leader: %+v", got)
+	}
+	if after, err := os.ReadFile(path); err != nil || !bytes.Equal(before, after) {
+		t.Error("the damaged file was touched")
+	}
+	if a := ask(t, g, fsm.Header{}, fsm.Pulse{}); a.Outcome != Refused {
+		t.Errorf("a stopped replica takes commands: %+v", a)
+	}
+}
+
+func TestDamagedSnapshotIsNotOpened(t *testing.T) {
+	t.Parallel()
+	for _, file := range []string{manifestFile, imageFile} {
+		t.Run(file, func(t *testing.T) {
+			t.Parallel()
+			m, g, a := oneGroup(t, nil)
+			for i := range 10 {
+				must(t, g, a.next(), send(1, body(i)))
+			}
+			if err := g.Snapshot(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			m.stop()
+			found, err := filepath.Glob(filepath.Join(m.dir, "groups", "1", "snap", "*", file))
+			if err != nil || len(found) != 1 {
+				t.Fatal(found, err)
+			}
+			flipBit(t, found[0], 20)
+			if err := m.tryStart(1); err == nil {
+				t.Error("it opened")
+			}
+			if _, err := os.Stat(found[0]); err != nil {
+				t.Error(err)
+			}
+			// Without any snapshot the log alone must not pass for the whole.
+			_ = os.Remove(found[0])
+			if err := m.tryStart(1); err == nil {
+				t.Error("it opened without the file")
+			}
+		})
+	}
+}
+
+// An entry that this binary does not know stops the replica, and does not skip.
+func TestUnknownEntryStops(t *testing.T) {
+	t.Parallel()
+	for name, data := range map[string][]byte{
+		"entry version": {9, 9, 9},
+		"command kind":  appendEntry(nil, 1, 2, [][]byte{{1, 200, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, g, _ := oneGroup(t, nil)
+			before := g.Status().Applied
+			_ = g.inst.Load().raft.Apply(data, time.Second).Error()
+			eventually(t, "it stops", func() bool { return g.Status().Halted != nil })
+			if s := g.Status(); s.Applied != before {
+				t.Errorf("applied went on to %d", s.Applied)
+			}
+			if err := g.Read(t.Context(), func(Machine) {}); !errors.Is(err, ErrClosed) {
+				t.Errorf("read: %v", err)
+			}
+			eventually(t, "it leads no more", func() bool { return !g.Status().Leads })
+		})
+	}
+}
+
+// (T.6) The log and the segments are bounded by what is alive, not by what went through.
+func TestLogIsBounded(t *testing.T) {
+	t.Parallel()
+	_, g, a := oneGroup(t, func(c *Config) {
+		c.Sizes = Sizes{Segment: 256 << 10, Snapshot: 1 << 20, Trailing: 0}
+	})
+	r := &asker{origin: 7, lane: 1}
+	payload := make([]byte, 8<<10)
+	for range 1000 {
+		must(t, g, a.next(), send(1, payload))
+		got := lock(t, g, r.next(), lockOf(1, 1), time.Second)
+		must(t, g, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{
+			{Lock: got.Result.Deliveries[0].Lock, Verb: fsm.Complete},
+		}})
+	}
+	eventually(t, "snapshots cut the log", func() bool {
+		s := g.Status()
+		return s.LogLast-s.LogFirst < 2*trailingEntriesMin+600
+	})
+	if s := g.Status(); s.BodyBytes > 4<<20 || s.LiveBytes != 0 {
+		t.Errorf("%d bytes of bodies of 8 MiB sent, %d live", s.BodyBytes, s.LiveBytes)
+	}
+}
+
+// A sparse segment is rewritten; messages that are left in it are read all the same,
+// also after a restart from before and after.
+func TestCompaction(t *testing.T) {
+	t.Parallel()
+	m, g, a := oneGroup(t, func(c *Config) { c.Sizes.Segment = 32 << 10 })
+	r := &asker{origin: 7, lane: 1}
+	for i := range 200 {
+		must(t, g, a.next(), send(1, bytes.Repeat(body(i), 100)))
+	}
+	for i := range 200 {
+		got := lock(t, g, r.next(), lockOf(1, 1), time.Second)
+		verb := fsm.Complete
+		if i%25 == 0 {
+			verb = fsm.Defer
+		}
+		must(t, g, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{
+			{Lock: got.Result.Deliveries[0].Lock, Verb: verb, Properties: []byte{1}},
+		}})
+	}
+	want := image(t, g)
+	before := g.Status()
+	if err := g.Snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	g.compact(t.Context())
+	if diff := cmp.Diff(want, image(t, g)); diff != "" {
+		t.Fatal(diff)
+	}
+	if err := g.Snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	after := g.Status()
+	if after.LiveBytes != before.LiveBytes || after.BodyBytes >= before.BodyBytes/2 {
+		t.Errorf("before %d of %d live, after %d of %d", before.LiveBytes, before.BodyBytes, after.LiveBytes, after.BodyBytes)
+	}
+	m.stop()
+	m.start(1)
+	_, g = leader(t, []*member{m}, 1)
+	if diff := cmp.Diff(want, image(t, g)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestMembersChange(t *testing.T) {
+	t.Parallel()
+	ms, a := threeReplicas(t, nil)
+	lm, g := leader(t, ms, 1)
+	fourth := &member{t: t, net: lm.net, id: "m3", dir: t.TempDir()}
+	lm.net.mu.Lock()
+	lm.net.peers["m3"] = fourth
+	lm.net.mu.Unlock()
+	fourth.start(1)
+	defer fourth.stop()
+	must(t, g, a.next(), send(1, body(1)))
+	if err := g.AddNonvoter(t.Context(), "m3.1", "m3"); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new replica catches up", func() bool {
+		return fourth.group(1).Status().Applied >= g.Status().Applied
+	})
+	if err := g.AddVoter(t.Context(), "m3.1", "m3"); err != nil {
+		t.Fatal(err)
+	}
+	var victim string
+	for _, v := range g.Status().Voters {
+		if v.Replica != lm.config(1).Replica && v.Replica != "m3.1" {
+			victim = v.Replica
+		}
+	}
+	if err := g.RemoveServer(t.Context(), victim); err != nil {
+		t.Fatal(err)
+	}
+	if n := len(g.Status().Voters); n != 3 {
+		t.Errorf("%d voters", n)
+	}
+	must(t, g, a.next(), send(1, body(2)))
+	// prevIndex: a change that starts from an older configuration is refused.
+	f := g.inst.Load().raft.AddNonvoter("m9.1", "m9", 1, time.Second)
+	if f.Error() == nil {
+		t.Error("a change from an old configuration went through")
+	}
+	for _, m := range ms {
+		if m != lm && m.group(1) != nil {
+			err := m.group(1).AddVoter(t.Context(), "x", "x")
+			if !errors.Is(err, ErrNotLeader) {
+				t.Errorf("a follower adds: %v", err)
+			}
+			break
+		}
+	}
+}
+
+func TestTransferIsTriedOnce(t *testing.T) {
+	t.Parallel()
+	ms, _ := threeReplicas(t, nil)
+	lm, g := leader(t, ms, 1)
+	if err := g.Transfer(t.Context(), lm.id); err == nil {
+		t.Error("transfer to itself")
+	}
+	if err := g.Transfer(t.Context(), "nobody"); err == nil {
+		t.Error("transfer to a stranger")
+	}
+	g.p.mu.Lock()
+	g.p.spent = g.p.term
+	g.p.mu.Unlock()
+	for _, m := range ms {
+		if m != lm {
+			if err := g.Transfer(t.Context(), m.id); !errors.Is(err, ErrTransferSpent) {
+				t.Errorf("a second transfer: %v", err)
+			}
+			if err := m.group(1).Transfer(t.Context(), lm.id); !errors.Is(err, ErrNotLeader) {
+				t.Errorf("transfer by a follower: %v", err)
+			}
+		}
+	}
+}
+
+// (T.5) A leader that is cut off loses what it had in flight to Unknown, what came later
+// is Refused, and no two replicas differ afterwards.
+func TestLeaderIsCutOff(t *testing.T) {
+	t.Parallel()
+	ms, a := threeReplicas(t, nil)
+	lm, g := leader(t, ms, 1)
+	lm.net.isolate(lm.id, true)
+	got := make(chan Answer, 1)
+	h := a.next()
+	g.Submit(fsm.AppendCommand(nil, h, send(1, body(1))), func(a Answer) { got <- a })
+	if x := await1(t, got); x.Outcome != Unknown && x.Outcome != Refused {
+		t.Errorf("%+v", x)
+	}
+	if x := ask(t, g, a.next(), send(1, body(9))); x.Outcome != Refused {
+		t.Errorf("%+v", x)
+	}
+	if err := g.Read(t.Context(), func(Machine) {}); !errors.Is(err, ErrNotLeader) {
+		t.Errorf("read: %v", err)
+	}
+	var others []*member
+	for _, m := range ms {
+		if m != lm {
+			others = append(others, m)
+		}
+	}
+	_, g2 := leader(t, others, 1)
+	must(t, g2, h, send(1, body(1)))
+	must(t, g2, a.next(), send(1, body(2)))
+	lm.net.isolate(lm.id, false)
+	sameEverywhere(t, ms)
+	if n := len(image(t, g)); n != 2 {
+		t.Errorf("%d messages", n)
+	}
+}
+
+// A raft instance that got stuck is opened anew in the process, and the machine goes on
+// where it was.
+func TestRaftIsOpenedAnew(t *testing.T) {
+	t.Parallel()
+	ms, a := threeReplicas(t, nil)
+	_, g := leader(t, ms, 1)
+	for i := range 20 {
+		must(t, g, a.next(), send(1, body(i)))
+		if i == 10 {
+			if err := g.Snapshot(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for _, m := range ms {
+		old := m.group(1).inst.Load()
+		m.group(1).askReopen("a test")
+		eventually(t, "it is opened anew", func() bool { return m.group(1).inst.Load() != old })
+	}
+	_, g = leader(t, ms, 1)
+	must(t, g, a.next(), send(1, body(20)))
+	if err := g.Snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	sameEverywhere(t, ms)
+	if n := len(image(t, g)); n != 21 {
+		t.Errorf("%d messages", n)
+	}
+}
+
+// A log whose entry at the index of the snapshot has another term was never committed
+// from there on, and goes; one that begins too late is damage.
+func TestLogMustFitTheSnapshot(t *testing.T) {
+	t.Parallel()
+	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"))
+	g := testGroupLog(t, l, 1)
+	if err := g.StoreLogs(entries(1, 60, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.fits(&stored{manifest: manifest{Index: 30, Term: 2}}); err != nil || extentOf(g).last != 60 {
+		t.Errorf("a log that fits: %v %+v", err, extentOf(g))
+	}
+	if err := g.fits(&stored{manifest: manifest{Index: 30, Term: 3}}); err != nil || extentOf(g) != (extent{}) {
+		t.Errorf("a log that contradicts: %v %+v", err, extentOf(g))
+	}
+	if err := g.StoreLogs(entries(100, 101, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.fits(&stored{manifest: manifest{Index: 30, Term: 3}}); !errors.Is(err, errDamaged) {
+		t.Errorf("a log with a hole: %v", err)
+	}
+	if err := g.fits(nil); !errors.Is(err, errDamaged) {
+		t.Errorf("a log without its snapshot: %v", err)
+	}
+}
+
+func TestReadSeesWhatWasAnswered(t *testing.T) {
+	t.Parallel()
+	ms, a := threeReplicas(t, nil)
+	_, g := leader(t, ms, 1)
+	for i := range 50 {
+		must(t, g, a.next(), send(1, body(i)))
+		var n uint64
+		if err := g.Read(t.Context(), func(m Machine) {
+			m.Refs(func(_ fsm.Owner, r fsm.Ref) fsm.Ref {
+				n++
+				return r
+			})
+		}); err != nil || n != uint64(i+1) {
+			t.Fatalf("read sees %d of %d: %v", n, i+1, err)
+		}
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := g.Read(ctx, func(Machine) {}); !errors.Is(err, context.Canceled) && err != nil {
+		t.Errorf("read with an ended context: %v", err)
+	}
+}
+
+func TestCloseIsIdempotent(t *testing.T) {
+	t.Parallel()
+	_, g, _ := oneGroup(t, nil)
+	for range 2 {
+		if err := g.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if a := ask(t, g, fsm.Header{}, fsm.Pulse{}); a.Outcome != Refused {
+		t.Errorf("%+v", a)
+	}
+	if s := g.Status(); s.Leads {
+		t.Error("a closed group leads")
+	}
+}
+
+// The heartbeat fast path of raft must stay off: on it replicas diverge.
+func TestHeartbeatsTakeTheSlowWay(t *testing.T) {
+	t.Parallel()
+	var tr raft.Transport = safeTransport{}
+	tr.SetHeartbeatHandler(func(raft.RPC) { t.Error("installed") })
+	if _, ok := tr.(raft.WithPreVote); !ok {
+		t.Error("pre-vote is lost")
+	}
+	if _, ok := tr.(raft.WithClose); !ok {
+		t.Error("close is lost")
+	}
+}
