@@ -74,16 +74,12 @@ func (q *Queues) lock(c LockMessages, remembered bool) Result {
 		return Result{}
 	}
 	deliveries := make([]Delivery, 0, n)
-	left := uint64(c.MaxBytes)
+	size := uint64(0)
 	for range n {
 		at, _ := sub.ix.firstReady()
 		rec := sub.ix.get(at)
-		if size := uint64(rec.body.Size); size <= left {
-			left -= size
-		} else if len(deliveries) > 0 {
+		if size += uint64(rec.body.Size); size > uint64(c.MaxBytes) && len(deliveries) > 0 {
 			break
-		} else {
-			left = 0
 		}
 		deliveries = append(deliveries, q.grant(sub, at, rec, c.Delete))
 	}

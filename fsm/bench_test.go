@@ -1,0 +1,174 @@
+package fsm_test
+
+import (
+	"io"
+	"runtime"
+	"testing"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// batch is the number of messages of one command in the benchmarks.
+const batch = 64
+
+// bench drives one machine with one queue through encoded commands.
+type bench struct {
+	q      *fsm.Queues
+	env    fsm.Env
+	header fsm.Header
+	buf    []byte
+}
+
+func newBench() *bench {
+	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Origin: 1}}
+	b.apply(fsm.PutQueue{Entity: 1, Version: 1, Settings: fsm.DefaultQueueSettings()})
+	return b
+}
+
+func (b *bench) apply(c fsm.Command) fsm.Result {
+	b.header.Serial++
+	b.header.Low = b.header.Serial
+	b.buf = fsm.AppendCommand(b.buf[:0], b.header, c)
+	return b.run()
+}
+
+func (b *bench) run() fsm.Result {
+	b.env.Index++
+	b.env.Now++
+	return b.q.Apply(b.env, b.buf)
+}
+
+func sendOf(n int) fsm.SendMessages {
+	c := fsm.SendMessages{Entity: 1, Messages: make([]fsm.Message, n)}
+	for i := range c.Messages {
+		c.Messages[i] = fsm.Message{ID: "0123456789abcdef", Payload: make([]byte, 1024)}
+	}
+	return c
+}
+
+func (b *bench) fill(messages int) {
+	send := sendOf(batch)
+	for range messages / batch {
+		b.apply(send)
+	}
+}
+
+func (b *bench) lock() []fsm.Delivery {
+	return b.apply(fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: batch, MaxBytes: 1 << 30}).Deliveries
+}
+
+func (b *bench) complete(deliveries []fsm.Delivery) fsm.Result {
+	c := fsm.SettleMessages{Address: fsm.Address{Entity: 1}}
+	for _, d := range deliveries {
+		c.Settlements = append(c.Settlements, fsm.Settlement{Lock: d.Lock, Verb: fsm.Complete})
+	}
+	return b.apply(c)
+}
+
+// BenchmarkApplySend measures one message of a send of 64, at a growing depth.
+func BenchmarkApplySend(b *testing.B) {
+	b.ReportAllocs()
+	m := newBench()
+	send := sendOf(batch)
+	for i := 0; i < b.N; i += batch {
+		m.apply(send)
+	}
+}
+
+// BenchmarkApplyLock measures one message of a lock of 64 out of a backlog.
+func BenchmarkApplyLock(b *testing.B) {
+	b.ReportAllocs()
+	m := newBench()
+	m.fill(b.N + batch)
+	b.ResetTimer()
+	for i := 0; i < b.N; i += batch {
+		m.lock()
+	}
+}
+
+// BenchmarkApplyComplete measures one message of a settlement of 64.
+func BenchmarkApplyComplete(b *testing.B) {
+	b.ReportAllocs()
+	m := newBench()
+	m.fill(b.N + batch)
+	var locked [][]fsm.Delivery
+	for i := 0; i < b.N; i += batch {
+		locked = append(locked, m.lock())
+	}
+	b.ResetTimer()
+	for _, deliveries := range locked {
+		m.complete(deliveries)
+	}
+}
+
+// BenchmarkApplyCycle measures send, lock and complete of one message, in commands of
+// 64, over a backlog of 100,000.
+func BenchmarkApplyCycle(b *testing.B) {
+	b.ReportAllocs()
+	m := newBench()
+	m.fill(100_000)
+	send := sendOf(batch)
+	b.ResetTimer()
+	for i := 0; i < b.N; i += batch {
+		m.apply(send)
+		m.complete(m.lock())
+	}
+}
+
+// BenchmarkApplyCycleSingle is the cycle in commands of one message over an empty
+// queue: what a client with a window of one costs.
+func BenchmarkApplyCycleSingle(b *testing.B) {
+	b.ReportAllocs()
+	m := newBench()
+	send := sendOf(1)
+	for b.Loop() {
+		m.apply(send)
+		m.complete(m.lock())
+	}
+}
+
+// BenchmarkImageMillion measures how long taking an image of a million messages stops
+// the machine, and how long writing it takes beside it.
+func BenchmarkImageMillion(b *testing.B) {
+	m := newBench()
+	m.fill(1_000_000)
+	b.Run("take", func(b *testing.B) {
+		for b.Loop() {
+			m.q.Image()
+		}
+	})
+	b.Run("write", func(b *testing.B) {
+		for b.Loop() {
+			n, _ := m.q.Image().WriteTo(io.Discard)
+			b.SetBytes(n)
+		}
+	})
+}
+
+// TestBacklogMemory: a backlog of a million messages costs at most 64 bytes of index
+// memory each (design.md 4), and a drained one nearly nothing.
+func TestBacklogMemory(t *testing.T) {
+	const messages = 1_000_000
+	heap := func() uint64 {
+		var s runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&s)
+		return s.HeapAlloc
+	}
+	m := newBench()
+	before := heap()
+	m.fill(messages)
+	perMessage := float64(heap()-before) / messages
+	t.Logf("%.1f bytes a message", perMessage)
+	if perMessage > 64 {
+		t.Errorf("a message takes %.1f bytes of index, more than 64", perMessage)
+	}
+	for m.q.Messages() > 0 {
+		m.complete(m.lock())
+	}
+	if left := int64(heap()) - int64(before); left > 1<<20 {
+		t.Errorf("an emptied queue still holds %d bytes", left)
+	}
+	runtime.KeepAlive(m)
+}

@@ -1,0 +1,67 @@
+package fsm_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// memory is the Bodies of the tests. It knows what is referred to, so that a body
+// released twice, read after release or never released shows.
+type memory struct {
+	t      testing.TB
+	next   uint32
+	bodies map[fsm.Ref]body
+}
+
+type body struct {
+	owner fsm.Owner
+	bytes []byte
+}
+
+func newMemory(t testing.TB) *memory {
+	return &memory{t: t, bodies: map[fsm.Ref]body{}}
+}
+
+func (m *memory) Append(owner fsm.Owner, b []byte) fsm.Ref {
+	m.next++
+	ref := fsm.Ref{Segment: 1, Offset: m.next, Size: uint32(len(b))}
+	m.bodies[ref] = body{owner: owner, bytes: bytes.Clone(b)}
+	return ref
+}
+
+func (m *memory) Read(ref fsm.Ref) []byte {
+	b, ok := m.bodies[ref]
+	if !ok {
+		m.t.Errorf("read of %v, which is not held", ref)
+	}
+	return b.bytes
+}
+
+func (m *memory) Release(ref fsm.Ref) {
+	if _, ok := m.bodies[ref]; !ok {
+		m.t.Errorf("release of %v, which is not held", ref)
+	}
+	delete(m.bodies, ref)
+}
+
+// clone is the Bodies of another replica that holds the same.
+func (m *memory) clone() *memory {
+	c := newMemory(m.t)
+	c.next = m.next
+	for ref, b := range m.bodies {
+		c.bodies[ref] = b
+	}
+	return c
+}
+
+// nowhere is a Bodies that keeps nothing: for benchmarks.
+type nowhere struct{ next uint32 }
+
+func (n *nowhere) Append(_ fsm.Owner, b []byte) fsm.Ref {
+	n.next++
+	return fsm.Ref{Segment: 1, Offset: n.next, Size: uint32(len(b))}
+}
+func (n *nowhere) Read(fsm.Ref) []byte { return nil }
+func (n *nowhere) Release(fsm.Ref)     {}

@@ -1,0 +1,202 @@
+package fsm_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// catalogStory is one file of testdata/catalog.
+type catalogStory struct {
+	t      *testing.T
+	c      *fsm.Catalog
+	env    fsm.Env
+	serial uint64
+	last   []byte
+}
+
+// TestCatalogStories replays the stories in testdata/catalog.
+func TestCatalogStories(t *testing.T) {
+	datadriven.Walk(t, "testdata/catalog", func(t *testing.T, path string) {
+		s := &catalogStory{c: fsm.NewCatalog(), env: fsm.Env{Now: 100_000}}
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			s.t = t
+			return s.tell(d)
+		})
+	})
+}
+
+func (s *catalogStory) tell(d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "pass":
+		s.env.Now += fsm.Instant(span(s.t, d.CmdArgs[0].Key))
+		return s.apply(fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}))
+	case "retry":
+		return s.apply(s.last)
+	case "restore":
+		return s.restore()
+	case "lookup":
+		if e, ok := s.c.Lookup(d.CmdArgs[0].Key); ok {
+			return entity(e)
+		}
+		return "not found\n"
+	case "list":
+		after := ""
+		d.MaybeScanArgs(s.t, "after", &after)
+		return entities(s.c.List(after, int(number(d, "max", 100))))
+	case "dropping":
+		return entities(s.c.Dropping())
+	case "show":
+		key := s.c.SealKey()
+		return fmt.Sprintf("cluster %q key %q\npartitions %v\nload %v\nentities %d\n",
+			s.c.ClusterID(), key[:2], s.c.Partitions(), s.c.PartitionLoad(), s.c.Entities())
+	}
+	s.serial++
+	h := fsm.Header{Origin: 1, Serial: s.serial, Low: s.serial}
+	s.last = fsm.AppendCommand(nil, h, catalogCommand(s.t, d))
+	return s.apply(s.last)
+}
+
+func (s *catalogStory) apply(command []byte) string {
+	s.env.Index++
+	s.env.Now += 1000
+	res := s.c.Apply(s.env, command)
+	if res.Entity != 0 {
+		return fmt.Sprintf("%v, entity %d version %d\n", res.Code, res.Entity, res.Version)
+	}
+	return res.Code.String() + "\n"
+}
+
+func (s *catalogStory) restore() string {
+	var b bytes.Buffer
+	if _, err := s.c.Image().WriteTo(&b); err != nil {
+		s.t.Fatal(err)
+	}
+	c := fsm.NewCatalog()
+	if err := c.Restore(&b); err != nil {
+		s.t.Fatal(err)
+	}
+	if c.Digest() != s.c.Digest() {
+		s.t.Error("the restored machine is another")
+	}
+	s.c = c
+	return "restored\n"
+}
+
+func catalogCommand(t *testing.T, d *datadriven.TestData) fsm.Command {
+	id := fsm.EntityID(number(d, "entity", 1))
+	settings := fsm.DefaultQueueSettings()
+	settings.MaxDeliveryCount = uint32(number(d, "deliveries", 10))
+	switch d.Cmd {
+	case "found":
+		c := fsm.FoundCluster{ClusterID: "c1", SealKey: [16]byte{'k', 'e'}}
+		d.MaybeScanArgs(t, "cluster", &c.ClusterID)
+		for i := range number(d, "partitions", 2) {
+			c.Partitions = append(c.Partitions, fsm.Partition{
+				ID:       fsm.PartitionID(i + 1),
+				Replicas: []fsm.Replica{{Member: "m1", Number: uint32(i)}, {Member: "m2", Number: 7}},
+			})
+		}
+		return c
+	case "formed":
+		return fsm.PartitionFormed{Partition: fsm.PartitionID(number(d, "partition", 1))}
+	case "create":
+		return fsm.CreateEntity{
+			Name:      strings.TrimSuffix(d.Input, "\n"),
+			Partition: fsm.PartitionID(number(d, "partition", 1)), Settings: settings,
+		}
+	case "update":
+		return fsm.UpdateEntity{Entity: id, Settings: settings}
+	case "delete":
+		return fsm.DeleteEntity{Entity: id}
+	case "forget":
+		return fsm.ForgetEntity{Entity: id}
+	case "close":
+		return fsm.CloseLane{Origin: 1}
+	}
+	t.Fatalf("%s: unknown step %s", d.Pos, d.Cmd)
+	return nil
+}
+
+func entity(e fsm.Entity) string {
+	out := fmt.Sprintf("%d %s in partition %d, version %d, %d deliveries, created %s, updated %s",
+		e.ID, e.Name, e.Partition, e.Version, e.Settings.MaxDeliveryCount, at2s(e.Created), at2s(e.Updated))
+	if e.Dropping {
+		out += ", dropping"
+	}
+	return out + "\n"
+}
+
+func entities(list []fsm.Entity) string {
+	out := ""
+	for _, e := range list {
+		out += entity(e)
+	}
+	return out
+}
+
+// TestEntityNames: what may be a name and what may not, by creating it.
+func TestEntityNames(t *testing.T) {
+	t.Parallel()
+	valid := []string{"a", "orders", "Orders.2", "a-b_c", "a/b", "a/b/c", "9", ".", strings.Repeat("n", 260)}
+	invalid := []string{
+		"", "/", "/a", "a/", "a b", "a$b", "q/$DeadLetterQueue", "$management", "a?", "a#", "a\\b", "a@b",
+		"ä", "a\x00", "a\n", strings.Repeat("n", 261),
+	}
+	check := func(name string) fsm.Code {
+		return fsm.Check(fsm.CreateEntity{Name: name, Partition: 1, Settings: fsm.DefaultQueueSettings()})
+	}
+	for _, name := range valid {
+		if code := check(name); code != fsm.OK {
+			t.Errorf("%q: %v", name, code)
+		}
+	}
+	for _, name := range invalid {
+		if code := check(name); code != fsm.InvalidArgument {
+			t.Errorf("%q: %v, want invalid argument", name, code)
+		}
+	}
+}
+
+// TestCatalogImageStandsStill: what happens after an image was taken is not in it.
+func TestCatalogImageStandsStill(t *testing.T) {
+	t.Parallel()
+	c := fsm.NewCatalog()
+	serial := uint64(0)
+	apply := func(cmd fsm.Command) {
+		t.Helper()
+		serial++
+		h := fsm.Header{Origin: 1, Serial: serial, Low: serial / 2}
+		if res := c.Apply(fsm.Env{Index: serial, Now: fsm.Instant(serial)}, fsm.AppendCommand(nil, h, cmd)); res.Code != fsm.OK {
+			t.Fatalf("%T: %v", cmd, res.Code)
+		}
+	}
+	partition := fsm.Partition{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}
+	apply(fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{partition}})
+	settings := fsm.DefaultQueueSettings()
+	for _, name := range []string{"a", "b", "c"} {
+		apply(fsm.CreateEntity{Name: name, Partition: 1, Settings: settings})
+	}
+	img := c.Image()
+	var before, after bytes.Buffer
+	if _, err := img.WriteTo(&before); err != nil {
+		t.Fatal(err)
+	}
+	settings.MaxDeliveryCount = 3
+	apply(fsm.UpdateEntity{Entity: 2, Settings: settings})
+	apply(fsm.DeleteEntity{Entity: 1})
+	apply(fsm.ForgetEntity{Entity: 1})
+	apply(fsm.CreateEntity{Name: "d", Partition: 1, Settings: settings})
+	apply(fsm.PartitionFormed{Partition: 1})
+	if _, err := img.WriteTo(&after); err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(before.Bytes(), after.Bytes()) {
+		t.Error("the image changed after it was taken")
+	}
+}

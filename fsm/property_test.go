@@ -1,0 +1,418 @@
+package fsm_test
+
+import (
+	"bytes"
+	"fmt"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	"pgregory.net/rapid"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// replica is one machine with bodies of its own.
+type replica struct {
+	q      *fsm.Queues
+	bodies *memory
+}
+
+func newReplica(t testing.TB) *replica {
+	m := newMemory(t)
+	return &replica{q: fsm.NewQueues(m), bodies: m}
+}
+
+// show brings a result to the form of the model, bodies read.
+func (r *replica) show(res fsm.Result) modelResult {
+	return modelResult{
+		Code: res.Code, Sequence: res.Sequence, Codes: res.Codes, Untils: res.Untils,
+		Deliveries: r.list(res.Deliveries),
+	}
+}
+
+func (r *replica) list(deliveries []fsm.Delivery) []string {
+	var list []string
+	for _, d := range deliveries {
+		m := modelMessage{
+			lock: d.Lock, state: d.State, attempts: d.Attempts, enqueued: d.Enqueued, until: d.LockedUntil,
+			payload: string(r.bodies.Read(d.Body)),
+		}
+		if d.Patch != (fsm.Ref{}) {
+			patches, err := fsm.DecodePatches(r.bodies.Read(d.Patch))
+			if err != nil {
+				r.bodies.t.Fatal(err)
+			}
+			m.patches = patches
+		}
+		list = append(list, m.String())
+	}
+	return list
+}
+
+func (r *replica) image() []byte {
+	var b bytes.Buffer
+	if _, err := r.q.Image().WriteTo(&b); err != nil {
+		r.bodies.t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// restored is the replica that an image of r becomes, on a disk where bodies lie
+// elsewhere.
+func (r *replica) restored() *replica {
+	next := newReplica(r.bodies.t)
+	next.bodies.next = r.bodies.next + 1000
+	if err := next.q.Restore(bytes.NewReader(r.image())); err != nil {
+		r.bodies.t.Fatal(err)
+	}
+	next.q.Refs(func(o fsm.Owner, old fsm.Ref) fsm.Ref { return next.bodies.Append(o, r.bodies.Read(old)) })
+	return next
+}
+
+// history draws commands against the state it has seen and applies them to two equal
+// replicas, one that is restored from its own image every now and then, and the model.
+type history struct {
+	t       *rapid.T
+	a, b, c *replica
+	model   *model
+	env     fsm.Env
+	serials map[[2]uint64]uint64
+	past    [][]byte
+	locks   []fsm.LockID // every lock ever granted, at the address of the same index
+	at      []fsm.Address
+	version uint64
+	sent    map[fsm.EntityID]int
+	frozen  fsm.Image
+	bytes   []byte // of frozen when it was taken
+}
+
+func (h *history) header() fsm.Header {
+	key := [2]uint64{rapid.Uint64Range(0, 2).Draw(h.t, "origin"), rapid.Uint64Range(0, 2).Draw(h.t, "lane")}
+	if key[0] == 0 {
+		return fsm.Header{}
+	}
+	h.serials[key]++
+	serial := h.serials[key]
+	return fsm.Header{Origin: key[0], Lane: key[1], Serial: serial, Low: serial - min(serial, rapid.Uint64Range(0, 3).Draw(h.t, "kept"))}
+}
+
+func (h *history) address() fsm.Address {
+	return fsm.Address{
+		Entity: fsm.EntityID(rapid.IntRange(1, 3).Draw(h.t, "entity")),
+		Sub:    fsm.SubQueue(rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(h.t, "sub")),
+	}
+}
+
+// lock draws a lock, mostly a real and often a late one, and where it was granted.
+func (h *history) lock() (fsm.LockID, fsm.Address) {
+	if len(h.locks) == 0 {
+		return fsm.LockID{Sequence: 1, Epoch: 1}, h.address()
+	}
+	i := len(h.locks) - 1 - rapid.IntRange(0, min(20, len(h.locks)-1)).Draw(h.t, "age")
+	return h.locks[i], h.at[i]
+}
+
+func (h *history) do(c fsm.Command) {
+	head := h.header()
+	if head.Origin == 0 {
+		switch x := c.(type) {
+		case fsm.LockMessages:
+			x.Delete = false
+			c = x
+		case fsm.FetchDeferred:
+			x.Delete = false
+			c = x
+		}
+	}
+	command := fsm.AppendCommand(nil, head, c)
+	h.past = append(h.past, command)
+	h.apply(command)
+}
+
+func (h *history) apply(command []byte) {
+	h.env.Index++
+	head, c, err := fsm.DecodeCommand(command)
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	want := h.model.apply(h.env.Now, head, c)
+	for i, r := range []*replica{h.a, h.b, h.c} {
+		res := r.q.Apply(h.env, command)
+		if diff := cmp.Diff(want, r.show(res), cmpopts.EquateEmpty()); diff != "" {
+			h.t.Fatalf("replica %d answers %T %+v otherwise than the model (-want +got):\n%s", i, c, head, diff)
+		}
+		if i == 0 {
+			h.note(c, res)
+		}
+	}
+}
+
+// note remembers locks, for later settlements.
+func (h *history) note(c fsm.Command, res fsm.Result) {
+	at := fsm.Address{}
+	switch c := c.(type) {
+	case fsm.LockMessages:
+		at = c.Address
+	case fsm.FetchDeferred:
+		at = c.Address
+	case fsm.SendMessages:
+		if res.Code == fsm.OK {
+			h.sent[c.Entity] += len(c.Messages)
+		}
+	case fsm.DropQueue:
+		h.sent[c.Entity] = 0
+	}
+	for _, d := range res.Deliveries {
+		h.locks, h.at = append(h.locks, d.Lock), append(h.at, at)
+	}
+}
+
+func (h *history) put(*rapid.T) {
+	h.version += rapid.Uint64Range(0, 1).Draw(h.t, "newer")
+	h.do(fsm.PutQueue{Entity: h.address().Entity, Version: h.version, Settings: fsm.QueueSettings{
+		LockDuration:     fsm.Millis(rapid.SampledFrom([]int{5000, 7000, 30000}).Draw(h.t, "lock")),
+		MaxDeliveryCount: rapid.Uint32Range(1, 4).Draw(h.t, "deliveries"), MaxMessageBytes: 6,
+	}})
+}
+
+func (h *history) send(*rapid.T) {
+	c := fsm.SendMessages{Entity: h.address().Entity}
+	for range rapid.IntRange(1, 6).Draw(h.t, "n") {
+		size := rapid.SampledFrom([]int{0, 1, 2, 3, 5, 6, 6, 7}).Draw(h.t, "size")
+		if size == 7 && len(c.Messages) > 0 {
+			size = 6
+		}
+		c.Messages = append(c.Messages, fsm.Message{ID: "m", Payload: []byte("message")[:size]})
+	}
+	h.do(c)
+}
+
+func (h *history) receive(*rapid.T) {
+	h.do(fsm.LockMessages{
+		Address: h.address(), Max: rapid.Uint32Range(1, 5).Draw(h.t, "max"),
+		MaxBytes: rapid.Uint32Range(0, 12).Draw(h.t, "bytes"), Delete: rapid.IntRange(0, 4).Draw(h.t, "delete") == 0,
+	})
+}
+
+func (h *history) fetch(*rapid.T) {
+	c := fsm.FetchDeferred{Address: h.address(), Delete: rapid.IntRange(0, 4).Draw(h.t, "delete") == 0}
+	for range rapid.IntRange(1, 4).Draw(h.t, "n") {
+		c.Sequences = append(c.Sequences, fsm.SequenceNumber(rapid.Uint64Range(0, 40).Draw(h.t, "number")))
+	}
+	h.do(c)
+}
+
+func (h *history) settle(*rapid.T) {
+	var c fsm.SettleMessages
+	for range rapid.IntRange(1, 4).Draw(h.t, "n") {
+		l, at := h.lock()
+		c.Address = at
+		s := fsm.Settlement{Lock: l, Verb: fsm.Verb(rapid.IntRange(1, 5).Draw(h.t, "verb"))}
+		if s.Verb == fsm.DeadLetter {
+			s.Reason = rapid.SampledFrom([]string{"", "bad"}).Draw(h.t, "reason")
+		}
+		if rapid.Bool().Draw(h.t, "patched") {
+			s.Properties = []byte("p")
+		}
+		c.Settlements = append(c.Settlements, s)
+	}
+	h.do(c)
+}
+
+func (h *history) renew(*rapid.T) {
+	var c fsm.RenewLocks
+	for range rapid.IntRange(1, 3).Draw(h.t, "n") {
+		var l fsm.LockID
+		l, c.Address = h.lock()
+		c.Locks = append(c.Locks, l)
+	}
+	h.do(c)
+}
+
+func (h *history) retry(*rapid.T) {
+	if n := len(h.past); n > 0 {
+		h.apply(h.past[n-1-rapid.IntRange(0, min(10, n-1)).Draw(h.t, "age")])
+	}
+}
+
+func (h *history) pass(*rapid.T) {
+	h.env.Now += fsm.Instant(rapid.SampledFrom([]int{-500, 0, 1000, 3000, 5000, 10000, 400_000, 600_000}).Draw(h.t, "ms"))
+	h.apply(fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}))
+}
+
+func (h *history) drop(*rapid.T) {
+	if rapid.IntRange(0, 5).Draw(h.t, "really") == 0 {
+		h.do(fsm.DropQueue{Entity: h.address().Entity})
+	}
+}
+
+func (h *history) closeLane(*rapid.T) {
+	h.do(fsm.CloseLane{Origin: rapid.Uint64Range(1, 2).Draw(h.t, "of"), Lane: rapid.Uint64Range(0, 2).Draw(h.t, "gone")})
+}
+
+func (h *history) restore(*rapid.T) { h.c = h.c.restored() }
+
+// freeze takes an image of the first replica, which must stand still from then on.
+func (h *history) freeze(*rapid.T) {
+	h.thaw()
+	h.bytes = h.a.image()
+	h.frozen = h.a.q.Image()
+}
+
+func (h *history) thaw() {
+	if h.frozen == nil {
+		return
+	}
+	var b bytes.Buffer
+	if _, err := h.frozen.WriteTo(&b); err != nil || !bytes.Equal(b.Bytes(), h.bytes) {
+		h.t.Fatalf("an image changed after it was taken (%v)", err)
+	}
+}
+
+// check compares the states.
+func (h *history) check(*rapid.T) {
+	if !bytes.Equal(h.a.image(), h.b.image()) {
+		h.t.Fatal("replicas hold different bytes")
+	}
+	if h.a.q.Digest() != h.c.q.Digest() {
+		h.t.Fatal("the restored replica holds another state")
+	}
+	for id := fsm.EntityID(1); id <= 3; id++ {
+		got, _ := h.c.q.Counts(id)
+		if want := h.model.counts(id); got != want {
+			h.t.Fatalf("counts of %d are %+v, want %+v", id, got, want)
+		}
+		for sub := fsm.MainQueue; sub <= fsm.DeadLetterQueue; sub++ {
+			at := fsm.Address{Entity: id, Sub: sub}
+			if diff := cmp.Diff(h.model.peek(at), h.a.list(h.a.q.Peek(at, 0, 4096))); diff != "" {
+				h.t.Fatalf("%v holds something else (-want +got):\n%s", at, diff)
+			}
+		}
+	}
+	for _, r := range []*replica{h.a, h.b, h.c} {
+		h.checkDue(r)
+		h.checkBodies(r)
+	}
+}
+
+// checkDue: the machine never asks for a pulse too late, and not before the first
+// lock ends; for idle origins it may ask early.
+func (h *history) checkDue(r *replica) {
+	got, ok := r.q.NextDeadline()
+	want := h.model.due()
+	if ok != (want != 0) || got > want {
+		h.t.Fatalf("next deadline %d %v, want %d", got, ok, want)
+	}
+}
+
+// checkBodies: exactly the bodies that a message refers to are held.
+func (h *history) checkBodies(r *replica) {
+	refs := 0
+	r.q.Image().Refs(func(_ fsm.Owner, ref fsm.Ref) {
+		refs++
+		if !r.q.Holds(r.bodies.bodies[ref].owner, ref) {
+			h.t.Fatalf("the body at %v is not known as held", ref)
+		}
+	})
+	if refs != len(r.bodies.bodies) {
+		h.t.Fatalf("%d bodies are referred to, %d are held", refs, len(r.bodies.bodies))
+	}
+}
+
+// TestReplicasAgree applies random histories to two replicas, to one that is restored
+// in between and to the model: all answers and states are equal, bodies are neither
+// lost nor leaked, images stand still.
+func TestReplicasAgree(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		h := &history{
+			t: rt, a: newReplica(t), b: newReplica(t), c: newReplica(t), model: newModel(),
+			serials: map[[2]uint64]uint64{}, sent: map[fsm.EntityID]int{}, env: fsm.Env{Now: 1_000_000}, version: 1,
+		}
+		h.model.now = h.env.Now
+		actions := map[string]func(*rapid.T){
+			"put": h.put, "send": h.send, "send more": h.send, "receive": h.receive, "receive more": h.receive,
+			"fetch": h.fetch, "settle": h.settle, "settle more": h.settle, "renew": h.renew, "retry": h.retry,
+			"pass": h.pass, "drop": h.drop, "close": h.closeLane, "restore": h.restore, "freeze": h.freeze,
+			"": h.check,
+		}
+		for id := fsm.EntityID(1); id <= 2; id++ {
+			h.do(fsm.PutQueue{Entity: id, Version: 1, Settings: fsm.QueueSettings{
+				LockDuration: 5000, MaxDeliveryCount: 3, MaxMessageBytes: 6,
+			}})
+		}
+		for name, action := range actions {
+			actions[name] = func(t *rapid.T) { h.t = t; action(t) }
+		}
+		rt.Repeat(actions)
+		h.thaw()
+	})
+}
+
+// TestNothingIsLostOrInTwoHands checks what the model takes for granted, from the
+// outside: every message sent is somewhere or was completed or given for good, nobody
+// is given a message that someone else holds, and attempts never fall (E.2, C.9).
+func TestNothingIsLostOrInTwoHands(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(rt *rapid.T) {
+		r := newReplica(t)
+		env := fsm.Env{Now: 1000}
+		apply := func(c fsm.Command) fsm.Result {
+			env.Index++
+			return r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Origin: 1, Serial: env.Index, Low: env.Index}, c))
+		}
+		apply(fsm.PutQueue{Entity: 1, Version: 1, Settings: fsm.QueueSettings{LockDuration: 5000, MaxDeliveryCount: 3, MaxMessageBytes: 9}})
+		sent, gone := uint64(0), uint64(0)
+		held := map[fsm.SequenceNumber]fsm.Delivery{}
+		attempts := map[fsm.SequenceNumber]uint32{}
+		take := func(list []fsm.Delivery) {
+			for _, d := range list {
+				if other, ok := held[d.Lock.Sequence]; ok && other.LockedUntil > env.Now {
+					rt.Fatalf("message %d is given to a second holder", d.Lock.Sequence)
+				}
+				if d.Attempts < attempts[d.Lock.Sequence] {
+					rt.Fatalf("attempts of %d fell to %d", d.Lock.Sequence, d.Attempts)
+				}
+				held[d.Lock.Sequence], attempts[d.Lock.Sequence] = d, d.Attempts
+			}
+		}
+		rt.Repeat(map[string]func(*rapid.T){
+			"send": func(t *rapid.T) {
+				n := rapid.IntRange(1, 5).Draw(t, "n")
+				if res := apply(fsm.SendMessages{Entity: 1, Messages: make([]fsm.Message, n)}); res.Sequence != fsm.SequenceNumber(sent+1) {
+					t.Fatalf("first number %d after %d messages", res.Sequence, sent)
+				}
+				sent += uint64(n)
+			},
+			"lock": func(t *rapid.T) {
+				take(apply(fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: rapid.Uint32Range(1, 9).Draw(t, "n")}).Deliveries)
+			},
+			"settle": func(t *rapid.T) {
+				n := fsm.SequenceNumber(rapid.Uint64Range(1, sent+1).Draw(t, "number"))
+				d, ok := held[n]
+				if !ok {
+					return
+				}
+				verb := fsm.Verb(rapid.IntRange(1, 5).Draw(t, "verb"))
+				res := apply(fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{{Lock: d.Lock, Verb: verb}}})
+				if res.Codes[0] == fsm.OK {
+					delete(held, n)
+					if verb == fsm.Complete {
+						gone++
+					}
+				}
+			},
+			"pass": func(t *rapid.T) {
+				env.Now += fsm.Instant(rapid.IntRange(0, 9000).Draw(t, "ms"))
+				apply(fsm.Pulse{})
+			},
+			"": func(t *rapid.T) {
+				c, _ := r.q.Counts(1)
+				if c.Active+c.Deferred+c.DeadLetter+gone != sent || r.q.Messages()+gone != sent {
+					t.Fatalf("%d sent, %d completed, but %s", sent, gone, fmt.Sprint(c))
+				}
+			},
+		})
+	})
+}

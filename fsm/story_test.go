@@ -1,0 +1,313 @@
+package fsm_test
+
+import (
+	"bytes"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cockroachdb/datadriven"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// story is one file of testdata/queues: a machine, its bodies and the entry to come.
+// Time starts at 100 s. Commands take these arguments where they make sense:
+//
+//	entity=N  dead (the dead-letter queue)  max=N  bytes=N  delete
+//	origin=N lane=N serial=N low=N (else origin 1, lane 0 and the next serial)
+//
+// Locks are written sequence/epoch.
+type story struct {
+	t      *testing.T
+	q      *fsm.Queues
+	bodies *memory
+	env    fsm.Env
+	serial uint64
+	last   []byte // the newest command, for retry
+}
+
+func newStory(t *testing.T) *story {
+	m := newMemory(t)
+	return &story{t: t, q: fsm.NewQueues(m), bodies: m, env: fsm.Env{Now: 100_000}}
+}
+
+// TestQueueStories replays the stories in testdata/queues. Run with -rewrite to record
+// them again, and read the diff: it is the review.
+func TestQueueStories(t *testing.T) {
+	datadriven.Walk(t, "testdata/queues", func(t *testing.T, path string) {
+		s := newStory(t)
+		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
+			s.t, s.bodies.t = t, t
+			return s.tell(d)
+		})
+		s.balance()
+	})
+}
+
+// tell performs one step of the story.
+func (s *story) tell(d *datadriven.TestData) string {
+	switch d.Cmd {
+	case "pass":
+		// One pulse, as the leader proposes it when something is due.
+		s.env.Now += fsm.Instant(span(s.t, d.CmdArgs[0].Key))
+		return s.apply(fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}))
+	case "wait":
+		s.env.Now += fsm.Instant(span(s.t, d.CmdArgs[0].Key))
+		return ""
+	case "back":
+		s.env.Now -= fsm.Instant(span(s.t, d.CmdArgs[0].Key))
+		return ""
+	case "retry":
+		return s.apply(s.last)
+	case "restore":
+		return s.restore()
+	case "peek":
+		return deliveries(s.bodies, s.q.Peek(address(d), fsm.SequenceNumber(number(d, "from", 1)), int(number(d, "max", 100))))
+	case "counts":
+		c, ok := s.q.Counts(address(d).Entity)
+		return fmt.Sprintf("%v active %d locked %d deferred %d dead-letter %d bytes %d\n",
+			ok, c.Active, c.Locked, c.Deferred, c.DeadLetter, c.Bytes)
+	case "next":
+		at, ok := s.q.NextDeadline()
+		if !ok {
+			return "nothing is due\n"
+		}
+		return "due at " + at2s(at) + "\n"
+	}
+	s.last = fsm.AppendCommand(nil, s.header(d), command(s.t, d))
+	return s.apply(s.last)
+}
+
+// header numbers a command unless the story does.
+func (s *story) header(d *datadriven.TestData) fsm.Header {
+	h := fsm.Header{Origin: number(d, "origin", 1), Lane: number(d, "lane", 0)}
+	if d.HasArg("serial") {
+		h.Serial = number(d, "serial", 0)
+		h.Low = number(d, "low", h.Serial)
+		return h
+	}
+	s.serial++
+	h.Serial, h.Low = s.serial, number(d, "low", s.serial)
+	return h
+}
+
+func (s *story) apply(command []byte) string {
+	s.env.Index++
+	res := s.q.Apply(s.env, command)
+	out := res.Code.String() + "\n"
+	if res.Sequence != 0 {
+		out = fmt.Sprintf("%v, first is %d\n", res.Code, res.Sequence)
+	}
+	for i, c := range res.Codes {
+		out += fmt.Sprintf("[%d] %v", i, c)
+		if len(res.Untils) > 0 && c == fsm.OK {
+			out += " until " + at2s(res.Untils[i])
+		}
+		out += "\n"
+	}
+	out += deliveries(s.bodies, res.Deliveries)
+	for _, e := range s.q.Effects() {
+		out += fmt.Sprintf("wake %s: %d ready\n", place(e.Address), e.Ready)
+	}
+	return out
+}
+
+// restore puts an image of the machine in the place of the machine.
+func (s *story) restore() string {
+	var b bytes.Buffer
+	if _, err := s.q.Image().WriteTo(&b); err != nil {
+		s.t.Fatal(err)
+	}
+	q := fsm.NewQueues(s.bodies)
+	if err := q.Restore(&b); err != nil {
+		s.t.Fatal(err)
+	}
+	if q.Digest() != s.q.Digest() {
+		s.t.Error("the restored machine is another")
+	}
+	s.q = q
+	return "restored\n"
+}
+
+// balance checks that exactly the bodies referred to are held.
+func (s *story) balance() {
+	held := 0
+	s.q.Refs(func(o fsm.Owner, r fsm.Ref) fsm.Ref {
+		held++
+		if !s.q.Holds(s.bodies.bodies[r].owner, r) {
+			s.t.Errorf("body of %v at %v is not known as held", o, r)
+		}
+		return r
+	})
+	if held != len(s.bodies.bodies) {
+		s.t.Errorf("the machine refers to %d bodies, %d are held", held, len(s.bodies.bodies))
+	}
+}
+
+// command makes the command of a step.
+func command(t *testing.T, d *datadriven.TestData) fsm.Command {
+	at := address(d)
+	lines := strings.Fields(d.Input)
+	switch d.Cmd {
+	case "queue":
+		s := fsm.QueueSettings{
+			LockDuration:     fsm.Millis(60_000),
+			MaxDeliveryCount: uint32(number(d, "deliveries", 10)),
+			MaxMessageBytes:  uint32(number(d, "bytes", 1000)),
+		}
+		if d.HasArg("lock") {
+			var text string
+			d.ScanArgs(t, "lock", &text)
+			s.LockDuration = span(t, text)
+		}
+		return fsm.PutQueue{Entity: at.Entity, Version: number(d, "version", 1), Settings: s}
+	case "drop":
+		return fsm.DropQueue{Entity: at.Entity}
+	case "send":
+		c := fsm.SendMessages{Entity: at.Entity}
+		for _, l := range strings.Split(d.Input, "\n") {
+			c.Messages = append(c.Messages, fsm.Message{ID: "id-" + l, Payload: []byte(l)})
+		}
+		return c
+	case "lock":
+		return fsm.LockMessages{
+			Address: at, Max: uint32(number(d, "max", 1)),
+			MaxBytes: uint32(number(d, "bytes", 1000)), Delete: d.HasArg("delete"),
+		}
+	case "settle":
+		c := fsm.SettleMessages{Address: at}
+		for _, l := range strings.Split(d.Input, "\n") {
+			c.Settlements = append(c.Settlements, settlement(t, l))
+		}
+		return c
+	case "renew":
+		c := fsm.RenewLocks{Address: at}
+		for _, l := range lines {
+			c.Locks = append(c.Locks, lockID(t, l))
+		}
+		return c
+	case "fetch":
+		c := fsm.FetchDeferred{Address: at, Delete: d.HasArg("delete")}
+		for _, l := range lines {
+			n, _ := strconv.ParseUint(l, 10, 64)
+			c.Sequences = append(c.Sequences, fsm.SequenceNumber(n))
+		}
+		return c
+	case "close":
+		return fsm.CloseLane{Origin: number(d, "of", 1), Lane: number(d, "gone", 0)}
+	}
+	t.Fatalf("%s: unknown step %s", d.Pos, d.Cmd)
+	return nil
+}
+
+// settlement reads "verb seq/epoch [reason|description|properties=text]...", with "_"
+// for a blank and xN for N bytes.
+func settlement(t *testing.T, line string) fsm.Settlement {
+	verbs := []string{"complete", "abandon", "defer", "deadletter", "release"}
+	words := strings.Fields(line)
+	s := fsm.Settlement{Verb: fsm.Verb(slices.Index(verbs, words[0]) + 1), Lock: lockID(t, words[1])}
+	for _, w := range words[2:] {
+		name, value, _ := strings.Cut(w, "=")
+		value = strings.ReplaceAll(value, "_", " ")
+		if n, err := strconv.Atoi(strings.TrimPrefix(value, "x")); err == nil {
+			value = strings.Repeat("x", n)
+		}
+		switch name {
+		case "reason":
+			s.Reason = value
+		case "description":
+			s.Description = value
+		case "properties":
+			s.Properties = []byte(value)
+		default:
+			t.Fatalf("unknown word %s", w)
+		}
+	}
+	return s
+}
+
+// deliveries shows what is given out, a line each.
+func deliveries(bodies *memory, list []fsm.Delivery) string {
+	states := []string{"?", "ready", "locked", "deferred", "taken"}
+	out := ""
+	for _, d := range list {
+		out += fmt.Sprintf("%d/%d %s %s, attempts %d", d.Lock.Sequence, d.Lock.Epoch, states[d.State], bodies.Read(d.Body), d.Attempts)
+		if d.LockedUntil != 0 {
+			out += ", until " + at2s(d.LockedUntil)
+		}
+		out += "\n"
+		if d.Patch == (fsm.Ref{}) {
+			continue
+		}
+		patches, err := fsm.DecodePatches(bodies.Read(d.Patch))
+		if err != nil {
+			bodies.t.Error(err)
+		}
+		for _, p := range patches {
+			out += "  patch"
+			if p.DeadLetter {
+				out += fmt.Sprintf(" dead-letter %q %q", p.Reason, p.Description)
+			}
+			switch n := len(p.Properties); {
+			case n > 40:
+				out += fmt.Sprintf(" %d bytes", n)
+			case n > 0:
+				out += fmt.Sprintf(" %s", p.Properties)
+			}
+			out += "\n"
+		}
+	}
+	return out
+}
+
+func address(d *datadriven.TestData) fsm.Address {
+	a := fsm.Address{Entity: fsm.EntityID(number(d, "entity", 1))}
+	if d.HasArg("dead") {
+		a.Sub = fsm.DeadLetterQueue
+	}
+	return a
+}
+
+func place(a fsm.Address) string {
+	if a.Sub == fsm.DeadLetterQueue {
+		return fmt.Sprintf("%d/dead-letter", a.Entity)
+	}
+	return strconv.Itoa(int(a.Entity))
+}
+
+// number is a named argument, or what stands for it.
+func number(d *datadriven.TestData, name string, missing uint64) uint64 {
+	for _, a := range d.CmdArgs {
+		if a.Key == name && len(a.Vals) == 1 {
+			n, err := strconv.ParseUint(a.Vals[0], 10, 64)
+			if err != nil {
+				panic(err)
+			}
+			return n
+		}
+	}
+	return missing
+}
+
+func lockID(t *testing.T, text string) fsm.LockID {
+	var l fsm.LockID
+	if _, err := fmt.Sscanf(text, "%d/%d", &l.Sequence, &l.Epoch); err != nil {
+		t.Fatalf("lock %q: %v", text, err)
+	}
+	return l
+}
+
+func span(t *testing.T, text string) fsm.Millis {
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return fsm.Millis(d.Milliseconds())
+}
+
+// at2s shows an instant in seconds.
+func at2s(at fsm.Instant) string { return (time.Duration(at) * time.Millisecond).String() }
