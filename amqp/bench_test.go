@@ -2,12 +2,14 @@ package amqp
 
 import (
 	"context"
+	"net"
 	"sync/atomic"
 	"testing"
 	"time"
 
 	goamqp "github.com/Azure/go-amqp"
 
+	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -148,4 +150,69 @@ func encodedMessage(t testing.TB, body []byte) []byte {
 		t.Fatal(err)
 	}
 	return encoded
+}
+
+// raw connects a peer of bare frames over loopback: the client costs almost nothing.
+func raw(b *testing.B, n *nothing) *peer {
+	b.Helper()
+	_, address := gateway(b, n)
+	conn, err := new(net.Dialer).DialContext(b.Context(), "tcp", address)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = conn.Close() })
+	return (&peer{TB: b, net: conn, reader: wire.NewReader(conn, 1<<20)}).login()
+}
+
+// BenchmarkGatewaySend is what one 1 KiB message costs the gateway: 100 transfers with
+// each write, and their answers awaited.
+func BenchmarkGatewaySend(b *testing.B) {
+	p := raw(b, &nothing{})
+	p.sender(0, "orders")
+	message := encodedMessage(b, make([]byte, 1024))
+	var frames []byte
+	id := uint32(0)
+	b.ReportAllocs()
+	b.ResetTimer()
+	for done := 0; done < b.N; done += 100 {
+		frames = frames[:0]
+		for range 100 {
+			frames = wire.AppendTransfer(frames, 0, &wire.Transfer{DeliveryID: &id, DeliveryTag: []byte{1}, MessageFormat: new(uint32)}, message)
+			id++
+		}
+		p.write(frames)
+		for settled := uint32(0); settled < 100; {
+			if d, ok := p.next().Body.(*wire.Disposition); ok {
+				settled += *d.Last - d.First + 1
+			}
+		}
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
+}
+
+// BenchmarkGatewayReceive is what one 1 KiB message costs the gateway: 200 credits at
+// a time, settled by one disposition.
+func BenchmarkGatewayReceive(b *testing.B) {
+	stored, err := parseMessage(encodedMessage(b, make([]byte, 1024)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	p := raw(b, &nothing{payload: stored.Payload})
+	p.receiver(0, "orders")
+	b.ReportAllocs()
+	b.ResetTimer()
+	count := uint32(0)
+	for done := 0; done < b.N; done += 200 {
+		p.credit(0, count, 200, func(f *wire.Flow) { f.NextIncomingID = &count })
+		first := count
+		for range 200 {
+			if t := expect[*wire.Transfer](p); *t.DeliveryID != count {
+				b.Fatalf("delivery %d, want %d", *t.DeliveryID, count)
+			}
+			count++
+		}
+		p.send(dispose(first, count-1, false, &wire.Accepted{}))
+		expect[*wire.Disposition](p)
+	}
+	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
 }

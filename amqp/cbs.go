@@ -14,6 +14,7 @@ import (
 // everything below it, on this connection (wire contract 2.2). The expiration that
 // clients send beside the token is not looked at: the token says it itself.
 func (c *conn) putToken(ctx context.Context, r *request) {
+	defer c.recovered(ctx)
 	ctx, cancel := context.WithTimeout(ctx, putTokenWithin)
 	defer cancel()
 	c.respond(ctx, r, c.admitToken(ctx, r))
@@ -25,20 +26,22 @@ func (c *conn) admitToken(ctx context.Context, r *request) response {
 	switch {
 	case token == "":
 		return badRequest("The request has no token.")
-	case !ok || len(audience) > audienceBytesMax:
+	case !ok:
 		return badRequest("The audience is not a valid address.")
 	}
 	grant, err := c.config.Authorizer.Token(ctx, r.argument("type"), token, audience)
 	if err != nil {
 		// Never 403: .NET shows that as an exceeded limit.
-		return response{status: http.StatusUnauthorized, condition: wire.ConditionUnauthorizedAccess, text: "InvalidSignature: " + err.Error()}
+		return response{status: http.StatusUnauthorized, condition: wire.ConditionUnauthorizedAccess, text: err.Error()}
 	}
 	// The cloud says here already that there is no such entity: only from this answer
 	// does the Go client make its CodeNotFound. Any other trouble shows at the attach.
 	entity, _ := cutManagement(path)
-	var code fsm.Code
-	if _, err := c.config.Broker.Resolve(ctx, entity); entity != "" && errors.As(err, &code) && code == fsm.EntityNotFound {
-		return response{status: http.StatusNotFound, condition: wire.ConditionNotFound, text: notFoundText(entity)}
+	if entity != "" {
+		var code fsm.Code
+		if _, err := c.config.Broker.Resolve(ctx, entity); errors.As(err, &code) && code == fsm.EntityNotFound {
+			return response{status: http.StatusNotFound, condition: wire.ConditionNotFound, text: notFoundText(entity)}
+		}
 	}
 	c.mu.Lock()
 	defer c.unlock()

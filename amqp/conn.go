@@ -125,16 +125,18 @@ func (c *conn) serve(ctx context.Context) {
 	}
 }
 
-// read takes frames until the connection is over. A panic in here is a mistake of
-// ours: it costs this connection and no other.
-func (c *conn) read(ctx context.Context) (err error) {
-	defer func() {
-		if p := recover(); p != nil {
-			c.log.ErrorContext(ctx, "panic in connection", "panic", p, "stack", string(debug.Stack()))
-			err = fmt.Errorf("panic: %v", p)
-			c.fail(ctx, &wire.Error{Condition: wire.ConditionInternalError, Description: "The connection met an internal error."})
-		}
-	}()
+// recovered is deferred wherever a connection runs. A panic is a mistake of ours: it
+// costs this connection and no other.
+func (c *conn) recovered(ctx context.Context) {
+	if p := recover(); p != nil {
+		c.log.ErrorContext(ctx, "panic in connection", "panic", p, "stack", string(debug.Stack()))
+		c.fail(ctx, &wire.Error{Condition: wire.ConditionInternalError, Description: "The connection met an internal error."})
+	}
+}
+
+// read takes frames until the connection is over.
+func (c *conn) read(ctx context.Context) error {
+	defer c.recovered(ctx)
 	if err := c.handshake(ctx); err != nil {
 		return err
 	}
@@ -302,6 +304,11 @@ func (c *conn) tick(ctx context.Context) {
 	if c.grants.expire(now) {
 		c.detachUnauthorized(ctx, now)
 	}
+	for _, s := range c.sessions {
+		if s.full { // locks may have run out
+			s.pumpAll()
+		}
+	}
 	if c.phase == opened && now.Sub(time.Unix(0, c.lastWrite.Load())) >= c.beat() {
 		c.emit(0, nil)
 		c.lastWrite.Store(now.UnixNano())
@@ -351,7 +358,7 @@ func (c *conn) detachUnauthorized(ctx context.Context, now time.Time) {
 	for _, s := range c.sessions {
 		for _, e := range s.links {
 			l := e.base()
-			if l.state == attached && !c.grants.allow(l.path, l.right, now) {
+			if l.state == attached && !l.permitted(now) {
 				l.fault(ctx, e, wire.ConditionUnauthorizedAccess, "The token for '"+l.path+"' has expired.", true)
 			}
 		}

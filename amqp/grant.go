@@ -28,11 +28,8 @@ func (g grants) put(path string, grant Grant, now time.Time) bool {
 	return true
 }
 
-// allow says whether the grants at path or above it give right together.
+// allow says whether the grants at path and above it give right together.
 func (g grants) allow(path string, right fsm.Rights, now time.Time) bool {
-	if right == 0 {
-		return true
-	}
 	path = strings.ToLower(path)
 	var have fsm.Rights
 	for {

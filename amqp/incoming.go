@@ -226,7 +226,7 @@ func (c *conn) store(ctx context.Context, a *arrival) {
 	}
 	sent := *a
 	c.config.Broker.Send(a.link.place, messages, func(code fsm.Code) {
-		v := verdictOf(code)
+		v := verdictOf(code).about(sent.link.path)
 		c.finishSend(ctx, &sent, v.condition, v.text, v.retry)
 	})
 }

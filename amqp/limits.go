@@ -13,7 +13,7 @@ const (
 
 	linkCreditMax       = 1000    // deliveries a sender may have on the way on one link
 	requestCreditMax    = 100     // requests on the way on one link to a node
-	requestsMax         = 1024    // requests being worked on for one connection
+	requestsMax         = 128     // requests being worked on for one connection
 	responsesMax        = 256     // responses that wait for credit on one link
 	nodeMessageBytesMax = 1 << 20 // largest request or response of a node
 
@@ -42,12 +42,11 @@ const (
 
 // What one request to the management node may ask for.
 const (
-	peekMessagesMax  = 250     // messages of one peek
-	peekBytesMax     = 1 << 20 // payloads of one peek
-	tokensMax        = 4096    // lock tokens or sequence numbers of one request
-	fetchAtOnceMax   = 64      // deferred messages asked of the broker at a time
-	fetchBytesMax    = 8 << 20 // payloads of one answer, above which no more are fetched
-	peekWithin       = 60 * time.Second
-	putTokenWithin   = 20 * time.Second
-	audienceBytesMax = 4096
+	peekMessagesMax = 250     // messages of one peek
+	peekBytesMax    = 1 << 20 // payloads of one peek
+	tokensMax       = 4096    // lock tokens or sequence numbers of one request
+	fetchAtOnceMax  = 64      // deferred messages asked of the broker at a time
+	fetchBytesMax   = 8 << 20 // payloads of one answer, above which no more are fetched
+	peekWithin      = 60 * time.Second
+	putTokenWithin  = 20 * time.Second
 )

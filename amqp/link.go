@@ -47,7 +47,7 @@ type link struct {
 	state   linkState
 	kind    nodeKind
 	path    string     // reduced address: what tokens are checked against
-	right   fsm.Rights // without which the link may not be; 0 on $cbs
+	right   fsm.Rights // without which a link to an entity may not be
 	place   fsm.Place  // unless kind is cbsNode
 	reply   *wire.Attach
 }
@@ -71,7 +71,7 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	case condition != "":
 	case c.links >= linksMax:
 		condition, text = wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d links; more are not possible.", linksMax)
-	case !c.grants.allow(l.path, l.right, time.Now()):
+	case !l.permitted(time.Now()):
 		condition, text = wire.ConditionUnauthorizedAccess, fmt.Sprintf("Unauthorized access to '%s': %s claims are needed. Put a token on $cbs first.", l.path, claim(l.right))
 	}
 	if condition != "" {
@@ -122,9 +122,24 @@ func (l *link) describe(a *wire.Attach) (wire.Symbol, string) {
 	if strings.EqualFold(path, cbsPath) {
 		l.kind, l.right = cbsNode, 0
 	} else if _, ok := cutManagement(path); ok {
-		l.kind, l.right = managementNode, fsm.Listen // every operation we have needs it
+		l.kind, l.right = managementNode, 0
 	}
 	return "", ""
+}
+
+// permitted says whether the tokens of the connection allow the link. Who may do
+// anything with an entity may attach to its management node (the Go client does for
+// senders too); its operations are checked one by one.
+func (l *link) permitted(now time.Time) bool {
+	switch g := l.session.conn.grants; l.kind {
+	case cbsNode:
+		return true
+	case managementNode:
+		return g.allow(l.path, fsm.Send, now) || g.allow(l.path, fsm.Listen, now)
+	case entityNode:
+		return g.allow(l.path, l.right, now)
+	}
+	return false
 }
 
 // wantsMessageSession says whether a source filter asks for a Service Bus session.
@@ -139,10 +154,13 @@ func wantsMessageSession(filter wire.Map) bool {
 
 // claim names a right as the cloud's messages do.
 func claim(right fsm.Rights) string {
-	if right == fsm.Send {
+	switch right {
+	case fsm.Send:
 		return "'Send'"
+	case fsm.Listen:
+		return "'Listen'"
 	}
-	return "'Listen'"
+	return "'Send' or 'Listen'"
 }
 
 // endpoint makes the link of the kind that the attach asks for.
@@ -229,6 +247,7 @@ func echoOutcome(state any) any {
 
 // resolve asks the broker for the entity of a link that is attaching.
 func (c *conn) resolve(ctx context.Context, e endpoint, entity string) {
+	defer c.recovered(ctx)
 	place, err := c.config.Broker.Resolve(ctx, entity)
 	c.mu.Lock()
 	defer c.unlock()
@@ -238,18 +257,16 @@ func (c *conn) resolve(ctx context.Context, e endpoint, entity string) {
 	}
 	_, sends := e.(*incomingLink)
 	var code fsm.Code
+	if err != nil && !errors.As(err, &code) {
+		code = fsm.ServerBusy
+	}
 	switch {
 	case err == nil && sends && l.kind == entityNode && place.Sub != fsm.MainQueue:
 		l.withdraw(ctx, wire.ConditionNotAllowed, "A dead-letter queue cannot be sent to.", false)
 	case err == nil:
 		l.attached(ctx, e, place)
-	case errors.As(err, &code) && code == fsm.EntityNotFound:
-		l.withdraw(ctx, wire.ConditionNotFound, notFoundText(entity), false)
 	default:
-		if code == fsm.OK {
-			code = fsm.ServerBusy
-		}
-		v := verdictOf(code)
+		v := verdictOf(code).about(entity)
 		l.withdraw(ctx, v.condition, v.text, v.retry)
 	}
 }

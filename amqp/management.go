@@ -126,6 +126,7 @@ func decideByName(body wire.Map) (what fsm.Settlement, say response, ok bool) {
 
 // peekMessage reads messages without locking them.
 func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
+	defer c.recovered(ctx)
 	from, ok := integerOf(lookup(body, "from-sequence-number"))
 	count, okCount := integerOf(lookup(body, "message-count"))
 	if !ok || !okCount || count < 1 {

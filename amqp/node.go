@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -110,6 +111,7 @@ func (c *conn) request(ctx context.Context, a *arrival) {
 	c.mu.Lock()
 	busy := c.requests >= requestsMax
 	c.requests++
+	listens := c.grants.allow(r.link.path, fsm.Listen, time.Now())
 	c.unlock()
 	operation := r.argument("operation")
 	switch {
@@ -117,6 +119,8 @@ func (c *conn) request(ctx context.Context, a *arrival) {
 		c.respond(ctx, r, answer(fsm.ServerBusy))
 	case r.link.kind == cbsNode && operation == "put-token":
 		go c.putToken(ctx, r)
+	case r.link.kind == managementNode && !listens: // every operation we have needs it
+		c.respond(ctx, r, answer(fsm.Unauthorized))
 	case r.link.kind == managementNode:
 		c.manage(ctx, r, operation)
 	default:

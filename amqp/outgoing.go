@@ -33,6 +33,7 @@ type outgoingLink struct {
 	lock       lockState
 	lockRound  uint64 // counts calls of Lock, to tell a call's own end from a later one
 	cancelling bool   // Cancel is wanted, or made, for the outstanding Lock
+	closed     bool   // Close is made
 
 	queue   []queued // locked, or responses, and not yet begun
 	partial partial  // the delivery that is half in the output
@@ -44,6 +45,9 @@ type queued struct {
 	delivery fsm.Delivery
 	response []byte // an encoded response; then delivery is empty
 }
+
+// bytes is what it counts in conn.held.
+func (q *queued) bytes() int { return len(q.response) + len(q.delivery.Payload) }
 
 // partial is what is left of a delivery whose first frames are sent.
 type partial struct {
@@ -108,11 +112,10 @@ func (l *outgoingLink) pump() {
 	l.giveBack()
 	s, c := l.session, l.session.conn
 	switch {
-	case l.lock != lockIdle || len(l.queue) > 0 || l.partial.rest != nil || c.phase >= closing:
-	case l.credit.left == 0 || l.receiver == nil:
-		if l.credit.drain {
-			l.endDrain()
-		}
+	case l.lock != lockIdle || l.partial.rest != nil || c.phase >= closing:
+	case l.credit.drain && (l.credit.left == 0 || l.receiver == nil && len(l.queue) == 0):
+		l.endDrain()
+	case len(l.queue) > 0 || l.credit.left == 0 || l.receiver == nil:
 	case s.remoteWindow == 0 || s.crowded():
 	case len(c.out) >= outBytesHigh:
 		l.stall()
@@ -163,9 +166,17 @@ func (l *outgoingLink) catchUp(round uint64) {
 	switch {
 	case l.lockRound != round:
 	case l.state != attached:
-		c.after = append(c.after, l.receiver.Close)
+		l.closeReceiver()
 	case l.cancelling && l.lock == lockWaiting:
 		c.after = append(c.after, l.receiver.Cancel)
+	}
+}
+
+// closeReceiver frees the lane, once.
+func (l *outgoingLink) closeReceiver() {
+	if !l.closed {
+		l.closed = true
+		l.session.conn.after = append(l.session.conn.after, l.receiver.Close)
 	}
 }
 
@@ -183,6 +194,7 @@ func (l *outgoingLink) cancel() {
 // locked is the done function of Lock.
 func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 	c := l.session.conn
+	defer c.recovered(context.Background())
 	c.mu.Lock()
 	defer c.unlock()
 	l.lock = lockIdle
@@ -209,7 +221,7 @@ func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 // is said as detach-forced, on which every SDK attaches again: after server-busy Go
 // would go on to use the dead link.
 func (l *outgoingLink) broken(code fsm.Code) {
-	v := verdictOf(code)
+	v := verdictOf(code).about(l.path)
 	if v.retry {
 		v.condition = wire.ConditionDetachForced
 	}
@@ -246,8 +258,8 @@ func (l *outgoingLink) begin(q queued) {
 	s, c := l.session, l.session.conn
 	h := &c.scratchHead
 	payload := q.response
+	c.held -= q.bytes()
 	if payload == nil {
-		c.held -= len(q.delivery.Payload)
 		h.tag = c.config.Broker.Seal(l.place, q.delivery.Lock)
 		var err error
 		c.scratch, err = appendDelivery(c.scratch[:0], l.place, q.delivery, deliveryOptions{})
@@ -328,7 +340,7 @@ func (l *outgoingLink) releaseQueued(queue []queued) {
 	}
 	deliveries := make([]fsm.Delivery, 0, len(queue))
 	for i := range queue {
-		l.session.conn.held -= len(queue[i].delivery.Payload)
+		l.session.conn.held -= queue[i].bytes()
 		deliveries = append(deliveries, queue[i].delivery)
 		queue[i] = queued{}
 	}
@@ -337,7 +349,7 @@ func (l *outgoingLink) releaseQueued(queue []queued) {
 
 // release unlocks messages that the client never saw; this is not an attempt.
 func (l *outgoingLink) release(deliveries []fsm.Delivery) {
-	if l.takes || len(deliveries) == 0 {
+	if l.takes || l.kind != entityNode || len(deliveries) == 0 {
 		return
 	}
 	settlements := make([]fsm.Settlement, len(deliveries))
@@ -354,29 +366,23 @@ func (l *outgoingLink) release(deliveries []fsm.Delivery) {
 // can still settle through the management node (T.14, wire contract 5.5); what was
 // not wholly sent is released.
 func (l *outgoingLink) drop() {
-	if !l.over() || l.receiver == nil {
+	if !l.over() {
 		return
 	}
-	s, c := l.session, l.session.conn
-	if l.partial.rest != nil {
+	s := l.session
+	if l.partial.rest != nil && l.receiver != nil {
 		l.release([]fsm.Delivery{{Lock: l.partial.lock}})
 	}
 	l.partial = partial{}
-	if l.takes {
-		for i := range l.queue {
-			c.held -= len(l.queue[i].delivery.Payload)
-		}
-	} else {
-		l.releaseQueued(l.queue)
-	}
+	l.releaseQueued(l.queue)
 	l.queue = nil
 	for id, u := range s.unsettled {
 		if u.link == l {
 			delete(s.unsettled, id)
 		}
 	}
-	if l.lock != lockCalling { // else catchUp closes
-		c.after = append(c.after, l.receiver.Close)
+	if l.receiver != nil && l.lock != lockCalling { // else catchUp closes
+		l.closeReceiver()
 	}
 	s.roomier()
 }
@@ -387,12 +393,14 @@ func (l *outgoingLink) respond(ctx context.Context, response []byte) {
 	if l.state != attached {
 		return
 	}
-	if len(l.queue) >= responsesMax {
+	if len(l.queue) >= responsesMax || l.session.conn.held > heldBytesMax {
 		l.fault(ctx, l, wire.ConditionResourceLimitExceeded, "Too many responses wait for credit.", true)
 		return
 	}
 	l.session.conn.flushDispositions() // the request is accepted before it is answered
-	l.queue = append(l.queue, queued{response: response})
+	q := queued{response: response}
+	l.session.conn.held += q.bytes()
+	l.queue = append(l.queue, q)
 	l.pump()
 }
 

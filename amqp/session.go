@@ -23,8 +23,7 @@ type session struct {
 
 	nextIncoming   uint32 // transfer-id that we expect next
 	incomingWindow uint32 // transfers that the peer may still send
-	nextOutgoing   uint32 // transfer-id of our next transfer
-	outgoingStart  uint32 // what nextOutgoing was at begin
+	nextOutgoing   uint32 // transfer-id of our next transfer; the first is 0
 	remoteWindow   uint32 // transfers that we may still send
 	nextDelivery   uint32 // delivery-id of our next delivery: contiguous over all links
 
@@ -116,7 +115,7 @@ func (s *session) drop() {
 
 // flow takes a flow frame: the session part of every one, the link part if it has one.
 func (s *session) flow(f *wire.Flow) {
-	theirs := s.outgoingStart
+	theirs := uint32(0)
 	if f.NextIncomingID != nil {
 		theirs = *f.NextIncomingID
 	}

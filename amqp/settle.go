@@ -56,6 +56,15 @@ func verdictOf(code fsm.Code) verdict {
 	return verdict{wire.ConditionInternalError, http.StatusInternalServerError, "The service was unable to process the request.", true}
 }
 
+// about names the entity where clients look for it: JS and Java tell a missing entity
+// from other trouble by this very text (wire contract 9.2).
+func (v verdict) about(path string) verdict {
+	if v.condition == wire.ConditionNotFound {
+		v.text = notFoundText(path)
+	}
+	return v
+}
+
 // refusal makes an error for the client: the condition, a text with a tracking id, and
 // whether a retry can help (T.1). The id is logged, so that an operator can find what a
 // client was told.
@@ -230,7 +239,7 @@ func (c *conn) finishSettle(ctx context.Context, g *settlement, codes []fsm.Code
 		for to < len(codes) && codes[to] == codes[from] && g.taken[to].id == g.taken[to-1].id+1 {
 			to++
 		}
-		v := verdictOf(codes[from])
+		v := verdictOf(codes[from]).about(g.link.path)
 		if v.retry {
 			for _, t := range g.taken[from:to] {
 				s.unsettled[t.id] = t.unsettled // the client may ask again

@@ -129,7 +129,7 @@ func (s *session) settle(role wire.Role, o outcome, first, last uint32) {
 	if role == wire.RoleReceiver {
 		g = &s.gathering[1]
 	}
-	if g.filled && g.outcome == o && first == g.last+1 {
+	if g.filled && g.outcome == o && first == g.last+1 && first != 0 { // go-amqp cannot read a range that wraps
 		g.last = last
 		return
 	}
