@@ -18,7 +18,7 @@ const (
 	deadLetterSourceKey      = "x-opt-deadletter-source"
 	messageStateKey          = "x-opt-message-state"
 	partitionIDKey           = "x-opt-partition-id"
-	lockTokenKey             = "x-opt-lock-token"
+	lockTokenKey             = "x-opt-lock-token" //nolint:gosec // the name of an annotation
 	scheduledEnqueueTimeKey  = "x-opt-scheduled-enqueue-time"
 	partitionKeyKey          = "x-opt-partition-key"
 	viaPartitionKeyKey       = "x-opt-via-partition-key"
@@ -339,20 +339,9 @@ func textKey(key any) (text string, ok bool) {
 	return "", false
 }
 
-// tagFromToken gives the delivery-tag of a lock: the token as it is (wire contract 4.3).
-// Clients read it as a GUID in .NET's byte order.
-func tagFromToken(token fsm.LockToken) []byte { return token[:] }
-
-// tokenFromTag reads a delivery-tag back; ok is false when it cannot be a lock's.
-func tokenFromTag(tag []byte) (token fsm.LockToken, ok bool) {
-	if len(tag) != len(token) {
-		return token, false
-	}
-	return fsm.LockToken(tag), true
-}
-
-// uuidFromToken gives the AMQP uuid of the GUID that clients see in the delivery-tag:
-// .NET keeps the first three groups in little-endian order, AMQP in network order.
+// uuidFromToken gives the AMQP uuid of a lock. The delivery-tag is the token as it is, and
+// clients read that as a GUID in .NET's byte order: the first three groups in little-endian
+// order, where AMQP has network order (wire contract 4.3).
 func uuidFromToken(token fsm.LockToken) wire.UUID { return wire.UUID(swapGUID(token)) }
 
 // tokenFromUUID is the way back, for tokens in management requests.

@@ -43,8 +43,10 @@ func goldenFrames() []goldenFrame {
 			Properties: Map{{Symbol("p"), "v"}},
 		}, `0000002e 02 00 0000 00 53 10 c0 21 0a a1 01 63 a1 01 68 70 00010000 60 00ff
 			70 0001d4c0 40 40 40 40 c1 07 02 a3 01 70 a1 01 76`},
-		{"open with capabilities", FrameAMQP, 0, &Open{ContainerID: "", OutgoingLocales: []Symbol{"en", "de"}},
-			`00000022 02 00 0000 00 53 10 c0 15 0a a1 00 40 40 40 40 e0 08 02 a3 02 656e 02 6465 40 40 40 40`},
+		{
+			"open with capabilities", FrameAMQP, 0, &Open{ContainerID: "", OutgoingLocales: []Symbol{"en", "de"}},
+			`00000022 02 00 0000 00 53 10 c0 15 0a a1 00 40 40 40 40 e0 08 02 a3 02 656e 02 6465 40 40 40 40`,
+		},
 		{"begin", FrameAMQP, 3, &Begin{
 			RemoteChannel: ptr(uint16(1)), NextOutgoingID: 0, IncomingWindow: 5000, OutgoingWindow: 200, HandleMax: ptr(uint32(255)),
 		}, `0000001e 02 00 0003 00 53 11 c0 11 08 60 0001 43 70 00001388 52 c8 52 ff 40 40 40`},
@@ -75,30 +77,52 @@ func goldenFrames() []goldenFrame {
 			Settled: ptr(true), More: true, RcvSettleMode: ptr(uint8(1)), State: &Accepted{}, Resume: true, Aborted: true,
 			Batchable: true, Payload: []byte{},
 		}, `00000028 02 00 0000 00 53 14 c0 1b 0b 43 70 000003e8 a0 00 70 80013700 41 41 50 01 00 53 24 c0 01 00 41 41 41 `},
-		{"disposition accepted", FrameAMQP, 0, &Disposition{Role: RoleReceiver, First: 1, Last: ptr(uint32(2)), Settled: true, State: &Accepted{}},
-			`0000001b 02 00 0000 00 53 15 c0 0e 06 41 52 01 52 02 41 00 53 24 c0 01 00 42`},
-		{"disposition rejected", FrameAMQP, 0, &Disposition{Role: RoleReceiver, First: 0, State: &Rejected{Error: &Error{Condition: "e", Description: "d", Info: Map{{"k", nil}}}}},
-			`0000002c 02 00 0000 00 53 15 c0 1f 06 41 43 40 42 00 53 25 c0 14 01 00 53 1d c0 0e 03 a3 01 65 a1 01 64 c1 05 02 a1 01 6b 40 42`},
-		{"disposition rejected without error", FrameAMQP, 0, &Disposition{Role: RoleSender, State: &Rejected{}},
-			`0000001a 02 00 0000 00 53 15 c0 0d 06 42 43 40 42 00 53 25 c0 02 01 40 42`},
-		{"disposition modified", FrameAMQP, 0, &Disposition{Role: RoleReceiver, State: &Modified{DeliveryFailed: ptr(false), UndeliverableHere: ptr(true)}},
-			`0000001c 02 00 0000 00 53 15 c0 0f 06 41 43 40 42 00 53 27 c0 04 03 42 41 40 42`},
-		{"disposition released", FrameAMQP, 0, &Disposition{Role: RoleReceiver, State: &Released{}},
-			`00000019 02 00 0000 00 53 15 c0 0c 06 41 43 40 42 00 53 26 c0 01 00 42`},
-		{"disposition in a transaction", FrameAMQP, 0, &Disposition{Role: RoleReceiver, State: &TransactionalState{TxnID: []byte{9}, Outcome: &Accepted{}}},
-			`00000022 02 00 0000 00 53 15 c0 15 06 41 43 40 42 00 53 34 c0 0a 02 a0 01 09 00 53 24 c0 01 00 42`},
-		{"disposition received", FrameAMQP, 0, &Disposition{Role: RoleReceiver, State: &Received{SectionNumber: 1, SectionOffset: 2}},
-			`0000001d 02 00 0000 00 53 15 c0 10 06 41 43 40 42 00 53 23 c0 05 02 52 01 53 02 42`},
-		{"disposition declared", FrameAMQP, 0, &Disposition{Role: RoleSender, State: &Declared{TxnID: []byte{1}}},
-			`0000001c 02 00 0000 00 53 15 c0 0f 06 42 43 40 42 00 53 33 c0 04 01 a0 01 01 42`},
-		{"detach", FrameAMQP, 0, &Detach{Handle: 4, Closed: true, Error: &Error{Condition: "amqp:not-found"}},
-			`0000002a 02 00 0000 00 53 16 c0 1d 03 52 04 41 00 53 1d c0 14 03 a3 0e 616d71703a6e6f742d666f756e64 a1 00 40`},
+		{
+			"disposition accepted", FrameAMQP, 0, &Disposition{Role: RoleReceiver, First: 1, Last: ptr(uint32(2)), Settled: true, State: &Accepted{}},
+			`0000001b 02 00 0000 00 53 15 c0 0e 06 41 52 01 52 02 41 00 53 24 c0 01 00 42`,
+		},
+		{
+			"disposition rejected", FrameAMQP, 0, &Disposition{Role: RoleReceiver, First: 0, State: &Rejected{Error: &Error{Condition: "e", Description: "d", Info: Map{{"k", nil}}}}},
+			`0000002c 02 00 0000 00 53 15 c0 1f 06 41 43 40 42 00 53 25 c0 14 01 00 53 1d c0 0e 03 a3 01 65 a1 01 64 c1 05 02 a1 01 6b 40 42`,
+		},
+		{
+			"disposition rejected without error", FrameAMQP, 0, &Disposition{Role: RoleSender, State: &Rejected{}},
+			`0000001a 02 00 0000 00 53 15 c0 0d 06 42 43 40 42 00 53 25 c0 02 01 40 42`,
+		},
+		{
+			"disposition modified", FrameAMQP, 0, &Disposition{Role: RoleReceiver, State: &Modified{DeliveryFailed: ptr(false), UndeliverableHere: ptr(true)}},
+			`0000001c 02 00 0000 00 53 15 c0 0f 06 41 43 40 42 00 53 27 c0 04 03 42 41 40 42`,
+		},
+		{
+			"disposition released", FrameAMQP, 0, &Disposition{Role: RoleReceiver, State: &Released{}},
+			`00000019 02 00 0000 00 53 15 c0 0c 06 41 43 40 42 00 53 26 c0 01 00 42`,
+		},
+		{
+			"disposition in a transaction", FrameAMQP, 0, &Disposition{Role: RoleReceiver, State: &TransactionalState{TxnID: []byte{9}, Outcome: &Accepted{}}},
+			`00000022 02 00 0000 00 53 15 c0 15 06 41 43 40 42 00 53 34 c0 0a 02 a0 01 09 00 53 24 c0 01 00 42`,
+		},
+		{
+			"disposition received", FrameAMQP, 0, &Disposition{Role: RoleReceiver, State: &Received{SectionNumber: 1, SectionOffset: 2}},
+			`0000001d 02 00 0000 00 53 15 c0 10 06 41 43 40 42 00 53 23 c0 05 02 52 01 53 02 42`,
+		},
+		{
+			"disposition declared", FrameAMQP, 0, &Disposition{Role: RoleSender, State: &Declared{TxnID: []byte{1}}},
+			`0000001c 02 00 0000 00 53 15 c0 0f 06 42 43 40 42 00 53 33 c0 04 01 a0 01 01 42`,
+		},
+		{
+			"detach", FrameAMQP, 0, &Detach{Handle: 4, Closed: true, Error: &Error{Condition: "amqp:not-found"}},
+			`0000002a 02 00 0000 00 53 16 c0 1d 03 52 04 41 00 53 1d c0 14 03 a3 0e 616d71703a6e6f742d666f756e64 a1 00 40`,
+		},
 		{"end", FrameAMQP, 2, &End{}, `0000000f 02 00 0002 00 53 17 c0 02 01 40`},
 		{"close", FrameAMQP, 0, &Close{}, `0000000f 02 00 0000 00 53 18 c0 02 01 40`},
-		{"sasl mechanisms", FrameSASL, 0, &SASLMechanisms{Mechanisms: []Symbol{"A", "BC"}},
-			`00000017 02 01 0000 00 53 40 c0 0a 01 e0 07 02 a3 01 41 02 4243`},
-		{"sasl init", FrameSASL, 0, &SASLInit{Mechanism: "A", InitialResponse: []byte{}, Hostname: ptr("h")},
-			`00000016 02 01 0000 00 53 41 c0 09 03 a3 01 41 a0 00 a1 01 68`},
+		{
+			"sasl mechanisms", FrameSASL, 0, &SASLMechanisms{Mechanisms: []Symbol{"A", "BC"}},
+			`00000017 02 01 0000 00 53 40 c0 0a 01 e0 07 02 a3 01 41 02 4243`,
+		},
+		{
+			"sasl init", FrameSASL, 0, &SASLInit{Mechanism: "A", InitialResponse: []byte{}, Hostname: ptr("h")},
+			`00000016 02 01 0000 00 53 41 c0 09 03 a3 01 41 a0 00 a1 01 68`,
+		},
 		{"sasl challenge", FrameSASL, 0, &SASLChallenge{Challenge: []byte{1}}, `00000011 02 01 0000 00 53 42 c0 04 01 a0 01 01`},
 		{"sasl response", FrameSASL, 0, &SASLResponse{Response: []byte{2}}, `00000011 02 01 0000 00 53 43 c0 04 01 a0 01 02`},
 		{"sasl outcome", FrameSASL, 0, &SASLOutcome{Code: 1}, `00000011 02 01 0000 00 53 44 c0 04 02 50 01 40`},
@@ -222,10 +246,14 @@ func TestReaderAccepts(t *testing.T) {
 		{"longer header", `00000010 03 00 0000 00000000 00 53 17 45`, &End{}},
 		{"unknown field behind", `00000010 02 00 0000 00 53 17 c0 03 02 40 41`, &End{}},
 		{"two byte boolean", `00000012 02 00 0000 00 53 16 c0 05 02 52 01 56 01`, &Detach{Handle: 1, Closed: true}},
-		{"one symbol for many", `0000001a 02 00 0000 00 53 10 c0 0d 08 a1 01 63 40 40 40 40 40 40 a3 01 61`,
-			&Open{ContainerID: "c", OfferedCapabilities: []Symbol{"a"}}},
-		{"list of symbols", `0000001d 02 00 0000 00 53 10 c0 10 08 a1 01 63 40 40 40 40 40 40 c0 04 01 a3 01 61`,
-			&Open{ContainerID: "c", OfferedCapabilities: []Symbol{"a"}}},
+		{
+			"one symbol for many", `0000001a 02 00 0000 00 53 10 c0 0d 08 a1 01 63 40 40 40 40 40 40 a3 01 61`,
+			&Open{ContainerID: "c", OfferedCapabilities: []Symbol{"a"}},
+		},
+		{
+			"list of symbols", `0000001d 02 00 0000 00 53 10 c0 10 08 a1 01 63 40 40 40 40 40 40 c0 04 01 a3 01 61`,
+			&Open{ContainerID: "c", OfferedCapabilities: []Symbol{"a"}},
+		},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
