@@ -16,7 +16,7 @@ import (
 // every member can use the queue: one whose catalog is behind asks the catalog's leader.
 // Errors wrap EntityExists, InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
 func (r *Router) CreateQueue(ctx context.Context, name string, settings fsm.QueueSettings) (fsm.Entity, error) {
-	id, err := r.leastLoaded()
+	id, err := r.leastLoaded(ctx)
 	if err != nil {
 		return fsm.Entity{}, err
 	}
@@ -51,7 +51,7 @@ func (r *Router) DeleteQueue(ctx context.Context, name string) error {
 		return fmt.Errorf("delete queue %q: %w", name, err)
 	}
 	if err := r.drop(ctx, entity); err != nil {
-		r.log.Info("queue is deleted, its messages will be dropped later", "entity", name, "error", err)
+		r.log.InfoContext(ctx, "queue is deleted, its messages will be dropped later", "entity", name, "error", err)
 	}
 	return nil
 }
@@ -148,10 +148,18 @@ func (r *Router) command(ctx context.Context, id fsm.PartitionID, command fsm.Co
 }
 
 // leastLoaded is the message partition with the fewest entities, the first of equals.
-func (r *Router) leastLoaded() (fsm.PartitionID, error) {
+// Queues made at the same time may end up together.
+func (r *Router) leastLoaded(ctx context.Context) (fsm.PartitionID, error) {
+	if !r.loaded() {
+		return 0, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
+	}
+	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryLoad, struct{}{})
+	if err != nil {
+		return 0, err
+	}
 	var load []int
-	if group := r.ways.local(fsm.CatalogPartition); group != nil {
-		group.View(func(m partition.Machine) { load = catalogOf(m).PartitionLoad() })
+	if err := reply.decode(&load); err != nil {
+		return 0, err
 	}
 	if len(load) == 0 {
 		return 0, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
@@ -163,6 +171,14 @@ func (r *Router) leastLoaded() (fsm.PartitionID, error) {
 		}
 	}
 	return fsm.PartitionID(best + 1), nil
+}
+
+// loaded says whether our replica of the catalog knows the cluster.
+func (r *Router) loaded() (loaded bool) {
+	if group := r.ways.local(fsm.CatalogPartition); group != nil {
+		group.View(func(m partition.Machine) { loaded = catalogOf(m).ClusterID() != "" })
+	}
+	return loaded
 }
 
 // put tells the partition about an entity as the catalog's leader knows it now. Should
@@ -234,9 +250,9 @@ func (r *Router) healed(id fsm.EntityID, ok bool) {
 func (r *Router) healOne(ctx context.Context, entity fsm.Entity) bool {
 	_, err := r.put(ctx, entity.ID)
 	if err == nil {
-		r.log.Info("the making of a queue was finished", "entity", entity.Name, "partition", entity.Partition)
+		r.log.InfoContext(ctx, "the making of a queue was finished", "entity", entity.Name, "partition", entity.Partition)
 	} else if !errors.Is(err, fsm.EntityNotFound) {
-		r.log.Warn("finish the making of a queue", "entity", entity.Name, "partition", entity.Partition, "error", err)
+		r.log.WarnContext(ctx, "finish the making of a queue", "entity", entity.Name, "partition", entity.Partition, "error", err)
 	}
 	return err == nil
 }
@@ -251,10 +267,10 @@ func (r *Router) sweep(ctx context.Context, group replica) {
 			continue // whoever deletes it is most likely still at it
 		}
 		if err := r.drop(ctx, entity); err != nil {
-			r.log.Warn("drop a deleted queue", "entity", entity.Name, "error", err)
+			r.log.WarnContext(ctx, "drop a deleted queue", "entity", entity.Name, "error", err)
 			return
 		}
-		r.log.Info("the deletion of a queue was finished", "entity", entity.Name)
+		r.log.InfoContext(ctx, "the deletion of a queue was finished", "entity", entity.Name)
 	}
 }
 

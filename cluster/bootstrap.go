@@ -102,7 +102,7 @@ func (f *founder) run(ctx context.Context, every time.Duration) (founders []fsm.
 		}
 		if now := time.Now(); now.Sub(logged) > bootstrapLogEvery {
 			logged = now
-			f.log.Info("has no data and waits", "for", waits, "seen", len(f.alive()), "expect", f.expect)
+			f.log.InfoContext(ctx, "has no data and waits", "for", waits, "seen", len(f.alive()), "expect", f.expect)
 		}
 		select {
 		case <-ticker.C:
@@ -138,7 +138,7 @@ func (f *founder) round(ctx context.Context) (founders []fsm.MemberID, ready boo
 	if !f.collect(ctx, chosen) {
 		return nil, false, "all founders to promise", nil
 	}
-	f.log.Info("founds a cluster", "founders", chosen)
+	f.log.InfoContext(ctx, "founds a cluster", "founders", chosen)
 	return chosen, true, "", f.commit(chosen)
 }
 
@@ -160,7 +160,7 @@ func (f *founder) askAll(ctx context.Context, members []fsm.MemberID) []helloRep
 				err = reply.decode(&hello)
 			}
 			if err != nil || hello.Member != member {
-				f.log.Debug("ask for data", "peer", member, "error", err)
+				f.log.DebugContext(ctx, "ask for data", "peer", member, "error", err)
 				return
 			}
 			mu.Lock()
@@ -244,7 +244,7 @@ func (f *founder) collect(ctx context.Context, chosen []fsm.MemberID) bool {
 		}
 		cancel()
 		if err != nil || !promised {
-			f.log.Debug("ask for a promise", "peer", member, "error", err)
+			f.log.DebugContext(ctx, "ask for a promise", "peer", member, "error", err)
 			return false
 		}
 	}

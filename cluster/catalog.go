@@ -91,10 +91,10 @@ func (n *Node) followCatalog(ctx context.Context) {
 		return
 	}
 	if n.placed.Swap(&placed) == nil {
-		n.log.Info("catalog is loaded", "cluster", cluster, "partitions", len(placed))
+		n.log.InfoContext(ctx, "catalog is loaded", "cluster", cluster, "partitions", len(placed))
 	}
 	if err := n.founder.settled(cluster); err != nil {
-		n.log.Error("record the cluster", "error", err)
+		n.log.ErrorContext(ctx, "record the cluster", "error", err)
 	}
 	n.gossip.setCluster(cluster)
 	n.openPlaced(ctx, placed)
@@ -122,7 +122,7 @@ func (n *Node) openPlaced(ctx context.Context, placed []fsm.Partition) {
 		opening.Go(func() {
 			defer func() { <-places }()
 			if err := n.openReplica(ctx, part.ID, part.Replicas[at].Number, voters); err != nil && ctx.Err() == nil {
-				n.log.Error("open replica", "partition", part.ID, "error", err)
+				n.log.ErrorContext(ctx, "open replica", "partition", part.ID, "error", err)
 			}
 		})
 	}
@@ -142,7 +142,7 @@ func (n *Node) lacks(ctx context.Context, part *fsm.Partition) bool {
 	}
 	n.setGroup(part.ID, nil)
 	if err := group.Close(ctx); err != nil {
-		n.log.Error("close an empty replica", "partition", part.ID, "error", err)
+		n.log.ErrorContext(ctx, "close an empty replica", "partition", part.ID, "error", err)
 		return false
 	}
 	return true
@@ -154,7 +154,7 @@ func (n *Node) lacks(ctx context.Context, part *fsm.Partition) bool {
 func (n *Node) openKnown(ctx context.Context) {
 	entries, err := os.ReadDir(filepath.Join(n.config.Dir, "groups"))
 	if err != nil {
-		n.log.Error("list replicas", "error", err)
+		n.log.ErrorContext(ctx, "list replicas", "error", err)
 		return
 	}
 	var opening sync.WaitGroup
@@ -168,7 +168,7 @@ func (n *Node) openKnown(ctx context.Context) {
 		opening.Go(func() {
 			defer func() { <-places }()
 			if err := n.openReplica(ctx, id, number, nil); err != nil && ctx.Err() == nil {
-				n.log.Error("open replica", "partition", id, "error", err)
+				n.log.ErrorContext(ctx, "open replica", "partition", id, "error", err)
 			}
 		})
 	}

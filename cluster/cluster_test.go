@@ -3,7 +3,6 @@ package cluster
 import (
 	"context"
 	"fmt"
-	"io"
 	"log/slog"
 	"net"
 	"os"
@@ -21,14 +20,14 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // testLogger is silent unless the environment asks for lines.
 func testLogger() *slog.Logger {
-	out, level := io.Writer(io.Discard), slog.LevelInfo
-	if os.Getenv("PEEKLOCK_TEST_LOG") != "" {
-		out = os.Stderr
-	}
-	if os.Getenv("PEEKLOCK_TEST_LOG") == "debug" {
+	level := slog.LevelInfo
+	switch os.Getenv("PEEKLOCK_TEST_LOG") {
+	case "":
+		return slog.New(slog.DiscardHandler)
+	case "debug":
 		level = slog.LevelDebug
 	}
-	return slog.New(slog.NewTextHandler(out, &slog.HandlerOptions{Level: level}))
+	return slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: level}))
 }
 
 // testTiming is short, and long enough for a machine that runs other tests too.
@@ -256,39 +255,4 @@ func countMessages(t *testing.T, node *Node, at fsm.Place) fsm.Counts {
 		t.Fatal(err)
 	}
 	return counts[0]
-}
-
-func TestThreeMembersServeOneQueue(t *testing.T) {
-	t.Parallel()
-	c := newTestCluster(t, 3, 4)
-	c.startAll()
-
-	createQueue(t, c.nodes[0], "Orders")
-	sendMessage(t, c.nodes[1], resolve(t, c.nodes[1], "orders"), "hello")
-
-	at := resolve(t, c.nodes[2], "/ORDERS")
-	if at.Name != "Orders" || at.Sub != fsm.MainQueue {
-		t.Fatalf("resolved to %+v", at)
-	}
-	receiver := c.nodes[2].Router().Receiver(at, false)
-	defer receiver.Close()
-	got := lockMessages(receiver, 10, 5*time.Second)
-	if got.code != fsm.OK || len(got.deliveries) != 1 || string(got.deliveries[0].Payload) != "hello" {
-		t.Fatalf("locked %+v", got)
-	}
-	// Any member settles, by the token as the client has it.
-	token := c.nodes[2].Router().Seal(at, got.deliveries[0].Lock)
-	id, ok := c.nodes[0].Router().Unseal(at, token)
-	if !ok || id != got.deliveries[0].Lock {
-		t.Fatalf("token came back as %v, %v", id, ok)
-	}
-	if code := settleMessage(t, c.nodes[0], at, id, fsm.Complete); code != fsm.OK {
-		t.Fatalf("complete: %v", code)
-	}
-	if code := settleMessage(t, c.nodes[1], at, id, fsm.Complete); code != fsm.MessageLockLost {
-		t.Fatalf("complete again: %v", code)
-	}
-	if counts := countMessages(t, c.nodes[1], at); counts != (fsm.Counts{}) {
-		t.Fatalf("left over: %+v", counts)
-	}
 }

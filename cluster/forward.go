@@ -131,7 +131,7 @@ func (f *forwarder) run(ctx context.Context, c *forwardConn) {
 		delete(f.conns, c.member)
 	}
 	f.mu.Unlock()
-	f.log.Debug("forward connection ended", "peer", c.member, "error", err)
+	f.log.DebugContext(ctx, "forward connection ended", "peer", c.member, "error", err)
 	c.endAll(outcome, err)
 }
 

@@ -302,7 +302,7 @@ func (l *line) collect() bool {
 		q.attempt++
 		l.batch = append(l.batch, attempt{request: q, tag: q.attempt, bytes: q.bytes})
 	}
-	return l.collectLanes(now) || len(l.batch) > 0
+	return l.collectLanes() || len(l.batch) > 0
 }
 
 // hasQueued says whether something waits for a leader; mu is held.

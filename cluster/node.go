@@ -2,10 +2,11 @@ package cluster
 
 import (
 	"context"
+	"crypto/rand"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"log/slog"
-	"math/rand/v2"
 	"net"
 	"slices"
 	"sync"
@@ -71,7 +72,7 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 	}
 	n := &Node{
 		config:      config,
-		incarnation: max(1, rand.Uint64()), // 0 means "nobody" in a Header
+		incarnation: drawIncarnation(),
 		applied:     make(chan struct{}, 1),
 		wake:        make(chan struct{}, 1),
 		serving:     make(map[fsm.MemberID]*serving),
@@ -102,25 +103,32 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 	return n, nil
 }
 
+// drawIncarnation draws 64 random bits, not 0, which means "nobody" in a Header.
+func drawIncarnation() uint64 {
+	var bits [8]byte
+	_, _ = rand.Read(bits[:]) // never fails
+	return max(1, binary.LittleEndian.Uint64(bits[:]))
+}
+
 // shortID is enough of a member id for people to tell members apart.
 func shortID(id fsm.MemberID) string { return string(id[:min(8, len(id))]) }
 
 // open starts the parts, innermost first.
-func (n *Node) open(life context.Context) error {
+func (n *Node) open(ctx context.Context) error {
 	var err error
 	if n.store, err = partition.OpenLog(n.folder.logPath(), n.log); err != nil {
 		return err
 	}
 	listener := n.config.PeerListener
 	if listener == nil {
-		if listener, err = new(net.ListenConfig).Listen(life, "tcp", n.config.PeerAddr); err != nil {
+		if listener, err = new(net.ListenConfig).Listen(ctx, "tcp", n.config.PeerAddr); err != nil {
 			return fmt.Errorf("open peer port: %w", err)
 		}
 	}
 	n.peers = &peers{
 		self: n.self, listener: listener, log: n.log, dialMax: n.config.Timing.Dial,
 		cluster: n.clusterID, address: n.address, raft: n.acceptRaft,
-		forward: func(from fsm.MemberID, conn net.Conn) { n.acceptForward(life, from, conn) },
+		forward: func(from fsm.MemberID, conn net.Conn) { n.acceptForward(ctx, from, conn) },
 	}
 	n.forward = newForwarder(n.log, n.config.Timing.Ping, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
 		return n.peers.dial(ctx, streamForward, to, fsm.CatalogPartition)
@@ -137,7 +145,7 @@ func (n *Node) open(life context.Context) error {
 		return err
 	}
 	n.peers.start()
-	n.log.Info("member is up", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.address())
+	n.log.InfoContext(ctx, "member is up", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.address())
 	n.start(n.router.tickLoop)
 	n.start(n.pingLoop)
 	n.start(n.gossipLoop)
@@ -375,14 +383,14 @@ func (n *Node) answerQuery(ctx context.Context, kind queryKind, arguments []byte
 		return replyWith(n.founder.hello(), nil)
 	case queryPledge:
 		return ask(arguments, n.founder.pledge)
-	case queryStatusOf, queryLookup, queryList, queryCounts, queryPeek:
+	case queryStatusOf, queryLookup, queryList, queryCounts, queryPeek, queryLoad:
 	}
 	return n.router.desk.answer(ctx, kind, arguments)
 }
 
 // ask asks another member.
 func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
-	conn := n.forward.to(member)
+	conn := n.forward.to(member) //nolint:contextcheck // the connection outlives the question
 	if conn == nil {
 		return queryReply{}, errStreamUp
 	}
@@ -442,7 +450,7 @@ func (n *Node) giveAway(ctx context.Context, id fsm.PartitionID, group *partitio
 		if err == nil {
 			return
 		}
-		n.log.Info("hand over leadership", "partition", id, "peer", voter.Member, "error", err)
+		n.log.InfoContext(ctx, "hand over leadership", "partition", id, "peer", voter.Member, "error", err)
 		return // a second try in one leadership can wedge raft
 	}
 }

@@ -52,7 +52,8 @@ const (
 	streamUnknownKind streamReply = 7
 )
 
-func (r streamReply) Error() string {
+// String is the reply as people read it.
+func (r streamReply) String() string {
 	switch r {
 	case streamOK:
 		return "accepted"
@@ -71,6 +72,11 @@ func (r streamReply) Error() string {
 	}
 	return fmt.Sprintf("reply %d", byte(r))
 }
+
+// streamError is a reply other than streamOK.
+type streamError struct{ reply streamReply }
+
+func (e streamError) Error() string { return e.reply.String() }
 
 // streamHeader opens every stream between members.
 type streamHeader struct {
@@ -101,7 +107,7 @@ func readStreamHeader(r io.Reader) (h streamHeader, err error) {
 		return h, err
 	}
 	if string(fixed[:4]) != streamMagic || fixed[4] != streamVersion {
-		return h, streamUnreadable
+		return h, streamError{streamUnreadable}
 	}
 	h.Kind = streamKind(fixed[5])
 	h.Partition = fsm.PartitionID(binary.BigEndian.Uint32(fixed[6:]))
@@ -112,7 +118,7 @@ func readStreamHeader(r io.Reader) (h streamHeader, err error) {
 			return h, err
 		}
 		if size[0] > limit {
-			return h, streamUnreadable
+			return h, streamError{streamUnreadable}
 		}
 		text := make([]byte, size[0])
 		if _, err := io.ReadFull(r, text); err != nil {
@@ -238,16 +244,18 @@ func (p *peers) handshake(conn net.Conn) (streamHeader, error) {
 	}
 	header, err := readStreamHeader(conn)
 	reply := p.judge(&header)
-	if err != nil {
-		if !errors.As(err, &reply) {
-			return header, err
-		}
+	var refused streamError
+	switch {
+	case errors.As(err, &refused):
+		reply = refused.reply
+	case err != nil:
+		return header, err
 	}
 	if _, err := conn.Write([]byte{byte(reply)}); err != nil {
 		return header, err
 	}
 	if reply != streamOK {
-		return header, reply
+		return header, streamError{reply}
 	}
 	return header, conn.SetDeadline(time.Time{})
 }
@@ -301,7 +309,7 @@ func (p *peers) introduce(ctx context.Context, conn net.Conn, header *streamHead
 		return err
 	}
 	if streamReply(reply[0]) != streamOK {
-		return streamReply(reply[0])
+		return streamError{streamReply(reply[0])}
 	}
 	if !stop() { // the deadline fired while the reply came in
 		return ctx.Err()

@@ -31,6 +31,7 @@ const (
 	queryList     queryKind = 5 // entities, at the catalog's leader
 	queryCounts   queryKind = 6 // of entities, at their partition's leader
 	queryPeek     queryKind = 7 // messages, at their partition's leader
+	queryLoad     queryKind = 8 // entities of each partition, at the catalog's leader
 )
 
 // queryStatus is how a query ended.
@@ -138,6 +139,8 @@ func (d desk) answer(ctx context.Context, kind queryKind, arguments []byte) quer
 		return ask(arguments, func(q listQuery) ([]fsm.Entity, error) { return d.list(ctx, q) })
 	case queryCounts:
 		return ask(arguments, func(q countsQuery) ([]fsm.Counts, error) { return d.counts(ctx, q) })
+	case queryLoad:
+		return ask(arguments, func(struct{}) ([]int, error) { return d.load(ctx) })
 	case queryPeek:
 		var q peekQuery
 		if json.Unmarshal(arguments, &q) != nil {
@@ -210,6 +213,11 @@ func (d desk) list(ctx context.Context, q listQuery) (entities []fsm.Entity, err
 		entities = catalogOf(m).List(q.After, clamp(q.Max, 0, listMax))
 	})
 	return entities, err
+}
+
+func (d desk) load(ctx context.Context) (load []int, err error) {
+	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) { load = catalogOf(m).PartitionLoad() })
+	return load, err
 }
 
 func (d desk) counts(ctx context.Context, q countsQuery) ([]fsm.Counts, error) {

@@ -209,7 +209,7 @@ func (c *lockCall) answered(tag uint64, answer partition.Answer, hint fsm.Member
 }
 
 // collectLanes adds the queued lock calls to the batch; mu is held.
-func (l *line) collectLanes(now time.Time) bool {
+func (l *line) collectLanes() bool {
 	for len(l.queuedLanes) > 0 && len(l.batch) < sendBatchMax {
 		receiver := l.queuedLanes[0]
 		l.queuedLanes[0] = nil

@@ -70,7 +70,7 @@ func (n *Node) found(ctx context.Context, group *partition.Group) {
 	_, _ = rand.Read(command.SealKey[:]) // never fails
 	_, err := n.router.command(ctx, fsm.CatalogPartition, command)
 	if err != nil && !errors.Is(err, fsm.EntityExists) {
-		n.log.Warn("found the cluster", "error", err)
+		n.log.WarnContext(ctx, "found the cluster", "error", err)
 		poke(n.wake)
 	}
 }
@@ -85,10 +85,10 @@ func (n *Node) adopt(ctx context.Context, group *partition.Group) {
 			continue
 		}
 		if err := n.adoptOne(ctx, group, m.Member); err != nil {
-			n.log.Warn("take a member in", "peer", m.Member, "error", err)
+			n.log.WarnContext(ctx, "take a member in", "peer", m.Member, "error", err)
 			continue
 		}
-		n.log.Info("member was taken in", "peer", m.Member, "name", m.Name)
+		n.log.InfoContext(ctx, "member was taken in", "peer", m.Member, "name", m.Name)
 	}
 }
 
@@ -105,7 +105,7 @@ func (n *Node) adoptOne(ctx context.Context, group *partition.Group, member fsm.
 	case err != nil:
 		return err
 	case hello.Member != member, hello.Cluster != "" && hello.Cluster != n.clusterID():
-		return streamForeign
+		return streamError{streamForeign}
 	}
 	return group.AddNonvoter(ctx, replicaID(member, catalogNumber), member)
 }
@@ -136,7 +136,7 @@ func (n *Node) reportFormed(ctx context.Context, id fsm.PartitionID) {
 	ctx, cancel := context.WithTimeout(ctx, stepMax)
 	defer cancel()
 	if _, err := n.router.command(ctx, fsm.CatalogPartition, fsm.PartitionFormed{Partition: id}); err != nil {
-		n.log.Debug("report a formed partition", "partition", id, "error", err)
+		n.log.DebugContext(ctx, "report a formed partition", "partition", id, "error", err)
 	}
 }
 
@@ -157,9 +157,9 @@ func (n *Node) prefer(ctx context.Context, part *fsm.Partition, group *partition
 	err := group.Transfer(ctx, wanted)
 	switch {
 	case err == nil:
-		n.log.Info("leadership handed to the preferred member", "partition", part.ID, "peer", wanted)
+		n.log.InfoContext(ctx, "leadership handed to the preferred member", "partition", part.ID, "peer", wanted)
 	case errors.Is(err, partition.ErrTransferSpent):
 	default:
-		n.log.Info("hand leadership to the preferred member", "partition", part.ID, "peer", wanted, "error", err)
+		n.log.InfoContext(ctx, "hand leadership to the preferred member", "partition", part.ID, "peer", wanted, "error", err)
 	}
 }

@@ -30,14 +30,14 @@ func (l *line) seekLoop(ctx context.Context) {
 	pause := min(seekPauseMin<<min(l.refusals, 10), seekPauseMax)
 	again := l.refusals > 1 // the last leader found refused at once
 	l.mu.Unlock()
+	changed := l.ways.changes()
 	for {
-		changed := l.ways.changes()
 		if again {
 			l.rest(ctx, changed, pause)
 			pause = min(2*pause, seekPauseMax)
-			changed = l.ways.changes()
 		}
 		again = true
+		changed = l.ways.changes() // before looking, so that nothing is missed
 		leader, term := l.find(ctx)
 		l.mu.Lock()
 		if leader != "" {

@@ -78,7 +78,7 @@ func serveForward(ctx context.Context, h host, log *slog.Logger, from fsm.Member
 	s.out.close()
 	s.cancelLocks()
 	goroutines.Wait()
-	log.Debug("forward connection of a member ended", "peer", from, "error", err)
+	log.DebugContext(ctx, "forward connection of a member ended", "peer", from, "error", err)
 }
 
 func (s *forwardServer) read(ctx context.Context, conn net.Conn, goroutines *sync.WaitGroup) error {

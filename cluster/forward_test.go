@@ -1,0 +1,559 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"io"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// fakeGroup is a replica that the test plays by hand.
+type fakeGroup struct {
+	mu      sync.Mutex
+	status  partition.Status
+	submits []fakeSubmit
+	locks   []partition.LockRequest
+	cancels int
+	arrived beacon
+	// answer, when set, answers submissions at once.
+	answer func(command []byte) partition.Answer
+}
+
+type fakeSubmit struct {
+	command []byte
+	done    func(partition.Answer)
+}
+
+func (g *fakeGroup) Submit(command []byte, done func(partition.Answer)) {
+	g.mu.Lock()
+	answer := g.answer
+	g.submits = append(g.submits, fakeSubmit{command, done})
+	g.mu.Unlock()
+	g.arrived.ring()
+	if answer != nil {
+		done(answer(command))
+	}
+}
+
+func (g *fakeGroup) Lock(r partition.LockRequest) func() {
+	g.mu.Lock()
+	g.locks = append(g.locks, r)
+	g.mu.Unlock()
+	g.arrived.ring()
+	return func() {
+		g.mu.Lock()
+		g.cancels++
+		g.mu.Unlock()
+		r.Done(partition.Answer{Outcome: partition.Done})
+	}
+}
+
+func (g *fakeGroup) Status() partition.Status {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.status
+}
+
+func (g *fakeGroup) View(func(partition.Machine)) {}
+
+func (g *fakeGroup) Read(context.Context, func(partition.Machine)) error {
+	return partition.ErrNotLeader
+}
+
+func (g *fakeGroup) ReadBodies(d []fsm.Delivery) ([]fsm.Delivery, error) { return d, nil }
+
+// await waits until n submissions and m locks have come.
+func (g *fakeGroup) await(t *testing.T, submits, locks int) {
+	t.Helper()
+	for {
+		arrived := g.arrived.wait()
+		g.mu.Lock()
+		enough := len(g.submits) >= submits && len(g.locks) >= locks
+		g.mu.Unlock()
+		if enough {
+			return
+		}
+		select {
+		case <-arrived:
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%d submissions and %d locks did not come", submits, locks)
+		}
+	}
+}
+
+// fakeHost serves one group as every partition but 9.
+type fakeHost struct{ group *fakeGroup }
+
+func (h fakeHost) local(id fsm.PartitionID) replica {
+	if id == 9 {
+		return nil
+	}
+	return h.group
+}
+
+func (h fakeHost) answerQuery(_ context.Context, kind queryKind, arguments []byte) queryReply {
+	if kind == queryPeek {
+		return queryReply{status: queryOK, body: make([]byte, frameBytesMax)}
+	}
+	return queryReply{status: queryOK, body: append([]byte{byte(kind)}, arguments...)}
+}
+
+// answers collects what attempts end with.
+type answers chan answered
+
+type answered struct {
+	tag    uint64
+	answer partition.Answer
+	hint   fsm.MemberID
+}
+
+func (a answers) answered(tag uint64, answer partition.Answer, hint fsm.MemberID) {
+	a <- answered{tag, answer, hint}
+}
+
+func (a answers) next(t *testing.T) answered {
+	t.Helper()
+	select {
+	case got := <-a:
+		return got
+	case <-time.After(10 * time.Second):
+		t.Fatal("no answer")
+		return answered{}
+	}
+}
+
+// pair connects a forwarder to a forward server over loopback.
+func pair(t *testing.T, host host) (*forwarder, func() net.Conn) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var mu sync.Mutex
+	var last net.Conn
+	var serving sync.WaitGroup
+	serving.Go(func() {
+		for {
+			conn, err := listener.Accept()
+			if err != nil {
+				return
+			}
+			mu.Lock()
+			last = conn
+			mu.Unlock()
+			serving.Go(func() { serveForward(context.Background(), host, testLogger(), "asker", conn) })
+		}
+	})
+	f := newForwarder(testLogger(), 100*time.Millisecond, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
+		if to != "server" {
+			return nil, errors.New("no such member")
+		}
+		return new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
+	})
+	t.Cleanup(func() {
+		f.close()
+		_ = listener.Close()
+		serving.Wait()
+	})
+	return f, func() net.Conn {
+		mu.Lock()
+		defer mu.Unlock()
+		return last
+	}
+}
+
+func pulseCommand() []byte { return fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}) }
+
+func lockCommand(header fsm.Header) []byte {
+	return fsm.AppendCommand(nil, header, fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: 3, MaxBytes: 100})
+}
+
+func TestForwardSubmit(t *testing.T) {
+	t.Parallel()
+	group := &fakeGroup{status: partition.Status{Leader: "somebody"}}
+	f, _ := pair(t, fakeHost{group})
+	got := make(answers, 8)
+	f.to("server").submit(1, pulseCommand(), got, 7)
+	group.await(t, 1, 0)
+	if !bytes.Equal(group.submits[0].command, pulseCommand()) {
+		t.Fatal("the command changed on the way")
+	}
+	want := fsm.Result{Code: fsm.OK, Sequence: 5, Deliveries: []fsm.Delivery{{Lock: fsm.LockID{Sequence: 5, Epoch: 1}, Payload: []byte("p")}}}
+	group.submits[0].done(partition.Answer{Outcome: partition.Done, Result: want})
+	a := got.next(t)
+	if a.tag != 7 || a.answer.Outcome != partition.Done || a.answer.Result.Sequence != 5 || string(a.answer.Result.Deliveries[0].Payload) != "p" {
+		t.Fatalf("answered %+v", a)
+	}
+	// A refusal names the leader; a partition that is not here is refused too.
+	f.to("server").submit(1, pulseCommand(), got, 8)
+	group.await(t, 2, 0)
+	group.submits[1].done(partition.Answer{Outcome: partition.Refused})
+	if a := got.next(t); a.answer.Outcome != partition.Refused || a.hint != "somebody" {
+		t.Fatalf("answered %+v", a)
+	}
+	f.to("server").submit(9, pulseCommand(), got, 9)
+	if a := got.next(t); a.answer.Outcome != partition.Refused || a.tag != 9 {
+		t.Fatalf("answered %+v", a)
+	}
+}
+
+func TestForwardLockAndCancel(t *testing.T) {
+	t.Parallel()
+	group := &fakeGroup{}
+	f, _ := pair(t, fakeHost{group})
+	got := make(answers, 8)
+	header := fsm.Header{Origin: 4, Lane: 3, Serial: 2, Low: 2}
+	conn := f.to("server")
+	id := conn.lock(1, time.Minute, lockCommand(header), got, 1)
+	group.await(t, 0, 1)
+	lock := group.locks[0]
+	if wait := time.Until(lock.Until); lock.Header != header || lock.Lock.Max != 3 || wait > time.Minute || wait < 50*time.Second {
+		t.Fatalf("arrived as %+v, to wait %v", lock, wait)
+	}
+	conn.cancel(id)
+	if a := got.next(t); a.answer.Outcome != partition.Done || len(a.answer.Result.Deliveries) != 0 {
+		t.Fatalf("cancelled with %+v", a)
+	}
+	conn.cancel(id) // of what has ended: nothing happens
+}
+
+func TestForwardConnectionBreaks(t *testing.T) {
+	t.Parallel()
+	group := &fakeGroup{}
+	f, last := pair(t, fakeHost{group})
+	got := make(answers, 8)
+	conn := f.to("server")
+	conn.submit(1, pulseCommand(), got, 1)
+	conn.lock(1, time.Minute, lockCommand(fsm.Header{Origin: 1, Lane: 1, Serial: 1, Low: 1}), got, 2)
+	group.await(t, 1, 1)
+	_ = last().Close()
+	for range 2 {
+		if a := got.next(t); a.answer.Outcome != partition.Unknown {
+			t.Fatalf("broke with %+v", a)
+		}
+	}
+	eventually(t, "the lock of the broken connection is cancelled", func() bool {
+		group.mu.Lock()
+		defer group.mu.Unlock()
+		return group.cancels == 1
+	})
+	// The next request opens a new connection.
+	eventually(t, "a new connection", func() bool { return f.to("server") != conn })
+	f.to("server").submit(1, pulseCommand(), got, 3)
+	group.await(t, 2, 1)
+	// To a member that cannot be reached, nothing was sent.
+	f.to("nobody").submit(1, pulseCommand(), got, 4)
+	if a := got.next(t); a.answer.Outcome != partition.Refused || a.tag != 4 {
+		t.Fatalf("unreachable: %+v", a)
+	}
+}
+
+func TestForwardQuery(t *testing.T) {
+	t.Parallel()
+	f, _ := pair(t, fakeHost{&fakeGroup{}})
+	reply, err := f.to("server").query(t.Context(), queryCounts, []byte("abc"))
+	if err != nil || string(reply.body) != string([]byte{byte(queryCounts)})+"abc" {
+		t.Fatalf("replied %q, %v", reply.body, err)
+	}
+	// A reply that fits no frame ends the query, not the connection.
+	reply, err = f.to("server").query(t.Context(), queryPeek, nil)
+	if err != nil || reply.status != queryFailed || reply.code != fsm.Internal {
+		t.Fatalf("replied %+v, %v", reply, err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := f.to("server").query(ctx, queryCounts, nil); !errors.Is(err, context.Canceled) {
+		t.Fatalf("cancelled: %v", err)
+	}
+}
+
+// TestForwardSilentMember: a member that accepts and then says nothing is given up.
+func TestForwardSilentMember(t *testing.T) {
+	t.Parallel()
+	ours, theirs := net.Pipe()
+	defer func() { _ = theirs.Close() }()
+	var reading sync.WaitGroup
+	reading.Go(func() { _, _ = io.Copy(io.Discard, theirs) })
+	defer reading.Wait()
+	f := newForwarder(testLogger(), 10*time.Millisecond, func(context.Context, fsm.MemberID) (net.Conn, error) { return ours, nil })
+	defer f.close()
+	got := make(answers, 1)
+	f.to("server").submit(1, pulseCommand(), got, 1)
+	eventually(t, "the silent member is given up", func() bool {
+		f.tick(time.Now())
+		return len(got) == 1
+	})
+	if a := got.next(t); a.answer.Outcome != partition.Unknown {
+		t.Fatalf("silent: %+v", a)
+	}
+	_ = theirs.Close()
+}
+
+func frame(kind frameKind, id uint64, body []byte) []byte {
+	b := binary.LittleEndian.AppendUint32(nil, uint32(frameHeaderBytes+len(body)))
+	b = append(b, byte(kind))
+	b = binary.LittleEndian.AppendUint64(b, id)
+	return append(b, body...)
+}
+
+func TestFrameReader(t *testing.T) {
+	t.Parallel()
+	var stream []byte
+	sizes := []int{0, 1, 100, readChunkBytes - 13, readChunkBytes, 3 * readChunkBytes, 5, 1 << 20, 0}
+	for i, size := range sizes {
+		stream = append(stream, frame(frameSubmit, uint64(i), bytes.Repeat([]byte{byte(i)}, size))...)
+	}
+	for _, step := range []int{1 << 30, 1000, 7} {
+		reader := frameReader{from: &stutter{stream, step}}
+		var bodies [][]byte
+		for i := range sizes {
+			kind, id, body, err := reader.next()
+			if err != nil || kind != frameSubmit || id != uint64(i) {
+				t.Fatalf("frame %d: kind %d, id %d, %v", i, kind, id, err)
+			}
+			bodies = append(bodies, body)
+		}
+		for i, size := range sizes { // what was read later left the earlier ones alone
+			if !bytes.Equal(bodies[i], bytes.Repeat([]byte{byte(i)}, size)) {
+				t.Fatalf("body %d of %d bytes was written over", i, size)
+			}
+		}
+		if _, _, _, err := reader.next(); !errors.Is(err, io.EOF) {
+			t.Fatalf("at the end: %v", err)
+		}
+	}
+}
+
+// stutter reads at most step bytes at a time.
+type stutter struct {
+	left []byte
+	step int
+}
+
+func (s *stutter) Read(p []byte) (int, error) {
+	if len(s.left) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(p[:min(len(p), s.step)], s.left)
+	s.left = s.left[n:]
+	return n, nil
+}
+
+func TestFrameReaderHostile(t *testing.T) {
+	t.Parallel()
+	for name, bytes := range map[string][]byte{
+		"4 GiB":     {0xff, 0xff, 0xff, 0xff, 1},
+		"too short": {8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0},
+		"over":      binary.LittleEndian.AppendUint32(nil, frameBytesMax+1),
+	} {
+		reader := frameReader{from: &stutter{bytes, 100}}
+		if _, _, _, err := reader.next(); !errors.Is(err, errFrame) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// The largest length that is allowed, and no bytes behind it, takes no memory.
+	reader := frameReader{from: &stutter{binary.LittleEndian.AppendUint32(nil, frameBytesMax), 100}}
+	if _, _, _, err := reader.next(); !errors.Is(err, io.EOF) || len(reader.chunk) > readChunkBytes {
+		t.Errorf("empty promise: %v, %d bytes taken", err, len(reader.chunk))
+	}
+}
+
+// TestForwardServerHostile feeds the server frames that no member sends: it ends the
+// connection and nothing else.
+func TestForwardServerHostile(t *testing.T) {
+	t.Parallel()
+	for name, bytes := range map[string][]byte{
+		"unknown kind":    frame(77, 1, nil),
+		"an answer":       frame(frameAnswer, 1, []byte{1, 0}),
+		"short submit":    frame(frameSubmit, 1, []byte{1}),
+		"bad command":     frame(frameSubmit, 1, []byte{1, 0, 0, 0, 99}),
+		"short lock":      frame(frameLock, 1, []byte{1, 0, 0, 0}),
+		"lock of a pulse": frame(frameLock, 1, append(make([]byte, 8), pulseCommand()...)),
+		"empty query":     frame(frameQuery, 1, nil),
+		"not a frame":     []byte("GET / HTTP/1.1\r\nHost: localhost\r\n\r\n"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			ours, theirs := net.Pipe()
+			group := &fakeGroup{}
+			ended := make(chan struct{})
+			go func() {
+				defer close(ended)
+				serveForward(context.Background(), fakeHost{group}, testLogger(), "stranger", theirs)
+			}()
+			_, _ = ours.Write(bytes)
+			select {
+			case <-ended:
+			case <-time.After(10 * time.Second):
+				t.Fatal("the connection is still served")
+			}
+			if len(group.submits)+len(group.locks) > 0 {
+				t.Fatal("it reached the group")
+			}
+			_ = ours.Close()
+		})
+	}
+}
+
+// TestForwardServerBounds: what one member may have going on is bounded by number and bytes.
+func TestForwardServerBounds(t *testing.T) {
+	t.Parallel()
+	s := &forwardServer{}
+	if !s.enter(serveBytesMax) || s.enter(1) {
+		t.Fatal("bytes are not bounded")
+	}
+	s.exit(serveBytesMax)
+	for range serveRequestsMax {
+		if !s.enter(0) {
+			t.Fatal("refused below the limit")
+		}
+	}
+	if s.enter(0) {
+		t.Fatal("requests are not bounded")
+	}
+}
+
+func TestOutboxBounds(t *testing.T) {
+	t.Parallel()
+	o := newOutbox(100)
+	for range 2 {
+		buf, err := o.begin(frameSubmit, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := o.end(append(buf, make([]byte, 60)...)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if _, err := o.begin(frameSubmit, 1); !errors.Is(err, errFull) {
+		t.Fatalf("full: %v", err)
+	}
+	big := newOutbox(100)
+	buf, _ := big.begin(frameReply, 1)
+	if err := big.end(append(buf, make([]byte, frameBytesMax)...)); !errors.Is(err, errFull) || len(big.pending) != 0 {
+		t.Fatalf("a frame over the limit: %v, %d bytes left", err, len(big.pending))
+	}
+	big.close()
+	if _, err := big.begin(frameReply, 1); !errors.Is(err, errStreamUp) {
+		t.Fatalf("closed: %v", err)
+	}
+}
+
+func TestStreamHeader(t *testing.T) {
+	t.Parallel()
+	want := streamHeader{Kind: streamRaft, Partition: 7, To: "B", From: "A", Cluster: "C"}
+	encoded := want.appendTo(nil)
+	source := bytes.NewReader(append(encoded, "rest"...))
+	got, err := readStreamHeader(source)
+	if err != nil || got != want || source.Len() != 4 {
+		t.Fatalf("came back as %+v, %v, %d bytes left", got, err, source.Len())
+	}
+	for cut := range encoded {
+		if _, err := readStreamHeader(bytes.NewReader(encoded[:cut])); err == nil {
+			t.Fatalf("a header cut at %d was taken", cut)
+		}
+	}
+	long := streamHeader{Kind: streamRaft, To: fsm.MemberID(strings.Repeat("x", memberIDBytesMax+1))}
+	for name, hostile := range map[string][]byte{
+		"another protocol": []byte("GET / HTTP/1.1\r\n\r\n"),
+		"long text":        long.appendTo(nil),
+		"version":          append([]byte(streamMagic+"\x02"), encoded[5:]...),
+	} {
+		if _, err := readStreamHeader(bytes.NewReader(hostile)); !errors.As(err, &streamError{}) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// TestStrangers: a port scan costs no more than its handshakes, and members get through
+// once the strangers have gone.
+func TestStrangers(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &peers{
+		self: "B", listener: listener, log: testLogger(), dialMax: time.Second,
+		cluster: func() string { return "" },
+		address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
+		raft:    func(fsm.PartitionID, net.Conn) bool { return false },
+		forward: func(_ fsm.MemberID, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) },
+	}
+	p.start()
+	defer p.close()
+	var strangers []net.Conn
+	for range handshakesMax + 50 {
+		conn, err := net.Dial("tcp", listener.Addr().String())
+		if err != nil {
+			t.Fatal(err)
+		}
+		strangers = append(strangers, conn)
+	}
+	refused := 0
+	for _, conn := range strangers[handshakesMax:] { // over the limit: closed at once
+		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		if _, err := conn.Read(make([]byte, 1)); err != nil && !errors.Is(err, context.DeadlineExceeded) {
+			refused++
+		}
+	}
+	if refused != 50 {
+		t.Errorf("%d of 50 strangers over the limit were refused", refused)
+	}
+	for _, conn := range strangers {
+		_ = conn.Close()
+	}
+	asker := &peers{self: "A", dialMax: time.Second, cluster: p.cluster, address: p.address}
+	eventually(t, "a member gets through", func() bool {
+		conn, err := asker.dial(t.Context(), streamForward, "B", 0)
+		if err == nil {
+			_ = conn.Close()
+		}
+		return err == nil
+	})
+	for member, want := range map[fsm.MemberID]streamReply{"C": streamNotMe} {
+		_, err := asker.dial(t.Context(), streamForward, member, 0)
+		if refused := (streamError{}); !errors.As(err, &refused) || refused.reply != want {
+			t.Errorf("dial %s: %v", member, err)
+		}
+	}
+	_, err = asker.dial(t.Context(), streamRaft, "B", 3)
+	if refused := (streamError{}); !errors.As(err, &refused) || refused.reply != streamNoReplica {
+		t.Errorf("raft stream to a closed group: %v", err)
+	}
+}
+
+func TestMetadata(t *testing.T) {
+	t.Parallel()
+	id := drawMemberID()
+	text := func(n int) string { return strings.Repeat("x", n) }
+	want := metadata{
+		Member: id, Name: text(nameBytesMax), Cluster: string(id), Peer: text(addressBytesMax), AMQP: text(addressBytesMax),
+		HTTP: text(addressBytesMax), Version: text(versionBytesMax), Incarnation: 1 << 63, Started: 1, Leaving: true,
+	}
+	encoded := want.appendTo(nil)
+	if len(encoded) > 512 {
+		t.Fatalf("%d bytes do not fit gossip", len(encoded))
+	}
+	got, err := decodeMetadata(encoded)
+	if err != nil || got != want {
+		t.Fatalf("came back as %+v, %v", got, err)
+	}
+	for cut := range encoded {
+		if _, err := decodeMetadata(encoded[:cut]); err == nil {
+			t.Fatalf("metadata cut at %d was taken", cut)
+		}
+	}
+	if _, err := decodeMetadata(append(encoded, 0)); err == nil {
+		t.Fatal("trailing bytes were taken")
+	}
+}

@@ -1,0 +1,495 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+func TestThreeMembersServeOneQueue(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 4)
+	c.startAll()
+
+	createQueue(t, c.nodes[0], "Orders")
+	sendMessage(t, c.nodes[1], resolve(t, c.nodes[1], "orders"), "hello")
+
+	at := resolve(t, c.nodes[2], "/ORDERS")
+	if at.Name != "Orders" || at.Sub != fsm.MainQueue {
+		t.Fatalf("resolved to %+v", at)
+	}
+	receiver := c.nodes[2].Router().Receiver(at, false)
+	defer receiver.Close()
+	got := lockMessages(receiver, 10, 5*time.Second)
+	if got.code != fsm.OK || len(got.deliveries) != 1 || string(got.deliveries[0].Payload) != "hello" {
+		t.Fatalf("locked %+v", got)
+	}
+	// Any member settles, by the token as the client has it.
+	token := c.nodes[2].Router().Seal(at, got.deliveries[0].Lock)
+	id, ok := c.nodes[0].Router().Unseal(at, token)
+	if !ok || id != got.deliveries[0].Lock {
+		t.Fatalf("token came back as %v, %v", id, ok)
+	}
+	if code := settleMessage(t, c.nodes[0], at, id, fsm.Complete); code != fsm.OK {
+		t.Fatalf("complete: %v", code)
+	}
+	if code := settleMessage(t, c.nodes[1], at, id, fsm.Complete); code != fsm.MessageLockLost {
+		t.Fatalf("complete again: %v", code)
+	}
+	if counts := countMessages(t, c.nodes[1], at); counts != (fsm.Counts{}) {
+		t.Fatalf("left over: %+v", counts)
+	}
+}
+
+func TestCreateListUpdateDelete(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 4)
+	c.startAll()
+	for i := range 8 {
+		createQueue(t, c.nodes[i%3], fmt.Sprintf("q%d", i))
+	}
+	router := c.nodes[1].Router()
+	if _, err := router.CreateQueue(t.Context(), "Q3", testSettings); !errors.Is(err, fsm.EntityExists) {
+		t.Fatalf("made twice: %v", err)
+	}
+	if _, err := router.CreateQueue(t.Context(), "bad name", testSettings); !errors.Is(err, fsm.InvalidArgument) {
+		t.Fatalf("bad name: %v", err)
+	}
+	list, err := router.Queues(t.Context(), "q1", 3)
+	if err != nil || len(list) != 3 || list[0].Name != "q2" || list[2].Name != "q4" {
+		t.Fatalf("list: %v, %v", list, err)
+	}
+	per := map[fsm.PartitionID]int{}
+	all, err := router.Queues(t.Context(), "", 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, entity := range all {
+		per[entity.Partition]++
+	}
+	for id, n := range per {
+		if n != 2 {
+			t.Errorf("partition %d holds %d of 8 queues, want 2", id, n)
+		}
+	}
+
+	settings := testSettings
+	settings.MaxDeliveryCount = 9
+	entity, err := router.UpdateQueue(t.Context(), "q0", settings)
+	if err != nil || entity.Settings != settings || entity.Version != 2 {
+		t.Fatalf("update: %+v, %v", entity, err)
+	}
+
+	at := resolve(t, c.nodes[2], "q0/$deadletterQUEUE")
+	if at.Sub != fsm.DeadLetterQueue {
+		t.Fatalf("resolved to %v", at.Sub)
+	}
+	sendMessage(t, c.nodes[2], resolve(t, c.nodes[2], "q0"), "gone")
+	if err := router.DeleteQueue(t.Context(), "q0"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := c.nodes[0].Router().Queue(t.Context(), "q0"); !errors.Is(err, fsm.EntityNotFound) {
+		t.Fatalf("deleted queue: %v", err)
+	}
+	if err := router.DeleteQueue(t.Context(), "q0"); !errors.Is(err, fsm.EntityNotFound) {
+		t.Fatalf("deleted again: %v", err)
+	}
+	// A new queue of the old name is another one.
+	again := createQueue(t, c.nodes[2], "q0")
+	if again.ID == entity.ID {
+		t.Fatal("the id was used again")
+	}
+	if counts := countMessages(t, c.nodes[0], again); counts.Active != 0 {
+		t.Fatalf("the new queue holds %+v", counts)
+	}
+}
+
+func TestInterruptedCreationIsFinished(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 2)
+	c.startAll()
+	router := c.nodes[0].Router()
+	// Half of CreateQueue: the catalog knows the queue, its partition does not.
+	for i, name := range []string{"half", "other"} {
+		_, err := router.command(t.Context(), fsm.CatalogPartition, fsm.CreateEntity{Name: name, Partition: fsm.PartitionID(i + 1), Settings: testSettings})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	sendMessage(t, c.nodes[1], resolve(t, c.nodes[1], "half"), "x")
+	receiver := c.nodes[2].Router().Receiver(resolve(t, c.nodes[2], "other"), false)
+	defer receiver.Close()
+	if got := lockMessages(receiver, 1, 10*time.Millisecond); got.code != fsm.OK {
+		t.Fatalf("lock: %v", got.code)
+	}
+	// What the catalog does not know stays unknown.
+	stranger := fsm.Place{Entity: fsm.Entity{ID: 999, Partition: 1}}
+	done := make(chan fsm.Code, 1)
+	router.Send(stranger, []fsm.Message{{Payload: []byte("x")}}, func(code fsm.Code) { done <- code })
+	if code := <-done; code != fsm.EntityNotFound {
+		t.Fatalf("send to nowhere: %v", code)
+	}
+}
+
+func TestInterruptedDeletionIsFinished(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 2)
+	c.startAll()
+	at := createQueue(t, c.nodes[0], "half")
+	sendMessage(t, c.nodes[0], at, "x")
+	if _, err := c.nodes[0].router.command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: at.ID}); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the sweeper forgets the queue", func() bool {
+		_, err := c.nodes[1].router.lookup(t.Context(), lookupQuery{ID: at.ID})
+		return errors.Is(err, fsm.EntityNotFound)
+	})
+	status, err := c.nodes[2].Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range status.Partitions[1:] {
+		if part.Messages != 0 || part.Entities != 0 {
+			t.Errorf("partition %d still holds %d messages of %d queues", part.ID, part.Messages, part.Entities)
+		}
+	}
+}
+
+// TestLeaderDies kills the leader of a queue while others send through another member:
+// every send ends OK, and each message is there once.
+func TestLeaderDies(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 2)
+	c.startAll()
+	at := createQueue(t, c.nodes[0], "orders")
+	leader := c.leader(at.Partition)
+	client := c.nodes[(leader+1)%3]
+
+	// A receiver that waits at the leader gets what comes after its death.
+	receiver := client.Router().Receiver(at, false)
+	defer receiver.Close()
+	waiting := make(chan locked, 1)
+	receiver.Lock(1, 1<<20, 20*time.Second, func(code fsm.Code, d []fsm.Delivery) { waiting <- locked{code, d} })
+
+	const senders, each = 16, 60
+	var sending sync.WaitGroup
+	halfway := make(chan struct{}, senders)
+	for s := range senders {
+		sending.Go(func() {
+			for i := range each {
+				if i == each/2 {
+					halfway <- struct{}{}
+				}
+				done := make(chan fsm.Code, 1)
+				client.Router().Send(at, []fsm.Message{{Payload: fmt.Appendf(nil, "%d-%d", s, i)}}, func(code fsm.Code) { done <- code })
+				if code := <-done; code != fsm.OK {
+					t.Errorf("send %d-%d: %v", s, i, code)
+				}
+			}
+		})
+	}
+	<-halfway
+	c.kill(leader)
+	sending.Wait()
+
+	got := <-waiting
+	if got.code != fsm.OK || len(got.deliveries) != 1 {
+		t.Fatalf("the waiting receiver got %v, %d messages", got.code, len(got.deliveries))
+	}
+	seen := map[string]int{string(got.deliveries[0].Payload): 1}
+	for len(seen) < senders*each {
+		got := lockMessages(receiver, 500, 5*time.Second)
+		if got.code != fsm.OK || len(got.deliveries) == 0 {
+			t.Fatalf("after %d messages: %v", len(seen), got.code)
+		}
+		for _, delivery := range got.deliveries {
+			if seen[string(delivery.Payload)]++; seen[string(delivery.Payload)] > 1 || delivery.Attempts > 0 {
+				t.Fatalf("%s came again", delivery.Payload)
+			}
+		}
+	}
+	if counts := countMessages(t, client, at); counts.Active != senders*each {
+		t.Fatalf("%d messages, want %d", counts.Active, senders*each)
+	}
+
+	// The member comes back with its data and, as the preferred leader, leads again.
+	c.start(leader)
+	c.ready()
+	eventually(t, "leaders are where they are wanted", func() bool {
+		for _, part := range *client.placed.Load() {
+			own := client.local(part.ID).Status()
+			if own.Leader != part.Replicas[0].Member {
+				return false
+			}
+		}
+		return true
+	})
+	if counts := countMessages(t, c.nodes[leader], at); counts.Active != senders*each {
+		t.Fatalf("after the restart %d messages, want %d", counts.Active, senders*each)
+	}
+}
+
+// TestGracefulLeaveFailsNothing closes the leader while a client sends elsewhere.
+func TestGracefulLeaveFailsNothing(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	at := createQueue(t, c.nodes[0], "orders")
+	leader := c.leader(at.Partition)
+	client := c.nodes[(leader+1)%3]
+	stop := make(chan struct{})
+	sent := make(chan int)
+	go func() {
+		n := 0
+		defer func() { sent <- n }()
+		for {
+			select {
+			case <-stop:
+				return
+			default:
+			}
+			done := make(chan fsm.Code, 1)
+			client.Router().Send(at, []fsm.Message{{Payload: []byte("x")}}, func(code fsm.Code) { done <- code })
+			if code := <-done; code != fsm.OK {
+				t.Errorf("send: %v", code)
+				return
+			}
+			n++
+		}
+	}()
+	c.stop(leader)
+	close(stop)
+	if n := <-sent; uint64(n) != countMessages(t, client, at).Active {
+		t.Fatalf("%d sent, %d there", n, countMessages(t, client, at).Active)
+	}
+}
+
+func TestRestartOfAllKeepsEverything(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 4)
+	c.startAll()
+	at := createQueue(t, c.nodes[0], "orders")
+	for i := range 20 {
+		sendMessage(t, c.nodes[i%3], at, fmt.Sprint(i))
+	}
+	receiver := c.nodes[0].Router().Receiver(at, false)
+	got := lockMessages(receiver, 5, time.Second)
+	receiver.Close()
+	if len(got.deliveries) == 0 {
+		t.Fatalf("locked nothing: %v", got.code)
+	}
+	before := c.nodes[0].clusterID()
+	token := c.nodes[0].Router().Seal(at, got.deliveries[0].Lock)
+	for i := range c.nodes {
+		c.stop(i)
+	}
+	c.startAll()
+	if after := c.nodes[1].clusterID(); after != before || after == "" {
+		t.Fatalf("cluster %q became %q", before, after)
+	}
+	at = resolve(t, c.nodes[1], "orders")
+	if counts := countMessages(t, c.nodes[2], at); counts.Active != 20 || counts.Locked != uint64(len(got.deliveries)) {
+		t.Fatalf("after the restart: %+v", counts)
+	}
+	// The lock outlived every process (T.14).
+	id, ok := c.nodes[1].Router().Unseal(at, token)
+	if !ok {
+		t.Fatal("the token is not known any more")
+	}
+	if code := settleMessage(t, c.nodes[1], at, id, fsm.Complete); code != fsm.OK {
+		t.Fatalf("complete after the restart: %v", code)
+	}
+}
+
+func TestMemberWithDataNeverFounds(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	before := c.nodes[0].clusterID()
+	for i := range c.nodes {
+		c.stop(i)
+	}
+	// Told to found alone, it waits for its majority instead.
+	c.configs[0].Expect, c.configs[0].Join = 1, nil
+	lone := c.start(0)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := lone.Ready(ctx); err == nil {
+		t.Fatal("a member of three is ready alone")
+	}
+	if got := lone.clusterID(); got != before {
+		t.Fatalf("cluster %q became %q", before, got)
+	}
+	if group := lone.local(fsm.CatalogPartition); group == nil || group.Status().Leads {
+		t.Fatal("a member of three leads the catalog alone")
+	}
+}
+
+func TestFourthMemberJoinsAndServes(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 2)
+	c.startAll()
+	createQueue(t, c.nodes[0], "orders")
+	config := c.configs[0]
+	config.Name, config.Dir, config.GossipAddr = "m3", t.TempDir(), freeAddress(t)
+	config.Join = []string{c.configs[0].GossipAddr}
+	config.Logger = testLogger().With("name", "m3")
+	c.configs = append(c.configs, config)
+	c.nodes = append(c.nodes, nil)
+	fourth := c.start(3)
+	c.ready()
+	if got := fourth.clusterID(); got != c.nodes[0].clusterID() {
+		t.Fatalf("joined %q", got)
+	}
+	at := resolve(t, fourth, "orders")
+	sendMessage(t, fourth, at, "hello")
+	receiver := fourth.Router().Receiver(at, true)
+	defer receiver.Close()
+	got := lockMessages(receiver, 1, 5*time.Second)
+	if len(got.deliveries) != 1 || string(got.deliveries[0].Payload) != "hello" {
+		t.Fatalf("received %+v", got)
+	}
+	sendMessage(t, fourth, at, "seen")
+	peeked, err := fourth.Router().Peek(t.Context(), at, 1, 10, 1000)
+	if err != nil || len(peeked) != 1 || string(peeked[0].Payload) != "seen" {
+		t.Fatalf("peeked %+v, %v", peeked, err)
+	}
+	for _, voter := range c.nodes[0].local(fsm.CatalogPartition).Status().Voters {
+		if voter.Member == fourth.self {
+			t.Fatal("the fourth member votes in the catalog")
+		}
+	}
+	status, err := fourth.Status(t.Context())
+	if err != nil || len(status.Members) != 4 || len(status.Partitions) != 3 {
+		t.Fatalf("status %+v, %v", status, err)
+	}
+	for _, part := range status.Partitions {
+		if part.Leader == "" || len(part.Replicas) < 3 {
+			t.Errorf("partition %+v", part)
+		}
+	}
+}
+
+// TestMoreMembersThanExpected starts five members that each expect three: whatever each
+// of them sees first, they found one cluster.
+func TestMoreMembersThanExpected(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 5, 2)
+	for i := range c.configs {
+		c.configs[i].Expect = 3
+	}
+	var starting sync.WaitGroup
+	for i := range c.nodes {
+		starting.Go(func() {
+			node, err := Open(t.Context(), c.configs[i])
+			if err != nil {
+				t.Errorf("open: %v", err)
+				return
+			}
+			c.nodes[i] = node
+		})
+	}
+	starting.Wait()
+	c.ready()
+	for _, node := range c.nodes[1:] {
+		if node.clusterID() != c.nodes[0].clusterID() {
+			t.Fatalf("clusters %q and %q", node.clusterID(), c.nodes[0].clusterID())
+		}
+	}
+	if voters := c.nodes[0].local(fsm.CatalogPartition).Status().Voters; len(voters) != 3 {
+		t.Fatalf("%d voters, want 3", len(voters))
+	}
+}
+
+func TestMembersOfTwoClustersStayApart(t *testing.T) {
+	t.Parallel()
+	a, b := newTestCluster(t, 1, 1), newTestCluster(t, 1, 1)
+	a.startAll()
+	b.startAll()
+	first, second := a.nodes[0], b.nodes[0]
+	if first.clusterID() == second.clusterID() {
+		t.Fatal("two clusters of one name")
+	}
+	_, err := first.gossip.list.Join([]string{second.GossipAddr()})
+	if err == nil {
+		t.Error("two clusters merged their gossip")
+	}
+	if _, ok := first.gossip.lookup(second.self); ok {
+		t.Error("a member of another cluster was taken in")
+	}
+	// A stream that claims the wrong cluster is refused, whatever gossip says.
+	impostor := &peers{
+		self: first.self, dialMax: time.Second, log: testLogger(), cluster: first.clusterID,
+		address: func(fsm.MemberID) (string, error) { return second.PeerAddr(), nil },
+	}
+	_, err = impostor.dial(t.Context(), streamForward, second.self, 0)
+	if refused := (streamError{}); !errors.As(err, &refused) || refused.reply != streamForeign {
+		t.Errorf("stream to another cluster: %v", err)
+	}
+}
+
+func TestSecondProcessOnOneFolder(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 1, 1)
+	c.startAll()
+	second := c.configs[0]
+	second.GossipAddr = freeAddress(t)
+	node, err := Open(t.Context(), second)
+	if err == nil {
+		_ = node.Close(t.Context())
+		t.Fatal("opened twice")
+	}
+	if !strings.Contains(err.Error(), "in use by another process") || strings.Contains(err.Error(), "\n") {
+		t.Fatalf("says %q", err)
+	}
+}
+
+func TestRouterBeforeTheCatalogIsLoaded(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	lone := c.start(0)
+	if _, err := lone.Router().Resolve(t.Context(), "orders"); !errors.Is(err, fsm.ServerBusy) {
+		t.Errorf("resolve: %v", err)
+	}
+	if _, err := lone.Router().CreateQueue(t.Context(), "orders", testSettings); !errors.Is(err, fsm.ServerBusy) {
+		t.Errorf("create: %v", err)
+	}
+	if _, ok := lone.Router().Unseal(fsm.Place{}, fsm.LockToken{1}); ok {
+		t.Error("a token was accepted without a key")
+	}
+}
+
+func TestReceiveAndCancel(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	at := createQueue(t, c.nodes[0], "orders")
+	for i, node := range c.nodes { // at the leader and at the others
+		receiver := node.Router().Receiver(at, false)
+		done := make(chan locked, 1)
+		receiver.Lock(1, 1<<20, time.Minute, func(code fsm.Code, d []fsm.Delivery) { done <- locked{code, d} })
+		receiver.Cancel()
+		select {
+		case got := <-done:
+			if got.code != fsm.OK || len(got.deliveries) != 0 {
+				t.Errorf("member %d: cancelled with %+v", i, got)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("member %d: a cancelled lock waits", i)
+		}
+		if got := lockMessages(receiver, 1, 20*time.Millisecond); got.code != fsm.OK || len(got.deliveries) != 0 {
+			t.Errorf("member %d: time ran out with %+v", i, got)
+		}
+		receiver.Close()
+		receiver.Close()
+		if got := lockMessages(receiver, 1, 0); got.code != fsm.ServerBusy {
+			t.Errorf("member %d: closed and locks with %v", i, got.code)
+		}
+	}
+}
