@@ -3,7 +3,7 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
-import { bodies, client, control, counts, countsBecome, members, numbered, queue, suite, take, takeOne, within } from "./support.mjs";
+import { bodies, client, control, counts, countsBecome, members, numbered, queue, remove, suite, take, takeOne, within } from "./support.mjs";
 
 describe("members", suite, () => {
   test("T.17 sent at member 1, received and settled at 2 and 3, in every pairing", within(), async (t) => {
@@ -46,7 +46,7 @@ describe("members", suite, () => {
       const both = client(t, { member });
       const name = await queue(); // at member 1
       await both.createSender(name).sendMessages({ body: member, messageId: "new" });
-      assert.equal((await takeOne(both.createReceiver(name, { receiveMode: "receiveAndDelete" }))).body, member);
+      assert.equal((await takeOne(both.createReceiver(name, remove()))).body, member);
     }
   });
 
@@ -55,10 +55,9 @@ describe("members", suite, () => {
     const nested = `${name}/orders/EU.1_x`;
     await control("PUT", `/v1/queues/${encodeURIComponent(nested)}`, {});
     const both = client(t, { member: 2 });
-    await both.createSender(nested.toUpperCase()).sendMessages({ body: "nested" });
-    await both.createSender(name.toUpperCase()).sendMessages({ body: "plain" });
-    const remove = { receiveMode: "receiveAndDelete" };
-    assert.equal((await takeOne(both.createReceiver(nested, remove))).body, "nested");
-    assert.equal((await takeOne(both.createReceiver(name, remove))).body, "plain");
+    await both.createSender(nested.toUpperCase()).sendMessages({ body: "nested", messageId: "n" });
+    await both.createSender(name.toUpperCase()).sendMessages({ body: "plain", messageId: "p" });
+    assert.equal((await takeOne(both.createReceiver(nested, remove()))).body, "nested");
+    assert.equal((await takeOne(both.createReceiver(name, remove()))).body, "plain");
   });
 });

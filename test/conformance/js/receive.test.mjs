@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
 import {
-  bodies, client, countsBecome, eventually, nothing, numbered, queue, sleep, suite, take, takeOne, within,
+  bodies, client, countsBecome, eventually, nothing, numbered, queue, remove, sleep, suite, take, takeOne, within,
 } from "./support.mjs";
 
 /** Sends numbered messages at member 1. */
@@ -21,7 +21,7 @@ describe("receive", suite, () => {
   test("T.4 receive and delete settles as it sends, in order", within(), async (t) => {
     const name = await queue();
     await fill(t, name, 50);
-    const receiver = client(t, { member: 2 }).createReceiver(name, { receiveMode: "receiveAndDelete" });
+    const receiver = client(t, { member: 2 }).createReceiver(name, remove());
     const got = await take(receiver, 50);
     assert.deepEqual(bodies(got), upTo(50));
     assert.ok(got.every((m) => m.lockToken === undefined));
@@ -32,7 +32,7 @@ describe("receive", suite, () => {
   test("T.4 3,000 messages in one call: more than the client's window of 2,048", within(), async (t) => {
     const name = await queue();
     await fill(t, name, 3000);
-    const receiver = client(t, { member: 3 }).createReceiver(name, { receiveMode: "receiveAndDelete" });
+    const receiver = client(t, { member: 3 }).createReceiver(name, remove());
     assert.deepEqual(bodies(await take(receiver, 3000, 40_000)), upTo(3000));
   });
 
@@ -57,7 +57,7 @@ describe("receive", suite, () => {
     const waiting = receiver.receiveMessages(1, { maxWaitTimeInMs: 20_000 });
     await sleep(500); // let the receiver wait
     const sent = Date.now();
-    await client(t).createSender(name).sendMessages({ body: "at last" });
+    await client(t).createSender(name).sendMessages({ body: "at last", messageId: "last" });
     const [message] = await waiting;
     assert.equal(message.body, "at last");
     assert.ok(Date.now() - sent < 5_000, `after ${Date.now() - sent} ms`);
@@ -134,7 +134,7 @@ describe("receive", suite, () => {
     assert.deepEqual(await receiver.receiveMessages(10, { maxWaitTimeInMs: 300 }), []);
     assert.ok(Date.now() - started >= 290, "it waited as long as asked");
     const sender = client(t, { member: 2 }).createSender(name);
-    await sender.sendMessages({ body: "after the drain" });
+    await sender.sendMessages({ body: "after the drain", messageId: "drain" });
     const other = client(t, { member: 3 }).createReceiver(name);
     const message = await takeOne(other);
     assert.equal(message.body, "after the drain", "not sent on the credit that was drained");
@@ -266,10 +266,10 @@ describe("subscribe", suite, () => {
     const handlers = { processMessage: async (message) => void seen.push(message.body), processError: async () => {} };
     const subscription = receiver.subscribe(handlers, { maxConcurrentCalls: 3 });
     const sender = client(t, { member: 2 }).createSender(name);
-    await sender.sendMessages({ body: "before" });
+    await sender.sendMessages({ body: "before", messageId: "before" });
     await eventually(10_000, () => assert.deepEqual(seen, ["before"]));
     await subscription.close();
-    await sender.sendMessages({ body: "while closed" });
+    await sender.sendMessages({ body: "while closed", messageId: "closed" });
     await countsBecome(name, { active: 1, locked: 0 });
     await sleep(500);
     assert.deepEqual(seen, ["before"]);

@@ -42,7 +42,7 @@ describe("refuse", suite, () => {
     );
     // The connection lives on.
     const name = await queue();
-    await both.createSender(name).sendMessages({ body: "fine" });
+    await both.createSender(name).sendMessages({ body: "fine", messageId: "fine" });
     assert.equal((await takeOne(both.createReceiver(name))).body, "fine");
   });
 
@@ -74,7 +74,7 @@ describe("signature only", suite, () => {
   test("T.1 a client that holds only a signature does its work without SASL", within(), async (t) => {
     const name = await queue();
     const both = client(t, { connectionString: signedConnectionString(1) });
-    await both.createSender(name).sendMessages([{ body: 1 }, { body: 2 }]);
+    await both.createSender(name).sendMessages([{ body: 1, messageId: "1" }, { body: 2, messageId: "2" }]);
     const { connection } = both._connectionContext;
     assert.equal(connection._connection.sasl_transport, undefined, "this client is meant to skip SASL");
     const receiver = both.createReceiver(name);
@@ -87,7 +87,7 @@ describe("signature only", suite, () => {
   test("T.1 a signature for one queue does not open another", within(), async (t) => {
     const [own, other] = [await queue(), await queue()];
     const both = client(t, { connectionString: signedConnectionString(1, own) });
-    await both.createSender(own).sendMessages({ body: 1 });
+    await both.createSender(own).sendMessages({ body: 1, messageId: "1" });
     await refused("UnauthorizedAccess", both.createSender(other).sendMessages({ body: 1 }));
     await refused("UnauthorizedAccess", both.createReceiver(other).receiveMessages(1, { maxWaitTimeInMs: 1_000 }));
     assert.equal((await takeOne(both.createReceiver(own))).body, 1);

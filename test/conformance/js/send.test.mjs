@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { randomBytes } from "node:crypto";
 import { describe, test } from "node:test";
 
-import { bodies, client, countsBecome, numbered, queue, refused, suite, take, takeOne, within } from "./support.mjs";
+import { bodies, client, countsBecome, numbered, queue, refused, remove, suite, take, takeOne, within } from "./support.mjs";
 
 describe("send", suite, () => {
   test("T.1 a send waits for the broker's word and the message is there", within(), async (t) => {
@@ -32,7 +32,7 @@ describe("send", suite, () => {
     await sender.sendMessages({ body: -1, messageId: "first" }); // opens the link
     await Promise.all(numbered(500).map((message) => sender.sendMessages(message)));
     await countsBecome(name, { active: 501 });
-    const receiver = client(t, { member: 2 }).createReceiver(name, { receiveMode: "receiveAndDelete" });
+    const receiver = client(t, { member: 2 }).createReceiver(name, remove());
     const got = bodies(await take(receiver, 501));
     assert.deepEqual(got.toSorted((a, b) => a - b), Array.from({ length: 501 }, (_, i) => i - 1), "each once");
   });
@@ -57,7 +57,7 @@ describe("send", suite, () => {
     assert.equal(batch.count, 200);
     await sender.sendMessages(batch);
     await countsBecome(name, { active: 200 });
-    const receiver = client(t, { member: 3 }).createReceiver(name, { receiveMode: "receiveAndDelete" });
+    const receiver = client(t, { member: 3 }).createReceiver(name, remove());
     const got = await take(receiver, 200);
     assert.deepEqual(bodies(got), Array.from({ length: 200 }, (_, i) => i));
     assert.deepEqual(got.map((m) => m.messageId), numbered(200).map((m) => m.messageId));
@@ -76,7 +76,7 @@ describe("send", suite, () => {
     assert.ok(batch.sizeInBytes <= batch.maxSizeInBytes);
     await sender.sendMessages(batch);
     await countsBecome(name, { active: batch.count });
-    const receiver = client(t, { member: 2 }).createReceiver(name, { receiveMode: "receiveAndDelete" });
+    const receiver = client(t, { member: 2 }).createReceiver(name, remove());
     for (const message of await take(receiver, batch.count)) {
       assert.ok(piece.equals(message.body));
     }
@@ -135,7 +135,7 @@ describe("send", suite, () => {
     const question = await takeOne(server);
     await answering.createSender(question.replyTo).sendMessages({ body: 42, correlationId: question.messageId });
     await server.completeMessage(question);
-    const answer = await takeOne(asking.createReceiver(replies, { receiveMode: "receiveAndDelete" }));
+    const answer = await takeOne(asking.createReceiver(replies, remove()));
     assert.equal(answer.body, 42);
     assert.equal(answer.correlationId, "question");
   });

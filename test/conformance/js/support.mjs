@@ -6,6 +6,7 @@
 
 import assert from "node:assert/strict";
 import { createHmac, randomUUID } from "node:crypto";
+import { connect, createServer } from "node:net";
 import { setTimeout as sleep } from "node:timers/promises";
 
 import { ServiceBusClient } from "@azure/service-bus";
@@ -65,6 +66,42 @@ export function client(t, { member = 1, connectionString = members[member - 1].c
   });
   t.after(() => made.close());
   return made;
+}
+
+/**
+ * A connection string that leads to a member over a relay of this process, and cut(), which
+ * breaks the connections that go over it.
+ */
+export async function cuttable(member) {
+  const { endpoint, keyName, key } = parts(member);
+  const { hostname, port } = new URL(endpoint.replace(/^sb:/, "http:"));
+  const open = new Set();
+  const relay = createServer((near) => {
+    const far = connect({ host: hostname, port: Number(port) });
+    open.add(near);
+    for (const [one, other] of [[near, far], [far, near]]) {
+      one.unref(); // the client's end keeps the process alive, or nothing does
+      one.pipe(other);
+      one.on("error", () => other.destroy());
+      one.on("close", () => {
+        open.delete(near);
+        other.destroy();
+      });
+    }
+  });
+  await new Promise((listening) => relay.listen(0, "127.0.0.1", listening));
+  relay.unref();
+  const cut = () => {
+    for (const socket of open) {
+      socket.resetAndDestroy(); // as a crash of the host or a firewall does, without a farewell
+    }
+  };
+  return {
+    cut,
+    connectionString:
+      `Endpoint=sb://127.0.0.1:${relay.address().port}/;SharedAccessKeyName=${keyName};` +
+      `SharedAccessKey=${key};UseDevelopmentEmulator=true`,
+  };
 }
 
 /** Asks the control API of a member. */
@@ -153,6 +190,9 @@ export async function refused(code, promise) {
   assert.equal(error.code, code, `the code of: ${error.stack}`);
   return error;
 }
+
+/** Receive-and-delete. Always a new object: the client deletes the mode from what it is given. */
+export const remove = () => ({ receiveMode: "receiveAndDelete" });
 
 /** n bodies in order, with message ids. */
 export const numbered = (n, prefix = "m") =>

@@ -5,12 +5,11 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
 import {
-  bodies, client, countsBecome, eventually, features, nothing, numbered, queue, refused, sleep, suite, take, takeOne, until, within,
+  bodies, client, countsBecome, eventually, features, nothing, numbered, queue, refused, remove, sleep, suite, take, takeOne, until, within,
 } from "./support.mjs";
 
 const time = { ...suite, skip: features.has("time") ? false : 'PEEKLOCK_FEATURES does not list "time"' };
 const noRenewal = { maxAutoLockRenewalDurationInMs: 0 };
-const remove = { receiveMode: "receiveAndDelete" };
 const deadLetters = { subQueueType: "deadLetter" };
 
 /** How late a message may come on a machine that is busy with other tests. */
@@ -23,7 +22,7 @@ describe("scheduled messages", time, () => {
     const due = new Date(Date.now() + 3_000);
     const numbers = await both.createSender(name).scheduleMessages(numbered(3), due);
     assert.equal(new Set(numbers.map(String)).size, 3);
-    const receiver = client(t, { member: 3 }).createReceiver(name, remove);
+    const receiver = client(t, { member: 3 }).createReceiver(name, remove());
     const peeked = await receiver.peekMessages(10);
     assert.deepEqual(peeked.map((m) => m.state), ["scheduled", "scheduled", "scheduled"]);
     assert.deepEqual(peeked.map((m) => m.sequenceNumber.toString()), numbers.map(String));
@@ -49,7 +48,7 @@ describe("scheduled messages", time, () => {
       { body: "past", scheduledEnqueueTimeUtc: new Date(Date.now() - 60_000) },
       { body: "now" },
     ]);
-    const receiver = both.createReceiver(name, remove);
+    const receiver = both.createReceiver(name, remove());
     assert.deepEqual(bodies(await take(receiver, 2)), ["past", "now"]);
     assert.equal((await takeOne(receiver)).body, "later");
     assert.ok(Date.now() >= due.getTime());
@@ -63,7 +62,7 @@ describe("scheduled messages", time, () => {
     await client(t, { member: 2 }).createSender(name).cancelScheduledMessages([numbers[0], numbers[2]]);
     await refused("MessageNotFound", sender.cancelScheduledMessages(numbers[0]));
     await until(new Date(due.getTime() + lateMs));
-    const receiver = client(t, { member: 3 }).createReceiver(name, remove);
+    const receiver = client(t, { member: 3 }).createReceiver(name, remove());
     assert.equal((await takeOne(receiver)).body, 1);
     await nothing(receiver);
   });
@@ -86,7 +85,7 @@ describe("time to live", time, () => {
     await countsBecome(name, { active: 2 });
     await sleep(1_000);
     await countsBecome(name, { active: 1, deadLetter: 0 }, lateMs); // with nobody receiving
-    assert.equal((await takeOne(both.createReceiver(name, remove))).body, "long");
+    assert.equal((await takeOne(both.createReceiver(name, remove()))).body, "long");
   });
 
   test("E.3 a locked message may be completed after it has expired", within(), async (t) => {
@@ -127,10 +126,10 @@ describe("time to live", time, () => {
     const both = client(t, { member: 3 });
     await both.createSender(name).sendMessages({ body: "job", messageId: "late", timeToLive: 1_000 });
     await countsBecome(name, { active: 0, deadLetter: 1 }, 1_000 + lateMs);
-    const dead = await takeOne(both.createReceiver(name, { ...deadLetters, ...remove }));
+    const dead = await takeOne(both.createReceiver(name, { ...deadLetters, ...remove() }));
     assert.equal(dead.deadLetterReason, "TTLExpiredException");
     assert.equal(dead.messageId, "late");
-    await nothing(both.createReceiver(name, { ...deadLetters, ...remove })); // (E.6) once
+    await nothing(both.createReceiver(name, { ...deadLetters, ...remove() })); // (E.6) once
   });
 });
 
@@ -141,7 +140,7 @@ describe("duplicate detection", time, () => {
     await sender.sendMessages({ body: "first", messageId: "same" });
     await client(t, { member: 2 }).createSender(name).sendMessages({ body: "second", messageId: "same" });
     await sender.sendMessages([{ body: "third", messageId: "same" }, { body: "other", messageId: "other" }]);
-    const receiver = client(t, { member: 3 }).createReceiver(name, remove);
+    const receiver = client(t, { member: 3 }).createReceiver(name, remove());
     assert.deepEqual(bodies(await take(receiver, 2)), ["first", "other"]);
     await sender.sendMessages({ body: "after it was received", messageId: "same" });
     await nothing(receiver);
@@ -153,7 +152,7 @@ describe("duplicate detection", time, () => {
     const due = new Date(Date.now() + 1_500);
     await sender.scheduleMessages({ body: "scheduled", messageId: "same" }, due);
     await sender.sendMessages({ body: "sent", messageId: "same" });
-    const receiver = client(t).createReceiver(name, remove);
+    const receiver = client(t).createReceiver(name, remove());
     assert.equal((await takeOne(receiver)).body, "scheduled");
     await nothing(receiver);
   });
