@@ -115,7 +115,7 @@ func (c *conn) serve(ctx context.Context) {
 	c.mu.Lock()
 	c.timer = time.AfterFunc(openWithin, func() { c.tick(ctx) })
 	c.mu.Unlock()
-	go c.write()
+	go c.write(ctx)
 	err := c.read(ctx)
 	c.end()
 	<-c.written
@@ -279,6 +279,7 @@ func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault 
 // tick is the one timer of the connection: heartbeats, silent peers, connections
 // that never prove themselves, and tokens that run out.
 func (c *conn) tick(ctx context.Context) {
+	defer c.recovered(ctx)
 	now := time.Now()
 	c.mu.Lock()
 	phase, proven := c.phase, c.proven

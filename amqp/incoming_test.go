@@ -6,6 +6,7 @@ import (
 	"math"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -294,37 +295,39 @@ func TestSenderBeyondItsCreditIsDetached(t *testing.T) {
 // Above the bytes in flight the connection is not read, until something is stored.
 func TestInFlightBytesMax(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
-	h.hold = make(chan struct{})
-	_, p := piped(t, h, func(c *Config) { c.InFlightBytesMax = 1 << 20 })
-	p.login()
-	p.sender(0, "orders")
-	message := encodedMessage(t, make([]byte, 60<<10))
-	var wrote int
-	for i := uint32(0); ; i++ { // the pipe has no buffer: a write that blocks is not read
-		_ = p.net.SetWriteDeadline(time.Now().Add(200 * time.Millisecond))
-		b := wire.AppendTransfer(nil, 0, &wire.Transfer{DeliveryID: &i, DeliveryTag: []byte{1}}, message)
-		n, err := p.net.Write(b)
-		if err != nil {
-			if n != 0 {
-				t.Fatalf("stopped amid a frame")
+	synctest.Test(t, func(t *testing.T) {
+		h := newHouse("orders")
+		h.hold = make(chan struct{})
+		_, p := piped(t, h, func(c *Config) { c.InFlightBytesMax = 1 << 20 })
+		p.login()
+		p.sender(0, "orders")
+		message := encodedMessage(t, make([]byte, 60<<10))
+		var wrote int
+		for i := uint32(0); ; i++ { // the pipe has no buffer: a write that blocks is not read
+			_ = p.net.SetWriteDeadline(time.Now().Add(time.Second))
+			b := wire.AppendTransfer(nil, 0, &wire.Transfer{DeliveryID: &i, DeliveryTag: []byte{1}}, message)
+			n, err := p.net.Write(b)
+			if err != nil {
+				if n != 0 {
+					t.Fatalf("stopped amid a frame")
+				}
+				break
 			}
-			break
+			if wrote += len(b); wrote > 2<<20 {
+				t.Fatal("never stopped reading")
+			}
 		}
-		if wrote += len(b); wrote > 2<<20 {
-			t.Fatal("never stopped reading")
+		if wrote < 1<<20-20*inFlightOverhead {
+			t.Errorf("stopped after %d bytes", wrote)
 		}
-	}
-	if wrote < 1<<20-20*inFlightOverhead {
-		t.Errorf("stopped after %d bytes", wrote)
-	}
-	close(h.hold)
-	for done := false; !done; {
-		d := expect[*wire.Disposition](p)
-		done = *d.Last >= 15
-	}
-	p.transfer(0, 1000, message)
-	p.accepted()
+		close(h.hold)
+		for done := false; !done; {
+			d := expect[*wire.Disposition](p)
+			done = *d.Last >= 15
+		}
+		p.transfer(0, 1000, message)
+		p.accepted()
+	})
 }
 
 // Unfinished deliveries of one connection are bounded together.

@@ -154,21 +154,21 @@ func wantsMessageSession(filter wire.Map) bool {
 
 // claim names a right as the cloud's messages do.
 func claim(right fsm.Rights) string {
-	switch right {
-	case fsm.Send:
+	if right == fsm.Send {
 		return "'Send'"
-	case fsm.Listen:
+	}
+	if right == fsm.Listen {
 		return "'Listen'"
 	}
 	return "'Send' or 'Listen'"
 }
 
 // endpoint makes the link of the kind that the attach asks for.
-func (l link) endpoint(a *wire.Attach) endpoint {
+func (l *link) endpoint(a *wire.Attach) endpoint {
 	if a.Role == wire.RoleSender {
-		return &incomingLink{link: l, messageBytesMax: nodeMessageBytesMax}
+		return &incomingLink{link: *l, messageBytesMax: nodeMessageBytesMax}
 	}
-	o := &outgoingLink{link: l}
+	o := &outgoingLink{link: *l}
 	o.takes = a.SndSettleMode != nil && *a.SndSettleMode == settledMode
 	// A response needs no settling. Only who forbids settled transfers gets others.
 	o.presettled = o.takes || l.kind != entityNode && (a.SndSettleMode == nil || *a.SndSettleMode != unsettledMode)

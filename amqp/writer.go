@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"context"
 	"runtime"
 	"time"
 
@@ -26,8 +27,9 @@ func (c *conn) notify() {
 
 // write is the writer: it takes all output there is and sends it with one call. While
 // it sends, more gathers.
-func (c *conn) write() {
+func (c *conn) write(ctx context.Context) {
 	defer close(c.written)
+	defer c.recovered(ctx)
 	var spare []byte
 	for range c.wake {
 		// Whoever woke us usually has more to say: one log entry answers hundreds of

@@ -1,0 +1,274 @@
+package amqp
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// onlyConn is the one connection of a Server.
+func onlyConn(t *testing.T, s *Server) *conn {
+	t.Helper()
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.conns {
+		return c
+	}
+	t.Fatal("no connection")
+	return nil
+}
+
+// A receiver that does not read its socket makes us hold no more than a batch above
+// outBytesHigh, and gets everything when it reads again.
+func TestSlowReaderStopsTheLink(t *testing.T) {
+	t.Parallel()
+	stored, err := parseMessage(encodedMessage(t, make([]byte, 8<<10)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, p := piped(t, &nothing{payload: stored.Payload})
+	p.login()
+	p.receiver(0, "orders")
+	const credit = 4 * outBytesHigh / (8 << 10)
+	p.credit(0, 0, credit)
+	p.send(nil) // the frame before it is handled
+	c := onlyConn(t, s)
+	c.mu.Lock()
+	waiting, stalled := len(c.out), len(c.stalled)
+	c.mu.Unlock()
+	if waiting > outBytesHigh+lockBytesMax || stalled != 1 {
+		t.Errorf("%d bytes wait, %d links stalled", waiting, stalled)
+	}
+	p.deliveries(credit)
+}
+
+// A peer that makes us talk and does not listen is not read any more.
+func TestOutBytesMax(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, p := piped(t, newHouse("orders"))
+		p.login()
+		echo := wire.AppendFrame(nil, wire.FrameAMQP, 0, &wire.Flow{Echo: true})
+		var many []byte
+		for range 1000 {
+			many = append(many, echo...)
+		}
+		for stopped := false; !stopped; {
+			_ = p.net.SetWriteDeadline(time.Now().Add(time.Second)) // of the bubble: passes when all wait
+			_, err := p.net.Write(many)
+			stopped = err != nil
+		}
+		c := onlyConn(t, s)
+		c.mu.Lock()
+		n := len(c.out)
+		c.mu.Unlock()
+		if n < outBytesMax || n > outBytesMax+1024 {
+			t.Errorf("%d bytes wait", n)
+		}
+	})
+}
+
+func TestDeafPeerIsCutOff(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, p := piped(t, newHouse("orders"))
+		p.login()
+		before := time.Now()
+		p.send(&wire.Flow{Echo: true}) // and the answer is not read
+		<-p.ended
+		if d := time.Since(before); d < writeWithin || d > writeWithin+closeWithin+time.Second {
+			t.Errorf("ended after %v", d)
+		}
+	})
+}
+
+func TestCloseWithin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, p := piped(t, newHouse("orders"))
+		p.login()
+		p.send(&wire.Open{})
+		expect[*wire.Close](p) // and is not answered
+		before := time.Now()
+		<-p.ended
+		if d := time.Since(before); d > closeWithin {
+			t.Errorf("ended after %v", d)
+		}
+	})
+}
+
+// stuck is a broker whose management never answers by itself.
+type stuck struct{ *house }
+
+func (stuck) Renew(fsm.Place, []fsm.LockID, func([]fsm.Code, []fsm.Instant)) {}
+
+func (stuck) Peek(ctx context.Context, _ fsm.Place, _ fsm.SequenceNumber, _, _ int) ([]fsm.Delivery, error) {
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+func ask(p *peer, id uint32, operation string, body wire.Map) {
+	p.Helper()
+	p.transfer(0, id, requestMessage(wire.Properties{MessageID: uint64(id)}, wire.Map{{Key: "operation", Value: operation}}, body), settled)
+}
+
+func TestRequestsMax(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	_, p := piped(t, stuck{h})
+	p.login()
+	p.sender(0, "orders/$management")
+	p.receiver(1, "orders/$management")
+	p.credit(1, 0, 1000)
+	at, err := h.Resolve(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := uuidFromToken(h.Seal(at, fsm.LockID{Sequence: 1, Epoch: 1}))
+	renew := wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}}}
+	credit := requestCreditMax
+	for i := range uint32(requestsMax) {
+		ask(p, i, "com.microsoft:renew-lock", renew)
+		if credit--; credit < requestCreditMax/2 {
+			credit = int(*expect[*wire.Flow](p).LinkCredit)
+		}
+	}
+	ask(p, requestsMax, "com.microsoft:renew-lock", renew)
+	r := p.response()
+	if lookup(r.properties, "statusCode") != int32(503) || lookup(r.properties, "errorCondition") != wire.ConditionServerBusy {
+		t.Errorf("response %+v", r)
+	}
+}
+
+func TestPeekWithin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, p := piped(t, stuck{newHouse("orders")})
+		p.login()
+		p.sender(0, "orders/$management")
+		p.receiver(1, "orders/$management")
+		p.credit(1, 0, 1000)
+		before := time.Now()
+		ask(p, 0, "com.microsoft:peek-message", wire.Map{{Key: "from-sequence-number", Value: int64(0)}, {Key: "message-count", Value: int32(1)}})
+		if r := p.response(); lookup(r.properties, "statusCode") != int32(503) || time.Since(before) != peekWithin {
+			t.Errorf("after %v: %+v", time.Since(before), r)
+		}
+	})
+}
+
+// slowKeys is an Authorizer that waits for ever.
+type slowKeys struct{ keys }
+
+func (slowKeys) Token(ctx context.Context, _, _, _ string) (Grant, error) {
+	<-ctx.Done()
+	return Grant{}, ctx.Err()
+}
+
+func TestPutTokenWithin(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, p := piped(t, newHouse("orders"), func(c *Config) { c.Authorizer = slowKeys{keys{Grant{Rights: fsm.Manage}}} })
+		p.login()
+		before := time.Now()
+		p.putToken("sb://h/orders", 401)
+		if d := time.Since(before); d != putTokenWithin {
+			t.Errorf("after %v", d)
+		}
+	})
+}
+
+// An answer to receive-by-sequence-number stops at a size; the rest stays deferred.
+func TestFetchBytesMax(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	at, err := h.Resolve(t.Context(), "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := parseMessage(encodedMessage(t, make([]byte, 100<<10)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	const all = 4 * fetchAtOnceMax
+	numbers := make([]int64, all)
+	for i := range numbers {
+		numbers[i] = int64(i + 1)
+		h.do(sendOne(at, m))
+		r := h.do(fsm.LockMessages{Address: at.Address(), Max: 1, MaxBytes: 1 << 20})
+		h.do(fsm.SettleMessages{Address: at.Address(), Settlements: []fsm.Settlement{{Lock: r.Deliveries[0].Lock, Verb: fsm.Defer}}})
+	}
+	_, p := piped(t, h)
+	p.login()
+	p.sender(0, "orders/$management")
+	p.receiver(1, "orders/$management")
+	p.credit(1, 0, 1000)
+	ask(p, 0, "com.microsoft:receive-by-sequence-number", wire.Map{
+		{Key: "sequence-numbers", Value: wire.Array{Values: numbers}}, {Key: "receiver-settle-mode", Value: uint32(1)},
+	})
+	var joined []byte
+	for frames, last := 1, false; !last; frames++ {
+		tr := expect[*wire.Transfer](p)
+		joined = append(joined, tr.Payload...)
+		last = !tr.More
+		if frames%1000 == 0 {
+			p.send(&wire.Flow{NextIncomingID: ptr(uint32(frames)), IncomingWindow: 5000})
+		}
+	}
+	r, err := parseRequest(nil, joined)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body, _ := r.body.(wire.Map)
+	messages, _ := lookup(body, "messages").([]any)
+	if len(messages) != 2*fetchAtOnceMax || len(joined) > fetchBytesMax+fetchAtOnceMax*(101<<10) {
+		t.Errorf("%d messages in %d bytes", len(messages), len(joined))
+	}
+	if c := h.counts("orders"); c.Deferred != all-2*fetchAtOnceMax {
+		t.Errorf("counts %+v", c)
+	}
+}
+
+// A key with Send alone may attach to the management node, as the Go client does for
+// every sender, and do nothing there that needs Listen.
+func TestRightsOfOneKind(t *testing.T) {
+	t.Parallel()
+	_, p := piped(t, newHouse("orders"), func(c *Config) { c.Authorizer = keys{Grant{Rights: fsm.Send}} })
+	p.login()
+	p.sender(0, "orders/$management")
+	p.receiver(1, "orders/$management")
+	p.credit(1, 0, 10)
+	ask(p, 0, "com.microsoft:peek-message", nil)
+	if r := p.response(); lookup(r.properties, "statusCode") != int32(401) {
+		t.Errorf("response %+v", r)
+	}
+	p.sender(2, "orders")
+	p.send(&wire.Attach{Handle: 3, Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders"}, Target: &wire.Target{}})
+	expect[*wire.Attach](p)
+	if d := expect[*wire.Detach](p); d.Error.Condition != wire.ConditionUnauthorizedAccess {
+		t.Errorf("detach %+v", d.Error)
+	}
+}
+
+// A drain is answered although taken messages wait for credit.
+func TestDrainWithTakenMessagesWaiting(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	_, p := piped(t, h)
+	p.login()
+	p.receiver(0, "orders", func(a *wire.Attach) { a.SndSettleMode = ptr(uint8(settledMode)) })
+	p.credit(0, 0, 10)
+	p.quiet()
+	p.credit(0, 0, 0)
+	h.messages(t, "orders", 2)
+	p.quiet()
+	p.credit(0, 0, 0, func(f *wire.Flow) { f.Drain = true })
+	if f := expect[*wire.Flow](p); !f.Drain || *f.LinkCredit != 0 {
+		t.Errorf("flow %+v", f)
+	}
+	p.credit(0, 0, 2)
+	p.deliveries(2)
+}
