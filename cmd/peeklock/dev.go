@@ -129,6 +129,9 @@ func dev(ctx context.Context, p process, out *output, o *devOptions) error {
 		return err
 	}
 	members, err := openAll(ctx, parts)
+	if ctx.Err() != nil { // Ctrl-C while starting is no failure
+		return closeAll(ctx, members)
+	}
 	if err != nil {
 		return errors.Join(err, closeAll(ctx, members))
 	}

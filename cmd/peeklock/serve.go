@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 
 	"github.com/spf13/cobra"
 
@@ -89,6 +90,9 @@ func (s *settings) parts(ctx context.Context, logger *slog.Logger) (memberParts,
 	c.PeerAddr, c.GossipAddr = s.Peer, s.Gossip
 	if s.Advertise != "" {
 		c.PeerAdvertise = s.advertised(s.Peer)
+		if net.ParseIP(s.Advertise) != nil { // gossip takes no names
+			c.GossipAdvertise = s.advertised(s.Gossip)
+		}
 	}
 	c.Join, c.Expect = s.Join, s.Expect
 	c.Partitions, c.Replication = s.Partitions, s.Replication

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"io"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/go-amqp"
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestShowMessage(t *testing.T) {
+	t.Parallel()
+	subject := "s"
+	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.FixedZone("east", 3600))
+	utc := at.UTC()
+	for name, c := range map[string]struct {
+		message *amqp.Message
+		want    *shownMessage
+	}{
+		"whole": {
+			&amqp.Message{
+				Header:                &amqp.MessageHeader{DeliveryCount: 2},
+				Annotations:           amqp.Annotations{noteSequence: int64(7), noteEnqueued: at, noteLockedUntil: at},
+				Properties:            &amqp.MessageProperties{MessageID: "id", Subject: &subject},
+				ApplicationProperties: map[string]any{"k": "v"},
+				Data:                  [][]byte{[]byte("he"), []byte("llo")},
+			},
+			&shownMessage{Sequence: 7, ID: "id", DeliveryCount: 2, Enqueued: &utc, LockedUntil: &utc, Subject: "s", Properties: map[string]any{"k": "v"}, Body: "hello"},
+		},
+		"not text":   {&amqp.Message{Data: [][]byte{{0xff, 0x00}}}, &shownMessage{BodyBase64: "/wA="}},
+		"value":      {&amqp.Message{Value: int64(5)}, &shownMessage{Body: "5"}},
+		"empty":      {&amqp.Message{}, &shownMessage{}},
+		"wrong type": {&amqp.Message{Annotations: amqp.Annotations{noteSequence: "7", noteEnqueued: 7}}, &shownMessage{}},
+	} {
+		if diff := cmp.Diff(c.want, show(c.message)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// A body is somebody else's: it must not reach the terminal as commands.
+func TestPrintable(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		"plain \u00e4": "plain \u00e4", "\x1b[2Jx": `\x1b[2Jx`, "a\nb": `a\x0ab`, "\u009b": `\x9b`, "123456789012": "1234567890...",
+	} {
+		if got := printable(text, 10); got != want {
+			t.Errorf("%q: %q, want %q", text, got, want)
+		}
+	}
+}
+
+func TestBodiesToSend(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		options sendOptions
+		args    []string
+		in      string
+		want    []string
+		fails   bool
+	}{
+		"arguments": {sendOptions{count: 2}, []string{"a", "b"}, "ignored\n", []string{"a", "a", "b", "b"}, false},
+		"lines":     {sendOptions{count: 1}, nil, "a\n\nb", []string{"a", "", "b"}, false},
+		"generated": {sendOptions{count: 1, size: 28}, nil, "ignored", []string{fillerAlphabet + "ab"}, false},
+		"long line": {sendOptions{count: 1}, nil, "a\n" + strings.Repeat("x", lineBytesMax+1), []string{"a"}, true},
+	} {
+		var got []string
+		failed := false
+		for body, err := range c.options.bodies(strings.NewReader(c.in), c.args) {
+			if failed = err != nil; !failed {
+				got = append(got, string(body))
+			}
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" || failed != c.fails {
+			t.Errorf("%s: failed %t, %s", name, failed, diff)
+		}
+	}
+	o := sendOptions{count: 1, properties: make([]string, propertyTotal+1)}
+	if _, err := o.template(); err == nil {
+		t.Error("more properties than the limit")
+	}
+}
+
+// What a script may retry depends on this: refused is certain, everything else is not.
+func TestOutcomeOfSends(t *testing.T) {
+	t.Parallel()
+	answer := &amqp.Error{Condition: amqp.ErrCondNotFound, Description: "gone"}
+	var s sending
+	for _, err := range []error{nil, nil, rejection{answer}, answer, &amqp.LinkError{RemoteErr: answer}, &amqp.ConnError{}, context.DeadlineExceeded, io.ErrUnexpectedEOF} {
+		s.count(err)
+	}
+	if s.confirmed != 2 || s.unknown != 4 || !errors.Is(s.first, answer) {
+		t.Errorf("%d confirmed, %d unknown, first %v", s.confirmed, s.unknown, s.first)
+	}
+	if got := plainError(&amqp.LinkError{RemoteErr: answer}).Error(); got != "gone (amqp:not-found)" {
+		t.Error(got)
+	}
+}
