@@ -15,7 +15,7 @@ const (
 
 // repackMin is the number of kept places below which a chunk is not repacked: moving
 // less is not worth the call.
-const repackMin = 8
+const repackMin = 4
 
 // record is one message: 40 bytes without a pointer, so that a backlog of millions
 // gives the garbage collector nothing to walk. An expiry would take it to 48.

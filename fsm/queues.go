@@ -66,6 +66,9 @@ func (q *Queues) Apply(env Env, command []byte) Result {
 	q.clock = max(q.clock, env.Now)
 	r := reader{b: command}
 	kind, h := r.header()
+	if r.err == nil && (kind < KindPulse || kind > KindCloseLane) {
+		r.fail(errKind)
+	}
 	if r.err != nil {
 		panic(undecodable(env, kind, r.err))
 	}

@@ -1,0 +1,127 @@
+package fsm_test
+
+import (
+	"bytes"
+	"testing"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// FuzzDecodeCommand: whatever the bytes, no panic; what decodes has one encoding, and
+// peeks as it decodes.
+func FuzzDecodeCommand(f *testing.F) {
+	for _, c := range examples() {
+		f.Add(fsm.AppendCommand(nil, header, c))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, c, err := fsm.DecodeCommand(b)
+		info, peekErr := fsm.PeekCommand(b)
+		if err != nil {
+			return
+		}
+		if peekErr != nil || info.Header != h {
+			t.Errorf("decodes but peeks as %+v, %v", info, peekErr)
+		}
+		if again := fsm.AppendCommand(nil, h, c); !bytes.Equal(again, b) {
+			t.Errorf("%T has a second encoding\n%x\n%x", c, b, again)
+		}
+	})
+}
+
+// FuzzDecodeResult: no panic, one encoding.
+func FuzzDecodeResult(f *testing.F) {
+	f.Add(fsm.AppendResult(nil, fsm.Result{}))
+	f.Add(fsm.AppendResult(nil, exampleResult()))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if res, err := fsm.DecodeResult(b); err == nil && !bytes.Equal(fsm.AppendResult(nil, res), b) {
+			t.Errorf("a second encoding: %x", b)
+		}
+	})
+}
+
+// FuzzDecodePatches: no panic, one encoding.
+func FuzzDecodePatches(f *testing.F) {
+	f.Add(fsm.AppendPatches(nil, examplePatches()))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		if p, err := fsm.DecodePatches(b); err == nil && !bytes.Equal(fsm.AppendPatches(nil, p), b) {
+			t.Errorf("a second encoding: %x", b)
+		}
+	})
+}
+
+// FuzzApply: a command that decodes never makes a machine panic, and two machines that
+// apply it stay equal. A command that does not decode stops the machine, always.
+func FuzzApply(f *testing.F) {
+	for _, c := range examples() {
+		f.Add(fsm.AppendCommand(nil, fsm.Header{}, c))
+		f.Add(fsm.AppendCommand(nil, header, c))
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, c, err := fsm.DecodeCommand(b)
+		if err != nil {
+			return
+		}
+		env := fsm.Env{Index: 9, Now: 1_800_000_000_000}
+		if info, _ := fsm.PeekCommand(b); info.Kind >= fsm.KindFoundCluster {
+			x := exampleCatalog(t)
+			x.Apply(env, b)
+			return
+		}
+		x, y := exampleQueues(t), exampleQueues(t)
+		x.q.Apply(env, b)
+		y.q.Apply(env, fsm.AppendCommand(nil, h, c))
+		if x.q.Digest() != y.q.Digest() {
+			t.Errorf("%T %+v forks replicas", c, c)
+		}
+	})
+}
+
+// FuzzRestore: an image that was tampered with, its checksum put right, is refused or
+// makes a machine that works; it never panics.
+func FuzzRestore(f *testing.F) {
+	f.Add(exampleQueues(f).image())
+	var catalog bytes.Buffer
+	if _, err := exampleCatalog(f).Image().WriteTo(&catalog); err != nil {
+		f.Fatal(err)
+	}
+	f.Add(catalog.Bytes())
+	f.Fuzz(func(t *testing.T, b []byte) {
+		b = sealed(b)
+		q := fsm.NewQueues(&nowhere{})
+		if err := q.Restore(bytes.NewReader(b)); err == nil {
+			exercise(t, q)
+		}
+		c := fsm.NewCatalog()
+		if err := c.Restore(bytes.NewReader(b)); err == nil {
+			var again bytes.Buffer
+			if _, err := c.Image().WriteTo(&again); err != nil || !bytes.Equal(again.Bytes(), b) {
+				t.Errorf("the image of the restored catalog is another (%v)", err)
+			}
+			c.List("", 10)
+		}
+	})
+}
+
+// exercise uses a restored machine.
+func exercise(t *testing.T, q *fsm.Queues) {
+	before := q.Digest()
+	var b bytes.Buffer
+	if _, err := q.Image().WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	again := fsm.NewQueues(&nowhere{})
+	if err := again.Restore(&b); err != nil || again.Digest() != before {
+		t.Errorf("the image of a restored machine restores to another: %v", err)
+	}
+	env := fsm.Env{Index: 1, Now: 1 << 50}
+	for range 3 {
+		q.NextDeadline()
+		q.Apply(env, fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}))
+	}
+	for id := fsm.EntityID(1); id < 10; id++ {
+		q.Counts(id)
+		q.Peek(fsm.Address{Entity: id}, 0, 100)
+		q.Apply(env, fsm.AppendCommand(nil, fsm.Header{}, fsm.LockMessages{Address: fsm.Address{Entity: id}, Max: 4096, MaxBytes: 1 << 31}))
+	}
+	q.Effects()
+}

@@ -1,0 +1,155 @@
+package fsm_test
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"hash/crc32"
+	"io"
+	"strings"
+	"testing"
+	"testing/iotest"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// sealed puts the right checksum behind the rest of an image.
+func sealed(b []byte) []byte {
+	if len(b) < 4 {
+		return b
+	}
+	body := b[:len(b)-4]
+	return binary.LittleEndian.AppendUint32(bytes.Clone(body), crc32.Checksum(body, crc32.MakeTable(crc32.Castagnoli)))
+}
+
+// TestRestoreIsStrict: a damaged image is refused whole and changes nothing.
+func TestRestoreIsStrict(t *testing.T) {
+	t.Parallel()
+	image := exampleQueues(t).image()
+	r := exampleQueues(t)
+	before := r.image()
+	refused := func(why string, b []byte) {
+		t.Helper()
+		if err := r.q.Restore(bytes.NewReader(b)); err == nil {
+			t.Fatalf("restored: %s", why)
+		}
+		if !bytes.Equal(r.image(), before) {
+			t.Fatalf("a refused image changed the machine: %s", why)
+		}
+	}
+	for i := range image {
+		refused("short", image[:i])
+		damaged := bytes.Clone(image)
+		damaged[i] ^= 0x10
+		refused("a bit flipped", damaged)
+	}
+	refused("a byte left over", append(bytes.Clone(image), 0))
+	var other bytes.Buffer
+	if _, err := exampleCatalog(t).Image().WriteTo(&other); err != nil {
+		t.Fatal(err)
+	}
+	refused("of a catalog", other.Bytes())
+	if err := fsm.NewCatalog().Restore(bytes.NewReader(image)); err == nil {
+		t.Error("a catalog restored an image of queues")
+	}
+	next := bytes.Clone(image)
+	next[0] = 2
+	refused("of a later version", sealed(next))
+}
+
+// TestRestoreReadsAnyReader: pieces of any size, and errors of the reader come out.
+func TestRestoreReadsAnyReader(t *testing.T) {
+	t.Parallel()
+	m := newBench()
+	m.fill(10_000) // more than one buffer
+	var b bytes.Buffer
+	if _, err := m.q.Image().WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range []io.Reader{
+		iotest.OneByteReader(bytes.NewReader(b.Bytes())),
+		iotest.HalfReader(bytes.NewReader(b.Bytes())),
+		iotest.DataErrReader(bytes.NewReader(b.Bytes())),
+	} {
+		q := fsm.NewQueues(&nowhere{})
+		if err := q.Restore(r); err != nil || q.Digest() != m.q.Digest() {
+			t.Errorf("%T: %v", r, err)
+		}
+	}
+	broken := errors.New("cable pulled")
+	err := fsm.NewQueues(&nowhere{}).Restore(io.MultiReader(bytes.NewReader(b.Bytes()[:1000]), iotest.ErrReader(broken)))
+	if !errors.Is(err, broken) {
+		t.Errorf("error %v", err)
+	}
+	if _, err := m.q.Image().WriteTo(brokenWriter{broken}); !errors.Is(err, broken) {
+		t.Errorf("error %v", err)
+	}
+}
+
+type brokenWriter struct{ err error }
+
+func (b brokenWriter) Write([]byte) (int, error) { return 0, b.err }
+
+// TestUnknownBytesStopTheMachine: a command of a later release, or of the other
+// machine, must not be skipped; the panic says where.
+func TestUnknownBytesStopTheMachine(t *testing.T) {
+	t.Parallel()
+	send := fsm.AppendCommand(nil, fsm.Header{}, fsm.SendMessages{Entity: 5, Messages: make([]fsm.Message, 1)})
+	for name, b := range map[string][]byte{
+		"nothing":           {},
+		"version":           {2, 1},
+		"kind":              fsm.AppendCommand(nil, fsm.Header{}, fsm.DeleteEntity{}),
+		"kind after header": fsm.AppendCommand(nil, header, fsm.DeleteEntity{}),
+		"left over":         append(bytes.Clone(send), 1),
+		"short":             send[:len(send)-1],
+	} {
+		func() {
+			defer func() {
+				if text, _ := recover().(string); !strings.Contains(text, "index 77") {
+					t.Errorf("%s: panic %q", name, text)
+				}
+			}()
+			fsm.NewQueues(&nowhere{}).Apply(fsm.Env{Index: 77}, b)
+		}()
+		if name == "kind" || name == "kind after header" {
+			continue
+		}
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s: the catalog went on", name)
+				}
+			}()
+			fsm.NewCatalog().Apply(fsm.Env{Index: 77}, b)
+		}()
+	}
+}
+
+// TestOverLimitIsRefusedNotFatal: a command over a limit that reached the log after
+// all is refused; it must not stop every replica.
+func TestOverLimitIsRefusedNotFatal(t *testing.T) {
+	t.Parallel()
+	r := exampleQueues(t)
+	before := r.q.Digest()
+	at := fsm.Address{Entity: 5}
+	for _, c := range []fsm.Command{
+		fsm.SendMessages{Entity: 5, Messages: make([]fsm.Message, 4097)},
+		fsm.SendMessages{Entity: 5},
+		fsm.SendMessages{Entity: 5, Messages: []fsm.Message{{ID: strings.Repeat("i", 513)}}},
+		fsm.LockMessages{Address: at},
+		fsm.LockMessages{Address: fsm.Address{Entity: 5, Sub: 9}, Max: 1},
+		fsm.SettleMessages{Address: at, Settlements: make([]fsm.Settlement, 4097)},
+		fsm.RenewLocks{Address: fsm.Address{Entity: 5, Sub: 9}, Locks: make([]fsm.LockID, 1)},
+		fsm.RenewLocks{Address: at, Locks: make([]fsm.LockID, 4097)},
+		fsm.FetchDeferred{Address: at, Sequences: make([]fsm.SequenceNumber, 4097)},
+		fsm.PutQueue{},
+	} {
+		env := fsm.Env{Index: 99}
+		if res := r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{}, c)); res.Code != fsm.InvalidArgument {
+			t.Errorf("%T: %v", c, res.Code)
+		}
+	}
+	if r.q.Digest() != before {
+		t.Error("a refused command changed the state")
+	}
+}
