@@ -89,8 +89,9 @@ const (
 	depthMax = 32
 	// zeroWidthElementsMax is how many elements that take no bytes on the wire (an
 	// array of null, true, uint0 ...) one decoded value may hold in all. Without it
-	// seven bytes could claim four thousand million elements.
-	zeroWidthElementsMax = 65536
+	// seven bytes could claim four thousand million elements. Nobody sends such arrays;
+	// 4096 cost 64 KiB, no more than the frame that they come in may.
+	zeroWidthElementsMax = 4096
 )
 
 // descriptorOfName gives the descriptor of a symbolic descriptor (part 1, 1.2: every

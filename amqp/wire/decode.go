@@ -14,7 +14,8 @@ import (
 // []byte, string, Symbol, []any, Map, Array, Raw for decimals, Described, and the
 // delivery states as pointers when the descriptor is one of theirs. An Array holds
 // []int64, []uint64, []int32, []uint32, []time.Time, []UUID, []Symbol or []string, and
-// []any for every other element type.
+// []any for every other element type, except that an array of described elements comes
+// as Raw.
 //
 // []byte and Raw values are parts of b; everything else is a copy. Memory is bounded
 // by a small multiple of len(b): counts and lengths that the bytes cannot back are
@@ -234,49 +235,41 @@ func (d *decoder) array(code byte, data []byte, depth int) (any, error) {
 	if err := boundElements(element, count, body); err != nil {
 		return nil, err
 	}
+	if constructor[0] == codeDescribed {
+		return describedArray(count, constructor, element, body, depth-1)
+	}
 	if element>>4 == 0x4 {
 		if count > d.zeroWidth {
 			return nil, errCount
 		}
 		d.zeroWidth -= count
 	}
-	if constructor[0] != codeDescribed {
-		if values, ok, err := typedElements(element, int(count), body); ok || err != nil {
-			return Array{Values: values}, err
-		}
-	}
-	return d.mixedElements(constructor, element, int(count), body, depth-1)
-}
-
-// mixedElements decodes an array to []any. When constructor starts with a descriptor,
-// each element becomes Described.
-func (d *decoder) mixedElements(constructor []byte, element byte, count int, body []byte, depth int) (any, error) {
-	var descriptor any
-	described := constructor[0] == codeDescribed
-	if described {
-		if depth == 0 {
-			return nil, errNesting
-		}
-		var err error
-		if descriptor, _, err = d.value(constructor[1:], depth-1); err != nil {
-			return nil, err
-		}
+	if values, ok, err := typedElements(element, int(count), body); ok || err != nil {
+		return Array{Values: values}, err
 	}
 	values := make([]any, count)
 	for i := range values {
-		v, rest, err := d.data(element, body, depth)
-		if err != nil {
+		if values[i], body, err = d.data(element, body, depth-1); err != nil {
 			return nil, err
 		}
-		if described {
-			v = Described{Descriptor: descriptor, Value: v}
-		}
-		values[i], body = v, rest
 	}
 	if len(body) != 0 {
 		return nil, errTrailing
 	}
 	return Array{Values: values}, nil
+}
+
+// describedArray keeps an array of described elements as it is, in the 32 bit form:
+// decoded, each of thousands of elements would carry the descriptor that the array holds
+// once, and be encoded with it. Nobody we know sends such arrays.
+func describedArray(count uint32, constructor []byte, element byte, body []byte, depth int) (any, error) {
+	if err := checkElements(element, count, body, depth); err != nil {
+		return nil, err
+	}
+	raw := make(Raw, 0, 9+len(constructor))
+	raw = binary.BigEndian.AppendUint32(append(raw, codeArray32), uint32(4+len(constructor)))
+	raw = binary.BigEndian.AppendUint32(raw, count)
+	return append(raw, constructor...), nil
 }
 
 // typedElements decodes the element types that have a slice type of their own; ok is

@@ -12,7 +12,8 @@ type Char rune
 
 // Raw is one value already encoded, constructor and all. AppendValue copies it as it
 // is. DecodeValue gives Raw for the decimal types (part 1, 1.6.13 to 1.6.15), which Go
-// has no type for, so that they can be passed on bit for bit.
+// has no type for, so that they can be passed on bit for bit, and for arrays of described
+// elements.
 type Raw []byte
 
 // AppendValue appends v in the shortest encoding of its type (part 1, 1.6) and returns

@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"io"
+	"runtime"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -24,8 +25,8 @@ func unhex(t testing.TB, s string) []byte {
 	return b
 }
 
-// golden holds one frame of every kind with its bytes worked out by hand from part 1,
-// 1.6 and part 2, 2.7.
+// goldenFrame is a frame with its bytes, worked out by hand from part 1, 1.6 and part 2,
+// 2.7.
 type goldenFrame struct {
 	name    string
 	typ     byte
@@ -34,7 +35,10 @@ type goldenFrame struct {
 	hex     string
 }
 
-func goldenFrames() []goldenFrame {
+// goldenFrames holds at least one frame of every kind.
+func goldenFrames() []goldenFrame { return append(goldenOpening(), goldenTraffic()...) }
+
+func goldenOpening() []goldenFrame {
 	return []goldenFrame{
 		{"empty", FrameAMQP, 0, nil, `00000008 02 00 0000`},
 		{"open", FrameAMQP, 0, &Open{
@@ -68,6 +72,12 @@ func goldenFrames() []goldenFrame {
 			NextIncomingID: ptr(uint32(5)), IncomingWindow: 1, NextOutgoingID: 256, OutgoingWindow: 1, Handle: ptr(uint32(0)),
 			DeliveryCount: ptr(uint32(9)), LinkCredit: ptr(uint32(100)), Available: ptr(uint32(0)), Drain: true, Echo: true,
 		}, `00000022 02 00 0007 00 53 13 c0 15 0b 52 05 52 01 70 00000100 52 01 43 52 09 52 64 43 41 41 40`},
+	}
+}
+
+// goldenTraffic is the second half: what flows when everything is attached, and the end.
+func goldenTraffic() []goldenFrame {
+	return []goldenFrame{
 		{"transfer", FrameAMQP, 0, &Transfer{
 			Handle: 1, DeliveryID: ptr(uint32(0)), DeliveryTag: []byte{1, 2, 3, 4}, MessageFormat: ptr(uint32(0)),
 			Settled: ptr(false), Payload: []byte{0, 0x53, 0x75, 0xa0, 1, 0xff},
@@ -343,6 +353,38 @@ func TestLongFields(t *testing.T) {
 	}
 	if diff := cmp.Diff(want, f.Body); diff != "" {
 		t.Fatal(diff)
+	}
+}
+
+// A length within the limit that is claimed and never sent costs one small buffer.
+func TestReaderClaims(t *testing.T) {
+	claim := append(unhex(t, `20000000 02 00 0000`), make([]byte, 5000)...)
+	var before, after runtime.MemStats
+	runtime.ReadMemStats(&before)
+	_, err := NewReader(bytes.NewReader(claim), 1<<30).ReadFrame()
+	runtime.ReadMemStats(&after)
+	if !errors.Is(err, io.ErrUnexpectedEOF) {
+		t.Fatal(err)
+	}
+	if got := after.TotalAlloc - before.TotalAlloc; got > 4*readBufferBytes {
+		t.Fatalf("%d bytes allocated", got)
+	}
+}
+
+// Under load the buffer grows so that one read brings many frames, and no further.
+func TestReaderBuffer(t *testing.T) {
+	t.Parallel()
+	r := NewReader(&loop{frame: AppendFrame(nil, FrameAMQP, 0, &Transfer{Payload: make([]byte, 900)})}, 1024)
+	if len(r.buffer) != readBufferBytes {
+		t.Fatal(len(r.buffer))
+	}
+	for range 1000 {
+		if _, err := r.ReadFrame(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if len(r.buffer) != readBufferMaxBytes {
+		t.Fatal(len(r.buffer))
 	}
 }
 

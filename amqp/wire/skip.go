@@ -167,6 +167,11 @@ func checkArray(count uint32, body []byte, depth int) error {
 	if err != nil {
 		return err
 	}
+	return checkElements(code, count, body, depth)
+}
+
+// checkElements checks the elements of an array behind the constructor.
+func checkElements(code byte, count uint32, body []byte, depth int) (err error) {
 	if err := boundElements(code, count, body); err != nil {
 		return err
 	}

@@ -1,0 +1,156 @@
+package amqp
+
+import (
+	"errors"
+	"strings"
+	"testing"
+
+	goamqp "github.com/Azure/go-amqp"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+func TestDeliveryOptions(t *testing.T) {
+	t.Parallel()
+	encoded := section(nil, wire.SectionData, []byte("x"))
+	locked := fsm.Delivery{Lock: fsm.LockID{Sequence: 1}, State: fsm.Locked, LockedUntil: 5}
+	token := fsm.LockToken{0x33, 0x22, 0x11, 0x00, 0x55, 0x44, 0x77, 0x66, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
+
+	m := deliver(t, encoded, locked, deliveryOptions{lockToken: &token})
+	want := goamqp.UUID{0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
+	if got := m.DeliveryAnnotations["x-opt-lock-token"]; got != want {
+		t.Errorf("lock token %v", got)
+	}
+	m = deliver(t, encoded, locked, deliveryOptions{peeked: true})
+	if _, ok := m.Annotations["x-opt-locked-until"]; ok || m.DeliveryAnnotations != nil {
+		t.Errorf("peeked, but a lock is told: %v", m.Annotations)
+	}
+	m = deliver(t, encoded, fsm.Delivery{State: fsm.Deferred}, deliveryOptions{})
+	if got := m.Annotations["x-opt-message-state"]; got != int32(1) {
+		t.Errorf("deferred: state %v", got)
+	}
+	if _, ok := m.Annotations["x-opt-locked-until"]; ok {
+		t.Error("not locked, but a lock is told")
+	}
+	if _, ok := m.Annotations["x-opt-deadletter-source"]; ok {
+		t.Error("deadletter-source in the main queue")
+	}
+	place := testPlace()
+	place.Sub = fsm.DeadLetterQueue
+	m = deliverAt(t, place, encoded, locked, deliveryOptions{})
+	if got := m.Annotations["x-opt-deadletter-source"]; got != "Orders" {
+		t.Errorf("deadletter-source %v", got)
+	}
+}
+
+// A dead-letter property that is null would make the Go client panic: it is left out,
+// the others stay.
+func TestNullReason(t *testing.T) {
+	t.Parallel()
+	encoded := section(nil, wire.SectionApplicationProperties, wire.Map{
+		{Key: "a", Value: int32(1)}, {Key: "DeadLetterReason", Value: nil}, {Key: "DeadLetterErrorDescription", Value: "why"},
+	})
+	m := deliver(t, encoded, fsm.Delivery{}, deliveryOptions{})
+	want := map[string]any{"a": int32(1), "DeadLetterErrorDescription": "why"}
+	if diff := cmp.Diff(want, m.ApplicationProperties); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func encodePatch(t *testing.T, m wire.Map) []byte {
+	t.Helper()
+	b, err := encodeProperties(m)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// (5.4) Properties to modify are merged into the application properties; what comes
+// later wins.
+func TestPatches(t *testing.T) {
+	t.Parallel()
+	patches := fsm.AppendPatches(nil, []fsm.Patch{
+		{Properties: encodePatch(t, wire.Map{{Key: wire.Symbol("b"), Value: "patched"}, {Key: "c", Value: int64(1)}})},
+		{Properties: encodePatch(t, wire.Map{{Key: "c", Value: int64(2)}, {Key: "DeadLetterReason", Value: "not this"}})},
+		{DeadLetter: true, Reason: "reason", Description: "description", Properties: encodePatch(t, wire.Map{{Key: "d", Value: nil}})},
+	})
+	for name, own := range map[string]map[string]any{"none": nil, "some": {"a": int32(1), "b": "own"}} {
+		sent := goamqp.NewMessage([]byte("body"))
+		sent.ApplicationProperties = own
+		sent.Footer = goamqp.Annotations{"f": "g"}
+		encoded, err := sent.MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		m := deliver(t, encoded, fsm.Delivery{Patches: patches}, deliveryOptions{})
+		want := map[string]any{
+			"b": "patched", "c": int64(2), "d": nil,
+			"DeadLetterReason": "reason", "DeadLetterErrorDescription": "description",
+		}
+		if own != nil {
+			want["a"] = int32(1)
+		}
+		if diff := cmp.Diff(want, m.ApplicationProperties); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+		if string(m.GetData()) != "body" || len(m.Footer) != 1 {
+			t.Errorf("%s: body or footer lost", name)
+		}
+	}
+	// A dead-letter without reason says nothing.
+	patches = fsm.AppendPatches(nil, []fsm.Patch{{DeadLetter: true}})
+	if m := deliver(t, encodedMessage(t, nil), fsm.Delivery{Patches: patches}, deliveryOptions{}); m.ApplicationProperties != nil {
+		t.Error(m.ApplicationProperties)
+	}
+}
+
+func TestEncodeProperties(t *testing.T) {
+	t.Parallel()
+	if b, err := encodeProperties(nil); b != nil || err != nil {
+		t.Error(b, err)
+	}
+	if b := encodePatch(t, wire.Map{{Key: "DeadLetterReason", Value: int32(1)}, {Key: "DeadLetterErrorDescription", Value: nil}}); b != nil {
+		t.Errorf("%x", b)
+	}
+	for name, m := range map[string]wire.Map{
+		"key":          {{Key: int32(1), Value: "x"}},
+		"one property": {{Key: "k", Value: strings.Repeat("x", propertyBytesMax)}},
+		"all":          manyProperties(propertiesBytesMax + 10),
+	} {
+		var refused *messageError
+		if _, err := encodeProperties(m); !errors.As(err, &refused) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if b, err := encodeProperties(manyProperties(propertiesBytesMax + 9)); len(b) != propertiesBytesMax || err != nil {
+		t.Error(len(b), err)
+	}
+}
+
+func TestSplitDeadLetter(t *testing.T) {
+	t.Parallel()
+	reason, description, rest := splitDeadLetter(wire.Map{
+		{Key: wire.Symbol("DeadLetterReason"), Value: "r"},
+		{Key: "DeadLetterErrorDescription", Value: nil},
+		{Key: "other", Value: int32(1)},
+	})
+	if reason != "r" || description != "" || !cmp.Equal(rest, wire.Map{{Key: "other", Value: int32(1)}}) {
+		t.Error(reason, description, rest)
+	}
+}
+
+// The example of 4.3: the bytes of the delivery-tag, and the uuid by which clients settle.
+func TestTokenBytes(t *testing.T) {
+	t.Parallel()
+	token := fsm.LockToken{0x33, 0x22, 0x11, 0x00, 0x55, 0x44, 0x77, 0x66, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
+	id := wire.UUID{0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
+	if got := uuidFromToken(token); got != id {
+		t.Errorf("%x", got)
+	}
+	if got := tokenFromUUID(id); got != token {
+		t.Errorf("%x", got)
+	}
+}

@@ -1,0 +1,208 @@
+package amqp
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"unicode/utf8"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+)
+
+// scanProperties checks the type of every field (part 3, 3.2.4): clients that receive a
+// wrong one drop the connection, again and again, because the message stays.
+func (p *parsedMessage) scanProperties(value []byte) error {
+	fields, err := wire.IterList(value)
+	if err != nil {
+		return refuseBytes(wire.SectionProperties, err)
+	}
+	if fields.Len() > 0 {
+		p.properties = value
+	}
+	for i := 0; ; i++ {
+		field, ok := fields.Next()
+		if !ok {
+			return nil // CheckValue has seen the whole list
+		}
+		if len(field) > propertyBytesMax {
+			return refuse(wire.ConditionMessageSizeExceeded, "property %d takes more than %d bytes", i, propertyBytesMax)
+		}
+		if wire.IsNull(field) {
+			continue
+		}
+		if !propertyHasType(i, field) {
+			return refuse(wire.ConditionDecodeError, "properties: field %d is of a wrong type", i)
+		}
+		if i == 0 {
+			if p.id, err = messageIDText(field); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// propertyHasType checks field number i of the properties.
+func propertyHasType(i int, field []byte) (ok bool) {
+	switch i {
+	case 0, 5: // message-id, correlation-id
+		if _, ok = wire.StringOf(field); ok {
+			return true
+		}
+		if _, ok = wire.UUIDOf(field); ok {
+			return true
+		}
+		if _, ok = wire.BinaryOf(field); ok {
+			return true
+		}
+		_, ok = wire.UlongOf(field)
+	case 1: // user-id
+		_, ok = wire.BinaryOf(field)
+	case 2, 3, 4, 10, 12: // to, subject, reply-to, group-id, reply-to-group-id
+		_, ok = wire.StringOf(field)
+	case 6, 7: // content-type, content-encoding
+		_, ok = wire.SymbolOf(field)
+	case 8, 9: // absolute-expiry-time, creation-time
+		ok = wire.IsTimestamp(field)
+	case 11: // group-sequence
+		_, ok = wire.UintOf(field)
+	}
+	return ok
+}
+
+// messageIDText turns a message-id into text so that ids of different types stay
+// different: strings as they are, "u:" and digits for ulong, "g:" and the usual form for
+// uuid, "b:" and hexadecimal for binary. A string that itself starts like one of these
+// gets "s:" in front.
+func messageIDText(field []byte) (string, error) {
+	if text, ok := wire.StringOf(field); ok {
+		if utf8.RuneCount(text) > messageIDCharactersMax {
+			return "", refuse(wire.ConditionArgumentError, "message-id has more than %d characters", messageIDCharactersMax)
+		}
+		if len(text) >= 2 && text[1] == ':' {
+			switch text[0] {
+			case 'u', 'g', 'b', 's':
+				return "s:" + string(text), nil
+			}
+		}
+		return string(text), nil
+	}
+	if n, ok := wire.UlongOf(field); ok {
+		return "u:" + strconv.FormatUint(n, 10), nil
+	}
+	if id, ok := wire.UUIDOf(field); ok {
+		return "g:" + fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]), nil
+	}
+	data, _ := wire.BinaryOf(field)
+	if len(data) > messageIDCharactersMax {
+		return "", refuse(wire.ConditionArgumentError, "message-id has more than %d bytes", messageIDCharactersMax)
+	}
+	return "b:" + hex.EncodeToString(data), nil
+}
+
+// scanApplication checks that the keys are strings (part 3, 3.2.5). The values may be of
+// any type: the .NET client sends described ones.
+func (p *parsedMessage) scanApplication(value []byte) error {
+	pairs, err := wire.IterMap(value)
+	if err != nil {
+		return refuseBytes(wire.SectionApplicationProperties, err)
+	}
+	p.application = value
+	for {
+		key, v, ok := pairs.Next()
+		if !ok {
+			return nil // CheckValue has seen the whole map
+		}
+		name, isString := wire.StringOf(key)
+		if !isString {
+			return refuse(wire.ConditionDecodeError, "application property whose key is not a string")
+		}
+		if len(key)+len(v) > propertyBytesMax {
+			return refuse(wire.ConditionMessageSizeExceeded, "application property takes more than %d bytes", propertyBytesMax)
+		}
+		// The Go client takes these two for strings without looking, and panics.
+		if string(name) == deadLetterReasonKey || string(name) == deadLetterDescriptionKey {
+			if _, isString := wire.StringOf(v); !isString {
+				if !wire.IsNull(v) {
+					return refuse(wire.ConditionInvalidField, "application property %s is not a string", name)
+				}
+				p.rewrite = true
+			}
+		}
+	}
+}
+
+// appendAnnotations appends the annotations that are the client's own, with their
+// length and count in front. kept is the length of the pairs.
+func (p *parsedMessage) appendAnnotations(dst []byte) (longer []byte, kept int, err error) {
+	if p.annotations == nil {
+		return append(dst, 0, 0), 0, nil
+	}
+	pairs, err := wire.IterMap(p.annotations)
+	if err != nil {
+		return dst, 0, refuseBytes(wire.SectionMessageAnnotations, err)
+	}
+	start, count := len(dst), uint64(0)
+	for {
+		key, value, ok := pairs.Next()
+		if !ok {
+			break
+		}
+		before := len(dst)
+		if dst, err = appendAnnotation(dst, key, value); err != nil {
+			return dst, 0, err
+		}
+		if len(dst) > before {
+			count++
+		}
+	}
+	// The two numbers stand in front of the pairs, and are known only now.
+	kept = len(dst) - start
+	var numbers [2 * binary.MaxVarintLen64]byte
+	head := binary.AppendUvarint(numbers[:0], uint64(kept))
+	head = binary.AppendUvarint(head, count)
+	dst = append(dst, head...)
+	copy(dst[start+len(head):], dst[start:start+kept])
+	copy(dst[start:], head)
+	return dst, kept, nil
+}
+
+// appendAnnotation appends one annotation of the client with the key as a symbol, or
+// nothing when it is the broker's or says nothing. Clients take the types of the known
+// ones for granted (wire contract 4.2), so those are put right or refused.
+func appendAnnotation(dst, key, value []byte) ([]byte, error) {
+	name, ok := wire.TextOf(key)
+	if !ok {
+		if _, isNumber := wire.UlongOf(key); isNumber {
+			return append(append(dst, key...), value...), nil // reserved keys (part 3, 3.2.10)
+		}
+		return dst, refuse(wire.ConditionDecodeError, "message annotation whose key is neither symbol nor ulong")
+	}
+	if len(key)+len(value) > propertyBytesMax {
+		return dst, refuse(wire.ConditionMessageSizeExceeded, "message annotation takes more than %d bytes", propertyBytesMax)
+	}
+	switch string(name) {
+	case sequenceNumberKey, enqueuedTimeKey, lockedUntilKey, enqueueSequenceNumberKey,
+		deadLetterSourceKey, messageStateKey, partitionIDKey, lockTokenKey:
+		return dst, nil // the broker's
+	case scheduledEnqueueTimeKey:
+		if wire.IsNull(value) {
+			return dst, nil
+		}
+		ms, ok := wire.MillisOf(value)
+		if !ok {
+			return dst, refuse(wire.ConditionInvalidField, "message annotation %s is not a timestamp", name)
+		}
+		return wire.AppendMillis(wire.AppendSymbol(dst, name), ms), nil
+	case partitionKeyKey, viaPartitionKeyKey:
+		if wire.IsNull(value) {
+			return dst, nil
+		}
+		text, ok := wire.TextOf(value)
+		if !ok {
+			return dst, refuse(wire.ConditionInvalidField, "message annotation %s is not a string", name)
+		}
+		return wire.AppendString(wire.AppendSymbol(dst, name), text), nil
+	}
+	return append(wire.AppendSymbol(dst, name), value...), nil
+}
