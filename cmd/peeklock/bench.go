@@ -81,15 +81,16 @@ message was due, so that waiting for a slow broker is not left out.`,
 	f.BoolVar(&o.takes, "delete", false, "receive-and-delete instead of peek-lock")
 	f.IntVar(&o.size, "size", 1024, "bytes of a body, at least 32")
 	f.Float64Var(&o.rate, "rate", 0, "messages per second of all senders together; 0: as fast as can be")
-	f.DurationVar(&o.duration, "duration", 10*time.Second, "how long to measure; with --messages: how long at most")
+	f.DurationVar(&o.duration, "duration", 10*time.Second, "how long to measure; with --messages or when only receiving there is no limit unless it is given")
 	f.Uint64Var(&o.messages, "messages", 0, "stop after so many messages of all senders together")
 	f.DurationVar(&o.warmup, "warmup", 0, "time before measuring begins")
 	f.BoolVar(&o.spread, "members-spread", false, "spread the clients over all members")
 	f.IntSliceVar(&o.pids, "pids", nil, "processes of the members on this machine: their CPU time is counted")
 	f.DurationVar(&o.locks, "lock-duration", 30*time.Second, "lock duration of queues that are made")
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
-		// With a number of messages the time is only a limit when it was given.
-		if o.messages > 0 && !cmd.Flags().Changed("duration") {
+		// A run with an end of its own (a number of messages, an empty queue) is only
+		// limited in time when that was asked for.
+		if (o.messages > 0 || o.mode == modeReceive) && !cmd.Flags().Changed("duration") {
 			o.duration = 24 * time.Hour
 		}
 		if o.receivers == 0 {
