@@ -84,6 +84,9 @@ func Start(t testing.TB, o Options) *Cluster {
 // close kills what still runs and shows the logs of a failed test.
 func (c *Cluster) close() {
 	for _, m := range c.Members {
+		m.verify()
+	}
+	for _, m := range c.Members {
 		if m.Running() {
 			_ = m.cmd.Process.Kill() // also ends a paused process
 			<-m.done

@@ -38,6 +38,7 @@ type Member struct {
 	out  string // file for standard output, when it is to be read apart
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended
+	gone bool          // the test ended the process
 }
 
 // Start starts the process. It does not wait until the member serves.
@@ -66,7 +67,7 @@ func (m *Member) Start() {
 		m.t.Fatalf("start %s: %v", m.Name, err)
 	}
 	cmd, done := m.cmd, make(chan struct{})
-	m.done = done
+	m.done, m.gone = done, false
 	go func() {
 		_ = cmd.Wait() // a killed process ends with an error, as it should
 		close(done)
@@ -89,8 +90,15 @@ func (m *Member) Running() bool {
 // Kill ends the process as a power cut would, and waits until it is gone.
 func (m *Member) Kill() { m.end(syscall.SIGKILL) }
 
-// Stop asks the process to end in order, and waits until it has.
-func (m *Member) Stop() { m.end(syscall.SIGTERM) }
+// Stop asks the process to end in order, waits until it has, and fails the test when it
+// did not end well.
+func (m *Member) Stop() {
+	m.t.Helper()
+	m.end(syscall.SIGTERM)
+	if code := m.cmd.ProcessState.ExitCode(); code != 0 {
+		m.t.Errorf("%s ended with exit status %d:\n%s", m.Name, code, m.tail())
+	}
+}
 
 // Pause stops the process where it stands; its connections stay open.
 func (m *Member) Pause() { m.signal(syscall.SIGSTOP) }
@@ -110,6 +118,7 @@ func (m *Member) end(s syscall.Signal) {
 	if !m.Running() {
 		return
 	}
+	m.gone = true
 	m.signal(s)
 	select {
 	case <-m.done:
@@ -182,6 +191,24 @@ func (m *Member) request(ctx context.Context, method, path string, body io.Reade
 		return nil, fmt.Errorf("%s %s at %s: %s: %s", method, path, m.Name, answer.Status, content)
 	}
 	return content, nil
+}
+
+// verify fails the test when the member ended by itself, or logged what no member may.
+func (m *Member) verify() {
+	m.t.Helper()
+	if m.done != nil && !m.Running() && !m.gone {
+		m.t.Errorf("%s ended by itself: %v", m.Name, m.cmd.ProcessState)
+	}
+	content, err := os.ReadFile(m.log)
+	if err != nil {
+		m.t.Error(err)
+		return
+	}
+	for _, word := range []string{"WARNING: DATA RACE", "panic: ", "fatal error: "} {
+		if at := strings.Index(string(content), word); at >= 0 {
+			m.t.Errorf("%s logged:\n%s", m.Name, content[at:min(len(content), at+logTailBytes)])
+		}
+	}
 }
 
 // tail is the end of the member's log.
