@@ -212,46 +212,37 @@ func (l *line) finish(q *request, result fsm.Result) {
 	}
 	fresh := l.retire(q)
 	l.mu.Unlock()
-	l.admit(fresh)
+	for _, n := range fresh {
+		l.encode(n.request, n.header)
+	}
 	q.done(result)
 }
 
-// retire marks a request ended, moves low on, and takes waiting requests into the room
-// that this makes; mu is held.
-func (l *line) retire(q *request) (fresh []*request) {
+// numbered is a request that has moved up into the window.
+type numbered struct {
+	request *request
+	header  fsm.Header
+}
+
+// retire marks a request ended, moves low on, and numbers waiting requests for the room
+// that this makes; the caller encodes them. mu is held.
+func (l *line) retire(q *request) (fresh []numbered) {
 	q.state, q.bytes = ended, nil
 	for l.low < l.next && (*l.slot(l.low)).state == ended {
 		*l.slot(l.low) = nil
 		l.low++
 	}
 	l.cursor = max(l.cursor, l.low)
-	if l.closed {
-		return nil
+	for len(l.waiting) > 0 && l.next-l.low < outstandingMax {
+		next := l.waiting[0]
+		l.waiting[0] = nil
+		l.waiting = l.waiting[1:]
+		fresh = append(fresh, numbered{next, l.number(next)})
 	}
-	room := min(int(outstandingMax-(l.next-l.low)), len(l.waiting))
-	fresh = l.waiting[:room:room]
-	l.waiting = l.waiting[room:]
 	if len(l.waiting) == 0 {
 		l.waiting = nil
 	}
 	return fresh
-}
-
-// admit numbers and encodes requests that have waited. Their places are kept by the
-// invariant that nobody is numbered past a request that waits... except those that
-// submit finds room for once waiting is empty; order among them is not promised.
-func (l *line) admit(fresh []*request) {
-	for _, q := range fresh {
-		l.mu.Lock()
-		if l.closed {
-			l.mu.Unlock()
-			q.done(fsm.Result{Code: fsm.ServerBusy})
-			continue
-		}
-		header := l.number(q)
-		l.mu.Unlock()
-		l.encode(q, header)
-	}
 }
 
 // pump sends what is queued. mu is held and is released. One goroutine at a time sends;

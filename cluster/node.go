@@ -32,6 +32,7 @@ type Node struct {
 	folder      *folder
 	self        fsm.MemberID
 	incarnation uint64
+	opened      time.Time
 
 	store   *partition.Log
 	gossip  *gossip
@@ -73,6 +74,7 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 	n := &Node{
 		config:      config,
 		incarnation: drawIncarnation(),
+		opened:      time.Now(),
 		applied:     make(chan struct{}, 1),
 		wake:        make(chan struct{}, 1),
 		serving:     make(map[fsm.MemberID]*serving),

@@ -145,11 +145,12 @@ type peers struct {
 	// forward serves a stream and returns when it has ended.
 	forward func(fsm.MemberID, net.Conn)
 
-	mu      sync.Mutex
-	streams map[net.Conn]struct{} // accepted, and still ours to close
-	closed  bool
-	strange chan struct{} // one place per handshake
-	done    sync.WaitGroup
+	mu         sync.Mutex
+	streams    map[net.Conn]struct{} // accepted, and still ours to close
+	closed     bool
+	foreignLog time.Time     // when a foreign member was last logged
+	strange    chan struct{} // one place per handshake
+	done       sync.WaitGroup
 }
 
 // start begins to accept.
@@ -268,13 +269,27 @@ func (p *peers) judge(header *streamHeader) streamReply {
 	case header.To != p.self:
 		return streamNotMe
 	case header.Cluster != "" && ours != "" && header.Cluster != ours:
-		p.log.Error("a stream from a member of another cluster is refused",
-			"peer", header.From, "their_cluster", header.Cluster, "our_cluster", ours)
+		p.logForeign(header, ours)
 		return streamForeign
 	case header.Kind == streamRaft && !p.raft(header.Partition, nil):
 		return streamNoReplica
 	}
 	return streamOK
+}
+
+// logForeign says now and then that a member of another cluster knocks.
+func (p *peers) logForeign(header *streamHeader, ours string) {
+	now := time.Now()
+	p.mu.Lock()
+	quiet := now.Sub(p.foreignLog) < foreignLogEvery
+	if !quiet {
+		p.foreignLog = now
+	}
+	p.mu.Unlock()
+	if !quiet {
+		p.log.Error("a stream from a member of another cluster is refused",
+			"peer", header.From, "their_cluster", header.Cluster, "our_cluster", ours)
+	}
 }
 
 // dial opens a stream to another member.

@@ -148,8 +148,11 @@ func (n *Node) prefer(ctx context.Context, part *fsm.Partition, group *partition
 	if wanted == n.self || !n.takesLeaders(wanted) {
 		return
 	}
+	// A member that comes and goes is not trusted with leaderships at once. When we are
+	// young ourselves the cluster is just starting, and they are better spread at once.
 	m, ok := n.gossip.lookup(wanted)
-	if !ok || time.Since(m.since) < n.config.Timing.Settle || !n.caughtUp(ctx, wanted, part.ID, group) {
+	settled := time.Since(m.since) >= n.config.Timing.Settle || time.Since(n.opened) < n.config.Timing.Settle
+	if !ok || !settled || !n.caughtUp(ctx, wanted, part.ID, group) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepMax)

@@ -1,0 +1,95 @@
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+func TestConfigValidate(t *testing.T) {
+	t.Parallel()
+	valid := Default()
+	valid.Dir, valid.Logger = "data", testLogger()
+	if err := valid.Validate(); err != nil {
+		t.Fatalf("the default is refused: %v", err)
+	}
+	for word, break1 := range map[string]func(*Config){
+		"dir":              func(c *Config) { c.Dir = "" },
+		"logger":           func(c *Config) { c.Logger = nil },
+		"name":             func(c *Config) { c.Name = strings.Repeat("x", nameBytesMax+1) },
+		"cluster":          func(c *Config) { c.Cluster = strings.Repeat("x", nameBytesMax+1) },
+		"version":          func(c *Config) { c.Version = strings.Repeat("x", versionBytesMax+1) },
+		"peer address":     func(c *Config) { c.PeerAddr = "7947" },
+		"peer advertise":   func(c *Config) { c.PeerAdvertise = strings.Repeat("x", addressBytesMax) + ":1" },
+		"gossip address":   func(c *Config) { c.GossipAddr = "" },
+		"gossip advertise": func(c *Config) { c.GossipAdvertise = "name:1" },
+		"amqp address":     func(c *Config) { c.AMQPAddr = "x" },
+		"http address":     func(c *Config) { c.HTTPAddr = strings.Repeat("x", addressBytesMax) + ":1" },
+		"expect":           func(c *Config) { c.Expect = expectMax + 1 },
+		"only joins":       func(c *Config) { c.Expect = 0 },
+		"to join":          func(c *Config) { c.Join = make([]string, joinNamesMax+1) },
+		"is empty":         func(c *Config) { c.Join = []string{" "} },
+		"partitions":       func(c *Config) { c.Partitions = partitionsMax + 1 },
+		"replication":      func(c *Config) { c.Replication = replicationMax + 1 },
+		"timing ping":      func(c *Config) { c.Timing.Ping = 0 },
+		"timing retry":     func(c *Config) { c.Timing.Retry = retryMax + time.Second },
+	} {
+		config := valid
+		break1(&config)
+		if err := config.Validate(); err == nil || !strings.Contains(err.Error(), word) || strings.Contains(err.Error(), "\n") {
+			t.Errorf("%s: %v", word, err)
+		}
+	}
+}
+
+func TestFolder(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "new")
+	f, err := openFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	id := f.id.Member
+	if _, err := openFolder(dir); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+		t.Fatalf("locked: %v", err)
+	}
+	if err := f.close(); err != nil {
+		t.Fatal(err)
+	}
+	if f, err = openFolder(dir); err != nil || f.id.Member != id {
+		t.Fatalf("opened again: %v, %v", f, err)
+	}
+	if err := f.change(func(i *identity) { i.Cluster = "X" }); err != nil {
+		t.Fatal(err)
+	}
+	_ = f.close()
+	// A member of a cluster without its log would vote with an empty memory.
+	if _, err := openFolder(dir); err == nil || !strings.Contains(err.Error(), "raft.db is missing") {
+		t.Fatalf("without its log: %v", err)
+	}
+	path := filepath.Join(dir, "member.json")
+	for name, content := range map[string]string{
+		"version":  `{"version":2,"member":"` + string(id) + `"}`,
+		"is not":   `{"version":1,"member":"../../etc"}`,
+		"not ours": strings.Repeat("x", memberFileBytesMax+1),
+		"invalid":  `{`,
+	} {
+		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := openFolder(dir); err == nil || (name != "invalid" && !strings.Contains(err.Error(), name)) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if err := os.WriteFile(filepath.Join(dir, "raft.db"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := openFolder(dir); err == nil || !strings.Contains(err.Error(), "member.json is missing") {
+		t.Fatalf("a log without an identity: %v", err)
+	}
+}

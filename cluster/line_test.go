@@ -1,0 +1,428 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// fakeWays is a world of one line: a local group that may lead, and other members
+// behind real connections.
+type fakeWays struct {
+	group   *fakeGroup
+	forward *forwarder
+	others  []fsm.MemberID
+	changed beacon
+	ctx     context.Context
+	tasks   sync.WaitGroup
+}
+
+func (w *fakeWays) local(fsm.PartitionID) replica {
+	if w.group == nil {
+		return nil
+	}
+	return w.group
+}
+func (w *fakeWays) conn(m fsm.MemberID) *forwardConn        { return w.forward.to(m) }
+func (w *fakeWays) replicas(fsm.PartitionID) []fsm.MemberID { return w.others }
+func (w *fakeWays) changes() <-chan struct{}                { return w.changed.wait() }
+func (w *fakeWays) work(task func(ctx context.Context)) (took bool) {
+	w.tasks.Go(func() { task(w.ctx) })
+	return true
+}
+
+// lead makes the fake group the leader, or not.
+func (g *fakeGroup) lead(leads bool, term uint64) {
+	g.mu.Lock()
+	g.status.Leads, g.status.Term = leads, term
+	g.mu.Unlock()
+}
+
+// take returns what was submitted so far and forgets it.
+func (g *fakeGroup) take() []fakeSubmit {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	taken := g.submits
+	g.submits = nil
+	return taken
+}
+
+// memberHost is another member that serves a fake group.
+type memberHost struct{ group *fakeGroup }
+
+func (h memberHost) local(fsm.PartitionID) replica { return h.group }
+
+func (h memberHost) answerQuery(context.Context, queryKind, []byte) queryReply {
+	s := h.group.Status()
+	body, _ := json.Marshal(statusReply{Leads: s.Leads, Term: s.Term})
+	return queryReply{status: queryOK, body: body}
+}
+
+func newFakeLine(t *testing.T, group *fakeGroup, others map[fsm.MemberID]*fakeGroup) *line {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	var serving sync.WaitGroup
+	w := &fakeWays{group: group, ctx: ctx}
+	for member := range others {
+		w.others = append(w.others, member)
+	}
+	w.forward = newForwarder(testLogger(), time.Second, func(_ context.Context, to fsm.MemberID) (net.Conn, error) {
+		ours, theirs := net.Pipe()
+		serving.Go(func() { serveForward(ctx, memberHost{others[to]}, testLogger(), "self", theirs) })
+		return ours, nil
+	})
+	timing := testTiming()
+	timing.Retry, timing.Suspect = time.Minute, 50*time.Millisecond
+	l := newLine(1, 77, "self", w, timing, testLogger())
+	t.Cleanup(func() {
+		l.close()
+		cancel()
+		w.forward.close()
+		serving.Wait()
+		w.tasks.Wait()
+	})
+	return l
+}
+
+func header(t *testing.T, command []byte) fsm.Header {
+	t.Helper()
+	info, err := fsm.PeekCommand(command)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return info.Header
+}
+
+func done(code fsm.Code) partition.Answer {
+	return partition.Answer{Outcome: partition.Done, Result: fsm.Result{Code: code}}
+}
+
+// submitted starts a send and returns where its end appears.
+func submitted(l *line) chan fsm.Result {
+	end := make(chan fsm.Result, 1)
+	l.submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: []byte("x")}}}, func(r fsm.Result) { end <- r })
+	return end
+}
+
+func TestLineNumbersAndLow(t *testing.T) {
+	t.Parallel()
+	group := &fakeGroup{}
+	group.lead(true, 1)
+	l := newFakeLine(t, group, nil)
+	for range 3 {
+		submitted(l)
+	}
+	group.await(t, 3, 0)
+	first := group.take()
+	for i, s := range first {
+		if got := header(t, s.command); got != (fsm.Header{Origin: 77, Serial: uint64(i + 1), Low: 1}) {
+			t.Errorf("request %d has %+v", i, got)
+		}
+	}
+	// Low passes what has ended in a row, and nothing else.
+	first[0].done(done(fsm.OK))
+	first[2].done(done(fsm.OK))
+	submitted(l)
+	group.await(t, 1, 0)
+	if got := header(t, group.take()[0].command); got.Serial != 4 || got.Low != 2 {
+		t.Errorf("with 2 open: %+v", got)
+	}
+	first[1].done(done(fsm.OK))
+	submitted(l)
+	group.await(t, 1, 0)
+	if got := header(t, group.take()[0].command); got.Serial != 5 || got.Low != 4 {
+		t.Errorf("with 4 open: %+v", got)
+	}
+}
+
+func TestLineRetriesTheSameBytes(t *testing.T) {
+	t.Parallel()
+	for name, outcome := range map[string]partition.Outcome{"refused": partition.Refused, "unknown": partition.Unknown} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			group, other := &fakeGroup{}, &fakeGroup{}
+			group.lead(true, 1)
+			l := newFakeLine(t, group, map[fsm.MemberID]*fakeGroup{"other": other})
+			ends := []chan fsm.Result{submitted(l), submitted(l), submitted(l)}
+			group.await(t, 3, 0)
+			before := group.take()
+			group.lead(false, 2)
+			other.lead(true, 2)
+			for _, s := range before { // in whatever order they end
+				s.done(partition.Answer{Outcome: outcome})
+			}
+			other.await(t, 3, 0)
+			again := other.take()
+			for i := range before {
+				if string(again[i].command) != string(before[i].command) {
+					t.Errorf("request %d changed, or its place", i)
+				}
+				again[i].done(done(fsm.OK))
+			}
+			for i, end := range ends {
+				if result := <-end; result.Code != fsm.OK {
+					t.Errorf("request %d ended %v", i, result.Code)
+				}
+			}
+		})
+	}
+}
+
+// TestLineLeavesASilentLeader: the leader takes requests and answers nothing, while another
+// member leads in a later term. The late answer of the first still counts, once.
+func TestLineLeavesASilentLeader(t *testing.T) {
+	t.Parallel()
+	group, other := &fakeGroup{}, &fakeGroup{}
+	group.lead(true, 1)
+	l := newFakeLine(t, group, map[fsm.MemberID]*fakeGroup{"other": other})
+	end := submitted(l)
+	group.await(t, 1, 0)
+	stuck := group.take()[0]
+	group.lead(false, 1)
+	other.lead(true, 2)
+	eventually(t, "the request is sent to the new leader", func() bool {
+		l.tick(time.Now())
+		other.mu.Lock()
+		defer other.mu.Unlock()
+		return len(other.submits) == 1
+	})
+	again := other.take()[0]
+	if string(again.command) != string(stuck.command) {
+		t.Error("the bytes changed")
+	}
+	stuck.done(partition.Answer{Outcome: partition.Unknown}) // of no interest any more
+	again.done(done(fsm.OK))
+	if result := <-end; result.Code != fsm.OK {
+		t.Fatalf("ended %v", result.Code)
+	}
+}
+
+// TestLineRefusedAtOnce: a leader that refuses on the spot, from within Submit, is not
+// asked in a tight loop.
+func TestLineRefusedAtOnce(t *testing.T) {
+	t.Parallel()
+	group := &fakeGroup{}
+	group.lead(true, 1)
+	tries := 0
+	group.answer = func([]byte) partition.Answer {
+		if tries++; tries < 8 {
+			return partition.Answer{Outcome: partition.Refused, Result: fsm.Result{Code: fsm.ServerBusy}}
+		}
+		return done(fsm.OK)
+	}
+	l := newFakeLine(t, group, nil)
+	began := time.Now()
+	if result := <-submitted(l); result.Code != fsm.OK {
+		t.Fatalf("ended %v", result.Code)
+	}
+	if took := time.Since(began); took < 4*seekPauseMin {
+		t.Errorf("eight tries in %v", took)
+	}
+}
+
+func TestLineGivesUp(t *testing.T) {
+	t.Parallel()
+	group := &fakeGroup{}
+	l := newFakeLine(t, group, nil) // nobody leads
+	refused := submitted(l)
+	l.tick(time.Now().Add(59 * time.Second))
+	select {
+	case <-refused:
+		t.Fatal("given up early")
+	default:
+	}
+	l.tick(time.Now().Add(2 * time.Minute))
+	if result := <-refused; result.Code != fsm.ServerBusy { // certainly not done
+		t.Fatalf("never sent: %v", result.Code)
+	}
+	group.lead(true, 1)
+	perhaps := submitted(l)
+	group.await(t, 1, 0)
+	stuck := group.take()[0]
+	l.tick(time.Now().Add(2 * time.Minute))
+	if result := <-perhaps; result.Code != fsm.Timeout { // perhaps done
+		t.Fatalf("sent: %v", result.Code)
+	}
+	stuck.done(done(fsm.OK)) // late: nobody is asked twice
+	// Low has passed both, so that the machine performs neither any more.
+	submitted(l)
+	group.await(t, 1, 0)
+	if got := header(t, group.take()[0].command); got.Low != 3 || got.Serial != 3 {
+		t.Fatalf("after giving up: %+v", got)
+	}
+}
+
+func TestLineWindowAndQueueAreBounded(t *testing.T) {
+	t.Parallel()
+	group := &fakeGroup{}
+	group.lead(true, 1)
+	l := newFakeLine(t, group, nil)
+	var ends []chan fsm.Result
+	for range outstandingMax + waitingMax {
+		ends = append(ends, submitted(l))
+	}
+	group.await(t, outstandingMax, 0)
+	if result := <-submitted(l); result.Code != fsm.ServerBusy {
+		t.Fatalf("one too many: %v", result.Code)
+	}
+	l.mu.Lock()
+	if l.next-l.low != outstandingMax || len(l.waiting) != waitingMax {
+		t.Errorf("%d in the window, %d wait", l.next-l.low, len(l.waiting))
+	}
+	l.mu.Unlock()
+	// As answers come, those who wait move up, and all end.
+	for open := len(ends); open > 0; {
+		group.await(t, 1, 0)
+		for _, s := range group.take() {
+			if h := header(t, s.command); h.Serial-h.Low >= outstandingMax {
+				t.Fatalf("too far ahead: %+v", h)
+			}
+			s.done(done(fsm.OK))
+			open--
+		}
+	}
+	for _, end := range ends {
+		if result := <-end; result.Code != fsm.OK {
+			t.Fatalf("ended %v", result.Code)
+		}
+	}
+}
+
+func TestLineTooLargeAndInvalid(t *testing.T) {
+	t.Parallel()
+	group := &fakeGroup{}
+	group.lead(true, 1)
+	l := newFakeLine(t, group, nil)
+	end := make(chan fsm.Result, 1)
+	l.submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: make([]byte, frameBytesMax)}}}, func(r fsm.Result) { end <- r })
+	if result := <-end; result.Code != fsm.MessageTooLarge {
+		t.Fatalf("over a frame: %v", result.Code)
+	}
+	l.submit(fsm.SendMessages{Entity: 1}, func(r fsm.Result) { end <- r })
+	if result := <-end; result.Code != fsm.InvalidArgument {
+		t.Fatalf("no messages: %v", result.Code)
+	}
+	// The one that was never sent holds nobody up.
+	submitted(l)
+	group.await(t, 1, 0)
+	if got := header(t, group.take()[0].command); got.Low != got.Serial {
+		t.Fatalf("held up: %+v", got)
+	}
+}
+
+func TestLineClosed(t *testing.T) {
+	t.Parallel()
+	group := &fakeGroup{}
+	l := newFakeLine(t, group, nil)
+	open := submitted(l)
+	receiver := &Receiver{line: l, lane: 1}
+	locks := make(chan fsm.Code, 1)
+	receiver.Lock(1, 1, time.Minute, func(code fsm.Code, _ []fsm.Delivery) { locks <- code })
+	l.close()
+	if result := <-open; result.Code != fsm.ServerBusy {
+		t.Fatalf("open: %v", result.Code)
+	}
+	if code := <-locks; code != fsm.ServerBusy {
+		t.Fatalf("lock: %v", code)
+	}
+	if result := <-submitted(l); result.Code != fsm.ServerBusy {
+		t.Fatalf("afterwards: %v", result.Code)
+	}
+}
+
+// TestReceiverAsksWhatBecameOfALock: the outcome of a Lock is unknown, so the same header
+// is submitted (it does not wait in line) until the machine has said what it locked.
+func TestReceiverAsksWhatBecameOfALock(t *testing.T) {
+	t.Parallel()
+	group := &fakeGroup{}
+	group.lead(true, 1)
+	l := newFakeLine(t, group, nil)
+	receiver := &Receiver{line: l, lane: 5}
+	got := make(chan locked, 1)
+	receiver.Lock(2, 100, time.Minute, func(code fsm.Code, d []fsm.Delivery) { got <- locked{code, d} })
+	group.await(t, 0, 1)
+	want := fsm.Header{Origin: 77, Lane: 5, Serial: 1, Low: 1}
+	if group.locks[0].Header != want {
+		t.Fatalf("lock with %+v", group.locks[0].Header)
+	}
+	group.locks[0].Done(partition.Answer{Outcome: partition.Unknown})
+	group.await(t, 1, 1)
+	probe := group.take()[0]
+	if header(t, probe.command) != want {
+		t.Fatalf("probe with %+v", header(t, probe.command))
+	}
+	// Nothing came of it: back in line, with the time that is left.
+	probe.done(done(fsm.OK))
+	group.await(t, 0, 2)
+	if group.locks[1].Header != want {
+		t.Fatalf("lock again with %+v", group.locks[1].Header)
+	}
+	group.locks[1].Done(partition.Answer{Outcome: partition.Unknown})
+	group.await(t, 1, 2)
+	// Even cancelled it waits for the answer: messages may be locked for it.
+	receiver.Cancel()
+	select {
+	case early := <-got:
+		t.Fatalf("ended with %+v", early)
+	default:
+	}
+	answer := done(fsm.OK)
+	answer.Result.Deliveries = []fsm.Delivery{{Lock: fsm.LockID{Sequence: 1, Epoch: 1}}}
+	group.take()[0].done(answer)
+	if end := <-got; end.code != fsm.OK || len(end.deliveries) != 1 {
+		t.Fatalf("ended with %+v", end)
+	}
+	// The next one has the next serial, and closing frees the lane.
+	receiver.Lock(1, 1, time.Minute, func(fsm.Code, []fsm.Delivery) {})
+	group.await(t, 0, 3)
+	if h := group.locks[2].Header; h.Serial != 2 || h.Low != 2 {
+		t.Fatalf("next lock with %+v", h)
+	}
+	receiver.Close()
+	group.await(t, 1, 3)
+	_, command, err := fsm.DecodeCommand(group.take()[0].command)
+	if err != nil || command != (fsm.CloseLane{Origin: 77, Lane: 5}) {
+		t.Fatalf("closed with %#v, %v", command, err)
+	}
+}
+
+func TestReceiverOneLockAtATime(t *testing.T) {
+	t.Parallel()
+	group := &fakeGroup{}
+	group.lead(true, 1)
+	l := newFakeLine(t, group, nil)
+	receiver := &Receiver{line: l, lane: 1}
+	receiver.Lock(1, 1, time.Minute, func(fsm.Code, []fsm.Delivery) {})
+	group.await(t, 0, 1)
+	second := make(chan fsm.Code, 1)
+	receiver.Lock(1, 1, time.Minute, func(code fsm.Code, _ []fsm.Delivery) { second <- code })
+	if code := <-second; code != fsm.ServerBusy {
+		t.Fatalf("a second lock: %v", code)
+	}
+	receiver.Cancel()
+}
+
+// TestReceiverWithoutLeader: a Lock whose time runs out while nobody leads ends empty.
+func TestReceiverWithoutLeader(t *testing.T) {
+	t.Parallel()
+	l := newFakeLine(t, &fakeGroup{}, nil)
+	receiver := &Receiver{line: l, lane: 1}
+	got := make(chan locked, 2)
+	end := func(code fsm.Code, d []fsm.Delivery) { got <- locked{code, d} }
+	receiver.Lock(1, 1, time.Second, end)
+	l.tick(time.Now().Add(2 * time.Second))
+	if g := <-got; g.code != fsm.OK || len(g.deliveries) != 0 {
+		t.Fatalf("ran out with %+v", g)
+	}
+	receiver.Lock(1, 1, time.Minute, end)
+	receiver.Cancel()
+	if g := <-got; g.code != fsm.OK || len(g.deliveries) != 0 {
+		t.Fatalf("cancelled with %+v", g)
+	}
+}
