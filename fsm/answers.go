@@ -293,7 +293,9 @@ func newAnswer(kind Kind, serial uint64, at Address, res Result) (x answer, ok b
 		if res.Version != 0 {
 			x.more = &details{version: res.Version}
 		}
-	default: // the code says it all
+	case KindPulse, KindPutQueue, KindDropQueue, KindCloseLane,
+		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity:
+		// The code says it all.
 	}
 	return x, true
 }
@@ -315,7 +317,9 @@ func (x *answer) result() Result {
 		if x.more != nil {
 			res.Version = x.more.version
 		}
-	default:
+	case KindLockMessages, KindFetchDeferred: // the machine of queues adds deliveries
+	case KindPulse, KindPutQueue, KindDropQueue, KindCloseLane,
+		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity:
 	}
 	return res
 }

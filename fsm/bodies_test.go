@@ -46,16 +46,6 @@ func (m *memory) Release(ref fsm.Ref) {
 	delete(m.bodies, ref)
 }
 
-// clone is the Bodies of another replica that holds the same.
-func (m *memory) clone() *memory {
-	c := newMemory(m.t)
-	c.next = m.next
-	for ref, b := range m.bodies {
-		c.bodies[ref] = b
-	}
-	return c
-}
-
 // nowhere is a Bodies that keeps nothing: for benchmarks.
 type nowhere struct{ next uint32 }
 

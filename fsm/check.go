@@ -48,9 +48,9 @@ func Check(c Command) Code {
 	case SettleMessages:
 		return checkSettle(c)
 	case RenewLocks:
-		return checkList(c.Address, len(c.Locks), commandSettlementsMax)
+		return checkRenew(c)
 	case FetchDeferred:
-		return checkList(c.Address, len(c.Sequences), commandFetchMax)
+		return checkFetch(c)
 	case FoundCluster:
 		return codeIf(validFoundation(c))
 	case CreateEntity:
@@ -69,7 +69,7 @@ func codeIf(valid bool) Code {
 }
 
 func checkSend(c SendMessages) Code {
-	if len(c.Messages) == 0 || len(c.Messages) > commandMessagesMax {
+	if !within(len(c.Messages), commandMessagesMax) {
 		return InvalidArgument
 	}
 	for i := range c.Messages {
@@ -84,12 +84,20 @@ func checkSend(c SendMessages) Code {
 }
 
 func checkLock(c LockMessages) Code {
-	return checkList(c.Address, int(c.Max), commandMessagesMax)
+	return codeIf(within(int(c.Max), commandMessagesMax) && c.Address.valid())
+}
+
+func checkRenew(c RenewLocks) Code {
+	return codeIf(within(len(c.Locks), commandSettlementsMax) && c.Address.valid())
+}
+
+func checkFetch(c FetchDeferred) Code {
+	return codeIf(within(len(c.Sequences), commandFetchMax) && c.Address.valid())
 }
 
 func checkSettle(c SettleMessages) Code {
-	if code := checkList(c.Address, len(c.Settlements), commandSettlementsMax); code != OK {
-		return code
+	if !within(len(c.Settlements), commandSettlementsMax) || !c.Address.valid() {
+		return InvalidArgument
 	}
 	for i := range c.Settlements {
 		if !validSettlement(&c.Settlements[i]) {
@@ -107,18 +115,20 @@ func validSettlement(s *Settlement) bool {
 		len(s.Properties) <= propertiesBytesMax
 }
 
-func checkList(a Address, n, limit int) Code {
-	return codeIf(n > 0 && n <= limit && a.Sub <= DeadLetterQueue)
-}
+// within says whether a list has items, and no more than limit.
+func within(n, limit int) bool { return n > 0 && n <= limit }
+
+// valid says whether there can be such a sub-queue.
+func (a Address) valid() bool { return a.Sub <= DeadLetterQueue }
 
 func validFoundation(c FoundCluster) bool {
 	if c.ClusterID == "" || len(c.ClusterID) > clusterIDBytesMax ||
-		len(c.Partitions) == 0 || len(c.Partitions) > partitionsMax {
+		!within(len(c.Partitions), partitionsMax) {
 		return false
 	}
 	for i := range c.Partitions {
 		p := &c.Partitions[i]
-		if p.ID != PartitionID(i+1) || len(p.Replicas) == 0 || len(p.Replicas) > partitionReplicaMax {
+		if p.ID != PartitionID(i+1) || !within(len(p.Replicas), partitionReplicaMax) {
 			return false
 		}
 		for _, r := range p.Replicas {

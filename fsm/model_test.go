@@ -26,15 +26,14 @@ type modelQueue struct {
 }
 
 type modelMessage struct {
-	lock       fsm.LockID
-	state      fsm.MessageState
-	byNumber   bool
-	attempts   uint32
-	enqueued   fsm.Instant
-	until      fsm.Instant
-	payload    string
-	patches    []fsm.Patch
-	properties int
+	lock     fsm.LockID
+	state    fsm.MessageState
+	byNumber bool
+	attempts uint32
+	enqueued fsm.Instant
+	until    fsm.Instant
+	payload  string
+	patches  []fsm.Patch
 }
 
 type modelLane struct {
@@ -63,9 +62,9 @@ func newModel() *model {
 	}
 }
 
-func (m *modelMessage) String() string {
+func (x *modelMessage) String() string {
 	return fmt.Sprintf("%d/%d state %d attempts %d enqueued %d until %d %q %v",
-		m.lock.Sequence, m.lock.Epoch, m.state, m.attempts, m.enqueued, m.until, m.payload, m.patches)
+		x.lock.Sequence, x.lock.Epoch, x.state, x.attempts, x.enqueued, x.until, x.payload, x.patches)
 }
 
 func (m *model) apply(now fsm.Instant, h fsm.Header, c fsm.Command) modelResult {
@@ -260,14 +259,13 @@ func (m *model) settleOne(q *modelQueue, a fsm.Address, s fsm.Settlement) fsm.Co
 	switch {
 	case x == nil:
 		return fsm.MessageLockLost
-	case s.Verb == fsm.Complete:
-		q.remove(a.Sub, x)
-		return fsm.OK
 	case s.Verb == fsm.DeadLetter && a.Sub == fsm.DeadLetterQueue:
 		return fsm.NotAllowed
 	}
 	p := fsm.Patch{Properties: s.Properties}
 	switch s.Verb {
+	case fsm.Complete:
+		q.remove(a.Sub, x)
 	case fsm.Abandon:
 		m.back(q, a.Sub, x, true, p)
 	case fsm.Release:

@@ -15,7 +15,7 @@ const (
 
 // send stores messages at the tail: all or none.
 func (q *Queues) send(id EntityID, messages []sent) Result {
-	if len(messages) == 0 || len(messages) > commandMessagesMax {
+	if !within(len(messages), commandMessagesMax) {
 		return Result{Code: InvalidArgument}
 	}
 	x := q.byID[id]
@@ -105,7 +105,7 @@ func (q *Queues) grant(sub *subqueue, at cursor, rec record, forGood bool) Deliv
 // fetch gives out deferred messages by number. One that is asked for twice is given
 // once: it is not deferred any more the second time.
 func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
-	if checkList(c.Address, len(c.Sequences), commandFetchMax) != OK || (c.Delete && !remembered) {
+	if checkFetch(c) != OK || (c.Delete && !remembered) {
 		return Result{Code: InvalidArgument}
 	}
 	sub := q.find(c.Address)
@@ -139,7 +139,7 @@ func (sub *subqueue) held(l LockID) (at cursor, rec record, ok bool) {
 
 // settle ends locks, each for itself.
 func (q *Queues) settle(c SettleMessages) Result {
-	if checkList(c.Address, len(c.Settlements), commandSettlementsMax) != OK {
+	if !within(len(c.Settlements), commandSettlementsMax) || !c.Address.valid() {
 		return Result{Code: InvalidArgument}
 	}
 	x := q.byID[c.Address.Entity]
@@ -163,20 +163,17 @@ func (q *Queues) settleOne(x *queue, sub *subqueue, s *Settlement) Code {
 	if !ok {
 		return MessageLockLost
 	}
-	if s.Verb == Complete {
-		q.discard(sub, at, &rec)
-		sub.alarms.stale++
-		return OK
-	}
 	if s.Verb == DeadLetter && sub.address.Sub == DeadLetterQueue {
 		return NotAllowed
 	}
-	if !q.patchFits(sub.ix.patch(at), s.Properties) {
+	if s.Verb != Complete && !q.patchFits(sub.ix.patch(at), s.Properties) {
 		return InvalidArgument
 	}
 	patch := Patch{Properties: s.Properties}
 	sub.alarms.stale++
 	switch s.Verb {
+	case Complete:
+		q.discard(sub, at, &rec)
 	case Abandon:
 		q.giveBack(x, sub, at, rec, true, patch)
 	case Release:
@@ -275,7 +272,7 @@ func (q *Queues) patchFits(old Ref, properties []byte) bool {
 
 // renew extends locks that are held, each for itself.
 func (q *Queues) renew(c RenewLocks) Result {
-	if checkList(c.Address, len(c.Locks), commandSettlementsMax) != OK {
+	if checkRenew(c) != OK {
 		return Result{Code: InvalidArgument}
 	}
 	x := q.byID[c.Address.Entity]

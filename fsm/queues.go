@@ -188,8 +188,8 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *reader) (Result, Addre
 	case KindPulse:
 		decoded()
 		q.pulse()
-	default:
-		panic(undecodable(env, kind, errKind))
+	case KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity:
+		panic(undecodable(env, kind, errKind)) // Apply lets none through
 	}
 	return Result{}, Address{}
 }
@@ -200,7 +200,7 @@ func (q *Queues) position(id EntityID) (int, bool) {
 
 // find returns the sub-queue at an address, nil when there is none.
 func (q *Queues) find(a Address) *subqueue {
-	if x := q.byID[a.Entity]; x != nil && a.Sub <= DeadLetterQueue {
+	if x := q.byID[a.Entity]; x != nil && a.valid() {
 		return &x.subs[a.Sub]
 	}
 	return nil

@@ -253,7 +253,7 @@ func (r *imageReader) settings() QueueSettings {
 
 func (r *imageReader) address() Address {
 	a := Address{Entity: EntityID(r.uvarint()), Sub: SubQueue(r.byte())}
-	r.want(a.Sub <= DeadLetterQueue)
+	r.want(a.valid())
 	return a
 }
 

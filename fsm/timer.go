@@ -87,8 +87,8 @@ func (a *alarms) rebuild(valid func(alarm) bool) {
 // (deadline, entity, sub-queue, number), whatever the shape of the heaps.
 type schedule []*subqueue
 
-func (s schedule) before(i, j int) bool {
-	a, b := s[i], s[j]
+func (s *schedule) before(i, j int) bool {
+	a, b := (*s)[i], (*s)[j]
 	if x, y := a.alarms.heap[0].at, b.alarms.heap[0].at; x != y {
 		return x < y
 	}
@@ -98,9 +98,10 @@ func (s schedule) before(i, j int) bool {
 	return a.address.Sub < b.address.Sub
 }
 
-func (s schedule) swap(i, j int) {
-	s[i], s[j] = s[j], s[i]
-	s[i].turn, s[j].turn = i, j
+func (s *schedule) swap(i, j int) {
+	x := *s
+	x[i], x[j] = x[j], x[i]
+	x[i].turn, x[j].turn = i, j
 }
 
 // fix puts a sub-queue where its first alarm belongs: in, out, up or down.
@@ -134,7 +135,7 @@ func (s *schedule) remove(sub *subqueue) {
 	}
 }
 
-func (s schedule) up(i int) (moved bool) {
+func (s *schedule) up(i int) (moved bool) {
 	for i > 0 {
 		parent := (i - 1) / 2
 		if !s.before(i, parent) {
@@ -146,10 +147,10 @@ func (s schedule) up(i int) (moved bool) {
 	return moved
 }
 
-func (s schedule) down(i int) {
+func (s *schedule) down(i int) {
 	for {
 		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(s); child++ {
+		for child := 2*i + 1; child <= 2*i+2 && child < len(*s); child++ {
 			if s.before(child, least) {
 				least = child
 			}
