@@ -8,15 +8,18 @@
 package js
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"strconv"
 	"strings"
 	"testing"
@@ -36,6 +39,9 @@ const (
 	installWithin = 3 * time.Minute
 )
 
+// somePassed finds the line of node's summary that counts what passed.
+var somePassed = regexp.MustCompile(`(?m)^\S* ?pass [1-9]\d*$`)
+
 func TestMain(m *testing.M) { harness.Main(m) }
 
 func TestOfficialClient(t *testing.T) {
@@ -46,12 +52,10 @@ func TestOfficialClient(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), suiteWithin)
 	defer cancel()
-	report := filepath.Join(folder, "report.tap")
-	cmd := exec.CommandContext(ctx, node, "--test", "--test-force-exit",
-		"--test-reporter=spec", "--test-reporter-destination=stdout",
-		"--test-reporter=tap", "--test-reporter-destination="+report)
+	var report bytes.Buffer
+	cmd := exec.CommandContext(ctx, node, "--test", "--test-force-exit", "--test-reporter=spec")
 	cmd.Dir = folder
-	cmd.Stdout, cmd.Stderr = os.Stdout, os.Stderr
+	cmd.Stdout, cmd.Stderr = io.MultiWriter(os.Stdout, &report), os.Stderr
 	cmd.Env = os.Environ()
 	for i, m := range cluster.Members {
 		n := strconv.Itoa(i + 1)
@@ -60,10 +64,8 @@ func TestOfficialClient(t *testing.T) {
 	if err := cmd.Run(); err != nil {
 		t.Errorf("the scenarios, reported above: %v", err)
 	}
-	passed, failed := summary(t, report)
-	t.Logf("%d scenarios passed, %d failed", passed, failed)
-	if passed == 0 || failed > 0 {
-		t.Fail() // a run of nothing is no success either
+	if !somePassed.Match(report.Bytes()) {
+		t.Error("no scenario passed: a run of nothing is no success either")
 	}
 }
 
@@ -147,7 +149,7 @@ func install(t *testing.T, npm string) string {
 		t.Fatal(err)
 	}
 	// Beside its final place: only a whole installation gets the name.
-	fresh, err := os.MkdirTemp(filepath.Dir(done), "installing-")
+	fresh, err := os.MkdirTemp(filepath.Dir(done), "installing-") //nolint:usetesting // it is renamed, which needs the same file system
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -179,25 +181,4 @@ func copyFile(t *testing.T, from, to string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-}
-
-// summary reads the numbers at the end of node's report.
-func summary(t *testing.T, report string) (passed, failed int) {
-	t.Helper()
-	content, err := os.ReadFile(report)
-	if err != nil {
-		t.Fatal(err)
-	}
-	for line := range strings.Lines(string(content)) {
-		var n int
-		if _, err := fmt.Sscanf(line, "# pass %d", &n); err == nil {
-			passed = n
-		}
-		for _, word := range []string{"fail", "cancelled"} {
-			if _, err := fmt.Sscanf(line, "# "+word+" %d", &n); err == nil {
-				failed += n
-			}
-		}
-	}
-	return passed, failed
 }

@@ -3,7 +3,9 @@
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
-import { bodies, client, control, counts, countsBecome, members, numbered, queue, remove, suite, take, takeOne, within } from "./support.mjs";
+import {
+  bodies, client, control, counts, countsBecome, members, numbered, queue, remove, suite, take, takeOne, within,
+} from "./support.mjs";
 
 describe("members", suite, () => {
   test("T.17 sent at member 1, received and settled at 2 and 3, in every pairing", within(), async (t) => {

@@ -4,7 +4,8 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
 import {
-  bodies, client, counts, countsBecome, cuttable, eventually, nothing, numbered, queue, refused, remove, sleep, suite, take, takeOne, until, within,
+  bodies, client, counts, countsBecome, cuttable, eventually, nothing, numbered, queue, refused, remove, sleep, suite, take,
+  takeOne, until, within,
 } from "./support.mjs";
 
 /** Receivers that leave the renewal of locks to the test. */
@@ -102,7 +103,9 @@ describe("settle", suite, () => {
       assert.equal(error.name, "TypeError");
     });
     await elsewhere.completeMessage(byBody.get(0));
-    await elsewhere.deadLetterMessage(byBody.get(2), { deadLetterReason: "stale", deadLetterErrorDescription: "deferred too long" });
+    await elsewhere.deadLetterMessage(byBody.get(2), {
+      deadLetterReason: "stale", deadLetterErrorDescription: "deferred too long",
+    });
     await countsBecome(name, { active: 0, deferred: 0, deadLetter: 1 });
     const dead = await takeOne(both.createReceiver(name, { ...deadLetters, ...remove() }));
     assert.equal(dead.deadLetterReason, "stale");
@@ -256,11 +259,11 @@ describe("locks", suite, () => {
   });
 
   test("T.6 the client renews by itself", within(), async (t) => {
-    const { name, both } = await filled(t, 1, { lockDuration: "5s" });
-    const receiver = both.createReceiver(name); // renews for up to five minutes
+    const { name, both } = await filled(t, 1, { lockDuration: "10s" });
+    const receiver = both.createReceiver(name); // renews at half time, for up to five minutes
     const message = await takeOne(receiver);
     const original = message.lockedUntilUtc;
-    await until(new Date(original.getTime() + 3_000));
+    await until(new Date(original.getTime() + 1_000));
     assert.ok(message.lockedUntilUtc > original);
     await receiver.completeMessage(message);
     await countsBecome(name, { active: 0, deadLetter: 0 });
@@ -322,7 +325,7 @@ describe("locks", suite, () => {
   });
 
   test("T.14 a subscription goes on over a new connection", within(), async (t) => {
-    const name = await queue();
+    const name = await queue({ lockDuration: "5s" }); // of a message that is sent into the break
     const wire = await cuttable(3);
     const seen = [];
     client(t, { connectionString: wire.connectionString }).createReceiver(name).subscribe({

@@ -5,7 +5,8 @@ import assert from "node:assert/strict";
 import { describe, test } from "node:test";
 
 import {
-  bodies, client, countsBecome, eventually, features, nothing, numbered, queue, refused, remove, sleep, suite, take, takeOne, until, within,
+  bodies, client, countsBecome, eventually, features, nothing, numbered, queue, refused, remove, sleep, suite, take, takeOne,
+  until, within,
 } from "./support.mjs";
 
 const time = { ...suite, skip: features.has("time") ? false : 'PEEKLOCK_FEATURES does not list "time"' };
@@ -44,9 +45,9 @@ describe("scheduled messages", time, () => {
     const both = client(t);
     const due = new Date(Date.now() + 2_000);
     await both.createSender(name).sendMessages([
-      { body: "later", scheduledEnqueueTimeUtc: due },
-      { body: "past", scheduledEnqueueTimeUtc: new Date(Date.now() - 60_000) },
-      { body: "now" },
+      { body: "later", messageId: "1", scheduledEnqueueTimeUtc: due },
+      { body: "past", messageId: "2", scheduledEnqueueTimeUtc: new Date(Date.now() - 60_000) },
+      { body: "now", messageId: "3" },
     ]);
     const receiver = both.createReceiver(name, remove());
     assert.deepEqual(bodies(await take(receiver, 2)), ["past", "now"]);
@@ -72,7 +73,7 @@ describe("time to live", time, () => {
   test("E.1 expiresAtUtc is the enqueued time plus the time to live", within(), async (t) => {
     const name = await queue();
     const both = client(t, { member: 2 });
-    await both.createSender(name).sendMessages({ body: 1, timeToLive: 60_000 });
+    await both.createSender(name).sendMessages({ body: 1, messageId: "4", timeToLive: 60_000 });
     const message = await takeOne(both.createReceiver(name));
     assert.equal(message.timeToLive, 60_000);
     assert.equal(message.expiresAtUtc.getTime(), message.enqueuedTimeUtc.getTime() + 60_000);
@@ -81,7 +82,10 @@ describe("time to live", time, () => {
   test("E.2 an expired message is never delivered, and leaves by itself", within(), async (t) => {
     const name = await queue();
     const both = client(t);
-    await both.createSender(name).sendMessages([{ body: "short", timeToLive: 1_000 }, { body: "long", timeToLive: 60_000 }]);
+    await both.createSender(name).sendMessages([
+      { body: "short", messageId: "5", timeToLive: 1_000 },
+      { body: "long", messageId: "6", timeToLive: 60_000 },
+    ]);
     await countsBecome(name, { active: 2 });
     await sleep(1_000);
     await countsBecome(name, { active: 1, deadLetter: 0 }, lateMs); // with nobody receiving
@@ -91,7 +95,7 @@ describe("time to live", time, () => {
   test("E.3 a locked message may be completed after it has expired", within(), async (t) => {
     const name = await queue({ deadLetteringOnMessageExpiration: true });
     const both = client(t);
-    await both.createSender(name).sendMessages({ body: 1, timeToLive: 1_000 });
+    await both.createSender(name).sendMessages({ body: 1, messageId: "7", timeToLive: 1_000 });
     const receiver = both.createReceiver(name, noRenewal);
     const message = await takeOne(receiver);
     await until(new Date(message.expiresAtUtc.getTime() + 500));
@@ -102,7 +106,10 @@ describe("time to live", time, () => {
   test("E.3 a locked message that has expired goes when it is abandoned or its lock ends", within(), async (t) => {
     const name = await queue({ deadLetteringOnMessageExpiration: true, lockDuration: "5s" });
     const both = client(t);
-    await both.createSender(name).sendMessages([{ body: "abandoned", timeToLive: 1_000 }, { body: "left", timeToLive: 1_000 }]);
+    await both.createSender(name).sendMessages([
+      { body: "abandoned", messageId: "8", timeToLive: 1_000 },
+      { body: "left", messageId: "9", timeToLive: 1_000 },
+    ]);
     const receiver = both.createReceiver(name, noRenewal);
     const [abandoned, left] = await take(receiver, 2);
     await until(new Date(left.expiresAtUtc.getTime() + 500));
@@ -116,7 +123,11 @@ describe("time to live", time, () => {
   test("E.4 the queue's time to live is default and ceiling", within(), async (t) => {
     const name = await queue({ defaultMessageTimeToLive: "30s" });
     const both = client(t);
-    await both.createSender(name).sendMessages([{ body: "none" }, { body: "more", timeToLive: 3_600_000 }, { body: "less", timeToLive: 10_000 }]);
+    await both.createSender(name).sendMessages([
+      { body: "none", messageId: "10" },
+      { body: "more", messageId: "11", timeToLive: 3_600_000 },
+      { body: "less", messageId: "12", timeToLive: 10_000 },
+    ]);
     const got = await take(both.createReceiver(name), 3);
     assert.deepEqual(got.map((m) => m.expiresAtUtc.getTime() - m.enqueuedTimeUtc.getTime()), [30_000, 30_000, 10_000]);
   });
