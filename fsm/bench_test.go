@@ -1,6 +1,7 @@
 package fsm_test
 
 import (
+	"bytes"
 	"io"
 	"runtime"
 	"testing"
@@ -171,4 +172,64 @@ func TestBacklogMemory(t *testing.T) {
 		t.Errorf("an emptied queue still holds %d bytes", left)
 	}
 	runtime.KeepAlive(m)
+}
+
+// TestImageOfManyQueues: an image copies about a hundred bytes a queue and nothing per
+// message or lane answer, so that 10,000 queues freeze without a stall.
+func TestImageOfManyQueues(t *testing.T) { // not parallel: it counts allocations
+	m := newBench()
+	send := sendOf(2)
+	for id := range fsm.EntityID(10_000) {
+		m.apply(fsm.PutQueue{Entity: id + 1, Version: 1, Settings: fsm.DefaultQueueSettings()})
+		send.Entity = id + 1
+		m.apply(send)
+	}
+	if n := testing.AllocsPerRun(5, func() { m.q.Image() }); n > 10 {
+		t.Errorf("an image of 10,000 queues takes %v allocations", n)
+	}
+}
+
+// BenchmarkImageManyQueues measures how long taking an image of 10,000 queues stops
+// the machine.
+func BenchmarkImageManyQueues(b *testing.B) {
+	m := newBench()
+	for id := range fsm.EntityID(10_000) {
+		m.apply(fsm.PutQueue{Entity: id + 1, Version: 1, Settings: fsm.DefaultQueueSettings()})
+	}
+	for b.Loop() {
+		m.q.Image()
+	}
+}
+
+// BenchmarkRestoreMillion measures reading back an image of a million messages.
+func BenchmarkRestoreMillion(b *testing.B) {
+	m := newBench()
+	m.fill(1_000_000)
+	var image bytes.Buffer
+	if _, err := m.q.Image().WriteTo(&image); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(int64(image.Len()))
+	for b.Loop() {
+		if err := m.q.Restore(bytes.NewReader(image.Bytes())); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkApplyAfterImage is the cycle over a backlog with an image taken every 1,000
+// batches: what copying on write costs.
+func BenchmarkApplyAfterImage(b *testing.B) {
+	b.ReportAllocs()
+	m := newBench()
+	m.fill(1_000_000)
+	send := sendOf(batch)
+	b.ResetTimer()
+	for i := 0; i < b.N; i += batch {
+		if i%(1000*batch) == 0 {
+			m.q.Image()
+		}
+		m.apply(send)
+		m.complete(m.lock())
+	}
 }

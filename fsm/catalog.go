@@ -56,12 +56,13 @@ func (c *Catalog) Apply(env Env, command []byte) Result {
 	c.clock = max(c.clock, env.Now)
 	r := reader{b: command}
 	kind, h := r.header()
-	cmd := r.payload(kind)
-	if err := r.end(); err != nil {
-		panic(undecodable(env, kind, err))
+	if r.err == nil && !kind.IsFor(CatalogPartition) {
+		r.fail(errKind)
 	}
+	cmd := r.payload(kind)
+	decoded(env, kind, &r)
 	if h.Origin == 0 {
-		return c.perform(env, kind, cmd)
+		return c.perform(cmd)
 	}
 	l, old, code := c.table.begin(h, c.clock)
 	switch {
@@ -70,14 +71,14 @@ func (c *Catalog) Apply(env Env, command []byte) Result {
 	case old != nil:
 		return old.result()
 	}
-	res := c.perform(env, kind, cmd)
+	res := c.perform(cmd)
 	if x, ok := newAnswer(kind, h.Serial, Address{}, res); ok {
 		c.table.remember(l, x)
 	}
 	return res
 }
 
-func (c *Catalog) perform(env Env, kind Kind, cmd Command) Result {
+func (c *Catalog) perform(cmd Command) Result {
 	if code := Check(cmd); code != OK {
 		return Result{Code: code}
 	}
@@ -96,12 +97,10 @@ func (c *Catalog) perform(env Env, kind Kind, cmd Command) Result {
 		return c.forget(cmd.Entity)
 	case CloseLane:
 		c.table.closeLane(cmd)
-		return Result{}
 	case Pulse:
 		c.table.forgetIdle(c.clock, pulseMessagesMax)
-		return Result{}
 	}
-	panic(undecodable(env, kind, errKind))
+	return Result{}
 }
 
 func (c *Catalog) found(cmd FoundCluster) Result {

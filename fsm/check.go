@@ -110,10 +110,12 @@ func checkSettle(c SettleMessages) Code {
 // validSettlement is checked alone when applied, so that one settlement over a limit
 // does not stop its neighbours.
 func validSettlement(s *Settlement) bool {
-	return s.Verb >= Complete && s.Verb <= Release &&
+	return validVerb(s.Verb) &&
 		len(s.Reason) <= reasonBytesMax && len(s.Description) <= reasonBytesMax &&
 		len(s.Properties) <= propertiesBytesMax
 }
+
+func validVerb(v Verb) bool { return v >= Complete && v <= Release }
 
 // within says whether a list has items, and no more than limit.
 func within(n, limit int) bool { return n > 0 && n <= limit }

@@ -83,6 +83,17 @@ func (r *reader) sendMessages() SendMessages {
 	return c
 }
 
+// verifySend is [Check] of a SendMessages on the bytes.
+func (r *reader) verifySend() {
+	r.uvarint()
+	n := r.count(messageBytesMin)
+	r.limit(within(n, commandMessagesMax))
+	for range n {
+		id, payload := r.bytes(), r.bytes()
+		r.limit(len(id) <= messageIDBytesMax && len(payload) <= messageBytesMax)
+	}
+}
+
 func appendLockMessages(dst []byte, c LockMessages) []byte {
 	dst = appendAddress(dst, c.Address)
 	dst = binary.AppendUvarint(dst, uint64(c.Max))
@@ -121,6 +132,27 @@ func (r *reader) settleMessages(scratch []Settlement) SettleMessages {
 		})
 	}
 	return c
+}
+
+// verifySettle is [Check] of a SettleMessages on the bytes.
+func (r *reader) verifySettle() {
+	r.limit(r.address().valid())
+	n := r.count(settlementBytesMin)
+	r.limit(within(n, commandSettlementsMax))
+	for range n {
+		r.lockID()
+		verb := Verb(r.byte())
+		reason, description, properties := r.bytes(), r.bytes(), r.bytes()
+		r.limit(validVerb(verb) && len(reason) <= reasonBytesMax &&
+			len(description) <= reasonBytesMax && len(properties) <= propertiesBytesMax)
+	}
+}
+
+// limit fails with errOverLimit unless ok.
+func (r *reader) limit(ok bool) {
+	if !ok {
+		r.fail(errOverLimit)
+	}
 }
 
 func appendRenewLocks(dst []byte, c RenewLocks) []byte {

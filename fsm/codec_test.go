@@ -239,7 +239,11 @@ func TestCommandLimits(t *testing.T) {
 		if got := fsm.Check(c.command); got != want {
 			t.Errorf("%s: %T is %v, want %v", c.name, c.command, got, want)
 		}
-		_, _, err := fsm.DecodeCommand(fsm.AppendCommand(nil, header, c.command))
+		b := fsm.AppendCommand(nil, header, c.command)
+		if err := fsm.VerifyCommand(b); c.valid != (err == nil) {
+			t.Errorf("%s: %T verifies with %v", c.name, c.command, err)
+		}
+		_, _, err := fsm.DecodeCommand(b)
 		if c.valid != (err == nil) || err != nil && !errors.Is(err, fsm.InvalidArgument) {
 			t.Errorf("%s: %T decodes with %v", c.name, c.command, err)
 		}

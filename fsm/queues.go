@@ -66,7 +66,7 @@ func (q *Queues) Apply(env Env, command []byte) Result {
 	q.clock = max(q.clock, env.Now)
 	r := reader{b: command}
 	kind, h := r.header()
-	if r.err == nil && (kind < KindPulse || kind > KindCloseLane) {
+	if r.err == nil && !kind.IsFor(1) {
 		r.fail(errKind)
 	}
 	if r.err != nil {
@@ -140,58 +140,63 @@ func (q *Queues) forget(more *details) {
 
 // perform takes the payload apart and does it. The address is that of a lock or fetch.
 func (q *Queues) perform(env Env, kind Kind, h Header, r *reader) (Result, Address) {
-	// decoded stops the replica before anything is changed.
-	decoded := func() {
-		if err := r.end(); err != nil {
-			panic(undecodable(env, kind, err))
-		}
-	}
 	switch kind {
 	case KindSendMessages:
 		var entity EntityID
 		entity, q.sends = r.sends(q.sends)
-		decoded()
+		decoded(env, kind, r)
 		res := q.send(entity, q.sends)
-		clear(q.sends)
+		clear(q.sends) // they alias the entry
 		return res, Address{}
 	case KindLockMessages:
 		c := r.lockMessages()
-		decoded()
+		decoded(env, kind, r)
 		return q.lock(c, h.Origin != 0), c.Address
 	case KindSettleMessages:
 		c := r.settleMessages(q.settlements)
 		q.settlements = c.Settlements
-		decoded()
+		decoded(env, kind, r)
 		res := q.settle(c)
 		clear(q.settlements)
 		return res, Address{}
 	case KindRenewLocks:
 		c := r.renewLocks()
-		decoded()
+		decoded(env, kind, r)
 		return q.renew(c), Address{}
 	case KindFetchDeferred:
 		c := r.fetchDeferred()
-		decoded()
+		decoded(env, kind, r)
 		return q.fetch(c, h.Origin != 0), c.Address
-	case KindPutQueue:
-		c := r.putQueue()
-		decoded()
-		return q.put(c), Address{}
-	case KindDropQueue:
-		id := EntityID(r.uvarint())
-		decoded()
-		q.drop(id)
-	case KindCloseLane:
-		c := r.closeLane()
-		decoded()
-		q.table.closeLane(c)
-	case KindPulse:
-		decoded()
-		q.pulse()
-	case KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity:
-		panic(undecodable(env, kind, errKind)) // Apply lets none through
+	case KindPulse, KindPutQueue, KindDropQueue, KindCloseLane,
+		KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity:
+		// Rare, or of the other machine and stopped by Apply.
 	}
-	return Result{}, Address{}
+	cmd := r.payload(kind)
+	decoded(env, kind, r)
+	return q.manage(cmd), Address{}
+}
+
+// decoded stops the replica, before anything is changed, unless the whole command was
+// understood.
+func decoded(env Env, kind Kind, r *reader) {
+	if err := r.end(); err != nil {
+		panic(undecodable(env, kind, err))
+	}
+}
+
+// manage performs the commands that are rare.
+func (q *Queues) manage(cmd Command) Result {
+	switch c := cmd.(type) {
+	case PutQueue:
+		return q.put(c)
+	case DropQueue:
+		q.drop(c.Entity)
+	case CloseLane:
+		q.table.closeLane(c)
+	case Pulse:
+		q.pulse()
+	}
+	return Result{}
 }
 
 func (q *Queues) position(id EntityID) (int, bool) {
