@@ -306,10 +306,11 @@ func (g *gossip) NotifyLeave(node *memberlist.Node) {
 	}
 	known.alive, known.since = false, time.Now()
 	known.Leaving = meta.Leaving
-	g.log.Info("member is gone", "peer", meta.Member, "name", meta.Name, "state", known.state())
+	state, us := known.state(), meta.Member == g.self.Member
 	g.mu.Unlock()
 	g.changed.ring()
-	if meta.Member != g.self.Member {
+	if !us {
+		g.log.Info("member is gone", "peer", meta.Member, "name", meta.Name, "state", state)
 		g.lost(meta.Member)
 	}
 }

@@ -1,0 +1,115 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"slices"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// This file is how a node reaches members and is reached by them; it makes the node the
+// ways of its router and the host of its forward servers.
+
+// memberLost breaks the connection to a member that gossip holds for dead: what is
+// outstanding there is asked elsewhere at once.
+func (n *Node) memberLost(member fsm.MemberID) { n.forward.drop(member) }
+
+func (n *Node) clusterID() string {
+	if n.gossip == nil {
+		return n.folder.id.Cluster
+	}
+	return n.gossip.clusterID()
+}
+
+// address finds a member by id: gossip is the address book.
+func (n *Node) address(id fsm.MemberID) (string, error) {
+	m, ok := n.gossip.lookup(id)
+	if !ok {
+		return "", fmt.Errorf("member %s is not known here", id)
+	}
+	return m.peerAddress(), nil
+}
+
+// acceptRaft hands a stream to a group; with a nil conn it only says whether it could.
+func (n *Node) acceptRaft(id fsm.PartitionID, conn net.Conn) bool {
+	group := (*n.groups.Load())[id]
+	if group != nil && conn != nil {
+		group.Accept(conn)
+	}
+	return group != nil
+}
+
+// acceptForward serves the requests of another member. A second connection of the
+// same member takes the place of the first, and is served only when nothing waits in
+// the name of the first any more: what waits there could lock messages for nobody.
+func (n *Node) acceptForward(ctx context.Context, from fsm.MemberID, conn net.Conn) {
+	now := &serving{conn: conn, done: make(chan struct{})}
+	defer close(now.done)
+	n.mu.Lock()
+	before := n.serving[from]
+	n.serving[from] = now
+	n.mu.Unlock()
+	if before != nil {
+		_ = before.conn.Close()
+		<-before.done
+	}
+	serveForward(ctx, n, n.log, from, conn)
+	n.mu.Lock()
+	if n.serving[from] == now {
+		delete(n.serving, from)
+	}
+	n.mu.Unlock()
+}
+
+// answerQuery answers a question of another member.
+func (n *Node) answerQuery(ctx context.Context, kind queryKind, arguments []byte) queryReply {
+	switch kind {
+	case queryHello:
+		return replyWith(n.founder.hello(), nil)
+	case queryPledge:
+		return ask(arguments, n.founder.pledge)
+	case queryStatusOf, queryLookup, queryList, queryCounts, queryPeek, queryLoad:
+	}
+	return n.router.desk.answer(ctx, kind, arguments)
+}
+
+// ask asks another member.
+func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
+	conn := n.forward.to(member) //nolint:contextcheck // the connection outlives the question
+	if conn == nil {
+		return queryReply{}, errStreamUp
+	}
+	return conn.query(ctx, kind, arguments)
+}
+
+// askStatus asks another member about its replica.
+func (n *Node) askStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (statusReply, error) {
+	return askStatus(ctx, n, member, id)
+}
+
+// local is this member's replica of a partition, nil when it has none open.
+func (n *Node) local(id fsm.PartitionID) replica {
+	if group := (*n.groups.Load())[id]; group != nil {
+		return group
+	}
+	return nil
+}
+
+func (n *Node) conn(member fsm.MemberID) *forwardConn { return n.forward.to(member) }
+
+// replicas are the other living members that may lead a partition.
+func (n *Node) replicas(id fsm.PartitionID) []fsm.MemberID {
+	others := slices.DeleteFunc(n.gossip.alive(), func(m fsm.MemberID) bool { return m == n.self })
+	placed := n.placed.Load()
+	if id == fsm.CatalogPartition || placed == nil || int(id) > len(*placed) {
+		return others
+	}
+	part := &(*placed)[id-1]
+	return slices.DeleteFunc(others, func(m fsm.MemberID) bool { return !holdsReplica(part, m) })
+}
+
+func (n *Node) changes() <-chan struct{} { return n.changed.wait() }
+
+func (n *Node) work(task func(ctx context.Context)) bool { return n.start(task) }
