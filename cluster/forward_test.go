@@ -173,6 +173,10 @@ func pair(t *testing.T, host host) (*forwarder, func() net.Conn) {
 
 func pulseCommand() []byte { return fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}) }
 
+func sendCommand() []byte {
+	return fsm.AppendCommand(nil, fsm.Header{Origin: 1, Serial: 1}, fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: make([]byte, 100)}}})
+}
+
 func lockCommand(header fsm.Header) []byte {
 	return fsm.AppendCommand(nil, header, fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: 3, MaxBytes: 100})
 }
@@ -376,6 +380,9 @@ func TestForwardServerHostile(t *testing.T) {
 		"an answer":       frame(frameAnswer, 1, []byte{1, 0}),
 		"short submit":    frame(frameSubmit, 1, []byte{1}),
 		"bad command":     frame(frameSubmit, 1, []byte{1, 0, 0, 0, 99}),
+		"cut command":     frame(frameSubmit, 1, append([]byte{1, 0, 0, 0}, sendCommand()[:40]...)),
+		"wrong machine":   frame(frameSubmit, 1, append([]byte{0, 0, 0, 0}, sendCommand()...)),
+		"lock in catalog": frame(frameLock, 1, append(make([]byte, 8), lockCommand(fsm.Header{Origin: 1, Serial: 1})...)),
 		"short lock":      frame(frameLock, 1, []byte{1, 0, 0, 0}),
 		"lock of a pulse": frame(frameLock, 1, append(make([]byte, 8), pulseCommand()...)),
 		"empty query":     frame(frameQuery, 1, nil),

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
+	"fmt"
 	"log/slog"
 	"net"
 	"sync"
@@ -126,14 +127,14 @@ func (s *forwardServer) onSubmit(id uint64, body []byte) error {
 	if len(body) < 4 {
 		return errFrame
 	}
-	group := s.host.local(fsm.PartitionID(binary.LittleEndian.Uint32(body)))
-	command := body[4:]
+	to, command := fsm.PartitionID(binary.LittleEndian.Uint32(body)), body[4:]
+	if err := verify(to, command); err != nil {
+		return err
+	}
+	group := s.host.local(to)
 	if group == nil || !s.enter(len(command)) {
 		s.answer(id, group, partition.Answer{Outcome: partition.Refused})
 		return nil
-	}
-	if _, err := fsm.PeekCommand(command); err != nil {
-		return err // it would stop the replicas: the sender is not of our kind
 	}
 	group.Submit(command, func(a partition.Answer) {
 		s.exit(len(command))
@@ -142,21 +143,36 @@ func (s *forwardServer) onSubmit(id uint64, body []byte) error {
 	return nil
 }
 
+// verify refuses what must not get into a log: a command that the partition's machine
+// does not take, or that does not decode, stops every replica that applies it. A member
+// that sends one is newer than we are, or broken.
+func verify(to fsm.PartitionID, command []byte) error {
+	info, err := fsm.PeekCommand(command)
+	if err != nil {
+		return err
+	}
+	if !info.Kind.IsFor(to) {
+		return fmt.Errorf("%w: command of kind %d for partition %d", errFrame, info.Kind, to)
+	}
+	return fsm.VerifyCommand(command)
+}
+
 // onLock: partition, wait in ms, command.
 func (s *forwardServer) onLock(id uint64, body []byte) error {
 	if len(body) < 8 {
 		return errFrame
 	}
-	group := s.host.local(fsm.PartitionID(binary.LittleEndian.Uint32(body)))
+	to := fsm.PartitionID(binary.LittleEndian.Uint32(body))
 	wait := min(time.Duration(binary.LittleEndian.Uint32(body[4:]))*time.Millisecond, lockWaitMax)
 	header, command, err := fsm.DecodeCommand(body[8:])
 	if err != nil {
 		return err
 	}
 	lock, ok := command.(fsm.LockMessages)
-	if !ok {
+	if !ok || !fsm.KindLockMessages.IsFor(to) {
 		return errFrame
 	}
+	group := s.host.local(to)
 	if group == nil || !s.enter(0) {
 		s.answer(id, group, partition.Answer{Outcome: partition.Refused})
 		return nil
