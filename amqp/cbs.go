@@ -4,10 +4,17 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
+)
+
+// What a shared access signature begins with, and the type that tells the Authorizer so.
+const (
+	sharedAccessPrefix = "SharedAccessSignature "
+	sharedAccessKind   = "servicebus.windows.net:sastoken"
 )
 
 // putToken is the operation of $cbs: it lets a credential count for an audience and
@@ -29,7 +36,11 @@ func (c *conn) admitToken(ctx context.Context, r *request) response {
 	case !ok:
 		return badRequest("The audience is not a valid address.")
 	}
-	grant, err := c.config.Authorizer.Token(ctx, r.argument("type"), token, audience)
+	kind := r.argument("type")
+	if strings.HasPrefix(token, sharedAccessPrefix) {
+		kind = sharedAccessKind // Python 7.15 says "jwt" of these too
+	}
+	grant, err := c.config.Authorizer.Token(ctx, kind, token, audience)
 	if err != nil {
 		// Never 403: .NET shows that as an exceeded limit.
 		return response{status: http.StatusUnauthorized, condition: wire.ConditionUnauthorizedAccess, text: err.Error()}

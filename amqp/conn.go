@@ -3,7 +3,6 @@ package amqp
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -41,13 +40,16 @@ type conn struct {
 	lastRead  atomic.Int64  // unix nanoseconds of the last bytes in
 	lastWrite atomic.Int64  // unix nanoseconds of the last bytes out
 
+	identified []byte // the reader's: a message that was given an id
+
 	mu       sync.Mutex
 	phase    phase
 	out      []byte     // encoded frames on their way to the writer
 	after    []func()   // calls to the broker, made by unlock
 	room     *sync.Cond // the reader waits here while too much is in flight
 	sessions map[uint16]*session
-	dirty    []*session // sessions with a disposition range not yet in out
+	past     map[uint16]struct{} // channels whose session the peer has ended
+	dirty    []*session          // sessions with a disposition range not yet in out
 	stalled  []*outgoingLink
 	grants   grants
 	timer    *time.Timer
@@ -76,6 +78,7 @@ func newConn(config Config, peer net.Conn) *conn {
 		wake:         make(chan struct{}, 1),
 		written:      make(chan struct{}),
 		sessions:     make(map[uint16]*session),
+		past:         make(map[uint16]struct{}),
 		grants:       make(grants),
 		started:      time.Now(),
 		peerFrameMax: frameBytesMin,
@@ -254,12 +257,9 @@ func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault 
 	case *wire.End:
 		return false, c.endSession(frame.Channel)
 	}
-	s := c.sessions[frame.Channel]
+	s, fault := c.session(frame.Channel)
 	if s == nil {
-		return false, &wire.Error{Condition: wire.ConditionNotAllowed, Description: fmt.Sprintf("There is no session on channel %d.", frame.Channel)}
-	}
-	if s.ended {
-		return false, nil // on its way before the peer saw our end
+		return false, fault
 	}
 	switch body := frame.Body.(type) {
 	case *wire.Attach:

@@ -160,6 +160,21 @@ func TestSessionFaults(t *testing.T) {
 	}
 }
 
+// Python sends detaches after its end.
+func TestFramesAfterEndAreIgnored(t *testing.T) {
+	t.Parallel()
+	_, p := piped(t, newHouse("orders"))
+	p.login()
+	p.sender(0, "orders")
+	p.send(&wire.End{})
+	expect[*wire.End](p)
+	p.send(&wire.Detach{Handle: 0}, &wire.Flow{}, dispose(0, 0, true, nil))
+	p.transfer(0, 0, nil)
+	p.send(&wire.Begin{IncomingWindow: 1})
+	expect[*wire.Begin](p)
+	p.sender(0, "orders")
+}
+
 // Whatever bytes come, the connection ends and the process does not.
 func TestHostileBytes(t *testing.T) {
 	t.Parallel()

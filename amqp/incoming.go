@@ -99,12 +99,9 @@ func (c *conn) receive(ctx context.Context, channel uint16, t *wire.Transfer) (a
 	if c.phase >= closing {
 		return a, nil
 	}
-	s := c.sessions[channel]
+	s, fault := c.session(channel)
 	if s == nil {
-		return a, &wire.Error{Condition: wire.ConditionNotAllowed, Description: fmt.Sprintf("There is no session on channel %d.", channel)}
-	}
-	if s.ended {
-		return a, nil
+		return a, fault
 	}
 	s.received()
 	e := s.links[t.Handle]
@@ -206,14 +203,7 @@ func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
 
 // store hands the message, or the messages of a batch, to the broker.
 func (c *conn) store(ctx context.Context, a *arrival) {
-	var messages []fsm.Message
-	var err error
-	if a.format == batchFormat {
-		messages, err = parseBatch(a.payload)
-	} else {
-		messages = make([]fsm.Message, 1)
-		messages[0], err = parseMessage(a.payload)
-	}
+	messages, err := c.parse(a)
 	a.payload = nil
 	if err != nil {
 		condition, text := wire.ConditionDecodeError, err.Error()
@@ -229,6 +219,29 @@ func (c *conn) store(ctx context.Context, a *arrival) {
 		v := verdictOf(code).about(sent.link.path)
 		c.finishSend(ctx, &sent, v.condition, v.text, v.retry)
 	})
+}
+
+// parse makes what is stored of a delivery. Only the reader calls it.
+func (c *conn) parse(a *arrival) ([]fsm.Message, error) {
+	if cap(c.identified) > bufferBytesKept {
+		c.identified = nil
+	}
+	payload := a.payload
+	var ok bool
+	if a.format == batchFormat {
+		if c.identified, ok = appendIdentifiedBatch(c.identified[:0], payload); ok {
+			payload = c.identified
+		}
+		return parseBatch(payload)
+	}
+	if c.identified, ok = appendIdentified(c.identified[:0], payload); ok {
+		payload = c.identified
+	}
+	message, err := parseMessage(payload)
+	if err != nil {
+		return nil, err
+	}
+	return []fsm.Message{message}, nil
 }
 
 // finishSend answers a delivery: accepted when condition is empty, else rejected. It is

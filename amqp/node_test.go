@@ -54,7 +54,7 @@ func (p *peer) putToken(audience string, status int32) {
 	p.receiver(101, "$cbs")
 	p.credit(101, 0, 300)
 	p.transfer(100, 0, requestMessage(wire.Properties{MessageID: uint64(0)}, wire.Map{
-		{Key: "operation", Value: "put-token"}, {Key: "type", Value: "servicebus.windows.net:sastoken"}, {Key: "name", Value: audience},
+		{Key: "operation", Value: "put-token"}, {Key: "type", Value: "jwt"}, {Key: "name", Value: audience},
 	}, "SharedAccessSignature sr=x&sig=y&se=1&skn="+ruleName))
 	p.accepted()
 	r := p.response()

@@ -1,9 +1,11 @@
 package amqp
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -88,6 +90,10 @@ func (p sdkPair) receive(r *azservicebus.Receiver, n int) []*azservicebus.Receiv
 		p.must(err)
 		all = append(all, some...)
 	}
+	// Between calls the SDK releases what comes, so a later one may come first.
+	slices.SortFunc(all, func(a, b *azservicebus.ReceivedMessage) int {
+		return cmp.Compare(*a.SequenceNumber, *b.SequenceNumber)
+	})
 	return all
 }
 

@@ -69,6 +69,7 @@ func (c *conn) begin(channel uint16, b *wire.Begin) *wire.Error {
 		s.handleMax = min(handleMax, *b.HandleMax)
 	}
 	c.sessions[channel] = s
+	delete(c.past, channel)
 	highest := uint32(handleMax)
 	c.emit(channel, &wire.Begin{
 		RemoteChannel:  &channel,
@@ -92,7 +93,22 @@ func (c *conn) endSession(channel uint16) *wire.Error {
 		s.drop()
 	}
 	delete(c.sessions, channel)
+	c.past[channel] = struct{}{}
 	return nil
+}
+
+// session finds the session of a frame. It is nil, without fault, when the frame means
+// nothing any more: it crossed our end, or the peer goes on after its own, as Python
+// does with detaches.
+func (c *conn) session(channel uint16) (*session, *wire.Error) {
+	s := c.sessions[channel]
+	if s != nil && !s.ended {
+		return s, nil
+	}
+	if _, was := c.past[channel]; was || s != nil {
+		return nil, nil
+	}
+	return nil, &wire.Error{Condition: wire.ConditionNotAllowed, Description: fmt.Sprintf("There is no session on channel %d.", channel)}
 }
 
 // fail ends the session with an error; the connection lives on (part 2, 2.5.5).

@@ -1,0 +1,90 @@
+package amqp
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"math/rand/v2"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+)
+
+// Every message has a message-id once it is stored: who sends none gets one, as in the
+// cloud. The JavaScript client cannot settle a message without: it keeps its lock
+// timers by message-id and throws when that is null. The id also has to be the same at
+// every delivery, so that a receiver can recognise what it did before (T.16); it is
+// therefore made when the message comes in.
+
+// newMessageID is 32 hexadecimal digits, like a GUID without its dashes.
+func newMessageID() string {
+	var id [16]byte // must be unique, need not be secret
+	binary.BigEndian.PutUint64(id[:], rand.Uint64())
+	binary.BigEndian.PutUint64(id[8:], rand.Uint64())
+	return hex.EncodeToString(id[:])
+}
+
+// appendIdentified appends message with a message-id to dst. Nothing is appended, and ok
+// is false, when it has one already or cannot be read, which the parser then says.
+func appendIdentified(dst, message []byte) (longer []byte, ok bool) {
+	for rest := message; len(rest) > 0; {
+		kind, value, _, behind, err := wire.NextSection(rest)
+		if err != nil {
+			return dst, false
+		}
+		if kind < wire.SectionProperties {
+			rest = behind
+			continue
+		}
+		var properties wire.Properties
+		before := message[:len(message)-len(rest)]
+		if kind == wire.SectionProperties {
+			if hasMessageID(value) {
+				return dst, false
+			}
+			if properties, err = wire.DecodeProperties(value); err != nil {
+				return dst, false
+			}
+			rest = behind
+		}
+		properties.MessageID = newMessageID()
+		dst = wire.AppendProperties(append(dst, before...), &properties)
+		return append(dst, rest...), true
+	}
+	return dst, false
+}
+
+// hasMessageID looks at the first field of an encoded properties list.
+func hasMessageID(properties []byte) bool {
+	fields, err := wire.IterList(properties)
+	if err != nil {
+		return true // the parser says what is wrong
+	}
+	first, ok := fields.Next()
+	return ok && !wire.IsNull(first)
+}
+
+// appendIdentifiedBatch does the same for the messages of a batch: ok is false when
+// there is nothing to change.
+func appendIdentifiedBatch(dst, batch []byte) (longer []byte, ok bool) {
+	start := len(dst)
+	var scratch []byte
+	for rest := batch; len(rest) > 0; {
+		kind, value, whole, behind, err := wire.NextSection(rest)
+		if err != nil {
+			return dst[:start], false
+		}
+		rest = behind
+		if message, isBinary := wire.BinaryOf(value); isBinary && kind == wire.SectionData {
+			var changed bool
+			if scratch, changed = appendIdentified(scratch[:0], message); changed {
+				ok = true
+				dst = wire.AppendBinary(wire.AppendSectionDescriptor(dst, kind), scratch)
+				continue
+			}
+		}
+		dst = append(dst, whole...)
+	}
+	if !ok {
+		return dst[:start], false
+	}
+	return dst, true
+}
