@@ -12,8 +12,8 @@ import (
 
 const (
 	senders   = 16
-	receivers = 4      // at each member that has some
-	phase     = 3000   // sends confirmed in each phase of a test
+	receivers = 8      // at each member that has some
+	phase     = 2000   // sends confirmed in each phase of a test
 	queue     = "load" // every cluster has this one queue
 )
 
@@ -65,7 +65,7 @@ func TestLeaderIsKilled(t *testing.T) {
 	l.pause()
 
 	leader.Kill()
-	l.waitConfirmed(phase, "load without the leader")
+	l.waitConfirmed(2*phase, "load without the leader") // more log than is kept
 	t.Logf("leader killed: sends paused for %v", l.pause().Round(time.Millisecond))
 
 	before := leader.LogSize()
@@ -150,6 +150,34 @@ func TestMemberIsKilledWithItsClients(t *testing.T) {
 	leader.WaitReady()
 	caughtUp(t, leader, others[0])
 	l.finish(c)
+}
+
+// Without a quorum nothing is confirmed, neither a send nor a completion; with it back
+// everything that waited goes through.
+func TestNothingIsConfirmedAlone(t *testing.T) {
+	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute})
+	l := newLoad(t, queue)
+	l.send(senders, leader)
+	l.receive(receivers, leader)
+	l.waitConfirmed(phase, "load before the fault")
+	for _, m := range others {
+		m.Pause()
+	}
+	alone := time.Now()
+	<-time.After(3 * time.Second)
+	back := time.Now()
+	for _, m := range others {
+		m.Resume()
+	}
+	for _, e := range l.confirmedBetween(alone, back) {
+		t.Errorf("confirmed by one member of three: %s", e)
+	}
+	l.waitConfirmed(phase, "load with the members back")
+	t.Logf("two members paused: sends paused for %v", l.pause().Round(time.Millisecond))
+	l.finish(c)
+	if n := l.errors.Load(); n != 0 {
+		t.Errorf("clients at a member that lived saw %d errors, they are to see a pause only", n)
+	}
 }
 
 // All members lose power at once. What was accepted is there when they are back.

@@ -225,6 +225,34 @@ func (l *load) waitConfirmed(n int, what string) {
 	})
 }
 
+// confirmedBetween lists the confirmations of sends and completions that were both
+// asked for and confirmed between two moments.
+func (l *load) confirmedBetween(from, to time.Time) []history.Event {
+	begun := map[string]bool{}
+	var found []history.Event
+	for _, e := range l.Events() {
+		if e.At.Before(from) || e.At.After(to) {
+			continue
+		}
+		switch e.Kind {
+		case history.SendBegun:
+			begun["send "+e.ID] = true
+		case history.SettleBegun:
+			begun["settle "+e.ID] = true
+		case history.SendAccepted:
+			if begun["send "+e.ID] {
+				found = append(found, e)
+			}
+		case history.Completed, history.Returned:
+			if begun["settle "+e.ID] {
+				found = append(found, e)
+			}
+		case history.SendRefused, history.SendUnknown, history.Delivered, history.Taken, history.Renewed, history.SettleFailed:
+		}
+	}
+	return found
+}
+
 // finish ends the senders, lets the receivers drain the queue, and judges the history.
 func (l *load) finish(c *harness.Cluster) {
 	l.t.Helper()
