@@ -145,7 +145,8 @@ type parsedMessage struct {
 	annotations []byte // encoded map, nil when absent
 	properties  []byte // encoded list, nil when absent or empty
 	application []byte // encoded map, nil when absent
-	body        []byte // sections from the body on
+	body        []byte // sections from the body on; a footer among them is the one below
+	footer      []byte // encoded map, nil when absent
 	id          string
 	rewrite     bool // application holds a null where clients take a string for granted
 }
@@ -159,7 +160,9 @@ func (p *parsedMessage) scan(b []byte) error {
 		if err != nil {
 			return refuse(wire.ConditionDecodeError, "message: %s", err)
 		}
-		if !kind.Follows(before) {
+		// rhea, under the JavaScript client, writes the footer in front of the body.
+		early := kind == wire.SectionFooter && p.footer == nil
+		if !early && (!kind.Follows(before) || kind == wire.SectionFooter) {
 			return refuse(wire.ConditionDecodeError, "%s is out of place", kind)
 		}
 		if _, err := wire.CheckValue(value); err != nil {
@@ -176,10 +179,12 @@ func (p *parsedMessage) scan(b []byte) error {
 		case wire.SectionApplicationProperties:
 			counted += len(value)
 			err = p.scanApplication(value)
-		case wire.SectionData, wire.SectionSequence, wire.SectionValue, wire.SectionFooter:
+		case wire.SectionData, wire.SectionSequence, wire.SectionValue:
 			if p.body == nil {
 				p.body = rest
 			}
+		case wire.SectionFooter:
+			p.footer = value
 		case wire.SectionDeliveryAnnotations: // meant for the next hop only: us
 		}
 		if err != nil {
@@ -188,7 +193,9 @@ func (p *parsedMessage) scan(b []byte) error {
 		if counted > propertiesBytesMax {
 			return refuse(wire.ConditionMessageSizeExceeded, "properties take more than %d bytes", propertiesBytesMax)
 		}
-		rest, before = behind, kind
+		if rest = behind; !early {
+			before = kind
+		}
 	}
 	return nil
 }
@@ -260,10 +267,11 @@ func (p *parsedMessage) appendPayload(dst []byte) ([]byte, error) {
 		if err != nil {
 			return dst[:start], refuse(wire.ConditionDecodeError, "message: %s", err)
 		}
-		dst = appendSection(dst, kind, value)
-		rest = behind
+		if rest = behind; kind != wire.SectionFooter {
+			dst = appendSection(dst, kind, value)
+		}
 	}
-	return dst, nil
+	return appendSection(dst, wire.SectionFooter, p.footer), nil
 }
 
 // sectionDescriptorBytes is what a descriptor in small ulong form takes.

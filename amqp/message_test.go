@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"bytes"
+	"slices"
 	"errors"
 	"math"
 	"strings"
@@ -160,6 +161,24 @@ func TestBareMessageUnchanged(t *testing.T) {
 	other = append(other, "amqp:data:binary\xa0\x01y"...)
 	if m, err = parseMessage(other); err != nil || !bytes.HasSuffix(m.Payload, []byte{0, 0x53, 0x75, 0xa0, 1, 'y'}) {
 		t.Fatalf("%v %x", err, m.Payload)
+	}
+}
+
+// rhea, under the JavaScript client, writes the footer in front of the body. It is taken,
+// and sent on where it belongs (part 3, 3.2); a second footer is not.
+func TestFooterBeforeBody(t *testing.T) {
+	t.Parallel()
+	footer := section(nil, wire.SectionFooter, wire.Map{{Key: wire.Symbol("x-footer"), Value: "end"}})
+	body := section(nil, wire.SectionData, []byte("x"))
+	m, err := parseMessage(slices.Concat(footer, body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if want := slices.Concat(body, footer); !bytes.HasSuffix(m.Payload, want) {
+		t.Fatalf("%x does not end in %x", m.Payload, want)
+	}
+	if _, err := parseMessage(slices.Concat(footer, body, footer)); err == nil {
+		t.Fatal("two footers were taken")
 	}
 }
 
