@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"cmp"
 	"slices"
 	"sync"
 	"time"
@@ -23,6 +24,7 @@ type linesState struct {
 	urgent  []*waiter          // to be proposed whatever is ready
 	eager   []*line            // lines that may have something for somebody
 	waiting int                // waiters in lines and in urgent
+	arrival uint64             // of the newest waiter
 }
 
 type laneKey struct{ origin, lane uint64 }
@@ -32,12 +34,13 @@ type laneKey struct{ origin, lane uint64 }
 //	what a lock proposed now would find = ready + coming - promised
 type line struct {
 	address  fsm.Address
-	waiters  []*waiter
-	ready    int  // as of the last apply, when known
-	known    bool // false: only a lock command can tell
-	coming   int  // messages sent in entries in flight
-	promised int  // asked for by locks in entries in flight
-	eager    bool // is in the list
+	waiters  []*waiter // by arrival
+	urgent   int       // of those who are to be proposed at once
+	ready    int       // as of the last apply, when known
+	known    bool      // false: only a lock command can tell
+	coming   int       // messages sent in entries in flight
+	promised int       // asked for by locks in entries in flight
+	eager    bool      // is in the list
 }
 
 // waiter is one lock request.
@@ -46,7 +49,8 @@ type waiter struct {
 
 	line  *line
 	timer *time.Timer
-	given int // asked for by the lock in flight
+	given int    // asked for by the lock in flight
+	seat  uint64 // by arrival
 	must  bool
 	// state and late belong to proposer.mu.
 	state waiterState
@@ -96,12 +100,22 @@ func (g *Group) Lock(r LockRequest) (cancel func()) {
 		r.Done(refused)
 		return func() {}
 	}
-	w := &waiter{LockRequest: r, line: p.line(r.Lock.Address)}
+	p.arrival++
+	w := &waiter{LockRequest: r, line: p.line(r.Lock.Address), seat: p.arrival}
 	last, seen := p.lanes[laneKey{r.Header.Origin, r.Header.Lane}]
-	// One that has no time to wait is to get what is ready: a link that drains.
-	w.must = !seen || r.Header.Serial <= last || !time.Now().Before(r.Until)
+	// One that has no time to wait is to get what is ready: a link that drains. Where it
+	// is known that nothing is, that needs no command.
+	hurried := !time.Now().Before(r.Until)
+	again := !seen || r.Header.Serial <= last
+	if hurried && !again && w.line.known && w.line.estimate() <= 0 {
+		p.mu.Unlock()
+		r.Done(Answer{Outcome: Done})
+		return func() {}
+	}
+	w.must = hurried || again
 	if w.must {
 		p.urgent = append(p.urgent, w)
+		w.line.urgent++
 	} else {
 		w.line.waiters = append(w.line.waiters, w)
 		p.excite(w.line)
@@ -142,7 +156,7 @@ func (s *linesState) line(a fsm.Address) *line {
 	if l == nil {
 		if len(s.lines) >= linesMax {
 			for k, l := range s.lines {
-				if len(l.waiters) == 0 && l.promised == 0 && l.coming == 0 && !l.eager {
+				if len(l.waiters)+l.urgent+l.promised == 0 && l.coming == 0 && !l.eager {
 					delete(s.lines, k)
 				}
 			}
@@ -202,11 +216,13 @@ func (p *proposer) feed(b *batch) {
 	for len(p.urgent) > 0 && len(b.items) < entryCommandsMax {
 		w := p.urgent[0]
 		p.urgent = slices.Delete(p.urgent, 0, 1)
-		give := int(w.Lock.Max)
+		there := int(w.Lock.Max)
 		if w.line.known {
-			give = min(give, max(1, share(w.line.estimate(), len(w.line.waiters)+1)))
+			there = w.line.estimate()
 		}
-		p.promise(b, w, give)
+		each := share(there, len(w.line.waiters)+w.line.urgent)
+		w.line.urgent--
+		p.promise(b, w, min(int(w.Lock.Max), max(1, each)))
 	}
 	for i, l := range p.eager {
 		n := l.estimate()
@@ -277,7 +293,7 @@ func (p *proposer) unfold(b *batch) {
 }
 
 // settleLines brings the lines up to an applied entry. Locks that found nothing go back
-// to the front in their order; those among them that have no more time come back.
+// to their seats; those among them that have no more time come back.
 func (p *proposer) settleLines(b *batch, results []fsm.Result) (over []*waiter) {
 	var back []*waiter
 	for i, it := range b.items {
@@ -311,8 +327,11 @@ func (p *proposer) settleLines(b *batch, results []fsm.Result) (over []*waiter) 
 		p.waiting++
 		back = append(back, w)
 	}
-	for _, w := range slices.Backward(back) {
-		w.line.waiters = slices.Insert(w.line.waiters, 0, w)
+	for _, w := range back {
+		i, _ := slices.BinarySearchFunc(w.line.waiters, w.seat, func(o *waiter, seat uint64) int {
+			return cmp.Compare(o.seat, seat)
+		})
+		w.line.waiters = slices.Insert(w.line.waiters, i, w)
 	}
 	return over
 }
