@@ -91,6 +91,24 @@ func TestLeaderIsKilled(t *testing.T) {
 	l2.finish(c)
 }
 
+// Receive-and-delete over the death of the leader: a message is gone from the queue when
+// it is given, and yet the member that serves the receiver gets it again from the next
+// leader when the answer was lost between them.
+func TestLeaderIsKilledWhileMessagesAreTaken(t *testing.T) {
+	c, leader, others := start(t, harness.Settings{})
+	l := newLoad(t, queue)
+	l.send(senders, others[0])
+	l.take(2, others[0])
+	l.take(2, others[1])
+	l.waitConfirmed(phase, "load before the fault")
+	leader.Kill()
+	l.waitConfirmed(phase, "load without the leader")
+	l.finish(c)
+	if n := l.errors.Load(); n != 0 {
+		t.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
+	}
+}
+
 // The leader stops for longer than an election and comes back believing that it leads.
 func TestLeaderIsPaused(t *testing.T) {
 	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute})

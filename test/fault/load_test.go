@@ -179,6 +179,32 @@ func (l *load) receiveOne(ctx context.Context, link *amqp.Receiver, name string)
 	return nil
 }
 
+// take starts n receivers that receive and delete.
+func (l *load) take(n int, at ...*harness.Member) {
+	for i := range n {
+		name := fmt.Sprintf("taker-%d@%s", i, at[0].Name)
+		l.receivers.Go(func() {
+			l.keep(l.receiving, name, at, func(ctx context.Context, s *amqp.Session) error {
+				link, err := s.NewReceiver(ctx, l.queue, &amqp.ReceiverOptions{
+					Credit: 16, RequestedSenderSettleMode: amqp.SenderSettleModeSettled.Ptr(),
+				})
+				if err != nil {
+					return err
+				}
+				for {
+					m, err := link.Receive(ctx, nil)
+					if err != nil {
+						return err
+					}
+					id, _ := m.Properties.MessageID.(string)
+					sequence, _ := m.Annotations["x-opt-sequence-number"].(int64)
+					l.Add(history.Event{Kind: history.Taken, ID: id, Client: name, Sequence: sequence, Attempts: m.Header.DeliveryCount})
+				}
+			})
+		})
+	}
+}
+
 // keep runs work over a session until ctx ends, dialling again, at the next member,
 // when the work or the connection fails.
 func (l *load) keep(ctx context.Context, name string, at []*harness.Member, work func(context.Context, *amqp.Session) error) {
@@ -259,6 +285,14 @@ func (l *load) finish(c *harness.Cluster) {
 	l.stopSending()
 	l.senders.Wait()
 	c.WaitCounts(l.t, l.queue, harness.Counts{})
+	if l.Count(history.Taken) > 0 { // those that left the queue may still be on their way
+		harness.Eventually(l.t, confirmsWithin, "the last messages", func(context.Context) error {
+			if open := history.Open(l.Events()); len(open) > 0 {
+				return fmt.Errorf("%d accepted messages did not arrive, %s first", len(open), open[0])
+			}
+			return nil
+		})
+	}
 	l.stopReceiving()
 	l.receivers.Wait()
 	events := l.Events()
@@ -270,8 +304,8 @@ func (l *load) finish(c *harness.Cluster) {
 		}
 		l.t.Error(b)
 	}
-	l.t.Logf("%d sends accepted, %d refused, %d unknown; %d deliveries, %d completed, %d returned, %d settlements failed",
-		l.Count(history.SendAccepted), l.Count(history.SendRefused), l.Count(history.SendUnknown), l.Count(history.Delivered),
+	l.t.Logf("%d sends accepted, %d refused, %d unknown; %d deliveries, %d taken, %d completed, %d returned, %d settlements failed",
+		l.Count(history.SendAccepted), l.Count(history.SendRefused), l.Count(history.SendUnknown), l.Count(history.Delivered), l.Count(history.Taken),
 		l.Count(history.Completed), l.Count(history.Returned), l.Count(history.SettleFailed))
 	if open := history.Open(events); len(open) != 0 && l.Count(history.SettleFailed) == 0 {
 		l.t.Errorf("the queue is empty, but %d accepted messages were not completed, %s first", len(open), open[0])
