@@ -53,6 +53,8 @@ func answerTo(code fsm.Code) answer {
 		return answer{http.StatusInternalServerError, "Internal"}
 	case fsm.NotImplemented:
 		return answer{http.StatusNotImplemented, "NotImplemented"}
+	case fsm.EntityDisabled:
+		return answer{http.StatusForbidden, "EntityDisabled"}
 	case fsm.PreconditionFails:
 		return answer{http.StatusPreconditionFailed, "PreconditionFails"}
 	}

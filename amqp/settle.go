@@ -50,6 +50,8 @@ func verdictOf(code fsm.Code) verdict {
 		return verdict{wire.ConditionInternalError, http.StatusInternalServerError, "The service was unable to process the request.", true}
 	case fsm.NotImplemented:
 		return verdict{wire.ConditionNotImplemented, http.StatusNotImplemented, "The operation is not supported.", false}
+	case fsm.EntityDisabled:
+		return verdict{wire.ConditionEntityDisabled, http.StatusForbidden, "The entity is disabled for this operation.", false}
 	case fsm.PreconditionFails:
 		return verdict{wire.ConditionPreconditionFailed, http.StatusPreconditionFailed, "The entity was changed in the meantime.", false}
 	}

@@ -215,7 +215,7 @@ func TestAudiencesMax(t *testing.T) {
 // Every code has a row of its own in the table.
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
-	for code := fsm.OK; code <= fsm.PreconditionFails; code++ {
+	for code := fsm.OK; code <= fsm.EntityDisabled; code++ {
 		v := verdictOf(code)
 		if (v.condition == "") != (code == fsm.OK) || v.text == "" || v.status < 200 || v.status > 599 {
 			t.Errorf("%v: %+v", code, v)

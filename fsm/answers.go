@@ -293,7 +293,9 @@ func newAnswer(kind Kind, serial uint64, at Address, res Result) (x answer, ok b
 		if res.Version != 0 {
 			x.more = &details{version: res.Version}
 		}
-	case KindPulse, KindPutQueue, KindDropQueue, KindCloseLane,
+	case KindPurgeMessages, KindRedriveMessages:
+		x.number = res.Count
+	case KindPulse, KindPutQueue, KindDropQueue, KindCloseLane, KindCancelScheduled, KindTouch,
 		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity:
 		// The code says it all.
 	}
@@ -318,7 +320,9 @@ func (x *answer) result() Result {
 			res.Version = x.more.version
 		}
 	case KindLockMessages, KindFetchDeferred: // the machine of queues adds deliveries
-	case KindPulse, KindPutQueue, KindDropQueue, KindCloseLane,
+	case KindPurgeMessages, KindRedriveMessages:
+		res.Count = x.number
+	case KindPulse, KindPutQueue, KindDropQueue, KindCloseLane, KindCancelScheduled, KindTouch,
 		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity:
 	}
 	return res

@@ -146,7 +146,7 @@ func (c *Catalog) create(cmd CreateEntity) Result {
 	}
 	c.last++
 	e := &Entity{
-		ID: c.last, Name: cmd.Name, Partition: cmd.Partition, Version: 1, Settings: cmd.Settings,
+		ID: c.last, Name: cmd.Name, Partition: cmd.Partition, Version: 1, Settings: cmd.Settings.WithDefaults(),
 		Created: c.clock, Updated: c.clock,
 	}
 	c.byID = append(c.byID, e)
@@ -161,6 +161,10 @@ func (c *Catalog) update(cmd UpdateEntity) Result {
 		return Result{Code: EntityNotFound}
 	}
 	old := c.byID[i]
+	cmd.Settings = cmd.Settings.WithDefaults()
+	if old.Settings.RequiresDuplicateDetection != cmd.Settings.RequiresDuplicateDetection {
+		return Result{Code: InvalidArgument}
+	}
 	if old.Settings == cmd.Settings {
 		return Result{Entity: old.ID, Version: old.Version}
 	}

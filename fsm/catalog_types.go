@@ -59,7 +59,8 @@ type CreateEntity struct {
 	Settings  QueueSettings
 }
 
-// UpdateEntity changes the settings of an entity. Result: Version.
+// UpdateEntity changes the settings of an entity. Result: Version; InvalidArgument when
+// RequiresDuplicateDetection would change.
 type UpdateEntity struct {
 	Entity   EntityID
 	Settings QueueSettings

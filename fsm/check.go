@@ -1,35 +1,82 @@
 package fsm
 
+import (
+	"cmp"
+	"unicode/utf8"
+)
+
 // The limits of settings and of the catalog.
 const (
-	lockDurationMin     = Millis(5 * 1000)
-	lockDurationMax     = Millis(5 * 60 * 1000)
-	deliveryCountMax    = 2000
-	messageBytesFloor   = 1
-	messageBytesMax     = 100 << 20
-	clusterIDBytesMax   = 256
-	memberIDBytesMax    = 256
-	partitionsMax       = 4096
-	partitionReplicaMax = 16
-	entitiesMax         = 100_000 // entities of a cluster, dropping ones included
-	originsMax          = 1024    // members remembered in one partition
+	lockDurationMin      = Millis(5 * 1000)
+	lockDurationMax      = Millis(5 * 60 * 1000)
+	deliveryCountMax     = 2000
+	messageBytesFloor    = 1
+	messageBytesMax      = 100 << 20
+	duplicateWindowMin   = Millis(20 * 1000)
+	duplicateWindowMax   = Millis(7 * 24 * 60 * 60 * 1000)
+	autoDeleteMin        = Millis(5 * 60 * 1000)
+	deadLetterLifeMin    = Millis(1000)
+	queueBytesMin        = 1 << 20
+	queueBytesMax        = 80 << 30
+	userMetadataBytesMax = 1024
+	clusterIDBytesMax    = 256
+	memberIDBytesMax     = 256
+	partitionsMax        = 4096
+	partitionReplicaMax  = 16
+	entitiesMax          = 100_000 // entities of a cluster, dropping ones included
+	originsMax           = 1024    // members remembered in one partition
 )
 
 // DefaultQueueSettings is what a queue gets when its description leaves everything
-// out: a lock of 60 s and 10 deliveries, as in the cloud, and messages up to 1 MiB.
+// out: a lock of 60 s and 10 deliveries, as in the cloud, messages up to 1 MiB that live
+// for ever, a window of 10 min should duplicates be detected, and 1 GiB in all.
 func DefaultQueueSettings() QueueSettings {
-	return QueueSettings{LockDuration: 60 * 1000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 20}
+	return QueueSettings{
+		LockDuration: 60 * 1000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 20,
+		DefaultTimeToLive: Forever, DuplicateWindow: 10 * 60 * 1000, AutoDeleteOnIdle: Forever,
+		MaxBytes: 1 << 30, DeadLetterTimeToLive: Forever,
+	}
 }
 
-// Validate reports InvalidArgument, as an error, unless LockDuration is 5 s to 5 min,
-// MaxDeliveryCount 1 to 2000 and MaxMessageBytes 1 byte to 100 MiB.
+// WithDefaults puts the default in the place of every zero that stands for one. The
+// machines do so before they store settings, so what they answer is complete.
+func (s QueueSettings) WithDefaults() QueueSettings {
+	d := DefaultQueueSettings()
+	s.DefaultTimeToLive = cmp.Or(s.DefaultTimeToLive, d.DefaultTimeToLive)
+	s.DuplicateWindow = cmp.Or(s.DuplicateWindow, d.DuplicateWindow)
+	s.AutoDeleteOnIdle = cmp.Or(s.AutoDeleteOnIdle, d.AutoDeleteOnIdle)
+	s.MaxBytes = cmp.Or(s.MaxBytes, d.MaxBytes)
+	s.DeadLetterTimeToLive = cmp.Or(s.DeadLetterTimeToLive, d.DeadLetterTimeToLive)
+	return s
+}
+
+// Validate reports InvalidArgument, as an error, unless every field is within what
+// [QueueSettings] says of it, or is a zero that stands for the default.
 func (s QueueSettings) Validate() error {
+	s = s.WithDefaults()
 	if s.LockDuration < lockDurationMin || s.LockDuration > lockDurationMax ||
 		s.MaxDeliveryCount < 1 || s.MaxDeliveryCount > deliveryCountMax ||
-		s.MaxMessageBytes < messageBytesFloor || s.MaxMessageBytes > messageBytesMax {
+		s.MaxMessageBytes < messageBytesFloor || s.MaxMessageBytes > messageBytesMax ||
+		!s.validTimes() || !s.validDelays() ||
+		s.MaxBytes < queueBytesMin || s.MaxBytes > queueBytesMax || s.Status > ReceiveDisabled ||
+		len(s.UserMetadata) > userMetadataBytesMax || !utf8.ValidString(s.UserMetadata) {
 		return InvalidArgument
 	}
 	return nil
+}
+
+func (s *QueueSettings) validTimes() bool {
+	return s.DefaultTimeToLive > 0 && s.DefaultTimeToLive <= Forever &&
+		s.DuplicateWindow >= duplicateWindowMin && s.DuplicateWindow <= duplicateWindowMax &&
+		s.AutoDeleteOnIdle >= autoDeleteMin && s.AutoDeleteOnIdle <= Forever &&
+		s.DeadLetterTimeToLive >= deadLetterLifeMin && s.DeadLetterTimeToLive <= Forever
+}
+
+func (s *QueueSettings) validDelays() bool {
+	if s.RetryDelay == 0 {
+		return s.RetryDelayMax == 0
+	}
+	return s.RetryDelay > 0 && s.RetryDelay <= s.RetryDelayMax && s.RetryDelayMax <= delayMax
 }
 
 // Check says whether a command keeps the limits that hold whatever the state is: OK,
@@ -51,6 +98,12 @@ func Check(c Command) Code {
 		return checkRenew(c)
 	case FetchDeferred:
 		return checkFetch(c)
+	case CancelScheduled:
+		return codeIf(within(len(c.Sequences), commandFetchMax))
+	case PurgeMessages:
+		return codeIf(within(int(c.Max), commandPurgeMax) && c.Address.valid() && c.Before >= 0)
+	case RedriveMessages:
+		return codeIf(within(len(c.Sequences), commandRedriveMax))
 	case FoundCluster:
 		return codeIf(validFoundation(c))
 	case CreateEntity:
@@ -73,15 +126,19 @@ func checkSend(c SendMessages) Code {
 		return InvalidArgument
 	}
 	for i := range c.Messages {
-		if len(c.Messages[i].ID) > messageIDBytesMax {
+		m := &c.Messages[i]
+		if len(m.ID) > messageIDBytesMax || !validTime(m.TimeToLive, m.EnqueueAt) {
 			return InvalidArgument
 		}
-		if len(c.Messages[i].Payload) > messageBytesMax {
+		if len(m.Payload) > messageBytesMax {
 			return MessageTooLarge
 		}
 	}
 	return OK
 }
+
+// validTime says whether a message may carry these: any moment up to the end of time.
+func validTime(ttl Millis, at Instant) bool { return ttl >= 0 && at >= 0 && at <= Instant(Forever) }
 
 func checkLock(c LockMessages) Code {
 	return codeIf(within(int(c.Max), commandMessagesMax) && c.Address.valid())
@@ -112,10 +169,15 @@ func checkSettle(c SettleMessages) Code {
 func validSettlement(s *Settlement) bool {
 	return validVerb(s.Verb) &&
 		len(s.Reason) <= reasonBytesMax && len(s.Description) <= reasonBytesMax &&
-		len(s.Properties) <= propertiesBytesMax
+		len(s.Properties) <= propertiesBytesMax &&
+		validUntil(s.Verb, s.Until)
 }
 
 func validVerb(v Verb) bool { return v >= Complete && v <= Release }
+
+// validUntil says whether a settlement may carry this: only what is abandoned is put
+// off.
+func validUntil(v Verb, until Instant) bool { return until == 0 || until > 0 && v == Abandon }
 
 // within says whether a list has items, and no more than limit.
 func within(n, limit int) bool { return n > 0 && n <= limit }

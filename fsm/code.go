@@ -41,6 +41,8 @@ func (c Code) String() string {
 		return "not implemented"
 	case PreconditionFails:
 		return "precondition fails"
+	case EntityDisabled:
+		return "entity disabled"
 	}
 	return "code " + strconv.Itoa(int(c))
 }

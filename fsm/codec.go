@@ -22,7 +22,13 @@ import (
 // a command, so replicas may compare bytes. A decoder that meets anything else
 // refuses it: an old binary that skipped what it does not know would apply half a
 // command and fork its replica.
-const commandVersion byte = 1
+//
+// Version 2 added what messages, settlements and settings say of time. Version 1 is
+// still read, and never written.
+const (
+	commandVersion    byte = 2
+	commandVersionMin byte = 1
+)
 
 // Kind says which command lies in the bytes. The numbers are part of the log format:
 // append only, zero is never valid.
@@ -30,15 +36,19 @@ type Kind uint8
 
 // The kinds of the message partitions begin at 1, those of the catalog at 32.
 const (
-	KindPulse          Kind = 1
-	KindPutQueue       Kind = 2
-	KindDropQueue      Kind = 3
-	KindSendMessages   Kind = 4
-	KindLockMessages   Kind = 5
-	KindSettleMessages Kind = 6
-	KindRenewLocks     Kind = 7
-	KindFetchDeferred  Kind = 8
-	KindCloseLane      Kind = 9
+	KindPulse           Kind = 1
+	KindPutQueue        Kind = 2
+	KindDropQueue       Kind = 3
+	KindSendMessages    Kind = 4
+	KindLockMessages    Kind = 5
+	KindSettleMessages  Kind = 6
+	KindRenewLocks      Kind = 7
+	KindFetchDeferred   Kind = 8
+	KindCloseLane       Kind = 9
+	KindCancelScheduled Kind = 10
+	KindPurgeMessages   Kind = 11
+	KindRedriveMessages Kind = 12
+	KindTouch           Kind = 13
 
 	KindFoundCluster    Kind = 32
 	KindPartitionFormed Kind = 33
@@ -55,7 +65,8 @@ func (k Kind) IsFor(id PartitionID) bool {
 	case KindPulse, KindCloseLane:
 		return true
 	case KindPutQueue, KindDropQueue, KindSendMessages, KindLockMessages,
-		KindSettleMessages, KindRenewLocks, KindFetchDeferred:
+		KindSettleMessages, KindRenewLocks, KindFetchDeferred,
+		KindCancelScheduled, KindPurgeMessages, KindRedriveMessages, KindTouch:
 		return id != CatalogPartition
 	case KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity:
 		return id == CatalogPartition
@@ -69,7 +80,7 @@ type CommandInfo struct {
 	Header  Header
 	Address Address // of the queue concerned; zero when the kind has none
 	// Messages counts the items: messages of a send, settlements, locks or sequence
-	// numbers; of a LockMessages it is Max. Otherwise 0.
+	// numbers; of a LockMessages or PurgeMessages it is Max. Otherwise 0.
 	Messages int
 	// Delete is that of a LockMessages.
 	Delete bool
@@ -111,6 +122,14 @@ func AppendCommand(dst []byte, h Header, c Command) []byte {
 	case CloseLane:
 		dst = binary.LittleEndian.AppendUint64(head(KindCloseLane), c.Origin)
 		return binary.AppendUvarint(dst, c.Lane)
+	case CancelScheduled:
+		return appendNumbers(binary.AppendUvarint(head(KindCancelScheduled), uint64(c.Entity)), c.Sequences)
+	case PurgeMessages:
+		return appendPurgeMessages(head(KindPurgeMessages), c)
+	case RedriveMessages:
+		return appendNumbers(binary.AppendUvarint(head(KindRedriveMessages), uint64(c.Entity)), c.Sequences)
+	case Touch:
+		return binary.AppendUvarint(head(KindTouch), uint64(c.Entity))
 	case FoundCluster:
 		return appendFoundCluster(head(KindFoundCluster), c)
 	case PartitionFormed:
@@ -166,6 +185,14 @@ func (r *reader) payload(kind Kind) Command {
 		return r.fetchDeferred()
 	case KindCloseLane:
 		return r.closeLane()
+	case KindCancelScheduled:
+		return CancelScheduled{Entity: EntityID(r.uvarint()), Sequences: r.numbers()}
+	case KindPurgeMessages:
+		return r.purgeMessages()
+	case KindRedriveMessages:
+		return RedriveMessages{Entity: EntityID(r.uvarint()), Sequences: r.numbers()}
+	case KindTouch:
+		return Touch{Entity: EntityID(r.uvarint())}
 	case KindFoundCluster:
 		return r.foundCluster()
 	case KindPartitionFormed:
@@ -190,17 +217,17 @@ func PeekCommand(b []byte) (CommandInfo, error) {
 	var info CommandInfo
 	info.Kind, info.Header = r.header()
 	switch info.Kind {
-	case KindPutQueue, KindDropQueue:
+	case KindPutQueue, KindDropQueue, KindTouch:
 		info.Address.Entity = EntityID(r.uvarint())
 	case KindSendMessages:
 		info.Address.Entity = EntityID(r.uvarint())
-		info.Messages = r.count(messageBytesMin)
+		info.Messages = r.count(r.messageBytesMin())
 	case KindLockMessages:
 		c := r.lockMessages()
 		info.Address, info.Messages, info.Delete = c.Address, int(c.Max), c.Delete
 	case KindSettleMessages:
 		info.Address = r.address()
-		info.Messages = r.count(settlementBytesMin)
+		info.Messages = r.count(r.settlementBytesMin())
 	case KindRenewLocks:
 		info.Address = r.address()
 		info.Messages = r.count(lockBytesMin)
@@ -208,6 +235,12 @@ func PeekCommand(b []byte) (CommandInfo, error) {
 		info.Address = r.address()
 		r.bool()
 		info.Messages = r.count(1)
+	case KindCancelScheduled, KindRedriveMessages:
+		info.Address.Entity = EntityID(r.uvarint())
+		info.Messages = r.count(1)
+	case KindPurgeMessages:
+		c := r.purgeMessages()
+		info.Address, info.Messages = c.Address, int(c.Max)
 	case KindPulse, KindCloseLane, KindFoundCluster, KindPartitionFormed,
 		KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity:
 	default:
@@ -232,6 +265,7 @@ func VerifyCommand(b []byte) error {
 	case KindSettleMessages:
 		r.verifySettle()
 	case KindPulse, KindPutQueue, KindDropQueue, KindLockMessages, KindRenewLocks, KindFetchDeferred, KindCloseLane,
+		KindCancelScheduled, KindPurgeMessages, KindRedriveMessages, KindTouch,
 		KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity:
 		_, _, err := DecodeCommand(b)
 		return err
@@ -253,7 +287,7 @@ func appendHeader(dst []byte, k Kind, h Header) []byte {
 }
 
 func (r *reader) header() (Kind, Header) {
-	if r.byte() != commandVersion {
+	if r.version = r.byte(); r.version < commandVersionMin || r.version > commandVersion {
 		r.fail(errVersion)
 	}
 	k := Kind(r.byte())
@@ -278,8 +312,9 @@ func appendBool(dst []byte, v bool) []byte {
 // reader takes an encoding apart. The first error stays and every later read gives
 // zeros, so callers check once, at the end.
 type reader struct {
-	b   []byte
-	err error
+	b       []byte
+	err     error
+	version byte // of the command; commands of version 1 lack some fields
 }
 
 func (r *reader) fail(err error) {

@@ -4,10 +4,25 @@ import "encoding/binary"
 
 // The fewest bytes an item takes: what a count is checked against.
 const (
-	messageBytesMin    = 2 // two empty texts
+	messageBytesMin    = 4 // two empty texts, two numbers
 	lockBytesMin       = 2 // sequence, epoch
-	settlementBytesMin = lockBytesMin + 4
+	settlementBytesMin = lockBytesMin + 5
 )
+
+// messageBytesMin and settlementBytesMin by the version of the command.
+func (r *reader) messageBytesMin() int {
+	if r.version == 1 {
+		return messageBytesMin - 2
+	}
+	return messageBytesMin
+}
+
+func (r *reader) settlementBytesMin() int {
+	if r.version == 1 {
+		return settlementBytesMin - 1
+	}
+	return settlementBytesMin
+}
 
 func appendAddress(dst []byte, a Address) []byte {
 	return append(binary.AppendUvarint(dst, uint64(a.Entity)), byte(a.Sub))
@@ -26,19 +41,63 @@ func (r *reader) lockID() LockID {
 	return LockID{Sequence: SequenceNumber(r.uvarint()), Epoch: r.uint32()}
 }
 
+// settingsVersion is the first byte of encoded settings: more settings to come change
+// this number and not that of the command or image they stand in.
+const settingsVersion byte = 2
+
+// The flags of encoded settings.
+const (
+	settingDeadLetterOnExpiry         byte = 1 << 0
+	settingRequiresDuplicateDetection byte = 1 << 1
+
+	settingFlagsKnown = settingDeadLetterOnExpiry | settingRequiresDuplicateDetection
+)
+
 func appendSettings(dst []byte, s QueueSettings) []byte {
+	var flags byte
+	if s.DeadLetterOnExpiry {
+		flags |= settingDeadLetterOnExpiry
+	}
+	if s.RequiresDuplicateDetection {
+		flags |= settingRequiresDuplicateDetection
+	}
+	dst = append(dst, settingsVersion)
 	dst = binary.AppendUvarint(dst, uint64(s.LockDuration))
 	dst = binary.AppendUvarint(dst, uint64(s.MaxDeliveryCount))
-	return binary.AppendUvarint(dst, uint64(s.MaxMessageBytes))
+	dst = binary.AppendUvarint(dst, uint64(s.MaxMessageBytes))
+	dst = append(dst, flags, byte(s.Status))
+	dst = binary.AppendUvarint(dst, uint64(s.DefaultTimeToLive))
+	dst = binary.AppendUvarint(dst, uint64(s.DuplicateWindow))
+	dst = binary.AppendUvarint(dst, uint64(s.AutoDeleteOnIdle))
+	dst = binary.AppendUvarint(dst, s.MaxBytes)
+	dst = appendString(dst, s.UserMetadata)
+	dst = binary.AppendUvarint(dst, uint64(s.DeadLetterTimeToLive))
+	dst = binary.AppendUvarint(dst, uint64(s.RetryDelay))
+	return binary.AppendUvarint(dst, uint64(s.RetryDelayMax))
 }
 
 func (r *reader) settings() QueueSettings {
-	return QueueSettings{
-		LockDuration:     Millis(r.instant()),
-		MaxDeliveryCount: r.uint32(),
-		MaxMessageBytes:  r.uint32(),
+	if r.version == 1 {
+		return QueueSettings{LockDuration: r.millis(), MaxDeliveryCount: r.uint32(), MaxMessageBytes: r.uint32()}
 	}
+	if r.byte() != settingsVersion {
+		r.fail(errVersion)
+	}
+	s := QueueSettings{LockDuration: r.millis(), MaxDeliveryCount: r.uint32(), MaxMessageBytes: r.uint32()}
+	flags := r.byte()
+	if flags&^settingFlagsKnown != 0 {
+		r.fail(errFlag)
+	}
+	s.DeadLetterOnExpiry = flags&settingDeadLetterOnExpiry != 0
+	s.RequiresDuplicateDetection = flags&settingRequiresDuplicateDetection != 0
+	s.Status = EntityStatus(r.byte())
+	s.DefaultTimeToLive, s.DuplicateWindow, s.AutoDeleteOnIdle = r.millis(), r.millis(), r.millis()
+	s.MaxBytes, s.UserMetadata = r.uvarint(), r.string()
+	s.DeadLetterTimeToLive, s.RetryDelay, s.RetryDelayMax = r.millis(), r.millis(), r.millis()
+	return s
 }
+
+func (r *reader) millis() Millis { return Millis(r.instant()) }
 
 func appendPutQueue(dst []byte, c PutQueue) []byte {
 	dst = binary.AppendUvarint(dst, uint64(c.Entity))
@@ -56,20 +115,30 @@ func appendSendMessages(dst []byte, c SendMessages) []byte {
 	for i := range c.Messages {
 		dst = appendString(dst, c.Messages[i].ID)
 		dst = appendBytes(dst, c.Messages[i].Payload)
+		dst = binary.AppendUvarint(dst, uint64(c.Messages[i].TimeToLive))
+		dst = binary.AppendUvarint(dst, uint64(c.Messages[i].EnqueueAt))
 	}
 	return dst
 }
 
 // sent is a Message whose parts both alias the command: Apply makes no text of an
 // identifier that it only compares.
-type sent struct{ id, payload []byte }
+type sent struct {
+	id, payload []byte
+	ttl         Millis
+	at          Instant
+}
 
 // sends reads the payload of a SendMessages into scratch.
 func (r *reader) sends(scratch []sent) (EntityID, []sent) {
 	entity := EntityID(r.uvarint())
 	scratch = scratch[:0]
-	for range r.count(messageBytesMin) {
-		scratch = append(scratch, sent{id: r.bytes(), payload: r.bytes()})
+	for range r.count(r.messageBytesMin()) {
+		m := sent{id: r.bytes(), payload: r.bytes()}
+		if r.version > 1 {
+			m.ttl, m.at = r.millis(), r.instant()
+		}
+		scratch = append(scratch, m)
 	}
 	return entity, scratch
 }
@@ -78,7 +147,7 @@ func (r *reader) sendMessages() SendMessages {
 	entity, items := r.sends(nil)
 	c := SendMessages{Entity: entity, Messages: make([]Message, len(items))}
 	for i, m := range items {
-		c.Messages[i] = Message{ID: string(m.id), Payload: m.payload}
+		c.Messages[i] = Message{ID: string(m.id), Payload: m.payload, TimeToLive: m.ttl, EnqueueAt: m.at}
 	}
 	return c
 }
@@ -86,11 +155,14 @@ func (r *reader) sendMessages() SendMessages {
 // verifySend is [Check] of a SendMessages on the bytes.
 func (r *reader) verifySend() {
 	r.uvarint()
-	n := r.count(messageBytesMin)
+	n := r.count(r.messageBytesMin())
 	r.limit(within(n, commandMessagesMax))
 	for range n {
 		id, payload := r.bytes(), r.bytes()
 		r.limit(len(id) <= messageIDBytesMax && len(payload) <= messageBytesMax)
+		if r.version > 1 {
+			r.limit(validTime(r.millis(), r.instant()))
+		}
 	}
 }
 
@@ -114,6 +186,7 @@ func appendSettleMessages(dst []byte, c SettleMessages) []byte {
 		dst = append(dst, byte(s.Verb))
 		dst = appendString(dst, s.Reason)
 		dst = appendString(dst, s.Description)
+		dst = binary.AppendUvarint(dst, uint64(s.Until))
 		dst = appendBytes(dst, s.Properties)
 	}
 	return dst
@@ -122,14 +195,13 @@ func appendSettleMessages(dst []byte, c SettleMessages) []byte {
 // settleMessages reads the settlements into scratch.
 func (r *reader) settleMessages(scratch []Settlement) SettleMessages {
 	c := SettleMessages{Address: r.address(), Settlements: scratch[:0]}
-	for range r.count(settlementBytesMin) {
-		c.Settlements = append(c.Settlements, Settlement{
-			Lock:        r.lockID(),
-			Verb:        Verb(r.byte()),
-			Reason:      r.string(),
-			Description: r.string(),
-			Properties:  r.bytes(),
-		})
+	for range r.count(r.settlementBytesMin()) {
+		s := Settlement{Lock: r.lockID(), Verb: Verb(r.byte()), Reason: r.string(), Description: r.string()}
+		if r.version > 1 {
+			s.Until = r.instant()
+		}
+		s.Properties = r.bytes()
+		c.Settlements = append(c.Settlements, s)
 	}
 	return c
 }
@@ -137,13 +209,17 @@ func (r *reader) settleMessages(scratch []Settlement) SettleMessages {
 // verifySettle is [Check] of a SettleMessages on the bytes.
 func (r *reader) verifySettle() {
 	r.limit(r.address().valid())
-	n := r.count(settlementBytesMin)
+	n := r.count(r.settlementBytesMin())
 	r.limit(within(n, commandSettlementsMax))
 	for range n {
 		r.lockID()
 		verb := Verb(r.byte())
-		reason, description, properties := r.bytes(), r.bytes(), r.bytes()
-		r.limit(validVerb(verb) && len(reason) <= reasonBytesMax &&
+		reason, description, until := r.bytes(), r.bytes(), Instant(0)
+		if r.version > 1 {
+			until = r.instant()
+		}
+		properties := r.bytes()
+		r.limit(validVerb(verb) && validUntil(verb, until) && len(reason) <= reasonBytesMax &&
 			len(description) <= reasonBytesMax && len(properties) <= propertiesBytesMax)
 	}
 }
@@ -174,21 +250,36 @@ func (r *reader) renewLocks() RenewLocks {
 }
 
 func appendFetchDeferred(dst []byte, c FetchDeferred) []byte {
-	dst = appendBool(appendAddress(dst, c.Address), c.Delete)
-	dst = binary.AppendUvarint(dst, uint64(len(c.Sequences)))
-	for _, n := range c.Sequences {
+	return appendNumbers(appendBool(appendAddress(dst, c.Address), c.Delete), c.Sequences)
+}
+
+func appendNumbers(dst []byte, numbers []SequenceNumber) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(numbers)))
+	for _, n := range numbers {
 		dst = binary.AppendUvarint(dst, uint64(n))
 	}
 	return dst
 }
 
-func (r *reader) fetchDeferred() FetchDeferred {
-	c := FetchDeferred{Address: r.address(), Delete: r.bool()}
-	c.Sequences = make([]SequenceNumber, r.count(1))
-	for i := range c.Sequences {
-		c.Sequences[i] = SequenceNumber(r.uvarint())
+func (r *reader) numbers() []SequenceNumber {
+	list := make([]SequenceNumber, r.count(1))
+	for i := range list {
+		list[i] = SequenceNumber(r.uvarint())
 	}
-	return c
+	return list
+}
+
+func (r *reader) fetchDeferred() FetchDeferred {
+	return FetchDeferred{Address: r.address(), Delete: r.bool(), Sequences: r.numbers()}
+}
+
+func appendPurgeMessages(dst []byte, c PurgeMessages) []byte {
+	dst = binary.AppendUvarint(appendAddress(dst, c.Address), uint64(c.Before))
+	return binary.AppendUvarint(dst, uint64(c.Max))
+}
+
+func (r *reader) purgeMessages() PurgeMessages {
+	return PurgeMessages{Address: r.address(), Before: r.instant(), Max: r.uint32()}
 }
 
 func (r *reader) closeLane() CloseLane {

@@ -6,13 +6,13 @@ import (
 )
 
 // resultVersion is the first byte of an encoded result.
-const resultVersion byte = 1
+const resultVersion byte = 2
 
 // patchesVersion is the first byte of the body that holds the patches of a message.
 const patchesVersion byte = 1
 
 // deliveryBytesMin is the fewest bytes a delivery takes.
-const deliveryBytesMin = lockBytesMin + 6
+const deliveryBytesMin = lockBytesMin + 7
 
 // AppendResult appends the encoding of a result to dst: what crosses from the leader
 // to the asking member. Deliveries travel with Payload and Patches, and without the
@@ -22,6 +22,7 @@ func AppendResult(dst []byte, res Result) []byte {
 	dst = binary.AppendUvarint(dst, uint64(res.Sequence))
 	dst = binary.AppendUvarint(dst, uint64(res.Entity))
 	dst = binary.AppendUvarint(dst, res.Version)
+	dst = binary.AppendUvarint(dst, res.Count)
 	dst = binary.AppendUvarint(dst, uint64(len(res.Codes)))
 	for _, c := range res.Codes {
 		dst = append(dst, byte(c))
@@ -30,6 +31,7 @@ func AppendResult(dst []byte, res Result) []byte {
 	for _, t := range res.Untils {
 		dst = binary.AppendUvarint(dst, uint64(t))
 	}
+	dst = appendNumbers(dst, res.Sequences)
 	dst = binary.AppendUvarint(dst, uint64(len(res.Deliveries)))
 	for i := range res.Deliveries {
 		dst = appendDelivery(dst, &res.Deliveries[i])
@@ -42,6 +44,7 @@ func appendDelivery(dst []byte, d *Delivery) []byte {
 	dst = binary.AppendUvarint(dst, uint64(d.Attempts))
 	dst = binary.AppendUvarint(dst, uint64(d.Enqueued))
 	dst = binary.AppendUvarint(dst, uint64(d.LockedUntil))
+	dst = binary.AppendUvarint(dst, uint64(d.Expires))
 	return appendBytes(appendBytes(dst, d.Payload), d.Patches)
 }
 
@@ -56,6 +59,7 @@ func DecodeResult(b []byte) (Result, error) {
 		Sequence: SequenceNumber(r.uvarint()),
 		Entity:   EntityID(r.uvarint()),
 		Version:  r.uvarint(),
+		Count:    r.uvarint(),
 	}
 	if n := r.count(1); n > 0 {
 		res.Codes = make([]Code, n)
@@ -68,6 +72,9 @@ func DecodeResult(b []byte) (Result, error) {
 		for i := range res.Untils {
 			res.Untils[i] = r.instant()
 		}
+	}
+	if list := r.numbers(); len(list) > 0 {
+		res.Sequences = list
 	}
 	if n := r.count(deliveryBytesMin); n > 0 {
 		res.Deliveries = make([]Delivery, n)
@@ -88,6 +95,7 @@ func (r *reader) delivery() Delivery {
 		Attempts:    r.uint32(),
 		Enqueued:    r.instant(),
 		LockedUntil: r.instant(),
+		Expires:     r.instant(),
 		Payload:     r.bytes(),
 		Patches:     r.bytes(),
 	}

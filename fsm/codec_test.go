@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -18,15 +19,25 @@ import (
 
 var header = fsm.Header{Origin: 0x0102030405060708, Lane: 300, Serial: 70000, Low: 69990}
 
+// exampleSettings has every field set.
+func exampleSettings() fsm.QueueSettings {
+	return fsm.QueueSettings{
+		LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 20,
+		DefaultTimeToLive: 86_400_000, DeadLetterOnExpiry: true, RequiresDuplicateDetection: true,
+		DuplicateWindow: 60_000, AutoDeleteOnIdle: 300_000, MaxBytes: 5 << 30, Status: fsm.ReceiveDisabled,
+		UserMetadata: "für später", DeadLetterTimeToLive: 7_000, RetryDelay: 500, RetryDelayMax: 60_000,
+	}
+}
+
 // examples is one command of every kind, with every field set.
 func examples() []fsm.Command {
-	settings := fsm.QueueSettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 20}
+	settings := exampleSettings()
 	dead := fsm.Address{Entity: 300, Sub: fsm.DeadLetterQueue}
 	return []fsm.Command{
 		fsm.Pulse{},
 		fsm.PutQueue{Entity: 300, Version: 7, Settings: settings},
 		fsm.DropQueue{Entity: 300},
-		fsm.SendMessages{Entity: 300, Messages: []fsm.Message{{ID: "m1", Payload: []byte("hello")}, {Payload: []byte{}}}},
+		fsm.SendMessages{Entity: 300, Messages: []fsm.Message{{ID: "m1", Payload: []byte("hello")}, {Payload: []byte{}, TimeToLive: 60_000, EnqueueAt: 1_800_000_000_000}}},
 		fsm.LockMessages{Address: dead, Max: 4096, MaxBytes: 1 << 20, Delete: true},
 		fsm.SettleMessages{Address: dead, Settlements: []fsm.Settlement{
 			{Lock: fsm.LockID{Sequence: 1, Epoch: 2}, Verb: fsm.Complete, Properties: []byte{}},
@@ -34,10 +45,15 @@ func examples() []fsm.Command {
 				Lock: fsm.LockID{Sequence: 1 << 40, Epoch: 1<<32 - 1}, Verb: fsm.DeadLetter,
 				Reason: "r", Description: "d", Properties: []byte("p"),
 			},
+			{Lock: fsm.LockID{Sequence: 2, Epoch: 1}, Verb: fsm.Abandon, Until: 1_800_000_000_000, Properties: []byte{}},
 		}},
 		fsm.RenewLocks{Address: dead, Locks: []fsm.LockID{{Sequence: 5, Epoch: 6}}},
 		fsm.FetchDeferred{Address: dead, Sequences: []fsm.SequenceNumber{1, 1 << 50}, Delete: true},
 		fsm.CloseLane{Origin: 9, Lane: 10},
+		fsm.CancelScheduled{Entity: 300, Sequences: []fsm.SequenceNumber{7, 1 << 33}},
+		fsm.PurgeMessages{Address: dead, Before: 1_800_000_000_000, Max: 4000},
+		fsm.RedriveMessages{Entity: 300, Sequences: []fsm.SequenceNumber{8}},
+		fsm.Touch{Entity: 300},
 		fsm.FoundCluster{ClusterID: "c", SealKey: [16]byte{1, 2, 3}, Partitions: []fsm.Partition{
 			{ID: 1, Formed: true, Replicas: []fsm.Replica{{Member: "m", Number: 3}}},
 		}},
@@ -51,11 +67,12 @@ func examples() []fsm.Command {
 
 func exampleResult() fsm.Result {
 	return fsm.Result{
-		Code: fsm.MessageLockLost, Sequence: 9, Entity: 3, Version: 4,
-		Codes: []fsm.Code{fsm.OK, fsm.NotAllowed}, Untils: []fsm.Instant{0, 1_700_000_000_000},
+		Code: fsm.MessageLockLost, Sequence: 9, Entity: 3, Version: 4, Count: 1 << 40,
+		Sequences: []fsm.SequenceNumber{0, 9},
+		Codes:     []fsm.Code{fsm.OK, fsm.NotAllowed}, Untils: []fsm.Instant{0, 1_700_000_000_000},
 		Deliveries: []fsm.Delivery{{
 			Lock: fsm.LockID{Sequence: 7, Epoch: 1}, State: fsm.Locked, Attempts: 3, Enqueued: 1_700_000_000_000,
-			LockedUntil: 1_700_000_060_000, Payload: []byte("body"), Patches: []byte("patches"),
+			LockedUntil: 1_700_000_060_000, Expires: 1_700_000_090_000, Payload: []byte("body"), Patches: []byte("patches"),
 			Body: fsm.Ref{Segment: 1}, Patch: fsm.Ref{Offset: 2},
 		}},
 	}
@@ -99,7 +116,7 @@ func TestCommandIsStrict(t *testing.T) {
 		if _, _, err := fsm.DecodeCommand(append(bytes.Clone(b), 0)); err == nil {
 			t.Errorf("%T decodes with a byte left over", c)
 		}
-		for _, version := range []byte{0, 2, 255} {
+		for _, version := range []byte{0, 3, 255} {
 			b[0] = version
 			if _, _, err := fsm.DecodeCommand(b); err == nil {
 				t.Errorf("%T decodes as version %d", c, version)
@@ -107,7 +124,7 @@ func TestCommandIsStrict(t *testing.T) {
 		}
 	}
 	unknown := fsm.AppendCommand(nil, header, fsm.Pulse{})
-	for _, kind := range []byte{0, 10, 31, 38, 255} {
+	for _, kind := range []byte{0, 14, 31, 38, 255} {
 		unknown[1] = kind
 		if _, _, err := fsm.DecodeCommand(unknown); err == nil {
 			t.Errorf("kind %d decodes", kind)
@@ -127,13 +144,17 @@ func TestPeekCommand(t *testing.T) {
 	t.Parallel()
 	dead := fsm.Address{Entity: 300, Sub: fsm.DeadLetterQueue}
 	want := map[fsm.Kind]fsm.CommandInfo{
-		fsm.KindPutQueue:       {Address: fsm.Address{Entity: 300}},
-		fsm.KindDropQueue:      {Address: fsm.Address{Entity: 300}},
-		fsm.KindSendMessages:   {Address: fsm.Address{Entity: 300}, Messages: 2},
-		fsm.KindLockMessages:   {Address: dead, Messages: 4096, Delete: true},
-		fsm.KindSettleMessages: {Address: dead, Messages: 2},
-		fsm.KindRenewLocks:     {Address: dead, Messages: 1},
-		fsm.KindFetchDeferred:  {Address: dead, Messages: 2},
+		fsm.KindPutQueue:        {Address: fsm.Address{Entity: 300}},
+		fsm.KindDropQueue:       {Address: fsm.Address{Entity: 300}},
+		fsm.KindSendMessages:    {Address: fsm.Address{Entity: 300}, Messages: 2},
+		fsm.KindLockMessages:    {Address: dead, Messages: 4096, Delete: true},
+		fsm.KindSettleMessages:  {Address: dead, Messages: 3},
+		fsm.KindRenewLocks:      {Address: dead, Messages: 1},
+		fsm.KindFetchDeferred:   {Address: dead, Messages: 2},
+		fsm.KindCancelScheduled: {Address: fsm.Address{Entity: 300}, Messages: 2},
+		fsm.KindPurgeMessages:   {Address: dead, Messages: 4000},
+		fsm.KindRedriveMessages: {Address: fsm.Address{Entity: 300}, Messages: 1},
+		fsm.KindTouch:           {Address: fsm.Address{Entity: 300}},
 	}
 	for _, c := range examples() {
 		got, err := fsm.PeekCommand(fsm.AppendCommand(nil, header, c))
@@ -326,23 +347,69 @@ func TestPatchesRoundTrip(t *testing.T) {
 	}
 }
 
-// TestFormatsOfOldReleases: what any release wrote must decode for ever. A file of
+// TestFormats: what is written today is written so for ever. What lies in
 // testdata/formats is never changed; a new format adds files. Run with the variable
 // REWRITE_FORMATS=1 to write those that are missing.
-func TestFormatsOfOldReleases(t *testing.T) {
+func TestFormats(t *testing.T) {
 	t.Parallel()
 	for i, c := range examples() {
-		name := fmt.Sprintf("command-v1-%02d-%T", i, c)
+		name := fmt.Sprintf("command-v2-%02d-%T", i, c)
 		golden(t, strings.ReplaceAll(name, "fsm.", ""), fsm.AppendCommand(nil, header, c))
 	}
-	golden(t, "result-v1", fsm.AppendResult(nil, exampleResult()))
+	golden(t, "result-v2", fsm.AppendResult(nil, exampleResult()))
 	golden(t, "patches-v1", fsm.AppendPatches(nil, examplePatches()))
-	golden(t, "image-v1-queues", exampleQueues(t).image())
-	var b bytes.Buffer
-	if _, err := exampleCatalog(t).Image().WriteTo(&b); err != nil {
-		t.Fatal(err)
+}
+
+// TestFormatsOfOldReleases: commands of version 1 are still read, as the commands they
+// were, with what version 2 added left out.
+func TestFormatsOfOldReleases(t *testing.T) {
+	t.Parallel()
+	settings := fsm.QueueSettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 20}
+	files, err := filepath.Glob("testdata/formats/command-v1-*.hex")
+	if err != nil || len(files) != 15 {
+		t.Fatalf("%d files, %v", len(files), err)
 	}
-	golden(t, "image-v1-catalog", b.Bytes())
+	for _, want := range examples() {
+		switch c := want.(type) {
+		case fsm.PutQueue:
+			c.Settings = settings
+			want = c
+		case fsm.CreateEntity:
+			c.Settings = settings
+			want = c
+		case fsm.UpdateEntity:
+			c.Settings = settings
+			want = c
+		case fsm.SendMessages:
+			c.Messages[1].TimeToLive, c.Messages[1].EnqueueAt = 0, 0
+		case fsm.SettleMessages:
+			c.Settlements = c.Settlements[:2]
+			want = c
+		case fsm.CancelScheduled, fsm.PurgeMessages, fsm.RedriveMessages, fsm.Touch:
+			continue // of version 2
+		}
+		i := slices.IndexFunc(files, func(name string) bool {
+			return strings.HasSuffix(name, fmt.Sprintf("-%T.hex", want)[len("-fsm."):])
+		})
+		old, err := os.ReadFile(files[i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		b, err := hex.DecodeString(strings.TrimSpace(string(old)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		h, got, err := fsm.DecodeCommand(b)
+		if verified := fsm.VerifyCommand(b); err != nil || verified != nil || h != header {
+			t.Errorf("%s: %v, %v, header %+v", files[i], err, verified, h)
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", files[i], diff)
+		}
+		if _, err := fsm.PeekCommand(b); err != nil {
+			t.Errorf("%s: %v", files[i], err)
+		}
+	}
 }
 
 // golden compares bytes with a file of hex. The newest format is also what is written.

@@ -168,6 +168,7 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *reader) (Result, Addre
 		decoded(env, kind, r)
 		return q.fetch(c, h.Origin != 0), c.Address
 	case KindPulse, KindPutQueue, KindDropQueue, KindCloseLane,
+		KindCancelScheduled, KindPurgeMessages, KindRedriveMessages, KindTouch,
 		KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity:
 		// Rare, or of the other machine and stopped by Apply.
 	}
@@ -195,6 +196,8 @@ func (q *Queues) manage(cmd Command) Result {
 		q.table.closeLane(c)
 	case Pulse:
 		q.pulse()
+	case CancelScheduled, PurgeMessages, RedriveMessages, Touch:
+		return Result{Code: NotImplemented}
 	}
 	return Result{}
 }
@@ -222,7 +225,7 @@ func (q *Queues) put(c PutQueue) Result {
 	} else if c.Version <= x.version {
 		return Result{}
 	}
-	x.version, x.settings = c.Version, c.Settings
+	x.version, x.settings = c.Version, c.Settings.WithDefaults()
 	return Result{}
 }
 

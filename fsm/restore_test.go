@@ -53,8 +53,10 @@ func TestRestoreIsStrict(t *testing.T) {
 		t.Error("a catalog restored an image of queues")
 	}
 	next := bytes.Clone(image)
-	next[0] = 2
+	next[0] = 3
 	refused("of a later version", sealed(next))
+	next[0] = 1
+	refused("of an earlier version", sealed(next))
 }
 
 // TestRestoreReadsAnyReader: pieces of any size, and errors of the reader come out.
@@ -97,7 +99,7 @@ func TestUnknownBytesStopTheMachine(t *testing.T) {
 	send := fsm.AppendCommand(nil, fsm.Header{}, fsm.SendMessages{Entity: 5, Messages: make([]fsm.Message, 1)})
 	for name, b := range map[string][]byte{
 		"nothing":           {},
-		"version":           {2, 1},
+		"version":           {3, 1},
 		"kind":              fsm.AppendCommand(nil, fsm.Header{}, fsm.DeleteEntity{}),
 		"kind after header": fsm.AppendCommand(nil, header, fsm.DeleteEntity{}),
 		"left over":         append(bytes.Clone(send), 1),

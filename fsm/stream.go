@@ -16,13 +16,16 @@ import (
 //	checksum  4 bytes  CRC-32 (Castagnoli) of everything before, little endian
 //
 // and nothing behind it.
-const imageVersion byte = 1
+const imageVersion byte = 2
 
 // The machines. The numbers are part of the image format.
 const (
 	machineQueues  byte = 1
 	machineCatalog byte = 2
 )
+
+// settingsBytesMax is more than encoded settings can take.
+const settingsBytesMax = userMetadataBytesMax + 256
 
 // streamBytes is what an image is read and written by.
 const streamBytes = 64 << 10
@@ -62,9 +65,11 @@ func (w *imageWriter) instant(t Instant) { w.uvarint(uint64(t)) }
 func (w *imageWriter) string(s string)   { w.buf = appendString(w.buf, s) }
 func (w *imageWriter) bool(v bool)       { w.buf = appendBool(w.buf, v) }
 
-func (w *imageWriter) settings(s QueueSettings) { w.buf = appendSettings(w.buf, s) }
-func (w *imageWriter) address(a Address)        { w.buf = appendAddress(w.buf, a) }
-func (w *imageWriter) lockID(l LockID)          { w.buf = appendLockID(w.buf, l) }
+func (w *imageWriter) settings(s QueueSettings) {
+	w.buf = appendBytes(w.buf, appendSettings(make([]byte, 0, settingsBytesMax), s))
+}
+func (w *imageWriter) address(a Address) { w.buf = appendAddress(w.buf, a) }
+func (w *imageWriter) lockID(l LockID)   { w.buf = appendLockID(w.buf, l) }
 
 func (w *imageWriter) ref(r Ref) {
 	if !w.refs {
@@ -241,13 +246,12 @@ func (r *imageReader) more(limit uint64, item func()) {
 	}
 }
 
+// settings reads what stands there with its length before it, so that it is read by
+// the same code as in a command.
 func (r *imageReader) settings() QueueSettings {
-	s := QueueSettings{
-		LockDuration:     Millis(r.instant()),
-		MaxDeliveryCount: r.uint32(),
-		MaxMessageBytes:  r.uint32(),
-	}
-	r.want(s.Validate() == nil)
+	inner := reader{b: []byte(r.string(settingsBytesMax)), version: commandVersion}
+	s := inner.settings()
+	r.want(inner.end() == nil && s == s.WithDefaults() && s.Validate() == nil)
 	return s
 }
 

@@ -68,6 +68,9 @@ const (
 	Locked   MessageState = 2
 	Deferred MessageState = 3
 	Taken    MessageState = 4 // given in receive-and-delete, kept until its answer is known to have arrived
+	// Scheduled messages wait for their time: not sent before it (Message.EnqueueAt), or
+	// given back and delayed (Settlement.Until, QueueSettings.RetryDelay).
+	Scheduled MessageState = 5
 )
 
 // Verb is one way to settle a lock.
@@ -105,6 +108,19 @@ const (
 	Internal          Code = 13
 	NotImplemented    Code = 14
 	PreconditionFails Code = 15
+	EntityDisabled    Code = 16 // its status does not allow this; an operator can change that
+)
+
+// EntityStatus is what an operator allows with an entity. The numbers are part of the
+// log format. Settling and renewing locks that are held goes on whatever the status is.
+type EntityStatus uint8
+
+// The statuses.
+const (
+	Active          EntityStatus = 0
+	Disabled        EntityStatus = 1 // neither sends nor receives
+	SendDisabled    EntityStatus = 2 // receives only
+	ReceiveDisabled EntityStatus = 3 // sends only
 )
 
 // Rights are what a key or token allows. They combine by or.
