@@ -148,6 +148,7 @@ func (p *proposer) settle(done []applied, effects []fsm.Effect) {
 		return
 	}
 	var over []*waiter
+	var others []fsm.Effect
 	p.mu.Lock()
 	for i, a := range done {
 		if p.take(a.batch.id) == nil {
@@ -158,11 +159,17 @@ func (p *proposer) settle(done []applied, effects []fsm.Effect) {
 		over = append(over, p.settleLines(a.batch, a.results)...)
 	}
 	for _, e := range effects {
+		if e.Kind != fsm.EffectReady {
+			p.doubt(e.Address.Entity)
+			others = append(others, e)
+			continue
+		}
 		p.observe(e)
 		if l := p.lines[e.Address]; l != nil {
 			p.excite(l)
 		}
 	}
+	leads := p.open
 	for _, a := range done {
 		if a.ours {
 			p.exciteAll(a.batch)
@@ -174,7 +181,12 @@ func (p *proposer) settle(done []applied, effects []fsm.Effect) {
 		p.poke()
 	}
 	for _, w := range over {
-		w.end(Answer{Outcome: Done})
+		w.end(Answer{Outcome: Done, Result: fsm.Result{Code: w.refused}})
+	}
+	if leads && p.g.cfg.Effect != nil {
+		for _, e := range others {
+			p.g.cfg.Effect(e)
+		}
 	}
 	for _, a := range done {
 		p.answer(a)

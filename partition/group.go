@@ -80,7 +80,11 @@ type Config struct {
 	Applied func()
 	// Led is called when leadership is gained (true, after everything older is applied) or
 	// lost. It may be nil. It must not call Close.
-	Led    func(leads bool)
+	Led func(leads bool)
+	// Effect is called on the leader for every effect that is not about ready messages,
+	// without locks held; it must not block. It may be nil. An effect whose leader dies
+	// is not told again: what it is about must be found in the machine.
+	Effect func(fsm.Effect)
 	Logger *slog.Logger
 	// Timing is how long things take; the zero value means DefaultTiming.
 	Timing Timing

@@ -52,10 +52,11 @@ type waiter struct {
 	given int    // asked for by the lock in flight
 	seat  uint64 // by arrival
 	must  bool
-	// state and late belong to proposer.mu.
-	state waiterState
-	late  bool // its time ran out, or it was cancelled, while in flight
-	once  sync.Once
+	// state, late and refused belong to proposer.mu.
+	state   waiterState
+	late    bool     // its time ran out, or it was cancelled, while in flight
+	refused fsm.Code // why nobody waits there any more
+	once    sync.Once
 }
 
 type waiterState uint8
@@ -196,11 +197,15 @@ func (p *proposer) foresee(command []byte, it *item) {
 		return
 	}
 	info, err := fsm.PeekCommand(command)
-	if err != nil || info.Kind != fsm.KindSendMessages {
+	if err != nil {
+		return
+	}
+	if info.Kind == fsm.KindPutQueue || info.Kind == fsm.KindDropQueue {
+		it.changes = info.Address.Entity
 		return
 	}
 	l := p.lines[info.Address]
-	if l == nil {
+	if l == nil || info.Kind != fsm.KindSendMessages {
 		return
 	}
 	it.line, it.coming = l, info.Messages
@@ -302,6 +307,9 @@ func (p *proposer) settleLines(b *batch, results []fsm.Result) (over []*waiter) 
 			if it.line != nil {
 				it.line.coming -= it.coming
 			}
+			if it.changes != 0 {
+				p.doubt(it.changes)
+			}
 			continue
 		}
 		l := it.line
@@ -316,6 +324,9 @@ func (p *proposer) settleLines(b *batch, results []fsm.Result) (over []*waiter) 
 			l.ready, l.known = 0, true
 		}
 		w.state = ended
+		if results[i].Code == fsm.EntityNotFound || results[i].Code == fsm.EntityDisabled {
+			over = append(over, p.refuse(l, results[i].Code)...)
+		}
 		if found > 0 || results[i].Code != fsm.OK {
 			continue
 		}
@@ -334,6 +345,29 @@ func (p *proposer) settleLines(b *batch, results []fsm.Result) (over []*waiter) 
 		w.line.waiters = slices.Insert(w.line.waiters, i, w)
 	}
 	return over
+}
+
+// refuse ends the waiting at an address that gives nothing any more: what one lock was
+// told holds for all who wait there. Whoever comes asks anew.
+func (p *proposer) refuse(l *line, code fsm.Code) []*waiter {
+	all := l.waiters
+	l.waiters, l.known = nil, false
+	for _, w := range all {
+		w.state, w.refused = ended, code
+		p.waiting--
+	}
+	return all
+}
+
+// doubt forgets what is known of a queue that was changed, dropped, or has deleted
+// itself: the first of those who wait there finds out, for all.
+func (s *linesState) doubt(id fsm.EntityID) {
+	for _, sub := range []fsm.SubQueue{fsm.MainQueue, fsm.DeadLetterQueue} {
+		if l := s.lines[fsm.Address{Entity: id, Sub: sub}]; l != nil {
+			l.known = false
+			s.excite(l)
+		}
+	}
 }
 
 // observe takes what apply says of an address.

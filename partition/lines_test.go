@@ -95,6 +95,41 @@ func TestWaitEndsInTime(t *testing.T) {
 	}
 }
 
+// A queue that is dropped tells all who wait there, not only those who come later.
+func TestWaitersHearThatTheQueueIsGone(t *testing.T) {
+	t.Parallel()
+	_, g, a := oneGroup(t, nil)
+	answers, _ := waitHere(t, g, 5, 1, time.Minute)
+	before := g.Status().Applied
+	must(t, g, a.next(), fsm.DropQueue{Entity: 1})
+	for i, c := range answers {
+		if got := await1(t, c); got.Outcome != Done || got.Result.Code != fsm.EntityNotFound {
+			t.Errorf("waiter %d: %+v", i, got)
+		}
+	}
+	s := g.Status()
+	if s.Waiting != 0 {
+		t.Errorf("%d still wait", s.Waiting)
+	}
+	if s.Applied > before+3 {
+		t.Errorf("it took %d entries to tell them", s.Applied-before)
+	}
+}
+
+// Settings that change without stopping receivers cost one lock and nobody's place.
+func TestWaitersStayWhenSettingsChange(t *testing.T) {
+	t.Parallel()
+	_, g, a := oneGroup(t, nil)
+	answers, _ := waitHere(t, g, 2, 1, time.Minute)
+	must(t, g, a.next(), fsm.PutQueue{Entity: 1, Version: 2, Settings: settings()})
+	for i := range 2 {
+		must(t, g, a.next(), send(1, body(i)))
+		if got := await1(t, answers[i]); len(got.Result.Deliveries) != 1 || string(got.Result.Deliveries[0].Payload) != string(body(i)) {
+			t.Fatalf("waiter %d: %+v", i, got)
+		}
+	}
+}
+
 func TestWaitIsCancelled(t *testing.T) {
 	t.Parallel()
 	_, g, _ := oneGroup(t, nil)

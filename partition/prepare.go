@@ -38,8 +38,10 @@ type item struct {
 	done   func(Answer)
 	waiter *waiter // of a lock request from a line
 	line   *line
-	coming int  // messages that a send will make ready at line
-	cold   bool // the bodies of the answer must be read from disk
+	coming int // messages that a send will make ready at line
+	// changes is the queue that a put or drop is about: who waits there asks anew.
+	changes fsm.EntityID
+	cold    bool // the bodies of the answer must be read from disk
 }
 
 // end is what to call with the result, nil for nothing: a lock that found nothing waits
