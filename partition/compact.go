@@ -91,7 +91,7 @@ func (g *Group) sweep(ctx context.Context, s *segment) error {
 	g.bodies.mu.Lock()
 	s.swept = true
 	g.bodies.mu.Unlock()
-	g.cfg.Logger.Debug("segment compacted", "segment", s.number, "moved", moved)
+	g.cfg.Logger.DebugContext(ctx, "segment compacted", "segment", s.number, "moved", moved)
 	return nil
 }
 

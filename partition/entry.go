@@ -29,16 +29,13 @@ var (
 	errEntryTrailing = errors.New("entry has bytes left over")
 )
 
-// appendEntry appends an entry to dst.
-func appendEntry(dst []byte, now fsm.Instant, batch uint64, commands [][]byte) []byte {
+// encodeEntry makes the data of an entry.
+func encodeEntry(now fsm.Instant, batch uint64, commands [][]byte) []byte {
 	size := 1 + 3*binary.MaxVarintLen64
 	for _, c := range commands {
 		size += binary.MaxVarintLen32 + len(c)
 	}
-	if cap(dst)-len(dst) < size {
-		dst = append(make([]byte, 0, len(dst)+size), dst...)
-	}
-	dst = append(dst, entryVersion)
+	dst := append(make([]byte, 0, size), entryVersion)
 	dst = binary.AppendUvarint(dst, uint64(now))
 	dst = binary.LittleEndian.AppendUint64(dst, batch)
 	dst = binary.AppendUvarint(dst, uint64(len(commands)))

@@ -118,7 +118,7 @@ func (g *Group) watch(ctx context.Context) {
 			halting = nil
 			g.lost()
 			if err := inst.close(); err != nil {
-				g.cfg.Logger.Warn("stop raft", "error", err)
+				g.cfg.Logger.WarnContext(ctx, "stop raft", "error", err)
 			}
 		}
 	}
@@ -136,7 +136,7 @@ func (g *Group) gain(ctx context.Context, inst *instance) {
 				barrier = x.Index()
 			}
 			g.p.lead(term, barrier)
-			g.cfg.Logger.Info("leads the group", "term", term, "index", barrier)
+			g.cfg.Logger.InfoContext(ctx, "leads the group", "term", term, "index", barrier)
 			if g.cfg.Led != nil {
 				g.cfg.Led(true)
 			}

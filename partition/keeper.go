@@ -91,7 +91,7 @@ func (k *keeper) run(ctx context.Context) {
 			}
 		}
 		if err := k.g.Snapshot(ctx); err != nil && ctx.Err() == nil && k.g.halted() == nil {
-			k.g.cfg.Logger.Warn("snapshot", "error", err)
+			k.g.cfg.Logger.WarnContext(ctx, "snapshot", "error", err)
 			pause(ctx, time.Second)
 		}
 		k.g.compact(ctx)

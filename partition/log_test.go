@@ -34,7 +34,7 @@ func testGroupLog(t *testing.T, l *Log, id fsm.PartitionID) *groupLog {
 	return g
 }
 
-func entries(from, to uint64, term uint64) []*raft.Log {
+func entries(from, to, term uint64) []*raft.Log {
 	var list []*raft.Log
 	for i := from; i <= to; i++ {
 		list = append(list, &raft.Log{Index: i, Term: term, Data: fmt.Appendf(nil, "entry %d", i)})

@@ -4,7 +4,7 @@ import (
 	"context"
 	"fmt"
 	"io"
-	"log"
+	"log" //nolint:depguard // hclog.Logger asks for it; nothing is written through it
 	"log/slog"
 	"strings"
 
@@ -79,7 +79,8 @@ func (l *raftLogger) With(args ...any) hclog.Logger {
 	return &raftLogger{to: l.to, name: l.name, implied: append(l.implied[:len(l.implied):len(l.implied)], args...)}
 }
 
-func (l *raftLogger) Named(name string) hclog.Logger      { return l.ResetNamed(l.name + "." + name) }
+func (l *raftLogger) Named(name string) hclog.Logger { return l.ResetNamed(l.name + "." + name) }
+
 func (l *raftLogger) ResetNamed(name string) hclog.Logger { return &raftLogger{l.to, name, l.implied} }
 func (l *raftLogger) SetLevel(hclog.Level)                {}
 func (l *raftLogger) GetLevel() hclog.Level               { return hclog.Info }

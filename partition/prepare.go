@@ -323,7 +323,7 @@ func (b *batch) add(command []byte, it item) {
 // propose hands an entry to raft. It waits until raft's main goroutine takes it, which
 // is where what comes meanwhile gathers for the next entry.
 func (p *proposer) propose(b *batch) {
-	data := appendEntry(nil, b.now, b.id, b.commands)
+	data := encodeEntry(b.now, b.id, b.commands)
 	b.commands = nil
 	f := p.g.inst.Load().raft.Apply(data, 0)
 	p.mu.Lock()

@@ -268,7 +268,7 @@ func TestUnknownEntryStops(t *testing.T) {
 	t.Parallel()
 	for name, data := range map[string][]byte{
 		"entry version": {9, 9, 9},
-		"command kind":  appendEntry(nil, 1, 2, [][]byte{{1, 200, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}),
+		"command kind":  encodeEntry(1, 2, [][]byte{{1, 200, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}}),
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -84,7 +84,7 @@ func segmentPath(dir string, number uint32) string {
 // createSegment makes a new file. The folder is synced before a snapshot counts on it.
 func createSegment(dir string, number uint32) (*segment, error) {
 	path := segmentPath(dir, number)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, segmentFileMode)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, segmentFileMode) //nolint:gosec // a path of our own making
 	if err != nil {
 		return nil, fmt.Errorf("create segment: %w", err)
 	}
@@ -103,7 +103,7 @@ func createSegment(dir string, number uint32) (*segment, error) {
 // was written after the snapshot: the log says it again. A shorter file is damage.
 func openSegment(dir string, s segmentSize) (*segment, error) {
 	path := segmentPath(dir, s.Number)
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	f, err := os.OpenFile(path, os.O_RDWR, 0) //nolint:gosec // a path of our own making
 	if err != nil {
 		return nil, fmt.Errorf("open segment: %w (%w)", err, errDamaged)
 	}
@@ -195,7 +195,7 @@ func recordOwner(b []byte) fsm.Owner {
 
 // syncFolder makes new and removed names in dir durable.
 func syncFolder(dir string) error {
-	d, err := os.Open(dir)
+	d, err := os.Open(dir) //nolint:gosec // a path of our own making
 	if err != nil {
 		return fmt.Errorf("sync folder: %w", err)
 	}

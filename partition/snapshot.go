@@ -156,7 +156,7 @@ func removeFolder(dir string) error {
 }
 
 func readManifest(dir string) (manifest, error) {
-	b, err := os.ReadFile(filepath.Join(dir, manifestFile))
+	b, err := os.ReadFile(filepath.Join(dir, manifestFile)) //nolint:gosec // a path of our own making
 	if err != nil {
 		return manifest{}, fmt.Errorf("%w (%w)", err, errDamaged)
 	}
@@ -198,7 +198,7 @@ type summedFile struct {
 }
 
 func createFile(path string) (*summedFile, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, segmentFileMode)
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, segmentFileMode) //nolint:gosec // a path of our own making
 	if err != nil {
 		return nil, fmt.Errorf("write snapshot: %w", err)
 	}
@@ -236,7 +236,7 @@ func (s *stored) load(machine Machine) error {
 	r := bufio.NewReaderSize(io.TeeReader(f, sum), copyBufferBytes)
 	err = machine.Restore(r)
 	if err == nil {
-		if _, err = r.ReadByte(); err == io.EOF {
+		if _, err = r.ReadByte(); errors.Is(err, io.EOF) {
 			err = nil
 		} else if err == nil {
 			err = fmt.Errorf("bytes left over: %w", errDamaged)
@@ -499,7 +499,7 @@ func (s *sink) Cancel() error {
 	s.ended = true
 	if s.pipe != nil {
 		_ = s.pipe.CloseWithError(errors.New("cancelled"))
-		<-s.result
+		<-s.result //nolint:errcheck // it says only that it was cancelled
 	}
 	if !s.local {
 		s.store.bodies.thaw(s.Segments)

@@ -38,8 +38,10 @@ var streamMagic = [4]byte{'P', 'K', 'S', 'T'} //nolint:gochecknoglobals // a con
 type noBodies struct{}
 
 func (noBodies) Append(fsm.Owner, []byte) fsm.Ref { panic("partition: append to a machine at rest") }
-func (noBodies) Read(fsm.Ref) []byte              { panic("partition: read through a machine at rest") }
-func (noBodies) Release(fsm.Ref)                  { panic("partition: release in a machine at rest") }
+
+func (noBodies) Read(fsm.Ref) []byte { panic("partition: read through a machine at rest") }
+
+func (noBodies) Release(fsm.Ref) { panic("partition: release in a machine at rest") }
 
 // stream reads a snapshot for sending. It does nothing before the first Read: raft
 // opens snapshots also for its own replica, which loads them from the folder.
@@ -182,7 +184,7 @@ func (s *sink) receive(r *bufio.Reader) error {
 	if err := s.receiveBodies(r); err != nil {
 		return err
 	}
-	if _, err := r.ReadByte(); err != io.EOF {
+	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("bytes left over: %w", errDamaged)
 	}
 	return s.store.bodies.sync(s.Segments)
