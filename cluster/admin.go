@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"sync"
-	"time"
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -27,12 +26,17 @@ func (r *Router) CreateQueue(ctx context.Context, name string, settings fsm.Queu
 	return r.put(ctx, result.Entity)
 }
 
-// UpdateQueue changes the settings of a queue. Errors wrap EntityNotFound,
-// InvalidArgument, ServerBusy or Timeout; after the last two it may be asked again.
+// UpdateQueue changes the settings of a queue; locks that are held stay as they are.
+// Whether duplicates are detected is chosen at creation, once. Errors wrap
+// EntityNotFound, InvalidArgument, ServerBusy or Timeout; after the last two it may be asked again.
 func (r *Router) UpdateQueue(ctx context.Context, name string, settings fsm.QueueSettings) (fsm.Entity, error) {
 	entity, err := r.lookup(ctx, lookupQuery{Name: name})
 	if err != nil {
 		return fsm.Entity{}, fmt.Errorf("update queue %q: %w", name, err)
+	}
+	if settings.RequiresDuplicateDetection != entity.Settings.RequiresDuplicateDetection {
+		return fsm.Entity{}, fmt.Errorf("update queue %q: %w: whether duplicates are detected is chosen when a queue is created and cannot be changed afterwards",
+			name, fsm.InvalidArgument)
 	}
 	if _, err := r.command(ctx, fsm.CatalogPartition, fsm.UpdateEntity{Entity: entity.ID, Settings: settings}); err != nil {
 		return fsm.Entity{}, fmt.Errorf("update queue %q: %w", name, err)
@@ -261,7 +265,7 @@ func (r *Router) healOne(ctx context.Context, entity fsm.Entity) bool {
 func (r *Router) sweep(ctx context.Context, group replica) {
 	var dropping []fsm.Entity
 	group.View(func(m partition.Machine) { dropping = catalogOf(m).Dropping() })
-	now := fsm.Instant(time.Now().UnixMilli())
+	now := fsm.Instant(r.now().UnixMilli())
 	for _, entity := range dropping {
 		if entity.Updated.After(sweepAfter) > now {
 			continue // whoever deletes it is most likely still at it

@@ -195,8 +195,9 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 		Dial: func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (net.Conn, error) {
 			return n.peers.dial(ctx, streamRaft, member, id)
 		},
-		Now:    time.Now,
+		Now:    n.config.Now,
 		Led:    func(leads bool) { n.led(id, leads) },
+		Effect: n.effect,
 		Logger: n.log,
 		Timing: n.config.Timing.Raft,
 		Sizes:  n.config.Sizes,

@@ -67,6 +67,10 @@ type Config struct {
 	// Version is the version of the binary, for pictures only.
 	Version string
 
+	// Now is the clock that messages and queues live by; nil means time.Now. How long
+	// requests, connections and members may take is measured by the machine's own clock.
+	Now func() time.Time
+
 	Timing Timing
 	// Sizes is how large things on disk grow; the zero value means partition.DefaultSizes.
 	Sizes  partition.Sizes

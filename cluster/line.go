@@ -81,6 +81,7 @@ type line struct {
 
 	lanes       map[*Receiver]struct{} // with a Lock under way
 	queuedLanes []*Receiver            // of these, the ones to be sent
+	stirred     []fsm.Entity           // received from since the last tick
 
 	leader   fsm.MemberID // empty: to be sought
 	term     uint64       // highest in which a leader was found
@@ -199,6 +200,10 @@ func commandSize(command fsm.Command) int {
 	case fsm.RenewLocks:
 		size += messageHead * len(c.Locks)
 	case fsm.FetchDeferred:
+		size += messageHead * len(c.Sequences)
+	case fsm.CancelScheduled:
+		size += messageHead * len(c.Sequences)
+	case fsm.RedriveMessages:
 		size += messageHead * len(c.Sequences)
 	}
 	return size

@@ -79,6 +79,9 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 		serving:     make(map[fsm.MemberID]*serving),
 	}
 	n.groups.Store(&map[fsm.PartitionID]*partition.Group{})
+	if n.config.Now == nil {
+		n.config.Now = time.Now
+	}
 	var err error
 	if n.folder, err = openFolder(config.Dir); err != nil {
 		return nil, fmt.Errorf("open member: %w", err)
@@ -135,7 +138,7 @@ func (n *Node) open(ctx context.Context) error {
 		return n.peers.dial(ctx, streamForward, to, fsm.CatalogPartition)
 	})
 	n.router = newRouter(n, n.incarnation, n.self, n.config.Timing, n.log)
-	n.router.status = n.status
+	n.router.status, n.router.now = n.status, n.config.Now
 	n.founder = &founder{
 		self: n.self, expect: n.config.Expect, folder: n.folder, log: n.log,
 		alive: func() []fsm.MemberID { return n.gossip.alive() },

@@ -82,7 +82,7 @@ func TestCreateListUpdateDelete(t *testing.T) {
 	settings := testSettings
 	settings.MaxDeliveryCount = 9
 	entity, err := router.UpdateQueue(t.Context(), "q0", settings)
-	if err != nil || entity.Settings != settings || entity.Version != 2 {
+	if err != nil || entity.Settings != settings.WithDefaults() || entity.Version != 2 {
 		t.Fatalf("update: %+v, %v", entity, err)
 	}
 

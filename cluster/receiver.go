@@ -30,6 +30,7 @@ type Receiver struct {
 	serial uint64
 	call   *lockCall // under way
 	closed bool
+	active time.Time // when the router last heard that this receiver is there
 }
 
 // lockCall is one Lock on its way. Its fields are guarded by line.mu.
@@ -90,6 +91,7 @@ func (r *Receiver) start(max, maxBytes int, until time.Time, done func(fsm.Resul
 	}
 	r.serial++
 	r.call = call
+	l.stir(r, time.Now())
 	call.header = fsm.Header{Origin: l.origin, Lane: r.lane, Serial: r.serial, Low: r.serial}
 	call.bytes = fsm.AppendCommand(nil, call.header, call.lock)
 	l.lanes[r] = struct{}{}

@@ -126,6 +126,7 @@ func (n *Node) reconcileGroups(ctx context.Context, placed []fsm.Partition) {
 		if !part.Formed {
 			n.reportFormed(ctx, part.ID)
 		}
+		n.bury(ctx, group)
 		n.prefer(ctx, part, group)
 	}
 }

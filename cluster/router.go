@@ -38,8 +38,11 @@ type Router struct {
 	timing Timing
 	log    *slog.Logger
 	status func(context.Context) (Status, error) // the node's
+	now    func() time.Time                      // the clock that messages live by
 	lanes  atomic.Uint64
 	seal   atomic.Pointer[sealer]
+
+	touches touches
 
 	mu     sync.Mutex
 	lines  map[fsm.PartitionID]*line
@@ -49,7 +52,7 @@ type Router struct {
 
 func newRouter(w ways, origin uint64, self fsm.MemberID, timing Timing, log *slog.Logger) *Router {
 	return &Router{
-		ways: w, desk: desk{local: w.local}, origin: origin, self: self, timing: timing, log: log,
+		ways: w, desk: desk{local: w.local}, origin: origin, self: self, timing: timing, log: log, now: time.Now,
 		lines: make(map[fsm.PartitionID]*line),
 		heals: make(map[fsm.EntityID][]func(bool)),
 	}
@@ -89,6 +92,9 @@ func (r *Router) tickLoop(ctx context.Context) {
 		case now := <-ticker.C:
 			for _, l := range r.all() {
 				l.tick(now)
+				for _, entity := range l.takeStirred(now) {
+					r.touch(entity, now)
+				}
 			}
 		}
 	}
@@ -159,23 +165,29 @@ func splitPath(path string) (name string, sub fsm.SubQueue) {
 // Send stores the messages, all or none. The payloads must not be changed before done;
 // they are not referred to afterwards.
 func (r *Router) Send(at fsm.Place, messages []fsm.Message, done func(fsm.Code)) {
+	r.sendMessages(at, messages, func(result fsm.Result) { done(result.Code) })
+}
+
+// sendMessages is Send with the whole result. A queue whose making was interrupted is
+// finished on the way.
+func (r *Router) sendMessages(at fsm.Place, messages []fsm.Message, done func(fsm.Result)) {
 	if at.Sub != fsm.MainQueue {
-		done(fsm.NotAllowed)
+		done(fsm.Result{Code: fsm.NotAllowed})
 		return
 	}
 	command := fsm.SendMessages{Entity: at.ID, Messages: messages}
 	l := r.line(at.Partition)
 	l.submit(command, func(result fsm.Result) {
 		if result.Code != fsm.EntityNotFound {
-			done(result.Code)
+			done(result)
 			return
 		}
 		r.heal(at.Entity, func(healed bool) {
 			if !healed {
-				done(fsm.EntityNotFound)
+				done(result)
 				return
 			}
-			l.submit(command, func(result fsm.Result) { done(result.Code) })
+			l.submit(command, done)
 		})
 	})
 }
@@ -232,6 +244,7 @@ func (r *Router) Fetch(at fsm.Place, sequences []fsm.SequenceNumber, takes bool,
 // locking, and stops before the payloads exceed maxBytes (at most 8 MiB); the first is
 // always given.
 func (r *Router) Peek(ctx context.Context, at fsm.Place, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
+	r.touch(at.Entity, time.Now())
 	reply, err := r.askLeader(ctx, at.Partition, queryPeek, peekQuery{
 		Partition: at.Partition, Address: at.Address(), From: from, Max: max, MaxBytes: maxBytes,
 	})

@@ -1,0 +1,100 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// The limits of what one request takes away or brings back, as in fsm. Whoever wants
+// more asks again.
+const (
+	purgeMessagesMax   = 4000 // of one purge: what the cloud allows
+	redriveMessagesMax = 1000 // of one redrive
+)
+
+// Schedule stores messages, of which some or all carry an EnqueueAt, all or none. done
+// gets one number per message, in order; 0 for a duplicate that was dropped.
+// CancelScheduled takes these numbers. The rules of Send hold.
+func (r *Router) Schedule(at fsm.Place, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
+	n := len(messages)
+	r.sendMessages(at, messages, func(result fsm.Result) {
+		if result.Code != fsm.OK {
+			done(result.Code, nil)
+			return
+		}
+		numbers := result.Sequences
+		if len(numbers) != n { // no duplicate: they follow one another
+			numbers = make([]fsm.SequenceNumber, n)
+			for i := range numbers {
+				numbers[i] = result.Sequence + fsm.SequenceNumber(i)
+			}
+		}
+		done(fsm.OK, numbers)
+	})
+}
+
+// CancelScheduled removes messages whose time has not come (1 to 4096), all of them or
+// none: MessageNotFound when one is not waiting to be enqueued.
+func (r *Router) CancelScheduled(at fsm.Place, sequences []fsm.SequenceNumber, done func(fsm.Code)) {
+	if at.Sub != fsm.MainQueue {
+		done(fsm.MessageNotFound) // nothing is scheduled there
+		return
+	}
+	command := fsm.CancelScheduled{Entity: at.ID, Sequences: sequences}
+	r.line(at.Partition).submit(command, func(result fsm.Result) { done(result.Code) })
+}
+
+// Purge removes ready messages that were enqueued before a moment (0: whenever), oldest
+// first, at most max (1 to 4000; more is cut). done gets how many went; fewer than max
+// says that there were no more.
+func (r *Router) Purge(at fsm.Place, before fsm.Instant, max int, done func(fsm.Code, int)) {
+	if max < 1 {
+		done(fsm.InvalidArgument, 0)
+		return
+	}
+	command := fsm.PurgeMessages{Address: at.Address(), Before: before, Max: uint32(min(max, purgeMessagesMax))}
+	r.line(at.Partition).submit(command, func(result fsm.Result) { done(result.Code, int(result.Count)) })
+}
+
+// PurgeQueue is Purge for an operator, by name; the zero before means whenever. After
+// ServerBusy nothing was removed; after Timeout it may have been, and may be asked again.
+func (r *Router) PurgeQueue(ctx context.Context, name string, sub fsm.SubQueue, before time.Time, most int) (int, error) {
+	entity, err := r.lookup(ctx, lookupQuery{Name: name})
+	if err != nil {
+		return 0, fmt.Errorf("purge queue %q: %w", name, err)
+	}
+	command := fsm.PurgeMessages{
+		Address: fsm.Address{Entity: entity.ID, Sub: sub},
+		Max:     uint32(clamp(most, 0, purgeMessagesMax)),
+	}
+	if !before.IsZero() {
+		// From the first moment of 1970 on, so that an earlier one does not mean "all".
+		command.Before = fsm.Instant(max(1, before.UnixMilli()))
+	}
+	result, err := r.command(ctx, entity.Partition, command)
+	if err != nil {
+		return 0, fmt.Errorf("purge queue %q: %w", name, err)
+	}
+	return int(result.Count), nil
+}
+
+// Redrive brings dead letters (1 to 1000, by number) back to their queue and says how
+// many: numbers that are not ready dead letters are left out. Errors wrap
+// EntityNotFound, InvalidArgument, ServerBusy or Timeout; asking again does no harm.
+func (r *Router) Redrive(ctx context.Context, name string, sequences []fsm.SequenceNumber) (int, error) {
+	if len(sequences) < 1 || len(sequences) > redriveMessagesMax {
+		return 0, fmt.Errorf("redrive queue %q: %w: 1 to %d numbers at a time, not %d", name, fsm.InvalidArgument, redriveMessagesMax, len(sequences))
+	}
+	entity, err := r.lookup(ctx, lookupQuery{Name: name})
+	if err != nil {
+		return 0, fmt.Errorf("redrive queue %q: %w", name, err)
+	}
+	result, err := r.command(ctx, entity.Partition, fsm.RedriveMessages{Entity: entity.ID, Sequences: sequences})
+	if err != nil {
+		return 0, fmt.Errorf("redrive queue %q: %w", name, err)
+	}
+	return int(result.Count), nil
+}
