@@ -38,6 +38,8 @@ type bodies struct {
 	// fail stops the group: a replica that cannot write its disk must not go on.
 	fail func(error)
 
+	unlisted []string // files found at open that no snapshot lists
+
 	// tail mirrors the end of the active segment from tailStart on: the part not
 	// flushed yet, and before it up to hotTailBytes that were, because what was just
 	// sent is what is delivered next.
@@ -66,8 +68,8 @@ type doomedSegment struct {
 	after   uint64
 }
 
-// openBodies opens the segments that the newest snapshot lists and removes all others:
-// they hold only what came after it.
+// openBodies opens the segments that the newest snapshot lists. It changes nothing on
+// disk: tidy does, once the snapshot has been found sound.
 func openBodies(dir string, segBytes int64, listed []segmentSize, fail func(error)) (*bodies, error) {
 	if err := os.MkdirAll(dir, logFolderMode); err != nil {
 		return nil, fmt.Errorf("open bodies: %w", err)
@@ -90,14 +92,28 @@ func openBodies(dir string, segBytes int64, listed []segmentSize, fail func(erro
 			continue
 		}
 		b.next = max(b.next, number+1)
-		if b.segments[number] != nil {
-			continue
-		}
-		if err := os.Remove(filepath.Join(dir, f.Name())); err != nil {
-			return nil, errors.Join(fmt.Errorf("open bodies: %w", err), b.close())
+		if b.segments[number] == nil {
+			b.unlisted = append(b.unlisted, filepath.Join(dir, f.Name()))
 		}
 	}
 	return b, nil
+}
+
+// tidy cuts the listed segments to their listed sizes and removes those that were not
+// listed: what lies behind and in them came after the snapshot, and the log says it again.
+func (b *bodies) tidy(listed []segmentSize) error {
+	for _, l := range listed {
+		if err := b.segments[l.Number].file.Truncate(l.Size); err != nil {
+			return fmt.Errorf("cut segment: %w", err)
+		}
+	}
+	for _, path := range b.unlisted {
+		if err := os.Remove(path); err != nil {
+			return fmt.Errorf("remove segment: %w", err)
+		}
+	}
+	b.unlisted = nil
+	return nil
 }
 
 // close closes the files; nothing is flushed, because the log has it all.
@@ -181,7 +197,7 @@ func (b *bodies) flush() error {
 	if len(b.tail) > 2*hotTailBytes {
 		cut := len(b.tail) - hotTailBytes
 		b.tailStart += int64(cut)
-		if cap(b.tail) > 16*hotTailBytes {
+		if cap(b.tail) > 8*hotTailBytes {
 			b.tail = append(make([]byte, 0, 2*hotTailBytes), b.tail[cut:]...)
 		} else {
 			b.tail = b.tail[:copy(b.tail, b.tail[cut:])]

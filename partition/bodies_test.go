@@ -24,6 +24,9 @@ func testBodies(t *testing.T, dir string, segBytes int64, listed []segmentSize) 
 		t.Fatal(err)
 	}
 	b.hold(listed)
+	if err := b.tidy(listed); err != nil {
+		t.Fatal(err)
+	}
 	t.Cleanup(func() { _ = b.close() })
 	return b
 }

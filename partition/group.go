@@ -291,7 +291,9 @@ func (g *Group) openStorage() error {
 			return errors.Join(err, g.bodies.close())
 		}
 	}
-	if err := g.snaps.dropOlder(); err != nil {
+	// Everything is read and sound: only now is anything cut or removed.
+	err = errors.Join(g.bodies.tidy(listed), g.snaps.dropOlder(), syncFolder(cfg.Dir), syncFolder(filepath.Dir(cfg.Dir)))
+	if err != nil {
 		return errors.Join(err, g.bodies.close())
 	}
 	return nil
@@ -331,8 +333,8 @@ func (g *groupLog) fits(newest *stored) error {
 	if first > index+1 {
 		return fmt.Errorf("log of group %d begins at %d and the newest snapshot ends at %d: %w", g.id, first, index, errDamaged)
 	}
-	if index == 0 || last < index {
-		return nil
+	if index == 0 || index < first || last < index {
+		return nil // nothing at the index of the snapshot that could contradict it
 	}
 	var e raft.Log
 	if err := g.GetLog(index, &e); err != nil {

@@ -127,10 +127,17 @@ func (g *Group) watch(ctx context.Context) {
 // gain opens the group for submissions: not when raft says leader, but when everything
 // older is applied and the term is still the same.
 func (g *Group) gain(ctx context.Context, inst *instance) {
+	start := time.Now()
 	for ctx.Err() == nil && inst.raft.State() == raft.Leader {
 		term := inst.raft.CurrentTerm()
 		f := inst.raft.Barrier(0)
-		if err := f.Error(); err == nil && inst.raft.CurrentTerm() == term && inst.raft.State() == raft.Leader {
+		err := f.Error()
+		if errors.Is(err, raft.ErrLeadershipTransferInProgress) && time.Since(start) > 2*g.cfg.Timing.Election {
+			// The flag of a transfer that never ended outlives the leadership it began in.
+			g.askReopen("a leadership transfer never ended")
+			return
+		}
+		if err == nil && inst.raft.CurrentTerm() == term && inst.raft.State() == raft.Leader {
 			var barrier uint64
 			if x, ok := f.(raft.IndexFuture); ok {
 				barrier = x.Index()

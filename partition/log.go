@@ -115,6 +115,9 @@ func OpenLog(path string, logger *slog.Logger) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open log %s: %w", path, clearer(err))
 	}
+	if err := syncFolder(filepath.Dir(path)); err != nil {
+		return nil, errors.Join(fmt.Errorf("open log %s: %w", path, err), store.Close())
+	}
 	return &Log{
 		path:      path,
 		store:     store,

@@ -100,6 +100,8 @@ func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 		t.Error("it came without a snapshot")
 	}
 	sameEverywhere(t, ms)
+	must(t, g, a.next(), send(1, []byte("the first entry behind its snapshot")))
+	eventually(t, "it follows", func() bool { return away.group(1).Status().Applied >= g.Status().Applied })
 	// Once more from its own disk, and then as the one who sends it on.
 	away.stop()
 	away.start(1)
@@ -248,8 +250,16 @@ func TestDamagedSnapshotIsNotOpened(t *testing.T) {
 				t.Fatal(found, err)
 			}
 			flipBit(t, found[0], 20)
+			segs := filepath.Join(m.dir, "groups", "1", "seg")
+			stray := segmentPath(segs, 77)
+			if err := os.WriteFile(stray, []byte("what came after the snapshot"), 0o600); err != nil {
+				t.Fatal(err)
+			}
 			if err := m.tryStart(1); err == nil {
 				t.Error("it opened")
+			}
+			if n := segmentFiles(t, segs); n != 2 {
+				t.Errorf("%d segments left", n)
 			}
 			if _, err := os.Stat(found[0]); err != nil {
 				t.Error(err)
@@ -513,6 +523,9 @@ func TestLogMustFitTheSnapshot(t *testing.T) {
 	}
 	if err := g.fits(&stored{manifest: manifest{Index: 30, Term: 3}}); !errors.Is(err, errDamaged) {
 		t.Errorf("a log with a hole: %v", err)
+	}
+	if err := g.fits(&stored{manifest: manifest{Index: 99, Term: 3}}); err != nil || extentOf(g).first != 100 {
+		t.Errorf("a log that begins right behind the snapshot: %v %+v", err, extentOf(g))
 	}
 	if err := g.fits(nil); !errors.Is(err, errDamaged) {
 		t.Errorf("a log without its snapshot: %v", err)

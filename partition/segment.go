@@ -99,8 +99,8 @@ func createSegment(dir string, number uint32) (*segment, error) {
 	return &segment{number: number, path: path, file: f, size: segmentHeaderBytes}, nil
 }
 
-// openSegment opens a file that a snapshot recorded with size bytes, and cuts off what
-// was written after the snapshot: the log says it again. A shorter file is damage.
+// openSegment opens a file that a snapshot recorded with size bytes. What lies behind
+// them came later and does not count. A shorter file is damage.
 func openSegment(dir string, s segmentSize) (*segment, error) {
 	path := segmentPath(dir, s.Number)
 	f, err := os.OpenFile(path, os.O_RDWR, 0) //nolint:gosec // a path of our own making
@@ -108,9 +108,6 @@ func openSegment(dir string, s segmentSize) (*segment, error) {
 		return nil, fmt.Errorf("open segment: %w (%w)", err, errDamaged)
 	}
 	if err := checkSegment(f, s); err != nil {
-		return nil, errors.Join(fmt.Errorf("open segment %s: %w", path, err), f.Close())
-	}
-	if err := f.Truncate(s.Size); err != nil {
 		return nil, errors.Join(fmt.Errorf("open segment %s: %w", path, err), f.Close())
 	}
 	return &segment{number: s.Number, path: path, file: f, size: s.Size, synced: s.Size, sealed: true}, nil
