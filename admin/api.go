@@ -25,6 +25,26 @@ type Settings struct {
 	LockDuration     *Duration `json:"lockDuration,omitempty"`     // 5 s to 5 min; default 30 s
 	MaxDeliveryCount *uint32   `json:"maxDeliveryCount,omitempty"` // 1 to 2000; default 10
 	MaxMessageBytes  *uint32   `json:"maxMessageBytes,omitempty"`  // 1 KiB to 1 MiB; default 256 KiB
+
+	// DefaultMessageTimeToLive is the life of messages that say nothing themselves, and
+	// the ceiling for those that do. 1 ms to forever, the default.
+	DefaultMessageTimeToLive         *Duration `json:"defaultMessageTimeToLive,omitempty"`
+	DeadLetteringOnMessageExpiration *bool     `json:"deadLetteringOnMessageExpiration,omitempty"` // default false: dropped
+	// RequiresDuplicateDetection cannot be changed after creation.
+	RequiresDuplicateDetection          *bool     `json:"requiresDuplicateDetection,omitempty"`
+	DuplicateDetectionHistoryTimeWindow *Duration `json:"duplicateDetectionHistoryTimeWindow,omitempty"` // 20 s to 7 days; default 10 min
+	AutoDeleteOnIdle                    *Duration `json:"autoDeleteOnIdle,omitempty"`                    // 5 min to forever, the default
+	MaxSizeInMegabytes                  *uint32   `json:"maxSizeInMegabytes,omitempty"`                  // MiB of payloads, 1 to 81920; default 1024
+	Status                              *string   `json:"status,omitempty"`                              // Active, Disabled, SendDisabled, ReceiveDisabled
+	UserMetadata                        *string   `json:"userMetadata,omitempty"`                        // at most 1024 bytes
+
+	// What follows goes beyond the cloud.
+
+	DeadLetterTimeToLive *Duration `json:"deadLetterTimeToLive,omitempty"` // 1 s to forever, the default
+	// RetryDelay is the pause after a first failed attempt; it doubles up to
+	// RetryDelayMax. 1 ms to 7 days; 0, the default, gives a message back at once.
+	RetryDelay    *Duration `json:"retryDelay,omitempty"`
+	RetryDelayMax *Duration `json:"retryDelayMax,omitempty"` // default 10 min, or RetryDelay where that is longer
 }
 
 // Counts is what a queue holds, in messages, and the bytes of both sub-queues.
@@ -32,8 +52,26 @@ type Counts struct {
 	Active     uint64 `json:"active"` // ready and locked
 	Locked     uint64 `json:"locked"`
 	Deferred   uint64 `json:"deferred"`
+	Scheduled  uint64 `json:"scheduled"` // not yet enqueued, or put off after a failed attempt
 	DeadLetter uint64 `json:"deadLetter"`
 	Bytes      uint64 `json:"bytes"`
+}
+
+// PurgeRequest is the body of POST /v1/purge/{name}.
+type PurgeRequest struct {
+	SubQueue string     `json:"subQueue,omitempty"` // main (default) or deadLetter
+	Before   *time.Time `json:"before,omitempty"`   // only messages enqueued before it
+	Max      int        `json:"max,omitempty"`      // 1 to 4000, the default
+}
+
+// RedriveRequest is the body of POST /v1/redrive/{name}.
+type RedriveRequest struct {
+	Sequences []fsm.SequenceNumber `json:"sequences"` // of dead letters, 1 to 1000
+}
+
+// Affected answers a purge or redrive: how many messages went, or went back.
+type Affected struct {
+	Count int `json:"count"`
 }
 
 // QueuePage is one answer of the list. Next is the "after" of the next page, empty at
@@ -69,11 +107,20 @@ type Problem struct {
 	TrackingID string `json:"trackingId"` // also in the log of the member that answered
 }
 
-// Duration is a length of time that reads "30s" or "PT30S" and writes "30s".
+// Duration is a length of time that reads "30s" or "PT30S" and writes "30s"; [Forever] is
+// "forever".
 type Duration time.Duration
 
-// MarshalJSON writes the form of time.Duration.
-func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(time.Duration(d).String()) }
+// String is the form of time.Duration, or "forever".
+func (d Duration) String() string {
+	if d == Duration(Forever) {
+		return foreverText
+	}
+	return time.Duration(d).String()
+}
+
+// MarshalJSON writes the text of String.
+func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
 
 // UnmarshalJSON reads text; a bare number is refused, because nobody can tell its unit.
 func (d *Duration) UnmarshalJSON(data []byte) error {

@@ -12,6 +12,8 @@ import (
 type Control interface {
 	// CreateQueue makes a queue and returns once it can be used at every member.
 	CreateQueue(ctx context.Context, name string, settings fsm.QueueSettings) (fsm.Entity, error)
+	// UpdateQueue changes settings; locks that are held stay. Whether duplicates are
+	// detected cannot be changed: InvalidArgument.
 	UpdateQueue(ctx context.Context, name string, settings fsm.QueueSettings) (fsm.Entity, error)
 	DeleteQueue(ctx context.Context, name string) error
 	Queue(ctx context.Context, name string) (fsm.Entity, fsm.Counts, error)
@@ -21,6 +23,12 @@ type Control interface {
 	// Counts says what each entity holds, in the order given; it asks the leaders once
 	// per partition.
 	Counts(ctx context.Context, entities []fsm.Entity) ([]fsm.Counts, error)
+	// PurgeQueue removes ready messages for good, oldest first, at most most (1 to 4000)
+	// and only those enqueued before a moment unless that is zero; it says how many.
+	PurgeQueue(ctx context.Context, name string, sub fsm.SubQueue, before time.Time, most int) (int, error)
+	// Redrive brings dead letters (1 to 1000, by number) back to their queue and says how
+	// many; a number that is no ready dead letter is left out.
+	Redrive(ctx context.Context, name string, sequences []fsm.SequenceNumber) (int, error)
 	Status(ctx context.Context) (Status, error)
 }
 

@@ -11,12 +11,26 @@ import (
 // durationBytesMax bounds the text of a duration before it is parsed.
 const durationBytesMax = 64
 
+// Forever is the length of time that does not end.
+const Forever = time.Duration(math.MaxInt64)
+
+// The texts of Forever: ours, and the largest TimeSpan of .NET, which the official
+// administration API uses for it.
+const (
+	foreverText  = "forever"
+	timeSpanText = "P10675199DT2H48M5.4775807S"
+)
+
 // ParseDuration reads a length of time as Go writes it ("1m30s") or as ISO 8601 does
 // ("PT1M30S", "P1D"), which is how the official administration API writes them. Years
 // and months are refused: their length is not fixed. Negative lengths are refused.
+// "forever" is Forever.
 func ParseDuration(text string) (time.Duration, error) {
 	if len(text) > durationBytesMax {
 		return 0, fmt.Errorf("a duration is at most %d characters long", durationBytesMax)
+	}
+	if text == foreverText || text == timeSpanText {
+		return Forever, nil
 	}
 	if strings.HasPrefix(text, "P") {
 		return parseISO(text)

@@ -1,10 +1,8 @@
 package admin
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"strconv"
 	"strings"
@@ -16,17 +14,11 @@ import (
 
 // What may be asked of a queue.
 const (
-	nameCharactersMax   = 260 // of an entity, as in the cloud
-	lockDurationMin     = 5 * time.Second
-	lockDurationMax     = 5 * time.Minute
-	lockDurationDefault = 30 * time.Second
-	deliveryCountMax    = 2000
-	deliveryCountNormal = 10
-	messageBytesMin     = 1024
-	messageBytesMax     = 1024 * 1024
-	messageBytesNormal  = 256 * 1024
-	pageQueuesMax       = 1000
-	pageQueuesNormal    = 100
+	nameCharactersMax  = 260 // of an entity, as in the cloud
+	pageQueuesMax      = 1000
+	pageQueuesNormal   = 100
+	purgeMessagesMax   = 4000 // of one request
+	redriveMessagesMax = 1000 // of one request
 )
 
 // listQueues is GET /v1/queues?after=&max=&counts=true.
@@ -100,11 +92,7 @@ func (s *Server) createQueue(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	settings, err := asked.over(fsm.QueueSettings{
-		LockDuration:     fsm.Millis(lockDurationDefault.Milliseconds()),
-		MaxDeliveryCount: deliveryCountNormal,
-		MaxMessageBytes:  messageBytesNormal,
-	})
+	settings, err := asked.over(defaultSettings())
 	if err != nil {
 		return err
 	}
@@ -131,7 +119,7 @@ func (s *Server) updateQueue(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return naming(name, err)
 	}
-	settings, err := asked.over(entity.Settings)
+	settings, err := asked.over(entity.Settings.WithDefaults())
 	if err != nil {
 		return err
 	}
@@ -152,6 +140,61 @@ func (s *Server) deleteQueue(w http.ResponseWriter, r *http.Request) error {
 		return naming(name, err)
 	}
 	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// purge is POST /v1/purge/{name}: it removes ready messages, oldest first. Fewer than
+// max say that there were no more.
+func (s *Server) purge(w http.ResponseWriter, r *http.Request) error {
+	name, err := entityName(r)
+	if err != nil {
+		return err
+	}
+	asked := PurgeRequest{Max: purgeMessagesMax}
+	if err := readBody(r, &asked, "subQueue, before and max"); err != nil {
+		return err
+	}
+	sub := fsm.MainQueue
+	switch asked.SubQueue {
+	case "", "main":
+	case "deadLetter":
+		sub = fsm.DeadLetterQueue
+	default:
+		return fmt.Errorf("%w: subQueue is main or deadLetter, not %.40q", fsm.InvalidArgument, asked.SubQueue)
+	}
+	if asked.Max < 1 || asked.Max > purgeMessagesMax {
+		return fmt.Errorf("%w: max is 1 to %d, not %d", fsm.InvalidArgument, purgeMessagesMax, asked.Max)
+	}
+	var before time.Time
+	if asked.Before != nil {
+		before = *asked.Before
+	}
+	count, err := s.config.Control.PurgeQueue(r.Context(), name, sub, before, asked.Max)
+	if err != nil {
+		return naming(name, err)
+	}
+	s.reply(w, r, http.StatusOK, Affected{Count: count})
+	return nil
+}
+
+// redrive is POST /v1/redrive/{name}: it brings dead letters back to their queue.
+func (s *Server) redrive(w http.ResponseWriter, r *http.Request) error {
+	name, err := entityName(r)
+	if err != nil {
+		return err
+	}
+	var asked RedriveRequest
+	if err := readBody(r, &asked, "sequences"); err != nil {
+		return err
+	}
+	if n := len(asked.Sequences); n < 1 || n > redriveMessagesMax {
+		return fmt.Errorf("%w: sequences are 1 to %d numbers, not %d", fsm.InvalidArgument, redriveMessagesMax, n)
+	}
+	count, err := s.config.Control.Redrive(r.Context(), name, asked.Sequences)
+	if err != nil {
+		return naming(name, err)
+	}
+	s.reply(w, r, http.StatusOK, Affected{Count: count})
 	return nil
 }
 
@@ -186,73 +229,4 @@ func entityName(r *http.Request) (string, error) {
 		return "", fmt.Errorf("%w: a name begins and ends with a letter or digit and has no empty part", fsm.InvalidArgument)
 	}
 	return name, nil
-}
-
-// readSettings reads the body. Unknown fields are refused: a misspelt setting must not
-// look as if it worked.
-func readSettings(r *http.Request) (Settings, error) {
-	var settings Settings
-	decoder := json.NewDecoder(r.Body)
-	decoder.DisallowUnknownFields()
-	err := decoder.Decode(&settings)
-	if err == nil {
-		_, err = decoder.Token()
-		if err == nil {
-			return settings, fmt.Errorf("%w: the body holds more than one JSON value", fsm.InvalidArgument)
-		}
-	}
-	var tooLarge *http.MaxBytesError
-	switch {
-	case errors.Is(err, io.EOF):
-		return settings, nil
-	case errors.As(err, &tooLarge):
-		return settings, fmt.Errorf("%w: the body is longer than %d bytes", fsm.MessageTooLarge, bodyBytesMax)
-	}
-	return settings, fmt.Errorf("%w: the body: %s; possible are lockDuration, maxDeliveryCount and maxMessageBytes",
-		fsm.InvalidArgument, strings.TrimPrefix(err.Error(), "json: "))
-}
-
-// over lays the settings that are given over old ones and checks the result.
-func (s Settings) over(old fsm.QueueSettings) (fsm.QueueSettings, error) {
-	if s.LockDuration != nil {
-		d := time.Duration(*s.LockDuration)
-		if d < lockDurationMin || d > lockDurationMax {
-			return old, fmt.Errorf("%w: lockDuration is %s to %s, not %s", fsm.InvalidArgument, lockDurationMin, lockDurationMax, d)
-		}
-		old.LockDuration = fsm.Millis(d.Milliseconds())
-	}
-	if s.MaxDeliveryCount != nil {
-		if n := *s.MaxDeliveryCount; n < 1 || n > deliveryCountMax {
-			return old, fmt.Errorf("%w: maxDeliveryCount is 1 to %d, not %d", fsm.InvalidArgument, deliveryCountMax, n)
-		}
-		old.MaxDeliveryCount = *s.MaxDeliveryCount
-	}
-	if s.MaxMessageBytes != nil {
-		if n := *s.MaxMessageBytes; n < messageBytesMin || n > messageBytesMax {
-			return old, fmt.Errorf("%w: maxMessageBytes is %d to %d, not %d", fsm.InvalidArgument, messageBytesMin, messageBytesMax, n)
-		}
-		old.MaxMessageBytes = *s.MaxMessageBytes
-	}
-	return old, nil
-}
-
-func describe(e fsm.Entity, counts *Counts) Queue {
-	lock := Duration(time.Duration(e.Settings.LockDuration) * time.Millisecond)
-	return Queue{
-		Name: e.Name,
-		Settings: Settings{
-			LockDuration:     &lock,
-			MaxDeliveryCount: &e.Settings.MaxDeliveryCount,
-			MaxMessageBytes:  &e.Settings.MaxMessageBytes,
-		},
-		Partition: e.Partition,
-		Version:   e.Version,
-		Created:   instant(e.Created),
-		Updated:   instant(e.Updated),
-		Counts:    counts,
-	}
-}
-
-func describeCounts(c fsm.Counts) *Counts {
-	return &Counts{Active: c.Active, Locked: c.Locked, Deferred: c.Deferred, DeadLetter: c.DeadLetter, Bytes: c.Bytes}
 }

@@ -110,6 +110,8 @@ func (s *Server) handler() http.Handler {
 		"PUT /v1/queues/{name...}":    s.createQueue,
 		"PATCH /v1/queues/{name...}":  s.updateQueue,
 		"DELETE /v1/queues/{name...}": s.deleteQueue,
+		"POST /v1/purge/{name...}":    s.purge,
+		"POST /v1/redrive/{name...}":  s.redrive,
 		"GET /v1/status":              s.status,
 		"GET /v1/endpoints":           s.endpoints,
 	} {
@@ -132,7 +134,7 @@ func (s *Server) handler() http.Handler {
 // noRoute answers what no pattern took. net/http's own answers would be text.
 func (s *Server) noRoute(routes *http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		for _, method := range []string{http.MethodGet, http.MethodPut} {
+		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost} {
 			other := r.Clone(r.Context())
 			other.Method = method
 			if _, pattern := routes.Handler(other); pattern != "/" {

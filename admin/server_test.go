@@ -32,6 +32,7 @@ type house struct {
 	queues map[string]fsm.Entity
 	fails  error         // given to every call, when set
 	holds  chan struct{} // when set, List waits for it
+	asked  []string      // purges and redrives
 	listed atomic.Int32
 }
 
@@ -117,6 +118,22 @@ func (h *house) Counts(_ context.Context, entities []fsm.Entity) ([]fsm.Counts, 
 	return counts, nil
 }
 
+func (h *house) PurgeQueue(_ context.Context, name string, sub fsm.SubQueue, before time.Time, most int) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e, err := h.find(name)
+	h.asked = append(h.asked, fmt.Sprintf("purge %s %d %s %d", e.Name, sub, before.UTC().Format(time.RFC3339), most))
+	return 3, err
+}
+
+func (h *house) Redrive(_ context.Context, name string, sequences []fsm.SequenceNumber) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e, err := h.find(name)
+	h.asked = append(h.asked, fmt.Sprintf("redrive %s %v", e.Name, sequences))
+	return len(sequences), err
+}
+
 func (h *house) Status(context.Context) (Status, error) {
 	return Status{ClusterID: "c", Members: []MemberStatus{
 		{ID: "2", Name: "b", State: "dead", AMQP: "b:5672"}, {ID: "1", Name: "c", State: "alive", AMQP: "c:5672"}, {ID: "3", Name: "a", State: "alive", AMQP: "a:5672"},
@@ -178,7 +195,7 @@ func TestQueueLife(t *testing.T) {
 		status             int
 		want               string
 	}{
-		{"PUT", "/v1/queues/orders/new", "", 201, `"lockDuration":"30s","maxDeliveryCount":10,"maxMessageBytes":262144,"partition":3`},
+		{"PUT", "/v1/queues/orders/new", "", 201, `"lockDuration":"30s","maxDeliveryCount":10,"maxMessageBytes":262144,"defaultMessageTimeToLive":"forever","deadLetteringOnMessageExpiration":false,"requiresDuplicateDetection":false,"duplicateDetectionHistoryTimeWindow":"10m0s","autoDeleteOnIdle":"forever","maxSizeInMegabytes":1024,"status":"Active","userMetadata":"","deadLetterTimeToLive":"forever","retryDelay":"0s","retryDelayMax":"0s","partition":3`},
 		{"PUT", "/v1/queues/orders/new", "", 409, `"code":"EntityExists"`},
 		{"PUT", "/v1/queues/b", `{"lockDuration":"PT1M","maxDeliveryCount":3}`, 201, `"lockDuration":"1m0s","maxDeliveryCount":3`},
 		{"PATCH", "/v1/queues/B", `{"maxDeliveryCount":4}`, 200, `"lockDuration":"1m0s","maxDeliveryCount":4`},

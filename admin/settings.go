@@ -1,0 +1,234 @@
+package admin
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// What may be asked of a queue. The machines check again; the texts are here.
+const (
+	lockDurationMin      = 5 * time.Second
+	lockDurationMax      = 5 * time.Minute
+	lockDurationDefault  = 30 * time.Second
+	deliveryCountMax     = 2000
+	deliveryCountNormal  = 10
+	messageBytesMin      = 1024
+	messageBytesMax      = 1024 * 1024
+	messageBytesNormal   = 256 * 1024
+	lifeMin              = time.Millisecond // of messages
+	deadLetterLifeMin    = time.Second
+	duplicateWindowMin   = 20 * time.Second
+	duplicateWindowMax   = 7 * 24 * time.Hour
+	autoDeleteMin        = 5 * time.Minute
+	megabytesMax         = 80 * 1024
+	userMetadataBytesMax = 1024
+	retryDelayMax        = 7 * 24 * time.Hour
+	retryDelayMaxNormal  = 10 * time.Minute // where RetryDelay is chosen and its maximum is not
+)
+
+// statusNames are the statuses in the cloud's words, by their number.
+func statusNames() []string { return []string{"Active", "Disabled", "SendDisabled", "ReceiveDisabled"} }
+
+// defaultSettings are those of a PUT without a body.
+func defaultSettings() fsm.QueueSettings {
+	s := fsm.DefaultQueueSettings()
+	s.LockDuration = fsm.Millis(lockDurationDefault.Milliseconds())
+	s.MaxDeliveryCount = deliveryCountNormal
+	s.MaxMessageBytes = messageBytesNormal
+	return s
+}
+
+// readBody reads a JSON object; no body leaves value as it is. Unknown fields are
+// refused: a misspelt one must not look as if it worked.
+func readBody(r *http.Request, value any, possible string) error {
+	decoder := json.NewDecoder(r.Body)
+	decoder.DisallowUnknownFields()
+	err := decoder.Decode(value)
+	if err == nil {
+		_, err = decoder.Token()
+		if err == nil {
+			return fmt.Errorf("%w: the body holds more than one JSON value", fsm.InvalidArgument)
+		}
+	}
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.Is(err, io.EOF):
+		return nil
+	case errors.As(err, &tooLarge):
+		return fmt.Errorf("%w: the body is longer than %d bytes", fsm.MessageTooLarge, bodyBytesMax)
+	}
+	return fmt.Errorf("%w: the body: %s; possible are %s", fsm.InvalidArgument, strings.TrimPrefix(err.Error(), "json: "), possible)
+}
+
+func readSettings(r *http.Request) (Settings, error) {
+	var settings Settings
+	err := readBody(r, &settings, "lockDuration, maxDeliveryCount, maxMessageBytes, defaultMessageTimeToLive, "+
+		"deadLetteringOnMessageExpiration, requiresDuplicateDetection, duplicateDetectionHistoryTimeWindow, autoDeleteOnIdle, "+
+		"maxSizeInMegabytes, status, userMetadata, deadLetterTimeToLive, retryDelay and retryDelayMax")
+	return settings, err
+}
+
+// over lays the settings that are given over old ones and checks the result.
+func (s *Settings) over(old fsm.QueueSettings) (fsm.QueueSettings, error) {
+	for _, lay := range []func(*fsm.QueueSettings) error{s.overTimes, s.overNumbers, s.overStatus, s.overDelays} {
+		if err := lay(&old); err != nil {
+			return old, fmt.Errorf("%w: %w", fsm.InvalidArgument, err)
+		}
+	}
+	return old, nil
+}
+
+func (s *Settings) overTimes(q *fsm.QueueSettings) error {
+	for _, f := range []struct {
+		name     string
+		given    *Duration
+		min, max time.Duration
+		into     *fsm.Millis
+	}{
+		{"lockDuration", s.LockDuration, lockDurationMin, lockDurationMax, &q.LockDuration},
+		{"defaultMessageTimeToLive", s.DefaultMessageTimeToLive, lifeMin, Forever, &q.DefaultTimeToLive},
+		{"duplicateDetectionHistoryTimeWindow", s.DuplicateDetectionHistoryTimeWindow, duplicateWindowMin, duplicateWindowMax, &q.DuplicateWindow},
+		{"autoDeleteOnIdle", s.AutoDeleteOnIdle, autoDeleteMin, Forever, &q.AutoDeleteOnIdle},
+		{"deadLetterTimeToLive", s.DeadLetterTimeToLive, deadLetterLifeMin, Forever, &q.DeadLetterTimeToLive},
+		{"retryDelay", s.RetryDelay, 0, retryDelayMax, &q.RetryDelay},
+		{"retryDelayMax", s.RetryDelayMax, 0, retryDelayMax, &q.RetryDelayMax},
+	} {
+		if f.given == nil {
+			continue
+		}
+		if d := time.Duration(*f.given); d < f.min || d > f.max {
+			return fmt.Errorf("%s is %s to %s, not %s", f.name, f.min, Duration(f.max), d)
+		}
+		*f.into = millis(*f.given)
+	}
+	return nil
+}
+
+func (s *Settings) overNumbers(q *fsm.QueueSettings) error {
+	for _, f := range []struct {
+		name     string
+		given    *uint32
+		min, max uint32
+	}{
+		{"maxDeliveryCount", s.MaxDeliveryCount, 1, deliveryCountMax},
+		{"maxMessageBytes", s.MaxMessageBytes, messageBytesMin, messageBytesMax},
+		{"maxSizeInMegabytes", s.MaxSizeInMegabytes, 1, megabytesMax},
+	} {
+		if f.given != nil && (*f.given < f.min || *f.given > f.max) {
+			return fmt.Errorf("%s is %d to %d, not %d", f.name, f.min, f.max, *f.given)
+		}
+	}
+	if s.MaxDeliveryCount != nil {
+		q.MaxDeliveryCount = *s.MaxDeliveryCount
+	}
+	if s.MaxMessageBytes != nil {
+		q.MaxMessageBytes = *s.MaxMessageBytes
+	}
+	if s.MaxSizeInMegabytes != nil {
+		q.MaxBytes = uint64(*s.MaxSizeInMegabytes) << 20
+	}
+	return nil
+}
+
+func (s *Settings) overStatus(q *fsm.QueueSettings) error {
+	if s.DeadLetteringOnMessageExpiration != nil {
+		q.DeadLetterOnExpiry = *s.DeadLetteringOnMessageExpiration
+	}
+	if s.RequiresDuplicateDetection != nil {
+		q.RequiresDuplicateDetection = *s.RequiresDuplicateDetection
+	}
+	if s.UserMetadata != nil {
+		if len(*s.UserMetadata) > userMetadataBytesMax {
+			return fmt.Errorf("userMetadata is at most %d bytes long", userMetadataBytesMax)
+		}
+		q.UserMetadata = *s.UserMetadata
+	}
+	if s.Status == nil {
+		return nil
+	}
+	for number, name := range statusNames() {
+		if strings.EqualFold(*s.Status, name) {
+			q.Status = fsm.EntityStatus(number)
+			return nil
+		}
+	}
+	return fmt.Errorf("status is one of %s, not %.40q", strings.Join(statusNames(), ", "), *s.Status)
+}
+
+// overDelays completes the two delays, of which one alone says little.
+func (s *Settings) overDelays(q *fsm.QueueSettings) error {
+	switch {
+	case q.RetryDelay == 0 && s.RetryDelayMax != nil && q.RetryDelayMax > 0:
+		return errors.New("retryDelayMax needs a retryDelay above 0")
+	case q.RetryDelay == 0:
+		q.RetryDelayMax = 0
+	case s.RetryDelayMax == nil && (q.RetryDelayMax == 0 || q.RetryDelayMax < q.RetryDelay):
+		q.RetryDelayMax = max(q.RetryDelay, fsm.Millis(retryDelayMaxNormal.Milliseconds()))
+	case q.RetryDelayMax < q.RetryDelay:
+		return errors.New("retryDelayMax is at least retryDelay")
+	}
+	return nil
+}
+
+// millis and duration turn lengths of time over; the end of time stays what it is.
+func millis(d Duration) fsm.Millis {
+	if d == Duration(Forever) {
+		return fsm.Forever
+	}
+	return fsm.Millis(time.Duration(d).Milliseconds())
+}
+
+func duration(m fsm.Millis) *Duration {
+	d := Duration(Forever)
+	if m < fsm.Millis(Forever.Milliseconds()) {
+		d = Duration(time.Duration(m) * time.Millisecond)
+	}
+	return &d
+}
+
+func describe(e fsm.Entity, counts *Counts) Queue {
+	q := e.Settings.WithDefaults()
+	megabytes := uint32(q.MaxBytes >> 20)
+	status := fmt.Sprintf("status %d", q.Status)
+	if names := statusNames(); int(q.Status) < len(names) {
+		status = names[q.Status]
+	}
+	return Queue{
+		Name: e.Name,
+		Settings: Settings{
+			LockDuration:                        duration(q.LockDuration),
+			MaxDeliveryCount:                    &q.MaxDeliveryCount,
+			MaxMessageBytes:                     &q.MaxMessageBytes,
+			DefaultMessageTimeToLive:            duration(q.DefaultTimeToLive),
+			DeadLetteringOnMessageExpiration:    &q.DeadLetterOnExpiry,
+			RequiresDuplicateDetection:          &q.RequiresDuplicateDetection,
+			DuplicateDetectionHistoryTimeWindow: duration(q.DuplicateWindow),
+			AutoDeleteOnIdle:                    duration(q.AutoDeleteOnIdle),
+			MaxSizeInMegabytes:                  &megabytes,
+			Status:                              &status,
+			UserMetadata:                        &q.UserMetadata,
+			DeadLetterTimeToLive:                duration(q.DeadLetterTimeToLive),
+			RetryDelay:                          duration(q.RetryDelay),
+			RetryDelayMax:                       duration(q.RetryDelayMax),
+		},
+		Partition: e.Partition,
+		Version:   e.Version,
+		Created:   instant(e.Created),
+		Updated:   instant(e.Updated),
+		Counts:    counts,
+	}
+}
+
+func describeCounts(c fsm.Counts) *Counts {
+	return &Counts{
+		Active: c.Active, Locked: c.Locked, Deferred: c.Deferred, Scheduled: c.Scheduled,
+		DeadLetter: c.DeadLetter, Bytes: c.Bytes,
+	}
+}

@@ -1,0 +1,180 @@
+package admin
+
+import (
+	"encoding/json"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Every setting goes in by its JSON name and comes out again, and what a PATCH leaves out
+// stays.
+func TestEverySetting(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	status, body := r.ask("PUT", "/v1/queues/q", `{
+		"lockDuration":"1m", "maxDeliveryCount":1, "maxMessageBytes":2048,
+		"defaultMessageTimeToLive":"PT1H", "deadLetteringOnMessageExpiration":true,
+		"requiresDuplicateDetection":true, "duplicateDetectionHistoryTimeWindow":"20s",
+		"autoDeleteOnIdle":"5m", "maxSizeInMegabytes":81920, "status":"receivedisabled", "userMetadata":"mine",
+		"deadLetterTimeToLive":"P7D", "retryDelay":"100ms", "retryDelayMax":"1m"}`, nil)
+	if status != 201 {
+		t.Fatal(status, body)
+	}
+	want := fsm.QueueSettings{
+		LockDuration: 60_000, MaxDeliveryCount: 1, MaxMessageBytes: 2048,
+		DefaultTimeToLive: 3_600_000, DeadLetterOnExpiry: true,
+		RequiresDuplicateDetection: true, DuplicateWindow: 20_000,
+		AutoDeleteOnIdle: 300_000, MaxBytes: 80 << 30, Status: fsm.ReceiveDisabled, UserMetadata: "mine",
+		DeadLetterTimeToLive: 7 * 24 * 3_600_000, RetryDelay: 100, RetryDelayMax: 60_000,
+	}
+	if diff := cmp.Diff(want, r.queues["q"].Settings); diff != "" {
+		t.Error(diff)
+	}
+	if err := r.queues["q"].Settings.Validate(); err != nil {
+		t.Error("the machine refuses them:", err)
+	}
+	status, body = r.ask("PATCH", "/v1/queues/q", `{"status":"Active","autoDeleteOnIdle":"forever","defaultMessageTimeToLive":"P10675199DT2H48M5.4775807S","userMetadata":""}`, nil)
+	if status != 200 {
+		t.Fatal(status, body)
+	}
+	want.Status, want.AutoDeleteOnIdle, want.DefaultTimeToLive, want.UserMetadata = fsm.Active, fsm.Forever, fsm.Forever, ""
+	if diff := cmp.Diff(want, r.queues["q"].Settings); diff != "" {
+		t.Error(diff)
+	}
+	var shown Queue
+	if err := json.Unmarshal([]byte(body), &shown); err != nil {
+		t.Fatal(err)
+	}
+	again, err := shown.over(defaultSettings())
+	if diff := cmp.Diff(want, again); diff != "" || err != nil {
+		t.Errorf("what is shown is not what was set: %v %s", err, diff)
+	}
+}
+
+// A retry delay alone gets a sensible ceiling, and taking it away takes both.
+func TestRetryDelays(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.ask("PUT", "/v1/queues/q", "", nil)
+	for _, step := range []struct {
+		body       string
+		delay, max fsm.Millis
+	}{
+		{`{"retryDelay":"1s"}`, 1000, 600_000},
+		{`{"retryDelayMax":"2s"}`, 1000, 2000},
+		{`{"retryDelay":"1h"}`, 3_600_000, 3_600_000},
+		{`{"retryDelay":"0s"}`, 0, 0},
+	} {
+		status, body := r.ask("PATCH", "/v1/queues/q", step.body, nil)
+		if s := r.queues["q"].Settings; status != 200 || s.RetryDelay != step.delay || s.RetryDelayMax != step.max || s.Validate() != nil {
+			t.Errorf("%s: %d %s", step.body, status, body)
+		}
+	}
+}
+
+func TestSettingsAreRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for body, want := range map[string]string{
+		`{"defaultMessageTimeToLive":"0s"}`:                                      "1ms to forever",
+		`{"defaultMessageTimeToLive":"eternal"}`:                                 "write it like 30s",
+		`{"duplicateDetectionHistoryTimeWindow":"19s"}`:                          "20s to 168h0m0s",
+		`{"duplicateDetectionHistoryTimeWindow":"P7DT1S"}`:                       "20s to 168h0m0s",
+		`{"autoDeleteOnIdle":"299s"}`:                                            "5m0s to forever, not 4m59s",
+		`{"maxSizeInMegabytes":0}`:                                               "1 to 81920",
+		`{"maxSizeInMegabytes":81921}`:                                           "1 to 81920",
+		`{"status":"Gone"}`:                                                      "Active, Disabled, SendDisabled, ReceiveDisabled",
+		`{"userMetadata":"` + strings.Repeat("x", userMetadataBytesMax+1) + `"}`: "1024 bytes",
+		`{"deadLetterTimeToLive":"999ms"}`:                                       "1s to forever",
+		`{"retryDelay":"P7DT1S"}`:                                                "0s to 168h0m0s",
+		`{"retryDelayMax":"1s"}`:                                                 "needs a retryDelay",
+		`{"retryDelay":"2s","retryDelayMax":"1s"}`:                               "at least retryDelay",
+		`{"requiresDuplicateDetection":"yes"}`:                                   "the body",
+	} {
+		status, answer := r.ask("PUT", "/v1/queues/q", body, nil)
+		var p Problem
+		if err := json.Unmarshal([]byte(answer), &p); err != nil || status != 400 || !strings.Contains(p.Message, want) {
+			t.Errorf("%.60s: %d %s\nwant %s", body, status, answer, want)
+		}
+	}
+	if len(r.queues) != 0 {
+		t.Errorf("something was made: %v", r.queues)
+	}
+	// The limits themselves are allowed, by us and by the machine.
+	for _, body := range []string{
+		`{"defaultMessageTimeToLive":"1ms","duplicateDetectionHistoryTimeWindow":"P7D","maxSizeInMegabytes":1,"deadLetterTimeToLive":"1s","retryDelay":"1ms"}`,
+		`{"retryDelay":"P7D","retryDelayMax":"P7D","userMetadata":"` + strings.Repeat("x", userMetadataBytesMax) + `"}`,
+	} {
+		delete(r.queues, "q")
+		if status, answer := r.ask("PUT", "/v1/queues/q", body, nil); status != 201 || r.queues["q"].Settings.Validate() != nil {
+			t.Error(status, answer)
+		}
+	}
+}
+
+func TestPurgeAndRedrive(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.ask("PUT", "/v1/queues/a/b", "", nil)
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		{"POST", "/v1/purge/a/b", "", 200, `{"count":3}`},
+		{"POST", "/v1/purge/A/B", `{"subQueue":"deadLetter","before":"2026-11-20T12:00:00+01:00","max":1}`, 200, `{"count":3}`},
+		{"POST", "/v1/purge/a/b", `{"subQueue":"dead"}`, 400, "main or deadLetter"},
+		{"POST", "/v1/purge/a/b", `{"max":4001}`, 400, "1 to 4000"},
+		{"POST", "/v1/purge/a/b", `{"max":-1}`, 400, "1 to 4000"},
+		{"POST", "/v1/purge/a/b", `{"before":"yesterday"}`, 400, "the body"},
+		{"POST", "/v1/purge/a/b", `{"all":true}`, 400, "subQueue, before and max"},
+		{"POST", "/v1/purge/none", "", 404, "could not be found"},
+		{"GET", "/v1/purge/a/b", "", 403, "GET cannot be done"},
+		{"POST", "/v1/redrive/a/b", `{"sequences":[3,5]}`, 200, `{"count":2}`},
+		{"POST", "/v1/redrive/a/b", `{"sequences":[]}`, 400, "1 to 1000"},
+		{"POST", "/v1/redrive/a/b", "", 400, "1 to 1000"},
+		{"POST", "/v1/redrive/a/b", `{"sequences":[` + strings.Repeat("1,", redriveMessagesMax) + `1]}`, 400, "1 to 1000"},
+		{"POST", "/v1/redrive/a/b", `{"sequences":[-1]}`, 400, "the body"},
+		{"POST", "/v1/redrive/none", `{"sequences":[1]}`, 404, "could not be found"},
+	} {
+		status, body := r.ask(c.method, c.path, c.body, nil)
+		if status != c.status || !strings.Contains(body, c.want) {
+			t.Errorf("%s %s %.60s: %d %s\nwant %d with %s", c.method, c.path, c.body, status, body, c.status, c.want)
+		}
+	}
+	want := []string{
+		"purge a/b 0 0001-01-01T00:00:00Z 4000", "purge a/b 1 2026-11-20T11:00:00Z 1", "purge  0 0001-01-01T00:00:00Z 4000",
+		"redrive a/b [3 5]", "redrive  [1]",
+	}
+	if diff := cmp.Diff(want, r.asked); diff != "" {
+		t.Error(diff)
+	}
+	// The limit of a redrive fits into a body, also with the longest numbers.
+	long := `{"sequences":[` + strings.Repeat("18446744073709551615,", redriveMessagesMax-1) + `1]}`
+	if status, body := r.ask("POST", "/v1/redrive/a/b", long, nil); status != 200 {
+		t.Error(status, body)
+	}
+}
+
+func TestForever(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{
+		"forever": Forever, "P10675199DT2H48M5.4775807S": Forever, "PT0.5S": time.Second / 2, "0": 0,
+	} {
+		got, err := ParseDuration(text)
+		if err != nil || got != want {
+			t.Errorf("%s: %v %v", text, got, err)
+		}
+	}
+	if got := *duration(fsm.Forever); got.String() != "forever" || millis(got) != fsm.Forever {
+		t.Error(got)
+	}
+	if got := *duration(1500); millis(got) != 1500 {
+		t.Error(got)
+	}
+}
