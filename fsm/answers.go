@@ -17,12 +17,13 @@ type answer struct {
 
 // details are written once and then only read, so images share them.
 type details struct {
-	address Address   // LockMessages, FetchDeferred
-	taken   bool      // the locks are of messages given for good, which go when this is forgotten
-	locks   []LockID  // LockMessages, FetchDeferred
-	codes   []Code    // settlements, when they are not all OK
-	untils  []Instant // RenewLocks
-	version uint64    // catalog
+	address Address          // LockMessages, FetchDeferred
+	taken   bool             // the locks are of messages given for good, which go when this is forgotten
+	locks   []LockID         // LockMessages, FetchDeferred
+	codes   []Code           // settlements, when they are not all OK
+	untils  []Instant        // RenewLocks
+	numbers []SequenceNumber // SendMessages, when there were duplicates
+	version uint64           // catalog
 }
 
 // lane is one row of requests of an origin: its answers, sorted by serial. Always
@@ -267,12 +268,15 @@ func (a *answers) freeze() []frozenOrigin {
 }
 
 // newAnswer condenses a result. It is not ok when there is nothing to remember: a lock
-// or fetch that found nothing changed nothing, and asked again it may find something.
+// or fetch that found nothing gave nothing away, and asked again it may find something.
 func newAnswer(kind Kind, serial uint64, at Address, res Result) (x answer, ok bool) {
 	x = answer{serial: serial, kind: kind, code: res.Code}
 	switch kind {
 	case KindSendMessages:
 		x.number = uint64(res.Sequence)
+		if res.Sequences != nil {
+			x.more = &details{numbers: res.Sequences}
+		}
 	case KindLockMessages, KindFetchDeferred:
 		if len(res.Deliveries) == 0 {
 			return x, res.Code != OK
@@ -308,6 +312,9 @@ func (x *answer) result() Result {
 	switch x.kind {
 	case KindSendMessages:
 		res.Sequence = SequenceNumber(x.number)
+		if x.more != nil {
+			res.Sequences = slices.Clone(x.more.numbers)
+		}
 	case KindSettleMessages, KindRenewLocks:
 		if x.more != nil {
 			res.Codes, res.Untils = slices.Clone(x.more.codes), slices.Clone(x.more.untils)

@@ -17,14 +17,19 @@ const (
 // less is not worth the call.
 const repackMin = 4
 
-// record is one message: 40 bytes without a pointer, so that a backlog of millions
-// gives the garbage collector nothing to walk. An expiry would take it to 48.
+// record is one message: 48 bytes without a pointer, so that a backlog of millions
+// gives the garbage collector nothing to walk.
 type record struct {
 	body     Ref
 	epoch    uint32  // grants so far: the epoch of the lock while Locked or Taken
 	enqueued Instant // when it was accepted
-	deadline Instant // end of the lock; zero unless Locked
-	attempts uint16  // deliveries that failed; stays at its largest value
+	deadline Instant // Locked: end of the lock; Scheduled: when it is due; else zero
+	// expires is when the life of the message ends, 0 if never. In the dead-letter queue
+	// it stays for a redrive and has no effect. While the message waits to be enqueued it
+	// is the time to live that the sender gave.
+	expires  Instant
+	rots     uint32 // dead-letter queue: second since the epoch when it is dropped, 0 if never
+	attempts uint16 // deliveries that failed; stays at its largest value
 	state    MessageState
 	flags    recordFlags
 }
@@ -36,8 +41,13 @@ const (
 	// fromDeferred says that the lock or grant was made by number: abandoning it brings
 	// the message back to Deferred and not among the ready ones.
 	fromDeferred recordFlags = 1 << 0
+	// delayed says of a Scheduled message that it was put off: it has been enqueued before
+	// and comes back under its number.
+	delayed recordFlags = 1 << 1
+	// redriven says that the message was enqueued later than its number tells.
+	redriven recordFlags = 1 << 2
 
-	recordFlagsKnown = fromDeferred
+	recordFlagsKnown = fromDeferred | delayed | redriven
 )
 
 // patchRef says where the patches of the message in slot lie.
@@ -52,7 +62,7 @@ type patchRef struct {
 //
 //	ready <= live <= kept (as sets),  len(records) = |kept| < 2|live| + repackMin
 //
-// and a chunk with one survivor costs some hundred bytes instead of 40 KiB.
+// and a chunk with one survivor costs some hundred bytes instead of 48 KiB.
 type chunk struct {
 	era     era // the chunk may be written only while this is the era of its machine
 	count   int // |live|

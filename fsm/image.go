@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"slices"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -22,6 +23,7 @@ type Image interface {
 // which copies what it writes from now on.
 type queuesImage struct {
 	clock   Instant
+	gone    []EntityID
 	queues  []frozenQueue
 	origins []frozenOrigin
 }
@@ -30,20 +32,32 @@ type queuesImage struct {
 type frozenQueue struct {
 	id       EntityID
 	version  uint64
-	settings QueueSettings
+	settings *QueueSettings
 	last     SequenceNumber
+	active   Instant
+	window   *frozenWindow
 	entries  [2][]entry
+}
+
+// frozenWindow is what is remembered of ids, in an image.
+type frozenWindow struct {
+	pages        []*[windowPage]remembered
+	head, tail   uint64
+	floor, swept Instant
 }
 
 // Image freezes the state: it copies some 100 bytes a queue and nothing per message.
 func (q *Queues) Image() Image { return q.freeze() }
 
 func (q *Queues) freeze() *queuesImage {
-	img := &queuesImage{clock: q.clock, queues: make([]frozenQueue, len(q.queues)), origins: q.table.freeze()}
+	img := &queuesImage{clock: q.clock, gone: q.gone, queues: make([]frozenQueue, len(q.queues)), origins: q.table.freeze()}
 	for i, x := range q.queues {
 		img.queues[i] = frozenQueue{
-			id: x.id, version: x.version, settings: x.settings, last: x.last,
+			id: x.id, version: x.version, settings: x.settings, last: x.last, active: x.active,
 			entries: [2][]entry{x.subs[MainQueue].ix.entries, x.subs[DeadLetterQueue].ix.entries},
+		}
+		if w := x.window; w != nil {
+			img.queues[i].window = &frozenWindow{pages: w.pages, head: w.head, tail: w.tail, floor: w.floor, swept: w.swept}
 		}
 	}
 	q.arena.freeze()
@@ -56,6 +70,11 @@ func (img *queuesImage) WriteTo(w io.Writer) (int64, error) { return img.write(w
 func (img *queuesImage) write(w io.Writer, refs bool) (int64, error) {
 	iw := newImageWriter(w, machineQueues, refs)
 	iw.instant(img.clock)
+	iw.count(len(img.gone))
+	for _, id := range img.gone {
+		iw.uvarint(uint64(id))
+		iw.spill()
+	}
 	iw.count(len(img.queues))
 	for i := range img.queues {
 		iw.queue(&img.queues[i])
@@ -67,8 +86,12 @@ func (img *queuesImage) write(w io.Writer, refs bool) (int64, error) {
 func (w *imageWriter) queue(x *frozenQueue) {
 	w.uvarint(uint64(x.id))
 	w.uvarint(x.version)
-	w.settings(x.settings)
+	w.settings(*x.settings)
 	w.uvarint(uint64(x.last))
+	w.instant(x.active)
+	if x.window != nil {
+		w.window(x.window)
+	}
 	for _, entries := range x.entries {
 		total := 0
 		for i := range entries {
@@ -85,13 +108,56 @@ func (w *imageWriter) queue(x *frozenQueue) {
 	}
 }
 
-// patched is the flag, in an image only, that says that a patch reference follows.
-const patched recordFlags = 1 << 7
+// window writes the ids that are remembered, oldest first. That there is a window says
+// the setting.
+func (w *imageWriter) window(x *frozenWindow) {
+	w.instant(x.floor)
+	w.instant(x.swept)
+	w.count(int(x.tail - x.head))
+	before := Instant(0)
+	for pos := x.head; pos < x.tail && w.err == nil; pos++ {
+		id := &x.pages[pos/windowPage-x.head/windowPage][pos%windowPage]
+		w.buf = append(w.buf, id.key[:]...)
+		w.instant(id.at - before)
+		before = id.at
+		w.spill()
+	}
+}
+
+func (r *imageReader) window(w *window) {
+	w.floor, w.swept = r.instant(), r.instant()
+	before := Instant(0)
+	r.more(windowIDsMax, func() {
+		var key idKey
+		for i := range key {
+			key[i] = r.byte()
+		}
+		step := r.instant()
+		r.want(step <= Instant(math.MaxInt64)-before)
+		before += step
+		if r.err == nil {
+			w.remember(&key, before)
+		}
+	})
+}
+
+// The flags, in an image only, that say which fields of a record follow.
+const (
+	patched     recordFlags = 1 << 7
+	withExpires recordFlags = 1 << 6
+	withRots    recordFlags = 1 << 5
+)
 
 func (w *imageWriter) record(step SequenceNumber, rec *record, patch Ref) {
 	flags := rec.flags
 	if patch != (Ref{}) {
 		flags |= patched
+	}
+	if rec.expires != 0 {
+		flags |= withExpires
+	}
+	if rec.rots != 0 {
+		flags |= withRots
 	}
 	w.uvarint(uint64(step))
 	w.byte(byte(rec.state))
@@ -100,6 +166,12 @@ func (w *imageWriter) record(step SequenceNumber, rec *record, patch Ref) {
 	w.uvarint(uint64(rec.attempts))
 	w.instant(rec.enqueued)
 	w.instant(rec.deadline)
+	if rec.expires != 0 {
+		w.instant(rec.expires)
+	}
+	if rec.rots != 0 {
+		w.uvarint(uint64(rec.rots))
+	}
 	w.ref(rec.body)
 	if patch != (Ref{}) {
 		w.ref(patch)
@@ -116,6 +188,7 @@ func (q *Queues) Restore(r io.Reader) error {
 	fresh.reset()
 	ir := newImageReader(r, machineQueues)
 	fresh.clock = ir.instant()
+	ir.more(entitiesMax, func() { ir.tombstone(&fresh) })
 	ir.more(math.MaxUint64, func() { ir.queue(&fresh) })
 	ir.answers(&fresh.table)
 	if err := ir.finish(); err != nil {
@@ -137,17 +210,33 @@ func (q *Queues) adopt(fresh *Queues) {
 	}
 }
 
+func (r *imageReader) tombstone(q *Queues) {
+	id := EntityID(r.uvarint())
+	n := len(q.gone)
+	r.want(id != 0 && (n == 0 || q.gone[n-1] < id))
+	q.gone = append(q.gone, id)
+}
+
 func (r *imageReader) queue(q *Queues) {
 	id := EntityID(r.uvarint())
 	n := len(q.queues)
-	r.want(id != 0 && (n == 0 || q.queues[n-1].id < id))
+	_, gone := slices.BinarySearch(q.gone, id)
+	r.want(id != 0 && !gone && (n == 0 || q.queues[n-1].id < id))
 	if r.err != nil {
 		return
 	}
 	x := q.add(id)
 	x.version = r.uvarint()
-	x.settings = r.settings()
+	settings := r.settings()
+	x.settings = &settings
 	x.last = SequenceNumber(r.limited(math.MaxInt64)) // a signed long on the wire
+	x.active = r.instant()
+	if settings.RequiresDuplicateDetection {
+		x.window = &window{era: q.arena.era}
+		r.window(x.window)
+		q.expectSweep(x)
+	}
+	q.expectIdle(x)
 	for i := range x.subs {
 		sub := &x.subs[i]
 		before := SequenceNumber(0)
@@ -162,26 +251,35 @@ func (r *imageReader) record(q *Queues, sub *subqueue, before, last SequenceNumb
 	rec.epoch = r.uint32()
 	rec.attempts = uint16(r.limited(math.MaxUint16))
 	rec.enqueued, rec.deadline = r.instant(), r.instant()
+	if rec.flags&withExpires != 0 {
+		rec.expires = r.instant()
+		r.want(rec.expires != 0)
+	}
+	if rec.flags&withRots != 0 {
+		rec.rots = r.uint32()
+		r.want(rec.rots != 0 && sub.address.Sub == DeadLetterQueue)
+	}
 	rec.body = r.ref()
 	var patch Ref
 	if rec.flags&patched != 0 {
 		patch = r.ref()
 		r.want(patch != Ref{})
 	}
-	rec.flags &^= patched
+	rec.flags &^= patched | withExpires | withRots
 	r.want(before < n && n <= last)
-	r.want(rec.state >= Ready && rec.state <= Taken)
+	r.want(rec.state >= Ready && rec.state <= Scheduled)
 	r.want(rec.flags&^recordFlagsKnown == 0)
-	r.want((rec.state == Locked) == (rec.deadline != 0))
+	r.want((rec.state == Locked || rec.state == Scheduled) == (rec.deadline != 0))
+	r.want(rec.state == Scheduled || rec.flags&delayed == 0)
 	if r.err != nil {
 		return n
 	}
-	at := sub.ix.insert(n, rec)
+	at := q.insert(sub, n, rec)
 	if patch != (Ref{}) {
 		sub.ix.setPatch(at, patch)
 	}
 	if rec.state == Locked {
-		q.arm(sub, alarm{at: rec.deadline, number: n, epoch: rec.epoch})
+		q.arm(sub, alarm{at: rec.deadline, number: n, epoch: rec.epoch, kind: alarmLock})
 	}
 	return n
 }

@@ -50,6 +50,10 @@ func (w *imageWriter) answer(x *answer) {
 	for _, t := range x.more.untils {
 		w.instant(t)
 	}
+	w.count(len(x.more.numbers))
+	for _, n := range x.more.numbers {
+		w.uvarint(uint64(n))
+	}
 	w.uvarint(x.more.version)
 }
 
@@ -93,6 +97,7 @@ func (r *imageReader) answer() answer {
 	r.more(commandMessagesMax, func() { m.locks = append(m.locks, r.lockID()) })
 	r.more(commandSettlementsMax, func() { m.codes = append(m.codes, Code(r.byte())) })
 	r.more(commandSettlementsMax, func() { m.untils = append(m.untils, r.instant()) })
+	r.more(commandMessagesMax, func() { m.numbers = append(m.numbers, SequenceNumber(r.uvarint())) })
 	m.version = r.uvarint()
 	x.more = m
 	return x

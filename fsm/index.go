@@ -46,19 +46,24 @@ type entry struct {
 	base  uint64 // sequence numbers base<<chunkShift and the chunkSlots-1 after it
 	ready uint32 // |c.ready|
 	c     *chunk
+	// due is no later than the first moment at which time does something with a message
+	// of the chunk that nobody holds; 0 says that there is none. While it is not 0 an
+	// alarm stands for it.
+	due Instant
 }
 
 // index is the ordered map from sequence number to record of one sub-queue. Nothing
 // in it costs more when more is stored, except the search for the first ready message
-// when chunks full of messages that are not ready lie before it: 24 bytes are read
+// when chunks full of messages that are not ready lie before it: 32 bytes are read
 // for every 1024 of those.
 type index struct {
 	arena   *arena
 	era     era     // of the slice entries itself
 	entries []entry // sorted by base; none is empty
 	hint    uint64  // no chunk with a lower base holds ready messages
-	counts  [Taken + 1]uint64
+	counts  [Scheduled + 1]uint64
 	bytes   uint64 // of the bodies that are not Taken
+	lost    int    // chunks that went while an alarm stood for them
 }
 
 // cursor is a live message: entry and slot. Any change that adds or removes messages
@@ -163,6 +168,12 @@ func (ix *index) set(at cursor, rec record) {
 // setPatch notes where the patches at a cursor lie.
 func (ix *index) setPatch(at cursor, ref Ref) { ix.write(at.pos).setPatch(at.slot, ref) }
 
+// setDue sets the bound of the chunk at pos.
+func (ix *index) setDue(pos int, due Instant) {
+	ix.own()
+	ix.entries[pos].due = due
+}
+
 // setBody notes that the body at a cursor lies elsewhere; its size is the same.
 func (ix *index) setBody(at cursor, ref Ref) {
 	c := ix.write(at.pos)
@@ -176,6 +187,9 @@ func (ix *index) remove(at cursor) {
 	c.remove(at.slot)
 	if c.count > 0 {
 		return
+	}
+	if ix.entries[at.pos].due != 0 {
+		ix.lost++
 	}
 	ix.arena.recycle(c)
 	if at.pos == 0 && len(ix.entries) > 1 { // the usual end of a chunk
@@ -224,6 +238,24 @@ func (ix *index) firstReady() (cursor, bool) {
 	}
 	ix.hint = ix.entries[pos].base
 	return cursor{pos: pos, slot: ix.entries[pos].c.ready.next(0)}, true
+}
+
+// nextReady finds the oldest ready message from a number on.
+func (ix *index) nextReady(from SequenceNumber) (cursor, bool) {
+	base, slot := split(from)
+	pos, found := ix.find(max(base, ix.hint))
+	if !found || ix.entries[pos].base > base {
+		slot = 0
+	}
+	for ; pos < len(ix.entries); pos, slot = pos+1, 0 {
+		if ix.entries[pos].ready == 0 {
+			continue
+		}
+		if slot = ix.entries[pos].c.ready.next(slot); slot >= 0 {
+			return cursor{pos: pos, slot: slot}, true
+		}
+	}
+	return cursor{}, false
 }
 
 // total is the number of messages in whatever state.

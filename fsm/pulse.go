@@ -8,39 +8,101 @@ func (q *Queues) arm(sub *subqueue, x alarm) {
 	}
 }
 
-// rings says whether an alarm still means something.
-func (sub *subqueue) rings(x alarm) bool {
-	_, rec, ok := sub.held(LockID{Sequence: x.number, Epoch: x.epoch})
-	return ok && rec.deadline == x.at
+// stands says whether an alarm still means something, if not by itself then as a lower
+// bound.
+func (sub *subqueue) stands(x alarm) bool {
+	switch x.kind {
+	case alarmLock:
+		_, rec, ok := sub.held(LockID{Sequence: x.number, Epoch: x.epoch})
+		return ok && rec.deadline == x.at
+	case alarmChunk:
+		base, _ := split(x.number)
+		pos, found := sub.ix.find(base)
+		return found && sub.ix.entries[pos].due == x.at
+	case alarmSweep:
+		return sub.of.sweepAt == x.at
+	case alarmIdle:
+		return sub.of.idleAt == x.at
+	}
+	return false
 }
 
 // tidy bounds the stale alarms of a sub-queue by its live ones. It must run after
-// locks have ended, once the records say so.
+// locks or messages have gone, once the records say so.
 func (q *Queues) tidy(sub *subqueue) {
 	a := &sub.alarms
-	if a.stale > len(a.heap)-a.stale+staleSlack {
-		a.rebuild(sub.rings)
+	stale := a.stale + sub.ix.lost
+	if stale > len(a.heap)-stale+staleSlack {
+		a.rebuild(sub.stands)
+		sub.ix.lost = 0
 		q.due.fix(sub)
 	}
 }
 
-// next finds the alarm that rings first of all, taking stale ones out on the way.
+// next finds the alarm that rings first of all, taking stale ones out on the way. One
+// that is due is exact; which others stand decides nothing.
 func (q *Queues) next() (*subqueue, alarm, bool) {
 	for len(q.due) > 0 {
 		sub := q.due[0]
 		x := sub.alarms.heap[0]
-		if sub.rings(x) {
+		if !sub.stands(x) {
+			sub.alarms.pop()
+			sub.skipped(x)
+			q.due.fix(sub)
+			continue
+		}
+		if x.at > q.clock {
+			return sub, x, true
+		}
+		exact := q.exactly(sub, x)
+		if exact == x.at {
 			return sub, x, true
 		}
 		sub.alarms.pop()
-		sub.alarms.stale = max(0, sub.alarms.stale-1)
+		if exact != 0 {
+			x.at = exact
+			sub.alarms.push(x)
+		}
 		q.due.fix(sub)
 	}
 	return nil, alarm{}, false
 }
 
-// pulse does what is due, earliest first, at most pulseMessagesMax messages: locks
-// that have run out give their messages back, origins that fell silent are forgotten.
+// skipped counts a stale alarm out.
+func (sub *subqueue) skipped(x alarm) {
+	if x.kind == alarmChunk && sub.ix.lost > 0 {
+		sub.ix.lost--
+	} else if sub.alarms.stale > 0 {
+		sub.alarms.stale--
+	}
+}
+
+// exactly is the moment an alarm that stands should ring at, 0 for never; the bound it
+// stands for is set to that.
+func (q *Queues) exactly(sub *subqueue, x alarm) Instant {
+	switch x.kind {
+	case alarmChunk:
+		base, _ := split(x.number)
+		pos, _ := sub.ix.find(base)
+		when := sub.firstDue(pos)
+		if when != x.at {
+			sub.ix.setDue(pos, when)
+		}
+		return when
+	case alarmSweep:
+		sub.of.sweepAt = sub.of.sweepDue()
+		return sub.of.sweepAt
+	case alarmIdle:
+		sub.of.idleAt = sub.of.idleDue()
+		return sub.of.idleAt
+	case alarmLock:
+	}
+	return x.at
+}
+
+// pulse does what is due, earliest first, at most pulseMessagesMax messages: locks that
+// have run out give their messages back, lives end, scheduled messages become active,
+// idle queues go, ids and origins are forgotten.
 func (q *Queues) pulse() {
 	budget := pulseMessagesMax
 	for budget > 0 {
@@ -48,17 +110,31 @@ func (q *Queues) pulse() {
 		if !ok || x.at > q.clock {
 			break
 		}
-		budget--
-		sub.alarms.pop()
-		q.due.fix(sub)
-		at, rec, _ := sub.held(LockID{Sequence: x.number, Epoch: x.epoch})
-		q.giveBack(q.byID[sub.address.Entity], sub, at, rec, true, Patch{})
+		switch x.kind {
+		case alarmChunk:
+			budget -= q.ripen(sub, x, budget)
+			q.tidy(sub)
+			continue
+		case alarmLock:
+			budget--
+			sub.alarms.pop()
+			q.due.fix(sub)
+			at, rec, _ := sub.held(LockID{Sequence: x.number, Epoch: x.epoch})
+			q.giveBack(sub, at, rec, true, 0, Patch{})
+		case alarmSweep:
+			sub.alarms.pop()
+			q.due.fix(sub)
+			budget -= 1 + q.sweep(sub.of)/sweepPerBudget
+		case alarmIdle:
+			budget--
+			q.goIdle(sub.of)
+		}
 	}
-	q.table.forgetIdle(q.clock, budget)
+	q.table.forgetIdle(q.clock, max(budget, 0))
 }
 
-// NextDeadline says when something is due that a Pulse does: the end of a lock, or an
-// origin to be forgotten. A time in the past means that the last pulse left something.
+// NextDeadline says when something is due that a Pulse does, or earlier: a time in the
+// past means that the last pulse left something.
 func (q *Queues) NextDeadline() (at Instant, ok bool) {
 	at = q.table.due
 	if _, x, found := q.next(); found && (at == 0 || x.at < at) {

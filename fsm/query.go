@@ -14,6 +14,7 @@ func (q *Queues) Counts(id EntityID) (Counts, bool) {
 		Active:     main.counts[Ready] + main.counts[Locked],
 		Locked:     main.counts[Locked],
 		Deferred:   main.counts[Deferred],
+		Scheduled:  main.counts[Scheduled],
 		DeadLetter: dead.total() - dead.counts[Taken],
 		Bytes:      main.bytes + dead.bytes,
 	}, true
@@ -22,13 +23,13 @@ func (q *Queues) Counts(id EntityID) (Counts, bool) {
 // Settings are those of a queue; false when there is no such queue.
 func (q *Queues) Settings(id EntityID) (QueueSettings, bool) {
 	if x := q.byID[id]; x != nil {
-		return x.settings, true
+		return *x.settings, true
 	}
 	return QueueSettings{}, false
 }
 
-// Ready is the number of messages that a LockMessages could give out; 0 when there is
-// no such queue.
+// Ready is the number of messages that a LockMessages could give out, and of those that
+// have expired since the last pulse; 0 when there is no such queue.
 func (q *Queues) Ready(a Address) uint64 {
 	if sub := q.find(a); sub != nil {
 		return sub.ix.counts[Ready]
@@ -49,7 +50,7 @@ func (q *Queues) Peek(a Address, from SequenceNumber, most int) []Delivery {
 	var found []Delivery
 	walk(sub.ix.entries[pos:], from, func(n SequenceNumber, rec *record, patch Ref) bool {
 		if rec.state != Taken {
-			found = append(found, newDelivery(n, rec, patch))
+			found = append(found, sub.newDelivery(n, rec, patch))
 		}
 		return len(found) < most
 	})

@@ -13,76 +13,173 @@ const (
 	descriptionDeliveryCount = "Message could not be consumed after %s delivery attempts."
 )
 
-// send stores messages at the tail: all or none.
+// send stores messages at the tail: all or none, duplicates left out.
 func (q *Queues) send(id EntityID, messages []sent) Result {
-	if !within(len(messages), commandMessagesMax) {
-		return Result{Code: InvalidArgument}
-	}
-	x := q.byID[id]
-	if x == nil {
-		return Result{Code: EntityNotFound}
-	}
-	for i := range messages {
-		if len(messages[i].id) > messageIDBytesMax {
-			return Result{Code: InvalidArgument}
-		}
-		if uint64(len(messages[i].payload)) > uint64(x.settings.MaxMessageBytes) {
-			return Result{Code: MessageTooLarge}
-		}
+	x, code := q.admit(id, messages)
+	if code != OK {
+		return Result{Code: code}
 	}
 	sub := &x.subs[MainQueue]
 	first := x.last + 1
+	var res Result
 	for i := range messages {
-		x.last++
-		body := q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, messages[i].payload)
-		sub.ix.insert(x.last, record{body: body, enqueued: q.clock, state: Ready})
+		if q.repeats(x, messages[i].id) {
+			if res.Sequences == nil {
+				res.Sequences = make([]SequenceNumber, len(messages))
+				for j := range i {
+					res.Sequences[j] = first + SequenceNumber(j)
+				}
+			}
+			continue
+		}
+		n := q.store(x, &messages[i])
+		if res.Sequences != nil {
+			res.Sequences[i] = n
+		}
 	}
-	q.raise(sub)
-	return Result{Sequence: first}
+	if x.last >= first {
+		res.Sequence = first
+	}
+	if x.window != nil {
+		x.window.sweep(q.clock, x.settings.DuplicateWindow, sweepPerSend*len(messages), q.arena.era)
+		q.expectSweep(x)
+	}
+	q.tidy(sub)
+	x.active = q.clock
+	return res
+}
+
+// admit checks everything about a send before anything is changed.
+func (q *Queues) admit(id EntityID, messages []sent) (*queue, Code) {
+	if !within(len(messages), commandMessagesMax) {
+		return nil, InvalidArgument
+	}
+	x := q.byID[id]
+	switch {
+	case x == nil:
+		return nil, EntityNotFound
+	case !x.settings.Status.sends():
+		return nil, EntityDisabled
+	}
+	size := uint64(0)
+	for i := range messages {
+		m := &messages[i]
+		if len(m.id) > messageIDBytesMax || !validTime(m.ttl, m.at) {
+			return nil, InvalidArgument
+		}
+		if uint64(len(m.payload)) > uint64(x.settings.MaxMessageBytes) {
+			return nil, MessageTooLarge
+		}
+		size += uint64(len(m.payload))
+	}
+	held := x.subs[MainQueue].ix.bytes + x.subs[DeadLetterQueue].ix.bytes
+	if held+size > x.settings.MaxBytes && held+q.uniqueBytes(x, messages) > x.settings.MaxBytes {
+		return nil, QuotaExceeded
+	}
+	if w := x.window; w != nil && w.tail-w.head+uint64(len(messages)) > windowIDsMax {
+		return nil, QuotaExceeded
+	}
+	return x, OK
+}
+
+// store puts one message at the tail.
+func (q *Queues) store(x *queue, m *sent) SequenceNumber {
+	sub := &x.subs[MainQueue]
+	x.last++
+	rec := record{enqueued: q.clock, state: Ready}
+	rec.body = q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, m.payload)
+	if m.at > q.clock {
+		rec.state, rec.deadline, rec.expires = Scheduled, m.at, Instant(m.ttl)
+	} else {
+		rec.expires = expiry(q.clock, x.life(m.ttl))
+		q.raise(sub)
+	}
+	q.insert(sub, x.last, rec)
+	return x.last
 }
 
 // delivery is the message at a cursor as it is given out.
 func (sub *subqueue) delivery(at cursor, rec *record) Delivery {
-	return newDelivery(sub.ix.number(at), rec, sub.ix.patch(at))
+	return sub.newDelivery(sub.ix.number(at), rec, sub.ix.patch(at))
 }
 
-func newDelivery(n SequenceNumber, rec *record, patch Ref) Delivery {
-	return Delivery{
-		Lock:        LockID{Sequence: n, Epoch: rec.epoch},
-		State:       rec.state,
-		Attempts:    uint32(rec.attempts),
-		Enqueued:    rec.enqueued,
-		LockedUntil: rec.deadline,
-		Body:        rec.body,
-		Patch:       patch,
+func (sub *subqueue) newDelivery(n SequenceNumber, rec *record, patch Ref) Delivery {
+	d := Delivery{
+		Lock:     LockID{Sequence: n, Epoch: rec.epoch},
+		State:    rec.state,
+		Attempts: uint32(rec.attempts),
+		Enqueued: rec.enqueued,
+		Body:     rec.body,
+		Patch:    patch,
 	}
+	switch {
+	case sub.address.Sub == DeadLetterQueue:
+	case rec.state == Scheduled && rec.flags&delayed == 0:
+		d.Expires = expiry(rec.deadline, sub.of.life(Millis(rec.expires)))
+	default:
+		d.Expires = rec.expires
+	}
+	if rec.state == Locked {
+		d.LockedUntil = rec.deadline
+	}
+	return d
+}
+
+// receivable finds the sub-queue that a receiver asks.
+func (q *Queues) receivable(a Address) (*subqueue, Code) {
+	sub := q.find(a)
+	switch {
+	case sub == nil:
+		return nil, EntityNotFound
+	case !sub.of.settings.Status.receives():
+		return nil, EntityDisabled
+	}
+	return sub, OK
 }
 
 // lock gives out the oldest ready messages. remembered says that the answer will be:
 // giving for good without remembering would lose the messages with the first answer
-// that gets lost.
+// that gets lost. What has expired is not given out even if no pulse came yet; when there
+// is very much of that, the rest is left to the next lock.
 func (q *Queues) lock(c LockMessages, remembered bool) Result {
 	if checkLock(c) != OK || (c.Delete && !remembered) {
 		return Result{Code: InvalidArgument}
 	}
-	sub := q.find(c.Address)
-	if sub == nil {
-		return Result{Code: EntityNotFound}
+	sub, code := q.receivable(c.Address)
+	if code != OK {
+		return Result{Code: code}
 	}
 	n := min(uint64(c.Max), sub.ix.counts[Ready])
 	if n == 0 {
 		return Result{}
 	}
 	deliveries := make([]Delivery, 0, n)
-	size := uint64(0)
-	for range n {
-		at, _ := sub.ix.firstReady()
+	size, expired := uint64(0), 0
+	for uint64(len(deliveries)) < n {
+		at, found := sub.ix.firstReady()
+		if !found {
+			break
+		}
 		rec := sub.ix.get(at)
+		if q.expired(sub, &rec) {
+			if expired == pulseMessagesMax {
+				q.raise(sub)
+				break
+			}
+			expired++
+			q.expire(sub, at, rec, Patch{})
+			continue
+		}
 		if size += uint64(rec.body.Size); size > uint64(c.MaxBytes) && len(deliveries) > 0 {
 			break
 		}
 		deliveries = append(deliveries, q.grant(sub, at, rec, c.Delete))
 	}
+	q.tidy(sub)
+	if len(deliveries) == 0 {
+		return Result{}
+	}
+	sub.of.active = q.clock
 	return Result{Deliveries: deliveries}
 }
 
@@ -93,36 +190,46 @@ func (q *Queues) grant(sub *subqueue, at cursor, rec record, forGood bool) Deliv
 		rec.state = Taken
 	} else {
 		rec.state = Locked
-		rec.deadline = q.clock.After(q.byID[sub.address.Entity].settings.LockDuration)
+		rec.deadline = q.clock.After(sub.of.settings.LockDuration)
 	}
 	sub.ix.set(at, rec)
 	if !forGood {
-		q.arm(sub, alarm{at: rec.deadline, number: sub.ix.number(at), epoch: rec.epoch})
+		q.arm(sub, alarm{at: rec.deadline, number: sub.ix.number(at), epoch: rec.epoch, kind: alarmLock})
 	}
 	return sub.delivery(at, &rec)
 }
 
 // fetch gives out deferred messages by number. One that is asked for twice is given
-// once: it is not deferred any more the second time.
+// once: it is not deferred any more the second time. One whose life has ended meanwhile
+// expires now.
 func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
 	if checkFetch(c) != OK || (c.Delete && !remembered) {
 		return Result{Code: InvalidArgument}
 	}
-	sub := q.find(c.Address)
-	if sub == nil {
-		return Result{Code: EntityNotFound}
+	sub, code := q.receivable(c.Address)
+	if code != OK {
+		return Result{Code: code}
 	}
 	var res Result
+	expired := 0
 	for _, n := range c.Sequences {
 		at, found := sub.ix.seek(n)
 		if !found {
 			continue
 		}
-		if rec := sub.ix.get(at); rec.state == Deferred {
+		rec := sub.ix.get(at)
+		switch {
+		case rec.state != Deferred:
+		case !q.expired(sub, &rec):
 			rec.flags |= fromDeferred
 			res.Deliveries = append(res.Deliveries, q.grant(sub, at, rec, c.Delete))
+		case expired < pulseMessagesMax:
+			expired++
+			q.expire(sub, at, rec, Patch{})
 		}
 	}
+	q.tidy(sub)
+	sub.of.active = q.clock
 	return res
 }
 
@@ -149,14 +256,15 @@ func (q *Queues) settle(c SettleMessages) Result {
 	sub := &x.subs[c.Address.Sub]
 	codes := make([]Code, len(c.Settlements))
 	for i := range c.Settlements {
-		codes[i] = q.settleOne(x, sub, &c.Settlements[i])
+		codes[i] = q.settleOne(sub, &c.Settlements[i])
 	}
 	q.tidy(sub)
+	x.active = q.clock
 	return Result{Codes: codes}
 }
 
-func (q *Queues) settleOne(x *queue, sub *subqueue, s *Settlement) Code {
-	if !validSettlement(s) {
+func (q *Queues) settleOne(sub *subqueue, s *Settlement) Code {
+	if !validSettlement(s) || s.Until > q.clock.After(delayMax) {
 		return InvalidArgument
 	}
 	at, rec, ok := sub.held(s.Lock)
@@ -175,9 +283,9 @@ func (q *Queues) settleOne(x *queue, sub *subqueue, s *Settlement) Code {
 	case Complete:
 		q.discard(sub, at, &rec)
 	case Abandon:
-		q.giveBack(x, sub, at, rec, true, patch)
+		q.giveBack(sub, at, rec, true, s.Until, patch)
 	case Release:
-		q.giveBack(x, sub, at, rec, false, patch)
+		q.giveBack(sub, at, rec, false, 0, patch)
 	case Defer:
 		rec.state, rec.deadline, rec.flags = Deferred, 0, rec.flags&^fromDeferred
 		sub.ix.set(at, rec)
@@ -185,31 +293,37 @@ func (q *Queues) settleOne(x *queue, sub *subqueue, s *Settlement) Code {
 	case DeadLetter:
 		patch.Reason, patch.Description = s.Reason, s.Description
 		patch.DeadLetter = s.Reason != "" || s.Description != ""
-		q.deadLetter(x, at, rec, patch)
+		q.deadLetter(sub.of, at, rec, patch)
 	}
 	return OK
 }
 
 // giveBack ends a lock without settling the message: it returns to where the lock was
-// made from. A failed attempt counts, and the last one allowed sends the message to
-// the dead-letter queue instead, in the same apply. In the dead-letter queue attempts
+// made from, at once or when it was put off to. A message whose life has ended meanwhile
+// expires now (E.3). A failed attempt counts, and the last one allowed sends the message
+// to the dead-letter queue instead, in the same apply. In the dead-letter queue attempts
 // count on and nothing follows from them.
-func (q *Queues) giveBack(x *queue, sub *subqueue, at cursor, rec record, failed bool, patch Patch) {
+func (q *Queues) giveBack(sub *subqueue, at cursor, rec record, failed bool, until Instant, patch Patch) {
 	if failed && rec.attempts < math.MaxUint16 {
 		rec.attempts++
 	}
-	if failed && sub.address.Sub == MainQueue && uint32(rec.attempts) >= x.settings.MaxDeliveryCount {
-		patch.DeadLetter, patch.Reason = true, reasonDeliveryCount
-		patch.Description = fmt.Sprintf(descriptionDeliveryCount, strconv.Itoa(int(rec.attempts)))
-		q.deadLetter(x, at, rec, patch)
+	if q.expired(sub, &rec) {
+		q.expire(sub, at, rec, patch)
 		return
 	}
-	rec.state = Ready
+	if failed && sub.address.Sub == MainQueue && uint32(rec.attempts) >= sub.of.settings.MaxDeliveryCount {
+		patch.DeadLetter, patch.Reason = true, reasonDeliveryCount
+		patch.Description = fmt.Sprintf(descriptionDeliveryCount, strconv.Itoa(int(rec.attempts)))
+		q.deadLetter(sub.of, at, rec, patch)
+		return
+	}
+	rec.state, rec.deadline = Ready, 0
 	if rec.flags&fromDeferred != 0 {
 		rec.state, rec.flags = Deferred, rec.flags&^fromDeferred
+	} else if until = q.putOff(sub, &rec, failed, until); until > q.clock {
+		rec.state, rec.deadline, rec.flags = Scheduled, until, rec.flags|delayed
 	}
-	rec.deadline = 0
-	sub.ix.set(at, rec)
+	q.change(sub, at, rec)
 	q.patch(sub, at, patch)
 	if rec.state == Ready {
 		q.raise(sub)
@@ -223,8 +337,9 @@ func (q *Queues) deadLetter(x *queue, at cursor, rec record, patch Patch) {
 	from, to := &x.subs[MainQueue], &x.subs[DeadLetterQueue]
 	n, patches := from.ix.number(at), from.ix.patch(at)
 	from.ix.remove(at)
-	rec.state, rec.deadline, rec.flags = Ready, 0, 0
-	at = to.ix.insert(n, rec)
+	rec.state, rec.deadline, rec.flags = Ready, 0, rec.flags&redriven
+	rec.rots = rotting(q.clock, x.settings.DeadLetterTimeToLive)
+	at = q.insert(to, n, rec)
 	if patches != (Ref{}) {
 		to.ix.setPatch(at, patches)
 	}
@@ -259,10 +374,7 @@ func (q *Queues) patchFits(old Ref, properties []byte) bool {
 	if len(properties) == 0 || old == (Ref{}) {
 		return true
 	}
-	patches, err := DecodePatches(q.bodies.Read(old))
-	if err != nil {
-		panic(fmt.Sprintf("fsm: body at %v is not what was written there: %v", old, err))
-	}
+	patches := q.patches(old)
 	total := len(properties)
 	for i := range patches {
 		total += len(patches[i].Properties)
@@ -295,8 +407,9 @@ func (q *Queues) renew(c RenewLocks) Result {
 		rec.deadline = until
 		sub.ix.set(at, rec)
 		sub.alarms.stale++
-		q.arm(sub, alarm{at: until, number: l.Sequence, epoch: l.Epoch})
+		q.arm(sub, alarm{at: until, number: l.Sequence, epoch: l.Epoch, kind: alarmLock})
 	}
 	q.tidy(sub)
+	x.active = q.clock
 	return res
 }

@@ -17,24 +17,33 @@ type Queues struct {
 	byID   map[EntityID]*queue // the same, for lookups only: never ranged over
 	due    schedule
 	raised []*subqueue // whose ready count rose since the last Effects
+	gone   []EntityID  // deleted for being idle, not dropped by command yet; sorted
+	idled  []EntityID  // the same since the last Effects
 	table  answers
 
 	// Taken apart commands, reused from one apply to the next.
 	sends       []sent
 	settlements []Settlement
+	ripe        []ripe // of the chunk at hand
 }
 
 // queue is one entity: its main queue and its dead-letter queue.
 type queue struct {
 	id       EntityID
-	version  uint64 // of settings
-	settings QueueSettings
+	version  uint64         // of settings
+	settings *QueueSettings // complete; replaced and never changed: images share it
 	last     SequenceNumber // given to the newest message
+	active   Instant        // when somebody used it last
+	window   *window        // nil unless duplicates are detected
 	subs     [2]subqueue    // by SubQueue
+
+	// When the alarms that stand for the queue ring, 0 for none; derived.
+	sweepAt, idleAt Instant
 }
 
 // subqueue is what a link attaches to.
 type subqueue struct {
+	of      *queue
 	address Address
 	ix      index
 	alarms  alarms
@@ -196,8 +205,14 @@ func (q *Queues) manage(cmd Command) Result {
 		q.table.closeLane(c)
 	case Pulse:
 		q.pulse()
-	case CancelScheduled, PurgeMessages, RedriveMessages, Touch:
-		return Result{Code: NotImplemented}
+	case CancelScheduled:
+		return q.cancel(c)
+	case PurgeMessages:
+		return q.purge(c)
+	case RedriveMessages:
+		return q.redrive(c)
+	case Touch:
+		return q.touch(c)
 	}
 	return Result{}
 }
@@ -214,18 +229,32 @@ func (q *Queues) find(a Address) *subqueue {
 	return nil
 }
 
-// put makes a queue or changes its settings. Locks that are held keep their end.
+// put makes a queue or changes its settings. Locks and lives keep their end.
 func (q *Queues) put(c PutQueue) Result {
 	if code := Check(c); code != OK {
 		return Result{Code: code}
 	}
+	settings := c.Settings.WithDefaults()
 	x := q.byID[c.Entity]
-	if x == nil {
+	switch {
+	case x == nil:
+		if _, gone := slices.BinarySearch(q.gone, c.Entity); gone {
+			return Result{Code: EntityNotFound}
+		}
 		x = q.add(c.Entity)
-	} else if c.Version <= x.version {
+		if settings.RequiresDuplicateDetection {
+			x.window = &window{era: q.arena.era}
+		}
+	case c.Version <= x.version:
 		return Result{}
+	case settings.RequiresDuplicateDetection != (x.window != nil):
+		return Result{Code: InvalidArgument}
+	case x.window != nil:
+		x.window.forgotten(q.clock, x.settings.DuplicateWindow)
 	}
-	x.version, x.settings = c.Version, c.Settings.WithDefaults()
+	x.version, x.settings, x.active = c.Version, &settings, q.clock
+	q.expectIdle(x)
+	q.expectSweep(x)
 	return Result{}
 }
 
@@ -234,6 +263,7 @@ func (q *Queues) add(id EntityID) *queue {
 	x := &queue{id: id}
 	for i := range x.subs {
 		x.subs[i] = subqueue{
+			of:      x,
 			address: Address{Entity: id, Sub: SubQueue(i)},
 			ix:      index{arena: &q.arena, era: q.arena.era},
 			turn:    -1,
@@ -245,12 +275,16 @@ func (q *Queues) add(id EntityID) *queue {
 	return x
 }
 
-// drop removes a queue and lets all its bodies go.
+// drop removes a queue for good, also one that went by itself.
 func (q *Queues) drop(id EntityID) {
-	x := q.byID[id]
-	if x == nil {
-		return
+	q.bury(id)
+	if x := q.byID[id]; x != nil {
+		q.remove(x)
 	}
+}
+
+// remove takes a queue out and lets all its bodies go.
+func (q *Queues) remove(x *queue) {
 	for i := range x.subs {
 		sub := &x.subs[i]
 		walk(sub.ix.entries, 0, func(_ SequenceNumber, rec *record, patch Ref) bool {
@@ -260,9 +294,9 @@ func (q *Queues) drop(id EntityID) {
 		sub.dropped = true
 		q.due.remove(sub)
 	}
-	at, _ := q.position(id)
+	at, _ := q.position(x.id)
 	q.queues = slices.Delete(q.queues, at, at+1)
-	delete(q.byID, id)
+	delete(q.byID, x.id)
 }
 
 // release lets the bodies of a message go.
@@ -288,7 +322,8 @@ func (q *Queues) raise(sub *subqueue) {
 }
 
 // Effects returns and clears what the applies since the last call ask of the leader:
-// one entry for every address whose ready count rose and is not zero now.
+// one entry for every address whose ready count rose and is not zero now, and one for
+// every queue that deleted itself.
 func (q *Queues) Effects() []Effect {
 	var effects []Effect
 	for i, sub := range q.raised {
@@ -298,5 +333,9 @@ func (q *Queues) Effects() []Effect {
 		}
 	}
 	q.raised = q.raised[:0]
+	for _, id := range q.idled {
+		effects = append(effects, Effect{Address: Address{Entity: id}, Kind: EffectIdle})
+	}
+	q.idled = q.idled[:0]
 	return effects
 }

@@ -1,12 +1,29 @@
 package fsm
 
-// alarm is the end of one lock. It is stale when the lock has ended or was renewed
-// meanwhile: alarms are not searched for and taken out, they are skipped when due.
+import "math"
+
+// alarm says when to look at something. It is stale when what it stands for has gone or
+// moved meanwhile: alarms are not searched for and taken out, they are skipped when due.
+// All but the ends of locks are lower bounds that are made exact when due.
 type alarm struct {
 	at     Instant
-	number SequenceNumber
-	epoch  uint32
+	number SequenceNumber // of the message, the first one of the chunk, or lastNumber
+	epoch  uint32         // of the lock
+	kind   alarmKind
 }
+
+// alarmKind says what an alarm stands for.
+type alarmKind uint8
+
+const (
+	alarmChunk alarmKind = 0 // messages of a chunk that nobody holds: entry.due
+	alarmLock  alarmKind = 1 // the end of a lock
+	alarmSweep alarmKind = 2 // remembered ids that may go: queue.sweepAt; main queue only
+	alarmIdle  alarmKind = 3 // the queue itself may go: queue.idleAt; main queue only
+)
+
+// lastNumber puts what concerns the whole queue behind its messages.
+const lastNumber SequenceNumber = math.MaxUint64
 
 func (a alarm) before(b alarm) bool {
 	if a.at != b.at {
@@ -15,13 +32,16 @@ func (a alarm) before(b alarm) bool {
 	if a.number != b.number {
 		return a.number < b.number
 	}
+	if a.kind != b.kind {
+		return a.kind < b.kind
+	}
 	return a.epoch < b.epoch
 }
 
-// staleSlack is the number of stale alarms a queue may hold whatever it has locked.
+// staleSlack is the number of stale alarms a queue may hold whatever is in it.
 const staleSlack = 64
 
-// alarms is a binary heap by (deadline, number). It is derived from the records and
+// alarms is a binary heap by (moment, number). It is derived from the records and
 // not part of an image; which stale alarms it holds decides nothing.
 type alarms struct {
 	heap  []alarm
@@ -84,7 +104,7 @@ func (a *alarms) rebuild(valid func(alarm) bool) {
 
 // schedule orders the sub-queues that have alarms by the first of them: a binary heap
 // whose members know their place. With the alarms of each it makes one total order,
-// (deadline, entity, sub-queue, number), whatever the shape of the heaps.
+// (moment, entity, sub-queue, number), whatever the shape of the heaps.
 type schedule []*subqueue
 
 func (s *schedule) before(i, j int) bool {
@@ -92,10 +112,14 @@ func (s *schedule) before(i, j int) bool {
 	if x, y := a.alarms.heap[0].at, b.alarms.heap[0].at; x != y {
 		return x < y
 	}
-	if a.address.Entity != b.address.Entity {
-		return a.address.Entity < b.address.Entity
+	return a.address.before(b.address)
+}
+
+func (a Address) before(b Address) bool {
+	if a.Entity != b.Entity {
+		return a.Entity < b.Entity
 	}
-	return a.address.Sub < b.address.Sub
+	return a.Sub < b.Sub
 }
 
 func (s *schedule) swap(i, j int) {

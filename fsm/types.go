@@ -1,5 +1,7 @@
 package fsm
 
+import "strconv"
+
 // Instant is a moment in milliseconds since the Unix epoch, UTC. Zero means "none".
 type Instant int64
 
@@ -57,6 +59,24 @@ type LockID struct {
 // the wire it is the delivery-tag (AMQP 1.0 part 2, section 2.6.12) and the GUID
 // that clients settle by through the management node.
 type LockToken [16]byte
+
+// String is the status as Service Bus spells it.
+func (s EntityStatus) String() string {
+	switch s {
+	case Active:
+		return "Active"
+	case Disabled:
+		return "Disabled"
+	case SendDisabled:
+		return "SendDisabled"
+	case ReceiveDisabled:
+		return "ReceiveDisabled"
+	}
+	return "status " + strconv.Itoa(int(s))
+}
+
+func (s EntityStatus) sends() bool    { return s == Active || s == ReceiveDisabled }
+func (s EntityStatus) receives() bool { return s == Active || s == SendDisabled }
 
 // MessageState is where a message stands within its sub-queue.
 type MessageState uint8

@@ -60,10 +60,11 @@ func addresses() map[string][]string {
 }
 
 // machineImports is all of the standard library that fsm may use: nothing that reads a
-// clock, a random source, the system, or that runs beside it.
+// clock, a random source, the system, or that runs beside it. crypto/sha256 is a pure
+// function of its input; ids that are watched for duplicates are kept as such hashes.
 func machineImports() []string {
 	return []string{
-		"bytes", "cmp", "encoding/binary", "errors", "fmt", "hash/crc32", "io", "iter",
+		"bytes", "cmp", "crypto/sha256", "encoding/binary", "errors", "fmt", "hash/crc32", "io", "iter",
 		"math", "math/bits", "slices", "strconv", "strings", "unicode/utf8",
 	}
 }

@@ -1,0 +1,158 @@
+package fsm
+
+import "math"
+
+// What an expired message is dead-lettered with, word for word as in the cloud (E.5).
+const (
+	reasonExpired      = "TTLExpiredException"
+	descriptionExpired = "The message expired and was dead lettered."
+)
+
+// life is how long a message of this queue lives: what its sender gave, 0 if nothing,
+// cut to what the queue allows (E.4).
+func (x *queue) life(given Millis) Millis {
+	if given == 0 {
+		return x.settings.DefaultTimeToLive
+	}
+	return min(given, x.settings.DefaultTimeToLive)
+}
+
+// expiry is the end of a life that begins at a moment (E.1); 0 if it never ends.
+func expiry(from Instant, life Millis) Instant {
+	if at := from.After(life); at < Instant(Forever) {
+		return at
+	}
+	return 0
+}
+
+// rotting is the second in which a dead letter that lies down at a moment is dropped,
+// not earlier than it should be; 0 if never. A second is enough for a rule that counts
+// in days, and it keeps the record at 48 bytes.
+func rotting(from Instant, life Millis) uint32 {
+	const second = 1000
+	at := expiry(from, life)
+	if at == 0 || at > math.MaxUint32*second {
+		return 0
+	}
+	return uint32((at + second - 1) / second)
+}
+
+// end is when a message that has been enqueued is dropped or dead-lettered by time; 0 if
+// never.
+func (sub *subqueue) end(rec *record) Instant {
+	if sub.address.Sub == DeadLetterQueue {
+		return Instant(rec.rots) * 1000
+	}
+	return rec.expires
+}
+
+// expired says whether a message that has been enqueued must not be given out any more.
+func (q *Queues) expired(sub *subqueue, rec *record) bool {
+	end := sub.end(rec)
+	return end != 0 && end <= q.clock
+}
+
+// expire ends the life of a message that nobody holds: it goes to the dead-letter
+// queue, or for good. The patch is of the settlement that ended its lock, if one did.
+func (q *Queues) expire(sub *subqueue, at cursor, rec record, patch Patch) {
+	if sub.address.Sub == DeadLetterQueue || !sub.of.settings.DeadLetterOnExpiry {
+		q.discard(sub, at, &rec)
+		return
+	}
+	patch.DeadLetter, patch.Reason, patch.Description = true, reasonExpired, descriptionExpired
+	q.deadLetter(sub.of, at, rec, patch)
+}
+
+// due is when time does something with a message that nobody holds; 0 if never. A
+// deferred message is left alone until it is asked for.
+func (sub *subqueue) due(rec *record) Instant {
+	switch rec.state {
+	case Ready:
+		return sub.end(rec)
+	case Scheduled:
+		if rec.flags&delayed != 0 {
+			if end := sub.end(rec); end != 0 {
+				return min(end, rec.deadline)
+			}
+		}
+		return rec.deadline
+	case Locked, Deferred, Taken:
+	}
+	return 0
+}
+
+// insert adds a message to a sub-queue and sees to what time will do with it.
+func (q *Queues) insert(sub *subqueue, n SequenceNumber, rec record) cursor {
+	at := sub.ix.insert(n, rec)
+	q.watch(sub, at, &rec)
+	return at
+}
+
+// change replaces a record and sees to what time will do with it.
+func (q *Queues) change(sub *subqueue, at cursor, rec record) {
+	sub.ix.set(at, rec)
+	q.watch(sub, at, &rec)
+}
+
+func (q *Queues) watch(sub *subqueue, at cursor, rec *record) {
+	if when := sub.due(rec); when != 0 {
+		q.lower(sub, at.pos, when)
+	}
+}
+
+// lower sees to it that the chunk at pos is looked at by then.
+func (q *Queues) lower(sub *subqueue, pos int, when Instant) {
+	old := sub.ix.entries[pos].due
+	if old != 0 && old <= when {
+		return
+	}
+	if old != 0 {
+		sub.alarms.stale++
+	}
+	sub.ix.setDue(pos, when)
+	q.arm(sub, alarm{at: when, number: SequenceNumber(sub.ix.entries[pos].base << chunkShift), kind: alarmChunk})
+}
+
+// ripe is a message that is due.
+type ripe struct {
+	when   Instant
+	number SequenceNumber
+}
+
+// firstDue is exactly when time does something with a message of the chunk at pos.
+func (sub *subqueue) firstDue(pos int) Instant {
+	first := Instant(0)
+	c := sub.ix.entries[pos].c
+	for slot := c.live.next(0); slot >= 0; slot = c.live.next(slot + 1) {
+		if when := sub.due(&c.records[c.place(slot)]); when != 0 && (first == 0 || when < first) {
+			first = when
+		}
+	}
+	return first
+}
+
+// gather collects what is due in the chunk at pos, earliest first, and says when the
+// rest of it is.
+func (q *Queues) gather(sub *subqueue, pos int) (rest Instant) {
+	q.ripe = q.ripe[:0]
+	e := &sub.ix.entries[pos]
+	sorted := true
+	for slot := e.c.live.next(0); slot >= 0; slot = e.c.live.next(slot + 1) {
+		when := sub.due(&e.c.records[e.c.place(slot)])
+		switch {
+		case when == 0:
+		case when > q.clock:
+			if rest == 0 || when < rest {
+				rest = when
+			}
+		default:
+			n := len(q.ripe)
+			sorted = sorted && (n == 0 || q.ripe[n-1].when <= when)
+			q.ripe = append(q.ripe, ripe{when: when, number: sub.ix.number(cursor{pos: pos, slot: slot})})
+		}
+	}
+	if !sorted {
+		sortRipe(q.ripe)
+	}
+	return rest
+}

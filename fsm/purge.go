@@ -1,0 +1,116 @@
+package fsm
+
+import "fmt"
+
+// purge removes ready messages for good, oldest number first.
+func (q *Queues) purge(c PurgeMessages) Result {
+	if code := Check(c); code != OK {
+		return Result{Code: code}
+	}
+	sub := q.find(c.Address)
+	if sub == nil {
+		return Result{Code: EntityNotFound}
+	}
+	var res Result
+	next := SequenceNumber(0)
+	// What has expired is not purged but expires, and may be dead-lettered; there may be
+	// many of those, so they are bounded too.
+	for expired := 0; res.Count < uint64(c.Max) && expired < pulseMessagesMax; {
+		at, found := sub.ix.nextReady(next)
+		if !found {
+			break
+		}
+		next = sub.ix.number(at) + 1
+		rec := sub.ix.get(at)
+		if c.Before != 0 && rec.enqueued >= c.Before {
+			if rec.flags&redriven != 0 {
+				continue
+			}
+			break // those behind it were enqueued later still
+		}
+		if q.expired(sub, &rec) {
+			expired++
+			q.expire(sub, at, rec, Patch{})
+			continue
+		}
+		q.discard(sub, at, &rec)
+		res.Count++
+	}
+	q.tidy(sub)
+	sub.of.active = q.clock
+	return res
+}
+
+// redrive brings dead letters back to the main queue.
+func (q *Queues) redrive(c RedriveMessages) Result {
+	if code := Check(c); code != OK {
+		return Result{Code: code}
+	}
+	x := q.byID[c.Entity]
+	if x == nil {
+		return Result{Code: EntityNotFound}
+	}
+	dead := &x.subs[DeadLetterQueue]
+	var res Result
+	for _, n := range c.Sequences {
+		at, found := dead.ix.seek(n)
+		if !found {
+			continue
+		}
+		rec := dead.ix.get(at)
+		switch {
+		case rec.state != Ready:
+		case q.expired(dead, &rec):
+			q.expire(dead, at, rec, Patch{})
+		default:
+			q.revive(x, at, rec)
+			res.Count++
+		}
+	}
+	q.tidy(dead)
+	q.tidy(&x.subs[MainQueue])
+	x.active = q.clock
+	return res
+}
+
+// revive moves one dead letter back under its old number. Its life begins again, and
+// with it the moment it was enqueued, so that it still expires one life after that (E.1).
+func (q *Queues) revive(x *queue, at cursor, rec record) {
+	from, to := &x.subs[DeadLetterQueue], &x.subs[MainQueue]
+	n, patches := from.ix.number(at), from.ix.patch(at)
+	from.ix.remove(at)
+	if rec.expires != 0 {
+		rec.expires = expiry(q.clock, Millis(rec.expires-rec.enqueued))
+	}
+	rec.enqueued, rec.rots = q.clock, 0
+	rec.state, rec.attempts, rec.flags = Ready, 0, redriven
+	at = q.insert(to, n, rec)
+	if patches != (Ref{}) {
+		if kept := withoutReasons(q.patches(patches)); len(kept) > 0 {
+			owner := Owner{Address: to.address, Sequence: n, Patch: true}
+			to.ix.setPatch(at, q.bodies.Append(owner, AppendPatches(nil, kept)))
+		}
+		q.bodies.Release(patches)
+	}
+	q.raise(to)
+}
+
+// withoutReasons is what is left of patches without what they were dead-lettered with.
+func withoutReasons(patches []Patch) []Patch {
+	kept := patches[:0]
+	for _, p := range patches {
+		if len(p.Properties) > 0 {
+			kept = append(kept, Patch{Properties: p.Properties})
+		}
+	}
+	return kept
+}
+
+// patches reads the patches of a message.
+func (q *Queues) patches(at Ref) []Patch {
+	list, err := DecodePatches(q.bodies.Read(at))
+	if err != nil {
+		panic(fmt.Sprintf("fsm: body at %v is not what was written there: %v", at, err))
+	}
+	return list
+}

@@ -1,0 +1,132 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+)
+
+func sortRipe(list []ripe) {
+	slices.SortFunc(list, func(a, b ripe) int {
+		return cmp.Or(cmp.Compare(a.when, b.when), cmp.Compare(a.number, b.number))
+	})
+}
+
+// ripen does what is due among the messages of a chunk, whose alarm x is the first of
+// all, in the order of time until another alarm comes first. It returns how many
+// messages it moved, at most budget.
+func (q *Queues) ripen(sub *subqueue, x alarm, budget int) (moved int) {
+	base, _ := split(x.number)
+	pos, _ := sub.ix.find(base)
+	rest := q.gather(sub, pos)
+	sub.ix.setDue(pos, 0)
+	sub.alarms.pop()
+	q.due.fix(sub)
+	for _, m := range q.ripe {
+		if moved == budget || q.preceded(sub, x.number, m.when) {
+			rest = m.when
+			break
+		}
+		moved++
+		q.ripened(sub, m.number)
+	}
+	if rest == 0 {
+		return moved
+	}
+	if pos, found := sub.ix.find(base); found {
+		q.lower(sub, pos, rest)
+	}
+	return moved
+}
+
+// preceded says whether some other alarm comes before a chunk's at that moment.
+func (q *Queues) preceded(sub *subqueue, number SequenceNumber, at Instant) bool {
+	if len(q.due) == 0 {
+		return false
+	}
+	first := q.due[0]
+	x := first.alarms.heap[0]
+	switch {
+	case x.at != at:
+		return x.at < at
+	case first != sub:
+		return first.address.before(sub.address)
+	}
+	return x.number < number
+}
+
+// ripened does what is due with one message that nobody holds: its life has ended, or
+// its time has come.
+func (q *Queues) ripened(sub *subqueue, n SequenceNumber) {
+	at, _ := sub.ix.seek(n)
+	rec := sub.ix.get(at)
+	switch {
+	case rec.state == Scheduled && rec.flags&delayed == 0:
+		q.activate(sub, at, rec)
+	case q.expired(sub, &rec):
+		q.expire(sub, at, rec, Patch{})
+	default: // put off until now
+		rec.state, rec.deadline, rec.flags = Ready, 0, rec.flags&^delayed
+		q.change(sub, at, rec)
+		q.raise(sub)
+	}
+}
+
+// activate enqueues a message whose time has come: under a new number at the tail, with
+// its life beginning now. The body is written again because the owner stored beside a
+// body says which record refers to it; each message pays for that once.
+func (q *Queues) activate(sub *subqueue, at cursor, rec record) {
+	x := sub.of
+	sub.ix.remove(at)
+	x.last++
+	body := q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, q.bodies.Read(rec.body))
+	q.bodies.Release(rec.body)
+	q.insert(sub, x.last, record{
+		body: body, enqueued: q.clock, expires: expiry(q.clock, x.life(Millis(rec.expires))), state: Ready,
+	})
+	q.raise(sub)
+}
+
+// cancel removes messages whose time has not come: all or none.
+func (q *Queues) cancel(c CancelScheduled) Result {
+	if code := Check(c); code != OK {
+		return Result{Code: code}
+	}
+	x := q.byID[c.Entity]
+	if x == nil {
+		return Result{Code: EntityNotFound}
+	}
+	sub := &x.subs[MainQueue]
+	for _, n := range c.Sequences {
+		at, found := sub.ix.seek(n)
+		if !found {
+			return Result{Code: MessageNotFound}
+		}
+		if rec := sub.ix.get(at); rec.state != Scheduled || rec.flags&delayed != 0 {
+			return Result{Code: MessageNotFound}
+		}
+	}
+	for _, n := range c.Sequences {
+		if at, found := sub.ix.seek(n); found { // a number may be named twice
+			rec := sub.ix.get(at)
+			q.discard(sub, at, &rec)
+		}
+	}
+	q.tidy(sub)
+	x.active = q.clock
+	return Result{}
+}
+
+// putOff is until when a message that is given back waits: what the receiver asked for,
+// or the queue's delay after a failed attempt, doubled with every attempt. The result is
+// not in the future when the message is ready at once.
+func (q *Queues) putOff(sub *subqueue, rec *record, failed bool, until Instant) Instant {
+	s := sub.of.settings
+	if until > q.clock || !failed || s.RetryDelay == 0 || sub.address.Sub == DeadLetterQueue {
+		return until
+	}
+	delay := s.RetryDelay
+	for i := uint16(1); i < rec.attempts && delay < s.RetryDelayMax; i++ {
+		delay *= 2 // at most twice delayMax: no overflow
+	}
+	return q.clock.After(min(delay, s.RetryDelayMax))
+}
