@@ -100,8 +100,26 @@ func (m *Member) Stop() {
 	}
 }
 
-// Pause stops the process where it stands; its connections stay open.
-func (m *Member) Pause() { m.signal(syscall.SIGSTOP) }
+// Pause stops the process where it stands; its connections stay open. Where the system
+// tells (Linux), it returns when every thread has stopped.
+func (m *Member) Pause() {
+	m.t.Helper()
+	m.signal(syscall.SIGSTOP)
+	Eventually(m.t, stopWithin, m.Name+" paused", func(context.Context) error {
+		threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/stat", m.cmd.Process.Pid))
+		if err != nil {
+			return err
+		}
+		for _, thread := range threads {
+			// "pid (name) state ...", and the name may hold anything but the last ")".
+			stat, err := os.ReadFile(thread)
+			if _, state, _ := strings.Cut(string(stat[strings.LastIndexByte(string(stat), ')')+1:]), " "); err == nil && !strings.HasPrefix(state, "T") {
+				return fmt.Errorf("a thread is in state %.1s", state)
+			}
+		}
+		return nil
+	})
+}
 
 // Resume lets a paused process go on.
 func (m *Member) Resume() { m.signal(syscall.SIGCONT) }
