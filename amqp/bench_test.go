@@ -36,6 +36,10 @@ func (n *nothing) Renew(fsm.Place, []fsm.LockID, func([]fsm.Code, []fsm.Instant)
 
 func (n *nothing) Fetch(fsm.Place, []fsm.SequenceNumber, bool, func(fsm.Code, []fsm.Delivery)) {}
 
+func (n *nothing) Schedule(fsm.Place, []fsm.Message, func(fsm.Code, []fsm.SequenceNumber)) {}
+func (n *nothing) CancelScheduled(fsm.Place, []fsm.SequenceNumber, func(fsm.Code))         {}
+func (n *nothing) Purge(fsm.Place, fsm.Instant, int, func(fsm.Code, int))                  {}
+
 func (n *nothing) Peek(context.Context, fsm.Place, fsm.SequenceNumber, int, int) ([]fsm.Delivery, error) {
 	return nil, nil
 }

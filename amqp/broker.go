@@ -39,6 +39,20 @@ type Broker interface {
 	// and stops before the payloads exceed maxBytes (the first is always given).
 	Peek(ctx context.Context, at fsm.Place, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error)
 
+	// Schedule stores messages, of which some or all carry an EnqueueAt, all or none. done
+	// gets one number per message, in order, 0 for a duplicate that was dropped;
+	// CancelScheduled takes these numbers. The rules of Send hold.
+	Schedule(at fsm.Place, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber))
+
+	// CancelScheduled removes messages whose time has not come (1 to 4096), all of them
+	// or none: MessageNotFound when one is not waiting to be enqueued.
+	CancelScheduled(at fsm.Place, sequences []fsm.SequenceNumber, done func(fsm.Code))
+
+	// Purge removes ready messages that were enqueued before a moment (0: whenever),
+	// oldest first, at most max (1 to 4000). done gets how many went; fewer than max says
+	// that there were no more.
+	Purge(at fsm.Place, before fsm.Instant, max int, done func(fsm.Code, int))
+
 	// Seal turns a LockID into the token that clients see; Unseal turns it back and
 	// says false when the token was not made for that place.
 	Seal(at fsm.Place, id fsm.LockID) fsm.LockToken
@@ -50,7 +64,8 @@ type Receiver interface {
 	// Lock asks for up to max messages of together at most maxBytes (one message at
 	// least) and waits up to wait for the first. done gets what was locked, or nothing
 	// when the time ran out or Cancel came; a Code other than OK or Timeout means that
-	// the entity cannot be received from any more (EntityNotFound) or not now (ServerBusy).
+	// the entity cannot be received from any more (EntityNotFound, EntityDisabled) or not
+	// now (ServerBusy).
 	Lock(max, maxBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery))
 	// Cancel ends the waiting of an outstanding Lock soon; done is still called, and
 	// may still bring messages.

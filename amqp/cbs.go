@@ -32,9 +32,9 @@ func (c *conn) admitToken(ctx context.Context, r *request) response {
 	path, ok := audiencePath(audience)
 	switch {
 	case token == "":
-		return badRequest("The request has no token.")
+		return badRequest("The request has no token. Put one into its body.")
 	case !ok:
-		return badRequest("The audience is not a valid address.")
+		return badRequest("The audience is not a valid address. Name an entity or the namespace.")
 	}
 	kind := r.argument("type")
 	if strings.HasPrefix(token, sharedAccessPrefix) {
@@ -43,7 +43,9 @@ func (c *conn) admitToken(ctx context.Context, r *request) response {
 	grant, err := c.config.Authorizer.Token(ctx, kind, token, audience)
 	if err != nil {
 		// Never 403: .NET shows that as an exceeded limit.
-		return response{status: http.StatusUnauthorized, condition: wire.ConditionUnauthorizedAccess, text: err.Error()}
+		say := answer(fsm.Unauthorized)
+		say.text = "The token was refused: " + err.Error() + ". Use a valid key or token."
+		return say
 	}
 	// The cloud says here already that there is no such entity: only from this answer
 	// does the Go client make its CodeNotFound. Any other trouble shows at the attach.
@@ -51,18 +53,23 @@ func (c *conn) admitToken(ctx context.Context, r *request) response {
 	if entity != "" {
 		var code fsm.Code
 		if _, err := c.config.Broker.Resolve(ctx, entity); errors.As(err, &code) && code == fsm.EntityNotFound {
-			return response{status: http.StatusNotFound, condition: wire.ConditionNotFound, text: notFoundText(entity)}
+			return response{verdict: verdictOf(fsm.EntityNotFound).about(entity)}
 		}
 	}
 	c.mu.Lock()
 	defer c.unlock()
 	if c.phase >= closing {
-		return response{status: http.StatusAccepted}
+		return accepts()
 	}
 	if !c.grants.put(path, grant, time.Now()) {
-		return response{status: http.StatusForbidden, condition: wire.ConditionResourceLimitExceeded, text: "The connection has put tokens for too many audiences."}
+		return response{verdict: verdict{refusal{wire.ConditionResourceLimitExceeded, "The connection has put tokens for too many audiences. Use one for the namespace, or more connections.", afterChange}, http.StatusForbidden}}
 	}
 	c.proven = true
 	c.retime()
-	return response{status: http.StatusAccepted, text: "Accepted"}
+	return accepts()
+}
+
+// accepts is the response to a token that counts.
+func accepts() response {
+	return response{verdict: verdict{refusal{text: "Accepted"}, http.StatusAccepted}}
 }

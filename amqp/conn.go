@@ -48,8 +48,9 @@ type conn struct {
 	after    []func()   // calls to the broker, made by unlock
 	room     *sync.Cond // the reader waits here while too much is in flight
 	sessions map[uint16]*session
-	past     map[uint16]struct{} // channels whose session the peer has ended
-	dirty    []*session          // sessions with a disposition range not yet in out
+	names    map[identity]endpoint // the links by their names
+	past     map[uint16]struct{}   // channels whose session the peer has ended
+	dirty    []*session            // sessions with a disposition range not yet in out
 	stalled  []*outgoingLink
 	grants   grants
 	timer    *time.Timer
@@ -78,6 +79,7 @@ func newConn(config Config, peer net.Conn) *conn {
 		wake:         make(chan struct{}, 1),
 		written:      make(chan struct{}),
 		sessions:     make(map[uint16]*session),
+		names:        make(map[identity]endpoint),
 		past:         make(map[uint16]struct{}),
 		grants:       make(grants),
 		started:      time.Now(),
@@ -201,10 +203,14 @@ func (c *conn) fail(ctx context.Context, fault *wire.Error) {
 		c.unlock()
 		return
 	}
-	c.log.InfoContext(ctx, "closing connection", "condition", string(fault.Condition), "reason", fault.Description)
+	why := refusal{fault.Condition, fault.Description, pointless}
+	if fault.Condition == wire.ConditionConnectionForced || fault.Condition == wire.ConditionInternalError {
+		why.retry = mayHelp
+	}
+	told := c.explain(ctx, why)
 	if c.phase == opened {
 		c.flushDispositions()
-		c.emit(0, &wire.Close{Error: fault})
+		c.emit(0, &wire.Close{Error: told})
 		c.phase = closing
 		_ = c.peer.SetReadDeadline(time.Now().Add(closeWithin))
 	} else {
@@ -360,7 +366,7 @@ func (c *conn) detachUnauthorized(ctx context.Context, now time.Time) {
 		for _, e := range s.links {
 			l := e.base()
 			if l.state == attached && !l.permitted(now) {
-				l.fault(ctx, e, wire.ConditionUnauthorizedAccess, "The token for '"+l.path+"' has expired.", true)
+				l.fault(ctx, e, refusal{wire.ConditionUnauthorizedAccess, "The token for '" + l.path + "' has expired. Put a new one on $cbs.", afterChange})
 			}
 		}
 	}

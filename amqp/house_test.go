@@ -99,18 +99,28 @@ func (h *house) do(command fsm.Command) fsm.Result {
 	return r
 }
 
-// serveWaiters gives what is ready to those who wait. mu is held.
+// serveWaiters gives what is ready to those who wait, in their order, as the leader of a
+// partition does: what there is divided by those who wait, rounded up, is what each may
+// have at most. mu is held.
 func (h *house) serveWaiters() (calls []func()) {
-	for i := 0; i < len(h.waiters); {
-		l := h.waiters[i]
-		r := h.apply(fsm.LockMessages{Address: l.at.Address(), Max: uint32(l.most), MaxBytes: uint32(l.mostBytes), Delete: l.takes})
-		if len(r.Deliveries) == 0 {
-			i++
+	shares := make(map[fsm.Address]int)
+	for _, l := range h.waiters {
+		shares[l.at.Address()]++
+	}
+	for at, n := range shares {
+		shares[at] = (int(h.queues.Ready(at)) + n - 1) / n
+	}
+	var still []*lane
+	for _, l := range h.waiters {
+		most := min(l.most, max(1, shares[l.at.Address()]))
+		r := h.apply(fsm.LockMessages{Address: l.at.Address(), Max: uint32(most), MaxBytes: uint32(l.mostBytes), Delete: l.takes})
+		if len(r.Deliveries) == 0 && r.Code == fsm.OK {
+			still = append(still, l)
 			continue
 		}
-		h.waiters = append(h.waiters[:i], h.waiters[i+1:]...)
-		calls = append(calls, l.finish(fsm.OK, r.Deliveries))
+		calls = append(calls, l.finish(r.Code, r.Deliveries))
 	}
+	h.waiters = still
 	return calls
 }
 
@@ -120,6 +130,26 @@ func (h *house) pass(d time.Duration) {
 	h.shift += d
 	h.mu.Unlock()
 	h.do(fsm.Pulse{})
+}
+
+// change edits the settings of a queue, as an operator does.
+func (h *house) change(name string, edit func(*fsm.QueueSettings)) {
+	h.mu.Lock()
+	e := h.names[strings.ToLower(name)]
+	e.Version++
+	edit(&e.Settings)
+	h.names[strings.ToLower(name)] = e
+	h.mu.Unlock()
+	h.do(fsm.PutQueue{Entity: e.ID, Version: e.Version, Settings: e.Settings})
+}
+
+// remove deletes a queue.
+func (h *house) remove(name string) {
+	h.mu.Lock()
+	e := h.names[strings.ToLower(name)]
+	delete(h.names, strings.ToLower(name))
+	h.mu.Unlock()
+	h.do(fsm.DropQueue{Entity: e.ID})
 }
 
 func (h *house) counts(name string) fsm.Counts {
@@ -160,6 +190,26 @@ func (h *house) Send(at fsm.Place, messages []fsm.Message, done func(fsm.Code)) 
 		return
 	}
 	go func() { <-hold; done(code) }()
+}
+
+func (h *house) Schedule(at fsm.Place, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
+	r := h.do(fsm.SendMessages{Entity: at.ID, Messages: messages})
+	numbers := r.Sequences
+	if numbers == nil && r.Code == fsm.OK {
+		for i := range messages {
+			numbers = append(numbers, r.Sequence+fsm.SequenceNumber(i))
+		}
+	}
+	done(r.Code, numbers)
+}
+
+func (h *house) CancelScheduled(at fsm.Place, sequences []fsm.SequenceNumber, done func(fsm.Code)) {
+	done(h.do(fsm.CancelScheduled{Entity: at.ID, Sequences: sequences}).Code)
+}
+
+func (h *house) Purge(at fsm.Place, before fsm.Instant, most int, done func(fsm.Code, int)) {
+	r := h.do(fsm.PurgeMessages{Address: at.Address(), Before: before, Max: uint32(most)})
+	done(r.Code, int(r.Count))
 }
 
 func (h *house) Settle(at fsm.Place, settlements []fsm.Settlement, done func([]fsm.Code)) {

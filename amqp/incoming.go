@@ -2,8 +2,6 @@ package amqp
 
 import (
 	"context"
-	"errors"
-	"fmt"
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -24,9 +22,12 @@ type incomingLink struct {
 	id      uint32
 	format  uint32
 	settled bool
-	fault   wire.Symbol // why the delivery cannot be taken; its frames are thrown away
-	reason  string
+	refused refusal // why the delivery cannot be taken; its frames are thrown away
 	parts   []byte
+
+	// doom is why the link is of no more use: its entity is gone or disabled. What still
+	// comes is refused, and when nothing is on its way any more the link is detached.
+	doom refusal
 }
 
 // arrival is a complete delivery.
@@ -35,8 +36,8 @@ type arrival struct {
 	id      uint32
 	format  uint32
 	settled bool
-	fault   wire.Symbol
-	reason  string
+	refused refusal
+	ends    bool   // the answer is about the entity, not the message
 	bytes   int    // what it counts in conn.inFlight
 	payload []byte // lies in the reader's buffer or in link.parts: until the next frame
 }
@@ -48,6 +49,19 @@ func (l *incomingLink) ready() {
 		l.credit.left = requestCreditMax
 	}
 	l.emitFlow()
+}
+
+// limit fixes the largest delivery that is taken. A request may hold a message to be
+// scheduled, so it may be larger than one.
+func (l *incomingLink) limit(entityMax int) {
+	switch l.kind {
+	case entityNode:
+		l.messageBytesMax = entityMax
+	case managementNode:
+		l.messageBytesMax = max(nodeMessageBytesMax, entityMax+requestOverhead)
+	case cbsNode:
+		l.messageBytesMax = nodeMessageBytesMax
+	}
 }
 
 func (l *incomingLink) emitFlow() {
@@ -72,7 +86,7 @@ func (l *incomingLink) drop() {
 // forget throws away the delivery that was being received.
 func (l *incomingLink) forget() {
 	l.session.conn.joined -= len(l.parts)
-	l.partly, l.parts, l.fault = false, nil, ""
+	l.partly, l.parts, l.refused = false, nil, refusal{}
 }
 
 // handleTransfer takes one transfer frame and, when it completes a delivery, sends
@@ -82,8 +96,8 @@ func (c *conn) handleTransfer(ctx context.Context, channel uint16, t *wire.Trans
 	switch {
 	case fault != nil || a.link == nil:
 		return fault
-	case a.fault != "":
-		c.finishSend(ctx, &a, a.fault, a.reason, false)
+	case a.refused.condition != "":
+		c.finishSend(ctx, &a, a.refused)
 	case a.link.kind != entityNode:
 		c.request(ctx, &a)
 	default:
@@ -106,12 +120,12 @@ func (c *conn) receive(ctx context.Context, channel uint16, t *wire.Transfer) (a
 	s.received()
 	e := s.links[t.Handle]
 	if e == nil {
-		s.fail(ctx, wire.ConditionUnattachedHandle, fmt.Sprintf("There is no link with handle %d.", t.Handle))
+		s.fail(ctx, refused(wire.ConditionUnattachedHandle, "There is no link with handle %d. Attach it first.", t.Handle))
 		return a, nil
 	}
 	l, ok := e.(*incomingLink)
 	if !ok {
-		s.fail(ctx, wire.ConditionErrantLink, "A transfer on a link that we send on.")
+		s.fail(ctx, refused(wire.ConditionErrantLink, "A transfer came on a link that we send on. Attach one to send on."))
 		return a, nil
 	}
 	if l.state != attached && l.state != attaching {
@@ -128,14 +142,14 @@ func (l *incomingLink) receive(ctx context.Context, t *wire.Transfer) (a arrival
 			return a
 		}
 	} else if t.DeliveryID != nil && *t.DeliveryID != l.id {
-		l.link.fault(ctx, l, wire.ConditionNotAllowed, "A delivery began before the one before it had ended.", false)
+		l.fault(ctx, l, refused(wire.ConditionNotAllowed, "A delivery began before the one before it had ended. Send one after the other on a link."))
 		return a
 	}
 	if t.Settled != nil {
 		l.settled = l.settled || *t.Settled
 	}
-	if _, ok := t.State.(*wire.TransactionalState); ok && l.fault == "" {
-		l.fault, l.reason = wire.ConditionNotImplemented, "Transactions are not supported."
+	if _, ok := t.State.(*wire.TransactionalState); ok && l.refused.condition == "" {
+		l.refused = noTransactions()
 	}
 	if t.Aborted {
 		l.forget()
@@ -146,7 +160,7 @@ func (l *incomingLink) receive(ctx context.Context, t *wire.Transfer) (a arrival
 	if t.More || l.state != attached {
 		return a
 	}
-	a = arrival{link: l, id: l.id, format: l.format, settled: l.settled, fault: l.fault, reason: l.reason, payload: payload}
+	a = arrival{link: l, id: l.id, format: l.format, settled: l.settled, refused: l.refused, payload: payload}
 	a.bytes = len(payload) + inFlightOverhead
 	c.inFlight += a.bytes
 	l.forget()
@@ -157,22 +171,25 @@ func (l *incomingLink) receive(ctx context.Context, t *wire.Transfer) (a arrival
 func (l *incomingLink) start(ctx context.Context, t *wire.Transfer) bool {
 	if !l.credit.take() {
 		if l.state == attaching {
-			l.withdraw(ctx, wire.ConditionTransferLimitExceeded, "A transfer before the link was attached.", false)
+			l.withdraw(ctx, refused(wire.ConditionTransferLimitExceeded, "A transfer came before the link was attached. Wait for credit."))
 			return false
 		}
-		l.link.fault(ctx, l, wire.ConditionTransferLimitExceeded, "The sender exceeded the credit of the link.", true)
+		l.fault(ctx, l, refusal{wire.ConditionTransferLimitExceeded, "The sender exceeded the credit of the link. Wait for credit.", afterChange})
 		return false
 	}
 	if t.DeliveryID == nil {
-		l.link.fault(ctx, l, wire.ConditionInvalidField, "The first frame of a delivery has no delivery-id.", false)
+		l.fault(ctx, l, refused(wire.ConditionInvalidField, "The first frame of a delivery has no delivery-id. Send one."))
 		return false
 	}
 	l.partly, l.id, l.format, l.settled = true, *t.DeliveryID, 0, false
 	if t.MessageFormat != nil {
 		l.format = *t.MessageFormat
 	}
-	if l.format != 0 && l.format != batchFormat {
-		l.fault, l.reason = wire.ConditionNotImplemented, fmt.Sprintf("Message format %#x is not known.", l.format)
+	switch {
+	case l.doom.condition != "":
+		l.refused = l.doom
+	case l.format != 0 && l.format != batchFormat:
+		l.refused = refused(wire.ConditionNotImplemented, "Message format %#x is not known. Use 0, or %#x for a batch.", l.format, batchFormat)
 	}
 	return true
 }
@@ -181,19 +198,18 @@ func (l *incomingLink) start(ctx context.Context, t *wire.Transfer) bool {
 // One that cannot be taken is counted but not kept.
 func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
 	c := l.session.conn
-	if l.fault == "" && len(l.parts)+len(t.Payload) > l.messageBytesMax {
+	if l.refused.condition == "" && len(l.parts)+len(t.Payload) > l.messageBytesMax {
 		c.joined -= len(l.parts)
 		l.parts = nil
-		l.fault = wire.ConditionMessageSizeExceeded
-		l.reason = fmt.Sprintf("The message is larger than the %d bytes that are allowed.", l.messageBytesMax)
+		l.refused = refused(wire.ConditionMessageSizeExceeded, "The message is larger than the %d bytes that are allowed. Send a smaller one, or raise the maximum message size of the entity.", l.messageBytesMax)
 	}
 	switch {
-	case l.fault != "":
+	case l.refused.condition != "":
 		return nil
 	case !t.More && len(l.parts) == 0:
 		return t.Payload
 	case c.joined+len(t.Payload) > joinedBytesMax:
-		l.link.fault(ctx, l, wire.ConditionResourceLimitExceeded, "Too many unfinished deliveries on the connection.", true)
+		l.fault(ctx, l, refusal{wire.ConditionResourceLimitExceeded, "Too many deliveries are unfinished on the connection. Send them one after the other, or over more connections.", afterChange})
 		return nil
 	}
 	c.joined += len(t.Payload)
@@ -206,18 +222,13 @@ func (c *conn) store(ctx context.Context, a *arrival) {
 	messages, err := c.parse(a)
 	a.payload = nil
 	if err != nil {
-		condition, text := wire.ConditionDecodeError, err.Error()
-		var m *messageError
-		if errors.As(err, &m) {
-			condition, text = m.condition, m.text
-		}
-		c.finishSend(ctx, a, condition, text, false)
+		c.finishSend(ctx, a, refusalOf("The message", err))
 		return
 	}
 	sent := *a
 	c.config.Broker.Send(a.link.place, messages, func(code fsm.Code) {
-		v := verdictOf(code).about(sent.link.path)
-		c.finishSend(ctx, &sent, v.condition, v.text, v.retry)
+		sent.ends = ends(code)
+		c.finishSend(ctx, &sent, verdictOf(code).about(sent.link.path).refusal)
 	})
 }
 
@@ -227,26 +238,32 @@ func (c *conn) parse(a *arrival) ([]fsm.Message, error) {
 		c.identified = nil
 	}
 	payload := a.payload
-	var ok bool
 	if a.format == batchFormat {
+		var ok bool
 		if c.identified, ok = appendIdentifiedBatch(c.identified[:0], payload); ok {
 			payload = c.identified
 		}
 		return parseBatch(payload)
 	}
-	if c.identified, ok = appendIdentified(c.identified[:0], payload); ok {
-		payload = c.identified
-	}
-	message, err := parseMessage(payload)
+	message, err := c.parseOne(payload)
 	if err != nil {
 		return nil, err
 	}
 	return []fsm.Message{message}, nil
 }
 
-// finishSend answers a delivery: accepted when condition is empty, else rejected. It is
+// parseOne makes what is stored of one encoded message. Only the reader calls it.
+func (c *conn) parseOne(encoded []byte) (fsm.Message, error) {
+	var ok bool
+	if c.identified, ok = appendIdentified(c.identified[:0], encoded); ok {
+		encoded = c.identified
+	}
+	return parseMessage(encoded)
+}
+
+// finishSend answers a delivery: accepted when nothing refuses it, else rejected. It is
 // called from the broker's goroutines as well as from the reader.
-func (c *conn) finishSend(ctx context.Context, a *arrival, condition wire.Symbol, text string, retry bool) {
+func (c *conn) finishSend(ctx context.Context, a *arrival, why refusal) {
 	c.mu.Lock()
 	defer c.unlock()
 	c.inFlight -= a.bytes
@@ -258,16 +275,22 @@ func (c *conn) finishSend(ctx context.Context, a *arrival, condition wire.Symbol
 	}
 	switch {
 	case a.settled: // fire and forget (T.3)
-	case condition == "":
+	case why.condition == "":
 		s.settle(wire.RoleReceiver, accepted, a.id, a.id)
 	default:
 		last := a.id
 		c.emit(s.channel, &wire.Disposition{
 			Role: wire.RoleReceiver, First: a.id, Last: &last, Settled: true,
-			State: &wire.Rejected{Error: c.refusal(ctx, condition, text, retry, "path", l.path)},
+			State: &wire.Rejected{Error: c.explain(ctx, why, "path", l.path)},
 		})
 	}
+	if a.ends {
+		l.doom = why
+	}
 	l.answered()
+	if l.doom.condition != "" && l.credit.unstored == 0 {
+		l.fault(ctx, l, l.doom)
+	}
 }
 
 // answered gives the credit of one delivery back, with a flow when it is time for one.

@@ -95,7 +95,7 @@ func TestAttachIsEchoed(t *testing.T) {
 		a.Properties = wire.Map{{Key: wire.Symbol("com.example:unknown"), Value: 1.5}}
 	})
 	if a.Source.Address != "amqps://host/orders" || a.Target.Address != "here" || *a.SndSettleMode != 0 || *a.RcvSettleMode != 1 ||
-		a.InitialDeliveryCount == nil || a.Name != "r" || a.Handle != 4 || len(a.Source.Outcomes) != 1 {
+		a.InitialDeliveryCount == nil || a.Name != "r4" || a.Handle != 4 || len(a.Source.Outcomes) != 1 {
 		t.Errorf("attach %+v source %+v", a, a.Source)
 	}
 }
@@ -179,7 +179,7 @@ func TestSendRefusedByBroker(t *testing.T) {
 	_, p := piped(t, h)
 	p.login()
 	p.sender(0, "orders")
-	for i, code := range []fsm.Code{fsm.ServerBusy, fsm.QuotaExceeded, fsm.EntityNotFound, fsm.Timeout} {
+	for i, code := range []fsm.Code{fsm.ServerBusy, fsm.QuotaExceeded, fsm.MessageTooLarge, fsm.Timeout} {
 		h.mu.Lock()
 		h.sendCode = code
 		h.mu.Unlock()
@@ -338,7 +338,7 @@ func TestJoinedBytesMax(t *testing.T) {
 	p.login()
 	part := make([]byte, 60<<10)
 	for handle := uint32(0); handle < 1+joinedBytesMax/(240<<10); handle++ {
-		p.send(&wire.Attach{Name: "s", Handle: handle, Target: &wire.Target{Address: "orders"}})
+		p.send(&wire.Attach{Name: fmt.Sprint("s", handle), Handle: handle, Target: &wire.Target{Address: "orders"}})
 		expect[*wire.Attach](p)
 		expect[*wire.Flow](p)
 		for range 4 {

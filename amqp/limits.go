@@ -11,11 +11,14 @@ const (
 	linksMax         = 10000 // links of one connection
 	linkNameBytesMax = 1024  // link names; SDKs use up to about 300 bytes
 
-	linkCreditMax       = 1000    // deliveries a sender may have on the way on one link
-	requestCreditMax    = 100     // requests on the way on one link to a node
-	requestsMax         = 128     // requests being worked on for one connection
-	responsesMax        = 256     // responses that wait for credit on one link
-	nodeMessageBytesMax = 1 << 20 // largest request or response of a node
+	linkCreditMax       = 1000     // deliveries a sender may have on the way on one link
+	requestCreditMax    = 100      // requests on the way on one link to a node
+	requestsMax         = 128      // requests being worked on for one connection
+	responsesMax        = 256      // responses that wait for credit on one link
+	nodeMessageBytesMax = 1 << 20  // largest request of a node, unless messages of the entity are larger
+	requestOverhead     = 64 << 10 // bytes of a request besides the message that it holds
+	messageBytesMax     = 16 << 20 // largest message taken, whatever its queue allows
+	batchBytesMax       = 1 << 20  // largest batch that clients are told to make
 
 	windowFrames     = 5000     // incoming-window of each session
 	inFlightOverhead = 512      // bytes counted for a delivery besides its payload
@@ -42,11 +45,12 @@ const (
 
 // What one request to the management node may ask for.
 const (
-	peekMessagesMax = 250     // messages of one peek
-	peekBytesMax    = 1 << 20 // payloads of one peek
-	tokensMax       = 4096    // lock tokens or sequence numbers of one request
-	fetchAtOnceMax  = 64      // deferred messages asked of the broker at a time
-	fetchBytesMax   = 8 << 20 // payloads of one answer, above which no more are fetched
-	peekWithin      = 60 * time.Second
-	putTokenWithin  = 20 * time.Second
+	peekMessagesMax  = 250     // messages of one peek
+	peekBytesMax     = 1 << 20 // payloads of one peek
+	tokensMax        = 4096    // lock tokens or sequence numbers of one request
+	fetchAtOnceMax   = 64      // deferred messages asked of the broker at a time
+	purgeMessagesMax = 4000    // messages of one batch delete: what the cloud deletes at most
+	fetchBytesMax    = 8 << 20 // payloads of one answer, above which no more are fetched
+	peekWithin       = 60 * time.Second
+	putTokenWithin   = 20 * time.Second
 )

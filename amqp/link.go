@@ -44,6 +44,7 @@ type link struct {
 	session *session
 	handle  uint32
 	name    string
+	sends   bool // the client does
 	state   linkState
 	kind    nodeKind
 	path    string     // reduced address: what tokens are checked against
@@ -62,23 +63,27 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 		return &wire.Error{Condition: wire.ConditionFramingError, Description: fmt.Sprintf("Handle %d is above the handle-max of %d.", a.Handle, s.handleMax)}
 	}
 	if s.links[a.Handle] != nil {
-		s.fail(ctx, wire.ConditionHandleInUse, fmt.Sprintf("Handle %d has a link.", a.Handle))
+		s.fail(ctx, refused(wire.ConditionHandleInUse, "Handle %d has a link already. Use another.", a.Handle))
 		return nil
 	}
-	l := link{session: s, handle: a.Handle, name: a.Name, reply: attachReply(a)}
-	condition, text := l.describe(a)
+	l := link{session: s, handle: a.Handle, name: a.Name, sends: a.Role == wire.RoleSender, reply: attachReply(a)}
+	why := l.describe(a)
 	switch {
-	case condition != "":
+	case why.condition != "":
 	case c.links >= linksMax:
-		condition, text = wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d links; more are not possible.", linksMax)
+		why = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d links; more are not possible. Detach some, or open another connection.", linksMax), afterChange}
 	case !l.permitted(time.Now()):
-		condition, text = wire.ConditionUnauthorizedAccess, fmt.Sprintf("Unauthorized access to '%s': %s claims are needed. Put a token on $cbs first.", l.path, claim(l.right))
+		why = refusal{wire.ConditionUnauthorizedAccess, fmt.Sprintf("Unauthorized access to '%s': %s claims are needed. Put a token on $cbs that has them.", l.path, claim(l.right)), afterChange}
 	}
-	if condition != "" {
-		l.refuse(ctx, condition, text, false)
+	if why.condition != "" {
+		l.refuse(ctx, why)
 		return nil
 	}
 	e := l.endpoint(a)
+	if l.name != "" {
+		c.steal(ctx, l.identity())
+		c.names[l.identity()] = e
+	}
 	s.links[a.Handle] = e
 	c.links++
 	if l.kind == cbsNode {
@@ -90,33 +95,59 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	return nil
 }
 
+// identity is what tells a link from others on a connection: its name and its direction
+// (part 2, 2.6.1). A client may use one name for both directions.
+type identity struct {
+	name  string
+	sends bool // the client does
+}
+
+func (l *link) identity() identity { return identity{l.name, l.sends} }
+
+// steal takes a link away from the one that had its name before, because the client has
+// attached it anew: it has forgotten the old one, or wants to be rid of it.
+func (c *conn) steal(ctx context.Context, id identity) {
+	e := c.names[id]
+	if e == nil {
+		return
+	}
+	why := refused(wire.ConditionStolen, "The link was attached again under the same name. Use the newer one, or another name.")
+	switch l := e.base(); l.state {
+	case attaching:
+		l.withdraw(ctx, why)
+	case attached:
+		l.fault(ctx, e, why)
+	case detaching, gone:
+	}
+}
+
 // describe fills in what an attach asks for, or says why it cannot be had.
-func (l *link) describe(a *wire.Attach) (wire.Symbol, string) {
+func (l *link) describe(a *wire.Attach) refusal {
 	var address any
 	switch {
 	case len(a.Name) > linkNameBytesMax:
-		return wire.ConditionInvalidField, "The link name is too long."
+		return refused(wire.ConditionInvalidField, "The link name is longer than %d bytes. Use a shorter one.", linkNameBytesMax)
 	case a.Coordinator != nil:
-		return wire.ConditionNotImplemented, "Transactions are not supported."
+		return noTransactions()
 	case a.Role == wire.RoleSender && a.Target != nil:
 		address, l.right = a.Target.Address, fsm.Send
 		if a.Target.Dynamic {
-			return wire.ConditionNotImplemented, "Dynamic nodes are not supported."
+			return noDynamicNodes()
 		}
 	case a.Role == wire.RoleReceiver && a.Source != nil:
 		address, l.right = a.Source.Address, fsm.Listen
 		if a.Source.Dynamic {
-			return wire.ConditionNotImplemented, "Dynamic nodes are not supported."
+			return noDynamicNodes()
 		}
 		if wantsMessageSession(a.Source.Filter) {
-			return wire.ConditionNotAllowed, "It is not possible for an entity that does not require sessions to create a sessionful message receiver."
+			return refused(wire.ConditionNotAllowed, "It is not possible for an entity that does not require sessions to create a sessionful message receiver. Use a receiver without session.")
 		}
 	default:
-		return wire.ConditionInvalidField, "The attach has no terminus at the broker's end."
+		return refused(wire.ConditionInvalidField, "The attach has no terminus at the broker's end. Name an entity there.")
 	}
 	path, ok := reducePath(address)
 	if !ok || path == "" {
-		return wire.ConditionInvalidField, "The attach has no address."
+		return refused(wire.ConditionInvalidField, "The attach has no address. Name an entity.")
 	}
 	l.path = path
 	if strings.EqualFold(path, cbsPath) {
@@ -124,7 +155,11 @@ func (l *link) describe(a *wire.Attach) (wire.Symbol, string) {
 	} else if _, ok := cutManagement(path); ok {
 		l.kind, l.right = managementNode, 0
 	}
-	return "", ""
+	return refusal{}
+}
+
+func noDynamicNodes() refusal {
+	return refused(wire.ConditionNotImplemented, "Dynamic nodes are not supported. Name an entity.")
 }
 
 // permitted says whether the tokens of the connection allow the link. Who may do
@@ -255,36 +290,47 @@ func (c *conn) resolve(ctx context.Context, e endpoint, entity string) {
 	if l.state != attaching || c.phase >= closing {
 		return
 	}
-	_, sends := e.(*incomingLink)
 	var code fsm.Code
 	if err != nil && !errors.As(err, &code) {
 		code = fsm.ServerBusy
 	}
 	switch {
-	case err == nil && sends && l.kind == entityNode && place.Sub != fsm.MainQueue:
-		l.withdraw(ctx, wire.ConditionNotAllowed, "A dead-letter queue cannot be sent to.", false)
+	case err == nil && l.sends && l.kind == entityNode && place.Sub != fsm.MainQueue:
+		l.withdraw(ctx, refused(wire.ConditionNotAllowed, "A dead-letter queue cannot be sent to. Send to the queue itself."))
+	case err == nil && l.kind == entityNode && barred(place.Settings.Status, l.sends):
+		l.withdraw(ctx, verdictOf(fsm.EntityDisabled).about(entity).refusal)
 	case err == nil:
 		l.attached(ctx, e, place)
 	default:
-		v := verdictOf(code).about(entity)
-		l.withdraw(ctx, v.condition, v.text, v.retry)
+		l.withdraw(ctx, verdictOf(code).about(entity).refusal)
 	}
 }
 
-// notFoundText is in the words that the Java and JavaScript clients look for.
-func notFoundText(entity string) string {
-	return fmt.Sprintf("The messaging entity '%s' could not be found.", entity)
+// barred says whether the status of an entity forbids links of a direction.
+func barred(status fsm.EntityStatus, sends bool) bool {
+	switch status {
+	case fsm.Disabled:
+		return true
+	case fsm.SendDisabled:
+		return sends
+	case fsm.ReceiveDisabled:
+		return !sends
+	case fsm.Active:
+	}
+	return false
 }
+
+// The property of an attach that tells how large a batch may be (wire contract 3.2).
+const batchBytesKey = wire.Symbol("com.microsoft:max-message-batch-size")
 
 // attached sends our attach.
 func (l *link) attached(ctx context.Context, e endpoint, place fsm.Place) {
 	l.state, l.place = attached, place
 	if in, ok := e.(*incomingLink); ok {
-		if l.kind == entityNode {
-			in.messageBytesMax = int(place.Settings.MaxMessageBytes)
-		}
+		in.limit(int(min(place.Settings.MaxMessageBytes, messageBytesMax)))
 		limit := uint64(in.messageBytesMax)
 		l.reply.MaxMessageSize = &limit // batches are cut to it; absent would mean nothing fits
+		l.reply.Properties = wire.Map{{Key: batchBytesKey, Value: min(limit, batchBytesMax)}}
 	}
 	c := l.session.conn
 	c.emit(l.session.channel, l.reply)
@@ -299,7 +345,7 @@ func (l *link) attached(ctx context.Context, e endpoint, place fsm.Place) {
 
 // refuse answers an attach with an attach without our terminus and, in the same write,
 // a closing detach: go-amqp and rhea would else take the link for open.
-func (l *link) refuse(ctx context.Context, condition wire.Symbol, text string, retry bool) {
+func (l *link) refuse(ctx context.Context, why refusal) {
 	if l.reply.Role == wire.RoleSender {
 		l.reply.Source = nil
 	} else {
@@ -307,26 +353,35 @@ func (l *link) refuse(ctx context.Context, condition wire.Symbol, text string, r
 	}
 	c := l.session.conn
 	c.emit(l.session.channel, l.reply)
-	c.emit(l.session.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: c.refusal(ctx, condition, text, retry, "link", l.name, "path", l.path)})
+	c.emit(l.session.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: c.explain(ctx, why, "link", l.name, "path", l.path)})
 }
 
 // withdraw refuses a link that is in the session already.
-func (l *link) withdraw(ctx context.Context, condition wire.Symbol, text string, retry bool) {
-	l.refuse(ctx, condition, text, retry)
+func (l *link) withdraw(ctx context.Context, why refusal) {
+	l.refuse(ctx, why)
 	l.state = gone
 	delete(l.session.links, l.handle)
 	l.session.conn.links--
+	l.unname()
+}
+
+// unname forgets the link's name, unless another link has it by now.
+func (l *link) unname() {
+	c, id := l.session.conn, l.identity()
+	if e := c.names[id]; e != nil && e.base() == l {
+		delete(c.names, id)
+	}
 }
 
 // fault detaches a link of ours with an error. It stays until the peer's detach comes,
 // so that frames which crossed are recognised.
-func (l *link) fault(ctx context.Context, e endpoint, condition wire.Symbol, text string, retry bool) {
+func (l *link) fault(ctx context.Context, e endpoint, why refusal) {
 	if l.state != attached {
 		return
 	}
 	s := l.session
 	s.flushDispositions()
-	s.conn.emit(s.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: s.conn.refusal(ctx, condition, text, retry, "link", l.name, "path", l.path)})
+	s.conn.emit(s.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: s.conn.explain(ctx, why, "link", l.name, "path", l.path)})
 	e.drop()
 	l.state = detaching
 	s.conn.links++ // drop took it off; it counts until the peer has seen it
@@ -365,5 +420,6 @@ func (l *link) over() bool {
 	}
 	l.state = gone
 	l.session.conn.links--
+	l.unname()
 	return true
 }

@@ -24,6 +24,12 @@ func (c *conn) manage(ctx context.Context, r *request, operation string) {
 		c.updateDisposition(ctx, r, body)
 	case "com.microsoft:receive-by-sequence-number":
 		c.receiveBySequenceNumber(ctx, r, body)
+	case scheduleOperation:
+		c.scheduleMessage(ctx, r, body)
+	case cancelOperation:
+		c.cancelScheduled(ctx, r, body)
+	case "com.microsoft:batch-delete-messages":
+		c.batchDelete(ctx, r, body)
 	default:
 		c.respond(ctx, r, unknownOperation(operation))
 	}
@@ -34,7 +40,7 @@ func (c *conn) manage(ctx context.Context, r *request, operation string) {
 func (c *conn) lockIDs(r *request, body wire.Map) (ids []fsm.LockID, say response, ok bool) {
 	tokens := valuesOf[wire.UUID](lookup(body, "lock-tokens"))
 	if len(tokens) == 0 || len(tokens) > tokensMax {
-		return nil, badRequest("The request must name between 1 and %d lock tokens.", tokensMax), false
+		return nil, badRequest("The request must name between 1 and %d lock tokens. Ask for fewer at a time.", tokensMax), false
 	}
 	ids = make([]fsm.LockID, len(tokens))
 	for i, token := range tokens {
@@ -114,12 +120,9 @@ func decideByName(body wire.Map) (what fsm.Settlement, say response, ok bool) {
 	default:
 		return what, badRequest("The disposition status '%.64s' is not known.", status), false
 	}
-	if properties, _ := lookup(body, "properties-to-modify").(wire.Map); len(properties) > 0 {
-		encoded, err := encodeProperties(properties)
-		if err != nil {
-			return what, badRequest("The properties to modify are not valid: %v", err), false
-		}
-		what.Properties = encoded
+	properties, _ := lookup(body, "properties-to-modify").(wire.Map)
+	if why := modify(&what, properties); why.condition != "" {
+		return what, response{verdict: verdict{why, http.StatusBadRequest}}, false
 	}
 	return what, say, true
 }
@@ -153,10 +156,10 @@ func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
 		messages = append(messages, wire.Map{{Key: "message", Value: message}})
 	}
 	if len(messages) == 0 {
-		c.respond(ctx, r, response{status: http.StatusNoContent, text: "No messages."})
+		c.respond(ctx, r, empty("No messages.", nil))
 		return
 	}
-	c.respond(ctx, r, response{status: http.StatusOK, text: "OK", body: wire.Map{{Key: "messages", Value: messages}}})
+	c.respond(ctx, r, success(wire.Map{{Key: "messages", Value: messages}}))
 }
 
 // fetching is a receive-by-sequence-number in work: deferred messages are fetched a
@@ -170,19 +173,30 @@ type fetching struct {
 	bytes    int
 }
 
+// sequenceNumbers reads the numbers of a request. ok is false when there are none or too
+// many: then say is the answer.
+func sequenceNumbers(body wire.Map) (numbers []fsm.SequenceNumber, say response, ok bool) {
+	given := valuesOf[int64](lookup(body, "sequence-numbers"))
+	if len(given) == 0 || len(given) > tokensMax {
+		return nil, badRequest("The request must name between 1 and %d sequence numbers. Ask for fewer at a time.", tokensMax), false
+	}
+	numbers = make([]fsm.SequenceNumber, len(given))
+	for i, n := range given {
+		numbers[i] = fsm.SequenceNumber(max(0, n)) // 0 is the number of no message
+	}
+	return numbers, response{}, true
+}
+
 // receiveBySequenceNumber locks deferred messages, or takes them for good.
 func (c *conn) receiveBySequenceNumber(ctx context.Context, r *request, body wire.Map) {
-	numbers := valuesOf[int64](lookup(body, "sequence-numbers"))
-	if len(numbers) == 0 || len(numbers) > tokensMax {
-		c.respond(ctx, r, badRequest("The request must name between 1 and %d sequence numbers.", tokensMax))
+	numbers, say, ok := sequenceNumbers(body)
+	if !ok {
+		c.respond(ctx, r, say)
 		return
 	}
-	f := &fetching{c: c, r: r}
-	mode, ok := integerOf(lookup(body, "receiver-settle-mode"))
-	f.takes = ok && mode == 0
-	for _, n := range numbers {
-		f.left = append(f.left, fsm.SequenceNumber(max(0, n)))
-	}
+	f := &fetching{c: c, r: r, left: numbers}
+	mode, given := integerOf(lookup(body, "receiver-settle-mode"))
+	f.takes = given && mode == 0
 	f.next(ctx)
 }
 
@@ -239,7 +253,7 @@ func (f *fetching) finish(ctx context.Context, code fsm.Code) {
 		f.c.respond(ctx, f.r, answer(code))
 		return
 	}
-	f.c.respond(ctx, f.r, response{status: http.StatusOK, text: "OK", body: wire.Map{{Key: "messages", Value: f.messages}}})
+	f.c.respond(ctx, f.r, success(wire.Map{{Key: "messages", Value: f.messages}}))
 }
 
 // valuesOf reads an array or a list of one type; nil when it is something else.

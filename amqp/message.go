@@ -2,7 +2,9 @@ package amqp
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"math"
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -43,26 +45,35 @@ const (
 // The limits of a message besides the size that its queue allows. They are the cloud's
 // (wire contract 4.5 and 4.6).
 const (
-	messageIDCharactersMax = 128
-	propertiesBytesMax     = 64 << 10 // annotations kept, properties and application properties together
-	propertyBytesMax       = 32 << 10 // one property with its key
-	batchMessagesMax       = 4096     // messages of one batch: what one command may hold
+	nameCharactersMax  = 128      // message-id, group-id and partition keys
+	propertiesBytesMax = 64 << 10 // annotations kept, properties and application properties together
+	propertyBytesMax   = 32 << 10 // one property with its key
+	batchMessagesMax   = 4096     // messages of one batch: what one command may hold
 	// payloadOverheadBytes is the most that a payload is longer than the message: version,
 	// flags, priority, and five numbers of at most five bytes.
 	payloadOverheadBytes = 3 + 5*5
 )
 
-// messageError says why a message or its properties are refused. text is fit for the
+// messageError says why a message or its properties are refused. Its text is fit for the
 // client.
-type messageError struct {
-	condition wire.Symbol
-	text      string
-}
+type messageError struct{ refusal }
 
 func (e *messageError) Error() string { return string(e.condition) + ": " + e.text }
 
 func refuse(condition wire.Symbol, format string, args ...any) error {
-	return &messageError{condition: condition, text: fmt.Sprintf(format, args...)}
+	return &messageError{refused(condition, format, args...)}
+}
+
+// refusalOf is what the client is told of an error of the parser about what it sent. The
+// error is a clause; here it becomes a sentence, and what to do is added.
+func refusalOf(what string, err error) refusal {
+	r := refusal{condition: wire.ConditionDecodeError, text: err.Error()}
+	var m *messageError
+	if errors.As(err, &m) {
+		r = m.refusal
+	}
+	r.text = what + " cannot be taken: " + r.text + ". Correct it and send it again."
+	return r
 }
 
 // refuseBytes says that the bytes of a section are not AMQP.
@@ -89,7 +100,8 @@ func parseInto(arena, b []byte) (fsm.Message, []byte, error) {
 	if err != nil {
 		return fsm.Message{}, arena, err
 	}
-	return fsm.Message{ID: p.id, Payload: arena[start:len(arena):len(arena)]}, arena, nil
+	m := fsm.Message{ID: p.id, Payload: arena[start:len(arena):len(arena)], TimeToLive: p.timeToLive(), EnqueueAt: p.enqueueAt}
+	return m, arena, nil
 }
 
 // parseBatch makes the messages of a batch: transfer.message-format 0x80013700, sections
@@ -148,7 +160,11 @@ type parsedMessage struct {
 	body        []byte // sections from the body on; a footer among them is the one below
 	footer      []byte // encoded map, nil when absent
 	id          string
-	rewrite     bool // application holds a null where clients take a string for granted
+	created     int64       // creation-time, ms, if timed has bit 1
+	expires     int64       // absolute-expiry-time, ms, if timed has bit 0
+	timed       byte        // which of the two there are
+	enqueueAt   fsm.Instant // 0: at once
+	rewrite     bool        // application holds a null where clients take a string for granted
 }
 
 // scan finds and checks the sections of b.
@@ -235,6 +251,23 @@ func (p *parsedMessage) scanHeader(value []byte) error {
 			return refuse(wire.ConditionDecodeError, "header: field %d is of a wrong type", i)
 		}
 	}
+}
+
+// timeToLive is how long the message is to live, 0 when it does not say. The header has
+// room for 49 days; clients write a longer life as the span between creation-time and
+// absolute-expiry-time (part 3, 3.2.4) and then the highest number into the header (wire
+// contract 4.1). Clients that know no life at all may write 0.
+func (p *parsedMessage) timeToLive() fsm.Millis {
+	if p.ttl > 0 && p.ttl < math.MaxUint32 {
+		return fsm.Millis(p.ttl)
+	}
+	if p.timed == 3 && p.expires > p.created {
+		if span := uint64(p.expires) - uint64(p.created); span < uint64(fsm.Forever) { // the difference cannot overflow
+			return fsm.Millis(span)
+		}
+		return fsm.Forever
+	}
+	return fsm.Millis(p.ttl)
 }
 
 // appendPayload appends the payload of the message.

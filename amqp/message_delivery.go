@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"math"
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -31,10 +32,11 @@ const (
 	deadLetterDescriptionKey = "DeadLetterErrorDescription"
 )
 
-// The values of x-opt-message-state; 2, scheduled, does not occur yet.
+// The values of x-opt-message-state.
 const (
-	messageStateActive   int32 = 0
-	messageStateDeferred int32 = 1
+	messageStateActive    int32 = 0
+	messageStateDeferred  int32 = 1
+	messageStateScheduled int32 = 2 // also of messages that were put off by an abandon
 )
 
 // deliveryOptions says how a message is shown.
@@ -113,7 +115,7 @@ func appendDelivery(dst []byte, place fsm.Place, d fsm.Delivery, o deliveryOptio
 		return dst, fmt.Errorf("message %d of entity %d: %w", d.Lock.Sequence, place.ID, err)
 	}
 	start := len(dst)
-	dst = v.appendHeader(dst, d.Attempts)
+	dst = v.appendHeader(dst, &d)
 	if o.lockToken != nil {
 		dst = wire.AppendSectionDescriptor(dst, wire.SectionDeliveryAnnotations)
 		dst = wire.AppendMapOf(dst, func(dst []byte) ([]byte, int) {
@@ -129,27 +131,78 @@ func appendDelivery(dst []byte, place fsm.Place, d fsm.Delivery, o deliveryOptio
 	if len(v.properties) == 0 {
 		dst = wire.AppendProperties(dst, &wire.Properties{})
 	}
+	bare := len(dst)
 	if len(d.Patches) == 0 {
-		return append(dst, v.bare...), nil
+		dst = append(dst, v.bare...)
+		v.correctExpiry(dst[bare:], &d)
+		return dst, nil
 	}
 	dst = append(dst, v.properties...)
+	v.correctExpiry(dst[bare:], &d)
 	if dst, err = v.appendPatched(dst, d.Patches); err != nil {
 		return dst[:start], fmt.Errorf("message %d of entity %d: %w", d.Lock.Sequence, place.ID, err)
 	}
 	return append(dst, v.body...), nil
 }
 
-// appendHeader appends the header section. attempts is the number of deliveries before
-// this one that failed, which is what delivery-count means (part 3, 3.2.1).
-func (v *payloadView) appendHeader(dst []byte, attempts uint32) []byte {
-	h := wire.Header{Durable: v.flags&payloadDurable != 0, DeliveryCount: attempts}
+// appendHeader appends the header section. Attempts is the number of deliveries before
+// this one that failed, which is what delivery-count means (part 3, 3.2.1). Clients add
+// the ttl to the time of enqueueing to know when the message expires (E.1), so it is what
+// the queue made of it. Where no time is kept, in the dead-letter queue, it is the sender's.
+func (v *payloadView) appendHeader(dst []byte, d *fsm.Delivery) []byte {
+	h := wire.Header{Durable: v.flags&payloadDurable != 0, DeliveryCount: d.Attempts}
 	if v.flags&payloadHasPriority != 0 {
 		h.Priority = &v.priority
 	}
-	if v.flags&payloadHasTTL != 0 {
+	if d.Expires != 0 {
+		v.ttl = uint32(max(0, min(lifeOf(d), math.MaxUint32)))
+		h.TTL = &v.ttl
+	} else if v.flags&payloadHasTTL != 0 {
 		h.TTL = &v.ttl
 	}
 	return wire.AppendHeader(dst, &h)
+}
+
+// lifeOf is how long a message that expires lives from its enqueueing on, in milliseconds.
+func lifeOf(d *fsm.Delivery) int64 { return int64(d.Expires - d.Enqueued) }
+
+// timestampBytes is what an encoded timestamp takes; the time is behind its first byte.
+const timestampBytes = 9
+
+// correctExpiry puts the life that the queue has cut into the properties that stand at
+// the beginning of bare. Clients that send both creation-time and absolute-expiry-time
+// believe the span between them more than the header. The creation-time stays as it is.
+func (v *payloadView) correctExpiry(bare []byte, d *fsm.Delivery) {
+	if d.Expires == 0 || len(v.properties) == 0 {
+		return
+	}
+	fields, err := wire.IterList(v.properties[sectionDescriptorBytes:])
+	if err != nil {
+		return // cannot be: they were checked when the message came
+	}
+	const expiryField = 8
+	end, expiry := 0, 0
+	var created int64
+	var timed bool
+	for i := 0; ; i++ {
+		field, ok := fields.Next()
+		if !ok {
+			break
+		}
+		end += len(field)
+		if i == expiryField && wire.IsTimestamp(field) {
+			expiry = end
+		}
+		if i == expiryField+1 {
+			created, timed = wire.MillisOf(field)
+		}
+	}
+	if expiry == 0 || !timed {
+		return
+	}
+	// The fields end where the section ends.
+	at := len(v.properties) - end + expiry - timestampBytes + 1
+	binary.BigEndian.PutUint64(bare[at:], uint64(created+lifeOf(d)))
 }
 
 // appendBrokerAnnotations appends the pairs that are the broker's. The types are exact
@@ -162,8 +215,11 @@ func appendBrokerAnnotations(dst []byte, place *fsm.Place, d *fsm.Delivery, peek
 	dst = wire.AppendSymbol(dst, enqueuedTimeKey)
 	dst = wire.AppendMillis(dst, int64(d.Enqueued))
 	state := messageStateActive
-	if d.State == fsm.Deferred {
+	switch d.State { //nolint:exhaustive // the others are active to a client
+	case fsm.Deferred:
 		state = messageStateDeferred
+	case fsm.Scheduled:
+		state = messageStateScheduled
 	}
 	dst = wire.AppendSymbol(dst, messageStateKey)
 	dst = wire.AppendInt(dst, state)

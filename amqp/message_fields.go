@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // scanProperties checks the type of every field (part 3, 3.2.4): clients that receive a
@@ -34,12 +35,31 @@ func (p *parsedMessage) scanProperties(value []byte) error {
 		if !propertyHasType(i, field) {
 			return refuse(wire.ConditionDecodeError, "properties: field %d is of a wrong type", i)
 		}
-		if i == 0 {
-			if p.id, err = messageIDText(field); err != nil {
-				return err
-			}
+		switch i {
+		case 0:
+			p.id, err = messageIDText(field)
+		case 8:
+			p.expires, _ = wire.MillisOf(field)
+			p.timed |= 1
+		case 9:
+			p.created, _ = wire.MillisOf(field)
+			p.timed |= 2
+		case 10: // what a session is named by
+			text, _ := wire.StringOf(field)
+			err = checkName("group-id", text)
+		}
+		if err != nil {
+			return err
 		}
 	}
+}
+
+// checkName refuses names that are longer than the cloud's (wire contract 4.5).
+func checkName(what string, text []byte) error {
+	if utf8.RuneCount(text) > nameCharactersMax {
+		return refuse(wire.ConditionArgumentError, "%s has more than %d characters", what, nameCharactersMax)
+	}
+	return nil
 }
 
 // propertyHasType checks field number i of the properties.
@@ -76,8 +96,8 @@ func propertyHasType(i int, field []byte) (ok bool) {
 // gets "s:" in front.
 func messageIDText(field []byte) (string, error) {
 	if text, ok := wire.StringOf(field); ok {
-		if utf8.RuneCount(text) > messageIDCharactersMax {
-			return "", refuse(wire.ConditionArgumentError, "message-id has more than %d characters", messageIDCharactersMax)
+		if utf8.RuneCount(text) > nameCharactersMax {
+			return "", refuse(wire.ConditionArgumentError, "message-id has more than %d characters", nameCharactersMax)
 		}
 		if len(text) >= 2 && text[1] == ':' {
 			switch text[0] {
@@ -94,8 +114,8 @@ func messageIDText(field []byte) (string, error) {
 		return "g:" + fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]), nil
 	}
 	data, _ := wire.BinaryOf(field)
-	if len(data) > messageIDCharactersMax {
-		return "", refuse(wire.ConditionArgumentError, "message-id has more than %d bytes", messageIDCharactersMax)
+	if len(data) > nameCharactersMax {
+		return "", refuse(wire.ConditionArgumentError, "message-id has more than %d bytes", nameCharactersMax)
 	}
 	return "b:" + hex.EncodeToString(data), nil
 }
@@ -149,7 +169,7 @@ func (p *parsedMessage) appendAnnotations(dst []byte) (longer []byte, kept int, 
 			break
 		}
 		before := len(dst)
-		if dst, err = appendAnnotation(dst, key, value); err != nil {
+		if dst, err = p.appendAnnotation(dst, key, value); err != nil {
 			return dst, 0, err
 		}
 		if len(dst) > before {
@@ -170,7 +190,7 @@ func (p *parsedMessage) appendAnnotations(dst []byte) (longer []byte, kept int, 
 // appendAnnotation appends one annotation of the client with the key as a symbol, or
 // nothing when it is the broker's or says nothing. Clients take the types of the known
 // ones for granted (wire contract 4.2), so those are put right or refused.
-func appendAnnotation(dst, key, value []byte) ([]byte, error) {
+func (p *parsedMessage) appendAnnotation(dst, key, value []byte) ([]byte, error) {
 	name, ok := wire.TextOf(key)
 	if !ok {
 		if _, isNumber := wire.UlongOf(key); isNumber {
@@ -193,6 +213,7 @@ func appendAnnotation(dst, key, value []byte) ([]byte, error) {
 		if !ok {
 			return dst, refuse(wire.ConditionInvalidField, "message annotation %s is not a timestamp", name)
 		}
+		p.enqueueAt = fsm.Instant(max(1, ms)) // one of 1970 is over, but it was given
 		return wire.AppendMillis(wire.AppendSymbol(dst, name), ms), nil
 	case partitionKeyKey, viaPartitionKeyKey:
 		if wire.IsNull(value) {
@@ -201,6 +222,9 @@ func appendAnnotation(dst, key, value []byte) ([]byte, error) {
 		text, ok := wire.TextOf(value)
 		if !ok {
 			return dst, refuse(wire.ConditionInvalidField, "message annotation %s is not a string", name)
+		}
+		if err := checkName(string(name), text); err != nil {
+			return dst, err
 		}
 		return wire.AppendString(wire.AppendSymbol(dst, name), text), nil
 	}

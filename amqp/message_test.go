@@ -2,9 +2,9 @@ package amqp
 
 import (
 	"bytes"
-	"slices"
 	"errors"
 	"math"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -263,8 +263,8 @@ func TestMessageRefused(t *testing.T) {
 		"property key of symbol":     {property(wire.Symbol("k"), 1), wire.ConditionDecodeError},
 		"property text not UTF-8":    {property("k", "\xff"), wire.ConditionDecodeError},
 		"reason that is a number":    {property("DeadLetterReason", int32(1)), wire.ConditionInvalidField},
-		"long message-id":            {field(0, strings.Repeat("é", messageIDCharactersMax+1)), wire.ConditionArgumentError},
-		"long binary message-id":     {field(0, make([]byte, messageIDCharactersMax+1)), wire.ConditionArgumentError},
+		"long message-id":            {field(0, strings.Repeat("é", nameCharactersMax+1)), wire.ConditionArgumentError},
+		"long binary message-id":     {field(0, make([]byte, nameCharactersMax+1)), wire.ConditionArgumentError},
 		"large property":             {property("k", strings.Repeat("x", propertyBytesMax)), wire.ConditionMessageSizeExceeded},
 		"large annotation":           {annotation(wire.Symbol("k"), strings.Repeat("x", propertyBytesMax)), wire.ConditionMessageSizeExceeded},
 		"large field":                {field(2, strings.Repeat("x", propertyBytesMax)), wire.ConditionMessageSizeExceeded},
@@ -305,7 +305,7 @@ func TestMessageLimits(t *testing.T) {
 	for name, b := range map[string][]byte{
 		"properties": section(nil, wire.SectionApplicationProperties, manyProperties(propertiesBytesMax)),
 		"property":   section(nil, wire.SectionApplicationProperties, pair),
-		"message-id": section(nil, wire.SectionProperties, []any{strings.Repeat("é", messageIDCharactersMax)}),
+		"message-id": section(nil, wire.SectionProperties, []any{strings.Repeat("é", nameCharactersMax)}),
 	} {
 		if _, err := parseMessage(b); err != nil {
 			t.Errorf("%s: %v", name, err)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/http"
 	"strings"
 	"time"
 
@@ -17,6 +18,7 @@ import (
 // request is one message to a node. Its values lie in a copy made for it.
 type request struct {
 	link       *incomingLink
+	bytes      int // what it counts in conn.inFlight
 	properties wire.Properties
 	arguments  wire.Map // application-properties
 	body       any      // of the amqp-value section
@@ -79,22 +81,28 @@ func textOf(v any) string {
 
 // response is what a node says to one request.
 type response struct {
-	status    int32
-	condition wire.Symbol // empty when it went well
-	text      string
-	retry     bool
-	body      wire.Map
+	verdict // its condition is empty when it went well
+	body    wire.Map
+	ends    bool // the answer is about the entity, not the request
 }
 
 // answer is the response for a code.
 func answer(code fsm.Code) response {
-	v := verdictOf(code)
-	return response{status: v.status, condition: v.condition, text: v.text, retry: v.retry}
+	return response{verdict: verdictOf(code), ends: code == fsm.EntityNotFound}
+}
+
+// success is the response that all went well.
+func success(body wire.Map) response { return response{verdict: verdictOf(fsm.OK), body: body} }
+
+// empty is the response that there is nothing: 204 and a body work with every client
+// (wire contract 7.3).
+func empty(text string, body wire.Map) response {
+	return response{verdict: verdict{refusal{text: text}, http.StatusNoContent}, body: body}
 }
 
 // badRequest is the response to a request that cannot be understood.
 func badRequest(format string, args ...any) response {
-	return response{status: 400, condition: wire.ConditionArgumentError, text: fmt.Sprintf(format, args...)}
+	return response{verdict: verdict{refused(wire.ConditionArgumentError, format, args...), http.StatusBadRequest}}
 }
 
 // request takes a delivery to a node: it is accepted at once and answered by a
@@ -104,23 +112,27 @@ func (c *conn) request(ctx context.Context, a *arrival) {
 	r, err := parseRequest(a.link, a.payload)
 	a.payload = nil
 	if err != nil {
-		c.finishSend(ctx, a, wire.ConditionDecodeError, err.Error(), false)
+		c.finishSend(ctx, a, refused(wire.ConditionDecodeError, "The request cannot be read: %s. Correct it.", err))
 		return
 	}
-	c.finishSend(ctx, a, "", "", false)
+	r.bytes, a.bytes = a.bytes, 0 // it is held until it is answered
+	c.finishSend(ctx, a, refusal{})
+	operation := r.argument("operation")
 	c.mu.Lock()
 	busy := c.requests >= requestsMax
 	c.requests++
-	listens := c.grants.allow(r.link.path, fsm.Listen, time.Now())
+	needs := rightFor(operation)
+	may := c.grants.allow(r.link.path, needs, time.Now())
 	c.unlock()
-	operation := r.argument("operation")
 	switch {
 	case busy:
 		c.respond(ctx, r, answer(fsm.ServerBusy))
 	case r.link.kind == cbsNode && operation == "put-token":
 		go c.putToken(ctx, r)
-	case r.link.kind == managementNode && !listens: // every operation we have needs it
-		c.respond(ctx, r, answer(fsm.Unauthorized))
+	case r.link.kind == managementNode && !may:
+		say := answer(fsm.Unauthorized)
+		say.text = fmt.Sprintf("Unauthorized access to '%s': %s claims are needed. Put a token on $cbs that has them.", r.link.path, claim(needs))
+		c.respond(ctx, r, say)
 	case r.link.kind == managementNode:
 		c.manage(ctx, r, operation)
 	default:
@@ -129,24 +141,32 @@ func (c *conn) request(ctx context.Context, a *arrival) {
 }
 
 func unknownOperation(operation string) response {
-	return response{
-		status: 501, condition: wire.ConditionNotImplemented,
-		text: fmt.Sprintf("The operation '%.64s' is not supported.", operation),
-	}
+	say := answer(fsm.NotImplemented)
+	say.text = fmt.Sprintf("The operation '%.64s' is not supported. Do without it.", operation)
+	return say
 }
 
 // respond ends a request.
 func (c *conn) respond(ctx context.Context, r *request, say response) {
+	if say.condition == wire.ConditionNotFound && r.link.kind == managementNode {
+		entity, _ := cutManagement(r.link.path)
+		say.text = notFoundText(entity)
+	}
+	why := say.refusal
 	if say.condition != "" {
-		e := c.refusal(ctx, say.condition, say.text, say.retry, "operation", r.argument("operation"), "path", r.link.path)
-		say.text = e.Description
+		say.text = c.explain(ctx, why, "operation", r.argument("operation"), "path", r.link.path).Description
 	}
 	message := appendResponse(nil, r, say)
 	c.mu.Lock()
 	defer c.unlock()
 	c.requests--
+	c.inFlight -= r.bytes
+	c.makeRoom()
 	if l := c.responseLink(r); l != nil {
 		l.respond(ctx, message)
+	}
+	if say.ends { // its name may mean another entity by now: the client is to attach again
+		r.link.fault(ctx, r.link, why)
 	}
 }
 

@@ -122,9 +122,9 @@ func TestReplyRouting(t *testing.T) {
 	p.sender(0, "Orders/$Management")
 	for channel := range uint16(2) {
 		for i, a := range []*wire.Attach{
-			attach(1, "by-name", &wire.Target{}),
-			attach(2, "other", &wire.Target{Address: "by-target"}),
-			attach(3, "third", &wire.Target{Address: fmt3("only-in-", channel)}),
+			attach(1, fmt3("by-name-", channel), &wire.Target{}),
+			attach(2, fmt3("other-", channel), &wire.Target{Address: "by-target"}),
+			attach(3, fmt3("third-", channel), &wire.Target{Address: fmt3("only-in-", channel)}),
 		} {
 			credit, handle := uint32(10), uint32(i+1)
 			p.sendOn(channel, a)
@@ -137,7 +137,7 @@ func TestReplyRouting(t *testing.T) {
 		channel uint16
 		handle  uint32
 	}{
-		{"by-name", 0, 1}, {"by-target", 0, 2}, {"only-in-0", 0, 3}, {"only-in-1", 1, 3},
+		{"by-name-0", 0, 1}, {"by-name-1", 1, 1}, {"by-target", 0, 2}, {"only-in-0", 0, 3}, {"only-in-1", 1, 3},
 	} {
 		p.transfer(0, uint32(i), ask(c.replyTo))
 		p.accepted()
@@ -164,7 +164,7 @@ func TestManagementFaults(t *testing.T) {
 		status    int32
 		condition any
 	}{
-		{"com.microsoft:schedule-message", wire.Map{}, 501, wire.ConditionNotImplemented},
+		{"com.microsoft:get-session-state", wire.Map{}, 501, wire.ConditionNotImplemented},
 		{"com.microsoft:renew-lock", wire.Map{}, 400, wire.ConditionArgumentError},
 		{"com.microsoft:renew-lock", "not a map", 400, wire.ConditionArgumentError},
 		{"com.microsoft:renew-lock", wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{{1}}}}}, 410, wire.ConditionMessageLockLost},

@@ -222,10 +222,10 @@ func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 // would go on to use the dead link.
 func (l *outgoingLink) broken(code fsm.Code) {
 	v := verdictOf(code).about(l.path)
-	if v.retry {
+	if v.retry == mayHelp {
 		v.condition = wire.ConditionDetachForced
 	}
-	l.fault(context.Background(), l, v.condition, v.text, v.retry)
+	l.fault(context.Background(), l, v.refusal)
 }
 
 // flush sends queued deliveries while there is credit, window and room.
@@ -394,7 +394,7 @@ func (l *outgoingLink) respond(ctx context.Context, response []byte) {
 		return
 	}
 	if len(l.queue) >= responsesMax || l.session.conn.held > heldBytesMax {
-		l.fault(ctx, l, wire.ConditionResourceLimitExceeded, "Too many responses wait for credit.", true)
+		l.fault(ctx, l, refusal{wire.ConditionResourceLimitExceeded, "Too many responses wait for credit. Give credit before asking for more.", afterChange})
 		return
 	}
 	l.session.conn.flushDispositions() // the request is accepted before it is answered

@@ -3,6 +3,7 @@ package amqp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"net"
 	"testing"
@@ -164,7 +165,7 @@ func (p *peer) login(change ...func(*wire.Open, *wire.Begin)) *peer {
 // sender attaches a link on which the peer sends, and takes the credit.
 func (p *peer) sender(handle uint32, address string) *wire.Flow {
 	p.Helper()
-	p.send(&wire.Attach{Name: "s", Handle: handle, Role: wire.RoleSender, Source: &wire.Source{}, Target: &wire.Target{Address: address}, InitialDeliveryCount: new(uint32)})
+	p.send(&wire.Attach{Name: fmt.Sprint("s", handle), Handle: handle, Role: wire.RoleSender, Source: &wire.Source{}, Target: &wire.Target{Address: address}, InitialDeliveryCount: new(uint32)})
 	a := expect[*wire.Attach](p)
 	if a.Target == nil || a.MaxMessageSize == nil || *a.MaxMessageSize == 0 {
 		p.Fatalf("attach %+v", a)
@@ -175,7 +176,7 @@ func (p *peer) sender(handle uint32, address string) *wire.Flow {
 // receiver attaches a link on which the peer receives.
 func (p *peer) receiver(handle uint32, address string, change ...func(*wire.Attach)) *wire.Attach {
 	p.Helper()
-	a := &wire.Attach{Name: "r", Handle: handle, Role: wire.RoleReceiver, Source: &wire.Source{Address: address}, Target: &wire.Target{Address: "here"}}
+	a := &wire.Attach{Name: fmt.Sprint("r", handle), Handle: handle, Role: wire.RoleReceiver, Source: &wire.Source{Address: address}, Target: &wire.Target{Address: "here"}}
 	for _, c := range change {
 		c(a)
 	}

@@ -112,10 +112,9 @@ func (c *conn) session(channel uint16) (*session, *wire.Error) {
 }
 
 // fail ends the session with an error; the connection lives on (part 2, 2.5.5).
-func (s *session) fail(ctx context.Context, condition wire.Symbol, text string) {
-	s.conn.log.InfoContext(ctx, "ending session", "channel", s.channel, "condition", string(condition), "reason", text)
+func (s *session) fail(ctx context.Context, why refusal) {
 	s.flushDispositions()
-	s.conn.emit(s.channel, &wire.End{Error: &wire.Error{Condition: condition, Description: text}})
+	s.conn.emit(s.channel, &wire.End{Error: s.conn.explain(ctx, why, "channel", s.channel)})
 	s.drop()
 }
 

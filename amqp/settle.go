@@ -2,97 +2,18 @@ package amqp
 
 import (
 	"context"
-	"fmt"
-	"log/slog"
-	"math/rand/v2"
-	"net/http"
+	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
-
-// verdict is a fsm.Code in the words of AMQP and of the management node.
-type verdict struct {
-	condition wire.Symbol // empty for OK
-	status    int32       // statusCode of a management response (wire contract 7.4)
-	text      string
-	retry     bool // the same request may go well later
-}
-
-// verdictOf is the table from codes to conditions: one row per Code.
-func verdictOf(code fsm.Code) verdict {
-	switch code {
-	case fsm.OK:
-		return verdict{"", http.StatusOK, "OK", false}
-	case fsm.EntityNotFound:
-		return verdict{wire.ConditionNotFound, http.StatusNotFound, "The messaging entity could not be found.", false}
-	case fsm.EntityExists:
-		return verdict{wire.ConditionEntityAlreadyExists, http.StatusConflict, "The entity exists already.", false}
-	case fsm.MessageLockLost:
-		return verdict{wire.ConditionMessageLockLost, http.StatusGone, "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue.", false}
-	case fsm.MessageNotFound:
-		return verdict{wire.ConditionMessageNotFound, http.StatusNotFound, "The message could not be found.", false}
-	case fsm.MessageTooLarge:
-		return verdict{wire.ConditionMessageSizeExceeded, http.StatusBadRequest, "The message is larger than the entity allows.", false}
-	case fsm.QuotaExceeded:
-		return verdict{wire.ConditionResourceLimitExceeded, http.StatusForbidden, "The entity is full.", false}
-	case fsm.InvalidArgument:
-		return verdict{wire.ConditionArgumentError, http.StatusBadRequest, "An argument is not valid.", false}
-	case fsm.NotAllowed:
-		return verdict{wire.ConditionNotAllowed, http.StatusBadRequest, "The operation is not allowed here.", false}
-	case fsm.Unauthorized:
-		return verdict{wire.ConditionUnauthorizedAccess, http.StatusUnauthorized, "Unauthorized access.", false}
-	case fsm.ServerBusy:
-		return verdict{wire.ConditionServerBusy, http.StatusServiceUnavailable, "The server was unable to process the request; please retry.", true}
-	case fsm.Timeout:
-		return verdict{wire.ConditionTimeout, http.StatusRequestTimeout, "The operation did not complete within the allotted time.", true}
-	case fsm.Stale, fsm.Internal:
-		return verdict{wire.ConditionInternalError, http.StatusInternalServerError, "The service was unable to process the request.", true}
-	case fsm.NotImplemented:
-		return verdict{wire.ConditionNotImplemented, http.StatusNotImplemented, "The operation is not supported.", false}
-	case fsm.EntityDisabled:
-		return verdict{wire.ConditionEntityDisabled, http.StatusForbidden, "The entity is disabled for this operation.", false}
-	case fsm.PreconditionFails:
-		return verdict{wire.ConditionPreconditionFailed, http.StatusPreconditionFailed, "The entity was changed in the meantime.", false}
-	}
-	return verdict{wire.ConditionInternalError, http.StatusInternalServerError, "The service was unable to process the request.", true}
-}
-
-// about names the entity where clients look for it: JS and Java tell a missing entity
-// from other trouble by this very text (wire contract 9.2).
-func (v verdict) about(path string) verdict {
-	if v.condition == wire.ConditionNotFound {
-		v.text = notFoundText(path)
-	}
-	return v
-}
-
-// refusal makes an error for the client: the condition, a text with a tracking id, and
-// whether a retry can help (T.1). The id is logged, so that an operator can find what a
-// client was told.
-func (c *conn) refusal(ctx context.Context, condition wire.Symbol, text string, retry bool, about ...any) *wire.Error {
-	id := fmt.Sprintf("%016x", rand.Uint64()) //nolint:gosec // an id to search logs by, not a secret
-	log := c.log.With(about...)
-	log.LogAttrs(ctx, slog.LevelInfo, "request refused", slog.String("tracking_id", id), slog.String("condition", string(condition)), slog.String("reason", text))
-	return &wire.Error{Condition: condition, Description: describeRefusal(text, id, retry)}
-}
-
-// describeRefusal is the text that people see.
-func describeRefusal(text, id string, retry bool) string {
-	advice := "A retry will not help."
-	if retry {
-		advice = "A retry may help."
-	}
-	return text + " " + advice + " TrackingId:" + id
-}
 
 // decision is what a receiver's delivery state asks for.
 type decision struct {
 	settlement fsm.Settlement // without the lock
 	outcome    outcome        // the answer when it went well: the same as was asked
 	keep       bool           // not a terminal state: nothing is settled
-	fault      wire.Symbol
-	reason     string
+	refused    refusal
 }
 
 // decide turns a delivery state into a settlement (wire contract 5.4). Abandon and
@@ -122,7 +43,7 @@ func decide(state any, settled bool) decision {
 		}
 		return d
 	case *wire.TransactionalState:
-		return decision{fault: wire.ConditionNotImplemented, reason: "Transactions are not supported."}
+		return decision{refused: noTransactions()}
 	case nil:
 		if settled { // the receiver forgets it without a word: as if it was never sent
 			return decision{settlement: fsm.Settlement{Verb: fsm.Release}, outcome: released}
@@ -131,17 +52,56 @@ func decide(state any, settled bool) decision {
 	return decision{keep: true}
 }
 
-// modify adds properties to be merged into the message.
-func (d *decision) modify(properties wire.Map) {
+// modify adds what comes with an outcome.
+func (d *decision) modify(properties wire.Map) { d.refused = modify(&d.settlement, properties) }
+
+// deliveryTimeKey is the annotation by which an abandoned message is put off: it is not
+// given out before that time. The cloud has no such thing; its users ask for it.
+const deliveryTimeKey = "x-opt-delivery-time"
+
+// modify adds to a settlement the properties that are to be merged into the message. A
+// delivery time of an abandoned one is not a property: it says when it comes back.
+func modify(s *fsm.Settlement, properties wire.Map) refusal {
+	if s.Verb == fsm.Abandon {
+		for i, p := range properties {
+			if key, _ := textKey(p.Key); key != deliveryTimeKey {
+				continue
+			}
+			until, ok := instantOf(p.Value)
+			if !ok {
+				return refused(wire.ConditionInvalidField, "The annotation %s is not a timestamp. Give it as a timestamp, or as a long of milliseconds since 1970.", deliveryTimeKey)
+			}
+			s.Until = until
+			properties = append(append(wire.Map{}, properties[:i]...), properties[i+1:]...)
+			break
+		}
+	}
 	if len(properties) == 0 {
-		return
+		return refusal{}
 	}
 	encoded, err := encodeProperties(properties)
 	if err != nil {
-		d.fault, d.reason = wire.ConditionArgumentError, err.Error()
-		return
+		return refusalOf("A property to modify", err)
 	}
-	d.settlement.Properties = encoded
+	s.Properties = encoded
+	return refusal{}
+}
+
+// instantOf reads a timestamp, or a long of milliseconds since the Unix epoch; what lies
+// before it counts as it.
+func instantOf(v any) (fsm.Instant, bool) {
+	switch v := v.(type) {
+	case time.Time:
+		return fsm.Instant(max(0, v.UnixMilli())), true
+	case int64:
+		return fsm.Instant(max(0, v)), true
+	}
+	return 0, false
+}
+
+// noTransactions answers everything that comes within a transaction.
+func noTransactions() refusal {
+	return refused(wire.ConditionNotImplemented, "Transactions are not supported. Send and settle outside of one.")
 }
 
 // settlement is one call of Broker.Settle: the deliveries of one disposition frame that
@@ -170,11 +130,10 @@ func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 	}
 	taken := s.take(d.First, last)
 	switch {
-	case what.fault != "":
+	case what.refused.condition != "":
 		s.refuseAll(ctx, taken, what, d.Settled)
 	case len(taken) == 0 && d.First == last && !d.Settled && d.State != nil:
-		v := verdictOf(fsm.MessageLockLost)
-		s.reject(s.conn.refusal(ctx, v.condition, v.text, v.retry), d.First, last)
+		s.reject(s.conn.explain(ctx, verdictOf(fsm.MessageLockLost).refusal), d.First, last)
 	default:
 		s.settleTaken(ctx, taken, what, d.Settled)
 	}
@@ -242,7 +201,7 @@ func (c *conn) finishSettle(ctx context.Context, g *settlement, codes []fsm.Code
 			to++
 		}
 		v := verdictOf(codes[from]).about(g.link.path)
-		if v.retry {
+		if v.retry == mayHelp {
 			for _, t := range g.taken[from:to] {
 				s.unsettled[t.id] = t.unsettled // the client may ask again
 			}
@@ -252,7 +211,7 @@ func (c *conn) finishSettle(ctx context.Context, g *settlement, codes []fsm.Code
 		case v.condition == "":
 			s.answerRange(g, from, to)
 		default:
-			s.reject(c.refusal(ctx, v.condition, v.text, v.retry, "path", g.link.path), g.taken[from].id, g.taken[to-1].id)
+			s.reject(c.explain(ctx, v.refusal, "path", g.link.path), g.taken[from].id, g.taken[to-1].id)
 		}
 		from = to
 	}
@@ -263,7 +222,7 @@ func (s *session) refuseAll(ctx context.Context, taken []took, what decision, se
 	for _, t := range taken {
 		s.unsettled[t.id] = t.unsettled
 		if !settled {
-			s.reject(s.conn.refusal(ctx, what.fault, what.reason, false), t.id, t.id)
+			s.reject(s.conn.explain(ctx, what.refused, "path", t.link.path), t.id, t.id)
 		}
 	}
 }

@@ -1,0 +1,136 @@
+package amqp
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net/http"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// retry says whether the same request can go well later (T.1).
+type retry uint8
+
+const (
+	pointless   retry = iota // not as long as the request is the same
+	afterChange              // once what the text asks for is done
+	mayHelp                  // by itself
+)
+
+// advice is the sentence that says so.
+func (r retry) advice() string {
+	switch r {
+	case mayHelp:
+		return "A retry may help."
+	case afterChange:
+		return "A retry helps only after that."
+	case pointless:
+	}
+	return "A retry will not help."
+}
+
+// refusal is why something is not done, in the words of AMQP. The zero value refuses
+// nothing.
+type refusal struct {
+	condition wire.Symbol
+	text      string // whole sentences: what is wrong, and what to do about it
+	retry     retry
+}
+
+// refused makes a refusal that no retry changes.
+func refused(condition wire.Symbol, format string, args ...any) refusal {
+	return refusal{condition: condition, text: fmt.Sprintf(format, args...)}
+}
+
+// explain makes of a refusal the error that a client gets. Every rejected transfer and
+// settlement, every refused or broken link, every failed request, ended session and
+// closed connection comes through here, so each has a condition, a text with advice on
+// retrying, and a tracking id that is logged with the reason (T.1). An operator finds
+// with the id what a client was told.
+func (c *conn) explain(ctx context.Context, r refusal, about ...any) *wire.Error {
+	id, now := newTrackingID(), time.Now().UTC()
+	c.log.With(about...).LogAttrs(ctx, slog.LevelInfo, "request refused",
+		slog.String("tracking_id", id), slog.String("condition", string(r.condition)), slog.String("reason", r.text))
+	return &wire.Error{
+		Condition:   r.condition,
+		Description: r.text + " " + r.retry.advice() + " TrackingId:" + id + ", Timestamp:" + now.Format(time.RFC3339),
+	}
+}
+
+// newTrackingID is a GUID, as in the texts of the cloud (wire contract 9.2).
+func newTrackingID() string {
+	var id [16]byte
+	binary.BigEndian.PutUint64(id[:], rand.Uint64())  //nolint:gosec // an id to search logs by, not a secret
+	binary.BigEndian.PutUint64(id[8:], rand.Uint64()) //nolint:gosec // as above
+	id[6], id[8] = id[6]&0x0f|0x40, id[8]&0x3f|0x80   // version 4 (RFC 9562, 5.4)
+	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
+}
+
+// verdict is a fsm.Code in the words of AMQP and of the management node.
+type verdict struct {
+	refusal       // its condition is empty for OK
+	status  int32 // statusCode of a management response (wire contract 7.4)
+}
+
+// verdictOf is the table from codes to conditions: one row per Code.
+func verdictOf(code fsm.Code) verdict {
+	switch code {
+	case fsm.OK:
+		return verdict{refusal{text: "OK"}, http.StatusOK}
+	case fsm.EntityNotFound:
+		return verdict{refusal{wire.ConditionNotFound, "The messaging entity could not be found. Create it, or correct its name.", afterChange}, http.StatusNotFound}
+	case fsm.EntityDisabled:
+		return verdict{refusal{wire.ConditionEntityDisabled, "The messaging entity is disabled for this operation. Change its status.", afterChange}, http.StatusForbidden}
+	case fsm.EntityExists:
+		return verdict{refusal{wire.ConditionEntityAlreadyExists, "The entity exists already. Choose another name.", pointless}, http.StatusConflict}
+	case fsm.MessageLockLost:
+		return verdict{refusal{wire.ConditionMessageLockLost, "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue. Receive the message again.", pointless}, http.StatusGone}
+	case fsm.MessageNotFound:
+		return verdict{refusal{wire.ConditionMessageNotFound, "The message could not be found. Check its sequence number: it may have been handled already.", pointless}, http.StatusNotFound}
+	case fsm.MessageTooLarge:
+		return verdict{refusal{wire.ConditionMessageSizeExceeded, "The message is larger than the entity allows. Send a smaller one, or raise the maximum message size of the entity.", pointless}, http.StatusBadRequest}
+	case fsm.QuotaExceeded:
+		return verdict{refusal{wire.ConditionResourceLimitExceeded, "The entity is full. Receive messages from it and from its dead-letter queue, or raise its maximum size.", afterChange}, http.StatusForbidden}
+	case fsm.InvalidArgument:
+		return verdict{refusal{wire.ConditionArgumentError, "An argument is not valid. Correct the request.", pointless}, http.StatusBadRequest}
+	case fsm.NotAllowed:
+		return verdict{refusal{wire.ConditionNotAllowed, "The operation is not allowed on this entity. Use another entity or operation.", pointless}, http.StatusBadRequest}
+	case fsm.Unauthorized:
+		return verdict{refusal{wire.ConditionUnauthorizedAccess, "Unauthorized access. Use a key or token with the right that the operation needs.", afterChange}, http.StatusUnauthorized}
+	case fsm.ServerBusy:
+		return verdict{refusal{wire.ConditionServerBusy, "The server was unable to process the request; please retry.", mayHelp}, http.StatusServiceUnavailable}
+	case fsm.Timeout:
+		return verdict{refusal{wire.ConditionTimeout, "The operation did not complete within the allotted time. It may or may not have been done.", mayHelp}, http.StatusRequestTimeout}
+	case fsm.NotImplemented:
+		return verdict{refusal{wire.ConditionNotImplemented, "The operation is not supported. Do without it.", pointless}, http.StatusNotImplemented}
+	case fsm.PreconditionFails:
+		return verdict{refusal{wire.ConditionPreconditionFailed, "The entity was changed in the meantime. Read it again.", afterChange}, http.StatusPreconditionFailed}
+	case fsm.Stale, fsm.Internal:
+	}
+	return verdict{refusal{wire.ConditionInternalError, "The service was unable to process the request. If it stays so, look for the tracking id in the log of the member.", mayHelp}, http.StatusInternalServerError}
+}
+
+// about names the entity where clients look for it: JS and Java tell a missing entity
+// from other trouble by this very text (wire contract 9.2).
+func (v verdict) about(path string) verdict {
+	switch v.condition {
+	case wire.ConditionNotFound:
+		v.text = notFoundText(path)
+	case wire.ConditionEntityDisabled:
+		v.text = fmt.Sprintf("The messaging entity '%s' is disabled for this operation. Change its status.", path)
+	}
+	return v
+}
+
+// notFoundText is in the words that the Java and JavaScript clients look for.
+func notFoundText(entity string) string {
+	return fmt.Sprintf("The messaging entity '%s' could not be found. Create it, or correct its name.", entity)
+}
+
+// ends says that a code is about the entity as a whole: links to it are of no more use.
+func ends(code fsm.Code) bool { return code == fsm.EntityNotFound || code == fsm.EntityDisabled }
