@@ -11,6 +11,13 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
+// What the house keeps in groups. The catalog has no bodies to move.
+var (
+	_ Machine = (*fsm.Queues)(nil)
+	_ Machine = (*fsm.Catalog)(nil)
+	_ mover   = (*fsm.Queues)(nil)
+)
+
 func TestOneReplicaSendsLocksAndSettles(t *testing.T) {
 	t.Parallel()
 	ms := newMembers(t, 1, nil)
