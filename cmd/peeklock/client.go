@@ -225,13 +225,16 @@ func (c *client) endpoints(ctx context.Context) ([]string, error) {
 	return append(alive, others...), nil
 }
 
-// queuePath is the path of a queue in the API. Slashes in its name stay slashes.
-func queuePath(name string) string {
+// queuePath is the path of a queue in the API.
+func queuePath(name string) string { return namePath("/v1/queues/", name) }
+
+// namePath puts a name behind a path. Slashes in the name stay slashes.
+func namePath(path, name string) string {
 	parts := strings.Split(name, "/")
 	for i := range parts {
 		parts[i] = url.PathEscape(parts[i])
 	}
-	return "/v1/queues/" + strings.Join(parts, "/")
+	return path + strings.Join(parts, "/")
 }
 
 // queues walks all pages.

@@ -8,13 +8,13 @@
 // What belongs together:
 //
 //	main.go root.go            the process, the command tree, exit codes
-//	output.go                  all printing: table, json, yaml
+//	output.go meter.go         all printing: table, json, yaml; progress on a terminal
 //	dev.go serve.go            the two ways to run members
 //	member.go wiring.go        what a member is made of; the adapters between rooms
 //	config.go config_file.go   settings of serve: file < environment < flags
 //	listen.go profile.go       listeners, processors, profiles
 //	client.go dataplane.go     the control API and AMQP as clients use them
-//	queue.go message*.go cluster.go
+//	queue*.go message*.go cluster.go
 //	bench*.go                  load, measuring, and the check of every message
 //
 // Invariants:
@@ -22,6 +22,7 @@
 //   - Exit codes: 0 done, 1 refused, 2 wrong use, 3 nobody knows whether it was done.
 //   - A failure is one line on standard error that begins with "peeklock: ".
 //   - The command line has no private door: what it does, any HTTP and AMQP client can.
+//   - What cannot be undone needs --yes, and is never asked about: scripts do not answer.
 //   - JSON output is stable: fields are added, never renamed or removed.
 //   - Client ports are bound before any data is touched.
 package main

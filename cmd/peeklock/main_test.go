@@ -68,13 +68,16 @@ func exits(ts *testscript.TestScript, neg bool, args []string) {
 type stub struct {
 	mu     sync.Mutex
 	queues []admin.Queue
+	left   int // ready messages of every queue
 }
 
 func newStub() http.Handler {
-	s := &stub{}
+	s := &stub{left: 2500}
 	mux := http.NewServeMux()
 	mux.HandleFunc("PUT /v1/queues/{name...}", s.create)
+	mux.HandleFunc("PATCH /v1/queues/{name...}", s.update)
 	mux.HandleFunc("GET /v1/queues/{name...}", s.show)
+	mux.HandleFunc("POST /v1/purge/{name...}", s.purge)
 	mux.HandleFunc("DELETE /v1/queues/{name...}", s.delete)
 	mux.HandleFunc("GET /v1/queues", s.list)
 	mux.HandleFunc("GET /v1/status", func(w http.ResponseWriter, _ *http.Request) {
@@ -120,12 +123,37 @@ func (s *stub) create(w http.ResponseWriter, r *http.Request) {
 	answer(w, 201, q)
 }
 
+// update shows what it was sent, so that scripts see exactly what the flags become.
+func (s *stub) update(w http.ResponseWriter, r *http.Request) {
+	q := admin.Queue{Name: r.PathValue("name"), Partition: 2, Version: 2}
+	if err := json.NewDecoder(r.Body).Decode(&q.Settings); err != nil {
+		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
+		return
+	}
+	answer(w, 200, q)
+}
+
+// purge takes a thousand at most, whatever is asked for, and the dead-letter queue is
+// not to be purged.
+func (s *stub) purge(w http.ResponseWriter, r *http.Request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var asked admin.PurgeRequest
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || asked.Max < 1 || asked.Max > 4000 || asked.SubQueue != "" {
+		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: "not so", TrackingID: "t"})
+		return
+	}
+	n := min(asked.Max, s.left)
+	s.left -= n
+	answer(w, 200, admin.Affected{Count: n})
+}
+
 func (s *stub) show(w http.ResponseWriter, r *http.Request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, q := range s.queues {
 		if q.Name == r.PathValue("name") {
-			q.Counts = &admin.Counts{Active: 3}
+			q.Counts = &admin.Counts{Active: uint64(s.left) + 3, Locked: 3, DeadLetter: 1}
 			answer(w, 200, q)
 			return
 		}

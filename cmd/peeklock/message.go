@@ -11,8 +11,9 @@ import (
 )
 
 func newMessage(c *client) *cobra.Command {
-	return group("message", "Send, receive and peek at messages",
-		newMessageSend(c), newMessageReceive(c), newMessagePeek(c))
+	return group("message", "Send, receive, peek at, cancel, purge and redrive messages",
+		newMessageSend(c), newMessageReceive(c), newMessagePeek(c),
+		newMessageCancel(c), newMessagePurge(c), newMessageRedrive(c))
 }
 
 // deadLetterSuffix names the dead-letter queue of a queue.
@@ -26,6 +27,9 @@ const (
 	noteState       = "x-opt-message-state"
 )
 
+// propertyReason is where the broker says why a message was dead-lettered.
+const propertyReason = "DeadLetterReason"
+
 // shownMessage is a message as receive and peek print it.
 type shownMessage struct {
 	Sequence      int64          `json:"sequenceNumber"`
@@ -34,6 +38,8 @@ type shownMessage struct {
 	DeliveryCount uint32         `json:"deliveryCount"`
 	Enqueued      *time.Time     `json:"enqueuedAt,omitempty"`
 	LockedUntil   *time.Time     `json:"lockedUntil,omitempty"`
+	Expires       *time.Time     `json:"expiresAt,omitempty"`
+	Scheduled     *time.Time     `json:"scheduledFor,omitempty"` // peek only, until then
 	Subject       string         `json:"subject,omitempty"`
 	ContentType   string         `json:"contentType,omitempty"`
 	CorrelationID any            `json:"correlationId,omitempty"`
@@ -53,9 +59,11 @@ func show(m *amqp.Message) *shownMessage {
 	}
 	s.Enqueued = moment(m.Annotations[noteEnqueued])
 	s.LockedUntil = moment(m.Annotations[noteLockedUntil])
+	s.Scheduled = moment(m.Annotations[noteScheduled])
 	if m.Header != nil {
 		s.DeliveryCount = m.Header.DeliveryCount
 	}
+	s.Expires = expiry(m, s.Enqueued)
 	if p := m.Properties; p != nil {
 		s.ID, s.CorrelationID = p.MessageID, p.CorrelationID
 		s.Subject, s.ContentType = textOf(p.Subject), textOf(p.ContentType)
@@ -84,17 +92,32 @@ func (s *shownMessage) setBody(m *amqp.Message) {
 	s.BodyBase64 = base64.StdEncoding.EncodeToString(body)
 }
 
-// state names x-opt-message-state (wire contract: 0 active, 1 deferred, 2 scheduled).
+// stateActive is ready or locked.
+const stateActive = "active"
+
+// stateName names x-opt-message-state (wire contract: 0 active, 1 deferred, 2 scheduled).
 func stateName(v any) string {
 	switch v {
 	case int32(0), int64(0):
-		return "active"
+		return stateActive
 	case int32(1), int64(1):
 		return "deferred"
 	case int32(2), int64(2):
 		return "scheduled"
 	}
 	return ""
+}
+
+// expiry is when a message expires, as official clients reckon it; nil for never. A
+// header cannot say more than 49 days.
+func expiry(m *amqp.Message, enqueued *time.Time) *time.Time {
+	if m.Properties != nil && m.Properties.AbsoluteExpiryTime != nil && m.Properties.CreationTime != nil {
+		return moment(*m.Properties.AbsoluteExpiryTime)
+	}
+	if m.Header == nil || m.Header.TTL <= 0 || enqueued == nil {
+		return nil
+	}
+	return moment(enqueued.Add(m.Header.TTL))
 }
 
 func moment(v any) *time.Time {

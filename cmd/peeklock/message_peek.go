@@ -2,7 +2,9 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
+	"net/http"
 	"time"
 
 	"github.com/Azure/go-amqp"
@@ -123,10 +125,36 @@ func (n *node) ask(ctx context.Context, operation string, body map[string]any) (
 	}
 	status, _ := answer.ApplicationProperties["statusCode"].(int32)
 	if status < 200 || status > 299 {
-		return nil, fmt.Errorf("%v (%v)", answer.ApplicationProperties["statusDescription"], answer.ApplicationProperties["errorCondition"])
+		return nil, &answerError{
+			status: status,
+			text:   fmt.Sprintf("%v (%v)", answer.ApplicationProperties["statusDescription"], answer.ApplicationProperties["errorCondition"]),
+		}
 	}
 	content, _ := answer.Value.(map[string]any)
 	return content, nil
+}
+
+// answerError is what a management node answered instead of doing what was asked.
+type answerError struct {
+	status int32
+	text   string
+}
+
+// Error is the member's text.
+func (e *answerError) Error() string { return e.text }
+
+// change is ask for what changes something: unless an answer says that it was not done,
+// nobody knows.
+func (n *node) change(ctx context.Context, operation string, body map[string]any) (map[string]any, error) {
+	content, err := n.ask(ctx, operation, body)
+	var answer *answerError
+	switch {
+	case err == nil:
+		return content, nil
+	case errors.As(err, &answer) && answer.status != http.StatusRequestTimeout:
+		return nil, err
+	}
+	return nil, unknownError{fmt.Errorf("it may or may not have been done: %w", err)}
 }
 
 // peek reads up to count messages from a sequence number on; fewer when an answer is

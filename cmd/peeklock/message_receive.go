@@ -26,6 +26,7 @@ type receiveOptions struct {
 	count                                          int
 	wait                                           time.Duration
 	reason, description                            string
+	sequences                                      []int64
 }
 
 func newMessageReceive(c *client) *cobra.Command {
@@ -33,7 +34,12 @@ func newMessageReceive(c *client) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "receive QUEUE", Short: "Receive messages and settle them",
 		Long: `Receive messages under a lock, print each, and then settle it: --complete is what
-happens unless another way is asked for.`,
+happens unless another way is asked for. Deferred messages come only when they are asked
+for with --sequence.`,
+		Example: `  peeklock message receive orders --count 0
+  peeklock message receive orders --dead-letter --reason "cannot be read"
+  peeklock message receive orders --defer
+  peeklock message receive orders --sequence 7`,
 		Args: wantArgs(1), ValidArgsFunction: c.completeQueue,
 		RunE: func(cmd *cobra.Command, args []string) error { return c.receive(cmd.Context(), args[0], &o) },
 	}
@@ -44,6 +50,7 @@ happens unless another way is asked for.`,
 	f.BoolVar(&o.deferred, "defer", false, "set it aside, to be fetched by sequence number")
 	f.BoolVar(&o.takes, "delete", false, "receive-and-delete: it is gone before it is printed")
 	f.BoolVar(&o.deadLetters, "dead-letters", false, "receive from the dead-letter queue of QUEUE")
+	f.Int64SliceVar(&o.sequences, "sequence", nil, "receive the deferred message of this number, several by commas")
 	f.IntVar(&o.count, "count", 1, "stop after so many; 0: until none comes")
 	f.DurationVar(&o.wait, "wait", 5*time.Second, "how long to wait for the next message")
 	f.StringVar(&o.reason, "reason", "", "reason, with --dead-letter")
@@ -65,6 +72,8 @@ func (o *receiveOptions) check() error {
 		return usagef("--count is 0 or more")
 	case o.wait <= 0:
 		return usagef("--wait is more than 0")
+	case len(o.sequences) > deferredCountMax:
+		return usagef("at most %d --sequence are possible", deferredCountMax)
 	case (o.reason != "" || o.description != "") && !o.deadLetter:
 		return usagef("--reason and --description need --dead-letter")
 	}
@@ -95,6 +104,17 @@ func (c *client) receive(ctx context.Context, queue string, o *receiveOptions) e
 		return err
 	}
 	defer d.close()
+	if len(o.sequences) > 0 {
+		node, err := d.manage(ctx, subQueue(queue, o.deadLetters))
+		if err != nil {
+			return fmt.Errorf("receive from %s: %w", queue, plainError(err))
+		}
+		got, err := o.byNumber(ctx, out, node)
+		if err != nil {
+			return err
+		}
+		return out.note("%d received from %s", got, queue)
+	}
 	// The credit is given by hand: go-amqp's own way would ask for more than --count.
 	receiver, err := d.receiver(ctx, subQueue(queue, o.deadLetters), -1, o.takes)
 	if err != nil {

@@ -35,6 +35,7 @@ type sendOptions struct {
 	replyTo     string
 	to          string
 	properties  []string
+	scheduleOptions
 }
 
 // sent is the answer of message send.
@@ -49,8 +50,15 @@ func newMessageSend(c *client) *cobra.Command {
 		Use: "send QUEUE [BODY...]", Short: "Send messages",
 		Long: `Send each BODY as a message. Without a BODY, and without --size, every line of
 standard input is one. A message counts as sent when a quorum of members has it on
-disk.`,
-		Example:           "  peeklock message send orders hello\n  seq 1000 | peeklock message send orders\n  peeklock message send orders --size 1024 --count 100",
+disk.
+
+With --at or --in the messages are scheduled: they become active then, and the numbers
+that are printed take them back until then ("message cancel").`,
+		Example: `  peeklock message send orders hello
+  seq 1000 | peeklock message send orders
+  peeklock message send orders --size 1024 --count 100
+  peeklock message send orders hello --ttl 10m
+  peeklock message send orders "good morning" --at 2026-11-21T08:00:00Z`,
 		Args:              wantArgs(-1),
 		ValidArgsFunction: c.completeQueue,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -67,6 +75,7 @@ disk.`,
 	f.StringVar(&o.replyTo, "reply-to", "", "reply-to address")
 	f.StringVar(&o.to, "to", "", "to address")
 	f.StringArrayVar(&o.properties, "property", nil, "application property as key=value, repeatable")
+	o.timeFlags(cmd)
 	return cmd
 }
 
@@ -82,11 +91,18 @@ func (c *client) send(ctx context.Context, queue string, bodies []string, o *sen
 	if o.size > 0 && len(bodies) > 0 {
 		return usagef("give bodies or --size, not both")
 	}
+	at, later, err := o.moment(time.Now())
+	if err != nil {
+		return err
+	}
 	d, err := c.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer d.close()
+	if later {
+		return c.schedule(ctx, out, d, queue, template, at, o.bodies(c.in, bodies))
+	}
 	sender, err := d.session.NewSender(ctx, queue, nil)
 	if err != nil {
 		return fmt.Errorf("send to %s: %w", queue, plainError(err))
@@ -138,7 +154,7 @@ func (o *sendOptions) template() (amqp.Message, error) {
 		}
 		m.ApplicationProperties[key] = value
 	}
-	return m, nil
+	return m, o.apply(&m, time.Now())
 }
 
 // bodies yields what to send: from the arguments, generated, or line by line.

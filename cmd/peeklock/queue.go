@@ -14,48 +14,20 @@ func newQueue(c *client) *cobra.Command {
 		newQueueCreate(c), newQueueUpdate(c), newQueueList(c), newQueueShow(c), newQueueDelete(c))
 }
 
-// queueSettings are the flags of create and update.
-type queueSettings struct {
-	lock     string
-	attempts uint32
-	bytes    uint32
-}
-
-func (s *queueSettings) flags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.StringVar(&s.lock, "lock-duration", "", "how long a receiver holds a message, 5s to 5m (server default 30s)")
-	f.Uint32Var(&s.attempts, "max-delivery-count", 0, "attempts before a message is dead-lettered, 1 to 2000 (server default 10)")
-	f.Uint32Var(&s.bytes, "max-message-bytes", 0, "largest message accepted (server default 262144)")
-}
-
-// body holds what was given on the command line and nothing else.
-func (s *queueSettings) body(cmd *cobra.Command) (admin.Settings, error) {
-	var out admin.Settings
-	if cmd.Flags().Changed("lock-duration") {
-		d, err := admin.ParseDuration(s.lock)
-		if err != nil {
-			return out, usageError{err}
-		}
-		out.LockDuration = (*admin.Duration)(&d)
-	}
-	if cmd.Flags().Changed("max-delivery-count") {
-		out.MaxDeliveryCount = &s.attempts
-	}
-	if cmd.Flags().Changed("max-message-bytes") {
-		out.MaxMessageBytes = &s.bytes
-	}
-	return out, nil
-}
-
 func newQueueCreate(c *client) *cobra.Command {
 	var s queueSettings
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create a queue", Args: wantArgs(1),
+		Example: `  peeklock queue create orders
+  peeklock queue create orders --lock-duration 1m --max-delivery-count 3
+  peeklock queue create jobs --default-ttl 1h --dead-letter-on-expiry
+  peeklock queue create once --duplicate-detection --duplicate-window 1h`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.putQueue(cmd, &s, http.MethodPut, args[0], "created")
 		},
 	}
 	s.flags(cmd)
+	s.creationFlags(cmd)
 	return cmd
 }
 
@@ -63,6 +35,11 @@ func newQueueUpdate(c *client) *cobra.Command {
 	var s queueSettings
 	cmd := &cobra.Command{
 		Use: "update NAME", Short: "Change settings of a queue; what is not given stays", Args: wantArgs(1),
+		Long: `Change settings of a queue while it is in use. What is not given stays, and so do
+the locks that receivers hold.`,
+		Example: `  peeklock queue update orders --status ReceiveDisabled
+  peeklock queue update orders --default-ttl forever --auto-delete-on-idle 1h
+  peeklock queue update orders --retry-delay 1s --retry-delay-max 5m`,
 		ValidArgsFunction: c.completeQueue,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.putQueue(cmd, &s, http.MethodPatch, args[0], "updated")
@@ -77,12 +54,8 @@ func (c *client) putQueue(cmd *cobra.Command, s *queueSettings, method, name, do
 	if err != nil {
 		return err
 	}
-	settings, err := s.body(cmd)
-	if err != nil {
-		return err
-	}
 	var q admin.Queue
-	if err := c.call(cmd.Context(), method, queuePath(name), settings, &q); err != nil {
+	if err := c.call(cmd.Context(), method, queuePath(name), s.body(cmd), &q); err != nil {
 		return err
 	}
 	if out.people() {
@@ -109,9 +82,9 @@ func newQueueList(c *client) *cobra.Command {
 				if q.Counts != nil {
 					n = *q.Counts
 				}
-				rows[i] = []any{q.Name, n.Active, n.Locked, n.Deferred, n.DeadLetter, bytesText(n.Bytes), uint32(q.Partition)}
+				rows[i] = []any{q.Name, n.Active, n.Locked, n.Deferred, n.Scheduled, n.DeadLetter, bytesText(n.Bytes), uint32(q.Partition)}
 			}
-			return out.rows(queues, []any{"name", "active", "locked", "deferred", "dead-letter", "size", "partition"}, rows)
+			return out.rows(queues, []any{"name", "active", "locked", "deferred", "scheduled", "dead-letter", "size", "partition"}, rows)
 		},
 	}
 }

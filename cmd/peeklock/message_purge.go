@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/admin"
+)
+
+// purgeStep is how many messages one request removes: what the API allows would be 4000,
+// but a bar should move.
+const purgeStep = 1000
+
+// purgeOptions are the flags of message purge.
+type purgeOptions struct {
+	deadLetters bool
+	before      string
+	olderThan   *admin.Duration
+	max         int
+	yes         bool
+}
+
+// purged is the answer of message purge.
+type purged struct {
+	Queue       string `json:"queue"`
+	DeadLetters bool   `json:"deadLetters"`
+	Purged      int    `json:"purged"`
+}
+
+func newMessagePurge(c *client) *cobra.Command {
+	var o purgeOptions
+	cmd := &cobra.Command{
+		Use: "purge QUEUE", Short: "Remove messages for good",
+		Long: `Remove messages for good, oldest first. Messages that are locked, deferred or
+scheduled stay. Without --max, as many are removed as the queue holds when the command
+begins: what is sent meanwhile does not keep it going.`,
+		Example: `  peeklock message purge orders --yes
+  peeklock message purge orders --dead-letters --older-than P7D --yes
+  peeklock message purge orders --before 2026-11-20T12:00:00Z --max 5000 --yes`,
+		Args: wantArgs(1), ValidArgsFunction: c.completeQueue,
+		RunE: func(cmd *cobra.Command, args []string) error { return c.purge(cmd.Context(), args[0], &o) },
+	}
+	f := cmd.Flags()
+	f.BoolVar(&o.deadLetters, "dead-letters", false, "purge the dead-letter queue of QUEUE")
+	f.StringVar(&o.before, "before", "", "only messages enqueued before this moment, as in 2026-11-20T12:00:00Z")
+	f.Var(lengthFlag{&o.olderThan}, "older-than", "only messages enqueued longer ago than this, as in 90m or P7D")
+	f.IntVar(&o.max, "max", 0, "at most so many; 0: as many as there are now")
+	f.BoolVar(&o.yes, "yes", false, "yes, remove them: there is no way back")
+	return cmd
+}
+
+// bound is the moment before which messages go, nil for all.
+func (o *purgeOptions) bound(now time.Time) (*time.Time, error) {
+	switch {
+	case o.max < 0:
+		return nil, usagef("--max is 0 or more")
+	case !o.yes:
+		return nil, usagef("purge removes messages for good: add --yes to do so")
+	case o.before != "" && o.olderThan != nil:
+		return nil, usagef("give --before or --older-than, not both")
+	case o.before != "":
+		at, err := time.Parse(time.RFC3339, o.before)
+		if err != nil {
+			return nil, usagef("--before %q: write it like 2026-11-20T12:00:00Z", o.before)
+		}
+		return &at, nil
+	case o.olderThan != nil:
+		at := now.Add(-time.Duration(*o.olderThan))
+		return &at, nil
+	}
+	return nil, nil //nolint:nilnil // no bound is an answer
+}
+
+func (c *client) purge(ctx context.Context, queue string, o *purgeOptions) error {
+	out, err := c.output()
+	if err != nil {
+		return err
+	}
+	request := admin.PurgeRequest{}
+	if request.Before, err = o.bound(time.Now()); err != nil {
+		return err
+	}
+	if o.deadLetters {
+		request.SubQueue = "deadLetter"
+	}
+	total, err := c.purgeable(ctx, queue, o.deadLetters)
+	if err != nil {
+		return err
+	}
+	if o.max > 0 {
+		total = min(total, o.max)
+	}
+	m := c.meter("purging "+queue, total)
+	done := 0
+	for done < total && err == nil {
+		request.Max = min(purgeStep, total-done)
+		var step admin.Affected
+		err = c.call(ctx, http.MethodPost, namePath("/v1/purge/", queue), request, &step)
+		done += step.Count
+		m.add(step.Count)
+		if step.Count < request.Max {
+			break
+		}
+	}
+	m.end(err != nil)
+	if err != nil {
+		return fmt.Errorf("after %d messages: %w", done, err)
+	}
+	if out.people() {
+		return out.note("%d purged from %s", done, subQueue(queue, o.deadLetters))
+	}
+	return out.data(purged{Queue: queue, DeadLetters: o.deadLetters, Purged: done})
+}
+
+// purgeable is how many messages a purge may have to remove.
+func (c *client) purgeable(ctx context.Context, queue string, deadLetters bool) (int, error) {
+	var q admin.Queue
+	if err := c.call(ctx, http.MethodGet, queuePath(queue), nil, &q); err != nil {
+		return 0, err
+	}
+	switch {
+	case q.Counts == nil:
+		return 0, nil
+	case deadLetters:
+		return int(q.Counts.DeadLetter), nil
+	}
+	return int(q.Counts.Active - min(q.Counts.Active, q.Counts.Locked)), nil
+}

@@ -1,0 +1,185 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// redriveStep is how many messages one request brings back: the API allows 1000.
+const redriveStep = 500
+
+// redriveOptions are the flags of message redrive.
+type redriveOptions struct {
+	reason    string
+	contains  string
+	olderThan *admin.Duration
+	max       int
+	dryRun    bool
+}
+
+// redriven is the answer of message redrive. Without DryRun, Matched minus Redriven is
+// how many were locked or gone when their turn came.
+type redriven struct {
+	Queue    string `json:"queue"`
+	Matched  int    `json:"matched"`
+	Redriven int    `json:"redriven"`
+	DryRun   bool   `json:"dryRun"`
+}
+
+func newMessageRedrive(c *client) *cobra.Command {
+	var o redriveOptions
+	cmd := &cobra.Command{
+		Use: "redrive QUEUE", Short: "Bring dead letters back to their queue",
+		Long: `Bring dead letters back to the queue they came from: under their old number, with no
+attempts counted, and with their time to live beginning again. Dead letters that a
+receiver holds, or has deferred, stay. Without filters all go back; several filters must all match.`,
+		Example: `  peeklock message redrive orders --dry-run
+  peeklock message redrive orders --reason MaxDeliveryCountExceeded
+  peeklock message redrive orders --contains '"customer":7' --older-than 1h --max 100`,
+		Args: wantArgs(1), ValidArgsFunction: c.completeQueue,
+		RunE: func(cmd *cobra.Command, args []string) error { return c.redrive(cmd.Context(), args[0], &o) },
+	}
+	f := cmd.Flags()
+	f.StringVar(&o.reason, "reason", "", "only those dead-lettered with this reason")
+	f.StringVar(&o.contains, "contains", "", "only those whose body, as text, contains this")
+	f.Var(lengthFlag{&o.olderThan}, "older-than", "only those enqueued longer ago than this, as in 90m or P7D")
+	f.IntVar(&o.max, "max", 0, "at most so many; 0: all that match")
+	f.BoolVar(&o.dryRun, "dry-run", false, "only show which would go back")
+	return cmd
+}
+
+// matches says whether a dead letter is to go back.
+func (o *redriveOptions) matches(s *shownMessage, now time.Time) bool {
+	if s.State != stateActive {
+		return false // deferred there by somebody who wants it
+	}
+	if reason, _ := s.Properties[propertyReason].(string); o.reason != "" && reason != o.reason {
+		return false
+	}
+	if o.contains != "" && !strings.Contains(s.Body, o.contains) {
+		return false
+	}
+	if o.olderThan == nil {
+		return true
+	}
+	return s.Enqueued != nil && now.Sub(*s.Enqueued) > time.Duration(*o.olderThan)
+}
+
+func (c *client) redrive(ctx context.Context, queue string, o *redriveOptions) error {
+	out, err := c.output()
+	if err != nil {
+		return err
+	}
+	if o.max < 0 {
+		return usagef("--max is 0 or more")
+	}
+	total, err := c.purgeable(ctx, queue, true)
+	if err != nil {
+		return err
+	}
+	d, err := c.connect(ctx)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	node, err := d.manage(ctx, subQueue(queue, true))
+	if err != nil {
+		return fmt.Errorf("peek at the dead letters of %s: %w", queue, plainError(err))
+	}
+	run := redriving{client: c, out: out, options: o, queue: queue, now: time.Now(), meter: c.meter("redriving "+queue, total)}
+	err = run.all(ctx, node)
+	run.meter.end(err != nil)
+	if err != nil {
+		return fmt.Errorf("after %d messages: %w", run.redriven, err)
+	}
+	if !out.people() && !o.dryRun {
+		return out.data(redriven{Queue: queue, Matched: run.matched, Redriven: run.redriven})
+	}
+	if o.dryRun {
+		return out.note("%d of %s would go back", run.matched, subQueue(queue, true))
+	}
+	return out.note("%d of %d redriven to %s", run.redriven, run.matched, queue)
+}
+
+// redriving is one redrive under way.
+type redriving struct {
+	client  *client
+	out     *output
+	options *redriveOptions
+	queue   string
+	now     time.Time
+	meter   *meter
+
+	pending  []fsm.SequenceNumber
+	matched  int
+	redriven int
+}
+
+// all walks the dead letters in order, once: one that fails again and comes back while
+// the walk goes on has its old number, which is behind us.
+func (r *redriving) all(ctx context.Context, node *node) error {
+	if r.options.dryRun {
+		if err := r.out.note("%s", lineHeader); err != nil {
+			return err
+		}
+	}
+	for from := int64(1); ; {
+		page, err := node.peek(ctx, from, peekPage)
+		if err != nil {
+			return fmt.Errorf("peek at the dead letters of %s: %w", r.queue, err)
+		}
+		for _, m := range page {
+			shown := show(m)
+			shown.State = stateName(m.Annotations[noteState])
+			if shown.Sequence < from {
+				return fmt.Errorf("peek at the dead letters of %s: the member repeats itself", r.queue)
+			}
+			from = shown.Sequence + 1
+			if err := r.one(ctx, shown); err != nil {
+				return err
+			}
+			if r.options.max > 0 && r.matched >= r.options.max {
+				return r.flush(ctx)
+			}
+		}
+		r.meter.add(len(page))
+		if len(page) == 0 {
+			return r.flush(ctx)
+		}
+	}
+}
+
+func (r *redriving) one(ctx context.Context, shown *shownMessage) error {
+	if !r.options.matches(shown, r.now) {
+		return nil
+	}
+	r.matched++
+	if r.options.dryRun {
+		return r.out.item(shown, shown.line())
+	}
+	r.pending = append(r.pending, fsm.SequenceNumber(shown.Sequence))
+	if len(r.pending) < redriveStep {
+		return nil
+	}
+	return r.flush(ctx)
+}
+
+// flush brings back what has gathered.
+func (r *redriving) flush(ctx context.Context) error {
+	if len(r.pending) == 0 {
+		return nil
+	}
+	var step admin.Affected
+	err := r.client.call(ctx, http.MethodPost, namePath("/v1/redrive/", r.queue), admin.RedriveRequest{Sequences: r.pending}, &step)
+	r.redriven += step.Count
+	r.pending = r.pending[:0]
+	return err
+}
