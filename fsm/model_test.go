@@ -16,12 +16,15 @@ type model struct {
 	queues map[fsm.EntityID]*modelQueue
 	lanes  map[[2]uint64]*modelLane
 	seen   map[uint64]fsm.Instant
+	gone   []fsm.EntityID
 }
 
 type modelQueue struct {
 	version  uint64
 	settings fsm.QueueSettings
 	last     fsm.SequenceNumber
+	active   fsm.Instant
+	ids      map[string]fsm.Instant
 	subs     [2][]*modelMessage
 }
 
@@ -31,7 +34,12 @@ type modelMessage struct {
 	byNumber bool
 	attempts uint32
 	enqueued fsm.Instant
-	until    fsm.Instant
+	until    fsm.Instant // end of the lock, or when it is due
+	waits    bool        // not enqueued yet
+	redriven bool
+	life     fsm.Millis  // of a message that waits
+	expires  fsm.Instant // in the main queue
+	rots     fsm.Instant // in the dead-letter queue
 	payload  string
 	patches  []fsm.Patch
 }
@@ -51,6 +59,8 @@ type modelAnswer struct {
 type modelResult struct {
 	Code       fsm.Code
 	Sequence   fsm.SequenceNumber
+	Count      uint64
+	Sequences  []fsm.SequenceNumber
 	Codes      []fsm.Code
 	Untils     []fsm.Instant
 	Deliveries []string
@@ -62,9 +72,49 @@ func newModel() *model {
 	}
 }
 
-func (x *modelMessage) String() string {
-	return fmt.Sprintf("%d/%d state %d attempts %d enqueued %d until %d %q %v",
-		x.lock.Sequence, x.lock.Epoch, x.state, x.attempts, x.enqueued, x.until, x.payload, x.patches)
+// shown is what a client sees of a message.
+type shown struct {
+	lock                     fsm.LockID
+	state                    fsm.MessageState
+	attempts                 uint32
+	enqueued, until, expires fsm.Instant
+	payload                  string
+	patches                  []fsm.Patch
+}
+
+func (x shown) String() string {
+	return fmt.Sprintf("%d/%d state %d attempts %d enqueued %d until %d expires %d %q %v",
+		x.lock.Sequence, x.lock.Epoch, x.state, x.attempts, x.enqueued, x.until, x.expires, x.payload, x.patches)
+}
+
+func (q *modelQueue) show(sub fsm.SubQueue, x *modelMessage) string {
+	s := shown{
+		lock: x.lock, state: x.state, attempts: x.attempts, enqueued: x.enqueued,
+		payload: x.payload, patches: x.patches,
+	}
+	if x.state == fsm.Locked {
+		s.until = x.until
+	}
+	switch {
+	case sub == fsm.DeadLetterQueue:
+	case x.waits:
+		s.expires = q.end(x.until, x.life)
+	default:
+		s.expires = x.expires
+	}
+	return s.String()
+}
+
+// end is when a message dies that is enqueued at a moment.
+func (q *modelQueue) end(from fsm.Instant, given fsm.Millis) fsm.Instant {
+	life := q.settings.DefaultTimeToLive
+	if given != 0 && given < life {
+		life = given
+	}
+	if life == fsm.Forever {
+		return 0
+	}
+	return from + fsm.Instant(life)
 }
 
 func (m *model) apply(now fsm.Instant, h fsm.Header, c fsm.Command) modelResult {
@@ -124,7 +174,7 @@ func (m *model) again(a modelAnswer) modelResult {
 		for _, l := range a.locks {
 			for _, x := range q.subs[a.at.Sub] {
 				if x.lock == l && (x.state == fsm.Locked || x.state == fsm.Taken) {
-					res.Deliveries = append(res.Deliveries, x.String())
+					res.Deliveries = append(res.Deliveries, q.show(a.at.Sub, x))
 				}
 			}
 		}
@@ -136,56 +186,34 @@ func (m *model) perform(h fsm.Header, c fsm.Command) (modelResult, modelAnswer) 
 	var a modelAnswer
 	switch c := c.(type) {
 	case fsm.PutQueue:
-		q := m.queues[c.Entity]
-		if q == nil {
-			q = &modelQueue{}
-			m.queues[c.Entity] = q
-		} else if c.Version <= q.version {
-			break
-		}
-		q.version, q.settings = c.Version, c.Settings
+		return m.put(c), a
 	case fsm.DropQueue:
 		delete(m.queues, c.Entity)
+		m.gone = slices.DeleteFunc(m.gone, func(id fsm.EntityID) bool { return id == c.Entity })
 	case fsm.SendMessages:
 		return m.send(c), a
 	case fsm.LockMessages:
 		a.at = c.Address
-		q := m.queues[c.Address.Entity]
-		if q == nil {
-			return modelResult{Code: fsm.EntityNotFound}, a
-		}
-		var picked []*modelMessage
-		size := 0
-		for _, x := range q.subs[c.Address.Sub] {
-			if x.state != fsm.Ready || len(picked) == int(c.Max) {
-				continue
-			}
-			if size += len(x.payload); len(picked) > 0 && size > int(c.MaxBytes) {
-				break
-			}
-			picked = append(picked, x)
-		}
-		return m.grant(q, picked, c.Delete, &a), a
+		return m.lock(c, &a), a
 	case fsm.FetchDeferred:
 		a.at = c.Address
-		q := m.queues[c.Address.Entity]
-		if q == nil {
-			return modelResult{Code: fsm.EntityNotFound}, a
-		}
-		var picked []*modelMessage
-		for _, n := range c.Sequences {
-			for _, x := range q.subs[c.Address.Sub] {
-				if x.lock.Sequence == n && x.state == fsm.Deferred && !slices.Contains(picked, x) {
-					x.byNumber = true
-					picked = append(picked, x)
-				}
-			}
-		}
-		return m.grant(q, picked, c.Delete, &a), a
+		return m.fetch(c, &a), a
 	case fsm.SettleMessages:
 		return m.settle(c), a
 	case fsm.RenewLocks:
 		return m.renew(c), a
+	case fsm.CancelScheduled:
+		return m.cancel(c), a
+	case fsm.PurgeMessages:
+		return m.purge(c), a
+	case fsm.RedriveMessages:
+		return m.redrive(c), a
+	case fsm.Touch:
+		q := m.queues[c.Entity]
+		if q == nil {
+			return modelResult{Code: fsm.EntityNotFound}, a
+		}
+		q.active = m.now
 	case fsm.CloseLane:
 		if l := m.lanes[[2]uint64{c.Origin, c.Lane}]; l != nil {
 			for _, old := range l.answers {
@@ -199,24 +227,230 @@ func (m *model) perform(h fsm.Header, c fsm.Command) (modelResult, modelAnswer) 
 	return modelResult{}, a
 }
 
+func (m *model) put(c fsm.PutQueue) modelResult {
+	q := m.queues[c.Entity]
+	switch {
+	case q == nil && slices.Contains(m.gone, c.Entity):
+		return modelResult{Code: fsm.EntityNotFound}
+	case q == nil:
+		q = &modelQueue{ids: map[string]fsm.Instant{}}
+		m.queues[c.Entity] = q
+	case c.Version <= q.version:
+		return modelResult{}
+	case c.Settings.RequiresDuplicateDetection != q.settings.RequiresDuplicateDetection:
+		return modelResult{Code: fsm.InvalidArgument}
+	}
+	for id, at := range q.ids { // by the old window
+		if at.After(q.settings.DuplicateWindow) <= m.now {
+			delete(q.ids, id)
+		}
+	}
+	q.version, q.settings, q.active = c.Version, c.Settings.WithDefaults(), m.now
+	return modelResult{}
+}
+
+// dead says whether time has ended a message that was enqueued.
+func (m *model) dead(sub fsm.SubQueue, x *modelMessage) bool {
+	end := x.expires
+	if sub == fsm.DeadLetterQueue {
+		end = x.rots
+	}
+	return end != 0 && end <= m.now
+}
+
+func (m *model) expire(q *modelQueue, sub fsm.SubQueue, x *modelMessage, p fsm.Patch) {
+	if sub == fsm.DeadLetterQueue || !q.settings.DeadLetterOnExpiry {
+		q.remove(sub, x)
+		return
+	}
+	p.DeadLetter, p.Reason = true, "TTLExpiredException"
+	p.Description = "The message expired and was dead lettered."
+	m.bury(q, x, p)
+}
+
+func (m *model) lock(c fsm.LockMessages, a *modelAnswer) modelResult {
+	q := m.queues[c.Address.Entity]
+	if q == nil {
+		return modelResult{Code: fsm.EntityNotFound}
+	}
+	if s := q.settings.Status; s == fsm.Disabled || s == fsm.ReceiveDisabled {
+		return modelResult{Code: fsm.EntityDisabled}
+	}
+	var picked []*modelMessage
+	size := 0
+	for _, x := range slices.Clone(q.subs[c.Address.Sub]) {
+		if x.state != fsm.Ready {
+			continue
+		}
+		if len(picked) == int(c.Max) {
+			break
+		}
+		if m.dead(c.Address.Sub, x) {
+			m.expire(q, c.Address.Sub, x, fsm.Patch{})
+			continue
+		}
+		if size += len(x.payload); len(picked) > 0 && size > int(c.MaxBytes) {
+			break
+		}
+		picked = append(picked, x)
+	}
+	if len(picked) > 0 {
+		q.active = m.now
+	}
+	return m.grant(q, picked, c.Delete, a)
+}
+
+func (m *model) fetch(c fsm.FetchDeferred, a *modelAnswer) modelResult {
+	q := m.queues[c.Address.Entity]
+	if q == nil {
+		return modelResult{Code: fsm.EntityNotFound}
+	}
+	if s := q.settings.Status; s == fsm.Disabled || s == fsm.ReceiveDisabled {
+		return modelResult{Code: fsm.EntityDisabled}
+	}
+	q.active = m.now
+	var picked []*modelMessage
+	for _, n := range c.Sequences {
+		x := q.find(c.Address.Sub, n)
+		switch {
+		case x == nil || x.state != fsm.Deferred || slices.Contains(picked, x):
+		case m.dead(c.Address.Sub, x):
+			m.expire(q, c.Address.Sub, x, fsm.Patch{})
+		default:
+			x.byNumber = true
+			picked = append(picked, x)
+		}
+	}
+	return m.grant(q, picked, c.Delete, a)
+}
+
+func (q *modelQueue) find(sub fsm.SubQueue, n fsm.SequenceNumber) *modelMessage {
+	for _, x := range q.subs[sub] {
+		if x.lock.Sequence == n {
+			return x
+		}
+	}
+	return nil
+}
+
 func (m *model) send(c fsm.SendMessages) modelResult {
 	q := m.queues[c.Entity]
 	if q == nil {
 		return modelResult{Code: fsm.EntityNotFound}
+	}
+	if s := q.settings.Status; s == fsm.Disabled || s == fsm.SendDisabled {
+		return modelResult{Code: fsm.EntityDisabled}
 	}
 	for _, x := range c.Messages {
 		if len(x.Payload) > int(q.settings.MaxMessageBytes) {
 			return modelResult{Code: fsm.MessageTooLarge}
 		}
 	}
-	res := modelResult{Sequence: q.last + 1}
+	q.active = m.now
+	var res modelResult
+	var numbers []fsm.SequenceNumber
+	twice := false
 	for _, x := range c.Messages {
+		if at, known := q.ids[x.ID]; q.settings.RequiresDuplicateDetection && x.ID != "" {
+			if known && at.After(q.settings.DuplicateWindow) > m.now {
+				numbers, twice = append(numbers, 0), true
+				continue
+			}
+			q.ids[x.ID] = m.now
+		}
 		q.last++
-		q.subs[0] = append(q.subs[0], &modelMessage{
-			lock: fsm.LockID{Sequence: q.last}, state: fsm.Ready, enqueued: m.now, payload: string(x.Payload),
-		})
+		numbers = append(numbers, q.last)
+		if res.Sequence == 0 {
+			res.Sequence = q.last
+		}
+		y := &modelMessage{lock: fsm.LockID{Sequence: q.last}, state: fsm.Ready, enqueued: m.now, payload: string(x.Payload)}
+		if x.EnqueueAt > m.now {
+			y.state, y.waits, y.until, y.life = fsm.Scheduled, true, x.EnqueueAt, x.TimeToLive
+		} else {
+			y.expires = q.end(m.now, x.TimeToLive)
+		}
+		q.subs[0] = append(q.subs[0], y)
+	}
+	if twice {
+		res.Sequences = numbers
 	}
 	return res
+}
+
+func (m *model) cancel(c fsm.CancelScheduled) modelResult {
+	q := m.queues[c.Entity]
+	if q == nil {
+		return modelResult{Code: fsm.EntityNotFound}
+	}
+	for _, n := range c.Sequences {
+		if x := q.find(fsm.MainQueue, n); x == nil || !x.waits {
+			return modelResult{Code: fsm.MessageNotFound}
+		}
+	}
+	for _, n := range c.Sequences {
+		q.remove(fsm.MainQueue, q.find(fsm.MainQueue, n))
+	}
+	q.active = m.now
+	return modelResult{}
+}
+
+func (m *model) purge(c fsm.PurgeMessages) modelResult {
+	q := m.queues[c.Address.Entity]
+	if q == nil {
+		return modelResult{Code: fsm.EntityNotFound}
+	}
+	q.active = m.now
+	var res modelResult
+	for _, x := range slices.Clone(q.subs[c.Address.Sub]) {
+		if x.state != fsm.Ready || res.Count == uint64(c.Max) || c.Before != 0 && x.enqueued >= c.Before {
+			continue
+		}
+		if m.dead(c.Address.Sub, x) {
+			m.expire(q, c.Address.Sub, x, fsm.Patch{})
+			continue
+		}
+		q.remove(c.Address.Sub, x)
+		res.Count++
+	}
+	return res
+}
+
+func (m *model) redrive(c fsm.RedriveMessages) modelResult {
+	q := m.queues[c.Entity]
+	if q == nil {
+		return modelResult{Code: fsm.EntityNotFound}
+	}
+	q.active = m.now
+	var res modelResult
+	for _, n := range c.Sequences {
+		x := q.find(fsm.DeadLetterQueue, n)
+		if x == nil || x.state != fsm.Ready {
+			continue
+		}
+		q.remove(fsm.DeadLetterQueue, x)
+		if m.dead(fsm.DeadLetterQueue, x) {
+			continue
+		}
+		if x.expires != 0 {
+			x.expires += m.now - x.enqueued
+		}
+		x.enqueued, x.rots, x.attempts = m.now, 0, 0
+		old := x.patches
+		x.patches = nil
+		for _, p := range old {
+			x.patch(fsm.Patch{Properties: p.Properties})
+		}
+		q.put(fsm.MainQueue, x)
+		res.Count++
+	}
+	return res
+}
+
+// put adds a message at its place.
+func (q *modelQueue) put(sub fsm.SubQueue, x *modelMessage) {
+	q.subs[sub] = append(q.subs[sub], x)
+	list := q.subs[sub]
+	sort.Slice(list, func(i, j int) bool { return list[i].lock.Sequence < list[j].lock.Sequence })
 }
 
 func (m *model) grant(q *modelQueue, picked []*modelMessage, forGood bool, a *modelAnswer) modelResult {
@@ -228,7 +462,7 @@ func (m *model) grant(q *modelQueue, picked []*modelMessage, forGood bool, a *mo
 			x.state, x.until = fsm.Locked, m.now.After(q.settings.LockDuration)
 		}
 		a.locks = append(a.locks, x.lock)
-		res.Deliveries = append(res.Deliveries, x.String())
+		res.Deliveries = append(res.Deliveries, q.show(a.at.Sub, x))
 	}
 	return res
 }
@@ -247,6 +481,7 @@ func (m *model) settle(c fsm.SettleMessages) modelResult {
 	if q == nil {
 		return modelResult{Code: fsm.EntityNotFound}
 	}
+	q.active = m.now
 	var res modelResult
 	for _, s := range c.Settlements {
 		res.Codes = append(res.Codes, m.settleOne(q, c.Address, s))
@@ -257,6 +492,8 @@ func (m *model) settle(c fsm.SettleMessages) modelResult {
 func (m *model) settleOne(q *modelQueue, a fsm.Address, s fsm.Settlement) fsm.Code {
 	x := m.held(a, s.Lock)
 	switch {
+	case s.Until > m.now+7*24*60*60*1000:
+		return fsm.InvalidArgument
 	case x == nil:
 		return fsm.MessageLockLost
 	case s.Verb == fsm.DeadLetter && a.Sub == fsm.DeadLetterQueue:
@@ -267,15 +504,15 @@ func (m *model) settleOne(q *modelQueue, a fsm.Address, s fsm.Settlement) fsm.Co
 	case fsm.Complete:
 		q.remove(a.Sub, x)
 	case fsm.Abandon:
-		m.back(q, a.Sub, x, true, p)
+		m.back(q, a.Sub, x, true, s.Until, p)
 	case fsm.Release:
-		m.back(q, a.Sub, x, false, p)
+		m.back(q, a.Sub, x, false, 0, p)
 	case fsm.Defer:
 		x.patch(p)
 		x.state, x.until, x.byNumber = fsm.Deferred, 0, false
 	case fsm.DeadLetter:
 		p.Reason, p.Description, p.DeadLetter = s.Reason, s.Description, s.Reason+s.Description != ""
-		q.bury(x, p)
+		m.bury(q, x, p)
 	}
 	return fsm.OK
 }
@@ -290,28 +527,41 @@ func (x *modelMessage) patch(p fsm.Patch) {
 	}
 }
 
-func (q *modelQueue) bury(x *modelMessage, p fsm.Patch) {
+func (m *model) bury(q *modelQueue, x *modelMessage, p fsm.Patch) {
 	q.remove(fsm.MainQueue, x)
 	x.patch(p)
 	x.state, x.until, x.byNumber = fsm.Ready, 0, false
-	q.subs[1] = append(q.subs[1], x)
-	sort.Slice(q.subs[1], func(i, j int) bool { return q.subs[1][i].lock.Sequence < q.subs[1][j].lock.Sequence })
+	if life := q.settings.DeadLetterTimeToLive; life != fsm.Forever {
+		x.rots = (m.now + fsm.Instant(life) + 999) / 1000 * 1000
+	}
+	q.put(fsm.DeadLetterQueue, x)
 }
 
-func (m *model) back(q *modelQueue, sub fsm.SubQueue, x *modelMessage, failed bool, p fsm.Patch) {
+func (m *model) back(q *modelQueue, sub fsm.SubQueue, x *modelMessage, failed bool, until fsm.Instant, p fsm.Patch) {
 	if failed {
 		x.attempts++
+	}
+	if m.dead(sub, x) {
+		m.expire(q, sub, x, p)
+		return
 	}
 	if failed && sub == fsm.MainQueue && x.attempts >= q.settings.MaxDeliveryCount {
 		p.DeadLetter, p.Reason = true, "MaxDeliveryCountExceeded"
 		p.Description = fmt.Sprintf("Message could not be consumed after %d delivery attempts.", x.attempts)
-		q.bury(x, p)
+		m.bury(q, x, p)
 		return
 	}
 	x.patch(p)
 	x.state, x.until = fsm.Ready, 0
 	if x.byNumber {
 		x.state, x.byNumber = fsm.Deferred, false
+		return
+	}
+	if until <= m.now && failed && sub == fsm.MainQueue && q.settings.RetryDelay > 0 {
+		until = m.now + fsm.Instant(min(q.settings.RetryDelay<<(x.attempts-1), q.settings.RetryDelayMax))
+	}
+	if until > m.now {
+		x.state, x.until = fsm.Scheduled, until
 	}
 }
 
@@ -320,6 +570,7 @@ func (m *model) renew(c fsm.RenewLocks) modelResult {
 	if q == nil {
 		return modelResult{Code: fsm.EntityNotFound}
 	}
+	q.active = m.now
 	var res modelResult
 	for _, l := range c.Locks {
 		x := m.held(c.Address, l)
@@ -333,15 +584,20 @@ func (m *model) renew(c fsm.RenewLocks) modelResult {
 	return res
 }
 
-// pulse ends locks in whatever order: what comes of it is the same.
+// pulse does what is due. Only the order of what becomes active shows.
 func (m *model) pulse() {
-	for _, q := range m.queues {
+	for id, q := range m.queues {
 		for sub := range q.subs {
-			for _, x := range slices.Clone(q.subs[sub]) {
-				if x.state == fsm.Locked && x.until <= m.now {
-					m.back(q, fsm.SubQueue(sub), x, true, fsm.Patch{})
-				}
+			list := slices.Clone(q.subs[sub])
+			sort.SliceStable(list, func(i, j int) bool { return list[i].until < list[j].until })
+			for _, x := range list {
+				m.wake(q, fsm.SubQueue(sub), x)
 			}
+		}
+		if auto := q.settings.AutoDeleteOnIdle; auto != fsm.Forever && q.active+fsm.Instant(auto) <= m.now {
+			delete(m.queues, id)
+			m.gone = append(m.gone, id)
+			slices.Sort(m.gone)
 		}
 	}
 	for id, at := range m.seen {
@@ -360,21 +616,52 @@ func (m *model) pulse() {
 	}
 }
 
-// due is when the earliest lock ends or origin is forgotten, 0 when nothing is due.
+// wake does what time does with one message.
+func (m *model) wake(q *modelQueue, sub fsm.SubQueue, x *modelMessage) {
+	switch due := x.until <= m.now; {
+	case x.state == fsm.Locked && due:
+		m.back(q, sub, x, true, 0, fsm.Patch{})
+	case x.waits && due:
+		q.remove(sub, x)
+		q.last++
+		x.lock.Sequence, x.state, x.waits, x.until = q.last, fsm.Ready, false, 0
+		x.enqueued, x.expires = m.now, q.end(m.now, x.life)
+		q.put(sub, x)
+	case x.waits || x.state != fsm.Ready && x.state != fsm.Scheduled:
+	case m.dead(sub, x):
+		m.expire(q, sub, x, fsm.Patch{})
+	case x.state == fsm.Scheduled && due:
+		x.state, x.until = fsm.Ready, 0
+	}
+}
+
+// due is when time does something first, 0 when it never does. Forgetting ids is left
+// out: it does not show.
 func (m *model) due() fsm.Instant {
 	first := fsm.Instant(0)
 	note := func(at fsm.Instant) {
-		if first == 0 || at < first {
+		if at != 0 && (first == 0 || at < first) {
 			first = at
 		}
 	}
 	for _, q := range m.queues {
 		for sub := range q.subs {
 			for _, x := range q.subs[sub] {
-				if x.state == fsm.Locked {
+				if x.state == fsm.Locked || x.state == fsm.Scheduled {
 					note(x.until)
 				}
+				if x.state != fsm.Ready && x.state != fsm.Scheduled || x.waits {
+					continue
+				}
+				if sub == 0 {
+					note(x.expires)
+				} else {
+					note(x.rots)
+				}
 			}
+		}
+		if auto := q.settings.AutoDeleteOnIdle; auto != fsm.Forever {
+			note(q.active + fsm.Instant(auto))
 		}
 	}
 	for _, at := range m.seen {
@@ -398,6 +685,8 @@ func (m *model) counts(id fsm.EntityID) fsm.Counts {
 				c.DeadLetter++
 			case x.state == fsm.Deferred:
 				c.Deferred++
+			case x.state == fsm.Scheduled:
+				c.Scheduled++
 			case x.state == fsm.Locked:
 				c.Locked++
 				c.Active++
@@ -416,7 +705,7 @@ func (m *model) peek(a fsm.Address) []string {
 	if q := m.queues[a.Entity]; q != nil {
 		for _, x := range q.subs[a.Sub] {
 			if x.state != fsm.Taken {
-				list = append(list, x.String())
+				list = append(list, q.show(a.Sub, x))
 			}
 		}
 	}

@@ -20,7 +20,7 @@ import (
 //	entity=N  dead (the dead-letter queue)  max=N  bytes=N  delete
 //	origin=N lane=N serial=N low=N (else origin 1, lane 0 and the next serial)
 //
-// Locks are written sequence/epoch.
+// Locks are written sequence/epoch, moments as a time from now.
 type story struct {
 	t      *testing.T
 	q      *fsm.Queues
@@ -69,8 +69,17 @@ func (s *story) tell(d *datadriven.TestData) string {
 		return deliveries(s.bodies, s.q.Peek(address(d), fsm.SequenceNumber(number(d, "from", 1)), int(number(d, "max", 100))))
 	case "counts":
 		c, ok := s.q.Counts(address(d).Entity)
-		return fmt.Sprintf("%v active %d locked %d deferred %d dead-letter %d bytes %d\n",
-			ok, c.Active, c.Locked, c.Deferred, c.DeadLetter, c.Bytes)
+		scheduled := ""
+		if c.Scheduled != 0 {
+			scheduled = fmt.Sprintf(" scheduled %d", c.Scheduled)
+		}
+		return fmt.Sprintf("%v active %d locked %d deferred %d%s dead-letter %d bytes %d\n",
+			ok, c.Active, c.Locked, c.Deferred, scheduled, c.DeadLetter, c.Bytes)
+	case "gone":
+		return fmt.Sprintln(s.q.Gone())
+	case "settings":
+		settings, ok := s.q.Settings(address(d).Entity)
+		return fmt.Sprintf("%v %+v\n", ok, settings)
 	case "next":
 		at, ok := s.q.NextDeadline()
 		if !ok {
@@ -78,7 +87,7 @@ func (s *story) tell(d *datadriven.TestData) string {
 		}
 		return "due at " + at2s(at) + "\n"
 	}
-	s.last = fsm.AppendCommand(nil, s.header(d), command(s.t, d))
+	s.last = fsm.AppendCommand(nil, s.header(d), s.command(d))
 	return s.apply(s.last)
 }
 
@@ -102,6 +111,12 @@ func (s *story) apply(command []byte) string {
 	if res.Sequence != 0 {
 		out = fmt.Sprintf("%v, first is %d\n", res.Code, res.Sequence)
 	}
+	if res.Sequences != nil {
+		out += fmt.Sprintf("numbers %v\n", res.Sequences)
+	}
+	if res.Count != 0 {
+		out = fmt.Sprintf("%v, %d messages\n", res.Code, res.Count)
+	}
 	for i, c := range res.Codes {
 		out += fmt.Sprintf("[%d] %v", i, c)
 		if len(res.Untils) > 0 && c == fsm.OK {
@@ -111,6 +126,10 @@ func (s *story) apply(command []byte) string {
 	}
 	out += deliveries(s.bodies, res.Deliveries)
 	for _, e := range s.q.Effects() {
+		if e.Kind == fsm.EffectIdle {
+			out += fmt.Sprintf("idle: %s has deleted itself\n", place(e.Address))
+			continue
+		}
 		out += fmt.Sprintf("wake %s: %d ready\n", place(e.Address), e.Ready)
 	}
 	return out
@@ -149,28 +168,18 @@ func (s *story) balance() {
 }
 
 // command makes the command of a step.
-func command(t *testing.T, d *datadriven.TestData) fsm.Command {
-	at := address(d)
+func (s *story) command(d *datadriven.TestData) fsm.Command {
+	t, at := s.t, address(d)
 	lines := strings.Fields(d.Input)
 	switch d.Cmd {
 	case "queue":
-		s := fsm.QueueSettings{
-			LockDuration:     fsm.Millis(60_000),
-			MaxDeliveryCount: uint32(number(d, "deliveries", 10)),
-			MaxMessageBytes:  uint32(number(d, "bytes", 1000)),
-		}
-		if d.HasArg("lock") {
-			var text string
-			d.ScanArgs(t, "lock", &text)
-			s.LockDuration = span(t, text)
-		}
-		return fsm.PutQueue{Entity: at.Entity, Version: number(d, "version", 1), Settings: s}
+		return fsm.PutQueue{Entity: at.Entity, Version: number(d, "version", 1), Settings: settings(t, d)}
 	case "drop":
 		return fsm.DropQueue{Entity: at.Entity}
 	case "send":
 		c := fsm.SendMessages{Entity: at.Entity}
 		for _, l := range strings.Split(d.Input, "\n") {
-			c.Messages = append(c.Messages, fsm.Message{ID: "id-" + l, Payload: []byte(l)})
+			c.Messages = append(c.Messages, s.message(d, l))
 		}
 		return c
 	case "lock":
@@ -181,7 +190,7 @@ func command(t *testing.T, d *datadriven.TestData) fsm.Command {
 	case "settle":
 		c := fsm.SettleMessages{Address: at}
 		for _, l := range strings.Split(d.Input, "\n") {
-			c.Settlements = append(c.Settlements, settlement(t, l))
+			c.Settlements = append(c.Settlements, s.settlement(l))
 		}
 		return c
 	case "renew":
@@ -192,11 +201,16 @@ func command(t *testing.T, d *datadriven.TestData) fsm.Command {
 		return c
 	case "fetch":
 		c := fsm.FetchDeferred{Address: at, Delete: d.HasArg("delete")}
-		for _, l := range lines {
-			n, _ := strconv.ParseUint(l, 10, 64)
-			c.Sequences = append(c.Sequences, fsm.SequenceNumber(n))
-		}
+		c.Sequences = numbers(lines)
 		return c
+	case "cancel":
+		return fsm.CancelScheduled{Entity: at.Entity, Sequences: numbers(lines)}
+	case "purge":
+		return fsm.PurgeMessages{Address: at, Max: uint32(number(d, "max", 100)), Before: s.moment(d, "before")}
+	case "redrive":
+		return fsm.RedriveMessages{Entity: at.Entity, Sequences: numbers(lines)}
+	case "touch":
+		return fsm.Touch{Entity: at.Entity}
 	case "close":
 		return fsm.CloseLane{Origin: number(d, "of", 1), Lane: number(d, "gone", 0)}
 	}
@@ -204,12 +218,87 @@ func command(t *testing.T, d *datadriven.TestData) fsm.Command {
 	return nil
 }
 
-// settlement reads "verb seq/epoch [reason|description|properties=text]...", with "_"
-// for a blank and xN for N bytes.
-func settlement(t *testing.T, line string) fsm.Settlement {
+// settings are those of a queue step: lock, life, dead-life, window, idle and retry are
+// spans (retry two of them: the first and the longest), bury and unique are flags.
+func settings(t *testing.T, d *datadriven.TestData) fsm.QueueSettings {
+	s := fsm.QueueSettings{
+		LockDuration:               fsm.Millis(60_000),
+		MaxDeliveryCount:           uint32(number(d, "deliveries", 10)),
+		MaxMessageBytes:            uint32(number(d, "bytes", 1000)),
+		DeadLetterOnExpiry:         d.HasArg("bury"),
+		RequiresDuplicateDetection: d.HasArg("unique"),
+		MaxBytes:                   number(d, "quota", 0),
+		Status:                     fsm.EntityStatus(number(d, "status", 0)),
+	}
+	for _, a := range d.CmdArgs {
+		var span0 fsm.Millis
+		switch a.Key {
+		case "lock", "life", "dead-life", "window", "idle", "retry":
+			span0 = span(t, a.Vals[0])
+		}
+		switch a.Key {
+		case "lock":
+			s.LockDuration = span0
+		case "life":
+			s.DefaultTimeToLive = span0
+		case "dead-life":
+			s.DeadLetterTimeToLive = span0
+		case "window":
+			s.DuplicateWindow = span0
+		case "idle":
+			s.AutoDeleteOnIdle = span0
+		case "retry":
+			s.RetryDelay, s.RetryDelayMax = span0, span(t, a.Vals[len(a.Vals)-1])
+		}
+	}
+	return s
+}
+
+// message is a line of a send step: the payload, xN for N bytes of it, after the id if
+// that stands before a colon.
+func (s *story) message(d *datadriven.TestData, line string) fsm.Message {
+	m := fsm.Message{ID: "id-" + line, EnqueueAt: s.moment(d, "at")}
+	if id, payload, found := strings.Cut(line, ":"); found {
+		m.ID, line = id, payload
+	}
+	if n, err := strconv.Atoi(strings.TrimPrefix(line, "x")); err == nil {
+		line = strings.Repeat("x", n)
+	}
+	m.Payload = []byte(line)
+	if d.HasArg("life") {
+		var text string
+		d.ScanArgs(s.t, "life", &text)
+		m.TimeToLive = span(s.t, text)
+	}
+	return m
+}
+
+// moment is a named argument, a span from now; 0 if it is missing.
+func (s *story) moment(d *datadriven.TestData, name string) fsm.Instant {
+	if !d.HasArg(name) {
+		return 0
+	}
+	var text string
+	d.ScanArgs(s.t, name, &text)
+	return s.env.Now + fsm.Instant(span(s.t, text))
+}
+
+func numbers(words []string) []fsm.SequenceNumber {
+	var list []fsm.SequenceNumber
+	for _, w := range words {
+		n, _ := strconv.ParseUint(w, 10, 64)
+		list = append(list, fsm.SequenceNumber(n))
+	}
+	return list
+}
+
+// settlement reads "verb seq/epoch [reason|description|properties|until=text]...", with
+// "_" for a blank and xN for N bytes.
+func (s *story) settlement(line string) fsm.Settlement {
+	t := s.t
 	verbs := []string{"complete", "abandon", "defer", "deadletter", "release"}
 	words := strings.Fields(line)
-	s := fsm.Settlement{Verb: fsm.Verb(slices.Index(verbs, words[0]) + 1), Lock: lockID(t, words[1])}
+	x := fsm.Settlement{Verb: fsm.Verb(slices.Index(verbs, words[0]) + 1), Lock: lockID(t, words[1])}
 	for _, w := range words[2:] {
 		name, value, _ := strings.Cut(w, "=")
 		value = strings.ReplaceAll(value, "_", " ")
@@ -218,26 +307,35 @@ func settlement(t *testing.T, line string) fsm.Settlement {
 		}
 		switch name {
 		case "reason":
-			s.Reason = value
+			x.Reason = value
 		case "description":
-			s.Description = value
+			x.Description = value
 		case "properties":
-			s.Properties = []byte(value)
+			x.Properties = []byte(value)
+		case "until":
+			x.Until = s.env.Now + fsm.Instant(span(t, value))
 		default:
 			t.Fatalf("unknown word %s", w)
 		}
 	}
-	return s
+	return x
 }
 
 // deliveries shows what is given out, a line each.
 func deliveries(bodies *memory, list []fsm.Delivery) string {
-	states := []string{"?", "ready", "locked", "deferred", "taken"}
+	states := []string{"?", "ready", "locked", "deferred", "taken", "scheduled"}
 	out := ""
 	for _, d := range list {
-		out += fmt.Sprintf("%d/%d %s %s, attempts %d", d.Lock.Sequence, d.Lock.Epoch, states[d.State], bodies.Read(d.Body), d.Attempts)
+		payload := string(bodies.Read(d.Body))
+		if len(payload) > 100 {
+			payload = fmt.Sprintf("%d bytes", len(payload))
+		}
+		out += fmt.Sprintf("%d/%d %s %s, attempts %d", d.Lock.Sequence, d.Lock.Epoch, states[d.State], payload, d.Attempts)
 		if d.LockedUntil != 0 {
 			out += ", until " + at2s(d.LockedUntil)
+		}
+		if d.Expires != 0 {
+			out += ", expires " + at2s(d.Expires)
 		}
 		out += "\n"
 		if d.Patch == (fsm.Ref{}) {
