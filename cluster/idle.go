@@ -28,7 +28,7 @@ func (n *Node) effect(e fsm.Effect) {
 func (n *Node) bury(ctx context.Context, group *partition.Group) {
 	var gone []fsm.EntityID
 	group.View(func(m partition.Machine) {
-		if queues, ok := m.(interface{ Gone() []fsm.EntityID }); ok {
+		if queues := queuesOf(m); queues != nil {
 			gone = queues.Gone()
 		}
 	})

@@ -71,6 +71,7 @@ type line struct {
 	ways   ways
 	timing Timing
 	log    *slog.Logger
+	now    func() time.Time // the clock that messages live by
 
 	mu      sync.Mutex
 	window  []*request // ring, indexed by serial
@@ -122,7 +123,7 @@ type attempt struct {
 
 func newLine(id fsm.PartitionID, origin uint64, self fsm.MemberID, w ways, timing Timing, log *slog.Logger) *line {
 	return &line{
-		id: id, origin: origin, self: self, ways: w, timing: timing, log: log,
+		id: id, origin: origin, self: self, ways: w, timing: timing, log: log, now: time.Now,
 		window: make([]*request, windowMin),
 		low:    1, next: 1, cursor: 1,
 		lanes: make(map[*Receiver]struct{}),

@@ -91,7 +91,7 @@ func (r *Receiver) start(max, maxBytes int, until time.Time, done func(fsm.Resul
 	}
 	r.serial++
 	r.call = call
-	l.stir(r, time.Now())
+	l.stir(r, l.now())
 	call.header = fsm.Header{Origin: l.origin, Lane: r.lane, Serial: r.serial, Low: r.serial}
 	call.bytes = fsm.AppendCommand(nil, call.header, call.lock)
 	l.lanes[r] = struct{}{}

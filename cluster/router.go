@@ -65,7 +65,7 @@ func (r *Router) line(id fsm.PartitionID) *line {
 	l := r.lines[id]
 	if l == nil {
 		l = newLine(id, r.origin, r.self, r.ways, r.timing, r.log)
-		l.closed = r.closed
+		l.closed, l.now = r.closed, r.now
 		r.lines[id] = l
 	}
 	return l
@@ -92,8 +92,8 @@ func (r *Router) tickLoop(ctx context.Context) {
 		case now := <-ticker.C:
 			for _, l := range r.all() {
 				l.tick(now)
-				for _, entity := range l.takeStirred(now) {
-					r.touch(entity, now)
+				for _, entity := range l.takeStirred() {
+					r.touch(entity)
 				}
 			}
 		}
@@ -244,7 +244,7 @@ func (r *Router) Fetch(at fsm.Place, sequences []fsm.SequenceNumber, takes bool,
 // locking, and stops before the payloads exceed maxBytes (at most 8 MiB); the first is
 // always given.
 func (r *Router) Peek(ctx context.Context, at fsm.Place, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
-	r.touch(at.Entity, time.Now())
+	r.touch(at.Entity)
 	reply, err := r.askLeader(ctx, at.Partition, queryPeek, peekQuery{
 		Partition: at.Partition, Address: at.Address(), From: from, Max: max, MaxBytes: maxBytes,
 	})

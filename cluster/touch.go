@@ -42,8 +42,8 @@ func (t *touches) due(id fsm.EntityID, now time.Time) bool {
 // touch reports a peek or a waiting receive of an entity that deletes itself when it is
 // idle: the machine does not see either (E.8). It does not block. A report that gets
 // lost is made up for by the next.
-func (r *Router) touch(entity fsm.Entity, now time.Time) {
-	if !r.touches.due(entity.ID, now) {
+func (r *Router) touch(entity fsm.Entity) {
+	if !r.touches.due(entity.ID, r.now()) {
 		return
 	}
 	// A link holds the entity as it was when it was attached; settings change.
@@ -73,7 +73,8 @@ func (l *line) stir(r *Receiver, now time.Time) {
 
 // takeStirred returns the entities that were received from, and those on which somebody
 // still waits.
-func (l *line) takeStirred(now time.Time) []fsm.Entity {
+func (l *line) takeStirred() []fsm.Entity {
+	now := l.now()
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for receiver := range l.lanes {
