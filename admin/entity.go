@@ -143,8 +143,8 @@ func (s *Server) deleteQueue(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// purge is POST /v1/purge/{name}: it removes ready messages, oldest first. Fewer than
-// max say that there were no more.
+// purge is POST /v1/purge/{name}: it removes ready messages, oldest first. A count of 0
+// says that there are no more; fewer than max do not: what had expired is not counted.
 func (s *Server) purge(w http.ResponseWriter, r *http.Request) error {
 	name, err := entityName(r)
 	if err != nil {

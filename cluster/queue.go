@@ -48,8 +48,8 @@ func (r *Router) CancelScheduled(at fsm.Place, sequences []fsm.SequenceNumber, d
 }
 
 // Purge removes ready messages that were enqueued before a moment (0: whenever), oldest
-// first, at most max (1 to 4000; more is cut). done gets how many went; fewer than max
-// says that there were no more.
+// first, at most max (1 to 4000; more is cut). done gets how many went; none says that
+// there are no more, fewer than max does not: what had expired is not counted.
 func (r *Router) Purge(at fsm.Place, before fsm.Instant, max int, done func(fsm.Code, int)) {
 	if max < 1 {
 		done(fsm.InvalidArgument, 0)

@@ -102,8 +102,8 @@ func (c *client) purge(ctx context.Context, queue string, o *purgeOptions) error
 		err = c.call(ctx, http.MethodPost, namePath("/v1/purge/", queue), request, &step)
 		done += step.Count
 		m.add(step.Count)
-		if step.Count < request.Max {
-			break
+		if step.Count == 0 {
+			break // some went another way meanwhile
 		}
 	}
 	m.end(err != nil)
