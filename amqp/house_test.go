@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -26,6 +27,8 @@ type house struct {
 	queues   *fsm.Queues
 	bodiesOf *bodies
 	names    map[string]fsm.Entity
+	settings fsm.QueueSettings // of new queues
+	entities fsm.EntityID
 	index    uint64
 	shift    time.Duration // the clock of the machine runs ahead by this
 	waiters  []*lane
@@ -50,17 +53,28 @@ func (b *bodies) Read(ref fsm.Ref) []byte { return b.kept[ref] }
 func (b *bodies) Release(fsm.Ref)         {}
 
 func newHouse(names ...string) *house {
-	h := &house{names: make(map[string]fsm.Entity)}
+	return newHouseOf(fsm.QueueSettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10}, names...)
+}
+
+func newHouseOf(settings fsm.QueueSettings, names ...string) *house {
+	h := &house{names: make(map[string]fsm.Entity), settings: settings}
 	store := &bodies{kept: make(map[fsm.Ref][]byte)}
 	h.queues = fsm.NewQueues(store)
 	h.bodiesOf = store
-	for i, name := range names {
-		settings := fsm.QueueSettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10}
-		e := fsm.Entity{ID: fsm.EntityID(i + 1), Name: name, Partition: 1, Version: 1, Settings: settings}
-		h.names[strings.ToLower(name)] = e
-		h.apply(fsm.PutQueue{Entity: e.ID, Version: 1, Settings: settings})
+	for _, name := range names {
+		h.add(name)
 	}
 	return h
+}
+
+// add makes a queue.
+func (h *house) add(name string) {
+	h.mu.Lock()
+	h.entities++
+	e := fsm.Entity{ID: h.entities, Name: name, Partition: 1, Version: 1, Settings: h.settings}
+	h.names[strings.ToLower(name)] = e
+	h.mu.Unlock()
+	h.do(fsm.PutQueue{Entity: e.ID, Version: 1, Settings: e.Settings})
 }
 
 // apply performs one command at the machine's time, after what is due. mu is held.
@@ -130,6 +144,13 @@ func (h *house) pass(d time.Duration) {
 	h.shift += d
 	h.mu.Unlock()
 	h.do(fsm.Pulse{})
+}
+
+// ahead is how far the machine's clock runs ahead.
+func (h *house) ahead() time.Duration {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.shift
 }
 
 // change edits the settings of a queue, as an operator does.
@@ -224,12 +245,21 @@ func (h *house) Settle(at fsm.Place, settlements []fsm.Settlement, done func([]f
 		done(codes)
 		return
 	}
-	done(h.do(fsm.SettleMessages{Address: at.Address(), Settlements: settlements}).Codes)
+	r := h.do(fsm.SettleMessages{Address: at.Address(), Settlements: settlements})
+	done(codesOf(r, len(settlements)))
 }
 
 func (h *house) Renew(at fsm.Place, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
 	r := h.do(fsm.RenewLocks{Address: at.Address(), Locks: locks})
-	done(r.Codes, r.Untils)
+	done(codesOf(r, len(locks)), r.Untils)
+}
+
+// codesOf is one code for each of n items, also when all were refused together.
+func codesOf(r fsm.Result, n int) []fsm.Code {
+	if r.Code == fsm.OK {
+		return r.Codes
+	}
+	return slices.Repeat([]fsm.Code{r.Code}, n)
 }
 
 func (h *house) Fetch(at fsm.Place, sequences []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery)) {

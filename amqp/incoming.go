@@ -25,8 +25,9 @@ type incomingLink struct {
 	refused refusal // why the delivery cannot be taken; its frames are thrown away
 	parts   []byte
 
-	// doom is why the link is of no more use: its entity is gone or disabled. What still
-	// comes is refused, and when nothing is on its way any more the link is detached.
+	// doom is why the link is of no more use: its entity is gone, and what has its name now
+	// or later is another one. What still comes is refused, and when nothing is on its way
+	// any more the link is detached.
 	doom refusal
 }
 
@@ -37,7 +38,7 @@ type arrival struct {
 	format  uint32
 	settled bool
 	refused refusal
-	ends    bool   // the answer is about the entity, not the message
+	gone    bool   // the entity is not there any more
 	bytes   int    // what it counts in conn.inFlight
 	payload []byte // lies in the reader's buffer or in link.parts: until the next frame
 }
@@ -227,7 +228,7 @@ func (c *conn) store(ctx context.Context, a *arrival) {
 	}
 	sent := *a
 	c.config.Broker.Send(a.link.place, messages, func(code fsm.Code) {
-		sent.ends = ends(code)
+		sent.gone = code == fsm.EntityNotFound
 		c.finishSend(ctx, &sent, verdictOf(code).about(sent.link.path).refusal)
 	})
 }
@@ -284,12 +285,12 @@ func (c *conn) finishSend(ctx context.Context, a *arrival, why refusal) {
 			State: &wire.Rejected{Error: c.explain(ctx, why, "path", l.path)},
 		})
 	}
-	if a.ends {
+	if a.gone {
 		l.doom = why
 	}
 	l.answered()
 	if l.doom.condition != "" && l.credit.unstored == 0 {
-		l.fault(ctx, l, l.doom)
+		l.fault(ctx, l, l.doom.toAttachAgain())
 	}
 }
 

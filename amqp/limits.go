@@ -31,14 +31,15 @@ const (
 	heldBytesMax     = 32 << 20 // locked but unsent payloads of one connection together
 	unsettledMax     = 65536    // deliveries of one session sent and not settled
 
-	openWithin            = 10 * time.Second  // from accept to open
-	proveWithin           = 60 * time.Second  // from accept to the first token or link
-	idleTimeOut           = 240 * time.Second // idle-time-out that we announce
-	heartbeatMax          = 15 * time.Second  // longest silence of ours
-	writeWithin           = 30 * time.Second  // one write to the peer
-	closeWithin           = 5 * time.Second   // from our close to the peer's
-	lockWait              = 60 * time.Second  // one wait of a receiving link
-	sweepEvery            = time.Second       // at most so often are lapsed deliveries looked for
+	openWithin            = 10 * time.Second   // from accept to open
+	proveWithin           = 60 * time.Second   // from accept to the first token or link
+	idleTimeOut           = 240 * time.Second  // idle-time-out that we announce
+	heartbeatMax          = 15 * time.Second   // longest silence of ours
+	writeWithin           = 30 * time.Second   // one write to the peer
+	closeWithin           = 5 * time.Second    // from our close to the peer's
+	deliveryTimeMax       = 7 * 24 * time.Hour // how far ahead an abandoned message may be put off
+	lockWait              = 60 * time.Second   // one wait of a receiving link
+	sweepEvery            = time.Second        // at most so often are lapsed deliveries looked for
 	connectionsMaxDefault = 20000
 	inFlightBytesDefault  = 16 << 20 // received and not yet stored, per connection
 )

@@ -100,7 +100,9 @@ func (c *conn) updateDisposition(ctx context.Context, r *request, body wire.Map)
 		settlements[i].Lock = id
 	}
 	c.config.Broker.Settle(r.link.place, settlements, func(codes []fsm.Code) {
-		c.respond(ctx, r, answer(worst(codes)))
+		say := answer(worst(codes))
+		say.verdict = settleVerdict(worst(codes))
+		c.respond(ctx, r, say)
 	})
 }
 

@@ -83,12 +83,12 @@ func textOf(v any) string {
 type response struct {
 	verdict // its condition is empty when it went well
 	body    wire.Map
-	ends    bool // the answer is about the entity, not the request
+	gone    bool // the entity is not there any more
 }
 
 // answer is the response for a code.
 func answer(code fsm.Code) response {
-	return response{verdict: verdictOf(code), ends: code == fsm.EntityNotFound}
+	return response{verdict: verdictOf(code), gone: code == fsm.EntityNotFound}
 }
 
 // success is the response that all went well.
@@ -165,8 +165,8 @@ func (c *conn) respond(ctx context.Context, r *request, say response) {
 	if l := c.responseLink(r); l != nil {
 		l.respond(ctx, message)
 	}
-	if say.ends { // its name may mean another entity by now: the client is to attach again
-		r.link.fault(ctx, r.link, why)
+	if say.gone { // its name may mean another entity by now
+		r.link.fault(ctx, r.link, why.toAttachAgain())
 	}
 }
 

@@ -221,11 +221,11 @@ func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 // is said as detach-forced, on which every SDK attaches again: after server-busy Go
 // would go on to use the dead link.
 func (l *outgoingLink) broken(code fsm.Code) {
-	v := verdictOf(code).about(l.path)
-	if v.retry == mayHelp {
-		v.condition = wire.ConditionDetachForced
+	why := verdictOf(code).about(l.path).refusal
+	if why.retry == mayHelp {
+		why.condition = wire.ConditionDetachForced
 	}
-	l.fault(context.Background(), l, v.refusal)
+	l.fault(context.Background(), l, why)
 }
 
 // flush sends queued deliveries while there is credit, window and room.

@@ -175,7 +175,7 @@ func typeName(v any) string {
 }
 
 // When the broker could not be reached the delivery stays, and the client may settle it
-// again on the same link.
+// again on the same link. It is not told "busy": the Go client would report success.
 func TestSettleAgainAfterServerBusy(t *testing.T) {
 	t.Parallel()
 	h := newHouse("orders")
@@ -189,7 +189,7 @@ func TestSettleAgainAfterServerBusy(t *testing.T) {
 	h.settle = fsm.ServerBusy
 	h.mu.Unlock()
 	p.send(dispose(0, 0, false, &wire.Accepted{}))
-	p.refused(0, wire.RoleSender, wire.ConditionServerBusy)
+	p.refused(0, wire.RoleSender, wire.ConditionMessageLockLost)
 	h.mu.Lock()
 	h.settle = fsm.OK
 	h.mu.Unlock()
@@ -210,7 +210,7 @@ func TestNotTerminalStatesSettleNothing(t *testing.T) {
 	p.deliveries(1)
 	p.send(dispose(0, 0, false, &wire.Received{}), dispose(0, 0, false, nil))
 	p.send(dispose(0, 0, false, &wire.TransactionalState{TxnID: []byte{1}, Outcome: &wire.Accepted{}}))
-	p.refused(0, wire.RoleSender, wire.ConditionNotImplemented)
+	p.refused(0, wire.RoleSender, wire.ConditionNotAllowed)
 	p.send(dispose(0, 0, false, &wire.Accepted{}))
 	expect[*wire.Disposition](p)
 }

@@ -115,6 +115,31 @@ func verdictOf(code fsm.Code) verdict {
 	return verdict{refusal{wire.ConditionInternalError, "The service was unable to process the request. If it stays so, look for the tracking id in the log of the member.", mayHelp}, http.StatusInternalServerError}
 }
 
+// toSettle is the refusal of a settlement on a link. The Go client tries what it takes for
+// passing trouble again, finds that the delivery was answered once and reports success;
+// so a settlement that is not confirmed is never refused with a condition that asks for
+// a retry, or with one that client does not know as final. Lock lost is what clients are
+// prepared for (T.13), and whoever asks again all the same gets the answer of then.
+func (r refusal) toSettle() refusal {
+	switch r.condition {
+	case wire.ConditionMessageLockLost, wire.ConditionNotFound, wire.ConditionEntityDisabled, wire.ConditionNotAllowed,
+		wire.ConditionUnauthorizedAccess, wire.ConditionMessageSizeExceeded, wire.ConditionResourceLimitExceeded:
+		return r
+	}
+	if r.retry == mayHelp {
+		return refusal{wire.ConditionMessageLockLost, "The settlement is not confirmed, and the message may come again. " + r.text, mayHelp}
+	}
+	r.condition = wire.ConditionNotAllowed
+	return r
+}
+
+// toAttachAgain is the refusal as the end of a link that the client is to attach again,
+// when it learns what is wrong. After another condition the Go client would keep the dead
+// link of a sender for good, and every client would after server-busy.
+func (r refusal) toAttachAgain() refusal {
+	return refusal{wire.ConditionDetachForced, r.text + " Attach the link again.", afterChange}
+}
+
 // about names the entity where clients look for it: JS and Java tell a missing entity
 // from other trouble by this very text (wire contract 9.2).
 func (v verdict) about(path string) verdict {
@@ -131,6 +156,3 @@ func (v verdict) about(path string) verdict {
 func notFoundText(entity string) string {
 	return fmt.Sprintf("The messaging entity '%s' could not be found. Create it, or correct its name.", entity)
 }
-
-// ends says that a code is about the entity as a whole: links to it are of no more use.
-func ends(code fsm.Code) bool { return code == fsm.EntityNotFound || code == fsm.EntityDisabled }

@@ -52,7 +52,11 @@ type sdkPair struct {
 
 func newSDKPair(t *testing.T, options *azservicebus.ReceiverOptions) sdkPair {
 	t.Helper()
-	h := newHouse("Orders")
+	return sdkPairOf(t, newHouse("Orders"), options)
+}
+
+func sdkPairOf(t *testing.T, h *house, options *azservicebus.ReceiverOptions) sdkPair {
+	t.Helper()
 	_, address := gateway(t, h)
 	client := sdk(t, address)
 	sender, err := client.NewSender("orders", nil)
@@ -64,6 +68,11 @@ func newSDKPair(t *testing.T, options *azservicebus.ReceiverOptions) sdkPair {
 		t.Fatal(err)
 	}
 	return sdkPair{T: t, ctx: within(t, 20*time.Second), house: h, client: client, sender: sender, receiver: receiver}
+}
+
+// byToken is all that another process needs of a message to settle it.
+func byToken(m *azservicebus.ReceivedMessage) *azservicebus.ReceivedMessage {
+	return &azservicebus.ReceivedMessage{LockToken: m.LockToken}
 }
 
 func (p sdkPair) must(err error) {

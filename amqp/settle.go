@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -62,29 +63,46 @@ const deliveryTimeKey = "x-opt-delivery-time"
 // modify adds to a settlement the properties that are to be merged into the message. A
 // delivery time of an abandoned one is not a property: it says when it comes back.
 func modify(s *fsm.Settlement, properties wire.Map) refusal {
-	if s.Verb == fsm.Abandon {
-		for i, p := range properties {
-			if key, _ := textKey(p.Key); key != deliveryTimeKey {
-				continue
+	rest := properties
+	for i, p := range properties {
+		if key, _ := textKey(p.Key); key == deliveryTimeKey {
+			if why := putOff(s, p.Value); why.condition != "" {
+				return why
 			}
-			until, ok := instantOf(p.Value)
-			if !ok {
-				return refused(wire.ConditionInvalidField, "The annotation %s is not a timestamp. Give it as a timestamp, or as a long of milliseconds since 1970.", deliveryTimeKey)
-			}
-			s.Until = until
-			properties = append(append(wire.Map{}, properties[:i]...), properties[i+1:]...)
-			break
+			rest = slices.Concat(properties[:i], properties[i+1:])
 		}
 	}
-	if len(properties) == 0 {
-		return refusal{}
-	}
-	encoded, err := encodeProperties(properties)
+	encoded, err := encodeProperties(rest)
 	if err != nil {
 		return refusalOf("A property to modify", err)
 	}
 	s.Properties = encoded
 	return refusal{}
+}
+
+// putOff adds the time of the next delivery to a settlement.
+func putOff(s *fsm.Settlement, at any) refusal {
+	until, ok := instantOf(at)
+	switch {
+	case s.Verb != fsm.Abandon:
+		return refused(wire.ConditionArgumentError, "Only a message that is abandoned can have a delivery time. Abandon it, or leave %s out.", deliveryTimeKey)
+	case !ok:
+		return refused(wire.ConditionInvalidField, "The annotation %s is not a timestamp. Give it as a timestamp, or as a long of milliseconds since 1970.", deliveryTimeKey)
+	case until > fsm.Instant(time.Now().Add(deliveryTimeMax).UnixMilli()):
+		return refused(wire.ConditionArgumentOutOfRange, "The delivery time is more than %d days ahead. Choose an earlier one.", deliveryTimeMax/(24*time.Hour))
+	}
+	s.Until = until
+	return refusal{}
+}
+
+// settleVerdict is what to say of a settlement. A command of which the gateway has
+// checked everything else is not valid for one reason alone.
+func settleVerdict(code fsm.Code) verdict {
+	v := verdictOf(code)
+	if code == fsm.InvalidArgument {
+		v.text = "The changes to the message do not fit: all properties modified so far may together take 64 KiB, a reason and a description 16 KiB each. Change less."
+	}
+	return v
 }
 
 // instantOf reads a timestamp, or a long of milliseconds since the Unix epoch; what lies
@@ -200,7 +218,7 @@ func (c *conn) finishSettle(ctx context.Context, g *settlement, codes []fsm.Code
 		for to < len(codes) && codes[to] == codes[from] && g.taken[to].id == g.taken[to-1].id+1 {
 			to++
 		}
-		v := verdictOf(codes[from]).about(g.link.path)
+		v := settleVerdict(codes[from]).about(g.link.path)
 		if v.retry == mayHelp {
 			for _, t := range g.taken[from:to] {
 				s.unsettled[t.id] = t.unsettled // the client may ask again
@@ -211,7 +229,7 @@ func (c *conn) finishSettle(ctx context.Context, g *settlement, codes []fsm.Code
 		case v.condition == "":
 			s.answerRange(g, from, to)
 		default:
-			s.reject(c.explain(ctx, v.refusal, "path", g.link.path), g.taken[from].id, g.taken[to-1].id)
+			s.reject(c.explain(ctx, v.toSettle(), "path", g.link.path), g.taken[from].id, g.taken[to-1].id)
 		}
 		from = to
 	}
@@ -222,7 +240,7 @@ func (s *session) refuseAll(ctx context.Context, taken []took, what decision, se
 	for _, t := range taken {
 		s.unsettled[t.id] = t.unsettled
 		if !settled {
-			s.reject(s.conn.explain(ctx, what.refused, "path", t.link.path), t.id, t.id)
+			s.reject(s.conn.explain(ctx, what.refused.toSettle(), "path", t.link.path), t.id, t.id)
 		}
 	}
 }

@@ -1,0 +1,230 @@
+package amqp
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	goamqp "github.com/Azure/go-amqp"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// timed encodes a message with a header.ttl, a creation-time and an absolute-expiry-time;
+// nil leaves one out.
+func timed(ttl *uint32, created, expires *int64) []byte {
+	b := wire.AppendHeader(nil, &wire.Header{TTL: ttl})
+	p := wire.Properties{MessageID: "m", Subject: ptr("s")}
+	if created != nil {
+		at := time.UnixMilli(*created)
+		p.CreationTime = &at
+	}
+	if expires != nil {
+		at := time.UnixMilli(*expires)
+		p.AbsoluteExpiryTime = &at
+	}
+	b = wire.AppendProperties(b, &p)
+	return wire.AppendBinary(wire.AppendSectionDescriptor(b, wire.SectionData), []byte("body"))
+}
+
+// A life comes from the header, and from the span of two times when the header has no
+// room for it (wire contract 4.1).
+func TestTimeToLiveIsRead(t *testing.T) {
+	t.Parallel()
+	const day = 24 * 3600 * 1000
+	endless := uint32(math.MaxUint32)
+	for name, c := range map[string]struct {
+		ttl              *uint32
+		created, expires *int64
+		want             fsm.Millis
+	}{
+		"nothing":                   {nil, nil, nil, 0},
+		"header":                    {ptr(uint32(1500)), nil, nil, 1500},
+		"header before span":        {ptr(uint32(1500)), ptr(int64(0)), ptr(int64(9)), 1500},
+		"zero is none":              {ptr(uint32(0)), nil, nil, 0},
+		"span alone":                {nil, ptr(int64(1000)), ptr(int64(4000)), 3000},
+		"span of 60 days":           {&endless, ptr(int64(day)), ptr(int64(61 * day)), 60 * day},
+		"end of the header":         {&endless, nil, nil, math.MaxUint32},
+		"only an end":               {nil, nil, ptr(int64(4000)), 0},
+		"only a beginning":          {nil, ptr(int64(4000)), nil, 0},
+		"ends before it begins":     {nil, ptr(int64(4000)), ptr(int64(3000)), 0},
+		"longer than for ever":      {&endless, ptr(int64(0)), ptr(int64(fsm.Forever) + 1), fsm.Forever},
+		"from end to end of time":   {nil, ptr(int64(math.MinInt64)), ptr(int64(math.MaxInt64)), fsm.Forever},
+		"created before the epoch":  {nil, ptr(int64(-1000)), ptr(int64(1000)), 2000},
+		"zero header and a span":    {ptr(uint32(0)), ptr(int64(1000)), ptr(int64(2000)), 1000},
+		"wraps around and backward": {nil, ptr(int64(math.MaxInt64)), ptr(int64(math.MinInt64)), 0},
+	} {
+		m, err := parseMessage(timed(c.ttl, c.created, c.expires))
+		if err != nil || m.TimeToLive != c.want {
+			t.Errorf("%s: %d, %v, want %d", name, m.TimeToLive, err, c.want)
+		}
+	}
+}
+
+func TestEnqueueTimeIsRead(t *testing.T) {
+	t.Parallel()
+	at := time.UnixMilli(1_900_000_000_123)
+	for name, c := range map[string]struct {
+		value any
+		want  fsm.Instant
+	}{
+		"timestamp": {at, 1_900_000_000_123}, "long": {at.UnixMilli(), 1_900_000_000_123},
+		"null": {nil, 0}, "in 1970": {time.UnixMilli(0), 1}, "before 1970": {int64(-5), 1},
+	} {
+		b := section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(scheduledEnqueueTimeKey), Value: c.value}})
+		m, err := parseMessage(section(b, wire.SectionData, []byte("x")))
+		if err != nil || m.EnqueueAt != c.want {
+			t.Errorf("%s: %d, %v, want %d", name, m.EnqueueAt, err, c.want)
+		}
+	}
+	m, err := parseMessage(section(nil, wire.SectionData, []byte("x")))
+	if err != nil || m.EnqueueAt != 0 {
+		t.Errorf("without: %d, %v", m.EnqueueAt, err)
+	}
+}
+
+// What a client is told of a message's life is what the queue made of it, in the header
+// and in the span that it may believe more. Nothing else of the message changes.
+func TestTimeToLiveIsTold(t *testing.T) {
+	t.Parallel()
+	const day = 24 * 3600 * 1000
+	hour := uint32(3600_000)
+	both := timed(&hour, ptr(int64(500)), ptr(int64(500+3600_000)))
+	reason := fsm.AppendPatches(nil, []fsm.Patch{{Properties: wire.AppendString(wire.AppendString(nil, "k"), "v")}})
+	for name, c := range map[string]struct {
+		encoded    []byte
+		d          fsm.Delivery
+		ttl        time.Duration
+		expires    int64 // 0: not there
+		properties int
+	}{
+		"never":              {timed(nil, nil, nil), fsm.Delivery{Enqueued: 1000}, 0, 0, 0},
+		"default":            {timed(nil, nil, nil), fsm.Delivery{Enqueued: 1000, Expires: 61_000}, time.Minute, 0, 0},
+		"cut":                {both, fsm.Delivery{Enqueued: 1000, Expires: 61_000}, time.Minute, 60_500, 0},
+		"cut and changed":    {both, fsm.Delivery{Enqueued: 1000, Expires: 61_000, Patches: reason}, time.Minute, 60_500, 1},
+		"as sent":            {both, fsm.Delivery{Enqueued: 1000, Expires: 1000 + 3600_000}, time.Hour, 3600_500, 0},
+		"dead letter":        {both, fsm.Delivery{Enqueued: 1000}, time.Hour, 3600_500, 0},
+		"longer than 49 d":   {timed(ptr(uint32(math.MaxUint32)), ptr(int64(7)), ptr(int64(90*day))), fsm.Delivery{Enqueued: 1000, Expires: 1000 + 60*day}, math.MaxUint32 * time.Millisecond, 7 + 60*day, 0},
+		"only an end":        {timed(nil, nil, ptr(int64(77))), fsm.Delivery{Enqueued: 1000, Expires: 61_000}, time.Minute, 77, 0},
+		"expired, on a peek": {both, fsm.Delivery{Enqueued: 1000, Expires: 1001}, time.Millisecond, 501, 0},
+	} {
+		c.d.Lock.Sequence = 1
+		got := deliver(t, c.encoded, c.d, deliveryOptions{})
+		if got.Header.TTL != c.ttl {
+			t.Errorf("%s: ttl %v, want %v", name, got.Header.TTL, c.ttl)
+		}
+		end := got.Properties.AbsoluteExpiryTime
+		if (end != nil) != (c.expires != 0) || end != nil && end.UnixMilli() != c.expires {
+			t.Errorf("%s: ends at %v, want %d", name, end, c.expires)
+		}
+		if got.Properties.MessageID != "m" || *got.Properties.Subject != "s" || string(got.Data[0]) != "body" || len(got.ApplicationProperties) != c.properties {
+			t.Errorf("%s: %+v", name, got)
+		}
+	}
+	// The stored bytes are shared by all deliveries and must stay as they are.
+	m, err := parseMessage(both)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := string(m.Payload)
+	if _, err := appendDelivery(nil, testPlace(), fsm.Delivery{Payload: m.Payload, Enqueued: 1, Expires: 2}, deliveryOptions{}); err != nil || string(m.Payload) != before {
+		t.Errorf("delivery changed the payload (%v)", err)
+	}
+}
+
+// Whatever fields there are, only the end of the life changes.
+func TestOnlyTheExpiryIsCorrected(t *testing.T) {
+	t.Parallel()
+	for fields := range 1 << 13 {
+		if fields&(1<<8) == 0 || fields&(1<<9) == 0 {
+			continue
+		}
+		full := fullMessage().Properties
+		p := *full
+		for i, clear := range []func(){
+			func() { p.MessageID = nil }, func() { p.UserID = nil }, func() { p.To = nil }, func() { p.Subject = nil }, func() { p.ReplyTo = nil },
+			func() { p.CorrelationID = nil }, func() { p.ContentType = nil }, func() { p.ContentEncoding = nil }, func() {}, func() {},
+			func() { p.GroupID = nil }, func() { p.GroupSequence = nil }, func() { p.ReplyToGroupID = nil },
+		} {
+			if fields&(1<<i) == 0 {
+				clear()
+			}
+		}
+		encoded, err := (&goamqp.Message{Properties: &p, Data: [][]byte{{1}}}).MarshalBinary()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := deliver(t, encoded, fsm.Delivery{Enqueued: 1000, Expires: 4000}, deliveryOptions{})
+		p.AbsoluteExpiryTime = ptr(p.CreationTime.Add(3 * time.Second))
+		if !sameMessage(&goamqp.Message{Properties: &p}, &goamqp.Message{Properties: got.Properties}) {
+			t.Fatalf("fields %013b: %+v, want %+v", fields, got.Properties, p)
+		}
+	}
+}
+
+func TestNamesMax(t *testing.T) {
+	t.Parallel()
+	build := map[string]func(name string) []byte{
+		"message-id": func(name string) []byte { return wire.AppendProperties(nil, &wire.Properties{MessageID: name}) },
+		"group-id":   func(name string) []byte { return wire.AppendProperties(nil, &wire.Properties{GroupID: &name}) },
+		partitionKeyKey: func(name string) []byte {
+			return section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(partitionKeyKey), Value: name}})
+		},
+		viaPartitionKeyKey: func(name string) []byte {
+			return section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(viaPartitionKeyKey), Value: name}})
+		},
+	}
+	for what, encode := range build {
+		fits := section(encode(strings.Repeat("ä", nameCharactersMax)), wire.SectionData, []byte("x"))
+		if _, err := parseMessage(fits); err != nil {
+			t.Errorf("%s of %d characters: %v", what, nameCharactersMax, err)
+		}
+		_, err := parseMessage(section(encode(strings.Repeat("ä", nameCharactersMax+1)), wire.SectionData, []byte("x")))
+		var m *messageError
+		if !errors.As(err, &m) || m.condition != wire.ConditionArgumentError || !strings.Contains(m.text, what) {
+			t.Errorf("%s one too long: %v", what, err)
+		}
+	}
+}
+
+func TestSDKTimeToLive(t *testing.T) {
+	t.Parallel()
+	p := newSDKPair(t, nil)
+	p.house.change("orders", func(s *fsm.QueueSettings) {
+		s.DefaultTimeToLive, s.DeadLetterOnExpiry, s.LockDuration = 3600_000, true, 300_000
+	})
+	for body, life := range map[string]time.Duration{"none": 0, "short": time.Minute, "done": time.Minute, "long": 1000 * time.Hour} {
+		m := &azservicebus.Message{Body: []byte(body)}
+		if life > 0 {
+			m.TimeToLive = &life
+		}
+		p.must(p.sender.SendMessage(p.ctx, m, nil))
+	}
+	want := map[string]time.Duration{"none": time.Hour, "short": time.Minute, "done": time.Minute, "long": time.Hour}
+	held := make(map[string]*azservicebus.ReceivedMessage)
+	for _, m := range p.receive(p.receiver, 4) {
+		body := string(m.Body)
+		held[body] = m
+		if *m.TimeToLive != want[body] || !m.ExpiresAt.Equal(m.EnqueuedTime.Add(want[body])) {
+			t.Errorf("%q lives %v, until %v, enqueued %v (E.1, E.4)", m.Body, *m.TimeToLive, *m.ExpiresAt, *m.EnqueuedTime)
+		}
+	}
+	// A locked message outlives its time and may be completed; an abandoned one expires
+	// at once (E.3), with a reason (E.5).
+	p.house.pass(2 * time.Minute)
+	p.must(p.receiver.CompleteMessage(p.ctx, held["done"], nil))
+	p.must(p.receiver.AbandonMessage(p.ctx, held["short"], nil))
+	dead, err := p.client.NewReceiverForQueue("orders", &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueDeadLetter})
+	p.must(err)
+	m := p.receive(dead, 1)[0]
+	if string(m.Body) != "short" || *m.DeadLetterReason != "TTLExpiredException" || *m.TimeToLive != time.Minute {
+		t.Errorf("dead letter %q: %v, life %v", m.Body, *m.DeadLetterReason, *m.TimeToLive)
+	}
+	if c := p.house.counts("orders"); c.Active != 2 || c.DeadLetter != 1 {
+		t.Errorf("counts %+v", c)
+	}
+}

@@ -1,0 +1,352 @@
+package amqp
+
+import (
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// asker is a peer with a pair of links to the management node of "orders".
+func asker(t *testing.T, b Broker, rights fsm.Rights) *peer {
+	t.Helper()
+	_, p := piped(t, b, func(c *Config) { c.Authorizer = keys{Grant{Rights: rights}} })
+	p.login()
+	p.sender(0, "orders/$management")
+	p.receiver(1, "orders/$management")
+	p.credit(1, 0, 1000)
+	return p
+}
+
+// manage makes one request and returns status, condition and body of the response.
+func (p *peer) manage(id uint32, operation string, body wire.Map) (status any, condition any, answer wire.Map) {
+	p.Helper()
+	request := requestMessage(wire.Properties{MessageID: uint64(id)}, wire.Map{{Key: "operation", Value: operation}}, body)
+	const piece = 60 << 10
+	for len(request) > piece {
+		p.transfer(0, id, request[:piece], settled, more)
+		request = request[piece:]
+	}
+	p.transfer(0, id, request, settled)
+	r := p.response()
+	answer, ok := r.body.(wire.Map)
+	if !ok {
+		p.Fatalf("%s: body %T", operation, r.body)
+	}
+	return lookup(r.properties, "statusCode"), lookup(r.properties, "errorCondition"), answer
+}
+
+// scheduled encodes a message that is to be enqueued at a time.
+func scheduled(at any) []byte {
+	b := section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(scheduledEnqueueTimeKey), Value: at}})
+	return section(b, wire.SectionData, []byte("x"))
+}
+
+func entries(messages ...[]byte) wire.Map {
+	var list []any
+	for _, m := range messages {
+		list = append(list, wire.Map{{Key: "message", Value: m}, {Key: "message-id", Value: nil}})
+	}
+	return wire.Map{{Key: "messages", Value: list}}
+}
+
+func numbers(n ...int64) wire.Map {
+	return wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: n}}}
+}
+
+func TestScheduleOnTheWire(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	p := asker(t, h, fsm.Send)
+	in := time.Now().Add(time.Hour)
+	status, condition, body := p.manage(0, scheduleOperation, entries(scheduled(in), scheduled(in.UnixMilli()), scheduled(int64(1))))
+	got, ok := lookup(body, "sequence-numbers").(wire.Array)
+	if status != int32(200) || condition != nil || !ok {
+		t.Fatalf("status %v condition %v body %+v", status, condition, body)
+	}
+	if n, ok := got.Values.([]int64); !ok || len(n) != 3 || n[0] != 1 || n[1] != 2 || n[2] != 3 {
+		t.Fatalf("numbers %T %v", got.Values, got.Values)
+	}
+	if c := h.counts("orders"); c.Scheduled != 2 || c.Active != 1 {
+		t.Errorf("counts %+v: a time that has passed means now", c)
+	}
+	// All or nothing: 3 is not scheduled.
+	status, condition, _ = p.manage(1, cancelOperation, numbers(1, 3))
+	if c := h.counts("orders"); status != int32(404) || condition != wire.ConditionMessageNotFound || c.Scheduled != 2 {
+		t.Errorf("status %v condition %v counts %+v", status, condition, c)
+	}
+	status, condition, body = p.manage(2, cancelOperation, numbers(2, 1))
+	if c := h.counts("orders"); status != int32(200) || condition != nil || len(body) != 0 || c.Scheduled != 0 {
+		t.Errorf("status %v condition %v counts %+v", status, condition, c)
+	}
+}
+
+func TestScheduleFaults(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	p := asker(t, h, fsm.Manage)
+	in := time.Now().Add(time.Hour)
+	plain := section(nil, wire.SectionData, []byte("x"))
+	big := section(nil, wire.SectionData, make([]byte, 257<<10))
+	for i, c := range []struct {
+		operation string
+		body      wire.Map
+		status    int32
+		condition wire.Symbol
+	}{
+		{scheduleOperation, nil, 400, wire.ConditionArgumentError},
+		{scheduleOperation, entries(), 400, wire.ConditionArgumentError},
+		{scheduleOperation, entries(make([][]byte, batchMessagesMax+1)...), 400, wire.ConditionArgumentError},
+		{scheduleOperation, wire.Map{{Key: "messages", Value: "none"}}, 400, wire.ConditionArgumentError},
+		{scheduleOperation, wire.Map{{Key: "messages", Value: []any{1}}}, 400, wire.ConditionArgumentError},
+		{scheduleOperation, entries(scheduled(in), plain), 400, wire.ConditionArgumentError},
+		{scheduleOperation, entries(scheduled(in), scheduled("noon")), 400, wire.ConditionInvalidField},
+		{scheduleOperation, entries(scheduled(in), []byte{1, 2, 3}), 400, wire.ConditionDecodeError},
+		{scheduleOperation, entries(scheduled(in), big), 400, wire.ConditionMessageSizeExceeded},
+		{cancelOperation, nil, 400, wire.ConditionArgumentError},
+		{cancelOperation, numbers(make([]int64, tokensMax+1)...), 400, wire.ConditionArgumentError},
+		{cancelOperation, numbers(-1), 404, wire.ConditionMessageNotFound},
+		{"com.microsoft:batch-delete-messages", nil, 400, wire.ConditionArgumentError},
+		{"com.microsoft:batch-delete-messages", wire.Map{{Key: "message-count", Value: int32(0)}}, 400, wire.ConditionArgumentError},
+		{"com.microsoft:batch-delete-messages", wire.Map{{Key: "message-count", Value: int32(1)}, {Key: "enqueued-time-utc", Value: "noon"}}, 400, wire.ConditionArgumentError},
+	} {
+		status, condition, _ := p.manage(uint32(i), c.operation, c.body)
+		if status != c.status || condition != c.condition {
+			t.Errorf("case %d, %s: status %v condition %v, want %d %s", i, c.operation, status, condition, c.status, c.condition)
+		}
+	}
+	if c := h.counts("orders"); c != (fsm.Counts{}) {
+		t.Errorf("something was stored: %+v", c)
+	}
+}
+
+// Who may send may schedule and cancel; who may listen may do the rest (wire contract 2.5).
+func TestRightsOfOperations(t *testing.T) {
+	t.Parallel()
+	for _, right := range []fsm.Rights{fsm.Send, fsm.Listen} {
+		p := asker(t, newHouse("orders"), right)
+		for i, c := range []struct {
+			operation string
+			needs     fsm.Rights
+		}{
+			{scheduleOperation, fsm.Send},
+			{cancelOperation, fsm.Send},
+			{"com.microsoft:batch-delete-messages", fsm.Listen},
+			{"com.microsoft:peek-message", fsm.Listen},
+			{"com.microsoft:renew-lock", fsm.Listen},
+			{"com.microsoft:update-disposition", fsm.Listen},
+			{"com.microsoft:receive-by-sequence-number", fsm.Listen},
+		} {
+			status, _, _ := p.manage(uint32(i), c.operation, nil)
+			if allowed := status != int32(401); allowed != (right == c.needs) {
+				t.Errorf("%s with %s alone: status %v", c.operation, claim(right), status)
+			}
+		}
+	}
+}
+
+// purger remembers what it was asked to delete.
+type purger struct {
+	*house
+	before fsm.Instant
+	most   int
+}
+
+func (b *purger) Purge(at fsm.Place, before fsm.Instant, most int, done func(fsm.Code, int)) {
+	b.before, b.most = before, most
+	b.house.Purge(at, before, most, done)
+}
+
+func TestBatchDelete(t *testing.T) {
+	t.Parallel()
+	h := &purger{house: newHouse("orders")}
+	h.messages(t, "orders", 5)
+	p := asker(t, h, fsm.Listen)
+	request := func(count any, before any) wire.Map {
+		return wire.Map{{Key: "message-count", Value: count}, {Key: "enqueued-time-utc", Value: before}}
+	}
+	const operation = "com.microsoft:batch-delete-messages"
+	status, _, body := p.manage(0, operation, request(int32(2), time.Now().Add(time.Hour)))
+	if n := lookup(body, "message-count"); status != int32(200) || n != int32(2) {
+		t.Errorf("status %v, %T %v deleted", status, n, n)
+	}
+	status, condition, body := p.manage(1, operation, request(int32(2), time.UnixMilli(0)))
+	if n := lookup(body, "message-count"); status != int32(204) || condition != nil || n != int32(0) || h.before != 1 {
+		t.Errorf("before 1970: status %v, %v deleted, before %d", status, n, h.before)
+	}
+	status, _, body = p.manage(2, operation, wire.Map{{Key: "message-count", Value: int64(1 << 40)}})
+	if n := lookup(body, "message-count"); status != int32(200) || n != int32(3) || h.most != purgeMessagesMax || h.before != 0 {
+		t.Errorf("all: status %v, %v deleted, %d asked for, before %d", status, n, h.most, h.before)
+	}
+	if c := h.counts("orders"); c.Active != 0 {
+		t.Errorf("counts %+v", c)
+	}
+}
+
+// A request is counted as in flight until it is answered, as it may hold large messages.
+func TestRequestsAreInFlight(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	s, p := piped(t, stuck{h})
+	p.login()
+	p.sender(0, "orders/$management")
+	p.receiver(1, "orders/$management")
+	p.credit(1, 0, 10)
+	c := onlyConn(t, s)
+	inFlight := func() int {
+		p.quiet()
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		return c.inFlight
+	}
+	ask(p, 0, cancelOperation, numbers(7))
+	p.response()
+	if n := inFlight(); n != 0 {
+		t.Errorf("%d bytes in flight with nothing to do", n)
+	}
+	token := uuidFromToken(h.Seal(fsm.Place{Entity: h.names["orders"]}, fsm.LockID{Sequence: 1}))
+	ask(p, 1, "com.microsoft:renew-lock", wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}}})
+	if n := inFlight(); n < inFlightOverhead {
+		t.Errorf("%d bytes in flight with a request that is not answered", n)
+	}
+}
+
+func TestSDKSchedules(t *testing.T) {
+	t.Parallel()
+	p := newSDKPair(t, nil)
+	at := time.Now().Add(time.Hour).Truncate(time.Millisecond)
+	messages := func(bodies ...string) (all []*azservicebus.Message) {
+		for _, b := range bodies {
+			all = append(all, &azservicebus.Message{Body: []byte(b)})
+		}
+		return all
+	}
+	sequences, err := p.sender.ScheduleMessages(p.ctx, messages("a", "b", "c"), at, nil)
+	p.must(err)
+	if len(sequences) != 3 || sequences[0] != 1 || sequences[2] != 3 {
+		t.Fatalf("numbers %v", sequences)
+	}
+	// On an ordinary send the property does the same.
+	p.must(p.sender.SendMessage(p.ctx, &azservicebus.Message{Body: []byte("d"), ScheduledEnqueueTime: &at}, nil))
+	seen, err := p.receiver.PeekMessages(p.ctx, 10, nil)
+	p.must(err)
+	if len(seen) != 4 {
+		t.Fatalf("peeked %d", len(seen))
+	}
+	for _, m := range seen {
+		if m.State != azservicebus.MessageStateScheduled || m.ScheduledEnqueueTime == nil || !m.ScheduledEnqueueTime.Equal(at) {
+			t.Errorf("%q is in state %v until %v", m.Body, m.State, m.ScheduledEnqueueTime)
+		}
+	}
+	p.must(p.sender.CancelScheduledMessages(p.ctx, sequences[1:2], nil))
+	if err := p.sender.CancelScheduledMessages(p.ctx, sequences[:2], nil); err == nil {
+		t.Error("cancelled what is not there")
+	}
+	p.house.pass(time.Hour + time.Second)
+	for i, m := range p.receive(p.receiver, 3) {
+		if want := []string{"a", "c", "d"}[i]; string(m.Body) != want || *m.SequenceNumber <= 4 || m.State != azservicebus.MessageStateActive {
+			t.Errorf("got %q with number %d in state %v, want %q with a new one", m.Body, *m.SequenceNumber, m.State, want)
+		}
+	}
+	if err := p.sender.CancelScheduledMessages(p.ctx, sequences[:1], nil); err == nil {
+		t.Error("cancelled what is active already")
+	}
+}
+
+// What is scheduled lives from its activation on (E.1).
+func TestSDKScheduledLife(t *testing.T) {
+	t.Parallel()
+	p := newSDKPair(t, nil)
+	at, life := time.Now().Add(time.Hour), time.Minute
+	_, err := p.sender.ScheduleMessages(p.ctx, []*azservicebus.Message{{Body: []byte("a"), TimeToLive: &life}}, at, nil)
+	p.must(err)
+	p.house.pass(time.Hour + time.Second)
+	m := p.receive(p.receiver, 1)[0]
+	if m.EnqueuedTime.Before(at.Add(-time.Second)) || *m.TimeToLive != life || !m.ExpiresAt.Equal(m.EnqueuedTime.Add(life)) {
+		t.Errorf("enqueued %v, lives %v until %v", m.EnqueuedTime, m.TimeToLive, m.ExpiresAt)
+	}
+}
+
+func TestSDKDuplicates(t *testing.T) {
+	t.Parallel()
+	h := newHouseOf(fsm.QueueSettings{
+		LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresDuplicateDetection: true,
+	}, "Orders")
+	p := sdkPairOf(t, h, nil)
+	p.send("a", "a", "b")
+	id := "id-b"
+	at := time.Now().Add(time.Hour)
+	sequences, err := p.sender.ScheduleMessages(p.ctx, []*azservicebus.Message{{MessageID: &id}, {Body: []byte("new")}}, at, nil)
+	p.must(err)
+	if len(sequences) != 2 || sequences[0] != 0 || sequences[1] != 3 {
+		t.Errorf("numbers %v: a duplicate has none", sequences)
+	}
+	if c := h.counts("orders"); c.Active != 2 || c.Scheduled != 1 {
+		t.Errorf("counts %+v: duplicates are accepted and dropped", c)
+	}
+	h.pass(11 * time.Minute)
+	p.send("a")
+	if c := h.counts("orders"); c.Active != 3 {
+		t.Errorf("counts %+v: the window has passed", c)
+	}
+}
+
+func TestSDKPutsOff(t *testing.T) {
+	t.Parallel()
+	p := newSDKPair(t, nil)
+	putOff := func(m *azservicebus.ReceivedMessage, value any) error {
+		return p.receiver.AbandonMessage(p.ctx, m, &azservicebus.AbandonMessageOptions{
+			PropertiesToModify: map[string]any{deliveryTimeKey: value, "tried": "yes"},
+		})
+	}
+	for name, way := range map[string]func(m *azservicebus.ReceivedMessage) *azservicebus.ReceivedMessage{
+		"on the link":            func(m *azservicebus.ReceivedMessage) *azservicebus.ReceivedMessage { return m },
+		"through the management": func(m *azservicebus.ReceivedMessage) *azservicebus.ReceivedMessage { return byToken(m) },
+	} {
+		p.send(name)
+		m := p.receive(p.receiver, 1)[0]
+		now := time.Now().Add(p.house.ahead())
+		until := now.Add(time.Hour)
+		p.must(putOff(way(m), until.UnixMilli()))
+		if c := p.house.counts("orders"); c.Scheduled != 1 || c.Active != 0 {
+			t.Errorf("%s: counts %+v", name, c)
+		}
+		p.house.pass(time.Hour + time.Second)
+		again := p.receive(p.receiver, 1)[0]
+		if *again.SequenceNumber != *m.SequenceNumber || again.DeliveryCount != 2 || len(again.ApplicationProperties) != 1 || again.ApplicationProperties["tried"] != "yes" {
+			t.Errorf("%s: number %d count %d properties %v", name, *again.SequenceNumber, again.DeliveryCount, again.ApplicationProperties)
+		}
+		p.must(p.receiver.CompleteMessage(p.ctx, again, nil))
+	}
+}
+
+// A delivery time that cannot be is refused, and the lock stays as it is.
+func TestDeliveryTimeFaults(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	h.messages(t, "orders", 1)
+	_, p := piped(t, h)
+	p.login()
+	p.receiver(0, "orders")
+	p.credit(0, 0, 1)
+	p.deliveries(1)
+	yes := true
+	for name, state := range map[string]*wire.Modified{
+		"text":     {MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: "noon"}}},
+		"too far":  {MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: time.Now().Add(deliveryTimeMax + time.Minute)}}},
+		"deferred": {MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: time.Now()}}, UndeliverableHere: &yes},
+	} {
+		p.send(dispose(0, 0, false, state))
+		if e := p.refused(0, wire.RoleSender, wire.ConditionNotAllowed); h.counts("orders").Locked != 1 {
+			t.Errorf("%s: %v and the lock is gone", name, e)
+		}
+	}
+	at := time.Now().Add(deliveryTimeMax - time.Minute)
+	p.send(dispose(0, 0, false, &wire.Modified{MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: at}}}))
+	if d := expect[*wire.Disposition](p); typeName(d.State) != "modified" || h.counts("orders").Scheduled != 1 {
+		t.Errorf("state %v, counts %+v", d.State, h.counts("orders"))
+	}
+}
