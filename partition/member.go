@@ -28,7 +28,9 @@ func translate(err error) error {
 	return err
 }
 
-// await waits for a future of raft, or for ctx. The future ends by itself later.
+// await waits for a future of raft, or for ctx. The future ends by itself later, unless
+// raft is shut down with a leadership transfer still in its hands: that one is never
+// answered, and the goroutine stays with it.
 func await(ctx context.Context, start func() raft.Future) error {
 	done := make(chan error, 1)
 	go func() { done <- start().Error() }()

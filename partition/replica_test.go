@@ -451,6 +451,7 @@ func TestLeaderIsCutOff(t *testing.T) {
 	if x := await1(t, got); x.Outcome != Unknown && x.Outcome != Refused {
 		t.Errorf("%+v", x)
 	}
+	eventually(t, "the one cut off steps down", func() bool { return !g.Status().Leads })
 	if x := ask(t, g, a.next(), send(1, body(9))); x.Outcome != Refused {
 		t.Errorf("%+v", x)
 	}
