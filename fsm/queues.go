@@ -255,6 +255,7 @@ func (q *Queues) put(c PutQueue) Result {
 	x.version, x.settings, x.active = c.Version, &settings, q.clock
 	q.expectIdle(x)
 	q.expectSweep(x)
+	q.tidy(&x.subs[MainQueue])
 	return Result{}
 }
 

@@ -1,0 +1,245 @@
+package fsm
+
+import (
+	"bytes"
+	"fmt"
+	"runtime"
+	"testing"
+	"unsafe"
+
+	"pgregory.net/rapid"
+)
+
+// crowded makes keys that fight for few places of few tables.
+func crowded(n int) idKey {
+	return idKey{byte(n % 3), byte(n / 3 % 5), 9: byte(n % 7), 10: byte(n), 11: byte(n >> 8)}
+}
+
+// TestWindowAgainstMap draws sends, spans of time, changes of the window and sweeps, and
+// compares with a map; images that were taken in between stand still. It begins just
+// below a multiple of 2^24, where the slots of the index begin anew.
+func TestWindowAgainstMap(t *testing.T) {
+	t.Parallel()
+	rapid.Check(t, func(t *rapid.T) {
+		start := uint64(3<<slotBits - windowPage*rapid.IntRange(1, 4).Draw(t, "pages"))
+		w := &window{head: start, tail: start}
+		model := map[idKey]Instant{}
+		now, span, current := Instant(1_000_000), Millis(20_000), era(0)
+		var frozen *frozenWindow
+		var image []byte
+		t.Repeat(map[string]func(*rapid.T){
+			"send": func(t *rapid.T) {
+				for range rapid.IntRange(1, 200).Draw(t, "n") {
+					key := crowded(rapid.IntRange(0, 2000).Draw(t, "key"))
+					at, known := model[key]
+					want := known && at.After(span) > now
+					if got := w.knows(&key, now, span); got != want {
+						t.Fatalf("knows %v: %v, want %v", key, got, want)
+					}
+					if !want {
+						w.remember(&key, now)
+						model[key] = now
+					}
+				}
+			},
+			"pass": func(t *rapid.T) { now += Instant(rapid.SampledFrom([]int{0, 1, 3000, 20_000}).Draw(t, "ms")) },
+			"span": func(t *rapid.T) {
+				w.forgotten(now, span)
+				for key, at := range model {
+					if at.After(span) <= now {
+						delete(model, key)
+					}
+				}
+				span = Millis(rapid.SampledFrom([]int{20_000, 25_000, 100_000}).Draw(t, "span"))
+			},
+			"sweep": func(t *rapid.T) {
+				most := rapid.IntRange(0, 700).Draw(t, "most")
+				if taken := w.sweep(now, span, most, current); taken > most {
+					t.Fatalf("%d taken, %d allowed", taken, most)
+				}
+			},
+			"freeze": func(*rapid.T) {
+				frozen = &frozenWindow{pages: w.pages, head: w.head, tail: w.tail, floor: w.floor}
+				current++
+				image = written(frozen)
+			},
+			"": func(t *rapid.T) {
+				if frozen != nil && !bytes.Equal(image, written(frozen)) {
+					t.Fatal("an image changed")
+				}
+				checkWindow(t, w, now, span)
+			},
+		})
+	})
+}
+
+func written(x *frozenWindow) []byte {
+	var b bytes.Buffer
+	w := newImageWriter(&b, machineQueues, true)
+	w.window(x)
+	_, _ = w.finish()
+	return b.Bytes()
+}
+
+// checkWindow: the index names the newest entry of every key and nothing else, pages are
+// those that are used, and a table is neither full nor much too large.
+func checkWindow(t *rapid.T, w *window, now Instant, span Millis) {
+	newest := map[idKey]uint64{}
+	for pos := w.head; pos < w.tail; pos++ {
+		newest[w.at(pos).key] = pos
+	}
+	count := 0
+	for i := range w.index {
+		s := &w.index[i]
+		count += s.count
+		used := 0
+		for _, slot := range s.slots {
+			if slot != 0 {
+				used++
+			}
+		}
+		if used != s.count || s.count*4 > len(s.slots)*3 || len(s.slots) > shardSlotsMin && s.count*8 < len(s.slots) {
+			t.Fatalf("table %d: %d slots, %d used, count %d", i, len(s.slots), used, s.count)
+		}
+	}
+	if count != len(newest) {
+		t.Fatalf("%d keys in the index, %d remembered", count, len(newest))
+	}
+	for key, pos := range newest {
+		s := &w.index[key.shard()]
+		if i, found := w.find(s, &key); !found || w.position(s.slots[i]) != pos {
+			t.Fatalf("key at %d is not found", pos)
+		}
+	}
+	pages := uint64(0)
+	if w.tail > w.head {
+		pages = (w.tail-1)/windowPage - w.head/windowPage + 1
+	}
+	if uint64(len(w.pages)) != pages {
+		t.Fatalf("%d pages for positions %d to %d", len(w.pages), w.head, w.tail)
+	}
+}
+
+// TestWindowMemory: a remembered id costs at most 64 bytes in all, however many there
+// are; what was forgotten costs nothing.
+func TestWindowMemory(t *testing.T) { // not parallel: it measures the heap
+	heap := func() uint64 {
+		var s runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&s)
+		return s.HeapAlloc
+	}
+	before := heap()
+	w := &window{}
+	const span = Millis(20_000)
+	worst := 0.0
+	for i := range 1_000_000 {
+		key := keyOf(fmt.Appendf(nil, "message-%d", i))
+		w.remember(&key, Instant(i/1000))
+		if n := i + 1; n >= 100_000 && n%50_000 == 0 {
+			worst = max(worst, float64(heap()-before)/float64(n))
+		}
+	}
+	t.Logf("at most %.1f bytes an id, %.1f at a million", worst, float64(heap()-before)/1e6)
+	if worst > 64 {
+		t.Errorf("an id takes %.1f bytes, more than 64", worst)
+	}
+	// A steady window: as many go as come.
+	for i := range 1_000_000 {
+		key := keyOf(fmt.Appendf(nil, "later-%d", i))
+		w.remember(&key, Instant(100_000+i/1000))
+		w.sweep(Instant(50_000), span, sweepPerSend, 0)
+	}
+	if steady := float64(heap()-before) / 1e6; steady > 64 {
+		t.Errorf("an id of a steady window takes %.1f bytes", steady)
+	}
+	for w.sweep(1_000_000, span, sweepPerPulse, 0) > 0 {
+	}
+	if left := int64(heap()) - int64(before); left > 64<<10 {
+		t.Errorf("an empty window takes %d bytes", left)
+	}
+	runtime.KeepAlive(w)
+}
+
+// TestWindowImageStandsStill: ids that are forgotten after an image was taken are still
+// in it.
+func TestWindowImageStandsStill(t *testing.T) {
+	t.Parallel()
+	w := &window{}
+	for i := range 2000 {
+		key := crowded(i)
+		w.remember(&key, Instant(i))
+	}
+	img := &frozenWindow{pages: w.pages, head: w.head, tail: w.tail}
+	before := written(img)
+	if taken := w.sweep(21_000, 20_000, 5000, 1); taken != 1001 {
+		t.Errorf("%d ids were taken out, want 1001", taken)
+	}
+	if !bytes.Equal(before, written(img)) {
+		t.Error("the image changed")
+	}
+}
+
+// TestWindowLimit: a queue that remembers as many ids as it may takes no more until some
+// are forgotten.
+func TestWindowLimit(t *testing.T) {
+	t.Parallel()
+	if got := unsafe.Sizeof(remembered{}); got != 24 {
+		t.Errorf("an id takes %d bytes of its page, want 24", got)
+	}
+	q := NewQueues(noBodies{})
+	apply := testApply(q)
+	settings := DefaultQueueSettings()
+	settings.RequiresDuplicateDetection = true
+	apply(1, PutQueue{Entity: 1, Version: 1, Settings: settings})
+	w := q.byID[1].window
+	w.tail = w.head + windowIDsMax - 1 // as if
+	two := SendMessages{Entity: 1, Messages: []Message{{ID: "a"}, {ID: "b"}}}
+	if res := apply(1, two); res.Code != QuotaExceeded {
+		t.Errorf("%v", res.Code)
+	}
+	w.tail = w.head
+	if res := apply(1, two); res.Code != OK || res.Sequence != 1 {
+		t.Errorf("%+v", res)
+	}
+}
+
+// TestSweepIsBounded: a pulse forgets a bounded number of ids, and leaves time between
+// two steps.
+func TestSweepIsBounded(t *testing.T) {
+	t.Parallel()
+	q := NewQueues(noBodies{})
+	apply := testApply(q)
+	settings := DefaultQueueSettings()
+	settings.RequiresDuplicateDetection, settings.DuplicateWindow = true, duplicateWindowMin
+	apply(1, PutQueue{Entity: 1, Version: 1, Settings: settings})
+	const ids = 2*sweepPerPulse + 5
+	for i := range ids {
+		apply(1, SendMessages{Entity: 1, Messages: []Message{{ID: fmt.Sprint(i)}}})
+	}
+	w := q.byID[1].window
+	at := Instant(1).After(duplicateWindowMin + sweepDelay)
+	for _, left := range []uint64{sweepPerPulse + 5, 5, 0} {
+		if due, _ := q.NextDeadline(); due != at {
+			t.Fatalf("due at %d, want %d", due, at)
+		}
+		apply(at, Pulse{})
+		if w.tail-w.head != left {
+			t.Fatalf("%d ids are left, want %d", w.tail-w.head, left)
+		}
+		var image bytes.Buffer
+		if _, err := q.Image().WriteTo(&image); err != nil {
+			t.Fatal(err)
+		}
+		other := NewQueues(noBodies{})
+		if err := other.Restore(&image); err != nil {
+			t.Fatal(err)
+		}
+		want, _ := q.NextDeadline()
+		if due, _ := other.NextDeadline(); due != want {
+			t.Fatalf("restored, the next step is due at %d, want %d", due, want)
+		}
+		at = at.After(sweepDelay)
+	}
+}

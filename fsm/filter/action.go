@@ -1,0 +1,128 @@
+package filter
+
+import "strconv"
+
+// Action is a parsed SQL action. Any number of goroutines may use it.
+type Action struct{ statements []statement }
+
+// statement is SET target = value, or REMOVE target if value is nil.
+type statement struct {
+	target *property
+	value  term
+}
+
+// Writer is the copy of the message that an action changes. Names are spelled as
+// Property says. An error ends the action; it must be the same on all replicas.
+type Writer interface {
+	// Set gives the property a value, which may be NULL. System properties want a type; the
+	// value has it if the property had a value before.
+	Set(p Property, v Value) error
+	// Remove takes the property away. It is not an error if it is not there.
+	Remove(p Property) error
+}
+
+// ParseAction reads an action: SET and REMOVE, with or without semicolons between them.
+// Limits and errors are those of Parse, and StatementsMax.
+func ParseAction(text string, parameters []Parameter) (*Action, error) {
+	if err := bounded(text); err != nil {
+		return nil, err
+	}
+	return parseAction(text, parameters)
+}
+
+// parseAction is ParseAction without the limit of the text.
+func parseAction(text string, parameters []Parameter) (*Action, error) {
+	p, err := newParser(text, parameters, true)
+	if err != nil {
+		return nil, err
+	}
+	a := &Action{}
+	for first := true; first || p.token.kind != tokenEnd; first = false {
+		if len(a.statements) == StatementsMax {
+			return nil, p.fail("the end, after at most " + strconv.Itoa(StatementsMax) + " statements")
+		}
+		s, err := p.statement()
+		if err != nil {
+			return nil, err
+		}
+		a.statements = append(a.statements, s)
+		if _, err := p.take(";"); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+func (p *parser) statement() (s statement, err error) {
+	set := p.token.is("SET")
+	if !set && !p.token.is("REMOVE") {
+		return s, p.fail("SET or REMOVE")
+	}
+	if err := p.advance(); err != nil {
+		return s, err
+	}
+	if s.target, err = p.property(); err != nil || !set {
+		return s, err
+	}
+	if err := p.demand("="); err != nil {
+		return s, err
+	}
+	s.value, err = p.termHere(p.sum)
+	return s, err
+}
+
+// Apply runs the statements in order: each is evaluated with m and changes w at once. m
+// must show what w has been told, so that a statement sees what those before it did. The
+// error is an *EvalError; what was changed until then stays, so w should be a copy.
+func (a *Action) Apply(m Message, w Writer) error {
+	for i := range a.statements {
+		if err := a.statements[i].apply(m, w); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (s *statement) apply(m Message, w Writer) error {
+	old, err := s.target.value(m) // fails for system properties that are not there at all
+	if err != nil {
+		return err
+	}
+	if s.value == nil {
+		return s.told("REMOVE ", w.Remove(s.target.Property))
+	}
+	v, err := s.value.value(m)
+	if err != nil {
+		return err
+	}
+	if v.kind != KindNull && old.kind != KindNull {
+		if converted, ok := convert(v, old.kind); ok {
+			v = converted
+		}
+	}
+	return s.told("SET ", w.Set(s.target.Property, v))
+}
+
+func (s *statement) told(what string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return &EvalError{Err: err, Detail: what + s.target.String(), Position: s.target.position}
+}
+
+// String prints the action in one canonical form, as Expr.String does.
+func (a *Action) String() string {
+	var p printer
+	for i, s := range a.statements {
+		if i > 0 {
+			p.write("; ")
+		}
+		if s.value == nil {
+			p.write("REMOVE ", s.target.String())
+			continue
+		}
+		p.write("SET ", s.target.String(), " = ")
+		s.value.print(&p)
+	}
+	return p.String()
+}

@@ -1,0 +1,96 @@
+package filter
+
+// A term gives a value, a condition a truth value. Each kind of node says below what it
+// is; eval.go what it means; print.go how it is written.
+type (
+	term interface {
+		value(m Message) (Value, error)
+		print(p *printer)
+	}
+	condition interface {
+		test(m Message) (Truth, error)
+		print(p *printer)
+	}
+)
+
+// constant is a literal.
+type constant struct{ v Value }
+
+// parameter is @name. Its value is bound when the text is parsed.
+type parameter struct {
+	name string
+	v    Value
+}
+
+// property is a property of the message.
+type property struct {
+	Property
+	folded   string // Fold of the name, for User
+	position int
+}
+
+// named is property(name): the user property whose name is computed.
+type named struct {
+	name     term
+	position int
+}
+
+// newID is newid(). Calls are counted in the order of the text, so that each gets an id
+// of its own from the message.
+type newID struct{ call int }
+
+// sign is -a or +a.
+type sign struct {
+	of       term
+	minus    bool
+	position int
+}
+
+// arithmetic is a op b, op one of + - * / %.
+type arithmetic struct {
+	a, b     term
+	op       byte
+	position int
+}
+
+// truthOf is a value where a condition is needed, as in NOT flag.
+type truthOf struct{ of term }
+
+// logic is AND or OR of two or more.
+type logic struct {
+	of []condition
+	or bool
+}
+
+// not is NOT c.
+type not struct{ of condition }
+
+// comparison is a op b, op one of = <> < <= > >=.
+type comparison struct {
+	a, b term
+	op   string
+}
+
+// isNull is a IS [NOT] NULL.
+type isNull struct {
+	of      term
+	negated bool
+}
+
+// exists is EXISTS(property).
+type exists struct{ of *property }
+
+// in is a [NOT] IN (list).
+type in struct {
+	of      term
+	list    []term
+	negated bool
+}
+
+// like is a [NOT] LIKE pattern [ESCAPE escape].
+type like struct {
+	of, text, escape term     // escape is nil if there is none
+	ready            *pattern // made when parsing, if text and escape do not depend on the message
+	negated          bool
+	position         int
+}

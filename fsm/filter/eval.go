@@ -1,0 +1,324 @@
+package filter
+
+import (
+	"fmt"
+	"math"
+)
+
+// Truth is a truth value. A rule takes a message only if its filter is True.
+type Truth uint8
+
+// The three truth values of SQL.
+const (
+	False   Truth = 0
+	Unknown Truth = 1
+	True    Truth = 2
+)
+
+// String is the name.
+func (t Truth) String() string {
+	switch t {
+	case False:
+		return "false"
+	case Unknown:
+		return "unknown"
+	case True:
+		return "true"
+	}
+	return fmt.Sprintf("truth %d", uint8(t))
+}
+
+func truth(b bool) Truth {
+	if b {
+		return True
+	}
+	return False
+}
+
+// Not is the opposite; that of Unknown is Unknown.
+func (t Truth) Not() Truth { return True - t }
+
+// Message is what a filter sees of a message. Its answers may not change during a Match.
+type Message interface {
+	// System gives a system property by its canonical name (see ContentType and its
+	// followers); NULL if this message has none. known is false if there is no such
+	// property at all, which makes the evaluation fail.
+	System(name string) (v Value, known bool)
+	// User gives an application property. The name is folded (see Fold); the message
+	// compares it with the folds of its names.
+	User(folded string) (v Value, found bool)
+	// NewID gives the id that the call-th newid() of a text evaluates to, from 0 on. It
+	// must be a function of the message and the rule, the same on all replicas; DeriveID
+	// makes one.
+	NewID(call int) GUID
+}
+
+// DeriveID makes an id from two numbers that are unique together, such as the sequence
+// number of a message and the number of a rule, and from the number of the call. It is a
+// version 8 UUID (RFC 9562): unique, and guessable by whoever knows the numbers.
+func DeriveID(a, b uint64, call int) GUID {
+	var g GUID
+	state := a
+	for _, mix := range [...]uint64{b, uint64(call), 0} {
+		state = scramble(state + 0x9E3779B97F4A7C15 + mix)
+	}
+	first, second := state, scramble(state^a)+b
+	for i := range 8 {
+		g[i] = byte(first >> (8 * i))
+		g[8+i] = byte(second >> (8 * i))
+	}
+	g[6] = g[6]&0x0F | 0x80
+	g[8] = g[8]&0x3F | 0x80
+	return g
+}
+
+// scramble is the finalizer of SplitMix64: a bijection that spreads each bit over all.
+func scramble(x uint64) uint64 {
+	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
+	x = (x ^ x>>27) * 0x94D049BB133111EB
+	return x ^ x>>31
+}
+
+// Match evaluates the filter with one message, from left to right; what cannot change the
+// result any more is not looked at. The error is an *EvalError.
+func (e *Expr) Match(m Message) (Truth, error) { return e.root.test(m) }
+
+func (c constant) value(Message) (Value, error) { return c.v, nil }
+
+func (p parameter) value(Message) (Value, error) { return p.v, nil }
+
+func (n newID) value(m Message) (Value, error) { return ID(m.NewID(n.call)), nil }
+
+func (p *property) value(m Message) (Value, error) {
+	if p.Scope == User {
+		v, _ := m.User(p.folded)
+		return v, nil
+	}
+	v, known := m.System(p.Name)
+	if !known {
+		return Value{}, &EvalError{Err: ErrUnknownProperty, Detail: "sys." + p.Name, Position: p.position}
+	}
+	return v, nil
+}
+
+func (n *named) value(m Message) (Value, error) {
+	name, err := n.name.value(m)
+	if err != nil || name.kind == KindNull {
+		return Value{}, err
+	}
+	if name.kind != KindText {
+		return Value{}, &EvalError{Err: ErrOperand, Detail: "a name is a string, not " + name.kind.String(), Position: n.position}
+	}
+	v, _ := m.User(Fold(name.text))
+	return v, nil
+}
+
+func (s *sign) value(m Message) (Value, error) {
+	v, err := s.of.value(m)
+	if err != nil || v.kind == KindNull {
+		return Value{}, err
+	}
+	switch {
+	case !v.number():
+		return Value{}, &EvalError{Err: ErrOperand, Detail: "a sign before " + v.kind.String(), Position: s.position}
+	case !s.minus:
+		return v, nil
+	}
+	return negative(v), nil
+}
+
+// negative of a number. The negative of the smallest integer is itself (C#, unchecked).
+func negative(v Value) Value {
+	if v.kind == KindInt {
+		return Int(-v.AsInt())
+	}
+	return Double(-v.AsDouble())
+}
+
+func (a *arithmetic) value(m Message) (Value, error) {
+	x, err := a.a.value(m)
+	if err != nil {
+		return Value{}, err
+	}
+	y, err := a.b.value(m)
+	if err != nil || x.kind == KindNull || y.kind == KindNull {
+		return Value{}, err
+	}
+	switch {
+	case x.kind == KindInt && y.kind == KindInt:
+		return a.integers(x.AsInt(), y.AsInt())
+	case x.number() && y.number():
+		return Double(a.decimals(x.AsDouble(), y.AsDouble())), nil
+	case a.op == '+' && (x.kind == KindText || y.kind == KindText) && joinable(x.kind) && joinable(y.kind):
+		return a.join(x.String(), y.String())
+	}
+	return Value{}, &EvalError{
+		Err: ErrOperand, Detail: fmt.Sprintf("%c between %v and %v", a.op, x.kind, y.kind), Position: a.position,
+	}
+}
+
+// integers computes as C# does outside of checked: sums, differences and products wrap
+// around; a quotient that does not exist or does not fit is an error.
+func (a *arithmetic) integers(x, y int64) (Value, error) {
+	switch a.op {
+	case '+':
+		return Int(x + y), nil
+	case '-':
+		return Int(x - y), nil
+	case '*':
+		return Int(x * y), nil
+	}
+	if y == 0 || x == math.MinInt64 && y == -1 {
+		return Value{}, &EvalError{Err: ErrDivision, Detail: "between integers", Position: a.position}
+	}
+	if a.op == '/' {
+		return Int(x / y), nil
+	}
+	return Int(x % y), nil
+}
+
+// decimals computes in IEEE 754. Each result is converted explicitly, because Go may
+// otherwise fuse a product and a sum on some processors and round only once.
+func (a *arithmetic) decimals(x, y float64) float64 {
+	switch a.op {
+	case '+':
+		return float64(x + y)
+	case '-':
+		return float64(x - y)
+	case '*':
+		return float64(x * y)
+	case '/':
+		return float64(x / y)
+	}
+	return math.Mod(x, y) // exact, so the same everywhere
+}
+
+// joinable says whether + glues the kind to a string.
+func joinable(k Kind) bool {
+	return k == KindText || k == KindInt || k == KindDouble || k == KindBool || k == KindGUID
+}
+
+func (a *arithmetic) join(x, y string) (Value, error) {
+	if len(x)+len(y) > ComputedBytesMax {
+		return Value{}, &EvalError{Err: ErrTooLong, Detail: "+ between strings", Position: a.position}
+	}
+	return Text(x + y), nil
+}
+
+func (t truthOf) test(m Message) (Truth, error) {
+	v, err := t.of.value(m)
+	if err != nil || v.kind != KindBool {
+		return Unknown, err
+	}
+	return truth(v.AsBool()), nil
+}
+
+func (l *logic) test(m Message) (Truth, error) {
+	// decisive is what ends the evaluation: one True for OR, one False for AND.
+	result, decisive := True, False
+	if l.or {
+		result, decisive = False, True
+	}
+	for _, c := range l.of {
+		t, err := c.test(m)
+		if err != nil {
+			return Unknown, err
+		}
+		if t == decisive {
+			return t, nil
+		}
+		if t == Unknown {
+			result = Unknown
+		}
+	}
+	return result, nil
+}
+
+func (n not) test(m Message) (Truth, error) {
+	t, err := n.of.test(m)
+	return t.Not(), err
+}
+
+func (c *comparison) test(m Message) (Truth, error) {
+	x, err := c.a.value(m)
+	if err != nil {
+		return Unknown, err
+	}
+	y, err := c.b.value(m)
+	if err != nil {
+		return Unknown, err
+	}
+	return compared(x, c.op, y), nil
+}
+
+// compared is Unknown for values that the language does not compare, and for an order of
+// booleans; a NaN differs from every number, itself included, and has no order (C#).
+func compared(x Value, op string, y Value) Truth {
+	order, ok := Compare(x, y)
+	if !ok {
+		if x.number() && y.number() {
+			return truth(op == "<>")
+		}
+		return Unknown
+	}
+	switch op {
+	case "=":
+		return truth(order == 0)
+	case "<>":
+		return truth(order != 0)
+	}
+	if x.kind == KindBool {
+		return Unknown
+	}
+	switch op {
+	case "<":
+		return truth(order < 0)
+	case "<=":
+		return truth(order <= 0)
+	case ">":
+		return truth(order > 0)
+	}
+	return truth(order >= 0)
+}
+
+func (n *isNull) test(m Message) (Truth, error) {
+	v, err := n.of.value(m)
+	return truth((v.kind == KindNull) != n.negated), err
+}
+
+// test: a user property exists even if it is null, a system property if it is not null.
+func (e exists) test(m Message) (Truth, error) {
+	if e.of.Scope == User {
+		_, found := m.User(e.of.folded)
+		return truth(found), nil
+	}
+	v, err := e.of.value(m)
+	return truth(v.kind != KindNull), err
+}
+
+// test: equal to one of the list is True; else Unknown if it cannot be told for one of
+// them (SQL-92 8.4: IN is = SOME); else False.
+func (i *in) test(m Message) (Truth, error) {
+	x, err := i.of.value(m)
+	if err != nil || x.kind == KindNull {
+		return Unknown, err
+	}
+	result := False
+	for _, t := range i.list {
+		y, err := t.value(m)
+		if err != nil {
+			return Unknown, err
+		}
+		switch compared(x, "=", y) {
+		case True:
+			return truth(!i.negated), nil
+		case Unknown:
+			result = Unknown
+		case False:
+		}
+	}
+	if i.negated {
+		result = result.Not()
+	}
+	return result, nil
+}

@@ -1,0 +1,226 @@
+package filter
+
+import (
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// kind is what a token is.
+type kind uint8
+
+const (
+	tokenEnd       kind = iota
+	tokenName           // a plain name that is no word of the language
+	tokenDelimited      // [name] or "name"
+	tokenParameter      // @name
+	tokenInteger
+	tokenDecimal
+	tokenText
+	tokenSign // operators and punctuation; text has it
+	tokenWord // a word of the language; text has it in capitals
+)
+
+// token is a piece of the text.
+type token struct {
+	kind     kind
+	position int    // of its first character, from 1
+	text     string // name or string without quotes, digits, operator, or word
+	source   string // as it was written
+}
+
+// is says whether the token is this operator or word.
+func (t *token) is(text string) bool {
+	return (t.kind == tokenSign || t.kind == tokenWord) && t.text == text
+}
+
+// shown is the token as errors show it.
+func (t *token) shown() string {
+	if t.kind == tokenEnd {
+		return "the end"
+	}
+	const most = 32
+	for i := range t.source {
+		if i >= most {
+			return strconv.Quote(t.source[:i] + "…")
+		}
+	}
+	return strconv.Quote(t.source)
+}
+
+// lexer cuts a text into tokens, one at a time.
+type lexer struct {
+	text     string
+	at       int  // byte
+	position int  // character at at, from 1
+	action   bool // SET and REMOVE are words
+}
+
+func (l *lexer) peek() rune {
+	r, _ := utf8.DecodeRuneInString(l.text[l.at:])
+	return r
+}
+
+func (l *lexer) more() bool { return l.at < len(l.text) }
+
+func (l *lexer) skip() {
+	_, n := utf8.DecodeRuneInString(l.text[l.at:])
+	l.at += n
+	l.position++
+}
+
+func (l *lexer) skipWhile(match func(rune) bool) {
+	for l.more() && match(l.peek()) {
+		l.skip()
+	}
+}
+
+func space(r rune) bool {
+	return r == ' ' || '\t' <= r && r <= '\r' || r == 0xA0
+}
+
+func nameRest(r rune) bool { return letter(r) || digit(r) || r == '_' }
+
+// next cuts off the next token.
+func (l *lexer) next() (token, error) {
+	l.skipWhile(space)
+	t := token{position: l.position}
+	start := l.at
+	var err error
+	switch r := l.peek(); {
+	case !l.more():
+		return t, nil
+	case letter(r):
+		l.skipWhile(nameRest)
+		l.name(&t, l.text[start:l.at])
+	case r == '[':
+		t.kind = tokenDelimited
+		t.text, err = l.quoted(']', "a closing ]")
+	case r == '"':
+		t.kind = tokenDelimited
+		t.text, err = l.quoted('"', `a closing "`)
+	case r == '\'':
+		t.kind = tokenText
+		t.text, err = l.quoted('\'', "a closing '")
+	case r == '@':
+		l.skip()
+		l.skipWhile(nameRest)
+		t.kind, t.text = tokenParameter, l.text[start+1:l.at]
+		if t.text == "" {
+			err = l.fail("the name of a parameter")
+		}
+	case digit(r), r == '.' && l.at+1 < len(l.text) && digit(rune(l.text[l.at+1])):
+		err = l.number(&t)
+	default:
+		err = l.sign(&t)
+	}
+	t.source = l.text[start:l.at]
+	if err == nil && t.kind == tokenDelimited && t.text == "" {
+		err = &SyntaxError{Position: t.position, Expected: "a name", Found: t.shown()}
+	}
+	return t, err
+}
+
+// fail reports the character at hand.
+func (l *lexer) fail(expected string) error {
+	found := "the end"
+	if l.more() {
+		_, n := utf8.DecodeRuneInString(l.text[l.at:])
+		found = strconv.Quote(l.text[l.at : l.at+n])
+	}
+	return &SyntaxError{Position: l.position, Expected: expected, Found: found}
+}
+
+// name decides between names and words.
+func (l *lexer) name(t *token, name string) {
+	t.kind, t.text = tokenName, name
+	if word := reserved(name); word != "" && (l.action || word != "SET" && word != "REMOVE") {
+		t.kind, t.text = tokenWord, word
+	}
+}
+
+// reserved is the word of the language that a name is, in capitals, or nothing.
+func reserved(name string) string {
+	const longest = len("REMOVE")
+	if len(name) > longest {
+		return ""
+	}
+	switch word := Fold(name); word {
+	case "and", "or", "not", "in", "like", "escape", "is", "null", "true", "false", "exists", "set", "remove":
+		return strings.ToUpper(word)
+	}
+	return ""
+}
+
+// quoted reads up to the closing character, which stands for itself if doubled.
+func (l *lexer) quoted(end rune, expected string) (string, error) {
+	l.skip()
+	var b strings.Builder
+	start := l.at
+	for l.more() {
+		r := l.peek()
+		if r == utf8.RuneError && !strings.HasPrefix(l.text[l.at:], string(utf8.RuneError)) {
+			return "", l.fail("UTF-8")
+		}
+		if r != end {
+			l.skip()
+			continue
+		}
+		b.WriteString(l.text[start:l.at])
+		l.skip()
+		if !l.more() || l.peek() != end {
+			return b.String(), nil
+		}
+		start = l.at // the second of the two stands for itself
+		l.skip()
+	}
+	return "", l.fail(expected)
+}
+
+// number reads digits, with a point and an exponent for decimals.
+func (l *lexer) number(t *token) error {
+	start := l.at
+	t.kind = tokenInteger
+	l.skipWhile(digit)
+	if l.more() && l.peek() == '.' {
+		t.kind = tokenDecimal
+		l.skip()
+		l.skipWhile(digit)
+	}
+	if l.more() && (l.peek() == 'e' || l.peek() == 'E') {
+		t.kind = tokenDecimal
+		l.skip()
+		if l.more() && (l.peek() == '+' || l.peek() == '-') {
+			l.skip()
+		}
+		if !l.more() || !digit(l.peek()) {
+			return l.fail("the digits of an exponent")
+		}
+		l.skipWhile(digit)
+	}
+	if l.more() && (nameRest(l.peek()) || l.peek() == '.') {
+		return l.fail("the end of the number")
+	}
+	t.text = l.text[start:l.at]
+	return nil
+}
+
+// sign reads an operator or punctuation.
+func (l *lexer) sign(t *token) error {
+	t.kind = tokenSign
+	if l.at+2 <= len(l.text) {
+		switch two := l.text[l.at : l.at+2]; two {
+		case "<>", "!=", "<=", ">=":
+			l.skip()
+			l.skip()
+			t.text = two
+			return nil
+		}
+	}
+	if r := l.peek(); r == '!' || r >= utf8.RuneSelf || !strings.ContainsRune("=<>+-*/%(),.;", r) {
+		return l.fail("a name, a value or an operator")
+	}
+	t.text = l.text[l.at : l.at+1]
+	l.skip()
+	return nil
+}

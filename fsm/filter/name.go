@@ -1,0 +1,149 @@
+package filter
+
+import (
+	"strings"
+	"unicode/utf8"
+)
+
+// Scope says whose property a name means.
+type Scope uint8
+
+// The scopes. User is the default of the language.
+const (
+	User   Scope = 0 // application properties, which senders name as they like
+	System Scope = 1 // properties that the service defines; written sys.Name
+)
+
+// String is the word of the language.
+func (s Scope) String() string {
+	if s == System {
+		return "sys"
+	}
+	return "user"
+}
+
+// Property names a property of a message.
+type Property struct {
+	// Name is in the spelling of the constants below for a System property that is among
+	// them, else as it was written. Names differ only if Fold of them differs.
+	Name  string
+	Scope Scope
+}
+
+// The system properties, as the service's message class spells them. The first eight are
+// those a correlation filter can name. A Message need not know all of them: what it does
+// not know is an error for who asks.
+const (
+	ContentType             = "ContentType"
+	CorrelationID           = "CorrelationId"
+	Label                   = "Label" // also written Subject, its name in newer clients
+	MessageID               = "MessageId"
+	ReplyTo                 = "ReplyTo"
+	ReplyToSessionID        = "ReplyToSessionId"
+	SessionID               = "SessionId"
+	To                      = "To"
+	DeadLetterSource        = "DeadLetterSource"
+	DeliveryCount           = "DeliveryCount"
+	EnqueuedSequenceNumber  = "EnqueuedSequenceNumber"
+	EnqueuedTimeUTC         = "EnqueuedTimeUtc"
+	ExpiresAtUTC            = "ExpiresAtUtc"
+	PartitionKey            = "PartitionKey"
+	ScheduledEnqueueTimeUTC = "ScheduledEnqueueTimeUtc"
+	SequenceNumber          = "SequenceNumber"
+	Size                    = "Size"
+	TimeToLive              = "TimeToLive"
+	ViaPartitionKey         = "ViaPartitionKey"
+)
+
+// canonical finds the constant that a name of a system property means, without case;
+// names that mean none stay.
+func canonical(name string) string {
+	folded := Fold(name)
+	if folded == "subject" {
+		return Label
+	}
+	for _, known := range [...]string{
+		ContentType, CorrelationID, Label, MessageID, ReplyTo, ReplyToSessionID, SessionID, To,
+		DeadLetterSource, DeliveryCount, EnqueuedSequenceNumber, EnqueuedTimeUTC, ExpiresAtUTC,
+		PartitionKey, ScheduledEnqueueTimeUTC, SequenceNumber, Size, TimeToLive, ViaPartitionKey,
+	} {
+		if Fold(known) == folded {
+			return known
+		}
+	}
+	return name
+}
+
+// Fold gives the form in which names of properties are compared: capital letters of ASCII,
+// Latin-1, Greek and Cyrillic become small, everything else stays. Tables of the Unicode
+// release of some Go version are not used on purpose: two replicas built with different
+// ones must agree. It allocates only if something changes.
+func Fold(name string) string {
+	changed := false
+	for _, r := range name {
+		if small(r) != r {
+			changed = true
+			break
+		}
+	}
+	if !changed {
+		return name
+	}
+	var b strings.Builder
+	b.Grow(len(name))
+	for i := 0; i < len(name); {
+		r, n := utf8.DecodeRuneInString(name[i:])
+		if r == utf8.RuneError && n == 1 {
+			b.WriteByte(name[i]) // not a character: stays as it is
+		} else {
+			b.WriteRune(small(r))
+		}
+		i += n
+	}
+	return b.String()
+}
+
+func small(r rune) rune {
+	switch {
+	case 'A' <= r && r <= 'Z',
+		0xC0 <= r && r <= 0xDE && r != 0xD7, // À to Þ without ×
+		0x391 <= r && r <= 0x3A9,            // Α to Ω
+		0x410 <= r && r <= 0x42F:            // А to Я
+		return r + 0x20
+	case 0x400 <= r && r <= 0x40F: // Ѐ to Џ
+		return r + 0x50
+	}
+	return r
+}
+
+// regular says whether a name can be written without brackets: a letter, then letters,
+// digits and underscores. Not whether it is a word of the language.
+func regular(name string) bool {
+	for i, r := range name {
+		if !letter(r) && (i == 0 || !digit(r) && r != '_') {
+			return false
+		}
+	}
+	return name != "" && utf8.ValidString(name)
+}
+
+func digit(r rune) bool { return '0' <= r && r <= '9' }
+
+// letter is what a plain name may begin with. Beyond ASCII all is letters that is not
+// space, control, punctuation or symbol in the common blocks; see Fold for why no table.
+func letter(r rune) bool {
+	switch {
+	case r < 0x80:
+		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'
+	case r < 0xC0:
+		return r == 0xAA || r == 0xB5 || r == 0xBA // ª µ º
+	case r == 0xD7, r == 0xF7, // × ÷
+		0x2000 <= r && r <= 0x2BFF, // punctuation, symbols, arrows
+		0x3000 <= r && r <= 0x3004, // ideographic space and marks
+		0xE000 <= r && r <= 0xF8FF, // private
+		r == 0x1680, r == 0xFEFF, r > 0xFFEF && r < 0x10000,
+		r == utf8.RuneError:
+		return false
+	}
+	return true
+}

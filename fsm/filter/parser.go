@@ -1,0 +1,375 @@
+package filter
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+)
+
+// Parameter gives @Name in a text a value: Bool, Int, Double, Text or NULL, as the service
+// allows, or a moment. A leading @ of Name is not part of it.
+type Parameter struct {
+	Name  string
+	Value Value
+}
+
+// Expr is a parsed filter. Any number of goroutines may use it.
+type Expr struct{ root condition }
+
+// parser is a parser by recursive descent: each level of precedence is a method, in the
+// order of SQL-92: OR, AND, NOT, predicates, sums, products, signs.
+type parser struct {
+	lexer      lexer
+	token      token // the one to look at
+	parameters []Parameter
+	depth      int
+	ids        int // newid() so far
+}
+
+// operand is what a level found: exactly one of the two is set. Parentheses may hold
+// either, so only who uses an operand knows which of them it must be.
+type operand struct {
+	term      term
+	condition condition
+	start     token
+}
+
+// Parse reads a filter. Texts over TextCharactersMax, depths over DepthMax and parameters
+// over their limits are refused, as are parameters that are not given; parameters that are
+// not used are not. The error is a *SyntaxError or wraps ErrInvalid.
+func Parse(text string, parameters []Parameter) (*Expr, error) {
+	if err := bounded(text); err != nil {
+		return nil, err
+	}
+	return parse(text, parameters)
+}
+
+// parse is Parse without the limit of the text.
+func parse(text string, parameters []Parameter) (*Expr, error) {
+	p, err := newParser(text, parameters, false)
+	if err != nil {
+		return nil, err
+	}
+	root, err := p.conditionHere(p.or)
+	if err != nil {
+		return nil, err
+	}
+	if p.token.kind != tokenEnd {
+		return nil, p.fail("an operator or the end")
+	}
+	return &Expr{root: root}, nil
+}
+
+// bounded refuses texts that are too long, before any work is done.
+func bounded(text string) error {
+	if n := utf8.RuneCountInString(text); n > TextCharactersMax {
+		return &SyntaxError{
+			Position: TextCharactersMax + 1, Expected: "the end, after at most " + strconv.Itoa(TextCharactersMax) + " characters",
+			Found: strconv.Itoa(n) + " characters",
+		}
+	}
+	return nil
+}
+
+func newParser(text string, parameters []Parameter, action bool) (*parser, error) {
+	parameters, err := sorted(parameters)
+	if err != nil {
+		return nil, err
+	}
+	p := &parser{lexer: lexer{text: text, position: 1, action: action}, parameters: parameters}
+	return p, p.advance()
+}
+
+// sorted copies the parameters, names folded and in order, so that their order when given
+// does not matter.
+func sorted(parameters []Parameter) ([]Parameter, error) {
+	if len(parameters) > ParametersMax {
+		return nil, fmt.Errorf("%w: %d parameters, %d at most", ErrInvalid, len(parameters), ParametersMax)
+	}
+	out := slices.Clone(parameters)
+	for i := range out {
+		out[i].Name = Fold(strings.TrimPrefix(out[i].Name, "@"))
+		if n := len(out[i].Name) + out[i].Value.size(); n > ParameterBytesMax {
+			return nil, fmt.Errorf("%w: a parameter of %d bytes, %d at most", ErrInvalid, n, ParameterBytesMax)
+		}
+	}
+	slices.SortFunc(out, func(a, b Parameter) int { return strings.Compare(a.Name, b.Name) })
+	for i := 1; i < len(out); i++ {
+		if out[i].Name == out[i-1].Name {
+			return nil, fmt.Errorf("%w: parameter @%s twice", ErrInvalid, out[i].Name)
+		}
+	}
+	return out, nil
+}
+
+func (p *parser) advance() (err error) {
+	p.token, err = p.lexer.next()
+	return err
+}
+
+func (p *parser) fail(expected string) error {
+	return &SyntaxError{Position: p.token.position, Expected: expected, Found: p.token.shown()}
+}
+
+// take goes on if the token is this one.
+func (p *parser) take(text string) (bool, error) {
+	if !p.token.is(text) {
+		return false, nil
+	}
+	return true, p.advance()
+}
+
+// demand goes on if the token is this one, and fails if not.
+func (p *parser) demand(text string) error {
+	if !p.token.is(text) {
+		return p.fail(text)
+	}
+	return p.advance()
+}
+
+// enter counts a level of nesting; leave gives it back.
+func (p *parser) enter() error {
+	p.depth++
+	if p.depth > DepthMax {
+		return &SyntaxError{Position: p.token.position, Expected: "at most " + strconv.Itoa(DepthMax) + " levels of nesting", Found: "more"}
+	}
+	return nil
+}
+
+func (p *parser) leave() { p.depth-- }
+
+// asCondition makes an operand a condition. Values that may be a boolean are: properties,
+// parameters, TRUE and FALSE.
+func (o *operand) asCondition() (condition, error) {
+	if o.condition != nil {
+		return o.condition, nil
+	}
+	switch t := o.term.(type) {
+	case *property, *named:
+		return truthOf{o.term}, nil
+	case parameter:
+		if t.v.kind == KindBool || t.v.kind == KindNull {
+			return truthOf{t}, nil
+		}
+	case constant:
+		if t.v.kind == KindBool || t.v.kind == KindNull {
+			return truthOf{t}, nil
+		}
+	}
+	return nil, &SyntaxError{Position: o.start.position, Expected: "a condition", Found: "the value that begins with " + o.start.shown()}
+}
+
+func (o *operand) asTerm() (term, error) {
+	if o.term != nil {
+		return o.term, nil
+	}
+	return nil, &SyntaxError{Position: o.start.position, Expected: "a value", Found: "the condition that begins with " + o.start.shown()}
+}
+
+func (p *parser) conditionHere(level func() (operand, error)) (condition, error) {
+	o, err := level()
+	if err != nil {
+		return nil, err
+	}
+	return o.asCondition()
+}
+
+func (p *parser) termHere(level func() (operand, error)) (term, error) {
+	o, err := level()
+	if err != nil {
+		return nil, err
+	}
+	return o.asTerm()
+}
+
+func (p *parser) or() (operand, error) { return p.chain("OR", p.and) }
+
+func (p *parser) and() (operand, error) { return p.chain("AND", p.not) }
+
+// chain reads a [word b [word c …]].
+func (p *parser) chain(word string, level func() (operand, error)) (operand, error) {
+	first, err := level()
+	if err != nil || !p.token.is(word) {
+		return first, err
+	}
+	c, err := first.asCondition()
+	if err != nil {
+		return operand{}, err
+	}
+	all := &logic{of: []condition{c}, or: word == "OR"}
+	for p.token.is(word) {
+		if err := p.advance(); err != nil {
+			return operand{}, err
+		}
+		if c, err = p.conditionHere(level); err != nil {
+			return operand{}, err
+		}
+		all.of = append(all.of, c)
+	}
+	return operand{condition: all, start: first.start}, nil
+}
+
+func (p *parser) not() (operand, error) {
+	start := p.token
+	if !p.token.is("NOT") {
+		return p.predicate()
+	}
+	if err := p.enter(); err != nil {
+		return operand{}, err
+	}
+	defer p.leave()
+	if err := p.advance(); err != nil {
+		return operand{}, err
+	}
+	c, err := p.conditionHere(p.not)
+	return operand{condition: not{c}, start: start}, err
+}
+
+// predicate reads a value and what is asked of it, if anything.
+func (p *parser) predicate() (operand, error) {
+	left, err := p.sum()
+	if err != nil {
+		return operand{}, err
+	}
+	var read func(of term) (condition, error)
+	switch t := &p.token; {
+	case t.is("="), t.is("<>"), t.is("!="), t.is("<"), t.is("<="), t.is(">"), t.is(">="):
+		read = p.comparison
+	case t.is("IS"):
+		read = p.null
+	case t.is("NOT"), t.is("IN"), t.is("LIKE"):
+		read = p.membership
+	default:
+		return left, nil
+	}
+	of, err := left.asTerm()
+	if err != nil {
+		return operand{}, err
+	}
+	c, err := read(of)
+	return operand{condition: c, start: left.start}, err
+}
+
+func (p *parser) comparison(a term) (condition, error) {
+	op := p.token.text
+	if op == "!=" {
+		op = "<>"
+	}
+	if err := p.advance(); err != nil {
+		return nil, err
+	}
+	b, err := p.termHere(p.sum)
+	return &comparison{a: a, b: b, op: op}, err
+}
+
+func (p *parser) null(of term) (condition, error) {
+	switch of.(type) {
+	case *property, *named:
+	default:
+		return nil, p.fail("IS NULL after a property only")
+	}
+	if err := p.advance(); err != nil {
+		return nil, err
+	}
+	negated, err := p.take("NOT")
+	if err != nil {
+		return nil, err
+	}
+	if !negated && !p.token.is("NULL") {
+		return nil, p.fail("NULL or NOT NULL")
+	}
+	return &isNull{of: of, negated: negated}, p.demand("NULL")
+}
+
+// membership reads [NOT] IN and [NOT] LIKE.
+func (p *parser) membership(of term) (condition, error) {
+	negated, err := p.take("NOT")
+	if err != nil {
+		return nil, err
+	}
+	position := p.token.position
+	switch {
+	case p.token.is("IN"):
+		if err := p.advance(); err != nil {
+			return nil, err
+		}
+		list, err := p.list()
+		return &in{of: of, list: list, negated: negated}, err
+	case p.token.is("LIKE"):
+		if err := p.advance(); err != nil {
+			return nil, err
+		}
+		return p.like(&like{of: of, negated: negated, position: position})
+	}
+	return nil, p.fail("IN or LIKE")
+}
+
+func (p *parser) list() ([]term, error) {
+	if err := p.demand("("); err != nil {
+		return nil, err
+	}
+	var list []term
+	for {
+		t, err := p.termHere(p.sum)
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, t)
+		switch more, err := p.take(","); {
+		case err != nil:
+			return nil, err
+		case more:
+		case !p.token.is(")"):
+			return nil, p.fail(", or )")
+		default:
+			return list, p.advance()
+		}
+	}
+}
+
+func (p *parser) like(l *like) (_ condition, err error) {
+	pattern := p.token
+	if l.text, err = p.termHere(p.sum); err != nil {
+		return nil, err
+	}
+	escape := p.token
+	more, err := p.take("ESCAPE")
+	if err != nil {
+		return nil, err
+	}
+	if more {
+		escape = p.token
+		if l.escape, err = p.termHere(p.sum); err != nil {
+			return nil, err
+		}
+	}
+	return l, l.prepare(&pattern, &escape)
+}
+
+// prepare compiles the pattern if it does not depend on the message, and refuses one that
+// could never be evaluated.
+func (l *like) prepare(pattern, escape *token) error {
+	if !fixed(l.text) || l.escape != nil && !fixed(l.escape) {
+		return nil
+	}
+	ready, err := l.pattern(nil)
+	if err != nil {
+		return &SyntaxError{
+			Position: escape.position, Expected: "an ESCAPE of one character that the pattern does not end in",
+			Found: "the pattern " + pattern.shown() + " and " + escape.shown(),
+		}
+	}
+	l.ready = ready
+	return nil
+}
+
+// fixed says whether a term is the same for all messages.
+func fixed(t term) bool {
+	switch t.(type) {
+	case constant, parameter:
+		return true
+	}
+	return false
+}

@@ -1,0 +1,215 @@
+package filter
+
+import (
+	"strconv"
+	"strings"
+)
+
+// The levels of precedence, loosest first. An operand of a looser level than its place
+// wants is printed in parentheses.
+const (
+	levelOr = iota
+	levelAnd
+	levelNot
+	levelPredicate
+	levelSum
+	levelProduct
+	levelSign
+)
+
+// printer writes nodes as text.
+type printer struct{ strings.Builder }
+
+// String prints the filter in one canonical form: words in capitals, one space around
+// operators, no parentheses that are not needed. Parsed again with the same parameters it
+// gives an equal filter with the same String; it can be longer than the text it came from,
+// and so longer than TextCharactersMax.
+func (e *Expr) String() string {
+	var p printer
+	e.root.print(&p)
+	return p.String()
+}
+
+func (p *printer) write(parts ...string) {
+	for _, s := range parts {
+		p.WriteString(s)
+	}
+}
+
+// term prints t where at least the level is wanted.
+func (p *printer) term(t term, level int) {
+	own := levelSign
+	if a, ok := t.(*arithmetic); ok {
+		own = levelOf(a.op)
+	}
+	p.wrapped(own < level, t.print)
+}
+
+func levelOf(op byte) int {
+	if op == '+' || op == '-' {
+		return levelSum
+	}
+	return levelProduct
+}
+
+// condition prints c where at least the level is wanted.
+func (p *printer) condition(c condition, level int) {
+	own := levelPredicate
+	switch c := c.(type) {
+	case *logic:
+		own = c.level()
+	case not:
+		own = levelNot
+	}
+	p.wrapped(own < level, c.print)
+}
+
+func (p *printer) wrapped(parentheses bool, print func(*printer)) {
+	if !parentheses {
+		print(p)
+		return
+	}
+	p.write("(")
+	print(p)
+	p.write(")")
+}
+
+// quote doubles the closing character inside.
+func quote(opening, text, closing string) string {
+	return opening + strings.ReplaceAll(text, closing, closing+closing) + closing
+}
+
+func (c constant) print(p *printer) {
+	switch c.v.kind {
+	case KindBool:
+		p.write(strings.ToUpper(c.v.String()))
+	case KindText:
+		p.write(quote("'", c.v.text, "'"))
+	case KindDouble:
+		s := strconv.FormatFloat(c.v.AsDouble(), 'G', -1, 64)
+		if !strings.ContainsAny(s, ".E") {
+			s += ".0"
+		}
+		p.write(s)
+	case KindNull, KindInt, KindTime, KindGUID, KindBinary: // the last three are no literals
+		p.write(c.v.String())
+	}
+}
+
+func (t parameter) print(p *printer) { p.write("@", t.name) }
+
+func (t *property) print(p *printer) { p.write(t.Property.String()) }
+
+// String is the property as the language writes it.
+func (p Property) String() string {
+	name := p.Name
+	if !regular(name) || reserved(name) != "" {
+		name = quote("[", name, "]")
+	}
+	if p.Scope == System {
+		return "sys." + name
+	}
+	return name
+}
+
+func (n *named) print(p *printer) {
+	p.write("property(")
+	n.name.print(p)
+	p.write(")")
+}
+
+func (newID) print(p *printer) { p.write("newid()") }
+
+func (s *sign) print(p *printer) {
+	if s.minus {
+		p.write("-")
+	} else {
+		p.write("+")
+	}
+	p.term(s.of, levelSign)
+}
+
+func (a *arithmetic) print(p *printer) {
+	level := levelOf(a.op)
+	p.term(a.a, level)
+	p.write(" ", string(rune(a.op)), " ")
+	p.term(a.b, level+1)
+}
+
+func (t truthOf) print(p *printer) { t.of.print(p) }
+
+func (l *logic) level() int {
+	if l.or {
+		return levelOr
+	}
+	return levelAnd
+}
+
+func (l *logic) print(p *printer) {
+	word := " AND "
+	if l.or {
+		word = " OR "
+	}
+	for i, c := range l.of {
+		if i > 0 {
+			p.write(word)
+		}
+		p.condition(c, l.level()+1)
+	}
+}
+
+func (n not) print(p *printer) {
+	p.write("NOT ")
+	p.condition(n.of, levelNot)
+}
+
+func (c *comparison) print(p *printer) {
+	p.term(c.a, levelSum)
+	p.write(" ", c.op, " ")
+	p.term(c.b, levelSum)
+}
+
+func (n *isNull) print(p *printer) {
+	n.of.print(p)
+	p.write(" IS ")
+	p.negation(n.negated)
+	p.write("NULL")
+}
+
+func (p *printer) negation(negated bool) {
+	if negated {
+		p.write("NOT ")
+	}
+}
+
+func (e exists) print(p *printer) {
+	p.write("EXISTS(")
+	e.of.print(p)
+	p.write(")")
+}
+
+func (i *in) print(p *printer) {
+	p.term(i.of, levelSum)
+	p.write(" ")
+	p.negation(i.negated)
+	p.write("IN (")
+	for n, t := range i.list {
+		if n > 0 {
+			p.write(", ")
+		}
+		p.term(t, levelSum)
+	}
+	p.write(")")
+}
+
+func (l *like) print(p *printer) {
+	p.term(l.of, levelSum)
+	p.write(" ")
+	p.negation(l.negated)
+	p.write("LIKE ")
+	p.term(l.text, levelSum)
+	if l.escape != nil {
+		p.write(" ESCAPE ")
+		p.term(l.escape, levelSum)
+	}
+}

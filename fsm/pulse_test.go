@@ -1,0 +1,279 @@
+package fsm
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+// dueNow lists the moments of everything in a machine that is due, earliest first.
+func dueNow(q *Queues) []Instant {
+	var list []Instant
+	note := func(at Instant) {
+		if at != 0 && at <= q.clock {
+			list = append(list, at)
+		}
+	}
+	for _, x := range q.queues {
+		note(x.idleDue())
+		for i := range x.subs {
+			sub := &x.subs[i]
+			walk(sub.ix.entries, 0, func(_ SequenceNumber, rec *record, _ Ref) bool {
+				if rec.state == Locked {
+					note(rec.deadline)
+				} else {
+					note(sub.due(rec))
+				}
+				return true
+			})
+		}
+	}
+	slices.Sort(list)
+	return list
+}
+
+// crowd fills queues with messages that end, wait and are locked at all times of ten
+// seconds.
+func crowd(apply func(Instant, Command) Result, queues, messages int) {
+	r := rand.New(rand.NewPCG(1, 2))
+	settings := DefaultQueueSettings()
+	settings.LockDuration, settings.MaxDeliveryCount, settings.DeadLetterTimeToLive = 5000, 2, 7000
+	for id := range EntityID(queues) {
+		settings.DeadLetterOnExpiry = id%2 == 0
+		settings.RetryDelay, settings.RetryDelayMax = 0, 0
+		if id == 1 {
+			settings.RetryDelay, settings.RetryDelayMax = 1000, 5000
+		}
+		apply(1000, PutQueue{Entity: id + 1, Version: 1, Settings: settings})
+		for range messages / 100 {
+			now := Instant(1000 + r.IntN(10_000))
+			c := SendMessages{Entity: id + 1, Messages: make([]Message, 100)}
+			for i := range c.Messages {
+				switch r.IntN(4) {
+				case 0:
+					c.Messages[i].TimeToLive = Millis(1 + r.IntN(10_000))
+				case 1:
+					c.Messages[i].EnqueueAt = now + Instant(r.IntN(10_000))
+				case 2:
+					c.Messages[i].TimeToLive = 5000
+				}
+			}
+			apply(now, c)
+			d := apply(now, LockMessages{Address: Address{Entity: id + 1}, Max: uint32(1 + r.IntN(50)), MaxBytes: 1 << 20}).Deliveries
+			s := SettleMessages{Address: Address{Entity: id + 1}}
+			for i := range len(d) / 2 {
+				s.Settlements = append(s.Settlements, Settlement{Lock: d[i].Lock, Verb: []Verb{Complete, Abandon, DeadLetter, Release}[r.IntN(4)]})
+			}
+			if len(s.Settlements) > 0 {
+				apply(now, s)
+			}
+		}
+	}
+}
+
+// TestPulsesAgree: pulses that reach their limit cut at the same message on every
+// replica, be it restored from an image or not, and take what is due strictly in the
+// order of time.
+func TestPulsesAgree(t *testing.T) {
+	t.Parallel()
+	q := NewQueues(&countingBodies{})
+	serial := uint64(0)
+	machines := []*Queues{q}
+	apply := func(now Instant, c Command) Result {
+		serial++
+		h := Header{Origin: 1, Serial: serial, Low: serial}
+		if (c == Pulse{}) {
+			h = Header{}
+		}
+		b := AppendCommand(nil, h, c)
+		res := machines[0].Apply(Env{Index: serial, Now: now}, b)
+		for _, other := range machines[1:] {
+			other.Apply(Env{Index: serial, Now: now}, b)
+		}
+		return res
+	}
+	crowd(apply, 4, 3000)
+	cut := 0
+	for now := Instant(10_000); now < 40_000; now += 7000 {
+		var image bytes.Buffer
+		if _, err := q.Image().WriteTo(&image); err != nil {
+			t.Fatal(err)
+		}
+		next := NewQueues(&countingBodies{})
+		if err := next.Restore(&image); err != nil {
+			t.Fatal(err)
+		}
+		machines = append(machines, next)
+		apply(now, Pulse{})
+		for pulses := 0; ; pulses++ {
+			before := dueNow(q)
+			if len(before) == 0 && pulses > 0 {
+				break
+			}
+			apply(now, Pulse{})
+			after := dueNow(q)
+			if len(before) > pulseMessagesMax {
+				cut++
+			}
+			if moved := min(len(before), pulseMessagesMax); !slices.Equal(after, before[moved:]) {
+				t.Fatalf("at %d a pulse left %d of %d, or not the latest of them", now, len(after), len(before))
+			}
+			for i, other := range machines[1:] {
+				if q.Digest() != other.Digest() {
+					t.Fatalf("at %d, after %d pulses, replica %d is another", now, pulses, i)
+				}
+			}
+		}
+		if due, ok := q.NextDeadline(); ok && due <= now {
+			t.Errorf("at %d something is still due at %d", now, due)
+		}
+	}
+	if cut < 3 {
+		t.Errorf("only %d pulses met their limit", cut)
+	}
+}
+
+// TestManyAlarmsAreBounded: neither lives that end earlier and earlier nor messages that
+// go before their time leave alarms behind.
+func TestManyAlarmsAreBounded(t *testing.T) {
+	t.Parallel()
+	q := NewQueues(noBodies{})
+	apply := testApply(q)
+	apply(1, PutQueue{Entity: 1, Version: 1, Settings: DefaultQueueSettings()})
+	at := Address{Entity: 1}
+	sub := q.find(at)
+	for i := range 30_000 {
+		apply(1, SendMessages{Entity: 1, Messages: []Message{{TimeToLive: Millis(1_000_000 - i)}}})
+		if i%3 == 0 {
+			apply(1, PurgeMessages{Address: at, Max: 2})
+		}
+		chunks := len(sub.ix.entries)
+		if n := len(sub.alarms.heap); n > 2*chunks+staleSlack+2 {
+			t.Fatalf("%d alarms for %d chunks", n, chunks)
+		}
+	}
+	apply(1, PurgeMessages{Address: at, Max: 4000})
+	for range 200 {
+		c := SendMessages{Entity: 1, Messages: make([]Message, 2000)}
+		for i := range c.Messages {
+			c.Messages[i].TimeToLive = 1_000_000
+		}
+		apply(1, c)
+		apply(1, PurgeMessages{Address: at, Max: 4000})
+		if n := len(sub.alarms.heap); n > staleSlack+12 {
+			t.Fatalf("%d alarms for an empty queue", n)
+		}
+	}
+	settings := DefaultQueueSettings()
+	for version := range uint64(1000) {
+		settings.AutoDeleteOnIdle = []Millis{Forever, autoDeleteMin}[version%2]
+		apply(1, PutQueue{Entity: 1, Version: version + 2, Settings: settings})
+		if n := len(sub.alarms.heap); n > staleSlack+12 {
+			t.Fatalf("%d alarms for an empty queue", n)
+		}
+	}
+}
+
+// TestTombstonesStandStill: queues that go idle after an image was taken are not in it.
+func TestTombstonesStandStill(t *testing.T) {
+	t.Parallel()
+	q := NewQueues(noBodies{})
+	apply := testApply(q)
+	settings := DefaultQueueSettings()
+	for id := EntityID(1); id <= 9; id++ {
+		settings.AutoDeleteOnIdle = autoDeleteMin + Millis(10-id)*1000 // the last one first
+		apply(1, PutQueue{Entity: id, Version: 1, Settings: settings})
+	}
+	var want []EntityID
+	for id := EntityID(9); id >= 1; id-- {
+		img := q.Image()
+		before := imageBytes(t, img)
+		apply(1+Instant(autoDeleteMin)+Instant(10-id)*1000, Pulse{})
+		want = append([]EntityID{id}, want...)
+		if got := q.Gone(); !slices.Equal(got, want) {
+			t.Fatalf("gone are %v, want %v", got, want)
+		}
+		late := q.Image()
+		after := imageBytes(t, late)
+		if id%2 == 0 {
+			apply(1, DropQueue{Entity: id})
+			want = want[1:]
+		}
+		if !bytes.Equal(before, imageBytes(t, img)) || !bytes.Equal(after, imageBytes(t, late)) {
+			t.Fatal("an image changed")
+		}
+	}
+}
+
+func imageBytes(t *testing.T, img Image) []byte {
+	var b bytes.Buffer
+	if _, err := img.WriteTo(&b); err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes()
+}
+
+// TestLockMeetsExpired: a lock goes over a bounded number of expired messages, and asks
+// the leader to try again for the rest.
+func TestLockMeetsExpired(t *testing.T) {
+	t.Parallel()
+	q := NewQueues(noBodies{})
+	apply := testApply(q)
+	settings := DefaultQueueSettings()
+	apply(1, PutQueue{Entity: 1, Version: 1, Settings: settings})
+	short := SendMessages{Entity: 1, Messages: make([]Message, 2500)}
+	for i := range short.Messages {
+		short.Messages[i].TimeToLive = 10
+	}
+	apply(1, short)
+	apply(1, SendMessages{Entity: 1, Messages: make([]Message, 1)})
+	q.Effects()
+	lock := LockMessages{Address: Address{Entity: 1}, Max: 5}
+	for _, left := range []uint64{1501, 501} {
+		if res := apply(100, lock); len(res.Deliveries) != 0 || q.Messages() != left {
+			t.Fatalf("%d deliveries, %d messages left, want %d", len(res.Deliveries), q.Messages(), left)
+		}
+		if e := q.Effects(); len(e) != 1 || e[0].Ready != left {
+			t.Fatalf("effects %v", e)
+		}
+	}
+	if res := apply(100, lock); len(res.Deliveries) != 1 || res.Deliveries[0].Lock.Sequence != 2501 {
+		t.Errorf("%+v", res)
+	}
+	// The same for what is fetched by number.
+	apply(100, short)
+	var fetch FetchDeferred
+	for len(fetch.Sequences) < 2500 {
+		d := apply(100, LockMessages{Address: Address{Entity: 1}, Max: 2500}).Deliveries
+		s := SettleMessages{Address: Address{Entity: 1}}
+		for i := range d {
+			s.Settlements = append(s.Settlements, Settlement{Lock: d[i].Lock, Verb: Defer})
+			fetch.Sequences = append(fetch.Sequences, d[i].Lock.Sequence)
+		}
+		apply(100, s)
+	}
+	fetch.Address = Address{Entity: 1}
+	if apply(200, fetch); q.Messages() != 1501 {
+		t.Errorf("%d messages left, want 1501", q.Messages())
+	}
+}
+
+// TestPurgeMeetsExpired: a purge goes over a bounded number of expired messages.
+func TestPurgeMeetsExpired(t *testing.T) {
+	t.Parallel()
+	q := NewQueues(noBodies{})
+	apply := testApply(q)
+	apply(1, PutQueue{Entity: 1, Version: 1, Settings: DefaultQueueSettings()})
+	short := SendMessages{Entity: 1, Messages: make([]Message, 1500)}
+	for i := range short.Messages {
+		short.Messages[i].TimeToLive = 10
+	}
+	apply(1, short)
+	apply(1, SendMessages{Entity: 1, Messages: make([]Message, 3)})
+	for _, want := range []uint64{0, 2, 1} {
+		if res := apply(100, PurgeMessages{Address: Address{Entity: 1}, Max: 2}); res.Count != want {
+			t.Errorf("%d purged, want %d", res.Count, want)
+		}
+	}
+}
