@@ -2,12 +2,7 @@ package fsm_test
 
 import (
 	"bytes"
-	"encoding/hex"
 	"errors"
-	"fmt"
-	"os"
-	"path/filepath"
-	"slices"
 	"strings"
 	"testing"
 
@@ -16,74 +11,6 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 )
-
-var header = fsm.Header{Origin: 0x0102030405060708, Lane: 300, Serial: 70000, Low: 69990}
-
-// exampleSettings has every field set.
-func exampleSettings() fsm.QueueSettings {
-	return fsm.QueueSettings{
-		LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 20,
-		DefaultTimeToLive: 86_400_000, DeadLetterOnExpiry: true, RequiresDuplicateDetection: true,
-		DuplicateWindow: 60_000, AutoDeleteOnIdle: 300_000, MaxBytes: 5 << 30, Status: fsm.ReceiveDisabled,
-		UserMetadata: "für später", DeadLetterTimeToLive: 7_000, RetryDelay: 500, RetryDelayMax: 60_000,
-	}
-}
-
-// examples is one command of every kind, with every field set.
-func examples() []fsm.Command {
-	settings := exampleSettings()
-	dead := fsm.Address{Entity: 300, Sub: fsm.DeadLetterQueue}
-	return []fsm.Command{
-		fsm.Pulse{},
-		fsm.PutQueue{Entity: 300, Version: 7, Settings: settings},
-		fsm.DropQueue{Entity: 300},
-		fsm.SendMessages{Entity: 300, Messages: []fsm.Message{{ID: "m1", Payload: []byte("hello")}, {Payload: []byte{}, TimeToLive: 60_000, EnqueueAt: 1_800_000_000_000}}},
-		fsm.LockMessages{Address: dead, Max: 4096, MaxBytes: 1 << 20, Delete: true},
-		fsm.SettleMessages{Address: dead, Settlements: []fsm.Settlement{
-			{Lock: fsm.LockID{Sequence: 1, Epoch: 2}, Verb: fsm.Complete, Properties: []byte{}},
-			{
-				Lock: fsm.LockID{Sequence: 1 << 40, Epoch: 1<<32 - 1}, Verb: fsm.DeadLetter,
-				Reason: "r", Description: "d", Properties: []byte("p"),
-			},
-			{Lock: fsm.LockID{Sequence: 2, Epoch: 1}, Verb: fsm.Abandon, Until: 1_800_000_000_000, Properties: []byte{}},
-		}},
-		fsm.RenewLocks{Address: dead, Locks: []fsm.LockID{{Sequence: 5, Epoch: 6}}},
-		fsm.FetchDeferred{Address: dead, Sequences: []fsm.SequenceNumber{1, 1 << 50}, Delete: true},
-		fsm.CloseLane{Origin: 9, Lane: 10},
-		fsm.CancelScheduled{Entity: 300, Sequences: []fsm.SequenceNumber{7, 1 << 33}},
-		fsm.PurgeMessages{Address: dead, Before: 1_800_000_000_000, Max: 4000},
-		fsm.RedriveMessages{Entity: 300, Sequences: []fsm.SequenceNumber{8}},
-		fsm.Touch{Entity: 300},
-		fsm.FoundCluster{ClusterID: "c", SealKey: [16]byte{1, 2, 3}, Partitions: []fsm.Partition{
-			{ID: 1, Formed: true, Replicas: []fsm.Replica{{Member: "m", Number: 3}}},
-		}},
-		fsm.PartitionFormed{Partition: 2},
-		fsm.CreateEntity{Name: "orders", Partition: 3, Settings: settings},
-		fsm.UpdateEntity{Entity: 300, Settings: settings},
-		fsm.DeleteEntity{Entity: 300},
-		fsm.ForgetEntity{Entity: 300},
-	}
-}
-
-func exampleResult() fsm.Result {
-	return fsm.Result{
-		Code: fsm.MessageLockLost, Sequence: 9, Entity: 3, Version: 4, Count: 1 << 40,
-		Sequences: []fsm.SequenceNumber{0, 9},
-		Codes:     []fsm.Code{fsm.OK, fsm.NotAllowed}, Untils: []fsm.Instant{0, 1_700_000_000_000},
-		Deliveries: []fsm.Delivery{{
-			Lock: fsm.LockID{Sequence: 7, Epoch: 1}, State: fsm.Locked, Attempts: 3, Enqueued: 1_700_000_000_000,
-			LockedUntil: 1_700_000_060_000, Expires: 1_700_000_090_000, Payload: []byte("body"), Patches: []byte("patches"),
-			Body: fsm.Ref{Segment: 1}, Patch: fsm.Ref{Offset: 2},
-		}},
-	}
-}
-
-func examplePatches() []fsm.Patch {
-	return []fsm.Patch{
-		{Properties: []byte("abc")},
-		{DeadLetter: true, Reason: "r", Description: "d", Properties: []byte{}},
-	}
-}
 
 // TestCommandRoundTrip: every command comes back as it was, and peeks as it is.
 func TestCommandRoundTrip(t *testing.T) {
@@ -195,6 +122,18 @@ func TestCommandLimits(t *testing.T) {
 	put := func(lock fsm.Millis, deliveries, size uint32) fsm.Command {
 		return fsm.PutQueue{Entity: 1, Settings: fsm.QueueSettings{LockDuration: lock, MaxDeliveryCount: deliveries, MaxMessageBytes: size}}
 	}
+	with := func(change func(*fsm.QueueSettings)) fsm.Command {
+		s := fsm.DefaultQueueSettings()
+		change(&s)
+		return fsm.UpdateEntity{Entity: 1, Settings: s}
+	}
+	timed := func(life fsm.Millis, at fsm.Instant) fsm.Command {
+		return fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: []byte{}, TimeToLive: life, EnqueueAt: at}}}
+	}
+	until := func(v fsm.Verb, moment fsm.Instant) fsm.Command {
+		return fsm.SettleMessages{Address: at, Settlements: []fsm.Settlement{{Verb: v, Until: moment, Properties: []byte{}}}}
+	}
+	const day, end = 24 * 3600 * 1000, fsm.Instant(fsm.Forever)
 	found := func(id, member string, partitions, replicas int) fsm.Command {
 		c := fsm.FoundCluster{ClusterID: id, Partitions: make([]fsm.Partition, partitions)}
 		for i := range c.Partitions {
@@ -241,6 +180,49 @@ func TestCommandLimits(t *testing.T) {
 		{"deliveries", put(5000, 2001, 1), false},
 		{"message size", put(5000, 1, 0), false},
 		{"message size", put(5000, 1, 100<<20+1), false},
+		{"life of a message", timed(fsm.Forever, 0), true},
+		{"time of a message", timed(1, end), true},
+		{"time of a message", timed(1, end+1), false},
+		{"put off", until(fsm.Abandon, end), true},
+		{"put off", until(fsm.Release, 1), false},
+		{"put off", until(fsm.Complete, 1), false},
+		{"scheduled", fsm.CancelScheduled{Entity: 1, Sequences: make([]fsm.SequenceNumber, 4096)}, true},
+		{"scheduled", fsm.CancelScheduled{Entity: 1, Sequences: make([]fsm.SequenceNumber, 4097)}, false},
+		{"scheduled", fsm.CancelScheduled{Entity: 1, Sequences: []fsm.SequenceNumber{}}, false},
+		{"purge", fsm.PurgeMessages{Address: at, Max: 4000}, true},
+		{"purge", fsm.PurgeMessages{Address: at, Max: 4001}, false},
+		{"purge", fsm.PurgeMessages{Address: at}, false},
+		{"purge", fsm.PurgeMessages{Address: fsm.Address{Entity: 1, Sub: 2}, Max: 1}, false},
+		{"redrive", fsm.RedriveMessages{Entity: 1, Sequences: make([]fsm.SequenceNumber, 1000)}, true},
+		{"redrive", fsm.RedriveMessages{Entity: 1, Sequences: make([]fsm.SequenceNumber, 1001)}, false},
+		{"redrive", fsm.RedriveMessages{Entity: 1, Sequences: []fsm.SequenceNumber{}}, false},
+		{"touch", fsm.Touch{Entity: 1}, true},
+		{"life", with(func(s *fsm.QueueSettings) { s.DefaultTimeToLive = 1 }), true},
+		{"life", with(func(s *fsm.QueueSettings) { s.DefaultTimeToLive = fsm.Forever + 1 }), false},
+		{"window", with(func(s *fsm.QueueSettings) { s.DuplicateWindow = 20_000 }), true},
+		{"window", with(func(s *fsm.QueueSettings) { s.DuplicateWindow = 19_999 }), false},
+		{"window", with(func(s *fsm.QueueSettings) { s.DuplicateWindow = 7 * day }), true},
+		{"window", with(func(s *fsm.QueueSettings) { s.DuplicateWindow = 7*day + 1 }), false},
+		{"idle", with(func(s *fsm.QueueSettings) { s.AutoDeleteOnIdle = 300_000 }), true},
+		{"idle", with(func(s *fsm.QueueSettings) { s.AutoDeleteOnIdle = 299_999 }), false},
+		{"idle", with(func(s *fsm.QueueSettings) { s.AutoDeleteOnIdle = fsm.Forever + 1 }), false},
+		{"quota", with(func(s *fsm.QueueSettings) { s.MaxBytes = 1 << 20 }), true},
+		{"quota", with(func(s *fsm.QueueSettings) { s.MaxBytes = 1<<20 - 1 }), false},
+		{"quota", with(func(s *fsm.QueueSettings) { s.MaxBytes = 80 << 30 }), true},
+		{"quota", with(func(s *fsm.QueueSettings) { s.MaxBytes = 80<<30 + 1 }), false},
+		{"status", with(func(s *fsm.QueueSettings) { s.Status = fsm.ReceiveDisabled }), true},
+		{"status", with(func(s *fsm.QueueSettings) { s.Status = 4 }), false},
+		{"metadata", with(func(s *fsm.QueueSettings) { s.UserMetadata = text(1024) }), true},
+		{"metadata", with(func(s *fsm.QueueSettings) { s.UserMetadata = text(1025) }), false},
+		{"metadata", with(func(s *fsm.QueueSettings) { s.UserMetadata = "\xff" }), false},
+		{"dead letters", with(func(s *fsm.QueueSettings) { s.DeadLetterTimeToLive = 1000 }), true},
+		{"dead letters", with(func(s *fsm.QueueSettings) { s.DeadLetterTimeToLive = 999 }), false},
+		{"dead letters", with(func(s *fsm.QueueSettings) { s.DeadLetterTimeToLive = fsm.Forever + 1 }), false},
+		{"delay", with(func(s *fsm.QueueSettings) { s.RetryDelay, s.RetryDelayMax = 1, 7*day }), true},
+		{"delay", with(func(s *fsm.QueueSettings) { s.RetryDelay, s.RetryDelayMax = 1, 7*day+1 }), false},
+		{"delay", with(func(s *fsm.QueueSettings) { s.RetryDelay, s.RetryDelayMax = 2, 1 }), false},
+		{"delay", with(func(s *fsm.QueueSettings) { s.RetryDelay, s.RetryDelayMax = 1, 0 }), false},
+		{"delay", with(func(s *fsm.QueueSettings) { s.RetryDelay, s.RetryDelayMax = 0, 1 }), false},
 		{"entity 0", fsm.PutQueue{Settings: fsm.DefaultQueueSettings()}, false},
 		{"cluster", found(text(256), text(256), 4096, 16), true},
 		{"cluster id", found(text(257), "m", 1, 1), false},
@@ -291,6 +273,7 @@ func TestCountsAllocateNothing(t *testing.T) { // not parallel: it counts alloca
 	huge := []byte{0xff, 0xff, 0xff, 0xff, 0x0f}
 	for _, c := range []fsm.Command{
 		fsm.SendMessages{}, fsm.SettleMessages{}, fsm.RenewLocks{}, fsm.FetchDeferred{}, fsm.FoundCluster{},
+		fsm.CancelScheduled{}, fsm.RedriveMessages{},
 	} {
 		b := fsm.AppendCommand(nil, header, c)
 		b = append(b[:len(b)-1], huge...) // the count stands last when the list is empty
@@ -345,140 +328,4 @@ func TestPatchesRoundTrip(t *testing.T) {
 			t.Errorf("%x decodes", bad)
 		}
 	}
-}
-
-// TestFormats: what is written today is written so for ever. What lies in
-// testdata/formats is never changed; a new format adds files. Run with the variable
-// REWRITE_FORMATS=1 to write those that are missing.
-func TestFormats(t *testing.T) {
-	t.Parallel()
-	for i, c := range examples() {
-		name := fmt.Sprintf("command-v2-%02d-%T", i, c)
-		golden(t, strings.ReplaceAll(name, "fsm.", ""), fsm.AppendCommand(nil, header, c))
-	}
-	golden(t, "result-v2", fsm.AppendResult(nil, exampleResult()))
-	golden(t, "patches-v1", fsm.AppendPatches(nil, examplePatches()))
-}
-
-// TestFormatsOfOldReleases: commands of version 1 are still read, as the commands they
-// were, with what version 2 added left out.
-func TestFormatsOfOldReleases(t *testing.T) {
-	t.Parallel()
-	settings := fsm.QueueSettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 20}
-	files, err := filepath.Glob("testdata/formats/command-v1-*.hex")
-	if err != nil || len(files) != 15 {
-		t.Fatalf("%d files, %v", len(files), err)
-	}
-	for _, want := range examples() {
-		switch c := want.(type) {
-		case fsm.PutQueue:
-			c.Settings = settings
-			want = c
-		case fsm.CreateEntity:
-			c.Settings = settings
-			want = c
-		case fsm.UpdateEntity:
-			c.Settings = settings
-			want = c
-		case fsm.SendMessages:
-			c.Messages[1].TimeToLive, c.Messages[1].EnqueueAt = 0, 0
-		case fsm.SettleMessages:
-			c.Settlements = c.Settlements[:2]
-			want = c
-		case fsm.CancelScheduled, fsm.PurgeMessages, fsm.RedriveMessages, fsm.Touch:
-			continue // of version 2
-		}
-		i := slices.IndexFunc(files, func(name string) bool {
-			return strings.HasSuffix(name, fmt.Sprintf("-%T.hex", want)[len("-fsm."):])
-		})
-		old, err := os.ReadFile(files[i])
-		if err != nil {
-			t.Fatal(err)
-		}
-		b, err := hex.DecodeString(strings.TrimSpace(string(old)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		h, got, err := fsm.DecodeCommand(b)
-		if verified := fsm.VerifyCommand(b); err != nil || verified != nil || h != header {
-			t.Errorf("%s: %v, %v, header %+v", files[i], err, verified, h)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", files[i], diff)
-		}
-		if _, err := fsm.PeekCommand(b); err != nil {
-			t.Errorf("%s: %v", files[i], err)
-		}
-	}
-}
-
-// golden compares bytes with a file of hex. The newest format is also what is written.
-func golden(t *testing.T, name string, got []byte) {
-	t.Helper()
-	path := filepath.Join("testdata", "formats", name+".hex")
-	want, err := os.ReadFile(path)
-	if os.IsNotExist(err) && os.Getenv("REWRITE_FORMATS") != "" {
-		want = []byte(hex.EncodeToString(got) + "\n")
-		err = os.WriteFile(path, want, 0o644)
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	if hex.EncodeToString(got)+"\n" != string(want) {
-		t.Errorf("%s is written otherwise:\n got %x\nwant %s", name, got, want)
-	}
-}
-
-// exampleQueues is a machine with something of everything in it.
-func exampleQueues(t testing.TB) *replica {
-	r := newReplica(t)
-	env := fsm.Env{Now: 1_700_000_000_000}
-	serial := uint64(0)
-	apply := func(lane uint64, c fsm.Command) fsm.Result {
-		env.Index++
-		env.Now += 1000
-		serial++
-		return r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Origin: 7, Lane: lane, Serial: serial, Low: 1}, c))
-	}
-	at := fsm.Address{Entity: 5}
-	apply(0, fsm.PutQueue{Entity: 5, Version: 1, Settings: fsm.DefaultQueueSettings()})
-	apply(0, fsm.PutQueue{Entity: 6, Version: 3, Settings: fsm.DefaultQueueSettings()})
-	apply(0, fsm.SendMessages{Entity: 5, Messages: []fsm.Message{
-		{Payload: []byte("a")}, {Payload: []byte("bb")}, {Payload: []byte("ccc")}, {Payload: []byte("dddd")}, {Payload: []byte("e")},
-	}})
-	locked := apply(1, fsm.LockMessages{Address: at, Max: 3, MaxBytes: 100}).Deliveries
-	apply(2, fsm.LockMessages{Address: at, Max: 1, Delete: true})
-	apply(0, fsm.RenewLocks{Address: at, Locks: []fsm.LockID{locked[2].Lock, {Sequence: 9, Epoch: 9}}})
-	apply(0, fsm.SettleMessages{Address: at, Settlements: []fsm.Settlement{
-		{Lock: locked[0].Lock, Verb: fsm.Defer, Properties: []byte("p")},
-		{Lock: locked[1].Lock, Verb: fsm.DeadLetter, Reason: "r", Description: "d"},
-		{Lock: locked[1].Lock, Verb: fsm.Complete},
-	}})
-	apply(3, fsm.FetchDeferred{Address: at, Sequences: []fsm.SequenceNumber{1}})
-	return r
-}
-
-func exampleCatalog(t testing.TB) *fsm.Catalog {
-	c := fsm.NewCatalog()
-	env := fsm.Env{Now: 1_700_000_000_000}
-	settings := fsm.DefaultQueueSettings()
-	for i, cmd := range []fsm.Command{
-		fsm.FoundCluster{ClusterID: "c1", SealKey: [16]byte{1, 2, 3}, Partitions: []fsm.Partition{
-			{ID: 1, Replicas: []fsm.Replica{{Member: "m1", Number: 1}, {Member: "m2", Number: 2}}},
-			{ID: 2, Replicas: []fsm.Replica{{Member: "m2", Number: 1}}},
-		}},
-		fsm.PartitionFormed{Partition: 2},
-		fsm.CreateEntity{Name: "Orders", Partition: 1, Settings: settings},
-		fsm.CreateEntity{Name: "billing/eu", Partition: 2, Settings: settings},
-		fsm.DeleteEntity{Entity: 1},
-	} {
-		env.Index++
-		env.Now += 1000
-		h := fsm.Header{Origin: 7, Serial: uint64(i + 1), Low: 2}
-		h.Low = min(h.Low, h.Serial)
-		if res := c.Apply(env, fsm.AppendCommand(nil, h, cmd)); res.Code != fsm.OK {
-			t.Fatalf("%T: %v", cmd, res.Code)
-		}
-	}
-	return c
 }

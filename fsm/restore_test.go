@@ -145,6 +145,10 @@ func TestOverLimitIsRefusedNotFatal(t *testing.T) {
 		fsm.RenewLocks{Address: at, Locks: make([]fsm.LockID, 4097)},
 		fsm.FetchDeferred{Address: at, Sequences: make([]fsm.SequenceNumber, 4097)},
 		fsm.PutQueue{},
+		fsm.SendMessages{Entity: 5, Messages: []fsm.Message{{EnqueueAt: 1 << 62}}},
+		fsm.CancelScheduled{Entity: 5},
+		fsm.PurgeMessages{Address: at, Max: 4001},
+		fsm.RedriveMessages{Entity: 5},
 	} {
 		env := fsm.Env{Index: 99}
 		if res := r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{}, c)); res.Code != fsm.InvalidArgument {
