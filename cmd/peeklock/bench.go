@@ -20,6 +20,7 @@ const (
 	benchWindowMax   = 100_000 // outstanding sends of one sender
 	benchCreditMax   = 100_000
 	benchSettlersMax = 4096
+	benchMegabytes   = 80 << 10 // quota of queues that are made: the most there is
 	benchIdleMax     = 15 * time.Second // without progress, and not waiting for a lock to end
 	benchEmptyMax    = 3 * time.Second  // without a message: a receiving run has emptied the queues
 	benchConnectMax  = 15 * time.Second // until all clients are connected
@@ -174,7 +175,8 @@ func (c *client) bench(ctx context.Context, o *benchOptions) error {
 func (c *client) benchQueues(ctx context.Context, o *benchOptions) ([]string, error) {
 	var made []string
 	lock := admin.Duration(o.locks)
-	settings := admin.Settings{LockDuration: &lock}
+	room := uint32(benchMegabytes)
+	settings := admin.Settings{LockDuration: &lock, MaxSizeInMegabytes: &room}
 	const overhead = 1024 // sections around the body
 	if size := uint32(o.size + overhead); size > 256*1024 {
 		settings.MaxMessageBytes = &size
