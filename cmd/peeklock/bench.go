@@ -20,7 +20,7 @@ const (
 	benchWindowMax   = 100_000 // outstanding sends of one sender
 	benchCreditMax   = 100_000
 	benchSettlersMax = 4096
-	benchMegabytes   = 80 << 10 // quota of queues that are made: the most there is
+	benchMegabytes   = 80 << 10         // quota of queues that are made: the most there is
 	benchIdleMax     = 15 * time.Second // without progress, and not waiting for a lock to end
 	benchEmptyMax    = 3 * time.Second  // without a message: a receiving run has emptied the queues
 	benchConnectMax  = 15 * time.Second // until all clients are connected
