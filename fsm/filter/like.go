@@ -31,20 +31,20 @@ func compile(text, escape string) (p *pattern, ok bool) {
 	}
 	for len(text) > 0 {
 		_, n := utf8.DecodeRuneInString(text)
-		switch c := text[:n]; {
-		case c == escape:
+		switch c := text[:n]; c {
+		case escape:
 			text = text[n:]
 			if text == "" {
 				return nil, false
 			}
 			_, n = utf8.DecodeRuneInString(text)
 			literal.WriteString(text[:n])
-		case c == "%":
+		case "%":
 			flush()
 			if last := len(p.pieces) - 1; last < 0 || p.pieces[last].wild != '%' {
 				p.pieces = append(p.pieces, piece{wild: '%'})
 			}
-		case c == "_":
+		case "_":
 			flush()
 			p.pieces = append(p.pieces, piece{wild: '_'})
 		default:

@@ -98,7 +98,7 @@ func (c constant) print(p *printer) {
 
 func (t parameter) print(p *printer) { p.write("@", t.name) }
 
-func (t *property) print(p *printer) { p.write(t.Property.String()) }
+func (t *property) print(p *printer) { p.write(t.String()) }
 
 // String is the property as the language writes it.
 func (p Property) String() string {

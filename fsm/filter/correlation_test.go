@@ -1,0 +1,194 @@
+package filter
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"slices"
+	"testing"
+)
+
+func user(name string, v Value) Condition   { return Condition{Property{Name: name}, v} }
+func system(name string, v Value) Condition { return Condition{Property{Name: name, Scope: System}, v} }
+
+func correlation(tb testing.TB, conditions ...Condition) *Correlation {
+	tb.Helper()
+	c, err := NewCorrelation(conditions)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return c
+}
+
+func TestCorrelationMatch(t *testing.T) {
+	t.Parallel()
+	for i, row := range []struct {
+		conditions []Condition
+		want       bool
+	}{
+		{nil, true},
+		{[]Condition{system(Label, Text("order"))}, true},
+		{[]Condition{system("LABEL", Text("order"))}, true},
+		{[]Condition{system("subject", Text("order"))}, true},
+		{[]Condition{system(Label, Text("Order"))}, false},
+		{[]Condition{system(CorrelationID, Text("x"))}, false},
+		{[]Condition{system(To, Text(""))}, false},
+		{[]Condition{system(ReplyTo, Text("x"))}, false}, // the message does not even know it: no error
+		{[]Condition{user("color", Text("red"))}, true},
+		{[]Condition{user("COLOR", Text("red"))}, true},
+		{[]Condition{user("color", Text("RED"))}, false},
+		{[]Condition{user("GRÖßE", Int(7))}, true},
+		{[]Condition{user("missing", Text(""))}, false},
+		{[]Condition{user("nothing", Text(""))}, false},
+		{[]Condition{user("empty", Text(""))}, true},
+		{[]Condition{user("Size", Int(10))}, true},
+		{[]Condition{user("Size", Double(10))}, true},
+		{[]Condition{user("Size", Text("10"))}, false},
+		{[]Condition{user("num", Int(10))}, false},
+		{[]Condition{user("price", Double(2.5))}, true},
+		{[]Condition{user("price", Int(2))}, false},
+		{[]Condition{user("big", Double(1<<53))}, false}, // rounding makes nothing equal
+		{[]Condition{user("nan", Double(math.NaN()))}, false},
+		{[]Condition{user("inf", Double(math.Inf(1)))}, true},
+		{[]Condition{user("max", Double(1<<63))}, false},
+		{[]Condition{user("min", Double(-1<<63))}, true},
+		{[]Condition{user("flag", Bool(true))}, true},
+		{[]Condition{user("flag", Int(1))}, false},
+		{[]Condition{user("bin", Binary([]byte{0, 255}))}, true},
+		{[]Condition{user("when", Time(2000))}, true},
+		{[]Condition{user("when", Int(2000))}, false},
+		{[]Condition{system(Label, Text("order")), user("color", Text("red")), user("Size", Int(10))}, true},
+		{[]Condition{system(Label, Text("order")), user("color", Text("red")), user("Size", Int(11))}, false},
+		{[]Condition{system(Label, Text("x")), user("color", Text("red"))}, false},
+	} {
+		c := correlation(t, row.conditions...)
+		m := sample()
+		if got := c.Match(m); got != row.want {
+			t.Errorf("%d: %v: got %v", i, row.conditions, got)
+		}
+		x := NewIndex()
+		x.Add(5, c)
+		if got := x.Match(m, nil); slices.Equal(got, []uint64{5}) != row.want {
+			t.Errorf("%d: %v: the index gives %v", i, row.conditions, got)
+		}
+	}
+}
+
+func TestCorrelationsThatCannotBe(t *testing.T) {
+	t.Parallel()
+	for _, wrong := range [][]Condition{
+		{system("SequenceNumber", Int(1))},
+		{system("Nonsense", Int(1))},
+		{user("x", Value{})},
+		{user("x", Int(1)), user("y", Int(1)), user("X", Int(2))},
+		{system(Label, Text("a")), system("Subject", Text("a"))},
+	} {
+		if _, err := NewCorrelation(wrong); !errors.Is(err, ErrInvalid) {
+			t.Errorf("%v: %v", wrong, err)
+		}
+	}
+	// The same name in both scopes is two properties.
+	correlation(t, system("To", Text("a")), user("To", Text("a")))
+}
+
+// The index must give what testing every filter gives, whatever is added and removed.
+func TestIndexAgreesWithTestingAll(t *testing.T) {
+	t.Parallel()
+	random := rand.New(rand.NewPCG(1, 2))
+	names := []string{"a", "B", "c", "D"}
+	value := func() Value {
+		return []Value{Int(random.Int64N(3)), Double(1), Double(0.5), Text("x"), Text("y"), Bool(true), Double(math.NaN())}[random.IntN(7)]
+	}
+	x, all := NewIndex(), map[uint64]*Correlation{}
+	for step := range 20_000 {
+		id := random.Uint64N(300)
+		if random.IntN(3) == 0 {
+			x.Remove(id)
+			delete(all, id)
+		} else {
+			var conditions []Condition
+			for _, i := range random.Perm(4)[:random.IntN(4)] {
+				conditions = append(conditions, user(names[i], value()))
+			}
+			if random.IntN(2) == 0 {
+				conditions = append(conditions, system([]string{Label, To}[random.IntN(2)], Text("x")))
+			}
+			c := correlation(t, conditions...)
+			x.Add(id, c)
+			all[id] = c
+		}
+		if step%20 != 0 {
+			continue
+		}
+		m := &fake{system: map[string]Value{Label: Text([]string{"x", "y"}[random.IntN(2)]), To: Text("x")}, user: map[string]Value{}}
+		for _, i := range random.Perm(4)[:random.IntN(5)] {
+			m.user[names[i]] = value()
+		}
+		want := []uint64{999}
+		for id, c := range all {
+			if c.Match(m) {
+				want = append(want, id)
+			}
+		}
+		slices.Sort(want[1:])
+		if got := x.Match(m, []uint64{999}); !slices.Equal(got, want) {
+			t.Fatalf("step %d: got %v, want %v", step, got, want)
+		}
+		if x.Len() != len(all) {
+			t.Fatalf("step %d: %d filters, want %d", step, x.Len(), len(all))
+		}
+	}
+	for id := range all {
+		x.Remove(id)
+	}
+	if len(x.filters)+len(x.users)+len(x.always) != 0 {
+		t.Errorf("%d filters, %d properties, %d always stay behind", len(x.filters), len(x.users), len(x.always))
+	}
+	for i := range x.system {
+		if x.system[i] != nil {
+			t.Errorf("%s stays behind", systemNames()[i])
+		}
+	}
+}
+
+// What many filters have in common must not gather them in one bucket.
+func TestIndexTestsFewFilters(t *testing.T) {
+	t.Parallel()
+	x := NewIndex()
+	const filters = 10_000
+	for i := range filters {
+		x.Add(uint64(i), correlation(t,
+			system(Label, Text("order")), user("customer", Text(fmt.Sprint(i))), user("region", Text(fmt.Sprint(i%5)))))
+	}
+	longest := 0
+	for _, b := range x.users {
+		for _, entries := range b {
+			longest = max(longest, len(entries))
+		}
+	}
+	for _, b := range x.system {
+		for _, entries := range b {
+			longest = max(longest, len(entries))
+		}
+	}
+	if longest > 2 {
+		t.Errorf("a bucket of %d filters", longest)
+	}
+	m := sample()
+	m.user["customer"], m.user["region"] = Text("7"), Text("2")
+	if got := x.Match(m, nil); !slices.Equal(got, []uint64{7}) {
+		t.Errorf("got %v", got)
+	}
+}
+
+// Names that differ in case only lead to the same bucket; its filters come once.
+func TestIndexGivesEachFilterOnce(t *testing.T) {
+	t.Parallel()
+	x := NewIndex()
+	x.Add(1, correlation(t, user("a", Int(1))))
+	m := &fake{user: map[string]Value{"a": Int(1), "A": Int(1)}}
+	if got := x.Match(m, nil); !slices.Equal(got, []uint64{1}) {
+		t.Errorf("got %v", got)
+	}
+}
