@@ -90,13 +90,14 @@ func (n *Node) followCatalog(ctx context.Context) {
 		n.fail(fmt.Errorf("the data belongs to cluster %s and the catalog to %s", ours, cluster))
 		return
 	}
-	if n.placed.Swap(&placed) == nil {
-		n.log.InfoContext(ctx, "catalog is loaded", "cluster", cluster, "partitions", len(placed))
-	}
 	if err := n.founder.settled(cluster); err != nil {
 		n.log.ErrorContext(ctx, "record the cluster", "error", err)
 	}
 	n.gossip.setCluster(cluster)
+	// Last, for who is ready knows the cluster: a member without replicas is ready now.
+	if n.placed.Swap(&placed) == nil {
+		n.log.InfoContext(ctx, "catalog is loaded", "cluster", cluster, "partitions", len(placed))
+	}
 	n.openPlaced(ctx, placed)
 	n.changed.ring()
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync"
 	"testing"
@@ -26,7 +27,7 @@ func TestThreeMembersServeOneQueue(t *testing.T) {
 	}
 	receiver := c.nodes[2].Router().Receiver(at, false)
 	defer receiver.Close()
-	got := lockMessages(receiver, 10, 5*time.Second)
+	got := lockMessages(receiver, 10, 20*time.Second)
 	if got.code != fsm.OK || len(got.deliveries) != 1 || string(got.deliveries[0].Payload) != "hello" {
 		t.Fatalf("locked %+v", got)
 	}
@@ -204,7 +205,7 @@ func TestLeaderDies(t *testing.T) {
 	}
 	seen := map[string]int{string(got.deliveries[0].Payload): 1}
 	for len(seen) < senders*each {
-		got := lockMessages(receiver, 500, 5*time.Second)
+		got := lockMessages(receiver, 500, 20*time.Second)
 		if got.code != fsm.OK || len(got.deliveries) == 0 {
 			t.Fatalf("after %d messages: %v", len(seen), got.code)
 		}
@@ -279,7 +280,7 @@ func TestRestartOfAllKeepsEverything(t *testing.T) {
 		sendMessage(t, c.nodes[i%3], at, fmt.Sprint(i))
 	}
 	receiver := c.nodes[0].Router().Receiver(at, false)
-	got := lockMessages(receiver, 5, time.Second)
+	got := lockMessages(receiver, 5, 20*time.Second)
 	receiver.Close()
 	if len(got.deliveries) == 0 {
 		t.Fatalf("locked nothing: %v", got.code)
@@ -351,7 +352,7 @@ func TestFourthMemberJoinsAndServes(t *testing.T) {
 	sendMessage(t, fourth, at, "hello")
 	receiver := fourth.Router().Receiver(at, true)
 	defer receiver.Close()
-	got := lockMessages(receiver, 1, 5*time.Second)
+	got := lockMessages(receiver, 1, 20*time.Second)
 	if len(got.deliveries) != 1 || string(got.deliveries[0].Payload) != "hello" {
 		t.Fatalf("received %+v", got)
 	}
@@ -373,6 +374,42 @@ func TestFourthMemberJoinsAndServes(t *testing.T) {
 		if part.Leader == "" || len(part.Replicas) < 3 {
 			t.Errorf("partition %+v", part)
 		}
+	}
+}
+
+// loadedHandler says when the catalog of a member is loaded, before the member goes on.
+type loadedHandler struct {
+	slog.Handler
+	loaded func()
+}
+
+func (h loadedHandler) Enabled(context.Context, slog.Level) bool { return true }
+
+func (h loadedHandler) WithAttrs([]slog.Attr) slog.Handler { return h }
+
+func (h loadedHandler) Handle(_ context.Context, r slog.Record) error {
+	if r.Message == "catalog is loaded" {
+		h.loaded()
+	}
+	return nil
+}
+
+// A member that has no replicas is ready as soon as its catalog is loaded; by then it
+// must know its cluster, for others are told of it and stay away from foreign ones.
+func TestLoadedCatalogMeansAKnownCluster(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 1, 1)
+	c.startAll()
+	config := c.configs[0]
+	config.Name, config.Dir, config.GossipAddr = "m1", t.TempDir(), freeAddress(t)
+	config.Join = []string{c.configs[0].GossipAddr}
+	opened, known := make(chan *Node, 1), make(chan string, 1)
+	config.Logger = slog.New(loadedHandler{slog.DiscardHandler, func() { known <- (<-opened).clusterID() }})
+	c.configs, c.nodes = append(c.configs, config), append(c.nodes, nil)
+	opened <- c.start(1)
+	c.ready()
+	if got := <-known; got == "" || got != c.nodes[0].clusterID() {
+		t.Errorf("the catalog is loaded, and the cluster is %q", got)
 	}
 }
 
@@ -480,7 +517,7 @@ func TestReceiveAndCancel(t *testing.T) {
 			if got.code != fsm.OK || len(got.deliveries) != 0 {
 				t.Errorf("member %d: cancelled with %+v", i, got)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(60 * time.Second):
 			t.Fatalf("member %d: a cancelled lock waits", i)
 		}
 		if got := lockMessages(receiver, 1, 20*time.Millisecond); got.code != fsm.OK || len(got.deliveries) != 0 {
