@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"net"
 	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -79,15 +81,37 @@ func newTestCluster(t *testing.T, members, partitions int) *testCluster {
 	return c
 }
 
-// freeAddress is a loopback port that is free for TCP and UDP.
+// Ports come from below the range that systems hand out to outgoing connections and to
+// port 0, so that nobody takes one between its choice and the start of the member, nor
+// while a member is down. Those of test/harness are drawn from the same range.
+const portLow, portHigh = 15000, 32000
+
+// nextPort counts through the range, so that no two tests of this process get one port.
+var nextPort = func() *atomic.Uint32 {
+	next := new(atomic.Uint32)
+	next.Store(rand.Uint32N(portHigh - portLow)) // processes beside this one begin elsewhere
+	return next
+}()
+
+// freeAddress is a loopback address that is free for TCP and UDP.
 func freeAddress(t *testing.T) string {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range portHigh - portLow {
+		port := portLow + nextPort.Add(1)%(portHigh-portLow)
+		address := fmt.Sprintf("127.0.0.1:%d", port)
+		stream, err := net.Listen("tcp", address)
+		if err != nil {
+			continue
+		}
+		packets, err := net.ListenPacket("udp", address)
+		_ = stream.Close()
+		if err == nil {
+			_ = packets.Close()
+			return address
+		}
 	}
-	defer func() { _ = listener.Close() }()
-	return listener.Addr().String()
+	t.Fatal("no port is free")
+	return ""
 }
 
 func (c *testCluster) start(i int) *Node {
@@ -110,7 +134,7 @@ func (c *testCluster) startAll() {
 
 func (c *testCluster) ready() {
 	c.t.Helper()
-	ctx, cancel := context.WithTimeout(c.t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 60*time.Second)
 	defer cancel()
 	for i, node := range c.nodes {
 		if node == nil {
@@ -188,7 +212,7 @@ func (c *testCluster) leader(id fsm.PartitionID) int {
 // eventually polls until what is true, or fails.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(60 * time.Second)
 	defer deadline.Stop()
 	ticker := time.NewTicker(10 * time.Millisecond)
 	defer ticker.Stop()
@@ -196,7 +220,7 @@ func eventually(t *testing.T, what string, holds func() bool) {
 		select {
 		case <-ticker.C:
 		case <-deadline.C:
-			t.Fatalf("not in 20 s: %s", what)
+			t.Fatalf("not in 60 s: %s", what)
 		}
 	}
 }

@@ -191,7 +191,7 @@ func TestScheduledMessageWakesAReceiver(t *testing.T) {
 	if len(got.deliveries) != 1 || late < 0 {
 		t.Fatalf("%d ms late: %+v", late, got)
 	}
-	if late > 2000 {
+	if late > 10_000 {
 		t.Errorf("%d ms late", late)
 	}
 }
@@ -399,7 +399,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 	}
 	receiver := node.Router().Receiver(at, false)
 	defer receiver.Close()
-	for _, delivery := range lockMessages(receiver, 4, time.Second).deliveries {
+	for _, delivery := range lockMessages(receiver, 4, 20*time.Second).deliveries {
 		if code := settleMessage(t, node, at, delivery.Lock, fsm.DeadLetter); code != fsm.OK {
 			t.Fatal(code)
 		}
@@ -414,7 +414,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 	if diff := cmp.Diff(fsm.Counts{Active: 4, DeadLetter: 2, Bytes: 12}, countMessages(t, node, at)); diff != "" {
 		t.Fatal(diff)
 	}
-	back := lockMessages(receiver, 1, time.Second)
+	back := lockMessages(receiver, 1, 20*time.Second)
 	if len(back.deliveries) != 1 || back.deliveries[0].Lock.Sequence != 1 || back.deliveries[0].Attempts != 0 {
 		t.Fatalf("came back as %+v", back)
 	}
@@ -496,7 +496,7 @@ func TestLocksSurviveUpdates(t *testing.T) {
 	}
 	receiver := node.Router().Receiver(at, false)
 	defer receiver.Close()
-	held := lockMessages(receiver, 3, time.Second).deliveries
+	held := lockMessages(receiver, 3, 20*time.Second).deliveries
 	if len(held) == 0 {
 		t.Fatal("nothing was locked")
 	}
@@ -585,13 +585,13 @@ func TestStatus(t *testing.T) {
 
 func await(t *testing.T, answer chan locked) locked {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	select {
 	case got := <-answer:
 		return got
 	case <-ctx.Done():
-		t.Fatal("no answer in 10 s")
+		t.Fatal("no answer in 60 s")
 		return locked{}
 	}
 }
@@ -639,7 +639,7 @@ func TestQuota(t *testing.T) {
 	}
 	receiver := node.Router().Receiver(at, false)
 	defer receiver.Close()
-	got := lockMessages(receiver, 1, time.Second)
+	got := lockMessages(receiver, 1, 20*time.Second)
 	if len(got.deliveries) != 1 || settleMessage(t, node, at, got.deliveries[0].Lock, fsm.Complete) != fsm.OK {
 		t.Fatalf("receive: %+v", got.code)
 	}
