@@ -65,14 +65,14 @@ func (s QueueSettings) Validate() error {
 	return nil
 }
 
-func (s *QueueSettings) validTimes() bool {
+func (s QueueSettings) validTimes() bool {
 	return s.DefaultTimeToLive > 0 && s.DefaultTimeToLive <= Forever &&
 		s.DuplicateWindow >= duplicateWindowMin && s.DuplicateWindow <= duplicateWindowMax &&
 		s.AutoDeleteOnIdle >= autoDeleteMin && s.AutoDeleteOnIdle <= Forever &&
 		s.DeadLetterTimeToLive >= deadLetterLifeMin && s.DeadLetterTimeToLive <= Forever
 }
 
-func (s *QueueSettings) validDelays() bool {
+func (s QueueSettings) validDelays() bool {
 	if s.RetryDelay == 0 {
 		return s.RetryDelayMax == 0
 	}

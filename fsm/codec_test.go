@@ -272,8 +272,13 @@ func TestPayloadLimit(t *testing.T) {
 func TestCountsAllocateNothing(t *testing.T) { // not parallel: it counts allocations
 	huge := []byte{0xff, 0xff, 0xff, 0xff, 0x0f}
 	for _, c := range []fsm.Command{
-		fsm.SendMessages{}, fsm.SettleMessages{}, fsm.RenewLocks{}, fsm.FetchDeferred{}, fsm.FoundCluster{},
-		fsm.CancelScheduled{}, fsm.RedriveMessages{},
+		fsm.SendMessages{},
+		fsm.SettleMessages{},
+		fsm.RenewLocks{},
+		fsm.FetchDeferred{},
+		fsm.FoundCluster{},
+		fsm.CancelScheduled{},
+		fsm.RedriveMessages{},
 	} {
 		b := fsm.AppendCommand(nil, header, c)
 		b = append(b[:len(b)-1], huge...) // the count stands last when the list is empty

@@ -36,7 +36,6 @@ type modelMessage struct {
 	enqueued fsm.Instant
 	until    fsm.Instant // end of the lock, or when it is due
 	waits    bool        // not enqueued yet
-	redriven bool
 	life     fsm.Millis  // of a message that waits
 	expires  fsm.Instant // in the main queue
 	rots     fsm.Instant // in the dead-letter queue
