@@ -22,7 +22,7 @@ func asker(t *testing.T, b Broker, rights fsm.Rights) *peer {
 }
 
 // manage makes one request and returns status, condition and body of the response.
-func (p *peer) manage(id uint32, operation string, body wire.Map) (status any, condition any, answer wire.Map) {
+func (p *peer) manage(id uint32, operation string, body wire.Map) (status, condition any, answer wire.Map) {
 	p.Helper()
 	request := requestMessage(wire.Properties{MessageID: uint64(id)}, wire.Map{{Key: "operation", Value: operation}}, body)
 	const piece = 60 << 10
@@ -165,7 +165,7 @@ func TestBatchDelete(t *testing.T) {
 	h := &purger{house: newHouse("orders")}
 	h.messages(t, "orders", 5)
 	p := asker(t, h, fsm.Listen)
-	request := func(count any, before any) wire.Map {
+	request := func(count, before any) wire.Map {
 		return wire.Map{{Key: "message-count", Value: count}, {Key: "enqueued-time-utc", Value: before}}
 	}
 	const operation = "com.microsoft:batch-delete-messages"
