@@ -9,6 +9,8 @@ import (
 
 	"github.com/Azure/go-amqp"
 	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/fsm/filter"
 )
 
 // peekOptions are the flags of message peek.
@@ -16,12 +18,17 @@ type peekOptions struct {
 	deadLetters bool
 	count       int
 	from        int64
+	where       *filter.Expr
 }
 
 func newMessagePeek(c *client) *cobra.Command {
 	var o peekOptions
 	cmd := &cobra.Command{
 		Use: "peek QUEUE", Short: "Look at messages without locking them",
+		Long: "Look at messages in the order of their numbers, without locking them.\n\n" + whereHelp,
+		Example: `  peeklock message peek orders
+  peeklock message peek orders --where "customer = 7 AND sys.Label LIKE 'order%'"
+  peeklock message peek orders --dead-letters --count 0 --where "DeadLetterReason = 'TTLExpiredException'"`,
 		Args: wantArgs(1), ValidArgsFunction: c.completeQueue,
 		RunE: func(cmd *cobra.Command, args []string) error { return c.peek(cmd.Context(), args[0], &o) },
 	}
@@ -29,6 +36,7 @@ func newMessagePeek(c *client) *cobra.Command {
 	f.BoolVar(&o.deadLetters, "dead-letters", false, "peek at the dead-letter queue of QUEUE")
 	f.IntVar(&o.count, "count", 10, "stop after so many; 0: all")
 	f.Int64Var(&o.from, "from", 1, "first sequence number")
+	f.Var(whereFlag{&o.where}, "where", "only those for which this is true")
 	return cmd
 }
 
@@ -56,7 +64,7 @@ func (c *client) peek(ctx context.Context, queue string, o *peekOptions) error {
 	seen := 0
 	for from := o.from; o.count == 0 || seen < o.count; {
 		want := peekPage
-		if o.count > 0 {
+		if o.count > 0 && o.where == nil {
 			want = min(want, o.count-seen)
 		}
 		page, err := node.peek(ctx, from, want)
@@ -66,13 +74,20 @@ func (c *client) peek(ctx context.Context, queue string, o *peekOptions) error {
 		for _, m := range page {
 			shown := show(m)
 			shown.State = stateName(m.Annotations[noteState])
-			if err := out.item(shown, shown.line()); err != nil {
-				return err
-			}
 			if shown.Sequence < from {
 				return fmt.Errorf("peek at %s: the member repeats itself", queue)
 			}
 			from = shown.Sequence + 1
+			wanted, err := takes(o.where, m, shown)
+			if err != nil {
+				return err
+			}
+			if !wanted || o.count > 0 && seen == o.count {
+				continue
+			}
+			if err := out.item(shown, shown.line()); err != nil {
+				return err
+			}
 			seen++
 		}
 		if len(page) == 0 {

@@ -7,10 +7,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/Azure/go-amqp"
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
 )
 
 // redriveStep is how many messages one request brings back: the API allows 1000.
@@ -21,6 +23,7 @@ type redriveOptions struct {
 	reason    string
 	contains  string
 	olderThan *admin.Duration
+	where     *filter.Expr
 	max       int
 	dryRun    bool
 }
@@ -40,10 +43,13 @@ func newMessageRedrive(c *client) *cobra.Command {
 		Use: "redrive QUEUE", Short: "Bring dead letters back to their queue",
 		Long: `Bring dead letters back to the queue they came from: under their old number, with no
 attempts counted, and with their time to live beginning again. Dead letters that a
-receiver holds, or has deferred, stay. Without filters all go back; several filters must all match.`,
+receiver holds, or has deferred, stay. Without filters all go back; several filters must all match.
+
+` + whereHelp,
 		Example: `  peeklock message redrive orders --dry-run
   peeklock message redrive orders --reason MaxDeliveryCountExceeded
-  peeklock message redrive orders --contains '"customer":7' --older-than 1h --max 100`,
+  peeklock message redrive orders --contains '"customer":7' --older-than 1h --max 100
+  peeklock message redrive orders --where "DeadLetterReason LIKE 'Max%' AND customer IN (7, 8)"`,
 		Args: wantArgs(1), ValidArgsFunction: c.completeQueue,
 		RunE: func(cmd *cobra.Command, args []string) error { return c.redrive(cmd.Context(), args[0], &o) },
 	}
@@ -51,6 +57,7 @@ receiver holds, or has deferred, stay. Without filters all go back; several filt
 	f.StringVar(&o.reason, "reason", "", "only those dead-lettered with this reason")
 	f.StringVar(&o.contains, "contains", "", "only those whose body, as text, contains this")
 	f.Var(lengthFlag{&o.olderThan}, "older-than", "only those enqueued longer ago than this, as in 90m or P7D")
+	f.Var(whereFlag{&o.where}, "where", "only those for which this is true")
 	f.IntVar(&o.max, "max", 0, "at most so many; 0: all that match")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only show which would go back")
 	return cmd
@@ -143,7 +150,7 @@ func (r *redriving) all(ctx context.Context, node *node) error {
 				return fmt.Errorf("peek at the dead letters of %s: the member repeats itself", r.queue)
 			}
 			from = shown.Sequence + 1
-			if err := r.one(ctx, shown); err != nil {
+			if err := r.one(ctx, m, shown); err != nil {
 				return err
 			}
 			if r.options.max > 0 && r.matched >= r.options.max {
@@ -157,9 +164,12 @@ func (r *redriving) all(ctx context.Context, node *node) error {
 	}
 }
 
-func (r *redriving) one(ctx context.Context, shown *shownMessage) error {
+func (r *redriving) one(ctx context.Context, m *amqp.Message, shown *shownMessage) error {
 	if !r.options.matches(shown, r.now) {
 		return nil
+	}
+	if wanted, err := takes(r.options.where, m, shown); err != nil || !wanted {
+		return err
 	}
 	r.matched++
 	if r.options.dryRun {

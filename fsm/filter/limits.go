@@ -21,7 +21,7 @@ const (
 	ConditionsMax = 64
 	// CorrelationBytesMax bounds the names and values of a correlation filter together, in
 	// bytes; with ConditionsMax it bounds what one filter costs in memory (about 20 KiB; a
-	// usual one with two conditions costs about 500 bytes with its place in the Index).
+	// usual one with two conditions costs about 290 bytes with its place in the Index).
 	CorrelationBytesMax = 16384
 	// ComputedBytesMax is the longest text that `+` makes, in bytes: no longer value fits
 	// into the properties of a message (64 KB, service quotas).

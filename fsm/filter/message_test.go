@@ -67,10 +67,6 @@ func (f *fake) of(p Property) map[string]Value {
 	return f.user
 }
 
-func (f *fake) clone() *fake {
-	return &fake{system: maps.Clone(f.system), user: maps.Clone(f.user)}
-}
-
 // sample is the message that testdata/filters.txt speaks of.
 func sample() *fake {
 	return &fake{

@@ -34,25 +34,29 @@ type Property struct {
 // those a correlation filter can name. A Message need not know all of them: what it does
 // not know is an error for who asks.
 const (
-	ContentType             = "ContentType"
-	CorrelationID           = "CorrelationId"
-	Label                   = "Label" // also written Subject, its name in newer clients
-	MessageID               = "MessageId"
-	ReplyTo                 = "ReplyTo"
-	ReplyToSessionID        = "ReplyToSessionId"
-	SessionID               = "SessionId"
-	To                      = "To"
-	DeadLetterSource        = "DeadLetterSource"
-	DeliveryCount           = "DeliveryCount"
-	EnqueuedSequenceNumber  = "EnqueuedSequenceNumber"
-	EnqueuedTimeUTC         = "EnqueuedTimeUtc"
-	ExpiresAtUTC            = "ExpiresAtUtc"
-	PartitionKey            = "PartitionKey"
-	ScheduledEnqueueTimeUTC = "ScheduledEnqueueTimeUtc"
-	SequenceNumber          = "SequenceNumber"
-	Size                    = "Size"
-	TimeToLive              = "TimeToLive"
-	ViaPartitionKey         = "ViaPartitionKey"
+	ContentType      = "ContentType"
+	CorrelationID    = "CorrelationId"
+	Label            = "Label" // also written Subject, its name in newer clients
+	MessageID        = "MessageId"
+	ReplyTo          = "ReplyTo"
+	ReplyToSessionID = "ReplyToSessionId"
+	SessionID        = "SessionId"
+	To               = "To"
+	// The reason and description of a dead letter are application properties on the wire;
+	// the message classes of the clients show them among their own.
+	DeadLetterReason           = "DeadLetterReason"
+	DeadLetterErrorDescription = "DeadLetterErrorDescription"
+	DeadLetterSource           = "DeadLetterSource"
+	DeliveryCount              = "DeliveryCount"
+	EnqueuedSequenceNumber     = "EnqueuedSequenceNumber"
+	EnqueuedTimeUTC            = "EnqueuedTimeUtc"
+	ExpiresAtUTC               = "ExpiresAtUtc"
+	PartitionKey               = "PartitionKey"
+	ScheduledEnqueueTimeUTC    = "ScheduledEnqueueTimeUtc"
+	SequenceNumber             = "SequenceNumber"
+	Size                       = "Size"
+	TimeToLive                 = "TimeToLive"
+	ViaPartitionKey            = "ViaPartitionKey"
 )
 
 // canonical finds the constant that a name of a system property means, without case;
@@ -64,7 +68,7 @@ func canonical(name string) string {
 	}
 	for _, known := range [...]string{
 		ContentType, CorrelationID, Label, MessageID, ReplyTo, ReplyToSessionID, SessionID, To,
-		DeadLetterSource, DeliveryCount, EnqueuedSequenceNumber, EnqueuedTimeUTC, ExpiresAtUTC,
+		DeadLetterReason, DeadLetterErrorDescription, DeadLetterSource, DeliveryCount, EnqueuedSequenceNumber, EnqueuedTimeUTC, ExpiresAtUTC,
 		PartitionKey, ScheduledEnqueueTimeUTC, SequenceNumber, Size, TimeToLive, ViaPartitionKey,
 	} {
 		if Fold(known) == folded {

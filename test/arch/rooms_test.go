@@ -27,7 +27,7 @@ func rooms() map[string][]string {
 		"amqp":         {"fsm", "amqp/wire"},
 		"admin/auth":   {"fsm"},
 		"admin":        {"fsm", "admin/auth"},
-		"cmd/peeklock": {"fsm", "partition", "cluster", "amqp", "amqp/wire", "admin", "admin/auth"},
+		"cmd/peeklock": {"fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "admin", "admin/auth"},
 	}
 }
 
