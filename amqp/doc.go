@@ -22,6 +22,7 @@
 //     at most one Lock outstanding.
 //   - What was locked is either sent or released. What a client has locked stays
 //     locked when its link or connection goes.
+//   - Every no that a client gets is made by conn.explain, and its tracking id is in the log.
 //   - A lock token on the wire is the delivery-tag; the gateway keeps no table of them.
 //   - Everything that a peer can make grow has a bound in limits.go.
 package amqp

@@ -365,13 +365,8 @@ func (l *link) withdraw(ctx context.Context, why refusal) {
 	l.unname()
 }
 
-// unname forgets the link's name, unless another link has it by now.
-func (l *link) unname() {
-	c, id := l.session.conn, l.identity()
-	if e := c.names[id]; e != nil && e.base() == l {
-		delete(c.names, id)
-	}
-}
+// unname frees the link's name. No other link can have it: steal ends the old one first.
+func (l *link) unname() { delete(l.session.conn.names, l.identity()) }
 
 // fault detaches a link of ours with an error. It stays until the peer's detach comes,
 // so that frames which crossed are recognised.

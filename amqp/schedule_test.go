@@ -13,10 +13,15 @@ import (
 // asker is a peer with a pair of links to the management node of "orders".
 func asker(t *testing.T, b Broker, rights fsm.Rights) *peer {
 	t.Helper()
+	return askerAt(t, b, rights, "orders/$management")
+}
+
+func askerAt(t *testing.T, b Broker, rights fsm.Rights, node string) *peer {
+	t.Helper()
 	_, p := piped(t, b, func(c *Config) { c.Authorizer = keys{Grant{Rights: rights}} })
 	p.login()
-	p.sender(0, "orders/$management")
-	p.receiver(1, "orders/$management")
+	p.sender(0, node)
+	p.receiver(1, node)
 	p.credit(1, 0, 1000)
 	return p
 }
@@ -120,6 +125,16 @@ func TestScheduleFaults(t *testing.T) {
 	}
 	if c := h.counts("orders"); c != (fsm.Counts{}) {
 		t.Errorf("something was stored: %+v", c)
+	}
+}
+
+func TestNothingIsScheduledAsDead(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	p := askerAt(t, h, fsm.Send, "orders/$deadletterqueue/$management")
+	status, condition, _ := p.manage(0, scheduleOperation, entries(scheduled(time.Now())))
+	if c := h.counts("orders"); status != int32(400) || condition != wire.ConditionNotAllowed || c != (fsm.Counts{}) {
+		t.Errorf("status %v condition %v counts %+v", status, condition, c)
 	}
 }
 

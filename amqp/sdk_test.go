@@ -45,6 +45,7 @@ type sdkPair struct {
 	*testing.T
 	ctx      context.Context //nolint:containedctx // of the test
 	house    *house
+	address  string
 	client   *azservicebus.Client
 	sender   *azservicebus.Sender
 	receiver *azservicebus.Receiver
@@ -67,7 +68,7 @@ func sdkPairOf(t *testing.T, h *house, options *azservicebus.ReceiverOptions) sd
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sdkPair{T: t, ctx: within(t, 20*time.Second), house: h, client: client, sender: sender, receiver: receiver}
+	return sdkPair{T: t, ctx: within(t, 20*time.Second), house: h, address: address, client: client, sender: sender, receiver: receiver}
 }
 
 // byToken is all that another process needs of a message to settle it.

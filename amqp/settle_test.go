@@ -1,0 +1,138 @@
+package amqp
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// verbs are the ways to settle, as the client knows them, and what is to be seen after.
+func verbs() map[string]struct {
+	do    func(p sdkPair, r *azservicebus.Receiver, m *azservicebus.ReceivedMessage) error
+	after fsm.Counts
+} {
+	return map[string]struct {
+		do    func(p sdkPair, r *azservicebus.Receiver, m *azservicebus.ReceivedMessage) error
+		after fsm.Counts
+	}{
+		"complete": {func(p sdkPair, r *azservicebus.Receiver, m *azservicebus.ReceivedMessage) error {
+			return r.CompleteMessage(p.ctx, m, nil)
+		}, fsm.Counts{}},
+		"abandon": {func(p sdkPair, r *azservicebus.Receiver, m *azservicebus.ReceivedMessage) error {
+			return r.AbandonMessage(p.ctx, m, nil)
+		}, fsm.Counts{Active: 1}},
+		"defer": {func(p sdkPair, r *azservicebus.Receiver, m *azservicebus.ReceivedMessage) error {
+			return r.DeferMessage(p.ctx, m, nil)
+		}, fsm.Counts{Deferred: 1}},
+		"dead-letter": {func(p sdkPair, r *azservicebus.Receiver, m *azservicebus.ReceivedMessage) error {
+			return r.DeadLetterMessage(p.ctx, m, nil)
+		}, fsm.Counts{DeadLetter: 1}},
+	}
+}
+
+// Whoever has the token settles, wherever: on the link, through the management node when
+// the link is gone, over another connection, at another member (T.9 to T.13). The second
+// settlement of a lock, and one of a lock that ran out, are told so.
+func TestSDKSettlesAnywhere(t *testing.T) {
+	t.Parallel()
+	ways := map[string]func(p sdkPair, m *azservicebus.ReceivedMessage) (*azservicebus.Receiver, *azservicebus.ReceivedMessage){
+		"on the link": func(p sdkPair, m *azservicebus.ReceivedMessage) (*azservicebus.Receiver, *azservicebus.ReceivedMessage) {
+			return p.receiver, m
+		},
+		"when the link is gone": func(p sdkPair, m *azservicebus.ReceivedMessage) (*azservicebus.Receiver, *azservicebus.ReceivedMessage) {
+			p.must(p.receiver.Close(p.ctx))
+			return p.another(p.client), m
+		},
+		"over another connection": func(p sdkPair, m *azservicebus.ReceivedMessage) (*azservicebus.Receiver, *azservicebus.ReceivedMessage) {
+			return p.another(sdk(p.T, p.address)), byToken(m)
+		},
+		"at another member": func(p sdkPair, m *azservicebus.ReceivedMessage) (*azservicebus.Receiver, *azservicebus.ReceivedMessage) {
+			_, address := gateway(p.T, p.house)
+			return p.another(sdk(p.T, address)), byToken(m)
+		},
+	}
+	for way, by := range ways {
+		for verb, v := range verbs() {
+			t.Run(verb+" "+way, func(t *testing.T) {
+				t.Parallel()
+				p := newSDKPair(t, nil)
+				p.send("a")
+				receiver, m := by(p, p.receive(p.receiver, 1)[0])
+				p.must(v.do(p, receiver, m))
+				counts := p.house.counts("orders")
+				if counts.Bytes = 0; counts != v.after {
+					t.Errorf("after: %+v", counts)
+				}
+				p.isLost(v.do(p, receiver, byToken(m)))
+				if again := p.house.counts("orders"); again.Active != counts.Active || again.DeadLetter != counts.DeadLetter || again.Deferred != counts.Deferred {
+					t.Errorf("the second settlement did something: %+v", again)
+				}
+			})
+			t.Run(verb+" too late "+way, func(t *testing.T) {
+				t.Parallel()
+				p := newSDKPair(t, nil)
+				p.send("a")
+				receiver, m := by(p, p.receive(p.receiver, 1)[0])
+				p.house.pass(time.Minute)
+				p.isLost(v.do(p, receiver, m))
+				if c := p.house.counts("orders"); c.Active != 1 {
+					t.Errorf("after: %+v", c)
+				}
+			})
+		}
+	}
+}
+
+// another is one more receiver of the queue.
+func (p sdkPair) another(client *azservicebus.Client) *azservicebus.Receiver {
+	p.Helper()
+	r, err := client.NewReceiverForQueue("orders", nil)
+	p.must(err)
+	return r
+}
+
+func (p sdkPair) isLost(err error) {
+	p.Helper()
+	var coded *azservicebus.Error
+	if !errors.As(err, &coded) || coded.Code != azservicebus.CodeLockLost {
+		p.Errorf("got %v, want a lost lock", err)
+	}
+}
+
+// A settlement that could not be confirmed is not reported as done.
+func TestSDKIsNotLiedTo(t *testing.T) {
+	t.Parallel()
+	for _, code := range []fsm.Code{fsm.ServerBusy, fsm.Timeout, fsm.Internal, fsm.InvalidArgument} {
+		p := newSDKPair(t, nil)
+		p.send("a")
+		m := p.receive(p.receiver, 1)[0]
+		p.house.mu.Lock()
+		p.house.settle = code
+		p.house.mu.Unlock()
+		if err := p.receiver.CompleteMessage(p.ctx, m, nil); err == nil {
+			t.Errorf("%v: reported as done", code)
+		}
+	}
+}
+
+// What comes back comes back at the front, and only an abandon counts (T.7, T.8).
+func TestSDKFrontOfTheQueue(t *testing.T) {
+	t.Parallel()
+	p := newSDKPair(t, nil)
+	p.send("a", "b", "c")
+	m := p.receive(p.receiver, 1)[0]
+	p.must(p.receiver.AbandonMessage(p.ctx, m, nil))
+	m = p.receive(p.receiver, 1)[0]
+	if string(m.Body) != "a" || m.DeliveryCount != 2 {
+		t.Errorf("after an abandon: %q for the time %d", m.Body, m.DeliveryCount)
+	}
+	p.house.pass(time.Minute)
+	m = p.receive(p.receiver, 1)[0]
+	if string(m.Body) != "a" || m.DeliveryCount != 3 {
+		t.Errorf("after the lock ran out: %q for the time %d", m.Body, m.DeliveryCount)
+	}
+}
