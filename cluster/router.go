@@ -143,12 +143,14 @@ func (r *Router) Resolve(ctx context.Context, path string) (fsm.Place, error) {
 	if !loaded {
 		return fsm.Place{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
-	if !found {
-		// Our replica may be behind: an entity just made at another member must be found.
-		var err error
-		if entity, err = r.lookup(ctx, lookupQuery{Name: name}); err != nil {
+	// Our replica may be behind: an entity just made at another member must be found, and
+	// one just enabled there must not be refused, since clients do not try again then.
+	if !found || entity.Settings.Status != fsm.Active {
+		newest, err := r.lookup(ctx, lookupQuery{Name: name})
+		if err != nil {
 			return fsm.Place{}, err
 		}
+		entity = newest
 	}
 	return fsm.Place{Entity: entity, Sub: sub}, nil
 }
