@@ -4,7 +4,8 @@
 //
 // A plain `go test ./...` leaves them out, because npm reaches for the network. Set
 // PEEKLOCK_CONFORMANCE to run them: to "require" to fail when node or npm is missing, to
-// anything else to skip then. PEEKLOCK_FEATURES goes to the scenarios as it is.
+// anything else to skip then. PEEKLOCK_FEATURES, when it is set, names the
+// groups of scenarios to run beyond the basic ones; else all run that are to pass.
 package js
 
 import (

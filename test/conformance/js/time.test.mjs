@@ -1,5 +1,5 @@
-// Time and duplicates: scheduled messages, time to live, duplicate detection. These run when
-// PEEKLOCK_FEATURES lists "time".
+// Time and duplicates: scheduled messages, time to live, duplicate detection. These run unless
+// PEEKLOCK_FEATURES is given and does not list "time".
 
 import assert from "node:assert/strict";
 import { describe, test } from "node:test";
