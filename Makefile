@@ -4,7 +4,7 @@ LINTER := v2.15.0 # golangci-lint; the same in .ci/run
 GOBIN  := $(shell go env GOPATH)/bin
 EACH   ?= 30s
 
-.PHONY: help check test race lint fuzz bench dev golden conformance fault
+.PHONY: help check test race lint fuzz bench storm dev golden conformance fault
 
 help: ## list the words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -28,7 +28,10 @@ fuzz: ## every fuzz target, EACH=30s long
 	bash .ci/fuzz $(EACH)
 
 bench: ## the micro-benchmarks of every room, ready for benchstat
-	go test -run '^$$' -bench . -benchmem -count 10 ./...
+	go test -short -run '^$$' -bench . -benchmem -count 10 ./...
+
+storm: ## 200,000 messages expire at once beside steady senders, in three processes
+	go test -count=1 -run '^$$' -bench ExpiryStorm -benchtime 1x ./test/bench
 
 dev: ## three members in one process, on loopback
 	go run ./cmd/peeklock dev
