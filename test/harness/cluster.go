@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"net/http"
 	"net/url"
 	"slices"
@@ -193,6 +194,7 @@ type Counts struct {
 	Active     uint64 `json:"active"`
 	Locked     uint64 `json:"locked"`
 	Deferred   uint64 `json:"deferred"`
+	Scheduled  uint64 `json:"scheduled"`
 	DeadLetter uint64 `json:"deadLetter"`
 }
 
@@ -200,7 +202,11 @@ type Counts struct {
 type Settings struct {
 	LockDuration     time.Duration
 	MaxDeliveryCount int
+	More             Fields // any others, under the names of the control API
 }
+
+// Fields are settings of a queue as the control API reads them: lengths of time as texts.
+type Fields map[string]any
 
 // CreateQueue makes a queue and fails the test when it cannot.
 func (c *Cluster) CreateQueue(t testing.TB, name string, s Settings) {
@@ -229,6 +235,7 @@ func settingsJSON(s Settings) map[string]any {
 	if s.MaxDeliveryCount != 0 {
 		fields["maxDeliveryCount"] = s.MaxDeliveryCount
 	}
+	maps.Copy(fields, s.More)
 	return fields
 }
 

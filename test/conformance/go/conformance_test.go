@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -40,8 +41,11 @@ func TestClients(t *testing.T) {
 	t.Parallel()
 	cluster := harness.Start(t, harness.Options{})
 	for group, checks := range map[string][]check{
-		"azservicebus": append(append(sendChecks(), settleChecks()...), lockChecks()...),
-		"go-amqp":      append(amqpChecks(), linkChecks()...),
+		"azservicebus": slices.Concat(sendChecks(), settleChecks(), lockChecks(), editChecks()),
+		"time":         slices.Concat(lifeChecks(), scheduleChecks(), duplicateChecks()),
+		"limits":       limitChecks(),
+		"tools":        toolChecks(),
+		"go-amqp":      slices.Concat(amqpChecks(), linkChecks(), shareChecks()),
 		"frames":       rawChecks(),
 	} {
 		t.Run(group, func(t *testing.T) {
