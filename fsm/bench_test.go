@@ -22,7 +22,9 @@ type bench struct {
 
 func newBench() *bench {
 	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Origin: 1}}
-	b.apply(fsm.PutQueue{Entity: 1, Version: 1, Settings: fsm.DefaultQueueSettings()})
+	s := fsm.DefaultQueueSettings()
+	s.MaxBytes = 80 << 30
+	b.apply(fsm.PutQueue{Entity: 1, Version: 1, Settings: s})
 	return b
 }
 

@@ -214,13 +214,8 @@ func (x *queue) sweepDue() Instant {
 
 // sweep lets a pulse take forgotten ids out.
 func (q *Queues) sweep(x *queue) (taken int) {
-	x.sweepAt = 0
-	if x.window != nil {
-		taken = x.window.sweep(q.clock, x.settings.DuplicateWindow, sweepPerPulse, q.arena.era)
-		x.window.swept = q.clock
-		q.expectSweep(x)
-	}
-	return taken
+	x.window.swept = q.clock
+	return x.window.sweep(q.clock, x.settings.DuplicateWindow, sweepPerPulse, q.arena.era)
 }
 
 func (q *Queues) expectSweep(x *queue) { q.expect(x, &x.sweepAt, x.sweepDue(), alarmSweep) }

@@ -39,30 +39,16 @@ func (q *Queues) tidy(sub *subqueue) {
 	}
 }
 
-// next finds the alarm that rings first of all, taking stale ones out on the way. One
-// that is due is exact; which others stand decides nothing.
+// next finds the alarm that rings first of all, taking stale ones out on the way.
 func (q *Queues) next() (*subqueue, alarm, bool) {
 	for len(q.due) > 0 {
 		sub := q.due[0]
 		x := sub.alarms.heap[0]
-		if !sub.stands(x) {
-			sub.alarms.pop()
-			sub.skipped(x)
-			q.due.fix(sub)
-			continue
-		}
-		if x.at > q.clock {
-			return sub, x, true
-		}
-		exact := q.exactly(sub, x)
-		if exact == x.at {
+		if sub.stands(x) {
 			return sub, x, true
 		}
 		sub.alarms.pop()
-		if exact != 0 {
-			x.at = exact
-			sub.alarms.push(x)
-		}
+		sub.skipped(x)
 		q.due.fix(sub)
 	}
 	return nil, alarm{}, false
@@ -77,65 +63,56 @@ func (sub *subqueue) skipped(x alarm) {
 	}
 }
 
-// exactly is the moment an alarm that stands should ring at, 0 for never; the bound it
-// stands for is set to that.
-func (q *Queues) exactly(sub *subqueue, x alarm) Instant {
-	switch x.kind {
-	case alarmChunk:
-		base, _ := split(x.number)
-		pos, _ := sub.ix.find(base)
-		when := sub.firstDue(pos)
-		if when != x.at {
-			sub.ix.setDue(pos, when)
-		}
-		return when
-	case alarmSweep:
-		sub.of.sweepAt = sub.of.sweepDue()
-		return sub.of.sweepAt
-	case alarmIdle:
-		sub.of.idleAt = sub.of.idleDue()
-		return sub.of.idleAt
-	case alarmLock:
-	}
-	return x.at
-}
-
 // pulse does what is due, earliest first, at most pulseMessagesMax messages: locks that
 // have run out give their messages back, lives end, scheduled messages become active,
-// idle queues go, ids and origins are forgotten.
+// idle queues go, ids and origins are forgotten. Which lower bounds stand decides
+// nothing: before something is done its exact moment is compared with all alarms.
 func (q *Queues) pulse() {
+	q.letGo(releasesPerPulse)
 	budget := pulseMessagesMax
 	for budget > 0 {
 		sub, x, ok := q.next()
 		if !ok || x.at > q.clock {
 			break
 		}
-		switch x.kind {
-		case alarmChunk:
+		if x.kind == alarmChunk {
 			budget -= q.ripen(sub, x, budget)
 			q.tidy(sub)
 			continue
+		}
+		sub.alarms.pop()
+		q.due.fix(sub)
+		switch x.kind {
 		case alarmLock:
 			budget--
-			sub.alarms.pop()
-			q.due.fix(sub)
 			at, rec, _ := sub.held(LockID{Sequence: x.number, Epoch: x.epoch})
 			q.giveBack(sub, at, rec, true, 0, Patch{})
 		case alarmSweep:
-			sub.alarms.pop()
-			q.due.fix(sub)
-			budget -= 1 + q.sweep(sub.of)/sweepPerBudget
+			sub.of.sweepAt = 0
+			if sub.of.sweepDue() == x.at {
+				budget -= 1 + q.sweep(sub.of)/sweepPerBudget
+			}
+			q.expectSweep(sub.of)
 		case alarmIdle:
-			budget--
-			q.goIdle(sub.of)
+			sub.of.idleAt = 0
+			if sub.of.idleDue() == x.at {
+				budget--
+				q.goIdle(sub.of)
+			} else {
+				q.expectIdle(sub.of)
+			}
+		case alarmChunk:
 		}
 	}
 	q.table.forgetIdle(q.clock, max(budget, 0))
 }
 
-// NextDeadline says when something is due that a Pulse does, or earlier: a time in the
-// past means that the last pulse left something.
+// NextDeadline says when something is due that a Pulse does, or earlier. A moment that
+// the clock of the newest entry has reached already means that a Pulse is due now.
 func (q *Queues) NextDeadline() (at Instant, ok bool) {
+	if len(q.remains) > 0 {
+		return max(q.clock, 1), true
+	}
 	at = q.table.due
 	if _, x, found := q.next(); found && (at == 0 || x.at < at) {
 		at = x.at

@@ -277,3 +277,62 @@ func TestPurgeMeetsExpired(t *testing.T) {
 		}
 	}
 }
+
+// releasing counts what is released.
+type releasing struct {
+	countingBodies
+	released int
+}
+
+func (r *releasing) Release(Ref) { r.released++ }
+
+// TestGoingIsBounded: a big queue that goes lets its bodies go in several steps, none is
+// forgotten, and a replica that was restored in between is the same.
+func TestGoingIsBounded(t *testing.T) {
+	t.Parallel()
+	for name, idle := range map[string]bool{"dropped": false, "idle": true} {
+		bodies := &releasing{}
+		q := NewQueues(bodies)
+		apply := testApply(q)
+		settings := DefaultQueueSettings()
+		settings.AutoDeleteOnIdle = autoDeleteMin
+		apply(1, PutQueue{Entity: 1, Version: 1, Settings: settings})
+		const messages = 20_000
+		for range messages / 1000 {
+			apply(1, SendMessages{Entity: 1, Messages: make([]Message, 1000)})
+		}
+		now := Instant(2)
+		if idle {
+			now = 1 + Instant(autoDeleteMin)
+			apply(now, Pulse{})
+		} else {
+			apply(now, DropQueue{Entity: 1})
+		}
+		if bodies.released == 0 || bodies.released > releasesPerApply {
+			t.Errorf("%s: %d bodies are released at once", name, bodies.released)
+		}
+		if q.Messages() != 0 || q.Holds(Owner{Address: Address{Entity: 1}, Sequence: 9000}, Ref{Segment: 1, Offset: 9000}) {
+			t.Errorf("%s: messages are still there", name)
+		}
+		other := NewQueues(bodies)
+		if err := other.Restore(bytes.NewReader(imageBytes(t, q.Image()))); err != nil {
+			t.Fatal(err)
+		}
+		for pulses := 0; len(q.remains) > 0; pulses++ {
+			before := bodies.released
+			if at, ok := q.NextDeadline(); !ok || at != now || pulses > 5 {
+				t.Fatalf("%s: after %d pulses due at %d %v", name, pulses, at, ok)
+			}
+			apply(now, Pulse{})
+			if n := bodies.released - before; n == 0 || n > releasesPerApply+releasesPerPulse {
+				t.Errorf("%s: a pulse released %d bodies", name, n)
+			}
+		}
+		if bodies.released != messages {
+			t.Errorf("%s: %d bodies are released in the end", name, bodies.released)
+		}
+		if q.Digest() != other.Digest() {
+			t.Errorf("%s: the restored replica is another", name)
+		}
+	}
+}

@@ -19,7 +19,10 @@ type Queues struct {
 	raised []*subqueue // whose ready count rose since the last Effects
 	gone   []EntityID  // deleted for being idle, not dropped by command yet; sorted
 	idled  []EntityID  // the same since the last Effects
-	table  answers
+	// remains are messages of queues that are gone whose bodies are not released yet. They
+	// are a matter of this replica and no part of its state.
+	remains []remains
+	table   answers
 
 	// Taken apart commands, reused from one apply to the next.
 	sends       []sent
@@ -80,6 +83,9 @@ func (q *Queues) Apply(env Env, command []byte) Result {
 	}
 	if r.err != nil {
 		panic(undecodable(env, kind, r.err))
+	}
+	if len(q.remains) > 0 {
+		q.letGo(releasesPerApply)
 	}
 	if h.Origin == 0 {
 		res, _ := q.perform(env, kind, h, &r)
@@ -284,20 +290,20 @@ func (q *Queues) drop(id EntityID) {
 	}
 }
 
-// remove takes a queue out and lets all its bodies go.
+// remove takes a queue out. Its bodies are let go little by little.
 func (q *Queues) remove(x *queue) {
 	for i := range x.subs {
 		sub := &x.subs[i]
-		walk(sub.ix.entries, 0, func(_ SequenceNumber, rec *record, patch Ref) bool {
-			q.release(rec.body, patch)
-			return true
-		})
+		if len(sub.ix.entries) > 0 {
+			q.remains = append(q.remains, remains{entries: sub.ix.entries})
+		}
 		sub.dropped = true
 		q.due.remove(sub)
 	}
 	at, _ := q.position(x.id)
 	q.queues = slices.Delete(q.queues, at, at+1)
 	delete(q.byID, x.id)
+	q.letGo(releasesPerApply)
 }
 
 // release lets the bodies of a message go.

@@ -91,3 +91,41 @@ func (q *Queues) Move(owner Owner, from, to Ref) bool {
 	}
 	return true
 }
+
+// How many bodies of queues that are gone are released at a time.
+const (
+	releasesPerApply = 256
+	releasesPerPulse = 8192
+)
+
+// remains is what is left of a sub-queue that is gone: bodies from a number on.
+type remains struct {
+	entries []entry
+	next    SequenceNumber
+}
+
+// letGo releases bodies of queues that are gone, at most so many. It changes nothing that
+// shows: what is not released yet counts for nothing and is not held.
+func (q *Queues) letGo(most int) {
+	for most > 0 && len(q.remains) > 0 {
+		r := &q.remains[0]
+		done := true
+		walk(r.entries, r.next, func(n SequenceNumber, rec *record, patch Ref) bool {
+			if most == 0 {
+				r.next, done = n, false
+				return false
+			}
+			most--
+			q.release(rec.body, patch)
+			return true
+		})
+		if done {
+			q.remains[0] = remains{}
+			q.remains = q.remains[1:]
+			continue
+		}
+		for base, _ := split(r.next); r.entries[0].base < base; {
+			r.entries = r.entries[1:]
+		}
+	}
+}

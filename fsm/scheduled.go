@@ -1,26 +1,19 @@
 package fsm
 
-import (
-	"cmp"
-	"slices"
-)
-
-func sortRipe(list []ripe) {
-	slices.SortFunc(list, func(a, b ripe) int {
-		return cmp.Or(cmp.Compare(a.when, b.when), cmp.Compare(a.number, b.number))
-	})
-}
-
 // ripen does what is due among the messages of a chunk, whose alarm x is the first of
-// all, in the order of time until another alarm comes first. It returns how many
-// messages it moved, at most budget.
+// all, in the order of time until another alarm comes before the next message. It
+// returns how many messages it moved, at most budget: none if x was only a bound.
 func (q *Queues) ripen(sub *subqueue, x alarm, budget int) (moved int) {
 	base, _ := split(x.number)
 	pos, _ := sub.ix.find(base)
-	rest := q.gather(sub, pos)
 	sub.ix.setDue(pos, 0)
 	sub.alarms.pop()
 	q.due.fix(sub)
+	until := q.clock
+	if len(q.due) > 0 {
+		until = min(until, q.due[0].alarms.heap[0].at)
+	}
+	rest := q.gather(sub, pos, until)
 	for _, m := range q.ripe {
 		if moved == budget || q.preceded(sub, x.number, m.when) {
 			rest = m.when

@@ -4,7 +4,7 @@ import "math"
 
 // alarm says when to look at something. It is stale when what it stands for has gone or
 // moved meanwhile: alarms are not searched for and taken out, they are skipped when due.
-// All but the ends of locks are lower bounds that are made exact when due.
+// All but the ends of locks are lower bounds.
 type alarm struct {
 	at     Instant
 	number SequenceNumber // of the message, the first one of the chunk, or lastNumber

@@ -1,0 +1,166 @@
+package fsm_test
+
+import (
+	"encoding/binary"
+	"runtime"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// set puts other settings in the place of those of the queue.
+func (b *bench) set(change func(*fsm.QueueSettings)) {
+	s := fsm.DefaultQueueSettings()
+	s.MaxBytes = 80 << 30
+	change(&s)
+	b.apply(fsm.PutQueue{Entity: 1, Version: b.header.Serial + 2, Settings: s})
+}
+
+// newWindowBench has a queue that detects duplicates, or not.
+func newWindowBench(detects bool) *bench {
+	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Origin: 1}}
+	s := fsm.DefaultQueueSettings()
+	s.RequiresDuplicateDetection, s.DuplicateWindow = detects, 20_000
+	b.apply(fsm.PutQueue{Entity: 1, Version: 1, Settings: s})
+	return b
+}
+
+// BenchmarkSendWithWindow measures one message of a send of 64 and a lock and settlement
+// of them, over a window of 1,280,000 ids that as many leave as enter, and without one.
+func BenchmarkSendWithWindow(b *testing.B) {
+	for name, detects := range map[string]bool{"none": false, "million": true} {
+		b.Run(name, func(b *testing.B) {
+			m := newWindowBench(detects)
+			send := sendOf(batch)
+			next := uint64(0)
+			fresh := func() {
+				for i := range send.Messages {
+					next++
+					send.Messages[i].ID = string(binary.BigEndian.AppendUint64([]byte("order-"), next))
+				}
+			}
+			for range 20_000 { // a millisecond each: env.Now rises with every command
+				fresh()
+				m.apply(send)
+				m.env.Now -= 2
+				m.complete(m.lock())
+			}
+			b.ReportAllocs()
+			b.ResetTimer()
+			worst := time.Duration(0)
+			for i := 0; i < b.N; i += batch {
+				b.StopTimer()
+				fresh()
+				b.StartTimer()
+				start := time.Now()
+				m.apply(send)
+				worst = max(worst, time.Since(start))
+				m.env.Now -= 2
+				m.complete(m.lock())
+			}
+			b.ReportMetric(float64(worst.Microseconds()), "worst-us/send")
+		})
+	}
+}
+
+// BenchmarkStorm measures the pulses over 200,000 messages that are due in the same
+// millisecond: what one of them costs, on average and at worst.
+func BenchmarkStorm(b *testing.B) {
+	const messages = 200_000
+	storms := map[string]func(*bench, *fsm.SendMessages){
+		"dropped": func(m *bench, _ *fsm.SendMessages) {
+			m.set(func(s *fsm.QueueSettings) { s.DefaultTimeToLive = 1_000_000 })
+		},
+		"buried": func(m *bench, _ *fsm.SendMessages) {
+			m.set(func(s *fsm.QueueSettings) { s.DefaultTimeToLive, s.DeadLetterOnExpiry = 1_000_000, true })
+		},
+		"scheduled": func(_ *bench, c *fsm.SendMessages) {
+			for i := range c.Messages {
+				c.Messages[i].EnqueueAt = 1_000_000
+			}
+		},
+		"scattered": func(_ *bench, c *fsm.SendMessages) { // 64 times, each in every chunk
+			for i := range c.Messages {
+				c.Messages[i].TimeToLive = fsm.Millis(900_000 + 37*i%batch)
+			}
+		},
+	}
+	pulse := fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{})
+	for name, prepare := range storms {
+		b.Run(name, func(b *testing.B) {
+			var total, worst time.Duration
+			pulses := 0
+			for b.Loop() {
+				b.StopTimer()
+				m := newBench()
+				send := sendOf(batch)
+				prepare(m, &send)
+				for range messages / batch {
+					m.apply(send)
+				}
+				m.env.Now = 2_000_000
+				b.StartTimer()
+				for {
+					at, ok := m.q.NextDeadline()
+					if !ok || at > m.env.Now {
+						break
+					}
+					start := time.Now()
+					m.q.Apply(m.env, pulse)
+					took := time.Since(start)
+					total, worst, pulses = total+took, max(worst, took), pulses+1
+				}
+			}
+			b.ReportMetric(float64(total.Microseconds())/float64(pulses), "us/pulse")
+			b.ReportMetric(float64(worst.Microseconds()), "worst-us/pulse")
+		})
+	}
+}
+
+// BenchmarkApplyCycleLife is BenchmarkApplyCycle with messages that expire.
+func BenchmarkApplyCycleLife(b *testing.B) {
+	b.ReportAllocs()
+	m := newBench()
+	m.set(func(s *fsm.QueueSettings) { s.DefaultTimeToLive = 14 * 24 * 3600 * 1000 })
+	m.fill(100_000)
+	send := sendOf(batch)
+	b.ResetTimer()
+	for i := 0; i < b.N; i += batch {
+		m.apply(send)
+		m.complete(m.lock())
+	}
+}
+
+// TestBacklogMemoryWithLife: a message that expires costs at most 100 bytes of index
+// memory, record, alarm and all overhead, also when no two expire in order.
+func TestBacklogMemoryWithLife(t *testing.T) { // not parallel: it measures the heap
+	const messages = 1_000_000
+	heap := func() uint64 {
+		var s runtime.MemStats
+		runtime.GC()
+		runtime.GC()
+		runtime.ReadMemStats(&s)
+		return s.HeapAlloc
+	}
+	for name, life := range map[string]func(i int) fsm.Millis{
+		"one after the other": func(int) fsm.Millis { return 86_400_000 },
+		"backwards":           func(i int) fsm.Millis { return fsm.Millis(2*messages - i) },
+	} {
+		m := newBench()
+		before := heap()
+		send := sendOf(batch)
+		for i := 0; i < messages; i += batch {
+			for j := range send.Messages {
+				send.Messages[j].TimeToLive = life(i + j)
+			}
+			m.apply(send)
+		}
+		perMessage := float64(heap()-before) / messages
+		t.Logf("%s: %.1f bytes a message", name, perMessage)
+		if perMessage > 100 {
+			t.Errorf("%s: a message takes %.1f bytes of index, more than 100", name, perMessage)
+		}
+		runtime.KeepAlive(m)
+	}
+}
