@@ -91,33 +91,30 @@ func TestLeaderDies(t *testing.T) {
 	for _, m := range ms {
 		m.start(1)
 	}
-	lm, g := leader(t, ms, 1)
 	a := &asker{origin: 7}
-	must(t, g, a.next(), fsm.PutQueue{Entity: 1, Version: 1, Settings: settings()})
+	insist(t, ms, a.next(), fsm.PutQueue{Entity: 1, Version: 1, Settings: settings()})
 	h := a.next()
-	first := must(t, g, h, send(1, body(1)))
+	first := insist(t, ms, h, send(1, body(1)))
 	r := &asker{origin: 7, lane: 1}
 	lh := r.next()
-	locked := lock(t, g, lh, lockOf(1, 1), time.Second)
+	locked := insistLock(t, ms, lh, lockOf(1, 1), time.Second)
+	lm, _ := leader(t, ms, 1)
 	lm.stop()
-	_, g = leader(t, ms, 1)
-	again := must(t, g, h, send(1, body(1)))
+	again := insist(t, ms, h, send(1, body(1)))
 	if again.Sequence != first.Sequence {
 		t.Errorf("sent twice: %d and %d", first.Sequence, again.Sequence)
 	}
-	relocked := lock(t, g, lh, lockOf(1, 1), time.Second)
-	if diff := cmp.Diff(locked.Result.Deliveries, relocked.Result.Deliveries,
+	relocked := insistLock(t, ms, lh, lockOf(1, 1), time.Second)
+	if diff := cmp.Diff(locked.Deliveries, relocked.Deliveries,
 		cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Body" }, cmp.Ignore())); diff != "" {
 		t.Error(diff)
 	}
-	if got := lock(t, g, r.next(), lockOf(1, 1), 50*time.Millisecond); len(got.Result.Deliveries) != 0 || got.Outcome != Done {
+	if got := insistLock(t, ms, r.next(), lockOf(1, 1), 50*time.Millisecond); len(got.Deliveries) != 0 {
 		t.Errorf("there is a second message: %+v", got)
 	}
-	must(t, g, a.next(), send(1, body(2)))
+	insist(t, ms, a.next(), send(1, body(2)))
 	lm.start(1)
-	eventually(t, "the restarted replica catches up", func() bool {
-		return lm.group(1).Status().Applied >= g.Status().Applied
-	})
+	catchUp(t, ms, lm)
 }
 
 func TestFollowerRefuses(t *testing.T) {
@@ -126,20 +123,30 @@ func TestFollowerRefuses(t *testing.T) {
 	for _, m := range ms {
 		m.start(1)
 	}
-	lm, _ := leader(t, ms, 1)
+	leader(t, ms, 1)
 	for _, m := range ms {
-		if m == lm {
-			continue
-		}
 		g := m.group(1)
-		if got := ask(t, g, fsm.Header{}, fsm.Pulse{}); got.Outcome != Refused || got.Result.Code != fsm.OK {
-			t.Errorf("submit: %+v", got)
-		}
-		if got := lock(t, g, fsm.Header{Origin: 1, Lane: 1, Serial: 1}, lockOf(1, 1), time.Second); got.Outcome != Refused {
-			t.Errorf("lock: %+v", got)
-		}
-		if err := g.Read(t.Context(), func(Machine) {}); err == nil {
-			t.Error("read on a follower")
+		for {
+			before := g.Status()
+			if before.Leads {
+				break
+			}
+			submitted := ask(t, g, fsm.Header{}, fsm.Pulse{})
+			locked := lock(t, g, fsm.Header{Origin: 1, Lane: 1, Serial: 1}, lockOf(1, 1), time.Second)
+			err := g.Read(t.Context(), func(Machine) {})
+			if g.Status().Term != before.Term {
+				continue // it may have led meanwhile
+			}
+			if submitted.Outcome != Refused || submitted.Result.Code != fsm.OK {
+				t.Errorf("submit: %+v", submitted)
+			}
+			if locked.Outcome != Refused {
+				t.Errorf("lock: %+v", locked)
+			}
+			if err == nil {
+				t.Error("read on a follower")
+			}
+			break
 		}
 	}
 }

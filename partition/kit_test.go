@@ -219,7 +219,7 @@ func (m *member) stop() {
 	if log == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 	defer cancel()
 	var wg sync.WaitGroup
 	for _, g := range groups {
@@ -264,7 +264,7 @@ func newMembers(t testing.TB, n int, tune func(*Config)) []*member {
 // eventually waits until f holds.
 func eventually(t testing.TB, what string, f func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(30 * time.Second)
+	deadline := time.NewTimer(60 * time.Second)
 	defer deadline.Stop()
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
@@ -316,7 +316,7 @@ func ask(t testing.TB, g *Group, h fsm.Header, c fsm.Command) Answer {
 
 func await1(t testing.TB, got chan Answer) Answer {
 	t.Helper()
-	timer := time.NewTimer(30 * time.Second)
+	timer := time.NewTimer(60 * time.Second)
 	defer timer.Stop()
 	select {
 	case a := <-got:
@@ -327,7 +327,8 @@ func await1(t testing.TB, got chan Answer) Answer {
 	}
 }
 
-// must is ask for what must succeed.
+// must is ask for what must succeed, at the leader of one replica: it has nobody to lose
+// its leadership to. With more of them, insist.
 func must(t testing.TB, g *Group, h fsm.Header, c fsm.Command) fsm.Result {
 	t.Helper()
 	a := ask(t, g, h, c)
@@ -335,6 +336,68 @@ func must(t testing.TB, g *Group, h fsm.Header, c fsm.Command) fsm.Result {
 		t.Fatalf("%T: outcome %d, %v", c, a.Outcome, a.Result.Code)
 	}
 	return a.Result
+}
+
+// insist is must for groups of several replicas, whoever leads: a busy machine can cost a
+// leader its office at any moment. See router.
+func insist(t testing.TB, ms []*member, h fsm.Header, c fsm.Command) fsm.Result {
+	t.Helper()
+	encoded := fsm.AppendCommand(nil, h, c)
+	r := router(t, ms, h, func(g *Group, done func(Answer)) { g.Submit(encoded, done) })
+	if r.Code != fsm.OK {
+		t.Fatalf("%T: %v", c, r.Code)
+	}
+	return r
+}
+
+// insistLock is lock, whoever leads.
+func insistLock(t testing.TB, ms []*member, h fsm.Header, c fsm.LockMessages, wait time.Duration) fsm.Result {
+	t.Helper()
+	r := router(t, ms, h, func(g *Group, done func(Answer)) {
+		g.Lock(LockRequest{Header: h, Lock: c, Until: time.Now().Add(wait), Done: done})
+	})
+	if r.Code != fsm.OK {
+		t.Fatalf("lock: %v", r.Code)
+	}
+	return r
+}
+
+// atLeader does what only a leader can do, again while elections come between. An error
+// of a replica that leads before and after, in one term, is its answer.
+func atLeader(t testing.TB, ms []*member, f func(m *member, g *Group) error) error {
+	t.Helper()
+	var err error
+	eventually(t, "a leader that stays for a moment", func() bool {
+		m, g := leader(t, ms, 1)
+		before := g.Status()
+		err = f(m, g)
+		after := g.Status()
+		return err == nil || before.Leads && after.Leads && before.Term == after.Term
+	})
+	return err
+}
+
+// handTo makes a member the leader.
+func handTo(t testing.TB, ms []*member, to *member) {
+	t.Helper()
+	eventually(t, "it leads", func() bool {
+		if to.group(1).Status().Leads {
+			return true
+		}
+		if g := anyLeader(ms); g != nil {
+			_ = g.Transfer(t.Context(), to.id) // once in a term
+		}
+		return false
+	})
+}
+
+// catchUp waits until a replica has applied what the leader has.
+func catchUp(t testing.TB, ms []*member, m *member) {
+	t.Helper()
+	eventually(t, "it catches up", func() bool {
+		g := anyLeader(ms)
+		return g != nil && m.group(1).Status().Applied >= g.Status().Applied
+	})
 }
 
 func settings() fsm.QueueSettings {

@@ -22,8 +22,9 @@ func anyLeader(ms []*member) *Group {
 
 // router asks as the real one does: whoever leads, and again with the same header until
 // the answer is Done.
-func router(t *testing.T, ms []*member, h fsm.Header, do func(g *Group, done func(Answer))) fsm.Result {
-	deadline := time.Now().Add(60 * time.Second)
+func router(t testing.TB, ms []*member, h fsm.Header, do func(g *Group, done func(Answer))) fsm.Result {
+	t.Helper()
+	deadline := time.Now().Add(120 * time.Second)
 	tick := time.NewTicker(2 * time.Millisecond)
 	defer tick.Stop()
 	for time.Now().Before(deadline) {
@@ -39,7 +40,7 @@ func router(t *testing.T, ms []*member, h fsm.Header, do func(g *Group, done fun
 			if a.Outcome == Done {
 				return a.Result
 			}
-		case <-time.After(30 * time.Second):
+		case <-time.After(60 * time.Second):
 			t.Errorf("no answer to %+v", h)
 			return fsm.Result{Code: fsm.Internal}
 		}
