@@ -53,6 +53,8 @@ func TestCorrelationMatch(t *testing.T) {
 		{[]Condition{user("inf", Double(math.Inf(1)))}, true},
 		{[]Condition{user("max", Double(1<<63))}, false},
 		{[]Condition{user("min", Double(-1<<63))}, true},
+		{[]Condition{user("min", Double(1<<63))}, false}, // processors differ in converting 2^63
+		{[]Condition{user("max", Double(-1<<63))}, false},
 		{[]Condition{user("flag", Bool(true))}, true},
 		{[]Condition{user("flag", Int(1))}, false},
 		{[]Condition{user("bin", Binary([]byte{0, 255}))}, true},

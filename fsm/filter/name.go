@@ -110,9 +110,9 @@ func Fold(name string) string {
 func small(r rune) rune {
 	switch {
 	case 'A' <= r && r <= 'Z',
-		0xC0 <= r && r <= 0xDE && r != 0xD7, // À to Þ without ×
-		0x391 <= r && r <= 0x3A9,            // Α to Ω
-		0x410 <= r && r <= 0x42F:            // А to Я
+		0xC0 <= r && r <= 0xDE && r != 0xD7,    // À to Þ without ×
+		0x391 <= r && r <= 0x3A9 && r != 0x3A2, // Α to Ω, one is not given
+		0x410 <= r && r <= 0x42F:               // А to Я
 		return r + 0x20
 	case 0x400 <= r && r <= 0x40F: // Ѐ to Џ
 		return r + 0x50
