@@ -64,26 +64,26 @@ func BenchmarkSendWithWindow(b *testing.B) {
 	}
 }
 
-// BenchmarkStorm measures the pulses over 200,000 messages that are due in the same
-// millisecond: what one of them costs, on average and at worst.
+// BenchmarkStorm measures the pulses over 200,000 messages that are due: what one of them
+// costs, on average and at worst. All are due in the same millisecond, and dropped,
+// dead-lettered or activated; or each in a millisecond of its own, so that every message
+// is in another chunk than the one before.
 func BenchmarkStorm(b *testing.B) {
 	const messages = 200_000
-	storms := map[string]func(*bench, *fsm.SendMessages){
-		"dropped": func(m *bench, _ *fsm.SendMessages) {
-			m.set(func(s *fsm.QueueSettings) { s.DefaultTimeToLive = 1_000_000 })
+	storms := map[string]func(*fsm.QueueSettings) func(n int, m *fsm.Message){
+		"dropped": func(s *fsm.QueueSettings) func(int, *fsm.Message) {
+			s.DefaultTimeToLive = 1_000_000
+			return func(int, *fsm.Message) {}
 		},
-		"buried": func(m *bench, _ *fsm.SendMessages) {
-			m.set(func(s *fsm.QueueSettings) { s.DefaultTimeToLive, s.DeadLetterOnExpiry = 1_000_000, true })
+		"buried": func(s *fsm.QueueSettings) func(int, *fsm.Message) {
+			s.DefaultTimeToLive, s.DeadLetterOnExpiry = 1_000_000, true
+			return func(int, *fsm.Message) {}
 		},
-		"scheduled": func(_ *bench, c *fsm.SendMessages) {
-			for i := range c.Messages {
-				c.Messages[i].EnqueueAt = 1_000_000
-			}
+		"scheduled": func(*fsm.QueueSettings) func(int, *fsm.Message) {
+			return func(_ int, m *fsm.Message) { m.EnqueueAt = 1_000_000 }
 		},
-		"scattered": func(_ *bench, c *fsm.SendMessages) { // 64 times, each in every chunk
-			for i := range c.Messages {
-				c.Messages[i].TimeToLive = fsm.Millis(900_000 + 37*i%batch)
-			}
+		"alternating": func(*fsm.QueueSettings) func(int, *fsm.Message) {
+			return func(n int, m *fsm.Message) { m.TimeToLive = fsm.Millis(500_000 + n%1024*200 + n/1024) }
 		},
 	}
 	pulse := fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{})
@@ -95,8 +95,13 @@ func BenchmarkStorm(b *testing.B) {
 				b.StopTimer()
 				m := newBench()
 				send := sendOf(batch)
-				prepare(m, &send)
-				for range messages / batch {
+				var each func(int, *fsm.Message)
+				m.set(func(s *fsm.QueueSettings) { each = prepare(s) })
+				for n := 0; n < messages; n += batch {
+					for i := range send.Messages {
+						each(n+i, &send.Messages[i])
+					}
+					m.env.Now = 0
 					m.apply(send)
 				}
 				m.env.Now = 2_000_000

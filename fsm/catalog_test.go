@@ -200,3 +200,33 @@ func TestCatalogImageStandsStill(t *testing.T) {
 		t.Error("the image changed after it was taken")
 	}
 }
+
+// TestCatalogSettings: what is stored is complete, and whether duplicates are detected is
+// chosen once.
+func TestCatalogSettings(t *testing.T) {
+	t.Parallel()
+	c := fsm.NewCatalog()
+	serial := uint64(0)
+	apply := func(cmd fsm.Command) fsm.Result {
+		serial++
+		return c.Apply(fsm.Env{Index: serial, Now: 1}, fsm.AppendCommand(nil, fsm.Header{Origin: 1, Serial: serial, Low: serial}, cmd))
+	}
+	apply(fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}})
+	few := fsm.QueueSettings{LockDuration: 5000, MaxDeliveryCount: 1, MaxMessageBytes: 9}
+	made := apply(fsm.CreateEntity{Name: "a", Partition: 1, Settings: few})
+	e, _ := c.ByID(made.Entity)
+	if e.Settings != few.WithDefaults() || e.Settings.DefaultTimeToLive != fsm.Forever || e.Settings.MaxBytes != 1<<30 {
+		t.Errorf("settings are %+v", e.Settings)
+	}
+	if res := apply(fsm.UpdateEntity{Entity: made.Entity, Settings: few}); res.Version != 1 {
+		t.Errorf("the same settings make version %d", res.Version)
+	}
+	few.RequiresDuplicateDetection = true
+	if res := apply(fsm.UpdateEntity{Entity: made.Entity, Settings: few}); res.Code != fsm.InvalidArgument {
+		t.Errorf("turned on later: %v", res.Code)
+	}
+	few.RequiresDuplicateDetection, few.UserMetadata = false, "mine"
+	if res := apply(fsm.UpdateEntity{Entity: made.Entity, Settings: few}); res.Code != fsm.OK || res.Version != 2 {
+		t.Errorf("%+v", res)
+	}
+}

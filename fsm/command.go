@@ -79,7 +79,8 @@ type SendMessages struct {
 
 // LockMessages takes the oldest ready messages under a peek-lock, or for good with
 // Delete (receive-and-delete). Result: Deliveries, at least one unless nothing was
-// ready; the first is given even when it alone is over MaxBytes.
+// ready; the first is given even when it alone is over MaxBytes. What has expired is
+// never given. Refused with EntityDisabled by status.
 type LockMessages struct {
 	Address  Address
 	Max      uint32 // messages, 1 to 4096
@@ -117,7 +118,8 @@ type RenewLocks struct {
 }
 
 // FetchDeferred locks (or takes, with Delete) deferred messages by number. Result:
-// Deliveries of those found; a number that is not deferred here is left out.
+// Deliveries of those found; a number that is not deferred here, or has expired, is left
+// out. Refused with EntityDisabled by status.
 type FetchDeferred struct {
 	Address   Address
 	Sequences []SequenceNumber
