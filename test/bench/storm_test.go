@@ -212,7 +212,7 @@ func newSteady(b *testing.B, m *harness.Member, queue string) *steady {
 
 // run sends until ctx ends. The sends overlap: a slow one does not delay the next.
 func (v *steady) run(ctx context.Context) error {
-	const most = 4096 // under way: 20 s of a stall
+	const most = 900 // under way: about as many as the link has credit for; then it waits
 	type sent struct {
 		due     time.Time
 		receipt amqp.SendReceipt
@@ -234,6 +234,9 @@ func (v *steady) run(ctx context.Context) error {
 		if late := <-failed; err == nil {
 			err = late
 		}
+		if ctx.Err() != nil { // the client has errors of its own for a send that was given up
+			err = ctx.Err()
+		}
 		return err
 	}
 	m := amqp.NewMessage(make([]byte, bodyBytes))
@@ -253,8 +256,7 @@ func (v *steady) run(ctx context.Context) error {
 		select {
 		case under <- sent{due, receipt}:
 		case err := <-failed:
-			close(under)
-			return err
+			return end(err)
 		}
 	}
 }
