@@ -93,7 +93,7 @@ func (s storm) run(b *testing.B, more harness.Fields) {
 }
 
 // queues makes the queue that fills, one of the same partition, and one of another
-// partition, if possible with the same leader.
+// partition, wherever that one is led.
 func (s storm) queues(b *testing.B, c *harness.Cluster, more harness.Fields) (full, near, far string) {
 	b.Helper()
 	settings := harness.Settings{More: more}
