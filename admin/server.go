@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"path"
 	"sync"
 	"time"
 
@@ -128,7 +129,19 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /livez", s.livez)
 	mux.HandleFunc("GET /readyz", s.readyz)
 	mux.Handle("/", s.guard(guarded))
-	return mux
+	return s.exact(mux)
+}
+
+// exact refuses a path that net/http would tidy up and redirect to: a PUT of a//b would
+// make the queue a/b, which nobody asked for.
+func (s *Server) exact(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if clean := path.Clean(r.URL.Path); r.URL.Path != clean && r.URL.Path != clean+"/" {
+			s.refuse(w, r, fmt.Errorf("%w: %s: a name has no empty part, and none that is . or ..", fsm.InvalidArgument, r.URL.Path))
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
 }
 
 // noRoute answers what no pattern took. net/http's own answers would be text.

@@ -240,6 +240,8 @@ func TestRequestsAreRefused(t *testing.T) {
 		{"PUT", "/v1/queues/" + strings.Repeat("n", nameCharactersMax+1), "", 400, "260"},
 		{"PUT", "/v1/queues/a$b", "", 400, "letters"},
 		{"PUT", "/v1/queues/a%2f%2fb", "", 400, "empty part"},
+		{"PUT", "/v1/queues/a//b", "", 400, "empty part"},
+		{"PUT", "/v1/queues/a/../b", "", 400, "empty part"},
 		{"PUT", "/v1/queues/-a", "", 400, "begins and ends"},
 		{"GET", "/v1/queues?max=0", "", 400, "1 to 1000"},
 		{"GET", "/v1/queues?max=1001", "", 400, "1 to 1000"},
