@@ -7,6 +7,7 @@ import (
 	"math/rand/v2"
 	"net"
 	"os"
+	"runtime"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -18,7 +19,10 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+// Raft does not answer everything that it is shut down with (see await in partition).
+func TestMain(m *testing.M) {
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*deferError).Error"))
+}
 
 // testLogger is silent unless the environment asks for lines.
 func testLogger() *slog.Logger {
@@ -146,6 +150,12 @@ func (c *testCluster) ready() {
 	}
 }
 
+// stacks shows what a member that does not close waits for.
+func stacks() []byte {
+	all := make([]byte, 4<<20)
+	return all[:runtime.Stack(all, true)]
+}
+
 func (c *testCluster) stop(i int) {
 	if c.nodes[i] == nil {
 		return
@@ -153,7 +163,7 @@ func (c *testCluster) stop(i int) {
 	node := c.nodes[i]
 	c.nodes[i] = nil
 	if err := node.Close(context.Background()); err != nil {
-		c.t.Errorf("close member %d: %v", i, err)
+		c.t.Errorf("close member %d: %v; all goroutines:\n%s", i, err, stacks())
 	}
 }
 

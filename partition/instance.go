@@ -131,7 +131,8 @@ func (g *Group) gain(ctx context.Context, inst *instance) {
 	for ctx.Err() == nil && inst.raft.State() == raft.Leader {
 		term := inst.raft.CurrentTerm()
 		f := inst.raft.Barrier(0)
-		err := f.Error()
+		// Raft may lose a barrier that it is shut down with, committed and not yet applied.
+		err := await(ctx, func() raft.Future { return f })
 		if errors.Is(err, raft.ErrLeadershipTransferInProgress) && time.Since(start) > 2*g.cfg.Timing.Election {
 			// The flag of a transfer that never ended outlives the leadership it began in.
 			g.askReopen("a leadership transfer never ended")

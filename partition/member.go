@@ -29,8 +29,8 @@ func translate(err error) error {
 }
 
 // await waits for a future of raft, or for ctx. The future ends by itself later, unless
-// raft is shut down with a leadership transfer still in its hands: that one is never
-// answered, and the goroutine stays with it.
+// raft is shut down with a leadership transfer or a committed barrier still in its hands:
+// those are never answered, and the goroutine stays with them.
 func await(ctx context.Context, start func() raft.Future) error {
 	done := make(chan error, 1)
 	go func() { done <- start().Error() }()

@@ -28,6 +28,62 @@ type safeTransport struct{ *raft.NetworkTransport }
 // SetHeartbeatHandler leaves the fast path off.
 func (safeTransport) SetHeartbeatHandler(func(raft.RPC)) {}
 
+// AppendEntriesPipeline opens a pipeline that ends with the first answer raft will not
+// read on after (raft 1.7.3, pipelineDecode).
+func (t safeTransport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
+	inner, err := t.NetworkTransport.AppendEntriesPipeline(id, target)
+	if err != nil {
+		return nil, err
+	}
+	p := &pipeline{AppendPipeline: inner, answers: make(chan raft.AppendFuture), ended: make(chan struct{})}
+	go p.relay()
+	return p, nil
+}
+
+// pipeline is raft's, without its way to get stuck. Raft reads no more answers after one
+// that says no, and may yet send: then the transport waits for a reader of the next
+// answer, and the sender for the transport, for ever. That replica gets no entries any
+// more while its leader leads, for heartbeats go another way, and the raft instance
+// cannot be shut down. Here the pipeline is closed behind such an answer, which is what
+// raft itself does next, and whoever sends gets an error.
+type pipeline struct {
+	raft.AppendPipeline
+	answers chan raft.AppendFuture
+	ended   chan struct{}
+	once    sync.Once
+}
+
+// Consumer implements raft.AppendPipeline.
+func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
+
+// Close implements raft.AppendPipeline.
+func (p *pipeline) Close() error {
+	p.once.Do(func() { close(p.ended) })
+	return p.AppendPipeline.Close()
+}
+
+// relay hands the answers on.
+func (p *pipeline) relay() {
+	for {
+		select {
+		case f := <-p.AppendPipeline.Consumer():
+			// Raft owns the answer once it has it. A request that failed has an empty one.
+			last := !f.Response().Success || f.Response().Term > f.Request().Term
+			select {
+			case p.answers <- f:
+			case <-p.ended:
+				return
+			}
+			if last {
+				_ = p.Close()
+				return
+			}
+		case <-p.ended:
+			return
+		}
+	}
+}
+
 // streams is the raft.StreamLayer of one raft instance: it dials through Config.Dial
 // and accepts what Group.Accept is given. The raft address of a replica is the id of
 // its member, so a member may change its network address at any time. It knows all its
