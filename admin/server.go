@@ -137,7 +137,7 @@ func (s *Server) handler() http.Handler {
 func (s *Server) exact(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if clean := path.Clean(r.URL.Path); r.URL.Path != clean && r.URL.Path != clean+"/" {
-			s.refuse(w, r, fmt.Errorf("%w: %s: no part of a name is empty, or . or .. alone", fsm.InvalidArgument, r.URL.Path))
+			s.refuse(w, r, fmt.Errorf("%w: %s: a name has no empty part, nor . or .. as one", fsm.InvalidArgument, r.URL.Path))
 			return
 		}
 		next.ServeHTTP(w, r)
