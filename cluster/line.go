@@ -318,19 +318,23 @@ func (l *line) send(target fsm.MemberID, a *attempt) {
 		l.sendLock(target, a)
 		return
 	}
-	q, tag := a.request, a.tag
+	l.submitTo(target, a.bytes, a.request, a.tag)
+}
+
+// submitTo submits an encoded command to whoever is held for the leader; mu is not held.
+func (l *line) submitTo(target fsm.MemberID, command []byte, asker answerer, tag uint64) {
 	if target != l.self {
 		if conn := l.ways.conn(target); conn != nil {
-			conn.submit(l.id, a.bytes, q, tag)
+			conn.submit(l.id, command, asker, tag)
 			return
 		}
 	} else if group := l.ways.local(l.id); group != nil {
-		group.Submit(a.bytes, func(answer partition.Answer) {
-			q.answered(tag, answer, leaderHint(group, answer))
+		group.Submit(command, func(answer partition.Answer) {
+			asker.answered(tag, answer, leaderHint(group, answer))
 		})
 		return
 	}
-	q.answered(tag, partition.Answer{Outcome: partition.Refused}, "")
+	asker.answered(tag, partition.Answer{Outcome: partition.Refused}, "")
 }
 
 // leaderHint is who a group that refused holds for the leader.

@@ -240,7 +240,7 @@ func (l *line) collectLanes() bool {
 func (l *line) sendLock(target fsm.MemberID, a *attempt) {
 	call, tag := a.lock, a.tag
 	if a.probe {
-		l.sendProbe(target, a)
+		l.submitTo(target, a.bytes, call, tag)
 		return
 	}
 	var stop func()
@@ -275,23 +275,6 @@ func (l *line) sendLock(target fsm.MemberID, a *attempt) {
 	if !waits || cancelled {
 		stop() // ended, sent elsewhere or cancelled meanwhile
 	}
-}
-
-// sendProbe asks what became of an attempt whose end is unknown; mu is not held.
-func (l *line) sendProbe(target fsm.MemberID, a *attempt) {
-	call, tag := a.lock, a.tag
-	if target != l.self {
-		if conn := l.ways.conn(target); conn != nil {
-			conn.submit(l.id, a.bytes, call, tag)
-			return
-		}
-	} else if group := l.ways.local(l.id); group != nil {
-		group.Submit(a.bytes, func(answer partition.Answer) {
-			call.answered(tag, answer, leaderHint(group, answer))
-		})
-		return
-	}
-	call.answered(tag, partition.Answer{Outcome: partition.Refused}, "")
 }
 
 // tickLanes returns the calls to give up, and whether some call has waited for so
