@@ -9,7 +9,7 @@ import (
 // that all succeeded, with more only where the result cannot be told from them.
 type answer struct {
 	serial uint64
-	number uint64 // SendMessages: first sequence; settlements: how many; catalog: entity
+	number uint64 // SendMessages: first sequence; settlements: how many; catalog: entity, namespace, version or count
 	more   *details
 	kind   Kind
 	code   Code
@@ -22,8 +22,9 @@ type details struct {
 	locks   []LockID         // LockMessages, FetchDeferred
 	codes   []Code           // settlements, when they are not all OK
 	untils  []Instant        // RenewLocks
-	numbers []SequenceNumber // SendMessages, when there were duplicates
+	numbers []SequenceNumber // SendMessages, when there were duplicates; Transact
 	version uint64           // catalog
+	session SessionLock      // AcceptSession
 }
 
 // lane is one row of requests of an origin: its answers, sorted by serial. Always
@@ -272,7 +273,7 @@ func (a *answers) freeze() []frozenOrigin {
 func newAnswer(kind Kind, serial uint64, at Address, res Result) (x answer, ok bool) {
 	x = answer{serial: serial, kind: kind, code: res.Code}
 	switch kind {
-	case KindSendMessages:
+	case KindSendMessages, KindTransact:
 		x.number = uint64(res.Sequence)
 		if res.Sequences != nil {
 			x.more = &details{numbers: res.Sequences}
@@ -297,10 +298,30 @@ func newAnswer(kind Kind, serial uint64, at Address, res Result) (x answer, ok b
 		if res.Version != 0 {
 			x.more = &details{version: res.Version}
 		}
-	case KindPurgeMessages, KindRedriveMessages:
+	case KindCreateNamespace:
+		x.number = uint64(res.Namespace)
+		if res.Version != 0 {
+			x.more = &details{version: res.Version}
+		}
+	case KindUpdateNamespace, KindSetAccess:
+		x.number = res.Version
+	case KindPurgeMessages, KindRedriveMessages, KindAddPartitions:
 		x.number = res.Count
-	case KindPulse, KindPutQueue, KindDropQueue, KindCloseLane, KindCancelScheduled, KindTouch,
-		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity:
+	case KindForwardMessages, KindTransferMessages:
+		return x, false // they are exactly-once by their own serials
+	case KindAcceptSession:
+		if res.Session.Epoch == 0 {
+			return x, res.Code != OK
+		}
+		x.more = &details{address: at, session: res.Session}
+	case KindRenewSession:
+		if res.Untils != nil {
+			x.more = &details{untils: res.Untils}
+		}
+	case KindPulse, KindPutEntity, KindDropEntity, KindCloseLane, KindCancelScheduled, KindTouch, KindPutRule, KindDropRule,
+		KindReleaseSession, KindSetSessionState,
+		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity,
+		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindPartitionPlaced, KindRaiseLevel:
 		// The code says it all.
 	}
 	return x, true
@@ -310,7 +331,7 @@ func newAnswer(kind Kind, serial uint64, at Address, res Result) (x answer, ok b
 func (x *answer) result() Result {
 	res := Result{Code: x.code}
 	switch x.kind {
-	case KindSendMessages:
+	case KindSendMessages, KindTransact:
 		res.Sequence = SequenceNumber(x.number)
 		if x.more != nil {
 			res.Sequences = slices.Clone(x.more.numbers)
@@ -327,10 +348,25 @@ func (x *answer) result() Result {
 			res.Version = x.more.version
 		}
 	case KindLockMessages, KindFetchDeferred: // the machine of queues adds deliveries
-	case KindPurgeMessages, KindRedriveMessages:
+	case KindCreateNamespace:
+		res.Namespace = NamespaceID(x.number)
+		if x.more != nil {
+			res.Version = x.more.version
+		}
+	case KindUpdateNamespace, KindSetAccess:
+		res.Version = x.number
+	case KindPurgeMessages, KindRedriveMessages, KindAddPartitions:
 		res.Count = x.number
-	case KindPulse, KindPutQueue, KindDropQueue, KindCloseLane, KindCancelScheduled, KindTouch,
-		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity:
+	case KindForwardMessages, KindTransferMessages: // not remembered
+	case KindAcceptSession: // the machine of queues shows the grant as it stands
+	case KindRenewSession:
+		if x.more != nil {
+			res.Untils = slices.Clone(x.more.untils)
+		}
+	case KindPulse, KindPutEntity, KindDropEntity, KindCloseLane, KindCancelScheduled, KindTouch, KindPutRule, KindDropRule,
+		KindReleaseSession, KindSetSessionState,
+		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity,
+		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindPartitionPlaced, KindRaiseLevel:
 	}
 	return res
 }

@@ -22,9 +22,9 @@ type bench struct {
 
 func newBench() *bench {
 	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Origin: 1}}
-	s := fsm.DefaultQueueSettings()
+	s := fsm.DefaultSettings()
 	s.MaxBytes = 80 << 30
-	b.apply(fsm.PutQueue{Entity: 1, Version: 1, Settings: s})
+	b.apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: s})
 	return b
 }
 
@@ -182,7 +182,7 @@ func TestImageOfManyQueues(t *testing.T) { // not parallel: it counts allocation
 	m := newBench()
 	send := sendOf(2)
 	for id := range fsm.EntityID(10_000) {
-		m.apply(fsm.PutQueue{Entity: id + 1, Version: 1, Settings: fsm.DefaultQueueSettings()})
+		m.apply(fsm.PutEntity{Entity: id + 1, Version: 1, Settings: fsm.DefaultSettings()})
 		send.Entity = id + 1
 		m.apply(send)
 	}
@@ -196,7 +196,7 @@ func TestImageOfManyQueues(t *testing.T) { // not parallel: it counts allocation
 func BenchmarkImageManyQueues(b *testing.B) {
 	m := newBench()
 	for id := range fsm.EntityID(10_000) {
-		m.apply(fsm.PutQueue{Entity: id + 1, Version: 1, Settings: fsm.DefaultQueueSettings()})
+		m.apply(fsm.PutEntity{Entity: id + 1, Version: 1, Settings: fsm.DefaultSettings()})
 	}
 	for b.Loop() {
 		m.q.Image()

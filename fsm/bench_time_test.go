@@ -10,19 +10,19 @@ import (
 )
 
 // set puts other settings in the place of those of the queue.
-func (b *bench) set(change func(*fsm.QueueSettings)) {
-	s := fsm.DefaultQueueSettings()
+func (b *bench) set(change func(*fsm.EntitySettings)) {
+	s := fsm.DefaultSettings()
 	s.MaxBytes = 80 << 30
 	change(&s)
-	b.apply(fsm.PutQueue{Entity: 1, Version: b.header.Serial + 2, Settings: s})
+	b.apply(fsm.PutEntity{Entity: 1, Version: b.header.Serial + 2, Settings: s})
 }
 
 // newWindowBench has a queue that detects duplicates, or not.
 func newWindowBench(detects bool) *bench {
 	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Origin: 1}}
-	s := fsm.DefaultQueueSettings()
+	s := fsm.DefaultSettings()
 	s.RequiresDuplicateDetection, s.DuplicateWindow = detects, 20_000
-	b.apply(fsm.PutQueue{Entity: 1, Version: 1, Settings: s})
+	b.apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: s})
 	return b
 }
 
@@ -70,19 +70,19 @@ func BenchmarkSendWithWindow(b *testing.B) {
 // is in another chunk than the one before.
 func BenchmarkStorm(b *testing.B) {
 	const messages = 200_000
-	storms := map[string]func(*fsm.QueueSettings) func(n int, m *fsm.Message){
-		"dropped": func(s *fsm.QueueSettings) func(int, *fsm.Message) {
+	storms := map[string]func(*fsm.EntitySettings) func(n int, m *fsm.Message){
+		"dropped": func(s *fsm.EntitySettings) func(int, *fsm.Message) {
 			s.DefaultTimeToLive = 1_000_000
 			return func(int, *fsm.Message) {}
 		},
-		"buried": func(s *fsm.QueueSettings) func(int, *fsm.Message) {
+		"buried": func(s *fsm.EntitySettings) func(int, *fsm.Message) {
 			s.DefaultTimeToLive, s.DeadLetterOnExpiry = 1_000_000, true
 			return func(int, *fsm.Message) {}
 		},
-		"scheduled": func(*fsm.QueueSettings) func(int, *fsm.Message) {
+		"scheduled": func(*fsm.EntitySettings) func(int, *fsm.Message) {
 			return func(_ int, m *fsm.Message) { m.EnqueueAt = 1_000_000 }
 		},
-		"alternating": func(*fsm.QueueSettings) func(int, *fsm.Message) {
+		"alternating": func(*fsm.EntitySettings) func(int, *fsm.Message) {
 			return func(n int, m *fsm.Message) { m.TimeToLive = fsm.Millis(500_000 + n%1024*200 + n/1024) }
 		},
 	}
@@ -96,7 +96,7 @@ func BenchmarkStorm(b *testing.B) {
 				m := newBench()
 				send := sendOf(batch)
 				var each func(int, *fsm.Message)
-				m.set(func(s *fsm.QueueSettings) { each = prepare(s) })
+				m.set(func(s *fsm.EntitySettings) { each = prepare(s) })
 				for n := 0; n < messages; n += batch {
 					for i := range send.Messages {
 						each(n+i, &send.Messages[i])
@@ -127,7 +127,7 @@ func BenchmarkStorm(b *testing.B) {
 func BenchmarkApplyCycleLife(b *testing.B) {
 	b.ReportAllocs()
 	m := newBench()
-	m.set(func(s *fsm.QueueSettings) { s.DefaultTimeToLive = 14 * 24 * 3600 * 1000 })
+	m.set(func(s *fsm.EntitySettings) { s.DefaultTimeToLive = 14 * 24 * 3600 * 1000 })
 	m.fill(100_000)
 	send := sendOf(batch)
 	b.ResetTimer()

@@ -6,22 +6,27 @@ import (
 	"strings"
 )
 
-// Catalog is the machine of partition 0: which entities exist, with which settings,
-// and on which members the partitions lie. It is not safe for concurrent use: whoever
+// Catalog is the machine of partition 0: which namespaces and entities exist, with which
+// settings and keys, and on which members the partitions lie. It is not safe for concurrent use: whoever
 // owns it calls one method at a time. Images made by it may be used beside it.
 //
-// Entities are never changed in place: a change puts another Entity in the place of
-// the old one, so images share them.
+// Entities, namespaces, partitions and members are never changed in place: a change puts
+// another one in the place of the old one, so images share them.
 type Catalog struct {
 	clock      Instant // of the newest entry; never goes back
 	era        era
 	table      answers
 	clusterID  string
 	sealKey    [16]byte
-	partitions []*Partition // sorted by ID: partition i+1 at i; never changed in place
+	level      uint32       // what may be written; 0 before the founding
+	members    []*Member    // those that something was said of, sorted by ID
+	partitions []*Partition // sorted by ID: partition i+1 at i; the slice is copied as well
+	newest     NamespaceID  // the highest that was ever given
+	spaces     []*space     // sorted by ID
+	titles     []*space     // sorted by key of the name
+	hosts      []hosted     // sorted by host
 	last       EntityID     // given to the newest entity
 	byID       []*Entity    // every entity, dropping ones too, sorted by ID
-	byName     []named      // entities that are not dropping, sorted by key
 	dropping   []*Entity    // sorted by ID
 	load       []int        // entities of partition i+1, dropping ones too
 }
@@ -32,8 +37,31 @@ type named struct {
 	entity *Entity
 }
 
-// nameKey is what names are compared by: names differ by more than case.
-func nameKey(name string) string { return strings.ToLower(name) }
+// nameKey is what names are compared by: names differ by more than case. Only ASCII letters
+// are folded: others are in no name, and must not become one, as the sign for kelvin would.
+func nameKey(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r >= 'A' && r <= 'Z' {
+			return r + 'a' - 'A'
+		}
+		return r
+	}, name)
+}
+
+// compareKey compares the key of a name with a name, as if it were the key of that. What is
+// asked by name on every request allocates nothing that way.
+func compareKey(key, name string) int {
+	for i := range min(len(key), len(name)) {
+		c := name[i]
+		if c >= 'A' && c <= 'Z' {
+			c += 'a' - 'A'
+		}
+		if c != key[i] {
+			return cmp.Compare(key[i], c)
+		}
+	}
+	return cmp.Compare(len(key), len(name))
+}
 
 // NewCatalog makes an empty machine. It holds no bodies.
 func NewCatalog() *Catalog {
@@ -95,6 +123,12 @@ func (c *Catalog) perform(cmd Command) Result {
 		return c.delete(cmd.Entity)
 	case ForgetEntity:
 		return c.forget(cmd.Entity)
+	case CreateNamespace, UpdateNamespace, DeleteNamespace, SetAccess:
+		return c.govern(cmd)
+	case SetMember, PlacePartition, PartitionPlaced, AddPartitions:
+		return c.arrange(cmd)
+	case RaiseLevel:
+		return Result{Code: c.raise(cmd.Level)}
 	case CloseLane:
 		c.table.closeLane(cmd)
 	case Pulse:
@@ -107,24 +141,28 @@ func (c *Catalog) found(cmd FoundCluster) Result {
 	if c.clusterID != "" {
 		return Result{Code: EntityExists}
 	}
-	c.clusterID, c.sealKey = cmd.ClusterID, cmd.SealKey
+	c.clusterID, c.sealKey, c.level = cmd.ClusterID, cmd.SealKey, 1
 	for i := range cmd.Partitions {
 		p := cmd.Partitions[i]
+		for _, replica := range p.Replicas {
+			p.Last = max(p.Last, replica.Number)
+		}
 		c.partitions = append(c.partitions, &p)
 	}
 	c.load = make([]int, len(c.partitions))
+	c.addSpace(CreateNamespace{Name: DefaultNamespaceName})
 	return Result{}
 }
 
 func (c *Catalog) formed(id PartitionID) Result {
-	if id == CatalogPartition || int64(id) > int64(len(c.partitions)) {
+	old := c.partition(id)
+	switch {
+	case old == nil:
 		return Result{Code: InvalidArgument}
-	}
-	if old := c.partitions[id-1]; !old.Formed {
+	case !old.Formed:
 		p := *old
 		p.Formed = true
-		c.partitions = slices.Clone(c.partitions)
-		c.partitions[id-1] = &p
+		c.putPartition(&p)
 	}
 	return Result{}
 }
@@ -133,26 +171,81 @@ func (c *Catalog) create(cmd CreateEntity) Result {
 	switch {
 	case c.clusterID == "":
 		return Result{Code: PreconditionFails}
-	case int64(cmd.Partition) > int64(len(c.partitions)):
+	case int64(max(cmd.Partition, slices.Max(append([]PartitionID{0}, cmd.Partitions...)))) > int64(len(c.partitions)):
 		return Result{Code: InvalidArgument}
 	}
-	key := nameKey(cmd.Name)
-	i, found := c.name(key)
-	switch {
-	case found:
+	if cmd.Kind == SubscriptionEntity {
+		if code := c.under(&cmd); code != OK {
+			return Result{Code: code}
+		}
+	}
+	s := c.space(cmd.Namespace)
+	if s == nil {
+		return Result{Code: EntityNotFound}
+	}
+	if s.lookup(cmd.Name) != nil {
 		return Result{Code: EntityExists}
-	case len(c.byID) >= entitiesMax:
+	}
+	if len(c.byID) >= entitiesMax {
 		return Result{Code: QuotaExceeded}
 	}
-	c.last++
-	e := &Entity{
-		ID: c.last, Name: cmd.Name, Partition: cmd.Partition, Version: 1, Settings: cmd.Settings.WithDefaults(),
-		Created: c.clock, Updated: c.clock,
+	if code := s.admits(&cmd); code != OK {
+		return Result{Code: code}
 	}
+	c.add(s, &cmd)
+	return Result{Entity: c.byID[len(c.byID)-1].ID, Version: 1}
+}
+
+// add makes the entity that a command describes.
+func (c *Catalog) add(s *space, cmd *CreateEntity) {
+	e := &Entity{
+		ID: c.last + 1, Shards: shardsFrom(c.last+1, cmd.Partitions), Namespace: cmd.Namespace, Kind: cmd.Kind, Topic: cmd.Topic, Name: cmd.Name,
+		Partition: cmd.Partition, Version: 1, Settings: cmd.Settings.WithDefaults(), Created: c.clock, Updated: c.clock, Rule: cmd.Rule,
+	}
+	if e.Kind != SubscriptionEntity {
+		e.Access, e.AccessVersion = mergeAccess(nil, cmd.Access, c.clock), 1
+	}
+	c.last += e.ids()
 	c.byID = append(c.byID, e)
-	c.byName = slices.Insert(c.byName, i, named{key, e})
-	c.load[e.Partition-1]++
-	return Result{Entity: e.ID, Version: e.Version}
+	i, _ := s.name(e.Kind, e.Name)
+	s.byName[e.Kind] = slices.Insert(s.byName[e.Kind], i, named{nameKey(e.Name), e})
+	s.held++
+	c.weigh(e, 1)
+}
+
+// under finishes the description of a subscription by what its topic says: the namespace,
+// how its name is spelled, and the partition.
+func (c *Catalog) under(cmd *CreateEntity) Code {
+	i, found := c.id(cmd.Topic)
+	if !found || c.byID[i].Dropping || c.byID[i].Kind != TopicEntity || cmd.Namespace != 0 && cmd.Namespace != c.byID[i].Namespace {
+		return EntityNotFound
+	}
+	topic := c.byID[i]
+	s := c.space(topic.Namespace)
+	of, subscription, _ := SplitSubscriptionPath(cmd.Name)
+	if nameKey(of) != nameKey(topic.Name) {
+		return InvalidArgument
+	}
+	if len(topic.Shards) > 0 && cmd.Settings.WithDefaults().AutoDeleteOnIdle < Forever {
+		return InvalidArgument
+	}
+	cmd.Namespace, cmd.Topic, cmd.Name = topic.Namespace, topic.ID, SubscriptionPath(topic.Name, subscription)
+	cmd.Partition, cmd.Partitions = topic.Partition, topic.partitions()
+	if _, exists := s.name(SubscriptionEntity, cmd.Name); exists {
+		return EntityExists
+	}
+	if from, to := s.subscriptions(topic.Name); to-from >= subscriptionsMax {
+		return QuotaExceeded
+	}
+	return OK
+}
+
+// subscriptions says where those of a topic lie in their list.
+func (s *space) subscriptions(topic string) (from, to int) {
+	prefix := SubscriptionPath(topic, "")
+	from, _ = s.name(SubscriptionEntity, prefix)
+	to, _ = s.name(SubscriptionEntity, prefix[:len(prefix)-1]+string(rune('/'+1))) // behind all that begin so
+	return from, to
 }
 
 func (c *Catalog) update(cmd UpdateEntity) Result {
@@ -162,19 +255,34 @@ func (c *Catalog) update(cmd UpdateEntity) Result {
 	}
 	old := c.byID[i]
 	cmd.Settings = cmd.Settings.WithDefaults()
-	if old.Settings.RequiresDuplicateDetection != cmd.Settings.RequiresDuplicateDetection {
+	if !cmd.Settings.validFor(old.Kind) || len(old.Shards) > 0 && cmd.Settings.AutoDeleteOnIdle < Forever || !old.Settings.allows(&cmd.Settings) {
 		return Result{Code: InvalidArgument}
 	}
 	if old.Settings == cmd.Settings {
 		return Result{Entity: old.ID, Version: old.Version}
 	}
+	if !c.space(old.Namespace).allows(old.Kind, &cmd.Settings, &old.Settings) {
+		return Result{Code: InvalidArgument}
+	}
 	e := *old
 	e.Settings, e.Updated = cmd.Settings, c.clock
 	e.Version++
-	c.replace(i, &e)
-	at, _ := c.name(nameKey(e.Name))
-	c.byName[at].entity = &e
+	c.put(i, &e)
 	return Result{Entity: e.ID, Version: e.Version}
+}
+
+// put puts an entity that is not dropping in the place of the one at i, which it was.
+func (c *Catalog) put(i int, e *Entity) {
+	c.replace(i, e)
+	s := c.space(e.Namespace)
+	at, _ := s.name(e.Kind, e.Name)
+	s.byName[e.Kind][at].entity = e
+}
+
+// allows says whether settings may be changed to others: three cannot change.
+func (s EntitySettings) allows(to *EntitySettings) bool {
+	return s.RequiresDuplicateDetection == to.RequiresDuplicateDetection && s.RequiresSession == to.RequiresSession &&
+		s.EnablePartitioning == to.EnablePartitioning
 }
 
 func (c *Catalog) delete(id EntityID) Result {
@@ -185,11 +293,34 @@ func (c *Catalog) delete(id EntityID) Result {
 	e := *c.byID[i]
 	e.Dropping, e.Updated = true, c.clock
 	c.replace(i, &e)
-	at, _ := c.name(nameKey(e.Name))
-	c.byName = slices.Delete(c.byName, at, at+1)
-	at, _ = findEntity(c.dropping, id)
+	s := c.space(e.Namespace)
+	at, _ := s.name(e.Kind, e.Name)
+	s.byName[e.Kind] = slices.Delete(s.byName[e.Kind], at, at+1)
+	at, _ = findEntity(c.dropping, e.ID)
 	c.dropping = slices.Insert(c.dropping, at, &e)
+	if e.Kind == TopicEntity {
+		c.deleteSubscriptions(s, &e)
+	}
 	return Result{}
+}
+
+// deleteSubscriptions takes those of a topic out for good; the topic stands for them until
+// its partition has dropped it. One that is dropping already goes by itself.
+func (c *Catalog) deleteSubscriptions(s *space, topic *Entity) {
+	from, to := s.subscriptions(topic.Name)
+	if from == to {
+		return
+	}
+	c.weigh(topic, from-to) // they lie where it lies
+	s.held -= to - from
+	s.byName[SubscriptionEntity] = slices.Delete(s.byName[SubscriptionEntity], from, to)
+	kept := make([]*Entity, 0, len(c.byID)) // an image may share the old slice
+	for _, e := range c.byID {
+		if e.Topic != topic.ID || e.Dropping {
+			kept = append(kept, e)
+		}
+	}
+	c.byID = kept
 }
 
 func (c *Catalog) forget(id EntityID) Result {
@@ -200,8 +331,9 @@ func (c *Catalog) forget(id EntityID) Result {
 	case !c.byID[i].Dropping:
 		return Result{Code: PreconditionFails}
 	}
-	c.load[c.byID[i].Partition-1]--
-	c.byID = append(slices.Clone(c.byID[:i]), c.byID[i+1:]...)
+	c.weigh(c.byID[i], -1)
+	c.space(c.byID[i].Namespace).held--
+	c.byID = slices.Concat(c.byID[:i], c.byID[i+1:])
 	at, _ := findEntity(c.dropping, id)
 	c.dropping = slices.Delete(c.dropping, at, at+1)
 	return Result{}
@@ -214,15 +346,18 @@ func (c *Catalog) replace(i int, e *Entity) {
 	c.byID[i] = e
 }
 
+// findEntity finds the entity that has an id, itself or as that of a shard.
 func findEntity(list []*Entity, id EntityID) (int, bool) {
-	return slices.BinarySearchFunc(list, id, func(e *Entity, id EntityID) int { return cmp.Compare(e.ID, id) })
+	i, found := slices.BinarySearchFunc(list, id, func(e *Entity, id EntityID) int { return cmp.Compare(e.ID, id) })
+	if !found && i > 0 {
+		if _, found = list[i-1].ShardOf(id); found {
+			i--
+		}
+	}
+	return i, found
 }
 
 func (c *Catalog) id(id EntityID) (int, bool) { return findEntity(c.byID, id) }
-
-func (c *Catalog) name(key string) (int, bool) {
-	return slices.BinarySearchFunc(c.byName, key, func(n named, key string) int { return cmp.Compare(n.key, key) })
-}
 
 // Effects returns nothing: a catalog wakes nobody.
 func (c *Catalog) Effects() []Effect { return nil }
@@ -232,70 +367,3 @@ func (c *Catalog) NextDeadline() (at Instant, ok bool) { return c.table.due, c.t
 
 // Refs visits nothing: a catalog has no bodies.
 func (c *Catalog) Refs(func(Owner, Ref) Ref) {}
-
-// Lookup finds an entity by name, without case; one that is dropping is not found.
-func (c *Catalog) Lookup(name string) (Entity, bool) {
-	if i, found := c.name(nameKey(name)); found {
-		return *c.byName[i].entity, true
-	}
-	return Entity{}, false
-}
-
-// ByID finds an entity, also one that is dropping.
-func (c *Catalog) ByID(id EntityID) (Entity, bool) {
-	if i, found := c.id(id); found {
-		return *c.byID[i], true
-	}
-	return Entity{}, false
-}
-
-// List returns up to most entities in the order of their names without case, beginning
-// behind the name after ("" begins at the start). Dropping ones are left out.
-func (c *Catalog) List(after string, most int) []Entity {
-	i := 0
-	if after != "" {
-		var found bool
-		if i, found = c.name(nameKey(after)); found {
-			i++
-		}
-	}
-	n := min(max(most, 0), len(c.byName)-i)
-	list := make([]Entity, n)
-	for j := range list {
-		list[j] = *c.byName[i+j].entity
-	}
-	return list
-}
-
-// Dropping returns the entities that were deleted and whose partition has not dropped
-// them yet, by ID.
-func (c *Catalog) Dropping() []Entity {
-	list := make([]Entity, len(c.dropping))
-	for i, e := range c.dropping {
-		list[i] = *e
-	}
-	return list
-}
-
-// Entities is the number of entities, without dropping ones.
-func (c *Catalog) Entities() int { return len(c.byName) }
-
-// Partitions returns the partitions by ID, without the catalog. The caller must not
-// write to the replicas.
-func (c *Catalog) Partitions() []Partition {
-	list := make([]Partition, len(c.partitions))
-	for i, p := range c.partitions {
-		list[i] = *p
-	}
-	return list
-}
-
-// PartitionLoad is the number of entities of each partition, dropping ones included:
-// partition i+1 at i.
-func (c *Catalog) PartitionLoad() []int { return slices.Clone(c.load) }
-
-// ClusterID is the name of the cluster, "" before it was founded.
-func (c *Catalog) ClusterID() string { return c.clusterID }
-
-// SealKey is the key that seals lock tokens. It is a secret.
-func (c *Catalog) SealKey() [16]byte { return c.sealKey }

@@ -40,21 +40,34 @@ func (s *catalogStory) tell(d *datadriven.TestData) string {
 		return s.apply(s.last)
 	case "restore":
 		return s.restore()
+	case "host":
+		return fmt.Sprintln(s.c.NamespaceByHost(d.CmdArgs[0].Key))
+	case "namespaces":
+		after := ""
+		d.MaybeScanArgs(s.t, "after", &after)
+		return namespaces(s.c.Namespaces(after, int(number(d, "max", 100))))
+	case "access":
+		own, all := s.c.Access(namespaceOf(d), d.CmdArgs[0].Key)
+		return "own:" + rules(own) + "\nnamespace:" + rules(all) + "\n"
+	case "members":
+		return fmt.Sprintf("%+v\n", s.c.Members())
 	case "lookup":
-		if e, ok := s.c.Lookup(d.CmdArgs[0].Key); ok {
+		if e, ok := s.c.Lookup(namespaceOf(d), d.CmdArgs[0].Key); ok {
 			return entity(e)
 		}
 		return "not found\n"
 	case "list":
 		after := ""
 		d.MaybeScanArgs(s.t, "after", &after)
-		return entities(s.c.List(after, int(number(d, "max", 100))))
+		return entities(s.c.List(namespaceOf(d), kindOf(s.t, d), fsm.EntityID(number(d, "topic", 0)), after, int(number(d, "max", 100))))
 	case "dropping":
 		return entities(s.c.Dropping())
+	case "level":
+		return fmt.Sprintln(s.c.Level())
 	case "show":
 		key := s.c.SealKey()
-		return fmt.Sprintf("cluster %q key %q\npartitions %v\nload %v\nentities %d\n",
-			s.c.ClusterID(), key[:2], s.c.Partitions(), s.c.PartitionLoad(), s.c.Entities())
+		return fmt.Sprintf("cluster %q key %q\npartitions [%s]\nload %v\nentities %d\n",
+			s.c.ClusterID(), key[:2], partitions(s.c.Partitions()), s.c.PartitionLoad(), s.c.Entities())
 	}
 	s.serial++
 	h := fsm.Header{Origin: 1, Serial: s.serial, Low: s.serial}
@@ -66,8 +79,15 @@ func (s *catalogStory) apply(command []byte) string {
 	s.env.Index++
 	s.env.Now += 1000
 	res := s.c.Apply(s.env, command)
-	if res.Entity != 0 {
+	switch {
+	case res.Entity != 0:
 		return fmt.Sprintf("%v, entity %d version %d\n", res.Code, res.Entity, res.Version)
+	case res.Namespace != 0:
+		return fmt.Sprintf("%v, namespace %d version %d\n", res.Code, res.Namespace, res.Version)
+	case res.Version != 0:
+		return fmt.Sprintf("%v, version %d\n", res.Code, res.Version)
+	case res.Count != 0:
+		return fmt.Sprintf("%v, %d\n", res.Code, res.Count)
 	}
 	return res.Code.String() + "\n"
 }
@@ -90,7 +110,7 @@ func (s *catalogStory) restore() string {
 
 func catalogCommand(t *testing.T, d *datadriven.TestData) fsm.Command {
 	id := fsm.EntityID(number(d, "entity", 1))
-	settings := fsm.DefaultQueueSettings()
+	settings := fsm.DefaultSettings()
 	settings.MaxDeliveryCount = uint32(number(d, "deliveries", 10))
 	switch d.Cmd {
 	case "found":
@@ -106,11 +126,21 @@ func catalogCommand(t *testing.T, d *datadriven.TestData) fsm.Command {
 	case "formed":
 		return fsm.PartitionFormed{Partition: fsm.PartitionID(number(d, "partition", 1))}
 	case "create":
-		return fsm.CreateEntity{
-			Name:      strings.TrimSuffix(d.Input, "\n"),
-			Partition: fsm.PartitionID(number(d, "partition", 1)), Settings: settings,
+		c := fsm.CreateEntity{
+			Namespace: namespaceOf(d), Name: strings.TrimSuffix(d.Input, "\n"), Kind: kindOf(t, d), Settings: settings, Access: accessOf(t, d),
 		}
+		scanLimits(t, d, &c.Settings.MaxMessageBytes, &c.Settings.LockDuration)
+		if c.Topic = fsm.EntityID(number(d, "topic", 0)); c.Kind != fsm.SubscriptionEntity {
+			c.Partition = fsm.PartitionID(number(d, "partition", 1))
+		}
+		if d.HasArg("rule") {
+			c.Rule = &fsm.Rule{Name: "r", Filter: sqlFilter("a = 1")}
+		}
+		return c
 	case "update":
+		settings.RequiresSession = d.HasArg("sessions")
+		d.MaybeScanArgs(t, "forward", &settings.ForwardTo)
+		scanLimits(t, d, &settings.MaxMessageBytes, &settings.LockDuration)
 		return fsm.UpdateEntity{Entity: id, Settings: settings}
 	case "delete":
 		return fsm.DeleteEntity{Entity: id}
@@ -119,13 +149,56 @@ func catalogCommand(t *testing.T, d *datadriven.TestData) fsm.Command {
 	case "close":
 		return fsm.CloseLane{Origin: 1}
 	}
-	t.Fatalf("%s: unknown step %s", d.Pos, d.Cmd)
-	return nil
+	return spaceCommand(t, d)
+}
+
+// partitions shows where each lies, whether it was formed, and where it goes.
+func partitions(list []fsm.Partition) string {
+	words := make([]string, len(list))
+	for i, p := range list {
+		words[i] = fmt.Sprintf("{%d %v %v}", p.ID, p.Replicas, p.Formed)
+		if p.Target != nil {
+			words[i] += fmt.Sprintf(" -> %v", p.Target)
+		}
+		if p.Paused {
+			words[i] += " paused"
+		}
+	}
+	return strings.Join(words, " ")
+}
+
+// kindOf reads the argument kind.
+func kindOf(t *testing.T, d *datadriven.TestData) fsm.EntityKind {
+	name := fsm.QueueEntity.String()
+	d.MaybeScanArgs(t, "kind", &name)
+	for kind := range fsm.SubscriptionEntity + 1 {
+		if kind.String() == name {
+			return kind
+		}
+	}
+	t.Fatalf("%s: unknown kind %s", d.Pos, name)
+	return 0
 }
 
 func entity(e fsm.Entity) string {
 	out := fmt.Sprintf("%d %s in partition %d, version %d, %d deliveries, created %s, updated %s",
 		e.ID, e.Name, e.Partition, e.Version, e.Settings.MaxDeliveryCount, at2s(e.Created), at2s(e.Updated))
+	switch e.Kind {
+	case fsm.TopicEntity:
+		out += ", topic"
+	case fsm.SubscriptionEntity:
+		out += fmt.Sprintf(", subscription of %d", e.Topic)
+	case fsm.QueueEntity:
+	}
+	if e.Rule != nil {
+		out += ", rule " + e.Rule.Name
+	}
+	if e.Namespace != fsm.DefaultNamespace {
+		out += fmt.Sprintf(", namespace %d", e.Namespace)
+	}
+	if len(e.Access) > 0 || e.AccessVersion > 1 {
+		out += fmt.Sprintf(", access version %d:%s", e.AccessVersion, rules(e.Access))
+	}
 	if e.Dropping {
 		out += ", dropping"
 	}
@@ -149,7 +222,7 @@ func TestEntityNames(t *testing.T) {
 		"ä", "a\x00", "a\n", strings.Repeat("n", 261),
 	}
 	check := func(name string) fsm.Code {
-		return fsm.Check(fsm.CreateEntity{Name: name, Partition: 1, Settings: fsm.DefaultQueueSettings()})
+		return fsm.Check(fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: name, Partition: 1, Settings: fsm.DefaultSettings()})
 	}
 	for _, name := range valid {
 		if code := check(name); code != fsm.OK {
@@ -178,9 +251,9 @@ func TestCatalogImageStandsStill(t *testing.T) {
 	}
 	partition := fsm.Partition{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}
 	apply(fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{partition}})
-	settings := fsm.DefaultQueueSettings()
+	settings := fsm.DefaultSettings()
 	for _, name := range []string{"a", "b", "c"} {
-		apply(fsm.CreateEntity{Name: name, Partition: 1, Settings: settings})
+		apply(fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: name, Partition: 1, Settings: settings})
 	}
 	img := c.Image()
 	var before, after bytes.Buffer
@@ -191,7 +264,7 @@ func TestCatalogImageStandsStill(t *testing.T) {
 	apply(fsm.UpdateEntity{Entity: 2, Settings: settings})
 	apply(fsm.DeleteEntity{Entity: 1})
 	apply(fsm.ForgetEntity{Entity: 1})
-	apply(fsm.CreateEntity{Name: "d", Partition: 1, Settings: settings})
+	apply(fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: "d", Partition: 1, Settings: settings})
 	apply(fsm.PartitionFormed{Partition: 1})
 	if _, err := img.WriteTo(&after); err != nil {
 		t.Fatal(err)
@@ -212,8 +285,8 @@ func TestCatalogSettings(t *testing.T) {
 		return c.Apply(fsm.Env{Index: serial, Now: 1}, fsm.AppendCommand(nil, fsm.Header{Origin: 1, Serial: serial, Low: serial}, cmd))
 	}
 	apply(fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}})
-	few := fsm.QueueSettings{LockDuration: 5000, MaxDeliveryCount: 1, MaxMessageBytes: 9}
-	made := apply(fsm.CreateEntity{Name: "a", Partition: 1, Settings: few})
+	few := fsm.EntitySettings{LockDuration: 5000, MaxDeliveryCount: 1, MaxMessageBytes: 9}
+	made := apply(fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: "a", Partition: 1, Settings: few})
 	e, _ := c.ByID(made.Entity)
 	if e.Settings != few.WithDefaults() || e.Settings.DefaultTimeToLive != fsm.Forever || e.Settings.MaxBytes != 1<<30 {
 		t.Errorf("settings are %+v", e.Settings)

@@ -17,18 +17,38 @@ type Partition struct {
 	ID       PartitionID
 	Replicas []Replica
 	Formed   bool // a leader was seen: from now on nobody bootstraps this group again
+	// Target is where it shall lie, nil when that is where it lies. Until it is reached,
+	// members hold the replicas of both. Those that both have are the same replica.
+	Target []Replica
+	Paused bool   // the move to Target waits
+	Last   uint32 // highest number ever given to a replica of it
 }
 
-// Entity is a queue as the catalog knows it.
+// Entity is a queue, topic or subscription as the catalog knows it.
 type Entity struct {
 	ID        EntityID
-	Name      string // as spelled at creation; matched without case
+	Namespace NamespaceID
+	Kind      EntityKind
+	// Topic is that of a subscription, else 0. The two share a partition.
+	Topic EntityID
+	// Name is the path, as spelled at creation; matched without case. That of a subscription
+	// is made by SubscriptionPath.
+	Name      string
 	Partition PartitionID
 	Version   uint64 // rises with every change of Settings
-	Settings  QueueSettings
+	Settings  EntitySettings
 	Created   Instant
 	Updated   Instant
-	Dropping  bool // deleted by name; stays until its partition has dropped the messages
+	Rule      *Rule // that a subscription is made with; nil for the default one
+	Dropping  bool  // deleted by name; stays until its partition has dropped the messages
+	// Shards are the parts of a partitioned queue or topic, or of a subscription of such a
+	// topic (beside those of the topic, in their order), at most ShardsMax; nil else. They are
+	// drawn at creation and never change. Partition and ID are those of the first.
+	Shards []Shard
+	// Access are its own access rules, at most accessRulesMax; a subscription has those of its
+	// topic. AccessVersion rises with every change of them.
+	Access        []AccessRule
+	AccessVersion uint64
 }
 
 // Place is what an address resolved to: an entity and which of its sub-queues.
@@ -41,8 +61,8 @@ type Place struct {
 func (p Place) Address() Address { return Address{Entity: p.ID, Sub: p.Sub} }
 
 // FoundCluster is the first command of a catalog: it names the cluster, fixes the
-// key that seals lock tokens, and places the partitions. A second one is refused
-// with EntityExists.
+// key that seals lock tokens, and places the partitions. The level of the cluster is 1. A
+// second one is refused with EntityExists.
 type FoundCluster struct {
 	ClusterID  string
 	SealKey    [16]byte
@@ -52,21 +72,35 @@ type FoundCluster struct {
 // PartitionFormed records that a leader of the partition was seen.
 type PartitionFormed struct{ Partition PartitionID }
 
-// CreateEntity makes an entity. Result: Entity, Version, or EntityExists.
+// CreateEntity makes an entity. Result: Entity, Version; EntityExists when the namespace has
+// one of that name, EntityNotFound when there is no such namespace, QuotaExceeded or
+// InvalidArgument when it does not allow one more or one with these settings. A subscription
+// wants its Topic to be there (EntityNotFound), its Name to be a path of that topic, and
+// lands in the partition of the topic; QuotaExceeded beyond subscriptionsMax of a topic.
 type CreateEntity struct {
+	Namespace NamespaceID // of a subscription that of its topic
+	Kind      EntityKind
+	Topic     EntityID // of a subscription, else 0
 	Name      string
-	Partition PartitionID // chosen by the proposer: fewest entities
-	Settings  QueueSettings
+	Partition PartitionID // chosen by the proposer: fewest entities; 0 for a subscription
+	Settings  EntitySettings
+	Rule      *Rule // of a subscription; nil for the default one
+	// Partitions are those of the shards of a queue or topic with EnablePartitioning, chosen by
+	// the proposer: 1 to ShardsMax, each once, Partition first. Else none: a subscription
+	// has those of its topic.
+	Partitions []PartitionID
+	Access     []AccessRule // none for a subscription
 }
 
 // UpdateEntity changes the settings of an entity. Result: Version; InvalidArgument when
-// RequiresDuplicateDetection would change.
+// RequiresDuplicateDetection, RequiresSession or EnablePartitioning would change.
 type UpdateEntity struct {
 	Entity   EntityID
-	Settings QueueSettings
+	Settings EntitySettings
 }
 
-// DeleteEntity frees the name and marks the entity Dropping.
+// DeleteEntity frees the name and marks the entity Dropping. The subscriptions of a topic
+// go with it, at once: they are not marked, their topic is.
 type DeleteEntity struct{ Entity EntityID }
 
 // ForgetEntity removes a Dropping entity whose partition has dropped it.

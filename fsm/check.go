@@ -2,36 +2,51 @@ package fsm
 
 import (
 	"cmp"
+	"slices"
+	"strings"
 	"unicode/utf8"
 )
 
 // The limits of settings and of the catalog.
 const (
-	lockDurationMin      = Millis(5 * 1000)
-	lockDurationMax      = Millis(5 * 60 * 1000)
-	deliveryCountMax     = 2000
-	messageBytesFloor    = 1
-	messageBytesMax      = 100 << 20
-	duplicateWindowMin   = Millis(20 * 1000)
-	duplicateWindowMax   = Millis(7 * 24 * 60 * 60 * 1000)
-	autoDeleteMin        = Millis(5 * 60 * 1000)
-	deadLetterLifeMin    = Millis(1000)
-	queueBytesMin        = 1 << 20
-	queueBytesMax        = 80 << 30
-	userMetadataBytesMax = 1024
-	clusterIDBytesMax    = 256
-	memberIDBytesMax     = 256
-	partitionsMax        = 4096
-	partitionReplicaMax  = 16
-	entitiesMax          = 100_000 // entities of a cluster, dropping ones included
-	originsMax           = 1024    // members remembered in one partition
+	lockDurationMin       = Millis(5 * 1000)
+	lockDurationMax       = Millis(24 * 60 * 60 * 1000) // where a namespace allows it
+	lockDurationCloudMax  = Millis(5 * 60 * 1000)       // where it says nothing of it
+	deliveryCountMax      = 2000
+	messageBytesFloor     = 1
+	messageBytesMax       = 100 << 20
+	duplicateWindowMin    = Millis(20 * 1000)
+	duplicateWindowMax    = Millis(7 * 24 * 60 * 60 * 1000)
+	autoDeleteMin         = Millis(5 * 60 * 1000)
+	deadLetterLifeMin     = Millis(1000)
+	queueBytesMin         = 1 << 20
+	queueBytesMax         = 80 << 30
+	userMetadataBytesMax  = 1024
+	clusterIDBytesMax     = 256
+	memberIDBytesMax      = 256
+	partitionsMax         = 4096
+	partitionReplicaMax   = 16
+	partitionHeldMax      = 2 * partitionReplicaMax // replicas of a partition while it moves
+	membersMax            = 1024                    // that the catalog knows something of, removed ones included
+	memberTextBytesMax    = 64                      // name, zone
+	memberWeightMax       = 100
+	namespacesMax         = 1000
+	namespaceNameBytesMax = 50
+	namespaceHostsMax     = 16
+	hostBytesMax          = 253 // RFC 1035 2.3.4, without the dot of the root
+	hostLabelBytesMax     = 63
+	accessRulesMax        = 12 // of an entity or namespace, as in the cloud
+	accessNameBytesMax    = 256
+	accessSecretBytesMax  = 256
+	entitiesMax           = 100_000 // entities of a cluster, dropping ones included
+	originsMax            = 1024    // members remembered in one partition
 )
 
-// DefaultQueueSettings is what a queue gets when its description leaves everything
+// DefaultSettings is what a queue gets when its description leaves everything
 // out: a lock of 60 s and 10 deliveries, as in the cloud, messages up to 1 MiB that live
 // for ever, a window of 10 min should duplicates be detected, and 1 GiB in all.
-func DefaultQueueSettings() QueueSettings {
-	return QueueSettings{
+func DefaultSettings() EntitySettings {
+	return EntitySettings{
 		LockDuration: 60 * 1000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 20,
 		DefaultTimeToLive: Forever, DuplicateWindow: 10 * 60 * 1000, AutoDeleteOnIdle: Forever,
 		MaxBytes: 1 << 30, DeadLetterTimeToLive: Forever,
@@ -40,8 +55,8 @@ func DefaultQueueSettings() QueueSettings {
 
 // WithDefaults puts the default in the place of every zero that stands for one. The
 // machines do so before they store settings, so what they answer is complete.
-func (s QueueSettings) WithDefaults() QueueSettings {
-	d := DefaultQueueSettings()
+func (s EntitySettings) WithDefaults() EntitySettings {
+	d := DefaultSettings()
 	s.DefaultTimeToLive = cmp.Or(s.DefaultTimeToLive, d.DefaultTimeToLive)
 	s.DuplicateWindow = cmp.Or(s.DuplicateWindow, d.DuplicateWindow)
 	s.AutoDeleteOnIdle = cmp.Or(s.AutoDeleteOnIdle, d.AutoDeleteOnIdle)
@@ -51,28 +66,46 @@ func (s QueueSettings) WithDefaults() QueueSettings {
 }
 
 // Validate reports InvalidArgument, as an error, unless every field is within what
-// [QueueSettings] says of it, or is a zero that stands for the default.
-func (s QueueSettings) Validate() error {
+// [EntitySettings] says of it, or is a zero that stands for the default.
+func (s EntitySettings) Validate() error {
 	s = s.WithDefaults()
 	if s.LockDuration < lockDurationMin || s.LockDuration > lockDurationMax ||
 		s.MaxDeliveryCount < 1 || s.MaxDeliveryCount > deliveryCountMax ||
 		s.MaxMessageBytes < messageBytesFloor || s.MaxMessageBytes > messageBytesMax ||
 		!s.validTimes() || !s.validDelays() ||
 		s.MaxBytes < queueBytesMin || s.MaxBytes > queueBytesMax || s.Status > ReceiveDisabled ||
-		len(s.UserMetadata) > userMetadataBytesMax || !utf8.ValidString(s.UserMetadata) {
+		s.EnablePartitioning && s.AutoDeleteOnIdle < Forever ||
+		len(s.UserMetadata) > userMetadataBytesMax || !utf8.ValidString(s.UserMetadata) || !s.validForwarding() {
 		return InvalidArgument
 	}
 	return nil
 }
 
-func (s QueueSettings) validTimes() bool {
+func (s EntitySettings) validTimes() bool {
 	return s.DefaultTimeToLive > 0 && s.DefaultTimeToLive <= Forever &&
 		s.DuplicateWindow >= duplicateWindowMin && s.DuplicateWindow <= duplicateWindowMax &&
 		s.AutoDeleteOnIdle >= autoDeleteMin && s.AutoDeleteOnIdle <= Forever &&
 		s.DeadLetterTimeToLive >= deadLetterLifeMin && s.DeadLetterTimeToLive <= Forever
 }
 
-func (s QueueSettings) validDelays() bool {
+func (s EntitySettings) validForwarding() bool {
+	return len(s.ForwardTo) <= entityNameBytesMax && len(s.ForwardDeadLettersTo) <= entityNameBytesMax &&
+		utf8.ValidString(s.ForwardTo) && utf8.ValidString(s.ForwardDeadLettersTo) && (s.ForwardTo == "" || !s.RequiresSession)
+}
+
+// validFor says whether an entity of that kind can have these settings.
+func (s EntitySettings) validFor(kind EntityKind) bool {
+	switch kind {
+	case TopicEntity:
+		return s.Validate() == nil && s.ForwardTo == "" && s.ForwardDeadLettersTo == "" && !s.RequiresSession
+	case SubscriptionEntity:
+		return s.Validate() == nil && !s.EnablePartitioning
+	case QueueEntity:
+	}
+	return s.Validate() == nil
+}
+
+func (s EntitySettings) validDelays() bool {
 	if s.RetryDelay == 0 {
 		return s.RetryDelayMax == 0
 	}
@@ -84,9 +117,9 @@ func (s QueueSettings) validDelays() bool {
 // command is encoded; the machines check again.
 func Check(c Command) Code {
 	switch c := c.(type) {
-	case PutQueue:
-		return codeIf(c.Settings.Validate() == nil && c.Entity != 0)
-	case DropQueue:
+	case PutEntity:
+		return codeIf(c.Entity != 0 && c.Settings.validFor(c.Kind) && validKind(c.Kind, c.Topic, c.Rule))
+	case DropEntity:
 		return codeIf(c.Entity != 0)
 	case SendMessages:
 		return checkSend(c)
@@ -104,14 +137,56 @@ func Check(c Command) Code {
 		return codeIf(within(int(c.Max), commandPurgeMax) && c.Address.valid() && c.Before >= 0)
 	case RedriveMessages:
 		return codeIf(within(len(c.Sequences), commandRedriveMax))
+	case PutRule:
+		return codeIf(c.Rule.Validate() == nil)
+	case ForwardMessages:
+		return codeIf(validForward(&c))
+	case TransferMessages:
+		return checkTransfer(&c)
+	case Transact:
+		return checkTransact(&c)
+	case AcceptSession, RenewSession, ReleaseSession, SetSessionState:
+		return validSessionCommand(c)
+	}
+	return checkCatalog(c)
+}
+
+// checkCatalog is Check for the commands of the catalog.
+func checkCatalog(c Command) Code {
+	switch c := c.(type) {
 	case FoundCluster:
 		return codeIf(validFoundation(c))
 	case CreateEntity:
-		return codeIf(validName(c.Name) && c.Settings.Validate() == nil && c.Partition != CatalogPartition)
+		return codeIf(c.Settings.validFor(c.Kind) && validKind(c.Kind, c.Topic, c.Rule) && validPath(c.Kind, c.Name) &&
+			(c.Partition == CatalogPartition) == (c.Kind == SubscriptionEntity) && c.validShards() && c.validSpace())
 	case UpdateEntity:
 		return codeIf(c.Settings.Validate() == nil)
+	case CreateNamespace:
+		return codeIf(validNamespaceName(c.Name) && c.Settings.Validate() == nil && validAccess(c.Access))
+	case UpdateNamespace:
+		return codeIf(c.Namespace != 0 && c.Settings.Validate() == nil)
+	case DeleteNamespace:
+		return codeIf(c.Namespace != 0)
+	case SetAccess:
+		return codeIf(c.Namespace != 0 && validAccess(c.Rules))
+	case SetMember:
+		return codeIf(c.Member.valid())
+	case PlacePartition:
+		return codeIf(c.Partition != CatalogPartition && validMembers(c.Members))
+	case PartitionPlaced:
+		return codeIf(c.Partition != CatalogPartition && validReplicas(c.Replicas, partitionReplicaMax))
+	case RaiseLevel:
+		return codeIf(c.Level != 0)
+	case AddPartitions:
+		return codeIf(within(len(c.Partitions), partitionsMax) && !slices.ContainsFunc(c.Partitions, func(members []MemberID) bool { return !validMembers(members) }))
 	}
 	return OK
+}
+
+// validKind says whether an entity of that kind can have this topic and first rule.
+func validKind(kind EntityKind, topic EntityID, rule *Rule) bool {
+	return kind <= SubscriptionEntity && (kind == SubscriptionEntity) == (topic != 0) &&
+		(rule == nil || kind == SubscriptionEntity && rule.Validate() == nil)
 }
 
 func codeIf(valid bool) Code {
@@ -127,7 +202,7 @@ func checkSend(c SendMessages) Code {
 	}
 	for i := range c.Messages {
 		m := &c.Messages[i]
-		if len(m.ID) > messageIDBytesMax || !validTime(m.TimeToLive, m.EnqueueAt) {
+		if len(m.ID) > messageIDBytesMax || !checkSession(m.Session) || !validTime(m.TimeToLive, m.EnqueueAt) || !validProperties(m.Properties) {
 			return InvalidArgument
 		}
 		if len(m.Payload) > messageBytesMax {
@@ -183,7 +258,7 @@ func validUntil(v Verb, until Instant) bool { return until == 0 || until > 0 && 
 func within(n, limit int) bool { return n > 0 && n <= limit }
 
 // valid says whether there can be such a sub-queue.
-func (a Address) valid() bool { return a.Sub <= DeadLetterQueue }
+func (a Address) valid() bool { return a.Sub <= TransferDeadLetterQueue }
 
 func validFoundation(c FoundCluster) bool {
 	if c.ClusterID == "" || len(c.ClusterID) > clusterIDBytesMax ||
@@ -192,16 +267,28 @@ func validFoundation(c FoundCluster) bool {
 	}
 	for i := range c.Partitions {
 		p := &c.Partitions[i]
-		if p.ID != PartitionID(i+1) || !within(len(p.Replicas), partitionReplicaMax) {
+		if p.ID != PartitionID(i+1) || !validReplicas(p.Replicas, partitionReplicaMax) {
 			return false
-		}
-		for _, r := range p.Replicas {
-			if r.Member == "" || len(r.Member) > memberIDBytesMax {
-				return false
-			}
 		}
 	}
 	return true
+}
+
+// validPath says whether an entity of that kind may be called so. A queue or topic has no
+// segment that a subscription is told by.
+func validPath(kind EntityKind, path string) bool {
+	topic, subscription, ok := SplitSubscriptionPath(path)
+	if kind != SubscriptionEntity {
+		return validName(path) && !ok && !isSubscriptions(path)
+	}
+	return ok && validPath(TopicEntity, topic) && validName(subscription) &&
+		len(subscription) <= subscriptionNameCharactersMax && !strings.Contains(subscription, "/")
+}
+
+// isSubscriptions says whether the first or the last segment of a name is the word.
+func isSubscriptions(name string) bool {
+	key := nameKey(name)
+	return key == subscriptionsSegment || strings.HasPrefix(key, subscriptionsSegment+"/") || strings.HasSuffix(key, "/"+subscriptionsSegment)
 }
 
 // validName says whether an entity may be called so: ASCII letters and digits, '.',

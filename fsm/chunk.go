@@ -28,7 +28,7 @@ type record struct {
 	// it stays for a redrive and has no effect. While the message waits to be enqueued it
 	// is the time to live that the sender gave.
 	expires  Instant
-	rots     uint32 // dead-letter queue: second since the epoch when it is dropped, 0 if never
+	rots     uint32 // dead-letter queues: second since the epoch when it is dropped, 0 if never
 	attempts uint16 // deliveries that failed; stays at its largest value
 	state    MessageState
 	flags    recordFlags
@@ -47,8 +47,21 @@ const (
 	// redriven says that the message was enqueued later than its number tells.
 	redriven recordFlags = 1 << 2
 
-	recordFlagsKnown = fromDeferred | delayed | redriven
+	// shared says of a message of a subscription that its body is the topic's: body holds the
+	// number of that message there (sharedRef), and the size.
+	shared recordFlags = 1 << 3
+
+	// The bits from hopsShift on say how often the message was forwarded: 0 to hopsMax.
+	hopsShift             = 5
+	hopsBits  recordFlags = 7 << hopsShift
+
+	recordFlagsKnown = fromDeferred | delayed | redriven | shared | hopsBits
+	// recordFlagsStay go with a message to whatever sub-queue it is moved.
+	recordFlagsStay = shared | hopsBits
 )
+
+// hops is how often a message was forwarded.
+func (f recordFlags) hops() uint8 { return uint8(f >> hopsShift) }
 
 // patchRef says where the patches of the message in slot lie.
 type patchRef struct {
@@ -71,6 +84,9 @@ type chunk struct {
 	ready   bitmap
 	records []record
 	patches []patchRef // sorted by slot; few messages have any
+	// sessions are the slots of the sessions that records belong to, place by place; none
+	// where there are no sessions.
+	sessions []uint32
 }
 
 // bitmap is a set of slots.
@@ -114,15 +130,36 @@ func (c *chunk) place(slot int) int {
 	return c.kept.rank(slot)
 }
 
-// insert gives slot, which is not live, a place.
-func (c *chunk) insert(slot int, rec record) {
+// noSession stands for the session of a record where there are none.
+const noSession uint32 = 1<<32 - 1
+
+// sessionless stands for the session of a dead letter that has none, where there are
+// sessions.
+const sessionless = noSession - 1
+
+// insert gives slot, which is not live, a place. All records of a chunk belong to a session
+// or none does.
+func (c *chunk) insert(slot int, rec *record, session uint32) {
 	place := c.kept.rank(slot)
-	if c.kept.has(slot) { // the place of one that left
-		c.records[place] = rec
-	} else {
+	reused := c.kept.has(slot) // the place of one that left
+	switch {
+	case reused:
+		c.records[place] = *rec
+	case place == len(c.records): // the tail, nearly always
 		c.grow()
-		c.records = slices.Insert(c.records, place, rec)
+		c.records = append(c.records, *rec)
 		c.kept.add(slot)
+	default:
+		c.grow()
+		c.records = slices.Insert(c.records, place, *rec)
+		c.kept.add(slot)
+	}
+	switch {
+	case session == noSession:
+	case reused:
+		c.sessions[place] = session
+	default:
+		c.sessions = slices.Insert(c.sessions, place, session)
 	}
 	c.live.add(slot)
 	c.count++
@@ -156,13 +193,20 @@ func (c *chunk) repack() {
 	for slot := c.kept.next(0); slot >= 0; slot = c.kept.next(slot + 1) {
 		if c.live.has(slot) {
 			c.records[to] = c.records[from]
+			if len(c.sessions) > 0 {
+				c.sessions[to] = c.sessions[from]
+			}
 			to++
 		}
 		from++
 	}
 	c.records = c.records[:to]
+	if len(c.sessions) > 0 {
+		c.sessions = c.sessions[:to]
+	}
 	if cap(c.records) > 2*to+repackMin {
 		c.records = append(make([]record, 0, to), c.records...)
+		c.sessions = slices.Clone(c.sessions)
 	}
 	c.kept = c.live
 }
@@ -204,5 +248,6 @@ func (c *chunk) clone(now era) *chunk {
 	d.era = now
 	d.records = append(make([]record, 0, cap(c.records)), c.records...)
 	d.patches = slices.Clone(c.patches)
+	d.sessions = slices.Clone(c.sessions)
 	return &d
 }

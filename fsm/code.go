@@ -43,6 +43,14 @@ func (c Code) String() string {
 		return "precondition fails"
 	case EntityDisabled:
 		return "entity disabled"
+	case RuleNotFound:
+		return "rule not found"
+	case RuleExists:
+		return "rule already exists"
+	case SessionLockLost:
+		return "session lock lost"
+	case SessionCannotBeLocked:
+		return "session cannot be locked"
 	}
 	return "code " + strconv.Itoa(int(c))
 }

@@ -23,10 +23,11 @@ import (
 // refuses it: an old binary that skipped what it does not know would apply half a
 // command and fork its replica.
 //
-// Version 2 added what messages, settlements and settings say of time. Version 1 is
-// still read, and never written.
+// Version 2 added what messages, settlements and settings say of time, version 3 what
+// topics need, version 4 namespaces and access rules. Older ones are still read, and never
+// written.
 const (
-	commandVersion    byte = 2
+	commandVersion    byte = 4
 	commandVersionMin byte = 1
 )
 
@@ -37,8 +38,8 @@ type Kind uint8
 // The kinds of the message partitions begin at 1, those of the catalog at 32.
 const (
 	KindPulse           Kind = 1
-	KindPutQueue        Kind = 2
-	KindDropQueue       Kind = 3
+	KindPutEntity       Kind = 2
+	KindDropEntity      Kind = 3
 	KindSendMessages    Kind = 4
 	KindLockMessages    Kind = 5
 	KindSettleMessages  Kind = 6
@@ -49,6 +50,18 @@ const (
 	KindPurgeMessages   Kind = 11
 	KindRedriveMessages Kind = 12
 	KindTouch           Kind = 13
+	KindPutRule         Kind = 14
+	KindDropRule        Kind = 15
+
+	KindForwardMessages  Kind = 16
+	KindTransferMessages Kind = 17
+
+	KindAcceptSession   Kind = 18
+	KindRenewSession    Kind = 19
+	KindReleaseSession  Kind = 20
+	KindSetSessionState Kind = 21
+
+	KindTransact Kind = 22
 
 	KindFoundCluster    Kind = 32
 	KindPartitionFormed Kind = 33
@@ -56,6 +69,17 @@ const (
 	KindUpdateEntity    Kind = 35
 	KindDeleteEntity    Kind = 36
 	KindForgetEntity    Kind = 37
+
+	KindCreateNamespace Kind = 38
+	KindUpdateNamespace Kind = 39
+	KindDeleteNamespace Kind = 40
+	KindSetAccess       Kind = 41
+
+	KindSetMember       Kind = 42
+	KindPlacePartition  Kind = 43
+	KindPartitionPlaced Kind = 44
+	KindAddPartitions   Kind = 45
+	KindRaiseLevel      Kind = 46
 )
 
 // IsFor says whether the machine of a partition takes commands of this kind. A command
@@ -64,11 +88,15 @@ func (k Kind) IsFor(id PartitionID) bool {
 	switch k {
 	case KindPulse, KindCloseLane:
 		return true
-	case KindPutQueue, KindDropQueue, KindSendMessages, KindLockMessages,
+	case KindPutEntity, KindDropEntity, KindSendMessages, KindLockMessages,
 		KindSettleMessages, KindRenewLocks, KindFetchDeferred,
-		KindCancelScheduled, KindPurgeMessages, KindRedriveMessages, KindTouch:
+		KindCancelScheduled, KindPurgeMessages, KindRedriveMessages, KindTouch,
+		KindPutRule, KindDropRule, KindForwardMessages, KindTransferMessages,
+		KindAcceptSession, KindRenewSession, KindReleaseSession, KindSetSessionState, KindTransact:
 		return id != CatalogPartition
-	case KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity:
+	case KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity,
+		KindCreateNamespace, KindUpdateNamespace, KindDeleteNamespace, KindSetAccess,
+		KindSetMember, KindPlacePartition, KindPartitionPlaced, KindAddPartitions, KindRaiseLevel:
 		return id == CatalogPartition
 	}
 	return false
@@ -80,10 +108,12 @@ type CommandInfo struct {
 	Header  Header
 	Address Address // of the queue concerned; zero when the kind has none
 	// Messages counts the items: messages of a send, settlements, locks or sequence
-	// numbers; of a LockMessages or PurgeMessages it is Max. Otherwise 0.
+	// numbers; of a LockMessages, PurgeMessages or
+	// ForwardMessages it is Max. Otherwise 0.
 	Messages int
-	// Delete is that of a LockMessages.
-	Delete bool
+	// Delete and Session are those of a LockMessages.
+	Delete  bool
+	Session SessionLock
 }
 
 // What is wrong with bytes that do not decode. They are wrapped with the place.
@@ -105,10 +135,10 @@ func AppendCommand(dst []byte, h Header, c Command) []byte {
 	switch c := c.(type) {
 	case Pulse:
 		return head(KindPulse)
-	case PutQueue:
-		return appendPutQueue(head(KindPutQueue), c)
-	case DropQueue:
-		return binary.AppendUvarint(head(KindDropQueue), uint64(c.Entity))
+	case PutEntity:
+		return appendPutEntity(head(KindPutEntity), c)
+	case DropEntity:
+		return binary.AppendUvarint(head(KindDropEntity), uint64(c.Entity))
 	case SendMessages:
 		return appendSendMessages(head(KindSendMessages), c)
 	case LockMessages:
@@ -130,21 +160,26 @@ func AppendCommand(dst []byte, h Header, c Command) []byte {
 		return appendNumbers(binary.AppendUvarint(head(KindRedriveMessages), uint64(c.Entity)), c.Sequences)
 	case Touch:
 		return binary.AppendUvarint(head(KindTouch), uint64(c.Entity))
-	case FoundCluster:
-		return appendFoundCluster(head(KindFoundCluster), c)
-	case PartitionFormed:
-		return binary.AppendUvarint(head(KindPartitionFormed), uint64(c.Partition))
-	case CreateEntity:
-		return appendCreateEntity(head(KindCreateEntity), c)
-	case UpdateEntity:
-		dst = binary.AppendUvarint(head(KindUpdateEntity), uint64(c.Entity))
-		return appendSettings(dst, c.Settings)
-	case DeleteEntity:
-		return binary.AppendUvarint(head(KindDeleteEntity), uint64(c.Entity))
-	case ForgetEntity:
-		return binary.AppendUvarint(head(KindForgetEntity), uint64(c.Entity))
+	case PutRule:
+		return appendPutRule(head(KindPutRule), c)
+	case DropRule:
+		return appendString(binary.AppendUvarint(head(KindDropRule), uint64(c.Subscription)), c.Name)
+	case ForwardMessages:
+		return appendForwardMessages(head(KindForwardMessages), c)
+	case TransferMessages:
+		return appendTransferMessages(head(KindTransferMessages), c)
+	case AcceptSession:
+		return appendAcceptSession(head(KindAcceptSession), c)
+	case RenewSession:
+		return appendSessionLock(binary.AppendUvarint(head(KindRenewSession), uint64(c.Entity)), c.Lock)
+	case ReleaseSession:
+		return appendSessionLock(binary.AppendUvarint(head(KindReleaseSession), uint64(c.Entity)), c.Lock)
+	case SetSessionState:
+		return appendSetSessionState(head(KindSetSessionState), c)
+	case Transact:
+		return appendTransact(head(KindTransact), c)
 	default:
-		panic(fmt.Sprintf("fsm: %T is not a command", c))
+		return appendCatalogCommand(dst, h, c)
 	}
 }
 
@@ -166,13 +201,13 @@ func DecodeCommand(b []byte) (Header, Command, error) {
 
 // payload reads what stands behind the header.
 func (r *reader) payload(kind Kind) Command {
-	switch kind {
+	switch kind { //nolint:exhaustive // catalogPayload reads the others
 	case KindPulse:
 		return Pulse{}
-	case KindPutQueue:
-		return r.putQueue()
-	case KindDropQueue:
-		return DropQueue{Entity: EntityID(r.uvarint())}
+	case KindPutEntity:
+		return r.putEntity()
+	case KindDropEntity:
+		return DropEntity{Entity: EntityID(r.uvarint())}
 	case KindSendMessages:
 		return r.sendMessages()
 	case KindLockMessages:
@@ -193,21 +228,26 @@ func (r *reader) payload(kind Kind) Command {
 		return RedriveMessages{Entity: EntityID(r.uvarint()), Sequences: r.numbers()}
 	case KindTouch:
 		return Touch{Entity: EntityID(r.uvarint())}
-	case KindFoundCluster:
-		return r.foundCluster()
-	case KindPartitionFormed:
-		return PartitionFormed{Partition: PartitionID(r.uint32())}
-	case KindCreateEntity:
-		return r.createEntity()
-	case KindUpdateEntity:
-		return UpdateEntity{Entity: EntityID(r.uvarint()), Settings: r.settings()}
-	case KindDeleteEntity:
-		return DeleteEntity{Entity: EntityID(r.uvarint())}
-	case KindForgetEntity:
-		return ForgetEntity{Entity: EntityID(r.uvarint())}
+	case KindPutRule:
+		return r.putRule()
+	case KindDropRule:
+		return DropRule{Subscription: EntityID(r.uvarint()), Name: r.string()}
+	case KindForwardMessages:
+		return r.forwardMessages()
+	case KindTransferMessages:
+		return r.transferMessages()
+	case KindAcceptSession:
+		return r.acceptSession()
+	case KindRenewSession:
+		return RenewSession{Entity: EntityID(r.uvarint()), Lock: r.sessionLock()}
+	case KindReleaseSession:
+		return ReleaseSession{Entity: EntityID(r.uvarint()), Lock: r.sessionLock()}
+	case KindSetSessionState:
+		return r.setSessionState()
+	case KindTransact:
+		return r.transact()
 	}
-	r.fail(errKind)
-	return Pulse{}
+	return r.catalogPayload(kind)
 }
 
 // PeekCommand reads the header and the first numbers of a command and nothing of its
@@ -217,14 +257,15 @@ func PeekCommand(b []byte) (CommandInfo, error) {
 	var info CommandInfo
 	info.Kind, info.Header = r.header()
 	switch info.Kind {
-	case KindPutQueue, KindDropQueue, KindTouch:
+	case KindPutEntity, KindDropEntity, KindTouch, KindPutRule, KindDropRule,
+		KindAcceptSession, KindRenewSession, KindReleaseSession, KindSetSessionState:
 		info.Address.Entity = EntityID(r.uvarint())
 	case KindSendMessages:
 		info.Address.Entity = EntityID(r.uvarint())
 		info.Messages = r.count(r.messageBytesMin())
 	case KindLockMessages:
 		c := r.lockMessages()
-		info.Address, info.Messages, info.Delete = c.Address, int(c.Max), c.Delete
+		info.Address, info.Messages, info.Delete, info.Session = c.Address, int(c.Max), c.Delete, c.Session
 	case KindSettleMessages:
 		info.Address = r.address()
 		info.Messages = r.count(r.settlementBytesMin())
@@ -241,8 +282,16 @@ func PeekCommand(b []byte) (CommandInfo, error) {
 	case KindPurgeMessages:
 		c := r.purgeMessages()
 		info.Address, info.Messages = c.Address, int(c.Max)
-	case KindPulse, KindCloseLane, KindFoundCluster, KindPartitionFormed,
-		KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity:
+	case KindForwardMessages:
+		c := r.forwardMessages()
+		info.Address, info.Messages = c.Address, int(c.Max)
+	case KindTransferMessages:
+		c, n := r.transferHead()
+		info.Address.Entity, info.Messages = c.Entity, n
+	case KindPulse, KindCloseLane, KindTransact,
+		KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity,
+		KindCreateNamespace, KindUpdateNamespace, KindDeleteNamespace, KindSetAccess,
+		KindSetMember, KindPlacePartition, KindPartitionPlaced, KindAddPartitions, KindRaiseLevel:
 	default:
 		r.fail(errKind)
 	}
@@ -264,9 +313,14 @@ func VerifyCommand(b []byte) error {
 		r.verifySend()
 	case KindSettleMessages:
 		r.verifySettle()
-	case KindPulse, KindPutQueue, KindDropQueue, KindLockMessages, KindRenewLocks, KindFetchDeferred, KindCloseLane,
-		KindCancelScheduled, KindPurgeMessages, KindRedriveMessages, KindTouch,
-		KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity:
+	case KindTransferMessages:
+		r.verifyTransfer()
+	case KindPulse, KindPutEntity, KindDropEntity, KindLockMessages, KindRenewLocks, KindFetchDeferred, KindCloseLane,
+		KindCancelScheduled, KindPurgeMessages, KindRedriveMessages, KindTouch, KindPutRule, KindDropRule,
+		KindForwardMessages, KindAcceptSession, KindRenewSession, KindReleaseSession, KindSetSessionState, KindTransact,
+		KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity,
+		KindCreateNamespace, KindUpdateNamespace, KindDeleteNamespace, KindSetAccess,
+		KindSetMember, KindPlacePartition, KindPartitionPlaced, KindAddPartitions, KindRaiseLevel:
 		_, _, err := DecodeCommand(b)
 		return err
 	default:
@@ -276,6 +330,14 @@ func VerifyCommand(b []byte) error {
 		return fmt.Errorf("verify command: %w", err)
 	}
 	return nil
+}
+
+// unknownVersion says which version was found and which are read.
+func unknownVersion(found, from, to byte) error {
+	if from == to {
+		return fmt.Errorf("%w %d: this release reads version %d", errVersion, found, to)
+	}
+	return fmt.Errorf("%w %d: this release reads versions %d to %d", errVersion, found, from, to)
 }
 
 func appendHeader(dst []byte, k Kind, h Header) []byte {
@@ -288,7 +350,7 @@ func appendHeader(dst []byte, k Kind, h Header) []byte {
 
 func (r *reader) header() (Kind, Header) {
 	if r.version = r.byte(); r.version < commandVersionMin || r.version > commandVersion {
-		r.fail(errVersion)
+		r.fail(unknownVersion(r.version, commandVersionMin, commandVersion))
 	}
 	k := Kind(r.byte())
 	return k, Header{Origin: r.fixed64(), Lane: r.uvarint(), Serial: r.uvarint(), Low: r.uvarint()}
@@ -314,7 +376,7 @@ func appendBool(dst []byte, v bool) []byte {
 type reader struct {
 	b       []byte
 	err     error
-	version byte // of the command; commands of version 1 lack some fields
+	version byte // of the command; older ones lack some fields
 }
 
 func (r *reader) fail(err error) {

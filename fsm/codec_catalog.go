@@ -1,12 +1,12 @@
 package fsm
 
-import "encoding/binary"
-
-// The fewest bytes a partition and a replica take.
-const (
-	partitionBytesMin = 3 // id, formed, count
-	replicaBytesMin   = 2 // member, number
+import (
+	"encoding/binary"
+	"fmt"
 )
+
+// partitionBytesMin is the fewest bytes a partition takes: id, formed, count.
+const partitionBytesMin = 3
 
 func appendFoundCluster(dst []byte, c FoundCluster) []byte {
 	dst = appendString(dst, c.ClusterID)
@@ -43,29 +43,123 @@ func appendPartitions(dst []byte, partitions []Partition) []byte {
 func appendPartition(dst []byte, p *Partition) []byte {
 	dst = binary.AppendUvarint(dst, uint64(p.ID))
 	dst = appendBool(dst, p.Formed)
-	dst = binary.AppendUvarint(dst, uint64(len(p.Replicas)))
-	for _, replica := range p.Replicas {
-		dst = appendString(dst, string(replica.Member))
-		dst = binary.AppendUvarint(dst, uint64(replica.Number))
-	}
-	return dst
+	return appendReplicas(dst, p.Replicas)
 }
 
 func (r *reader) partition() Partition {
-	p := Partition{ID: PartitionID(r.uint32()), Formed: r.bool()}
-	p.Replicas = make([]Replica, r.count(replicaBytesMin))
-	for i := range p.Replicas {
-		p.Replicas[i] = Replica{Member: MemberID(r.string()), Number: r.uint32()}
-	}
-	return p
+	return Partition{ID: PartitionID(r.uint32()), Formed: r.bool(), Replicas: r.replicas()}
 }
 
 func appendCreateEntity(dst []byte, c CreateEntity) []byte {
 	dst = appendString(dst, c.Name)
 	dst = binary.AppendUvarint(dst, uint64(c.Partition))
-	return appendSettings(dst, c.Settings)
+	dst = append(appendSettings(dst, c.Settings), byte(c.Kind))
+	dst = appendFirstRule(binary.AppendUvarint(dst, uint64(c.Topic)), c.Rule)
+	if c.Settings.EnablePartitioning { // the list is there only then
+		dst = appendPartitionIDs(dst, c.Partitions)
+	}
+	return appendAccess(binary.AppendUvarint(dst, uint64(c.Namespace)), c.Access)
+}
+
+func appendPartitionIDs(dst []byte, partitions []PartitionID) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(partitions)))
+	for _, id := range partitions {
+		dst = binary.AppendUvarint(dst, uint64(id))
+	}
+	return dst
 }
 
 func (r *reader) createEntity() CreateEntity {
-	return CreateEntity{Name: r.string(), Partition: PartitionID(r.uint32()), Settings: r.settings()}
+	c := CreateEntity{Namespace: DefaultNamespace, Name: r.string(), Partition: PartitionID(r.uint32()), Settings: r.settings()}
+	if r.version > 2 {
+		c.Kind, c.Topic, c.Rule = EntityKind(r.byte()), EntityID(r.uvarint()), r.firstRule()
+	}
+	if c.Settings.EnablePartitioning {
+		c.Partitions = make([]PartitionID, r.count(1))
+		for i := range c.Partitions {
+			c.Partitions[i] = PartitionID(r.uint32())
+		}
+	}
+	if r.version > 3 { // before, there was one namespace
+		c.Namespace, c.Access = NamespaceID(r.uint32()), r.access()
+	}
+	return c
+}
+
+// appendCatalogCommand is AppendCommand for what only the catalog takes.
+func appendCatalogCommand(dst []byte, h Header, c Command) []byte {
+	head := func(k Kind) []byte { return appendHeader(dst, k, h) }
+	switch c := c.(type) {
+	case FoundCluster:
+		return appendFoundCluster(head(KindFoundCluster), c)
+	case PartitionFormed:
+		return binary.AppendUvarint(head(KindPartitionFormed), uint64(c.Partition))
+	case CreateEntity:
+		return appendCreateEntity(head(KindCreateEntity), c)
+	case UpdateEntity:
+		dst = binary.AppendUvarint(head(KindUpdateEntity), uint64(c.Entity))
+		return appendSettings(dst, c.Settings)
+	case DeleteEntity:
+		return binary.AppendUvarint(head(KindDeleteEntity), uint64(c.Entity))
+	case ForgetEntity:
+		return binary.AppendUvarint(head(KindForgetEntity), uint64(c.Entity))
+	case CreateNamespace:
+		return appendCreateNamespace(head(KindCreateNamespace), c)
+	case UpdateNamespace:
+		return appendNamespaceSettings(binary.AppendUvarint(head(KindUpdateNamespace), uint64(c.Namespace)), &c.Settings)
+	case DeleteNamespace:
+		return binary.AppendUvarint(head(KindDeleteNamespace), uint64(c.Namespace))
+	case SetAccess:
+		return appendSetAccess(head(KindSetAccess), c)
+	case SetMember:
+		return appendMember(head(KindSetMember), &c.Member)
+	case PlacePartition:
+		return appendPlacePartition(head(KindPlacePartition), c)
+	case PartitionPlaced:
+		return appendReplicas(binary.AppendUvarint(head(KindPartitionPlaced), uint64(c.Partition)), c.Replicas)
+	case AddPartitions:
+		return appendAddPartitions(head(KindAddPartitions), c)
+	case RaiseLevel:
+		return binary.AppendUvarint(head(KindRaiseLevel), uint64(c.Level))
+	default:
+		panic(fmt.Sprintf("fsm: %T is not a command", c))
+	}
+}
+
+// catalogPayload is payload for what only the catalog takes.
+func (r *reader) catalogPayload(kind Kind) Command {
+	switch kind { //nolint:exhaustive // payload reads the others
+	case KindFoundCluster:
+		return r.foundCluster()
+	case KindPartitionFormed:
+		return PartitionFormed{Partition: PartitionID(r.uint32())}
+	case KindCreateEntity:
+		return r.createEntity()
+	case KindUpdateEntity:
+		return UpdateEntity{Entity: EntityID(r.uvarint()), Settings: r.settings()}
+	case KindDeleteEntity:
+		return DeleteEntity{Entity: EntityID(r.uvarint())}
+	case KindForgetEntity:
+		return ForgetEntity{Entity: EntityID(r.uvarint())}
+	case KindCreateNamespace:
+		return CreateNamespace{Name: r.string(), Settings: r.namespaceSettings(), Access: r.access()}
+	case KindUpdateNamespace:
+		return UpdateNamespace{Namespace: NamespaceID(r.uint32()), Settings: r.namespaceSettings()}
+	case KindDeleteNamespace:
+		return DeleteNamespace{Namespace: NamespaceID(r.uint32())}
+	case KindSetAccess:
+		return SetAccess{Namespace: NamespaceID(r.uint32()), Entity: EntityID(r.uvarint()), Version: r.uvarint(), Rules: r.access()}
+	case KindSetMember:
+		return SetMember{Member: r.member()}
+	case KindPlacePartition:
+		return PlacePartition{Partition: PartitionID(r.uint32()), Members: r.members(), Paused: r.bool()}
+	case KindPartitionPlaced:
+		return PartitionPlaced{Partition: PartitionID(r.uint32()), Replicas: r.replicas()}
+	case KindAddPartitions:
+		return r.addPartitions()
+	case KindRaiseLevel:
+		return RaiseLevel{Level: r.uint32()}
+	}
+	r.fail(errKind)
+	return Pulse{}
 }

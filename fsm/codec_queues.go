@@ -1,17 +1,23 @@
 package fsm
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"slices"
+)
 
 // The fewest bytes an item takes: what a count is checked against.
 const (
-	messageBytesMin    = 4 // two empty texts, two numbers
+	messageBytesMin    = 6 // four empty texts, two numbers
 	lockBytesMin       = 2 // sequence, epoch
 	settlementBytesMin = lockBytesMin + 5
 )
 
 // messageBytesMin and settlementBytesMin by the version of the command.
 func (r *reader) messageBytesMin() int {
-	if r.version == 1 {
+	switch r.version {
+	case 1:
+		return messageBytesMin - 4
+	case 2:
 		return messageBytesMin - 2
 	}
 	return messageBytesMin
@@ -42,24 +48,38 @@ func (r *reader) lockID() LockID {
 }
 
 // settingsVersion is the first byte of encoded settings: more settings to come change
-// this number and not that of the command or image they stand in.
-const settingsVersion byte = 2
+// this number and not that of the command or image they stand in. Commands of version 2
+// hold settings of version 2.
+const settingsVersion byte = 3
 
 // The flags of encoded settings.
 const (
 	settingDeadLetterOnExpiry         byte = 1 << 0
 	settingRequiresDuplicateDetection byte = 1 << 1
+	settingDeadLetterOnFilterErrors   byte = 1 << 2 // from version 3 on
+	settingRequiresSession            byte = 1 << 3 // from version 3 on
+	settingEnablePartitioning         byte = 1 << 4 // from version 3 on
 
-	settingFlagsKnown = settingDeadLetterOnExpiry | settingRequiresDuplicateDetection
+	settingFlagsOld   = settingDeadLetterOnExpiry | settingRequiresDuplicateDetection
+	settingFlagsKnown = settingFlagsOld | settingDeadLetterOnFilterErrors | settingRequiresSession | settingEnablePartitioning
 )
 
-func appendSettings(dst []byte, s QueueSettings) []byte {
+func appendSettings(dst []byte, s EntitySettings) []byte {
 	var flags byte
 	if s.DeadLetterOnExpiry {
 		flags |= settingDeadLetterOnExpiry
 	}
 	if s.RequiresDuplicateDetection {
 		flags |= settingRequiresDuplicateDetection
+	}
+	if s.DeadLetterOnFilterErrors {
+		flags |= settingDeadLetterOnFilterErrors
+	}
+	if s.RequiresSession {
+		flags |= settingRequiresSession
+	}
+	if s.EnablePartitioning {
+		flags |= settingEnablePartitioning
 	}
 	dst = append(dst, settingsVersion)
 	dst = binary.AppendUvarint(dst, uint64(s.LockDuration))
@@ -73,50 +93,70 @@ func appendSettings(dst []byte, s QueueSettings) []byte {
 	dst = appendString(dst, s.UserMetadata)
 	dst = binary.AppendUvarint(dst, uint64(s.DeadLetterTimeToLive))
 	dst = binary.AppendUvarint(dst, uint64(s.RetryDelay))
-	return binary.AppendUvarint(dst, uint64(s.RetryDelayMax))
+	dst = binary.AppendUvarint(dst, uint64(s.RetryDelayMax))
+	return appendString(appendString(dst, s.ForwardTo), s.ForwardDeadLettersTo)
 }
 
-func (r *reader) settings() QueueSettings {
+func (r *reader) settings() EntitySettings {
 	if r.version == 1 {
-		return QueueSettings{LockDuration: r.millis(), MaxDeliveryCount: r.uint32(), MaxMessageBytes: r.uint32()}
+		return EntitySettings{LockDuration: r.millis(), MaxDeliveryCount: r.uint32(), MaxMessageBytes: r.uint32()}
 	}
-	if r.byte() != settingsVersion {
+	version, known := r.byte(), settingFlagsKnown
+	if version != settingsVersion && r.version > 2 || version != 2 && r.version == 2 {
 		r.fail(errVersion)
 	}
-	s := QueueSettings{LockDuration: r.millis(), MaxDeliveryCount: r.uint32(), MaxMessageBytes: r.uint32()}
+	if version == 2 {
+		known = settingFlagsOld
+	}
+	s := EntitySettings{LockDuration: r.millis(), MaxDeliveryCount: r.uint32(), MaxMessageBytes: r.uint32()}
 	flags := r.byte()
-	if flags&^settingFlagsKnown != 0 {
+	if flags&^known != 0 {
 		r.fail(errFlag)
 	}
 	s.DeadLetterOnExpiry = flags&settingDeadLetterOnExpiry != 0
 	s.RequiresDuplicateDetection = flags&settingRequiresDuplicateDetection != 0
+	s.DeadLetterOnFilterErrors = flags&settingDeadLetterOnFilterErrors != 0
+	s.RequiresSession = flags&settingRequiresSession != 0
+	s.EnablePartitioning = flags&settingEnablePartitioning != 0
 	s.Status = EntityStatus(r.byte())
 	s.DefaultTimeToLive, s.DuplicateWindow, s.AutoDeleteOnIdle = r.millis(), r.millis(), r.millis()
 	s.MaxBytes, s.UserMetadata = r.uvarint(), r.string()
 	s.DeadLetterTimeToLive, s.RetryDelay, s.RetryDelayMax = r.millis(), r.millis(), r.millis()
+	if version > 2 {
+		s.ForwardTo, s.ForwardDeadLettersTo = r.string(), r.string()
+	}
 	return s
 }
 
 func (r *reader) millis() Millis { return Millis(r.instant()) }
 
-func appendPutQueue(dst []byte, c PutQueue) []byte {
+func appendPutEntity(dst []byte, c PutEntity) []byte {
 	dst = binary.AppendUvarint(dst, uint64(c.Entity))
 	dst = binary.AppendUvarint(dst, c.Version)
-	return appendSettings(dst, c.Settings)
+	dst = append(appendSettings(dst, c.Settings), byte(c.Kind))
+	return appendFirstRule(binary.AppendUvarint(dst, uint64(c.Topic)), c.Rule)
 }
 
-func (r *reader) putQueue() PutQueue {
-	return PutQueue{Entity: EntityID(r.uvarint()), Version: r.uvarint(), Settings: r.settings()}
+func (r *reader) putEntity() PutEntity {
+	c := PutEntity{Entity: EntityID(r.uvarint()), Version: r.uvarint(), Settings: r.settings()}
+	if r.version > 2 {
+		c.Kind, c.Topic, c.Rule = EntityKind(r.byte()), EntityID(r.uvarint()), r.firstRule()
+	}
+	return c
 }
 
 func appendSendMessages(dst []byte, c SendMessages) []byte {
-	dst = binary.AppendUvarint(dst, uint64(c.Entity))
-	dst = binary.AppendUvarint(dst, uint64(len(c.Messages)))
-	for i := range c.Messages {
-		dst = appendString(dst, c.Messages[i].ID)
-		dst = appendBytes(dst, c.Messages[i].Payload)
-		dst = binary.AppendUvarint(dst, uint64(c.Messages[i].TimeToLive))
-		dst = binary.AppendUvarint(dst, uint64(c.Messages[i].EnqueueAt))
+	return appendMessages(binary.AppendUvarint(dst, uint64(c.Entity)), c.Messages)
+}
+
+func appendMessages(dst []byte, messages []Message) []byte {
+	dst = binary.AppendUvarint(dst, uint64(len(messages)))
+	for i := range messages {
+		m := &messages[i]
+		dst = appendBytes(appendString(dst, m.ID), m.Payload)
+		dst = binary.AppendUvarint(dst, uint64(m.TimeToLive))
+		dst = binary.AppendUvarint(dst, uint64(m.EnqueueAt))
+		dst = appendSession(appendBytes(dst, m.Properties), m.Session, m.HasSession)
 	}
 	return dst
 }
@@ -127,29 +167,54 @@ type sent struct {
 	id, payload []byte
 	ttl         Millis
 	at          Instant
+	properties  []byte // for the rules of a topic
+	session     []byte
+	hasSession  bool
+
+	// Of a message that is forwarded.
+	patches []byte
+	hops    uint8
 }
 
 // sends reads the payload of a SendMessages into scratch.
 func (r *reader) sends(scratch []sent) (EntityID, []sent) {
 	entity := EntityID(r.uvarint())
-	scratch = scratch[:0]
-	for range r.count(r.messageBytesMin()) {
-		m := sent{id: r.bytes(), payload: r.bytes()}
+	return entity, r.messages(scratch)
+}
+
+// messages reads what appendMessages wrote into scratch.
+func (r *reader) messages(scratch []sent) []sent {
+	n := r.count(r.messageBytesMin())
+	scratch = slices.Grow(scratch[:0], n)[:n] // what was there was cleared after use
+	for i := range scratch {
+		m := &scratch[i] // in place: a sent is large
+		m.id, m.payload = r.bytes(), r.bytes()
 		if r.version > 1 {
 			m.ttl, m.at = r.millis(), r.instant()
 		}
-		scratch = append(scratch, m)
+		if r.version > 2 {
+			m.properties = r.bytes()
+			m.session, m.hasSession = r.session()
+		}
 	}
-	return entity, scratch
+	return scratch
 }
 
 func (r *reader) sendMessages() SendMessages {
 	entity, items := r.sends(nil)
-	c := SendMessages{Entity: entity, Messages: make([]Message, len(items))}
-	for i, m := range items {
-		c.Messages[i] = Message{ID: string(m.id), Payload: m.payload, TimeToLive: m.ttl, EnqueueAt: m.at}
+	return SendMessages{Entity: entity, Messages: messagesOf(items)}
+}
+
+func messagesOf(items []sent) []Message {
+	list := make([]Message, len(items))
+	for i := range items {
+		m := &items[i]
+		list[i] = Message{
+			ID: string(m.id), Payload: m.payload, TimeToLive: m.ttl, EnqueueAt: m.at, Properties: m.properties,
+			Session: string(m.session), HasSession: m.hasSession,
+		}
 	}
-	return c
+	return list
 }
 
 // verifySend is [Check] of a SendMessages on the bytes.
@@ -163,6 +228,11 @@ func (r *reader) verifySend() {
 		if r.version > 1 {
 			r.limit(validTime(r.millis(), r.instant()))
 		}
+		if r.version > 2 {
+			r.limit(validProperties(r.bytes()))
+			session, _ := r.session()
+			r.limit(len(session) <= sessionIDBytesMax)
+		}
 	}
 }
 
@@ -170,11 +240,15 @@ func appendLockMessages(dst []byte, c LockMessages) []byte {
 	dst = appendAddress(dst, c.Address)
 	dst = binary.AppendUvarint(dst, uint64(c.Max))
 	dst = binary.AppendUvarint(dst, uint64(c.MaxBytes))
-	return appendBool(dst, c.Delete)
+	return appendSessionLock(appendBool(dst, c.Delete), c.Session)
 }
 
 func (r *reader) lockMessages() LockMessages {
-	return LockMessages{Address: r.address(), Max: r.uint32(), MaxBytes: r.uint32(), Delete: r.bool()}
+	c := LockMessages{Address: r.address(), Max: r.uint32(), MaxBytes: r.uint32(), Delete: r.bool()}
+	if r.version > 2 {
+		c.Session = r.sessionLock()
+	}
+	return c
 }
 
 func appendSettleMessages(dst []byte, c SettleMessages) []byte {
@@ -250,7 +324,7 @@ func (r *reader) renewLocks() RenewLocks {
 }
 
 func appendFetchDeferred(dst []byte, c FetchDeferred) []byte {
-	return appendNumbers(appendBool(appendAddress(dst, c.Address), c.Delete), c.Sequences)
+	return appendSessionLock(appendNumbers(appendBool(appendAddress(dst, c.Address), c.Delete), c.Sequences), c.Session)
 }
 
 func appendNumbers(dst []byte, numbers []SequenceNumber) []byte {
@@ -270,7 +344,11 @@ func (r *reader) numbers() []SequenceNumber {
 }
 
 func (r *reader) fetchDeferred() FetchDeferred {
-	return FetchDeferred{Address: r.address(), Delete: r.bool(), Sequences: r.numbers()}
+	c := FetchDeferred{Address: r.address(), Delete: r.bool(), Sequences: r.numbers()}
+	if r.version > 2 {
+		c.Session = r.sessionLock()
+	}
+	return c
 }
 
 func appendPurgeMessages(dst []byte, c PurgeMessages) []byte {

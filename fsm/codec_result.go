@@ -6,13 +6,18 @@ import (
 )
 
 // resultVersion is the first byte of an encoded result.
-const resultVersion byte = 2
+const resultVersion byte = 4
 
 // patchesVersion is the first byte of the body that holds the patches of a message.
-const patchesVersion byte = 1
+// Version 2 added what actions and forwarding say. Version 1, which lies in stores, is
+// still read, and never written.
+const (
+	patchesVersion    byte = 2
+	patchesVersionMin byte = 1
+)
 
 // deliveryBytesMin is the fewest bytes a delivery takes.
-const deliveryBytesMin = lockBytesMin + 7
+const deliveryBytesMin = lockBytesMin + 9
 
 // AppendResult appends the encoding of a result to dst: what crosses from the leader
 // to the asking member. Deliveries travel with Payload and Patches, and without the
@@ -21,8 +26,12 @@ func AppendResult(dst []byte, res Result) []byte {
 	dst = append(dst, resultVersion, byte(res.Code))
 	dst = binary.AppendUvarint(dst, uint64(res.Sequence))
 	dst = binary.AppendUvarint(dst, uint64(res.Entity))
+	dst = binary.AppendUvarint(dst, uint64(res.Namespace))
 	dst = binary.AppendUvarint(dst, res.Version)
 	dst = binary.AppendUvarint(dst, res.Count)
+	dst = binary.AppendUvarint(dst, res.Serial)
+	dst = appendDestination(dst, res.To)
+	dst = appendSessionLock(dst, res.Session)
 	dst = binary.AppendUvarint(dst, uint64(len(res.Codes)))
 	for _, c := range res.Codes {
 		dst = append(dst, byte(c))
@@ -45,21 +54,26 @@ func appendDelivery(dst []byte, d *Delivery) []byte {
 	dst = binary.AppendUvarint(dst, uint64(d.Enqueued))
 	dst = binary.AppendUvarint(dst, uint64(d.LockedUntil))
 	dst = binary.AppendUvarint(dst, uint64(d.Expires))
+	dst = append(binary.AppendUvarint(dst, uint64(d.Topic)), d.Hops)
 	return appendBytes(appendBytes(dst, d.Payload), d.Patches)
 }
 
 // DecodeResult reads what AppendResult wrote. Payload and Patches alias b.
 func DecodeResult(b []byte) (Result, error) {
 	r := reader{b: b}
-	if r.byte() != resultVersion {
-		r.fail(errVersion)
+	if version := r.byte(); version != resultVersion {
+		r.fail(unknownVersion(version, resultVersion, resultVersion))
 	}
 	res := Result{
-		Code:     Code(r.byte()),
-		Sequence: SequenceNumber(r.uvarint()),
-		Entity:   EntityID(r.uvarint()),
-		Version:  r.uvarint(),
-		Count:    r.uvarint(),
+		Code:      Code(r.byte()),
+		Sequence:  SequenceNumber(r.uvarint()),
+		Entity:    EntityID(r.uvarint()),
+		Namespace: NamespaceID(r.uint32()),
+		Version:   r.uvarint(),
+		Count:     r.uvarint(),
+		Serial:    r.uvarint(),
+		To:        r.destination(),
+		Session:   r.sessionLock(),
 	}
 	if n := r.count(1); n > 0 {
 		res.Codes = make([]Code, n)
@@ -96,56 +110,17 @@ func (r *reader) delivery() Delivery {
 		Enqueued:    r.instant(),
 		LockedUntil: r.instant(),
 		Expires:     r.instant(),
+		Topic:       SequenceNumber(r.uvarint()),
+		Hops:        r.byte(),
 		Payload:     r.bytes(),
 		Patches:     r.bytes(),
 	}
 }
 
-// AppendPatches appends the encoding of patches to dst: a version byte and one piece
-// per patch, oldest first. No patches are no bytes at all.
-func AppendPatches(dst []byte, patches []Patch) []byte {
-	if len(patches) == 0 {
-		return dst
-	}
-	dst = append(dst, patchesVersion)
-	for i := range patches {
-		dst = appendPatch(dst, &patches[i])
-	}
-	return dst
+func appendDestination(dst []byte, d Destination) []byte {
+	return binary.AppendUvarint(binary.AppendUvarint(dst, uint64(d.Partition)), uint64(d.Entity))
 }
 
-// appendPatch adds one patch to an encoding that is not empty.
-func appendPatch(dst []byte, p *Patch) []byte {
-	dst = appendBool(dst, p.DeadLetter)
-	dst = appendString(dst, p.Reason)
-	dst = appendString(dst, p.Description)
-	return appendBytes(dst, p.Properties)
-}
-
-// DecodePatches reads what AppendPatches wrote. Properties alias b. No bytes are no
-// patches.
-func DecodePatches(b []byte) ([]Patch, error) {
-	if len(b) == 0 {
-		return nil, nil
-	}
-	r := reader{b: b}
-	if r.byte() != patchesVersion {
-		r.fail(errVersion)
-	}
-	var patches []Patch
-	for len(r.b) > 0 {
-		patches = append(patches, Patch{
-			DeadLetter:  r.bool(),
-			Reason:      r.string(),
-			Description: r.string(),
-			Properties:  r.bytes(),
-		})
-	}
-	if r.err == nil && len(patches) == 0 {
-		r.fail(errShort)
-	}
-	if err := r.end(); err != nil {
-		return nil, fmt.Errorf("decode patches: %w", err)
-	}
-	return patches, nil
+func (r *reader) destination() Destination {
+	return Destination{Partition: PartitionID(r.uint32()), Entity: EntityID(r.uvarint())}
 }

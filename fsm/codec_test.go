@@ -24,7 +24,7 @@ func TestCommandRoundTrip(t *testing.T) {
 		if h != header {
 			t.Errorf("%T: header %+v", want, h)
 		}
-		if diff := cmp.Diff(want, got); diff != "" {
+		if diff := cmp.Diff(want, got, sameValue); diff != "" {
 			t.Errorf("%T (-want +got):\n%s", want, diff)
 		}
 	}
@@ -43,7 +43,7 @@ func TestCommandIsStrict(t *testing.T) {
 		if _, _, err := fsm.DecodeCommand(append(bytes.Clone(b), 0)); err == nil {
 			t.Errorf("%T decodes with a byte left over", c)
 		}
-		for _, version := range []byte{0, 3, 255} {
+		for _, version := range []byte{0, 5, 255} {
 			b[0] = version
 			if _, _, err := fsm.DecodeCommand(b); err == nil {
 				t.Errorf("%T decodes as version %d", c, version)
@@ -51,7 +51,7 @@ func TestCommandIsStrict(t *testing.T) {
 		}
 	}
 	unknown := fsm.AppendCommand(nil, header, fsm.Pulse{})
-	for _, kind := range []byte{0, 14, 31, 38, 255} {
+	for _, kind := range []byte{0, 23, 31, 47, 255} {
 		unknown[1] = kind
 		if _, _, err := fsm.DecodeCommand(unknown); err == nil {
 			t.Errorf("kind %d decodes", kind)
@@ -71,10 +71,10 @@ func TestPeekCommand(t *testing.T) {
 	t.Parallel()
 	dead := fsm.Address{Entity: 300, Sub: fsm.DeadLetterQueue}
 	want := map[fsm.Kind]fsm.CommandInfo{
-		fsm.KindPutQueue:        {Address: fsm.Address{Entity: 300}},
-		fsm.KindDropQueue:       {Address: fsm.Address{Entity: 300}},
+		fsm.KindPutEntity:       {Address: fsm.Address{Entity: 300}},
+		fsm.KindDropEntity:      {Address: fsm.Address{Entity: 300}},
 		fsm.KindSendMessages:    {Address: fsm.Address{Entity: 300}, Messages: 2},
-		fsm.KindLockMessages:    {Address: dead, Messages: 4096, Delete: true},
+		fsm.KindLockMessages:    {Address: dead, Messages: 4096, Delete: true, Session: fsm.SessionLock{ID: "s", Epoch: 1 << 40}},
 		fsm.KindSettleMessages:  {Address: dead, Messages: 3},
 		fsm.KindRenewLocks:      {Address: dead, Messages: 1},
 		fsm.KindFetchDeferred:   {Address: dead, Messages: 2},
@@ -82,6 +82,18 @@ func TestPeekCommand(t *testing.T) {
 		fsm.KindPurgeMessages:   {Address: dead, Messages: 4000},
 		fsm.KindRedriveMessages: {Address: fsm.Address{Entity: 300}, Messages: 1},
 		fsm.KindTouch:           {Address: fsm.Address{Entity: 300}},
+		fsm.KindPutRule:         {Address: fsm.Address{Entity: 300}},
+		fsm.KindDropRule:        {Address: fsm.Address{Entity: 300}},
+
+		fsm.KindAcceptSession:   {Address: fsm.Address{Entity: 300}},
+		fsm.KindRenewSession:    {Address: fsm.Address{Entity: 300}},
+		fsm.KindReleaseSession:  {Address: fsm.Address{Entity: 300}},
+		fsm.KindSetSessionState: {Address: fsm.Address{Entity: 300}},
+
+		fsm.KindTransact: {},
+
+		fsm.KindForwardMessages:  {Address: dead, Messages: 256},
+		fsm.KindTransferMessages: {Address: fsm.Address{Entity: 300}, Messages: 2},
 	}
 	for _, c := range examples() {
 		got, err := fsm.PeekCommand(fsm.AppendCommand(nil, header, c))
@@ -120,10 +132,10 @@ func TestCommandLimits(t *testing.T) {
 		return c
 	}
 	put := func(lock fsm.Millis, deliveries, size uint32) fsm.Command {
-		return fsm.PutQueue{Entity: 1, Settings: fsm.QueueSettings{LockDuration: lock, MaxDeliveryCount: deliveries, MaxMessageBytes: size}}
+		return fsm.PutEntity{Entity: 1, Settings: fsm.EntitySettings{LockDuration: lock, MaxDeliveryCount: deliveries, MaxMessageBytes: size}}
 	}
-	with := func(change func(*fsm.QueueSettings)) fsm.Command {
-		s := fsm.DefaultQueueSettings()
+	with := func(change func(*fsm.EntitySettings)) fsm.Command {
+		s := fsm.DefaultSettings()
 		change(&s)
 		return fsm.UpdateEntity{Entity: 1, Settings: s}
 	}
@@ -138,8 +150,8 @@ func TestCommandLimits(t *testing.T) {
 		c := fsm.FoundCluster{ClusterID: id, Partitions: make([]fsm.Partition, partitions)}
 		for i := range c.Partitions {
 			c.Partitions[i].ID = fsm.PartitionID(i + 1)
-			for range replicas {
-				c.Partitions[i].Replicas = append(c.Partitions[i].Replicas, fsm.Replica{Member: fsm.MemberID(member)})
+			for j := range replicas {
+				c.Partitions[i].Replicas = append(c.Partitions[i].Replicas, fsm.Replica{Member: fsm.MemberID(member[min(j, len(member)):])})
 			}
 		}
 		return c
@@ -171,11 +183,11 @@ func TestCommandLimits(t *testing.T) {
 		{"max", fsm.LockMessages{Address: at, Max: 4097}, false},
 		{"max", fsm.LockMessages{Address: at, Max: 1<<32 - 1}, false},
 		{"no max", fsm.LockMessages{Address: at}, false},
-		{"sub-queue", fsm.LockMessages{Address: fsm.Address{Entity: 1, Sub: 2}, Max: 1}, false},
+		{"sub-queue", fsm.LockMessages{Address: fsm.Address{Entity: 1, Sub: 3}, Max: 1}, false},
 		{"settings, least", put(5000, 1, 1), true},
-		{"settings, most", put(300_000, 2000, 100<<20), true},
+		{"settings, most", put(24*3600_000, 2000, 100<<20), true},
 		{"lock duration", put(4999, 1, 1), false},
-		{"lock duration", put(300_001, 1, 1), false},
+		{"lock duration", put(24*3600_000+1, 1, 1), false},
 		{"deliveries", put(5000, 0, 1), false},
 		{"deliveries", put(5000, 2001, 1), false},
 		{"message size", put(5000, 1, 0), false},
@@ -192,48 +204,48 @@ func TestCommandLimits(t *testing.T) {
 		{"purge", fsm.PurgeMessages{Address: at, Max: 4000}, true},
 		{"purge", fsm.PurgeMessages{Address: at, Max: 4001}, false},
 		{"purge", fsm.PurgeMessages{Address: at}, false},
-		{"purge", fsm.PurgeMessages{Address: fsm.Address{Entity: 1, Sub: 2}, Max: 1}, false},
+		{"purge", fsm.PurgeMessages{Address: fsm.Address{Entity: 1, Sub: 3}, Max: 1}, false},
 		{"redrive", fsm.RedriveMessages{Entity: 1, Sequences: make([]fsm.SequenceNumber, 1000)}, true},
 		{"redrive", fsm.RedriveMessages{Entity: 1, Sequences: make([]fsm.SequenceNumber, 1001)}, false},
 		{"redrive", fsm.RedriveMessages{Entity: 1, Sequences: []fsm.SequenceNumber{}}, false},
 		{"touch", fsm.Touch{Entity: 1}, true},
-		{"life", with(func(s *fsm.QueueSettings) { s.DefaultTimeToLive = 1 }), true},
-		{"life", with(func(s *fsm.QueueSettings) { s.DefaultTimeToLive = fsm.Forever + 1 }), false},
-		{"window", with(func(s *fsm.QueueSettings) { s.DuplicateWindow = 20_000 }), true},
-		{"window", with(func(s *fsm.QueueSettings) { s.DuplicateWindow = 19_999 }), false},
-		{"window", with(func(s *fsm.QueueSettings) { s.DuplicateWindow = 7 * day }), true},
-		{"window", with(func(s *fsm.QueueSettings) { s.DuplicateWindow = 7*day + 1 }), false},
-		{"idle", with(func(s *fsm.QueueSettings) { s.AutoDeleteOnIdle = 300_000 }), true},
-		{"idle", with(func(s *fsm.QueueSettings) { s.AutoDeleteOnIdle = 299_999 }), false},
-		{"idle", with(func(s *fsm.QueueSettings) { s.AutoDeleteOnIdle = fsm.Forever + 1 }), false},
-		{"quota", with(func(s *fsm.QueueSettings) { s.MaxBytes = 1 << 20 }), true},
-		{"quota", with(func(s *fsm.QueueSettings) { s.MaxBytes = 1<<20 - 1 }), false},
-		{"quota", with(func(s *fsm.QueueSettings) { s.MaxBytes = 80 << 30 }), true},
-		{"quota", with(func(s *fsm.QueueSettings) { s.MaxBytes = 80<<30 + 1 }), false},
-		{"status", with(func(s *fsm.QueueSettings) { s.Status = fsm.ReceiveDisabled }), true},
-		{"status", with(func(s *fsm.QueueSettings) { s.Status = 4 }), false},
-		{"metadata", with(func(s *fsm.QueueSettings) { s.UserMetadata = text(1024) }), true},
-		{"metadata", with(func(s *fsm.QueueSettings) { s.UserMetadata = text(1025) }), false},
-		{"metadata", with(func(s *fsm.QueueSettings) { s.UserMetadata = "\xff" }), false},
-		{"dead letters", with(func(s *fsm.QueueSettings) { s.DeadLetterTimeToLive = 1000 }), true},
-		{"dead letters", with(func(s *fsm.QueueSettings) { s.DeadLetterTimeToLive = 999 }), false},
-		{"dead letters", with(func(s *fsm.QueueSettings) { s.DeadLetterTimeToLive = fsm.Forever + 1 }), false},
-		{"delay", with(func(s *fsm.QueueSettings) { s.RetryDelay, s.RetryDelayMax = 1, 7*day }), true},
-		{"delay", with(func(s *fsm.QueueSettings) { s.RetryDelay, s.RetryDelayMax = 1, 7*day+1 }), false},
-		{"delay", with(func(s *fsm.QueueSettings) { s.RetryDelay, s.RetryDelayMax = 2, 1 }), false},
-		{"delay", with(func(s *fsm.QueueSettings) { s.RetryDelay, s.RetryDelayMax = 1, 0 }), false},
-		{"delay", with(func(s *fsm.QueueSettings) { s.RetryDelay, s.RetryDelayMax = 0, 1 }), false},
-		{"entity 0", fsm.PutQueue{Settings: fsm.DefaultQueueSettings()}, false},
+		{"life", with(func(s *fsm.EntitySettings) { s.DefaultTimeToLive = 1 }), true},
+		{"life", with(func(s *fsm.EntitySettings) { s.DefaultTimeToLive = fsm.Forever + 1 }), false},
+		{"window", with(func(s *fsm.EntitySettings) { s.DuplicateWindow = 20_000 }), true},
+		{"window", with(func(s *fsm.EntitySettings) { s.DuplicateWindow = 19_999 }), false},
+		{"window", with(func(s *fsm.EntitySettings) { s.DuplicateWindow = 7 * day }), true},
+		{"window", with(func(s *fsm.EntitySettings) { s.DuplicateWindow = 7*day + 1 }), false},
+		{"idle", with(func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 300_000 }), true},
+		{"idle", with(func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 299_999 }), false},
+		{"idle", with(func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = fsm.Forever + 1 }), false},
+		{"quota", with(func(s *fsm.EntitySettings) { s.MaxBytes = 1 << 20 }), true},
+		{"quota", with(func(s *fsm.EntitySettings) { s.MaxBytes = 1<<20 - 1 }), false},
+		{"quota", with(func(s *fsm.EntitySettings) { s.MaxBytes = 80 << 30 }), true},
+		{"quota", with(func(s *fsm.EntitySettings) { s.MaxBytes = 80<<30 + 1 }), false},
+		{"status", with(func(s *fsm.EntitySettings) { s.Status = fsm.ReceiveDisabled }), true},
+		{"status", with(func(s *fsm.EntitySettings) { s.Status = 4 }), false},
+		{"metadata", with(func(s *fsm.EntitySettings) { s.UserMetadata = text(1024) }), true},
+		{"metadata", with(func(s *fsm.EntitySettings) { s.UserMetadata = text(1025) }), false},
+		{"metadata", with(func(s *fsm.EntitySettings) { s.UserMetadata = "\xff" }), false},
+		{"dead letters", with(func(s *fsm.EntitySettings) { s.DeadLetterTimeToLive = 1000 }), true},
+		{"dead letters", with(func(s *fsm.EntitySettings) { s.DeadLetterTimeToLive = 999 }), false},
+		{"dead letters", with(func(s *fsm.EntitySettings) { s.DeadLetterTimeToLive = fsm.Forever + 1 }), false},
+		{"delay", with(func(s *fsm.EntitySettings) { s.RetryDelay, s.RetryDelayMax = 1, 7*day }), true},
+		{"delay", with(func(s *fsm.EntitySettings) { s.RetryDelay, s.RetryDelayMax = 1, 7*day+1 }), false},
+		{"delay", with(func(s *fsm.EntitySettings) { s.RetryDelay, s.RetryDelayMax = 2, 1 }), false},
+		{"delay", with(func(s *fsm.EntitySettings) { s.RetryDelay, s.RetryDelayMax = 1, 0 }), false},
+		{"delay", with(func(s *fsm.EntitySettings) { s.RetryDelay, s.RetryDelayMax = 0, 1 }), false},
+		{"entity 0", fsm.PutEntity{Settings: fsm.DefaultSettings()}, false},
 		{"cluster", found(text(256), text(256), 4096, 16), true},
 		{"cluster id", found(text(257), "m", 1, 1), false},
 		{"no cluster id", found("", "m", 1, 1), false},
 		{"partitions", found("c", "m", 4097, 1), false},
 		{"no partitions", found("c", "m", 0, 1), false},
-		{"replicas", found("c", "m", 1, 17), false},
+		{"replicas", found("c", text(20), 1, 17), false},
 		{"no replicas", found("c", "m", 1, 0), false},
 		{"member", found("c", text(257), 1, 1), false},
 		{"no member", found("c", "", 1, 1), false},
-		{"entity in the catalog", fsm.CreateEntity{Name: "a", Settings: fsm.DefaultQueueSettings()}, false},
+		{"entity in the catalog", fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: "a", Settings: fsm.DefaultSettings()}, false},
 	} {
 		want := fsm.InvalidArgument
 		if c.valid {
@@ -322,13 +334,13 @@ func TestPatchesRoundTrip(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(examplePatches(), got); diff != "" {
+	if diff := cmp.Diff(examplePatches(), got, sameValue); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
 	if got, err := fsm.DecodePatches(nil); got != nil || err != nil {
 		t.Errorf("no bytes are %v, %v", got, err)
 	}
-	for _, bad := range [][]byte{{0}, {1}, {2}, {1, 0, 0, 0}, {1, 2, 0, 0, 0}, append(b, 9)} {
+	for _, bad := range [][]byte{{0}, {1}, {2}, {3}, {1, 0, 0, 0}, {1, 2, 0, 0, 0}, {2, 0, 0, 0, 0}, {3, 0, 0, 0, 0, 0, 0, 0}, append(b, 9)} {
 		if _, err := fsm.DecodePatches(bad); err == nil {
 			t.Errorf("%x decodes", bad)
 		}

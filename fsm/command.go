@@ -1,5 +1,7 @@
 package fsm
 
+import "github.com/peeklock/peeklock/fsm/filter"
+
 // The limits of commands. A command over a limit is refused with InvalidArgument or
 // MessageTooLarge when it is built and again when it is applied.
 const (
@@ -10,8 +12,10 @@ const (
 	reasonBytesMax        = 4096 * 4  // dead-letter reason or description
 	propertiesBytesMax    = 64 * 1024 // properties to modify, all patches of a message together
 	entityNameBytesMax    = 260       // characters too: names are ASCII
-	answersOutstandingMax = 16384     // answers kept for one lane
-	lanesPerOriginMax     = 65536     // lanes of one origin in one partition
+	// pathBytesMax is the longest path of a subscription.
+	pathBytesMax          = entityNameBytesMax + len("/Subscriptions/") + subscriptionNameCharactersMax
+	answersOutstandingMax = 16384 // answers kept for one lane
+	lanesPerOriginMax     = 65536 // lanes of one origin in one partition
 	originIdleMax         = Millis(10 * 60 * 1000)
 	pulseMessagesMax      = 1000 // messages that one Pulse moves
 	commandPurgeMax       = 4000 // messages of one PurgeMessages: what the cloud allows
@@ -47,20 +51,37 @@ type Message struct {
 	// EnqueueAt is when the message becomes active. A moment that is not in the future,
 	// or 0, means at once.
 	EnqueueAt Instant
+	// Properties are what the rules of a topic can ask about, as AppendProperties writes
+	// them. The gateway gives them for a message sent to a topic and leaves them out else.
+	// Bytes that do not decode are refused with InvalidArgument.
+	Properties []byte
+	// Session is the session of the message where HasSession; the gateway gives it for
+	// entities that require sessions and for topics.
+	Session    string // at most 128 characters; "" is a session too
+	HasSession bool
+	// PartitionKey says which shard of a partitioned entity the message goes to, "" leaves
+	// it open. It is for those who route: no command carries it, and no machine sees it.
+	PartitionKey string
 }
 
-// PutQueue makes a queue or changes its settings. Version comes from the catalog; a
-// Version at or below the one held changes nothing and is answered OK. A queue that
-// deleted itself for being idle is not made again: EntityNotFound.
-type PutQueue struct {
+// PutEntity makes an entity or changes its settings. Version comes from the catalog; a
+// Version at or below the one held changes nothing and is answered OK. An entity that
+// deleted itself for being idle is not made again: EntityNotFound. A subscription wants
+// its Topic here: EntityNotFound else. Kind and Topic never change.
+type PutEntity struct {
 	Entity   EntityID
 	Version  uint64
-	Settings QueueSettings
+	Settings EntitySettings
+	Kind     EntityKind
+	Topic    EntityID // of a subscription, else 0
+	// Rule is the rule that a subscription is made with; nil is the rule DefaultRuleName
+	// that takes everything. It has no effect on a subscription that is there.
+	Rule *Rule
 }
 
-// DropQueue removes a queue and everything in it, and what is remembered of a queue
-// that deleted itself. Dropping an unknown queue is OK.
-type DropQueue struct{ Entity EntityID }
+// DropEntity removes an entity and everything in it, a topic with its subscriptions, and
+// what is remembered of an entity that deleted itself. Dropping an unknown one is OK.
+type DropEntity struct{ Entity EntityID }
 
 // SendMessages stores messages at the tail of a queue: all of them or none. Those with
 // an EnqueueAt in the future become Scheduled and get a number like the others; when
@@ -70,8 +91,9 @@ type DropQueue struct{ Entity EntityID }
 // Result: Sequence is the number of the first message stored, the others follow
 // without gaps; 0 when all were duplicates. Sequences, with one number per message and
 // 0 for every duplicate, is given only when there is a duplicate. Refused with
-// EntityDisabled, MessageTooLarge, or QuotaExceeded when the queue would hold more than
-// MaxBytes or remember more ids than it may.
+// EntityDisabled, MessageTooLarge, also when a topic would make more than publishingsMax
+// copies of all, or QuotaExceeded when the queue would hold more than MaxBytes or remember
+// more ids than it may.
 type SendMessages struct {
 	Entity   EntityID
 	Messages []Message
@@ -86,6 +108,9 @@ type LockMessages struct {
 	Max      uint32 // messages, 1 to 4096
 	MaxBytes uint32 // sum of body sizes
 	Delete   bool
+	// Session, where its Epoch is not 0, asks for the next messages of that session:
+	// SessionLockLost when the lock has ended. Entities with sessions want it: NotAllowed.
+	Session SessionLock
 }
 
 // Settlement ends one lock.
@@ -124,6 +149,7 @@ type FetchDeferred struct {
 	Address   Address
 	Sequences []SequenceNumber
 	Delete    bool
+	Session   SessionLock // as in LockMessages; finds messages of that session only
 }
 
 // CloseLane forgets a lane whose asker has gone.
@@ -157,28 +183,105 @@ type RedriveMessages struct {
 // (E.8).
 type Touch struct{ Entity EntityID }
 
+// PutRule adds a rule to a subscription. Refused with EntityNotFound when there is no such
+// subscription, InvalidArgument when the rule does not pass Rule.Validate, RuleExists,
+// or QuotaExceeded when the topic has sqlRulesMax or correlationRulesMax rules already, or
+// rulesBytesMax of them.
+// Messages sent before it are not looked at again.
+type PutRule struct {
+	Subscription EntityID
+	Rule         Rule
+	Replace      bool // put it in the place of the rule of that name: RuleNotFound if there is none
+}
+
+// DropRule removes a rule by name, without regard to case: RuleNotFound, EntityNotFound.
+type DropRule struct {
+	Subscription EntityID
+	Name         string
+}
+
+// ForwardMessages moves the outbox of a sub-queue with a destination on. It needs no
+// header: the leader of the source asks it with Origin 0, as often as it likes.
+//
+//	Done   ends the batch of that serial: what arrived goes, what did not (Codes) moves to
+//	       the transfer dead-letter queue. An older or unknown serial changes nothing.
+//	To     then takes the next batch, oldest ready messages first, unless one is out or
+//	       nothing is ready or the setting names no destination any more; zero takes none.
+//	       A message that was forwarded hopsMax times is dead-lettered instead, with reason
+//	       MaxTransferHopCountExceeded. From a TransferQueue those are taken, in order, that go
+//	       where the oldest goes, and To says no more than that some may be.
+//
+// Result: the batch that is out: Serial, To (where it goes, whatever the settings say now)
+// and Deliveries; Serial 0 when there is none.
+type ForwardMessages struct {
+	Address  Address // MainQueue (ForwardTo), DeadLetterQueue (ForwardDeadLettersTo) or TransferQueue
+	Done     uint64
+	Codes    []Code // one per message of batch Done; none when all arrived
+	To       Destination
+	Max      uint32 // messages, 1 to 4096
+	MaxBytes uint32 // sum of body sizes; one message is always taken
+}
+
+// Destination is where a batch goes.
+type Destination struct {
+	Partition PartitionID
+	Entity    EntityID
+}
+
+// TransferMessages stores messages that another entity forwards, once: a Serial that is
+// not above the last one taken from this Source is answered as it was and not performed.
+// It needs no header. Result: Codes, one per message: OK, MessageTooLarge or QuotaExceeded.
+// Refused as a whole with EntityNotFound, EntityDisabled or InvalidArgument, and Stale when
+// Serial is below the last one taken: nobody waits for that answer any more.
+type TransferMessages struct {
+	Entity   EntityID // queue or topic
+	Source   Outbox
+	Serial   uint64
+	Messages []Transferred
+}
+
+// Outbox names the sub-queue that a batch comes from.
+type Outbox struct {
+	Partition PartitionID
+	Address   Address
+}
+
+// Transferred is a message on its way between two entities.
+type Transferred struct {
+	Message
+	Patches []byte // as AppendPatches writes them; they stay with the message
+	Hops    uint8  // how often it was forwarded, this time included: 1 to hopsMax; 0 from a TransferQueue
+}
+
 // Pulse lets time pass: what is due at Env.Now happens, at most pulseMessagesMax
 // messages at a time, earliest first. The leader proposes one when NextDeadline is due.
 type Pulse struct{}
 
-func (PutQueue) command()        {}
-func (DropQueue) command()       {}
-func (SendMessages) command()    {}
-func (LockMessages) command()    {}
-func (SettleMessages) command()  {}
-func (RenewLocks) command()      {}
-func (FetchDeferred) command()   {}
-func (CloseLane) command()       {}
-func (Pulse) command()           {}
-func (CancelScheduled) command() {}
-func (PurgeMessages) command()   {}
-func (RedriveMessages) command() {}
-func (Touch) command()           {}
+func (PutEntity) command()        {}
+func (DropEntity) command()       {}
+func (SendMessages) command()     {}
+func (LockMessages) command()     {}
+func (SettleMessages) command()   {}
+func (RenewLocks) command()       {}
+func (FetchDeferred) command()    {}
+func (CloseLane) command()        {}
+func (Pulse) command()            {}
+func (CancelScheduled) command()  {}
+func (PurgeMessages) command()    {}
+func (RedriveMessages) command()  {}
+func (Touch) command()            {}
+func (PutRule) command()          {}
+func (DropRule) command()         {}
+func (ForwardMessages) command()  {}
+func (TransferMessages) command() {}
 
-// QueueSettings is what an operator chooses for a queue. Where the zero value is no
+// EntitySettings is what an operator chooses for an entity. Of a topic only MaxMessageBytes,
+// DefaultTimeToLive, the two of duplicates, AutoDeleteOnIdle, MaxBytes, Status and
+// UserMetadata have an effect; of a subscription all but MaxMessageBytes, MaxBytes and the
+// two of duplicates, which are its topic's. Where the zero value is no
 // valid choice it stands for the default, so settings that name few fields are complete.
-type QueueSettings struct {
-	LockDuration     Millis // 5 s to 5 min
+type EntitySettings struct {
+	LockDuration     Millis // 5 s to 24 h; above 5 min only where the namespace allows it
 	MaxDeliveryCount uint32 // 1 to 2000: attempts after which a message is dead-lettered
 	MaxMessageBytes  uint32 // largest payload accepted
 
@@ -198,6 +301,23 @@ type QueueSettings struct {
 	MaxBytes     uint64
 	Status       EntityStatus
 	UserMetadata string // UTF-8, at most 1024 bytes
+
+	// DeadLetterOnFilterErrors keeps a message that a rule of this subscription fails on, in
+	// its dead-letter queue. Subscriptions only.
+	DeadLetterOnFilterErrors bool
+	// ForwardTo names the queue or topic that all messages are sent on to, and
+	// ForwardDeadLettersTo that for dead letters; "" keeps them here. At most 260 bytes. While
+	// set, nobody can receive from the sub-queue concerned. Not for topics.
+	ForwardTo            string
+	ForwardDeadLettersTo string
+	// RequiresSession cannot be changed once the entity is made. Not for topics.
+	RequiresSession bool
+	// EnablePartitioning spreads the entity over up to ShardsMax partitions (Entity.Shards). It
+	// cannot be changed once the entity is made. Each shard is a machine's entity of its own:
+	// MaxBytes bounds each of them, order is kept within each. Not for subscriptions, which are
+	// spread as their topic is, and not together with AutoDeleteOnIdle: a shard does not see
+	// that the others are in use.
+	EnablePartitioning bool
 
 	// What follows goes beyond the cloud and is off by default.
 
@@ -225,28 +345,55 @@ type Delivery struct {
 	Patch   Ref    // where Patches lie; zero when there are none
 	Payload []byte // filled in by partition, after apply
 	Patches []byte // filled in by partition: for DecodePatches
+	// Topic is the number that the message got at the topic of this subscription, 0 in a queue.
+	Topic SequenceNumber
+	Hops  uint8 // how often it was forwarded
 }
 
-// Patch is one change made to a message by a settlement, in the order made.
+// Patch is one change made to a message after it was sent, in the order made: by a
+// settlement, by the action of a rule, or by being forwarded.
 type Patch struct {
 	DeadLetter  bool // Reason and Description are meaningful
 	Reason      string
 	Description string
-	Properties  []byte // AMQP map body, as in Settlement
+	Properties  []byte   // AMQP map body, as in Settlement
+	Changes     []Change // made by the action of a rule
+	// Enqueued is the number that the message got where it was sent first, before it was
+	// forwarded: x-opt-enqueue-sequence-number. 0: not said here.
+	Enqueued SequenceNumber
+	// Source is the path of the entity whose dead-letter queue the message was forwarded
+	// from: x-opt-deadletter-source. "": not said here.
+	Source string
+	// To and ToName say where a message of a transfer queue goes: they are not said of
+	// messages that have arrived. Zero: not said here.
+	To     Destination
+	ToName string // path
+}
+
+// Change is what an action did to one property.
+type Change struct {
+	Property filter.Property
+	Value    filter.Value // NULL may be set too
+	Remove   bool         // Value has no meaning
 }
 
 // Result answers the proposer.
 type Result struct {
 	Code       Code
 	Sequence   SequenceNumber // SendMessages
-	Deliveries []Delivery     // LockMessages, FetchDeferred
-	Codes      []Code         // SettleMessages, RenewLocks
+	Deliveries []Delivery     // LockMessages, FetchDeferred, ForwardMessages
+	Codes      []Code         // SettleMessages, RenewLocks, TransferMessages
 	Untils     []Instant      // RenewLocks
 	Entity     EntityID       // catalog: of the entity made
+	Namespace  NamespaceID    // catalog: of the namespace made
 	Version    uint64         // catalog: of the entity's settings
 	Count      uint64         // PurgeMessages, RedriveMessages
-	// Sequences has a number per message of a SendMessages with duplicates: 0 for those.
+	// Sequences has a number per message of a SendMessages with duplicates, or of a Transact:
+	// 0 for those.
 	Sequences []SequenceNumber
+	Serial    uint64      // ForwardMessages
+	To        Destination // ForwardMessages
+	Session   SessionLock // AcceptSession
 }
 
 // Counts says how many messages a queue holds, by state, and how many bytes their
@@ -256,8 +403,13 @@ type Counts struct {
 	Locked     uint64 // main queue
 	Deferred   uint64 // main queue
 	Scheduled  uint64 // main queue: not yet enqueued, or put off
-	DeadLetter uint64 // dead-letter queue, every state
-	Bytes      uint64 // both sub-queues
+	DeadLetter uint64 // dead-letter queue, every state, without what Transfer counts
+	Bytes      uint64 // all sub-queues; of a topic what its subscriptions share
+	// Transfer counts what waits to be forwarded or is under way, of all sub-queues.
+	Transfer           uint64
+	TransferDeadLetter uint64 // transfer dead-letter queue
+	Subscriptions      uint64 // of a topic
+	Sessions           uint64 // that hold messages or state, or are held
 }
 
 // EffectKind says what an Effect is about.
@@ -266,12 +418,20 @@ type EffectKind uint8
 // The kinds of effects.
 const (
 	EffectReady EffectKind = 0 // Ready messages wait at Address after this apply
-	EffectIdle  EffectKind = 1 // the queue of Address.Entity was idle for too long and deleted itself
+	EffectIdle  EffectKind = 1 // Address.Entity was idle for too long and deleted itself
+	// EffectForward says that messages at Address wait to be forwarded.
+	EffectForward EffectKind = 2
+	// EffectSession says that Ready sessions at Address wait to be accepted.
+	EffectSession EffectKind = 3
+	// EffectSessionLost says that the lock of Session has ended by time: its holder, if it waits
+	// for messages, is to be told.
+	EffectSessionLost EffectKind = 4
 )
 
 // Effect tells the leader what to do about the world after an apply. Followers drop it.
 type Effect struct {
 	Address Address
+	Session string // EffectReady at an entity with sessions, EffectSessionLost: which one
 	Ready   uint64
 	Kind    EffectKind
 }

@@ -2,9 +2,9 @@
 // and lock is.
 //
 // It holds two machines. [Queues] is the machine of a message partition: the
-// queues placed there, their messages and their locks. [Catalog] is the machine of
-// partition 0: which entities exist, where they are placed, which members hold
-// which partition. Both see three things: their own state, the [Env] of the log
+// queues, topics and subscriptions placed there, their messages, locks and rules. [Catalog]
+// is the machine of partition 0: which namespaces and entities exist, who may use them, where
+// they are placed, which members hold which partition. Both see three things: their own state, the [Env] of the log
 // entry, and the command bytes. They read no clock, draw no random number, start no
 // goroutine and range over no map, so every replica that applies the same entries
 // holds the same bytes.

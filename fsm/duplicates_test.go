@@ -190,9 +190,9 @@ func TestWindowLimit(t *testing.T) {
 	}
 	q := NewQueues(noBodies{})
 	apply := testApply(q)
-	settings := DefaultQueueSettings()
+	settings := DefaultSettings()
 	settings.RequiresDuplicateDetection = true
-	apply(1, PutQueue{Entity: 1, Version: 1, Settings: settings})
+	apply(1, PutEntity{Entity: 1, Version: 1, Settings: settings})
 	w := q.byID[1].window
 	w.tail = w.head + windowIDsMax - 1 // as if
 	two := SendMessages{Entity: 1, Messages: []Message{{ID: "a"}, {ID: "b"}}}
@@ -211,9 +211,9 @@ func TestSweepIsBounded(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	apply := testApply(q)
-	settings := DefaultQueueSettings()
+	settings := DefaultSettings()
 	settings.RequiresDuplicateDetection, settings.DuplicateWindow = true, duplicateWindowMin
-	apply(1, PutQueue{Entity: 1, Version: 1, Settings: settings})
+	apply(1, PutEntity{Entity: 1, Version: 1, Settings: settings})
 	const ids = 2*sweepPerPulse + 5
 	for i := range ids {
 		apply(1, SendMessages{Entity: 1, Messages: []Message{{ID: fmt.Sprint(i)}}})

@@ -45,7 +45,7 @@ func rotting(from Instant, life Millis) uint32 {
 // end is when a message that has been enqueued is dropped or dead-lettered by time; 0 if
 // never.
 func (sub *subqueue) end(rec *record) Instant {
-	if sub.address.Sub == DeadLetterQueue {
+	if sub.address.Sub != MainQueue {
 		return Instant(rec.rots) * 1000
 	}
 	return rec.expires
@@ -60,7 +60,7 @@ func (q *Queues) expired(sub *subqueue, rec *record) bool {
 // expire ends the life of a message that nobody holds: it goes to the dead-letter
 // queue, or for good. The patch is of the settlement that ended its lock, if one did.
 func (q *Queues) expire(sub *subqueue, at cursor, rec record, patch Patch) {
-	if sub.address.Sub == DeadLetterQueue || !sub.of.settings.DeadLetterOnExpiry {
+	if sub.address.Sub != MainQueue || !sub.of.settings.DeadLetterOnExpiry {
 		q.discard(sub, at, &rec)
 		return
 	}
@@ -81,14 +81,19 @@ func (sub *subqueue) due(rec *record) Instant {
 			}
 		}
 		return rec.deadline
-	case Locked, Deferred, Taken:
+	case Locked, Deferred, Taken, Shared, Leaving:
 	}
 	return 0
 }
 
 // insert adds a message to a sub-queue and sees to what time will do with it.
 func (q *Queues) insert(sub *subqueue, n SequenceNumber, rec record) cursor {
-	at := sub.ix.insert(n, rec)
+	return q.insertIn(sub, n, rec, noSession)
+}
+
+// insertIn is insert for a message of a session.
+func (q *Queues) insertIn(sub *subqueue, n SequenceNumber, rec record, session uint32) cursor {
+	at := sub.ix.insert(n, rec, session)
 	q.watch(sub, at, &rec)
 	return at
 }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -13,13 +14,17 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
 )
+
+// sameValue compares values of rules, whose fields are their own.
+var sameValue = cmp.Comparer(func(x, y filter.Value) bool { return x == y })
 
 var header = fsm.Header{Origin: 0x0102030405060708, Lane: 300, Serial: 70000, Low: 69990}
 
 // exampleSettings has every field set.
-func exampleSettings() fsm.QueueSettings {
-	return fsm.QueueSettings{
+func exampleSettings() fsm.EntitySettings {
+	return fsm.EntitySettings{
 		LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 20,
 		DefaultTimeToLive: 86_400_000, DeadLetterOnExpiry: true, RequiresDuplicateDetection: true,
 		DuplicateWindow: 60_000, AutoDeleteOnIdle: 300_000, MaxBytes: 5 << 30, Status: fsm.ReceiveDisabled,
@@ -30,11 +35,89 @@ func exampleSettings() fsm.QueueSettings {
 // examples is one command of every kind, with every field set.
 func examples() []fsm.Command {
 	settings := exampleSettings()
+	settings.DeadLetterOnFilterErrors, settings.ForwardTo, settings.ForwardDeadLettersTo = true, "audit", "dead/ends"
+	grouped := exampleSettings()
+	grouped.RequiresSession = true
+	rule := exampleRule()
+	session := fsm.SessionLock{ID: "s", Epoch: 1 << 40}
+	list := oldExamples()
+	for i, c := range list {
+		switch c := c.(type) {
+		case fsm.PutEntity:
+			c.Settings, c.Kind, c.Topic, c.Rule = settings, fsm.SubscriptionEntity, 299, &rule
+			list[i] = c
+		case fsm.CreateEntity:
+			access := []fsm.AccessRule{{Name: "a", Primary: "p", Secondary: "s", Rights: fsm.Listen}}
+			list = append(list, fsm.CreateEntity{Namespace: 300, Name: c.Name, Partition: c.Partition, Settings: c.Settings, Access: access})
+			c.Settings, c.Name, c.Partition = grouped, "orders/Subscriptions/all", 0
+			c.Kind, c.Topic, c.Rule = fsm.SubscriptionEntity, 299, &rule
+			list[i] = c
+		case fsm.UpdateEntity:
+			c.Settings = settings
+			list[i] = c
+		case fsm.SendMessages:
+			c.Messages[0].Properties = []byte{}
+			c.Messages[1].Properties = fsm.AppendProperties(nil, []fsm.Property{
+				{Name: filter.Property{Scope: filter.System, Name: filter.Label}, Value: filter.Text("l")},
+				{Name: filter.Property{Name: "n"}, Value: filter.Int(-7)},
+			})
+			c.Messages[1].Session, c.Messages[1].HasSession = "s", true
+		case fsm.LockMessages:
+			c.Session = session
+			list[i] = c
+		case fsm.FetchDeferred:
+			c.Session = session
+			list[i] = c
+		}
+	}
+	list = append(
+		list, fsm.PutRule{Subscription: 300, Rule: rule, Replace: true}, fsm.DropRule{Subscription: 300, Name: "r"},
+		fsm.AcceptSession{Entity: 300, Named: true, ID: "s"}, fsm.RenewSession{Entity: 300, Lock: session},
+		fsm.ReleaseSession{Entity: 300, Lock: session}, fsm.SetSessionState{Entity: 300, Lock: session, State: []byte("state")},
+	)
+	list = append(list, exampleSpaces()...)
+	return append(append(list, exampleForwarding()...), exampleTransact())
+}
+
+// exampleSpaces are the commands about namespaces, access and where partitions lie.
+func exampleSpaces() []fsm.Command {
+	settings := fsm.NamespaceSettings{
+		Hosts: []string{"sb.example.com", "x_1.internal"}, MessageBytesMax: 100 << 20, LockDurationMax: 86_400_000,
+		EntitiesMax: 1<<32 - 1, UserMetadata: "für später",
+	}
+	rules := []fsm.AccessRule{{Name: "root key", Primary: "p=", Secondary: "s=", Rights: fsm.Manage}, {Name: "a", Primary: "p", Rights: fsm.Send}}
+	return []fsm.Command{
+		fsm.CreateNamespace{Name: "Team-1", Settings: settings, Access: rules},
+		fsm.UpdateNamespace{Namespace: 1<<32 - 1, Settings: settings},
+		fsm.DeleteNamespace{Namespace: 300},
+		fsm.SetAccess{Namespace: 300, Entity: 1 << 40, Version: 70000, Rules: rules},
+		fsm.SetMember{Member: fsm.Member{ID: "m", Name: "host-1", Zone: "eu-1", Weight: 100, Drained: true, Removed: true}},
+		fsm.PlacePartition{Partition: 300, Members: []fsm.MemberID{"b", "a"}, Paused: true},
+		fsm.PartitionPlaced{Partition: 300, Replicas: []fsm.Replica{{Member: "b", Number: 1<<32 - 1}, {Member: "a", Number: 1}}},
+		fsm.AddPartitions{Partitions: [][]fsm.MemberID{{"a", "b"}, {"b"}}},
+		fsm.RaiseLevel{Level: 1<<32 - 1},
+	}
+}
+
+// exampleRule has every field set that goes with the others.
+func exampleRule() fsm.Rule {
+	return fsm.Rule{
+		Name: "r", Created: 1_700_000_000_000,
+		Filter: fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{
+			Text: "n > @least", Parameters: []filter.Parameter{{Name: "@least", Value: filter.Int(5)}},
+		}},
+		Action: fsm.SQLText{Text: "SET big = 'yes'"},
+	}
+}
+
+// oldExamples are the commands that version 2 had, as it wrote them.
+func oldExamples() []fsm.Command {
+	settings := exampleSettings()
 	dead := fsm.Address{Entity: 300, Sub: fsm.DeadLetterQueue}
 	return []fsm.Command{
 		fsm.Pulse{},
-		fsm.PutQueue{Entity: 300, Version: 7, Settings: settings},
-		fsm.DropQueue{Entity: 300},
+		fsm.PutEntity{Entity: 300, Version: 7, Settings: settings},
+		fsm.DropEntity{Entity: 300},
 		fsm.SendMessages{Entity: 300, Messages: []fsm.Message{{ID: "m1", Payload: []byte("hello")}, {Payload: []byte{}, TimeToLive: 60_000, EnqueueAt: 1_800_000_000_000}}},
 		fsm.LockMessages{Address: dead, Max: 4096, MaxBytes: 1 << 20, Delete: true},
 		fsm.SettleMessages{Address: dead, Settlements: []fsm.Settlement{
@@ -56,7 +139,7 @@ func examples() []fsm.Command {
 			{ID: 1, Formed: true, Replicas: []fsm.Replica{{Member: "m", Number: 3}}},
 		}},
 		fsm.PartitionFormed{Partition: 2},
-		fsm.CreateEntity{Name: "orders", Partition: 3, Settings: settings},
+		fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: "orders", Partition: 3, Settings: settings},
 		fsm.UpdateEntity{Entity: 300, Settings: settings},
 		fsm.DeleteEntity{Entity: 300},
 		fsm.ForgetEntity{Entity: 300},
@@ -65,13 +148,14 @@ func examples() []fsm.Command {
 
 func exampleResult() fsm.Result {
 	return fsm.Result{
-		Code: fsm.MessageLockLost, Sequence: 9, Entity: 3, Version: 4, Count: 1 << 40,
+		Code: fsm.MessageLockLost, Sequence: 9, Entity: 3, Namespace: 7, Version: 4, Count: 1 << 40,
 		Sequences: []fsm.SequenceNumber{0, 9},
-		Codes:     []fsm.Code{fsm.OK, fsm.NotAllowed}, Untils: []fsm.Instant{0, 1_700_000_000_000},
+		Serial:    12, To: fsm.Destination{Partition: 3, Entity: 1 << 50}, Session: fsm.SessionLock{ID: "s", Epoch: 13},
+		Codes: []fsm.Code{fsm.OK, fsm.NotAllowed}, Untils: []fsm.Instant{0, 1_700_000_000_000},
 		Deliveries: []fsm.Delivery{{
 			Lock: fsm.LockID{Sequence: 7, Epoch: 1}, State: fsm.Locked, Attempts: 3, Enqueued: 1_700_000_000_000,
 			LockedUntil: 1_700_000_060_000, Expires: 1_700_000_090_000, Payload: []byte("body"), Patches: []byte("patches"),
-			Body: fsm.Ref{Segment: 1}, Patch: fsm.Ref{Offset: 2},
+			Topic: 1 << 40, Hops: 4, Body: fsm.Ref{Segment: 1}, Patch: fsm.Ref{Offset: 2},
 		}},
 	}
 }
@@ -80,6 +164,11 @@ func examplePatches() []fsm.Patch {
 	return []fsm.Patch{
 		{Properties: []byte("abc")},
 		{DeadLetter: true, Reason: "r", Description: "d", Properties: []byte{}},
+		{Properties: []byte{}, Enqueued: 1 << 40, Source: "orders", Changes: []fsm.Change{
+			{Property: filter.Property{Name: "RuleName"}, Value: filter.Text("r")},
+			{Property: filter.Property{Scope: filter.System, Name: filter.Label}, Remove: true},
+		}},
+		{Properties: []byte{}, To: fsm.Destination{Partition: 3, Entity: 1 << 50}, ToName: "orders"},
 	}
 }
 
@@ -88,70 +177,114 @@ func examplePatches() []fsm.Patch {
 // REWRITE_FORMATS=1 to write those that are missing.
 func TestFormats(t *testing.T) {
 	t.Parallel()
-	for i, c := range examples() {
-		name := fmt.Sprintf("command-v2-%02d-%T", i, c)
+	for _, c := range examples() {
+		name := fmt.Sprintf("command-v4-%T", c)
+		if c, ok := c.(fsm.CreateEntity); ok && c.Access != nil {
+			name += "-access"
+		}
 		golden(t, strings.ReplaceAll(name, "fsm.", ""), fsm.AppendCommand(nil, header, c))
 	}
-	golden(t, "result-v2", fsm.AppendResult(nil, exampleResult()))
-	golden(t, "patches-v1", fsm.AppendPatches(nil, examplePatches()))
-	golden(t, "image-v2-queues", exampleQueues(t).image())
+	golden(t, "result-v4", fsm.AppendResult(nil, exampleResult()))
+	golden(t, "patches-v2", fsm.AppendPatches(nil, examplePatches()))
+	golden(t, "image-v3-queues", exampleQueues(t).image())
 	var b bytes.Buffer
 	if _, err := exampleCatalog(t).Image().WriteTo(&b); err != nil {
 		t.Fatal(err)
 	}
-	golden(t, "image-v2-catalog", b.Bytes())
+	golden(t, "image-v4-catalog", b.Bytes())
 }
 
-// TestFormatsOfOldReleases: commands of version 1 are still read, as the commands they
-// were, with what version 2 added left out.
+// TestFormatsOfOldReleases: commands and patches of old versions are still read, as what
+// they were, with what later versions added left out.
 func TestFormatsOfOldReleases(t *testing.T) {
 	t.Parallel()
-	settings := fsm.QueueSettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 20}
-	files, err := filepath.Glob("testdata/formats/command-v1-*.hex")
-	if err != nil || len(files) != 15 {
-		t.Fatalf("%d files, %v", len(files), err)
-	}
-	for _, want := range examples() {
-		switch c := want.(type) {
-		case fsm.PutQueue:
-			c.Settings = settings
-			want = c
-		case fsm.CreateEntity:
-			c.Settings = settings
-			want = c
-		case fsm.UpdateEntity:
-			c.Settings = settings
-			want = c
-		case fsm.SendMessages:
-			c.Messages[1].TimeToLive, c.Messages[1].EnqueueAt = 0, 0
-		case fsm.SettleMessages:
-			c.Settlements = c.Settlements[:2]
-			want = c
-		case fsm.CancelScheduled, fsm.PurgeMessages, fsm.RedriveMessages, fsm.Touch:
-			continue // of version 2
+	for i, files := range []int{15, 19, 29} {
+		version := i + 1
+		examples := oldExamples()
+		if version == 3 {
+			examples = ofVersion3()
 		}
-		i := slices.IndexFunc(files, func(name string) bool {
-			return strings.HasSuffix(name, fmt.Sprintf("-%T.hex", want)[len("-fsm."):])
-		})
-		old, err := os.ReadFile(files[i])
-		if err != nil {
-			t.Fatal(err)
+		names, err := filepath.Glob(fmt.Sprintf("testdata/formats/command-v%d-*.hex", version))
+		if err != nil || len(names) != files {
+			t.Fatalf("%d files of version %d, %v", len(names), version, err)
 		}
-		b, err := hex.DecodeString(strings.TrimSpace(string(old)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		h, got, err := fsm.DecodeCommand(b)
-		if verified := fsm.VerifyCommand(b); err != nil || verified != nil || h != header {
-			t.Errorf("%s: %v, %v, header %+v", files[i], err, verified, h)
-		}
-		if diff := cmp.Diff(want, got); diff != "" {
-			t.Errorf("%s (-want +got):\n%s", files[i], diff)
-		}
-		if _, err := fsm.PeekCommand(b); err != nil {
-			t.Errorf("%s: %v", files[i], err)
+		for _, want := range examples {
+			if version == 1 {
+				if want = ofVersion1(want); want == nil {
+					continue
+				}
+			}
+			i := slices.IndexFunc(names, func(name string) bool {
+				return strings.HasSuffix(name, strings.Replace(fmt.Sprintf("-%T.hex", want), "fsm.", "", 1))
+			})
+			b := unhex(t, names[i])
+			h, got, err := fsm.DecodeCommand(b)
+			if verified := fsm.VerifyCommand(b); err != nil || verified != nil || h != header {
+				t.Errorf("%s: %v, %v, header %+v", names[i], err, verified, h)
+			}
+			if diff := cmp.Diff(want, got, sameValue); diff != "" {
+				t.Errorf("%s (-want +got):\n%s", names[i], diff)
+			}
+			if _, err := fsm.PeekCommand(b); err != nil {
+				t.Errorf("%s: %v", names[i], err)
+			}
 		}
 	}
+	patches, err := fsm.DecodePatches(unhex(t, "testdata/formats/patches-v1.hex"))
+	if diff := cmp.Diff(examplePatches()[:2], patches, sameValue); err != nil || diff != "" {
+		t.Errorf("patches of version 1: %v (-want +got):\n%s", err, diff)
+	}
+}
+
+// ofVersion3 are the commands that version 3 had. All entities were in one namespace.
+func ofVersion3() (list []fsm.Command) {
+	spaces := exampleSpaces()
+	for _, c := range examples() {
+		if x, ok := c.(fsm.CreateEntity); ok && x.Access != nil {
+			continue
+		}
+		if !slices.ContainsFunc(spaces, func(s fsm.Command) bool { return reflect.TypeOf(s) == reflect.TypeOf(c) }) {
+			list = append(list, c)
+		}
+	}
+	return list
+}
+
+// ofVersion1 is what version 1 had of a command, nil if it did not have it.
+func ofVersion1(c fsm.Command) fsm.Command {
+	settings := fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 20}
+	switch c := c.(type) {
+	case fsm.PutEntity:
+		c.Settings = settings
+		return c
+	case fsm.CreateEntity:
+		c.Settings = settings
+		return c
+	case fsm.UpdateEntity:
+		c.Settings = settings
+		return c
+	case fsm.SendMessages:
+		c.Messages[1].TimeToLive, c.Messages[1].EnqueueAt = 0, 0
+	case fsm.SettleMessages:
+		c.Settlements = c.Settlements[:2]
+		return c
+	case fsm.CancelScheduled, fsm.PurgeMessages, fsm.RedriveMessages, fsm.Touch:
+		return nil
+	}
+	return c
+}
+
+func unhex(t *testing.T, path string) []byte {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := hex.DecodeString(strings.TrimSpace(string(text)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
 }
 
 // golden compares bytes with a file of hex. The newest format is also what is written.
@@ -183,8 +316,8 @@ func exampleQueues(t testing.TB) *replica {
 		return r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Origin: 7, Lane: lane, Serial: serial, Low: 1}, c))
 	}
 	at := fsm.Address{Entity: 5}
-	apply(0, fsm.PutQueue{Entity: 5, Version: 1, Settings: fsm.DefaultQueueSettings()})
-	apply(0, fsm.PutQueue{Entity: 6, Version: 3, Settings: fsm.DefaultQueueSettings()})
+	apply(0, fsm.PutEntity{Entity: 5, Version: 1, Settings: fsm.DefaultSettings()})
+	apply(0, fsm.PutEntity{Entity: 6, Version: 3, Settings: fsm.DefaultSettings()})
 	apply(0, fsm.SendMessages{Entity: 5, Messages: []fsm.Message{
 		{Payload: []byte("a")}, {Payload: []byte("bb")}, {Payload: []byte("ccc")}, {Payload: []byte("dddd")}, {Payload: []byte("e")},
 	}})
@@ -199,7 +332,7 @@ func exampleQueues(t testing.TB) *replica {
 	apply(3, fsm.FetchDeferred{Address: at, Sequences: []fsm.SequenceNumber{1}})
 	settings := exampleSettings()
 	settings.Status, settings.RetryDelay, settings.AutoDeleteOnIdle = fsm.Active, 5000, 3_600_000
-	apply(0, fsm.PutQueue{Entity: 7, Version: 2, Settings: settings})
+	apply(0, fsm.PutEntity{Entity: 7, Version: 2, Settings: settings})
 	apply(0, fsm.SendMessages{Entity: 7, Messages: []fsm.Message{
 		{ID: "f", Payload: []byte("ffffff"), TimeToLive: 60_000},
 		{ID: "f", Payload: []byte("again")},
@@ -215,9 +348,14 @@ func exampleQueues(t testing.TB) *replica {
 		{Lock: locked[2].Lock, Verb: fsm.DeadLetter, Reason: "r"},
 	}})
 	apply(0, fsm.RedriveMessages{Entity: 7, Sequences: []fsm.SequenceNumber{4}})
+	do := func(c fsm.Command) fsm.Result { return apply(0, c) }
+	forwardSome(do)
+	publishSome(do, env.Now)
+	groupSome(do)
+	transactSome(do)
 	settings.AutoDeleteOnIdle = 300_000
 	for id := fsm.EntityID(8); id < 10; id++ {
-		apply(0, fsm.PutQueue{Entity: id, Version: 1, Settings: settings})
+		apply(0, fsm.PutEntity{Entity: id, Version: 1, Settings: settings})
 	}
 	env.Now += 302_000
 	apply(0, fsm.Touch{Entity: 9})
@@ -226,19 +364,72 @@ func exampleQueues(t testing.TB) *replica {
 	return r
 }
 
+// publishSome leaves topic 30 with subscriptions that share messages and have rules of
+// every kind, and a message that waits for its time.
+func publishSome(apply func(fsm.Command) fsm.Result, now fsm.Instant) {
+	settings, rule := fsm.DefaultSettings(), exampleRule()
+	settings.DeadLetterOnFilterErrors = true
+	apply(fsm.PutEntity{Entity: 30, Version: 1, Kind: fsm.TopicEntity, Settings: settings})
+	for id := fsm.EntityID(31); id < 33; id++ {
+		apply(fsm.PutEntity{Entity: id, Version: 1, Kind: fsm.SubscriptionEntity, Topic: 30, Settings: settings, Rule: &rule})
+		rule.Filter, rule.Name = fsm.RuleFilter{}, fsm.DefaultRuleName
+	}
+	for i, f := range []fsm.RuleFilter{
+		{Kind: fsm.FalseFilter},
+		{Kind: fsm.CorrelationFilter, Conditions: []filter.Condition{{Property: filter.Property{Name: "n"}, Value: filter.Int(7)}}},
+		{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: "n = 'x'"}},
+	} {
+		apply(fsm.PutRule{Subscription: 31, Rule: fsm.Rule{Name: fmt.Sprint(i), Filter: f}})
+	}
+	properties := fsm.AppendProperties(nil, []fsm.Property{{Name: filter.Property{Name: "n"}, Value: filter.Int(7)}})
+	apply(fsm.SendMessages{Entity: 30, Messages: []fsm.Message{
+		{Payload: []byte("all"), Properties: properties},
+		{Payload: []byte("few")},
+		{Payload: []byte("later"), Properties: properties, EnqueueAt: now + 1_000_000},
+	}})
+}
+
+// groupSome leaves queue 40 with a session that somebody holds and one that nobody does.
+func groupSome(apply func(fsm.Command) fsm.Result) {
+	settings := fsm.DefaultSettings()
+	settings.RequiresSession, settings.LockDuration = true, 300_000
+	apply(fsm.PutEntity{Entity: 40, Version: 1, Settings: settings})
+	apply(fsm.SendMessages{Entity: 40, Messages: []fsm.Message{
+		{Payload: []byte("x"), Session: "s", HasSession: true}, {Payload: []byte("y"), HasSession: true}, {Payload: []byte("z"), Session: "s", HasSession: true},
+	}})
+	lock := apply(fsm.AcceptSession{Entity: 40, Named: true, ID: "s"}).Session
+	apply(fsm.LockMessages{Address: fsm.Address{Entity: 40}, Max: 1, MaxBytes: 100, Session: lock})
+	apply(fsm.SetSessionState{Entity: 40, Lock: lock, State: []byte("state")})
+}
+
 func exampleCatalog(t testing.TB) *fsm.Catalog {
 	c := fsm.NewCatalog()
 	env := fsm.Env{Now: 1_700_000_000_000}
-	settings := fsm.DefaultQueueSettings()
+	settings, rule := fsm.DefaultSettings(), exampleRule()
+	access := []fsm.AccessRule{{Name: "root", Primary: "p=", Secondary: "s=", Rights: fsm.Manage}, {Name: "a", Primary: "p", Rights: fsm.Send}}
 	for i, cmd := range []fsm.Command{
 		fsm.FoundCluster{ClusterID: "c1", SealKey: [16]byte{1, 2, 3}, Partitions: []fsm.Partition{
 			{ID: 1, Replicas: []fsm.Replica{{Member: "m1", Number: 1}, {Member: "m2", Number: 2}}},
 			{ID: 2, Replicas: []fsm.Replica{{Member: "m2", Number: 1}}},
 		}},
 		fsm.PartitionFormed{Partition: 2},
-		fsm.CreateEntity{Name: "Orders", Partition: 1, Settings: settings},
-		fsm.CreateEntity{Name: "billing/eu", Partition: 2, Settings: settings},
+		fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: "Orders", Partition: 1, Settings: settings},
+		fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: "billing/eu", Partition: 2, Settings: settings},
+		fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Kind: fsm.TopicEntity, Name: "events", Partition: 1, Settings: settings},
+		fsm.CreateEntity{Kind: fsm.SubscriptionEntity, Topic: 3, Name: "events/Subscriptions/all", Settings: settings, Rule: &rule},
 		fsm.DeleteEntity{Entity: 1},
+		fsm.CreateNamespace{Name: "Team-1", Settings: fsm.NamespaceSettings{
+			Hosts: []string{"z.example.com", "a.example.com"}, MessageBytesMax: 2 << 20, LockDurationMax: 3_600_000, EntitiesMax: 5, UserMetadata: "für später",
+		}, Access: access},
+		fsm.CreateEntity{Namespace: 2, Kind: fsm.TopicEntity, Name: "billing/eu", Partition: 2, Settings: settings, Access: access},
+		fsm.CreateEntity{Kind: fsm.SubscriptionEntity, Topic: 5, Name: "billing/eu/Subscriptions/all", Settings: settings},
+		fsm.SetAccess{Namespace: 2, Version: 1, Rules: access[:1]},
+		fsm.CreateNamespace{Name: "gone"},
+		fsm.DeleteNamespace{Namespace: 3},
+		fsm.SetMember{Member: fsm.Member{ID: "m3", Name: "host-3", Zone: "eu-1", Weight: 20, Drained: true}},
+		fsm.SetMember{Member: fsm.Member{ID: "m0", Removed: true}},
+		fsm.PlacePartition{Partition: 2, Members: []fsm.MemberID{"m4", "m2"}},
+		fsm.PlacePartition{Partition: 2, Members: []fsm.MemberID{"m5"}, Paused: true},
 	} {
 		env.Index++
 		env.Now += 1000

@@ -1,6 +1,9 @@
 package fsm
 
-import "slices"
+import (
+	"cmp"
+	"slices"
+)
 
 // touch notes activity that leaves no other trace (E.8).
 func (q *Queues) touch(c Touch) Result {
@@ -12,8 +15,14 @@ func (q *Queues) touch(c Touch) Result {
 	return Result{}
 }
 
-// idleDue is when the queue deletes itself if nothing happens; 0 if never.
-func (x *queue) idleDue() Instant { return expiry(x.active, x.settings.AutoDeleteOnIdle) }
+// idleDue is when the queue deletes itself if nothing happens; 0 if never, as when it
+// forwards (E.8), or has messages of transactions that others are to get.
+func (x *queue) idleDue() Instant {
+	if x.settings.ForwardTo != "" || x.settings.ForwardDeadLettersTo != "" || x.subs[TransferQueue].ix.total() > 0 {
+		return 0
+	}
+	return expiry(x.active, x.settings.AutoDeleteOnIdle)
+}
 
 // expectIdle sees to it that the queue is looked at by the time at which it is idle.
 // Activity moves that moment away and touches no alarm.
@@ -37,22 +46,44 @@ func (q *Queues) expect(x *queue, standing *Instant, when Instant, kind alarmKin
 }
 
 // goIdle deletes a queue that was idle for too long. A tombstone stays until the queue is
-// dropped by command: else a PutQueue on its way would make it again.
+// dropped by command: else a PutEntity on its way would make it again.
 func (q *Queues) goIdle(x *queue) {
 	q.remove(x)
-	i, _ := slices.BinarySearch(q.gone, x.id)
-	q.gone = slices.Insert(slices.Clone(q.gone), i, x.id) // an image may share the old one
+	stone := tombstone{id: x.id}
+	if x.topic != nil {
+		stone.topic = x.topic.id
+	}
+	i, _ := q.grave(x.id)
+	q.gone = slices.Insert(slices.Clone(q.gone), i, stone) // an image may share the old one
 	q.idled = append(q.idled, x.id)
 }
 
-// bury clears the tombstone of a queue.
+// tombstone is left of an entity that deleted itself.
+type tombstone struct{ id, topic EntityID }
+
+func (q *Queues) grave(id EntityID) (int, bool) {
+	return slices.BinarySearchFunc(q.gone, id, func(t tombstone, id EntityID) int { return cmp.Compare(t.id, id) })
+}
+
+// bury clears the tombstone of an entity, and those of subscriptions of it: they are not
+// dropped one by one when their topic is.
 func (q *Queues) bury(id EntityID) {
-	if i, found := slices.BinarySearch(q.gone, id); found {
-		q.gone = slices.Delete(slices.Clone(q.gone), i, i+1)
+	of := func(t tombstone) bool { return t.id == id || t.topic == id }
+	if slices.ContainsFunc(q.gone, of) {
+		q.gone = slices.DeleteFunc(slices.Clone(q.gone), of)
 	}
 }
 
 // Gone returns the queues that deleted themselves for being idle and were not dropped by
 // command since, by id: their names are to be deleted from the catalog. A new leader
 // asks, because an [EffectIdle] may be lost with the old one.
-func (q *Queues) Gone() []EntityID { return slices.Clone(q.gone) }
+func (q *Queues) Gone() []EntityID {
+	if len(q.gone) == 0 {
+		return nil
+	}
+	list := make([]EntityID, len(q.gone))
+	for i, t := range q.gone {
+		list[i] = t.id
+	}
+	return list
+}

@@ -4,7 +4,6 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"slices"
 
 	"github.com/cespare/xxhash/v2"
 )
@@ -23,7 +22,7 @@ type Image interface {
 // which copies what it writes from now on.
 type queuesImage struct {
 	clock   Instant
-	gone    []EntityID
+	gone    []tombstone
 	queues  []frozenQueue
 	origins []frozenOrigin
 }
@@ -32,11 +31,19 @@ type queuesImage struct {
 type frozenQueue struct {
 	id       EntityID
 	version  uint64
-	settings *QueueSettings
+	settings *EntitySettings
+	kind     EntityKind
+	topic    EntityID // of a subscription
+	rules    []*rule  // of a subscription
+	newest   uint64   // of a topic: number of the newest rule
 	last     SequenceNumber
 	active   Instant
 	window   *frozenWindow
-	entries  [2][]entry
+	arrivals []arrival
+	grants   uint64
+	sessions []*sessionPage
+	entries  [4][]entry
+	outs     [4]*outbox
 }
 
 // frozenWindow is what is remembered of ids, in an image.
@@ -53,8 +60,21 @@ func (q *Queues) freeze() *queuesImage {
 	img := &queuesImage{clock: q.clock, gone: q.gone, queues: make([]frozenQueue, len(q.queues)), origins: q.table.freeze()}
 	for i, x := range q.queues {
 		img.queues[i] = frozenQueue{
-			id: x.id, version: x.version, settings: x.settings, last: x.last, active: x.active,
-			entries: [2][]entry{x.subs[MainQueue].ix.entries, x.subs[DeadLetterQueue].ix.entries},
+			id: x.id, version: x.version, settings: x.settings, last: x.last, active: x.active, arrivals: x.arrivals.list,
+			kind: x.kind, rules: x.rules.list, grants: x.grants,
+		}
+		if x.sessions != nil {
+			img.queues[i].sessions = x.sessions.pages
+		}
+		switch x.kind {
+		case TopicEntity:
+			img.queues[i].newest = x.hub.last
+		case SubscriptionEntity:
+			img.queues[i].topic = x.topic.id
+		case QueueEntity:
+		}
+		for sub := range x.subs {
+			img.queues[i].entries[sub], img.queues[i].outs[sub] = x.subs[sub].ix.entries, x.subs[sub].out
 		}
 		if w := x.window; w != nil {
 			img.queues[i].window = &frozenWindow{pages: w.pages, head: w.head, tail: w.tail, floor: w.floor, swept: w.swept}
@@ -72,7 +92,8 @@ func (img *queuesImage) write(w io.Writer, refs bool) (int64, error) {
 	iw.instant(img.clock)
 	iw.count(len(img.gone))
 	for _, id := range img.gone {
-		iw.uvarint(uint64(id))
+		iw.uvarint(uint64(id.id))
+		iw.uvarint(uint64(id.topic))
 		iw.spill()
 	}
 	iw.count(len(img.queues))
@@ -85,25 +106,36 @@ func (img *queuesImage) write(w io.Writer, refs bool) (int64, error) {
 
 func (w *imageWriter) queue(x *frozenQueue) {
 	w.uvarint(uint64(x.id))
+	w.byte(byte(x.kind))
 	w.uvarint(x.version)
 	w.settings(*x.settings)
+	w.rules(x)
 	w.uvarint(uint64(x.last))
 	w.instant(x.active)
 	if x.window != nil {
 		w.window(x.window)
 	}
-	for _, entries := range x.entries {
+	w.arrivals(x.arrivals)
+	grouped := x.settings.RequiresSession
+	if grouped {
+		w.sessions(x)
+	}
+	for sub, entries := range x.entries {
 		total := 0
 		for i := range entries {
 			total += entries[i].c.count
 		}
 		w.count(total)
 		before := SequenceNumber(0)
-		walk(entries, 0, func(n SequenceNumber, rec *record, patch Ref) bool {
+		walk(entries, 0, func(n SequenceNumber, rec *record, patch Ref, session uint32) bool {
 			w.record(n-before, rec, patch)
+			if grouped {
+				w.sessionOf(session)
+			}
 			before = n
 			return w.err == nil
 		})
+		w.outbox(x.outs[sub])
 		w.spill()
 	}
 }
@@ -141,27 +173,30 @@ func (r *imageReader) window(w *window) {
 	})
 }
 
-// The flags, in an image only, that say which fields of a record follow.
+// The bits that say which fields of a record follow.
 const (
-	patched     recordFlags = 1 << 7
-	withExpires recordFlags = 1 << 6
-	withRots    recordFlags = 1 << 5
+	patched     byte = 1 << 0
+	withExpires byte = 1 << 1
+	withRots    byte = 1 << 2
+
+	fieldsKnown = patched | withExpires | withRots
 )
 
 func (w *imageWriter) record(step SequenceNumber, rec *record, patch Ref) {
-	flags := rec.flags
+	fields := byte(0)
 	if patch != (Ref{}) {
-		flags |= patched
+		fields |= patched
 	}
 	if rec.expires != 0 {
-		flags |= withExpires
+		fields |= withExpires
 	}
 	if rec.rots != 0 {
-		flags |= withRots
+		fields |= withRots
 	}
 	w.uvarint(uint64(step))
 	w.byte(byte(rec.state))
-	w.byte(byte(flags))
+	w.byte(byte(rec.flags))
+	w.byte(fields)
 	w.uvarint(uint64(rec.epoch))
 	w.uvarint(uint64(rec.attempts))
 	w.instant(rec.enqueued)
@@ -172,7 +207,12 @@ func (w *imageWriter) record(step SequenceNumber, rec *record, patch Ref) {
 	if rec.rots != 0 {
 		w.uvarint(uint64(rec.rots))
 	}
-	w.ref(rec.body)
+	if rec.flags&shared == 0 {
+		w.ref(rec.body)
+	} else {
+		w.uvarint(uint64(rec.original()))
+		w.uvarint(uint64(rec.body.Size))
+	}
 	if patch != (Ref{}) {
 		w.ref(patch)
 	}
@@ -190,6 +230,7 @@ func (q *Queues) Restore(r io.Reader) error {
 	fresh.clock = ir.instant()
 	ir.more(entitiesMax, func() { ir.tombstone(&fresh) })
 	ir.more(math.MaxUint64, func() { ir.queue(&fresh) })
+	ir.share(&fresh)
 	ir.answers(&fresh.table)
 	if err := ir.finish(); err != nil {
 		return fmt.Errorf("restore queues: %w", err)
@@ -211,36 +252,47 @@ func (q *Queues) adopt(fresh *Queues) {
 }
 
 func (r *imageReader) tombstone(q *Queues) {
-	id := EntityID(r.uvarint())
+	stone := tombstone{id: EntityID(r.uvarint()), topic: EntityID(r.uvarint())}
 	n := len(q.gone)
-	r.want(id != 0 && (n == 0 || q.gone[n-1] < id))
-	q.gone = append(q.gone, id)
+	r.want(stone.id != 0 && stone.id != stone.topic && (n == 0 || q.gone[n-1].id < stone.id))
+	q.gone = append(q.gone, stone)
 }
 
 func (r *imageReader) queue(q *Queues) {
-	id := EntityID(r.uvarint())
+	id, kind := EntityID(r.uvarint()), EntityKind(r.byte())
 	n := len(q.queues)
-	_, gone := slices.BinarySearch(q.gone, id)
-	r.want(id != 0 && !gone && (n == 0 || q.queues[n-1].id < id))
+	_, gone := q.grave(id)
+	r.want(kind <= SubscriptionEntity && id != 0 && !gone && (n == 0 || q.queues[n-1].id < id))
 	if r.err != nil {
 		return
 	}
-	x := q.add(id)
+	x := q.add(id, kind)
 	x.version = r.uvarint()
 	settings := r.settings()
 	x.settings = &settings
+	r.want(settings.validFor(kind))
+	r.rules(x)
 	x.last = SequenceNumber(r.limited(math.MaxInt64)) // a signed long on the wire
 	x.active = r.instant()
-	if settings.RequiresDuplicateDetection {
+	if x.detects(&settings) {
 		x.window = &window{era: q.arena.era}
 		r.window(x.window)
 		q.expectSweep(x)
 	}
 	q.expectIdle(x)
+	r.arrivals(&x.arrivals)
+	if settings.RequiresSession {
+		q.group(x)
+		r.sessions(q, x)
+	}
 	for i := range x.subs {
 		sub := &x.subs[i]
 		before := SequenceNumber(0)
 		r.more(math.MaxUint64, func() { before = r.record(q, sub, before, x.last) })
+		r.outbox(q, sub)
+	}
+	if x.sessions != nil && r.err == nil {
+		r.sessionsUsed(q, x)
 	}
 }
 
@@ -248,37 +300,44 @@ func (r *imageReader) queue(q *Queues) {
 func (r *imageReader) record(q *Queues, sub *subqueue, before, last SequenceNumber) SequenceNumber {
 	n := before + SequenceNumber(r.uvarint())
 	rec := record{state: MessageState(r.byte()), flags: recordFlags(r.byte())}
+	fields := r.byte()
+	r.want(fields&^fieldsKnown == 0)
 	rec.epoch = r.uint32()
 	rec.attempts = uint16(r.limited(math.MaxUint16))
 	rec.enqueued, rec.deadline = r.instant(), r.instant()
-	if rec.flags&withExpires != 0 {
+	if fields&withExpires != 0 {
 		rec.expires = r.instant()
 		r.want(rec.expires != 0)
 	}
-	if rec.flags&withRots != 0 {
+	if fields&withRots != 0 {
 		rec.rots = r.uint32()
-		r.want(rec.rots != 0 && sub.address.Sub == DeadLetterQueue)
+		r.want(rec.rots != 0 && sub.address.Sub != MainQueue)
 	}
-	rec.body = r.ref()
+	if rec.flags&shared == 0 {
+		rec.body = r.ref()
+	} else {
+		rec.body = r.sharedRef()
+	}
 	var patch Ref
-	if rec.flags&patched != 0 {
+	if fields&patched != 0 {
 		patch = r.ref()
 		r.want(patch != Ref{})
 	}
-	rec.flags &^= patched | withExpires | withRots
 	r.want(before < n && n <= last)
-	r.want(rec.state >= Ready && rec.state <= Scheduled)
-	r.want(rec.flags&^recordFlagsKnown == 0)
-	r.want((rec.state == Locked || rec.state == Scheduled) == (rec.deadline != 0))
+	r.want(rec.state >= Ready && rec.state <= Leaving)
+	r.want(sub.canHold(&rec, patch))
+	r.want(rec.flags&^recordFlagsKnown == 0 && rec.flags.hops() <= hopsMax)
+	r.want((rec.state == Locked && !sub.grouped() || rec.state == Scheduled) == (rec.deadline != 0))
 	r.want(rec.state == Scheduled || rec.flags&delayed == 0)
+	session := r.sessionOf(sub, &rec)
 	if r.err != nil {
 		return n
 	}
-	at := q.insert(sub, n, rec)
+	at := q.insertIn(sub, n, rec, session)
 	if patch != (Ref{}) {
 		sub.ix.setPatch(at, patch)
 	}
-	if rec.state == Locked {
+	if rec.state == Locked && rec.deadline != 0 {
 		q.arm(sub, alarm{at: rec.deadline, number: n, epoch: rec.epoch, kind: alarmLock})
 	}
 	return n

@@ -55,6 +55,8 @@ func (w *imageWriter) answer(x *answer) {
 		w.uvarint(uint64(n))
 	}
 	w.uvarint(x.more.version)
+	w.uvarint(x.more.session.Epoch)
+	w.string(x.more.session.ID)
 }
 
 // answers reads the table back into an empty one.
@@ -99,6 +101,7 @@ func (r *imageReader) answer() answer {
 	r.more(commandSettlementsMax, func() { m.untils = append(m.untils, r.instant()) })
 	r.more(commandMessagesMax, func() { m.numbers = append(m.numbers, SequenceNumber(r.uvarint())) })
 	m.version = r.uvarint()
+	m.session = SessionLock{Epoch: r.uvarint(), ID: r.string(sessionIDBytesMax)}
 	x.more = m
 	return x
 }

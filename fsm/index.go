@@ -61,9 +61,12 @@ type index struct {
 	era     era     // of the slice entries itself
 	entries []entry // sorted by base; none is empty
 	hint    uint64  // no chunk with a lower base holds ready messages
-	counts  [Scheduled + 1]uint64
+	counts  [Leaving + 1]uint64
 	bytes   uint64 // of the bodies that are not Taken
 	lost    int    // chunks that went while an alarm stood for them
+	// sessions are told of every message that comes, goes or changes; nil where there are none.
+	sessions *sessions
+	main     bool // of the main queue: elsewhere a session only counts its messages
 }
 
 // cursor is a live message: entry and slot. Any change that adds or removes messages
@@ -142,27 +145,49 @@ func (ix *index) write(pos int) *chunk {
 	return e.c
 }
 
-// insert adds a message that is not there.
-func (ix *index) insert(n SequenceNumber, rec record) cursor {
+// insert adds a message that is not there, to a session where there are sessions and else
+// with noSession.
+func (ix *index) insert(n SequenceNumber, rec record, session uint32) cursor {
 	base, slot := split(n)
 	pos, found := ix.find(base)
 	if !found {
 		ix.own()
 		ix.entries = slices.Insert(ix.entries, pos, entry{base: base, c: ix.arena.chunk()})
 	}
-	ix.write(pos).insert(slot, rec)
+	ix.write(pos).insert(slot, &rec, session)
 	at := cursor{pos: pos, slot: slot}
 	ix.enter(at, &rec)
+	ix.regroup(at, session, 0, rec.state)
 	return at
+}
+
+// session is that of the message at a cursor, noSession where there are none.
+func (ix *index) session(at cursor) uint32 {
+	if ix.sessions == nil {
+		return noSession
+	}
+	c := ix.entries[at.pos].c
+	return c.sessions[c.place(at.slot)]
+}
+
+// regroup tells the session of a message how its state has changed; 0 is not there.
+func (ix *index) regroup(at cursor, session uint32, from, to MessageState) {
+	if ix.sessions != nil && from != to {
+		ix.sessions.moved(session, ix.number(at), from, to, ix.main, ix.arena.era)
+	}
 }
 
 // set replaces the record at a cursor.
 func (ix *index) set(at cursor, rec record) {
 	c := ix.write(at.pos)
 	old := &c.records[c.place(at.slot)]
+	from := old.state
 	ix.leave(at, old)
 	*old = rec
 	ix.enter(at, &rec)
+	if ix.sessions != nil {
+		ix.regroup(at, ix.session(at), from, rec.state)
+	}
 }
 
 // setPatch notes where the patches at a cursor lie.
@@ -183,7 +208,11 @@ func (ix *index) setBody(at cursor, ref Ref) {
 // remove takes a message out.
 func (ix *index) remove(at cursor) {
 	c := ix.write(at.pos)
-	ix.leave(at, &c.records[c.place(at.slot)])
+	rec := &c.records[c.place(at.slot)]
+	ix.leave(at, rec)
+	if ix.sessions != nil {
+		ix.regroup(at, ix.session(at), rec.state, 0)
+	}
 	c.remove(at.slot)
 	if c.count > 0 {
 		return
@@ -268,8 +297,9 @@ func (ix *index) total() uint64 {
 }
 
 // walk visits the messages of entries from a number on, in order, until visit says
-// false. It reads nothing but entries, so an image may walk its own.
-func walk(entries []entry, from SequenceNumber, visit func(n SequenceNumber, rec *record, patch Ref) bool) {
+// false; session is noSession where there are none. It reads nothing but entries, so an
+// image may walk its own.
+func walk(entries []entry, from SequenceNumber, visit func(n SequenceNumber, rec *record, patch Ref, session uint32) bool) {
 	for i := range entries {
 		e := &entries[i]
 		first := e.base << chunkShift
@@ -281,8 +311,11 @@ func walk(entries []entry, from SequenceNumber, visit func(n SequenceNumber, rec
 			slot = int(uint64(from) - first)
 		}
 		for slot = e.c.live.next(slot); slot >= 0; slot = e.c.live.next(slot + 1) {
-			rec := &e.c.records[e.c.place(slot)]
-			if !visit(SequenceNumber(first+uint64(slot)), rec, e.c.patch(slot)) {
+			place, session := e.c.place(slot), noSession
+			if len(e.c.sessions) > 0 {
+				session = e.c.sessions[place]
+			}
+			if !visit(SequenceNumber(first+uint64(slot)), &e.c.records[place], e.c.patch(slot), session) {
 				return
 			}
 		}

@@ -58,14 +58,14 @@ func TestIndexAgainstMap(t *testing.T) {
 		}
 		add := func(n SequenceNumber) {
 			rec := draw()
-			ix.insert(n, rec)
+			ix.insert(n, rec, noSession)
 			model[n] = rec
 		}
 		t.Repeat(map[string]func(*rapid.T){
 			"append": func(t *rapid.T) {
 				for range rapid.IntRange(1, 700).Draw(t, "n") {
 					rec := record{body: Ref{Offset: uint32(next)}, state: Ready}
-					ix.insert(next, rec)
+					ix.insert(next, rec, noSession)
 					model[next] = rec
 					next++
 				}
@@ -124,7 +124,7 @@ func TestIndexAgainstMap(t *testing.T) {
 // sameAs compares what a walk sees with the model.
 func sameAs(t *rapid.T, entries []entry, numbers []SequenceNumber, model plain) {
 	i := 0
-	walk(entries, 0, func(n SequenceNumber, rec *record, _ Ref) bool {
+	walk(entries, 0, func(n SequenceNumber, rec *record, _ Ref, _ uint32) bool {
 		if i >= len(numbers) || numbers[i] != n || *rec != model[n] {
 			t.Fatalf("message %d at position %d is not as it was", n, i)
 		}
@@ -138,7 +138,7 @@ func sameAs(t *rapid.T, entries []entry, numbers []SequenceNumber, model plain) 
 
 // checkIndex checks what the comments of chunk and index promise.
 func checkIndex(t *rapid.T, ix *index, model plain, patches map[SequenceNumber]Ref) {
-	var counts [Scheduled + 1]uint64
+	var counts [Leaving + 1]uint64
 	first, size := SequenceNumber(0), uint64(0)
 	for _, n := range model.numbers() {
 		rec := model[n]
@@ -180,7 +180,7 @@ func TestSparseChunkIsSmall(t *testing.T) {
 	var a arena
 	ix := &index{arena: &a}
 	for n := SequenceNumber(1024); n < 2048; n++ {
-		ix.insert(n, record{state: Ready})
+		ix.insert(n, record{state: Ready}, noSession)
 	}
 	for n := SequenceNumber(1024); n < 2047; n++ {
 		at, _ := ix.seek(n)
@@ -197,9 +197,9 @@ func TestSparseChunkIsSmall(t *testing.T) {
 func TestAlarmsAreBounded(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
-	settings := DefaultQueueSettings()
+	settings := DefaultSettings()
 	apply := testApply(q)
-	apply(1, PutQueue{Entity: 1, Version: 1, Settings: settings})
+	apply(1, PutEntity{Entity: 1, Version: 1, Settings: settings})
 	apply(1, SendMessages{Entity: 1, Messages: make([]Message, 100)})
 	at := Address{Entity: 1}
 	held := apply(1, LockMessages{Address: at, Max: 50}).Deliveries
@@ -220,7 +220,7 @@ func TestPulseIsBounded(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	apply := testApply(q)
-	apply(1, PutQueue{Entity: 1, Version: 1, Settings: DefaultQueueSettings()})
+	apply(1, PutEntity{Entity: 1, Version: 1, Settings: DefaultSettings()})
 	apply(1, SendMessages{Entity: 1, Messages: make([]Message, 2500)})
 	at := Address{Entity: 1}
 	apply(1, LockMessages{Address: at, Max: 2500})
@@ -245,7 +245,7 @@ func TestForgettingIsBounded(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	apply := testApply(q)
-	apply(1, PutQueue{Entity: 1, Version: 1, Settings: DefaultQueueSettings()})
+	apply(1, PutEntity{Entity: 1, Version: 1, Settings: DefaultSettings()})
 	apply(1, SendMessages{Entity: 1, Messages: make([]Message, 1500)})
 	for lane := range uint64(1500) {
 		h := Header{Origin: 3, Lane: lane, Serial: 1, Low: 1}
@@ -273,7 +273,7 @@ func TestTableLimits(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	do := func(h Header) Code {
-		return q.Apply(Env{Now: 1}, AppendCommand(nil, h, DropQueue{Entity: 1})).Code
+		return q.Apply(Env{Now: 1}, AppendCommand(nil, h, DropEntity{Entity: 1})).Code
 	}
 	for i := range uint64(lanesPerOriginMax) {
 		if code := do(Header{Origin: 1, Lane: i, Serial: 1}); code != OK {
@@ -299,7 +299,7 @@ func TestMove(t *testing.T) {
 	q := NewQueues(&countingBodies{})
 	apply := testApply(q)
 	at := Address{Entity: 1}
-	apply(1, PutQueue{Entity: 1, Version: 1, Settings: DefaultQueueSettings()})
+	apply(1, PutEntity{Entity: 1, Version: 1, Settings: DefaultSettings()})
 	apply(1, SendMessages{Entity: 1, Messages: []Message{{Payload: []byte("a")}}})
 	d := apply(1, LockMessages{Address: at, Max: 1}).Deliveries[0]
 	apply(1, SettleMessages{Address: at, Settlements: []Settlement{{Lock: d.Lock, Verb: DeadLetter, Reason: "r"}}})

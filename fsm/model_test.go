@@ -17,15 +17,22 @@ type model struct {
 	lanes  map[[2]uint64]*modelLane
 	seen   map[uint64]fsm.Instant
 	gone   []fsm.EntityID
+	under  map[fsm.EntityID]fsm.EntityID // topics of those that are gone
 }
 
 type modelQueue struct {
 	version  uint64
-	settings fsm.QueueSettings
+	settings fsm.EntitySettings
 	last     fsm.SequenceNumber
 	active   fsm.Instant
 	ids      map[string]fsm.Instant
 	subs     [2][]*modelMessage
+
+	kind    fsm.EntityKind
+	topic   fsm.EntityID
+	rules   []fsm.Rule // in order
+	numbers []uint64   // of rules
+	newest  uint64     // number of the newest rule of a topic
 }
 
 type modelMessage struct {
@@ -41,6 +48,9 @@ type modelMessage struct {
 	rots     fsm.Instant // in the dead-letter queue
 	payload  string
 	patches  []fsm.Patch
+
+	topic      fsm.SequenceNumber // number at the topic
+	properties []byte             // of a message that waits at a topic
 }
 
 type modelLane struct {
@@ -68,6 +78,7 @@ type modelResult struct {
 func newModel() *model {
 	return &model{
 		queues: map[fsm.EntityID]*modelQueue{}, lanes: map[[2]uint64]*modelLane{}, seen: map[uint64]fsm.Instant{},
+		under: map[fsm.EntityID]fsm.EntityID{},
 	}
 }
 
@@ -79,17 +90,18 @@ type shown struct {
 	enqueued, until, expires fsm.Instant
 	payload                  string
 	patches                  []fsm.Patch
+	topic                    fsm.SequenceNumber
 }
 
 func (x shown) String() string {
-	return fmt.Sprintf("%d/%d state %d attempts %d enqueued %d until %d expires %d %q %v",
-		x.lock.Sequence, x.lock.Epoch, x.state, x.attempts, x.enqueued, x.until, x.expires, x.payload, x.patches)
+	return fmt.Sprintf("%d/%d state %d attempts %d enqueued %d until %d expires %d %q %v topic %d",
+		x.lock.Sequence, x.lock.Epoch, x.state, x.attempts, x.enqueued, x.until, x.expires, x.payload, x.patches, x.topic)
 }
 
 func (q *modelQueue) show(sub fsm.SubQueue, x *modelMessage) string {
 	s := shown{
 		lock: x.lock, state: x.state, attempts: x.attempts, enqueued: x.enqueued,
-		payload: x.payload, patches: x.patches,
+		payload: x.payload, patches: x.patches, topic: x.topic,
 	}
 	if x.state == fsm.Locked {
 		s.until = x.until
@@ -184,11 +196,11 @@ func (m *model) again(a modelAnswer) modelResult {
 func (m *model) perform(h fsm.Header, c fsm.Command) (modelResult, modelAnswer) {
 	var a modelAnswer
 	switch c := c.(type) {
-	case fsm.PutQueue:
+	case fsm.PutEntity:
 		return m.put(c), a
-	case fsm.DropQueue:
-		delete(m.queues, c.Entity)
-		m.gone = slices.DeleteFunc(m.gone, func(id fsm.EntityID) bool { return id == c.Entity })
+	case fsm.DropEntity:
+		m.remove(c.Entity)
+		m.gone = slices.DeleteFunc(m.gone, func(id fsm.EntityID) bool { return id == c.Entity || m.under[id] == c.Entity })
 	case fsm.SendMessages:
 		return m.send(c), a
 	case fsm.LockMessages:
@@ -213,6 +225,10 @@ func (m *model) perform(h fsm.Header, c fsm.Command) (modelResult, modelAnswer) 
 			return modelResult{Code: fsm.EntityNotFound}, a
 		}
 		q.active = m.now
+	case fsm.PutRule:
+		return m.putRule(c), a
+	case fsm.DropRule:
+		return m.dropRule(c), a
 	case fsm.CloseLane:
 		if l := m.lanes[[2]uint64{c.Origin, c.Lane}]; l != nil {
 			for _, old := range l.answers {
@@ -226,14 +242,18 @@ func (m *model) perform(h fsm.Header, c fsm.Command) (modelResult, modelAnswer) 
 	return modelResult{}, a
 }
 
-func (m *model) put(c fsm.PutQueue) modelResult {
+func (m *model) put(c fsm.PutEntity) modelResult {
 	q := m.queues[c.Entity]
 	switch {
 	case q == nil && slices.Contains(m.gone, c.Entity):
 		return modelResult{Code: fsm.EntityNotFound}
 	case q == nil:
-		q = &modelQueue{ids: map[string]fsm.Instant{}}
+		if c.Kind == fsm.SubscriptionEntity && !m.isTopic(c.Topic) {
+			return modelResult{Code: fsm.EntityNotFound}
+		}
+		q = &modelQueue{ids: map[string]fsm.Instant{}, kind: c.Kind, topic: c.Topic}
 		m.queues[c.Entity] = q
+		m.firstRule(q, c.Rule)
 	case c.Version <= q.version:
 		return modelResult{}
 	case c.Settings.RequiresDuplicateDetection != q.settings.RequiresDuplicateDetection:
@@ -272,6 +292,9 @@ func (m *model) lock(c fsm.LockMessages, a *modelAnswer) modelResult {
 	if q == nil {
 		return modelResult{Code: fsm.EntityNotFound}
 	}
+	if q.kind == fsm.TopicEntity {
+		return modelResult{Code: fsm.NotAllowed}
+	}
 	if s := q.settings.Status; s == fsm.Disabled || s == fsm.ReceiveDisabled {
 		return modelResult{Code: fsm.EntityDisabled}
 	}
@@ -303,6 +326,9 @@ func (m *model) fetch(c fsm.FetchDeferred, a *modelAnswer) modelResult {
 	q := m.queues[c.Address.Entity]
 	if q == nil {
 		return modelResult{Code: fsm.EntityNotFound}
+	}
+	if q.kind == fsm.TopicEntity {
+		return modelResult{Code: fsm.NotAllowed}
 	}
 	if s := q.settings.Status; s == fsm.Disabled || s == fsm.ReceiveDisabled {
 		return modelResult{Code: fsm.EntityDisabled}
@@ -337,6 +363,9 @@ func (m *model) send(c fsm.SendMessages) modelResult {
 	if q == nil {
 		return modelResult{Code: fsm.EntityNotFound}
 	}
+	if q.kind == fsm.SubscriptionEntity {
+		return modelResult{Code: fsm.NotAllowed}
+	}
 	if s := q.settings.Status; s == fsm.Disabled || s == fsm.SendDisabled {
 		return modelResult{Code: fsm.EntityDisabled}
 	}
@@ -368,6 +397,12 @@ func (m *model) send(c fsm.SendMessages) modelResult {
 		} else {
 			y.expires = q.end(m.now, x.TimeToLive)
 		}
+		if q.kind == fsm.TopicEntity {
+			if y.properties = x.Properties; !y.waits {
+				m.publish(c.Entity, q.last, y, x.TimeToLive)
+				continue
+			}
+		}
 		q.subs[0] = append(q.subs[0], y)
 	}
 	if twice {
@@ -398,6 +433,9 @@ func (m *model) purge(c fsm.PurgeMessages) modelResult {
 	if q == nil {
 		return modelResult{Code: fsm.EntityNotFound}
 	}
+	if q.kind == fsm.TopicEntity {
+		return modelResult{Code: fsm.NotAllowed}
+	}
 	q.active = m.now
 	var res modelResult
 	for _, x := range slices.Clone(q.subs[c.Address.Sub]) {
@@ -419,6 +457,9 @@ func (m *model) redrive(c fsm.RedriveMessages) modelResult {
 	if q == nil {
 		return modelResult{Code: fsm.EntityNotFound}
 	}
+	if q.kind == fsm.TopicEntity {
+		return modelResult{Code: fsm.NotAllowed}
+	}
 	q.active = m.now
 	var res modelResult
 	for _, n := range c.Sequences {
@@ -437,7 +478,7 @@ func (m *model) redrive(c fsm.RedriveMessages) modelResult {
 		old := x.patches
 		x.patches = nil
 		for _, p := range old {
-			x.patch(fsm.Patch{Properties: p.Properties})
+			x.patch(fsm.Patch{Properties: p.Properties, Changes: p.Changes})
 		}
 		q.put(fsm.MainQueue, x)
 		res.Count++
@@ -480,6 +521,9 @@ func (m *model) settle(c fsm.SettleMessages) modelResult {
 	if q == nil {
 		return modelResult{Code: fsm.EntityNotFound}
 	}
+	if q.kind == fsm.TopicEntity {
+		return modelResult{Code: fsm.NotAllowed}
+	}
 	q.active = m.now
 	var res modelResult
 	for _, s := range c.Settlements {
@@ -521,7 +565,7 @@ func (q *modelQueue) remove(sub fsm.SubQueue, x *modelMessage) {
 }
 
 func (x *modelMessage) patch(p fsm.Patch) {
-	if p.DeadLetter || len(p.Properties) > 0 {
+	if p.DeadLetter || len(p.Properties) > 0 || len(p.Changes) > 0 {
 		x.patches = append(slices.Clone(x.patches), p)
 	}
 }
@@ -569,6 +613,9 @@ func (m *model) renew(c fsm.RenewLocks) modelResult {
 	if q == nil {
 		return modelResult{Code: fsm.EntityNotFound}
 	}
+	if q.kind == fsm.TopicEntity {
+		return modelResult{Code: fsm.NotAllowed}
+	}
 	q.active = m.now
 	var res modelResult
 	for _, l := range c.Locks {
@@ -586,6 +633,14 @@ func (m *model) renew(c fsm.RenewLocks) modelResult {
 // pulse does what is due. Only the order of what becomes active shows.
 func (m *model) pulse() {
 	for id, q := range m.queues {
+		if q.kind == fsm.TopicEntity {
+			m.pulseTopic(id, q)
+		}
+	}
+	for id, q := range m.queues {
+		if q.kind == fsm.TopicEntity {
+			continue
+		}
 		for sub := range q.subs {
 			list := slices.Clone(q.subs[sub])
 			sort.SliceStable(list, func(i, j int) bool { return list[i].until < list[j].until })
@@ -594,9 +649,7 @@ func (m *model) pulse() {
 			}
 		}
 		if auto := q.settings.AutoDeleteOnIdle; auto != fsm.Forever && q.active+fsm.Instant(auto) <= m.now {
-			delete(m.queues, id)
-			m.gone = append(m.gone, id)
-			slices.Sort(m.gone)
+			m.goIdle(id, q)
 		}
 	}
 	for id, at := range m.seen {
@@ -695,13 +748,16 @@ func (m *model) counts(id fsm.EntityID) fsm.Counts {
 			c.Bytes += uint64(len(x.payload))
 		}
 	}
+	if q.kind == fsm.TopicEntity {
+		m.share(id, &c)
+	}
 	return c
 }
 
 // peek shows what Peek should.
 func (m *model) peek(a fsm.Address) []string {
 	var list []string
-	if q := m.queues[a.Entity]; q != nil {
+	if q := m.queues[a.Entity]; q != nil && q.kind != fsm.TopicEntity {
 		for _, x := range q.subs[a.Sub] {
 			if x.state != fsm.Taken {
 				list = append(list, q.show(a.Sub, x))

@@ -37,7 +37,7 @@ func (r *replica) list(deliveries []fsm.Delivery) []string {
 	for _, d := range deliveries {
 		m := shown{
 			lock: d.Lock, state: d.State, attempts: d.Attempts, enqueued: d.Enqueued, until: d.LockedUntil, expires: d.Expires,
-			payload: string(r.bodies.Read(d.Body)),
+			payload: string(r.bodies.Read(d.Body)), topic: d.Topic,
 		}
 		if d.Patch != (fsm.Ref{}) {
 			patches, err := fsm.DecodePatches(r.bodies.Read(d.Patch))
@@ -100,7 +100,7 @@ func (h *history) header() fsm.Header {
 
 func (h *history) address() fsm.Address {
 	return fsm.Address{
-		Entity: fsm.EntityID(rapid.IntRange(1, 3).Draw(h.t, "entity")),
+		Entity: fsm.EntityID(rapid.SampledFrom([]int{1, 2, 3, topicID, topicID + 1, topicID + 1, topicID + 2}).Draw(h.t, "entity")),
 		Sub:    fsm.SubQueue(rapid.SampledFrom([]int{0, 0, 0, 1}).Draw(h.t, "sub")),
 	}
 }
@@ -161,7 +161,7 @@ func (h *history) note(c fsm.Command, res fsm.Result) {
 		if res.Code == fsm.OK {
 			h.sent[c.Entity] += len(c.Messages)
 		}
-	case fsm.DropQueue:
+	case fsm.DropEntity:
 		h.sent[c.Entity] = 0
 	}
 	for _, d := range res.Deliveries {
@@ -170,14 +170,15 @@ func (h *history) note(c fsm.Command, res fsm.Result) {
 }
 
 // settings draws settings of an entity; the second one detects duplicates.
-func (h *history) settings(id fsm.EntityID) fsm.QueueSettings {
+func (h *history) settings(id fsm.EntityID) fsm.EntitySettings {
 	millis := func(name string, choices ...fsm.Millis) fsm.Millis { return rapid.SampledFrom(choices).Draw(h.t, name) }
-	s := fsm.QueueSettings{
+	s := fsm.EntitySettings{
 		LockDuration:     millis("lock", 5000, 7000, 30000),
 		MaxDeliveryCount: rapid.Uint32Range(1, 4).Draw(h.t, "deliveries"), MaxMessageBytes: 6,
 		DefaultTimeToLive:          millis("life", fsm.Forever, 0, 4000, 20_000),
 		DeadLetterOnExpiry:         rapid.Bool().Draw(h.t, "bury"),
-		RequiresDuplicateDetection: id == 2,
+		RequiresDuplicateDetection: id%2 == 0,
+		DeadLetterOnFilterErrors:   rapid.Bool().Draw(h.t, "keep"),
 		DuplicateWindow:            millis("window", 20_000, 60_000),
 		AutoDeleteOnIdle:           millis("idle", fsm.Forever, fsm.Forever, 300_000, 900_000),
 		DeadLetterTimeToLive:       millis("rot", fsm.Forever, 1000, 7500),
@@ -195,7 +196,7 @@ func (h *history) settings(id fsm.EntityID) fsm.QueueSettings {
 func (h *history) put(*rapid.T) {
 	h.version += rapid.Uint64Range(0, 1).Draw(h.t, "newer")
 	id := h.address().Entity
-	h.do(fsm.PutQueue{Entity: id, Version: h.version, Settings: h.settings(id)})
+	h.do(h.describe(fsm.PutEntity{Entity: id, Version: h.version, Settings: h.settings(id)}))
 }
 
 func (h *history) send(*rapid.T) {
@@ -209,6 +210,9 @@ func (h *history) send(*rapid.T) {
 		m.TimeToLive = rapid.SampledFrom([]fsm.Millis{0, 0, 1, 3000, 9000, fsm.Forever}).Draw(h.t, "life")
 		if rapid.IntRange(0, 3).Draw(h.t, "later") == 0 {
 			m.EnqueueAt = h.env.Now + fsm.Instant(rapid.IntRange(-1000, 12_000).Draw(h.t, "at"))
+		}
+		if c.Entity == topicID {
+			m.Properties = h.properties()
 		}
 		c.Messages = append(c.Messages, m)
 	}
@@ -329,7 +333,7 @@ func (h *history) tick(*rapid.T) {
 
 func (h *history) drop(*rapid.T) {
 	if rapid.IntRange(0, 5).Draw(h.t, "really") == 0 {
-		h.do(fsm.DropQueue{Entity: h.address().Entity})
+		h.do(fsm.DropEntity{Entity: h.address().Entity})
 	}
 }
 
@@ -364,7 +368,7 @@ func (h *history) check(*rapid.T) {
 	if h.a.q.Digest() != h.c.q.Digest() {
 		h.t.Fatal("the restored replica holds another state")
 	}
-	for id := fsm.EntityID(1); id <= 3; id++ {
+	for id := fsm.EntityID(1); id <= topicID+2; id++ {
 		got, _ := h.c.q.Counts(id)
 		if want := h.model.counts(id); got != want {
 			h.t.Fatalf("counts of %d are %+v, want %+v", id, got, want)
@@ -375,6 +379,7 @@ func (h *history) check(*rapid.T) {
 				h.t.Fatalf("%v holds something else (-want +got):\n%s", at, diff)
 			}
 		}
+		h.checkRules(id)
 	}
 	for _, r := range []*replica{h.a, h.b, h.c} {
 		h.checkDue(r)
@@ -424,14 +429,18 @@ func TestReplicasAgree(t *testing.T) {
 			"put": h.put, "send": h.send, "send more": h.send, "receive": h.receive, "receive more": h.receive,
 			"fetch": h.fetch, "settle": h.settle, "settle more": h.settle, "renew": h.renew, "retry": h.retry,
 			"pass": h.pass, "tick": h.tick, "tick again": h.tick, "cancel": h.cancel, "purge": h.purge,
+			"rule": h.rule, "drop rule": h.dropRule, "move": h.move, "send to topic": h.publish, "subscribe": h.subscribe,
 			"redrive": h.redrive, "touch": h.touch, "drop": h.drop, "close": h.closeLane, "restore": h.restore, "freeze": h.freeze,
 			"": h.check,
 		}
 		for id := fsm.EntityID(1); id <= 2; id++ {
-			h.do(fsm.PutQueue{Entity: id, Version: 1, Settings: fsm.QueueSettings{
+			h.do(fsm.PutEntity{Entity: id, Version: 1, Settings: fsm.EntitySettings{
 				LockDuration: 5000, MaxDeliveryCount: 3, MaxMessageBytes: 6, RequiresDuplicateDetection: id == 2,
 			}})
 		}
+		h.do(h.describe(fsm.PutEntity{Entity: topicID, Version: 1, Settings: fsm.EntitySettings{
+			LockDuration: 5000, MaxDeliveryCount: 3, MaxMessageBytes: 6, RequiresDuplicateDetection: true,
+		}}))
 		for name, action := range actions {
 			actions[name] = func(t *rapid.T) { h.t = t; action(t) }
 		}
@@ -452,7 +461,7 @@ func TestNothingIsLostOrInTwoHands(t *testing.T) {
 			env.Index++
 			return r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Origin: 1, Serial: env.Index, Low: env.Index}, c))
 		}
-		apply(fsm.PutQueue{Entity: 1, Version: 1, Settings: fsm.QueueSettings{LockDuration: 5000, MaxDeliveryCount: 3, MaxMessageBytes: 9}})
+		apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: fsm.EntitySettings{LockDuration: 5000, MaxDeliveryCount: 3, MaxMessageBytes: 9}})
 		sent, gone := uint64(0), uint64(0)
 		held := map[fsm.SequenceNumber]fsm.Delivery{}
 		attempts := map[fsm.SequenceNumber]uint32{}

@@ -2,7 +2,7 @@ package fsm
 
 // arm adds an alarm.
 func (q *Queues) arm(sub *subqueue, x alarm) {
-	sub.alarms.push(x)
+	sub.alarms.heap.push(x)
 	if sub.alarms.heap[0] == x {
 		q.due.fix(sub)
 	}
@@ -23,6 +23,8 @@ func (sub *subqueue) stands(x alarm) bool {
 		return sub.of.sweepAt == x.at
 	case alarmIdle:
 		return sub.of.idleAt == x.at
+	case alarmSession:
+		return sub.of.sessionStands(x)
 	}
 	return false
 }
@@ -47,7 +49,7 @@ func (q *Queues) next() (*subqueue, alarm, bool) {
 		if sub.stands(x) {
 			return sub, x, true
 		}
-		sub.alarms.pop()
+		sub.alarms.heap.pop()
 		sub.skipped(x)
 		q.due.fix(sub)
 	}
@@ -80,13 +82,18 @@ func (q *Queues) pulse() {
 			q.tidy(sub)
 			continue
 		}
-		sub.alarms.pop()
+		sub.alarms.heap.pop()
 		q.due.fix(sub)
 		switch x.kind {
 		case alarmLock:
 			budget--
 			at, rec, _ := sub.held(LockID{Sequence: x.number, Epoch: x.epoch})
 			q.giveBack(sub, at, rec, true, 0, Patch{})
+		case alarmSession:
+			slot := uint32(x.number)
+			budget -= 1 + sub.of.sessions.lines[slot].held.count()
+			q.endSession(sub.of, slot, true)
+			q.tidy(sub)
 		case alarmSweep:
 			sub.of.sweepAt = 0
 			if sub.of.sweepDue() == x.at {

@@ -19,7 +19,7 @@ func dueNow(q *Queues) []Instant {
 		note(x.idleDue())
 		for i := range x.subs {
 			sub := &x.subs[i]
-			walk(sub.ix.entries, 0, func(_ SequenceNumber, rec *record, _ Ref) bool {
+			walk(sub.ix.entries, 0, func(_ SequenceNumber, rec *record, _ Ref, _ uint32) bool {
 				if rec.state == Locked {
 					note(rec.deadline)
 				} else {
@@ -37,7 +37,7 @@ func dueNow(q *Queues) []Instant {
 // seconds.
 func crowd(apply func(Instant, Command) Result, queues, messages int) {
 	r := rand.New(rand.NewPCG(1, 2))
-	settings := DefaultQueueSettings()
+	settings := DefaultSettings()
 	settings.LockDuration, settings.MaxDeliveryCount, settings.DeadLetterTimeToLive = 5000, 2, 7000
 	for id := range EntityID(queues) {
 		settings.DeadLetterOnExpiry = id%2 == 0
@@ -45,7 +45,7 @@ func crowd(apply func(Instant, Command) Result, queues, messages int) {
 		if id == 1 {
 			settings.RetryDelay, settings.RetryDelayMax = 1000, 5000
 		}
-		apply(1000, PutQueue{Entity: id + 1, Version: 1, Settings: settings})
+		apply(1000, PutEntity{Entity: id + 1, Version: 1, Settings: settings})
 		for range messages / 100 {
 			now := Instant(1000 + r.IntN(10_000))
 			c := SendMessages{Entity: id + 1, Messages: make([]Message, 100)}
@@ -140,7 +140,7 @@ func TestManyAlarmsAreBounded(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	apply := testApply(q)
-	apply(1, PutQueue{Entity: 1, Version: 1, Settings: DefaultQueueSettings()})
+	apply(1, PutEntity{Entity: 1, Version: 1, Settings: DefaultSettings()})
 	at := Address{Entity: 1}
 	sub := q.find(at)
 	for i := range 30_000 {
@@ -165,10 +165,10 @@ func TestManyAlarmsAreBounded(t *testing.T) {
 			t.Fatalf("%d alarms for an empty queue", n)
 		}
 	}
-	settings := DefaultQueueSettings()
+	settings := DefaultSettings()
 	for version := range uint64(1000) {
 		settings.AutoDeleteOnIdle = []Millis{Forever, autoDeleteMin}[version%2]
-		apply(1, PutQueue{Entity: 1, Version: version + 2, Settings: settings})
+		apply(1, PutEntity{Entity: 1, Version: version + 2, Settings: settings})
 		if n := len(sub.alarms.heap); n > staleSlack+12 {
 			t.Fatalf("%d alarms for an empty queue", n)
 		}
@@ -180,10 +180,10 @@ func TestTombstonesStandStill(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	apply := testApply(q)
-	settings := DefaultQueueSettings()
+	settings := DefaultSettings()
 	for id := EntityID(1); id <= 9; id++ {
 		settings.AutoDeleteOnIdle = autoDeleteMin + Millis(10-id)*1000 // the last one first
-		apply(1, PutQueue{Entity: id, Version: 1, Settings: settings})
+		apply(1, PutEntity{Entity: id, Version: 1, Settings: settings})
 	}
 	var want []EntityID
 	for id := EntityID(9); id >= 1; id-- {
@@ -197,7 +197,7 @@ func TestTombstonesStandStill(t *testing.T) {
 		late := q.Image()
 		after := imageBytes(t, late)
 		if id%2 == 0 {
-			apply(1, DropQueue{Entity: id})
+			apply(1, DropEntity{Entity: id})
 			want = want[1:]
 		}
 		if !bytes.Equal(before, imageBytes(t, img)) || !bytes.Equal(after, imageBytes(t, late)) {
@@ -220,8 +220,8 @@ func TestLockMeetsExpired(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	apply := testApply(q)
-	settings := DefaultQueueSettings()
-	apply(1, PutQueue{Entity: 1, Version: 1, Settings: settings})
+	settings := DefaultSettings()
+	apply(1, PutEntity{Entity: 1, Version: 1, Settings: settings})
 	short := SendMessages{Entity: 1, Messages: make([]Message, 2500)}
 	for i := range short.Messages {
 		short.Messages[i].TimeToLive = 10
@@ -264,7 +264,7 @@ func TestPurgeMeetsExpired(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	apply := testApply(q)
-	apply(1, PutQueue{Entity: 1, Version: 1, Settings: DefaultQueueSettings()})
+	apply(1, PutEntity{Entity: 1, Version: 1, Settings: DefaultSettings()})
 	short := SendMessages{Entity: 1, Messages: make([]Message, 1500)}
 	for i := range short.Messages {
 		short.Messages[i].TimeToLive = 10
@@ -294,9 +294,9 @@ func TestGoingIsBounded(t *testing.T) {
 		bodies := &releasing{}
 		q := NewQueues(bodies)
 		apply := testApply(q)
-		settings := DefaultQueueSettings()
+		settings := DefaultSettings()
 		settings.AutoDeleteOnIdle = autoDeleteMin
-		apply(1, PutQueue{Entity: 1, Version: 1, Settings: settings})
+		apply(1, PutEntity{Entity: 1, Version: 1, Settings: settings})
 		const messages = 20_000
 		for range messages / 1000 {
 			apply(1, SendMessages{Entity: 1, Messages: make([]Message, 1000)})
@@ -306,7 +306,7 @@ func TestGoingIsBounded(t *testing.T) {
 			now = 1 + Instant(autoDeleteMin)
 			apply(now, Pulse{})
 		} else {
-			apply(now, DropQueue{Entity: 1})
+			apply(now, DropEntity{Entity: 1})
 		}
 		if bodies.released == 0 || bodies.released > releasesPerApply {
 			t.Errorf("%s: %d bodies are released at once", name, bodies.released)

@@ -7,9 +7,9 @@ func (q *Queues) purge(c PurgeMessages) Result {
 	if code := Check(c); code != OK {
 		return Result{Code: code}
 	}
-	sub := q.find(c.Address)
-	if sub == nil {
-		return Result{Code: EntityNotFound}
+	sub, code := q.holding(c.Address)
+	if code != OK {
+		return Result{Code: code}
 	}
 	var res Result
 	next := SequenceNumber(0)
@@ -27,6 +27,9 @@ func (q *Queues) purge(c PurgeMessages) Result {
 				continue
 			}
 			break // those behind it were enqueued later still
+		}
+		if sub.grouped() && sub.of.sessions.at(sub.ix.session(at)).epoch != 0 {
+			continue // its session is held
 		}
 		if q.expired(sub, &rec) {
 			expired++
@@ -46,11 +49,11 @@ func (q *Queues) redrive(c RedriveMessages) Result {
 	if code := Check(c); code != OK {
 		return Result{Code: code}
 	}
-	x := q.byID[c.Entity]
-	if x == nil {
-		return Result{Code: EntityNotFound}
+	dead, code := q.holding(Address{Entity: c.Entity, Sub: DeadLetterQueue})
+	if code != OK {
+		return Result{Code: code}
 	}
-	dead := &x.subs[DeadLetterQueue]
+	x := dead.of
 	var res Result
 	for _, n := range c.Sequences {
 		at, found := dead.ix.seek(n)
@@ -59,7 +62,7 @@ func (q *Queues) redrive(c RedriveMessages) Result {
 		}
 		rec := dead.ix.get(at)
 		switch {
-		case rec.state != Ready:
+		case rec.state != Ready, dead.ix.session(at) == sessionless:
 		case q.expired(dead, &rec):
 			q.expire(dead, at, rec, Patch{})
 		default:
@@ -75,16 +78,20 @@ func (q *Queues) redrive(c RedriveMessages) Result {
 
 // revive moves one dead letter back under its old number. Its life begins again, and
 // with it the moment it was enqueued, so that it still expires one life after that (E.1).
+// It may be forwarded as often as if it were new.
 func (q *Queues) revive(x *queue, at cursor, rec record) {
 	from, to := &x.subs[DeadLetterQueue], &x.subs[MainQueue]
 	n, patches := from.ix.number(at), from.ix.patch(at)
+	session := from.ix.session(at)
+	from.ix.sessions.pin(session)
+	defer from.ix.sessions.unpin(session, q.arena.era)
 	from.ix.remove(at)
 	if rec.expires != 0 {
 		rec.expires = expiry(q.clock, Millis(rec.expires-rec.enqueued))
 	}
 	rec.enqueued, rec.rots = q.clock, 0
-	rec.state, rec.attempts, rec.flags = Ready, 0, redriven
-	at = q.insert(to, n, rec)
+	rec.state, rec.attempts, rec.flags = Ready, 0, redriven|rec.flags&shared
+	at = q.insertIn(to, n, rec, session)
 	if patches != (Ref{}) {
 		if kept := withoutReasons(q.patches(patches)); len(kept) > 0 {
 			owner := Owner{Address: to.address, Sequence: n, Patch: true}
@@ -99,8 +106,9 @@ func (q *Queues) revive(x *queue, at cursor, rec record) {
 func withoutReasons(patches []Patch) []Patch {
 	kept := patches[:0]
 	for _, p := range patches {
-		if len(p.Properties) > 0 {
-			kept = append(kept, Patch{Properties: p.Properties})
+		p.DeadLetter, p.Reason, p.Description = false, "", ""
+		if len(p.Properties) > 0 || len(p.Changes) > 0 || p.Enqueued != 0 || p.Source != "" {
+			kept = append(kept, p)
 		}
 	}
 	return kept
@@ -110,7 +118,11 @@ func withoutReasons(patches []Patch) []Patch {
 func (q *Queues) patches(at Ref) []Patch {
 	list, err := DecodePatches(q.bodies.Read(at))
 	if err != nil {
-		panic(fmt.Sprintf("fsm: body at %v is not what was written there: %v", at, err))
+		panic(unreadable(at, err))
 	}
 	return list
+}
+
+func unreadable(at Ref, err error) string {
+	return fmt.Sprintf("fsm: body at %v is not what was written there: %v", at, err)
 }

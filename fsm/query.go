@@ -9,23 +9,35 @@ func (q *Queues) Counts(id EntityID) (Counts, bool) {
 	if x == nil {
 		return Counts{}, false
 	}
-	main, dead := &x.subs[MainQueue].ix, &x.subs[DeadLetterQueue].ix
+	main, dead := &x.subs[MainQueue], &x.subs[DeadLetterQueue]
 	return Counts{
-		Active:     main.counts[Ready] + main.counts[Locked],
-		Locked:     main.counts[Locked],
-		Deferred:   main.counts[Deferred],
-		Scheduled:  main.counts[Scheduled],
-		DeadLetter: dead.total() - dead.counts[Taken],
-		Bytes:      main.bytes + dead.bytes,
+		Active:             main.ix.counts[Ready] + main.ix.counts[Locked] + main.ix.counts[Leaving] - main.departing(),
+		Locked:             main.ix.counts[Locked],
+		Deferred:           main.ix.counts[Deferred],
+		Scheduled:          main.ix.counts[Scheduled],
+		DeadLetter:         dead.present() - dead.departing(),
+		Bytes:              x.held(),
+		Transfer:           main.departing() + dead.departing() + x.subs[TransferQueue].departing(),
+		TransferDeadLetter: x.subs[TransferDeadLetterQueue].present(),
+		Subscriptions:      x.subscriptions(),
+		Sessions:           x.sessionsUsed(),
 	}, true
 }
 
+// subscriptions is the number of those of a topic.
+func (x *queue) subscriptions() uint64 {
+	if x.hub == nil {
+		return 0
+	}
+	return uint64(len(x.hub.subscriptions))
+}
+
 // Settings are those of a queue; false when there is no such queue.
-func (q *Queues) Settings(id EntityID) (QueueSettings, bool) {
+func (q *Queues) Settings(id EntityID) (EntitySettings, bool) {
 	if x := q.byID[id]; x != nil {
 		return *x.settings, true
 	}
-	return QueueSettings{}, false
+	return EntitySettings{}, false
 }
 
 // Ready is the number of messages that a LockMessages could give out, and of those that
@@ -41,14 +53,14 @@ func (q *Queues) Ready(a Address) uint64 {
 // state but Taken, and changes nothing. At most 4096 are given.
 func (q *Queues) Peek(a Address, from SequenceNumber, most int) []Delivery {
 	sub := q.find(a)
-	if sub == nil || most <= 0 {
+	if sub == nil || most <= 0 || sub.unattended() {
 		return nil
 	}
 	most = min(most, peekMax)
 	base, _ := split(from)
 	pos, _ := sub.ix.find(base)
 	var found []Delivery
-	walk(sub.ix.entries[pos:], from, func(n SequenceNumber, rec *record, patch Ref) bool {
+	walk(sub.ix.entries[pos:], from, func(n SequenceNumber, rec *record, patch Ref, _ uint32) bool {
 		if rec.state != Taken {
 			found = append(found, sub.newDelivery(n, rec, patch))
 		}
@@ -60,11 +72,27 @@ func (q *Queues) Peek(a Address, from SequenceNumber, most int) []Delivery {
 // Entities is the number of queues.
 func (q *Queues) Entities() int { return len(q.queues) }
 
-// Messages is the number of messages stored, in whatever state.
+// Messages is the number of messages stored, in whatever state; of a topic those that wait
+// for their time.
 func (q *Queues) Messages() uint64 {
 	n := uint64(0)
 	for _, x := range q.queues {
-		n += x.subs[MainQueue].ix.total() + x.subs[DeadLetterQueue].ix.total()
+		for i := range x.subs {
+			n += x.subs[i].ix.total() - x.subs[i].ix.counts[Shared]
+		}
 	}
 	return n
+}
+
+// TopicOf is the topic that fills an entity, 0 when it is no subscription; false when
+// there is no such entity. It is the same as long as the entity is there.
+func (q *Queues) TopicOf(id EntityID) (topic EntityID, found bool) {
+	x := q.byID[id]
+	if x == nil {
+		return 0, false
+	}
+	if x.topic != nil {
+		topic = x.topic.id
+	}
+	return topic, true
 }

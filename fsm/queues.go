@@ -17,7 +17,7 @@ type Queues struct {
 	byID   map[EntityID]*queue // the same, for lookups only: never ranged over
 	due    schedule
 	raised []*subqueue // whose ready count rose since the last Effects
-	gone   []EntityID  // deleted for being idle, not dropped by command yet; sorted
+	gone   []tombstone // deleted for being idle, not dropped by command yet; sorted
 	idled  []EntityID  // the same since the last Effects
 	// remains are messages of queues that are gone whose bodies are not released yet. They
 	// are a matter of this replica and no part of its state.
@@ -28,17 +28,27 @@ type Queues struct {
 	sends       []sent
 	settlements []Settlement
 	ripe        []ripe // of the chunk at hand
+	subject     subject
+	matches     []match
+	numbers     []uint64 // of correlation rules that match
 }
 
-// queue is one entity: its main queue and its dead-letter queue.
+// queue is one entity: its main queue, its two dead-letter queues, and its transfer queue.
 type queue struct {
 	id       EntityID
-	version  uint64         // of settings
-	settings *QueueSettings // complete; replaced and never changed: images share it
+	version  uint64          // of settings
+	settings *EntitySettings // complete; replaced and never changed: images share it
+	kind     EntityKind
+	topic    *queue         // of a subscription, else nil
+	hub      *hub           // of a topic, else nil
+	rules    rulebook       // of a subscription
 	last     SequenceNumber // given to the newest message
 	active   Instant        // when somebody used it last
 	window   *window        // nil unless duplicates are detected
-	subs     [2]subqueue    // by SubQueue
+	arrivals arrivals       // what other entities forwarded here
+	sessions *sessions      // nil unless every message belongs to one
+	grants   uint64         // session locks given so far
+	subs     [4]subqueue    // by SubQueue
 
 	// When the alarms that stand for the queue ring, 0 for none; derived.
 	sweepAt, idleAt Instant
@@ -50,8 +60,10 @@ type subqueue struct {
 	address Address
 	ix      index
 	alarms  alarms
-	turn    int  // place in the schedule, -1 when it has no alarms
-	raised  bool // is in raised
+	out     *outbox // nil until something was forwarded
+	turn    int     // place in the schedule, -1 when it has no alarms
+	raised  bool    // is in raised
+	resumed bool    // restored with a batch out: the next Effects say so
 	dropped bool
 }
 
@@ -114,7 +126,12 @@ func undecodable(env Env, kind Kind, err error) string {
 func (q *Queues) again(old *answer) Result {
 	res := old.result()
 	more := old.more
-	if more == nil || len(more.locks) == 0 {
+	switch {
+	case more == nil:
+		return res
+	case more.session.Epoch != 0:
+		return q.accepted(more.address, more.session)
+	case len(more.locks) == 0:
 		return res
 	}
 	sub := q.find(more.address)
@@ -182,9 +199,27 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *reader) (Result, Addre
 		c := r.fetchDeferred()
 		decoded(env, kind, r)
 		return q.fetch(c, h.Origin != 0), c.Address
-	case KindPulse, KindPutQueue, KindDropQueue, KindCloseLane,
-		KindCancelScheduled, KindPurgeMessages, KindRedriveMessages, KindTouch,
-		KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity:
+	case KindTransferMessages:
+		var c TransferMessages
+		c, q.sends = r.transfers(q.sends)
+		decoded(env, kind, r)
+		res := q.transfer(&c, q.sends)
+		clear(q.sends)
+		return res, Address{}
+	case KindTransact:
+		c := r.transaction()
+		decoded(env, kind, r)
+		return q.transact(&c), Address{}
+	case KindAcceptSession:
+		c := r.acceptSession()
+		decoded(env, kind, r)
+		return q.accept(c), Address{Entity: c.Entity}
+	case KindRenewSession, KindReleaseSession, KindSetSessionState,
+		KindPulse, KindPutEntity, KindDropEntity, KindCloseLane, KindForwardMessages,
+		KindCancelScheduled, KindPurgeMessages, KindRedriveMessages, KindTouch, KindPutRule, KindDropRule,
+		KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity,
+		KindCreateNamespace, KindUpdateNamespace, KindDeleteNamespace, KindSetAccess,
+		KindSetMember, KindPlacePartition, KindPartitionPlaced, KindAddPartitions, KindRaiseLevel:
 		// Rare, or of the other machine and stopped by Apply.
 	}
 	cmd := r.payload(kind)
@@ -203,9 +238,9 @@ func decoded(env Env, kind Kind, r *reader) {
 // manage performs the commands that are rare.
 func (q *Queues) manage(cmd Command) Result {
 	switch c := cmd.(type) {
-	case PutQueue:
+	case PutEntity:
 		return q.put(c)
-	case DropQueue:
+	case DropEntity:
 		q.drop(c.Entity)
 	case CloseLane:
 		q.table.closeLane(c)
@@ -219,6 +254,18 @@ func (q *Queues) manage(cmd Command) Result {
 		return q.redrive(c)
 	case Touch:
 		return q.touch(c)
+	case PutRule:
+		return q.putRule(c)
+	case DropRule:
+		return q.dropRule(c)
+	case ForwardMessages:
+		return q.forward(&c)
+	case RenewSession:
+		return q.renewSession(c)
+	case ReleaseSession:
+		return q.releaseSession(c)
+	case SetSessionState:
+		return q.setState(c)
 	}
 	return Result{}
 }
@@ -236,7 +283,7 @@ func (q *Queues) find(a Address) *subqueue {
 }
 
 // put makes a queue or changes its settings. Locks and lives keep their end.
-func (q *Queues) put(c PutQueue) Result {
+func (q *Queues) put(c PutEntity) Result {
 	if code := Check(c); code != OK {
 		return Result{Code: code}
 	}
@@ -244,30 +291,67 @@ func (q *Queues) put(c PutQueue) Result {
 	x := q.byID[c.Entity]
 	switch {
 	case x == nil:
-		if _, gone := slices.BinarySearch(q.gone, c.Entity); gone {
-			return Result{Code: EntityNotFound}
+		var code Code
+		if x, code = q.make(&c); code != OK {
+			return Result{Code: code}
 		}
-		x = q.add(c.Entity)
-		if settings.RequiresDuplicateDetection {
+		if x.detects(&settings) {
 			x.window = &window{era: q.arena.era}
+		}
+		if settings.RequiresSession {
+			q.group(x)
 		}
 	case c.Version <= x.version:
 		return Result{}
-	case settings.RequiresDuplicateDetection != (x.window != nil):
+	case !x.settings.allows(&settings) || x.kind != c.Kind || x.kind == SubscriptionEntity && x.topic.id != c.Topic:
 		return Result{Code: InvalidArgument}
 	case x.window != nil:
 		x.window.forgotten(q.clock, x.settings.DuplicateWindow)
 	}
+	old := x.settings
 	x.version, x.settings, x.active = c.Version, &settings, q.clock
+	q.redirected(x, old)
 	q.expectIdle(x)
 	q.expectSweep(x)
 	q.tidy(&x.subs[MainQueue])
 	return Result{}
 }
 
-// add makes an empty queue.
-func (q *Queues) add(id EntityID) *queue {
-	x := &queue{id: id}
+// make makes an empty entity.
+func (q *Queues) make(c *PutEntity) (*queue, Code) {
+	topic, first := q.byID[c.Topic], c.Rule
+	if first == nil {
+		first = defaultRule()
+	}
+	switch _, gone := q.grave(c.Entity); {
+	case gone:
+		return nil, EntityNotFound
+	case c.Kind != SubscriptionEntity:
+		return q.add(c.Entity, c.Kind), OK
+	case topic == nil || topic.kind != TopicEntity:
+		return nil, EntityNotFound
+	}
+	ready, _ := parseRule(first) // was checked
+	if topic.hub.full(first.Filter.Kind, ready.size, nil) {
+		return nil, QuotaExceeded
+	}
+	x := q.add(c.Entity, c.Kind)
+	q.subscribe(x, topic, &rule{Rule: *first, parsed: ready, of: x})
+	return x, OK
+}
+
+// detects says whether an entity with these settings detects duplicates. A subscription
+// leaves that to its topic.
+func (x *queue) detects(s *EntitySettings) bool {
+	return s.RequiresDuplicateDetection && x.kind != SubscriptionEntity
+}
+
+// add makes an empty entity; a subscription has no topic yet.
+func (q *Queues) add(id EntityID, kind EntityKind) *queue {
+	x := &queue{id: id, kind: kind}
+	if kind == TopicEntity {
+		x.hub = newHub()
+	}
 	for i := range x.subs {
 		x.subs[i] = subqueue{
 			of:      x,
@@ -290,8 +374,23 @@ func (q *Queues) drop(id EntityID) {
 	}
 }
 
-// remove takes a queue out. Its bodies are let go little by little.
+// remove takes an entity out, a topic with its subscriptions. Bodies are let go little by
+// little, but not those that a subscription shares with a topic that stays.
 func (q *Queues) remove(x *queue) {
+	switch x.kind {
+	case TopicEntity:
+		for _, y := range x.hub.subscriptions {
+			q.takeOut(y)
+		}
+	case SubscriptionEntity:
+		q.unsubscribe(x)
+	case QueueEntity:
+	}
+	q.takeOut(x)
+	q.letGo(releasesPerApply)
+}
+
+func (q *Queues) takeOut(x *queue) {
 	for i := range x.subs {
 		sub := &x.subs[i]
 		if len(sub.ix.entries) > 0 {
@@ -300,10 +399,12 @@ func (q *Queues) remove(x *queue) {
 		sub.dropped = true
 		q.due.remove(sub)
 	}
+	if s := x.sessions; s != nil && s.count > 0 {
+		q.remains = append(q.remains, remains{states: s.pages})
+	}
 	at, _ := q.position(x.id)
 	q.queues = slices.Delete(q.queues, at, at+1)
 	delete(q.byID, x.id)
-	q.letGo(releasesPerApply)
 }
 
 // release lets the bodies of a message go.
@@ -316,7 +417,14 @@ func (q *Queues) release(body, patch Ref) {
 
 // discard removes a message for good. A lock on it is ended by the caller.
 func (q *Queues) discard(sub *subqueue, at cursor, rec *record) {
-	q.release(rec.body, sub.ix.patch(at))
+	if patch := sub.ix.patch(at); rec.flags&shared == 0 {
+		q.release(rec.body, patch)
+	} else {
+		q.unshare(sub.of.topic, rec.original())
+		if patch != (Ref{}) {
+			q.bodies.Release(patch)
+		}
+	}
 	sub.ix.remove(at)
 }
 
@@ -329,13 +437,19 @@ func (q *Queues) raise(sub *subqueue) {
 }
 
 // Effects returns and clears what the applies since the last call ask of the leader:
-// one entry for every address whose ready count rose and is not zero now, and one for
-// every queue that deleted itself.
+// one entry for every address whose ready count rose and is not zero now, of another kind
+// where messages are forwarded, and one for every queue that deleted itself.
 func (q *Queues) Effects() []Effect {
 	var effects []Effect
 	for i, sub := range q.raised {
 		q.raised[i], sub.raised = nil, false
-		if n := sub.ix.counts[Ready]; n > 0 && !sub.dropped {
+		switch n := sub.ix.counts[Ready]; {
+		case sub.dropped:
+		case sub.forwards():
+			effects = sub.urge(effects)
+		case sub.ix.main && sub.ix.sessions != nil:
+			effects = sub.groupEffects(effects)
+		case n > 0:
 			effects = append(effects, Effect{Address: sub.address, Ready: n})
 		}
 	}

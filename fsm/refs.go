@@ -6,9 +6,11 @@ func (img *queuesImage) Refs(visit func(Owner, Ref)) {
 		x := &img.queues[i]
 		for sub, entries := range x.entries {
 			owner := Owner{Address: Address{Entity: x.id, Sub: SubQueue(sub)}}
-			walk(entries, 0, func(n SequenceNumber, rec *record, patch Ref) bool {
+			walk(entries, 0, func(n SequenceNumber, rec *record, patch Ref, _ uint32) bool {
 				owner.Sequence, owner.Patch = n, false
-				visit(owner, rec.body)
+				if rec.flags&shared == 0 {
+					visit(owner, rec.body)
+				}
 				if patch != (Ref{}) {
 					owner.Patch = true
 					visit(owner, patch)
@@ -16,6 +18,7 @@ func (img *queuesImage) Refs(visit func(Owner, Ref)) {
 				return true
 			})
 		}
+		eachState(x.id, x.sessions, visit)
 	}
 }
 
@@ -25,6 +28,9 @@ func (q *Queues) Refs(visit func(Owner, Ref) Ref) {
 	for _, x := range q.queues {
 		for i := range x.subs {
 			x.subs[i].refs(visit)
+		}
+		if x.sessions != nil {
+			q.stateRefs(x, visit)
 		}
 	}
 }
@@ -36,9 +42,10 @@ func (sub *subqueue) refs(visit func(Owner, Ref) Ref) {
 		for slot := live.next(0); slot >= 0; slot = live.next(slot + 1) {
 			at := cursor{pos: pos, slot: slot}
 			owner := Owner{Address: sub.address, Sequence: ix.number(at)}
-			old := ix.get(at).body
-			if ref := visit(owner, old); ref != old {
-				ix.setBody(at, ref)
+			if rec := ix.get(at); rec.flags&shared == 0 {
+				if ref := visit(owner, rec.body); ref != rec.body {
+					ix.setBody(at, ref)
+				}
 			}
 			owner.Patch = true
 			if old := ix.patch(at); old != (Ref{}) {
@@ -64,8 +71,10 @@ func (q *Queues) locate(owner Owner, ref Ref) (*index, cursor, bool) {
 		case !found:
 		case owner.Patch && ix.patch(at) == ref && ref != Ref{}:
 			return ix, at, true
-		case !owner.Patch && ix.get(at).body == ref:
-			return ix, at, true
+		case !owner.Patch:
+			if rec := ix.get(at); rec.body == ref && rec.flags&shared == 0 {
+				return ix, at, true
+			}
 		}
 	}
 	return nil, cursor{}, false
@@ -73,6 +82,9 @@ func (q *Queues) locate(owner Owner, ref Ref) (*index, cursor, bool) {
 
 // Holds says whether the body at ref, stored for owner, is still referred to.
 func (q *Queues) Holds(owner Owner, ref Ref) bool {
+	if owner.Sub == sessionStates {
+		return q.holdsState(owner, ref)
+	}
 	_, _, found := q.locate(owner, ref)
 	return found
 }
@@ -80,6 +92,13 @@ func (q *Queues) Holds(owner Owner, ref Ref) bool {
 // Move notes that the body at from, stored for owner, lies at to now. It reports false,
 // and changes nothing, when the body is not referred to any more.
 func (q *Queues) Move(owner Owner, from, to Ref) bool {
+	if owner.Sub == sessionStates {
+		held := q.holdsState(owner, from)
+		if held {
+			q.byID[owner.Entity].sessions.write(uint32(owner.Sequence), q.arena.era).state = to
+		}
+		return held
+	}
 	ix, at, found := q.locate(owner, from)
 	switch {
 	case !found:
@@ -98,10 +117,12 @@ const (
 	releasesPerPulse = 8192
 )
 
-// remains is what is left of a sub-queue that is gone: bodies from a number on.
+// remains is what is left of a sub-queue that is gone: bodies from a number on, or the
+// states of sessions.
 type remains struct {
 	entries []entry
 	next    SequenceNumber
+	states  []*sessionPage
 }
 
 // letGo releases bodies of queues that are gone, at most so many. It changes nothing that
@@ -109,14 +130,24 @@ type remains struct {
 func (q *Queues) letGo(most int) {
 	for most > 0 && len(q.remains) > 0 {
 		r := &q.remains[0]
+		if len(r.states) > 0 {
+			most -= sessionPageSlots
+			q.releaseStates(r.states[0])
+			r.states = r.states[1:]
+			continue
+		}
 		done := true
-		walk(r.entries, r.next, func(n SequenceNumber, rec *record, patch Ref) bool {
+		walk(r.entries, r.next, func(n SequenceNumber, rec *record, patch Ref, _ uint32) bool {
 			if most == 0 {
 				r.next, done = n, false
 				return false
 			}
 			most--
-			q.release(rec.body, patch)
+			if rec.flags&shared == 0 {
+				q.release(rec.body, patch)
+			} else if patch != (Ref{}) {
+				q.bodies.Release(patch)
+			}
 			return true
 		})
 		if done {

@@ -53,9 +53,9 @@ func TestRestoreIsStrict(t *testing.T) {
 		t.Error("a catalog restored an image of queues")
 	}
 	next := bytes.Clone(image)
-	next[0] = 3
+	next[0] = 4
 	refused("of a later version", sealed(next))
-	next[0] = 1
+	next[0] = 2
 	refused("of an earlier version", sealed(next))
 }
 
@@ -144,7 +144,7 @@ func TestOverLimitIsRefusedNotFatal(t *testing.T) {
 		fsm.RenewLocks{Address: fsm.Address{Entity: 5, Sub: 9}, Locks: make([]fsm.LockID, 1)},
 		fsm.RenewLocks{Address: at, Locks: make([]fsm.LockID, 4097)},
 		fsm.FetchDeferred{Address: at, Sequences: make([]fsm.SequenceNumber, 4097)},
-		fsm.PutQueue{},
+		fsm.PutEntity{},
 		fsm.SendMessages{Entity: 5, Messages: []fsm.Message{{EnqueueAt: 1 << 62}}},
 		fsm.CancelScheduled{Entity: 5},
 		fsm.PurgeMessages{Address: at, Max: 4001},

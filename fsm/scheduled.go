@@ -2,12 +2,13 @@ package fsm
 
 // ripen does what is due among the messages of a chunk, whose alarm x is the first of
 // all, in the order of time until another alarm comes before the next message. It
-// returns how many messages it moved, at most budget: none if x was only a bound.
+// returns how many messages it moved, at most budget and the copies of the last one: none
+// if x was only a bound.
 func (q *Queues) ripen(sub *subqueue, x alarm, budget int) (moved int) {
 	base, _ := split(x.number)
 	pos, _ := sub.ix.find(base)
 	sub.ix.setDue(pos, 0)
-	sub.alarms.pop()
+	sub.alarms.heap.pop()
 	q.due.fix(sub)
 	until := q.clock
 	if len(q.due) > 0 {
@@ -15,12 +16,11 @@ func (q *Queues) ripen(sub *subqueue, x alarm, budget int) (moved int) {
 	}
 	rest := q.gather(sub, pos, until)
 	for _, m := range q.ripe {
-		if moved == budget || q.preceded(sub, x.number, m.when) {
+		if moved >= budget || q.preceded(sub, x.number, m.when) {
 			rest = m.when
 			break
 		}
-		moved++
-		q.ripened(sub, m.number)
+		moved += q.ripened(sub, m.number)
 	}
 	if rest == 0 {
 		return moved
@@ -48,11 +48,13 @@ func (q *Queues) preceded(sub *subqueue, number SequenceNumber, at Instant) bool
 }
 
 // ripened does what is due with one message that nobody holds: its life has ended, or
-// its time has come.
-func (q *Queues) ripened(sub *subqueue, n SequenceNumber) {
+// its time has come. It returns how much of a pulse that takes: copies count like messages.
+func (q *Queues) ripened(sub *subqueue, n SequenceNumber) (moved int) {
 	at, _ := sub.ix.seek(n)
 	rec := sub.ix.get(at)
 	switch {
+	case sub.of.kind == TopicEntity && sub.address.Sub == MainQueue:
+		return 1 + q.publishDue(sub, at, rec)
 	case rec.state == Scheduled && rec.flags&delayed == 0:
 		q.activate(sub, at, rec)
 	case q.expired(sub, &rec):
@@ -62,20 +64,23 @@ func (q *Queues) ripened(sub *subqueue, n SequenceNumber) {
 		q.change(sub, at, rec)
 		q.raise(sub)
 	}
+	return 1
 }
 
 // activate enqueues a message whose time has come: under a new number at the tail, with
 // its life beginning now. The body is written again because the owner stored beside a
 // body says which record refers to it; each message pays for that once.
 func (q *Queues) activate(sub *subqueue, at cursor, rec record) {
-	x := sub.of
+	x, session := sub.of, sub.ix.session(at)
+	sub.ix.sessions.pin(session)
+	defer sub.ix.sessions.unpin(session, q.arena.era)
 	sub.ix.remove(at)
 	x.last++
 	body := q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, q.bodies.Read(rec.body))
 	q.bodies.Release(rec.body)
-	q.insert(sub, x.last, record{
+	q.insertIn(sub, x.last, record{
 		body: body, enqueued: q.clock, expires: expiry(q.clock, x.life(Millis(rec.expires))), state: Ready,
-	})
+	}, session)
 	q.raise(sub)
 }
 
@@ -114,7 +119,7 @@ func (q *Queues) cancel(c CancelScheduled) Result {
 // not in the future when the message is ready at once.
 func (q *Queues) putOff(sub *subqueue, rec *record, failed bool, until Instant) Instant {
 	s := sub.of.settings
-	if until > q.clock || !failed || s.RetryDelay == 0 || sub.address.Sub == DeadLetterQueue {
+	if until > q.clock || !failed || s.RetryDelay == 0 || sub.address.Sub != MainQueue {
 		return until
 	}
 	delay := s.RetryDelay

@@ -18,6 +18,7 @@ import (
 // Time starts at 100 s. Commands take these arguments where they make sense:
 //
 //	entity=N  dead (the dead-letter queue)  max=N  bytes=N  delete
+//	undelivered (the transfer dead-letter queue)  transfers (the transfer queue)
 //	origin=N lane=N serial=N low=N (else origin 1, lane 0 and the next serial)
 //
 // Locks are written sequence/epoch, moments as a time from now.
@@ -73,8 +74,18 @@ func (s *story) tell(d *datadriven.TestData) string {
 		if c.Scheduled != 0 {
 			scheduled = fmt.Sprintf(" scheduled %d", c.Scheduled)
 		}
+		if c.Subscriptions != 0 {
+			scheduled += fmt.Sprintf(" subscriptions %d", c.Subscriptions)
+		}
+		if c.Transfer+c.TransferDeadLetter != 0 {
+			scheduled += fmt.Sprintf(" transfer %d undelivered %d", c.Transfer, c.TransferDeadLetter)
+		}
 		return fmt.Sprintf("%v active %d locked %d deferred %d%s dead-letter %d bytes %d\n",
 			ok, c.Active, c.Locked, c.Deferred, scheduled, c.DeadLetter, c.Bytes)
+	case "outbox":
+		return s.outbox(d)
+	case "rules":
+		return s.rules(d)
 	case "gone":
 		return fmt.Sprintln(s.q.Gone())
 	case "settings":
@@ -114,6 +125,9 @@ func (s *story) apply(command []byte) string {
 	if res.Sequences != nil {
 		out += fmt.Sprintf("numbers %v\n", res.Sequences)
 	}
+	if res.Serial != 0 {
+		out += fmt.Sprintf("batch %d to %d in %d\n", res.Serial, res.To.Entity, res.To.Partition)
+	}
 	if res.Count != 0 {
 		out = fmt.Sprintf("%v, %d messages\n", res.Code, res.Count)
 	}
@@ -128,6 +142,10 @@ func (s *story) apply(command []byte) string {
 	for _, e := range s.q.Effects() {
 		if e.Kind == fsm.EffectIdle {
 			out += fmt.Sprintf("idle: %s has deleted itself\n", place(e.Address))
+			continue
+		}
+		if e.Kind == fsm.EffectForward {
+			out += fmt.Sprintf("forward %s: %d ready\n", place(e.Address), e.Ready)
 			continue
 		}
 		out += fmt.Sprintf("wake %s: %d ready\n", place(e.Address), e.Ready)
@@ -173,9 +191,9 @@ func (s *story) command(d *datadriven.TestData) fsm.Command {
 	lines := strings.Fields(d.Input)
 	switch d.Cmd {
 	case "queue":
-		return fsm.PutQueue{Entity: at.Entity, Version: number(d, "version", 1), Settings: settings(t, d)}
+		return fsm.PutEntity{Entity: at.Entity, Version: number(d, "version", 1), Settings: settings(t, d)}
 	case "drop":
-		return fsm.DropQueue{Entity: at.Entity}
+		return fsm.DropEntity{Entity: at.Entity}
 	case "send":
 		c := fsm.SendMessages{Entity: at.Entity}
 		for _, l := range strings.Split(d.Input, "\n") {
@@ -214,18 +232,28 @@ func (s *story) command(d *datadriven.TestData) fsm.Command {
 	case "close":
 		return fsm.CloseLane{Origin: number(d, "of", 1), Lane: number(d, "gone", 0)}
 	}
+	if c := s.publishing(d); c != nil {
+		return c
+	}
+	if c := s.forwarding(d); c != nil {
+		return c
+	}
+	if c := s.transacting(d); c != nil {
+		return c
+	}
 	t.Fatalf("%s: unknown step %s", d.Pos, d.Cmd)
 	return nil
 }
 
 // settings are those of a queue step: lock, life, dead-life, window, idle and retry are
 // spans (retry two of them: the first and the longest), bury and unique are flags.
-func settings(t *testing.T, d *datadriven.TestData) fsm.QueueSettings {
-	s := fsm.QueueSettings{
+func settings(t *testing.T, d *datadriven.TestData) fsm.EntitySettings {
+	s := fsm.EntitySettings{
 		LockDuration:               fsm.Millis(60_000),
 		MaxDeliveryCount:           uint32(number(d, "deliveries", 10)),
 		MaxMessageBytes:            uint32(number(d, "bytes", 1000)),
 		DeadLetterOnExpiry:         d.HasArg("bury"),
+		DeadLetterOnFilterErrors:   d.HasArg("keep"),
 		RequiresDuplicateDetection: d.HasArg("unique"),
 		MaxBytes:                   number(d, "quota", 0),
 		Status:                     fsm.EntityStatus(number(d, "status", 0)),
@@ -249,6 +277,10 @@ func settings(t *testing.T, d *datadriven.TestData) fsm.QueueSettings {
 			s.AutoDeleteOnIdle = span0
 		case "retry":
 			s.RetryDelay, s.RetryDelayMax = span0, span(t, a.Vals[len(a.Vals)-1])
+		case "forward":
+			s.ForwardTo = a.Vals[0]
+		case "forward-dead":
+			s.ForwardDeadLettersTo = a.Vals[0]
 		}
 	}
 	return s
@@ -257,7 +289,8 @@ func settings(t *testing.T, d *datadriven.TestData) fsm.QueueSettings {
 // message is a line of a send step: the payload, xN for N bytes of it, after the id if
 // that stands before a colon.
 func (s *story) message(d *datadriven.TestData, line string) fsm.Message {
-	m := fsm.Message{ID: "id-" + line, EnqueueAt: s.moment(d, "at")}
+	line, properties, _ := strings.Cut(line, " | ")
+	m := fsm.Message{ID: "id-" + line, EnqueueAt: s.moment(d, "at"), Properties: propertiesOf(s.t, properties)}
 	if id, payload, found := strings.Cut(line, ":"); found {
 		m.ID, line = id, payload
 	}
@@ -323,7 +356,7 @@ func (s *story) settlement(line string) fsm.Settlement {
 
 // deliveries shows what is given out, a line each.
 func deliveries(bodies *memory, list []fsm.Delivery) string {
-	states := []string{"?", "ready", "locked", "deferred", "taken", "scheduled"}
+	states := []string{"?", "ready", "locked", "deferred", "taken", "scheduled", "shared", "leaving"}
 	out := ""
 	for _, d := range list {
 		payload := string(bodies.Read(d.Body))
@@ -336,6 +369,12 @@ func deliveries(bodies *memory, list []fsm.Delivery) string {
 		}
 		if d.Expires != 0 {
 			out += ", expires " + at2s(d.Expires)
+		}
+		if d.Topic != 0 {
+			out += fmt.Sprintf(", topic %d", d.Topic)
+		}
+		if d.Hops != 0 {
+			out += fmt.Sprintf(", hops %d", d.Hops)
 		}
 		out += "\n"
 		if d.Patch == (fsm.Ref{}) {
@@ -356,6 +395,16 @@ func deliveries(bodies *memory, list []fsm.Delivery) string {
 			case n > 0:
 				out += fmt.Sprintf(" %s", p.Properties)
 			}
+			if p.Enqueued != 0 {
+				out += fmt.Sprintf(" enqueued %d", p.Enqueued)
+			}
+			if p.Source != "" {
+				out += " from " + p.Source
+			}
+			if p.To.Entity != 0 {
+				out += fmt.Sprintf(" to %d in %d (%s)", p.To.Entity, p.To.Partition, p.ToName)
+			}
+			out += changes(p.Changes)
 			out += "\n"
 		}
 	}
@@ -367,12 +416,24 @@ func address(d *datadriven.TestData) fsm.Address {
 	if d.HasArg("dead") {
 		a.Sub = fsm.DeadLetterQueue
 	}
+	if d.HasArg("undelivered") {
+		a.Sub = fsm.TransferDeadLetterQueue
+	}
+	if d.HasArg("transfers") {
+		a.Sub = fsm.TransferQueue
+	}
 	return a
 }
 
 func place(a fsm.Address) string {
 	if a.Sub == fsm.DeadLetterQueue {
 		return fmt.Sprintf("%d/dead-letter", a.Entity)
+	}
+	if a.Sub == fsm.TransferDeadLetterQueue {
+		return fmt.Sprintf("%d/undelivered", a.Entity)
+	}
+	if a.Sub == fsm.TransferQueue {
+		return fmt.Sprintf("%d/transfers", a.Entity)
 	}
 	return strconv.Itoa(int(a.Entity))
 }

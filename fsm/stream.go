@@ -10,13 +10,21 @@ import (
 
 // The layout of an image:
 //
-//	version   1 byte   imageVersion
+//	version   1 byte   see imageVersion
 //	machine   1 byte   which machine wrote it
 //	state              as the machine says
 //	checksum  4 bytes  CRC-32 (Castagnoli) of everything before, little endian
 //
 // and nothing behind it.
-const imageVersion byte = 2
+//
+// Version 4 of the catalog has namespaces, access rules, members and moves. Other versions
+// are not read.
+func imageVersion(machine byte) byte {
+	if machine == machineCatalog {
+		return 4
+	}
+	return 3
+}
 
 // The machines. The numbers are part of the image format.
 const (
@@ -25,7 +33,7 @@ const (
 )
 
 // settingsBytesMax is more than encoded settings can take.
-const settingsBytesMax = userMetadataBytesMax + 256
+const settingsBytesMax = userMetadataBytesMax + 2*entityNameBytesMax + 256
 
 // streamBytes is what an image is read and written by.
 const streamBytes = 64 << 10
@@ -52,7 +60,7 @@ type imageWriter struct {
 
 func newImageWriter(w io.Writer, machine byte, refs bool) *imageWriter {
 	iw := &imageWriter{w: w, buf: make([]byte, 0, streamBytes+streamBytes/4), refs: refs}
-	iw.byte(imageVersion)
+	iw.byte(imageVersion(machine))
 	iw.byte(machine)
 	return iw
 }
@@ -65,7 +73,7 @@ func (w *imageWriter) instant(t Instant) { w.uvarint(uint64(t)) }
 func (w *imageWriter) string(s string)   { w.buf = appendString(w.buf, s) }
 func (w *imageWriter) bool(v bool)       { w.buf = appendBool(w.buf, v) }
 
-func (w *imageWriter) settings(s QueueSettings) {
+func (w *imageWriter) settings(s EntitySettings) {
 	w.buf = appendBytes(w.buf, appendSettings(make([]byte, 0, settingsBytesMax), s))
 }
 func (w *imageWriter) address(a Address) { w.buf = appendAddress(w.buf, a) }
@@ -123,11 +131,12 @@ type imageReader struct {
 
 func newImageReader(r io.Reader, machine byte) *imageReader {
 	ir := &imageReader{r: r, buf: make([]byte, streamBytes)}
-	if ir.byte() != imageVersion {
-		ir.fail(errVersion)
-	}
+	version, known := ir.byte(), imageVersion(machine)
 	if ir.byte() != machine {
 		ir.fail(errMachine)
+	}
+	if version != known {
+		ir.fail(unknownVersion(version, known, known))
 	}
 	return ir
 }
@@ -248,7 +257,7 @@ func (r *imageReader) more(limit uint64, item func()) {
 
 // settings reads what stands there with its length before it, so that it is read by
 // the same code as in a command.
-func (r *imageReader) settings() QueueSettings {
+func (r *imageReader) settings() EntitySettings {
 	inner := reader{b: []byte(r.string(settingsBytesMax)), version: commandVersion}
 	s := inner.settings()
 	r.want(inner.end() == nil && s == s.WithDefaults() && s.Validate() == nil)
@@ -257,7 +266,7 @@ func (r *imageReader) settings() QueueSettings {
 
 func (r *imageReader) address() Address {
 	a := Address{Entity: EntityID(r.uvarint()), Sub: SubQueue(r.byte())}
-	r.want(a.valid())
+	r.want(a.valid() || a.forwards())
 	return a
 }
 

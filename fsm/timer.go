@@ -20,6 +20,8 @@ const (
 	alarmLock  alarmKind = 1 // the end of a lock
 	alarmSweep alarmKind = 2 // remembered ids that may go: queue.sweepAt; main queue only
 	alarmIdle  alarmKind = 3 // the queue itself may go: queue.idleAt; main queue only
+	// alarmSession is the end of a session lock; its number is the slot. Main queue only.
+	alarmSession alarmKind = 4
 )
 
 // lastNumber puts what concerns the whole queue behind its messages.
@@ -41,65 +43,18 @@ func (a alarm) before(b alarm) bool {
 // staleSlack is the number of stale alarms a queue may hold whatever is in it.
 const staleSlack = 64
 
-// alarms is a binary heap by (moment, number). It is derived from the records and
-// not part of an image; which stale alarms it holds decides nothing.
+// alarms is ordered by (moment, number). It is derived from the records and not part of
+// an image; which stale alarms it holds decides nothing.
 type alarms struct {
-	heap  []alarm
+	heap  heap[alarm]
 	stale int // how many of heap are stale: never more than the others + staleSlack
-}
-
-func (a *alarms) push(x alarm) {
-	a.heap = append(a.heap, x)
-	i := len(a.heap) - 1
-	for i > 0 {
-		parent := (i - 1) / 2
-		if !a.heap[i].before(a.heap[parent]) {
-			return
-		}
-		a.heap[i], a.heap[parent] = a.heap[parent], a.heap[i]
-		i = parent
-	}
-}
-
-func (a *alarms) pop() {
-	last := len(a.heap) - 1
-	a.heap[0] = a.heap[last]
-	a.heap = a.heap[:last]
-	a.down(0)
-}
-
-func (a *alarms) down(i int) {
-	for {
-		least := i
-		for child := 2*i + 1; child <= 2*i+2 && child < len(a.heap); child++ {
-			if a.heap[child].before(a.heap[least]) {
-				least = child
-			}
-		}
-		if least == i {
-			return
-		}
-		a.heap[i], a.heap[least] = a.heap[least], a.heap[i]
-		i = least
-	}
 }
 
 // rebuild keeps what valid says is not stale. Its work is paid by the alarms that
 // became stale since the last one.
 func (a *alarms) rebuild(valid func(alarm) bool) {
-	kept := a.heap[:0]
-	for _, x := range a.heap {
-		if valid(x) {
-			kept = append(kept, x)
-		}
-	}
-	if cap(a.heap) > 4*len(kept)+staleSlack {
-		kept = append(make([]alarm, 0, 2*len(kept)), kept...)
-	}
-	a.heap, a.stale = kept, 0
-	for i := len(kept)/2 - 1; i >= 0; i-- {
-		a.down(i)
-	}
+	a.heap.rebuild(staleSlack, valid)
+	a.stale = 0
 }
 
 // schedule orders the sub-queues that have alarms by the first of them: a binary heap

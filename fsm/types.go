@@ -40,7 +40,32 @@ type SubQueue uint8
 const (
 	MainQueue       SubQueue = 0
 	DeadLetterQueue SubQueue = 1
+	// TransferDeadLetterQueue holds what could not be forwarded.
+	TransferDeadLetterQueue SubQueue = 2
 )
+
+// EntityKind says what an entity is.
+type EntityKind uint8
+
+// The kinds of entities. The numbers are part of the log format.
+const (
+	QueueEntity        EntityKind = 0
+	TopicEntity        EntityKind = 1 // takes messages and gives each to the subscriptions whose rules match
+	SubscriptionEntity EntityKind = 2 // a queue that is filled by its topic
+)
+
+// String is the kind as people call it.
+func (k EntityKind) String() string {
+	switch k {
+	case QueueEntity:
+		return "queue"
+	case TopicEntity:
+		return "topic"
+	case SubscriptionEntity:
+		return "subscription"
+	}
+	return "kind " + strconv.Itoa(int(k))
+}
 
 // Address is a sub-queue of an entity: what a link is attached to.
 type Address struct {
@@ -89,8 +114,13 @@ const (
 	Deferred MessageState = 3
 	Taken    MessageState = 4 // given in receive-and-delete, kept until its answer is known to have arrived
 	// Scheduled messages wait for their time: not sent before it (Message.EnqueueAt), or
-	// given back and delayed (Settlement.Until, QueueSettings.RetryDelay).
+	// given back and delayed (Settlement.Until, EntitySettings.RetryDelay).
 	Scheduled MessageState = 5
+	// Shared is the record of a topic for a message that subscriptions hold copies of: it
+	// has the body, and counts the copies. Never seen outside.
+	Shared MessageState = 6
+	// Leaving messages are in the batch that is being forwarded (ForwardMessages).
+	Leaving MessageState = 7
 )
 
 // Verb is one way to settle a lock.
@@ -129,6 +159,11 @@ const (
 	NotImplemented    Code = 14
 	PreconditionFails Code = 15
 	EntityDisabled    Code = 16 // its status does not allow this; an operator can change that
+	RuleNotFound      Code = 17
+	RuleExists        Code = 18
+
+	SessionLockLost       Code = 19
+	SessionCannotBeLocked Code = 20 // somebody else holds it
 )
 
 // EntityStatus is what an operator allows with an entity. The numbers are part of the

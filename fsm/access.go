@@ -1,0 +1,131 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// Validate reports InvalidArgument, as an error, unless every field is within what
+// [AccessRule] says of it. Rights are Send, Listen, both, or Manage.
+func (a AccessRule) Validate() error {
+	if a.Name == "" || len(a.Name) > accessNameBytesMax || !utf8.ValidString(a.Name) || strings.ContainsFunc(a.Name, isControl) ||
+		!validSecret(a.Primary) || a.Secondary != "" && !validSecret(a.Secondary) ||
+		a.Rights == 0 || a.Rights > Manage || a.Rights&^(Send|Listen) != 0 && a.Rights != Manage {
+		return InvalidArgument
+	}
+	return nil
+}
+
+// isControl says whether a character is one that a log or header must not repeat.
+func isControl(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }
+
+func validSecret(text string) bool {
+	return text != "" && len(text) <= accessSecretBytesMax && utf8.ValidString(text)
+}
+
+// validAccess says whether these can be the rules of an entity or namespace.
+func validAccess(rules []AccessRule) bool {
+	if len(rules) > accessRulesMax {
+		return false
+	}
+	for i := range rules {
+		if rules[i].Validate() != nil || slices.ContainsFunc(rules[:i], func(a AccessRule) bool { return a.Name == rules[i].Name }) {
+			return false
+		}
+	}
+	return true
+}
+
+// validSpace says whether an entity may be made in that namespace with these rules: a
+// subscription has both of its topic.
+func (c CreateEntity) validSpace() bool {
+	if c.Kind == SubscriptionEntity {
+		return len(c.Access) == 0
+	}
+	return c.Namespace != 0 && validAccess(c.Access)
+}
+
+// mergeAccess is what becomes of rules when others take their place: in the order of their
+// names, with the moments of those that were there, so that it equals old where nothing
+// changes.
+func mergeAccess(old, rules []AccessRule, now Instant) []AccessRule {
+	list := slices.Clone(rules)
+	slices.SortFunc(list, func(a, b AccessRule) int { return cmp.Compare(a.Name, b.Name) })
+	for i := range list {
+		a := &list[i]
+		a.Created, a.Updated = now, now
+		at := slices.IndexFunc(old, func(b AccessRule) bool { return b.Name == a.Name })
+		if at < 0 {
+			continue
+		}
+		a.Created = old[at].Created
+		if b := old[at]; a.Primary == b.Primary && a.Secondary == b.Secondary && a.Rights == b.Rights {
+			a.Updated = b.Updated
+		}
+	}
+	return list
+}
+
+// setAccess replaces the rules of an entity or of a namespace.
+func (c *Catalog) setAccess(cmd SetAccess) Result {
+	s := c.space(cmd.Namespace)
+	if s == nil {
+		return Result{Code: EntityNotFound}
+	}
+	if cmd.Entity != 0 {
+		return c.setEntityAccess(cmd)
+	}
+	if cmd.Version != 0 && cmd.Version != s.Version {
+		return Result{Code: PreconditionFails}
+	}
+	if rules := mergeAccess(s.Access, cmd.Rules, c.clock); !slices.Equal(rules, s.Access) {
+		n := *s.Namespace
+		n.Access = rules
+		s.change(&n, c.clock)
+	}
+	return Result{Version: s.Version}
+}
+
+func (c *Catalog) setEntityAccess(cmd SetAccess) Result {
+	i, found := c.id(cmd.Entity)
+	if !found || c.byID[i].Dropping || c.byID[i].Namespace != cmd.Namespace {
+		return Result{Code: EntityNotFound}
+	}
+	e := *c.byID[i]
+	switch {
+	case e.Kind == SubscriptionEntity:
+		return Result{Code: InvalidArgument}
+	case cmd.Version != 0 && cmd.Version != e.AccessVersion:
+		return Result{Code: PreconditionFails}
+	}
+	if rules := mergeAccess(e.Access, cmd.Rules, c.clock); !slices.Equal(rules, e.Access) {
+		e.Access, e.Updated = rules, c.clock
+		e.AccessVersion++
+		c.put(i, &e)
+	}
+	return Result{Version: e.AccessVersion}
+}
+
+// Access returns the rules that a client may sign with for a path of a namespace: those of
+// the entity that the path names, of a subscription those of its topic, and those of the
+// namespace. A path that names no entity has none of its own. Sub-queue suffixes and
+// management nodes are to be cut off by the caller, who must not write to the lists. It
+// allocates nothing.
+func (c *Catalog) Access(namespace NamespaceID, path string) (own, namespaceRules []AccessRule) {
+	s := c.space(namespace)
+	if s == nil {
+		return nil, nil
+	}
+	for _, kind := range []EntityKind{QueueEntity, TopicEntity} {
+		if i, found := s.name(kind, path); found {
+			return s.byName[kind][i].entity.Access, s.Access
+		}
+	}
+	if i, found := s.name(SubscriptionEntity, path); found {
+		topic, _ := c.id(s.byName[SubscriptionEntity][i].entity.Topic)
+		return c.byID[topic].Access, s.Access
+	}
+	return nil, s.Access
+}

@@ -1,0 +1,96 @@
+package fsm
+
+import (
+	"encoding/binary"
+	"fmt"
+
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// changeBytesMin is the fewest bytes a change takes: scope, name, whether it removes.
+const changeBytesMin = 3
+
+// AppendPatches appends the encoding of patches to dst: a version byte and one piece
+// per patch, oldest first. No patches are no bytes at all.
+func AppendPatches(dst []byte, patches []Patch) []byte {
+	if len(patches) == 0 {
+		return dst
+	}
+	dst = append(dst, patchesVersion)
+	for i := range patches {
+		dst = appendPatch(dst, &patches[i])
+	}
+	return dst
+}
+
+// appendPatch adds one patch to an encoding that is not empty.
+func appendPatch(dst []byte, p *Patch) []byte {
+	dst = appendBool(dst, p.DeadLetter)
+	dst = appendString(dst, p.Reason)
+	dst = appendString(dst, p.Description)
+	dst = appendBytes(dst, p.Properties)
+	dst = binary.AppendUvarint(dst, uint64(len(p.Changes)))
+	for i := range p.Changes {
+		dst = appendChange(dst, &p.Changes[i])
+	}
+	dst = appendString(binary.AppendUvarint(dst, uint64(p.Enqueued)), p.Source)
+	return appendString(appendDestination(dst, p.To), p.ToName)
+}
+
+func appendChange(dst []byte, c *Change) []byte {
+	dst = appendBool(appendProperty(dst, c.Property), c.Remove)
+	if c.Remove {
+		return dst
+	}
+	return filter.AppendValue(dst, c.Value)
+}
+
+// joinPatches adds one patch to an encoding, which may be empty or of an old version. It
+// does not write to old.
+func joinPatches(old []byte, p *Patch) ([]byte, error) {
+	if len(old) > 0 && old[0] == patchesVersion {
+		return appendPatch(append([]byte(nil), old...), p), nil
+	}
+	patches, err := DecodePatches(old)
+	return AppendPatches(nil, append(patches, *p)), err
+}
+
+// DecodePatches reads what AppendPatches wrote. Properties alias b. No bytes are no
+// patches.
+func DecodePatches(b []byte) ([]Patch, error) {
+	if len(b) == 0 {
+		return nil, nil
+	}
+	r := reader{b: b}
+	version := r.byte()
+	if version < patchesVersionMin || version > patchesVersion {
+		r.fail(errVersion)
+	}
+	var patches []Patch
+	for len(r.b) > 0 {
+		p := Patch{DeadLetter: r.bool(), Reason: r.string(), Description: r.string(), Properties: r.bytes()}
+		if version > 1 {
+			for range r.count(changeBytesMin) {
+				p.Changes = append(p.Changes, r.change())
+			}
+			p.Enqueued, p.Source = SequenceNumber(r.uvarint()), r.string()
+			p.To, p.ToName = r.destination(), r.string()
+		}
+		patches = append(patches, p)
+	}
+	if r.err == nil && len(patches) == 0 {
+		r.fail(errShort)
+	}
+	if err := r.end(); err != nil {
+		return nil, fmt.Errorf("decode patches: %w", err)
+	}
+	return patches, nil
+}
+
+func (r *reader) change() Change {
+	c := Change{Property: r.property(), Remove: r.bool()}
+	if !c.Remove {
+		c.Value = r.value()
+	}
+	return c
+}

@@ -1,0 +1,281 @@
+package fsm
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// rule is a rule of a subscription, ready to be asked. It is never changed: images share
+// it.
+type rule struct {
+	Rule
+	parsed
+	number uint64 // rises by one with every rule of a topic; a rule in the place of another keeps it
+	of     *queue // the subscription
+}
+
+// order is that in which the rules of a topic are asked: by subscription, then by age.
+func (r *rule) order(s *rule) int {
+	return cmp.Or(cmp.Compare(r.of.id, s.of.id), cmp.Compare(r.number, s.number))
+}
+
+// hub is what a topic knows of its subscriptions: derived from them but for last.
+type hub struct {
+	subscriptions []*queue // sorted by id
+	last          uint64   // number of the newest rule
+	// All rules, by what their filters are. False ones are only counted. Correlation filters
+	// lie in the index under their number.
+	all, sql []*rule // in order
+	never    int
+	bytes    int // of all rules
+	index    *filter.Index
+	numbered map[uint64]*rule // those in the index
+}
+
+func newHub() *hub { return &hub{index: filter.NewIndex(), numbered: map[uint64]*rule{}} }
+
+// rulebook is what a subscription knows of its rules.
+type rulebook struct {
+	era   era     // of list
+	list  []*rule // by number
+	names map[string]*rule
+}
+
+// own makes the list writable: an image may share it.
+func (b *rulebook) own(current era) {
+	if b.era != current {
+		b.list, b.era = slices.Clone(b.list), current
+	}
+}
+
+func (b *rulebook) find(number uint64) (int, bool) {
+	return slices.BinarySearchFunc(b.list, number, func(r *rule, n uint64) int { return cmp.Compare(r.number, n) })
+}
+
+// place is the list that rules of this kind of filter lie in, nil for those that lie in none.
+func (h *hub) place(kind FilterKind) *[]*rule {
+	switch kind {
+	case TrueFilter:
+		return &h.all
+	case SQLFilter:
+		return &h.sql
+	case FalseFilter, CorrelationFilter:
+	}
+	return nil
+}
+
+// enlist makes a rule one that is asked.
+func (h *hub) enlist(r *rule) {
+	h.bytes += r.size
+	switch r.Filter.Kind {
+	case FalseFilter:
+		h.never++
+	case CorrelationFilter:
+		h.index.Add(r.number, r.correlation)
+		h.numbered[r.number] = r
+	case TrueFilter, SQLFilter:
+		list := h.place(r.Filter.Kind)
+		at, _ := slices.BinarySearchFunc(*list, r, (*rule).order)
+		*list = slices.Insert(*list, at, r)
+	}
+}
+
+// delist is the opposite of enlist.
+func (h *hub) delist(r *rule) {
+	h.bytes -= r.size
+	switch r.Filter.Kind {
+	case FalseFilter:
+		h.never--
+	case CorrelationFilter:
+		h.index.Remove(r.number)
+		delete(h.numbered, r.number)
+	case TrueFilter, SQLFilter:
+		list := h.place(r.Filter.Kind)
+		if at, found := slices.BinarySearchFunc(*list, r, (*rule).order); found {
+			*list = slices.Delete(*list, at, at+1)
+		}
+	}
+}
+
+// rebuildMin is the number of rules above which the index is made anew when a subscription
+// leaves: taking filters out one by one costs a search each among those that are alike.
+const rebuildMin = 1000
+
+// leave takes the rules of a subscription out.
+func (h *hub) leave(x *queue) {
+	many := len(x.rules.list) > rebuildMin
+	for _, r := range x.rules.list {
+		if many && r.Filter.Kind == CorrelationFilter {
+			delete(h.numbered, r.number)
+			h.bytes -= r.size
+			continue
+		}
+		h.delist(r)
+	}
+	if many {
+		h.index = filter.NewIndex()
+		for _, y := range h.subscriptions {
+			for _, r := range y.rules.list {
+				if y != x && r.Filter.Kind == CorrelationFilter {
+					h.index.Add(r.number, r.correlation)
+				}
+			}
+		}
+	}
+	if i, found := h.position(x.id); found {
+		h.subscriptions = slices.Delete(h.subscriptions, i, i+1)
+	}
+}
+
+// join makes a queue a subscription of the topic.
+func (h *hub) join(x *queue) {
+	i, _ := h.position(x.id)
+	h.subscriptions = slices.Insert(h.subscriptions, i, x)
+}
+
+func (h *hub) position(id EntityID) (int, bool) {
+	return slices.BinarySearchFunc(h.subscriptions, id, func(x *queue, id EntityID) int { return cmp.Compare(x.id, id) })
+}
+
+// full says whether the topic has no room for a rule of this kind and size, besides the one
+// that it takes the place of, if it does.
+func (h *hub) full(kind FilterKind, size int, old *rule) bool {
+	correlations, others, bytes := h.index.Len(), len(h.all)+len(h.sql)+h.never, h.bytes+size
+	if old != nil {
+		bytes -= old.size
+	}
+	switch {
+	case old == nil:
+	case old.Filter.Kind == CorrelationFilter:
+		correlations--
+	default:
+		others--
+	}
+	if kind == CorrelationFilter {
+		return correlations >= correlationRulesMax || bytes > rulesBytesMax
+	}
+	return others >= sqlRulesMax || bytes > rulesBytesMax
+}
+
+// crowds says whether messages that are sent together may make more than publishingsMax
+// copies, or questions to rules. A message alone never does: its rules are limited.
+func (q *Queues) crowds(h *hub, messages []sent) bool {
+	asked := len(messages) * (len(h.all) + len(h.sql))
+	if len(messages) <= 1 || asked+len(messages)*h.index.Len() <= publishingsMax {
+		return false
+	}
+	for i := 0; i < len(messages) && asked <= publishingsMax && h.index.Len() > 0; i++ {
+		q.subject.begin(0, 0, messages[i].properties)
+		q.numbers = h.index.Match(&q.subject, q.numbers[:0])
+		asked += len(q.numbers)
+	}
+	q.subject.begin(0, 0, nil)
+	return asked > publishingsMax
+}
+
+// subscription finds a subscription, nil when there is none.
+func (q *Queues) subscription(id EntityID) *queue {
+	if x := q.byID[id]; x != nil && x.kind == SubscriptionEntity {
+		return x
+	}
+	return nil
+}
+
+// putRule adds a rule, or puts it in the place of that of its name.
+func (q *Queues) putRule(c PutRule) Result {
+	ready, err := parseRule(&c.Rule)
+	if err != nil {
+		return Result{Code: InvalidArgument}
+	}
+	x := q.subscription(c.Subscription)
+	if x == nil {
+		return Result{Code: EntityNotFound}
+	}
+	old := x.rules.names[filter.Fold(c.Rule.Name)]
+	switch {
+	case old == nil && c.Replace:
+		return Result{Code: RuleNotFound}
+	case old != nil && !c.Replace:
+		return Result{Code: RuleExists}
+	case x.topic.hub.full(c.Rule.Filter.Kind, ready.size, old):
+		return Result{Code: QuotaExceeded}
+	}
+	c.Rule.Created = q.clock
+	r := &rule{Rule: c.Rule, parsed: ready, of: x}
+	if old != nil {
+		r.number = old.number
+		x.topic.hub.delist(old)
+	} else {
+		x.topic.hub.last++
+		r.number = x.topic.hub.last
+	}
+	q.addRule(r)
+	x.active = q.clock
+	return Result{}
+}
+
+// addRule makes a rule one of its subscription, in the place of that of its number.
+func (q *Queues) addRule(r *rule) {
+	b := &r.of.rules
+	b.own(q.arena.era)
+	if i, found := b.find(r.number); found {
+		b.list[i] = r
+	} else {
+		b.list = slices.Insert(b.list, i, r)
+	}
+	if b.names == nil {
+		b.names = map[string]*rule{}
+	}
+	b.names[filter.Fold(r.Name)] = r
+	r.of.topic.hub.enlist(r)
+}
+
+// dropRule removes a rule by name.
+func (q *Queues) dropRule(c DropRule) Result {
+	x := q.subscription(c.Subscription)
+	if x == nil {
+		return Result{Code: EntityNotFound}
+	}
+	name := filter.Fold(c.Name)
+	r := x.rules.names[name]
+	if r == nil {
+		return Result{Code: RuleNotFound}
+	}
+	x.topic.hub.delist(r)
+	x.rules.own(q.arena.era)
+	i, _ := x.rules.find(r.number)
+	x.rules.list = slices.Delete(x.rules.list, i, i+1)
+	delete(x.rules.names, name)
+	x.active = q.clock
+	return Result{}
+}
+
+// Rules returns up to most rules of a subscription in the order of their making, without
+// the first skip; false when there is no such subscription. The caller must not write to
+// what they hold.
+func (q *Queues) Rules(id EntityID, skip, most int) ([]Rule, bool) {
+	x := q.subscription(id)
+	if x == nil {
+		return nil, false
+	}
+	list := x.rules.list[min(max(skip, 0), len(x.rules.list)):]
+	rules := make([]Rule, min(max(most, 0), len(list)))
+	for i := range rules {
+		rules[i] = list[i].Rule
+	}
+	return rules, true
+}
+
+// defaultRule takes everything.
+func defaultRule() *Rule { return &Rule{Name: DefaultRuleName, Filter: RuleFilter{Kind: TrueFilter}} }
+
+// subscribe makes a new queue a subscription, with its first rule.
+func (q *Queues) subscribe(x, topic *queue, first *rule) {
+	x.topic = topic
+	topic.hub.join(x)
+	topic.hub.last++
+	first.Created, first.number = q.clock, topic.hub.last
+	q.addRule(first)
+}

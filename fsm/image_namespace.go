@@ -1,0 +1,117 @@
+package fsm
+
+import (
+	"math"
+	"slices"
+)
+
+func (w *imageWriter) namespace(n *Namespace) {
+	w.uvarint(uint64(n.ID))
+	w.string(n.Name)
+	w.buf = appendNamespaceSettings(w.buf, &n.Settings)
+	w.access(n.Access)
+	w.uvarint(n.Version)
+	w.instant(n.Created)
+	w.instant(n.Updated)
+}
+
+func (w *imageWriter) access(rules []AccessRule) {
+	w.count(len(rules))
+	for i := range rules {
+		w.string(rules[i].Name)
+		w.string(rules[i].Primary)
+		w.string(rules[i].Secondary)
+		w.byte(byte(rules[i].Rights))
+		w.instant(rules[i].Created)
+		w.instant(rules[i].Updated)
+	}
+}
+
+func (r *imageReader) namespace(c *Catalog) {
+	n := &Namespace{ID: NamespaceID(r.uint32()), Name: r.string(namespaceNameBytesMax), Settings: r.namespaceSettings()}
+	n.Access, n.Version, n.Created, n.Updated = r.access(), r.uvarint(), r.instant(), r.instant()
+	before := NamespaceID(0)
+	if i := len(c.spaces); i > 0 {
+		before = c.spaces[i-1].ID
+	}
+	at, taken := c.title(n.Name)
+	r.want(before < n.ID && n.ID <= c.newest && validNamespaceName(n.Name) && !taken && n.Settings.Validate() == nil)
+	r.want(n.Version > 0 && (n.ID == DefaultNamespace) == (n.Name == DefaultNamespaceName))
+	if r.err != nil {
+		return
+	}
+	s := &space{Namespace: n, key: nameKey(n.Name)}
+	c.spaces = append(c.spaces, s)
+	c.titles = slices.Insert(c.titles, at, s)
+}
+
+// hosts puts the host names of all namespaces in order. No two can have one.
+func (r *imageReader) hosts(c *Catalog) {
+	for _, s := range c.spaces {
+		r.want(!c.hostTaken(s.Settings.Hosts, 0))
+		c.addHosts(s)
+	}
+}
+
+func (r *imageReader) namespaceSettings() NamespaceSettings {
+	var s NamespaceSettings
+	r.more(namespaceHostsMax, func() { s.Hosts = append(s.Hosts, r.string(hostBytesMax)) })
+	s.MessageBytesMax, s.LockDurationMax = r.uint32(), Millis(r.instant())
+	s.EntitiesMax, s.UserMetadata = r.uint32(), r.string(userMetadataBytesMax)
+	return s
+}
+
+// access reads rules, which lie in the order of their names.
+func (r *imageReader) access() []AccessRule {
+	var rules []AccessRule
+	r.more(accessRulesMax, func() {
+		a := AccessRule{
+			Name: r.string(accessNameBytesMax), Primary: r.string(accessSecretBytesMax), Secondary: r.string(accessSecretBytesMax),
+			Rights: Rights(r.byte()), Created: r.instant(), Updated: r.instant(),
+		}
+		r.want(a.Validate() == nil && (len(rules) == 0 || rules[len(rules)-1].Name < a.Name))
+		rules = append(rules, a)
+	})
+	return rules
+}
+
+func (w *imageWriter) partition(p *Partition) {
+	w.buf = appendPartition(w.buf, p)
+	w.uvarint(uint64(p.Last))
+	w.buf = appendReplicas(w.buf, p.Target)
+	w.bool(p.Paused)
+}
+
+func (r *imageReader) partition(c *Catalog) {
+	p := &Partition{ID: PartitionID(r.limited(math.MaxUint32)), Formed: r.bool()}
+	p.Replicas = r.replicas(partitionHeldMax)
+	p.Last = r.uint32()
+	p.Target = r.replicas(partitionReplicaMax)
+	p.Paused = r.bool()
+	r.want(int(p.ID) == len(c.partitions)+1 && validReplicas(p.Replicas, partitionHeldMax))
+	r.want(p.Target == nil && !p.Paused || p.Formed && validReplicas(p.Target, partitionReplicaMax))
+	held := p.held()
+	r.want(validReplicas(held, partitionHeldMax))
+	for _, replica := range held {
+		m, _ := c.Member(replica.Member)
+		r.want(replica.Number <= p.Last && !m.Removed)
+	}
+	c.partitions = append(c.partitions, p)
+}
+
+func (r *imageReader) replicas(most uint64) []Replica {
+	var list []Replica
+	r.more(most, func() {
+		list = append(list, Replica{Member: MemberID(r.string(memberIDBytesMax)), Number: r.uint32()})
+	})
+	return list
+}
+
+func (r *imageReader) member(c *Catalog) {
+	m := &Member{ID: MemberID(r.string(memberIDBytesMax)), Name: r.string(memberTextBytesMax), Zone: r.string(memberTextBytesMax), Weight: r.uint32()}
+	flags := r.byte()
+	m.Drained, m.Removed = flags&memberDrained != 0, flags&memberRemoved != 0
+	n := len(c.members)
+	r.want(flags&^memberFlagsKnown == 0 && m.valid() && (n == 0 || c.members[n-1].ID < m.ID))
+	c.members = append(c.members, m)
+}

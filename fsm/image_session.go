@@ -1,0 +1,155 @@
+package fsm
+
+import "math"
+
+// sessions writes the sessions of an entity by slot, without what its messages tell.
+func (w *imageWriter) sessions(x *frozenQueue) {
+	w.uvarint(x.grants)
+	count := 0
+	for _, page := range x.sessions {
+		for i := range page.slots {
+			if page.slots[i].used {
+				count++
+			}
+		}
+	}
+	w.count(count)
+	next := 0
+	for p, page := range x.sessions {
+		for i := range page.slots {
+			h, slot := &page.slots[i], p*sessionPageSlots+i
+			if !h.used {
+				continue
+			}
+			w.count(slot - next)
+			next = slot + 1
+			w.string(h.id)
+			w.uvarint(h.epoch)
+			w.instant(h.until)
+			w.instant(h.updated)
+			if h.updated != 0 {
+				w.ref(h.state)
+			}
+			w.spill()
+		}
+	}
+}
+
+// sessionOf writes the session of a record: 0 for none, else the slot + 1.
+func (w *imageWriter) sessionOf(slot uint32) {
+	if slot == sessionless {
+		w.byte(0)
+		return
+	}
+	w.uvarint(uint64(slot) + 1)
+}
+
+// sessions reads them back into an entity that has none yet.
+func (r *imageReader) sessions(q *Queues, x *queue) {
+	s := x.sessions
+	x.grants = r.uvarint()
+	r.more(sessionsMax, func() {
+		slot := uint64(s.top) + r.uvarint()
+		h := holding{id: r.string(sessionIDBytesMax), epoch: r.uvarint(), until: r.instant(), updated: r.instant(), used: true}
+		if h.updated != 0 {
+			h.state = r.ref()
+		}
+		_, twice := s.find(h.id)
+		r.want(slot < sessionsMax && !twice && h.epoch <= x.grants && (h.epoch == 0) == (h.until == 0))
+		if r.err != nil {
+			return
+		}
+		for ; uint64(s.top) < slot; s.top++ {
+			s.free.push(freeSlot(s.top))
+		}
+		s.top++
+		s.place(uint32(slot), h, q.arena.era)
+		s.bytes += uint64(h.state.Size)
+	})
+}
+
+// sessionOf reads the session of a record, noSession where there are none.
+func (r *imageReader) sessionOf(sub *subqueue, rec *record) uint32 {
+	s := sub.ix.sessions
+	if s == nil {
+		return noSession
+	}
+	n := r.limited(math.MaxUint32)
+	if n == 0 {
+		r.want(!sub.ix.main)
+		return sessionless
+	}
+	slot := uint32(n - 1)
+	r.want(slot < s.top && s.at(slot).used)
+	if r.err == nil && sub.ix.main && rec.state == Locked {
+		r.want(s.at(slot).epoch != 0)
+	}
+	return slot
+}
+
+// sessionsUsed checks, once the messages are read, that every session is there for a
+// reason, and derives the rest.
+func (r *imageReader) sessionsUsed(q *Queues, x *queue) {
+	s := x.sessions
+	for slot := range s.top {
+		h, line := s.at(slot), &s.lines[slot]
+		if !h.used {
+			continue
+		}
+		r.want(line.all.count() > 0 || line.dead > 0 || h.epoch != 0 || h.updated != 0)
+		if r.err != nil {
+			return
+		}
+		s.settle(slot, q.arena.era)
+		if h.epoch != 0 {
+			q.armSession(x, slot)
+		}
+	}
+}
+
+// eachState visits the states of sessions that an image has.
+func eachState(id EntityID, pages []*sessionPage, visit func(Owner, Ref)) {
+	for p, page := range pages {
+		for i := range page.slots {
+			if h := &page.slots[i]; h.updated != 0 {
+				visit(stateOwner(id, uint32(p*sessionPageSlots+i)), h.state)
+			}
+		}
+	}
+}
+
+// stateRefs visits the states of sessions; what visit returns takes their place.
+func (q *Queues) stateRefs(x *queue, visit func(Owner, Ref) Ref) {
+	for slot := range x.sessions.top {
+		h := x.sessions.at(slot)
+		if h.updated == 0 {
+			continue
+		}
+		if ref := visit(stateOwner(x.id, slot), h.state); ref != h.state {
+			x.sessions.write(slot, q.arena.era).state = ref
+		}
+	}
+}
+
+func stateOwner(id EntityID, slot uint32) Owner {
+	return Owner{Address: Address{Entity: id, Sub: sessionStates}, Sequence: SequenceNumber(slot)}
+}
+
+// holdsState says whether the state at ref, stored for owner, is still that of its session.
+func (q *Queues) holdsState(owner Owner, ref Ref) bool {
+	x := q.byID[owner.Entity]
+	if x == nil || x.sessions == nil || owner.Sequence >= SequenceNumber(x.sessions.top) {
+		return false
+	}
+	h := x.sessions.at(uint32(owner.Sequence))
+	return h.updated != 0 && h.state == ref
+}
+
+// releaseStates lets the states of one page go.
+func (q *Queues) releaseStates(page *sessionPage) {
+	for i := range page.slots {
+		if h := &page.slots[i]; h.updated != 0 {
+			q.bodies.Release(h.state)
+		}
+	}
+}

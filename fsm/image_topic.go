@@ -1,0 +1,134 @@
+package fsm
+
+import "math"
+
+// rules writes what makes an entity a topic or a subscription.
+func (w *imageWriter) rules(x *frozenQueue) {
+	switch x.kind {
+	case TopicEntity:
+		w.uvarint(x.newest)
+	case SubscriptionEntity:
+		w.uvarint(uint64(x.topic))
+		w.count(len(x.rules))
+		for _, r := range x.rules {
+			w.uvarint(r.number)
+			w.rule(&r.Rule)
+			w.spill()
+		}
+	case QueueEntity:
+	}
+}
+
+// rules reads it back. A subscription finds its topic when all entities are there (share):
+// until then a stand-in has the topic's id.
+func (r *imageReader) rules(x *queue) {
+	switch x.kind {
+	case TopicEntity:
+		x.hub.last = r.uvarint()
+	case SubscriptionEntity:
+		x.topic = &queue{id: EntityID(r.uvarint())}
+		r.more(sqlRulesMax+correlationRulesMax, func() { r.numbered(x) })
+	case QueueEntity:
+	}
+}
+
+func (r *imageReader) numbered(x *queue) {
+	number, read := r.uvarint(), r.rule()
+	ready, err := parseRule(&read)
+	n := len(x.rules.list)
+	r.want(err == nil && number != 0 && (n == 0 || x.rules.list[n-1].number < number))
+	x.rules.list = append(x.rules.list, &rule{Rule: read, parsed: ready, number: number, of: x})
+}
+
+// sharedRef reads which message of the topic a record is a copy of.
+func (r *imageReader) sharedRef() Ref {
+	n := SequenceNumber(r.limited(math.MaxInt64))
+	return sharedRef(n, int(r.uint32()))
+}
+
+// canHold says whether a record can be in this sub-queue, going by the kind of its entity.
+func (sub *subqueue) canHold(rec *record, patch Ref) bool {
+	own := rec.state != Shared && rec.flags&shared == 0
+	switch {
+	case sub.address.Sub == TransferQueue:
+		return own && rec.flags == 0 && (rec.state == Ready || rec.state == Leaving) && rec.rots == 0 && rec.expires == 0 && patch != Ref{}
+	case sub.address.Sub == TransferDeadLetterQueue && own: // it was a transfer, where the entity is no queue
+		return rec.state != Scheduled || rec.flags&delayed != 0 || sub.of.kind == QueueEntity
+	}
+	switch main := sub.address.Sub == MainQueue; sub.of.kind {
+	case TopicEntity:
+		return main && rec.flags == 0 && rec.attempts == 0 &&
+			(rec.state == Shared && rec.epoch > 0 && rec.expires == 0 || rec.state == Scheduled && rec.epoch == 0)
+	case SubscriptionEntity:
+		return rec.state != Shared && rec.flags&shared != 0 && (rec.state != Scheduled || rec.flags&delayed != 0)
+	case QueueEntity:
+	}
+	return own
+}
+
+// share puts subscriptions and topics together, once all are read: every copy must have
+// its message at the topic, and every message as many copies as it counts.
+func (r *imageReader) share(q *Queues) {
+	for _, x := range q.queues {
+		if r.err == nil && x.kind == SubscriptionEntity {
+			r.enlist(q, x)
+		}
+	}
+	for _, x := range q.queues {
+		if r.err == nil && x.kind == TopicEntity {
+			r.counted(x)
+		}
+	}
+}
+
+// enlist ties one subscription to its topic. While copies are counted a message of the
+// topic has what it claims in rots.
+func (r *imageReader) enlist(q *Queues, x *queue) {
+	topic := q.byID[x.topic.id]
+	r.want(topic != nil && topic.kind == TopicEntity)
+	if r.err != nil {
+		return
+	}
+	x.topic = topic
+	topic.hub.join(x)
+	list := x.rules.list
+	x.rules = rulebook{era: q.arena.era}
+	for _, one := range list {
+		r.want(one.number <= topic.hub.last && topic.hub.numbered[one.number] == nil && !topic.hub.full(one.Filter.Kind, one.size, nil))
+		q.addRule(one)
+	}
+	r.want(len(x.rules.names) == len(list))
+	main := &topic.subs[MainQueue].ix
+	for i := range x.subs {
+		walk(x.subs[i].ix.entries, 0, func(_ SequenceNumber, rec *record, _ Ref, _ uint32) bool {
+			if rec.flags&shared == 0 {
+				return true // it came by a transaction
+			}
+			at, found := main.seek(rec.original())
+			if r.want(found); !found {
+				return false
+			}
+			c := main.write(at.pos)
+			of := &c.records[c.place(at.slot)]
+			r.want(of.state == Shared && of.body.Size == rec.body.Size)
+			if of.rots == 0 {
+				of.rots, of.epoch = of.epoch, 0
+			}
+			of.epoch++
+			return r.err == nil
+		})
+	}
+}
+
+// counted compares what the messages of a topic claim with what was counted.
+func (r *imageReader) counted(x *queue) {
+	main := &x.subs[MainQueue].ix
+	for pos := range main.entries {
+		c := main.write(pos)
+		for slot := c.live.next(0); slot >= 0; slot = c.live.next(slot + 1) {
+			rec := &c.records[c.place(slot)]
+			r.want(rec.state != Shared || rec.epoch == rec.rots)
+			rec.rots = 0
+		}
+	}
+}

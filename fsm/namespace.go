@@ -1,0 +1,317 @@
+package fsm
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"strings"
+	"unicode/utf8"
+)
+
+// space is a namespace and the entities in it.
+type space struct {
+	*Namespace // never changed in place: images share it
+	key        string
+	byName     [3][]named // by kind: entities that are not dropping, sorted by key
+	held       int        // entities, dropping ones and subscriptions included
+}
+
+// hosted says which namespace a host name of its own selects.
+type hosted struct {
+	host  string
+	space *space
+}
+
+func (s *space) name(kind EntityKind, name string) (int, bool) {
+	return slices.BinarySearchFunc(s.byName[kind], name, func(n named, name string) int { return compareKey(n.key, name) })
+}
+
+// lookup finds an entity by name or path, nil when there is none.
+func (s *space) lookup(name string) *Entity {
+	for kind := range s.byName {
+		if i, found := s.name(EntityKind(kind), name); found {
+			return s.byName[kind][i].entity
+		}
+	}
+	return nil
+}
+
+// admits says whether the limits of a namespace leave room for a new entity.
+func (s *space) admits(cmd *CreateEntity) Code {
+	if !s.allows(cmd.Kind, &cmd.Settings, nil) {
+		return InvalidArgument
+	}
+	most := s.Settings.EntitiesMax
+	if most > 0 && cmd.Kind != SubscriptionEntity && int64(len(s.byName[QueueEntity])+len(s.byName[TopicEntity])) >= int64(most) {
+		return QuotaExceeded
+	}
+	return OK
+}
+
+// allows says whether an entity of that kind can have these settings here. What is over a
+// limit but was so before (old, nil for a new entity) may stay as it is: else nobody could
+// disable a queue whose namespace was made smaller. Settings that are of no effect for a
+// kind are not looked at.
+func (s *space) allows(kind EntityKind, settings, old *EntitySettings) bool {
+	size, lock := s.Settings.MessageBytesMax, cmp.Or(s.Settings.LockDurationMax, lockDurationCloudMax)
+	if kind != SubscriptionEntity && size > 0 && settings.MaxMessageBytes > size &&
+		(old == nil || settings.MaxMessageBytes != old.MaxMessageBytes) {
+		return false
+	}
+	return kind == TopicEntity || settings.LockDuration <= lock || old != nil && settings.LockDuration == old.LockDuration
+}
+
+// Validate reports InvalidArgument, as an error, unless every field is within what
+// [NamespaceSettings] says of it.
+func (s NamespaceSettings) Validate() error {
+	valid := s.MessageBytesMax <= messageBytesMax && len(s.Hosts) <= namespaceHostsMax &&
+		(s.LockDurationMax == 0 || s.LockDurationMax >= lockDurationMin && s.LockDurationMax <= lockDurationMax) &&
+		len(s.UserMetadata) <= userMetadataBytesMax && utf8.ValidString(s.UserMetadata)
+	for i, host := range s.Hosts {
+		valid = valid && validHost(host) && !slices.Contains(s.Hosts[:i], host)
+	}
+	if !valid {
+		return InvalidArgument
+	}
+	return nil
+}
+
+func (s NamespaceSettings) equal(t *NamespaceSettings) bool {
+	return s.MessageBytesMax == t.MessageBytesMax && s.LockDurationMax == t.LockDurationMax && s.EntitiesMax == t.EntitiesMax &&
+		s.UserMetadata == t.UserMetadata && slices.Equal(s.Hosts, t.Hosts)
+}
+
+// localhost is what every machine calls itself: it selects no namespace.
+const localhost = "localhost"
+
+// validNamespaceName says whether a namespace may be called so.
+func validNamespaceName(name string) bool {
+	return len(name) <= namespaceNameBytesMax && validLabel(nameKey(name), false) && compareKey(localhost, name) != 0
+}
+
+// validHost says whether a host name may select a namespace. Addresses never do: a machine
+// has them for all namespaces.
+func validHost(host string) bool {
+	if len(host) > hostBytesMax || host == localhost || isAddress(host) {
+		return false
+	}
+	for label := range strings.SplitSeq(host, ".") {
+		if !validLabel(label, true) {
+			return false
+		}
+	}
+	return true
+}
+
+// validLabel says whether a label of a host name is one (RFC 1123 2.1), in lower case. There
+// are hosts with an underscore.
+func validLabel(label string, underscore bool) bool {
+	if label == "" || len(label) > hostLabelBytesMax || label[0] == '-' || label[len(label)-1] == '-' {
+		return false
+	}
+	for i := range len(label) {
+		c := label[i]
+		if (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-' && (c != '_' || !underscore) {
+			return false
+		}
+	}
+	return true
+}
+
+// isAddress says whether a host, without port, is an IPv4 address or is told by its last
+// label, which is a number, that it is nothing else: no top-level domain is a number.
+func isAddress(host string) bool {
+	last := host[strings.LastIndexByte(host, '.')+1:]
+	for i := range len(last) {
+		if last[i] < '0' || last[i] > '9' {
+			return false
+		}
+	}
+	return last != ""
+}
+
+// bareHost is a host without port and the dot of the root; "" for an IPv6 address.
+func bareHost(host string) string {
+	if colon := strings.IndexByte(host, ':'); colon >= 0 {
+		if strings.IndexByte(host[colon+1:], ':') >= 0 { // with brackets or without
+			return ""
+		}
+		host = host[:colon]
+	}
+	return strings.TrimSuffix(host, ".")
+}
+
+// NamespaceByHost is the namespace that a host name selects, the default one if no other:
+// one whose Hosts have it, or whose Name is its first label. Port, case and the dot of the
+// root do not count; addresses select the default one. It costs two searches and
+// allocates nothing.
+func (c *Catalog) NamespaceByHost(host string) NamespaceID {
+	host = bareHost(host)
+	if host == "" || isAddress(host) {
+		return DefaultNamespace
+	}
+	if i, found := c.host(host); found {
+		return c.hosts[i].space.ID
+	}
+	label, _, _ := strings.Cut(host, ".")
+	if i, found := c.title(label); found {
+		return c.titles[i].ID
+	}
+	return DefaultNamespace
+}
+
+// NamespaceByID finds a namespace. The caller must not write to its lists.
+func (c *Catalog) NamespaceByID(id NamespaceID) (Namespace, bool) {
+	if s := c.space(id); s != nil {
+		return *s.Namespace, true
+	}
+	return Namespace{}, false
+}
+
+// NamespaceByName finds a namespace by name, without case. The caller must not write to its
+// lists.
+func (c *Catalog) NamespaceByName(name string) (Namespace, bool) {
+	if i, found := c.title(name); found {
+		return *c.titles[i].Namespace, true
+	}
+	return Namespace{}, false
+}
+
+// Namespaces returns up to most namespaces in the order of their names without case, from
+// the first behind the name after. The caller must not write to their lists.
+func (c *Catalog) Namespaces(after string, most int) []Namespace {
+	from, found := c.title(after)
+	if found {
+		from++
+	}
+	list := make([]Namespace, max(min(most, len(c.titles)-from), 0))
+	for i := range list {
+		list[i] = *c.titles[from+i].Namespace
+	}
+	return list
+}
+
+func (c *Catalog) spaceAt(id NamespaceID) (int, bool) {
+	return slices.BinarySearchFunc(c.spaces, id, func(s *space, id NamespaceID) int { return cmp.Compare(s.ID, id) })
+}
+
+// space finds a namespace, nil when there is none.
+func (c *Catalog) space(id NamespaceID) *space {
+	if i, found := c.spaceAt(id); found {
+		return c.spaces[i]
+	}
+	return nil
+}
+
+func (c *Catalog) title(name string) (int, bool) {
+	return slices.BinarySearchFunc(c.titles, name, func(s *space, name string) int { return compareKey(s.key, name) })
+}
+
+func (c *Catalog) host(name string) (int, bool) {
+	return slices.BinarySearchFunc(c.hosts, name, func(h hosted, name string) int { return compareKey(h.host, name) })
+}
+
+// govern performs the commands that are about namespaces and access.
+func (c *Catalog) govern(cmd Command) Result {
+	switch cmd := cmd.(type) {
+	case CreateNamespace:
+		return c.createNamespace(cmd)
+	case UpdateNamespace:
+		return c.updateNamespace(cmd)
+	case DeleteNamespace:
+		return c.deleteNamespace(cmd.Namespace)
+	case SetAccess:
+		return c.setAccess(cmd)
+	}
+	return Result{}
+}
+
+func (c *Catalog) createNamespace(cmd CreateNamespace) Result {
+	if c.clusterID == "" {
+		return Result{Code: PreconditionFails}
+	}
+	if _, taken := c.title(cmd.Name); taken || c.hostTaken(cmd.Settings.Hosts, 0) {
+		return Result{Code: EntityExists}
+	}
+	if len(c.spaces) >= namespacesMax || c.newest == math.MaxUint32 {
+		return Result{Code: QuotaExceeded}
+	}
+	s := c.addSpace(cmd)
+	return Result{Namespace: s.ID, Version: s.Version}
+}
+
+// hostTaken says whether another namespace than id has one of these hosts.
+func (c *Catalog) hostTaken(hosts []string, id NamespaceID) bool {
+	return slices.ContainsFunc(hosts, func(host string) bool {
+		i, found := c.host(host)
+		return found && c.hosts[i].space.ID != id
+	})
+}
+
+// addSpace makes a namespace.
+func (c *Catalog) addSpace(cmd CreateNamespace) *space {
+	c.newest++
+	n := &Namespace{ID: c.newest, Name: cmd.Name, Settings: cmd.Settings, Version: 1, Created: c.clock, Updated: c.clock}
+	n.Access = mergeAccess(nil, cmd.Access, c.clock)
+	s := &space{Namespace: n, key: nameKey(n.Name)}
+	c.spaces = append(c.spaces, s)
+	at, _ := c.title(n.Name)
+	c.titles = slices.Insert(c.titles, at, s)
+	c.addHosts(s)
+	return s
+}
+
+func (c *Catalog) addHosts(s *space) {
+	for _, host := range s.Settings.Hosts {
+		at, _ := c.host(host)
+		c.hosts = slices.Insert(c.hosts, at, hosted{host, s})
+	}
+}
+
+func (c *Catalog) dropHosts(s *space) {
+	for _, host := range s.Settings.Hosts {
+		at, _ := c.host(host)
+		c.hosts = slices.Delete(c.hosts, at, at+1)
+	}
+}
+
+func (c *Catalog) updateNamespace(cmd UpdateNamespace) Result {
+	s := c.space(cmd.Namespace)
+	switch {
+	case s == nil:
+		return Result{Code: EntityNotFound}
+	case c.hostTaken(cmd.Settings.Hosts, s.ID):
+		return Result{Code: EntityExists}
+	case !s.Settings.equal(&cmd.Settings):
+		c.dropHosts(s)
+		n := *s.Namespace
+		n.Settings = cmd.Settings
+		s.change(&n, c.clock)
+		c.addHosts(s)
+	}
+	return Result{Version: s.Version}
+}
+
+// change puts a changed namespace in the place of what it was.
+func (s *space) change(n *Namespace, now Instant) {
+	n.Version++
+	n.Updated = now
+	s.Namespace = n
+}
+
+func (c *Catalog) deleteNamespace(id NamespaceID) Result {
+	i, found := c.spaceAt(id)
+	switch {
+	case !found:
+		return Result{Code: EntityNotFound}
+	case id == DefaultNamespace:
+		return Result{Code: NotAllowed}
+	case c.spaces[i].held > 0:
+		return Result{Code: PreconditionFails}
+	}
+	c.dropHosts(c.spaces[i])
+	at, _ := c.title(c.spaces[i].key)
+	c.titles = slices.Delete(c.titles, at, at+1)
+	c.spaces = slices.Delete(c.spaces, i, i+1)
+	return Result{}
+}

@@ -1,0 +1,265 @@
+package fsm
+
+import (
+	"cmp"
+	"math"
+	"slices"
+	"unicode/utf8"
+)
+
+// valid says whether a member can be described so.
+func (m *Member) valid() bool {
+	return validMember(m.ID) && len(m.Name) <= memberTextBytesMax && utf8.ValidString(m.Name) &&
+		len(m.Zone) <= memberTextBytesMax && utf8.ValidString(m.Zone) && m.Weight <= memberWeightMax
+}
+
+func validMember(id MemberID) bool { return id != "" && len(id) <= memberIDBytesMax }
+
+// validMembers says whether a partition can lie on these: each once.
+func validMembers(members []MemberID) bool {
+	if !within(len(members), partitionReplicaMax) {
+		return false
+	}
+	for i, id := range members {
+		if !validMember(id) || slices.Contains(members[:i], id) {
+			return false
+		}
+	}
+	return true
+}
+
+// validReplicas says whether a partition can have these: no two on one member.
+func validReplicas(replicas []Replica, most int) bool {
+	if !within(len(replicas), most) {
+		return false
+	}
+	for i, replica := range replicas {
+		if _, twice := on(replicas[:i], replica.Member); twice || !validMember(replica.Member) {
+			return false
+		}
+	}
+	return true
+}
+
+// on finds the replica on a member.
+func on(replicas []Replica, member MemberID) (Replica, bool) {
+	if i := slices.IndexFunc(replicas, func(r Replica) bool { return r.Member == member }); i >= 0 {
+		return replicas[i], true
+	}
+	return Replica{}, false
+}
+
+// sameReplicas says whether two lists, in which no member is twice, have the same ones.
+func sameReplicas(a, b []Replica) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(r Replica) bool { return !slices.Contains(b, r) })
+}
+
+// held are the replicas that members hold: those of a partition, then those of its target
+// that are not among them.
+func (p *Partition) held() []Replica {
+	list := slices.Clone(p.Replicas)
+	for _, replica := range p.Target {
+		if !slices.Contains(list, replica) {
+			list = append(list, replica)
+		}
+	}
+	return list
+}
+
+// arrange performs the commands that are about members and where partitions lie.
+func (c *Catalog) arrange(cmd Command) Result {
+	switch cmd := cmd.(type) {
+	case SetMember:
+		return Result{Code: c.setMember(cmd.Member)}
+	case PlacePartition:
+		return Result{Code: c.place(cmd)}
+	case PartitionPlaced:
+		return Result{Code: c.settled(cmd)}
+	case AddPartitions:
+		return c.addPartitions(cmd)
+	}
+	return Result{}
+}
+
+func (c *Catalog) memberAt(id MemberID) (int, bool) {
+	return slices.BinarySearchFunc(c.members, id, func(m *Member, id MemberID) int { return cmp.Compare(m.ID, id) })
+}
+
+// setMember records a member. Those that were removed stay known, else one that comes back
+// from a long absence would be taken for a new one.
+func (c *Catalog) setMember(m Member) Code {
+	i, known := c.memberAt(m.ID)
+	switch {
+	case known && *c.members[i] == m:
+		return OK
+	case known && c.members[i].Removed && !m.Removed:
+		return InvalidArgument
+	case m.Removed && slices.ContainsFunc(c.partitions, func(p *Partition) bool { return p.holds(m.ID) }):
+		return PreconditionFails
+	case !known && len(c.members) >= membersMax:
+		return QuotaExceeded
+	}
+	list := slices.Clone(c.members) // an image may share the old slice
+	if known {
+		list[i] = &m
+	} else {
+		list = slices.Insert(list, i, &m)
+	}
+	c.members = list
+	return OK
+}
+
+// holds says whether a member has a replica of the partition, or is to have one.
+func (p *Partition) holds(member MemberID) bool {
+	_, now := on(p.Replicas, member)
+	_, then := on(p.Target, member)
+	return now || then
+}
+
+// place makes a partition lie on other members, or cancels that.
+//
+// Only its leader knows how far a move has come, so a move that is given up for another
+// one leaves what it has added among Replicas: such a replica may be a voter already, and
+// a voter that is torn down unasked can cost the partition its majority. It goes when the
+// leader says that the new target is reached.
+func (c *Catalog) place(cmd PlacePartition) Code {
+	old := c.partition(cmd.Partition)
+	if old == nil {
+		return InvalidArgument
+	}
+	if !old.Formed { // who bootstraps it goes by Replicas, which must be the same for all
+		return PreconditionFails
+	}
+	p := *old
+	target, code := c.target(&p, cmd.Members)
+	if code != OK {
+		return code
+	}
+	switch {
+	case p.Target == nil && sameReplicas(target, p.Replicas): // another leader is preferred, at most
+		p.Replicas = target
+	case sameReplicas(target, p.Target):
+		p.Target, p.Paused = target, cmd.Paused
+	default:
+		p.Replicas = p.held()
+		p.Target, p.Paused = target, cmd.Paused
+		if len(p.held()) > partitionHeldMax {
+			return QuotaExceeded
+		}
+	}
+	if !slices.Equal(p.Replicas, old.Replicas) || !slices.Equal(p.Target, old.Target) || p.Paused != old.Paused {
+		c.putPartition(&p)
+	}
+	return OK
+}
+
+// target gives the replicas on these members their numbers. A member that has one keeps
+// it; others get a number that the partition never had.
+func (c *Catalog) target(p *Partition, members []MemberID) ([]Replica, Code) {
+	held := p.held()
+	list := make([]Replica, len(members))
+	for i, member := range members {
+		replica, has := on(held, member)
+		if !has {
+			if p.Last == math.MaxUint32 {
+				return nil, QuotaExceeded
+			}
+			if !c.takes(member) {
+				return nil, InvalidArgument
+			}
+			p.Last++
+			replica = Replica{Member: member, Number: p.Last}
+		}
+		list[i] = replica
+	}
+	return list, OK
+}
+
+// takes says whether a member may get further replicas.
+func (c *Catalog) takes(member MemberID) bool {
+	i, known := c.memberAt(member)
+	return !known || !c.members[i].Drained && !c.members[i].Removed
+}
+
+// settled ends a move. That a move was ended before is no error: leaders change, and the
+// next one says it again.
+func (c *Catalog) settled(cmd PartitionPlaced) Code {
+	old := c.partition(cmd.Partition)
+	switch {
+	case old == nil:
+		return InvalidArgument
+	case old.Target == nil && slices.Equal(old.Replicas, cmd.Replicas):
+		return OK
+	case old.Target == nil || !slices.Equal(old.Target, cmd.Replicas):
+		return PreconditionFails
+	}
+	p := *old
+	p.Replicas, p.Target, p.Paused = p.Target, nil, false
+	c.putPartition(&p)
+	return OK
+}
+
+func (c *Catalog) addPartitions(cmd AddPartitions) Result {
+	switch {
+	case c.clusterID == "":
+		return Result{Code: PreconditionFails}
+	case len(c.partitions)+len(cmd.Partitions) > partitionsMax:
+		return Result{Code: QuotaExceeded}
+	}
+	list := slices.Clone(c.partitions)
+	for _, members := range cmd.Partitions {
+		p := &Partition{ID: PartitionID(len(list) + 1), Last: 1}
+		for _, member := range members {
+			if !c.takes(member) {
+				return Result{Code: InvalidArgument}
+			}
+			p.Replicas = append(p.Replicas, Replica{Member: member, Number: 1})
+		}
+		list = append(list, p)
+	}
+	c.partitions = list
+	c.load = append(c.load, make([]int, len(cmd.Partitions))...)
+	return Result{Count: uint64(len(list))}
+}
+
+// partition finds a partition, nil when there is none; the catalog itself is none.
+func (c *Catalog) partition(id PartitionID) *Partition {
+	if id == CatalogPartition || int64(id) > int64(len(c.partitions)) {
+		return nil
+	}
+	return c.partitions[id-1]
+}
+
+// putPartition puts p in the place of the partition that it was. The slice is copied, not
+// written: an image may share it.
+func (c *Catalog) putPartition(p *Partition) {
+	c.partitions = slices.Clone(c.partitions)
+	c.partitions[p.ID-1] = p
+}
+
+// Partitions returns the partitions by ID, without the catalog. The caller must not
+// write to the replicas.
+func (c *Catalog) Partitions() []Partition {
+	list := make([]Partition, len(c.partitions))
+	for i, p := range c.partitions {
+		list[i] = *p
+	}
+	return list
+}
+
+// Members returns the members that something was said of, by ID, removed ones included.
+func (c *Catalog) Members() []Member {
+	list := make([]Member, len(c.members))
+	for i, m := range c.members {
+		list[i] = *m
+	}
+	return list
+}
+
+// Member finds a member; false, with the zero value and the ID, when nothing was said of it.
+func (c *Catalog) Member(id MemberID) (Member, bool) {
+	if i, known := c.memberAt(id); known {
+		return *c.members[i], true
+	}
+	return Member{ID: id}, false
+}

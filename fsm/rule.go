@@ -1,0 +1,166 @@
+package fsm
+
+import (
+	"fmt"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// The limits of rules and of their names.
+const (
+	ruleNameCharactersMax         = 50
+	subscriptionNameCharactersMax = 50
+	// ruleBytesMax bounds a rule as it is encoded, without the moment of its making, and
+	// rulesBytesMax all rules of a topic: 2,000 of the longest, or 100,000 of 1,342 bytes.
+	ruleBytesMax         = 64 * 1024
+	rulesBytesMax        = 2000 * ruleBytesMax
+	subscriptionsMax     = 2000    // subscriptions of a topic
+	sqlRulesMax          = 2000    // rules of a topic but correlation filters
+	correlationRulesMax  = 100_000 // correlation filters of a topic
+	subscriptionsSegment = "subscriptions"
+)
+
+// DefaultRuleName is the rule that a subscription is made with unless another is given.
+const DefaultRuleName = "$Default"
+
+// FilterKind says how a rule decides.
+type FilterKind uint8
+
+// The kinds of filters. The numbers are part of the log format.
+const (
+	TrueFilter        FilterKind = 0
+	FalseFilter       FilterKind = 1
+	SQLFilter         FilterKind = 2
+	CorrelationFilter FilterKind = 3
+)
+
+// Rule says which messages of the topic a subscription gets, and how its copies differ.
+// A subscription gets one copy of a message if any rule without action takes it, and one
+// more for every rule with an action that does; those carry the name of the rule in the
+// application property RuleName.
+type Rule struct {
+	Name    string // 1 to 50 characters; compared without case
+	Filter  RuleFilter
+	Action  SQLText // "" for none
+	Created Instant // set by the machine
+}
+
+// RuleFilter is the condition of a rule.
+type RuleFilter struct {
+	Kind       FilterKind
+	SQL        SQLText            // SQLFilter only
+	Conditions []filter.Condition // CorrelationFilter only
+}
+
+// SQLText is a text of the SQL language of rules with the values of its @parameters.
+type SQLText struct {
+	Text       string // at most filter.TextCharactersMax characters
+	Parameters []filter.Parameter
+}
+
+// Property is one property of a message as rules see it.
+type Property struct {
+	Name  filter.Property
+	Value filter.Value
+}
+
+// Validate says what is wrong with a rule, as an error that wraps InvalidArgument and is fit
+// for who wrote it.
+func (r Rule) Validate() error {
+	_, err := parseRule(&r)
+	return err
+}
+
+// parsed is what a rule decides by.
+type parsed struct {
+	sql         *filter.Expr        // SQLFilter
+	correlation *filter.Correlation // CorrelationFilter
+	action      *filter.Action      // nil for none
+	size        int                 // of the rule as it is encoded, whenever it was made
+}
+
+func parseRule(r *Rule) (p parsed, err error) {
+	switch n := utf8.RuneCountInString(r.Name); {
+	case n < 1 || n > ruleNameCharactersMax:
+		return p, fmt.Errorf("%w: name of %d characters, 1 to %d allowed", InvalidArgument, n, ruleNameCharactersMax)
+	case strings.ContainsFunc(r.Name, func(c rune) bool { return c < ' ' || c == 0x7f }):
+		return p, fmt.Errorf("%w: control character in the name", InvalidArgument)
+	case !validTexts(r):
+		return p, fmt.Errorf("%w: a text is not UTF-8", InvalidArgument)
+	}
+	// What was taken once must be taken from an image too, where it has its moment.
+	timeless := *r
+	timeless.Created = 0
+	if p.size = len(appendRule(nil, &timeless)); p.size > ruleBytesMax {
+		return p, fmt.Errorf("%w: rule of %d bytes, at most %d allowed", InvalidArgument, p.size, ruleBytesMax)
+	}
+	if r.Filter.Kind != SQLFilter && (r.Filter.SQL.Text != "" || len(r.Filter.SQL.Parameters) > 0) {
+		return p, fmt.Errorf("%w: a text belongs to an SQL filter only", InvalidArgument)
+	}
+	if r.Filter.Kind != CorrelationFilter && len(r.Filter.Conditions) > 0 {
+		return p, fmt.Errorf("%w: conditions belong to a correlation filter only", InvalidArgument)
+	}
+	switch r.Filter.Kind {
+	case TrueFilter, FalseFilter:
+	case SQLFilter:
+		p.sql, err = filter.Parse(r.Filter.SQL.Text, r.Filter.SQL.Parameters)
+	case CorrelationFilter:
+		p.correlation, err = filter.NewCorrelation(r.Filter.Conditions)
+	default:
+		return p, fmt.Errorf("%w: unknown kind %d of filter", InvalidArgument, r.Filter.Kind)
+	}
+	if err != nil {
+		return p, fmt.Errorf("%w: filter: %w", InvalidArgument, err)
+	}
+	switch {
+	case r.Action.Text != "":
+		if p.action, err = filter.ParseAction(r.Action.Text, r.Action.Parameters); err != nil {
+			return p, fmt.Errorf("%w: action: %w", InvalidArgument, err)
+		}
+	case len(r.Action.Parameters) > 0:
+		return p, fmt.Errorf("%w: parameters of no action", InvalidArgument)
+	}
+	return p, nil
+}
+
+// validTexts says whether all names and texts can travel as JSON unchanged.
+func validTexts(r *Rule) bool {
+	valid := utf8.ValidString(r.Name) && r.Filter.SQL.valid() && r.Action.valid()
+	for i := range r.Filter.Conditions {
+		c := &r.Filter.Conditions[i]
+		valid = valid && utf8.ValidString(c.Property.Name) && c.Property.Scope <= filter.System
+	}
+	return valid && r.Created >= 0
+}
+
+func (t *SQLText) valid() bool {
+	valid := utf8.ValidString(t.Text)
+	for i := range t.Parameters {
+		valid = valid && utf8.ValidString(t.Parameters[i].Name)
+	}
+	return valid
+}
+
+// SubscriptionPath is the Name of a subscription of a topic.
+func SubscriptionPath(topic, subscription string) string {
+	return topic + "/Subscriptions/" + subscription
+}
+
+// SplitSubscriptionPath takes a path apart into topic and subscription, with the word
+// between them in any case; false when it is none. Whether the names are allowed is not
+// looked at, nor whether they exist.
+func SplitSubscriptionPath(path string) (topic, subscription string, ok bool) {
+	for at := 0; ; {
+		slash := strings.IndexByte(path[at:], '/')
+		if slash < 0 {
+			return "", "", false
+		}
+		at += slash + 1
+		word, rest, more := strings.Cut(path[at:], "/")
+		if more && nameKey(word) == subscriptionsSegment {
+			return path[:at-1], rest, at > 1 && rest != ""
+		}
+	}
+}

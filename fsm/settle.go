@@ -1,0 +1,216 @@
+package fsm
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+)
+
+// What a message is dead-lettered with when its deliveries are used up, word for word
+// as in the cloud.
+const (
+	reasonDeliveryCount      = "MaxDeliveryCountExceeded"
+	descriptionDeliveryCount = "Message could not be consumed after %s delivery attempts."
+)
+
+// held finds a message by its lock. Only the epoch says whether a lock is still held;
+// a clock never does.
+func (sub *subqueue) held(l LockID) (at cursor, rec record, ok bool) {
+	at, found := sub.ix.seek(l.Sequence)
+	if !found {
+		return at, rec, false
+	}
+	rec = sub.ix.get(at)
+	return at, rec, rec.state == Locked && rec.epoch == l.Epoch
+}
+
+// settle ends locks, each for itself.
+func (q *Queues) settle(c SettleMessages) Result {
+	if !within(len(c.Settlements), commandSettlementsMax) || !c.Address.valid() {
+		return Result{Code: InvalidArgument}
+	}
+	sub, code := q.holding(c.Address)
+	if code != OK {
+		return Result{Code: code}
+	}
+	codes := make([]Code, len(c.Settlements))
+	for i := range c.Settlements {
+		codes[i] = q.settleOne(sub, &c.Settlements[i])
+	}
+	q.tidy(sub)
+	sub.of.active = q.clock
+	return Result{Codes: codes}
+}
+
+// settleable finds the message that a settlement is about, if it can be performed.
+func (q *Queues) settleable(sub *subqueue, s *Settlement) (at cursor, rec record, code Code) {
+	if !validSettlement(s) || s.Until > q.clock.After(delayMax) {
+		return at, rec, InvalidArgument
+	}
+	at, rec, ok := sub.held(s.Lock)
+	switch {
+	case !ok:
+		return at, rec, MessageLockLost
+	case s.Verb == DeadLetter && sub.address.Sub != MainQueue:
+		return at, rec, NotAllowed
+	case s.Verb != Complete && !q.patchFits(sub.ix.patch(at), s.Properties):
+		return at, rec, InvalidArgument
+	}
+	return at, rec, OK
+}
+
+func (q *Queues) settleOne(sub *subqueue, s *Settlement) Code {
+	at, rec, code := q.settleable(sub, s)
+	if code != OK {
+		return code
+	}
+	patch := Patch{Properties: s.Properties}
+	if rec.deadline != 0 {
+		sub.alarms.stale++
+	}
+	switch s.Verb {
+	case Complete:
+		q.discard(sub, at, &rec)
+	case Abandon:
+		q.giveBack(sub, at, rec, true, s.Until, patch)
+	case Release:
+		q.giveBack(sub, at, rec, false, 0, patch)
+	case Defer:
+		rec.state, rec.deadline, rec.flags = Deferred, 0, rec.flags&^fromDeferred
+		sub.ix.set(at, rec)
+		q.patch(sub, at, patch)
+	case DeadLetter:
+		patch.Reason, patch.Description = s.Reason, s.Description
+		patch.DeadLetter = s.Reason != "" || s.Description != ""
+		q.deadLetter(sub.of, at, rec, patch)
+	}
+	return OK
+}
+
+// giveBack ends a lock without settling the message: it returns to where the lock was
+// made from, at once or when it was put off to. A message whose life has ended meanwhile
+// expires now (E.3). A failed attempt counts, and the last one allowed sends the message
+// to the dead-letter queue instead, in the same apply. In the dead-letter queue attempts
+// count on and nothing follows from them.
+func (q *Queues) giveBack(sub *subqueue, at cursor, rec record, failed bool, until Instant, patch Patch) {
+	if failed && rec.attempts < math.MaxUint16 {
+		rec.attempts++
+	}
+	if q.expired(sub, &rec) {
+		q.expire(sub, at, rec, patch)
+		return
+	}
+	if failed && sub.address.Sub == MainQueue && uint32(rec.attempts) >= sub.of.settings.MaxDeliveryCount {
+		patch.DeadLetter, patch.Reason = true, reasonDeliveryCount
+		patch.Description = fmt.Sprintf(descriptionDeliveryCount, strconv.Itoa(int(rec.attempts)))
+		q.deadLetter(sub.of, at, rec, patch)
+		return
+	}
+	rec.state, rec.deadline = Ready, 0
+	if rec.flags&fromDeferred != 0 {
+		rec.state, rec.flags = Deferred, rec.flags&^fromDeferred
+	} else if until = q.putOff(sub, &rec, failed, until); until > q.clock {
+		rec.state, rec.deadline, rec.flags = Scheduled, until, rec.flags|delayed
+	}
+	q.change(sub, at, rec)
+	q.patch(sub, at, patch)
+	if rec.state == Ready {
+		q.raise(sub)
+	}
+}
+
+// deadLetter moves a message from the main queue to the dead-letter queue.
+func (q *Queues) deadLetter(x *queue, at cursor, rec record, patch Patch) {
+	q.layDown(&x.subs[MainQueue], &x.subs[DeadLetterQueue], at, rec, patch)
+}
+
+// layDown moves a message to another sub-queue of its entity, where it is ready under its
+// old number and with its old attempts. Its body stays where it is: the owner stored
+// beside it still names the old sub-queue, and [Queues.Holds] knows.
+func (q *Queues) layDown(from, to *subqueue, at cursor, rec record, patch Patch) {
+	n, patches, session := from.ix.number(at), from.ix.patch(at), from.ix.session(at)
+	from.ix.sessions.pin(session)
+	defer from.ix.sessions.unpin(session, q.arena.era)
+	from.ix.remove(at)
+	rec.state, rec.deadline, rec.flags = Ready, 0, rec.flags&(redriven|recordFlagsStay)
+	rec.rots = rotting(q.clock, to.of.settings.DeadLetterTimeToLive)
+	at = q.insertIn(to, n, rec, session)
+	if patches != (Ref{}) {
+		to.ix.setPatch(at, patches)
+	}
+	q.patch(to, at, patch)
+	q.raise(to)
+}
+
+// patch adds a patch to a message. All patches of a message are one body, which is
+// written anew: it happens rarely, and the record stays small.
+func (q *Queues) patch(sub *subqueue, at cursor, p Patch) {
+	if !p.DeadLetter && len(p.Properties) == 0 {
+		return
+	}
+	old := sub.ix.patch(at)
+	var body []byte
+	if old == (Ref{}) {
+		body = AppendPatches(nil, []Patch{p})
+	} else {
+		var err error
+		if body, err = joinPatches(q.bodies.Read(old), &p); err != nil {
+			panic(unreadable(old, err))
+		}
+	}
+	owner := Owner{Address: sub.address, Sequence: sub.ix.number(at), Patch: true}
+	sub.ix.setPatch(at, q.bodies.Append(owner, body))
+	if old != (Ref{}) {
+		q.bodies.Release(old)
+	}
+}
+
+// patchFits says whether properties may be added to the patches at old: together no
+// more than propertiesBytesMax. Reasons do not count, else a message whose properties
+// are full could not be dead-lettered.
+func (q *Queues) patchFits(old Ref, properties []byte) bool {
+	if len(properties) == 0 || old == (Ref{}) {
+		return true
+	}
+	patches := q.patches(old)
+	total := len(properties)
+	for i := range patches {
+		total += len(patches[i].Properties)
+	}
+	return total <= propertiesBytesMax
+}
+
+// renew extends locks that are held, each for itself.
+func (q *Queues) renew(c RenewLocks) Result {
+	if checkRenew(c) != OK {
+		return Result{Code: InvalidArgument}
+	}
+	sub, code := q.holding(c.Address)
+	if code != OK {
+		return Result{Code: code}
+	}
+	res := Result{Codes: make([]Code, len(c.Locks)), Untils: make([]Instant, len(c.Locks))}
+	until := q.clock.After(sub.of.settings.LockDuration)
+	for i, l := range c.Locks {
+		at, rec, ok := sub.held(l)
+		if !ok {
+			res.Codes[i] = MessageLockLost
+			continue
+		}
+		if sub.grouped() {
+			res.Untils[i] = q.extendSession(sub.of, sub.ix.session(at))
+			continue
+		}
+		res.Untils[i] = until
+		if rec.deadline == until {
+			continue
+		}
+		rec.deadline = until
+		sub.ix.set(at, rec)
+		sub.alarms.stale++
+		q.arm(sub, alarm{at: until, number: l.Sequence, epoch: l.Epoch, kind: alarmLock})
+	}
+	q.tidy(sub)
+	sub.of.active = q.clock
+	return res
+}

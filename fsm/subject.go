@@ -1,0 +1,163 @@
+package fsm
+
+import (
+	"errors"
+
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// Why an action cannot do what it says. All replicas make the same text of it.
+var (
+	errReadOnly = errors.New("property cannot be changed")
+	errNoText   = errors.New("property takes strings only")
+	errActed    = errors.New("the actions of the topic's rules make too much of one message")
+)
+
+// subject is a message as rules see it: a [filter.ListedMessage], and the copy that an
+// action changes. It is used again for message after message, and takes the properties
+// apart only when a rule asks.
+type subject struct {
+	raw        []byte // as AppendProperties writes them; valid
+	taken      bool   // raw was taken apart
+	properties []Property
+	folds      []string // of the names in properties
+
+	topic    EntityID
+	number   SequenceNumber // at the topic
+	enqueued Instant
+	expires  Instant // 0 if never
+	size     int     // of the payload
+	rule     uint64  // number of the rule at hand
+
+	// What the action at hand did, and what of that counts against propertiesBytesMax.
+	changes      []Change
+	changedFolds []string
+	changedBytes int
+}
+
+// begin makes it another message.
+func (s *subject) begin(topic EntityID, n SequenceNumber, raw []byte) {
+	clear(s.properties)
+	clear(s.folds)
+	*s = subject{
+		raw: raw, topic: topic, number: n,
+		properties: s.properties[:0], folds: s.folds[:0], changes: s.changes[:0], changedFolds: s.changedFolds[:0],
+	}
+}
+
+func (s *subject) takeApart() {
+	s.taken = true
+	if err := eachProperty(s.raw, func(p Property) {
+		s.properties = append(s.properties, p)
+		fold := p.Name.Name
+		if p.Name.Scope == filter.User {
+			fold = filter.Fold(fold)
+		}
+		s.folds = append(s.folds, fold)
+	}); err != nil {
+		panic("fsm: properties that were checked: " + err.Error())
+	}
+}
+
+// find looks for a property by the fold of its name, first among what an action changed.
+func (s *subject) find(scope filter.Scope, fold string) (v filter.Value, found bool) {
+	for i := len(s.changes) - 1; i >= 0; i-- {
+		if c := &s.changes[i]; c.Property.Scope == scope && s.changedFolds[i] == fold {
+			return c.Value, !c.Remove
+		}
+	}
+	if !s.taken {
+		s.takeApart()
+	}
+	for i := range s.folds {
+		if s.folds[i] == fold && s.properties[i].Name.Scope == scope {
+			return s.properties[i].Value, true
+		}
+	}
+	return filter.Value{}, false
+}
+
+// System is that of filter.Message. What the gateway says goes before what the machine
+// knows by itself.
+func (s *subject) System(name string) (filter.Value, bool) {
+	if v, found := s.find(filter.System, name); found {
+		return v, true
+	}
+	switch name {
+	case filter.SequenceNumber, filter.EnqueuedSequenceNumber:
+		return filter.Int(int64(s.number)), true
+	case filter.EnqueuedTimeUTC:
+		return filter.Time(int64(s.enqueued)), true
+	case filter.ExpiresAtUTC:
+		if s.expires != 0 {
+			return filter.Time(int64(s.expires)), true
+		}
+	case filter.Size:
+		return filter.Int(int64(s.size)), true
+	case filter.DeliveryCount:
+		return filter.Int(0), true
+	}
+	return filter.Value{}, filter.IsSystem(name)
+}
+
+// User is that of filter.Message.
+func (s *subject) User(folded string) (filter.Value, bool) { return s.find(filter.User, folded) }
+
+// EachUser is that of filter.ListedMessage. The index asks, before any action.
+func (s *subject) EachUser(visit func(name string, v filter.Value)) {
+	if !s.taken {
+		s.takeApart()
+	}
+	for i := range s.properties {
+		if p := &s.properties[i]; p.Name.Scope == filter.User {
+			visit(s.folds[i], p.Value)
+		}
+	}
+}
+
+// NewID is that of filter.Message: no two messages, topics or rules have one in common.
+func (s *subject) NewID(call int) filter.GUID {
+	return filter.DeriveID(uint64(s.number), uint64(s.topic)<<32^s.rule, call)
+}
+
+// act begins the copy that an action changes.
+func (s *subject) act(rule uint64) {
+	s.rule, s.changes, s.changedFolds, s.changedBytes = rule, s.changes[:0], s.changedFolds[:0], 0
+}
+
+// Set is that of filter.Writer.
+func (s *subject) Set(p filter.Property, v filter.Value) error {
+	if p.Scope == filter.System && writable(p.Name) && v.Kind() != filter.KindText && v.Kind() != filter.KindNull {
+		return errNoText
+	}
+	return s.change(Change{Property: p, Value: v})
+}
+
+// Remove is that of filter.Writer.
+func (s *subject) Remove(p filter.Property) error {
+	return s.change(Change{Property: p, Remove: true})
+}
+
+func (s *subject) change(c Change) error {
+	fold := c.Property.Name
+	if c.Property.Scope == filter.User {
+		fold = filter.Fold(fold)
+	} else if !writable(fold) {
+		return errReadOnly
+	}
+	if s.changedBytes += len(fold) + len(c.Value.AsText()) + changeBytesMin; s.changedBytes > propertiesBytesMax {
+		return filter.ErrTooLong
+	}
+	s.changes, s.changedFolds = append(s.changes, c), append(s.changedFolds, fold)
+	return nil
+}
+
+// writable says whether an action may change a system property: those that senders give.
+func writable(name string) bool {
+	switch name {
+	case filter.ContentType, filter.CorrelationID, filter.Label, filter.MessageID, filter.ReplyTo,
+		filter.ReplyToSessionID, filter.SessionID, filter.To:
+		return true
+	}
+	return false
+}

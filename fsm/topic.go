@@ -1,0 +1,289 @@
+package fsm
+
+import (
+	"slices"
+
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// The limits of what one publishing makes.
+const (
+	// publishingsMax bounds what the messages of one SendMessages do together: true and SQL
+	// rules that are asked, and copies that correlation filters make. It is a tenth of a second
+	// of the machine, 524 messages for 2,000 subscriptions, or 4,096 for 256.
+	publishingsMax = 1 << 20
+	// actedBytesMax bounds the patches that the actions of all rules make for one message.
+	// Behind it they fail.
+	actedBytesMax = 64 << 20
+)
+
+// What a message is dead-lettered with that a rule failed on, as in the cloud.
+const reasonFilter = "FilterEvaluationException"
+
+// ruleNameProperty is the application property that says which rule changed a copy.
+const ruleNameProperty = "RuleName"
+
+// match is a rule that takes a message, or that failed on it.
+type match struct {
+	rule *rule
+	err  error
+}
+
+// publish takes one message at a topic: for now, or for when its time comes.
+func (q *Queues) publish(x *queue, m *sent) SequenceNumber {
+	x.last++
+	if m.at <= q.clock {
+		q.fanOut(x, x.last, m)
+		return x.last
+	}
+	sub := &x.subs[MainQueue]
+	owner := Owner{Address: sub.address, Sequence: x.last}
+	at := q.insert(sub, x.last, record{
+		body: q.bodies.Append(owner, m.payload), enqueued: q.clock, state: Scheduled, deadline: m.at, expires: Instant(m.ttl),
+	})
+	if len(m.properties) > 0 {
+		owner.Patch = true
+		sub.ix.setPatch(at, q.bodies.Append(owner, m.properties))
+	}
+	return x.last
+}
+
+// publishDue publishes a message of a topic whose time has come, and says how many copies that
+// made.
+func (q *Queues) publishDue(sub *subqueue, at cursor, rec record) (copies int) {
+	x := sub.of
+	m := sent{payload: q.bodies.Read(rec.body), ttl: Millis(rec.expires)}
+	patch := sub.ix.patch(at)
+	if patch != (Ref{}) {
+		m.properties = q.bodies.Read(patch)
+	}
+	sub.ix.remove(at)
+	x.last++
+	copies = q.fanOut(x, x.last, &m)
+	q.release(rec.body, patch)
+	x.active = q.clock
+	return copies
+}
+
+// fanOut gives a message that has number n at a topic to the subscriptions whose rules
+// take it. The body is stored once, with a record of the topic that counts the copies;
+// when nobody takes the message there is neither.
+func (q *Queues) fanOut(x *queue, n SequenceNumber, m *sent) (copies int) {
+	life := x.life(m.ttl)
+	s := &q.subject
+	s.begin(x.id, n, m.properties)
+	s.enqueued, s.expires, s.size = q.clock, expiry(q.clock, life), len(m.payload)
+	c := copying{
+		life: life, patches: m.patches, session: m.session, hasSession: m.hasSession,
+		rec: record{body: sharedRef(n, len(m.payload)), enqueued: q.clock, state: Ready, flags: shared | recordFlags(m.hops)<<hopsShift},
+	}
+	matches := q.matching(x.hub)
+	for from := 0; from < len(matches); {
+		to := from + 1
+		for to < len(matches) && matches[to].rule.of == matches[from].rule.of {
+			to++
+		}
+		copies += q.deliver(matches[from].rule.of, matches[from:to], &c)
+		from = to
+	}
+	clear(matches) // they hold on to rules
+	s.begin(0, 0, nil)
+	if copies == 0 {
+		return 0
+	}
+	main := &x.subs[MainQueue]
+	main.ix.insert(n, record{
+		body: q.bodies.Append(Owner{Address: main.address, Sequence: n}, m.payload), enqueued: q.clock, state: Shared, epoch: uint32(copies),
+	}, noSession)
+	return copies
+}
+
+// matching finds the rules that take the subject, in order, and those that fail on it.
+// Nothing is allocated for one that does not match.
+func (q *Queues) matching(h *hub) []match {
+	list, s := q.matches[:0], &q.subject
+	for _, r := range h.all {
+		list = append(list, match{rule: r})
+	}
+	sorted := len(h.all) == 0 || len(h.sql) == 0 && h.index.Len() == 0
+	for _, r := range h.sql {
+		s.rule = r.number
+		switch truth, err := r.sql.Match(s); {
+		case err != nil:
+			list = append(list, match{rule: r, err: err})
+		case truth == filter.True:
+			list = append(list, match{rule: r})
+		}
+	}
+	if h.index.Len() > 0 {
+		q.numbers = h.index.Match(s, q.numbers[:0])
+		sorted = sorted && len(q.numbers) == 0
+		for _, number := range q.numbers {
+			list = append(list, match{rule: h.numbered[number]})
+		}
+	}
+	if !sorted {
+		slices.SortFunc(list, func(a, b match) int { return a.rule.order(b.rule) })
+	}
+	q.matches = list
+	return list
+}
+
+// copying is what the copies of a message have in common.
+type copying struct {
+	rec     record
+	life    Millis // what the topic allows
+	patches []byte // that the message brought along
+
+	session    []byte
+	hasSession bool
+
+	acted int // bytes of patches that actions have made
+}
+
+// deliver makes the copies of one subscription: one if a rule without action took the
+// message, one for every rule with an action that did, and a dead letter if a rule failed
+// and the subscription keeps such messages.
+func (q *Queues) deliver(x *queue, matches []match, c *copying) (copies int) {
+	c.rec.expires = expiry(q.clock, min(c.life, x.settings.DefaultTimeToLive))
+	if slices.ContainsFunc(matches, func(m match) bool { return m.err == nil && m.rule.action == nil }) {
+		q.give(x, c, c.patches)
+		copies++
+	}
+	var failure error
+	for _, m := range matches {
+		err := m.err
+		if err == nil && m.rule.action != nil {
+			var patches []byte
+			if patches, err = q.acted(m.rule, c); err == nil {
+				q.give(x, c, patches)
+				copies++
+			}
+			q.subject.act(0) // others see the message as it was sent
+		}
+		if failure == nil {
+			failure = err
+		}
+	}
+	if failure != nil && x.settings.DeadLetterOnFilterErrors {
+		q.giveUp(x, c, failure)
+		copies++
+	}
+	return copies
+}
+
+// acted lets the action of a rule change a copy, and returns its patches.
+func (q *Queues) acted(r *rule, c *copying) ([]byte, error) {
+	s := &q.subject
+	s.act(r.number)
+	if c.acted >= actedBytesMax {
+		return nil, errActed
+	}
+	if err := r.action.Apply(s, s); err != nil {
+		return nil, err
+	}
+	name := Change{Property: filter.Property{Name: ruleNameProperty}, Value: filter.Text(r.Name)}
+	patches := mustJoin(c.patches, &Patch{Changes: append(s.changes, name)})
+	c.acted += len(patches)
+	return patches, nil
+}
+
+// give puts a copy at the tail of a subscription.
+func (q *Queues) give(x *queue, c *copying, patches []byte) {
+	sub := &x.subs[MainQueue]
+	x.last++
+	session := noSession
+	if x.sessions != nil {
+		var ok bool
+		if session, ok = q.slotOfCopy(x, c); !ok {
+			q.rejectSessionless(x, c.rec, patches)
+			return
+		}
+	}
+	at := q.insertIn(sub, x.last, c.rec, session)
+	q.patched(sub, at, patches)
+	q.raise(sub)
+}
+
+// giveUp puts a copy into the dead-letter queue of a subscription, because a rule failed.
+func (q *Queues) giveUp(x *queue, c *copying, failure error) {
+	sub := &x.subs[DeadLetterQueue]
+	x.last++
+	rec := c.rec
+	rec.rots = rotting(q.clock, x.settings.DeadLetterTimeToLive)
+	session := noSession
+	if x.sessions != nil {
+		session, _ = q.slotOfCopy(x, c)
+	}
+	at := q.insertIn(sub, x.last, rec, session)
+	q.patched(sub, at, mustJoin(c.patches, &Patch{DeadLetter: true, Reason: reasonFilter, Description: failure.Error()}))
+	q.raise(sub)
+}
+
+// patched notes the patches that a new message comes with.
+func (q *Queues) patched(sub *subqueue, at cursor, patches []byte) {
+	if len(patches) > 0 {
+		owner := Owner{Address: sub.address, Sequence: sub.ix.number(at), Patch: true}
+		sub.ix.setPatch(at, q.bodies.Append(owner, patches))
+	}
+}
+
+// mustJoin is joinPatches of patches that were checked.
+func mustJoin(old []byte, p *Patch) []byte {
+	joined, err := joinPatches(old, p)
+	if err != nil {
+		panic("fsm: patches that were checked: " + err.Error())
+	}
+	return joined
+}
+
+// sharedRef says in the record of a copy which message of the topic it is a copy of.
+func sharedRef(n SequenceNumber, size int) Ref {
+	return Ref{Segment: uint32(n >> 32), Offset: uint32(n), Size: uint32(size)}
+}
+
+// original is the number at the topic of the message that a record is a copy of.
+func (rec *record) original() SequenceNumber {
+	return SequenceNumber(rec.body.Segment)<<32 | SequenceNumber(rec.body.Offset)
+}
+
+// resolve is where the body of a copy lies, and its number at the topic.
+func (sub *subqueue) resolve(rec *record) (Ref, SequenceNumber) {
+	ix, n := &sub.of.topic.subs[MainQueue].ix, rec.original()
+	at, _ := ix.seek(n)
+	return ix.get(at).body, n
+}
+
+// unshare counts a copy out; the last one takes the message of the topic along.
+func (q *Queues) unshare(topic *queue, n SequenceNumber) {
+	ix := &topic.subs[MainQueue].ix
+	at, _ := ix.seek(n)
+	c := ix.write(at.pos)
+	rec := &c.records[c.place(at.slot)]
+	if rec.epoch--; rec.epoch > 0 {
+		return
+	}
+	q.bodies.Release(rec.body)
+	ix.remove(at)
+}
+
+// unsubscribe takes a subscription out whose topic stays: its copies are counted out, all
+// at once.
+func (q *Queues) unsubscribe(x *queue) {
+	x.topic.hub.leave(x)
+	for i := range x.subs {
+		walk(x.subs[i].ix.entries, 0, func(_ SequenceNumber, rec *record, patch Ref, _ uint32) bool {
+			if rec.flags&shared == 0 { // it came by a transaction
+				q.release(rec.body, patch)
+				return true
+			}
+			q.unshare(x.topic, rec.original())
+			if patch != (Ref{}) {
+				q.bodies.Release(patch)
+			}
+			return true
+		})
+		x.subs[i].ix.entries = nil
+	}
+	q.tidy(&x.topic.subs[MainQueue])
+}

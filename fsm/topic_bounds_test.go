@@ -1,0 +1,194 @@
+package fsm_test
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// wide is a correlation filter of about so many bytes.
+func wide(value string, size int) fsm.RuleFilter {
+	return fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: []filter.Condition{
+		{Property: filter.Property{Name: "x"}, Value: filter.Text(value)},
+		{Property: filter.Property{Name: strings.Repeat("n", 1000)}, Value: filter.Text(strings.Repeat("v", size))},
+	}}
+}
+
+// longest is a rule of as many bytes as a rule may have, and not one more.
+func longest(t *testing.T) fsm.Rule {
+	t.Helper()
+	r := fsm.Rule{Name: "l", Filter: sqlFilter("1 = 1")}
+	for i := range 17 {
+		r.Filter.SQL.Parameters = append(r.Filter.SQL.Parameters, filter.Parameter{Name: fmt.Sprintf("p%d", i), Value: filter.Text(strings.Repeat("v", 3900))})
+	}
+	last := &r.Filter.SQL.Parameters[16]
+	for n := 4000; n > 0; n-- {
+		last.Value = filter.Text(strings.Repeat("v", n))
+		if r.Validate() == nil {
+			return r
+		}
+	}
+	t.Fatal("no rule is short enough")
+	return r
+}
+
+// TestLongestRuleIsRestored: a rule that was taken is taken from an image too, where it says
+// when it was made. It used to be too long there, and no replica could begin with the image.
+func TestLongestRuleIsRestored(t *testing.T) {
+	t.Parallel()
+	b := newBetween(t)
+	b.env.Now = 1_700_000_000_000
+	b.subscribe(nil)
+	b.must(fsm.PutRule{Subscription: 2, Rule: longest(t)})
+	if again := b.restored(); again.q.Digest() != b.q.Digest() {
+		t.Error("the restored machine is another")
+	}
+	rules, _ := b.q.Rules(2, 1, 1)
+	first := rules[0]
+	c := fsm.NewCatalog()
+	for i, cmd := range []fsm.Command{
+		fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}},
+		fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Kind: fsm.TopicEntity, Name: "a", Partition: 1, Settings: fsm.DefaultSettings()},
+		fsm.CreateEntity{Kind: fsm.SubscriptionEntity, Topic: 1, Name: "a/Subscriptions/s", Settings: fsm.DefaultSettings(), Rule: &first},
+	} {
+		if res := c.Apply(fsm.Env{Index: uint64(i + 1)}, fsm.AppendCommand(nil, fsm.Header{}, cmd)); res.Code != fsm.OK {
+			t.Fatalf("%T: %v", cmd, res.Code)
+		}
+	}
+	var image bytes.Buffer
+	if _, err := c.Image().WriteTo(&image); err != nil {
+		t.Fatal(err)
+	}
+	if err := fsm.NewCatalog().Restore(&image); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestBytesOfRulesOfATopic: the rules of a topic have 125 MiB together, correlation filters
+// too: 100,000 of the longest would be 1.6 GiB.
+func TestBytesOfRulesOfATopic(t *testing.T) {
+	t.Parallel()
+	m := newTopicBench([]fsm.Rule{{Name: "first"}, {Name: "first"}})
+	put := func(i int) fsm.Code {
+		return m.apply(fsm.PutRule{Subscription: 2 + fsm.EntityID(i%2), Rule: fsm.Rule{Name: fmt.Sprintf("r%06d", i), Filter: wide("1", 15_000)}}).Code
+	}
+	taken := 0
+	for put(taken) == fsm.OK {
+		taken++
+	}
+	if held := taken * 16_020; held < 120<<20 || held > 125<<20 {
+		t.Errorf("%d rules were taken, about %d bytes", taken, held)
+	}
+	replaced := fsm.PutRule{Subscription: 2, Rule: fsm.Rule{Name: "r000000", Filter: wide("2", 15_000)}, Replace: true}
+	if code := m.apply(replaced).Code; code != fsm.OK {
+		t.Errorf("in the place of another: %v", code)
+	}
+	rule := fsm.Rule{Name: "big", Filter: wide("1", 15_000)}
+	sub := fsm.PutEntity{Entity: 9, Version: 1, Settings: fsm.DefaultSettings(), Kind: fsm.SubscriptionEntity, Topic: 1, Rule: &rule}
+	if code := m.apply(sub).Code; code != fsm.QuotaExceeded {
+		t.Errorf("subscription with one more: %v", code)
+	}
+	var image bytes.Buffer
+	if _, err := m.q.Image().WriteTo(&image); err != nil {
+		t.Fatal(err)
+	}
+	again := &bench{q: fsm.NewQueues(&nowhere{}), header: m.header, env: m.env}
+	if err := again.q.Restore(&image); err != nil {
+		t.Fatal(err)
+	}
+	for _, one := range []*bench{m, again} {
+		if code := one.apply(sub).Code; code != fsm.QuotaExceeded {
+			t.Errorf("as much as before: %v", code)
+		}
+		one.apply(fsm.DropEntity{Entity: 3}) // by an index made anew, having over 1,000
+		if code := one.apply(sub).Code; code != fsm.OK {
+			t.Errorf("in the room of a subscription: %v", code)
+		}
+	}
+}
+
+// TestCopiesOfOneSend: a send makes a million copies or questions to rules at most. One that
+// would make more is refused as too large, before anything is stored; one message goes
+// whatever it makes.
+func TestCopiesOfOneSend(t *testing.T) {
+	t.Parallel()
+	send := func(n int) fsm.SendMessages {
+		c := fsm.SendMessages{Entity: 1, Messages: make([]fsm.Message, n)}
+		for i := range c.Messages {
+			c.Messages[i].Properties = fsm.AppendProperties(nil, []fsm.Property{{Name: filter.Property{Name: "x"}, Value: filter.Text("1")}})
+		}
+		return c
+	}
+	alike := func(n int) (rules []fsm.Rule) {
+		for range n {
+			rules = append(rules, fsm.Rule{Name: "r", Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: []filter.Condition{
+				{Property: filter.Property{Name: "x"}, Value: filter.Text("1")},
+			}}})
+		}
+		return rules
+	}
+	everything, other := make([]fsm.Rule, 512), alike(512)
+	for i := range everything {
+		everything[i].Name = "all"
+		other[i].Filter.Conditions[0].Value = filter.Text("2")
+	}
+	for name, c := range map[string]struct {
+		rules []fsm.Rule
+		most  int // messages of one send
+	}{
+		"true filters": {everything, 2048}, "correlation filters": {alike(512), 2048}, "that take nothing": {other, 4096},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m := newTopicBench(c.rules)
+			if c.most < 4096 {
+				if code := m.apply(send(c.most + 1)).Code; code != fsm.MessageTooLarge {
+					t.Errorf("one too many: %v", code)
+				}
+				if counts, _ := m.q.Counts(2); counts.Active != 0 {
+					t.Errorf("a refused send left %d", counts.Active)
+				}
+			}
+			if code := m.apply(send(c.most)).Code; code != fsm.OK {
+				t.Errorf("%d messages: %v", c.most, code)
+			}
+		})
+	}
+	b := newBetween(t)
+	b.subscribe(nil)
+	for i := range 12_000 {
+		b.must(fsm.PutRule{Subscription: 2, Rule: fsm.Rule{
+			Name: fmt.Sprint(i), Filter: alike(1)[0].Filter, Action: fsm.SQLText{Text: "SET a = 1"},
+		}})
+	}
+	if code := b.do(fsm.Transact{Sends: []fsm.SendMessages{send(45), send(45)}}).Code; code != fsm.MessageTooLarge {
+		t.Errorf("transaction: %v", code)
+	}
+	if code := b.do(send(1)).Code; code != fsm.OK || b.counts(2).Active != 12_001 {
+		t.Errorf("one message: %v, %d copies", code, b.counts(2).Active)
+	}
+}
+
+// TestActionsOfOneMessage: the patches of one message have 64 MiB. A small rule can make a
+// copy of 60 KiB, so 2,000 would make 120 MiB of one message, and 100,000 six gigabytes. What
+// is behind fails as a filter does.
+func TestActionsOfOneMessage(t *testing.T) {
+	t.Parallel()
+	b := newBetween(t)
+	b.subscribe(nil, nil)
+	for i := range 1999 {
+		b.do(fsm.PutRule{Subscription: 2, Rule: fsm.Rule{Name: fmt.Sprint(i), Filter: sqlFilter("1 = 1"), Action: fsm.SQLText{Text: "SET a = b"}}})
+	}
+	properties := fsm.AppendProperties(nil, []fsm.Property{{Name: filter.Property{Name: "b"}, Value: filter.Text(strings.Repeat("v", 60_000))}})
+	b.must(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Properties: properties}}})
+	if got := b.counts(2).Active; got < 1000 || got > 1130 {
+		t.Errorf("%d copies", got)
+	}
+	if got := b.counts(3).Active; got != 1 {
+		t.Errorf("the other subscription has %d", got)
+	}
+}

@@ -1,0 +1,296 @@
+package fsm
+
+import (
+	"fmt"
+	"slices"
+)
+
+// transactionOperationsMax is the number of messages that one transaction sends and settles,
+// as in the cloud.
+const transactionOperationsMax = 100
+
+// transaction is a Transact whose messages alias the command.
+type transaction struct {
+	settles   []SettleMessages
+	sends     []sending
+	transfers []posting
+}
+
+// sending is one SendMessages of a transaction.
+type sending struct {
+	entity   EntityID
+	messages []sent
+}
+
+// posting is one TransferOut of a transaction.
+type posting struct {
+	via      EntityID
+	to       Destination
+	name     []byte
+	messages []sent
+}
+
+// operations counts what a transaction does.
+func (c *transaction) operations() int {
+	n := 0
+	for i := range c.settles {
+		n += len(c.settles[i].Settlements)
+	}
+	for i := range c.sends {
+		n += len(c.sends[i].messages)
+	}
+	for i := range c.transfers {
+		n += len(c.transfers[i].messages)
+	}
+	return n
+}
+
+// transact does all of a transaction, or nothing.
+func (q *Queues) transact(c *transaction) Result {
+	if code := q.try(c); code != OK {
+		return Result{Code: code}
+	}
+	for i := range c.settles {
+		q.settleAll(&c.settles[i])
+	}
+	var res Result
+	for i := range c.sends {
+		x := q.byID[c.sends[i].entity]
+		for j := range c.sends[i].messages {
+			n, m := SequenceNumber(0), &c.sends[i].messages[j]
+			if !q.repeats(x, m.id) {
+				n = q.take(x, m)
+			}
+			res.Sequences = append(res.Sequences, n)
+		}
+		q.filled(x, len(c.sends[i].messages))
+	}
+	for i := range c.transfers {
+		q.post(&c.transfers[i])
+	}
+	return res
+}
+
+// settleAll performs settlements that were tried.
+func (q *Queues) settleAll(c *SettleMessages) {
+	sub := q.find(c.Address)
+	for i := range c.Settlements {
+		if code := q.settleOne(sub, &c.Settlements[i]); code != OK {
+			panic(fmt.Sprintf("fsm: a settlement of a transaction that was tried is refused: %v", code))
+		}
+	}
+	q.tidy(sub)
+	sub.of.active = q.clock
+}
+
+// post puts messages for another partition into the transfer queue of the entity that they
+// go through. They get numbers of that entity, like all that lies in its sub-queues, and no
+// end of their lives: these begin at the destination.
+func (q *Queues) post(p *posting) {
+	x := q.byID[p.via]
+	sub, session := &x.subs[TransferQueue], noSession
+	if x.sessions != nil {
+		session = sessionless
+	}
+	patches := AppendPatches(nil, []Patch{{To: p.to, ToName: string(p.name)}})
+	for i := range p.messages {
+		x.last++
+		body := q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, p.messages[i].payload)
+		at := q.insertIn(sub, x.last, record{body: body, enqueued: q.clock, state: Ready}, session)
+		q.patched(sub, at, patches)
+	}
+	q.raise(sub) // that this is activity shows when they have left: until then there is no idleness
+}
+
+// addressee is where a message of a transfer queue goes, going by its patches.
+func (q *Queues) addressee(patches Ref) (to Destination, name string) {
+	for _, p := range q.patches(patches) {
+		if p.To != (Destination{}) {
+			return p.To, p.ToName
+		}
+	}
+	panic(fmt.Sprintf("fsm: the message with patches at %v is to be transferred nowhere", patches))
+}
+
+// trial looks at the operations of a transaction one after the other, and remembers what
+// those before would have done. It changes nothing. Its lists are as short as transactions
+// are, so they are searched from one end to the other.
+type trial struct {
+	q      *Queues
+	ended  []place // messages whose locks were ended
+	copies []place // that were completed, each as the message of the topic that it shares
+	stakes []*stake
+}
+
+// place is a message, by where it lies.
+type place struct {
+	Address
+	number SequenceNumber
+}
+
+// stake is what the operations so far would have done to one entity.
+type stake struct {
+	of    *queue
+	freed uint64 // bytes of what was completed
+	moved uint64 // bytes of what was transferred
+	sends []sent
+}
+
+// try says whether a transaction can be done as a whole: with what the first operation is
+// refused that cannot be done after those before it.
+func (q *Queues) try(c *transaction) Code {
+	if !within(c.operations(), transactionOperationsMax) {
+		return InvalidArgument
+	}
+	t := trial{q: q}
+	for i := range c.settles {
+		if code := t.settle(&c.settles[i]); code != OK {
+			return code
+		}
+	}
+	for i := range c.sends {
+		if code := t.send(&c.sends[i]); code != OK {
+			return code
+		}
+	}
+	for i := range c.transfers {
+		if code := t.post(&c.transfers[i]); code != OK {
+			return code
+		}
+	}
+	return OK
+}
+
+func (t *trial) stake(x *queue) *stake {
+	for _, s := range t.stakes {
+		if s.of == x {
+			return s
+		}
+	}
+	s := &stake{of: x}
+	t.stakes = append(t.stakes, s)
+	return s
+}
+
+func (t *trial) settle(c *SettleMessages) Code {
+	if len(c.Settlements) == 0 || !c.Address.valid() {
+		return InvalidArgument
+	}
+	sub, code := t.q.holding(c.Address)
+	if code != OK {
+		return code
+	}
+	for i := range c.Settlements {
+		if code := t.settleOne(sub, &c.Settlements[i]); code != OK {
+			return code
+		}
+	}
+	return OK
+}
+
+// settleOne tries one settlement. A second one of the same lock finds it lost.
+func (t *trial) settleOne(sub *subqueue, s *Settlement) Code {
+	if s.Verb == Release {
+		return InvalidArgument
+	}
+	at, rec, code := t.q.settleable(sub, s)
+	if code != OK {
+		if _, found := sub.ix.seek(s.Lock.Sequence); found && code == MessageLockLost && sub.grouped() {
+			return SessionLockLost // the message is still here: it went back with its session
+		}
+		return code
+	}
+	id := place{sub.address, sub.ix.number(at)}
+	if slices.Contains(t.ended, id) {
+		return MessageLockLost
+	}
+	t.ended = append(t.ended, id)
+	if s.Verb == Complete {
+		t.free(sub, &rec)
+	}
+	return OK
+}
+
+// free counts the bytes of a message that goes. A copy frees those of its topic when it is
+// the last one.
+func (t *trial) free(sub *subqueue, rec *record) {
+	if rec.flags&shared == 0 {
+		t.stake(sub.of).freed += uint64(rec.body.Size)
+		return
+	}
+	main := &sub.of.topic.subs[MainQueue]
+	id := place{main.address, rec.original()}
+	t.copies = append(t.copies, id)
+	gone := uint32(0)
+	for _, other := range t.copies {
+		if other == id {
+			gone++
+		}
+	}
+	at, _ := main.ix.seek(id.number)
+	if whole := main.ix.get(at); whole.epoch == gone {
+		t.stake(sub.of.topic).freed += uint64(whole.body.Size)
+	}
+}
+
+func (t *trial) send(c *sending) Code {
+	if len(c.messages) == 0 {
+		return InvalidArgument
+	}
+	x, code := t.q.sendable(c.entity)
+	if code != OK {
+		return code
+	}
+	if _, code = x.admits(c.messages); code != OK {
+		return code
+	}
+	s := t.stake(x)
+	s.sends = append(s.sends, c.messages...)
+	if x.hub != nil && t.q.crowds(x.hub, s.sends) {
+		return MessageTooLarge
+	}
+	return t.room(s, 0)
+}
+
+// room says whether an entity has room for all that it got so far, and more bytes.
+func (t *trial) room(s *stake, more uint64) Code {
+	size := uint64(0)
+	for i := range s.sends {
+		size += uint64(len(s.sends[i].payload))
+	}
+	return t.q.room(s.of, s.of.held()-s.freed+s.moved+more, size, s.sends)
+}
+
+// post tries what goes elsewhere. It counts in the bytes of the entity that it goes through,
+// whose status and largest message say nothing about it.
+func (t *trial) post(p *posting) Code {
+	if !validPosting(p.via, p.to, len(p.name), len(p.messages)) {
+		return InvalidArgument
+	}
+	x := t.q.byID[p.via]
+	if x == nil {
+		return EntityNotFound
+	}
+	s := t.stake(x)
+	for i := range p.messages {
+		m := &p.messages[i]
+		if m.at != 0 || !validSent(m) {
+			return InvalidArgument
+		}
+		if len(m.payload) > messageBytesMax {
+			return MessageTooLarge
+		}
+		s.moved += uint64(len(m.payload))
+	}
+	if x.kind != SubscriptionEntity {
+		return t.room(s, 0)
+	}
+	// What a subscription may hold is its topic's to say.
+	own := x.subs[TransferQueue].ix.bytes + x.subs[TransferDeadLetterQueue].ix.bytes
+	return t.room(t.stake(x.topic), own+s.moved)
+}
+
+// validPosting says whether a posting keeps the limits, its messages aside.
+func validPosting(via EntityID, to Destination, nameBytes, messages int) bool {
+	return via != 0 && to.Partition != CatalogPartition && to.Entity != 0 && nameBytes <= entityNameBytesMax && messages > 0
+}
