@@ -37,6 +37,7 @@ func (f *machineFSM) ApplyBatch(entries []*raft.Log) []any {
 	if g.halted() != nil {
 		return nothing
 	}
+	began := g.slowClock()
 	done, effects, err := g.apply(entries)
 	if err != nil {
 		g.halt(err)
@@ -44,7 +45,7 @@ func (f *machineFSM) ApplyBatch(entries []*raft.Log) []any {
 		return nothing
 	}
 	g.installs.Store(0)
-	g.p.settle(done, effects)
+	g.p.settle(done, effects, began)
 	g.readers.notify(g.applied.Load())
 	if g.cfg.Applied != nil {
 		g.cfg.Applied()
@@ -70,9 +71,14 @@ func (g *Group) apply(entries []*raft.Log) (done []applied, effects []fsm.Effect
 		if e.Index <= g.applied.Load() {
 			continue // replayed by an instance that was opened anew
 		}
+		if len(g.digests) > 0 {
+			g.photograph(e.Index)
+		}
+		g.chain.before(g.applied.Load(), e.Index)
+		g.chain.begin(e)
 		switch e.Type {
 		case raft.LogConfiguration:
-			g.configIndex.Store(e.Index)
+			g.configured(e.Index, raft.DecodeConfiguration(e.Data).Servers)
 		case raft.LogCommand:
 			a, err := g.applyEntry(e)
 			if a.batch != nil {
@@ -82,6 +88,7 @@ func (g *Group) apply(entries []*raft.Log) (done []applied, effects []fsm.Effect
 				return done, nil, fmt.Errorf("entry %d: %w", e.Index, err)
 			}
 		}
+		g.chain.end()
 		g.applied.Store(e.Index)
 		g.keep.wrote(e.Index, len(e.Data))
 	}
@@ -104,6 +111,8 @@ func (g *Group) applyEntry(e *raft.Log) (applied, error) {
 	if a.batch != nil {
 		a.results = make([]fsm.Result, 0, head.count)
 	}
+	g.counts.entries.Add(1)
+	g.counts.commands.Add(uint64(head.count))
 	env := fsm.Env{Index: e.Index, Now: max(head.now, fsm.Instant(g.clock.Load()))}
 	g.clock.Store(int64(env.Now))
 	for i := range head.count {
@@ -112,6 +121,7 @@ func (g *Group) applyEntry(e *raft.Log) (applied, error) {
 			return a, err
 		}
 		result := g.machine.Apply(env, command)
+		g.chain.result(&result)
 		if a.batch != nil {
 			a.results = append(a.results, result)
 		}
@@ -142,32 +152,40 @@ func (g *Group) warm(done []applied) {
 	}
 }
 
-// settle answers the callers of applied entries and moves the lines on.
-func (p *proposer) settle(done []applied, effects []fsm.Effect) {
+// settle answers the callers of applied entries and moves the lines on. began is when their apply did.
+func (p *proposer) settle(done []applied, effects []fsm.Effect, began time.Time) {
 	if len(done) == 0 && len(effects) == 0 && p.flying.Load() == 0 && !p.pulseSooner() {
 		return
 	}
 	var over []*waiter
 	var others []fsm.Effect
+	var slow []slowEntry
+	now := time.Now()
 	p.mu.Lock()
 	for i, a := range done {
 		if p.take(a.batch.id) == nil {
 			continue // leadership was lost meanwhile, and they were answered Unknown
 		}
 		done[i].ours = true
+		p.g.counts.proposals.Observe(now.Sub(a.batch.at))
 		p.wedged = time.Time{}
+		if after := p.g.cfg.SlowAfter; after > 0 && now.Sub(a.batch.since) >= after {
+			slow = append(slow, slowEntry{a.batch.since, a.batch.at, a.batch.taken, began, now, len(a.batch.items)})
+		}
 		over = append(over, p.settleLines(a.batch, a.results)...)
 	}
 	for _, e := range effects {
-		if e.Kind != fsm.EffectReady {
-			p.doubt(e.Address.Entity)
-			others = append(others, e)
+		switch e.Kind {
+		case fsm.EffectReady, fsm.EffectSession, fsm.EffectSessionLost:
+			if l := p.observe(e); l != nil {
+				p.excite(l)
+			}
 			continue
+		case fsm.EffectIdle:
+			p.doubtAll(e.Address.Entity)
+		case fsm.EffectForward: // for nobody who waits here
 		}
-		p.observe(e)
-		if l := p.lines[e.Address]; l != nil {
-			p.excite(l)
-		}
+		others = append(others, e)
 	}
 	leads := p.open
 	for _, a := range done {
@@ -190,6 +208,9 @@ func (p *proposer) settle(done []applied, effects []fsm.Effect) {
 	}
 	for _, a := range done {
 		p.answer(a)
+	}
+	for _, e := range slow {
+		p.g.tellSlow(e)
 	}
 }
 
@@ -232,12 +253,16 @@ func (f *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 	defer g.mu.Unlock()
 	list, err := g.bodies.freeze()
 	if err != nil {
-		g.halt(err)
+		if !noRoom(err) {
+			g.halt(err)
+		}
 		return nil, err
 	}
 	written := g.keep.mark()
+	sum, version := g.chain.export()
 	return &frozen{
 		bodies:   g.bodies,
+		digest:   digested{sum, version, g.chain.term},
 		image:    g.machine.Image(),
 		applied:  g.applied.Load(),
 		clock:    fsm.Instant(g.clock.Load()),

@@ -35,7 +35,7 @@ func benchmarkPropose(b *testing.B, groups, outstanding int) {
 	var gs []*Group
 	for _, id := range ids {
 		_, g := leader(b, ms, id)
-		must(b, g, (&asker{origin: 7}).next(), fsm.PutQueue{Entity: 1, Version: 1, Settings: settings()})
+		must(b, g, (&asker{origin: 7}).next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 		gs = append(gs, g)
 	}
 	payload := make([]byte, 1024)
@@ -89,8 +89,8 @@ func benchmarkCycle(b *testing.B, outstanding int) {
 	for _, m := range ms {
 		m.start(1)
 	}
+	insist(b, ms, (&asker{origin: 7}).next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	_, g := leader(b, ms, 1)
-	must(b, g, (&asker{origin: 7}).next(), fsm.PutQueue{Entity: 1, Version: 1, Settings: settings()})
 	payload := make([]byte, 1024)
 	free := make(chan int, outstanding)
 	for i := range outstanding {
@@ -134,6 +134,51 @@ func benchmarkCycle(b *testing.B, outstanding int) {
 		entries += m.log.Stats().Entries
 	}
 	b.ReportMetric(float64(entries)/3/float64(b.N), "entries/cycle")
+}
+
+// BenchmarkReceive measures the time from a send to its delivery to receivers that stand in
+// line, one message at a time: at a queue, and at so many subscriptions of a topic.
+func BenchmarkReceive(b *testing.B) {
+	b.Run("queue", func(b *testing.B) { benchmarkReceive(b, 0) })
+	for _, subscriptions := range []int{1, 10, 40} {
+		b.Run(fmt.Sprintf("topic/subscriptions=%d", subscriptions), func(b *testing.B) { benchmarkReceive(b, subscriptions) })
+	}
+}
+
+func benchmarkReceive(b *testing.B, subscriptions int) {
+	defer runtime.GOMAXPROCS(runtime.GOMAXPROCS(8))
+	ms := newMembers(b, 3, func(c *Config) { c.Timing = DefaultTiming() })
+	for _, m := range ms {
+		m.start(1)
+	}
+	a := &asker{origin: 7}
+	kind := fsm.QueueEntity
+	if subscriptions > 0 {
+		kind = fsm.TopicEntity
+	}
+	insist(b, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings(), Kind: kind})
+	for i := range subscriptions {
+		insist(b, ms, a.next(), fsm.PutEntity{
+			Entity: fsm.EntityID(2 + i), Version: 1, Settings: settings(), Kind: fsm.SubscriptionEntity, Topic: 1,
+		})
+	}
+	_, g := leader(b, ms, 1)
+	var readers []*reader
+	for i := range max(subscriptions, 1) {
+		at := fsm.Address{Entity: fsm.EntityID(1 + min(subscriptions, 1) + i)}
+		readers = append(readers, newReader(b, g, at, uint64(i+1)))
+	}
+	payload := make([]byte, 1024)
+	before := g.Status().Applied
+	b.ResetTimer()
+	for range b.N {
+		g.Submit(fsm.AppendCommand(make([]byte, 0, 1100), a.next(), send(1, payload)), func(Answer) {})
+		for _, r := range readers {
+			r.next()
+		}
+	}
+	b.StopTimer()
+	b.ReportMetric(float64(g.Status().Applied-before)/float64(b.N), "entries/message")
 }
 
 // BenchmarkBodiesAppend measures one body of 1 KiB, 64 to a flush.

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -18,6 +19,10 @@ const (
 	segmentBytesDefault = 64 << 20 // a segment is closed when the next record would pass this
 	hotTailBytes        = 256 << 10
 	readRunBytesMax     = 4 << 20 // of neighbouring records read at once
+	// unflushedBytesMax are kept in memory while the disk is full. What was committed before
+	// the log found no room either is far less, but for a start with a long log behind the
+	// snapshot; then the replica stops, and a later start reads the log again.
+	unflushedBytesMax = 256 << 20
 )
 
 // bodies keeps the message bodies of one replica in append-only segment files. It is
@@ -37,6 +42,10 @@ type bodies struct {
 	segBytes int64
 	// fail stops the group: a replica that cannot write its disk must not go on.
 	fail func(error)
+	// room is told when the disk is full; ended is closed when nobody needs to wait for it any
+	// more. Both may be nil.
+	room  *space
+	ended <-chan struct{}
 
 	unlisted []string // files found at open that no snapshot lists
 
@@ -139,7 +148,7 @@ func (b *bodies) close() error {
 func (b *bodies) Append(owner fsm.Owner, body []byte) fsm.Ref {
 	size := int64(recordHeaderBytes + len(body))
 	if b.active == nil || (b.end()+size > b.segBytes && b.end() > segmentHeaderBytes) {
-		if err := b.rotate(); err != nil {
+		if err := b.rotate(); err != nil && (b.active == nil || !noRoom(err)) {
 			// Apply has no way to fail; it unwinds to the group, which stops.
 			panic(stop{err})
 		}
@@ -157,21 +166,25 @@ func (b *bodies) Append(owner fsm.Owner, body []byte) fsm.Ref {
 // end is the place of the next record in the active segment.
 func (b *bodies) end() int64 { return b.tailStart + int64(len(b.tail)) }
 
-// rotate flushes and seals the active segment and makes the next one.
+// rotate flushes and seals the active segment and makes the next one. When there is no room
+// for that the active one stays, and grows beyond its size; without one rotate waits.
 func (b *bodies) rotate() error {
-	if err := b.flush(); err != nil {
+	if err := b.flushAll(); err != nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
+	s, err := createSegment(b.dir, b.next)
+	for noRoom(err) && (b.room.exhausted() || b.active == nil && b.waitForRoom()) {
+		s, err = createSegment(b.dir, b.next)
+	}
+	if err != nil {
+		return err
+	}
 	if b.active != nil {
 		b.active.sealed = true
 		b.active = nil
 		b.collect()
-	}
-	s, err := createSegment(b.dir, b.next)
-	if err != nil {
-		return err
 	}
 	b.next++
 	b.newNames = true
@@ -181,13 +194,45 @@ func (b *bodies) rotate() error {
 	return nil
 }
 
-// flush writes what was appended since the last flush, in one write.
+// waitForRoom waits a little while the disk is full, without mu; false says that the
+// replica is closed. Called with mu held.
+func (b *bodies) waitForRoom() bool {
+	if b.room == nil {
+		return false
+	}
+	b.mu.Unlock()
+	defer b.mu.Lock()
+	t := time.NewTimer(roomRetryWait)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return true
+	case <-b.ended:
+		return false
+	}
+}
+
+// flush writes what was appended since the last flush, in one write. On a full disk it stays
+// in the tail until the next flush, and that is no error: the log has it.
 func (b *bodies) flush() error {
+	err := b.flushAll()
+	if noRoom(err) && b.end()-b.active.size <= unflushedBytesMax {
+		return nil
+	}
+	return err
+}
+
+// flushAll is flush for those who need the bytes in the file.
+func (b *bodies) flushAll() error {
 	if b.active == nil || b.end() == b.active.size {
 		return nil
 	}
 	from := b.active.size
-	if _, err := b.active.file.WriteAt(b.tail[from-b.tailStart:], from); err != nil {
+	_, err := b.active.file.WriteAt(b.tail[from-b.tailStart:], from)
+	if noRoom(err) && b.room.exhausted() {
+		_, err = b.active.file.WriteAt(b.tail[from-b.tailStart:], from)
+	}
+	if err != nil {
 		return fmt.Errorf("write segment %s: %w", b.active.path, err)
 	}
 	b.mu.Lock()
@@ -267,9 +312,13 @@ func (b *bodies) readAt(ref fsm.Ref, buf []byte) error {
 			}
 		}
 	}
+	unwritten := s != nil && s == b.active && int64(ref.Offset)+int64(len(buf)) > s.size
 	b.mu.Unlock()
-	if s == nil {
+	switch {
+	case s == nil:
 		return errGone
+	case unwritten:
+		return errShort
 	}
 	_, err := s.file.ReadAt(buf, int64(ref.Offset))
 	switch {
@@ -343,7 +392,7 @@ func (b *bodies) unpin() {
 // freeze lists and holds the segments that the state of this moment refers to. thaw
 // lets go of them.
 func (b *bodies) freeze() ([]segmentSize, error) {
-	if err := b.flush(); err != nil {
+	if err := b.flushAll(); err != nil {
 		return nil, err
 	}
 	b.mu.Lock()

@@ -13,6 +13,7 @@
 //	bodies    append-only segment files of the replica                       bodies.go, segment.go, compact.go
 //	index     in memory, in the machine                                      package fsm
 //	snapshot  image of the index, the sizes of the segments, raft's metadata snapshot.go, stream.go
+//	backup    image and live bodies, wherever somebody keeps it              backup.go, restore.go
 //
 // Invariants:
 //
@@ -28,8 +29,13 @@
 //   - Entry bytes that raft holds are never changed; commands given to Submit neither.
 //   - What waits is bounded: the queue by count and bytes, entries in flight, lock
 //     requests, lines, lanes, streams, cached entries, deliveries being read.
+//   - A range of the log belongs to one replica, which its folder names too; neither is used
+//     without the other.
+//   - A replica that differs from a majority of all voters stops when it is told, and no
+//     other does.
+//   - A disk without room costs the replica its part in the group for a while, and no data.
 //
 // Goroutines of a group, besides raft's own: one that follows leadership (instance.go),
 // one that composes entries (prepare.go), one that reads bodies (effect.go), one that
-// takes snapshots and compacts (keeper.go).
+// takes snapshots and compacts (keeper.go). The log has one that looks at the disk (space.go).
 package partition

@@ -15,7 +15,7 @@ func TestLockWithoutTimeGetsWhatIsReady(t *testing.T) {
 	ms[0].start(1)
 	_, g := leader(t, ms, 1)
 	a, r := &asker{origin: 7}, &asker{origin: 7, lane: 1}
-	must(t, g, a.next(), fsm.PutQueue{Entity: 1, Version: 1, Settings: settings()})
+	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	for range 3 { // the first of a lane takes another way than those behind it
 		if got := lock(t, g, r.next(), lockOf(1, 10), 0); got.Outcome != Done || len(got.Result.Deliveries) != 0 {
 			t.Fatalf("lock of an empty queue: %+v", got)

@@ -2,6 +2,7 @@ package partition
 
 import (
 	"context"
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -22,6 +23,7 @@ type deliverer struct {
 type delivery struct {
 	result fsm.Result
 	bytes  int64
+	at     time.Time // asked for; zero when nobody wants to know
 	done   func(Answer)
 }
 
@@ -32,7 +34,7 @@ func (d *deliverer) backlog() int64 { return d.bytes.Load() }
 
 // push hands over an answer whose segments are pinned. done may be nil.
 func (d *deliverer) push(r fsm.Result, done func(Answer)) {
-	j := delivery{result: r, done: done}
+	j := delivery{result: r, done: done, at: d.g.slowClock()}
 	for i := range r.Deliveries {
 		j.bytes += int64(r.Deliveries[i].Body.Size) + int64(r.Deliveries[i].Patch.Size)
 	}
@@ -82,12 +84,15 @@ func (d *deliverer) flush() {
 
 func (d *deliverer) read(j delivery) {
 	a := Answer{Outcome: Done, Result: j.result}
+	began := d.g.slowClock()
 	if j.done != nil {
 		ds, err := d.g.bodies.readBodies(j.result.Deliveries)
 		a.Result.Deliveries = ds
 		if err != nil {
-			d.g.halt(err)
 			a = Answer{Outcome: Unknown}
+		}
+		if err != nil && !errors.Is(err, errShort) {
+			d.g.halt(err)
 		}
 	}
 	d.g.bodies.unpin()
@@ -95,6 +100,7 @@ func (d *deliverer) read(j delivery) {
 	if j.done != nil {
 		j.done(a)
 	}
+	d.g.tellSlowRead(j, began)
 }
 
 // pulseSooner says whether run sleeps for longer than until the next pulse is due.

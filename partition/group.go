@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
@@ -51,6 +52,9 @@ const (
 // Answer is the end of a submission.
 type Answer struct {
 	Outcome Outcome
+	// Firm says of a Refused answer that asking again soon is of no use: what grows is
+	// refused because SetReadOnly says so.
+	Firm bool
 	// Result of a Refused answer has the Code ServerBusy when this leader has too much
 	// waiting, and OK when this replica is not the leader.
 	Result fsm.Result
@@ -86,6 +90,12 @@ type Config struct {
 	// is not told again: what it is about must be found in the machine.
 	Effect func(fsm.Effect)
 	Logger *slog.Logger
+	// Slow is told of entries and reads that took SlowAfter or longer, with where the time went; nil or 0: of none.
+	Slow      *slog.Logger
+	SlowAfter time.Duration
+	// Free measures the file system of a folder, in bytes; nil asks the system. As with
+	// Sizes.Reserve the first group's holds.
+	Free func(dir string) (free, total uint64, err error)
 	// Timing is how long things take; the zero value means DefaultTiming.
 	Timing Timing
 	// Sizes is how large things grow; the zero value means DefaultSizes.
@@ -118,6 +128,12 @@ type Sizes struct {
 	Segment  int64 // of a file of bodies
 	Snapshot int64 // of log entries between two snapshots
 	Trailing int64 // of log entries kept behind a snapshot, for followers that lag a little
+	// Reserve is what stays free of the file system of the log: below it the member is
+	// read-only. 0 means 5 % of it, at least 1 and at most 16 GiB; negative: nothing. Ballast is
+	// a file that is given up when there is no room at all, so that the log can be cut; 0 means
+	// 64 MiB, negative: none. For all groups of a Log those of the first that is opened hold.
+	Reserve int64
+	Ballast int64
 }
 
 // DefaultSizes keeps the log of a group under about 100 MiB.
@@ -125,11 +141,14 @@ func DefaultSizes() Sizes {
 	return Sizes{Segment: segmentBytesDefault, Snapshot: 64 << 20, Trailing: 32 << 20}
 }
 
-// LockRequest waits at the leader until messages are ready.
+// LockRequest waits at the leader until messages are ready, or for a session.
 type LockRequest struct {
 	Header fsm.Header
 	Lock   fsm.LockMessages
-	Until  time.Time // when waiting ends: Done then gets Done with no deliveries
+	// Accept, where it is not nil, is asked instead of Lock. It is one without a name: one with
+	// a name never waits and is submitted.
+	Accept *fsm.AcceptSession
+	Until  time.Time // when waiting ends: Done then gets Done with nothing
 	Done   func(Answer)
 }
 
@@ -154,6 +173,20 @@ type Status struct {
 	LiveBytes int64 // of them, what the machine refers to
 	LogFirst  uint64
 	LogLast   uint64
+	// Commit is the newest index that this replica knows to be committed, LastIndex the newest
+	// in its log or snapshot. A leader learns nothing of its followers from raft: whoever wants
+	// to know whether one has caught up compares its Applied with the leader's, twice.
+	Commit    uint64
+	LastIndex uint64
+	// Configuration is the index of the newest committed configuration that was applied here.
+	// Voters and Nonvoters may be of a later one, which is not committed yet.
+	Configuration uint64
+	// Removed says that the group has removed this replica and it has stopped: Destroy it.
+	Removed bool
+	// ReadOnly says that this replica refuses what grows while it leads, because its member is
+	// short of room (Log.Space) or it was told so (SetReadOnly): if another voter has room,
+	// leadership should go there.
+	ReadOnly bool
 }
 
 // The errors callers branch on.
@@ -178,6 +211,8 @@ type Group struct {
 	// mu guards the machine: apply, restore and compaction write, View reads.
 	mu      sync.RWMutex
 	machine Machine
+	chain   chain
+	digests []digestWait
 
 	applied     atomic.Uint64 // index of the last command or configuration applied
 	clock       atomic.Int64  // fsm.Instant of the last entry applied
@@ -188,9 +223,18 @@ type Group struct {
 	p        proposer
 	d        deliverer
 	keep     keeper
+	counts   counters
+	probe    probe
 	readers  appliedWaiters
-	installs atomic.Int32 // snapshots that came since the last apply
-	reopen   chan string  // reason
+	installs atomic.Int32  // snapshots that came since the last apply
+	changing chan struct{} // has room for the one change of members that may be under way
+	belonged bool          // a configuration had this replica; guarded by mu
+	removed  atomic.Bool
+	short    atomic.Bool   // SetReadOnly
+	removing chan struct{} // closed when the group has removed this replica
+	reopen   chan string   // reason
+	broken   chan struct{} // a stream of a peer ended
+	hush     chan struct{} // a peer that hears no leader asked us
 	haltOnce sync.Once
 	haltErr  atomic.Pointer[error]
 	halting  chan struct{}
@@ -199,6 +243,7 @@ type Group struct {
 	wg        sync.WaitGroup
 	closeOnce sync.Once
 	closeErr  error
+	ending    chan struct{} // closed when Close begins
 	closed    chan struct{}
 }
 
@@ -206,7 +251,8 @@ type Group struct {
 type stop struct{ err error }
 
 // Open opens a replica and joins it to its group. ctx bounds the opening only. An error
-// that wraps stored damage leaves every byte as it was found.
+// that wraps stored damage leaves every byte as it was found. ErrDropped: the replica was
+// being removed, and is gone now. ErrRestoring: see RestoreFrom.
 func Open(ctx context.Context, cfg Config) (*Group, error) {
 	if cfg.Timing == (Timing{}) {
 		cfg.Timing = DefaultTiming()
@@ -220,8 +266,20 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	cfg.Logger = cfg.Logger.With(slog.Uint64("partition", uint64(cfg.ID)))
 	g := &Group{
 		cfg: cfg, opened: time.Now(),
-		reopen: make(chan string, 1), halting: make(chan struct{}), closed: make(chan struct{}),
+		changing: make(chan struct{}, 1), removing: make(chan struct{}),
+		reopen: make(chan string, 1), broken: make(chan struct{}, 1), hush: make(chan struct{}, 1), halting: make(chan struct{}), closed: make(chan struct{}),
+		ending: make(chan struct{}),
 	}
+	if isDropped(cfg.Dir) {
+		if err := Drop(cfg.Log, cfg.ID, cfg.Replica, cfg.Dir); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("open group %d: replica %s: %w", cfg.ID, cfg.Replica, ErrDropped)
+	}
+	if _, err := os.Stat(filepath.Join(cfg.Dir, restoringFile)); err == nil {
+		return nil, fmt.Errorf("open group %d: replica %s: %w", cfg.ID, cfg.Replica, ErrRestoring)
+	}
+	cfg.Log.space.watch(ctx, cfg.Sizes, cfg.Free)
 	if err := g.openStorage(); err != nil {
 		return nil, fmt.Errorf("open group %d: %w", cfg.ID, err)
 	}
@@ -237,6 +295,7 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	g.cancel = cancel
 	g.wg.Go(func() { g.watch(run) })
+	g.wg.Go(func() { g.campaignLoop(run) })
 	g.wg.Go(func() { g.p.run(run) })
 	g.wg.Go(func() { g.d.run(run) })
 	g.wg.Go(func() { g.keep.run(run) })
@@ -264,6 +323,10 @@ func (g *Group) openStorage() error {
 	if g.log, err = cfg.Log.group(cfg.ID); err != nil {
 		return err
 	}
+	g.log.fail = g.halt
+	if err := g.claim(); err != nil {
+		return err
+	}
 	snapDir := filepath.Join(cfg.Dir, "snap")
 	newest, serial, err := findSnapshot(snapDir)
 	if err != nil {
@@ -280,6 +343,7 @@ func (g *Group) openStorage() error {
 	if err != nil {
 		return err
 	}
+	g.bodies.room, g.bodies.ended = cfg.Log.space, g.ending
 	g.bodies.hold(listed)
 	g.machine = cfg.Machine(g.bodies)
 	g.snaps = &snapshots{
@@ -314,7 +378,9 @@ func (g *Group) load(s *stored) (err error) {
 	}
 	g.applied.Store(s.Applied)
 	g.clock.Store(int64(s.Clock))
-	g.configIndex.Store(s.ConfigurationIndex)
+	g.chain.restore(s.Digest, s.DigestVersion, s.DigestTerm)
+	g.jumped()
+	g.configured(s.ConfigurationIndex, raft.DecodeConfiguration(s.Configuration).Servers)
 	g.noteDeadline()
 	return nil
 }
@@ -349,6 +415,7 @@ func (g *groupLog) fits(newest *stored) error {
 // Close stops the replica and waits until it has. What is in flight ends Unknown.
 func (g *Group) Close(ctx context.Context) error {
 	g.closeOnce.Do(func() {
+		close(g.ending)
 		go func() {
 			g.cancel()
 			g.p.shut(Unknown)
@@ -376,7 +443,8 @@ func (g *Group) halt(err error) {
 	g.haltOnce.Do(func() {
 		g.haltErr.Store(&err)
 		close(g.halting)
-		g.cfg.Logger.Error("replica stopped; its data is left as it is and it takes part in nothing until it is replaced",
+		g.cfg.Logger.Error("replica stopped; its data is left as it is and it takes part in nothing until it is replaced: "+
+			"move the partition off this member (peeklock partition move), and back if it is to be here",
 			"error", err, "index", g.applied.Load())
 	})
 }
@@ -404,6 +472,9 @@ func (g *Group) View(f func(Machine)) {
 // is left out. Bytes that are damaged stop the replica.
 func (g *Group) ReadBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
 	out, err := g.bodies.readBodies(ds)
+	if errors.Is(err, errShort) {
+		return nil, fmt.Errorf("read bodies of group %d: %w (%w)", g.cfg.ID, fsm.ServerBusy, err)
+	}
 	if err != nil {
 		g.halt(err)
 		return nil, fmt.Errorf("read bodies of group %d: %w", g.cfg.ID, err)
@@ -421,6 +492,8 @@ func (g *Group) Status() Status {
 	s.BodyBytes, s.LiveBytes = g.bodies.usage()
 	s.LogFirst, _ = g.log.FirstIndex()
 	s.LogLast, _ = g.log.LastIndex()
+	s.Commit, s.LastIndex = r.CommitIndex(), r.LastIndex()
+	s.Configuration, s.Removed, s.ReadOnly = g.configIndex.Load(), g.removed.Load(), g.cramped()
 	if r.State() != raft.Leader {
 		at := r.LastContact()
 		if at.IsZero() {

@@ -24,7 +24,7 @@ func TestOneReplicaSendsLocksAndSettles(t *testing.T) {
 	ms[0].start(1)
 	_, g := leader(t, ms, 1)
 	a := &asker{origin: 7}
-	must(t, g, a.next(), fsm.PutQueue{Entity: 1, Version: 1, Settings: settings()})
+	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	must(t, g, a.next(), send(1, body(1), body(2)))
 	r := &asker{origin: 7, lane: 1}
 	got := lock(t, g, r.next(), lockOf(1, 10), time.Second)
@@ -57,7 +57,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 			ms[0].start(1)
 			_, g := leader(t, ms, 1)
 			a := &asker{origin: 7}
-			must(t, g, a.next(), fsm.PutQueue{Entity: 1, Version: 1, Settings: settings()})
+			must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 			for i := range 20 {
 				must(t, g, a.next(), send(1, body(i)))
 				if snapshot && i == 10 {
@@ -92,7 +92,7 @@ func TestLeaderDies(t *testing.T) {
 		m.start(1)
 	}
 	a := &asker{origin: 7}
-	insist(t, ms, a.next(), fsm.PutQueue{Entity: 1, Version: 1, Settings: settings()})
+	insist(t, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	h := a.next()
 	first := insist(t, ms, h, send(1, body(1)))
 	r := &asker{origin: 7, lane: 1}

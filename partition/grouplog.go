@@ -2,8 +2,12 @@ package partition
 
 import (
 	"encoding/binary"
+	"errors"
 	"fmt"
+	"runtime"
 	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/hashicorp/raft"
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
@@ -31,9 +35,15 @@ type groupLog struct {
 	mu       sync.RWMutex
 	first    uint64
 	last     uint64
+	wasLast  uint64 // before all was deleted
 	cache    entryCache
 	voteTerm uint64 // given by raft, written together with the candidate
 	votePend bool
+	term     uint64 // as it was written last; 0: not known
+	// fail stops the replica, when the log does not know any more what it holds.
+	fail func(error)
+	// ended is closed with the raft instance that runs; nil while none does.
+	ended atomic.Pointer[chan struct{}]
 }
 
 func keyIndex(k []byte) uint64 { return binary.BigEndian.Uint64(k) }
@@ -99,7 +109,7 @@ func (g *groupLog) StoreLogs(entries []*raft.Log) error {
 		w.entries[i] = &shifted[i]
 		w.bytes += len(e.Data) + logEntryOverhead
 	}
-	if err := g.log.write(w); err != nil {
+	if err := g.check(g.log.write(w)); err != nil {
 		return fmt.Errorf("append to group %d: %w", g.id, err)
 	}
 	g.mu.Lock()
@@ -112,6 +122,14 @@ func (g *groupLog) StoreLogs(entries []*raft.Log) error {
 	}
 	g.mu.Unlock()
 	return nil
+}
+
+// check stops the replica after an error that is not just a full disk.
+func (g *groupLog) check(err error) error {
+	if err != nil && !retriable(err) && g.fail != nil {
+		g.fail(err)
+	}
+	return err
 }
 
 // closeGap drops what lies before a gap: after a snapshot from the leader raft goes on
@@ -150,6 +168,7 @@ func (g *groupLog) DeleteRange(low, high uint64) error {
 	front := low == g.first
 	switch {
 	case front && high == g.last:
+		g.wasLast = high
 		g.first, g.last = 0, 0
 		g.cache.reset()
 	case front:
@@ -178,16 +197,32 @@ func (g *groupLog) DeleteRange(low, high uint64) error {
 			high = w.min - 1
 		}
 		w.min, w.max = g.key(w.min), g.key(w.max)
-		if err := g.log.write(w); err != nil {
+		if err := g.check(g.log.write(w)); err != nil {
+			g.undeleted(w.min&logIndexMax, w.max&logIndexMax, front)
 			return fmt.Errorf("delete from group %d: %w", g.id, err)
 		}
 	}
 	return nil
 }
 
+// undeleted notes what a deletion that failed at a piece has left. Otherwise raft would
+// write behind entries that it takes for gone, and a restart would find them there.
+func (g *groupLog) undeleted(low, high uint64, front bool) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	switch {
+	case !front:
+		g.last = high
+	case g.last == 0: // all of it was to go
+		g.first, g.last = low, g.wasLast
+	default:
+		g.first = low
+	}
+}
+
 // put writes a stable value of the group; an empty value counts as none.
 func (g *groupLog) put(key string, value []byte) error {
-	return g.log.store.Set(fmt.Appendf(nil, "%d/%s", g.id, key), value)
+	return g.check(g.log.guard(func() error { return g.log.store.Set(fmt.Appendf(nil, "%d/%s", g.id, key), value) }))
 }
 
 func (g *groupLog) get(key string) ([]byte, error) {
@@ -197,6 +232,9 @@ func (g *groupLog) get(key string) ([]byte, error) {
 	}
 	return v, err
 }
+
+// isNotFound says that a stable value has never been written.
+func isNotFound(err error) bool { return errors.Is(err, raftboltdb.ErrKeyNotFound) }
 
 // Set implements raft.StableStore. Raft writes the term of a vote and then its
 // candidate, as two values. A crash between them would leave the new term with the
@@ -233,7 +271,44 @@ func (g *groupLog) SetUint64(key []byte, value uint64) error {
 		g.mu.Unlock()
 		return nil
 	}
+	if string(key) == keyTerm {
+		return g.putTerm(value)
+	}
 	return g.put(string(key), binary.BigEndian.AppendUint64(nil, value))
+}
+
+// putTerm writes the term. Raft panics when that fails, and takes the process along, so
+// while an instance runs it does not: on a full disk raft's main goroutine waits here for
+// room, a replica that answers nobody meanwhile; when the replica stops, it ends here. What
+// is written already is not written again, which saves each opening a sync.
+func (g *groupLog) putTerm(term uint64) error {
+	g.mu.RLock()
+	known := g.term
+	g.mu.RUnlock()
+	if term == known && term != 0 {
+		return nil
+	}
+	for {
+		err := g.put(keyTerm, binary.BigEndian.AppendUint64(nil, term))
+		if err == nil {
+			g.mu.Lock()
+			g.term = term
+			g.mu.Unlock()
+			return nil
+		}
+		ended := g.ended.Load()
+		if ended == nil {
+			return err
+		}
+		if !retriable(err) {
+			runtime.Goexit() // check has stopped the replica
+		}
+		select {
+		case <-time.After(roomRetryWait):
+		case <-*ended:
+			runtime.Goexit()
+		}
+	}
 }
 
 // GetUint64 implements raft.StableStore.
@@ -248,6 +323,11 @@ func (g *groupLog) GetUint64(key []byte) (uint64, error) {
 	}
 	if len(v) != 8 {
 		return 0, fmt.Errorf("value %s of group %d has %d bytes", key, g.id, len(v))
+	}
+	if string(key) == keyTerm {
+		g.mu.Lock()
+		g.term = binary.BigEndian.Uint64(v)
+		g.mu.Unlock()
 	}
 	return binary.BigEndian.Uint64(v), nil
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"sync"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -23,13 +24,15 @@ type instance struct {
 	raft      *raft.Raft
 	transport *raft.NetworkTransport
 	streams   *streams
+	ended     chan struct{} // closed when nothing of it reaches a peer any more
+	once      sync.Once
 }
 
 // openRaft opens an instance over the storage of the group.
 func (g *Group) openRaft() error {
 	cfg := &g.cfg
 	logger := &raftLogger{to: cfg.Logger, name: "raft"}
-	s := newStreams(cfg)
+	s := newStreams(cfg, g.streamBroke, g.answerSilence)
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Logger:          logger,
 		Stream:          s,
@@ -39,15 +42,22 @@ func (g *Group) openRaft() error {
 	})
 	conf := cfg.raft()
 	conf.Logger = logger
+	g.log.ended.Store(nil)
 	err := g.bootstrap(conf, transport)
+	inst := &instance{transport: transport, streams: s, ended: make(chan struct{})}
 	var r *raft.Raft
 	if err == nil {
-		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snaps, safeTransport{transport})
+		g.log.ended.Store(&inst.ended)
+		safe := newSafeTransport(transport, cfg.Replica, inst.ended)
+		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snaps, safe)
+		safe.raft.Store(r)
 	}
 	if err != nil {
+		close(inst.ended)
 		return errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
 	}
-	g.inst.Store(&instance{r, transport, s})
+	inst.raft = r
+	g.inst.Store(inst)
 	return nil
 }
 
@@ -75,19 +85,24 @@ func (g *Group) bootstrap(conf *raft.Config, transport raft.Transport) error {
 	if len(g.cfg.Bootstrap) == 0 {
 		return nil
 	}
+	err := raft.BootstrapCluster(conf, g.log, g.log, g.snaps, transport, g.cfg.firstConfiguration())
+	if errors.Is(err, raft.ErrCantBootstrap) {
+		return nil
+	}
+	return err
+}
+
+// firstConfiguration is that of a group that Bootstrap forms.
+func (c *Config) firstConfiguration() raft.Configuration {
 	var first raft.Configuration
-	for _, v := range g.cfg.Bootstrap {
+	for _, v := range c.Bootstrap {
 		first.Servers = append(first.Servers, raft.Server{
 			Suffrage: raft.Voter,
 			ID:       raft.ServerID(v.Replica),
 			Address:  raft.ServerAddress(v.Member),
 		})
 	}
-	err := raft.BootstrapCluster(conf, g.log, g.log, g.snaps, transport, first)
-	if errors.Is(err, raft.ErrCantBootstrap) {
-		return nil
-	}
-	return err
+	return first
 }
 
 // close stops the instance and waits for its goroutines. Streams are closed before
@@ -96,12 +111,14 @@ func (i *instance) close() error {
 	f := i.raft.Shutdown()
 	err := i.transport.Close()
 	i.transport.CloseStreams()
-	return errors.Join(err, i.streams.Close(), f.Error())
+	err = errors.Join(err, i.streams.Close())
+	i.once.Do(func() { close(i.ended) })
+	return errors.Join(err, f.Error())
 }
 
 // watch follows the leadership of this replica until ctx ends.
 func (g *Group) watch(ctx context.Context) {
-	halting := g.halting
+	halting, removing := g.halting, g.removing
 	for {
 		inst := g.inst.Load()
 		select {
@@ -109,18 +126,26 @@ func (g *Group) watch(ctx context.Context) {
 			return
 		case leads := <-inst.raft.LeaderCh():
 			g.lost()
-			if leads && g.halted() == nil {
+			if leads && g.halted() == nil && !g.removed.Load() {
 				g.gain(ctx, inst)
 			}
 		case reason := <-g.reopen:
 			g.reopenRaft(reason)
 		case <-halting:
 			halting = nil
-			g.lost()
-			if err := inst.close(); err != nil {
-				g.cfg.Logger.WarnContext(ctx, "stop raft", "error", err)
-			}
+			g.stopRaft(ctx, inst)
+		case <-removing:
+			removing = nil
+			g.stopRaft(ctx, inst)
 		}
+	}
+}
+
+// stopRaft ends this replica's part in the group; the machine can still be looked at.
+func (g *Group) stopRaft(ctx context.Context, inst *instance) {
+	g.lost()
+	if err := inst.close(); err != nil {
+		g.cfg.Logger.WarnContext(ctx, "stop raft", "error", err)
 	}
 }
 
@@ -189,7 +214,7 @@ func (g *Group) askReopen(reason string) {
 // reopenRaft replaces the raft instance. The machine stays as it is: entries that raft
 // replays are skipped up to what it has seen.
 func (g *Group) reopenRaft(reason string) {
-	if g.halted() != nil {
+	if g.halted() != nil || g.removed.Load() {
 		return
 	}
 	g.cfg.Logger.Warn("raft is stuck and is opened anew", "reason", reason)

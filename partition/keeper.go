@@ -76,10 +76,16 @@ func (k *keeper) trailing() uint64 {
 func (k *keeper) run(ctx context.Context) {
 	timer := time.NewTimer(k.g.cfg.Timing.SnapshotEvery)
 	defer timer.Stop()
+	short := time.NewTicker(shortSnapshotEvery)
+	defer short.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
+		case <-short.C:
+			if !k.worthRoom() {
+				continue
+			}
 		case <-k.wake:
 			if k.total.Load()-k.base.Load() < uint64(k.g.cfg.Sizes.Snapshot) {
 				continue
@@ -97,6 +103,17 @@ func (k *keeper) run(ctx context.Context) {
 		k.g.compact(ctx)
 		timer.Reset(k.g.cfg.Timing.SnapshotEvery)
 	}
+}
+
+// worthRoom says that the member is short of room and a snapshot would give some back:
+// until there is one, dead bodies stay.
+func (k *keeper) worthRoom() bool {
+	if !k.g.cfg.Log.space.readOnly.Load() {
+		return false
+	}
+	all, live := k.g.bodies.usage()
+	since := k.total.Load() - k.base.Load()
+	return since >= shortSnapshotBytesMin || since > 0 && all-live >= shortSnapshotBytesMin
 }
 
 // Snapshot writes a snapshot now and lets raft cut its log behind it. One group of a

@@ -10,7 +10,9 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
+	"syscall"
 	"testing"
 	"time"
 
@@ -90,7 +92,7 @@ func (n *network) dial(ctx context.Context, from, to fsm.MemberID, id fsm.Partit
 	}
 	g := peer.group(id)
 	if g == nil {
-		return nil, errCut
+		return nil, fmt.Errorf("no process: %w", syscall.ECONNREFUSED)
 	}
 	c, err := (&net.Dialer{}).DialContext(ctx, "tcp", n.listener.Addr().String())
 	if err != nil {
@@ -123,6 +125,22 @@ func (n *network) isolate(m fsm.MemberID, on bool) {
 				_ = c.Close()
 				delete(n.conns, c)
 			}
+		}
+	}
+}
+
+// part cuts the link between two members.
+func (n *network) part(a, b fsm.MemberID) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	ends := [][2]fsm.MemberID{{a, b}, {b, a}}
+	for _, e := range ends {
+		n.cut[e] = true
+	}
+	for c, e := range n.conns {
+		if slices.Contains(ends, e) {
+			_ = c.Close()
+			delete(n.conns, c)
 		}
 	}
 }
@@ -400,8 +418,8 @@ func catchUp(t testing.TB, ms []*member, m *member) {
 	})
 }
 
-func settings() fsm.QueueSettings {
-	return fsm.QueueSettings{LockDuration: 30000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 20}
+func settings() fsm.EntitySettings {
+	return fsm.EntitySettings{LockDuration: 30000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 20}
 }
 
 func body(i int) []byte { return fmt.Appendf(nil, "body %d", i) }

@@ -19,21 +19,49 @@ const (
 // linesState is the part of the proposer that knows who waits for messages. Nothing of
 // it is in the log: a new leader starts empty, and the routers ask again.
 type linesState struct {
-	lines   map[fsm.Address]*line
-	lanes   map[laneKey]uint64 // the serial of the last lock proposed
-	urgent  []*waiter          // to be proposed whatever is ready
-	eager   []*line            // lines that may have something for somebody
-	waiting int                // waiters in lines and in urgent
-	arrival uint64             // of the newest waiter
+	lines    map[lineKey]*line
+	families map[fsm.EntityID]*family // lines at subscriptions, by topic
+	lanes    map[laneKey]uint64       // the serial of the last lock proposed
+	urgent   []*waiter                // to be proposed whatever is ready
+	eager    []*line                  // lines that may have something for somebody
+	sessions int                      // lines that are not of whole addresses
+	waiting  int                      // waiters in lines and in urgent
+	arrival  uint64                   // of the newest waiter
 }
 
 type laneKey struct{ origin, lane uint64 }
 
-// line is the row of those who wait at one address.
+// lineKey says what those in a line wait for.
+type lineKey struct {
+	fsm.Address
+	what    lineKind
+	session string // sessionLine only
+}
+
+type lineKind uint8
+
+const (
+	wholeLine   lineKind = iota // messages of an address
+	sessionLine                 // messages of a session that is held
+	acceptLine                  // a session that nobody holds
+)
+
+// key is the line that a request waits in.
+func (r *LockRequest) key() lineKey {
+	switch {
+	case r.Accept != nil:
+		return lineKey{Address: fsm.Address{Entity: r.Accept.Entity}, what: acceptLine}
+	case r.Lock.Session.Epoch != 0:
+		return lineKey{Address: r.Lock.Address, what: sessionLine, session: r.Lock.Session.ID}
+	}
+	return lineKey{Address: r.Lock.Address}
+}
+
+// line is the row of those who wait for the same: at one address, or in one session.
 //
 //	what a lock proposed now would find = ready + coming - promised
 type line struct {
-	address  fsm.Address
+	lineKey
 	waiters  []*waiter // by arrival
 	urgent   int       // of those who are to be proposed at once
 	ready    int       // as of the last apply, when known
@@ -41,6 +69,15 @@ type line struct {
 	coming   int       // messages sent in entries in flight
 	promised int       // asked for by locks in entries in flight
 	eager    bool      // is in the list
+	epoch    uint64    // of the session lock that was asked under last; session lines only
+
+	placed bool // the machine has said what topic is
+	// topic is whose sends may be for this line, only the machine knows which: the topic of
+	// a subscription, the entity itself where messages are given out by session, else 0.
+	topic fsm.EntityID
+	// lucky is whether the last message of the topic that was looked at was for this line,
+	// as far as is known. Main queues of subscriptions only.
+	lucky bool
 }
 
 // waiter is one lock request.
@@ -78,7 +115,11 @@ func (w *waiter) end(a Answer) {
 }
 
 func (s *linesState) reset() {
-	*s = linesState{lines: make(map[fsm.Address]*line), lanes: make(map[laneKey]uint64)}
+	*s = linesState{
+		lines:    make(map[lineKey]*line),
+		families: make(map[fsm.EntityID]*family),
+		lanes:    make(map[laneKey]uint64),
+	}
 }
 
 // Lock waits until messages are ready at the leader and locks them. Done is called
@@ -91,7 +132,14 @@ func (s *linesState) reset() {
 // is proposed at once: it may be a retry whose answer the machine remembers.
 func (g *Group) Lock(r LockRequest) (cancel func()) {
 	p := &g.p
+	if r.Accept != nil {
+		r.Lock.Max = 1
+	}
 	p.mu.Lock()
+	var l *line
+	if p.open {
+		l = p.placedLine(r.key())
+	}
 	refused := Answer{Outcome: Refused}
 	if p.open && p.waiting >= waitersMax {
 		refused.Result.Code = fsm.ServerBusy
@@ -101,8 +149,9 @@ func (g *Group) Lock(r LockRequest) (cancel func()) {
 		r.Done(refused)
 		return func() {}
 	}
+	l.meet(r.Lock.Session.Epoch)
 	p.arrival++
-	w := &waiter{LockRequest: r, line: p.line(r.Lock.Address), seat: p.arrival}
+	w := &waiter{LockRequest: r, line: l, seat: p.arrival}
 	last, seen := p.lanes[laneKey{r.Header.Origin, r.Header.Lane}]
 	// One that has no time to wait is to get what is ready: a link that drains. Where it
 	// is known that nothing is, that needs no command.
@@ -151,21 +200,32 @@ func (p *proposer) giveUp(w *waiter) {
 	}
 }
 
-// line finds or makes the line of an address. Called with mu held, like all below.
-func (s *linesState) line(a fsm.Address) *line {
-	l := s.lines[a]
+// line finds or makes a line. Called with mu held, like all below.
+func (s *linesState) line(key lineKey) *line {
+	l := s.lines[key]
 	if l == nil {
 		if len(s.lines) >= linesMax {
 			for k, l := range s.lines {
 				if len(l.waiters)+l.urgent+l.promised == 0 && l.coming == 0 && !l.eager {
-					delete(s.lines, k)
+					s.remove(k)
 				}
 			}
+			s.regroup()
 		}
-		l = &line{address: a}
-		s.lines[a] = l
+		l = &line{lineKey: key}
+		s.lines[key] = l
+		if key.what != wholeLine {
+			s.sessions++
+		}
 	}
 	return l
+}
+
+func (s *linesState) remove(key lineKey) {
+	delete(s.lines, key)
+	if key.what != wholeLine {
+		s.sessions--
+	}
 }
 
 // estimate says how many messages a lock proposed now would find. Where nothing is
@@ -180,6 +240,15 @@ func (l *line) estimate() int {
 	return 1
 }
 
+// meet notes under which session lock is asked. Effects tell of a session only while it is
+// held, so what was known under an earlier lock says nothing: messages may have come, or come
+// back, before the next one.
+func (l *line) meet(epoch uint64) {
+	if l.epoch != epoch {
+		l.epoch, l.known = epoch, false
+	}
+}
+
 // excite notes that l may have something for those who wait.
 func (s *linesState) excite(l *line) {
 	if !l.eager && len(l.waiters) > 0 && l.estimate() > 0 {
@@ -192,7 +261,7 @@ func (s *linesState) excite(l *line) {
 func (s *linesState) hungry() bool { return len(s.urgent) > 0 || len(s.eager) > 0 }
 
 // foresee notes what a command of the entry being composed will make ready.
-func (p *proposer) foresee(command []byte, it *item) {
+func (p *proposer) foresee(b *batch, command []byte, it *item) {
 	if len(p.lines) == 0 {
 		return
 	}
@@ -200,12 +269,16 @@ func (p *proposer) foresee(command []byte, it *item) {
 	if err != nil {
 		return
 	}
-	if info.Kind == fsm.KindPutQueue || info.Kind == fsm.KindDropQueue {
-		it.changes = info.Address.Entity
+	if info.Kind == fsm.KindPutEntity || info.Kind == fsm.KindDropEntity {
+		it.changes, it.drops = info.Address.Entity, info.Kind == fsm.KindDropEntity
 		return
 	}
-	l := p.lines[info.Address]
-	if l == nil || info.Kind != fsm.KindSendMessages {
+	if info.Kind != fsm.KindSendMessages && info.Kind != fsm.KindTransferMessages {
+		return
+	}
+	l := p.lines[lineKey{Address: info.Address}]
+	if l == nil {
+		p.speculate(b, info.Address.Entity, info.Messages)
 		return
 	}
 	it.line, it.coming = l, info.Messages
@@ -279,6 +352,10 @@ func (p *proposer) promise(b *batch, w *waiter, give int) {
 		clear(p.lanes)
 	}
 	p.lanes[key] = w.Header.Serial
+	if w.Accept != nil {
+		b.add(fsm.AppendCommand(nil, w.Header, *w.Accept), item{waiter: w, line: w.line})
+		return
+	}
 	lock := w.Lock
 	lock.Max = uint32(give)
 	b.add(fsm.AppendCommand(nil, w.Header, lock), item{waiter: w, line: w.line})
@@ -295,6 +372,7 @@ func (p *proposer) unfold(b *batch) {
 			it.line.coming -= it.coming
 		}
 	}
+	p.unfollow(b)
 }
 
 // settleLines brings the lines up to an applied entry. Locks that found nothing go back
@@ -307,7 +385,9 @@ func (p *proposer) settleLines(b *batch, results []fsm.Result) (over []*waiter) 
 			if it.line != nil {
 				it.line.coming -= it.coming
 			}
-			if it.changes != 0 {
+			if it.drops {
+				p.doubtAll(it.changes)
+			} else if it.changes != 0 {
 				p.doubt(it.changes)
 			}
 			continue
@@ -315,6 +395,10 @@ func (p *proposer) settleLines(b *batch, results []fsm.Result) (over []*waiter) 
 		l := it.line
 		l.promised -= w.given
 		found := len(results[i].Deliveries)
+		if results[i].Session.Epoch != 0 {
+			found = 1
+		}
+		b.learn(w, found)
 		switch {
 		case found > 0 && w.must:
 			l.known = false // a remembered answer says nothing about what is ready
@@ -324,8 +408,8 @@ func (p *proposer) settleLines(b *batch, results []fsm.Result) (over []*waiter) 
 			l.ready, l.known = 0, true
 		}
 		w.state = ended
-		if results[i].Code == fsm.EntityNotFound || results[i].Code == fsm.EntityDisabled {
-			over = append(over, p.refuse(l, results[i].Code)...)
+		if code := results[i].Code; code == fsm.EntityNotFound || code == fsm.EntityDisabled || code == fsm.NotAllowed {
+			over = append(over, p.refuse(l, code)...) // it is gone, closed, or forwards
 		}
 		if found > 0 || results[i].Code != fsm.OK {
 			continue
@@ -338,6 +422,7 @@ func (p *proposer) settleLines(b *batch, results []fsm.Result) (over []*waiter) 
 		p.waiting++
 		back = append(back, w)
 	}
+	p.unfollow(b)
 	for _, w := range back {
 		i, _ := slices.BinarySearchFunc(w.line.waiters, w.seat, func(o *waiter, seat uint64) int {
 			return cmp.Compare(o.seat, seat)
@@ -362,8 +447,17 @@ func (p *proposer) refuse(l *line, code fsm.Code) []*waiter {
 // doubt forgets what is known of a queue that was changed, dropped, or has deleted
 // itself: the first of those who wait there finds out, for all.
 func (s *linesState) doubt(id fsm.EntityID) {
-	for _, sub := range []fsm.SubQueue{fsm.MainQueue, fsm.DeadLetterQueue} {
-		if l := s.lines[fsm.Address{Entity: id, Sub: sub}]; l != nil {
+	for _, sub := range []fsm.SubQueue{fsm.MainQueue, fsm.DeadLetterQueue, fsm.TransferDeadLetterQueue} {
+		if l := s.lines[lineKey{Address: fsm.Address{Entity: id, Sub: sub}}]; l != nil {
+			l.known = false
+			s.excite(l)
+		}
+	}
+	if s.sessions == 0 {
+		return
+	}
+	for _, l := range s.lines {
+		if l.what != wholeLine && l.Entity == id {
 			l.known = false
 			s.excite(l)
 		}
@@ -371,10 +465,30 @@ func (s *linesState) doubt(id fsm.EntityID) {
 }
 
 // observe takes what apply says of an address.
-func (s *linesState) observe(e fsm.Effect) {
-	if l := s.lines[e.Address]; l != nil {
+func (s *linesState) observe(e fsm.Effect) *line {
+	l := s.lineOf(e)
+	switch {
+	case l == nil:
+	case e.Kind == fsm.EffectSessionLost:
+		l.known = false // whoever waits there finds out
+	default:
 		l.ready, l.known = int(min(e.Ready, 1<<30)), true
+		s.setLucky(l, true)
 	}
+	return l
+}
+
+// lineOf is the line that an effect is about, nil when nobody ever waited there.
+func (s *linesState) lineOf(e fsm.Effect) *line {
+	if e.Kind == fsm.EffectSession {
+		return s.lines[lineKey{Address: e.Address, what: acceptLine}]
+	}
+	if s.sessions > 0 {
+		if l := s.lines[lineKey{Address: e.Address, what: sessionLine, session: e.Session}]; l != nil {
+			return l
+		}
+	}
+	return s.lines[lineKey{Address: e.Address}]
 }
 
 // exciteAll looks again at the lines of an applied entry.
@@ -383,6 +497,9 @@ func (s *linesState) exciteAll(b *batch) {
 		if it.line != nil {
 			s.excite(it.line)
 		}
+	}
+	for _, x := range b.followed {
+		s.excite(x.line)
 	}
 }
 

@@ -17,7 +17,7 @@ func oneGroup(t *testing.T, tune func(*Config)) (*member, *Group, *asker) {
 	ms[0].start(1)
 	_, g := leader(t, ms, 1)
 	a := &asker{origin: 7}
-	must(t, g, a.next(), fsm.PutQueue{Entity: 1, Version: 1, Settings: settings()})
+	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	return ms[0], g, a
 }
 
@@ -29,7 +29,7 @@ func waitHere(t *testing.T, g *Group, n int, max uint32, until time.Duration) ([
 	standing := func() int {
 		g.p.mu.Lock()
 		defer g.p.mu.Unlock()
-		return len(g.p.line(fsm.Address{Entity: 1}).waiters)
+		return len(g.p.line(lineKey{Address: fsm.Address{Entity: 1}}).waiters)
 	}
 	for i := range n {
 		got := make(chan Answer, 1)
@@ -80,7 +80,7 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 func TestWaitEndsInTime(t *testing.T) {
 	t.Parallel()
 	_, g, a := oneGroup(t, nil)
-	answers, _ := waitHere(t, g, 1, 1, 30*time.Millisecond)
+	answers, _ := waitHere(t, g, 1, 1, time.Second)
 	if got := await1(t, answers[0]); got.Outcome != Done || len(got.Result.Deliveries) != 0 {
 		t.Errorf("%+v", got)
 	}
@@ -101,7 +101,7 @@ func TestWaitersHearThatTheQueueIsGone(t *testing.T) {
 	_, g, a := oneGroup(t, nil)
 	answers, _ := waitHere(t, g, 5, 1, time.Minute)
 	before := g.Status().Applied
-	must(t, g, a.next(), fsm.DropQueue{Entity: 1})
+	must(t, g, a.next(), fsm.DropEntity{Entity: 1})
 	for i, c := range answers {
 		if got := await1(t, c); got.Outcome != Done || got.Result.Code != fsm.EntityNotFound {
 			t.Errorf("waiter %d: %+v", i, got)
@@ -121,7 +121,7 @@ func TestWaitersStayWhenSettingsChange(t *testing.T) {
 	t.Parallel()
 	_, g, a := oneGroup(t, nil)
 	answers, _ := waitHere(t, g, 2, 1, time.Minute)
-	must(t, g, a.next(), fsm.PutQueue{Entity: 1, Version: 2, Settings: settings()})
+	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 2, Settings: settings()})
 	for i := range 2 {
 		must(t, g, a.next(), send(1, body(i)))
 		if got := await1(t, answers[i]); len(got.Result.Deliveries) != 1 || string(got.Result.Deliveries[0].Payload) != string(body(i)) {
@@ -231,7 +231,7 @@ func TestLineLimits(t *testing.T) {
 	defer p.mu.Unlock()
 	p.waiting = 0
 	for i := range linesMax + 10 {
-		p.line(fsm.Address{Entity: fsm.EntityID(i)})
+		p.line(lineKey{Address: fsm.Address{Entity: fsm.EntityID(i)}})
 		if len(p.lines) > linesMax {
 			t.Fatalf("%d lines", len(p.lines))
 		}

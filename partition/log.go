@@ -50,8 +50,10 @@ var errFolderInUse = errors.New("data folder is in use by another process")
 // All methods may be called concurrently.
 type Log struct {
 	path   string
-	store  *raftboltdb.BoltStore
+	store  logStore
 	logger *slog.Logger
+	space  *space
+	broken atomic.Pointer[error] // why nothing more is written
 
 	// snapshots has room for those that may write a snapshot now.
 	snapshots chan struct{}
@@ -68,6 +70,17 @@ type Log struct {
 	entries atomic.Uint64
 	bytes   atomic.Uint64
 	slowest atomic.Int64
+	took    Histogram // of transactions
+}
+
+// logStore is what the log needs of raft-boltdb.
+type logStore interface {
+	GetLog(index uint64, out *raft.Log) error
+	StoreLogs(entries []*raft.Log) error
+	DeleteRange(low, high uint64) error
+	Set(key, value []byte) error
+	Get(key []byte) ([]byte, error)
+	Close() error
 }
 
 // extent is what a group has in the file: the first and last index, 0 when nothing.
@@ -82,6 +95,10 @@ type LogStats struct {
 	// Stalled is how long the running transaction has been running, 0 when none is.
 	// Over two seconds the disk is in trouble: leaders here should move away.
 	Stalled time.Duration
+	// Took is how long transactions took, the sync of the disk included.
+	Took Durations
+	// FileBytes is the size of the file, which never shrinks: room inside is used again.
+	FileBytes int64
 }
 
 // logWrite is one append or one deletion that waits for its transaction.
@@ -122,6 +139,7 @@ func OpenLog(path string, logger *slog.Logger) (*Log, error) {
 		path:      path,
 		store:     store,
 		logger:    logger,
+		space:     newSpace(filepath.Dir(path), logger),
 		snapshots: make(chan struct{}, snapshotsAtOnceMax),
 		groups:    make(map[fsm.PartitionID]*groupLog),
 		extents:   extents,
@@ -145,6 +163,7 @@ func (l *Log) Close() error {
 	if closed {
 		return nil
 	}
+	l.space.close()
 	if err := l.store.Close(); err != nil {
 		return fmt.Errorf("close log %s: %w", l.path, err)
 	}
@@ -158,6 +177,10 @@ func (l *Log) Stats() LogStats {
 		Entries: l.entries.Load(),
 		Bytes:   l.bytes.Load(),
 		Slowest: time.Duration(l.slowest.Load()),
+		Took:    l.took.Durations(),
+	}
+	if info, err := os.Stat(l.path); err == nil {
+		s.FileBytes = info.Size()
 	}
 	if at := l.started.Load(); at != 0 {
 		s.Stalled = time.Since(time.Unix(0, at))
@@ -184,6 +207,10 @@ func (l *Log) Forget(id fsm.PartitionID) error {
 	l.mu.Lock()
 	delete(l.groups, id)
 	l.mu.Unlock()
+	// Last: from now on another replica of the group may use the range.
+	if err := g.put(keyReplica, nil); err != nil {
+		return fmt.Errorf("forget group %d: %w", id, err)
+	}
 	return nil
 }
 
@@ -278,13 +305,15 @@ func (l *Log) commit(batch []*logWrite) error {
 	l.started.Store(start.UnixNano())
 	defer func() {
 		l.started.Store(0)
-		if took := int64(time.Since(start)); took > l.slowest.Load() {
-			l.slowest.Store(took)
+		took := time.Since(start)
+		l.took.Observe(took)
+		if int64(took) > l.slowest.Load() {
+			l.slowest.Store(int64(took))
 		}
 	}()
 	l.commits.Add(1)
 	if batch[0].entries == nil {
-		return l.store.DeleteRange(batch[0].min, batch[0].max)
+		return l.guard(func() error { return l.store.DeleteRange(batch[0].min, batch[0].max) })
 	}
 	entries := batch[0].entries
 	size := batch[0].bytes
@@ -294,7 +323,25 @@ func (l *Log) commit(batch []*logWrite) error {
 	}
 	l.entries.Add(uint64(len(entries)))
 	l.bytes.Add(uint64(size))
-	return l.store.StoreLogs(entries)
+	return l.guard(func() error { return l.store.StoreLogs(entries) })
+}
+
+// guard does one transaction, a second time if that got it room. When one ends with
+// anything but a full disk, what lies in the file is not known any more: no other follows,
+// and all groups stop.
+func (l *Log) guard(transact func() error) error {
+	if err := l.broken.Load(); err != nil {
+		return *err
+	}
+	err := transact()
+	if retriable(err) && l.space.exhausted() {
+		err = transact()
+	}
+	if err != nil && !retriable(err) {
+		err = fmt.Errorf("log %s takes nothing more: %w", l.path, err)
+		l.broken.CompareAndSwap(nil, &err)
+	}
+	return err
 }
 
 // scanLog reads which groups have entries, straight from the file: raft-boltdb knows

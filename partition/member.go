@@ -4,15 +4,11 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"time"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
 )
-
-// membershipWaitMax bounds a change of members when its context has no deadline.
-const membershipWaitMax = 10 * time.Second
 
 // translate turns raft's errors into ours where a caller branches.
 func translate(err error) error {
@@ -144,45 +140,4 @@ func (g *Group) Transfer(ctx context.Context, to fsm.MemberID) error {
 	case <-ctx.Done():
 		return fmt.Errorf("transfer group %d to %s: %w", g.cfg.ID, to, ctx.Err())
 	}
-}
-
-// AddNonvoter adds a replica that receives the log and does not vote. Leader only; it
-// returns when the change is committed. Adding what is there already changes nothing.
-func (g *Group) AddNonvoter(ctx context.Context, replica string, member fsm.MemberID) error {
-	return g.change(ctx, "add non-voter", func(r *raft.Raft, prev uint64, wait time.Duration) raft.IndexFuture {
-		return r.AddNonvoter(raft.ServerID(replica), raft.ServerAddress(member), prev, wait)
-	})
-}
-
-// AddVoter makes a replica a voter. It counts for the quorum at once: the caller has
-// seen it caught up as a non-voter. Leader only.
-func (g *Group) AddVoter(ctx context.Context, replica string, member fsm.MemberID) error {
-	return g.change(ctx, "add voter", func(r *raft.Raft, prev uint64, wait time.Duration) raft.IndexFuture {
-		return r.AddVoter(raft.ServerID(replica), raft.ServerAddress(member), prev, wait)
-	})
-}
-
-// RemoveServer takes a replica out of the group. The replica itself goes on running and
-// is closed by its member. Leader only.
-func (g *Group) RemoveServer(ctx context.Context, replica string) error {
-	return g.change(ctx, "remove server", func(r *raft.Raft, prev uint64, wait time.Duration) raft.IndexFuture {
-		return r.RemoveServer(raft.ServerID(replica), prev, wait)
-	})
-}
-
-// change makes one change of members on top of the newest configuration this leader has
-// applied: when another change came between, raft refuses.
-func (g *Group) change(ctx context.Context, what string,
-	start func(r *raft.Raft, prev uint64, wait time.Duration) raft.IndexFuture,
-) error {
-	wait := membershipWaitMax
-	if at, ok := ctx.Deadline(); ok {
-		wait = time.Until(at)
-	}
-	r, prev := g.inst.Load().raft, g.configIndex.Load()
-	err := await(ctx, func() raft.Future { return start(r, prev, wait) })
-	if err != nil {
-		return fmt.Errorf("%s of group %d: %w", what, g.cfg.ID, err)
-	}
-	return nil
 }

@@ -39,8 +39,9 @@ type item struct {
 	waiter *waiter // of a lock request from a line
 	line   *line
 	coming int // messages that a send will make ready at line
-	// changes is the queue that a put or drop is about: who waits there asks anew.
+	// changes is the entity that a put or drop is about: who waits there asks anew.
 	changes fsm.EntityID
+	drops   bool
 	cold    bool // the bodies of the answer must be read from disk
 }
 
@@ -50,7 +51,7 @@ func (it *item) end(r fsm.Result) func(Answer) {
 	if it.waiter == nil {
 		return it.done
 	}
-	if len(r.Deliveries) > 0 || r.Code != fsm.OK {
+	if len(r.Deliveries) > 0 || r.Session.Epoch != 0 || r.Code != fsm.OK {
 		return it.waiter.end
 	}
 	return nil
@@ -63,9 +64,13 @@ type batch struct {
 	commands [][]byte // until encoded
 	now      fsm.Instant
 	future   raft.ApplyFuture
-	at       time.Time
+	at       time.Time // composed
+	since    time.Time // the oldest of its commands came, or did not fit into the entry before
+	taken    time.Time // raft's main goroutine took it; guarded by the proposer's mu
 	watched  bool
 	pulse    bool
+	followed []followed // lines that its sends to topics may be for
+	guessed  int        // locks for them, at most speculativeLocksMax
 }
 
 // proposer is the leader's side: it gathers what waits into entries, hands them to raft
@@ -92,6 +97,7 @@ type proposer struct {
 	queue        []submission
 	head         int
 	queueBytes   int
+	oldest       time.Time // since when the oldest in the queue waits; of use while it is not empty
 	inflight     []*batch
 	nextID       uint64
 	stamp        fsm.Instant
@@ -115,19 +121,26 @@ func (p *proposer) init(g *Group) {
 // Submit hands in a command encoded with fsm.AppendCommand; it belongs to the group
 // from now on. done gets the end of it, once: on the goroutine of apply, of a delivery,
 // or, when it is refused at once, on the caller's own. It must not block. Submit never
-// blocks: over its limits it refuses with ServerBusy.
+// blocks: over its limits it refuses with ServerBusy, and so it does, when the disk is short
+// of room, what makes the data grow.
 func (g *Group) Submit(command []byte, done func(Answer)) {
 	p := &g.p
+	firm := g.short.Load()
+	cramped := (firm || g.cfg.Log.space.readOnly.Load()) && grows(command)
 	p.mu.Lock()
 	if !p.open {
 		p.mu.Unlock()
 		done(Answer{Outcome: Refused})
 		return
 	}
-	if len(p.queue)-p.head >= queueCommandsMax || p.queueBytes+len(command) > queueBytesMax {
+	if cramped || len(p.queue)-p.head >= queueCommandsMax || p.queueBytes+len(command) > queueBytesMax {
 		p.mu.Unlock()
-		done(Answer{Outcome: Refused, Result: fsm.Result{Code: fsm.ServerBusy}})
+		p.g.counts.refused.Add(1)
+		done(Answer{Outcome: Refused, Firm: cramped && firm, Result: fsm.Result{Code: fsm.ServerBusy}})
 		return
+	}
+	if p.head == len(p.queue) {
+		p.oldest = p.g.slowClock()
 	}
 	p.queue = append(p.queue, submission{command, done})
 	p.queueBytes += len(command)
@@ -161,6 +174,7 @@ func (p *proposer) lead(term, barrier uint64) {
 	}
 	p.transferring = false
 	p.mu.Unlock()
+	p.g.counts.terms.Add(1)
 	p.poke()
 }
 
@@ -277,7 +291,11 @@ func (p *proposer) compose(now time.Time) *batch {
 	if !queued && !p.hungry() && !p.due(now) {
 		return nil
 	}
-	b := &batch{id: p.nextID, at: now}
+	b := &batch{id: p.nextID, at: now, since: now}
+	if queued && !p.oldest.IsZero() {
+		b.since = p.oldest
+	}
+	p.oldest = now // of what does not fit
 	size := 0
 	if p.due(now) {
 		p.pulsing, p.pulsed, b.pulse = true, now, true
@@ -292,7 +310,7 @@ func (p *proposer) compose(now time.Time) *batch {
 		p.head++
 		size += len(s.command)
 		it := item{done: s.done}
-		p.foresee(s.command, &it)
+		p.foresee(b, s.command, &it)
 		b.add(s.command, it)
 	}
 	p.queueBytes -= size
@@ -327,7 +345,7 @@ func (p *proposer) propose(b *batch) {
 	b.commands = nil
 	f := p.g.inst.Load().raft.Apply(data, 0)
 	p.mu.Lock()
-	b.future = f
+	b.future, b.taken = f, p.g.slowClock()
 	p.mu.Unlock()
 }
 

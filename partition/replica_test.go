@@ -25,7 +25,7 @@ func threeReplicas(t *testing.T, tune func(*Config)) ([]*member, *asker) {
 		m.start(1)
 	}
 	a := &asker{origin: 7}
-	insist(t, ms, a.next(), fsm.PutQueue{Entity: 1, Version: 1, Settings: settings()})
+	insist(t, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	return ms, a
 }
 
@@ -366,52 +366,6 @@ func TestCompaction(t *testing.T) {
 	}
 }
 
-func TestMembersChange(t *testing.T) {
-	t.Parallel()
-	ms, a := threeReplicas(t, nil)
-	net := ms[0].net
-	fourth := &member{t: t, net: net, id: "m3", dir: t.TempDir()}
-	net.mu.Lock()
-	net.peers["m3"] = fourth
-	net.mu.Unlock()
-	fourth.start(1)
-	defer fourth.stop()
-	insist(t, ms, a.next(), send(1, body(1)))
-	change := func(f func(g *Group) error) {
-		t.Helper()
-		if err := atLeader(t, ms, func(_ *member, g *Group) error { return f(g) }); err != nil {
-			t.Fatal(err)
-		}
-	}
-	change(func(g *Group) error { return g.AddNonvoter(t.Context(), "m3.1", "m3") })
-	catchUp(t, ms, fourth)
-	ms = append(slices.Clone(ms), fourth)
-	change(func(g *Group) error { return g.AddVoter(t.Context(), "m3.1", "m3") })
-	leading, _ := leader(t, ms, 1)
-	victim := ms[slices.IndexFunc(ms[:3], func(m *member) bool { return m != leading })]
-	change(func(g *Group) error { return g.RemoveServer(t.Context(), victim.config(1).Replica) })
-	ms = slices.DeleteFunc(ms, func(m *member) bool { return m == victim })
-	lm, g := leader(t, ms, 1)
-	if n := len(g.Status().Voters); n != 3 {
-		t.Errorf("%d voters", n)
-	}
-	insist(t, ms, a.next(), send(1, body(2)))
-	// prevIndex: a change that starts from an older configuration is refused.
-	f := g.inst.Load().raft.AddNonvoter("m9.1", "m9", 1, time.Second)
-	if f.Error() == nil {
-		t.Error("a change from an old configuration went through")
-	}
-	for _, m := range ms {
-		if m != lm && !m.group(1).Status().Leads {
-			err := m.group(1).AddVoter(t.Context(), "x", "x")
-			if !errors.Is(err, ErrNotLeader) && !m.group(1).Status().Leads {
-				t.Errorf("a follower adds: %v", err)
-			}
-			break
-		}
-	}
-}
-
 func TestTransferIsTriedOnce(t *testing.T) {
 	t.Parallel()
 	ms, _ := threeReplicas(t, nil)
@@ -505,6 +459,26 @@ func TestRaftIsOpenedAnew(t *testing.T) {
 	if n := len(image(t, g)); n != 21 {
 		t.Errorf("%d messages", n)
 	}
+}
+
+// Snapshots of the leader that come one after the other, without an entry between them, are
+// raft going in circles.
+func TestInstallsThatLeadNowhere(t *testing.T) {
+	t.Parallel()
+	_, g, a := oneGroup(t, nil)
+	old := g.inst.Load()
+	for range installsWithoutApply {
+		g.snapshotArrived()
+	}
+	must(t, g, a.next(), send(1, body(1))) // an entry: they did lead somewhere
+	for range installsWithoutApply {
+		g.snapshotArrived()
+	}
+	if g.inst.Load() != old || len(g.reopen) != 0 {
+		t.Error("opened anew too early")
+	}
+	g.snapshotArrived()
+	eventually(t, "it is opened anew", func() bool { return g.inst.Load() != old })
 }
 
 // A log whose entry at the index of the snapshot has another term was never committed

@@ -94,7 +94,7 @@ func createSegment(dir string, number uint32) (*segment, error) {
 	h = binary.LittleEndian.AppendUint32(h, number)
 	h = binary.LittleEndian.AppendUint32(h, crc32.Checksum(h, castagnoli))
 	if _, err := f.WriteAt(h, 0); err != nil {
-		return nil, errors.Join(fmt.Errorf("create segment %s: %w", path, err), f.Close())
+		return nil, errors.Join(fmt.Errorf("create segment %s: %w", path, err), f.Close(), os.Remove(path))
 	}
 	return &segment{number: number, path: path, file: f, size: segmentHeaderBytes}, nil
 }

@@ -53,6 +53,15 @@ type manifest struct {
 	Bodies             uint64
 	BodyBytes          int64 // of the records of all bodies
 	Segments           []segmentSize
+	digested
+}
+
+// digested is how far the rolling digest of a replica had come (digest.go). Version 0: not
+// known.
+type digested struct {
+	Digest        uint64
+	DigestVersion uint8
+	DigestTerm    uint64
 }
 
 // stored is a snapshot on disk. The store locks.
@@ -354,6 +363,7 @@ type frozen struct {
 	image    fsm.Image
 	applied  uint64
 	clock    fsm.Instant
+	digest   digested
 	segments []segmentSize
 	kept     bool // the hold on the segments belongs to a snapshot on disk now
 	saved    func()
@@ -411,7 +421,7 @@ func (s *sink) writeLocal(f *frozen) error {
 		return err
 	}
 	s.ImageBytes, s.ImageSum = out.size, out.sum.Sum32()
-	s.Applied, s.Clock, s.Segments = f.applied, f.clock, f.segments
+	s.Applied, s.Clock, s.Segments, s.digested = f.applied, f.clock, f.segments, f.digest
 	f.image.Refs(func(_ fsm.Owner, ref fsm.Ref) {
 		if ref.Segment != 0 {
 			s.Bodies++

@@ -17,18 +17,21 @@ import (
 //
 //	magic    4 bytes  "PKST"
 //	version  1 byte   streamVersion
-//	zero     3 bytes
+//	digest   1 byte   version of the rolling digest, 0 when it is not known
+//	zero     2 bytes
 //	applied  8 bytes
 //	clock    8 bytes
 //	image    8 bytes  its size
 //	bodies   8 bytes  their number
-//	checksum 4 bytes  CRC-32C of the 40 bytes before it
+//	digest   8 bytes  rolling digest up to applied
+//	term     8 bytes  of the entry at applied
+//	checksum 4 bytes  CRC-32C of the 56 bytes before it
 //	image
 //	checksum 4 bytes  CRC-32C of the image
 //	records of the bodies, as in a segment, in the order of Machine.Refs
 const (
-	streamVersion     byte = 1
-	streamHeaderBytes      = 44
+	streamVersion     byte = 2
+	streamHeaderBytes      = 60
 	streamRunBytesMax      = 1 << 20
 )
 
@@ -88,20 +91,27 @@ func (s *stream) Close() error {
 
 // send writes the stream.
 func (s *stream) send(w io.Writer) error {
-	h := append(make([]byte, 0, streamHeaderBytes), streamMagic[:]...)
-	h = append(h, streamVersion, 0, 0, 0)
-	h = binary.LittleEndian.AppendUint64(h, s.snap.Applied)
-	h = binary.LittleEndian.AppendUint64(h, uint64(s.snap.Clock))
-	h = binary.LittleEndian.AppendUint64(h, uint64(s.snap.ImageBytes))
-	h = binary.LittleEndian.AppendUint64(h, s.snap.Bodies)
-	h = binary.LittleEndian.AppendUint32(h, crc32.Checksum(h, castagnoli))
-	if _, err := w.Write(h); err != nil {
+	if _, err := w.Write(appendStreamHeader(nil, &s.snap.manifest)); err != nil {
 		return err
 	}
 	if err := s.sendImage(w); err != nil {
 		return err
 	}
 	return s.sendBodies(w)
+}
+
+// appendStreamHeader appends the header of the stream of a snapshot.
+func appendStreamHeader(h []byte, m *manifest) []byte {
+	from := len(h)
+	h = append(h, streamMagic[:]...)
+	h = append(h, streamVersion, m.DigestVersion, 0, 0)
+	h = binary.LittleEndian.AppendUint64(h, m.Applied)
+	h = binary.LittleEndian.AppendUint64(h, uint64(m.Clock))
+	h = binary.LittleEndian.AppendUint64(h, uint64(m.ImageBytes))
+	h = binary.LittleEndian.AppendUint64(h, m.Bodies)
+	h = binary.LittleEndian.AppendUint64(h, m.Digest)
+	h = binary.LittleEndian.AppendUint64(h, m.DigestTerm)
+	return binary.LittleEndian.AppendUint32(h, crc32.Checksum(h[from:], castagnoli))
 }
 
 func (s *stream) sendImage(w io.Writer) error {
@@ -139,25 +149,36 @@ func (s *stream) sendBodies(w io.Writer) error {
 		return fmt.Errorf("send snapshot %s: %d bodies where the manifest has %d: %w",
 			s.snap.dir, len(wishes), s.snap.Bodies, errDamaged)
 	}
+	_, err := s.store.bodies.sendRecords(w, wishes, nil)
+	return err
+}
+
+// sendRecords writes the records of bodies as they lie in the segments, and looks at their
+// checksums on the way. Neighbours are read with one system call, into room, which it
+// returns, grown, for the next call.
+func (b *bodies) sendRecords(w io.Writer, wishes []bodyWish, room []byte) ([]byte, error) {
 	for len(wishes) > 0 {
 		n, size := runLength(wishes, streamRunBytesMax)
-		buf := make([]byte, size)
-		if err := s.store.bodies.readAt(wishes[0].ref, buf); err != nil {
-			return fmt.Errorf("send snapshot: %w", err)
+		if int64(len(room)) < size {
+			room = make([]byte, size)
+		}
+		buf := room[:size]
+		if err := b.readAt(wishes[0].ref, buf); err != nil {
+			return room, fmt.Errorf("send bodies: %w", err)
 		}
 		rest := buf
 		for _, wish := range wishes[:n] {
 			if _, _, err := recordBody(rest, wish.ref.Size); err != nil {
-				return fmt.Errorf("send snapshot: segment %d at %d: %w", wish.ref.Segment, wish.ref.Offset, err)
+				return room, fmt.Errorf("send bodies: segment %d at %d: %w", wish.ref.Segment, wish.ref.Offset, err)
 			}
 			rest = rest[recordBytes(wish.ref):]
 		}
 		if _, err := w.Write(buf); err != nil {
-			return err
+			return room, err
 		}
 		wishes = wishes[n:]
 	}
-	return nil
+	return room, nil
 }
 
 // receive reads a stream into the folder of the sink and into new segments.
@@ -168,7 +189,7 @@ func (s *sink) receive(r *bufio.Reader) error {
 	}
 	switch {
 	case [4]byte(h[:4]) != streamMagic ||
-		crc32.Checksum(h[:40], castagnoli) != binary.LittleEndian.Uint32(h[40:]):
+		crc32.Checksum(h[:56], castagnoli) != binary.LittleEndian.Uint32(h[56:]):
 		return fmt.Errorf("header: %w", errDamaged)
 	case h[4] != streamVersion:
 		return fmt.Errorf("stream version %d is not known to this binary", h[4])
@@ -177,6 +198,7 @@ func (s *sink) receive(r *bufio.Reader) error {
 	s.Clock = fsm.Instant(binary.LittleEndian.Uint64(h[16:]))
 	s.ImageBytes = int64(binary.LittleEndian.Uint64(h[24:]))
 	s.Bodies = binary.LittleEndian.Uint64(h[32:])
+	s.digested = digested{binary.LittleEndian.Uint64(h[40:]), h[5], binary.LittleEndian.Uint64(h[48:])}
 	s.Remapped = true
 	if err := s.receiveImage(r); err != nil {
 		return err

@@ -3,8 +3,11 @@ package partition
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -23,7 +26,104 @@ const (
 // heartbeats change term and state beside the main goroutine, and a leader that comes
 // back from a pause can then write a client's command with the term of its successor:
 // replicas diverge. Without it heartbeats take the same way as all else.
-type safeTransport struct{ *raft.NetworkTransport }
+//
+// It also sees to it that a vote is given by the replica that was asked. Raft reaches a
+// replica by the address of its member alone. A member that gave up its replica of a group and
+// gets another one would be asked for the vote of the former by whoever was cut off
+// meanwhile, and the new one, empty as it is, would grant it: two of the old three could
+// then lead beside the group.
+//
+// And it lets a replica vote for one that it does not know as a voter yet, as Raft's author
+// has it (dissertation, 4.2.2). Raft refuses that: where of the voters that are left one
+// has the votes' newest log and the others have not heard yet that it votes, nobody is ever
+// elected.
+type safeTransport struct {
+	*raft.NetworkTransport
+	consumer chan raft.RPC
+	raft     *atomic.Pointer[raft.Raft] // empty until it runs
+}
+
+// askedPrefix begins the field of a request for a vote in which raft has the address of the
+// candidate for very old peers. Nobody reads it (raft 1.7.3, requestVote: the header goes before
+// it); here it names the replica that is asked.
+const askedPrefix = "asked:"
+
+// newSafeTransport begins to hand on what comes in; it ends with ended.
+func newSafeTransport(inner *raft.NetworkTransport, replica string, ended <-chan struct{}) safeTransport {
+	t := safeTransport{inner, make(chan raft.RPC), new(atomic.Pointer[raft.Raft])}
+	go t.handOn(replica, ended)
+	return t
+}
+
+// Consumer gives what handOn lets through.
+func (t safeTransport) Consumer() <-chan raft.RPC { return t.consumer }
+
+// RequestVote says whom it asks.
+func (t safeTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+	asked := *args
+	asked.Candidate = []byte(askedPrefix + string(id)) //nolint:staticcheck // that it is deprecated is why it is free
+	return t.NetworkTransport.RequestVote(id, target, &asked, resp)
+}
+
+// handOn refuses votes that were asked of another replica.
+func (t safeTransport) handOn(replica string, ended <-chan struct{}) {
+	for {
+		select {
+		case rpc := <-t.NetworkTransport.Consumer():
+			if vote, is := rpc.Command.(*raft.RequestVoteRequest); is && askedOther(vote, replica) {
+				// Term 0: it says nothing about us, and deposes nobody.
+				rpc.Respond(&raft.RequestVoteResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}, nil)
+				continue
+			}
+			t.introduce(rpc.Command)
+			select {
+			case t.consumer <- rpc:
+			case <-ended:
+				return
+			}
+		case <-ended:
+			return
+		}
+	}
+}
+
+// introduce makes a candidate that is no voter here pass for one: the request loses the name by
+// which raft looks for it, or gets that of a voter where raft wants one. Raft takes the name
+// for nothing else (1.7.3, requestVote and requestPreVote); a vote is written down by address.
+func (t safeTransport) introduce(command any) {
+	r := t.raft.Load()
+	if r == nil {
+		return
+	}
+	voter := raft.ServerID("")
+	known := func(id []byte) bool {
+		for _, s := range r.GetConfiguration().Configuration().Servers {
+			if s.Suffrage == raft.Voter {
+				voter = s.ID
+				if string(s.ID) == string(id) {
+					return true
+				}
+			}
+		}
+		return false
+	}
+	switch request := command.(type) {
+	case *raft.RequestVoteRequest:
+		if !known(request.ID) {
+			request.ID = nil
+		}
+	case *raft.RequestPreVoteRequest:
+		if !known(request.ID) {
+			request.ID = []byte(voter)
+		}
+	}
+}
+
+// askedOther says whether a vote is asked of another replica than this.
+func askedOther(vote *raft.RequestVoteRequest, replica string) bool {
+	asked, named := strings.CutPrefix(string(vote.Candidate), askedPrefix) //nolint:staticcheck // see RequestVote
+	return named && asked != replica
+}
 
 // SetHeartbeatHandler leaves the fast path off.
 func (safeTransport) SetHeartbeatHandler(func(raft.RPC)) {}
@@ -92,6 +192,9 @@ type streams struct {
 	id     fsm.PartitionID
 	member fsm.MemberID
 	dial   func(context.Context, fsm.MemberID, fsm.PartitionID) (net.Conn, error)
+	broken func() // a peer's stream ended, and not by our doing; must not block
+	// silence answers a peer that hears no leader; see silence.go.
+	silence func(ctx context.Context, merit []byte) byte
 
 	accepted chan net.Conn
 	ended    chan struct{} // closed with the instance
@@ -101,9 +204,9 @@ type streams struct {
 	closed bool
 }
 
-func newStreams(cfg *Config) *streams {
+func newStreams(cfg *Config, broken func(), silence func(context.Context, []byte) byte) *streams {
 	return &streams{
-		id: cfg.ID, member: cfg.Member, dial: cfg.Dial,
+		id: cfg.ID, member: cfg.Member, dial: cfg.Dial, broken: broken, silence: silence,
 		accepted: make(chan net.Conn, acceptedWaitingMax),
 		ended:    make(chan struct{}),
 		open:     make(map[*trackedConn]struct{}),
@@ -114,6 +217,25 @@ func newStreams(cfg *Config) *streams {
 type trackedConn struct {
 	net.Conn
 	owner *streams
+	peers bool // the peer opened it
+	begun bool // something was read; one goroutine reads
+}
+
+// Read tells when a stream that the peer opened has ended: it may have died. A stream that
+// begins with our own question ends for raft before it began.
+func (c *trackedConn) Read(b []byte) (int, error) {
+	n, err := c.Conn.Read(b)
+	if c.peers && !c.begun && n > 0 {
+		c.begun = true
+		if b[0] == silenceAsked {
+			c.owner.converse(c.Conn, b[1:n])
+			return 0, io.EOF
+		}
+	}
+	if err != nil && c.peers && !errors.Is(err, net.ErrClosed) {
+		c.owner.broken()
+	}
+	return n, err
 }
 
 func (c *trackedConn) Close() error {
@@ -124,8 +246,8 @@ func (c *trackedConn) Close() error {
 }
 
 // track puts a stream on the list; a closed layer closes it at once.
-func (s *streams) track(conn net.Conn) (net.Conn, error) {
-	c := &trackedConn{Conn: conn, owner: s}
+func (s *streams) track(conn net.Conn, peers bool) (net.Conn, error) {
+	c := &trackedConn{Conn: conn, owner: s, peers: peers}
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
@@ -141,7 +263,7 @@ func (s *streams) track(conn net.Conn) (net.Conn, error) {
 // offer queues a stream that the peer opened; when too many wait it is closed, and the
 // peer tries again.
 func (s *streams) offer(conn net.Conn) {
-	c, err := s.track(conn)
+	c, err := s.track(conn, true)
 	if err != nil {
 		return
 	}
@@ -164,6 +286,11 @@ func (s *streams) Accept() (net.Conn, error) {
 
 // Dial implements raft.StreamLayer.
 func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+	if fsm.MemberID(address) == s.member { // a campaign, see instance.campaign
+		ours, theirs := net.Pipe()
+		s.offer(theirs)
+		return s.track(ours, false)
+	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	go func() {
@@ -177,7 +304,7 @@ func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.C
 	if err != nil {
 		return nil, err
 	}
-	return s.track(conn)
+	return s.track(conn, false)
 }
 
 // Close implements raft.StreamLayer: it closes every stream.

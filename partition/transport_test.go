@@ -7,6 +7,58 @@ import (
 	"github.com/hashicorp/raft"
 )
 
+// Raft knows the member that it asks for a vote, and not the replica: one that has taken the
+// place of another on its member must not vote in its name.
+func TestVoteOfAnotherReplica(t *testing.T) {
+	t.Parallel()
+	open := func(replica string) (safeTransport, *raft.NetworkTransport) {
+		inner, err := raft.NewTCPTransportWithConfig("127.0.0.1:0", nil, &raft.NetworkTransportConfig{
+			Timeout: streamRequestTimeout, Logger: &raftLogger{to: testLogger(t), name: "raft"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		t.Cleanup(func() {
+			_ = inner.Close()
+			inner.CloseStreams()
+			close(ended)
+		})
+		return newSafeTransport(inner, replica, ended), inner
+	}
+	candidate, _ := open("A.1")
+	voter, inner := open("B.7")
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	go func() {
+		for {
+			select {
+			case rpc := <-voter.Consumer():
+				rpc.Respond(&raft.RequestVoteResponse{Term: 3, Granted: true}, nil)
+			case <-stop:
+				return
+			}
+		}
+	}()
+	//nolint:staticcheck // Candidate is what names the replica
+	for asked, want := range map[raft.ServerID]bool{"B.4": false, "B.7": true, "B.70": false} {
+		var got raft.RequestVoteResponse
+		request := raft.RequestVoteRequest{Term: 3, Candidate: []byte("A")}
+		if err := candidate.RequestVote(asked, inner.LocalAddr(), &request, &got); err != nil {
+			t.Fatal(err)
+		}
+		if got.Granted != want || string(request.Candidate) != "A" {
+			t.Errorf("%s is asked: %+v", asked, got)
+		}
+	}
+	// A request that names nobody is raft's alone.
+	var got raft.RequestVoteResponse
+	plain := raft.RequestVoteRequest{Term: 3, Candidate: []byte("A")} //nolint:staticcheck // likewise
+	if err := candidate.NetworkTransport.RequestVote("B.4", inner.LocalAddr(), &plain, &got); err != nil || !got.Granted {
+		t.Errorf("nobody is named: %+v, %v", got, err)
+	}
+}
+
 // Raft reads no more after an answer that says no, and may still send: a sender that then
 // waits for ever is a replica that gets nothing any more, and a group that cannot close.
 func TestPipelineEndsWithARefusal(t *testing.T) {
@@ -29,7 +81,7 @@ func TestPipelineEndsWithARefusal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			follower, leader := open(), safeTransport{open()}
+			follower, leader := open(), safeTransport{NetworkTransport: open()}
 			stop := make(chan struct{})
 			t.Cleanup(func() { close(stop) })
 			go func() {

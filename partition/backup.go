@@ -1,0 +1,230 @@
+package partition
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"hash/crc32"
+	"io"
+
+	"github.com/cespare/xxhash/v2"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// A backup:
+//
+//	magic    4 bytes  "PKBK"
+//	version  1 byte   backupVersion
+//	zero     3 bytes
+//	size     4 bytes  of the description
+//	checksum 4 bytes  CRC-32C of the 12 bytes before it and the description
+//	description       JSON: BackupInfo
+//	snapshot          as it is sent to a follower (stream.go), StreamBytes of it
+//	hash     8 bytes  xxhash64 of everything before it
+//
+// Nothing follows. Numbers are little endian.
+const (
+	backupVersion      byte = 1
+	backupHeaderBytes       = 16
+	backupInfoBytesMax      = 64 << 10
+	backupTrailerBytes      = 8
+	backupRefsAtOnce        = 4096 // bodies looked up before they are copied
+	backupFirstTerm         = 1    // of the group that begins with a backup
+)
+
+var backupMagic = [4]byte{'P', 'K', 'B', 'K'} //nolint:gochecknoglobals // a constant in all but name
+
+// BackupInfo describes a backup.
+type BackupInfo struct {
+	Partition fsm.PartitionID `json:"partition"`
+	Replica   string          `json:"replica"` // that it was made from
+	Index     uint64          `json:"index"`   // everything up to it is in the backup, nothing behind it
+	Term      uint64          `json:"term"`    // of the entry at Index
+	Clock     fsm.Instant     `json:"clock"`   // the machine's, at Index
+	Bodies    uint64          `json:"bodies"`
+	// StreamBytes are those of the snapshot; the backup has some hundred more.
+	StreamBytes int64 `json:"stream_bytes"`
+	// State is the digest of the whole machine, 0 when it has none. Releases may differ in it.
+	State uint64 `json:"state"`
+}
+
+// Backup writes a consistent copy of this replica as it is now: the image of the machine and
+// its live bodies, whose checksums it looks at. Apply is held up for microseconds; what the
+// image shares with the machine, and the segments of its bodies, stay until it has been
+// written, so a slow w costs memory and disk. Beside that it holds some MiB. On the leader,
+// after [Group.Read], the copy has everything that was answered before; on a follower it may
+// lag. Bytes found damaged stop the replica.
+func (g *Group) Backup(ctx context.Context, w io.Writer) (BackupInfo, error) {
+	c, err := g.copyNow()
+	if err != nil {
+		return BackupInfo{}, fmt.Errorf("back up group %d: %w", g.cfg.ID, err)
+	}
+	defer g.bodies.thaw(c.Segments)
+	if err = c.measure(); err == nil {
+		err = c.write(ctx, w)
+	}
+	if errors.Is(err, errDamaged) {
+		g.halt(err)
+	}
+	if err != nil {
+		return BackupInfo{}, fmt.Errorf("back up group %d: %w", g.cfg.ID, err)
+	}
+	return c.info, nil
+}
+
+// backupCopy is a frozen state on its way out.
+type backupCopy struct {
+	manifest
+
+	info   BackupInfo
+	image  fsm.Image
+	bodies *bodies
+}
+
+// copyNow freezes the state. The caller lets go of the segments.
+func (g *Group) copyNow() (*backupCopy, error) {
+	if err := g.halted(); err != nil {
+		return nil, err
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	list, err := g.bodies.freeze()
+	if err != nil {
+		if !noRoom(err) {
+			g.halt(err)
+		}
+		return nil, err
+	}
+	c := &backupCopy{image: g.machine.Image(), bodies: g.bodies}
+	c.Applied, c.Clock, c.Segments = g.applied.Load(), fsm.Instant(g.clock.Load()), list
+	c.Digest, c.DigestVersion = g.chain.export()
+	c.DigestTerm = g.chain.term
+	c.info = BackupInfo{
+		Partition: g.cfg.ID, Replica: g.cfg.Replica,
+		Index: c.Applied, Term: g.chain.term, Clock: c.Clock,
+	}
+	return c, nil
+}
+
+// measure finds out what comes before what it is about: sizes and sums.
+func (c *backupCopy) measure() error {
+	sum := &summedWriter{sum: crc32.New(castagnoli)}
+	if _, err := c.image.WriteTo(sum); err != nil {
+		return err
+	}
+	c.ImageBytes, c.ImageSum = sum.size, sum.sum.Sum32()
+	c.image.Refs(func(_ fsm.Owner, ref fsm.Ref) {
+		if ref.Segment != 0 {
+			c.Bodies++
+			c.BodyBytes += recordBytes(ref)
+		}
+	})
+	if d, ok := c.image.(digestible); ok {
+		c.info.State = d.Digest()
+	}
+	c.info.Bodies, c.info.StreamBytes = c.Bodies, streamHeaderBytes+c.ImageBytes+4+c.BodyBytes
+	return nil
+}
+
+// summedWriter counts and sums.
+type summedWriter struct {
+	sum  hash.Hash32
+	size int64
+}
+
+func (w *summedWriter) Write(p []byte) (int, error) {
+	w.size += int64(len(p))
+	return w.sum.Write(p)
+}
+
+// write writes the whole backup.
+func (c *backupCopy) write(ctx context.Context, to io.Writer) error {
+	text, err := json.Marshal(c.info)
+	if err != nil {
+		return err
+	}
+	whole := xxhash.New()
+	w := bufio.NewWriterSize(io.MultiWriter(to, whole), copyBufferBytes)
+	h := append(make([]byte, 0, backupHeaderBytes+len(text)), backupMagic[:]...)
+	h = append(h, backupVersion, 0, 0, 0)
+	h = binary.LittleEndian.AppendUint32(h, uint32(len(text)))
+	h = binary.LittleEndian.AppendUint32(h, crc32.Update(crc32.Checksum(h, castagnoli), castagnoli, text))
+	h = appendStreamHeader(append(h, text...), &c.manifest)
+	if _, err := w.Write(h); err != nil {
+		return err
+	}
+	if _, err := c.image.WriteTo(w); err != nil {
+		return err
+	}
+	if _, err := w.Write(binary.LittleEndian.AppendUint32(nil, c.ImageSum)); err != nil {
+		return err
+	}
+	if err := c.writeBodies(ctx, w); err != nil {
+		return err
+	}
+	if err := w.Flush(); err != nil {
+		return err
+	}
+	_, err = to.Write(binary.LittleEndian.AppendUint64(nil, whole.Sum64()))
+	return err
+}
+
+// writeBodies copies the records, some thousand at a time.
+func (c *backupCopy) writeBodies(ctx context.Context, w io.Writer) error {
+	var err error
+	var room []byte
+	wishes := make([]bodyWish, 0, backupRefsAtOnce)
+	flush := func() {
+		if err == nil {
+			err = ctx.Err()
+		}
+		if err == nil {
+			room, err = c.bodies.sendRecords(w, wishes, room)
+		}
+		wishes = wishes[:0]
+	}
+	c.image.Refs(func(_ fsm.Owner, ref fsm.Ref) {
+		if ref.Segment == 0 || err != nil {
+			return
+		}
+		if wishes = append(wishes, bodyWish{ref: ref}); len(wishes) == cap(wishes) {
+			flush()
+		}
+	})
+	flush()
+	return err
+}
+
+// ReadBackupInfo reads the description at the beginning of a backup.
+func ReadBackupInfo(r io.Reader) (BackupInfo, error) {
+	var h [backupHeaderBytes]byte
+	var info BackupInfo
+	if _, err := io.ReadFull(r, h[:]); err != nil {
+		return info, fmt.Errorf("read backup: %w (%w)", err, errDamaged)
+	}
+	size := binary.LittleEndian.Uint32(h[8:])
+	switch {
+	case [4]byte(h[:4]) != backupMagic:
+		return info, errors.New("read backup: this is not a backup of a partition")
+	case h[4] != backupVersion:
+		return info, fmt.Errorf("read backup: version %d is not known to this binary", h[4])
+	case size > backupInfoBytesMax:
+		return info, fmt.Errorf("read backup: description of %d bytes: %w", size, errDamaged)
+	}
+	text := make([]byte, size)
+	if _, err := io.ReadFull(r, text); err != nil {
+		return info, fmt.Errorf("read backup: %w (%w)", err, errDamaged)
+	}
+	if crc32.Update(crc32.Checksum(h[:12], castagnoli), castagnoli, text) != binary.LittleEndian.Uint32(h[12:]) {
+		return info, fmt.Errorf("read backup: description: checksum: %w", errDamaged)
+	}
+	if err := json.Unmarshal(text, &info); err != nil {
+		return info, fmt.Errorf("read backup: description: %w", err)
+	}
+	return info, nil
+}

@@ -1,0 +1,37 @@
+package partition
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/cespare/xxhash/v2"
+)
+
+// CheckBackup reads a backup to its end and says whether it arrived as it was written:
+// whole, with nothing behind it, and with the right checksum. What is in it [RestoreFrom]
+// looks at. It needs some KiB of memory.
+func CheckBackup(r io.Reader) (BackupInfo, error) {
+	whole := xxhash.New()
+	in := io.TeeReader(r, whole)
+	info, err := ReadBackupInfo(in)
+	if err != nil {
+		return info, err
+	}
+	if _, err := io.CopyN(io.Discard, in, info.StreamBytes); err != nil {
+		return info, fmt.Errorf("check backup: it ends too early: %w (%w)", err, errDamaged)
+	}
+	want := whole.Sum64()
+	var trailer [backupTrailerBytes]byte
+	if _, err := io.ReadFull(r, trailer[:]); err != nil {
+		return info, fmt.Errorf("check backup: it ends too early: %w (%w)", err, errDamaged)
+	}
+	if binary.LittleEndian.Uint64(trailer[:]) != want {
+		return info, fmt.Errorf("check backup: checksum of the whole: %w", errDamaged)
+	}
+	if n, err := io.ReadFull(r, trailer[:1]); n != 0 || !errors.Is(err, io.EOF) {
+		return info, errors.Join(fmt.Errorf("check backup: bytes left over behind it: %w", errDamaged), err)
+	}
+	return info, nil
+}

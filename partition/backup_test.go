@@ -1,0 +1,357 @@
+package partition
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// fullGroup is one replica whose machine holds a bit of everything that has bodies.
+func fullGroup(t *testing.T) (*member, *Group, *asker) {
+	t.Helper()
+	m, g, a := oneGroup(t, func(c *Config) { c.Sizes.Segment = 8 << 10 })
+	r := &asker{origin: 7, lane: 1}
+	with := settings()
+	with.RequiresSession = true
+	must(t, g, a.next(), fsm.PutEntity{Entity: 2, Version: 1, Settings: with})
+	must(t, g, a.next(), fsm.PutEntity{Entity: 3, Version: 1, Settings: settings(), Kind: fsm.TopicEntity})
+	for i := range 2 {
+		must(t, g, a.next(), fsm.PutEntity{
+			Entity: fsm.EntityID(4 + i), Version: 1, Settings: settings(), Kind: fsm.SubscriptionEntity, Topic: 3,
+		})
+	}
+	for i := range 60 {
+		must(t, g, a.next(), send(1, bytes.Repeat(body(i), 20)))
+		must(t, g, a.next(), fsm.SendMessages{Entity: 2, Messages: []fsm.Message{
+			{Payload: body(i), Session: fmt.Sprint(i % 3), HasSession: true},
+		}})
+		must(t, g, a.next(), send(3, body(i)))
+		if i%3 == 0 {
+			got := lock(t, g, r.next(), lockOf(1, 1), time.Second)
+			must(t, g, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{
+				{Lock: got.Result.Deliveries[0].Lock, Verb: []fsm.Verb{fsm.Complete, fsm.DeadLetter, fsm.Defer}[i/3%3], Properties: []byte{1}},
+			}})
+		}
+	}
+	return m, g, a
+}
+
+func backupOf(t testing.TB, g *Group) ([]byte, BackupInfo) {
+	t.Helper()
+	var b bytes.Buffer
+	info, err := g.Backup(t.Context(), &b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b.Bytes(), info
+}
+
+// restoreAt makes a member whose group begins with a backup.
+func restoreAt(t testing.TB, net *network, id fsm.MemberID, voters []Voter, backup []byte) (*member, error) {
+	t.Helper()
+	m := &member{t: t, net: net, id: id, dir: t.TempDir(), voters: voters}
+	net.mu.Lock()
+	net.peers[id] = m
+	net.mu.Unlock()
+	m.start()
+	t.Cleanup(m.stop)
+	_, err := RestoreFrom(t.Context(), m.config(1), bytes.NewReader(backup))
+	if err == nil {
+		m.stop()
+		m.start(1)
+	}
+	return m, err
+}
+
+// A backup, made while others send, becomes a new group that has all of it, leads,
+// takes more, and grows to other members.
+func TestBackupComesBack(t *testing.T) {
+	t.Parallel()
+	_, g, a := fullGroup(t)
+	want := image(t, g)
+	stop, stopped := make(chan struct{}), make(chan struct{})
+	backup, info := backupOf(t, g)
+	go func() {
+		defer close(stopped)
+		for i := 0; ; i++ {
+			select {
+			case <-stop:
+				return
+			default:
+				g.Submit(fsm.AppendCommand(nil, a.next(), send(1, body(1000+i))), func(Answer) {})
+			}
+		}
+	}()
+	for range 5 {
+		_, later := backupOf(t, g)
+		if later.Index < info.Index {
+			t.Errorf("a backup at %d after one at %d", later.Index, info.Index)
+		}
+	}
+	close(stop)
+	<-stopped
+	if got, err := ReadBackupInfo(bytes.NewReader(backup)); err != nil || got != info || int(info.Bodies) != len(want) {
+		t.Errorf("%+v, %v", got, err)
+	}
+
+	net := newNetwork(t)
+	first, err := restoreAt(t, net, "n0", []Voter{{"n0.1", "n0"}}, backup)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []*member{first}
+	_, g2 := leader(t, all, 1)
+	if diff := cmp.Diff(want, image(t, g2)); diff != "" {
+		t.Error(diff)
+	}
+	g2.mu.Lock()
+	state := g2.machine.(interface{ Digest() uint64 }).Digest()
+	g2.mu.Unlock()
+	if s := g2.Status(); state != info.State || s.LogFirst <= info.Index || s.Term < 2 || s.Term > 5 {
+		t.Errorf("state %x of %x, %+v", state, info.State, s)
+	}
+	b := &asker{origin: 99}
+	for _, id := range []fsm.MemberID{"n1", "n2"} {
+		m := newcomer(t, all, id)
+		if err := atLeader(t, all, func(_ *member, g *Group) error { return g.AddNonvoter(t.Context(), string(id)+".1", id) }); err != nil {
+			t.Fatal(err)
+		}
+		insist(t, all, b.next(), send(1, body(1)))
+		catchUp(t, all, m)
+		if err := atLeader(t, all, func(_ *member, g *Group) error { return g.AddVoter(t.Context(), string(id)+".1", id) }); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, m)
+	}
+	sameEverywhere(t, all)
+	first.stop()
+	first.start(1)
+	insist(t, all, b.next(), send(1, body(2)))
+	sameEverywhere(t, all)
+}
+
+// The same backup restored at three members with the same first voters is one group.
+func TestBackupComesBackAtThree(t *testing.T) {
+	t.Parallel()
+	_, g, _ := fullGroup(t)
+	want := image(t, g)
+	backup, _ := backupOf(t, g)
+	net := newNetwork(t)
+	voters := []Voter{{"n0.1", "n0"}, {"n1.1", "n1"}, {"n2.1", "n2"}}
+	var all []*member
+	for _, v := range voters {
+		m, err := restoreAt(t, net, v.Member, voters, backup)
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, m)
+	}
+	b := &asker{origin: 99}
+	insist(t, all, b.next(), send(1, []byte("new")))
+	sameEverywhere(t, all)
+	_, g = leader(t, all, 1)
+	if n := len(image(t, g)); n != len(want)+1 {
+		t.Errorf("%d bodies of %d", n, len(want)+1)
+	}
+	of := make(map[digested]bool)
+	for _, m := range all {
+		r := m.group(1)
+		eventually(t, "it has applied all", func() bool { return r.Status().Applied >= g.Status().Applied })
+		r.mu.Lock()
+		sum, version := r.chain.export()
+		r.mu.Unlock()
+		of[digested{Digest: sum, DigestVersion: version}] = true
+	}
+	if len(of) != 1 {
+		t.Errorf("rolling digests %+v", of)
+	}
+}
+
+// A backup with one bit flipped anywhere, cut short, or with something behind it is
+// refused, and nothing of the replica is left.
+func TestDamagedBackupIsRefused(t *testing.T) {
+	t.Parallel()
+	_, g, _ := fullGroup(t)
+	whole, _ := backupOf(t, g)
+	m := &member{t: t, net: newNetwork(t), id: "n0", dir: t.TempDir(), voters: []Voter{{"n0.1", "n0"}}}
+	m.start()
+	defer m.stop()
+	cfg := m.config(1)
+	refused := func(what string, b []byte) {
+		t.Helper()
+		if _, err := RestoreFrom(t.Context(), cfg, bytes.NewReader(b)); err == nil {
+			t.Fatalf("restored %s", what)
+		}
+		if _, err := os.Stat(cfg.Dir); !errors.Is(err, os.ErrNotExist) {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	step := max(1, len(whole)/150)
+	for at := 0; at < len(whole); at++ {
+		if at > 400 && at < len(whole)-16 && at%step != 0 {
+			continue
+		}
+		b := slices.Clone(whole)
+		b[at] ^= 1 << (at % 8)
+		refused(fmt.Sprintf("with bit %d of byte %d flipped", at%8, at), b)
+	}
+	for _, n := range []int{0, 1, 15, 16, 100, len(whole) / 2, len(whole) - 9, len(whole) - 8, len(whole) - 1} {
+		refused(fmt.Sprintf("%d bytes of it", n), whole[:n])
+	}
+	refused("with a byte more", append(slices.Clone(whole), 0))
+	catalog := cfg
+	catalog.Machine = func(fsm.Bodies) Machine { return fsm.NewCatalog() }
+	if _, err := RestoreFrom(t.Context(), catalog, bytes.NewReader(whole)); err == nil {
+		t.Error("restored queues into a catalog")
+	}
+	if _, err := RestoreFrom(t.Context(), cfg, bytes.NewReader(whole)); err != nil {
+		t.Errorf("the sound one: %v", err)
+	}
+	if _, err := RestoreFrom(t.Context(), cfg, bytes.NewReader(whole)); !errors.Is(err, ErrNotEmpty) {
+		t.Errorf("restored over a replica: %v", err)
+	}
+}
+
+// A restoring that was interrupted is not opened, and can be begun again.
+func TestInterruptedRestore(t *testing.T) {
+	t.Parallel()
+	_, g, _ := fullGroup(t)
+	whole, _ := backupOf(t, g)
+	m := &member{t: t, net: newNetwork(t), id: "n0", dir: t.TempDir(), voters: []Voter{{"n0.1", "n0"}}}
+	m.start()
+	defer m.stop()
+	cfg := m.config(1)
+	ctx, cancel := context.WithCancel(t.Context())
+	if _, err := RestoreFrom(ctx, cfg, io.TeeReader(bytes.NewReader(whole), writerFunc(cancel))); !errors.Is(err, context.Canceled) {
+		t.Errorf("with its context ended: %v", err)
+	}
+	// What a crash leaves.
+	if err := makeRoom(&cfg); err != nil {
+		t.Fatal(err)
+	}
+	log := testGroupLog(t, m.log, 1)
+	crashed := &Group{cfg: cfg, log: log}
+	if err := crashed.claim(); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(filepath.Join(cfg.Dir, "seg"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(t.Context(), cfg); !errors.Is(err, ErrRestoring) {
+		t.Errorf("opened: %v", err)
+	}
+	if _, err := RestoreFrom(t.Context(), cfg, bytes.NewReader(whole)); err != nil {
+		t.Fatal(err)
+	}
+	r, err := Open(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+}
+
+type writerFunc func()
+
+func (f writerFunc) Write(p []byte) (int, error) {
+	f()
+	return len(p), nil
+}
+
+// A backup looks at every body; damage stops the replica, and no backup comes of it.
+func TestBackupFindsDamage(t *testing.T) {
+	t.Parallel()
+	m, g, _ := fullGroup(t)
+	flipBit(t, segmentPath(filepath.Join(m.dir, "groups", "1", "seg"), 2), segmentHeaderBytes+recordHeaderBytes+3)
+	if _, err := g.Backup(t.Context(), io.Discard); !errors.Is(err, errDamaged) {
+		t.Errorf("backed up: %v", err)
+	}
+	if err := g.Status().Halted; !errors.Is(err, errDamaged) {
+		t.Errorf("halted: %v", err)
+	}
+	if _, err := g.Backup(t.Context(), io.Discard); err == nil {
+		t.Error("a stopped replica backs up")
+	}
+}
+
+// What a backup refers to stays until it is written, whatever is consumed meanwhile.
+func TestBackupKeepsItsBodies(t *testing.T) {
+	t.Parallel()
+	_, g, a := fullGroup(t)
+	c, err := g.copyNow()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.measure(); err != nil {
+		t.Fatal(err)
+	}
+	for id := range fsm.EntityID(3) {
+		must(t, g, a.next(), fsm.DropEntity{Entity: id + 1})
+	}
+	if err := g.Snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.write(t.Context(), io.Discard); err != nil {
+		t.Error(err)
+	}
+	before, _ := g.bodies.usage()
+	g.bodies.thaw(c.Segments)
+	if after, _ := g.bodies.usage(); after >= before {
+		t.Errorf("%d bytes of segments are left of %d", after, before)
+	}
+}
+
+// BenchmarkBackup copies 64 MiB of bodies of 1 KiB, and makes a replica of them.
+func BenchmarkBackup(b *testing.B) {
+	ms := newMembers(b, 1, nil)
+	ms[0].start(1)
+	_, g := leader(b, ms, 1)
+	a := &asker{origin: 7}
+	must(b, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
+	payload := make([]byte, 1024)
+	var many [][]byte
+	for range 400 {
+		many = append(many, payload)
+	}
+	for range 64 << 10 / 400 {
+		must(b, g, a.next(), send(1, many...))
+	}
+	var whole bytes.Buffer
+	info, err := g.Backup(b.Context(), &whole)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Run("write", func(b *testing.B) {
+		b.SetBytes(info.StreamBytes)
+		b.ReportAllocs()
+		for range b.N {
+			if _, err := g.Backup(b.Context(), io.Discard); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
+	b.Run("restore", func(b *testing.B) {
+		b.SetBytes(info.StreamBytes)
+		b.ReportAllocs()
+		for range b.N {
+			m := &member{t: b, net: ms[0].net, id: "n0", dir: b.TempDir(), voters: []Voter{{"n0.1", "n0"}}}
+			m.start()
+			if _, err := RestoreFrom(b.Context(), m.config(1), bytes.NewReader(whole.Bytes())); err != nil {
+				b.Fatal(err)
+			}
+			m.stop()
+		}
+	})
+}

@@ -1,0 +1,208 @@
+package partition
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// patient makes raft's own timers useless for a test: what happens within minutes happens
+// for another reason.
+func patient(c *Config) {
+	c.Timing.Heartbeat, c.Timing.Election, c.Timing.Lease = 10*time.Minute, 10*time.Minute, 10*time.Minute
+}
+
+// formPatient makes three members whose first leader was asked to stand.
+func formPatient(t *testing.T) []*member { return form(t, patient) }
+
+func form(t *testing.T, tune func(*Config)) []*member {
+	t.Helper()
+	ms := newMembers(t, 3, tune)
+	for _, m := range ms {
+		m.start(1)
+	}
+	first := ms[1].group(1)
+	eventually(t, "the first leader", func() bool {
+		if first.Status().Leads {
+			return true
+		}
+		if first.inst.Load().raft.State() == raft.Follower {
+			if err := first.inst.Load().campaign(first.cfg.Replica, first.cfg.Member); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return false
+	})
+	for _, m := range ms {
+		eventually(t, "everybody knows the leader", func() bool { return m.group(1).Status().Leader == "m1" })
+	}
+	return ms
+}
+
+// A leader whose process is gone has a successor at once: nobody waits for a timer.
+func TestCampaignWhenTheLeaderIsGone(t *testing.T) {
+	t.Parallel()
+	ms := formPatient(t)
+	a := &asker{origin: 7}
+	must(t, ms[1].group(1), a.next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
+	sent := must(t, ms[1].group(1), a.next(), send(5, body(1)))
+	ms[1].stop()
+	m, g := leader(t, ms, 1)
+	if m == ms[1] {
+		t.Fatal("the leader is still there")
+	}
+	next := must(t, g, a.next(), send(5, body(2)))
+	if next.Sequence != sent.Sequence+1 {
+		t.Fatalf("got number %d behind %d", next.Sequence, sent.Sequence)
+	}
+}
+
+// Who stands first may be behind and lose: then the next one stands.
+func TestCampaignAfterALostOne(t *testing.T) {
+	t.Parallel()
+	ms := formPatient(t)
+	n := ms[1].net
+	n.mu.Lock() // m2, which stands first in this group, gets nothing from the leader any more
+	n.cut[[2]fsm.MemberID{"m1", "m2"}] = true
+	for c, ends := range n.conns {
+		if ends == [2]fsm.MemberID{"m1", "m2"} {
+			_ = c.Close()
+			delete(n.conns, c)
+		}
+	}
+	n.mu.Unlock()
+	a := &asker{origin: 7}
+	must(t, ms[1].group(1), a.next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
+	ms[1].stop()
+	behind := ms[2].group(1)
+	if err := behind.inst.Load().campaign(behind.cfg.Replica, behind.cfg.Member); err != nil {
+		t.Fatal(err)
+	}
+	m, g := leader(t, ms, 1)
+	if m != ms[0] {
+		t.Errorf("%s leads", m.id)
+	}
+	must(t, g, a.next(), send(5, body(1)))
+}
+
+// Only a refused connection proves that a process is gone: not a cut.
+func TestNoCampaignAgainstALivingLeader(t *testing.T) {
+	t.Parallel()
+	ms := formPatient(t)
+	g, net := ms[0].group(1), ms[1].net
+	if g.deserted(t.Context(), "m1") {
+		t.Error("a member that answers is taken for gone")
+	}
+	term := g.Status().Term
+	net.isolate("m1", true)
+	if g.deserted(t.Context(), "m1") {
+		t.Error("a member that is cut off is taken for gone")
+	}
+	net.isolate("m1", false)
+	a := &asker{origin: 7}
+	must(t, ms[1].group(1), a.next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
+	for _, m := range ms {
+		catchUp(t, ms, m)
+		if s := m.group(1).Status(); s.Term != term || s.Leader != "m1" {
+			t.Errorf("%s: term %d and leader %q, want %d and m1", m.id, s.Term, s.Leader, term)
+		}
+	}
+	ms[1].stop()
+	if !g.deserted(t.Context(), "m1") {
+		t.Error("a member that is gone is not noticed")
+	}
+}
+
+// Of two followers one stands first, and in other groups the other; who has no vote, and
+// the leader, do not stand.
+func TestCandidacy(t *testing.T) {
+	t.Parallel()
+	ms := formPatient(t)
+	r := ms[0].group(1).inst.Load().raft
+	places := map[int]int{}
+	for _, c := range []struct {
+		replica string
+		group   fsm.PartitionID
+	}{{"m0.1", 1}, {"m2.1", 1}, {"m0.1", 2}, {"m2.1", 2}} {
+		place, stands := (&Group{cfg: Config{ID: c.group, Replica: c.replica}}).candidacy(r, "m1.1")
+		if !stands {
+			t.Errorf("%s does not stand", c.replica)
+		}
+		places[2*int(c.group)+place]++
+	}
+	if len(places) != 4 {
+		t.Errorf("places %v, want each once", places)
+	}
+	for _, replica := range []string{"m1.1", "m9.1"} {
+		if _, stands := (&Group{cfg: Config{ID: 1, Replica: replica}}).candidacy(r, "m1.1"); stands {
+			t.Errorf("%s stands", replica)
+		}
+	}
+}
+
+// heard waits until every follower has heard the leader: who never did says nothing of its
+// silence.
+func heard(t *testing.T, ms []*member) {
+	t.Helper()
+	for _, m := range ms {
+		r := m.group(1).inst.Load().raft
+		eventually(t, "a heartbeat", func() bool { return r.State() == raft.Leader || !r.LastContact().IsZero() })
+	}
+}
+
+// slow makes raft's timers run out only long after a silence is noticed.
+func slow(c *Config) {
+	c.Timing.Heartbeat, c.Timing.Election, c.Timing.Lease = 6*time.Second, 6*time.Second, 3*time.Second
+}
+
+// A leader that is cut off has a successor before raft's timers run out: its followers talk
+// about the silence.
+func TestCampaignWhenTheLeaderIsSilent(t *testing.T) {
+	t.Parallel()
+	ms := form(t, slow)
+	heard(t, ms)
+	old := ms[1]
+	at := time.Now()
+	old.net.isolate(old.id, true)
+	eventually(t, "another leader", func() bool {
+		for _, m := range ms {
+			if m != old && m.group(1).Status().Leads {
+				return true
+			}
+		}
+		return false
+	})
+	if took := time.Since(at); took > 6*time.Second {
+		t.Errorf("took %v: raft's own timers do that", took)
+	}
+}
+
+// A follower that hears nothing while another does is cut off itself: it does not stand, and
+// says what it knows when it is asked.
+func TestNoCampaignOfOneWhoHearsNothing(t *testing.T) {
+	t.Parallel()
+	ms := form(t, slow)
+	heard(t, ms)
+	deaf, l, other := ms[0], ms[1], ms[2]
+	g := l.group(1)
+	term := g.Status().Term
+	l.net.part(l.id, deaf.id)
+	d := deaf.group(1)
+	eventually(t, "the follower hears nothing", func() bool { return d.silent(t.Context()) })
+	if d.askAround(t.Context(), d.inst.Load().raft) != silenceHeard {
+		t.Error("one of two followers hears nothing, and takes the leader for lost")
+	}
+	question := append([]byte{silenceAsked}, make([]byte, silenceMeritBytes)...)
+	if d.askSilence(t.Context(), other.id, question) != silenceHeard {
+		t.Error("a follower that hears the leader says that it does not")
+	}
+	if other.group(1).askSilence(t.Context(), deaf.id, question) == silenceHeard {
+		t.Error("a follower that hears nothing says that it does")
+	}
+	if s := g.Status(); !s.Leads || s.Term != term {
+		t.Errorf("leads: %v in term %d, want true and %d", s.Leads, s.Term, term)
+	}
+}

@@ -1,0 +1,275 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Checkpoints are at the same indexes on every replica, whatever raft keeps for itself
+// between them, and equal; after a restart from a snapshot they go on as they were.
+func TestCheckpointsAgree(t *testing.T) {
+	t.Parallel()
+	ms, a := threeReplicas(t, nil)
+	for i := range 30 {
+		insist(t, ms, a.next(), send(1, body(i)))
+	}
+	sums := func() (all []digested) {
+		t.Helper()
+		catchUp(t, ms, ms[0])
+		catchUp(t, ms, ms[1])
+		catchUp(t, ms, ms[2])
+		for _, m := range ms {
+			g := m.group(1)
+			g.mu.Lock()
+			sum, version := g.chain.export()
+			all = append(all, digested{sum, version, g.chain.term})
+			g.mu.Unlock()
+		}
+		return all
+	}
+	same := func(all []digested) {
+		t.Helper()
+		if all[0] != all[1] || all[1] != all[2] || all[0].DigestVersion != digestVersion {
+			t.Errorf("digests %+v", all)
+		}
+	}
+	before := sums()
+	same(before)
+	if err := ms[1].group(1).Snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	ms[1].stop()
+	insist(t, []*member{ms[0], ms[2]}, a.next(), send(1, body(1)))
+	ms[1].start(1)
+	after := sums()
+	same(after)
+	if before[0] == after[0] {
+		t.Error("an entry left the digest as it was")
+	}
+}
+
+// A checkpoint is made when the first entry behind its index comes, once, also when the
+// index itself was one of raft's own, and a digest of unknown beginning counts again from
+// the next epoch.
+func TestCheckpointIndexes(t *testing.T) {
+	t.Parallel()
+	var c chain
+	at := func(indexes ...uint64) (made []uint64) {
+		previous := indexes[0]
+		for _, i := range indexes[1:] {
+			c.before(previous, i)
+			c.begin(&raft.Log{Index: i, Term: 3})
+			c.end()
+			previous = i
+		}
+		for _, p := range c.kept {
+			made = append(made, p.Index)
+		}
+		c.kept = nil
+		return made
+	}
+	for _, x := range []struct {
+		applied, want []uint64
+	}{
+		{[]uint64{0, 1, 2, 4095}, nil},
+		{[]uint64{4095, 4096}, nil},
+		{[]uint64{4096, 4097}, []uint64{4096}},
+		{[]uint64{4097, 4098}, nil},
+		{[]uint64{8191, 8193}, []uint64{8192}}, // 8192 was a no-op
+		{[]uint64{12288, 12290, 12291}, []uint64{12288}},
+	} {
+		if diff := cmp.Diff(x.want, at(x.applied...)); diff != "" {
+			t.Errorf("%v: %s", x.applied, diff)
+		}
+	}
+	c.restore(7, 0, 1)
+	if got := at(12292, 16385, 65536, 65537, 69633); !slices.Equal(got, []uint64{69632}) {
+		t.Errorf("after an upgrade: %v", got)
+	}
+	for i := range uint64(checkpointsMax + 5) {
+		c.keep(Checkpoint{Index: i})
+	}
+	if len(c.kept) != checkpointsMax || c.kept[0].Index != 5 {
+		t.Errorf("%d kept from %d", len(c.kept), c.kept[0].Index)
+	}
+}
+
+func TestCompareCheckpoints(t *testing.T) {
+	t.Parallel()
+	list := func(sums ...uint64) (l []Checkpoint) {
+		for i, s := range sums {
+			l = append(l, Checkpoint{Index: uint64(i+1) * checkpointEntries, Term: 1, Digest: s, Version: digestVersion})
+		}
+		return l
+	}
+	old := list(9, 9)
+	old[0].Version, old[1].Version = digestVersion+1, digestVersion+1
+	for name, x := range map[string]struct {
+		of     map[string][]Checkpoint
+		voters int
+		want   Difference
+	}{
+		"equal":          {map[string][]Checkpoint{"a": list(1, 2), "b": list(1, 2), "c": list(1)}, 3, Difference{}},
+		"nothing":        {nil, 3, Difference{}},
+		"other versions": {map[string][]Checkpoint{"a": list(1, 2), "b": old}, 3, Difference{}},
+		"one alone": {
+			map[string][]Checkpoint{"a": list(1, 2, 3), "b": list(1, 5, 6), "c": list(1, 2, 3)},
+			3,
+			Difference{Index: 8192, Majority: list(0, 2)[1], Alone: []string{"b"}},
+		},
+		"two differ and the third is away":     {map[string][]Checkpoint{"a": list(1), "b": list(2)}, 3, Difference{Index: 4096}},
+		"two of five agree against one":        {map[string][]Checkpoint{"a": list(1), "b": list(1), "c": list(2)}, 5, Difference{Index: 4096}},
+		"three of five agree, two are alone":   {map[string][]Checkpoint{"a": list(1), "b": list(1), "c": list(2), "d": list(1), "e": list(3)}, 5, Difference{Index: 4096, Majority: list(1)[0], Alone: []string{"c", "e"}}},
+		"the first difference is what is told": {map[string][]Checkpoint{"a": list(1, 7), "b": list(2, 7), "c": list(2, 8)}, 3, Difference{Index: 4096, Majority: list(2)[0], Alone: []string{"a"}}},
+	} {
+		if diff := cmp.Diff(x.want, Compare(x.of, x.voters)); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// A replica that applied something else is found by its digests, stops, and says why;
+// the others go on. One that is right cannot be stopped that way.
+func TestDivergedReplicaStops(t *testing.T) {
+	t.Parallel()
+	ms, a := threeReplicas(t, nil)
+	for i := range 5 {
+		insist(t, ms, a.next(), send(1, body(i)))
+	}
+	lm, g := leader(t, ms, 1)
+	// The planted bug: this replica, the leader, thinks that a queue is there that is not.
+	// What comes of sends to it differs then.
+	g.mu.Lock()
+	g.machine.Apply(fsm.Env{Index: g.applied.Load(), Now: fsm.Instant(g.clock.Load())},
+		fsm.AppendCommand(nil, fsm.Header{}, fsm.PutEntity{Entity: 2, Version: 1, Settings: settings()}))
+	g.mu.Unlock()
+	h := a.next()
+	ask(t, g, h, send(2, body(1)))
+	for _, m := range ms {
+		catchUp(t, ms, m)
+		r := m.group(1)
+		r.mu.Lock()
+		r.chain.before(r.applied.Load(), checkpointEntries+1) // as if so many had been applied
+		r.mu.Unlock()
+	}
+	of := make(map[string][]Checkpoint)
+	for _, m := range ms {
+		of[m.group(1).cfg.Replica] = m.group(1).Checkpoints()
+	}
+	d := Compare(of, 3)
+	if diff := cmp.Diff([]string{g.cfg.Replica}, d.Alone); diff != "" {
+		t.Fatalf("%+v: %s", d, diff)
+	}
+	for _, m := range ms {
+		err := m.group(1).Condemn(d.Majority)
+		if (err == nil) != (m == lm) {
+			t.Errorf("%s: %v", m.id, err)
+		}
+	}
+	if err := g.Condemn(Checkpoint{Index: 1}); err == nil {
+		t.Error("condemned for an index it knows nothing of")
+	}
+	if err := g.Status().Halted; !errors.Is(err, ErrDiverged) {
+		t.Errorf("halted: %v", err)
+	}
+	rest := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == lm })
+	insist(t, rest, a.next(), send(1, body(9)))
+}
+
+// Verify compares whole states at one index while the group is busy or idle.
+func TestVerify(t *testing.T) {
+	t.Parallel()
+	for _, busy := range []bool{false, true} {
+		t.Run(fmt.Sprintf("busy %v", busy), func(t *testing.T) {
+			t.Parallel()
+			ms, a := threeReplicas(t, nil)
+			for i := range 50 {
+				insist(t, ms, a.next(), send(1, body(i)))
+			}
+			stop, stopped := make(chan struct{}), make(chan struct{})
+			go func() {
+				defer close(stopped)
+				more := &asker{origin: 100, lane: 1}
+				for i := 0; busy; i++ {
+					select {
+					case <-stop:
+						return
+					default:
+					}
+					h := more.next()
+					c := fsm.AppendCommand(nil, h, send(1, body(i)))
+					router(t, ms, h, func(g *Group, done func(Answer)) { g.Submit(c, done) })
+				}
+			}()
+			var v Verification
+			verify := func() {
+				t.Helper()
+				err := atLeader(t, ms, func(_ *member, g *Group) (err error) {
+					v, err = g.Verify(t.Context(), func(ctx context.Context, to fsm.MemberID, index uint64) (uint64, error) {
+						at := slices.IndexFunc(ms, func(m *member) bool { return m.id == to })
+						return ms[at].group(1).DigestAt(ctx, index)
+					})
+					return err
+				})
+				if err != nil {
+					t.Fatal(err)
+				}
+			}
+			verify()
+			if !v.Agree() || len(v.Digests) != 3 {
+				t.Errorf("%+v", v)
+			}
+			close(stop)
+			<-stopped
+			// A difference that no answer shows.
+			g := ms[0].group(1)
+			g.mu.Lock()
+			g.machine.Apply(fsm.Env{Index: g.applied.Load(), Now: fsm.Instant(g.clock.Load())},
+				fsm.AppendCommand(nil, fsm.Header{}, fsm.PutEntity{Entity: 2, Version: 1, Settings: settings()}))
+			g.mu.Unlock()
+			verify()
+			if v.Agree() || v.Digests["m1.1"] != v.Digests["m2.1"] || v.Digests["m0.1"] == v.Digests["m1.1"] {
+				t.Errorf("%+v", v)
+			}
+			ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+			defer cancel()
+			for i := range digestsWaitingMax + 1 {
+				if _, err := g.DigestAt(ctx, g.Status().Applied+1e6); !errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("%d: an index that never comes: %v", i, err)
+				}
+			}
+			if _, err := g.DigestAt(t.Context(), 1); !errors.Is(err, ErrPassed) {
+				t.Errorf("an index that has passed: %v", err)
+			}
+		})
+	}
+}
+
+// What the digest costs: the part of an entry of one send of 1 KiB and of 200 of them.
+func BenchmarkDigest(b *testing.B) {
+	for _, commands := range []int{1, 200} {
+		b.Run(fmt.Sprintf("commands=%d", commands), func(b *testing.B) {
+			var c chain
+			e := &raft.Log{Index: 1, Term: 1, Data: make([]byte, commands*1100)}
+			r := fsm.Result{Sequence: 12345}
+			b.ReportAllocs()
+			for i := range b.N {
+				c.before(uint64(i), uint64(i)+1)
+				c.begin(e)
+				for range commands {
+					c.result(&r)
+				}
+				c.end()
+			}
+		})
+	}
+}

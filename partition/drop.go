@@ -1,0 +1,181 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// A replica lies in two places, its folder and a range of the shared log, and each knows
+// the other:
+//
+//	folder   file "replica": version byte, then the name of the replica
+//	log      value "Replica" of the group: the name of the replica whose entries they are
+//
+// So entries are never taken for those of another replica, and a folder whose log is gone
+// is not opened as if it had never voted. A replica that is to go has the file "dropped".
+const (
+	replicaFile         = "replica"
+	replicaVersion byte = 1
+	droppedFile         = "dropped"
+	keyReplica          = "Replica"
+)
+
+// ErrDropped says that the replica was being removed when the process ended; it is gone now.
+var ErrDropped = errors.New("replica was dropped")
+
+// ErrForeignLog says that the log holds entries of another replica of the same group, which
+// must be dropped first.
+var ErrForeignLog = errors.New("log holds another replica of the group")
+
+// claim makes sure that the range of the log and the folder belong together, and to this
+// replica. Nothing of either has been opened yet.
+func (g *Group) claim() error {
+	dir, replica := g.cfg.Dir, g.cfg.Replica
+	if err := os.MkdirAll(dir, logFolderMode); err != nil {
+		return fmt.Errorf("claim folder: %w", err)
+	}
+	path := filepath.Join(dir, replicaFile)
+	named, err := os.ReadFile(path) //nolint:gosec // a path of our own making
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("claim folder: %w", err)
+	}
+	claimed := err == nil && len(named) > 0 // an empty file is what a crash left
+	switch {
+	case claimed && named[0] != replicaVersion:
+		return fmt.Errorf("file %s has version %d, which is not known to this binary", path, named[0])
+	case claimed && string(named[1:]) != replica:
+		return fmt.Errorf("folder %s belongs to replica %s and not to %s: %w", dir, named[1:], replica, errDamaged)
+	}
+	owner, err := g.log.owner()
+	switch {
+	case err != nil:
+		return err
+	case owner == "" && claimed:
+		return fmt.Errorf("log of replica %s is gone: give the member a new replica instead: %w", replica, errDamaged)
+	case owner != "" && owner != replica:
+		return fmt.Errorf("log of group %d holds %s: %w", g.cfg.ID, owner, ErrForeignLog)
+	case owner == "":
+		if err := g.log.put(keyReplica, []byte(replica)); err != nil {
+			return fmt.Errorf("claim log of group %d: %w", g.cfg.ID, err)
+		}
+	}
+	if claimed {
+		return nil
+	}
+	return writeSynced(path, append([]byte{replicaVersion}, replica...))
+}
+
+// owner is the replica whose entries the group has in the log, "" when nobody has any.
+func (g *groupLog) owner() (string, error) {
+	v, err := g.get(keyReplica)
+	if isNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read owner of group %d: %w", g.id, err)
+	}
+	return string(v), nil
+}
+
+// writeSynced writes a small file and makes it and its name durable.
+func writeSynced(path string, content []byte) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, segmentFileMode) //nolint:gosec // a path of our own making
+	if err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	_, err = f.Write(content)
+	if err == nil {
+		err = f.Sync()
+	}
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return syncFolder(filepath.Dir(path))
+}
+
+// Destroy closes the replica and removes everything that this member holds of it. The
+// group must have removed it, or be given up: it must never come back under its name. When
+// ctx ends before the replica has stopped, or the process does, the rest is done by the
+// next [Open] of it, which returns ErrDropped, or by [Drop].
+func (g *Group) Destroy(ctx context.Context) error {
+	if err := markDropped(g.cfg.Dir); err != nil {
+		return fmt.Errorf("destroy replica %s: %w", g.cfg.Replica, err)
+	}
+	if err := g.Close(ctx); err != nil {
+		select {
+		case <-g.closed: // it has stopped; what went wrong is about data that goes
+		default:
+			return fmt.Errorf("destroy replica %s: %w", g.cfg.Replica, err)
+		}
+	}
+	return Drop(g.cfg.Log, g.cfg.ID, g.cfg.Replica, g.cfg.Dir)
+}
+
+// Drop removes what a member holds of a replica that is not open: its entries, term and
+// vote in the log, unless they are of another replica by now, then its folder. It can be
+// repeated at any time, also when nothing is left. It is how a damaged replica makes room.
+func Drop(log *Log, id fsm.PartitionID, replica, dir string) error {
+	if err := markDropped(dir); err != nil {
+		return fmt.Errorf("drop replica %s: %w", replica, err)
+	}
+	g, err := log.group(id)
+	if err != nil {
+		return fmt.Errorf("drop replica %s: %w", replica, err)
+	}
+	owner, err := g.owner()
+	if err == nil && (owner == "" || owner == replica) {
+		err = log.Forget(id)
+	}
+	if err != nil {
+		return fmt.Errorf("drop replica %s: %w", replica, err)
+	}
+	if err := removeDropped(dir); err != nil {
+		return fmt.Errorf("drop replica %s: %w", replica, err)
+	}
+	return nil
+}
+
+// markDropped leaves word that a folder is to go, if there is one.
+func markDropped(dir string) error {
+	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return writeSynced(filepath.Join(dir, droppedFile), nil)
+}
+
+// isDropped says whether a folder is to go.
+func isDropped(dir string) bool {
+	_, err := os.Stat(filepath.Join(dir, droppedFile))
+	return err == nil
+}
+
+// removeDropped removes a folder, the mark last.
+func removeDropped(dir string) error {
+	names, err := os.ReadDir(dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("remove folder: %w", err)
+	}
+	for _, n := range names {
+		if n.Name() == droppedFile {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(dir, n.Name())); err != nil {
+			return fmt.Errorf("remove folder: %w", err)
+		}
+	}
+	if err := syncFolder(dir); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(dir); err != nil {
+		return fmt.Errorf("remove folder: %w", err)
+	}
+	return syncFolder(filepath.Dir(dir))
+}

@@ -1,0 +1,88 @@
+package partition
+
+import (
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+func TestHistogram(t *testing.T) {
+	t.Parallel()
+	var h Histogram
+	for i := range histogramBuckets {
+		h.Observe(Bound(i))     // the last that fits
+		h.Observe(Bound(i) + 1) // the first that does not
+	}
+	h.Observe(-time.Second) // a clock that was set back
+	h.Observe(0)
+	h.Observe(time.Hour)
+	d := h.Durations()
+	for i, got := range d.Within {
+		if want := uint64(2*i + 3); got != want { // two of each bucket before, one of this, two of nothing
+			t.Errorf("within %s: %d, want %d", Bound(i), got, want)
+		}
+	}
+	if d.Count != 2*histogramBuckets+3 || d.Sum < time.Hour || Bound(histogramBuckets-1) != 8192*time.Millisecond {
+		t.Errorf("%d observed in %s, up to %s", d.Count, d.Sum, Bound(histogramBuckets-1))
+	}
+}
+
+// What a group counts is what was done, at the leader and at its followers.
+func TestFigures(t *testing.T) {
+	t.Parallel()
+	ms := newMembers(t, 3, func(c *Config) { c.Sizes.Segment = 8 << 10 })
+	for _, m := range ms {
+		m.start(1)
+	}
+	a := &asker{origin: 7}
+	insist(t, ms, a.next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
+	m, g := leader(t, ms, 1)
+	before := g.Figures()
+	const sends = 20
+	for range sends {
+		must(t, g, a.next(), send(5, make([]byte, 1024)))
+	}
+	catchUp(t, ms, m)
+	f := g.Figures()
+	if n := f.Commands - before.Commands; n != sends {
+		t.Errorf("%d commands applied, want %d", n, sends)
+	}
+	if f.Led == 0 || f.Proposals.Count-before.Proposals.Count != f.Entries-before.Entries || f.Proposals.Sum <= 0 {
+		t.Errorf("led %d times, %d of %d entries measured", f.Led, f.Proposals.Count, f.Entries)
+	}
+	if f.LogBytes < sends*1024 || f.Segments < 2 || !f.SnapshotAt.IsZero() {
+		t.Errorf("%d bytes of log, %d segments, a snapshot at %s", f.LogBytes, f.Segments, f.SnapshotAt)
+	}
+	if err := g.Snapshot(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	s := g.Figures()
+	if s.Snapshots != f.Snapshots+1 || s.SnapshotBytes == 0 || time.Since(s.SnapshotAt) > time.Minute || s.LogBytes >= f.LogBytes {
+		t.Errorf("after a snapshot: %+v", s)
+	}
+	for _, other := range ms {
+		if other == m {
+			continue
+		}
+		catchUp(t, ms, other)
+		if got := other.group(1).Figures(); got.Commands != s.Commands || got.Proposals.Count != 0 {
+			t.Errorf("a follower applied %d commands of %d, and measured %d", got.Commands, s.Commands, got.Proposals.Count)
+		}
+		if l := other.log.Stats(); l.Took.Count != l.Commits || l.Took.Sum <= 0 || l.FileBytes == 0 {
+			t.Errorf("log: %+v", l)
+		}
+	}
+	// What is over a limit is counted: nothing is taken while the queue is full.
+	g.p.mu.Lock()
+	g.p.queueBytes += queueBytesMax
+	g.p.mu.Unlock()
+	refused := make(chan Answer, 1)
+	g.Submit(fsm.AppendCommand(nil, a.next(), send(5, nil)), func(x Answer) { refused <- x })
+	g.p.mu.Lock()
+	g.p.queueBytes -= queueBytesMax
+	g.p.mu.Unlock()
+	if x := <-refused; x.Outcome != Refused || g.Figures().Refused != 1 {
+		t.Errorf("refused: %+v, %d counted", x, g.Figures().Refused)
+	}
+}

@@ -1,0 +1,197 @@
+package partition
+
+import (
+	"bytes"
+	"errors"
+	"os"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// tmpfs mounts a small disk, or skips the test.
+func tmpfs(t *testing.T, size string) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := syscall.Mount("none", dir, "tmpfs", 0, "size="+size); err != nil {
+		t.Skipf("a small file system cannot be mounted here: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir
+}
+
+// A disk that is really full: the one follower or leader that has it stalls, the others go
+// on, nothing is damaged, and with room it is level again by itself. It is opened once more
+// at the end, to see that what it left is sound.
+func TestDiskIsReallyFull(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes half a minute: raft waits longer and longer between its tries")
+	}
+	t.Parallel()
+	small := tmpfs(t, "48m")
+	ms := newMembers(t, 3, func(c *Config) {
+		c.Sizes = Sizes{Segment: 1 << 20, Snapshot: 4 << 20, Trailing: 0, Reserve: -1, Ballast: 4 << 20}
+	})
+	ms[0].dir = small
+	for _, m := range ms {
+		m.start(1)
+	}
+	a := &asker{origin: 7}
+	insist(t, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
+	handTo(t, ms, ms[0])
+	payload := bytes.Repeat([]byte("x"), 100<<10)
+	g := ms[0].group(1)
+	n := 0
+	ballast := filepath.Join(small, "raftlog", ballastFile)
+	eventually(t, "the disk is full", func() bool {
+		if g.Status().ReadOnly {
+			return true
+		}
+		insist(t, ms, a.next(), send(1, payload))
+		n++
+		return false
+	})
+	handTo(t, ms, ms[1])
+	for range 300 { // and a good deal more, where it is taken
+		insist(t, ms[1:], a.next(), send(1, payload))
+		n++
+	}
+	if fileExists(ballast) {
+		t.Error("the ballast is still there")
+	}
+	if s := g.Status(); s.Halted != nil {
+		t.Fatalf("it stopped for good: %v", s.Halted)
+	}
+	t.Logf("%d messages of 100 KiB, %d bytes free, applied %d", n, ms[0].log.Space().Free, g.Status().Applied)
+
+	// Everything is consumed at the others; the small disk gets the room back by itself.
+	purged := uint64(0)
+	for purged < uint64(n) {
+		purged += insist(t, ms[1:], a.next(), fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 1000}).Count
+	}
+	if err := syscall.Mount("none", small, "tmpfs", syscall.MS_REMOUNT, "size=96m"); err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range ms[1:] { // what they send is without the bodies then
+		if err := m.group(1).Snapshot(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	catchUp(t, ms[1:], ms[0])
+	eventually(t, "it takes messages again", func() bool { return !g.Status().ReadOnly })
+	insist(t, ms, a.next(), send(1, []byte("after")))
+	sameEverywhere(t, ms)
+	ms[0].stop()
+	ms[0].start(1)
+	catchUp(t, ms[1:], ms[0])
+	sameEverywhere(t, ms)
+	if s := ms[0].group(1).Status(); s.Halted != nil {
+		t.Error(s.Halted)
+	}
+}
+
+// A single member on a full disk: what was confirmed is there, consuming makes room without
+// any help, and then it takes messages again.
+func TestConsumingMakesRoom(t *testing.T) {
+	t.Parallel()
+	small := tmpfs(t, "64m")
+	ms := newMembers(t, 1, func(c *Config) {
+		c.Sizes = Sizes{Segment: 1 << 20, Snapshot: 2 << 20, Trailing: 0, Reserve: 16 << 20, Ballast: 4 << 20}
+	})
+	m := ms[0]
+	m.dir = small
+	m.start(1)
+	_, g := leader(t, ms, 1)
+	a := &asker{origin: 7}
+	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
+	payload := bytes.Repeat([]byte("x"), 100<<10)
+	n := uint64(0)
+	eventually(t, "the disk is nearly full", func() bool {
+		x := ask(t, g, a.next(), send(1, payload))
+		if x.Outcome == Done {
+			n++
+		}
+		return x.Result.Code == fsm.ServerBusy
+	})
+	r := &asker{origin: 7, lane: 1}
+	for got := uint64(0); got < n; {
+		x := lock(t, g, r.next(), lockOf(1, 10), time.Second)
+		for _, d := range x.Result.Deliveries {
+			must(t, g, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{{Lock: d.Lock, Verb: fsm.Complete}}})
+			got++
+		}
+	}
+	eventually(t, "there is room again", func() bool { return ask(t, g, a.next(), send(1, payload)).Outcome == Done })
+	if n < 100 || g.Status().Halted != nil {
+		t.Errorf("%d messages went in, %v", n, g.Status().Halted)
+	}
+}
+
+func fileExists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
+
+// A segment that could not be made for want of room can be made when there is some, and what
+// was appended meanwhile waits in memory and is read from there.
+func TestSegmentWithoutRoom(t *testing.T) {
+	t.Parallel()
+	small := tmpfs(t, "1m")
+	b, err := openBodies(filepath.Join(small, "seg"), 64<<10, nil, func(err error) { t.Error(err) })
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		if err := b.close(); err != nil {
+			t.Error(err)
+		}
+	}()
+	add := func(n int) (refs []fsm.Ref) {
+		for i := range n {
+			refs = append(refs, b.Append(fsm.Owner{Sequence: fsm.SequenceNumber(i + 1)}, bytes.Repeat(body(i), 100)))
+			if err := b.flush(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		return refs
+	}
+	refs := add(100)
+	filler := filepath.Join(small, "filler")
+	if err := allocate(filler, 1<<20); err == nil {
+		t.Fatal("the disk is not full")
+	}
+	if err := os.WriteFile(filler, make([]byte, 1<<20), 0o600); err == nil {
+		t.Fatal("the disk is not full")
+	}
+	refs = append(refs, add(200)...)
+	if _, err := b.freeze(); !noRoom(err) {
+		t.Errorf("frozen without room: %v", err)
+	}
+	last := refs[len(refs)-1]
+	if got := b.Read(last); !bytes.Equal(got, bytes.Repeat(body(199), 100)) {
+		t.Error("what waits is not read")
+	}
+	if _, err := b.readBodies([]fsm.Delivery{{Body: last}}); !errors.Is(err, errShort) {
+		t.Errorf("what waits is read from the file: %v", err)
+	}
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	refs = append(refs, add(30)...)
+	if _, err := b.freeze(); err != nil {
+		t.Error(err)
+	}
+	for i, ref := range refs {
+		ds, err := b.readBodies([]fsm.Delivery{{Body: ref}})
+		if err != nil || len(ds[0].Payload) == 0 {
+			t.Fatalf("%d: %v", i, err)
+		}
+	}
+}

@@ -1,0 +1,219 @@
+package partition
+
+import (
+	"bufio"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/cespare/xxhash/v2"
+	"github.com/hashicorp/raft"
+)
+
+// restoringFile lies in the folder of a replica while a backup is being written into it.
+const restoringFile = "restoring"
+
+// The errors of restoring that callers branch on.
+var (
+	// ErrNotEmpty says that the replica holds something already: it must be dropped first.
+	ErrNotEmpty = errors.New("replica is not empty")
+	// ErrRestoring says that writing a backup into the replica was interrupted: restore again,
+	// or drop it.
+	ErrRestoring = errors.New("restoring of the replica was not finished")
+)
+
+// RestoreFrom makes a new group out of a backup, of which this is one of the first replicas:
+// afterwards [Open] with the same Config opens it. Config.Bootstrap names all of them. Either
+// it names this one alone, and others are added when it leads; or the same backup is restored
+// with the same Bootstrap at each of them. The group is another one than that of the backup:
+// its replicas have names of their own, its terms begin anew, its log begins behind the
+// backup's index. The partition of the backup and of Config may differ; whether that makes
+// sense is for the caller to know.
+//
+// The replica must be empty (ErrNotEmpty); what a restoring left that was interrupted is
+// dropped first. Nothing counts before all of the backup has been read and found sound: when
+// it is damaged, cut short or of another machine, nothing of the replica is left, and the
+// error says so.
+func RestoreFrom(ctx context.Context, cfg Config, r io.Reader) (BackupInfo, error) {
+	if cfg.Sizes == (Sizes{}) {
+		cfg.Sizes = DefaultSizes()
+	}
+	if cfg.Timing == (Timing{}) {
+		cfg.Timing = DefaultTiming()
+	}
+	err := cfg.validate()
+	if err == nil && len(cfg.Bootstrap) == 0 {
+		err = errors.New("config: Bootstrap must name the first replicas")
+	}
+	var info BackupInfo
+	if err == nil {
+		err = makeRoom(&cfg)
+	}
+	if err != nil {
+		return info, fmt.Errorf("restore group %d: %w", cfg.ID, err)
+	}
+	if info, err = restore(ctx, &cfg, r); err != nil {
+		err = errors.Join(err, Drop(cfg.Log, cfg.ID, cfg.Replica, cfg.Dir))
+		return info, fmt.Errorf("restore group %d: %w", cfg.ID, err)
+	}
+	return info, nil
+}
+
+// makeRoom sees to it that the replica is empty, and leaves word that it is being restored.
+func makeRoom(cfg *Config) error {
+	path := filepath.Join(cfg.Dir, restoringFile)
+	if _, err := os.Stat(path); err == nil || isDropped(cfg.Dir) {
+		if err := Drop(cfg.Log, cfg.ID, cfg.Replica, cfg.Dir); err != nil {
+			return err
+		}
+	}
+	log, err := cfg.Log.group(cfg.ID)
+	if err != nil {
+		return err
+	}
+	owner, err := log.owner()
+	if err != nil {
+		return err
+	}
+	if last, _ := log.LastIndex(); last != 0 || owner != "" {
+		return fmt.Errorf("log holds replica %s: %w", owner, ErrNotEmpty)
+	}
+	names, err := os.ReadDir(cfg.Dir)
+	switch {
+	case err == nil && len(names) > 0:
+		return fmt.Errorf("folder %s: %w", cfg.Dir, ErrNotEmpty)
+	case err != nil && !errors.Is(err, os.ErrNotExist):
+		return err
+	}
+	if err := os.MkdirAll(cfg.Dir, logFolderMode); err != nil {
+		return err
+	}
+	return errors.Join(writeSynced(path, nil), syncFolder(filepath.Dir(cfg.Dir)))
+}
+
+// restore reads a backup into an empty replica.
+func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, err error) {
+	log, err := cfg.Log.group(cfg.ID)
+	if err != nil {
+		return info, err
+	}
+	g := &Group{cfg: *cfg, log: log}
+	if err := g.claim(); err != nil {
+		return info, err
+	}
+	snapDir := filepath.Join(cfg.Dir, "snap")
+	if _, _, err := findSnapshot(snapDir); err != nil { // makes the folder
+		return info, err
+	}
+	var failed error
+	fail := func(err error) { failed = errors.Join(failed, err) }
+	b, err := openBodies(filepath.Join(cfg.Dir, "seg"), cfg.Sizes.Segment, nil, fail)
+	if err != nil {
+		return info, err
+	}
+	defer func() { err = errors.Join(err, failed, b.close()) }()
+	store := &snapshots{dir: snapDir, bodies: b, machine: cfg.Machine, fail: fail, arrived: func() {}}
+
+	whole := xxhash.New()
+	in := io.TeeReader(endsWith(ctx, r), whole)
+	if info, err = ReadBackupInfo(in); err != nil {
+		return info, err
+	}
+	if info.Index == 0 || info.Index > logIndexMax || info.StreamBytes < streamHeaderBytes {
+		return info, fmt.Errorf("backup of index %d, %d bytes: %w", info.Index, info.StreamBytes, errDamaged)
+	}
+	s, err := newGroupSink(store, cfg, info.Index)
+	if err != nil {
+		return info, err
+	}
+	if err := s.receiveBackup(in, info); err != nil {
+		return info, err
+	}
+	want := whole.Sum64()
+	var trailer [backupTrailerBytes]byte
+	if _, err := io.ReadFull(in, trailer[:]); err != nil {
+		return info, fmt.Errorf("end of the backup: %w (%w)", err, errDamaged)
+	}
+	if binary.LittleEndian.Uint64(trailer[:]) != want {
+		return info, fmt.Errorf("backup: checksum of the whole: %w", errDamaged)
+	}
+	if n, err := io.ReadFull(in, trailer[:1]); n != 0 || !errors.Is(err, io.EOF) {
+		return info, errors.Join(fmt.Errorf("bytes left over behind the backup: %w", errDamaged), err)
+	}
+	return info, g.begin(s)
+}
+
+// newGroupSink makes the place for the snapshot that a group begins with.
+func newGroupSink(store *snapshots, cfg *Config, index uint64) (*sink, error) {
+	made, err := store.Create(raft.SnapshotVersionMax, index, backupFirstTerm, cfg.firstConfiguration(), index, nil)
+	if err != nil {
+		return nil, err
+	}
+	s, ok := made.(*sink)
+	if !ok {
+		return nil, fmt.Errorf("sink is a %T", made)
+	}
+	return s, nil
+}
+
+// receiveBackup reads the snapshot out of a backup, exactly that.
+func (s *sink) receiveBackup(in io.Reader, info BackupInfo) error {
+	limited := &io.LimitedReader{R: in, N: info.StreamBytes}
+	if err := s.receive(bufio.NewReaderSize(limited, copyBufferBytes)); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
+			err = fmt.Errorf("%w (%w)", err, errDamaged)
+		}
+		return err
+	}
+	if limited.N != 0 || s.Applied != info.Index {
+		return fmt.Errorf("backup says %d and its snapshot %d: %w", info.Index, s.Applied, errDamaged)
+	}
+	return nil
+}
+
+// begin makes what was received count: it is loaded once, to be sure that it can be, then
+// the first term and the snapshot are written, and then the word that it was not finished goes.
+func (g *Group) begin(s *sink) (err error) {
+	defer func() {
+		if r := recover(); r != nil {
+			err = fmt.Errorf("load backup: %v: %w", r, errDamaged)
+		}
+	}()
+	machine := g.cfg.Machine(s.store.bodies)
+	trial := &stored{manifest: s.manifest, id: s.id, dir: s.dir}
+	if err := trial.load(machine); err != nil {
+		return err
+	}
+	if err := s.store.bodies.recount(machine); err != nil {
+		return err
+	}
+	if err := g.log.SetUint64([]byte(keyTerm), backupFirstTerm); err != nil {
+		return fmt.Errorf("write first term: %w", err)
+	}
+	if err := s.publish(); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(g.cfg.Dir, restoringFile)); err != nil {
+		return fmt.Errorf("finish restoring: %w", err)
+	}
+	return syncFolder(g.cfg.Dir)
+}
+
+// readerFunc is a reader that is a function.
+type readerFunc func(p []byte) (int, error)
+
+func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
+
+// endsWith makes a reader that ends when ctx does.
+func endsWith(ctx context.Context, r io.Reader) io.Reader {
+	return readerFunc(func(p []byte) (int, error) {
+		if err := ctx.Err(); err != nil {
+			return 0, err
+		}
+		return r.Read(p)
+	})
+}

@@ -1,0 +1,158 @@
+package partition
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// sessionGroup is one replica with an entity 1 that requires sessions.
+func sessionGroup(t *testing.T, life fsm.Millis) (*Group, *asker) {
+	t.Helper()
+	ms := newMembers(t, 1, nil)
+	ms[0].start(1)
+	_, g := leader(t, ms, 1)
+	a := &asker{origin: 7}
+	s := settings()
+	s.RequiresSession = true
+	s.LockDuration = life
+	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: s})
+	return g, a
+}
+
+func sendIn(session string, bodies ...[]byte) fsm.SendMessages {
+	c := send(1, bodies...)
+	for i := range c.Messages {
+		c.Messages[i].Session, c.Messages[i].HasSession = session, true
+	}
+	return c
+}
+
+// wait starts a request and waits until it stands in line.
+func wait(t *testing.T, g *Group, r LockRequest, life time.Duration) chan Answer {
+	t.Helper()
+	standing := func() int {
+		g.p.mu.Lock()
+		defer g.p.mu.Unlock()
+		if l := g.p.lines[r.key()]; l != nil {
+			return len(l.waiters)
+		}
+		return 0
+	}
+	got, before := make(chan Answer, 1), standing()
+	r.Until, r.Done = time.Now().Add(life), func(a Answer) { got <- a }
+	g.Lock(r)
+	eventually(t, "the request stands in line", func() bool { return standing() > before || len(got) > 0 })
+	return got
+}
+
+func acceptAny(lane uint64) LockRequest {
+	return LockRequest{
+		Header: fsm.Header{Origin: 8, Lane: lane, Serial: 1, Low: 1},
+		Accept: &fsm.AcceptSession{Entity: 1},
+	}
+}
+
+// Who waits for a session gets the next one that comes; who holds one and waits gets its
+// messages and nobody else's; in the entry of the send once there is an experience of it.
+func TestSessionsAreWaitedFor(t *testing.T) {
+	t.Parallel()
+	g, a := sessionGroup(t, 30_000)
+	first := wait(t, g, acceptAny(1), time.Minute)
+	second := wait(t, g, acceptAny(2), time.Minute)
+	must(t, g, a.next(), sendIn("red", body(1)))
+	got := await1(t, first).Result
+	if got.Session.ID != "red" || got.Session.Epoch == 0 {
+		t.Fatalf("got session %+v", got.Session)
+	}
+	locks := LockRequest{Header: fsm.Header{Origin: 8, Lane: 1, Serial: 2, Low: 2}, Lock: lockOf(1, 10)}
+	locks.Lock.Session = got.Session
+	if ds := await1(t, wait(t, g, locks, time.Minute)).Result.Deliveries; len(ds) != 1 || string(ds[0].Payload) != string(body(1)) {
+		t.Fatalf("got %d deliveries", len(ds))
+	}
+	locks.Header.Serial, locks.Header.Low = 3, 3
+	more := wait(t, g, locks, time.Minute)
+	before := g.Status().Applied
+	must(t, g, a.next(), sendIn("blue", body(2)))
+	must(t, g, a.next(), sendIn("red", body(3)))
+	if ds := await1(t, more).Result.Deliveries; len(ds) != 1 || string(ds[0].Payload) != string(body(3)) {
+		t.Fatalf("got %d deliveries", len(ds))
+	}
+	if s := await1(t, second).Result.Session; s.ID != "blue" {
+		t.Fatalf("got session %+v", s)
+	}
+	if n := g.Status().Applied - before; n > 4 {
+		t.Errorf("%d entries for two messages and those who waited for them", n)
+	}
+}
+
+// A wait for a session ends with its time, and with leaving.
+func TestAcceptEnds(t *testing.T) {
+	t.Parallel()
+	g, _ := sessionGroup(t, 30_000)
+	if a := await1(t, wait(t, g, acceptAny(1), 30*time.Millisecond)); a.Outcome != Done || a.Result.Session.Epoch != 0 || a.Result.Code != fsm.OK {
+		t.Errorf("a wait that ended: %+v", a)
+	}
+	got := make(chan Answer, 1)
+	r := acceptAny(2)
+	r.Until, r.Done = time.Now().Add(time.Minute), func(a Answer) { got <- a }
+	g.Lock(r)()
+	if a := await1(t, got); a.Outcome != Done || a.Result.Session.Epoch != 0 {
+		t.Errorf("a wait that was cancelled: %+v", a)
+	}
+}
+
+// A holder that waits for messages hears at once that its lock has run out, and the next one
+// gets the session.
+func TestHolderHearsOfTheEnd(t *testing.T) {
+	t.Parallel()
+	g, a := sessionGroup(t, 5000)
+	must(t, g, a.next(), sendIn("red", body(1)))
+	held := must(t, g, a.next(), fsm.AcceptSession{Entity: 1, Named: true, ID: "red"}).Session
+	took := must(t, g, a.next(), fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: 10, MaxBytes: 1000, Session: held})
+	locks := LockRequest{Header: fsm.Header{Origin: 8, Lane: 1, Serial: 1, Low: 1}, Lock: lockOf(1, 10)}
+	locks.Lock.Session = held
+	holder := wait(t, g, locks, time.Minute)
+	next := wait(t, g, acceptAny(2), time.Minute)
+	if code := await1(t, holder).Result.Code; code != fsm.SessionLockLost {
+		t.Errorf("the holder is told %v", code)
+	}
+	s := await1(t, next).Result.Session
+	if s.ID != "red" || s.Epoch <= held.Epoch {
+		t.Errorf("the next one gets %+v", s)
+	}
+	again := must(t, g, a.next(), fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: 10, MaxBytes: 1000, Session: s})
+	if d := cmp.Diff(took.Deliveries[0].Lock.Sequence, again.Deliveries[0].Lock.Sequence); d != "" || again.Deliveries[0].Attempts != 1 {
+		t.Errorf("the message comes back with %d attempts%s", again.Deliveries[0].Attempts, d)
+	}
+}
+
+// Who accepts a session again gets what came to it while nobody held it, also when its last
+// holder had found it empty.
+func TestSessionIsNotTakenForEmpty(t *testing.T) {
+	t.Parallel()
+	g, a := sessionGroup(t, 30_000)
+	serial := uint64(0)
+	ask := func(r LockRequest, life time.Duration) fsm.Result {
+		serial++
+		r.Header = fsm.Header{Origin: 8, Lane: 1, Serial: serial, Low: serial}
+		return await1(t, wait(t, g, r, life)).Result
+	}
+	for i := range 3 {
+		must(t, g, a.next(), sendIn("red", body(i)))
+		locks := LockRequest{Lock: lockOf(1, 10)}
+		locks.Lock.Session = ask(LockRequest{Accept: &fsm.AcceptSession{Entity: 1}}, time.Minute).Session
+		ds := ask(locks, time.Minute).Deliveries
+		if len(ds) != 1 || string(ds[0].Payload) != string(body(i)) {
+			t.Fatalf("turn %d: got %d deliveries", i, len(ds))
+		}
+		must(t, g, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{{Lock: ds[0].Lock, Verb: fsm.Complete}}})
+		if ds := ask(locks, 20*time.Millisecond).Deliveries; len(ds) != 0 {
+			t.Fatalf("turn %d: got %d deliveries more", i, len(ds))
+		}
+		must(t, g, a.next(), fsm.ReleaseSession{Entity: 1, Lock: locks.Lock.Session})
+	}
+}

@@ -1,0 +1,82 @@
+package partition
+
+import (
+	"bytes"
+	"log/slog"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// lines is a writer that is read while it is written.
+type slowLines struct {
+	mu  sync.Mutex
+	all bytes.Buffer
+}
+
+func (l *slowLines) Write(b []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.Write(b)
+}
+
+func (l *slowLines) text() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.all.String()
+}
+
+// A send that waits for the disk is told with where it waited, and nothing that was fast is.
+func TestSlowEntry(t *testing.T) {
+	t.Parallel()
+	const held, after = 300 * time.Millisecond, 250 * time.Millisecond
+	store, lines := &heldStore{hold: make(chan struct{}, 1)}, &slowLines{}
+	ms := newMembers(t, 1, func(c *Config) {
+		if store.logStore == nil {
+			store.logStore, c.Log.store = c.Log.store, store
+		}
+		c.Slow, c.SlowAfter = slog.New(slog.NewTextHandler(lines, nil)), after
+	})
+	ms[0].start(1)
+	_, g := leader(t, ms, 1)
+	a := &asker{origin: 1}
+	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
+	before := strings.Count(lines.text(), "slow operation")
+	store.hold <- struct{}{}
+	start, done := time.Now(), make(chan Answer, 1)
+	g.Submit(fsm.AppendCommand(nil, a.next(), send(1, []byte("a secret"))), func(a Answer) { done <- a })
+	eventually(t, "it has waited", func() bool { return time.Since(start) > held })
+	<-store.hold
+	await1(t, done)
+	one := regexp.MustCompile(`msg="slow operation" operation="log entry" partition=1 took=(\S+) queued=(\S+) raft=(\S+) quorum=(\S+) applied=(\S+) commands=1\n`)
+	eventually(t, "a line", func() bool { return strings.Count(lines.text(), "slow operation") > before })
+	found := one.FindAllStringSubmatch(lines.text(), -1)
+	if len(found) == 0 || strings.Contains(lines.text(), "secret") {
+		t.Fatalf("%s", lines.text())
+	}
+	part := func(i int) time.Duration {
+		d, err := time.ParseDuration(found[len(found)-1][i])
+		if err != nil {
+			t.Fatal(err)
+		}
+		return d
+	}
+	if sum := part(2) + part(3) + part(4) + part(5); part(1) < held || part(4) < held/2 || (sum-part(1)).Abs() > time.Millisecond {
+		t.Errorf("%s", lines.text())
+	}
+}
+
+// Nobody asked: no clock is read.
+func TestSlowIsOff(t *testing.T) {
+	t.Parallel()
+	g := &Group{}
+	if !g.slowClock().IsZero() {
+		t.Error("the clock is read")
+	}
+	g.tellSlow(slowEntry{})
+	g.tellSlowRead(delivery{}, time.Time{})
+}

@@ -1,0 +1,257 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"sync"
+	"sync/atomic"
+	"syscall"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+const (
+	reserveBytesMin     = 1 << 30  // kept free by default at least
+	reservePercent      = 5        // of the file system, if that is more
+	reserveBytesMax     = 16 << 30 // and no more than this
+	ballastBytesDefault = 64 << 20
+	ballastFile         = "ballast"
+	spaceLookEvery      = time.Second
+	// spaceBackPercent of the reserve must be free before a member that had too little takes
+	// messages again, so that it does not go to and fro.
+	spaceBackPercent  = 125
+	spaceBackBytesMin = 1 << 20
+	roomRetryWait     = 200 * time.Millisecond // for space, by those who can do nothing else
+	// shortSnapshotEvery is how often a member without room writes snapshots of groups in which
+	// something was consumed: bodies go with the next snapshot only.
+	shortSnapshotEvery    = 5 * time.Second
+	shortSnapshotBytesMin = 1 << 20 // of dead bodies or log that make one worth its while
+)
+
+// errShort says that something is in memory that has no room on the disk yet.
+var errShort = fmt.Errorf("bodies wait in memory for room on the disk: %w", syscall.ENOSPC)
+
+// Space is the room on the file system of a member's data, in bytes.
+type Space struct {
+	Free  uint64 // for this process
+	Total uint64
+	// Reserve is what must stay free. Below it the member is ReadOnly: its leaders take no new
+	// messages and entities (fsm.ServerBusy), everything else goes on.
+	Reserve  uint64
+	ReadOnly bool
+}
+
+// space watches the room for a member's data. The log owns it.
+type space struct {
+	dir     string
+	logger  *slog.Logger
+	measure func(dir string) (free, total uint64, err error)
+	reserve int64 // as in Sizes
+	ballast int64
+
+	state    atomic.Pointer[Space]
+	readOnly atomic.Bool
+
+	once   sync.Once
+	cancel context.CancelFunc
+	wg     sync.WaitGroup
+
+	mu   sync.Mutex // guards the ballast file and changes of state
+	held bool       // the ballast lies there
+}
+
+func newSpace(dir string, logger *slog.Logger) *space {
+	return &space{dir: dir, logger: logger, measure: fileSystemSpace}
+}
+
+// watch begins to look, until close, with the sizes of the first group that is opened.
+func (s *space) watch(ctx context.Context, sizes Sizes, measure func(dir string) (free, total uint64, err error)) {
+	s.once.Do(func() {
+		s.reserve, s.ballast = sizes.Reserve, sizes.Ballast
+		if s.ballast == 0 {
+			s.ballast = ballastBytesDefault
+		}
+		if measure != nil {
+			s.measure = measure
+		}
+		_, err := os.Stat(filepath.Join(s.dir, ballastFile))
+		s.held = err == nil
+		s.look()
+		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		s.cancel = cancel
+		s.wg.Go(func() {
+			tick := time.NewTicker(spaceLookEvery)
+			defer tick.Stop()
+			for {
+				select {
+				case <-tick.C:
+					s.look()
+				case <-ctx.Done():
+					return
+				}
+			}
+		})
+	})
+}
+
+// close stops looking.
+func (s *space) close() {
+	s.once.Do(func() {})
+	if s.cancel != nil {
+		s.cancel()
+	}
+	s.wg.Wait()
+}
+
+// look measures, and says what follows from it.
+func (s *space) look() {
+	free, total, err := s.measure(s.dir)
+	if err != nil || total == 0 {
+		return // what is not known is no reason to stop
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	reserve := s.reserveOf(total)
+	now := Space{Free: free, Total: total, Reserve: reserve, ReadOnly: s.readOnly.Load()}
+	switch {
+	case !now.ReadOnly && free < reserve:
+		now.ReadOnly = true
+		s.tell(&now)
+	case now.ReadOnly && free >= s.backAt(reserve):
+		now.ReadOnly = false
+		s.logger.Info("there is room on the disk again: the member takes new messages", "folder", s.dir, "free_bytes", free)
+	}
+	s.state.Store(&now)
+	s.readOnly.Store(now.ReadOnly)
+	if !s.held && s.ballast > 0 && !now.ReadOnly && free > reserve+uint64(s.ballast) {
+		s.held = allocate(filepath.Join(s.dir, ballastFile), s.ballast) == nil
+	}
+}
+
+// tell says once what is to be done.
+func (s *space) tell(now *Space) {
+	s.logger.Error("disk is nearly full: the member takes no new messages and entities until there is room; "+
+		"receive, purge or delete messages, make the volume larger, or move partitions to other members",
+		"folder", s.dir, "free_bytes", now.Free, "reserve_bytes", now.Reserve,
+		"goes_on_at_bytes", s.backAt(now.Reserve))
+}
+
+// backAt is how much must be free again.
+func (s *space) backAt(reserve uint64) uint64 {
+	return max(reserve/100*spaceBackPercent, 2*uint64(max(s.ballast, 0)), spaceBackBytesMin)
+}
+
+// reserveOf is what must stay free of so much.
+func (s *space) reserveOf(total uint64) uint64 {
+	switch {
+	case s.reserve < 0:
+		return 0
+	case s.reserve > 0:
+		return uint64(s.reserve)
+	}
+	return min(max(reserveBytesMin, total/100*reservePercent), reserveBytesMax)
+}
+
+// exhausted is told that a write found no room at all. It gives the ballast away and says
+// whether it did: then the write should be tried once more.
+func (s *space) exhausted() bool {
+	if s == nil {
+		return false
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.readOnly.Load() {
+		now := Space{ReadOnly: true}
+		if last := s.state.Load(); last != nil {
+			now.Total, now.Reserve = last.Total, last.Reserve
+		}
+		s.state.Store(&now)
+		s.readOnly.Store(true)
+		s.tell(&now)
+	}
+	if !s.held {
+		return false
+	}
+	s.held = false
+	if err := os.Remove(filepath.Join(s.dir, ballastFile)); err != nil {
+		return false
+	}
+	s.logger.Warn("disk is full: gave away the space kept for cutting the log", "folder", s.dir, "freed_bytes", s.ballast)
+	return true
+}
+
+// Space says how much room there is, as it was within the last second; zeros before the
+// first group is opened.
+func (l *Log) Space() Space {
+	if now := l.space.state.Load(); now != nil {
+		return *now
+	}
+	return Space{}
+}
+
+// allocate makes a file that really takes so many bytes.
+func allocate(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, segmentFileMode) //nolint:gosec // a path of our own making
+	if err != nil {
+		return fmt.Errorf("allocate: %w", err)
+	}
+	err = reserveBytes(f, size)
+	if err = errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("allocate %s: %w", path, errors.Join(err, os.Remove(path)))
+	}
+	return nil
+}
+
+// writeZeros is for file systems that set nothing aside.
+func writeZeros(f *os.File, size int64) error {
+	zeros := make([]byte, copyBufferBytes)
+	for size > 0 {
+		n, err := f.Write(zeros[:min(size, int64(len(zeros)))])
+		if err != nil {
+			return err
+		}
+		size -= int64(n)
+	}
+	return f.Sync()
+}
+
+// noRoom says that a disk or a quota is full.
+func noRoom(err error) bool {
+	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
+}
+
+// retriable says that a write to the log found no room and changed nothing, so that it can
+// be tried again. Anything else, a failed sync above all, leaves open what is on the disk.
+func retriable(err error) bool {
+	var p *fs.PathError
+	return noRoom(err) && errors.As(err, &p) && p.Op == "write"
+}
+
+// grows says whether a command makes the data of a group larger, and may thus be refused:
+// the others make it smaller, or others wait for them. A transaction may settle, but what
+// it sends comes with it.
+func grows(command []byte) bool {
+	info, err := fsm.PeekCommand(command)
+	if err != nil {
+		return false
+	}
+	switch info.Kind { //nolint:exhaustive // the others do not
+	case fsm.KindSendMessages, fsm.KindTransferMessages, fsm.KindTransact, fsm.KindCreateEntity, fsm.KindCreateNamespace:
+		return true
+	}
+	return false
+}
+
+// SetReadOnly makes this replica, when it leads, refuse what grows, as if its own disk were
+// short of room: for when so many members of the other voters are that no quorum has any. Its
+// refusals are then Firm.
+func (g *Group) SetReadOnly(on bool) { g.short.Store(on) }
+
+// cramped says whether what grows is refused.
+func (g *Group) cramped() bool { return g.short.Load() || g.cfg.Log.space.readOnly.Load() }

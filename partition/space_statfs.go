@@ -1,0 +1,17 @@
+//go:build linux || darwin
+
+package partition
+
+import (
+	"fmt"
+	"syscall"
+)
+
+// fileSystemSpace is what the file system that holds a folder has, for this process.
+func fileSystemSpace(dir string) (free, total uint64, err error) {
+	var s syscall.Statfs_t
+	if err := syscall.Statfs(dir, &s); err != nil {
+		return 0, 0, fmt.Errorf("free space of %s: %w", dir, err)
+	}
+	return s.Bavail * uint64(s.Bsize), s.Blocks * uint64(s.Bsize), nil
+}

@@ -1,0 +1,345 @@
+package partition
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// follower is a line at the subscription of topic 1 with so many who wait.
+func follower(s *linesState, id fsm.EntityID, waiters int) *line {
+	l := s.line(lineKey{Address: fsm.Address{Entity: id}})
+	l.placed, l.topic, l.lucky, l.known = true, 1, true, true
+	s.join(l)
+	for range waiters {
+		l.waiters = append(l.waiters, &waiter{line: l})
+	}
+	return l
+}
+
+func newLines() *linesState {
+	s := &linesState{}
+	s.reset()
+	return s
+}
+
+func TestSpeculationIsBounded(t *testing.T) {
+	t.Parallel()
+	s, b := newLines(), &batch{}
+	var lines []*line
+	for i := range 40 {
+		lines = append(lines, follower(s, fsm.EntityID(2+i), 3))
+	}
+	for range 3 {
+		s.speculate(b, 1, 2)
+	}
+	locks := 0
+	for _, l := range lines {
+		locks += min(l.coming, len(l.waiters))
+	}
+	if locks != speculativeLocksMax || b.guessed != locks {
+		t.Errorf("%d locks, counted as %d, want %d", locks, b.guessed, speculativeLocksMax)
+	}
+	s.unfollow(b)
+	for _, l := range lines {
+		if l.coming != 0 || !l.lucky {
+			t.Fatalf("line %d: %d coming, lucky %v", l.Entity, l.coming, l.lucky)
+		}
+	}
+}
+
+// Many who wait at one subscription, or many messages for one who waits, are one thing
+// each: what counts is the locks.
+func TestSpeculationCountsLocks(t *testing.T) {
+	t.Parallel()
+	s, b := newLines(), &batch{}
+	one, two := follower(s, 2, 1), follower(s, 3, 100)
+	for range 50 {
+		s.speculate(b, 1, 10)
+	}
+	if one.coming != 500 || two.coming != speculativeLocksMax-1 {
+		t.Errorf("coming: %d and %d", one.coming, two.coming)
+	}
+	idle := follower(s, 4, 0)
+	s.speculate(b, 1, 1)
+	s.speculate(b, 9, 1) // a topic without lines
+	if idle.coming != 0 {
+		t.Error("nobody waits there")
+	}
+}
+
+// A subscription for which the last message was not is not tried again until it gets one.
+func TestSpeculationLearns(t *testing.T) {
+	t.Parallel()
+	s := newLines()
+	hit, miss, cut := follower(s, 2, 2), follower(s, 3, 2), follower(s, 4, 1)
+	b := &batch{}
+	s.speculate(b, 1, 2)
+	b.learn(hit.waiters[0], 1)
+	b.learn(hit.waiters[1], 0) // one of two got nothing: the rules took one message
+	b.learn(miss.waiters[0], 0)
+	b.learn(&waiter{line: cut, must: true}, 0) // asks about an earlier lock
+	s.unfollow(b)
+	if !hit.lucky || miss.lucky || !cut.lucky {
+		t.Errorf("lucky: %v %v %v", hit.lucky, miss.lucky, cut.lucky)
+	}
+	b = &batch{}
+	s.speculate(b, 1, 1)
+	if hit.coming != 1 || miss.coming != 0 {
+		t.Errorf("coming: %d and %d", hit.coming, miss.coming)
+	}
+	s.unfollow(b)
+	for range 2 {
+		s.observe(fsm.Effect{Address: miss.Address, Ready: 1})
+	}
+	if !miss.lucky || len(s.families[1].lucky) != 3 {
+		t.Errorf("lucky: %v, %d in all", miss.lucky, len(s.families[1].lucky))
+	}
+	dead := s.line(lineKey{Address: fsm.Address{Entity: 2, Sub: fsm.DeadLetterQueue}})
+	dead.placed, dead.topic = true, 1
+	s.observe(fsm.Effect{Address: dead.Address, Ready: 1})
+	if dead.lucky {
+		t.Error("a topic sends nothing to a dead-letter queue")
+	}
+}
+
+// Lines that are forgotten leave their family too.
+func TestFamiliesFollowTheLines(t *testing.T) {
+	t.Parallel()
+	s := newLines()
+	kept := follower(s, 2, 1)
+	for i := range linesMax + 10 {
+		follower(s, fsm.EntityID(3+i), 0)
+	}
+	if len(s.lines) > linesMax || s.lines[kept.lineKey] != kept {
+		t.Fatalf("%d lines", len(s.lines))
+	}
+	f := s.families[1]
+	if len(f.lines) != len(s.lines) || len(f.lucky) != len(s.lines) || !slices.Contains(f.lines, kept) {
+		t.Errorf("%d lines, %d and %d in the family", len(s.lines), len(f.lines), len(f.lucky))
+	}
+}
+
+// topicGroup makes topic 1 with so many subscriptions, from 2 on, that get everything.
+func topicGroup(t testing.TB, g *Group, a *asker, subscriptions int) {
+	t.Helper()
+	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings(), Kind: fsm.TopicEntity})
+	for i := range subscriptions {
+		must(t, g, a.next(), fsm.PutEntity{
+			Entity: fsm.EntityID(2 + i), Version: 1, Settings: settings(), Kind: fsm.SubscriptionEntity, Topic: 1,
+		})
+	}
+}
+
+func oneTopic(t *testing.T, subscriptions int) (*Group, *asker) {
+	t.Helper()
+	ms := newMembers(t, 1, nil)
+	ms[0].start(1)
+	_, g := leader(t, ms, 1)
+	a := &asker{origin: 7}
+	topicGroup(t, g, a, subscriptions)
+	return g, a
+}
+
+// reader is a receiver that always comes back.
+type reader struct {
+	t   testing.TB
+	g   *Group
+	at  fsm.Address
+	ask asker
+	got chan Answer
+}
+
+// newReader waits until its first request stands in line.
+func newReader(t testing.TB, g *Group, at fsm.Address, lane uint64) *reader {
+	t.Helper()
+	r := &reader{t: t, g: g, at: at, ask: asker{origin: 8, lane: lane}}
+	before := g.Status().Waiting
+	r.wait()
+	eventually(t, "the request stands in line", func() bool {
+		g.p.mu.Lock()
+		defer g.p.mu.Unlock()
+		return g.p.waiting == before+1 && len(g.p.urgent) == 0 && len(g.p.lines[lineKey{Address: at}].waiters) > 0 && g.p.lines[lineKey{Address: at}].known
+	})
+	return r
+}
+
+func (r *reader) wait() {
+	got := make(chan Answer, 1)
+	r.got = got
+	r.g.Lock(LockRequest{
+		Header: r.ask.next(), Lock: fsm.LockMessages{Address: r.at, Max: 10, MaxBytes: 1 << 20, Delete: true},
+		Until: time.Now().Add(time.Minute), Done: func(a Answer) { got <- a },
+	})
+}
+
+// next is what the request at hand gets; the one after it is made.
+func (r *reader) next() []string {
+	r.t.Helper()
+	a := await1(r.t, r.got)
+	if a.Outcome != Done || a.Result.Code != fsm.OK || len(a.Result.Deliveries) == 0 {
+		r.t.Fatalf("entity %d: %+v", r.at.Entity, a)
+	}
+	var got []string
+	for _, d := range a.Result.Deliveries {
+		got = append(got, string(d.Payload))
+	}
+	r.wait()
+	return got
+}
+
+// Who waits at a subscription gets what is sent to the topic in the entry of the send,
+// also the very first message.
+func TestTopicServesInTheEntryOfTheSend(t *testing.T) {
+	t.Parallel()
+	g, a := oneTopic(t, 3)
+	var readers []*reader
+	for i := range 3 {
+		readers = append(readers, newReader(t, g, fsm.Address{Entity: fsm.EntityID(2 + i)}, uint64(i+1)))
+	}
+	before := g.Status().Applied
+	for i := range 5 {
+		must(t, g, a.next(), send(1, body(2*i), body(2*i+1)))
+		for _, r := range readers {
+			if diff := cmp.Diff([]string{string(body(2 * i)), string(body(2*i + 1))}, r.next()); diff != "" {
+				t.Fatal(diff)
+			}
+		}
+	}
+	if n := g.Status().Applied - before; n != 5 {
+		t.Errorf("5 messages took %d entries", n)
+	}
+}
+
+// More subscriptions than an entry speculates for are all served, an entry later.
+func TestTopicServesManySubscriptions(t *testing.T) {
+	t.Parallel()
+	const subscriptions = 40
+	g, a := oneTopic(t, subscriptions)
+	var readers []*reader
+	for i := range subscriptions {
+		readers = append(readers, newReader(t, g, fsm.Address{Entity: fsm.EntityID(2 + i)}, uint64(i+1)))
+	}
+	before := g.Status().Applied
+	for i := range 3 {
+		must(t, g, a.next(), send(1, body(i)))
+		for _, r := range readers {
+			if diff := cmp.Diff([]string{string(body(i))}, r.next()); diff != "" {
+				t.Fatal(diff)
+			}
+		}
+	}
+	if n := g.Status().Applied - before; n > 6+3 { // a reader may come back while the second entry is on its way
+		t.Errorf("3 messages took %d entries", n)
+	}
+}
+
+// A subscription whose rules take little costs one lock in vain a message it gets, and
+// its receivers wait on.
+func TestTopicLearnsWhoGetsNothing(t *testing.T) {
+	t.Parallel()
+	g, a := oneTopic(t, 1)
+	must(t, g, a.next(), fsm.DropRule{Subscription: 2, Name: fsm.DefaultRuleName})
+	must(t, g, a.next(), fsm.PutRule{Subscription: 2, Rule: fsm.Rule{
+		Name: "red", Filter: fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: "color = 'red'"}},
+	}})
+	r := newReader(t, g, fsm.Address{Entity: 2}, 1)
+	coloured := func(color string, i int) uint64 {
+		t.Helper()
+		before := g.Status().Applied
+		must(t, g, a.next(), fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{
+			Payload:    body(i),
+			Properties: fsm.AppendProperties(nil, []fsm.Property{{Name: filter.Property{Name: "color"}, Value: filter.Text(color)}}),
+		}}})
+		if color == "red" {
+			if diff := cmp.Diff([]string{string(body(i))}, r.next()); diff != "" {
+				t.Fatal(diff)
+			}
+		}
+		return g.Status().Applied - before
+	}
+	lucky := func() bool {
+		g.p.mu.Lock()
+		defer g.p.mu.Unlock()
+		return g.p.lines[lineKey{Address: r.at}].lucky
+	}
+	for i, step := range []struct {
+		color   string
+		entries uint64
+		lucky   bool
+	}{
+		{"blue", 1, false}, {"blue", 1, false}, {"red", 2, true}, {"red", 1, true}, {"blue", 1, false}, {"red", 2, true},
+	} {
+		if n := coloured(step.color, i); n != step.entries || lucky() != step.lucky {
+			t.Errorf("message %d, %s: %d entries, lucky %v", i, step.color, n, lucky())
+		}
+	}
+}
+
+// A topic that is dropped tells those who wait at its subscriptions and at their
+// sub-queues, whether anything was ever sent or not.
+func TestWaitersHearThatTheTopicIsGone(t *testing.T) {
+	t.Parallel()
+	g, a := oneTopic(t, 3)
+	must(t, g, a.next(), fsm.PutEntity{Entity: 9, Version: 1, Settings: settings()})
+	other := newReader(t, g, fsm.Address{Entity: 9}, 9)
+	var readers []*reader
+	for i := range 3 {
+		for sub := range fsm.TransferDeadLetterQueue + 1 {
+			readers = append(readers, newReader(t, g, fsm.Address{Entity: fsm.EntityID(2 + i), Sub: sub}, uint64(100*i)+uint64(sub)))
+		}
+	}
+	before := g.Status().Applied
+	must(t, g, a.next(), fsm.DropEntity{Entity: 1})
+	for _, r := range readers {
+		if got := await1(t, r.got); got.Outcome != Done || got.Result.Code != fsm.EntityNotFound {
+			t.Errorf("%+v: %+v", r.at, got)
+		}
+	}
+	if n := g.Status().Applied - before; n > 3 {
+		t.Errorf("it took %d entries to tell them", n)
+	}
+	must(t, g, a.next(), send(9, body(1)))
+	other.next()
+}
+
+// What waits to be forwarded is told to whoever forwards, and to nobody who waits for
+// messages there.
+func TestForwardingWakesNoLines(t *testing.T) {
+	t.Parallel()
+	effects := make(chan fsm.Effect, 100)
+	_, g, a := oneGroup(t, func(c *Config) { c.Effect = func(e fsm.Effect) { effects <- e } })
+	newReader(t, g, fsm.Address{Entity: 1, Sub: fsm.DeadLetterQueue}, 1)
+	waiting := newReader(t, g, fsm.Address{Entity: 1}, 2)
+	s := settings()
+	s.ForwardTo = "elsewhere"
+	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 2, Settings: s})
+	if got := await1(t, waiting.got); got.Result.Code != fsm.NotAllowed {
+		t.Errorf("who waited where messages are forwarded now: %+v", got)
+	}
+	before := g.Status().Applied
+	for i := range 3 {
+		must(t, g, a.next(), send(1, body(i)))
+	}
+	timer := time.NewTimer(60 * time.Second)
+	defer timer.Stop()
+	select {
+	case e := <-effects:
+		if e.Kind != fsm.EffectForward || e.Address != (fsm.Address{Entity: 1}) {
+			t.Errorf("effect %+v", e)
+		}
+	case <-timer.C:
+		t.Fatal("nobody was told")
+	}
+	if n := g.Status().Applied - before; n != 3 {
+		t.Errorf("3 sends took %d entries", n)
+	}
+	if n := g.Status().Waiting; n != 1 {
+		t.Errorf("%d wait at the dead-letter queue", n)
+	}
+}

@@ -1,0 +1,49 @@
+package partition
+
+import (
+	"testing"
+	"time"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// heldStore lets writes wait.
+type heldStore struct {
+	logStore
+	hold chan struct{} // has one: the next write of entries waits until it is taken out
+}
+
+func (s *heldStore) StoreLogs(logs []*raft.Log) error {
+	s.hold <- struct{}{}
+	<-s.hold
+	return s.logStore.StoreLogs(logs)
+}
+
+// A raft goroutine that waits for a write owes an answer until the write is done.
+func TestUnanswered(t *testing.T) {
+	t.Parallel()
+	held := &heldStore{hold: make(chan struct{}, 1)}
+	ms := newMembers(t, 1, func(c *Config) {
+		if held.logStore == nil {
+			held.logStore, c.Log.store = c.Log.store, held
+		}
+	})
+	ms[0].start(1)
+	_, g := leader(t, ms, 1)
+	a := &asker{origin: 1}
+	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
+	for range 3 {
+		if owed := g.Unanswered(); owed > time.Second {
+			t.Errorf("a replica that works owes an answer for %s", owed)
+		}
+	}
+	held.hold <- struct{}{} // writes wait from here on
+	done := make(chan Answer, 1)
+	g.Submit(fsm.AppendCommand(nil, a.next(), send(1, body(1))), func(a Answer) { done <- a })
+	eventually(t, "an answer is owed", func() bool { return g.Unanswered() > 200*time.Millisecond })
+	<-held.hold
+	await1(t, done)
+	eventually(t, "nothing is owed", func() bool { return g.Unanswered() == 0 })
+}
