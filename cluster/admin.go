@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,74 +12,205 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// CreateQueue makes a queue on the partition with the fewest entities. When it returns,
-// every member can use the queue: one whose catalog is behind asks the catalog's leader.
-// Errors wrap EntityExists, InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
-func (r *Router) CreateQueue(ctx context.Context, name string, settings fsm.QueueSettings) (fsm.Entity, error) {
-	id, err := r.leastLoaded(ctx)
+// CreateEntity makes a queue or topic on the partition with the fewest entities, or a
+// subscription, named by its path, beside its topic. rule is the one that a subscription
+// is made with, nil for the default. An open MaxMessageBytes (0) is the default, or what the
+// namespace allows where that is less. When it returns, every member can use the entity: one
+// whose catalog is behind asks the catalog's leader; its own access rules count at this
+// member, and a moment later at the others. Errors wrap EntityExists,
+// EntityNotFound (no such topic), InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
+func (r Space) CreateEntity(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule, access []fsm.AccessRule) (fsm.Entity, error) {
+	entity, err := r.create(ctx, kind, name, settings, rule, access)
+	if err != nil {
+		return fsm.Entity{}, fmt.Errorf("create %s %q: %w", kind, name, err)
+	}
+	return entity, nil
+}
+
+func (r Space) create(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule, access []fsm.AccessRule) (fsm.Entity, error) {
+	if err := checkNew(kind, name, rule); err != nil {
+		return fsm.Entity{}, err
+	}
+	namespace, err := r.limits(ctx)
 	if err != nil {
 		return fsm.Entity{}, err
 	}
-	result, err := r.command(ctx, fsm.CatalogPartition, fsm.CreateEntity{Name: name, Partition: id, Settings: settings})
-	if err != nil {
-		return fsm.Entity{}, fmt.Errorf("create queue %q: %w", name, err)
+	settings = fit(&namespace, settings)
+	if err := checkLimits(&namespace, kind, settings, fsm.EntitySettings{}); err != nil {
+		return fsm.Entity{}, err
 	}
-	return r.put(ctx, result.Entity)
+	if err := r.checkSettings(ctx, kind, name, settings, fsm.EntitySettings{}); err != nil {
+		return fsm.Entity{}, err
+	}
+	command, err := r.placed(ctx, fsm.CreateEntity{Kind: kind, Name: name, Settings: settings, Rule: rule, Access: access})
+	if err != nil {
+		return fsm.Entity{}, err
+	}
+	result, err := r.command(ctx, fsm.CatalogPartition, command)
+	if err != nil {
+		return fsm.Entity{}, explain(&namespace, kind, explainLimits(&namespace, kind, settings, err))
+	}
+	entity, err := r.put(ctx, result.Entity)
+	if len(access) > 0 {
+		r.awaitAccess(ctx, result.Entity, 1)
+	}
+	if errors.Is(err, fsm.QuotaExceeded) {
+		err = errors.Join(explainRules(err), r.unmake(ctx, result.Entity))
+	}
+	return entity, err
 }
 
-// UpdateQueue changes the settings of a queue; locks that are held stay as they are.
-// Whether duplicates are detected is chosen at creation, once. Errors wrap
-// EntityNotFound, InvalidArgument, ServerBusy or Timeout; after the last two it may be asked again.
-func (r *Router) UpdateQueue(ctx context.Context, name string, settings fsm.QueueSettings) (fsm.Entity, error) {
-	entity, err := r.lookup(ctx, lookupQuery{Name: name})
-	if err != nil {
-		return fsm.Entity{}, fmt.Errorf("update queue %q: %w", name, err)
+// unmake takes an entity back that its partition refuses for good: the topic of a
+// subscription has no room for its rule. It would be listed, and nobody could use it.
+func (r *Router) unmake(ctx context.Context, id fsm.EntityID) error {
+	entity, err := r.lookup(ctx, lookupQuery{ID: id})
+	if err == nil {
+		_, err = r.command(ctx, fsm.CatalogPartition, fsm.DeleteEntity{Entity: id})
 	}
-	if settings.RequiresDuplicateDetection != entity.Settings.RequiresDuplicateDetection {
-		return fsm.Entity{}, fmt.Errorf("update queue %q: %w: whether duplicates are detected is chosen when a queue is created and cannot be changed afterwards",
-			name, fsm.InvalidArgument)
+	if err == nil {
+		err = r.drop(ctx, entity)
 	}
-	if _, err := r.command(ctx, fsm.CatalogPartition, fsm.UpdateEntity{Entity: entity.ID, Settings: settings}); err != nil {
-		return fsm.Entity{}, fmt.Errorf("update queue %q: %w", name, err)
-	}
-	return r.put(ctx, entity.ID)
-}
-
-// DeleteQueue frees the name, then drops the messages. Once the first has happened the
-// rest follows, if need be without the caller.
-func (r *Router) DeleteQueue(ctx context.Context, name string) error {
-	entity, err := r.lookup(ctx, lookupQuery{Name: name})
-	if err != nil {
-		return fmt.Errorf("delete queue %q: %w", name, err)
-	}
-	if _, err := r.command(ctx, fsm.CatalogPartition, fsm.DeleteEntity{Entity: entity.ID}); err != nil {
-		return fmt.Errorf("delete queue %q: %w", name, err)
-	}
-	if err := r.drop(ctx, entity); err != nil {
-		r.log.InfoContext(ctx, "queue is deleted, its messages will be dropped later", "entity", name, "error", err)
+	if err != nil && !errors.Is(err, fsm.EntityNotFound) {
+		return fmt.Errorf("take entity %d back: %w", id, err)
 	}
 	return nil
 }
 
-// Queue describes a queue and counts its messages.
-func (r *Router) Queue(ctx context.Context, name string) (fsm.Entity, fsm.Counts, error) {
-	entity, err := r.lookup(ctx, lookupQuery{Name: name})
+// placed says where an entity is made: a subscription at its topic, whose name it takes as
+// that is spelled.
+func (r Space) placed(ctx context.Context, command fsm.CreateEntity) (fsm.CreateEntity, error) {
+	var err error
+	command.Namespace = r.namespace
+	if command.Kind != fsm.SubscriptionEntity {
+		var partitions []fsm.PartitionID
+		if partitions, err = r.leastLoaded(ctx); err != nil {
+			return command, err
+		}
+		command.Partition = partitions[0]
+		if command.Settings.EnablePartitioning {
+			command.Partitions = partitions[:min(len(partitions), fsm.ShardsMax)]
+		}
+		return command, nil
+	}
+	of, name, _ := fsm.SplitSubscriptionPath(command.Name)
+	topic, err := r.topic(ctx, of)
+	command.Topic, command.Name = topic.ID, fsm.SubscriptionPath(topic.Name, name)
+	if err == nil {
+		err = checkPartitioning(len(topic.Shards) > 0, command.Settings)
+	}
+	return command, err
+}
+
+// topic finds a topic by name.
+func (r Space) topic(ctx context.Context, name string) (fsm.Entity, error) {
+	topic, err := r.ofKind(ctx, fsm.TopicEntity, name)
+	if errors.Is(err, fsm.EntityNotFound) {
+		err = fmt.Errorf("%w: there is no topic %q", fsm.EntityNotFound, name)
+	}
+	return topic, err
+}
+
+// UpdateEntity changes the settings of an entity; locks that are held stay as they are.
+// Whether duplicates are detected and sessions are required is chosen at creation, once.
+// Errors wrap EntityNotFound, also when the name is that of another kind, InvalidArgument,
+// ServerBusy or Timeout; after the last two it may be asked again.
+func (r Space) UpdateEntity(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.Entity, error) {
+	entity, err := r.update(ctx, kind, name, settings)
 	if err != nil {
-		return fsm.Entity{}, fsm.Counts{}, fmt.Errorf("queue %q: %w", name, err)
+		return fsm.Entity{}, fmt.Errorf("update %s %q: %w", kind, name, err)
+	}
+	return entity, nil
+}
+
+func (r Space) update(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.Entity, error) {
+	entity, err := r.ofKind(ctx, kind, name)
+	if err != nil {
+		return fsm.Entity{}, err
+	}
+	if err := checkUpdate(kind, entity.Settings, settings); err != nil {
+		return fsm.Entity{}, err
+	}
+	if err := checkPartitioning(len(entity.Shards) > 0, settings); err != nil {
+		return fsm.Entity{}, err
+	}
+	namespace, err := r.limits(ctx)
+	if err != nil {
+		return fsm.Entity{}, err
+	}
+	settings = fit(&namespace, settings)
+	if err := checkLimits(&namespace, kind, settings, entity.Settings); err != nil {
+		return fsm.Entity{}, err
+	}
+	if err := r.checkSettings(ctx, kind, entity.Name, settings, entity.Settings); err != nil {
+		return fsm.Entity{}, err
+	}
+	if _, err := r.command(ctx, fsm.CatalogPartition, fsm.UpdateEntity{Entity: entity.ID, Settings: settings}); err != nil {
+		return fsm.Entity{}, explainLimits(&namespace, kind, settings, err)
+	}
+	return r.put(ctx, entity.ID)
+}
+
+// DeleteEntity frees the name, then drops the messages; a topic goes with its
+// subscriptions. Once the first has happened the rest follows, if need be without the
+// caller.
+func (r Space) DeleteEntity(ctx context.Context, kind fsm.EntityKind, name string) error {
+	entity, err := r.ofKind(ctx, kind, name)
+	if err != nil {
+		return fmt.Errorf("delete %s %q: %w", kind, name, err)
+	}
+	if _, err := r.command(ctx, fsm.CatalogPartition, fsm.DeleteEntity{Entity: entity.ID}); err != nil {
+		return fmt.Errorf("delete %s %q: %w", kind, name, err)
+	}
+	if err := r.drop(ctx, entity); err != nil {
+		r.log.InfoContext(ctx, "entity is deleted, its messages will be dropped later", "entity", name, "error", err)
+	}
+	return nil
+}
+
+// ofKind finds an entity by name: EntityNotFound when it is of another kind.
+func (r Space) ofKind(ctx context.Context, kind fsm.EntityKind, name string) (fsm.Entity, error) {
+	entity, err := r.lookup(ctx, lookupQuery{Namespace: r.namespace, Name: name})
+	if err == nil && entity.Kind != kind {
+		err = fsm.EntityNotFound
+	}
+	return entity, err
+}
+
+// Entity describes an entity and counts its messages.
+func (r Space) Entity(ctx context.Context, kind fsm.EntityKind, name string) (fsm.Entity, fsm.Counts, error) {
+	entity, err := r.ofKind(ctx, kind, name)
+	if err != nil {
+		return fsm.Entity{}, fsm.Counts{}, fmt.Errorf("%s %q: %w", kind, name, err)
 	}
 	counts, err := r.Counts(ctx, []fsm.Entity{entity})
 	if err != nil {
-		return fsm.Entity{}, fsm.Counts{}, fmt.Errorf("queue %q: %w", name, err)
+		return fsm.Entity{}, fsm.Counts{}, fmt.Errorf("%s %q: %w", kind, name, err)
 	}
 	return entity, counts[0], nil
 }
 
-// Queues lists by name without regard to case, in order, from the first name after the
-// one given, at most max (1000).
-func (r *Router) Queues(ctx context.Context, after string, max int) ([]fsm.Entity, error) {
-	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryList, listQuery{After: after, Max: max})
+// Entities lists entities of a kind by name without regard to case, in order, from the
+// first name after the one given, at most max (1000). Subscriptions are listed under the
+// path of their topic; under is "" for the other kinds. Errors wrap EntityNotFound (no such
+// topic), InvalidArgument, ServerBusy or Timeout.
+func (r Space) Entities(ctx context.Context, kind fsm.EntityKind, under, after string, max int) ([]fsm.Entity, error) {
+	q := listQuery{Namespace: r.namespace, Kind: kind, After: after, Max: max}
+	if (kind == fsm.SubscriptionEntity) != (under != "") {
+		return nil, fmt.Errorf("list entities: %w: subscriptions, and only they, are listed under the name of a topic", fsm.InvalidArgument)
+	}
+	if under != "" {
+		topic, err := r.topic(ctx, under)
+		if err != nil {
+			return nil, fmt.Errorf("list subscriptions: %w", err)
+		}
+		q.Topic = topic.ID
+		if _, _, isPath := fsm.SplitSubscriptionPath(after); after != "" && !isPath {
+			q.After = fsm.SubscriptionPath(topic.Name, after)
+		}
+	}
+	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryList, q)
 	if err != nil {
-		return nil, fmt.Errorf("list queues: %w", err)
+		return nil, fmt.Errorf("list entities: %w", err)
 	}
 	var entities []fsm.Entity
 	return entities, reply.decode(&entities)
@@ -87,6 +219,9 @@ func (r *Router) Queues(ctx context.Context, after string, max int) ([]fsm.Entit
 // Counts says what each entity holds, in the order given. The leaders are asked once
 // per partition (and 4096 entities), all at the same time.
 func (r *Router) Counts(ctx context.Context, entities []fsm.Entity) ([]fsm.Counts, error) {
+	if slices.ContainsFunc(entities, func(e fsm.Entity) bool { return len(e.Shards) > 0 }) {
+		return r.countShards(ctx, entities)
+	}
 	counts := make([]fsm.Counts, len(entities))
 	places := make(map[fsm.PartitionID][]int)
 	for i := range entities {
@@ -151,30 +286,29 @@ func (r *Router) command(ctx context.Context, id fsm.PartitionID, command fsm.Co
 	}
 }
 
-// leastLoaded is the message partition with the fewest entities, the first of equals.
-// Queues made at the same time may end up together.
-func (r *Router) leastLoaded(ctx context.Context) (fsm.PartitionID, error) {
+// leastLoaded is the message partitions, that with the fewest entities first, equals by
+// number. Queues made at the same time may end up together.
+func (r *Router) leastLoaded(ctx context.Context) ([]fsm.PartitionID, error) {
 	if !r.loaded() {
-		return 0, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
+		return nil, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
 	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryLoad, struct{}{})
 	if err != nil {
-		return 0, err
+		return nil, err
 	}
 	var load []int
 	if err := reply.decode(&load); err != nil {
-		return 0, err
+		return nil, err
 	}
 	if len(load) == 0 {
-		return 0, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
+		return nil, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
-	best := 0
+	partitions := make([]fsm.PartitionID, len(load))
 	for i := range load {
-		if load[i] < load[best] {
-			best = i
-		}
+		partitions[i] = fsm.PartitionID(i + 1)
 	}
-	return fsm.PartitionID(best + 1), nil
+	slices.SortStableFunc(partitions, func(a, b fsm.PartitionID) int { return cmp.Compare(load[a-1], load[b-1]) })
+	return partitions, nil
 }
 
 // loaded says whether our replica of the catalog knows the cluster.
@@ -185,10 +319,24 @@ func (r *Router) loaded() (loaded bool) {
 	return loaded
 }
 
-// put tells the partition about an entity as the catalog's leader knows it now. Should
-// the entity be deleted meanwhile, what was put is dropped again: its partition would
+// put tells the partitions of an entity about it as the catalog's leader knows it now.
+// Should the entity be deleted meanwhile, what was put is dropped again: its partition would
 // keep it for ever.
 func (r *Router) put(ctx context.Context, id fsm.EntityID) (fsm.Entity, error) {
+	return r.putSome(ctx, id, func(at fsm.Place) fsm.Place { return at })
+}
+
+// putPart is put for the one shard of a partitioned entity that has the id.
+func (r *Router) putPart(ctx context.Context, id fsm.EntityID) (fsm.Entity, error) {
+	return r.putSome(ctx, id, func(at fsm.Place) fsm.Place {
+		if shard, found := at.ShardOf(id); found {
+			return shardPlace(at, shard)
+		}
+		return at
+	})
+}
+
+func (r *Router) putSome(ctx context.Context, id fsm.EntityID, part func(fsm.Place) fsm.Place) (fsm.Entity, error) {
 	entity, err := r.lookup(ctx, lookupQuery{ID: id})
 	if err == nil && entity.Dropping {
 		err = fsm.EntityNotFound
@@ -196,21 +344,42 @@ func (r *Router) put(ctx context.Context, id fsm.EntityID) (fsm.Entity, error) {
 	if err != nil {
 		return fsm.Entity{}, err
 	}
-	put := fsm.PutQueue{Entity: id, Version: entity.Version, Settings: entity.Settings}
-	if _, err := r.command(ctx, entity.Partition, put); err != nil {
-		return fsm.Entity{}, fmt.Errorf("tell partition %d about %q: %w", entity.Partition, entity.Name, err)
+	at := part(fsm.Place{Entity: entity})
+	if err := onShards(ctx, at, func(ctx context.Context, at fsm.Place, _ int) error { return r.tell(ctx, at.Entity) }); err != nil {
+		return fsm.Entity{}, err
 	}
 	now, err := r.lookup(ctx, lookupQuery{ID: id})
 	if errors.Is(err, fsm.EntityNotFound) || (err == nil && now.Dropping) {
-		_, dropErr := r.command(ctx, entity.Partition, fsm.DropQueue{Entity: id})
-		return fsm.Entity{}, errors.Join(fsm.EntityNotFound, dropErr)
+		return fsm.Entity{}, errors.Join(fsm.EntityNotFound, r.dropParts(ctx, at))
 	}
 	return entity, err
 }
 
-// drop drops the messages of a deleted entity and then forgets it.
+// tell tells one partition about an entity, or a shard, and first about the topic of a
+// subscription if that is not known there.
+func (r *Router) tell(ctx context.Context, entity fsm.Entity) error {
+	put := fsm.PutEntity{
+		Entity: entity.ID, Version: entity.Version, Settings: entity.Settings,
+		Kind: entity.Kind, Topic: entity.Topic, Rule: entity.Rule,
+	}
+	_, err := r.command(ctx, entity.Partition, put)
+	if errors.Is(err, fsm.EntityNotFound) && entity.Kind == fsm.SubscriptionEntity {
+		// The making of its topic was interrupted too. A topic has none itself: this goes no
+		// deeper.
+		if _, err = r.putPart(ctx, entity.Topic); err == nil {
+			_, err = r.command(ctx, entity.Partition, put)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("tell partition %d about %q: %w", entity.Partition, entity.Name, err)
+	}
+	return nil
+}
+
+// drop drops the messages of a deleted entity and then forgets it. With a topic its
+// partition drops the subscriptions, which the catalog has forgotten already.
 func (r *Router) drop(ctx context.Context, entity fsm.Entity) error {
-	if _, err := r.command(ctx, entity.Partition, fsm.DropQueue{Entity: entity.ID}); err != nil {
+	if err := r.dropParts(ctx, fsm.Place{Entity: entity}); err != nil {
 		return fmt.Errorf("drop messages of %q: %w", entity.Name, err)
 	}
 	_, err := r.command(ctx, fsm.CatalogPartition, fsm.ForgetEntity{Entity: entity.ID})
@@ -218,6 +387,13 @@ func (r *Router) drop(ctx context.Context, entity fsm.Entity) error {
 		return fmt.Errorf("forget %q: %w", entity.Name, err)
 	}
 	return nil
+}
+
+func (r *Router) dropParts(ctx context.Context, at fsm.Place) error {
+	return onShards(ctx, at, func(ctx context.Context, at fsm.Place, _ int) error {
+		_, err := r.command(ctx, at.Partition, fsm.DropEntity{Entity: at.ID})
+		return err
+	})
 }
 
 // heal is called when a partition does not know an entity: if the catalog does, its
@@ -252,11 +428,11 @@ func (r *Router) healed(id fsm.EntityID, ok bool) {
 }
 
 func (r *Router) healOne(ctx context.Context, entity fsm.Entity) bool {
-	_, err := r.put(ctx, entity.ID)
+	_, err := r.putPart(ctx, entity.ID)
 	if err == nil {
-		r.log.InfoContext(ctx, "the making of a queue was finished", "entity", entity.Name, "partition", entity.Partition)
+		r.log.InfoContext(ctx, "the making of an entity was finished", "entity", entity.Name, "partition", entity.Partition)
 	} else if !errors.Is(err, fsm.EntityNotFound) {
-		r.log.WarnContext(ctx, "finish the making of a queue", "entity", entity.Name, "partition", entity.Partition, "error", err)
+		r.log.WarnContext(ctx, "finish the making of an entity", "entity", entity.Name, "partition", entity.Partition, "error", err)
 	}
 	return err == nil
 }
@@ -271,10 +447,10 @@ func (r *Router) sweep(ctx context.Context, group replica) {
 			continue // whoever deletes it is most likely still at it
 		}
 		if err := r.drop(ctx, entity); err != nil {
-			r.log.WarnContext(ctx, "drop a deleted queue", "entity", entity.Name, "error", err)
+			r.log.WarnContext(ctx, "drop a deleted entity", "entity", entity.Name, "error", err)
 			return
 		}
-		r.log.InfoContext(ctx, "the deletion of a queue was finished", "entity", entity.Name)
+		r.log.InfoContext(ctx, "the deletion of an entity was finished", "entity", entity.Name)
 	}
 }
 

@@ -22,6 +22,9 @@ type helloReply struct {
 	Cluster   string         // cluster id, when known
 	Founders  []fsm.MemberID // of the founding that it takes part in
 	Candidate []fsm.MemberID // with whom it is trying to found
+	Removed   bool           // who asks was removed from the cluster
+	Knows     uint32         // the highest level that its binary knows
+	Needs     uint32         // the level of the cluster, 0 when there is none yet
 }
 
 // pledgeQuery asks for the promise to found with these members, the first of whom asks.
@@ -44,6 +47,7 @@ type pledgeQuery struct{ Founders []fsm.MemberID }
 type founder struct {
 	self   fsm.MemberID
 	expect int
+	knows  uint32 // the highest level
 	folder *folder
 	log    *slog.Logger
 	alive  func() []fsm.MemberID // by gossip, this member included
@@ -116,6 +120,11 @@ func (f *founder) run(ctx context.Context, every time.Duration) (founders []fsm.
 func (f *founder) round(ctx context.Context) (founders []fsm.MemberID, ready bool, waits string, err error) {
 	alive := f.alive()
 	answers := f.askAll(ctx, alive)
+	for _, hello := range answers {
+		if hello.Needs > f.knows { // it would be taken in by nobody
+			return nil, false, "", outdated(hello.Needs, f.knows)
+		}
+	}
 	if founders, join, clash := joinable(f.self, answers); clash {
 		return nil, false, "members of two clusters are seen: correct the names to join", nil
 	} else if join {
@@ -146,6 +155,10 @@ func (f *founder) round(ctx context.Context) (founders []fsm.MemberID, ready boo
 func (f *founder) askAll(ctx context.Context, members []fsm.MemberID) []helloReply {
 	var mu sync.Mutex
 	var answers []helloReply
+	arguments, err := json.Marshal(helloQuery{From: f.self})
+	if err != nil {
+		return nil
+	}
 	var asking sync.WaitGroup
 	for _, member := range members {
 		if member == f.self {
@@ -155,7 +168,7 @@ func (f *founder) askAll(ctx context.Context, members []fsm.MemberID) []helloRep
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
 			var hello helloReply
-			reply, err := f.query(ctx, member, queryHello, []byte("{}"))
+			reply, err := f.query(ctx, member, queryHello, arguments)
 			if err == nil {
 				err = reply.decode(&hello)
 			}

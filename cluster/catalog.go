@@ -2,10 +2,10 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
-	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
@@ -53,7 +53,7 @@ func (n *Node) catalogLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C: // what could not be opened is tried again
-			timer.Reset(openRetry)
+			timer.Reset(min(openRetry, 10*n.config.Timing.Reconcile))
 		case <-n.applied:
 		}
 		n.followCatalog(ctx)
@@ -80,8 +80,11 @@ func (n *Node) followCatalog(ctx context.Context) {
 	}
 	var cluster string
 	var placed []fsm.Partition
+	var members []fsm.Member
+	var level uint32
 	group.View(func(m partition.Machine) {
-		cluster, placed = catalogOf(m).ClusterID(), catalogOf(m).Partitions()
+		cluster, placed, members = catalogOf(m).ClusterID(), catalogOf(m).Partitions(), catalogOf(m).Members()
+		level = catalogOf(m).Level()
 	})
 	if cluster == "" {
 		return
@@ -93,25 +96,75 @@ func (n *Node) followCatalog(ctx context.Context) {
 	if err := n.founder.settled(cluster); err != nil {
 		n.log.ErrorContext(ctx, "record the cluster", "error", err)
 	}
+	if !n.follows(ctx, level) {
+		return
+	}
 	n.gossip.setCluster(cluster)
+	known := n.members.Swap(&members)
 	// Last, for who is ready knows the cluster: a member without replicas is ready now.
-	if n.placed.Swap(&placed) == nil {
+	before := n.placed.Swap(&placed)
+	if before == nil {
 		n.log.InfoContext(ctx, "catalog is loaded", "cluster", cluster, "partitions", len(placed))
+	} else if !slices.EqualFunc(*before, placed, samePlace) || !slices.Equal(*known, members) {
+		poke(n.wake)
 	}
 	n.openPlaced(ctx, placed)
+	n.retire(placed)
+	if n.memberOf(n.self).Removed && len(n.retired(placed)) == 0 {
+		n.expel(ctx)
+	}
 	n.changed.ring()
+}
+
+// samePlace says whether a partition lies, and shall lie, where it did.
+func samePlace(a, b fsm.Partition) bool {
+	return a.Paused == b.Paused && slices.Equal(a.Replicas, b.Replicas) && slices.Equal(a.Target, b.Target) && (a.Target == nil) == (b.Target == nil)
+}
+
+// memberOf is what our replica of the catalog knows of a member.
+func (n *Node) memberOf(id fsm.MemberID) fsm.Member {
+	if all := n.members.Load(); all != nil {
+		if at := slices.IndexFunc(*all, func(m fsm.Member) bool { return m.ID == id }); at >= 0 {
+			return (*all)[at]
+		}
+	}
+	return fsm.Member{ID: id}
 }
 
 // openPlaced opens the replicas that the catalog gives this member and that are not
 // open yet. A group that has never had a leader is formed with the voters of the record.
+// A replica that is to come to this member opens empty and is filled by its leader.
 func (n *Node) openPlaced(ctx context.Context, placed []fsm.Partition) {
 	var opening sync.WaitGroup
+	defer opening.Wait()
 	places := make(chan struct{}, openAtATime)
+	newest := func() []fsm.Partition { // asked once, if at all
+		all, err := n.router.placement(ctx, 0)
+		if err != nil {
+			n.log.InfoContext(ctx, "new replicas wait for the leader of the catalog", "error", err)
+		}
+		return all.Partitions
+	}
+	var confirmed []fsm.Partition
 	for i := range placed {
 		part := &placed[i]
-		at := slices.IndexFunc(part.Replicas, func(r fsm.Replica) bool { return r.Member == n.self })
-		if at < 0 || ctx.Err() != nil || !n.lacks(ctx, part) {
+		own, ours := ownIn(part, n.self)
+		if !ours || ctx.Err() != nil || !n.lacks(ctx, part, own) {
 			continue
+		}
+		if !n.folder.holds(part.ID, own.Number) {
+			// A record of yesterday may name a replica that has been removed since. Were it made
+			// again, empty, it could vote for what its former self knew to be wrong.
+			if confirmed == nil {
+				confirmed = newest()
+			}
+			if int(part.ID) > len(confirmed) {
+				continue // tried again
+			}
+			if now, still := ownIn(&confirmed[part.ID-1], n.self); !still || now != own {
+				continue
+			}
+			part = &confirmed[part.ID-1]
 		}
 		var voters []partition.Voter
 		if !part.Formed {
@@ -122,26 +175,35 @@ func (n *Node) openPlaced(ctx context.Context, placed []fsm.Partition) {
 		places <- struct{}{}
 		opening.Go(func() {
 			defer func() { <-places }()
-			if err := n.openReplica(ctx, part.ID, part.Replicas[at].Number, voters); err != nil && ctx.Err() == nil {
+			if err := n.openReplica(ctx, part.ID, own.Number, voters); err != nil && ctx.Err() == nil {
 				n.log.ErrorContext(ctx, "open replica", "partition", part.ID, "error", err)
 			}
 		})
 	}
-	opening.Wait()
+}
+
+// ownIn is the replica of a partition that a member holds, or is to hold.
+func ownIn(part *fsm.Partition, member fsm.MemberID) (fsm.Replica, bool) {
+	for _, replica := range slices.Concat(part.Replicas, part.Target) {
+		if replica.Member == member {
+			return replica, true
+		}
+	}
+	return fsm.Replica{}, false
 }
 
 // lacks says whether a replica must be opened. One that was opened before the catalog
 // was known, and turns out to hold nothing of a group that was never formed, is
-// closed to be opened with its voters.
-func (n *Node) lacks(ctx context.Context, part *fsm.Partition) bool {
+// closed to be opened with its voters. While a former replica is open the new one waits.
+func (n *Node) lacks(ctx context.Context, part *fsm.Partition, own fsm.Replica) bool {
 	group := (*n.groups.Load())[part.ID]
 	if group == nil {
 		return true
 	}
-	if part.Formed || len(group.Status().Voters) > 0 {
+	if part.Formed || len(group.Status().Voters) > 0 || n.numberOf(part.ID) != own.Number {
 		return false
 	}
-	n.setGroup(part.ID, nil)
+	n.setGroup(part.ID, 0, nil)
 	if err := group.Close(ctx); err != nil {
 		n.log.ErrorContext(ctx, "close an empty replica", "partition", part.ID, "error", err)
 		return false
@@ -153,23 +215,28 @@ func (n *Node) lacks(ctx context.Context, part *fsm.Partition) bool {
 // catalog: after a restart of all members the groups then find their leaders while the
 // catalog finds its own.
 func (n *Node) openKnown(ctx context.Context) {
-	entries, err := os.ReadDir(filepath.Join(n.config.Dir, "groups"))
+	all, err := n.folders()
 	if err != nil {
-		n.log.ErrorContext(ctx, "list replicas", "error", err)
+		n.log.ErrorContext(ctx, "open known replicas", "error", err)
 		return
 	}
 	var opening sync.WaitGroup
 	places := make(chan struct{}, openAtATime)
-	for _, entry := range entries {
-		id, number, ok := parseReplicaFolder(entry.Name())
-		if !ok || id == fsm.CatalogPartition {
-			continue
+	for len(all) > 0 {
+		same := 1 // of one partition: one after the other, a former one may have to go first
+		for same < len(all) && all[same].id == all[0].id {
+			same++
 		}
+		some := all[:same]
+		all = all[same:]
 		places <- struct{}{}
 		opening.Go(func() {
 			defer func() { <-places }()
-			if err := n.openReplica(ctx, id, number, nil); err != nil && ctx.Err() == nil {
-				n.log.ErrorContext(ctx, "open replica", "partition", id, "error", err)
+			for _, r := range some {
+				err := n.openReplica(ctx, r.id, r.number, nil)
+				if err != nil && ctx.Err() == nil && !errors.Is(err, partition.ErrDropped) {
+					n.log.ErrorContext(ctx, "open replica", "partition", r.id, "number", r.number, "error", err)
+				}
 			}
 		})
 	}
@@ -187,6 +254,9 @@ func parseReplicaFolder(name string) (id fsm.PartitionID, number uint32, ok bool
 // openReplica opens one replica and makes it known.
 func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint32, voters []partition.Voter) error {
 	path := n.folder.replicaPath(id, number)
+	if (*n.groups.Load())[id] != nil {
+		return fmt.Errorf("open replica %d.%d: another one of the group is open", id, number)
+	}
 	if err := os.MkdirAll(path, 0o750); err != nil {
 		return fmt.Errorf("make replica folder: %w", err)
 	}
@@ -198,10 +268,11 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 		},
 		Now:    n.config.Now,
 		Led:    func(leads bool) { n.led(id, leads) },
-		Effect: n.effect,
-		Logger: n.log,
+		Effect: func(e fsm.Effect) { n.effect(id, e) },
+		Logger: n.log, Slow: n.config.Slow, SlowAfter: n.config.SlowAfter,
 		Timing: n.config.Timing.Raft,
 		Sizes:  n.config.Sizes,
+		Free:   n.config.Free,
 	}
 	if id == fsm.CatalogPartition {
 		config.Applied = func() { poke(n.applied) }
@@ -210,7 +281,7 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 	if err != nil {
 		return err
 	}
-	n.setGroup(id, group)
+	n.setGroup(id, number, group)
 	if id == fsm.CatalogPartition {
 		poke(n.applied) // it may have come from a snapshot
 	}
@@ -218,7 +289,7 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 }
 
 // setGroup makes a replica known, or with nil unknown.
-func (n *Node) setGroup(id fsm.PartitionID, group *partition.Group) {
+func (n *Node) setGroup(id fsm.PartitionID, number uint32, group *partition.Group) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	groups := make(map[fsm.PartitionID]*partition.Group)
@@ -227,17 +298,35 @@ func (n *Node) setGroup(id fsm.PartitionID, group *partition.Group) {
 	}
 	if group == nil {
 		delete(groups, id)
+		delete(n.numbers, id)
 	} else {
 		groups[id] = group
+		n.numbers[id] = number
 	}
 	n.groups.Store(&groups)
 	n.changed.ring()
+}
+
+// numberOf is the number of our open replica of a partition, 0 when there is none.
+func (n *Node) numberOf(id fsm.PartitionID) uint32 {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.numbers[id]
+}
+
+// replicaName is the name in raft of our open replica of a partition, "" when there is none.
+func (n *Node) replicaName(id fsm.PartitionID) string {
+	if number := n.numberOf(id); number != 0 {
+		return replicaID(n.self, number)
+	}
+	return ""
 }
 
 // led is called by a group that has gained or lost leadership.
 func (n *Node) led(id fsm.PartitionID, leads bool) {
 	n.changed.ring()
 	n.router.led(id)
+	n.carrier.lead(id, leads)
 	if leads {
 		poke(n.wake)
 	}

@@ -19,9 +19,11 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// Raft does not answer everything that it is shut down with (see await in partition).
+// Raft does not answer everything that it is shut down with (see await in partition), and
+// memberlist does not wait for a probe on its way, which ends with its timeouts.
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*deferError).Error"))
+	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*deferError).Error"),
+		goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
 }
 
 // testLogger is silent unless the environment asks for lines.
@@ -41,8 +43,8 @@ func testTiming() Timing {
 	return Timing{
 		GossipProbe: 300 * time.Millisecond, GossipInterval: 20 * time.Millisecond,
 		Rejoin: 100 * time.Millisecond, Ping: 300 * time.Millisecond, Dial: time.Second,
-		Bootstrap: 20 * time.Millisecond, Reconcile: 100 * time.Millisecond, Settle: 500 * time.Millisecond,
-		Retry: 30 * time.Second, Suspect: 500 * time.Millisecond, Handover: 3 * time.Second,
+		Bootstrap: 20 * time.Millisecond, Reconcile: 100 * time.Millisecond, Settle: 500 * time.Millisecond, Policy: 300 * time.Millisecond,
+		Retry: 30 * time.Second, Suspect: 500 * time.Millisecond, Handover: 3 * time.Second, Compare: 200 * time.Millisecond,
 		Raft: partition.Timing{
 			Heartbeat: 300 * time.Millisecond, Election: 300 * time.Millisecond, Lease: 150 * time.Millisecond,
 			Commit: 20 * time.Millisecond, SnapshotEvery: time.Minute,
@@ -235,11 +237,11 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	}
 }
 
-var testSettings = fsm.QueueSettings{LockDuration: 30_000, MaxDeliveryCount: 5, MaxMessageBytes: 1 << 20}
+var testSettings = fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 5, MaxMessageBytes: 1 << 20}
 
 func createQueue(t *testing.T, node *Node, name string) fsm.Place {
 	t.Helper()
-	entity, err := node.Router().CreateQueue(t.Context(), name, testSettings)
+	entity, err := node.Router().In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.QueueEntity, name, testSettings, nil, nil)
 	if err != nil {
 		t.Fatalf("create queue: %v", err)
 	}
@@ -248,7 +250,7 @@ func createQueue(t *testing.T, node *Node, name string) fsm.Place {
 
 func resolve(t *testing.T, node *Node, path string) fsm.Place {
 	t.Helper()
-	place, err := node.Router().Resolve(t.Context(), path)
+	place, err := node.Router().In(fsm.DefaultNamespace).Resolve(t.Context(), path)
 	if err != nil {
 		t.Fatalf("resolve %q: %v", path, err)
 	}

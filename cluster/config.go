@@ -1,13 +1,16 @@
 package cluster
 
 import (
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"strings"
 	"time"
+	"unicode/utf8"
 
+	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -15,6 +18,8 @@ import (
 const (
 	nameBytesMax      = 64   // of a member's name and of a cluster's name
 	addressBytesMax   = 80   // of one advertised address: four of them fit the gossip metadata
+	zoneBytesMax      = 64   // of the name of a zone
+	weightMax         = 100  // of a member
 	versionBytesMax   = 32   // of the version text
 	joinNamesMax      = 256  // names to join
 	partitionsMax     = 1024 // message partitions of a cluster
@@ -34,6 +39,18 @@ type Config struct {
 	// Cluster, when set, keeps members that were given another name out of the gossip.
 	Cluster string
 
+	// Zone is where this member stands, such as an availability zone, and Weight its share of
+	// replicas against that of the others, 1 to 100. What is given is recorded in the
+	// catalog at the start; "" and 0 leave what is recorded there.
+	Zone   string
+	Weight uint32
+
+	// Rebalance lets the leader of the catalog move partitions when a member holds fewer than
+	// its share by more than one, and all is calm. ReplaceAfter is after how long it gives what
+	// a member that is away held to others; 0: never. All members alike, for any may lead.
+	Rebalance    bool
+	ReplaceAfter time.Duration
+
 	// PeerAddr is the host:port on which other members reach this one; port 0 picks
 	// a free one. PeerListener, when set, takes its place.
 	PeerAddr     string
@@ -49,6 +66,18 @@ type Config struct {
 	// Join are the gossip addresses (host:port, a DNS name stands for all its
 	// addresses) of other members. They are tried again and again until one answers.
 	Join []string
+
+	// PeerTLS encrypts the streams between members, both ways, with TLS 1.3: each end must show a
+	// certificate that RootCAs leads to and that is good for servers and clients alike;
+	// names are not checked. It gives RootCAs, and the certificate either in Certificates
+	// or, when it may be replaced while the member runs, by GetCertificate and
+	// GetClientCertificate, which are called for every new stream. Everything else is
+	// decided here. nil: streams are plain. All members alike: see DESIGN.md.
+	PeerTLS *tls.Config
+	// GossipKeys encrypt gossip with AES: 16, 24 or 32 bytes each, at most 8. The first encrypts, all
+	// decrypt, so that a key is changed by adding the new one behind, then putting it first, then
+	// taking the old one away, with a restart of every member between. Empty: gossip is plain.
+	GossipKeys [][]byte
 
 	// Expect is how many members must be seen, none of them holding data, before
 	// they found a cluster together. 1 founds alone; 0 never founds, only joins.
@@ -71,9 +100,22 @@ type Config struct {
 	// requests, connections and members may take is measured by the machine's own clock.
 	Now func() time.Time
 
+	// Reread reads a message again, from the payload that the gateway stored and the changes
+	// made to it since, so that it can be forwarded: it gives ID, Payload, TimeToLive and
+	// Properties. nil: what is to be forwarded waits. Called concurrently.
+	Reread func(payload, patches []byte) (fsm.Message, error)
+
+	level uint32 // what the binary knows, in tests that play another one; 0: fsm.Level
+
+	// Slow is told of requests that took SlowAfter or longer, and where the time went; nil or 0: of none.
+	Slow      *slog.Logger
+	SlowAfter time.Duration
+
 	Timing Timing
 	// Sizes is how large things on disk grow; the zero value means partition.DefaultSizes.
-	Sizes  partition.Sizes
+	Sizes partition.Sizes
+	// Free measures the file system of a folder, in bytes; nil asks the system.
+	Free   func(dir string) (free, total uint64, err error)
 	Logger *slog.Logger
 }
 
@@ -98,6 +140,9 @@ type Timing struct {
 	// Settle is how long a preferred leader must have been alive before leadership is
 	// given to it. Default 10 s.
 	Settle time.Duration
+	// Policy is how long the leader of the catalog waits between two rebalances of its own
+	// accord. Default 5 min.
+	Policy time.Duration
 	// Retry is how long a request is tried at all; far below the ten minutes after
 	// which a machine forgets who asked. Default 60 s.
 	Retry time.Duration
@@ -106,6 +151,8 @@ type Timing struct {
 	Suspect time.Duration
 	// Handover bounds the giving away of leaderships when the member closes. Default 5 s.
 	Handover time.Duration
+	// Compare is how often a leader compares digests with its followers. Default 10 s.
+	Compare time.Duration
 	// Raft is the pace of the groups; the zero value means partition.DefaultTiming.
 	Raft partition.Timing
 }
@@ -132,9 +179,11 @@ func Default() Config {
 			Bootstrap:      200 * time.Millisecond,
 			Reconcile:      2 * time.Second,
 			Settle:         10 * time.Second,
+			Policy:         5 * time.Minute,
 			Retry:          time.Minute,
 			Suspect:        time.Second,
 			Handover:       5 * time.Second,
+			Compare:        10 * time.Second,
 			Raft:           partition.DefaultTiming(),
 		},
 	}
@@ -178,10 +227,40 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("cluster: %s is %d: must be %d to %d", number.field, number.value, number.min, number.max)
 		}
 	}
+	if len(c.Zone) > zoneBytesMax || !utf8.ValidString(c.Zone) || c.Weight > weightMax {
+		return fmt.Errorf("cluster: zone must be UTF-8 of at most %d bytes and weight at most %d", zoneBytesMax, weightMax)
+	}
+	if c.ReplaceAfter < 0 {
+		return fmt.Errorf("cluster: replace after is %s: must be 0, for never, or more", c.ReplaceAfter)
+	}
+	if err := c.validateSecrets(); err != nil {
+		return err
+	}
 	if c.Expect == 0 && len(c.Join) == 0 {
 		return errors.New("cluster: expect 0 only joins, and there is no name to join")
 	}
 	return c.Timing.validate()
+}
+
+// validateSecrets never puts a key into its words.
+func (c *Config) validateSecrets() error {
+	if len(c.GossipKeys) > gossipKeysMax {
+		return fmt.Errorf("cluster: %d gossip keys: at most %d", len(c.GossipKeys), gossipKeysMax)
+	}
+	for i, key := range c.GossipKeys {
+		if len(key) != 16 && len(key) != 24 && len(key) != 32 {
+			return fmt.Errorf("cluster: gossip key %d has %d bytes: want 16, 24 or 32", i+1, len(key))
+		}
+	}
+	if t := c.PeerTLS; t != nil {
+		switch {
+		case t.RootCAs == nil:
+			return errors.New("cluster: peer TLS names no authority: anybody with a certificate would be a member")
+		case len(t.Certificates) == 0 && (t.GetCertificate == nil || t.GetClientCertificate == nil):
+			return errors.New("cluster: peer TLS has no certificate for both ends of a stream")
+		}
+	}
+	return nil
 }
 
 func (c *Config) validateAddresses() error {
@@ -233,9 +312,11 @@ func (t *Timing) validate() error {
 		{"bootstrap", t.Bootstrap},
 		{"reconcile", t.Reconcile},
 		{"settle", t.Settle},
+		{"policy", t.Policy},
 		{"retry", t.Retry},
 		{"suspect", t.Suspect},
 		{"handover", t.Handover},
+		{"compare", t.Compare},
 	} {
 		if length.value <= 0 {
 			return fmt.Errorf("cluster: timing %s is %s: must be above zero", length.field, length.value)

@@ -33,6 +33,10 @@ func TestConfigValidate(t *testing.T) {
 		"is empty":         func(c *Config) { c.Join = []string{" "} },
 		"partitions":       func(c *Config) { c.Partitions = partitionsMax + 1 },
 		"replication":      func(c *Config) { c.Replication = replicationMax + 1 },
+		"zone must":        func(c *Config) { c.Zone = strings.Repeat("x", zoneBytesMax+1) },
+		"be UTF-8":         func(c *Config) { c.Zone = "\xff" },
+		"replace after":    func(c *Config) { c.ReplaceAfter = -1 },
+		"timing policy":    func(c *Config) { c.Timing.Policy = 0 },
 		"timing ping":      func(c *Config) { c.Timing.Ping = 0 },
 		"timing retry":     func(c *Config) { c.Timing.Retry = retryMax + time.Second },
 	} {

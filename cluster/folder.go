@@ -31,6 +31,10 @@ type identity struct {
 	Pledge []fsm.MemberID `json:"pledge,omitempty"`
 	// Founding says that all of Pledge have promised and the founding may have begun.
 	Founding bool `json:"founding,omitempty"`
+	// Level is that of the cluster, as last heard of: a binary that knows less does not start.
+	Level uint32 `json:"level,omitempty"`
+	// Removed says that the cluster has removed this member for good.
+	Removed bool `json:"removed,omitempty"`
 }
 
 // folder is the data folder of a member:
@@ -91,6 +95,9 @@ func (f *folder) load() error {
 	}
 	if f.id.Version != folderVersion {
 		return fmt.Errorf("read identity %s: version %d, this binary knows %d", path, f.id.Version, folderVersion)
+	}
+	if f.id.Removed {
+		return ErrRemoved
 	}
 	if !memberIDPattern.MatchString(string(f.id.Member)) {
 		return fmt.Errorf("read identity %s: member %q is not an id", path, f.id.Member)

@@ -322,7 +322,8 @@ func (c *forwardConn) read(conn net.Conn) error {
 	}
 }
 
-// onAnswer: outcome, length of leader, leader, result bytes.
+// onAnswer: outcome, length of leader, leader, result bytes. A refusal has one byte in their
+// place when it is firm.
 func (c *forwardConn) onAnswer(id uint64, body []byte) error {
 	if len(body) < 2 || len(body) < 2+int(body[1]) {
 		return errFrame
@@ -336,7 +337,9 @@ func (c *forwardConn) onAnswer(id uint64, body []byte) error {
 			return errors.Join(errFrame, err)
 		}
 		answer.Result = result
-	case partition.Refused, partition.Unknown:
+	case partition.Refused:
+		answer.Firm = len(body) > 2+int(body[1])
+	case partition.Unknown:
 	default:
 		return errFrame
 	}

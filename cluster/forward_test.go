@@ -26,6 +26,7 @@ type fakeGroup struct {
 	arrived beacon
 	// answer, when set, answers submissions at once.
 	answer func(command []byte) partition.Answer
+	forget bool // what was submitted
 }
 
 type fakeSubmit struct {
@@ -36,7 +37,9 @@ type fakeSubmit struct {
 func (g *fakeGroup) Submit(command []byte, done func(partition.Answer)) {
 	g.mu.Lock()
 	answer := g.answer
-	g.submits = append(g.submits, fakeSubmit{command, done})
+	if !g.forget {
+		g.submits = append(g.submits, fakeSubmit{command, done})
+	}
 	g.mu.Unlock()
 	g.arrived.ring()
 	if answer != nil {
@@ -201,8 +204,14 @@ func TestForwardSubmit(t *testing.T) {
 	f.to("server").submit(1, pulseCommand(), got, 8)
 	group.await(t, 2, 0)
 	group.submits[1].done(partition.Answer{Outcome: partition.Refused})
-	if a := got.next(t); a.answer.Outcome != partition.Refused || a.hint != "somebody" {
+	if a := got.next(t); a.answer.Outcome != partition.Refused || a.answer.Firm || a.hint != "somebody" {
 		t.Fatalf("answered %+v", a)
+	}
+	f.to("server").submit(1, pulseCommand(), got, 10)
+	group.await(t, 3, 0)
+	group.submits[2].done(partition.Answer{Outcome: partition.Refused, Firm: true})
+	if a := got.next(t); a.answer.Outcome != partition.Refused || !a.answer.Firm || a.hint != "somebody" {
+		t.Fatalf("a firm refusal: %+v", a)
 	}
 	f.to("server").submit(9, pulseCommand(), got, 9)
 	if a := got.next(t); a.answer.Outcome != partition.Refused || a.tag != 9 {
@@ -545,7 +554,7 @@ func TestMetadata(t *testing.T) {
 	text := func(n int) string { return strings.Repeat("x", n) }
 	want := metadata{
 		Member: id, Name: text(nameBytesMax), Cluster: string(id), Peer: text(addressBytesMax), AMQP: text(addressBytesMax),
-		HTTP: text(addressBytesMax), Version: text(versionBytesMax), Incarnation: 1 << 63, Started: 1, Leaving: true,
+		HTTP: text(addressBytesMax), Version: text(versionBytesMax), Zone: text(zoneBytesMax), Level: 1<<32 - 1, Incarnation: 1 << 63, Started: 1, Leaving: true,
 	}
 	encoded := want.appendTo(nil)
 	if len(encoded) > 512 {
@@ -554,6 +563,11 @@ func TestMetadata(t *testing.T) {
 	got, err := decodeMetadata(encoded)
 	if err != nil || got != want {
 		t.Fatalf("came back as %+v, %v", got, err)
+	}
+	for _, m := range []metadata{{Member: id}, {Member: id, Short: true}, {Member: id, Short: true, Leaving: true}} {
+		if got, err := decodeMetadata(m.appendTo(nil)); err != nil || got != m {
+			t.Errorf("%+v came back as %+v, %v", m, got, err)
+		}
 	}
 	for cut := range encoded {
 		if _, err := decodeMetadata(encoded[:cut]); err == nil {

@@ -22,25 +22,30 @@ func (n *Node) handOver(ctx context.Context) {
 	giving.Wait()
 }
 
-// giveAway tries the voters of a group in turn until one takes the leadership.
+// giveAway gives the leadership of a group to the first voter that can take it, before all
+// to one that has room on its disk.
 func (n *Node) giveAway(ctx context.Context, id fsm.PartitionID, group *partition.Group) {
-	for _, voter := range group.Status().Voters {
-		if voter.Member == n.self || !n.takesLeaders(voter.Member) || !n.caughtUp(ctx, voter.Member, id, group) {
-			continue
+	for _, fit := range []func(fsm.MemberID) bool{n.takesLeaders, n.stays} {
+		for _, voter := range group.Status().Voters {
+			if voter.Member == n.self || !fit(voter.Member) || !n.caughtUp(ctx, voter.Member, id, group) {
+				continue
+			}
+			if err := group.Transfer(ctx, voter.Member); err != nil {
+				n.log.InfoContext(ctx, "hand over leadership", "partition", id, "peer", voter.Member, "error", err)
+			}
+			return // a second try in one leadership can wedge raft
 		}
-		err := group.Transfer(ctx, voter.Member)
-		if err == nil {
-			return
-		}
-		n.log.InfoContext(ctx, "hand over leadership", "partition", id, "peer", voter.Member, "error", err)
-		return // a second try in one leadership can wedge raft
 	}
 }
 
-// takesLeaders says whether a member is alive and stays.
-func (n *Node) takesLeaders(id fsm.MemberID) bool {
+// takesLeaders says whether a member is alive and stays, is not drained, and has room on its
+// disk.
+func (n *Node) takesLeaders(id fsm.MemberID) bool { return n.stays(id) && n.hasRoom(id) }
+
+// stays says whether a member is alive, does not leave, and is not drained.
+func (n *Node) stays(id fsm.MemberID) bool {
 	m, ok := n.gossip.lookup(id)
-	return ok && m.alive && !m.Leaving
+	return ok && m.alive && !m.Leaving && !n.memberOf(id).Drained
 }
 
 // caughtUp asks a member whether its replica has applied nearly all that ours has.

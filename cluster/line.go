@@ -73,6 +73,9 @@ type line struct {
 	log    *slog.Logger
 	now    func() time.Time // the clock that messages live by
 
+	counts lineCounts
+	slow   slowness
+
 	mu      sync.Mutex
 	window  []*request // ring, indexed by serial
 	low     uint64
@@ -138,9 +141,11 @@ func (l *line) submit(command fsm.Command, done func(fsm.Result)) {
 		return
 	}
 	q := &request{line: l, command: command, done: done, deadline: time.Now().Add(l.timing.Retry)}
+	l.counts.requests.Add(1)
 	l.mu.Lock()
 	if l.closed || len(l.waiting) >= waitingMax {
 		l.mu.Unlock()
+		l.counts.busy.Add(1)
 		done(fsm.Result{Code: fsm.ServerBusy})
 		return
 	}
@@ -190,14 +195,29 @@ func commandSize(command fsm.Command) int {
 	size := commandHead
 	switch c := command.(type) {
 	case fsm.SendMessages:
+		size += messagesSize(c.Messages)
+	case fsm.Transact:
+		for i := range c.Settles {
+			size += commandSize(c.Settles[i])
+		}
+		for i := range c.Sends {
+			size += commandSize(c.Sends[i])
+		}
+		for i := range c.Transfers {
+			size += commandHead + len(c.Transfers[i].Name) + messagesSize(c.Transfers[i].Messages)
+		}
+	case fsm.TransferMessages:
 		for i := range c.Messages {
-			size += messageHead + len(c.Messages[i].ID) + len(c.Messages[i].Payload)
+			m := &c.Messages[i]
+			size += messageHead + len(m.ID) + len(m.Payload) + len(m.Properties) + len(m.Patches)
 		}
 	case fsm.SettleMessages:
 		for i := range c.Settlements {
 			s := &c.Settlements[i]
 			size += messageHead + len(s.Reason) + len(s.Description) + len(s.Properties)
 		}
+	case fsm.SetSessionState:
+		size += len(c.State)
 	case fsm.RenewLocks:
 		size += messageHead * len(c.Locks)
 	case fsm.FetchDeferred:
@@ -210,14 +230,26 @@ func commandSize(command fsm.Command) int {
 	return size
 }
 
+func messagesSize(messages []fsm.Message) (size int) {
+	for i := range messages {
+		m := &messages[i]
+		size += messageHead + len(m.ID) + len(m.Payload) + len(m.Properties) + len(m.Session)
+	}
+	return size
+}
+
 // finish ends a request; mu is held and is released.
 func (l *line) finish(q *request, result fsm.Result) {
 	if q.state == ended {
 		l.mu.Unlock()
 		return
 	}
+	was := progress{q.bytes, q.sentAt, q.target, q.attempt}
 	fresh := l.retire(q)
 	l.mu.Unlock()
+	if took := l.counts.count(q, result.Code, l.timing.Retry); l.slow.is(took) {
+		l.slow.request(l.id, was, result.Code, took)
+	}
 	for _, n := range fresh {
 		l.encode(n.request, n.header)
 	}
@@ -296,7 +328,9 @@ func (l *line) collect() bool {
 			break // being encoded: its turn comes first
 		}
 		q.state, q.target, q.sentAt = sent, l.leader, now
-		q.attempt++
+		if q.attempt++; q.attempt > 1 {
+			l.counts.retries.Add(1)
+		}
 		l.batch = append(l.batch, attempt{request: q, tag: q.attempt, bytes: q.bytes})
 	}
 	return l.collectLanes() || len(l.batch) > 0
@@ -362,6 +396,10 @@ func (l *line) onAnswer(q *request, tag uint64, answer partition.Answer, hint fs
 		l.mu.Unlock()
 		return // a later attempt is on its way
 	}
+	if answer.Firm && !q.unknown { // the disks are full: the leader is the right one
+		l.finish(q, fsm.Result{Code: fsm.ServerBusy})
+		return
+	}
 	q.state = queued
 	l.cursor = min(l.cursor, q.serial)
 	l.distrust(q.target, hint)
@@ -398,6 +436,7 @@ func (l *line) tick(now time.Time) {
 		q := l.waiting[0]
 		q.state = ended
 		l.waiting = l.waiting[1:]
+		l.counts.busy.Add(1)
 		defer q.done(fsm.Result{Code: fsm.ServerBusy})
 	}
 	slow := l.low < l.next && (*l.slot(l.low)).state == sent && now.Sub((*l.slot(l.low)).sentAt) > l.timing.Suspect

@@ -226,6 +226,36 @@ func TestLineRefusedAtOnce(t *testing.T) {
 	}
 }
 
+// TestLineRefusedFirmly: where no disk has room the asker hears of it at once, and others
+// still get to the same leader; but what may have been done is not said to be refused.
+func TestLineRefusedFirmly(t *testing.T) {
+	t.Parallel()
+	group := &fakeGroup{}
+	group.lead(true, 1)
+	l := newFakeLine(t, group, nil)
+	firm := partition.Answer{Outcome: partition.Refused, Firm: true, Result: fsm.Result{Code: fsm.ServerBusy}}
+	end := submitted(l)
+	group.await(t, 1, 0)
+	group.take()[0].done(firm)
+	if result := <-end; result.Code != fsm.ServerBusy {
+		t.Fatalf("ended %v", result.Code)
+	}
+	if l.mu.Lock(); l.leader == "" || l.refusals > 0 {
+		t.Error("the leader is sought anew")
+	}
+	l.mu.Unlock()
+	perhaps := submitted(l)
+	group.await(t, 1, 0)
+	group.take()[0].done(partition.Answer{Outcome: partition.Unknown})
+	group.await(t, 1, 0)
+	group.take()[0].done(firm)
+	group.await(t, 1, 0)
+	group.take()[0].done(done(fsm.OK))
+	if result := <-perhaps; result.Code != fsm.OK {
+		t.Fatalf("what may have been done ended %v", result.Code)
+	}
+}
+
 func TestLineGivesUp(t *testing.T) {
 	t.Parallel()
 	group := &fakeGroup{}

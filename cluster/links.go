@@ -67,10 +67,19 @@ func (n *Node) acceptForward(ctx context.Context, from fsm.MemberID, conn net.Co
 func (n *Node) answerQuery(ctx context.Context, kind queryKind, arguments []byte) queryReply {
 	switch kind {
 	case queryHello:
-		return replyWith(n.founder.hello(), nil)
+		return n.hello(arguments)
 	case queryPledge:
 		return ask(arguments, n.founder.pledge)
-	case queryStatusOf, queryLookup, queryList, queryCounts, queryPeek, queryLoad:
+	case queryDepart:
+		return n.depart(ctx, arguments)
+	case queryDigest:
+		return ask(arguments, func(q digestQuery) (uint64, error) { return n.digest(ctx, q) })
+	case queryVerify:
+		return ask(arguments, func(q verifyQuery) (Verification, error) { return n.verify(ctx, q) })
+	case queryCheckpoints:
+		return ask(arguments, n.answerCheckpoints)
+	case queryPlacement, queryNamespace, queryNamespaces:
+	case queryStatusOf, queryLookup, queryList, queryCounts, queryPeek, queryLoad, queryRules, queryState, querySessions:
 	}
 	return n.router.desk.answer(ctx, kind, arguments)
 }
@@ -107,7 +116,9 @@ func (n *Node) replicas(id fsm.PartitionID) []fsm.MemberID {
 		return others
 	}
 	part := &(*placed)[id-1]
-	return slices.DeleteFunc(others, func(m fsm.MemberID) bool { return !holdsReplica(part, m) })
+	return slices.DeleteFunc(others, func(m fsm.MemberID) bool {
+		return !holdsReplica(part, m) && !slices.ContainsFunc(part.Target, func(r fsm.Replica) bool { return r.Member == m })
+	})
 }
 
 func (n *Node) changes() <-chan struct{} { return n.changed.wait() }

@@ -62,6 +62,7 @@ type gossip struct {
 	log     *slog.Logger
 	join    []string
 	changed beacon
+	strange rarely // log lines about gossip that cannot be decrypted
 	// lost is called, outside of all locks but from memberlist's goroutines, when a
 	// process is gone; it must not block.
 	lost func(fsm.MemberID)
@@ -102,7 +103,7 @@ func (g *gossip) config(c *Config) (*memberlist.Config, error) {
 	config := memberlist.DefaultLANConfig()
 	config.Name = g.self.node()
 	config.Label = c.Cluster
-	config.LogOutput = gossipLog{log: c.Logger}
+	config.LogOutput = gossipLog{log: c.Logger, strange: &g.strange}
 	config.Delegate, config.Events, config.Alive, config.Merge = g, g, g, g
 	config.ProbeInterval = c.Timing.GossipProbe
 	config.ProbeTimeout = c.Timing.GossipProbe / 2
@@ -110,6 +111,11 @@ func (g *gossip) config(c *Config) (*memberlist.Config, error) {
 	config.PushPullInterval = gossipPushPullEvery
 	config.TCPTimeout = c.Timing.Dial // bounds how long Close may wait for a join on its way
 	var err error
+	if len(c.GossipKeys) > 0 { // what comes in plain is then refused
+		if config.Keyring, err = memberlist.NewKeyring(c.GossipKeys, c.GossipKeys[0]); err != nil {
+			return nil, fmt.Errorf("gossip keys: %w", err)
+		}
+	}
 	if config.BindAddr, config.BindPort, err = splitAddress(c.GossipAddr); err != nil {
 		return nil, err
 	}
@@ -149,7 +155,7 @@ func (g *gossip) rejoinLoop(interval time.Duration) {
 		changed := g.changed.wait()
 		if names := g.missing(); len(names) > 0 {
 			if _, err := g.list.Join(names); err != nil {
-				g.log.Debug("join", "names", names, "error", err)
+				logGossip(g.log, &g.strange, "join", err.Error())
 			}
 		}
 		pause = min(max(2*pause, interval), rejoinIntervalsMax*interval)
@@ -193,9 +199,12 @@ func (g *gossip) missing() []string {
 	return names
 }
 
-// setCluster and setLeaving change what this member says about itself.
+// setCluster, setLeaving and setShort change what this member says about itself.
 func (g *gossip) setCluster(id string) { g.update(func(m *metadata) { m.Cluster = id }) }
 func (g *gossip) setLeaving()          { g.update(func(m *metadata) { m.Leaving = true }) }
+func (g *gossip) setShort(now func() bool) {
+	g.update(func(m *metadata) { m.Short = now() })
+}
 
 func (g *gossip) update(change func(*metadata)) {
 	g.mu.Lock()
@@ -397,13 +406,28 @@ func (g *gossip) MergeRemoteState([]byte, bool) {}
 
 // gossipLog turns memberlist's lines into slog records. Its warnings are about single
 // probes and are of use only when one looks for trouble in the network.
-type gossipLog struct{ log *slog.Logger }
+type gossipLog struct {
+	log     *slog.Logger
+	strange *rarely
+}
 
 func (l gossipLog) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
 	if at := strings.Index(text, "memberlist: "); at >= 0 {
 		text = text[at+len("memberlist: "):]
 	}
-	l.log.Debug("gossip", "text", text)
+	logGossip(l.log, l.strange, "gossip", text)
 	return len(line), nil
+}
+
+// logGossip tells what memberlist says: loudly, now and then, when it is about keys. It
+// knows that by the words "encrypted" and "decrypt" (memberlist 0.6.0, net.go and
+// security.go), which TestGossipKeys would miss.
+func logGossip(log *slog.Logger, strange *rarely, about, text string) {
+	foreign := strings.Contains(text, "encrypted") || strings.Contains(strings.ToLower(text), "decrypt")
+	if foreign && strange.may(about, time.Now()) {
+		log.Warn("gossip of a process that has not our key is refused: give all members the same gossip keys", "about", about, "text", text)
+		return
+	}
+	log.Debug("gossip", "about", about, "text", text)
 }

@@ -9,7 +9,7 @@ import (
 )
 
 // metadataVersion is the first byte of what a member says about itself in gossip.
-const metadataVersion = 1
+const metadataVersion = 2
 
 // metadata is what a member says about itself in gossip. The limits of Config keep
 // its encoding within memberlist's 512 bytes.
@@ -20,24 +20,40 @@ type metadata struct {
 	Peer        string // host:port; an empty host stands for the address of gossip
 	AMQP, HTTP  string
 	Version     string
+	Zone        string // for the founding; later the catalog says it
+	Level       uint32 // the highest that its binary knows
 	Incarnation uint64 // drawn at each start
 	Started     int64  // ms since 1970: of two processes with one member id, the later counts
 	Leaving     bool   // gives its leaderships away and wants none
+	Short       bool   // of room on its disk: it takes no new messages, leaderships and replicas
 }
+
+// The flags of metadata.
+const (
+	metadataLeaving = 1 << iota
+	metadataShort
+)
 
 var errMetadata = errors.New("metadata cannot be read")
 
-// appendTo encodes the metadata: version, flags, incarnation, start, then the texts, each
-// behind one byte of length.
+// metadataFixedBytes is what stands before the texts.
+const metadataFixedBytes = 22
+
+// appendTo encodes the metadata: version, flags, incarnation, start, level, then the texts,
+// each behind one byte of length.
 func (m *metadata) appendTo(dst []byte) []byte {
 	flags := byte(0)
 	if m.Leaving {
-		flags = 1
+		flags |= metadataLeaving
+	}
+	if m.Short {
+		flags |= metadataShort
 	}
 	dst = append(dst, metadataVersion, flags)
 	dst = binary.BigEndian.AppendUint64(dst, m.Incarnation)
 	dst = binary.BigEndian.AppendUint64(dst, uint64(m.Started))
-	for _, text := range []string{string(m.Member), m.Name, m.Cluster, m.Peer, m.AMQP, m.HTTP, m.Version} {
+	dst = binary.BigEndian.AppendUint32(dst, m.Level)
+	for _, text := range []string{string(m.Member), m.Name, m.Cluster, m.Peer, m.AMQP, m.HTTP, m.Version, m.Zone} {
 		dst = append(dst, byte(len(text)))
 		dst = append(dst, text...)
 	}
@@ -46,15 +62,16 @@ func (m *metadata) appendTo(dst []byte) []byte {
 
 // decodeMetadata reads what appendTo wrote. It accepts nothing else.
 func decodeMetadata(src []byte) (m metadata, err error) {
-	if len(src) < 18 || src[0] != metadataVersion || src[1] > 1 {
+	if len(src) < metadataFixedBytes || src[0] != metadataVersion || src[1] > metadataLeaving|metadataShort {
 		return m, errMetadata
 	}
-	m.Leaving = src[1] == 1
+	m.Leaving, m.Short = src[1]&metadataLeaving != 0, src[1]&metadataShort != 0
 	m.Incarnation = binary.BigEndian.Uint64(src[2:])
 	m.Started = int64(binary.BigEndian.Uint64(src[10:]))
-	src = src[18:]
+	m.Level = binary.BigEndian.Uint32(src[18:])
+	src = src[metadataFixedBytes:]
 	var member string
-	for _, text := range []*string{&member, &m.Name, &m.Cluster, &m.Peer, &m.AMQP, &m.HTTP, &m.Version} {
+	for _, text := range []*string{&member, &m.Name, &m.Cluster, &m.Peer, &m.AMQP, &m.HTTP, &m.Version, &m.Zone} {
 		if len(src) < 1 || len(src) < 1+int(src[0]) {
 			return metadata{}, errMetadata
 		}

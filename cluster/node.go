@@ -38,19 +38,34 @@ type Node struct {
 	peers   *peers
 	forward *forwarder
 	router  *Router
+	carrier *carrier
 	founder *founder
 
 	groups  atomic.Pointer[map[fsm.PartitionID]*partition.Group] // open replicas; replaced, never written
 	placed  atomic.Pointer[[]fsm.Partition]                      // of the catalog, nil before it is loaded
+	members atomic.Pointer[[]fsm.Member]                         // of the catalog, by id; nil before it is loaded
+	level   atomic.Uint32                                        // of the catalog, 0 before it is loaded
 	changed beacon                                               // leaders, members, replicas, catalog
 	applied chan struct{}                                        // holds one: the catalog has applied something
 	wake    chan struct{}                                        // holds one: reconcile now
 
-	mu      sync.Mutex // guards what follows, and the replacing of groups
-	serving map[fsm.MemberID]*serving
-	failed  error // why this member will never be ready
-	closing bool
-	tasks   sync.WaitGroup
+	health     health
+	undecided  sync.Map     // of fsm.PartitionID: led here, and replicas differ of which none has a majority
+	backups    atomic.Int32 // being written
+	introduced bool         // zone and weight are recorded; reconcileLoop's
+	raising    raising      // reconcileLoop's
+	policy     policy
+	outdated   chan struct{} // closed when the cluster needs more than we know
+
+	mu                   sync.Mutex // guards what follows, and the replacing of groups
+	serving              map[fsm.MemberID]*serving
+	numbers              map[fsm.PartitionID]uint32 // of the open replicas
+	moving               map[fsm.PartitionID]bool   // partitions that a goroutine moves
+	retiring, isExpelled bool
+	expelled             chan struct{} // closed when this member learns that it was removed
+	failed               error         // why this member will never be ready
+	closing              bool
+	tasks                sync.WaitGroup
 	// start runs a task that close waits for; false when closing.
 	start func(task func(ctx context.Context)) bool
 	stop  context.CancelFunc
@@ -77,6 +92,10 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 		applied:     make(chan struct{}, 1),
 		wake:        make(chan struct{}, 1),
 		serving:     make(map[fsm.MemberID]*serving),
+		numbers:     make(map[fsm.PartitionID]uint32),
+		moving:      make(map[fsm.PartitionID]bool),
+		expelled:    make(chan struct{}),
+		outdated:    make(chan struct{}),
 	}
 	n.groups.Store(&map[fsm.PartitionID]*partition.Group{})
 	if n.config.Now == nil {
@@ -119,6 +138,9 @@ func shortID(id fsm.MemberID) string { return string(id[:min(8, len(id))]) }
 
 // open starts the parts, innermost first.
 func (n *Node) open(ctx context.Context) error {
+	if needs := n.folder.id.Level; needs > n.knows() {
+		return outdated(needs, n.knows())
+	}
 	var err error
 	if n.store, err = partition.OpenLog(n.folder.logPath(), n.log); err != nil {
 		return err
@@ -131,16 +153,21 @@ func (n *Node) open(ctx context.Context) error {
 	}
 	n.peers = &peers{
 		self: n.self, listener: listener, log: n.log, dialMax: n.config.Timing.Dial,
+		secure:  newSecure(n.config.PeerTLS),
 		cluster: n.clusterID, address: n.address, raft: n.acceptRaft,
 		forward: func(from fsm.MemberID, conn net.Conn) { n.acceptForward(ctx, from, conn) },
+		backup:  n.serveBackup,
 	}
 	n.forward = newForwarder(n.log, n.config.Timing.Ping, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
 		return n.peers.dial(ctx, streamForward, to, fsm.CatalogPartition)
 	})
 	n.router = newRouter(n, n.incarnation, n.self, n.config.Timing, n.log)
-	n.router.status, n.router.now = n.status, n.config.Now
+	n.router.status, n.router.now, n.router.house = n.status, n.config.Now, n
+	n.router.slow = slowness{n.config.Slow, n.config.SlowAfter}
+	n.router.desk.name = n.replicaName
+	n.carrier = newCarrier(n, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)
 	n.founder = &founder{
-		self: n.self, expect: n.config.Expect, folder: n.folder, log: n.log,
+		self: n.self, expect: n.config.Expect, folder: n.folder, log: n.log, knows: n.knows(),
 		alive: func() []fsm.MemberID { return n.gossip.alive() },
 		query: n.ask,
 		holds: n.folder.id.Founding || n.folder.id.Cluster != "" || n.folder.holds(fsm.CatalogPartition, catalogNumber),
@@ -153,8 +180,12 @@ func (n *Node) open(ctx context.Context) error {
 	n.start(n.router.tickLoop)
 	n.start(n.pingLoop)
 	n.start(n.gossipLoop)
+	n.start(n.healthLoop)
 	n.start(n.catalogLoop)
 	n.start(n.reconcileLoop)
+	n.start(n.roomLoop)
+	n.start(n.compareLoop)
+	n.start(n.carrier.run)
 	return nil
 }
 
@@ -169,13 +200,16 @@ func (n *Node) metadata(listener net.Listener) metadata {
 	}
 	return metadata{
 		Member: n.self, Name: n.config.Name, Cluster: n.folder.id.Cluster, Peer: peer,
-		AMQP: n.config.AMQPAddr, HTTP: n.config.HTTPAddr, Version: n.config.Version,
+		AMQP: n.config.AMQPAddr, HTTP: n.config.HTTPAddr, Version: n.config.Version, Zone: n.config.Zone, Level: n.knows(),
 		Incarnation: n.incarnation, Started: time.Now().UnixMilli(),
 	}
 }
 
 // Router brings requests to where they are done.
 func (n *Node) Router() *Router { return n.router }
+
+// Forwarding says what this member has forwarded between entities.
+func (n *Node) Forwarding() ForwardFigures { return n.carrier.figures() }
 
 // ID is the member's id.
 func (n *Node) ID() fsm.MemberID { return n.self }

@@ -56,18 +56,18 @@ func TestCreateListUpdateDelete(t *testing.T) {
 		createQueue(t, c.nodes[i%3], fmt.Sprintf("q%d", i))
 	}
 	router := c.nodes[1].Router()
-	if _, err := router.CreateQueue(t.Context(), "Q3", testSettings); !errors.Is(err, fsm.EntityExists) {
+	if _, err := router.In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.QueueEntity, "Q3", testSettings, nil, nil); !errors.Is(err, fsm.EntityExists) {
 		t.Fatalf("made twice: %v", err)
 	}
-	if _, err := router.CreateQueue(t.Context(), "bad name", testSettings); !errors.Is(err, fsm.InvalidArgument) {
+	if _, err := router.In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.QueueEntity, "bad name", testSettings, nil, nil); !errors.Is(err, fsm.InvalidArgument) {
 		t.Fatalf("bad name: %v", err)
 	}
-	list, err := router.Queues(t.Context(), "q1", 3)
+	list, err := router.In(fsm.DefaultNamespace).Entities(t.Context(), fsm.QueueEntity, "", "q1", 3)
 	if err != nil || len(list) != 3 || list[0].Name != "q2" || list[2].Name != "q4" {
 		t.Fatalf("list: %v, %v", list, err)
 	}
 	per := map[fsm.PartitionID]int{}
-	all, err := router.Queues(t.Context(), "", 100)
+	all, err := router.In(fsm.DefaultNamespace).Entities(t.Context(), fsm.QueueEntity, "", "", 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -82,7 +82,7 @@ func TestCreateListUpdateDelete(t *testing.T) {
 
 	settings := testSettings
 	settings.MaxDeliveryCount = 9
-	entity, err := router.UpdateQueue(t.Context(), "q0", settings)
+	entity, err := router.In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, "q0", settings)
 	if err != nil || entity.Settings != settings.WithDefaults() || entity.Version != 2 {
 		t.Fatalf("update: %+v, %v", entity, err)
 	}
@@ -92,13 +92,13 @@ func TestCreateListUpdateDelete(t *testing.T) {
 		t.Fatalf("resolved to %v", at.Sub)
 	}
 	sendMessage(t, c.nodes[2], resolve(t, c.nodes[2], "q0"), "gone")
-	if err := router.DeleteQueue(t.Context(), "q0"); err != nil {
+	if err := router.In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.QueueEntity, "q0"); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, err := c.nodes[0].Router().Queue(t.Context(), "q0"); !errors.Is(err, fsm.EntityNotFound) {
+	if _, _, err := c.nodes[0].Router().In(fsm.DefaultNamespace).Entity(t.Context(), fsm.QueueEntity, "q0"); !errors.Is(err, fsm.EntityNotFound) {
 		t.Fatalf("deleted queue: %v", err)
 	}
-	if err := router.DeleteQueue(t.Context(), "q0"); !errors.Is(err, fsm.EntityNotFound) {
+	if err := router.In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.QueueEntity, "q0"); !errors.Is(err, fsm.EntityNotFound) {
 		t.Fatalf("deleted again: %v", err)
 	}
 	// A new queue of the old name is another one.
@@ -118,7 +118,7 @@ func TestInterruptedCreationIsFinished(t *testing.T) {
 	router := c.nodes[0].Router()
 	// Half of CreateQueue: the catalog knows the queue, its partition does not.
 	for i, name := range []string{"half", "other"} {
-		_, err := router.command(t.Context(), fsm.CatalogPartition, fsm.CreateEntity{Name: name, Partition: fsm.PartitionID(i + 1), Settings: testSettings})
+		_, err := router.command(t.Context(), fsm.CatalogPartition, fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: name, Partition: fsm.PartitionID(i + 1), Settings: testSettings})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -491,10 +491,10 @@ func TestRouterBeforeTheCatalogIsLoaded(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	lone := c.start(0)
-	if _, err := lone.Router().Resolve(t.Context(), "orders"); !errors.Is(err, fsm.ServerBusy) {
+	if _, err := lone.Router().In(fsm.DefaultNamespace).Resolve(t.Context(), "orders"); !errors.Is(err, fsm.ServerBusy) {
 		t.Errorf("resolve: %v", err)
 	}
-	if _, err := lone.Router().CreateQueue(t.Context(), "orders", testSettings); !errors.Is(err, fsm.ServerBusy) {
+	if _, err := lone.Router().In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.QueueEntity, "orders", testSettings, nil, nil); !errors.Is(err, fsm.ServerBusy) {
 		t.Errorf("create: %v", err)
 	}
 	if _, ok := lone.Router().Unseal(fsm.Place{}, fsm.LockToken{1}); ok {

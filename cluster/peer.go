@@ -36,6 +36,7 @@ type streamKind byte
 const (
 	streamRaft    streamKind = 1 // raft's own, for one partition
 	streamForward streamKind = 2 // frames of forward.go
+	streamBackup  streamKind = 3 // a backup of one partition, towards who dialled
 )
 
 // streamReply is the one byte that answers a header.
@@ -50,6 +51,8 @@ const (
 	streamBusy        streamReply = 5
 	streamUnreadable  streamReply = 6
 	streamUnknownKind streamReply = 7
+	streamWantsTLS    streamReply = 8 // a plain stream came where TLS is spoken
+	streamWantsPlain  streamReply = 9 // the other way round; never sent, TLS would not understand it
 )
 
 // String is the reply as people read it.
@@ -69,6 +72,10 @@ func (r streamReply) String() string {
 		return "the header was not understood"
 	case streamUnknownKind:
 		return "the kind of stream was not understood"
+	case streamWantsTLS:
+		return "the member takes streams in TLS only: give this one a certificate too"
+	case streamWantsPlain:
+		return "the member speaks TLS and this one does not: give both certificates, or neither"
 	}
 	return fmt.Sprintf("reply %d", byte(r))
 }
@@ -106,7 +113,10 @@ func readStreamHeader(r io.Reader) (h streamHeader, err error) {
 	if _, err := io.ReadFull(r, fixed[:]); err != nil {
 		return h, err
 	}
-	if string(fixed[:4]) != streamMagic || fixed[4] != streamVersion {
+	if isTLSHello(fixed[:]) {
+		return h, streamError{streamWantsPlain}
+	}
+	if !isPeerMagic(fixed[:]) {
 		return h, streamError{streamUnreadable}
 	}
 	h.Kind = streamKind(fixed[5])
@@ -138,25 +148,30 @@ type peers struct {
 	listener net.Listener
 	log      *slog.Logger
 	dialMax  time.Duration
+	secure   *secure // nil: plain streams
+	strange  rarely  // log lines about peers that are not trusted
+	counts   peerCounts
 	cluster  func() string
 	address  func(fsm.MemberID) (string, error)
 	// raft hands a stream to the group of the partition; false: it is not open here.
 	raft func(fsm.PartitionID, net.Conn) bool
 	// forward serves a stream and returns when it has ended.
 	forward func(fsm.MemberID, net.Conn)
+	// backup writes a backup and returns when the stream has ended; nil: there are none.
+	backup func(fsm.PartitionID, net.Conn)
 
 	mu         sync.Mutex
 	streams    map[net.Conn]struct{} // accepted, and still ours to close
 	closed     bool
 	foreignLog time.Time     // when a foreign member was last logged
-	strange    chan struct{} // one place per handshake
+	places     chan struct{} // one per handshake
 	done       sync.WaitGroup
 }
 
 // start begins to accept.
 func (p *peers) start() {
 	p.streams = make(map[net.Conn]struct{})
-	p.strange = make(chan struct{}, handshakesMax)
+	p.places = make(chan struct{}, handshakesMax)
 	p.done.Go(p.acceptLoop)
 }
 
@@ -177,13 +192,13 @@ func (p *peers) acceptLoop() {
 		}
 		pause = acceptPauseMin
 		select {
-		case p.strange <- struct{}{}:
+		case p.places <- struct{}{}:
 		default: // too many strangers: this one costs us no more than a close
 			_ = conn.Close()
 			continue
 		}
 		if !p.track(conn) {
-			<-p.strange
+			<-p.places
 			_ = conn.Close()
 			continue
 		}
@@ -219,18 +234,23 @@ func (p *peers) untrack(conn net.Conn) {
 }
 
 // welcome reads the header of one accepted stream and hands the stream on.
-func (p *peers) welcome(conn net.Conn) {
-	defer p.untrack(conn)
-	header, err := p.handshake(conn)
-	<-p.strange
+func (p *peers) welcome(raw net.Conn) {
+	defer p.untrack(raw)
+	conn, header, err := p.handshake(raw)
+	<-p.places
 	if err != nil {
-		_ = conn.Close()
-		p.log.Debug("stream refused", "from", conn.RemoteAddr().String(), "error", err)
+		_ = raw.Close()
+		p.logRefused(raw.RemoteAddr().String(), err)
 		return
 	}
+	p.counts.accepted.Add(1)
 	if header.Kind == streamForward {
 		p.forward(header.From, conn)
 		_ = conn.Close()
+		return
+	}
+	if header.Kind == streamBackup {
+		p.backup(header.Partition, conn)
 		return
 	}
 	if !p.raft(header.Partition, conn) { // closed since the handshake
@@ -238,40 +258,63 @@ func (p *peers) welcome(conn net.Conn) {
 	}
 }
 
-// handshake reads, judges and answers a header within a bounded time.
-func (p *peers) handshake(conn net.Conn) (streamHeader, error) {
-	if err := conn.SetDeadline(time.Now().Add(handshakeWaitMax)); err != nil {
-		return streamHeader{}, err
+// handshake makes the stream a TLS stream where that is wanted, and reads, judges and
+// answers its header, all within a bounded time.
+func (p *peers) handshake(raw net.Conn) (net.Conn, streamHeader, error) {
+	if err := raw.SetDeadline(time.Now().Add(handshakeWaitMax)); err != nil {
+		return nil, streamHeader{}, err
+	}
+	conn, err := p.secure.accept(raw)
+	if err != nil {
+		return nil, streamHeader{}, err
 	}
 	header, err := readStreamHeader(conn)
-	reply := p.judge(&header)
 	var refused streamError
+	if errors.As(err, &refused) && refused.reply == streamWantsPlain {
+		part(conn, append([]byte(streamMagic), streamVersion)) // what no TLS begins with
+		return nil, header, err
+	}
+	reply := p.judge(&header)
 	switch {
 	case errors.As(err, &refused):
 		reply = refused.reply
 	case err != nil:
-		return header, err
+		return nil, header, err
 	}
 	if _, err := conn.Write([]byte{byte(reply)}); err != nil {
-		return header, err
+		return nil, header, err
 	}
 	if reply != streamOK {
-		return header, streamError{reply}
+		return nil, header, streamError{reply}
 	}
-	return header, conn.SetDeadline(time.Time{})
+	return conn, header, conn.SetDeadline(time.Time{})
+}
+
+// logRefused tells of a stream that was not taken: loudly, now and then, when its peer is
+// not trusted.
+func (p *peers) logRefused(from string, err error) {
+	if distrusted(err) {
+		p.counts.untrusted.Add(1)
+	}
+	host, _, splitErr := net.SplitHostPort(from)
+	if splitErr == nil && distrusted(err) && p.strange.may("from "+host, time.Now()) {
+		p.log.Warn(textNoTrustAccept, "from", from, "error", err)
+		return
+	}
+	p.log.Debug("stream refused", "from", from, "error", err)
 }
 
 func (p *peers) judge(header *streamHeader) streamReply {
 	ours := p.cluster()
 	switch {
-	case header.Kind != streamRaft && header.Kind != streamForward:
+	case header.Kind != streamRaft && header.Kind != streamForward && (header.Kind != streamBackup || p.backup == nil):
 		return streamUnknownKind
 	case header.To != p.self:
 		return streamNotMe
 	case header.Cluster != "" && ours != "" && header.Cluster != ours:
 		p.logForeign(header, ours)
 		return streamForeign
-	case header.Kind == streamRaft && !p.raft(header.Partition, nil):
+	case header.Kind != streamForward && !p.raft(header.Partition, nil):
 		return streamNoReplica
 	}
 	return streamOK
@@ -300,15 +343,28 @@ func (p *peers) dial(ctx context.Context, kind streamKind, to fsm.MemberID, id f
 	}
 	ctx, cancel := context.WithTimeout(ctx, p.dialMax)
 	defer cancel()
-	conn, err := new(net.Dialer).DialContext(ctx, "tcp", address)
+	raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
+		p.counts.failed.Add(1)
 		return nil, fmt.Errorf("reach member %s: %w", to, err)
 	}
-	header := streamHeader{Kind: kind, Partition: id, To: to, From: p.self, Cluster: p.cluster()}
-	if err := p.introduce(ctx, conn, &header); err != nil {
-		_ = conn.Close()
+	conn, err := p.secure.dial(ctx, raw)
+	if err == nil {
+		header := streamHeader{Kind: kind, Partition: id, To: to, From: p.self, Cluster: p.cluster()}
+		err = p.introduce(ctx, conn, &header)
+	}
+	if err != nil {
+		_ = raw.Close()
+		p.counts.failed.Add(1)
+		if distrusted(err) {
+			p.counts.untrusted.Add(1)
+		}
+		if distrusted(err) && p.strange.may("to "+string(to), time.Now()) {
+			p.log.WarnContext(ctx, textNoTrust, "peer", to, "address", address, "error", err)
+		}
 		return nil, fmt.Errorf("reach member %s at %s: %w", to, address, err)
 	}
+	p.counts.dialled.Add(1)
 	return conn, nil
 }
 
@@ -321,7 +377,7 @@ func (p *peers) introduce(ctx context.Context, conn net.Conn, header *streamHead
 	}
 	var reply [1]byte
 	if _, err := io.ReadFull(conn, reply[:]); err != nil {
-		return err
+		return err // in TLS 1.3 this is where a member that refuses our certificate says so
 	}
 	if streamReply(reply[0]) != streamOK {
 		return streamError{streamReply(reply[0])}

@@ -7,89 +7,181 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
+// weightNormal is the weight of a member of which nothing else was said.
+const weightNormal = 10
+
+// seat is a member as placement sees it.
+type seat struct {
+	ID     fsm.MemberID
+	Zone   string
+	Weight uint32 // its share of replicas against that of the others; 0 stands for weightNormal
+	Takes  bool   // may get further replicas; what it has stays in any case
+	Leads  bool   // may be a preferred leader
+}
+
+// seating is what placement is asked.
+type seating struct {
+	// Seats are the members that may hold replicas, each once. A replica on any other member
+	// is replaced.
+	Seats      []seat
+	Partitions int // 1..Partitions are placed
+	// Replication is how many replicas a partition gets, as far as there are members.
+	Replication int
+	Current     []fsm.Partition // what is there
+	// Level evens out zones, replicas and leaders. Without it only gaps are filled: partitions
+	// that lack nothing stay as they are, also when they have more or fewer replicas.
+	Level bool
+}
+
+// everybody seats members that are all alike.
+func everybody(members []fsm.MemberID) []seat {
+	seats := make([]seat, len(members))
+	for i, member := range members {
+		seats[i] = seat{ID: member, Takes: true, Leads: true}
+	}
+	return seats
+}
+
 // place decides which members hold which partitions. It is a pure function: the same
 // arguments give the same answer everywhere, whatever the order of members.
 //
-// members are those that may hold replicas, without duplicates. current is what is
-// there; what can stay stays, and a replica moves only to fill a gap or to even out
-// loads that differ by more than one. partitions 1..n are placed, with
-// min(replication, len(members)) replicas each. The first replica of a partition is
-// its preferred leader, and the members' numbers of first replicas differ as little
-// as the replicas allow. A new replica gets a number above all numbers of its partition.
-func place(members []fsm.MemberID, n, replication int, current []fsm.Partition) []fsm.Partition {
-	members = slices.Clone(members)
-	slices.Sort(members)
-	if len(members) == 0 {
+// What can stay stays: a replica moves only to fill a gap, to bring a partition into
+// one zone more, or to even out loads (replicas by weight) that would come closer by it. The
+// first replica of a partition is its preferred leader, and the members' numbers of first
+// replicas differ as little, by weight, as the replicas allow. A new replica gets a number
+// above all numbers of its partition. nil when some partition would have no replica.
+func place(s seating) []fsm.Partition {
+	seats := slices.Clone(s.Seats)
+	slices.SortFunc(seats, func(a, b seat) int { return cmp.Compare(a.ID, b.ID) })
+	p := &plan{
+		seats: seats, at: make(map[fsm.MemberID]*seat), load: make(map[fsm.MemberID]int64),
+		leads: make(map[fsm.MemberID]int64), highest: make(map[fsm.PartitionID]uint32),
+	}
+	for i := range seats {
+		seats[i].Weight = cmp.Or(seats[i].Weight, weightNormal)
+		p.at[seats[i].ID] = &seats[i]
+	}
+	p.keep(s.Partitions, s.Current)
+	if !p.fill(s.Replication, s.Level) {
 		return nil
 	}
-	p := &plan{members: members, load: make(map[fsm.MemberID]int), highest: make(map[fsm.PartitionID]uint32)}
-	p.keep(n, current)
-	p.fill(min(replication, len(members)))
-	p.level()
-	p.lead()
+	if s.Level {
+		p.zone()
+		p.level()
+	}
+	p.lead(s.Level)
 	return p.partitions
 }
 
 // plan is a placement in the making.
 type plan struct {
-	members    []fsm.MemberID // sorted
+	seats      []seat // by id
+	at         map[fsm.MemberID]*seat
 	partitions []fsm.Partition
-	load       map[fsm.MemberID]int // replicas held
+	wanted     []int                  // replicas that a partition had, 0 for a new one
+	orphaned   []bool                 // its preferred leader is gone
+	load       map[fsm.MemberID]int64 // replicas held
+	leads      map[fsm.MemberID]int64 // of them the first
 	highest    map[fsm.PartitionID]uint32
 }
 
 // keep starts from what is there, without the members that are gone.
 func (p *plan) keep(n int, current []fsm.Partition) {
 	p.partitions = make([]fsm.Partition, n)
+	p.wanted, p.orphaned = make([]int, n), make([]bool, n)
 	for i := range p.partitions {
 		p.partitions[i].ID = fsm.PartitionID(i + 1)
+		p.orphaned[i] = true
 	}
 	for _, old := range current {
 		if old.ID < 1 || int(old.ID) > n {
 			continue
 		}
-		part := &p.partitions[old.ID-1]
+		at := int(old.ID - 1)
+		part := &p.partitions[at]
 		part.Formed = old.Formed
-		for _, replica := range old.Replicas {
+		p.wanted[at] = len(old.Replicas)
+		p.highest[old.ID] = old.Last
+		for i, replica := range old.Replicas {
 			p.highest[old.ID] = max(p.highest[old.ID], replica.Number)
-			if slices.Contains(p.members, replica.Member) {
+			if p.at[replica.Member] != nil {
 				part.Replicas = append(part.Replicas, replica)
 				p.load[replica.Member]++
+				p.orphaned[at] = p.orphaned[at] && i > 0
 			}
 		}
 	}
 }
 
-// fill gives every partition its replicas, from the least loaded members. Equal
-// loads are taken in turn, beginning elsewhere for each partition, so that partitions
-// do not all share the same few members.
-func (p *plan) fill(replicas int) {
+// fill gives every partition its replicas, or takes those that are too many; false when one
+// gets none.
+func (p *plan) fill(replicas int, level bool) bool {
 	for i := range p.partitions {
 		part := &p.partitions[i]
-		for len(part.Replicas) > replicas {
-			last := part.Replicas[len(part.Replicas)-1]
-			part.Replicas = part.Replicas[:len(part.Replicas)-1]
-			p.load[last.Member]--
+		wanted := replicas
+		if !level && p.wanted[i] > 0 {
+			wanted = p.wanted[i]
 		}
-		for len(part.Replicas) < replicas {
-			p.add(part, p.leastLoaded(part, i))
+		for len(part.Replicas) > wanted {
+			p.drop(part, p.mostCrowded(part))
+		}
+		for len(part.Replicas) < wanted {
+			best := p.best(part, i)
+			if best == nil {
+				break
+			}
+			p.add(part, best.ID)
+		}
+		if len(part.Replicas) == 0 {
+			return false
 		}
 	}
+	return true
 }
 
-// leastLoaded is the member with the fewest replicas among those outside of part.
-func (p *plan) leastLoaded(part *fsm.Partition, turn int) fsm.MemberID {
-	best := fsm.MemberID("")
-	for i := range p.members {
-		member := p.members[(turn+i)%len(p.members)]
-		if holdsReplica(part, member) {
+// in counts the replicas of a partition in a zone, without that of one member.
+func (p *plan) in(part *fsm.Partition, zone string, without fsm.MemberID) (n int) {
+	for _, replica := range part.Replicas {
+		if replica.Member != without && p.at[replica.Member].Zone == zone {
+			n++
+		}
+	}
+	return n
+}
+
+// fuller compares how much of their share two members hold.
+func (p *plan) fuller(a, b *seat) int {
+	return cmp.Compare(p.load[a.ID]*int64(b.Weight), p.load[b.ID]*int64(a.Weight))
+}
+
+// best is who should get a further replica of part: in the zone that has fewest of it, the
+// one that holds least of its share. Equals are taken in turn, beginning elsewhere for
+// each partition, so that partitions do not all share the same few members.
+func (p *plan) best(part *fsm.Partition, turn int) *seat {
+	var best *seat
+	for i := range p.seats {
+		s := &p.seats[(turn+i)%len(p.seats)]
+		if !s.Takes || holdsReplica(part, s.ID) {
 			continue
 		}
-		if best == "" || p.load[member] < p.load[best] {
-			best = member
+		if best == nil || cmp.Or(cmp.Compare(p.in(part, s.Zone, ""), p.in(part, best.Zone, "")), p.fuller(s, best)) < 0 {
+			best = s
 		}
 	}
 	return best
+}
+
+// mostCrowded is who should give up its replica of part: the last of those in the zone that
+// has most of it, that hold most of their share.
+func (p *plan) mostCrowded(part *fsm.Partition) fsm.MemberID {
+	var worst *seat
+	for _, replica := range part.Replicas {
+		s := p.at[replica.Member]
+		if worst == nil || cmp.Or(cmp.Compare(p.in(part, s.Zone, ""), p.in(part, worst.Zone, "")), p.fuller(s, worst)) >= 0 {
+			worst = s
+		}
+	}
+	return worst.ID
 }
 
 func (p *plan) add(part *fsm.Partition, member fsm.MemberID) {
@@ -98,72 +190,148 @@ func (p *plan) add(part *fsm.Partition, member fsm.MemberID) {
 	p.load[member]++
 }
 
-// level moves replicas from the most to the least loaded member until no move helps.
-func (p *plan) level() {
-	for {
-		byLoad := func(a, b fsm.MemberID) int { return cmp.Compare(p.load[a], p.load[b]) }
-		low, high := slices.MinFunc(p.members, byLoad), slices.MaxFunc(p.members, byLoad)
-		if p.load[high]-p.load[low] <= 1 {
-			return
+func (p *plan) drop(part *fsm.Partition, member fsm.MemberID) {
+	part.Replicas = slices.DeleteFunc(slices.Clone(part.Replicas), func(r fsm.Replica) bool { return r.Member == member })
+	p.load[member]--
+}
+
+// zone brings partitions that crowd in one zone into others that have none of them.
+func (p *plan) zone() {
+	for i := range p.partitions {
+		part := &p.partitions[i]
+		for {
+			from := p.mostCrowded(part)
+			to := p.best(part, i)
+			if to == nil || p.in(part, to.Zone, "") > 0 || p.in(part, p.at[from].Zone, from) == 0 {
+				break
+			}
+			p.drop(part, from)
+			p.add(part, to.ID)
 		}
-		// high holds more partitions than low, so one of them is not held by low.
-		at := slices.IndexFunc(p.partitions, func(part fsm.Partition) bool {
-			return holdsReplica(&part, high) && !holdsReplica(&part, low)
-		})
-		part := &p.partitions[at]
-		part.Replicas = slices.DeleteFunc(slices.Clone(part.Replicas), func(r fsm.Replica) bool { return r.Member == high })
-		p.load[high]--
-		p.add(part, low)
 	}
 }
 
-// lead evens out the first replicas: while one member is first in two more partitions
-// than another, a chain of partitions hands one place on from the former to the latter.
-func (p *plan) lead() {
-	leads := make(map[fsm.MemberID]int)
-	for i := range p.partitions {
-		leads[p.partitions[i].Replicas[0].Member]++
+// evens says whether the loads of two members come closer when high gives one to low.
+func evens(high, low int64, weightHigh, weightLow uint32) bool {
+	return (2*low+1)*int64(weightHigh) < (2*high-1)*int64(weightLow)
+}
+
+// level moves replicas from full to less full members until no move helps.
+func (p *plan) level() {
+	for p.levelOne() {
 	}
-	for {
-		moved := false
-		byLeads := func(a, b fsm.MemberID) int { return cmp.Compare(leads[b], leads[a]) }
-		order := slices.Clone(p.members)
-		slices.SortStableFunc(order, byLeads)
-		for _, high := range order {
-			if low, ok := p.handOn(high, leads); ok {
-				leads[high]--
-				leads[low]++
-				moved = true
-				break
+}
+
+func (p *plan) levelOne() bool {
+	order := make([]*seat, len(p.seats))
+	for i := range p.seats {
+		order[i] = &p.seats[i]
+	}
+	slices.SortStableFunc(order, p.fuller)
+	for _, high := range slices.Backward(order) {
+		for _, low := range order {
+			if !low.Takes || !evens(p.load[high.ID], p.load[low.ID], high.Weight, low.Weight) {
+				continue
+			}
+			for i := range p.partitions {
+				part := &p.partitions[i]
+				// No zone loses its last replica to one that has some.
+				if !holdsReplica(part, high.ID) || holdsReplica(part, low.ID) ||
+					p.in(part, low.Zone, high.ID) > p.in(part, high.Zone, high.ID) {
+					continue
+				}
+				p.drop(part, high.ID)
+				p.add(part, low.ID)
+				return true
 			}
 		}
-		if !moved {
-			return
+	}
+	return false
+}
+
+// lead chooses the first replicas: those that may not lead hand on, and while one member
+// leads more than its share, a chain of partitions hands one place on to another. Without
+// level only partitions that have lost their leader get another.
+func (p *plan) lead(level bool) {
+	for i := range p.partitions {
+		p.leads[p.partitions[i].Replicas[0].Member]++
+	}
+	for i := range p.partitions {
+		part := &p.partitions[i]
+		if first := p.at[part.Replicas[0].Member]; first.Leads && (level || !p.orphaned[i]) {
+			continue
+		} else if at := p.leastLeading(part); at > 0 {
+			p.leads[first.ID]--
+			p.leads[part.Replicas[at].Member]++
+			part.Replicas = slices.Clone(part.Replicas)
+			part.Replicas[0], part.Replicas[at] = part.Replicas[at], part.Replicas[0]
 		}
 	}
+	for level && p.leadOne() {
+	}
+}
+
+// leastLeading is the place in part of who leads least of its share among those who may
+// lead; 0 when nobody may.
+func (p *plan) leastLeading(part *fsm.Partition) int {
+	best := -1
+	for i, replica := range part.Replicas {
+		s := p.at[replica.Member]
+		if !s.Leads {
+			continue
+		}
+		if best < 0 {
+			best = i
+			continue
+		}
+		b := p.at[part.Replicas[best].Member]
+		if p.leads[s.ID]*int64(b.Weight) < p.leads[b.ID]*int64(s.Weight) {
+			best = i
+		}
+	}
+	return max(best, 0)
+}
+
+func (p *plan) leadOne() bool {
+	order := make([]*seat, len(p.seats))
+	for i := range p.seats {
+		order[i] = &p.seats[i]
+	}
+	slices.SortStableFunc(order, func(a, b *seat) int {
+		return cmp.Compare(p.leads[b.ID]*int64(a.Weight), p.leads[a.ID]*int64(b.Weight))
+	})
+	for _, high := range order {
+		if low, ok := p.handOn(high); ok {
+			p.leads[high.ID]--
+			p.leads[low]++
+			return true
+		}
+	}
+	return false
 }
 
 // handOn searches breadth first, from high along "leads a partition that the next one
-// holds", for a member that leads at least two partitions fewer, and turns every
+// holds", for a member that leads so much less that one more evens it out, and turns every
 // partition on the way over to the next member.
-func (p *plan) handOn(high fsm.MemberID, leads map[fsm.MemberID]int) (fsm.MemberID, bool) {
-	through := map[fsm.MemberID]int{high: -1} // the partition by which a member was reached
-	for queue := []fsm.MemberID{high}; len(queue) > 0; queue = queue[1:] {
+func (p *plan) handOn(high *seat) (fsm.MemberID, bool) {
+	through := map[fsm.MemberID]int{high.ID: -1} // the partition by which a member was reached
+	for queue := []fsm.MemberID{high.ID}; len(queue) > 0; queue = queue[1:] {
 		for i := range p.partitions {
 			part := &p.partitions[i]
 			if part.Replicas[0].Member != queue[0] {
 				continue
 			}
 			for _, replica := range part.Replicas[1:] {
-				if _, seen := through[replica.Member]; seen {
+				s := p.at[replica.Member]
+				if _, seen := through[s.ID]; seen || !s.Leads {
 					continue
 				}
-				through[replica.Member] = i
-				if leads[replica.Member]+1 < leads[high] {
-					p.turnOver(replica.Member, high, through)
-					return replica.Member, true
+				through[s.ID] = i
+				if evens(p.leads[high.ID], p.leads[s.ID], high.Weight, s.Weight) {
+					p.turnOver(s.ID, high.ID, through)
+					return s.ID, true
 				}
-				queue = append(queue, replica.Member)
+				queue = append(queue, s.ID)
 			}
 		}
 	}
@@ -177,6 +345,7 @@ func (p *plan) turnOver(member, high fsm.MemberID, through map[fsm.MemberID]int)
 		part := &p.partitions[through[member]]
 		before := part.Replicas[0].Member
 		at := slices.IndexFunc(part.Replicas, func(r fsm.Replica) bool { return r.Member == member })
+		part.Replicas = slices.Clone(part.Replicas)
 		part.Replicas[0], part.Replicas[at] = part.Replicas[at], part.Replicas[0]
 		member = before
 	}

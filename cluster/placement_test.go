@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"fmt"
+	"slices"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -34,13 +35,18 @@ func spread(members []fsm.MemberID, partitions []fsm.Partition) (replicas, leade
 	return replicas, leaders
 }
 
+// placeAll places on members that are all alike.
+func placeAll(members []fsm.MemberID, n, replication int, current []fsm.Partition) []fsm.Partition {
+	return place(seating{Seats: everybody(members), Partitions: n, Replication: replication, Current: current, Level: true})
+}
+
 func TestPlaceSpreadsReplicasAndLeaders(t *testing.T) {
 	t.Parallel()
 	for members := 1; members <= 9; members++ {
 		for _, n := range []int{1, 4, 16, 17, 64} {
 			for _, replication := range []int{1, 2, 3, 5} {
 				names := memberNames(members)
-				got := place(names, n, replication, nil)
+				got := placeAll(names, n, replication, nil)
 				if len(got) != n {
 					t.Fatalf("%d members: %d partitions placed, want %d", members, len(got), n)
 				}
@@ -72,7 +78,7 @@ func TestPlaceIgnoresTheOrderOfMembers(t *testing.T) {
 	for i := range backward {
 		backward[i] = forward[len(forward)-1-i]
 	}
-	if diff := cmp.Diff(place(forward, 16, 3, nil), place(backward, 16, 3, nil)); diff != "" {
+	if diff := cmp.Diff(placeAll(forward, 16, 3, nil), placeAll(backward, 16, 3, nil)); diff != "" {
 		t.Fatal(diff)
 	}
 }
@@ -80,8 +86,8 @@ func TestPlaceIgnoresTheOrderOfMembers(t *testing.T) {
 func TestPlaceAgainMovesNothing(t *testing.T) {
 	t.Parallel()
 	members := memberNames(5)
-	first := place(members, 16, 3, nil)
-	if diff := cmp.Diff(first, place(members, 16, 3, first)); diff != "" {
+	first := placeAll(members, 16, 3, nil)
+	if diff := cmp.Diff(first, placeAll(members, 16, 3, first)); diff != "" {
 		t.Fatal(diff)
 	}
 }
@@ -100,12 +106,12 @@ func moved(a, b []fsm.Partition) (n int) {
 
 func TestPlaceMovesAsLittleAsPossible(t *testing.T) {
 	t.Parallel()
-	before := place(memberNames(4), 16, 3, nil) // 12 replicas each
-	grown := place(memberNames(5), 16, 3, before)
+	before := placeAll(memberNames(4), 16, 3, nil) // 12 replicas each
+	grown := placeAll(memberNames(5), 16, 3, before)
 	if got := moved(before, grown); got != 9 { // 48 replicas over five: the newcomer gets 9
 		t.Errorf("a fifth member moves %d replicas, want 9", got)
 	}
-	shrunk := place(memberNames(3), 16, 3, before)
+	shrunk := placeAll(memberNames(3), 16, 3, before)
 	if got := moved(before, shrunk); got != 12 { // what the fourth held
 		t.Errorf("a lost member moves %d replicas, want 12", got)
 	}
@@ -122,7 +128,133 @@ func TestPlaceMovesAsLittleAsPossible(t *testing.T) {
 
 func TestPlaceNobody(t *testing.T) {
 	t.Parallel()
-	if got := place(nil, 4, 3, nil); got != nil {
+	if got := placeAll(nil, 4, 3, nil); got != nil {
 		t.Fatalf("placed %v on nobody", got)
+	}
+}
+
+// zoned are members in zones a, b, c by turns.
+func zoned(n int) []seat {
+	seats := everybody(memberNames(n))
+	for i := range seats {
+		seats[i].Zone = string(rune('a' + i%3))
+	}
+	return seats
+}
+
+// zones counts the zones of each partition; the smallest.
+func fewestZones(seats []seat, partitions []fsm.Partition) int {
+	zone := map[fsm.MemberID]string{}
+	for _, s := range seats {
+		zone[s.ID] = s.Zone
+	}
+	fewest := 1 << 30
+	for _, part := range partitions {
+		zones := map[string]bool{}
+		for _, replica := range part.Replicas {
+			zones[zone[replica.Member]] = true
+		}
+		fewest = min(fewest, len(zones))
+	}
+	return fewest
+}
+
+func TestPlaceSpreadsOverZones(t *testing.T) {
+	t.Parallel()
+	for _, n := range []int{3, 4, 5, 6, 7, 9} {
+		seats := zoned(n)
+		got := place(seating{Seats: seats, Partitions: 16, Replication: 3, Level: true})
+		if zones := fewestZones(seats, got); zones != 3 {
+			t.Errorf("%d members: a partition lies in %d zones", n, zones)
+		}
+		// The same without zones first, then told of them: everything moves into three.
+		before := placeAll(memberNames(n), 16, 3, nil)
+		after := place(seating{Seats: seats, Partitions: 16, Replication: 3, Current: before, Level: true})
+		if zones := fewestZones(seats, after); zones != 3 {
+			t.Errorf("%d members, told later: a partition lies in %d zones", n, zones)
+		}
+		if again := place(seating{Seats: seats, Partitions: 16, Replication: 3, Current: after, Level: true}); moved(after, again) != 0 {
+			t.Errorf("%d members: a second look moves %d", n, moved(after, again))
+		}
+	}
+	// Zones of unequal size: one alone in its zone holds a replica of everything.
+	seats := everybody(memberNames(4))
+	seats[0].Zone, seats[1].Zone, seats[2].Zone, seats[3].Zone = "a", "b", "b", "b"
+	got := place(seating{Seats: seats, Partitions: 12, Replication: 2, Level: true})
+	if zones := fewestZones(seats, got); zones != 2 {
+		t.Errorf("a partition lies in %d zones", zones)
+	}
+}
+
+func TestPlaceByWeight(t *testing.T) {
+	t.Parallel()
+	seats := everybody(memberNames(4))
+	seats[0].Weight = 30 // three times the normal one
+	got := place(seating{Seats: seats, Partitions: 60, Replication: 1, Level: true})
+	held := map[fsm.MemberID]int{}
+	for _, part := range got {
+		held[part.Replicas[0].Member]++
+	}
+	if held["M00"] != 30 || held["M01"] != 10 || held["M02"] != 10 || held["M03"] != 10 {
+		t.Errorf("held %v", held)
+	}
+	seats[0].Weight = 0
+	if again := place(seating{Seats: seats, Partitions: 60, Replication: 1, Current: got, Level: true}); moved(got, again) != 15 {
+		t.Errorf("equal again: %d move, want 15", moved(got, again))
+	}
+}
+
+func TestPlaceDrainedAndGone(t *testing.T) {
+	t.Parallel()
+	before := placeAll(memberNames(4), 16, 3, nil)
+	seats := everybody(memberNames(5))
+	seats[1].Takes, seats[1].Leads = false, false
+	got := place(seating{Seats: seats, Partitions: 16, Replication: 3, Current: before, Level: true})
+	for i, part := range got {
+		if part.Replicas[0].Member == "M01" {
+			t.Errorf("partition %d is led by a drained member", part.ID)
+		}
+		if holdsReplica(&part, "M01") && !holdsReplica(&before[i], "M01") {
+			t.Errorf("partition %d goes to a drained member", part.ID)
+		}
+	}
+	// A member that is gone: only what it held moves, with or without room to level.
+	gone := slices.Delete(everybody(memberNames(5)), 0, 1)
+	got = place(seating{Seats: gone, Partitions: 16, Replication: 3, Current: before})
+	for i, part := range got {
+		switch had := holdsReplica(&before[i], "M00"); {
+		case holdsReplica(&part, "M00") || len(part.Replicas) != 3:
+			t.Errorf("partition %d: %v", part.ID, part.Replicas)
+		case !had && !slices.Equal(part.Replicas, before[i].Replicas):
+			t.Errorf("partition %d, which lacked nothing, changes", part.ID)
+		case had && moved(before[i:i+1], got[i:i+1]) != 1:
+			t.Errorf("partition %d moves more than one", part.ID)
+		}
+	}
+	// With nobody to take them replicas are fewer, with nobody at all there is no plan.
+	got = place(seating{Seats: everybody(memberNames(4))[2:], Partitions: 16, Replication: 3, Current: before})
+	for _, part := range got {
+		if len(part.Replicas) != 2 {
+			t.Errorf("partition %d has %d replicas", part.ID, len(part.Replicas))
+		}
+	}
+	if got := place(seating{Seats: []seat{{ID: "M09"}}, Partitions: 16, Replication: 3, Current: before}); got != nil {
+		t.Error("placed on nobody")
+	}
+}
+
+// TestPlaceGrows: further partitions go where there is most room, those that are there stay.
+func TestPlaceGrows(t *testing.T) {
+	t.Parallel()
+	before := placeAll(memberNames(3), 4, 2, nil)
+	got := place(seating{Seats: everybody(memberNames(4)), Partitions: 8, Replication: 2, Current: before})
+	for i := range before {
+		if !slices.Equal(before[i].Replicas, got[i].Replicas) {
+			t.Errorf("partition %d changes", got[i].ID)
+		}
+	}
+	replicas, _ := spread(memberNames(4), got)
+	if replicas[1]-replicas[0] > 1 {
+		t.Errorf("held %v", replicas)
 	}
 }

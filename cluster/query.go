@@ -16,6 +16,7 @@ const (
 	peekCountMax = 1024    // messages of one peek
 	listMax      = 1000    // entities of one list
 	countsMax    = 4096    // entities of one counts query
+	rulesMax     = 1000    // rules of one list
 )
 
 // queryKind says what is asked.
@@ -24,14 +25,28 @@ type queryKind byte
 // The queries. Their arguments and answers are JSON, except for the messages of a
 // peek: nothing here is asked per message.
 const (
-	queryHello    queryKind = 1 // bootstrap: who are you, do you hold data
-	queryPledge   queryKind = 2 // bootstrap: promise to found with these members
-	queryStatusOf queryKind = 3 // of one replica
-	queryLookup   queryKind = 4 // an entity, at the catalog's leader
-	queryList     queryKind = 5 // entities, at the catalog's leader
-	queryCounts   queryKind = 6 // of entities, at their partition's leader
-	queryPeek     queryKind = 7 // messages, at their partition's leader
-	queryLoad     queryKind = 8 // entities of each partition, at the catalog's leader
+	queryHello    queryKind = 1  // bootstrap: who are you, do you hold data
+	queryPledge   queryKind = 2  // bootstrap: promise to found with these members
+	queryStatusOf queryKind = 3  // of one replica
+	queryLookup   queryKind = 4  // an entity, at the catalog's leader
+	queryList     queryKind = 5  // entities, at the catalog's leader
+	queryCounts   queryKind = 6  // of entities, at their partition's leader
+	queryPeek     queryKind = 7  // messages, at their partition's leader
+	queryLoad     queryKind = 8  // entities of each partition, at the catalog's leader
+	queryRules    queryKind = 9  // of a subscription, at its partition's leader
+	queryState    queryKind = 10 // of a session, at its partition's leader
+	querySessions queryKind = 11 // of an entity, at its partition's leader
+
+	queryNamespace  queryKind = 12 // one, at the catalog's leader
+	queryNamespaces queryKind = 13 // a list, at the catalog's leader
+
+	queryPlacement queryKind = 14 // of partitions and members, at the catalog's leader
+	queryDepart    queryKind = 15 // whether a replica is out, at its partition's leader
+
+	queryDigest queryKind = 16 // of a replica's state at an index
+	queryVerify queryKind = 17 // of all replicas, at their partition's leader
+
+	queryCheckpoints queryKind = 18 // of a replica, which may be told that it differs
 )
 
 // queryStatus is how a query ended.
@@ -97,21 +112,38 @@ type (
 		Entities int
 		Messages uint64
 		Halted   bool
+		// For moves.
+		Replica   string // its name in raft
+		Commit    uint64
+		Live      int64 // bytes of bodies that the machine refers to
+		Removed   bool  // its group has removed it
+		Voters    []partition.Voter
+		Nonvoters []partition.Voter
 	}
 
 	lookupQuery struct {
-		Name string       // or,
-		ID   fsm.EntityID // where Name is empty
+		Namespace fsm.NamespaceID
+		Name      string       // or,
+		ID        fsm.EntityID // where Name is empty
 	}
 
 	listQuery struct {
-		After string
-		Max   int
+		Namespace fsm.NamespaceID
+		Kind      fsm.EntityKind
+		Topic     fsm.EntityID // of subscriptions
+		After     string
+		Max       int
 	}
 
 	countsQuery struct {
 		Partition fsm.PartitionID
 		Entities  []fsm.EntityID
+	}
+
+	rulesQuery struct {
+		Partition fsm.PartitionID
+		Entity    fsm.EntityID
+		Skip, Max int
 	}
 
 	peekQuery struct {
@@ -120,12 +152,14 @@ type (
 		From      fsm.SequenceNumber
 		Max       int
 		MaxBytes  int
+		Session   *string // only messages of that session
 	}
 )
 
 // desk answers queries from this member's replicas.
 type desk struct {
 	local func(fsm.PartitionID) replica
+	name  func(fsm.PartitionID) string // of the replica, in raft; nil in tests
 }
 
 // answer answers one query that concerns replicas.
@@ -139,6 +173,18 @@ func (d desk) answer(ctx context.Context, kind queryKind, arguments []byte) quer
 		return ask(arguments, func(q listQuery) ([]fsm.Entity, error) { return d.list(ctx, q) })
 	case queryCounts:
 		return ask(arguments, func(q countsQuery) ([]fsm.Counts, error) { return d.counts(ctx, q) })
+	case queryRules:
+		return ask(arguments, func(q rulesQuery) ([]fsm.Rule, error) { return d.rules(ctx, q) })
+	case queryState:
+		return ask(arguments, func(q stateQuery) (stateReply, error) { return d.state(ctx, q) })
+	case querySessions:
+		return ask(arguments, func(q sessionsQuery) ([]fsm.Session, error) { return d.sessions(ctx, q) })
+	case queryNamespace:
+		return ask(arguments, func(q namespaceQuery) (fsm.Namespace, error) { return d.namespace(ctx, q) })
+	case queryNamespaces:
+		return ask(arguments, func(q namespacesQuery) ([]fsm.Namespace, error) { return d.namespaces(ctx, q) })
+	case queryPlacement:
+		return ask(arguments, func(q placementQuery) (placementReply, error) { return d.placement(ctx, q) })
 	case queryLoad:
 		return ask(arguments, func(struct{}) ([]int, error) { return d.load(ctx) })
 	case queryPeek:
@@ -151,7 +197,7 @@ func (d desk) answer(ctx context.Context, kind queryKind, arguments []byte) quer
 			return replyWith(nil, err)
 		}
 		return queryReply{status: queryOK, body: fsm.AppendResult(nil, fsm.Result{Deliveries: deliveries})}
-	case queryHello, queryPledge: // the node's, not the desk's
+	case queryHello, queryPledge, queryDepart, queryDigest, queryVerify, queryCheckpoints: // the node's, not the desk's
 	}
 	return queryReply{status: queryFailed, code: fsm.NotImplemented}
 }
@@ -172,7 +218,13 @@ func (d desk) status(id fsm.PartitionID) (statusReply, error) {
 		return statusReply{}, fsm.EntityNotFound
 	}
 	s := group.Status()
-	reply := statusReply{Leads: s.Leads, Leader: s.Leader, Term: s.Term, Applied: s.Applied, Halted: s.Halted != nil}
+	reply := statusReply{
+		Leads: s.Leads, Leader: s.Leader, Term: s.Term, Applied: s.Applied, Halted: s.Halted != nil,
+		Commit: s.Commit, Live: s.LiveBytes, Removed: s.Removed, Voters: s.Voters, Nonvoters: s.Nonvoters,
+	}
+	if d.name != nil {
+		reply.Replica = d.name(id)
+	}
 	group.View(func(m partition.Machine) {
 		if queues := queuesOf(m); queues != nil {
 			reply.Entities, reply.Messages = queues.Entities(), queues.Messages()
@@ -197,7 +249,7 @@ func (d desk) lookup(ctx context.Context, q lookupQuery) (entity fsm.Entity, err
 	found := false
 	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
 		if q.Name != "" {
-			entity, found = catalogOf(m).Lookup(q.Name)
+			entity, found = catalogOf(m).Lookup(q.Namespace, q.Name)
 		} else {
 			entity, found = catalogOf(m).ByID(q.ID)
 		}
@@ -210,7 +262,7 @@ func (d desk) lookup(ctx context.Context, q lookupQuery) (entity fsm.Entity, err
 
 func (d desk) list(ctx context.Context, q listQuery) (entities []fsm.Entity, err error) {
 	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
-		entities = catalogOf(m).List(q.After, clamp(q.Max, 0, listMax))
+		entities = catalogOf(m).List(q.Namespace, q.Kind, q.Topic, q.After, clamp(q.Max, 0, listMax))
 	})
 	return entities, err
 }
@@ -233,6 +285,20 @@ func (d desk) counts(ctx context.Context, q countsQuery) ([]fsm.Counts, error) {
 	return counts, err
 }
 
+func (d desk) rules(ctx context.Context, q rulesQuery) (rules []fsm.Rule, err error) {
+	if q.Partition == fsm.CatalogPartition {
+		return nil, fsm.InvalidArgument
+	}
+	found := false
+	err = d.read(ctx, q.Partition, func(m partition.Machine) {
+		rules, found = queuesOf(m).Rules(q.Entity, q.Skip, clamp(q.Max, 0, rulesMax))
+	})
+	if err == nil && !found {
+		err = fsm.EntityNotFound
+	}
+	return rules, err
+}
+
 // peek reads messages at the leader. Bodies are read after the machine has been left,
 // so a slow disk holds up nobody else.
 func (d desk) peek(ctx context.Context, q peekQuery) ([]fsm.Delivery, error) {
@@ -241,6 +307,10 @@ func (d desk) peek(ctx context.Context, q peekQuery) ([]fsm.Delivery, error) {
 	}
 	var found []fsm.Delivery
 	err := d.read(ctx, q.Partition, func(m partition.Machine) {
+		if q.Session != nil {
+			found = queuesOf(m).PeekSession(q.Address.Entity, *q.Session, q.From, clamp(q.Max, 0, peekCountMax))
+			return
+		}
 		found = queuesOf(m).Peek(q.Address, q.From, clamp(q.Max, 0, peekCountMax))
 	})
 	if err != nil {

@@ -43,6 +43,10 @@ func (r *Router) CancelScheduled(at fsm.Place, sequences []fsm.SequenceNumber, d
 		done(fsm.MessageNotFound) // nothing is scheduled there
 		return
 	}
+	if len(at.Shards) > 0 {
+		r.cancelShards(at, sequences, done)
+		return
+	}
 	command := fsm.CancelScheduled{Entity: at.ID, Sequences: sequences}
 	r.line(at.Partition).submit(command, func(result fsm.Result) { done(result.Code) })
 }
@@ -55,46 +59,74 @@ func (r *Router) Purge(at fsm.Place, before fsm.Instant, max int, done func(fsm.
 		done(fsm.InvalidArgument, 0)
 		return
 	}
+	if len(at.Shards) > 0 {
+		r.purgeShards(at, before, min(max, purgeMessagesMax), 0, 0, fsm.OK, done)
+		return
+	}
 	command := fsm.PurgeMessages{Address: at.Address(), Before: before, Max: uint32(min(max, purgeMessagesMax))}
 	r.line(at.Partition).submit(command, func(result fsm.Result) { done(result.Code, int(result.Count)) })
 }
 
-// PurgeQueue is Purge for an operator, by name; the zero before means whenever. After
+// PurgeEntity is Purge for an operator, by name; the zero before means whenever. After
 // ServerBusy nothing was removed; after Timeout it may have been, and may be asked again.
-func (r *Router) PurgeQueue(ctx context.Context, name string, sub fsm.SubQueue, before time.Time, most int) (int, error) {
-	entity, err := r.lookup(ctx, lookupQuery{Name: name})
+func (r Space) PurgeEntity(ctx context.Context, name string, sub fsm.SubQueue, before time.Time, most int) (int, error) {
+	entity, err := r.holder(ctx, name)
 	if err != nil {
-		return 0, fmt.Errorf("purge queue %q: %w", name, err)
+		return 0, fmt.Errorf("purge %q: %w", name, err)
 	}
-	command := fsm.PurgeMessages{
-		Address: fsm.Address{Entity: entity.ID, Sub: sub},
-		Max:     uint32(clamp(most, 0, purgeMessagesMax)),
-	}
+	var moment fsm.Instant
 	if !before.IsZero() {
 		// From the first moment of 1970 on, so that an earlier one does not mean "all".
-		command.Before = fsm.Instant(max(1, before.UnixMilli()))
+		moment = fsm.Instant(max(1, before.UnixMilli()))
 	}
-	result, err := r.command(ctx, entity.Partition, command)
-	if err != nil {
-		return 0, fmt.Errorf("purge queue %q: %w", name, err)
+	type purged struct {
+		code fsm.Code
+		n    int
 	}
-	return int(result.Count), nil
+	done := make(chan purged, 1)
+	r.Purge(fsm.Place{Entity: entity, Sub: sub}, moment, most, func(code fsm.Code, n int) { done <- purged{code, n} })
+	select {
+	case p := <-done:
+		if p.code != fsm.OK {
+			return 0, fmt.Errorf("purge %q: %w", name, p.code)
+		}
+		return p.n, nil
+	case <-ctx.Done():
+		return 0, fmt.Errorf("purge %q: %w (%w)", name, fsm.Timeout, ctx.Err())
+	}
 }
 
-// Redrive brings dead letters (1 to 1000, by number) back to their queue and says how
-// many: numbers that are not ready dead letters are left out. Errors wrap
+// RedriveEntity brings dead letters (1 to 1000, by number) back to their main queue and
+// says how many: numbers that are not ready dead letters are left out. Errors wrap
 // EntityNotFound, InvalidArgument, ServerBusy or Timeout; asking again does no harm.
-func (r *Router) Redrive(ctx context.Context, name string, sequences []fsm.SequenceNumber) (int, error) {
+func (r Space) RedriveEntity(ctx context.Context, name string, sequences []fsm.SequenceNumber) (int, error) {
 	if len(sequences) < 1 || len(sequences) > redriveMessagesMax {
-		return 0, fmt.Errorf("redrive queue %q: %w: 1 to %d numbers at a time, not %d", name, fsm.InvalidArgument, redriveMessagesMax, len(sequences))
+		return 0, fmt.Errorf("redrive %q: %w: 1 to %d numbers at a time, not %d", name, fsm.InvalidArgument, redriveMessagesMax, len(sequences))
 	}
-	entity, err := r.lookup(ctx, lookupQuery{Name: name})
+	entity, err := r.holder(ctx, name)
 	if err != nil {
-		return 0, fmt.Errorf("redrive queue %q: %w", name, err)
+		return 0, fmt.Errorf("redrive %q: %w", name, err)
 	}
-	result, err := r.command(ctx, entity.Partition, fsm.RedriveMessages{Entity: entity.ID, Sequences: sequences})
+	count, err := r.redrive(ctx, fsm.Place{Entity: entity}, sequences)
 	if err != nil {
-		return 0, fmt.Errorf("redrive queue %q: %w", name, err)
+		return count, fmt.Errorf("redrive %q: %w", name, err)
 	}
-	return int(result.Count), nil
+	return count, nil
+}
+
+func (r *Router) redrive(ctx context.Context, at fsm.Place, sequences []fsm.SequenceNumber) (int, error) {
+	if len(at.Shards) > 0 {
+		return r.redriveShards(ctx, at, sequences)
+	}
+	result, err := r.command(ctx, at.Partition, fsm.RedriveMessages{Entity: at.ID, Sequences: sequences})
+	return int(result.Count), err
+}
+
+// holder finds a queue or subscription by name.
+func (r Space) holder(ctx context.Context, name string) (fsm.Entity, error) {
+	entity, err := r.lookup(ctx, lookupQuery{Namespace: r.namespace, Name: name})
+	if err == nil && entity.Kind == fsm.TopicEntity {
+		err = fmt.Errorf("%w: a topic holds no messages for receivers, its subscriptions do", fsm.NotAllowed)
+	}
+	return entity, err
 }

@@ -53,11 +53,11 @@ func (c *testCluster) pass(clock *testClock, d time.Duration) {
 	}
 }
 
-func (c *testCluster) create(name string, change func(*fsm.QueueSettings)) fsm.Place {
+func (c *testCluster) create(name string, change func(*fsm.EntitySettings)) fsm.Place {
 	c.t.Helper()
 	settings := testSettings
 	change(&settings)
-	entity, err := c.nodes[0].Router().CreateQueue(c.t.Context(), name, settings)
+	entity, err := c.nodes[0].Router().In(fsm.DefaultNamespace).CreateEntity(c.t.Context(), fsm.QueueEntity, name, settings, nil, nil)
 	if err != nil {
 		c.t.Fatalf("create queue: %v", err)
 	}
@@ -130,7 +130,7 @@ func TestScheduleAndCancelOverALeaderChange(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
-	at := c.create("orders", func(s *fsm.QueueSettings) { s.RequiresDuplicateDetection = true })
+	at := c.create("orders", func(s *fsm.EntitySettings) { s.RequiresDuplicateDetection = true })
 	leader := c.leader(at.Partition)
 	one, two := c.nodes[(leader+1)%3], c.nodes[(leader+2)%3]
 	due := clock.in(time.Hour)
@@ -180,7 +180,7 @@ func TestScheduledMessageWakesAReceiver(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
-	at := c.create("orders", func(*fsm.QueueSettings) {})
+	at := c.create("orders", func(*fsm.EntitySettings) {})
 	node := c.other(at.Partition)
 	due := clock.in(400 * time.Millisecond)
 	scheduleMessages(t, node, at, fsm.Message{Payload: []byte("x"), EnqueueAt: due})
@@ -202,7 +202,7 @@ func (c *testCluster) gone(at fsm.Place) bool {
 		if node == nil {
 			continue
 		}
-		if _, err := node.Router().Resolve(c.t.Context(), at.Name); !errors.Is(err, fsm.EntityNotFound) {
+		if _, err := node.Router().In(fsm.DefaultNamespace).Resolve(c.t.Context(), at.Name); !errors.Is(err, fsm.EntityNotFound) {
 			return false
 		}
 		_, err := node.router.lookup(c.t.Context(), lookupQuery{ID: at.ID})
@@ -227,8 +227,8 @@ func TestIdleQueueDeletesItself(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
-	short := func(s *fsm.QueueSettings) { s.AutoDeleteOnIdle = 5 * 60_000 }
-	idle, used, kept := c.create("idle", short), c.create("used", short), c.create("kept", func(*fsm.QueueSettings) {})
+	short := func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 }
+	idle, used, kept := c.create("idle", short), c.create("used", short), c.create("kept", func(*fsm.EntitySettings) {})
 	node := c.other(idle.Partition)
 	sendMessage(t, node, idle, "lost with the queue")
 
@@ -272,7 +272,7 @@ func TestNextLeaderBuriesAnIdleQueue(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
-	at := c.create("idle", func(s *fsm.QueueSettings) { s.AutoDeleteOnIdle = 5 * 60_000 })
+	at := c.create("idle", func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 })
 	leader := c.leader(at.Partition)
 	survivor := c.nodes[(leader+1)%3]
 	c.nodes[leader].placed.Store(nil) // it looks after no partitions any more
@@ -290,7 +290,7 @@ func TestIdleQueueThatWasDeletedMeanwhile(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
-	short := func(s *fsm.QueueSettings) { s.AutoDeleteOnIdle = 5 * 60_000 }
+	short := func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 }
 	forgotten, dropping := c.create("forgotten", short), c.create("dropping", short)
 	router := c.nodes[0].router
 	for _, command := range []fsm.Command{
@@ -309,7 +309,7 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
-	forever := func(*fsm.QueueSettings) {}
+	forever := func(*fsm.EntitySettings) {}
 	peeked, received, polled, left := c.create("peeked", forever), c.create("received", forever), c.create("polled", forever), c.create("left", forever)
 	node := c.other(peeked.Partition)
 
@@ -322,7 +322,7 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	settings := testSettings
 	settings.AutoDeleteOnIdle = 5 * 60_000
 	for _, name := range []string{"peeked", "received", "polled", "left"} {
-		if _, err := c.nodes[0].Router().UpdateQueue(t.Context(), name, settings); err != nil {
+		if _, err := c.nodes[0].Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, name, settings); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -391,7 +391,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 2)
 	c.startAll()
-	at := c.create("orders", func(*fsm.QueueSettings) {})
+	at := c.create("orders", func(*fsm.EntitySettings) {})
 	dead := fsm.Place{Entity: at.Entity, Sub: fsm.DeadLetterQueue}
 	node := c.other(at.Partition)
 	for i := range 6 {
@@ -405,10 +405,10 @@ func TestPurgeAndRedrive(t *testing.T) {
 		}
 	}
 	router := c.nodes[0].Router()
-	if n, err := router.Redrive(t.Context(), "ORDERS", []fsm.SequenceNumber{1, 3, 5, 99}); n != 2 || err != nil {
+	if n, err := router.In(fsm.DefaultNamespace).RedriveEntity(t.Context(), "ORDERS", []fsm.SequenceNumber{1, 3, 5, 99}); n != 2 || err != nil {
 		t.Fatalf("redrive: %d, %v", n, err)
 	}
-	if n, err := router.Redrive(t.Context(), "orders", []fsm.SequenceNumber{1, 3}); n != 0 || err != nil {
+	if n, err := router.In(fsm.DefaultNamespace).RedriveEntity(t.Context(), "orders", []fsm.SequenceNumber{1, 3}); n != 0 || err != nil {
 		t.Fatalf("redrive again: %d, %v", n, err)
 	}
 	if diff := cmp.Diff(fsm.Counts{Active: 4, DeadLetter: 2, Bytes: 12}, countMessages(t, node, at)); diff != "" {
@@ -422,7 +422,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 	border := clock.now().Add(time.Second)
 	clock.ahead.Add(int64(5 * time.Second))
 	sendMessage(t, node, at, "late")
-	if n, err := router.PurgeQueue(t.Context(), "orders", fsm.MainQueue, border, 1); n != 1 || err != nil {
+	if n, err := router.In(fsm.DefaultNamespace).PurgeEntity(t.Context(), "orders", fsm.MainQueue, border, 1); n != 1 || err != nil {
 		t.Fatalf("purge one: %d, %v", n, err)
 	}
 	purged := make(chan int, 1)
@@ -435,7 +435,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 	if n := <-purged; n != 2 {
 		t.Fatalf("purged %d", n)
 	}
-	if n, err := router.PurgeQueue(t.Context(), "orders", fsm.DeadLetterQueue, time.Time{}, 4000); n != 2 || err != nil {
+	if n, err := router.In(fsm.DefaultNamespace).PurgeEntity(t.Context(), "orders", fsm.DeadLetterQueue, time.Time{}, 4000); n != 2 || err != nil {
 		t.Fatalf("purge dead letters: %d, %v", n, err)
 	}
 	if code := settleMessage(t, node, at, back.deliveries[0].Lock, fsm.Complete); code != fsm.OK {
@@ -460,11 +460,11 @@ func TestPurgeAndRedriveRefuse(t *testing.T) {
 		err  error
 		want fsm.Code
 	}{
-		"redrive nowhere":  {second(router.Redrive(ctx, "none", some)), fsm.EntityNotFound},
-		"redrive nothing":  {second(router.Redrive(ctx, "orders", nil)), fsm.InvalidArgument},
-		"redrive too many": {second(router.Redrive(ctx, "orders", make([]fsm.SequenceNumber, redriveMessagesMax+1))), fsm.InvalidArgument},
-		"purge nowhere":    {second(router.PurgeQueue(ctx, "none", 0, time.Time{}, 1)), fsm.EntityNotFound},
-		"purge nothing":    {second(router.PurgeQueue(ctx, "orders", 0, time.Time{}, 0)), fsm.InvalidArgument},
+		"redrive nowhere":  {second(router.In(fsm.DefaultNamespace).RedriveEntity(ctx, "none", some)), fsm.EntityNotFound},
+		"redrive nothing":  {second(router.In(fsm.DefaultNamespace).RedriveEntity(ctx, "orders", nil)), fsm.InvalidArgument},
+		"redrive too many": {second(router.In(fsm.DefaultNamespace).RedriveEntity(ctx, "orders", make([]fsm.SequenceNumber, redriveMessagesMax+1))), fsm.InvalidArgument},
+		"purge nowhere":    {second(router.In(fsm.DefaultNamespace).PurgeEntity(ctx, "none", 0, time.Time{}, 1)), fsm.EntityNotFound},
+		"purge nothing":    {second(router.In(fsm.DefaultNamespace).PurgeEntity(ctx, "orders", 0, time.Time{}, 0)), fsm.InvalidArgument},
 	} {
 		if !errors.Is(c.err, c.want) {
 			t.Errorf("%s: %v", name, c.err)
@@ -477,7 +477,7 @@ func TestPurgeAndRedriveRefuse(t *testing.T) {
 	})
 	// A moment before 1970 is before everything, not "all".
 	sendMessage(t, c.nodes[0], at, "x")
-	if n, err := router.PurgeQueue(ctx, "orders", 0, time.Unix(-5, 0), 10); n != 0 || err != nil {
+	if n, err := router.In(fsm.DefaultNamespace).PurgeEntity(ctx, "orders", 0, time.Unix(-5, 0), 10); n != 0 || err != nil {
 		t.Errorf("purged %d, %v", n, err)
 	}
 }
@@ -503,7 +503,7 @@ func TestLocksSurviveUpdates(t *testing.T) {
 	settings := testSettings
 	settings.LockDuration, settings.MaxDeliveryCount, settings.DefaultTimeToLive = 5000, 1, 60_000
 	settings.DeadLetterOnExpiry, settings.Status = true, fsm.Disabled
-	entity, err := c.nodes[0].Router().UpdateQueue(t.Context(), "orders", settings)
+	entity, err := c.nodes[0].Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, "orders", settings)
 	if err != nil || entity.Settings != settings.WithDefaults() {
 		t.Fatalf("update: %+v, %v", entity, err)
 	}
@@ -518,7 +518,7 @@ func TestLocksSurviveUpdates(t *testing.T) {
 		}
 	}
 	settings.RequiresDuplicateDetection = true
-	_, err = c.nodes[0].Router().UpdateQueue(t.Context(), "orders", settings)
+	_, err = c.nodes[0].Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, "orders", settings)
 	if !errors.Is(err, fsm.InvalidArgument) || !strings.Contains(err.Error(), "cannot be changed") {
 		t.Errorf("change of what is fixed: %v", err)
 	}
@@ -535,7 +535,7 @@ func TestStatus(t *testing.T) {
 	set := func(status fsm.EntityStatus) {
 		settings := testSettings
 		settings.Status = status
-		if _, err := c.nodes[0].Router().UpdateQueue(t.Context(), "orders", settings); err != nil {
+		if _, err := c.nodes[0].Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, "orders", settings); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -611,7 +611,7 @@ func TestWaitingReceiversHearOfDeletion(t *testing.T) {
 		receiver.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { answer <- locked{code, d} })
 		waiting = append(waiting, answer)
 	}
-	if err := c.nodes[1].Router().DeleteQueue(t.Context(), "orders"); err != nil {
+	if err := c.nodes[1].Router().In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.QueueEntity, "orders"); err != nil {
 		t.Fatal(err)
 	}
 	for i, answer := range waiting {
@@ -626,7 +626,7 @@ func TestQuota(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
-	at := c.create("small", func(s *fsm.QueueSettings) { s.MaxBytes = 1 << 20 })
+	at := c.create("small", func(s *fsm.EntitySettings) { s.MaxBytes = 1 << 20 })
 	node := c.other(at.Partition)
 	big := fsm.Message{Payload: bytes.Repeat([]byte("x"), 256<<10)}
 	for i := range 4 {

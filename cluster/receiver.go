@@ -20,17 +20,21 @@ const lockGrace = time.Second
 // the same messages again and none is lost between two leaders. Its methods may be
 // called concurrently; none blocks.
 type Receiver struct {
+	fan *fanIn // of a partitioned entity; then there is nothing else
+
 	router *Router
 	line   *line
 	lane   uint64
 	at     fsm.Place
 	takes  bool
+	bits   fsm.SequenceNumber // that the numbers of this shard have outside
 
 	// Guarded by line.mu.
-	serial uint64
-	call   *lockCall // under way
-	closed bool
-	active time.Time // when the router last heard that this receiver is there
+	serial  uint64
+	call    *lockCall       // under way
+	session fsm.SessionLock // that is held; set before the first Lock
+	closed  bool
+	active  time.Time // when the router last heard that this receiver is there
 }
 
 // lockCall is one Lock on its way. Its fields are guarded by line.mu.
@@ -38,6 +42,7 @@ type lockCall struct {
 	receiver  *Receiver
 	bytes     []byte // encoded once, as in request
 	lock      fsm.LockMessages
+	accept    *fsm.AcceptSession // asked instead of lock, where it is not nil
 	header    fsm.Header
 	until     time.Time
 	done      func(fsm.Result)
@@ -56,9 +61,13 @@ type lockCall struct {
 // came. A Code other than OK means that the entity cannot be received from any more
 // (EntityNotFound) or not now (ServerBusy).
 func (r *Receiver) Lock(max, maxBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
+	if r.fan != nil {
+		r.fan.lock(max, maxBytes, wait, done)
+		return
+	}
 	r.start(max, maxBytes, time.Now().Add(min(wait, lockWaitMax)), func(result fsm.Result) {
 		if result.Code != fsm.EntityNotFound {
-			done(result.Code, result.Deliveries)
+			done(result.Code, outside(r.bits, result.Deliveries))
 			return
 		}
 		// The catalog may know the queue although its making was interrupted before
@@ -68,32 +77,43 @@ func (r *Receiver) Lock(max, maxBytes int, wait time.Duration, done func(fsm.Cod
 				done(fsm.EntityNotFound, nil)
 				return
 			}
-			r.start(max, maxBytes, time.Now(), func(result fsm.Result) { done(result.Code, result.Deliveries) })
+			r.start(max, maxBytes, time.Now(), func(result fsm.Result) {
+				done(result.Code, outside(r.bits, result.Deliveries))
+			})
 		})
 	})
 }
 
 func (r *Receiver) start(max, maxBytes int, until time.Time, done func(fsm.Result)) {
-	call := &lockCall{
-		receiver: r, until: until, done: done,
+	r.begin(&lockCall{
+		until: until, done: done,
 		lock: fsm.LockMessages{
-			Address: r.at.Address(), Delete: r.takes,
+			Address: r.at.Address(), Delete: r.takes, Session: r.session,
 			Max:      uint32(clamp(max, 1, lockMessagesMax)),
 			MaxBytes: uint32(clamp(maxBytes, 1, lockBytesMax)),
 		},
-	}
+	})
+}
+
+// begin starts a call.
+func (r *Receiver) begin(call *lockCall) {
+	call.receiver = r
 	l := r.line
 	l.mu.Lock()
 	if l.closed || r.closed || r.call != nil {
 		l.mu.Unlock()
-		done(fsm.Result{Code: fsm.ServerBusy})
+		call.done(fsm.Result{Code: fsm.ServerBusy})
 		return
 	}
 	r.serial++
 	r.call = call
 	l.stir(r, l.now())
 	call.header = fsm.Header{Origin: l.origin, Lane: r.lane, Serial: r.serial, Low: r.serial}
-	call.bytes = fsm.AppendCommand(nil, call.header, call.lock)
+	if call.accept != nil {
+		call.bytes = fsm.AppendCommand(nil, call.header, *call.accept)
+	} else {
+		call.bytes = fsm.AppendCommand(nil, call.header, call.lock)
+	}
 	l.lanes[r] = struct{}{}
 	call.enqueue()
 	l.pump()
@@ -102,6 +122,10 @@ func (r *Receiver) start(max, maxBytes int, until time.Time, done func(fsm.Resul
 // Cancel ends the waiting of an outstanding Lock soon; done is still called, and may
 // still bring messages.
 func (r *Receiver) Cancel() {
+	if r.fan != nil {
+		r.fan.cancel()
+		return
+	}
 	l := r.line
 	l.mu.Lock()
 	call := r.call
@@ -122,6 +146,10 @@ func (r *Receiver) Cancel() {
 
 // Close cancels and frees the lane. Locks already granted stay as they are.
 func (r *Receiver) Close() {
+	if r.fan != nil {
+		r.fan.close()
+		return
+	}
 	l := r.line
 	l.mu.Lock()
 	first := !r.closed
@@ -165,7 +193,13 @@ func (c *lockCall) finish(result fsm.Result) {
 	r.call = nil
 	delete(l.lanes, r)
 	closed := r.closed && !l.closed
+	was := progress{command: c.bytes, target: c.target, attempts: c.attempt}
 	l.mu.Unlock()
+	if l.slow.after > 0 {
+		if late := time.Since(c.until); l.slow.is(late) {
+			l.slow.lock(l.id, was, result.Code, late)
+		}
+	}
 	c.done(result)
 	if closed {
 		r.free()
@@ -182,7 +216,7 @@ func (c *lockCall) answered(tag uint64, answer partition.Answer, hint fsm.Member
 	}
 	if answer.Outcome == partition.Done {
 		l.refusals = 0
-		empty := answer.Result.Code == fsm.OK && len(answer.Result.Deliveries) == 0
+		empty := answer.Result.Code == fsm.OK && len(answer.Result.Deliveries) == 0 && answer.Result.Session.Epoch == 0
 		if empty && c.probing && tag == c.attempt && !c.cancelled && time.Now().Before(c.until) {
 			c.unknown = false // nothing came of the earlier attempts: wait in line again
 			c.enqueue()
@@ -259,7 +293,7 @@ func (l *line) sendLock(target fsm.MemberID, a *attempt) {
 			return
 		}
 		stop = group.Lock(partition.LockRequest{
-			Header: call.header, Lock: call.lock, Until: call.until,
+			Header: call.header, Lock: call.lock, Accept: call.accept, Until: call.until,
 			Done: func(answer partition.Answer) {
 				call.answered(tag, answer, leaderHint(group, answer))
 			},

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -33,7 +34,11 @@ func (n *Node) reconcileLoop(ctx context.Context) {
 		}
 		if group := (*n.groups.Load())[fsm.CatalogPartition]; group != nil && group.Status().Leads {
 			n.reconcileCatalog(ctx, group)
+		} else {
+			n.rest()
 		}
+		n.introduce(ctx)
+		n.askIfRemoved(ctx)
 		if placed := n.placed.Load(); placed != nil {
 			n.reconcileGroups(ctx, *placed)
 		}
@@ -49,6 +54,9 @@ func (n *Node) reconcileCatalog(ctx context.Context, group *partition.Group) {
 		return
 	}
 	n.adopt(ctx, group)
+	n.elect(ctx, group)
+	n.raise(ctx, group)
+	n.govern(group)
 	n.router.sweep(ctx, group)
 }
 
@@ -57,15 +65,18 @@ func (n *Node) reconcileCatalog(ctx context.Context, group *partition.Group) {
 func (n *Node) found(ctx context.Context, group *partition.Group) {
 	ctx, cancel := context.WithTimeout(ctx, stepMax)
 	defer cancel()
-	members := n.gossip.alive()
+	var members []fsm.MemberID
 	for _, voter := range group.Status().Voters {
-		if !slices.Contains(members, voter.Member) {
-			members = append(members, voter.Member)
+		members = append(members, voter.Member) // have promised
+	}
+	for _, member := range n.gossip.alive() { // whom gossip shows may be anybody
+		if !slices.Contains(members, member) && n.says(ctx, member) == nil {
+			members = append(members, member)
 		}
 	}
 	command := fsm.FoundCluster{
 		ClusterID:  rand.Text(),
-		Partitions: place(members, n.config.Partitions, n.config.Replication, nil),
+		Partitions: place(seating{Seats: n.founderSeats(members), Partitions: n.config.Partitions, Replication: n.config.Replication, Level: true}),
 	}
 	_, _ = rand.Read(command.SealKey[:]) // never fails
 	_, err := n.router.command(ctx, fsm.CatalogPartition, command)
@@ -75,13 +86,24 @@ func (n *Node) found(ctx context.Context, group *partition.Group) {
 	}
 }
 
+// founderSeats seats those that found, in the zones that they say they stand in: the catalog
+// knows nobody yet.
+func (n *Node) founderSeats(members []fsm.MemberID) []seat {
+	seats := everybody(members)
+	for i := range seats {
+		m, _ := n.gossip.lookup(seats[i].ID)
+		seats[i].Zone = m.Zone
+	}
+	return seats
+}
+
 // adopt takes members that have joined into the catalog's group, without a vote: every
 // member holds the catalog, so every member can resolve names by itself.
 func (n *Node) adopt(ctx context.Context, group *partition.Group) {
 	status := group.Status()
 	for _, m := range n.gossip.all() {
 		isThis := func(v partition.Voter) bool { return v.Member == m.Member }
-		if !m.alive || slices.ContainsFunc(status.Voters, isThis) || slices.ContainsFunc(status.Nonvoters, isThis) {
+		if !m.alive || n.memberOf(m.Member).Removed || slices.ContainsFunc(status.Voters, isThis) || slices.ContainsFunc(status.Nonvoters, isThis) {
 			continue
 		}
 		if err := n.adoptOne(ctx, group, m.Member); err != nil {
@@ -95,19 +117,34 @@ func (n *Node) adopt(ctx context.Context, group *partition.Group) {
 func (n *Node) adoptOne(ctx context.Context, group *partition.Group, member fsm.MemberID) error {
 	ctx, cancel := context.WithTimeout(ctx, stepMax)
 	defer cancel()
-	// Ask the member itself: gossip may be about a process that is no more, or lag.
-	var hello helloReply
+	if err := n.says(ctx, member); err != nil {
+		return err
+	}
+	return group.AddNonvoter(ctx, replicaID(member, catalogNumber), member)
+}
+
+// says asks the member itself whether it is one of ours: gossip may be about a process that
+// is no more, or lag, or come from somebody who has no certificate.
+func (n *Node) says(ctx context.Context, member fsm.MemberID) error {
+	hello, err := n.greet(ctx, member)
+	switch {
+	case err != nil:
+		return err
+	case hello.Knows < n.Level():
+		return fmt.Errorf("member %s: its binary knows level %d and the cluster needs %d", member, hello.Knows, n.Level())
+	case hello.Member != member, hello.Cluster != "" && hello.Cluster != n.clusterID():
+		return streamError{streamForeign}
+	}
+	return nil
+}
+
+// greet asks a member about itself.
+func (n *Node) greet(ctx context.Context, member fsm.MemberID) (hello helloReply, err error) {
 	reply, err := n.ask(ctx, member, queryHello, []byte("{}"))
 	if err == nil {
 		err = reply.decode(&hello)
 	}
-	switch {
-	case err != nil:
-		return err
-	case hello.Member != member, hello.Cluster != "" && hello.Cluster != n.clusterID():
-		return streamError{streamForeign}
-	}
-	return group.AddNonvoter(ctx, replicaID(member, catalogNumber), member)
+	return hello, err
 }
 
 // reconcileGroups is the work of the leaders of message partitions.
@@ -127,6 +164,7 @@ func (n *Node) reconcileGroups(ctx context.Context, placed []fsm.Partition) {
 			n.reportFormed(ctx, part.ID)
 		}
 		n.bury(ctx, group)
+		n.moves(part, group)
 		n.prefer(ctx, part, group)
 	}
 }
@@ -142,28 +180,41 @@ func (n *Node) reportFormed(ctx context.Context, id fsm.PartitionID) {
 }
 
 // prefer hands a leadership to the partition's preferred leader, once that is alive,
-// has been so for a while, and has caught up. A leader tries once in its term
-// (partition.ErrTransferSpent), and this loop hands over one group at a time.
+// has been so for a while, and has caught up; while the partition moves that is the one
+// of the target. A drained member hands it to whoever can take it. A leader tries once in
+// its term (partition.ErrTransferSpent), and this loop hands over one group at a time.
 func (n *Node) prefer(ctx context.Context, part *fsm.Partition, group *partition.Group) {
-	wanted := part.Replicas[0].Member
-	if wanted == n.self || !n.takesLeaders(wanted) {
+	wanted := part.Replicas[0]
+	if part.Target != nil {
+		wanted = part.Target[0]
+	}
+	drained := n.memberOf(n.self).Drained
+	if drained && (wanted.Member == n.self || !n.takesLeaders(wanted.Member)) {
+		err := n.handOn(ctx, part, group)
+		if err != nil && !errors.Is(err, partition.ErrTransferSpent) && !errors.Is(err, errNobodyTakesOver) {
+			n.log.InfoContext(ctx, "hand a leadership on", "partition", part.ID, "error", err)
+		}
+		return
+	}
+	isThis := func(v partition.Voter) bool { return v.Replica == replicaID(wanted.Member, wanted.Number) }
+	if wanted.Member == n.self || !n.takesLeaders(wanted.Member) || !slices.ContainsFunc(group.Status().Voters, isThis) {
 		return
 	}
 	// A member that comes and goes is not trusted with leaderships at once. When we are
 	// young ourselves the cluster is just starting, and they are better spread at once.
-	m, ok := n.gossip.lookup(wanted)
-	settled := time.Since(m.since) >= n.config.Timing.Settle || time.Since(n.opened) < n.config.Timing.Settle
-	if !ok || !settled || !n.caughtUp(ctx, wanted, part.ID, group) {
+	m, ok := n.gossip.lookup(wanted.Member)
+	settled := drained || time.Since(m.since) >= n.config.Timing.Settle || time.Since(n.opened) < n.config.Timing.Settle
+	if !ok || !settled || !n.caughtUp(ctx, wanted.Member, part.ID, group) {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepMax)
 	defer cancel()
-	err := group.Transfer(ctx, wanted)
+	err := group.Transfer(ctx, wanted.Member)
 	switch {
 	case err == nil:
-		n.log.InfoContext(ctx, "leadership handed to the preferred member", "partition", part.ID, "peer", wanted)
+		n.log.InfoContext(ctx, "leadership handed to the preferred member", "partition", part.ID, "peer", wanted.Member)
 	case errors.Is(err, partition.ErrTransferSpent):
 	default:
-		n.log.InfoContext(ctx, "hand leadership to the preferred member", "partition", part.ID, "peer", wanted, "error", err)
+		n.log.InfoContext(ctx, "hand leadership to the preferred member", "partition", part.ID, "peer", wanted.Member, "error", err)
 	}
 }

@@ -23,7 +23,6 @@ const (
 	healWaitersMax  = 4096 // requests that wait for one of them
 	askPauseMin     = 5 * time.Millisecond
 	askPauseMax     = 200 * time.Millisecond
-	subQueueSuffix  = "/$deadletterqueue"
 )
 
 // Router brings what the gateways ask to where it is done. It hides which member
@@ -37,9 +36,12 @@ type Router struct {
 	self   fsm.MemberID
 	timing Timing
 	log    *slog.Logger
+	slow   slowness
 	status func(context.Context) (Status, error) // the node's
 	now    func() time.Time                      // the clock that messages live by
+	house  *Node                                 // whose gossip and configuration placement asks; nil in tests
 	lanes  atomic.Uint64
+	turns  atomic.Uint64 // of the shards of partitioned entities
 	seal   atomic.Pointer[sealer]
 
 	touches touches
@@ -65,7 +67,7 @@ func (r *Router) line(id fsm.PartitionID) *line {
 	l := r.lines[id]
 	if l == nil {
 		l = newLine(id, r.origin, r.self, r.ways, r.timing, r.log)
-		l.closed, l.now = r.closed, r.now
+		l.closed, l.now, l.slow = r.closed, r.now, r.slow
 		r.lines[id] = l
 	}
 	return l
@@ -128,38 +130,62 @@ func (r *Router) led(id fsm.PartitionID) {
 	l.mu.Unlock()
 }
 
-// Resolve finds the entity that path names, without regard to case; a path that ends in
-// /$DeadLetterQueue names that sub-queue. Errors are fsm.Code: EntityNotFound,
-// ServerBusy while the catalog is not loaded or has no leader.
-func (r *Router) Resolve(ctx context.Context, path string) (fsm.Place, error) {
+// Resolve finds the entity that path names, without regard to case; a subscription is
+// topic/Subscriptions/name. A path that ends in /$DeadLetterQueue, or in
+// /$Transfer/$DeadLetterQueue, names that sub-queue; a topic has the second only. Errors wrap an
+// fsm.Code: EntityNotFound, ServerBusy while the catalog is not loaded or has no leader.
+func (r Space) Resolve(ctx context.Context, path string) (fsm.Place, error) {
 	name, sub := splitPath(path)
 	entity, found, loaded := fsm.Entity{}, false, false
 	if group := r.ways.local(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) {
 			loaded = catalogOf(m).ClusterID() != ""
-			entity, found = catalogOf(m).Lookup(name)
+			entity, found = catalogOf(m).Lookup(r.namespace, name)
 		})
 	}
 	if !loaded {
 		return fsm.Place{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
 	// Our replica may be behind: an entity just made at another member must be found, and
-	// one just enabled there must not be refused, since clients do not try again then.
-	if !found || entity.Settings.Status != fsm.Active {
-		newest, err := r.lookup(ctx, lookupQuery{Name: name})
+	// one just enabled there, or that just ceased to forward, must not be refused, since
+	// clients do not try again then.
+	if !found || entity.Settings.Status != fsm.Active || passesOn(entity.Settings, sub) {
+		newest, err := r.lookup(ctx, lookupQuery{Namespace: r.namespace, Name: name})
 		if err != nil {
-			return fsm.Place{}, err
+			return fsm.Place{}, fmt.Errorf("%q: %w", name, err)
 		}
 		entity = newest
 	}
+	if entity.Kind == fsm.TopicEntity && sub == fsm.DeadLetterQueue {
+		return fsm.Place{}, fmt.Errorf("%q: %w: a topic has no dead-letter queue, its subscriptions have", path, fsm.EntityNotFound)
+	}
 	return fsm.Place{Entity: entity, Sub: sub}, nil
+}
+
+// passesOn says that what comes to a sub-queue goes elsewhere.
+func passesOn(settings fsm.EntitySettings, sub fsm.SubQueue) bool {
+	switch sub { //nolint:exhaustive // the others go nowhere
+	case fsm.MainQueue:
+		return settings.ForwardTo != ""
+	case fsm.DeadLetterQueue:
+		return settings.ForwardDeadLettersTo != ""
+	}
+	return false
 }
 
 // splitPath takes the sub-queue off a path.
 func splitPath(path string) (name string, sub fsm.SubQueue) {
 	path = strings.Trim(path, "/")
-	if at := len(path) - len(subQueueSuffix); at > 0 && strings.EqualFold(path[at:], subQueueSuffix) {
-		return path[:at], fsm.DeadLetterQueue
+	for _, known := range [...]struct {
+		suffix string
+		sub    fsm.SubQueue
+	}{ // the longer one first: it ends in the other
+		{"/$transfer/$deadletterqueue", fsm.TransferDeadLetterQueue},
+		{"/$deadletterqueue", fsm.DeadLetterQueue},
+	} {
+		if at := len(path) - len(known.suffix); at > 0 && strings.EqualFold(path[at:], known.suffix) {
+			return path[:at], known.sub
+		}
 	}
 	return path, fsm.MainQueue
 }
@@ -170,11 +196,15 @@ func (r *Router) Send(at fsm.Place, messages []fsm.Message, done func(fsm.Code))
 	r.sendMessages(at, messages, func(result fsm.Result) { done(result.Code) })
 }
 
-// sendMessages is Send with the whole result. A queue whose making was interrupted is
-// finished on the way.
+// sendMessages is Send with the whole result. An entity whose making was interrupted is
+// finished on the way. Only a topic puts messages into its subscriptions.
 func (r *Router) sendMessages(at fsm.Place, messages []fsm.Message, done func(fsm.Result)) {
-	if at.Sub != fsm.MainQueue {
+	if at.Sub != fsm.MainQueue || at.Kind == fsm.SubscriptionEntity {
 		done(fsm.Result{Code: fsm.NotAllowed})
+		return
+	}
+	if len(at.Shards) > 0 {
+		r.sendShard(at, messages, done)
 		return
 	}
 	command := fsm.SendMessages{Entity: at.ID, Messages: messages}
@@ -196,11 +226,25 @@ func (r *Router) sendMessages(at fsm.Place, messages []fsm.Message, done func(fs
 
 // Receiver opens a lane for one receiving link; takes means receive-and-delete.
 func (r *Router) Receiver(at fsm.Place, takes bool) *Receiver {
-	return &Receiver{router: r, line: r.line(at.Partition), lane: r.lanes.Add(1), at: at, takes: takes}
+	if len(at.Shards) > 0 {
+		return &Receiver{fan: newFanIn(r, at, takes)}
+	}
+	return r.receiver(at, takes, 0)
+}
+
+// receiver is Receiver at an entity that is not partitioned, or at one shard.
+func (r *Router) receiver(at fsm.Place, takes bool, shard int) *Receiver {
+	return &Receiver{
+		router: r, line: r.line(at.Partition), lane: r.lanes.Add(1), at: at, takes: takes, bits: shardBits(shard),
+	}
 }
 
 // Settle ends locks. done gets one Code per settlement, in order.
 func (r *Router) Settle(at fsm.Place, settlements []fsm.Settlement, done func([]fsm.Code)) {
+	if len(at.Shards) > 0 {
+		r.settleShards(at, settlements, done)
+		return
+	}
 	n := len(settlements)
 	command := fsm.SettleMessages{Address: at.Address(), Settlements: settlements}
 	r.line(at.Partition).submit(command, func(result fsm.Result) { done(codesOf(result, n)) })
@@ -208,6 +252,10 @@ func (r *Router) Settle(at fsm.Place, settlements []fsm.Settlement, done func([]
 
 // Renew extends locks. done gets one Code and one lock end per lock, in order.
 func (r *Router) Renew(at fsm.Place, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
+	if len(at.Shards) > 0 {
+		r.renewShards(at, locks, done)
+		return
+	}
 	n := len(locks)
 	command := fsm.RenewLocks{Address: at.Address(), Locks: locks}
 	r.line(at.Partition).submit(command, func(result fsm.Result) {
@@ -238,18 +286,30 @@ func codesOf(result fsm.Result, n int) []fsm.Code {
 
 // Fetch locks deferred messages by number, or takes them for good.
 func (r *Router) Fetch(at fsm.Place, sequences []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery)) {
+	if len(at.Shards) > 0 {
+		r.fetchShards(at, sequences, takes, done)
+		return
+	}
 	command := fsm.FetchDeferred{Address: at.Address(), Sequences: sequences, Delete: takes}
 	r.line(at.Partition).submit(command, func(result fsm.Result) { done(result.Code, result.Deliveries) })
 }
 
 // Peek reads up to max messages (at most 1024) from the number on, in order, without
 // locking, and stops before the payloads exceed maxBytes (at most 8 MiB); the first is
-// always given.
+// always given. A topic has nothing to peek at but what could not be transferred: NotAllowed.
 func (r *Router) Peek(ctx context.Context, at fsm.Place, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
+	if len(at.Shards) > 0 {
+		return r.peekShards(ctx, at, from, max, maxBytes)
+	}
+	return r.peek(ctx, at, peekQuery{Partition: at.Partition, Address: at.Address(), From: from, Max: max, MaxBytes: maxBytes})
+}
+
+func (r *Router) peek(ctx context.Context, at fsm.Place, q peekQuery) ([]fsm.Delivery, error) {
+	if at.Kind == fsm.TopicEntity && at.Sub != fsm.TransferDeadLetterQueue {
+		return nil, fmt.Errorf("peek at topic %q: %w", at.Name, fsm.NotAllowed)
+	}
 	r.touch(at.Entity)
-	reply, err := r.askLeader(ctx, at.Partition, queryPeek, peekQuery{
-		Partition: at.Partition, Address: at.Address(), From: from, Max: max, MaxBytes: maxBytes,
-	})
+	reply, err := r.askLeader(ctx, at.Partition, queryPeek, q)
 	if err != nil {
 		return nil, err
 	}
@@ -344,6 +404,9 @@ func (r *Router) askMember(ctx context.Context, member fsm.MemberID, kind queryK
 	ctx, cancel := context.WithTimeout(ctx, max(time.Second, 2*r.timing.Suspect))
 	defer cancel()
 	if member == r.self {
+		if r.house != nil {
+			return r.house.answerQuery(ctx, kind, arguments), nil
+		}
 		return r.desk.answer(ctx, kind, arguments), nil
 	}
 	conn := r.ways.conn(member)

@@ -168,8 +168,16 @@ func (s *forwardServer) onLock(id uint64, body []byte) error {
 	if err != nil {
 		return err
 	}
-	lock, ok := command.(fsm.LockMessages)
-	if !ok || !fsm.KindLockMessages.IsFor(to) {
+	request := partition.LockRequest{Header: header, Until: time.Now().Add(wait)}
+	switch c := command.(type) {
+	case fsm.LockMessages:
+		request.Lock = c
+	case fsm.AcceptSession:
+		request.Accept = &c
+	default:
+		return errFrame
+	}
+	if !fsm.KindLockMessages.IsFor(to) {
 		return errFrame
 	}
 	group := s.host.local(to)
@@ -180,16 +188,14 @@ func (s *forwardServer) onLock(id uint64, body []byte) error {
 	s.mu.Lock()
 	s.locks[id] = nil // waits, and cannot be cancelled before Lock has returned
 	s.mu.Unlock()
-	cancel := group.Lock(partition.LockRequest{
-		Header: header, Lock: lock, Until: time.Now().Add(wait),
-		Done: func(a partition.Answer) {
-			s.mu.Lock()
-			delete(s.locks, id)
-			s.mu.Unlock()
-			s.exit(0)
-			s.answer(id, group, a)
-		},
-	})
+	request.Done = func(a partition.Answer) {
+		s.mu.Lock()
+		delete(s.locks, id)
+		s.mu.Unlock()
+		s.exit(0)
+		s.answer(id, group, a)
+	}
+	cancel := group.Lock(request)
 	s.mu.Lock()
 	if _, waits := s.locks[id]; waits {
 		s.locks[id] = cancel
@@ -273,8 +279,11 @@ func (s *forwardServer) answer(id uint64, group replica, a partition.Answer) {
 	if err == nil {
 		buf = append(buf, byte(a.Outcome), byte(len(hint)))
 		buf = append(buf, hint...)
-		if a.Outcome == partition.Done {
+		switch {
+		case a.Outcome == partition.Done:
 			buf = fsm.AppendResult(buf, a.Result)
+		case a.Firm:
+			buf = append(buf, 1)
 		}
 		err = s.out.end(buf)
 	}

@@ -14,6 +14,7 @@ const statusWaitMax = time.Second
 // Status is the cluster as the answering member sees it.
 type Status struct {
 	ClusterID  string
+	Level      uint32 // what may be written, see fsm.Level
 	Members    []MemberStatus
 	Partitions []PartitionStatus // the catalog first
 }
@@ -28,6 +29,9 @@ type MemberStatus struct {
 	HTTP    string // host:port for admin
 	Leads   int    // partitions led
 	Holds   int    // replicas held
+	// ReadOnly says that its disk is nearly full: it takes no new messages, leaderships and
+	// replicas until there is room.
+	ReadOnly bool
 }
 
 // PartitionStatus is one raft group.
@@ -47,7 +51,7 @@ type PartitionStatus struct {
 func (r *Router) Status(ctx context.Context) (Status, error) { return r.status(ctx) }
 
 func (n *Node) status(ctx context.Context) (Status, error) {
-	s := Status{ClusterID: n.clusterID()}
+	s := Status{ClusterID: n.clusterID(), Level: n.Level()}
 	parts := []fsm.Partition{{ID: fsm.CatalogPartition}}
 	if placed := n.placed.Load(); placed != nil {
 		parts = append(parts, *placed...)
@@ -70,7 +74,7 @@ func (n *Node) status(ctx context.Context) (Status, error) {
 	for _, m := range n.gossip.all() {
 		s.Members = append(s.Members, MemberStatus{
 			ID: m.Member, Name: m.Name, State: m.state(), Version: m.Version,
-			AMQP: m.AMQP, HTTP: m.HTTP, Leads: leads[m.Member], Holds: holds[m.Member],
+			AMQP: m.AMQP, HTTP: m.HTTP, Leads: leads[m.Member], Holds: holds[m.Member], ReadOnly: m.Short,
 		})
 	}
 	return s, nil

@@ -20,7 +20,7 @@ import (
 // predict: a guessed token decrypts to noise, which fits an address once in 2^32 tries
 // and a lock that is being held far more seldom. Two tokens never share a plain text,
 // because a LockID is granted once, so no nonce is needed. The fold is exact for
-// the first 2^31 entities of a cluster, so a token of one entity is never taken for
+// the first 2^30 entities of a cluster, so a token of one entity is never taken for
 // one of another. A sealer may be used concurrently.
 type sealer struct{ block cipher.Block }
 
@@ -53,9 +53,10 @@ func (s *sealer) unseal(at fsm.Address, token fsm.LockToken) (fsm.LockID, bool) 
 	}, true
 }
 
-// foldAddress is the sub-queue in the lowest bit and the entity above it; what an
-// entity above 2^31 has in its upper bits is mixed in.
+// foldAddress is the entity shifted by one, with the lower bit of the sub-queue below it
+// and the upper one at the top, where tokens of releases that knew two sub-queues have
+// none; what an entity above 2^30 has in its upper bits is mixed in.
 func foldAddress(at fsm.Address) uint32 {
 	entity := uint64(at.Entity)
-	return uint32(entity)<<1 ^ uint32(entity>>31) ^ uint32(at.Sub)
+	return uint32(entity)<<1 ^ uint32(entity>>31) ^ uint32(at.Sub&1) ^ uint32(at.Sub>>1)<<31
 }

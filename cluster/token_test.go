@@ -19,7 +19,7 @@ func testSealer(t *testing.T, key byte) *sealer {
 func TestTokenComesBack(t *testing.T) {
 	t.Parallel()
 	s := testSealer(t, 1)
-	for _, at := range []fsm.Address{{Entity: 1}, {Entity: 1, Sub: fsm.DeadLetterQueue}, {Entity: 1 << 40}, {Entity: ^fsm.EntityID(0), Sub: 1}} {
+	for _, at := range []fsm.Address{{Entity: 1}, {Entity: 1, Sub: fsm.DeadLetterQueue}, {Entity: 1 << 40}, {Entity: ^fsm.EntityID(0), Sub: 1}, {Entity: 1, Sub: fsm.TransferDeadLetterQueue}} {
 		for _, id := range []fsm.LockID{{Sequence: 1, Epoch: 1}, {Sequence: ^fsm.SequenceNumber(0), Epoch: ^uint32(0)}, {}} {
 			got, ok := s.unseal(at, s.seal(at, id))
 			if !ok || got != id {
@@ -33,7 +33,7 @@ func TestTokenOfAnotherPlaceIsRefused(t *testing.T) {
 	t.Parallel()
 	s := testSealer(t, 1)
 	token := s.seal(fsm.Address{Entity: 7}, fsm.LockID{Sequence: 3, Epoch: 2})
-	for _, other := range []fsm.Address{{Entity: 7, Sub: fsm.DeadLetterQueue}, {Entity: 6}, {Entity: 8}, {Entity: 7 + 1<<31}, {}} {
+	for _, other := range []fsm.Address{{Entity: 7, Sub: fsm.DeadLetterQueue}, {Entity: 7, Sub: fsm.TransferDeadLetterQueue}, {Entity: 6}, {Entity: 6, Sub: fsm.TransferDeadLetterQueue}, {Entity: 8}, {Entity: 7 + 1<<31}, {}} {
 		if _, ok := s.unseal(other, token); ok {
 			t.Errorf("token of entity 7 accepted at %v", other)
 		}
@@ -47,7 +47,7 @@ func TestFoldKeepsAddressesApart(t *testing.T) {
 	t.Parallel()
 	seen := map[uint32]fsm.Address{}
 	for entity := fsm.EntityID(0); entity < 100_000; entity++ {
-		for sub := fsm.MainQueue; sub <= fsm.DeadLetterQueue; sub++ {
+		for sub := fsm.MainQueue; sub <= fsm.TransferDeadLetterQueue+1; sub++ {
 			at := fsm.Address{Entity: entity, Sub: sub}
 			if other, taken := seen[foldAddress(at)]; taken {
 				t.Fatalf("%v and %v fold alike", at, other)

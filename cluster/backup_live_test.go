@@ -1,0 +1,224 @@
+package cluster
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// copyAll backs up every partition through one member, the catalog last.
+func (c *testCluster) copyAll(node *Node, partitions int) map[fsm.PartitionID][]byte {
+	c.t.Helper()
+	copies := make(map[fsm.PartitionID][]byte)
+	for id := partitions; id >= 0; id-- {
+		var b bytes.Buffer
+		if err := node.router.Backup(c.t.Context(), fsm.PartitionID(id), &b); err != nil {
+			c.t.Fatal(err)
+		}
+		info, err := partition.CheckBackup(bytes.NewReader(b.Bytes()))
+		if err != nil || info.Partition != fsm.PartitionID(id) {
+			c.t.Fatalf("backup of %d: %+v %v", id, info, err)
+		}
+		copies[fsm.PartitionID(id)] = b.Bytes()
+	}
+	return copies
+}
+
+func opener(copies map[fsm.PartitionID][]byte) func(fsm.PartitionID) (io.ReadCloser, error) {
+	return func(id fsm.PartitionID) (io.ReadCloser, error) {
+		if _, ok := copies[id]; !ok {
+			return nil, errors.New("there is none")
+		}
+		return io.NopCloser(bytes.NewReader(copies[id])), nil
+	}
+}
+
+// A cluster backed up through any member, while it runs, begins anew at one member with what
+// was there, and others join that.
+func TestBackupAndRestore(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 3)
+	c.startAll()
+	place := createQueue(t, c.nodes[0], "orders")
+	for _, text := range []string{"a", "b", "c"} {
+		sendMessage(t, c.nodes[1], place, text)
+	}
+	copies := c.copyAll(c.nodes[0], 3)
+	before := c.nodes[0].clusterID()
+	for i := range c.nodes {
+		c.stop(i)
+	}
+
+	again := newTestCluster(t, 2, 3)
+	dir := filepath.Join(t.TempDir(), "restored")
+	told := 0
+	if err := Restore(t.Context(), RestoreConfig{
+		Dir: dir, Backup: opener(copies), Logger: testLogger(),
+		Restored: func(_ partition.BackupInfo, of int) {
+			if told++; of != 4 {
+				t.Error("there are", of)
+			}
+		},
+	}); err != nil || told != 4 {
+		t.Fatal(told, err)
+	}
+	again.configs[0].Dir = dir
+	again.configs[0].Expect, again.configs[1].Expect = 1, 0
+	node := again.start(0)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	if err := node.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if node.clusterID() != before {
+		t.Error("another cluster id")
+	}
+	members, err := node.router.Members(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range members {
+		if m.Removed == (m.ID == node.self) {
+			t.Errorf("%+v", m)
+		}
+	}
+	moves, err := node.router.Moves(ctx)
+	if err != nil || len(moves) != 0 {
+		t.Error("something moves:", moves, err)
+	}
+	restored := resolve(t, node, "orders")
+	if got := receive(t, node, restored); strings.Join(got, " ") != "a#1 b#2 c#3" {
+		t.Fatalf("received %q", got)
+	}
+	sendMessage(t, node, restored, "d")
+
+	// Another one joins and gets its share.
+	again.configs[1].Timing.Rejoin = 50 * time.Millisecond
+	again.startMore(1)
+	plan, err := node.router.PlanRebalance(ctx)
+	if err != nil || len(plan.Moves) == 0 {
+		t.Fatal(plan, err)
+	}
+	if err := node.router.Rebalance(ctx, plan); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new member has its share", func() bool {
+		moves, err := node.router.Moves(ctx)
+		return err == nil && len(moves) == 0
+	})
+	for id := fsm.PartitionID(0); id <= 3; id++ {
+		v, err := node.router.Verify(ctx, id)
+		if err != nil || !v.Equal() || len(v.Replicas) != 2 {
+			t.Errorf("partition %d: %+v %v", id, v, err)
+		}
+	}
+}
+
+// What is not whole, or is of something else, makes no member.
+func TestRestoreRefuses(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 1, 1)
+	c.startAll()
+	copies := c.copyAll(c.nodes[0], 1)
+	with := func(id fsm.PartitionID, b []byte) map[fsm.PartitionID][]byte {
+		return map[fsm.PartitionID][]byte{0: copies[0], 1: copies[1], id: b}
+	}
+	damaged := bytes.Clone(copies[1])
+	damaged[len(damaged)-1] ^= 1
+	for name, copies := range map[string]map[fsm.PartitionID][]byte{
+		"cut short":      with(1, copies[1][:len(copies[1])-20]),
+		"catalog twice":  with(1, copies[0]),
+		"no catalog":     with(0, copies[1]),
+		"one is missing": {0: copies[0]},
+		"damaged":        with(1, damaged),
+	} {
+		dir := filepath.Join(t.TempDir(), "restored")
+		if err := Restore(t.Context(), RestoreConfig{Dir: dir, Backup: opener(copies), Logger: testLogger()}); err == nil {
+			t.Errorf("%s: restored", name)
+		}
+		config := c.configs[0]
+		config.Dir = dir
+		if node, err := Open(t.Context(), config); err == nil {
+			t.Errorf("%s: what is left can be started", name)
+			_ = node.Close(t.Context())
+		}
+		if err := Restore(t.Context(), RestoreConfig{Dir: dir, Backup: opener(copies), Logger: testLogger()}); err == nil || !strings.Contains(err.Error(), "not empty") {
+			t.Errorf("%s: restored over it: %v", name, err)
+		}
+	}
+}
+
+// More backups at a time than are allowed are refused before anything is written, and
+// who stops reading ends one.
+func TestBackupLimits(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 1, 1)
+	c.startAll()
+	node := c.nodes[0]
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var running sync.WaitGroup
+	for range backupsMax {
+		from, end, err := node.openBackup(ctx, node.self, 1)
+		if err != nil {
+			t.Fatal(err)
+		}
+		running.Go(func() {
+			<-ctx.Done() // reads nothing meanwhile
+			_, _ = io.Copy(io.Discard, from)
+			end()
+		})
+	}
+	var b bytes.Buffer
+	if err := node.router.Backup(t.Context(), 1, &b); !errors.Is(err, fsm.ServerBusy) || b.Len() > 0 {
+		t.Error(b.Len(), err)
+	}
+	if err := node.router.Backup(t.Context(), 2, &b); !errors.Is(err, fsm.EntityNotFound) || b.Len() > 0 {
+		t.Error(b.Len(), err)
+	}
+	cancel()
+	running.Wait()
+	eventually(t, "there is room again", func() bool { return node.backups.Load() == 0 })
+	if err := node.router.Backup(t.Context(), 1, &b); err != nil {
+		t.Error(err)
+	}
+}
+
+// A member that is away shows as one that gave no answer, and soon.
+func TestVerifyWithoutOne(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	for i := range c.nodes {
+		if v, err := c.nodes[i].router.Verify(t.Context(), 1); err != nil || !v.Equal() || len(v.Replicas) != 3 {
+			t.Fatalf("%+v %v", v, err)
+		}
+	}
+	if _, err := c.nodes[0].router.Verify(t.Context(), 2); !errors.Is(err, fsm.EntityNotFound) {
+		t.Error(err)
+	}
+	gone := c.nodes[2].self
+	c.stop(2)
+	eventually(t, "the others verify without it", func() bool {
+		v, err := c.nodes[0].router.Verify(t.Context(), 1)
+		if err != nil {
+			return false
+		}
+		failed := 0
+		for _, r := range v.Replicas {
+			if r.Failed != "" && r.Member == gone {
+				failed++
+			}
+		}
+		return failed == 1 && !v.Equal()
+	})
+}

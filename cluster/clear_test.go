@@ -1,0 +1,59 @@
+package cluster
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+)
+
+// Only the folder of a removed member is emptied; a new member can begin there.
+func TestClearRemoved(t *testing.T) {
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	clear := func(want bool) {
+		t.Helper()
+		if cleared, err := ClearRemoved(dir); err != nil || cleared != want {
+			t.Fatal(cleared, err)
+		}
+	}
+	clear(false) // nothing there
+	f, err := openFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	former := f.id.Member
+	if err := writeFileSync(f.logPath(), []byte("log")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.MkdirAll(f.replicaPath(1, 1), 0o750); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := ClearRemoved(dir); err == nil {
+		t.Error("cleared under a process that runs")
+	}
+	if err := f.close(); err != nil {
+		t.Fatal(err)
+	}
+	clear(false) // it is a member
+	if !f.holds(1, 1) {
+		t.Fatal("the data of a member is gone")
+	}
+	if err := f.change(func(id *identity) { id.Removed = true }); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Remove(f.logPath()); err != nil { // as a clearing leaves it that was interrupted
+		t.Fatal(err)
+	}
+	clear(true)
+	clear(false)
+	f, err = openFolder(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f.id.Member == former || f.holds(1, 1) {
+		t.Error("something is left")
+	}
+	if err := f.close(); err != nil {
+		t.Error(err)
+	}
+}

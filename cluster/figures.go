@@ -1,0 +1,357 @@
+package cluster
+
+import (
+	"cmp"
+	"slices"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// The limits of figures.
+const (
+	figuresEntitiesMax = 10_000  // entities of one Stats
+	figuresWalkMax     = 200_000 // entities looked at for one Stats
+	figuresPage        = 256     // entities read under one lock of a machine
+	figuresOldest      = 64      // messages looked at for the oldest
+)
+
+// Stats is what this member has done since its start, and what it holds, for pictures and
+// alarms. Counters only rise while the process lives.
+type Stats struct {
+	Member  fsm.MemberID
+	Cluster string // id, empty before it is known
+	// Alive, Dead and Left count the members that gossip knows, this one among the living.
+	Alive, Dead, Left int
+	// Led is how many partitions this member leads, the catalog included.
+	Led        int
+	Partitions []PartitionFigures // the replicas that are open here, by id
+	Store      StoreFigures
+	Requests   RequestFigures
+	Forwarding ForwardFigures
+	Streams    StreamFigures
+	// Entities are those whose partition this member leads, with the most messages first, as
+	// many as were asked for; of a partitioned entity the shards led here. Omitted is how many
+	// more there are.
+	Entities []EntityFigures
+	Omitted  int
+}
+
+// PartitionFigures is one replica.
+type PartitionFigures struct {
+	partition.Status
+	partition.Figures
+	Entities int
+	Messages uint64 // of a partition of messages
+	// Moving says that the catalog wants the partition elsewhere and that the move is not paused:
+	// told by its leader only.
+	Moving bool
+	// Undecided says that replicas differ and none of them has a majority: told by their leader
+	// only.
+	Undecided bool
+}
+
+// StoreFigures is the disk.
+type StoreFigures struct {
+	partition.LogStats
+	// DiskBytes and FreeBytes are of the file system of the data folder; FreeBytes is what this
+	// process may still use. 0 where the system does not say.
+	DiskBytes, FreeBytes uint64
+	// Space is what the log goes by when it makes the member read-only.
+	Space partition.Space
+}
+
+// RequestFigures is the router's commands to partitions: sends, settlements and the like, not
+// the waiting of receivers.
+type RequestFigures struct {
+	Requests uint64 // begun
+	Retries  uint64 // further attempts, after a leader refused, died or went silent
+	Busy     uint64 // ended ServerBusy: certainly not done
+	Timeouts uint64 // given up: perhaps done
+	// Took is from the gateway's asking to the answer, retries included.
+	Took partition.Durations
+}
+
+// StreamFigures is the peer port.
+type StreamFigures struct {
+	Dialled   uint64 // streams opened to other members
+	Accepted  uint64 // streams of other members that were taken
+	Failed    uint64 // tries to open one that failed, whatever the reason
+	Untrusted uint64 // streams refused, by either end, for a certificate or for the lack of TLS
+	Forward   int    // forward connections open, to and from others
+}
+
+// EntityFigures is a queue, a topic or a subscription.
+type EntityFigures struct {
+	Namespace string
+	Name      string // of a subscription its path
+	Kind      fsm.EntityKind
+	fsm.Counts
+	// Oldest is the age of the first message of the main queue that is not scheduled, by its
+	// number; 0 when there is none among the first 64.
+	Oldest time.Duration
+}
+
+// total is what the entities are ordered by.
+func (f *EntityFigures) total() uint64 {
+	return f.Active + f.Deferred + f.Scheduled + f.DeadLetter + f.Transfer + f.TransferDeadLetter
+}
+
+// lineCounts is what a line counts: per request, with atomics.
+type lineCounts struct {
+	requests, retries, busy, timeouts atomic.Uint64
+	took                              partition.Histogram
+}
+
+// count notes the end of a request and says how long it took.
+func (c *lineCounts) count(q *request, code fsm.Code, retry time.Duration) time.Duration {
+	took := time.Since(q.deadline.Add(-retry))
+	c.took.Observe(took)
+	switch code { //nolint:exhaustive // the others are answers
+	case fsm.ServerBusy:
+		c.busy.Add(1)
+	case fsm.Timeout:
+		c.timeouts.Add(1)
+	}
+	return took
+}
+
+// peerCounts is what the peer port counts.
+type peerCounts struct{ dialled, accepted, failed, untrusted atomic.Uint64 }
+
+// Stats returns the figures, with at most that many entities (0 to 10,000). It looks at every
+// entity of the catalog and at every replica here: once a second is often enough.
+func (n *Node) Stats(entities int) Stats {
+	s := Stats{Member: n.self, Cluster: n.clusterID(), Forwarding: n.carrier.figures(), Requests: n.router.requestFigures()}
+	for _, m := range n.gossip.all() {
+		switch {
+		case m.alive:
+			s.Alive++
+		case m.Leaving:
+			s.Left++
+		default:
+			s.Dead++
+		}
+	}
+	c := &n.peers.counts
+	s.Streams = StreamFigures{
+		Dialled: c.dialled.Load(), Accepted: c.accepted.Load(), Failed: c.failed.Load(), Untrusted: c.untrusted.Load(),
+		Forward: n.forwardConns(),
+	}
+	s.Store.LogStats, s.Store.Space = n.store.Stats(), n.store.Space()
+	s.Store.DiskBytes, s.Store.FreeBytes = diskSpace(n.config.Dir)
+	moving := n.movingPartitions()
+	groups := *n.groups.Load()
+	led := make(map[fsm.PartitionID]*partition.Group)
+	for id, group := range groups {
+		p := partitionFigures(group)
+		if p.Leads {
+			led[id] = group
+			p.Moving = moving[id]
+			_, p.Undecided = n.undecided.Load(id)
+		}
+		s.Partitions = append(s.Partitions, p)
+	}
+	s.Led = len(led)
+	slices.SortFunc(s.Partitions, func(a, b PartitionFigures) int { return cmp.Compare(a.ID, b.ID) })
+	if catalog := groups[fsm.CatalogPartition]; catalog != nil {
+		w := entityWalk{catalog: catalog, led: led, most: max(0, min(entities, figuresEntitiesMax)), now: n.config.Now}
+		s.Entities, s.Omitted = w.walk()
+	}
+	return s
+}
+
+// movingPartitions are those whose target our replica of the catalog knows.
+func (n *Node) movingPartitions() map[fsm.PartitionID]bool {
+	moving := make(map[fsm.PartitionID]bool)
+	if placed := n.placed.Load(); placed != nil {
+		for i := range *placed {
+			if part := &(*placed)[i]; part.Target != nil && !part.Paused {
+				moving[part.ID] = true
+			}
+		}
+	}
+	return moving
+}
+
+func partitionFigures(group *partition.Group) PartitionFigures {
+	p := PartitionFigures{Status: group.Status(), Figures: group.Figures()}
+	group.View(func(m partition.Machine) {
+		if queues := queuesOf(m); queues != nil {
+			p.Entities, p.Messages = queues.Entities(), queues.Messages()
+		}
+		if catalog := catalogOf(m); catalog != nil {
+			p.Entities = catalog.Entities()
+		}
+	})
+	return p
+}
+
+// forwardConns counts the forward connections of both directions.
+func (n *Node) forwardConns() int {
+	n.mu.Lock()
+	conns := len(n.serving)
+	n.mu.Unlock()
+	n.forward.mu.Lock()
+	defer n.forward.mu.Unlock()
+	return conns + len(n.forward.conns)
+}
+
+// requestFigures sums the lines.
+func (r *Router) requestFigures() RequestFigures {
+	var f RequestFigures
+	for _, l := range r.all() {
+		f.Requests += l.counts.requests.Load()
+		f.Retries += l.counts.retries.Load()
+		f.Busy += l.counts.busy.Load()
+		f.Timeouts += l.counts.timeouts.Load()
+		took := l.counts.took.Durations()
+		for i := range took.Within {
+			f.Took.Within[i] += took.Within[i]
+		}
+		f.Took.Count += took.Count
+		f.Took.Sum += took.Sum
+	}
+	return f
+}
+
+// entityWalk goes through the catalog and finds the entities with the most messages among those
+// that are led here.
+type entityWalk struct {
+	catalog *partition.Group
+	led     map[fsm.PartitionID]*partition.Group
+	most    int
+	now     func() time.Time
+
+	seen  int // entities looked at
+	found int // of them, led here
+	top   []*ranked
+}
+
+// ranked is one of them with where its shards are.
+type ranked struct {
+	EntityFigures
+	shards []fsm.Shard
+}
+
+func (w *entityWalk) walk() (top []EntityFigures, omitted int) {
+	var namespaces []fsm.Namespace
+	for after := ""; ; after = namespaces[len(namespaces)-1].Name {
+		var page []fsm.Namespace
+		w.catalog.View(func(m partition.Machine) { page = catalogOf(m).Namespaces(after, figuresPage) })
+		if namespaces = append(namespaces, page...); len(page) < figuresPage {
+			break
+		}
+	}
+	for i := range namespaces {
+		for _, kind := range []fsm.EntityKind{fsm.QueueEntity, fsm.TopicEntity, fsm.SubscriptionEntity} {
+			w.kind(&namespaces[i], kind)
+		}
+	}
+	w.cut()
+	top = make([]EntityFigures, len(w.top))
+	for i, r := range w.top {
+		w.age(r)
+		top[i] = r.EntityFigures
+	}
+	return top, w.found - len(w.top)
+}
+
+// kind goes through the entities of one kind in a namespace, page by page: no machine is locked
+// for longer than a page takes.
+func (w *entityWalk) kind(namespace *fsm.Namespace, kind fsm.EntityKind) {
+	for after := ""; w.seen < figuresWalkMax; {
+		var page []fsm.Entity
+		w.catalog.View(func(m partition.Machine) { page = catalogOf(m).List(namespace.ID, kind, 0, after, figuresPage) })
+		at := make(map[fsm.PartitionID][]shardOfPage)
+		for i := range page {
+			for _, shard := range shardsOf(&page[i]) {
+				if w.led[shard.Partition] != nil {
+					at[shard.Partition] = append(at[shard.Partition], shardOfPage{i, shard})
+				}
+			}
+		}
+		here := make([]*ranked, len(page))
+		for id, shards := range at {
+			w.led[id].View(func(m partition.Machine) {
+				for _, s := range shards {
+					if counts, ok := queuesOf(m).Counts(s.shard.Entity); ok {
+						w.add(here, page, namespace.Name, s, counts)
+					}
+				}
+			})
+		}
+		for _, r := range here {
+			if r != nil {
+				w.found++
+				w.top = append(w.top, r)
+			}
+		}
+		if len(w.top) > 2*w.most+figuresPage {
+			w.cut()
+		}
+		if w.seen += len(page); len(page) < figuresPage {
+			return
+		}
+		after = page[len(page)-1].Name
+	}
+}
+
+// shardOfPage is a shard of entity i of a page.
+type shardOfPage struct {
+	i     int
+	shard fsm.Shard
+}
+
+// shardsOf are those of an entity, itself when it has none.
+func shardsOf(e *fsm.Entity) []fsm.Shard {
+	if len(e.Shards) > 0 {
+		return e.Shards
+	}
+	return []fsm.Shard{{Entity: e.ID, Partition: e.Partition}}
+}
+
+// add sums a shard into its entity.
+func (w *entityWalk) add(here []*ranked, page []fsm.Entity, namespace string, s shardOfPage, counts fsm.Counts) {
+	r := here[s.i]
+	if r == nil {
+		r = &ranked{EntityFigures: EntityFigures{Namespace: namespace, Name: page[s.i].Name, Kind: page[s.i].Kind}}
+		here[s.i] = r
+	}
+	r.shards = append(r.shards, s.shard)
+	r.Counts = addCounts(r.Counts, counts)
+}
+
+// cut keeps the entities with the most messages; of equal ones those whose names come first, so
+// that the choice does not change from one time to the next.
+func (w *entityWalk) cut() {
+	slices.SortFunc(w.top, func(a, b *ranked) int {
+		return cmp.Or(cmp.Compare(b.total(), a.total()), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+	})
+	if len(w.top) > w.most {
+		clear(w.top[w.most:])
+		w.top = w.top[:w.most]
+	}
+}
+
+// age looks for the oldest message.
+func (w *entityWalk) age(r *ranked) {
+	if r.Active+r.Deferred == 0 {
+		return
+	}
+	now := fsm.Instant(w.now().UnixMilli())
+	for _, shard := range r.shards {
+		group := w.led[shard.Partition]
+		group.View(func(m partition.Machine) {
+			for _, d := range queuesOf(m).Peek(fsm.Address{Entity: shard.Entity}, 0, figuresOldest) {
+				if d.State != fsm.Scheduled {
+					r.Oldest = max(r.Oldest, time.Duration(max(now, d.Enqueued)-d.Enqueued)*time.Millisecond)
+					return
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,164 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// total sums what all members say.
+func (c *testCluster) stats(entities int) (all []Stats) {
+	for _, node := range c.nodes {
+		if node != nil {
+			all = append(all, node.Stats(entities))
+		}
+	}
+	return all
+}
+
+// find is the figures of an entity, summed over the members; who is how many show it.
+func find(all []Stats, name string) (sum EntityFigures, who int) {
+	for _, s := range all {
+		for _, e := range s.Entities {
+			if e.Name == name {
+				who++
+				sum.Namespace, sum.Name, sum.Kind, sum.Oldest = e.Namespace, e.Name, e.Kind, max(sum.Oldest, e.Oldest)
+				sum.Counts = addCounts(sum.Counts, e.Counts)
+			}
+		}
+	}
+	return sum, who
+}
+
+// TestStats: what the members say of themselves adds up, each entity once.
+func TestStats(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 4)
+	c.startAll()
+	var at []fsm.Place
+	for i := range 6 {
+		at = append(at, createQueue(t, c.nodes[i%3], fmt.Sprintf("q%d", i)))
+	}
+	for i := range 6 {
+		for range i {
+			sendMessage(t, c.nodes[0], at[i], "x")
+		}
+	}
+	space := c.nodes[0].Router().In(fsm.DefaultNamespace)
+	settings := testSettings
+	settings.EnablePartitioning = true
+	wide, err := space.CreateEntity(t.Context(), fsm.QueueEntity, "wide", settings, nil, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 20 {
+		sendMessage(t, c.nodes[i%3], fsm.Place{Entity: wide}, "x")
+	}
+	eventually(t, "every entity is shown by who leads it, with what it holds", func() bool {
+		all := c.stats(100)
+		for i := range 6 {
+			e, who := find(all, fmt.Sprintf("q%d", i))
+			if who != 1 || e.Active != uint64(i) || e.Namespace != "default" || (e.Oldest > 0) != (i > 0) {
+				return false
+			}
+		}
+		e, _ := find(all, "wide")
+		return e.Active == 20
+	})
+
+	all := c.stats(2)
+	led, shown, requests := 0, 0, uint64(0)
+	for i, s := range all {
+		led += s.Led
+		shown += len(s.Entities) + s.Omitted
+		requests += s.Requests.Requests
+		if s.Alive != 3 || s.Dead != 0 || s.Cluster == "" || s.Member != c.nodes[i].ID() || len(s.Partitions) != 5 || len(s.Entities) > 2 {
+			t.Errorf("member %d says %d alive, %d dead, %d replicas, %d entities", i, s.Alive, s.Dead, len(s.Partitions), len(s.Entities))
+		}
+		if s.Streams.Dialled == 0 || s.Streams.Accepted == 0 || s.Streams.Forward == 0 || s.Streams.Untrusted != 0 {
+			t.Errorf("member %d: %+v", i, s.Streams)
+		}
+		if s.Store.Commits == 0 || s.Store.FileBytes == 0 || s.Store.FreeBytes == 0 || s.Store.DiskBytes < s.Store.FreeBytes {
+			t.Errorf("member %d: store %+v", i, s.Store)
+		}
+		if len(s.Entities) == 2 && s.Entities[0].total() < s.Entities[1].total() {
+			t.Errorf("member %d shows %d before %d", i, s.Entities[0].total(), s.Entities[1].total())
+		}
+	}
+	if want := 6 + shardsSeen(c, &wide); led != 5 || shown != want || requests < 35 {
+		t.Errorf("%d partitions are led, %d entities shown or omitted, %d requests; want 5, %d, 35 or more", led, shown, requests, want)
+	}
+	if none := c.nodes[0].Stats(0); len(none.Entities) != 0 {
+		t.Errorf("asked for no entities and got %d", len(none.Entities))
+	}
+}
+
+// shardsSeen is how many members lead a shard.
+func shardsSeen(c *testCluster, e *fsm.Entity) int {
+	members := map[int]bool{}
+	for _, shard := range e.Shards {
+		members[c.leader(shard.Partition)] = true
+	}
+	return len(members)
+}
+
+// Requests that end busy or late are counted as such, further attempts too.
+func TestRequestFigures(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	for i := range c.configs {
+		c.configs[i].Timing.Retry = 2 * time.Second
+	}
+	c.startAll()
+	at := createQueue(t, c.nodes[0], "orders")
+	leader := c.leader(at.Partition)
+	client := c.nodes[(leader+1)%3]
+	sendMessage(t, client, at, "one")
+	before := client.Stats(0).Requests
+	if before.Requests == 0 || before.Took.Count == 0 || before.Busy != 0 || before.Timeouts != 0 {
+		t.Fatalf("before: %+v", before)
+	}
+	c.kill(leader)
+	c.kill((leader + 2) % 3)
+	done := make(chan fsm.Code, 1)
+	client.Router().Send(at, []fsm.Message{{Payload: []byte("two")}}, func(code fsm.Code) { done <- code })
+	if code := <-done; code != fsm.ServerBusy && code != fsm.Timeout {
+		t.Fatalf("without a quorum: %v", code)
+	}
+	f := client.Stats(0).Requests
+	if f.Busy+f.Timeouts == 0 || f.Took.Sum < before.Took.Sum+time.Second {
+		t.Errorf("after: %+v", f)
+	}
+	if s := client.Stats(0).Streams; s.Failed == 0 {
+		t.Errorf("nobody is there and %d dials failed", s.Failed)
+	}
+}
+
+// Looking at many entities is cheap and locks nobody for long.
+func BenchmarkStats(b *testing.B) {
+	config := Default()
+	config.Dir, config.Logger, config.Expect, config.Partitions = b.TempDir(), testLogger(), 1, 4
+	config.PeerAddr, config.GossipAddr = "127.0.0.1:0", "127.0.0.1:0"
+	node, err := Open(b.Context(), config)
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer node.Close(context.Background())
+	if err := node.Ready(b.Context()); err != nil {
+		b.Fatal(err)
+	}
+	space := node.Router().In(fsm.DefaultNamespace)
+	for i := range 1000 {
+		if _, err := space.CreateEntity(b.Context(), fsm.QueueEntity, fmt.Sprintf("q%04d", i), testSettings, nil, nil); err != nil {
+			b.Fatal(err)
+		}
+	}
+	for b.Loop() {
+		if s := node.Stats(1000); len(s.Entities) != 1000 {
+			b.Fatalf("%d entities", len(s.Entities))
+		}
+	}
+}

@@ -1,0 +1,198 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// The limits of health.
+const (
+	healthEvery     = time.Second
+	healthAskMax    = time.Second // for others to answer
+	healthAskedMost = 5           // others asked at a time
+	catalogSilences = 15          // heartbeats of raft missed by the catalog (15 s) before others are asked
+	raftAskEvery    = 10          // rounds of healthLoop between two questions to raft
+	// stuckAfter is how long the disk or a raft goroutine may be silent before a restart is the better
+	// choice: elections, snapshots and slow syncs take a tenth of it.
+	stuckAfter = 30 * time.Second
+)
+
+// Check is a part of a member's health.
+type Check struct {
+	Name string
+	OK   bool   // false: it makes the member not ready, or not alive
+	Text string // how it is, for people: no names of entities, no addresses
+}
+
+// health is what the loop has found out.
+type health struct {
+	outvoted atomic.Bool // another member hears the catalog's leader, and this one does not
+	// unanswered is how long the slowest raft goroutine has owed an answer, and of which partition.
+	unanswered atomic.Int64
+	partition  atomic.Uint32
+}
+
+// healthLoop looks after what takes time to find out.
+func (n *Node) healthLoop(ctx context.Context) {
+	ticker := time.NewTicker(healthEvery)
+	defer ticker.Stop()
+	for round := 0; ; round++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		silent := n.catalogSilence()
+		n.health.outvoted.Store(silent > n.catalogSilenceMax() && n.othersHearCatalog(ctx))
+		if round%raftAskEvery == 0 || n.health.unanswered.Load() > 0 {
+			n.askRaft()
+		}
+	}
+}
+
+// catalogSilence is how long this member's replica of the catalog has heard nothing of its leader;
+// 0 where there is none yet.
+func (n *Node) catalogSilence() time.Duration {
+	group := n.local(fsm.CatalogPartition)
+	if group == nil {
+		return 0
+	}
+	status := group.Status()
+	if status.Leads {
+		return 0
+	}
+	return status.LastContact
+}
+
+// catalogSilenceMax is when such silence is no election any more.
+func (n *Node) catalogSilenceMax() time.Duration {
+	timing := n.config.Timing.Raft
+	if timing == (partition.Timing{}) {
+		timing = partition.DefaultTiming()
+	}
+	return catalogSilences * timing.Heartbeat
+}
+
+// othersHearCatalog asks up to five living members whether they lead the catalog, or hear who does.
+func (n *Node) othersHearCatalog(ctx context.Context) bool {
+	var others []fsm.MemberID
+	for _, id := range n.gossip.alive() {
+		if id != n.self {
+			others = append(others, id)
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, healthAskMax)
+	defer cancel()
+	var asking sync.WaitGroup
+	var heard atomic.Bool
+	for _, id := range others[:min(len(others), healthAskedMost)] {
+		asking.Go(func() {
+			reply, err := n.askStatus(ctx, id, fsm.CatalogPartition)
+			if err == nil && !reply.Halted && (reply.Leads || reply.Leader != "") {
+				heard.Store(true)
+			}
+		})
+	}
+	asking.Wait()
+	return heard.Load()
+}
+
+// askRaft looks for raft goroutines that do not answer.
+func (n *Node) askRaft() {
+	var worst time.Duration
+	var where fsm.PartitionID
+	groups := *n.groups.Load()
+	for _, id := range slices.Sorted(maps.Keys(groups)) {
+		if owed := groups[id].Unanswered(); owed > worst {
+			worst, where = owed, id
+		}
+	}
+	n.health.partition.Store(uint32(where))
+	n.health.unanswered.Store(int64(worst))
+}
+
+// Readiness says, part by part, whether clients should be sent here now. It waits for nothing. That
+// the member has started is for Ready to say; this is what may be lost again and come back.
+//
+// A member is not ready when others are better for clients, and only then: that the catalog has no
+// leader, that most members are away or all disks are full makes none of them worse than another,
+// and taking all of them away would make refusals that clients try again into refused connections. So
+// silence of the catalog counts when another member hears its leader, and a full disk and a drain
+// do not: such a member brings what clients ask to leaders elsewhere, and one that was drained,
+// stopped and started has to become ready, or a rolling restart would wait for it for ever.
+func (n *Node) Readiness() []Check {
+	n.mu.Lock()
+	failed, closing, expelled := n.failed, n.closing, n.isExpelled
+	n.mu.Unlock()
+	membership := Check{Name: "membership", OK: true, Text: "member of the cluster"}
+	switch {
+	case failed != nil:
+		membership.OK, membership.Text = false, "the member cannot start: its log says why"
+	case closing:
+		membership.OK, membership.Text = false, "the member is leaving"
+	case expelled:
+		membership.OK, membership.Text = false, "the member was removed from the cluster"
+	case n.placed.Load() != nil && n.memberOf(n.self).Drained:
+		membership.Text = "drained: it leads nothing and routes"
+	}
+	return []Check{membership, n.catalogCheck(), n.roomCheck(), n.replicasCheck()}
+}
+
+func (n *Node) catalogCheck() Check {
+	silent := n.catalogSilence()
+	switch {
+	case n.placed.Load() == nil:
+		return Check{"catalog", false, "not loaded"}
+	case n.health.outvoted.Load():
+		return Check{"catalog", false, fmt.Sprintf("its leader was not heard for %s, and another member hears it", silent.Round(time.Second))}
+	case silent > n.catalogSilenceMax():
+		return Check{"catalog", true, fmt.Sprintf("its leader was not heard for %s, nor by others", silent.Round(time.Second))}
+	}
+	return Check{"catalog", true, "up to date"}
+}
+
+func (n *Node) roomCheck() Check {
+	if n.store.Space().ReadOnly {
+		return Check{"disk", true, "nearly full: read-only, and routes"}
+	}
+	return Check{"disk", true, "has room"}
+}
+
+func (n *Node) replicasCheck() Check {
+	groups := *n.groups.Load()
+	halted := 0
+	for _, group := range groups {
+		if group.Status().Halted != nil {
+			halted++
+		}
+	}
+	if halted > 0 {
+		return Check{"replicas", true, fmt.Sprintf("%d of %d have stopped for good", halted, len(groups))}
+	}
+	return Check{"replicas", true, fmt.Sprintf("%d open", len(groups))}
+}
+
+// Liveness says, part by part, whether a restart would help: a write or a raft goroutine has not come
+// back for 30 s. Nothing that others cause counts, and a full disk does not: raft may have to
+// wait for room, and would have to again. It waits for nothing.
+func (n *Node) Liveness() []Check { return n.liveness(n.store.Stats(), n.store.Space()) }
+
+func (n *Node) liveness(store partition.LogStats, space partition.Space) []Check {
+	log := Check{"log", true, "writes"}
+	if store.Stalled > time.Second {
+		log = Check{"log", store.Stalled <= stuckAfter || space.ReadOnly, fmt.Sprintf("a write has taken %s", store.Stalled.Round(time.Second))}
+	}
+	raft := Check{"raft", true, "answers"}
+	if owed := time.Duration(n.health.unanswered.Load()); owed > time.Second {
+		raft = Check{"raft", owed <= stuckAfter || space.ReadOnly, fmt.Sprintf("partition %d has not answered for %s", n.health.partition.Load(), owed.Round(time.Second))}
+	}
+	return []Check{log, raft}
+}

@@ -1,0 +1,128 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// failing are the names of the checks that are not well.
+func failing(checks []Check) (names []string) {
+	for _, c := range checks {
+		if !c.OK {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}
+
+func textOf(checks []Check, name string) string {
+	for _, c := range checks {
+		if c.Name == name {
+			return c.Text
+		}
+	}
+	return ""
+}
+
+// A member is taken out of service when another hears the catalog's leader and it does not; that
+// nobody is there to lead makes it no worse than any other.
+func TestReadiness(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	n := c.nodes[0]
+	if bad := failing(n.Readiness()); bad != nil {
+		t.Fatalf("not ready: %v", bad)
+	}
+	if bad := failing(n.Liveness()); bad != nil {
+		t.Fatalf("not alive: %v", bad)
+	}
+	if !n.othersHearCatalog(t.Context()) {
+		t.Error("two members hear the catalog's leader and do not say so")
+	}
+	eventually(t, "not ready while others hear a leader", func() bool {
+		n.health.outvoted.Store(true) // the loop takes it back: nobody was silent
+		bad := failing(n.Readiness())
+		return len(bad) == 1 && bad[0] == "catalog"
+	})
+	eventually(t, "ready again", func() bool { return failing(n.Readiness()) == nil })
+
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := n.router.Drain(ctx, n.self); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "drained, and ready", func() bool {
+		return failing(n.Readiness()) == nil && strings.HasPrefix(textOf(n.Readiness(), "membership"), "drained")
+	})
+
+	c.kill(1)
+	c.kill(2)
+	eventually(t, "the catalog is silent for long", func() bool { return n.catalogSilence() > n.catalogSilenceMax() })
+	if n.othersHearCatalog(t.Context()) {
+		t.Error("somebody who is dead hears the catalog's leader")
+	}
+	eventually(t, "silence that is nobody's fault", func() bool {
+		return failing(n.Readiness()) == nil && strings.HasSuffix(textOf(n.Readiness(), "catalog"), "nor by others")
+	})
+	if bad := failing(n.Liveness()); bad != nil {
+		t.Errorf("a restart brings no quorum: %v", bad)
+	}
+}
+
+// Who can never serve again is not ready.
+func TestReadinessOfTheLost(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*Node){
+		"failed":  func(n *Node) { n.failed = errors.New("x") },
+		"closing": func(n *Node) { n.closing = true },
+		"removed": func(n *Node) { n.isExpelled = true },
+	} {
+		c := newTestCluster(t, 1, 1)
+		c.startAll()
+		n := c.nodes[0]
+		n.mu.Lock()
+		change(n)
+		n.mu.Unlock()
+		if bad := failing(n.Readiness()); len(bad) != 1 || bad[0] != "membership" {
+			t.Errorf("%s: %v", name, bad)
+		}
+		n.mu.Lock()
+		n.failed, n.closing, n.isExpelled = nil, false, false
+		n.mu.Unlock()
+	}
+	n := &Node{}
+	n.groups.Store(&map[fsm.PartitionID]*partition.Group{})
+	if n.catalogCheck().OK {
+		t.Error("ready without a catalog")
+	}
+}
+
+// What has not come back for 30 s is worth a restart, unless it waits for room on the disk.
+func TestLiveness(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		stalled, owed time.Duration
+		full          bool
+		want          string
+	}{
+		{0, 0, false, ""},
+		{stuckAfter, stuckAfter, false, ""},
+		{stuckAfter + time.Second, 0, false, "log"},
+		{0, stuckAfter + time.Second, false, "raft"},
+		{stuckAfter + time.Second, stuckAfter + time.Second, true, ""},
+	} {
+		n := &Node{}
+		n.health.unanswered.Store(int64(c.owed))
+		bad := failing(n.liveness(partition.LogStats{Stalled: c.stalled}, partition.Space{ReadOnly: c.full}))
+		if strings.Join(bad, ",") != c.want {
+			t.Errorf("stalled %s, owed %s, full %v: %v", c.stalled, c.owed, c.full, bad)
+		}
+	}
+}

@@ -1,0 +1,156 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// newLevelCluster has members that play binaries of some levels.
+func newLevelCluster(t *testing.T, levels ...uint32) *testCluster {
+	t.Helper()
+	c := newTestCluster(t, len(levels), 1)
+	for i, level := range levels {
+		c.configs[i].level = level
+	}
+	return c
+}
+
+// atLevel waits until every member that runs knows that the cluster has a level.
+func (c *testCluster) atLevel(level uint32) {
+	c.t.Helper()
+	eventually(c.t, "all members have heard of the level", func() bool {
+		for _, node := range c.nodes {
+			if node != nil && node.Level() != level {
+				return false
+			}
+		}
+		return true
+	})
+}
+
+// looks waits until the leader of the catalog has looked at everything n times more, so
+// that what it would do it has done.
+func (c *testCluster) looks(n int) {
+	c.t.Helper()
+	ctx, cancel := context.WithTimeout(c.t.Context(), time.Duration(n)*c.configs[0].Timing.Reconcile)
+	defer cancel()
+	<-ctx.Done()
+}
+
+// TestLevelRises (point 3 of operation): two members of a newer binary and one of the old stay
+// at the old level; when the third is replaced the cluster rises; the old one is refused then.
+func TestLevelRises(t *testing.T) {
+	t.Parallel()
+	c := newLevelCluster(t, 2, 2, 1)
+	c.startAll()
+	c.looks(15) // Settle is five of them
+	c.atLevel(1)
+
+	// An old member that is dead may come back as it was.
+	c.kill(2)
+	eventually(t, "the third is gone", func() bool { return !c.nodes[0].isAlive(memberAt(t, c, 2)) })
+	c.looks(15)
+	c.atLevel(1)
+
+	c.configs[2].level = 2
+	c.start(2)
+	c.ready()
+	c.atLevel(2)
+	status, err := c.nodes[1].Status(t.Context())
+	if err != nil || status.Level != 2 {
+		t.Fatalf("%+v, %v", status, err)
+	}
+
+	c.stop(2)
+	c.configs[2].level = 1
+	_, err = Open(t.Context(), c.configs[2])
+	if !errors.Is(err, ErrOutdated) || !strings.Contains(err.Error(), "level 2 is needed and it knows 1") {
+		t.Fatalf("an old binary starts: %v", err)
+	}
+	c.configs[2].level = 3 // a newer one goes on, and changes nothing alone
+	c.start(2)
+	c.ready()
+	c.looks(10)
+	c.atLevel(2)
+}
+
+// memberAt is the id of a member that may be down.
+func memberAt(t *testing.T, c *testCluster, i int) fsm.MemberID {
+	t.Helper()
+	for _, node := range c.nodes {
+		if node == nil {
+			continue
+		}
+		for _, m := range node.gossip.all() {
+			if m.Name == c.configs[i].Name {
+				return m.Member
+			}
+		}
+	}
+	t.Fatal("nobody has heard of it")
+	return ""
+}
+
+// TestOldBinaryOfAMember: one that was away while the level rose did not write it down, and
+// learns it from the catalog.
+func TestOldBinaryOfAMember(t *testing.T) {
+	t.Parallel()
+	c := newLevelCluster(t, 2, 2, 2)
+	c.startAll()
+	c.atLevel(2)
+	c.stop(2)
+	forget := func(id *identity) { id.Level = 0 }
+	f, err := openFolder(c.configs[2].Dir)
+	if err == nil {
+		err = errors.Join(f.change(forget), f.close())
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.configs[2].level = 1
+	old := c.start(2)
+	select {
+	case <-old.Outdated():
+	case <-time.After(30 * time.Second):
+		t.Fatal("an old binary does not notice")
+	}
+	if err := old.Ready(t.Context()); !errors.Is(err, ErrOutdated) {
+		t.Fatalf("ready: %v", err)
+	}
+	c.stop(2)
+	if _, err := Open(t.Context(), c.configs[2]); !errors.Is(err, ErrOutdated) {
+		t.Fatalf("it starts again: %v", err)
+	}
+}
+
+// TestOldBinaryJoins: it is not taken in, and says why.
+func TestOldBinaryJoins(t *testing.T) {
+	t.Parallel()
+	c := newLevelCluster(t, 2, 2, 1)
+	for i := range c.configs {
+		c.configs[i].Expect = 2
+	}
+	c.start(0)
+	c.start(1)
+	c.ready()
+	c.atLevel(2)
+	old := c.start(2)
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := old.Ready(ctx); !errors.Is(err, ErrOutdated) {
+		t.Fatalf("ready: %v", err)
+	}
+	// It does not believe that, and asks to be taken in all the same.
+	leader := c.nodes[c.leader(fsm.CatalogPartition)]
+	if err := leader.says(ctx, old.self); err == nil || !strings.Contains(err.Error(), "knows level 1") {
+		t.Fatalf("it would be taken in: %v", err)
+	}
+	for _, v := range leader.local(fsm.CatalogPartition).Status().Nonvoters {
+		t.Errorf("member %s was taken in", v.Member)
+	}
+}

@@ -1,0 +1,99 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// lockDurationNormal is the longest lock of a namespace that says nothing of it: that of
+// the cloud.
+const lockDurationNormal = fsm.Millis(5 * 60 * 1000)
+
+// limits is the namespace as the catalog's leader knows it, for what it allows.
+func (r Space) limits(ctx context.Context) (fsm.Namespace, error) {
+	if !r.loaded() {
+		return fsm.Namespace{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
+	}
+	namespace, err := r.askNamespace(ctx, namespaceQuery{ID: r.namespace})
+	if errors.Is(err, fsm.EntityNotFound) {
+		err = fmt.Errorf("%w: the namespace does not exist", err)
+	}
+	return namespace, err
+}
+
+// fit gives settings the size of messages that they leave open: the default, or what the
+// namespace allows where that is less.
+func fit(namespace *fsm.Namespace, settings fsm.EntitySettings) fsm.EntitySettings {
+	if settings.MaxMessageBytes == 0 {
+		normal := fsm.DefaultSettings().MaxMessageBytes
+		settings.MaxMessageBytes = min(normal, cmp.Or(namespace.Settings.MessageBytesMax, normal))
+	}
+	return settings
+}
+
+// checkLimits says which limit of its namespace an entity would be over. What is as it was
+// (old; zero for a new one) is not looked at: a limit that came later changes nothing. Nor is
+// what has no effect for a kind.
+func checkLimits(namespace *fsm.Namespace, kind fsm.EntityKind, settings, old fsm.EntitySettings) error {
+	tier := namespace.Settings.MessageBytesMax
+	if tier != 0 && kind != fsm.SubscriptionEntity && settings.MaxMessageBytes > tier && settings.MaxMessageBytes != old.MaxMessageBytes {
+		return fmt.Errorf("%w: messages of up to %d bytes are more than the namespace %q allows (%d)",
+			fsm.InvalidArgument, settings.MaxMessageBytes, namespace.Name, tier)
+	}
+	longest := cmp.Or(namespace.Settings.LockDurationMax, lockDurationNormal)
+	if kind != fsm.TopicEntity && settings.LockDuration > longest && settings.LockDuration != old.LockDuration {
+		return fmt.Errorf("%w: a lock of %v is longer than the namespace %q allows (%v)",
+			fsm.InvalidArgument, duration(settings.LockDuration), namespace.Name, duration(longest))
+	}
+	return nil
+}
+
+func duration(d fsm.Millis) time.Duration {
+	const most = fsm.Millis(1<<63-1) / fsm.Millis(time.Millisecond)
+	return time.Duration(min(d, most)) * time.Millisecond
+}
+
+// explainLimits adds to what the catalog says of settings which limit that may be about.
+func explainLimits(namespace *fsm.Namespace, kind fsm.EntityKind, settings fsm.EntitySettings, err error) error {
+	if !errors.Is(err, fsm.InvalidArgument) {
+		return err
+	}
+	if over := checkLimits(namespace, kind, settings, fsm.EntitySettings{}); over != nil {
+		return over
+	}
+	return err
+}
+
+// explainNamespace adds to what the catalog says of a new or changed namespace what may be
+// meant.
+func (r *Router) explainNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings, err error) error {
+	switch {
+	case errors.Is(err, fsm.QuotaExceeded):
+		return fmt.Errorf("%w: there are as many namespaces as a cluster may have", err)
+	case !errors.Is(err, fsm.EntityExists):
+		return err
+	}
+	list, listErr := r.Namespaces(ctx, "", namespacesMax)
+	if listErr != nil {
+		return err
+	}
+	for i := range list {
+		if strings.EqualFold(list[i].Name, name) {
+			continue
+		}
+		for _, host := range list[i].Settings.Hosts {
+			for _, wanted := range settings.Hosts {
+				if strings.EqualFold(host, wanted) {
+					return fmt.Errorf("%w: the host name %q selects the namespace %q", err, host, list[i].Name)
+				}
+			}
+		}
+	}
+	return err
+}

@@ -1,0 +1,255 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// memberIn is what the catalog knows of a member.
+func memberIn(members []fsm.Member, id fsm.MemberID) fsm.Member {
+	if at := slices.IndexFunc(members, func(m fsm.Member) bool { return m.ID == id }); at >= 0 {
+		return members[at]
+	}
+	return fsm.Member{ID: id}
+}
+
+// isKnown says whether somebody has ever heard of a member: gossip here, or the catalog.
+func (n *Node) isKnown(id fsm.MemberID) bool {
+	if _, known := n.gossip.lookup(id); known {
+		return true
+	}
+	return n.memberOf(id) != fsm.Member{ID: id}
+}
+
+// Members lists the members that gossip or the catalog knows, removed ones included, by id.
+// Errors wrap ServerBusy or Timeout.
+func (r *Router) Members(ctx context.Context) ([]fsm.Member, error) {
+	all, err := r.placement(ctx, fsm.CatalogPartition)
+	if err != nil {
+		return nil, fmt.Errorf("list members: %w", err)
+	}
+	list := slices.Clone(all.Members)
+	for _, m := range r.house.gossip.all() {
+		if memberIn(list, m.Member) == (fsm.Member{ID: m.Member}) {
+			list = append(list, fsm.Member{ID: m.Member, Name: m.Name})
+		}
+	}
+	slices.SortFunc(list, func(a, b fsm.Member) int { return cmp.Compare(a.ID, b.ID) })
+	return slices.CompactFunc(list, func(a, b fsm.Member) bool { return a.ID == b.ID }), nil
+}
+
+// SetMember records name, zone and weight of a member, and whether it is drained. Removed is
+// RemoveMember's to set: InvalidArgument. Errors wrap EntityNotFound (nobody knows such a
+// member), InvalidArgument, ServerBusy or Timeout.
+func (r *Router) SetMember(ctx context.Context, member fsm.Member) error {
+	if member.Removed {
+		return fmt.Errorf("set member %s: %w: a member is removed in another way", member.ID, fsm.InvalidArgument)
+	}
+	return r.changeMember(ctx, member.ID, func(m *fsm.Member) { *m = member })
+}
+
+// changeMember reads, changes and writes what is known of a member; this member sees it
+// when it returns.
+func (r *Router) changeMember(ctx context.Context, id fsm.MemberID, change func(*fsm.Member)) error {
+	all, err := r.placement(ctx, fsm.CatalogPartition)
+	if err != nil {
+		return fmt.Errorf("change member %s: %w", id, err)
+	}
+	member := memberIn(all.Members, id)
+	if m, known := r.house.gossip.lookup(id); known && member.Name == "" {
+		member.Name = m.Name
+	} else if !known && member == (fsm.Member{ID: id}) {
+		return fmt.Errorf("change member %s: %w: nobody knows it", id, fsm.EntityNotFound)
+	}
+	before := member
+	if change(&member); member == before && memberIn(all.Members, id) == before {
+		return nil
+	}
+	if _, err := r.command(ctx, fsm.CatalogPartition, fsm.SetMember{Member: member}); err != nil {
+		return fmt.Errorf("change member %s: %w", id, err)
+	}
+	r.awaitSeen(ctx, func(c *fsm.Catalog) bool {
+		now, _ := c.Member(id)
+		return now == member
+	})
+	return nil
+}
+
+// Drain takes a member out of service: it gives its leaderships away, gets none, and gets no
+// further replicas. It returns when it leads nothing that another could lead, or with Timeout
+// when ctx ends before: the draining goes on. It is what stands before stopping a member.
+func (r *Router) Drain(ctx context.Context, id fsm.MemberID) error {
+	if err := r.changeMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
+		return fmt.Errorf("drain: %w", err)
+	}
+	for {
+		left := r.leadsStill(ctx, id)
+		if len(left) == 0 {
+			return nil
+		}
+		wait(ctx, operatorLook)
+		if ctx.Err() != nil {
+			return fmt.Errorf("drain %s: %w: it still leads partitions %v", id, fsm.Timeout, left)
+		}
+	}
+}
+
+// leadsStill are the partitions that a member leads and another member could.
+func (r *Router) leadsStill(ctx context.Context, id fsm.MemberID) (left []fsm.PartitionID) {
+	parts := []fsm.Partition{{ID: fsm.CatalogPartition}}
+	all, err := r.placement(ctx, fsm.CatalogPartition)
+	if err != nil {
+		return []fsm.PartitionID{fsm.CatalogPartition} // not known yet
+	}
+	leaders := r.leaders(ctx, append(parts, all.Partitions...))
+	for partition, status := range leaders {
+		if status.member != id {
+			continue
+		}
+		for _, v := range status.Voters {
+			if v.Member != id && r.house.stays(v.Member) {
+				left = append(left, partition)
+				break
+			}
+		}
+	}
+	slices.Sort(left)
+	return left
+}
+
+// Undrain takes a member back into service. Leaderships for which it is preferred come
+// back by themselves.
+func (r *Router) Undrain(ctx context.Context, id fsm.MemberID) error {
+	if err := r.changeMember(ctx, id, func(m *fsm.Member) { m.Drained = false }); err != nil {
+		return fmt.Errorf("undrain: %w", err)
+	}
+	return nil
+}
+
+// RemoveMember moves everything that a member holds to others, takes it out of the catalog's
+// group and records that it is gone for good; its process, if it runs, learns that and
+// stops. It may be dead. It waits until all is done; when ctx ends before, it returns Timeout with
+// what is left, the moves go on (Moves), and it can be asked again. With too few other
+// members partitions have fewer replicas afterwards. Errors wrap InvalidArgument when some
+// partition could be held by nobody else, EntityNotFound, ServerBusy or Timeout.
+func (r *Router) RemoveMember(ctx context.Context, id fsm.MemberID) error {
+	return r.removeMember(ctx, id, func(all placementReply) ([]fsm.Partition, error) {
+		current := settledLayout(all.Partitions)
+		wanted := place(seating{Seats: r.seats(all, id), Partitions: len(current), Replication: r.house.config.Replication, Current: current})
+		if wanted == nil {
+			return nil, fmt.Errorf("%w: no other member can hold what it holds", fsm.InvalidArgument)
+		}
+		return wanted, nil
+	})
+}
+
+// ReplaceMember is RemoveMember with all replicas going to one member, that must hold none of
+// the same partitions and be there: InvalidArgument.
+func (r *Router) ReplaceMember(ctx context.Context, dead, fresh fsm.MemberID) error {
+	return r.removeMember(ctx, dead, func(all placementReply) ([]fsm.Partition, error) {
+		if m := memberIn(all.Members, fresh); fresh == dead || m.Drained || m.Removed || !r.house.isAlive(fresh) {
+			return nil, fmt.Errorf("%w: member %s is not there to take its place", fsm.InvalidArgument, fresh)
+		}
+		wanted := settledLayout(all.Partitions)
+		for i := range wanted {
+			part := &wanted[i]
+			at := slices.IndexFunc(part.Replicas, func(x fsm.Replica) bool { return x.Member == dead })
+			if at < 0 {
+				continue
+			}
+			if holdsReplica(part, fresh) {
+				return nil, fmt.Errorf("%w: member %s holds partition %d already", fsm.InvalidArgument, fresh, part.ID)
+			}
+			part.Replicas = slices.Clone(part.Replicas)
+			part.Replicas[at] = fsm.Replica{Member: fresh}
+		}
+		return wanted, nil
+	})
+}
+
+func (r *Router) removeMember(ctx context.Context, id fsm.MemberID, wanted func(placementReply) ([]fsm.Partition, error)) error {
+	all, err := r.placement(ctx, fsm.CatalogPartition)
+	if err == nil && !memberIn(all.Members, id).Removed {
+		err = r.emptyMember(ctx, id, all, wanted)
+	}
+	if err == nil {
+		err = r.changeMember(ctx, id, func(m *fsm.Member) { m.Drained, m.Removed = true, true })
+	}
+	if err == nil {
+		err = r.awaitDismissed(ctx, id)
+	}
+	if err != nil {
+		return fmt.Errorf("remove member %s: %w", id, err)
+	}
+	return nil
+}
+
+// emptyMember moves everything away from a member.
+func (r *Router) emptyMember(ctx context.Context, id fsm.MemberID, all placementReply, plan func(placementReply) ([]fsm.Partition, error)) error {
+	wanted, err := plan(all)
+	if err != nil {
+		return err
+	}
+	// Drained first, so that nothing comes while it goes; what was planned takes it into account.
+	if err := r.changeMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
+		return err
+	}
+	for i, part := range settledLayout(all.Partitions) {
+		if !holdsReplica(&part, id) {
+			continue
+		}
+		if err := r.Move(ctx, part.ID, membersOf(wanted[i].Replicas)); err != nil {
+			return err
+		}
+	}
+	for {
+		left, err := r.heldBy(ctx, id)
+		if err == nil && len(left) == 0 {
+			return nil
+		}
+		wait(ctx, operatorLook)
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: partitions %v are still to be moved; that goes on", fsm.Timeout, left)
+		}
+	}
+}
+
+// heldBy are the partitions that a member holds by the catalog, or by the configuration of the
+// group.
+func (r *Router) heldBy(ctx context.Context, id fsm.MemberID) (left []fsm.PartitionID, err error) {
+	all, err := r.placement(ctx, fsm.CatalogPartition)
+	if err != nil {
+		return nil, err
+	}
+	leaders := r.leaders(ctx, all.Partitions)
+	for i := range all.Partitions {
+		part := &all.Partitions[i]
+		_, held := ownIn(part, id)
+		status, known := leaders[part.ID]
+		for _, v := range slices.Concat(status.Voters, status.Nonvoters) {
+			held = held || v.Member == id
+		}
+		if held || !known {
+			left = append(left, part.ID)
+		}
+	}
+	return left, nil
+}
+
+// awaitDismissed waits until a removed member is none of the catalog's group.
+func (r *Router) awaitDismissed(ctx context.Context, id fsm.MemberID) error {
+	for {
+		status, err := r.leaderStatus(ctx, fsm.CatalogPartition)
+		if err == nil && !slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), isVoterOf(id)) {
+			return nil
+		}
+		wait(ctx, operatorLook)
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: it holds nothing any more and has still to leave the catalog; that goes on", fsm.Timeout)
+		}
+	}
+}

@@ -1,0 +1,369 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"slices"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// The limits of moves.
+const (
+	movesMax      = 2                      // partitions that get new replicas at a time
+	reachWaitMax  = 5 * time.Second        // for a replica to apply what its leader has committed
+	reachLook     = 20 * time.Millisecond  // between two looks at it
+	moveQueryMax  = 2 * time.Second        // for the catalog's leader to say how a partition is to lie
+	movePauseMin  = 100 * time.Millisecond // between two tries of a step that did not work out
+	movePauseMax  = 5 * time.Second
+	leaveTriesMin = 3  // looks at a hand-over that was tried in vain before the leader just leaves
+	moveTriesMax  = 20 // of one goroutine; the reconciler starts another
+	indexBytesEst = 200
+)
+
+// moveStage is what the leader of a partition does next to bring it where it shall lie.
+type moveStage uint8
+
+// The stages of a move, in their order.
+const (
+	stageNone    moveStage = iota
+	stageAdd               // a replica of the target is made a non-voter
+	stageCatchUp           // it is filled, and then made a voter
+	stageReport            // all of the target vote: the catalog is told, and that cannot be taken back
+	stageRemove            // a replica that is none any more is taken out of the group
+)
+
+// moveStep is one step: stage at a replica, which for stageReport is none.
+type moveStep struct {
+	stage   moveStage
+	replica partition.Voter
+}
+
+// nextStep finds the next step from what the catalog says and from the group's own
+// configuration, so it does not matter who did the steps before, nor whether the last one
+// was told. alive says who is; the dead are taken out first.
+//
+// All additions come before all removals, with the report between them. Until the report
+// nothing is lost by giving up; a replica that is removed is none of the catalog's record any
+// more, so no later move can want it back: its number is never given again.
+func nextStep(part *fsm.Partition, status *partition.Status, self fsm.MemberID, alive func(fsm.MemberID) bool) moveStep {
+	if stale := staleReplicas(part, status); len(stale) > 0 {
+		rank := func(v partition.Voter) int {
+			switch {
+			case !slices.Contains(status.Voters, v):
+				return 0
+			case v.Member == self:
+				return 3 // who leads goes last
+			case alive(v.Member):
+				return 2
+			}
+			return 1
+		}
+		return moveStep{stageRemove, slices.MinFunc(stale, func(a, b partition.Voter) int { return rank(a) - rank(b) })}
+	}
+	if part.Target == nil {
+		return moveStep{}
+	}
+	for _, replica := range part.Target {
+		v := partition.Voter{Replica: replicaID(replica.Member, replica.Number), Member: replica.Member}
+		switch {
+		case slices.Contains(status.Voters, v):
+		case slices.Contains(status.Nonvoters, v):
+			return moveStep{stageCatchUp, v}
+		default:
+			return moveStep{stageAdd, v}
+		}
+	}
+	return moveStep{stage: stageReport}
+}
+
+// staleReplicas are those of the group that the catalog does not know, or not any more.
+func staleReplicas(part *fsm.Partition, status *partition.Status) (stale []partition.Voter) {
+	for _, v := range slices.Concat(status.Nonvoters, status.Voters) {
+		known := func(r fsm.Replica) bool { return replicaID(r.Member, r.Number) == v.Replica }
+		if !slices.ContainsFunc(part.Replicas, known) && !slices.ContainsFunc(part.Target, known) {
+			stale = append(stale, v)
+		}
+	}
+	return stale
+}
+
+// grows says whether a move brings a partition to members that have none of it yet: that
+// costs, so few do it at a time.
+func grows(part *fsm.Partition) bool {
+	return slices.ContainsFunc(part.Target, func(r fsm.Replica) bool { return !slices.Contains(part.Replicas, r) })
+}
+
+// admitted says whether it is a partition's turn: it is among the first that grow, without
+// those that wait for a member that is away or has no room.
+func admitted(id fsm.PartitionID, placed []fsm.Partition, takes func(fsm.MemberID) bool) bool {
+	places := movesMax
+	for i := range placed {
+		part := &placed[i]
+		away := slices.ContainsFunc(part.Target, func(r fsm.Replica) bool {
+			return !slices.Contains(part.Replicas, r) && !takes(r.Member)
+		})
+		switch {
+		case part.ID == id:
+			return !away
+		case grows(part) && !part.Paused && !away:
+			if places--; places == 0 {
+				return false
+			}
+		}
+	}
+	return false
+}
+
+// moves starts a goroutine for each partition led here whose replicas are not where they
+// shall be, unless there is one.
+func (n *Node) moves(part *fsm.Partition, group *partition.Group) {
+	status := group.Status()
+	if step := nextStep(part, &status, n.self, n.isAlive); step.stage == stageNone {
+		return
+	}
+	n.mu.Lock()
+	running := n.moving[part.ID]
+	n.moving[part.ID] = true
+	n.mu.Unlock()
+	if running {
+		return
+	}
+	ended := func() {
+		n.mu.Lock()
+		delete(n.moving, part.ID)
+		n.mu.Unlock()
+	}
+	if !n.start(func(ctx context.Context) {
+		defer ended()
+		n.moveOn(ctx, part.ID)
+	}) {
+		ended()
+	}
+}
+
+// moveOn does step after step while this member leads the partition.
+func (n *Node) moveOn(ctx context.Context, id fsm.PartitionID) {
+	pause := movePauseMin
+	for tries := 0; tries < moveTriesMax; {
+		group := (*n.groups.Load())[id]
+		if group == nil || ctx.Err() != nil || !group.Status().Leads {
+			return
+		}
+		done, more, err := n.moveOne(ctx, id, group, tries)
+		switch {
+		case err != nil && ctx.Err() == nil && !errors.Is(err, partition.ErrNotLeader):
+			n.log.InfoContext(ctx, "a step of a move did not work out and is tried again", "partition", id, "error", err)
+		case !more:
+			return
+		}
+		if done {
+			tries, pause = 0, movePauseMin
+			continue
+		}
+		tries++
+		wait(ctx, pause)
+		pause = min(2*pause, movePauseMax)
+	}
+}
+
+func wait(ctx context.Context, d time.Duration) {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+}
+
+// moveOne does one step. What is wanted is asked of the catalog's leader each time: our own
+// replica of the catalog may be of yesterday, after a restart even by much, and a step that
+// was right then could undo what was done since. done: it worked; more: there may be
+// another.
+func (n *Node) moveOne(ctx context.Context, id fsm.PartitionID, group *partition.Group, tries int) (done, more bool, err error) {
+	placement, err := n.router.placement(ctx, id)
+	if err != nil || len(placement.Partitions) != 1 {
+		return false, true, err
+	}
+	part, status := &placement.Partitions[0], group.Status()
+	step := nextStep(part, &status, n.self, n.isAlive)
+	switch step.stage {
+	case stageNone:
+		return false, false, nil
+	case stageRemove:
+		done, err = n.moveRemove(ctx, part, group, step.replica, tries)
+		return done, true, err
+	case stageAdd, stageCatchUp, stageReport:
+	}
+	if placed := n.placed.Load(); part.Paused || grows(part) && (placed == nil || !admitted(id, *placed, n.takesReplicas)) {
+		return false, false, nil // the reconciler looks again
+	}
+	switch step.stage { //nolint:exhaustive // the others were before
+	case stageAdd:
+		done, err = n.moveAdd(ctx, part, group, step.replica)
+	case stageCatchUp:
+		done, err = n.moveCatchUp(ctx, part, group, step.replica)
+	case stageReport:
+		_, err = n.router.command(ctx, fsm.CatalogPartition, fsm.PartitionPlaced{Partition: id, Replicas: part.Target})
+		if done = err == nil; done {
+			n.log.InfoContext(ctx, "a partition lies where it shall", "partition", id, "members", membersOf(part.Target))
+		}
+	}
+	return done, true, err
+}
+
+// moveAdd adds an empty replica that does not vote, once its member has opened it. Asking
+// first matters: while the member still has a former replica of the group open, that
+// would take what is sent to the new one.
+func (n *Node) moveAdd(ctx context.Context, part *fsm.Partition, group *partition.Group, v partition.Voter) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepMax)
+	defer cancel()
+	theirs, err := n.statusOf(ctx, v.Member, part.ID)
+	if err != nil || theirs.Replica != v.Replica || theirs.Halted {
+		return false, nil // it has not heard of it yet, or is away
+	}
+	if err := group.AddNonvoter(ctx, v.Replica, v.Member); err != nil {
+		return false, err
+	}
+	n.log.InfoContext(ctx, "a replica is added and filled", "partition", part.ID, "peer", v.Member, "replica", v.Replica)
+	return true, nil
+}
+
+// moveCatchUp gives a replica its vote when it has twice applied all that the leader had applied
+// when it was asked: once may be luck. (Applied counts commands and configurations; what else
+// is committed, such as the entry that begins a leadership, the machine never sees.)
+func (n *Node) moveCatchUp(ctx context.Context, part *fsm.Partition, group *partition.Group, v partition.Voter) (bool, error) {
+	for range 2 {
+		if !n.reaches(ctx, part.ID, v, group.Status().Applied) {
+			return false, nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepMax)
+	defer cancel()
+	if err := group.AddVoter(ctx, v.Replica, v.Member); err != nil {
+		return false, err
+	}
+	n.log.InfoContext(ctx, "a replica has caught up and votes", "partition", part.ID, "peer", v.Member, "replica", v.Replica)
+	return true, nil
+}
+
+// reaches waits a while for a replica to have applied up to an index.
+func (n *Node) reaches(ctx context.Context, id fsm.PartitionID, v partition.Voter, index uint64) bool {
+	ctx, cancel := context.WithTimeout(ctx, reachWaitMax)
+	defer cancel()
+	for ctx.Err() == nil {
+		theirs, err := n.statusOf(ctx, v.Member, id)
+		if err == nil && theirs.Replica == v.Replica && !theirs.Halted && theirs.Applied >= index {
+			return true
+		}
+		wait(ctx, reachLook)
+	}
+	return false
+}
+
+// moveRemove takes a replica out that the catalog does not know any more. Should it lead,
+// it hands over first. While too few of those that would stay are there to go on without
+// it, it stays.
+func (n *Node) moveRemove(ctx context.Context, part *fsm.Partition, group *partition.Group, v partition.Voter, tries int) (bool, error) {
+	status := group.Status()
+	if slices.Contains(status.Voters, v) && !n.goesOnWithout(ctx, part.ID, v, &status) {
+		return false, nil
+	}
+	if v.Member == n.self {
+		switch err := n.handOn(ctx, part, group); {
+		case err == nil:
+			return false, nil // the next leader goes on
+		case errors.Is(err, errNobodyTakesOver), errors.Is(err, partition.ErrTransferSpent) && tries < leaveTriesMin:
+			return false, nil // somebody will be there; or another hand-over is on its way
+		case !errors.Is(err, partition.ErrTransferSpent):
+			return false, err
+		}
+		// It was tried in vain; leaving costs an election, and nothing else.
+	}
+	ctx, cancel := context.WithTimeout(ctx, stepMax)
+	defer cancel()
+	if err := group.RemoveReplica(ctx, v.Replica); err != nil {
+		return false, err
+	}
+	n.log.InfoContext(ctx, "a replica was taken out", "partition", part.ID, "peer", v.Member, "replica", v.Replica)
+	return true, nil
+}
+
+// goesOnWithout says whether most of those who would be left are there, and know of each other
+// that they vote: they have applied the newest configuration.
+func (n *Node) goesOnWithout(ctx context.Context, id fsm.PartitionID, v partition.Voter, status *partition.Status) bool {
+	left, here := 0, 0
+	for _, other := range status.Voters {
+		if other == v {
+			continue
+		}
+		left++
+		if !n.isAlive(other.Member) {
+			continue
+		}
+		asking, cancel := context.WithTimeout(ctx, askOneMax)
+		theirs, err := n.statusOf(asking, other.Member, id)
+		cancel()
+		if err == nil && theirs.Replica == other.Replica && !theirs.Halted && theirs.Applied >= status.Configuration {
+			here++
+		}
+	}
+	return here > left/2
+}
+
+// errNobodyTakesOver says that no other voter is fit to lead now.
+var errNobodyTakesOver = errors.New("no other member is there and caught up to lead")
+
+// handOn gives the leadership to the first of those that shall hold the partition, and is
+// there and caught up: before all to one that has room on its disk.
+func (n *Node) handOn(ctx context.Context, part *fsm.Partition, group *partition.Group) error {
+	err := n.handOnTo(ctx, part, group, n.takesLeaders)
+	if errors.Is(err, errNobodyTakesOver) {
+		err = n.handOnTo(ctx, part, group, n.stays)
+	}
+	return err
+}
+
+// handOnTo is handOn to somebody who is fit.
+func (n *Node) handOnTo(ctx context.Context, part *fsm.Partition, group *partition.Group, fit func(fsm.MemberID) bool) error {
+	voters := group.Status().Voters
+	for _, replica := range slices.Concat(part.Target, part.Replicas) {
+		isThis := func(v partition.Voter) bool { return v.Replica == replicaID(replica.Member, replica.Number) }
+		if replica.Member == n.self || !slices.ContainsFunc(voters, isThis) || !fit(replica.Member) ||
+			!n.caughtUp(ctx, replica.Member, part.ID, group) {
+			continue
+		}
+		ctx, cancel := context.WithTimeout(ctx, stepMax)
+		defer cancel()
+		err := group.Transfer(ctx, replica.Member)
+		if err == nil {
+			n.log.InfoContext(ctx, "leadership handed on", "partition", part.ID, "peer", replica.Member)
+		}
+		return err
+	}
+	return errNobodyTakesOver
+}
+
+// statusOf asks a member, which may be this one, about its replica.
+func (n *Node) statusOf(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (statusReply, error) {
+	if member == n.self {
+		return n.router.desk.status(id)
+	}
+	return n.askStatus(ctx, member, id)
+}
+
+// isAlive is gossip's opinion.
+func (n *Node) isAlive(id fsm.MemberID) bool {
+	m, ok := n.gossip.lookup(id)
+	return ok && m.alive
+}
+
+func membersOf(replicas []fsm.Replica) []fsm.MemberID {
+	members := make([]fsm.MemberID, len(replicas))
+	for i, r := range replicas {
+		members[i] = r.Member
+	}
+	return members
+}

@@ -1,0 +1,446 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// The limits of what operators ask.
+const (
+	askAtATime     = 16          // leaders asked at the same time
+	askOneMax      = time.Second // for one of them to answer
+	operatorLook   = 50 * time.Millisecond
+	handOverMax    = 20 * time.Second // for an ordered hand-over to show
+	replicaAddsMax = 16               // replicas of a partition, as in fsm
+)
+
+// Plan is what a rebalancing would do. It is made by PlanRebalance and changes nothing.
+type Plan struct{ Moves []PlanMove }
+
+// PlanMove is a partition that would lie elsewhere, or be led by another member.
+type PlanMove struct {
+	Partition fsm.PartitionID
+	From, To  []fsm.MemberID // the preferred leader first
+	// Bytes is about what must be copied: to each new replica the bodies and the index of
+	// the partition as its leader has them now. 0 where the leader did not answer.
+	Bytes      int64
+	LeaderOnly bool // From and To are the same members
+}
+
+// The states of a move.
+const (
+	MoveWaiting     = "waiting"      // its turn has not come, or a member is away
+	MoveAdding      = "adding"       // a replica is opened and added
+	MoveCatchingUp  = "catching up"  // it is filled
+	MoveHandingOver = "handing over" // all have it; the leadership leaves
+	MoveRemoving    = "removing"     // former replicas go; nothing can be taken back any more
+	MovePaused      = "paused"
+)
+
+// MoveStatus is a partition that does not lie where it shall.
+type MoveStatus struct {
+	Partition fsm.PartitionID
+	From, To  []fsm.MemberID
+	State     string
+	// Copied of Bytes are at the replica that is filled now; both 0 when that is not known.
+	Copied, Bytes int64
+}
+
+// record is the catalog's word about one partition.
+func (r *Router) record(ctx context.Context, id fsm.PartitionID) (fsm.Partition, error) {
+	if id == fsm.CatalogPartition {
+		return fsm.Partition{}, fmt.Errorf("%w: partition 0 is the catalog: it lies on every member", fsm.InvalidArgument)
+	}
+	all, err := r.placement(ctx, id)
+	if err != nil {
+		return fsm.Partition{}, err
+	}
+	return all.Partitions[0], nil
+}
+
+// Move says where a partition shall lie: 1 to 16 members, each once, the preferred leader
+// first. It returns when that is recorded; what it takes to get there is done by whoever
+// leads the partition, also when members die on the way, and Moves shows it. A partition
+// that moves already gets the new target; what it has copied to members of both stays.
+// Errors wrap EntityNotFound (no such partition), InvalidArgument (a member that is unknown,
+// drained or removed), PreconditionFails (the partition has never had a leader), ServerBusy or
+// Timeout.
+func (r *Router) Move(ctx context.Context, id fsm.PartitionID, members []fsm.MemberID) error {
+	part, err := r.record(ctx, id)
+	if err == nil {
+		err = r.checkTarget(ctx, &part, members)
+	}
+	if err == nil {
+		_, err = r.command(ctx, fsm.CatalogPartition, fsm.PlacePartition{Partition: id, Members: members})
+	}
+	if errors.Is(err, fsm.PreconditionFails) {
+		err = fmt.Errorf("%w: it has had no leader yet", err)
+	}
+	if err != nil {
+		return fmt.Errorf("move partition %d: %w", id, err)
+	}
+	return nil
+}
+
+// checkTarget says in words what the catalog would refuse without.
+func (r *Router) checkTarget(ctx context.Context, part *fsm.Partition, members []fsm.MemberID) error {
+	if len(members) == 0 || len(members) > replicaAddsMax {
+		return fmt.Errorf("%w: a partition lies on 1 to %d members", fsm.InvalidArgument, replicaAddsMax)
+	}
+	all, err := r.placement(ctx, part.ID)
+	if err != nil {
+		return err
+	}
+	for i, id := range members {
+		_, has := ownIn(part, id)
+		m := memberIn(all.Members, id)
+		switch {
+		case slices.Contains(members[:i], id):
+			return fmt.Errorf("%w: member %s is named twice", fsm.InvalidArgument, id)
+		case has:
+		case m.Removed:
+			return fmt.Errorf("%w: member %s was removed", fsm.InvalidArgument, id)
+		case m.Drained:
+			return fmt.Errorf("%w: member %s is drained and takes no further replicas", fsm.InvalidArgument, id)
+		case r.house != nil && !r.house.isKnown(id):
+			return fmt.Errorf("%w: there is no member %s", fsm.InvalidArgument, id)
+		}
+	}
+	return nil
+}
+
+// PauseMove lets a move wait as it stands, with what it has copied. Errors wrap
+// PreconditionFails when the partition does not move, else those of Move.
+func (r *Router) PauseMove(ctx context.Context, id fsm.PartitionID) error {
+	return r.changeMove(ctx, "pause", id, func(part *fsm.Partition) fsm.PlacePartition {
+		return fsm.PlacePartition{Partition: id, Members: membersOf(part.Target), Paused: true}
+	})
+}
+
+// ResumeMove lets a paused move go on.
+func (r *Router) ResumeMove(ctx context.Context, id fsm.PartitionID) error {
+	return r.changeMove(ctx, "resume", id, func(part *fsm.Partition) fsm.PlacePartition {
+		return fsm.PlacePartition{Partition: id, Members: membersOf(part.Target)}
+	})
+}
+
+// CancelMove brings a partition back to the members that it lay on; what was copied is
+// removed. Once former replicas are being removed there is nothing to cancel any more:
+// PreconditionFails. A move that was given another target on its way goes back to all that
+// have become members of it.
+func (r *Router) CancelMove(ctx context.Context, id fsm.PartitionID) error {
+	return r.changeMove(ctx, "cancel", id, func(part *fsm.Partition) fsm.PlacePartition {
+		return fsm.PlacePartition{Partition: id, Members: membersOf(part.Replicas[:min(len(part.Replicas), replicaAddsMax)])}
+	})
+}
+
+func (r *Router) changeMove(ctx context.Context, what string, id fsm.PartitionID, with func(*fsm.Partition) fsm.PlacePartition) error {
+	part, err := r.record(ctx, id)
+	if err == nil && part.Target == nil {
+		err = fmt.Errorf("%w: it does not move", fsm.PreconditionFails)
+	}
+	if err == nil {
+		_, err = r.command(ctx, fsm.CatalogPartition, with(&part))
+	}
+	if err != nil {
+		return fmt.Errorf("%s the move of partition %d: %w", what, id, err)
+	}
+	return nil
+}
+
+// TransferLeader makes a member that holds a partition its preferred leader and waits, at
+// most 20 s, until it leads. It becomes so when it is there and caught up; a leader tries to hand
+// over once while it leads. Errors wrap InvalidArgument (it does not hold the partition, or is
+// drained), EntityNotFound, ServerBusy or Timeout: it may lead later.
+func (r *Router) TransferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error {
+	err := r.transferLeader(ctx, id, to)
+	if err != nil {
+		return fmt.Errorf("transfer partition %d to %s: %w", id, to, err)
+	}
+	return nil
+}
+
+func (r *Router) transferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error {
+	all, err := r.placement(ctx, id)
+	if err != nil {
+		return err
+	}
+	if id == fsm.CatalogPartition || len(all.Partitions) != 1 {
+		return fmt.Errorf("%w: the leader of the catalog is not chosen", fsm.InvalidArgument)
+	}
+	part := &all.Partitions[0]
+	wanted := part.Replicas
+	if part.Target != nil {
+		wanted = part.Target
+	}
+	members := membersOf(wanted)
+	at := slices.Index(members, to)
+	switch {
+	case at < 0:
+		return fmt.Errorf("%w: the member does not hold the partition", fsm.InvalidArgument)
+	case memberIn(all.Members, to).Drained:
+		return fmt.Errorf("%w: the member is drained", fsm.InvalidArgument)
+	}
+	members = slices.Insert(slices.Delete(members, at, at+1), 0, to)
+	command := fsm.PlacePartition{Partition: id, Members: members, Paused: part.Paused}
+	if _, err := r.command(ctx, fsm.CatalogPartition, command); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, handOverMax)
+	defer cancel()
+	for {
+		status, err := r.leaderStatus(ctx, id)
+		if err == nil && status.member == to {
+			return nil
+		}
+		wait(ctx, operatorLook)
+		if ctx.Err() != nil {
+			return fmt.Errorf("%w: it is preferred now and does not lead yet", fsm.Timeout)
+		}
+	}
+}
+
+// leading is a leader with what it says of its replica.
+type leading struct {
+	statusReply
+	member fsm.MemberID
+}
+
+// leaderStatus asks the leader of a partition about itself, for up to a second.
+func (r *Router) leaderStatus(ctx context.Context, id fsm.PartitionID) (leading, error) {
+	ctx, cancel := context.WithTimeout(ctx, askOneMax)
+	defer cancel()
+	member, err := r.line(id).awaitLeader(ctx)
+	if err != nil {
+		return leading{}, fmt.Errorf("partition %d has no leader: %w", id, fsm.ServerBusy)
+	}
+	status, err := r.memberStatus(ctx, member, id)
+	if err == nil && !status.Leads {
+		err = errNotLeader
+	}
+	if err != nil {
+		l := r.line(id)
+		l.mu.Lock()
+		l.distrust(member, "")
+		l.mu.Unlock()
+	}
+	return leading{status, member}, err
+}
+
+func (r *Router) memberStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (statusReply, error) {
+	if member == r.self {
+		return r.desk.status(id)
+	}
+	return askStatus(ctx, r.ways, member, id)
+}
+
+// leaders asks the leaders of all partitions given, some at a time.
+func (r *Router) leaders(ctx context.Context, parts []fsm.Partition) map[fsm.PartitionID]leading {
+	all := make(map[fsm.PartitionID]leading, len(parts))
+	var mu sync.Mutex
+	var asking sync.WaitGroup
+	places := make(chan struct{}, askAtATime)
+	for i := range parts {
+		places <- struct{}{}
+		asking.Go(func() {
+			defer func() { <-places }()
+			if status, err := r.leaderStatus(ctx, parts[i].ID); err == nil {
+				mu.Lock()
+				all[parts[i].ID] = status
+				mu.Unlock()
+			}
+		})
+	}
+	asking.Wait()
+	return all
+}
+
+// size is about what a copy of a partition takes.
+func (s *statusReply) size() int64 { return s.Live + int64(s.Messages)*indexBytesEst }
+
+// PlanRebalance says what would have to move so that replicas and leaders are spread by
+// zones and weights over the members that are there and not drained, moving as little as
+// possible. It changes nothing. Errors wrap ServerBusy or Timeout.
+func (r *Router) PlanRebalance(ctx context.Context) (Plan, error) {
+	all, err := r.placement(ctx, fsm.CatalogPartition)
+	if err != nil {
+		return Plan{}, fmt.Errorf("plan a rebalance: %w", err)
+	}
+	current := settledLayout(all.Partitions)
+	wanted := place(seating{
+		Seats: r.seats(all, ""), Partitions: len(current), Replication: r.house.config.Replication, Current: current, Level: true,
+	})
+	return r.planned(ctx, current, wanted), nil
+}
+
+// settledLayout is where partitions will lie when what moves has arrived.
+func settledLayout(parts []fsm.Partition) []fsm.Partition {
+	layout := slices.Clone(parts)
+	for i := range layout {
+		if layout[i].Target != nil {
+			layout[i].Replicas, layout[i].Target = layout[i].Target, nil
+		}
+	}
+	return layout
+}
+
+// seats are those who may hold replicas, without one member. Who is away, or has no room, keeps
+// what it has.
+func (r *Router) seats(all placementReply, without fsm.MemberID) []seat {
+	known := r.house.gossip.alive()
+	alive := len(known)
+	for i := range all.Partitions {
+		for _, replica := range slices.Concat(all.Partitions[i].Replicas, all.Partitions[i].Target) {
+			if !slices.Contains(known, replica.Member) {
+				known = append(known, replica.Member)
+			}
+		}
+	}
+	var seats []seat
+	for i, id := range known {
+		m := memberIn(all.Members, id)
+		if m.Removed || id == without {
+			continue
+		}
+		room := r.house.hasRoom(id)
+		seats = append(seats, seat{
+			ID: id, Zone: m.Zone, Weight: m.Weight, Takes: i < alive && !m.Drained && room, Leads: !m.Drained && room,
+		})
+	}
+	return seats
+}
+
+// planned lists the differences, with sizes.
+func (r *Router) planned(ctx context.Context, current, wanted []fsm.Partition) (plan Plan) {
+	var differ []fsm.Partition
+	for i := range wanted {
+		from, to := membersOf(current[i].Replicas), membersOf(wanted[i].Replicas)
+		if from[0] == to[0] && sameMembers(from, to) {
+			continue
+		}
+		differ = append(differ, current[i])
+		plan.Moves = append(plan.Moves, PlanMove{Partition: current[i].ID, From: from, To: to, LeaderOnly: sameMembers(from, to)})
+	}
+	sizes := r.leaders(ctx, differ)
+	for i := range plan.Moves {
+		m := &plan.Moves[i]
+		status, known := sizes[m.Partition]
+		for _, id := range m.To {
+			if known && !slices.Contains(m.From, id) {
+				m.Bytes += status.size()
+			}
+		}
+	}
+	return plan
+}
+
+func sameMembers(a, b []fsm.MemberID) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(id fsm.MemberID) bool { return !slices.Contains(b, id) })
+}
+
+// Rebalance orders the moves of a plan and returns; Moves shows how they get on, two at a
+// time. PreconditionFails when a partition lies elsewhere than when the plan was made: what
+// came before it in the plan is ordered, make another plan for the rest.
+func (r *Router) Rebalance(ctx context.Context, plan Plan) error {
+	for i := range plan.Moves {
+		m := &plan.Moves[i]
+		part, err := r.record(ctx, m.Partition)
+		if err != nil {
+			return fmt.Errorf("rebalance: %w", err)
+		}
+		if now := membersOf(settledLayout([]fsm.Partition{part})[0].Replicas); !slices.Equal(now, m.From) {
+			return fmt.Errorf("rebalance: %w: partition %d lies elsewhere since the plan was made", fsm.PreconditionFails, m.Partition)
+		}
+		if err := r.Move(ctx, m.Partition, m.To); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Grow adds n partitions (1 to 1024 in all) where there is most room, and says how many there
+// are then. Entities that are there stay where they are; new ones go to the new partitions first.
+// Errors wrap InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
+func (r *Router) Grow(ctx context.Context, n int) (int, error) {
+	all, err := r.placement(ctx, fsm.CatalogPartition)
+	if err != nil {
+		return 0, fmt.Errorf("grow: %w", err)
+	}
+	current := settledLayout(all.Partitions)
+	if n < 1 || len(current)+n > partitionsMax {
+		return 0, fmt.Errorf("grow: %w: a cluster has at most %d partitions, this one has %d", fsm.InvalidArgument, partitionsMax, len(current))
+	}
+	wanted := place(seating{
+		Seats: r.seats(all, ""), Partitions: len(current) + n, Replication: r.house.config.Replication, Current: current,
+	})
+	if wanted == nil {
+		return 0, fmt.Errorf("grow: %w: no member can take further replicas", fsm.InvalidArgument)
+	}
+	var command fsm.AddPartitions
+	for i := range wanted[len(current):] {
+		command.Partitions = append(command.Partitions, membersOf(wanted[len(current)+i].Replicas))
+	}
+	result, err := r.command(ctx, fsm.CatalogPartition, command)
+	if err != nil {
+		return 0, fmt.Errorf("grow: %w", err)
+	}
+	return int(result.Count), nil
+}
+
+// Moves lists the partitions that do not lie where they shall, by id. It asks their leaders
+// for up to a second each. Errors wrap ServerBusy or Timeout.
+func (r *Router) Moves(ctx context.Context) ([]MoveStatus, error) {
+	all, err := r.placement(ctx, fsm.CatalogPartition)
+	if err != nil {
+		return nil, fmt.Errorf("list moves: %w", err)
+	}
+	leaders := r.leaders(ctx, all.Partitions)
+	var moves []MoveStatus
+	for i := range all.Partitions {
+		part := &all.Partitions[i]
+		leader, known := leaders[part.ID]
+		status := partition.Status{Voters: leader.Voters, Nonvoters: leader.Nonvoters}
+		step := nextStep(part, &status, leader.member, r.house.isAlive)
+		if part.Target == nil && (!known || step.stage == stageNone) {
+			continue
+		}
+		moves = append(moves, r.moveStatus(ctx, part, &leader, known, step, all.Partitions))
+	}
+	return moves, nil
+}
+
+func (r *Router) moveStatus(ctx context.Context, part *fsm.Partition, leader *leading, known bool, step moveStep, all []fsm.Partition) MoveStatus {
+	m := MoveStatus{Partition: part.ID, From: membersOf(part.Replicas), To: membersOf(part.Target), State: MoveWaiting}
+	switch {
+	case part.Target == nil:
+		m.To, m.State = m.From, MoveRemoving
+		if slices.Contains(leader.Voters, step.replica) && step.replica.Member == leader.member {
+			m.State = MoveHandingOver
+		}
+		for _, v := range staleReplicas(part, &partition.Status{Voters: leader.Voters, Nonvoters: leader.Nonvoters}) {
+			m.From = append(slices.Clone(m.From), v.Member)
+		}
+	case part.Paused:
+		m.State = MovePaused
+	case !known || grows(part) && !admitted(part.ID, all, r.house.takesReplicas):
+	case step.stage == stageAdd:
+		m.State = MoveAdding
+	case step.stage == stageCatchUp:
+		m.State = MoveCatchingUp
+		ctx, cancel := context.WithTimeout(ctx, askOneMax)
+		defer cancel()
+		if theirs, err := r.memberStatus(ctx, step.replica.Member, part.ID); err == nil {
+			m.Bytes, m.Copied = leader.size(), min(theirs.size(), leader.size())
+		}
+	default:
+		m.State = MoveHandingOver
+	}
+	return m
+}

@@ -1,0 +1,589 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// newGrowingCluster has a number of founders and further members that are started later.
+func newGrowingCluster(t *testing.T, founders, members, partitions int) *testCluster {
+	t.Helper()
+	c := newTestCluster(t, members, partitions)
+	for i := range c.configs {
+		c.configs[i].Expect = founders
+		c.configs[i].Timing.Rejoin = 50 * time.Millisecond // later members are found soon
+	}
+	for i := range founders {
+		c.start(i)
+	}
+	c.ready()
+	return c
+}
+
+// startMore starts a member of a cluster that runs, and waits until it holds the catalog.
+func (c *testCluster) startMore(i int) fsm.MemberID {
+	c.t.Helper()
+	node := c.start(i)
+	ctx, cancel := context.WithTimeout(c.t.Context(), 60*time.Second)
+	defer cancel()
+	if err := node.Ready(ctx); err != nil {
+		c.t.Fatalf("member %d: %v", i, err)
+	}
+	return node.self
+}
+
+// traffic sends at some members all the time, receives and completes what was sent, and
+// knows that each message came once.
+type traffic struct {
+	t       *testing.T
+	places  []fsm.Place
+	stopped chan struct{}
+	sending sync.WaitGroup
+	taking  sync.WaitGroup
+	sent    atomic.Int64
+	got     atomic.Int64
+	mu      sync.Mutex
+	times   map[string]int
+	longest time.Duration
+}
+
+func (c *testCluster) traffic(nodes []*Node, places ...fsm.Place) *traffic {
+	x := &traffic{t: c.t, places: places, stopped: make(chan struct{}), times: make(map[string]int)}
+	for i, node := range nodes {
+		for j, at := range places {
+			x.sending.Go(func() { x.send(node, at, fmt.Sprintf("%d/%d", i, j)) })
+			x.taking.Go(func() { x.take(node, at) })
+		}
+	}
+	c.t.Cleanup(func() { x.stop() })
+	return x
+}
+
+func (x *traffic) send(node *Node, at fsm.Place, who string) {
+	for n := 0; ; n++ {
+		select {
+		case <-x.stopped:
+			return
+		default:
+		}
+		id := fmt.Sprintf("%s/%d", who, n)
+		began := time.Now()
+		if code := sendCode(node, at, fsm.Message{ID: id, Payload: []byte(id)}); code != fsm.OK {
+			x.t.Errorf("send %s: %v after %v", id, code, time.Since(began))
+			return
+		}
+		x.sent.Add(1)
+		x.mu.Lock()
+		x.longest = max(x.longest, time.Since(began))
+		x.mu.Unlock()
+	}
+}
+
+// take goes on until everything that was sent has come.
+func (x *traffic) take(node *Node, at fsm.Place) {
+	receiver := node.Router().Receiver(at, false)
+	defer receiver.Close()
+	for {
+		got := lockMessages(receiver, 20, 200*time.Millisecond)
+		if got.code != fsm.OK {
+			x.t.Errorf("receive from %s: %v", at.Name, got.code)
+			return
+		}
+		settlements := make([]fsm.Settlement, len(got.deliveries))
+		for i := range got.deliveries {
+			settlements[i] = fsm.Settlement{Lock: got.deliveries[i].Lock, Verb: fsm.Complete}
+		}
+		if len(settlements) > 0 {
+			codes := make(chan []fsm.Code, 1)
+			node.Router().Settle(at, settlements, func(c []fsm.Code) { codes <- c })
+			for i, code := range <-codes {
+				if code != fsm.OK {
+					x.t.Errorf("complete %q: %v", got.deliveries[i].Payload, code)
+				}
+			}
+		}
+		x.mu.Lock()
+		for i := range got.deliveries {
+			x.times[string(got.deliveries[i].Payload)]++
+		}
+		x.mu.Unlock()
+		x.got.Add(int64(len(settlements)))
+		select {
+		case <-x.stopped:
+			if len(settlements) == 0 && (x.t.Failed() || x.got.Load() >= x.sent.Load()) {
+				return
+			}
+		default:
+		}
+	}
+}
+
+// stop ends the sending and waits until all has come; each message must have come once.
+func (x *traffic) stop() {
+	x.mu.Lock()
+	select {
+	case <-x.stopped:
+		x.mu.Unlock()
+		return
+	default:
+	}
+	close(x.stopped)
+	x.mu.Unlock()
+	x.sending.Wait()
+	x.taking.Wait()
+	if n := int64(len(x.times)); n != x.sent.Load() {
+		x.t.Errorf("%d of %d messages have come", n, x.sent.Load())
+	}
+	for id, n := range x.times {
+		if n != 1 {
+			x.t.Errorf("%s has come %d times", id, n)
+		}
+	}
+	x.t.Logf("%d messages, the longest send took %v", x.sent.Load(), x.longest)
+}
+
+// describe shows how each member sees the partitions.
+func (c *testCluster) describe() {
+	for i, node := range c.nodes {
+		if node == nil || node.placed.Load() == nil {
+			continue
+		}
+		for _, part := range *node.placed.Load() {
+			status, err := node.router.desk.status(part.ID)
+			c.t.Logf("member %d %s: record %+v, replica %+v, %v", i, shortID(node.self), part, status, err)
+		}
+	}
+}
+
+// settled waits until nothing moves, and says where each partition lies.
+func (c *testCluster) settled() []fsm.Partition {
+	c.t.Helper()
+	router, last := c.any().Router(), ""
+	c.t.Cleanup(func() {
+		if c.t.Failed() {
+			c.t.Log("moves:", last)
+			c.describe()
+		}
+	})
+	eventually(c.t, "nothing moves", func() bool {
+		moves, err := router.Moves(c.t.Context())
+		last = fmt.Sprintf("%+v, %v", moves, err)
+		return err == nil && len(moves) == 0
+	})
+	all, err := router.placement(c.t.Context(), 0)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	for _, part := range all.Partitions {
+		var voters, wanted []string
+		eventually(c.t, "the voters are those of the catalog", func() bool {
+			status, err := router.leaderStatus(c.t.Context(), part.ID)
+			if err != nil || len(status.Nonvoters) > 0 {
+				return false
+			}
+			voters, wanted = nil, nil
+			for _, v := range status.Voters {
+				voters = append(voters, v.Replica)
+			}
+			for _, r := range part.Replicas {
+				wanted = append(wanted, replicaID(r.Member, r.Number))
+			}
+			slices.Sort(voters)
+			slices.Sort(wanted)
+			return slices.Equal(voters, wanted)
+		})
+	}
+	return all.Partitions
+}
+
+// clean waits until the living members have exactly the replicas that they should.
+func (c *testCluster) clean(parts []fsm.Partition) {
+	c.t.Helper()
+	for i, node := range c.nodes {
+		if node == nil {
+			continue
+		}
+		var want []ownReplica
+		for _, part := range parts {
+			for _, r := range part.Replicas {
+				if r.Member == node.self {
+					want = append(want, ownReplica{part.ID, r.Number})
+				}
+			}
+		}
+		eventually(c.t, fmt.Sprintf("member %d has the folders of what it holds: %v", i, want), func() bool {
+			have, err := node.folders()
+			return err == nil && slices.Equal(have, want)
+		})
+	}
+}
+
+func (c *testCluster) move(id fsm.PartitionID, to ...fsm.MemberID) {
+	c.t.Helper()
+	if err := c.any().Router().Move(c.t.Context(), id, to); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// TestMoveWhileInUse: a partition leaves two of its members, the leader first, for two new
+// ones, and comes back, while it is used everywhere. Nobody sees an error.
+func TestMoveWhileInUse(t *testing.T) {
+	t.Parallel()
+	c := newGrowingCluster(t, 3, 5, 1)
+	c.startMore(3)
+	c.startMore(4)
+	queue := createQueue(t, c.nodes[0], "q")
+	c.fillQueue(queue, 5000) // something to copy
+	x := c.traffic(c.nodes, createQueue(t, c.nodes[0], "r"))
+	leader := c.leader(1)
+	stays := (leader + 1) % 3
+	c.move(1, c.nodes[3].self, c.nodes[4].self, c.nodes[stays].self)
+	parts := c.settled()
+	if holdsReplica(&parts[0], c.nodes[leader].self) || !holdsReplica(&parts[0], c.nodes[3].self) {
+		t.Errorf("lies on %v", parts[0].Replicas)
+	}
+	c.clean(parts)
+	eventually(t, "the preferred member leads", func() bool { return c.leader(1) == 3 })
+	// Who asks for a replica that is not out, or was never given, hears no; a leader too.
+	for _, node := range c.nodes {
+		if err := node.askDeparted(t.Context(), 1, 99); !errors.Is(err, fsm.PreconditionFails) {
+			t.Errorf("replica 99 is out: %v", err)
+		}
+	}
+	if at := slices.IndexFunc(parts[0].Replicas, func(r fsm.Replica) bool { return r.Member == c.nodes[stays].self }); at >= 0 {
+		if err := c.nodes[stays].askDeparted(t.Context(), 1, parts[0].Replicas[at].Number); !errors.Is(err, fsm.PreconditionFails) {
+			t.Errorf("a replica that stays is out: %v", err)
+		}
+	}
+	// Back: the members get new numbers.
+	numbers := parts[0].Last
+	c.move(1, c.nodes[0].self, c.nodes[1].self, c.nodes[2].self)
+	parts = c.settled()
+	c.clean(parts)
+	if parts[0].Last <= numbers {
+		t.Errorf("numbers %d after %d", parts[0].Last, numbers)
+	}
+	x.stop()
+	if n := countMessages(t, c.nodes[4], queue).Active; n != 5000 {
+		t.Errorf("%d of 5000 messages are left", n)
+	}
+}
+
+// TestClusterGrowsAndShrinks: three members become five and three again, in use. Who was
+// removed holds nothing, stops, and does not come back.
+func TestClusterGrowsAndShrinks(t *testing.T) {
+	t.Parallel()
+	c := newGrowingCluster(t, 3, 5, 4)
+	router := c.nodes[0].Router()
+	x := c.traffic(c.nodes[:3], createQueue(t, c.nodes[0], "a"), createQueue(t, c.nodes[0], "b"))
+	more := []fsm.MemberID{c.startMore(3), c.startMore(4)}
+	plan, err := router.PlanRebalance(t.Context())
+	if err != nil || len(plan.Moves) == 0 {
+		t.Fatalf("plan %+v, %v", plan, err)
+	}
+	if err := router.Rebalance(t.Context(), plan); err != nil {
+		t.Fatal(err)
+	}
+	parts := c.settled()
+	replicas, _ := spread([]fsm.MemberID{c.nodes[0].self, c.nodes[1].self, c.nodes[2].self, more[0], more[1]}, parts)
+	if replicas[0] < 2 || replicas[1] > 3 { // 12 over 5
+		t.Errorf("held %v", replicas)
+	}
+	c.clean(parts)
+	if err := router.Rebalance(t.Context(), plan); !errors.Is(err, fsm.PreconditionFails) {
+		t.Errorf("an old plan: %v", err)
+	}
+	if again, err := router.PlanRebalance(t.Context()); err != nil || len(again.Moves) != 0 {
+		t.Errorf("a second plan %+v, %v", again, err)
+	}
+	for _, id := range more {
+		ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+		err := router.RemoveMember(ctx, id)
+		cancel()
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := 3; i < 5; i++ {
+		select {
+		case <-c.nodes[i].Removed():
+		case <-time.After(30 * time.Second):
+			t.Fatalf("member %d does not learn that it was removed", i)
+		}
+		if err := c.nodes[i].Ready(t.Context()); !errors.Is(err, ErrRemoved) {
+			t.Errorf("ready: %v", err)
+		}
+		if have, err := c.nodes[i].folders(); err != nil || len(have) != 0 {
+			t.Errorf("member %d still has %v, %v", i, have, err)
+		}
+		c.stop(i)
+		if _, err := Open(t.Context(), c.configs[i]); !errors.Is(err, ErrRemoved) {
+			t.Errorf("it comes back: %v", err)
+		}
+	}
+	parts = c.settled()
+	c.clean(parts)
+	x.stop()
+	if err := router.RemoveMember(t.Context(), more[0]); err != nil {
+		t.Errorf("again: %v", err)
+	}
+	if err := router.SetMember(t.Context(), fsm.Member{ID: more[0]}); !errors.Is(err, fsm.InvalidArgument) {
+		t.Errorf("it is taken back: %v", err)
+	}
+}
+
+// TestRemovedWhileAway: a member that was removed while it was dead hears of it from the
+// others, votes nowhere, and its place in the catalog has gone to another.
+func TestRemovedWhileAway(t *testing.T) {
+	t.Parallel()
+	c := newGrowingCluster(t, 3, 4, 2)
+	queue := createQueue(t, c.nodes[0], "q")
+	dead, fresh := c.nodes[2].self, c.startMore(3)
+	c.kill(2)
+	router := c.nodes[0].Router()
+	eventually(t, "it is missed", func() bool { return !c.nodes[0].isAlive(dead) })
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	if err := router.ReplaceMember(ctx, dead, dead); !errors.Is(err, fsm.InvalidArgument) {
+		t.Errorf("replaced by itself: %v", err)
+	}
+	if err := router.ReplaceMember(ctx, dead, fresh); err != nil {
+		t.Fatal(err)
+	}
+	parts := c.settled()
+	for _, part := range parts {
+		if !holdsReplica(&part, fresh) || holdsReplica(&part, dead) {
+			t.Errorf("partition %d lies on %v", part.ID, part.Replicas)
+		}
+	}
+	sendMessage(t, c.nodes[3], queue, "x")
+	eventually(t, "the newcomer votes in the catalog", func() bool {
+		status, err := router.leaderStatus(t.Context(), fsm.CatalogPartition)
+		return err == nil && len(status.Voters) == 3 && slices.ContainsFunc(status.Voters, isVoterOf(fresh))
+	})
+	node := c.start(2)
+	select {
+	case <-node.Removed():
+	case <-time.After(30 * time.Second):
+		t.Fatal("it does not learn that it was removed")
+	}
+	c.stop(2)
+	if _, err := Open(t.Context(), c.configs[2]); !errors.Is(err, ErrRemoved) {
+		t.Errorf("it comes back: %v", err)
+	}
+}
+
+// TestMoveSurvivesItsLeader: the leader that moves a partition dies on the way; the next one
+// goes on from where the group stands.
+func TestMoveSurvivesItsLeader(t *testing.T) {
+	t.Parallel()
+	c := newGrowingCluster(t, 3, 4, 1)
+	c.startMore(3)
+	queue := createQueue(t, c.nodes[0], "q")
+	c.fillQueue(queue, 5000)
+	dead := c.leader(1)
+	others := slices.DeleteFunc([]int{0, 1, 2}, func(i int) bool { return i == dead })
+	c.move(1, c.nodes[3].self, c.nodes[others[0]].self, c.nodes[others[1]].self)
+	node := c.nodes[dead]
+	eventually(t, "the move has begun", func() bool {
+		status := node.local(1).Status()
+		return len(status.Voters)+len(status.Nonvoters) > 3
+	})
+	c.kill(dead)
+	for {
+		all, err := c.any().router.placement(t.Context(), 1)
+		if err == nil && all.Partitions[0].Target == nil {
+			break
+		}
+		wait(t.Context(), 10*time.Millisecond)
+		if t.Context().Err() != nil {
+			t.Fatal("it does not arrive")
+		}
+	}
+	c.start(dead)
+	c.ready()
+	parts := c.settled()
+	c.clean(parts)
+	if n := countMessages(t, c.any(), queue).Active; n != 5000 {
+		t.Errorf("%d of 5000 messages are left", n)
+	}
+}
+
+// TestMoveIsCancelled: with its new member away a move waits, with its replica half way it
+// is taken back, and what the member had is removed when it comes again.
+func TestMoveIsCancelled(t *testing.T) {
+	t.Parallel()
+	c := newGrowingCluster(t, 3, 4, 1)
+	fresh := c.startMore(3)
+	router := c.nodes[0].Router()
+	queue := createQueue(t, c.nodes[0], "q")
+	c.fillQueue(queue, 1000)
+	before := c.settled()[0]
+	for what, change := range map[string]func(context.Context, fsm.PartitionID) error{
+		"pause": router.PauseMove, "resume": router.ResumeMove, "cancel": router.CancelMove,
+	} {
+		if err := change(t.Context(), 1); !errors.Is(err, fsm.PreconditionFails) {
+			t.Errorf("%s what does not move: %v", what, err)
+		}
+	}
+	members := membersOf(before.Replicas)
+	state := func() string {
+		moves, err := router.Moves(t.Context())
+		if err != nil || len(moves) != 1 {
+			return fmt.Sprint(moves, err)
+		}
+		return moves[0].State
+	}
+	// Away from the beginning.
+	c.kill(3)
+	eventually(t, "it is missed", func() bool {
+		return !c.nodes[0].isAlive(fresh) && !c.nodes[1].isAlive(fresh) && !c.nodes[2].isAlive(fresh)
+	})
+	c.move(1, fresh, members[1], members[2])
+	if got := state(); got != MoveWaiting {
+		t.Errorf("its member is away: %s", got)
+	}
+	if err := router.PauseMove(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if got := state(); got != MovePaused {
+		t.Errorf("paused: %s", got)
+	}
+	c.startMore(3)
+	eventually(t, "the replica is open", func() bool { return c.nodes[3].numberOf(1) != 0 })
+	if status := c.nodes[c.leader(1)].local(1).Status(); len(status.Voters)+len(status.Nonvoters) != 3 {
+		t.Errorf("it goes on: %v and %v", status.Voters, status.Nonvoters)
+	}
+	if err := router.CancelMove(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	parts := c.settled()
+	c.clean(parts)
+	if !slices.Equal(parts[0].Replicas, before.Replicas) {
+		t.Errorf("lies on %v, lay on %v", parts[0].Replicas, before.Replicas)
+	}
+	// Half way: it is a non-voter, or a voter, and goes away.
+	c.move(1, fresh, members[1], members[2])
+	leader := c.nodes[c.leader(1)]
+	eventually(t, "it is added", func() bool {
+		status := leader.local(1).Status()
+		return len(status.Voters)+len(status.Nonvoters) > 3
+	})
+	_ = router.PauseMove(t.Context(), 1) // perhaps too late
+	c.kill(3)
+	if err := router.CancelMove(t.Context(), 1); err != nil && !errors.Is(err, fsm.PreconditionFails) {
+		t.Fatal(err)
+	}
+	c.settled()
+	c.startMore(3)
+	parts = c.settled()
+	c.clean(parts)
+	if n := countMessages(t, c.any(), queue).Active; n != 1000 {
+		t.Errorf("%d of 1000 messages are left", n)
+	}
+}
+
+// TestDrain: a drained member leads nothing, takes nothing, and gets what it led back.
+func TestDrain(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 4)
+	c.startAll()
+	router := c.nodes[0].Router()
+	queue := createQueue(t, c.nodes[0], "q")
+	x := c.traffic(c.nodes, queue)
+	eventually(t, "the leaders are spread", func() bool {
+		for _, part := range c.settled() {
+			if c.index(part.Replicas[0].Member) != c.leader(part.ID) {
+				return false
+			}
+		}
+		return true
+	})
+	drained := c.leader(fsm.CatalogPartition)
+	id := c.nodes[drained].self
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	if err := router.Drain(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	for p := range fsm.PartitionID(5) {
+		if c.nodes[drained].local(p).Status().Leads {
+			t.Errorf("it leads partition %d", p)
+		}
+	}
+	if err := router.TransferLeader(ctx, 1, id); !errors.Is(err, fsm.InvalidArgument) {
+		t.Errorf("transfer to a drained member: %v", err)
+	}
+	if err := router.Undrain(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "it leads again", func() bool {
+		for p := fsm.PartitionID(1); p < 5; p++ {
+			if c.nodes[drained].local(p).Status().Leads {
+				return true
+			}
+		}
+		return false
+	})
+	to := (c.leader(1) + 1) % 3
+	if err := router.TransferLeader(ctx, 1, c.nodes[to].self); err != nil {
+		t.Error(err)
+	}
+	if err := router.TransferLeader(ctx, 1, "NOBODY"); !errors.Is(err, fsm.InvalidArgument) {
+		t.Errorf("transfer to nobody: %v", err)
+	}
+	x.stop()
+}
+
+// TestGrow: new partitions are formed and used, the old ones stay.
+func TestGrow(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	before := createQueue(t, c.nodes[0], "before")
+	n, err := c.nodes[1].Router().Grow(t.Context(), 2)
+	if err != nil || n != 3 {
+		t.Fatalf("%d, %v", n, err)
+	}
+	var after []fsm.Place
+	eventually(t, "the new partitions are used", func() bool {
+		at := createQueue(t, c.nodes[2], fmt.Sprintf("q%d", len(after)))
+		after = append(after, at)
+		return at.Partition == 3
+	})
+	for _, at := range append(after, before) {
+		sendMessage(t, c.nodes[0], at, "x")
+	}
+	c.ready()
+	c.clean(c.settled())
+	if _, err := c.nodes[0].Router().Grow(t.Context(), partitionsMax); !errors.Is(err, fsm.InvalidArgument) {
+		t.Errorf("too many: %v", err)
+	}
+}
+
+// TestZoneAndWeight are told at the start and seen by everybody.
+func TestZoneAndWeight(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 2, 1)
+	c.configs[0].Zone, c.configs[1].Zone, c.configs[1].Weight = "a", "b", 30
+	c.startAll()
+	for i, want := range []fsm.Member{
+		{ID: c.nodes[0].self, Name: "m0", Zone: "a"}, {ID: c.nodes[1].self, Name: "m1", Zone: "b", Weight: 30},
+	} {
+		for _, node := range c.nodes {
+			eventually(t, fmt.Sprintf("member %d is known", i), func() bool { return node.memberOf(want.ID) == want })
+		}
+	}
+	list, err := c.nodes[0].Router().Members(t.Context())
+	if err != nil || len(list) != 2 {
+		t.Errorf("%+v, %v", list, err)
+	}
+}

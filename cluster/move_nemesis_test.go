@@ -1,0 +1,106 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// TestMovesAtRandom: partitions are sent here and there, paused, cancelled and sent elsewhere
+// while members die and come back, with two members in use all the time. In the end
+// everything lies where it was last sent, every member has exactly what it should, all
+// replicas are equal, and each message has come once. PEEKLOCK_MOVES sets how many things happen.
+func TestMovesAtRandom(t *testing.T) {
+	t.Parallel()
+	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("PEEKLOCK_MOVES"), "20"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	seed := uint64(time.Now().UnixNano())
+	if text := os.Getenv("PEEKLOCK_SEED"); text != "" {
+		if seed, err = strconv.ParseUint(text, 10, 64); err != nil {
+			t.Fatal(err)
+		}
+	}
+	t.Logf("PEEKLOCK_SEED=%d", seed)
+	random := rand.New(rand.NewPCG(seed, 1))
+	const members, partitions = 5, 2
+	c := newGrowingCluster(t, 3, members, partitions)
+	ids := []fsm.MemberID{c.nodes[0].self, c.nodes[1].self, c.nodes[2].self, c.startMore(3), c.startMore(4)}
+	x := c.traffic(c.nodes[:2], createQueue(t, c.nodes[0], "a"), createQueue(t, c.nodes[0], "b"))
+	router := c.nodes[0].Router()
+	dead := -1
+	for range rounds {
+		id := fsm.PartitionID(1 + random.IntN(partitions))
+		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+		switch random.IntN(8) {
+		case 0, 1, 2:
+			order := random.Perm(members)[:1+random.IntN(3)]
+			to := make([]fsm.MemberID, len(order))
+			for i, m := range order {
+				to[i] = ids[m]
+			}
+			err = router.Move(ctx, id, to)
+		case 3:
+			err = router.CancelMove(ctx, id)
+		case 4:
+			err = router.PauseMove(ctx, id)
+		case 5:
+			err = router.ResumeMove(ctx, id)
+		default:
+			// One member at a time, and none that alone has a partition, or the two in use.
+			if dead >= 0 {
+				c.start(dead)
+				dead = -1
+				break
+			}
+			dead = 2 + random.IntN(members-2)
+			all, err := router.placement(ctx, 0)
+			if err != nil || slices.ContainsFunc(all.Partitions, func(p fsm.Partition) bool { return mayNeed(&p, ids[dead]) }) {
+				dead = -1
+				break
+			}
+			c.kill(dead)
+		}
+		cancel()
+		if err != nil {
+			t.Logf("%v", err) // paused or cancelled what does not move, for example
+		}
+		wait(t.Context(), time.Duration(random.IntN(400))*time.Millisecond)
+	}
+	if dead >= 0 {
+		c.start(dead)
+	}
+	for id := range fsm.PartitionID(partitions) {
+		_ = router.ResumeMove(t.Context(), id+1)
+	}
+	parts := c.settled()
+	c.clean(parts)
+	x.stop()
+	for _, part := range parts {
+		c.equal(part)
+	}
+}
+
+// mayNeed says whether a partition could come to need a member, because it lies, or shall
+// lie, on fewer than three.
+func mayNeed(p *fsm.Partition, id fsm.MemberID) bool {
+	_, has := ownIn(p, id)
+	return has && (len(p.Replicas) < 3 || p.Target != nil && len(p.Target) < 3)
+}
+
+// equal waits until all replicas of a partition have applied the same, and compares them.
+func (c *testCluster) equal(part fsm.Partition) {
+	c.t.Helper()
+	eventually(c.t, "the replicas are equal", func() bool {
+		v, err := c.any().Router().Verify(c.t.Context(), part.ID)
+		return err == nil && len(v.Replicas) == len(part.Replicas) && v.Equal()
+	})
+}

@@ -1,0 +1,159 @@
+package cluster
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+func testReplicas(members ...fsm.MemberID) (all []fsm.Replica) {
+	for i, m := range members {
+		all = append(all, fsm.Replica{Member: m, Number: uint32(i + 1)})
+	}
+	return all
+}
+
+func voterOf(r fsm.Replica) partition.Voter {
+	return partition.Voter{Replica: replicaID(r.Member, r.Number), Member: r.Member}
+}
+
+func votersOf(replicas ...fsm.Replica) (all []partition.Voter) {
+	for _, r := range replicas {
+		all = append(all, voterOf(r))
+	}
+	return all
+}
+
+// TestMoveStepByStep plays moves against a group that does what it is told. Whatever they
+// begin with, they end with the target; until the report no voter of the beginning goes, and
+// what is removed is none of the record any more.
+func TestMoveStepByStep(t *testing.T) {
+	t.Parallel()
+	r := testReplicas("A", "B", "C", "D", "E", "F")
+	for name, test := range map[string]struct{ from, to []fsm.Replica }{
+		"one for another":       {r[:3], []fsm.Replica{r[0], r[1], r[3]}},
+		"the leader":            {r[:3], []fsm.Replica{r[1], r[2], r[3]}},
+		"all":                   {r[:3], r[3:]},
+		"more":                  {r[:3], r[:5]},
+		"fewer":                 {r[:5], r[:3]},
+		"one":                   {r[:3], r[5:]},
+		"another order":         {r[:3], []fsm.Replica{r[2], r[1], r[0]}},
+		"a new number for each": {r[:2], []fsm.Replica{{Member: "C", Number: 7}, {Member: "D", Number: 8}}},
+	} {
+		part := fsm.Partition{ID: 1, Replicas: test.from, Target: test.to, Formed: true, Last: 9}
+		status := partition.Status{Voters: votersOf(test.from...)}
+		alive := func(fsm.MemberID) bool { return true }
+		stages := []moveStage{}
+		for range 40 {
+			step := nextStep(&part, &status, "A", alive)
+			if step.stage == stageNone {
+				break
+			}
+			if len(stages) == 0 || stages[len(stages)-1] != step.stage {
+				stages = append(stages, step.stage)
+			}
+			is := func(v partition.Voter) bool { return v == step.replica }
+			switch step.stage {
+			case stageAdd:
+				status.Nonvoters = append(status.Nonvoters, step.replica)
+			case stageCatchUp:
+				status.Nonvoters = slices.DeleteFunc(status.Nonvoters, is)
+				status.Voters = append(status.Voters, step.replica)
+			case stageReport:
+				for _, was := range test.from {
+					if !slices.Contains(status.Voters, voterOf(was)) {
+						t.Errorf("%s: %v has gone before the report", name, was)
+					}
+				}
+				part.Replicas, part.Target = part.Target, nil
+			case stageRemove:
+				if step.replica.Member == "A" && len(staleReplicas(&part, &status)) > 1 {
+					t.Errorf("%s: the leader goes before others", name)
+				}
+				status.Voters = slices.DeleteFunc(status.Voters, is)
+			case stageNone:
+			}
+		}
+		if part.Target != nil || !sameVoters(status.Voters, votersOf(test.to...)) || len(status.Nonvoters) > 0 {
+			t.Errorf("%s: ends with %v and %v by %v", name, status.Voters, status.Nonvoters, stages)
+		}
+	}
+}
+
+func sameVoters(a, b []partition.Voter) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(v partition.Voter) bool { return !slices.Contains(b, v) })
+}
+
+func TestNextStep(t *testing.T) {
+	t.Parallel()
+	r := testReplicas("A", "B", "C", "D")
+	here := func(id fsm.MemberID) bool { return id != "C" }
+	for name, test := range map[string]struct {
+		replicas, target, voters, nonvoters []fsm.Replica
+		want                                moveStep
+	}{
+		"nothing to do":                      {r[:3], nil, r[:3], nil, moveStep{}},
+		"the non-voter of a given up move":   {r[:2], nil, r[:3], r[3:], moveStep{stageRemove, voterOf(r[3])}},
+		"the dead before the living":         {r[:1], nil, r[:3], nil, moveStep{stageRemove, voterOf(r[2])}},
+		"the leader last":                    {r[2:3], nil, r[:3], nil, moveStep{stageRemove, voterOf(r[1])}},
+		"what is stale before what is added": {r[:2], r[3:], r[:3], nil, moveStep{stageRemove, voterOf(r[2])}},
+		"half way":                           {r[:3], r[1:], r[:3], r[3:], moveStep{stageCatchUp, voterOf(r[3])}},
+		"back again":                         {r, r[:3], r[:3], r[3:], moveStep{stage: stageReport}},
+		"a former replica of the same member": {
+			[]fsm.Replica{r[0], {Member: "B", Number: 9}}, nil, r[:1], r[1:2], moveStep{stageRemove, voterOf(r[1])},
+		},
+	} {
+		part := fsm.Partition{ID: 1, Replicas: test.replicas, Target: test.target}
+		got := nextStep(&part, &partition.Status{Voters: votersOf(test.voters...), Nonvoters: votersOf(test.nonvoters...)}, "A", here)
+		if diff := cmp.Diff(test.want, got, cmp.AllowUnexported(moveStep{})); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+}
+
+// TestFewMoveAtATime: the first two that grow, without those that are paused or wait for a
+// member that is away; what only shrinks or changes its order is free.
+func TestFewMoveAtATime(t *testing.T) {
+	t.Parallel()
+	r := testReplicas("A", "B", "C", "D")
+	grow := func(id fsm.PartitionID) fsm.Partition {
+		return fsm.Partition{ID: id, Replicas: r[:2], Target: r[1:3]}
+	}
+	paused, away := grow(1), grow(3)
+	paused.Paused = true
+	away.Target = r[2:]
+	shrinks := fsm.Partition{ID: 4, Replicas: r[:3], Target: r[:1]}
+	placed := []fsm.Partition{paused, grow(2), away, shrinks, grow(5), grow(6), {ID: 7, Replicas: r}}
+	alive := func(id fsm.MemberID) bool { return id != "D" }
+	var got []fsm.PartitionID
+	for i := range placed {
+		if grows(&placed[i]) && !placed[i].Paused && admitted(placed[i].ID, placed, alive) {
+			got = append(got, placed[i].ID)
+		}
+	}
+	if diff := cmp.Diff([]fsm.PartitionID{2, 5}, got); diff != "" {
+		t.Error(diff)
+	}
+	if admitted(9, placed, alive) {
+		t.Error("a partition that is not known is admitted")
+	}
+}
+
+// TestOutOfTheRecord: a record says that a replica is out only when it is younger than the
+// replica.
+func TestOutOfTheRecord(t *testing.T) {
+	t.Parallel()
+	part := fsm.Partition{Replicas: []fsm.Replica{{Member: "A", Number: 1}}, Target: []fsm.Replica{{Member: "B", Number: 4}}, Last: 4}
+	for replica, want := range map[fsm.Replica]bool{
+		{Member: "A", Number: 1}: false, {Member: "B", Number: 4}: false, {Member: "A", Number: 5}: false,
+		{Member: "A", Number: 3}: true, {Member: "C", Number: 1}: true,
+	} {
+		if got := isOut(&part, replica); got != want {
+			t.Errorf("%v: %v", replica, got)
+		}
+	}
+}

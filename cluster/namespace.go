@@ -1,0 +1,193 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// namespacesMax is the most namespaces of one list.
+const namespacesMax = 1000
+
+// Space is the entities of one namespace: what is asked by name is asked of it.
+type Space struct {
+	*Router
+
+	namespace fsm.NamespaceID
+}
+
+// In is the entities of a namespace; whether there is such a one shows when something is
+// asked. It does not block.
+func (r *Router) In(namespace fsm.NamespaceID) Space { return Space{r, namespace} }
+
+// NamespaceByHost is the namespace that a host name selects in our own replica of the
+// catalog, the default one if no other. It does not block.
+func (r *Router) NamespaceByHost(host string) fsm.NamespaceID {
+	id := fsm.DefaultNamespace
+	r.catalog(func(c *fsm.Catalog) { id = c.NamespaceByHost(host) })
+	return id
+}
+
+// Namespace finds a namespace by name at the catalog's leader. Its access rules hold
+// secrets. Errors wrap EntityNotFound, ServerBusy or Timeout.
+func (r *Router) Namespace(ctx context.Context, name string) (fsm.Namespace, error) {
+	namespace, err := r.askNamespace(ctx, namespaceQuery{Name: name})
+	if err != nil {
+		return fsm.Namespace{}, fmt.Errorf("namespace %q: %w", name, err)
+	}
+	return namespace, nil
+}
+
+func (r *Router) askNamespace(ctx context.Context, q namespaceQuery) (namespace fsm.Namespace, err error) {
+	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryNamespace, q)
+	if err == nil {
+		err = reply.decode(&namespace)
+	}
+	return namespace, err
+}
+
+// Namespaces lists namespaces by name without regard to case, from the first after the
+// one given, at most max (1000). Errors wrap ServerBusy or Timeout.
+func (r *Router) Namespaces(ctx context.Context, after string, max int) (list []fsm.Namespace, err error) {
+	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryNamespaces, namespacesQuery{After: after, Max: max})
+	if err == nil {
+		err = reply.decode(&list)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list namespaces: %w", err)
+	}
+	return list, nil
+}
+
+// CreateNamespace makes a namespace and returns when this member knows it; the others do
+// a moment later. Errors wrap EntityExists, InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
+func (r *Router) CreateNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings, rules []fsm.AccessRule) (fsm.Namespace, error) {
+	result, err := r.command(ctx, fsm.CatalogPartition, fsm.CreateNamespace{Name: name, Settings: settings, Access: rules})
+	if err != nil {
+		return fsm.Namespace{}, fmt.Errorf("create namespace %q: %w", name, r.explainNamespace(ctx, name, settings, err))
+	}
+	return r.changed(ctx, name, result.Namespace)
+}
+
+// changed is a namespace as it is now, once this member knows it.
+func (r *Router) changed(ctx context.Context, name string, id fsm.NamespaceID) (fsm.Namespace, error) {
+	namespace, err := r.askNamespace(ctx, namespaceQuery{ID: id})
+	if err != nil {
+		return fsm.Namespace{}, fmt.Errorf("namespace %q: %w", name, err)
+	}
+	r.awaitNamespace(ctx, id, namespace.Version)
+	return namespace, nil
+}
+
+// UpdateNamespace changes the settings of a namespace; entities that are over a new limit
+// stay as they are. Errors wrap EntityNotFound, EntityExists (a host is taken),
+// InvalidArgument, ServerBusy or Timeout.
+func (r *Router) UpdateNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings) (fsm.Namespace, error) {
+	namespace, err := r.Namespace(ctx, name)
+	if err == nil {
+		_, err = r.command(ctx, fsm.CatalogPartition, fsm.UpdateNamespace{Namespace: namespace.ID, Settings: settings})
+	}
+	if err != nil {
+		return fsm.Namespace{}, fmt.Errorf("update namespace %q: %w", name, r.explainNamespace(ctx, name, settings, err))
+	}
+	return r.changed(ctx, name, namespace.ID)
+}
+
+// DeleteNamespace removes a namespace without entities: PreconditionFails when it has some,
+// NotAllowed for the default one, EntityNotFound, ServerBusy or Timeout.
+func (r *Router) DeleteNamespace(ctx context.Context, name string) error {
+	namespace, err := r.Namespace(ctx, name)
+	if err == nil {
+		_, err = r.command(ctx, fsm.CatalogPartition, fsm.DeleteNamespace{Namespace: namespace.ID})
+	}
+	if errors.Is(err, fsm.PreconditionFails) {
+		err = fmt.Errorf("%w: it has queues or topics: delete them first", err)
+	}
+	if errors.Is(err, fsm.NotAllowed) {
+		err = fmt.Errorf("%w: the default namespace stays", err)
+	}
+	if err != nil {
+		return fmt.Errorf("delete namespace %q: %w", name, err)
+	}
+	r.awaitSeen(ctx, func(c *fsm.Catalog) bool {
+		_, there := c.NamespaceByID(namespace.ID)
+		return !there
+	})
+	return nil
+}
+
+// Describe is the namespace itself, as the catalog's leader knows it.
+func (r Space) Describe(ctx context.Context) (fsm.Namespace, error) {
+	namespace, err := r.askNamespace(ctx, namespaceQuery{ID: r.namespace})
+	if err != nil {
+		return fsm.Namespace{}, fmt.Errorf("namespace: %w", err)
+	}
+	return namespace, nil
+}
+
+// SetAccess replaces the access rules of a queue or topic, or of the namespace where name
+// is "". version is that of the rules that were changed, or 0. When it returns, this member
+// goes by the new rules; the others do a moment later. Errors wrap EntityNotFound,
+// PreconditionFails, InvalidArgument, ServerBusy or Timeout.
+func (r Space) SetAccess(ctx context.Context, name string, version uint64, rules []fsm.AccessRule) error {
+	command := fsm.SetAccess{Namespace: r.namespace, Version: version, Rules: rules}
+	if name != "" {
+		entity, err := r.lookup(ctx, lookupQuery{Namespace: r.namespace, Name: name})
+		if err != nil {
+			return fmt.Errorf("access rules of %q: %w", name, err)
+		}
+		if entity.Kind == fsm.SubscriptionEntity {
+			return fmt.Errorf("access rules of %q: %w: a subscription has those of its topic", name, fsm.InvalidArgument)
+		}
+		command.Entity = entity.ID
+	}
+	result, err := r.command(ctx, fsm.CatalogPartition, command)
+	switch {
+	case errors.Is(err, fsm.PreconditionFails):
+		return fmt.Errorf("access rules of %q: %w: somebody else has changed them meanwhile", name, err)
+	case err != nil:
+		return fmt.Errorf("access rules of %q: %w", name, err)
+	case name == "":
+		r.awaitNamespace(ctx, r.namespace, result.Version)
+	default:
+		r.awaitAccess(ctx, command.Entity, result.Version)
+	}
+	return nil
+}
+
+// What queries about namespaces ask.
+type (
+	namespaceQuery struct {
+		Name string          // or,
+		ID   fsm.NamespaceID // where Name is empty
+	}
+	namespacesQuery struct {
+		After string
+		Max   int
+	}
+)
+
+func (d desk) namespace(ctx context.Context, q namespaceQuery) (namespace fsm.Namespace, err error) {
+	found := false
+	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
+		if q.Name != "" {
+			namespace, found = catalogOf(m).NamespaceByName(q.Name)
+		} else {
+			namespace, found = catalogOf(m).NamespaceByID(q.ID)
+		}
+	})
+	if err == nil && !found {
+		err = fsm.EntityNotFound
+	}
+	return namespace, err
+}
+
+func (d desk) namespaces(ctx context.Context, q namespacesQuery) (list []fsm.Namespace, err error) {
+	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
+		list = catalogOf(m).Namespaces(q.After, clamp(q.Max, 0, namespacesMax))
+	})
+	return list, err
+}

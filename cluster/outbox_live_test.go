@@ -1,0 +1,597 @@
+package cluster
+
+import (
+	gocmp "cmp"
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// newForwardingCluster is three members that can read the messages of these tests, each
+// payload being its own id.
+func newForwardingCluster(t *testing.T, partitions int) *testCluster {
+	t.Helper()
+	c := newTestCluster(t, 3, partitions)
+	for i := range c.configs {
+		c.configs[i].Reread = rereadWhole
+	}
+	return c
+}
+
+// forwards is a change of settings.
+func forwards(to string) func(*fsm.EntitySettings) {
+	return func(s *fsm.EntitySettings) { s.ForwardTo = to }
+}
+
+func forwardsDeadLetters(to string) func(*fsm.EntitySettings) {
+	return func(s *fsm.EntitySettings) { s.ForwardDeadLettersTo = to }
+}
+
+// change updates the settings of an entity.
+func (c *testCluster) change(at fsm.Place, change func(*fsm.EntitySettings)) {
+	c.t.Helper()
+	settings := testSettings
+	change(&settings)
+	if _, err := c.any().Router().In(fsm.DefaultNamespace).UpdateEntity(c.t.Context(), at.Kind, at.Name, settings); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+func (c *testCluster) remove(at fsm.Place) {
+	c.t.Helper()
+	if err := c.any().Router().In(fsm.DefaultNamespace).DeleteEntity(c.t.Context(), at.Kind, at.Name); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// counted waits until the counts of an entity are what they should be.
+func (c *testCluster) counted(at fsm.Place, what string, holds func(fsm.Counts) bool) {
+	c.t.Helper()
+	var last fsm.Counts
+	c.t.Cleanup(func() {
+		if c.t.Failed() {
+			c.t.Logf("%s: %s: %+v", at.Name, what, last)
+		}
+	})
+	eventually(c.t, at.Name+": "+what, func() bool {
+		last = countMessages(c.t, c.any(), at)
+		return holds(last)
+	})
+}
+
+func active(n uint64) func(fsm.Counts) bool {
+	return func(c fsm.Counts) bool { return c.Active == n && c.Transfer == 0 }
+}
+
+// taken is one message with what was done to it.
+type taken struct {
+	Payload string
+	Hops    uint8
+	Patches []fsm.Patch
+}
+
+// take removes up to most messages from a place, waiting for the first.
+func (c *testCluster) take(at fsm.Place, most int) (all []taken) {
+	c.t.Helper()
+	receiver := c.any().Router().Receiver(at, true)
+	defer receiver.Close()
+	wait := 30 * time.Second
+	for len(all) < most {
+		got := lockMessages(receiver, most-len(all), wait)
+		if got.code != fsm.OK {
+			c.t.Fatalf("receive from %s: %v", at.Name, got.code)
+		}
+		if len(got.deliveries) == 0 {
+			return all
+		}
+		for _, d := range got.deliveries {
+			patches, err := fsm.DecodePatches(d.Patches)
+			if err != nil {
+				c.t.Fatal(err)
+			}
+			all = append(all, taken{string(d.Payload), d.Hops, patches})
+		}
+		wait = 100 * time.Millisecond
+	}
+	return all
+}
+
+func sub(at fsm.Place, sub fsm.SubQueue) fsm.Place { return fsm.Place{Entity: at.Entity, Sub: sub} }
+
+// reasons is why messages were dead-lettered: of the last time.
+func reasons(all []taken) (list []string) {
+	for _, m := range all {
+		reason := ""
+		for _, p := range m.Patches {
+			if p.DeadLetter {
+				reason = p.Reason
+			}
+		}
+		list = append(list, reason)
+	}
+	return list
+}
+
+func TestForwardToAnotherPartition(t *testing.T) {
+	t.Parallel()
+	c := newForwardingCluster(t, 2)
+	c.startAll()
+	sink := c.make(fsm.QueueEntity, "sink", nil)
+	source := c.make(fsm.QueueEntity, "source", forwards("SINK"))
+	if sink.Partition == source.Partition {
+		t.Fatal("both are in one partition")
+	}
+	for i, node := range c.nodes {
+		sendMessage(t, node, source, fmt.Sprintf("m%d", i))
+	}
+	got := c.take(sink, 3)
+	want := []taken{
+		{"m0", 1, []fsm.Patch{{Enqueued: 1}}},
+		{"m1", 1, []fsm.Patch{{Enqueued: 2}}},
+		{"m2", 1, []fsm.Patch{{Enqueued: 3}}},
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" {
+		t.Fatal(diff)
+	}
+	c.counted(source, "empty", func(n fsm.Counts) bool { return n == fsm.Counts{} })
+	receiver := c.nodes[1].Router().Receiver(source, false)
+	defer receiver.Close()
+	if got := lockMessages(receiver, 1, time.Second); got.code != fsm.NotAllowed {
+		t.Errorf("receive from a queue that forwards: %v", got.code)
+	}
+	var total ForwardFigures
+	for _, node := range c.nodes {
+		total.Messages += node.Forwarding().Messages
+	}
+	if total.Messages != 3 {
+		t.Errorf("%d messages are said to have been forwarded", total.Messages)
+	}
+}
+
+// TestForwardChain: a message is forwarded four times. The fifth queue that wants to send
+// it on keeps it as a dead letter.
+func TestForwardChain(t *testing.T) {
+	t.Parallel()
+	c := newForwardingCluster(t, 3)
+	c.startAll()
+	next := c.make(fsm.QueueEntity, "q6", nil)
+	var queues []fsm.Place // q5 to q1
+	for i := 5; i >= 1; i-- {
+		next = c.make(fsm.QueueEntity, fmt.Sprintf("q%d", i), forwards(next.Name))
+		queues = append(queues, next)
+	}
+	sendMessage(t, c.nodes[0], queues[4], "from the first")
+	sendMessage(t, c.nodes[1], queues[3], "from the second")
+	if got := c.take(resolve(t, c.nodes[0], "q6"), 1); len(got) != 1 || got[0].Payload != "from the second" || got[0].Hops != 4 {
+		t.Errorf("at the end of the chain: %+v", got)
+	}
+	got := c.take(sub(queues[0], fsm.DeadLetterQueue), 1)
+	if len(got) != 1 || got[0].Payload != "from the first" || !slices.Equal(reasons(got), []string{"MaxTransferHopCountExceeded"}) {
+		t.Errorf("dead letters of the fifth: %+v", got)
+	}
+	for _, at := range queues {
+		c.counted(at, "empty", func(n fsm.Counts) bool { return n == fsm.Counts{} })
+	}
+}
+
+func TestForwardCycle(t *testing.T) {
+	t.Parallel()
+	c := newForwardingCluster(t, 2)
+	c.startAll()
+	a := c.make(fsm.QueueEntity, "a", nil)
+	b := c.make(fsm.QueueEntity, "b", forwards("a"))
+	c.change(a, forwards("b"))
+	for i := range 20 {
+		sendMessage(t, c.nodes[i%3], []fsm.Place{a, b}[i%2], fmt.Sprintf("m%d", i))
+	}
+	for _, at := range []fsm.Place{a, b} {
+		c.counted(at, "dead letters", func(n fsm.Counts) bool { return n == fsm.Counts{DeadLetter: 10, Bytes: n.Bytes} })
+		for _, reason := range reasons(c.take(sub(at, fsm.DeadLetterQueue), 10)) {
+			if reason != "MaxTransferHopCountExceeded" {
+				t.Errorf("%s: %q", at.Name, reason)
+			}
+		}
+	}
+}
+
+// TestForwardDeadLetters: what was said of a message stays with it, and where it came from
+// is added.
+func TestForwardDeadLetters(t *testing.T) {
+	t.Parallel()
+	c := newForwardingCluster(t, 2)
+	c.startAll()
+	morgue := c.make(fsm.QueueEntity, "morgue", nil)
+	c.make(fsm.TopicEntity, "news", nil)
+	subscription := c.make(fsm.SubscriptionEntity, fsm.SubscriptionPath("news", "all"), forwardsDeadLetters("morgue"))
+	queue := c.make(fsm.QueueEntity, "work", forwardsDeadLetters("morgue"))
+	for _, at := range []fsm.Place{queue, subscription} {
+		to := at
+		if at.Kind == fsm.SubscriptionEntity {
+			to = resolve(t, c.nodes[0], "news")
+		}
+		sendMessage(t, c.nodes[1], to, "to "+at.Name)
+		receiver := c.nodes[0].Router().Receiver(at, false)
+		got := lockMessages(receiver, 1, 20*time.Second)
+		if len(got.deliveries) != 1 {
+			t.Fatalf("lock: %+v", got)
+		}
+		settled := make(chan []fsm.Code, 1)
+		c.nodes[2].Router().Settle(at, []fsm.Settlement{{
+			Lock: got.deliveries[0].Lock, Verb: fsm.DeadLetter, Reason: "Spoiled", Description: "smells",
+		}}, func(codes []fsm.Code) { settled <- codes })
+		if codes := <-settled; codes[0] != fsm.OK {
+			t.Fatal(codes)
+		}
+		receiver.Close()
+		buried := c.take(morgue, 1)
+		want := []taken{{"to " + at.Name, 1, []fsm.Patch{
+			{DeadLetter: true, Reason: "Spoiled", Description: "smells"},
+			{Enqueued: 1, Source: at.Name},
+		}}}
+		if diff := cmp.Diff(want, buried, cmpopts.EquateEmpty()); diff != "" {
+			t.Error(diff)
+		}
+		c.counted(at, "empty", func(n fsm.Counts) bool { return n == fsm.Counts{} })
+	}
+}
+
+// TestForwardRefused: what its destination does not take goes to the transfer dead-letter
+// queue of its source, with the reason.
+func TestForwardRefused(t *testing.T) {
+	t.Parallel()
+	c := newForwardingCluster(t, 3)
+	c.startAll()
+	large := strings.Repeat("x", 2000)
+	small := func(s *fsm.EntitySettings) { s.MaxMessageBytes = 1000 }
+	for name, x := range map[string]struct {
+		settings func(*fsm.EntitySettings)
+		prepare  func(sink fsm.Place)
+		reason   string
+	}{
+		"deleted": {func(*fsm.EntitySettings) {}, c.remove, "MessagingEntityNotFound"},
+		"disabled": {func(*fsm.EntitySettings) {}, func(sink fsm.Place) {
+			c.change(sink, func(s *fsm.EntitySettings) { s.Status = fsm.SendDisabled })
+		}, "MessagingEntityDisabled"},
+		"full": {func(s *fsm.EntitySettings) { s.MaxBytes = 1 << 20 }, func(sink fsm.Place) {
+			mustSend(t, c.nodes[0], sink, fsm.Message{Payload: make([]byte, 1<<20-100)})
+		}, "QuotaExceeded"},
+		"small": {small, func(fsm.Place) {}, "MessageSizeExceeded"},
+	} {
+		sink := c.make(fsm.QueueEntity, "sink-"+name, x.settings)
+		source := c.make(fsm.QueueEntity, "source-"+name, forwards(sink.Name))
+		x.prepare(sink)
+		mustSend(t, c.nodes[1], source, fsm.Message{Payload: []byte(large)})
+		got := c.take(sub(source, fsm.TransferDeadLetterQueue), 1)
+		if !slices.Equal(reasons(got), []string{x.reason}) || got[0].Payload != large {
+			t.Errorf("%s: %v", name, reasons(got))
+		}
+		if name == "small" || name == "full" { // what fits goes, in the same batch too
+			mustSend(t, c.nodes[2], source, fsm.Message{ID: "1", Payload: []byte("1")}, fsm.Message{Payload: []byte(large)}, fsm.Message{ID: "2", Payload: []byte("2")})
+			c.counted(sub(source, fsm.MainQueue), "one more is refused", func(n fsm.Counts) bool { return n.TransferDeadLetter == 1 && n.Transfer == 0 })
+			left := c.take(sink, 3)
+			if n := len(left); n < 2 || left[n-2].Payload != "1" || left[n-1].Payload != "2" {
+				t.Errorf("%s: %d arrived", name, n)
+			}
+		}
+	}
+}
+
+// TestForwardToOneMadeAgain: a name that was deleted and made again is another entity, and
+// the one that is meant from then on.
+func TestForwardToOneMadeAgain(t *testing.T) {
+	t.Parallel()
+	c := newForwardingCluster(t, 2)
+	c.startAll()
+	sink := c.make(fsm.QueueEntity, "sink", nil)
+	source := c.make(fsm.QueueEntity, "source", forwards("sink"))
+	sendMessage(t, c.nodes[0], source, "first")
+	if got := c.take(sink, 1); len(got) != 1 {
+		t.Fatal("nothing came")
+	}
+	c.remove(sink)
+	sendMessage(t, c.nodes[1], source, "second")
+	if got := reasons(c.take(sub(source, fsm.TransferDeadLetterQueue), 1)); !slices.Equal(got, []string{"MessagingEntityNotFound"}) {
+		t.Fatal(got)
+	}
+	again := c.make(fsm.QueueEntity, "sink", nil)
+	if again.ID == sink.ID {
+		t.Fatal("the id was used again")
+	}
+	sendMessage(t, c.nodes[2], source, "third")
+	if got := c.take(again, 1); len(got) != 1 || got[0].Payload != "third" {
+		t.Fatalf("%+v", got)
+	}
+	c.counted(source, "empty", func(n fsm.Counts) bool { return n == fsm.Counts{} })
+}
+
+// TestForwardToOneHalfMade: only the catalog knows the destination, since its making was
+// interrupted. It is finished, as it is for who sends.
+func TestForwardToOneHalfMade(t *testing.T) {
+	t.Parallel()
+	c := newForwardingCluster(t, 2)
+	c.startAll()
+	sink := c.half(fsm.CreateEntity{Name: "sink", Partition: 1})
+	source := c.make(fsm.QueueEntity, "source", forwards("sink"))
+	sendMessage(t, c.nodes[0], source, "x")
+	c.counted(sink, "one", active(1)) // a receiver would finish it too
+	if got := c.take(sink, 1); len(got) != 1 || got[0].Payload != "x" {
+		t.Fatalf("%+v", got)
+	}
+}
+
+// TestForwardSettingChangesMeanwhile: a batch that is out goes where it was going. What is
+// still there goes by what is set now.
+func TestForwardSettingChangesMeanwhile(t *testing.T) {
+	t.Parallel()
+	for name, after := range map[string]string{"changed": "second", "removed": ""} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			c := newForwardingCluster(t, 2)
+			gate, reached := make(chan struct{}), make(chan struct{})
+			var once atomic.Bool
+			for i := range c.configs {
+				c.configs[i].Reread = func(payload, patches []byte) (fsm.Message, error) {
+					if once.CompareAndSwap(false, true) {
+						close(reached)
+					}
+					<-gate
+					return rereadWhole(payload, patches)
+				}
+			}
+			c.startAll()
+			first, second := c.make(fsm.QueueEntity, "first", nil), c.make(fsm.QueueEntity, "second", nil)
+			source := c.make(fsm.QueueEntity, "source", forwards("first"))
+			sendMessage(t, c.nodes[0], source, "out")
+			<-reached
+			sendMessage(t, c.nodes[1], source, "left")
+			c.change(source, forwards(after))
+			close(gate)
+			if got := c.take(first, 1); len(got) != 1 || got[0].Payload != "out" {
+				t.Errorf("the batch that was out: %+v", got)
+			}
+			where := second
+			if after == "" {
+				where = source
+			}
+			if got := c.take(where, 1); len(got) != 1 || got[0].Payload != "left" {
+				t.Errorf("what was left: %+v", got)
+			}
+			for _, at := range []fsm.Place{first, second, source} {
+				c.counted(at, "empty", func(n fsm.Counts) bool { return n == fsm.Counts{} })
+			}
+		})
+	}
+}
+
+// TestForwardThroughATopic: queue, topic, subscription, queue.
+func TestForwardThroughATopic(t *testing.T) {
+	t.Parallel()
+	c := newForwardingCluster(t, 3)
+	for i := range c.configs {
+		c.configs[i].Reread = func(payload, _ []byte) (fsm.Message, error) {
+			return coloured(strings.SplitN(string(payload), " ", 2)[0], string(payload)), nil
+		}
+	}
+	c.startAll()
+	sink := c.make(fsm.QueueEntity, "sink", nil)
+	c.make(fsm.TopicEntity, "topic", nil)
+	rule := sqlRule("r", "color = 'red'")
+	settings := testSettings
+	settings.ForwardTo = "sink"
+	if _, err := c.nodes[0].Router().In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.SubscriptionEntity, fsm.SubscriptionPath("topic", "red"), settings, &rule, nil); err != nil {
+		t.Fatal(err)
+	}
+	source := c.make(fsm.QueueEntity, "source", forwards("topic"))
+	mustSend(t, c.nodes[1], source, fsm.Message{ID: "1", Payload: []byte("blue 1")})
+	mustSend(t, c.nodes[2], source, fsm.Message{ID: "2", Payload: []byte("red 2")})
+	want := []taken{{"red 2", 2, []fsm.Patch{{Enqueued: 2}}}}
+	if diff := cmp.Diff(want, c.take(sink, 1), cmpopts.EquateEmpty()); diff != "" {
+		t.Error(diff)
+	}
+	c.counted(resolve(t, c.nodes[0], "topic/Subscriptions/red"), "empty", func(n fsm.Counts) bool { return n == fsm.Counts{} })
+}
+
+// fillQueue sends n messages m0, m1, ... and returns them.
+func (c *testCluster) fillQueue(at fsm.Place, n int) map[string]int {
+	c.t.Helper()
+	sent := make(map[string]int, n)
+	for from := 0; from < n; from += 500 {
+		batch := make([]fsm.Message, 0, 500)
+		for i := from; i < min(n, from+500); i++ {
+			id := fmt.Sprintf("m%d", i)
+			batch = append(batch, fsm.Message{ID: id, Payload: []byte(id)})
+			sent[id] = 1
+		}
+		mustSend(c.t, c.any(), at, batch...)
+	}
+	return sent
+}
+
+// valve lets so many messages be read, and then none until it is opened again. A member
+// that closes is let through: it waits for its readers.
+type valve struct {
+	mu   sync.Mutex
+	left int
+	free map[int]bool
+	more chan struct{}
+	shut chan struct{} // holds one: somebody waits
+}
+
+func newValve(n int) *valve {
+	return &valve{left: n, free: make(map[int]bool), more: make(chan struct{}), shut: make(chan struct{}, 1)}
+}
+
+// of is how a member reads.
+func (v *valve) of(member int) func(payload, patches []byte) (fsm.Message, error) {
+	return func(payload, patches []byte) (fsm.Message, error) {
+		v.mu.Lock()
+		for v.left == 0 && !v.free[member] {
+			more := v.more
+			v.mu.Unlock()
+			poke(v.shut)
+			<-more
+			v.mu.Lock()
+		}
+		if !v.free[member] {
+			v.left--
+		}
+		v.mu.Unlock()
+		return rereadWhole(payload, patches)
+	}
+}
+
+// release lets a member through, or holds it like the others again.
+func (v *valve) release(member int, free bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.free[member] = free
+	close(v.more)
+	v.more = make(chan struct{})
+}
+
+func (v *valve) open(n int) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.left = n
+	close(v.more)
+	v.more = make(chan struct{})
+}
+
+// TestForwardWhileLeadersDie: 10,000 messages cross while the leader of their source goes,
+// then that of their destination, each with a batch on its way. Each arrives once.
+func TestForwardWhileLeadersDie(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(*testCluster, int){"killed": (*testCluster).kill, "closed": (*testCluster).stop} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			const total = 10_000
+			c, v := newForwardingCluster(t, 2), newValve(total/4+carryMessagesMax/2)
+			for i := range c.configs {
+				c.configs[i].Reread = v.of(i)
+			}
+			c.startAll()
+			sink, source := c.make(fsm.QueueEntity, "sink", nil), c.make(fsm.QueueEntity, "source", nil)
+			want := c.fillQueue(source, total)
+			c.change(source, forwards("sink"))
+			endWhileOpening := func(id fsm.PartitionID, more int) int {
+				<-v.shut
+				dead, ended := c.leader(id), make(chan struct{})
+				dying := c.nodes[dead]
+				go func() {
+					defer close(ended)
+					end(c, dead)
+				}()
+				v.open(more)
+				eventually(t, "a leader closes", func() bool { return !dying.start(func(context.Context) {}) })
+				v.release(dead, true)
+				<-ended
+				v.release(dead, false)
+				return dead
+			}
+			dead := endWhileOpening(source.Partition, total/4)
+			<-v.shut
+			if n := countMessages(t, c.any(), source).Transfer; n < total/4 {
+				t.Fatalf("only %d messages are left to cross", n)
+			}
+			c.start(dead)
+			c.ready()
+			poke(v.shut)
+			endWhileOpening(sink.Partition, 10*total)
+
+			c.counted(source, "all has gone", func(n fsm.Counts) bool { return n == fsm.Counts{} })
+			got := map[string]int{}
+			for _, m := range c.take(sink, 2*total) {
+				got[m.Payload]++
+			}
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%d of %d arrived: %s", len(got), total, diff)
+			}
+		})
+	}
+}
+
+// TestForwardManyMessages: a batch costs one entry in the log of its source and one in that
+// of its destination. PEEKLOCK_FORWARD sets how many messages of 1 KiB cross; the test says
+// how fast they were.
+func TestForwardManyMessages(t *testing.T) {
+	t.Parallel()
+	total, err := strconv.Atoi(gocmp.Or(os.Getenv("PEEKLOCK_FORWARD"), "5000"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newForwardingCluster(t, 2)
+	c.startAll()
+	sink, source := c.make(fsm.QueueEntity, "sink", nil), c.make(fsm.QueueEntity, "source", nil)
+	payload := make([]byte, 1024)
+	for sent := 0; sent < total; sent += 250 {
+		batch := make([]fsm.Message, min(250, total-sent))
+		for i := range batch {
+			batch[i].Payload = payload
+		}
+		mustSend(t, c.nodes[0], source, batch...)
+	}
+	applied := func() (both uint64) {
+		for _, at := range []fsm.Place{source, sink} {
+			both += c.nodes[c.leader(at.Partition)].local(at.Partition).Status().Applied
+		}
+		return both
+	}
+	entries, start := applied(), time.Now()
+	c.change(source, forwards("sink"))
+	c.counted(sink, "all have come", active(uint64(total)))
+	took := time.Since(start)
+	c.counted(source, "empty", func(n fsm.Counts) bool { return n == fsm.Counts{} })
+	entries = applied() - entries
+	batches := uint64(total+carryMessagesMax-1) / carryMessagesMax
+	t.Logf("%d messages of 1 KiB in %s: %.0f messages/s, %d entries for %d batches",
+		total, took.Round(time.Millisecond), float64(total)/took.Seconds(), entries, batches)
+	if most := 2*batches + batches/4 + 20; entries > most { // the change itself, pulses, and a batch that was brought twice
+		t.Errorf("%d entries for %d batches", entries, batches)
+	}
+}
+
+// TestForwardWhileLeadershipsMove: both partitions get new leaders again and again, in the
+// middle of whatever is under way. Each message arrives once.
+func TestForwardWhileLeadershipsMove(t *testing.T) {
+	t.Parallel()
+	c := newForwardingCluster(t, 2)
+	c.startAll()
+	const total = 10_000
+	sink, source := c.make(fsm.QueueEntity, "sink", nil), c.make(fsm.QueueEntity, "source", nil)
+	want := c.fillQueue(source, total)
+	c.change(source, forwards("sink"))
+	const movesMax = 100 // or they may come faster than anything gets done
+	moved, left := 0, total
+	for i := 0; left > 0 && moved < movesMax; i++ {
+		id := []fsm.PartitionID{source.Partition, sink.Partition}[i%2]
+		leader := c.leader(id)
+		to := c.nodes[(leader+1+i%2)%3]
+		if (*c.nodes[leader].groups.Load())[id].Transfer(t.Context(), to.self) == nil {
+			moved++
+		}
+		left = total - int(countMessages(t, c.any(), sink).Active)
+	}
+	c.counted(source, "all has gone", func(n fsm.Counts) bool { return n == fsm.Counts{} })
+	got := map[string]int{}
+	for _, m := range c.take(sink, 2*total) {
+		got[m.Payload]++
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("%d of %d arrived: %s", len(got), total, diff)
+	}
+	if t.Logf("leaderships moved %d times", moved); moved == 0 {
+		t.Error("no leadership moved")
+	}
+}

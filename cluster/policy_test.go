@@ -1,0 +1,238 @@
+package cluster
+
+import (
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+func layout(parts ...string) (placed []fsm.Partition) {
+	for i, members := range parts {
+		p := fsm.Partition{ID: fsm.PartitionID(i + 1), Formed: true}
+		for j, m := range members {
+			p.Replicas = append(p.Replicas, fsm.Replica{Member: fsm.MemberID(m), Number: uint32(j + 1)})
+		}
+		placed = append(placed, p)
+	}
+	return placed
+}
+
+// TestShort: who holds fewer than its share by more than one.
+func TestShort(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name   string
+		seats  []seat
+		placed []fsm.Partition
+		total  int
+		want   []fsm.MemberID
+	}{
+		{"all have theirs", everybody(members("abc")), layout("abc", "bca", "cab"), 9, nil},
+		{"a new one", everybody(members("abcd")), layout("abc", "bca", "cab", "abc"), 12, members("d")},
+		{"one less than its share", everybody(members("abcd")), layout("abc", "bca", "cab", "abd", "bad", "abc", "abc", "bcd"), 16, nil},
+		{"two less than its share", everybody(members("abcd")), layout("abc", "bca", "cab", "abd", "bad", "abc", "abc", "bca"), 24, members("d")},
+		{"a single partition cannot be shared", everybody(members("abcd")), layout("abc"), 3, nil},
+		{"by weight", []seat{{ID: "a"}, {ID: "b", Weight: 40}}, layout("a", "a", "a", "b", "b"), 5, members("b")},
+		{"a share is one of each at most", []seat{{ID: "a", Weight: 100}, {ID: "b"}}, layout("ab", "ab"), 4, nil},
+		{"replicas that are still to be made", everybody(members("abc")), layout("a", "a", "a"), 9, members("bc")},
+	} {
+		if got := short(c.seats, c.placed, c.total); !slices.Equal(got, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, got, c.want)
+		}
+	}
+}
+
+func members(letters string) (ids []fsm.MemberID) {
+	for _, l := range letters {
+		ids = append(ids, fsm.MemberID(l))
+	}
+	return ids
+}
+
+// TestMadeUp: what a dead member held goes to others where most replicas are there and
+// somebody can take it.
+func TestMadeUp(t *testing.T) {
+	t.Parallel()
+	alive := func(id fsm.MemberID) bool { return id != "a" && id != "x" }
+	placed := layout("abc", "bcd", "ax", "bad", "cab", "abc", "a")
+	placed[3].Target = layout("bcd")[0].Replicas // it goes away already
+	placed[4].Target, placed[4].Paused = layout("abd")[0].Replicas, true
+	placed[5].Formed = false
+	seats := slices.DeleteFunc(everybody(members("abcdx")), func(s seat) bool { return s.ID == "a" })
+	for i := range seats {
+		seats[i].Takes = alive(seats[i].ID)
+	}
+	wanted := place(seating{Seats: seats, Partitions: len(placed), Replication: 3, Current: settledLayout(placed)})
+	moves := madeUp("a", placed, wanted, alive)
+	if len(moves) != 1 || moves[0].ID != 1 || !sameMembers(membersOf(moves[0].Replicas), members("bcd")) {
+		t.Errorf("moves %v", moves)
+	}
+	// Nobody can take it.
+	few := place(seating{Seats: seats[:2], Partitions: 1, Replication: 3, Current: placed[:1]})
+	if moves := madeUp("a", placed[:1], few, alive); len(moves) != 0 {
+		t.Errorf("moves %v with nobody to take them", moves)
+	}
+}
+
+// TestFoundersAreSpreadOverZones: the first placement knows the zones, and then the catalog does.
+func TestFoundersAreSpreadOverZones(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 4, 6)
+	for i := range c.configs {
+		c.configs[i].Zone = []string{"east", "east", "east", "west"}[i]
+		c.configs[i].Replication = 2
+	}
+	c.startAll()
+	west := c.nodes[3].self
+	for _, part := range *c.nodes[0].placed.Load() {
+		if !holdsReplica(&part, west) || part.Last != 2 {
+			t.Errorf("partition %d lies in one zone: %v", part.ID, part.Replicas)
+		}
+	}
+	eventually(t, "the catalog knows the zones", func() bool {
+		for i, node := range c.nodes {
+			if c.nodes[0].memberOf(node.self).Zone != c.configs[i].Zone {
+				return false
+			}
+		}
+		return true
+	})
+	// What an operator says counts until the member starts again.
+	moved := c.nodes[0].memberOf(west)
+	moved.Zone = "north"
+	if err := c.nodes[1].Router().SetMember(t.Context(), moved); err != nil {
+		t.Fatal(err)
+	}
+	c.looks(5)
+	if zone := c.nodes[1].memberOf(west).Zone; zone != "north" {
+		t.Fatalf("the zone is %q", zone)
+	}
+	c.stop(3)
+	c.start(3)
+	c.ready()
+	eventually(t, "the catalog knows the zone of the configuration", func() bool { return c.nodes[0].memberOf(west).Zone == "west" })
+}
+
+// TestNewMembersGetTheirShare: a fourth and a fifth member join under load and are given
+// replicas by nobody but the cluster.
+func TestNewMembersGetTheirShare(t *testing.T) {
+	t.Parallel()
+	c := newGrowingClusterOf(t, 3, 5, 8, func(config *Config) { config.Rebalance = true })
+	at := createQueue(t, c.nodes[0], "orders")
+	x := c.traffic(c.nodes[:2], at)
+	for i := 3; i < 5; i++ {
+		fresh := c.startMore(i)
+		share := 8*3/(i+1) - 1 // one less is no reason to move anything
+		eventually(t, "the new member has its share", func() bool {
+			placed := *c.nodes[0].placed.Load()
+			return replicasOf(placed)[fresh] >= share && !slices.ContainsFunc(placed, func(p fsm.Partition) bool { return p.Target != nil })
+		})
+	}
+	x.stop()
+	c.clean(c.settled())
+}
+
+// newGrowingClusterOf is newGrowingCluster with configurations that were changed.
+func newGrowingClusterOf(t *testing.T, founders, members, partitions int, change func(*Config)) *testCluster {
+	t.Helper()
+	c := newTestCluster(t, members, partitions)
+	for i := range c.configs {
+		c.configs[i].Expect = founders
+		c.configs[i].Timing.Rejoin = 50 * time.Millisecond
+		change(&c.configs[i])
+	}
+	for i := range founders {
+		c.start(i)
+	}
+	c.ready()
+	return c
+}
+
+// TestDeadMemberIsMadeUpFor: what it held is held by others; when it comes back it holds
+// nothing of that any more, and gets its share again.
+func TestDeadMemberIsMadeUpFor(t *testing.T) {
+	t.Parallel()
+	c := newGrowingClusterOf(t, 4, 4, 4, func(config *Config) { config.Rebalance, config.ReplaceAfter = true, 2*time.Second })
+	at := createQueue(t, c.nodes[0], "orders")
+	for i := range 50 {
+		sendMessage(t, c.nodes[i%4], at, time.Duration(i).String())
+	}
+	dead := c.leader(at.Partition)
+	id := c.nodes[dead].self
+	c.kill(dead)
+	node := c.any()
+	eventually(t, "others hold what it held", func() bool {
+		placed := *node.placed.Load()
+		return replicasOf(placed)[id] == 0 && !slices.ContainsFunc(placed, func(p fsm.Partition) bool { return len(p.Replicas) != 3 || p.Target != nil })
+	})
+	if node.memberOf(id).Removed {
+		t.Fatal("it was removed for good")
+	}
+	if counts := countMessages(t, node, at); counts.Active != 50 {
+		t.Fatalf("%+v", counts)
+	}
+	c.settled()
+	c.start(dead)
+	c.ready()
+	eventually(t, "it has its share again", func() bool {
+		return replicasOf(*node.placed.Load())[id] >= 2 // of 3: one less is no reason to move anything
+	})
+	c.clean(c.settled())
+	if counts := countMessages(t, c.nodes[dead], at); counts.Active != 50 {
+		t.Fatalf("%+v", counts)
+	}
+}
+
+// TestOutageMovesNothing: two of five members are away, and nothing is copied; nor when one of
+// three is, whom nobody can make up for.
+func TestOutageMovesNothing(t *testing.T) {
+	t.Parallel()
+	for _, x := range []struct{ members, down int }{{5, 2}, {3, 1}} {
+		after := 4 * time.Second // far more than lies between the two being missed
+		c := newGrowingClusterOf(t, x.members, x.members, 4, func(config *Config) { config.Rebalance, config.ReplaceAfter = true, after })
+		before := slices.Clone(*c.nodes[x.members-1].placed.Load())
+		for i := range x.down {
+			c.nodes[i].gossip.list.Shutdown() //nolint:errcheck // both fall silent at one time
+		}
+		for i := range x.down {
+			c.kill(i)
+		}
+		node := c.nodes[x.members-1]
+		eventually(t, "they are gone", func() bool { return len(node.gossip.alive()) == x.members-x.down })
+		c.looks(60)
+		if !slices.EqualFunc(before, *node.placed.Load(), samePlace) {
+			t.Errorf("%d of %d away: %v became %v", x.down, x.members, before, *node.placed.Load())
+		}
+	}
+}
+
+// TestVoteIsMadeUpFor: while one of three that vote in the catalog is away for long two more get a
+// vote, so that the catalog stands the loss of another.
+func TestVoteIsMadeUpFor(t *testing.T) {
+	t.Parallel()
+	c := newGrowingClusterOf(t, 3, 5, 1, func(config *Config) { config.ReplaceAfter = time.Second })
+	c.startMore(3)
+	c.startMore(4)
+	voters := func() int {
+		status, err := c.any().Router().leaderStatus(t.Context(), fsm.CatalogPartition)
+		if err != nil {
+			return 0
+		}
+		return len(status.Voters)
+	}
+	c.looks(20)
+	eventually(t, "three vote while all are here", func() bool { return voters() == 3 })
+	c.kill(0)
+	eventually(t, "five vote", func() bool { return voters() == 5 })
+	c.kill(1)
+	if _, err := c.nodes[4].Router().command(t.Context(), fsm.CatalogPartition, fsm.CreateNamespace{Name: "team"}); err != nil {
+		t.Fatalf("with two of five away: %v", err)
+	}
+	c.start(0)
+	c.start(1)
+	c.ready()
+	c.looks(10)
+	eventually(t, "five vote when all are back", func() bool { return voters() == 5 })
+}

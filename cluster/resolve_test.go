@@ -1,0 +1,48 @@
+package cluster
+
+import (
+	"testing"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Once a change was answered, no member takes an entity for one that forwards, or that is
+// disabled, when it is not any more: a receiver that is refused for it does not try again.
+func TestResolveRefusesByTheNewestSettings(t *testing.T) {
+	t.Parallel()
+	const rounds = 30
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	c.make(fsm.QueueEntity, "to", nil)
+	c.make(fsm.QueueEntity, "from", nil)
+	set := func(member int, change func(*fsm.EntitySettings)) {
+		t.Helper()
+		settings := testSettings
+		change(&settings)
+		if _, err := c.nodes[member].Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, "from", settings); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for round := range rounds {
+		set(round%3, func(s *fsm.EntitySettings) {
+			if s.ForwardTo, s.ForwardDeadLettersTo = "to", "to"; round%2 == 1 {
+				s.ForwardTo, s.ForwardDeadLettersTo, s.Status = "", "", fsm.Disabled
+			}
+		})
+		set(round%3, func(*fsm.EntitySettings) {})
+		for i, node := range c.nodes {
+			for path, forwardsTo := range map[string]func(fsm.EntitySettings) string{
+				"from":                  func(s fsm.EntitySettings) string { return s.ForwardTo },
+				"from/$DeadLetterQueue": func(s fsm.EntitySettings) string { return s.ForwardDeadLettersTo },
+			} {
+				place, err := node.Router().In(fsm.DefaultNamespace).Resolve(t.Context(), path)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if to := forwardsTo(place.Settings); to != "" || place.Settings.Status != fsm.Active {
+					t.Fatalf("round %d: member %d takes %s for one that forwards to %q, with the status %v", round, i, path, to, place.Settings.Status)
+				}
+			}
+		}
+	}
+}

@@ -1,0 +1,184 @@
+package cluster
+
+import (
+	"errors"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+const (
+	roomTotal = 100 << 30 // of the disks of these tests
+	roomPlain = 50 << 30
+	roomShort = 1 << 30 // less than the reserve, which is 5 GiB
+)
+
+// disks gives each member a disk whose room the test decides.
+func disks(c *testCluster) []*atomic.Uint64 {
+	free := make([]*atomic.Uint64, len(c.configs))
+	for i := range free {
+		free[i] = new(atomic.Uint64)
+		free[i].Store(roomPlain)
+		c.configs[i].Sizes = partition.DefaultSizes()
+		c.configs[i].Sizes.Ballast = -1
+		c.configs[i].Free = func(string) (uint64, uint64, error) { return free[i].Load(), roomTotal, nil }
+	}
+	return free
+}
+
+func trySend(node *Node, at fsm.Place, payload string) fsm.Code {
+	done := make(chan fsm.Code, 1)
+	node.Router().Send(at, []fsm.Message{{ID: payload, Payload: []byte(payload)}}, func(c fsm.Code) { done <- c })
+	return <-done
+}
+
+// steady sends one message after the other at each member until stop, and says how many.
+func steady(t *testing.T, nodes []*Node, path string) (stop func() int) {
+	t.Helper()
+	var sending sync.WaitGroup
+	var sent atomic.Int64
+	ended := make(chan struct{})
+	for _, node := range nodes {
+		at := resolve(t, node, path)
+		sending.Go(func() {
+			for {
+				select {
+				case <-ended:
+					return
+				default:
+				}
+				if code := trySend(node, at, "x"); code != fsm.OK {
+					t.Errorf("send at %s: %v", node.config.Name, code)
+					return
+				}
+				sent.Add(1)
+			}
+		})
+	}
+	return sync.OnceValue(func() int {
+		close(ended)
+		sending.Wait()
+		return int(sent.Load())
+	})
+}
+
+func (c *testCluster) leads(i int) (led []fsm.PartitionID) {
+	for id, group := range *c.nodes[i].groups.Load() {
+		if group.Status().Leads {
+			led = append(led, id)
+		}
+	}
+	return led
+}
+
+// A leader whose disk is nearly full gives its partitions to members that have room, the
+// catalog too, and clients notice nothing; it gets nothing new, and its partitions back when
+// it has room again.
+func TestLeaderWithoutRoomHandsOn(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 3)
+	free := disks(c)
+	c.startAll()
+	at := createQueue(t, c.nodes[0], "q")
+	stop := steady(t, c.nodes, "q")
+	defer stop()
+	home := at.Partition
+	preferred := (*c.nodes[0].placed.Load())[home-1].Replicas[0].Member
+	eventually(t, "the preferred member leads", func() bool {
+		return slices.Contains(c.leads(c.index(preferred)), home)
+	})
+	full := c.index(preferred)
+	free[full].Store(roomShort)
+	eventually(t, "it leads nothing", func() bool { return len(c.leads(full)) == 0 })
+	for i, node := range c.nodes {
+		eventually(t, "it is seen", func() bool {
+			status, err := node.Status(t.Context())
+			return err == nil && slices.ContainsFunc(status.Members, func(m MemberStatus) bool { return m.ID == preferred && m.ReadOnly })
+		})
+		if node.takesLeaders(preferred) || node.takesReplicas(preferred) || !node.stays(preferred) {
+			t.Errorf("member %d takes it for one with room", i)
+		}
+		all, err := node.router.placement(t.Context(), fsm.CatalogPartition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range node.router.seats(all, "") {
+			if short := s.ID == preferred; s.Takes == short || s.Leads == short {
+				t.Errorf("member %d gives a seat %+v", i, s)
+			}
+		}
+	}
+	createQueue(t, c.nodes[full], "another")
+	sendMessage(t, c.nodes[full], resolve(t, c.nodes[full], "another"), "y")
+	if n := c.nodes[full].Stats(0); !n.Store.Space.ReadOnly || n.Requests.Busy != 0 {
+		t.Errorf("%+v", n.Requests)
+	}
+	free[full].Store(roomPlain)
+	eventually(t, "it leads again", func() bool { return slices.Contains(c.leads(full), home) })
+	if n := stop(); uint64(n) != countMessages(t, c.nodes[0], at).Active {
+		t.Errorf("%d sends and %+v", n, countMessages(t, c.nodes[0], at))
+	}
+}
+
+// Without room anywhere sends are refused at once at every member, and so are new entities;
+// what consumes goes on. With room on two of three disks all is well.
+func TestNobodyHasRoom(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	free := disks(c)
+	c.startAll()
+	at := createQueue(t, c.nodes[0], "q")
+	for _, payload := range []string{"a", "b", "c"} {
+		sendMessage(t, c.nodes[0], at, payload)
+	}
+	for _, f := range free {
+		f.Store(roomShort)
+	}
+	eventually(t, "sends are refused everywhere", func() bool {
+		return !slices.ContainsFunc(c.nodes, func(n *Node) bool { return trySend(n, at, "d") != fsm.ServerBusy })
+	})
+	for _, node := range c.nodes {
+		begun := time.Now()
+		if code := trySend(node, at, "e"); code != fsm.ServerBusy || time.Since(begun) > roomPatience {
+			t.Errorf("send: %v after %s", code, time.Since(begun))
+		}
+		_, err := node.Router().In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.QueueEntity, "new", testSettings, nil, nil)
+		if !errors.Is(err, fsm.ServerBusy) {
+			t.Errorf("create: %v", err)
+		}
+		r := node.Router().Receiver(at, false)
+		got := lockMessages(r, 1, time.Second)
+		if got.code != fsm.OK || len(got.deliveries) != 1 {
+			t.Fatalf("%+v", got)
+		}
+		if code := settleMessage(t, node, at, got.deliveries[0].Lock, fsm.Complete); code != fsm.OK {
+			t.Errorf("complete: %v", code)
+		}
+		r.Close()
+	}
+	leader := c.leader(at.Partition)
+	free[leader].Store(roomPlain)
+	free[(leader+1)%3].Store(roomPlain)
+	eventually(t, "sends are taken", func() bool { return trySend(c.nodes[(leader+2)%3], at, "f") == fsm.OK })
+	free[(leader+2)%3].Store(roomPlain)
+	eventually(t, "nobody is short", func() bool { return !slices.ContainsFunc(c.nodes, (*Node).isShort) })
+	sendMessage(t, c.nodes[0], at, "g")
+}
+
+// A member alone keeps what it leads, with and without room.
+func TestAloneWithoutRoom(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 1, 1)
+	free := disks(c)
+	c.startAll()
+	at := createQueue(t, c.nodes[0], "q")
+	free[0].Store(roomShort)
+	eventually(t, "sends are refused", func() bool { return trySend(c.nodes[0], at, "a") == fsm.ServerBusy })
+	free[0].Store(roomPlain)
+	eventually(t, "sends are taken", func() bool { return trySend(c.nodes[0], at, "b") == fsm.OK })
+}

@@ -1,0 +1,216 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"sync"
+	"syscall"
+	"time"
+)
+
+// The limits of encryption between members.
+const (
+	gossipKeysMax     = 8               // keys of gossip at a time: one in use, the others for a change
+	strangeLogsMax    = 256             // addresses and members whose last log line is remembered
+	lingerBytesMax    = 64 << 10        // read from a peer of the other kind before its stream is closed
+	lingerWaitMax     = time.Second     // for it to close its end
+	tlsHelloRecord    = 0x16            // first byte of a TLS stream: a handshake record (RFC 8446, 5.1)
+	tlsHelloMajor     = 0x03            // second byte of one
+	strangeLogEvery   = foreignLogEvery // per address or member
+	opAlert           = "remote error"  // how crypto/tls marks what the other end said
+	textNoTrust       = "a member is not trusted: its stream is not opened"
+	textNoTrustAccept = "a stream is refused: its peer is not trusted"
+)
+
+var (
+	errPlainPeer     = errors.New("the member speaks without TLS and this one does not: give both certificates, or neither")
+	errNoCertificate = errors.New("the member shows no certificate")
+)
+
+// secure is TLS on the streams between members. Both ends show a certificate of the same
+// authorities; names in it are not looked at, for members are reached by whatever address
+// gossip tells. Which member it is says the header of the stream, as without TLS: whoever
+// has a certificate may be any member. A nil *secure leaves streams plain.
+type secure struct {
+	server, client *tls.Config
+}
+
+// newSecure makes both ends of one configuration, of which it takes the certificate
+// (Certificates, GetCertificate, GetClientCertificate), the authorities (RootCAs) and the
+// clock. All else is decided here.
+func newSecure(given *tls.Config) *secure {
+	if given == nil {
+		return nil
+	}
+	config := given.Clone()
+	config.MinVersion, config.MaxVersion = tls.VersionTLS13, 0
+	config.ClientCAs, config.ClientAuth = config.RootCAs, tls.RequireAndVerifyClientCert
+	config.InsecureSkipVerify = true // checkMember does it, but for the name
+	config.VerifyConnection = checkMember(config)
+	// A stream lives for long: every handshake is whole, so that authorities and
+	// certificates that were replaced count at once, and nothing is kept for resumption.
+	config.SessionTicketsDisabled, config.ClientSessionCache = true, nil
+	config.DynamicRecordSizingDisabled = true // small first records are for browsers
+	config.NextProtos, config.GetConfigForClient, config.VerifyPeerCertificate = nil, nil, nil
+	return &secure{server: config, client: config.Clone()}
+}
+
+// checkMember verifies what the other end shows. A member dials and is dialled, so its
+// certificate must allow both: one that was given to a client of the same authority does
+// not make a member.
+func checkMember(config *tls.Config) func(tls.ConnectionState) error {
+	pool, now := config.RootCAs, config.Time
+	return func(state tls.ConnectionState) error {
+		if len(state.PeerCertificates) == 0 {
+			return errNoCertificate
+		}
+		options := x509.VerifyOptions{Roots: pool, Intermediates: x509.NewCertPool()}
+		if now != nil {
+			options.CurrentTime = now()
+		}
+		for _, c := range state.PeerCertificates[1:] {
+			options.Intermediates.AddCert(c)
+		}
+		leaf := state.PeerCertificates[0]
+		for _, usage := range []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth} {
+			options.KeyUsages = []x509.ExtKeyUsage{usage}
+			if _, err := leaf.Verify(options); err != nil {
+				return fmt.Errorf("certificate of %q: %w", leaf.Subject.CommonName, err)
+			}
+		}
+		return nil
+	}
+}
+
+// dial makes a stream that was dialled a TLS stream; ctx bounds it.
+func (s *secure) dial(ctx context.Context, conn net.Conn) (net.Conn, error) {
+	if s == nil {
+		return conn, nil
+	}
+	c := tls.Client(conn, s.client)
+	err := c.HandshakeContext(ctx)
+	var other tls.RecordHeaderError
+	if errors.As(err, &other) && isPeerMagic(other.RecordHeader[:]) {
+		return nil, errPlainPeer
+	}
+	if err != nil {
+		return nil, trustError{err}
+	}
+	return sealed{c}, nil
+}
+
+// accept makes a stream that was accepted a TLS stream within handshakeWaitMax. A plain
+// member is told so in words that it understands.
+func (s *secure) accept(conn net.Conn) (net.Conn, error) {
+	if s == nil {
+		return conn, nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), handshakeWaitMax)
+	defer cancel()
+	c := tls.Server(conn, s.server)
+	err := c.HandshakeContext(ctx)
+	var other tls.RecordHeaderError
+	switch {
+	case err == nil:
+		return sealed{c}, nil
+	case errors.As(err, &other) && isPeerMagic(other.RecordHeader[:]):
+		part(conn, []byte{byte(streamWantsTLS)})
+		return nil, errPlainPeer
+	}
+	if err = (trustError{err}); distrusted(err) {
+		part(conn, nil) // TLS has said why
+	}
+	return nil, err
+}
+
+// isPeerMagic says whether a stream begins as ours do.
+func isPeerMagic(first []byte) bool {
+	return len(first) > len(streamMagic) && string(first[:len(streamMagic)]) == streamMagic && first[len(streamMagic)] == streamVersion
+}
+
+// isTLSHello says whether a stream begins as TLS does.
+func isTLSHello(first []byte) bool {
+	return len(first) > 1 && first[0] == tlsHelloRecord && first[1] == tlsHelloMajor
+}
+
+// part says a last word, if any is left to say, to a peer that is not trusted and lets it read that:
+// closing a stream with bytes unread would reset it.
+func part(conn net.Conn, word []byte) {
+	if err := conn.SetDeadline(time.Now().Add(lingerWaitMax)); err != nil {
+		return
+	}
+	if _, err := conn.Write(word); err != nil {
+		return
+	}
+	_, _ = io.CopyN(io.Discard, conn, lingerBytesMax)
+}
+
+// sealed is a TLS stream that closes as a plain one does: at once, and without the good-bye
+// of TLS, which may wait 5 s for a peer that does not read. Frames and raft's messages have
+// lengths, so nobody takes a stream that was cut for one that ended.
+type sealed struct{ *tls.Conn }
+
+// Close implements net.Conn.
+func (s sealed) Close() error { return s.NetConn().Close() }
+
+// trustError is a TLS handshake that failed, or what the other end said of ours.
+type trustError struct{ err error }
+
+func (e trustError) Error() string { return "tls: " + e.err.Error() }
+func (e trustError) Unwrap() error { return e.err }
+
+// distrusted says whether an error is about who speaks, and not about the network.
+func distrusted(err error) bool {
+	var trust trustError
+	var alert *net.OpError
+	var refused streamError
+	var timeout net.Error
+	switch {
+	case errors.Is(err, errPlainPeer), errors.As(err, &alert) && alert.Op == opAlert:
+		return true
+	case errors.As(err, &refused):
+		return refused.reply == streamWantsTLS || refused.reply == streamWantsPlain
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
+		errors.Is(err, context.Canceled), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ECONNRESET),
+		errors.As(err, &timeout) && timeout.Timeout():
+		return false
+	}
+	return errors.As(err, &trust)
+}
+
+// rarely lets one log line through per key and strangeLogEvery, for at most strangeLogsMax
+// keys at a time: who knocks without end must not fill the log. Its zero value is ready,
+// and may be used concurrently.
+type rarely struct {
+	mu   sync.Mutex
+	last map[string]time.Time
+}
+
+func (r *rarely) may(key string, now time.Time) bool {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if now.Sub(r.last[key]) < strangeLogEvery {
+		return false
+	}
+	if len(r.last) >= strangeLogsMax {
+		for k, at := range r.last {
+			if now.Sub(at) >= strangeLogEvery {
+				delete(r.last, k)
+			}
+		}
+		if len(r.last) >= strangeLogsMax {
+			return false
+		}
+	}
+	if r.last == nil {
+		r.last = make(map[string]time.Time)
+	}
+	r.last[key] = now
+	return true
+}

@@ -1,0 +1,268 @@
+package cluster
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"os"
+	"slices"
+	"strconv"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// secured gives every member a certificate of the authority.
+func (c *testCluster) secured(a *authority) {
+	for i := range c.configs {
+		c.configs[i].PeerTLS = a.member(c.t)
+	}
+}
+
+// stranger is the configuration of one more member that would join the first three.
+func (c *testCluster) stranger() int {
+	config := c.configs[0]
+	config.Name, config.Dir = fmt.Sprintf("m%d", len(c.configs)), c.t.TempDir()
+	config.GossipAddr, config.Expect = freeAddress(c.t), 0
+	config.Join = nil
+	for i := range c.configs {
+		config.Join = append(config.Join, c.configs[i].GossipAddr)
+	}
+	config.PeerTLS, config.GossipKeys = nil, nil
+	c.configs, c.nodes = append(c.configs, config), append(c.nodes, nil)
+	return len(c.configs) - 1
+}
+
+// knows says whether a member's data name another one: its catalog's voters, the others that
+// hold it, and the replicas.
+func knows(t *testing.T, node *Node, other fsm.MemberID) bool {
+	t.Helper()
+	status, err := node.Status(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, part := range status.Partitions {
+		if slices.Contains(part.Replicas, other) {
+			return true
+		}
+	}
+	s := (*node.groups.Load())[fsm.CatalogPartition].Status()
+	for _, v := range slices.Concat(s.Voters, s.Nonvoters) {
+		if v.Member == other {
+			return true
+		}
+	}
+	return false
+}
+
+// TestSecureCluster: three members with TLS form and serve, survive the death of a leader,
+// and a fourth with a certificate of another authority, or with none, stays outside.
+func TestSecureCluster(t *testing.T) {
+	t.Parallel()
+	ours, theirs := newAuthority(t), newAuthority(t)
+	c := newTestCluster(t, 3, 4)
+	c.secured(ours)
+	lines := new(logLines)
+	for i := range c.configs {
+		c.configs[i].Logger = lines.logger()
+	}
+	c.startAll()
+	at := createQueue(t, c.nodes[0], "orders")
+	sendMessage(t, c.nodes[1], at, "one")
+
+	foreign, plain := c.stranger(), c.stranger()
+	c.configs[foreign].PeerTLS = theirs.member(t)
+	told := map[int]*logLines{foreign: new(logLines), plain: new(logLines)}
+	for _, i := range []int{foreign, plain} {
+		c.configs[i].Logger = told[i].logger()
+		c.start(i)
+	}
+	for _, i := range []int{foreign, plain} {
+		id := c.nodes[i].ID()
+		eventually(t, "both ends say that there is no trust", func() bool {
+			return told[i].has(textNoTrust) && lines.has(textNoTrust, string(id))
+		})
+	}
+	eventually(t, "the port says it too", func() bool { return lines.has(textNoTrustAccept) })
+	for _, i := range []int{foreign, plain} {
+		for _, node := range c.nodes[:3] {
+			if knows(t, node, c.nodes[i].ID()) {
+				t.Errorf("%s was taken in", c.configs[i].Name)
+			}
+		}
+		if c.nodes[i].replicasOpen() || c.nodes[i].folder.id.Cluster != "" {
+			t.Errorf("%s holds something of the cluster", c.configs[i].Name)
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
+		if err := c.nodes[i].Ready(ctx); err == nil {
+			t.Errorf("%s is ready", c.configs[i].Name)
+		}
+		cancel()
+		c.stop(i)
+	}
+
+	leader := c.leader(at.Partition)
+	c.kill(leader)
+	client := c.nodes[(leader+1)%3]
+	sendMessage(t, client, at, "two")
+	if counts := countMessages(t, client, at); counts.Active != 2 {
+		t.Errorf("holds %+v, want 2 messages", counts)
+	}
+	c.start(leader)
+	c.ready()
+}
+
+// TestSecureDeathIsNoticed: that a process is gone shows through TLS as it does without: streams
+// break and nobody listens. A successor stands long before raft's timers would have it.
+func TestSecureDeathIsNoticed(t *testing.T) {
+	t.Parallel()
+	const patience = 6 * time.Second // of raft; an election by timers takes longer
+	c := newTestCluster(t, 3, 1)
+	c.secured(newAuthority(t))
+	for i := range c.configs {
+		raft := &c.configs[i].Timing.Raft
+		raft.Heartbeat, raft.Election, raft.Lease = patience, patience, patience
+	}
+	c.startAll()
+	at := createQueue(t, c.nodes[0], "orders")
+	leader := c.leader(at.Partition)
+	client := c.nodes[(leader+1)%3]
+	sendMessage(t, client, at, "before")
+	start := time.Now()
+	c.kill(leader)
+	sendMessage(t, client, at, "after")
+	if took := time.Since(start); took >= patience {
+		t.Errorf("a send went through %s after the leader's death: its end was not noticed", took)
+	} else {
+		t.Logf("a send went through %s after the leader's death", took)
+	}
+}
+
+// A member whose certificate was replaced while all run is reached with the new one.
+func TestSecureClusterReplacesCertificates(t *testing.T) {
+	t.Parallel()
+	ours := newAuthority(t)
+	c := newTestCluster(t, 3, 2)
+	current := make([]*atomic.Pointer[tls.Certificate], 3)
+	for i := range c.configs {
+		current[i] = new(atomic.Pointer[tls.Certificate])
+		current[i].Store(ours.issue(t, nil))
+		c.configs[i].PeerTLS = ours.config(current[i])
+	}
+	c.startAll()
+	for i := range current {
+		current[i].Store(ours.issue(t, nil))
+	}
+	conn, err := c.nodes[0].peers.dial(t.Context(), streamForward, c.nodes[1].ID(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	shown := conn.(sealed).ConnectionState().PeerCertificates[0].SerialNumber
+	_ = conn.Close()
+	if want := current[1].Load().Leaf.SerialNumber; shown.Cmp(want) != 0 {
+		t.Errorf("a new stream shows %s, want %s", shown, want)
+	}
+	c.stop(2) // and a member that comes back gets along with those that stayed
+	c.start(2)
+	c.ready()
+	sendMessage(t, c.nodes[2], createQueue(t, c.nodes[2], "orders"), "x")
+}
+
+// TestGossipKeys: a process with another key, or without one, is not seen and sees nobody; it
+// is told of at both ends. Keys are changed one member after the other.
+func TestGossipKeys(t *testing.T) {
+	t.Parallel()
+	key := func(b byte) []byte { return slices.Repeat([]byte{b}, 32) }
+	lines := new(logLines)
+	c := newTestCluster(t, 3, 2)
+	for i := range c.configs {
+		c.configs[i].GossipKeys = [][]byte{key(1)}
+		c.configs[i].Logger = lines.logger()
+	}
+	c.startAll()
+	wrong, none := c.stranger(), c.stranger()
+	c.configs[wrong].GossipKeys = [][]byte{key(2)}
+	const text = "gossip of a process that has not our key is refused"
+	for _, i := range []int{wrong, none} {
+		told := new(logLines)
+		c.configs[i].Logger = told.logger()
+		c.start(i)
+		eventually(t, "the stranger says why it is alone", func() bool { return told.has(text) })
+		if seen := len(c.nodes[i].gossip.all()); seen != 1 {
+			t.Errorf("%s sees %d members", c.configs[i].Name, seen)
+		}
+		for _, node := range c.nodes[:3] {
+			if _, seen := node.gossip.lookup(c.nodes[i].ID()); seen || knows(t, node, c.nodes[i].ID()) {
+				t.Errorf("%s is seen", c.configs[i].Name)
+			}
+		}
+		c.stop(i)
+	}
+	eventually(t, "the members say that somebody knocked", func() bool { return lines.has(text) })
+	if lines.has("AQEB") || lines.has(string(key(1))) {
+		t.Error("a key is in the log")
+	}
+
+	// The new key goes behind, then to the front, then stands alone.
+	for _, keys := range [][][]byte{{key(1), key(2)}, {key(2), key(1)}, {key(2)}} {
+		for i := range 3 {
+			c.stop(i)
+			c.configs[i].GossipKeys = keys
+			c.start(i)
+			c.ready()
+			for _, node := range c.nodes[:3] {
+				eventually(t, "everybody sees everybody", func() bool { return len(node.gossip.alive()) == 3 })
+			}
+		}
+	}
+}
+
+// TestSecureThroughput measures, when the environment asks, sends of 1 KiB, 256 outstanding,
+// through a member that leads some of four partitions of three replicas: forwarding and raft's
+// appends, plain and in TLS by turns.
+func TestSecureThroughput(t *testing.T) {
+	count, err := strconv.Atoi(os.Getenv("PEEKLOCK_SECURE"))
+	if err != nil {
+		t.Skip("PEEKLOCK_SECURE=<messages> measures")
+	}
+	ours := newAuthority(t)
+	for round := range 3 {
+		for _, name := range []string{"plain", "tls"} {
+			t.Run(name, func(t *testing.T) {
+				c := newTestCluster(t, 3, 4)
+				if name == "tls" {
+					c.secured(ours)
+				}
+				for i := range c.configs {
+					c.configs[i].Timing = Default().Timing
+				}
+				c.startAll()
+				var at []fsm.Place
+				for i := range 4 {
+					at = append(at, createQueue(t, c.nodes[0], fmt.Sprintf("q%d", i)))
+				}
+				router := c.nodes[0].Router()
+				free := make(chan fsm.Code, 256)
+				for range cap(free) {
+					free <- fsm.OK
+				}
+				payload := make([]byte, 1024)
+				start := time.Now()
+				for i := range count {
+					if code := <-free; code != fsm.OK {
+						t.Fatal(code)
+					}
+					router.Send(at[i%4], []fsm.Message{{Payload: payload}}, func(code fsm.Code) { free <- code })
+				}
+				for range cap(free) {
+					if code := <-free; code != fsm.OK {
+						t.Fatal(code)
+					}
+				}
+				t.Logf("round %d, %s: %.0f messages/s", round, name, float64(count)/time.Since(start).Seconds())
+			})
+		}
+	}
+}

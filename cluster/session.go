@@ -1,0 +1,294 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"sync/atomic"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// sessionsListMax is the sessions of one list.
+const sessionsListMax = 1000
+
+// SessionReceiver is a session that is held, and the source of the link that holds it: its
+// Lock gives the messages of the session in order, and SessionLockLost once it is not
+// held any more. Its methods may be called concurrently; those without a context do not
+// block.
+type SessionReceiver struct {
+	*Receiver
+
+	held  fsm.SessionLock
+	until atomic.Int64 // fsm.Instant
+}
+
+// AcceptSession locks a session for one receiving link: the one named, or for nil the one
+// with the oldest message that nobody holds, waiting up to wait for one. done gets the
+// session, or Timeout when the time ran out or cancel was called, SessionCannotBeLocked,
+// EntityNotFound, EntityDisabled, NotAllowed (no sessions there) or ServerBusy. What is
+// granted after cancel is released. It does not block.
+func (r *Router) AcceptSession(at fsm.Place, name *string, takes bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+	switch {
+	case len(at.Shards) == 0:
+		return r.accept(at, 0, name, takes, wait, done)
+	case name == nil && at.Sub == fsm.MainQueue:
+		return r.acceptAny(at, takes, wait, done)
+	}
+	shard := 0
+	if name != nil {
+		shard = hashShard(&at.Entity, *name)
+	}
+	return r.accept(shardPlace(at, shard), shard, name, takes, wait, done)
+}
+
+// accept is AcceptSession at an entity that is not partitioned, or at one shard.
+func (r *Router) accept(at fsm.Place, shard int, name *string, takes bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+	a := &acceptance{
+		router: r, receiver: r.receiver(at, takes, shard), done: done,
+		command: fsm.AcceptSession{Entity: at.ID, Named: name != nil},
+		until:   time.Now().Add(min(wait, lockWaitMax)),
+	}
+	if at.Sub != fsm.MainQueue {
+		done(fsm.NotAllowed, nil) // dead letters have no sessions
+		return func() {}
+	}
+	if name != nil {
+		a.command.ID = *name
+	}
+	a.ask()
+	return a.cancel
+}
+
+// acceptance is one AcceptSession under way.
+type acceptance struct {
+	router    *Router
+	receiver  *Receiver
+	command   fsm.AcceptSession
+	until     time.Time
+	done      func(fsm.Code, *SessionReceiver)
+	cancelled atomic.Bool
+	healed    bool // the partition was told about the entity; only read and written by ended
+}
+
+func (a *acceptance) ask() {
+	if a.command.Named {
+		a.receiver.line.submit(a.command, a.ended)
+		return
+	}
+	a.receiver.begin(&lockCall{accept: &a.command, until: a.until, done: a.ended})
+}
+
+func (a *acceptance) cancel() {
+	a.cancelled.Store(true)
+	a.receiver.Cancel()
+}
+
+// ended is called with the answer.
+func (a *acceptance) ended(result fsm.Result) {
+	code := result.Code
+	switch {
+	case code == fsm.EntityNotFound && !a.healed:
+		a.healed = true
+		// The catalog may know the entity although its making was interrupted half way.
+		a.router.heal(a.receiver.at.Entity, func(healed bool) {
+			if !healed {
+				a.refuse(fsm.EntityNotFound)
+				return
+			}
+			a.ask()
+		})
+		return
+	case code == fsm.OK && result.Session.Epoch == 0:
+		code = fsm.Timeout
+	}
+	if code != fsm.OK {
+		a.refuse(code)
+		return
+	}
+	s := &SessionReceiver{Receiver: a.receiver, held: result.Session}
+	if len(result.Untils) > 0 {
+		s.until.Store(int64(result.Untils[0]))
+	}
+	s.session = result.Session
+	if a.cancelled.Load() {
+		s.Close()
+		a.done(fsm.Timeout, nil)
+		return
+	}
+	a.done(fsm.OK, s)
+}
+
+func (a *acceptance) refuse(code fsm.Code) {
+	a.receiver.Close()
+	a.done(code, nil)
+}
+
+// Name is the name of the session.
+func (s *SessionReceiver) Name() string { return s.held.ID }
+
+// Until is the end of the lock, as far as it is known here.
+func (s *SessionReceiver) Until() fsm.Instant { return fsm.Instant(s.until.Load()) }
+
+// Renew extends the lock of the session, and with it those of all messages locked under it.
+func (s *SessionReceiver) Renew(done func(fsm.Code, fsm.Instant)) {
+	s.line.submit(fsm.RenewSession{Entity: s.at.ID, Lock: s.held}, func(result fsm.Result) {
+		if result.Code != fsm.OK || len(result.Untils) == 0 {
+			done(result.Code, 0)
+			return
+		}
+		s.until.Store(int64(result.Untils[0]))
+		done(fsm.OK, result.Untils[0])
+	})
+}
+
+// State is what was kept with the session, nil for nothing. Errors wrap SessionLockLost,
+// EntityNotFound, ServerBusy or Timeout.
+func (s *SessionReceiver) State(ctx context.Context) ([]byte, error) {
+	reply, err := s.router.askLeader(ctx, s.at.Partition, queryState, stateQuery{Partition: s.at.Partition, Entity: s.at.ID, Lock: s.held})
+	if err != nil {
+		return nil, fmt.Errorf("state of session %q: %w", s.held.ID, err)
+	}
+	var state stateReply
+	if err := reply.decode(&state); err != nil || !state.Set {
+		return nil, err
+	}
+	return append([]byte{}, state.State...), nil
+}
+
+// SetState keeps a state with the session; nil takes it away, which an empty one does not.
+// Errors are those of State, MessageTooLarge and QuotaExceeded.
+func (s *SessionReceiver) SetState(ctx context.Context, state []byte) error {
+	command := fsm.SetSessionState{Entity: s.at.ID, Lock: s.held, State: state, Clear: state == nil}
+	if _, err := s.router.command(ctx, s.at.Partition, command); err != nil {
+		return fmt.Errorf("set state of session %q: %w", s.held.ID, err)
+	}
+	return nil
+}
+
+// Fetch locks deferred messages of the session by number, or takes them for good.
+func (s *SessionReceiver) Fetch(sequences []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery)) {
+	inside := make([]fsm.SequenceNumber, 0, len(sequences)) // numbers of other shards are not of this session
+	for _, n := range sequences {
+		if n&^(1<<shardShift-1) == s.bits {
+			inside = append(inside, n&^s.bits)
+		}
+	}
+	if len(inside) == 0 {
+		done(fsm.OK, nil)
+		return
+	}
+	command := fsm.FetchDeferred{Address: s.at.Address(), Sequences: inside, Delete: takes, Session: s.held}
+	s.line.submit(command, func(result fsm.Result) { done(result.Code, outside(s.bits, result.Deliveries)) })
+}
+
+// Close is Release that tells nobody.
+func (s *SessionReceiver) Close() { s.Release(func() {}) }
+
+// Release gives the session back, with what is locked under it, and frees the lane. done is
+// called when somebody else can have the session, or when it is given up: then the lock ends
+// by its time.
+func (s *SessionReceiver) Release(done func()) {
+	l := s.line
+	l.mu.Lock()
+	first := !s.closed
+	l.mu.Unlock()
+	s.Receiver.Close()
+	if !first {
+		done()
+		return
+	}
+	l.submit(fsm.ReleaseSession{Entity: s.at.ID, Lock: s.held}, func(fsm.Result) { done() })
+}
+
+// PeekSession is Peek for the messages of one session.
+func (r *Router) PeekSession(ctx context.Context, at fsm.Place, session string, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
+	if len(at.Shards) > 0 {
+		shard := hashShard(&at.Entity, session)
+		return r.peekShard(ctx, at, shard, from, max, maxBytes, &session)
+	}
+	return r.peek(ctx, at, peekQuery{
+		Partition: at.Partition, Address: at.Address(), From: from, Max: max, MaxBytes: maxBytes, Session: &session,
+	})
+}
+
+// Sessions lists up to max sessions (1000), without the first skip: those that have messages
+// or a state, or, with a moment, those whose state was set after it. NotAllowed where
+// there are no sessions.
+func (r *Router) Sessions(ctx context.Context, at fsm.Place, updatedAfter fsm.Instant, skip, max int) ([]fsm.Session, error) {
+	if len(at.Shards) > 0 {
+		return r.shardSessions(ctx, at, updatedAfter, skip, max)
+	}
+	reply, err := r.askLeader(ctx, at.Partition, querySessions, sessionsQuery{
+		Partition: at.Partition, Entity: at.ID, UpdatedAfter: updatedAfter, Skip: skip, Max: max,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("sessions of %q: %w", at.Name, err)
+	}
+	var sessions []fsm.Session
+	return sessions, reply.decode(&sessions)
+}
+
+// What is asked about sessions.
+type (
+	stateQuery struct {
+		Partition fsm.PartitionID
+		Entity    fsm.EntityID
+		Lock      fsm.SessionLock
+	}
+	stateReply struct {
+		Set   bool
+		State []byte
+	}
+
+	sessionsQuery struct {
+		Partition    fsm.PartitionID
+		Entity       fsm.EntityID
+		UpdatedAfter fsm.Instant
+		Skip, Max    int
+	}
+)
+
+// state reads the state of a session. Its body is read after the machine has been left.
+func (d desk) state(ctx context.Context, q stateQuery) (reply stateReply, err error) {
+	if q.Partition == fsm.CatalogPartition {
+		return reply, fsm.InvalidArgument
+	}
+	var at fsm.Ref
+	var code fsm.Code
+	err = d.read(ctx, q.Partition, func(m partition.Machine) {
+		at, reply.Set, code = queuesOf(m).SessionState(q.Entity, q.Lock)
+	})
+	switch {
+	case err != nil:
+		return reply, err
+	case code != fsm.OK:
+		return reply, code
+	case !reply.Set || at.Size == 0:
+		return reply, nil
+	}
+	read, err := d.local(q.Partition).ReadBodies([]fsm.Delivery{{Body: at}})
+	if err != nil {
+		return reply, err
+	}
+	if len(read) == 0 { // set anew since
+		return reply, fsm.ServerBusy
+	}
+	reply.State = read[0].Payload
+	return reply, nil
+}
+
+func (d desk) sessions(ctx context.Context, q sessionsQuery) (list []fsm.Session, err error) {
+	if q.Partition == fsm.CatalogPartition {
+		return nil, fsm.InvalidArgument
+	}
+	found := false
+	err = d.read(ctx, q.Partition, func(m partition.Machine) {
+		list, found = queuesOf(m).Sessions(q.Entity, q.UpdatedAfter, q.Skip, clamp(q.Max, 0, sessionsListMax))
+	})
+	if err == nil && !found {
+		err = fsm.NotAllowed
+	}
+	return list, err
+}

@@ -1,0 +1,212 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// shardPeekMax is how long one shard is waited for by a peek, which then passes it over.
+const shardPeekMax = 3 * time.Second
+
+// peekShards is Peek at a partitioned entity: shard by shard, in the order of the numbers
+// that they have outside. A shard that cannot be asked is passed over, unless none can.
+func (r *Router) peekShards(ctx context.Context, at fsm.Place, from fsm.SequenceNumber, most, mostBytes int) ([]fsm.Delivery, error) {
+	var found []fsm.Delivery
+	var failed error
+	answered := false
+	first, inside := splitNumber(from)
+	most = clamp(most, 0, peekCountMax)
+	for shard := first; shard < len(at.Shards) && len(found) < most; shard++ {
+		got, full, err := r.peekOne(ctx, at, shard, inside, most-len(found), mostBytes, len(found) == 0)
+		found = append(found, got...)
+		if err != nil {
+			failed = err
+		}
+		answered = answered || err == nil
+		if full || ctx.Err() != nil {
+			break
+		}
+		for i := range got {
+			mostBytes -= len(got[i].Payload) + len(got[i].Patches)
+		}
+		inside = 0
+	}
+	if !answered && len(found) == 0 && failed != nil {
+		return nil, failed
+	}
+	return found, nil
+}
+
+// peekOne reads one shard to its end, or until there is no room for more (full). must says
+// that the first message is given whatever its size.
+func (r *Router) peekOne(ctx context.Context, at fsm.Place, shard int, from fsm.SequenceNumber, most, mostBytes int, must bool) (found []fsm.Delivery, full bool, err error) {
+	ctx, cancel := context.WithTimeout(ctx, shardPeekMax)
+	defer cancel()
+	for most > 0 {
+		got, err := r.peekShard(ctx, at, shard, shardBits(shard)|from, most, max(0, mostBytes), nil)
+		if err != nil || len(got) == 0 {
+			return found, false, err
+		}
+		for i := range got {
+			size := len(got[i].Payload) + len(got[i].Patches)
+			if size > mostBytes && !must {
+				return found, true, nil
+			}
+			must = false
+			mostBytes -= size
+			found = append(found, got[i])
+		}
+		most -= len(got)
+		_, from = splitNumber(got[len(got)-1].Lock.Sequence)
+		from++
+	}
+	return found, true, nil
+}
+
+// peekShard is Peek, or PeekSession, at one shard.
+func (r *Router) peekShard(ctx context.Context, at fsm.Place, shard int, from fsm.SequenceNumber, most, mostBytes int, session *string) ([]fsm.Delivery, error) {
+	first, inside := splitNumber(from)
+	switch {
+	case first > shard:
+		return nil, nil
+	case first < shard:
+		inside = 0
+	}
+	part := shardPlace(at, shard)
+	got, err := r.peek(ctx, part, peekQuery{
+		Partition: part.Partition, Address: part.Address(), From: inside, Max: most, MaxBytes: mostBytes, Session: session,
+	})
+	return outside(shardBits(shard), got), err
+}
+
+// shardSessions is Sessions at a partitioned entity, one shard after the other.
+func (r *Router) shardSessions(ctx context.Context, at fsm.Place, updatedAfter fsm.Instant, skip, most int) (all []fsm.Session, err error) {
+	for shard := range at.Shards {
+		for seen := 0; len(all) < most; {
+			some, err := r.Sessions(ctx, shardPlace(at, shard), updatedAfter, seen, sessionsListMax)
+			if err != nil {
+				return nil, err
+			}
+			seen += len(some)
+			passed := min(skip, len(some))
+			skip -= passed
+			all = append(all, some[passed:]...)
+			if len(some) < sessionsListMax {
+				break
+			}
+		}
+	}
+	return all[:min(len(all), max(0, most))], nil
+}
+
+// redriveShards is redrive at a partitioned entity. It counts what the shards did that
+// answered, also beside an error.
+func (r *Router) redriveShards(ctx context.Context, at fsm.Place, sequences []fsm.SequenceNumber) (int, error) {
+	groups := byShard(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
+	var mu sync.Mutex
+	total := 0
+	err := onShards(ctx, at, func(ctx context.Context, part fsm.Place, shard int) error {
+		places := groups[shard]
+		if len(places) == 0 {
+			return nil
+		}
+		n, err := r.redrive(ctx, part, insideNumbers(sequences, places))
+		mu.Lock()
+		total += n
+		mu.Unlock()
+		return err
+	})
+	return total, err
+}
+
+// changeShardRules does something to the rules of every shard of a subscription. Shards may
+// differ for as long as such a change is interrupted: what some have done already is no
+// error as long as others had it to do, and mend makes those alike that refused.
+func (r *Router) changeShardRules(ctx context.Context, at fsm.Place, refusal fsm.Code, change, mend func(fsm.EntityID) fsm.Command) error {
+	refusals := make([]bool, len(at.Shards))
+	err := onShards(ctx, at, func(ctx context.Context, part fsm.Place, shard int) error {
+		err := r.changeRules(ctx, part.Entity, change(part.ID))
+		if errors.Is(err, refusal) {
+			refusals[shard] = true
+			return nil
+		}
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	left := 0
+	for _, refused := range refusals {
+		if refused {
+			left++
+		}
+	}
+	switch {
+	case left == len(refusals):
+		return refusal
+	case left == 0 || mend == nil:
+		return nil
+	}
+	return onShards(ctx, at, func(ctx context.Context, part fsm.Place, shard int) error {
+		if !refusals[shard] {
+			return nil
+		}
+		return r.changeRules(ctx, part.Entity, mend(part.ID))
+	})
+}
+
+// countShards is Counts where some of the entities are partitioned: each shard is counted,
+// and what belongs together is summed.
+func (r *Router) countShards(ctx context.Context, entities []fsm.Entity) ([]fsm.Counts, error) {
+	var parts []fsm.Entity
+	for i := range entities {
+		at := fsm.Place{Entity: entities[i]}
+		if len(at.Shards) == 0 {
+			parts = append(parts, at.Entity)
+		}
+		for shard := range at.Shards {
+			parts = append(parts, shardPlace(at, shard).Entity)
+		}
+	}
+	counts, err := r.Counts(ctx, parts)
+	if err != nil {
+		return nil, err
+	}
+	sums := make([]fsm.Counts, len(entities))
+	for i := range entities {
+		n := max(1, len(entities[i].Shards))
+		for _, c := range counts[:n] {
+			sums[i] = addCounts(sums[i], c)
+		}
+		counts = counts[n:]
+	}
+	return sums, nil
+}
+
+// addCounts adds up what two shards hold. Every shard of a topic has the same subscriptions.
+func addCounts(a, b fsm.Counts) fsm.Counts {
+	a.Active += b.Active
+	a.Locked += b.Locked
+	a.Deferred += b.Deferred
+	a.Scheduled += b.Scheduled
+	a.DeadLetter += b.DeadLetter
+	a.Bytes += b.Bytes
+	a.Transfer += b.Transfer
+	a.TransferDeadLetter += b.TransferDeadLetter
+	a.Subscriptions = max(a.Subscriptions, b.Subscriptions)
+	a.Sessions += b.Sessions
+	return a
+}
+
+// checkPartitioning says what a partitioned entity cannot have.
+func checkPartitioning(partitioned bool, settings fsm.EntitySettings) error {
+	if idle := settings.WithDefaults().AutoDeleteOnIdle; partitioned && idle < fsm.Forever {
+		return fmt.Errorf("%w: a partitioned entity cannot delete itself for being idle: a partition does not know whether the others are", fsm.InvalidArgument)
+	}
+	return nil
+}

@@ -1,0 +1,90 @@
+package cluster
+
+import (
+	"sync"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// acceptEarly is how long before its time a wait for any session ends: clients count the
+// same time, and are to hear from us first.
+const acceptEarly = 50 * time.Millisecond
+
+// acceptAny is AcceptSession of the next session at a partitioned entity: it waits at every
+// shard, and the first to have one wins. Which session is the oldest is only known within
+// a shard.
+type acceptAny struct {
+	done func(fsm.Code, *SessionReceiver)
+
+	mu      sync.Mutex
+	timer   *time.Timer // when the time is up, the last shard is not waited for
+	cancels []func()
+	left    int // shards that have not answered
+	ended   bool
+	busy    bool // some shard could not be asked
+}
+
+func (r *Router) acceptAny(at fsm.Place, takes bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+	a := &acceptAny{done: done, left: len(at.Shards)}
+	wait = min(wait, lockWaitMax)
+	a.timer = time.AfterFunc(wait-min(wait/8, acceptEarly), a.expire)
+	first := int(r.turns.Add(1) % uint64(len(at.Shards)))
+	for i := range at.Shards {
+		shard := (first + i) % len(at.Shards)
+		cancel := r.accept(shardPlace(at, shard), shard, nil, takes, wait, a.answered)
+		a.mu.Lock()
+		a.cancels = append(a.cancels, cancel)
+		ended := a.ended
+		a.mu.Unlock()
+		if ended {
+			a.cancel()
+		}
+	}
+	return a.cancel
+}
+
+// answered is called by each shard. A session that comes after another was taken is given
+// back at once, which counts no attempt.
+func (a *acceptAny) answered(code fsm.Code, s *SessionReceiver) {
+	a.mu.Lock()
+	a.left--
+	a.busy = a.busy || code == fsm.ServerBusy
+	passing := code == fsm.Timeout || code == fsm.ServerBusy
+	wins := !a.ended && (!passing || a.left == 0)
+	a.ended = a.ended || wins
+	if passing && a.busy {
+		code = fsm.ServerBusy
+	}
+	a.mu.Unlock()
+	if !wins {
+		if s != nil {
+			s.Close()
+		}
+		return
+	}
+	a.timer.Stop()
+	a.done(code, s)
+	a.cancel()
+}
+
+func (a *acceptAny) expire() {
+	a.mu.Lock()
+	ended := a.ended
+	a.ended = true
+	a.mu.Unlock()
+	if !ended {
+		a.done(fsm.Timeout, nil)
+		a.cancel()
+	}
+}
+
+func (a *acceptAny) cancel() {
+	a.mu.Lock()
+	cancels := a.cancels
+	a.cancels = nil
+	a.mu.Unlock()
+	for _, cancel := range cancels {
+		cancel()
+	}
+}

@@ -1,0 +1,739 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// make creates an entity of any kind through the first living member.
+func (c *testCluster) make(kind fsm.EntityKind, name string, change func(*fsm.EntitySettings)) fsm.Place {
+	c.t.Helper()
+	settings := testSettings
+	if change != nil {
+		change(&settings)
+	}
+	entity, err := c.any().Router().In(fsm.DefaultNamespace).CreateEntity(c.t.Context(), kind, name, settings, nil, nil)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return fsm.Place{Entity: entity}
+}
+
+// any is a living member.
+func (c *testCluster) any() *Node {
+	for _, node := range c.nodes {
+		if node != nil {
+			return node
+		}
+	}
+	c.t.Fatal("no member is alive")
+	return nil
+}
+
+// half does what an interrupted creation leaves: the catalog knows the entity, its
+// partition does not.
+func (c *testCluster) half(command fsm.CreateEntity) fsm.Place {
+	c.t.Helper()
+	command.Settings = testSettings
+	if command.Kind != fsm.SubscriptionEntity {
+		command.Namespace = fsm.DefaultNamespace
+	}
+	result, err := c.any().router.command(c.t.Context(), fsm.CatalogPartition, command)
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	entity, err := c.any().router.lookup(c.t.Context(), lookupQuery{ID: result.Entity})
+	if err != nil {
+		c.t.Fatal(err)
+	}
+	return fsm.Place{Entity: entity}
+}
+
+// coloured is a message that rules can ask for its color.
+func coloured(color, payload string) fsm.Message {
+	return fsm.Message{
+		ID: payload, Payload: []byte(payload),
+		Properties: fsm.AppendProperties(nil, []fsm.Property{{Name: filter.Property{Name: "color"}, Value: filter.Text(color)}}),
+	}
+}
+
+func sqlRule(name, text string) fsm.Rule {
+	return fsm.Rule{Name: name, Filter: fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: text}}}
+}
+
+func mustSend(t *testing.T, node *Node, at fsm.Place, messages ...fsm.Message) {
+	t.Helper()
+	if code := sendCode(node, at, messages...); code != fsm.OK {
+		t.Fatalf("send to %s: %v", at.Name, code)
+	}
+}
+
+func ruleNames(t *testing.T, node *Node, path string) []string {
+	t.Helper()
+	rules, err := node.Router().In(fsm.DefaultNamespace).Rules(t.Context(), path, 0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	names := []string{}
+	for _, rule := range rules {
+		names = append(names, rule.Name)
+	}
+	return names
+}
+
+// holds says what a partition has, at every living member once they are level.
+func (c *testCluster) holds(id fsm.PartitionID, want ...fsm.EntityID) bool {
+	for _, node := range c.nodes {
+		if node == nil {
+			continue
+		}
+		there := 0
+		all := true
+		node.local(id).View(func(m partition.Machine) {
+			queues := queuesOf(m)
+			there = queues.Entities() + len(queues.Gone())
+			for _, entity := range want {
+				_, found := queues.Settings(entity)
+				all = all && found
+			}
+		})
+		if !all || there != len(want) {
+			return false
+		}
+	}
+	return true
+}
+
+// What is sent to a topic through one member is received from its subscriptions through
+// others, by the rules that were put in through any of them.
+func TestThreeMembersServeOneTopic(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 4)
+	c.startAll()
+	topic := c.make(fsm.TopicEntity, "Events", nil)
+	all := c.make(fsm.SubscriptionEntity, "events/subscriptions/All", nil)
+	red := sqlRule("red", "color = 'red'")
+	entity, err := c.nodes[1].Router().In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.SubscriptionEntity, "EVENTS/Subscriptions/red", testSettings, &red, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if all.Name != "Events/Subscriptions/All" || entity.Name != "Events/Subscriptions/red" {
+		t.Errorf("named %q and %q", all.Name, entity.Name)
+	}
+	if all.Partition != topic.Partition || entity.Partition != topic.Partition || all.Topic != topic.ID {
+		t.Errorf("topic %+v, subscriptions %+v and %+v", topic, all, entity)
+	}
+	mustSend(t, c.nodes[1], resolve(t, c.nodes[1], "events"), coloured("red", "1"), coloured("blue", "2"))
+	if diff := cmp.Diff([]string{"1#1", "2#2"}, receive(t, c.nodes[2], resolve(t, c.nodes[2], "/EVENTS/SUBSCRIPTIONS/all"))); diff != "" {
+		t.Error(diff)
+	}
+	at := resolve(t, c.nodes[0], "events/subscriptions/red")
+	if diff := cmp.Diff([]string{"1#1"}, receive(t, c.nodes[0], at)); diff != "" {
+		t.Error(diff)
+	}
+
+	router := c.nodes[2].Router()
+	if err := router.AddRule(t.Context(), at, sqlRule("Green", "color = 'green'")); err != nil {
+		t.Fatal(err)
+	}
+	if err := router.AddRule(t.Context(), at, sqlRule("green", "1=1")); !errors.Is(err, fsm.RuleExists) {
+		t.Errorf("a rule twice: %v", err)
+	}
+	if err := router.RemoveRule(t.Context(), at, "RED"); err != nil {
+		t.Fatal(err)
+	}
+	if err := router.RemoveRule(t.Context(), at, "red"); !errors.Is(err, fsm.RuleNotFound) {
+		t.Errorf("a rule that is gone: %v", err)
+	}
+	if diff := cmp.Diff([]string{"Green"}, ruleNames(t, c.nodes[1], at.Name)); diff != "" {
+		t.Error(diff)
+	}
+	if diff := cmp.Diff([]string{fsm.DefaultRuleName}, ruleNames(t, c.nodes[1], all.Name)); diff != "" {
+		t.Error(diff)
+	}
+	mustSend(t, c.nodes[0], topic, coloured("red", "3"), coloured("green", "4"))
+	if diff := cmp.Diff([]string{"4#2"}, receive(t, c.nodes[0], at)); diff != "" {
+		t.Error(diff)
+	}
+	if counts := countMessages(t, c.nodes[1], topic); counts.Subscriptions != 2 {
+		t.Errorf("topic: %+v", counts)
+	}
+}
+
+// A rule comes back as it was put in, whichever way it took: with the subscription that it
+// was made for, or by itself, and to a member that does not lead.
+func TestRulesTravelWhole(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	c.make(fsm.TopicEntity, "t", nil)
+	user := func(name string) filter.Property { return filter.Property{Name: name} }
+	first := fsm.Rule{
+		Name: "Erste-Regel", Action: fsm.SQLText{Text: "SET done = @now", Parameters: []filter.Parameter{{Name: "now", Value: filter.Time(1)}}},
+		Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: []filter.Condition{
+			{Property: filter.Property{Name: filter.Label, Scope: filter.System}, Value: filter.Text("a\x00\u2028b")},
+			{Property: user("n"), Value: filter.Int(-1 << 63)},
+			{Property: user("u"), Value: filter.Uint(1<<64 - 1)},
+			{Property: user("d"), Value: filter.Double(0.1)},
+			{Property: user("b"), Value: filter.Bool(true)},
+			{Property: user("g"), Value: filter.ID(filter.GUID{1, 15: 16})},
+		}},
+	}
+	entity, err := c.nodes[0].Router().In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.SubscriptionEntity, "t/Subscriptions/s", testSettings, &first, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	second := first
+	second.Name = "second"
+	third := sqlRule("third", "color LIKE 'r%' AND n < @p")
+	third.Filter.SQL.Parameters = []filter.Parameter{{Name: "p", Value: filter.Double(1e300)}}
+	for _, rule := range []fsm.Rule{second, third} {
+		if err := c.other(1).Router().In(fsm.DefaultNamespace).PutRule(t.Context(), entity.Name, rule, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	got, err := c.other(1).Router().ListRules(t.Context(), fsm.Place{Entity: entity}, 0, 100)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range got {
+		if got[i].Created == 0 {
+			t.Errorf("rule %q was made never", got[i].Name)
+		}
+		got[i].Created = 0
+	}
+	same := cmp.Comparer(func(a, b filter.Value) bool { return a == b })
+	if diff := cmp.Diff([]fsm.Rule{first, second, third}, got, same); diff != "" {
+		t.Error(diff)
+	}
+	if got, err = c.other(1).Router().In(fsm.DefaultNamespace).Rules(t.Context(), entity.Name, 1, 1); err != nil || len(got) != 1 || got[0].Name != "second" {
+		t.Errorf("the second: %+v, %v", got, err)
+	}
+}
+
+func TestListByKind(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 1, 2)
+	c.startAll()
+	c.make(fsm.QueueEntity, "b", nil)
+	for _, topic := range []string{"a", "c"} {
+		c.make(fsm.TopicEntity, topic, nil)
+		for i := range 3 {
+			c.make(fsm.SubscriptionEntity, fsm.SubscriptionPath(topic, fmt.Sprint("s", i)), nil)
+		}
+	}
+	list := func(kind fsm.EntityKind, under, after string, max int) (names []string) {
+		t.Helper()
+		entities, err := c.nodes[0].Router().In(fsm.DefaultNamespace).Entities(t.Context(), kind, under, after, max)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, entity := range entities {
+			if entity.Kind != kind {
+				t.Errorf("%s is a %s", entity.Name, entity.Kind)
+			}
+			names = append(names, entity.Name)
+		}
+		return names
+	}
+	for name, step := range map[string]struct {
+		got, want []string
+	}{
+		"queues":         {list(fsm.QueueEntity, "", "", 10), []string{"b"}},
+		"topics":         {list(fsm.TopicEntity, "", "", 10), []string{"a", "c"}},
+		"later topics":   {list(fsm.TopicEntity, "", "A", 10), []string{"c"}},
+		"subscriptions":  {list(fsm.SubscriptionEntity, "A", "", 2), []string{"a/Subscriptions/s0", "a/Subscriptions/s1"}},
+		"later by name":  {list(fsm.SubscriptionEntity, "a", "S1", 10), []string{"a/Subscriptions/s2"}},
+		"later by path":  {list(fsm.SubscriptionEntity, "a", "a/subscriptions/s0", 10), []string{"a/Subscriptions/s1", "a/Subscriptions/s2"}},
+		"of the other":   {list(fsm.SubscriptionEntity, "c", "", 1), []string{"c/Subscriptions/s0"}},
+		"behind the end": {list(fsm.SubscriptionEntity, "a", "s2", 10), nil},
+	} {
+		if diff := cmp.Diff(step.want, step.got); diff != "" {
+			t.Errorf("%s: %s", name, diff)
+		}
+	}
+	router := c.nodes[0].Router()
+	if _, err := router.In(fsm.DefaultNamespace).Entities(t.Context(), fsm.SubscriptionEntity, "b", "", 10); !errors.Is(err, fsm.EntityNotFound) {
+		t.Errorf("subscriptions of a queue: %v", err)
+	}
+	if _, err := router.In(fsm.DefaultNamespace).Entities(t.Context(), fsm.SubscriptionEntity, "", "", 10); !errors.Is(err, fsm.InvalidArgument) {
+		t.Errorf("subscriptions of nothing: %v", err)
+	}
+}
+
+func TestResolveSubQueues(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 1, 1)
+	c.startAll()
+	queue, topic := c.make(fsm.QueueEntity, "q", nil), c.make(fsm.TopicEntity, "a/b", nil)
+	sub := c.make(fsm.SubscriptionEntity, "a/b/Subscriptions/s", nil)
+	for path, want := range map[string]fsm.Address{
+		"q":                                    {Entity: queue.ID},
+		"Q/$deadletterqueue":                   {Entity: queue.ID, Sub: fsm.DeadLetterQueue},
+		"q/$Transfer/$DeadLetterQueue":         {Entity: queue.ID, Sub: fsm.TransferDeadLetterQueue},
+		"/a/B/":                                {Entity: topic.ID},
+		"a/b/$Transfer/$DeadLetterQueue":       {Entity: topic.ID, Sub: fsm.TransferDeadLetterQueue},
+		"a/b/subscriptions/S":                  {Entity: sub.ID},
+		"a/b/Subscriptions/s/$DeadLetterQueue": {Entity: sub.ID, Sub: fsm.DeadLetterQueue},
+		"a/b/Subscriptions/s/$TRANSFER/$deadletterqueue": {Entity: sub.ID, Sub: fsm.TransferDeadLetterQueue},
+	} {
+		if at := resolve(t, c.nodes[0], path); at.Address() != want {
+			t.Errorf("%s: %+v, want %+v", path, at.Address(), want)
+		}
+	}
+	for _, path := range []string{
+		"", "q/$Transfer", "a", "a/b/$DeadLetterQueue", "a/b/Subscriptions",
+		"a/b/Subscriptions/none", "q/Subscriptions/s", "$DeadLetterQueue",
+	} {
+		if at, err := c.nodes[0].Router().In(fsm.DefaultNamespace).Resolve(t.Context(), path); !errors.Is(err, fsm.EntityNotFound) {
+			t.Errorf("%s: %+v, %v", path, at, err)
+		}
+	}
+}
+
+// What is refused is refused with words that help.
+func TestRefusalsOfTopics(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 1, 1)
+	c.startAll()
+	c.make(fsm.QueueEntity, "q", nil)
+	topic := c.make(fsm.TopicEntity, "t", nil)
+	sub := c.make(fsm.SubscriptionEntity, "t/Subscriptions/s", nil)
+	router, ctx := c.nodes[0].Router(), t.Context()
+	with := func(change func(*fsm.EntitySettings)) fsm.EntitySettings {
+		settings := testSettings
+		change(&settings)
+		return settings
+	}
+	create := func(kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule) error {
+		return second(router.In(fsm.DefaultNamespace).CreateEntity(ctx, kind, name, settings, rule, nil))
+	}
+	forward := func(to string) fsm.EntitySettings {
+		return with(func(s *fsm.EntitySettings) { s.ForwardTo = to })
+	}
+	rule, broken := sqlRule("r", "1=1"), sqlRule("r", "color = ")
+	for name, step := range map[string]struct {
+		err  error
+		code fsm.Code
+		text string
+	}{
+		"no topic":             {create(fsm.SubscriptionEntity, "none/Subscriptions/s", testSettings, nil), fsm.EntityNotFound, `there is no topic "none"`},
+		"a queue for topic":    {create(fsm.SubscriptionEntity, "q/Subscriptions/s", testSettings, nil), fsm.EntityNotFound, `there is no topic "q"`},
+		"no path":              {create(fsm.SubscriptionEntity, "s", testSettings, nil), fsm.InvalidArgument, "topic/Subscriptions/subscription"},
+		"path of a queue":      {create(fsm.QueueEntity, "t/subscriptions/x", testSettings, nil), fsm.InvalidArgument, "those are the paths of subscriptions"},
+		"path of a topic":      {create(fsm.TopicEntity, "Subscriptions", testSettings, nil), fsm.InvalidArgument, "those are the paths of subscriptions"},
+		"subscription twice":   {create(fsm.SubscriptionEntity, "T/subscriptions/S", testSettings, nil), fsm.EntityExists, "already exists"},
+		"topic for a queue":    {create(fsm.TopicEntity, "Q", testSettings, nil), fsm.EntityExists, "no two queues or topics"},
+		"rule of a queue":      {create(fsm.QueueEntity, "x", testSettings, &rule), fsm.InvalidArgument, "only a subscription has rules"},
+		"broken rule":          {create(fsm.SubscriptionEntity, "t/Subscriptions/x", testSettings, &broken), fsm.InvalidArgument, `rule "r"`},
+		"unknown kind":         {create(9, "x", testSettings, nil), fsm.InvalidArgument, "queues, topics and subscriptions"},
+		"forwards to nothing":  {create(fsm.QueueEntity, "x", forward("nowhere"), nil), fsm.InvalidArgument, `"nowhere"`},
+		"forwards to itself":   {create(fsm.QueueEntity, "x", forward("X"), nil), fsm.InvalidArgument, "entity they come from"},
+		"forwards to a sub":    {create(fsm.QueueEntity, "x", forward("t/subscriptions/s"), nil), fsm.InvalidArgument, "is a subscription"},
+		"topic that forwards":  {create(fsm.TopicEntity, "x", forward("q"), nil), fsm.InvalidArgument, "a topic forwards nothing"},
+		"dead letters forward": {create(fsm.QueueEntity, "x", with(func(s *fsm.EntitySettings) { s.ForwardDeadLettersTo = "nowhere" }), nil), fsm.InvalidArgument, `dead letters are to be forwarded to "nowhere"`},
+		"sessions and forward": {create(fsm.QueueEntity, "x", with(func(s *fsm.EntitySettings) { s.ForwardTo, s.RequiresSession = "q", true }), nil), fsm.InvalidArgument, "requires sessions"},
+		"update forwards":      {second(router.In(fsm.DefaultNamespace).UpdateEntity(ctx, fsm.SubscriptionEntity, "t/Subscriptions/s", forward("nowhere"))), fsm.InvalidArgument, `"nowhere"`},
+		"update to itself":     {second(router.In(fsm.DefaultNamespace).UpdateEntity(ctx, fsm.QueueEntity, "Q", forward("q"))), fsm.InvalidArgument, "entity they come from"},
+		"update sessions":      {second(router.In(fsm.DefaultNamespace).UpdateEntity(ctx, fsm.QueueEntity, "q", with(func(s *fsm.EntitySettings) { s.RequiresSession = true }))), fsm.InvalidArgument, "cannot be changed"},
+		"update another kind":  {second(router.In(fsm.DefaultNamespace).UpdateEntity(ctx, fsm.TopicEntity, "q", testSettings)), fsm.EntityNotFound, `update topic "q"`},
+		"delete another kind":  {router.In(fsm.DefaultNamespace).DeleteEntity(ctx, fsm.QueueEntity, "t"), fsm.EntityNotFound, `delete queue "t"`},
+		"rules of a queue":     {router.AddRule(ctx, resolve(t, c.nodes[0], "q"), rule), fsm.NotAllowed, "only a subscription"},
+		"list rules of none":   {second(router.ListRules(ctx, topic, 0, 1)), fsm.NotAllowed, "only a subscription"},
+		"rules of no one":      {router.In(fsm.DefaultNamespace).PutRule(ctx, "t/Subscriptions/none", rule, false), fsm.EntityNotFound, "none"},
+		"replace no rule":      {router.In(fsm.DefaultNamespace).PutRule(ctx, "t/Subscriptions/s", rule, true), fsm.RuleNotFound, `"r"`},
+		"purge a topic":        {second(router.In(fsm.DefaultNamespace).PurgeEntity(ctx, "t", 0, time.Time{}, 1)), fsm.NotAllowed, "its subscriptions do"},
+		"redrive a topic":      {second(router.In(fsm.DefaultNamespace).RedriveEntity(ctx, "t", []fsm.SequenceNumber{1})), fsm.NotAllowed, "its subscriptions do"},
+		"peek at a topic":      {second(router.Peek(ctx, topic, 1, 1, 1)), fsm.NotAllowed, "peek"},
+	} {
+		if !errors.Is(step.err, step.code) || !strings.Contains(step.err.Error(), step.text) {
+			t.Errorf("%s: %v, want %v with %s", name, step.err, step.code, step.text)
+		}
+	}
+	if code := sendCode(c.nodes[0], sub, fsm.Message{Payload: []byte("x")}); code != fsm.NotAllowed {
+		t.Errorf("send to a subscription: %v", code)
+	}
+	receiver := router.Receiver(topic, false)
+	defer receiver.Close()
+	if got := lockMessages(receiver, 1, time.Minute); got.code != fsm.NotAllowed {
+		t.Errorf("receive from a topic: %v", got.code)
+	}
+	// Destinations that are there are taken, and may go later.
+	for _, kind := range []fsm.EntityKind{fsm.QueueEntity, fsm.TopicEntity} {
+		c.make(kind, "to-"+kind.String(), nil)
+		c.make(fsm.QueueEntity, "from-"+kind.String(), func(s *fsm.EntitySettings) { s.ForwardTo = "TO-" + kind.String() })
+	}
+	if err := router.In(fsm.DefaultNamespace).DeleteEntity(ctx, fsm.QueueEntity, "to-queue"); err != nil {
+		t.Error(err)
+	}
+	// What forwards there can still be changed in all else.
+	settings := forward("TO-queue")
+	settings.Status = fsm.Disabled
+	if _, err := router.In(fsm.DefaultNamespace).UpdateEntity(ctx, fsm.QueueEntity, "from-queue", settings); err != nil {
+		t.Error(err)
+	}
+	settings.ForwardTo = "to-queue-2"
+	if _, err := router.In(fsm.DefaultNamespace).UpdateEntity(ctx, fsm.QueueEntity, "from-queue", settings); !errors.Is(err, fsm.InvalidArgument) {
+		t.Errorf("another destination that is not there: %v", err)
+	}
+}
+
+// Whatever was made half is finished by whoever uses it first.
+func TestInterruptedCreationOfTopics(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	halves := func(name string) (topic, sub fsm.Place) {
+		t.Helper()
+		topic = c.half(fsm.CreateEntity{Kind: fsm.TopicEntity, Name: name, Partition: 1})
+		rule := sqlRule("mine", "1=1")
+		sub = c.half(fsm.CreateEntity{Kind: fsm.SubscriptionEntity, Topic: topic.ID, Name: fsm.SubscriptionPath(name, "s"), Rule: &rule})
+		return topic, sub
+	}
+	topic, sub := halves("by-receive")
+	receiver := c.nodes[1].Router().Receiver(resolve(t, c.nodes[1], sub.Name), true)
+	defer receiver.Close()
+	if got := lockMessages(receiver, 1, 10*time.Millisecond); got.code != fsm.OK {
+		t.Fatalf("lock: %v", got.code)
+	}
+	mustSend(t, c.nodes[2], topic, fsm.Message{Payload: []byte("x")})
+	if got := lockMessages(receiver, 1, 20*time.Second); len(got.deliveries) != 1 {
+		t.Fatalf("after the making was finished: %+v", got)
+	}
+	if diff := cmp.Diff([]string{"mine"}, ruleNames(t, c.nodes[0], sub.Name)); diff != "" {
+		t.Error(diff)
+	}
+
+	topic, sub = halves("by-send")
+	mustSend(t, c.nodes[1], resolve(t, c.nodes[1], topic.Name), fsm.Message{Payload: []byte("for nobody yet")})
+	if err := c.nodes[2].Router().AddRule(t.Context(), sub, sqlRule("other", "1=2")); err != nil {
+		t.Fatalf("add rule: %v", err)
+	}
+	mustSend(t, c.nodes[1], topic, fsm.Message{Payload: []byte("x")})
+	if diff := cmp.Diff([]string{"x#1"}, receive(t, c.nodes[0], sub)); diff != "" {
+		t.Error(diff)
+	}
+
+	_, sub = halves("by-rules")
+	if diff := cmp.Diff([]string{"mine"}, ruleNames(t, c.nodes[0], sub.Name)); diff != "" {
+		t.Error(diff)
+	}
+	// A new subscription beside one, of a topic that its partition does not know.
+	topic = c.half(fsm.CreateEntity{Kind: fsm.TopicEntity, Name: "by-another", Partition: 1})
+	sub = c.make(fsm.SubscriptionEntity, "by-another/Subscriptions/s", nil)
+	mustSend(t, c.nodes[1], topic, fsm.Message{Payload: []byte("x")})
+	if diff := cmp.Diff([]string{"x#1"}, receive(t, c.nodes[0], sub)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// A deletion that was cut in the middle ends clean, and what is put late stays away.
+func TestInterruptedDeletionOfTopics(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	topic, sub, other := c.make(fsm.TopicEntity, "t", nil), c.make(fsm.SubscriptionEntity, "t/Subscriptions/s", nil), c.make(fsm.SubscriptionEntity, "t/Subscriptions/other", nil)
+	mustSend(t, c.nodes[0], topic, fsm.Message{Payload: []byte("x")})
+	forgotten := func(at fsm.Place) func() bool {
+		return func() bool {
+			_, err := c.nodes[1].router.lookup(t.Context(), lookupQuery{ID: at.ID})
+			return errors.Is(err, fsm.EntityNotFound)
+		}
+	}
+	cut := func(at fsm.Place) {
+		t.Helper()
+		if _, err := c.nodes[0].router.command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: at.ID}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	cut(other)
+	eventually(t, "the sweeper forgets the subscription", forgotten(other))
+	eventually(t, "the others stay", func() bool { return c.holds(1, topic.ID, sub.ID) })
+	if got := receive(t, c.nodes[2], sub); len(got) != 1 {
+		t.Errorf("left: %v", got)
+	}
+
+	cut(topic)
+	for _, path := range []string{"t", "t/Subscriptions/s"} {
+		if _, err := c.nodes[2].router.lookup(t.Context(), lookupQuery{Namespace: fsm.DefaultNamespace, Name: path}); !errors.Is(err, fsm.EntityNotFound) {
+			t.Errorf("%s: %v", path, err)
+		}
+	}
+	eventually(t, "the sweeper forgets the topic", forgotten(topic))
+	eventually(t, "the partition has nothing", func() bool { return c.holds(1) })
+	// Late words of the old ones bring nothing back.
+	for _, at := range []fsm.Place{topic, sub} {
+		if _, err := c.nodes[0].router.put(t.Context(), at.ID); !errors.Is(err, fsm.EntityNotFound) {
+			t.Errorf("put %s: %v", at.Name, err)
+		}
+	}
+	put := fsm.PutEntity{Entity: sub.ID, Version: 9, Settings: testSettings, Kind: fsm.SubscriptionEntity, Topic: topic.ID}
+	if _, err := c.nodes[0].router.command(t.Context(), 1, put); !errors.Is(err, fsm.EntityNotFound) {
+		t.Errorf("a subscription without a topic was put: %v", err)
+	}
+	if !c.holds(1) {
+		t.Error("something came back")
+	}
+	again := c.make(fsm.TopicEntity, "t", nil)
+	if again.ID == topic.ID {
+		t.Error("the id was used again")
+	}
+	if list, err := c.nodes[1].Router().In(fsm.DefaultNamespace).Entities(t.Context(), fsm.SubscriptionEntity, "t", "", 10); err != nil || len(list) != 0 {
+		t.Errorf("the new topic has %v, %v", list, err)
+	}
+}
+
+// A topic that is deleted tells those who wait at its subscriptions.
+func TestWaitingReceiversHearThatTheTopicIsDeleted(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	c.make(fsm.TopicEntity, "t", nil)
+	sub := c.make(fsm.SubscriptionEntity, "t/Subscriptions/s", nil)
+	var waiting []chan locked
+	for _, node := range c.nodes {
+		receiver := node.Router().Receiver(sub, false)
+		defer receiver.Close()
+		lockMessages(receiver, 1, 0) // the first Lock of a lane never stands in line
+		answer := make(chan locked, 1)
+		receiver.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { answer <- locked{code, d} })
+		waiting = append(waiting, answer)
+	}
+	leader := c.nodes[c.leader(1)].local(1)
+	eventually(t, "they stand in line", func() bool { return leader.Status().Waiting == len(waiting) })
+	if err := c.nodes[1].Router().In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.TopicEntity, "t"); err != nil {
+		t.Fatal(err)
+	}
+	for i, answer := range waiting {
+		if got := await(t, answer); got.code != fsm.EntityNotFound {
+			t.Errorf("at member %d: %v", i, got.code)
+		}
+	}
+}
+
+// Idle deletion of one kind leaves the others alone, but a topic takes its subscriptions
+// along (E.7, E.8).
+func TestIdleTopicsAndSubscriptions(t *testing.T) {
+	t.Parallel()
+	c, clock := newTimedCluster(t, 3, 1)
+	c.startAll()
+	short := func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 }
+	topic, idle := c.make(fsm.TopicEntity, "topic", nil), c.make(fsm.TopicEntity, "idle", short)
+	kept, lost := c.make(fsm.SubscriptionEntity, "topic/Subscriptions/kept", short), c.make(fsm.SubscriptionEntity, "topic/Subscriptions/lost", short)
+	along := c.make(fsm.SubscriptionEntity, "idle/Subscriptions/along", nil)
+	node := c.other(1)
+	mustSend(t, node, topic, fsm.Message{Payload: []byte("x")})
+	c.pass(clock, 4*time.Minute)
+	if _, err := node.Router().Peek(t.Context(), kept, 1, 1, 1000); err != nil {
+		t.Fatal(err)
+	}
+	mustSend(t, node, topic, fsm.Message{Payload: []byte("no use of a subscription")})
+	if got := receive(t, node, along); len(got) != 0 {
+		t.Errorf("received %v", got)
+	}
+	eventually(t, "the peek is reported", func() bool {
+		node.router.touches.mu.Lock()
+		defer node.router.touches.mu.Unlock()
+		return len(node.router.touches.last) > 0
+	})
+	c.pass(clock, 0) // and the report is applied
+	c.pass(clock, 2*time.Minute)
+	eventually(t, "the idle ones are gone", func() bool { return c.gone(lost) && c.gone(idle) && c.gone(along) })
+	eventually(t, "the others are there", func() bool { return c.holds(1, topic.ID, kept.ID) })
+	resolve(t, node, "topic/Subscriptions/kept")
+	if got := receive(t, node, kept); len(got) != 2 {
+		t.Errorf("kept: %v", got)
+	}
+	if code := sendCode(node, idle, fsm.Message{Payload: []byte("late")}); code != fsm.EntityNotFound {
+		t.Errorf("send to the topic that is gone: %v", code)
+	}
+	if !c.holds(1, topic.ID, kept.ID) {
+		t.Error("a late send made it again")
+	}
+}
+
+// A topic deletes itself, and its leader dies before anybody could tell the catalog: the
+// next leader finds the tombstone, and the catalog forgets the subscriptions too.
+func TestNextLeaderBuriesAnIdleTopic(t *testing.T) {
+	t.Parallel()
+	c, clock := newTimedCluster(t, 3, 1)
+	c.startAll()
+	topic := c.make(fsm.TopicEntity, "idle", func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 })
+	sub := c.make(fsm.SubscriptionEntity, "idle/Subscriptions/s", nil)
+	leader := c.leader(topic.Partition)
+	survivor := c.nodes[(leader+1)%3]
+	c.nodes[leader].placed.Store(nil) // it looks after no partitions any more
+	clock.ahead.Add(int64(6 * time.Minute))
+	if code := sendCode(survivor, topic, fsm.Message{Payload: []byte("late")}); code != fsm.EntityNotFound {
+		t.Errorf("send: %v", code)
+	}
+	// Nor does a receiver bring the subscription back, or its topic.
+	receiver := survivor.Router().Receiver(sub, false)
+	defer receiver.Close()
+	if got := lockMessages(receiver, 1, 0); got.code != fsm.EntityNotFound {
+		t.Errorf("receive: %v", got.code)
+	}
+	c.kill(leader)
+	eventually(t, "the next leader buries it", func() bool { return c.gone(topic) && c.gone(sub) })
+}
+
+// The leader dies while others send to a topic: every send ends OK, and each subscription
+// has each message once.
+func TestLeaderOfATopicDies(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 2)
+	c.startAll()
+	topic := c.make(fsm.TopicEntity, "t", nil)
+	var subs []fsm.Place
+	for i := range 3 {
+		subs = append(subs, c.make(fsm.SubscriptionEntity, fsm.SubscriptionPath("t", fmt.Sprint(i)), nil))
+	}
+	leader := c.leader(topic.Partition)
+	client := c.nodes[(leader+1)%3]
+	const senders, each = 8, 60
+	var sending, receiving sync.WaitGroup
+	halfway := make(chan struct{}, senders)
+	for s := range senders {
+		sending.Go(func() {
+			for i := range each {
+				if i == each/2 {
+					halfway <- struct{}{}
+				}
+				if code := sendCode(client, topic, fsm.Message{Payload: fmt.Appendf(nil, "%d-%d", s, i)}); code != fsm.OK {
+					t.Errorf("send %d-%d: %v", s, i, code)
+				}
+			}
+		})
+	}
+	for _, sub := range subs {
+		receiving.Go(func() {
+			receiver := client.Router().Receiver(sub, true)
+			defer receiver.Close()
+			seen := map[string]bool{}
+			for len(seen) < senders*each {
+				got := lockMessages(receiver, 50, 20*time.Second)
+				if got.code != fsm.OK || len(got.deliveries) == 0 {
+					t.Errorf("%s: after %d messages: %v", sub.Name, len(seen), got.code)
+					return
+				}
+				for _, delivery := range got.deliveries {
+					if seen[string(delivery.Payload)] {
+						t.Errorf("%s: %s came again", sub.Name, delivery.Payload)
+					}
+					seen[string(delivery.Payload)] = true
+				}
+			}
+		})
+	}
+	<-halfway
+	c.kill(leader)
+	sending.Wait()
+	receiving.Wait()
+	for _, sub := range subs {
+		if got := receive(t, client, sub); len(got) != 0 {
+			t.Errorf("%s: left over %v", sub.Name, got)
+		}
+	}
+	c.start(leader)
+	c.ready()
+	eventually(t, "no body is kept", func() bool { return countMessages(t, client, topic).Bytes == 0 })
+}
+
+// Settings of a subscription and of its topic reach those who use them, and each has its
+// own: what is sent while a subscription is disabled waits there.
+func TestSettingsOfSubscriptions(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	topic := c.make(fsm.TopicEntity, "t", nil)
+	sub := c.make(fsm.SubscriptionEntity, "t/Subscriptions/s", nil)
+	node := c.other(1)
+	set := func(kind fsm.EntityKind, name string, status fsm.EntityStatus) {
+		t.Helper()
+		settings := testSettings
+		settings.Status = status
+		entity, err := c.nodes[0].Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), kind, name, settings)
+		if err != nil || entity.Settings != settings.WithDefaults() || entity.Kind != kind {
+			t.Fatalf("update: %+v, %v", entity, err)
+		}
+	}
+	receiver := node.Router().Receiver(sub, true)
+	defer receiver.Close()
+	lockMessages(receiver, 1, 0) // the first Lock of a lane never stands in line
+	answer := make(chan locked, 1)
+	receiver.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { answer <- locked{code, d} })
+	set(fsm.SubscriptionEntity, "T/subscriptions/S", fsm.Disabled)
+	if got := await(t, answer); got.code != fsm.EntityDisabled {
+		t.Errorf("who waited heard %v", got.code)
+	}
+	mustSend(t, node, topic, fsm.Message{Payload: []byte("x")})
+	set(fsm.TopicEntity, "t", fsm.SendDisabled)
+	if code := sendCode(node, topic, fsm.Message{Payload: []byte("y")}); code != fsm.EntityDisabled {
+		t.Errorf("send to a disabled topic: %v", code)
+	}
+	set(fsm.SubscriptionEntity, "t/Subscriptions/s", fsm.Active)
+	if diff := cmp.Diff([]string{"x#1"}, receive(t, node, sub)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// Topics are made, used and deleted by everybody at once, under one name: in the end
+// nothing is left that nobody can name.
+func TestTopicsComeAndGo(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	expected := func(err error) bool {
+		return err == nil || errors.Is(err, fsm.EntityExists) || errors.Is(err, fsm.EntityNotFound)
+	}
+	var working sync.WaitGroup
+	for w := range 6 {
+		router := c.nodes[w%3].Router()
+		working.Go(func() {
+			for i := range 12 {
+				path := fsm.SubscriptionPath("t", fmt.Sprint(w, "-", i%3))
+				steps := []error{
+					second(router.In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.TopicEntity, "t", testSettings, nil, nil)),
+					second(router.In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.SubscriptionEntity, path, testSettings, nil, nil)),
+					router.In(fsm.DefaultNamespace).PutRule(t.Context(), path, sqlRule("r", "1=1"), false),
+				}
+				if at, err := router.In(fsm.DefaultNamespace).Resolve(t.Context(), "t"); err == nil {
+					if code := sendCode(c.nodes[w%3], at, fsm.Message{Payload: []byte("x")}); code != fsm.OK {
+						steps = append(steps, code)
+					}
+				}
+				if i%2 == w%2 {
+					steps = append(steps, router.In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.TopicEntity, "t"))
+				} else {
+					steps = append(steps, router.In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.SubscriptionEntity, path))
+				}
+				for j, err := range steps {
+					if !expected(err) && !errors.Is(err, fsm.RuleExists) {
+						t.Errorf("worker %d, round %d, step %d: %v", w, i, j, err)
+					}
+				}
+			}
+		})
+	}
+	working.Wait()
+	if err := c.nodes[0].Router().In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.TopicEntity, "t"); !expected(err) {
+		t.Fatal(err)
+	}
+	eventually(t, "nothing is left", func() bool {
+		left := 0
+		c.nodes[0].local(fsm.CatalogPartition).View(func(m partition.Machine) {
+			left = catalogOf(m).Entities() + len(catalogOf(m).Dropping())
+		})
+		return left == 0 && c.holds(1)
+	})
+}

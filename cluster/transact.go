@@ -1,0 +1,195 @@
+package cluster
+
+import (
+	"slices"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Transact does all of a transaction, once, or nothing. done gets OK, or why it cannot be
+// done: NotAllowed when it settles messages in more than one partition, or sends through
+// an entity of another partition than that: one entry of one log does all of it, and no
+// entry is in two logs. ServerBusy says that nothing was done, Timeout that all or nothing
+// was. It does not block.
+//
+// What goes to entities of other partitions is stored in this one and forwarded from there:
+// it arrives once, a moment after the rest.
+func (r *Router) Transact(tx fsm.Transaction, done func(fsm.Code)) {
+	tx, code := r.unshard(tx)
+	if code != fsm.OK {
+		done(code)
+		return
+	}
+	home, command, code := groupTransaction(tx)
+	if code != fsm.OK || home.Partition == fsm.CatalogPartition {
+		done(code) // refused, or empty
+		return
+	}
+	l := r.line(home.Partition)
+	l.submit(command, func(result fsm.Result) {
+		if result.Code != fsm.EntityNotFound {
+			done(result.Code)
+			return
+		}
+		// The partition does not know one of the entities, and nothing was done. The catalog
+		// may know it: then its making was interrupted half way.
+		r.healAll(involved(tx, home.Partition), func(healed bool) {
+			if !healed {
+				done(fsm.EntityNotFound)
+				return
+			}
+			l.submit(command, func(result fsm.Result) { done(result.Code) })
+		})
+	})
+}
+
+// unshard puts shards in the place of partitioned entities. Settlements are of the shard in
+// their numbers; a message goes to the shard of its key, and where none binds it to one in
+// the partition of the rest, if there is one.
+func (r *Router) unshard(tx fsm.Transaction) (fsm.Transaction, fsm.Code) {
+	out, home := fsm.Transaction{}, fsm.CatalogPartition
+	for i := range tx.Settles {
+		s := &tx.Settles[i]
+		if len(s.At.Shards) == 0 {
+			out.Settles = append(out.Settles, *s)
+			continue
+		}
+		groups := byShard(s.At, len(s.Settlements), func(i int) fsm.SequenceNumber { return s.Settlements[i].Lock.Sequence })
+		switch {
+		case len(groups) > 1:
+			return out, fsm.NotAllowed // two partitions
+		case len(groups) == 0:
+			return out, fsm.MessageLockLost
+		}
+		for shard, places := range groups {
+			if len(places) < len(s.Settlements) {
+				return out, fsm.MessageLockLost
+			}
+			out.Settles = append(out.Settles, fsm.SettleAt{At: shardPlace(s.At, shard), Settlements: insideSettlements(s.Settlements, places)})
+		}
+	}
+	if len(out.Settles) > 0 {
+		home = out.Settles[0].At.Partition
+	}
+	for i := range tx.Sends {
+		s := tx.Sends[i]
+		if s.Via != nil {
+			via, code := r.shardFor(*s.Via, s.Messages, home)
+			if code != fsm.OK {
+				return out, code
+			}
+			if s.Via = &via; home == fsm.CatalogPartition {
+				home = via.Partition
+			}
+		}
+		at, code := r.shardFor(s.At, s.Messages, home)
+		if code != fsm.OK {
+			return out, code
+		}
+		if s.At = at; home == fsm.CatalogPartition {
+			home = s.At.Partition
+		}
+		out.Sends = append(out.Sends, s)
+	}
+	return out, fsm.OK
+}
+
+// shardFor is the place that a send of a transaction goes to, or through.
+func (r *Router) shardFor(at fsm.Place, messages []fsm.Message, home fsm.PartitionID) (fsm.Place, fsm.Code) {
+	if len(at.Shards) == 0 {
+		return at, fsm.OK
+	}
+	shard, code := r.shardOf(&at.Entity, messages)
+	if code != fsm.OK {
+		return at, code
+	}
+	if _, bound := shardKey(&at.Entity, &messages[0]); !bound {
+		beside := func(s fsm.Shard) bool { return s.Partition == home }
+		if i := slices.IndexFunc(at.Shards, beside); i >= 0 {
+			shard = i
+		}
+	}
+	return shardPlace(at, shard), fsm.OK
+}
+
+// groupTransaction makes the command of a transaction, for the partition of home: that of
+// the settlements, without any that of the first send, or of what it goes through.
+func groupTransaction(tx fsm.Transaction) (home fsm.Place, command fsm.Transact, code fsm.Code) {
+	for i := range tx.Settles {
+		s := &tx.Settles[i]
+		if i > 0 && s.At.Partition != home.Partition {
+			return home, command, fsm.NotAllowed
+		}
+		if i == 0 {
+			home = s.At
+		}
+		command.Settles = append(command.Settles, fsm.SettleMessages{Address: s.At.Address(), Settlements: s.Settlements})
+	}
+	for i := range tx.Sends {
+		s := &tx.Sends[i]
+		if s.At.Sub != fsm.MainQueue || s.At.Kind == fsm.SubscriptionEntity {
+			return home, command, fsm.NotAllowed
+		}
+		if home.Partition == fsm.CatalogPartition {
+			if home = s.At; s.Via != nil {
+				home = *s.Via
+			}
+		}
+		switch via := through(s.Via, home); {
+		case s.At.Partition == home.Partition:
+			command.Sends = append(command.Sends, fsm.SendMessages{Entity: s.At.ID, Messages: s.Messages})
+		case via.Partition != home.Partition:
+			return home, command, fsm.NotAllowed
+		default:
+			command.Transfers = append(command.Transfers, fsm.TransferOut{
+				Via: via.ID, Name: s.At.Name, Messages: s.Messages,
+				To: fsm.Destination{Partition: s.At.Partition, Entity: s.At.ID},
+			})
+		}
+	}
+	return home, command, fsm.OK
+}
+
+// through is what a send goes through: what it names, or home.
+func through(via *fsm.Place, home fsm.Place) fsm.Place {
+	if via != nil {
+		return *via
+	}
+	return home
+}
+
+// involved is the entities of a transaction that lie in a partition, each once.
+func involved(tx fsm.Transaction, in fsm.PartitionID) (all []fsm.Entity) {
+	add := func(at fsm.Place) {
+		known := func(e fsm.Entity) bool { return e.ID == at.ID }
+		if at.Partition == in && !slices.ContainsFunc(all, known) {
+			all = append(all, at.Entity)
+		}
+	}
+	for i := range tx.Settles {
+		add(tx.Settles[i].At)
+	}
+	for i := range tx.Sends {
+		add(tx.Sends[i].At)
+		if tx.Sends[i].Via != nil {
+			add(*tx.Sends[i].Via)
+		}
+	}
+	return all
+}
+
+// healAll heals one entity after the other; then hears whether all are there. It does not
+// block.
+func (r *Router) healAll(entities []fsm.Entity, then func(healed bool)) {
+	if len(entities) == 0 {
+		then(true)
+		return
+	}
+	r.heal(entities[0], func(healed bool) {
+		if !healed {
+			then(false)
+			return
+		}
+		r.healAll(entities[1:], then)
+	})
+}

@@ -1,0 +1,169 @@
+package cluster
+
+import (
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+func transacted(node *Node, tx fsm.Transaction) fsm.Code {
+	done := make(chan fsm.Code, 1)
+	node.Router().Transact(tx, func(code fsm.Code) { done <- code })
+	return <-done
+}
+
+// A transaction through any member moves a message from one queue to two others, one of
+// them in another partition, and finishes their making if that was interrupted (T.9).
+func TestTransactionThroughAnyMember(t *testing.T) {
+	t.Parallel()
+	c := newForwardingCluster(t, 2)
+	c.startAll()
+	in := c.make(fsm.QueueEntity, "in", nil)
+	near := c.half(fsm.CreateEntity{Name: "near", Partition: in.Partition})
+	far := c.half(fsm.CreateEntity{Name: "far", Partition: 3 - in.Partition})
+	for i, node := range c.nodes {
+		text := fmt.Sprint("m", i)
+		sendMessage(t, node, in, text)
+		receiver := node.Router().Receiver(in, false)
+		got := lockMessages(receiver, 1, time.Minute)
+		receiver.Close()
+		tx := fsm.Transaction{
+			Settles: []fsm.SettleAt{completes(in, got.deliveries[0].Lock)},
+			Sends:   []fsm.SendTo{sendTo(near, text), sendTo(far, text)},
+		}
+		if code := transacted(c.nodes[(i+1)%3], tx); code != fsm.OK {
+			t.Fatalf("transaction %d: %v", i, code)
+		}
+		// Its locks are gone: the same again is refused, and adds nothing.
+		if code := transacted(node, tx); code != fsm.MessageLockLost {
+			t.Errorf("the same again: %v", code)
+		}
+	}
+	c.counted(near, "what is near has come", active(3))
+	c.counted(far, "what is far has come", active(3))
+	c.counted(in, "nothing is left", func(n fsm.Counts) bool { return n == fsm.Counts{} })
+	for _, m := range c.take(far, 10) {
+		for _, patch := range m.Patches {
+			if patch.Enqueued != 0 || patch.Source != "" {
+				t.Errorf("%s says that it was in another queue: %+v", m.Payload, patch)
+			}
+		}
+	}
+	tx := fsm.Transaction{Sends: []fsm.SendTo{sendTo(near, "x"), sendTo(fsm.Place{Entity: fsm.Entity{ID: 999, Partition: in.Partition}}, "x")}}
+	if code := transacted(c.nodes[0], tx); code != fsm.EntityNotFound {
+		t.Errorf("with one that is not there: %v", code)
+	}
+	c.counted(near, "nothing came of that", active(3))
+}
+
+// What a transaction sends through a topic, and its destination refuses, is received from the
+// topic's transfer dead-letter queue: nobody else has it (T.9).
+func TestTransferDeadLettersOfATopic(t *testing.T) {
+	t.Parallel()
+	c := newForwardingCluster(t, 2)
+	c.startAll()
+	topic := c.make(fsm.TopicEntity, "topic", nil)
+	far := c.half(fsm.CreateEntity{Name: "far", Partition: 3 - topic.Partition})
+	small := testSettings
+	small.MaxMessageBytes = 1
+	if _, err := c.any().Router().In(fsm.DefaultNamespace).UpdateEntity(t.Context(), fsm.QueueEntity, "far", small); err != nil {
+		t.Fatal(err)
+	}
+	tx := fsm.Transaction{Sends: []fsm.SendTo{sendTo(topic, "here"), sendTo(far, "too large")}}
+	if code := transacted(c.nodes[0], tx); code != fsm.OK {
+		t.Fatal(code)
+	}
+	c.counted(topic, "what was refused lies at the topic", func(n fsm.Counts) bool { return n.TransferDeadLetter == 1 })
+	at, err := c.nodes[1].Router().In(fsm.DefaultNamespace).Resolve(t.Context(), "topic/$Transfer/$DeadLetterQueue")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if seen, err := c.nodes[1].Router().Peek(t.Context(), at, 0, 10, 1000); err != nil || len(seen) != 1 {
+		t.Errorf("%d are peeked at: %v", len(seen), err)
+	}
+	if got := c.take(at, 1); len(got) != 1 || got[0].Payload != "too large" {
+		t.Errorf("received %+v", got)
+	}
+}
+
+// The leader dies again and again while transactions are being committed: each is whole or
+// absent, and of two that settle the same message one is absent (T.9).
+func TestTransactionsWhileLeadersDie(t *testing.T) {
+	t.Parallel()
+	const rounds, messages = 8, 25
+	c := newForwardingCluster(t, 2)
+	c.startAll()
+	in := c.make(fsm.QueueEntity, "in", nil)
+	var outs []fsm.Place // one of them beside in
+	for _, name := range []string{"a", "b", "c"} {
+		outs = append(outs, c.make(fsm.QueueEntity, name, nil))
+	}
+	want := map[string]int{}
+	for round := range rounds {
+		dead := c.leader(in.Partition)
+		node := c.nodes[(dead+1)%3]
+		texts := make([]string, messages)
+		for i := range texts {
+			texts[i] = fmt.Sprintf("%d.%d", round, i)
+		}
+		mustSend(t, node, in, sendTo(in, texts...).Messages...)
+		receiver := node.Router().Receiver(in, false)
+		var locks []fsm.LockID
+		for len(locks) < messages {
+			for _, d := range lockMessages(receiver, messages, time.Minute).deliveries {
+				locks = append(locks, d.Lock)
+			}
+		}
+		receiver.Close()
+		type ended struct {
+			name string
+			code fsm.Code
+		}
+		answers, killed := make(chan ended, 2*messages), make(chan struct{})
+		for i, lock := range locks {
+			for _, rival := range []string{"x", "y"} {
+				name := texts[i] + rival
+				tx := fsm.Transaction{Settles: []fsm.SettleAt{completes(in, lock)}}
+				for _, out := range outs {
+					tx.Sends = append(tx.Sends, sendTo(out, name))
+				}
+				node.Router().Transact(tx, func(code fsm.Code) { answers <- ended{name, code} })
+			}
+			if i == messages/3 {
+				go func() {
+					defer close(killed)
+					c.kill(dead)
+				}()
+			}
+		}
+		<-killed
+		for range 2 * messages {
+			a := <-answers
+			if a.code == fsm.OK {
+				want[a.name] = 1
+			} else if a.code != fsm.MessageLockLost {
+				t.Errorf("transaction %s: %v", a.name, a.code)
+			}
+		}
+		c.start(dead)
+		c.ready()
+	}
+	if len(want) != rounds*messages {
+		t.Errorf("%d transactions were done, want %d", len(want), rounds*messages)
+	}
+	for _, out := range outs {
+		c.counted(out, "all have come", active(rounds*messages))
+		got := map[string]int{}
+		for _, m := range c.take(out, 2*rounds*messages) {
+			got[m.Payload]++
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s: %s", out.Name, diff)
+		}
+	}
+	c.counted(in, "nothing is left", func(n fsm.Counts) bool { return n == fsm.Counts{} })
+}

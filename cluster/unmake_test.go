@@ -1,0 +1,44 @@
+package cluster
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// TestSubscriptionWithoutRoomForItsRule: a subscription that its partition refuses, because
+// the topic has all the rules that it may, is not there afterwards. It used to be listed for
+// ever, its name taken and itself of no use to anybody.
+func TestSubscriptionWithoutRoomForItsRule(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 1, 1)
+	c.startAll()
+	c.ready()
+	topic := c.make(fsm.TopicEntity, "full", nil)
+	sub := c.make(fsm.SubscriptionEntity, fsm.SubscriptionPath("full", "one"), nil)
+	router := c.any().Router()
+	for i := range sqlRulesMax - 1 {
+		rule := fsm.Rule{Name: fmt.Sprint("r", i), Filter: fsm.RuleFilter{Kind: fsm.FalseFilter}}
+		if err := router.AddRule(t.Context(), sub, rule); err != nil {
+			t.Fatal(i, err)
+		}
+	}
+	path := fsm.SubscriptionPath("full", "two")
+	_, err := router.In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.SubscriptionEntity, path, testSettings, nil, nil)
+	if !errors.Is(err, fsm.QuotaExceeded) || !strings.Contains(err.Error(), "2000 others") {
+		t.Errorf("one rule too many: %v", err)
+	}
+	listed, err := router.In(fsm.DefaultNamespace).Entities(t.Context(), fsm.SubscriptionEntity, topic.Name, "", 10)
+	if err != nil || len(listed) != 1 {
+		t.Errorf("%d subscriptions are listed (%v)", len(listed), err)
+	}
+	if err := router.RemoveRule(t.Context(), sub, "r0"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := router.In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.SubscriptionEntity, path, testSettings, nil, nil); err != nil {
+		t.Errorf("with room for its rule: %v", err)
+	}
+}

@@ -1,0 +1,162 @@
+package cluster
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// What queries about digests ask and answer.
+type (
+	// digestQuery asks a replica for the digest of its state at an index. Stale: it has
+	// passed that.
+	digestQuery struct {
+		Partition fsm.PartitionID
+		Index     uint64
+	}
+	// verifyQuery asks the leader of a partition to compare its replicas.
+	verifyQuery struct{ Partition fsm.PartitionID }
+)
+
+// Verification is the state of all replicas of a partition, voters or not, at one index.
+type Verification struct {
+	Partition fsm.PartitionID
+	Index     uint64
+	Replicas  []VerifiedReplica // by name
+}
+
+// VerifiedReplica is what one replica answered.
+type VerifiedReplica struct {
+	Member  fsm.MemberID
+	Replica string // its name in raft
+	Digest  uint64
+	Failed  string // why there is no digest; "": there is
+}
+
+// Equal says whether all have answered, and the same.
+func (v *Verification) Equal() bool {
+	return len(v.Replicas) > 0 && !slices.ContainsFunc(v.Replicas, func(r VerifiedReplica) bool {
+		return r.Failed != "" || r.Digest != v.Replicas[0].Digest
+	})
+}
+
+// Verify has the leader of a partition compare the whole state of all replicas at an index
+// that all of them reach, 0 being the catalog. It costs each as much as writing a snapshot, and
+// holds nobody up. Replicas on binaries of different releases may differ without harm.
+// Errors wrap EntityNotFound, ServerBusy (no leader) or Timeout.
+func (r *Router) Verify(ctx context.Context, id fsm.PartitionID) (v Verification, err error) {
+	arguments, err := json.Marshal(verifyQuery{Partition: id})
+	if err == nil {
+		err = r.withLeader(ctx, id, func(leader fsm.MemberID) error {
+			reply, err := r.house.askNode(ctx, leader, queryVerify, arguments)
+			if err == nil {
+				err = reply.decode(&v)
+			}
+			return err
+		})
+	}
+	if err != nil {
+		return Verification{}, fmt.Errorf("verify partition %d: %w", id, err)
+	}
+	return v, nil
+}
+
+// askNode asks a member, which may be this one, what its node answers.
+func (n *Node) askNode(ctx context.Context, member fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
+	if member == n.self {
+		return n.answerQuery(ctx, kind, arguments), nil
+	}
+	return n.ask(ctx, member, kind, arguments)
+}
+
+// withLeader calls with the leader of a partition, and again while who was taken for that
+// is not, or does not answer.
+func (r *Router) withLeader(ctx context.Context, id fsm.PartitionID, call func(leader fsm.MemberID) error) error {
+	if placed := r.house.placed.Load(); placed == nil {
+		return fmt.Errorf("the catalog is not loaded yet: %w", fsm.ServerBusy)
+	} else if int64(id) > int64(len(*placed)) {
+		return fmt.Errorf("%w: there are %d partitions", fsm.EntityNotFound, len(*placed))
+	}
+	ctx, cancel := context.WithTimeout(ctx, r.timing.Retry)
+	defer cancel()
+	l := r.line(id)
+	for pause := askPauseMin; ; pause = min(2*pause, askPauseMax) {
+		leader, err := l.awaitLeader(ctx)
+		if err != nil {
+			return fmt.Errorf("it has no leader: %w", fsm.ServerBusy)
+		}
+		err = call(leader)
+		var code fsm.Code
+		if err == nil || errors.As(err, &code) {
+			return err
+		}
+		l.mu.Lock()
+		l.distrust(leader, "")
+		l.mu.Unlock()
+		l.rest(ctx, nil, pause)
+	}
+}
+
+// verify answers queryVerify.
+func (n *Node) verify(ctx context.Context, q verifyQuery) (v Verification, err error) {
+	group := (*n.groups.Load())[q.Partition]
+	if group == nil {
+		return v, errNotLeader
+	}
+	found, err := group.Verify(ctx, func(ctx context.Context, member fsm.MemberID, index uint64) (uint64, error) {
+		return n.askDigest(ctx, member, digestQuery{Partition: q.Partition, Index: index})
+	})
+	if err != nil {
+		return v, err
+	}
+	v = Verification{Partition: q.Partition, Index: found.Index}
+	for name, digest := range found.Digests {
+		v.Replicas = append(v.Replicas, VerifiedReplica{Member: memberOfReplica(name), Replica: name, Digest: digest})
+	}
+	for name, reason := range found.Missing {
+		v.Replicas = append(v.Replicas, VerifiedReplica{Member: memberOfReplica(name), Replica: name, Failed: reason.Error()})
+	}
+	slices.SortFunc(v.Replicas, func(a, b VerifiedReplica) int { return cmp.Compare(a.Replica, b.Replica) })
+	return v, nil
+}
+
+// memberOfReplica is the other way round from replicaID.
+func memberOfReplica(name string) fsm.MemberID {
+	at := strings.LastIndexByte(name, '.')
+	return fsm.MemberID(name[:max(0, at)])
+}
+
+func (n *Node) askDigest(ctx context.Context, member fsm.MemberID, q digestQuery) (digest uint64, err error) {
+	arguments, err := json.Marshal(q)
+	if err != nil {
+		return 0, err
+	}
+	reply, err := n.ask(ctx, member, queryDigest, arguments)
+	if err == nil {
+		err = reply.decode(&digest)
+	}
+	if errors.Is(err, fsm.Stale) {
+		err = partition.ErrPassed
+	}
+	return digest, err
+}
+
+// digest answers queryDigest.
+func (n *Node) digest(ctx context.Context, q digestQuery) (uint64, error) {
+	group := (*n.groups.Load())[q.Partition]
+	if group == nil {
+		return 0, fmt.Errorf("no replica of partition %d is open here: %w", q.Partition, fsm.EntityNotFound)
+	}
+	digest, err := group.DigestAt(ctx, q.Index)
+	if errors.Is(err, partition.ErrPassed) {
+		err = fsm.Stale
+	}
+	return digest, err
+}
