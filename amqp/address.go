@@ -3,6 +3,7 @@ package amqp
 import (
 	"net/url"
 	"strings"
+	"unicode/utf8"
 )
 
 // The parts of addresses that mean something to the gateway itself. Everything else
@@ -32,8 +33,8 @@ func reducePath(address any) (string, bool) {
 	}
 	path = strings.TrimPrefix(path, "/")
 	path = strings.TrimSuffix(path, "/")
-	if plain, err := url.PathUnescape(path); err == nil {
-		path = plain // else a name that holds a bare percent sign
+	if plain, err := url.PathUnescape(path); err == nil && utf8.ValidString(plain) {
+		path = plain // else a name that holds a bare percent sign; it is told in texts, which are UTF-8
 	}
 	return path, true
 }

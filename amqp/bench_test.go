@@ -19,8 +19,10 @@ type nothing struct {
 	payload []byte
 }
 
-func (n *nothing) Resolve(_ context.Context, path string) (fsm.Place, error) {
-	return fsm.Place{Entity: fsm.Entity{ID: 1, Name: path, Settings: fsm.QueueSettings{MaxMessageBytes: 1 << 20}}}, nil
+func (*nothing) Namespace(string) fsm.NamespaceID { return fsm.DefaultNamespace }
+
+func (n *nothing) Resolve(_ context.Context, _ fsm.NamespaceID, path string) (fsm.Place, error) {
+	return fsm.Place{Entity: fsm.Entity{ID: 1, Name: path, Settings: fsm.EntitySettings{MaxMessageBytes: 1 << 20}}}, nil
 }
 
 func (n *nothing) Send(_ fsm.Place, m []fsm.Message, done func(fsm.Code)) {
@@ -219,4 +221,49 @@ func BenchmarkGatewayReceive(b *testing.B) {
 		expect[*wire.Disposition](p)
 	}
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
+}
+
+func (*nothing) AddRule(context.Context, fsm.Place, fsm.Rule) error { return nil }
+
+func (*nothing) RemoveRule(context.Context, fsm.Place, string) error { return nil }
+
+func (*nothing) ListRules(context.Context, fsm.Place, int, int) ([]fsm.Rule, error) { return nil, nil }
+
+// BenchmarkGatewayTransaction is declare, one send, one settlement, discharge, all from bare frames,
+// with a broker that answers at once.
+func BenchmarkGatewayTransaction(b *testing.B) {
+	stored, err := parseMessage(encodedMessage(b, make([]byte, 1024)))
+	if err != nil {
+		b.Fatal(err)
+	}
+	_, p := piped(b, &nothing{payload: stored.Payload})
+	p.login()
+	p.coordinator(coordinatorHandle)
+	p.sender(0, "orders")
+	p.receiver(1, "bills")
+	message := encodedMessage(b, make([]byte, 1024))
+	b.ReportAllocs()
+	for n := uint32(0); b.Loop(); n++ {
+		id := 3 * n
+		p.credit(1, n, 1, func(f *wire.Flow) { f.NextIncomingID = &n })
+		p.deliveries(1)
+		p.command(id, &wire.Declare{})
+		txn := append([]byte{}, benchAnswer(p).(*wire.Declared).TxnID...)
+		p.transfer(0, id+1, message, in(txn))
+		benchAnswer(p)
+		p.settleIn(txn, n, n, &wire.Accepted{})
+		benchAnswer(p)
+		p.command(id+2, &wire.Discharge{TxnID: txn})
+		benchAnswer(p)
+	}
+}
+
+// benchAnswer reads the next disposition; flows that give credit may come before.
+func benchAnswer(p *peer) any {
+	p.Helper()
+	for {
+		if d, ok := p.next().Body.(*wire.Disposition); ok {
+			return d.State
+		}
+	}
 }

@@ -113,7 +113,12 @@ func (stuck) Peek(ctx context.Context, _ fsm.Place, _ fsm.SequenceNumber, _, _ i
 
 func ask(p *peer, id uint32, operation string, body wire.Map) {
 	p.Helper()
-	p.transfer(0, id, requestMessage(wire.Properties{MessageID: uint64(id)}, wire.Map{{Key: "operation", Value: operation}}, body), settled)
+	askOn(p, 0, id, operation, body)
+}
+
+func askOn(p *peer, handle, id uint32, operation string, body wire.Map) {
+	p.Helper()
+	p.transfer(handle, id, requestMessage(wire.Properties{MessageID: uint64(id)}, wire.Map{{Key: "operation", Value: operation}}, body), settled)
 }
 
 func TestRequestsMax(t *testing.T) {
@@ -123,24 +128,62 @@ func TestRequestsMax(t *testing.T) {
 	p.login()
 	p.sender(0, "orders/$management")
 	p.receiver(1, "orders/$management")
+	p.sender(2, "orders/$management")
 	p.credit(1, 0, 1000)
-	at, err := h.Resolve(t.Context(), "orders")
+	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
 	token := uuidFromToken(h.Seal(at, fsm.LockID{Sequence: 1, Epoch: 1}))
 	renew := wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}}}
-	credit := requestCreditMax
-	for i := range uint32(requestsMax) {
-		ask(p, i, "com.microsoft:renew-lock", renew)
-		if credit--; credit < requestCreditMax/2 {
-			credit = int(*expect[*wire.Flow](p).LinkCredit)
-		}
+	for i := range uint32(requestsMax + 1) {
+		askOn(p, i/requestCreditMax*2, i, "com.microsoft:renew-lock", renew)
 	}
-	ask(p, requestsMax, "com.microsoft:renew-lock", renew)
 	r := p.response()
 	if lookup(r.properties, "statusCode") != int32(503) || lookup(r.properties, "errorCondition") != wire.ConditionServerBusy {
 		t.Errorf("response %+v", r)
+	}
+}
+
+// paced is a broker that renews when it is told to.
+type paced struct {
+	*house
+	renewals chan func([]fsm.Code, []fsm.Instant)
+}
+
+func (s paced) Renew(_ fsm.Place, _ []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
+	s.renewals <- done
+}
+
+// The credit of a link to a node is for requests that nobody works on yet: it comes back
+// with the responses, so that one link never has so many in work that some are refused.
+func TestRequestCreditMax(t *testing.T) {
+	t.Parallel()
+	h := paced{newHouse("orders"), make(chan func([]fsm.Code, []fsm.Instant), requestCreditMax)}
+	_, p := piped(t, h)
+	p.login()
+	if f := p.sender(0, "orders/$management"); *f.LinkCredit != requestCreditMax {
+		t.Fatalf("credit %d at first", *f.LinkCredit)
+	}
+	p.receiver(1, "orders/$management")
+	p.credit(1, 0, 1000)
+	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
+	if err != nil {
+		t.Fatal(err)
+	}
+	token := uuidFromToken(h.Seal(at, fsm.LockID{Sequence: 1, Epoch: 1}))
+	for i := range uint32(requestCreditMax) {
+		ask(p, i, "com.microsoft:renew-lock", wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}}})
+	}
+	const answered = requestCreditMax/2 + 1
+	for range answered {
+		(<-h.renewals)([]fsm.Code{fsm.OK}, []fsm.Instant{0})
+		if r := p.response(); lookup(r.properties, "statusCode") != int32(200) {
+			t.Fatalf("response %+v", r)
+		}
+	}
+	if f := expect[*wire.Flow](p); *f.Handle != 0 || *f.LinkCredit != answered {
+		t.Errorf("credit %d on link %d after %d responses, want %d", *f.LinkCredit, *f.Handle, answered, answered)
 	}
 }
 
@@ -163,7 +206,7 @@ func TestPeekWithin(t *testing.T) {
 // slowKeys is an Authorizer that waits for ever.
 type slowKeys struct{ keys }
 
-func (slowKeys) Token(ctx context.Context, _, _, _ string) (Grant, error) {
+func (slowKeys) Token(ctx context.Context, _ Client, _, _, _ string) (Grant, error) {
 	<-ctx.Done()
 	return Grant{}, ctx.Err()
 }
@@ -174,7 +217,7 @@ func TestPutTokenWithin(t *testing.T) {
 		_, p := piped(t, newHouse("orders"), func(c *Config) { c.Authorizer = slowKeys{keys{Grant{Rights: fsm.Manage}}} })
 		p.login()
 		before := time.Now()
-		p.putToken("sb://h/orders", 401)
+		p.putToken("sb://h/orders", 503) // it was not looked at
 		if d := time.Since(before); d != putTokenWithin {
 			t.Errorf("after %v", d)
 		}
@@ -185,7 +228,7 @@ func TestPutTokenWithin(t *testing.T) {
 func TestFetchBytesMax(t *testing.T) {
 	t.Parallel()
 	h := newHouse("orders")
-	at, err := h.Resolve(t.Context(), "orders")
+	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,6 +2,8 @@ package amqp
 
 import (
 	"context"
+	"crypto/x509"
+	"net"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -14,10 +16,15 @@ import (
 // stay inside: the broker retries and the caller only sees time pass, until the
 // broker gives up with ServerBusy or Timeout.
 type Broker interface {
+	// Namespace is the namespace that a host name selects: that of open.hostname, of SASL or
+	// of TLS, a port included or not. Unknown ones and "" are in the default namespace. It
+	// does not block.
+	Namespace(host string) fsm.NamespaceID
+
 	// Resolve finds the entity that path (already reduced: no scheme, host, leading
-	// slash or escapes; sub-queue suffix still on) names, without regard to case.
-	// Errors are fsm.Code: EntityNotFound, ServerBusy while the catalog is not loaded.
-	Resolve(ctx context.Context, path string) (fsm.Place, error)
+	// slash or escapes; sub-queue suffix still on) names in a namespace, without regard to
+	// case. Errors are fsm.Code: EntityNotFound, ServerBusy while the catalog is not loaded.
+	Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.Place, error)
 
 	// Send stores the messages, all or none. The payloads must not be changed afterwards
 	// (they may still be read after done).
@@ -53,6 +60,37 @@ type Broker interface {
 	// that there were no more.
 	Purge(at fsm.Place, before fsm.Instant, max int, done func(fsm.Code, int))
 
+	// Transact does all of a transaction, once, or nothing. done gets OK, or why it cannot be
+	// done: MessageLockLost, EntityNotFound, EntityDisabled, QuotaExceeded, MessageTooLarge,
+	// NotAllowed (settlements in more than one partition), ServerBusy (nothing was done) or
+	// Timeout (all or nothing was done).
+	Transact(tx fsm.Transaction, done func(fsm.Code))
+
+	// AcceptSession locks a session for one receiving link: the one named, or for nil the
+	// one with the oldest message that nobody holds, waiting up to wait for one. done gets the
+	// session; or Timeout when the time ran out or cancel was called, SessionCannotBeLocked,
+	// EntityNotFound, EntityDisabled, NotAllowed (no sessions there) or ServerBusy. A session
+	// that is granted after cancel is released by the broker.
+	AcceptSession(at fsm.Place, name *string, takes bool, wait time.Duration, done func(fsm.Code, Session)) (cancel func())
+
+	// PeekSession is Peek for the messages of one session.
+	PeekSession(ctx context.Context, at fsm.Place, session string, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error)
+
+	// Sessions lists the names of up to max sessions, without the first skip: those that have
+	// messages or a state, or, with a moment, those whose state was set after it.
+	Sessions(ctx context.Context, at fsm.Place, updatedAfter fsm.Instant, skip, max int) ([]string, error)
+
+	// AddRule adds a rule to the subscription at a place. Errors wrap RuleExists,
+	// EntityNotFound, QuotaExceeded, InvalidArgument, ServerBusy or Timeout.
+	AddRule(ctx context.Context, at fsm.Place, rule fsm.Rule) error
+
+	// RemoveRule removes a rule by name: RuleNotFound, EntityNotFound, ServerBusy, Timeout.
+	RemoveRule(ctx context.Context, at fsm.Place, name string) error
+
+	// ListRules gives up to max rules of a subscription in the order of their making, without
+	// the first skip.
+	ListRules(ctx context.Context, at fsm.Place, skip, max int) ([]fsm.Rule, error)
+
 	// Seal turns a LockID into the token that clients see; Unseal turns it back and
 	// says false when the token was not made for that place.
 	Seal(at fsm.Place, id fsm.LockID) fsm.LockToken
@@ -74,18 +112,56 @@ type Receiver interface {
 	Close()
 }
 
+// Session is a session held by one receiving link, as its Receiver: Lock gives its
+// messages in order, and SessionLockLost when it is not held any more. The methods of
+// Broker settle and renew its messages.
+type Session interface {
+	Receiver
+	// Release is Close that gives the session back first, with what is locked under it, and
+	// counts no attempt. done is called when somebody else can have the session, or when the
+	// broker has given up. Once; Close alone does the same and tells nobody.
+	Release(done func())
+	// Name is the session's name.
+	Name() string
+	// Until is the end of the lock as it is known here; it rises with Renew.
+	Until() fsm.Instant
+	// Renew extends the lock of the session and of all messages locked under it.
+	Renew(done func(fsm.Code, fsm.Instant))
+	// State is what was kept with the session, nil for nothing (which an empty state is
+	// not). Errors are fsm.Code: SessionLockLost, ServerBusy, Timeout.
+	State(ctx context.Context) ([]byte, error)
+	// SetState keeps a state with the session; nil takes it away.
+	SetState(ctx context.Context, state []byte) error
+	// Fetch is that of Broker for messages of this session.
+	Fetch(sequences []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery))
+}
+
 // Grant is what a credential allows on a connection.
 type Grant struct {
 	Rights  fsm.Rights
 	Expires time.Time // zero: never
+	// Still says whether the credential counts yet: its rule may have gone, or its key been
+	// regenerated. nil: for good. Cheap; may be called from any goroutine.
+	Still func() bool
 }
 
-// Authorizer checks credentials. Both methods may be called from any goroutine and
-// do not block for long. Errors say, in words fit for the client, what is wrong.
+// Authorizer checks credentials. Its methods may be called from any goroutine and do not
+// block for long. Errors say, in words fit for the client, what is wrong; they wrap
+// fsm.Unauthorized, fsm.InvalidArgument (cannot be read), or fsm.ServerBusy when peer, the
+// address that the client comes from, has failed too often of late.
 type Authorizer interface {
 	// Token checks a put-token: kind is "servicebus.windows.net:sastoken" or "jwt",
 	// audience the URI that the client names.
-	Token(ctx context.Context, kind, token, audience string) (Grant, error)
+	Token(ctx context.Context, from Client, kind, token, audience string) (Grant, error)
 	// Password checks SASL PLAIN: rule name and key.
-	Password(ctx context.Context, user, password string) (Grant, error)
+	Password(ctx context.Context, from Client, user, password string) (Grant, error)
+	// Certificate checks SASL EXTERNAL: the certificate that the client proved to have, which
+	// was verified against the authorities for clients.
+	Certificate(ctx context.Context, from Client, certificate *x509.Certificate) (Grant, error)
+}
+
+// Client is who asks to be let in.
+type Client struct {
+	Namespace fsm.NamespaceID
+	Peer      net.Addr
 }

@@ -40,19 +40,20 @@ func (c *conn) admitToken(ctx context.Context, r *request) response {
 	if strings.HasPrefix(token, sharedAccessPrefix) {
 		kind = sharedAccessKind // Python 7.15 says "jwt" of these too
 	}
-	grant, err := c.config.Authorizer.Token(ctx, kind, token, audience)
+	allowed, err := c.config.Authorizer.Token(ctx, c.client(), kind, token, audience)
 	if err != nil {
-		// Never 403: .NET shows that as an exceeded limit.
-		say := answer(fsm.Unauthorized)
-		say.text = "The token was refused: " + err.Error() + ". Use a valid key or token."
-		return say
+		return tokenRefused(err)
+	}
+	held := grant{Grant: allowed, kind: kindBearer}
+	if kind == sharedAccessKind {
+		held.kind = kindSharedAccess
 	}
 	// The cloud says here already that there is no such entity: only from this answer
 	// does the Go client make its CodeNotFound. Any other trouble shows at the attach.
 	entity, _ := cutManagement(path)
 	if entity != "" {
 		var code fsm.Code
-		if _, err := c.config.Broker.Resolve(ctx, entity); errors.As(err, &code) && code == fsm.EntityNotFound {
+		if _, err := c.config.Broker.Resolve(ctx, c.namespace, entity); errors.As(err, &code) && code == fsm.EntityNotFound {
 			return response{verdict: verdictOf(fsm.EntityNotFound).about(entity)}
 		}
 	}
@@ -61,12 +62,29 @@ func (c *conn) admitToken(ctx context.Context, r *request) response {
 	if c.phase >= closing {
 		return accepts()
 	}
-	if !c.grants.put(path, grant, time.Now()) {
+	if !c.hold(ctx, path, held, time.Now()) {
 		return response{verdict: verdict{refusal{wire.ConditionResourceLimitExceeded, "The connection has put tokens for too many audiences. Use one for the namespace, or more connections.", afterChange}, http.StatusForbidden}}
 	}
-	c.proven = true
-	c.retime()
 	return accepts()
+}
+
+// tokenRefused is the response to a token that the Authorizer does not take. Never 403:
+// .NET shows that as an exceeded limit. What was not looked at is answered with a status
+// that clients try again after.
+func tokenRefused(err error) response {
+	say := answer(fsm.Unauthorized)
+	switch code, known := codeIn(err); {
+	case known && code == fsm.InvalidArgument:
+		say = answer(fsm.InvalidArgument)
+		say.text = "The token cannot be read: " + err.Error() + ". Correct it."
+		return say
+	case known && (code == fsm.ServerBusy || code == fsm.Timeout), errors.Is(err, context.DeadlineExceeded):
+		say = answer(fsm.ServerBusy)
+		say.text = "The token was not looked at: " + err.Error() + "."
+		return say
+	}
+	say.text = "The token was refused: " + err.Error() + ". Use a valid key or token."
+	return say
 }
 
 // accepts is the response to a token that counts.

@@ -3,6 +3,7 @@ package amqp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
 	"net"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // phase is how far a connection has come.
@@ -30,32 +32,48 @@ const (
 // functions. The broker is never called with mu held, because it may call done at
 // once: calls are put into after and made by unlock.
 type conn struct {
-	config Config
+	config *Config
+	totals *totals // of the Server
 	peer   net.Conn
 	reader *wire.Reader
 	log    *slog.Logger
+	tracer *tracer // nil: nothing is traced
 
 	wake      chan struct{} // something is in out; one token is enough
 	written   chan struct{} // closed when the writer has ended
 	lastRead  atomic.Int64  // unix nanoseconds of the last bytes in
 	lastWrite atomic.Int64  // unix nanoseconds of the last bytes out
 
-	identified []byte // the reader's: a message that was given an id
+	identified []byte     // the reader's: a message that was given an id
+	rules      ruleReader // the reader's too
 
-	mu       sync.Mutex
-	phase    phase
-	out      []byte     // encoded frames on their way to the writer
-	after    []func()   // calls to the broker, made by unlock
-	room     *sync.Cond // the reader waits here while too much is in flight
-	sessions map[uint16]*session
-	names    map[identity]endpoint // the links by their names
-	past     map[uint16]struct{}   // channels whose session the peer has ended
-	dirty    []*session            // sessions with a disposition range not yet in out
-	stalled  []*outgoingLink
-	grants   grants
-	timer    *time.Timer
+	mu        sync.Mutex
+	phase     phase
+	namespace fsm.NamespaceID // does not change once a session is begun
+	login     login           // what SASL proved
+	out       []byte          // encoded frames on their way to the writer
+	after     []func()        // calls to the broker, made by unlock
+	room      *sync.Cond      // the reader waits here while too much is in flight
+	sessions  map[uint16]*session
+	names     map[identity]endpoint // the links by their names
+	past      map[uint16]struct{}   // channels whose session the peer has ended
+	dirty     []*session            // sessions with a disposition range not yet in out
+	stalled   []*outgoingLink
+	grants    grants
+	timer     *time.Timer
+
+	transactions map[txnID]*transaction // open ones
+	lapsed       []txnID                // the last that took too long
+	transacted   int                    // bytes of transactions, also of those being committed
+	committing   int                    // transactions handed to the broker
+
 	started  time.Time
-	proven   bool // a token was accepted, or a link attached
+	proven   bool      // a credential was accepted
+	known    func()    // tells the Server that it was; nil: nobody asks
+	dismiss  func()    // tells the Server that the connection is over
+	refusals int       // links that were refused
+	linked   time.Time // when a link was last made or ended
+	asked    time.Time // when keys were last asked about
 
 	peerFrameMax uint32        // largest frame that the peer takes
 	peerIdle     time.Duration // the peer closes when it hears nothing for so long; 0 never
@@ -66,38 +84,47 @@ type conn struct {
 	joined      int  // bytes of deliveries received in part
 	held        int  // bytes of payloads locked and not yet sent
 	links       int
-	requests    int    // requests to nodes being worked on
+	requests    int // requests to nodes being worked on
+	tally       tally
 	scratch     []byte // one encoded delivery at a time
 	scratchHead transferHead
 }
 
-func newConn(config Config, peer net.Conn) *conn {
+func newConn(config *Config, peer net.Conn) *conn {
 	c := &conn{
 		config:       config,
+		totals:       new(totals), // admit puts that of the Server in its place
 		peer:         peer,
 		log:          config.Logger.With("peer", peer.RemoteAddr().String()),
+		tracer:       newTracer(config.Tracer),
 		wake:         make(chan struct{}, 1),
 		written:      make(chan struct{}),
 		sessions:     make(map[uint16]*session),
 		names:        make(map[identity]endpoint),
 		past:         make(map[uint16]struct{}),
 		grants:       make(grants),
+		namespace:    fsm.DefaultNamespace,
 		started:      time.Now(),
 		peerFrameMax: frameBytesMin,
 		channelMax:   channelMax,
 	}
 	c.room = sync.NewCond(&c.mu)
+	c.linked = c.started
 	c.lastRead.Store(c.started.UnixNano())
 	c.lastWrite.Store(c.started.UnixNano())
 	c.reader = wire.NewReader(stampedReader{c}, frameBytesMax)
 	return c
 }
 
+// client is who the Authorizer is asked about.
+func (c *conn) client() Client { return Client{Namespace: c.namespace, Peer: c.peer.RemoteAddr()} }
+
 // stampedReader remembers when the peer was last heard.
 type stampedReader struct{ c *conn }
 
 func (r stampedReader) Read(b []byte) (int, error) {
 	n, err := r.c.peer.Read(b)
+	r.c.totals.bytesIn.Add(uint64(n))
 	r.c.lastRead.Store(time.Now().UnixNano())
 	return n, err
 }
@@ -113,18 +140,34 @@ func (c *conn) unlock() {
 	}
 }
 
-// serve runs the connection from the first byte to the last.
+// serve runs the connection from the first byte to the last. Its goroutine waits in read
+// nearly always, so the stack that it has there is what an idle connection costs: whatever
+// else there is to do is done in functions that have returned.
 func (c *conn) serve(ctx context.Context) {
+	ctx, cancel := c.start(ctx)
+	err := c.read(ctx)
+	c.finish(ctx, cancel, err)
+}
+
+// start starts the timer and the writer.
+func (c *conn) start(ctx context.Context) (context.Context, context.CancelFunc) {
 	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
 	c.mu.Lock()
 	c.timer = time.AfterFunc(openWithin, func() { c.tick(ctx) })
 	c.mu.Unlock()
 	go c.write(ctx)
-	err := c.read(ctx)
+	return ctx, cancel
+}
+
+// finish waits for the writer and gives everything back.
+func (c *conn) finish(ctx context.Context, cancel context.CancelFunc, err error) {
+	defer cancel()
 	c.end()
 	<-c.written
 	_ = c.peer.Close()
+	if c.dismiss != nil {
+		defer c.dismiss()
+	}
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 		c.log.DebugContext(ctx, "connection ended", "error", err)
 	}
@@ -170,7 +213,7 @@ func (c *conn) read(ctx context.Context) error {
 // waitForRoom stops the reader while the connection has too much in hand: deliveries
 // that are not yet stored, or output that the peer does not take. TCP does the rest.
 func (c *conn) waitForRoom() {
-	for c.phase < closing && (c.inFlight > c.config.InFlightBytesMax || len(c.out) > outBytesMax) {
+	for c.phase < closing && (c.inFlight > c.inFlightMax() || len(c.out) > outBytesMax) {
 		c.waiting = true
 		c.room.Wait()
 	}
@@ -232,6 +275,7 @@ func (c *conn) end() {
 		s.drop()
 	}
 	clear(c.sessions)
+	c.tell()
 	c.timer.Stop()
 	c.notify()
 	c.unlock()
@@ -253,8 +297,9 @@ func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault 
 		return last, nil
 	}
 	switch body := frame.Body.(type) {
-	case nil:
-		return false, nil // heartbeat
+	case nil: // heartbeat
+		c.slim()
+		return false, nil
 	case *wire.Close:
 		c.emit(0, &wire.Close{})
 		return true, nil
@@ -291,6 +336,7 @@ func (c *conn) tick(ctx context.Context) {
 	phase, proven := c.phase, c.proven
 	silent := now.Sub(time.Unix(0, c.lastRead.Load()))
 	busy := c.waiting // we do not listen, so we cannot say that the peer is silent
+	linkless := c.links == 0 && now.Sub(c.linked) >= linklessWithin
 	c.mu.Unlock()
 	switch {
 	case phase == starting && now.Sub(c.started) >= openWithin:
@@ -302,15 +348,18 @@ func (c *conn) tick(ctx context.Context) {
 	case phase == opened && !busy && silent >= idleTimeOut:
 		c.fail(ctx, forced("The connection was silent for longer than its idle-time-out."))
 		return
+	case phase == opened && linkless:
+		c.fail(ctx, forced("The connection had no link for too long."))
+		return
 	}
 	c.mu.Lock()
 	defer c.unlock()
 	if c.phase >= closing {
 		return
 	}
-	if c.grants.expire(now) {
-		c.detachUnauthorized(ctx, now)
-	}
+	c.review(ctx, now, now.Sub(c.asked) >= stillEvery)
+	c.lapse(now)
+	c.tell()
 	for _, s := range c.sessions {
 		if s.full { // locks may have run out
 			s.pumpAll()
@@ -350,9 +399,19 @@ func (c *conn) nextTick(now time.Time) time.Duration {
 		if !c.proven {
 			soonest(c.started.Add(proveWithin))
 		}
+		if c.links == 0 {
+			soonest(c.linked.Add(linklessWithin))
+		}
 	}
-	if e := c.grants.next(); !e.IsZero() {
-		soonest(e)
+	first, revocable := c.grants.next()
+	if !first.IsZero() {
+		soonest(first)
+	}
+	if revocable {
+		soonest(c.asked.Add(stillEvery))
+	}
+	if at, ok := c.firstLapse(); ok {
+		soonest(at)
 	}
 	return max(next.Sub(now), time.Millisecond)
 }
@@ -360,18 +419,37 @@ func (c *conn) nextTick(now time.Time) time.Duration {
 // retime lets tick happen at the right moment after something changed.
 func (c *conn) retime() { c.timer.Reset(c.nextTick(time.Now())) }
 
-// detachUnauthorized ends the links whose token has run out; the connection stays.
-func (c *conn) detachUnauthorized(ctx context.Context, now time.Time) {
-	for _, s := range c.sessions {
-		for _, e := range s.links {
-			l := e.base()
-			if l.state == attached && !l.permitted(now) {
-				l.fault(ctx, e, refusal{wire.ConditionUnauthorizedAccess, "The token for '" + l.path + "' has expired. Put a new one on $cbs.", afterChange})
-			}
-		}
-	}
-}
-
 func forced(text string) *wire.Error {
 	return &wire.Error{Condition: wire.ConditionConnectionForced, Description: text}
+}
+
+// inFlightMax is how many bytes may be received and not yet stored or answered. A
+// connection that has proved nothing has room for a few tokens.
+func (c *conn) inFlightMax() int {
+	if !c.proven {
+		return min(strangerBytesMax, c.config.InFlightBytesMax)
+	}
+	return c.config.InFlightBytesMax
+}
+
+// joinedMax is the same for deliveries received in part.
+func (c *conn) joinedMax() int {
+	if !c.proven {
+		return strangerBytesMax
+	}
+	return joinedBytesMax
+}
+
+// distrust is what a connection is closed with that has proved nothing and wants more of
+// something than it takes to put a token on $cbs.
+func (*conn) distrust(what string, most int) *wire.Error {
+	return &wire.Error{Condition: wire.ConditionResourceLimitExceeded, Description: fmt.Sprintf(
+		"The connection has proved nothing and has %d %s. Put a token on $cbs first.", most, what)}
+}
+
+// slim gives buffers back that work has made large. The reader calls it when a heartbeat
+// comes: the peer has nothing else to say. mu is held.
+func (c *conn) slim() {
+	c.reader.Slim()
+	c.identified, c.rules, c.scratch = nil, ruleReader{}, nil
 }

@@ -24,5 +24,12 @@
 //     locked when its link or connection goes.
 //   - Every no that a client gets is made by conn.explain, and its tracking id is in the log.
 //   - A lock token on the wire is the delivery-tag; the gateway keeps no table of them.
+//   - Only a message to a topic carries Properties, and rules see in them what a receiver
+//     would see. A stored payload is never changed.
+//   - Nothing of a transaction is done before its commit, and then all of it with one call of
+//     the Broker; one with a refused operation can only be rolled back.
+//   - A link is attached only while credentials that count cover it: when they end, by time or
+//     because their key is gone, it is detached, and nothing else is.
+//   - A connection is in one namespace, and a right in one is none in another.
 //   - Everything that a peer can make grow has a bound in limits.go.
 package amqp

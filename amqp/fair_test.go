@@ -117,7 +117,7 @@ func TestBurstIsDivided(t *testing.T) {
 		peers[i].credit(0, 0, credit)
 	}
 	h.waitForReceivers(t, len(peers))
-	at, err := h.Resolve(t.Context(), "orders")
+	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -138,7 +138,7 @@ func TestBurstIsDivided(t *testing.T) {
 // What a receiver gives back unseen is no attempt, whatever way it goes back.
 func TestReleasedIsNoAttempt(t *testing.T) {
 	t.Parallel()
-	h := newHouseOf(fsm.QueueSettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 256 << 10}, "orders")
+	h := newHouseOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 256 << 10}, "orders")
 	h.messages(t, "orders", 1)
 	_, p := piped(t, h)
 	p.login()
@@ -175,7 +175,7 @@ func TestAdvertisedSizes(t *testing.T) {
 		{4 << 20, 4 << 20, batchBytesMax, 4<<20 + requestOverhead},
 		{100 << 20, messageBytesMax, batchBytesMax, messageBytesMax + requestOverhead},
 	} {
-		h := newHouseOf(fsm.QueueSettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: uint32(c.entity)}, "orders")
+		h := newHouseOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: uint32(c.entity)}, "orders")
 		_, p := piped(t, h)
 		p.login()
 		for handle, want := range map[uint32][2]uint64{0: {c.message, c.batch}, 1: {c.request, batchBytesMax}} {
@@ -193,7 +193,7 @@ func TestAdvertisedSizes(t *testing.T) {
 // With large messages allowed, batches stay small and single messages may be large.
 func TestSDKBatchLimit(t *testing.T) {
 	t.Parallel()
-	h := newHouseOf(fsm.QueueSettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 4 << 20}, "orders")
+	h := newHouseOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 4 << 20}, "orders")
 	p := sdkPairOf(t, h, nil)
 	batch, err := p.sender.NewMessageBatch(p.ctx, nil)
 	p.must(err)

@@ -11,59 +11,144 @@ import (
 // entity and one for its management node; 500 entities on a connection are many.
 const audiencesMax = 1024
 
-// grants is what the tokens put on a connection allow, by audience path in lower
-// case. The path "" is the namespace. Owned by the connection's mutex.
-type grants map[string]Grant
+// The kinds of credentials, as the audit log calls them.
+const (
+	kindSharedAccess = "sas"
+	kindBearer       = "jwt"
+	kindPlain        = "plain"
+	kindExternal     = "external"
+)
 
-// put keeps a grant for a path; it replaces an older one for the same path. False
-// when there are too many.
-func (g grants) put(path string, grant Grant, now time.Time) bool {
-	path = strings.ToLower(path)
-	if _, known := g[path]; !known && len(g) >= audiencesMax {
-		if g.expire(now); len(g) >= audiencesMax {
-			return false
-		}
-	}
-	g[path] = grant
-	return true
+// grant is one credential that the Authorizer took, and what the audit log tells of it.
+type grant struct {
+	Grant
+	kind string // kindSharedAccess and so on
+	name string // of the rule, where the gateway knows it: not of tokens
 }
 
-// allow says whether the grants at path and above it give right together.
-func (g grants) allow(path string, right fsm.Rights, now time.Time) bool {
+// expired says whether the credential has run out by itself.
+func (g *grant) expired(now time.Time) bool { return !g.Expires.IsZero() && !now.Before(g.Expires) }
+
+// revoked says whether the key behind it was changed or removed.
+func (g *grant) revoked() bool { return g.Still != nil && !g.Still() }
+
+// grants is what the credentials put on a connection allow, by audience path in lower
+// case. The path "" is the namespace. Owned by the connection's mutex.
+type grants map[string]grant
+
+// put keeps a grant for a path in place of an older one for the same path, which it
+// returns. False when there are too many.
+func (g grants) put(path string, add grant) (old grant, ok bool) {
+	path = strings.ToLower(path)
+	old, known := g[path]
+	if !known && len(g) >= audiencesMax {
+		return grant{}, false
+	}
+	g[path] = add
+	return old, true
+}
+
+// allow says whether the grants for path, for the entity that it is a part of, and for the
+// namespace give right together. stale says that one of them counts no more because its key
+// is gone, and is still here.
+func (g grants) allow(path string, right fsm.Rights, now time.Time) (ok, stale bool) {
 	path = strings.ToLower(path)
 	var have fsm.Rights
 	for {
-		if grant, ok := g[path]; ok && (grant.Expires.IsZero() || now.Before(grant.Expires)) {
-			have |= grant.Rights
+		if grant, known := g[path]; known && !grant.expired(now) {
+			if grant.revoked() {
+				stale = true
+			} else {
+				have |= grant.Rights
+			}
 		}
 		if have&right == right {
-			return true
+			return true, stale
 		}
 		if path == "" {
-			return false
+			return false, stale
 		}
-		path = path[:max(0, strings.LastIndexByte(path, '/'))]
+		path = above(path)
 	}
 }
 
-// expire drops the grants that have run out and says whether there were any.
-func (g grants) expire(now time.Time) bool {
-	before := len(g)
-	for path, grant := range g {
-		if !grant.Expires.IsZero() && !now.Before(grant.Expires) {
-			delete(g, path)
-		}
+// above is the path whose tokens cover another one too: the entity that it is a part of,
+// and else the namespace. An entity whose name begins with that of another one and a
+// slash is none of its parts: "orders/new" is not opened by a key of "orders".
+func above(path string) string {
+	const subscriptions = "/subscriptions"
+	cut := strings.LastIndexByte(path, '/')
+	if cut < 0 {
+		return ""
 	}
-	return len(g) < before
+	parent, part := path[:cut], path[cut+1:]
+	switch {
+	case strings.HasPrefix(part, "$"): // a sub-queue, or the management node
+		return parent
+	case strings.HasSuffix(parent, subscriptions):
+		return strings.TrimSuffix(parent, subscriptions)
+	}
+	return ""
 }
 
-// next is when the next grant runs out; the zero Time when none does.
-func (g grants) next() time.Time {
-	var first time.Time
+// loss is why a grant counts no more.
+type loss uint8
+
+const (
+	ranOut   loss = iota
+	keyGone       // its rule was removed, or its key changed
+	replaced      // by one with fewer rights
+)
+
+// lostGrants are grants that count no more, by path.
+type lostGrants map[string]lostGrant
+
+type lostGrant struct {
+	grant
+	why loss
+}
+
+// drop takes out the grants that have run out and, with ask, those whose key is gone, and
+// returns them.
+func (g grants) drop(now time.Time, ask bool) (lost lostGrants) {
+	for path, held := range g {
+		why := ranOut
+		switch {
+		case held.expired(now):
+		case ask && held.revoked():
+			why = keyGone
+		default:
+			continue
+		}
+		if lost == nil {
+			lost = make(lostGrants)
+		}
+		lost[path] = lostGrant{held, why}
+		delete(g, path)
+	}
+	return lost
+}
+
+// of is the grant that gave a right for path before.
+func (l lostGrants) of(path string, right fsm.Rights) (lostGrant, bool) {
+	for path = strings.ToLower(path); ; path = above(path) {
+		if lost, ok := l[path]; ok && lost.Rights&right != 0 {
+			return lost, true
+		}
+		if path == "" {
+			return lostGrant{}, false
+		}
+	}
+}
+
+// next is when the next grant runs out, the zero Time when none does; and whether there are
+// keys to ask about.
+func (g grants) next() (first time.Time, revocable bool) {
 	for _, grant := range g {
 		if e := grant.Expires; !e.IsZero() && (first.IsZero() || e.Before(first)) {
 			first = e
 		}
+		revocable = revocable || grant.Still != nil
 	}
-	return first
+	return first, revocable
 }

@@ -1,10 +1,10 @@
 package amqp
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -17,21 +17,6 @@ const (
 	headerSASL = "AMQP\x03\x01\x00\x00"
 )
 
-// The SASL mechanisms, in the order of the cloud service. .NET takes only MSSBCBS;
-// with it and with ANONYMOUS and EXTERNAL a client proves itself by a token on $cbs.
-const (
-	mechanismCBS       = "MSSBCBS"
-	mechanismPlain     = "PLAIN"
-	mechanismAnonymous = "ANONYMOUS"
-	mechanismExternal  = "EXTERNAL"
-)
-
-// saslOK and saslAuth are the outcome codes (part 5, 5.3.3.6).
-const (
-	saslOK   = 0
-	saslAuth = 1
-)
-
 var errProtocol = errors.New("protocol fault in the handshake")
 
 // handshake goes from the first byte to open. Clients may send everything at once
@@ -41,6 +26,7 @@ func (c *conn) handshake(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read protocol header: %w", err)
 	}
+	c.enter(c.secured().ServerName)
 	if string(header[:]) == headerSASL {
 		if err := c.sasl(ctx); err != nil {
 			return err
@@ -55,53 +41,6 @@ func (c *conn) handshake(ctx context.Context) error {
 		return fmt.Errorf("header % x: %w", header, errProtocol)
 	}
 	return c.open(ctx)
-}
-
-// sasl is the security layer (part 5, 5.3.2): mechanisms, init, outcome.
-func (c *conn) sasl(ctx context.Context) error {
-	c.sendRaw(wire.AppendFrame([]byte(headerSASL), wire.FrameSASL, 0, &wire.SASLMechanisms{
-		Mechanisms: []wire.Symbol{mechanismCBS, mechanismPlain, mechanismAnonymous, mechanismExternal},
-	}))
-	frame, err := c.reader.ReadFrame()
-	if err != nil {
-		return fmt.Errorf("read sasl-init: %w", err)
-	}
-	init, ok := frame.Body.(*wire.SASLInit)
-	if !ok || frame.Type != wire.FrameSASL {
-		return fmt.Errorf("%T instead of sasl-init: %w", frame.Body, errProtocol)
-	}
-	refused := c.authenticate(ctx, init)
-	code := uint8(saslOK)
-	if refused != nil {
-		code = saslAuth
-	}
-	c.sendRaw(wire.AppendFrame(nil, wire.FrameSASL, 0, &wire.SASLOutcome{Code: code}))
-	return refused
-}
-
-// authenticate checks a sasl-init. Only PLAIN proves anything.
-func (c *conn) authenticate(ctx context.Context, init *wire.SASLInit) error {
-	switch string(init.Mechanism) {
-	case mechanismCBS, mechanismAnonymous, mechanismExternal:
-		return nil
-	case mechanismPlain:
-	default:
-		return fmt.Errorf("mechanism %q: %w", init.Mechanism, errProtocol)
-	}
-	parts := bytes.Split(init.InitialResponse, []byte{0}) // authzid, authcid, passwd (RFC 4616)
-	if len(parts) != 3 {
-		return fmt.Errorf("plain response of %d parts: %w", len(parts), errProtocol)
-	}
-	grant, err := c.config.Authorizer.Password(ctx, string(parts[1]), string(parts[2]))
-	if err != nil {
-		c.log.InfoContext(ctx, "password refused", "user", string(parts[1]), "error", err)
-		return fmt.Errorf("sasl plain: %w", err)
-	}
-	c.mu.Lock()
-	defer c.unlock()
-	c.grants.put("", grant, time.Now())
-	c.proven = true
-	return nil
 }
 
 // open takes the peer's open and answers it (part 2, 2.7.1).
@@ -120,11 +59,31 @@ func (c *conn) open(ctx context.Context) error {
 			return fmt.Errorf("%T instead of open: %w", frame.Body, errProtocol)
 		}
 	}
+	if !c.agree(ctx, peer) {
+		return errProtocol // timed out just now
+	}
+	if peer.Hostname == nil || c.enter(*peer.Hostname) {
+		return nil
+	}
+	// A right in one namespace says nothing of another one. Our open goes first: before it
+	// there is no way to say what is wrong (part 2, 2.4.1).
+	c.mu.Lock()
+	c.audit(ctx, slog.LevelWarn, auditLoginRefused, slog.String("kind", c.login.kind), slog.String("name", c.login.name),
+		slog.String("reason", "the open names another namespace than the login was for"))
+	c.unlock()
+	c.fail(ctx, &wire.Error{Condition: wire.ConditionUnauthorizedAccess, Description: fmt.Sprintf(
+		"Unauthorized access. The login was for another namespace than that of the host '%.256s'. Send the same host name in sasl-init, or use TLS with it.", *peer.Hostname)})
+	return nil
+}
+
+// agree answers the peer's open and takes over what it asks for; false when the connection
+// is over.
+func (c *conn) agree(ctx context.Context, peer *wire.Open) bool {
 	frameMax, channels, idle := uint32(frameBytesMax), uint16(channelMax), uint32(idleTimeOut/time.Millisecond)
 	c.mu.Lock()
 	defer c.unlock()
 	if c.phase != starting {
-		return errProtocol // timed out just now
+		return false
 	}
 	c.emit(0, &wire.Open{
 		ContainerID:  c.config.ContainerID,
@@ -149,7 +108,7 @@ func (c *conn) open(ctx context.Context) error {
 	c.phase = opened
 	c.retime()
 	c.log.DebugContext(ctx, "connection opened", "container", peer.ContainerID, "frame_max", c.peerFrameMax)
-	return nil
+	return true
 }
 
 // sendRaw sends bytes outside of any session.

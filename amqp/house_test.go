@@ -3,6 +3,7 @@ package amqp
 import (
 	"context"
 	"crypto/subtle"
+	"crypto/x509"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -27,17 +28,19 @@ type house struct {
 	queues   *fsm.Queues
 	bodiesOf *bodies
 	names    map[string]fsm.Entity
-	settings fsm.QueueSettings // of new queues
+	settings fsm.EntitySettings // of new queues
 	entities fsm.EntityID
 	index    uint64
 	shift    time.Duration // the clock of the machine runs ahead by this
 	waiters  []*lane
+	accepts  []*heldLane   // who wait for a session
 	sendCode fsm.Code      // answers sends instead of storing them
 	lockCode fsm.Code      // answers locks
 	settle   fsm.Code      // answers settlements
 	busy     bool          // Resolve says ServerBusy
 	hold     chan struct{} // when set, answers of sends wait until it is closed
 	closed   int           // receivers closed
+	ruleErr  error         // answers operations on rules
 	cancels  int
 }
 
@@ -53,10 +56,10 @@ func (b *bodies) Read(ref fsm.Ref) []byte { return b.kept[ref] }
 func (b *bodies) Release(fsm.Ref)         {}
 
 func newHouse(names ...string) *house {
-	return newHouseOf(fsm.QueueSettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10}, names...)
+	return newHouseOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10}, names...)
 }
 
-func newHouseOf(settings fsm.QueueSettings, names ...string) *house {
+func newHouseOf(settings fsm.EntitySettings, names ...string) *house {
 	h := &house{names: make(map[string]fsm.Entity), settings: settings}
 	store := &bodies{kept: make(map[fsm.Ref][]byte)}
 	h.queues = fsm.NewQueues(store)
@@ -67,14 +70,35 @@ func newHouseOf(settings fsm.QueueSettings, names ...string) *house {
 	return h
 }
 
+// secondNamespace is chosen by hosts whose first label is "second".
+const secondNamespace = fsm.DefaultNamespace + 1
+
 // add makes a queue.
-func (h *house) add(name string) {
+func (h *house) add(name string) { h.make(fsm.Entity{Name: name}) }
+
+// addSecond makes a queue in the second namespace, and returns the house.
+func (h *house) addSecond(name string) *house {
+	h.make(fsm.Entity{Name: name, Namespace: secondNamespace})
+	return h
+}
+
+// inNamespace is the name of an entity among those of all namespaces.
+func inNamespace(id fsm.NamespaceID, name string) string {
+	if id == secondNamespace {
+		return "second:" + strings.ToLower(name)
+	}
+	return strings.ToLower(name)
+}
+
+// make makes an entity of any kind.
+func (h *house) make(e fsm.Entity) fsm.EntityID {
 	h.mu.Lock()
 	h.entities++
-	e := fsm.Entity{ID: h.entities, Name: name, Partition: 1, Version: 1, Settings: h.settings}
-	h.names[strings.ToLower(name)] = e
+	e.ID, e.Partition, e.Version, e.Settings = h.entities, 1, 1, h.settings
+	h.names[inNamespace(e.Namespace, e.Name)] = e
 	h.mu.Unlock()
-	h.do(fsm.PutQueue{Entity: e.ID, Version: 1, Settings: e.Settings})
+	h.do(fsm.PutEntity{Entity: e.ID, Version: 1, Settings: e.Settings, Kind: e.Kind, Topic: e.Topic})
+	return e.ID
 }
 
 // apply performs one command at the machine's time, after what is due. mu is held.
@@ -127,7 +151,7 @@ func (h *house) serveWaiters() (calls []func()) {
 	var still []*lane
 	for _, l := range h.waiters {
 		most := min(l.most, max(1, shares[l.at.Address()]))
-		r := h.apply(fsm.LockMessages{Address: l.at.Address(), Max: uint32(most), MaxBytes: uint32(l.mostBytes), Delete: l.takes})
+		r := h.apply(l.command(most, l.mostBytes))
 		if len(r.Deliveries) == 0 && r.Code == fsm.OK {
 			still = append(still, l)
 			continue
@@ -135,6 +159,16 @@ func (h *house) serveWaiters() (calls []func()) {
 		calls = append(calls, l.finish(r.Code, r.Deliveries))
 	}
 	h.waiters = still
+	var waiting []*heldLane
+	for _, s := range h.accepts {
+		call := s.try()
+		if call == nil {
+			waiting = append(waiting, s)
+			continue
+		}
+		calls = append(calls, call)
+	}
+	h.accepts = waiting
 	return calls
 }
 
@@ -154,14 +188,14 @@ func (h *house) ahead() time.Duration {
 }
 
 // change edits the settings of a queue, as an operator does.
-func (h *house) change(name string, edit func(*fsm.QueueSettings)) {
+func (h *house) change(name string, edit func(*fsm.EntitySettings)) {
 	h.mu.Lock()
 	e := h.names[strings.ToLower(name)]
 	e.Version++
 	edit(&e.Settings)
 	h.names[strings.ToLower(name)] = e
 	h.mu.Unlock()
-	h.do(fsm.PutQueue{Entity: e.ID, Version: e.Version, Settings: e.Settings})
+	h.do(fsm.PutEntity{Entity: e.ID, Version: e.Version, Settings: e.Settings, Kind: e.Kind, Topic: e.Topic})
 }
 
 // remove deletes a queue.
@@ -170,7 +204,7 @@ func (h *house) remove(name string) {
 	e := h.names[strings.ToLower(name)]
 	delete(h.names, strings.ToLower(name))
 	h.mu.Unlock()
-	h.do(fsm.DropQueue{Entity: e.ID})
+	h.do(fsm.DropEntity{Entity: e.ID})
 }
 
 func (h *house) counts(name string) fsm.Counts {
@@ -180,23 +214,31 @@ func (h *house) counts(name string) fsm.Counts {
 	return counts
 }
 
-func (h *house) Resolve(_ context.Context, path string) (fsm.Place, error) {
+func (*house) Namespace(host string) fsm.NamespaceID {
+	host, _, _ = strings.Cut(host, ":")
+	if label, _, _ := strings.Cut(host, "."); strings.EqualFold(label, "second") {
+		return secondNamespace
+	}
+	return fsm.DefaultNamespace
+}
+
+func (h *house) Resolve(_ context.Context, in fsm.NamespaceID, path string) (fsm.Place, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.busy {
 		return fsm.Place{}, fsm.ServerBusy
 	}
-	path = strings.ToLower(path)
-	name, dead := strings.CutSuffix(path, "/$deadletterqueue")
-	e, ok := h.names[name]
+	name, sub := strings.ToLower(path), fsm.MainQueue
+	if entity, ok := strings.CutSuffix(name, "/$transfer/$deadletterqueue"); ok {
+		name, sub = entity, fsm.TransferDeadLetterQueue
+	} else if entity, ok := strings.CutSuffix(name, "/$deadletterqueue"); ok {
+		name, sub = entity, fsm.DeadLetterQueue
+	}
+	e, ok := h.names[inNamespace(in, name)]
 	if !ok {
 		return fsm.Place{}, fsm.EntityNotFound
 	}
-	p := fsm.Place{Entity: e}
-	if dead {
-		p.Sub = fsm.DeadLetterQueue
-	}
-	return p, nil
+	return fsm.Place{Entity: e, Sub: sub}, nil
 }
 
 func (h *house) Send(at fsm.Place, messages []fsm.Message, done func(fsm.Code)) {
@@ -299,6 +341,7 @@ func (h *house) Receiver(at fsm.Place, takes bool) Receiver {
 
 // lane is a Receiver of the house.
 type lane struct {
+	session         fsm.SessionLock // of a heldLane
 	house           *house
 	at              fsm.Place
 	takes           bool
@@ -306,6 +349,10 @@ type lane struct {
 	done            func(fsm.Code, []fsm.Delivery)
 	timer           *time.Timer
 	closed          bool
+}
+
+func (l *lane) command(most, mostBytes int) fsm.LockMessages {
+	return fsm.LockMessages{Address: l.at.Address(), Max: uint32(most), MaxBytes: uint32(mostBytes), Delete: l.takes, Session: l.session}
 }
 
 func (l *lane) Lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
@@ -321,7 +368,7 @@ func (l *lane) Lock(most, mostBytes int, wait time.Duration, done func(fsm.Code,
 		return
 	}
 	l.most, l.mostBytes, l.done = most, mostBytes, done
-	r := h.apply(fsm.LockMessages{Address: l.at.Address(), Max: uint32(most), MaxBytes: uint32(mostBytes), Delete: l.takes})
+	r := h.apply(l.command(most, mostBytes))
 	if len(r.Deliveries) > 0 || wait == 0 || r.Code != fsm.OK {
 		call := l.finish(r.Code, r.Deliveries)
 		h.mu.Unlock()
@@ -384,18 +431,22 @@ const (
 	ruleKey  = "SAS_KEY_VALUE"
 )
 
-func (k keys) Token(_ context.Context, kind, token, _ string) (Grant, error) {
+func (k keys) Token(_ context.Context, _ Client, kind, token, _ string) (Grant, error) {
 	if kind != "servicebus.windows.net:sastoken" || !strings.Contains(token, "skn="+ruleName) {
 		return Grant{}, errors.New("the token has an invalid signature")
 	}
 	return k.grant, nil
 }
 
-func (k keys) Password(_ context.Context, user, password string) (Grant, error) {
+func (k keys) Password(_ context.Context, _ Client, user, password string) (Grant, error) {
 	if user != ruleName || subtle.ConstantTimeCompare([]byte(password), []byte(ruleKey)) != 1 {
 		return Grant{}, errors.New("no such rule and key")
 	}
 	return k.grant, nil
+}
+
+func (k keys) Certificate(context.Context, Client, *x509.Certificate) (Grant, error) {
+	return Grant{}, fsm.Unauthorized
 }
 
 // gateway starts a Server over a loopback listener and returns its address.

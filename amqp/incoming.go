@@ -3,6 +3,8 @@ package amqp
 import (
 	"context"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -16,12 +18,14 @@ type incomingLink struct {
 	link
 	credit          receivingCredit
 	messageBytesMax int
+	viaPlace        *fsm.Place // what its messages go through in transactions, nil when nothing
 
 	// The delivery that is being received in several frames.
 	partly  bool
 	id      uint32
 	format  uint32
 	settled bool
+	within  *txnID  // the transaction that it is part of; nil outside
 	refused refusal // why the delivery cannot be taken; its frames are thrown away
 	parts   []byte
 
@@ -38,9 +42,15 @@ type arrival struct {
 	format  uint32
 	settled bool
 	refused refusal
-	gone    bool   // the entity is not there any more
-	bytes   int    // what it counts in conn.inFlight
-	payload []byte // lies in the reader's buffer or in link.parts: until the next frame
+	gone    bool // the entity is not there any more
+	asked   bool // a request: its credit comes back with its response
+	bytes   int  // what it counts in conn.inFlight
+	// messages that it holds, known once it was parsed
+	messages int
+	within   *txnID // the transaction that it is part of; nil outside
+	state    any    // what to answer when it goes well; nil: accepted
+	spans    []trace.Span
+	payload  []byte // lies in the reader's buffer or in link.parts: until the next frame
 }
 
 // ready gives credit at once: JS takes a link without credit for a second as busy.
@@ -61,8 +71,23 @@ func (l *incomingLink) limit(entityMax int) {
 	case managementNode:
 		l.messageBytesMax = max(nodeMessageBytesMax, entityMax+requestOverhead)
 	case cbsNode:
-		l.messageBytesMax = nodeMessageBytesMax
+		l.messageBytesMax = tokenBytesMax
+	case coordinatorNode:
+		l.messageBytesMax = coordinatorBytesMax
 	}
+}
+
+// goThrough makes a link one whose messages go through another entity, or says why not.
+// Outside of transactions they go to their destination at once, and a refusal is told.
+func (l *incomingLink) goThrough(via fsm.Place) refusal {
+	if why := unattachable(&via, true); why.condition != "" {
+		return why
+	}
+	if barred(via.Settings.Status, true) {
+		return verdictOf(fsm.EntityDisabled).about(l.via).refusal
+	}
+	l.viaPlace = &via
+	return refusal{}
 }
 
 func (l *incomingLink) emitFlow() {
@@ -81,13 +106,15 @@ func (l *incomingLink) flow(f *wire.Flow) {
 
 func (l *incomingLink) drop() {
 	l.forget()
-	l.over()
+	if l.over() && l.kind == coordinatorNode {
+		l.session.conn.rollbackOf(l)
+	}
 }
 
 // forget throws away the delivery that was being received.
 func (l *incomingLink) forget() {
 	l.session.conn.joined -= len(l.parts)
-	l.partly, l.parts, l.refused = false, nil, refusal{}
+	l.partly, l.parts, l.refused, l.within = false, nil, refusal{}, nil
 }
 
 // handleTransfer takes one transfer frame and, when it completes a delivery, sends
@@ -99,6 +126,8 @@ func (c *conn) handleTransfer(ctx context.Context, channel uint16, t *wire.Trans
 		return fault
 	case a.refused.condition != "":
 		c.finishSend(ctx, &a, a.refused)
+	case a.link.kind == coordinatorNode:
+		c.coordinate(ctx, &a)
 	case a.link.kind != entityNode:
 		c.request(ctx, &a)
 	default:
@@ -149,8 +178,8 @@ func (l *incomingLink) receive(ctx context.Context, t *wire.Transfer) (a arrival
 	if t.Settled != nil {
 		l.settled = l.settled || *t.Settled
 	}
-	if _, ok := t.State.(*wire.TransactionalState); ok && l.refused.condition == "" {
-		l.refused = noTransactions()
+	if state, ok := t.State.(*wire.TransactionalState); ok && l.within == nil {
+		l.joinTransaction(state)
 	}
 	if t.Aborted {
 		l.forget()
@@ -161,11 +190,27 @@ func (l *incomingLink) receive(ctx context.Context, t *wire.Transfer) (a arrival
 	if t.More || l.state != attached {
 		return a
 	}
-	a = arrival{link: l, id: l.id, format: l.format, settled: l.settled, refused: l.refused, payload: payload}
+	a = arrival{link: l, id: l.id, format: l.format, settled: l.settled, refused: l.refused, within: l.within, payload: payload}
+	if l.within != nil {
+		a.state = &wire.TransactionalState{TxnID: l.within[:], Outcome: &wire.Accepted{}}
+	}
 	a.bytes = len(payload) + inFlightOverhead
 	c.inFlight += a.bytes
 	l.forget()
 	return a
+}
+
+// joinTransaction makes a delivery part of a transaction.
+func (l *incomingLink) joinTransaction(state *wire.TransactionalState) {
+	id, ok := txnIDOf(state.TxnID)
+	l.within = &id
+	switch {
+	case l.refused.condition != "":
+	case l.kind == coordinatorNode:
+		l.refused = refused(wire.ConditionNotAllowed, "A command to the coordinator cannot be part of a transaction. Send it without state.")
+	case !ok:
+		l.refused = unknownTransaction()
+	}
 }
 
 // start begins a delivery; false when the link had to be detached instead.
@@ -209,7 +254,7 @@ func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
 		return nil
 	case !t.More && len(l.parts) == 0:
 		return t.Payload
-	case c.joined+len(t.Payload) > joinedBytesMax:
+	case c.joined+len(t.Payload) > c.joinedMax():
 		l.fault(ctx, l, refusal{wire.ConditionResourceLimitExceeded, "Too many deliveries are unfinished on the connection. Send them one after the other, or over more connections.", afterChange})
 		return nil
 	}
@@ -226,6 +271,11 @@ func (c *conn) store(ctx context.Context, a *arrival) {
 		c.finishSend(ctx, a, refusalOf("The message", err))
 		return
 	}
+	a.messages, a.spans = len(messages), c.tracer.receiving(a.link.path, messages)
+	if a.within != nil {
+		c.storeWithin(ctx, a, messages)
+		return
+	}
 	sent := *a
 	c.config.Broker.Send(a.link.place, messages, func(code fsm.Code) {
 		sent.gone = code == fsm.EntityNotFound
@@ -233,8 +283,9 @@ func (c *conn) store(ctx context.Context, a *arrival) {
 	})
 }
 
-// parse makes what is stored of a delivery. Only the reader calls it.
-func (c *conn) parse(a *arrival) ([]fsm.Message, error) {
+// parse makes what is stored of a delivery; for a topic with what its rules can ask about.
+// Only the reader calls it.
+func (c *conn) parse(a *arrival) (messages []fsm.Message, err error) {
 	if cap(c.identified) > bufferBytesKept {
 		c.identified = nil
 	}
@@ -244,13 +295,18 @@ func (c *conn) parse(a *arrival) ([]fsm.Message, error) {
 		if c.identified, ok = appendIdentifiedBatch(c.identified[:0], payload); ok {
 			payload = c.identified
 		}
-		return parseBatch(payload)
+		messages, err = parseBatch(payload)
+	} else {
+		messages = make([]fsm.Message, 1)
+		messages[0], err = c.parseOne(payload)
 	}
-	message, err := c.parseOne(payload)
-	if err != nil {
-		return nil, err
+	if err == nil {
+		err = sessioned(&a.link.place, messages)
 	}
-	return []fsm.Message{message}, nil
+	if err == nil && a.link.place.Kind == fsm.TopicEntity {
+		err = c.rules.readAll(messages)
+	}
+	return messages, err
 }
 
 // parseOne makes what is stored of one encoded message. Only the reader calls it.
@@ -265,10 +321,17 @@ func (c *conn) parseOne(encoded []byte) (fsm.Message, error) {
 // finishSend answers a delivery: accepted when nothing refuses it, else rejected. It is
 // called from the broker's goroutines as well as from the reader.
 func (c *conn) finishSend(ctx context.Context, a *arrival, why refusal) {
+	if a.spans != nil {
+		endSpans(a.spans, why.condition)
+	}
 	c.mu.Lock()
 	defer c.unlock()
 	c.inFlight -= a.bytes
 	c.makeRoom()
+	c.countSend(a, why)
+	if why.condition != "" {
+		c.doom(a.within, why)
+	}
 	l := a.link
 	s := l.session
 	if l.state != attached || s.ended {
@@ -276,6 +339,9 @@ func (c *conn) finishSend(ctx context.Context, a *arrival, why refusal) {
 	}
 	switch {
 	case a.settled: // fire and forget (T.3)
+	case why.condition == "" && a.state != nil:
+		last := a.id
+		c.emit(s.channel, &wire.Disposition{Role: wire.RoleReceiver, First: a.id, Last: &last, Settled: true, State: a.state})
 	case why.condition == "":
 		s.settle(wire.RoleReceiver, accepted, a.id, a.id)
 	default:
@@ -288,7 +354,9 @@ func (c *conn) finishSend(ctx context.Context, a *arrival, why refusal) {
 	if a.gone {
 		l.doom = why
 	}
-	l.answered()
+	if !a.asked {
+		l.answered()
+	}
 	if l.doom.condition != "" && l.credit.unstored == 0 {
 		l.fault(ctx, l, l.doom.toAttachAgain())
 	}
@@ -298,8 +366,8 @@ func (c *conn) finishSend(ctx context.Context, a *arrival, why refusal) {
 func (l *incomingLink) answered() {
 	if l.kind != entityNode {
 		l.credit.unstored--
-		if l.credit.left < requestCreditMax/2 {
-			l.credit.left = requestCreditMax
+		if free := remaining(requestCreditMax, l.credit.unstored); free > l.credit.left+requestCreditMax/2 {
+			l.credit.left = free
 			l.emitFlow()
 		}
 		return

@@ -44,7 +44,7 @@ func TestRefusedLinks(t *testing.T) {
 		"unknown entity":  {wire.Attach{Target: &wire.Target{Address: "amqps://h/nowhere"}}, wire.ConditionNotFound, "The messaging entity 'nowhere' could not be found."},
 		"no address":      {wire.Attach{Target: &wire.Target{}}, wire.ConditionInvalidField, ""},
 		"no terminus":     {wire.Attach{}, wire.ConditionInvalidField, ""},
-		"coordinator":     {wire.Attach{Coordinator: &wire.Coordinator{}}, wire.ConditionNotImplemented, ""},
+		"coordinator":     {wire.Attach{Role: true, Coordinator: &wire.Coordinator{}}, wire.ConditionInvalidField, ""},
 		"dynamic target":  {wire.Attach{Target: &wire.Target{Dynamic: true}}, wire.ConditionNotImplemented, ""},
 		"dynamic source":  {wire.Attach{Role: true, Source: &wire.Source{Dynamic: true}}, wire.ConditionNotImplemented, ""},
 		"dead-letter":     {wire.Attach{Target: &wire.Target{Address: "orders/$deadletterqueue"}}, wire.ConditionNotAllowed, ""},
@@ -161,7 +161,7 @@ func TestBadMessages(t *testing.T) {
 	p.transfer(0, 2, good, func(t *wire.Transfer) { t.MessageFormat = ptr(uint32(77)) })
 	p.refused(2, wire.RoleReceiver, wire.ConditionNotImplemented)
 	p.transfer(0, 3, good, func(t *wire.Transfer) { t.State = &wire.TransactionalState{TxnID: []byte{1}} })
-	p.refused(3, wire.RoleReceiver, wire.ConditionNotImplemented)
+	p.refused(3, wire.RoleReceiver, wire.ConditionTransactionUnknownID)
 	if c := h.counts("orders"); c.Active != 0 {
 		t.Errorf("%d messages stored", c.Active)
 	}
@@ -223,7 +223,7 @@ func TestAcceptedNeighboursShareADisposition(t *testing.T) {
 
 func TestGatheringMakesRanges(t *testing.T) {
 	t.Parallel()
-	c := newConn(DefaultConfig(), nopConn{})
+	c := newConn(ptr(DefaultConfig()), nopConn{})
 	s := &session{conn: c}
 	for id := uint32(5); id < 105; id++ {
 		s.settle(wire.RoleReceiver, accepted, id, id)

@@ -194,7 +194,7 @@ func TestNamesMax(t *testing.T) {
 func TestSDKTimeToLive(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)
-	p.house.change("orders", func(s *fsm.QueueSettings) {
+	p.house.change("orders", func(s *fsm.EntitySettings) {
 		s.DefaultTimeToLive, s.DeadLetterOnExpiry, s.LockDuration = 3600_000, true, 300_000
 	})
 	for body, life := range map[string]time.Duration{"none": 0, "short": time.Minute, "done": time.Minute, "long": 1000 * time.Hour} {

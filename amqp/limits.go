@@ -4,18 +4,20 @@ import "time"
 
 // What a peer may make us hold, and how long it may take. Each is met by a test.
 const (
-	frameBytesMax    = 65536 // max-frame-size that we announce (part 2, 2.7.1)
-	frameBytesMin    = 512   // smallest max-frame-size that a peer may announce
-	channelMax       = 4999  // channel-max that we announce: 5000 sessions per connection
-	handleMax        = 9999  // handle-max that we announce, per session
-	linksMax         = 10000 // links of one connection
-	linkNameBytesMax = 1024  // link names; SDKs use up to about 300 bytes
+	frameBytesMax     = 65536 // max-frame-size that we announce (part 2, 2.7.1)
+	frameBytesMin     = 512   // smallest max-frame-size that a peer may announce
+	channelMax        = 4999  // channel-max that we announce: 5000 sessions per connection
+	handleMax         = 9999  // handle-max that we announce, per session
+	linksMax          = 10000 // links of one connection
+	linkNameBytesMax  = 1024  // link names; SDKs use up to about 300 bytes
+	saslFrameBytesMax = 4096  // one SASL frame. 512 says part 5, 5.3.1; a rule name and a key may be 256 bytes each
 
 	linkCreditMax       = 1000     // deliveries a sender may have on the way on one link
-	requestCreditMax    = 100      // requests on the way on one link to a node
+	requestCreditMax    = 100      // requests on the way and in work on one link to a node
 	requestsMax         = 128      // requests being worked on for one connection
 	responsesMax        = 256      // responses that wait for credit on one link
 	nodeMessageBytesMax = 1 << 20  // largest request of a node, unless messages of the entity are larger
+	tokenBytesMax       = 64 << 10 // largest request of $cbs; tokens of identity providers have up to about 16 KiB
 	requestOverhead     = 64 << 10 // bytes of a request besides the message that it holds
 	messageBytesMax     = 16 << 20 // largest message taken, whatever its queue allows
 	batchBytesMax       = 1 << 20  // largest batch that clients are told to make
@@ -26,22 +28,37 @@ const (
 	outBytesHigh     = 1 << 20  // above it no delivery is started
 	outBytesMax      = 4 << 20  // above it nothing more is read from the peer
 	bufferBytesKept  = 1 << 20  // a larger buffer is not kept for the next use
+	bufferBytesIdle  = 1 << 10  // a larger buffer is not kept while there are only heartbeats
+	heartbeatBytes   = 8        // one empty frame
 	lockBatchMax     = 256      // messages asked for at a time by one link
 	lockBytesMax     = 1 << 20  // bytes asked for at a time by one link
 	heldBytesMax     = 32 << 20 // locked but unsent payloads of one connection together
 	unsettledMax     = 65536    // deliveries of one session sent and not settled
 
-	openWithin            = 10 * time.Second   // from accept to open
-	proveWithin           = 60 * time.Second   // from accept to the first token or link
-	idleTimeOut           = 240 * time.Second  // idle-time-out that we announce
-	heartbeatMax          = 15 * time.Second   // longest silence of ours
-	writeWithin           = 30 * time.Second   // one write to the peer
-	closeWithin           = 5 * time.Second    // from our close to the peer's
-	deliveryTimeMax       = 7 * 24 * time.Hour // how far ahead an abandoned message may be put off
-	lockWait              = 60 * time.Second   // one wait of a receiving link
-	sweepEvery            = time.Second        // at most so often are lapsed deliveries looked for
-	connectionsMaxDefault = 20000
-	inFlightBytesDefault  = 16 << 20 // received and not yet stored, per connection
+	openWithin                   = 10 * time.Second   // from accept to open
+	proveWithin                  = 60 * time.Second   // from accept to the first token or link
+	linklessWithin               = 5 * time.Minute    // without any link; as the cloud does
+	stillEvery                   = 10 * time.Second   // at least so often are keys asked about that links rest on
+	idleTimeOut                  = 240 * time.Second  // idle-time-out that we announce
+	heartbeatMax                 = 15 * time.Second   // longest silence of ours
+	writeWithin                  = 30 * time.Second   // one write to the peer
+	closeWithin                  = 5 * time.Second    // from our close to the peer's
+	deliveryTimeMax              = 7 * 24 * time.Hour // how far ahead an abandoned message may be put off
+	lockWait                     = 60 * time.Second   // one wait of a receiving link
+	sweepEvery                   = time.Second        // at most so often are lapsed deliveries looked for
+	connectionsMaxDefault        = 20000
+	connectionsPerPeerMaxDefault = 5000        // of one address, or of one /64 of IPv6
+	crowdToldEvery               = time.Second // at most so often is it logged that connections are refused
+	inFlightBytesDefault         = 16 << 20    // received and not yet stored, per connection
+)
+
+// What a stranger may make us hold: a connection that has proved nothing yet. No client
+// needs more than two sessions and four links to put a token.
+const (
+	strangerSessionsMax = 64        // sessions at a time
+	strangerLinksMax    = 128       // links at a time
+	strangerRefusalsMax = 64        // links refused for want of a token
+	strangerBytesMax    = 256 << 10 // received and not yet answered; and as much received in part
 )
 
 // What one request to the management node may ask for.
@@ -52,6 +69,21 @@ const (
 	fetchAtOnceMax   = 64      // deferred messages asked of the broker at a time
 	purgeMessagesMax = 4000    // messages of one batch delete: what the cloud deletes at most
 	fetchBytesMax    = 8 << 20 // payloads of one answer, above which no more are fetched
+	rulesAtOnceMax   = 100     // rules asked of the broker at a time
+	rulesBytesMax    = 4 << 20 // rules of one answer, above which no more are asked for
 	peekWithin       = 60 * time.Second
+	ruleWithin       = 60 * time.Second // one operation on rules
 	putTokenWithin   = 20 * time.Second
+)
+
+// What the transactions of a connection may hold.
+const (
+	transactionsMax          = 16              // of one connection, those being committed included
+	transactionOperationsMax = 100             // messages sent and settled in one: what the cloud allows
+	transactionBytesMax      = 16 << 20        // one: payloads, and what settlements carry
+	transactedBytesMax       = 32 << 20        // all of a connection together
+	transactionWithin        = 2 * time.Minute // from declare to discharge
+	transactionsLapsedMax    = 64              // ids remembered of those that took too long
+	operationOverhead        = 256             // bytes counted for an operation besides what it carries
+	coordinatorBytesMax      = 4096            // largest command to a coordinator: a discharge takes 28 bytes
 )

@@ -28,6 +28,7 @@ const (
 	entityNode nodeKind = iota
 	cbsNode
 	managementNode
+	coordinatorNode
 )
 
 // endpoint is an incomingLink or an outgoingLink.
@@ -48,8 +49,9 @@ type link struct {
 	state   linkState
 	kind    nodeKind
 	path    string     // reduced address: what tokens are checked against
+	via     string     // of a link whose messages go through another entity: that one's
 	right   fsm.Rights // without which a link to an entity may not be
-	place   fsm.Place  // unless kind is cbsNode
+	place   fsm.Place  // of what path names
 	reply   *wire.Attach
 }
 
@@ -68,41 +70,63 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 	}
 	l := link{session: s, handle: a.Handle, name: a.Name, sends: a.Role == wire.RoleSender, reply: attachReply(a)}
 	why := l.describe(a)
+	var wants *sessionFilter
+	if why.condition == "" && !l.sends {
+		wants, why = sessionFilterOf(a.Source.Filter)
+	}
 	switch {
 	case why.condition != "":
 	case c.links >= linksMax:
 		why = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d links; more are not possible. Detach some, or open another connection.", linksMax), afterChange}
-	case !l.permitted(time.Now()):
-		why = refusal{wire.ConditionUnauthorizedAccess, fmt.Sprintf("Unauthorized access to '%s': %s claims are needed. Put a token on $cbs that has them.", l.path, claim(l.right)), afterChange}
+	case !c.proven && c.links >= strangerLinksMax:
+		return c.distrust("links", strangerLinksMax)
+	default:
+		now := time.Now()
+		path, ok, stale := l.permitted(now)
+		if stale {
+			c.review(ctx, now, true)
+		}
+		if !ok {
+			c.auditMissing(ctx, path, l.right, "")
+			why = unauthorized(path, l.right)
+		}
 	}
 	if why.condition != "" {
 		l.refuse(ctx, why)
+		if c.refusals++; !c.proven && c.refusals >= strangerRefusalsMax {
+			return c.distrust("refused links", strangerRefusalsMax)
+		}
 		return nil
 	}
 	e := l.endpoint(a)
-	if l.name != "" {
+	if o, ok := e.(*outgoingLink); ok && l.kind == entityNode {
+		o.wants, o.wantsWithin = wants, openTimeout(a.Properties)
+	}
+	if l.name != "" && l.kind != coordinatorNode { // Java has one of the same name in each session
 		c.steal(ctx, l.identity())
 		c.names[l.identity()] = e
 	}
 	s.links[a.Handle] = e
-	c.links++
-	if l.kind == cbsNode {
+	c.links, c.linked = c.links+1, time.Now()
+	if l.kind == cbsNode || l.kind == coordinatorNode {
 		e.base().attached(ctx, e, fsm.Place{})
 		return nil
 	}
-	entity, _ := cutManagement(l.path)
-	go c.resolve(ctx, e, entity)
+	go c.resolve(ctx, e)
 	return nil
 }
 
 // identity is what tells a link from others on a connection: its name and its direction
-// (part 2, 2.6.1). A client may use one name for both directions.
+// (part 2, 2.6.1), and its address, against the letter of that section: Java names the
+// link to a session after the session, and has "s1" of two queues on one connection. A
+// client may use one name for both directions.
 type identity struct {
 	name  string
-	sends bool // the client does
+	path  string // in lower case
+	sends bool   // the client does
 }
 
-func (l *link) identity() identity { return identity{l.name, l.sends} }
+func (l *link) identity() identity { return identity{l.name, strings.ToLower(l.path), l.sends} }
 
 // steal takes a link away from the one that had its name before, because the client has
 // attached it anew: it has forgotten the old one, or wants to be rid of it.
@@ -112,8 +136,17 @@ func (c *conn) steal(ctx context.Context, id identity) {
 		return
 	}
 	why := refused(wire.ConditionStolen, "The link was attached again under the same name. Use the newer one, or another name.")
-	switch l := e.base(); l.state {
+	e.base().evict(ctx, e, why)
+}
+
+// evict ends a link, or the attaching of one, whatever it waits for.
+func (l *link) evict(ctx context.Context, e endpoint, why refusal) {
+	switch l.state {
 	case attaching:
+		if o, ok := e.(*outgoingLink); ok && o.giveUpWaiting != nil {
+			c := l.session.conn
+			c.after = append(c.after, o.giveUpWaiting)
+		}
 		l.withdraw(ctx, why)
 	case attached:
 		l.fault(ctx, e, why)
@@ -127,8 +160,9 @@ func (l *link) describe(a *wire.Attach) refusal {
 	switch {
 	case len(a.Name) > linkNameBytesMax:
 		return refused(wire.ConditionInvalidField, "The link name is longer than %d bytes. Use a shorter one.", linkNameBytesMax)
-	case a.Coordinator != nil:
-		return noTransactions()
+	case a.Coordinator != nil && a.Role == wire.RoleSender:
+		l.kind = coordinatorNode
+		return refusal{}
 	case a.Role == wire.RoleSender && a.Target != nil:
 		address, l.right = a.Target.Address, fsm.Send
 		if a.Target.Dynamic {
@@ -138,9 +172,6 @@ func (l *link) describe(a *wire.Attach) refusal {
 		address, l.right = a.Source.Address, fsm.Listen
 		if a.Source.Dynamic {
 			return noDynamicNodes()
-		}
-		if wantsMessageSession(a.Source.Filter) {
-			return refused(wire.ConditionNotAllowed, "It is not possible for an entity that does not require sessions to create a sessionful message receiver. Use a receiver without session.")
 		}
 	default:
 		return refused(wire.ConditionInvalidField, "The attach has no terminus at the broker's end. Name an entity there.")
@@ -155,6 +186,29 @@ func (l *link) describe(a *wire.Attach) refusal {
 	} else if _, ok := cutManagement(path); ok {
 		l.kind, l.right = managementNode, 0
 	}
+	return l.describeTransfer(a)
+}
+
+// destinationKey is the property of a sender's attach that names where its messages go; the
+// target is then the entity that they go through (wire contract 8).
+const destinationKey = wire.Symbol("com.microsoft:transfer-destination-address")
+
+// describeTransfer fills in where the messages of a sender go that names another entity than
+// its target.
+func (l *link) describeTransfer(a *wire.Attach) refusal {
+	if l.kind != entityNode || !l.sends {
+		return refusal{}
+	}
+	for _, pair := range a.Properties {
+		if pair.Key != destinationKey && pair.Key != string(destinationKey) || pair.Value == nil {
+			continue
+		}
+		path, ok := reducePath(textOf(pair.Value))
+		if !ok || path == "" {
+			return refused(wire.ConditionInvalidField, "%s is not an address. Name the entity there that the messages are for.", destinationKey)
+		}
+		l.path, l.via = path, l.path
+	}
 	return refusal{}
 }
 
@@ -162,40 +216,28 @@ func noDynamicNodes() refusal {
 	return refused(wire.ConditionNotImplemented, "Dynamic nodes are not supported. Name an entity.")
 }
 
-// permitted says whether the tokens of the connection allow the link. Who may do
-// anything with an entity may attach to its management node (the Go client does for
-// senders too); its operations are checked one by one.
-func (l *link) permitted(now time.Time) bool {
+// permitted says whether the credentials of the connection allow the link, and if not,
+// which entity they do not allow; stale says that the key of one is gone. Who may do anything with an entity may attach to its management
+// node (the Go client does for senders too); its operations are checked one by one.
+func (l *link) permitted(now time.Time) (path string, ok, stale bool) {
 	switch g := l.session.conn.grants; l.kind {
-	case cbsNode:
-		return true
+	case cbsNode, coordinatorNode:
+		return "", true, false
 	case managementNode:
-		return g.allow(l.path, fsm.Send, now) || g.allow(l.path, fsm.Listen, now)
-	case entityNode:
-		return g.allow(l.path, l.right, now)
-	}
-	return false
-}
-
-// wantsMessageSession says whether a source filter asks for a Service Bus session.
-func wantsMessageSession(filter wire.Map) bool {
-	for _, pair := range filter {
-		if pair.Key == wire.Symbol("com.microsoft:session-filter") || pair.Key == "com.microsoft:session-filter" {
-			return true
+		if ok, stale = g.allow(l.path, fsm.Send, now); !ok {
+			ok, stale = g.allow(l.path, fsm.Listen, now)
 		}
+		return l.path, ok, stale
+	case entityNode:
+		if l.via != "" {
+			if ok, stale = g.allow(l.via, l.right, now); !ok {
+				return l.via, false, stale
+			}
+		}
+		ok, also := g.allow(l.path, l.right, now)
+		return l.path, ok, stale || also
 	}
-	return false
-}
-
-// claim names a right as the cloud's messages do.
-func claim(right fsm.Rights) string {
-	if right == fsm.Send {
-		return "'Send'"
-	}
-	if right == fsm.Listen {
-		return "'Listen'"
-	}
-	return "'Send' or 'Listen'"
+	return l.path, false, false
 }
 
 // endpoint makes the link of the kind that the attach asks for.
@@ -247,6 +289,8 @@ func attachReply(a *wire.Attach) *wire.Attach {
 		dst.DynamicNodeProperties = nil
 		dst.Address = echoAddress(dst.Address)
 		r.Target = &dst
+	} else if a.Coordinator != nil {
+		r.Coordinator = coordinatorReply()
 	} else {
 		r.Target = &wire.Target{}
 	}
@@ -280,13 +324,24 @@ func echoOutcome(state any) any {
 	return nil
 }
 
-// resolve asks the broker for the entity of a link that is attaching.
-func (c *conn) resolve(ctx context.Context, e endpoint, entity string) {
+// resolve asks the broker for the entity of a link that is attaching, and for the one that
+// its messages go through.
+func (c *conn) resolve(ctx context.Context, e endpoint) {
 	defer c.recovered(ctx)
-	place, err := c.config.Broker.Resolve(ctx, entity)
+	l := e.base()
+	var via fsm.Place
+	var err error
+	entity := l.via
+	if entity != "" {
+		via, err = c.config.Broker.Resolve(ctx, c.namespace, entity)
+	}
+	var place fsm.Place
+	if err == nil {
+		entity, _ = cutManagement(l.path)
+		place, err = c.config.Broker.Resolve(ctx, c.namespace, entity)
+	}
 	c.mu.Lock()
 	defer c.unlock()
-	l := e.base()
 	if l.state != attaching || c.phase >= closing {
 		return
 	}
@@ -294,11 +349,24 @@ func (c *conn) resolve(ctx context.Context, e endpoint, entity string) {
 	if err != nil && !errors.As(err, &code) {
 		code = fsm.ServerBusy
 	}
+	var why refusal
+	o, receives := e.(*outgoingLink)
+	if err == nil && l.kind == entityNode {
+		why = unattachable(&place, l.sends)
+		if receives && why.condition == "" {
+			why = o.unsuited(&place)
+		}
+	}
+	if in, ok := e.(*incomingLink); ok && err == nil && why.condition == "" && l.via != "" {
+		why = in.goThrough(via)
+	}
 	switch {
-	case err == nil && l.sends && l.kind == entityNode && place.Sub != fsm.MainQueue:
-		l.withdraw(ctx, refused(wire.ConditionNotAllowed, "A dead-letter queue cannot be sent to. Send to the queue itself."))
+	case why.condition != "":
+		l.withdraw(ctx, why)
 	case err == nil && l.kind == entityNode && barred(place.Settings.Status, l.sends):
 		l.withdraw(ctx, verdictOf(fsm.EntityDisabled).about(entity).refusal)
+	case err == nil && receives && o.wants != nil:
+		o.accept(place)
 	case err == nil:
 		l.attached(ctx, e, place)
 	default:
@@ -327,18 +395,20 @@ const batchBytesKey = wire.Symbol("com.microsoft:max-message-batch-size")
 func (l *link) attached(ctx context.Context, e endpoint, place fsm.Place) {
 	l.state, l.place = attached, place
 	if in, ok := e.(*incomingLink); ok {
-		in.limit(int(min(place.Settings.MaxMessageBytes, messageBytesMax)))
+		most := min(place.Settings.MaxMessageBytes, messageBytesMax)
+		if in.viaPlace != nil {
+			most = min(most, in.viaPlace.Settings.MaxMessageBytes)
+		}
+		in.limit(int(most))
 		limit := uint64(in.messageBytesMax)
 		l.reply.MaxMessageSize = &limit // batches are cut to it; absent would mean nothing fits
-		l.reply.Properties = wire.Map{{Key: batchBytesKey, Value: min(limit, batchBytesMax)}}
+		if l.kind != coordinatorNode {
+			l.reply.Properties = wire.Map{{Key: batchBytesKey, Value: min(limit, batchBytesMax)}}
+		}
 	}
 	c := l.session.conn
 	c.emit(l.session.channel, l.reply)
 	l.reply = nil
-	if !c.proven && l.kind != cbsNode {
-		c.proven = true
-		c.retime()
-	}
 	c.log.DebugContext(ctx, "link attached", "path", l.path, "link", l.name)
 	e.ready()
 }
@@ -349,7 +419,7 @@ func (l *link) refuse(ctx context.Context, why refusal) {
 	if l.reply.Role == wire.RoleSender {
 		l.reply.Source = nil
 	} else {
-		l.reply.Target = nil
+		l.reply.Target, l.reply.Coordinator = nil, nil
 	}
 	c := l.session.conn
 	c.emit(l.session.channel, l.reply)
@@ -361,7 +431,7 @@ func (l *link) withdraw(ctx context.Context, why refusal) {
 	l.refuse(ctx, why)
 	l.state = gone
 	delete(l.session.links, l.handle)
-	l.session.conn.links--
+	l.session.conn.unlinked()
 	l.unname()
 }
 
@@ -392,16 +462,22 @@ func (s *session) detached(d *wire.Detach) {
 	delete(s.links, d.Handle)
 	if l.state == detaching {
 		l.state = gone
-		s.conn.links--
+		s.conn.unlinked()
 		return
 	}
 	s.flushDispositions()
 	if l.state == attaching { // 2.6.3: an attach is answered before the detach
-		l.reply.Source, l.reply.Target = nil, nil
+		l.reply.Source, l.reply.Target, l.reply.Coordinator = nil, nil, nil
 		s.conn.emit(s.channel, l.reply)
 	}
+	farewell := &wire.Detach{Handle: d.Handle, Closed: d.Closed}
+	if o, ok := e.(*outgoingLink); ok && o.held != nil {
+		o.farewell = farewell
+		e.drop()
+		return
+	}
 	e.drop()
-	s.conn.emit(s.channel, &wire.Detach{Handle: d.Handle, Closed: d.Closed})
+	s.conn.emit(s.channel, farewell)
 }
 
 // over ends the part of a link that both kinds have; false when it had ended before.
@@ -409,12 +485,15 @@ func (l *link) over() bool {
 	if l.state == gone || l.state == detaching {
 		if l.state == detaching {
 			l.state = gone
-			l.session.conn.links--
+			l.session.conn.unlinked()
 		}
 		return false
 	}
 	l.state = gone
-	l.session.conn.links--
+	l.session.conn.unlinked()
 	l.unname()
 	return true
 }
+
+// unlinked counts a link that is over.
+func (c *conn) unlinked() { c.links, c.linked = c.links-1, time.Now() }

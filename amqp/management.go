@@ -14,22 +14,43 @@ import (
 // manage does one operation of an entity's management node (wire contract 7.5). What
 // the broker answers later is answered later: nothing here waits on the reader.
 func (c *conn) manage(ctx context.Context, r *request, operation string) {
+	if why := misplaced(operation, &r.link.place); why.condition != "" {
+		c.respond(ctx, r, response{verdict: verdict{why, http.StatusBadRequest}})
+		return
+	}
 	body, _ := r.body.(wire.Map)
+	if r.within != nil && c.manageWithin(ctx, r, operation, body) {
+		return
+	}
 	switch operation {
-	case "com.microsoft:renew-lock":
+	case renewOperation:
 		c.renewLock(ctx, r, body)
-	case "com.microsoft:peek-message":
+	case renewSessionOperation:
+		c.renewSessionLock(ctx, r, body)
+	case getStateOperation:
+		go c.getSessionState(ctx, r, body)
+	case setStateOperation:
+		go c.setSessionState(ctx, r, body)
+	case listSessionsOperation:
+		go c.listSessions(ctx, r, body)
+	case peekOperation:
 		go c.peekMessage(ctx, r, body)
-	case "com.microsoft:update-disposition":
+	case dispositionOperation:
 		c.updateDisposition(ctx, r, body)
-	case "com.microsoft:receive-by-sequence-number":
+	case deferredOperation:
 		c.receiveBySequenceNumber(ctx, r, body)
 	case scheduleOperation:
 		c.scheduleMessage(ctx, r, body)
 	case cancelOperation:
 		c.cancelScheduled(ctx, r, body)
-	case "com.microsoft:batch-delete-messages":
+	case batchDeleteOperation:
 		c.batchDelete(ctx, r, body)
+	case addRuleOperation:
+		go c.addRule(ctx, r, body)
+	case removeRuleOperation:
+		go c.removeRule(ctx, r, body)
+	case enumerateRulesOperation:
+		go c.enumerateRules(ctx, r, body)
 	default:
 		c.respond(ctx, r, unknownOperation(operation))
 	}
@@ -84,26 +105,38 @@ func worst(codes []fsm.Code) fsm.Code {
 // updateDisposition settles by lock token: deferred messages always, others when their
 // link is gone.
 func (c *conn) updateDisposition(ctx context.Context, r *request, body wire.Map) {
-	what, say, ok := decideByName(body)
+	settlements, say, ok := c.settlementsOf(r, body)
 	if !ok {
 		c.respond(ctx, r, say)
 		return
-	}
-	ids, say, ok := c.lockIDs(r, body)
-	if !ok {
-		c.respond(ctx, r, say)
-		return
-	}
-	settlements := make([]fsm.Settlement, len(ids))
-	for i, id := range ids {
-		settlements[i] = what
-		settlements[i].Lock = id
 	}
 	c.config.Broker.Settle(r.link.place, settlements, func(codes []fsm.Code) {
+		c.mu.Lock()
+		c.countSettled(settlements, codes)
+		c.mu.Unlock()
 		say := answer(worst(codes))
 		say.verdict = settleVerdict(worst(codes))
 		c.respond(ctx, r, say)
 	})
+}
+
+// settlementsOf reads an update-disposition. ok is false when it cannot be done: then say is
+// the answer.
+func (c *conn) settlementsOf(r *request, body wire.Map) (settlements []fsm.Settlement, say response, ok bool) {
+	what, say, ok := decideByName(body)
+	if !ok {
+		return nil, say, false
+	}
+	ids, say, ok := c.lockIDs(r, body)
+	if !ok {
+		return nil, say, false
+	}
+	settlements = make([]fsm.Settlement, len(ids))
+	for i, id := range ids {
+		settlements[i] = what
+		settlements[i].Lock = id
+	}
+	return settlements, say, true
 }
 
 // decideByName turns the words of update-disposition into a settlement.
@@ -140,12 +173,16 @@ func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, peekWithin)
 	defer cancel()
-	first := fsm.SequenceNumber(max(0, from))
-	found, err := c.config.Broker.Peek(ctx, r.link.place, first, int(min(count, peekMessagesMax)), peekBytesMax)
+	first, most := fsm.SequenceNumber(max(0, from)), int(min(count, peekMessagesMax))
+	var found []fsm.Delivery
+	var err error
+	if session, one := c.sessionMeant(r, body); one {
+		found, err = c.config.Broker.PeekSession(ctx, r.link.place, session, first, most, peekBytesMax)
+	} else {
+		found, err = c.config.Broker.Peek(ctx, r.link.place, first, most, peekBytesMax)
+	}
 	if err != nil {
-		code := fsm.ServerBusy
-		_ = errors.As(err, &code)
-		c.respond(ctx, r, answer(code))
+		c.respond(ctx, r, answer(codeOf(err)))
 		return
 	}
 	messages := make([]any, 0, len(found))
@@ -164,12 +201,21 @@ func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
 	c.respond(ctx, r, success(wire.Map{{Key: "messages", Value: messages}}))
 }
 
+// codeOf is the code that an error of the broker carries; ServerBusy when it has none, as
+// when its time has run out.
+func codeOf(err error) fsm.Code {
+	code := fsm.ServerBusy
+	_ = errors.As(err, &code)
+	return code
+}
+
 // fetching is a receive-by-sequence-number in work: deferred messages are fetched a
 // few at a time, so that an answer has a bound whatever is asked for.
 type fetching struct {
 	c        *conn
 	r        *request
 	takes    bool
+	fetch    func([]fsm.SequenceNumber, bool, func(fsm.Code, []fsm.Delivery))
 	left     []fsm.SequenceNumber
 	messages []any
 	bytes    int
@@ -199,6 +245,17 @@ func (c *conn) receiveBySequenceNumber(ctx context.Context, r *request, body wir
 	f := &fetching{c: c, r: r, left: numbers}
 	mode, given := integerOf(lookup(body, "receiver-settle-mode"))
 	f.takes = given && mode == 0
+	f.fetch = func(some []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery)) {
+		c.config.Broker.Fetch(r.link.place, some, takes, done)
+	}
+	if r.link.place.Settings.RequiresSession && r.link.place.Sub == fsm.MainQueue {
+		held, say, ok := c.heldSession(r, body)
+		if !ok {
+			c.respond(ctx, r, say)
+			return
+		}
+		f.fetch = held.Fetch
+	}
 	f.next(ctx)
 }
 
@@ -210,7 +267,7 @@ func (f *fetching) next(ctx context.Context) {
 	}
 	some := f.left[:min(len(f.left), fetchAtOnceMax)]
 	f.left = f.left[len(some):]
-	f.c.config.Broker.Fetch(f.r.link.place, some, f.takes, func(code fsm.Code, found []fsm.Delivery) {
+	f.fetch(some, f.takes, func(code fsm.Code, found []fsm.Delivery) {
 		if code != fsm.OK && code != fsm.MessageNotFound {
 			f.finish(ctx, code)
 			return

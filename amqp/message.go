@@ -100,7 +100,10 @@ func parseInto(arena, b []byte) (fsm.Message, []byte, error) {
 	if err != nil {
 		return fsm.Message{}, arena, err
 	}
-	m := fsm.Message{ID: p.id, Payload: arena[start:len(arena):len(arena)], TimeToLive: p.timeToLive(), EnqueueAt: p.enqueueAt}
+	m := fsm.Message{
+		ID: p.id, Payload: arena[start:len(arena):len(arena)], TimeToLive: p.timeToLive(), EnqueueAt: p.enqueueAt,
+		Session: p.session, HasSession: p.hasSession, PartitionKey: p.partitionKey,
+	}
 	return m, arena, nil
 }
 
@@ -160,11 +163,15 @@ type parsedMessage struct {
 	body        []byte // sections from the body on; a footer among them is the one below
 	footer      []byte // encoded map, nil when absent
 	id          string
-	created     int64       // creation-time, ms, if timed has bit 1
-	expires     int64       // absolute-expiry-time, ms, if timed has bit 0
-	timed       byte        // which of the two there are
-	enqueueAt   fsm.Instant // 0: at once
-	rewrite     bool        // application holds a null where clients take a string for granted
+	session     string // group-id
+	hasSession  bool
+	// partitionKey is read where the annotations are written.
+	partitionKey string
+	created      int64       // creation-time, ms, if timed has bit 1
+	expires      int64       // absolute-expiry-time, ms, if timed has bit 0
+	timed        byte        // which of the two there are
+	enqueueAt    fsm.Instant // 0: at once
+	rewrite      bool        // application holds a null where clients take a string for granted
 }
 
 // scan finds and checks the sections of b.

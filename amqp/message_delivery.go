@@ -114,7 +114,10 @@ func appendDelivery(dst []byte, place fsm.Place, d fsm.Delivery, o deliveryOptio
 	if err != nil {
 		return dst, fmt.Errorf("message %d of entity %d: %w", d.Lock.Sequence, place.ID, err)
 	}
-	start := len(dst)
+	changed, err := v.patch(d.Patches)
+	if err != nil {
+		return dst, fmt.Errorf("message %d of entity %d: %w", d.Lock.Sequence, place.ID, err)
+	}
 	dst = v.appendHeader(dst, &d)
 	if o.lockToken != nil {
 		dst = wire.AppendSectionDescriptor(dst, wire.SectionDeliveryAnnotations)
@@ -125,24 +128,20 @@ func appendDelivery(dst []byte, place fsm.Place, d fsm.Delivery, o deliveryOptio
 	}
 	dst = wire.AppendSectionDescriptor(dst, wire.SectionMessageAnnotations)
 	dst = wire.AppendMapOf(dst, func(dst []byte) ([]byte, int) {
-		dst, own := appendBrokerAnnotations(dst, &place, &d, o.peeked)
+		dst, own := appendBrokerAnnotations(dst, &place, &d, changed, o.peeked)
 		return append(dst, v.annotations...), own + v.pairs
 	})
 	if len(v.properties) == 0 {
 		dst = wire.AppendProperties(dst, &wire.Properties{})
 	}
 	bare := len(dst)
-	if len(d.Patches) == 0 {
+	if !changed.sections {
 		dst = append(dst, v.bare...)
-		v.correctExpiry(dst[bare:], &d)
-		return dst, nil
+	} else {
+		dst = append(append(append(dst, v.properties...), v.application...), v.body...)
 	}
-	dst = append(dst, v.properties...)
 	v.correctExpiry(dst[bare:], &d)
-	if dst, err = v.appendPatched(dst, d.Patches); err != nil {
-		return dst[:start], fmt.Errorf("message %d of entity %d: %w", d.Lock.Sequence, place.ID, err)
-	}
-	return append(dst, v.body...), nil
+	return dst, nil
 }
 
 // appendHeader appends the header section. Attempts is the number of deliveries before
@@ -180,7 +179,6 @@ func (v *payloadView) correctExpiry(bare []byte, d *fsm.Delivery) {
 	if err != nil {
 		return // cannot be: they were checked when the message came
 	}
-	const expiryField = 8
 	end, expiry := 0, 0
 	var created int64
 	var timed bool
@@ -193,7 +191,7 @@ func (v *payloadView) correctExpiry(bare []byte, d *fsm.Delivery) {
 		if i == expiryField && wire.IsTimestamp(field) {
 			expiry = end
 		}
-		if i == expiryField+1 {
+		if i == creationField {
 			created, timed = wire.MillisOf(field)
 		}
 	}
@@ -207,11 +205,11 @@ func (v *payloadView) correctExpiry(bare []byte, d *fsm.Delivery) {
 
 // appendBrokerAnnotations appends the pairs that are the broker's. The types are exact
 // and no value is null: the Go client panics on anything else.
-func appendBrokerAnnotations(dst []byte, place *fsm.Place, d *fsm.Delivery, peeked bool) (longer []byte, pairs int) {
+func appendBrokerAnnotations(dst []byte, place *fsm.Place, d *fsm.Delivery, changed changes, peeked bool) (longer []byte, pairs int) {
 	dst = wire.AppendSymbol(dst, sequenceNumberKey)
 	dst = wire.AppendLong(dst, int64(d.Lock.Sequence))
 	dst = wire.AppendSymbol(dst, enqueueSequenceNumberKey)
-	dst = wire.AppendLong(dst, int64(d.Lock.Sequence))
+	dst = wire.AppendLong(dst, int64(originalNumber(d, changed)))
 	dst = wire.AppendSymbol(dst, enqueuedTimeKey)
 	dst = wire.AppendMillis(dst, int64(d.Enqueued))
 	state := messageStateActive
@@ -229,92 +227,28 @@ func appendBrokerAnnotations(dst []byte, place *fsm.Place, d *fsm.Delivery, peek
 		dst = wire.AppendMillis(dst, int64(d.LockedUntil))
 		pairs++
 	}
-	if place.Sub == fsm.DeadLetterQueue {
+	source := changed.source
+	if place.Sub != fsm.MainQueue {
+		source = place.Name // where it was dead-lettered last
+	}
+	if source != "" {
 		dst = wire.AppendSymbol(dst, deadLetterSourceKey)
-		dst = wire.AppendString(dst, place.Name)
+		dst = wire.AppendString(dst, source)
 		pairs++
 	}
 	return dst, pairs
 }
 
-// appendPatched appends the application-properties as settlements have changed them:
-// later patches win over earlier ones and all win over what the sender wrote.
-func (v *payloadView) appendPatched(dst, encoded []byte) ([]byte, error) {
-	patches, err := fsm.DecodePatches(encoded)
-	if err != nil {
-		return dst, fmt.Errorf("decode patches: %w", err)
+// originalNumber is the number that a message got where it was sent: at the queue or topic
+// from which it was forwarded first, else at the topic of the subscription, else here.
+func originalNumber(d *fsm.Delivery, changed changes) fsm.SequenceNumber {
+	switch {
+	case changed.enqueued != 0:
+		return changed.enqueued
+	case d.Topic != 0:
+		return d.Topic
 	}
-	set := propertySet{}
-	if len(v.application) > 0 {
-		own, err := wire.IterMap(v.application[sectionDescriptorBytes:])
-		if err != nil {
-			return dst, fmt.Errorf("%w: %w", errPayload, err)
-		}
-		if err := set.merge(&own); err != nil {
-			return dst, err
-		}
-	}
-	for _, p := range patches {
-		changes := wire.IterPairs(p.Properties)
-		if err := set.merge(&changes); err != nil {
-			return dst, err
-		}
-		if p.DeadLetter && p.Reason != "" {
-			set.put(wire.AppendString(nil, deadLetterReasonKey), wire.AppendString(nil, p.Reason))
-		}
-		if p.DeadLetter && p.Description != "" {
-			set.put(wire.AppendString(nil, deadLetterDescriptionKey), wire.AppendString(nil, p.Description))
-		}
-	}
-	if len(set.pairs) == 0 {
-		return dst, nil
-	}
-	return set.appendMap(wire.AppendSectionDescriptor(dst, wire.SectionApplicationProperties)), nil
-}
-
-// propertySet is a map of encoded keys and values that keeps their order.
-type propertySet struct {
-	at    map[string]int // text of the key -> place in pairs
-	pairs []encodedPair
-}
-
-type encodedPair struct{ key, value []byte }
-
-// put sets one property. key is an encoded string.
-func (s *propertySet) put(key, value []byte) {
-	text, _ := wire.StringOf(key)
-	if i, ok := s.at[string(text)]; ok {
-		s.pairs[i].value = value
-		return
-	}
-	if s.at == nil {
-		s.at = make(map[string]int)
-	}
-	s.at[string(text)] = len(s.pairs)
-	s.pairs = append(s.pairs, encodedPair{key: key, value: value})
-}
-
-func (s *propertySet) merge(pairs *wire.MapIter) error {
-	for {
-		key, value, ok := pairs.Next()
-		if !ok {
-			break
-		}
-		s.put(key, value)
-	}
-	if err := pairs.Err(); err != nil {
-		return fmt.Errorf("%w: %w", errPayload, err)
-	}
-	return nil
-}
-
-func (s *propertySet) appendMap(dst []byte) []byte {
-	return wire.AppendMapOf(dst, func(dst []byte) ([]byte, int) {
-		for _, p := range s.pairs {
-			dst = append(append(dst, p.key...), p.value...)
-		}
-		return dst, len(s.pairs)
-	})
+	return d.Lock.Sequence
 }
 
 // withoutNullReasons writes the encoded map of application properties again without

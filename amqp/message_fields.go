@@ -35,23 +35,36 @@ func (p *parsedMessage) scanProperties(value []byte) error {
 		if !propertyHasType(i, field) {
 			return refuse(wire.ConditionDecodeError, "properties: field %d is of a wrong type", i)
 		}
-		switch i {
-		case 0:
-			p.id, err = messageIDText(field)
-		case 8:
-			p.expires, _ = wire.MillisOf(field)
-			p.timed |= 1
-		case 9:
-			p.created, _ = wire.MillisOf(field)
-			p.timed |= 2
-		case 10: // what a session is named by
+		if i == groupIDField {
 			text, _ := wire.StringOf(field)
 			err = checkName("group-id", text)
+		}
+		if err == nil {
+			err = p.keep(i, field)
 		}
 		if err != nil {
 			return err
 		}
 	}
+}
+
+// keep takes over what the broker must know of field number i of the properties, which is
+// of the right type and not null.
+func (p *parsedMessage) keep(i int, field []byte) (err error) {
+	switch i {
+	case messageIDField:
+		p.id, err = messageIDText(field)
+	case expiryField:
+		p.expires, _ = wire.MillisOf(field)
+		p.timed |= 1
+	case creationField:
+		p.created, _ = wire.MillisOf(field)
+		p.timed |= 2
+	case groupIDField: // what a session is named by
+		text, _ := wire.StringOf(field)
+		p.session, p.hasSession = string(text), true
+	}
+	return err
 }
 
 // checkName refuses names that are longer than the cloud's (wire contract 4.5).
@@ -225,6 +238,9 @@ func (p *parsedMessage) appendAnnotation(dst, key, value []byte) ([]byte, error)
 		}
 		if err := checkName(string(name), text); err != nil {
 			return dst, err
+		}
+		if string(name) == partitionKeyKey {
+			p.partitionKey = string(text)
 		}
 		return wire.AppendString(wire.AppendSymbol(dst, name), text), nil
 	}

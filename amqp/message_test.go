@@ -14,6 +14,7 @@ import (
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
 )
 
 func testPlace() fsm.Place { return fsm.Place{Entity: fsm.Entity{ID: 7, Name: "Orders"}} }
@@ -439,6 +440,10 @@ func FuzzParseMessage(f *testing.F) {
 	f.Add(batch(full, nil))
 	f.Add(section(nil, wire.SectionApplicationProperties, wire.Map{{Key: "DeadLetterReason", Value: nil}}))
 	patches := fsm.AppendPatches(nil, []fsm.Patch{{DeadLetter: true, Reason: "r", Properties: []byte{0xa1, 1, 'k', 0x41}}})
+	changed := fsm.AppendPatches(nil, []fsm.Patch{{Enqueued: 3, Source: "q", Changes: []fsm.Change{
+		setUser("A", filter.Text("x")), removed(filter.User, "c"), setUser("deadletterreason", filter.Int(1)),
+		setSystem(filter.Label, filter.Text("l")), removed(filter.System, filter.SessionID), removed(filter.System, filter.MessageID),
+	}}})
 	f.Fuzz(func(t *testing.T, b []byte) {
 		_, _ = parseBatch(b)
 		m, err := parseMessage(b)
@@ -449,7 +454,7 @@ func FuzzParseMessage(f *testing.F) {
 			}
 			return
 		}
-		for _, p := range [][]byte{nil, patches} {
+		for _, p := range [][]byte{nil, patches, changed} {
 			d := fsm.Delivery{Lock: fsm.LockID{Sequence: 5}, LockedUntil: 1, Payload: m.Payload, Patches: p}
 			out, err := appendDelivery(nil, testPlace(), d, deliveryOptions{})
 			if err != nil {

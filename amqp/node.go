@@ -19,6 +19,8 @@ import (
 type request struct {
 	link       *incomingLink
 	bytes      int // what it counts in conn.inFlight
+	began      time.Time
+	within     *txnID // the transaction that it is part of; nil outside
 	properties wire.Properties
 	arguments  wire.Map // application-properties
 	body       any      // of the amqp-value section
@@ -26,7 +28,7 @@ type request struct {
 
 // parseRequest reads the sections that mean something to a node.
 func parseRequest(l *incomingLink, payload []byte) (*request, error) {
-	r := &request{link: l}
+	r := &request{link: l, began: time.Now()}
 	for rest := bytes.Clone(payload); len(rest) > 0; {
 		kind, value, _, after, err := wire.NextSection(rest)
 		if err != nil {
@@ -107,7 +109,9 @@ func badRequest(format string, args ...any) response {
 
 // request takes a delivery to a node: it is accepted at once and answered by a
 // response. There are no more than requestsMax in work, so goroutines and memory are
-// bounded whatever a client sends.
+// bounded whatever a client sends. One link alone never gets there, because its credit
+// comes back with the responses: Java settles hundreds of messages at once through
+// $management when their link is gone, and ServerBusy would fail them.
 func (c *conn) request(ctx context.Context, a *arrival) {
 	r, err := parseRequest(a.link, a.payload)
 	a.payload = nil
@@ -115,25 +119,30 @@ func (c *conn) request(ctx context.Context, a *arrival) {
 		c.finishSend(ctx, a, refused(wire.ConditionDecodeError, "The request cannot be read: %s. Correct it.", err))
 		return
 	}
-	r.bytes, a.bytes = a.bytes, 0 // it is held until it is answered
+	r.within = a.within
+	r.bytes, a.bytes, a.asked = a.bytes, 0, true // it is held until it is answered
 	c.finishSend(ctx, a, refusal{})
 	operation := r.argument("operation")
 	c.mu.Lock()
 	busy := c.requests >= requestsMax
 	c.requests++
 	needs := rightFor(operation)
-	may := c.grants.allow(r.link.path, needs, time.Now())
+	managed := r.link.kind == managementNode
+	may := !managed || c.may(ctx, r.link.path, needs, time.Now())
+	if !may {
+		c.auditMissing(ctx, r.link.path, needs, operation)
+	}
 	c.unlock()
 	switch {
 	case busy:
 		c.respond(ctx, r, answer(fsm.ServerBusy))
 	case r.link.kind == cbsNode && operation == "put-token":
 		go c.putToken(ctx, r)
-	case r.link.kind == managementNode && !may:
+	case !may:
 		say := answer(fsm.Unauthorized)
-		say.text = fmt.Sprintf("Unauthorized access to '%s': %s claims are needed. Put a token on $cbs that has them.", r.link.path, claim(needs))
+		say.refusal = unauthorized(r.link.path, needs)
 		c.respond(ctx, r, say)
-	case r.link.kind == managementNode:
+	case managed:
 		c.manage(ctx, r, operation)
 	default:
 		c.respond(ctx, r, unknownOperation(operation))
@@ -146,12 +155,24 @@ func unknownOperation(operation string) response {
 	return say
 }
 
+// tellSlow says that a request took long, and whose it was.
+func (c *conn) tellSlow(ctx context.Context, r *request) {
+	if c.config.SlowAfter <= 0 || c.config.Slow == nil {
+		return
+	}
+	if took := time.Since(r.began); took >= c.config.SlowAfter {
+		c.config.Slow.WarnContext(ctx, "slow operation", "operation", "request "+r.argument("operation"), "took", took,
+			"path", r.link.path, "peer", c.peer.RemoteAddr().String())
+	}
+}
+
 // respond ends a request.
 func (c *conn) respond(ctx context.Context, r *request, say response) {
-	if say.condition == wire.ConditionNotFound && r.link.kind == managementNode {
+	if say.gone && r.link.kind == managementNode {
 		entity, _ := cutManagement(r.link.path)
 		say.text = notFoundText(entity)
 	}
+	c.tellSlow(ctx, r)
 	why := say.refusal
 	if say.condition != "" {
 		say.text = c.explain(ctx, why, "operation", r.argument("operation"), "path", r.link.path).Description
@@ -160,10 +181,16 @@ func (c *conn) respond(ctx context.Context, r *request, say response) {
 	c.mu.Lock()
 	defer c.unlock()
 	c.requests--
+	if dooms(r.argument("operation"), why) {
+		c.doom(r.within, why)
+	}
 	c.inFlight -= r.bytes
 	c.makeRoom()
 	if l := c.responseLink(r); l != nil {
 		l.respond(ctx, message)
+	}
+	if r.link.state == attached && !r.link.session.ended {
+		r.link.answered()
 	}
 	if say.gone { // its name may mean another entity by now
 		r.link.fault(ctx, r.link, why.toAttachAgain())

@@ -164,7 +164,7 @@ func TestManagementFaults(t *testing.T) {
 		status    int32
 		condition any
 	}{
-		{"com.microsoft:get-session-state", wire.Map{}, 501, wire.ConditionNotImplemented},
+		{"com.microsoft:get-session-state", wire.Map{}, 400, wire.ConditionNotAllowed},
 		{"com.microsoft:renew-lock", wire.Map{}, 400, wire.ConditionArgumentError},
 		{"com.microsoft:renew-lock", "not a map", 400, wire.ConditionArgumentError},
 		{"com.microsoft:renew-lock", wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{{1}}}}}, 410, wire.ConditionMessageLockLost},

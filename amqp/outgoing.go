@@ -5,6 +5,8 @@ import (
 	"encoding/binary"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -29,9 +31,17 @@ type outgoingLink struct {
 	presettled bool   // what is sent is settled at once
 	replyTo    string // target address, which requests name as their reply-to
 
+	// Of a link that asks for a session, and of one that holds it.
+	wants         *sessionFilter
+	wantsWithin   time.Duration
+	giveUpWaiting func() // ends AcceptSession; nil before it has begun
+	held          Session
+	farewell      *wire.Detach // our detach, once the session is released
+
 	receiver   Receiver // nil on nodes
 	lock       lockState
 	lockRound  uint64 // counts calls of Lock, to tell a call's own end from a later one
+	lockDrains bool   // the call under way was made for a drain, and does not wait
 	cancelling bool   // Cancel is wanted, or made, for the outstanding Lock
 	closed     bool   // Close is made
 
@@ -66,7 +76,7 @@ type transferHead struct {
 
 // ready opens the lane and starts, because credit may have come before our attach.
 func (l *outgoingLink) ready() {
-	if l.kind == entityNode {
+	if l.kind == entityNode && l.receiver == nil {
 		l.receiver = l.session.conn.config.Broker.Receiver(l.place, l.takes)
 	}
 	l.pump()
@@ -142,7 +152,7 @@ func (l *outgoingLink) endDrain() {
 // startLock asks for as much as there is credit for. A draining link does not wait.
 func (l *outgoingLink) startLock() {
 	wait := lockWait
-	if l.credit.drain {
+	if l.lockDrains = l.credit.drain; l.lockDrains {
 		wait = 0
 	}
 	l.lock, l.cancelling = lockCalling, false
@@ -174,7 +184,12 @@ func (l *outgoingLink) catchUp(round uint64) {
 
 // closeReceiver frees the lane, once.
 func (l *outgoingLink) closeReceiver() {
-	if !l.closed {
+	switch {
+	case l.closed:
+	case l.held != nil:
+		l.closed = true
+		l.releaseSession()
+	default:
 		l.closed = true
 		l.session.conn.after = append(l.session.conn.after, l.receiver.Close)
 	}
@@ -211,7 +226,9 @@ func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 		c.held += len(d.Payload)
 		l.queue = append(l.queue, queued{delivery: d})
 	}
-	if len(deliveries) == 0 && l.credit.drain {
+	// A call that waited and was cancelled for the drain may have ended before the broker
+	// looked: only one that does not wait says that nothing is there. pump makes it.
+	if len(deliveries) == 0 && l.lockDrains && l.credit.drain {
 		l.endDrain()
 	}
 	l.pump()
@@ -222,7 +239,10 @@ func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 // would go on to use the dead link.
 func (l *outgoingLink) broken(code fsm.Code) {
 	why := verdictOf(code).about(l.path).refusal
-	if why.retry == mayHelp {
+	switch {
+	case code == fsm.NotAllowed:
+		why = unreceivable(&l.place)
+	case why.retry == mayHelp:
 		why.condition = wire.ConditionDetachForced
 	}
 	l.fault(context.Background(), l, why)
@@ -258,6 +278,7 @@ func (l *outgoingLink) begin(q queued) {
 	s, c := l.session, l.session.conn
 	h := &c.scratchHead
 	payload := q.response
+	var delivered *trace.SpanContext
 	c.held -= q.bytes()
 	if payload == nil {
 		h.tag = c.config.Broker.Seal(l.place, q.delivery.Lock)
@@ -268,6 +289,12 @@ func (l *outgoingLink) begin(q queued) {
 			return
 		}
 		payload = c.scratch
+		c.counting().delivered++
+		if span := c.tracer.delivering(l.path, &q.delivery); span != nil {
+			defer span.End()
+			sc := span.SpanContext()
+			delivered = &sc
+		}
 	} else {
 		h.tag = fsm.LockToken{}
 		binary.BigEndian.PutUint32(h.tag[:], s.nextDelivery)
@@ -276,7 +303,7 @@ func (l *outgoingLink) begin(q queued) {
 	s.nextDelivery++
 	l.credit.take()
 	if !l.presettled {
-		s.unsettled[h.id] = unsettled{link: l, lock: q.delivery.Lock, until: q.delivery.LockedUntil}
+		s.unsettled[h.id] = unsettled{link: l, lock: q.delivery.Lock, until: q.delivery.LockedUntil, delivered: delivered}
 	}
 	l.partial.lock = q.delivery.Lock
 	rest := l.sendFrames(wire.Transfer{
@@ -364,12 +391,16 @@ func (l *outgoingLink) release(deliveries []fsm.Delivery) {
 
 // drop ends the link. What the client has locked stays locked until it runs out, so it
 // can still settle through the management node (T.14, wire contract 5.5); what was
-// not wholly sent is released.
+// not wholly sent is released. A session is released, with everything that was locked under
+// it (wire contract 6.3).
 func (l *outgoingLink) drop() {
 	if !l.over() {
 		return
 	}
 	s := l.session
+	if l.giveUpWaiting != nil && l.held == nil {
+		s.conn.after = append(s.conn.after, l.giveUpWaiting)
+	}
 	if l.partial.rest != nil && l.receiver != nil {
 		l.release([]fsm.Delivery{{Lock: l.partial.lock}})
 	}

@@ -210,7 +210,7 @@ func TestNotTerminalStatesSettleNothing(t *testing.T) {
 	p.deliveries(1)
 	p.send(dispose(0, 0, false, &wire.Received{}), dispose(0, 0, false, nil))
 	p.send(dispose(0, 0, false, &wire.TransactionalState{TxnID: []byte{1}, Outcome: &wire.Accepted{}}))
-	p.refused(0, wire.RoleSender, wire.ConditionNotAllowed)
+	p.refused(0, wire.RoleSender, wire.ConditionTransactionUnknownID)
 	p.send(dispose(0, 0, false, &wire.Accepted{}))
 	expect[*wire.Disposition](p)
 }
@@ -310,7 +310,7 @@ func TestTakenMessagesWaitForCredit(t *testing.T) {
 func TestOutgoingWindow(t *testing.T) {
 	t.Parallel()
 	h := newHouse("orders")
-	at, err := h.Resolve(t.Context(), "orders")
+	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -449,7 +449,7 @@ func TestUnsettledMax(t *testing.T) {
 func TestHeldBytesMax(t *testing.T) {
 	t.Parallel()
 	h := newHouse("orders")
-	c := newConn(DefaultConfig(), nopConn{})
+	c := newConn(ptr(DefaultConfig()), nopConn{})
 	c.config.Broker = h
 	s := &session{conn: c, unsettled: make(map[uint32]unsettled)}
 	l := &outgoingLink{link: link{session: s, state: attached}, receiver: h.Receiver(fsm.Place{}, false)}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // peer is a client made of bare frames, for everything that a well-behaved library
@@ -163,10 +164,14 @@ func (p *peer) login(change ...func(*wire.Open, *wire.Begin)) *peer {
 }
 
 // sender attaches a link on which the peer sends, and takes the credit.
-func (p *peer) sender(handle uint32, address string) *wire.Flow {
+func (p *peer) sender(handle uint32, address string, change ...func(*wire.Attach)) *wire.Flow {
 	p.Helper()
-	p.send(&wire.Attach{Name: fmt.Sprint("s", handle), Handle: handle, Role: wire.RoleSender, Source: &wire.Source{}, Target: &wire.Target{Address: address}, InitialDeliveryCount: new(uint32)})
-	a := expect[*wire.Attach](p)
+	a := &wire.Attach{Name: fmt.Sprint("s", handle), Handle: handle, Role: wire.RoleSender, Source: &wire.Source{}, Target: &wire.Target{Address: address}, InitialDeliveryCount: new(uint32)}
+	for _, c := range change {
+		c(a)
+	}
+	p.send(a)
+	a = expect[*wire.Attach](p)
 	if a.Target == nil || a.MaxMessageSize == nil || *a.MaxMessageSize == 0 {
 		p.Fatalf("attach %+v", a)
 	}
@@ -222,7 +227,7 @@ func (p *peer) refused(id uint32, role wire.Role, condition wire.Symbol) *wire.E
 // messages stores n messages in a queue, numbered in their bodies.
 func (h *house) messages(t testing.TB, queue string, n int) {
 	t.Helper()
-	at, err := h.Resolve(t.Context(), queue)
+	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, queue)
 	if err != nil {
 		t.Fatal(err)
 	}

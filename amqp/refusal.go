@@ -53,6 +53,7 @@ func refused(condition wire.Symbol, format string, args ...any) refusal {
 // retrying, and a tracking id that is logged with the reason (T.1). An operator finds
 // with the id what a client was told.
 func (c *conn) explain(ctx context.Context, r refusal, about ...any) *wire.Error {
+	c.totals.refuse(r.condition)
 	id, now := newTrackingID(), time.Now().UTC()
 	c.log.With(about...).LogAttrs(ctx, slog.LevelInfo, "request refused",
 		slog.String("tracking_id", id), slog.String("condition", string(r.condition)), slog.String("reason", r.text))
@@ -88,12 +89,20 @@ func verdictOf(code fsm.Code) verdict {
 		return verdict{refusal{wire.ConditionEntityDisabled, "The messaging entity is disabled for this operation. Change its status.", afterChange}, http.StatusForbidden}
 	case fsm.EntityExists:
 		return verdict{refusal{wire.ConditionEntityAlreadyExists, "The entity exists already. Choose another name.", pointless}, http.StatusConflict}
+	case fsm.RuleNotFound:
+		return verdict{refusal{wire.ConditionNotFound, "The messaging entity could not be found: the subscription has no such rule. Create it, or correct its name.", afterChange}, http.StatusNotFound}
+	case fsm.RuleExists:
+		return verdict{refusal{wire.ConditionEntityAlreadyExists, "The subscription has a rule of this name already. Choose another name, or remove that rule first.", pointless}, http.StatusConflict}
 	case fsm.MessageLockLost:
 		return verdict{refusal{wire.ConditionMessageLockLost, "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue. Receive the message again.", pointless}, http.StatusGone}
+	case fsm.SessionLockLost:
+		return verdict{refusal{wire.ConditionSessionLockLost, "The session lock has expired or was released. Accept the session again.", pointless}, http.StatusGone}
+	case fsm.SessionCannotBeLocked:
+		return verdict{refusal{wire.ConditionSessionCannotBeLocked, "The requested session cannot be accepted. It is locked by another receiver; wait until that closes or its lock expires.", mayHelp}, http.StatusConflict}
 	case fsm.MessageNotFound:
 		return verdict{refusal{wire.ConditionMessageNotFound, "The message could not be found. Check its sequence number: it may have been handled already.", pointless}, http.StatusNotFound}
 	case fsm.MessageTooLarge:
-		return verdict{refusal{wire.ConditionMessageSizeExceeded, "The message is larger than the entity allows. Send a smaller one, or raise the maximum message size of the entity.", pointless}, http.StatusBadRequest}
+		return verdict{refusal{wire.ConditionMessageSizeExceeded, "The message is larger than the entity allows, or the batch makes too many copies. Send a smaller one, or raise the maximum message size of the entity.", pointless}, http.StatusBadRequest}
 	case fsm.QuotaExceeded:
 		return verdict{refusal{wire.ConditionResourceLimitExceeded, "The entity is full. Receive messages from it and from its dead-letter queue, or raise its maximum size.", afterChange}, http.StatusForbidden}
 	case fsm.InvalidArgument:

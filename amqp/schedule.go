@@ -7,28 +7,10 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The operations of the management node that need the right to send; all others need
-// the right to listen (wire contract 2.5).
-const (
-	scheduleOperation = "com.microsoft:schedule-message"
-	cancelOperation   = "com.microsoft:cancel-scheduled-message"
-)
-
-func rightFor(operation string) fsm.Rights {
-	if operation == scheduleOperation || operation == cancelOperation {
-		return fsm.Send
-	}
-	return fsm.Listen
-}
-
 // scheduleMessage stores messages that become active at the time that each one names in
 // its annotations; a time that has passed means now. The answer is an array of long, one
 // number per message, in order; 0 stands for a duplicate, which was not stored.
 func (c *conn) scheduleMessage(ctx context.Context, r *request, body wire.Map) {
-	if r.link.place.Sub != fsm.MainQueue {
-		c.respond(ctx, r, answer(fsm.NotAllowed))
-		return
-	}
 	messages, say, ok := c.scheduledMessages(r, body)
 	if !ok {
 		c.respond(ctx, r, say)
@@ -71,6 +53,18 @@ func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Mess
 			return nil, badRequest("A message to be scheduled has no annotation %s. Give it one.", scheduledEnqueueTimeKey), false
 		}
 		messages[i] = m
+	}
+	if err := sessioned(&r.link.place, messages); err != nil {
+		say = badRequest("")
+		say.refusal = refusalOf("The message", err)
+		return nil, say, false
+	}
+	if r.link.place.Kind == fsm.TopicEntity {
+		if err := c.rules.readAll(messages); err != nil {
+			say = badRequest("")
+			say.refusal = refusalOf("The message", err)
+			return nil, say, false
+		}
 	}
 	return messages, say, true
 }

@@ -287,7 +287,7 @@ func TestSDKScheduledLife(t *testing.T) {
 
 func TestSDKDuplicates(t *testing.T) {
 	t.Parallel()
-	h := newHouseOf(fsm.QueueSettings{
+	h := newHouseOf(fsm.EntitySettings{
 		LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresDuplicateDetection: true,
 	}, "Orders")
 	p := sdkPairOf(t, h, nil)

@@ -9,6 +9,8 @@ import (
 	"sync"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
@@ -20,23 +22,37 @@ type Config struct {
 	Broker     Broker
 	Authorizer Authorizer
 	Logger     *slog.Logger
+	// Audit takes what matters to who looks after security: logins, rights that were
+	// missing, keys that were lost (see audit). Never secrets.
+	Audit *slog.Logger
+
+	// Tracer makes spans of what happens to messages whose sender was sampled; nil: nothing is traced, and no
+	// message is looked into. Its sampler must go by the parent.
+	Tracer trace.Tracer
+	// Slow is told of requests to $management and $cbs that took SlowAfter or longer; nil or 0: of none. What
+	// sends and settlements took is known behind the Broker.
+	Slow      *slog.Logger
+	SlowAfter time.Duration
 
 	ContainerID string // of open (part 2, 2.7.1): the name of this member
 	Version     string // shown to clients in the properties of open
 
-	ConnectionsMax   int // connections at a time; above it new ones are closed at once
-	InFlightBytesMax int // bytes received on a connection and not yet stored
+	ConnectionsMax        int // connections at a time; above it new ones are closed at once
+	ConnectionsPerPeerMax int // of those, from one IP address, or one /64 of IPv6; 0: no limit
+	InFlightBytesMax      int // bytes received on a connection and not yet stored
 }
 
 // DefaultConfig is a Config with every limit set; Broker, Authorizer and usually
 // Listener are left to the caller.
 func DefaultConfig() Config {
 	return Config{
-		Logger:           slog.New(slog.DiscardHandler),
-		ContainerID:      "peeklock",
-		Version:          "dev",
-		ConnectionsMax:   connectionsMaxDefault,
-		InFlightBytesMax: inFlightBytesDefault,
+		Logger:                slog.New(slog.DiscardHandler),
+		Audit:                 slog.New(slog.DiscardHandler),
+		ContainerID:           "peeklock",
+		Version:               "dev",
+		ConnectionsMax:        connectionsMaxDefault,
+		ConnectionsPerPeerMax: connectionsPerPeerMaxDefault,
+		InFlightBytesMax:      inFlightBytesDefault,
 	}
 }
 
@@ -49,10 +65,14 @@ func (c Config) Validate() error {
 		return errors.New("gateway has no authorizer")
 	case c.Logger == nil:
 		return errors.New("gateway has no logger")
+	case c.Audit == nil:
+		return errors.New("gateway has no audit log")
 	case c.ContainerID == "":
 		return errors.New("gateway has no container id")
 	case c.ConnectionsMax < 1:
 		return fmt.Errorf("connections max %d is below 1", c.ConnectionsMax)
+	case c.ConnectionsPerPeerMax < 0:
+		return fmt.Errorf("connections per peer max %d is below 0", c.ConnectionsPerPeerMax)
 	case c.InFlightBytesMax < 1<<20:
 		return fmt.Errorf("in-flight bytes max %d is below 1 MiB", c.InFlightBytesMax)
 	}
@@ -65,10 +85,11 @@ type Server struct {
 	config Config
 	stop   context.CancelFunc // ends the waiting of every connection
 	group  sync.WaitGroup     // the accept loop and the connections
+	totals *totals
 
 	mu     sync.Mutex
-	conns  map[*conn]struct{}
 	closed bool
+	admission
 }
 
 // Open starts a Server. ctx gives values only; the Server lives until Close.
@@ -77,7 +98,7 @@ func Open(ctx context.Context, config Config) (*Server, error) {
 		return nil, fmt.Errorf("open gateway: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Server{config: config, stop: stop, conns: make(map[*conn]struct{})}
+	s := &Server{config: config, stop: stop, totals: new(totals), admission: newAdmission()}
 	if config.Listener != nil {
 		s.group.Go(func() { s.accept(ctx) })
 	}
@@ -113,10 +134,7 @@ func (s *Server) start(ctx context.Context, peer net.Conn) {
 	if !ok {
 		return
 	}
-	go func() {
-		defer s.dismiss(c)
-		c.serve(ctx)
-	}()
+	go c.serve(ctx)
 }
 
 // Serve speaks with one client over an open connection until it ends, and closes it.
@@ -127,32 +145,7 @@ func (s *Server) Serve(ctx context.Context, peer net.Conn) {
 	if !ok {
 		return
 	}
-	defer s.dismiss(c)
 	c.serve(ctx)
-}
-
-// admit registers a connection, or closes it when there are too many.
-func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.closed || len(s.conns) >= s.config.ConnectionsMax {
-		if !s.closed {
-			s.config.Logger.WarnContext(ctx, "too many connections", "peer", peer.RemoteAddr(), "max", s.config.ConnectionsMax)
-		}
-		_ = peer.Close()
-		return nil, false
-	}
-	c := newConn(s.config, peer)
-	s.conns[c] = struct{}{}
-	s.group.Add(1)
-	return c, true
-}
-
-func (s *Server) dismiss(c *conn) {
-	s.mu.Lock()
-	delete(s.conns, c)
-	s.mu.Unlock()
-	s.group.Done()
 }
 
 // Connections is how many clients are connected.

@@ -6,6 +6,8 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -43,6 +45,8 @@ type unsettled struct {
 	link  *outgoingLink
 	lock  fsm.LockID
 	until fsm.Instant // when the lock ran out if nobody renewed it
+	// delivered is the span of the delivery, nil when it is not traced.
+	delivered *trace.SpanContext
 }
 
 // begin opens a session (part 2, 2.7.2).
@@ -54,6 +58,9 @@ func (c *conn) begin(channel uint16, b *wire.Begin) *wire.Error {
 		return &wire.Error{Condition: wire.ConditionNotAllowed, Description: fmt.Sprintf("Channel %d already has a session.", channel)}
 	case b.RemoteChannel != nil:
 		return &wire.Error{Condition: wire.ConditionNotAllowed, Description: "A begin names a remote channel that began nothing."}
+	}
+	if !c.proven && len(c.sessions) >= strangerSessionsMax {
+		return c.distrust("sessions", strangerSessionsMax)
 	}
 	s := &session{
 		conn:           c,

@@ -5,6 +5,8 @@ import (
 	"slices"
 	"time"
 
+	"go.opentelemetry.io/otel/trace"
+
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -44,7 +46,7 @@ func decide(state any, settled bool) decision {
 		}
 		return d
 	case *wire.TransactionalState:
-		return decision{refused: noTransactions()}
+		return decision{refused: refused(wire.ConditionInvalidField, "The outcome within a transaction is a transaction itself. Give one of the four outcomes.")}
 	case nil:
 		if settled { // the receiver forgets it without a word: as if it was never sent
 			return decision{settlement: fsm.Settlement{Verb: fsm.Release}, outcome: released}
@@ -117,11 +119,6 @@ func instantOf(v any) (fsm.Instant, bool) {
 	return 0, false
 }
 
-// noTransactions answers everything that comes within a transaction.
-func noTransactions() refusal {
-	return refused(wire.ConditionNotImplemented, "Transactions are not supported. Send and settle outside of one.")
-}
-
 // settlement is one call of Broker.Settle: the deliveries of one disposition frame that
 // came from one link.
 type settlement struct {
@@ -130,6 +127,7 @@ type settlement struct {
 	settlements []fsm.Settlement
 	outcome     outcome
 	settled     bool // by the client already: no answer
+	spans       []trace.Span
 }
 
 // disposition takes what a receiver says of deliveries. What a sender says of its own
@@ -141,6 +139,10 @@ func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 	last := d.First
 	if d.Last != nil {
 		last = *d.Last
+	}
+	if state, ok := d.State.(*wire.TransactionalState); ok {
+		s.settleWithin(ctx, d, last, state)
+		return
 	}
 	what := decide(d.State, d.Settled)
 	if what.keep {
@@ -191,6 +193,7 @@ func (s *session) settleTaken(ctx context.Context, taken []took, what decision, 
 			group.settlements[i] = what.settlement
 			group.settlements[i].Lock = t.lock
 		}
+		group.spans = c.tracer.settling(group.link.path, mine, what.settlement.Verb)
 		c.after = append(c.after, func() {
 			c.config.Broker.Settle(group.link.place, group.settlements, func(codes []fsm.Code) { c.finishSettle(ctx, group, codes) })
 		})
@@ -207,8 +210,12 @@ func (s *session) answerRange(g *settlement, from, to int) {
 
 // finishSettle is the done function of Broker.Settle.
 func (c *conn) finishSettle(ctx context.Context, g *settlement, codes []fsm.Code) {
+	if g.spans != nil {
+		endSpans(g.spans, settleVerdict(worst(codes)).condition)
+	}
 	c.mu.Lock()
 	defer c.unlock()
+	c.countSettled(g.settlements, codes)
 	s := g.link.session
 	if g.link.state != attached || s.ended {
 		return

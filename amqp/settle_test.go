@@ -10,8 +10,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// verbs are the ways to settle, as the client knows them, and what is to be seen after.
-func verbs() map[string]struct {
+// settledHow are the ways to settle, as the client knows them, and what is to be seen after.
+func settledHow() map[string]struct {
 	do    func(p sdkPair, r *azservicebus.Receiver, m *azservicebus.ReceivedMessage) error
 	after fsm.Counts
 } {
@@ -56,7 +56,7 @@ func TestSDKSettlesAnywhere(t *testing.T) {
 		},
 	}
 	for way, by := range ways {
-		for verb, v := range verbs() {
+		for verb, v := range settledHow() {
 			t.Run(verb+" "+way, func(t *testing.T) {
 				t.Parallel()
 				p := newSDKPair(t, nil)

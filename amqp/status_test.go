@@ -21,7 +21,7 @@ func TestStatusOfNewLinks(t *testing.T) {
 		{fsm.Active, true, true}, {fsm.Disabled, false, false}, {fsm.SendDisabled, false, true}, {fsm.ReceiveDisabled, true, false},
 	} {
 		h := newHouse("orders")
-		h.change("orders", func(s *fsm.QueueSettings) { s.Status = c.status })
+		h.change("orders", func(s *fsm.EntitySettings) { s.Status = c.status })
 		_, p := piped(t, h)
 		p.login()
 		attach := func(handle uint32, a wire.Attach, allowed bool) {
@@ -55,7 +55,7 @@ func TestEntityEndsUnderLinks(t *testing.T) {
 		end  func(h *house)
 		want wire.Symbol
 	}{
-		"disabled": {func(h *house) { h.change("orders", func(s *fsm.QueueSettings) { s.Status = fsm.Disabled }) }, wire.ConditionEntityDisabled},
+		"disabled": {func(h *house) { h.change("orders", func(s *fsm.EntitySettings) { s.Status = fsm.Disabled }) }, wire.ConditionEntityDisabled},
 		"deleted":  {func(h *house) { h.remove("orders") }, wire.ConditionNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -81,7 +81,7 @@ func TestEntityEndsUnderLinks(t *testing.T) {
 				}
 				p.send(&wire.Detach{Handle: 0, Closed: true})
 			} else {
-				h.change("orders", func(s *fsm.QueueSettings) { s.Status = fsm.Active })
+				h.change("orders", func(s *fsm.EntitySettings) { s.Status = fsm.Active })
 				p.transfer(0, 1, encodedMessage(t, nil))
 				p.accepted()
 			}
@@ -153,7 +153,7 @@ func TestSettlingGoesOnWhenDisabled(t *testing.T) {
 	p := newSDKPair(t, nil)
 	p.send("a", "b", "c")
 	messages := p.receive(p.receiver, 3)
-	p.house.change("orders", func(s *fsm.QueueSettings) { s.Status = fsm.Disabled })
+	p.house.change("orders", func(s *fsm.EntitySettings) { s.Status = fsm.Disabled })
 	p.must(p.receiver.RenewMessageLock(p.ctx, messages[0], nil))
 	p.must(p.receiver.CompleteMessage(p.ctx, messages[0], nil))
 	p.must(p.receiver.DeadLetterMessage(p.ctx, messages[1], nil))
@@ -167,7 +167,7 @@ func TestSDKMeetsDisabled(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)
 	p.send("a")
-	p.house.change("orders", func(s *fsm.QueueSettings) { s.Status = fsm.SendDisabled })
+	p.house.change("orders", func(s *fsm.EntitySettings) { s.Status = fsm.SendDisabled })
 	for range 2 {
 		err := p.sender.SendMessage(p.ctx, &azservicebus.Message{}, nil)
 		if err == nil || !strings.Contains(err.Error(), "entity-disabled") {
@@ -175,13 +175,13 @@ func TestSDKMeetsDisabled(t *testing.T) {
 		}
 	}
 	p.receive(p.receiver, 1)
-	p.house.change("orders", func(s *fsm.QueueSettings) { s.Status = fsm.ReceiveDisabled })
+	p.house.change("orders", func(s *fsm.EntitySettings) { s.Status = fsm.ReceiveDisabled })
 	p.send("b")
 	_, err := p.receiver.ReceiveMessages(p.ctx, 1, nil)
 	if err == nil || !strings.Contains(err.Error(), "entity-disabled") {
 		t.Fatalf("receive: %v", err)
 	}
-	p.house.change("orders", func(s *fsm.QueueSettings) { s.Status = fsm.Active })
+	p.house.change("orders", func(s *fsm.EntitySettings) { s.Status = fsm.Active })
 	p.receive(p.receiver, 1)
 }
 
@@ -216,7 +216,7 @@ func TestSDKMeetsDeleted(t *testing.T) {
 
 func TestSDKMeetsQuota(t *testing.T) {
 	t.Parallel()
-	h := newHouseOf(fsm.QueueSettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 600 << 10, MaxBytes: 1 << 20}, "Orders")
+	h := newHouseOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 600 << 10, MaxBytes: 1 << 20}, "Orders")
 	p := sdkPairOf(t, h, nil)
 	body := make([]byte, 500<<10)
 	p.must(p.sender.SendMessage(p.ctx, &azservicebus.Message{Body: body}, nil))
@@ -283,15 +283,34 @@ func TestLinkIsStolen(t *testing.T) {
 	expect[*wire.Flow](p)
 }
 
+// Java names the link to a session after the session: two queues, one name.
+func TestOneNameAtTwoAddresses(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders", "bills")
+	_, p := piped(t, h)
+	p.login()
+	for handle, queue := range []string{"orders", "bills"} {
+		p.send(&wire.Attach{Name: "s1", Handle: uint32(handle), Role: wire.RoleReceiver, Source: &wire.Source{Address: queue}})
+		expect[*wire.Attach](p)
+		p.credit(uint32(handle), 0, 1)
+	}
+	h.messages(t, "orders", 1)
+	p.deliveries(1)
+	p.send(&wire.Attach{Name: "s1", Handle: 2, Role: wire.RoleReceiver, Source: &wire.Source{Address: "BILLS"}})
+	if d := expect[*wire.Detach](p); d.Handle != 1 || d.Error.Condition != wire.ConditionStolen {
+		t.Errorf("detach %+v", d)
+	}
+}
+
 // gated is a broker whose catalog answers when the gate is open.
 type gated struct {
 	*house
 	gate chan struct{}
 }
 
-func (b *gated) Resolve(ctx context.Context, path string) (fsm.Place, error) {
+func (b *gated) Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.Place, error) {
 	<-b.gate
-	return b.house.Resolve(ctx, path)
+	return b.house.Resolve(ctx, namespace, path)
 }
 
 func TestLinkIsStolenBeforeItStands(t *testing.T) {

@@ -158,8 +158,11 @@ func TestGrants(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	g := make(grants)
-	g.put("Orders", Grant{Rights: fsm.Send}, now)
-	g.put("orders/$management", Grant{Rights: fsm.Listen, Expires: now.Add(time.Hour)}, now)
+	gone := false
+	g.put("Orders", grant{Grant: Grant{Rights: fsm.Send}})
+	g.put("orders/$management", grant{Grant: Grant{Rights: fsm.Listen, Expires: now.Add(time.Hour)}})
+	g.put("topic", grant{Grant: Grant{Rights: fsm.Listen}})
+	g.put("keyed", grant{Grant: Grant{Rights: fsm.Send, Still: func() bool { return !gone }}})
 	for _, c := range []struct {
 		path  string
 		right fsm.Rights
@@ -170,24 +173,45 @@ func TestGrants(t *testing.T) {
 		{"ORDERS/$DeadLetterQueue", fsm.Send, 0, true},
 		{"orders", fsm.Listen, 0, false},
 		{"orders2", fsm.Send, 0, false},
+		{"orders/new", fsm.Send, 0, false}, // another entity
+		{"orders/new/$management", fsm.Send, 0, false},
+		{"orders/$Transfer/$DeadLetterQueue", fsm.Send, 0, true},
+		{"Topic/Subscriptions/Sub/$DeadLetterQueue", fsm.Listen, 0, true},
+		{"topic/subscriptions/sub/more", fsm.Listen, 0, false},
+		{"topic/other/sub", fsm.Listen, 0, false},
+		{"keyed/$management", fsm.Send, 0, true},
 		{"", fsm.Send, 0, false},
 		{"orders/$management", fsm.Listen, 0, true},
 		{"orders/$management", fsm.Send | fsm.Listen, 0, true},
 		{"orders/$management", fsm.Listen, time.Hour, false},
 		{"other", 0, 0, true},
 	} {
-		if got := g.allow(c.path, c.right, now.Add(c.at)); got != c.want {
+		if got, stale := g.allow(c.path, c.right, now.Add(c.at)); got != c.want || stale {
 			t.Errorf("%q %d: %v", c.path, c.right, got)
 		}
 	}
-	if next := g.next(); !next.Equal(now.Add(time.Hour)) {
-		t.Errorf("next %v", next)
+	if next, revocable := g.next(); !next.Equal(now.Add(time.Hour)) || !revocable {
+		t.Errorf("next %v, revocable %v", next, revocable)
 	}
-	if g.expire(now) || !g.expire(now.Add(2*time.Hour)) || len(g) != 1 {
-		t.Errorf("grants %v", g)
+	gone = true
+	if ok, stale := g.allow("keyed/$management", fsm.Send, now); ok || !stale {
+		t.Errorf("a key that is gone: allowed %v, stale %v", ok, stale)
 	}
-	g.put("", Grant{Rights: fsm.Manage}, now)
-	if !g.allow("whatever/there/is", fsm.Listen, now) {
+	if lost := g.drop(now, false); len(lost) != 0 {
+		t.Errorf("lost %v", lost)
+	}
+	lost := g.drop(now.Add(2*time.Hour), true)
+	if len(lost) != 2 || len(g) != 2 || lost["keyed"].why != keyGone || lost["orders/$management"].why != ranOut {
+		t.Errorf("lost %v, grants %v", lost, g)
+	}
+	if was, ok := lost.of("Keyed/$management", fsm.Send); !ok || was.why != keyGone {
+		t.Errorf("lost of keyed: %v, %v", was, ok)
+	}
+	if _, ok := lost.of("keyed", fsm.Listen); ok {
+		t.Error("lost a right that was not there")
+	}
+	g.put("", grant{Grant: Grant{Rights: fsm.Manage}})
+	if ok, _ := g.allow("whatever/there/is", fsm.Listen, now); !ok {
 		t.Error("the namespace does not cover what is in it")
 	}
 }
@@ -195,19 +219,24 @@ func TestGrants(t *testing.T) {
 func TestAudiencesMax(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
-	g := make(grants)
+	c := newConn(ptr(DefaultConfig()), nopConn{})
+	c.timer = time.NewTimer(time.Hour)
+	defer c.timer.Stop()
+	hold := func(path string, now, expires time.Time) bool {
+		return c.hold(t.Context(), path, grant{Grant: Grant{Expires: expires}}, now)
+	}
 	for i := range audiencesMax {
-		if !g.put("q"+strconv.Itoa(i), Grant{Expires: now.Add(time.Minute)}, now) {
+		if !hold("q"+strconv.Itoa(i), now, now.Add(time.Minute)) {
 			t.Fatalf("refused number %d", i)
 		}
 	}
-	if g.put("one more", Grant{}, now) {
+	if hold("one more", now, time.Time{}) {
 		t.Error("one too many")
 	}
-	if !g.put("q0", Grant{}, now) {
+	if !hold("q0", now, time.Time{}) {
 		t.Error("cannot renew")
 	}
-	if !g.put("one more", Grant{}, now.Add(time.Hour)) {
+	if !hold("one more", now.Add(time.Hour), time.Time{}) {
 		t.Error("expired ones still count")
 	}
 }
@@ -215,7 +244,7 @@ func TestAudiencesMax(t *testing.T) {
 // Every code has a row of its own in the table.
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
-	for code := fsm.OK; code <= fsm.EntityDisabled; code++ {
+	for code := fsm.OK; code <= fsm.SessionCannotBeLocked; code++ {
 		v := verdictOf(code)
 		if (v.condition == "") != (code == fsm.OK) || v.text == "" || v.status < 200 || v.status > 599 {
 			t.Errorf("%v: %+v", code, v)

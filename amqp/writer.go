@@ -37,6 +37,7 @@ func (c *conn) write(ctx context.Context) {
 		runtime.Gosched()
 		c.mu.Lock()
 		c.flushDispositions()
+		c.tell()
 		batch := c.out
 		c.out = spare[:0]
 		last := c.phase == ended
@@ -49,8 +50,8 @@ func (c *conn) write(ctx context.Context) {
 			return
 		}
 		spare = nil
-		if cap(batch) <= bufferBytesKept {
-			spare = batch
+		if cap(batch) <= bufferBytesKept && (len(batch) != heartbeatBytes || cap(batch) <= bufferBytesIdle) {
+			spare = batch // else only a heartbeat was to be said: it is made anew when there is more
 		}
 		c.resume()
 	}
@@ -67,6 +68,7 @@ func (c *conn) send(batch []byte) bool {
 		c.mu.Unlock()
 		return false
 	}
+	c.totals.bytesOut.Add(uint64(len(batch)))
 	c.lastWrite.Store(time.Now().UnixNano())
 	return true
 }

@@ -70,6 +70,8 @@ const (
 	descSource         = 0x28
 	descTarget         = 0x29
 	descCoordinator    = 0x30
+	descDeclare        = 0x31
+	descDischarge      = 0x32
 	descDeclared       = 0x33
 	descTransactional  = 0x34
 	descSASLMechanisms = 0x40
@@ -141,6 +143,10 @@ func stateOrSASLOfName(name []byte) uint64 {
 		return descReleased
 	case "amqp:modified:list":
 		return descModified
+	case "amqp:declare:list":
+		return descDeclare
+	case "amqp:discharge:list":
+		return descDischarge
 	case "amqp:declared:list":
 		return descDeclared
 	case "amqp:transactional-state:list":

@@ -1,7 +1,7 @@
 package wire
 
-// The error conditions of the protocol (part 2, 2.8.15 to 2.8.18) that the gateway
-// sends or understands.
+// The error conditions of the protocol (part 2, 2.8.15 to 2.8.18; part 4,
+// 4.5.8) that the gateway sends or understands.
 const (
 	ConditionInternalError         Symbol = "amqp:internal-error"
 	ConditionNotFound              Symbol = "amqp:not-found"
@@ -24,6 +24,10 @@ const (
 	ConditionErrantLink       Symbol = "amqp:session:errant-link"
 	ConditionHandleInUse      Symbol = "amqp:session:handle-in-use"
 	ConditionUnattachedHandle Symbol = "amqp:session:unattached-handle"
+
+	ConditionTransactionUnknownID Symbol = "amqp:transaction:unknown-id"
+	ConditionTransactionRollback  Symbol = "amqp:transaction:rollback"
+	ConditionTransactionTimeout   Symbol = "amqp:transaction:timeout"
 
 	ConditionDetachForced          Symbol = "amqp:link:detach-forced"
 	ConditionTransferLimitExceeded Symbol = "amqp:link:transfer-limit-exceeded"

@@ -12,7 +12,7 @@ import (
 // are: nil, bool, uint8, uint16, uint32, uint64, int8, int16, int32, int64, float32,
 // float64, Char, time.Time (UTC, whole milliseconds; every AMQP timestamp fits), UUID,
 // []byte, string, Symbol, []any, Map, Array, Raw for decimals, Described, and the
-// delivery states as pointers when the descriptor is one of theirs. An Array holds
+// delivery states and commands to coordinators as pointers when the descriptor is theirs. An Array holds
 // []int64, []uint64, []int32, []uint32, []time.Time, []UUID, []Symbol or []string, and
 // []any for every other element type, except that an array of described elements comes
 // as Raw.

@@ -18,8 +18,8 @@ type Raw []byte
 
 // AppendValue appends v in the shortest encoding of its type (part 1, 1.6) and returns
 // the longer slice. The Go types are those that DecodeValue gives, and *Received,
-// *Accepted, *Rejected, *Released, *Modified, *Declared, *TransactionalState, *Error,
-// and []Symbol, which is written as "multiple" (part 1, 1.4): null when empty, else an
+// *Accepted, *Rejected, *Released, *Modified, *Declared, *TransactionalState, *Declare,
+// *Discharge, *Error, and []Symbol, which is written as "multiple" (part 1, 1.4): null when empty, else an
 // array. int is written as long. A value of any other type, and a nil pointer, is
 // written as null. An empty list is written as list8, never as list0.
 func AppendValue(dst []byte, v any) []byte {

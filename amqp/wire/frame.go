@@ -36,7 +36,7 @@ type Frame struct {
 
 // The sizes of the read buffer.
 const (
-	readBufferBytes    = 4 << 10  // at the start: enough for an idle connection for ever
+	readBufferBytes    = 512      // at the start, and of an idle connection
 	readBufferMaxBytes = 64 << 10 // to which a busy connection's buffer grows; larger frames grow it further
 	emptyReadsMax      = 100      // reads in a row that bring neither bytes nor an error
 )
@@ -90,6 +90,18 @@ func (r *Reader) SetMaxFrame(maxFrameBytes uint32) { r.max = maxFrameBytes }
 
 // Buffered is the number of bytes read from the connection and not yet returned.
 func (r *Reader) Buffered() int { return r.end - r.start }
+
+// Slim gives a buffer back that traffic has made large, unless more is unread than a small
+// one holds. What ReadFrame returned before is not valid any more.
+func (r *Reader) Slim() {
+	left := r.buffer[r.start:r.end]
+	if len(r.buffer) == readBufferBytes || len(left) > readBufferBytes {
+		return
+	}
+	r.buffer = make([]byte, readBufferBytes)
+	r.start, r.end, r.full = 0, copy(r.buffer, left), false
+	r.transfer, r.flow, r.disposition = transferStore{}, flowStore{}, dispositionStore{} // they point into the old one
+}
 
 // ReadHeader reads the eight bytes of a protocol header (part 2, 2.2) and does not judge
 // them. Errors are those of the connection; io.ErrUnexpectedEOF when it ends amid the

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"io"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"testing/iotest"
@@ -366,8 +367,34 @@ func TestReaderClaims(t *testing.T) {
 	if !errors.Is(err, io.ErrUnexpectedEOF) {
 		t.Fatal(err)
 	}
-	if got := after.TotalAlloc - before.TotalAlloc; got > 4*readBufferBytes {
+	if got := after.TotalAlloc - before.TotalAlloc; got > 4*uint64(len(claim)) {
 		t.Fatalf("%d bytes allocated", got)
+	}
+}
+
+// A Reader that was busy becomes small again and loses no byte that it has.
+func TestReaderSlim(t *testing.T) {
+	t.Parallel()
+	large := AppendFrame(nil, FrameAMQP, 0, &Transfer{Payload: make([]byte, 20<<10)})
+	small := AppendFrame(nil, FrameAMQP, 7, &Transfer{Payload: []byte("after")})
+	r := NewReader(bytes.NewReader(slices.Concat(large, small, AppendFrame(nil, FrameAMQP, 9, nil), large)), 64<<10)
+	if _, err := r.ReadFrame(); err != nil {
+		t.Fatal(err)
+	}
+	before := len(r.buffer)
+	if r.Slim(); len(r.buffer) != before {
+		t.Fatal("it gave a buffer back that is needed")
+	}
+	r = NewReader(bytes.NewReader(slices.Concat(large, small)), 64<<10)
+	if _, err := r.ReadFrame(); err != nil {
+		t.Fatal(err)
+	}
+	if r.Slim(); len(r.buffer) != readBufferBytes || r.transfer.Payload != nil {
+		t.Fatalf("a buffer of %d bytes, and %d of the payload", len(r.buffer), len(r.transfer.Payload))
+	}
+	f, err := r.ReadFrame()
+	if tr, ok := f.Body.(*Transfer); err != nil || !ok || f.Channel != 7 || string(tr.Payload) != "after" {
+		t.Fatalf("%+v, %v", f, err)
 	}
 }
 

@@ -6,16 +6,17 @@ import (
 	"math"
 )
 
-// isState says whether desc is one of the delivery states that have a type here.
+// isState says whether desc is one of the delivery states that have a type here, or one of
+// the two commands to a coordinator, which come as values too.
 func isState(desc uint64) bool {
 	switch desc {
-	case descReceived, descAccepted, descRejected, descReleased, descModified, descDeclared, descTransactional:
+	case descReceived, descAccepted, descRejected, descReleased, descModified, descDeclared, descTransactional, descDeclare, descDischarge:
 		return true
 	}
 	return false
 }
 
-// state decodes the fields of the delivery state desc (part 3, 3.4; part 4, 4.5).
+// state decodes the fields of what isState knows (part 3, 3.4; part 4, 4.5).
 // Accepted and Released take no memory.
 func (f *fields) state(desc uint64) (any, error) {
 	var state any
@@ -39,6 +40,10 @@ func (f *fields) state(desc uint64) (any, error) {
 		state = &Declared{TxnID: f.binary()}
 	case descTransactional:
 		state = &TransactionalState{TxnID: f.binary(), Outcome: f.value()}
+	case descDeclare:
+		state = &Declare{GlobalID: f.value()}
+	case descDischarge:
+		state = &Discharge{TxnID: f.binary(), Fail: f.bool()}
 	}
 	return state, f.end()
 }
@@ -50,7 +55,7 @@ func openComposite(dst []byte, desc byte) (longer []byte, mark int) {
 	return openCompound(append(dst, codeDescribed, codeSmallUlong, desc), codeList8)
 }
 
-// appendState appends a delivery state or outcome, null for every other type.
+// appendState appends a delivery state, an outcome or a command, null for every other type.
 func appendState(dst []byte, state any) []byte {
 	switch s := state.(type) {
 	case *Accepted:
@@ -89,6 +94,23 @@ func appendState(dst []byte, state any) []byte {
 			dst, mark := openComposite(dst, descTransactional)
 			dst = AppendBinary(dst, s.TxnID)
 			return closeCompound(AppendValue(dst, s.Outcome), mark, 2)
+		}
+	}
+	return appendCommand(dst, state)
+}
+
+// appendCommand appends a command to a coordinator, null for every other type.
+func appendCommand(dst []byte, command any) []byte {
+	switch c := command.(type) {
+	case *Declare:
+		if c != nil {
+			dst, mark := openComposite(dst, descDeclare)
+			return closeCompound(AppendValue(dst, c.GlobalID), mark, 1)
+		}
+	case *Discharge:
+		if c != nil {
+			dst, mark := openComposite(dst, descDischarge)
+			return closeCompound(appendBool(AppendBinary(dst, c.TxnID), c.Fail), mark, 2)
 		}
 	}
 	return append(dst, codeNull)

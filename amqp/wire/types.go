@@ -209,6 +209,17 @@ type (
 	}
 )
 
+// The commands to a coordinator, which come as the values of messages (part 4, 4.5).
+type (
+	// Declare is part 4, 4.5.2.
+	Declare struct{ GlobalID any }
+	// Discharge is part 4, 4.5.3.
+	Discharge struct {
+		TxnID []byte
+		Fail  bool
+	}
+)
+
 // SASLMechanisms is part 5, 5.3.3.1.
 type SASLMechanisms struct{ Mechanisms []Symbol }
 

@@ -62,6 +62,10 @@ func TestValuesGolden(t *testing.T) {
 		{Described{Symbol("x"), "y"}, `00 a3 01 78 a1 01 79`},
 		{Raw{0x74, 1, 2, 3, 4}, `74 01020304`},
 		{&Accepted{}, `00 53 24 c0 01 00`},
+		{&Declare{}, `00 53 31 c0 02 01 40`},
+		{&Declare{GlobalID: "x"}, `00 53 31 c0 04 01 a1 01 78`},
+		{&Discharge{TxnID: []byte{1, 2}}, `00 53 32 c0 06 02 a0 02 0102 42`},
+		{&Discharge{TxnID: []byte{1}, Fail: true}, `00 53 32 c0 05 02 a0 01 01 41`},
 		{&Modified{UndeliverableHere: ptr(true)}, `00 53 27 c0 04 03 40 41 40`},
 	} {
 		want := unhex(t, c.hex)
@@ -117,6 +121,10 @@ func TestValuesRead(t *testing.T) {
 		{`94 00000000000000000000000000000001`, Raw{0x94, 15: 0, 16: 1}},
 		{`00 a3 12 616d71703a61636365707465643a6c697374 45`, &Accepted{}},
 		{`00 80 0000000000000024 45`, &Accepted{}},
+		{`00 53 31 45`, &Declare{}},
+		{`00 53 32 c0 04 01 a0 01 01`, &Discharge{TxnID: []byte{1}}},
+		{`00 a3 11 616d71703a6465636c6172653a6c697374 45`, &Declare{}},
+		{`00 a3 13 616d71703a6469736368617267653a6c697374 c0 03 02 40 41`, &Discharge{Fail: true}},
 		{`00 53 24 41`, Described{uint64(0x24), true}}, // not a list: not an outcome
 		{`83 0000e677d21fd700`, time.UnixMilli(0xe677d21fd700).UTC()},
 	} {
@@ -208,6 +216,8 @@ func hostile(t testing.TB) map[string][]byte {
 		"nothing":                    {},
 		"200 arrays of 4095 nulls":   append(unhex(t, `d0 00000784 000000c8`), arrays...)[:9+len(arrays)],
 		"accepted cut short":         unhex(t, `00 53 24 c0 05 00`),
+		"declare of two fields":      unhex(t, `00 53 31 c0 02 02 40`),
+		"discharge of wrong type":    unhex(t, `00 53 32 c0 04 02 40 a0 00`),
 		"modified of wrong type":     unhex(t, `00 53 27 c0 03 01 a0 00`),
 	}
 }
@@ -230,7 +240,7 @@ func TestHostileValues(t *testing.T) {
 			t.Errorf("%s: %d bytes allocated for %d", name, got, len(b))
 		}
 		switch name {
-		case "200 arrays of 4095 nulls", "accepted cut short", "modified of wrong type":
+		case "200 arrays of 4095 nulls", "accepted cut short", "modified of wrong type", "discharge of wrong type":
 			continue // well formed by themselves, or judged by their meaning
 		}
 		if _, err := CheckValue(b); err == nil {

@@ -1,0 +1,206 @@
+package amqp
+
+import (
+	"context"
+	"crypto/rand"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// The coordinator is where a client opens and ends transactions (part 4, 4.1): a link whose
+// target is no entity, on which it sends commands. It needs no right: there is nothing that
+// a transaction could do without one.
+
+// The capabilities of the coordinator (part 4, 4.5.7): several transactions of a session, and
+// one over several sessions of a connection.
+const (
+	localTransactions    = wire.Symbol("amqp:local-transactions")
+	sessionsHaveSeveral  = wire.Symbol("amqp:multi-txns-per-ssn")
+	severalSessionsShare = wire.Symbol("amqp:multi-ssns-per-txn")
+)
+
+// coordinatorReply is the target of our attach.
+func coordinatorReply() *wire.Coordinator {
+	return &wire.Coordinator{Capabilities: []wire.Symbol{localTransactions, sessionsHaveSeveral, severalSessionsShare}}
+}
+
+// parseCommand reads a message to the coordinator: *wire.Declare or *wire.Discharge. What it
+// gives may lie in payload.
+func parseCommand(payload []byte) (any, error) {
+	var command any
+	for rest := payload; len(rest) > 0; {
+		kind, value, _, after, err := wire.NextSection(rest)
+		if err != nil {
+			return nil, fmt.Errorf("command: %w", err)
+		}
+		rest = after
+		if kind != wire.SectionValue {
+			continue
+		}
+		if command, _, err = wire.DecodeValue(value); err != nil {
+			return nil, fmt.Errorf("command: %w", err)
+		}
+	}
+	switch command.(type) {
+	case *wire.Declare, *wire.Discharge:
+		return command, nil
+	}
+	return nil, fmt.Errorf("command: it is neither declare nor discharge")
+}
+
+// coordinate does one command to the coordinator.
+func (c *conn) coordinate(ctx context.Context, a *arrival) {
+	command, err := parseCommand(a.payload)
+	var why refusal
+	answered := true
+	switch command := command.(type) {
+	case *wire.Declare:
+		why = c.declareFor(a, command)
+	case *wire.Discharge:
+		why, answered = c.discharge(ctx, a, command)
+	default:
+		why = refused(wire.ConditionDecodeError, "The coordinator cannot read the message: %s. Correct it.", err)
+	}
+	a.payload = nil
+	if answered {
+		c.finishSend(ctx, a, why)
+	}
+}
+
+// declareFor opens a transaction and puts its id into the answer.
+func (c *conn) declareFor(a *arrival, d *wire.Declare) refusal {
+	switch {
+	case d.GlobalID != nil:
+		return refused(wire.ConditionNotImplemented, "Transactions over several brokers are not supported. Declare without a global-id.")
+	case a.settled:
+		return refused(wire.ConditionNotAllowed, "Nobody can hear the id of a transaction that is declared settled. Send the declare unsettled.")
+	}
+	var id txnID
+	_, _ = rand.Read(id[:]) // it never fails
+	c.mu.Lock()
+	defer c.unlock()
+	if a.link.state != attached {
+		return unknownTransaction() // nobody hears it
+	}
+	why := c.declare(a.link, time.Now(), id)
+	a.state = &wire.Declared{TxnID: id[:]}
+	return why
+}
+
+// discharge ends a transaction: with nothing done at the client's wish, or with all of it. answered
+// is false when the answer comes later.
+func (c *conn) discharge(ctx context.Context, a *arrival, d *wire.Discharge) (why refusal, answered bool) {
+	var id *txnID
+	if known, ok := txnIDOf(d.TxnID); ok {
+		id = &known
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	t, why := c.transaction(id)
+	switch {
+	case why.condition != "":
+	case d.Fail:
+		c.rollback(t)
+	case t.doom.condition != "":
+		why = t.rolledBack()
+		c.rollback(t)
+	case t.operations == 0:
+		c.rollback(t) // nothing is done as wanted
+	default:
+		c.commit(ctx, t, a)
+		return refusal{}, false
+	}
+	return why, true
+}
+
+// storeWithin enlists the messages of a delivery that is part of a transaction.
+func (c *conn) storeWithin(ctx context.Context, a *arrival, messages []fsm.Message) {
+	c.mu.Lock()
+	why := c.enlistSends(a.within, a.link.place, a.link.viaPlace, messages)
+	c.unlock()
+	c.finishSend(ctx, a, why)
+}
+
+// manageWithin does an operation of a request that is part of a transaction. Schedule and
+// settle are enlisted. What only reads or locks is done at once, and what the machine
+// could not take back is refused. done is false for what is done as outside.
+func (c *conn) manageWithin(ctx context.Context, r *request, operation string, body wire.Map) (done bool) {
+	var say response
+	switch operation {
+	case dispositionOperation:
+		say = c.dispositionWithin(r, body)
+	case scheduleOperation:
+		say = c.scheduleWithin(r, body)
+	case cancelOperation, batchDeleteOperation, setStateOperation, addRuleOperation, removeRuleOperation:
+		say = badRequest("")
+		say.refusal = notWithin(operation)
+	case deferredOperation:
+		if mode, given := integerOf(lookup(body, "receiver-settle-mode")); !given || mode != 0 {
+			return false
+		}
+		say = badRequest("")
+		say.refusal = notWithin("receive and delete")
+	default:
+		return false
+	}
+	c.respond(ctx, r, say)
+	return true
+}
+
+// dooms says whether a transaction can only be rolled back when an operation in it is refused:
+// if it would have changed something, and is not worth trying again.
+func dooms(operation string, why refusal) bool {
+	switch operation {
+	case dispositionOperation, scheduleOperation, cancelOperation, batchDeleteOperation, setStateOperation, addRuleOperation, removeRuleOperation:
+		return why.condition != "" && why.retry != mayHelp
+	case deferredOperation:
+		return why.condition == wire.ConditionNotAllowed // taking for good
+	}
+	return false
+}
+
+func notWithin(operation string) refusal {
+	return refused(wire.ConditionNotAllowed, "The operation '%s' cannot be part of a transaction. Ask for it outside of one.", operation)
+}
+
+// dispositionWithin is updateDisposition in a transaction.
+func (c *conn) dispositionWithin(r *request, body wire.Map) response {
+	settlements, say, ok := c.settlementsOf(r, body)
+	if !ok {
+		return say
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	_, why := c.enlistSettlements(r.within, r.link.place, settlements)
+	return enlistedResponse(why, nil)
+}
+
+// scheduleWithin is scheduleMessage in a transaction. The messages have no numbers before the
+// commit, so each is told as 0: who wants to cancel one later asks for its number by a peek.
+func (c *conn) scheduleWithin(r *request, body wire.Map) response {
+	messages, say, ok := c.scheduledMessages(r, body)
+	if !ok {
+		return say
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	why := c.enlistSends(r.within, r.link.place, nil, messages)
+	return enlistedResponse(why, wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: make([]int64, len(messages))}}})
+}
+
+// enlistedResponse is the response to a request that was enlisted, or not.
+func enlistedResponse(why refusal, body wire.Map) response {
+	switch why.condition {
+	case "":
+		return success(body)
+	case wire.ConditionResourceLimitExceeded:
+		return response{verdict: verdict{why, http.StatusForbidden}}
+	case wire.ConditionMessageLockLost:
+		return response{verdict: verdict{why, http.StatusGone}}
+	}
+	return response{verdict: verdict{why, http.StatusBadRequest}}
+}

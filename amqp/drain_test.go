@@ -1,0 +1,49 @@
+package amqp
+
+import (
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// slowHouse has not yet looked for messages when a waiting Lock is cancelled at once: its
+// leader is far away, or busy.
+type slowHouse struct{ *house }
+
+func (h slowHouse) Receiver(at fsm.Place, takes bool) Receiver {
+	return &slowLane{Receiver: h.house.Receiver(at, takes)}
+}
+
+type slowLane struct {
+	Receiver
+	cancelled func()
+}
+
+func (l *slowLane) Lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
+	if wait > 0 {
+		l.cancelled = func() { done(fsm.Timeout, nil) }
+		return
+	}
+	l.Receiver.Lock(most, mostBytes, wait, done)
+}
+
+func (l *slowLane) Cancel() { l.cancelled() }
+
+// A drain on the heels of the credit brings what is there, although the call for the credit
+// was cancelled before the broker looked.
+func TestDrainOnTheHeelsOfCredit(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	h.messages(t, "orders", 3)
+	_, p := piped(t, slowHouse{h})
+	p.login()
+	p.receiver(0, "orders")
+	p.credit(0, 0, 10)
+	p.credit(0, 0, 10, func(f *wire.Flow) { f.Drain = true })
+	p.deliveries(3)
+	if f := expect[*wire.Flow](p); !f.Drain || *f.LinkCredit != 0 || *f.DeliveryCount != 10 {
+		t.Errorf("answer %+v", f)
+	}
+}

@@ -1,0 +1,183 @@
+package amqp
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/json"
+	"log/slog"
+	"math/big"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// gate is an Authorizer that says what a test wants it to, and remembers who asked.
+type gate struct {
+	mu     sync.Mutex
+	asked  []Client
+	err    error            // refuses everybody
+	grants map[string]Grant // by audience, for tokens; by user or common name, for the others
+}
+
+func (g *gate) answer(from Client, name string) (Grant, error) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.asked = append(g.asked, from)
+	if g.err != nil {
+		return Grant{}, g.err
+	}
+	grant, ok := g.grants[name]
+	if !ok {
+		return Grant{}, fsm.Unauthorized
+	}
+	return grant, nil
+}
+
+func (g *gate) Token(_ context.Context, from Client, _, _, audience string) (Grant, error) {
+	return g.answer(from, audience)
+}
+
+func (g *gate) Password(_ context.Context, from Client, user, _ string) (Grant, error) {
+	return g.answer(from, user)
+}
+
+func (g *gate) Certificate(_ context.Context, from Client, c *x509.Certificate) (Grant, error) {
+	return g.answer(from, c.Subject.CommonName)
+}
+
+// give sets what a name gets from now on.
+func (g *gate) give(name string, grant Grant) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.grants[name] = grant
+}
+
+// through makes a Server ask the gate.
+func (g *gate) through(c *Config) { c.Authorizer = g }
+
+// unknown sends everything up to begin with a mechanism that proves nothing.
+func (p *peer) unknown() *peer {
+	p.Helper()
+	p.open(mechanismAnonymous, "")
+	p.send(&wire.Begin{IncomingWindow: 5000, OutgoingWindow: 5000})
+	expect[*wire.Begin](p)
+	return p
+}
+
+// elapse lets time pass with nothing but heartbeats, theirs and ours.
+func (p *peer) elapse(d time.Duration) {
+	p.Helper()
+	for until := time.Now().Add(d); time.Now().Before(until); {
+		p.send(nil)
+		p.idle(min(time.Until(until), time.Minute))
+	}
+}
+
+// refusedLink reads the answer to an attach that was refused.
+func (p *peer) refusedLink() *wire.Error {
+	p.Helper()
+	if a := expect[*wire.Attach](p); a.Source != nil && a.Target != nil {
+		p.Fatalf("attached: %+v", a)
+	}
+	d := expect[*wire.Detach](p)
+	if !d.Closed || d.Error == nil {
+		p.Fatalf("detach %+v", d)
+	}
+	return d.Error
+}
+
+// journal is an audit log that a test reads.
+type journal struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (j *journal) Write(b []byte) (int, error) {
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	return j.b.Write(b)
+}
+
+func (j *journal) into(c *Config) { c.Audit = slog.New(slog.NewJSONHandler(j, nil)) }
+
+// lines are those written so far, without time and level.
+func (j *journal) lines(t *testing.T) (lines []map[string]any) {
+	t.Helper()
+	j.mu.Lock()
+	defer j.mu.Unlock()
+	for line := range strings.SplitSeq(strings.TrimSpace(j.b.String()), "\n") {
+		var m map[string]any
+		if line == "" {
+			continue
+		}
+		if err := json.Unmarshal([]byte(line), &m); err != nil {
+			t.Fatal(err)
+		}
+		delete(m, "time")
+		lines = append(lines, m)
+	}
+	return lines
+}
+
+// certified makes an authority, a server that trusts its clients, and certificates for them.
+func certified(t *testing.T, names ...string) (server *tls.Config, clients map[string]*tls.Config) {
+	t.Helper()
+	caKey, ca := sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: "authority"}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil, nil)
+	pool := x509.NewCertPool()
+	pool.AddCert(ca)
+	key, cert := sign(t, &x509.Certificate{DNSNames: []string{"*.localhost", "localhost"}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth}}, ca, caKey)
+	server = &tls.Config{
+		MinVersion: tls.VersionTLS13, Certificates: []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}},
+		ClientCAs: pool, ClientAuth: tls.VerifyClientCertIfGiven,
+	}
+	clients = map[string]*tls.Config{"": {MinVersion: tls.VersionTLS13, RootCAs: pool, ServerName: "localhost"}}
+	for _, name := range names {
+		key, cert := sign(t, &x509.Certificate{Subject: pkix.Name{CommonName: name}, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth}}, ca, caKey)
+		clients[name] = clients[""].Clone()
+		clients[name].Certificates = []tls.Certificate{{Certificate: [][]byte{cert.Raw}, PrivateKey: key}}
+	}
+	return server, clients
+}
+
+func sign(t *testing.T, template, parent *x509.Certificate, parentKey *ecdsa.PrivateKey) (*ecdsa.PrivateKey, *x509.Certificate) {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if parent == nil {
+		parent, parentKey = template, key
+	}
+	template.SerialNumber, template.NotBefore, template.NotAfter = big.NewInt(time.Now().UnixNano()), time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, parentKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key, cert
+}
+
+// connectTLS adds a connection in TLS to a Server. It ends with the test.
+func connectTLS(t *testing.T, s *Server, server, client *tls.Config) *peer {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	secure := tls.Client(ours, client)
+	p := &peer{TB: t, net: secure, reader: wire.NewReader(secure, 1<<20), ended: make(chan struct{})}
+	go func() { defer close(p.ended); s.Serve(context.Background(), tls.Server(theirs, server)) }()
+	t.Cleanup(func() { _ = ours.Close(); <-p.ended })
+	return p
+}

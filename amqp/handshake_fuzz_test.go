@@ -1,0 +1,113 @@
+package amqp
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"io"
+	"log/slog"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// closedHouse is a house that notes whether anybody got in: what is asked for a link or a request
+// that needs a right.
+type closedHouse struct {
+	*house
+	entered atomic.Bool
+}
+
+func (h *closedHouse) Resolve(ctx context.Context, in fsm.NamespaceID, path string) (fsm.Place, error) {
+	h.entered.Store(true)
+	return h.house.Resolve(ctx, in, path)
+}
+
+// Whatever a client without a credential says from the first byte on, it does not get in,
+// meets no mistake of ours, and its connection ends with it. All that it is told is frames.
+func FuzzHandshake(f *testing.F) {
+	attach := wire.AppendFrame(nil, wire.FrameAMQP, 0, &wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders"}, Target: &wire.Target{}})
+	session := wire.AppendFrame(wire.AppendFrame(nil, wire.FrameAMQP, 0, &wire.Open{ContainerID: "c", Hostname: ptr("second.localhost:5672"), MaxFrameSize: ptr(uint32(512))}),
+		wire.FrameAMQP, 0, &wire.Begin{IncomingWindow: 10})
+	for _, mechanism := range []wire.Symbol{mechanismAnonymous, mechanismCBS, mechanismExternal, mechanismPlain, "SCRAM-SHA-256"} {
+		init := wire.AppendFrame(nil, wire.FrameSASL, 0, &wire.SASLInit{Mechanism: mechanism, InitialResponse: []byte("\x00" + ruleName + "\x00wrong"), Hostname: ptr("second")})
+		f.Add(bytes.Join([][]byte{[]byte(headerSASL), init, []byte(headerAMQP), session, attach}, nil), uint16(3))
+	}
+	f.Add(bytes.Join([][]byte{[]byte(headerAMQP), session, attach}, nil), uint16(1000))
+	token := requestMessage(wire.Properties{MessageID: "m"}, wire.Map{{Key: "operation", Value: "put-token"}, {Key: "type", Value: "jwt"}, {Key: "name", Value: "sb://h/orders"}}, "x")
+	cbs := wire.AppendFrame(nil, wire.FrameAMQP, 0, &wire.Attach{Name: "s", Role: wire.RoleSender, Source: &wire.Source{}, Target: &wire.Target{Address: "$cbs"}, InitialDeliveryCount: new(uint32)})
+	cbs = wire.AppendTransfer(cbs, 0, &wire.Transfer{DeliveryID: new(uint32), DeliveryTag: []byte{1}}, token)
+	f.Add(bytes.Join([][]byte{[]byte(headerAMQP), session, cbs, attach}, nil), uint16(50))
+	odd := wire.AppendFrame(nil, wire.FrameAMQP, 0, &wire.Attach{Name: "r", Role: wire.RoleSender, Target: &wire.Target{Address: "%80"}})
+	f.Add(bytes.Join([][]byte{[]byte(headerAMQP), session, odd}, nil), uint16(50)) // told in a text that was no UTF-8
+	f.Add([]byte("AMQP\x02\x01\x00\x00"), uint16(1))
+	f.Fuzz(func(t *testing.T, said []byte, step uint16) {
+		h := &closedHouse{house: newHouse("orders")}
+		var log journal
+		config := DefaultConfig()
+		config.Broker, config.Authorizer, config.Logger = h, &gate{}, slog.New(slog.NewTextHandler(&log, nil))
+		s, err := Open(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		peer := &recital{said: said, step: 1 + int(step)}
+		s.Serve(context.Background(), peer)
+		if err := s.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if h.entered.Load() {
+			t.Error("a stranger made us look for an entity")
+		}
+		if strings.Contains(log.b.String(), "panic") {
+			t.Error(log.b.String())
+		}
+		understood(t, peer.heard)
+	})
+}
+
+// recital is a peer that says what it has to say, whatever it is told, and goes.
+type recital struct {
+	nopConn
+	said  []byte
+	step  int
+	heard []byte // by the one writer of the connection
+}
+
+func (r *recital) Read(b []byte) (int, error) {
+	if len(r.said) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, r.said[:min(r.step, len(r.said))])
+	r.said = r.said[n:]
+	return n, nil
+}
+
+func (r *recital) Write(b []byte) (int, error) {
+	r.heard = append(r.heard, b...)
+	return len(b), nil
+}
+
+func (*recital) Close() error                     { return nil }
+func (*recital) SetReadDeadline(time.Time) error  { return nil }
+func (*recital) SetWriteDeadline(time.Time) error { return nil }
+
+// understood fails unless bytes are headers and frames.
+func understood(t *testing.T, heard []byte) {
+	t.Helper()
+	for rest := heard; len(rest) > 0; {
+		n := 8
+		if !bytes.HasPrefix(rest, []byte("AMQP")) {
+			if n = int(binary.BigEndian.Uint32(append(rest, 0, 0, 0, 0)[:4])); n > len(rest) || n > frameBytesMax {
+				t.Fatalf("%q of %q: a frame of %d bytes", rest, heard, n)
+			}
+			if _, err := wire.NewReader(bytes.NewReader(rest[:n]), frameBytesMax).ReadFrame(); err != nil {
+				t.Fatalf("%q of %q: %v", rest, heard, err)
+			}
+		}
+		rest = rest[min(n, len(rest)):]
+	}
+}

@@ -1,0 +1,165 @@
+package amqp
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// heldLane is a Session of the house, and before that the wish for one.
+type heldLane struct {
+	*lane
+	wants    fsm.AcceptSession
+	accepted func(fsm.Code, Session)
+	waiting  *time.Timer
+	until    fsm.Instant
+}
+
+func (h *house) AcceptSession(at fsm.Place, name *string, takes bool, wait time.Duration, done func(fsm.Code, Session)) func() {
+	s := &heldLane{lane: &lane{house: h, at: at, takes: takes}, wants: fsm.AcceptSession{Entity: at.ID, Named: name != nil}, accepted: done}
+	if name != nil {
+		s.wants.ID = *name
+	}
+	h.mu.Lock()
+	call := s.try()
+	if call == nil {
+		h.accepts = append(h.accepts, s)
+		s.waiting = time.AfterFunc(wait, s.giveUp)
+	}
+	h.mu.Unlock()
+	if call != nil {
+		call()
+	}
+	return s.giveUp
+}
+
+// try asks the machine once; nil when there is no session to be had. house.mu is held.
+func (s *heldLane) try() func() {
+	r := s.house.apply(s.wants)
+	switch {
+	case r.Code != fsm.OK:
+		return func() { s.accepted(r.Code, nil) }
+	case r.Session.Epoch == 0:
+		return nil
+	}
+	s.session, s.until = r.Session, r.Untils[0]
+	if s.waiting != nil {
+		s.waiting.Stop()
+	}
+	return func() { s.accepted(fsm.OK, s) }
+}
+
+func (s *heldLane) giveUp() {
+	h := s.house
+	h.mu.Lock()
+	i := slices.Index(h.accepts, s)
+	if i >= 0 {
+		h.accepts = slices.Delete(h.accepts, i, i+1)
+	}
+	h.mu.Unlock()
+	if i >= 0 {
+		s.accepted(fsm.Timeout, nil)
+	}
+}
+
+// acceptsWaiting is how many wait for a session.
+func (h *house) acceptsWaiting() int {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.accepts)
+}
+
+func (s *heldLane) Name() string { return s.session.ID }
+
+func (s *heldLane) Until() fsm.Instant { return s.until }
+
+func (s *heldLane) Renew(done func(fsm.Code, fsm.Instant)) {
+	r := s.house.do(fsm.RenewSession{Entity: s.at.ID, Lock: s.session})
+	if r.Code != fsm.OK {
+		done(r.Code, 0)
+		return
+	}
+	done(fsm.OK, r.Untils[0])
+}
+
+func (s *heldLane) State(context.Context) ([]byte, error) {
+	s.house.mu.Lock()
+	defer s.house.mu.Unlock()
+	ref, set, code := s.house.queues.SessionState(s.at.ID, s.session)
+	if code != fsm.OK || !set {
+		return nil, codeError(code)
+	}
+	return append([]byte{}, s.house.bodiesOf.Read(ref)...), nil
+}
+
+func codeError(code fsm.Code) error {
+	if code == fsm.OK {
+		return nil
+	}
+	return code
+}
+
+func (s *heldLane) SetState(_ context.Context, state []byte) error {
+	return codeError(s.house.do(fsm.SetSessionState{Entity: s.at.ID, Lock: s.session, State: state, Clear: state == nil}).Code)
+}
+
+func (s *heldLane) Fetch(sequences []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery)) {
+	r := s.house.do(fsm.FetchDeferred{Address: s.at.Address(), Sequences: sequences, Delete: takes, Session: s.session})
+	done(r.Code, r.Deliveries)
+}
+
+func (s *heldLane) Release(done func()) {
+	s.Close()
+	done()
+}
+
+func (s *heldLane) Close() {
+	s.house.do(fsm.ReleaseSession{Entity: s.at.ID, Lock: s.session})
+	s.lane.Close()
+}
+
+func (h *house) PeekSession(_ context.Context, at fsm.Place, session string, from fsm.SequenceNumber, most, _ int) ([]fsm.Delivery, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	found := h.queues.PeekSession(at.ID, session, from, most)
+	h.fill(found)
+	return found, nil
+}
+
+func (h *house) Sessions(_ context.Context, at fsm.Place, after fsm.Instant, skip, most int) ([]string, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	list, _ := h.queues.Sessions(at.ID, after, skip, most)
+	var names []string
+	for _, s := range list {
+		names = append(names, s.ID)
+	}
+	return names, nil
+}
+
+func (n *nothing) AcceptSession(fsm.Place, *string, bool, time.Duration, func(fsm.Code, Session)) func() {
+	return func() {}
+}
+
+func (n *nothing) PeekSession(context.Context, fsm.Place, string, fsm.SequenceNumber, int, int) ([]fsm.Delivery, error) {
+	return nil, nil
+}
+
+func (n *nothing) Sessions(context.Context, fsm.Place, fsm.Instant, int, int) ([]string, error) {
+	return nil, nil
+}
+
+func (h *house) Transact(tx fsm.Transaction, done func(fsm.Code)) {
+	var c fsm.Transact
+	for _, s := range tx.Settles {
+		c.Settles = append(c.Settles, fsm.SettleMessages{Address: s.At.Address(), Settlements: s.Settlements})
+	}
+	for _, s := range tx.Sends {
+		c.Sends = append(c.Sends, fsm.SendMessages{Entity: s.At.ID, Messages: s.Messages})
+	}
+	done(h.do(c).Code)
+}
+
+func (n *nothing) Transact(_ fsm.Transaction, done func(fsm.Code)) { done(fsm.OK) }

@@ -1,0 +1,160 @@
+package amqp
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// The SASL mechanisms, in the order of the cloud service. .NET takes only MSSBCBS; with it
+// and with ANONYMOUS a client proves itself by a token on $cbs. With EXTERNAL it does when
+// it has shown no certificate: some clients choose it because it is there.
+const (
+	mechanismCBS       = "MSSBCBS"
+	mechanismPlain     = "PLAIN"
+	mechanismAnonymous = "ANONYMOUS"
+	mechanismExternal  = "EXTERNAL"
+)
+
+// The outcome codes (part 5, 5.3.3.6).
+const (
+	saslOK   = 0
+	saslAuth = 1 // the credential is wrong
+	saslTemp = 4 // it was not looked at; later it may go well
+)
+
+// login is what a connection proved by SASL, for the audit log. The zero value: nothing.
+type login struct{ kind, name string }
+
+// secured is what the peer agreed on in TLS; the zero value outside of it. Whoever sheds
+// TLS below a connection wraps it into something that still tells.
+func (c *conn) secured() tls.ConnectionState {
+	if t, ok := c.peer.(interface{ ConnectionState() tls.ConnectionState }); ok {
+		return t.ConnectionState()
+	}
+	return tls.ConnectionState{}
+}
+
+// enter puts the connection into the namespace of a host name that the peer means, as far
+// as it is known: by TLS, then SASL, then open. False when it has proved a right in another
+// one.
+func (c *conn) enter(host string) bool {
+	if host == "" {
+		return true
+	}
+	chosen := c.config.Broker.Namespace(host)
+	c.mu.Lock()
+	defer c.unlock()
+	if chosen != c.namespace && c.login.kind != "" {
+		return false
+	}
+	c.namespace = chosen
+	return true
+}
+
+// sasl is the security layer (part 5, 5.3.2): mechanisms, init, outcome.
+func (c *conn) sasl(ctx context.Context) error {
+	c.sendRaw(wire.AppendFrame([]byte(headerSASL), wire.FrameSASL, 0, &wire.SASLMechanisms{
+		Mechanisms: []wire.Symbol{mechanismCBS, mechanismPlain, mechanismAnonymous, mechanismExternal},
+	}))
+	c.reader.SetMaxFrame(saslFrameBytesMax)
+	frame, err := c.reader.ReadFrame()
+	c.reader.SetMaxFrame(frameBytesMax)
+	if err != nil {
+		return fmt.Errorf("read sasl-init: %w", err)
+	}
+	init, ok := frame.Body.(*wire.SASLInit)
+	if !ok || frame.Type != wire.FrameSASL {
+		return fmt.Errorf("%T instead of sasl-init: %w", frame.Body, errProtocol)
+	}
+	if init.Hostname != nil {
+		c.enter(*init.Hostname)
+	}
+	refused := c.authenticate(ctx, init)
+	if refused != nil {
+		c.totals.logins.Add(1)
+	}
+	c.sendRaw(wire.AppendFrame(nil, wire.FrameSASL, 0, &wire.SASLOutcome{Code: outcomeCode(refused)}))
+	return refused
+}
+
+// outcomeCode tells the client whether it is to try again.
+func outcomeCode(err error) uint8 {
+	switch code, known := codeIn(err); {
+	case err == nil:
+		return saslOK
+	case known && (code == fsm.ServerBusy || code == fsm.Timeout), errors.Is(err, context.DeadlineExceeded):
+		return saslTemp
+	}
+	return saslAuth
+}
+
+// codeIn is the code that an error carries, if it does.
+func codeIn(err error) (code fsm.Code, known bool) {
+	known = errors.As(err, &code)
+	return code, known
+}
+
+// authenticate checks a sasl-init. PLAIN and a certificate prove something, and a right in
+// the whole namespace.
+func (c *conn) authenticate(ctx context.Context, init *wire.SASLInit) error {
+	ctx, cancel := context.WithTimeout(ctx, openWithin)
+	defer cancel()
+	switch string(init.Mechanism) {
+	case mechanismCBS, mechanismAnonymous:
+		return nil
+	case mechanismExternal:
+		if chains := c.secured().VerifiedChains; len(chains) > 0 && len(chains[0]) > 0 {
+			return c.external(ctx, chains[0][0])
+		}
+		return nil
+	case mechanismPlain:
+		return c.plain(ctx, init.InitialResponse)
+	}
+	return fmt.Errorf("mechanism %.32q: %w", init.Mechanism, errProtocol)
+}
+
+// plain checks a user, who is a rule, and a password, which is a key of it.
+func (c *conn) plain(ctx context.Context, response []byte) error {
+	parts := bytes.Split(response, []byte{0}) // authzid, authcid, passwd (RFC 4616)
+	if len(parts) != 3 {
+		c.audit(ctx, slog.LevelWarn, auditLoginRefused, slog.String("kind", kindPlain), slog.String("reason", "not a user and a password"))
+		return fmt.Errorf("plain response of %d parts: %w", len(parts), errProtocol)
+	}
+	user := string(parts[1])
+	allowed, err := c.config.Authorizer.Password(ctx, c.client(), user, string(parts[2]))
+	if err != nil {
+		c.log.InfoContext(ctx, "password refused", "user", user, "error", err)
+		return fmt.Errorf("sasl plain: %w", err)
+	}
+	return c.loggedIn(ctx, grant{allowed, kindPlain, user})
+}
+
+// external checks the certificate that the client proved to have.
+func (c *conn) external(ctx context.Context, certificate *x509.Certificate) error {
+	name := certificate.Subject.CommonName
+	allowed, err := c.config.Authorizer.Certificate(ctx, c.client(), certificate)
+	if err != nil {
+		c.log.InfoContext(ctx, "client certificate refused", "name", name, "error", err)
+		return fmt.Errorf("sasl external: %w", err)
+	}
+	return c.loggedIn(ctx, grant{allowed, kindExternal, name})
+}
+
+// loggedIn lets what SASL proved count for the namespace.
+func (c *conn) loggedIn(ctx context.Context, held grant) error {
+	c.mu.Lock()
+	defer c.unlock()
+	c.login = login{held.kind, held.name}
+	c.hold(ctx, "", held, time.Now())
+	c.audit(ctx, slog.LevelInfo, auditLogin, slog.String("kind", held.kind), slog.String("name", held.name))
+	return nil
+}

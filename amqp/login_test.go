@@ -1,0 +1,284 @@
+package amqp
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// beginAt sends the handshake with host names in SASL and open ("-": none), and begin.
+func (p *peer) beginAt(mechanism wire.Symbol, response, saslHost, openHost string) {
+	p.Helper()
+	optional := func(host string) *string {
+		if host == "-" {
+			return nil
+		}
+		return &host
+	}
+	b := []byte(headerSASL)
+	b = wire.AppendFrame(b, wire.FrameSASL, 0, &wire.SASLInit{Mechanism: mechanism, InitialResponse: []byte(response), Hostname: optional(saslHost)})
+	b = append(b, headerAMQP...)
+	b = wire.AppendFrame(b, wire.FrameAMQP, 0, &wire.Open{ContainerID: "test", Hostname: optional(openHost)})
+	b = wire.AppendFrame(b, wire.FrameAMQP, 0, &wire.Begin{IncomingWindow: 5000, OutgoingWindow: 5000})
+	p.write(b)
+	p.header(headerSASL)
+	expect[*wire.SASLMechanisms](p)
+	if o := expect[*wire.SASLOutcome](p); o.Code != saslOK {
+		p.Fatalf("outcome %d", o.Code)
+	}
+	p.header(headerAMQP)
+	expect[*wire.Open](p)
+}
+
+// The namespace is that of the host in open, before it in SASL, before that in TLS, and
+// else the default one. Who has proved a right in one is not let into another.
+func TestNamespaceOfAConnection(t *testing.T) {
+	t.Parallel()
+	server, clients := certified(t, "sender")
+	const first, second = fsm.DefaultNamespace, secondNamespace
+	for _, c := range []struct {
+		mechanism       wire.Symbol
+		tls, sasl, open string
+		proven          fsm.NamespaceID // in which the login was asked about; 0: it was not
+		want            fsm.NamespaceID // 0: closed
+	}{
+		{mechanismAnonymous, "-", "-", "-", 0, first},
+		{mechanismAnonymous, "-", "-", "", 0, first},
+		{mechanismAnonymous, "-", "-", "second.localhost", 0, second},
+		{mechanismAnonymous, "-", "-", "Second.sb.example.com:5671", 0, second},
+		{mechanismAnonymous, "-", "-", "127.0.0.1:5672", 0, first},
+		{mechanismAnonymous, "-", "-", "[::1]:5672", 0, first},
+		{mechanismAnonymous, "-", "second.localhost", "-", 0, second},
+		{mechanismAnonymous, "-", "second.localhost", "other.localhost", 0, first},
+		{mechanismAnonymous, "second.localhost", "-", "-", 0, second},
+		{mechanismAnonymous, "second.localhost", "", "", 0, second},
+		{mechanismPlain, "-", "-", "-", first, first},
+		{mechanismPlain, "-", "-", "localhost", first, first},
+		{mechanismPlain, "-", "second.localhost", "-", second, second},
+		{mechanismPlain, "-", "second.localhost:5671", "second.localhost", second, second},
+		{mechanismPlain, "second.localhost", "-", "second.localhost", second, second},
+		{mechanismPlain, "second.localhost", "localhost", "localhost", first, first},
+		{mechanismPlain, "-", "-", "second.localhost", first, 0},
+		{mechanismPlain, "-", "second.localhost", "localhost", second, 0},
+		{mechanismExternal, "second.localhost", "-", "second.localhost", second, second},
+		{mechanismExternal, "second.localhost", "-", "localhost", second, 0},
+	} {
+		t.Run(fmt.Sprintf("%s %s %s %s", c.mechanism, c.tls, c.sasl, c.open), func(t *testing.T) {
+			t.Parallel()
+			all := Grant{Rights: fsm.Manage}
+			g := &gate{grants: map[string]Grant{ruleName: all, "sender": all, "sb://h/": all}}
+			var j journal
+			s, p := piped(t, newHouse("one").addSecond("two"), g.through, j.into)
+			if c.tls != "-" {
+				config := clients["sender"].Clone()
+				config.ServerName = c.tls
+				p = connectTLS(t, s, server, config)
+			}
+			p.beginAt(c.mechanism, "\x00"+ruleName+"\x00"+ruleKey, c.sasl, c.open)
+			if c.want == 0 {
+				if e := expect[*wire.Close](p).Error; e == nil || e.Condition != wire.ConditionUnauthorizedAccess {
+					t.Errorf("closed with %+v", e)
+				}
+				if lines := j.lines(t); len(lines) != 2 || lines[1]["event"] != "login_refused" || lines[1]["kind"] != strings.ToLower(string(c.mechanism)) {
+					t.Errorf("audit %v", lines)
+				}
+				p.send(&wire.Close{})
+				p.gone()
+			} else {
+				expect[*wire.Begin](p)
+				if c.proven == 0 {
+					p.putToken("sb://h/", 202)
+				}
+				p.sender(0, map[fsm.NamespaceID]string{first: "one", second: "two"}[c.want])
+				p.send(&wire.Attach{Name: "x", Handle: 1, Role: wire.RoleSender, Target: &wire.Target{Address: map[fsm.NamespaceID]string{first: "two", second: "one"}[c.want]}})
+				if e := p.refusedLink(); e.Condition != wire.ConditionNotFound {
+					t.Errorf("the entity of the other namespace: %+v", e)
+				}
+			}
+			asked := c.proven
+			if asked == 0 {
+				asked = c.want
+			}
+			if len(g.asked) != 1 || g.asked[0].Namespace != asked || g.asked[0].Peer == nil {
+				t.Errorf("asked about %+v, want namespace %d", g.asked, asked)
+			}
+		})
+	}
+}
+
+// A certificate proves its rule with EXTERNAL alone; without one, EXTERNAL proves nothing.
+func TestExternal(t *testing.T) {
+	t.Parallel()
+	server, clients := certified(t, "sender", "stranger")
+	for _, c := range []struct {
+		certificate string
+		mechanism   wire.Symbol
+		err         error
+		code        uint8
+		proves      bool
+	}{
+		{"sender", mechanismExternal, nil, saslOK, true},
+		{"sender", mechanismAnonymous, nil, saslOK, false},
+		{"sender", mechanismCBS, nil, saslOK, false},
+		{"", mechanismExternal, nil, saslOK, false},
+		{"stranger", mechanismExternal, nil, saslAuth, false},
+		{"sender", mechanismExternal, fmt.Errorf("wait: %w", fsm.ServerBusy), saslTemp, false},
+	} {
+		t.Run(fmt.Sprint(c.certificate, c.mechanism, c.code), func(t *testing.T) {
+			t.Parallel()
+			g := &gate{grants: map[string]Grant{"sender": {Rights: fsm.Send}}, err: c.err}
+			var j journal
+			s, _ := piped(t, newHouse("orders"), g.through, j.into)
+			p := connectTLS(t, s, server, clients[c.certificate])
+			p.write(wire.AppendFrame([]byte(headerSASL), wire.FrameSASL, 0, &wire.SASLInit{Mechanism: c.mechanism}))
+			p.header(headerSASL)
+			expect[*wire.SASLMechanisms](p)
+			if o := expect[*wire.SASLOutcome](p); o.Code != c.code {
+				t.Fatalf("outcome %d, want %d", o.Code, c.code)
+			}
+			if c.code != saslOK {
+				if len(j.lines(t)) != 0 {
+					t.Errorf("audit %v", j.lines(t))
+				}
+				return
+			}
+			p.write([]byte(headerAMQP))
+			p.header(headerAMQP)
+			p.send(&wire.Open{}, &wire.Begin{IncomingWindow: 100})
+			expect[*wire.Open](p)
+			expect[*wire.Begin](p)
+			p.send(&wire.Attach{Name: "r", Handle: 9, Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders"}})
+			if e := p.refusedLink(); e.Condition != wire.ConditionUnauthorizedAccess {
+				t.Errorf("Listen: %+v", e)
+			}
+			lines := j.lines(t)
+			if c.proves {
+				p.sender(0, "orders")
+				if lines[0]["event"] != "login" || lines[0]["kind"] != "external" || lines[0]["name"] != "sender" {
+					t.Errorf("audit %v", lines)
+				}
+			} else if len(lines) != 1 || len(g.asked) != 0 {
+				t.Errorf("audit %v, asked %v", lines, g.asked)
+			}
+		})
+	}
+}
+
+// A client learns from the outcome whether to try again.
+func TestOutcomes(t *testing.T) {
+	t.Parallel()
+	for err, want := range map[error]uint8{
+		fsm.Unauthorized:                         saslAuth,
+		fsm.InvalidArgument:                      saslAuth,
+		errors.New("whatever"):                   saslAuth,
+		fmt.Errorf("slowly: %w", fsm.ServerBusy): saslTemp,
+		context.DeadlineExceeded:                 saslTemp,
+	} {
+		_, p := piped(t, newHouse(), (&gate{err: err}).through)
+		p.write(wire.AppendFrame([]byte(headerSASL), wire.FrameSASL, 0, &wire.SASLInit{Mechanism: mechanismPlain, InitialResponse: []byte("\x00u\x00p")}))
+		p.header(headerSASL)
+		expect[*wire.SASLMechanisms](p)
+		if o := expect[*wire.SASLOutcome](p); o.Code != want {
+			t.Errorf("%v: outcome %d, want %d", err, o.Code, want)
+		}
+		p.gone()
+	}
+}
+
+// A token that is wrong, one that cannot be read and one that was not looked at are
+// different things to clients (wire contract 2.3).
+func TestTokenRefused(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		err    error
+		status int32
+	}{
+		{fmt.Errorf("the signature does not match: %w", fsm.Unauthorized), 401},
+		{errors.New("of no known kind"), 401},
+		{fmt.Errorf("it has no expiry: %w", fsm.InvalidArgument), 400},
+		{fmt.Errorf("too many failed logins from this address, wait: %w", fsm.ServerBusy), 503},
+		{fmt.Errorf("the issuer does not answer: %w", fsm.Timeout), 503},
+	} {
+		_, p := piped(t, newHouse("orders"), (&gate{err: c.err}).through)
+		p.unknown().putToken("sb://h/orders", c.status)
+	}
+	say := tokenRefused(fmt.Errorf("too many failed logins: %w", fsm.ServerBusy))
+	if say.condition != wire.ConditionServerBusy || say.retry != mayHelp || !strings.Contains(say.text, "too many failed logins") {
+		t.Errorf("%+v", say)
+	}
+}
+
+// The audit log has names and never secrets.
+func TestAuditOfALogin(t *testing.T) {
+	t.Parallel()
+	var j journal
+	_, p := piped(t, newHouse("orders"), j.into, func(c *Config) { c.Authorizer = keys{Grant{Rights: fsm.Send}} })
+	p.login()
+	p.send(&wire.Attach{Name: "r", Handle: 1, Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders"}})
+	p.refusedLink()
+	p.sender(2, "orders/$management")
+	p.receiver(3, "orders/$management")
+	p.credit(3, 0, 10)
+	askOn(p, 2, 0, peekOperation, nil)
+	if r := p.response(); lookup(r.properties, "statusCode") != int32(401) || !strings.HasPrefix(textOf(lookup(r.properties, "statusDescription")), "Unauthorized access. 'Listen' claim(s) are required to perform this operation. Resource: 'orders/$management'.") {
+		t.Errorf("response %+v", r)
+	}
+	lines := j.lines(t)
+	want := []map[string]any{
+		{"event": "login", "kind": "plain", "name": ruleName},
+		{"event": "right_missing", "kind": "plain", "name": ruleName, "path": "orders", "right": "'Listen'"},
+		{"event": "right_missing", "path": "orders/$management", "right": "'Listen'", "operation": peekOperation},
+	}
+	if len(lines) != len(want) {
+		t.Fatalf("audit %v", lines)
+	}
+	for i := range want {
+		for key, value := range want[i] {
+			if lines[i][key] != value {
+				t.Errorf("line %d: %v, want %s %v", i, lines[i], key, value)
+			}
+		}
+		if lines[i]["msg"] != "audit" || lines[i]["peer"] != "pipe" || lines[i]["namespace"] != float64(fsm.DefaultNamespace) {
+			t.Errorf("line %d: %v", i, lines[i])
+		}
+	}
+	if strings.Contains(j.b.String(), ruleKey) {
+		t.Error("the audit log has a secret")
+	}
+}
+
+// A frame of SASL need not be large, and a response that is no user and password is told.
+func TestSASLFrameBytesMax(t *testing.T) {
+	t.Parallel()
+	for n, refused := range map[int]bool{saslFrameBytesMax / 2: false, saslFrameBytesMax: true} {
+		var j journal
+		_, p := piped(t, newHouse(), j.into)
+		frame := wire.AppendFrame([]byte(headerSASL), wire.FrameSASL, 0, &wire.SASLInit{Mechanism: mechanismPlain, InitialResponse: make([]byte, n)})
+		go func() { // the end may come before all of it is read
+			_ = p.net.SetDeadline(time.Now().Add(time.Minute))
+			_, _ = p.net.Write(frame)
+		}()
+		p.header(headerSASL)
+		expect[*wire.SASLMechanisms](p)
+		if refused {
+			p.gone()
+			if len(j.lines(t)) != 0 {
+				t.Errorf("audit %v", j.lines(t))
+			}
+			continue
+		}
+		if o := expect[*wire.SASLOutcome](p); o.Code != saslAuth {
+			t.Errorf("outcome %d", o.Code)
+		}
+		p.gone()
+		if lines := j.lines(t); len(lines) != 1 || lines[0]["event"] != "login_refused" {
+			t.Errorf("audit %v", lines)
+		}
+	}
+}

@@ -1,0 +1,302 @@
+package amqp
+
+import (
+	"fmt"
+	"unicode/utf8"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// What happened to a message after it was sent lies beside it as patches: settlements that
+// modify properties, dead-lettering, actions of rules, forwarding. They are put into the
+// sections when the message is shown, and each time anew: the payload never changes.
+
+// changes is what the patches of a message make of it beside its sections.
+type changes struct {
+	sections bool               // properties or application-properties are others
+	enqueued fsm.SequenceNumber // number where it was sent first; 0 when nobody says
+	source   string             // entity from whose dead-letter queue it was forwarded
+}
+
+// patch puts the patches of a message, in the order in which they were made, into the
+// sections of the view: later ones win over earlier ones and all win over what the sender
+// wrote. bare stays what it was.
+func (v *payloadView) patch(encoded []byte) (c changes, err error) {
+	if len(encoded) == 0 {
+		return c, nil
+	}
+	patches, err := fsm.DecodePatches(encoded)
+	if err != nil {
+		return c, fmt.Errorf("decode patches: %w", err)
+	}
+	var p patching
+	for i := range patches {
+		one := &patches[i]
+		if one.Enqueued != 0 {
+			c.enqueued = one.Enqueued
+		}
+		if one.Source != "" {
+			c.source = one.Source
+		}
+		if err := p.apply(v, one); err != nil {
+			return c, err
+		}
+	}
+	if p.opened {
+		v.application = p.set.appendSection(nil)
+		c.sections = true
+	}
+	if p.changed {
+		if v.properties, err = withFields(v.properties, &p.fields); err != nil {
+			return c, err
+		}
+		c.sections = true
+	}
+	return c, nil
+}
+
+// patching is the sections of one message while they are changed.
+type patching struct {
+	set     propertySet
+	opened  bool                       // set holds the application properties
+	fields  [propertyFieldCount][]byte // of the properties; nil is unchanged
+	changed bool                       // fields holds one at least
+}
+
+// apply makes the changes of one patch.
+func (p *patching) apply(v *payloadView, patch *fsm.Patch) error {
+	if len(patch.Properties) > 0 || patch.DeadLetter {
+		if err := p.open(v); err != nil {
+			return err
+		}
+	}
+	modified := wire.IterPairs(patch.Properties)
+	if err := p.set.merge(&modified); err != nil {
+		return err
+	}
+	for i := range patch.Changes {
+		if err := p.change(v, &patch.Changes[i]); err != nil {
+			return err
+		}
+	}
+	if patch.DeadLetter && patch.Reason != "" {
+		p.set.put(wire.AppendString(nil, deadLetterReasonKey), wire.AppendString(nil, patch.Reason))
+	}
+	if patch.DeadLetter && patch.Description != "" {
+		p.set.put(wire.AppendString(nil, deadLetterDescriptionKey), wire.AppendString(nil, patch.Description))
+	}
+	return nil
+}
+
+// open reads the application properties that the sender wrote, once.
+func (p *patching) open(v *payloadView) error {
+	if p.opened || len(v.application) == 0 {
+		p.opened = true
+		return nil
+	}
+	p.opened = true
+	own, err := wire.IterMap(v.application[sectionDescriptorBytes:])
+	if err != nil {
+		return fmt.Errorf("%w: %w", errPayload, err)
+	}
+	return p.set.merge(&own)
+}
+
+// change does what an action did to one property. A system property that is no field of a
+// message is not told.
+func (p *patching) change(v *payloadView, c *fsm.Change) error {
+	name := c.Property.Name
+	if c.Property.Scope == filter.System {
+		if field := fieldOf(name); field >= 0 {
+			p.changeField(field, c)
+		}
+		return nil
+	}
+	if err := p.open(v); err != nil {
+		return err
+	}
+	if c.Remove {
+		p.set.change(name, nil)
+		return nil
+	}
+	value := encodeRuleValue(c.Value)
+	if isReason(name) {
+		value = nil // the Go client takes these two for strings without looking
+		if c.Value.Kind() != filter.KindNull {
+			value = wire.AppendString(nil, plainText(c.Value))
+		}
+	}
+	p.set.change(name, value)
+	return nil
+}
+
+// isReason says whether a name means one of the two properties of a dead letter. A rule may
+// write it in any case, and the property keeps the spelling that it has.
+func isReason(name string) bool {
+	folded := filter.Fold(name)
+	return folded == filter.Fold(deadLetterReasonKey) || folded == filter.Fold(deadLetterDescriptionKey)
+}
+
+// changeField gives a field of the properties another value. They are texts to clients,
+// ids as long as ids may be, and a message without id nobody could settle.
+func (p *patching) changeField(field int, c *fsm.Change) {
+	none := c.Remove || c.Value.Kind() == filter.KindNull
+	if none && field == messageIDField {
+		return
+	}
+	p.changed = true
+	switch text := plainText(c.Value); {
+	case none:
+		p.fields[field] = wire.AppendValue(nil, nil)
+	case field == contentTypeField:
+		p.fields[field] = wire.AppendSymbol(nil, text)
+	case field == messageIDField || field == groupIDField:
+		p.fields[field] = wire.AppendString(nil, cutCharacters(text, nameCharactersMax))
+	default:
+		p.fields[field] = wire.AppendString(nil, text)
+	}
+}
+
+// cutCharacters is the beginning of a text, at most most characters.
+func cutCharacters(text string, most int) string {
+	if len(text) <= most {
+		return text
+	}
+	at := 0
+	for range most {
+		_, n := utf8.DecodeRuneInString(text[at:])
+		if at += n; at == len(text) {
+			break
+		}
+	}
+	return text[:at]
+}
+
+// withFields writes a properties section again with some fields changed.
+func withFields(section []byte, changed *[propertyFieldCount][]byte) ([]byte, error) {
+	var fields wire.ListIter
+	if len(section) > 0 {
+		var err error
+		if fields, err = wire.IterList(section[sectionDescriptorBytes:]); err != nil {
+			return nil, fmt.Errorf("%w: %w", errPayload, err)
+		}
+	}
+	out := wire.AppendSectionDescriptor(make([]byte, 0, len(section)+64), wire.SectionProperties)
+	out = wire.AppendListOf(out, func(dst []byte) ([]byte, int) {
+		for i := range changed {
+			field, ok := fields.Next()
+			switch {
+			case changed[i] != nil:
+				dst = append(dst, changed[i]...)
+			case ok:
+				dst = append(dst, field...)
+			default:
+				dst = wire.AppendValue(dst, nil)
+			}
+		}
+		return dst, propertyFieldCount
+	})
+	return out, nil
+}
+
+// propertySet is a map of encoded keys and values that keeps their order. The zero value is
+// empty.
+type propertySet struct {
+	at    map[string]int   // text of the key -> place in pairs
+	folds map[string][]int // the same without case, for rules; nil until one asks
+	pairs []encodedPair
+}
+
+// encodedPair is one property; without key it was removed.
+type encodedPair struct{ key, value []byte }
+
+// put sets one property. key is an encoded string.
+func (s *propertySet) put(key, value []byte) {
+	text, _ := wire.StringOf(key)
+	if i, ok := s.at[string(text)]; ok {
+		s.pairs[i].value = value
+		return
+	}
+	if s.at == nil {
+		s.at = make(map[string]int)
+	}
+	name := string(text)
+	s.at[name] = len(s.pairs)
+	if s.folds != nil {
+		folded := filter.Fold(name)
+		s.folds[folded] = append(s.folds[folded], len(s.pairs))
+	}
+	s.pairs = append(s.pairs, encodedPair{key: key, value: value})
+}
+
+// change sets a property as rules do, without regard to case, or removes it when value is
+// nil. One that is there keeps its spelling; of several that differ in case only, the first
+// stays.
+func (s *propertySet) change(name string, value []byte) {
+	if s.folds == nil {
+		s.fold()
+	}
+	folded := filter.Fold(name)
+	found := s.folds[folded]
+	if len(found) > 0 && value != nil {
+		s.pairs[found[0]].value = value
+		s.folds[folded], found = found[:1:1], found[1:]
+	} else {
+		delete(s.folds, folded)
+	}
+	for _, i := range found {
+		text, _ := wire.StringOf(s.pairs[i].key)
+		delete(s.at, string(text))
+		s.pairs[i] = encodedPair{}
+	}
+	if len(s.folds[folded]) == 0 && value != nil {
+		s.put(wire.AppendString(nil, name), value)
+	}
+}
+
+// fold makes the index without case.
+func (s *propertySet) fold() {
+	s.folds = make(map[string][]int, len(s.pairs))
+	for i := range s.pairs {
+		text, _ := wire.StringOf(s.pairs[i].key)
+		folded := filter.Fold(string(text))
+		s.folds[folded] = append(s.folds[folded], i)
+	}
+}
+
+func (s *propertySet) merge(pairs *wire.MapIter) error {
+	for {
+		key, value, ok := pairs.Next()
+		if !ok {
+			break
+		}
+		s.put(key, value)
+	}
+	if err := pairs.Err(); err != nil {
+		return fmt.Errorf("%w: %w", errPayload, err)
+	}
+	return nil
+}
+
+func (s *propertySet) appendMap(dst []byte) []byte {
+	return wire.AppendMapOf(dst, func(dst []byte) ([]byte, int) {
+		count := 0
+		for _, p := range s.pairs {
+			if p.key != nil {
+				dst = append(append(dst, p.key...), p.value...)
+				count++
+			}
+		}
+		return dst, count
+	})
+}
+
+// appendSection appends application-properties, nothing when there are none.
+func (s *propertySet) appendSection(dst []byte) []byte {
+	if len(s.at) == 0 {
+		return dst
+	}
+	return s.appendMap(wire.AppendSectionDescriptor(dst, wire.SectionApplicationProperties))
+}

@@ -1,0 +1,239 @@
+package amqp
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+	"unicode/utf8"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+func millis(ms int64) time.Time { return time.UnixMilli(ms).UTC() }
+
+func setUser(name string, v filter.Value) fsm.Change {
+	return fsm.Change{Property: filter.Property{Scope: filter.User, Name: name}, Value: v}
+}
+
+func setSystem(name string, v filter.Value) fsm.Change {
+	return fsm.Change{Property: filter.Property{Scope: filter.System, Name: name}, Value: v}
+}
+
+func removed(scope filter.Scope, name string) fsm.Change {
+	return fsm.Change{Property: filter.Property{Scope: scope, Name: name}, Remove: true}
+}
+
+// patched delivers a message with patches.
+func patched(t *testing.T, encoded []byte, patches ...fsm.Patch) sections {
+	t.Helper()
+	m, err := parseMessage(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sectionsOf(t, fsm.Delivery{Lock: fsm.LockID{Sequence: 9}, Payload: m.Payload, Patches: fsm.AppendPatches(nil, patches)})
+}
+
+// What actions did to user properties: names without case, the first spelling stays, and
+// settlements and dead-lettering go on with what is there.
+func TestChangedUserProperties(t *testing.T) {
+	t.Parallel()
+	own := wire.Map{{Key: "Color", Value: "red"}, {Key: "color", Value: "RED"}, {Key: "size", Value: uint8(5)}, {Key: "KEEP", Value: wire.Symbol("s")}}
+	for name, c := range map[string]struct {
+		patches []fsm.Patch
+		want    wire.Map
+	}{
+		"set":        {[]fsm.Patch{{Changes: []fsm.Change{setUser("COLOR", filter.Text("blue"))}}}, wire.Map{{Key: "Color", Value: "blue"}, {Key: "size", Value: uint8(5)}, {Key: "KEEP", Value: wire.Symbol("s")}}},
+		"set twice":  {[]fsm.Patch{{Changes: []fsm.Change{setUser("color", filter.Int(1)), setUser("Color", filter.Int(2))}}}, wire.Map{{Key: "Color", Value: int64(2)}, {Key: "size", Value: uint8(5)}, {Key: "KEEP", Value: wire.Symbol("s")}}},
+		"set new":    {[]fsm.Patch{{Changes: []fsm.Change{setUser("RuleName", filter.Text("r"))}}}, append(append(wire.Map{}, own...), wire.Pair{Key: "RuleName", Value: "r"})},
+		"set null":   {[]fsm.Patch{{Changes: []fsm.Change{setUser("SIZE", filter.Value{})}}}, wire.Map{own[0], own[1], {Key: "size", Value: nil}, own[3]}},
+		"remove":     {[]fsm.Patch{{Changes: []fsm.Change{removed(filter.User, "COLOR"), removed(filter.User, "nothing")}}}, wire.Map{own[2], own[3]}},
+		"and again":  {[]fsm.Patch{{Changes: []fsm.Change{removed(filter.User, "color"), setUser("cOLOR", filter.Int(3))}}}, wire.Map{own[2], own[3], {Key: "cOLOR", Value: int64(3)}}},
+		"new, again": {[]fsm.Patch{{Changes: []fsm.Change{setUser("N", filter.Int(1)), setUser("n", filter.Int(2)), removed(filter.User, "N")}}}, own},
+		"all": {[]fsm.Patch{{Changes: []fsm.Change{
+			removed(filter.User, "color"), removed(filter.User, "size"), removed(filter.User, "keep"),
+		}}}, nil},
+		"then settled": {[]fsm.Patch{
+			{Changes: []fsm.Change{removed(filter.User, "color"), removed(filter.User, "keep")}},
+			{Properties: encodePatch(t, wire.Map{{Key: "Color", Value: "green"}}), DeadLetter: true, Reason: "why"},
+			{Changes: []fsm.Change{setUser("COLOR", filter.Bool(true))}},
+		}, wire.Map{own[2], {Key: "Color", Value: true}, {Key: "DeadLetterReason", Value: "why"}}},
+		"reason of a wrong type": {[]fsm.Patch{{Changes: []fsm.Change{
+			removed(filter.User, "color"), removed(filter.User, "size"), removed(filter.User, "keep"),
+			setUser("DeadLetterReason", filter.Int(5)), setUser("DeadLetterErrorDescription", filter.Value{}),
+		}}}, wire.Map{{Key: "DeadLetterReason", Value: "5"}}},
+		"reason in another case": {[]fsm.Patch{{Changes: []fsm.Change{
+			removed(filter.User, "color"), removed(filter.User, "size"), removed(filter.User, "keep"),
+			setUser("DeadLetterReason", filter.Text("x")), setUser("deadletterreason", filter.Bool(true)),
+		}}}, wire.Map{{Key: "DeadLetterReason", Value: "True"}}},
+	} {
+		got := patched(t, section(nil, wire.SectionApplicationProperties, own), c.patches...)
+		if diff := cmp.Diff(c.want, got.application); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", name, diff)
+		}
+	}
+	if got := patched(t, section(nil, wire.SectionData, []byte("x")), fsm.Patch{Changes: []fsm.Change{setUser("a", filter.Int(1))}}); !cmp.Equal(got.application, wire.Map{{Key: "a", Value: int64(1)}}) {
+		t.Errorf("without own: %v", got.application)
+	}
+}
+
+// What actions did to system properties: the fields that have one change, in their types,
+// and the others stay bit for bit; a message keeps an id.
+func TestChangedFields(t *testing.T) {
+	t.Parallel()
+	contentType := wire.Symbol("a/b")
+	own := wire.Properties{
+		MessageID: uint64(5), UserID: []byte("u"), To: "to", Subject: ptr("s"), ReplyTo: "r", CorrelationID: wire.UUID{1},
+		ContentType: &contentType, GroupID: ptr("g"), GroupSequence: ptr(uint32(3)), ReplyToGroupID: ptr("rg"),
+	}
+	encoded := section(wire.AppendProperties(nil, &own), wire.SectionData, []byte("x"))
+	long := strings.Repeat("ä", nameCharactersMax+1)
+	got := patched(t, encoded, fsm.Patch{Changes: []fsm.Change{
+		setSystem(filter.MessageID, filter.Text(long)), setSystem(filter.To, filter.Text(long)), setSystem(filter.Label, filter.Text("label")),
+		setSystem(filter.ReplyTo, filter.Int(5)), setSystem(filter.CorrelationID, filter.ID(filter.GUID{15: 1})),
+		setSystem(filter.ContentType, filter.Text("c/d")), setSystem(filter.SessionID, filter.Text(long)), setSystem(filter.ReplyToSessionID, filter.Text("")),
+		setSystem(filter.SequenceNumber, filter.Int(1)), setSystem("nonsense", filter.Int(1)),
+	}})
+	changed := wire.Symbol("c/d")
+	short := strings.Repeat("ä", nameCharactersMax)
+	want := wire.Properties{
+		MessageID: short, UserID: []byte("u"), To: long, Subject: ptr("label"), ReplyTo: "5", CorrelationID: "00000000-0000-0000-0000-000000000001",
+		ContentType: &changed, GroupID: &short, GroupSequence: ptr(uint32(3)), ReplyToGroupID: ptr(""),
+	}
+	if diff := cmp.Diff(want, got.properties); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	got = patched(t, encoded,
+		fsm.Patch{Changes: []fsm.Change{removed(filter.System, filter.Label), setSystem(filter.SessionID, filter.Value{}), removed(filter.System, filter.MessageID)}},
+		fsm.Patch{Changes: []fsm.Change{setSystem(filter.MessageID, filter.Value{}), setSystem(filter.To, filter.Text("x")), removed(filter.System, filter.To)}})
+	want = own
+	want.Subject, want.GroupID, want.To = nil, nil, nil
+	if diff := cmp.Diff(want, got.properties); diff != "" {
+		t.Errorf("removed (-want +got)\n%s", diff)
+	}
+	got = patched(t, section(nil, wire.SectionData, []byte("x")), fsm.Patch{Changes: []fsm.Change{setSystem(filter.Label, filter.Text("l"))}})
+	if diff := cmp.Diff(wire.Properties{Subject: ptr("l")}, got.properties); diff != "" {
+		t.Errorf("without own (-want +got)\n%s", diff)
+	}
+}
+
+// The life that the queue has cut is told also when an action has made the fields in front
+// of the two times longer or shorter.
+func TestChangedFieldsAndExpiry(t *testing.T) {
+	t.Parallel()
+	created, expires := ptr(millis(1000)), ptr(millis(9_000_000))
+	m, err := parseMessage(wire.AppendProperties(nil, &wire.Properties{MessageID: "id", Subject: ptr("short"), CreationTime: created, AbsoluteExpiryTime: expires}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, text := range []string{"", strings.Repeat("x", 300)} {
+		got := sectionsOf(t, fsm.Delivery{
+			Payload: m.Payload, Enqueued: 5000, Expires: 7000,
+			Patches: fsm.AppendPatches(nil, []fsm.Patch{{Changes: []fsm.Change{setSystem(filter.Label, filter.Text(text))}}}),
+		})
+		if p := got.properties; *p.Subject != text || !p.CreationTime.Equal(*created) || !p.AbsoluteExpiryTime.Equal(millis(3000)) {
+			t.Errorf("%+v", p)
+		}
+	}
+}
+
+// Where a message was first, and from whose dead-letter queue it comes.
+func TestForwardedAnnotations(t *testing.T) {
+	t.Parallel()
+	dead := func(p *fsm.Place) { p.Sub = fsm.DeadLetterQueue }
+	stranded := func(p *fsm.Place) { p.Sub = fsm.TransferDeadLetterQueue }
+	main := func(*fsm.Place) {}
+	m, err := parseMessage(section(nil, wire.SectionData, []byte("x")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		patches []fsm.Patch
+		topic   fsm.SequenceNumber
+		place   func(*fsm.Place)
+		number  int64
+		source  any
+	}{
+		"own":               {nil, 0, main, 9, nil},
+		"of the topic":      {nil, 4, main, 4, nil},
+		"forwarded":         {[]fsm.Patch{{Enqueued: 2}}, 4, main, 2, nil},
+		"twice":             {[]fsm.Patch{{Enqueued: 2, Source: "a"}, {Source: "b"}, {Properties: encodePatch(t, wire.Map{{Key: "a", Value: "b"}})}}, 0, main, 2, "b"},
+		"dead":              {nil, 0, dead, 9, "Orders"},
+		"dead again":        {[]fsm.Patch{{Enqueued: 2, Source: "a"}}, 0, dead, 2, "Orders"},
+		"cannot be brought": {[]fsm.Patch{{DeadLetter: true, Reason: "r"}}, 7, stranded, 7, "Orders"},
+	} {
+		got := sectionsOf(t, fsm.Delivery{Lock: fsm.LockID{Sequence: 9}, Payload: m.Payload, Topic: c.topic, Patches: fsm.AppendPatches(nil, c.patches)}, c.place)
+		at := func(key wire.Symbol) any {
+			for _, p := range got.annotations {
+				if p.Key == key {
+					return p.Value
+				}
+			}
+			return nil
+		}
+		if at(enqueueSequenceNumberKey) != c.number || at(sequenceNumberKey) != int64(9) || at(deadLetterSourceKey) != c.source {
+			t.Errorf("%s: %v", name, got.annotations)
+		}
+	}
+}
+
+// A message that was only forwarded is copied as it is, described values and all.
+func TestForwardedIsCopied(t *testing.T) {
+	t.Parallel()
+	encoded, err := fullMessage().MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := parseMessage(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	v, err := openPayload(m.Payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := appendDelivery(nil, testPlace(), fsm.Delivery{Payload: m.Payload, Patches: fsm.AppendPatches(nil, []fsm.Patch{{Enqueued: 5, Source: "q"}})}, deliveryOptions{})
+	if err != nil || !strings.HasSuffix(string(out), string(v.bare)) {
+		t.Errorf("%v: bare message is another", err)
+	}
+}
+
+func TestCutCharacters(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{"": "", "abc": "abc", "abcd": "abc", "äöü": "äöü", "äöüß": "äöü", "日本語": "日本語", "日本語x": "日本語"} {
+		if got := cutCharacters(text, 3); got != want || utf8.RuneCountInString(got) > 3 {
+			t.Errorf("%q: %q", text, got)
+		}
+	}
+}
+
+// Many changes of many properties: the index without case is made once.
+func BenchmarkChanges(b *testing.B) {
+	properties := wire.Map{}
+	for i := range 1000 {
+		properties = append(properties, wire.Pair{Key: fmt.Sprint("Property", i), Value: int32(i)})
+	}
+	m, err := parseMessage(section(nil, wire.SectionApplicationProperties, properties))
+	if err != nil {
+		b.Fatal(err)
+	}
+	for name, n := range map[string]int{"1": 1, "32": 32} {
+		var p fsm.Patch
+		for i := range n {
+			p.Changes = append(p.Changes, setUser(fmt.Sprint("property", i*30), filter.Text("new")))
+		}
+		d := fsm.Delivery{Payload: m.Payload, Patches: fsm.AppendPatches(nil, []fsm.Patch{p})}
+		b.Run(name, func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, err := appendDelivery(nil, testPlace(), d, deliveryOptions{}); err != nil {
+					b.Fatal(err)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,336 @@
+package amqp
+
+import (
+	"context"
+	"math"
+	"net/http"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Sessions of messages, which have nothing to do with the sessions of AMQP: a receiving link
+// asks for one by a filter of its source, and holds it as long as it lives.
+
+// The names that sessions of messages go by in an attach (wire contract 3.2 and 6.1).
+const (
+	sessionFilterKey  = wire.Symbol("com.microsoft:session-filter")
+	lockedUntilUTCKey = wire.Symbol("com.microsoft:locked-until-utc")
+	openTimeoutKey    = wire.Symbol("com.microsoft:timeout")
+)
+
+const (
+	acceptWithin     = 60 * time.Second // for a session, where the client names no time
+	acceptWithinMax  = 10 * time.Minute
+	sessionsAtOnce   = 1000             // sessions of one answer
+	sessionWithin    = 60 * time.Second // one operation on a session
+	farFutureMillis  = 253402300800000  // the year 10000: from then on a moment means "whenever"
+	sessionBytesMax  = 1 << 20          // names of sessions in one answer
+	bytesPerNameMost = 4 * nameCharactersMax
+)
+
+// sessionFilter is the session that a link asks for. The reply has the same form: the Go
+// client sends a described value and the others a plain one, and each refuses the other.
+type sessionFilter struct {
+	name       *string // nil: the next one available
+	descriptor any     // nil: plain
+}
+
+// sessionFilterOf reads the filter of a source, nil when it asks for no session.
+func sessionFilterOf(filter wire.Map) (*sessionFilter, refusal) {
+	for _, pair := range filter {
+		if pair.Key != sessionFilterKey && pair.Key != string(sessionFilterKey) {
+			continue
+		}
+		f := &sessionFilter{}
+		value := pair.Value
+		if d, ok := value.(wire.Described); ok {
+			switch d.Descriptor.(type) {
+			case uint64, wire.Symbol:
+				f.descriptor = d.Descriptor
+			default:
+				return nil, refused(wire.ConditionInvalidField, "The session filter has a descriptor that is neither a number nor a symbol. Correct it.")
+			}
+			value = d.Value
+		}
+		switch v := value.(type) {
+		case nil:
+		case string:
+			if err := checkName("session id", []byte(v)); err != nil {
+				return nil, refused(wire.ConditionInvalidField, "The session id has more than %d characters. Use a shorter one.", nameCharactersMax)
+			}
+			f.name = &v
+		default:
+			return nil, refused(wire.ConditionInvalidField, "The session filter is neither a string nor null. Correct it.")
+		}
+		return f, refusal{}
+	}
+	return nil, refusal{}
+}
+
+// reply is the filter that says which session was accepted.
+func (f *sessionFilter) reply(name string) wire.Map {
+	var value any = name
+	if f.descriptor != nil {
+		value = wire.Described{Descriptor: f.descriptor, Value: name}
+	}
+	return wire.Map{{Key: sessionFilterKey, Value: value}}
+}
+
+// openTimeout is how long a client wants to wait for its link to open.
+func openTimeout(properties wire.Map) time.Duration {
+	for _, pair := range properties {
+		if pair.Key == openTimeoutKey || pair.Key == string(openTimeoutKey) {
+			if ms, ok := integerOf(pair.Value); ok && ms >= 0 {
+				return min(time.Duration(min(ms, math.MaxInt32))*time.Millisecond, acceptWithinMax)
+			}
+		}
+	}
+	return acceptWithin
+}
+
+// unsuited says why a receiving link cannot be at a place because of sessions.
+func (l *outgoingLink) unsuited(at *fsm.Place) refusal {
+	has := at.Settings.RequiresSession && at.Sub == fsm.MainQueue
+	switch {
+	case has && l.wants == nil:
+		return refused(wire.ConditionNotAllowed, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver. Accept a session of '%s'.", at.Name)
+	case !has && l.wants != nil:
+		return refused(wire.ConditionNotAllowed, "It is not possible for an entity that does not require sessions to create a sessionful message receiver. Use a receiver without session.")
+	}
+	return refusal{}
+}
+
+// accept asks for the session of a link whose entity is known. The attach is answered when
+// it is granted and not before. mu is held.
+func (l *outgoingLink) accept(place fsm.Place) {
+	c := l.session.conn
+	l.place = place
+	c.after = append(c.after, func() {
+		cancel := c.config.Broker.AcceptSession(place, l.wants.name, l.takes, l.wantsWithin, l.accepted)
+		c.mu.Lock()
+		over := l.state != attaching
+		l.giveUpWaiting = cancel
+		c.unlock()
+		if over {
+			cancel()
+		}
+	})
+}
+
+// accepted is the done function of AcceptSession.
+func (l *outgoingLink) accepted(code fsm.Code, held Session) {
+	c := l.session.conn
+	ctx := context.Background()
+	defer c.recovered(ctx)
+	c.mu.Lock()
+	defer c.unlock()
+	if l.state != attaching || c.phase >= closing {
+		if held != nil {
+			c.after = append(c.after, held.Close)
+		}
+		return
+	}
+	if code != fsm.OK {
+		why := verdictOf(code).about(l.path).refusal
+		if code == fsm.Timeout {
+			why = refusal{wire.ConditionTimeout, "There is no session to accept that has messages and is not held by somebody else. Accept again.", mayHelp}
+		}
+		l.withdraw(ctx, why)
+		return
+	}
+	l.held, l.receiver = held, held
+	l.reply.Source.Filter = l.wants.reply(held.Name())
+	l.reply.Properties = append(l.reply.Properties, wire.Pair{Key: lockedUntilUTCKey, Value: ticksUTC(held.Until())})
+	l.attached(ctx, l, l.place)
+}
+
+// ticksUTC is a moment as .NET counts it.
+func ticksUTC(at fsm.Instant) int64 { return int64(at)*ticksPerMilli + ticksOf1970 }
+
+// heldSession finds the session that a request is about among those that links of the
+// connection hold: by its name, which the Go client leaves out when it asks for deferred
+// messages, and by that of the link. ok is false when there is none: then say is the answer.
+func (c *conn) heldSession(r *request, body wire.Map) (held Session, say response, ok bool) {
+	name, named := lookup(body, "session-id").(string)
+	link := r.argument("associated-link-name")
+	if !named && link == "" {
+		return nil, badRequest("The request needs a session-id. Give the id of the session."), false
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	for _, s := range c.sessions {
+		for _, e := range s.links {
+			l, receives := e.(*outgoingLink)
+			if !receives || l.held == nil || l.state != attached || l.place.ID != r.link.place.ID || named && l.held.Name() != name {
+				continue
+			}
+			if l.name == link {
+				return l.held, response{}, true
+			}
+			if named {
+				held = l.held
+			}
+		}
+	}
+	if held == nil {
+		return nil, answer(fsm.SessionLockLost), false
+	}
+	return held, response{}, true
+}
+
+// sessionMeant is the name of the session that a request is about, whoever holds it; false
+// when it is about all of an entity.
+func (c *conn) sessionMeant(r *request, body wire.Map) (name string, one bool) {
+	if at := &r.link.place; !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
+		return "", false
+	}
+	if name, one = lookup(body, "session-id").(string); one {
+		return name, true
+	}
+	if held, _, ok := c.heldSession(r, body); ok { // the Go client names its link only
+		return held.Name(), true
+	}
+	return "", false
+}
+
+// releaseSession gives the session of a link back. mu is held.
+func (l *outgoingLink) releaseSession() {
+	c := l.session.conn
+	c.after = append(c.after, func() { l.held.Release(l.released) })
+}
+
+// released answers the client's detach, if that is what ended the link: who has closed a
+// receiver may tell others that the session is free.
+func (l *outgoingLink) released() {
+	c := l.session.conn
+	defer c.recovered(context.Background())
+	c.mu.Lock()
+	defer c.unlock()
+	if l.farewell != nil && !l.session.ended && c.phase < closing {
+		c.emit(l.session.channel, l.farewell)
+	}
+	l.farewell = nil
+}
+
+// renewSessionLock extends the lock of a session.
+func (c *conn) renewSessionLock(ctx context.Context, r *request, body wire.Map) {
+	held, say, ok := c.heldSession(r, body)
+	if !ok {
+		c.respond(ctx, r, say)
+		return
+	}
+	held.Renew(func(code fsm.Code, until fsm.Instant) {
+		say := answer(code)
+		if code == fsm.OK {
+			say.body = wire.Map{{Key: "expiration", Value: time.UnixMilli(int64(until))}}
+		}
+		c.respond(ctx, r, say)
+	})
+}
+
+// getSessionState answers with what is kept with a session; the key is there also when
+// nothing is.
+func (c *conn) getSessionState(ctx context.Context, r *request, body wire.Map) {
+	defer c.recovered(ctx)
+	held, say, ok := c.heldSession(r, body)
+	if !ok {
+		c.respond(ctx, r, say)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
+	defer cancel()
+	state, err := held.State(ctx)
+	if err != nil {
+		c.respond(ctx, r, answer(codeOf(err)))
+		return
+	}
+	var value any // null is not empty
+	if state != nil {
+		value = state
+	}
+	c.respond(ctx, r, success(wire.Map{{Key: "session-state", Value: value}}))
+}
+
+func (c *conn) setSessionState(ctx context.Context, r *request, body wire.Map) {
+	defer c.recovered(ctx)
+	held, say, ok := c.heldSession(r, body)
+	if !ok {
+		c.respond(ctx, r, say)
+		return
+	}
+	var state []byte
+	switch v := lookup(body, "session-state").(type) {
+	case nil:
+	case []byte:
+		state = append([]byte{}, v...)
+	default:
+		c.respond(ctx, r, badRequest("session-state is neither binary nor null. Give it as one of them."))
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
+	defer cancel()
+	if err := held.SetState(ctx, state); err != nil {
+		c.respond(ctx, r, answer(codeOf(err)))
+		return
+	}
+	c.respond(ctx, r, success(nil))
+}
+
+// listSessions answers with names of sessions: those with messages or state, or those whose
+// state was set after a moment.
+func (c *conn) listSessions(ctx context.Context, r *request, body wire.Map) {
+	defer c.recovered(ctx)
+	skip, _ := integerOf(lookup(body, "skip"))
+	top, ok := integerOf(lookup(body, "top"))
+	if !ok || top < 1 || skip < 0 || skip > math.MaxInt32 {
+		c.respond(ctx, r, badRequest("The request needs a positive top, and a skip that is not negative."))
+		return
+	}
+	after, given := instantOf(lookup(body, "last-updated-time"))
+	if !given || after <= 0 || after >= farFutureMillis {
+		after = 0
+	}
+	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
+	defer cancel()
+	names, err := c.config.Broker.Sessions(ctx, r.link.place, after, int(skip), int(min(top, sessionsAtOnce, sessionBytesMax/bytesPerNameMost)))
+	switch {
+	case err != nil:
+		c.respond(ctx, r, answer(codeOf(err)))
+	case len(names) == 0:
+		c.respond(ctx, r, empty("No sessions.", nil))
+	default:
+		c.respond(ctx, r, success(wire.Map{
+			{Key: "skip", Value: int32(int(skip) + len(names))},
+			{Key: "sessions-ids", Value: wire.Array{Values: names}},
+		}))
+	}
+}
+
+// sessioned fits messages to an entity: what needs no session is stored without, and what
+// needs one and has none is refused.
+func sessioned(at *fsm.Place, messages []fsm.Message) error {
+	switch {
+	case at.Settings.RequiresSession:
+		for i := range messages {
+			if !messages[i].HasSession {
+				return &messageError{refusal{wire.ConditionNotAllowed, "the SessionId was not set, and entities that have session support enabled can only receive messages that have the SessionId set to a valid value", pointless}}
+			}
+		}
+	case at.Kind != fsm.TopicEntity:
+		for i := range messages {
+			m := &messages[i]
+			if m.HasSession && len(at.Shards) > 0 {
+				m.PartitionKey = m.Session // it binds the message to a shard all the same
+			}
+			m.Session, m.HasSession = "", false
+		}
+	}
+	return nil
+}
+
+// sessionless is the answer to an operation on sessions where there are none.
+func sessionless(at *fsm.Place) response {
+	return response{verdict: verdict{refused(wire.ConditionNotAllowed, "'%s' does not require sessions and has none. Ask an entity that does.", at.Name), http.StatusBadRequest}}
+}

@@ -1,0 +1,229 @@
+package amqp
+
+import (
+	"context"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// sessionPair is a client with a sender on queue "orders", which requires sessions.
+type sessionPair struct {
+	*testing.T
+	ctx    context.Context //nolint:containedctx // of the test
+	house  *house
+	client *azservicebus.Client
+	sender *azservicebus.Sender
+}
+
+func newSessionPair(t *testing.T) sessionPair {
+	t.Helper()
+	h := newHouseOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresSession: true}, "Orders")
+	_, address := gateway(t, h)
+	client := sdk(t, address)
+	sender, err := client.NewSender("orders", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sessionPair{T: t, ctx: within(t, 20*time.Second), house: h, client: client, sender: sender}
+}
+
+func (p sessionPair) send(session string, bodies ...string) {
+	p.Helper()
+	for _, b := range bodies {
+		if err := p.sender.SendMessage(p.ctx, &azservicebus.Message{Body: []byte(b), SessionID: &session}, nil); err != nil {
+			p.Fatal(err)
+		}
+	}
+}
+
+func (p sessionPair) accept(session string) *azservicebus.SessionReceiver {
+	p.Helper()
+	r, err := p.client.AcceptSessionForQueue(p.ctx, "orders", session, nil)
+	if err != nil {
+		p.Fatal(err)
+	}
+	return r
+}
+
+func (p sessionPair) receive(r *azservicebus.SessionReceiver, n int) (bodies []string, all []*azservicebus.ReceivedMessage) {
+	p.Helper()
+	for len(all) < n {
+		some, err := r.ReceiveMessages(p.ctx, n-len(all), nil)
+		if err != nil {
+			p.Fatal(err)
+		}
+		all = append(all, some...)
+	}
+	for _, m := range all {
+		bodies = append(bodies, string(m.Body))
+	}
+	return bodies, all
+}
+
+// A session has one holder, keeps its order, its state and its name, also the empty one.
+func TestSDKHoldsSessions(t *testing.T) {
+	t.Parallel()
+	p := newSessionPair(t)
+	p.send("red", "1", "2")
+	p.send("", "3")
+	p.send("red", "4")
+	r := p.accept("red")
+	if r.SessionID() != "red" || time.Until(r.LockedUntil()) < 20*time.Second {
+		t.Errorf("session %q until %v", r.SessionID(), r.LockedUntil())
+	}
+	bodies, messages := p.receive(r, 3)
+	if d := cmp.Diff([]string{"1", "2", "4"}, bodies); d != "" {
+		t.Error(d)
+	}
+	if m := messages[0]; m.SessionID == nil || *m.SessionID != "red" || m.LockedUntil == nil {
+		t.Errorf("message of session %v until %v", m.SessionID, m.LockedUntil)
+	}
+	if _, err := p.client.AcceptSessionForQueue(p.ctx, "orders", "red", &azservicebus.SessionReceiverOptions{}); err == nil {
+		t.Error("two hold one session")
+	}
+	if err := r.RenewSessionLock(p.ctx, nil); err != nil {
+		t.Error(err)
+	}
+	if state, err := r.GetSessionState(p.ctx, nil); state != nil || err != nil {
+		t.Errorf("state %v, %v", state, err)
+	}
+	for _, state := range [][]byte{[]byte("half way"), {}} {
+		if err := r.SetSessionState(p.ctx, state, nil); err != nil {
+			t.Error(err)
+		}
+		got, err := r.GetSessionState(p.ctx, nil)
+		if err != nil || string(got) != string(state) || got == nil {
+			t.Errorf("state %v, %v, want %v", got, err, state)
+		}
+	}
+	if err := r.CompleteMessage(p.ctx, messages[0], nil); err != nil {
+		t.Error(err)
+	}
+	if err := r.DeferMessage(p.ctx, messages[1], nil); err != nil {
+		t.Error(err)
+	}
+	deferred, err := r.ReceiveDeferredMessages(p.ctx, []int64{*messages[1].SequenceNumber}, nil)
+	if err != nil || len(deferred) != 1 {
+		t.Fatalf("%d deferred messages, %v", len(deferred), err)
+	}
+	if err := r.CompleteMessage(p.ctx, deferred[0], nil); err != nil {
+		t.Error(err)
+	}
+	peeked, err := r.PeekMessages(p.ctx, 10, nil)
+	if err != nil || len(peeked) != 1 || string(peeked[0].Body) != "4" {
+		t.Errorf("peeked %d, %v", len(peeked), err)
+	}
+	if err := r.Close(p.ctx); err != nil {
+		t.Error(err)
+	}
+	next, err := p.client.AcceptNextSessionForQueue(p.ctx, "orders", nil)
+	if err != nil || next.SessionID() != "" {
+		t.Fatalf("the next session: %v, %v", next, err)
+	}
+	again := p.accept("red")
+	bodies, messages = p.receive(again, 1)
+	if bodies[0] != "4" || messages[0].DeliveryCount != 1 {
+		t.Errorf("after an orderly end: %q, delivery %d", bodies, messages[0].DeliveryCount)
+	}
+}
+
+// Who waits for a session does so until one comes or the time is over, and leaves nothing
+// behind when it goes.
+func TestSDKWaitsForSessions(t *testing.T) {
+	t.Parallel()
+	p := newSessionPair(t)
+	ctx, cancel := context.WithTimeout(p.ctx, 300*time.Millisecond)
+	defer cancel()
+	if _, err := p.client.AcceptNextSessionForQueue(ctx, "orders", nil); err == nil {
+		t.Error("there was no session")
+	}
+	for p.house.acceptsWaiting() > 0 {
+		select {
+		case <-p.ctx.Done():
+			t.Fatal("a wait was left behind")
+		case <-time.After(time.Millisecond):
+		}
+	}
+	got := make(chan string, 1)
+	go func() {
+		r, err := p.client.AcceptNextSessionForQueue(p.ctx, "orders", nil)
+		if err != nil {
+			got <- err.Error()
+			return
+		}
+		got <- r.SessionID()
+	}()
+	p.send("blue", "1")
+	if id := <-got; id != "blue" {
+		t.Errorf("got session %q", id)
+	}
+}
+
+// Entities with sessions and without do not mix (wire contract 3.3), and what was not settled
+// in time comes again.
+func TestSDKSessionRefusals(t *testing.T) {
+	t.Parallel()
+	p := newSessionPair(t)
+	err := p.sender.SendMessage(p.ctx, &azservicebus.Message{Body: []byte("x")}, nil)
+	if err == nil {
+		t.Error("a message without session was taken")
+	}
+	plain, err := p.client.NewReceiverForQueue("orders", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := plain.ReceiveMessages(p.ctx, 1, nil); err == nil {
+		t.Error("a plain receiver was let in")
+	}
+	dead, err := p.client.NewReceiverForQueue("orders", &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueDeadLetter})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.send("red", "1")
+	r := p.accept("red")
+	_, messages := p.receive(r, 1)
+	if err := r.DeadLetterMessage(p.ctx, messages[0], nil); err != nil {
+		t.Error(err)
+	}
+	if found, err := dead.ReceiveMessages(p.ctx, 1, nil); err != nil || len(found) != 1 {
+		t.Errorf("%d dead letters, %v", len(found), err)
+	}
+	// The Go client takes a lost session lock for a lost link: it accepts the session again and
+	// calls the settlement done. The broker does not: the message comes again.
+	p.send("red", "2")
+	_, messages = p.receive(r, 1)
+	p.house.pass(time.Minute)
+	_ = r.CompleteMessage(p.ctx, messages[0], nil)
+	if n := p.house.counts("orders").Active; n != 1 {
+		t.Errorf("%d messages are there after a settlement that came too late", n)
+	}
+	bodies, messages := p.receive(r, 1)
+	if bodies[0] != "2" || messages[0].DeliveryCount != 2 {
+		t.Errorf("%q comes as delivery %d", bodies, messages[0].DeliveryCount)
+	}
+}
+
+// A session binds a message to its shard also where the entity requires none, and is not
+// stored there.
+func TestSessionIsPartitionKey(t *testing.T) {
+	t.Parallel()
+	for _, shards := range []int{0, 2} {
+		at := fsm.Place{Entity: fsm.Entity{Shards: make([]fsm.Shard, shards)}}
+		messages := []fsm.Message{{Session: "s", HasSession: true, PartitionKey: "p"}, {PartitionKey: "p"}}
+		if err := sessioned(&at, messages); err != nil {
+			t.Fatal(err)
+		}
+		want := []fsm.Message{{PartitionKey: "p"}, {PartitionKey: "p"}}
+		if shards > 0 {
+			want[0].PartitionKey = "s"
+		}
+		if diff := cmp.Diff(want, messages); diff != "" {
+			t.Errorf("%d shards: %s", shards, diff)
+		}
+	}
+}

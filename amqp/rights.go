@@ -1,0 +1,158 @@
+package amqp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strings"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Here a connection keeps what its credentials allow, and ends what they allow no more.
+
+// hold lets a credential count for path and what is below it. False when there are too
+// many. mu is held.
+func (c *conn) hold(ctx context.Context, path string, add grant, now time.Time) bool {
+	old, ok := c.grants.put(path, add)
+	if !ok {
+		c.review(ctx, now, false) // those that have run out make room
+		if old, ok = c.grants.put(path, add); !ok {
+			return false
+		}
+	}
+	if lost := old.Rights &^ add.Rights; lost != 0 {
+		// The latest token for an audience is the only one (wire contract 2.5). Links that
+		// rested on the rights of the one before would else outlive it without an end.
+		old.Rights = lost
+		c.detachUnauthorized(ctx, now, lostGrants{strings.ToLower(path): {old, replaced}})
+	}
+	if c.asked.IsZero() {
+		c.asked = now
+	}
+	c.prove()
+	c.retime()
+	return true
+}
+
+// prove notes that the connection is no stranger any more. mu is held.
+func (c *conn) prove() {
+	if c.proven {
+		return
+	}
+	c.proven = true
+	if c.known != nil {
+		c.known()
+	}
+}
+
+// may says whether the credentials of the connection give a right for path. A key that is
+// found to be gone costs its links at once. mu is held.
+func (c *conn) may(ctx context.Context, path string, right fsm.Rights, now time.Time) bool {
+	ok, stale := c.grants.allow(path, right, now)
+	if stale {
+		c.review(ctx, now, true)
+	}
+	return ok
+}
+
+// review drops the grants that count no more and detaches the links that rested on them;
+// the connection stays. With ask the keys are asked about. mu is held.
+func (c *conn) review(ctx context.Context, now time.Time, ask bool) {
+	if ask {
+		c.asked = now
+	}
+	lost := c.grants.drop(now, ask)
+	if len(lost) == 0 {
+		return
+	}
+	for path, l := range lost {
+		if l.why == keyGone {
+			c.audit(ctx, slog.LevelWarn, auditKeyLost, slog.String("kind", l.kind), slog.String("name", l.name), slog.String("path", path))
+		}
+	}
+	c.detachUnauthorized(ctx, now, lost)
+}
+
+// detachUnauthorized ends the links that nothing covers any more, those included that
+// still wait to be attached. mu is held.
+func (c *conn) detachUnauthorized(ctx context.Context, now time.Time, lost lostGrants) {
+	for _, s := range c.sessions {
+		for _, e := range s.links {
+			l := e.base()
+			if path, ok, _ := l.permitted(now); !ok {
+				l.evict(ctx, e, lost.refusal(path, l.right))
+			}
+		}
+	}
+}
+
+// refusal says to a link what became of its right. A right of 0 is any.
+func (l lostGrants) refusal(path string, right fsm.Rights) refusal {
+	if right == 0 {
+		right = fsm.Manage
+	}
+	was, ok := l.of(path, right)
+	text := "The token for '%s' has expired. Put a new one on $cbs."
+	switch {
+	case !ok: // another link's loss brought it to light
+		return unauthorized(path, right)
+	case was.why == keyGone:
+		text = "Unauthorized access to '%s': the key was changed or removed. Use one that is valid."
+	case was.why == replaced:
+		text = "Unauthorized access to '%s': the token was replaced by one with fewer rights. Put one on $cbs that has them all."
+	case was.kind == kindExternal:
+		text = "Unauthorized access to '%s': the client certificate has expired. Connect again with a new one."
+	}
+	return refusal{wire.ConditionUnauthorizedAccess, fmt.Sprintf(text, path), afterChange}
+}
+
+// unauthorized is the refusal for want of a right, in the words of the cloud.
+func unauthorized(path string, right fsm.Rights) refusal {
+	return refusal{wire.ConditionUnauthorizedAccess, fmt.Sprintf(
+		"Unauthorized access. %s claim(s) are required to perform this operation. Resource: '%s'. Put a token on $cbs that has them.", claim(right), path), afterChange}
+}
+
+// claim names a right as the cloud's messages do.
+func claim(right fsm.Rights) string {
+	if right == fsm.Send {
+		return "'Send'"
+	}
+	if right == fsm.Listen {
+		return "'Listen'"
+	}
+	return "'Send' or 'Listen'"
+}
+
+// What the audit log tells. The Authorizer tells itself which tokens, passwords and
+// certificates it refused; what is here only a connection knows.
+const (
+	auditLogin        = "login"         // a password or certificate was taken
+	auditLoginRefused = "login_refused" // before or after the Authorizer was asked
+	auditRightMissing = "right_missing" // for a link or a request to a management node
+	auditKeyLost      = "key_lost"      // changed or removed while the connection used it
+)
+
+// audit writes a line for whoever looks after security. It never holds a secret.
+func (c *conn) audit(ctx context.Context, level slog.Level, event string, about ...slog.Attr) {
+	if !c.config.Audit.Enabled(ctx, level) {
+		return
+	}
+	all := append(make([]slog.Attr, 0, 8), slog.String("event", event),
+		slog.String("peer", c.peer.RemoteAddr().String()), slog.Uint64("namespace", uint64(c.namespace)))
+	c.config.Audit.LogAttrs(ctx, level, "audit", append(all, about...)...)
+}
+
+// auditMissing tells of a right that was wanted and not there.
+func (c *conn) auditMissing(ctx context.Context, path string, right fsm.Rights, operation string) {
+	about := []slog.Attr{slog.String("path", path), slog.String("right", claim(right))}
+	if operation != "" {
+		about = append(about, slog.String("operation", operation))
+	}
+	if c.login.kind != "" {
+		about = append(about, slog.String("kind", c.login.kind), slog.String("name", c.login.name))
+	}
+	c.audit(ctx, slog.LevelWarn, auditRightMissing, about...)
+}

@@ -1,0 +1,110 @@
+package amqp
+
+import (
+	"fmt"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Who may do what where. Queues are sent to and received from; topics are sent to,
+// subscriptions received from; every sub-queue is received from, unless what it holds is
+// forwarded. A topic has one too: what transactions sent through it and could not be brought
+// to other entities.
+
+// unattachable says why there can be no link of a direction at a place (wire contract
+// 3.3); the zero refusal when there can be one. sends is seen from the client.
+func unattachable(at *fsm.Place, sends bool) refusal {
+	switch {
+	case sends && at.Sub != fsm.MainQueue:
+		return refused(wire.ConditionNotAllowed, "A dead-letter queue cannot be sent to. Send to the queue or topic itself.")
+	case sends && at.Kind == fsm.SubscriptionEntity:
+		return refused(wire.ConditionNotAllowed, "The subscription '%s' cannot be sent to. Send to its topic.", at.Name)
+	case sends:
+		return refusal{}
+	case holdsTransfers(at):
+		return refusal{}
+	case at.Kind == fsm.TopicEntity && at.Sub != fsm.MainQueue:
+		return refused(wire.ConditionNotAllowed, "The topic '%s' has no dead-letter queue. Receive from that of one of its subscriptions.", at.Name)
+	case at.Kind == fsm.TopicEntity:
+		return refused(wire.ConditionNotAllowed, "The topic '%s' cannot be received from. Receive from one of its subscriptions.", at.Name)
+	}
+	return forwarded(at)
+}
+
+// holdsTransfers says whether a place is the one of a topic that holds messages to receive.
+func holdsTransfers(at *fsm.Place) bool {
+	return at.Kind == fsm.TopicEntity && at.Sub == fsm.TransferDeadLetterQueue
+}
+
+// forwarded says that nobody receives from a place because its messages go elsewhere.
+func forwarded(at *fsm.Place) refusal {
+	to, setting := "", ""
+	switch at.Sub { //nolint:exhaustive // the others go nowhere
+	case fsm.MainQueue:
+		to, setting = at.Settings.ForwardTo, "ForwardTo"
+	case fsm.DeadLetterQueue:
+		to, setting = at.Settings.ForwardDeadLettersTo, "ForwardDeadLetteredMessagesTo"
+	}
+	if to == "" {
+		return refusal{}
+	}
+	return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The messages of '%s' are forwarded to '%s' and cannot be received here. Receive from there, or clear %s.", at.Name, to, setting), afterChange}
+}
+
+// unreceivable is what a receiving link is told that was there before the machine began
+// to refuse it: the settings have changed since it was attached.
+func unreceivable(at *fsm.Place) refusal {
+	return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The messages of '%s' cannot be received here any more: they are forwarded. Receive where they go, or end the forwarding.", at.Name), afterChange}
+}
+
+// The operations of the management node (wire contract 7.5).
+const (
+	renewOperation          = "com.microsoft:renew-lock"
+	peekOperation           = "com.microsoft:peek-message"
+	dispositionOperation    = "com.microsoft:update-disposition"
+	deferredOperation       = "com.microsoft:receive-by-sequence-number"
+	scheduleOperation       = "com.microsoft:schedule-message"
+	cancelOperation         = "com.microsoft:cancel-scheduled-message"
+	batchDeleteOperation    = "com.microsoft:batch-delete-messages"
+	renewSessionOperation   = "com.microsoft:renew-session-lock"
+	getStateOperation       = "com.microsoft:get-session-state"
+	setStateOperation       = "com.microsoft:set-session-state"
+	listSessionsOperation   = "com.microsoft:get-message-sessions"
+	addRuleOperation        = "com.microsoft:add-rule"
+	removeRuleOperation     = "com.microsoft:remove-rule"
+	enumerateRulesOperation = "com.microsoft:enumerate-rules"
+)
+
+// rightFor is the right that an operation needs: to send for those two, to listen for all
+// others, those on rules included (wire contract 2.5).
+func rightFor(operation string) fsm.Rights {
+	if operation == scheduleOperation || operation == cancelOperation {
+		return fsm.Send
+	}
+	return fsm.Listen
+}
+
+// misplaced says why an operation cannot be done at a place; the zero refusal when it can,
+// or when nobody knows the operation.
+func misplaced(operation string, at *fsm.Place) refusal {
+	switch operation {
+	case scheduleOperation, cancelOperation:
+		if at.Kind == fsm.SubscriptionEntity || at.Sub != fsm.MainQueue {
+			return refused(wire.ConditionNotAllowed, "Nothing can be scheduled in a subscription or a dead-letter queue. Schedule in the queue or topic itself.")
+		}
+	case addRuleOperation, removeRuleOperation, enumerateRulesOperation:
+		if at.Kind != fsm.SubscriptionEntity || at.Sub != fsm.MainQueue {
+			return refused(wire.ConditionNotAllowed, "The %s '%s' has no rules. Ask a subscription.", at.Kind, at.Name)
+		}
+	case renewSessionOperation, getStateOperation, setStateOperation, listSessionsOperation:
+		if !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
+			return sessionless(at).refusal
+		}
+	case renewOperation, peekOperation, dispositionOperation, deferredOperation, batchDeleteOperation:
+		if at.Kind == fsm.TopicEntity && !holdsTransfers(at) {
+			return refused(wire.ConditionNotAllowed, "The topic '%s' holds no messages to receive. Ask one of its subscriptions.", at.Name)
+		}
+	}
+	return refusal{}
+}

@@ -1,0 +1,213 @@
+package amqp
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Every entity in every spelling of wire contract 3.1, and what each is for.
+func TestTopicAddresses(t *testing.T) {
+	t.Parallel()
+	_, p := piped(t, newHouse().topic("Shop/Orders", "Paid"))
+	p.login()
+	handle := uint32(0)
+	for _, path := range []string{
+		"Shop/Orders/Subscriptions/Paid", "shop/orders/subscriptions/paid", "/SHOP/ORDERS/SUBSCRIPTIONS/PAID",
+		"amqps://host:5671/Shop/Orders/Subscriptions/Paid", "amqp://host/shop%2Forders%2FSubscriptions%2Fpaid",
+	} {
+		for _, sub := range []string{
+			"", "/$DeadLetterQueue", "/$deadletterqueue", "/%24DeadLetterQueue",
+			"/$Transfer/$DeadLetterQueue", "/$transfer/$deadletterqueue", "/%24Transfer%2F%24DeadLetterQueue",
+		} {
+			p.receiver(handle, path+sub)
+			p.receiver(handle+1, path+sub+"/$management")
+			p.sender(handle+2, path+sub+"/$Management")
+			handle += 3
+		}
+	}
+	for _, path := range []string{"shop/orders", "/Shop/Orders", "amqps://host/SHOP%2forders"} {
+		p.sender(handle, path)
+		p.sender(handle+1, path+"/$management")
+		p.receiver(handle+2, path+"/%24management")
+		handle += 3
+	}
+}
+
+// A token may be for an entity of any kind in any spelling, and counts for what is in it.
+func TestTopicAudiences(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		audience string
+		status   int32
+		covers   string
+	}{
+		{"amqp://h/orders", 202, "orders/Subscriptions/paid/$Transfer/$DeadLetterQueue"},
+		{"sb://h/Orders/Subscriptions/Paid", 202, "orders/subscriptions/paid/$deadletterqueue"},
+		{"amqps://h/orders/subscriptions/paid/$management", 202, "orders/subscriptions/paid/$management"},
+		{"https://h/orders%2FSubscriptions%2Fpaid?api-version=1", 202, "orders/subscriptions/paid"},
+		{"amqps://h/orders/Subscriptions/paid/$Transfer/$DeadLetterQueue", 202, "orders/Subscriptions/paid/$Transfer/$DeadLetterQueue"},
+		{"amqps://h/orders/Subscriptions/paid/$Transfer/$DeadLetterQueue/$management", 202, "orders/Subscriptions/paid/$Transfer/$DeadLetterQueue/$management"},
+		{"amqps://h/orders/Subscriptions/nobody", 404, ""},
+	} {
+		_, p := piped(t, newHouse().topic("Orders", "Paid"))
+		open, begin := &wire.Open{ContainerID: "test"}, &wire.Begin{IncomingWindow: 5000, OutgoingWindow: 5000}
+		p.anonymous(open, begin)
+		p.putToken(c.audience, c.status)
+		if c.covers != "" {
+			p.receiver(0, c.covers)
+		}
+	}
+}
+
+// anonymous opens without a credential, as clients that put tokens do.
+func (p *peer) anonymous(open *wire.Open, begin *wire.Begin) {
+	p.Helper()
+	b := append([]byte(nil), headerAMQP...)
+	b = wire.AppendFrame(b, wire.FrameAMQP, 0, open)
+	b = wire.AppendFrame(b, wire.FrameAMQP, 0, begin)
+	done := make(chan struct{})
+	go func() { defer close(done); p.write(b) }()
+	p.header(headerAMQP)
+	expect[*wire.Open](p)
+	expect[*wire.Begin](p)
+	<-done
+}
+
+// Who may attach where: the others are told what to do instead.
+func TestRolesOfLinks(t *testing.T) {
+	t.Parallel()
+	h := newHouse("queue", "out", "dead").topic("topic", "sub", "fwd")
+	h.change("out", func(s *fsm.EntitySettings) { s.ForwardTo = "queue" })
+	h.change("dead", func(s *fsm.EntitySettings) { s.ForwardDeadLettersTo = "Topic" })
+	h.change("topic/subscriptions/fwd", func(s *fsm.EntitySettings) { s.ForwardTo = "queue" })
+	_, p := piped(t, h)
+	p.login()
+	for i, c := range []struct {
+		path  string
+		sends bool
+		text  string // of the refusal
+	}{
+		{"queue", true, ""},
+		{"queue", false, ""},
+		{"queue/$deadletterqueue", false, ""},
+		{"queue/$transfer/$deadletterqueue", false, ""},
+		{"queue/$deadletterqueue", true, "Send to the queue or topic itself."},
+		{"queue/$transfer/$deadletterqueue", true, "Send to the queue or topic itself."},
+		{"topic", true, ""},
+		{"topic", false, "The topic 'topic' cannot be received from."},
+		{"topic/$deadletterqueue", false, "The topic 'topic' has no dead-letter queue."},
+		{"topic/$transfer/$deadletterqueue", false, ""},
+		{"topic/$transfer/$deadletterqueue", true, "A dead-letter queue cannot be sent to."},
+		{"topic/$deadletterqueue", true, "A dead-letter queue cannot be sent to."},
+		{"topic/subscriptions/sub", false, ""},
+		{"topic/subscriptions/sub/$deadletterqueue", false, ""},
+		{"topic/subscriptions/sub", true, "The subscription 'topic/Subscriptions/sub' cannot be sent to. Send to its topic."},
+		{"out", true, ""},
+		{"out", false, "The messages of 'out' are forwarded to 'queue'"},
+		{"out/$deadletterqueue", false, ""},
+		{"out/$transfer/$deadletterqueue", false, ""},
+		{"dead", false, ""},
+		{"dead/$transfer/$deadletterqueue", false, ""},
+		{"dead/$deadletterqueue", false, "The messages of 'dead' are forwarded to 'Topic'"},
+		{"topic/subscriptions/fwd", false, "clear ForwardTo."},
+		{"topic/subscriptions/fwd/$deadletterqueue", false, ""},
+	} {
+		a := wire.Attach{Name: c.path, Handle: uint32(i), Role: wire.Role(!c.sends)}
+		if c.sends {
+			a.Target = &wire.Target{Address: c.path}
+		} else {
+			a.Source = &wire.Source{Address: c.path}
+		}
+		p.send(&a)
+		expect[*wire.Attach](p)
+		switch {
+		case c.text == "" && c.sends:
+			expect[*wire.Flow](p)
+		case c.text != "":
+			d := expect[*wire.Detach](p)
+			if !d.Closed || d.Error == nil || d.Error.Condition != wire.ConditionNotAllowed || !strings.Contains(d.Error.Description, c.text) {
+				t.Errorf("%s, sends %v: %+v, want %q", c.path, c.sends, d.Error, c.text)
+			}
+		}
+	}
+	p.quiet()
+}
+
+// Forwarding may begin while somebody receives: the machine refuses the next lock, and the
+// link is ended with a sentence and a condition that no client tries again on.
+func TestForwardingBeginsUnderALink(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	_, p := piped(t, h)
+	p.login()
+	p.receiver(0, "orders")
+	h.mu.Lock()
+	h.lockCode = fsm.NotAllowed
+	h.mu.Unlock()
+	p.credit(0, 0, 1)
+	d := expect[*wire.Detach](p)
+	if !d.Closed || d.Error == nil || d.Error.Condition != wire.ConditionNotAllowed || !strings.Contains(d.Error.Description, "they are forwarded") {
+		t.Errorf("detach %+v", d.Error)
+	}
+}
+
+// Which operation works where; the others say whom to ask.
+func TestRolesOfOperations(t *testing.T) {
+	t.Parallel()
+	places := map[string]fsm.Place{
+		"queue": {}, "dead": {Sub: fsm.DeadLetterQueue},
+		"topic":        {Entity: fsm.Entity{Kind: fsm.TopicEntity}},
+		"subscription": {Entity: fsm.Entity{Kind: fsm.SubscriptionEntity}},
+		"dead copies":  {Entity: fsm.Entity{Kind: fsm.SubscriptionEntity}, Sub: fsm.DeadLetterQueue},
+	}
+	for operation, allowed := range map[string][]string{
+		scheduleOperation: {"queue", "topic"}, cancelOperation: {"queue", "topic"},
+		addRuleOperation: {"subscription"}, removeRuleOperation: {"subscription"}, enumerateRulesOperation: {"subscription"},
+		renewOperation:       {"queue", "dead", "subscription", "dead copies"},
+		peekOperation:        {"queue", "dead", "subscription", "dead copies"},
+		dispositionOperation: {"queue", "dead", "subscription", "dead copies"},
+		deferredOperation:    {"queue", "dead", "subscription", "dead copies"},
+		batchDeleteOperation: {"queue", "dead", "subscription", "dead copies"},
+		"what is not known":  {"queue", "dead", "topic", "subscription", "dead copies"},
+	} {
+		for name, place := range places {
+			want := false
+			for _, a := range allowed {
+				want = want || a == name
+			}
+			why := misplaced(operation, &place)
+			if (why.condition == "") != want || !want && (why.condition != wire.ConditionNotAllowed || !strings.Contains(why.text, ". ")) {
+				t.Errorf("%s at %s: %+v", operation, name, why)
+			}
+		}
+	}
+}
+
+// On the wire: a topic takes what is scheduled and refuses the rest; what nobody knows is
+// not implemented there either.
+func TestOperationsOfATopic(t *testing.T) {
+	t.Parallel()
+	p := askerAt(t, newHouse().topic("topic", "sub"), fsm.Manage, "topic/$management")
+	for i, c := range []struct {
+		operation string
+		status    int32
+		condition wire.Symbol
+	}{
+		{peekOperation, 400, wire.ConditionNotAllowed},
+		{renewOperation, 400, wire.ConditionNotAllowed},
+		{deferredOperation, 400, wire.ConditionNotAllowed},
+		{dispositionOperation, 400, wire.ConditionNotAllowed},
+		{batchDeleteOperation, 400, wire.ConditionNotAllowed},
+		{addRuleOperation, 400, wire.ConditionNotAllowed},
+		{"com.microsoft:get-message-sessions", 400, wire.ConditionNotAllowed},
+		{"nonsense", 501, wire.ConditionNotImplemented},
+	} {
+		status, condition, _ := p.manage(uint32(i), c.operation, nil)
+		if status != c.status || condition != c.condition {
+			t.Errorf("%s: %v %v", c.operation, status, condition)
+		}
+	}
+}

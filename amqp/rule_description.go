@@ -1,0 +1,236 @@
+package amqp
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// The descriptors of a rule in answers (wire contract 7.5). Those of filters have one digit
+// less than the others; that is how clients know them.
+const (
+	ruleDescriptor              = 0x0000013700000004
+	emptyActionDescriptor       = 0x0000013700000005
+	sqlActionDescriptor         = 0x0000013700000006
+	sqlFilterDescriptor         = 0x0000001370000006
+	trueFilterDescriptor        = 0x0000001370000007
+	falseFilterDescriptor       = 0x0000001370000008
+	correlationFilterDescriptor = 0x0000001370000009
+)
+
+// The keys of a rule in requests. Clients write the filters that take everything or nothing
+// as SQL: trueText and falseText.
+const (
+	ruleNameKey          = "rule-name"
+	ruleDescriptionKey   = "rule-description"
+	sqlFilterKey         = "sql-filter"
+	correlationFilterKey = "correlation-filter"
+	sqlActionKey         = "sql-rule-action"
+	expressionKey        = "expression"
+	conditionsKey        = "properties"
+	trueText             = "1=1"
+	falseText            = "1=0"
+)
+
+// compatibilityLevel is of the language of rules; there was never another one.
+const compatibilityLevel int32 = 20
+
+// correlationKey is the key of a system property in a correlation filter, in requests; in
+// answers they stand in this order (wire contract 7.5).
+type correlationKey struct{ key, property string }
+
+func correlationKeys() [8]correlationKey {
+	return [8]correlationKey{
+		{"correlation-id", filter.CorrelationID},
+		{"message-id", filter.MessageID},
+		{"to", filter.To},
+		{"reply-to", filter.ReplyTo},
+		{"label", filter.Label},
+		{"session-id", filter.SessionID},
+		{"reply-to-session-id", filter.ReplyToSessionID},
+		{"content-type", filter.ContentType},
+	}
+}
+
+// ruleFrom reads the rule of an add-rule request. What it is told is fit for the client:
+// sentences without what to do about it. Whether the machine would take the rule is checked
+// too.
+func ruleFrom(body wire.Map) (fsm.Rule, error) {
+	description, ok := lookup(body, ruleDescriptionKey).(wire.Map)
+	if !ok {
+		return fsm.Rule{}, errors.New("the request has no map " + ruleDescriptionKey)
+	}
+	rule := fsm.Rule{Name: textOf(lookup(body, ruleNameKey))}
+	if rule.Name == "" {
+		rule.Name = textOf(lookup(description, ruleNameKey))
+	}
+	if rule.Name == "" {
+		return rule, errors.New("the request has no " + ruleNameKey)
+	}
+	var err error
+	if rule.Filter, err = filterFrom(description); err != nil {
+		return rule, err
+	}
+	if rule.Action, err = actionFrom(description); err != nil {
+		return rule, err
+	}
+	return rule, ruleFault(rule.Validate())
+}
+
+// filterFrom reads the filter. One and only one must be there.
+func filterFrom(description wire.Map) (f fsm.RuleFilter, err error) {
+	sql, correlation := lookup(description, sqlFilterKey), lookup(description, correlationFilterKey)
+	switch {
+	case sql != nil && correlation != nil:
+		return f, errors.New("the rule has two filters, " + sqlFilterKey + " and " + correlationFilterKey)
+	case sql != nil:
+		f.Kind = fsm.SQLFilter
+		if f.SQL.Text, err = expressionOf(sqlFilterKey, sql); err != nil {
+			return f, err
+		}
+		switch f.SQL.Text {
+		case trueText:
+			return fsm.RuleFilter{Kind: fsm.TrueFilter}, nil
+		case falseText:
+			return fsm.RuleFilter{Kind: fsm.FalseFilter}, nil
+		}
+		return f, nil
+	case correlation != nil:
+		f.Kind = fsm.CorrelationFilter
+		m, ok := correlation.(wire.Map)
+		if !ok {
+			return f, errors.New(correlationFilterKey + " is not a map")
+		}
+		f.Conditions, err = conditionsFrom(m)
+		return f, err
+	}
+	return f, errors.New("the rule has no filter: neither " + sqlFilterKey + " nor " + correlationFilterKey)
+}
+
+// actionFrom reads the action. null, and an action without text, is none: .NET writes the
+// first, others the second.
+func actionFrom(description wire.Map) (t fsm.SQLText, err error) {
+	action := lookup(description, sqlActionKey)
+	if m, ok := action.(wire.Map); action == nil || ok && lookup(m, expressionKey) == nil {
+		return t, nil
+	}
+	t.Text, err = expressionOf(sqlActionKey, action)
+	return t, err
+}
+
+// expressionOf reads the text of a filter or an action.
+func expressionOf(what string, v any) (string, error) {
+	m, ok := v.(wire.Map)
+	if !ok {
+		return "", errors.New(what + " is not a map")
+	}
+	text, ok := textKey(lookup(m, expressionKey))
+	if !ok {
+		return "", errors.New(what + " has no string " + expressionKey)
+	}
+	return text, nil
+}
+
+// conditionsFrom reads a correlation filter. What is null is no condition.
+func conditionsFrom(m wire.Map) (conditions []filter.Condition, err error) {
+	for _, k := range correlationKeys() {
+		v := lookup(m, k.key)
+		if v == nil {
+			continue
+		}
+		text, ok := textKey(v)
+		if !ok {
+			return nil, fmt.Errorf("%s of %s is not a string", k.key, correlationFilterKey)
+		}
+		conditions = append(conditions, condition(filter.System, k.property, filter.Text(text)))
+	}
+	given := lookup(m, conditionsKey)
+	properties, ok := given.(wire.Map)
+	if given != nil && !ok {
+		return nil, fmt.Errorf("%s of %s is not a map", conditionsKey, correlationFilterKey)
+	}
+	for _, p := range properties {
+		name, ok := textKey(p.Key)
+		if !ok {
+			return nil, fmt.Errorf("a key in %s of %s is not a string", conditionsKey, correlationFilterKey)
+		}
+		encoded := wire.AppendValue(nil, p.Value)
+		v, ok := ruleValue(encoded, string(encoded))
+		if !ok {
+			return nil, fmt.Errorf("property %q of %s is of a type that cannot be compared", name, correlationFilterKey)
+		}
+		conditions = append(conditions, condition(filter.User, name, v))
+	}
+	return conditions, nil
+}
+
+func condition(scope filter.Scope, name string, v filter.Value) filter.Condition {
+	return filter.Condition{Property: filter.Property{Name: name, Scope: scope}, Value: v}
+}
+
+// ruleFault is what is wrong with a rule, for a client: the code that the error carries for
+// others says nothing to it.
+func ruleFault(err error) error {
+	if err == nil {
+		return nil
+	}
+	return errors.New(strings.TrimPrefix(err.Error(), fsm.InvalidArgument.Error()+": "))
+}
+
+// encodeRule encodes a rule as answers show it: a described list of filter, action, name and
+// the time of its making. There is always an action, since clients look into it.
+func encodeRule(rule *fsm.Rule) []byte {
+	return wire.AppendValue(nil, described(ruleDescriptor,
+		filterShown(&rule.Filter), actionShown(rule.Action), rule.Name, time.UnixMilli(int64(rule.Created))))
+}
+
+func described(descriptor uint64, fields ...any) wire.Described {
+	return wire.Described{Descriptor: descriptor, Value: fields}
+}
+
+func actionShown(action fsm.SQLText) wire.Described {
+	if action.Text == "" {
+		return described(emptyActionDescriptor)
+	}
+	return described(sqlActionDescriptor, action.Text, compatibilityLevel)
+}
+
+func filterShown(f *fsm.RuleFilter) wire.Described {
+	switch f.Kind {
+	case fsm.SQLFilter:
+		return described(sqlFilterDescriptor, f.SQL.Text, compatibilityLevel)
+	case fsm.CorrelationFilter:
+		return correlationShown(f.Conditions)
+	case fsm.FalseFilter:
+		return described(falseFilterDescriptor)
+	case fsm.TrueFilter:
+	}
+	return described(trueFilterDescriptor)
+}
+
+// correlationShown is null where there is no condition; the map of properties is never.
+func correlationShown(conditions []filter.Condition) wire.Described {
+	keys := correlationKeys()
+	fields := make([]any, len(keys)+1)
+	properties := wire.Map{}
+	for i := range conditions {
+		c := &conditions[i]
+		encoded := wire.Raw(encodeRuleValue(c.Value))
+		if c.Property.Scope == filter.User {
+			properties = append(properties, wire.Pair{Key: c.Property.Name, Value: encoded})
+			continue
+		}
+		for at, k := range keys {
+			if filter.Fold(k.property) == filter.Fold(c.Property.Name) {
+				fields[at] = encoded
+			}
+		}
+	}
+	fields[len(keys)] = properties
+	return described(correlationFilterDescriptor, fields...)
+}

@@ -1,0 +1,301 @@
+package amqp
+
+import (
+	"fmt"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// The fields of the properties section (part 3, 3.2.4) that are named here.
+const (
+	messageIDField     = 0
+	toField            = 2
+	subjectField       = 3
+	replyToField       = 4
+	correlationIDField = 5
+	contentTypeField   = 6
+	expiryField        = 8
+	creationField      = 9
+	groupIDField       = 10
+	replyToGroupField  = 12
+	propertyFieldCount = 13
+)
+
+// systemName is what a field is called in the language of rules (wire contract 4.1).
+func systemName(field int) (name string, ok bool) {
+	switch field {
+	case messageIDField:
+		return filter.MessageID, true
+	case toField:
+		return filter.To, true
+	case subjectField:
+		return filter.Label, true
+	case replyToField:
+		return filter.ReplyTo, true
+	case correlationIDField:
+		return filter.CorrelationID, true
+	case contentTypeField:
+		return filter.ContentType, true
+	case groupIDField:
+		return filter.SessionID, true
+	case replyToGroupField:
+		return filter.ReplyToSessionID, true
+	}
+	return "", false
+}
+
+// fieldOf is the way back; -1 for a name that no field has.
+func fieldOf(name string) int {
+	for field := range propertyFieldCount {
+		if known, ok := systemName(field); ok && known == name {
+			return field
+		}
+	}
+	return -1
+}
+
+// rulePropertiesBytesMax is how much the machine takes of what rules can ask about (as
+// fsm.AppendProperties writes it). What is in a message may come to a little more there
+// than in its sections.
+const rulePropertiesBytesMax = 64 << 10
+
+// ruleReader takes the properties of messages out for the rules of a topic. It keeps its
+// buffer, so it is used by one goroutine. The zero value is ready.
+type ruleReader struct{ list []fsm.Property }
+
+// read encodes the properties of a stored message, for fsm.Message.Properties. Errors are
+// *messageError.
+func (r *ruleReader) read(payload []byte) ([]byte, error) {
+	v, err := openPayload(payload)
+	if err != nil {
+		return nil, refuse(wire.ConditionInternalError, "%s", err)
+	}
+	encoded, err := r.encode(&v, "")
+	switch {
+	case err != nil:
+		return nil, refuse(wire.ConditionDecodeError, "%s", err)
+	case len(encoded) > rulePropertiesBytesMax:
+		return nil, refuse(wire.ConditionMessageSizeExceeded, "what rules can ask about takes more than %d bytes", rulePropertiesBytesMax)
+	}
+	return encoded, nil
+}
+
+// readAll does so for all messages that are sent together.
+func (r *ruleReader) readAll(messages []fsm.Message) (err error) {
+	for i := range messages {
+		if messages[i].Properties, err = r.read(messages[i].Payload); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// encode reads the sections and the annotations of a view. source is the entity from whose
+// dead-letter queue the message comes, if it does.
+func (r *ruleReader) encode(v *payloadView, source string) ([]byte, error) {
+	r.list = r.list[:0]
+	if source != "" {
+		r.add(filter.System, filter.DeadLetterSource, filter.Text(source))
+	}
+	if err := r.properties(v.properties); err != nil {
+		return nil, err
+	}
+	if err := r.annotations(v.annotations); err != nil {
+		return nil, err
+	}
+	if err := r.application(v.application); err != nil {
+		return nil, err
+	}
+	size := len(v.properties) + len(v.application) + 32*len(r.list)
+	encoded := fsm.AppendProperties(make([]byte, 0, size), r.list)
+	clear(r.list) // or it would keep the texts of this message
+	if cap(r.list) > ruleListKept {
+		r.list = nil
+	}
+	return encoded, nil
+}
+
+// ruleListKept is how many properties a list has room for that is kept for the next message.
+const ruleListKept = 1024
+
+func (r *ruleReader) add(scope filter.Scope, name string, v filter.Value) {
+	r.list = append(r.list, fsm.Property{Name: filter.Property{Name: name, Scope: scope}, Value: v})
+}
+
+// properties reads the properties section. A field that is null is not there.
+func (r *ruleReader) properties(section []byte) error {
+	if len(section) == 0 {
+		return nil
+	}
+	fields, err := wire.IterList(section[sectionDescriptorBytes:])
+	if err != nil {
+		return fmt.Errorf("properties: %w", err)
+	}
+	text := string(section)
+	for i := 0; ; i++ {
+		field, ok := fields.Next()
+		if !ok {
+			break
+		}
+		name, known := systemName(i)
+		if !known || wire.IsNull(field) {
+			continue
+		}
+		end := len(text) - fields.Rest()
+		if v, ok := ruleValue(field, text[end-len(field):end]); ok {
+			r.add(filter.System, name, idValue(v))
+		}
+	}
+	if err := fields.Err(); err != nil {
+		return fmt.Errorf("properties: %w", err)
+	}
+	return nil
+}
+
+// idValue is an id as rules compare it: as text, whatever a client made it of.
+func idValue(v filter.Value) filter.Value {
+	switch v.Kind() { //nolint:exhaustive // fields have no other types
+	case filter.KindInt, filter.KindDouble, filter.KindGUID:
+		return filter.Text(v.String())
+	}
+	return v
+}
+
+// annotations reads those that are properties of a message to rules.
+func (r *ruleReader) annotations(pairs []byte) error {
+	all := wire.IterPairs(pairs)
+	for {
+		key, value, ok := all.Next()
+		if !ok {
+			break
+		}
+		name, _ := wire.SymbolOf(key)
+		var property string
+		switch string(name) {
+		case partitionKeyKey:
+			property = filter.PartitionKey
+		case viaPartitionKeyKey:
+			property = filter.ViaPartitionKey
+		case scheduledEnqueueTimeKey:
+			property = filter.ScheduledEnqueueTimeUTC
+		default:
+			continue
+		}
+		if v, ok := ruleValue(value, string(value)); ok {
+			r.add(filter.System, property, v)
+		}
+	}
+	if err := all.Err(); err != nil {
+		return fmt.Errorf("annotations: %w", err)
+	}
+	return nil
+}
+
+// application reads the application properties. One that is null is there; the reason and
+// description of a dead letter are system properties besides.
+func (r *ruleReader) application(section []byte) error {
+	if len(section) == 0 {
+		return nil
+	}
+	pairs, err := wire.IterMap(section[sectionDescriptorBytes:])
+	if err != nil {
+		return fmt.Errorf("application properties: %w", err)
+	}
+	text := string(section)
+	for {
+		key, value, ok := pairs.Next()
+		if !ok {
+			break
+		}
+		end := len(text) - pairs.Rest()
+		v, known := ruleValue(value, text[end-len(value):end])
+		if !known {
+			continue
+		}
+		keyEnd := end - len(value)
+		letters, _ := wire.StringOf(key)
+		name := text[keyEnd-len(letters) : keyEnd]
+		r.add(filter.User, name, v)
+		switch name {
+		case deadLetterReasonKey:
+			r.add(filter.System, filter.DeadLetterReason, v)
+		case deadLetterDescriptionKey:
+			r.add(filter.System, filter.DeadLetterErrorDescription, v)
+		}
+	}
+	if err := pairs.Err(); err != nil {
+		return fmt.Errorf("application properties: %w", err)
+	}
+	return nil
+}
+
+// Reread makes of a stored message, which is forwarded, what is sent to its destination:
+// the payload as it is, and ID, TimeToLive and Properties as payload and patches say
+// together. The patches are no part of the payload: whoever sends the message on sends them
+// along. There is no EnqueueAt. Changes may have made the Properties more than the machine
+// takes; a destination that is a queue does not want them. An error says that the bytes are
+// damaged. It may be called from any goroutine.
+func Reread(payload, patches []byte) (fsm.Message, error) {
+	v, err := openPayload(payload)
+	if err != nil {
+		return fsm.Message{}, fmt.Errorf("reread message: %w", err)
+	}
+	changed, err := v.patch(patches)
+	if err != nil {
+		return fsm.Message{}, fmt.Errorf("reread message: %w", err)
+	}
+	p := parsedMessage{ttl: v.ttl}
+	if err := p.reread(v.properties); err != nil {
+		return fsm.Message{}, fmt.Errorf("reread message: %w", err)
+	}
+	properties, err := new(ruleReader).encode(&v, changed.source)
+	if err != nil {
+		return fsm.Message{}, fmt.Errorf("reread message: %w", err)
+	}
+	return fsm.Message{
+		ID: p.id, Payload: payload, TimeToLive: p.timeToLive(), Properties: properties,
+		Session: p.session, HasSession: p.hasSession, PartitionKey: v.partitionKey(),
+	}, nil
+}
+
+// partitionKey finds the annotation of that name, which was checked when it came; "" when
+// there is none.
+func (v *payloadView) partitionKey() string {
+	pairs := wire.IterPairs(v.annotations)
+	for {
+		key, value, ok := pairs.Next()
+		if !ok {
+			return ""
+		}
+		if name, _ := wire.TextOf(key); string(name) == partitionKeyKey {
+			text, _ := wire.TextOf(value)
+			return string(text)
+		}
+	}
+}
+
+// reread finds id and times in a properties section that was checked when it came.
+func (p *parsedMessage) reread(section []byte) error {
+	if len(section) == 0 {
+		return nil
+	}
+	fields, err := wire.IterList(section[sectionDescriptorBytes:])
+	if err != nil {
+		return fmt.Errorf("properties: %w", err)
+	}
+	for i := 0; i <= groupIDField; i++ {
+		field, ok := fields.Next()
+		if !ok {
+			break
+		}
+		if wire.IsNull(field) {
+			continue
+		}
+		if err := p.keep(i, field); err != nil {
+			return fmt.Errorf("properties: %w", err)
+		}
+	}
+	return fields.Err()
+}

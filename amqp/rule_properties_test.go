@@ -1,0 +1,523 @@
+package amqp
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+func system(name string, v filter.Value) fsm.Property {
+	return fsm.Property{Name: filter.Property{Scope: filter.System, Name: name}, Value: v}
+}
+
+func user(name string, v filter.Value) fsm.Property {
+	return fsm.Property{Name: filter.Property{Scope: filter.User, Name: name}, Value: v}
+}
+
+// asked is what rules can ask about an encoded message.
+func asked(t testing.TB, encoded []byte) []fsm.Property {
+	t.Helper()
+	m, err := parseMessage(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return askedOf(t, new(ruleReader), m.Payload)
+}
+
+func askedOf(t testing.TB, r *ruleReader, payload []byte) []fsm.Property {
+	t.Helper()
+	properties, err := r.read(payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	decoded, err := fsm.DecodeProperties(properties)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decoded
+}
+
+func TestRuleProperties(t *testing.T) {
+	t.Parallel()
+	in := time.UnixMilli(1_800_000_000_000).UTC()
+	b := section(nil, wire.SectionMessageAnnotations, wire.Map{
+		{Key: wire.Symbol(partitionKeyKey), Value: "pk"},
+		{Key: wire.Symbol(viaPartitionKeyKey), Value: "via"},
+		{Key: wire.Symbol(scheduledEnqueueTimeKey), Value: in},
+		{Key: wire.Symbol("x-opt-own"), Value: "not a property"},
+	})
+	contentType := wire.Symbol("text/plain")
+	b = wire.AppendProperties(b, &wire.Properties{
+		MessageID: "id", UserID: []byte("who"), To: "to", Subject: ptr("label"), ReplyTo: "reply", CorrelationID: "corr",
+		ContentType: &contentType, GroupID: ptr("session"), GroupSequence: ptr(uint32(1)), ReplyToGroupID: ptr("answers"),
+	})
+	b = section(b, wire.SectionApplicationProperties, wire.Map{
+		{Key: "Color", Value: "red"},
+		{Key: "none", Value: nil},
+		{Key: "list", Value: []any{"no"}},
+		{Key: "DeadLetterReason", Value: "why"},
+		{Key: "DeadLetterErrorDescription", Value: "because"},
+	})
+	want := []fsm.Property{
+		system(filter.MessageID, filter.Text("id")), system(filter.To, filter.Text("to")), system(filter.Label, filter.Text("label")),
+		system(filter.ReplyTo, filter.Text("reply")), system(filter.CorrelationID, filter.Text("corr")),
+		system(filter.ContentType, filter.Text("text/plain")), system(filter.SessionID, filter.Text("session")),
+		system(filter.ReplyToSessionID, filter.Text("answers")),
+		system(filter.PartitionKey, filter.Text("pk")), system(filter.ViaPartitionKey, filter.Text("via")),
+		system(filter.ScheduledEnqueueTimeUTC, filter.Time(in.UnixMilli())),
+		user("Color", filter.Text("red")), user("none", filter.Value{}),
+		user("DeadLetterReason", filter.Text("why")), system(filter.DeadLetterReason, filter.Text("why")),
+		user("DeadLetterErrorDescription", filter.Text("because")), system(filter.DeadLetterErrorDescription, filter.Text("because")),
+	}
+	if diff := cmp.Diff(want, asked(t, b), cmp.Comparer(sameValue)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+// Ids of every type are text to rules, since that is what a filter compares them with.
+func TestRuleIDs(t *testing.T) {
+	t.Parallel()
+	for id, want := range map[any]filter.Value{
+		"text": filter.Text("text"), uint64(77): filter.Text("77"), uint64(math.MaxUint64): filter.Text("1.8446744073709552E+19"),
+		wire.UUID{0xc0, 0xff, 0xee, 15: 1}: filter.Text("c0ffee00-0000-0000-0000-000000000001"),
+	} {
+		b := wire.AppendProperties(nil, &wire.Properties{MessageID: id, CorrelationID: id})
+		got := asked(t, b)
+		if diff := cmp.Diff([]fsm.Property{system(filter.MessageID, want), system(filter.CorrelationID, want)}, got, cmp.Comparer(sameValue)); diff != "" {
+			t.Errorf("%T: %s", id, diff)
+		}
+	}
+}
+
+// The buffer of the reader is used again, and says nothing of the message before.
+func TestRuleReaderForgets(t *testing.T) {
+	t.Parallel()
+	var r ruleReader
+	payload := func(n int) []byte {
+		properties := wire.Map{}
+		for i := range n {
+			properties = append(properties, wire.Pair{Key: fmt.Sprint("p", i), Value: int32(i)})
+		}
+		m, err := parseMessage(section(nil, wire.SectionApplicationProperties, properties))
+		if err != nil {
+			t.Fatal(err)
+		}
+		return m.Payload
+	}
+	for _, n := range []int{3, 1, 0, ruleListKept + 1, 2} {
+		if got := askedOf(t, &r, payload(n)); len(got) != n {
+			t.Errorf("%d properties, want %d", len(got), n)
+		}
+		for _, p := range r.list[:cap(r.list)] {
+			if p != (fsm.Property{}) {
+				t.Fatalf("keeps %v", p)
+			}
+		}
+		if cap(r.list) > 2*ruleListKept {
+			t.Errorf("keeps room for %d", cap(r.list))
+		}
+	}
+}
+
+// What is stored where: a topic gets the properties with single messages, batches and what
+// is scheduled; a queue gets none and pays nothing.
+func TestPropertiesGoToTopicsOnly(t *testing.T) {
+	t.Parallel()
+	h := &recording{house: newHouse("queue").topic("topic", "sub")}
+	one := section(section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(scheduledEnqueueTimeKey), Value: time.Now().Add(time.Hour)}}),
+		wire.SectionApplicationProperties, wire.Map{{Key: "n", Value: int32(1)}})
+	for _, place := range []string{"queue", "topic"} {
+		p := askerAt(t, h, fsm.Manage, place+"/$management")
+		p.sender(2, place)
+		p.transfer(2, 100, one)
+		p.accepted()
+		p.transfer(2, 101, batch(one, one), func(t *wire.Transfer) { t.MessageFormat = ptr(uint32(batchFormat)) })
+		p.accepted()
+		if status, _, _ := p.manage(102, scheduleOperation, entries(one)); status != int32(200) {
+			t.Errorf("%s: schedule %v", place, status)
+		}
+		sent := h.taken()
+		if len(sent) != 4 {
+			t.Fatalf("%s: %d messages", place, len(sent))
+		}
+		for i, m := range sent {
+			properties, err := fsm.DecodeProperties(m.Properties)
+			if err != nil {
+				t.Fatal(err)
+			}
+			found := false
+			for _, p := range properties {
+				found = found || p == user("n", filter.Int(1))
+			}
+			if found != (place == "topic") || place == "queue" && m.Properties != nil {
+				t.Errorf("%s: message %d has properties %v", place, i, properties)
+			}
+		}
+	}
+}
+
+// recording is a house that notes what is sent.
+type recording struct {
+	*house
+	mu   sync.Mutex
+	sent []fsm.Message
+}
+
+func (r *recording) Send(_ fsm.Place, messages []fsm.Message, done func(fsm.Code)) {
+	r.note(messages)
+	done(fsm.OK)
+}
+
+func (r *recording) Schedule(_ fsm.Place, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
+	r.note(messages)
+	done(fsm.OK, make([]fsm.SequenceNumber, len(messages)))
+}
+
+func (r *recording) note(messages []fsm.Message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.sent = append(r.sent, messages...)
+}
+
+func (r *recording) taken() (sent []fsm.Message) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	sent, r.sent = r.sent, nil
+	return sent
+}
+
+// What rules can ask about may take more room than the sections; a message for which it is
+// too much is refused by a topic, in a sentence.
+func TestRulePropertiesBytesMax(t *testing.T) {
+	t.Parallel()
+	long := func(n int) []byte {
+		properties := wire.Map{{Key: "text", Value: strings.Repeat("x", n)}}
+		for i := range 3500 { // a float takes 5 bytes on the wire and 9 as a decimal
+			properties = append(properties, wire.Pair{Key: fmt.Sprintf("p%04d", i), Value: float32(1)})
+		}
+		return section(nil, wire.SectionApplicationProperties, properties)
+	}
+	const some = 300
+	room := rulePropertiesBytesMax - len(fsm.AppendProperties(nil, asked(t, long(some))))
+	for n, ok := range map[int]bool{some + room: true, some + room + 1: false} {
+		m, err := parseMessage(long(n))
+		if err != nil {
+			t.Fatal(err)
+		}
+		properties, err := new(ruleReader).read(m.Payload)
+		var refused *messageError
+		switch {
+		case ok && (err != nil || len(properties) != rulePropertiesBytesMax):
+			t.Errorf("%d: %d bytes, %v", n, len(properties), err)
+		case !ok && (!errors.As(err, &refused) || refused.condition != wire.ConditionMessageSizeExceeded):
+			t.Errorf("%d: %v", n, err)
+		}
+		again, err := Reread(m.Payload, nil) // it may go to a queue, which does not care
+		if err != nil || !ok && len(again.Properties) <= rulePropertiesBytesMax {
+			t.Errorf("%d, read again: %d bytes, %v", n, len(again.Properties), err)
+		}
+	}
+}
+
+// A stored message is read again as it was sent: same id, same life, same payload,
+// and what rules can ask about.
+func TestReread(t *testing.T) {
+	t.Parallel()
+	sent := fullMessage()
+	encoded, err := sent.MarshalBinary()
+	if err != nil {
+		t.Fatal(err)
+	}
+	m, err := parseMessage(encoded)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if m.PartitionKey != "pk" {
+		t.Errorf("partition key %q", m.PartitionKey)
+	}
+	again, err := Reread(m.Payload, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m.Properties, err = new(ruleReader).read(m.Payload)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(m, again); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
+func TestRereadPatched(t *testing.T) {
+	t.Parallel()
+	created := time.UnixMilli(1000).UTC()
+	expires := created.Add(100 * 24 * time.Hour)
+	b := wire.AppendHeader(nil, &wire.Header{TTL: ptr(uint32(math.MaxUint32))})
+	b = section(b, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(scheduledEnqueueTimeKey), Value: time.UnixMilli(5)}})
+	b = wire.AppendProperties(b, &wire.Properties{MessageID: uint64(7), AbsoluteExpiryTime: &expires, CreationTime: &created})
+	m, err := parseMessage(section(b, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: "b"}}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	patches := fsm.AppendPatches(nil, []fsm.Patch{
+		{Changes: []fsm.Change{
+			{Property: filter.Property{Scope: filter.System, Name: filter.MessageID}, Value: filter.Text("u:8")},
+			{Property: filter.Property{Scope: filter.User, Name: "A"}, Value: filter.Int(5)},
+		}},
+		{Enqueued: 3, Source: "old"},
+		{Source: "queue"},
+		{DeadLetter: true, Reason: "why"},
+	})
+	got, err := Reread(m.Payload, patches)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got.ID != "s:u:8" || got.TimeToLive != fsm.Millis(100*24*time.Hour/time.Millisecond) || got.EnqueueAt != 0 || string(got.Payload) != string(m.Payload) {
+		t.Errorf("%+v", got)
+	}
+	properties, err := fsm.DecodeProperties(got.Properties)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []fsm.Property{
+		system(filter.DeadLetterSource, filter.Text("queue")), system(filter.MessageID, filter.Text("u:8")),
+		system(filter.ScheduledEnqueueTimeUTC, filter.Time(5)), user("a", filter.Int(5)),
+		user("DeadLetterReason", filter.Text("why")), system(filter.DeadLetterReason, filter.Text("why")),
+	}
+	if diff := cmp.Diff(want, properties, cmp.Comparer(sameValue)); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+	for name, c := range map[string][2][]byte{"payload": {{9, 9}, nil}, "patches": {m.Payload, {99}}} {
+		if _, err := Reread(c[0], c[1]); err == nil {
+			t.Errorf("damaged %s read", name)
+		}
+	}
+}
+
+// Rules see of any message that is taken just what a decoder of values sees, and nothing
+// that is taken fails to be read for them.
+func FuzzRuleProperties(f *testing.F) {
+	full, err := fullMessage().MarshalBinary()
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(full)
+	var every wire.Map
+	for name, c := range typedValues() {
+		every = append(every, wire.Pair{Key: name, Value: c.wire})
+	}
+	f.Add(section(wire.AppendProperties(nil, &wire.Properties{MessageID: uint64(9), CorrelationID: wire.UUID{1}, To: "x"}), wire.SectionApplicationProperties, every))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, err := parseMessage(b)
+		if err != nil {
+			return
+		}
+		properties, err := new(ruleReader).read(m.Payload)
+		if err != nil {
+			var refused *messageError
+			if !errors.As(err, &refused) || refused.condition != wire.ConditionMessageSizeExceeded {
+				t.Fatalf("taken, but not read: %v", err)
+			}
+			return
+		}
+		got, err := fsm.DecodeProperties(properties)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if v, err := openPayload(m.Payload); err != nil || !decodable(v.properties) {
+			return
+		}
+		if want := naiveProperties(t, m.Payload); !slices.Equal(want, got) {
+			t.Fatalf("(-decoder +reader)\n%s", cmp.Diff(want, got, cmp.Comparer(sameValue)))
+		}
+		again, err := Reread(m.Payload, nil)
+		if err != nil || again.ID != m.ID || again.TimeToLive != m.TimeToLive || string(again.Properties) != string(properties) {
+			t.Fatalf("read again: %+v, %v", again, err)
+		}
+	})
+}
+
+// decodable is false for the one thing that we take and our decoder does not: a content-type
+// of letters that are no letters.
+func decodable(section []byte) bool {
+	if len(section) == 0 {
+		return true
+	}
+	_, err := wire.DecodeProperties(section[sectionDescriptorBytes:])
+	return err == nil
+}
+
+// naiveProperties decodes everything and picks.
+func naiveProperties(t testing.TB, payload []byte) (all []fsm.Property) {
+	t.Helper()
+	d := sectionsOf(t, fsm.Delivery{Payload: payload})
+	p := d.properties
+	for _, field := range []struct {
+		name string
+		v    any
+	}{
+		{filter.MessageID, p.MessageID},
+		{filter.To, p.To},
+		{filter.Label, p.Subject},
+		{filter.ReplyTo, p.ReplyTo},
+		{filter.CorrelationID, p.CorrelationID},
+		{filter.ContentType, p.ContentType},
+		{filter.SessionID, p.GroupID},
+		{filter.ReplyToSessionID, p.ReplyToGroupID},
+	} {
+		switch v := field.v.(type) {
+		case nil:
+		case *string:
+			if v != nil {
+				all = append(all, system(field.name, filter.Text(*v)))
+			}
+		case *wire.Symbol:
+			if v != nil {
+				all = append(all, system(field.name, filter.Text(string(*v))))
+			}
+		case uint64:
+			all = append(all, system(field.name, filter.Text(filter.Uint(v).String())))
+		case wire.UUID:
+			all = append(all, system(field.name, filter.Text(filter.GUID(v).String())))
+		default:
+			one, _ := naiveValue(v)
+			all = append(all, system(field.name, one))
+		}
+	}
+	for _, a := range d.annotations {
+		switch name := a.Key; name {
+		case wire.Symbol(partitionKeyKey), wire.Symbol(viaPartitionKeyKey), wire.Symbol(scheduledEnqueueTimeKey):
+			v, _ := naiveValue(a.Value)
+			all = append(all, system(map[any]string{
+				wire.Symbol(partitionKeyKey): filter.PartitionKey, wire.Symbol(viaPartitionKeyKey): filter.ViaPartitionKey,
+				wire.Symbol(scheduledEnqueueTimeKey): filter.ScheduledEnqueueTimeUTC,
+			}[name], v))
+		}
+	}
+	for _, a := range d.application {
+		v, ok := naiveValue(a.Value)
+		name, isString := a.Key.(string)
+		if !ok || !isString {
+			continue
+		}
+		all = append(all, user(name, v))
+		if name == filter.DeadLetterReason || name == filter.DeadLetterErrorDescription {
+			all = append(all, system(name, v))
+		}
+	}
+	return all
+}
+
+// naiveValue maps a decoded value; decimals are tested by TestRuleValues alone.
+func naiveValue(v any) (filter.Value, bool) {
+	switch v := v.(type) {
+	case nil:
+		return filter.Value{}, true
+	case bool:
+		return filter.Bool(v), true
+	case uint8:
+		return filter.Int(int64(v)), true
+	case uint16:
+		return filter.Int(int64(v)), true
+	case uint32:
+		return filter.Int(int64(v)), true
+	case uint64:
+		return filter.Uint(v), true
+	case int8:
+		return filter.Int(int64(v)), true
+	case int16:
+		return filter.Int(int64(v)), true
+	case int32:
+		return filter.Int(int64(v)), true
+	case int64:
+		return filter.Int(v), true
+	case float32:
+		return filter.Double(float64(v)), true
+	case float64:
+		return filter.Double(v), true
+	case string:
+		return filter.Text(v), true
+	case wire.Symbol:
+		return filter.Text(string(v)), true
+	case wire.Char:
+		return filter.Text(string(rune(v))), true
+	case time.Time:
+		return filter.Time(v.UnixMilli()), true
+	case wire.UUID:
+		return filter.ID(filter.GUID(v)), true
+	case []byte:
+		return filter.Binary(v), true
+	case wire.Raw:
+		if data, ok := wire.DecimalOf(v); ok {
+			return decimalValue(data), true
+		}
+	case wire.Described:
+		text, isText := v.Value.(string)
+		ticks, isLong := naiveValue(v.Value)
+		isLong = isLong && ticks.Kind() == filter.KindInt
+		switch v.Descriptor {
+		case wire.Symbol("com.microsoft:uri"):
+			return filter.Text(text), isText
+		case wire.Symbol("com.microsoft:timespan"):
+			_, unsigned := wire.UintOf(wire.AppendValue(nil, v.Value))
+			return ticks, isLong && !unsigned
+		case wire.Symbol("com.microsoft:datetime-offset"):
+			_, unsigned := wire.UintOf(wire.AppendValue(nil, v.Value))
+			return filter.Time((ticks.AsInt() - ticksOf1970) / 10000), isLong && !unsigned
+		}
+	}
+	return filter.Value{}, false
+}
+
+func benchmarkProperties(b *testing.B, encoded []byte) {
+	b.Helper()
+	m, err := parseMessage(encoded)
+	if err != nil {
+		b.Fatal(err)
+	}
+	var r ruleReader
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := r.read(m.Payload); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+// BenchmarkRuleProperties is what a message to a topic costs more than one to a queue.
+func BenchmarkRuleProperties(b *testing.B) {
+	b.Run("usual", func(b *testing.B) { benchmarkProperties(b, benchmarkMessage(b)) })
+	b.Run("full", func(b *testing.B) {
+		encoded, err := fullMessage().MarshalBinary()
+		if err != nil {
+			b.Fatal(err)
+		}
+		benchmarkProperties(b, encoded)
+	})
+	b.Run("bare", func(b *testing.B) { benchmarkProperties(b, encodedMessage(b, make([]byte, 1024))) })
+}
+
+func BenchmarkReread(b *testing.B) {
+	m, err := parseMessage(benchmarkMessage(b))
+	if err != nil {
+		b.Fatal(err)
+	}
+	patches := fsm.AppendPatches(nil, []fsm.Patch{{Enqueued: 5, Source: "queue"}})
+	b.ReportAllocs()
+	for b.Loop() {
+		if _, err := Reread(m.Payload, patches); err != nil {
+			b.Fatal(err)
+		}
+	}
+}

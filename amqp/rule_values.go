@@ -1,0 +1,178 @@
+package amqp
+
+import (
+	"math/big"
+	"strconv"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// Values on the wire and values of the language of rules. The language has fewer types:
+//
+//	AMQP                                     rules      and back
+//	null                                     NULL       null
+//	boolean                                  boolean    boolean
+//	all integers; ulong from 2^63: decimal   integer    long
+//	float, double, decimals                  decimal    double
+//	string, symbol, char, com.microsoft:uri  string     string
+//	timestamp, com.microsoft:datetime-offset timestamp  timestamp
+//	com.microsoft:timespan                   integer    long, in ticks
+//	uuid                                     GUID       uuid
+//	binary                                   binary     binary
+//
+// What a rule does not touch keeps its AMQP type: only what an action has set is written
+// from a value of the language. Lists, maps, arrays and other described values are nothing
+// that a rule can ask about.
+
+// The descriptors of .NET (wire contract 4.1).
+const (
+	timespanDescriptor       = "com.microsoft:timespan"        // long, in ticks
+	uriDescriptor            = "com.microsoft:uri"             // string
+	dateTimeOffsetDescriptor = "com.microsoft:datetime-offset" // long, in ticks since the year 1, UTC
+)
+
+// .NET counts time in ticks of 100 ns, moments from the first day of year 1 on.
+const (
+	ticksPerMilli = 10_000
+	ticksOf1970   = 621_355_968_000_000_000
+)
+
+// ruleValue gives an encoded value to rules. text holds the same bytes; what is text is cut
+// out of it, so that all properties of a message cost one allocation together. ok is false
+// for what rules know nothing of.
+func ruleValue(encoded []byte, text string) (v filter.Value, ok bool) {
+	if data, ok := wire.TextOf(encoded); ok { // the data of a string ends where its value ends
+		return filter.Text(text[len(text)-len(data):]), true
+	}
+	if n, ok := wire.IntOf(encoded); ok {
+		return filter.Int(n), true
+	}
+	if n, ok := wire.UintOf(encoded); ok {
+		return filter.Uint(n), true
+	}
+	if b, ok := wire.BoolOf(encoded); ok {
+		return filter.Bool(b), true
+	}
+	if f, ok := wire.FloatOf(encoded); ok {
+		return filter.Double(f), true
+	}
+	if wire.IsTimestamp(encoded) {
+		ms, _ := wire.MillisOf(encoded)
+		return filter.Time(ms), true
+	}
+	if id, ok := wire.UUIDOf(encoded); ok {
+		return filter.ID(filter.GUID(id)), true
+	}
+	return rareRuleValue(encoded, text)
+}
+
+// rareRuleValue is the second half of ruleValue: the types that seldom occur.
+func rareRuleValue(encoded []byte, text string) (v filter.Value, ok bool) {
+	if wire.IsNull(encoded) {
+		return filter.Value{}, true
+	}
+	if data, ok := wire.BinaryOf(encoded); ok {
+		return filter.Binary(data), true
+	}
+	if c, ok := wire.CharOf(encoded); ok {
+		return filter.Text(string(rune(c))), true
+	}
+	if data, ok := wire.DecimalOf(encoded); ok {
+		return decimalValue(data), true
+	}
+	descriptor, inner, ok := wire.DescribedOf(encoded)
+	if !ok {
+		return v, false
+	}
+	name, _ := wire.SymbolOf(descriptor)
+	switch string(name) {
+	case uriDescriptor:
+		data, ok := wire.StringOf(inner)
+		return filter.Text(text[len(text)-len(data):]), ok
+	case timespanDescriptor:
+		ticks, ok := wire.IntOf(inner)
+		return filter.Int(ticks), ok
+	case dateTimeOffsetDescriptor:
+		ticks, ok := wire.IntOf(inner)
+		return filter.Time((ticks - ticksOf1970) / ticksPerMilli), ok
+	}
+	return v, false
+}
+
+// decimalValue is the double nearest to a decimal in the binary encoding of IEEE 754-2008,
+// 3.5.2: a sign, an exponent of 8, 10 or 14 bits and an integer of 23, 53 or 113; an
+// integer three bits longer says so with two bits set where the exponent begins.
+func decimalValue(data []byte) filter.Value {
+	exponentBits, bias := 14, 6176
+	switch len(data) {
+	case 4:
+		exponentBits, bias = 8, 101
+	case 8:
+		exponentBits, bias = 10, 398
+	}
+	all := new(big.Int).SetBytes(data)
+	width := uint(8*len(data) - 1 - exponentBits) // of the integer
+	sign := ""
+	if data[0]&0x80 != 0 {
+		sign = "-"
+	}
+	switch data[0] & 0x7c {
+	case 0x7c:
+		return decimalText("NaN")
+	case 0x78:
+		return decimalText(sign + "Inf")
+	}
+	long := data[0]&0x60 == 0x60
+	if long {
+		width -= 2
+	}
+	exponent := int(new(big.Int).Rsh(all, width).Uint64() & (1<<exponentBits - 1))
+	integer := all.And(all, new(big.Int).Sub(new(big.Int).Lsh(big.NewInt(1), width), big.NewInt(1)))
+	if long {
+		integer.SetBit(integer, int(width)+2, 1)
+	}
+	return decimalText(sign + integer.String() + "e" + strconv.Itoa(exponent-bias))
+}
+
+// decimalText reads what Go reads as a float. What is too large becomes an infinity.
+func decimalText(text string) filter.Value {
+	f, _ := strconv.ParseFloat(text, 64)
+	return filter.Double(f)
+}
+
+// encodeRuleValue encodes a value of the language as AMQP.
+func encodeRuleValue(v filter.Value) []byte {
+	switch v.Kind() {
+	case filter.KindNull:
+	case filter.KindBool:
+		return wire.AppendValue(nil, v.AsBool())
+	case filter.KindInt:
+		return wire.AppendLong(nil, v.AsInt())
+	case filter.KindDouble:
+		return wire.AppendValue(nil, v.AsDouble())
+	case filter.KindText:
+		return wire.AppendString(nil, plainText(v))
+	case filter.KindTime:
+		return wire.AppendMillis(nil, v.AsInt())
+	case filter.KindGUID:
+		var id wire.UUID
+		copy(id[:], v.AsText())
+		return wire.AppendUUID(nil, id)
+	case filter.KindBinary:
+		return wire.AppendBinary(nil, []byte(v.AsText()))
+	}
+	return wire.AppendValue(nil, nil)
+}
+
+// plainText is a value as text that a client can decode. Of the values only symbols may hold
+// what is no UTF-8.
+func plainText(v filter.Value) string {
+	text := v.String()
+	if utf8.ValidString(text) {
+		return text
+	}
+	return strings.ToValidUTF8(text, string(utf8.RuneError))
+}

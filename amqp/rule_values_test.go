@@ -1,0 +1,256 @@
+package amqp
+
+import (
+	"encoding/hex"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// sameValue compares values of rules; a NaN is itself.
+func sameValue(a, b filter.Value) bool { return a == b }
+
+// typedValue is a value on the wire, what rules see of it, and what a client gets when an
+// action has copied it.
+type typedValue struct {
+	wire any
+	rule filter.Value
+	back any
+}
+
+func typedValues() map[string]typedValue {
+	at := time.UnixMilli(1_700_000_000_123).UTC()
+	id := wire.UUID{0xc0, 0xff, 0xee, 15: 1}
+	ticks := int64(ticksOf1970 + 1_700_000_000_123*ticksPerMilli + 7)
+	raw := func(text string) wire.Raw {
+		b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
+		if err != nil {
+			panic(err)
+		}
+		return b
+	}
+	return map[string]typedValue{
+		"null":            {nil, filter.Value{}, nil},
+		"true":            {true, filter.Bool(true), true},
+		"false":           {raw("56 00"), filter.Bool(false), false},
+		"ubyte":           {uint8(200), filter.Int(200), int64(200)},
+		"ushort":          {uint16(60000), filter.Int(60000), int64(60000)},
+		"uint0":           {uint32(0), filter.Int(0), int64(0)},
+		"smalluint":       {uint32(255), filter.Int(255), int64(255)},
+		"uint":            {uint32(1 << 31), filter.Int(1 << 31), int64(1 << 31)},
+		"ulong0":          {uint64(0), filter.Int(0), int64(0)},
+		"ulong":           {uint64(math.MaxInt64), filter.Int(math.MaxInt64), int64(math.MaxInt64)},
+		"ulong over long": {uint64(1) << 63, filter.Double(1 << 63), float64(1 << 63)},
+		"byte":            {int8(-5), filter.Int(-5), int64(-5)},
+		"short":           {int16(-500), filter.Int(-500), int64(-500)},
+		"smallint":        {int32(-5), filter.Int(-5), int64(-5)},
+		"int":             {int32(math.MinInt32), filter.Int(math.MinInt32), int64(math.MinInt32)},
+		"smalllong":       {int64(-128), filter.Int(-128), int64(-128)},
+		"long":            {int64(math.MinInt64), filter.Int(math.MinInt64), int64(math.MinInt64)},
+		"float":           {float32(1.5), filter.Double(1.5), 1.5},
+		"double":          {-0.1, filter.Double(-0.1), -0.1},
+		"infinity":        {math.Inf(-1), filter.Double(math.Inf(-1)), math.Inf(-1)},
+		"char":            {wire.Char('ß'), filter.Text("ß"), "ß"},
+		"string":          {"größer", filter.Text("größer"), "größer"},
+		"empty string":    {"", filter.Text(""), ""},
+		"long string":     {strings.Repeat("x", 300), filter.Text(strings.Repeat("x", 300)), strings.Repeat("x", 300)},
+		"symbol":          {wire.Symbol("sym"), filter.Text("sym"), "sym"},
+		"timestamp":       {at, filter.Time(at.UnixMilli()), at},
+		"uuid":            {id, filter.ID(filter.GUID(id)), id},
+		"binary":          {[]byte{0, 255}, filter.Binary([]byte{0, 255}), []byte{0, 255}},
+		"uri":             {wire.Described{Descriptor: wire.Symbol(uriDescriptor), Value: "http://x/"}, filter.Text("http://x/"), "http://x/"},
+		"timespan":        {wire.Described{Descriptor: wire.Symbol(timespanDescriptor), Value: int64(-36_000_000_000)}, filter.Int(-36_000_000_000), int64(-36_000_000_000)},
+		"datetime-offset": {wire.Described{Descriptor: wire.Symbol(dateTimeOffsetDescriptor), Value: ticks}, filter.Time(at.UnixMilli()), at},
+		// Decimals as .NET and others write them: the binary encoding of IEEE 754-2008.
+		"decimal32 1":         {raw("74 32800001"), filter.Double(1), 1.0},
+		"decimal32 9999999":   {raw("74 6cb8967f"), filter.Double(9999999), 9999999.0},
+		"decimal64 -0.5":      {raw("84 b1a0000000000005"), filter.Double(-0.5), -0.5},
+		"decimal64 long":      {raw("84 6c7386f26fc0ffff"), filter.Double(9999999999999999), 9999999999999999.0},
+		"decimal128 12.34":    {raw("94 303c00000000000000000000000004d2"), filter.Double(12.34), 12.34},
+		"decimal128 infinite": {raw("94 f8000000000000000000000000000000"), filter.Double(math.Inf(-1)), math.Inf(-1)},
+		"decimal128 too big":  {raw("94 5ffe0000000000000000000000000001"), filter.Double(math.Inf(1)), math.Inf(1)},
+	}
+}
+
+func TestRuleValues(t *testing.T) {
+	t.Parallel()
+	for name, c := range typedValues() {
+		encoded := wire.AppendValue(nil, c.wire)
+		got, ok := ruleValue(encoded, string(encoded))
+		if !ok || got != c.rule {
+			t.Errorf("%s: %v %v, want %v", name, got, ok, c.rule)
+		}
+		back, rest, err := wire.DecodeValue(encodeRuleValue(got))
+		if err != nil || len(rest) > 0 || !cmp.Equal(back, c.back) {
+			t.Errorf("%s: back %v, want %v; %v", name, back, c.back, err)
+		}
+	}
+	nan := []byte{0x94, 0x7c, 15: 0, 16: 0}
+	if v, ok := ruleValue(nan, string(nan)); !ok || !math.IsNaN(v.AsDouble()) {
+		t.Errorf("decimal NaN is %v", v)
+	}
+	for name, v := range map[string]any{
+		"list": []any{int64(1)}, "map": wire.Map{{Key: "a", Value: "b"}}, "array": wire.Array{Values: []int64{1}},
+		"described":     wire.Described{Descriptor: wire.Symbol("com.example:x"), Value: int64(1)},
+		"by number":     wire.Described{Descriptor: uint64(77), Value: int64(1)},
+		"uri of a long": wire.Described{Descriptor: wire.Symbol(uriDescriptor), Value: int64(1)},
+		"span of text":  wire.Described{Descriptor: wire.Symbol(timespanDescriptor), Value: "1"},
+	} {
+		encoded := wire.AppendValue(nil, v)
+		if got, ok := ruleValue(encoded, string(encoded)); ok {
+			t.Errorf("%s is %v to rules", name, got)
+		}
+	}
+}
+
+// Text that no client can decode does not go out, wherever it came from.
+func TestRuleValuesAreUTF8(t *testing.T) {
+	t.Parallel()
+	encoded := wire.AppendSymbol(nil, "a\xffb")
+	v, ok := ruleValue(encoded, string(encoded))
+	if !ok || v != filter.Text("a\xffb") {
+		t.Fatalf("%v %v", v, ok)
+	}
+	if back, _, err := wire.DecodeValue(encodeRuleValue(v)); err != nil || back != "a\ufffdb" {
+		t.Errorf("%q, %v", back, err)
+	}
+}
+
+// A property of every type goes through rules and an action, SET b = a, and comes out at
+// the receiver with the same meaning; a itself stays bit for bit.
+func TestEveryTypeThroughAnAction(t *testing.T) {
+	t.Parallel()
+	action, err := filter.ParseAction("SET b = a; SET sys.Label = 'done'", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range typedValues() {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			m, err := parseMessage(section(nil, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: c.wire}}))
+			if err != nil {
+				t.Fatal(err)
+			}
+			encoded, err := new(ruleReader).read(m.Payload)
+			if err != nil {
+				t.Fatal(err)
+			}
+			copied := &ruleCopy{}
+			if copied.properties, err = fsm.DecodeProperties(encoded); err != nil {
+				t.Fatal(err)
+			}
+			if err := action.Apply(copied, copied); err != nil {
+				t.Fatal(err)
+			}
+			d := fsm.Delivery{Payload: m.Payload, Patches: fsm.AppendPatches(nil, []fsm.Patch{{Changes: copied.changes}})}
+			got := sectionsOf(t, d)
+			if !cmp.Equal(lookup(got.application, "b"), c.back) {
+				t.Errorf("b is %T %v, want %T %v", lookup(got.application, "b"), lookup(got.application, "b"), c.back, c.back)
+			}
+			want := wire.AppendValue(nil, c.wire)
+			if a := wire.AppendValue(nil, lookup(got.application, "a")); string(a) != string(want) && name != "false" && name != "ulong0" {
+				t.Errorf("a became %x, was %x", a, want)
+			}
+			if got.properties.Subject == nil || *got.properties.Subject != "done" {
+				t.Errorf("subject %v", got.properties.Subject)
+			}
+		})
+	}
+}
+
+// ruleCopy is a message to rules, and what an action does to it, as the machine keeps it.
+type ruleCopy struct {
+	properties []fsm.Property
+	changes    []fsm.Change
+}
+
+func (c *ruleCopy) find(scope filter.Scope, folded string) int {
+	for i, p := range c.properties {
+		if p.Name.Scope == scope && filter.Fold(p.Name.Name) == folded {
+			return i
+		}
+	}
+	return -1
+}
+
+func (c *ruleCopy) System(name string) (filter.Value, bool) {
+	if i := c.find(filter.System, filter.Fold(name)); i >= 0 {
+		return c.properties[i].Value, true
+	}
+	return filter.Value{}, filter.IsSystem(name)
+}
+
+func (c *ruleCopy) User(folded string) (filter.Value, bool) {
+	if i := c.find(filter.User, folded); i >= 0 {
+		return c.properties[i].Value, true
+	}
+	return filter.Value{}, false
+}
+
+func (c *ruleCopy) NewID(int) filter.GUID { return filter.GUID{1} }
+
+func (c *ruleCopy) Set(p filter.Property, v filter.Value) error {
+	if i := c.find(p.Scope, filter.Fold(p.Name)); i >= 0 {
+		c.properties[i].Value = v
+	} else {
+		c.properties = append(c.properties, fsm.Property{Name: p, Value: v})
+	}
+	c.changes = append(c.changes, fsm.Change{Property: p, Value: v})
+	return nil
+}
+
+func (c *ruleCopy) Remove(p filter.Property) error {
+	if i := c.find(p.Scope, filter.Fold(p.Name)); i >= 0 {
+		c.properties = append(c.properties[:i], c.properties[i+1:]...)
+	}
+	c.changes = append(c.changes, fsm.Change{Property: p, Remove: true})
+	return nil
+}
+
+// sections is a delivery taken apart by the decoder of values.
+type sections struct {
+	annotations, application wire.Map
+	properties               wire.Properties
+}
+
+// sectionsOf delivers a message and decodes it.
+func sectionsOf(t testing.TB, d fsm.Delivery, change ...func(*fsm.Place)) (s sections) {
+	t.Helper()
+	place := testPlace()
+	for _, c := range change {
+		c(&place)
+	}
+	out, err := appendDelivery(nil, place, d, deliveryOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for rest := out; len(rest) > 0; {
+		kind, value, _, behind, err := wire.NextSection(rest)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := wire.CheckValue(value); err != nil {
+			t.Fatalf("%s: %v", kind, err)
+		}
+		rest = behind
+		switch kind { //nolint:exhaustive // the others are not looked at
+		case wire.SectionMessageAnnotations:
+			s.annotations, err = wire.DecodeMap(value)
+		case wire.SectionProperties:
+			s.properties, err = wire.DecodeProperties(value)
+		case wire.SectionApplicationProperties:
+			s.application, err = wire.DecodeMap(value)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return s
+}

@@ -1,0 +1,110 @@
+package amqp
+
+import (
+	"context"
+	"fmt"
+	"math"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// The operations on the rules of a subscription (wire contract 7.5). Each waits for the
+// broker on a goroutine of its own; requestsMax bounds them.
+
+// addRule adds a rule: 409 when there is one of its name.
+func (c *conn) addRule(ctx context.Context, r *request, body wire.Map) {
+	defer c.recovered(ctx)
+	rule, err := ruleFrom(body)
+	if err != nil {
+		c.respond(ctx, r, badRequest("The rule '%.64s' cannot be taken: %s. Correct it and send it again.", rule.Name, err))
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
+	defer cancel()
+	c.respond(ctx, r, ruleAnswer(r, rule.Name, c.config.Broker.AddRule(ctx, r.link.place, rule)))
+}
+
+// removeRule removes a rule by name: 404 when there is none.
+func (c *conn) removeRule(ctx context.Context, r *request, body wire.Map) {
+	defer c.recovered(ctx)
+	name := textOf(lookup(body, ruleNameKey))
+	if name == "" {
+		c.respond(ctx, r, badRequest("The request has no %s. Name the rule.", ruleNameKey))
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
+	defer cancel()
+	c.respond(ctx, r, ruleAnswer(r, name, c.config.Broker.RemoveRule(ctx, r.link.place, name)))
+}
+
+// ruleAnswer is the response to what the broker said about one rule.
+func ruleAnswer(r *request, name string, err error) response {
+	if err == nil {
+		return success(nil)
+	}
+	say := answer(codeOf(err))
+	switch codeOf(err) { //nolint:exhaustive // the others say what they always say
+	case fsm.RuleNotFound: // in the words that the Java and JavaScript clients look for
+		entity, _ := cutManagement(r.link.path)
+		say.text = notFoundText(fmt.Sprintf("%s/Rules/%.64s", entity, name))
+	case fsm.RuleExists:
+		say.text = fmt.Sprintf("The rule '%.64s' exists already. Choose another name, or remove that rule first.", name)
+	case fsm.QuotaExceeded:
+		say.text = "The topic has as many rules as it may have. Remove some, of any of its subscriptions."
+	}
+	return say
+}
+
+// enumerateRules shows rules in the order of their making. The answer holds up to top of
+// them, and fewer when they take more than rulesBytesMax; a page of 100, which is what .NET
+// asks for and takes for the last one when it is shorter, always fits.
+func (c *conn) enumerateRules(ctx context.Context, r *request, body wire.Map) {
+	defer c.recovered(ctx)
+	top, okTop := integerOr(lookup(body, "top"), math.MaxInt32)
+	skip, okSkip := integerOr(lookup(body, "skip"), 0)
+	if !okTop || !okSkip || top < 1 || skip < 0 {
+		c.respond(ctx, r, badRequest("The request needs a positive top and a skip that is not negative."))
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
+	defer cancel()
+	rules, say := c.shownRules(ctx, r, top, int(skip))
+	switch {
+	case say.condition != "":
+	case len(rules) == 0:
+		say = empty("No rules.", nil)
+	default:
+		say.body = wire.Map{{Key: "rules", Value: rules}}
+	}
+	c.respond(ctx, r, say)
+}
+
+// shownRules asks for rules, a few at a time, and encodes them.
+func (c *conn) shownRules(ctx context.Context, r *request, top int64, skip int) (rules []any, say response) {
+	for size := 0; int64(len(rules)) < top && size < rulesBytesMax; {
+		most := int(min(top-int64(len(rules)), rulesAtOnceMax))
+		some, err := c.config.Broker.ListRules(ctx, r.link.place, skip+len(rules), most)
+		if err != nil {
+			return nil, ruleAnswer(r, "", err)
+		}
+		for i := range some {
+			shown := encodeRule(&some[i])
+			size += len(shown)
+			rules = append(rules, wire.Map{{Key: ruleDescriptionKey, Value: wire.Raw(shown)}})
+		}
+		if len(some) < most {
+			break
+		}
+	}
+	return rules, success(nil)
+}
+
+// integerOr is an AMQP integer, or what stands for it when it is not there.
+func integerOr(v any, absent int64) (n int64, ok bool) {
+	if v == nil {
+		return absent, true
+	}
+	n, ok = integerOf(v)
+	return min(n, math.MaxInt32), ok
+}

@@ -1,0 +1,187 @@
+package amqp
+
+import (
+	"maps"
+	"sync"
+	"sync/atomic"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+const (
+	verbs         = int(fsm.Release) + 1 // that a settlement may have, and 0
+	conditionsMax = 64                   // conditions counted one by one: all that we have fit
+)
+
+// Stats is what the gateway has done since it was opened, and who is connected, for pictures
+// and alarms. All but the first three only rise. What connections do is told a moment later.
+type Stats struct {
+	Connections int // open
+	Sessions    int // open
+	Links       int // attached, those to $cbs and other nodes included
+
+	Accepted  uint64 // connections taken
+	Crowded   uint64 // connections refused because there were too many, in all or from one address
+	BytesIn   uint64 // of clients, as AMQP; TLS and WebSocket not counted
+	BytesOut  uint64 // to clients
+	Received  uint64 // messages of clients that were stored; in a transaction those that are ready for it
+	Delivered uint64 // messages sent to clients, each time
+	Requests  uint64 // requests to $management and $cbs
+	// Settled counts messages by what became of them, on whatever way their receiver said it.
+	Settled [verbs]uint64
+	// Presettled counts deliveries that were refused and whose sender did not want to know.
+	Presettled uint64
+	Logins     uint64 // SASL attempts that were refused
+	// Refused counts what was refused, by the condition that the client was told.
+	Refused map[wire.Symbol]uint64
+}
+
+// totals are the counters of a Server.
+type totals struct {
+	sessions, links atomic.Int64
+
+	accepted, crowded, bytesIn, bytesOut, received, delivered, requests, presettled, logins atomic.Uint64
+
+	settled [verbs]atomic.Uint64
+
+	mu      sync.Mutex
+	refused map[wire.Symbol]uint64
+}
+
+// tally is what a connection has counted and not told yet. It belongs to the mutex of the
+// connection and is added to the totals once for all that one write of output answers: a message
+// costs no atomic operation of its own.
+type tally struct {
+	counted                                   bool
+	received, delivered, requests, presettled uint64
+	settled                                   [verbs]uint64
+	sessions, links                           int // as told
+}
+
+// Stats returns the figures. It waits for no connection.
+func (s *Server) Stats() Stats {
+	t := s.totals
+	f := Stats{
+		Connections: s.Connections(), Sessions: int(t.sessions.Load()), Links: int(t.links.Load()),
+		Accepted: t.accepted.Load(), Crowded: t.crowded.Load(), BytesIn: t.bytesIn.Load(), BytesOut: t.bytesOut.Load(),
+		Received: t.received.Load(), Delivered: t.delivered.Load(), Requests: t.requests.Load(),
+		Presettled: t.presettled.Load(), Logins: t.logins.Load(),
+	}
+	for i := range t.settled {
+		f.Settled[i] = t.settled[i].Load()
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	f.Refused = maps.Clone(t.refused)
+	return f
+}
+
+// refuse counts a refusal. What is told to a client has been written and logged: that is rare
+// enough for a lock.
+func (t *totals) refuse(condition wire.Symbol) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.refused == nil {
+		t.refused = make(map[wire.Symbol]uint64)
+	}
+	if _, known := t.refused[condition]; !known && len(t.refused) >= conditionsMax {
+		return
+	}
+	t.refused[condition]++
+}
+
+// tell adds what was counted to the totals. mu is held.
+func (c *conn) tell() {
+	t, all := &c.tally, c.totals
+	sessions, links := len(c.sessions), c.links
+	if c.phase == ended {
+		sessions, links = 0, 0
+	}
+	if sessions != t.sessions {
+		all.sessions.Add(int64(sessions - t.sessions))
+		t.sessions = sessions
+	}
+	if links != t.links {
+		all.links.Add(int64(links - t.links))
+		t.links = links
+	}
+	if !t.counted {
+		return
+	}
+	for _, f := range []struct {
+		from *uint64
+		to   *atomic.Uint64
+	}{
+		{&t.received, &all.received},
+		{&t.delivered, &all.delivered},
+		{&t.requests, &all.requests},
+		{&t.presettled, &all.presettled},
+	} {
+		add(f.to, f.from)
+	}
+	for i := range t.settled {
+		add(&all.settled[i], &t.settled[i])
+	}
+	t.counted = false
+}
+
+func add(to *atomic.Uint64, from *uint64) {
+	if *from != 0 {
+		to.Add(*from)
+		*from = 0
+	}
+}
+
+// counting makes sure that what is counted is told: by the writer, or here when it is gone. mu
+// is held; the caller counts before the next unlock.
+func (c *conn) counting() *tally {
+	c.tally.counted = true
+	return &c.tally
+}
+
+// countSend counts the end of a delivery. mu is held.
+func (c *conn) countSend(a *arrival, why refusal) {
+	t := c.counting()
+	switch {
+	case a.link.kind == cbsNode || a.link.kind == managementNode:
+		t.requests++
+	case why.condition == "":
+		t.received += uint64(a.messages)
+	case a.settled:
+		t.presettled++
+	}
+	if c.phase == ended {
+		c.tell()
+	}
+}
+
+// countSettled counts what was settled. mu is held.
+func (c *conn) countSettled(settlements []fsm.Settlement, codes []fsm.Code) {
+	t := c.counting()
+	for i := range min(len(settlements), len(codes)) {
+		if verb := int(settlements[i].Verb); codes[i] == fsm.OK && verb < verbs {
+			t.settled[verb]++
+		}
+	}
+	if c.phase == ended {
+		c.tell()
+	}
+}
+
+// countCommitted counts what a transaction has settled.
+func (c *conn) countCommitted(work *fsm.Transaction) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	t := c.counting()
+	for i := range work.Settles {
+		for j := range work.Settles[i].Settlements {
+			if verb := int(work.Settles[i].Settlements[j].Verb); verb < verbs {
+				t.settled[verb]++
+			}
+		}
+	}
+	if c.phase == ended {
+		c.tell()
+	}
+}

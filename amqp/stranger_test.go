@@ -1,0 +1,290 @@
+package amqp
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// from is one end of a pipe that seems to come from an IP address.
+type from struct {
+	net.Conn
+	ip string
+}
+
+func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.ip), Port: 1} }
+
+// connectFrom adds a connection from an address; false when it is turned away.
+func connectFrom(t *testing.T, s *Server, ip string) (net.Conn, bool) {
+	t.Helper()
+	ours, theirs := net.Pipe()
+	t.Cleanup(func() { _ = ours.Close() })
+	c, ok := s.admit(t.Context(), from{theirs, ip})
+	if ok {
+		go c.serve(context.Background())
+	}
+	return ours, ok
+}
+
+func TestConnectionsPerPeerMax(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var log journal
+		s, _ := piped(t, newHouse(), func(c *Config) {
+			c.ConnectionsPerPeerMax, c.Logger = 2, slog.New(slog.NewJSONHandler(&log, nil))
+		})
+		gone, _ := connectFrom(t, s, "192.0.2.1")
+		for i, c := range []struct {
+			ip string
+			ok bool
+		}{
+			{"::ffff:192.0.2.1", true}, // the same address
+			{"192.0.2.1", false},
+			{"192.0.2.2", true},
+			{"2001:db8::1", true},
+			{"2001:db8::2:1", true}, // of the same /64
+			{"2001:db8::3", false},
+			{"2001:db8:0:1::1", true},
+		} {
+			if _, ok := connectFrom(t, s, c.ip); ok != c.ok {
+				t.Errorf("%d: %s: %v", i, c.ip, ok)
+			}
+		}
+		if lines := log.lines(t); len(lines) != 1 || lines[0]["count"] != 1.0 {
+			t.Errorf("told %v: want once in %v", lines, crowdToldEvery)
+		}
+		time.Sleep(crowdToldEvery) //nolint:forbidigo // of the bubble's clock
+		if _, ok := connectFrom(t, s, "192.0.2.1"); ok {
+			t.Error("one too many")
+		}
+		if lines := log.lines(t); len(lines) != 2 || lines[1]["count"] != 2.0 {
+			t.Errorf("told %v", lines)
+		}
+		_ = gone.Close()
+		synctest.Wait()
+		if _, ok := connectFrom(t, s, "192.0.2.1"); !ok {
+			t.Error("a connection that is over still counts")
+		}
+		if n := s.Connections(); n != 7 { // with the pipe, which has no address
+			t.Errorf("%d connections", n)
+		}
+	})
+	if DefaultConfig().ConnectionsPerPeerMax != connectionsPerPeerMaxDefault {
+		t.Error("no limit by default")
+	}
+}
+
+// Addresses that are gone leave nothing behind.
+func TestOriginsAreForgotten(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := piped(t, newHouse())
+		for i := range 100 {
+			c, _ := connectFrom(t, s, fmt.Sprint("192.0.2.", i))
+			_ = c.Close()
+		}
+		synctest.Wait()
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.origins) != 1 || s.strangers.Len() != 1 {
+			t.Errorf("%d origins, %d strangers", len(s.origins), s.strangers.Len())
+		}
+	})
+}
+
+// When a member is full the oldest stranger makes room; who has proved something stays.
+func TestStrangerMakesRoom(t *testing.T) {
+	t.Parallel()
+	s, p := piped(t, newHouse("orders"), func(c *Config) { c.ConnectionsMax = 3 })
+	p.login()
+	oldest := connect(t, s).unknown()
+	newer := connect(t, s).unknown()
+	third := connect(t, s)
+	oldest.gone()
+	<-oldest.ended
+	third.login()
+	newer.putToken("sb://h/", 202)
+	connect(t, s).gone() // nobody is a stranger now
+	for _, one := range []*peer{p, newer, third} {
+		one.undisturbed()
+	}
+	if n := s.Connections(); n != 3 {
+		t.Errorf("%d connections", n)
+	}
+	_, _ = newer.net.Close(), third.net.Close()
+}
+
+// Who has proved nothing may make us hold little, and is told what to do.
+func TestStrangersHoldLittle(t *testing.T) {
+	t.Parallel()
+	for name, act := range map[string]func(p *peer){
+		"64 sessions": func(p *peer) {
+			for channel := range uint16(strangerSessionsMax) {
+				p.sendOn(channel+1, &wire.Begin{})
+				if channel+1 < strangerSessionsMax {
+					expect[*wire.Begin](p)
+				}
+			}
+		},
+		"128 links": func(p *peer) {
+			for handle := range uint32(strangerLinksMax) {
+				p.receiver(handle, cbsPath)
+			}
+			p.send(&wire.Attach{Name: "more", Handle: strangerLinksMax, Role: wire.RoleReceiver, Source: &wire.Source{Address: cbsPath}})
+		},
+		"64 refused links": func(p *peer) {
+			for range strangerRefusalsMax {
+				p.send(&wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders"}})
+				p.refusedLink()
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, p := piped(t, newHouse("orders"))
+			p.unknown()
+			act(p)
+			e := expect[*wire.Close](p).Error
+			if e == nil || e.Condition != wire.ConditionResourceLimitExceeded || !strings.Contains(e.Description, "has proved nothing and has "+name+".") {
+				t.Errorf("closed with %+v", e)
+			}
+			p.send(&wire.Close{})
+			p.gone()
+		})
+	}
+}
+
+// The same is nothing to who has put a token.
+func TestStrangersBoundsEndWithTheFirstToken(t *testing.T) {
+	t.Parallel()
+	_, p := piped(t, newHouse("orders"), (&gate{grants: map[string]Grant{ruleName: {Rights: fsm.Send}}}).through)
+	p.login()
+	for channel := range uint16(strangerSessionsMax) {
+		p.sendOn(channel+1, &wire.Begin{})
+		expect[*wire.Begin](p)
+	}
+	for range strangerRefusalsMax {
+		p.send(&wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders"}})
+		p.refusedLink()
+	}
+	p.undisturbed()
+}
+
+// Tokens that nobody has checked yet stop a stranger's reader after strangerBytesMax.
+func TestStrangerBytesInFlight(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s, p := piped(t, newHouse(), func(c *Config) { c.Authorizer = slowKeys{keys{}} })
+		p.unknown()
+		p.sender(0, cbsPath)
+		token := requestMessage(wire.Properties{MessageID: "m"}, wire.Map{{Key: "operation", Value: "put-token"}, {Key: "name", Value: "sb://h/"}}, strings.Repeat("t", tokenBytesMax-1024))
+		sent := 0
+		for stopped := false; !stopped; sent++ {
+			if sent*len(token) > 4*strangerBytesMax {
+				t.Fatal("it is read on and on")
+			}
+			id := uint32(sent)
+			yes := true
+			b := wire.AppendTransfer(nil, 0, &wire.Transfer{Handle: 0, DeliveryID: &id, DeliveryTag: []byte{1}, Settled: &yes}, token)
+			_ = p.net.SetWriteDeadline(time.Now().Add(time.Second)) // of the bubble: passes when all wait
+			_, err := p.net.Write(b)
+			stopped = err != nil
+		}
+		c := onlyConn(t, s)
+		c.mu.Lock()
+		n := c.inFlight
+		c.mu.Unlock()
+		if n < strangerBytesMax || n > strangerBytesMax+tokenBytesMax {
+			t.Errorf("%d bytes in flight after %d tokens", n, sent)
+		}
+	})
+}
+
+// Tokens that are begun and not ended are bounded too.
+func TestStrangerBytesInPart(t *testing.T) {
+	t.Parallel()
+	_, p := piped(t, newHouse())
+	p.unknown()
+	const part = 60 << 10
+	for handle := range uint32(strangerBytesMax/part + 1) {
+		p.sender(handle, cbsPath)
+		p.transfer(handle, handle, make([]byte, part), func(t *wire.Transfer) { t.More = true })
+	}
+	if d := expect[*wire.Detach](p); d.Handle != strangerBytesMax/part || d.Error.Condition != wire.ConditionResourceLimitExceeded {
+		t.Errorf("detach %+v", d)
+	}
+}
+
+func TestTokenBytesMax(t *testing.T) {
+	t.Parallel()
+	_, p := piped(t, newHouse())
+	p.unknown()
+	p.sender(0, cbsPath)
+	p.transfer(0, 0, make([]byte, 40<<10), func(t *wire.Transfer) { t.More = true })
+	p.transfer(0, 0, make([]byte, 40<<10))
+	p.refused(0, wire.RoleReceiver, wire.ConditionMessageSizeExceeded)
+}
+
+// A connection that nobody uses is closed, as the cloud does; SDKs connect again.
+func TestLinklessConnectionIsClosed(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, p := piped(t, newHouse("orders"))
+		p.login()
+		p.elapse(linklessWithin - time.Minute)
+		p.sender(0, "orders")
+		p.elapse(2 * linklessWithin) // with a link it may be as idle as it likes
+		p.send(&wire.Detach{Handle: 0, Closed: true})
+		expect[*wire.Detach](p)
+		before := time.Now()
+		p.elapse(linklessWithin - time.Minute)
+		c := expect[*wire.Close](p)
+		if d := time.Since(before); c.Error.Condition != wire.ConditionConnectionForced || d < linklessWithin || d > linklessWithin+time.Second {
+			t.Errorf("closed after %v with %+v", d, c.Error)
+		}
+	})
+}
+
+// Buffers that work has made large are given back when a heartbeat comes.
+func TestIdleConnectionIsSlim(t *testing.T) {
+	t.Parallel()
+	s, p := piped(t, newHouse("orders"))
+	p.login()
+	p.sender(0, "orders")
+	p.transfer(0, 0, encodedMessage(t, make([]byte, 60<<10)))
+	p.accepted()
+	c := onlyConn(t, s)
+	p.undisturbed()
+	c.mu.Lock()
+	grown := cap(c.identified)
+	c.mu.Unlock()
+	p.send(nil)
+	p.undisturbed()
+	c.mu.Lock()
+	c.out = make([]byte, 0, bufferBytesKept)
+	c.unlock()
+	for range 4 { // the writer has two buffers
+		c.mu.Lock()
+		c.emit(0, nil)
+		c.unlock()
+		if f := p.next(); f.Body != nil {
+			t.Fatalf("%T", f.Body)
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if cap(c.out) > bufferBytesIdle {
+		t.Errorf("a buffer of %d bytes for heartbeats", cap(c.out))
+	}
+	if grown < 60<<10 || c.identified != nil || c.scratch != nil {
+		t.Errorf("%d bytes before, %d and %d after", grown, cap(c.identified), cap(c.scratch))
+	}
+}

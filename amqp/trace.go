@@ -1,0 +1,169 @@
+package amqp
+
+import (
+	"bytes"
+	"context"
+	"encoding/hex"
+
+	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/codes"
+	"go.opentelemetry.io/otel/trace"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Official clients write the context of the sender into the application properties of a message, in
+// the form of W3C Trace Context: .NET, Java and Python under traceparent and Diagnostic-Id,
+// older ones, and JavaScript's, under Diagnostic-Id alone. The names keep their case.
+const (
+	traceparentKey  = "traceparent"
+	diagnosticIDKey = "Diagnostic-Id"
+)
+
+// The limits of tracing.
+const (
+	traceSpansMax       = 32      // spans of one delivery or one disposition; of what lies behind there are none
+	traceSearchBytesMax = 8 << 10 // of application properties that are looked through
+)
+
+// tracer makes spans of messages whose sender was sampled, and of no others: so it costs who does
+// not trace the search for two names in the properties, and nothing at all when it is nil.
+type tracer struct{ to trace.Tracer }
+
+// newTracer is nil for nil.
+func newTracer(to trace.Tracer) *tracer {
+	if to == nil {
+		return nil
+	}
+	return &tracer{to}
+}
+
+// sender is the context that the sender of a stored message was in; invalid when there is none that is
+// sampled.
+func (t *tracer) sender(payload []byte) trace.SpanContext {
+	view, err := openPayload(payload)
+	if err != nil || len(view.application) == 0 || len(view.application) > traceSearchBytesMax {
+		return trace.SpanContext{}
+	}
+	if !bytes.Contains(view.application, []byte(traceparentKey)) && !bytes.Contains(view.application, []byte(diagnosticIDKey)) {
+		return trace.SpanContext{}
+	}
+	_, value, _, _, err := wire.NextSection(view.application)
+	if err != nil {
+		return trace.SpanContext{}
+	}
+	properties, err := wire.DecodeMap(value)
+	if err != nil {
+		return trace.SpanContext{}
+	}
+	for _, key := range []string{traceparentKey, diagnosticIDKey} {
+		text, _ := lookup(properties, key).(string)
+		if sc := parseTraceparent(text); sc.IsSampled() {
+			return sc
+		}
+	}
+	return trace.SpanContext{}
+}
+
+// parseTraceparent reads version-trace-span-flags (W3C Trace Context, 3.2.2). Later versions may be
+// longer; ff is none.
+func parseTraceparent(s string) trace.SpanContext {
+	const length = 2 + 1 + 32 + 1 + 16 + 1 + 2
+	if len(s) < length || s[2] != '-' || s[35] != '-' || s[52] != '-' || s[:2] == "ff" ||
+		len(s) > length && (s[:2] == "00" || s[length] != '-') {
+		return trace.SpanContext{}
+	}
+	var flags [1]byte
+	id, err := trace.TraceIDFromHex(s[3:35])
+	if err != nil {
+		return trace.SpanContext{}
+	}
+	span, err := trace.SpanIDFromHex(s[36:52])
+	if err != nil {
+		return trace.SpanContext{}
+	}
+	if _, err := hex.Decode(flags[:], []byte(s[53:length])); err != nil {
+		return trace.SpanContext{}
+	}
+	return trace.NewSpanContext(trace.SpanContextConfig{TraceID: id, SpanID: span, TraceFlags: trace.TraceFlags(flags[0]), Remote: true})
+}
+
+// start begins a span below a context of another process.
+func (t *tracer) start(name string, below trace.SpanContext, kind trace.SpanKind, path string, options ...trace.SpanStartOption) trace.Span {
+	options = append(options, trace.WithSpanKind(kind), trace.WithAttributes(
+		attribute.String("messaging.system", "servicebus"), attribute.String("messaging.destination.name", path)))
+	_, span := t.to.Start(trace.ContextWithRemoteSpanContext(context.Background(), below), name, options...)
+	return span
+}
+
+// receiving begins the spans of messages that came from a client, one for each whose sender was sampled.
+func (t *tracer) receiving(path string, messages []fsm.Message) (spans []trace.Span) {
+	if t == nil {
+		return nil
+	}
+	for i := range messages {
+		if sc := t.sender(messages[i].Payload); sc.IsValid() && len(spans) < traceSpansMax {
+			spans = append(spans, t.start("receive from client", sc, trace.SpanKindServer, path))
+		}
+	}
+	return spans
+}
+
+// endSpans ends spans with what the client was told.
+func endSpans(spans []trace.Span, condition wire.Symbol) {
+	for _, span := range spans {
+		if condition != "" {
+			span.SetStatus(codes.Error, string(condition))
+		}
+		span.End()
+	}
+}
+
+// delivering begins the span of a delivery, nil when its sender was not sampled. It lies below the sender's
+// span and is linked to it: between them may be days.
+func (t *tracer) delivering(path string, d *fsm.Delivery) trace.Span {
+	if t == nil {
+		return nil
+	}
+	sc := t.sender(d.Payload)
+	if !sc.IsValid() {
+		return nil
+	}
+	span := t.start("deliver to client", sc, trace.SpanKindProducer, path, trace.WithLinks(trace.Link{SpanContext: sc}))
+	span.SetAttributes(attribute.Int64("messaging.servicebus.message.delivery_count", int64(d.Attempts)+1))
+	return span
+}
+
+// settling begins the spans of deliveries that a client settles, below those of the deliveries. A settlement
+// through $management has none: it names a lock, and the delivery may have been another member's.
+func (t *tracer) settling(path string, taken []took, verb fsm.Verb) (spans []trace.Span) {
+	if t == nil {
+		return nil
+	}
+	for i := range taken {
+		if taken[i].delivered != nil && len(spans) < traceSpansMax {
+			span := t.start("settle", *taken[i].delivered, trace.SpanKindServer, path)
+			span.SetAttributes(attribute.String("messaging.servicebus.disposition_status", verbName(verb)))
+			spans = append(spans, span)
+		}
+	}
+	return spans
+}
+
+// verbName is the word of the conventions for what a receiver said.
+func verbName(verb fsm.Verb) string {
+	switch verb {
+	case fsm.Complete:
+		return "complete"
+	case fsm.Abandon:
+		return "abandon"
+	case fsm.Defer:
+		return "defer"
+	case fsm.DeadLetter:
+		return "dead_letter"
+	case fsm.Release:
+		return "release"
+	}
+	return "unknown"
+}

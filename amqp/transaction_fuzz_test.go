@@ -1,0 +1,157 @@
+package amqp
+
+import (
+	"testing"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+)
+
+// deliveriesOfModel is how many messages the client of the model holds.
+const deliveriesOfModel = 8
+
+// modelTransaction is what a transaction of the model would do.
+type modelTransaction struct {
+	id           []byte
+	sends        int
+	settles      map[uint32]bool
+	doomed, over bool
+}
+
+// txnModel is a client that knows what the gateway must answer.
+type txnModel struct {
+	*peer
+	id      uint32 // of the next delivery
+	all     []*modelTransaction
+	settled map[uint32]bool
+	sent    int
+}
+
+func (m *txnModel) next() uint32 { m.id++; return m.id - 1 }
+
+func (m *txnModel) open() (n int) {
+	for _, t := range m.all {
+		if !t.over {
+			n++
+		}
+	}
+	return n
+}
+
+// answered reads the answer to work or a command: whether it went well, and its state.
+func (m *txnModel) answered(what string, well bool) any {
+	m.Helper()
+	for {
+		f := m.peer.next().Body
+		d, ok := f.(*wire.Disposition)
+		if !ok { // a flow that gives credit
+			continue
+		}
+		if _, no := d.State.(*wire.Rejected); no == well {
+			m.Fatalf("%s: %+v, want %v", what, d.State, well)
+		}
+		return d.State
+	}
+}
+
+// step does what one byte says.
+func (m *txnModel) step(b byte) {
+	op, arg := b&7, int(b>>3)
+	if op == 0 {
+		well := m.open() < transactionsMax
+		m.command(m.next(), &wire.Declare{})
+		if d, ok := m.answered("declare", well).(*wire.Declared); ok {
+			m.all = append(m.all, &modelTransaction{id: append([]byte{}, d.TxnID...), settles: map[uint32]bool{}})
+		}
+		return
+	}
+	if op == 6 {
+		id := uint32(arg % deliveriesOfModel)
+		m.send(dispose(id, id, false, &wire.Accepted{}))
+		m.answered("settle outside", !m.settled[id])
+		m.settled[id] = true
+		return
+	}
+	if op == 7 {
+		m.send(&wire.Detach{Handle: coordinatorHandle, Closed: true})
+		expect[*wire.Detach](m.peer)
+		m.coordinator(coordinatorHandle)
+		for _, t := range m.all {
+			t.over = true
+		}
+		return
+	}
+	if len(m.all) > 0 {
+		m.work(m.all[arg%len(m.all)], op, uint32(arg%deliveriesOfModel))
+	}
+}
+
+// work does something in a transaction.
+func (m *txnModel) work(t *modelTransaction, op byte, delivery uint32) {
+	live := !t.over && !t.doomed
+	switch op {
+	case 1:
+		m.transfer(0, m.next(), encodedMessage(m, nil), in(t.id))
+		m.answered("send", live)
+		t.sends++
+	case 2:
+		m.transfer(0, m.next(), []byte("bad"), in(t.id))
+		m.answered("bad send", false)
+		t.doomed = true
+	case 3:
+		well := live && !m.settled[delivery] && !t.settles[delivery]
+		m.settleIn(t.id, delivery, delivery, &wire.Accepted{})
+		m.answered("settle", well)
+		t.doomed = t.doomed || !well
+		t.settles[delivery] = true
+	case 4:
+		for id := range t.settles {
+			live = live && !m.settled[id]
+		}
+		m.command(m.next(), &wire.Discharge{TxnID: t.id})
+		m.answered("commit", live)
+		if live {
+			m.sent += t.sends
+			for id := range t.settles {
+				m.settled[id] = true
+			}
+		}
+		t.over = true
+	case 5:
+		m.command(m.next(), &wire.Discharge{TxnID: t.id, Fail: true})
+		m.answered("rollback", !t.over)
+		t.over = true
+	}
+}
+
+// Whatever a client does, each transaction is done whole or not at all, each answer is the one
+// that a model gives, and nothing is counted when all are over.
+func FuzzTransactions(f *testing.F) {
+	f.Add([]byte{0, 1, 3, 4})
+	f.Add([]byte{0, 1, 2, 4, 0, 9, 12})
+	f.Add([]byte{0, 0, 3, 11, 4, 12, 6, 14, 7, 1})
+	f.Add([]byte{0, 3, 5, 0, 11, 12, 3})
+	f.Add(make([]byte, transactionsMax+2))
+	f.Fuzz(func(t *testing.T, steps []byte) {
+		if len(steps) > 200 {
+			return
+		}
+		b := newLedger("orders")
+		b.messages(t, "orders", deliveriesOfModel)
+		s, p := piped(t, b)
+		p.login()
+		p.coordinator(coordinatorHandle)
+		p.sender(0, "orders")
+		p.receiver(1, "orders")
+		p.credit(1, 0, deliveriesOfModel)
+		p.deliveries(deliveriesOfModel)
+		m := &txnModel{peer: p, settled: map[uint32]bool{}}
+		for _, step := range steps {
+			m.step(step)
+		}
+		m.step(7)
+		onlyConn(t, s).nothingHeld(t)
+		if got, want := b.counts("orders").Active, uint64(deliveriesOfModel-len(m.settled)+m.sent); got != want {
+			t.Errorf("%d messages, want %d", got, want)
+		}
+	})
+}

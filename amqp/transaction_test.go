@@ -1,0 +1,581 @@
+package amqp
+
+import (
+	"bytes"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// ledger is a house that keeps the transactions which it was asked for.
+type ledger struct {
+	*house
+	mu   sync.Mutex
+	code fsm.Code      // answers transactions instead of doing them
+	wait chan struct{} // when set, answers wait until it is closed
+	all  []fsm.Transaction
+}
+
+func newLedger(names ...string) *ledger { return &ledger{house: newHouse(names...)} }
+
+func (l *ledger) Transact(tx fsm.Transaction, done func(fsm.Code)) {
+	l.mu.Lock()
+	l.all = append(l.all, tx)
+	code, wait := l.code, l.wait
+	l.mu.Unlock()
+	answer := func() {
+		if code != fsm.OK {
+			done(code)
+			return
+		}
+		l.house.Transact(tx, done)
+	}
+	if wait == nil {
+		answer()
+		return
+	}
+	go func() { <-wait; answer() }()
+}
+
+// asked is how often a transaction was asked for.
+func (l *ledger) asked() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return len(l.all)
+}
+
+// The handles of a peer that does transactions; its senders and receivers come after.
+const coordinatorHandle = 9
+
+// controller is a peer with a coordinator link.
+func controller(t testing.TB, b Broker, change ...func(*Config)) *peer {
+	t.Helper()
+	_, p := piped(t, b, change...)
+	p.login()
+	p.coordinator(coordinatorHandle)
+	return p
+}
+
+// coordinator attaches a link to the coordinator and takes its credit.
+func (p *peer) coordinator(handle uint32) {
+	p.Helper()
+	p.send(&wire.Attach{Name: "coordinator", Handle: handle, Role: wire.RoleSender, Source: &wire.Source{}, Coordinator: &wire.Coordinator{}, InitialDeliveryCount: new(uint32)})
+	a := expect[*wire.Attach](p)
+	if a.Coordinator == nil || len(a.Coordinator.Capabilities) != 3 {
+		p.Fatalf("attach %+v", a)
+	}
+	if f := expect[*wire.Flow](p); f.LinkCredit == nil || *f.LinkCredit == 0 {
+		p.Fatalf("flow %+v", f)
+	}
+}
+
+// command sends a message to the coordinator.
+func (p *peer) command(id uint32, command any) {
+	p.Helper()
+	p.transfer(coordinatorHandle, id, section(nil, wire.SectionValue, command))
+}
+
+// declare opens a transaction.
+func (p *peer) declare(id uint32) []byte {
+	p.Helper()
+	p.command(id, &wire.Declare{})
+	d := expect[*wire.Disposition](p)
+	state, ok := d.State.(*wire.Declared)
+	if !ok || len(state.TxnID) != 16 || !d.Settled || d.First != id || *d.Last != id || d.Role != wire.RoleReceiver {
+		p.Fatalf("disposition %+v state %+v", d, d.State)
+	}
+	return append([]byte{}, state.TxnID...)
+}
+
+// commit and rollback discharge a transaction that lets itself be.
+func (p *peer) commit(id uint32, txn []byte)   { p.Helper(); p.discharge(id, txn, false) }
+func (p *peer) rollback(id uint32, txn []byte) { p.Helper(); p.discharge(id, txn, true) }
+
+func (p *peer) discharge(id uint32, txn []byte, fail bool) {
+	p.Helper()
+	p.command(id, &wire.Discharge{TxnID: txn, Fail: fail})
+	if first, last := p.accepted(); first != id || last != id {
+		p.Fatalf("accepted %d to %d, want %d", first, last, id)
+	}
+}
+
+// in makes a transfer part of a transaction.
+func in(txn []byte) func(*wire.Transfer) {
+	return func(t *wire.Transfer) { t.State = &wire.TransactionalState{TxnID: txn} }
+}
+
+// within reads the answer to work in a transaction.
+func (p *peer) within(txn []byte, role wire.Role, first, last uint32, outcome string) {
+	p.Helper()
+	d := expect[*wire.Disposition](p)
+	state, ok := d.State.(*wire.TransactionalState)
+	if !ok || string(state.TxnID) != string(txn) || typeName(state.Outcome) != outcome || !d.Settled || d.Role != role || d.First != first || *d.Last != last {
+		p.Fatalf("disposition %+v state %+v, want %s", d, d.State, outcome)
+	}
+}
+
+// settleIn sends a disposition that is part of a transaction.
+func (p *peer) settleIn(txn []byte, first, last uint32, outcome any) {
+	p.Helper()
+	p.send(dispose(first, last, false, &wire.TransactionalState{TxnID: txn, Outcome: outcome}))
+}
+
+func TestTransactionalSends(t *testing.T) {
+	t.Parallel()
+	b := newLedger("orders", "bills")
+	p := controller(t, b)
+	p.sender(0, "orders")
+	p.sender(1, "bills")
+	txn := p.declare(0)
+	p.transfer(0, 1, encodedMessage(t, []byte("a")), in(txn))
+	p.within(txn, wire.RoleReceiver, 1, 1, "accepted")
+	data := wire.AppendBinary(wire.AppendSectionDescriptor(nil, wire.SectionData), encodedMessage(t, nil))
+	p.transfer(1, 2, append(data, data...), in(txn), func(t *wire.Transfer) { t.MessageFormat = ptr(uint32(batchFormat)) })
+	p.within(txn, wire.RoleReceiver, 2, 2, "accepted")
+	whole := encodedMessage(t, make([]byte, 1000))
+	p.transfer(0, 3, whole[:500], in(txn), more)
+	p.transfer(0, 3, whole[500:])
+	p.within(txn, wire.RoleReceiver, 3, 3, "accepted")
+	if b.counts("orders").Active != 0 || b.counts("bills").Active != 0 || b.asked() != 0 {
+		t.Error("something was done before the commit")
+	}
+	p.commit(4, txn)
+	if b.counts("orders").Active != 2 || b.counts("bills").Active != 2 || b.asked() != 1 {
+		t.Errorf("%+v and %+v of %d", b.counts("orders"), b.counts("bills"), b.asked())
+	}
+	p.command(5, &wire.Discharge{TxnID: txn})
+	p.refused(5, wire.RoleReceiver, wire.ConditionTransactionUnknownID)
+}
+
+func TestTransactionRolledBack(t *testing.T) {
+	t.Parallel()
+	b := newLedger("orders")
+	b.messages(t, "orders", 3)
+	p := controller(t, b)
+	p.sender(0, "orders")
+	p.receiver(1, "orders")
+	p.credit(1, 0, 3)
+	p.deliveries(3)
+	txn := p.declare(0)
+	p.transfer(0, 1, encodedMessage(t, nil), in(txn))
+	p.within(txn, wire.RoleReceiver, 1, 1, "accepted")
+	p.settleIn(txn, 0, 2, &wire.Accepted{})
+	p.within(txn, wire.RoleSender, 0, 2, "accepted")
+	p.rollback(2, txn)
+	if c := b.counts("orders"); c.Active != 3 || b.asked() != 0 {
+		t.Errorf("counts %+v", c)
+	}
+	// What was settled in it can be settled again, in another one or outside.
+	txn = p.declare(3)
+	p.settleIn(txn, 0, 0, &wire.Accepted{})
+	p.within(txn, wire.RoleSender, 0, 0, "accepted")
+	p.commit(4, txn)
+	p.send(dispose(1, 2, false, &wire.Accepted{}))
+	if d := expect[*wire.Disposition](p); typeName(d.State) != "accepted" || d.First != 1 || *d.Last != 2 {
+		t.Errorf("disposition %+v", d)
+	}
+	if c := b.counts("orders"); c.Active != 0 {
+		t.Errorf("counts %+v", c)
+	}
+}
+
+// Every way to settle works in a transaction, and nothing happens before the commit.
+func TestTransactionalSettlements(t *testing.T) {
+	t.Parallel()
+	yes := true
+	annotated := wire.Map{{Key: wire.Symbol("k"), Value: "v"}}
+	for name, c := range map[string]struct {
+		outcome any
+		want    string
+		after   fsm.Counts
+	}{
+		"complete":    {&wire.Accepted{}, "accepted", fsm.Counts{}},
+		"abandon":     {&wire.Modified{MessageAnnotations: annotated}, "modified", fsm.Counts{Active: 1}},
+		"defer":       {&wire.Modified{UndeliverableHere: &yes}, "modified", fsm.Counts{Deferred: 1}},
+		"dead-letter": {&wire.Rejected{Error: &wire.Error{Condition: wire.ConditionDeadLetter}}, "rejected", fsm.Counts{DeadLetter: 1}},
+	} {
+		b := newLedger("orders")
+		b.messages(t, "orders", 1)
+		p := controller(t, b)
+		p.receiver(0, "orders")
+		p.credit(0, 0, 1)
+		p.deliveries(1)
+		txn := p.declare(0)
+		p.settleIn(txn, 0, 0, c.outcome)
+		p.within(txn, wire.RoleSender, 0, 0, c.want)
+		if got := b.counts("orders"); got.Active != 1 {
+			t.Errorf("%s: counts %+v before the commit", name, got)
+		}
+		p.commit(1, txn)
+		got := b.counts("orders")
+		got.Bytes = 0
+		if got != c.after {
+			t.Errorf("%s: counts %+v, want %+v", name, got, c.after)
+		}
+		// It is settled: the delivery is known no more.
+		p.send(dispose(0, 0, false, &wire.Accepted{}))
+		p.refused(0, wire.RoleSender, wire.ConditionMessageLockLost)
+	}
+}
+
+// A range may be of several links, have gaps, and is answered in ranges.
+func TestTransactionalRanges(t *testing.T) {
+	t.Parallel()
+	b := newLedger("orders", "bills")
+	b.messages(t, "orders", 3)
+	b.messages(t, "bills", 3)
+	p := controller(t, b)
+	p.receiver(0, "orders")
+	p.credit(0, 0, 3)
+	p.deliveries(3)
+	p.receiver(1, "bills")
+	p.credit(1, 0, 3)
+	p.deliveries(3)
+	p.send(dispose(1, 1, false, &wire.Accepted{}))
+	expect[*wire.Disposition](p)
+	txn := p.declare(0)
+	p.settleIn(txn, 0, 5, &wire.Accepted{})
+	p.within(txn, wire.RoleSender, 0, 0, "accepted")
+	p.within(txn, wire.RoleSender, 2, 5, "accepted")
+	p.commit(1, txn)
+	if b.counts("orders").Active != 0 || b.counts("bills").Active != 0 || len(b.all[0].Settles) != 2 {
+		t.Errorf("%+v, %+v, %d places", b.counts("orders"), b.counts("bills"), len(b.all[0].Settles))
+	}
+	p.send(dispose(0, 5, false, &wire.Accepted{}))
+	txn = p.declare(2) // the range is empty, and nobody answers
+	p.settleIn(txn, 0, 5, &wire.Accepted{})
+	d := expect[*wire.Disposition](p)
+	if r, ok := d.State.(*wire.Rejected); !ok || d.First != 0 || *d.Last != 5 || r.Error.Condition != wire.ConditionMessageLockLost {
+		t.Errorf("%+v state %+v", d, d.State)
+	}
+}
+
+// One message moves from queue to queue: whichever half cannot be done, neither is.
+func TestTransactionIsWholeOrAbsent(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		meddle func(b *ledger)
+		text   string
+		left   uint64
+	}{
+		"lock lost": {func(b *ledger) { b.pass(time.Minute) }, "The lock supplied is invalid", 1},
+		"deleted":   {func(b *ledger) { b.remove("bills") }, "could not be found", 1},
+		"disabled":  {func(b *ledger) { b.change("bills", func(s *fsm.EntitySettings) { s.Status = fsm.Disabled }) }, "is disabled", 1},
+		"too large": {func(b *ledger) { b.change("bills", func(s *fsm.EntitySettings) { s.MaxMessageBytes = 1 }) }, "larger than the entity allows", 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newLedger("orders", "bills")
+			b.messages(t, "orders", 1)
+			p := controller(t, b)
+			p.sender(0, "bills")
+			p.receiver(1, "orders")
+			p.credit(1, 0, 1)
+			p.deliveries(1)
+			txn := p.declare(0)
+			p.transfer(0, 1, encodedMessage(t, nil), in(txn))
+			p.within(txn, wire.RoleReceiver, 1, 1, "accepted")
+			p.settleIn(txn, 0, 0, &wire.Accepted{})
+			p.within(txn, wire.RoleSender, 0, 0, "accepted")
+			c.meddle(b)
+			p.command(2, &wire.Discharge{TxnID: txn})
+			e := p.refused(2, wire.RoleReceiver, wire.ConditionTransactionRollback)
+			if !strings.Contains(e.Description, "nothing of it was done") || !strings.Contains(e.Description, c.text) {
+				t.Error(e.Description)
+			}
+			if got := b.counts("orders"); got.Active != c.left || b.counts("bills").Active != 0 {
+				t.Errorf("counts %+v and %+v", got, b.counts("bills"))
+			}
+			if name == "lock lost" {
+				return
+			}
+			p.send(dispose(0, 0, false, &wire.Accepted{})) // still its holder
+			if d := expect[*wire.Disposition](p); typeName(d.State) != "accepted" {
+				t.Errorf("%+v", d.State)
+			}
+		})
+	}
+}
+
+func TestTransactionRefusedByBroker(t *testing.T) {
+	t.Parallel()
+	b := newLedger("orders")
+	p := controller(t, b)
+	p.sender(0, "orders")
+	id := uint32(0)
+	for _, c := range []struct {
+		code fsm.Code
+		want wire.Symbol
+		text string
+	}{
+		{fsm.QuotaExceeded, wire.ConditionTransactionRollback, "The entity is full"},
+		{fsm.NotAllowed, wire.ConditionTransactionRollback, "different partitions"},
+		{fsm.InvalidArgument, wire.ConditionTransactionRollback, "Or more is sent"},
+		{fsm.SessionLockLost, wire.ConditionTransactionRollback, "session lock"},
+		{fsm.ServerBusy, wire.ConditionTransactionRollback, "A retry may help."},
+		{fsm.Timeout, wire.ConditionTransactionTimeout, "all of it was done, or nothing"},
+	} {
+		b.mu.Lock()
+		b.code = c.code
+		b.mu.Unlock()
+		txn := p.declare(id)
+		p.transfer(0, id+1, encodedMessage(t, nil), in(txn))
+		p.within(txn, wire.RoleReceiver, id+1, id+1, "accepted")
+		p.command(id+2, &wire.Discharge{TxnID: txn})
+		if e := p.refused(id+2, wire.RoleReceiver, c.want); !strings.Contains(e.Description, c.text) {
+			t.Error(e.Description)
+		}
+		id += 3
+	}
+}
+
+// After a refused operation a transaction can only be rolled back: Java does not look at what
+// becomes of its sends.
+func TestRefusedOperationDooms(t *testing.T) {
+	t.Parallel()
+	yes := true
+	for name, c := range map[string]struct {
+		wrong func(p *peer, txn []byte)
+		want  wire.Symbol // of the operation
+	}{
+		"message": {func(p *peer, txn []byte) { p.transfer(0, 3, []byte("not a message"), in(txn)) }, wire.ConditionDecodeError},
+		"size":    {func(p *peer, txn []byte) { p.sendLarge(0, 3, 257<<10, in(txn)) }, wire.ConditionMessageSizeExceeded},
+		"format": {func(p *peer, txn []byte) {
+			p.transfer(0, 3, encodedMessage(p, nil), in(txn), func(t *wire.Transfer) { t.MessageFormat = ptr(uint32(5)) })
+		}, wire.ConditionNotImplemented},
+		"unknown delivery": {func(p *peer, txn []byte) { p.settleIn(txn, 3, 3, &wire.Accepted{}) }, wire.ConditionMessageLockLost},
+		"twice": {func(p *peer, txn []byte) {
+			p.settleIn(txn, 0, 0, &wire.Accepted{})
+		}, wire.ConditionMessageLockLost},
+		"release":    {func(p *peer, txn []byte) { p.settleIn(txn, 1, 1, &wire.Released{}) }, wire.ConditionNotAllowed},
+		"no outcome": {func(p *peer, txn []byte) { p.settleIn(txn, 1, 1, nil) }, wire.ConditionInvalidField},
+		"received":   {func(p *peer, txn []byte) { p.settleIn(txn, 1, 1, &wire.Received{}) }, wire.ConditionInvalidField},
+		"nested": {func(p *peer, txn []byte) {
+			p.settleIn(txn, 1, 1, &wire.TransactionalState{TxnID: txn, Outcome: &wire.Accepted{}})
+		}, wire.ConditionInvalidField},
+		"time": {func(p *peer, txn []byte) {
+			p.settleIn(txn, 1, 1, &wire.Modified{UndeliverableHere: &yes, MessageAnnotations: wire.Map{{Key: wire.Symbol(deliveryTimeKey), Value: time.Now()}}})
+		}, wire.ConditionArgumentError},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newLedger("orders")
+			b.messages(t, "orders", 2)
+			s, p := piped(t, b)
+			p.login()
+			p.coordinator(coordinatorHandle)
+			p.sender(0, "orders")
+			p.receiver(1, "orders")
+			p.credit(1, 0, 2)
+			p.deliveries(2)
+			txn := p.declare(0)
+			p.transfer(0, 1, encodedMessage(t, nil), in(txn))
+			p.within(txn, wire.RoleReceiver, 1, 1, "accepted")
+			p.settleIn(txn, 0, 0, &wire.Accepted{})
+			p.within(txn, wire.RoleSender, 0, 0, "accepted")
+			c.wrong(p, txn)
+			d := expect[*wire.Disposition](p)
+			if r, ok := d.State.(*wire.Rejected); !ok || r.Error.Condition != c.want || !d.Settled {
+				t.Fatalf("%+v state %+v", d, d.State)
+			}
+			conn := onlyConn(t, s)
+			conn.mu.Lock()
+			if conn.transacted != 0 {
+				t.Errorf("it still holds %d bytes", conn.transacted)
+			}
+			conn.mu.Unlock()
+			p.transfer(0, 4, encodedMessage(t, nil), in(txn))
+			p.refused(4, wire.RoleReceiver, wire.ConditionTransactionRollback)
+			p.command(5, &wire.Discharge{TxnID: txn})
+			p.refused(5, wire.RoleReceiver, wire.ConditionTransactionRollback)
+			p.command(6, &wire.Discharge{TxnID: txn})
+			p.refused(6, wire.RoleReceiver, wire.ConditionTransactionUnknownID)
+			conn.nothingHeld(t)
+			if got := b.counts("orders"); got.Active != 2 || b.asked() != 0 {
+				t.Errorf("counts %+v", got)
+			}
+			p.send(dispose(0, 1, false, &wire.Accepted{}))
+			if d := expect[*wire.Disposition](p); typeName(d.State) != "accepted" || *d.Last != 1 {
+				t.Errorf("%+v", d.State)
+			}
+		})
+	}
+}
+
+// sendLarge sends a message in several frames.
+func (p *peer) sendLarge(handle, id uint32, size int, change ...func(*wire.Transfer)) {
+	p.Helper()
+	b := encodedMessage(p, make([]byte, size))
+	const piece = 60 << 10
+	for len(b) > piece {
+		p.transfer(handle, id, b[:piece], append(change, more)...)
+		b = b[piece:]
+	}
+	p.transfer(handle, id, b, change...)
+}
+
+// What a doomed transaction and one that was settled without wanting an answer have in common:
+// the client hears of it at the discharge.
+func TestSettledWorkInTransactions(t *testing.T) {
+	t.Parallel()
+	b := newLedger("orders")
+	b.messages(t, "orders", 1)
+	p := controller(t, b)
+	p.sender(0, "orders")
+	p.receiver(1, "orders")
+	p.credit(1, 0, 1)
+	p.deliveries(1)
+	txn := p.declare(0)
+	p.transfer(0, 1, encodedMessage(t, nil), in(txn), settled)
+	p.send(dispose(0, 0, true, &wire.TransactionalState{TxnID: txn, Outcome: &wire.Accepted{}}))
+	p.commit(2, txn)
+	if got := b.counts("orders"); got.Active != 1 || len(b.all[0].Sends) != 1 || len(b.all[0].Settles) != 1 {
+		t.Errorf("counts %+v, %+v", got, b.all)
+	}
+	txn = p.declare(3)
+	p.transfer(0, 4, []byte("not a message"), in(txn), settled)
+	p.command(5, &wire.Discharge{TxnID: txn})
+	p.refused(5, wire.RoleReceiver, wire.ConditionTransactionRollback)
+}
+
+// A transaction is of one connection.
+func TestTransactionOfAnotherConnection(t *testing.T) {
+	t.Parallel()
+	s, p := piped(t, newLedger("orders"))
+	p.login()
+	p.coordinator(coordinatorHandle)
+	txn := p.declare(0)
+	other := connect(t, s)
+	t.Cleanup(func() { _ = other.net.Close() })
+	other.login()
+	other.coordinator(coordinatorHandle)
+	other.sender(0, "orders")
+	other.transfer(0, 0, encodedMessage(t, nil), in(txn))
+	other.refused(0, wire.RoleReceiver, wire.ConditionTransactionUnknownID)
+	other.command(1, &wire.Discharge{TxnID: txn})
+	other.refused(1, wire.RoleReceiver, wire.ConditionTransactionUnknownID)
+	p.commit(1, txn)
+}
+
+// The queue settles by time what a transaction only means to: the lock runs on.
+func TestDeliveriesOfOneTransactionElsewhere(t *testing.T) {
+	t.Parallel()
+	b := newLedger("orders")
+	b.messages(t, "orders", 1)
+	p := controller(t, b)
+	p.receiver(0, "orders")
+	p.credit(0, 0, 1)
+	p.deliveries(1)
+	one, other := p.declare(0), p.declare(1)
+	p.settleIn(one, 0, 0, &wire.Accepted{})
+	p.within(one, wire.RoleSender, 0, 0, "accepted")
+	p.settleIn(other, 0, 0, &wire.Modified{})
+	p.within(other, wire.RoleSender, 0, 0, "modified")
+	p.commit(2, one) // the first wins
+	p.command(3, &wire.Discharge{TxnID: other})
+	p.refused(3, wire.RoleReceiver, wire.ConditionTransactionRollback)
+	if got := b.counts("orders"); got.Active != 0 {
+		t.Errorf("counts %+v", got)
+	}
+}
+
+func TestTransactionsMax(t *testing.T) {
+	t.Parallel()
+	b := newLedger("orders")
+	b.wait = make(chan struct{})
+	p := controller(t, b)
+	p.sender(0, "orders")
+	id := uint32(0)
+	var txn []byte
+	for range transactionsMax {
+		txn = p.declare(id)
+		id++
+	}
+	p.transfer(0, id, encodedMessage(t, nil), in(txn))
+	p.within(txn, wire.RoleReceiver, id, id, "accepted")
+	p.command(id+1, &wire.Discharge{TxnID: txn}) // the broker does not answer: it counts still
+	p.command(id+2, &wire.Declare{})
+	p.refused(id+2, wire.RoleReceiver, wire.ConditionResourceLimitExceeded)
+	close(b.wait)
+	p.accepted()
+	p.declare(id + 3)
+}
+
+func TestTransactionOperationsMax(t *testing.T) {
+	t.Parallel()
+	b := newLedger("orders")
+	b.messages(t, "orders", transactionOperationsMax+1)
+	p := controller(t, b)
+	p.sender(0, "orders")
+	p.receiver(1, "orders")
+	p.credit(1, 0, transactionOperationsMax+1)
+	p.deliveries(transactionOperationsMax + 1)
+	txn := p.declare(0)
+	p.settleIn(txn, 0, transactionOperationsMax-1, &wire.Accepted{})
+	p.within(txn, wire.RoleSender, 0, transactionOperationsMax-1, "accepted")
+	p.commit(1, txn)
+	if got := b.counts("orders"); got.Active != 1 {
+		t.Errorf("counts %+v", got)
+	}
+	txn = p.declare(2)
+	data := wire.AppendBinary(wire.AppendSectionDescriptor(nil, wire.SectionData), encodedMessage(t, nil))
+	batch := func(t *wire.Transfer) { t.MessageFormat = ptr(uint32(batchFormat)) }
+	p.transfer(0, 3, bytes.Repeat(data, transactionOperationsMax), in(txn), batch)
+	p.within(txn, wire.RoleReceiver, 3, 3, "accepted")
+	p.settleIn(txn, transactionOperationsMax, transactionOperationsMax, &wire.Accepted{})
+	p.refused(transactionOperationsMax, wire.RoleSender, wire.ConditionResourceLimitExceeded)
+	p.command(4, &wire.Discharge{TxnID: txn})
+	if e := p.refused(4, wire.RoleReceiver, wire.ConditionTransactionRollback); !strings.Contains(e.Description, "more than 100 messages") {
+		t.Error(e.Description)
+	}
+	b.messages(t, "orders", transactionOperationsMax)
+	p.credit(1, transactionOperationsMax+1, transactionOperationsMax)
+	p.deliveries(transactionOperationsMax)
+	txn = p.declare(5)
+	p.settleIn(txn, 0, 1<<31, &wire.Accepted{}) // all there are, one too many
+	if d := expect[*wire.Disposition](p); typeName(d.State) != "rejected" {
+		t.Errorf("%+v", d.State)
+	}
+}
+
+// A transaction and all of a connection's have a bound in bytes.
+func TestTransactionBytesMax(t *testing.T) {
+	t.Parallel()
+	b := newLedger("orders")
+	b.change("orders", func(s *fsm.EntitySettings) { s.MaxMessageBytes = 8 << 20 })
+	s, p := piped(t, b)
+	p.login()
+	p.coordinator(coordinatorHandle)
+	p.sender(0, "orders")
+	const size = 4<<20 - 1024
+	id := uint32(0)
+	var full []byte
+	for range transactedBytesMax / transactionBytesMax {
+		full = p.declare(id)
+		for i := range uint32(4) {
+			p.sendLarge(0, id+i+1, size, in(full))
+			p.within(full, wire.RoleReceiver, id+i+1, id+i+1, "accepted")
+		}
+		id += 5
+	}
+	txn := p.declare(id)
+	p.sendLarge(0, id+1, 1<<20, in(txn))
+	if e := p.refused(id+1, wire.RoleReceiver, wire.ConditionResourceLimitExceeded); !strings.Contains(e.Description, "of the connection") {
+		t.Error(e.Description)
+	}
+	p.sendLarge(0, id+2, 1<<20, in(full))
+	if e := p.refused(id+2, wire.RoleReceiver, wire.ConditionResourceLimitExceeded); !strings.Contains(e.Description, "The transaction would hold") {
+		t.Error(e.Description)
+	}
+	p.rollback(id+3, full)
+	c := onlyConn(t, s)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.transacted > transactionBytesMax || c.transacted < 4*size || c.inFlight != 0 {
+		t.Errorf("%d bytes held, %d in flight", c.transacted, c.inFlight)
+	}
+}
