@@ -19,12 +19,12 @@ type Queue struct {
 	Counts    *Counts         `json:"counts,omitempty"` // nil: not asked for
 }
 
-// Settings of a queue. A field that is nil is left as it is by PATCH and gets its
-// default from PUT.
+// Settings of a queue, topic or subscription. A field that is nil is left as it is by PATCH
+// and gets its default from PUT. Which kind has which is said by settingNames.
 type Settings struct {
-	LockDuration     *Duration `json:"lockDuration,omitempty"`     // 5 s to 5 min; default 30 s
+	LockDuration     *Duration `json:"lockDuration,omitempty"`     // 5 s to 5 min, or what the namespace allows; default 30 s
 	MaxDeliveryCount *uint32   `json:"maxDeliveryCount,omitempty"` // 1 to 2000; default 10
-	MaxMessageBytes  *uint32   `json:"maxMessageBytes,omitempty"`  // 1 KiB to 1 MiB; default 256 KiB
+	MaxMessageBytes  *uint32   `json:"maxMessageBytes,omitempty"`  // 1 KiB to 1 MiB, or what the namespace allows; default 256 KiB
 
 	// DefaultMessageTimeToLive is the life of messages that say nothing themselves, and
 	// the ceiling for those that do. 1 ms to forever, the default.
@@ -38,6 +38,19 @@ type Settings struct {
 	Status                              *string   `json:"status,omitempty"`                              // Active, Disabled, SendDisabled, ReceiveDisabled
 	UserMetadata                        *string   `json:"userMetadata,omitempty"`                        // at most 1024 bytes
 
+	// DeadLetteringOnFilterEvaluationExceptions keeps a message for which a rule of the
+	// subscription fails, in its dead-letter queue. Default true.
+	DeadLetteringOnFilterEvaluationExceptions *bool `json:"deadLetteringOnFilterEvaluationExceptions,omitempty"`
+	// ForwardTo names a queue or topic that all messages are sent on to, and
+	// ForwardDeadLetteredMessagesTo one for the dead letters; "", the default, keeps them.
+	ForwardTo                     *string `json:"forwardTo,omitempty"`
+	ForwardDeadLetteredMessagesTo *string `json:"forwardDeadLetteredMessagesTo,omitempty"`
+	// RequiresSession cannot be changed after creation.
+	RequiresSession *bool `json:"requiresSession,omitempty"`
+	// EnablePartitioning spreads a queue or topic over several partitions. It cannot be changed
+	// after creation.
+	EnablePartitioning *bool `json:"enablePartitioning,omitempty"`
+
 	// What follows goes beyond the cloud.
 
 	DeadLetterTimeToLive *Duration `json:"deadLetterTimeToLive,omitempty"` // 1 s to forever, the default
@@ -47,7 +60,8 @@ type Settings struct {
 	RetryDelayMax *Duration `json:"retryDelayMax,omitempty"` // default 10 min, or RetryDelay where that is longer
 }
 
-// Counts is what a queue holds, in messages, and the bytes of both sub-queues.
+// Counts is what a queue or subscription holds, in messages, and the bytes of all its
+// sub-queues.
 type Counts struct {
 	Active     uint64 `json:"active"` // ready and locked
 	Locked     uint64 `json:"locked"`
@@ -55,11 +69,15 @@ type Counts struct {
 	Scheduled  uint64 `json:"scheduled"` // not yet enqueued, or put off after a failed attempt
 	DeadLetter uint64 `json:"deadLetter"`
 	Bytes      uint64 `json:"bytes"`
+	// Transfer counts what waits to be forwarded or is under way, and is in none of the
+	// above; TransferDeadLetter what could not be forwarded.
+	Transfer           uint64 `json:"transfer"`
+	TransferDeadLetter uint64 `json:"transferDeadLetter"`
 }
 
 // PurgeRequest is the body of POST /v1/purge/{name}.
 type PurgeRequest struct {
-	SubQueue string     `json:"subQueue,omitempty"` // main (default) or deadLetter
+	SubQueue string     `json:"subQueue,omitempty"` // main (default), deadLetter or transferDeadLetter
 	Before   *time.Time `json:"before,omitempty"`   // only messages enqueued before it
 	Max      int        `json:"max,omitempty"`      // 1 to 4000, the default
 }

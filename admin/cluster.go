@@ -22,8 +22,12 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// endpoints is GET /v1/endpoints: where clients find the members.
+// endpoints is GET /v1/endpoints: where clients find the members. Any key will do; who has that
+// of an entity says with entity= of which.
 func (s *Server) endpoints(w http.ResponseWriter, r *http.Request) error {
+	if err := onlyParameters(r, "entity"); err != nil {
+		return err
+	}
 	st, err := s.config.Control.Status(r.Context())
 	if err != nil {
 		return err

@@ -42,8 +42,18 @@ func ParseDuration(text string) (time.Duration, error) {
 	return d, nil
 }
 
-// parseISO reads P[nW][nD][T[nH][nM][nS]] (ISO 8601-1, 5.5.2); each part may have a fraction.
+// parseISO reads ISO 8601 and refuses what cannot be counted in nanoseconds.
 func parseISO(text string) (time.Duration, error) {
+	total, err := isoLength(text)
+	if err == nil && total >= math.MaxInt64 {
+		err = fmt.Errorf("%q is longer than 292 years", text)
+	}
+	return time.Duration(total), err
+}
+
+// isoLength reads P[nW][nD][T[nH][nM][nS]] (ISO 8601-1, 5.5.2) into nanoseconds, however many;
+// each part may have a fraction. The text begins with P.
+func isoLength(text string) (float64, error) {
 	bad := fmt.Errorf("%q is no duration: write it like 30s or PT30S", text)
 	date, clock, hasClock := strings.Cut(text[1:], "T")
 	days, err := isoParts(date, "WD")
@@ -54,11 +64,10 @@ func parseISO(text string) (time.Duration, error) {
 	if err != nil {
 		return 0, bad
 	}
-	total := days + hours
-	if date == "" && clock == "" || hasClock && clock == "" || total >= math.MaxInt64 {
+	if date == "" && clock == "" || hasClock && clock == "" {
 		return 0, bad
 	}
-	return time.Duration(total), nil
+	return days + hours, nil
 }
 
 // isoParts adds up the numbers of text, each followed by one of the units, in their

@@ -4,149 +4,187 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strconv"
-	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// What may be asked of a queue.
+// What may be asked of an entity.
 const (
-	nameCharactersMax  = 260 // of an entity, as in the cloud
-	pageQueuesMax      = 1000
-	pageQueuesNormal   = 100
-	purgeMessagesMax   = 4000 // of one request
-	redriveMessagesMax = 1000 // of one request
+	nameCharactersMax      = 260             // of a queue or topic, as in the cloud
+	subscriptionNameMax    = 50              // characters, as in the cloud
+	subscriptionWord       = "subscriptions" // in any case
+	pageEntitiesMax        = 1000
+	pageEntitiesNormal     = 100
+	purgeMessagesMax       = 4000 // of one request
+	redriveMessagesMax     = 1000 // of one request
+	subscriptionPathSample = "TOPIC/Subscriptions/NAME"
 )
 
-// listQueues is GET /v1/queues?after=&max=&counts=true.
-func (s *Server) listQueues(w http.ResponseWriter, r *http.Request) error {
-	query := r.URL.Query()
-	for key := range query {
-		if key != "after" && key != "max" && key != "counts" {
-			return fmt.Errorf("%w: unknown parameter %q: after, max and counts are possible", fsm.InvalidArgument, key)
+// handler is one route; its error becomes a Problem.
+type handler func(http.ResponseWriter, *http.Request) error
+
+// list is GET /v1/queues?after=&max=&counts=true and its like; for subscriptions, topic=
+// says whose.
+func (s *Server) list(kind fsm.EntityKind) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		possible := []string{"after", "max", "counts"}
+		if kind == fsm.SubscriptionEntity {
+			possible = append(possible, "topic")
 		}
-	}
-	limit := pageQueuesNormal
-	if text := query.Get("max"); text != "" {
-		n, err := strconv.Atoi(text)
-		if err != nil || n < 1 || n > pageQueuesMax {
-			return fmt.Errorf("%w: max is a number from 1 to %d", fsm.InvalidArgument, pageQueuesMax)
+		if err := onlyParameters(r, possible...); err != nil {
+			return err
 		}
-		limit = n
-	}
-	withCounts := false
-	if text := query.Get("counts"); text != "" {
-		var err error
-		if withCounts, err = strconv.ParseBool(text); err != nil {
-			return fmt.Errorf("%w: counts is true or false", fsm.InvalidArgument)
-		}
-	}
-	entities, err := s.config.Control.Queues(r.Context(), query.Get("after"), limit)
-	if err != nil {
-		return err
-	}
-	page := QueuePage{Queues: make([]Queue, len(entities))}
-	for i, e := range entities {
-		page.Queues[i] = describe(e, nil)
-	}
-	if len(entities) == limit {
-		page.Next = entities[limit-1].Name
-	}
-	if withCounts && len(entities) > 0 {
-		counts, err := s.config.Control.Counts(r.Context(), entities)
+		limit, err := numberParameter(r, "max", pageEntitiesNormal, 1, pageEntitiesMax)
 		if err != nil {
 			return err
 		}
-		for i := range counts {
-			page.Queues[i].Counts = describeCounts(counts[i])
+		withCounts, err := boolParameter(r, "counts")
+		if err != nil {
+			return err
 		}
+		topic := ""
+		if kind == fsm.SubscriptionEntity {
+			if topic, err = s.topicOf(r); err != nil {
+				return err
+			}
+		}
+		entities, err := s.in(r).Entities(r.Context(), kind, topic, r.URL.Query().Get("after"), limit)
+		if err != nil {
+			return naming(topic, err)
+		}
+		next := ""
+		if len(entities) == limit {
+			next = entities[limit-1].Name
+		}
+		counts := make([]*fsm.Counts, len(entities))
+		if withCounts && len(entities) > 0 {
+			known, err := s.in(r).Counts(r.Context(), entities)
+			if err != nil {
+				return err
+			}
+			for i := range known {
+				counts[i] = &known[i]
+			}
+		}
+		s.reply(w, r, http.StatusOK, pageOf(kind, entities, counts, next))
+		return nil
 	}
-	s.reply(w, r, http.StatusOK, page)
-	return nil
 }
 
-// showQueue is GET /v1/queues/{name}, always with counts.
-func (s *Server) showQueue(w http.ResponseWriter, r *http.Request) error {
-	name, err := entityName(r)
-	if err != nil {
-		return err
+// topicOf is the topic whose subscriptions are to be listed. It is looked up: one that is
+// not there has no list, not an empty one.
+func (s *Server) topicOf(r *http.Request) (string, error) {
+	topic := r.URL.Query().Get("topic")
+	if topic == "" {
+		return "", fmt.Errorf("%w: whose subscriptions? say so with ?topic=", fsm.InvalidArgument)
 	}
-	entity, counts, err := s.config.Control.Queue(r.Context(), name)
-	if err != nil {
-		return naming(name, err)
+	if err := checkName(fsm.TopicEntity, topic); err != nil {
+		return "", err
 	}
-	s.reply(w, r, http.StatusOK, describe(entity, describeCounts(counts)))
-	return nil
+	entity, _, err := s.in(r).Entity(r.Context(), fsm.TopicEntity, topic)
+	if err != nil {
+		return "", naming(topic, err)
+	}
+	return entity.Name, nil
 }
 
-// createQueue is PUT /v1/queues/{name}; no body means every default.
-func (s *Server) createQueue(w http.ResponseWriter, r *http.Request) error {
-	name, err := entityName(r)
-	if err != nil {
-		return err
+// show is GET /v1/queues/{name} and its like, always with counts.
+func (s *Server) show(kind fsm.EntityKind) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		name, err := entityName(kind, r)
+		if err != nil {
+			return err
+		}
+		entity, counts, err := s.in(r).Entity(r.Context(), kind, name)
+		if err != nil {
+			return naming(name, err)
+		}
+		s.reply(w, r, http.StatusOK, describe(entity, &counts))
+		return nil
 	}
-	asked, err := readSettings(r)
-	if err != nil {
-		return err
-	}
-	settings, err := asked.over(defaultSettings())
-	if err != nil {
-		return err
-	}
-	entity, err := s.config.Control.CreateQueue(r.Context(), name, settings)
-	if err != nil {
-		return naming(name, err)
-	}
-	s.reply(w, r, http.StatusCreated, describe(entity, nil))
-	return nil
 }
 
-// updateQueue is PATCH /v1/queues/{name}: what the body leaves out stays. Two changes
+// create is PUT /v1/queues/{name} and its like; no body means every default.
+func (s *Server) create(kind fsm.EntityKind) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		name, err := entityName(kind, r)
+		if err != nil {
+			return err
+		}
+		asked, rule, err := readCreation(kind, r)
+		if err != nil {
+			return err
+		}
+		limits, err := s.limits(r)
+		if err != nil {
+			return err
+		}
+		settings, err := asked.over(kind, limits.within(defaultSettings(kind)), limits)
+		if err != nil {
+			return err
+		}
+		entity, err := s.in(r).CreateEntity(r.Context(), kind, name, settings, rule, nil)
+		if err != nil {
+			return namingNew(kind, name, err)
+		}
+		s.reply(w, r, http.StatusCreated, describe(entity, nil))
+		return nil
+	}
+}
+
+// update is PATCH /v1/queues/{name} and its like: what the body leaves out stays. Two changes
 // of different settings at the same moment may lose one: the last write wins.
-func (s *Server) updateQueue(w http.ResponseWriter, r *http.Request) error {
-	name, err := entityName(r)
-	if err != nil {
-		return err
+func (s *Server) update(kind fsm.EntityKind) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		name, err := entityName(kind, r)
+		if err != nil {
+			return err
+		}
+		asked, err := readSettings(kind, r)
+		if err != nil {
+			return err
+		}
+		limits, err := s.limits(r)
+		if err != nil {
+			return err
+		}
+		entity, _, err := s.in(r).Entity(r.Context(), kind, name)
+		if err != nil {
+			return naming(name, err)
+		}
+		settings, err := asked.over(kind, entity.Settings.WithDefaults(), limits)
+		if err != nil {
+			return err
+		}
+		if entity, err = s.in(r).UpdateEntity(r.Context(), kind, name, settings); err != nil {
+			return naming(name, err)
+		}
+		s.reply(w, r, http.StatusOK, describe(entity, nil))
+		return nil
 	}
-	asked, err := readSettings(r)
-	if err != nil {
-		return err
-	}
-	entity, _, err := s.config.Control.Queue(r.Context(), name)
-	if err != nil {
-		return naming(name, err)
-	}
-	settings, err := asked.over(entity.Settings.WithDefaults())
-	if err != nil {
-		return err
-	}
-	if entity, err = s.config.Control.UpdateQueue(r.Context(), name, settings); err != nil {
-		return naming(name, err)
-	}
-	s.reply(w, r, http.StatusOK, describe(entity, nil))
-	return nil
 }
 
-// deleteQueue is DELETE /v1/queues/{name}, with everything in it.
-func (s *Server) deleteQueue(w http.ResponseWriter, r *http.Request) error {
-	name, err := entityName(r)
-	if err != nil {
-		return err
+// remove is DELETE /v1/queues/{name} and its like, with everything in it; a topic goes with
+// its subscriptions.
+func (s *Server) remove(kind fsm.EntityKind) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		name, err := entityName(kind, r)
+		if err != nil {
+			return err
+		}
+		if err := s.in(r).DeleteEntity(r.Context(), kind, name); err != nil {
+			return naming(name, err)
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
 	}
-	if err := s.config.Control.DeleteQueue(r.Context(), name); err != nil {
-		return naming(name, err)
-	}
-	w.WriteHeader(http.StatusNoContent)
-	return nil
 }
 
-// purge is POST /v1/purge/{name}: it removes ready messages, oldest first. A count of 0
+// purge is POST /v1/purge/{queue or subscription}: it removes ready messages, oldest first. A count of 0
 // says that there are no more; fewer than max do not: what had expired is not counted.
 func (s *Server) purge(w http.ResponseWriter, r *http.Request) error {
-	name, err := entityName(r)
+	name, err := holderName(r)
 	if err != nil {
 		return err
 	}
@@ -159,8 +197,10 @@ func (s *Server) purge(w http.ResponseWriter, r *http.Request) error {
 	case "", "main":
 	case "deadLetter":
 		sub = fsm.DeadLetterQueue
+	case "transferDeadLetter":
+		sub = fsm.TransferDeadLetterQueue
 	default:
-		return fmt.Errorf("%w: subQueue is main or deadLetter, not %.40q", fsm.InvalidArgument, asked.SubQueue)
+		return fmt.Errorf("%w: subQueue is main, deadLetter or transferDeadLetter, not %.40q", fsm.InvalidArgument, asked.SubQueue)
 	}
 	if asked.Max < 1 || asked.Max > purgeMessagesMax {
 		return fmt.Errorf("%w: max is 1 to %d, not %d", fsm.InvalidArgument, purgeMessagesMax, asked.Max)
@@ -169,7 +209,7 @@ func (s *Server) purge(w http.ResponseWriter, r *http.Request) error {
 	if asked.Before != nil {
 		before = *asked.Before
 	}
-	count, err := s.config.Control.PurgeQueue(r.Context(), name, sub, before, asked.Max)
+	count, err := s.in(r).PurgeEntity(r.Context(), name, sub, before, asked.Max)
 	if err != nil {
 		return naming(name, err)
 	}
@@ -177,9 +217,10 @@ func (s *Server) purge(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// redrive is POST /v1/redrive/{name}: it brings dead letters back to their queue.
+// redrive is POST /v1/redrive/{queue or subscription}: it brings dead letters back to where
+// they came from.
 func (s *Server) redrive(w http.ResponseWriter, r *http.Request) error {
-	name, err := entityName(r)
+	name, err := holderName(r)
 	if err != nil {
 		return err
 	}
@@ -190,7 +231,7 @@ func (s *Server) redrive(w http.ResponseWriter, r *http.Request) error {
 	if n := len(asked.Sequences); n < 1 || n > redriveMessagesMax {
 		return fmt.Errorf("%w: sequences are 1 to %d numbers, not %d", fsm.InvalidArgument, redriveMessagesMax, n)
 	}
-	count, err := s.config.Control.Redrive(r.Context(), name, asked.Sequences)
+	count, err := s.in(r).RedriveEntity(r.Context(), name, asked.Sequences)
 	if err != nil {
 		return naming(name, err)
 	}
@@ -209,24 +250,11 @@ func naming(name string, err error) error {
 	return err
 }
 
-// entityName is the name in the path, checked as the cloud does: letters, digits and
-// . - _ /, beginning and ending with a letter or digit.
-func entityName(r *http.Request) (string, error) {
-	name := r.PathValue("name")
-	if name == "" {
-		return "", fmt.Errorf("%w: the path names no queue", fsm.InvalidArgument)
+// namingNew is naming for what is being made: a subscription whose topic is not there must
+// not be told that it is not there itself.
+func namingNew(kind fsm.EntityKind, name string, err error) error {
+	if topic, _, ok := fsm.SplitSubscriptionPath(name); ok && kind == fsm.SubscriptionEntity && errors.Is(err, fsm.EntityNotFound) {
+		name = topic
 	}
-	if utf8.RuneCountInString(name) > nameCharactersMax {
-		return "", fmt.Errorf("%w: a name is at most %d characters long", fsm.InvalidArgument, nameCharactersMax)
-	}
-	plain := func(c rune) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
-	for _, c := range name {
-		if !plain(c) && !strings.ContainsRune(".-_/", c) {
-			return "", fmt.Errorf("%w: a name has only letters, digits and . - _ /, not %q", fsm.InvalidArgument, c)
-		}
-	}
-	if !plain(rune(name[0])) || !plain(rune(name[len(name)-1])) || strings.Contains(name, "//") {
-		return "", fmt.Errorf("%w: a name begins and ends with a letter or digit and has no empty part", fsm.InvalidArgument)
-	}
-	return name, nil
+	return naming(name, err)
 }

@@ -1,6 +1,22 @@
 package admin
 
-import "net/http"
+import (
+	"net/http"
+	"strings"
+)
+
+// Check is a part of a member's health. Its text is shown to everybody: it names no entity.
+type Check struct {
+	Name string `json:"name"`
+	OK   bool   `json:"ok"`
+	Text string `json:"text"`
+}
+
+// Checks is the answer of GET /readyz and /livez.
+type Checks struct {
+	Health
+	Checks []Check `json:"checks,omitempty"` // with ?verbose
+}
 
 // health answers as the official emulator does, so that scripts which wait for it work.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
@@ -11,10 +27,51 @@ func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	s.reply(w, r, http.StatusOK, Health{Status: "healthy", Message: "Service is healthy."})
 }
 
-// livez says that the process answers at all: restart it when this fails.
+// livez says that the process answers, and that nothing in it is stuck that a restart would free.
 func (s *Server) livez(w http.ResponseWriter, r *http.Request) {
-	s.reply(w, r, http.StatusOK, Health{Status: "alive", Message: "The process answers."})
+	checks := ask(s.config.Live)
+	answer := Checks{Health: Health{Status: "alive", Message: "The process answers."}}
+	code := http.StatusOK
+	if bad := failed(checks); len(bad) > 0 {
+		answer.Health, code = Health{Status: "stuck", Message: "Stuck: " + strings.Join(bad, ", ") + "."}, http.StatusServiceUnavailable
+	}
+	s.tell(w, r, code, answer, checks)
 }
 
-// readyz says whether clients should be sent here.
-func (s *Server) readyz(w http.ResponseWriter, r *http.Request) { s.health(w, r) }
+// readyz says whether clients should be sent here, as /health does, and on demand why.
+func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
+	ready, checks := s.config.Ready(), ask(s.config.Parts)
+	answer := Checks{Health: Health{Status: "healthy", Message: "Service is healthy."}}
+	code := http.StatusOK
+	if !ready {
+		answer.Health, code = Health{Status: "unhealthy", Message: "Service is starting."}, http.StatusServiceUnavailable
+		if bad := failed(checks); len(bad) > 0 {
+			answer.Message = "Not ready: " + strings.Join(bad, ", ") + "."
+		}
+	}
+	s.tell(w, r, code, answer, checks)
+}
+
+func (s *Server) tell(w http.ResponseWriter, r *http.Request, code int, answer Checks, checks []Check) {
+	if r.URL.Query().Has("verbose") {
+		answer.Checks = checks
+	}
+	s.reply(w, r, code, answer)
+}
+
+func ask(checks func() []Check) []Check {
+	if checks == nil {
+		return nil
+	}
+	return checks()
+}
+
+// failed are the names of the checks that are not well.
+func failed(checks []Check) (names []string) {
+	for _, c := range checks {
+		if !c.OK {
+			names = append(names, c.Name)
+		}
+	}
+	return names
+}

@@ -55,6 +55,14 @@ func answerTo(code fsm.Code) answer {
 		return answer{http.StatusNotImplemented, "NotImplemented"}
 	case fsm.EntityDisabled:
 		return answer{http.StatusForbidden, "EntityDisabled"}
+	case fsm.RuleNotFound:
+		return answer{http.StatusNotFound, "RuleNotFound"}
+	case fsm.RuleExists:
+		return answer{http.StatusConflict, "RuleExists"}
+	case fsm.SessionLockLost:
+		return answer{http.StatusGone, "SessionLockLost"}
+	case fsm.SessionCannotBeLocked:
+		return answer{http.StatusConflict, "SessionCannotBeLocked"}
 	case fsm.PreconditionFails:
 		return answer{http.StatusPreconditionFailed, "PreconditionFails"}
 	}
@@ -92,6 +100,10 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	}
 	if code == fsm.Unauthorized {
 		w.Header().Set("WWW-Authenticate", "SharedAccessSignature")
+	}
+	if isATOM(r) {
+		s.replyError(w, a.status, code, message, id)
+		return
 	}
 	s.reply(w, r, a.status, &Problem{Code: a.name, Message: message, TrackingID: id})
 }

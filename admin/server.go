@@ -1,13 +1,16 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net"
 	"net/http"
 	"path"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,12 +19,12 @@ import (
 )
 
 // Limits of the listener. Together they bound what clients can make the process hold:
-// 512 connections with 16 KiB of headers each, 128 requests with 64 KiB of body each.
+// 512 connections with 16 KiB of headers each, 128 requests with 128 KiB of body each.
 const (
 	connectionsMax   = 512
 	requestsMax      = 128 // under way at once; more are refused with ServerBusy
 	headerBytesMax   = 16 * 1024
-	bodyBytesMax     = 64 * 1024
+	bodyBytesMax     = 128 * 1024 // the largest rule is 64 KiB without the JSON
 	headerWaitMax    = 5 * time.Second
 	requestReadMax   = 10 * time.Second
 	requestTimeMax   = 30 * time.Second // in which Control must answer
@@ -29,24 +32,35 @@ const (
 	idleMax          = 2 * time.Minute
 )
 
-// Authority checks keys for callers that are not on loopback. [auth.Keyring] is one.
+// Authority checks the credentials that callers give. [auth.Keyring] is one. Errors wrap
+// fsm.Unauthorized, InvalidArgument or ServerBusy.
 type Authority interface {
-	Token(ctx context.Context, kind, token, audience string) (auth.Grant, error)
+	Token(ctx context.Context, from auth.Client, kind, token, audience string) (auth.Grant, error)
 }
 
-// Config of a server. All fields are needed.
+// Config of a server. Listener, Control, Authority, Ready and Logger are needed.
 type Config struct {
 	Listener  net.Listener // closed by the server
 	Control   Control
 	Authority Authority
 	Ready     func() bool // may clients be sent here? asked by /readyz and /health
-	Logger    *slog.Logger
+	// Parts are what Ready is made of and what is to be known beside it, Live what /livez fails for when
+	// one is not OK. They must not wait. nil: none.
+	Parts, Live func() []Check
+	Logger      *slog.Logger
+	// Slow is told of requests that took SlowAfter or longer; nil or 0: of none. Backups take what they take.
+	Slow      *slog.Logger
+	SlowAfter time.Duration
+	Audit     *slog.Logger // who changed what, and whose right was missing; nil: Logger
+	// Metrics answers /metrics for operators and for callers of this machine; nil: there is none.
+	// MetricsOpen does for those of other machines who give no credential; nil: they are refused.
+	Metrics, MetricsOpen http.Handler
 }
 
 // Validate says what is missing.
 func (c Config) Validate() error {
 	if c.Listener == nil || c.Control == nil || c.Authority == nil || c.Ready == nil || c.Logger == nil {
-		return errors.New("admin: every field of Config is needed")
+		return errors.New("admin: Listener, Control, Authority, Ready and Logger are needed")
 	}
 	return nil
 }
@@ -56,9 +70,13 @@ type Server struct {
 	config   Config
 	http     *http.Server
 	requests chan struct{} // one token per request under way
-	done     chan struct{} // closed when the accept loop has ended
-	closing  sync.Once
-	closeErr error
+	backups  chan struct{} // one token per backup being sent
+	// whenClosing calls when closing begins, unless it was stopped before.
+	whenClosing func(call func()) (stop func() bool)
+	stop        context.CancelFunc
+	done        chan struct{} // closed when the accept loop has ended
+	closing     sync.Once
+	closeErr    error
 }
 
 // Open starts to answer. The context is only for starting.
@@ -66,7 +84,12 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	s := &Server{config: c, requests: make(chan struct{}, requestsMax), done: make(chan struct{})}
+	if c.Audit == nil {
+		c.Audit = c.Logger
+	}
+	s := &Server{config: c, requests: make(chan struct{}, requestsMax), backups: make(chan struct{}, backupsMax), done: make(chan struct{})}
+	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop, s.whenClosing = stop, func(call func()) func() bool { return context.AfterFunc(life, call) }
 	s.http = &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: headerWaitMax,
@@ -75,6 +98,7 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 		IdleTimeout:       idleMax,
 		MaxHeaderBytes:    headerBytesMax,
 		ErrorLog:          slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
+		ConnContext:       rememberTLS,
 	}
 	ctx = context.WithoutCancel(ctx)
 	go func() {
@@ -90,6 +114,7 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 // off. Calling it again waits for the same end.
 func (s *Server) Close(ctx context.Context) error {
 	s.closing.Do(func() {
+		s.stop() // or a backup would use up the time that is left to hand over leaderships
 		if s.http.Shutdown(ctx) == nil {
 			return
 		}
@@ -101,26 +126,101 @@ func (s *Server) Close(ctx context.Context) error {
 	return s.closeErr
 }
 
-// handler is all routes. Names of queues may hold slashes, so nothing can follow them
-// in a path.
+// route is one operation of the control API.
+type route struct {
+	need      need
+	operation string // "": it changes nothing
+	kind      string // of what it changes, for the audit log
+	serve     handler
+}
+
+// routes are all operations of the control API. Names of entities may hold slashes, so nothing
+// can follow them in a path.
+func (s *Server) routes() map[string]route {
+	const accessRule, rule, messages, namespace = "access_rule", "rule", "messages", "namespace"
+	routes := map[string]route{
+		"GET /v1/rules/{name...}":       {needEntity, "", "", s.getRules},
+		"PUT /v1/rules/{name...}":       {needEntity, "create", rule, s.putRule},
+		"DELETE /v1/rules/{name...}":    {needEntity, "delete", rule, s.deleteRule},
+		"POST /v1/purge/{name...}":      {needEntity, "purge", messages, s.purge},
+		"POST /v1/redrive/{name...}":    {needEntity, "redrive", messages, s.redrive},
+		"GET /v1/sessions/{name...}":    {needEntity, "", "", s.getSessions},
+		"GET /v1/status":                {needOperator, "", "", s.status},
+		"GET /v1/endpoints":             {needKey, "", "", s.endpoints},
+		"GET /v1/namespaces":            {needOperator, "", "", s.listNamespaces},
+		"GET /v1/namespaces/{name}":     {needOperator, "", "", s.showNamespace},
+		"PUT /v1/namespaces/{name}":     {needOperator, "create", namespace, s.createNamespace},
+		"PATCH /v1/namespaces/{name}":   {needOperator, "update", namespace, s.updateNamespace},
+		"DELETE /v1/namespaces/{name}":  {needOperator, "delete", namespace, s.deleteNamespace},
+		"GET /v1/access":                {needNamespace, "", "", s.getAccess},
+		"PUT /v1/access":                {needNamespace, "create", accessRule, s.putAccess},
+		"DELETE /v1/access":             {needNamespace, "delete", accessRule, s.deleteAccess},
+		"POST /v1/regenerate":           {needNamespace, "regenerate", accessRule, s.regenerate},
+		"GET /v1/access/{name...}":      {needEntity, "", "", s.getAccess},
+		"PUT /v1/access/{name...}":      {needEntity, "create", accessRule, s.putAccess},
+		"DELETE /v1/access/{name...}":   {needEntity, "delete", accessRule, s.deleteAccess},
+		"POST /v1/regenerate/{name...}": {needEntity, "regenerate", accessRule, s.regenerate},
+	}
+	for noun, kind := range map[string]fsm.EntityKind{
+		"queues": fsm.QueueEntity, "topics": fsm.TopicEntity, "subscriptions": fsm.SubscriptionEntity,
+	} {
+		all, one, listing := " /v1/"+noun, " /v1/"+noun+"/{name...}", needNamespace
+		if kind == fsm.SubscriptionEntity {
+			listing = needEntity // of their topic
+		}
+		routes["GET"+all] = route{listing, "", "", s.list(kind)}
+		routes["GET"+one] = route{needEntity, "", "", s.show(kind)}
+		routes["PUT"+one] = route{needNamespace, "create", kind.String(), s.create(kind)}
+		routes["PATCH"+one] = route{needEntity, "update", kind.String(), s.update(kind)}
+		routes["DELETE"+one] = route{needEntity, "delete", kind.String(), s.remove(kind)}
+	}
+	maps.Copy(routes, s.operateRoutes())
+	return routes
+}
+
+// visited makes a handler of a route: who may, what it does, what the audit log says of it.
+func (s *Server) visited(to route) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if s.config.SlowAfter > 0 && s.config.Slow != nil {
+			defer s.tellSlow(r, time.Now())
+		}
+		name, query := r.PathValue("name"), r.URL.Query()
+		entity := cmp.Or(name, query.Get("topic"), query.Get("entity"))
+		r, err := s.admit(r, to.need, entity)
+		if err == nil {
+			err = to.serve(w, r)
+			if to.operation != "" {
+				s.changed(r, to.change(r, name), err)
+			}
+		}
+		if err != nil {
+			s.refuse(w, r, err)
+		}
+	}
+}
+
+// tellSlow says that a request took long, without what it was about.
+func (s *Server) tellSlow(r *http.Request, began time.Time) {
+	if took := time.Since(began); took >= s.config.SlowAfter && !strings.HasPrefix(r.URL.Path, "/v1/backup/") {
+		s.config.Slow.WarnContext(r.Context(), "slow operation", "operation", "control "+r.Pattern, "took", took, "peer", r.RemoteAddr)
+	}
+}
+
+// change is what the audit log says of a request.
+func (to route) change(r *http.Request, name string) change {
+	query := r.URL.Query()
+	c := change{operation: to.operation, kind: to.kind, name: name, rule: cmp.Or(query.Get("rule"), query.Get("name"))}
+	if c.operation == "create" && query.Has("replace") {
+		c.operation = "update"
+	}
+	return c
+}
+
+// handler answers both APIs, and those who ask for our health.
 func (s *Server) handler() http.Handler {
 	guarded := http.NewServeMux()
-	for pattern, serve := range map[string]func(http.ResponseWriter, *http.Request) error{
-		"GET /v1/queues":              s.listQueues,
-		"GET /v1/queues/{name...}":    s.showQueue,
-		"PUT /v1/queues/{name...}":    s.createQueue,
-		"PATCH /v1/queues/{name...}":  s.updateQueue,
-		"DELETE /v1/queues/{name...}": s.deleteQueue,
-		"POST /v1/purge/{name...}":    s.purge,
-		"POST /v1/redrive/{name...}":  s.redrive,
-		"GET /v1/status":              s.status,
-		"GET /v1/endpoints":           s.endpoints,
-	} {
-		guarded.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
-			if err := serve(w, r); err != nil {
-				s.refuse(w, r, err)
-			}
-		})
+	for pattern, to := range s.routes() {
+		guarded.HandleFunc(pattern, s.visited(to))
 	}
 	guarded.HandleFunc("/", s.noRoute(guarded))
 
@@ -128,8 +228,18 @@ func (s *Server) handler() http.Handler {
 	mux.HandleFunc("GET /health", s.health)
 	mux.HandleFunc("GET /livez", s.livez)
 	mux.HandleFunc("GET /readyz", s.readyz)
+	if s.config.Metrics != nil {
+		mux.Handle("GET /metrics", s.guard(http.HandlerFunc(s.metrics)))
+	}
 	mux.Handle("/", s.guard(guarded))
-	return s.exact(mux)
+	control, service := s.exact(mux), s.guard(http.HandlerFunc(s.serveATOM))
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if isATOM(r) {
+			service.ServeHTTP(w, r)
+			return
+		}
+		control.ServeHTTP(w, r)
+	})
 }
 
 // exact refuses a path that net/http would tidy up and redirect to: a PUT of a//b would
@@ -147,7 +257,11 @@ func (s *Server) exact(next http.Handler) http.Handler {
 // noRoute answers what no pattern took. net/http's own answers would be text.
 func (s *Server) noRoute(routes *http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost} {
+		if _, err := s.admit(r, needKey, ""); err != nil {
+			s.refuse(w, r, err)
+			return
+		}
+		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodPatch} {
 			other := r.Clone(r.Context())
 			other.Method = method
 			if _, pattern := routes.Handler(other); pattern != "/" {
@@ -157,46 +271,4 @@ func (s *Server) noRoute(routes *http.ServeMux) http.HandlerFunc {
 		}
 		s.refuse(w, r, fmt.Errorf("%w: nothing is at %s: the API is below /v1", fsm.EntityNotFound, r.URL.Path))
 	}
-}
-
-// limit lets at most n connections of the listener be open at once; further ones wait
-// in the kernel's queue.
-func limit(l net.Listener, n int) net.Listener {
-	return &limited{Listener: l, slots: make(chan struct{}, n), closed: make(chan struct{})}
-}
-
-type limited struct {
-	net.Listener
-	slots  chan struct{}
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (l *limited) Accept() (net.Conn, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		<-l.slots
-		return nil, err
-	}
-	return &slotted{Conn: conn, free: sync.OnceFunc(func() { <-l.slots })}, nil
-}
-
-func (l *limited) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
-type slotted struct {
-	net.Conn
-	free func()
-}
-
-func (c *slotted) Close() error {
-	defer c.free()
-	return c.Conn.Close()
 }

@@ -10,7 +10,6 @@ import (
 	"net"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -26,133 +25,23 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// house is a Control in memory.
-type house struct {
-	mu     sync.Mutex
-	queues map[string]fsm.Entity
-	fails  error         // given to every call, when set
-	holds  chan struct{} // when set, List waits for it
-	asked  []string      // purges and redrives
-	listed atomic.Int32
-}
-
-func newHouse() *house { return &house{queues: make(map[string]fsm.Entity)} }
-
-func (h *house) find(name string) (fsm.Entity, error) {
-	if h.fails != nil {
-		return fsm.Entity{}, h.fails
-	}
-	for n, e := range h.queues {
-		if strings.EqualFold(n, name) {
-			return e, nil
-		}
-	}
-	return fsm.Entity{}, fmt.Errorf("queue %q: %w", name, fsm.EntityNotFound)
-}
-
-func (h *house) CreateQueue(_ context.Context, name string, s fsm.QueueSettings) (fsm.Entity, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	if _, err := h.find(name); err == nil {
-		return fsm.Entity{}, fmt.Errorf("create queue: %w", fsm.EntityExists)
-	}
-	if h.fails != nil {
-		return fsm.Entity{}, h.fails
-	}
-	e := fsm.Entity{ID: fsm.EntityID(len(h.queues) + 1), Name: name, Partition: 3, Version: 1, Settings: s, Created: 1795176000000, Updated: 1795176000000}
-	h.queues[name] = e
-	return e, nil
-}
-
-func (h *house) UpdateQueue(_ context.Context, name string, s fsm.QueueSettings) (fsm.Entity, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e, err := h.find(name)
-	if err == nil {
-		e.Settings, e.Version = s, e.Version+1
-		h.queues[e.Name] = e
-	}
-	return e, err
-}
-
-func (h *house) DeleteQueue(_ context.Context, name string) error {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e, err := h.find(name)
-	delete(h.queues, e.Name)
-	return err
-}
-
-func (h *house) Queue(_ context.Context, name string) (fsm.Entity, fsm.Counts, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e, err := h.find(name)
-	return e, fsm.Counts{Active: 7}, err
-}
-
-func (h *house) Queues(ctx context.Context, after string, max int) ([]fsm.Entity, error) {
-	h.listed.Add(1)
-	if h.holds != nil {
-		select {
-		case <-h.holds:
-		case <-ctx.Done():
-		}
-	}
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	var list []fsm.Entity
-	for n, e := range h.queues {
-		if strings.ToLower(n) > strings.ToLower(after) {
-			list = append(list, e)
-		}
-	}
-	slices.SortFunc(list, func(a, b fsm.Entity) int { return strings.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)) })
-	return list[:min(max, len(list))], h.fails
-}
-
-func (h *house) Counts(_ context.Context, entities []fsm.Entity) ([]fsm.Counts, error) {
-	counts := make([]fsm.Counts, len(entities))
-	for i := range counts {
-		counts[i] = fsm.Counts{Active: uint64(entities[i].ID)}
-	}
-	return counts, nil
-}
-
-func (h *house) PurgeQueue(_ context.Context, name string, sub fsm.SubQueue, before time.Time, most int) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e, err := h.find(name)
-	h.asked = append(h.asked, fmt.Sprintf("purge %s %d %s %d", e.Name, sub, before.UTC().Format(time.RFC3339), most))
-	return 3, err
-}
-
-func (h *house) Redrive(_ context.Context, name string, sequences []fsm.SequenceNumber) (int, error) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	e, err := h.find(name)
-	h.asked = append(h.asked, fmt.Sprintf("redrive %s %v", e.Name, sequences))
-	return len(sequences), err
-}
-
-func (h *house) Status(context.Context) (Status, error) {
-	return Status{ClusterID: "c", Members: []MemberStatus{
-		{ID: "2", Name: "b", State: "dead", AMQP: "b:5672"}, {ID: "1", Name: "c", State: "alive", AMQP: "c:5672"}, {ID: "3", Name: "a", State: "alive", AMQP: "a:5672"},
-	}}, h.fails
-}
-
 // rig is a server over a house, reached without a network.
 type rig struct {
 	*house
 	server *Server
 	ready  atomic.Bool
+	unwell atomic.Bool
 	log    bytes.Buffer
+	audit  bytes.Buffer
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{house: newHouse()}
-	ring, err := auth.New(auth.Config{Keys: []auth.Key{
-		{Name: "root", Primary: "root-secret", Rights: fsm.Manage}, {Name: "app", Primary: "app-secret", Rights: fsm.Send},
+	ring, err := auth.New(auth.Config{Rules: r.house, Keys: []auth.Key{
+		{Name: "root", Primary: "root-secret", Rights: fsm.Manage},
+		{Name: "app", Primary: "app-secret", Rights: fsm.Send},
+		{Name: "reader", Primary: "reader-secret", Rights: fsm.Listen},
 	}})
 	if err != nil {
 		t.Fatal(err)
@@ -161,7 +50,7 @@ func newRig(t *testing.T) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.server, err = Open(t.Context(), Config{Listener: l, Control: r.house, Authority: ring, Ready: r.ready.Load, Logger: slog.New(slog.NewTextHandler(&r.log, nil))})
+	r.server, err = Open(t.Context(), Config{Listener: l, Control: r.house, Authority: ring, Ready: r.ready.Load, Parts: r.parts, Live: r.live, Logger: slog.New(slog.NewTextHandler(&r.log, nil)), Audit: slog.New(slog.NewJSONHandler(&r.audit, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -177,14 +66,22 @@ func newRig(t *testing.T) *rig {
 
 // ask performs a request as a caller at remote and returns status and body.
 func (r *rig) ask(method, path, body string, change func(*http.Request)) (int, string) {
-	request := httptest.NewRequest(method, "http://localhost:5300"+path, strings.NewReader(body))
-	request.RemoteAddr = "127.0.0.1:1"
-	if change != nil {
-		change(request)
-	}
-	w := httptest.NewRecorder()
-	r.server.http.Handler.ServeHTTP(w, request)
+	w := do(r.server.http.Handler, method, path, func(request *http.Request) {
+		request.Body = io.NopCloser(strings.NewReader(body))
+		if change != nil {
+			change(request)
+		}
+	})
 	return w.Code, w.Body.String()
+}
+
+func do(h http.Handler, method, path string, change func(*http.Request)) *httptest.ResponseRecorder {
+	request := httptest.NewRequest(method, "http://localhost:5300"+path, nil)
+	request.RemoteAddr = "127.0.0.1:1"
+	change(request)
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, request)
+	return w
 }
 
 func TestQueueLife(t *testing.T) {
@@ -195,7 +92,7 @@ func TestQueueLife(t *testing.T) {
 		status             int
 		want               string
 	}{
-		{"PUT", "/v1/queues/orders/new", "", 201, `"lockDuration":"30s","maxDeliveryCount":10,"maxMessageBytes":262144,"defaultMessageTimeToLive":"forever","deadLetteringOnMessageExpiration":false,"requiresDuplicateDetection":false,"duplicateDetectionHistoryTimeWindow":"10m0s","autoDeleteOnIdle":"forever","maxSizeInMegabytes":1024,"status":"Active","userMetadata":"","deadLetterTimeToLive":"forever","retryDelay":"0s","retryDelayMax":"0s","partition":3`},
+		{"PUT", "/v1/queues/orders/new", "", 201, `"lockDuration":"30s","maxDeliveryCount":10,"maxMessageBytes":262144,"defaultMessageTimeToLive":"forever","deadLetteringOnMessageExpiration":false,"requiresDuplicateDetection":false,"duplicateDetectionHistoryTimeWindow":"10m0s","autoDeleteOnIdle":"forever","maxSizeInMegabytes":1024,"status":"Active","userMetadata":"","forwardTo":"","forwardDeadLetteredMessagesTo":"","requiresSession":false,"enablePartitioning":false,"deadLetterTimeToLive":"forever","retryDelay":"0s","retryDelayMax":"0s","partition":3`},
 		{"PUT", "/v1/queues/orders/new", "", 409, `"code":"EntityExists"`},
 		{"PUT", "/v1/queues/b", `{"lockDuration":"PT1M","maxDeliveryCount":3}`, 201, `"lockDuration":"1m0s","maxDeliveryCount":3`},
 		{"PATCH", "/v1/queues/B", `{"maxDeliveryCount":4}`, 200, `"lockDuration":"1m0s","maxDeliveryCount":4`},
@@ -235,7 +132,7 @@ func TestRequestsAreRefused(t *testing.T) {
 		{"PUT", "/v1/queues/q", `{"maxMessageBytes":-1}`, 400, "maxMessageBytes"},
 		{"PUT", "/v1/queues/q", `{} {}`, 400, "more than one"},
 		{"PUT", "/v1/queues/q", `{`, 400, "the body"},
-		{"PUT", "/v1/queues/q", strings.Repeat(" ", bodyBytesMax+1), 413, "65536 bytes"},
+		{"PUT", "/v1/queues/q", strings.Repeat(" ", bodyBytesMax+1), 413, "131072 bytes"},
 		{"PUT", "/v1/queues/", "", 400, "names no queue"},
 		{"PUT", "/v1/queues/" + strings.Repeat("n", nameCharactersMax+1), "", 400, "260"},
 		{"PUT", "/v1/queues/a$b", "", 400, "letters"},
@@ -247,8 +144,10 @@ func TestRequestsAreRefused(t *testing.T) {
 		{"GET", "/v1/queues?max=1001", "", 400, "1 to 1000"},
 		{"GET", "/v1/queues?counts=maybe", "", 400, "true or false"},
 		{"GET", "/v1/queues?count=true", "", 400, "unknown parameter"},
+		{"PUT", "/v1/queues/t/subscriptions/s", "", 400, "names a subscription, not a queue"},
+		{"PUT", "/v1/queues/SUBSCRIPTIONS/s", "", 400, "has no part"},
 		{"POST", "/v1/queues/q", "", 403, "POST cannot be done"},
-		{"GET", "/v2", "", 404, "below /v1"},
+		{"GET", "/v1", "", 404, "below /v1"},
 	} {
 		status, body := r.ask(c.method, c.path, c.body, nil)
 		var p Problem
@@ -256,8 +155,8 @@ func TestRequestsAreRefused(t *testing.T) {
 			t.Errorf("%s %.60s: %d %s\nwant %d with %s", c.method, c.path, status, body, c.status, c.want)
 		}
 	}
-	if len(r.queues) != 0 {
-		t.Errorf("something was made: %v", r.queues)
+	if len(r.entities) != 0 {
+		t.Errorf("something was made: %v", r.entities)
 	}
 	// The limits themselves are allowed.
 	if status, body := r.ask("PUT", "/v1/queues/"+strings.Repeat("n", nameCharactersMax), `{"lockDuration":"5m","maxDeliveryCount":2000,"maxMessageBytes":1048576}`, nil); status != 201 {
@@ -354,6 +253,20 @@ func TestEndpointsAliveFirst(t *testing.T) {
 	}
 }
 
+func (r *rig) parts() []Check {
+	if r.unwell.Load() {
+		return []Check{{"catalog", false, "silent"}, {"disk", true, "full"}}
+	}
+	return []Check{{"catalog", true, "up to date"}, {"disk", true, "full"}}
+}
+
+func (r *rig) live() []Check {
+	if r.unwell.Load() {
+		return []Check{{"log", false, "a write has taken 31s"}}
+	}
+	return []Check{{"log", true, "writes"}}
+}
+
 // Health needs no key: those who ask are orchestrators.
 func TestHealth(t *testing.T) {
 	t.Parallel()
@@ -376,6 +289,40 @@ func TestHealth(t *testing.T) {
 	}
 }
 
+// What is not well is named, with ?verbose everything; a part that fails takes liveness only when it is
+// one of those that a restart helps.
+func TestHealthPartByPart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.ready.Store(true)
+	for _, c := range []struct {
+		path string
+		code int
+		body string
+	}{
+		{"/readyz", 200, `{"status":"healthy","message":"Service is healthy."}`},
+		{"/readyz?verbose", 200, `{"status":"healthy","message":"Service is healthy.","checks":[{"name":"catalog","ok":true,"text":"up to date"},{"name":"disk","ok":true,"text":"full"}]}`},
+		{"/livez?verbose", 200, `{"status":"alive","message":"The process answers.","checks":[{"name":"log","ok":true,"text":"writes"}]}`},
+	} {
+		if code, body := r.ask("GET", c.path, "", nil); code != c.code || body != c.body+"\n" {
+			t.Errorf("%s: %d %s", c.path, code, body)
+		}
+	}
+	r.ready.Store(false)
+	r.unwell.Store(true)
+	for path, want := range map[string]string{
+		"/readyz": `{"status":"unhealthy","message":"Not ready: catalog."}`,
+		"/livez":  `{"status":"stuck","message":"Stuck: log."}`,
+	} {
+		if code, body := r.ask("GET", path, "", nil); code != 503 || body != want+"\n" {
+			t.Errorf("%s: %d %s", path, code, body)
+		}
+	}
+	if _, body := r.ask("GET", "/readyz?verbose", "", nil); !strings.Contains(body, `{"name":"catalog","ok":false,"text":"silent"}`) {
+		t.Error(body)
+	}
+}
+
 func TestRequestsUnderWayAreBounded(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
@@ -395,6 +342,27 @@ func TestRequestsUnderWayAreBounded(t *testing.T) {
 	waiting.Wait()
 	if status, body := r.ask("GET", "/v1/status", "", nil); status != 200 {
 		t.Error(status, body)
+	}
+}
+
+// The limits that a test would have to wait for are set: who asks the house is given up after
+// a while, and so is who does not read his answer or says nothing.
+func TestTimesAreBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var left time.Duration
+	handler := r.server.guard(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
+		end, _ := q.Context().Deadline()
+		left = time.Until(end)
+	}))
+	do(handler, "GET", "/v1/queues", func(*http.Request) {})
+	if left <= 0 || left > requestTimeMax {
+		t.Errorf("a request may take %s", left)
+	}
+	h := r.server.http
+	got := []time.Duration{h.ReadHeaderTimeout, h.ReadTimeout, h.WriteTimeout, h.IdleTimeout}
+	if diff := cmp.Diff([]time.Duration{headerWaitMax, requestReadMax, responseWriteMax, idleMax}, got); diff != "" {
+		t.Error(diff)
 	}
 }
 

@@ -12,15 +12,15 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// What may be asked of a queue. The machines check again; the texts are here.
+// What may be asked of an entity. The machines check again; the texts are here.
 const (
 	lockDurationMin      = 5 * time.Second
-	lockDurationMax      = 5 * time.Minute
+	lockDurationMax      = 5 * time.Minute // where the namespace says nothing of it
 	lockDurationDefault  = 30 * time.Second
 	deliveryCountMax     = 2000
 	deliveryCountNormal  = 10
 	messageBytesMin      = 1024
-	messageBytesMax      = 1024 * 1024
+	messageBytesMax      = 1024 * 1024 // where the namespace says nothing of it
 	messageBytesNormal   = 256 * 1024
 	lifeMin              = time.Millisecond // of messages
 	deadLetterLifeMin    = time.Second
@@ -37,11 +37,12 @@ const (
 func statusNames() []string { return []string{"Active", "Disabled", "SendDisabled", "ReceiveDisabled"} }
 
 // defaultSettings are those of a PUT without a body.
-func defaultSettings() fsm.QueueSettings {
-	s := fsm.DefaultQueueSettings()
+func defaultSettings(kind fsm.EntityKind) fsm.EntitySettings {
+	s := fsm.DefaultSettings()
 	s.LockDuration = fsm.Millis(lockDurationDefault.Milliseconds())
 	s.MaxDeliveryCount = deliveryCountNormal
 	s.MaxMessageBytes = messageBytesNormal
+	s.DeadLetterOnFilterErrors = kind == fsm.SubscriptionEntity
 	return s
 }
 
@@ -67,17 +68,42 @@ func readBody(r *http.Request, value any, possible string) error {
 	return fmt.Errorf("%w: the body: %s; possible are %s", fsm.InvalidArgument, strings.TrimPrefix(err.Error(), "json: "), possible)
 }
 
-func readSettings(r *http.Request) (Settings, error) {
+func readSettings(kind fsm.EntityKind, r *http.Request) (Settings, error) {
 	var settings Settings
-	err := readBody(r, &settings, "lockDuration, maxDeliveryCount, maxMessageBytes, defaultMessageTimeToLive, "+
-		"deadLetteringOnMessageExpiration, requiresDuplicateDetection, duplicateDetectionHistoryTimeWindow, autoDeleteOnIdle, "+
-		"maxSizeInMegabytes, status, userMetadata, deadLetterTimeToLive, retryDelay and retryDelayMax")
-	return settings, err
+	return settings, readBody(r, &settings, settingsOf(kind))
 }
 
-// over lays the settings that are given over old ones and checks the result.
-func (s *Settings) over(old fsm.QueueSettings) (fsm.QueueSettings, error) {
-	for _, lay := range []func(*fsm.QueueSettings) error{s.overTimes, s.overNumbers, s.overStatus, s.overDelays} {
+// readCreation is readSettings with what only a creation has: the first rule of a
+// subscription, nil for the usual one.
+func readCreation(kind fsm.EntityKind, r *http.Request) (Settings, *fsm.Rule, error) {
+	if kind != fsm.SubscriptionEntity {
+		settings, err := readSettings(kind, r)
+		return settings, nil, err
+	}
+	var asked SubscriptionRequest
+	if err := readBody(r, &asked, settingsOf(kind)+" and defaultRule"); err != nil || asked.DefaultRule == nil {
+		return asked.Settings, nil, err
+	}
+	if asked.DefaultRule.Name == "" {
+		asked.DefaultRule.Name = fsm.DefaultRuleName
+	}
+	rule, err := asked.DefaultRule.rule()
+	return asked.Settings, &rule, err
+}
+
+// over lays the settings that are given over old ones and checks the result. What is over a
+// limit of the namespace already may stay.
+func (s *Settings) over(kind fsm.EntityKind, old fsm.EntitySettings, l limits) (fsm.EntitySettings, error) {
+	if err := s.allowed(kind); err != nil {
+		return old, fmt.Errorf("%w: %w", fsm.InvalidArgument, err)
+	}
+	l.lockDuration = max(l.lockDuration, time.Duration(*duration(old.LockDuration)))
+	l.messageBytes = max(l.messageBytes, old.MaxMessageBytes)
+	for _, lay := range []func(*fsm.EntitySettings) error{
+		func(q *fsm.EntitySettings) error { return s.overTimes(q, l) },
+		func(q *fsm.EntitySettings) error { return s.overNumbers(q, l) },
+		s.overStatus, s.overForwarding, s.overDelays,
+	} {
 		if err := lay(&old); err != nil {
 			return old, fmt.Errorf("%w: %w", fsm.InvalidArgument, err)
 		}
@@ -85,14 +111,45 @@ func (s *Settings) over(old fsm.QueueSettings) (fsm.QueueSettings, error) {
 	return old, nil
 }
 
-func (s *Settings) overTimes(q *fsm.QueueSettings) error {
+// overForwarding leaves it to the cluster whether the destination is there, and whether
+// sessions may change.
+func (s *Settings) overForwarding(q *fsm.EntitySettings) error {
+	for _, f := range []struct {
+		name  string
+		given *string
+		into  *string
+	}{
+		{"forwardTo", s.ForwardTo, &q.ForwardTo},
+		{"forwardDeadLetteredMessagesTo", s.ForwardDeadLetteredMessagesTo, &q.ForwardDeadLettersTo},
+	} {
+		if f.given == nil {
+			continue
+		}
+		if len(*f.given) > nameCharactersMax {
+			return fmt.Errorf("%s is the name of a queue or topic, at most %d characters long", f.name, nameCharactersMax)
+		}
+		*f.into = *f.given
+	}
+	if s.RequiresSession != nil {
+		q.RequiresSession = *s.RequiresSession
+	}
+	if s.EnablePartitioning != nil {
+		q.EnablePartitioning = *s.EnablePartitioning
+	}
+	if s.DeadLetteringOnFilterEvaluationExceptions != nil {
+		q.DeadLetterOnFilterErrors = *s.DeadLetteringOnFilterEvaluationExceptions
+	}
+	return nil
+}
+
+func (s *Settings) overTimes(q *fsm.EntitySettings, l limits) error {
 	for _, f := range []struct {
 		name     string
 		given    *Duration
 		min, max time.Duration
 		into     *fsm.Millis
 	}{
-		{"lockDuration", s.LockDuration, lockDurationMin, lockDurationMax, &q.LockDuration},
+		{"lockDuration", s.LockDuration, lockDurationMin, l.lockDuration, &q.LockDuration},
 		{"defaultMessageTimeToLive", s.DefaultMessageTimeToLive, lifeMin, Forever, &q.DefaultTimeToLive},
 		{"duplicateDetectionHistoryTimeWindow", s.DuplicateDetectionHistoryTimeWindow, duplicateWindowMin, duplicateWindowMax, &q.DuplicateWindow},
 		{"autoDeleteOnIdle", s.AutoDeleteOnIdle, autoDeleteMin, Forever, &q.AutoDeleteOnIdle},
@@ -111,14 +168,14 @@ func (s *Settings) overTimes(q *fsm.QueueSettings) error {
 	return nil
 }
 
-func (s *Settings) overNumbers(q *fsm.QueueSettings) error {
+func (s *Settings) overNumbers(q *fsm.EntitySettings, l limits) error {
 	for _, f := range []struct {
 		name     string
 		given    *uint32
 		min, max uint32
 	}{
 		{"maxDeliveryCount", s.MaxDeliveryCount, 1, deliveryCountMax},
-		{"maxMessageBytes", s.MaxMessageBytes, messageBytesMin, messageBytesMax},
+		{"maxMessageBytes", s.MaxMessageBytes, messageBytesMin, l.messageBytes},
 		{"maxSizeInMegabytes", s.MaxSizeInMegabytes, 1, megabytesMax},
 	} {
 		if f.given != nil && (*f.given < f.min || *f.given > f.max) {
@@ -137,7 +194,7 @@ func (s *Settings) overNumbers(q *fsm.QueueSettings) error {
 	return nil
 }
 
-func (s *Settings) overStatus(q *fsm.QueueSettings) error {
+func (s *Settings) overStatus(q *fsm.EntitySettings) error {
 	if s.DeadLetteringOnMessageExpiration != nil {
 		q.DeadLetterOnExpiry = *s.DeadLetteringOnMessageExpiration
 	}
@@ -163,7 +220,7 @@ func (s *Settings) overStatus(q *fsm.QueueSettings) error {
 }
 
 // overDelays completes the two delays, of which one alone says little.
-func (s *Settings) overDelays(q *fsm.QueueSettings) error {
+func (s *Settings) overDelays(q *fsm.EntitySettings) error {
 	switch {
 	case q.RetryDelay == 0 && s.RetryDelayMax != nil && q.RetryDelayMax > 0:
 		return errors.New("retryDelayMax needs a retryDelay above 0")
@@ -191,44 +248,4 @@ func duration(m fsm.Millis) *Duration {
 		d = Duration(time.Duration(m) * time.Millisecond)
 	}
 	return &d
-}
-
-func describe(e fsm.Entity, counts *Counts) Queue {
-	q := e.Settings.WithDefaults()
-	megabytes := uint32(q.MaxBytes >> 20)
-	status := fmt.Sprintf("status %d", q.Status)
-	if names := statusNames(); int(q.Status) < len(names) {
-		status = names[q.Status]
-	}
-	return Queue{
-		Name: e.Name,
-		Settings: Settings{
-			LockDuration:                        duration(q.LockDuration),
-			MaxDeliveryCount:                    &q.MaxDeliveryCount,
-			MaxMessageBytes:                     &q.MaxMessageBytes,
-			DefaultMessageTimeToLive:            duration(q.DefaultTimeToLive),
-			DeadLetteringOnMessageExpiration:    &q.DeadLetterOnExpiry,
-			RequiresDuplicateDetection:          &q.RequiresDuplicateDetection,
-			DuplicateDetectionHistoryTimeWindow: duration(q.DuplicateWindow),
-			AutoDeleteOnIdle:                    duration(q.AutoDeleteOnIdle),
-			MaxSizeInMegabytes:                  &megabytes,
-			Status:                              &status,
-			UserMetadata:                        &q.UserMetadata,
-			DeadLetterTimeToLive:                duration(q.DeadLetterTimeToLive),
-			RetryDelay:                          duration(q.RetryDelay),
-			RetryDelayMax:                       duration(q.RetryDelayMax),
-		},
-		Partition: e.Partition,
-		Version:   e.Version,
-		Created:   instant(e.Created),
-		Updated:   instant(e.Updated),
-		Counts:    counts,
-	}
-}
-
-func describeCounts(c fsm.Counts) *Counts {
-	return &Counts{
-		Active: c.Active, Locked: c.Locked, Deferred: c.Deferred, Scheduled: c.Scheduled,
-		DeadLetter: c.DeadLetter, Bytes: c.Bytes,
-	}
 }

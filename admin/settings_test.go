@@ -21,36 +21,38 @@ func TestEverySetting(t *testing.T) {
 		"defaultMessageTimeToLive":"PT1H", "deadLetteringOnMessageExpiration":true,
 		"requiresDuplicateDetection":true, "duplicateDetectionHistoryTimeWindow":"20s",
 		"autoDeleteOnIdle":"5m", "maxSizeInMegabytes":81920, "status":"receivedisabled", "userMetadata":"mine",
+		"forwardTo":"other", "forwardDeadLetteredMessagesTo":"dead/all",
 		"deadLetterTimeToLive":"P7D", "retryDelay":"100ms", "retryDelayMax":"1m"}`, nil)
 	if status != 201 {
 		t.Fatal(status, body)
 	}
-	want := fsm.QueueSettings{
+	want := fsm.EntitySettings{
 		LockDuration: 60_000, MaxDeliveryCount: 1, MaxMessageBytes: 2048,
 		DefaultTimeToLive: 3_600_000, DeadLetterOnExpiry: true,
 		RequiresDuplicateDetection: true, DuplicateWindow: 20_000,
 		AutoDeleteOnIdle: 300_000, MaxBytes: 80 << 30, Status: fsm.ReceiveDisabled, UserMetadata: "mine",
+		ForwardTo: "other", ForwardDeadLettersTo: "dead/all",
 		DeadLetterTimeToLive: 7 * 24 * 3_600_000, RetryDelay: 100, RetryDelayMax: 60_000,
 	}
-	if diff := cmp.Diff(want, r.queues["q"].Settings); diff != "" {
+	if diff := cmp.Diff(want, r.entities["q"].Settings); diff != "" {
 		t.Error(diff)
 	}
-	if err := r.queues["q"].Settings.Validate(); err != nil {
+	if err := r.entities["q"].Settings.Validate(); err != nil {
 		t.Error("the machine refuses them:", err)
 	}
-	status, body = r.ask("PATCH", "/v1/queues/q", `{"status":"Active","autoDeleteOnIdle":"forever","defaultMessageTimeToLive":"P10675199DT2H48M5.4775807S","userMetadata":""}`, nil)
+	status, body = r.ask("PATCH", "/v1/queues/q", `{"status":"Active","autoDeleteOnIdle":"forever","defaultMessageTimeToLive":"P10675199DT2H48M5.4775807S","userMetadata":"","forwardTo":""}`, nil)
 	if status != 200 {
 		t.Fatal(status, body)
 	}
-	want.Status, want.AutoDeleteOnIdle, want.DefaultTimeToLive, want.UserMetadata = fsm.Active, fsm.Forever, fsm.Forever, ""
-	if diff := cmp.Diff(want, r.queues["q"].Settings); diff != "" {
+	want.Status, want.AutoDeleteOnIdle, want.DefaultTimeToLive, want.UserMetadata, want.ForwardTo = fsm.Active, fsm.Forever, fsm.Forever, "", ""
+	if diff := cmp.Diff(want, r.entities["q"].Settings); diff != "" {
 		t.Error(diff)
 	}
 	var shown Queue
 	if err := json.Unmarshal([]byte(body), &shown); err != nil {
 		t.Fatal(err)
 	}
-	again, err := shown.over(defaultSettings())
+	again, err := shown.over(fsm.QueueEntity, defaultSettings(fsm.QueueEntity), limitsOf(fsm.NamespaceSettings{}))
 	if diff := cmp.Diff(want, again); diff != "" || err != nil {
 		t.Errorf("what is shown is not what was set: %v %s", err, diff)
 	}
@@ -71,7 +73,7 @@ func TestRetryDelays(t *testing.T) {
 		{`{"retryDelay":"0s"}`, 0, 0},
 	} {
 		status, body := r.ask("PATCH", "/v1/queues/q", step.body, nil)
-		if s := r.queues["q"].Settings; status != 200 || s.RetryDelay != step.delay || s.RetryDelayMax != step.max || s.Validate() != nil {
+		if s := r.entities["q"].Settings; status != 200 || s.RetryDelay != step.delay || s.RetryDelayMax != step.max || s.Validate() != nil {
 			t.Errorf("%s: %d %s", step.body, status, body)
 		}
 	}
@@ -95,6 +97,8 @@ func TestSettingsAreRefused(t *testing.T) {
 		`{"retryDelayMax":"1s"}`:                                                 "needs a retryDelay",
 		`{"retryDelay":"2s","retryDelayMax":"1s"}`:                               "at least retryDelay",
 		`{"requiresDuplicateDetection":"yes"}`:                                   "the body",
+		`{"deadLetteringOnFilterEvaluationExceptions":true}`:                     "of subscriptions, not of queues",
+		`{"forwardTo":"` + strings.Repeat("x", nameCharactersMax+1) + `"}`:       "260 characters",
 	} {
 		status, answer := r.ask("PUT", "/v1/queues/q", body, nil)
 		var p Problem
@@ -102,16 +106,16 @@ func TestSettingsAreRefused(t *testing.T) {
 			t.Errorf("%.60s: %d %s\nwant %s", body, status, answer, want)
 		}
 	}
-	if len(r.queues) != 0 {
-		t.Errorf("something was made: %v", r.queues)
+	if len(r.entities) != 0 {
+		t.Errorf("something was made: %v", r.entities)
 	}
 	// The limits themselves are allowed, by us and by the machine.
 	for _, body := range []string{
 		`{"defaultMessageTimeToLive":"1ms","duplicateDetectionHistoryTimeWindow":"P7D","maxSizeInMegabytes":1,"deadLetterTimeToLive":"1s","retryDelay":"1ms"}`,
 		`{"retryDelay":"P7D","retryDelayMax":"P7D","userMetadata":"` + strings.Repeat("x", userMetadataBytesMax) + `"}`,
 	} {
-		delete(r.queues, "q")
-		if status, answer := r.ask("PUT", "/v1/queues/q", body, nil); status != 201 || r.queues["q"].Settings.Validate() != nil {
+		delete(r.entities, "q")
+		if status, answer := r.ask("PUT", "/v1/queues/q", body, nil); status != 201 || r.entities["q"].Settings.Validate() != nil {
 			t.Error(status, answer)
 		}
 	}
@@ -121,6 +125,8 @@ func TestPurgeAndRedrive(t *testing.T) {
 	t.Parallel()
 	r := newRig(t)
 	r.ask("PUT", "/v1/queues/a/b", "", nil)
+	r.ask("PUT", "/v1/topics/t", "", nil)
+	r.ask("PUT", "/v1/subscriptions/t/Subscriptions/s", "", nil)
 	for _, c := range []struct {
 		method, path, body string
 		status             int
@@ -128,7 +134,11 @@ func TestPurgeAndRedrive(t *testing.T) {
 	}{
 		{"POST", "/v1/purge/a/b", "", 200, `{"count":3}`},
 		{"POST", "/v1/purge/A/B", `{"subQueue":"deadLetter","before":"2026-11-20T12:00:00+01:00","max":1}`, 200, `{"count":3}`},
-		{"POST", "/v1/purge/a/b", `{"subQueue":"dead"}`, 400, "main or deadLetter"},
+		{"POST", "/v1/purge/a/b", `{"subQueue":"transferDeadLetter","max":2}`, 200, `{"count":3}`},
+		{"POST", "/v1/purge/t/Subscriptions/s", `{"max":2}`, 200, `{"count":3}`},
+		{"POST", "/v1/purge/t", "", 403, "is a topic"},
+		{"POST", "/v1/purge/t/subscriptions/a.", "", 400, "begins and ends"},
+		{"POST", "/v1/purge/a/b", `{"subQueue":"dead"}`, 400, "main, deadLetter or transferDeadLetter"},
 		{"POST", "/v1/purge/a/b", `{"max":4001}`, 400, "1 to 4000"},
 		{"POST", "/v1/purge/a/b", `{"max":-1}`, 400, "1 to 4000"},
 		{"POST", "/v1/purge/a/b", `{"before":"yesterday"}`, 400, "the body"},
@@ -136,6 +146,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 		{"POST", "/v1/purge/none", "", 404, "could not be found"},
 		{"GET", "/v1/purge/a/b", "", 403, "GET cannot be done"},
 		{"POST", "/v1/redrive/a/b", `{"sequences":[3,5]}`, 200, `{"count":2}`},
+		{"POST", "/v1/redrive/T/subscriptions/S", `{"sequences":[3]}`, 200, `{"count":1}`},
 		{"POST", "/v1/redrive/a/b", `{"sequences":[]}`, 400, "1 to 1000"},
 		{"POST", "/v1/redrive/a/b", "", 400, "1 to 1000"},
 		{"POST", "/v1/redrive/a/b", `{"sequences":[` + strings.Repeat("1,", redriveMessagesMax) + `1]}`, 400, "1 to 1000"},
@@ -148,8 +159,9 @@ func TestPurgeAndRedrive(t *testing.T) {
 		}
 	}
 	want := []string{
-		"purge a/b 0 0001-01-01T00:00:00Z 4000", "purge a/b 1 2026-11-20T11:00:00Z 1", "purge  0 0001-01-01T00:00:00Z 4000",
-		"redrive a/b [3 5]", "redrive  [1]",
+		"purge a/b 0 0001-01-01T00:00:00Z 4000", "purge a/b 1 2026-11-20T11:00:00Z 1",
+		"purge a/b 2 0001-01-01T00:00:00Z 2", "purge t/Subscriptions/s 0 0001-01-01T00:00:00Z 2", "purge  0 0001-01-01T00:00:00Z 4000",
+		"redrive a/b [3 5]", "redrive t/Subscriptions/s [3]", "redrive  [1]",
 	}
 	if diff := cmp.Diff(want, r.asked); diff != "" {
 		t.Error(diff)

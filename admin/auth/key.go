@@ -54,16 +54,25 @@ func (k Key) Validate() error {
 func ParseRights(text string) (fsm.Rights, error) {
 	var rights fsm.Rights
 	for word := range strings.SplitSeq(text, ",") {
-		switch strings.ToLower(strings.TrimSpace(word)) {
-		case "send":
-			rights |= fsm.Send
-		case "listen":
-			rights |= fsm.Listen
-		case "manage":
-			rights |= fsm.Manage
-		default:
+		right, ok := ParseRight(word)
+		if !ok {
 			return 0, fmt.Errorf("unknown right %q: choose from send, listen, manage", word)
 		}
+		rights |= right
 	}
 	return rights, nil
+}
+
+// ParseRight reads one of these words, in any case; false when it is another. Manage means
+// the other two as well.
+func ParseRight(word string) (fsm.Rights, bool) {
+	switch strings.ToLower(strings.TrimSpace(word)) {
+	case "send":
+		return fsm.Send, true
+	case "listen":
+		return fsm.Listen, true
+	case "manage":
+		return fsm.Manage, true
+	}
+	return 0, false
 }

@@ -4,8 +4,12 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"crypto/x509"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net"
+	"strings"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -24,12 +28,46 @@ const clockSkewMax = 5 * time.Second
 type Grant struct {
 	Rights  fsm.Rights
 	Expires time.Time // zero: never
+	// Still says whether the credential counts yet: its rule may have gone, or its secret
+	// been changed. nil: for good. Cheap, from any goroutine.
+	Still func() bool
+	// Operator says that it is good for the cluster itself, not only for a namespace.
+	Operator bool
+	// Name is the rule or the subject that it was granted to, for the audit log.
+	Name string
+	// OfEntity says that it rests on a rule of the one entity that the audience names, and is
+	// good for that alone, not for the namespace.
+	OfEntity bool
+}
+
+// Client is who asks to be let in.
+type Client struct {
+	Namespace fsm.NamespaceID
+	Peer      net.Addr // nil: nobody is counted for failing
+}
+
+// Rules are the access rules that the cluster keeps. Both methods answer at once and may be
+// called from any goroutine.
+type Rules interface {
+	// Access is the rules of the entity that a path names (of its topic, for a
+	// subscription), and those of the namespace. They are only read.
+	Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule)
+	// NamespaceName is how a namespace is called, "" for one that is not there.
+	NamespaceName(namespace fsm.NamespaceID) string
 }
 
 // Config of a keyring.
 type Config struct {
-	Keys []Key            // 1 to 12, names unique
-	Now  func() time.Time // the clock; nil: time.Now
+	// Keys are the rules that come with the configuration of a member, 1 to 12, names unique:
+	// rules of the default namespace. Those with Manage are the operators': they open every
+	// namespace and the cluster itself.
+	Keys []Key
+	// Rules are those of the cluster; nil: there are none.
+	Rules Rules
+	// Issuer checks JWTs; nil refuses them.
+	Issuer *Issuer
+	Audit  *slog.Logger     // refused logins; nil: nowhere
+	Now    func() time.Time // the clock; nil: time.Now
 }
 
 // Validate says what is wrong with the configuration.
@@ -53,11 +91,15 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Keyring checks credentials against the configured keys. It does not change after New,
-// so every method may be called from any goroutine.
+// Keyring checks credentials against the rules of the cluster and the configured keys.
+// Every method may be called from any goroutine.
 type Keyring struct {
-	keys map[string]Key
-	now  func() time.Time
+	keys   map[string]Key // never changed
+	rules  Rules
+	issuer *Issuer
+	doors  *doors
+	audit  *slog.Logger
+	now    func() time.Time
 }
 
 // New makes a keyring.
@@ -65,62 +107,191 @@ func New(c Config) (*Keyring, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	k := &Keyring{keys: make(map[string]Key, len(c.Keys)), now: c.Now}
+	k := &Keyring{keys: make(map[string]Key, len(c.Keys)), rules: c.Rules, issuer: c.Issuer, audit: c.Audit, now: c.Now}
 	if k.now == nil {
 		k.now = time.Now
 	}
+	if k.audit == nil {
+		k.audit = slog.New(slog.DiscardHandler)
+	}
+	k.doors = newDoors(k.now)
 	for _, key := range c.Keys {
 		k.keys[key.Name] = key
 	}
 	return k, nil
 }
 
-// Token checks what a client put to $cbs: kind is [KindSAS] or [KindJWT], audience the
-// URI that it wants to use. Errors wrap fsm.InvalidArgument when the token cannot be
-// read and fsm.Unauthorized when it is not good enough, and are fit for the client.
-func (k *Keyring) Token(_ context.Context, kind, token, audience string) (Grant, error) {
+// Token checks what a client put to $cbs or sent as an Authorization header: kind is
+// [KindSAS] or [KindJWT], audience the URI that it wants to use. Errors wrap
+// fsm.InvalidArgument when the token cannot be read, fsm.Unauthorized when it is not good
+// enough and fsm.ServerBusy after too many failures, and are fit for the client.
+func (k *Keyring) Token(ctx context.Context, from Client, kind, token, audience string) (Grant, error) {
 	switch kind {
 	case KindSAS:
-		return k.sas(token, audience)
+		s, err := parseSAS(token)
+		return k.at(ctx, from, "sas", s.key, func() (Grant, error) {
+			if err != nil {
+				return Grant{}, fmt.Errorf("%w: %w", fsm.InvalidArgument, err)
+			}
+			return k.sas(from, s, audience)
+		})
 	case KindJWT:
-		return Grant{}, fmt.Errorf("%w: tokens of kind jwt are not accepted here: no identity provider is configured, use a shared access key", fsm.Unauthorized)
+		return k.at(ctx, from, "jwt", "", func() (Grant, error) { return k.jwt(ctx, from, token) })
 	}
 	return Grant{}, fmt.Errorf("%w: unknown kind of token", fsm.InvalidArgument)
 }
 
-func (k *Keyring) sas(token, audience string) (Grant, error) {
-	s, err := parseSAS(token)
-	if err != nil {
-		return Grant{}, fmt.Errorf("%w: %w", fsm.InvalidArgument, err)
+// Password checks SASL PLAIN: the name of a rule and one of its secrets. Rules of single
+// entities are not tried, since at this point nobody knows which is meant.
+func (k *Keyring) Password(ctx context.Context, from Client, user, password string) (Grant, error) {
+	return k.at(ctx, from, "plain", user, func() (Grant, error) {
+		// Hashed first, so that neither content nor length shows in the time it takes.
+		given := sha256.Sum256([]byte(password))
+		grant, ok := k.find(from.Namespace, "", user, func(secret string) bool {
+			want := sha256.Sum256([]byte(secret))
+			return hmac.Equal(given[:], want[:])
+		})
+		if !ok {
+			return Grant{}, fmt.Errorf("%w: unknown key name or wrong key", fsm.Unauthorized)
+		}
+		return grant, nil
+	})
+}
+
+// Certificate checks SASL EXTERNAL: the common name of a certificate that was verified is
+// the name of a rule, and the certificate stands for its secret.
+func (k *Keyring) Certificate(ctx context.Context, from Client, certificate *x509.Certificate) (Grant, error) {
+	name := certificate.Subject.CommonName
+	return k.at(ctx, from, "external", name, func() (Grant, error) {
+		grant, ok := k.find(from.Namespace, "", name, nil)
+		if name == "" || !ok {
+			return Grant{}, fmt.Errorf("%w: no key is called like the common name of the certificate", fsm.Unauthorized)
+		}
+		grant.Expires = certificate.NotAfter
+		return grant, nil
+	})
+}
+
+// at lets a client try, unless it has failed too often, and writes down that it failed.
+func (k *Keyring) at(ctx context.Context, from Client, kind, name string, try func() (Grant, error)) (Grant, error) {
+	if !k.doors.open(from.Peer) {
+		k.refused(ctx, from, kind, name, "too many failures from this address")
+		return Grant{}, fmt.Errorf("%w: too many failed logins from this address: wait and use a valid key", fsm.ServerBusy)
 	}
-	key, known := k.keys[s.key]
-	// An unknown name is checked against an empty key, and both secrets are always
-	// tried, so that the answer takes as long whatever was wrong.
-	primary := hmac.Equal([]byte(signature(key.Primary, s.signed, s.expires)), []byte(s.signature))
-	secondary := hmac.Equal([]byte(signature(key.Secondary, s.signed, s.expires)), []byte(s.signature))
-	matches := primary || secondary && key.Secondary != ""
-	if !known || !matches {
+	grant, err := try()
+	switch {
+	case err == nil:
+		return grant, nil
+	case errors.Is(err, errExpired), errors.Is(err, fsm.ServerBusy): // nobody guesses that way
+	default:
+		k.doors.failed(from.Peer)
+	}
+	k.refused(ctx, from, kind, name, err.Error())
+	return Grant{}, err
+}
+
+// refused is the line in the audit log.
+func (k *Keyring) refused(ctx context.Context, from Client, kind, name, reason string) {
+	peer := ""
+	if from.Peer != nil {
+		peer = from.Peer.String()
+	}
+	k.audit.WarnContext(ctx, "audit", "event", "login_refused", "kind", kind, "name", name, "peer", peer, "namespace", k.namespace(from.Namespace), "reason", reason)
+}
+
+func (k *Keyring) namespace(id fsm.NamespaceID) string {
+	if k.rules == nil {
+		return fsm.DefaultNamespaceName
+	}
+	return k.rules.NamespaceName(id)
+}
+
+var (
+	errExpired  = errors.New("ExpiredToken")
+	errAudience = errors.New("InvalidAudience")
+)
+
+func (k *Keyring) sas(from Client, s sas, audience string) (Grant, error) {
+	grant, ok := k.find(from.Namespace, entityOf(audience), s.key, func(secret string) bool {
+		return hmac.Equal([]byte(signature(secret, s.signed, s.expires)), []byte(s.signature))
+	})
+	if !ok {
 		return Grant{}, fmt.Errorf("%w: InvalidSignature: the token has an invalid signature or names an unknown key", fsm.Unauthorized)
 	}
 	if !k.now().Before(s.expiry.Add(clockSkewMax)) {
-		return Grant{}, fmt.Errorf("%w: ExpiredToken: the token ended at %s", fsm.Unauthorized, s.expiry.UTC().Format(time.RFC3339))
+		return Grant{}, fmt.Errorf("%w: %w: the token ended at %s", fsm.Unauthorized, errExpired, s.expiry.UTC().Format(time.RFC3339))
 	}
-	if !under(audience, s.resource) {
-		return Grant{}, fmt.Errorf("%w: InvalidAudience: the token is for another resource", fsm.Unauthorized)
+	if !Under(audience, s.resource) {
+		return Grant{}, fmt.Errorf("%w: %w: the token is for another resource", fsm.Unauthorized, errAudience)
 	}
-	return Grant{Rights: key.Rights, Expires: s.expiry}, nil
+	grant.Expires = s.expiry
+	return grant, nil
 }
 
-// Password checks SASL PLAIN: the name of a key and one of its secrets.
-func (k *Keyring) Password(_ context.Context, user, password string) (Grant, error) {
-	key, known := k.keys[user]
-	// Hashed first, so that neither content nor length shows in the time it takes.
-	given := sha256.Sum256([]byte(password))
-	first, second := sha256.Sum256([]byte(key.Primary)), sha256.Sum256([]byte(key.Secondary))
-	primary, secondary := hmac.Equal(given[:], first[:]), hmac.Equal(given[:], second[:])
-	matches := primary || secondary && key.Secondary != ""
-	if !known || !matches {
-		return Grant{}, fmt.Errorf("%w: unknown key name or wrong key", fsm.Unauthorized)
+// find looks for a rule by name whose secret fits: at the entity, then in the namespace,
+// then among the configured keys. fits is nil where the name alone says it.
+func (k *Keyring) find(namespace fsm.NamespaceID, path, name string, fits func(secret string) bool) (Grant, bool) {
+	if k.rules != nil {
+		own, shared := k.rules.Access(namespace, path)
+		for i, rules := range [][]fsm.AccessRule{own, shared} {
+			if path == "" && i == 0 {
+				continue
+			}
+			if secret, rights, ok := match(rules, name, fits); ok {
+				return Grant{Rights: rights, Name: name, OfEntity: i == 0, Still: func() bool { return k.still(namespace, path, i, name, secret, rights) }}, true
+			}
+		}
 	}
-	return Grant{Rights: key.Rights}, nil
+	key, known := k.keys[name]
+	// An unknown name is checked against an empty key, and both secrets are always tried, so
+	// that the answer takes as long whatever was wrong.
+	good := true
+	if fits != nil {
+		primary, secondary := fits(key.Primary), fits(key.Secondary)
+		good = primary || secondary && key.Secondary != ""
+	}
+	operator := key.Rights&fsm.Manage == fsm.Manage
+	if !known || !good || !operator && namespace != fsm.DefaultNamespace {
+		return Grant{}, false
+	}
+	return Grant{Rights: key.Rights, Name: name, Operator: operator}, true
+}
+
+// match finds a rule by name whose secret fits, and says which secret that was.
+func match(rules []fsm.AccessRule, name string, fits func(secret string) bool) (secret string, rights fsm.Rights, ok bool) {
+	for i := range rules {
+		rule := &rules[i]
+		switch {
+		case rule.Name != name:
+		case fits == nil, fits(rule.Primary):
+			return rule.Primary, rule.Rights, true
+		case rule.Secondary != "" && fits(rule.Secondary):
+			return rule.Secondary, rule.Rights, true
+		}
+	}
+	return "", 0, false
+}
+
+// still says whether a rule is there as it was when it let somebody in.
+func (k *Keyring) still(namespace fsm.NamespaceID, path string, list int, name, secret string, rights fsm.Rights) bool {
+	own, shared := k.rules.Access(namespace, path)
+	for _, rule := range [][]fsm.AccessRule{own, shared}[list] {
+		if rule.Name == name {
+			return rule.Rights == rights && (rule.Primary == secret || rule.Secondary == secret)
+		}
+	}
+	return false
+}
+
+// entityOf is the path of the entity that an audience is about, in lower case: without what
+// is below an entity. "" is the namespace.
+func entityOf(audience string) string {
+	_, path, _ := strings.Cut(place(audience), "/")
+	if path, _, found := strings.Cut(path, "/subscriptions/"); found {
+		return path // a subscription has the rules of its topic
+	}
+	for _, below := range []string{"/$management", "/$deadletterqueue", "/$transfer", "/subscriptions"} {
+		path = strings.TrimSuffix(path, below)
+	}
+	return path
 }

@@ -19,6 +19,9 @@ const sasPrefix = "SharedAccessSignature"
 // stays under 2 KiB.
 const tokenBytesMax = 8 * 1024
 
+// jwtBytesMax bounds a JWT likewise: those with many groups in them are large.
+const jwtBytesMax = 32 * 1024
+
 // expirySecondsMax is the last second of the year 9999: beyond it dates no longer print.
 const expirySecondsMax = 253402300799
 
@@ -115,10 +118,10 @@ func Sign(resource, keyName, secret string, expiry time.Time) string {
 	return sasPrefix + " sr=" + sr + "&sig=" + sig + "&se=" + se + "&skn=" + url.QueryEscape(keyName)
 }
 
-// under says whether the audience lies at or below the resource. Clients spell one place
+// Under says whether the audience lies at or below the resource. Clients spell one place
 // in many ways, so scheme, port, query, trailing slashes and case do not count; the
 // path is compared by whole segments ("orders" does not cover "orders2").
-func under(audience, resource string) bool {
+func Under(audience, resource string) bool {
 	a, r := place(audience), place(resource)
 	if r == "" {
 		return false

@@ -1,0 +1,269 @@
+package admin
+
+import (
+	"encoding/json"
+	"encoding/xml"
+	"fmt"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// accessShown is how a rule of a queue looks to who may manage that.
+const accessShown = `{"name":"app","rights":["Send","Listen"],"primaryKey":"one","secondaryKey":"two",` +
+	`"primaryConnectionString":"Endpoint=sb://localhost:5300;SharedAccessKeyName=app;SharedAccessKey=one;EntityPath=a/b;UseDevelopmentEmulator=true",`
+
+func TestAccessLife(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.ask("PUT", "/v1/queues/a/b", "", nil)
+	r.ask("PUT", "/v1/topics/t", "", nil)
+	for _, step := range []struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		{"GET", "/v1/access", "", 200, `{"rules":[]}`},
+		{"GET", "/v1/access/a/b", "", 200, `{"rules":[]}`},
+		{"GET", "/v1/access/none", "", 404, `'none' could not be found`},
+		{"PUT", "/v1/access/a/b?rule=app", `{"rights":["SEND"],"primaryKey":"one"}`, 201, `{"name":"app","rights":["Send"],"primaryKey":"one","secondaryKey":"`},
+		{"PUT", "/v1/access/a/b?rule=app", `{"rights":["Send"]}`, 409, `"code":"RuleExists"`},
+		{"PUT", "/v1/access/A/B?rule=app&replace=true", `{"rights":["listen","send"],"secondaryKey":"two"}`, 200, accessShown},
+		{"PUT", "/v1/access/a/b?rule=none&replace=true", `{"rights":["Send"]}`, 404, `"code":"RuleNotFound"`},
+		{"PUT", "/v1/access?rule=all", `{"rights":["Manage"],"primaryKey":"p","name":"all"}`, 201, `"rights":["Manage","Send","Listen"]`},
+		{"PUT", "/v1/access/t?rule=a%20b%2Fc", `{"rights":["Listen"]}`, 201, `{"name":"a b/c",`},
+		{"GET", "/v1/access/t?rule=a%20b%2Fc", "", 200, `{"name":"a b/c",`},
+		{"GET", "/v1/access?rule=all", "", 200, `SharedAccessKeyName=all;SharedAccessKey=p;UseDevelopmentEmulator=true"`},
+		{"GET", "/v1/access?rule=app", "", 404, `there is no access rule 'app'`},
+		{"POST", "/v1/regenerate/a/b", `{"rule":"app","which":"primary"}`, 200, `"secondaryKey":"two"`},
+		{"POST", "/v1/regenerate", `{"rule":"all","which":"secondary"}`, 200, `"primaryKey":"p"`},
+		{"POST", "/v1/regenerate", `{"rule":"app","which":"secondary"}`, 404, `"code":"RuleNotFound"`},
+		{"DELETE", "/v1/access/a/b?rule=app", "", 204, ""},
+		{"DELETE", "/v1/access/a/b?rule=app", "", 404, `"code":"RuleNotFound"`},
+		{"DELETE", "/v1/access?rule=all", "", 204, ""},
+		{"GET", "/v1/access/a/b", "", 200, `{"rules":[]}`},
+		{"GET", "/v1/access/t", "", 200, `{"rules":[{"name":"a b/c"`},
+
+		{"GET", "/v1/access/t/Subscriptions/s", "", 400, "a subscription has the access rules of its topic"},
+		{"GET", "/v1/access/", "", 400, "names no queue"},
+		{"PUT", "/v1/access/", `{"rights":["Send"]}`, 400, "which access rule?"},
+		{"PUT", "/v1/access/?rule=r", `{"rights":["Send"]}`, 400, "names no queue"},
+		{"PUT", "/v1/access/t?rule=r", `{"name":"s","rights":["Send"]}`, 400, "the body"},
+		{"PUT", "/v1/access/t?rule=r", `{}`, 400, "it has no rights"},
+		{"PUT", "/v1/access/t?rule=r", `{"rights":["own"]}`, 400, "rights are Send, Listen and Manage"},
+		{"PUT", "/v1/access/t?rule=r", `{"rights":["Send"],"key":"x"}`, 400, "possible are name, rights"},
+		{"PUT", "/v1/access/t?rule=" + strings.Repeat("r", accessNameBytesMax+1), `{"rights":["Send"]}`, 400, "1 to 256 bytes"},
+		{"PUT", "/v1/access/t?rule=a%0Ab", `{"rights":["Send"]}`, 400, "control characters"},
+		{"PUT", "/v1/access/t?rule=r", `{"rights":["Send"],"primaryKey":"` + strings.Repeat("s", accessSecretBytesMax+1) + `"}`, 400, "a key is 1 to 256 bytes"},
+		{"PUT", "/v1/access/t?rule=r", `{"rights":["Send"],"secondaryKey":"a\nb"}`, 400, "a key is 1 to 256 bytes"},
+		{"PUT", "/v1/access/t?role=r", `{"rights":["Send"]}`, 400, "unknown parameter"},
+		{"POST", "/v1/regenerate/t", `{"rule":"a b/c","which":"both"}`, 400, "which is primary or secondary"},
+		{"POST", "/v1/regenerate/t?rule=x", `{}`, 400, "unknown parameter"},
+	} {
+		status, body := r.ask(step.method, step.path, step.body, nil)
+		if status != step.status || !strings.Contains(body, step.want) {
+			t.Errorf("%s %.80s: %d %s\nwant %d with %s", step.method, step.path, status, body, step.status, step.want)
+		}
+		if strings.Contains(body, "sssss") {
+			t.Errorf("an error tells a key: %s", body)
+		}
+	}
+}
+
+// What passes here passes in the catalog, at every limit.
+func TestAccessAtItsLimits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for i := range accessRulesMax {
+		name := fmt.Sprintf("%02d", i) + strings.Repeat("n", accessNameBytesMax-2)
+		body := `{"rights":["Send"],"primaryKey":"` + strings.Repeat("p", accessSecretBytesMax) + `"}`
+		if status, answer := r.ask("PUT", "/v1/access?rule="+name, body, nil); status != http.StatusCreated {
+			t.Fatal(status, answer)
+		}
+	}
+	if status, body := r.ask("PUT", "/v1/access?rule=more", `{"rights":["Send"]}`, nil); status != http.StatusForbidden || !strings.Contains(body, "at most 12") {
+		t.Error(status, body)
+	}
+	for _, rule := range r.namespace.Access {
+		if rule.Validate() != nil {
+			t.Errorf("the catalog would refuse %+v", rule)
+		}
+	}
+}
+
+// Who changes rules beside others loses nothing of theirs, and gives up in the end.
+func TestAccessRivals(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for rivals, want := range map[int]int{accessTriesMax - 1: http.StatusCreated, accessTriesMax: http.StatusServiceUnavailable} {
+		r.rivals = rivals
+		if status, body := r.ask("PUT", fmt.Sprintf("/v1/access?rule=after%d", rivals), `{"rights":["Send"]}`, nil); status != want {
+			t.Errorf("%d rivals: %d %s", rivals, status, body)
+		}
+	}
+}
+
+// atomAccess is a rule as the Go client reads it.
+type atomAccess struct {
+	Type      string   `xml:"http://www.w3.org/2001/XMLSchema-instance type,attr"`
+	ClaimType string   `xml:"ClaimType"`
+	Claim     string   `xml:"ClaimValue"`
+	Rights    []string `xml:"Rights>AccessRights"`
+	Name      string   `xml:"KeyName"`
+	Primary   string   `xml:"PrimaryKey"`
+	Secondary string   `xml:"SecondaryKey"`
+	Created   string   `xml:"CreatedTime"`
+	Modified  string   `xml:"ModifiedTime"`
+}
+
+func readATOMRules(t *testing.T, body string) []atomAccess {
+	t.Helper()
+	var entry struct {
+		Rules []atomAccess `xml:"content>QueueDescription>AuthorizationRules>AuthorizationRule"`
+	}
+	if err := xml.Unmarshal([]byte(body), &entry); err != nil {
+		t.Fatal(err, body)
+	}
+	return entry.Rules
+}
+
+// The rules of a description are the whole list: what is not in it is gone, also when there is
+// no list at all, by which the Go and JavaScript clients say that there are none.
+func TestATOMAccess(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	// As JavaScript writes it (prefix p5), .NET (no times), and one without keys.
+	given := `<AuthorizationRules><AuthorizationRule p5:type="SharedAccessAuthorizationRule" xmlns:p5="` + instanceSpace + `"><ClaimType>SharedAccessKey</ClaimType><ClaimValue>None</ClaimValue>` +
+		`<Rights><AccessRights>Manage</AccessRights><AccessRights>Send</AccessRights><AccessRights>Listen</AccessRights></Rights><KeyName>all</KeyName><PrimaryKey>a&lt;b</PrimaryKey><SecondaryKey>c</SecondaryKey></AuthorizationRule>` +
+		`<AuthorizationRule i:type="SharedAccessAuthorizationRule"><Rights><AccessRights>Send</AccessRights></Rights><CreatedTime>2026-01-01T00:00:00Z</CreatedTime><KeyName>app</KeyName></AuthorizationRule></AuthorizationRules>`
+	put := func(children string, status int, change func(*http.Request)) []atomAccess {
+		t.Helper()
+		got, body := r.ask("PUT", "/q", entryOf("QueueDescription", children), change)
+		if got != status {
+			t.Fatal(got, body)
+		}
+		return readATOMRules(t, body)
+	}
+	made := put(given, 201, nil)
+	if len(made) != 2 || len(made[1].Primary) != 44 || len(made[1].Secondary) != 44 {
+		t.Fatalf("%+v", made)
+	}
+	want := atomAccess{
+		Type: accessType, ClaimType: "SharedAccessKey", Claim: "None", Rights: []string{"Manage", "Send", "Listen"}, Name: "all", Primary: "a<b", Secondary: "c",
+		Created: "2026-11-20T12:00:00Z", Modified: "2026-11-20T12:00:01Z",
+	}
+	if diff := cmp.Diff(want, made[0]); diff != "" {
+		t.Error(diff)
+	}
+	_, body := r.ask("GET", "/q", "", nil)
+	if diff := cmp.Diff(made, readATOMRules(t, body)); diff != "" {
+		t.Error(diff)
+	}
+	// The keys of a rule that is sent back without them stay; those of a new one are drawn.
+	if again := put(given, 200, update); cmp.Diff(made, again) != "" {
+		t.Error(cmp.Diff(made, again))
+	}
+	version := r.entities["q"].AccessVersion
+	put(given+"<LockDuration>PT5S</LockDuration>", 200, update)
+	if r.entities["q"].AccessVersion != version {
+		t.Error("rules that are the same were written")
+	}
+	if one := put(`<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Listen</AccessRights></Rights><KeyName>app</KeyName><PrimaryKey>new</PrimaryKey></AuthorizationRule></AuthorizationRules>`, 200, update); len(one) != 1 || one[0].Primary != "new" || one[0].Secondary != made[1].Secondary || one[0].Rights[0] != "Listen" {
+		t.Errorf("%+v", one)
+	}
+	if none := put("", 200, update); len(none) != 0 {
+		t.Errorf("%+v", none)
+	}
+	// What is refused changes no key.
+	put(given, 200, update)
+	put(given+"<LockDuration>PT1S</LockDuration>", 400, update)
+	if _, body := r.ask("GET", "/q", "", nil); len(readATOMRules(t, body)) != 2 {
+		t.Error("a refused update took rules away")
+	}
+}
+
+func TestATOMAccessRefuses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.ask("PUT", "/t", entryOf("TopicDescription", ""), nil)
+	rule := func(name string) string {
+		return "<AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights><KeyName>" + name + "</KeyName></AuthorizationRule>"
+	}
+	many := ""
+	for i := range accessRulesMax + 1 {
+		many += rule(fmt.Sprintf("r%d", i))
+	}
+	for _, c := range []struct {
+		path, kind, rules string
+		status            int
+		want              string
+	}{
+		{"/q", "QueueDescription", rule("a") + rule("a"), 400, "given twice"},
+		{"/q", "QueueDescription", many, 403, "at most 12"},
+		{"/q", "QueueDescription", "<Rule/>", 400, "holds AuthorizationRule"},
+		{"/q", "QueueDescription", `<AuthorizationRule i:type="AllowRule"/>`, 501, "AllowRule"},
+		{"/q", "QueueDescription", "<AuthorizationRule><KeyName>a</KeyName></AuthorizationRule>", 400, "no rights"},
+		{"/t/Subscriptions/s", "SubscriptionDescription", rule("a"), 400, "of its topic"},
+	} {
+		body := entryOf(c.kind, "<AuthorizationRules>"+c.rules+"</AuthorizationRules>")
+		if status, answer := r.ask("PUT", c.path, body, nil); status != c.status || !strings.Contains(answer, c.want) {
+			t.Errorf("%s %.80s: %d %s, want %d %s", c.path, c.rules, status, answer, c.status, c.want)
+		}
+	}
+	if len(r.entities) != 1 {
+		t.Error("something was made")
+	}
+}
+
+// The form of connection strings has no way to write a semicolon.
+func TestConnectionString(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ endpoint, rule, secret, want string }{
+		{"Endpoint=sb://h", "r", "s=", "Endpoint=sb://h;SharedAccessKeyName=r;SharedAccessKey=s=;EntityPath=q"},
+		{"Endpoint=sb://h" + plainFlag, "r", "s", "Endpoint=sb://h;SharedAccessKeyName=r;SharedAccessKey=s;EntityPath=q;UseDevelopmentEmulator=true"},
+		{"Endpoint=sb://h", "a;b", "s", ""},
+		{"Endpoint=sb://h", "r", "a;b", ""},
+		{"Endpoint=sb://h", "r", "", ""},
+		{"", "r", "s", ""},
+	} {
+		if got := connectionString(c.endpoint, c.rule, c.secret, "q"); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+	}
+}
+
+// FuzzAccess: whatever a client sends as a rule is refused, or is one that the catalog takes.
+func FuzzAccess(f *testing.F) {
+	f.Add([]byte(`{"name":"a","rights":["Send","manage"],"primaryKey":"k"}`))
+	f.Add([]byte(`{"name":"\u0085","rights":["listen"],"secondaryKey":"\u2028"}`))
+	f.Add([]byte(entryOf("QueueDescription", `<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights><KeyName>a</KeyName></AuthorizationRule></AuthorizationRules>`)))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var one AccessRuleRequest
+		asked := []AccessRuleRequest{one}
+		if json.Unmarshal(data, &asked[0]) != nil {
+			description, err := readDescription(strings.NewReader(string(data)))
+			if err != nil {
+				return
+			}
+			if asked, err = description.access(); err != nil {
+				return
+			}
+		}
+		rules, err := accessRules(asked, nil)
+		if err != nil {
+			if codeOf(err) == fsm.Internal {
+				t.Errorf("%q: %v", data, err)
+			}
+			return
+		}
+		for _, rule := range rules {
+			if rule.Validate() != nil {
+				t.Errorf("%q: the catalog refuses %+v", data, rule)
+			}
+		}
+	})
+}

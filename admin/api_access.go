@@ -1,0 +1,99 @@
+package admin
+
+import "time"
+
+// Namespace is a set of entities with keys and limits of its own, as the API shows it.
+type Namespace struct {
+	Name string `json:"name"` // a DNS label, as spelled at creation; "default" is always there
+	NamespaceSettings
+	Version uint64    `json:"version"` // rises with every change of settings or access rules
+	Created time.Time `json:"createdAt"`
+	Updated time.Time `json:"updatedAt"`
+	// AccessRules, with their keys, are in the answer to a creation only; /v1/access shows them
+	// later.
+	AccessRules []AccessRule `json:"accessRules,omitempty"`
+}
+
+// NamespaceSettings are what can be chosen for a namespace. A field that is nil is left as it
+// is by PATCH and gets its default from PUT.
+type NamespaceSettings struct {
+	// Hosts are host names, whole and without port, that select the namespace beside those
+	// whose first label is its name; at most 16. Not nil and empty: none.
+	Hosts []string `json:"hosts,omitzero"`
+	// MaxMessageBytes is the largest maxMessageBytes that an entity may have, 1 KiB to 100 MiB;
+	// 0, the default: as large as the cluster allows.
+	MaxMessageBytes *uint32 `json:"maxMessageBytes,omitempty"`
+	// MaxLockDuration is the longest lockDuration that an entity may have, 5 s to 24 h; default 5
+	// min, which "0s" chooses too.
+	MaxLockDuration *Duration `json:"maxLockDuration,omitempty"`
+	MaxEntities     *uint32   `json:"maxEntities,omitempty"`  // queues and topics together; 0, the default: no limit of its own
+	UserMetadata    *string   `json:"userMetadata,omitempty"` // at most 1024 bytes
+}
+
+// NamespaceRequest is the body of PUT /v1/namespaces/{name}.
+type NamespaceRequest struct {
+	NamespaceSettings
+	// AccessRules are its first ones; none: RootManageSharedAccessKey with every right and
+	// keys drawn at random.
+	AccessRules []AccessRuleRequest `json:"accessRules,omitempty"`
+}
+
+// NamespacePage is one answer of the list of namespaces. Next is the "after" of the next
+// page, empty at the end.
+type NamespacePage struct {
+	Namespaces []Namespace `json:"namespaces"`
+	Next       string      `json:"next,omitempty"`
+}
+
+// The rights of an access rule, in the service's words; they are read in any case. Who may
+// manage may send and listen, too.
+const (
+	RightSend   = "Send"
+	RightListen = "Listen"
+	RightManage = "Manage"
+)
+
+// AccessRule is a named pair of keys and what their holder may do, with a namespace or with
+// one queue or topic. It is shown only to who may manage that.
+type AccessRule struct {
+	Name         string   `json:"name"`
+	Rights       []string `json:"rights"` // RightSend and so on; all three of who may manage
+	PrimaryKey   string   `json:"primaryKey"`
+	SecondaryKey string   `json:"secondaryKey,omitempty"`
+	// The connection strings are complete: applications need nothing else. They name the host
+	// by which this API was asked, and are left out when that cannot select the namespace.
+	PrimaryConnectionString   string    `json:"primaryConnectionString,omitempty"`
+	SecondaryConnectionString string    `json:"secondaryConnectionString,omitempty"`
+	Created                   time.Time `json:"createdAt"`
+	Updated                   time.Time `json:"updatedAt"`
+}
+
+// AccessRuleRequest is the body of PUT /v1/access/{queue or topic}?rule=, and without a name
+// in the path that of a rule of the namespace. With &replace=true it changes a rule that is
+// there; keys that are left out stay then, and are drawn at random otherwise.
+type AccessRuleRequest struct {
+	Name         string   `json:"name,omitempty"` // 1 to 256 bytes; as in the parameter, or left out
+	Rights       []string `json:"rights"`
+	PrimaryKey   string   `json:"primaryKey,omitempty"` // 1 to 256 bytes, used as it is written
+	SecondaryKey string   `json:"secondaryKey,omitempty"`
+}
+
+// AccessPage answers GET /v1/access and GET /v1/access/{queue or topic} with all rules, by
+// name; there are at most 12.
+type AccessPage struct {
+	Rules []AccessRule `json:"rules"`
+}
+
+// The keys of a rule, as RegenerateRequest calls them.
+const (
+	KeyPrimary   = "primary"
+	KeySecondary = "secondary"
+)
+
+// RegenerateRequest is the body of POST /v1/regenerate and POST /v1/regenerate/{queue or
+// topic}: a key drawn anew. The answer is the AccessRule. What signed with the old key ends
+// within ten seconds.
+type RegenerateRequest struct {
+	Rule  string `json:"rule"`
+	Which string `json:"which"` // KeyPrimary or KeySecondary
+}

@@ -1,0 +1,141 @@
+package admin
+
+import (
+	"fmt"
+	"net/http"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Limits of a page. Go and .NET take a page that is shorter than they asked for as the last,
+// so no page is cut: what would be too large is refused.
+const (
+	atomPageNormal   = 100
+	atomPageMax      = 1000
+	atomSkipMax      = 1 << 24         // entries
+	atomFeedBytesMax = 8 * 1024 * 1024 // 1000 queues of 8 KiB; more only long rules are, of subscriptions or access
+)
+
+// atomPage is a part of a list.
+type atomPage struct{ skip, top int }
+
+// readPage reads $skip and $top; other parameters (enrich) are passed over.
+func readPage(r *http.Request) (atomPage, error) {
+	var p atomPage
+	var err error
+	if p.skip, err = numberParameter(r, "$skip", 0, 0, atomSkipMax); err == nil {
+		p.top, err = numberParameter(r, "$top", atomPageNormal, 1, atomPageMax)
+	}
+	return p, err
+}
+
+// atomListEntities is GET /$Resources/Queues, /$Resources/Topics and /{topic}/Subscriptions,
+// always with what the entities hold: clients list runtime properties by the same request.
+func (s *Server) atomListEntities(w http.ResponseWriter, r *http.Request, t atomTarget) error {
+	page, err := readPage(r)
+	if err != nil {
+		return err
+	}
+	path, title := resourcesWord+"/Queues", "Queues"
+	switch t.kind {
+	case fsm.QueueEntity:
+	case fsm.TopicEntity:
+		path, title = resourcesWord+"/Topics", "Topics"
+	case fsm.SubscriptionEntity:
+		if err := checkName(fsm.TopicEntity, t.name); err != nil {
+			return err
+		}
+		topic, _, err := s.in(r).Entity(r.Context(), fsm.TopicEntity, t.name)
+		if err != nil {
+			return naming(t.name, err)
+		}
+		t.name = topic.Name
+		path, title = topic.Name+"/Subscriptions", "Subscriptions"
+	}
+	entities, err := s.entitiesFrom(r, t, page.skip, page.top+1)
+	if err != nil {
+		return naming(t.name, err)
+	}
+	more := len(entities) > page.top
+	entities = entities[:min(page.top, len(entities))]
+	var counts []fsm.Counts
+	if len(entities) > 0 {
+		if counts, err = s.in(r).Counts(r.Context(), entities); err != nil {
+			return err
+		}
+	}
+	x := newXML()
+	x.feed(r, path, title, page, more)
+	for i := range entities {
+		x.entity(r, entities[i], counts[i], false)
+	}
+	return s.replyFeed(w, x)
+}
+
+// entitiesFrom reads a list from a number on. Lists of the cluster go on by name, so what is to
+// be passed over is read too, a thousand at a time.
+func (s *Server) entitiesFrom(r *http.Request, t atomTarget, skip, most int) ([]fsm.Entity, error) {
+	var found []fsm.Entity
+	after := ""
+	for len(found) < most {
+		limit := min(skip+most-len(found), pageEntitiesMax)
+		list, err := s.in(r).Entities(r.Context(), t.kind, t.name, after, limit)
+		if err != nil {
+			return nil, err
+		}
+		passed := min(skip, len(list))
+		skip -= passed
+		found = append(found, list[passed:]...)
+		if len(list) < limit {
+			break
+		}
+		after = list[len(list)-1].Name
+	}
+	return found, nil
+}
+
+// atomListRules is GET /{topic}/Subscriptions/{name}/Rules.
+func (s *Server) atomListRules(w http.ResponseWriter, r *http.Request, t atomTarget) error {
+	page, err := readPage(r)
+	if err == nil {
+		err = checkName(fsm.SubscriptionEntity, t.name)
+	}
+	if err != nil {
+		return err
+	}
+	subscription, _, err := s.in(r).Entity(r.Context(), fsm.SubscriptionEntity, t.name)
+	if err != nil {
+		return naming(t.name, err)
+	}
+	var rules []fsm.Rule
+	for len(rules) <= page.top {
+		limit := min(page.top+1-len(rules), pageRulesMax)
+		list, err := s.in(r).Rules(r.Context(), t.name, page.skip+len(rules), limit)
+		if err != nil {
+			return naming(t.name, err)
+		}
+		rules = append(rules, list...)
+		if len(list) < limit {
+			break
+		}
+	}
+	more := len(rules) > page.top
+	x := newXML()
+	x.feed(r, subscription.Name+"/"+rulesWord, "Rules", page, more)
+	for i := range rules[:min(page.top, len(rules))] {
+		x.rule(r, subscription, &rules[i], false)
+		if x.Len() > atomFeedBytesMax {
+			break // refused below
+		}
+	}
+	return s.replyFeed(w, x)
+}
+
+func (s *Server) replyFeed(w http.ResponseWriter, x *xmlText) error {
+	x.end("feed")
+	if x.Len() > atomFeedBytesMax {
+		return fmt.Errorf("%w: the list is longer than %d bytes: ask for fewer with $top", fsm.QuotaExceeded, atomFeedBytesMax)
+	}
+	s.replyXML(w, http.StatusOK, atomFeedType, x)
+	return nil
+}

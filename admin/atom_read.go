@@ -1,0 +1,158 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Limits of what is read. The body is bounded by the guard (bodyBytesMax); these bound what
+// it can be made to hold in memory. The largest rule is a description with 128 parameters for
+// filter and action each, of 3 elements.
+const (
+	xmlDepthMax      = 16   // elements in each other
+	xmlElementsMax   = 2048 // of one document
+	xmlAttributesMax = 4096 // of one document, declarations of namespaces among them
+)
+
+// node is an element as read. Namespaces are resolved and then passed over: clients differ in
+// prefixes and in what they declare, and no two elements of the API differ by that alone.
+type node struct {
+	name     string // without prefix
+	attrs    []xml.Attr
+	text     string // what stands directly in it, put together
+	children []node
+}
+
+// child finds the first child of a name; nil for none, and for one that says that it is nil.
+func (n *node) child(name string) *node {
+	if n == nil {
+		return nil
+	}
+	for i := range n.children {
+		if c := &n.children[i]; c.name == name && !c.isNil() {
+			return c
+		}
+	}
+	return nil
+}
+
+// attr is an attribute of XML Schema's instance namespace, "" when it is not there.
+func (n *node) attr(name string) string {
+	for _, a := range n.attrs {
+		if a.Name.Local == name && a.Name.Space == instanceSpace {
+			return strings.TrimSpace(a.Value)
+		}
+	}
+	return ""
+}
+
+// isNil reports i:nil, by which .NET says that there is no value.
+func (n *node) isNil() bool { v := n.attr("nil"); return v == "true" || v == "1" }
+
+// kindName is the type of a filter, action or value, without the prefix that the client chose.
+func (n *node) kindName() string {
+	name := n.attr("type")
+	return name[strings.LastIndexByte(name, ':')+1:]
+}
+
+// readDescription reads a request: an ATOM entry whose content is one description, which it
+// returns.
+func readDescription(body io.Reader) (*node, error) {
+	data, err := io.ReadAll(body)
+	var tooLarge *http.MaxBytesError
+	switch {
+	case errors.As(err, &tooLarge):
+		return nil, fmt.Errorf("%w: the body is longer than %d bytes", fsm.MessageTooLarge, tooLarge.Limit)
+	case err != nil:
+		return nil, fmt.Errorf("%w: the body: %w", fsm.InvalidArgument, err)
+	}
+	entry, err := parseXML(data)
+	if err != nil {
+		return nil, fmt.Errorf("%w: the body: %w", fsm.InvalidArgument, err)
+	}
+	content := entry.child("content")
+	if entry.name != "entry" || content == nil || len(content.children) != 1 {
+		return nil, fmt.Errorf("%w: the body is not an ATOM entry whose content is one description", fsm.InvalidArgument)
+	}
+	return &content.children[0], nil
+}
+
+// xmlReader reads one document into a tree.
+type xmlReader struct {
+	decoder              *xml.Decoder
+	elements, attributes int
+}
+
+// parseXML reads one document. A document type is refused: nobody needs one, and entities
+// are what bombs are made of. Encodings other than UTF-8 are refused by encoding/xml.
+func parseXML(data []byte) (*node, error) {
+	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // .NET's mark before UTF-8
+	x := xmlReader{decoder: xml.NewDecoder(bytes.NewReader(data))}
+	var root *node
+	for {
+		token, err := x.decoder.Token()
+		switch {
+		case errors.Is(err, io.EOF) && root != nil:
+			return root, nil
+		case errors.Is(err, io.EOF):
+			return nil, errors.New("no XML element")
+		case err != nil:
+			return nil, err
+		}
+		switch token := token.(type) {
+		case xml.Directive:
+			return nil, errors.New("a document type is not allowed")
+		case xml.StartElement:
+			if root != nil {
+				return nil, errors.New("more than one element at the top")
+			}
+			root = &node{}
+			if err := x.element(root, token, 1); err != nil {
+				return nil, err
+			}
+		}
+	}
+}
+
+func (x *xmlReader) element(n *node, start xml.StartElement, depth int) error {
+	x.elements++
+	x.attributes += len(start.Attr)
+	switch {
+	case depth > xmlDepthMax:
+		return fmt.Errorf("elements lie more than %d deep in each other", xmlDepthMax)
+	case x.elements > xmlElementsMax:
+		return fmt.Errorf("more than %d elements", xmlElementsMax)
+	case x.attributes > xmlAttributesMax:
+		return fmt.Errorf("more than %d attributes", xmlAttributesMax)
+	}
+	n.name, n.attrs = start.Name.Local, start.Attr
+	var text strings.Builder
+	for {
+		token, err := x.decoder.Token()
+		if err != nil {
+			return err
+		}
+		switch token := token.(type) {
+		case xml.Directive:
+			return errors.New("a document type is not allowed")
+		case xml.CharData:
+			text.Write(token)
+		case xml.StartElement:
+			var child node
+			if err := x.element(&child, token, depth+1); err != nil {
+				return err
+			}
+			n.children = append(n.children, child)
+		case xml.EndElement:
+			n.text = text.String()
+			return nil
+		}
+	}
+}

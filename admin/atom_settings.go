@@ -1,0 +1,254 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// kind is what the description describes, if that can be at the path.
+func (n *node) kind(t atomTarget) (fsm.EntityKind, error) {
+	kinds := map[string]fsm.EntityKind{
+		"QueueDescription": fsm.QueueEntity, "TopicDescription": fsm.TopicEntity, "SubscriptionDescription": fsm.SubscriptionEntity,
+	}
+	kind, known := kinds[n.name]
+	_, _, isPath := fsm.SplitSubscriptionPath(t.name)
+	if !known || isPath != (kind == fsm.SubscriptionEntity) {
+		return 0, fmt.Errorf("%w: a %.60s does not belong to %.400s", fsm.InvalidArgument, n.name, t.name)
+	}
+	return kind, nil
+}
+
+// settings reads what is given. Elements that are not known are passed over, as the service
+// does: clients send back what they got, and are newer than we. Passed over are also
+// hints that change nothing that is promised (EnableBatchedOperations, EnableExpress,
+// SupportOrdering, FilteringMessagesBeforePublishing), what is only ever told, and
+// AuthorizationRules, which access reads. Refused is what would look as if it worked: access for
+// everybody.
+func (n *node) settings() (Settings, error) {
+	var a Settings
+	seen := make(map[string]bool, len(n.children))
+	for i := range n.children {
+		c := &n.children[i]
+		if seen[c.name] { // or one reader would see the first, and another the last
+			return a, fmt.Errorf("%w: %.60s is given twice", fsm.InvalidArgument, c.name)
+		}
+		seen[c.name] = true
+		// Whether a subscription is spread is said by its topic.
+		if c.isNil() || c.name == "EnablePartitioning" && n.name == "SubscriptionDescription" {
+			continue
+		}
+		if err := a.set(c); err != nil {
+			return a, err
+		}
+	}
+	return a, nil
+}
+
+// set takes one element of a description.
+func (s *Settings) set(c *node) error {
+	switch c.name {
+	case "LockDuration":
+		return into(&s.LockDuration, c, readATOMDuration)
+	case "MaxSizeInMegabytes":
+		return into(&s.MaxSizeInMegabytes, c, readUint32)
+	case "RequiresDuplicateDetection":
+		return into(&s.RequiresDuplicateDetection, c, readBool)
+	case "RequiresSession":
+		return into(&s.RequiresSession, c, readBool)
+	case "DefaultMessageTimeToLive":
+		return into(&s.DefaultMessageTimeToLive, c, readATOMDuration)
+	case "DeadLetteringOnMessageExpiration":
+		return into(&s.DeadLetteringOnMessageExpiration, c, readBool)
+	case "DeadLetteringOnFilterEvaluationExceptions":
+		return into(&s.DeadLetteringOnFilterEvaluationExceptions, c, readBool)
+	case "DuplicateDetectionHistoryTimeWindow":
+		return into(&s.DuplicateDetectionHistoryTimeWindow, c, readATOMDuration)
+	case "MaxDeliveryCount":
+		return into(&s.MaxDeliveryCount, c, readUint32)
+	case "Status":
+		return into(&s.Status, c, readText)
+	case "ForwardTo":
+		return into(&s.ForwardTo, c, readDestination)
+	case "ForwardDeadLetteredMessagesTo":
+		return into(&s.ForwardDeadLetteredMessagesTo, c, readDestination)
+	case "UserMetadata":
+		s.UserMetadata = &c.text
+	case "AutoDeleteOnIdle":
+		return into(&s.AutoDeleteOnIdle, c, readATOMDuration)
+	case "MaxMessageSizeInKilobytes":
+		return into(&s.MaxMessageBytes, c, readKilobytes)
+	case "EnablePartitioning":
+		return into(&s.EnablePartitioning, c, readBool)
+	case "IsAnonymousAccessible":
+		if open, err := readBool(c.text); err == nil && open {
+			return fmt.Errorf("%w: IsAnonymousAccessible: there is no access without a key", fsm.NotImplemented)
+		}
+	}
+	return nil
+}
+
+// into reads the text of an element into a field; an empty element is one that is not there.
+func into[T any](field **T, c *node, read func(string) (T, error)) error {
+	text := strings.TrimSpace(c.text)
+	if text == "" {
+		return nil
+	}
+	value, err := read(text)
+	if err != nil {
+		return fmt.Errorf("%w: %s: %w", fsm.InvalidArgument, c.name, err)
+	}
+	*field = &value
+	return nil
+}
+
+func readText(text string) (string, error) { return text, nil }
+
+func readBool(text string) (bool, error) {
+	switch strings.ToLower(strings.TrimSpace(text)) {
+	case "true", "1":
+		return true, nil
+	case "false", "0":
+		return false, nil
+	}
+	return false, fmt.Errorf("%.40q is not true or false", text)
+}
+
+func readUint32(text string) (uint32, error) {
+	n, err := strconv.ParseUint(text, 10, 32)
+	if err != nil {
+		return 0, fmt.Errorf("%.40q is no number from 0 to %d", text, uint32(math.MaxUint32))
+	}
+	return uint32(n), nil
+}
+
+// readKilobytes reads a size in KiB into one in bytes.
+func readKilobytes(text string) (uint32, error) {
+	n, err := readUint32(text)
+	if err == nil && n > tierBytesMax/1024 {
+		return 0, fmt.Errorf("%d is more than %d", n, tierBytesMax/1024)
+	}
+	return n * 1024, err
+}
+
+// readATOMDuration reads ISO 8601. What is longer than we can count (292 years) never ends:
+// clients write the largest TimeSpan of .NET in ways of their own, Java in hours.
+func readATOMDuration(text string) (Duration, error) {
+	if len(text) > durationBytesMax || !strings.HasPrefix(text, "P") {
+		return 0, fmt.Errorf("%.70q is no duration like PT30S", text)
+	}
+	nanoseconds, err := isoLength(text)
+	if err != nil {
+		return 0, err
+	}
+	if nanoseconds >= math.MaxInt64 {
+		return Duration(Forever), nil
+	}
+	return Duration(nanoseconds), nil
+}
+
+// isoText writes a length of time as the service does: P1DT2H3M4.5S.
+func isoText(d Duration) string {
+	if d == Duration(Forever) {
+		return timeSpanText
+	}
+	text, rest := "P", time.Duration(d)
+	if days := rest / (24 * time.Hour); days > 0 {
+		text += strconv.FormatInt(int64(days), 10) + "D"
+		rest %= 24 * time.Hour
+	}
+	if rest == 0 && text != "P" {
+		return text
+	}
+	text += "T"
+	for _, unit := range []struct {
+		length time.Duration
+		name   string
+	}{{time.Hour, "H"}, {time.Minute, "M"}} {
+		if n := rest / unit.length; n > 0 {
+			text += strconv.FormatInt(int64(n), 10) + unit.name
+			rest %= unit.length
+		}
+	}
+	if rest > 0 || strings.HasSuffix(text, "T") {
+		text += strconv.FormatFloat(rest.Seconds(), 'f', -1, 64) + "S"
+	}
+	return text
+}
+
+// readDestination reduces what clients write for a destination, a name or an absolute URL, to
+// the name.
+func readDestination(text string) (string, error) {
+	_, rest, absolute := strings.Cut(text, "://")
+	if !absolute {
+		return strings.Trim(text, "/"), nil
+	}
+	_, p, _ := strings.Cut(rest, "/")
+	p, _, _ = strings.Cut(p, "?")
+	name, err := url.PathUnescape(strings.Trim(p, "/"))
+	if err != nil || name == "" {
+		return "", fmt.Errorf("%.400q names no queue or topic", text)
+	}
+	return name, nil
+}
+
+// permitForwarding wants the caller to have the right to send to where it has messages
+// forwarded: by the token that clients send along for this, or by the one that the request
+// itself is signed with. Who needs no token (loopback) needs none here.
+func (s *Server) permitForwarding(r *http.Request, description *node) error {
+	if visitOf(r).local {
+		return nil
+	}
+	for element, header := range map[string]string{"ForwardTo": forwardTokenName, "ForwardDeadLetteredMessagesTo": deadForwardHeader} {
+		given := description.child(element)
+		if given == nil || strings.TrimSpace(given.text) == "" {
+			continue
+		}
+		sent := strings.TrimSpace(given.text)
+		name, err := readDestination(sent)
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", fsm.InvalidArgument, element, err)
+		}
+		audiences := []string{"http://" + r.Host + "/" + name}
+		if sent == name && !strings.HasPrefix(strings.ToLower(name), strings.ToLower(hostOf(r))+"/") {
+			audiences = append(audiences, name) // Go signs what the application wrote, without a host
+		}
+		may, err := s.maySend(r, []string{r.Header.Get(header), r.Header.Get("Authorization")}, audiences)
+		if err != nil {
+			return err
+		}
+		if !may {
+			return fmt.Errorf("%w: %s: no token with the right to send to '%s' (header %s)", fsm.Unauthorized, element, name, header)
+		}
+	}
+	return nil
+}
+
+// maySend says whether one of the tokens gives the right to send to one of the audiences. What
+// says itself that it is for something else is not tried. ServerBusy: it may not even try.
+func (s *Server) maySend(r *http.Request, tokens, audiences []string) (bool, error) {
+	for _, given := range tokens {
+		kind, token := credential(given)
+		audience, found := covered(kind, token, audiences)
+		if token == "" || !found {
+			continue
+		}
+		grant, err := s.config.Authority.Token(r.Context(), s.client(r), kind, token, audience)
+		switch {
+		case errors.Is(err, fsm.ServerBusy):
+			return false, err
+		case err == nil && grant.Rights&fsm.Send == fsm.Send && (!grant.OfEntity || audience == audiences[0]):
+			// A key of one entity counts only for a whole URL: without a host, the first part of
+			// a name looks like one, and "a/b" like the entity "b".
+			return true, nil
+		}
+	}
+	return false, nil
+}

@@ -1,0 +1,475 @@
+package admin
+
+import (
+	"encoding/xml"
+	"fmt"
+	"math"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// entryOf is a request as most clients write it.
+func entryOf(description, children string) string {
+	return `<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><` + description + ` xmlns="` + serviceSpace +
+		`" xmlns:i="` + instanceSpace + `">` + children + `</` + description + `></content></entry>`
+}
+
+// update makes a PUT change what is there.
+func update(r *http.Request) { r.Header.Set("If-Match", "*") }
+
+const (
+	queueDefaultsXML = `<LockDuration>PT1M</LockDuration><MaxSizeInMegabytes>1024</MaxSizeInMegabytes><RequiresDuplicateDetection>false</RequiresDuplicateDetection>` +
+		`<RequiresSession>false</RequiresSession><DefaultMessageTimeToLive>P10675199DT2H48M5.4775807S</DefaultMessageTimeToLive>` +
+		`<DeadLetteringOnMessageExpiration>false</DeadLetteringOnMessageExpiration><DuplicateDetectionHistoryTimeWindow>PT10M</DuplicateDetectionHistoryTimeWindow>` +
+		`<MaxDeliveryCount>10</MaxDeliveryCount><EnableBatchedOperations>true</EnableBatchedOperations><SizeInBytes>9</SizeInBytes><MessageCount>18</MessageCount>` +
+		`<IsAnonymousAccessible>false</IsAnonymousAccessible><AuthorizationRules></AuthorizationRules><Status>Active</Status>` +
+		`<CreatedAt>2026-11-20T12:00:00Z</CreatedAt><UpdatedAt>2026-11-20T12:00:00Z</UpdatedAt><AccessedAt>0001-01-01T00:00:00</AccessedAt>` +
+		`<SupportOrdering>true</SupportOrdering><CountDetails xmlns:d2p1="http://schemas.microsoft.com/netservices/2011/06/servicebus">` +
+		`<d2p1:ActiveMessageCount>7</d2p1:ActiveMessageCount><d2p1:DeadLetterMessageCount>0</d2p1:DeadLetterMessageCount>` +
+		`<d2p1:ScheduledMessageCount>2</d2p1:ScheduledMessageCount><d2p1:TransferMessageCount>4</d2p1:TransferMessageCount>` +
+		`<d2p1:TransferDeadLetterMessageCount>5</d2p1:TransferDeadLetterMessageCount></CountDetails><AutoDeleteOnIdle>P10675199DT2H48M5.4775807S</AutoDeleteOnIdle>` +
+		`<EnablePartitioning>false</EnablePartitioning><EntityAvailabilityStatus>Available</EntityAvailabilityStatus><EnableExpress>false</EnableExpress>` +
+		`<MaxMessageSizeInKilobytes>256</MaxMessageSizeInKilobytes></QueueDescription>`
+	rulePath = "/shop/orders/Subscriptions/audit/Rules/"
+)
+
+// One table for what clients do, in the order in which they do it.
+func TestATOM(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, step := range []struct {
+		method, path, body string
+		change             func(*http.Request)
+		status             int
+		want               string
+	}{
+		{"PUT", "/orders/new", entryOf("QueueDescription", ""), nil, 201, `<id>http://localhost:5300/orders/new?api-version=2021-05</id><title type="text">orders/new</title>`},
+		{"GET", "/Orders/New?api-version=2017-04", "", nil, 200, queueDefaultsXML},
+		{"GET", "/orders/new?api-version=2024-05&enrich=False", "", nil, 200, `<link rel="self" href="http://localhost:5300/orders/new?api-version=2024-05"></link>`},
+		{"GET", "/orders%2fnew", "", nil, 200, `<author><name>localhost</name></author>`},
+		{"PUT", "/orders/new", entryOf("QueueDescription", ""), nil, 409, `<Error><Code>409</Code><Detail>SubCode=40900. entity already exists: 'orders/new'. TrackingId:`},
+		{"PUT", "/orders/new", entryOf("QueueDescription", "<UserMetadata>a&lt;b</UserMetadata><ForwardTo>sb://localhost/a/b/</ForwardTo><Unknown>1</Unknown>"), update, 200, `<ForwardTo>a/b</ForwardTo><UserMetadata>a&lt;b</UserMetadata>`},
+		{"PUT", "/orders/new", entryOf("QueueDescription", "<LockDuration>PT5S</LockDuration>"), update, 200, `<Status>Active</Status><CreatedAt>`}, // both texts are gone
+		{"PUT", "/none", entryOf("QueueDescription", ""), update, 404, `The messaging entity 'none' could not be found. TrackingId:`},
+		{"PUT", "/spread", entryOf("QueueDescription", "<EnablePartitioning>true</EnablePartitioning><EnableExpress>true</EnableExpress>"), nil, 201, `<EnablePartitioning>true</EnablePartitioning><EntityAvailabilityStatus>Available</EntityAvailabilityStatus><EnableExpress>false</EnableExpress>`},
+		{"GET", "/$resources/queues", "", nil, 200, `<title type="text">Queues</title>`},
+		{"PUT", "/shop/orders", entryOf("TopicDescription", ""), nil, 201, `<TopicDescription xmlns="` + serviceSpace},
+		{"PUT", "/shop/orders", entryOf("TopicDescription", "<LockDuration>PT5S</LockDuration>"), update, 400, "lockDuration is a setting of subscriptions"},
+		{"GET", "/shop/orders", "", nil, 200, `<SubscriptionCount>6</SubscriptionCount>`},
+		{"PUT", "/shop/orders/subscriptions/audit", entryOf("SubscriptionDescription", ""), nil, 201, `<id>http://localhost:5300/shop/orders/Subscriptions/audit?api-version=2021-05</id><title type="text">audit</title>`},
+		{"PUT", "/shop/orders/subscriptions/spread", entryOf("SubscriptionDescription", "<EnablePartitioning>true</EnablePartitioning>"), nil, 201, `<title type="text">spread</title>`},
+		{"GET", "/SHOP/orders/SUBSCRIPTIONS/audit", "", nil, 200, `<DeadLetteringOnFilterEvaluationExceptions>true</DeadLetteringOnFilterEvaluationExceptions><MessageCount>18</MessageCount>`},
+		{"GET", "/shop/orders/Subscriptions/", "", nil, 200, `<title type="text">Subscriptions</title>`},
+		{"GET", "/none/Subscriptions", "", nil, 404, "'none' could not be found"},
+		{"GET", rulePath + "$default", "", nil, 200, `<Filter i:type="TrueFilter"><SqlExpression>1=1</SqlExpression><CompatibilityLevel>20</CompatibilityLevel></Filter><Action i:type="EmptyRuleAction"></Action>`},
+		{"GET", "/shop/orders/Subscriptions/audit/rules", "", nil, 200, `/Rules/$Default?api-version=2021-05</id>`},
+		{"PUT", rulePath, entryOf("RuleDescription", ""), nil, 409, "SubCode=40900"},
+		{"PUT", rulePath + "a%20b/c", entryOf("RuleDescription", `<Filter i:type="FalseFilter"/>`), nil, 201, `/Rules/a%20b/c?api-version=2021-05</id><title type="text">a b/c</title>`},
+		{"PUT", rulePath + "x", entryOf("RuleDescription", "<Name>y</Name>"), nil, 400, "the body"},
+		{"PUT", rulePath + "x", entryOf("RuleDescription", ""), update, 404, "SubCode=40400"},
+		{"DELETE", rulePath + "a%20b%2Fc", "", nil, 200, ""},
+		{"DELETE", rulePath + "a%20b%2Fc", "", nil, 404, "SubCode=40400"},
+		{"GET", "/$namespaceinfo", "", nil, 200, `<MessagingSKU>Standard</MessagingSKU><ModifiedTime>0001-01-01T00:00:00</ModifiedTime><Name>default</Name>`},
+		{"DELETE", "/shop/orders/Subscriptions/audit", "", nil, 200, ""},
+		{"DELETE", "/shop/orders", "", nil, 200, ""},
+		{"DELETE", "/shop/orders", "", nil, 404, "'shop/orders' could not be found"},
+		{"GET", "/shop/orders", "", nil, 404, "'shop/orders' could not be found"},
+	} {
+		status, body := r.ask(step.method, step.path, step.body, step.change)
+		if status != step.status || !strings.Contains(body, step.want) {
+			t.Errorf("%s %s: %d %s\nwant %d with %s", step.method, step.path, status, body, step.status, step.want)
+		}
+		if body != "" {
+			wellFormed(t, body)
+		}
+	}
+}
+
+// wellFormed reads an answer to its end.
+func wellFormed(t *testing.T, body string) {
+	t.Helper()
+	var any struct{ XMLName xml.Name }
+	if err := xml.Unmarshal([]byte(body), &any); err != nil {
+		t.Errorf("%v: %s", err, body)
+	}
+}
+
+func TestATOMRefuses(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.ask("PUT", "/t", entryOf("TopicDescription", ""), nil)
+	r.ask("PUT", "/t/Subscriptions/s", entryOf("SubscriptionDescription", ""), nil)
+	deep := strings.Repeat("<a>", xmlDepthMax+1) + strings.Repeat("</a>", xmlDepthMax+1)
+	parameter := func(kind, value string) string {
+		return entryOf("RuleDescription", `<Filter i:type="SqlFilter"><SqlExpression>a=@p</SqlExpression><Parameters><KeyValueOfstringanyType><Key>@p</Key><Value i:type="x:`+
+			kind+`">`+value+`</Value></KeyValueOfstringanyType></Parameters></Filter>`)
+	}
+	for _, c := range []struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		{"PUT", "/q", "", 400, "no XML element"},
+		{"PUT", "/q", "<entry", 400, "the body"},
+		{"PUT", "/q", "<entry/><entry/>", 400, "more than one element"},
+		{"PUT", "/q", "<entry/>", 400, "not an ATOM entry"},
+		{"PUT", "/q", "<feed>" + entryOf("QueueDescription", "") + "</feed>", 400, "not an ATOM entry"},
+		{"PUT", "/q", `<!DOCTYPE a [<!ENTITY b "c">]>` + entryOf("QueueDescription", "<UserMetadata>&b;</UserMetadata>"), 400, "document type"},
+		{"PUT", "/q", entryOf("QueueDescription", "<UserMetadata>&b;</UserMetadata>"), 400, "the body"},
+		{"PUT", "/q", `<?xml version="1.0" encoding="utf-16"?>` + entryOf("QueueDescription", ""), 400, "the body"},
+		{"PUT", "/q", entryOf("QueueDescription", deep), 400, "16 deep"},
+		{"PUT", "/q", entryOf("QueueDescription", strings.Repeat("<a/>", xmlElementsMax)), 400, "2048 elements"},
+		{"PUT", "/q", "<entry" + attributes(xmlAttributesMax+1) + "/>", 400, "4096 attributes"},
+		{"PUT", "/q", strings.Repeat(" ", bodyBytesMax+1), 413, "131072 bytes"},
+		{"PUT", "/q", entryOf("SubscriptionDescription", ""), 400, "does not belong"},
+		{"PUT", "/t/Subscriptions/x", entryOf("QueueDescription", ""), 400, "does not belong"},
+		{"PUT", "/t/Subscriptions/s/Rules/r", entryOf("QueueDescription", ""), 400, "does not belong"},
+		{"PUT", "/q", entryOf("QueueDescription", "<LockDuration>60</LockDuration>"), 400, "LockDuration"},
+		{"PUT", "/q", entryOf("QueueDescription", "<LockDuration>P1M</LockDuration>"), 400, "LockDuration"},
+		{"PUT", "/q", entryOf("QueueDescription", "<LockDuration>P"+strings.Repeat("1", durationBytesMax)+"D</LockDuration>"), 400, "LockDuration"},
+		{"PUT", "/q", entryOf("QueueDescription", "<RequiresSession>yes</RequiresSession>"), 400, "true or false"},
+		{"PUT", "/q", entryOf("QueueDescription", "<MaxDeliveryCount>-1</MaxDeliveryCount>"), 400, "MaxDeliveryCount"},
+		{"PUT", "/q", entryOf("QueueDescription", "<ForwardTo>sb://host/</ForwardTo>"), 400, "names no queue"},
+		{"PUT", "/q", entryOf("QueueDescription", "<ForwardTo>a</ForwardTo><ForwardTo>b</ForwardTo>"), 400, "given twice"},
+		{"PUT", "/q", entryOf("QueueDescription", "<IsAnonymousAccessible>true</IsAnonymousAccessible>"), 501, "without a key"},
+		{"PUT", "/q", entryOf("QueueDescription", "<AuthorizationRules><AuthorizationRule/></AuthorizationRules>"), 400, "it has no rights"},
+		{"PUT", "/-q", entryOf("QueueDescription", ""), 400, "begins and ends"},
+		{"PUT", "/a//b", entryOf("QueueDescription", ""), 400, "empty part"},
+		{"PUT", "/a/../b", entryOf("QueueDescription", ""), 400, "empty part"},
+		{"POST", "/q", "", 403, "SubCode=40301. not allowed: POST cannot be done"},
+		{"PUT", "/$Resources/Queues", "", 403, "PUT cannot be done"},
+		{"GET", "/$other", "", 404, "nothing is at"},
+		{"GET", "/t/Subscriptions/s/other", "", 404, "nothing is at"},
+		{"GET", "/?api-version=2021-05", "", 404, "nothing is at"},
+		{"GET", "/$Resources/Queues?$top=1001", "", 400, "1 to 1000"},
+		{"GET", "/$Resources/Queues?$skip=-1", "", 400, "$skip"},
+		{"GET", "/$Resources/Queues?$skip=" + strconv.Itoa(atomSkipMax+1), "", 400, "$skip"},
+		{"GET", "/t/Subscriptions/s/Rules/none", "", 404, "SubCode=40400"},
+		{"PUT", "/t/Subscriptions/s/Rules/r", entryOf("RuleDescription", `<Filter i:type="x:Other"/>`), 400, "the type is one of"},
+		{"PUT", "/t/Subscriptions/s/Rules/r", entryOf("RuleDescription", `<Action i:type="x:Other"/>`), 400, "the type is SqlRuleAction"},
+		{"PUT", "/t/Subscriptions/s/Rules/r", entryOf("RuleDescription", `<Filter i:type="SqlFilter"><SqlExpression>a =</SqlExpression></Filter>`), 400, "rule"},
+		{"PUT", "/t/Subscriptions/s/Rules/r", parameter("int", "2147483648"), 400, "32 bits"},
+		{"PUT", "/t/Subscriptions/s/Rules/r", parameter("long", "9223372036854775808"), 400, "64 bits"},
+		{"PUT", "/t/Subscriptions/s/Rules/r", parameter("double", "much"), 400, "no double"},
+		{"PUT", "/t/Subscriptions/s/Rules/r", parameter("dateTime", "noon"), 400, "no dateTime"},
+		{"PUT", "/t/Subscriptions/s/Rules/r", parameter("base64Binary", "!"), 400, "base64"},
+		{"PUT", "/t/Subscriptions/s/Rules/r", parameter("duration", "PT1S"), 501, "values of the type"},
+		{"PUT", "/t/Subscriptions/s/Rules/r", entryOf("RuleDescription", `<Filter i:type="SqlFilter"><Parameters><Key/></Parameters></Filter>`), 400, "each with Key and Value"},
+	} {
+		status, body := r.ask(c.method, c.path, c.body, nil)
+		if status != c.status || !strings.Contains(body, c.want) || !strings.Contains(body, "<Code>"+strconv.Itoa(c.status)+"</Code>") {
+			t.Errorf("%s %.60s %.300s: %d %s\nwant %d with %s", c.method, c.path, c.body, status, body, c.status, c.want)
+		}
+		wellFormed(t, body)
+	}
+	if status, body := r.ask("GET", "/q", "", nil); status != http.StatusNotFound {
+		t.Errorf("something was made all the same: %d %s", status, body)
+	}
+}
+
+func attributes(n int) string {
+	var text strings.Builder
+	for i := range n {
+		fmt.Fprintf(&text, ` a%d=""`, i)
+	}
+	return text.String()
+}
+
+// What is at a limit passes.
+func TestATOMTakesTheLargest(t *testing.T) {
+	t.Parallel()
+	// entry, content and the description are three elements and levels, with five attributes.
+	deep := strings.Repeat("<a>", xmlDepthMax-3) + strings.Repeat("</a>", xmlDepthMax-3)
+	many := strings.Repeat("<a/>", xmlElementsMax-3-(xmlDepthMax-3)-1)
+	if _, err := readDescription(strings.NewReader(entryOf("QueueDescription", deep+many+"<b"+attributes(xmlAttributesMax-4)+"/>"))); err != nil {
+		t.Error(err)
+	}
+	r := newRig(t)
+	r.ask("PUT", "/t", entryOf("TopicDescription", ""), nil)
+	r.ask("PUT", "/t/Subscriptions/s", entryOf("SubscriptionDescription", ""), nil)
+	var pairs strings.Builder
+	for i := range filter.ParametersMax {
+		fmt.Fprintf(&pairs, `<KeyValueOfstringanyType><Key>@p%d</Key><Value i:type="d6p1:string" xmlns:d6p1="%s">x</Value></KeyValueOfstringanyType>`, i, schemaSpace)
+	}
+	sql := "><SqlExpression>SET a = @p1</SqlExpression><Parameters>" + pairs.String() + "</Parameters>"
+	body := entryOf("RuleDescription", `<Filter i:type="SqlFilter"`+strings.Replace(sql, "SET", "", 1)+`</Filter><Action i:type="SqlRuleAction"`+sql+"</Action>")
+	if status, answer := r.ask("PUT", "/t/Subscriptions/s/Rules/r", body, nil); status != http.StatusCreated {
+		t.Errorf("%d %.600s", status, answer)
+	}
+}
+
+// feed is what the tests read of a list.
+type feed struct {
+	Links []struct {
+		Rel  string `xml:"rel,attr"`
+		HREF string `xml:"href,attr"`
+	} `xml:"link"`
+	Titles []string `xml:"entry>title"`
+}
+
+// The second of exactly two links leads to the next page, and the last page has one.
+func TestATOMPages(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	var want []string
+	for i := range pageEntitiesMax + 5 { // the cluster lists fewer at once
+		want = append(want, fmt.Sprintf("q%04d", i))
+		r.ask("PUT", "/v1/queues/"+want[i], "", nil)
+	}
+	for _, top := range []int{atomPageMax, 300} {
+		var got []string
+		path := fmt.Sprintf("/$Resources/Queues?api-version=2017-04&$top=%d", top)
+		for path != "" {
+			status, body := r.ask("GET", path, "", nil)
+			var page feed
+			if err := xml.Unmarshal([]byte(body), &page); status != http.StatusOK || err != nil {
+				t.Fatal(status, err, body)
+			}
+			got = append(got, page.Titles...)
+			path = ""
+			if len(page.Links) == 2 {
+				path = strings.TrimPrefix(page.Links[1].HREF, "http://localhost:5300")
+				if len(page.Titles) != top || page.Links[1].Rel != "next" || !strings.Contains(path, "api-version=2017-04") || !strings.Contains(path, "%24top=") {
+					t.Fatalf("%d entries, next is %+v", len(page.Titles), page.Links[1])
+				}
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("by %d (-want +got)\n%s", top, diff)
+		}
+	}
+}
+
+// A list is bounded in bytes: no page is cut, since Go would take it for the last.
+func TestATOMListIsBounded(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.ask("PUT", "/t", entryOf("TopicDescription", ""), nil)
+	r.ask("PUT", "/t/Subscriptions/s", entryOf("SubscriptionDescription", ""), nil)
+	rules := make([]fsm.Rule, atomPageMax)
+	for i := range rules {
+		long := fsm.SQLText{Text: "a=@p", Parameters: []filter.Parameter{{Name: "p", Value: filter.Text(strings.Repeat("x", atomFeedBytesMax/len(rules)))}}}
+		rules[i] = fsm.Rule{Name: fmt.Sprintf("r%d", i), Filter: fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: long}}
+	}
+	r.rules["t/subscriptions/s"] = rules
+	if status, body := r.ask("GET", "/t/Subscriptions/s/Rules?$top=1000", "", nil); status != http.StatusForbidden || !strings.Contains(body, "8388608 bytes: ask for fewer with $top") {
+		t.Errorf("%d %.300s", status, body)
+	}
+	if status, body := r.ask("GET", "/t/Subscriptions/s/Rules?$top=500&$skip=400", "", nil); status != http.StatusOK || strings.Count(body, "<entry>") != 500 {
+		t.Errorf("%d %.300s", status, body)
+	}
+}
+
+// What a rule holds comes back from what is written of it.
+func TestATOMRulesComeBack(t *testing.T) {
+	t.Parallel()
+	at := time.Date(2026, 11, 20, 12, 0, 0, 5e6, time.UTC).UnixMilli()
+	values := []filter.Parameter{
+		{Name: "a", Value: filter.Text(" <a>&\"'\n\r\t")},
+		{Name: "b", Value: filter.Bool(true)},
+		{Name: "c", Value: filter.Int(math.MinInt64)},
+		{Name: "d", Value: filter.Double(2.5)},
+		{Name: "e", Value: filter.Double(math.Inf(-1))},
+		{Name: "f", Value: filter.Time(at)},
+		{Name: "g", Value: filter.Text("")},
+	}
+	user := func(name string, v filter.Value) filter.Condition {
+		return filter.Condition{Property: filter.Property{Name: name}, Value: v}
+	}
+	system := func(name string) filter.Condition {
+		return filter.Condition{Property: filter.Property{Name: name, Scope: filter.System}, Value: filter.Text("of " + name)}
+	}
+	for _, want := range []fsm.Rule{
+		{Name: "true", Filter: fsm.RuleFilter{Kind: fsm.TrueFilter}},
+		{Name: "false", Filter: fsm.RuleFilter{Kind: fsm.FalseFilter}},
+		{Name: "sql", Filter: fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: "a = @a", Parameters: values}}},
+		{Name: "action", Action: fsm.SQLText{Text: "SET a = @a", Parameters: values}},
+		{Name: "correlation", Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: []filter.Condition{
+			user("color", filter.Int(7)), system(filter.ContentType), system(filter.CorrelationID), system(filter.Label), system(filter.MessageID),
+			system(filter.ReplyTo), system(filter.ReplyToSessionID), system(filter.SessionID), system(filter.To), user("sys.x", filter.Bool(false)),
+			user("user.y", filter.Text("y")),
+		}}},
+	} {
+		x := newXML()
+		request, _ := http.NewRequest(http.MethodGet, "http://localhost/", nil)
+		x.rule(request, fsm.Entity{Kind: fsm.SubscriptionEntity, Name: "t/Subscriptions/s"}, &want, true)
+		description, err := readDescription(&x.Buffer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := description.rule(want.Name)
+		if err != nil {
+			t.Errorf("%s: %v", want.Name, err)
+			continue
+		}
+		if diff := cmp.Diff(describeRule(want), describeRule(got), cmp.AllowUnexported(filter.Value{})); diff != "" {
+			t.Errorf("%s (-want +got)\n%s", want.Name, diff)
+		}
+	}
+}
+
+// Clients write the end of time in ways of their own.
+func TestATOMDurations(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{
+		timeSpanText: Forever, "PT256204778H48M5.4775807S": Forever, "P10675199DT2H48M5.477581S": Forever, "P106752D": Forever,
+		"PT1M": time.Minute, "P1DT2H3M4.5S": 26*time.Hour + 3*time.Minute + 4500*time.Millisecond, "PT0S": 0, "P1W": 7 * 24 * time.Hour,
+	} {
+		if got, err := readATOMDuration(text); err != nil || got != Duration(want) {
+			t.Errorf("%s: %s, %v", text, got, err)
+		}
+	}
+	for want, d := range map[string]time.Duration{
+		timeSpanText: Forever, "PT0S": 0, "P1D": 24 * time.Hour, "P1DT1H": 25 * time.Hour, "PT1H1M": 61 * time.Minute, "PT0.001S": time.Millisecond,
+	} {
+		if got := isoText(Duration(d)); got != want {
+			t.Errorf("%s: %s, want %s", d, got, want)
+		}
+	}
+}
+
+// Which API answers is said by the client, else by the path.
+func TestATOMIsToldFromControl(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	accept := func(r *http.Request) { r.Header.Set("Accept", "application/atom+xml;type=entry") }
+	for _, c := range []struct {
+		path   string
+		change func(*http.Request)
+		atom   bool
+	}{
+		{"/v1/queues/none", nil, false},
+		{"/v1/queues/none?api-version=2021-05", nil, true},
+		{"/v1/queues/none", accept, true},
+		{"/v1", nil, false},
+		{"/", nil, false},
+		{"/livez", nil, false},
+		{"/health", accept, true},
+		{"/v2", nil, true},
+		{"/orders", nil, true},
+	} {
+		_, body := r.ask("GET", c.path, "", c.change)
+		if strings.HasPrefix(body, "<Error>") != c.atom {
+			t.Errorf("%s: %s", c.path, body)
+		}
+	}
+}
+
+// Signatures cover paths as in the control API; forwarding wants the right to send there.
+func TestATOMKeys(t *testing.T) {
+	t.Parallel()
+	signed := func(resource, name, key string) string {
+		return auth.Sign(resource, name, key, time.Now().Add(time.Minute))
+	}
+	of := func(header, token string) func(*http.Request) {
+		return func(r *http.Request) { r.Header.Set(header, token) }
+	}
+	own := of("Authorization", signed("https://localhost:5300/q?api-version=2021-05", "root", "root-secret"))
+	for name, c := range map[string]struct {
+		forward string
+		changes []func(*http.Request)
+		status  int
+	}{
+		"no key, from elsewhere":           {"", nil, 401},
+		"the entity":                       {"", []func(*http.Request){own}, 201},
+		"a JWT":                            {"", []func(*http.Request){of("Authorization", "e30.e30.")}, 401},
+		"a JWT with Bearer":                {"", []func(*http.Request){of("Authorization", "Bearer e30.e30.")}, 401},
+		"without manage":                   {"", []func(*http.Request){of("Authorization", signed("http://localhost/", "app", "app-secret"))}, 401},
+		"another entity":                   {"", []func(*http.Request){of("Authorization", signed("http://localhost/q2", "root", "root-secret"))}, 401},
+		"forward without a token":          {"other", []func(*http.Request){own}, 401},
+		"forward with one":                 {"http://localhost:5300/other", []func(*http.Request){own, of(forwardTokenName, signed("sb://localhost/other", "app", "app-secret"))}, 201},
+		"forward with one of a name":       {"some/other", []func(*http.Request){own, of(forwardTokenName, signed("some/other", "app", "app-secret"))}, 201},
+		"forward with one of another":      {"other", []func(*http.Request){own, of(forwardTokenName, signed("sb://localhost/another", "app", "app-secret"))}, 401},
+		"forward with a wrong key":         {"other", []func(*http.Request){own, of(forwardTokenName, signed("sb://localhost/other", "app", "x"))}, 401},
+		"forward without the right to":     {"other", []func(*http.Request){own, of(forwardTokenName, signed("sb://localhost/other", "reader", "reader-secret"))}, 401},
+		"forward with the other's header":  {"other", []func(*http.Request){own, of(deadForwardHeader, signed("sb://localhost/other", "app", "app-secret"))}, 401},
+		"forward into what looks signed":   {"localhost/q", []func(*http.Request){own, of(forwardTokenName, signed("sb://localhost/q", "app", "app-secret"))}, 401},
+		"forward with a key to everything": {"other", []func(*http.Request){of("Authorization", signed("http://localhost/", "root", "root-secret"))}, 201},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			status, body := newRig(t).ask("PUT", "/q", entryOf("QueueDescription", "<ForwardTo>"+c.forward+"</ForwardTo>"), func(r *http.Request) {
+				r.RemoteAddr = "10.0.0.9:1"
+				for _, change := range c.changes {
+					change(r)
+				}
+			})
+			if status != c.status {
+				t.Errorf("%d %s, want %d", status, body, c.status)
+			}
+		})
+	}
+}
+
+// A key of one queue is good to forward to that queue, also by whom it lets manage another.
+func TestATOMForwardingByKeysOfEntities(t *testing.T) {
+	t.Parallel()
+	token := func(resource, name string) string { return auth.Sign(resource, name, "k", time.Now().Add(time.Minute)) }
+	for to, want := range map[[2]string]int{
+		{"sub", "sb://localhost/sub"}:     200,
+		{"x/sub", "sb://localhost/x/sub"}: 401,
+		{"x/sub", "x/sub"}:                401, // which looks like "sub" at a host x
+		{"sub", "sub"}:                    401,
+		{"x/sub", "sb://localhost/sub"}:   401,
+	} {
+		r := newRig(t)
+		for _, queue := range []string{"orders", "sub", "x/sub"} {
+			r.ask("PUT", "/v1/queues/"+queue, "", nil)
+		}
+		r.ask("PUT", "/v1/access/orders?rule=owner", `{"rights":["Manage"],"primaryKey":"k"}`, nil)
+		r.ask("PUT", "/v1/access/sub?rule=sender", `{"rights":["Send"],"primaryKey":"k"}`, nil)
+		status, body := r.ask("PUT", "/orders", entryOf("QueueDescription", "<ForwardTo>"+to[0]+"</ForwardTo>"), func(q *http.Request) {
+			update(q)
+			q.RemoteAddr = "10.0.0.9:1"
+			q.Header.Set("Authorization", token("http://localhost/orders?api-version=2021-05", "owner"))
+			q.Header.Set(forwardTokenName, token(to[1], "sender"))
+		})
+		if status != want {
+			t.Errorf("%v: %d %s, want %d", to, status, body, want)
+		}
+	}
+}
+
+// Whatever is sent: no panic, bounded, and a description that is read is read the same again.
+func FuzzATOM(f *testing.F) {
+	f.Add([]byte(entryOf("QueueDescription", "<LockDuration>PT1M</LockDuration><Status>Active</Status><ForwardTo>sb://h/q</ForwardTo>")), "/q")
+	f.Add([]byte(entryOf("SubscriptionDescription", `<DefaultRuleDescription><Filter i:type="SqlFilter"><SqlExpression>a=1</SqlExpression></Filter><Name>n</Name></DefaultRuleDescription>`)), "/t/Subscriptions/s")
+	f.Add([]byte(entryOf("RuleDescription", `<Filter i:type="CorrelationFilter"><Label>l</Label><Properties><KeyValueOfstringanyType><Key>k</Key><Value i:type="x:int" xmlns:x="y">7</Value></KeyValueOfstringanyType></Properties></Filter>`)), "/t/Subscriptions/s/Rules/r")
+	f.Add([]byte("\xef\xbb\xbf<!DOCTYPE a><a>&lt;<![CDATA[b]]></a>"), "/$Resources/Queues")
+	f.Fuzz(func(t *testing.T, body []byte, path string) {
+		target, err := parseATOMPath(path)
+		if err == nil && target.what == 0 {
+			t.Errorf("%q leads nowhere", path)
+		}
+		description, err := readDescription(strings.NewReader(string(body)))
+		if err != nil {
+			return
+		}
+		if settings, err := description.settings(); err == nil {
+			_, _ = settings.over(fsm.QueueEntity, defaultSettings(fsm.QueueEntity), limitsOf(fsm.NamespaceSettings{}))
+		}
+		rule, err := description.rule("")
+		if err != nil {
+			return
+		}
+		x := newXML()
+		request, _ := http.NewRequest(http.MethodGet, "http://localhost/", nil)
+		x.rule(request, fsm.Entity{Kind: fsm.SubscriptionEntity, Name: "t/Subscriptions/s"}, &rule, true)
+		again, err := readDescription(&x.Buffer)
+		if err != nil {
+			t.Fatalf("%q is written as what cannot be read: %v", body, err)
+		}
+		if _, err := again.rule(""); err != nil {
+			t.Fatalf("%q is written as what is refused: %v", body, err)
+		}
+	})
+}

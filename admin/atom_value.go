@@ -1,0 +1,142 @@
+package admin
+
+import (
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// The types of XML Schema that clients use for values; the prefix is theirs to choose.
+const (
+	xsdString   = "string"
+	xsdBoolean  = "boolean"
+	xsdInt      = "int"
+	xsdLong     = "long"
+	xsdDouble   = "double"
+	xsdDateTime = "dateTime"
+)
+
+// pairs reads Parameters or Properties: a list of names with values.
+func (n *node) pairs() (map[string]Value, error) {
+	if n == nil {
+		return nil, nil //nolint:nilnil // none given is no error
+	}
+	values := make(map[string]Value, len(n.children))
+	for i := range n.children {
+		pair := &n.children[i]
+		key := pair.child("Key")
+		if pair.name != pairElement || key == nil {
+			return nil, fmt.Errorf("%s holds %s, each with Key and Value", n.name, pairElement)
+		}
+		if _, twice := values[key.text]; twice {
+			return nil, fmt.Errorf("%.60q is given twice", key.text)
+		}
+		value, err := pair.child("Value").value()
+		if err != nil {
+			return nil, fmt.Errorf("%.60q: %w", key.text, err)
+		}
+		values[key.text] = Value{value}
+	}
+	return values, nil
+}
+
+// value reads a Value by its type; none, and one that says that it is nil, is NULL.
+func (n *node) value() (filter.Value, error) {
+	if n == nil {
+		return filter.Value{}, nil
+	}
+	text := strings.TrimSpace(n.text)
+	switch kind := n.kindName(); kind {
+	case xsdString, "":
+		return filter.Text(n.text), nil
+	case xsdBoolean:
+		b, err := readBool(text)
+		return filter.Bool(b), err
+	case xsdLong, "unsignedInt":
+		return readInteger(kind, text, 64)
+	case xsdInt, "short", "byte", "unsignedByte", "unsignedShort":
+		return readInteger(kind, text, 32)
+	case xsdDouble, "float", "decimal":
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return filter.Value{}, fmt.Errorf("%.40q is no %s", text, kind)
+		}
+		return filter.Double(f), nil
+	case xsdDateTime:
+		return readMoment(text)
+	case "guid":
+		return readGUID(text)
+	case "base64Binary":
+		b, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return filter.Value{}, errors.New("not base64")
+		}
+		return filter.Binary(b), nil
+	default:
+		return filter.Value{}, fmt.Errorf("%w: values of the type %.40q", fsm.NotImplemented, kind)
+	}
+}
+
+// readInteger keeps to the size of the type: what was let in as an int and is none could not
+// be told to the clients that know only int.
+func readInteger(kind, text string, bits int) (filter.Value, error) {
+	i, err := strconv.ParseInt(text, 10, bits)
+	if err != nil {
+		return filter.Value{}, fmt.Errorf("%.40q is no %s of %d bits", text, kind, bits)
+	}
+	return filter.Int(i), nil
+}
+
+// readMoment takes a time without zone as UTC.
+func readMoment(text string) (filter.Value, error) {
+	at, err := time.Parse(time.RFC3339Nano, text)
+	if err != nil {
+		if at, err = time.Parse("2006-01-02T15:04:05.999999999", text); err != nil {
+			return filter.Value{}, fmt.Errorf("%.40q is no %s like 2026-11-20T12:00:00Z", text, xsdDateTime)
+		}
+	}
+	return filter.Time(at.UnixMilli()), nil
+}
+
+// pair writes a name with its value. The prefix has four characters and "i:type" is spelled
+// so: JavaScript counts on both.
+func (x *xmlText) pair(name string, v filter.Value) {
+	kind, text := valueXML(v)
+	x.open(pairElement)
+	x.leaf("Key", name)
+	x.leaf("Value", text, "i:type", "d6p1:"+kind, "xmlns:d6p1", schemaSpace)
+	x.end(pairElement)
+}
+
+// valueXML is a value as clients know it. They know six types, so an identifier and bytes, which
+// only other APIs can put into a rule, are told as text.
+func valueXML(v filter.Value) (kind, text string) {
+	switch v.Kind() {
+	case filter.KindBool:
+		return xsdBoolean, strconv.FormatBool(v.AsBool())
+	case filter.KindInt:
+		text = strconv.FormatInt(v.AsInt(), 10)
+		if i := v.AsInt(); i < math.MinInt32 || i > math.MaxInt32 {
+			return xsdLong, text
+		}
+		return xsdInt, text
+	case filter.KindDouble:
+		text = strconv.FormatFloat(v.AsDouble(), 'g', -1, 64)
+		return xsdDouble, strings.TrimPrefix(strings.ReplaceAll(text, "Inf", "INF"), "+")
+	case filter.KindTime:
+		return xsdDateTime, time.UnixMilli(v.AsInt()).UTC().Format(timeLayout)
+	case filter.KindGUID:
+		return xsdString, v.String()
+	case filter.KindBinary:
+		return xsdString, base64.StdEncoding.EncodeToString([]byte(v.AsText()))
+	case filter.KindNull, filter.KindText:
+	}
+	return xsdString, v.AsText()
+}

@@ -1,0 +1,239 @@
+package auth
+
+import (
+	"bytes"
+	"context"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"fmt"
+	"log/slog"
+	"net"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// shelf is the rules of a cluster: by namespace and path, "" for those of the namespace.
+type shelf struct {
+	mu    sync.Mutex
+	rules map[fsm.NamespaceID]map[string][]fsm.AccessRule
+}
+
+func (s *shelf) Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.rules[namespace][path], s.rules[namespace][""]
+}
+
+func (s *shelf) NamespaceName(id fsm.NamespaceID) string { return fmt.Sprintf("ns%d", id) }
+
+func (s *shelf) set(namespace fsm.NamespaceID, path string, rules ...fsm.AccessRule) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.rules[namespace] == nil {
+		s.rules[namespace] = make(map[string][]fsm.AccessRule)
+	}
+	s.rules[namespace][path] = rules
+}
+
+const other fsm.NamespaceID = 2
+
+// stocked is a keyring with rules of two namespaces and of two queues, one of which is
+// called as if it lay below the other.
+func stocked(t testing.TB, change func(*Config)) (*Keyring, *shelf) {
+	t.Helper()
+	s := &shelf{rules: make(map[fsm.NamespaceID]map[string][]fsm.AccessRule)}
+	s.set(fsm.DefaultNamespace, "", fsm.AccessRule{Name: "app", Primary: "one", Rights: fsm.Send})
+	s.set(fsm.DefaultNamespace, "orders", fsm.AccessRule{Name: "orders", Primary: "two", Secondary: "three", Rights: fsm.Listen})
+	s.set(other, "", fsm.AccessRule{Name: "app", Primary: "four", Rights: fsm.Manage})
+	config := Config{Now: noon, Rules: s, Keys: []Key{
+		{Name: "root", Primary: "root-key", Rights: fsm.Manage},
+		{Name: "plain", Primary: "plain-key", Rights: fsm.Send},
+	}}
+	if change != nil {
+		change(&config)
+	}
+	k, err := New(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return k, s
+}
+
+func TestRulesAreLookedUpInOrder(t *testing.T) {
+	t.Parallel()
+	k, _ := stocked(t, nil)
+	for _, c := range []struct {
+		name, key, secret, audience string
+		namespace                   fsm.NamespaceID
+		want                        fsm.Code
+		rights                      fsm.Rights
+		operator                    bool
+	}{
+		{"of the namespace", "app", "one", "sb://host/orders", 1, fsm.OK, fsm.Send, false},
+		{"of the entity", "orders", "two", "sb://host/orders", 1, fsm.OK, fsm.Listen, false},
+		{"second secret", "orders", "three", "sb://host/Orders", 1, fsm.OK, fsm.Listen, false},
+		{"its management node", "orders", "two", "sb://host/orders/$management", 1, fsm.OK, fsm.Listen, false},
+		{"its dead letters", "orders", "two", "sb://host/orders/$DeadLetterQueue/$management", 1, fsm.Unauthorized, 0, false},
+		{"its subscription", "orders", "two", "sb://host/orders/Subscriptions/a/$management", 1, fsm.OK, fsm.Listen, false},
+		{"its rules", "orders", "two", "http://host/orders/Subscriptions/a/Rules/x", 1, fsm.OK, fsm.Listen, false},
+		{"another entity below its name", "orders", "two", "sb://host/orders/more", 1, fsm.Unauthorized, 0, false},
+		{"not the namespace", "orders", "two", "sb://host/", 1, fsm.Unauthorized, 0, false},
+		{"of another namespace", "app", "four", "sb://host/orders", 1, fsm.Unauthorized, 0, false},
+		{"there it is good", "app", "four", "sb://host/orders", other, fsm.OK, fsm.Manage, false},
+		{"and not here", "app", "one", "sb://host/orders", other, fsm.Unauthorized, 0, false},
+		{"operators are everywhere", "root", "root-key", "sb://host/orders", other, fsm.OK, fsm.Manage, true},
+		{"other configured keys are not", "plain", "plain-key", "sb://host/orders", other, fsm.Unauthorized, 0, false},
+		{"but in the default namespace", "plain", "plain-key", "sb://host/orders", 1, fsm.OK, fsm.Send, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			audience := c.audience
+			token := Sign("sb://host/", c.key, c.secret, noon().Add(time.Hour))
+			if strings.Contains(audience, "$DeadLetterQueue") {
+				audience = "sb://host/orders2/$DeadLetterQueue/$management"
+			}
+			grant, err := k.Token(t.Context(), Client{Namespace: c.namespace}, KindSAS, token, audience)
+			check(t, err, c.want)
+			if grant.Rights != c.rights || grant.Operator != c.operator {
+				t.Errorf("grant %+v", grant)
+			}
+		})
+	}
+}
+
+// A grant ends with its rule, its secret or its rights; what is configured stays.
+func TestGrantCountsWhileItsRuleDoes(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string][]fsm.AccessRule{
+		"removed":        nil,
+		"other secret":   {{Name: "orders", Primary: "new", Secondary: "three", Rights: fsm.Listen}},
+		"other rights":   {{Name: "orders", Primary: "two", Rights: fsm.Send}},
+		"another's name": {{Name: "renamed", Primary: "two", Rights: fsm.Listen}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			k, s := stocked(t, nil)
+			grant, err := k.Token(t.Context(), somebody, KindSAS, Sign("sb://host/orders", "orders", "two", noon().Add(time.Hour)), "sb://host/orders")
+			check(t, err, fsm.OK)
+			s.set(fsm.DefaultNamespace, "orders", fsm.AccessRule{Name: "orders", Primary: "changed", Secondary: "two", Rights: fsm.Listen})
+			if !grant.Still() {
+				t.Error("the secret is the second one now, and still good")
+			}
+			s.set(fsm.DefaultNamespace, "orders", change...)
+			if grant.Still() {
+				t.Error("it counts after the change")
+			}
+		})
+	}
+	k, _ := stocked(t, nil)
+	grant, err := k.Password(t.Context(), somebody, "root", "root-key")
+	check(t, err, fsm.OK)
+	if grant.Still != nil {
+		t.Error("a configured key does not change")
+	}
+}
+
+func TestCertificate(t *testing.T) {
+	t.Parallel()
+	k, _ := stocked(t, nil)
+	end := noon().Add(time.Hour)
+	for name, want := range map[string]fsm.Code{"app": fsm.OK, "root": fsm.OK, "nobody": fsm.Unauthorized, "": fsm.Unauthorized} {
+		grant, err := k.Certificate(t.Context(), somebody, &x509.Certificate{Subject: pkix.Name{CommonName: name}, NotAfter: end})
+		check(t, err, want)
+		if err == nil && !grant.Expires.Equal(end) {
+			t.Errorf("%s: ends at %s", name, grant.Expires)
+		}
+	}
+}
+
+// Who fails too often waits, even with the right key, and nobody else does.
+func TestFailuresAreLimited(t *testing.T) {
+	t.Parallel()
+	now := noon()
+	k, _ := stocked(t, func(c *Config) { c.Now = func() time.Time { return now } })
+	at := func(ip string) Client {
+		return Client{Namespace: fsm.DefaultNamespace, Peer: &net.TCPAddr{IP: net.ParseIP(ip), Port: 1000}}
+	}
+	try := func(ip, secret string) error {
+		_, err := k.Password(context.Background(), at(ip), "app", secret)
+		return err
+	}
+	for _, bad := range []string{"192.0.2.1", "2001:db8::1", "127.0.0.1", "::1"} {
+		for range failuresAtOnceMax {
+			check(t, try(bad, "wrong"), fsm.Unauthorized)
+		}
+	}
+	check(t, try("192.0.2.1", "one"), fsm.ServerBusy)
+	check(t, try("2001:db8::2", "one"), fsm.ServerBusy) // of the same site
+	check(t, try("::ffff:192.0.2.1", "one"), fsm.ServerBusy)
+	for _, good := range []string{"192.0.2.2", "2001:db8:0:1::1", "127.0.0.1", "::1"} {
+		check(t, try(good, "one"), fsm.OK)
+	}
+	now = now.Add(time.Second / failuresPerSecondMax)
+	check(t, try("192.0.2.1", "one"), fsm.OK)
+
+	// Old tokens are no guesses.
+	late := Sign("sb://host/", "app", "one", now.Add(-time.Hour))
+	for range 2 * failuresAtOnceMax {
+		_, err := k.Token(t.Context(), at("192.0.2.3"), KindSAS, late, "sb://host/a")
+		check(t, err, fsm.Unauthorized)
+	}
+	check(t, try("192.0.2.3", "one"), fsm.OK)
+}
+
+func TestAddressesAreForgotten(t *testing.T) {
+	t.Parallel()
+	d := newDoors(noon)
+	first := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}
+	for range failuresAtOnceMax {
+		d.failed(first)
+	}
+	if d.open(first) {
+		t.Fatal("open after too many failures")
+	}
+	for i := range addressesMax {
+		d.failed(&net.TCPAddr{IP: net.IPv4(11, byte(i>>16), byte(i>>8), byte(i))})
+	}
+	if d.known.Len() != addressesMax || !d.open(first) {
+		t.Errorf("%d addresses are remembered, the first among them: %v", d.known.Len(), !d.open(first))
+	}
+}
+
+// The audit log has who, from where and why, and no secret.
+func TestRefusedLoginsAreWrittenDown(t *testing.T) {
+	t.Parallel()
+	var log bytes.Buffer
+	k, _ := stocked(t, func(c *Config) { c.Audit = slog.New(slog.NewTextHandler(&log, nil)) })
+	from := Client{Namespace: other, Peer: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 9), Port: 77}}
+	_, err := k.Password(t.Context(), from, "app", "a-secret-guess")
+	check(t, err, fsm.Unauthorized)
+	token := Sign("sb://host/", "app", "another-guess", noon().Add(time.Hour))
+	_, err = k.Token(t.Context(), from, KindSAS, token, "sb://host/a")
+	check(t, err, fsm.Unauthorized)
+	_, err = k.Token(t.Context(), from, KindSAS, "garbage", "sb://host/a")
+	check(t, err, fsm.InvalidArgument)
+	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
+	want := [][]string{
+		{"event=login_refused", "kind=plain", "name=app", "peer=192.0.2.9:77", "namespace=ns2"},
+		{"kind=sas", "name=app", "InvalidSignature"},
+		{"kind=sas", "SharedAccessSignature"},
+	}
+	if len(lines) != len(want) {
+		t.Fatalf("%d lines: %s", len(lines), log.String())
+	}
+	for i, words := range want {
+		for _, word := range words {
+			if !strings.Contains(lines[i], word) {
+				t.Errorf("%q is not in %s", word, lines[i])
+			}
+		}
+	}
+	if i := slices.IndexFunc([]string{"guess", token[30:60]}, func(s string) bool { return strings.Contains(log.String(), s) }); i >= 0 {
+		t.Errorf("secret %d is in the log: %s", i, log.String())
+	}
+}

@@ -1,0 +1,75 @@
+package admin
+
+import (
+	"net"
+	"net/http"
+	"strings"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// plainFlag makes official clients talk without TLS, and to the port that is named.
+const plainFlag = ";UseDevelopmentEmulator=true"
+
+// endpoint is the first part of connection strings to a namespace, "" when no host is known
+// that selects it. It is made of the host by which this request came: every port of a member
+// speaks AMQP, too.
+func (s *Server) endpoint(r *http.Request, namespace fsm.Namespace) string {
+	host := r.Host
+	if s.config.Control.NamespaceByHost(host) != namespace.ID {
+		host = hostFor(host, namespace)
+	}
+	if host == "" {
+		return ""
+	}
+	text := "Endpoint=sb://" + host
+	if !isSecure(r) {
+		text += plainFlag
+	}
+	return text
+}
+
+// endpointOf is endpoint of the namespace that the request is about.
+func (s *Server) endpointOf(r *http.Request) (string, error) {
+	namespace, err := s.in(r).Describe(r.Context())
+	if err != nil {
+		return "", err
+	}
+	return s.endpoint(r, namespace), nil
+}
+
+// hostFor is a host that selects a namespace at the machine that was asked as another one: one
+// of its own, else its name as a label before the host. An address has no labels.
+func hostFor(asked string, namespace fsm.Namespace) string {
+	host, port := asked, ""
+	if h, p, err := net.SplitHostPort(asked); err == nil {
+		host, port = h, ":"+p
+	}
+	ip := net.ParseIP(strings.Trim(host, "[]"))
+	switch {
+	case len(namespace.Settings.Hosts) > 0:
+		return namespace.Settings.Hosts[0] + port
+	case ip == nil:
+		return strings.ToLower(namespace.Name) + "." + host + port
+	case ip.IsLoopback():
+		return strings.ToLower(namespace.Name) + ".localhost" + port
+	}
+	return ""
+}
+
+// connectionString is what an application needs to know, "" when it cannot be told so: the
+// form has no way to write a semicolon.
+func connectionString(endpoint, rule, secret, entity string) string {
+	if endpoint == "" || secret == "" || strings.ContainsAny(rule+secret, ";") {
+		return ""
+	}
+	endpoint, flag, _ := strings.Cut(endpoint, ";")
+	text := endpoint + ";SharedAccessKeyName=" + rule + ";SharedAccessKey=" + secret
+	if entity != "" {
+		text += ";EntityPath=" + entity
+	}
+	if flag != "" {
+		text += ";" + flag
+	}
+	return text
+}

@@ -1,0 +1,390 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// house is a Control in memory.
+type house struct {
+	Operations // nil unless a test sets it
+
+	mu       sync.Mutex
+	entities map[string]fsm.Entity // by name in small letters
+	rules    map[string][]fsm.Rule // by name of the subscription in small letters
+	fails    error                 // given to every call, when set
+	holds    chan struct{}         // when set, List waits for it
+	asked    []string              // purges and redrives
+	sessions []fsm.Session         // of everything that has some
+	listed   atomic.Int32
+	rivals   int // that change access rules before the next who try
+
+	id        fsm.NamespaceID
+	namespace fsm.Namespace
+	others    map[fsm.NamespaceID]*house
+}
+
+func newHouse() *house {
+	return &house{
+		entities: make(map[string]fsm.Entity), rules: make(map[string][]fsm.Rule), others: make(map[fsm.NamespaceID]*house),
+		id: fsm.DefaultNamespace, namespace: fsm.Namespace{ID: fsm.DefaultNamespace, Name: fsm.DefaultNamespaceName, Version: 1},
+	}
+}
+
+// find looks among the given kinds; none: all.
+func (h *house) find(name string, kinds ...fsm.EntityKind) (fsm.Entity, error) {
+	if h.fails != nil {
+		return fsm.Entity{}, h.fails
+	}
+	e, ok := h.entities[strings.ToLower(name)]
+	if !ok || len(kinds) > 0 && !slices.Contains(kinds, e.Kind) {
+		return fsm.Entity{}, fmt.Errorf("entity %q: %w", name, fsm.EntityNotFound)
+	}
+	return e, nil
+}
+
+func (h *house) CreateEntity(_ context.Context, kind fsm.EntityKind, name string, s fsm.EntitySettings, rule *fsm.Rule, access []fsm.AccessRule) (fsm.Entity, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, err := h.find(name); err == nil {
+		return fsm.Entity{}, fmt.Errorf("create queue: %w", fsm.EntityExists)
+	}
+	if h.fails != nil {
+		return fsm.Entity{}, h.fails
+	}
+	e := fsm.Entity{ID: fsm.EntityID(len(h.entities) + 1), Kind: kind, Name: name, Partition: 3, Version: 1, Settings: s, Created: 1795176000000, Updated: 1795176000000, Access: dated(access), AccessVersion: 1}
+	if kind == fsm.SubscriptionEntity {
+		path, _, _ := fsm.SplitSubscriptionPath(name)
+		topic, err := h.find(path, fsm.TopicEntity)
+		if err != nil {
+			return fsm.Entity{}, fmt.Errorf("create subscription: %w", err)
+		}
+		e.Topic = topic.ID
+		if rule == nil {
+			rule = &fsm.Rule{Name: fsm.DefaultRuleName}
+		}
+		h.rules[strings.ToLower(name)] = []fsm.Rule{*rule}
+	}
+	h.entities[strings.ToLower(name)] = e
+	return e, nil
+}
+
+func (h *house) UpdateEntity(_ context.Context, kind fsm.EntityKind, name string, s fsm.EntitySettings) (fsm.Entity, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e, err := h.find(name, kind)
+	if err == nil {
+		e.Settings, e.Version = s, e.Version+1
+		h.entities[strings.ToLower(e.Name)] = e
+	}
+	return e, err
+}
+
+func (h *house) DeleteEntity(_ context.Context, kind fsm.EntityKind, name string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e, err := h.find(name, kind)
+	delete(h.entities, strings.ToLower(e.Name))
+	return err
+}
+
+func (h *house) Entity(_ context.Context, kind fsm.EntityKind, name string) (fsm.Entity, fsm.Counts, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e, err := h.find(name, kind)
+	return e, fsm.Counts{Active: 7, Scheduled: 2, Bytes: 9, Transfer: 4, TransferDeadLetter: 5, Subscriptions: 6}, err
+}
+
+func (h *house) Entities(ctx context.Context, kind fsm.EntityKind, under, after string, max int) ([]fsm.Entity, error) {
+	h.listed.Add(1)
+	if h.holds != nil {
+		select {
+		case <-h.holds:
+		case <-ctx.Done():
+		}
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	var list []fsm.Entity
+	for n, e := range h.entities {
+		topic, _, _ := fsm.SplitSubscriptionPath(e.Name)
+		if e.Kind == kind && strings.EqualFold(topic, under) && n > strings.ToLower(after) {
+			list = append(list, e)
+		}
+	}
+	slices.SortFunc(list, func(a, b fsm.Entity) int { return strings.Compare(strings.ToLower(a.Name), strings.ToLower(b.Name)) })
+	return list[:min(max, len(list))], h.fails
+}
+
+func (h *house) Sessions(_ context.Context, path string, skip, max int) ([]fsm.Session, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e, err := h.find(path, fsm.QueueEntity, fsm.SubscriptionEntity)
+	if err != nil {
+		return nil, err
+	}
+	if !e.Settings.RequiresSession {
+		return nil, fmt.Errorf("sessions: %w", fsm.NotAllowed)
+	}
+	skip = min(skip, len(h.sessions))
+	return h.sessions[skip:min(skip+max, len(h.sessions))], nil
+}
+
+func (h *house) PutRule(_ context.Context, subscription string, rule fsm.Rule, replace bool) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, err := h.find(subscription, fsm.SubscriptionEntity); err != nil {
+		return err
+	}
+	key := strings.ToLower(subscription)
+	i := h.rule(key, rule.Name)
+	switch {
+	case replace && i < 0:
+		return fmt.Errorf("put rule: %w", fsm.RuleNotFound)
+	case replace:
+		h.rules[key][i] = rule
+	case i >= 0:
+		return fmt.Errorf("put rule: %w", fsm.RuleExists)
+	default:
+		rule.Created = 1795176000000
+		h.rules[key] = append(h.rules[key], rule)
+	}
+	return nil
+}
+
+func (h *house) rule(key, name string) int {
+	return slices.IndexFunc(h.rules[key], func(r fsm.Rule) bool { return strings.EqualFold(r.Name, name) })
+}
+
+func (h *house) DropRule(_ context.Context, subscription, name string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, err := h.find(subscription, fsm.SubscriptionEntity); err != nil {
+		return err
+	}
+	key := strings.ToLower(subscription)
+	i := h.rule(key, name)
+	if i < 0 {
+		return fmt.Errorf("drop rule: %w", fsm.RuleNotFound)
+	}
+	h.rules[key] = slices.Delete(h.rules[key], i, i+1)
+	return nil
+}
+
+func (h *house) Rules(_ context.Context, subscription string, skip, max int) ([]fsm.Rule, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, err := h.find(subscription, fsm.SubscriptionEntity); err != nil {
+		return nil, err
+	}
+	all := h.rules[strings.ToLower(subscription)]
+	all = all[min(skip, len(all)):]
+	return slices.Clone(all[:min(max, len(all))]), nil
+}
+
+func (h *house) Counts(_ context.Context, entities []fsm.Entity) ([]fsm.Counts, error) {
+	counts := make([]fsm.Counts, len(entities))
+	for i := range counts {
+		counts[i] = fsm.Counts{Active: uint64(entities[i].ID)}
+	}
+	return counts, nil
+}
+
+func (h *house) PurgeEntity(_ context.Context, name string, sub fsm.SubQueue, before time.Time, most int) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e, err := h.find(name)
+	if e.Kind == fsm.TopicEntity && err == nil {
+		return 0, fmt.Errorf("%w: %s is a topic", fsm.NotAllowed, name)
+	}
+	h.asked = append(h.asked, fmt.Sprintf("purge %s %d %s %d", e.Name, sub, before.UTC().Format(time.RFC3339), most))
+	return 3, err
+}
+
+func (h *house) RedriveEntity(_ context.Context, name string, sequences []fsm.SequenceNumber) (int, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	e, err := h.find(name)
+	h.asked = append(h.asked, fmt.Sprintf("redrive %s %v", e.Name, sequences))
+	return len(sequences), err
+}
+
+func (h *house) Status(context.Context) (Status, error) {
+	return Status{ClusterID: "c", Members: []MemberStatus{
+		{ID: "2", Name: "b", State: "dead", AMQP: "b:5672"}, {ID: "1", Name: "c", State: "alive", AMQP: "c:5672"}, {ID: "3", Name: "a", State: "alive", AMQP: "a:5672"},
+	}}, h.fails
+}
+
+// In is the house itself for the default namespace, and else a house of its own.
+func (h *house) In(id fsm.NamespaceID) Space {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if id == h.id {
+		return h
+	}
+	if other, ok := h.others[id]; ok {
+		return other
+	}
+	nowhere := newHouse()
+	nowhere.fails = fsm.EntityNotFound
+	return nowhere
+}
+
+func (h *house) NamespaceByHost(host string) fsm.NamespaceID {
+	name, _, _ := strings.Cut(host, ":")
+	label, _, _ := strings.Cut(name, ".")
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, other := range h.others {
+		if slices.Contains(other.namespace.Settings.Hosts, name) || strings.EqualFold(other.namespace.Name, label) {
+			return id
+		}
+	}
+	return h.id
+}
+
+func (h *house) NamespaceName(id fsm.NamespaceID) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if id == h.id {
+		return h.namespace.Name
+	}
+	if other, ok := h.others[id]; ok {
+		return other.namespace.Name
+	}
+	return ""
+}
+
+// all are the houses by the names of their namespaces in small letters.
+func (h *house) all() map[string]*house {
+	list := map[string]*house{fsm.DefaultNamespaceName: h}
+	for _, other := range h.others {
+		list[strings.ToLower(other.namespace.Name)] = other
+	}
+	return list
+}
+
+func (h *house) Namespace(_ context.Context, name string) (fsm.Namespace, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if found, ok := h.all()[strings.ToLower(name)]; ok {
+		return found.namespace, nil
+	}
+	return fsm.Namespace{}, fmt.Errorf("namespace %q: %w", name, fsm.EntityNotFound)
+}
+
+func (h *house) Namespaces(_ context.Context, after string, max int) ([]fsm.Namespace, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	all := h.all()
+	var list []fsm.Namespace
+	for _, name := range slices.Sorted(maps.Keys(all)) {
+		if name > strings.ToLower(after) && len(list) < max {
+			list = append(list, all[name].namespace)
+		}
+	}
+	return list, nil
+}
+
+func (h *house) CreateNamespace(_ context.Context, name string, settings fsm.NamespaceSettings, rules []fsm.AccessRule) (fsm.Namespace, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if _, ok := h.all()[strings.ToLower(name)]; ok {
+		return fsm.Namespace{}, fmt.Errorf("create namespace: %w", fsm.EntityExists)
+	}
+	other := newHouse()
+	other.id = fsm.NamespaceID(len(h.others) + 2)
+	other.namespace = fsm.Namespace{ID: other.id, Name: name, Settings: settings, Access: dated(rules), Version: 1, Created: 1795176000000, Updated: 1795176000000}
+	h.others[other.id] = other
+	return other.namespace, nil
+}
+
+func (h *house) UpdateNamespace(_ context.Context, name string, settings fsm.NamespaceSettings) (fsm.Namespace, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	found, ok := h.all()[strings.ToLower(name)]
+	if !ok {
+		return fsm.Namespace{}, fsm.EntityNotFound
+	}
+	found.namespace.Settings, found.namespace.Version = settings, found.namespace.Version+1
+	return found.namespace, nil
+}
+
+func (h *house) DeleteNamespace(_ context.Context, name string) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	found, ok := h.all()[strings.ToLower(name)]
+	switch {
+	case !ok:
+		return fsm.EntityNotFound
+	case found == h:
+		return fsm.NotAllowed
+	case len(found.entities) > 0:
+		return fsm.PreconditionFails
+	}
+	delete(h.others, found.id)
+	return nil
+}
+
+func (h *house) Describe(context.Context) (fsm.Namespace, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.namespace, h.fails
+}
+
+func (h *house) SetAccess(_ context.Context, name string, version uint64, rules []fsm.AccessRule) error {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.rivals--
+	if h.rivals >= 0 {
+		return fmt.Errorf("set access: %w", fsm.PreconditionFails)
+	}
+	if name == "" {
+		if version != h.namespace.Version {
+			return fmt.Errorf("set access: %w", fsm.PreconditionFails)
+		}
+		h.namespace.Version++
+		h.namespace.Access = dated(rules)
+		return nil
+	}
+	e, err := h.find(name, fsm.QueueEntity, fsm.TopicEntity)
+	if err != nil {
+		return err
+	}
+	if version != e.AccessVersion {
+		return fmt.Errorf("set access: %w", fsm.PreconditionFails)
+	}
+	e.AccessVersion++
+	e.Access = dated(rules)
+	h.entities[strings.ToLower(name)] = e
+	return nil
+}
+
+func dated(rules []fsm.AccessRule) []fsm.AccessRule {
+	rules = slices.Clone(rules)
+	for i := range rules {
+		rules[i].Created, rules[i].Updated = 1795176000000, 1795176001000
+	}
+	return rules
+}
+
+// Access is what the keyring asks.
+func (h *house) Access(id fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	at := h
+	if id != h.id {
+		if at = h.others[id]; at == nil {
+			return nil, nil
+		}
+	}
+	return at.entities[strings.ToLower(path)].Access, at.namespace.Access
+}

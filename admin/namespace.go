@@ -1,0 +1,276 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// What may be asked of a namespace. The catalog checks again; the texts are here.
+const (
+	namespaceNameMax     = 50 // characters
+	namespaceHostsMax    = 16
+	hostBytesMax         = 253               // RFC 1035, 2.3.4
+	hostLabelMax         = 63                // bytes, the same
+	tierBytesMax         = 100 * 1024 * 1024 // of a message, in the largest tier
+	tierLockDurationMax  = 24 * time.Hour
+	standardMessageBytes = 256 * 1024 // up to here the service calls a namespace Standard
+)
+
+// rootRuleName is the rule that a new namespace gets, as in the cloud.
+const rootRuleName = "RootManageSharedAccessKey"
+
+const namespaceSettings = "hosts, maxMessageBytes, maxLockDuration, maxEntities, userMetadata"
+
+// listNamespaces is GET /v1/namespaces?after=&max=.
+func (s *Server) listNamespaces(w http.ResponseWriter, r *http.Request) error {
+	if err := onlyParameters(r, "after", "max"); err != nil {
+		return err
+	}
+	limit, err := numberParameter(r, "max", pageEntitiesNormal, 1, pageEntitiesMax)
+	if err != nil {
+		return err
+	}
+	list, err := s.config.Control.Namespaces(r.Context(), r.URL.Query().Get("after"), limit)
+	if err != nil {
+		return err
+	}
+	page := NamespacePage{Namespaces: make([]Namespace, len(list))}
+	for i := range list {
+		page.Namespaces[i] = describeNamespace(list[i])
+	}
+	if len(list) == limit {
+		page.Next = list[limit-1].Name
+	}
+	s.reply(w, r, http.StatusOK, page)
+	return nil
+}
+
+// showNamespace is GET /v1/namespaces/{name}. The keys are shown by /v1/access.
+func (s *Server) showNamespace(w http.ResponseWriter, r *http.Request) error {
+	namespace, err := s.namespaceInPath(r)
+	if err != nil {
+		return err
+	}
+	s.reply(w, r, http.StatusOK, describeNamespace(namespace))
+	return nil
+}
+
+// createNamespace is PUT /v1/namespaces/{name}; no body means every default. This answer is the
+// only one about the namespace that holds keys.
+func (s *Server) createNamespace(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("name")
+	if err := checkNamespaceName(name); err != nil {
+		return err
+	}
+	var asked NamespaceRequest
+	if err := readBody(r, &asked, namespaceSettings+" and accessRules"); err != nil {
+		return err
+	}
+	settings, err := asked.over(fsm.NamespaceSettings{})
+	if err != nil {
+		return err
+	}
+	if len(asked.AccessRules) == 0 {
+		asked.AccessRules = []AccessRuleRequest{{Name: rootRuleName, Rights: []string{RightManage}}}
+	}
+	rules, err := accessRules(asked.AccessRules, nil)
+	if err != nil {
+		return err
+	}
+	namespace, err := s.config.Control.CreateNamespace(r.Context(), name, settings, rules)
+	if err != nil {
+		return namingNamespace(name, err)
+	}
+	out := describeNamespace(namespace)
+	out.AccessRules = describeAccess(namespace.Access, s.endpoint(r, namespace), "")
+	s.reply(w, r, http.StatusCreated, out)
+	return nil
+}
+
+// updateNamespace is PATCH /v1/namespaces/{name}: what the body leaves out stays.
+func (s *Server) updateNamespace(w http.ResponseWriter, r *http.Request) error {
+	var asked NamespaceSettings
+	if err := readBody(r, &asked, namespaceSettings); err != nil {
+		return err
+	}
+	namespace, err := s.namespaceInPath(r)
+	if err != nil {
+		return err
+	}
+	settings, err := asked.over(namespace.Settings)
+	if err != nil {
+		return err
+	}
+	if namespace, err = s.config.Control.UpdateNamespace(r.Context(), namespace.Name, settings); err != nil {
+		return namingNamespace(r.PathValue("name"), err)
+	}
+	s.reply(w, r, http.StatusOK, describeNamespace(namespace))
+	return nil
+}
+
+// deleteNamespace is DELETE /v1/namespaces/{name}, which must be empty.
+func (s *Server) deleteNamespace(w http.ResponseWriter, r *http.Request) error {
+	name := r.PathValue("name")
+	if err := checkNamespaceName(name); err != nil {
+		return err
+	}
+	if err := s.config.Control.DeleteNamespace(r.Context(), name); err != nil {
+		return namingNamespace(name, err)
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+func (s *Server) namespaceInPath(r *http.Request) (fsm.Namespace, error) {
+	name := r.PathValue("name")
+	if err := checkNamespaceName(name); err != nil {
+		return fsm.Namespace{}, err
+	}
+	namespace, err := s.config.Control.Namespace(r.Context(), name)
+	return namespace, namingNamespace(name, err)
+}
+
+// namingNamespace gives errors about namespaces their words, where the cluster has not.
+func namingNamespace(name string, err error) error {
+	switch {
+	case errors.Is(err, fsm.EntityNotFound):
+		return fmt.Errorf("%w: there is no namespace '%s': `peeklock namespace list` shows those that are", fsm.EntityNotFound, name)
+	case errors.Is(err, fsm.NotAllowed):
+		return fmt.Errorf("%w: the namespace '%s' is that of all who name no other and cannot be deleted", fsm.NotAllowed, name)
+	}
+	return err
+}
+
+// checkNamespaceName says what is wrong with a name: it is a label of host names, and not the
+// one by which everybody calls his own machine.
+func checkNamespaceName(name string) error {
+	if len(name) > namespaceNameMax || !isLabel(name, "-") {
+		return fmt.Errorf("%w: the name of a namespace is 1 to %d letters, digits and hyphens inside, not %.60q", fsm.InvalidArgument, namespaceNameMax, name)
+	}
+	if strings.EqualFold(name, "localhost") {
+		return fmt.Errorf("%w: a namespace cannot be called localhost: that host selects the default one", fsm.InvalidArgument)
+	}
+	return nil
+}
+
+// isLabel reports a label of a DNS name (RFC 1035, 2.3.1, digits allowed in front) with some
+// characters more.
+func isLabel(text, more string) bool {
+	for _, c := range text {
+		if (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && !strings.ContainsRune(more, c) {
+			return false
+		}
+	}
+	return text != "" && len(text) <= hostLabelMax && text[0] != '-' && text[len(text)-1] != '-'
+}
+
+// over lays the settings that are given over old ones and checks them.
+func (s *NamespaceSettings) over(old fsm.NamespaceSettings) (fsm.NamespaceSettings, error) {
+	if s.Hosts != nil {
+		hosts, err := readHosts(s.Hosts)
+		if err != nil {
+			return old, err
+		}
+		old.Hosts = hosts
+	}
+	if n := s.MaxMessageBytes; n != nil {
+		if *n != 0 && *n < messageBytesMin || *n > tierBytesMax {
+			return old, fmt.Errorf("%w: maxMessageBytes of a namespace is %d to %d, or 0 for the cluster's, not %d", fsm.InvalidArgument, messageBytesMin, tierBytesMax, *n)
+		}
+		old.MessageBytesMax = *n
+	}
+	if d := s.MaxLockDuration; d != nil {
+		if t := time.Duration(*d); t != 0 && t < lockDurationMin || t > tierLockDurationMax {
+			return old, fmt.Errorf("%w: maxLockDuration is %s to %s, or 0s for %s, not %s", fsm.InvalidArgument, lockDurationMin, tierLockDurationMax, lockDurationMax, t)
+		}
+		old.LockDurationMax = millis(*d)
+	}
+	if s.MaxEntities != nil {
+		old.EntitiesMax = *s.MaxEntities
+	}
+	if s.UserMetadata != nil {
+		if len(*s.UserMetadata) > userMetadataBytesMax {
+			return old, fmt.Errorf("%w: userMetadata is at most %d bytes long", fsm.InvalidArgument, userMetadataBytesMax)
+		}
+		old.UserMetadata = *s.UserMetadata
+	}
+	return old, nil
+}
+
+func readHosts(given []string) ([]string, error) {
+	if len(given) > namespaceHostsMax {
+		return nil, fmt.Errorf("%w: a namespace has at most %d hosts, not %d", fsm.InvalidArgument, namespaceHostsMax, len(given))
+	}
+	hosts := make([]string, 0, len(given))
+	for _, host := range given {
+		name := strings.ToLower(strings.TrimSuffix(host, "."))
+		labels := strings.Split(name, ".")
+		_, notNumber := strconv.ParseUint(labels[len(labels)-1], 10, 64) // the last label of an address is one
+		if len(name) > hostBytesMax || name == "localhost" || notNumber == nil ||
+			slices.ContainsFunc(labels, func(label string) bool { return !isLabel(label, "-_") }) {
+			return nil, fmt.Errorf("%w: %.80q is no host name like orders.example.com, without port", fsm.InvalidArgument, host)
+		}
+		if slices.Contains(hosts, name) {
+			return nil, fmt.Errorf("%w: the host %.80q is given twice", fsm.InvalidArgument, host)
+		}
+		hosts = append(hosts, name)
+	}
+	return hosts, nil
+}
+
+// describeNamespace shows a namespace without its keys.
+func describeNamespace(n fsm.Namespace) Namespace {
+	return Namespace{
+		Name: n.Name, Version: n.Version, Created: instant(n.Created), Updated: instant(n.Updated),
+		NamespaceSettings: NamespaceSettings{
+			Hosts:           append([]string{}, n.Settings.Hosts...),
+			MaxMessageBytes: &n.Settings.MessageBytesMax,
+			MaxLockDuration: duration(lockDurationLimit(n.Settings)),
+			MaxEntities:     &n.Settings.EntitiesMax,
+			UserMetadata:    &n.Settings.UserMetadata,
+		},
+	}
+}
+
+// lockDurationLimit is the longest lock that a namespace allows.
+func lockDurationLimit(s fsm.NamespaceSettings) fsm.Millis {
+	if s.LockDurationMax != 0 {
+		return s.LockDurationMax
+	}
+	return fsm.Millis(lockDurationMax.Milliseconds())
+}
+
+// limits are what a namespace allows the settings of its entities.
+type limits struct {
+	messageBytes uint32
+	lockDuration time.Duration
+}
+
+// limitsOf reads them. A namespace that says nothing allows what the cloud does.
+func limitsOf(s fsm.NamespaceSettings) limits {
+	l := limits{messageBytes: s.MessageBytesMax, lockDuration: time.Duration(*duration(lockDurationLimit(s)))}
+	if l.messageBytes == 0 {
+		l.messageBytes = messageBytesMax
+	}
+	return l
+}
+
+// limits are those of the namespace that a request is about.
+func (s *Server) limits(r *http.Request) (limits, error) {
+	namespace, err := s.in(r).Describe(r.Context())
+	return limitsOf(namespace.Settings), err
+}
+
+// within lowers defaults to what a namespace allows.
+func (l limits) within(s fsm.EntitySettings) fsm.EntitySettings {
+	s.MaxMessageBytes = min(s.MaxMessageBytes, l.messageBytes)
+	s.LockDuration = min(s.LockDuration, fsm.Millis(l.lockDuration.Milliseconds()))
+	return s
+}

@@ -1,0 +1,191 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// host asks a server by another name than localhost.
+func host(name string) func(*http.Request) {
+	return func(r *http.Request) { r.Host = name }
+}
+
+func TestNamespaceLife(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, step := range []struct {
+		method, path, body string
+		change             func(*http.Request)
+		status             int
+		want               string
+	}{
+		{"GET", "/v1/namespaces/default", "", nil, 200, `{"name":"default","hosts":[],"maxMessageBytes":0,"maxLockDuration":"5m0s","maxEntities":0,"userMetadata":"","version":1,`},
+		{"PUT", "/v1/namespaces/Orders", `{"hosts":["SB.example.com."],"maxMessageBytes":65536,"maxLockDuration":"2h"}`, nil, 201, `{"name":"Orders","hosts":["sb.example.com"],"maxMessageBytes":65536,"maxLockDuration":"2h0m0s","maxEntities":0,`},
+		{"PUT", "/v1/namespaces/orders", "", nil, 409, `"code":"EntityExists"`},
+		{"GET", "/v1/namespaces?max=1", "", nil, 200, `"next":"default"`},
+		{"GET", "/v1/namespaces?after=default", "", nil, 200, `{"namespaces":[{"name":"Orders",`},
+		{"PATCH", "/v1/namespaces/orders", `{"maxEntities":9,"userMetadata":"ours"}`, nil, 200, `"hosts":["sb.example.com"],"maxMessageBytes":65536,"maxLockDuration":"2h0m0s","maxEntities":9,"userMetadata":"ours","version":2`},
+		{"PATCH", "/v1/namespaces/orders", `{"hosts":[]}`, nil, 200, `"hosts":[],`},
+		{"PATCH", "/v1/namespaces/none", `{}`, nil, 404, `there is no namespace 'none'`},
+
+		// Each way to name it leads to its own entities; defaults keep within its limits.
+		{"PUT", "/v1/queues/q?namespace=orders", "", nil, 201, `"maxMessageBytes":65536`},
+		{"GET", "/v1/queues/q", "", host("ORDERS.localhost:5300"), 200, `"name":"q"`},
+		{"GET", "/q", "", host("orders.localhost"), 200, `<MaxMessageSizeInKilobytes>64</MaxMessageSizeInKilobytes>`},
+		{"GET", "/v1/queues/q", "", nil, 404, `'q' could not be found`},
+		{"GET", "/v1/queues?namespace=orders&max=9", "", nil, 200, `"name":"q"`},
+		{"GET", "/v1/queues?namespace=default", "", host("orders.localhost"), 200, `{"queues":[]}`},
+		{"GET", "/v1/queues?namespace=none", "", nil, 404, `there is no namespace 'none'`},
+		{"GET", "/v1/queues?namespace=", "", nil, 400, `the name of a namespace`},
+		{"PATCH", "/v1/queues/q?namespace=orders", `{"lockDuration":"2h"}`, nil, 200, `"lockDuration":"2h0m0s"`},
+		{"PATCH", "/v1/queues/q?namespace=orders", `{"lockDuration":"2h1s"}`, nil, 400, `lockDuration is 5s to 2h0m0s`},
+		{"PATCH", "/v1/queues/q?namespace=orders", `{"maxMessageBytes":65537}`, nil, 400, `maxMessageBytes is 1024 to 65536`},
+		{"PUT", "/big", entryOf("QueueDescription", "<MaxMessageSizeInKilobytes>65</MaxMessageSizeInKilobytes>"), host("orders.localhost"), 400, "maxMessageBytes is 1024 to 65536"},
+
+		// What is over a limit that came later may stay as it is.
+		{"PATCH", "/v1/namespaces/orders", `{"maxLockDuration":"0s","maxMessageBytes":1024}`, nil, 200, `"maxLockDuration":"5m0s"`},
+		{"PATCH", "/v1/queues/q?namespace=orders", `{"lockDuration":"2h","maxMessageBytes":65536,"maxDeliveryCount":3}`, nil, 200, `"maxDeliveryCount":3`},
+		{"PATCH", "/v1/queues/q?namespace=orders", `{"lockDuration":"2h1s"}`, nil, 400, `lockDuration is 5s to 2h0m0s`},
+
+		{"GET", "/$namespaceinfo", "", host("orders.localhost"), 200, `<CreatedTime>2026-11-20T`},
+		{"GET", "/$namespaceinfo", "", host("orders.localhost"), 200, `<MessagingSKU>Standard</MessagingSKU><ModifiedTime>2026-11-20T`},
+		{"PATCH", "/v1/namespaces/orders", `{"maxMessageBytes":262145}`, nil, 200, `"maxMessageBytes":262145`},
+		{"GET", "/$namespaceinfo", "", host("orders.localhost"), 200, `<MessagingSKU>Premium</MessagingSKU><MessagingUnits>1</MessagingUnits>`},
+		{"GET", "/$namespaceinfo", "", host("orders.localhost"), 200, `<Name>Orders</Name>`},
+
+		{"DELETE", "/v1/namespaces/orders", "", nil, 412, `"code":"PreconditionFails"`},
+		{"DELETE", "/v1/queues/q?namespace=orders", "", nil, 204, ""},
+		{"DELETE", "/v1/namespaces/orders", "", nil, 204, ""},
+		{"DELETE", "/v1/namespaces/orders", "", nil, 404, `there is no namespace 'orders'`},
+		{"DELETE", "/v1/namespaces/default", "", nil, 403, `cannot be deleted`},
+	} {
+		status, body := r.ask(step.method, step.path, step.body, step.change)
+		if status != step.status || !strings.Contains(body, step.want) {
+			t.Errorf("%s %s: %d %s\nwant %d with %s", step.method, step.path, status, body, step.status, step.want)
+		}
+	}
+}
+
+func TestNamespacesAreRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	hosts := func(n int) string {
+		list := make([]string, n)
+		for i := range list {
+			list[i] = fmt.Sprintf("h%d.example.com", i)
+		}
+		text, _ := json.Marshal(NamespaceSettings{Hosts: list})
+		return string(text)
+	}
+	long := strings.Repeat(strings.Repeat("a", 49)+".", 5) // 250 bytes
+	for _, c := range []struct{ name, body, want string }{
+		{strings.Repeat("n", namespaceNameMax+1), "", "1 to 50"},
+		{"a.b", "", "letters, digits"},
+		{"a_b", "", "letters, digits"},
+		{"-a", "", "letters, digits"},
+		{"a-", "", "letters, digits"},
+		{"LocalHost", "", "cannot be called localhost"},
+		{"n", hosts(namespaceHostsMax + 1), "at most 16 hosts"},
+		{"n", `{"hosts":["` + long + `abcd"]}`, "no host name"},
+		{"n", `{"hosts":["` + strings.Repeat("a", hostLabelMax+1) + `.com"]}`, "no host name"},
+		{"n", `{"hosts":["10.0.0.1"]}`, "no host name"},
+		{"n", `{"hosts":["localhost"]}`, "no host name"},
+		{"n", `{"hosts":["a:5672"]}`, "no host name"},
+		{"n", `{"hosts":[""]}`, "no host name"},
+		{"n", `{"hosts":["a.b","A.B."]}`, "given twice"},
+		{"n", `{"maxMessageBytes":1023}`, "1024 to 104857600"},
+		{"n", `{"maxMessageBytes":104857601}`, "1024 to 104857600"},
+		{"n", `{"maxLockDuration":"4s"}`, "5s to 24h0m0s"},
+		{"n", `{"maxLockDuration":"24h1s"}`, "5s to 24h0m0s"},
+		{"n", `{"userMetadata":"` + strings.Repeat("x", userMetadataBytesMax+1) + `"}`, "1024 bytes"},
+		{"n", `{"maxEntitys":1}`, "possible are hosts"},
+		{"n", `{"accessRules":[{"name":"a"}]}`, "it has no rights"},
+	} {
+		if status, body := r.ask("PUT", "/v1/namespaces/"+c.name, c.body, nil); status != 400 || !strings.Contains(body, c.want) {
+			t.Errorf("%.60s %.80s: %d %s, want %s", c.name, c.body, status, body, c.want)
+		}
+	}
+	if len(r.others) > 0 {
+		t.Error("something was made")
+	}
+	// The limits themselves are allowed, and by the catalog too.
+	for i, body := range []string{
+		hosts(namespaceHostsMax), `{"hosts":["` + long + `abc","` + strings.Repeat("a", hostLabelMax) + `.com","a_b.c"]}`,
+		`{"maxMessageBytes":104857600,"maxLockDuration":"24h"}`, `{"maxMessageBytes":1024,"maxLockDuration":"5s"}`, `{"userMetadata":"` + strings.Repeat("x", userMetadataBytesMax) + `"}`,
+	} {
+		name := strings.Repeat("n", namespaceNameMax-1) + strconv.Itoa(i)
+		if status, answer := r.ask("PUT", "/v1/namespaces/"+name, body, nil); status != 201 {
+			t.Errorf("%.80s: %d %s", body, status, answer)
+			continue
+		}
+		made, err := r.Namespace(t.Context(), name)
+		if err != nil || made.Settings.Validate() != nil {
+			t.Errorf("%.80s: %v, %v", body, err, made.Settings.Validate())
+		}
+	}
+}
+
+// A new namespace has a key that opens it, told once, with a host that selects it.
+func TestNamespaceIsMadeWithKeys(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	make := func(name, body string, change func(*http.Request)) Namespace {
+		t.Helper()
+		status, answer := r.ask("PUT", "/v1/namespaces/"+name, body, change)
+		var made Namespace
+		if err := json.Unmarshal([]byte(answer), &made); err != nil || status != 201 {
+			t.Fatal(status, answer, err)
+		}
+		return made
+	}
+	made := make("a", "", nil)
+	if len(made.AccessRules) != 1 {
+		t.Fatalf("%+v", made.AccessRules)
+	}
+	root := made.AccessRules[0]
+	if root.Name != rootRuleName || strings.Join(root.Rights, " ") != "Manage Send Listen" || len(root.PrimaryKey) != 44 || len(root.SecondaryKey) != 44 || root.PrimaryKey == root.SecondaryKey {
+		t.Errorf("%+v", root)
+	}
+	if want := "Endpoint=sb://a.localhost:5300;SharedAccessKeyName=" + rootRuleName + ";SharedAccessKey=" + root.PrimaryKey + ";UseDevelopmentEmulator=true"; root.PrimaryConnectionString != want {
+		t.Errorf("%s\nwant %s", root.PrimaryConnectionString, want)
+	}
+	if _, shown := r.ask("GET", "/v1/namespaces/a", "", nil); strings.Contains(shown, root.PrimaryKey) {
+		t.Error("the key is told again")
+	}
+	status, body := r.ask("GET", "/v1/access", "", func(q *http.Request) {
+		signed("http://a.localhost/", root.Name, root.PrimaryKey)(q)
+		q.Host = "a.localhost:5300"
+	})
+	if status != 200 || !strings.Contains(body, root.SecondaryKey) {
+		t.Errorf("its own key: %d %s", status, body)
+	}
+	ours := make("b", `{"hosts":["b.example.com"],"accessRules":[{"name":"app","rights":["send"],"primaryKey":"ours"}]}`, nil).AccessRules
+	if len(ours) != 1 || ours[0].PrimaryKey != "ours" || len(ours[0].SecondaryKey) != 44 || !strings.HasPrefix(ours[0].PrimaryConnectionString, "Endpoint=sb://b.example.com:5300;") {
+		t.Errorf("%+v", ours)
+	}
+	// An address that is not loopback has no labels to select a namespace by.
+	if far := make("c", "", func(q *http.Request) {
+		signed("http://10.0.0.1/", "root", "root-secret")(q)
+		q.Host = "10.0.0.1:5300"
+	}).AccessRules[0]; far.PrimaryConnectionString != "" {
+		t.Error(far.PrimaryConnectionString)
+	}
+}
+
+// A namespace that says nothing has the limits of the cloud.
+func TestLimits(t *testing.T) {
+	t.Parallel()
+	if got := limitsOf(fsm.NamespaceSettings{}); got != (limits{messageBytesMax, 5 * time.Minute}) {
+		t.Errorf("%+v", got)
+	}
+	if got := limitsOf(fsm.NamespaceSettings{MessageBytesMax: 2048, LockDurationMax: 86400000}); got != (limits{2048, 24 * time.Hour}) {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,387 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"slices"
+	"strconv"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// The limits of what operators ask.
+const (
+	growthMax       = 1024 // partitions added at a time
+	targetsMax      = 16   // replicas of a partition
+	weightMax       = 100
+	weightNormal    = 10 // what a weight of 0 stands for
+	zoneBytesMax    = 64
+	planMovesMax    = 256 // moves of a plan that is given: what fits into a body
+	memberBytesMax  = 256 // of a name or id
+	memberQualifier = "name or id of a member: GET /v1/members lists them"
+)
+
+// stateUnseen is that of a member of which gossip says nothing.
+const stateUnseen = "unknown"
+
+// Operations is what operators do to the members and partitions of the cluster. Whatever takes
+// long is recorded and goes on by itself; a method that waits for it ends with Timeout when ctx
+// does, and can be asked again. Errors wrap EntityNotFound, InvalidArgument,
+// PreconditionFails, ServerBusy or Timeout, in words for people.
+type Operations interface {
+	// Members lists what is recorded of members, removed ones included.
+	Members(ctx context.Context) ([]fsm.Member, error)
+	// SetMember records zone and weight.
+	SetMember(ctx context.Context, member fsm.Member) error
+	// Drain returns when the member leads nothing that another could lead.
+	Drain(ctx context.Context, id fsm.MemberID) error
+	Undrain(ctx context.Context, id fsm.MemberID) error
+	// RemoveMember returns when the member holds nothing and is recorded as gone for good.
+	RemoveMember(ctx context.Context, id fsm.MemberID) error
+	// ReplaceMember is RemoveMember with one member getting everything.
+	ReplaceMember(ctx context.Context, old, fresh fsm.MemberID) error
+	// Move records where a partition shall lie, the preferred leader first.
+	Move(ctx context.Context, id fsm.PartitionID, members []fsm.MemberID) error
+	PauseMove(ctx context.Context, id fsm.PartitionID) error
+	ResumeMove(ctx context.Context, id fsm.PartitionID) error
+	CancelMove(ctx context.Context, id fsm.PartitionID) error
+	// TransferLeader hands a leadership over, once.
+	TransferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error
+	// Plan says what a rebalancing would do; Rebalance records such moves.
+	Plan(ctx context.Context) ([]PlannedMove, error)
+	Rebalance(ctx context.Context, moves []PlannedMove) error
+	// Moves lists the partitions that do not lie where they shall.
+	Moves(ctx context.Context) ([]Move, error)
+	// Grow adds partitions and says how many there are.
+	Grow(ctx context.Context, n int) (int, error)
+	// Verify compares the state of all replicas of a partition, 0 being the catalog.
+	Verify(ctx context.Context, id fsm.PartitionID) (Verified, error)
+	// Backup writes a consistent copy of a partition, of its leader's replica, as it is at a
+	// moment after the call. Nothing was written when the error wraps ServerBusy. When
+	// another error comes, what was written is worthless.
+	Backup(ctx context.Context, id fsm.PartitionID, w io.Writer) error
+}
+
+// operateRoutes are those of operators.
+func (s *Server) operateRoutes() map[string]route {
+	const member, partition, cluster = "member", "partition", "cluster"
+	return map[string]route{
+		"GET /v1/members":                   {needOperator, "", "", s.listMembers},
+		"PATCH /v1/members/{name}":          {needOperator, "update", member, s.updateMember},
+		"POST /v1/members/{name}/drain":     {needOperator, "drain", member, s.withMember(Operations.Drain)},
+		"POST /v1/members/{name}/undrain":   {needOperator, "undrain", member, s.withMember(Operations.Undrain)},
+		"POST /v1/members/{name}/remove":    {needOperator, "remove", member, s.withMember(Operations.RemoveMember)},
+		"POST /v1/members/{name}/replace":   {needOperator, "replace", member, s.replaceMember},
+		"POST /v1/partitions":               {needOperator, "grow", cluster, s.grow},
+		"POST /v1/partitions/{name}/move":   {needOperator, "move", partition, s.movePartition},
+		"POST /v1/partitions/{name}/pause":  {needOperator, "pause", partition, s.withPartition(Operations.PauseMove)},
+		"POST /v1/partitions/{name}/resume": {needOperator, "resume", partition, s.withPartition(Operations.ResumeMove)},
+		"POST /v1/partitions/{name}/cancel": {needOperator, "cancel", partition, s.withPartition(Operations.CancelMove)},
+		"POST /v1/partitions/{name}/transfer": {
+			needOperator, "transfer", partition, s.transferLeader,
+		},
+		"GET /v1/moves":         {needOperator, "", "", s.listMoves},
+		"GET /v1/rebalance":     {needOperator, "", "", s.planRebalance},
+		"POST /v1/rebalance":    {needOperator, "rebalance", cluster, s.rebalance},
+		"GET /v1/verify/{name}": {needOperator, "", "", s.verify},
+		"GET /v1/backup/{name}": {needOperator, "back up", partition, s.backup},
+	}
+}
+
+// listMembers is GET /v1/members: what is recorded, and what this member sees.
+func (s *Server) listMembers(w http.ResponseWriter, r *http.Request) error {
+	list, err := s.members(r.Context())
+	if err != nil {
+		return err
+	}
+	s.reply(w, r, http.StatusOK, Members{Members: list})
+	return nil
+}
+
+func (s *Server) members(ctx context.Context) ([]Member, error) {
+	known, err := s.config.Control.Members(ctx)
+	if err != nil {
+		return nil, err
+	}
+	status, err := s.config.Control.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]Member, 0, len(known))
+	for _, m := range known {
+		list = append(list, describeMember(m, status.Members))
+	}
+	slices.SortFunc(list, func(a, b Member) int { return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.ID, b.ID)) })
+	return list, nil
+}
+
+// describeMember is what is recorded of a member, with what is seen of it.
+func describeMember(m fsm.Member, seen []MemberStatus) Member {
+	shown := Member{
+		MemberStatus: MemberStatus{ID: m.ID, Name: m.Name, State: stateUnseen},
+		Zone:         m.Zone, Weight: cmp.Or(m.Weight, weightNormal), Drained: m.Drained, Removed: m.Removed,
+	}
+	if at := slices.IndexFunc(seen, func(s MemberStatus) bool { return s.ID == m.ID }); at >= 0 {
+		shown.MemberStatus = seen[at]
+	}
+	return shown
+}
+
+// member finds a member by id or by name. A name that several bear is refused, unless but
+// one of them is still a member: who replaces a machine keeps its name.
+func (s *Server) member(ctx context.Context, text string) (fsm.Member, error) {
+	if text == "" || len(text) > memberBytesMax {
+		return fsm.Member{}, fmt.Errorf("%w: %s", fsm.InvalidArgument, memberQualifier)
+	}
+	all, err := s.config.Control.Members(ctx)
+	if err != nil {
+		return fsm.Member{}, err
+	}
+	return findMember(all, text)
+}
+
+func findMember(all []fsm.Member, text string) (fsm.Member, error) {
+	var named []fsm.Member
+	for _, m := range all {
+		if string(m.ID) == text {
+			return m, nil
+		}
+		if m.Name == text {
+			named = append(named, m)
+		}
+	}
+	if still := slices.DeleteFunc(slices.Clone(named), func(m fsm.Member) bool { return m.Removed }); len(still) > 0 {
+		named = still
+	}
+	switch len(named) {
+	case 0:
+		return fsm.Member{}, fmt.Errorf("%w: no member is called %q: GET /v1/members lists them", fsm.EntityNotFound, cut(text))
+	case 1:
+		return named[0], nil
+	}
+	return fsm.Member{}, fmt.Errorf("%w: %d members are called %q: use the id", fsm.InvalidArgument, len(named), cut(text))
+}
+
+// updateMember is PATCH /v1/members/{member}.
+func (s *Server) updateMember(w http.ResponseWriter, r *http.Request) error {
+	var asked MemberChange
+	if err := readBody(r, &asked, "zone, weight"); err != nil {
+		return err
+	}
+	switch {
+	case asked.Zone != nil && len(*asked.Zone) > zoneBytesMax:
+		return fmt.Errorf("%w: zone: at most %d bytes", fsm.InvalidArgument, zoneBytesMax)
+	case asked.Weight != nil && (*asked.Weight < 1 || *asked.Weight > weightMax):
+		return fmt.Errorf("%w: weight: 1 to %d, not %d", fsm.InvalidArgument, weightMax, *asked.Weight)
+	}
+	m, err := s.member(r.Context(), r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	if m.Removed {
+		return fmt.Errorf("%w: member %q was removed for good", fsm.PreconditionFails, cut(r.PathValue("name")))
+	}
+	if asked.Zone != nil {
+		m.Zone = *asked.Zone
+	}
+	if asked.Weight != nil {
+		m.Weight = *asked.Weight
+	}
+	if err := s.config.Control.SetMember(r.Context(), m); err != nil {
+		return err
+	}
+	status, err := s.config.Control.Status(r.Context())
+	if err != nil {
+		return err
+	}
+	s.reply(w, r, http.StatusOK, describeMember(m, status.Members))
+	return nil
+}
+
+// withMember is POST /v1/members/{member}/drain and the like: it answers when all is done, or
+// with Timeout, and then goes on and can be asked again.
+func (s *Server) withMember(do func(Operations, context.Context, fsm.MemberID) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := readBody(r, &struct{}{}, "nothing"); err != nil {
+			return err
+		}
+		m, err := s.member(r.Context(), r.PathValue("name"))
+		if err == nil {
+			err = do(s.config.Control, r.Context(), m.ID)
+		}
+		if err != nil {
+			return err
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+}
+
+// replaceMember is POST /v1/members/{member}/replace.
+func (s *Server) replaceMember(w http.ResponseWriter, r *http.Request) error {
+	var asked MemberReplacement
+	if err := readBody(r, &asked, "with"); err != nil {
+		return err
+	}
+	old, err := s.member(r.Context(), r.PathValue("name"))
+	if err != nil {
+		return err
+	}
+	fresh, err := s.member(r.Context(), asked.With)
+	if err != nil {
+		return fmt.Errorf("with: %w", err)
+	}
+	if err := s.config.Control.ReplaceMember(r.Context(), old.ID, fresh.ID); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// partition reads the id in a path.
+func partition(r *http.Request) (fsm.PartitionID, error) {
+	id, err := strconv.ParseUint(r.PathValue("name"), 10, 32)
+	if err != nil || id == 0 {
+		return 0, fmt.Errorf("%w: a partition is a number from 1 on: GET /v1/status lists them", fsm.InvalidArgument)
+	}
+	return fsm.PartitionID(id), nil
+}
+
+// withPartition is POST /v1/partitions/{id}/pause and the like.
+func (s *Server) withPartition(do func(Operations, context.Context, fsm.PartitionID) error) handler {
+	return func(w http.ResponseWriter, r *http.Request) error {
+		if err := readBody(r, &struct{}{}, "nothing"); err != nil {
+			return err
+		}
+		id, err := partition(r)
+		if err == nil {
+			err = do(s.config.Control, r.Context(), id)
+		}
+		if err != nil {
+			return err
+		}
+		w.WriteHeader(http.StatusNoContent)
+		return nil
+	}
+}
+
+// movePartition is POST /v1/partitions/{id}/move. It answers when the move is recorded.
+func (s *Server) movePartition(w http.ResponseWriter, r *http.Request) error {
+	var asked Placement
+	if err := readBody(r, &asked, "members"); err != nil {
+		return err
+	}
+	id, err := partition(r)
+	if err != nil {
+		return err
+	}
+	if len(asked.Members) < 1 || len(asked.Members) > targetsMax {
+		return fmt.Errorf("%w: members: 1 to %d, not %d", fsm.InvalidArgument, targetsMax, len(asked.Members))
+	}
+	all, err := s.config.Control.Members(r.Context())
+	if err != nil {
+		return err
+	}
+	members := make([]fsm.MemberID, len(asked.Members))
+	for i, text := range asked.Members {
+		m, err := findMember(all, text)
+		if err != nil {
+			return err
+		}
+		members[i] = m.ID
+	}
+	if err := s.config.Control.Move(r.Context(), id, members); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusAccepted)
+	return nil
+}
+
+// transferLeader is POST /v1/partitions/{id}/transfer.
+func (s *Server) transferLeader(w http.ResponseWriter, r *http.Request) error {
+	var asked Transfer
+	if err := readBody(r, &asked, "to"); err != nil {
+		return err
+	}
+	id, err := partitionOrCatalog(r)
+	if err != nil {
+		return err
+	}
+	m, err := s.member(r.Context(), asked.To)
+	if err != nil {
+		return err
+	}
+	if err := s.config.Control.TransferLeader(r.Context(), id, m.ID); err != nil {
+		return err
+	}
+	w.WriteHeader(http.StatusNoContent)
+	return nil
+}
+
+// partitionOrCatalog is partition, with the catalog, which can be led from elsewhere too.
+func partitionOrCatalog(r *http.Request) (fsm.PartitionID, error) {
+	if r.PathValue("name") == "0" {
+		return fsm.CatalogPartition, nil
+	}
+	return partition(r)
+}
+
+// grow is POST /v1/partitions.
+func (s *Server) grow(w http.ResponseWriter, r *http.Request) error {
+	var asked Growth
+	if err := readBody(r, &asked, "add"); err != nil {
+		return err
+	}
+	if asked.Add < 1 || asked.Add > growthMax {
+		return fmt.Errorf("%w: add: 1 to %d partitions, not %d", fsm.InvalidArgument, growthMax, asked.Add)
+	}
+	n, err := s.config.Control.Grow(r.Context(), asked.Add)
+	if err != nil {
+		return err
+	}
+	s.reply(w, r, http.StatusOK, Grown{Partitions: n})
+	return nil
+}
+
+// listMoves is GET /v1/moves.
+func (s *Server) listMoves(w http.ResponseWriter, r *http.Request) error {
+	moves, err := s.config.Control.Moves(r.Context())
+	if err != nil {
+		return err
+	}
+	s.reply(w, r, http.StatusOK, Moves{Moves: append([]Move{}, moves...)})
+	return nil
+}
+
+// planRebalance is GET /v1/rebalance: nothing is changed.
+func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
+	moves, err := s.config.Control.Plan(r.Context())
+	if err != nil {
+		return err
+	}
+	s.reply(w, r, http.StatusOK, Plan{Moves: append([]PlannedMove{}, moves...)})
+	return nil
+}
+
+// rebalance is POST /v1/rebalance: it answers with what was recorded.
+func (s *Server) rebalance(w http.ResponseWriter, r *http.Request) error {
+	var asked Plan
+	err := readBody(r, &asked, "moves")
+	if err == nil && len(asked.Moves) > planMovesMax {
+		err = fmt.Errorf("%w: moves: at most %d", fsm.InvalidArgument, planMovesMax)
+	}
+	if err == nil && len(asked.Moves) == 0 {
+		asked.Moves, err = s.config.Control.Plan(r.Context())
+	}
+	if err == nil {
+		err = s.config.Control.Rebalance(r.Context(), asked.Moves)
+	}
+	if err != nil {
+		return err
+	}
+	s.reply(w, r, http.StatusAccepted, Plan{Moves: append([]PlannedMove{}, asked.Moves...)})
+	return nil
+}

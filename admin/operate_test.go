@@ -1,0 +1,357 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// crew is Operations in memory: it writes down what was asked, and answers fails.
+type crew struct {
+	mu    sync.Mutex
+	known []fsm.Member
+	moves []Move
+	plan  []PlannedMove
+	asked []string
+	fails error
+	// copies writes a backup.
+	copies func(ctx context.Context, w io.Writer) error
+}
+
+func newCrew() *crew {
+	return &crew{known: []fsm.Member{
+		{ID: "1", Name: "c", Zone: "z", Weight: 20},
+		{ID: "2", Name: "b", Drained: true},
+		{ID: "3", Name: "a"},
+		{ID: "4", Name: "twin"},
+		{ID: "5", Name: "twin"},
+		{ID: "6", Name: "c", Removed: true, Drained: true},
+		{ID: "7", Name: "old", Removed: true},
+	}}
+}
+
+func (c *crew) did(format string, args ...any) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.asked = append(c.asked, fmt.Sprintf(format, args...))
+	return c.fails
+}
+
+// last is what was asked last, and forgets it.
+func (c *crew) last() string {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if len(c.asked) == 0 {
+		return ""
+	}
+	text := strings.Join(c.asked, "; ")
+	c.asked = nil
+	return text
+}
+
+func (c *crew) Members(context.Context) ([]fsm.Member, error) { return c.known, nil }
+
+func (c *crew) SetMember(_ context.Context, m fsm.Member) error { return c.did("set %+v", m) }
+
+func (c *crew) Drain(_ context.Context, id fsm.MemberID) error { return c.did("drain %s", id) }
+
+func (c *crew) Undrain(_ context.Context, id fsm.MemberID) error { return c.did("undrain %s", id) }
+
+func (c *crew) RemoveMember(_ context.Context, id fsm.MemberID) error { return c.did("remove %s", id) }
+
+func (c *crew) ReplaceMember(_ context.Context, old, fresh fsm.MemberID) error {
+	return c.did("replace %s %s", old, fresh)
+}
+
+func (c *crew) Move(_ context.Context, id fsm.PartitionID, members []fsm.MemberID) error {
+	return c.did("move %d %v", id, members)
+}
+
+func (c *crew) PauseMove(_ context.Context, id fsm.PartitionID) error { return c.did("pause %d", id) }
+
+func (c *crew) ResumeMove(_ context.Context, id fsm.PartitionID) error { return c.did("resume %d", id) }
+
+func (c *crew) CancelMove(_ context.Context, id fsm.PartitionID) error { return c.did("cancel %d", id) }
+
+func (c *crew) TransferLeader(_ context.Context, id fsm.PartitionID, to fsm.MemberID) error {
+	return c.did("transfer %d %s", id, to)
+}
+
+func (c *crew) Plan(context.Context) ([]PlannedMove, error) { return c.plan, c.did("plan") }
+
+func (c *crew) Rebalance(_ context.Context, moves []PlannedMove) error {
+	return c.did("rebalance %v", moves)
+}
+
+func (c *crew) Moves(context.Context) ([]Move, error) { return c.moves, c.fails }
+
+func (c *crew) Grow(_ context.Context, n int) (int, error) { return 8 + n, c.did("grow %d", n) }
+
+func (c *crew) Verify(_ context.Context, id fsm.PartitionID) (Verified, error) {
+	return Verified{Partition: id, Index: 7, Equal: true, Replicas: []VerifiedReplica{{Member: "1", Replica: "1.1", Digest: "00"}}}, c.did("verify %d", id)
+}
+
+func (c *crew) Backup(ctx context.Context, id fsm.PartitionID, w io.Writer) error {
+	if err := c.did("backup %d", id); err != nil {
+		return err
+	}
+	return c.copies(ctx, w)
+}
+
+func newCrewRig(t *testing.T) (*rig, *crew) {
+	t.Helper()
+	r, c := newRig(t), newCrew()
+	r.mu.Lock()
+	r.Operations = c
+	r.mu.Unlock()
+	return r, c
+}
+
+// What is asked reaches the crew as it was meant, and what is no good does not reach it.
+func TestOperate(t *testing.T) {
+	t.Parallel()
+	r, crew := newCrewRig(t)
+	crew.moves = []Move{{Partition: 2, From: []fsm.MemberID{"1"}, To: []fsm.MemberID{"2"}, State: "catching up", Copied: 1, Bytes: 3}}
+	crew.plan = []PlannedMove{{Partition: 4, From: []fsm.MemberID{"1"}, To: []fsm.MemberID{"3"}, Bytes: 9}}
+	crew.copies = func(_ context.Context, w io.Writer) error {
+		_, err := io.WriteString(w, "copied")
+		return err
+	}
+	many := strings.Repeat(`{"partition":1},`, planMovesMax)
+	for _, step := range []struct {
+		method, path, body string
+		status             int
+		want, asked        string
+	}{
+		{"GET", "/v1/members", "", 200, `{"members":[{"id":"3","name":"a","state":"alive","version":"","amqp":"a:5672","http":"","leads":0,"holds":0,"readOnly":false,"zone":"","weight":10,"drained":false,"removed":false},`, ""},
+		{"GET", "/v1/members", "", 200, `{"id":"7","name":"old","state":"unknown"`, ""},
+
+		{"PATCH", "/v1/members/a", `{"zone":"eu-1","weight":100}`, 200, `"zone":"eu-1","weight":100`, "set {ID:3 Name:a Zone:eu-1 Weight:100 Drained:false Removed:false}"},
+		{"PATCH", "/v1/members/c", `{"zone":""}`, 200, `"weight":20`, "set {ID:1 Name:c Zone: Weight:20 Drained:false Removed:false}"},
+		{"PATCH", "/v1/members/2", `{}`, 200, `"weight":10`, "set {ID:2 Name:b Zone: Weight:0 Drained:true Removed:false}"},
+		{"PATCH", "/v1/members/a", `{"weight":0}`, 400, "weight: 1 to 100, not 0", ""},
+		{"PATCH", "/v1/members/a", `{"weight":101}`, 400, "weight: 1 to 100", ""},
+		{"PATCH", "/v1/members/a", `{"weight":-1}`, 400, "the body", ""},
+		{"PATCH", "/v1/members/a", `{"zone":"` + strings.Repeat("z", zoneBytesMax+1) + `"}`, 400, "zone: at most 64 bytes", ""},
+		{"PATCH", "/v1/members/a", `{"drained":true}`, 400, "possible are zone, weight", ""},
+		{"PATCH", "/v1/members/old", `{"weight":5}`, 412, "removed for good", ""},
+		{"PATCH", "/v1/members/none", `{}`, 404, `no member is called \"none\"`, ""},
+		{"PATCH", "/v1/members/twin", `{}`, 400, "2 members are called", ""},
+		{"PATCH", "/v1/members/4", `{"weight":5}`, 200, `"name":"twin"`, "set {ID:4 Name:twin Zone: Weight:5 Drained:false Removed:false}"},
+		{"PATCH", "/v1/members/" + strings.Repeat("m", memberBytesMax+1), `{}`, 400, "GET /v1/members lists them", ""},
+
+		{"POST", "/v1/members/a/drain", "", 204, "", "drain 3"},
+		{"POST", "/v1/members/c/drain", "{}", 204, "", "drain 1"}, // not the removed one of that name
+		{"POST", "/v1/members/a/drain", `{"now":true}`, 400, "possible are nothing", ""},
+		{"POST", "/v1/members/a/drain", `[`, 400, "the body", ""},
+		{"POST", "/v1/members/none/drain", "", 404, "EntityNotFound", ""},
+		{"POST", "/v1/members/a/undrain", "", 204, "", "undrain 3"},
+		{"POST", "/v1/members/6/remove", "", 204, "", "remove 6"}, // asking again is no error
+		{"POST", "/v1/members/old/remove", "", 204, "", "remove 7"},
+		{"POST", "/v1/members/a/replace", `{"with":"b"}`, 204, "", "replace 3 2"},
+		{"POST", "/v1/members/a/replace", `{"with":"none"}`, 404, `with: `, ""},
+		{"POST", "/v1/members/a/replace", ``, 400, `with: `, ""},
+		{"POST", "/v1/members/none/replace", `{"with":"a"}`, 404, "EntityNotFound", ""},
+
+		{"POST", "/v1/partitions", `{"add":2}`, 200, `{"partitions":10}`, "grow 2"},
+		{"POST", "/v1/partitions", `{"add":0}`, 400, "add: 1 to 1024", ""},
+		{"POST", "/v1/partitions", ``, 400, "add: 1 to 1024", ""},
+		{"POST", "/v1/partitions", `{"add":1025}`, 400, "add: 1 to 1024", ""},
+		{"POST", "/v1/partitions/3/move", `{"members":["c","3"]}`, 202, "", "move 3 [1 3]"},
+		{"POST", "/v1/partitions/3/move", `{"members":[]}`, 400, "members: 1 to 16, not 0", ""},
+		{"POST", "/v1/partitions/3/move", `{"members":["a","twin"]}`, 400, "2 members are called", ""},
+		{"POST", "/v1/partitions/3/move", `{"members":[` + strings.TrimSuffix(strings.Repeat(`"a",`, targetsMax+1), ",") + `]}`, 400, "members: 1 to 16, not 17", ""},
+		{"POST", "/v1/partitions/0/move", `{"members":["a"]}`, 400, "from 1 on", ""},
+		{"POST", "/v1/partitions/x/move", `{"members":["a"]}`, 400, "from 1 on", ""},
+		{"POST", "/v1/partitions/4294967296/pause", ``, 400, "from 1 on", ""},
+		{"POST", "/v1/partitions/3/pause", ``, 204, "", "pause 3"},
+		{"POST", "/v1/partitions/3/resume", ``, 204, "", "resume 3"},
+		{"POST", "/v1/partitions/3/cancel", ``, 204, "", "cancel 3"},
+		{"POST", "/v1/partitions/3/cancel", `{"really":1}`, 400, "possible are nothing", ""},
+		{"POST", "/v1/partitions/3/transfer", `{"to":"b"}`, 204, "", "transfer 3 2"},
+		{"POST", "/v1/partitions/0/transfer", `{"to":"b"}`, 204, "", "transfer 0 2"},
+		{"POST", "/v1/partitions/3/transfer", ``, 400, "GET /v1/members", ""},
+
+		{"GET", "/v1/moves", "", 200, `{"moves":[{"partition":2,"from":["1"],"to":["2"],"state":"catching up","copied":1,"bytes":3}]}`, ""},
+		{"GET", "/v1/rebalance", "", 200, `{"moves":[{"partition":4,"from":["1"],"to":["3"],"bytes":9,"leaderOnly":false}]}`, "plan"},
+		{"POST", "/v1/rebalance", "", 202, `"partition":4`, "plan; rebalance [{4 [1] [3] 9 false}]"},
+		{"POST", "/v1/rebalance", `{"moves":[{"partition":5,"from":["1"],"to":["2"]}]}`, 202, `"partition":5`, "rebalance [{5 [1] [2] 0 false}]"},
+		{"POST", "/v1/rebalance", `{"moves":[` + many + `{"partition":1}]}`, 400, "moves: at most 256", ""},
+
+		{"GET", "/v1/verify/0", "", 200, `{"partition":0,"index":7,"replicas":[{"member":"1","replica":"1.1","digest":"00"}],"equal":true}`, "verify 0"},
+		{"GET", "/v1/verify/-1", "", 400, "from 1 on", ""},
+		{"GET", "/v1/backup/2", "", 200, "copied", "backup 2"},
+		{"GET", "/v1/backup/all", "", 400, "from 1 on", ""},
+		{"DELETE", "/v1/members/a", "", 403, "NotAllowed", ""},
+	} {
+		status, body := r.ask(step.method, step.path, step.body, nil)
+		if asked := crew.last(); status != step.status || !strings.Contains(body, step.want) || asked != step.asked {
+			t.Errorf("%s %s %.80s: %d %.300s (asked %q)\nwant %d with %s (%q)", step.method, step.path, step.body, status, body, asked, step.status, step.want, step.asked)
+		}
+	}
+}
+
+// The largest plan that is allowed fits into a body.
+func TestLargestPlan(t *testing.T) {
+	t.Parallel()
+	r, crew := newCrewRig(t)
+	id := fsm.MemberID(strings.Repeat("M", 26))
+	var plan Plan
+	for range planMovesMax {
+		plan.Moves = append(plan.Moves, PlannedMove{Partition: 1 << 31, From: []fsm.MemberID{id, id, id, id, id}, To: []fsm.MemberID{id, id, id, id, id}, Bytes: 1 << 60, LeaderOnly: true})
+	}
+	body, err := json.Marshal(plan)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if status, answer := r.ask("POST", "/v1/rebalance", string(body), nil); status != http.StatusAccepted || !strings.HasPrefix(crew.last(), "rebalance") {
+		t.Error(status, answer)
+	}
+}
+
+// What the cluster answers keeps its meaning; Timeout says that it may be asked again.
+func TestOperateFails(t *testing.T) {
+	t.Parallel()
+	r, crew := newCrewRig(t)
+	for _, c := range []struct {
+		fails  error
+		status int
+		want   string
+	}{
+		{fmt.Errorf("drain 3: %w: it still leads partitions [1 2]", fsm.Timeout), 504, "it still leads partitions [1 2]"},
+		{context.DeadlineExceeded, 504, `"code":"Timeout"`},
+		{fmt.Errorf("%w: no other member can hold what it holds", fsm.InvalidArgument), 400, "no other member"},
+		{fmt.Errorf("pause: %w: it does not move", fsm.PreconditionFails), 412, "it does not move"},
+		{fmt.Errorf("leader: %w", fsm.ServerBusy), 503, `"code":"ServerBusy"`},
+		{errors.New("path of a disk"), 500, "internal error"},
+	} {
+		crew.fails = c.fails
+		for _, path := range []string{"POST /v1/members/a/drain", "POST /v1/members/a/remove", "POST /v1/partitions/1/pause", "POST /v1/rebalance", "GET /v1/moves", "GET /v1/rebalance", "GET /v1/verify/1", "GET /v1/backup/1"} {
+			method, path, _ := strings.Cut(path, " ")
+			if status, body := r.ask(method, path, "", nil); status != c.status || !strings.Contains(body, c.want) {
+				t.Errorf("%s: %d %s, want %d with %s", path, status, body, c.status, c.want)
+			}
+		}
+	}
+}
+
+// Each change and each copy is in the audit log, whoever asked; listing is not.
+func TestOperateAudit(t *testing.T) {
+	t.Parallel()
+	r, crew := newCrewRig(t)
+	crew.copies = func(context.Context, io.Writer) error { return nil }
+	for _, c := range []struct{ method, path, body, want string }{
+		{"POST", "/v1/members/a/drain", "", `"operation":"drain","kind":"member","name":"a","rule":"","namespace":"default","outcome":"OK"`},
+		{"POST", "/v1/members/none/remove", "", `"operation":"remove","kind":"member","name":"none","rule":"","namespace":"default","outcome":"EntityNotFound"`},
+		{"PATCH", "/v1/members/a", `{"weight":3}`, `"operation":"update","kind":"member","name":"a"`},
+		{"POST", "/v1/partitions/3/move", `{"members":["a"]}`, `"operation":"move","kind":"partition","name":"3"`},
+		{"POST", "/v1/partitions", `{"add":1}`, `"operation":"grow","kind":"cluster","name":""`},
+		{"POST", "/v1/rebalance", ``, `"operation":"rebalance","kind":"cluster"`},
+		{"GET", "/v1/backup/0", ``, `"operation":"back up","kind":"partition","name":"0"`},
+		{"GET", "/v1/members", ``, ``},
+		{"GET", "/v1/moves", ``, ``},
+		{"GET", "/v1/rebalance", ``, ``},
+		{"GET", "/v1/verify/1", ``, ``},
+	} {
+		r.audit.Reset()
+		r.ask(c.method, c.path, c.body, nil)
+		if line := r.audit.String(); !strings.Contains(line, c.want) || strings.Count(line, "\n") != min(1, len(c.want)) {
+			t.Errorf("%s %s: %q, want %q", c.method, c.path, line, c.want)
+		}
+	}
+}
+
+// All of it is for operators: the key of a namespace is not enough.
+func TestOperateRights(t *testing.T) {
+	t.Parallel()
+	r := rights(t)
+	crew := newCrew()
+	crew.copies = func(context.Context, io.Writer) error { return nil }
+	r.mu.Lock()
+	r.Operations = crew
+	r.mu.Unlock()
+	operator := signed("http://localhost/", "root", "root-secret")
+	manager := signed("sb://localhost/", "manager", "m")
+	for pattern, to := range r.server.operateRoutes() {
+		if to.need != needOperator {
+			t.Errorf("%s is not for operators", pattern)
+		}
+		method, path, _ := strings.Cut(strings.ReplaceAll(pattern, "{name}", "3"), " ")
+		if status, body := r.ask(method, path, "", manager); status != http.StatusUnauthorized || crew.last() != "" {
+			t.Errorf("%s for a manager: %d %s", pattern, status, body)
+		}
+		if status, body := r.ask(method, path, "", operator); status == http.StatusUnauthorized {
+			t.Errorf("%s for an operator: %d %s", pattern, status, body)
+		}
+		crew.last()
+	}
+}
+
+// A backup may take longer than a request, is cut off where it broke off, so that nobody takes a
+// part for the whole, and does not keep a member from closing.
+func TestBackupOverHTTP(t *testing.T) {
+	t.Parallel()
+	r, crew := newCrewRig(t)
+	address := "http://" + r.server.config.Listener.Addr().String()
+	begun := make(chan struct{}, backupsMax)
+	crew.copies = func(ctx context.Context, w io.Writer) error {
+		if _, ok := ctx.Deadline(); ok {
+			t.Error("a backup has a deadline")
+		}
+		if _, err := w.Write(bytes.Repeat([]byte("x"), 1<<20)); err != nil {
+			return err
+		}
+		begun <- struct{}{}
+		<-ctx.Done()
+		return ctx.Err()
+	}
+	broken := make(chan error, backupsMax)
+	client := &http.Client{}
+	defer client.CloseIdleConnections()
+	for range backupsMax {
+		go func() {
+			request, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, address+"/v1/backup/1", nil)
+			if err != nil {
+				broken <- nil
+				return
+			}
+			response, err := client.Do(request)
+			if err == nil {
+				_, err = io.Copy(io.Discard, response.Body)
+				_ = response.Body.Close()
+			}
+			broken <- err
+		}()
+	}
+	for range backupsMax {
+		<-begun
+	}
+	if status, body := r.ask("GET", "/v1/backup/1", "", nil); status != http.StatusServiceUnavailable || !strings.Contains(body, "4 backups") {
+		t.Error(status, body)
+	}
+	began := time.Now()
+	if err := r.server.Close(context.WithoutCancel(t.Context())); err != nil {
+		t.Error(err)
+	}
+	for range backupsMax {
+		if err := <-broken; err == nil {
+			t.Error("a part was taken for the whole")
+		}
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Error("closing took", took)
+	}
+	if line := r.audit.String(); !strings.Contains(line, `"operation":"back up"`) || !strings.Contains(line, `"outcome":"Timeout"`) {
+		t.Error(line)
+	}
+}

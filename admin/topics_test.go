@@ -1,0 +1,266 @@
+package admin
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+const subscriptionDefaults = `{"name":"shop/orders/Subscriptions/audit","topicName":"shop/orders","subscriptionName":"audit",` +
+	`"lockDuration":"30s","maxDeliveryCount":10,"defaultMessageTimeToLive":"forever","deadLetteringOnMessageExpiration":false,` +
+	`"autoDeleteOnIdle":"forever","status":"Active","userMetadata":"","deadLetteringOnFilterEvaluationExceptions":true,` +
+	`"forwardTo":"","forwardDeadLetteredMessagesTo":"","requiresSession":false,"deadLetterTimeToLive":"forever",` +
+	`"retryDelay":"0s","retryDelayMax":"0s","partition":3,"version":1,`
+
+// The names of topics hold slashes, also in the path of a subscription; what a kind does
+// not have is not shown.
+func TestTopicLife(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	for _, step := range []struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		{"PUT", "/v1/topics/shop/orders", `{"maxSizeInMegabytes":5}`, 201, `{"name":"shop/orders","maxMessageBytes":262144,"defaultMessageTimeToLive":"forever","requiresDuplicateDetection":false,"duplicateDetectionHistoryTimeWindow":"10m0s","autoDeleteOnIdle":"forever","maxSizeInMegabytes":5,"status":"Active","userMetadata":"","enablePartitioning":false,"partition":3,"version":1,"createdAt":`},
+		{"PUT", "/v1/queues/shop/orders", "", 409, `"code":"EntityExists"`},
+		{"PATCH", "/v1/topics/Shop/Orders", `{"status":"SendDisabled"}`, 200, `"maxSizeInMegabytes":5,"status":"SendDisabled"`},
+		{"GET", "/v1/topics/shop/orders", "", 200, `"counts":{"scheduled":2,"bytes":9,"subscriptions":6}`},
+		{"GET", "/v1/queues/shop/orders", "", 404, `"code":"EntityNotFound"`},
+		{"PUT", "/v1/topics/shop", "", 201, `"name":"shop"`},
+		{"GET", "/v1/topics?max=1", "", 200, `"next":"shop"`},
+		{"GET", "/v1/topics?after=shop&counts=true", "", 200, `"counts":{"scheduled":0,`},
+		{"GET", "/v1/queues", "", 200, `{"queues":[]}`},
+
+		{"PUT", "/v1/subscriptions/shop/orders/Subscriptions/audit", "", 201, subscriptionDefaults},
+		{"PUT", "/v1/subscriptions/shop/orders/subscriptions/AUDIT", "", 409, `"code":"EntityExists"`},
+		{"PUT", "/v1/subscriptions/shop/orders/Subscriptions/b", `{"forwardTo":"all","deadLetteringOnFilterEvaluationExceptions":false,"requiresSession":true}`, 201, `"deadLetteringOnFilterEvaluationExceptions":false,"forwardTo":"all","forwardDeadLetteredMessagesTo":"","requiresSession":true`},
+		{"PATCH", "/v1/subscriptions/shop/orders/Subscriptions/b", `{"forwardTo":"","forwardDeadLetteredMessagesTo":"dead","maxDeliveryCount":3}`, 200, `"forwardTo":"","forwardDeadLetteredMessagesTo":"dead"`},
+		{"GET", "/v1/subscriptions/shop/orders/Subscriptions/b", "", 200, `"counts":{"active":7,"locked":0,"deferred":0,"scheduled":2,"deadLetter":0,"bytes":9,"transfer":4,"transferDeadLetter":5}`},
+		{"PUT", "/v1/subscriptions/none/Subscriptions/a", "", 404, `The messaging entity 'none' could not be found.`},
+		{"GET", "/v1/subscriptions?topic=shop/orders&max=1", "", 200, `"next":"shop/orders/Subscriptions/audit"`},
+		{"GET", "/v1/subscriptions?topic=shop/orders&after=shop/orders/Subscriptions/audit&counts=1", "", 200, `{"subscriptions":[{"name":"shop/orders/Subscriptions/b"`},
+		{"GET", "/v1/subscriptions?topic=shop", "", 200, `{"subscriptions":[]}`},
+		{"GET", "/v1/subscriptions?topic=none", "", 404, `'none' could not be found`},
+		{"DELETE", "/v1/subscriptions/shop/orders/Subscriptions/b", "", 204, ""},
+		{"DELETE", "/v1/subscriptions/shop/orders/Subscriptions/b", "", 404, `'shop/orders/Subscriptions/b' could not be found`},
+		{"DELETE", "/v1/topics/shop/orders", "", 204, ""},
+		{"GET", "/v1/topics/shop/orders", "", 404, `"code":"EntityNotFound"`},
+	} {
+		status, body := r.ask(step.method, step.path, step.body, nil)
+		if status != step.status || !strings.Contains(body, step.want) {
+			t.Errorf("%s %s: %d %s\nwant %d with %s", step.method, step.path, status, body, step.status, step.want)
+		}
+	}
+}
+
+func TestTopicRequestsAreRefused(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.ask("PUT", "/v1/topics/t", "", nil)
+	r.ask("PUT", "/v1/subscriptions/t/Subscriptions/s", "", nil)
+	sub := "/v1/subscriptions/t/Subscriptions/"
+	for _, c := range []struct{ method, path, body, want string }{
+		{"PUT", "/v1/topics/u", `{"lockDuration":"30s"}`, "lockDuration is a setting of subscriptions, not of their topic"},
+		{"PATCH", "/v1/topics/t", `{"forwardTo":"q"}`, "forwardTo is a setting of subscriptions"},
+		{"PUT", "/v1/topics/u", `{"defaultRule":{}}`, `unknown field "defaultRule"; possible are maxMessageBytes, `},
+		{"PUT", "/v1/topics/t/subscriptions/x", "", "names a subscription, not a topic"},
+		{"PUT", "/v1/topics/a/Subscriptions", "", "has no part"},
+		{"PUT", sub + "u", `{"maxMessageBytes":2048}`, "maxMessageBytes is a setting of the topic, not of its subscriptions"},
+		{"PUT", sub + "u", `{"requiresDuplicateDetection":true}`, "of the topic"},
+		{"PUT", sub + "u", `{"lockDuratoin":"30s"}`, "retryDelayMax and defaultRule"},
+		{"PATCH", sub + "s", `{"defaultRule":{"filter":{"kind":"true"}}}`, "unknown field"},
+		{"PUT", sub + "u/v", "", "has no /"},
+		{"PUT", sub + strings.Repeat("n", subscriptionNameMax+1), "", "at most 50 characters"},
+		{"PUT", sub + "-n", "", "begins and ends"},
+		{"PUT", "/v1/subscriptions/t", "", "write it like TOPIC/Subscriptions/NAME"},
+		{"PUT", "/v1/subscriptions/" + strings.Repeat("t", nameCharactersMax+1) + "/Subscriptions/s", "", "at most 260"},
+		{"GET", "/v1/subscriptions", "", "?topic="},
+		{"GET", "/v1/subscriptions?topic=a$", "", "letters"},
+		{"GET", "/v1/topics?topic=t", "", "unknown parameter"},
+		{"GET", "/v1/rules/t", "", "names no subscription"},
+		{"GET", "/v1/rules/t/Subscriptions/s?max=201", "", "1 to 200"},
+		{"GET", "/v1/rules/t/Subscriptions/s?skip=-1", "", "skip is a number"},
+		{"GET", "/v1/rules/t/Subscriptions/s?nam=x", "", "unknown parameter"},
+		{"DELETE", "/v1/rules/t/Subscriptions/s", "", "?name="},
+		{"PUT", "/v1/rules/t/Subscriptions/s", "{}", "?name="},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", "{}", "sql, correlation, true or false"},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=x&replace=perhaps", "{}", "true or false"},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"name":"y","filter":{"kind":"true"}}`, `the body "y"`},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"true","expression":"1=1"}}`, "belong to a filter of kind sql"},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"sql","conditions":{"a":1}}}`, "kind correlation"},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"correlation","conditions":{"sys.Size":1}}}`, "sys. goes before one of ContentType, "},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"correlation","conditions":{"a":[1]}}}`, "a value is a boolean"},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"correlation","conditions":{"a":{"type":"guid","value":"0d2c"}}}}`, "is no GUID"},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"correlation","conditions":{"a":9223372036854775808}}}`, "no integer of 64 bits"},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filters":{}}`, "name, filter (with kind"},
+		// What the machine says of a rule comes through with the place in the text.
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"sql","expression":"customer = = 7"}}`, `character 12: expected a value`},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"sql","expression":"a = @b"}}`, "@b"},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=x", `{"filter":{"kind":"true"},"action":{"expression":"SET x"}}`, "character 6"},
+		{"PUT", sub + "u", `{"defaultRule":{"filter":{"kind":"sql","expression":"x LIKE"}}}`, "character 7"},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=" + strings.Repeat("n", 51), `{"filter":{"kind":"true"}}`, "50"},
+	} {
+		status, body := r.ask(c.method, c.path, c.body, nil)
+		var p Problem
+		if err := json.Unmarshal([]byte(body), &p); err != nil || status != 400 || !strings.Contains(p.Message, c.want) {
+			t.Errorf("%s %.80s %s: %d %s\nwant 400 with %s", c.method, c.path, c.body, status, body, c.want)
+		}
+	}
+	if len(r.entities) != 2 || len(r.rules["t/subscriptions/s"]) != 1 {
+		t.Errorf("something was made: %v %v", r.entities, r.rules)
+	}
+}
+
+func TestRuleLife(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.ask("PUT", "/v1/topics/t", "", nil)
+	for _, step := range []struct {
+		method, path, body string
+		status             int
+		want               string
+	}{
+		{"PUT", "/v1/subscriptions/t/Subscriptions/s", `{"defaultRule":{"filter":{"kind":"FALSE"}}}`, 201, `"subscriptionName":"s"`},
+		{"GET", "/v1/rules/t/Subscriptions/s", "", 200, `{"rules":[{"name":"$Default","filter":{"kind":"false"}}]}`},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=red", `{"filter":{"kind":"sql","expression":"color = @c","parameters":{"c":"red"}},"action":{"expression":"SET paint = @p","parameters":{"p":2.5}}}`, 201, `{"name":"red","filter":{"kind":"sql","expression":"color = @c","parameters":{"c":"red"}},"action":{"expression":"SET paint = @p","parameters":{"p":2.5}}}`},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=RED", `{"filter":{"kind":"true"}}`, 409, `'t/Subscriptions/s' has a rule 'RED'`},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=blue&replace=true", `{"filter":{"kind":"true"}}`, 404, `'t/Subscriptions/s' has no rule 'blue'`},
+		{"PUT", "/v1/rules/t/subscriptions/s?name=red&replace=true", `{"name":"Red","filter":{"kind":"correlation","conditions":{"sys.subject":"order","user.sys.x":7}}}`, 200, `{"name":"Red","filter":{"kind":"correlation","conditions":{"sys.Label":"order","user.sys.x":7}}}`},
+		{"GET", "/v1/rules/t/Subscriptions/s?name=rEd", "", 200, `"conditions":{"sys.Label":"order","user.sys.x":7}`},
+		{"GET", "/v1/rules/t/Subscriptions/s?name=none", "", 404, `"code":"RuleNotFound"`},
+		{"GET", "/v1/rules/t/Subscriptions/s?max=1", "", 200, `"next":1`},
+		{"GET", "/v1/rules/t/Subscriptions/s?max=1&skip=1", "", 200, `{"rules":[{"name":"Red"`},
+		{"GET", "/v1/rules/t/Subscriptions/s?max=2&skip=2", "", 200, `{"rules":[]}`},
+		{"DELETE", "/v1/rules/t/Subscriptions/s?name=%24default", "", 204, ""},
+		{"DELETE", "/v1/rules/t/Subscriptions/s?name=%24default", "", 404, `has no rule '$default'`},
+		{"GET", "/v1/rules/none/Subscriptions/s", "", 404, `'none/Subscriptions/s' could not be found`},
+		{"PUT", "/v1/rules/none/Subscriptions/s?name=x", `{"filter":{"kind":"true"}}`, 404, `"code":"EntityNotFound"`},
+	} {
+		status, body := r.ask(step.method, step.path, step.body, nil)
+		if status != step.status || !strings.Contains(body, step.want) {
+			t.Errorf("%s %s: %d %s\nwant %d with %s", step.method, step.path, status, body, step.status, step.want)
+		}
+	}
+}
+
+// One rule is found on whatever page of the list it is.
+func TestRuleOnALaterPage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.ask("PUT", "/v1/topics/t", "", nil)
+	r.ask("PUT", "/v1/subscriptions/t/Subscriptions/s", "", nil)
+	for i := range pageRulesMax {
+		r.rules["t/subscriptions/s"] = append(r.rules["t/subscriptions/s"], fsm.Rule{Name: fmt.Sprint("r", i)})
+	}
+	last := fmt.Sprint("r", pageRulesMax-1)
+	if status, body := r.ask("GET", "/v1/rules/t/Subscriptions/s?name="+last, "", nil); status != 200 || !strings.Contains(body, last) {
+		t.Error(status, body)
+	}
+	if status, _ := r.ask("GET", "/v1/rules/t/Subscriptions/s?name=none", "", nil); status != 404 {
+		t.Error(status)
+	}
+}
+
+// Every value comes back as the same value of the same type.
+func TestValuesRoundTrip(t *testing.T) {
+	t.Parallel()
+	for _, v := range []filter.Value{
+		{},
+		filter.Bool(true), filter.Bool(false), filter.Int(0), filter.Int(math.MinInt64), filter.Int(math.MaxInt64), filter.Int(1<<53 + 1),
+		filter.Double(0), filter.Double(math.Copysign(0, -1)), filter.Double(5), filter.Double(-2.5), filter.Double(1e300), filter.Double(5e-324), filter.Double(1 << 62),
+		filter.Double(math.Inf(1)), filter.Double(math.Inf(-1)), filter.Double(math.NaN()),
+		filter.Text(""), filter.Text("a \"b\" \u00e4 <&>"), filter.Time(0), filter.Time(-1), filter.Time(1795176000123),
+		filter.ID(filter.GUID{1, 2, 0xfe}), filter.Binary(nil), filter.Binary([]byte{0, 255}),
+	} {
+		text, err := json.Marshal(Value{v})
+		if err != nil {
+			t.Errorf("%v: %v", v, err)
+			continue
+		}
+		var got Value
+		if err := json.Unmarshal(text, &got); err != nil || got.Value != v {
+			t.Errorf("%v: %s became %v, %v", v, text, got.Value, err)
+		}
+	}
+	for text, want := range map[string]filter.Value{
+		`1e2`: filter.Double(100), `-0`: filter.Int(0), `{"type":"double","value":5}`: filter.Double(5), `{"type":"int","value":7}`: filter.Int(7),
+		`{"type":"guid","value":"0D2C3A5E-1B2C-4D5E-8F90-A1B2C3D4E5F6"}`: filter.ID(filter.GUID{0x0d, 0x2c, 0x3a, 0x5e, 0x1b, 0x2c, 0x4d, 0x5e, 0x8f, 0x90, 0xa1, 0xb2, 0xc3, 0xd4, 0xe5, 0xf6}),
+	} {
+		var got Value
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got.Value != want {
+			t.Errorf("%s: %v %v", text, got.Value, err)
+		}
+	}
+	for _, text := range []string{
+		`[]`, `{}`, `{"type":"guid"}`, `{"type":"text","value":"x"}`, `{"type":"time","value":"today"}`, `{"type":"binary","value":"?"}`,
+		`{"type":"int","value":"1.5"}`, `{"type":"double","value":"x"}`, `{"type":"int","value":1,"more":2}`, `1e999`,
+		`{"type":"guid","value":"0d2c3a5e1b2c4d5e8f90a1b2c3d4e5f6"}`, `{"type":"guid","value":""}`,
+	} {
+		var got Value
+		if err := json.Unmarshal([]byte(text), &got); err == nil {
+			t.Errorf("%s is %v", text, got.Value)
+		}
+	}
+}
+
+// What is shown of a rule can be asked for again and is the same rule.
+func TestRulesRoundTrip(t *testing.T) {
+	t.Parallel()
+	for _, rule := range []fsm.Rule{
+		{Name: "t", Filter: fsm.RuleFilter{Kind: fsm.TrueFilter}},
+		{Name: "f", Filter: fsm.RuleFilter{Kind: fsm.FalseFilter}},
+		{
+			Name:   "s",
+			Filter: fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: "a = @a", Parameters: []filter.Parameter{{Name: "a", Value: filter.Time(5)}}}},
+			Action: fsm.SQLText{Text: "SET a = @b", Parameters: []filter.Parameter{{Name: "b"}, {Name: "c", Value: filter.Int(7)}}},
+		},
+		{Name: "c", Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: []filter.Condition{
+			{Property: filter.Property{Name: "color"}, Value: filter.Text("red")},
+			{Property: filter.Property{Name: filter.Label, Scope: filter.System}, Value: filter.Text("l")},
+			{Property: filter.Property{Name: "SYS.Label"}, Value: filter.ID(filter.GUID{9})},
+			{Property: filter.Property{Name: "user.id"}, Value: filter.Double(1)},
+		}}},
+	} {
+		text, err := json.Marshal(describeRule(rule))
+		if err != nil {
+			t.Fatal(err)
+		}
+		var again Rule
+		if err := json.Unmarshal(text, &again); err != nil {
+			t.Fatal(err)
+		}
+		got, err := again.rule()
+		if diff := cmp.Diff(rule, got, cmp.Comparer(func(a, b filter.Value) bool { return a == b })); diff != "" || err != nil {
+			t.Errorf("%s: %v %s", text, err, diff)
+		}
+	}
+}
+
+// The table of settings, what is shown, and what is taken agree for every kind.
+func TestSettingsOfKinds(t *testing.T) {
+	t.Parallel()
+	for _, kind := range []fsm.EntityKind{fsm.QueueEntity, fsm.TopicEntity, fsm.SubscriptionEntity} {
+		shown := describeSettings(kind, defaultSettings(kind))
+		for _, s := range shown.settingNames() {
+			if s.given != slices.Contains(s.kinds, kind) {
+				t.Errorf("%s of a %s: shown %t", s.name, kind, s.given)
+			}
+		}
+		again, err := shown.over(kind, defaultSettings(kind), limitsOf(fsm.NamespaceSettings{}))
+		if diff := cmp.Diff(defaultSettings(kind).WithDefaults(), again.WithDefaults()); diff != "" || err != nil {
+			t.Errorf("%s: %v %s", kind, err, diff)
+		}
+		if err := defaultSettings(kind).Validate(); err != nil {
+			t.Errorf("%s: the machine refuses the default settings: %v", kind, err)
+		}
+	}
+}

@@ -1,0 +1,176 @@
+package admin
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// Value is the value of a parameter or condition in JSON. Booleans, strings and null are
+// themselves; a number is an integer, or a decimal when it has a point or an exponent. What
+// JSON has no word for is an object:
+//
+//	{"type":"guid","value":"0d2c3a5e-..."}
+//	{"type":"time","value":"2026-11-20T12:00:00.000Z"}    to the millisecond
+//	{"type":"binary","value":"AAEC"}                       base64
+//	{"type":"double","value":"NaN"}                        or Infinity, -Infinity, or any number
+//	{"type":"int","value":"9007199254740993"}              for who has only decimals
+//
+// What is written is read as the same value of the same type.
+type Value struct{ filter.Value }
+
+// The types of values that are objects.
+const (
+	typeGUID   = "guid"
+	typeTime   = "time"
+	typeBinary = "binary"
+	typeDouble = "double"
+	typeInt    = "int"
+)
+
+// typedValue is a value that JSON has no word for.
+type typedValue struct {
+	Type  string          `json:"type"`
+	Value json.RawMessage `json:"value"`
+}
+
+// timeLayout is a moment to the millisecond, UTC.
+const timeLayout = "2006-01-02T15:04:05.000Z07:00"
+
+// MarshalJSON writes the value so that it is read as the same type.
+func (v Value) MarshalJSON() ([]byte, error) {
+	switch v.Kind() {
+	case filter.KindNull:
+		return []byte("null"), nil
+	case filter.KindBool:
+		return strconv.AppendBool(nil, v.AsBool()), nil
+	case filter.KindInt:
+		return strconv.AppendInt(nil, v.AsInt(), 10), nil
+	case filter.KindDouble:
+		return doubleJSON(v.AsDouble())
+	case filter.KindText:
+		return json.Marshal(v.AsText())
+	case filter.KindTime:
+		return typedJSON(typeTime, time.UnixMilli(v.AsInt()).UTC().Format(timeLayout))
+	case filter.KindGUID:
+		return typedJSON(typeGUID, v.String())
+	case filter.KindBinary:
+		return typedJSON(typeBinary, base64.StdEncoding.EncodeToString([]byte(v.AsText())))
+	}
+	return nil, fmt.Errorf("a value of %s has no JSON", v.Kind())
+}
+
+func typedJSON(name, value string) ([]byte, error) {
+	text, err := json.Marshal(value)
+	if err != nil {
+		return nil, err
+	}
+	return json.Marshal(typedValue{Type: name, Value: text})
+}
+
+// doubleJSON writes a decimal with a point or an exponent, so that it stays one.
+func doubleJSON(f float64) ([]byte, error) {
+	text := strconv.FormatFloat(f, 'g', -1, 64)
+	switch {
+	case math.IsNaN(f) || math.IsInf(f, 0):
+		return typedJSON(typeDouble, strings.TrimPrefix(strings.ReplaceAll(text, "Inf", "Infinity"), "+"))
+	case !strings.ContainsAny(text, ".e"):
+		text += ".0"
+	}
+	return []byte(text), nil
+}
+
+// errValue says what a value can be.
+var errValue = errors.New(`a value is a boolean, number, string or null, or an object as in {"type":"guid","value":"..."}, where type is guid, time, binary, double or int`)
+
+// UnmarshalJSON reads the value.
+func (v *Value) UnmarshalJSON(data []byte) (err error) {
+	data = bytes.TrimSpace(data)
+	if len(data) == 0 {
+		return errValue
+	}
+	switch data[0] {
+	case 'n':
+		v.Value = filter.Value{}
+	case 't', 'f':
+		v.Value = filter.Bool(data[0] == 't')
+	case '"':
+		var text string
+		err = json.Unmarshal(data, &text)
+		v.Value = filter.Text(text)
+	case '{':
+		v.Value, err = readTyped(data)
+	case '[':
+		return errValue
+	default:
+		v.Value, err = readNumber(string(data), strings.ContainsAny(string(data), ".eE"))
+	}
+	return err
+}
+
+func readNumber(text string, double bool) (filter.Value, error) {
+	if double {
+		f, err := strconv.ParseFloat(text, 64)
+		if err != nil {
+			return filter.Value{}, fmt.Errorf("%.40q is no decimal of 64 bits", text)
+		}
+		return filter.Double(f), nil
+	}
+	i, err := strconv.ParseInt(text, 10, 64)
+	if err != nil {
+		return filter.Value{}, fmt.Errorf("%.40q is no integer of 64 bits", text)
+	}
+	return filter.Int(i), nil
+}
+
+func readTyped(data []byte) (filter.Value, error) {
+	var typed typedValue
+	decoder := json.NewDecoder(bytes.NewReader(data))
+	decoder.DisallowUnknownFields()
+	if err := decoder.Decode(&typed); err != nil || len(typed.Value) == 0 {
+		return filter.Value{}, errValue
+	}
+	var text string
+	if json.Unmarshal(typed.Value, &text) != nil {
+		text = string(typed.Value) // a number, or refused below
+	}
+	switch typed.Type {
+	case typeGUID:
+		return readGUID(text)
+	case typeTime:
+		at, err := time.Parse(time.RFC3339Nano, text)
+		if err != nil {
+			return filter.Value{}, fmt.Errorf("%.40q is no moment: write it like 2026-11-20T12:00:00Z", text)
+		}
+		return filter.Time(at.UnixMilli()), nil
+	case typeBinary:
+		b, err := base64.StdEncoding.DecodeString(text)
+		if err != nil {
+			return filter.Value{}, fmt.Errorf("%.40q is not base64", text)
+		}
+		return filter.Binary(b), nil
+	case typeDouble:
+		return readNumber(text, true)
+	case typeInt:
+		return readNumber(text, false)
+	}
+	return filter.Value{}, errValue
+}
+
+func readGUID(text string) (filter.Value, error) {
+	var g filter.GUID
+	digits := strings.ReplaceAll(text, "-", "")
+	if n, err := hex.Decode(g[:], []byte(digits[:min(len(digits), 2*len(g))])); err != nil || n != len(g) || !strings.EqualFold(g.String(), text) {
+		return filter.Value{}, fmt.Errorf("%.40q is no GUID: write it like 0d2c3a5e-1b2c-4d5e-8f90-a1b2c3d4e5f6", text)
+	}
+	return filter.ID(g), nil
+}

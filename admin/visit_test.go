@@ -1,0 +1,404 @@
+package admin
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// signed makes a request one from elsewhere, signed for a resource.
+func signed(resource, name, key string) func(*http.Request) {
+	return func(r *http.Request) {
+		r.RemoteAddr = "10.0.0.9:1"
+		r.Header.Set("Authorization", auth.Sign(resource, name, key, time.Now().Add(time.Minute)))
+	}
+}
+
+// rights is a rig with keys of every reach: the operator's (root), of the default namespace
+// (manager, app), of a queue and a topic (owner), and of another namespace (other).
+func rights(t *testing.T) *rig {
+	t.Helper()
+	r := newRig(t)
+	for _, c := range []struct{ path, body string }{
+		{"/v1/access?rule=manager", `{"rights":["Manage"],"primaryKey":"m"}`},
+		{"/v1/queues/orders", ""},
+		{"/v1/queues/orders/sub", ""},
+		{"/v1/topics/t", ""},
+		{"/v1/subscriptions/t/Subscriptions/s", ""},
+		{"/v1/access/orders?rule=owner", `{"rights":["Manage"],"primaryKey":"o"}`},
+		{"/v1/access/orders?rule=user", `{"rights":["Send","Listen"],"primaryKey":"u"}`},
+		{"/v1/access/t?rule=owner", `{"rights":["Manage"],"primaryKey":"o"}`},
+		{"/v1/queues/v1/queues", ""}, // called like a route
+		{"/v1/access/v1/queues?rule=owner", `{"rights":["Manage"],"primaryKey":"o"}`},
+		{"/v1/namespaces/other", `{"accessRules":[{"name":"other","rights":["Manage"],"primaryKey":"x"}]}`},
+	} {
+		if status, body := r.ask("PUT", c.path, c.body, nil); status != http.StatusCreated {
+			t.Fatal(c.path, status, body)
+		}
+	}
+	return r
+}
+
+// Each key reaches what it is for, by each API, and nothing else.
+func TestWhoReachesWhat(t *testing.T) {
+	t.Parallel()
+	root := signed("http://localhost/", "root", "root-secret")
+	manager := signed("sb://localhost/", "manager", "m")
+	owner := signed("sb://localhost/orders", "owner", "o")
+	wide := signed("sb://localhost/", "owner", "o") // the key of an entity, signing for the namespace
+	topic := signed("sb://localhost/t", "owner", "o")
+	other := signed("http://localhost/", "other", "x")
+	queue := entryOf("QueueDescription", "")
+	for _, c := range []struct {
+		name         string
+		key          func(*http.Request)
+		method, path string
+		body         string
+		change       func(*http.Request)
+		status       int
+	}{
+		{"operator", root, "GET", "/v1/status", "", nil, 200},
+		{"operator", root, "GET", "/v1/namespaces", "", nil, 200},
+		{"operator", root, "PUT", "/v1/queues/new?namespace=other", "", nil, 201},
+		{"operator", root, "GET", "/v1/queues/none?namespace=none", "", nil, 404},
+		{"operator, unsigned", nil, "GET", "/v1/status", "", nil, 200},
+
+		{"manager", manager, "GET", "/v1/status", "", nil, 401},
+		{"manager", manager, "GET", "/v1/namespaces", "", nil, 401},
+		{"manager", manager, "GET", "/v1/namespaces/default", "", nil, 401},
+		{"manager", manager, "DELETE", "/v1/namespaces/other", "", nil, 401},
+		{"manager", manager, "GET", "/v1/endpoints", "", nil, 200},
+		{"manager", manager, "GET", "/v1/queues", "", nil, 200},
+		{"manager", manager, "GET", "/v1/access", "", nil, 200},
+		{"manager", manager, "PUT", "/v1/queues/new", "", nil, 201},
+		{"manager", manager, "PUT", "/new", queue, nil, 201},
+		{"manager", manager, "GET", "/orders", "", nil, 200},
+		{"manager", manager, "GET", "/$namespaceinfo", "", nil, 200},
+		{"manager elsewhere", manager, "GET", "/v1/queues?namespace=other", "", nil, 401},
+		{"manager elsewhere", manager, "GET", "/v1/queues?namespace=none", "", nil, 401}, // not told what there is
+		{"manager, whole URL", signed("http://localhost:5300/v1/queues/orders", "manager", "m"), "GET", "/v1/queues/orders", "", nil, 200},
+
+		{"owner", owner, "GET", "/v1/queues/orders", "", nil, 200},
+		{"owner", owner, "PATCH", "/v1/queues/Orders", "{}", nil, 200},
+		{"owner", owner, "POST", "/v1/purge/orders", "", nil, 200},
+		{"owner", owner, "GET", "/v1/access/orders", "", nil, 200},
+		{"owner", owner, "PUT", "/v1/access/orders?rule=r", `{"rights":["Send"]}`, nil, 201},
+		{"owner", owner, "GET", "/orders", "", nil, 200},
+		{"owner", owner, "PUT", "/orders", queue, update, 200},
+		{"owner", owner, "DELETE", "/orders", "", nil, 200},
+		{"owner", owner, "GET", "/v1/endpoints", "", nil, 401}, // for the URL, of which it is not
+		{"owner", owner, "GET", "/v1/endpoints?entity=orders", "", nil, 200},
+		{"user", signed("sb://localhost/", "user", "u"), "GET", "/v1/endpoints?entity=orders", "", nil, 200},
+		{"owner", wide, "GET", "/v1/queues/orders", "", nil, 200},
+		{"owner", wide, "GET", "/orders", "", nil, 200},
+		{"owner", wide, "GET", "/v1/queues", "", nil, 401},
+		{"owner", wide, "GET", "/$Resources/Queues", "", nil, 401},
+		{"owner", wide, "GET", "/v1/access", "", nil, 401},
+		{"owner", wide, "PUT", "/v1/queues/orders", "", nil, 401},
+		{"owner", wide, "PUT", "/orders", queue, nil, 401},
+		{"owner", wide, "GET", "/v1/status", "", nil, 401},
+		{"owner of another", wide, "GET", "/v1/queues/orders/sub", "", nil, 401},
+		{"owner of another", owner, "GET", "/orders/sub", "", nil, 401},
+		{"owner of another", owner, "PUT", "/orders/made", queue, nil, 401},
+		{"user", signed("sb://localhost/orders", "user", "u"), "GET", "/v1/queues/orders", "", nil, 401},
+		{"user", signed("sb://localhost/orders", "user", "u"), "GET", "/orders", "", nil, 401},
+
+		{"owner of a topic", topic, "GET", "/t/Subscriptions/s", "", nil, 200},
+		{"owner of a topic", topic, "GET", "/t/Subscriptions/s/Rules/$Default", "", nil, 200},
+		{"owner of a topic", topic, "DELETE", "/t/Subscriptions/s", "", nil, 200},
+		{"owner of a topic", topic, "GET", "/t/Subscriptions", "", nil, 200},
+		{"owner of a topic", topic, "GET", "/v1/subscriptions?topic=t", "", nil, 200},
+		{"owner of a topic", topic, "GET", "/v1/rules/t/Subscriptions/s", "", nil, 200},
+		{"owner of a topic", topic, "PUT", "/t/Subscriptions/new", entryOf("SubscriptionDescription", ""), nil, 401},
+		{"owner of a topic", topic, "GET", "/v1/subscriptions?topic=orders", "", nil, 401},
+
+		// A queue that is called like a route does not open the route.
+		{"a name like a route", signed("http://localhost/v1/queues", "owner", "o"), "GET", "/v1/queues", "", nil, 401},
+		{"a name like a route", signed("http://localhost/v1/queues", "owner", "o"), "GET", "/v1/queues/orders", "", nil, 401},
+		{"a name like a route", signed("http://localhost/v1/queues", "owner", "o"), "GET", "/v1/queues?api-version=2021-05", "", nil, 200},
+
+		{"of another namespace", other, "GET", "/v1/queues", "", nil, 401},
+		{"of another namespace", other, "GET", "/v1/queues?namespace=other", "", nil, 200},
+		{"of another namespace", other, "GET", "/v1/namespaces/other", "", nil, 401},
+		{"of another namespace", signed("http://other.localhost/", "other", "x"), "GET", "/v1/queues", "", host("other.localhost"), 200},
+		{"of another namespace", signed("http://other.localhost/", "other", "x"), "GET", "/$Resources/Queues", "", host("other.localhost"), 200},
+		{"app of the configuration", signed("http://localhost/", "app", "app-secret"), "GET", "/v1/endpoints", "", nil, 200},
+		{"app of the configuration", signed("http://localhost/", "app", "app-secret"), "GET", "/v1/queues", "", nil, 401},
+		{"nobody", func(r *http.Request) { r.RemoteAddr = "10.0.0.9:1" }, "GET", "/v1/queues?namespace=none", "", nil, 401},
+		{"nobody", func(r *http.Request) { r.RemoteAddr = "10.0.0.9:1" }, "GET", "/v1/none", "", nil, 401},
+		{"nobody", func(r *http.Request) { r.RemoteAddr = "10.0.0.9:1" }, "GET", "/$other", "", nil, 401},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			status, body := rights(t).ask(c.method, c.path, c.body, func(r *http.Request) {
+				for _, change := range []func(*http.Request){c.key, c.change} {
+					if change != nil {
+						change(r)
+					}
+				}
+			})
+			if status != c.status {
+				t.Errorf("%s %s: %d %s, want %d", c.method, c.path, status, body, c.status)
+			}
+		})
+	}
+}
+
+// oracle is an Authority that answers what it is told to.
+type oracle struct {
+	asked func(kind, token, audience string)
+	grant auth.Grant
+	err   error
+}
+
+func (o oracle) Token(_ context.Context, _ auth.Client, kind, token, audience string) (auth.Grant, error) {
+	o.asked(kind, token, audience)
+	return o.grant, o.err
+}
+
+// JWTs come with the word before them and, from the Go client, without.
+func TestJWT(t *testing.T) {
+	t.Parallel()
+	for header, want := range map[string]string{
+		"Bearer a.b.c": "jwt a.b.c", "bearer  a.b.c": "jwt a.b.c", "a.b.c": "jwt a.b.c", "Bearer opaque": "jwt opaque",
+		"SharedAccessSignature sr=a.b.c&sig=x": auth.KindSAS + " SharedAccessSignature sr=a.b.c&sig=x", "a.b": auth.KindSAS + " a.b",
+	} {
+		for _, path := range []string{"/v1/queues", "/$Resources/Queues"} {
+			r := newRig(t)
+			got := ""
+			r.server.config.Authority = oracle{func(kind, token, _ string) { got = kind + " " + token }, auth.Grant{Rights: fsm.Manage}, nil}
+			if status, body := r.ask("GET", path, "", func(r *http.Request) { r.Header.Set("Authorization", header) }); status != 200 || got != want {
+				t.Errorf("%s: asked for %q, answered %d %s", header, got, status, body)
+			}
+		}
+	}
+}
+
+// Who has failed too often is told to wait, in both APIs.
+func TestTooManyFailures(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	r.server.config.Authority = oracle{func(string, string, string) {}, auth.Grant{}, fmt.Errorf("%w: wait", fsm.ServerBusy)}
+	server := r.server.http.Handler
+	for _, path := range []string{"/v1/queues", "/$Resources/Queues"} {
+		w := do(server, "GET", path, signed("http://localhost/", "root", "root-secret"))
+		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
+			t.Errorf("%s: %d, %v", path, w.Code, w.Header())
+		}
+	}
+}
+
+// The Authority is asked once, with the name by which the token says that it knows the thing:
+// a wrong question would count as a failed login.
+func TestCovered(t *testing.T) {
+	t.Parallel()
+	token := func(resource string) string { return auth.Sign(resource, "k", "s", time.Now()) }
+	both := []string{"http://h:1/q", "http://h:1/v1/queues/q"}
+	for _, c := range []struct{ kind, token, want string }{
+		{auth.KindSAS, token("sb://H/q"), both[0]},
+		{auth.KindSAS, token("http://h:9/V1/Queues/q?x=/y"), both[1]},
+		{auth.KindSAS, token("https://h/"), both[0]},
+		{auth.KindSAS, token("https://h/v1"), both[1]},
+		{auth.KindSAS, token("https://h/v"), ""},
+		{auth.KindSAS, token("https://other/"), ""},
+		{auth.KindSAS, "SharedAccessSignature sr=%", ""},
+		{auth.KindSAS, "SharedAccessSignature sr=", ""},
+		{auth.KindSAS, "", ""},
+		{auth.KindJWT, "a.b.c", both[0]},
+	} {
+		if got, found := covered(c.kind, c.token, both); got != c.want || found != (c.want != "") {
+			t.Errorf("%s: %q, %t; want %q", c.token, got, found, c.want)
+		}
+	}
+}
+
+// line is one of the audit log.
+type line struct {
+	Level, Msg, Event, Who, Peer, Operation, Kind, Name, Rule, Namespace, Outcome, Path, Reason string
+}
+
+// Every change is a line, whoever made it, by whichever API, also one that failed; so is a
+// right that was missing. Reading is none, and no secret is in any.
+func TestAudit(t *testing.T) {
+	t.Parallel()
+	r := rights(t)
+	manager := signed("sb://localhost/", "manager", "m")
+	rules := "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights><KeyName>k</KeyName><PrimaryKey>secret-text</PrimaryKey></AuthorizationRule></AuthorizationRules>"
+	for _, c := range []struct {
+		method, path, body string
+		change             func(*http.Request)
+		want               []line
+	}{
+		{"PUT", "/v1/queues/a", "", nil, []line{{Who: "loopback", Operation: "create", Kind: "queue", Name: "a", Outcome: "OK"}}},
+		{"PUT", "/v1/queues/a", "", manager, []line{{Who: "manager", Operation: "create", Kind: "queue", Name: "a", Outcome: "EntityExists"}}},
+		{"PATCH", "/v1/queues/a", `{"lockDuration":"1s"}`, nil, []line{{Who: "loopback", Operation: "update", Kind: "queue", Name: "a", Outcome: "InvalidArgument"}}},
+		{"GET", "/v1/queues/a", "", nil, nil},
+		{"PUT", "/v1/access/a?rule=r", `{"rights":["Send"],"primaryKey":"secret-text"}`, nil, []line{{Who: "loopback", Operation: "create", Kind: "access_rule", Name: "a", Rule: "r", Outcome: "OK"}}},
+		{"PUT", "/v1/access/a?rule=r&replace=true", `{"rights":["Send"]}`, nil, []line{{Who: "loopback", Operation: "update", Kind: "access_rule", Name: "a", Rule: "r", Outcome: "OK"}}},
+		{"POST", "/v1/regenerate/a", `{"rule":"r","which":"primary"}`, nil, []line{{Who: "loopback", Operation: "regenerate", Kind: "access_rule", Name: "a", Rule: "r", Outcome: "OK"}}},
+		{"POST", "/v1/purge/a", "", nil, []line{{Who: "loopback", Operation: "purge", Kind: "messages", Name: "a", Outcome: "OK"}}},
+		{"DELETE", "/v1/queues/a", "", manager, []line{{Who: "manager", Operation: "delete", Kind: "queue", Name: "a", Outcome: "OK"}}},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=n", `{"filter":{"kind":"true"}}`, nil, []line{{Who: "loopback", Operation: "create", Kind: "rule", Name: "t/Subscriptions/s", Rule: "n", Outcome: "OK"}}},
+		{"PUT", "/v1/namespaces/new", "", nil, []line{{Who: "loopback", Operation: "create", Kind: "namespace", Name: "new", Outcome: "OK"}}},
+		{"PUT", "/v1/queues/a?namespace=other", "", nil, []line{{Who: "loopback", Operation: "create", Kind: "queue", Name: "a", Namespace: "other", Outcome: "OK"}}},
+
+		{"PUT", "/b", entryOf("QueueDescription", ""), manager, []line{{Who: "manager", Operation: "create", Kind: "queue", Name: "b", Outcome: "OK"}}},
+		{"PUT", "/b", entryOf("QueueDescription", rules), update, []line{{Who: "loopback", Operation: "update", Kind: "access_rules", Name: "b", Outcome: "OK"}, {Who: "loopback", Operation: "update", Kind: "queue", Name: "b", Outcome: "OK"}}},
+		{"PUT", "/t/Subscriptions/s/Rules/n", entryOf("RuleDescription", ""), update, []line{{Who: "loopback", Operation: "update", Kind: "rule", Name: "t/Subscriptions/s", Rule: "n", Outcome: "OK"}}},
+		{"DELETE", "/t", "", nil, []line{{Who: "loopback", Operation: "delete", Kind: "topic", Name: "t", Outcome: "OK"}}},
+		{"PUT", "/b", "<", nil, []line{{Who: "loopback", Operation: "create", Kind: "entity", Name: "b", Outcome: "InvalidArgument"}}},
+		{"GET", "/b", "", nil, nil},
+
+		{"DELETE", "/v1/queues/b", "", signed("http://localhost/", "app", "app-secret"), []line{{Level: "WARN", Event: "right_missing", Who: "app", Operation: "DELETE", Path: "/v1/queues/b", Reason: "unauthorized: the key does not have the right to manage"}}},
+		{"GET", "/v1/status", "", manager, []line{{Level: "WARN", Event: "right_missing", Who: "manager", Operation: "GET", Path: "/v1/status", Reason: "unauthorized: this is about the whole cluster and wants an operator's key: one that the members are configured with"}}},
+	} {
+		r.audit.Reset()
+		status, body := r.ask(c.method, c.path, c.body, c.change)
+		text := r.audit.String()
+		if strings.Contains(text, "secret-text") {
+			t.Errorf("%s %s: a secret is logged: %s", c.method, c.path, text)
+		}
+		var got []line
+		for decoder := json.NewDecoder(strings.NewReader(text)); ; {
+			var one line
+			if err := decoder.Decode(&one); errors.Is(err, io.EOF) {
+				break
+			} else if err != nil {
+				t.Fatal(err, text)
+			}
+			got = append(got, one)
+		}
+		for i := range c.want {
+			w := &c.want[i]
+			w.Msg, w.Peer = "audit", "127.0.0.1:1"
+			if w.Who != "loopback" {
+				w.Peer = "10.0.0.9:1"
+			}
+			for field, normal := range map[*string]string{&w.Level: "INFO", &w.Event: "admin_change", &w.Namespace: "default"} {
+				if *field == "" {
+					*field = normal
+				}
+			}
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s %s (%d %s)\n%s", c.method, c.path, status, body, diff)
+		}
+	}
+}
+
+// secured is a connection whose TLS somebody else ended.
+type secured struct{ net.Conn }
+
+func (secured) ConnectionState() tls.ConnectionState {
+	return tls.ConnectionState{HandshakeComplete: true}
+}
+
+type securing struct {
+	net.Listener
+	on bool
+}
+
+func (l securing) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err == nil && l.on {
+		conn = secured{conn}
+	}
+	return conn, err
+}
+
+// Links and connection strings lead back by the way that the client came.
+func TestLinksKnowTLS(t *testing.T) {
+	t.Parallel()
+	for scheme, on := range map[string]bool{"http": false, "https": true} {
+		l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
+		}
+		h := newHouse()
+		h.namespace.Access = []fsm.AccessRule{{Name: "k", Primary: "s", Rights: fsm.Manage}}
+		server, err := Open(t.Context(), Config{Listener: securing{l, on}, Control: h, Authority: oracle{}, Ready: func() bool { return true }, Logger: slog.New(slog.DiscardHandler)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if body := get(t, "http://"+l.Addr().String()+"/$namespaceinfo"); !strings.Contains(body, "<id>"+scheme+"://") {
+			t.Errorf("TLS %t: %s", on, body)
+		}
+		// A client that talks TLS must not be told to do without.
+		if body := get(t, "http://"+l.Addr().String()+"/v1/access"); strings.Contains(body, plainFlag) == on || !strings.Contains(body, "Endpoint=") {
+			t.Errorf("TLS %t: %s", on, body)
+		}
+		if err := server.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func get(t *testing.T, url string) string {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
+	response, err := client.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(body)
+}
+
+// Who sends his headers or his body slowly is cut off when his time is over.
+func TestSlowClients(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("takes as long as a slow client may")
+	}
+	r := newRig(t)
+	for name, c := range map[string]struct {
+		sent string
+		most time.Duration
+		want string
+	}{
+		"headers": {"GET /v1/queues HTTP/1.1\r\nHost: localhost\r\nX-", headerWaitMax, ""},
+		"body":    {"PUT /v1/queues/q HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n{", requestReadMax, "HTTP/1.1 400"},
+		"XML":     {"PUT /q HTTP/1.1\r\nHost: localhost\r\nContent-Length: 100\r\n\r\n<entry>", requestReadMax, "HTTP/1.1 400"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", r.server.config.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			begun := time.Now()
+			if _, err := io.WriteString(conn, c.sent); err != nil {
+				t.Fatal(err)
+			}
+			_ = conn.SetReadDeadline(begun.Add(c.most + 10*time.Second))
+			first, _ := bufio.NewReader(conn).ReadString('\n')
+			if took := time.Since(begun); took > c.most+5*time.Second || took < c.most/2 || !strings.HasPrefix(first, c.want) {
+				t.Errorf("%q after %s, want %q after %s", first, took, c.want, c.most)
+			}
+		})
+	}
+}
