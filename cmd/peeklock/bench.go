@@ -39,8 +39,11 @@ type benchOptions struct {
 	mode               string
 	senders, receivers int
 	queues             int
+	topic              benchTopic
+	grouped            benchSessions
 	prefix             string
 	keep               bool
+	partitioned        bool
 	window             int
 	credit             int
 	settlers           int
@@ -64,18 +67,34 @@ sent makes the command fail.
 
 Latencies: "send" is from the call to the broker's confirmation, "end to end" from the
 call to the arrival at the receiver. With --rate they count from the moment at which a
-message was due, so that waiting for a slow broker is not left out.`,
-		Example: "  peeklock bench --senders 4 --window 100 --queues 4 --duration 30s\n  peeklock bench --mode send --messages 1000000 --keep\n  peeklock bench --rate 500 --members-spread -o json",
-		Args:    noArgs,
-		RunE:    func(cmd *cobra.Command, _ []string) error { return c.bench(cmd.Context(), &o) },
+message was due, so that waiting for a slow broker is not left out.
+
+With --topic, every message is checked once for each subscription that takes it: "send" counts
+messages, "receive" and "settle" their copies.
+
+With --sessions, each receiver accepts the next session, takes what is there, settles it and
+gives the session back; a message that comes behind one that was sent to its session later makes
+the command fail too.`,
+		Example: `  peeklock bench --senders 4 --window 100 --queues 4 --duration 30s
+  peeklock bench --mode send --messages 1000000 --keep
+  peeklock bench --rate 500 --members-spread -o json
+  peeklock bench --topic 10
+  peeklock bench --topic 1000 --sql-rules 1000 --matching 10
+  peeklock bench --sessions 10000 --receivers 100
+  peeklock bench --topic 1 --correlation-rules 100000 --matching 1`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.bench(cmd.Context(), &o) },
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.mode, "mode", modeBoth, "send, receive or send-receive")
 	f.IntVar(&o.senders, "senders", 1, "sending clients, each with a connection of its own")
-	f.IntVar(&o.receivers, "receivers", 0, "receiving clients, each with a connection of its own (default: one per queue)")
+	f.IntVar(&o.receivers, "receivers", 0, "receiving clients, each with a connection of its own (default: one per queue or subscription)")
 	f.IntVar(&o.queues, "queues", 1, "queues that the clients are spread over; made if missing")
-	f.StringVar(&o.prefix, "queue-prefix", "bench", "the queues are called PREFIX-0 and so on")
-	f.BoolVar(&o.keep, "keep", false, "keep the queues that were made")
+	o.topic.flags(cmd)
+	o.grouped.flags(cmd)
+	f.StringVar(&o.prefix, "queue-prefix", "bench", "the queues are called PREFIX-0 and so on, a topic PREFIX-topic")
+	f.BoolVar(&o.keep, "keep", false, "keep what was made")
+	f.BoolVar(&o.partitioned, "partitioned", false, "spread each queue or topic over several partitions")
 	f.IntVar(&o.window, "window", 100, "sends of a sender that await confirmation at once")
 	f.IntVar(&o.credit, "credit", 500, "messages on their way to a receiver, or unsettled there, at once")
 	f.IntVar(&o.settlers, "settlers", 128, "messages of a receiver that await the end of their settlement at once")
@@ -94,14 +113,21 @@ message was due, so that waiting for a slow broker is not left out.`,
 		if (o.messages > 0 || o.mode == modeReceive) && !cmd.Flags().Changed("duration") {
 			o.duration = 24 * time.Hour
 		}
+		o.topic.prepare()
 		if o.receivers == 0 {
-			o.receivers = o.queues
+			o.receivers = o.sources()
 		}
 	}
 	return cmd
 }
 
 func (o *benchOptions) check() error {
+	if err := o.topic.check(o.queues); err != nil {
+		return err
+	}
+	if err := o.grouped.check(o); err != nil {
+		return err
+	}
 	if o.mode != modeSend && o.mode != modeReceive && o.mode != modeBoth {
 		return usagef("--mode is send, receive or send-receive, not %q", o.mode)
 	}
@@ -130,10 +156,20 @@ func (o *benchOptions) check() error {
 		return usagef("--warmup goes with --duration, not with --messages")
 	case o.messages/uint64(o.senders) >= countersMax:
 		return usagef("at most %d messages per sender", countersMax)
-	case o.mode == modeBoth && o.receivers < o.queues:
+	case o.mode == modeBoth && o.topic.subscriptions == 0 && o.receivers < o.queues:
 		return usagef("%d receivers cannot empty %d queues", o.receivers, o.queues)
+	case o.mode == modeBoth && o.receivers < o.sources():
+		return usagef("%d receivers cannot empty %d subscriptions", o.receivers, o.sources())
 	}
 	return nil
+}
+
+// sources is how many queues or subscriptions there are to receive from.
+func (o *benchOptions) sources() int {
+	if o.topic.subscriptions > 0 {
+		return o.topic.copies()
+	}
+	return o.queues
 }
 
 func (o *benchOptions) sends() bool    { return o.mode != modeReceive }
@@ -141,7 +177,7 @@ func (o *benchOptions) receives() bool { return o.mode != modeSend }
 
 func (o *benchOptions) queue(i int) string { return o.prefix + "-" + strconv.Itoa(i%o.queues) }
 
-// bench runs one benchmark: queues, load, report, and away with the queues.
+// bench runs one benchmark: entities, load, report, and away with the entities.
 func (c *client) bench(ctx context.Context, o *benchOptions) error {
 	out, err := c.output()
 	if err != nil {
@@ -150,48 +186,73 @@ func (c *client) bench(ctx context.Context, o *benchOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
-	if o.receivers < 1 {
-		o.receivers = o.queues
-	}
 	addresses, err := c.endpoints(ctx)
 	if err != nil {
 		return err
 	}
-	made, err := c.benchQueues(ctx, o)
+	made, err := c.benchEntities(ctx, o)
 	if err == nil {
-		var result benchResult
-		if result, err = newLoad(c, o, addresses).run(ctx); err == nil {
-			err = result.report(out)
-		}
+		err = c.benchRun(ctx, o, addresses, out)
 	}
 	if !o.keep {
-		err = errors.Join(err, c.dropQueues(ctx, made))
+		err = errors.Join(err, c.dropAll(ctx, made))
 	}
 	return err
 }
 
-// benchQueues makes what is missing and returns what it made. It takes over the lock
-// duration of queues that exist: it says how long to wait for messages at the end.
-func (c *client) benchQueues(ctx context.Context, o *benchOptions) ([]string, error) {
-	var made []string
+func (c *client) benchRun(ctx context.Context, o *benchOptions, addresses []string, out *output) error {
+	var before uint64
+	var err error
+	if !o.receives() {
+		if before, err = c.storedBytes(ctx, o); err != nil {
+			return err
+		}
+	}
+	result, err := newLoad(c, o, addresses).run(ctx)
+	if err != nil {
+		return err
+	}
+	if sent := result.Verify.Confirmed; !o.receives() && sent > 0 {
+		after, err := c.storedBytes(ctx, o)
+		if err != nil {
+			return err
+		}
+		result.Stored = round((float64(after)-float64(before))/float64(sent), 10)
+	}
+	return result.report(out)
+}
+
+// benchEntities makes what is missing and returns the paths in the API of what it made. It
+// takes over the lock duration of what exists: it says how long to wait for messages at the
+// end.
+func (c *client) benchEntities(ctx context.Context, o *benchOptions) ([]string, error) {
 	lock := admin.Duration(o.locks)
 	room := uint32(benchMegabytes)
 	settings := admin.Settings{LockDuration: &lock, MaxSizeInMegabytes: &room}
+	if o.grouped.sessions > 0 {
+		yes := true
+		settings.RequiresSession = &yes
+	}
+	if o.partitioned {
+		settings.EnablePartitioning = &o.partitioned
+	}
 	const overhead = 1024 // sections around the body
 	if size := uint32(o.size + overhead); size > 256*1024 {
 		settings.MaxMessageBytes = &size
 	}
+	if o.topic.subscriptions > 0 {
+		return c.benchTopic(ctx, o, settings)
+	}
+	var made []string
 	for i := range o.queues {
-		name := o.queue(i)
+		path := queueNoun().path(o.queue(i))
 		var q admin.Queue
-		err := c.call(ctx, http.MethodGet, queuePath(name), nil, &q)
-		if p := new(refusedError); o.sends() && errors.As(err, &p) && p.Code == "EntityNotFound" {
-			if err = c.call(ctx, http.MethodPut, queuePath(name), settings, &q); err == nil {
-				made = append(made, name)
-			}
-		}
+		isNew, err := c.ensure(ctx, o, path, settings, &q)
 		if err != nil {
-			return made, fmt.Errorf("queue %s: %w", name, err)
+			return made, fmt.Errorf("queue %s: %w", o.queue(i), err)
+		}
+		if isNew {
+			made = append(made, path)
 		}
 		if q.LockDuration != nil {
 			o.locks = max(o.locks, time.Duration(*q.LockDuration))
@@ -200,13 +261,13 @@ func (c *client) benchQueues(ctx context.Context, o *benchOptions) ([]string, er
 	return made, nil
 }
 
-func (c *client) dropQueues(ctx context.Context, names []string) error {
+func (c *client) dropAll(ctx context.Context, paths []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchCleanupMax)
 	defer cancel()
 	var all []error
-	for _, name := range names {
-		if err := c.call(ctx, http.MethodDelete, queuePath(name), nil, nil); err != nil {
-			all = append(all, fmt.Errorf("delete queue %s: %w", name, err))
+	for _, path := range paths {
+		if err := c.call(ctx, http.MethodDelete, path, nil, nil); err != nil {
+			all = append(all, fmt.Errorf("delete what was made: %w", err))
 		}
 	}
 	return errors.Join(all...)

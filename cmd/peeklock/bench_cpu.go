@@ -12,6 +12,7 @@ import (
 type cpuTime struct {
 	used     time.Duration // user and system
 	resident uint64        // bytes
+	written  uint64        // bytes sent to storage; 0 where the system does not tell
 	known    bool
 }
 
@@ -29,9 +30,28 @@ func cpuOf(pids ...int) cpuTime {
 		one := readStat("/proc/" + strconv.Itoa(pid) + "/stat")
 		total.used += one.used
 		total.resident += one.resident
+		total.written += writtenBy("/proc/" + strconv.Itoa(pid) + "/io")
 		total.known = total.known && one.known
 	}
 	return total
+}
+
+// writtenBy is the line write_bytes of /proc/PID/io: what the process made go to disk.
+func writtenBy(path string) uint64 {
+	data, err := os.ReadFile(path) //nolint:gosec // a path under /proc
+	if err != nil {
+		return 0
+	}
+	for line := range strings.Lines(string(data)) {
+		if text, ok := strings.CutPrefix(line, "write_bytes: "); ok {
+			n, err := strconv.ParseUint(strings.TrimSpace(text), 10, 64)
+			if err != nil {
+				return 0
+			}
+			return n
+		}
+	}
+	return 0
 }
 
 func cpuOfSelf() cpuTime { return readStat("/proc/self/stat") }

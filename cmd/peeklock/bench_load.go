@@ -18,7 +18,8 @@ type counters struct {
 	received, settled, settleLost, settleUnknown atomic.Uint64
 	redelivered, duplicated, unexpected, foreign atomic.Uint64
 	reconnects                                   atomic.Uint64
-	lastConfirm, lastReceive, lastSettle         atomic.Int64 // nanoseconds since 1970
+	accepted, misordered                         atomic.Uint64 // of sessions
+	lastConfirm, lastReceive, lastSettle         atomic.Int64  // nanoseconds since 1970
 }
 
 // load is one run of a benchmark.
@@ -54,8 +55,9 @@ func newLoad(c *client, o *benchOptions, addresses []string) *load {
 			l.receivers = append(l.receivers, newReceiver(l, i))
 		}
 	}
+	o.grouped.prepare(len(l.senders))
 	l.attached.Add(len(l.senders) + len(l.receivers))
-	l.ledger = newLedger(binary.BigEndian.Uint64(run[:]), len(l.senders), o.mode == modeReceive)
+	l.ledger = newLedger(binary.BigEndian.Uint64(run[:]), len(l.senders), o.topic.copies(), o.mode == modeReceive)
 	return l
 }
 

@@ -18,13 +18,15 @@ type receiver struct {
 	load     *load
 	index    int
 	queue    string
+	theCopy  int // of every message that it gets
 	arrivals *latencies
 	attached func() // the first connection stands
 	settling atomic.Int64
 }
 
 func newReceiver(l *load, index int) *receiver {
-	return &receiver{load: l, index: index, queue: l.options.queue(index), arrivals: newLatencies(), attached: sync.OnceFunc(l.attached.Done)}
+	source, theCopy := l.options.source(index)
+	return &receiver{load: l, index: index, queue: source, theCopy: theCopy, arrivals: newLatencies(), attached: sync.OnceFunc(l.attached.Done)}
 }
 
 // run receives until the work has ended, over as many connections as it takes.
@@ -50,13 +52,15 @@ func (r *receiver) run(ctx context.Context) {
 }
 
 func (r *receiver) connection(ctx context.Context, address string) error {
-	name, key, _ := r.load.client.credentials()
-	d, err := dialOne(ctx, address, name, key)
+	d, err := r.load.client.dialOne(ctx, address)
 	if err != nil {
 		return err
 	}
 	defer d.close()
 	o := r.load.options
+	if o.grouped.sessions > 0 {
+		return r.sessions(ctx, d)
+	}
 	link, err := d.receiver(ctx, r.queue, int32(o.credit), o.takes)
 	if err != nil {
 		return err
@@ -95,8 +99,8 @@ func (r *receiver) work(ctx context.Context, link *amqp.Receiver) error {
 	}
 }
 
-// arrived checks a message and counts it. The track is nil when it is not of this run.
-func (r *receiver) arrived(message *amqp.Message) (*track, uint64) {
+// arrived checks a message and counts it. The fate is nil when it is not of this run.
+func (r *receiver) arrived(message *amqp.Message) (*fate, uint64) {
 	c := &r.load.counts
 	now := time.Now().UnixNano()
 	var s stamp
@@ -110,11 +114,14 @@ func (r *receiver) arrived(message *amqp.Message) (*track, uint64) {
 		c.foreign.Add(1)
 		return nil, 0
 	}
-	judged, t := r.load.ledger.arrive(s, r.load.options.takes)
+	judged, t := r.load.ledger.arrive(s, r.theCopy, r.load.options.takes)
 	switch judged {
 	case fresh:
 		if r.load.measuring.Load() {
 			r.arrivals.add(now - s.sent)
+		}
+		if !r.load.options.grouped.ordered(s) {
+			c.misordered.Add(1)
 		}
 	case redelivered:
 		c.redelivered.Add(1)
@@ -129,7 +136,7 @@ func (r *receiver) arrived(message *amqp.Message) (*track, uint64) {
 }
 
 // settledAs counts how a settlement ended; an error ends the worker.
-func (r *receiver) settledAs(err error, t *track, counter uint64) error {
+func (r *receiver) settledAs(err error, t *fate, counter uint64) error {
 	c := &r.load.counts
 	switch {
 	case err == nil:

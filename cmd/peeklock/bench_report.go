@@ -10,25 +10,39 @@ import (
 
 // benchResult is the outcome of a benchmark. The JSON is stable.
 type benchResult struct {
-	Run        string        `json:"run"`
-	Mode       string        `json:"mode"`
-	Senders    int           `json:"senders"`
-	Receivers  int           `json:"receivers"`
-	Queues     int           `json:"queues"`
-	Window     int           `json:"window"`
-	Credit     int           `json:"credit"`
-	Size       int           `json:"size"`
-	Rate       float64       `json:"rate"` // asked for; 0: none
-	Addresses  []string      `json:"addresses"`
-	Seconds    float64       `json:"seconds"` // measured
-	Send       *benchRate    `json:"send,omitempty"`
-	Receive    *benchRate    `json:"receive,omitempty"`
-	Settle     *benchRate    `json:"settle,omitempty"`
-	Confirm    *benchLatency `json:"confirm,omitempty"`
-	EndToEnd   *benchLatency `json:"endToEnd,omitempty"`
-	Verify     benchVerify   `json:"verify"`
-	ServersCPU *benchCPU     `json:"serversCpu,omitempty"`
-	ClientCPU  *benchCPU     `json:"clientCpu,omitempty"`
+	Run       string        `json:"run"`
+	Mode      string        `json:"mode"`
+	Senders   int           `json:"senders"`
+	Receivers int           `json:"receivers"`
+	Queues    int           `json:"queues"`
+	Topic     *benchFanOut  `json:"topic,omitempty"` // instead of queues
+	Groups    *benchGroups  `json:"grouped,omitempty"`
+	Window    int           `json:"window"`
+	Credit    int           `json:"credit"`
+	Size      int           `json:"size"`
+	Rate      float64       `json:"rate"` // asked for; 0: none
+	Addresses []string      `json:"addresses"`
+	Seconds   float64       `json:"seconds"` // measured
+	Send      *benchRate    `json:"send,omitempty"`
+	Receive   *benchRate    `json:"receive,omitempty"`
+	Settle    *benchRate    `json:"settle,omitempty"`
+	Confirm   *benchLatency `json:"confirm,omitempty"`
+	EndToEnd  *benchLatency `json:"endToEnd,omitempty"`
+	// Stored is what the broker counts for each message: its payload once, however many
+	// subscriptions hold a copy. Only of a run that does not receive.
+	Stored     float64     `json:"storedBytesPerMessage,omitempty"`
+	Verify     benchVerify `json:"verify"`
+	ServersCPU *benchCPU   `json:"serversCpu,omitempty"`
+	ClientCPU  *benchCPU   `json:"clientCpu,omitempty"`
+}
+
+// benchFanOut is a topic and how it was used.
+type benchFanOut struct {
+	Subscriptions    int `json:"subscriptions"`
+	Copies           int `json:"copies"` // of every message
+	SQLRules         int `json:"sqlRules"`
+	CorrelationRules int `json:"correlationRules"`
+	Matching         int `json:"matching"` // rules of each kind that take every message
 }
 
 // benchRate is work done while measuring.
@@ -69,6 +83,7 @@ type benchCPU struct {
 	Seconds       float64 `json:"seconds"`
 	MicrosPerItem float64 `json:"microsPerMessage"`
 	ResidentBytes uint64  `json:"residentBytes"`
+	WrittenBytes  uint64  `json:"writtenBytes,omitempty"` // to disk
 }
 
 // result puts together what was measured between two marks.
@@ -78,6 +93,13 @@ func (l *load) result(first, second mark) benchResult {
 		Run: fmt.Sprintf("%016x", l.ledger.run), Mode: o.mode, Queues: o.queues,
 		Senders: len(l.senders), Receivers: len(l.receivers), Size: o.size, Rate: o.rate, Addresses: l.addresses,
 		Verify: l.verify(),
+	}
+	if b := o.topic; b.subscriptions > 0 {
+		r.Queues = 0
+		r.Topic = &benchFanOut{Subscriptions: b.subscriptions, Copies: b.copies(), SQLRules: b.sqlRules, CorrelationRules: b.correlationRules, Matching: b.matching}
+	}
+	if n := o.grouped.sessions; n > 0 {
+		r.Groups = &benchGroups{Sessions: n, Accepted: l.counts.accepted.Load(), Misordered: l.counts.misordered.Load()}
 	}
 	// A run over a number of messages, or until a queue is empty, ends with the last of
 	// them, not with the moment at which that was noticed.
@@ -174,7 +196,7 @@ func cpuBetween(first, second cpuTime, items uint64) *benchCPU {
 		return nil
 	}
 	used := second.used - first.used
-	c := &benchCPU{Seconds: used.Seconds(), ResidentBytes: second.resident}
+	c := &benchCPU{Seconds: used.Seconds(), ResidentBytes: second.resident, WrittenBytes: second.written - first.written}
 	if items > 0 {
 		c.MicrosPerItem = round(used.Seconds()*1e6/float64(items), 10)
 	}
@@ -189,6 +211,9 @@ func (r benchResult) report(out *output) error {
 	if v := r.Verify; v.Lost+v.Duplicated+v.Unexpected > 0 {
 		return fmt.Errorf("verification failed: %d lost, %d duplicated, %d unexpected", v.Lost, v.Duplicated, v.Unexpected)
 	}
+	if g := r.Groups; g != nil && g.Misordered > 0 {
+		return fmt.Errorf("verification failed: %d came behind what was sent to their session later", g.Misordered)
+	}
 	return nil
 }
 
@@ -197,6 +222,15 @@ func (r benchResult) print(out *output) error {
 		return out.data(r)
 	}
 	head := fmt.Sprintf("%s, %d B, %d queues", r.Mode, r.Size, r.Queues)
+	if t := r.Topic; t != nil {
+		head = fmt.Sprintf("%s, %d B, 1 topic, %d subscriptions, %d copies", r.Mode, r.Size, t.Subscriptions, t.Copies)
+		if t.SQLRules+t.CorrelationRules > 0 {
+			head += fmt.Sprintf(" (%d SQL and %d correlation rules, %d matching)", t.SQLRules, t.CorrelationRules, t.Matching)
+		}
+	}
+	if r.Groups != nil {
+		head += fmt.Sprintf(", %d sessions each", r.Groups.Sessions)
+	}
 	if r.Send != nil {
 		head += fmt.Sprintf(", %d senders (window %d)", r.Senders, r.Window)
 	}
@@ -246,7 +280,22 @@ func (r benchResult) printRest(out *output) error {
 		if line.c == nil {
 			continue
 		}
-		if err := out.note("\nCPU of %s: %.2f s, %.1f us per message; %s resident", line.name, line.c.Seconds, line.c.MicrosPerItem, bytesText(line.c.ResidentBytes)); err != nil {
+		written := ""
+		if line.c.WrittenBytes > 0 {
+			written = ", " + bytesText(line.c.WrittenBytes) + " written"
+		}
+		if err := out.note("\nCPU of %s: %.2f s, %.1f us per message; %s resident%s", line.name, line.c.Seconds, line.c.MicrosPerItem,
+			bytesText(line.c.ResidentBytes), written); err != nil {
+			return err
+		}
+	}
+	if r.Stored > 0 {
+		if err := out.note("\nstored by the broker: %.1f B per message", r.Stored); err != nil {
+			return err
+		}
+	}
+	if g := r.Groups; g != nil {
+		if err := out.note("\nsessions were accepted %d times; %d messages misordered", g.Accepted, g.Misordered); err != nil {
 			return err
 		}
 	}
@@ -292,10 +341,11 @@ func (l *load) paint() func() {
 	}
 }
 
-// behind is how many messages are confirmed and not yet received.
+// behind is how many copies of messages are confirmed and not yet received.
 func (l *load) behind(m mark) uint64 {
-	if l.options.mode != modeBoth || m.received > m.confirmed {
+	copies := m.confirmed * uint64(l.options.topic.copies())
+	if l.options.mode != modeBoth || m.received > copies {
 		return 0
 	}
-	return m.confirmed - m.received
+	return copies - m.received
 }

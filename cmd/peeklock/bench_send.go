@@ -30,11 +30,12 @@ type sender struct {
 
 func newSender(l *load, index int) *sender {
 	o := l.options
-	s := &sender{load: l, index: index, queue: o.queue(index), body: make([]byte, o.size), confirms: newLatencies(), attached: sync.OnceFunc(l.attached.Done)}
+	s := &sender{load: l, index: index, queue: o.target(index), body: make([]byte, o.size), confirms: newLatencies(), attached: sync.OnceFunc(l.attached.Done)}
 	for i := range s.body {
 		s.body[i] = fillerAlphabet[i%len(fillerAlphabet)]
 	}
 	s.message = &amqp.Message{Data: [][]byte{s.body}}
+	o.topic.dress(s.message)
 	if o.messages > 0 {
 		s.limit = o.messages / uint64(o.senders)
 		if uint64(index) < o.messages%uint64(o.senders) {
@@ -107,8 +108,7 @@ type flight struct {
 
 // connection sends over one connection; nil when there is no more to send.
 func (s *sender) connection(ctx context.Context, address string) error {
-	name, key, _ := s.load.client.credentials()
-	d, err := dialOne(ctx, address, name, key)
+	d, err := s.load.client.dialOne(ctx, address)
 	if err != nil {
 		return err
 	}
@@ -183,6 +183,7 @@ func (s *sender) one(ctx context.Context, link *amqp.Sender) (flight, error) {
 	s.next++
 	t := s.load.ledger.tracks[s.index]
 	t.attempted.Store(s.next)
+	s.load.options.grouped.dress(s.message, counter)
 	stamp{run: s.load.ledger.run, sender: uint32(s.index), counter: counter, sent: start.UnixNano()}.put(s.body)
 	receipt, err := link.SendWithReceipt(ctx, s.message, nil)
 	if err != nil {

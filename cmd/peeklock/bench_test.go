@@ -75,43 +75,58 @@ func TestLedgerFindsFaults(t *testing.T) {
 	}{
 		"all well": {func(l *ledger) verdict {
 			sent(l, 0, 1)
-			l.arrive(at(0), false)
-			v, _ := l.arrive(at(1), false)
+			l.arrive(at(0), 0, false)
+			v, _ := l.arrive(at(1), 0, false)
 			return v
 		}, fresh, 0},
 		"one lost": {func(l *ledger) verdict {
 			sent(l, 0, 1, 70_000)
-			l.arrive(at(0), false)
-			v, _ := l.arrive(at(70_000), false)
+			l.arrive(at(0), 0, false)
+			v, _ := l.arrive(at(70_000), 0, false)
 			return v
 		}, fresh, 1},
 		"the unconfirmed may be lost": {func(l *ledger) verdict {
 			l.tracks[0].attempted.Store(9)
 			sent(l, 3)
-			v, _ := l.arrive(at(3), false)
+			v, _ := l.arrive(at(3), 0, false)
 			return v
 		}, fresh, 0},
-		"again before completion": {func(l *ledger) verdict { sent(l, 0); l.arrive(at(0), false); v, _ := l.arrive(at(0), false); return v }, redelivered, 0},
+		"again before completion": {func(l *ledger) verdict {
+			sent(l, 0)
+			l.arrive(at(0), 0, false)
+			v, _ := l.arrive(at(0), 0, false)
+			return v
+		}, redelivered, 0},
 		"again after completion": {func(l *ledger) verdict {
 			sent(l, 0)
-			_, track := l.arrive(at(0), false)
+			_, track := l.arrive(at(0), 0, false)
 			track.settled.set(0)
-			v, _ := l.arrive(at(0), false)
+			v, _ := l.arrive(at(0), 0, false)
 			return v
 		}, duplicated, 0},
-		"taken twice": {func(l *ledger) verdict { sent(l, 0); l.arrive(at(0), true); v, _ := l.arrive(at(0), true); return v }, duplicated, 0},
-		"never sent":  {func(l *ledger) verdict { sent(l, 0); l.arrive(at(0), false); v, _ := l.arrive(at(1), false); return v }, unexpected, 0},
+		"taken twice": {func(l *ledger) verdict {
+			sent(l, 0)
+			l.arrive(at(0), 0, true)
+			v, _ := l.arrive(at(0), 0, true)
+			return v
+		}, duplicated, 0},
+		"never sent": {func(l *ledger) verdict {
+			sent(l, 0)
+			l.arrive(at(0), 0, false)
+			v, _ := l.arrive(at(1), 0, false)
+			return v
+		}, unexpected, 0},
 		"refused when sent": {func(l *ledger) verdict {
 			l.tracks[0].attempted.Store(1)
 			l.tracks[0].refused.set(0)
-			v, _ := l.arrive(at(0), false)
+			v, _ := l.arrive(at(0), 0, false)
 			return v
 		}, unexpected, 0},
-		"no such sender":  {func(l *ledger) verdict { v, _ := l.arrive(stamp{run: run, sender: 1}, false); return v }, unexpected, 0},
-		"no such counter": {func(l *ledger) verdict { v, _ := l.arrive(at(countersMax), false); return v }, unexpected, 0},
-		"another run":     {func(l *ledger) verdict { v, _ := l.arrive(stamp{run: 1}, false); return v }, foreign, 0},
+		"no such sender":  {func(l *ledger) verdict { v, _ := l.arrive(stamp{run: run, sender: 1}, 0, false); return v }, unexpected, 0},
+		"no such counter": {func(l *ledger) verdict { v, _ := l.arrive(at(countersMax), 0, false); return v }, unexpected, 0},
+		"another run":     {func(l *ledger) verdict { v, _ := l.arrive(stamp{run: 1}, 0, false); return v }, foreign, 0},
 	} {
-		l := newLedger(run, 1, false)
+		l := newLedger(run, 1, 1, false)
 		if got := c.story(l); got != c.want {
 			t.Errorf("%s: verdict %d, want %d", name, got, c.want)
 		}
@@ -124,16 +139,16 @@ func TestLedgerFindsFaults(t *testing.T) {
 // A receiving run follows what earlier runs sent, but not without limit.
 func TestLedgerFollowsOtherRuns(t *testing.T) {
 	t.Parallel()
-	l := newLedger(0, 0, true)
+	l := newLedger(0, 0, 1, true)
 	for run := range uint64(othersMax) {
-		if v, _ := l.arrive(stamp{run: run + 1}, true); v != fresh {
+		if v, _ := l.arrive(stamp{run: run + 1}, 0, true); v != fresh {
 			t.Fatalf("run %d: verdict %d", run, v)
 		}
 	}
-	if v, _ := l.arrive(stamp{run: 5}, true); v != duplicated {
+	if v, _ := l.arrive(stamp{run: 5}, 0, true); v != duplicated {
 		t.Errorf("taken twice: verdict %d", v)
 	}
-	if v, _ := l.arrive(stamp{run: othersMax + 1}, true); v != foreign || len(l.others) != othersMax {
+	if v, _ := l.arrive(stamp{run: othersMax + 1}, 0, true); v != foreign || len(l.others) != othersMax {
 		t.Errorf("verdict %d with %d runs followed", v, len(l.others))
 	}
 }

@@ -86,9 +86,13 @@ func (b *bitmap) word(i uint64) uint64 {
 
 // track is what became of the messages of one sender.
 type track struct {
-	attempted                             atomic.Uint64 // counters below it may have been sent
-	confirmed, refused, received, settled bitmap
+	attempted          atomic.Uint64 // counters below it may have been sent
+	confirmed, refused bitmap
+	fates              []fate // of each copy: one, or one for each subscription that takes all
 }
+
+// fate is what became of one copy of each message.
+type fate struct{ received, settled bitmap }
 
 // trackKey names the sender of some run.
 type trackKey struct {
@@ -105,6 +109,7 @@ type trackKey struct {
 //	foreign     not of this run
 type ledger struct {
 	run     uint64
+	copies  int      // of every message
 	tracks  []*track // of this run, by sender
 	foreign bool     // also follow other runs: there is no sender in this one
 
@@ -112,16 +117,18 @@ type ledger struct {
 	others map[trackKey]*track
 }
 
-// othersMax bounds what a receiving run follows of earlier ones.
+// othersMax bounds what a receiving run follows of earlier ones, all copies together.
 const othersMax = 1024
 
-func newLedger(run uint64, senders int, foreign bool) *ledger {
-	l := &ledger{run: run, tracks: make([]*track, senders), foreign: foreign, others: make(map[trackKey]*track)}
+func newLedger(run uint64, senders, copies int, foreign bool) *ledger {
+	l := &ledger{run: run, copies: copies, tracks: make([]*track, senders), foreign: foreign, others: make(map[trackKey]*track)}
 	for i := range l.tracks {
-		l.tracks[i] = new(track)
+		l.tracks[i] = l.newTrack()
 	}
 	return l
 }
+
+func (l *ledger) newTrack() *track { return &track{fates: make([]fate, l.copies)} }
 
 // of finds the track of a message, nil when it is none of ours.
 func (l *ledger) of(s stamp) *track {
@@ -141,8 +148,8 @@ func (l *ledger) of(s stamp) *track {
 	defer l.mu.Unlock()
 	key := trackKey{s.run, s.sender}
 	t := l.others[key]
-	if t == nil && len(l.others) < othersMax {
-		t = new(track)
+	if t == nil && len(l.others) < max(1, othersMax/l.copies) {
+		t = l.newTrack()
 		t.attempted.Store(countersMax)
 		l.others[key] = t
 	}
@@ -160,8 +167,8 @@ const (
 	foreign
 )
 
-// arrive notes a delivery and judges it. takes: it is gone from the queue by now.
-func (l *ledger) arrive(s stamp, takes bool) (verdict, *track) {
+// arrive notes a delivery of one of the copies and judges it. takes: it is gone by now.
+func (l *ledger) arrive(s stamp, theCopy int, takes bool) (verdict, *fate) {
 	t := l.of(s)
 	if t == nil {
 		if s.run == l.run {
@@ -169,30 +176,34 @@ func (l *ledger) arrive(s stamp, takes bool) (verdict, *track) {
 		}
 		return foreign, nil
 	}
+	f := &t.fates[theCopy]
 	// Asked before received is set: a settlement follows its own delivery, so a settled
 	// bit seen here is of an earlier one.
-	settled := t.settled.has(s.counter)
-	again := t.received.set(s.counter)
+	settled := f.settled.has(s.counter)
+	again := f.received.set(s.counter)
 	if takes {
-		t.settled.set(s.counter)
+		f.settled.set(s.counter)
 	}
 	switch {
 	case s.counter >= t.attempted.Load() || t.refused.has(s.counter):
-		return unexpected, t
+		return unexpected, f
 	case settled:
-		return duplicated, t
+		return duplicated, f
 	case again:
-		return redelivered, t
+		return redelivered, f
 	}
-	return fresh, t
+	return fresh, f
 }
 
-// lost counts what was confirmed and not received.
+// lost counts the copies of what was confirmed that were not received.
 func (l *ledger) lost() uint64 {
 	var n uint64
 	for _, t := range l.tracks {
 		for i := range words(t.attempted.Load()) {
-			n += uint64(bits.OnesCount64(t.confirmed.word(i) &^ t.received.word(i)))
+			confirmed := t.confirmed.word(i)
+			for c := range t.fates {
+				n += uint64(bits.OnesCount64(confirmed &^ t.fates[c].received.word(i)))
+			}
 		}
 	}
 	return n

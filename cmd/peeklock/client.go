@@ -2,7 +2,9 @@ package main
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,7 +12,6 @@ import (
 	"net"
 	"net/http"
 	"net/url"
-	"strconv"
 	"strings"
 	"time"
 
@@ -37,6 +38,11 @@ type client struct {
 	keyName string
 	key     string
 	form    string
+	space   string // namespace, "": that of the host
+	caFile  string
+	http    *http.Client // nil: the default one
+	trusted *tls.Config  // set with http; nil: the default one
+	secure  bool         // the member that told the AMQP addresses was asked over TLS
 }
 
 // flags adds what every client command understands. Values that are not given come
@@ -46,8 +52,13 @@ func (c *client) flags(root *cobra.Command) {
 	f.StringSliceVar(&c.servers, "server", nil, "control address of a member, several by commas (env PEEKLOCK_SERVER, default "+serverDefault+")")
 	f.StringVar(&c.keyName, "key-name", "", "name of the access key (env PEEKLOCK_KEY_NAME, default "+auth.DevKeyName+")")
 	f.StringVar(&c.key, "key", "", "access key (env PEEKLOCK_KEY; none is needed for a member on this machine)")
+	f.StringVar(&c.caFile, "ca", "", "certificates to trust instead of the system's, PEM file; for https:// servers (env PEEKLOCK_CA)")
+	f.StringVar(&c.space, "namespace", "", "namespace to work in (env PEEKLOCK_NAMESPACE, default the one that the server's host name selects)")
 	f.StringVarP(&c.form, "output", "o", "table", "table, json or yaml")
 }
+
+// namespace is the one that was asked for, "" when none was.
+func (c *client) namespace() string { return cmp.Or(c.space, c.getenv("PEEKLOCK_NAMESPACE")) }
 
 func (c *client) output() (*output, error) { return newOutput(c.out, c.form) }
 
@@ -116,6 +127,7 @@ func (c *client) callVia(ctx context.Context, method, path string, in, out any) 
 	}
 	ctx, cancel := context.WithTimeout(ctx, requestTimeMax)
 	defer cancel()
+	path = inNamespace(path, c.namespace())
 	var last error
 	for _, base := range urls {
 		last = c.once(ctx, method, base, path, body, out)
@@ -126,6 +138,22 @@ func (c *client) callVia(ctx context.Context, method, path string, in, out any) 
 		return base, last
 	}
 	return "", last
+}
+
+// prepare makes the HTTP client, once, when it must trust other certificates than those
+// of the system.
+func (c *client) prepare() error {
+	file := cmp.Or(c.caFile, c.getenv("PEEKLOCK_CA"))
+	if c.http != nil || file == "" {
+		return nil
+	}
+	config, err := trust(file)
+	if err != nil {
+		return err
+	}
+	c.trusted = config
+	c.http = &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config.Clone(), ForceAttemptHTTP2: true}}
+	return nil
 }
 
 // dialError is why no connection came to be, nil when that is not what went wrong.
@@ -148,7 +176,10 @@ func (c *client) once(ctx context.Context, method, base, path string, body []byt
 	if name, key, given := c.credentials(); given {
 		r.Header.Set("Authorization", auth.Sign(base+"/", name, key, time.Now().Add(signatureLife)))
 	}
-	response, err := http.DefaultClient.Do(r)
+	if err := c.prepare(); err != nil {
+		return err
+	}
+	response, err := cmp.Or(c.http, http.DefaultClient).Do(r)
 	if err != nil {
 		if method != http.MethodGet && dialError(err) == nil {
 			return unknownError{fmt.Errorf("no answer from %s: it may or may not have been done: %w", base, err)}
@@ -191,6 +222,12 @@ type refusedError struct{ admin.Problem }
 // Error is the member's text.
 func (e *refusedError) Error() string { return e.Message }
 
+// isNotFound says that a member answered that an entity is not there.
+func isNotFound(err error) bool {
+	var refused *refusedError
+	return errors.As(err, &refused) && refused.Code == "EntityNotFound"
+}
+
 // endpoints learns the AMQP addresses of the members, those that are alive first.
 func (c *client) endpoints(ctx context.Context) ([]string, error) {
 	var list admin.Endpoints
@@ -202,6 +239,7 @@ func (c *client) endpoints(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse %s: %w", base, err)
 	}
+	c.secure = via.Scheme == "https"
 	var alive, others []string
 	for _, m := range list.Members {
 		host, port, err := net.SplitHostPort(m.AMQP)
@@ -225,9 +263,6 @@ func (c *client) endpoints(ctx context.Context) ([]string, error) {
 	return append(alive, others...), nil
 }
 
-// queuePath is the path of a queue in the API.
-func queuePath(name string) string { return namePath("/v1/queues/", name) }
-
 // namePath puts a name behind a path. Slashes in the name stay slashes.
 func namePath(path, name string) string {
 	parts := strings.Split(name, "/")
@@ -235,39 +270,4 @@ func namePath(path, name string) string {
 		parts[i] = url.PathEscape(parts[i])
 	}
 	return path + strings.Join(parts, "/")
-}
-
-// queues walks all pages.
-func (c *client) queues(ctx context.Context, counts bool) ([]admin.Queue, error) {
-	all := []admin.Queue{}
-	for after := ""; ; {
-		var page admin.QueuePage
-		path := "/v1/queues?max=1000&counts=" + strconv.FormatBool(counts) + "&after=" + url.QueryEscape(after)
-		if err := c.call(ctx, http.MethodGet, path, nil, &page); err != nil {
-			return nil, err
-		}
-		all = append(all, page.Queues...)
-		if page.Next == "" || page.Next == after {
-			return all, nil
-		}
-		after = page.Next
-	}
-}
-
-// completeQueue offers the names of queues to the shell; silent when nobody answers.
-func (c *client) completeQueue(cmd *cobra.Command, args []string, _ string) ([]string, cobra.ShellCompDirective) {
-	if len(args) > 0 {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
-	defer cancel()
-	var page admin.QueuePage
-	if c.call(ctx, http.MethodGet, "/v1/queues?max="+strconv.Itoa(completionNames), nil, &page) != nil {
-		return nil, cobra.ShellCompDirectiveNoFileComp
-	}
-	names := make([]string, len(page.Queues))
-	for i, q := range page.Queues {
-		names[i] = q.Name
-	}
-	return names, cobra.ShellCompDirectiveNoFileComp
 }

@@ -12,7 +12,8 @@ import (
 )
 
 func newCluster(c *client) *cobra.Command {
-	return group("cluster", "Look at the cluster", newClusterStatus(c))
+	return group("cluster", "Look at the cluster, compare its replicas, back it up",
+		newClusterStatus(c), newClusterVerify(c), newClusterBackup(c))
 }
 
 func newClusterStatus(c *client) *cobra.Command {
@@ -35,6 +36,14 @@ func newClusterStatus(c *client) *cobra.Command {
 	}
 }
 
+// state is a member's state for people: one whose disk is nearly full is alive, and of less use.
+func state(m admin.MemberStatus) string {
+	if m.ReadOnly && m.State == "alive" {
+		return m.State + ", read-only"
+	}
+	return m.State
+}
+
 // printStatus is the status for people: names instead of identities.
 func printStatus(out *output, st admin.Status) error {
 	slices.SortFunc(st.Members, func(a, b admin.MemberStatus) int { return strings.Compare(a.Name, b.Name) })
@@ -42,7 +51,7 @@ func printStatus(out *output, st admin.Status) error {
 	members := make([][]any, len(st.Members))
 	for i, m := range st.Members {
 		names[m.ID] = m.Name
-		members[i] = []any{m.Name, m.State, m.AMQP, m.HTTP, m.Leads, m.Holds, m.Version}
+		members[i] = []any{m.Name, state(m), m.AMQP, m.HTTP, m.Leads, m.Holds, m.Version}
 	}
 	name := func(id fsm.MemberID) string {
 		if n := names[id]; n != "" {

@@ -15,6 +15,8 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/amqp"
+	"github.com/peeklock/peeklock/cmd/metrics"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -34,14 +36,38 @@ type memberConfig struct {
 	Expect           int      `koanf:"expect"`             // members that found a cluster together
 	Partitions       int      `koanf:"partitions"`         // of a new cluster, 1 to 1024
 	Replication      int      `koanf:"replication"`        // replicas of a partition, 1 to 7
+	Zone             string   `koanf:"zone"`               // where the member stands
+	Rebalance        bool     `koanf:"rebalance"`          // members that join get their share unasked
+	ReplaceAfter     string   `koanf:"replace_after"`      // a member away for so long is made up for; 0: never
 	KeyName          string   `koanf:"key_name"`           // name of the access key
 	Key              string   `koanf:"key"`                // its secret
 	KeySecondary     string   `koanf:"key_secondary"`      // a second secret of the same key
 	KeyFile          string   `koanf:"key_file"`           // file that holds the secret, instead of key
 	Keys             []keyRow `koanf:"keys"`               // further keys; file only
 	SnapshotBytes    int64    `koanf:"snapshot_bytes"`     // log of a partition between two snapshots
+	DiskReserve      int64    `koanf:"disk_reserve"`       // bytes that stay free, else the member is read-only; 0: 5 %, 1 to 16 GiB
 	LogLevel         string   `koanf:"log_level"`          // debug, info, warn, error
 	AllowRemotePlain bool     `koanf:"allow_remote_plain"` // listen beyond loopback without TLS
+	Also             []string `koanf:"also"`               // further host:port for clients
+	TLSCert          string   `koanf:"tls_cert"`           // PEM file; with it clients may use TLS
+	TLSKey           string   `koanf:"tls_key"`            // PEM file of its key
+	RequireTLS       bool     `koanf:"require_tls"`        // refuse clients of other machines without TLS
+	TLSClientCA      string   `koanf:"tls_client_ca"`      // PEM file; who signs the certificates of clients
+	PeerCert         string   `koanf:"peer_cert"`          // PEM file; with it members speak TLS to each other
+	PeerKey          string   `koanf:"peer_key"`           // PEM file of its key
+	PeerCA           string   `koanf:"peer_ca"`            // PEM file; who signs the certificates of members
+	GossipKey        string   `koanf:"gossip_key"`         // file with keys in base64, one a line; the first encrypts
+	OIDCIssuer       string   `koanf:"oidc_issuer"`        // URL of who issues tokens of kind jwt
+	OIDCAudience     string   `koanf:"oidc_audience"`      // whom these tokens must be for
+	OIDCRolesClaim   string   `koanf:"oidc_roles_claim"`   // claim that holds the roles
+	AuditLog         string   `koanf:"audit_log"`          // file for the audit log; empty: the ordinary log
+	ConfigEmulator   string   `koanf:"config_emulator"`    // Config.json of the emulator, to be created
+	Metrics          string   `koanf:"metrics"`            // what /metrics tells strangers: open, all, operators, off
+	MetricsEntities  int      `koanf:"metrics_entities"`   // how many entities it shows
+	Slow             string   `koanf:"slow"`               // operations that take so long are logged; 0: none
+	OTLPEndpoint     string   `koanf:"otlp_endpoint"`      // URL of who takes traces; empty: there are none
+
+	ConnectionsPerAddress int `koanf:"connections_per_address"` // AMQP connections of one address; 0: no limit
 }
 
 // keyRow is a key in the configuration file.
@@ -52,9 +78,10 @@ type keyRow struct {
 	Rights    string `koanf:"rights"` // send, listen, manage, by commas
 }
 
-// The limits of snapshot_bytes. A follower that was away for longer than half of it needs
-// a snapshot instead of the log.
+// The limits of disk_reserve and snapshot_bytes. A follower that was away for longer than half
+// of the latter needs a snapshot instead of the log.
 const (
+	diskReserveMin   = 64 << 20 // the log must be able to grow, snapshots to be written
 	snapshotBytesMin = 64 << 10
 	snapshotBytesMax = 1 << 30
 )
@@ -73,6 +100,7 @@ const envPrefix = "PEEKLOCK_"
 // settings is a member's configuration with the origin of each value.
 type settings struct {
 	memberConfig
+	ownKey bool   // the keys are not known to everybody; set by keys
 	file   string // read, or ""
 	layers map[string]*koanf.Koanf
 	merged *koanf.Koanf
@@ -87,8 +115,15 @@ func defaults() map[string]any {
 		"name": name, "dir": "peeklock-data",
 		"amqp": "127.0.0.1:5672", "admin": "127.0.0.1:5300", "peer": "127.0.0.1:7947", "gossip": "127.0.0.1:7946",
 		"advertise": "", "join": []string{}, "expect": 1, "partitions": 16, "replication": 3,
+		"zone": "", "rebalance": false, "replace_after": "0",
 		"key_name": auth.DevKeyName, "key": "", "key_secondary": "", "key_file": "", "keys": []any{},
-		"snapshot_bytes": partition.DefaultSizes().Snapshot, "log_level": "info", "allow_remote_plain": false,
+		"snapshot_bytes": partition.DefaultSizes().Snapshot, "disk_reserve": 0, "log_level": "info", "allow_remote_plain": false,
+		"also": []string{}, "tls_cert": "", "tls_key": "", "require_tls": false, "tls_client_ca": "",
+		"peer_cert": "", "peer_key": "", "peer_ca": "", "gossip_key": "",
+		"oidc_issuer": "", "oidc_audience": "", "oidc_roles_claim": "roles", "audit_log": "", "config_emulator": "",
+		"metrics": metricsOpen, "metrics_entities": metrics.EntitiesDefault,
+		"slow": "1s", "otlp_endpoint": "",
+		"connections_per_address": amqp.DefaultConfig().ConnectionsPerPeerMax,
 	}
 }
 
@@ -105,14 +140,26 @@ func configFlags(cmd *cobra.Command) {
 	f.String("gossip", "", "host:port for gossip, TCP and UDP (default 127.0.0.1:7946)")
 	f.String("advertise", "", "host that others reach this member by (default: as bound)")
 	f.StringSlice("join", nil, "gossip addresses of other members, or a DNS name for all of them; repeatable")
-	f.Int("expect", 0, "how many members found the cluster together; 1 alone (default 1)")
+	f.Int("expect", 0, "how many members found the cluster together; 1 alone, 0 to join only (default 1, with join 0)")
 	f.Int("partitions", 0, "message partitions of a new cluster (default 16)")
 	f.Int("replication", 0, "replicas of each partition of a new cluster (default 3)")
 	f.String("key-secondary", "", "a second secret of the access key, for changing keys")
 	f.String("key-file", "", "file that holds the access key")
 	f.Int64("snapshot-bytes", 0, "log of a partition between two snapshots, 64 KiB to 1 GiB; half of it is kept for followers that lag (default 64 MiB)")
+	f.Int64("disk-reserve", 0, "bytes of the volume that stay free, 64 MiB or more: with less the member takes no new messages (default 5 %, at least 1 and at most 16 GiB)")
 	f.String("log-level", "", "debug, info, warn or error (default info)")
-	f.Bool("allow-remote-plain", false, "listen beyond loopback although nothing is encrypted")
+	f.Bool("allow-remote-plain", false, "listen beyond loopback although it is not encrypted: to members without --peer-cert and --gossip-key, to clients without --tls-cert")
+	f.StringSlice("also", nil, "further host:port for clients, like :5671 or :443; every port takes AMQP, WebSocket and HTTP, plain and in TLS; repeatable")
+	f.String("tls-cert", "", "certificate, PEM file; read anew when it changes")
+	f.String("tls-key", "", "key of the certificate, PEM file")
+	f.Bool("require-tls", false, "refuse clients from other machines without TLS although --allow-remote-plain is given")
+	policyFlags(f)
+	secureFlags(f)
+	metricsFlags(f)
+	slowFlags(f)
+	traceFlags(f)
+	f.Int("connections-per-address", 0, "AMQP connections that one IP address, or one /64 of IPv6, may have; 0: no limit (default 5000)")
+	f.String("config-emulator", "", "create what this Config.json of the Service Bus emulator lists; every member may have the same")
 }
 
 // loadSettings lays the layers over each other: file < environment < flags.
@@ -152,6 +199,13 @@ func loadSettings(p process, flags *pflag.FlagSet) (*settings, error) {
 			return nil, usagef("read the configuration from the %s: %w", layer.name, err)
 		}
 	}
+	if len(s.merged.Strings("join")) > 0 && s.origin("expect") == fromDefault {
+		// Who names others wants to be with them. Were it to found alone by default, it would do
+		// so before it has heard of anybody.
+		if err := s.merged.Set("expect", 0); err != nil {
+			return nil, usagef("read the configuration: %w", err)
+		}
+	}
 	if err := s.merged.UnmarshalWithConf("", &s.memberConfig, koanf.UnmarshalConf{DecoderConfig: strictDecoder(&s.memberConfig)}); err != nil {
 		return nil, usagef("read the configuration: %w", err)
 	}
@@ -166,11 +220,11 @@ func environment(p process) map[string]any {
 	for _, pair := range p.env {
 		name, value, _ := strings.Cut(pair, "=")
 		name, found := strings.CutPrefix(name, envPrefix)
-		if !found || slices.Contains([]string{"SERVER", "CONFIG"}, name) || fromKubernetes(name) {
+		if !found || slices.Contains([]string{"SERVER", "CONFIG", "CA", "NAMESPACE"}, name) || fromKubernetes(name) {
 			continue
 		}
 		key := strings.ToLower(name)
-		if key == "join" {
+		if key == "join" || key == "also" {
 			out[key] = splitList(value)
 			continue
 		}
@@ -252,8 +306,24 @@ func (s *settings) validate() error {
 		return usagef("replication: 1 to 7, not %d", s.Replication)
 	case s.SnapshotBytes < snapshotBytesMin || s.SnapshotBytes > snapshotBytesMax:
 		return usagef("snapshot_bytes: %d to %d, not %d", snapshotBytesMin, snapshotBytesMax, s.SnapshotBytes)
+	case s.DiskReserve != 0 && s.DiskReserve < diskReserveMin:
+		return usagef("disk_reserve: 0 or at least %d bytes, not %d", diskReserveMin, s.DiskReserve)
+	case s.ConnectionsPerAddress < 0:
+		return usagef("connections_per_address: 0 or more, not %d", s.ConnectionsPerAddress)
 	case s.Key != "" && s.KeyFile != "":
 		return usagef("give key or key_file, not both")
+	case (s.TLSCert == "") != (s.TLSKey == ""):
+		return usagef("tls_cert and tls_key belong together: give both")
+	case s.RequireTLS && s.TLSCert == "":
+		return usagef("require_tls needs a certificate: give tls_cert and tls_key")
+	}
+	if err := s.validateSecurity(); err != nil {
+		return err
+	}
+	for _, validate := range []func() error{s.validatePolicy, s.validateMetrics, s.validateSlow, s.validateTraces} {
+		if err := validate(); err != nil {
+			return err
+		}
 	}
 	var level slog.Level
 	if level.UnmarshalText([]byte(s.LogLevel)) != nil {
@@ -262,27 +332,35 @@ func (s *settings) validate() error {
 	return nil
 }
 
-// listen is an address that the member will listen on.
-type listen struct{ setting, address string }
-
-func (s *settings) listens() []listen {
-	return []listen{{"amqp", s.AMQP}, {"admin", s.Admin}, {"peer", s.Peer}, {"gossip", s.Gossip}}
+// place is an address that the member will listen on.
+type place struct {
+	setting, address string
+	clients          bool // for clients, not for other members
 }
 
-// keyring reads the keys and refuses to be reachable with none, or without encryption
+func (s *settings) listens() []place {
+	all := []place{{"amqp", s.AMQP, true}, {"admin", s.Admin, true}, {"peer", s.Peer, false}, {"gossip", s.Gossip, false}}
+	for _, address := range s.Also {
+		all = append(all, place{"also", address, true})
+	}
+	return all
+}
+
+// keys reads the keys and refuses to be reachable with none, or without encryption
 // unless told so. Between a key that everybody knows and the world there must be
 // somebody's decision.
-func (s *settings) keyring() (*auth.Keyring, error) {
+func (s *settings) keys() (auth.Config, error) {
 	secret := s.Key
 	if s.KeyFile != "" {
 		var err error
 		if secret, err = readSecret(s.KeyFile); err != nil {
-			return nil, usageError{err}
+			return auth.Config{}, usageError{err}
 		}
 	}
 	own := secret != "" || len(s.Keys) > 0
-	if err := s.mayListen(own && secret != auth.DevKey); err != nil {
-		return nil, err
+	s.ownKey = own && secret != auth.DevKey
+	if err := s.mayListen(s.ownKey); err != nil {
+		return auth.Config{}, err
 	}
 	var config auth.Config
 	if secret != "" || len(s.Keys) == 0 {
@@ -294,15 +372,18 @@ func (s *settings) keyring() (*auth.Keyring, error) {
 	for _, row := range s.Keys {
 		rights, err := auth.ParseRights(row.Rights)
 		if err != nil {
-			return nil, usagef("keys: %s: %w", row.Name, err)
+			return auth.Config{}, usagef("keys: %s: %w", row.Name, err)
 		}
 		config.Keys = append(config.Keys, auth.Key{Name: row.Name, Primary: row.Primary, Secondary: row.Secondary, Rights: rights})
 	}
-	ring, err := auth.New(config)
-	if err != nil {
-		return nil, usagef("keys: %w", err)
+	if err := config.Validate(); err != nil {
+		return auth.Config{}, usagef("keys: %w", err)
 	}
-	return ring, nil
+	var err error
+	if config.Issuer, err = s.issuer(); err != nil {
+		return auth.Config{}, err
+	}
+	return config, nil
 }
 
 func (s *settings) mayListen(ownKey bool) error {
@@ -310,8 +391,8 @@ func (s *settings) mayListen(ownKey bool) error {
 		if isLoopback(a.address) {
 			continue
 		}
-		if !s.AllowRemotePlain {
-			return usagef("%s: %s can be reached from other machines and nothing is encrypted: say --allow-remote-plain if the network is trusted", a.setting, a.address)
+		if missing := s.plain(a); missing != "" && !s.AllowRemotePlain {
+			return usagef("%s: %s can be reached from other machines and nothing is encrypted: give %s, or say --allow-remote-plain if the network is trusted", a.setting, a.address, missing)
 		}
 		if !ownKey {
 			return usagef("%s: %s can be reached from other machines: configure a key of your own first (key or key_file)", a.setting, a.address)
@@ -378,6 +459,8 @@ func (s *settings) list() []setting {
 		switch name {
 		case "join":
 			value = strings.Join(s.Join, ",")
+		case "also":
+			value = strings.Join(s.Also, ",")
 		case "keys":
 			names := make([]string, len(s.Keys))
 			for i, k := range s.Keys {

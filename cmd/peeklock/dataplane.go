@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
 	"time"
 
 	"github.com/Azure/go-amqp"
+
+	"github.com/peeklock/peeklock/admin/auth"
 )
 
 // How the command line connects to the AMQP side.
@@ -15,6 +18,10 @@ const (
 	dialTimeMax = 5 * time.Second
 	// containerID shows in the members' logs and traces.
 	containerID = "peeklock-cli"
+	// hostSuffix makes a host name of the name of a namespace, whose first label it is.
+	hostSuffix = ".peeklock"
+	// connectionLife is how long a connection of ours may be used: no command runs longer.
+	connectionLife = 24 * time.Hour
 )
 
 // data is a session with a member over AMQP.
@@ -26,10 +33,9 @@ type data struct {
 // dial opens a session with the first member that answers. Signing in is SASL PLAIN:
 // putting tokens to $cbs would need two more links for the same result.
 func (c *client) dial(ctx context.Context, addresses []string) (*data, error) {
-	name, key, _ := c.credentials()
 	var all []error
 	for _, address := range addresses {
-		d, err := dialOne(ctx, address, name, key)
+		d, err := c.dialOne(ctx, address)
 		if err == nil {
 			return d, nil
 		}
@@ -41,16 +47,28 @@ func (c *client) dial(ctx context.Context, addresses []string) (*data, error) {
 	return nil, errors.Join(all...)
 }
 
-func dialOne(ctx context.Context, address, name, key string) (*data, error) {
+// dialOne speaks TLS where the control API did: every port of a member takes both.
+func (c *client) dialOne(ctx context.Context, address string) (*data, error) {
+	name, key, _ := c.credentials()
 	ctx, cancel := context.WithTimeout(ctx, dialTimeMax)
 	defer cancel()
 	host, _, err := net.SplitHostPort(address)
 	if err != nil {
 		return nil, usagef("%q is no address: write host:port", address)
 	}
-	conn, err := amqp.Dial(ctx, "amqp://"+address, &amqp.ConnOptions{
-		ContainerID: containerID, HostName: host, SASLType: amqp.SASLTypePlain(name, key),
-	})
+	scheme, trusted := "amqp://", c.trusted.Clone() // the dialler writes the name into it
+	if c.secure {
+		scheme = "amqps://"
+		if trusted == nil {
+			trusted = &tls.Config{MinVersion: tls.VersionTLS12}
+		}
+		trusted.ServerName = host // and not the one that selects the namespace
+	}
+	options := &amqp.ConnOptions{ContainerID: containerID, HostName: host, SASLType: amqp.SASLTypePlain(name, key), TLSConfig: trusted}
+	if c.namespace() != "" {
+		options.HostName, options.SASLType = c.namespace()+hostSuffix, amqp.SASLTypeAnonymous()
+	}
+	conn, err := amqp.Dial(ctx, scheme+address, options)
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", address, err)
 	}
@@ -59,7 +77,50 @@ func dialOne(ctx context.Context, address, name, key string) (*data, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("open a session with %s: %w", address, err)
 	}
-	return &data{conn: conn, session: session}, nil
+	d := &data{conn: conn, session: session}
+	if c.namespace() != "" {
+		if err := d.putToken(ctx, "amqp://"+options.HostName+"/", name, key); err != nil {
+			d.close()
+			return nil, fmt.Errorf("sign in at %s: %w", address, plainError(err))
+		}
+	}
+	return d, nil
+}
+
+// putToken signs in to a namespace. SASL PLAIN says who one is before the connection says
+// where, and this library leaves the host name out of it; a token is put after that.
+func (d *data) putToken(ctx context.Context, audience, name, key string) error {
+	const node, answers = "$cbs", "cbs-answers"
+	sender, err := d.session.NewSender(ctx, node, nil)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = sender.Close(ctx) }()
+	receiver, err := d.session.NewReceiver(ctx, node, &amqp.ReceiverOptions{TargetAddress: answers, Credit: 1})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = receiver.Close(ctx) }()
+	replyTo := answers
+	request := &amqp.Message{
+		Value:                 auth.Sign(audience, name, key, time.Now().Add(connectionLife)),
+		Properties:            &amqp.MessageProperties{MessageID: "1", ReplyTo: &replyTo},
+		ApplicationProperties: map[string]any{"operation": "put-token", "type": auth.KindSAS, "name": audience},
+	}
+	if err := sender.Send(ctx, request, nil); err != nil {
+		return err
+	}
+	answer, err := receiver.Receive(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := receiver.AcceptMessage(ctx, answer); err != nil {
+		return err
+	}
+	if status, _ := answer.ApplicationProperties["status-code"].(int32); status < 200 || status > 299 {
+		return fmt.Errorf("%v (status %v)", answer.ApplicationProperties["status-description"], answer.ApplicationProperties["status-code"])
+	}
+	return nil
 }
 
 // close ends the connection; links and session end with it.
@@ -78,6 +139,10 @@ func (c *client) connect(ctx context.Context) (*data, error) {
 // are those of the official clients (second means: wait for the broker's word on every
 // settlement).
 func (d *data) receiver(ctx context.Context, source string, credit int32, takes bool) (*amqp.Receiver, error) {
+	return d.session.NewReceiver(ctx, source, receiverOptions(credit, takes))
+}
+
+func receiverOptions(credit int32, takes bool) *amqp.ReceiverOptions {
 	options := &amqp.ReceiverOptions{Credit: credit}
 	if takes {
 		options.RequestedSenderSettleMode = amqp.SenderSettleModeSettled.Ptr()
@@ -85,7 +150,7 @@ func (d *data) receiver(ctx context.Context, source string, credit int32, takes 
 	} else {
 		options.SettlementMode = amqp.ReceiverSettleModeSecond.Ptr()
 	}
-	return d.session.NewReceiver(ctx, source, options)
+	return options
 }
 
 // refused says whether err is the member's answer to one message. Anything else (a link

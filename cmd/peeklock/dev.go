@@ -18,7 +18,9 @@ import (
 
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cmd/metrics"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
 )
 
 const (
@@ -26,7 +28,10 @@ const (
 	devPartitions = 4
 	devReplicas   = 3
 	devReadyMax   = 60 * time.Second
-	portMax       = 65535
+	// A developer's disk may be nearly full, and all members share it.
+	devReserveBytes = 256 << 20
+	devBallastBytes = 8 << 20
+	portMax         = 65535
 )
 
 // devOptions are the flags of dev. Port 0 picks free ones.
@@ -36,6 +41,8 @@ type devOptions struct {
 	dir                 string
 	level               string
 	pprof               string
+	tls                 bool
+	config              string // the emulator's Config.json, or ""
 }
 
 // devMember is what a user needs to know of one member.
@@ -44,12 +51,17 @@ type devMember struct {
 	AMQP             string `json:"amqp"`
 	Admin            string `json:"admin"`
 	ConnectionString string `json:"connectionString"`
+	// With --tls: for clients that trust the development CA, and further addresses.
+	TLSConnectionString string   `json:"tlsConnectionString,omitempty"`
+	Also                []string `json:"also,omitempty"`
 }
 
 // devReady is what dev prints once clients can come.
 type devReady struct {
 	Dir     string      `json:"dir"`
 	Members []devMember `json:"members"`
+	TLS     *devTLS     `json:"tls,omitempty"`
+	Config  *devConfig  `json:"config,omitempty"`
 }
 
 func newDev(p process) *cobra.Command {
@@ -58,7 +70,14 @@ func newDev(p process) *cobra.Command {
 		Use: "dev", Short: "Run a whole cluster in this process, for development",
 		Long: `Run three members in this process, each with its own data folder, real consensus
 between them, on loopback. Stays in the foreground until Ctrl-C; a second start on the
-same folder finds every message again.`,
+same folder finds every message again.
+
+--config takes the Config.json of the Service Bus emulator and makes what it lists. The first
+namespace of the file is the default one, whatever its name; each further one is made under
+its name and reached as sb://NAME.localhost. What exists already gets the settings of the
+file; nothing is deleted.`,
+		Example: `  peeklock dev
+  peeklock dev --config Config.json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			form, _ := cmd.Flags().GetString("output")
@@ -74,6 +93,8 @@ same folder finds every message again.`,
 	f.IntVar(&o.adminPort, "admin-port", 5300, "control port of the first member; the others follow by 10; 0: any")
 	f.IntVar(&o.members, "members", 3, "1, 3 or 5")
 	f.StringVar(&o.dir, "dir", ".peeklock-dev", "data folder")
+	f.StringVar(&o.config, "config", "", "create what this Config.json of the Service Bus emulator lists")
+	f.BoolVar(&o.tls, "tls", false, "make a development CA and a certificate in the data folder and speak TLS too; also on 5671 and 443 if they can be had")
 	f.StringVar(&o.level, "log-level", "error", "debug, info, warn or error")
 	pprofFlag(cmd, &o.pprof)
 	return cmd
@@ -108,6 +129,10 @@ func dev(ctx context.Context, p process, out *output, o *devOptions) error {
 	if err := o.check(); err != nil {
 		return err
 	}
+	listed, err := readEmulator(o.config)
+	if err != nil {
+		return err
+	}
 	raiseProcs(procsDev)
 	logger := newLogger(p.err, o.level)
 	stopProfile, err := servePprof(ctx, o.pprof, logger)
@@ -124,9 +149,18 @@ func dev(ctx context.Context, p process, out *output, o *devOptions) error {
 		release(parts)
 		return err
 	}
+	files, err := o.secure(parts, logger)
+	if err != nil {
+		release(parts)
+		return err
+	}
 	if err := o.fill(ctx, parts, logger); err != nil {
 		release(parts)
 		return err
+	}
+	for i := range parts {
+		parts[i].gate = listed.gate()
+		parts[i].metrics = metricsParts{metricsOpen, metrics.EntitiesDefault}
 	}
 	members, err := openAll(ctx, parts)
 	if ctx.Err() != nil { // Ctrl-C while starting is no failure
@@ -138,10 +172,12 @@ func dev(ctx context.Context, p process, out *output, o *devOptions) error {
 	if err := awaitAll(ctx, members); err != nil {
 		return errors.Join(err, closeAll(ctx, members))
 	}
-	if ctx.Err() == nil {
-		if err := o.print(out, parts); err != nil {
-			return errors.Join(err, closeAll(ctx, members))
-		}
+	config, err := listed.applyDev(ctx, p, members[0], parts[0].cluster.AMQPAddr)
+	if err == nil && ctx.Err() == nil {
+		err = o.print(out, parts, files, config)
+	}
+	if err != nil {
+		return errors.Join(err, closeAll(ctx, members))
 	}
 	<-ctx.Done()
 	return errors.Join(out.note("stopping"), closeAll(ctx, members))
@@ -168,6 +204,7 @@ func (o *devOptions) bind(ctx context.Context) ([]memberParts, error) {
 			}
 		}
 	}
+	o.bindTLS(ctx, &parts[0])
 	return parts, nil
 }
 
@@ -223,12 +260,10 @@ func (o *devOptions) prepareDir() error {
 // fill gives every member its configuration. Ports between members are free ones, new
 // at each start: nothing outside needs to know them.
 func (o *devOptions) fill(ctx context.Context, parts []memberParts, logger *slog.Logger) error {
-	ring, err := auth.New(auth.Config{Keys: []auth.Key{{Name: auth.DevKeyName, Primary: auth.DevKey, Rights: fsm.Manage}}})
-	if err != nil {
-		return err
-	}
+	keys := auth.Config{Keys: []auth.Key{{Name: auth.DevKeyName, Primary: auth.DevKey, Rights: fsm.Manage}}}
 	gossip := make([]string, len(parts))
 	for i := range gossip {
+		var err error
 		if gossip[i], err = freeGossipPort(ctx); err != nil {
 			return err
 		}
@@ -244,9 +279,12 @@ func (o *devOptions) fill(ctx context.Context, parts []memberParts, logger *slog
 		c.Expect, c.Partitions, c.Replication = len(parts), devPartitions, min(devReplicas, len(parts))
 		c.AMQPAddr, c.HTTPAddr = localhost(parts[i].amqp), localhost(parts[i].admin)
 		c.Version = version()
+		c.Sizes = partition.DefaultSizes()
+		c.Sizes.Reserve, c.Sizes.Ballast = devReserveBytes, devBallastBytes
 		parts[i].logger = logger.With("node", c.Name)
 		c.Logger = parts[i].logger.With("room", "cluster")
-		parts[i].cluster, parts[i].ring = c, ring
+		parts[i].audit = parts[i].logger.With("room", "audit")
+		parts[i].cluster, parts[i].auth = c, keys
 	}
 	return nil
 }
@@ -289,16 +327,18 @@ func awaitAll(ctx context.Context, members []*member) error {
 }
 
 // print says where everything is.
-func (o *devOptions) print(out *output, parts []memberParts) error {
-	ready := devReady{Dir: o.dir}
+func (o *devOptions) print(out *output, parts []memberParts, files *devTLS, config *devConfig) error {
+	ready := devReady{Dir: o.dir, TLS: files, Config: config}
 	if full, err := filepath.Abs(o.dir); err == nil {
 		ready.Dir = full
 	}
 	for _, p := range parts {
-		ready.Members = append(ready.Members, devMember{
+		m := devMember{
 			Name: p.cluster.Name, AMQP: p.cluster.AMQPAddr, Admin: "http://" + p.cluster.HTTPAddr,
 			ConnectionString: connectionString(p.cluster.AMQPAddr, auth.DevKeyName, auth.DevKey),
-		})
+		}
+		m.addTLS(p)
+		ready.Members = append(ready.Members, m)
 	}
 	if !out.people() {
 		return out.data(ready)
@@ -310,6 +350,12 @@ func (o *devOptions) print(out *output, parts []memberParts) error {
 		if err := out.note("%s  admin %s\n  %s", m.Name, m.Admin, m.ConnectionString); err != nil {
 			return err
 		}
+	}
+	if err := files.note(out, ready.Members); err != nil {
+		return err
+	}
+	if err := config.note(out); err != nil {
+		return err
 	}
 	return out.note("\nCtrl-C stops; the data stays.")
 }

@@ -3,7 +3,7 @@
 //
 //	peeklock dev      three members in this process
 //	peeklock serve    one member              ── the only places that wire the rooms
-//	peeklock queue, message, cluster, bench   ── clients of admin and amqp, like any other
+//	peeklock queue, message, key, bench, ...  ── clients of admin and amqp, like any other
 //
 // What belongs together:
 //
@@ -13,8 +13,11 @@
 //	member.go wiring.go        what a member is made of; the adapters between rooms
 //	config.go config_file.go   settings of serve: file < environment < flags
 //	listen.go profile.go       listeners, processors, profiles
+//	tls.go dev_tls.go          certificates; package cmd/listen tells protocols apart
+//	config_secure.go           what is encrypted, audited, and who is believed
+//	emulator.go                Config.json of the emulator; package cmd/emulator reads it
 //	client.go dataplane.go     the control API and AMQP as clients use them
-//	queue*.go message*.go cluster.go
+//	queue*.go message*.go namespace.go key.go cluster.go
 //	bench*.go                  load, measuring, and the check of every message
 //
 // Invariants:
@@ -25,4 +28,5 @@
 //   - What cannot be undone needs --yes, and is never asked about: scripts do not answer.
 //   - JSON output is stable: fields are added, never renamed or removed.
 //   - Client ports are bound before any data is touched.
+//   - No secret is in a log, an error or a list; only key show and what makes a key print one.
 package main

@@ -30,7 +30,7 @@ func TestScripts(t *testing.T) {
 	testscript.Run(t, testscript.Params{
 		Dir: "testdata/script",
 		Setup: func(e *testscript.Env) error {
-			server := httptest.NewServer(newStub())
+			server := httptest.NewServer(newNamespaceStub())
 			e.Defer(server.Close)
 			e.Setenv("PEEKLOCK_SERVER", server.URL)
 			e.Setenv("SERVER", server.URL)
@@ -74,6 +74,8 @@ type stub struct {
 func newStub() http.Handler {
 	s := &stub{left: 2500}
 	mux := http.NewServeMux()
+	new(topicStub).routes(mux)
+	new(operateStub).routes(mux)
 	mux.HandleFunc("PUT /v1/queues/{name...}", s.create)
 	mux.HandleFunc("PATCH /v1/queues/{name...}", s.update)
 	mux.HandleFunc("GET /v1/queues/{name...}", s.show)
@@ -141,6 +143,10 @@ func (s *stub) purge(w http.ResponseWriter, r *http.Request) {
 	var asked admin.PurgeRequest
 	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil || asked.Max < 1 || asked.Max > 4000 || asked.SubQueue != "" {
 		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: "not so", TrackingID: "t"})
+		return
+	}
+	if strings.Contains(r.PathValue("name"), "/Subscriptions/") {
+		answer(w, 200, admin.Affected{Count: asked.Max})
 		return
 	}
 	n := min(asked.Max, s.left)

@@ -2,29 +2,37 @@ package main
 
 import (
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"go.opentelemetry.io/otel/trace"
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cmd/listen"
 )
 
 // member is one member of a cluster, whole: the node that stores, the gateway and the
 // control API in front of it.
 type member struct {
 	node    *cluster.Node
+	port    *listen.Port // in front of the two servers
 	gateway *amqp.Server
 	admin   *admin.Server
 	ready   atomic.Bool
-	stop    context.CancelFunc // of the wait for readiness
-	waiting sync.WaitGroup
+	// connectionsMax is how many clients the gateway takes.
+	connectionsMax int
+	stop           context.CancelFunc // of the wait for readiness
+	waiting        sync.WaitGroup
 }
 
 // memberParts is what a member is made of. The listeners are bound already, so that a
@@ -33,17 +41,41 @@ type memberParts struct {
 	cluster cluster.Config
 	amqp    net.Listener
 	admin   net.Listener
-	ring    *auth.Keyring
-	logger  *slog.Logger
+	also    []net.Listener // further ones; every listener takes every protocol
+	tls     *tls.Config    // nil: no TLS
+	// requireTLS refuses clients from other machines without TLS.
+	requireTLS bool
+	origins    []string    // hosts whose web pages may connect
+	auth       auth.Config // without Rules, which are the node's
+	// gate, when set, keeps the member from calling itself ready until it is closed.
+	gate    <-chan struct{}
+	metrics metricsParts
+	tracer  trace.Tracer // nil: nothing is traced
+	// connectionsPerAddress bounds the AMQP connections of one address; 0: nobody is bounded.
+	connectionsPerAddress int
+	audit                 *slog.Logger // of security decisions
+	logger                *slog.Logger
+}
+
+// listeners are those that are there.
+func (p memberParts) listeners() []net.Listener {
+	return slices.DeleteFunc(append([]net.Listener{p.amqp, p.admin}, p.also...), func(l net.Listener) bool { return l == nil })
+}
+
+// open puts the listeners behind one port.
+func (p memberParts) open(ctx context.Context) (*listen.Port, error) {
+	config := listen.DefaultConfig()
+	config.Listeners = p.listeners()
+	config.TLS, config.RequireTLS, config.Origins = p.tls, p.requireTLS, p.origins
+	config.Logger = p.logger.With("room", "listen")
+	return listen.Open(ctx, config)
 }
 
 // release gives the listeners back, on the way out of a failure that is worth telling;
 // what closing says is not.
 func (p memberParts) release() {
-	for _, l := range []net.Listener{p.amqp, p.admin} {
-		if l != nil {
-			_ = l.Close()
-		}
+	for _, l := range p.listeners() {
+		_ = l.Close()
 	}
 }
 
@@ -52,36 +84,101 @@ func (p memberParts) release() {
 func openMember(ctx context.Context, p memberParts) (*member, error) {
 	m := &member{}
 	var err error
+	p.cluster.Reread = amqp.Reread // what is forwarded, only the gateway can read
 	if m.node, err = cluster.Open(ctx, p.cluster); err != nil {
 		p.release()
 		return nil, err
 	}
+	if m.port, err = p.open(ctx); err != nil {
+		p.release()
+		return nil, errors.Join(err, m.close(ctx))
+	}
+	p.auth.Rules, p.auth.Audit = rules{m.node.Router()}, p.audit
+	ring, err := auth.New(p.auth)
+	if err != nil {
+		p.release()
+		return nil, errors.Join(err, m.close(ctx))
+	}
 	gateway := amqp.DefaultConfig()
-	gateway.Listener = p.amqp
+	gateway.Listener = m.port.AMQP()
 	gateway.Broker = broker{m.node.Router()}
-	gateway.Authorizer = authorizer{p.ring}
+	gateway.Authorizer = authorizer{ring}
 	gateway.Logger = p.logger.With("room", "amqp")
+	gateway.Audit = p.audit
+	gateway.Tracer = p.tracer
+	gateway.Slow, gateway.SlowAfter = p.cluster.Slow, p.cluster.SlowAfter
 	gateway.ContainerID = p.cluster.Name
 	gateway.Version = p.cluster.Version
+	gateway.ConnectionsPerPeerMax = p.connectionsPerAddress
+	m.connectionsMax = gateway.ConnectionsMax
 	if m.gateway, err = amqp.Open(ctx, gateway); err != nil {
 		p.release()
 		return nil, errors.Join(err, m.close(ctx))
 	}
-	m.admin, err = admin.Open(ctx, admin.Config{
-		Listener:  p.admin,
+	api := admin.Config{
+		Listener:  m.port.HTTP(),
 		Control:   control{m.node.Router()},
-		Authority: p.ring,
-		Ready:     m.ready.Load,
+		Authority: ring,
+		Audit:     p.audit,
+		Ready:     m.isReady,
+		Parts:     m.readiness,
+		Live:      m.liveness,
 		Logger:    p.logger.With("room", "admin"),
-	})
+		Slow:      p.cluster.Slow,
+		SlowAfter: p.cluster.SlowAfter,
+	}
+	if api.Metrics, api.MetricsOpen, err = p.handlers(m); err == nil {
+		m.admin, err = admin.Open(ctx, api)
+	}
 	if err != nil {
 		p.release()
 		return nil, errors.Join(err, m.close(ctx))
 	}
 	waitCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	m.stop = stop
-	m.waiting.Go(func() { m.ready.Store(m.node.Ready(waitCtx) == nil) })
+	m.waiting.Go(func() { m.awaitReady(waitCtx, p.gate) })
 	return m, nil
+}
+
+// awaitReady is ready when the node is and the gate is open: who waits for /health may use
+// what the configuration lists.
+func (m *member) awaitReady(ctx context.Context, gate <-chan struct{}) {
+	if m.node.Ready(ctx) != nil {
+		return
+	}
+	if gate != nil {
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return
+		}
+	}
+	m.ready.Store(true)
+}
+
+// isReady says whether clients should be sent here: the member has started, and has not lost since what
+// they need of it.
+func (m *member) isReady() bool {
+	return m.ready.Load() && !slices.ContainsFunc(m.node.Readiness(), func(c cluster.Check) bool { return !c.OK })
+}
+
+// readiness is that part by part.
+func (m *member) readiness() []admin.Check {
+	start := admin.Check{Name: "start", OK: m.ready.Load(), Text: "done"}
+	if !start.OK {
+		start.Text = "replicas are opened, leaders found and the configuration applied; or the member is leaving"
+	}
+	return append([]admin.Check{start}, checks(m.node.Readiness())...)
+}
+
+func (m *member) liveness() []admin.Check { return checks(m.node.Liveness()) }
+
+func checks(from []cluster.Check) []admin.Check {
+	out := make([]admin.Check, len(from))
+	for i, c := range from {
+		out[i] = admin.Check(c)
+	}
+	return out
 }
 
 // close takes clients away first and the storage last.
@@ -97,6 +194,9 @@ func (m *member) close(ctx context.Context) error {
 	}
 	if m.admin != nil {
 		all = append(all, m.admin.Close(ctx))
+	}
+	if m.port != nil {
+		all = append(all, m.port.Close(ctx))
 	}
 	return errors.Join(append(all, m.node.Close(ctx))...)
 }

@@ -11,13 +11,13 @@ import (
 )
 
 func newMessage(c *client) *cobra.Command {
-	return group("message", "Send, receive, peek at, cancel, purge and redrive messages",
+	cmd := group("message", "Send, receive, peek at, cancel, purge and redrive messages",
 		newMessageSend(c), newMessageReceive(c), newMessagePeek(c),
 		newMessageCancel(c), newMessagePurge(c), newMessageRedrive(c))
+	cmd.Long = `Send, receive, peek at, cancel, purge and redrive messages. They are sent to a QUEUE or TOPIC;
+what is called NAME is a queue, or a subscription written ` + subscriptionArg + `.`
+	return cmd
 }
-
-// deadLetterSuffix names the dead-letter queue of a queue.
-const deadLetterSuffix = "/$DeadLetterQueue"
 
 // Annotations that the broker sets on deliveries (wire contract).
 const (
@@ -34,6 +34,7 @@ const propertyReason = "DeadLetterReason"
 type shownMessage struct {
 	Sequence      int64          `json:"sequenceNumber"`
 	ID            any            `json:"messageId,omitempty"`
+	Session       *string        `json:"sessionId,omitempty"`
 	State         string         `json:"state,omitempty"` // peek only
 	DeliveryCount uint32         `json:"deliveryCount"`
 	Enqueued      *time.Time     `json:"enqueuedAt,omitempty"`
@@ -68,6 +69,7 @@ func show(m *amqp.Message) *shownMessage {
 		s.ID, s.CorrelationID = p.MessageID, p.CorrelationID
 		s.Subject, s.ContentType = textOf(p.Subject), textOf(p.ContentType)
 		s.ReplyTo, s.To = textOf(p.ReplyTo), textOf(p.To)
+		s.Session = p.GroupID
 	}
 	s.setBody(m)
 	return s
@@ -152,12 +154,4 @@ func (s *shownMessage) line() string {
 		body = fmt.Sprintf("(binary, base64) %s", printable(s.BodyBase64, 60))
 	}
 	return fmt.Sprintf("%8d  %8d  %-23s  %-20s  %s", s.Sequence, s.DeliveryCount, when, id, body)
-}
-
-// subQueue is the address that --dead-letters makes of a queue's name.
-func subQueue(name string, deadLetters bool) string {
-	if deadLetters {
-		return name + deadLetterSuffix
-	}
-	return name
 }

@@ -28,9 +28,9 @@ func (n *node) fetch(ctx context.Context, number int64, takes bool) (fetched, er
 	if takes {
 		mode = fetchTakes
 	}
-	content, err := n.change(ctx, "com.microsoft:receive-by-sequence-number", map[string]any{
+	content, err := n.change(ctx, "com.microsoft:receive-by-sequence-number", n.of(map[string]any{
 		"sequence-numbers": []int64{number}, "receiver-settle-mode": mode,
-	})
+	}))
 	if err != nil {
 		return fetched{}, err
 	}

@@ -15,27 +15,31 @@ import (
 
 // peekOptions are the flags of message peek.
 type peekOptions struct {
-	deadLetters bool
-	count       int
-	from        int64
-	where       *filter.Expr
+	subQueue
+	count   int
+	from    int64
+	where   *filter.Expr
+	session *string
 }
 
 func newMessagePeek(c *client) *cobra.Command {
 	var o peekOptions
 	cmd := &cobra.Command{
-		Use: "peek QUEUE", Short: "Look at messages without locking them",
+		Use: "peek NAME", Short: "Look at messages without locking them",
 		Long: "Look at messages in the order of their numbers, without locking them.\n\n" + whereHelp,
 		Example: `  peeklock message peek orders
   peeklock message peek orders --where "customer = 7 AND sys.Label LIKE 'order%'"
+  peeklock message peek orders/Subscriptions/audit
+  peeklock message peek orders --session customer-7
   peeklock message peek orders --dead-letters --count 0 --where "DeadLetterReason = 'TTLExpiredException'"`,
-		Args: wantArgs(1), ValidArgsFunction: c.completeQueue,
+		Args: wantArgs(1), ValidArgsFunction: c.complete("queues", "subscriptions"),
 		RunE: func(cmd *cobra.Command, args []string) error { return c.peek(cmd.Context(), args[0], &o) },
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.deadLetters, "dead-letters", false, "peek at the dead-letter queue of QUEUE")
+	o.flags(f, "peek at")
 	f.IntVar(&o.count, "count", 10, "stop after so many; 0: all")
 	f.Int64Var(&o.from, "from", 1, "first sequence number")
+	f.Var(sessionFlag{&o.session}, "session", "only those of this session")
 	f.Var(whereFlag{&o.where}, "where", "only those for which this is true")
 	return cmd
 }
@@ -48,16 +52,23 @@ func (c *client) peek(ctx context.Context, queue string, o *peekOptions) error {
 	if o.count < 0 || o.from < 0 {
 		return usagef("--count and --from are 0 or more")
 	}
+	if err := o.check(); err != nil {
+		return err
+	}
+	if o.session != nil && (o.deadLetters || o.transfer) {
+		return usagef("dead letters have no sessions: use --where \"sys.SessionId = '...'\"")
+	}
 	d, err := c.connect(ctx)
 	if err != nil {
 		return err
 	}
 	defer d.close()
-	address := subQueue(queue, o.deadLetters)
+	address := o.of(queue)
 	node, err := d.manage(ctx, address)
 	if err != nil {
 		return fmt.Errorf("peek at %s: %w", queue, plainError(err))
 	}
+	node.session = o.session
 	if err := out.note("%s", lineHeader); err != nil {
 		return err
 	}
@@ -104,6 +115,15 @@ type node struct {
 	answers  *amqp.Receiver
 	replyTo  string
 	serial   int
+	session  *string // peeked at or fetched from; nil: whatever there is
+}
+
+// of adds to the body of a request which session is meant.
+func (n *node) of(body map[string]any) map[string]any {
+	if n.session != nil {
+		body["session-id"] = *n.session
+	}
+	return body
 }
 
 func (d *data) manage(ctx context.Context, entity string) (*node, error) {
@@ -175,9 +195,9 @@ func (n *node) change(ctx context.Context, operation string, body map[string]any
 // peek reads up to count messages from a sequence number on; fewer when an answer is
 // full, none at the end.
 func (n *node) peek(ctx context.Context, from int64, count int) ([]*amqp.Message, error) {
-	content, err := n.ask(ctx, "com.microsoft:peek-message", map[string]any{
+	content, err := n.ask(ctx, "com.microsoft:peek-message", n.of(map[string]any{
 		"from-sequence-number": from, "message-count": int32(count),
-	})
+	}))
 	if err != nil {
 		return nil, err
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 // purgeStep is how many messages one request removes: what the API allows would be 4000,
@@ -17,35 +18,37 @@ const purgeStep = 1000
 
 // purgeOptions are the flags of message purge.
 type purgeOptions struct {
-	deadLetters bool
-	before      string
-	olderThan   *admin.Duration
-	max         int
-	yes         bool
+	subQueue
+	before    string
+	olderThan *admin.Duration
+	max       int
+	yes       bool
 }
 
 // purged is the answer of message purge.
 type purged struct {
-	Queue       string `json:"queue"`
+	Queue       string `json:"queue"` // or subscription
 	DeadLetters bool   `json:"deadLetters"`
+	Transfer    bool   `json:"transferDeadLetters,omitempty"`
 	Purged      int    `json:"purged"`
 }
 
 func newMessagePurge(c *client) *cobra.Command {
 	var o purgeOptions
 	cmd := &cobra.Command{
-		Use: "purge QUEUE", Short: "Remove messages for good",
+		Use: "purge NAME", Short: "Remove messages for good",
 		Long: `Remove messages for good, oldest first. Messages that are locked, deferred or
 scheduled stay. Without --max, as many are removed as the queue holds when the command
 begins: what is sent meanwhile does not keep it going.`,
 		Example: `  peeklock message purge orders --yes
   peeklock message purge orders --dead-letters --older-than P7D --yes
+  peeklock message purge orders/Subscriptions/audit --yes
   peeklock message purge orders --before 2026-11-20T12:00:00Z --max 5000 --yes`,
-		Args: wantArgs(1), ValidArgsFunction: c.completeQueue,
+		Args: wantArgs(1), ValidArgsFunction: c.complete("queues", "subscriptions"),
 		RunE: func(cmd *cobra.Command, args []string) error { return c.purge(cmd.Context(), args[0], &o) },
 	}
 	f := cmd.Flags()
-	f.BoolVar(&o.deadLetters, "dead-letters", false, "purge the dead-letter queue of QUEUE")
+	o.flags(f, "purge")
 	f.StringVar(&o.before, "before", "", "only messages enqueued before this moment, as in 2026-11-20T12:00:00Z")
 	f.Var(lengthFlag{&o.olderThan}, "older-than", "only messages enqueued longer ago than this, as in 90m or P7D")
 	f.IntVar(&o.max, "max", 0, "at most so many; 0: as many as there are now")
@@ -80,14 +83,14 @@ func (c *client) purge(ctx context.Context, queue string, o *purgeOptions) error
 	if err != nil {
 		return err
 	}
-	request := admin.PurgeRequest{}
+	if err := o.check(); err != nil {
+		return err
+	}
+	request := admin.PurgeRequest{SubQueue: o.api()}
 	if request.Before, err = o.bound(time.Now()); err != nil {
 		return err
 	}
-	if o.deadLetters {
-		request.SubQueue = "deadLetter"
-	}
-	total, err := c.purgeable(ctx, queue, o.deadLetters)
+	total, err := c.purgeable(ctx, queue, o.subQueue)
 	if err != nil {
 		return err
 	}
@@ -111,22 +114,37 @@ func (c *client) purge(ctx context.Context, queue string, o *purgeOptions) error
 		return fmt.Errorf("after %d messages: %w", done, err)
 	}
 	if out.people() {
-		return out.note("%d purged from %s", done, subQueue(queue, o.deadLetters))
+		return out.note("%d purged from %s", done, o.of(queue))
 	}
-	return out.data(purged{Queue: queue, DeadLetters: o.deadLetters, Purged: done})
+	return out.data(purged{Queue: queue, DeadLetters: o.deadLetters, Transfer: o.transfer, Purged: done})
 }
 
 // purgeable is how many messages a purge may have to remove.
-func (c *client) purgeable(ctx context.Context, queue string, deadLetters bool) (int, error) {
-	var q admin.Queue
-	if err := c.call(ctx, http.MethodGet, queuePath(queue), nil, &q); err != nil {
+func (c *client) purgeable(ctx context.Context, name string, sub subQueue) (int, error) {
+	counts, err := c.countsOf(ctx, name)
+	if err != nil || counts == nil {
 		return 0, err
 	}
 	switch {
-	case q.Counts == nil:
-		return 0, nil
-	case deadLetters:
-		return int(q.Counts.DeadLetter), nil
+	case sub.deadLetters:
+		return int(counts.DeadLetter), nil
+	case sub.transfer:
+		return int(counts.TransferDeadLetter), nil
 	}
-	return int(q.Counts.Active - min(q.Counts.Active, q.Counts.Locked)), nil
+	// What waits to be forwarded is ready too.
+	return int(counts.Active-min(counts.Active, counts.Locked)) + int(counts.Transfer), nil
+}
+
+// countsOf asks about a queue or a subscription.
+func (c *client) countsOf(ctx context.Context, name string) (*admin.Counts, error) {
+	if _, _, ok := fsm.SplitSubscriptionPath(name); ok {
+		var s admin.Subscription
+		err := c.call(ctx, http.MethodGet, subscriptionNoun().path(name), nil, &s)
+		return s.Counts, err
+	}
+	var q admin.Queue
+	if err := c.call(ctx, http.MethodGet, queueNoun().path(name), nil, &q); err != nil {
+		return nil, c.notTopic(ctx, name, err)
+	}
+	return q.Counts, nil
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/Azure/go-amqp"
@@ -22,25 +23,30 @@ const (
 // receiveOptions are the flags of message receive.
 type receiveOptions struct {
 	complete, abandon, deadLetter, deferred, takes bool
-	deadLetters                                    bool
-	count                                          int
-	wait                                           time.Duration
-	reason, description                            string
-	sequences                                      []int64
+	subQueue
+	chosenSession
+	count               int
+	wait                time.Duration
+	reason, description string
+	sequences           []int64
 }
 
 func newMessageReceive(c *client) *cobra.Command {
 	var o receiveOptions
 	cmd := &cobra.Command{
-		Use: "receive QUEUE", Short: "Receive messages and settle them",
+		Use: "receive NAME", Short: "Receive messages and settle them",
 		Long: `Receive messages under a lock, print each, and then settle it: --complete is what
 happens unless another way is asked for. Deferred messages come only when they are asked
-for with --sequence.`,
+for with --sequence. From a queue or subscription that requires sessions, messages come in the order
+of one session, which is accepted first and given back at the end.`,
 		Example: `  peeklock message receive orders --count 0
+  peeklock message receive orders/Subscriptions/audit --count 10
   peeklock message receive orders --dead-letter --reason "cannot be read"
   peeklock message receive orders --defer
+  peeklock message receive orders --session customer-7 --count 0
+  peeklock message receive orders --next-session --count 0 --wait 1s
   peeklock message receive orders --sequence 7`,
-		Args: wantArgs(1), ValidArgsFunction: c.completeQueue,
+		Args: wantArgs(1), ValidArgsFunction: c.complete("queues", "subscriptions"),
 		RunE: func(cmd *cobra.Command, args []string) error { return c.receive(cmd.Context(), args[0], &o) },
 	}
 	f := cmd.Flags()
@@ -49,7 +55,8 @@ for with --sequence.`,
 	f.BoolVar(&o.deadLetter, "dead-letter", false, "move it to the dead-letter queue")
 	f.BoolVar(&o.deferred, "defer", false, "set it aside, to be fetched by sequence number")
 	f.BoolVar(&o.takes, "delete", false, "receive-and-delete: it is gone before it is printed")
-	f.BoolVar(&o.deadLetters, "dead-letters", false, "receive from the dead-letter queue of QUEUE")
+	o.subQueue.flags(f, "receive from")
+	o.chosenSession.flags(f)
 	f.Int64SliceVar(&o.sequences, "sequence", nil, "receive the deferred message of this number, several by commas")
 	f.IntVar(&o.count, "count", 1, "stop after so many; 0: until none comes")
 	f.DurationVar(&o.wait, "wait", 5*time.Second, "how long to wait for the next message")
@@ -58,7 +65,7 @@ for with --sequence.`,
 	return cmd
 }
 
-func (o *receiveOptions) check() error {
+func (o *receiveOptions) checkAll() error {
 	ways := 0
 	for _, way := range []bool{o.complete, o.abandon, o.deadLetter, o.deferred, o.takes} {
 		if way {
@@ -77,7 +84,7 @@ func (o *receiveOptions) check() error {
 	case (o.reason != "" || o.description != "") && !o.deadLetter:
 		return usagef("--reason and --description need --dead-letter")
 	}
-	return nil
+	return errors.Join(o.subQueue.check(), o.chosenSession.check(&o.subQueue))
 }
 
 // credit is how many messages may be on their way: never more than are wanted, because
@@ -96,7 +103,7 @@ func (c *client) receive(ctx context.Context, queue string, o *receiveOptions) e
 	if err != nil {
 		return err
 	}
-	if err := o.check(); err != nil {
+	if err := o.checkAll(); err != nil {
 		return err
 	}
 	d, err := c.connect(ctx)
@@ -104,27 +111,53 @@ func (c *client) receive(ctx context.Context, queue string, o *receiveOptions) e
 		return err
 	}
 	defer d.close()
-	if len(o.sequences) > 0 {
-		node, err := d.manage(ctx, subQueue(queue, o.deadLetters))
-		if err != nil {
-			return fmt.Errorf("receive from %s: %w", queue, plainError(err))
-		}
-		got, err := o.byNumber(ctx, out, node)
-		if err != nil {
-			return err
-		}
-		return out.note("%d received from %s", got, queue)
-	}
-	// The credit is given by hand: go-amqp's own way would ask for more than --count.
-	receiver, err := d.receiver(ctx, subQueue(queue, o.deadLetters), -1, o.takes)
-	if err != nil {
+	receiver, err := o.attach(ctx, out, d, queue)
+	switch {
+	case errors.Is(err, errNothing):
+		return out.note("no session to accept in %s", queue)
+	case err != nil:
 		return fmt.Errorf("receive from %s: %w", queue, plainError(err))
 	}
-	got, err := o.run(ctx, out, receiver)
+	var got int
+	if len(o.sequences) > 0 {
+		got, err = o.fetch(ctx, out, d, queue, receiver)
+	} else {
+		got, err = o.run(ctx, out, receiver)
+	}
 	if err != nil && !errors.Is(err, errNothing) {
 		return err
 	}
 	return out.note("%d received from %s", got, queue)
+}
+
+// attach opens the link, and with it the session, that messages come over: nil for deferred
+// messages without session.
+func (o *receiveOptions) attach(ctx context.Context, out *output, d *data, queue string) (*amqp.Receiver, error) {
+	// The credit is given by hand: go-amqp's own way would ask for more than --count.
+	if !o.wanted() {
+		if len(o.sequences) > 0 {
+			return nil, nil //nolint:nilnil // none is needed
+		}
+		return d.receiver(ctx, o.of(queue), -1, o.takes)
+	}
+	receiver, err := d.acceptSession(ctx, queue, -1, o.takes, o.session, o.wait)
+	if err != nil {
+		return nil, err
+	}
+	return receiver, out.note("session %s", printable(strconv.Quote(sessionOf(receiver)), 140))
+}
+
+// fetch receives deferred messages, of the session that a receiver holds if there is one.
+func (o *receiveOptions) fetch(ctx context.Context, out *output, d *data, queue string, holder *amqp.Receiver) (int, error) {
+	node, err := d.manage(ctx, o.of(queue))
+	if err != nil {
+		return 0, fmt.Errorf("receive from %s: %w", queue, plainError(err))
+	}
+	if holder != nil {
+		session := sessionOf(holder)
+		node.session = &session
+	}
+	return o.byNumber(ctx, out, node)
 }
 
 // run receives until there are enough or none comes.

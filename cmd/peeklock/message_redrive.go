@@ -40,17 +40,18 @@ type redriven struct {
 func newMessageRedrive(c *client) *cobra.Command {
 	var o redriveOptions
 	cmd := &cobra.Command{
-		Use: "redrive QUEUE", Short: "Bring dead letters back to their queue",
-		Long: `Bring dead letters back to the queue they came from: under their old number, with no
+		Use: "redrive NAME", Short: "Bring dead letters back to their queue or subscription",
+		Long: `Bring dead letters back to the queue or subscription they came from: under their old number, with no
 attempts counted, and with their time to live beginning again. Dead letters that a
 receiver holds, or has deferred, stay. Without filters all go back; several filters must all match.
 
 ` + whereHelp,
 		Example: `  peeklock message redrive orders --dry-run
   peeklock message redrive orders --reason MaxDeliveryCountExceeded
+  peeklock message redrive orders/Subscriptions/audit --max 10
   peeklock message redrive orders --contains '"customer":7' --older-than 1h --max 100
   peeklock message redrive orders --where "DeadLetterReason LIKE 'Max%' AND customer IN (7, 8)"`,
-		Args: wantArgs(1), ValidArgsFunction: c.completeQueue,
+		Args: wantArgs(1), ValidArgsFunction: c.complete("queues", "subscriptions"),
 		RunE: func(cmd *cobra.Command, args []string) error { return c.redrive(cmd.Context(), args[0], &o) },
 	}
 	f := cmd.Flags()
@@ -88,7 +89,8 @@ func (c *client) redrive(ctx context.Context, queue string, o *redriveOptions) e
 	if o.max < 0 {
 		return usagef("--max is 0 or more")
 	}
-	total, err := c.purgeable(ctx, queue, true)
+	letters := subQueue{deadLetters: true}
+	total, err := c.purgeable(ctx, queue, letters)
 	if err != nil {
 		return err
 	}
@@ -97,7 +99,7 @@ func (c *client) redrive(ctx context.Context, queue string, o *redriveOptions) e
 		return err
 	}
 	defer d.close()
-	node, err := d.manage(ctx, subQueue(queue, true))
+	node, err := d.manage(ctx, letters.of(queue))
 	if err != nil {
 		return fmt.Errorf("peek at the dead letters of %s: %w", queue, plainError(err))
 	}
@@ -111,7 +113,7 @@ func (c *client) redrive(ctx context.Context, queue string, o *redriveOptions) e
 		return out.data(redriven{Queue: queue, Matched: run.matched, Redriven: run.redriven})
 	}
 	if o.dryRun {
-		return out.note("%d of %s would go back", run.matched, subQueue(queue, true))
+		return out.note("%d of %s would go back", run.matched, letters.of(queue))
 	}
 	return out.note("%d of %d redriven to %s", run.redriven, run.matched, queue)
 }

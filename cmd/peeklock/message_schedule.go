@@ -172,7 +172,7 @@ type cancelled struct {
 
 func newMessageCancel(c *client) *cobra.Command {
 	return &cobra.Command{
-		Use: "cancel QUEUE SEQUENCE...", Short: "Take scheduled messages back",
+		Use: "cancel QUEUE|TOPIC SEQUENCE...", Short: "Take scheduled messages back",
 		Long: `Take messages back whose time has not come, by the numbers that "message send" with
 --at or --in printed (message peek shows them too): all of them, or none when one is not
 scheduled any more.`,
@@ -183,7 +183,7 @@ scheduled any more.`,
 			}
 			return nil
 		},
-		ValidArgsFunction: c.completeQueue,
+		ValidArgsFunction: c.complete("queues", "topics"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.cancel(cmd.Context(), args[0], args[1:])
 		},

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"iter"
-	"strings"
 	"time"
 
 	"github.com/Azure/go-amqp"
@@ -35,19 +34,20 @@ type sendOptions struct {
 	replyTo     string
 	to          string
 	properties  []string
+	session     *string
 	scheduleOptions
 }
 
 // sent is the answer of message send.
 type sent struct {
-	Queue string `json:"queue"`
+	Queue string `json:"queue"` // or topic
 	Sent  int    `json:"sent"`
 }
 
 func newMessageSend(c *client) *cobra.Command {
 	var o sendOptions
 	cmd := &cobra.Command{
-		Use: "send QUEUE [BODY...]", Short: "Send messages",
+		Use: "send QUEUE|TOPIC [BODY...]", Short: "Send messages",
 		Long: `Send each BODY as a message. Without a BODY, and without --size, every line of
 standard input is one. A message counts as sent when a quorum of members has it on
 disk.
@@ -58,9 +58,11 @@ that are printed take them back until then ("message cancel").`,
   seq 1000 | peeklock message send orders
   peeklock message send orders --size 1024 --count 100
   peeklock message send orders hello --ttl 10m
+  peeklock message send orders hello --subject order --property region=eu --property size:=7
+  peeklock message send orders hello --session customer-7
   peeklock message send orders "good morning" --at 2026-11-21T08:00:00Z`,
 		Args:              wantArgs(-1),
-		ValidArgsFunction: c.completeQueue,
+		ValidArgsFunction: c.complete("queues", "topics"),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return c.send(cmd.Context(), args[0], args[1:], &o)
 		},
@@ -74,7 +76,8 @@ that are printed take them back until then ("message cancel").`,
 	f.StringVar(&o.correlation, "correlation-id", "", "correlation id")
 	f.StringVar(&o.replyTo, "reply-to", "", "reply-to address")
 	f.StringVar(&o.to, "to", "", "to address")
-	f.StringArrayVar(&o.properties, "property", nil, "application property as key=value, repeatable")
+	f.Var(sessionFlag{&o.session}, "session", "session id")
+	f.StringArrayVar(&o.properties, "property", nil, "application property as key=value, or key:=json for a number or another type; repeatable")
 	o.timeFlags(cmd)
 	return cmd
 }
@@ -82,6 +85,9 @@ that are printed take them back until then ("message cancel").`,
 func (c *client) send(ctx context.Context, queue string, bodies []string, o *sendOptions) error {
 	out, err := c.output()
 	if err != nil {
+		return err
+	}
+	if err := takesSends(queue); err != nil {
 		return err
 	}
 	template, err := o.template()
@@ -128,7 +134,7 @@ func (o *sendOptions) template() (amqp.Message, error) {
 	case len(o.properties) > propertyTotal:
 		return m, usagef("at most %d --property are possible", propertyTotal)
 	}
-	p := amqp.MessageProperties{}
+	p := amqp.MessageProperties{GroupID: o.session}
 	if o.id != "" {
 		p.MessageID = o.id
 	}
@@ -145,14 +151,14 @@ func (o *sendOptions) template() (amqp.Message, error) {
 	}
 	m.Properties = &p
 	for _, pair := range o.properties {
-		key, value, found := strings.Cut(pair, "=")
-		if !found || key == "" {
-			return m, usagef("--property is key=value, not %q", pair)
+		key, value, err := typedPair("--property", pair)
+		if err != nil {
+			return m, err
 		}
 		if m.ApplicationProperties == nil {
 			m.ApplicationProperties = make(map[string]any)
 		}
-		m.ApplicationProperties[key] = value
+		m.ApplicationProperties[key] = wireValue(value.Value)
 	}
 	return m, o.apply(&m, time.Now())
 }

@@ -54,6 +54,48 @@ func TestPrintable(t *testing.T) {
 	}
 }
 
+// Nor may a field: rules and metadata are somebody else's too. JSON has all of it.
+func TestFieldsArePrintable(t *testing.T) {
+	t.Parallel()
+	value := map[string]string{"a": "\x1b[2J", "b": strings.Repeat("x", fieldCharactersMax+1)}
+	var table, whole lockedBuffer
+	if err := errors.Join((&output{w: &table, form: "table"}).fields(value), (&output{w: &whole, form: "json"}).fields(value)); err != nil {
+		t.Fatal(err)
+	}
+	long := strings.Repeat("x", fieldCharactersMax)
+	if got := table.String(); !strings.Contains(got, `\x1b[2J`) || !strings.Contains(got, long+"...") {
+		t.Error(got)
+	}
+	if got := whole.String(); !strings.Contains(got, long+"x") {
+		t.Error(got)
+	}
+}
+
+// After := a property has a type, and it is the type of the wire.
+func TestTypedProperties(t *testing.T) {
+	t.Parallel()
+	o := sendOptions{count: 1, properties: []string{
+		"s=7", "i:=7", "d:=7.0", "b:=true", "n:=null", `t:="x=y"`, "e=a=b", `g:={"type":"guid","value":"00000000-0000-0000-0000-000000000001"}`,
+		`at:={"type":"time","value":"2026-11-20T12:00:00Z"}`, `raw:={"type":"binary","value":"AAE="}`,
+	}}
+	m, err := o.template()
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"s": "7", "i": int64(7), "d": 7.0, "b": true, "n": nil, "t": "x=y", "e": "a=b", "g": amqp.UUID{15: 1},
+		"at": time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC), "raw": []byte{0, 1},
+	}
+	if diff := cmp.Diff(want, m.ApplicationProperties); diff != "" {
+		t.Error(diff)
+	}
+	for _, pair := range []string{"", "=", ":=7", "a", "a:=", "a:=x", "a:=[1]"} {
+		if _, _, err := typedPair("--property", pair); err == nil {
+			t.Errorf("%q was accepted", pair)
+		}
+	}
+}
+
 func TestBodiesToSend(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {

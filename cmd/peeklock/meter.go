@@ -20,9 +20,14 @@ type meter struct {
 // far as is known.
 func (c *client) meter(what string, total int) *meter {
 	m := &meter{tracker: &progress.Tracker{Message: what, Total: int64(max(1, total)), AutoStopDisabled: true}, done: make(chan struct{})}
+	c.paint(m)
+	return m
+}
+
+func (c *client) paint(m *meter) {
 	if !c.interactive {
 		close(m.done)
-		return m
+		return
 	}
 	w := progress.NewWriter()
 	w.SetOutputWriter(c.err)
@@ -33,8 +38,23 @@ func (c *client) meter(what string, total int) *meter {
 		defer close(m.done)
 		w.Render()
 	}()
+}
+
+// bytesMeter is a meter of bytes. Its total may be learnt later (set).
+func (c *client) bytesMeter(what string, total int64) *meter {
+	m := &meter{tracker: &progress.Tracker{Message: what, Total: max(1, total), Units: progress.UnitsBytes, AutoStopDisabled: true}, done: make(chan struct{})}
+	c.paint(m)
 	return m
 }
+
+// set says how many are done by now, of how many.
+func (m *meter) set(done, total int64) {
+	m.tracker.UpdateTotal(max(1, total))
+	m.tracker.SetValue(min(done, max(1, total)))
+}
+
+// say changes what stands before the bar.
+func (m *meter) say(text string) { m.tracker.UpdateMessage(text) }
 
 // add says that n more are done.
 func (m *meter) add(n int) { m.tracker.Increment(int64(n)) }

@@ -69,6 +69,9 @@ func (o *output) fields(value any) error {
 	return o.write(t.Render() + "\n")
 }
 
+// fieldCharactersMax is where a field ends on a terminal; JSON and YAML have all of it.
+const fieldCharactersMax = 2000
+
 func appendFields(t table.Writer, prefix string, node *yaml.Node) {
 	for i := 0; i+1 < len(node.Content); i += 2 {
 		name, value := prefix+node.Content[i].Value, node.Content[i+1]
@@ -76,7 +79,14 @@ func appendFields(t table.Writer, prefix string, node *yaml.Node) {
 			appendFields(t, name+".", value)
 			continue
 		}
-		t.AppendRow(table.Row{name, value.Value})
+		text := value.Value
+		for i, element := range value.Content { // of a list
+			if i > 0 {
+				text += ", "
+			}
+			text += element.Value
+		}
+		t.AppendRow(table.Row{name, printable(text, fieldCharactersMax)})
 	}
 }
 

@@ -102,11 +102,14 @@ seconds.`,
 	c.flags(root)
 	root.AddCommand(
 		newDev(p), newServe(p), newConfig(p),
-		newQueue(c), newMessage(c), newCluster(c), newBench(c),
+		newQueue(c), newTopic(c), newSubscription(c), newRule(c), newSession(c), newMessage(c),
+		newNamespace(c), newKey(c),
+		newCluster(c), newMembers(c), newPartition(c), newKubernetes(c), newRestore(c), newBench(c),
 		newVersion(c),
 	)
 	// Help and completion come from cobra, whose complaints about their arguments
 	// would otherwise not count as usage errors.
+	_ = root.RegisterFlagCompletionFunc("namespace", c.completeNamespace)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd(p.args...)
 	return root
@@ -134,6 +137,14 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return usagef("%q is no command of %s%s", args[0], cmd.CommandPath(), hint)
 	}
 	return usagef("%s takes no argument, but got %q", cmd.CommandPath(), args[0])
+}
+
+// atMostOne allows one argument or none.
+func atMostOne(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	return wantArgs(1)(cmd, args)
 }
 
 // wantArgs asks for one argument, and allows up to most; most < 0: any number.

@@ -23,7 +23,11 @@ flags, the later winning; "peeklock config print" shows what results.
 
 Three members that name each other found a cluster by themselves:
 
-  peeklock serve --name a --dir a --expect 3 --join host-b:7946,host-c:7946 ...`,
+  peeklock serve --name a --dir a --expect 3 --join host-b:7946,host-c:7946 ...
+
+Addresses that other machines can reach have to be encrypted: those of clients with
+--tls-cert and --tls-key, that of members with --peer-cert, --peer-key and --peer-ca, gossip
+with --gossip-key. Where the network is trusted, say --allow-remote-plain instead.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := loadSettings(p, cmd.Flags())
@@ -43,36 +47,60 @@ func serve(ctx context.Context, p process, s *settings, profile string) error {
 	if err := s.validate(); err != nil {
 		return err
 	}
-	ring, err := s.keyring()
+	keys, err := s.keys()
+	if err != nil {
+		return err
+	}
+	listed, err := readEmulator(s.ConfigEmulator)
 	if err != nil {
 		return err
 	}
 	raiseProcs(procsServe)
 	logger := newLogger(p.err, s.LogLevel)
+	audit, closeAudit, err := s.audit(logger)
+	if err != nil {
+		return err
+	}
+	defer closeAudit()
 	stopProfile, err := servePprof(ctx, profile, logger)
 	if err != nil {
 		return err
 	}
 	defer stopProfile()
+	tracer, endTraces, err := openTraces(ctx, s.OTLPEndpoint, s.Name, version(), logger)
+	if err != nil {
+		return err
+	}
+	defer endTraces()
 	parts, err := s.parts(ctx, logger)
 	if err != nil {
 		return err
 	}
-	parts.ring = ring
+	parts.tracer = tracer
+	parts.auth, parts.audit, parts.gate = keys, audit, listed.gate()
+	parts.metrics = metricsParts{s.Metrics, s.MetricsEntities}
+	parts.connectionsPerAddress = s.ConnectionsPerAddress
 	m, err := openMember(ctx, parts)
 	if err != nil {
 		return err
 	}
 	logger.InfoContext(ctx, "member started", "name", s.Name, "dir", s.Dir,
-		"amqp", parts.cluster.AMQPAddr, "http", parts.cluster.HTTPAddr, "version", version())
+		"amqp", parts.cluster.AMQPAddr, "http", parts.cluster.HTTPAddr, "tls", parts.tls != nil, "require_tls", parts.requireTLS, "version", version())
 	if err := m.node.Ready(ctx); err == nil {
+		listed.applyServe(ctx, m, logger)
 		logger.InfoContext(ctx, "member ready", "name", s.Name)
 	} else if !errors.Is(err, context.Canceled) {
 		return errors.Join(fmt.Errorf("become ready: %w", err), closeAll(ctx, []*member{m}))
 	}
-	<-ctx.Done()
+	select {
+	case <-ctx.Done():
+	case <-m.node.Removed(): // it takes part in nothing any more: whoever starts it must know
+		err = cluster.ErrRemoved
+	case <-m.node.Outdated(): // members of a newer release have gone ahead
+		err = m.node.Ready(ctx)
+	}
 	logger.InfoContext(context.WithoutCancel(ctx), "member stopping", "name", s.Name)
-	return closeAll(ctx, []*member{m})
+	return errors.Join(err, closeAll(ctx, []*member{m}))
 }
 
 // parts binds the client listeners and turns the settings into what the rooms want.
@@ -85,7 +113,27 @@ func (s *settings) parts(ctx context.Context, logger *slog.Logger) (memberParts,
 	if err != nil {
 		return memberParts{}, errors.Join(fmt.Errorf("admin: %w", err), clients.Close())
 	}
+	p := memberParts{amqp: clients, admin: controls, logger: logger}
+	for _, address := range s.Also {
+		l, err := listenOn(ctx, address)
+		if err != nil {
+			p.release()
+			return memberParts{}, fmt.Errorf("also: %w", err)
+		}
+		p.also = append(p.also, l)
+	}
+	if err := s.secure(&p); err != nil {
+		p.release()
+		return memberParts{}, err
+	}
 	c := cluster.Default()
+	if c.PeerTLS, err = s.peerTLS(logger.With("room", "cluster")); err == nil {
+		c.GossipKeys, err = s.gossipKeys()
+	}
+	if err != nil {
+		p.release()
+		return memberParts{}, err
+	}
 	c.Name, c.Dir = s.Name, s.Dir
 	c.PeerAddr, c.GossipAddr = s.Peer, s.Gossip
 	if s.Advertise != "" {
@@ -96,12 +144,16 @@ func (s *settings) parts(ctx context.Context, logger *slog.Logger) (memberParts,
 	}
 	c.Join, c.Expect = s.Join, s.Expect
 	c.Partitions, c.Replication = s.Partitions, s.Replication
+	s.policy(&c)
 	c.AMQPAddr, c.HTTPAddr = s.advertised(clients.Addr().String()), s.advertised(controls.Addr().String())
 	c.Version = version()
 	c.Sizes = partition.DefaultSizes()
 	c.Sizes.Snapshot, c.Sizes.Trailing = s.SnapshotBytes, s.SnapshotBytes/2
+	c.Sizes.Reserve = s.DiskReserve
 	c.Logger = logger.With("room", "cluster")
-	return memberParts{cluster: c, amqp: clients, admin: controls, logger: logger}, nil
+	c.Slow, c.SlowAfter = slowLogger(logger), s.slowAfter()
+	p.cluster = c
+	return p, nil
 }
 
 // newLogger writes to standard error as text. An unknown level was refused before.

@@ -2,6 +2,9 @@ package main
 
 import (
 	"context"
+	"crypto/x509"
+	"fmt"
+	"time"
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/auth"
@@ -16,13 +19,45 @@ import (
 // broker is the router as the gateway wants it.
 type broker struct{ *cluster.Router }
 
+// Namespace is what a host name selects.
+func (b broker) Namespace(host string) fsm.NamespaceID { return b.NamespaceByHost(host) }
+
+// Resolve finds an entity of a namespace.
+func (b broker) Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.Place, error) {
+	return b.In(namespace).Resolve(ctx, path)
+}
+
 // Receiver opens a lane. The receivers of both rooms have the same methods.
 func (b broker) Receiver(at fsm.Place, takes bool) amqp.Receiver {
 	return b.Router.Receiver(at, takes)
 }
 
+// AcceptSession hands a session over as the gateway knows it.
+func (b broker) AcceptSession(at fsm.Place, name *string, takes bool, wait time.Duration, done func(fsm.Code, amqp.Session)) (cancel func()) {
+	return b.Router.AcceptSession(at, name, takes, wait, func(code fsm.Code, s *cluster.SessionReceiver) {
+		if s == nil {
+			done(code, nil)
+			return
+		}
+		done(code, s)
+	})
+}
+
+// Sessions lists names only.
+func (b broker) Sessions(ctx context.Context, at fsm.Place, updatedAfter fsm.Instant, skip, most int) ([]string, error) {
+	list, err := b.Router.Sessions(ctx, at, updatedAfter, skip, most)
+	names := make([]string, len(list))
+	for i := range list {
+		names[i] = list[i].ID
+	}
+	return names, err
+}
+
 // control is the router as the control API wants it.
 type control struct{ *cluster.Router }
+
+// In is the entities of a namespace.
+func (c control) In(namespace fsm.NamespaceID) admin.Space { return space{c.Router.In(namespace)} }
 
 // Status copies the picture field by field: the JSON is admin's, not cluster's.
 func (c control) Status(ctx context.Context) (admin.Status, error) {
@@ -44,17 +79,96 @@ func (c control) Status(ctx context.Context) (admin.Status, error) {
 	return out, nil
 }
 
+// Plan says what a rebalancing would do.
+func (c control) Plan(ctx context.Context) ([]admin.PlannedMove, error) {
+	plan, err := c.PlanRebalance(ctx)
+	moves := make([]admin.PlannedMove, len(plan.Moves))
+	for i, m := range plan.Moves {
+		moves[i] = admin.PlannedMove(m)
+	}
+	return moves, err
+}
+
+// Rebalance records such moves.
+func (c control) Rebalance(ctx context.Context, moves []admin.PlannedMove) error {
+	plan := cluster.Plan{Moves: make([]cluster.PlanMove, len(moves))}
+	for i, m := range moves {
+		plan.Moves[i] = cluster.PlanMove(m)
+	}
+	return c.Router.Rebalance(ctx, plan)
+}
+
+// Moves lists the partitions that move.
+func (c control) Moves(ctx context.Context) ([]admin.Move, error) {
+	list, err := c.Router.Moves(ctx)
+	moves := make([]admin.Move, len(list))
+	for i, m := range list {
+		moves[i] = admin.Move(m)
+	}
+	return moves, err
+}
+
+// Verify compares the replicas of a partition.
+func (c control) Verify(ctx context.Context, id fsm.PartitionID) (admin.Verified, error) {
+	found, err := c.Router.Verify(ctx, id)
+	if err != nil {
+		return admin.Verified{}, err
+	}
+	out := admin.Verified{Partition: found.Partition, Index: found.Index, Equal: found.Equal()}
+	for _, r := range found.Replicas {
+		one := admin.VerifiedReplica{Member: r.Member, Replica: r.Replica, Error: r.Failed}
+		if r.Failed == "" {
+			one.Digest = fmt.Sprintf("%016x", r.Digest)
+		}
+		out.Replicas = append(out.Replicas, one)
+	}
+	return out, nil
+}
+
+// space is the entities of a namespace as the control API wants them.
+type space struct{ cluster.Space }
+
+// Sessions lists the sessions of what a path names. A topic has none itself.
+func (s space) Sessions(ctx context.Context, path string, skip, most int) ([]fsm.Session, error) {
+	at, err := s.Resolve(ctx, path)
+	switch {
+	case err != nil:
+		return nil, err
+	case at.Kind == fsm.TopicEntity:
+		return nil, fmt.Errorf("sessions of the topic %q: %w", path, fsm.EntityNotFound)
+	}
+	return s.Router.Sessions(ctx, at, 0, skip, most)
+}
+
+// rules are those of the catalog as the keyring wants them.
+type rules struct{ router *cluster.Router }
+
+// Access is what our own replica of the catalog says.
+func (r rules) Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
+	return r.router.Access(namespace, path)
+}
+
+// NamespaceName is how a namespace is called.
+func (r rules) NamespaceName(id fsm.NamespaceID) string { return r.router.NamespaceName(id) }
+
 // authorizer is the keyring as the gateway wants it.
 type authorizer struct{ ring *auth.Keyring }
 
 // Token checks a put-token.
-func (a authorizer) Token(ctx context.Context, kind, token, audience string) (amqp.Grant, error) {
-	grant, err := a.ring.Token(ctx, kind, token, audience)
-	return amqp.Grant(grant), err
+func (a authorizer) Token(ctx context.Context, from amqp.Client, kind, token, audience string) (amqp.Grant, error) {
+	return granted(a.ring.Token(ctx, auth.Client(from), kind, token, audience))
 }
 
 // Password checks SASL PLAIN.
-func (a authorizer) Password(ctx context.Context, user, password string) (amqp.Grant, error) {
-	grant, err := a.ring.Password(ctx, user, password)
-	return amqp.Grant(grant), err
+func (a authorizer) Password(ctx context.Context, from amqp.Client, user, password string) (amqp.Grant, error) {
+	return granted(a.ring.Password(ctx, auth.Client(from), user, password))
+}
+
+// Certificate checks SASL EXTERNAL.
+func (a authorizer) Certificate(ctx context.Context, from amqp.Client, certificate *x509.Certificate) (amqp.Grant, error) {
+	return granted(a.ring.Certificate(ctx, auth.Client(from), certificate))
+}
+
+func granted(grant auth.Grant, err error) (amqp.Grant, error) {
+	return amqp.Grant{Rights: grant.Rights, Expires: grant.Expires, Still: grant.Still}, err
 }

@@ -1,0 +1,475 @@
+package emulator
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// house is a cluster in memory: namespaces, entities and rules by name without case.
+type house struct {
+	mu       sync.Mutex
+	busy     int // answers that are still ServerBusy
+	calls    int // that changed something
+	spaces   []fsm.Namespace
+	entities map[string]*fsm.Entity
+	rules    map[string][]fsm.Rule
+	order    []string // names, as they were made
+}
+
+func newHouse() *house {
+	return &house{
+		spaces:   []fsm.Namespace{{ID: fsm.DefaultNamespace, Name: fsm.DefaultNamespaceName}},
+		entities: map[string]*fsm.Entity{}, rules: map[string][]fsm.Rule{},
+	}
+}
+
+// enter locks the house, unless it is busy.
+func (h *house) enter() error {
+	h.mu.Lock()
+	if h.busy > 0 {
+		h.busy--
+		h.mu.Unlock()
+		return fmt.Errorf("ask: %w", fsm.ServerBusy)
+	}
+	return nil
+}
+
+func (h *house) Namespace(_ context.Context, name string) (fsm.Namespace, error) {
+	if err := h.enter(); err != nil {
+		return fsm.Namespace{}, err
+	}
+	defer h.mu.Unlock()
+	for _, n := range h.spaces {
+		if strings.EqualFold(n.Name, name) {
+			return n, nil
+		}
+	}
+	return fsm.Namespace{}, fsm.EntityNotFound
+}
+
+func (h *house) CreateNamespace(_ context.Context, name string, settings fsm.NamespaceSettings, _ []fsm.AccessRule) (fsm.Namespace, error) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.calls++
+	n := fsm.Namespace{ID: fsm.NamespaceID(len(h.spaces) + 1), Name: name, Settings: settings}
+	h.spaces = append(h.spaces, n)
+	return n, nil
+}
+
+func (h *house) In(namespace fsm.NamespaceID) admin.Space { return space{house: h, id: namespace} }
+
+// space leaves what is not asked for to the nil interface: a panic.
+type space struct {
+	admin.Space
+
+	house *house
+	id    fsm.NamespaceID
+}
+
+func (s space) key(name string) string { return fmt.Sprintf("%d/%s", s.id, strings.ToLower(name)) }
+
+func (s space) CreateEntity(_ context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule, _ []fsm.AccessRule) (fsm.Entity, error) {
+	if err := s.house.enter(); err != nil {
+		return fsm.Entity{}, err
+	}
+	defer s.house.mu.Unlock()
+	if s.house.entities[s.key(name)] != nil {
+		return fsm.Entity{}, fmt.Errorf("create: %w", fsm.EntityExists)
+	}
+	if err := s.destinations(settings); err != nil {
+		return fsm.Entity{}, err
+	}
+	s.house.calls++
+	s.house.order = append(s.house.order, name)
+	s.house.entities[s.key(name)] = &fsm.Entity{Kind: kind, Name: name, Settings: settings}
+	if kind == fsm.SubscriptionEntity {
+		if rule == nil {
+			rule = &fsm.Rule{Name: fsm.DefaultRuleName, Filter: fsm.RuleFilter{Kind: fsm.TrueFilter}}
+		}
+		s.house.rules[s.key(name)] = []fsm.Rule{*rule}
+	}
+	return *s.house.entities[s.key(name)], nil
+}
+
+func (s space) destinations(settings fsm.EntitySettings) error {
+	for _, to := range []string{settings.ForwardTo, settings.ForwardDeadLettersTo} {
+		if to != "" && s.house.entities[s.key(to)] == nil {
+			return fmt.Errorf("%w: there is no such queue or topic as %s", fsm.InvalidArgument, to)
+		}
+	}
+	return settings.Validate()
+}
+
+func (s space) Entity(_ context.Context, kind fsm.EntityKind, name string) (fsm.Entity, fsm.Counts, error) {
+	s.house.mu.Lock()
+	defer s.house.mu.Unlock()
+	e := s.house.entities[s.key(name)]
+	if e == nil || e.Kind != kind {
+		return fsm.Entity{}, fsm.Counts{}, fsm.EntityNotFound
+	}
+	return *e, fsm.Counts{}, nil
+}
+
+func (s space) UpdateEntity(_ context.Context, _ fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.Entity, error) {
+	if err := s.house.enter(); err != nil {
+		return fsm.Entity{}, err
+	}
+	defer s.house.mu.Unlock()
+	if err := s.destinations(settings); err != nil {
+		return fsm.Entity{}, err
+	}
+	s.house.calls++
+	s.house.entities[s.key(name)].Settings = settings
+	return *s.house.entities[s.key(name)], nil
+}
+
+func (s space) Rules(_ context.Context, name string, skip, most int) ([]fsm.Rule, error) {
+	s.house.mu.Lock()
+	defer s.house.mu.Unlock()
+	all := s.house.rules[s.key(name)]
+	return slices.Clone(all[min(skip, len(all)):min(skip+most, len(all))]), nil
+}
+
+func (s space) PutRule(_ context.Context, name string, rule fsm.Rule, replace bool) error {
+	s.house.mu.Lock()
+	defer s.house.mu.Unlock()
+	s.house.calls++
+	all := s.house.rules[s.key(name)]
+	at := slices.IndexFunc(all, func(r fsm.Rule) bool { return strings.EqualFold(r.Name, rule.Name) })
+	switch {
+	case replace && at >= 0:
+		all[at] = rule
+	case at >= 0:
+		return fsm.RuleExists
+	default:
+		s.house.rules[s.key(name)] = append(all, rule)
+	}
+	return nil
+}
+
+func (s space) DropRule(_ context.Context, name, rule string) error {
+	s.house.mu.Lock()
+	defer s.house.mu.Unlock()
+	s.house.calls++
+	s.house.rules[s.key(name)] = slices.DeleteFunc(s.house.rules[s.key(name)], func(r fsm.Rule) bool { return r.Name == rule })
+	return nil
+}
+
+func (h *house) ruleNames(name string) []string {
+	var names []string
+	for _, r := range h.rules["1/"+strings.ToLower(name)] {
+		names = append(names, r.Name)
+	}
+	return names
+}
+
+func parse(t *testing.T, text string) *File {
+	t.Helper()
+	file, err := Parse([]byte(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+func apply(t *testing.T, h *house, f *File, want Report) {
+	t.Helper()
+	got, err := f.Apply(t.Context(), h)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("report (-want +got):\n%s", diff)
+	}
+}
+
+func sample(t *testing.T) *File {
+	t.Helper()
+	file, err := Read(filepath.Join("testdata", "Config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// What the file lists is there afterwards, a destination before who forwards to it, and
+// doing it again changes nothing.
+func TestSampleIsMadeOnce(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	file := sample(t)
+	if len(file.Warnings) > 0 {
+		t.Error(file.Warnings)
+	}
+	h.busy = 3
+	apply(t, h, file, Report{Created: 7})
+	if diff := cmp.Diff([]string{"intake", "once/a-day", "lost", "orders"}, h.order[:4]); diff != "" {
+		t.Error(diff)
+	}
+	intake := fsm.DefaultSettings()
+	intake.LockDuration, intake.MaxDeliveryCount, intake.MaxMessageBytes = 60_000, 3, 256<<10
+	intake.DefaultTimeToLive, intake.DuplicateWindow = 3_600_000, 20_000
+	intake.ForwardTo, intake.ForwardDeadLettersTo = "orders", "lost"
+	if diff := cmp.Diff(intake, h.entities["1/intake"].Settings); diff != "" {
+		t.Error(diff)
+	}
+	once := h.entities["1/once/a-day"].Settings
+	if !once.RequiresSession || !once.RequiresDuplicateDetection || !once.DeadLetterOnExpiry || once.DuplicateWindow != 300_000 || once.DefaultTimeToLive != 86_400_000 || once.LockDuration != 30_000 {
+		t.Errorf("%+v", once)
+	}
+	// What is left out is as in the emulator, but for its end of life.
+	lost := h.entities["1/lost"].Settings
+	if lost.MaxDeliveryCount != 3 || lost.LockDuration != 60_000 || lost.DefaultTimeToLive != fsm.Forever {
+		t.Errorf("%+v", lost)
+	}
+	for name, want := range map[string][]string{
+		"web": {"from-the-web", "from-a-partner"}, "everything": {fsm.DefaultRuleName}, "large": {"by-size"},
+	} {
+		if diff := cmp.Diff(want, h.ruleNames("orders/Subscriptions/"+name)); diff != "" {
+			t.Error(name, diff)
+		}
+	}
+	if n := len(h.rules["1/orders/subscriptions/web"][0].Filter.Conditions); n != 8 {
+		t.Errorf("%d conditions", n)
+	}
+	calls := h.calls
+	apply(t, h, sample(t), Report{Unchanged: 7})
+	if h.calls != calls {
+		t.Errorf("%d changes by the second time", h.calls-calls)
+	}
+}
+
+// Several members with the same file end as one does. What is made and what is updated is
+// said by whoever did it.
+func TestMembersApplyTogether(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	var group sync.WaitGroup
+	for range 5 {
+		file := sample(t)
+		group.Go(func() {
+			if report, err := file.Apply(t.Context(), h); err != nil || report.Problems != nil {
+				t.Error(report, err)
+			}
+		})
+	}
+	group.Wait()
+	if len(h.entities) != 7 || h.entities["1/intake"].Settings.ForwardTo != "orders" {
+		t.Errorf("%d entities", len(h.entities))
+	}
+	if diff := cmp.Diff([]string{"from-the-web", "from-a-partner"}, h.ruleNames("orders/Subscriptions/web")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// What exists gets the settings that the file gives and keeps the others. What cannot be
+// changed is told, and so is what stays; nothing is deleted but the first rule.
+func TestWhatExistsIsUpdated(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	apply(t, h, parse(t, `{"UserConfig":{"Namespaces":[{"Name":"n","Queues":[
+		{"Name":"a","Properties":{"MaxDeliveryCount":7,"LockDuration":"PT2M"}},{"Name":"b"}],
+		"Topics":[{"Name":"t","Subscriptions":[{"Name":"s"}]}]}]}}`), Report{Created: 4})
+	own := fsm.Rule{Name: "own", Filter: fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: "a = 1"}}}
+	h.rules["1/t/subscriptions/s"] = append(h.rules["1/t/subscriptions/s"], own)
+	file := parse(t, `{"userConfig":{"namespaces":[{"name":"n","queues":[
+		{"name":"A","properties":{"maxDeliveryCount":8,"requiresSession":true,"forwardDeadLetteredMessagesTo":"B"}},
+		{"name":"t"},{"name":"c","properties":{"ForwardTo":"nowhere"}}],
+		"topics":[{"name":"t2","subscriptions":[]},
+		{"name":"b2"}]},
+		{"name":"other","topics":[{"name":"t","subscriptions":[{"name":"s","rules":[{"name":"own","properties":{"filterType":"sql","sqlFilter":{"sqlExpression":"a = 2"}}}]}]}]}]}}`)
+	apply(t, h, file, Report{Created: 6, Updated: 1, Problems: []string{
+		"Namespaces[0].Queues[0] (A): Properties.RequiresSession is false in the queue that exists, and cannot be changed: delete it first",
+		"Namespaces[0].Queues[1] (t): the name is taken by an entity of another kind: entity already exists",
+		"Namespaces[0].Queues[2] (c): invalid argument: there is no such queue or topic as nowhere",
+	}})
+	a := h.entities["1/a"].Settings
+	if a.MaxDeliveryCount != 8 || a.LockDuration != 120_000 || a.RequiresSession || a.ForwardDeadLettersTo != "B" {
+		t.Errorf("%+v", a)
+	}
+	if h.entities["2/t"] == nil || len(h.rules["2/t/subscriptions/s"]) != 1 {
+		t.Error("the second namespace has not its own entities")
+	}
+
+	rules := parse(t, `{"UserConfig":{"Namespaces":[{"Topics":[{"Name":"t","Subscriptions":[{"Name":"s","Rules":[
+		{"Name":"x","Properties":{"FilterType":"Sql","SqlFilter":{"SqlExpression":"1=1"}}}]}]}]}]}}`)
+	apply(t, h, rules, Report{Unchanged: 1, Updated: 1, Problems: []string{
+		`Namespaces[0].Topics[0].Subscriptions[0] (t/Subscriptions/s): the subscription also has the rule "own", which stays: remove it if it is not wanted`,
+	}})
+	if diff := cmp.Diff([]string{"own", "x"}, h.ruleNames("t/Subscriptions/s")); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// The largest message is that of the namespace, where that is less than usual.
+func TestTierBoundsWhatIsMade(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.spaces[0].Settings.MessageBytesMax = 1000
+	apply(t, h, parse(t, `{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"a"}]}]}}`), Report{Created: 1})
+	if got := h.entities["1/a"].Settings.MaxMessageBytes; got != 1000 {
+		t.Error(got)
+	}
+}
+
+// A cluster that stays busy is asked until the time is up, and that is an error.
+func TestApplyEndsWithItsContext(t *testing.T) {
+	t.Parallel()
+	h := newHouse()
+	h.busy = 1 << 30
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
+	defer cancel()
+	if _, err := sample(t).Apply(ctx, h); !errors.Is(err, context.DeadlineExceeded) || !errors.Is(err, fsm.ServerBusy) {
+		t.Error(err)
+	}
+}
+
+// Wrong values are refused with their place, and so are the names of what would collide.
+func TestMistakesHaveTheirPath(t *testing.T) {
+	t.Parallel()
+	queue := func(text string) string {
+		return `{"UserConfig":{"Namespaces":[{"Name":"n","Queues":[{"Name":"ok"},` + text + `]}]}}`
+	}
+	rule := func(text string) string {
+		return `{"UserConfig":{"Namespaces":[{"Topics":[{"Name":"t","Subscriptions":[{"Name":"s","Rules":[{"Name":"r","Properties":` + text + `}]}]}]}]}}`
+	}
+	for text, want := range map[string]string{
+		``:                                    "unexpected end of JSON input",
+		"{\n\"UserConfig\":\n\n{]}":           "line 4: invalid character ']'",
+		`{}`:                                  "UserConfig.Namespaces: is missing",
+		`{"Queues":[]}`:                       "UserConfig.Namespaces: is missing",
+		`[]`:                                  "is an object in braces",
+		`{"UserConfig":[]}`:                   "UserConfig: is an object in braces",
+		`{"UserConfig":{"Namespaces":{}}}`:    "Namespaces: is a list in brackets",
+		`/* no end {}`:                        "invalid character",
+		queue(`{}`):                           "Namespaces[0].Queues[1].Name: is missing",
+		queue(`{"Name":7}`):                   "Namespaces[0].Queues[1].Name: is a text in quotes, not 7",
+		queue(`{"Name":"a b"}`):               `Namespaces[0].Queues[1].Name: "a b": a name has letters`,
+		queue(`{"Name":"a//b"}`):              `Name: "a//b": a name has no part`,
+		queue(`{"Name":"t/Subscriptions/s"}`): "no part that is empty or Subscriptions",
+		queue(`{"Name":"-a"}`):                "begins and ends with a letter or digit",
+		queue(`{"Name":"` + strings.Repeat("a", nameBytesMax+1) + `"}`): "at most 260 characters",
+		queue(`{"Name":"OK"}`): `Namespaces[0].Queues[1].Name: an entity "OK" is in the file already: Namespaces[0].Queues[0]`,
+		queue(`{"Name":"a","Properties":{"LockDuration":"PT4S"}}`):                       "Namespaces[0].Queues[1].Properties.LockDuration: is 5s to 24h0m0s, not 4s",
+		queue(`{"Name":"a","Properties":{"LockDuration":"P2D"}}`):                        "Properties.LockDuration: is 5s to 24h0m0s, not 48h0m0s",
+		queue(`{"Name":"a","Properties":{"LockDuration":60}}`):                           "Properties.LockDuration: a duration is text",
+		queue(`{"Name":"a","Properties":{"DefaultMessageTimeToLive":"P1M"}}`):            `Properties.DefaultMessageTimeToLive: "P1M" is no duration`,
+		queue(`{"Name":"a","Properties":{"DuplicateDetectionHistoryTimeWindow":"P8D"}}`): "DuplicateDetectionHistoryTimeWindow: is 1s to 168h0m0s",
+		queue(`{"Name":"a","Properties":{"MaxDeliveryCount":0}}`):                        "Properties.MaxDeliveryCount: is a number from 1 to 2000, not 0",
+		queue(`{"Name":"a","Properties":{"MaxDeliveryCount":2001}}`):                     "not 2001",
+		queue(`{"Name":"a","Properties":{"RequiresSession":"yes"}}`):                     `Properties.RequiresSession: is true or false, not "yes"`,
+		queue(`{"Name":"a","Properties":{"ForwardTo":["b"]}}`):                           `Properties.ForwardTo: is the name of a queue or topic, not ["b"]`,
+		rule(`{}`):                    "Namespaces[0].Topics[0].Subscriptions[0].Rules[0].Properties.FilterType: is missing",
+		rule(`{"FilterType":"Best"}`): `FilterType: is Sql or Correlation, not "Best"`,
+		rule(`{"FilterType":"Sql"}`):  "Properties.SqlFilter: is missing",
+		rule(`{"FilterType":"Sql","SqlFilter":{"SqlExpression":"a = = 1"}}`):                                  `Rules[0]: invalid argument: filter: `,
+		rule(`{"FilterType":"Sql","SqlFilter":{"SqlExpression":"a=1"},"Action":{"SqlExpression":"SOT a=1"}}`): "action: ",
+		rule(`{"FilterType":"Correlation"}`):                                                                  "Properties.CorrelationFilter: is missing",
+		rule(`{"FilterType":"Correlation","CorrelationFilter":{"Properties":{"a":[1]}}}`):                     "CorrelationFilter.Properties.a: a value is a boolean",
+		`{"UserConfig":{"Namespaces":[{"Name":"a"},{"Name":"a b"}]}}`:                                         `Namespaces[1].Name: "a b": a namespace has 1 to 50 letters`,
+		`{"UserConfig":{"Namespaces":[{"Name":"a"},{"Name":"A"}]}}`:                                           `Namespaces[1].Name: the namespace "A" is in the file already`,
+		`{"UserConfig":{"Namespaces":[{"Name":"a"},{"Name":"Default"}]}}`:                                     "what the first namespace of the file becomes",
+	} {
+		if _, err := Parse([]byte(text)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%.120s\n  says %v\n  want %s", text, err, want)
+		}
+	}
+	if _, err := Parse(make([]byte, fileBytesMax+1)); err == nil || !strings.Contains(err.Error(), "larger than 1 MiB") {
+		t.Error(err)
+	}
+	many := `{"UserConfig":{"Namespaces":[{"Queues":[` + strings.Repeat(`{},`, 1000) + `]}]}}`
+	if _, err := Parse([]byte(many)); err == nil || strings.Count(err.Error(), "\n") != mistakesMax-1 {
+		t.Error(err)
+	}
+}
+
+// A file that is too large is not read to its end, and one that is not there is told.
+func TestReadBoundsTheFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "c.json")
+	if err := os.WriteFile(path, []byte(strings.Repeat(" ", fileBytesMax+1)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Read(path); err == nil || !strings.Contains(err.Error(), "larger than 1 MiB") || !strings.Contains(err.Error(), path) {
+		t.Error(err)
+	}
+	if _, err := Read(path + "x"); !errors.Is(err, os.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// What is not known is ignored and told, and so is what is raised to our least.
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	file := parse(t, "\uFEFF"+`{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"a/b","Propertys":1,"Properties":{"DuplicateDetectionHistoryTimeWindow":"PT5S","ForwardTo":null}}],
+		"Topics":null}],"Logging":{"Type":"Console"}},"Extra":"// no comment, /* nor this */ ,]",}`)
+	want := []string{
+		"Extra: unknown and ignored",
+		"Namespaces[0].Queues[0].Properties.DuplicateDetectionHistoryTimeWindow: 5s is raised to 20s, the least there is",
+		"Namespaces[0].Queues[0].Propertys: unknown and ignored",
+	}
+	if diff := cmp.Diff(want, file.Warnings); diff != "" {
+		t.Error(diff)
+	}
+	many := `{"UserConfig":{"Namespaces":[{"Queues":[`
+	for i := range warningsMax + 5 {
+		many += fmt.Sprintf(`{"Name":"q%d","X":1},`, i)
+	}
+	file = parse(t, many+`]}]}}`)
+	if n := len(file.Warnings); n != warningsMax+1 || file.Warnings[n-1] != "and 5 more" {
+		t.Error(n, file.Warnings[n-1])
+	}
+}
+
+// The largest file is read in a moment, whatever it is full of.
+func TestLargestFileIsReadAtOnce(t *testing.T) {
+	t.Parallel()
+	for _, text := range []string{"//\n", "/**/", "[", "{\"a\":", `{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"`, ","} {
+		began := time.Now()
+		_, _ = Parse([]byte(strings.Repeat(text, fileBytesMax/len(text))))
+		if took := time.Since(began); took > 5*time.Second {
+			t.Errorf("%q: %s", text, took)
+		}
+	}
+}
+
+// Whatever a file holds, reading it ends without a panic, and what is accepted has names.
+func FuzzParse(f *testing.F) {
+	data, err := os.ReadFile(filepath.Join("testdata", "Config.json"))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(data)
+	f.Add([]byte(`{"UserConfig":{"Namespaces":[{"Name":"a"},{"Name":"b","Queues":[{"Name":"q",}]} // x` + "\n]}}"))
+	f.Add([]byte(`"\`))
+	f.Add([]byte(`/*`))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		file, err := Parse(data)
+		if err != nil {
+			return
+		}
+		for i, n := range file.namespaces {
+			if i > 0 && n.name == "" {
+				t.Error("a namespace without a name")
+			}
+			for _, e := range n.entities {
+				if e.name == "" {
+					t.Error("an entity without a name")
+				}
+			}
+		}
+	})
+}

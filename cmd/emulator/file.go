@@ -1,0 +1,179 @@
+package emulator
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// The limits of a file. It is written by hand, and its size bounds everything in it.
+const (
+	fileBytesMax          = 1 << 20
+	warningsMax           = 100 // further ones are only counted
+	mistakesMax           = 10  // told at once
+	namespaceNameBytesMax = 50
+	nameBytesMax          = 260
+	subscriptionNameMax   = 50 // bytes
+)
+
+// File is a Config.json that was read and checked as far as is possible without a cluster.
+type File struct {
+	// Warnings are what was ignored or changed, each with its path.
+	Warnings []string
+
+	namespaces []namespace
+}
+
+// namespace is one of the namespaces of a file. The first is the default one of the
+// cluster, whatever it is called.
+type namespace struct {
+	path, name string
+	entities   []*entity // topics before their subscriptions
+}
+
+// entity is a queue, topic or subscription.
+type entity struct {
+	path string // in the file: Namespaces[0].Queues[2]
+	kind fsm.EntityKind
+	name string // of a subscription: its path
+	// lay are the settings that the file gives.
+	lay   []change
+	rules []fsm.Rule // of a subscription; none: as it is made
+}
+
+// change is one setting of the file.
+type change func(*fsm.EntitySettings)
+
+// Read reads a file of at most 1 MiB.
+func Read(path string) (*File, error) {
+	f, err := os.Open(path) //nolint:gosec // the user names the file
+	if err != nil {
+		return nil, fmt.Errorf("read the emulator's configuration: %w", err)
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, fileBytesMax+1))
+	if err != nil {
+		return nil, fmt.Errorf("read the emulator's configuration: %w", err)
+	}
+	file, err := Parse(data)
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return file, nil
+}
+
+// Parse reads the text of a Config.json. Comments and commas at the end of a list are
+// taken, as the emulator takes them. Mistakes come with their path, up to ten at once;
+// fields that are not known are ignored with a warning.
+func Parse(data []byte) (*File, error) {
+	if len(data) > fileBytesMax {
+		return nil, errors.New("the file is larger than 1 MiB")
+	}
+	data = plainJSON(data)
+	var raw json.RawMessage
+	if err := json.Unmarshal(data, &raw); err != nil {
+		return nil, syntaxError(data, err)
+	}
+	r := &reader{}
+	r.object("", raw, field{"UserConfig", r.userConfig})
+	if len(r.mistakes) == 0 && !r.found {
+		r.wrong("UserConfig.Namespaces", "is missing: is this a Config.json of the Service Bus emulator?")
+	}
+	if len(r.mistakes) > 0 {
+		return nil, errors.Join(r.mistakes...)
+	}
+	if r.dropped > 0 {
+		r.file.Warnings = append(r.file.Warnings, fmt.Sprintf("and %d more", r.dropped))
+	}
+	return &r.file, nil
+}
+
+// syntaxError says where the text stops being JSON.
+func syntaxError(data []byte, err error) error {
+	var syntax *json.SyntaxError
+	if !errors.As(err, &syntax) {
+		return err
+	}
+	before := data[:min(int(syntax.Offset), len(data))]
+	return fmt.Errorf("line %d: %w", bytes.Count(before, []byte("\n"))+1, err)
+}
+
+// plainJSON puts spaces in the place of a byte order mark, of comments and of commas
+// before a closing bracket, so that what is left is JSON with every line where it was.
+func plainJSON(data []byte) []byte {
+	out := bytes.Clone(data)
+	if bytes.HasPrefix(out, []byte("\uFEFF")) {
+		copy(out, "   ")
+	}
+	comma := -1 // the last one that nothing has followed yet
+	for i := 0; i < len(out); {
+		switch c := out[i]; {
+		case c == '"':
+			comma = -1
+			i = stringEnd(out, i)
+			continue
+		case c == '/' && i+1 < len(out) && (out[i+1] == '/' || out[i+1] == '*'):
+			i = blankComment(out, i)
+			continue
+		case c == ',':
+			comma = i
+		case (c == '}' || c == ']') && comma >= 0:
+			out[comma], comma = ' ', -1
+		case c != ' ' && c != '\t' && c != '\r' && c != '\n':
+			comma = -1
+		}
+		i++
+	}
+	return out
+}
+
+// stringEnd is the place behind the string that begins at i.
+func stringEnd(text []byte, i int) int {
+	for i++; i < len(text); i++ {
+		switch text[i] {
+		case '\\':
+			i++
+		case '"':
+			return i + 1
+		}
+	}
+	return len(text)
+}
+
+// blankComment makes spaces of the comment that begins at i and gives the place behind it.
+// One that does not end is left, for the parser to complain about.
+func blankComment(text []byte, i int) int {
+	end, closing := []byte("\n"), 0
+	if text[i+1] == '*' {
+		end, closing = []byte("*/"), 2
+	}
+	n := bytes.Index(text[i+2:], end)
+	switch {
+	case n < 0 && closing > 0:
+		return len(text)
+	case n < 0:
+		n = len(text) - i - 2
+	}
+	stop := i + 2 + n + closing
+	for ; i < stop; i++ {
+		if text[i] != '\n' {
+			text[i] = ' '
+		}
+	}
+	return stop
+}
+
+// Namespaces are the names in the file, in its order. The first one is the default
+// namespace of the cluster, whatever it is called.
+func (f *File) Namespaces() []string {
+	names := make([]string, len(f.namespaces))
+	for i := range names {
+		names[i] = f.namespaces[i].name
+	}
+	return names
+}

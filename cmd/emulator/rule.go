@@ -1,0 +1,119 @@
+package emulator
+
+import (
+	"encoding/json"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// ruleText is a rule as it stands in a file.
+type ruleText struct {
+	kind        string
+	sql, action string
+	hasSQL      bool
+	conditions  []filter.Condition
+	hasCorr     bool
+}
+
+// rule reads one rule and has it checked by who will evaluate it.
+func (r *reader) rule(e *entity, path string, raw json.RawMessage) {
+	var text ruleText
+	rule := fsm.Rule{}
+	before := len(r.mistakes)
+	r.object(path, raw,
+		field{"Name", r.text(&rule.Name)},
+		field{"Properties", func(path string, raw json.RawMessage) { r.ruleProperties(&text, path, raw) }})
+	if len(r.mistakes) > before {
+		return
+	}
+	switch properties := path + ".Properties"; strings.ToLower(text.kind) {
+	case "sql", "sqlfilter":
+		rule.Filter = fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: text.sql}}
+		r.belongs(properties, text.hasSQL, text.hasCorr, "SqlFilter", "CorrelationFilter")
+	case "correlation", "correlationfilter":
+		rule.Filter = fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: text.conditions}
+		r.belongs(properties, text.hasCorr, text.hasSQL, "CorrelationFilter", "SqlFilter")
+	case "":
+		r.wrong(properties+".FilterType", "is missing: it is Sql or Correlation")
+	default:
+		r.wrong(properties+".FilterType", "is Sql or Correlation, not %q", short(text.kind))
+	}
+	rule.Action.Text = text.action
+	if len(r.mistakes) > before {
+		return
+	}
+	if err := rule.Validate(); err != nil {
+		r.wrong(path, "%w", err)
+		return
+	}
+	e.rules = append(e.rules, rule)
+}
+
+// belongs says whether the filter that FilterType announces is there, alone.
+func (r *reader) belongs(path string, wanted, other bool, name, otherName string) {
+	if !wanted {
+		r.wrong(path+"."+name, "is missing, and FilterType says that it is there")
+	}
+	if other {
+		r.warn(path+"."+otherName, "ignored: FilterType names another filter")
+	}
+}
+
+func (r *reader) ruleProperties(text *ruleText, path string, raw json.RawMessage) {
+	r.object(path, raw,
+		field{"FilterType", r.text(&text.kind)},
+		field{"SqlFilter", func(path string, raw json.RawMessage) {
+			text.hasSQL = true
+			r.object(path, raw, field{"SqlExpression", r.text(&text.sql)})
+		}},
+		field{"CorrelationFilter", func(path string, raw json.RawMessage) {
+			text.hasCorr = true
+			r.correlation(text, path, raw)
+		}},
+		field{"Action", func(path string, raw json.RawMessage) {
+			r.object(path, raw, field{"SqlExpression", r.text(&text.action)})
+		}})
+}
+
+// correlation reads the conditions in an order that does not depend on the file, so that
+// two readings of it are equal.
+func (r *reader) correlation(text *ruleText, path string, raw json.RawMessage) {
+	var fields []field
+	for name, property := range map[string]string{
+		"ContentType": filter.ContentType, "CorrelationId": filter.CorrelationID, "Label": filter.Label, "Subject": filter.Label,
+		"MessageId": filter.MessageID, "ReplyTo": filter.ReplyTo, "ReplyToSessionId": filter.ReplyToSessionID,
+		"SessionId": filter.SessionID, "To": filter.To,
+	} {
+		fields = append(fields, field{name, func(path string, raw json.RawMessage) {
+			var value string
+			r.text(&value)(path, raw)
+			text.conditions = append(text.conditions, filter.Condition{
+				Property: filter.Property{Name: property, Scope: filter.System}, Value: filter.Text(value),
+			})
+		}})
+	}
+	fields = append(fields, field{"Properties", func(path string, raw json.RawMessage) { r.conditions(text, path, raw) }})
+	r.object(path, raw, fields...)
+}
+
+// conditions reads those on application properties, whose values keep their type.
+func (r *reader) conditions(text *ruleText, path string, raw json.RawMessage) {
+	var found map[string]json.RawMessage
+	if json.Unmarshal(raw, &found) != nil {
+		r.wrong(path, "is an object in braces, not %.40s", raw)
+		return
+	}
+	for _, name := range slices.Sorted(maps.Keys(found)) {
+		var value admin.Value
+		if err := json.Unmarshal(found[name], &value); err != nil {
+			r.wrong(under(path, short(name)), "%w", err)
+			continue
+		}
+		text.conditions = append(text.conditions, filter.Condition{Property: filter.Property{Name: name}, Value: value.Value})
+	}
+}

@@ -1,0 +1,98 @@
+package listen
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+)
+
+// Authorities are the certificates of those who sign for clients, in a PEM file that may
+// be replaced while it is used. It may be used by any number of goroutines.
+type Authorities struct {
+	file   string
+	logger *slog.Logger
+
+	mu      sync.Mutex
+	current *x509.CertPool
+	pem     []byte // that current was made of, or that was refused last
+	checked time.Time
+}
+
+// LoadAuthorities reads the file: one certificate or more.
+func LoadAuthorities(file string, logger *slog.Logger) (*Authorities, error) {
+	a := &Authorities{file: file, logger: logger, checked: time.Now()}
+	var err error
+	if a.pem, err = readPEM(file); err != nil {
+		return nil, fmt.Errorf("read the certificates to trust: %w", err)
+	}
+	if a.current, err = a.pool(a.pem); err != nil {
+		return nil, err
+	}
+	return a, nil
+}
+
+func (a *Authorities) pool(pem []byte) (*x509.CertPool, error) {
+	pool := x509.NewCertPool()
+	if !pool.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM form", a.file)
+	}
+	return pool, nil
+}
+
+// get gives the authorities, read anew when the file has changed. A file that cannot be
+// read or holds none changes nothing: an empty one would let nobody in, and what is meant by
+// it is not known.
+func (a *Authorities) get() *x509.CertPool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if time.Since(a.checked) < reloadEvery {
+		return a.current
+	}
+	a.checked = time.Now()
+	pem, err := readPEM(a.file)
+	if err == nil && bytes.Equal(pem, a.pem) {
+		return a.current
+	}
+	var pool *x509.CertPool
+	if err == nil {
+		a.pem = pem // told once, whether it is good or not
+		pool, err = a.pool(pem)
+	}
+	if err != nil {
+		a.logger.Warn("certificates to trust not replaced", "error", err)
+		return a.current
+	}
+	a.current = pool
+	a.logger.Info("certificates to trust replaced", "file", a.file)
+	return a.current
+}
+
+// TLSFor is [Certificate.TLS] of a server that also asks clients for a certificate. None is
+// needed; one that is shown must lead to the authorities and be good for clients.
+func (c *Certificate) TLSFor(clients *Authorities) *tls.Config {
+	config := c.TLS()
+	config.ClientAuth = tls.VerifyClientCertIfGiven
+	config.ClientCAs = clients.get()
+	base := config.Clone()
+	config.GetConfigForClient = func(*tls.ClientHelloInfo) (*tls.Config, error) {
+		now := base.Clone()
+		now.ClientCAs = clients.get()
+		return now, nil
+	}
+	return config
+}
+
+// Peer is the configuration of a member towards others, which shows the certificate at
+// either end. Whom it trusts is for the caller to say.
+func (c *Certificate) Peer() *tls.Config {
+	config := c.TLS()
+	config.MinVersion = tls.VersionTLS13
+	config.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+		return c.get(), nil
+	}
+	return config
+}

@@ -1,0 +1,248 @@
+package listen
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"log/slog"
+	"math/big"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+// issuer signs certificates of clients.
+type issuer struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+}
+
+func newIssuer(t *testing.T, name string) issuer {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, &key.PublicKey, key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return issuer{cert, key}
+}
+
+// pem is the file that names the issuer as one to trust.
+func (i issuer) pem() []byte {
+	return pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: i.cert.Raw})
+}
+
+func (i issuer) sign(t *testing.T, name string, use x509.ExtKeyUsage) tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{use},
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, i.cert, &key.PublicKey, i.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}
+}
+
+// identified opens a port that asks for certificates of clients and hands what the AMQP
+// server gets to the test.
+func identified(t *testing.T, clients *Authorities, files Files) (string, <-chan tls.ConnectionState) {
+	t.Helper()
+	config := DefaultConfig()
+	config.Listeners = []net.Listener{listenLoopback(t)}
+	config.TLS = load(t, files).TLSFor(clients)
+	p, err := Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	states, done := make(chan tls.ConnectionState, 16), make(chan struct{})
+	go func() {
+		defer close(done)
+		for {
+			conn, err := p.AMQP().Accept()
+			if err != nil {
+				return
+			}
+			states <- conn.(interface{ ConnectionState() tls.ConnectionState }).ConnectionState()
+			_ = conn.Close()
+		}
+	}()
+	t.Cleanup(func() {
+		if err := p.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		<-done
+	})
+	return p.AMQP().Addr().String(), states
+}
+
+// speak sends an AMQP header with a certificate, or without, and says how it ended.
+func speak(t *testing.T, address string, config *tls.Config, certificates ...tls.Certificate) error {
+	t.Helper()
+	config = config.Clone()
+	config.Certificates = certificates
+	conn, err := tls.Dial("tcp", address, config)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	if _, err := conn.Write([]byte("AMQP\x00\x01\x00\x00")); err != nil {
+		return err
+	}
+	_, err = conn.Read(make([]byte, 1)) // in TLS 1.3 the refusal comes after the client's handshake
+	return err
+}
+
+// The servers behind the port learn who the client is and by which name it called, in TLS
+// and in WebSocket; without TLS they learn nothing. A certificate is not needed, and one that
+// leads nowhere is refused.
+func TestClientCertificates(t *testing.T) {
+	t.Parallel()
+	files, trusted := development(t)
+	ours, foreign := newIssuer(t, "ours"), newIssuer(t, "foreign")
+	path := filepath.Join(t.TempDir(), "clients.pem")
+	if err := os.WriteFile(path, ours.pem(), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	clients, err := LoadAuthorities(path, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, states := identified(t, clients, files)
+	expect := func(name, server string) {
+		t.Helper()
+		select {
+		case s := <-states:
+			got := ""
+			if len(s.VerifiedChains) > 0 {
+				got = s.VerifiedChains[0][0].Subject.CommonName
+			}
+			if got != name || s.ServerName != server {
+				t.Errorf("certificate of %q, called %q; want %q, %q", got, s.ServerName, name, server)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatal("nobody came")
+		}
+	}
+	reader := ours.sign(t, "reader", x509.ExtKeyUsageClientAuth)
+	_ = speak(t, address, trusted, reader)
+	expect("reader", "localhost")
+	_ = speak(t, address, trusted)
+	expect("", "localhost")
+	for what, certificate := range map[string]tls.Certificate{
+		"of a foreign issuer": foreign.sign(t, "reader", x509.ExtKeyUsageClientAuth), "of a server": ours.sign(t, "reader", x509.ExtKeyUsageServerAuth),
+	} {
+		// crypto/tls keeps a certificate back that no named issuer has signed.
+		forced := trusted.Clone()
+		forced.GetClientCertificate = func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &certificate, nil }
+		if err := speak(t, address, forced); err == nil || !strings.Contains(err.Error(), "tls:") {
+			t.Errorf("a certificate %s: %v", what, err)
+		}
+	}
+
+	transport := &http.Transport{TLSClientConfig: trusted.Clone()}
+	defer transport.CloseIdleConnections()
+	transport.TLSClientConfig.Certificates = []tls.Certificate{reader}
+	ws, _, err := websocket.Dial(t.Context(), "wss://"+address+"/$servicebus/websocket", &websocket.DialOptions{Subprotocols: []string{subprotocolCloud}, HTTPClient: &http.Client{Transport: transport}}) //nolint:bodyclose // the library gives none to close
+	if err != nil {
+		t.Fatal(err)
+	}
+	expect("reader", "localhost")
+	_ = ws.CloseNow()
+
+	plain, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer plain.Close()
+	if _, err := plain.Write([]byte("AMQP\x00\x01\x00\x00")); err != nil {
+		t.Fatal(err)
+	}
+	expect("", "")
+}
+
+// Who signs for clients is replaced while the port runs; a file without a certificate
+// changes nothing and is told once.
+func TestAuthoritiesAreReplaced(t *testing.T) {
+	t.Parallel()
+	before, after := newIssuer(t, "before"), newIssuer(t, "after")
+	path := filepath.Join(t.TempDir(), "clients.pem")
+	write := func(content []byte) {
+		t.Helper()
+		if err := os.WriteFile(path, content, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write(before.pem())
+	var log lockedBuffer
+	a, err := LoadAuthorities(path, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	look := func() *x509.CertPool { // as if a second had passed
+		a.mu.Lock()
+		a.checked = time.Time{}
+		a.mu.Unlock()
+		return a.get()
+	}
+	pool := look()
+	write(nil)
+	for range 3 {
+		if !look().Equal(pool) {
+			t.Error("an empty file was taken")
+		}
+	}
+	if n := strings.Count(log.String(), "not replaced"); n != 1 {
+		t.Errorf("told %d times:\n%s", n, log.String())
+	}
+	write(append(before.pem(), after.pem()...))
+	if look().Equal(pool) {
+		t.Error("the new file was not taken")
+	}
+	if _, err := LoadAuthorities(path+"x", slog.New(slog.DiscardHandler)); err == nil {
+		t.Error("a file that is not there was loaded")
+	}
+}
+
+// A member shows its certificate at both ends of a stream, with TLS 1.3.
+func TestPeerShowsItsCertificate(t *testing.T) {
+	t.Parallel()
+	files, _ := development(t)
+	config := load(t, files).Peer()
+	server, err := config.GetCertificate(&tls.ClientHelloInfo{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	client, err := config.GetClientCertificate(&tls.CertificateRequestInfo{})
+	if err != nil || client != server || config.MinVersion != tls.VersionTLS13 {
+		t.Error(client, err, config.MinVersion)
+	}
+}

@@ -1,0 +1,170 @@
+package listen
+
+import (
+	"crypto"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"time"
+)
+
+// Lifetimes of what Development makes.
+const (
+	authorityLife   = 10 * 365 * 24 * time.Hour // people trust it by hand, once
+	certificateLife = 397 * 24 * time.Hour      // what browsers take at most
+	renewBefore     = 30 * 24 * time.Hour       // at a start with less left, a new one is made
+	backdate        = time.Hour                 // clocks of containers differ
+)
+
+// Files says where the development certificate lies.
+type Files struct {
+	CA   string `json:"ca"`          // the authority: what clients are told to trust
+	Cert string `json:"certificate"` // what the listeners show
+	Key  string `json:"key"`
+}
+
+// Development makes an authority and a certificate for this machine's loopback names in
+// the folder, or finds them there. A certificate that soon ends is made anew; the
+// authority stays, so that whoever trusts it need not be told again.
+//
+// The authority can sign for loopback names alone (name constraints, RFC 5280,
+// 4.2.1.10): its key lies unencrypted in a development folder, and somebody's browser may
+// have been told to trust it.
+func Development(dir string) (Files, error) {
+	f := Files{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+	if err := os.MkdirAll(dir, 0o750); err != nil {
+		return Files{}, fmt.Errorf("make the folder of certificates: %w", err)
+	}
+	caKeyFile := filepath.Join(dir, "ca-key.pem")
+	now := time.Now()
+	ca, caKey, err := readPair(f.CA, caKeyFile)
+	if errors.Is(err, fs.ErrNotExist) || err == nil && now.Add(certificateLife).After(ca.NotAfter) {
+		ca, caKey, err = issue(f.CA, caKeyFile, authority(now), nil, nil)
+	}
+	if err != nil {
+		return Files{}, fmt.Errorf("development authority: %w", err)
+	}
+	cert, _, err := readPair(f.Cert, f.Key)
+	if err == nil && now.Add(renewBefore).Before(cert.NotAfter) && cert.CheckSignatureFrom(ca) == nil {
+		return f, nil
+	}
+	// Missing, old, of another authority, or written half: nobody misses it.
+	if _, _, err := issue(f.Cert, f.Key, loopback(now), ca, caKey); err != nil {
+		return Files{}, fmt.Errorf("development certificate: %w", err)
+	}
+	return f, nil
+}
+
+// authority is the template of the authority.
+func authority(now time.Time) *x509.Certificate {
+	return &x509.Certificate{
+		Subject:   pkix.Name{CommonName: "Peeklock development CA", Organization: []string{"peeklock dev"}},
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(authorityLife),
+		IsCA: true, BasicConstraintsValid: true, MaxPathLenZero: true,
+		KeyUsage:                    x509.KeyUsageCertSign | x509.KeyUsageCRLSign,
+		PermittedDNSDomainsCritical: true,
+		PermittedDNSDomains:         []string{"localhost"}, // and what is below it
+		PermittedIPRanges: []*net.IPNet{
+			{IP: net.IPv4(127, 0, 0, 0).To4(), Mask: net.CIDRMask(8, 32)},
+			{IP: net.IPv6loopback, Mask: net.CIDRMask(128, 128)},
+		},
+	}
+}
+
+// loopback is the template of the certificate.
+func loopback(now time.Time) *x509.Certificate {
+	return &x509.Certificate{
+		Subject:   pkix.Name{CommonName: "localhost", Organization: []string{"peeklock dev"}},
+		NotBefore: now.Add(-backdate), NotAfter: now.Add(certificateLife),
+		BasicConstraintsValid: true,
+		KeyUsage:              x509.KeyUsageDigitalSignature,
+		ExtKeyUsage:           []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth},
+		DNSNames:              []string{"localhost", "*.localhost"}, // a namespace is a name below localhost
+		IPAddresses:           []net.IP{net.IPv4(127, 0, 0, 1).To4(), net.IPv6loopback},
+	}
+}
+
+// issue makes a key and a certificate for it, signed by the parent or, without one, by
+// itself, and writes both. The key is written first: a certificate without its key would
+// be found at the next start and be of no use.
+func issue(certFile, keyFile string, template, parent *x509.Certificate, parentKey crypto.Signer) (*x509.Certificate, crypto.Signer, error) {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make a key: %w", err)
+	}
+	if parent == nil {
+		parent, parentKey = template, key
+	}
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 127)); err != nil {
+		return nil, nil, fmt.Errorf("draw a serial number: %w", err)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), parentKey)
+	if err != nil {
+		return nil, nil, fmt.Errorf("sign: %w", err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		return nil, nil, fmt.Errorf("encode the key: %w", err)
+	}
+	for _, w := range []struct {
+		path, kind string
+		der        []byte
+		mode       fs.FileMode
+	}{{keyFile, "PRIVATE KEY", secret, 0o600}, {certFile, "CERTIFICATE", der, 0o644}} {
+		if err := replace(w.path, pem.EncodeToMemory(&pem.Block{Type: w.kind, Bytes: w.der}), w.mode); err != nil {
+			return nil, nil, err
+		}
+	}
+	cert, err := x509.ParseCertificate(der)
+	return cert, key, err
+}
+
+// replace writes a file whole or not at all.
+func replace(path string, data []byte, mode fs.FileMode) error {
+	if err := os.WriteFile(path+".new", data, mode); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	if err := os.Rename(path+".new", path); err != nil {
+		return fmt.Errorf("write %s: %w", path, err)
+	}
+	return nil
+}
+
+// readPair reads what issue wrote.
+func readPair(certFile, keyFile string) (*x509.Certificate, crypto.Signer, error) {
+	var der [2][]byte
+	for i, path := range []string{certFile, keyFile} {
+		text, err := readPEM(path)
+		if err != nil {
+			return nil, nil, err
+		}
+		block, _ := pem.Decode(text)
+		if block == nil {
+			return nil, nil, fmt.Errorf("%s is no PEM file", path)
+		}
+		der[i] = block.Bytes
+	}
+	cert, err := x509.ParseCertificate(der[0])
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", certFile, err)
+	}
+	key, err := x509.ParsePKCS8PrivateKey(der[1])
+	if err != nil {
+		return nil, nil, fmt.Errorf("%s: %w", keyFile, err)
+	}
+	signer, ok := key.(*ecdsa.PrivateKey)
+	if !ok || !signer.PublicKey.Equal(cert.PublicKey) {
+		return nil, nil, fmt.Errorf("%s is not the key of %s: remove both", keyFile, certFile)
+	}
+	return cert, signer, nil
+}

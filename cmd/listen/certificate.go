@@ -1,0 +1,110 @@
+package listen
+
+import (
+	"bytes"
+	"crypto/tls"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+)
+
+const (
+	reloadEvery    = time.Second // at most so often are the files read, and only when somebody comes
+	pemBytesMax    = 1 << 20     // of a certificate or key file
+	minimumVersion = tls.VersionTLS12
+)
+
+// Certificate is a certificate and its key in two PEM files that may be replaced while it
+// is used. It may be used by any number of goroutines.
+type Certificate struct {
+	certFile, keyFile string
+	logger            *slog.Logger
+
+	mu        sync.Mutex
+	current   *tls.Certificate
+	cert, key []byte // the bytes that current was made of, or that were refused last
+	checked   time.Time
+}
+
+// LoadCertificate reads the two files: the certificate, followed by those of intermediate
+// authorities if there are any, and the key.
+func LoadCertificate(certFile, keyFile string, logger *slog.Logger) (*Certificate, error) {
+	c := &Certificate{certFile: certFile, keyFile: keyFile, logger: logger, checked: time.Now()}
+	var err error
+	if c.cert, c.key, err = c.read(); err != nil {
+		return nil, err
+	}
+	pair, err := tls.X509KeyPair(c.cert, c.key)
+	if err != nil {
+		return nil, fmt.Errorf("certificate %s with key %s: %w", certFile, keyFile, err)
+	}
+	c.current = &pair
+	return c, nil
+}
+
+// TLS is the configuration of a server that shows the certificate: TLS 1.2 and up, with
+// the cipher suites that Go thinks safe. Connections that are open keep the certificate
+// that they began with.
+func (c *Certificate) TLS() *tls.Config {
+	return &tls.Config{
+		MinVersion: minimumVersion,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) {
+			return c.get(), nil
+		},
+	}
+}
+
+// get gives the certificate, read anew when the files have changed. Reading the bytes and
+// not the times of the files leaves nothing to get wrong, and they are small. A
+// pair that does not fit together is one that is being replaced, or a mistake: the
+// certificate before it stays.
+func (c *Certificate) get() *tls.Certificate {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if time.Since(c.checked) < reloadEvery {
+		return c.current
+	}
+	c.checked = time.Now()
+	cert, key, err := c.read()
+	if err == nil && bytes.Equal(cert, c.cert) && bytes.Equal(key, c.key) {
+		return c.current
+	}
+	var pair tls.Certificate
+	if err == nil {
+		c.cert, c.key = cert, key // told once, whether they are good or not
+		pair, err = tls.X509KeyPair(cert, key)
+	}
+	if err != nil {
+		c.logger.Warn("certificate not replaced", "error", err)
+		return c.current
+	}
+	c.current = &pair
+	c.logger.Info("certificate replaced", "file", c.certFile, "not_after", pair.Leaf.NotAfter)
+	return c.current
+}
+
+func (c *Certificate) read() (cert, key []byte, err error) {
+	if cert, err = readPEM(c.certFile); err != nil {
+		return nil, nil, fmt.Errorf("read the certificate: %w", err)
+	}
+	if key, err = readPEM(c.keyFile); err != nil {
+		return nil, nil, fmt.Errorf("read the key of the certificate: %w", err)
+	}
+	return cert, key, nil
+}
+
+func readPEM(path string) ([]byte, error) {
+	f, err := os.Open(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	b, err := io.ReadAll(io.LimitReader(f, pemBytesMax+1))
+	if err == nil && len(b) > pemBytesMax {
+		return nil, fmt.Errorf("%s is larger than 1 MiB", path)
+	}
+	return b, err
+}

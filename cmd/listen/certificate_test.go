@@ -1,0 +1,220 @@
+package listen
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+)
+
+// development makes certificates in a folder of the test and what a client needs to
+// trust them.
+func development(t testing.TB) (Files, *tls.Config) {
+	t.Helper()
+	files, err := Development(filepath.Join(t.TempDir(), "tls"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files, trust(t, files)
+}
+
+func trust(t testing.TB, files Files) *tls.Config {
+	t.Helper()
+	ca, err := os.ReadFile(files.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	config := &tls.Config{RootCAs: x509.NewCertPool(), ServerName: "localhost"}
+	if !config.RootCAs.AppendCertsFromPEM(ca) {
+		t.Fatal("no certificate in", files.CA)
+	}
+	return config
+}
+
+func load(t testing.TB, files Files) *Certificate {
+	t.Helper()
+	c, err := LoadCertificate(files.Cert, files.Key, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+// serial is the number of the certificate that the port shows now.
+func (r *rig) serial(t testing.TB, config *tls.Config) *big.Int {
+	t.Helper()
+	conn := tls.Client(r.dial(t), config)
+	if err := conn.HandshakeContext(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	return conn.ConnectionState().PeerCertificates[0].SerialNumber
+}
+
+// lockedBuffer is a log that is written and read at the same time.
+type lockedBuffer struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *lockedBuffer) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *lockedBuffer) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
+
+// A certificate is replaced while the port runs; one that does not fit its key changes
+// nothing and is told once; connections that are open go on.
+func TestCertificateIsReplaced(t *testing.T) {
+	t.Parallel()
+	files, trusted := development(t)
+	var log lockedBuffer
+	cert, err := LoadCertificate(files.Cert, files.Key, slog.New(slog.NewTextHandler(&log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := openRig(t, func(c *Config) { c.TLS = cert.TLS() })
+	before := r.serial(t, trusted)
+	open := tls.Client(r.dial(t), trusted)
+	exchange(t, open, "AMQP", "amqp:AMQP")
+
+	if err := os.Remove(files.Cert); err != nil { // then Development makes the pair anew
+		t.Fatal(err)
+	}
+	key, err := os.ReadFile(files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Development(filepath.Dir(files.Cert)); err != nil {
+		t.Fatal(err)
+	}
+	newKey, err := os.ReadFile(files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(files.Key, key, 0o600); err != nil { // the new one has not come yet
+		t.Fatal(err)
+	}
+	eventually(t, "the pair that does not fit is noticed", func() bool {
+		if r.serial(t, trusted).Cmp(before) != 0 {
+			t.Fatal("a certificate without its key is shown")
+		}
+		return strings.Contains(log.String(), "certificate not replaced")
+	})
+	if err := os.WriteFile(files.Key, newKey, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new certificate is shown", func() bool { return r.serial(t, trusted).Cmp(before) != 0 })
+	exchange(t, open, "still here", "still here")
+	if n := strings.Count(log.String(), "certificate not replaced"); n != 1 {
+		t.Errorf("told %d times", n)
+	}
+}
+
+func TestLoadCertificateRefuses(t *testing.T) {
+	t.Parallel()
+	files, _ := development(t)
+	other, _ := development(t)
+	huge := filepath.Join(t.TempDir(), "huge.pem")
+	if err := os.WriteFile(huge, make([]byte, pemBytesMax+1), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for want, pair := range map[string][2]string{
+		"no such file":      {files.Cert + "x", files.Key},
+		"key of the":        {files.Cert, files.Key + "x"},
+		"does not match":    {files.Cert, other.Key},
+		"failed to find":    {files.Key, files.Key},
+		"larger than 1 MiB": {huge, files.Key},
+	} {
+		if _, err := LoadCertificate(pair[0], pair[1], slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%s: %v", want, err)
+		}
+	}
+}
+
+// The authority outlives certificates, and can sign for loopback alone.
+func TestDevelopment(t *testing.T) {
+	t.Parallel()
+	files, trusted := development(t)
+	read := func(path string) []byte {
+		b, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return b
+	}
+	ca, cert := read(files.CA), read(files.Cert)
+	again, err := Development(filepath.Dir(files.CA))
+	if err != nil || again != files || !bytes.Equal(read(files.CA), ca) || !bytes.Equal(read(files.Cert), cert) {
+		t.Fatalf("a second start changes something: %+v %v", again, err)
+	}
+	for _, key := range []string{files.Key, filepath.Join(filepath.Dir(files.CA), "ca-key.pem")} {
+		if info, err := os.Stat(key); err != nil || info.Mode().Perm() != 0o600 {
+			t.Errorf("%s: %v %v", key, info.Mode(), err)
+		}
+	}
+	leaf, _, err := readPair(files.Cert, files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"localhost", "shop.localhost", "127.0.0.1", "[::1]"} {
+		if _, err := leaf.Verify(x509.VerifyOptions{Roots: trusted.RootCAs, DNSName: name}); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	// Another certificate by the same authority, for a name that is not this machine's.
+	root, rootKey, err := readPair(files.CA, filepath.Join(filepath.Dir(files.CA), "ca-key.pem"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, change := range map[string]func(*x509.Certificate){
+		"example.com": func(c *x509.Certificate) { c.DNSNames, c.IPAddresses = []string{"example.com"}, nil },
+		"192.0.2.1":   func(c *x509.Certificate) { c.DNSNames, c.IPAddresses = nil, []net.IP{net.IPv4(192, 0, 2, 1)} },
+	} {
+		forged := loopback(time.Now())
+		change(forged)
+		dir := t.TempDir()
+		forged, _, err = issue(filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem"), forged, root, rootKey)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := forged.Verify(x509.VerifyOptions{Roots: trusted.RootCAs, DNSName: name}); err == nil {
+			t.Errorf("the authority signs for %s", name)
+		}
+	}
+
+	// Half written, or nearly over: made anew under the same authority.
+	if err := os.WriteFile(files.Key, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Development(filepath.Dir(files.CA)); err != nil || bytes.Equal(read(files.Cert), cert) || !bytes.Equal(read(files.CA), ca) {
+		t.Error("not made anew:", err)
+	}
+	old := loopback(time.Now().Add(renewBefore - certificateLife))
+	if _, _, err := issue(files.Cert, files.Key, old, root, rootKey); err != nil {
+		t.Fatal(err)
+	}
+	cert = read(files.Cert)
+	if _, err := Development(filepath.Dir(files.CA)); err != nil || bytes.Equal(read(files.Cert), cert) {
+		t.Error("not renewed:", err)
+	}
+	if err := os.WriteFile(files.CA, []byte("half"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Development(filepath.Dir(files.CA)); err == nil {
+		t.Error("an authority that people trust was thrown away")
+	}
+}

@@ -1,0 +1,96 @@
+package listen
+
+import (
+	"bytes"
+	"strings"
+)
+
+// protocol is what the first bytes of a connection say.
+type protocol uint8
+
+const (
+	undecided protocol = iota // more bytes are needed
+	speaksAMQP
+	speaksTLS
+	speaksHTTP
+	speaksWebSocket // HTTP, and asks for the path of AMQP over WebSocket
+)
+
+// firstBytesMax is how much is looked at. A request line with a longer target is HTTP,
+// which says what is wrong with it.
+const firstBytesMax = 1024
+
+// webSocketPath is where the cloud service takes AMQP over WebSocket; .NET adds a slash.
+const webSocketPath = "/$servicebus/websocket"
+
+// classify tells the protocol from the first bytes. More bytes never change an answer
+// other than undecided, and firstBytesMax of them are always enough.
+//
+// What is none of the others goes to the gateway: it answers a header that it does not
+// know with the one it speaks (part 2, 2.2).
+func classify(first []byte) protocol {
+	const header, get = "AMQP", "GET "
+	switch {
+	case len(first) == 0:
+		return undecided
+	case first[0] == 0x16: // a handshake record, version 3.x (RFC 8446, 5.1)
+		if len(first) == 1 {
+			return undecided
+		}
+		if first[1] == 3 {
+			return speaksTLS
+		}
+		return speaksAMQP
+	case first[0] < 'A' || first[0] > 'Z':
+		return speaksAMQP
+	case bytes.HasPrefix(first, []byte(header)):
+		return speaksAMQP
+	case strings.HasPrefix(header, string(first)), strings.HasPrefix(get, string(first)):
+		return undecided
+	case bytes.HasPrefix(first, []byte(get)):
+		if p := target(first[len(get):]); p != undecided || len(first) < firstBytesMax {
+			return p
+		}
+	}
+	return speaksHTTP
+}
+
+// target tells AMQP over WebSocket from the rest by the target of a GET request. Most
+// clients send a path. The Java client sends the whole URL, as if to a proxy.
+func target(b []byte) protocol {
+	end := bytes.IndexAny(b, " \r\n")
+	if end < 0 {
+		if len(b) > 0 && b[0] == '/' && !leadsToWebSocket(string(b)) {
+			return speaksHTTP // the usual case: no need to see the whole line
+		}
+		return undecided
+	}
+	path := string(b[:end])
+	if _, rest, ok := strings.Cut(path, "://"); ok && path[0] != '/' {
+		slash := strings.IndexByte(rest, '/')
+		path = rest[max(slash, 0):]
+	}
+	path, _, _ = strings.Cut(path, "?")
+	if isWebSocketPath(path) {
+		return speaksWebSocket
+	}
+	return speaksHTTP
+}
+
+// isWebSocketPath compares as the router of the service does: the dollar may be escaped.
+func isWebSocketPath(path string) bool {
+	path = strings.TrimSuffix(path, "/")
+	return strings.EqualFold(path, webSocketPath) || strings.EqualFold(path, escapedPath())
+}
+
+// leadsToWebSocket says whether the path of which b is the beginning may yet be the one.
+func leadsToWebSocket(b string) bool {
+	for _, full := range []string{webSocketPath, escapedPath()} {
+		if n := min(len(b), len(full)); strings.EqualFold(b[:n], full[:n]) {
+			return true
+		}
+	}
+	return false
+}
+
+func escapedPath() string { return strings.Replace(webSocketPath, "$", "%24", 1) }

@@ -1,0 +1,309 @@
+package listen
+
+import (
+	"container/list"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"sync"
+	"time"
+)
+
+// Limits against strangers. A stranger costs a goroutine, 1 KiB of first bytes, and
+// during a TLS handshake some 30 KiB more.
+const (
+	strangersMaxDefault    = 1000
+	strangerTimeMaxDefault = 10 * time.Second // as long as the gateway waits for open
+	refusalTimeMax         = time.Second      // to take the bytes that say why not
+	refusalBytesMax        = 64 * 1024        // read after them
+)
+
+// Config is what a Port is made of. Start from DefaultConfig.
+type Config struct {
+	// Listeners are where clients come; every one takes every protocol. The Port closes them.
+	Listeners []net.Listener
+	// TLS is how TLS is spoken; nil refuses it. ALPN is not offered: HTTP/2 would not be
+	// understood behind it, and AMQP clients name no protocol.
+	TLS *tls.Config
+	// RequireTLS refuses clients from other machines that do not speak TLS. Those on
+	// loopback, such as a proxy on this machine, may do without.
+	RequireTLS bool
+	// Origins are hosts whose web pages may open a WebSocket, in the patterns of
+	// path.Match with an optional scheme; pages of the host itself always may. Clients
+	// that are no browser send no origin.
+	Origins []string
+	Logger  *slog.Logger
+
+	StrangersMax    int           // connections at a time that have not said what they speak
+	StrangerTimeMax time.Duration // from accept until a server has taken the connection
+}
+
+// DefaultConfig is a Config with the limits set; the Listeners are left to the caller.
+func DefaultConfig() Config {
+	return Config{
+		Logger:          slog.New(slog.DiscardHandler),
+		StrangersMax:    strangersMaxDefault,
+		StrangerTimeMax: strangerTimeMaxDefault,
+	}
+}
+
+// Validate says what is missing or out of range.
+func (c Config) Validate() error {
+	switch {
+	case len(c.Listeners) == 0:
+		return errors.New("port has no listener")
+	case c.Logger == nil:
+		return errors.New("port has no logger")
+	case c.RequireTLS && c.TLS == nil:
+		return errors.New("port requires tls and has no certificate")
+	case c.StrangersMax < 1:
+		return fmt.Errorf("strangers max %d is below 1", c.StrangersMax)
+	case c.StrangerTimeMax <= 0:
+		return fmt.Errorf("stranger time max %s is not positive", c.StrangerTimeMax)
+	}
+	return nil
+}
+
+// Port takes connections and hands each to the server of its protocol. All methods may
+// be called from any goroutine.
+type Port struct {
+	config Config
+	stop   context.CancelFunc
+	group  sync.WaitGroup // accept loops and strangers
+	amqp   *side
+	http   *side
+
+	mu        sync.Mutex
+	strangers *list.List // of *stranger, the oldest in front
+	closed    bool
+}
+
+// stranger is a connection that no server has taken yet.
+type stranger struct {
+	port *Port
+	raw  net.Conn      // as accepted
+	conn net.Conn      // what the server will read: raw, TLS or WebSocket, unread
+	at   *list.Element // in strangers; nil once taken or cut off; under mu of the port
+}
+
+// Open starts to accept. ctx gives values only; the Port lives until Close. When Open
+// fails the listeners are still the caller's.
+func Open(ctx context.Context, config Config) (*Port, error) {
+	if err := config.Validate(); err != nil {
+		return nil, fmt.Errorf("open port: %w", err)
+	}
+	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
+	p := &Port{config: config, stop: stop, strangers: list.New()}
+	addr := config.Listeners[0].Addr()
+	p.amqp, p.http = newSide(addr), newSide(addr)
+	for _, l := range config.Listeners {
+		p.group.Go(func() { p.accept(ctx, l) })
+	}
+	return p, nil
+}
+
+// AMQP is the listener that gives the connections of AMQP clients, whatever they came
+// in. Closing it closes connections of that kind that come later, and nothing else.
+func (p *Port) AMQP() net.Listener { return p.amqp }
+
+// HTTP is the same for HTTP clients.
+func (p *Port) HTTP() net.Listener { return p.http }
+
+// Strangers is how many connections have not been handed over yet.
+func (p *Port) Strangers() int {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.strangers.Len()
+}
+
+// Close stops to accept, cuts strangers off and waits for all goroutines. Connections that
+// were handed over are not touched. It may be called more than once.
+func (p *Port) Close(ctx context.Context) error {
+	p.mu.Lock()
+	first := !p.closed
+	p.closed = true
+	for e := p.strangers.Front(); e != nil; e = e.Next() {
+		_ = e.Value.(*stranger).raw.Close() //nolint:forcetypeassert // nothing else is put in
+	}
+	p.mu.Unlock()
+	var errs []error
+	if first {
+		p.stop()
+		for _, l := range p.config.Listeners {
+			if err := l.Close(); err != nil && !errors.Is(err, net.ErrClosed) {
+				errs = append(errs, fmt.Errorf("close port: %w", err))
+			}
+		}
+		_, _ = p.amqp.Close(), p.http.Close()
+	}
+	gone := make(chan struct{})
+	go func() { p.group.Wait(); close(gone) }()
+	select {
+	case <-gone:
+	case <-ctx.Done():
+		errs = append(errs, fmt.Errorf("close port: %w", ctx.Err()))
+	}
+	return errors.Join(errs...)
+}
+
+// accept takes connections until the listener is closed.
+func (p *Port) accept(ctx context.Context, l net.Listener) {
+	for pause := time.Duration(0); ; {
+		raw, err := l.Accept()
+		if err == nil {
+			pause = 0
+			if s := p.admit(ctx, raw); s != nil {
+				p.group.Go(func() { p.meet(ctx, s) })
+			}
+			continue
+		}
+		if errors.Is(err, net.ErrClosed) || ctx.Err() != nil {
+			return
+		}
+		// Out of file descriptors and the like: it passes, but not faster for asking.
+		pause = min(time.Second, max(10*time.Millisecond, 2*pause))
+		p.config.Logger.WarnContext(ctx, "accept failed", "error", err)
+		select {
+		case <-time.After(pause):
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+// admit registers a stranger and, when there are too many, cuts the oldest off: who
+// has something to say has said it long ago.
+func (p *Port) admit(ctx context.Context, raw net.Conn) *stranger {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		_ = raw.Close()
+		return nil
+	}
+	if p.strangers.Len() >= p.config.StrangersMax {
+		oldest := p.strangers.Remove(p.strangers.Front()).(*stranger) //nolint:forcetypeassert // nothing else is put in
+		oldest.at = nil
+		_ = oldest.raw.Close()
+		p.config.Logger.DebugContext(ctx, "too many strangers", "peer", oldest.raw.RemoteAddr(), "max", p.config.StrangersMax)
+	}
+	s := &stranger{port: p, raw: raw}
+	s.at = p.strangers.PushBack(s)
+	return s
+}
+
+// take ends being a stranger; false when it was cut off before.
+func (s *stranger) take() bool {
+	s.port.mu.Lock()
+	defer s.port.mu.Unlock()
+	if s.at == nil || s.port.closed {
+		return false
+	}
+	s.port.strangers.Remove(s.at)
+	s.at = nil
+	return true
+}
+
+// meet finds out what a stranger speaks and hands it over, or closes it.
+func (p *Port) meet(ctx context.Context, s *stranger) {
+	ctx, cancel := context.WithTimeout(ctx, p.config.StrangerTimeMax)
+	defer cancel()
+	_ = s.raw.SetDeadline(time.Now().Add(p.config.StrangerTimeMax))
+	to, err := p.identify(ctx, s)
+	if err == nil {
+		_ = s.raw.SetDeadline(time.Time{})
+		err = to.hand(ctx, s)
+	}
+	if err == nil {
+		return
+	}
+	s.take()
+	_ = s.raw.Close()
+	p.config.Logger.DebugContext(ctx, "stranger refused", "peer", s.raw.RemoteAddr(), "error", err)
+}
+
+var (
+	errNoTLS     = errors.New("tls was spoken and there is no certificate")
+	errTLSInTLS  = errors.New("tls was spoken inside tls")
+	errPlain     = errors.New("tls was not spoken and is required")
+	errNotServed = errors.New("the server of that protocol is closed")
+)
+
+// identify reads the first bytes, sheds TLS and WebSocket, leaves what is inside in
+// s.conn and returns the side that serves it.
+func (p *Port) identify(ctx context.Context, s *stranger) (*side, error) {
+	kind, conn, err := sniff(s.raw)
+	if err != nil {
+		return nil, err
+	}
+	switch {
+	case kind == speaksTLS && p.config.TLS == nil:
+		refuse(s.raw, speaksTLS)
+		return nil, errNoTLS
+	case kind == speaksTLS:
+		secure := tls.Server(conn, p.config.TLS)
+		if err := secure.HandshakeContext(ctx); err != nil {
+			return nil, fmt.Errorf("tls handshake: %w", err)
+		}
+		if kind, conn, err = sniff(secure); err != nil {
+			return nil, err
+		}
+		if kind == speaksTLS {
+			return nil, errTLSInTLS
+		}
+	case p.config.RequireTLS && !onLoopback(s.raw.RemoteAddr()):
+		refuse(s.raw, kind)
+		return nil, errPlain
+	}
+	s.conn = conn
+	switch kind {
+	case speaksHTTP:
+		return p.http, nil
+	case speaksWebSocket:
+		if s.conn, err = upgrade(ctx, conn, p.config.Origins); err != nil {
+			linger(conn)
+		}
+		return p.amqp, err
+	case undecided, speaksAMQP, speaksTLS:
+	}
+	return p.amqp, nil
+}
+
+// refuse says in the client's own protocol that it has come in the wrong way. Without
+// it people would see no more than that the connection was closed.
+func refuse(raw net.Conn, kind protocol) {
+	var b []byte
+	switch kind {
+	case speaksTLS:
+		b = []byte{0x15, 3, 3, 0, 2, 2, 40} // alert: fatal, handshake_failure (RFC 8446, 6)
+	case speaksHTTP, speaksWebSocket:
+		b = []byte("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nUse TLS (https or wss): plain connections from other machines are refused.\n")
+	case undecided, speaksAMQP:
+		b = []byte("AMQP\x02\x01\x00\x00") // the header of TLS (part 5, 5.2.1): what we would like to see
+	}
+	_ = raw.SetWriteDeadline(time.Now().Add(refusalTimeMax))
+	_, _ = raw.Write(b)
+	linger(raw)
+}
+
+// linger ends what we send and reads for a moment what is still coming: closing a socket
+// with unread bytes would destroy the refusal on its way.
+func linger(conn net.Conn) {
+	if u, ok := conn.(*unread); ok {
+		conn = u.Conn
+	}
+	if half, ok := conn.(interface{ CloseWrite() error }); ok {
+		_ = half.CloseWrite()
+	}
+	_ = conn.SetReadDeadline(time.Now().Add(refusalTimeMax))
+	_, _ = io.CopyN(io.Discard, conn, refusalBytesMax)
+}
+
+// onLoopback says whether the peer is on this machine.
+func onLoopback(addr net.Addr) bool {
+	tcp, ok := addr.(*net.TCPAddr)
+	return ok && tcp.IP.IsLoopback()
+}

@@ -1,0 +1,538 @@
+package listen
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/coder/websocket"
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// rig is a port on loopback with two servers behind it that say which they are and what
+// they read: "amqp:" or "http:", and all that comes.
+type rig struct {
+	port *Port
+	addr string
+}
+
+func listenLoopback(t testing.TB) net.Listener {
+	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return l
+}
+
+func openRig(t testing.TB, change func(*Config)) *rig {
+	t.Helper()
+	config := DefaultConfig()
+	config.Listeners = []net.Listener{listenLoopback(t)}
+	if change != nil {
+		change(&config)
+	}
+	p, err := Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var servers sync.WaitGroup
+	for name, l := range map[string]net.Listener{"amqp:": p.AMQP(), "http:": p.HTTP()} {
+		servers.Go(func() { echo(&servers, l, name) })
+	}
+	t.Cleanup(func() {
+		if err := p.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+		servers.Wait()
+	})
+	return &rig{p, p.AMQP().Addr().String()}
+}
+
+// echo says name and repeats what it reads until the client has said all.
+func echo(servers *sync.WaitGroup, l net.Listener, name string) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		servers.Go(func() {
+			defer conn.Close()
+			if _, err := io.WriteString(conn, name); err == nil {
+				_, _ = io.Copy(conn, conn)
+			}
+		})
+	}
+}
+
+func (r *rig) dial(t testing.TB) *net.TCPConn {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", r.addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.SetDeadline(time.Now().Add(20 * time.Second))
+	t.Cleanup(func() { _ = conn.Close() })
+	return conn.(*net.TCPConn)
+}
+
+// exchange sends and reads as many bytes as want has.
+func exchange(t testing.TB, conn io.ReadWriter, say, want string) {
+	t.Helper()
+	if _, err := io.WriteString(conn, say); err != nil {
+		t.Fatal(err)
+	}
+	got := make([]byte, len(want))
+	if n, err := io.ReadFull(conn, got); err != nil || string(got) != want {
+		t.Fatalf("%q, %v; want %q", got[:n], err, want)
+	}
+}
+
+// ended fails unless the other side closes the connection; it returns what came before.
+func ended(t testing.TB, conn net.Conn) string {
+	t.Helper()
+	b, err := io.ReadAll(conn)
+	var late net.Error
+	if errors.As(err, &late) && late.Timeout() {
+		t.Fatal("the connection is still open")
+	}
+	return string(b)
+}
+
+// eventually polls, because nothing tells when a stranger has been forgotten.
+func eventually(t testing.TB, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(5 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(15 * time.Second); !ok(); {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+func TestClassify(t *testing.T) {
+	t.Parallel()
+	long := "GET /$servicebus/websocket?" + strings.Repeat("x", firstBytesMax)
+	for first, want := range map[string]protocol{
+		"":                                      undecided,
+		"A":                                     undecided,
+		"AMQ":                                   undecided,
+		"AMQP":                                  speaksAMQP,
+		"AMQP\x03\x01\x00\x00":                  speaksAMQP,
+		"AMQX":                                  speaksHTTP,
+		"\x16":                                  undecided,
+		"\x16\x03":                              speaksTLS,
+		"\x16\x03\x01\x02\x00\x01":              speaksTLS,
+		"\x16\x04":                              speaksAMQP, // who answers with what we speak
+		"\x00\x00\x00\x08\x02\x00\x00\x00":      speaksAMQP,
+		"hello":                                 speaksAMQP,
+		"PUT /orders HTTP/1.1":                  speaksHTTP,
+		"P":                                     speaksHTTP,
+		"G":                                     undecided,
+		"GET ":                                  undecided,
+		"GET /":                                 undecided,
+		"GET /h":                                speaksHTTP,
+		"GET / ":                                speaksHTTP,
+		"GET /\r\n":                             speaksHTTP,
+		"GET /$servicebus/websocke":             undecided,
+		"GET /$servicebus/websocket":            undecided,
+		"GET /$servicebus/websocket HTTP/1.1":   speaksWebSocket,
+		"GET /$servicebus/websocket/ HTTP/1.1":  speaksWebSocket, // .NET
+		"GET /$servicebus/websocket?a=b HTTP/1": speaksWebSocket,
+		"GET /%24servicebus/websocket HTTP/1.1": speaksWebSocket,
+		"GET /$ServiceBus/WebSocket HTTP/1.1":   speaksWebSocket,
+		"GET /$servicebus/websockets HTTP/1.1":  speaksHTTP,
+		"GET /$servicebus HTTP/1.1":             speaksHTTP,
+		"GET https://host:443/$servicebus/websocket HTTP/1.1": speaksWebSocket, // Java
+		"GET https://host/orders HTTP/1.1":                    speaksHTTP,
+		"GET https://host HTTP/1.1":                           speaksHTTP,
+		"GET https://ho":                                      undecided,
+		long[:firstBytesMax-1]:                                undecided,
+		long[:firstBytesMax]:                                  speaksHTTP,
+	} {
+		if got := classify([]byte(first)); got != want {
+			t.Errorf("%.60q: %d, want %d", first, got, want)
+		}
+	}
+}
+
+// Whatever comes first, and however it is cut into packets: it is decided in bounded space,
+// never reconsidered, and no byte is lost.
+func FuzzFirstBytes(f *testing.F) {
+	for _, seed := range []string{
+		"AMQP\x00\x01\x00\x00", "\x16\x03\x01", "GET /v1/queues HTTP/1.1\r\n\r\n", "GET /$servicebus/websocket HTTP/1.1\r\n", "GET x://", "GE", "A", "\x00",
+		"GET http://a/%24servicebus/websocket/?x HTTP/1.1", "POST / HTTP/1.1\r\n\r\n",
+	} {
+		f.Add([]byte(seed), uint8(1))
+		f.Add([]byte(seed), uint8(7))
+	}
+	f.Fuzz(func(t *testing.T, sent []byte, step uint8) {
+		first := sent[:min(len(sent), firstBytesMax)]
+		for n := range len(first) {
+			if early, late := classify(first[:n]), classify(first); early != undecided && early != late {
+				t.Fatalf("%q was %d, %q is %d", first[:n], early, first, late)
+			}
+		}
+		if len(first) == firstBytesMax && classify(first) == undecided {
+			t.Fatalf("%q is undecided", first)
+		}
+		kind, conn, err := sniff(&script{left: bytes.Clone(sent), step: int(step%64) + 1})
+		if err != nil {
+			if kind != undecided || len(sent) >= firstBytesMax || classify(sent) != undecided {
+				t.Fatalf("%q: %d, %v", sent, kind, err)
+			}
+			return
+		}
+		got, err := io.ReadAll(conn)
+		if err != nil || !bytes.Equal(got, sent) {
+			t.Fatalf("read %q, %v; sent %q", got, err, sent)
+		}
+	})
+}
+
+// script is a connection that gives what was sent in packets of step bytes.
+type script struct {
+	net.Conn
+	left []byte
+	step int
+}
+
+func (s *script) Read(b []byte) (int, error) {
+	if len(s.left) == 0 {
+		return 0, io.EOF
+	}
+	n := copy(b, s.left[:min(s.step, len(s.left))])
+	s.left = s.left[n:]
+	return n, nil
+}
+
+// Byte by byte or all at once, plain or in TLS.
+func TestHandsOver(t *testing.T) {
+	t.Parallel()
+	files, trusted := development(t)
+	r := openRig(t, func(c *Config) { c.TLS = load(t, files).TLS() })
+	for _, secure := range []bool{false, true} {
+		for say, want := range map[string]string{
+			"AMQP\x03\x01\x00\x00more":      "amqp:AMQP\x03\x01\x00\x00more",
+			"GET /v1/status HTTP/1.1\r\n":   "http:GET /v1/status HTTP/1.1\r\n",
+			"DELETE /orders HTTP/1.1\r\n":   "http:DELETE /orders HTTP/1.1\r\n",
+			"GET /$servicebus HTTP/1.1\r\n": "http:GET /$servicebus HTTP/1.1\r\n",
+			"\x01\x02\x03\x04":              "amqp:\x01\x02\x03\x04",
+		} {
+			for _, step := range []int{1, 1000} {
+				var conn net.Conn = r.dial(t)
+				if secure {
+					conn = tls.Client(conn, trusted)
+				}
+				for left := say; left != ""; {
+					n := min(step, len(left))
+					if _, err := io.WriteString(conn, left[:n]); err != nil {
+						t.Fatal(err)
+					}
+					left = left[n:]
+				}
+				exchange(t, conn, "", want)
+				exchange(t, conn, "and on", "and on")
+			}
+		}
+	}
+	eventually(t, "no strangers", func() bool { return r.port.Strangers() == 0 })
+}
+
+// Who says nothing, or nothing whole, is gone after the time, in every state.
+func TestSlowStrangers(t *testing.T) {
+	t.Parallel()
+	files, trusted := development(t)
+	const within = 300 * time.Millisecond
+	r := openRig(t, func(c *Config) {
+		c.TLS = load(t, files).TLS()
+		c.StrangerTimeMax = within
+	})
+	known := r.dial(t)
+	exchange(t, known, "AMQP", "amqp:AMQP")
+	begin := time.Now()
+	var silent []net.Conn
+	for _, say := range []string{"", "A", "\x16\x03\x01", "GET /$servicebus/web", "GET /$servicebus/websocket HTTP/1.1\r\nHost: x\r\n"} {
+		conn := r.dial(t)
+		exchange(t, conn, say, "")
+		silent = append(silent, conn)
+	}
+	inside := tls.Client(r.dial(t), trusted)
+	exchange(t, inside, "AM", "") // the handshake, and then half a word
+	silent = append(silent, inside)
+	for _, conn := range silent {
+		ended(t, conn)
+	}
+	if took := time.Since(begin); took < within {
+		t.Errorf("closed after %s, before the time", took)
+	}
+	eventually(t, "no strangers", func() bool { return r.port.Strangers() == 0 })
+	exchange(t, r.dial(t), "AMQP", "amqp:AMQP")
+	exchange(t, known, "later", "later") // who was handed over has all the time
+}
+
+// Many that say nothing do not keep out one that speaks, and not more than StrangersMax
+// are held.
+func TestStrangersMax(t *testing.T) {
+	t.Parallel()
+	r := openRig(t, func(c *Config) { c.StrangersMax = 3 })
+	var silent []net.Conn
+	for i := range 5 {
+		silent = append(silent, r.dial(t))
+		eventually(t, "accepted", func() bool { return r.port.Strangers() == min(i+1, 3) })
+	}
+	ended(t, silent[0])
+	ended(t, silent[1])
+	exchange(t, r.dial(t), "AMQP", "amqp:AMQP") // cuts off a third
+	ended(t, silent[2])
+	exchange(t, silent[3], "POST", "http:POST")
+	exchange(t, silent[4], "AMQP", "amqp:AMQP")
+}
+
+// A server that takes nothing does not make the port hold connections for ever.
+func TestServerThatDoesNotAccept(t *testing.T) {
+	t.Parallel()
+	config := DefaultConfig()
+	config.Listeners = []net.Listener{listenLoopback(t), listenLoopback(t)}
+	config.StrangerTimeMax = 300 * time.Millisecond
+	p, err := Open(t.Context(), config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	waits := &rig{p, config.Listeners[1].Addr().String()}
+	conn := waits.dial(t)
+	exchange(t, conn, "AMQP", "")
+	ended(t, conn)
+	if err := p.AMQP().Close(); err != nil {
+		t.Error(err)
+	}
+	conn = waits.dial(t)
+	exchange(t, conn, "AMQP", "")
+	ended(t, conn) // at once: the side is closed
+	held := waits.dial(t)
+	exchange(t, held, "POST", "")
+	eventually(t, "waits for the server", func() bool { return p.Strangers() == 1 })
+	for range 2 {
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	ended(t, held)
+	if _, err := p.HTTP().Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	if _, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", waits.addr); err == nil {
+		t.Error("listens after Close")
+	}
+}
+
+// elsewhere makes every peer look as if it came from another machine.
+type elsewhere struct{ net.Listener }
+
+func (l elsewhere) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	if err != nil {
+		return nil, err
+	}
+	return remote{conn}, nil
+}
+
+type remote struct{ net.Conn }
+
+func (r remote) CloseWrite() error { return r.Conn.(*net.TCPConn).CloseWrite() }
+
+func (remote) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
+
+// What is refused is refused in the words of the client's protocol.
+func TestRefusals(t *testing.T) {
+	t.Parallel()
+	files, trusted := development(t)
+	strict := openRig(t, func(c *Config) {
+		c.Listeners = []net.Listener{elsewhere{listenLoopback(t)}}
+		c.TLS, c.RequireTLS = load(t, files).TLS(), true
+	})
+	for say, want := range map[string]string{
+		"AMQP\x00\x01\x00\x00":                        "AMQP\x02\x01\x00\x00",
+		"GET /health HTTP/1.1\r\n\r\n":                "HTTP/1.1 400 Bad Request",
+		"GET /$servicebus/websocket HTTP/1.1\r\n\r\n": "HTTP/1.1 400 Bad Request",
+	} {
+		conn := strict.dial(t)
+		exchange(t, conn, say, want)
+		ended(t, conn)
+	}
+	// The refusal arrives although the client goes on talking.
+	for range 20 {
+		conn := strict.dial(t)
+		exchange(t, conn, "POST /large HTTP/1.1\r\n"+strings.Repeat("x", refusalBytesMax/2), "HTTP/1.1 400 Bad Request")
+		if rest, err := io.ReadAll(conn); err != nil || !strings.Contains(string(rest), "Use TLS") {
+			t.Fatalf("%q, %v", rest, err) // a reset may destroy what was sent before
+		}
+	}
+	exchange(t, tls.Client(strict.dial(t), trusted), "AMQP", "amqp:AMQP")
+	near := openRig(t, func(c *Config) { c.TLS, c.RequireTLS = load(t, files).TLS(), true })
+	exchange(t, near.dial(t), "AMQP", "amqp:AMQP") // loopback may
+
+	plain := openRig(t, nil)
+	err := tls.Client(plain.dial(t), trusted).HandshakeContext(t.Context())
+	if err == nil || !strings.Contains(err.Error(), "handshake failure") {
+		t.Error(err)
+	}
+	// TLS inside TLS leads nowhere.
+	twice := tls.Client(tls.Client(near.dial(t), trusted), trusted)
+	if err := twice.HandshakeContext(t.Context()); err == nil {
+		t.Error("TLS inside TLS")
+	}
+}
+
+func TestConfigIsChecked(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*Config){
+		"listener":     func(c *Config) { c.Listeners = nil },
+		"logger":       func(c *Config) { c.Logger = nil },
+		"certificate":  func(c *Config) { c.RequireTLS = true },
+		"below 1":      func(c *Config) { c.StrangersMax = 0 },
+		"not positive": func(c *Config) { c.StrangerTimeMax = 0 },
+	} {
+		config := DefaultConfig()
+		config.Listeners = []net.Listener{&side{}}
+		change(&config)
+		if _, err := Open(t.Context(), config); err == nil || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}
+
+// failing accepts nothing for a while, as when file descriptors run out.
+type failing struct {
+	net.Listener
+	left int
+}
+
+func (f *failing) Accept() (net.Conn, error) {
+	if f.left--; f.left >= 0 {
+		return nil, fmt.Errorf("for now: %w", errors.ErrUnsupported)
+	}
+	return f.Listener.Accept()
+}
+
+func TestAcceptRecovers(t *testing.T) {
+	t.Parallel()
+	r := openRig(t, func(c *Config) { c.Listeners = []net.Listener{&failing{c.Listeners[0], 3}} })
+	exchange(t, r.dial(t), "AMQP", "amqp:AMQP")
+}
+
+// ws opens a WebSocket as a client does that offers the subprotocol.
+func (r *rig) ws(t *testing.T, scheme, path, subprotocol, origin string, config *tls.Config) (*websocket.Conn, error) {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: config}
+	t.Cleanup(transport.CloseIdleConnections)
+	options := &websocket.DialOptions{HTTPClient: &http.Client{Transport: transport}, HTTPHeader: http.Header{}}
+	if subprotocol != "" {
+		options.Subprotocols = strings.Split(subprotocol, ",")
+	}
+	if origin != "" {
+		options.HTTPHeader.Set("Origin", origin)
+	}
+	conn, response, err := websocket.Dial(t.Context(), scheme+"://"+r.addr+path, options)
+	if err != nil && response != nil {
+		_ = response.Body.Close()
+	}
+	return conn, err
+}
+
+func TestWebSocket(t *testing.T) {
+	t.Parallel()
+	files, trusted := development(t)
+	r := openRig(t, func(c *Config) {
+		c.TLS = load(t, files).TLS()
+		c.Origins = []string{"localhost:*"}
+	})
+	for _, c := range []struct {
+		scheme, path, offers, origin string
+		want                         string // the subprotocol; "": refused
+	}{
+		{"ws", "/$servicebus/websocket", "AMQPWSB10", "", "AMQPWSB10"},
+		{"wss", "/$servicebus/websocket/", "AMQPWSB10", "", "AMQPWSB10"},
+		{"ws", "/$servicebus/websocket", "amqp", "", "amqp"},
+		{"ws", "/$servicebus/websocket", "other,AMQPWSB10", "http://localhost:3000", "AMQPWSB10"},
+		{"ws", "/$servicebus/websocket", "AMQPWSB10", "http://example.com", ""},
+		{"ws", "/$servicebus/websocket", "other", "", ""},
+		{"ws", "/$servicebus/websocket", "", "", ""},
+	} {
+		conn, err := r.ws(t, c.scheme, c.path, c.offers, c.origin, trusted.Clone())
+		if (err == nil) != (c.want != "") {
+			t.Errorf("%+v: %v", c, err)
+			continue
+		}
+		if err != nil {
+			continue
+		}
+		if got := conn.Subprotocol(); got != c.want {
+			t.Errorf("%+v: %s", c, got)
+		}
+		stream := websocket.NetConn(t.Context(), conn, websocket.MessageBinary)
+		exchange(t, stream, "any bytes", "amqp:any bytes")
+		// Larger than any message of ours and any buffer, there and back.
+		go func() { _, _ = stream.Write(bytes.Repeat([]byte("x"), 3*messageBytesMax+1)) }()
+		exchange(t, stream, "", strings.Repeat("x", 3*messageBytesMax+1))
+		_ = stream.Close()
+	}
+	eventually(t, "no strangers", func() bool { return r.port.Strangers() == 0 })
+}
+
+// The request as the Java client writes it: the whole URL, no port in Host, and the first
+// bytes of the WebSocket in the same packet.
+func TestWebSocketOfJava(t *testing.T) {
+	t.Parallel()
+	r := openRig(t, nil)
+	conn := r.dial(t)
+	exchange(t, conn, "GET https://localhost/$servicebus/websocket HTTP/1.1\r\nConnection: Upgrade,Keep-Alive\r\nUpgrade: websocket\r\n"+
+		"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: AAAAAAAAAAAAAAAAAAAAAA==\r\nSec-WebSocket-Protocol: AMQPWSB10\r\nHost: localhost\r\n\r\n"+
+		"\x82\x84\x00\x00\x00\x00AMQP", "HTTP/1.1 101 Switching Protocols\r\n")
+	head := make([]byte, 0, 512)
+	for one := make([]byte, 1); !bytes.HasSuffix(head, []byte("\r\n\r\n")); head = append(head, one...) {
+		if _, err := io.ReadFull(conn, one); err != nil {
+			t.Fatal(err)
+		}
+	}
+	exchange(t, conn, "", "\x82\x05amqp:\x82\x04AMQP")
+}
+
+// A request that is no upgrade, or too large, is told so.
+func TestUpgradeRefused(t *testing.T) {
+	t.Parallel()
+	files, trusted := development(t)
+	r := openRig(t, func(c *Config) { c.TLS = load(t, files).TLS() })
+	const line = "GET /$servicebus/websocket HTTP/1.1\r\nHost: x\r\n"
+	for say, want := range map[string]string{
+		line + "Sec-WebSocket-Protocol: AMQPWSB10\r\n\r\n": "HTTP/1.1 426 ",
+		line + "\r\n": "HTTP/1.1 400 ",
+		line + "X: " + strings.Repeat("x", upgradeBytesMax) + "\r\n\r\n": "HTTP/1.1 400 ",
+		"GET /$servicebus/websocket nonsense\r\n\r\n":                    "HTTP/1.1 400 ",
+	} {
+		for _, secure := range []bool{false, true} {
+			var conn net.Conn = r.dial(t)
+			if secure {
+				conn = tls.Client(conn, trusted)
+			}
+			exchange(t, conn, say, want)
+			if rest, err := io.ReadAll(conn); err != nil {
+				t.Errorf("%.60q: %q, %v", say, rest, err) // a body that may be cut short
+			}
+		}
+	}
+}

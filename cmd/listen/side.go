@@ -1,0 +1,103 @@
+package listen
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net"
+	"sync"
+)
+
+// side is the listener of one kind of client.
+type side struct {
+	addr   net.Addr
+	queue  chan *stranger
+	closed chan struct{}
+	once   sync.Once
+}
+
+func newSide(addr net.Addr) *side {
+	return &side{addr: addr, queue: make(chan *stranger), closed: make(chan struct{})}
+}
+
+// Accept gives the next connection of this kind.
+func (l *side) Accept() (net.Conn, error) {
+	for {
+		select {
+		case <-l.closed:
+			return nil, net.ErrClosed
+		case s := <-l.queue:
+			if s.take() { // else it was cut off while it waited here
+				return s.conn, nil
+			}
+		}
+	}
+}
+
+// Close makes Accept fail and refuses what comes later. The Port goes on.
+func (l *side) Close() error {
+	l.once.Do(func() { close(l.closed) })
+	return nil
+}
+
+// Addr is the address of the first listener of the port.
+func (l *side) Addr() net.Addr { return l.addr }
+
+// hand waits until the server takes the connection, as long as ctx lasts. While it
+// waits it counts as a stranger: a server that is full does not make the port hold more.
+func (l *side) hand(ctx context.Context, s *stranger) error {
+	select {
+	case l.queue <- s:
+		return nil
+	case <-l.closed:
+		return errNotServed
+	case <-ctx.Done():
+		return fmt.Errorf("wait for the server: %w", ctx.Err())
+	}
+}
+
+// sniff reads until the protocol is certain. The connection that it returns gives the
+// bytes read once more.
+func sniff(conn net.Conn) (protocol, net.Conn, error) {
+	first := make([]byte, 0, firstBytesMax)
+	for {
+		n, err := conn.Read(first[len(first):cap(first)])
+		first = first[:len(first)+n]
+		if kind := classify(first); kind != undecided {
+			return kind, &unread{Conn: conn, first: first}, nil
+		}
+		if err != nil {
+			return undecided, nil, fmt.Errorf("read the first bytes: %w", err)
+		}
+	}
+}
+
+// unread is a connection of which some bytes were read and are given again. As with any
+// net.Conn whose protocol is a stream, one goroutine reads at a time.
+type unread struct {
+	net.Conn
+	first []byte // not yet given; nil once all are, so that the buffer goes
+}
+
+// ConnectionState is that of the TLS connection below; without one it is zero.
+func (u *unread) ConnectionState() tls.ConnectionState { return stateOf(u.Conn) }
+
+// stateOf is the zero value of a connection that is not in TLS. A server learns from it who
+// the client is and by which name it called.
+func stateOf(conn net.Conn) tls.ConnectionState {
+	if secure, ok := conn.(interface{ ConnectionState() tls.ConnectionState }); ok {
+		return secure.ConnectionState()
+	}
+	return tls.ConnectionState{}
+}
+
+func (u *unread) Read(b []byte) (int, error) {
+	if u.first == nil {
+		return u.Conn.Read(b)
+	}
+	n := copy(b, u.first)
+	if u.first = u.first[n:]; len(u.first) == 0 {
+		u.first = nil
+	}
+	return n, nil
+}

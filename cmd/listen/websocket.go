@@ -1,0 +1,143 @@
+package listen
+
+import (
+	"bufio"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/coder/websocket"
+)
+
+const (
+	upgradeBytesMax     = 16 * 1024              // of the request that asks for the upgrade; as the admin server takes
+	upgradeBufferBytes  = 4 * 1024               // read and write buffer of a WebSocket connection
+	messageBytesMax     = 64 * 1024              // of a WebSocket message of ours; AMQP does not care where it is cut
+	closeFrameTimeMax   = 100 * time.Millisecond // to write the close frame: the kernel takes it or is full
+	subprotocolCloud    = "AMQPWSB10"            // what the cloud service and its clients say
+	subprotocolStandard = "amqp"                 // AMQP over WebSocket, OASIS, 2.1; the Go client's documentation shows it
+)
+
+var errUpgrade = errors.New("no upgrade to websocket")
+
+// upgrade answers a request for WebSocket and returns the stream inside. conn has a
+// deadline; it is removed by the caller.
+//
+// The request is answered here and not by the HTTP server, because what comes out of it is
+// an AMQP client, and because until then it is a stranger like any other.
+func upgrade(ctx context.Context, conn net.Conn, origins []string) (net.Conn, error) {
+	reader := bufio.NewReaderSize(&io.LimitedReader{R: conn, N: upgradeBytesMax}, upgradeBufferBytes)
+	w := &answer{conn: conn, reader: reader, header: make(http.Header)}
+	request, err := http.ReadRequest(reader)
+	if err != nil {
+		http.Error(w, "The request is malformed or larger than 16 KiB.", http.StatusBadRequest)
+		return nil, fmt.Errorf("%w: %w", errUpgrade, err)
+	}
+	if !offersAMQP(request.Header) {
+		http.Error(w, "Offer the subprotocol AMQPWSB10 (or amqp): this path is AMQP over WebSocket.", http.StatusBadRequest)
+		return nil, fmt.Errorf("%w: subprotocol %.40q", errUpgrade, request.Header.Get("Sec-WebSocket-Protocol"))
+	}
+	ws, err := websocket.Accept(w, request, &websocket.AcceptOptions{
+		Subprotocols:   []string{subprotocolCloud, subprotocolStandard},
+		OriginPatterns: origins,
+	})
+	if err == nil {
+		err = w.err
+	}
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errUpgrade, err)
+	}
+	// Deadlines and Close end the stream; the context is that of a stranger.
+	return &webSocket{Conn: websocket.NetConn(context.WithoutCancel(ctx), ws, websocket.MessageBinary), ws: ws, below: conn}, nil
+}
+
+// offersAMQP says whether a subprotocol that we speak is among those offered.
+func offersAMQP(h http.Header) bool {
+	for _, line := range h.Values("Sec-WebSocket-Protocol") {
+		for name := range strings.SplitSeq(line, ",") {
+			name = strings.ToLower(strings.TrimSpace(name))
+			if slices.Contains([]string{strings.ToLower(subprotocolCloud), subprotocolStandard}, name) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// webSocket is the stream of bytes inside binary WebSocket messages.
+type webSocket struct {
+	net.Conn
+	ws    *websocket.Conn
+	below net.Conn // what the WebSocket runs in
+}
+
+// ConnectionState is that of the TLS connection below; without one it is zero.
+func (c *webSocket) ConnectionState() tls.ConnectionState { return stateOf(c.below) }
+
+// Write sends b in messages that are not too large for any client's buffer.
+func (c *webSocket) Write(b []byte) (int, error) {
+	written := 0
+	for part := range slices.Chunk(b, messageBytesMax) {
+		n, err := c.Conn.Write(part)
+		if written += n; err != nil {
+			return written, err
+		}
+	}
+	return written, nil
+}
+
+// Close sends a close frame and does not wait for the peer's: whoever closes has said
+// what there was to say in AMQP, and a server that shuts down closes thousands.
+func (c *webSocket) Close() error {
+	_ = c.below.SetReadDeadline(time.Unix(1, 0))
+	_ = c.below.SetWriteDeadline(time.Now().Add(closeFrameTimeMax))
+	_ = c.ws.Close(websocket.StatusNormalClosure, "")
+	_ = c.Conn.Close() // its timers; the rest is closed
+	return nil
+}
+
+// answer writes one HTTP response to a connection. It is all that is needed of a server.
+type answer struct {
+	conn   net.Conn
+	reader *bufio.Reader
+	header http.Header
+	wrote  bool
+	err    error
+}
+
+// Header is what WriteHeader will send.
+func (a *answer) Header() http.Header { return a.header }
+
+// WriteHeader sends the head, once. The end of the connection is the end of the body.
+func (a *answer) WriteHeader(status int) {
+	if a.wrote {
+		return
+	}
+	a.wrote = true
+	if a.header.Get("Connection") == "" {
+		a.header.Set("Connection", "close")
+	}
+	var b strings.Builder
+	_, _ = fmt.Fprintf(&b, "HTTP/1.1 %d %s\r\n", status, http.StatusText(status))
+	_ = a.header.Write(&b)
+	b.WriteString("\r\n")
+	_, a.err = io.WriteString(a.conn, b.String())
+}
+
+// Write sends a part of the body.
+func (a *answer) Write(b []byte) (int, error) {
+	a.WriteHeader(http.StatusOK)
+	return a.conn.Write(b)
+}
+
+// Hijack gives the connection and what was read of it beyond the request.
+func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+	return a.conn, bufio.NewReadWriter(a.reader, bufio.NewWriterSize(a.conn, upgradeBufferBytes)), nil
+}

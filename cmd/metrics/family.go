@@ -1,0 +1,118 @@
+package metrics
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// kind is the type of a family, in the word of Prometheus.
+type kind string
+
+// The kinds.
+const (
+	gauge     kind = "gauge"
+	counter   kind = "counter"
+	histogram kind = "histogram"
+)
+
+// emit and emitTimes take one sample with the values of its labels.
+type (
+	emit      func(value float64, labels ...string)
+	emitTimes func(times partition.Durations, labels ...string)
+)
+
+// family is one metric: everything that is known of it stands in one place.
+type family struct {
+	name   string
+	kind   kind
+	labels []string
+	help   string
+	read   func(p *picture, to emit)      // of gauges and counters
+	times  func(p *picture, to emitTimes) // of histograms
+	names  bool                           // it tells the names of entities
+
+	desc *prometheus.Desc
+}
+
+// sample makes a gauge or counter without labels.
+func sample(name string, k kind, help string, read func(*picture) float64) family {
+	return family{name: name, kind: k, help: help, read: func(p *picture, to emit) { to(read(p)) }}
+}
+
+// perPartition makes a family with one sample for each replica of this member.
+func perPartition(name string, k kind, help string, read func(*cluster.PartitionFigures) float64) family {
+	return family{name: name, kind: k, labels: []string{"partition"}, help: help, read: func(p *picture, to emit) {
+		for i := range p.node.Partitions {
+			part := &p.node.Partitions[i]
+			to(read(part), number(part.ID))
+		}
+	}}
+}
+
+// collect sends the samples of the family.
+func (f *family) collect(p *picture, to chan<- prometheus.Metric) {
+	switch f.kind {
+	case histogram:
+		f.times(p, func(d partition.Durations, labels ...string) {
+			clean(labels)
+			within := make(map[float64]uint64, len(d.Within))
+			for i, n := range d.Within {
+				within[partition.Bound(i).Seconds()] = n
+			}
+			to <- prometheus.MustNewConstHistogram(f.desc, d.Count, d.Sum.Seconds(), within, labels...)
+		})
+	case gauge, counter:
+		value := prometheus.GaugeValue
+		if f.kind == counter {
+			value = prometheus.CounterValue
+		}
+		f.read(p, func(v float64, labels ...string) {
+			clean(labels)
+			to <- prometheus.MustNewConstMetric(f.desc, value, v, labels...)
+		})
+	}
+}
+
+// families are all of them, in the order of their rooms.
+func families() []family {
+	all := slices.Concat(memberFamilies(), gatewayFamilies(), clusterFamilies(), partitionFamilies(), replicaFamilies(), storeFamilies(), entityFamilies())
+	for i := range all {
+		f := &all[i]
+		f.desc = prometheus.NewDesc(f.name, f.help, f.labels, nil)
+	}
+	return all
+}
+
+// Table is the list of all metrics in Markdown.
+func Table() string {
+	var b strings.Builder
+	b.WriteString("| metric | type | labels | what it is |\n|---|---|---|---|\n")
+	for _, f := range families() {
+		labels := strings.Join(f.labels, ", ")
+		if labels == "" {
+			labels = "-"
+		}
+		fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", f.name, f.kind, labels, strings.ReplaceAll(f.help, "|", `\|`))
+	}
+	return b.String()
+}
+
+// clean makes labels of what Prometheus takes, which is UTF-8 alone: one name must not cost all others.
+func clean(labels []string) {
+	for i := range labels {
+		labels[i] = strings.ToValidUTF8(labels[i], "\uFFFD")
+	}
+}
+
+func truth(b bool) float64 {
+	if b {
+		return 1
+	}
+	return 0
+}

@@ -1,0 +1,77 @@
+package metrics
+
+import (
+	"maps"
+	"slices"
+
+	"github.com/peeklock/peeklock/amqp"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+func gatewayFamilies() []family {
+	gateway := func(name string, k kind, help string, read func(*amqp.Stats) uint64) family {
+		return family{name: name, kind: k, help: help, read: func(p *picture, to emit) {
+			if p.hasGateway {
+				to(float64(read(&p.gateway)))
+			}
+		}}
+	}
+	return []family{
+		gateway("peeklock_amqp_connections", gauge, "Connections of clients that are open.",
+			func(s *amqp.Stats) uint64 { return uint64(s.Connections) }),
+		{
+			name: "peeklock_amqp_connections_max", kind: gauge,
+			help: "Connections of clients that are taken at a time; more are closed at once.",
+			read: func(p *picture, to emit) {
+				if p.hasGateway && p.connections > 0 {
+					to(float64(p.connections))
+				}
+			},
+		},
+		gateway("peeklock_amqp_sessions", gauge, "AMQP sessions on these.",
+			func(s *amqp.Stats) uint64 { return uint64(s.Sessions) }),
+		gateway("peeklock_amqp_links", gauge, "Links on these, those to $cbs and $management included.",
+			func(s *amqp.Stats) uint64 { return uint64(s.Links) }),
+		gateway("peeklock_amqp_accepted_connections_total", counter, "Connections of clients that were taken.",
+			func(s *amqp.Stats) uint64 { return s.Accepted }),
+		gateway("peeklock_amqp_crowded_connections_total", counter, "Connections that were closed at once, because there are too many or too many from one address.",
+			func(s *amqp.Stats) uint64 { return s.Crowded }),
+		gateway("peeklock_amqp_received_bytes_total", counter, "Bytes from clients, as AMQP: without TLS and WebSocket around it.",
+			func(s *amqp.Stats) uint64 { return s.BytesIn }),
+		gateway("peeklock_amqp_sent_bytes_total", counter, "Bytes to clients, as AMQP.",
+			func(s *amqp.Stats) uint64 { return s.BytesOut }),
+		gateway("peeklock_amqp_received_messages_total", counter, "Messages of clients that were stored, those of batches one by one; in a transaction also before it is committed.",
+			func(s *amqp.Stats) uint64 { return s.Received }),
+		gateway("peeklock_amqp_delivered_messages_total", counter, "Messages sent to clients, each delivery counted.",
+			func(s *amqp.Stats) uint64 { return s.Delivered }),
+		gateway("peeklock_amqp_node_requests_total", counter, "Requests to $management and $cbs.",
+			func(s *amqp.Stats) uint64 { return s.Requests }),
+		{
+			name: "peeklock_amqp_settled_messages_total", kind: counter, labels: []string{"verb"},
+			help: "Messages that receivers settled, by what they said: complete, abandon, defer, dead_letter, release. In a transaction they are counted when it is committed.",
+			read: func(p *picture, to emit) {
+				if !p.hasGateway {
+					return
+				}
+				for verb, name := range map[fsm.Verb]string{
+					fsm.Complete: "complete", fsm.Abandon: "abandon", fsm.Defer: "defer", fsm.DeadLetter: "dead_letter", fsm.Release: "release",
+				} {
+					to(float64(p.gateway.Settled[verb]), name)
+				}
+			},
+		},
+		{
+			name: "peeklock_amqp_refusals_total", kind: counter, labels: []string{"condition"},
+			help: "Transfers, settlements, links, requests, sessions and connections that were refused or ended by the member, by the AMQP condition that the client was told.",
+			read: func(p *picture, to emit) {
+				for _, condition := range slices.Sorted(maps.Keys(p.gateway.Refused)) {
+					to(float64(p.gateway.Refused[condition]), string(condition))
+				}
+			},
+		},
+		gateway("peeklock_amqp_refused_presettled_deliveries_total", counter, "Deliveries that were refused although their sender had settled them: it does not know. Messages lost by the sender's choice.",
+			func(s *amqp.Stats) uint64 { return s.Presettled }),
+		gateway("peeklock_amqp_refused_logins_total", counter, "SASL attempts with credentials that were refused. Refused tokens are requests refused with amqp:unauthorized-access.",
+			func(s *amqp.Stats) uint64 { return s.Logins }),
+	}
+}

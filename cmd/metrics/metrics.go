@@ -1,0 +1,154 @@
+package metrics
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/peeklock/peeklock/amqp"
+	"github.com/peeklock/peeklock/cluster"
+)
+
+// The limits of scrapes.
+const (
+	// EntitiesDefault is how many entities a member shows unless told otherwise.
+	EntitiesDefault = 1000
+	// EntitiesMax is how many it may be told to show: ten series each.
+	EntitiesMax   = 10_000
+	pictureEvery  = time.Second // a younger picture serves again
+	scrapesMax    = 4           // at once; more are answered 503
+	scrapeTimeMax = 10 * time.Second
+)
+
+// Config says where the figures come from. Node, Ready and Logger are needed.
+type Config struct {
+	Name    string // of the member
+	Version string // of the binary
+	Node    func(entities int) cluster.Stats
+	Gateway func() amqp.Stats // nil: no figures of the gateway
+	Ready   func() bool
+	// ConnectionsMax is how many connections of clients the gateway takes; 0: it is not told.
+	ConnectionsMax int
+	// Expiries tells when certificates end, by who is shown them: clients, members. It may be nil.
+	Expiries func() map[string]time.Time
+	// Entities is how many entities are shown, 0 to EntitiesMax: those with the most messages.
+	Entities int
+	Logger   *slog.Logger
+}
+
+// Validate says what is missing.
+func (c *Config) Validate() error {
+	switch {
+	case c.Node == nil || c.Ready == nil || c.Logger == nil:
+		return errors.New("metrics: Node, Ready and Logger are needed")
+	case c.Entities < 0 || c.Entities > EntitiesMax:
+		return fmt.Errorf("metrics: %d entities: must be 0 to %d", c.Entities, EntitiesMax)
+	}
+	return nil
+}
+
+// Member collects the figures of one member. It may be used by any number of goroutines.
+type Member struct {
+	config   Config
+	families []family
+
+	mu   sync.Mutex
+	last *picture
+}
+
+// picture is a member at one moment.
+type picture struct {
+	at            time.Time
+	name, version string
+	ready         bool
+	node          cluster.Stats
+	gateway       amqp.Stats
+	hasGateway    bool
+	connections   int // that the gateway takes
+	expiries      map[string]time.Time
+}
+
+// New prepares the collection; nothing is asked before the first scrape.
+func New(c Config) (*Member, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
+	}
+	return &Member{config: c, families: families()}, nil
+}
+
+// look takes a picture, or gives the last one when it is young: several who scrape, or one who
+// does it without end, cost no more than one a second.
+func (m *Member) look() *picture {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.last != nil && time.Since(m.last.at) < pictureEvery {
+		return m.last
+	}
+	p := &picture{
+		name: m.config.Name, version: m.config.Version, ready: m.config.Ready(),
+		node: m.config.Node(m.config.Entities),
+	}
+	if m.config.Gateway != nil {
+		p.gateway, p.hasGateway = m.config.Gateway(), true
+	}
+	p.connections = m.config.ConnectionsMax
+	if m.config.Expiries != nil {
+		p.expiries = m.config.Expiries()
+	}
+	p.at = time.Now()
+	m.last = p
+	return p
+}
+
+// view is the member as one kind of caller sees it. It implements prometheus.Collector.
+type view struct {
+	member *Member
+	names  bool
+}
+
+// Describe implements prometheus.Collector.
+func (v view) Describe(to chan<- *prometheus.Desc) {
+	for i := range v.member.families {
+		if f := &v.member.families[i]; v.names || !f.names {
+			to <- f.desc
+		}
+	}
+}
+
+// Collect implements prometheus.Collector.
+func (v view) Collect(to chan<- prometheus.Metric) {
+	p := v.member.look()
+	for i := range v.member.families {
+		if f := &v.member.families[i]; v.names || !f.names {
+			f.collect(p, to)
+		}
+	}
+}
+
+// Handler answers scrapes, with those of the Go runtime and the process. names says whether the
+// names of entities are told.
+func (m *Member) Handler(names bool) (http.Handler, error) {
+	registry := prometheus.NewPedanticRegistry()
+	for _, c := range []prometheus.Collector{
+		collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
+		view{member: m, names: names},
+	} {
+		if err := registry.Register(c); err != nil {
+			return nil, fmt.Errorf("register metrics: %w", err)
+		}
+	}
+	return promhttp.HandlerFor(registry, promhttp.HandlerOpts{
+		ErrorLog:            slog.NewLogLogger(m.config.Logger.Handler(), slog.LevelWarn),
+		ErrorHandling:       promhttp.ContinueOnError,
+		MaxRequestsInFlight: scrapesMax,
+		Timeout:             scrapeTimeMax,
+	}), nil
+}

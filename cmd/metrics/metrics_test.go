@@ -1,0 +1,284 @@
+package metrics
+
+import (
+	"bytes"
+	"errors"
+	"flag"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+
+	"github.com/peeklock/peeklock/amqp"
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+var update = flag.Bool("update", false, "write deploy/METRICS.md anew")
+
+// figures is a member with something of everything.
+func figures() cluster.Stats {
+	var times partition.Histogram
+	times.Observe(time.Millisecond)
+	times.Observe(time.Minute)
+	part := cluster.PartitionFigures{Entities: 2, Messages: 3}
+	part.ID, part.Leads, part.Leader, part.Halted, part.LogFirst, part.LogLast = 7, true, "m", errors.New("x"), 5, 9
+	part.Moving, part.ReadOnly = true, true
+	part.Proposals, part.SnapshotAt = times.Durations(), time.Now().Add(-time.Minute)
+	s := cluster.Stats{
+		Member: "m", Cluster: "c", Alive: 3, Led: 1,
+		Partitions: []cluster.PartitionFigures{{}, part},
+		Entities: []cluster.EntityFigures{
+			{Namespace: "default", Name: "a-secret-name", Counts: fsm.Counts{Active: 4, Locked: 1, DeadLetter: 2}, Oldest: time.Second},
+			{Namespace: "default", Name: "topic/Subscriptions/strange \"\\\n\xff", Kind: fsm.SubscriptionEntity},
+		},
+		Omitted: 1,
+	}
+	s.Store.Space = partition.Space{Reserve: 9, ReadOnly: true}
+	s.Store.Took, s.Requests.Took = times.Durations(), times.Durations()
+	return s
+}
+
+func newMember(t *testing.T, change func(*Config)) *Member {
+	t.Helper()
+	c := Config{
+		Name: "m0", Version: "v1", Node: func(int) cluster.Stats { return figures() }, Ready: func() bool { return true },
+		Gateway: func() amqp.Stats {
+			return amqp.Stats{Connections: 2, Received: 5, Refused: map[wire.Symbol]uint64{wire.ConditionUnauthorizedAccess: 3}}
+		},
+		ConnectionsMax: 50, Expiries: func() map[string]time.Time { return map[string]time.Time{"clients": time.Unix(1_900_000_000, 0)} },
+		Entities: EntitiesDefault, Logger: slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&c)
+	}
+	m, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return m
+}
+
+func scrape(t *testing.T, m *Member, names bool) string {
+	t.Helper()
+	h, err := m.Handler(names)
+	if err != nil {
+		t.Fatal(err)
+	}
+	w := httptest.NewRecorder()
+	h.ServeHTTP(w, httptest.NewRequest(http.MethodGet, "/metrics", nil))
+	if w.Code != http.StatusOK {
+		t.Fatalf("status %d: %s", w.Code, w.Body)
+	}
+	return w.Body.String()
+}
+
+// TestNames: what Prometheus thinks of our names and helps, and the rule of the house.
+func TestNames(t *testing.T) {
+	t.Parallel()
+	text := scrape(t, newMember(t, nil), true)
+	problems, err := promlint.New(strings.NewReader(text)).Lint()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range problems {
+		t.Errorf("%s: %s", p.Metric, p.Text)
+	}
+	name := regexp.MustCompile(`^peeklock_(member|amqp|cluster|partition|store|entity)_[a-z_]+$`)
+	for _, f := range families() {
+		if !name.MatchString(f.name) || (f.kind == counter) != strings.HasSuffix(f.name, "_total") || !strings.HasSuffix(f.help, ".") {
+			t.Errorf("%s, a %s: %s", f.name, f.kind, f.help)
+		}
+		if !strings.Contains(text, "\n# TYPE "+f.name+" "+string(f.kind)+"\n") {
+			t.Errorf("%s is not in the scrape as a %s", f.name, f.kind)
+		}
+	}
+	for _, other := range []string{"go_goroutines", "process_open_fds"} {
+		if !strings.Contains(text, "\n"+other+" ") {
+			t.Errorf("%s is not in the scrape", other)
+		}
+	}
+}
+
+// TestValues: figures arrive as they are, under their labels.
+func TestValues(t *testing.T) {
+	t.Parallel()
+	text := scrape(t, newMember(t, nil), true)
+	for _, line := range []string{
+		`peeklock_member_info{cluster="c",id="m",name="m0",version="v1"} 1`,
+		`peeklock_member_ready 1`,
+		`peeklock_member_certificate_expiry_timestamp_seconds{shown_to="clients"} 1.9e+09`,
+		`peeklock_amqp_connections_max 50`,
+		`peeklock_partition_moving{partition="7"} 1`,
+		`peeklock_partition_moving{partition="0"} 0`,
+		`peeklock_partition_read_only{partition="7"} 1`,
+		`peeklock_store_read_only 1`,
+		`peeklock_store_disk_reserve_bytes 9`,
+		`peeklock_cluster_members{state="alive"} 3`,
+		`peeklock_partition_leader{partition="7"} 1`,
+		`peeklock_partition_leader{partition="0"} 0`,
+		`peeklock_partition_halted{partition="7"} 1`,
+		`peeklock_partition_log_entries{partition="0"} 0`,
+		`peeklock_partition_log_entries{partition="7"} 5`,
+		`peeklock_partition_proposal_duration_seconds_bucket{partition="7",le="0.001"} 1`,
+		`peeklock_partition_proposal_duration_seconds_bucket{partition="7",le="8.192"} 1`,
+		`peeklock_partition_proposal_duration_seconds_bucket{partition="7",le="+Inf"} 2`,
+		`peeklock_store_commit_duration_seconds_sum 60.001`,
+		`peeklock_amqp_connections 2`,
+		`peeklock_amqp_refusals_total{condition="amqp:unauthorized-access"} 3`,
+		`peeklock_entity_messages{entity="a-secret-name",kind="queue",namespace="default",state="active"} 4`,
+		`peeklock_entity_messages{entity="a-secret-name",kind="queue",namespace="default",state="dead_letter"} 2`,
+		`peeklock_entity_oldest_message_age_seconds{entity="a-secret-name",kind="queue",namespace="default"} 1`,
+		`peeklock_entity_omitted 1`,
+	} {
+		if !strings.Contains(text, "\n"+line+"\n") {
+			t.Errorf("not in the scrape: %s", line)
+		}
+	}
+}
+
+// Whoever is not told the names of entities finds none, and everything else.
+func TestNamesOfEntitiesAreKept(t *testing.T) {
+	t.Parallel()
+	m := newMember(t, nil)
+	text := scrape(t, m, false)
+	if strings.Contains(text, "a-secret-name") || strings.Contains(text, "default") {
+		t.Error("names are told")
+	}
+	if !strings.Contains(text, "peeklock_partition_messages") || !strings.Contains(text, "peeklock_entity_omitted") {
+		t.Error("the rest is not")
+	}
+}
+
+// A member that is asked by many, or without end, is looked at once a second.
+func TestPictureIsShared(t *testing.T) {
+	t.Parallel()
+	var asked atomic.Int32
+	m := newMember(t, func(c *Config) {
+		c.Entities = 12
+		c.Node = func(entities int) cluster.Stats {
+			if asked.Add(1); entities != 12 {
+				t.Errorf("asked for %d entities", entities)
+			}
+			return figures()
+		}
+	})
+	start := time.Now()
+	var scrapes sync.WaitGroup
+	for range scrapesMax {
+		scrapes.Go(func() {
+			for range 5 {
+				scrape(t, m, true)
+			}
+		})
+	}
+	scrapes.Wait()
+	if most := int32(time.Since(start)/pictureEvery) + 1; asked.Load() > most {
+		t.Errorf("looked %d times, at most %d are fine", asked.Load(), most)
+	}
+	m.mu.Lock()
+	m.last.at = m.last.at.Add(-pictureEvery)
+	m.mu.Unlock()
+	before := asked.Load()
+	if scrape(t, m, true); asked.Load() != before+1 {
+		t.Error("an old picture was shown")
+	}
+}
+
+// More scrapes at a time than are served are refused.
+func TestScrapesAreBounded(t *testing.T) {
+	t.Parallel()
+	hold, held := make(chan struct{}), make(chan struct{}, 1)
+	m := newMember(t, func(c *Config) {
+		c.Node = func(int) cluster.Stats {
+			held <- struct{}{}
+			<-hold
+			return figures()
+		}
+	})
+	h, err := m.Handler(true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := httptest.NewServer(h)
+	defer server.Close()
+	codes := make(chan int, scrapesMax+1)
+	get := func() {
+		resp, err := http.Get(server.URL)
+		if err != nil {
+			t.Error(err)
+			codes <- 0
+			return
+		}
+		_, _ = io.Copy(io.Discard, resp.Body)
+		_ = resp.Body.Close()
+		codes <- resp.StatusCode
+	}
+	for range scrapesMax + 1 {
+		go get()
+	}
+	<-held
+	if code := <-codes; code != http.StatusServiceUnavailable { // the one too many comes back while the others wait
+		t.Errorf("status %d", code)
+	}
+	close(hold)
+	for range scrapesMax {
+		if code := <-codes; code != http.StatusOK {
+			t.Errorf("status %d", code)
+		}
+	}
+}
+
+func TestConfig(t *testing.T) {
+	t.Parallel()
+	for _, c := range []Config{
+		{},
+		{Node: func(int) cluster.Stats { return cluster.Stats{} }, Ready: func() bool { return true }, Logger: slog.New(slog.DiscardHandler), Entities: EntitiesMax + 1},
+	} {
+		if _, err := New(c); err == nil {
+			t.Errorf("%+v is taken", c)
+		}
+	}
+	if text := scrape(t, newMember(t, func(c *Config) { c.Gateway = nil }), true); strings.Contains(text, "peeklock_amqp") {
+		t.Error("figures of a gateway that is not there")
+	}
+}
+
+// TestTable: the document lists what there is. -update writes it.
+func TestTable(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join("..", "..", "deploy", "METRICS.md")
+	have, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	const begin, end = "<!-- table: go test ./cmd/metrics -update -->\n", "<!-- end -->\n"
+	before, rest, found := bytes.Cut(have, []byte(begin))
+	_, after, closed := bytes.Cut(rest, []byte(end))
+	if !found || !closed {
+		t.Fatalf("%s has no place for the table", path)
+	}
+	want := string(before) + begin + Table() + end + string(after)
+	if *update {
+		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+		return
+	}
+	if d := cmp.Diff(want, string(have)); d != "" {
+		t.Errorf("run go test ./cmd/metrics -update (-want +have):\n%s", d)
+	}
+}

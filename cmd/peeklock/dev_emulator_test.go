@@ -1,0 +1,104 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+)
+
+// sampleConfig has every property and every kind of rule that the emulator's samples have.
+const sampleConfig = "../emulator/testdata/Config.json"
+
+// Who used the emulator gives its Config.json to dev and finds everything in place, with
+// the official client and the connection string of the emulator's documentation.
+func TestDevEmulatorConfig(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts three members")
+	}
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "data")
+	ready, stop := startDev(t, dir, "--config", sampleConfig)
+	defer stop()
+	if c := ready.Config; c == nil || c.Created != 7 || len(c.Problems)+len(c.Warnings) > 0 || len(c.Namespaces) != 1 || c.Namespaces[0].ConnectionString != ready.Members[0].ConnectionString {
+		t.Fatalf("%+v", ready.Config)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	client, err := azservicebus.NewClientFromConnectionString(ready.Config.Namespaces[0].ConnectionString, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close(context.WithoutCancel(ctx)) }()
+	// Into a queue that forwards to a topic, whose rule by size takes and changes it.
+	sender, err := client.NewSender("intake", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	subject := "order-1"
+	message := &azservicebus.Message{Body: []byte("hello"), Subject: &subject, ApplicationProperties: map[string]any{"size": int64(700)}}
+	if err := sender.SendMessage(ctx, message, nil); err != nil {
+		t.Fatal(err)
+	}
+	for subscription, to := range map[string]string{"large": "warehouse", "everything": ""} {
+		receiver, err := client.NewReceiverForSubscription("orders", subscription, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got, err := receiver.ReceiveMessages(ctx, 1, nil)
+		if err != nil || len(got) != 1 || string(got[0].Body) != "hello" {
+			t.Fatal(subscription, len(got), err)
+		}
+		if has := got[0].To; (has == nil) != (to == "") || has != nil && *has != to {
+			t.Errorf("%s: to %v", subscription, has)
+		}
+		if err := receiver.CompleteMessage(ctx, got[0], nil); err != nil {
+			t.Error(err)
+		}
+	}
+	wants(t, say(t, ready.Members[2], 0, "subscription", "show", "orders/Subscriptions/web", "-o", "json"), `"active": 0`)
+
+	// A second start finds everything, with what was changed since and is not in the file.
+	say(t, ready.Members[1], 0, "queue", "update", "lost", "--max-delivery-count", "9")
+	say(t, ready.Members[1], 0, "queue", "update", "intake", "--max-delivery-count", "9")
+	if code := stop(); code != 0 {
+		t.Fatal(code)
+	}
+	ready, stop = startDev(t, dir, "--config", sampleConfig)
+	defer stop()
+	if c := ready.Config; c.Created != 0 || c.Updated != 1 || c.Unchanged != 6 {
+		t.Errorf("%+v", c)
+	}
+	wants(t, say(t, ready.Members[0], 0, "queue", "show", "lost", "-o", "json"), `"maxDeliveryCount": 9`)
+	wants(t, say(t, ready.Members[0], 0, "queue", "show", "intake", "-o", "json"), `"maxDeliveryCount": 3`)
+}
+
+// A file that is wrong is told before anything is touched; one that does not fit what
+// exists is told and the rest is done.
+func TestDevEmulatorConfigRefused(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, "Config.json")
+	text := `{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"q","Properties":{"LockDuration":"PT1S"}}]}]}}`
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, args := range [][]string{
+		{"dev", "--dir", filepath.Join(dir, "data"), "--config", path},
+		{"serve", "--dir", filepath.Join(dir, "data"), "--config-emulator", path},
+	} {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), process{args: args, out: &out, err: &errs})
+		if text := errs.String(); code != exitUsage || strings.Count(text, "\n") != 1 || !strings.Contains(text, path+": Namespaces[0].Queues[0].Properties.LockDuration: is 5s to 24h0m0s, not 1s") {
+			t.Errorf("%d %s", code, text)
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, "data")); !os.IsNotExist(err) {
+		t.Error("the data folder was made:", err)
+	}
+}

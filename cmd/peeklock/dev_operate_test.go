@@ -1,0 +1,151 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/peeklock/peeklock/admin"
+)
+
+// An operator's day, against members that are real: look, weigh, drain, hand over, move,
+// rebalance, grow, compare, copy, remove; and the copy begins anew.
+func TestDevOperate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts four members")
+	}
+	t.Parallel()
+	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"))
+	defer stop()
+	a, b := ready.Members[0], ready.Members[1]
+	say(t, a, 0, "queue", "create", "orders")
+	say(t, a, 0, "message", "send", "orders", "kept")
+
+	wants(t, say(t, a, 0, "member", "list"), "MEMBER", "member-1", "alive", "member-3")
+	wants(t, say(t, a, 0, "member", "set", "member-2", "--zone", "z2", "--weight", "20", "-o", "json"), `"zone": "z2"`, `"weight": 20`)
+	wants(t, say(t, b, 0, "member", "show", "member-2"), "zone", "z2")
+	wants(t, say(t, a, 1, "member", "show", "none"), `no member is called "none"`)
+	say(t, a, 0, "member", "set", "member-2", "--weight", "10")
+
+	wants(t, say(t, a, 0, "member", "drain", "member-3"), "member-3 drained")
+	var list struct{ Partitions []shownPartition }
+	look := func() {
+		t.Helper()
+		list.Partitions = nil
+		if err := json.Unmarshal([]byte(say(t, a, 0, "partition", "list", "-o", "json")), &list); err != nil {
+			t.Fatal(err)
+		}
+	}
+	look()
+	var third admin.Member
+	if err := json.Unmarshal([]byte(say(t, a, 0, "member", "show", "member-3", "-o", "json")), &third); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range list.Partitions {
+		if p.Leader == third.ID {
+			t.Errorf("the drained member leads partition %d", p.ID)
+		}
+	}
+	wants(t, say(t, a, 0, "member", "list"), "alive, drained")
+	wants(t, say(t, a, 0, "member", "undrain", "member-3", "-o", "json"), `"did": "undrained"`)
+
+	wants(t, say(t, a, 0, "partition", "transfer", "1", "member-3"), "partition 1 transferred to member-3")
+	wants(t, say(t, a, 0, "partition", "show", "1"), "leader", "member-3")
+	wants(t, say(t, b, 0, "partition", "move", "2", "member-1", "member-2"), "partition 2 moved")
+	look()
+	if p := list.Partitions[2]; p.ID != 2 || len(p.Replicas) != 2 || p.Move != nil {
+		t.Errorf("%+v", p)
+	}
+	wants(t, say(t, a, 1, "partition", "pause", "2"), "does not move")
+	wants(t, say(t, a, 1, "partition", "move", "2", "member-1", "member-1"), "named twice")
+	wants(t, say(t, a, 1, "partition", "show", "99"), "there is no partition 99")
+
+	wants(t, say(t, a, 0, "partition", "rebalance", "--dry-run"), "PARTITION", "->", "about")
+	wants(t, say(t, b, 0, "partition", "rebalance", "-o", "json"), `"state": "done"`, `"partition": 2`)
+	wants(t, say(t, a, 0, "partition", "rebalance", "--dry-run"), "everything lies where it should")
+	wants(t, say(t, a, 0, "partition", "moves"), "nothing moves")
+	wants(t, say(t, a, 0, "partition", "grow", "1"), "1 added: the cluster has")
+
+	wants(t, say(t, b, 0, "cluster", "verify"), "equal")
+	wants(t, say(t, b, 0, "cluster", "verify", "-o", "json"), `"equal": true`)
+
+	copied := filepath.Join(t.TempDir(), "copy")
+	wants(t, say(t, b, 0, "cluster", "backup", copied), "partitions,", "copied to "+copied)
+	wants(t, say(t, b, 2, "cluster", "backup", copied), "is not empty")
+
+	wants(t, say(t, a, 2, "member", "remove", "member-3"), "--yes")
+	wants(t, say(t, a, 0, "member", "remove", "member-3", "--dry-run"), "member-3 holds")
+	wants(t, say(t, a, 0, "member", "remove", "member-3", "--yes"), "member-3 removed")
+	wants(t, say(t, a, 0, "member", "list", "--all"), "removed")
+	wants(t, say(t, a, 0, "message", "peek", "orders"), "kept")
+	stop()
+
+	beginAnew(t, copied)
+}
+
+// beginAnew restores a copy and uses it.
+func beginAnew(t *testing.T, copied string) {
+	t.Helper()
+	dir := filepath.Join(t.TempDir(), "restored")
+	var out, errs bytes.Buffer
+	restore := func(from, dir string) (int, string) {
+		out.Reset()
+		errs.Reset()
+		code := run(t.Context(), process{args: []string{"restore", "--from", from, "--dir", dir}, out: &out, err: &errs})
+		return code, out.String() + errs.String()
+	}
+	if code, text := restore(copied, dir); code != exitDone || !strings.Contains(text, "start it with peeklock serve --dir "+dir) {
+		t.Fatal(code, text)
+	}
+	if code, text := restore(copied, dir); code != exitRefused || !strings.Contains(text, "not empty") {
+		t.Error(code, text)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var log lockedBuffer
+	code := make(chan int, 1)
+	gossip, err := freeGossipPort(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() {
+		code <- run(ctx, process{args: []string{
+			"serve", "--name", "again", "--dir", dir,
+			"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip,
+		}, in: strings.NewReader(""), out: &bytes.Buffer{}, err: &log})
+	}()
+	eventually(t, "the restored member is ready", func() bool { return strings.Contains(log.String(), "member ready") })
+	_, after, _ := strings.Cut(log.String(), " http=")
+	address, _, _ := strings.Cut(after, " ")
+	m := devMember{Admin: "http://" + address}
+	wants(t, say(t, m, 0, "message", "receive", "orders"), "kept")
+	wants(t, say(t, m, 0, "partition", "moves"), "nothing moves")
+	cancel()
+	if got := <-code; got != exitDone {
+		t.Error("exit code", got)
+	}
+
+	// One byte of it is another.
+	names, err := filepath.Glob(filepath.Join(copied, "partition-1.backup"))
+	if err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	body, err := os.ReadFile(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	body[len(body)-1] ^= 1
+	if err := os.WriteFile(names[0], body, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, text := restore(copied, filepath.Join(t.TempDir(), "other")); code != exitRefused || !strings.Contains(text, "throw the folder away") {
+		t.Error(code, text)
+	}
+	if code, text := restore(t.TempDir(), filepath.Join(t.TempDir(), "other")); code != exitRefused || !strings.Contains(text, "is no whole backup") {
+		t.Error(code, text)
+	}
+}

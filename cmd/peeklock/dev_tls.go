@@ -1,0 +1,97 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net"
+	"path/filepath"
+
+	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cmd/listen"
+)
+
+// The ports of the cloud service. Several clients cannot be told others.
+const (
+	portAMQPS = 5671
+	portHTTPS = 443
+)
+
+// devTLS is what dev --tls prints besides the rest: absolute paths.
+type devTLS struct{ listen.Files }
+
+// bindTLS takes the cloud's ports for the first member, if they are to be had: 443 needs
+// permission, and either may be somebody else's. Nothing depends on them.
+func (o *devOptions) bindTLS(ctx context.Context, first *memberParts) {
+	if !o.tls || o.amqpPort == 0 {
+		return
+	}
+	for _, port := range []int{portAMQPS, portHTTPS} {
+		if l, err := listenLoopback(ctx, port); err == nil {
+			first.also = append(first.also, l)
+		}
+	}
+}
+
+// secure gives every member the development certificate, nil without --tls.
+func (o *devOptions) secure(parts []memberParts, logger *slog.Logger) (*devTLS, error) {
+	for i := range parts {
+		parts[i].origins = origins(false)
+	}
+	if !o.tls {
+		return nil, nil //nolint:nilnil // nothing is there, and nothing is wrong
+	}
+	dir, err := filepath.Abs(filepath.Join(o.dir, "tls"))
+	if err != nil {
+		return nil, fmt.Errorf("find the data folder: %w", err)
+	}
+	files, err := listen.Development(dir)
+	if err != nil {
+		return nil, err
+	}
+	cert, err := listen.LoadCertificate(files.Cert, files.Key, logger.With("room", "listen"))
+	if err != nil {
+		return nil, err
+	}
+	for i := range parts {
+		parts[i].tls = cert.TLS()
+	}
+	return &devTLS{files}, nil
+}
+
+// addTLS tells how to reach the member with TLS. Where it has both ports of the cloud the
+// endpoint goes without one, which is the only form that all clients understand.
+func (m *devMember) addTLS(p memberParts) {
+	if p.tls == nil {
+		return
+	}
+	host := p.cluster.AMQPAddr
+	for _, l := range p.also {
+		m.Also = append(m.Also, localhost(l))
+	}
+	if len(m.Also) == 2 {
+		host, _, _ = net.SplitHostPort(host)
+	}
+	m.TLSConnectionString = fmt.Sprintf("Endpoint=sb://%s;SharedAccessKeyName=%s;SharedAccessKey=%s", host, auth.DevKeyName, auth.DevKey)
+}
+
+// note prints the paths for people.
+func (t *devTLS) note(out *output, members []devMember) error {
+	if t == nil {
+		return nil
+	}
+	if err := out.note("\nTLS on every port. Trust %s\n  certificate %s\n  key         %s", t.CA, t.Cert, t.Key); err != nil {
+		return err
+	}
+	for _, m := range members {
+		for _, also := range m.Also {
+			if err := out.note("%s  also on %s", m.Name, also); err != nil {
+				return err
+			}
+		}
+		if err := out.note("  %s", m.TLSConnectionString); err != nil {
+			return err
+		}
+	}
+	return nil
+}

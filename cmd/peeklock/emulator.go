@@ -1,0 +1,142 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cmd/emulator"
+)
+
+// emulatorTimeMax is how long dev works at what a Config.json lists: thousands of entities
+// are made in it.
+const emulatorTimeMax = 2 * time.Minute
+
+// emulated is a Config.json on its way into the cluster; nil where none is given.
+type emulated struct {
+	path   string
+	file   *emulator.File
+	opened chan struct{} // closed once the entities are there
+}
+
+// readEmulator reads the file, nil for "". Everything that can be wrong with it is known
+// before a port is taken or a folder made.
+func readEmulator(path string) (*emulated, error) {
+	if path == "" {
+		return nil, nil //nolint:nilnil // nothing is asked for, and nothing is wrong
+	}
+	file, err := emulator.Read(path)
+	if err != nil {
+		return nil, usageError{err}
+	}
+	return &emulated{path: path, file: file, opened: make(chan struct{})}, nil
+}
+
+// gate is what members wait for before they call themselves ready.
+func (e *emulated) gate() <-chan struct{} {
+	if e == nil {
+		return nil
+	}
+	return e.opened
+}
+
+// apply makes what the file lists and opens the gate, whatever could not be made: a member
+// that never becomes ready would hide why.
+func (e *emulated) apply(ctx context.Context, m *member) (emulator.Report, error) {
+	report, err := e.file.Apply(ctx, control{m.node.Router()})
+	if err != nil {
+		return report, fmt.Errorf("create what %s lists: %w", e.path, err)
+	}
+	close(e.opened)
+	return report, nil
+}
+
+// devConfig is what dev --config prints besides the rest.
+type devConfig struct {
+	File string `json:"file"`
+	emulator.Report
+	Warnings   []string       `json:"warnings,omitempty"`
+	Namespaces []devNamespace `json:"namespaces"` // all of the file, the first is the default one
+}
+
+// devNamespace says how to reach a namespace.
+type devNamespace struct {
+	Name             string `json:"name"` // in the file
+	ConnectionString string `json:"connectionString"`
+}
+
+// applyDev is apply for dev, which tells people what was not as they wrote it.
+func (e *emulated) applyDev(ctx context.Context, p process, m *member, address string) (*devConfig, error) {
+	if e == nil || ctx.Err() != nil {
+		return nil, nil //nolint:nilnil // nothing is asked for, and nothing is wrong
+	}
+	working, cancel := context.WithTimeout(ctx, emulatorTimeMax)
+	defer cancel()
+	report, err := e.apply(working, m)
+	if ctx.Err() != nil { // Ctrl-C is no failure
+		return nil, nil //nolint:nilnil // as above
+	}
+	if err != nil {
+		return nil, err
+	}
+	config := &devConfig{File: e.path, Report: report, Warnings: e.file.Warnings}
+	for i, name := range e.file.Namespaces() {
+		host := address
+		if i > 0 {
+			host = name + "." + address
+		}
+		config.Namespaces = append(config.Namespaces, devNamespace{name, connectionString(host, auth.DevKeyName, auth.DevKey)})
+	}
+	for _, text := range e.file.Warnings {
+		_, _ = fmt.Fprintf(p.err, "peeklock: warning: %s: %s\n", e.path, printable(text, fieldCharactersMax))
+	}
+	for _, text := range report.Problems {
+		_, _ = fmt.Fprintf(p.err, "peeklock: not as in %s: %s\n", e.path, printable(text, fieldCharactersMax))
+	}
+	return config, nil
+}
+
+// note prints for people what was made.
+func (d *devConfig) note(out *output) error {
+	if d == nil {
+		return nil
+	}
+	if err := out.note("\n%s: %d created, %d updated, %d were there", d.File, d.Created, d.Updated, d.Unchanged); err != nil {
+		return err
+	}
+	for i, n := range d.Namespaces {
+		var err error
+		switch {
+		case i == 0 && len(d.Namespaces) > 1:
+			err = out.note("namespace %s is the default one here", n.Name)
+		case i > 0:
+			err = out.note("namespace %s\n  %s", n.Name, n.ConnectionString)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// applyServe is apply for serve: other members may do the same at the same time, and what
+// is not as the file says is for the log.
+func (e *emulated) applyServe(ctx context.Context, m *member, logger *slog.Logger) {
+	if e == nil {
+		return
+	}
+	for _, text := range e.file.Warnings {
+		logger.WarnContext(ctx, "emulator configuration", "file", e.path, "warning", text)
+	}
+	report, err := e.apply(ctx, m)
+	if err != nil {
+		return // the member is stopping
+	}
+	for _, text := range report.Problems {
+		logger.ErrorContext(ctx, "emulator configuration", "file", e.path, "problem", text)
+	}
+	logger.InfoContext(ctx, "emulator configuration applied", "file", e.path,
+		"created", report.Created, "updated", report.Updated, "unchanged", report.Unchanged)
+}

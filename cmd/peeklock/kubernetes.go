@@ -1,0 +1,242 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/cluster"
+)
+
+// How a pod that is to stop behaves towards Kubernetes.
+const (
+	kubernetesAccount  = "/var/run/secrets/kubernetes.io/serviceaccount"
+	kubernetesAskMax   = 10 * time.Second
+	kubernetesBytesMax = 4 << 20
+	kubernetesTries    = 3
+	prestopWithin      = 55 * time.Minute // less than the pod's grace, or it would be killed while it moves
+	prestopForget      = 5 * time.Second  // for services to forget a pod that ends
+)
+
+// prestop is one run of peeklock kubernetes prestop.
+type prestop struct {
+	*client
+	set     string // the StatefulSet
+	within  time.Duration
+	forget  time.Duration
+	account string // folder of the service account
+}
+
+func newKubernetes(c *client) *cobra.Command {
+	p := prestop{client: c}
+	cmd := &cobra.Command{
+		Use: "prestop --statefulset NAME", Short: "Prepare the member of this pod for its end",
+		Long: `Prepare the member of this pod for its end, as the preStop hook of a StatefulSet. When the set is to
+be smaller than to need this pod, and is not being deleted, the member is removed: its
+data moves to others. Otherwise the pod comes back, and it is enough that services
+forget it; the member hands over what it leads when it is stopped. What goes wrong is told on
+standard error, and the exit code is 0: a pod must be able to stop.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if p.set == "" || p.within <= 0 {
+				return usagef("give --statefulset, and --within more than 0")
+			}
+			p.run(cmd.Context())
+			return nil
+		},
+	}
+	f := cmd.Flags()
+	f.StringVar(&p.set, "statefulset", "", "name of the StatefulSet that this pod belongs to")
+	f.DurationVar(&p.within, "within", prestopWithin, "end after this time at the latest")
+	f.DurationVar(&p.forget, "forget", prestopForget, "how long services take to forget a pod")
+	f.StringVar(&p.account, "account", kubernetesAccount, "folder of the service account: token, ca.crt, namespace")
+	for _, name := range []string{"forget", "account"} {
+		_ = f.MarkHidden(name) // for tests
+	}
+	return group("kubernetes", "What pods call", cmd, newPrepare(c))
+}
+
+// newPrepare is what runs in a pod before its member: a pod that comes back after the set was
+// made smaller finds the disk of a member that was removed.
+func newPrepare(c *client) *cobra.Command {
+	var dir string
+	cmd := &cobra.Command{
+		Use: "prepare --dir DATA", Short: "Empty a data folder whose member was removed from its cluster",
+		Long: `Empty the data folder of a member that was removed from its cluster for good, so that a new
+member begins there. Any other folder is left as it is.`,
+		Args: noArgs,
+		RunE: func(*cobra.Command, []string) error {
+			if dir == "" {
+				return usagef("give --dir")
+			}
+			cleared, err := cluster.ClearRemoved(dir)
+			if cleared {
+				_, _ = fmt.Fprintf(c.err, "prepare: %s was emptied: its member had been removed from the cluster\n", dir)
+			}
+			return err
+		},
+	}
+	cmd.Flags().StringVar(&dir, "dir", "", "data folder")
+	return cmd
+}
+
+func (p *prestop) tell(format string, args ...any) {
+	_, _ = fmt.Fprintf(p.err, "prestop: "+format+"\n", args...)
+}
+
+// run does what is to be done, within its time.
+func (p *prestop) run(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, p.within)
+	defer cancel()
+	leaves, err := p.leaves(ctx)
+	switch {
+	case err != nil:
+		p.tell("cannot tell whether this pod comes back, so nothing is moved: %v", err)
+	case leaves:
+		if err := p.leave(ctx); err != nil {
+			p.tell("%v", err)
+			return
+		}
+		p.tell("the member was removed, its data is with others")
+		return
+	}
+	p.tell("waits %s until services have forgotten this pod", p.forget)
+	pauseFor(ctx, p.forget)
+}
+
+// statefulSet is what we read of one.
+type statefulSet struct {
+	Metadata struct {
+		Deleted *time.Time `json:"deletionTimestamp"`
+	} `json:"metadata"`
+	Spec struct {
+		Replicas *int `json:"replicas"`
+		Ordinals struct {
+			Start int `json:"start"`
+		} `json:"ordinals"`
+	} `json:"spec"`
+}
+
+// leaves says whether this pod is one too many for good.
+func (p *prestop) leaves(ctx context.Context) (bool, error) {
+	name, err := p.podName()
+	if err != nil {
+		return false, err
+	}
+	number, found := strings.CutPrefix(name, p.set+"-")
+	ordinal, err := strconv.Atoi(number)
+	if !found || err != nil {
+		return false, fmt.Errorf("the pod %q is none of StatefulSet %q", name, p.set)
+	}
+	var set statefulSet
+	for range kubernetesTries {
+		if err = p.ask(ctx, &set); err == nil || ctx.Err() != nil {
+			break
+		}
+		pauseFor(ctx, operateRetry)
+	}
+	switch {
+	case err != nil:
+		return false, err
+	case set.Metadata.Deleted != nil: // all go, and the disks stay
+		return false, nil
+	case set.Spec.Replicas == nil:
+		return false, errors.New("the StatefulSet does not say how many replicas there shall be")
+	case *set.Spec.Replicas == 0: // everything is put to rest; there is nobody to move to
+		return false, nil
+	}
+	return ordinal >= set.Spec.Ordinals.Start+*set.Spec.Replicas, nil
+}
+
+// podName is the host name of a pod, which Kubernetes makes its name.
+func (p *prestop) podName() (string, error) {
+	if name := cmp.Or(p.getenv("PEEKLOCK_NAME"), p.getenv("HOSTNAME")); name != "" {
+		return name, nil
+	}
+	return os.Hostname()
+}
+
+// ask reads the StatefulSet from the API server.
+func (p *prestop) ask(ctx context.Context, set *statefulSet) error {
+	host, port := p.getenv("KUBERNETES_SERVICE_HOST"), cmp.Or(p.getenv("KUBERNETES_SERVICE_PORT"), "443")
+	if host == "" {
+		return errors.New("KUBERNETES_SERVICE_HOST is not set: this is no pod")
+	}
+	read := func(name string) (string, error) {
+		text, err := os.ReadFile(filepath.Join(p.account, name)) //nolint:gosec // of the folder that was named
+		return strings.TrimSpace(string(text)), err
+	}
+	token, err := read("token")
+	namespace, errNamespace := read("namespace")
+	authority, errAuthority := read("ca.crt")
+	if err := errors.Join(err, errNamespace, errAuthority); err != nil {
+		return err
+	}
+	roots := x509.NewCertPool()
+	if !roots.AppendCertsFromPEM([]byte(authority)) {
+		return fmt.Errorf("%s holds no certificate", filepath.Join(p.account, "ca.crt"))
+	}
+	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
+	defer transport.CloseIdleConnections()
+	ctx, cancel := context.WithTimeout(ctx, kubernetesAskMax)
+	defer cancel()
+	address := "https://" + net.JoinHostPort(host, port) + "/apis/apps/v1/namespaces/" + url.PathEscape(namespace) + "/statefulsets/" + url.PathEscape(p.set)
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	if err != nil {
+		return err
+	}
+	request.Header.Set("Authorization", "Bearer "+token)
+	request.Header.Set("Accept", "application/json")
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = response.Body.Close() }()
+	body, err := io.ReadAll(io.LimitReader(response.Body, kubernetesBytesMax))
+	if err != nil {
+		return err
+	}
+	if response.StatusCode != http.StatusOK {
+		return fmt.Errorf("the API server answers %s about StatefulSet %s", response.Status, p.set)
+	}
+	return json.Unmarshal(body, set)
+}
+
+// leave removes this member and waits for that. The process may stop as soon as it has
+// learnt that it was removed; then nobody answers any more.
+func (p *prestop) leave(ctx context.Context) error {
+	name, err := p.podName()
+	if err != nil {
+		return err
+	}
+	p.tell("the set gets smaller: moves the data of %s to others", name)
+	begun := false
+	err = p.persist(ctx, "removing "+name, func(ctx context.Context) error {
+		err := p.call(ctx, http.MethodPost, memberPath(name, "remove"), nil, nil)
+		if begun && errors.Is(err, syscall.ECONNREFUSED) {
+			return nil // it has stopped
+		}
+		begun = begun || errors.As(err, new(unknownError))
+		return err
+	}, func(context.Context) {})
+	if ctx.Err() != nil {
+		return fmt.Errorf("%s was not enough to move everything away: the rest has to be moved from the replicas at others (peeklock member remove %s --yes)", p.within, name)
+	}
+	return err
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"encoding/pem"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/admin"
+)
+
+// apiServer answers about one StatefulSet, as Kubernetes does, and gives the environment
+// and the service account that a pod finds it by.
+func apiServer(t *testing.T, status int, body string) (env []string, account string) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/apis/apps/v1/namespaces/queues/statefulsets/peeklock" || r.Header.Get("Authorization") != "Bearer secret" {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(body))
+	}))
+	server.Config.ErrorLog = nil
+	t.Cleanup(server.Close)
+	account = t.TempDir()
+	for name, text := range map[string]string{
+		"token": "secret\n", "namespace": "queues",
+		"ca.crt": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})),
+	} {
+		if err := os.WriteFile(filepath.Join(account, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port}, account
+}
+
+// A pod that is one too many takes its data away; one that comes back does not, nor one
+// that cannot know. None of them is kept from stopping.
+func TestPrestop(t *testing.T) {
+	t.Parallel()
+	three := `{"metadata":{"name":"peeklock"},"spec":{"replicas":3}}`
+	for _, c := range []struct {
+		name, pod string
+		status    int
+		set       string
+		removes   bool
+		want      string
+	}{
+		{"restarted", "peeklock-2", 200, three, false, "until services have forgotten"},
+		{"one too many", "peeklock-3", 200, three, true, "the member was removed"},
+		{"numbered from two", "peeklock-4", 200, `{"spec":{"replicas":3,"ordinals":{"start":2}}}`, false, "forgotten"},
+		{"numbered from two, one too many", "peeklock-5", 200, `{"spec":{"replicas":3,"ordinals":{"start":2}}}`, true, "removed"},
+		{"put to rest", "peeklock-0", 200, `{"spec":{"replicas":0}}`, false, "forgotten"},
+		{"deleted", "peeklock-3", 200, `{"metadata":{"deletionTimestamp":"2026-11-20T12:00:00Z"},"spec":{"replicas":1}}`, false, "forgotten"},
+		{"of another set", "other-3", 200, three, false, "is none of StatefulSet"},
+		{"of a set with a longer name", "peeklock-blue-3", 200, three, false, "is none of"},
+		{"forbidden", "peeklock-3", 403, "{}", false, "the API server answers 403"},
+		{"nonsense", "peeklock-3", 200, "<html>", false, "cannot tell whether"},
+		{"says nothing", "peeklock-3", 200, "{}", false, "does not say how many"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			env, account := apiServer(t, c.status, c.set)
+			var asked atomic.Int32
+			member := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.Method+" "+r.URL.Path != "POST /v1/members/"+c.pod+"/remove" {
+					t.Error(r.Method, r.URL.Path)
+				}
+				if asked.Add(1) < 3 {
+					answer(w, 504, admin.Problem{Code: "Timeout", Message: "still", TrackingID: "t"})
+					return
+				}
+				w.WriteHeader(204)
+			}))
+			defer member.Close()
+			var out, errs bytes.Buffer
+			code := run(t.Context(), process{
+				args: []string{"--server", member.URL, "kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms"},
+				env:  append(env, "HOSTNAME="+c.pod), out: &out, err: &errs,
+			})
+			if code != exitDone || !strings.Contains(errs.String(), c.want) || c.removes != (asked.Load() == 3) || out.Len() > 0 {
+				t.Errorf("%d %q %q, asked %d times", code, out.String(), errs.String(), asked.Load())
+			}
+		})
+	}
+}
+
+// A pod stops in its time, whatever the cluster does.
+func TestPrestopEnds(t *testing.T) {
+	t.Parallel()
+	env, account := apiServer(t, 200, `{"spec":{"replicas":1}}`)
+	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		answer(w, 504, admin.Problem{Code: "Timeout", Message: "still", TrackingID: "t"})
+	}))
+	defer slow.Close()
+	prestop := func(server string, args ...string) (int, string) {
+		var errs bytes.Buffer
+		code := run(t.Context(), process{
+			args: append([]string{"--server", server, "kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms"}, args...),
+			env:  append(env, "HOSTNAME=peeklock-1"), out: &bytes.Buffer{}, err: &errs,
+		})
+		return code, errs.String()
+	}
+	began := time.Now()
+	if code, text := prestop(slow.URL, "--within", "300ms"); code != exitDone || !strings.Contains(text, "300ms was not enough") {
+		t.Error(code, text)
+	}
+	if took := time.Since(began); took > 20*time.Second {
+		t.Error("took", took)
+	}
+	if code, text := prestop("http://127.0.0.1:1"); code != exitDone || !strings.Contains(text, "no member answers") {
+		t.Error(code, text)
+	}
+	if code, _ := prestop(slow.URL, "--within", "0s"); code != exitUsage {
+		t.Error(code)
+	}
+	// No API server: nothing is moved.
+	env = nil
+	if code, text := prestop(slow.URL); code != exitDone || !strings.Contains(text, "this is no pod") {
+		t.Error(code, text)
+	}
+}
+
+// The disk of a removed member is emptied, that of any other is not.
+func TestPrepare(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	prepare := func() (int, string) {
+		var errs bytes.Buffer
+		code := run(t.Context(), process{args: []string{"kubernetes", "prepare", "--dir", dir}, out: &bytes.Buffer{}, err: &errs})
+		return code, errs.String()
+	}
+	member := filepath.Join(dir, "member.json")
+	for _, c := range []struct{ text, want string }{
+		{`{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}`, ""},
+		{`{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","removed":true}`, "was emptied"},
+	} {
+		if err := os.WriteFile(member, []byte(c.text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		code, text := prepare()
+		if _, err := os.Stat(member); code != exitDone || !strings.Contains(text, c.want) || os.IsNotExist(err) != (c.want != "") {
+			t.Errorf("%d %q %v", code, text, err)
+		}
+	}
+	if code, text := prepare(); code != exitDone || text != "" {
+		t.Error(code, text)
+	}
+}

@@ -1,0 +1,172 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+const (
+	planStep = 200 // moves of one request: the API takes 256
+	// leadersFollowMax is how long we wait for leaderships behind the last move: they go by
+	// themselves, but not to a member that has just come.
+	leadersFollowMax = 15 * time.Second
+)
+
+// rebalanceOptions are the flags of partition rebalance.
+type rebalanceOptions struct{ dryRun, noWait bool }
+
+// rebalanced is the answer of partition rebalance.
+type rebalanced struct {
+	Moves    []admin.PlannedMove `json:"moves"`
+	Bytes    int64               `json:"bytes"`    // to copy, about
+	Estimate string              `json:"estimate"` // how long that takes, about
+	State    string              `json:"state"`    // planned, ordered, done
+	// Leaders is how many leaderships of done have still to follow.
+	Leaders int `json:"leaders,omitempty"`
+}
+
+func newPartitionRebalance(c *client) *cobra.Command {
+	var o rebalanceOptions
+	cmd := &cobra.Command{
+		Use: "rebalance", Short: "Spread partitions and leaders over the members",
+		Long: `Spread replicas and leaders over the members that are there and not drained, by zones and
+weights, moving as little as possible. The plan is printed first; then it is done and
+watched. It does no harm to stop watching: it goes on, and can be paused or cancelled
+partition by partition. Nothing is asked, so scripts can use it; look first with --dry-run.`,
+		Example: `  peeklock partition rebalance --dry-run
+  peeklock partition rebalance`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return c.rebalance(cmd.Context(), o) },
+	}
+	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only print the plan")
+	cmd.Flags().BoolVar(&o.noWait, "no-wait", false, "return when the moves are recorded")
+	return cmd
+}
+
+func (c *client) rebalance(ctx context.Context, o rebalanceOptions) error {
+	out, err := c.output()
+	if err != nil {
+		return err
+	}
+	var plan admin.Plan
+	if err := c.call(ctx, http.MethodGet, "/v1/rebalance", nil, &plan); err != nil {
+		return err
+	}
+	r, err := c.roster(ctx)
+	if err != nil {
+		return err
+	}
+	answer := rebalanced{Moves: plan.Moves, State: "planned"}
+	copies := 0
+	for _, m := range plan.Moves {
+		answer.Bytes += m.Bytes
+		if !m.LeaderOnly {
+			copies++
+		}
+	}
+	answer.Estimate = estimate(answer.Bytes, copies).String()
+	if err := printPlan(out, r, answer, copies); err != nil {
+		return err
+	}
+	if !o.dryRun && len(plan.Moves) > 0 {
+		answer.State = "ordered"
+		if err := c.order(ctx, plan.Moves); err != nil {
+			return err
+		}
+		if !o.noWait {
+			if err := c.seeThrough(ctx, &answer); err != nil {
+				return err
+			}
+		}
+	}
+	if !out.people() {
+		return out.data(answer)
+	}
+	switch {
+	case answer.Leaders > 0:
+		return out.note("done; %d leaderships follow by themselves", answer.Leaders)
+	case answer.State == "done":
+		return out.note("done")
+	case answer.State == "ordered":
+		return out.note("ordered: peeklock partition moves shows how far it is")
+	}
+	return nil
+}
+
+// printPlan shows people what would move.
+func printPlan(out *output, r *roster, plan rebalanced, copies int) error {
+	if !out.people() {
+		return nil
+	}
+	if len(plan.Moves) == 0 {
+		return out.note("everything lies where it should")
+	}
+	rows := make([][]any, len(plan.Moves))
+	for i, m := range plan.Moves {
+		what := sized(m.Bytes)
+		if m.LeaderOnly {
+			what = "leader only"
+		}
+		rows[i] = []any{uint32(m.Partition), r.names(m.From), "->", r.names(m.To), what}
+	}
+	if err := out.rows(nil, []any{"partition", "from", "", "to", "copies"}, rows); err != nil {
+		return err
+	}
+	return out.note("\n%d of %d partitions are copied, %s in all: about %s at %s/s", copies, len(plan.Moves), sized(plan.Bytes), plan.Estimate, sized(copyRate))
+}
+
+// order records the moves of a plan, some at a time.
+func (c *client) order(ctx context.Context, moves []admin.PlannedMove) error {
+	for done := 0; done < len(moves); done += planStep {
+		some := moves[done:min(len(moves), done+planStep)]
+		if err := c.call(ctx, http.MethodPost, "/v1/rebalance", admin.Plan{Moves: some}, nil); err != nil {
+			if done > 0 {
+				err = fmt.Errorf("%d moves were ordered before: %w", done, err)
+			}
+			return err
+		}
+	}
+	return nil
+}
+
+// seeThrough watches a plan until it is done.
+func (c *client) seeThrough(ctx context.Context, plan *rebalanced) error {
+	sizes, leaders := map[fsm.PartitionID]int64{}, map[fsm.PartitionID]fsm.MemberID{}
+	for _, m := range plan.Moves {
+		leaders[m.Partition] = m.To[0]
+		if !m.LeaderOnly {
+			sizes[m.Partition] = m.Bytes
+		}
+	}
+	if len(sizes) > 0 {
+		if err := c.follow(ctx, "rebalancing", sizes); err != nil {
+			return err
+		}
+	}
+	plan.State = "done"
+	began := time.Now()
+	every(ctx, operateLook, func() bool {
+		var st admin.Status
+		if c.call(ctx, http.MethodGet, "/v1/status", nil, &st) == nil {
+			plan.Leaders = 0
+			for _, p := range st.Partitions {
+				if wanted, ours := leaders[p.ID]; ours && p.Leader != wanted {
+					plan.Leaders++
+				}
+			}
+		}
+		return plan.Leaders > 0 && time.Since(began) < leadersFollowMax
+	})
+	if ctx.Err() != nil {
+		return goesOn("rebalancing", errors.New("interrupted"))
+	}
+	return nil
+}

@@ -1,0 +1,329 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/go-amqp"
+	"github.com/coder/websocket"
+	"go.uber.org/goleak"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cmd/listen"
+)
+
+// getJSON asks over HTTP or HTTPS.
+func getJSON(t *testing.T, config *tls.Config, url string, to any) {
+	t.Helper()
+	transport := &http.Transport{TLSClientConfig: config.Clone(), ForceAttemptHTTP2: true}
+	defer transport.CloseIdleConnections()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	response, err := (&http.Client{Transport: transport}).Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	if err := json.NewDecoder(response.Body).Decode(to); err != nil || response.StatusCode != 200 {
+		t.Fatal(url, response.Status, err)
+	}
+}
+
+// roundTrip sends a message with the official client and takes it again.
+func roundTrip(t *testing.T, connection string, options *azservicebus.ClientOptions) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	defer cancel()
+	client, err := azservicebus.NewClientFromConnectionString(connection, options)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = client.Close(context.WithoutCancel(ctx)) }()
+	sender, err := client.NewSender("orders", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	body := bytes.Repeat([]byte("coffee"), 30000) // several frames, and several WebSocket messages
+	if err := sender.SendMessage(ctx, &azservicebus.Message{Body: body}, nil); err != nil {
+		t.Fatal(err)
+	}
+	receiver, err := client.NewReceiverForQueue("orders", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := receiver.ReceiveMessages(ctx, 1, nil)
+	if err != nil || len(got) != 1 || !bytes.Equal(got[0].Body, body) {
+		t.Fatal(len(got), err)
+	}
+	if err := receiver.CompleteMessage(ctx, got[0], nil); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// overWebSocket makes the official client use WebSocket, as its documentation shows.
+func overWebSocket(t *testing.T, scheme, subprotocol string, config *tls.Config) *azservicebus.ClientOptions {
+	transport := &http.Transport{TLSClientConfig: config.Clone()}
+	t.Cleanup(transport.CloseIdleConnections)
+	return &azservicebus.ClientOptions{
+		NewWebSocketConn: func(ctx context.Context, args azservicebus.NewWebSocketConnArgs) (net.Conn, error) {
+			_, rest, _ := strings.Cut(args.Host, "://")
+			conn, response, err := websocket.Dial(ctx, scheme+"://"+rest, &websocket.DialOptions{
+				Subprotocols: []string{subprotocol}, HTTPClient: &http.Client{Transport: transport},
+			})
+			if err != nil {
+				if response != nil {
+					_ = response.Body.Close()
+				}
+				return nil, err
+			}
+			return websocket.NetConn(context.WithoutCancel(ctx), conn, websocket.MessageBinary), nil
+		},
+	}
+}
+
+// Every protocol on every port, plain and in TLS, with clients that know nothing of us.
+// Not parallel: it looks for goroutines that stay behind.
+func TestEveryProtocolOnEveryPort(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a member")
+	}
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent(),
+		goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probe"),
+		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
+	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"), "--members", "1", "--tls")
+	m := ready.Members[0]
+	trusted, err := trust(ready.TLS.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	say(t, m, 0, "queue", "create", "orders")
+	for _, address := range []string{m.AMQP, strings.TrimPrefix(m.Admin, "http://")} {
+		for scheme, config := range map[string]*tls.Config{"amqp": nil, "amqps": trusted.Clone()} {
+			conn, err := amqp.Dial(t.Context(), scheme+"://"+address, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain(auth.DevKeyName, auth.DevKey), TLSConfig: config})
+			if err != nil {
+				t.Fatal(scheme, err)
+			}
+			if err := conn.Close(); err != nil {
+				t.Error(scheme, err)
+			}
+		}
+		for _, scheme := range []string{"http", "https"} {
+			var status admin.Status
+			if getJSON(t, trusted, scheme+"://"+address+"/v1/status", &status); len(status.Members) != 1 {
+				t.Errorf("%s: %+v", scheme, status)
+			}
+		}
+		secure := strings.Replace(m.TLSConnectionString, m.AMQP, address, 1)
+		// With a port in the endpoint this client compares the certificate with
+		// "localhost:port"; a custom endpoint is its way to say a port.
+		noPort := strings.Replace(m.TLSConnectionString, m.AMQP, "localhost", 1)
+		roundTrip(t, noPort, &azservicebus.ClientOptions{TLSConfig: trusted.Clone(), CustomEndpoint: address})
+		roundTrip(t, secure+";UseDevelopmentEmulator=true", nil)
+		roundTrip(t, secure, overWebSocket(t, "wss", "AMQPWSB10", trusted))
+		roundTrip(t, secure, overWebSocket(t, "ws", "amqp", trusted))
+		wants(t, say(t, devMember{Admin: "https://" + address}, 0, "message", "send", "orders", "x", "--ca", ready.TLS.CA), "1 sent")
+		wants(t, say(t, devMember{Admin: "https://" + address}, 0, "message", "receive", "orders", "--ca", ready.TLS.CA), "x")
+	}
+	wants(t, say(t, devMember{Admin: "https://" + m.AMQP}, 1, "queue", "list"), "certificate")
+	wants(t, say(t, devMember{Admin: "https://" + m.AMQP}, 2, "queue", "list", "--ca", ready.TLS.Key), "holds no certificate")
+	if code := stop(); code != 0 {
+		t.Errorf("exit code %d", code)
+	}
+}
+
+// startServe runs serve alone on free ports until it is ready. Its log goes on being
+// written.
+func startServe(t *testing.T, args ...string) (amqpAddr, httpAddr string, log *lockedBuffer) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	log = new(lockedBuffer)
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, process{
+			args: append([]string{"serve", "--dir", t.TempDir(), "--peer", "127.0.0.1:0", "--gossip", "127.0.0.1:0", "--partitions", "1", "--replication", "1", "--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...),
+			in:   strings.NewReader(""), out: io.Discard, err: log,
+		})
+	}()
+	t.Cleanup(func() {
+		cancel()
+		if c := <-code; c != 0 {
+			t.Errorf("exit code %d: %s", c, log.String())
+		}
+	})
+	eventually(t, "ready", func() bool {
+		select {
+		case c := <-code:
+			code <- 0
+			t.Fatalf("serve ended with %d: %s", c, log.String())
+		default:
+		}
+		return strings.Contains(log.String(), "member ready")
+	})
+	found := regexp.MustCompile(`amqp=(\S+) http=(\S+)`).FindStringSubmatch(log.String())
+	return found[1], found[2], log
+}
+
+func eventually(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for deadline := time.After(30 * time.Second); !ok(); {
+		select {
+		case <-tick.C:
+		case <-deadline:
+			t.Fatal("never: " + what)
+		}
+	}
+}
+
+// A member shows a new certificate when its files are replaced, and does not restart.
+func TestServeReplacesItsCertificate(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a member")
+	}
+	t.Parallel()
+	dir := filepath.Join(t.TempDir(), "tls")
+	files, err := listen.Development(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	address, _, log := startServe(t, "--tls-cert", files.Cert, "--tls-key", files.Key)
+	trusted, err := trust(files.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serial := func() string {
+		conn, err := (&tls.Dialer{Config: trusted}).DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		return conn.(*tls.Conn).ConnectionState().PeerCertificates[0].SerialNumber.String()
+	}
+	before := serial()
+	if err := os.Remove(files.Cert); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listen.Development(dir); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the new certificate is shown", func() bool { return serial() != before })
+	wants(t, log.String(), "certificate replaced")
+}
+
+// outward is an address of this machine that is not loopback, or none.
+func outward(t *testing.T) string {
+	addresses, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Skip(err)
+	}
+	for _, a := range addresses {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && n.IP.IsGlobalUnicast() {
+			return n.IP.String()
+		}
+	}
+	t.Skip("this machine has no address but loopback")
+	return ""
+}
+
+// With a certificate a member may listen beyond loopback, and then takes from other
+// machines what is encrypted and nothing else, unless it is told that plain will do.
+func TestServeBeyondLoopback(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts two members")
+	}
+	t.Parallel()
+	host := outward(t)
+	files, err := listen.Development(filepath.Join(t.TempDir(), "tls"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted, err := trust(files.CA)
+	if err != nil {
+		t.Fatal(err)
+	}
+	trusted.ServerName = "localhost"
+	knock := func(address string, config *tls.Config) string {
+		var conn net.Conn
+		var err error
+		if config != nil {
+			conn, err = (&tls.Dialer{Config: config}).DialContext(t.Context(), "tcp", address)
+		} else {
+			conn, err = (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+		answer := make([]byte, 8)
+		if _, err := fmt.Fprint(conn, "AMQP\x00\x01\x00\x00"); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, answer); err != nil {
+			t.Fatal(err)
+		}
+		return string(answer)
+	}
+	const spoken, wanted = "AMQP\x00\x01\x00\x00", "AMQP\x02\x01\x00\x00"
+	key := filepath.Join(t.TempDir(), "key")
+	if err := os.WriteFile(key, []byte("a key of our own\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	strict := []string{"--amqp", host + ":0", "--tls-cert", files.Cert, "--tls-key", files.Key, "--key-file", key}
+	for name, c := range map[string]struct {
+		args  []string
+		plain string
+	}{
+		"silent":  {strict, wanted},
+		"allowed": {append(strict[:len(strict):len(strict)], "--allow-remote-plain"), spoken},
+		"both":    {append(strict[:len(strict):len(strict)], "--allow-remote-plain", "--require-tls"), wanted},
+	} {
+		t.Run(name, func(t *testing.T) {
+			address, _, _ := startServe(t, c.args...)
+			if got := knock(address, nil); got != c.plain {
+				t.Errorf("plain: %q, want %q", got, c.plain)
+			}
+			if got := knock(address, trusted); got != spoken {
+				t.Errorf("tls: %q", got)
+			}
+		})
+	}
+}
+
+// Further addresses serve the same as the first.
+func TestServeAlso(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a member")
+	}
+	t.Parallel()
+	l, err := listenLoopback(t.Context(), 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	also := localhost(l)
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	startServe(t, "--also", also)
+	var status admin.Status
+	if getJSON(t, nil, "http://"+also+"/v1/status", &status); len(status.Members) != 1 {
+		t.Errorf("%+v", status)
+	}
+}

@@ -1,0 +1,150 @@
+package main
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"os"
+	"path/filepath"
+
+	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+func newRestore(c *client) *cobra.Command {
+	var from, dir string
+	cmd := &cobra.Command{
+		Use: "restore --from DIR --dir DATA", Short: "Make the data folder of a member out of a backup",
+		Long: `Make the data folder of one new member out of a backup of a cluster, offline. It holds
+everything, alone. Start it, let others join, and spread the partitions:
+
+  peeklock restore --from /backups/2026-11-20 --dir a
+  peeklock serve --name a --dir a ...
+  peeklock serve --name b --dir b --join host-a:7946 ...
+  peeklock serve --name c --dir c --join host-a:7946 ...
+  peeklock partition rebalance
+
+The cluster has the id and the keys of the one that was copied, whose members are recorded as
+removed: nothing that is left of that may be started within its reach. Locks of
+clients that were held then end by themselves; messages that were received since are
+there again.`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			if from == "" || dir == "" {
+				return usagef("give --from, a folder that peeklock cluster backup wrote, and --dir, the data folder to make")
+			}
+			return c.restore(cmd.Context(), from, dir)
+		},
+	}
+	cmd.Flags().StringVar(&from, "from", "", "folder of the backup")
+	cmd.Flags().StringVar(&dir, "dir", "", "data folder of the new member: empty, or not there")
+	return cmd
+}
+
+// restored is the answer of restore.
+type restored struct {
+	Dir        string `json:"dir"`
+	ClusterID  string `json:"clusterId"`
+	Partitions int    `json:"partitions"`
+	Messages   string `json:"asOf"` // when the last partition was copied
+}
+
+func (c *client) restore(ctx context.Context, from, dir string) error {
+	out, err := c.output()
+	if err != nil {
+		return err
+	}
+	manifest, err := readManifest(from)
+	if err != nil {
+		return err
+	}
+	m := c.meter("restoring", len(manifest.Partitions))
+	err = cluster.Restore(ctx, cluster.RestoreConfig{
+		Dir:    dir,
+		Backup: func(id fsm.PartitionID) (io.ReadCloser, error) { return openBackup(from, manifest, id) },
+		Restored: func(partition.BackupInfo, int) {
+			m.add(1)
+		},
+		Logger: newLogger(c.err, "warn"),
+	})
+	m.end(err != nil)
+	if err != nil {
+		return fmt.Errorf("%w: throw the folder away", err)
+	}
+	answer := restored{Dir: dir, ClusterID: manifest.ClusterID, Partitions: len(manifest.Partitions), Messages: manifest.Ended.Format("2006-01-02T15:04:05Z")}
+	if !out.people() {
+		return out.data(answer)
+	}
+	return out.note("%d partitions of cluster %s, as of %s, are in %s: start it with peeklock serve --dir %s",
+		answer.Partitions, answer.ClusterID, answer.Messages, dir, dir)
+}
+
+func readManifest(from string) (*backupManifest, error) {
+	path := filepath.Join(from, manifestFile)
+	file, err := os.Open(path) //nolint:gosec // the folder that was named
+	if err != nil {
+		return nil, fmt.Errorf("%s is no whole backup: %w", from, err)
+	}
+	defer func() { _ = file.Close() }()
+	body, err := io.ReadAll(io.LimitReader(file, manifestBytesMax))
+	if err != nil {
+		return nil, err
+	}
+	var m backupManifest
+	if err := json.Unmarshal(body, &m); err != nil {
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	if m.Version != manifestVersion {
+		return nil, fmt.Errorf("%s: version %d is not known to this binary", path, m.Version)
+	}
+	return &m, nil
+}
+
+// openBackup opens the copy of a partition, which is compared with what the manifest says of it.
+func openBackup(from string, m *backupManifest, id fsm.PartitionID) (io.ReadCloser, error) {
+	for _, p := range m.Partitions {
+		if p.Partition != id {
+			continue
+		}
+		if p.File != filepath.Base(p.File) {
+			return nil, fmt.Errorf("%q is no name of a file", p.File)
+		}
+		file, err := os.Open(filepath.Join(from, p.File)) //nolint:gosec // in the folder that was named
+		if err != nil {
+			return nil, err
+		}
+		return &summedFile{File: file, sum: sha256.New(), want: p.SHA256}, nil
+	}
+	return nil, errors.New("the backup has none")
+}
+
+// summedFile is a file whose checksum is compared when it is closed.
+type summedFile struct {
+	*os.File
+
+	sum  hash.Hash
+	want string
+}
+
+func (f *summedFile) Read(p []byte) (int, error) {
+	n, err := f.File.Read(p)
+	f.sum.Write(p[:n])
+	return n, err
+}
+
+// Close says so when not exactly what was written has been read.
+func (f *summedFile) Close() error {
+	err := f.File.Close()
+	if got := hex.EncodeToString(f.sum.Sum(nil)); got != f.want {
+		err = errors.Join(err, fmt.Errorf("%s is not what was backed up: SHA-256 %s, not %s", f.Name(), got, f.want))
+	}
+	return err
+}

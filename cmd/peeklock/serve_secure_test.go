@@ -1,0 +1,126 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"math/big"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+)
+
+// peerFiles are a certificate for members, as an operator makes it: for servers and
+// clients alike, signed by an authority of the house.
+func peerFiles(t *testing.T) (cert, key, ca string) {
+	t.Helper()
+	dir := t.TempDir()
+	write := func(name, kind string, der []byte) string {
+		t.Helper()
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	pair := func() *ecdsa.PrivateKey {
+		t.Helper()
+		k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return k
+	}
+	template := func(serial int64) *x509.Certificate {
+		return &x509.Certificate{
+			SerialNumber: big.NewInt(serial), Subject: pkix.Name{CommonName: fmt.Sprint("member ", serial)},
+			NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), BasicConstraintsValid: true,
+		}
+	}
+	above, its := pair(), template(1)
+	its.IsCA, its.KeyUsage = true, x509.KeyUsageCertSign
+	authority, err := x509.CreateCertificate(rand.Reader, its, its, &above.PublicKey, above)
+	if err != nil {
+		t.Fatal(err)
+	}
+	own, leaf := pair(), template(2)
+	leaf.KeyUsage, leaf.ExtKeyUsage = x509.KeyUsageDigitalSignature, []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth}
+	signed, err := x509.CreateCertificate(rand.Reader, leaf, its, &own.PublicKey, above)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(own)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return write("cert.pem", "CERTIFICATE", signed), write("key.pem", "PRIVATE KEY", private), write("ca.pem", "CERTIFICATE", authority)
+}
+
+// Three members that encrypt what they say to each other found a cluster and all make what
+// the same Config.json lists; what is done is in the audit log.
+func TestServeSecurely(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts three members")
+	}
+	t.Parallel()
+	cert, key, ca := peerFiles(t)
+	secret := written(t, "c2VjcmV0LTE2LWJ5dGVzIQ==\n")
+	audit := filepath.Join(t.TempDir(), "audit.log")
+	gossip := make([]string, 3)
+	for i := range gossip {
+		var err error
+		if gossip[i], err = freeGossipPort(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	logs, codes := make([]lockedBuffer, len(gossip)), make(chan int, len(gossip))
+	for i := range gossip {
+		args := []string{
+			"serve", "--name", fmt.Sprint("m", i), "--dir", t.TempDir(), "--expect", "3", "--join", strings.Join(gossip, ","), "--partitions", "2",
+			"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip[i],
+			"--peer-cert", cert, "--peer-key", key, "--peer-ca", ca, "--gossip-key", secret,
+			"--config-emulator", sampleConfig, "--audit-log", fmt.Sprint(audit, i),
+		}
+		go func() {
+			codes <- run(ctx, process{args: args, in: strings.NewReader(""), out: &bytes.Buffer{}, err: &logs[i]})
+		}()
+	}
+	t.Cleanup(func() {
+		cancel()
+		for range gossip {
+			if code := <-codes; code != 0 {
+				t.Error("exit code", code)
+			}
+		}
+	})
+	members := make([]devMember, len(gossip))
+	for i := range logs {
+		eventually(t, "ready: "+logs[i].String(), func() bool { return strings.Contains(logs[i].String(), "member ready") })
+		_, after, _ := strings.Cut(logs[i].String(), " http=")
+		address, _, _ := strings.Cut(after, " ")
+		members[i].Admin = "http://" + address
+		wants(t, logs[i].String(), "emulator configuration applied")
+		if strings.Contains(logs[i].String(), "problem=") {
+			t.Error(logs[i].String())
+		}
+	}
+	wants(t, say(t, members[1], 0, "rule", "list", "orders/Subscriptions/web"), "from-the-web", "from-a-partner")
+	wants(t, say(t, members[2], 0, "queue", "show", "intake", "-o", "json"), `"forwardTo": "orders"`)
+	say(t, members[0], 0, "message", "send", "intake", "hello")
+	wants(t, say(t, members[2], 0, "message", "receive", "orders/Subscriptions/everything", "--wait", "10s"), "hello")
+	say(t, members[1], 0, "queue", "delete", "lost")
+	data, err := os.ReadFile(audit + "1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	wants(t, string(data), `"msg":"audit"`, "lost", `"member":"m1"`)
+}

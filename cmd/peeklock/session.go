@@ -1,0 +1,171 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/Azure/go-amqp"
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/peeklock/peeklock/admin"
+)
+
+// What an attach says about a session (wire contract 6.1).
+const (
+	sessionFilter   = "com.microsoft:session-filter"
+	acceptTimeout   = "com.microsoft:timeout"
+	acceptCondition = "com.microsoft:timeout" // no session came in time
+	sessionsPage    = 1000                    // sessions asked for at once
+)
+
+// acceptTimeMax is how long an answer may take beyond the waiting.
+const acceptTimeMax = 10 * time.Second
+
+func newSession(c *client) *cobra.Command {
+	cmd := group("session", "List the sessions of queues and subscriptions", newSessionList(c))
+	cmd.Long = `List the sessions of queues and subscriptions that were made with --requires-session. "peeklock
+message" sends to a session, receives from it and peeks at it.`
+	return cmd
+}
+
+func newSessionList(c *client) *cobra.Command {
+	count := 100
+	cmd := &cobra.Command{
+		Use: "list NAME", Short: "List sessions that have messages or a state",
+		Example: `  peeklock session list orders
+  peeklock session list orders/Subscriptions/audit --count 0 -o json`,
+		Args: wantArgs(1), ValidArgsFunction: c.complete("queues", "subscriptions"),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			out, err := c.output()
+			if err != nil {
+				return err
+			}
+			if count < 0 {
+				return usagef("--count is 0 or more")
+			}
+			sessions, err := c.sessions(cmd.Context(), args[0], count)
+			if err != nil {
+				return c.notTopic(cmd.Context(), args[0], err)
+			}
+			rows := make([][]any, len(sessions))
+			for i := range sessions {
+				s := &sessions[i]
+				rows[i] = []any{printable(strconv.Quote(s.ID), 60), s.Messages, s.Ready, momentText(s.Until), stateText(s)}
+			}
+			return out.rows(sessions, []any{"session", "messages", "ready", "held until (UTC)", "state"}, rows)
+		},
+	}
+	cmd.Flags().IntVar(&count, "count", count, "stop after so many; 0: all")
+	return cmd
+}
+
+// sessions lists up to count sessions, 0 for all.
+func (c *client) sessions(ctx context.Context, name string, count int) ([]admin.Session, error) {
+	all := []admin.Session{}
+	for {
+		most := sessionsPage
+		if count > 0 {
+			most = min(most, count-len(all))
+		}
+		var page admin.SessionPage
+		path := namePath("/v1/sessions/", name) + fmt.Sprintf("?max=%d&skip=%d", most, len(all))
+		if err := c.call(ctx, http.MethodGet, path, nil, &page); err != nil {
+			return nil, err
+		}
+		all = append(all, page.Sessions...)
+		if page.Next == 0 || len(all) == count {
+			return all, nil
+		}
+	}
+}
+
+func momentText(t *time.Time) string {
+	if t == nil {
+		return "-"
+	}
+	return t.UTC().Format("2006-01-02 15:04:05.000")
+}
+
+// stateText tells no state from one with nothing in it.
+func stateText(s *admin.Session) string {
+	if s.Updated == nil {
+		return "-"
+	}
+	return bytesText(s.Bytes)
+}
+
+// sessionFlag is the name of a session; "" is one too, so it knows whether it was given.
+type sessionFlag struct{ to **string }
+
+var _ pflag.Value = sessionFlag{}
+
+// Set takes what was given.
+func (s sessionFlag) Set(text string) error {
+	*s.to = &text
+	return nil
+}
+
+// String is the value so far.
+func (s sessionFlag) String() string {
+	if s.to == nil || *s.to == nil {
+		return ""
+	}
+	return **s.to
+}
+
+// Type is what the help calls it.
+func (s sessionFlag) Type() string { return "name" }
+
+// chosenSession are the flags of receive that ask for a session.
+type chosenSession struct {
+	session *string
+	next    bool
+}
+
+func (s *chosenSession) flags(f *pflag.FlagSet) {
+	f.Var(sessionFlag{&s.session}, "session", "accept this session and receive from it")
+	f.BoolVar(&s.next, "next-session", false, "accept the next session that has messages and that nobody holds")
+}
+
+func (s *chosenSession) wanted() bool { return s.session != nil || s.next }
+
+func (s *chosenSession) check(o *subQueue) error {
+	switch {
+	case s.session != nil && s.next:
+		return usagef("give --session or --next-session, not both")
+	case s.wanted() && (o.deadLetters || o.transfer):
+		return usagef("dead letters have no sessions: leave out --session and --next-session")
+	}
+	return nil
+}
+
+// acceptSession attaches a receiver that holds a session: the one named, or the next for nil.
+// errNothing when none came in time. The session is given back with the link.
+func (d *data) acceptSession(ctx context.Context, source string, credit int32, takes bool, session *string, wait time.Duration) (*amqp.Receiver, error) {
+	ctx, cancel := context.WithTimeout(ctx, wait+acceptTimeMax)
+	defer cancel()
+	options := receiverOptions(credit, takes)
+	var name any // nil would be no nil in an interface
+	if session != nil {
+		name = *session
+	}
+	options.Filters = []amqp.LinkFilter{amqp.NewLinkFilter(sessionFilter, 0, name)}
+	options.Properties = map[string]any{acceptTimeout: uint32(max(wait.Milliseconds(), 1))}
+	receiver, err := d.session.NewReceiver(ctx, source, options)
+	var answer *amqp.Error
+	if errors.As(err, &answer) && answer.Condition == acceptCondition {
+		return nil, errNothing
+	}
+	return receiver, err
+}
+
+// sessionOf is the name of the session that a receiver holds.
+func sessionOf(r *amqp.Receiver) string {
+	name, _ := r.LinkSourceFilterValue(sessionFilter).(string)
+	return name
+}

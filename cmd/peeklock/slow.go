@@ -1,0 +1,94 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/spf13/pflag"
+)
+
+// slowLinesMax is how many lines about slow operations a member writes in a second; the others are
+// counted on the next line. When a disk hangs everything is slow at once.
+const slowLinesMax = 10
+
+func slowFlags(f *pflag.FlagSet) {
+	f.String("slow", "", "log operations that take this long or longer, with where the time went, like 500ms; 0: none (default 1s)")
+}
+
+// slowAfter is the setting slow; it was checked.
+func (s *settings) slowAfter() time.Duration {
+	after, _ := time.ParseDuration(s.Slow)
+	return after
+}
+
+func (s *settings) validateSlow() error {
+	if after, err := time.ParseDuration(s.Slow); err != nil || after < 0 {
+		return usagef("slow: a length of time like 500ms or 2s, or 0 for none, not %q", s.Slow)
+	}
+	return nil
+}
+
+// slowLogger is where all rooms of a member tell of what was slow.
+func slowLogger(to *slog.Logger) *slog.Logger {
+	return slog.New(&fewLines{to: to.With("room", "slow").Handler(), state: &lineCount{}, now: time.Now})
+}
+
+// fewLines is a slog.Handler that passes on some lines of each second.
+type fewLines struct {
+	to    slog.Handler
+	state *lineCount
+	now   func() time.Time
+}
+
+// lineCount is shared by a handler and those that were made of it.
+type lineCount struct {
+	mu      sync.Mutex
+	second  time.Time // since when lines are counted
+	lines   int
+	omitted uint64
+}
+
+// pass says whether another line may be written, and how many were left out before it.
+func (c *lineCount) pass(now time.Time) (ok bool, omitted uint64) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now.Sub(c.second) >= time.Second {
+		c.second, c.lines = now, 0
+	}
+	if c.lines >= slowLinesMax {
+		c.omitted++
+		return false, 0
+	}
+	c.lines++
+	omitted, c.omitted = c.omitted, 0
+	return true, omitted
+}
+
+// Enabled implements slog.Handler.
+func (h *fewLines) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.to.Enabled(ctx, level)
+}
+
+// Handle implements slog.Handler.
+func (h *fewLines) Handle(ctx context.Context, r slog.Record) error {
+	ok, omitted := h.state.pass(h.now())
+	if !ok {
+		return nil
+	}
+	if omitted > 0 {
+		r.AddAttrs(slog.Uint64("omitted", omitted))
+	}
+	return h.to.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (h *fewLines) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &fewLines{to: h.to.WithAttrs(attrs), state: h.state, now: h.now}
+}
+
+// WithGroup implements slog.Handler.
+func (h *fewLines) WithGroup(name string) slog.Handler {
+	return &fewLines{to: h.to.WithGroup(name), state: h.state, now: h.now}
+}

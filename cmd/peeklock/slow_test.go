@@ -1,0 +1,47 @@
+package main
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"time"
+)
+
+// Ten lines a second, the others counted on the next that is written.
+func TestSlowLinesAreFew(t *testing.T) {
+	t.Parallel()
+	var out bytes.Buffer
+	now := time.Unix(100, 0)
+	h := &fewLines{to: slog.NewTextHandler(&out, nil), state: &lineCount{}, now: func() time.Time { return now }}
+	one, other := slog.New(h), slog.New(h).With("partition", 7)
+	for range slowLinesMax {
+		one.Warn("slow operation")
+		other.Warn("slow operation")
+	}
+	if n := strings.Count(out.String(), "\n"); n != slowLinesMax || strings.Contains(out.String(), "omitted") {
+		t.Errorf("%d lines:\n%s", n, out.String())
+	}
+	out.Reset()
+	now = now.Add(time.Second)
+	other.Warn("slow operation")
+	one.Warn("slow operation")
+	if lines := strings.Split(out.String(), "\n"); len(lines) != 3 || !strings.Contains(lines[0], "partition=7 omitted=10") || strings.Contains(lines[1], "omitted") {
+		t.Errorf("%s", out.String())
+	}
+}
+
+func TestSlowSetting(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"1s": time.Second, "0": 0, "250ms": 250 * time.Millisecond} {
+		s := &settings{memberConfig: memberConfig{Slow: text}}
+		if err := s.validateSlow(); err != nil || s.slowAfter() != want {
+			t.Errorf("%q: %s, %v", text, s.slowAfter(), err)
+		}
+	}
+	for _, text := range []string{"", "1", "-1s", "soon"} {
+		if (&settings{memberConfig: memberConfig{Slow: text}}).validateSlow() == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}

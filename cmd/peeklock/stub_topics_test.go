@@ -1,0 +1,175 @@
+package main
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/peeklock/peeklock/admin"
+)
+
+// topicStub answers about topics, subscriptions and rules as a member does.
+type topicStub struct {
+	mu            sync.Mutex
+	topics        map[string]admin.Topic
+	subscriptions map[string]admin.Subscription
+	rules         map[string][]admin.Rule
+}
+
+func (s *topicStub) routes(mux *http.ServeMux) {
+	s.topics, s.subscriptions, s.rules = map[string]admin.Topic{}, map[string]admin.Subscription{}, map[string][]admin.Rule{}
+	for pattern, serve := range map[string]func(w http.ResponseWriter, r *http.Request, name string){
+		"GET /v1/topics": s.listTopics, "GET /v1/topics/{name...}": s.showTopic,
+		"PUT /v1/topics/{name...}": s.putTopic, "PATCH /v1/topics/{name...}": s.putTopic, "DELETE /v1/topics/{name...}": s.delete,
+		"GET /v1/subscriptions": s.listSubscriptions, "GET /v1/subscriptions/{name...}": s.showSubscription,
+		"PUT /v1/subscriptions/{name...}": s.putSubscription, "PATCH /v1/subscriptions/{name...}": s.putSubscription,
+		"DELETE /v1/subscriptions/{name...}": s.delete,
+		"GET /v1/rules/{name...}":            s.getRules, "PUT /v1/rules/{name...}": s.putRule, "DELETE /v1/rules/{name...}": s.deleteRule,
+	} {
+		mux.HandleFunc(pattern, func(w http.ResponseWriter, r *http.Request) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			serve(w, r, r.PathValue("name"))
+		})
+	}
+}
+
+func missing(w http.ResponseWriter, what string) {
+	answer(w, 404, admin.Problem{Code: what + "NotFound", Message: strings.ToLower(what) + " not found", TrackingID: "t"})
+}
+
+// putTopic shows what it was sent.
+func (s *topicStub) putTopic(w http.ResponseWriter, r *http.Request, name string) {
+	t := admin.Topic{Name: name, Partition: 3, Version: 1}
+	_ = json.NewDecoder(r.Body).Decode(&t.Settings)
+	s.topics[name] = t
+	answer(w, 200, t)
+}
+
+func (s *topicStub) showTopic(w http.ResponseWriter, _ *http.Request, name string) {
+	t, ok := s.topics[name]
+	if !ok {
+		missing(w, "Entity")
+		return
+	}
+	t.Counts = &admin.TopicCounts{Subscriptions: uint64(len(s.subscriptions)), Bytes: 2048}
+	answer(w, 200, t)
+}
+
+func (s *topicStub) delete(w http.ResponseWriter, _ *http.Request, name string) {
+	delete(s.topics, name)
+	delete(s.subscriptions, name)
+	w.WriteHeader(204)
+}
+
+// walks says that all pages will be asked for. Then each has one entry, so that the
+// walking is tested.
+func walks(r *http.Request) bool { return r.URL.Query().Get("max") == "1000" }
+
+func (s *topicStub) listTopics(w http.ResponseWriter, r *http.Request, _ string) {
+	page := admin.TopicPage{}
+	for _, name := range slices.Sorted(maps.Keys(s.topics)) {
+		if name > r.URL.Query().Get("after") {
+			page.Topics = append(page.Topics, s.topics[name])
+			if walks(r) {
+				page.Next = name
+				break
+			}
+		}
+	}
+	answer(w, 200, page)
+}
+
+func (s *topicStub) putSubscription(w http.ResponseWriter, r *http.Request, name string) {
+	sub := admin.Subscription{Name: name, Partition: 3, Version: 1}
+	var asked admin.SubscriptionRequest
+	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
+		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
+		return
+	}
+	sub.Settings = asked.Settings
+	s.subscriptions[name] = sub
+	if asked.DefaultRule != nil {
+		asked.DefaultRule.Name = "$Default"
+		s.rules[name] = []admin.Rule{*asked.DefaultRule}
+	}
+	answer(w, 200, sub)
+}
+
+func (s *topicStub) showSubscription(w http.ResponseWriter, _ *http.Request, name string) {
+	sub, ok := s.subscriptions[name]
+	if !ok {
+		missing(w, "Entity")
+		return
+	}
+	sub.Counts = &admin.Counts{Active: 3, Transfer: 2, TransferDeadLetter: 1}
+	answer(w, 200, sub)
+}
+
+func (s *topicStub) listSubscriptions(w http.ResponseWriter, r *http.Request, _ string) {
+	page := admin.SubscriptionPage{}
+	for _, name := range slices.Sorted(maps.Keys(s.subscriptions)) {
+		if strings.HasPrefix(name, r.URL.Query().Get("topic")+"/") && name > r.URL.Query().Get("after") {
+			page.Subscriptions = append(page.Subscriptions, s.subscriptions[name])
+			if walks(r) {
+				page.Next = name
+				break
+			}
+		}
+	}
+	answer(w, 200, page)
+}
+
+func (s *topicStub) getRules(w http.ResponseWriter, r *http.Request, name string) {
+	query := r.URL.Query()
+	skip, _ := strconv.Atoi(query.Get("skip"))
+	page := admin.RulePage{}
+	for i, rule := range s.rules[name] {
+		switch {
+		case rule.Name == query.Get("name"):
+			answer(w, 200, rule)
+			return
+		case i == skip:
+			page.Rules, page.Next = []admin.Rule{rule}, skip+1
+		}
+	}
+	if query.Has("name") {
+		missing(w, "Rule")
+		return
+	}
+	answer(w, 200, page)
+}
+
+func (s *topicStub) putRule(w http.ResponseWriter, r *http.Request, name string) {
+	rule := admin.Rule{}
+	if err := json.NewDecoder(r.Body).Decode(&rule); err != nil {
+		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
+		return
+	}
+	rule.Name = r.URL.Query().Get("name")
+	at := slices.IndexFunc(s.rules[name], func(r admin.Rule) bool { return r.Name == rule.Name })
+	switch replace := r.URL.Query().Get("replace") == "true"; {
+	case replace && at < 0:
+		missing(w, "Rule")
+		return
+	case replace:
+		s.rules[name][at] = rule
+	default:
+		s.rules[name] = append(s.rules[name], rule)
+	}
+	answer(w, 201, rule)
+}
+
+func (s *topicStub) deleteRule(w http.ResponseWriter, r *http.Request, name string) {
+	before := len(s.rules[name])
+	s.rules[name] = slices.DeleteFunc(s.rules[name], func(rule admin.Rule) bool { return rule.Name == r.URL.Query().Get("name") })
+	if len(s.rules[name]) == before {
+		missing(w, "Rule")
+		return
+	}
+	w.WriteHeader(204)
+}
