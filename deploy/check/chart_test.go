@@ -1,0 +1,215 @@
+package check
+
+import (
+	"bytes"
+	"flag"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"helm.sh/helm/v3/pkg/chartutil"
+	"helm.sh/helm/v3/pkg/engine"
+	"helm.sh/helm/v3/pkg/lint"
+	"helm.sh/helm/v3/pkg/lint/support"
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	"sigs.k8s.io/yaml"
+)
+
+var update = flag.Bool("update", false, "write the golden files anew")
+
+const (
+	chartDir = "../helm/peeklock"
+	release  = "broker"
+	space    = "messaging"
+)
+
+// cases are the sets of values, by the name of their files in testdata.
+func cases(t *testing.T) []string {
+	t.Helper()
+	files, err := filepath.Glob("testdata/*.values.yaml")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no values in testdata: %v", err)
+	}
+	return files
+}
+
+func load(t *testing.T) *chart.Chart {
+	t.Helper()
+	c, err := loader.Load(chartDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func values(t *testing.T, file string) map[string]any {
+	t.Helper()
+	v, err := chartutil.ReadValuesFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return v
+}
+
+// render is what `helm template` gives, by the name of the template.
+func render(t *testing.T, given map[string]any) (map[string]string, error) {
+	t.Helper()
+	c := load(t)
+	options := chartutil.ReleaseOptions{Name: release, Namespace: space, Revision: 1, IsInstall: true}
+	all, err := chartutil.ToRenderValues(c, given, options, chartutil.DefaultCapabilities)
+	if err != nil {
+		return nil, err
+	}
+	return engine.Render(c, all)
+}
+
+func TestChartIsLinted(t *testing.T) {
+	for _, file := range cases(t) {
+		result := lint.AllWithKubeVersion(chartDir, values(t, file), space, nil)
+		for _, m := range result.Messages {
+			if m.Severity > support.InfoSev {
+				t.Errorf("%s: %s", filepath.Base(file), m.Error())
+			}
+		}
+	}
+}
+
+func TestChartIsAsWritten(t *testing.T) {
+	for _, file := range cases(t) {
+		files, err := render(t, values(t, file))
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		names := make([]string, 0, len(files))
+		for name, text := range files {
+			if strings.TrimSpace(text) != "" {
+				names = append(names, name)
+			}
+		}
+		slices.Sort(names)
+		var all bytes.Buffer
+		for _, name := range names {
+			all.WriteString("# " + name + "\n" + strings.TrimSpace(files[name]) + "\n")
+		}
+		golden := strings.TrimSuffix(file, ".values.yaml") + ".golden.yaml"
+		if *update {
+			if err := os.WriteFile(golden, all.Bytes(), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !bytes.Equal(want, all.Bytes()) {
+			t.Errorf("%s is not what the chart gives (go test -update, and read the diff)", golden)
+		}
+	}
+}
+
+// types are the kinds that the chart makes; those of others (ServiceMonitor) have none here.
+func types() map[string]func() any {
+	return map[string]func() any{
+		"apps/v1 StatefulSet":                      func() any { return new(appsv1.StatefulSet) },
+		"v1 Service":                               func() any { return new(corev1.Service) },
+		"v1 Secret":                                func() any { return new(corev1.Secret) },
+		"v1 ServiceAccount":                        func() any { return new(corev1.ServiceAccount) },
+		"policy/v1 PodDisruptionBudget":            func() any { return new(policyv1.PodDisruptionBudget) },
+		"networking.k8s.io/v1 NetworkPolicy":       func() any { return new(networkingv1.NetworkPolicy) },
+		"rbac.authorization.k8s.io/v1 Role":        func() any { return new(rbacv1.Role) },
+		"rbac.authorization.k8s.io/v1 RoleBinding": func() any { return new(rbacv1.RoleBinding) },
+	}
+}
+
+// foreign are kinds that others define; they are only read as YAML.
+var foreign = []string{"monitoring.coreos.com/v1 ServiceMonitor", "monitoring.coreos.com/v1 PrometheusRule", "keda.sh/v1alpha1 TriggerAuthentication", "keda.sh/v1alpha1 ScaledObject"}
+
+func decode(t *testing.T, where, text string) (kinds []string) {
+	t.Helper()
+	for _, document := range strings.Split(text, "\n---") {
+		var head struct{ APIVersion, Kind string }
+		if err := yaml.Unmarshal([]byte(document), &head); err != nil {
+			t.Errorf("%s: %v", where, err)
+			continue
+		}
+		if head.Kind == "" {
+			continue
+		}
+		kind := head.APIVersion + " " + head.Kind
+		kinds = append(kinds, kind)
+		make, known := types()[kind]
+		if !known {
+			if !slices.Contains(foreign, kind) {
+				t.Errorf("%s: unknown kind %s", where, kind)
+			}
+			continue
+		}
+		if err := yaml.UnmarshalStrict([]byte(document), make()); err != nil {
+			t.Errorf("%s: %s: %v", where, kind, err)
+		}
+	}
+	return kinds
+}
+
+func TestManifestsAreOfKubernetes(t *testing.T) {
+	seen := make(map[string]bool)
+	for _, file := range cases(t) {
+		files, err := render(t, values(t, file))
+		if err != nil {
+			t.Errorf("%s: %v", file, err)
+			continue
+		}
+		for name, text := range files {
+			if strings.HasSuffix(name, ".yaml") {
+				for _, kind := range decode(t, filepath.Base(file)+", "+name, text) {
+					seen[kind] = true
+				}
+			}
+		}
+	}
+	for kind := range types() {
+		if !seen[kind] {
+			t.Errorf("no set of values makes a %s", kind)
+		}
+	}
+	examples, err := filepath.Glob("../examples/*.yaml")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range examples {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		decode(t, file, string(text))
+	}
+}
+
+// What cannot work is refused before anything is installed, with words.
+func TestValuesAreRefused(t *testing.T) {
+	for name, c := range map[string]struct {
+		values map[string]any
+		want   string
+	}{
+		"not encrypted": {map[string]any{}, "allowRemotePlain"},
+		"founders":      {map[string]any{"allowRemotePlain": true, "replicas": 1}, "founders"},
+		"each alone":    {map[string]any{"allowRemotePlain": true, "founders": 1}, "cluster of its own"},
+		"unknown":       {map[string]any{"allowRemotePlain": true, "replica": 3}, "replica"},
+		"wrong type":    {map[string]any{"allowRemotePlain": true, "partitions": "many"}, "partitions"},
+	} {
+		_, err := render(t, c.values)
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want something about %q", name, err, c.want)
+		}
+	}
+}
