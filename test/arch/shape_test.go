@@ -144,6 +144,9 @@ func TestForbiddenWords(t *testing.T) {
 			return
 		}
 		for n, line := range strings.Split(string(content), "\n") {
+			if strings.Contains(line, `" link set "`) {
+				continue // ip-link(8) has words of its own
+			}
 			for word, instead := range forbidden {
 				if hit := word.FindString(line); hit != "" {
 					t.Errorf("%s:%d: %q: %s", path, n+1, hit, instead)

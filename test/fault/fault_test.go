@@ -36,6 +36,12 @@ func start(t *testing.T, s harness.Settings, args ...string) (c *harness.Cluster
 // when this began.
 func caughtUp(t *testing.T, late, other *harness.Member) {
 	t.Helper()
+	caughtUpOn(t, queue, late, other)
+}
+
+// caughtUpOn is caughtUp for another queue.
+func caughtUpOn(t *testing.T, queue string, late, other *harness.Member) {
+	t.Helper()
 	q, err := other.Queue(t.Context(), queue)
 	if err != nil {
 		t.Fatal(err)
@@ -133,29 +139,6 @@ func TestLeaderIsPaused(t *testing.T) {
 		t.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
 	}
 	l.finish(c)
-}
-
-// The members are stopped in order and started again, one after the other, as in an
-// upgrade. Each hands over what it leads; clients elsewhere see no error.
-func TestMembersAreRestartedInTurn(t *testing.T) {
-	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute})
-	l := newLoad(t, queue)
-	l.send(senders, others[0])
-	l.receive(receivers, others[0])
-	l.waitConfirmed(phase, "load before the fault")
-	for _, m := range []*harness.Member{leader, others[1]} {
-		l.pause()
-		m.Stop()
-		l.waitConfirmed(phase, "load without "+m.Name)
-		t.Logf("%s stopped: sends paused for %v", m.Name, l.pause().Round(time.Millisecond))
-		m.Start()
-		m.WaitReady()
-		caughtUp(t, m, others[0])
-	}
-	l.finish(c)
-	if n := l.errors.Load(); n != 0 {
-		t.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
-	}
 }
 
 // A member is killed together with the connections of its clients, who go elsewhere:

@@ -22,12 +22,15 @@ const (
 	redialDelay    = 200 * time.Millisecond
 )
 
-// load is senders and receivers on one queue, which write down what they see.
+// load is senders to one queue or topic and receivers of the same queue, or of each of
+// several places at which every message is to come out. They write down what they see.
 type load struct {
 	history.Log
-	t     *testing.T
-	queue string
-	next  atomic.Int64 // number of the next message
+	t      *testing.T
+	queue  string       // senders send to it
+	places []string     // where receivers receive; none: from the queue
+	drains []string     // what is empty in the end
+	next   atomic.Int64 // number of the next message
 
 	// Errors that clients saw. At a member that lives through the fault there may be none.
 	errors atomic.Int64
@@ -41,9 +44,12 @@ type load struct {
 	sending, receiving         context.Context
 }
 
-func newLoad(t *testing.T, queue string) *load {
+func newLoad(t *testing.T, queue string, places ...string) *load {
 	t.Helper()
-	l := &load{t: t, queue: queue}
+	l := &load{t: t, queue: queue, places: places, drains: places}
+	if len(places) == 0 {
+		l.drains = []string{queue}
+	}
 	l.sending, l.stopSending = context.WithCancel(t.Context())
 	l.receiving, l.stopReceiving = context.WithCancel(t.Context())
 	t.Cleanup(func() {
@@ -121,21 +127,31 @@ func (l *load) pause() time.Duration {
 	return longest
 }
 
-// receive starts n receivers that complete what they get, except that each abandons
-// one message in fifty once.
+// receive starts n receivers, at each place where there are several, that complete what they
+// get, except that each abandons one message in fifty once.
 func (l *load) receive(n int, at ...*harness.Member) {
+	if len(l.places) == 0 {
+		l.receiveFrom(l.queue, "", n, at)
+	}
+	for _, place := range l.places {
+		l.receiveFrom(place, place, n, at)
+	}
+}
+
+// receiveFrom is receive from one queue, which the history calls place.
+func (l *load) receiveFrom(queue, place string, n int, at []*harness.Member) {
 	for i := range n {
 		name := fmt.Sprintf("receiver-%d@%s", i, at[0].Name)
 		l.receivers.Go(func() {
 			l.keep(l.receiving, name, at, func(ctx context.Context, s *amqp.Session) error {
-				link, err := s.NewReceiver(ctx, l.queue, &amqp.ReceiverOptions{
+				link, err := s.NewReceiver(ctx, queue, &amqp.ReceiverOptions{
 					Credit: 4, SettlementMode: amqp.ReceiverSettleModeSecond.Ptr(),
 				})
 				if err != nil {
 					return err
 				}
 				for ctx.Err() == nil {
-					if err := l.receiveOne(ctx, link, name); err != nil {
+					if err := l.receiveOne(ctx, link, name, place); err != nil {
 						return err
 					}
 				}
@@ -146,24 +162,28 @@ func (l *load) receive(n int, at ...*harness.Member) {
 }
 
 // receiveOne receives a message and settles it.
-func (l *load) receiveOne(ctx context.Context, link *amqp.Receiver, name string) error {
+func (l *load) receiveOne(ctx context.Context, link *amqp.Receiver, name, place string) error {
 	m, err := link.Receive(ctx, nil)
 	if err != nil {
 		return err
 	}
 	id, _ := m.Properties.MessageID.(string)
 	sequence, _ := m.Annotations["x-opt-sequence-number"].(int64)
+	origin, _ := m.Annotations["x-opt-enqueue-sequence-number"].(int64)
 	until, _ := m.Annotations["x-opt-locked-until"].(time.Time)
+	note := func(kind history.Kind, what string) {
+		l.Add(history.Event{Kind: kind, ID: id, Client: name, Place: place, Note: what})
+	}
 	l.Add(history.Event{
-		Kind: history.Delivered, ID: id, Client: name,
-		Sequence: sequence, Attempts: m.Header.DeliveryCount, LockedUntil: until,
+		Kind: history.Delivered, ID: id, Client: name, Place: place,
+		Sequence: sequence, Origin: origin, Attempts: m.Header.DeliveryCount, LockedUntil: until,
 	})
 	if body := string(m.GetData()); !strings.HasPrefix(body, id+".") || len(body) != 1024 {
 		l.t.Errorf("message %s came with another body of %d bytes", id, len(body))
 	}
 	settle, cancel := context.WithTimeout(context.Background(), answerWithin)
 	defer cancel()
-	l.Add(history.Event{Kind: history.SettleBegun, ID: id, Client: name})
+	note(history.SettleBegun, "")
 	kind := history.Completed
 	if sequence%50 == 0 && m.Header.DeliveryCount == 0 {
 		kind = history.Returned
@@ -172,10 +192,10 @@ func (l *load) receiveOne(ctx context.Context, link *amqp.Receiver, name string)
 		err = link.AcceptMessage(settle, m)
 	}
 	if err != nil {
-		l.Add(history.Event{Kind: history.SettleFailed, ID: id, Client: name, Note: err.Error()})
+		note(history.SettleFailed, err.Error())
 		return err
 	}
-	l.Add(history.Event{Kind: kind, ID: id, Client: name})
+	note(kind, "")
 	return nil
 }
 
@@ -284,10 +304,12 @@ func (l *load) finish(c *harness.Cluster) {
 	l.t.Helper()
 	l.stopSending()
 	l.senders.Wait()
-	c.WaitCounts(l.t, l.queue, harness.Counts{})
+	for _, queue := range l.drains {
+		c.WaitCounts(l.t, queue, harness.Counts{})
+	}
 	if l.Count(history.Taken) > 0 { // those that left the queue may still be on their way
 		harness.Eventually(l.t, confirmsWithin, "the last messages", func(context.Context) error {
-			if open := history.Open(l.Events()); len(open) > 0 {
+			if open := history.Open(l.Events(), l.places...); len(open) > 0 {
 				return fmt.Errorf("%d accepted messages did not arrive, %s first", len(open), open[0])
 			}
 			return nil
@@ -296,7 +318,7 @@ func (l *load) finish(c *harness.Cluster) {
 	l.stopReceiving()
 	l.receivers.Wait()
 	events := l.Events()
-	breaches := history.Check(events)
+	breaches := history.Check(events, l.places...)
 	for i, b := range breaches {
 		if i == 20 {
 			l.t.Errorf("and %d more", len(breaches)-i)
@@ -307,7 +329,7 @@ func (l *load) finish(c *harness.Cluster) {
 	l.t.Logf("%d sends accepted, %d refused, %d unknown; %d deliveries, %d taken, %d completed, %d returned, %d settlements failed",
 		l.Count(history.SendAccepted), l.Count(history.SendRefused), l.Count(history.SendUnknown), l.Count(history.Delivered), l.Count(history.Taken),
 		l.Count(history.Completed), l.Count(history.Returned), l.Count(history.SettleFailed))
-	if open := history.Open(events); len(open) != 0 && l.Count(history.SettleFailed) == 0 {
+	if open := history.Open(events, l.places...); len(open) != 0 && l.Count(history.SettleFailed) == 0 {
 		l.t.Errorf("the queue is empty, but %d accepted messages were not completed, %s first", len(open), open[0])
 	}
 }

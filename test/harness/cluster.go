@@ -1,14 +1,12 @@
 package harness
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
-	"net/http"
-	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"testing"
@@ -20,6 +18,9 @@ import (
 const (
 	KeyName = "RootManageSharedAccessKey"
 	Key     = "SAS_KEY_VALUE"
+	// Two more keys with the same secret: one may send only, the other receive only.
+	SendKeyName   = "Sender"
+	ListenKeyName = "Listener"
 )
 
 // settleWithin bounds the waits for elections and for what the cluster does by itself.
@@ -30,12 +31,18 @@ type Options struct {
 	Members    int      // 1, 3 or 5; 0 means 3
 	Partitions int      // message partitions; 0 means 4
 	Args       []string // further flags for every member
+	Network    *Network // that the members are in; nil: all listen on loopback
+	Binary     string   // that the members run; "": the one of this module
 }
 
 // Cluster is a set of `peeklock serve` processes that were founded together.
 type Cluster struct {
 	Members []*Member
+	CA      string // of StartDev with --tls: the file with the certificate to trust
 	t       testing.TB
+	gossip  []string  // the addresses of the founders
+	joined  []*Member // further ones; see Join
+	options Options
 }
 
 // Start starts a cluster and waits until every member serves and every partition has a
@@ -49,26 +56,15 @@ func Start(t testing.TB, o Options) *Cluster {
 		o.Partitions = 4
 	}
 	dir := t.TempDir()
-	c := &Cluster{t: t}
-	gossip := make([]string, o.Members)
-	for i := range gossip {
-		gossip[i] = freeAddress(t)
-	}
+	c := &Cluster{t: t, options: o}
+	free := c.addresses(t)
+	c.gossip, free = free[:o.Members], free[o.Members:]
 	for i := range o.Members {
 		m := newMember(t, dir, "member-"+strconv.Itoa(i+1))
-		m.AMQP, m.Admin = freeAddress(t), freeAddress(t)
-		m.args = []string{
-			"serve", "--name", m.Name, "--dir", m.Dir,
-			"--amqp", m.AMQP, "--admin", m.Admin, "--peer", freeAddress(t), "--gossip", gossip[i],
-			"--expect", strconv.Itoa(o.Members), "--partitions", strconv.Itoa(o.Partitions),
-			"--key-name", KeyName, "--key", Key,
+		c.describe(m, c.gossip[i], free[3*i:])
+		if o.Network != nil {
+			o.Network.take(m, i)
 		}
-		for j, address := range gossip {
-			if j != i {
-				m.args = append(m.args, "--join", address)
-			}
-		}
-		m.args = append(m.args, o.Args...)
 		c.Members = append(c.Members, m)
 	}
 	t.Cleanup(c.close)
@@ -82,12 +78,68 @@ func Start(t testing.TB, o Options) *Cluster {
 	return c
 }
 
+// addresses are those of all members: that of gossip of each, and behind these three of each.
+func (c *Cluster) addresses(t testing.TB) []string {
+	t.Helper()
+	if c.options.Network == nil {
+		return freeAddresses(t, 4*c.options.Members)
+	}
+	var gossip, rest []string
+	for i := range c.options.Members {
+		gossip = append(gossip, c.options.Network.address(i, 7946))
+		for _, port := range []int{5672, 5300, 7947} {
+			rest = append(rest, c.options.Network.address(i, port))
+		}
+	}
+	return append(gossip, rest...)
+}
+
+// moreKeys are further keys, which only a configuration file may hold.
+const moreKeys = "keys:\n" +
+	"  - {name: " + SendKeyName + ", primary: " + Key + ", rights: send}\n" +
+	"  - {name: " + ListenKeyName + ", primary: " + Key + ", rights: listen}\n"
+
+// describe gives a member its addresses, of which it takes three, and its flags.
+func (c *Cluster) describe(m *Member, gossip string, free []string) {
+	config := filepath.Join(m.Dir, "peeklock.yaml")
+	if err := os.WriteFile(config, []byte(moreKeys), 0o600); err != nil {
+		c.t.Fatal(err)
+	}
+	m.AMQP, m.Admin, m.binary = free[0], free[1], c.options.Binary
+	m.args = []string{
+		"serve", "--config", config, "--name", m.Name, "--dir", m.Dir,
+		"--amqp", m.AMQP, "--admin", m.Admin, "--peer", free[2], "--gossip", gossip,
+		"--expect", strconv.Itoa(c.options.Members), "--partitions", strconv.Itoa(c.options.Partitions),
+		"--key-name", KeyName, "--key", Key,
+	}
+	for _, address := range c.gossip {
+		if address != gossip {
+			m.args = append(m.args, "--join", address)
+		}
+	}
+	m.args = append(m.args, c.options.Args...)
+}
+
+// Join starts one more member, which nobody asked to hold anything: what is done to it is
+// done to its clients and to nobody else. It is not among Members.
+func (c *Cluster) Join(t testing.TB) *Member {
+	t.Helper()
+	m := newMember(c.t, c.t.TempDir(), "member-"+strconv.Itoa(len(c.Members)+len(c.joined)+1))
+	free := freeAddresses(t, 4)
+	c.describe(m, free[0], free[1:])
+	c.joined = append(c.joined, m)
+	m.Start()
+	m.WaitReady()
+	return m
+}
+
 // close kills what still runs and shows the logs of a failed test.
 func (c *Cluster) close() {
-	for _, m := range c.Members {
+	all := slices.Concat(c.Members, c.joined)
+	for _, m := range all {
 		m.verify()
 	}
-	for _, m := range c.Members {
+	for _, m := range all {
 		if m.Running() {
 			_ = m.cmd.Process.Kill() // also ends a paused process
 			<-m.done
@@ -180,90 +232,6 @@ func (c *Cluster) named(s Status, id string) *Member {
 		}
 	}
 	return nil
-}
-
-// Queue is an entity as the control API shows it; only what tests read.
-type Queue struct {
-	Name      string `json:"name"`
-	Partition uint32 `json:"partition"`
-	Counts    Counts `json:"counts"`
-}
-
-// Counts are the numbers of messages of a queue.
-type Counts struct {
-	Active     uint64 `json:"active"`
-	Locked     uint64 `json:"locked"`
-	Deferred   uint64 `json:"deferred"`
-	Scheduled  uint64 `json:"scheduled"`
-	DeadLetter uint64 `json:"deadLetter"`
-}
-
-// Settings are those of a queue at its creation; zero means the default.
-type Settings struct {
-	LockDuration     time.Duration
-	MaxDeliveryCount int
-	More             Fields // any others, under the names of the control API
-}
-
-// Fields are settings of a queue as the control API reads them: lengths of time as texts.
-type Fields map[string]any
-
-// CreateQueue makes a queue and fails the test when it cannot.
-func (c *Cluster) CreateQueue(t testing.TB, name string, s Settings) {
-	t.Helper()
-	body, err := json.Marshal(settingsJSON(s))
-	if err != nil {
-		t.Fatal(err)
-	}
-	var before error
-	Eventually(t, settleWithin, "queue "+name, func(ctx context.Context) error {
-		_, err := c.Running()[0].request(ctx, http.MethodPut, "/v1/queues/"+url.PathEscape(name), bytes.NewReader(body))
-		if before != nil && errors.Is(err, errConflict) {
-			return nil // the try before was done, and only its answer was lost
-		}
-		before = err
-		return err
-	})
-}
-
-// settingsJSON leaves out what is to be the default.
-func settingsJSON(s Settings) map[string]any {
-	fields := map[string]any{}
-	if s.LockDuration != 0 {
-		fields["lockDuration"] = s.LockDuration.String()
-	}
-	if s.MaxDeliveryCount != 0 {
-		fields["maxDeliveryCount"] = s.MaxDeliveryCount
-	}
-	maps.Copy(fields, s.More)
-	return fields
-}
-
-// Queue asks one member about a queue.
-func (m *Member) Queue(ctx context.Context, name string) (Queue, error) {
-	var q Queue
-	body, err := m.get(ctx, "/v1/queues/"+url.PathEscape(name))
-	if err != nil {
-		return q, err
-	}
-	return q, json.Unmarshal(body, &q)
-}
-
-// WaitCounts waits until every running member gives these counts of a queue.
-func (c *Cluster) WaitCounts(t testing.TB, queue string, want Counts) {
-	t.Helper()
-	Eventually(t, settleWithin, "counts of "+queue, func(ctx context.Context) error {
-		for _, m := range c.Running() {
-			q, err := m.Queue(ctx, queue)
-			if err != nil {
-				return err
-			}
-			if q.Counts != want {
-				return fmt.Errorf("%s counts %+v, want %+v", m.Name, q.Counts, want)
-			}
-		}
-		return nil
-	})
 }
 
 // Leader returns the running member that leads the partition of a queue, as the other

@@ -5,20 +5,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"net/http"
-	"net/url"
 	"os/exec"
-	"testing"
+	"slices"
+	"strconv"
+	"strings"
 )
-
-// UpdateQueue changes settings of a queue through the first running member, and fails the
-// test when it cannot. Once it returns, the change holds at every member.
-func (c *Cluster) UpdateQueue(t testing.TB, name string, change Fields) {
-	t.Helper()
-	if err := c.Running()[0].Call(t.Context(), http.MethodPatch, "/v1/queues/"+url.PathEscape(name), change, nil); err != nil {
-		t.Fatal(err)
-	}
-}
 
 // Call sends in, as JSON, to the control API of a member and reads the answer into out;
 // either may be nil. An answer that is no success is an error which holds its text.
@@ -32,6 +23,28 @@ func (m *Member) Call(ctx context.Context, method, path string, in, out any) err
 		return err
 	}
 	return json.Unmarshal(answer, out)
+}
+
+// Metrics reads figures without labels of a member's /metrics.
+func (m *Member) Metrics(ctx context.Context, names ...string) (map[string]float64, error) {
+	page, err := m.get(ctx, "/metrics")
+	if err != nil {
+		return nil, err
+	}
+	found := map[string]float64{}
+	for line := range strings.Lines(string(page)) {
+		name, value, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if !slices.Contains(names, name) {
+			continue
+		}
+		if found[name], err = strconv.ParseFloat(value, 64); err != nil {
+			return nil, fmt.Errorf("figure %s of %s: %w", name, m.Name, err)
+		}
+	}
+	if len(found) != len(names) {
+		return nil, fmt.Errorf("%s shows %d of the figures %v", m.Name, len(found), names)
+	}
+	return found, nil
 }
 
 // Command runs the binary as a client of a member, with JSON for output, and returns

@@ -24,6 +24,7 @@ func StartDev(t testing.TB, args ...string) *Cluster {
 	host.Start()
 	var printed struct {
 		Members []struct{ Name, AMQP, Admin string }
+		TLS     struct{ CA string }
 	}
 	Eventually(t, readyWithin, "dev ready", func(context.Context) error {
 		if !host.Running() {
@@ -35,7 +36,7 @@ func StartDev(t testing.TB, args ...string) *Cluster {
 		}
 		return json.Unmarshal(text, &printed)
 	})
-	c.Members = nil
+	c.CA, c.Members = printed.TLS.CA, nil
 	for _, p := range printed.Members {
 		m := *host
 		m.Name, m.AMQP, m.Admin = p.Name, p.AMQP, strings.TrimPrefix(p.Admin, "http://")

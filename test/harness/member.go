@@ -14,6 +14,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/peeklock/peeklock/admin/auth"
 )
 
 const (
@@ -39,6 +41,12 @@ type Member struct {
 	cmd  *exec.Cmd
 	done chan struct{} // closed when the process has ended
 	gone bool          // the test ended the process
+
+	binary  string   // that it runs; "": the one of this module
+	before  []string // command that runs it where it belongs
+	network *Network // that it is in, or nil
+	port    string   // of the network's switch
+	key     string   // of its own; "": Key
 }
 
 // Start starts the process. It does not wait until the member serves.
@@ -49,7 +57,12 @@ func (m *Member) Start() {
 		m.t.Fatal(err)
 	}
 	defer func() { _ = out.Close() }()
-	m.cmd = exec.Command(Binary(m.t), m.args...)
+	binary := m.binary
+	if binary == "" {
+		binary = Binary(m.t)
+	}
+	words := slices.Concat(m.before, []string{binary}, m.args)
+	m.cmd = exec.Command(words[0], words[1:]...)
 	m.cmd.Stdout, m.cmd.Stderr = out, out
 	if m.out != "" {
 		printed, err := os.Create(m.out)
@@ -73,6 +86,9 @@ func (m *Member) Start() {
 		close(done)
 	}()
 }
+
+// SetBinary is what the member runs from its next start on.
+func (m *Member) SetBinary(path string) { m.binary = path }
 
 // Running says whether the process lives, paused or not.
 func (m *Member) Running() bool {
@@ -163,7 +179,21 @@ func (m *Member) MemoryBytes() int64 {
 
 // ConnectionString is what a user of the official emulator would paste.
 func (m *Member) ConnectionString() string {
-	return "Endpoint=sb://" + m.AMQP + ";SharedAccessKeyName=" + KeyName + ";SharedAccessKey=" + Key + ";UseDevelopmentEmulator=true"
+	if m.key == "" {
+		return ConnectionString(m.AMQP)
+	}
+	return strings.Replace(ConnectionString(m.AMQP), "="+Key+";", "="+m.key+";", 1)
+}
+
+// ConnectionString is that of a member behind another address.
+func ConnectionString(address string) string {
+	return SecureConnectionString(address) + ";UseDevelopmentEmulator=true"
+}
+
+// SecureConnectionString is one as the service gives it to its users: with it, clients
+// speak TLS.
+func SecureConnectionString(address string) string {
+	return "Endpoint=sb://" + address + ";SharedAccessKeyName=" + KeyName + ";SharedAccessKey=" + Key
 }
 
 // WaitReady waits until the member says that it can serve clients.
@@ -193,6 +223,9 @@ func (m *Member) request(ctx context.Context, method, path string, body io.Reade
 	}
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
+	}
+	if m.key != "" { // not on loopback, where none is asked for
+		r.Header.Set("Authorization", auth.Sign("http://"+m.Admin+"/", KeyName, m.key, time.Now().Add(time.Hour)))
 	}
 	answer, err := http.DefaultClient.Do(r)
 	if err != nil {

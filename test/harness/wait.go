@@ -5,6 +5,7 @@ import (
 	"errors"
 	"math/rand/v2"
 	"net"
+	"slices"
 	"strconv"
 	"testing"
 	"time"
@@ -42,17 +43,22 @@ func Eventually(t testing.TB, within time.Duration, what string, try func(contex
 	}
 }
 
-// freeAddress returns a loopback address on which nobody listens, neither TCP nor UDP.
-func freeAddress(t testing.TB) string {
+// freeAddresses returns n loopback addresses on which nobody listens, neither TCP nor UDP,
+// each another one: of twelve drawn one by one, two are the same in one cluster of 250.
+func freeAddresses(t testing.TB, n int) []string {
 	t.Helper()
+	var found []string
 	for range 1000 {
 		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(portLow+rand.IntN(portHigh-portLow)))
-		if free(t.Context(), address) {
-			return address
+		if !slices.Contains(found, address) && free(t.Context(), address) {
+			found = append(found, address)
+		}
+		if len(found) == n {
+			return found
 		}
 	}
-	t.Fatal("no free port found")
-	return ""
+	t.Fatal("not enough free ports found")
+	return nil
 }
 
 // free tries to listen on an address.

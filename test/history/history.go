@@ -1,14 +1,17 @@
-// Package history writes down what clients saw of a queue and says what the queue did
-// wrong. The tests of test/fault record into a [Log] while members are killed, and
+// Package history writes down what clients saw of a queue, or of a topic and its
+// subscriptions, and says what that did wrong. The tests of test/fault record into a [Log] while members are killed, and
 // [Check] then holds the record against the promises:
 //
 //	lost         an accepted send was never given to a receiver
 //	after        a message came after its completion was confirmed
 //	stored twice one send lies in the queue under two sequence numbers
+//	copied twice one stored send came out of a fan-out or a forward more than once
 //	two holders  a message was given out while another lock on it held
 //	attempts     the attempts of a message fell
 //	completed    the completion of one message was confirmed twice
 //	phantom      a message came that nobody sent, or whose send was refused
+//
+// Where one send comes out at several places, the promises hold at each place apart.
 //
 // The record is in the order in which clients saw things, not in which the broker did
 // them. That is strict enough as long as locks last longer than a delivery can be under
@@ -45,9 +48,11 @@ const (
 type Event struct {
 	Kind        Kind
 	ID          string // of the message: unique over all sends of a history
+	Place       string // where it was received; "" in the history of a single queue, and for sends
 	Client      string
 	At          time.Time // set by Log.Add when zero
 	Sequence    int64     // Delivered, Taken
+	Origin      int64     // Delivered, Taken: number under which it was first enqueued; 0 when not asked
 	Attempts    uint32    // Delivered, Taken: deliveries before this one that failed
 	LockedUntil time.Time // Delivered, Renewed
 	Note        string    // for people
@@ -56,8 +61,14 @@ type Event struct {
 // String is the event as one line of a report.
 func (e Event) String() string {
 	s := fmt.Sprintf("%s %-13s %s", e.At.Format("15:04:05.000"), e.Kind, e.Client)
+	if e.Place != "" {
+		s += " at " + e.Place
+	}
 	if e.Sequence != 0 {
 		s += fmt.Sprintf(" seq=%d attempts=%d", e.Sequence, e.Attempts)
+	}
+	if e.Origin != 0 {
+		s += fmt.Sprintf(" origin=%d", e.Origin)
 	}
 	if !e.LockedUntil.IsZero() {
 		s += " until=" + e.LockedUntil.Format("15:04:05.000")
@@ -109,6 +120,7 @@ func (l *Log) Count(kind Kind) int {
 type Breach struct {
 	Rule  string
 	ID    string
+	Place string // "" in the history of a single queue
 	Trail []Event
 }
 
@@ -116,6 +128,9 @@ type Breach struct {
 func (b Breach) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s: message %s", b.Rule, b.ID)
+	if b.Place != "" {
+		s.WriteString(" at " + b.Place)
+	}
 	for _, e := range b.Trail {
 		s.WriteString("\n    " + e.String())
 	}
@@ -127,6 +142,7 @@ const (
 	RuleLost           = "lost"
 	RuleAfter          = "delivered after its completion"
 	RuleStoredTwice    = "stored twice"
+	RuleCopiedTwice    = "copied twice"
 	RuleTwoHolders     = "two holders"
 	RuleAttemptsFell   = "attempts fell"
 	RuleCompletedTwice = "completed twice"
@@ -134,8 +150,10 @@ const (
 )
 
 // Check holds a finished history, after the queue was drained, against all rules, and
-// returns the breaches in the order of the first event of their message.
-func Check(events []Event) []Breach {
+// returns the breaches in the order of the first event of their message. With places, every
+// accepted send is to come out once at each of them, and nowhere else; receivers then say
+// at which they are.
+func Check(events []Event, places ...string) []Breach {
 	trails := map[string][]Event{}
 	var order []string
 	for _, e := range events {
@@ -144,20 +162,39 @@ func Check(events []Event) []Breach {
 		}
 		trails[e.ID] = append(trails[e.ID], e)
 	}
+	if len(places) == 0 {
+		places = []string{""}
+	}
 	var breaches []Breach
 	for _, id := range order {
-		for _, rule := range broken(trails[id]) {
-			breaches = append(breaches, Breach{Rule: rule, ID: id, Trail: trails[id]})
+		for _, place := range places {
+			for _, rule := range broken(seenAt(place, trails[id])) {
+				breaches = append(breaches, Breach{Rule: rule, ID: id, Place: place, Trail: trails[id]})
+			}
+		}
+		for _, e := range trails[id] {
+			if e.received() && !slices.Contains(places, e.Place) {
+				breaches = append(breaches, Breach{Rule: RulePhantom, ID: id, Place: e.Place, Trail: trails[id]})
+			}
 		}
 	}
 	return breaches
+}
+
+// received says that the event is the arrival of a message.
+func (e Event) received() bool { return e.Kind == Delivered || e.Kind == Taken }
+
+// seenAt is what a trail says of one place: how the message was sent, and what was done
+// with it there.
+func seenAt(place string, trail []Event) []Event {
+	return slices.DeleteFunc(slices.Clone(trail), func(e Event) bool { return e.Place != "" && e.Place != place })
 }
 
 // message is what the events so far say about one message.
 type message struct {
 	begun, accepted, refused bool
 	given, completed, taken  bool
-	sequence                 int64
+	sequence, origin         int64
 	attempts                 uint32
 	holds                    map[string]time.Time // client to end of its lock
 	rules                    []string
@@ -208,23 +245,17 @@ func (m *message) deliver(e Event) {
 	if !m.begun {
 		m.breach(RulePhantom)
 	}
-	if m.completed || m.taken {
-		m.breach(RuleAfter)
-	}
-	if m.given && e.Sequence != m.sequence {
+	switch {
+	case !m.given || e.Sequence == m.sequence:
+		m.again(e)
+	case e.Origin != 0 && e.Origin == m.origin:
+		m.breach(RuleCopiedTwice) // what follows is the life of the other copy
+	default:
 		m.breach(RuleStoredTwice)
 	}
-	if m.given && e.Attempts < m.attempts {
-		m.breach(RuleAttemptsFell)
-	}
-	for client, until := range m.holds {
-		if e.At.Before(until) {
-			m.breach(RuleTwoHolders)
-		}
-		delete(m.holds, client)
-	}
+	clear(m.holds)
 	m.given = true
-	m.sequence, m.attempts = e.Sequence, e.Attempts
+	m.sequence, m.origin, m.attempts = e.Sequence, e.Origin, e.Attempts
 	if e.Kind == Taken {
 		m.taken = true
 		return
@@ -232,26 +263,46 @@ func (m *message) deliver(e Event) {
 	m.holds[e.Client] = e.LockedUntil
 }
 
+// again judges a delivery under the number that the message had at the one before.
+func (m *message) again(e Event) {
+	if m.completed || m.taken {
+		m.breach(RuleAfter)
+	}
+	if m.given && e.Attempts < m.attempts {
+		m.breach(RuleAttemptsFell)
+	}
+	for _, until := range m.holds {
+		if e.At.Before(until) {
+			m.breach(RuleTwoHolders)
+		}
+	}
+}
+
 // Open lists the messages that were accepted and whose end was not confirmed, neither
 // completed nor taken: what a drain still has to bring. A message whose completion was
-// begun and not answered is listed too; it may be gone.
-func Open(events []Event) []string {
-	state := map[string]bool{}
+// begun and not answered is listed too; it may be gone. With places, a message is listed
+// until its end was confirmed at each of them.
+func Open(events []Event, places ...string) []string {
+	if len(places) == 0 {
+		places = []string{""}
+	}
+	type end struct{ id, place string }
+	ended := map[end]bool{}
+	accepted := map[string]bool{}
 	var order []string
 	for _, e := range events {
 		switch e.Kind {
 		case SendAccepted:
-			if _, known := state[e.ID]; !known {
+			if !accepted[e.ID] {
 				order = append(order, e.ID)
-				state[e.ID] = true
+				accepted[e.ID] = true
 			}
 		case Completed, Taken:
-			if _, known := state[e.ID]; !known {
-				order = append(order, e.ID)
-			}
-			state[e.ID] = false
+			ended[end{e.ID, e.Place}] = true
 		case SendBegun, SendRefused, SendUnknown, Delivered, Renewed, SettleBegun, Returned, SettleFailed:
 		}
 	}
-	return slices.DeleteFunc(order, func(id string) bool { return !state[id] })
+	return slices.DeleteFunc(order, func(id string) bool {
+		return !slices.ContainsFunc(places, func(place string) bool { return !ended[end{id, place}] })
+	})
 }

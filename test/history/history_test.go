@@ -125,6 +125,81 @@ func TestCheckCatchesTheOtherWaysOfTheSameBugs(t *testing.T) {
 	}
 }
 
+// copies is the life of a message that came out at places a and b, every step confirmed.
+func copies(id string) []Event {
+	events := good(id)[:2]
+	for n, place := range []string{"a", "b"} {
+		events = append(events,
+			Event{Kind: Delivered, ID: id, Place: place, Client: "r1", At: at(2), Sequence: int64(7 + n), Origin: 3, LockedUntil: at(32)},
+			Event{Kind: SettleBegun, ID: id, Place: place, Client: "r1", At: at(3)},
+			Event{Kind: Completed, ID: id, Place: place, Client: "r1", At: at(4)})
+	}
+	return events
+}
+
+func TestCheckCatchesPlantedBugsOfCopies(t *testing.T) {
+	t.Parallel()
+	type found struct{ Rule, Place string }
+	arrival := func(e Event) Event {
+		e.Kind, e.ID, e.Client, e.At, e.LockedUntil = Delivered, "m", "r2", at(10), at(40)
+		return e
+	}
+	for name, c := range map[string]struct {
+		plant func([]Event) []Event
+		want  []found
+	}{
+		"nothing": {func(h []Event) []Event { return h }, nil},
+		"a copy lost": {func(h []Event) []Event {
+			return h[:5]
+		}, []found{{RuleLost, "b"}}},
+		"all copies lost": {func(h []Event) []Event {
+			return h[:2]
+		}, []found{{RuleLost, "a"}, {RuleLost, "b"}}},
+		"a copy doubled": {func(h []Event) []Event {
+			return append(h, arrival(Event{Place: "b", Sequence: 9, Origin: 3}))
+		}, []found{{RuleCopiedTwice, "b"}}},
+		"a forward doubled": {func(h []Event) []Event { // it came to the topic twice, so at each place
+			return append(h, arrival(Event{Place: "a", Sequence: 9, Origin: 3}), arrival(Event{Place: "b", Sequence: 10, Origin: 3}))
+		}, []found{{RuleCopiedTwice, "a"}, {RuleCopiedTwice, "b"}}},
+		"a send doubled": {func(h []Event) []Event {
+			return append(h, arrival(Event{Place: "a", Sequence: 9, Origin: 4}), arrival(Event{Place: "b", Sequence: 10, Origin: 4}))
+		}, []found{{RuleStoredTwice, "a"}, {RuleStoredTwice, "b"}}},
+		"a copy after its completion": {func(h []Event) []Event {
+			return append(h, arrival(Event{Place: "a", Sequence: 7, Origin: 3}))
+		}, []found{{RuleAfter, "a"}}},
+		"a copy where no rule wants it": {func(h []Event) []Event {
+			return append(h, arrival(Event{Place: "c", Sequence: 1, Origin: 3}))
+		}, []found{{RulePhantom, "c"}}},
+		"a copy of what was never sent": {func(h []Event) []Event {
+			return h[2:5]
+		}, []found{{RulePhantom, "a"}}},
+		"a copy in two hands": {func(h []Event) []Event {
+			return append(h[:3], append([]Event{arrival(Event{Place: "a", Sequence: 7, Origin: 3})}, h[5:]...)...)
+		}, []found{{RuleTwoHolders, "a"}}},
+	} {
+		events := append(c.plant(copies("m")), copies("innocent")...)
+		var got []found
+		for _, b := range Check(events, "a", "b") {
+			if b.ID != "m" {
+				t.Errorf("%s: reported %v", name, b)
+				continue
+			}
+			got = append(got, found{b.Rule, b.Place})
+		}
+		if diff := cmp.Diff(c.want, got); diff != "" {
+			t.Errorf("%s: (-want +got)\n%s", name, diff)
+		}
+	}
+}
+
+func TestOpenWantsAnEndAtEachPlace(t *testing.T) {
+	t.Parallel()
+	events := append(copies("done"), copies("half")[:5]...)
+	if diff := cmp.Diff([]string{"half"}, Open(events, "a", "b")); diff != "" {
+		t.Errorf("(-want +got)\n%s", diff)
+	}
+}
+
 func TestOpenListsWhatADrainMustBring(t *testing.T) {
 	t.Parallel()
 	events := good("done")

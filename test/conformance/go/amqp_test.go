@@ -25,7 +25,7 @@ func amqpChecks() []check {
 		{name: "pre-settled", run: preSettled},
 		{name: "pipelined", run: pipelined},
 		{name: "raw batch", run: rawBatch},
-		{name: "outcomes", run: outcomes},
+		{name: "outcomes", run: eachOutcome},
 		{name: "unsettled end", run: unsettledEnd},
 		{name: "delivery", run: delivery},
 		{name: "sasl", run: sasl},
@@ -182,7 +182,7 @@ func rawBatch(s suite) {
 
 // Released does not count as an attempt, modified does, whatever its delivery-failed
 // says; undeliverable-here sets aside; rejected dead-letters.
-func outcomes(s suite) {
+func eachOutcome(s suite) {
 	sender := s.amqpSender(1, nil)
 	s.must("send", sender.Send(s.ctx, text("x"), nil))
 	r := s.amqpReceiver(2, nil)

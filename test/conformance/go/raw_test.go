@@ -380,7 +380,8 @@ func abortedTransfer(s suite) {
 func hostile(s suite) {
 	sasl := wire.HeaderSASL()
 	for name, b := range map[string][]byte{
-		"not AMQP":          []byte("GET / HTTP/1.1\r\nHost: x\r\n\r\n"),
+		"no protocol":       []byte("\x00rubbish\r\n\r\n"),
+		"not AMQP":          []byte("SSH-2.0-client\r\n\r\n"),
 		"a frame of 4 GiB":  append(sasl[:], 0xff, 0xff, 0xff, 0xff, 2, 1, 0, 0),
 		"a frame of nought": append(sasl[:], 0, 0, 0, 0, 2, 1, 0, 0),
 		"a map of 4 GiB":    append(sasl[:], 0, 0, 0, 20, 2, 1, 0, 0, 0, 0x53, 0x41, 0xd1, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff),

@@ -22,6 +22,7 @@ func toolChecks() []check {
 		{name: "batch delete", run: batchDelete},
 		{name: "redrive", settings: harness.Settings{MaxDeliveryCount: 1, More: asDeadLetters()}, run: redrive},
 		{name: "schedule by command", run: scheduleByCommand},
+		{name: "topic by command", run: topicByCommand},
 		{name: "delayed abandon", run: delayedAbandon},
 		{name: "delayed abandon is no schedule", run: delayedAbandonIsNoSchedule},
 		{name: "back-off", settings: harness.Settings{MaxDeliveryCount: 4, More: harness.Fields{"retryDelay": "500ms", "retryDelayMax": "1s"}}, run: backOff},
@@ -106,8 +107,13 @@ func purgeByTime(s suite) {
 // ask sends a request to the management node of the queue and returns status and body.
 func (s suite) ask(member int, operation string, body map[string]any) (int32, map[string]any) {
 	s.Helper()
+	return s.askOver(s.session(member), operation, body)
+}
+
+// askOver is ask over a connection that is there.
+func (s suite) askOver(session *amqp.Session, operation string, body map[string]any) (int32, map[string]any) {
+	s.Helper()
 	const replyTo = "answers"
-	session := s.session(member)
 	requests, err := session.NewSender(s.ctx, s.queue+"/$management", nil)
 	s.must("new sender", err)
 	answers, err := session.NewReceiver(s.ctx, s.queue+"/$management", &amqp.ReceiverOptions{TargetAddress: replyTo, Credit: 1})
@@ -119,6 +125,7 @@ func (s suite) ask(member int, operation string, body map[string]any) (int32, ma
 	}, nil))
 	m := s.get(answers)
 	s.must("accept", answers.AcceptMessage(s.ctx, m))
+	s.must("close", errors.Join(requests.Close(s.ctx), answers.Close(s.ctx))) // the next asks under the same name
 	status, _ := m.ApplicationProperties["statusCode"].(int32)
 	content, _ := m.Value.(map[string]any)
 	return status, content
@@ -301,4 +308,41 @@ func backOffOfLockEnds(s suite) {
 	if again.DeliveryCount != 2 {
 		s.Errorf("delivery count %d", again.DeliveryCount)
 	}
+}
+
+// Topics, subscriptions and rules come and go by command, and what a subscription holds
+// can be purged and redriven like that of a queue.
+func topicByCommand(s suite) {
+	topic, sub := s.queue+".topic", s.queue+".topic/Subscriptions/reds"
+	run := func(args ...string) {
+		s.Helper()
+		_, err := s.Members[1].Command(s.ctx, args...)
+		s.must("command", err)
+	}
+	run("topic", "create", topic)
+	run("subscription", "create", sub)
+	run("rule", "add", sub, "red", "--sql", "color = 'red'", "--action", "SET color = 'green'")
+	run("rule", "remove", sub, "$Default")
+	published := s
+	published.queue = topic
+	copied := s
+	copied.queue = sub
+	published.publishAll(orders())
+	m := copied.receiveOne(copied.receiver(3))
+	if m.MessageID != "small" || m.ApplicationProperties["color"] != "green" {
+		s.Errorf("%s came with the properties %v", m.MessageID, m.ApplicationProperties)
+	}
+	s.must("dead-letter", copied.receiver(3).DeadLetterMessage(s.ctx, byToken(m), nil))
+	copied.counts(harness.Counts{DeadLetter: 1})
+	type redriven struct{ Matched, Redriven int }
+	if got := command[redriven](s, 3, "message", "redrive", sub); got.Redriven != 1 {
+		s.Errorf("redriven %+v, want one", got)
+	}
+	copied.counts(harness.Counts{Active: 1})
+	if got := command[purged](s, 1, "message", "purge", sub, "--yes"); got.Purged != 1 {
+		s.Errorf("purged %+v, want one", got)
+	}
+	copied.counts(harness.Counts{})
+	run("topic", "delete", topic)
+	s.CreateQueue(s.T, topic, harness.Settings{}) // the name is free
 }

@@ -12,7 +12,7 @@ import { setTimeout as sleep } from "node:timers/promises";
 import { ServiceBusClient } from "@azure/service-bus";
 
 /** The groups of tests for features that not every build has: what works, unless others are asked for by name. */
-export const features = new Set((process.env.PEEKLOCK_FEATURES ?? "time").split(",").map((name) => name.trim()));
+export const features = new Set((process.env.PEEKLOCK_FEATURES ?? "time,topics,sessions,admin").split(",").map((name) => name.trim()));
 
 /** Each suite takes this: some tests side by side, because many only wait for a lock to end. */
 export const suite = { concurrency: 4, timeout: 240_000 };
@@ -29,12 +29,33 @@ export const members = [1, 2, 3].map((n) => ({
   admin: process.env[`PEEKLOCK_ADMIN_${n}`] ?? `http://127.0.0.1:${5290 + 10 * n}`,
 }));
 
+/** A connection string as the service gives it, of a member that speaks TLS by the authority in NODE_EXTRA_CA_CERTS. */
+export const secureConnectionString =
+  process.env.PEEKLOCK_TLS ?? "Endpoint=sb://localhost:5671;SharedAccessKeyName=RootManageSharedAccessKey;SharedAccessKey=SAS_KEY_VALUE";
+
+/** The control API of that member. */
+export const secureAdmin = process.env.PEEKLOCK_TLS_ADMIN ?? members[0].admin;
+
+/** A member that is going to die, and what kills it; its address leads to another one then. */
+export async function doomed() {
+  const operator = process.env.PEEKLOCK_OPERATOR;
+  assert.ok(operator, "only a run by `bash run` can kill a member");
+  const answer = await fetch(`${operator}/doomed`, { method: "POST" });
+  const connectionString = await answer.text();
+  assert.ok(answer.ok, connectionString);
+  return { connectionString, kill: () => fetch(`${operator}/kill`, { method: "POST" }) };
+}
+
 /** Options of one test. */
 export const within = (ms = testTimeoutMs) => ({ timeout: ms });
 
 /** The parts of a member's connection string. */
 export function parts(member = 1) {
-  const { connectionString } = members[member - 1];
+  return partsOf(members[member - 1].connectionString);
+}
+
+/** The parts of a connection string. */
+export function partsOf(connectionString) {
   const part = (name) => new RegExp(`(?:^|;)${name}=([^;]*)`).exec(connectionString)[1];
   return {
     endpoint: part("Endpoint").replace(/\/*$/, "/"),
@@ -43,16 +64,18 @@ export function parts(member = 1) {
   };
 }
 
-/** A connection string for a member that holds only a signature over path, and no key. */
-export function signedConnectionString(member, path = "", { key, expiresInSeconds = 600 } = {}) {
-  const { endpoint, keyName, key: configured } = parts(member);
+/** A signature by a key over a path below an endpoint. */
+export function signature({ endpoint, keyName, key }, path = "", expiresInSeconds = 600) {
   const resource = encodeURIComponent(endpoint + path);
   const expiry = Math.floor(Date.now() / 1000) + expiresInSeconds;
-  const signature = createHmac("sha256", key ?? configured).update(`${resource}\n${expiry}`).digest("base64");
-  return (
-    `Endpoint=${endpoint};SharedAccessSignature=SharedAccessSignature sr=${resource}` +
-    `&sig=${encodeURIComponent(signature)}&se=${expiry}&skn=${encodeURIComponent(keyName)};UseDevelopmentEmulator=true`
-  );
+  const signed = createHmac("sha256", key).update(`${resource}\n${expiry}`).digest("base64");
+  return `SharedAccessSignature sr=${resource}&sig=${encodeURIComponent(signed)}&se=${expiry}&skn=${encodeURIComponent(keyName)}`;
+}
+
+/** A connection string for a member that holds only a signature over path, and no key. */
+export function signedConnectionString(member, path = "", { key = parts(member).key, expiresInSeconds } = {}) {
+  const of = { ...parts(member), key };
+  return `Endpoint=${of.endpoint};SharedAccessSignature=${signature(of, path, expiresInSeconds)};UseDevelopmentEmulator=true`;
 }
 
 /**
@@ -105,8 +128,11 @@ export async function cuttable(member) {
 }
 
 /** Asks the control API of a member. */
-export async function control(method, path, body, member = 1) {
-  const answer = await fetch(members[member - 1].admin + path, {
+export const control = (method, path, body, member = 1) => controlAt(members[member - 1].admin, method, path, body);
+
+/** Asks the control API at an address. */
+export async function controlAt(admin, method, path, body) {
+  const answer = await fetch(admin + path, {
     method,
     headers: body === undefined ? {} : { "Content-Type": "application/json" },
     body: body === undefined ? undefined : JSON.stringify(body),
@@ -123,9 +149,32 @@ export async function queue(settings = {}) {
   return name;
 }
 
-/** The counts of a queue, as a member sees them. */
+/** Creates a topic for one test and returns its name. */
+export async function topic(settings = {}) {
+  const name = `js-${randomUUID()}`;
+  await control("PUT", `/v1/topics/${name}`, settings);
+  return name;
+}
+
+/** Creates a subscription of a topic, and returns the topic, its name there, and its path. */
+export async function subscription(topic, settings = {}) {
+  const name = `s-${randomUUID()}`;
+  const path = `${topic}/Subscriptions/${name}`;
+  await control("PUT", `/v1/subscriptions/${path}`, settings);
+  return { topic, name, path };
+}
+
+/** Creates a queue at the members that speak TLS and returns its name. */
+export async function secureQueue() {
+  const name = `js-${randomUUID()}`;
+  await controlAt(secureAdmin, "PUT", `/v1/queues/${name}`, {});
+  return name;
+}
+
+/** The counts of a queue, or of a subscription by its path, as a member sees them. */
 export async function counts(name, member = 1) {
-  return (await control("GET", `/v1/queues/${name}`, undefined, member)).counts;
+  const noun = name.includes("/Subscriptions/") ? "subscriptions" : "queues";
+  return (await control("GET", `/v1/${noun}/${name}`, undefined, member)).counts;
 }
 
 /** Waits until a queue has these counts; those not named are not looked at. */

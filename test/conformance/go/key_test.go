@@ -1,0 +1,128 @@
+package conformance
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/base64"
+	"fmt"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/peeklock/peeklock/test/harness"
+)
+
+func keyChecks() []check {
+	return []check{
+		{name: "quickstart", run: quickstart},
+		{name: "missing right", run: missingRight},
+		{name: "token expires", run: tokenExpires},
+	}
+}
+
+// quickstart is the program of the client's manual: a message, a batch, and a loop that
+// receives, with nothing changed but the connection string.
+func quickstart(s suite) {
+	client, err := azservicebus.NewClientFromConnectionString(s.Members[0].ConnectionString(), nil)
+	s.must("client", err)
+	defer func() { _ = client.Close(context.Background()) }()
+
+	sender, err := client.NewSender(s.queue, nil)
+	s.must("sender", err)
+	s.must("send", sender.SendMessage(s.ctx, &azservicebus.Message{Body: []byte("firstMessage")}, nil))
+	batch, err := sender.NewMessageBatch(s.ctx, nil)
+	s.must("batch", err)
+	for _, text := range []string{"secondMessage", "thirdMessage"} {
+		s.must("add", batch.AddMessage(&azservicebus.Message{Body: []byte(text)}, nil))
+	}
+	s.must("send the batch", sender.SendMessageBatch(s.ctx, batch, nil))
+	s.must("close", sender.Close(s.ctx))
+
+	receiver, err := client.NewReceiverForQueue(s.queue, nil)
+	s.must("receiver", err)
+	got := map[string]bool{}
+	for len(got) < 3 {
+		messages, err := receiver.ReceiveMessages(s.ctx, 3, nil)
+		s.must("receive", err)
+		for _, m := range messages {
+			got[string(m.Body)] = true
+			s.must("complete", receiver.CompleteMessage(s.ctx, m, nil))
+		}
+	}
+	s.must("close", receiver.Close(s.ctx))
+	if !got["firstMessage"] || !got["secondMessage"] || !got["thirdMessage"] {
+		s.Errorf("received %v", got)
+	}
+	s.counts(harness.Counts{})
+}
+
+// oneTryAt is a client with a connection string of its own that does not try again.
+func (s suite) oneTryAt(connection string) *azservicebus.Client {
+	s.Helper()
+	c, err := azservicebus.NewClientFromConnectionString(connection, &azservicebus.ClientOptions{
+		RetryOptions: azservicebus.RetryOptions{MaxRetries: -1},
+	})
+	s.must("client", err)
+	s.Cleanup(func() { _ = c.Close(context.Background()) })
+	return c
+}
+
+// Who may send may not receive, and the other way round; the refusal has its own code.
+func missingRight(s suite) {
+	as := func(key string) *azservicebus.Client {
+		return s.oneTryAt(strings.Replace(s.Members[0].ConnectionString(), harness.KeyName, key, 1))
+	}
+	tell := func(c *azservicebus.Client) error {
+		sender, err := c.NewSender(s.queue, nil)
+		s.must("sender", err)
+		return sender.SendMessage(s.ctx, &azservicebus.Message{Body: []byte("x")}, nil)
+	}
+	get := func(c *azservicebus.Client) error {
+		r, err := c.NewReceiverForQueue(s.queue, nil)
+		s.must("receiver", err)
+		_, err = r.ReceiveMessages(s.ctx, 1, nil)
+		return err
+	}
+	s.must("send with the key that may", tell(as(harness.SendKeyName)))
+	wantCode(s, "send with the key that may only receive", tell(as(harness.ListenKeyName)), azservicebus.CodeUnauthorizedAccess)
+	wantCode(s, "receive with the key that may only send", get(as(harness.SendKeyName)), azservicebus.CodeUnauthorizedAccess)
+	s.must("receive with the key that may", get(as(harness.ListenKeyName)))
+	s.counts(harness.Counts{Active: 1, Locked: 1})
+}
+
+// signed is a connection string with a signature in the place of the key, good for a while.
+func (s suite) signed(member int, life time.Duration) string {
+	address := "sb://" + s.Members[member-1].AMQP + "/"
+	resource, expires := url.QueryEscape(address), time.Now().Add(life).Unix()
+	mac := hmac.New(sha256.New, []byte(harness.Key))
+	_, _ = fmt.Fprintf(mac, "%s\n%d", resource, expires)
+	signature := url.QueryEscape(base64.StdEncoding.EncodeToString(mac.Sum(nil)))
+	return fmt.Sprintf("Endpoint=%s;SharedAccessSignature=SharedAccessSignature sr=%s&sig=%s&se=%d&skn=%s;UseDevelopmentEmulator=true",
+		address, resource, signature, expires, harness.KeyName)
+}
+
+// A link ends with its token: the client hears so, and what it had locked is settled under
+// the next token.
+func tokenExpires(s suite) {
+	const life = 8 * time.Second
+	s.send(2)
+	short := s.oneTryAt(s.signed(2, life))
+	r, err := short.NewReceiverForQueue(s.queue, nil)
+	s.must("receiver", err)
+	locked := s.receive(r, 2)
+	s.must("complete before the end", r.CompleteMessage(s.ctx, locked[0], nil))
+	_, err = r.ReceiveMessages(s.ctx, 1, nil) // waits until the broker takes the link away
+	wantCode(s, "receive over the end of the token", err, azservicebus.CodeUnauthorizedAccess)
+	sender, err := short.NewSender(s.queue, nil)
+	s.must("sender", err)
+	err = sender.SendMessage(s.ctx, &azservicebus.Message{Body: []byte("late")}, nil)
+	wantCode(s, "send after it", err, azservicebus.CodeUnauthorizedAccess)
+
+	next, err := s.oneTryAt(s.signed(2, time.Hour)).NewReceiverForQueue(s.queue, nil)
+	s.must("receiver", err)
+	s.must("complete with the next token", next.CompleteMessage(s.ctx, locked[1], nil))
+	s.counts(harness.Counts{})
+}

@@ -1,0 +1,46 @@
+package conformance
+
+import (
+	"context"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/peeklock/peeklock/test/harness"
+)
+
+// reconnectChecks kill a member. It is a fourth one, which holds nothing: the cases beside
+// them are not to notice.
+func reconnectChecks() []check {
+	return []check{{name: "member dies", run: memberDies}}
+}
+
+// The member of a client dies: the same sender and receiver go on at another one, and what
+// the receiver had locked is still its own.
+func memberDies(s suite) {
+	doomed := s.Doomed(s.T)
+	client, err := azservicebus.NewClientFromConnectionString(harness.ConnectionString(doomed.Address), &azservicebus.ClientOptions{
+		RetryOptions: azservicebus.RetryOptions{MaxRetries: 10, RetryDelay: 200 * time.Millisecond, MaxRetryDelay: 2 * time.Second},
+	})
+	s.must("client", err)
+	s.Cleanup(func() { _ = client.Close(context.Background()) })
+	sender, err := client.NewSender(s.queue, nil)
+	s.must("sender", err)
+	r, err := client.NewReceiverForQueue(s.queue, nil)
+	s.must("receiver", err)
+	before := "before"
+	s.must("send", sender.SendMessage(s.ctx, &azservicebus.Message{MessageID: &before}, nil))
+	held := s.receiveOne(r)
+
+	doomed.Kill(s.Cluster)
+	after := "after"
+	s.must("send after the death", sender.SendMessage(s.ctx, &azservicebus.Message{MessageID: &after}, nil))
+	got := s.receiveOne(r)
+	if got.MessageID != after {
+		s.Errorf("received %s after the death", got.MessageID)
+	}
+	s.must("complete what came after", r.CompleteMessage(s.ctx, got, nil))
+	// By its token: of the message itself, this client settles on the connection that is gone, and tries that again.
+	s.must("complete what was locked before", r.CompleteMessage(s.ctx, byToken(held), nil))
+	s.counts(harness.Counts{})
+}

@@ -1,0 +1,301 @@
+package peeklock;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertNotNull;
+import static org.junit.jupiter.api.Assertions.assertNull;
+import static org.junit.jupiter.api.Assertions.assertThrows;
+
+import jakarta.jms.BytesMessage;
+import jakarta.jms.Connection;
+import jakarta.jms.JMSException;
+import jakarta.jms.JMSSecurityException;
+import jakarta.jms.Message;
+import jakarta.jms.MessageConsumer;
+import jakarta.jms.MessageProducer;
+import jakarta.jms.Session;
+import jakarta.jms.TextMessage;
+import java.io.InputStream;
+import java.io.OutputStream;
+import java.nio.file.Files;
+import java.nio.file.Path;
+import java.security.KeyFactory;
+import java.security.KeyStore;
+import java.security.cert.Certificate;
+import java.security.cert.CertificateFactory;
+import java.security.spec.PKCS8EncodedKeySpec;
+import java.util.Base64;
+import org.apache.qpid.jms.JmsConnectionFactory;
+import org.junit.jupiter.api.DisplayName;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+
+/**
+ * Qpid JMS: a client of AMQP 1.0 that knows nothing of the service. Name and key of a rule are
+ * user and password, a queue is a queue, and what a topic gives to a subscription is one too.
+ */
+class QpidTest extends Scenario {
+    /** One message at a time: what is fetched ahead is locked. */
+    private static final String NO_PREFETCH = "?jms.prefetchPolicy.all=0";
+
+    private static final int ONE_BY_ONE = 101; // acknowledgement, of a kind that this client adds
+    private static final int ACCEPTED = 1;
+    private static final int REJECTED = 2;
+    private static final int RELEASED = 3;
+    private static final int MODIFIED_FAILED_UNDELIVERABLE = 5;
+
+    private static String host(String connectionString) {
+        return part(connectionString, "Endpoint").replaceAll("^sb://|/*$", "");
+    }
+
+    private static JmsConnectionFactory factory(String url) {
+        return new JmsConnectionFactory(part(1, "SharedAccessKeyName"), part(1, "SharedAccessKey"), url);
+    }
+
+    private Connection connection(String url) throws JMSException {
+        Connection connection = closing(factory(url).createConnection());
+        connection.start();
+        return connection;
+    }
+
+    private Session session(int mode) throws JMSException {
+        return connection("amqp://" + host(connectionString(1)) + NO_PREFETCH).createSession(mode);
+    }
+
+    /** Sends texts to a queue, each confirmed. */
+    private static void send(Session session, String queue, String... bodies) throws JMSException {
+        try (MessageProducer producer = session.createProducer(session.createQueue(queue))) {
+            for (String body : bodies) {
+                producer.send(session.createTextMessage(body));
+            }
+        }
+    }
+
+    private static TextMessage next(MessageConsumer consumer) throws JMSException {
+        Message message = consumer.receive(20_000);
+        assertNotNull(message, "a message in time");
+        return (TextMessage) message;
+    }
+
+    /** Settles a message with one of the outcomes of AMQP. */
+    private static void settle(Message message, int outcome) throws JMSException {
+        message.setIntProperty("JMS_AMQP_ACK_TYPE", outcome);
+        message.acknowledge();
+    }
+
+    @Test
+    @DisplayName("the program of its manual")
+    void quickstart() throws JMSException {
+        String name = queue();
+        JmsConnectionFactory factory = factory("amqp://" + host(connectionString(1)));
+        try (Connection connection = factory.createConnection()) {
+            connection.start();
+            Session session = connection.createSession(false, Session.AUTO_ACKNOWLEDGE);
+            MessageProducer producer = session.createProducer(session.createQueue(name));
+            MessageConsumer consumer = session.createConsumer(session.createQueue(name));
+            producer.send(session.createTextMessage("Hello world!"));
+            assertEquals("Hello world!", next(consumer).getText());
+        }
+        countsBecome(name, "active", 0, "locked", 0);
+    }
+
+    @Test
+    @DisplayName("properties keep their types, and text stays text")
+    void send() throws JMSException {
+        String name = queue();
+        Session session = session(Session.AUTO_ACKNOWLEDGE);
+        TextMessage sent = session.createTextMessage("text");
+        sent.setStringProperty("text", "t");
+        sent.setLongProperty("number", 1L << 40);
+        sent.setBooleanProperty("flag", true);
+        sent.setDoubleProperty("fraction", 0.25);
+        sent.setJMSCorrelationID("correlation");
+        sent.setJMSType("subject");
+        session.createProducer(session.createQueue(name)).send(sent);
+        TextMessage got = next(session.createConsumer(session.createQueue(name)));
+        assertEquals("text", got.getText());
+        assertEquals("t", got.getObjectProperty("text"));
+        assertEquals(1L << 40, got.getObjectProperty("number"));
+        assertEquals(true, got.getObjectProperty("flag"));
+        assertEquals(0.25, got.getObjectProperty("fraction"));
+        assertEquals("correlation", got.getJMSCorrelationID());
+        assertEquals("subject", got.getJMSType());
+        assertEquals(sent.getJMSMessageID(), got.getJMSMessageID());
+    }
+
+    @Test
+    @DisplayName("as large as the queue takes, and no larger")
+    void large() throws JMSException {
+        String name = queue();
+        Session session = session(Session.AUTO_ACKNOWLEDGE);
+        MessageProducer producer = session.createProducer(session.createQueue(name));
+        BytesMessage message = session.createBytesMessage();
+        message.writeBytes(new byte[255 * 1024]);
+        producer.send(message);
+        MessageConsumer consumer = session.createConsumer(session.createQueue(name));
+        assertEquals(255 * 1024, ((BytesMessage) consumer.receive(20_000)).getBodyLength());
+        BytesMessage larger = session.createBytesMessage();
+        larger.writeBytes(new byte[300 * 1024]);
+        assertThrows(JMSException.class, () -> producer.send(larger));
+        send(session, name, "small");
+        assertEquals("small", next(consumer).getText());
+    }
+
+    @Test
+    @DisplayName("what is settled as it is sent is gone")
+    void receiveAndDelete() throws JMSException {
+        String name = queue();
+        send(session(Session.AUTO_ACKNOWLEDGE), name, "x");
+        Session session = connection("amqp://" + host(connectionString(2)) + NO_PREFETCH + "&jms.presettlePolicy.presettleConsumers=true")
+            .createSession(Session.CLIENT_ACKNOWLEDGE);
+        assertEquals("x", next(session.createConsumer(session.createQueue(name))).getText());
+        countsBecome(name, "active", 0);
+    }
+
+    @Test
+    @DisplayName("each outcome of AMQP")
+    void settle() throws JMSException {
+        String name = queue();
+        Session session = session(ONE_BY_ONE);
+        send(session, name, "accept", "release", "reject", "aside");
+        MessageConsumer consumer = session.createConsumer(session.createQueue(name));
+        settle(next(consumer), ACCEPTED);
+        TextMessage released = next(consumer);
+        settle(next(consumer), REJECTED);
+        settle(next(consumer), MODIFIED_FAILED_UNDELIVERABLE);
+        countsBecome(name, "active", 1, "locked", 1, "deferred", 1, "deadLetter", 1);
+        settle(released, RELEASED);
+        assertEquals("release", next(consumer).getText());
+        MessageConsumer dead = session.createConsumer(session.createQueue(name + "/$DeadLetterQueue"));
+        assertEquals("reject", next(dead).getText());
+    }
+
+    @Test
+    @DisplayName("a session that is recovered gives its messages again, with an attempt counted")
+    void recover() throws JMSException {
+        String name = queue();
+        Session session = session(Session.CLIENT_ACKNOWLEDGE);
+        send(session, name, "x");
+        MessageConsumer consumer = session.createConsumer(session.createQueue(name));
+        assertEquals(1, next(consumer).getIntProperty("JMSXDeliveryCount"));
+        consumer.close();
+        session.recover();
+        countsBecome(name, "active", 1, "locked", 0);
+        TextMessage again = next(session.createConsumer(session.createQueue(name)));
+        assertEquals("x", again.getText());
+    }
+
+    @Test
+    @DisplayName("what is published comes to each subscription")
+    void topic() throws JMSException {
+        String name = topic("a", "b");
+        Session session = session(Session.AUTO_ACKNOWLEDGE);
+        session.createProducer(session.createTopic(name)).send(session.createTextMessage("to both"));
+        for (String subscription : new String[] {"a", "b"}) {
+            MessageConsumer consumer = session.createConsumer(session.createQueue(name + "/Subscriptions/" + subscription));
+            assertEquals("to both", next(consumer).getText());
+        }
+    }
+
+    @Test
+    @DisplayName("a transaction over two queues: committed it is done, rolled back it is not")
+    void transaction() throws JMSException {
+        String in = queue("lockDuration", "5s"); // what is rolled back stays locked, and comes again when its lock has ended
+        String out = queue();
+        send(session(Session.AUTO_ACKNOWLEDGE), in, "1");
+        Session session = session(Session.SESSION_TRANSACTED);
+        MessageConsumer consumer = session.createConsumer(session.createQueue(in));
+        MessageProducer producer = session.createProducer(session.createQueue(out));
+        assertEquals("1", next(consumer).getText());
+        producer.send(session.createTextMessage("undone"));
+        countsBecome(out, "active", 0);
+        session.rollback();
+        assertEquals("1", next(consumer).getText());
+        producer.send(session.createTextMessage("done"));
+        session.commit();
+        countsBecome(in, "active", 0, "locked", 0);
+        countsBecome(out, "active", 1);
+        assertEquals("done", next(session.createConsumer(session.createQueue(out))).getText());
+        session.commit();
+        countsBecome(out, "active", 0);
+    }
+
+    @Test
+    @DisplayName("a wrong key is refused by SASL")
+    void wrongKey() {
+        String url = "amqp://" + host(connectionString(1));
+        assertThrows(JMSSecurityException.class, () -> new JmsConnectionFactory(part(1, "SharedAccessKeyName"), "wrong", url).createConnection().start());
+        assertThrows(JMSSecurityException.class, () -> new JmsConnectionFactory("Nobody", part(1, "SharedAccessKey"), url).createConnection().start());
+    }
+
+    private void roundTrip(String url) throws JMSException {
+        String name = secureQueue();
+        Session session = connection(url).createSession(Session.AUTO_ACKNOWLEDGE);
+        send(session, name, "x");
+        MessageConsumer consumer = session.createConsumer(session.createQueue(name));
+        assertEquals("x", next(consumer).getText());
+        assertNull(consumer.receiveNoWait());
+    }
+
+    @Test
+    @DisplayName("TLS by the development authority, in the trust store")
+    void tls() throws JMSException {
+        roundTrip("amqps://" + host(SECURE) + NO_PREFETCH);
+    }
+
+    @Test
+    @DisplayName("AMQP over WebSocket")
+    void webSocket() throws JMSException {
+        roundTrip("amqpwss://" + host(SECURE) + "/$servicebus/websocket" + NO_PREFETCH);
+    }
+
+    /** A key store with the certificate of a client, as keytool and openssl would make it. */
+    private static Path keyStore() throws Exception {
+        try (InputStream certificate = Files.newInputStream(Path.of(variable("PEEKLOCK_CLIENT_CERT", "client.pem")))) {
+            String pem = Files.readString(Path.of(variable("PEEKLOCK_CLIENT_KEY", "client-key.pem")));
+            byte[] key = Base64.getMimeDecoder().decode(pem.replaceAll("-----[A-Z ]+-----", ""));
+            KeyStore store = KeyStore.getInstance("PKCS12");
+            store.load(null, null);
+            store.setKeyEntry("client", KeyFactory.getInstance("EC").generatePrivate(new PKCS8EncodedKeySpec(key)), "changeit".toCharArray(),
+                new Certificate[] {CertificateFactory.getInstance("X.509").generateCertificate(certificate)});
+            Path file = Files.createTempFile("client", ".p12");
+            file.toFile().deleteOnExit();
+            try (OutputStream out = Files.newOutputStream(file)) {
+                store.store(out, "changeit".toCharArray());
+            }
+            return file;
+        }
+    }
+
+    @Test
+    @DisplayName("a client certificate in the name of a rule")
+    void external() throws Exception {
+        String name = queue();
+        Connection connection = closing(new JmsConnectionFactory("amqps://" + TRUSTED + NO_PREFETCH
+            + "&amqp.saslMechanisms=EXTERNAL&transport.storeType=PKCS12&transport.keyStorePassword=changeit&transport.keyStoreLocation="
+            + keyStore() + "&transport.trustStorePassword=changeit&transport.trustStoreLocation=" + System.getProperty("javax.net.ssl.trustStore"))
+            .createConnection());
+        connection.start();
+        Session session = connection.createSession(Session.AUTO_ACKNOWLEDGE);
+        send(session, name, "vouched for");
+        assertEquals("vouched for", next(session.createConsumer(session.createQueue(name))).getText());
+    }
+
+    @Test
+    @Timeout(180)
+    @DisplayName("its member dies: producer and consumer go on at another")
+    void reconnect() throws JMSException {
+        String name = queue();
+        Session session = connection("failover:(amqp://" + host(doomed()) + ")" + NO_PREFETCH + "&failover.reconnectDelay=100&failover.maxReconnectDelay=1000")
+            .createSession(ONE_BY_ONE);
+        MessageProducer producer = session.createProducer(session.createQueue(name));
+        MessageConsumer consumer = session.createConsumer(session.createQueue(name));
+        producer.send(session.createTextMessage("before"));
+        assertEquals("before", next(consumer).getText());
+        kill();
+        producer.send(session.createTextMessage("after"));
+        TextMessage after = next(consumer);
+        assertEquals("after", after.getText());
+        settle(after, ACCEPTED);
+        countsBecome(name, "active", 1, "locked", 1); // what was locked before: this client settles it no more
+    }
+}

@@ -1,0 +1,95 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/peeklock/peeklock/test/conformance/scenario"
+)
+
+// results writes what suites would leave when everything passed; change may spoil it.
+func results(t *testing.T, change func(client, name string) string) string {
+	t.Helper()
+	folder := t.TempDir()
+	list, err := scenario.List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range scenario.Clients() {
+		var text strings.Builder
+		for _, s := range list {
+			if c.Asked(s) {
+				text.WriteString(change(c.ID, s.Name))
+			}
+		}
+		if err := os.WriteFile(filepath.Join(folder, c.ID+".tsv"), []byte(text.String()), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return folder
+}
+
+func passed(_, name string) string { return name + "\tok\t\n" }
+
+func read(path string) ([]byte, error) { return os.ReadFile(filepath.Join("../../..", path)) }
+
+func TestTable(t *testing.T) {
+	t.Parallel()
+	table, err := build(results(t, func(client, name string) string {
+		if name == "transaction" && client != "azure-messaging-servicebus" {
+			return name + "\tnot-offered\tno coordinator\n"
+		}
+		return passed(client, name)
+	}), read)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"| scenario | Go: azservicebus 1.", "| transaction: commit is all, rollback nothing | no (1) | no (1) | no (1) | yes |\n",
+		"| transaction: commit is all, rollback nothing | no (1) | no (1) | no (1) |\n", "\n1. no coordinator\n",
+	} {
+		if !strings.Contains(table, want) {
+			t.Errorf("%q is not in\n%s", want, table)
+		}
+	}
+	text, err := replace("a\n"+marker+"old\n"+marker+"b\n", table)
+	if want := "a\n" + marker + table + marker + "b\n"; err != nil || text != want {
+		t.Errorf("replaced: %v\n%s", err, text)
+	}
+	if _, err := replace("a\n"+marker+"old\n", table); err == nil {
+		t.Error("a text with one marker was taken")
+	}
+}
+
+// A failed cell, a missing one and a missing client are errors.
+func TestTableRefuses(t *testing.T) {
+	t.Parallel()
+	for what, change := range map[string]func(client, name string) string{
+		"failed": func(client, name string) string {
+			if client == "rhea" && name == "send" {
+				return "send\tfailed\tsome case\n"
+			}
+			return passed(client, name)
+		},
+		"missing": func(client, name string) string {
+			if client == "azservicebus" && name == "peek" {
+				return ""
+			}
+			return passed(client, name)
+		},
+		"broken": func(client, name string) string { return strings.TrimSuffix(passed(client, name), "\t\n") + "\n" },
+	} {
+		if _, err := build(results(t, change), read); err == nil {
+			t.Errorf("%s: no error", what)
+		}
+	}
+	folder := results(t, passed)
+	if err := os.Remove(filepath.Join(folder, "qpid-jms.tsv")); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := build(folder, read); err == nil {
+		t.Error("a client without results: no error")
+	}
+}

@@ -1,0 +1,117 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/peeklock/peeklock/test/conformance/scenario"
+)
+
+// cell is one result.
+type cell struct{ result, note string }
+
+// build reads the results and returns the table as Markdown, one for the official clients
+// and one for the others. It returns what it has beside an error.
+func build(folder string, read func(path string) ([]byte, error)) (string, error) {
+	list, err := scenario.List()
+	if err != nil {
+		return "", err
+	}
+	var text strings.Builder
+	var problems []error
+	notes := &notes{}
+	for _, of := range []scenario.Audience{scenario.Official, scenario.Generic} {
+		var columns []column
+		for _, c := range scenario.Clients() {
+			if c.Of != of {
+				continue
+			}
+			col, err := newColumn(c, folder, read)
+			problems = append(problems, err)
+			columns = append(columns, col)
+		}
+		problems = append(problems, writeTable(&text, list, columns, notes))
+		text.WriteString("\n")
+	}
+	for i, note := range notes.texts {
+		fmt.Fprintf(&text, "%d. %s\n", i+1, note)
+	}
+	return text.String(), errors.Join(problems...)
+}
+
+// column is a client with its results.
+type column struct {
+	scenario.Client
+	version string
+	cells   map[string]cell
+}
+
+// newColumn reads what a suite left.
+func newColumn(c scenario.Client, folder string, read func(string) ([]byte, error)) (column, error) {
+	version, err := c.Version(read)
+	col := column{Client: c, version: version, cells: map[string]cell{}}
+	if err != nil {
+		return col, err
+	}
+	content, err := os.ReadFile(filepath.Join(folder, c.ID+".tsv"))
+	if err != nil {
+		return col, fmt.Errorf("results of %s: %w", c.ID, err)
+	}
+	for line := range strings.Lines(string(content)) {
+		parts := strings.Split(strings.TrimSuffix(line, "\n"), "\t")
+		if len(parts) != 3 {
+			return col, fmt.Errorf("results of %s: %q is no scenario, result and note", c.ID, line)
+		}
+		col.cells[parts[0]] = cell{parts[1], parts[2]}
+	}
+	return col, nil
+}
+
+// notes numbers the reasons, each one once.
+type notes struct{ texts []string }
+
+func (n *notes) number(text string) int {
+	at := slices.Index(n.texts, text)
+	if at < 0 {
+		at = len(n.texts)
+		n.texts = append(n.texts, text)
+	}
+	return at + 1
+}
+
+// writeTable writes the rows that are asked of the columns.
+func writeTable(text *strings.Builder, list []scenario.Scenario, columns []column, notes *notes) error {
+	head, line := "| scenario |", "|---|"
+	for _, c := range columns {
+		head += fmt.Sprintf(" %s: %s %s |", c.Language, c.Title, c.version)
+		line += "---|"
+	}
+	fmt.Fprintf(text, "%s\n%s\n", head, line)
+	var problems []error
+	for _, s := range list {
+		if !columns[0].Asked(s) {
+			continue
+		}
+		fmt.Fprintf(text, "| %s: %s |", s.Name, s.Text)
+		for _, c := range columns {
+			shown := "**failed**"
+			switch have, ok := c.cells[s.Name]; {
+			case !ok:
+				problems = append(problems, fmt.Errorf("%s: %s has no result", c.ID, s.Name))
+			case have.result == scenario.OK:
+				shown = "yes"
+			case have.result == scenario.NotOffered:
+				shown = fmt.Sprintf("no (%d)", notes.number(have.note))
+			default:
+				problems = append(problems, fmt.Errorf("%s: %s %s: %s", c.ID, s.Name, have.result, have.note))
+			}
+			fmt.Fprintf(text, " %s |", shown)
+		}
+		text.WriteString("\n")
+	}
+	return errors.Join(problems...)
+}

@@ -1,0 +1,104 @@
+// Package scenario is the list of what is asked of every client, the clients that it is
+// asked of, and the results. A suite runs its cases as it likes; its file
+// <client>.scenarios says which of them show a scenario, or why the client cannot:
+//
+//	complete
+//	    settles and is gone
+//	transaction
+//	    not offered: the client has no coordinator link (its source)
+//
+// A scenario is ok when all its cases passed. A case that did not run, or that nobody
+// knows, makes it fail: so a case that was renamed does not pass in silence.
+package scenario
+
+import (
+	_ "embed"
+	"fmt"
+	"regexp"
+	"slices"
+	"strings"
+)
+
+//go:embed scenarios.txt
+var text string
+
+// Audience says which clients a scenario is asked of.
+type Audience string
+
+// The audiences, as scenarios.txt names them.
+const (
+	All      Audience = "all"
+	Official Audience = "official"
+	Generic  Audience = "generic"
+)
+
+// Scenario is one line of the list.
+type Scenario struct {
+	Name string
+	Of   Audience
+	Text string // what is shown, for people
+}
+
+// List returns the scenarios in their order.
+func List() ([]Scenario, error) {
+	var all []Scenario
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); line == "" || strings.HasPrefix(line, "#") {
+			continue
+		}
+		parts := strings.Split(line, "\t")
+		if len(parts) != 3 {
+			return nil, fmt.Errorf("scenarios.txt: %q has %d parts, not name, who and what", line, len(parts))
+		}
+		s := Scenario{Name: parts[0], Of: Audience(parts[1]), Text: parts[2]}
+		if !slices.Contains([]Audience{All, Official, Generic}, s.Of) {
+			return nil, fmt.Errorf("scenarios.txt: %s is asked of %q", s.Name, s.Of)
+		}
+		if slices.ContainsFunc(all, func(a Scenario) bool { return a.Name == s.Name }) {
+			return nil, fmt.Errorf("scenarios.txt: %s is there twice", s.Name)
+		}
+		all = append(all, s)
+	}
+	return all, nil
+}
+
+// Client is a column of the matrix.
+type Client struct {
+	ID       string // names the files of its results
+	Title    string // as its registry names it
+	Language string
+	Of       Audience // Official or Generic
+	Suite    string   // the folder below test/conformance that has its cases
+	pinned   string   // the file of the repository that pins its version
+	pattern  string   // that finds the version there
+}
+
+// Clients returns the columns in their order.
+func Clients() []Client {
+	return []Client{
+		{"azservicebus", "azservicebus", "Go", Official, "go", "go.mod", `messaging/azservicebus v(\S+)`},
+		{"service-bus-js", "@azure/service-bus", "JavaScript", Official, "js", "test/conformance/js/package.json", `"@azure/service-bus": "(.*?)"`},
+		{"azure-servicebus", "azure-servicebus", "Python", Official, "python", "test/conformance/python/requirements.in", `(?m)^azure-servicebus==(\S+)`},
+		{"azure-messaging-servicebus", "azure-messaging-servicebus", "Java", Official, "java", "test/conformance/java/pom.xml", `azure-messaging-servicebus</artifactId>\s*<version>(.*?)<`},
+		{"go-amqp", "go-amqp", "Go", Generic, "go", "go.mod", `Azure/go-amqp v(\S+)`},
+		{"rhea", "rhea", "JavaScript", Generic, "js", "test/conformance/js/package.json", `"rhea": "(.*?)"`},
+		{"qpid-jms", "qpid-jms-client", "Java", Generic, "java", "test/conformance/java/pom.xml", `qpid-jms-client</artifactId>\s*<version>(.*?)<`},
+	}
+}
+
+// Asked says whether a scenario is asked of a client.
+func (c Client) Asked(s Scenario) bool { return s.Of == All || s.Of == c.Of }
+
+// Version finds the version of the client that the tests use. read returns a file of the
+// repository by its path there.
+func (c Client) Version(read func(path string) ([]byte, error)) (string, error) {
+	content, err := read(c.pinned)
+	if err != nil {
+		return "", fmt.Errorf("version of %s: %w", c.ID, err)
+	}
+	found := regexp.MustCompile(c.pattern).FindSubmatch(content)
+	if found == nil {
+		return "", fmt.Errorf("version of %s: %s does not say it", c.ID, c.pinned)
+	}
+	return string(found[1]), nil
+}

@@ -1,0 +1,92 @@
+package scenario
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+const report = `<?xml version="1.0"?><testsuites><testsuite name="outer"><testsuite>
+<testcase name="good[sync]" classname="a"/><testcase name="good[aio]" classname="a"/>
+<testcase name="half[sync]" classname="a"/><testcase name="half[aio]" classname="a"><failure/></testcase>
+</testsuite><testcase name="late" classname="b"><error/></testcase><testcase name="left out" classname="b"><skipped/></testcase>
+</testsuite></testsuites>`
+
+// Every way in which a scenario is not shown is a failure: a case that failed, that was
+// left out, that is not there, and no case at all.
+func TestResults(t *testing.T) {
+	t.Parallel()
+	var o Outcomes
+	err := o.AddJUnit([]byte(report), func(class, test string) string {
+		if class == "a" {
+			return test[:4]
+		}
+		return class + "." + test
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cases := "# about\nsend\n    good\nbatch\n    good\n    half\nschedule\n    b.late\nabandon\n    b.left out\ndefer\n    renamed\n" +
+		"complete\ntransaction\n    not offered: it has none\n"
+	lines, err := o.judge(Client{ID: "test", Of: Generic}, []byte(cases))
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]bool{}
+	for _, line := range lines {
+		got[line] = true
+	}
+	for _, want := range []string{
+		"send\tok\t\n", "batch\tfailed\thalf\n", "schedule\tfailed\tb.late\n", "abandon\tfailed\tb.left out\n",
+		"defer\tfailed\tdid not run: renamed\n", "complete\tfailed\tno case shows it\n", "transaction\tnot-offered\tit has none\n",
+		"topic\tfailed\tno case shows it\n",
+	} {
+		if !got[want] {
+			t.Errorf("%q is missing in %q", want, lines)
+		}
+	}
+	for _, bad := range []string{"send\n    good\nsend\n", "    good\n", "no-such-scenario\n    good\n", "session-next\n    good\n"} {
+		if lines, err := o.judge(Client{ID: "test", Of: Generic}, []byte(bad)); err == nil {
+			t.Errorf("%q was taken, as %q", bad, lines)
+		}
+	}
+}
+
+// Each client has a version, a suite, and a file that speaks of every scenario that it
+// is asked, and of no other.
+func TestClientsAreWhole(t *testing.T) {
+	t.Parallel()
+	list, err := List()
+	if err != nil {
+		t.Fatal(err)
+	}
+	read := func(path string) ([]byte, error) { return os.ReadFile(filepath.Join("../../..", path)) }
+	for _, c := range Clients() {
+		if version, err := c.Version(read); err != nil || version == "" {
+			t.Errorf("%s: version %q, %v", c.ID, version, err)
+		}
+		content, err := os.ReadFile(filepath.Join("..", c.Suite, c.ID+".scenarios"))
+		if err != nil {
+			t.Error(err)
+			continue
+		}
+		shownBy, err := parse(string(content))
+		if err != nil {
+			t.Errorf("%s: %v", c.ID, err)
+		}
+		want, got := map[string]bool{}, map[string]bool{}
+		for _, s := range list {
+			if c.Asked(s) {
+				want[s.Name] = true
+			}
+		}
+		for name, cases := range shownBy {
+			got[name] = len(cases) > 0
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("%s (-asked +shown)\n%s", c.ID, diff)
+		}
+	}
+}

@@ -1,0 +1,306 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+
+	"github.com/peeklock/peeklock/test/harness"
+)
+
+// The load of sessions: senders that count up in each of their sessions, and consumers that
+// accept the next session, take what is there, and give it back.
+const (
+	sessionsEach    = 10                // sessions of a sender
+	sessionLife     = time.Minute       // of a lock: longer than a fault
+	sessionWait     = 2 * time.Second   // for the next session
+	sessionTurn     = 20                // messages of one turn at most
+	sessionArrivals = 1500              // messages in each phase of a test
+	sessionsWithin  = 120 * time.Second // for all of a phase
+)
+
+// sessionLoad judges what consumers see of sessions.
+type sessionLoad struct {
+	*testing.T
+	c        *harness.Cluster
+	errors   atomic.Int64
+	received atomic.Int64
+
+	mu      sync.Mutex
+	holders map[string]string // who works at a session now
+	next    map[string]int    // the number that comes next in each session
+	sent    map[string]int    // how many were sent there, for certain
+
+	work    context.Context //nolint:containedctx // of the test
+	end     context.CancelFunc
+	running sync.WaitGroup
+}
+
+func newSessionLoad(t *testing.T, c *harness.Cluster) *sessionLoad {
+	l := &sessionLoad{T: t, c: c, holders: map[string]string{}, next: map[string]int{}, sent: map[string]int{}}
+	l.work, l.end = context.WithCancel(t.Context())
+	t.Cleanup(func() {
+		l.end()
+		l.running.Wait()
+	})
+	return l
+}
+
+func (l *sessionLoad) client(m *harness.Member) *azservicebus.Client {
+	l.Helper()
+	c, err := azservicebus.NewClientFromConnectionString(m.ConnectionString(), &azservicebus.ClientOptions{
+		RetryOptions: azservicebus.RetryOptions{MaxRetries: -1}, // errors are to be seen
+	})
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(func() { _ = c.Close(context.Background()) })
+	return c
+}
+
+// send counts up in sessions of its own, one send at a time, until ctx ends.
+func (l *sessionLoad) send(ctx context.Context, name string, m *harness.Member) {
+	client := l.client(m)
+	l.running.Go(func() {
+		sender, err := client.NewSender(queue, nil)
+		if err != nil {
+			l.Error(err)
+			return
+		}
+		for i := 0; ctx.Err() == nil; i++ {
+			session := fmt.Sprintf("%s-%d", name, i%sessionsEach)
+			message := &azservicebus.Message{SessionID: &session, Body: fmt.Appendf(nil, "%d", i/sessionsEach)}
+			if err := sender.SendMessage(l.Context(), message, nil); err != nil {
+				l.errors.Add(1)
+				l.Logf("send to %s at %s: %v", session, m.Name, err)
+				return
+			}
+			l.mu.Lock()
+			l.sent[session]++
+			l.mu.Unlock()
+		}
+	})
+}
+
+// consume accepts session after session.
+func (l *sessionLoad) consume(name string, m *harness.Member) {
+	client := l.client(m)
+	l.running.Go(func() {
+		for l.work.Err() == nil {
+			err := l.turn(client, name)
+			var coded *azservicebus.Error
+			if err == nil || l.work.Err() != nil || errors.As(err, &coded) && coded.Code == azservicebus.CodeTimeout {
+				continue
+			}
+			l.errors.Add(1)
+			l.Logf("%s at %s: %v", name, m.Name, err)
+			return
+		}
+	})
+}
+
+// turn holds one session: nobody else may, and its messages come in order.
+func (l *sessionLoad) turn(client *azservicebus.Client, name string) error {
+	ctx, cancel := context.WithTimeout(l.work, sessionWait)
+	defer cancel()
+	r, err := client.AcceptNextSessionForQueue(ctx, queue, nil)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil
+		}
+		return err
+	}
+	session := r.SessionID()
+	l.mu.Lock()
+	if other := l.holders[session]; other != "" {
+		l.Errorf("%s was given session %s, which %s holds", name, session, other)
+	}
+	l.holders[session] = name
+	l.mu.Unlock()
+	messages, err := r.ReceiveMessages(l.Context(), sessionTurn, nil)
+	if err == nil {
+		err = l.settle(r, messages)
+	}
+	l.mu.Lock()
+	delete(l.holders, session)
+	l.mu.Unlock()
+	return errors.Join(err, r.Close(l.Context()))
+}
+
+func (l *sessionLoad) settle(r *azservicebus.SessionReceiver, messages []*azservicebus.ReceivedMessage) error {
+	session := r.SessionID()
+	for _, m := range messages {
+		l.mu.Lock()
+		want := l.next[session]
+		l.next[session]++
+		l.mu.Unlock()
+		if string(m.Body) != fmt.Sprint(want) || m.DeliveryCount != 1 {
+			l.Errorf("session %s: %s came as delivery %d, number %d was next", session, m.Body, m.DeliveryCount, want)
+		}
+		if err := r.CompleteMessage(l.Context(), m, nil); err != nil {
+			return fmt.Errorf("complete %s of %s: %w", m.Body, session, err)
+		}
+		l.received.Add(1)
+	}
+	return nil
+}
+
+// arrive waits until so many more were completed.
+func (l *sessionLoad) arrive(n int64, what string) {
+	l.Helper()
+	want := l.received.Load() + n
+	harness.Eventually(l, sessionsWithin, what, func(context.Context) error {
+		if have := l.received.Load(); have < want {
+			return fmt.Errorf("%d of %d messages completed", have, want)
+		}
+		return nil
+	})
+}
+
+// finish ends the senders, waits for what they sent, and compares.
+func (l *sessionLoad) finish(stop context.CancelFunc) {
+	l.Helper()
+	stop()
+	harness.Eventually(l, sessionsWithin, "all that was sent", func(context.Context) error {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		for session, n := range l.sent {
+			if l.next[session] != n {
+				return fmt.Errorf("session %s: %d sent, %d came", session, n, l.next[session])
+			}
+		}
+		return nil
+	})
+	l.c.WaitCounts(l, queue, harness.Counts{})
+	l.end()
+	l.running.Wait()
+	if n := l.errors.Load(); n != 0 {
+		l.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
+	}
+	l.Logf("%d messages of %d sessions", l.received.Load(), len(l.sent))
+}
+
+// throughFault runs the load while something is done to the leader.
+func throughFault(t *testing.T, strike func(l *sessionLoad, leader *harness.Member)) {
+	c, leader, others := start(t, harness.Settings{LockDuration: sessionLife, More: harness.Fields{"requiresSession": true}})
+	l := newSessionLoad(t, c)
+	sending, stop := context.WithCancel(t.Context())
+	defer stop()
+	held := l.hold(others[1])
+	for i := range 6 {
+		l.send(sending, fmt.Sprintf("sender-%d", i), others[i%2])
+		l.consume(fmt.Sprintf("consumer-%d", i), others[(i+1)%2])
+	}
+	l.arrive(sessionArrivals, "load before the fault")
+	strike(l, leader)
+	held.goesOn()
+	l.arrive(sessionArrivals, "load after the fault")
+	l.finish(stop)
+}
+
+// The leader is killed while sessions are held, waited for and given back: their holders go
+// on, nobody else gets what they hold, and each message comes once, in the order of its
+// session.
+func TestLeaderIsKilledWhileSessionsAreHeld(t *testing.T) {
+	throughFault(t, func(l *sessionLoad, leader *harness.Member) {
+		leader.Kill()
+		l.arrive(sessionArrivals, "load without the leader")
+		leader.Start()
+		leader.WaitReady()
+		caughtUp(t, leader, l.c.Others(leader)[0])
+	})
+}
+
+// The same with a leader that stops for a while and comes back believing that it leads.
+func TestLeaderIsPausedWhileSessionsAreHeld(t *testing.T) {
+	throughFault(t, func(l *sessionLoad, leader *harness.Member) {
+		leader.Pause()
+		l.arrive(sessionArrivals, "load while the leader is paused")
+		leader.Resume()
+		caughtUp(t, leader, l.c.Others(leader)[0])
+	})
+}
+
+// holding is a session that is held all through a fault, with messages in flight and a
+// state.
+type holding struct {
+	l        *sessionLoad
+	r        *azservicebus.SessionReceiver
+	inFlight []*azservicebus.ReceivedMessage
+	beside   *azservicebus.Client
+}
+
+// heldSession is the session that is held all the time.
+const heldSession = "held"
+
+func (l *sessionLoad) hold(m *harness.Member) *holding {
+	l.Helper()
+	h := &holding{l: l, beside: l.client(l.c.Others(m)[0])}
+	sender, err := h.beside.NewSender(queue, nil)
+	if err != nil {
+		l.Fatal(err)
+	}
+	session := heldSession
+	for i := range 6 {
+		if err := sender.SendMessage(l.Context(), &azservicebus.Message{SessionID: &session, Body: fmt.Appendf(nil, "%d", i)}, nil); err != nil {
+			l.Fatal(err)
+		}
+	}
+	if h.r, err = l.client(m).AcceptSessionForQueue(l.Context(), queue, heldSession, nil); err != nil {
+		l.Fatal(err)
+	}
+	h.inFlight = h.receive(3)
+	if err := h.r.SetSessionState(l.Context(), []byte("half way"), nil); err != nil {
+		l.Fatal(err)
+	}
+	return h
+}
+
+func (h *holding) receive(n int) []*azservicebus.ReceivedMessage {
+	h.l.Helper()
+	var all []*azservicebus.ReceivedMessage
+	for len(all) < n {
+		some, err := h.r.ReceiveMessages(h.l.Context(), n-len(all), nil)
+		if err != nil {
+			h.l.Fatalf("receive in the session that is held: %v", err)
+		}
+		all = append(all, some...)
+	}
+	return all
+}
+
+// goesOn completes what was in flight before the fault and the rest, in order, renews, and
+// finds the state; meanwhile nobody else can have the session.
+func (h *holding) goesOn() {
+	h.l.Helper()
+	ctx := h.l.Context()
+	if _, err := h.beside.AcceptSessionForQueue(ctx, queue, heldSession, nil); err == nil {
+		h.l.Error("a session that is held was given to another")
+	}
+	if err := h.r.RenewSessionLock(ctx, nil); err != nil {
+		h.l.Errorf("renew: %v", err)
+	}
+	if state, err := h.r.GetSessionState(ctx, nil); err != nil || string(state) != "half way" {
+		h.l.Errorf("the state is %q, %v", state, err)
+	}
+	var got []string
+	for _, m := range slices.Concat(h.inFlight, h.receive(3)) {
+		got = append(got, string(m.Body))
+		if err := h.r.CompleteMessage(ctx, m, nil); err != nil || m.DeliveryCount != 1 {
+			h.l.Errorf("%s came as delivery %d; complete: %v", m.Body, m.DeliveryCount, err)
+		}
+	}
+	if !slices.Equal(got, []string{"0", "1", "2", "3", "4", "5"}) {
+		h.l.Errorf("the session that is held gave %v", got)
+	}
+	if err := h.r.Close(ctx); err != nil {
+		h.l.Errorf("close: %v", err)
+	}
+}

@@ -1,0 +1,222 @@
+package fault
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/history"
+)
+
+const (
+	crossing = 10_000 // messages that wait to cross from one partition to another when the fault comes
+	copied   = 3      // subscriptions at the end of the way
+	fanned   = 10     // subscriptions of a topic that is published to under load
+)
+
+// subscriptions makes subscriptions of a topic and returns their paths.
+func subscriptions(t *testing.T, c *harness.Cluster, topic string, n int) []string {
+	t.Helper()
+	paths := make([]string, n)
+	for i := range paths {
+		name := fmt.Sprintf("s%02d", i)
+		c.CreateSubscription(t, topic, name, harness.Settings{LockDuration: time.Minute})
+		paths[i] = harness.SubscriptionPath(topic, name)
+	}
+	return paths
+}
+
+// crossed is a queue in one partition that forwards to a topic in another. Different
+// members lead them; the third leads neither.
+type crossed struct {
+	*harness.Cluster
+	*testing.T
+	*load
+	source, destination, third *harness.Member
+	topic                      string
+}
+
+// cross fills the queue, lets its messages cross while more are sent, and strikes when the
+// first ones have arrived. Clients are at the members that are not struck.
+func cross(t *testing.T, clients func(crossed) []*harness.Member, strike func(crossed)) {
+	c, source, others := start(t, harness.Settings{LockDuration: time.Minute})
+	v := crossed{Cluster: c, T: t, source: source}
+	var places []string
+	for i := 0; places == nil; i++ {
+		v.topic = fmt.Sprintf("topic-%d", i)
+		c.CreateTopic(t, v.topic, harness.Settings{})
+		paths := subscriptions(t, c, v.topic, copied)
+		if v.destination = c.Leader(t, paths[0]); v.destination != source {
+			places = paths
+		}
+	}
+	for _, m := range others {
+		if m != v.destination {
+			v.third = m
+		}
+	}
+	v.load = newLoad(t, queue, places...)
+	v.drains = append([]string{queue}, places...)
+	at := clients(v)
+	v.send(senders, at[0])
+	for _, m := range at {
+		v.receive(receivers/len(at), m)
+	}
+	v.waitConfirmed(crossing, "messages before the fault")
+	c.UpdateQueue(t, queue, harness.Fields{"forwardTo": v.topic})
+	v.midway()
+	strike(v)
+	v.arrive(phase, "arrivals after the fault")
+	v.waitConfirmed(phase, "sends after the fault")
+	v.finish(c)
+	if n := v.errors.Load(); n != 0 {
+		t.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
+	}
+}
+
+// arrive waits until n more copies were given to receivers.
+func (v crossed) arrive(n int, what string) {
+	v.Helper()
+	want := v.Count(history.Delivered) + n
+	harness.Eventually(v.T, confirmsWithin, what, func(context.Context) error {
+		if have := v.Count(history.Delivered); have < want {
+			return fmt.Errorf("%d of %d copies delivered", have, want)
+		}
+		return nil
+	})
+}
+
+// midway waits until a quarter of the messages that waited have crossed.
+func (v crossed) midway() {
+	v.Helper()
+	harness.Eventually(v.T, confirmsWithin, "a quarter has crossed", func(ctx context.Context) error {
+		q, err := v.third.Queue(ctx, queue)
+		if left := q.Counts.Transfer; err == nil && left > crossing*3/4 {
+			err = fmt.Errorf("%d are left", left)
+		}
+		return err
+	})
+}
+
+// under says how far the crossing is, when something is done to it.
+func (v crossed) under(what string) {
+	v.Helper()
+	q, err := v.third.Queue(v.Context(), queue)
+	if err == nil && q.Counts.Transfer == 0 {
+		err = errors.New("nothing is left to cross: the fault would show nothing")
+	}
+	if err != nil {
+		v.Fatal(err)
+	}
+	v.Logf("%s with %d messages still to cross, %d of %d copies delivered", what, q.Counts.Transfer, v.Count(history.Delivered), copied*v.Count(history.SendAccepted))
+}
+
+// The leader of a queue is killed while 10,000 of its messages cross to a topic of another
+// partition, and comes back: each arrives once at each subscription.
+func TestLeaderIsKilledWhileMessagesCross(t *testing.T) {
+	cross(t, func(v crossed) []*harness.Member {
+		return []*harness.Member{v.third, v.destination}
+	}, func(v crossed) {
+		v.under("the source's leader is killed")
+		v.source.Kill()
+		v.waitConfirmed(phase, "sends without the leader")
+		v.source.Start()
+		v.source.WaitReady()
+		caughtUp(v.T, v.source, v.third)
+	})
+}
+
+// The same leader is paused for longer than an election, and goes on with the batch that
+// it had in hand: the next one has sent it already.
+func TestLeaderIsPausedWhileMessagesCross(t *testing.T) {
+	cross(t, func(v crossed) []*harness.Member {
+		return []*harness.Member{v.third, v.destination}
+	}, func(v crossed) {
+		v.under("the source's leader is paused")
+		v.source.Pause()
+		v.waitConfirmed(phase, "sends while the leader is paused")
+		v.source.Resume()
+		v.waitConfirmed(phase, "sends with the member back")
+		caughtUp(v.T, v.source, v.third)
+	})
+}
+
+// The leader of the topic is killed: what it took and had not yet answered is not taken
+// again by the next one.
+func TestLeaderOfTheTopicIsKilledWhileMessagesCross(t *testing.T) {
+	cross(t, func(v crossed) []*harness.Member {
+		return []*harness.Member{v.third, v.source}
+	}, func(v crossed) {
+		v.under("the topic's leader is killed")
+		v.destination.Kill()
+		v.waitConfirmed(phase, "sends without the topic's leader")
+		v.destination.Start()
+		v.destination.WaitReady()
+	})
+}
+
+// The leader is killed while messages are published: each that was accepted comes once at
+// each of ten subscriptions.
+func TestLeaderIsKilledWhilePublishing(t *testing.T) {
+	const topic = "topic"
+	c, _, _ := start(t, harness.Settings{}, "--snapshot-bytes", "1048576")
+	c.CreateTopic(t, topic, harness.Settings{})
+	places := subscriptions(t, c, topic, fanned)
+	leader := c.Leader(t, places[0])
+	others := c.Others(leader)
+	l := newLoad(t, topic, places...)
+	l.send(4, others[0])
+	l.receive(2, others[0])
+	l.receive(1, others[1])
+	l.waitConfirmed(phase/2, "load before the fault")
+	l.pause()
+	leader.Kill()
+	l.waitConfirmed(phase, "load without the leader")
+	t.Logf("leader killed: sends paused for %v", l.pause().Round(time.Millisecond))
+	leader.Start()
+	leader.WaitReady()
+	l.waitConfirmed(phase/2, "load with the member back")
+	l.finish(c)
+	if n := l.errors.Load(); n != 0 {
+		t.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
+	}
+	for _, m := range c.Members { // the bodies are gone, too, and the member that was away agrees
+		if _, err := m.Topic(t.Context(), topic); err != nil {
+			t.Error(err)
+		}
+	}
+	c.WaitTopicCounts(t, topic, harness.Counts{Subscriptions: fanned})
+}
+
+// All members lose power while messages cross, and their clients with them: what was
+// accepted arrives once at each subscription when they are back.
+func TestAllAreKilledWhileMessagesCross(t *testing.T) {
+	c, _, _ := start(t, harness.Settings{}, "--snapshot-bytes", "1048576")
+	const topic = "topic"
+	c.CreateTopic(t, topic, harness.Settings{})
+	places := subscriptions(t, c, topic, copied)
+	v := crossed{Cluster: c, T: t, third: c.Members[2], load: newLoad(t, queue, places...)}
+	v.drains = append([]string{queue}, places...)
+	v.send(senders, c.Members[2], c.Members[0], c.Members[1])
+	v.waitConfirmed(crossing, "messages before the fault")
+	c.UpdateQueue(t, queue, harness.Fields{"forwardTo": topic})
+	v.midway()
+	v.under("all are killed")
+	for _, m := range c.Members {
+		m.Kill()
+	}
+	for _, m := range c.Members {
+		m.Start()
+	}
+	for _, m := range c.Members {
+		m.WaitReady()
+	}
+	c.WaitLed(t)
+	v.waitConfirmed(phase, "sends after the fault")
+	v.receive(2, c.Members...)
+	v.receive(2, c.Members[1])
+	v.finish(c)
+}

@@ -1,0 +1,222 @@
+package harness
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+const (
+	networkVariable  = "PEEKLOCK_TEST_NETWORK"  // set in a test that runs inside a network
+	binaryVariable   = "PEEKLOCK_TEST_BINARY"   // what such a test runs: it need not build again
+	demandedVariable = "PEEKLOCK_TEST_NETWORKS" // set: a test without a network fails instead of being left out
+
+	namespacePrefix = "pklt-"       // of all network namespaces: pklt-<process of the test>-<who>
+	networkHost     = "198.18.0.%d" // from the range that is kept for tests of networks (RFC 2544)
+	clientHost      = 1
+	firstMemberHost = 11
+	networkKey      = "cGVla2xvY2sgdGVzdHMgaW4gYSBuZXR3b3JrIG9mIHRoZWlyIG93bg=="
+)
+
+// Network is a switch with one cable to each member and one to the clients, all in network
+// namespaces of the kernel: nothing of it reaches another program. A cable can be drawn
+// without any process noticing but by silence, which is what a loopback connection cannot
+// show: there the death of one end is told to the other.
+type Network struct {
+	t      testing.TB
+	prefix string
+}
+
+// InNetwork runs the calling test inside a network with so many members: the test begins
+// anew in a process of its own in the namespace of the clients. There InNetwork returns the
+// network; in the process that called it first it returns nil when that process has ended,
+// and the test has nothing left to do. Without root, or without ip, the test is left out,
+// unless PEEKLOCK_TEST_NETWORKS demands it.
+func InNetwork(t *testing.T, members int) *Network {
+	t.Helper()
+	if prefix := os.Getenv(networkVariable); prefix != "" {
+		return &Network{t: t, prefix: prefix}
+	}
+	without := t.Skipf
+	if os.Getenv(demandedVariable) != "" {
+		without = t.Fatalf
+	}
+	if os.Geteuid() != 0 {
+		without("cables are drawn in network namespaces, which take root to make")
+	}
+	if _, err := exec.LookPath("ip"); err != nil {
+		without("cables are drawn with ip, of iproute2: %v", err)
+	}
+	sweepNetworks(t)
+	n := &Network{t: t, prefix: namespacePrefix + strconv.Itoa(os.Getpid()) + "-"}
+	t.Cleanup(func() { removeNamespaces(t, n.prefix) })
+	if err := n.build(members); err != nil {
+		without("make a network of namespaces: %v", err)
+	}
+	n.begin(t)
+	return nil
+}
+
+// build makes the namespaces and lays the cables.
+func (n *Network) build(members int) error {
+	hub := n.prefix + "hub"
+	err := run("ip", "netns", "add", hub)
+	err = errors.Join(err, run("ip", "-n", hub, "link", "add", "switch", "type", "bridge"))
+	err = errors.Join(err, run("ip", "-n", hub, "link", "set", "switch", "up"))
+	err = errors.Join(err, n.cable("client", clientHost))
+	for i := range members {
+		err = errors.Join(err, n.cable(cableOf(i), firstMemberHost+i))
+	}
+	return err
+}
+
+// cable makes the namespace of one who takes part, and joins it to the switch.
+func (n *Network) cable(who string, host int) error {
+	hub, own := n.prefix+"hub", n.prefix+who
+	var err error
+	for _, words := range []string{
+		"netns add " + own,
+		"-n " + hub + " link add " + who + " type veth peer name eth0 netns " + own,
+		"-n " + hub + " link set " + who + " master switch",
+		"-n " + hub + " link set " + who + " up",
+		"-n " + own + " addr add " + fmt.Sprintf(networkHost, host) + "/24 dev eth0",
+		"-n " + own + " link set eth0 up",
+		"-n " + own + " link set lo up",
+	} {
+		err = errors.Join(err, run("ip", strings.Fields(words)...))
+	}
+	return err
+}
+
+// begin runs the test in the namespace of the clients, and waits for its end.
+func (n *Network) begin(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	timeout := 15 * time.Minute
+	if end, ok := t.Deadline(); ok {
+		timeout = max(time.Second, time.Until(end)-5*time.Second)
+	}
+	args := []string{"netns", "exec", n.prefix + "client", self, "-test.run", "^" + t.Name() + "$", "-test.v", "-test.timeout", timeout.String()}
+	cmd := exec.CommandContext(t.Context(), "ip", args...)
+	cmd.Env = append(os.Environ(), networkVariable+"="+n.prefix, binaryVariable+"="+Binary(t))
+	cmd.SysProcAttr = dieWithParent()
+	from, to := io.Pipe()
+	cmd.Stdout, cmd.Stderr = to, to
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	go func() {
+		err := cmd.Wait()
+		_ = to.Close() // never an error
+		ended <- err
+	}()
+	for lines := bufio.NewScanner(from); lines.Scan(); {
+		t.Log(lines.Text())
+	}
+	if err := errors.Join(<-ended, from.Close()); err != nil {
+		t.Errorf("in its network: %v", err)
+	}
+}
+
+// cableOf names the cable of a member: the first has 1, as in its name.
+func cableOf(member int) string { return "m" + strconv.Itoa(member+1) }
+
+// address is that of a member, of which nobody else uses a port.
+func (n *Network) address(member, port int) string {
+	return fmt.Sprintf(networkHost, firstMemberHost+member) + ":" + strconv.Itoa(port)
+}
+
+// take puts a member into its namespace, where it runs as the same process that started,
+// and gives it a key: the one that everybody knows is refused there.
+func (n *Network) take(m *Member, member int) {
+	m.network, m.port, m.key = n, cableOf(member), networkKey
+	m.before = []string{"ip", "netns", "exec", n.prefix + m.port}
+	m.args = append(m.args, "--key", m.key, "--allow-remote-plain")
+	m.args = slices.DeleteFunc(m.args, func(a string) bool { return a == "--config" || strings.HasSuffix(a, ".yaml") }) // known keys
+}
+
+// Cut draws the cable of a member at the switch: nothing reaches it and nothing leaves it.
+// Like Deafen and Mute it holds until Mend.
+func (m *Member) Cut() { m.cable("ip -n hub link set cable down") }
+
+// Deafen lets nothing reach a member; what it sends arrives.
+func (m *Member) Deafen() { m.cable("ip netns exec hub tc qdisc add dev cable root blackhole") }
+
+// Mute lets nothing that a member sends arrive; it hears all.
+func (m *Member) Mute() { m.cable("ip netns exec own tc qdisc add dev eth0 root blackhole") }
+
+// Mend ends a Cut, a Deafen or a Mute.
+func (m *Member) Mend() {
+	m.cable("ip -n hub link set cable up")
+	m.cable("ip netns exec hub tc qdisc replace dev cable root noqueue")
+	m.cable("ip netns exec own tc qdisc replace dev eth0 root noqueue")
+}
+
+// cable runs a command in which the words hub, own and cable stand for those of the member.
+func (m *Member) cable(command string) {
+	m.t.Helper()
+	words := strings.Fields(command)
+	for i, w := range words {
+		switch w {
+		case "hub":
+			words[i] = m.network.prefix + "hub"
+		case "own":
+			words[i] = m.network.prefix + m.port
+		case "cable":
+			words[i] = m.port
+		}
+	}
+	if err := run(words[0], words[1:]...); err != nil {
+		m.t.Fatal(err)
+	}
+}
+
+// sweepNetworks removes what tests left that were killed.
+func sweepNetworks(t testing.TB) {
+	t.Helper()
+	left, err := filepath.Glob("/run/netns/" + namespacePrefix + "*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range left {
+		pid, _, _ := strings.Cut(strings.TrimPrefix(filepath.Base(path), namespacePrefix), "-")
+		if n, err := strconv.Atoi(pid); err == nil && errors.Is(syscall.Kill(n, 0), syscall.ESRCH) {
+			removeNamespaces(t, namespacePrefix+pid+"-")
+		}
+	}
+}
+
+// removeNamespaces removes the namespaces of one test: with each its cable goes.
+func removeNamespaces(t testing.TB, prefix string) {
+	t.Helper()
+	all, err := filepath.Glob("/run/netns/" + prefix + "*")
+	if err != nil {
+		t.Error(err)
+	}
+	for _, path := range all {
+		if err := run("ip", "netns", "delete", filepath.Base(path)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// run runs a command for its effect.
+func run(name string, args ...string) error {
+	if said, err := exec.Command(name, args...).CombinedOutput(); err != nil {
+		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, said)
+	}
+	return nil
+}
