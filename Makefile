@@ -4,7 +4,7 @@ LINTER := v2.15.0 # golangci-lint; the same in .ci/run
 GOBIN  := $(shell go env GOPATH)/bin
 EACH   ?= 30s
 
-.PHONY: help check test race lint fuzz bench storm dev golden conformance fault
+.PHONY: help check test race lint fuzz bench storm flood topics dev golden conformance fault rounds soak chart image
 
 help: ## list the words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -13,7 +13,7 @@ check: ## everything a change must pass, as CI runs it
 	bash .ci/run
 
 test: ## all tests
-	go test ./...
+	go test -timeout 20m ./...
 
 race: ## all tests but the long ones, with the race detector
 	go test -race -short ./...
@@ -33,14 +33,32 @@ bench: ## the micro-benchmarks of every room, ready for benchstat
 storm: ## 200,000 messages expire at once beside steady senders, in three processes
 	go test -count=1 -run '^$$' -bench ExpiryStorm -benchtime 1x ./test/bench
 
+flood: ## 10,000 connections that do nothing at one of three members, beside steady senders
+	go test -count=1 -run '^$$' -bench Flood -benchtime 1x ./test/bench
+
+topics: ## publish to topics with many subscriptions and filters, in three processes
+	go test -count=1 -timeout 30m -run '^$$' -bench Topic -benchtime 1x ./test/bench
+
 dev: ## three members in one process, on loopback
 	go run ./cmd/peeklock dev
 
 golden: ## write the golden files anew; read the diff before you commit it
 	go test ./fsm/... -rewrite
 
-conformance: ## the client suites against three members
-	go test -count=1 -v ./test/conformance/...
+conformance: ## the client suites of all languages that are there against three members
+	PEEKLOCK_CONFORMANCE=1 go test -count=1 -v -p 1 ./test/conformance/...
+
+chart: ## lint the Helm chart, compare it with its golden files and with the types of Kubernetes
+	go test -C deploy/check -count=1 ./...
+
+image: ## build the container image peeklock:dev, with docker
+	deploy/image/build
 
 fault: ## three processes, a leader killed and paused under load
-	go test -count=1 -v ./test/fault/...
+	go test -count=1 -timeout 20m -v ./test/fault/...
+
+rounds: ## twenty rounds of each fault under clients; root, for networks whose cables are drawn
+	PEEKLOCK_ROUNDS=20 go test -count=1 -timeout 60m -v -run TestClientsRideOut ./test/fault
+
+soak: ## everything that is to be forgotten, made for SOAK=10m while leaders die: what grows?
+	PEEKLOCK_SOAK=$(or $(SOAK),10m) go test -count=1 -timeout 0 -v -run TestSoak ./test/fault
