@@ -9,6 +9,7 @@ import (
 	"net"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -48,6 +49,14 @@ func (g *fakeGroup) Submit(command []byte, done func(partition.Answer)) {
 }
 
 func (g *fakeGroup) Lock(r partition.LockRequest) func() {
+	// As with a real group there is one answer: a stop that comes after it says nothing.
+	var answered atomic.Bool
+	answer := r.Done
+	r.Done = func(a partition.Answer) {
+		if answered.CompareAndSwap(false, true) {
+			answer(a)
+		}
+	}
 	g.mu.Lock()
 	g.locks = append(g.locks, r)
 	g.mu.Unlock()

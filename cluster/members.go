@@ -86,39 +86,65 @@ func (r *Router) Drain(ctx context.Context, id fsm.MemberID) error {
 	if err := r.changeMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
 		return fmt.Errorf("drain: %w", err)
 	}
+	// Who has applied less of the catalog than we have now may not know of it yet, and make it
+	// a leader for being preferred.
+	var known uint64
+	if catalog, err := r.desk.status(fsm.CatalogPartition); err == nil {
+		known = catalog.Applied
+	}
 	for {
-		left := r.leadsStill(ctx, id)
+		left := r.leadsStill(ctx, id, known)
 		if len(left) == 0 {
 			return nil
 		}
 		wait(ctx, operatorLook)
 		if ctx.Err() != nil {
-			return fmt.Errorf("drain %s: %w: it still leads partitions %v", id, fsm.Timeout, left)
+			return fmt.Errorf("drain %s: %w: partitions %v are led by it still, or by nobody", id, fsm.Timeout, left)
 		}
 	}
 }
 
-// leadsStill are the partitions that a member leads and another member could.
-func (r *Router) leadsStill(ctx context.Context, id fsm.MemberID) (left []fsm.PartitionID) {
-	parts := []fsm.Partition{{ID: fsm.CatalogPartition}}
+// leadsStill are the partitions that a member leads or may lead in a moment, and another member
+// could: also those without a leader, those that are being handed over, and those whose
+// leader has applied less of the catalog than known.
+func (r *Router) leadsStill(ctx context.Context, id fsm.MemberID, known uint64) (left []fsm.PartitionID) {
 	all, err := r.placement(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return []fsm.PartitionID{fsm.CatalogPartition} // not known yet
 	}
-	leaders := r.leaders(ctx, append(parts, all.Partitions...))
-	for partition, status := range leaders {
-		if status.member != id {
-			continue
-		}
-		for _, v := range status.Voters {
-			if v.Member != id && r.house.stays(v.Member) {
-				left = append(left, partition)
-				break
-			}
+	catalog := fsm.Partition{ID: fsm.CatalogPartition} // every member may come to lead it
+	for _, m := range all.Members {
+		catalog.Replicas = append(catalog.Replicas, fsm.Replica{Member: m.ID})
+	}
+	parts := append([]fsm.Partition{catalog}, all.Partitions...)
+	leaders := r.leaders(ctx, parts)
+	for i := range parts {
+		status, led := leaders[parts[i].ID]
+		if mayLead(id, &parts[i], &status, led, known) && r.couldPass(id, &parts[i], &status) {
+			left = append(left, parts[i].ID)
 		}
 	}
-	slices.Sort(left)
 	return left
+}
+
+// mayLead says whether a member leads a partition or may be made its leader in a moment.
+func mayLead(id fsm.MemberID, part *fsm.Partition, status *leading, led bool, known uint64) bool {
+	switch {
+	case !led:
+		return slices.Contains(membersOf(part.Replicas), id)
+	case status.member == id, status.HandingOver:
+		return true
+	}
+	return status.Catalog != 0 && status.Catalog < known
+}
+
+// couldPass says whether somebody else could lead a partition.
+func (r *Router) couldPass(id fsm.MemberID, part *fsm.Partition, status *leading) bool {
+	candidates := membersOf(part.Replicas)
+	for _, v := range status.Voters {
+		candidates = append(candidates, v.Member)
+	}
+	return slices.ContainsFunc(candidates, func(m fsm.MemberID) bool { return m != id && r.house.stays(m) })
 }
 
 // Undrain takes a member back into service. Leaderships for which it is preferred come

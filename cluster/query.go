@@ -112,6 +112,10 @@ type (
 		Entities int
 		Messages uint64
 		Halted   bool
+		// For draining: whether a hand-over is under way, and what the member that answers
+		// has applied of the catalog; 0: it does not say.
+		HandingOver bool   `json:",omitempty"`
+		Catalog     uint64 `json:",omitempty"`
 		// For moves.
 		Replica   string // its name in raft
 		Commit    uint64
@@ -221,6 +225,10 @@ func (d desk) status(id fsm.PartitionID) (statusReply, error) {
 	reply := statusReply{
 		Leads: s.Leads, Leader: s.Leader, Term: s.Term, Applied: s.Applied, Halted: s.Halted != nil,
 		Commit: s.Commit, Live: s.LiveBytes, Removed: s.Removed, Voters: s.Voters, Nonvoters: s.Nonvoters,
+	}
+	reply.HandingOver = s.HandingOver
+	if catalog := d.local(fsm.CatalogPartition); catalog != nil {
+		reply.Catalog = catalog.Status().Applied
 	}
 	if d.name != nil {
 		reply.Replica = d.name(id)

@@ -207,6 +207,9 @@ func (n *Node) prefer(ctx context.Context, part *fsm.Partition, group *partition
 	if !ok || !settled || !n.caughtUp(ctx, wanted.Member, part.ID, group) {
 		return
 	}
+	if !n.takesLeaders(wanted.Member) {
+		return // drained while it was asked
+	}
 	ctx, cancel := context.WithTimeout(ctx, stepMax)
 	defer cancel()
 	err := group.Transfer(ctx, wanted.Member)

@@ -158,6 +158,8 @@ type Status struct {
 	Leads  bool         // leader, and everything older than its term is applied
 	Leader fsm.MemberID // empty: none known
 	Term   uint64
+	// HandingOver says that it leads and that a transfer to another replica is under way.
+	HandingOver bool
 	// Applied is the index of the last command or configuration the machine has seen;
 	// equal on replicas that are equal.
 	Applied     uint64
@@ -488,7 +490,7 @@ func (g *Group) Status() Status {
 	s := Status{ID: g.cfg.ID, Term: r.CurrentTerm(), Applied: g.applied.Load(), Halted: g.halted()}
 	addr, _ := r.LeaderWithID()
 	s.Leader = fsm.MemberID(addr)
-	s.Leads, s.Queued, s.InFlight, s.Waiting = g.p.figures()
+	g.p.figures(&s)
 	s.BodyBytes, s.LiveBytes = g.bodies.usage()
 	s.LogFirst, _ = g.log.FirstIndex()
 	s.LogLast, _ = g.log.LastIndex()

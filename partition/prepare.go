@@ -159,11 +159,12 @@ func (p *proposer) poke() {
 	}
 }
 
-// figures returns what Status shows.
-func (p *proposer) figures() (leads bool, queued, inflight, waiting int) {
+// figures adds what Status shows.
+func (p *proposer) figures(s *Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.open, len(p.queue) - p.head, len(p.inflight), p.waiting
+	s.Leads, s.HandingOver = p.open, p.transferring
+	s.Queued, s.InFlight, s.Waiting = len(p.queue)-p.head, len(p.inflight), p.waiting
 }
 
 // lead opens for submissions.

@@ -1,0 +1,35 @@
+package cluster
+
+import (
+	"testing"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// A member that is drained is done when nothing can make it a leader any more, not when it
+// happens to lead nothing.
+func TestMayLead(t *testing.T) {
+	t.Parallel()
+	const drained, other, known = "a", "b", 100
+	part := &fsm.Partition{ID: 1, Replicas: []fsm.Replica{{Member: drained}, {Member: other}}}
+	elsewhere := &fsm.Partition{ID: 2, Replicas: []fsm.Replica{{Member: other}}}
+	for _, c := range []struct {
+		name   string
+		part   *fsm.Partition
+		status leading
+		led    bool
+		want   bool
+	}{
+		{"it leads", part, leading{member: drained}, true, true},
+		{"another leads", part, leading{member: other, statusReply: statusReply{Catalog: known}}, true, false},
+		{"another leads that does not say what it knows", part, leading{member: other}, true, false},
+		{"another is handing over", part, leading{member: other, statusReply: statusReply{HandingOver: true, Catalog: known}}, true, true},
+		{"another leads that does not know of the drain yet", part, leading{member: other, statusReply: statusReply{Catalog: known - 1}}, true, true},
+		{"nobody leads", part, leading{}, false, true},
+		{"nobody leads what it does not hold", elsewhere, leading{}, false, false},
+	} {
+		if got := mayLead(drained, c.part, &c.status, c.led, known); got != c.want {
+			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
