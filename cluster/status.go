@@ -46,19 +46,16 @@ type PartitionStatus struct {
 	Contact  time.Duration // since the leader was heard, on the answering member; 0 without a replica
 }
 
-// Status is the cluster as this member sees it. It asks each leader for its figures
-// for up to a second; those of one that does not answer are the local replica's.
+// Status is the cluster as its leaders see it. It asks each for up to a second; instead of
+// what one does not answer stands what this member knows.
 func (r *Router) Status(ctx context.Context) (Status, error) { return r.status(ctx) }
 
 func (n *Node) status(ctx context.Context) (Status, error) {
 	s := Status{ClusterID: n.clusterID(), Level: n.Level()}
-	parts := []fsm.Partition{{ID: fsm.CatalogPartition}}
-	if placed := n.placed.Load(); placed != nil {
-		parts = append(parts, *placed...)
-	}
-	s.Partitions = make([]PartitionStatus, len(parts))
 	ctx, cancel := context.WithTimeout(ctx, statusWaitMax)
 	defer cancel()
+	parts := append([]fsm.Partition{{ID: fsm.CatalogPartition}}, n.newestPlacement(ctx)...)
+	s.Partitions = make([]PartitionStatus, len(parts))
 	var asking sync.WaitGroup
 	for i := range parts {
 		asking.Go(func() { s.Partitions[i] = n.partitionStatus(ctx, &parts[i]) })
@@ -78,6 +75,20 @@ func (n *Node) status(ctx context.Context) (Status, error) {
 		})
 	}
 	return s, nil
+}
+
+// newestPlacement is where the catalog's leader says that partitions lie: whoever has just moved
+// one wants to see it there. Without a leader it is what our own replica knows.
+func (n *Node) newestPlacement(ctx context.Context) []fsm.Partition {
+	ctx, cancel := context.WithTimeout(ctx, statusWaitMax/2)
+	defer cancel()
+	if all, err := n.router.placement(ctx, fsm.CatalogPartition); err == nil {
+		return all.Partitions
+	}
+	if placed := n.placed.Load(); placed != nil {
+		return *placed
+	}
+	return nil
 }
 
 // partitionStatus is what the replica here knows, with the figures of the leader.
