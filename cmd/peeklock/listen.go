@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"strconv"
 	"sync"
@@ -133,17 +134,26 @@ func (j *joined) Close() error {
 // Addr is the address of the first listener.
 func (j *joined) Addr() net.Addr { return j.listeners[0].Addr() }
 
+// Where ports for gossip are looked for: below what systems hand out to connections that go out
+// (from 32768 on Linux, 49152 elsewhere). One of those can be given away between here and its
+// use, and a machine with many clients does that.
+const (
+	gossipPortMin = 15000
+	gossipPortMax = 31999
+)
+
 // freeGossipPort finds a loopback port that is free for TCP and UDP. Between here and
-// its use another process could take it; then opening fails and says so.
+// its use another server could take it; then opening fails and says so.
 func freeGossipPort(ctx context.Context) (string, error) {
-	const tries = 20
+	const tries = 100
 	var lc net.ListenConfig
 	for range tries {
-		tcp, err := lc.Listen(ctx, "tcp4", "127.0.0.1:0")
+		port := gossipPortMin + rand.IntN(gossipPortMax-gossipPortMin+1) //nolint:gosec // no secret
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		tcp, err := lc.Listen(ctx, "tcp4", address)
 		if err != nil {
-			return "", fmt.Errorf("find a free port: %w", err)
+			continue
 		}
-		address := tcp.Addr().String()
 		udp, err := lc.ListenPacket(ctx, "udp4", address)
 		if closeErr := tcp.Close(); closeErr != nil {
 			return "", fmt.Errorf("find a free port: %w", closeErr)
@@ -156,5 +166,5 @@ func freeGossipPort(ctx context.Context) (string, error) {
 		}
 		return address, nil
 	}
-	return "", errors.New("find a free port: none is free for both TCP and UDP")
+	return "", fmt.Errorf("find a free port: none of %d from %d to %d is free for both TCP and UDP", tries, gossipPortMin, gossipPortMax)
 }
