@@ -291,10 +291,10 @@ func settledLayout(parts []fsm.Partition) []fsm.Partition {
 	return layout
 }
 
-// seats are those who may hold replicas, without one member. Who is away, or has no room, keeps
-// what it has.
+// seats are those who may hold replicas, without one member. Who is away, has no room, or has
+// not joined yet keeps what it has: a replica that is planned on a stranger waits for ever.
 func (r *Router) seats(all placementReply, without fsm.MemberID) []seat {
-	known := r.house.gossip.alive()
+	known := slices.DeleteFunc(r.house.gossip.alive(), func(id fsm.MemberID) bool { return !slices.Contains(all.Joined, id) })
 	alive := len(known)
 	for i := range all.Partitions {
 		for _, replica := range slices.Concat(all.Partitions[i].Replicas, all.Partitions[i].Target) {

@@ -587,3 +587,37 @@ func TestZoneAndWeight(t *testing.T) {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
+
+// TestNothingIsPlannedOnStrangers: whom gossip shows and the cluster does not take in, here because
+// there is no trust, gets no replica by a plan, a growth or the end of a member: a move to it
+// would wait for ever.
+func TestNothingIsPlannedOnStrangers(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 4)
+	c.startAll()
+	at := c.stranger()
+	c.configs[at].PeerTLS = newAuthority(t).member(t)
+	stranger := c.start(at).self
+	eventually(t, "gossip shows it", func() bool { return c.nodes[0].isAlive(stranger) })
+	router := c.nodes[0].Router()
+	if plan, err := router.PlanRebalance(t.Context()); err != nil || len(plan.Moves) != 0 {
+		t.Errorf("plan %+v, %v", plan, err)
+	}
+	if _, err := router.Grow(t.Context(), 4); err != nil {
+		t.Fatal(err)
+	}
+	all, err := router.placement(t.Context(), fsm.CatalogPartition)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range all.Partitions {
+		if holdsReplica(&all.Partitions[i], stranger) {
+			t.Errorf("partition %d lies on %v", all.Partitions[i].ID, all.Partitions[i].Replicas)
+		}
+	}
+	for _, s := range router.seats(all, c.nodes[2].self) {
+		if s.ID == stranger {
+			t.Errorf("it may take the place of another: %+v", s)
+		}
+	}
+}

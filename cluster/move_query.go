@@ -17,6 +17,8 @@ type (
 	placementReply struct {
 		Partitions []fsm.Partition
 		Members    []fsm.Member
+		// Joined are those who hold the catalog: whom gossip shows besides may be anybody.
+		Joined []fsm.MemberID
 	}
 
 	// departQuery asks the leader of a partition whether a replica is none of its group any
@@ -46,6 +48,12 @@ func (d desk) placement(ctx context.Context, q placementQuery) (all placementRep
 	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
 		all.Partitions, all.Members = catalogOf(m).Partitions(), catalogOf(m).Members()
 	})
+	if catalog := d.local(fsm.CatalogPartition); err == nil && catalog != nil {
+		status := catalog.Status()
+		for _, v := range slices.Concat(status.Voters, status.Nonvoters) {
+			all.Joined = append(all.Joined, v.Member)
+		}
+	}
 	if err == nil && q.Partition != fsm.CatalogPartition {
 		if int64(q.Partition) > int64(len(all.Partitions)) {
 			return placementReply{}, fsm.EntityNotFound
