@@ -4,7 +4,7 @@ LINTER := v2.15.0 # golangci-lint; the same in .ci/run
 GOBIN  := $(shell go env GOPATH)/bin
 EACH   ?= 30s
 
-.PHONY: help check test race lint fuzz bench storm flood topics dev golden conformance fault rounds soak chart image
+.PHONY: help check test race lint fuzz bench storm flood topics rebalance dev golden conformance fault rounds soak chart image
 
 help: ## list the words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -38,6 +38,9 @@ flood: ## 10,000 connections that do nothing at one of three members, beside ste
 
 topics: ## publish to topics with many subscriptions and filters, in three processes
 	go test -count=1 -timeout 30m -run '^$$' -bench Topic -benchtime 1x ./test/bench
+
+rebalance: ## three members become five and three again beside steady senders and receivers
+	go test -count=1 -timeout 30m -run '^$$' -bench Rebalance -benchtime 1x ./test/bench
 
 dev: ## three members in one process, on loopback
 	go run ./cmd/peeklock dev

@@ -133,6 +133,9 @@ func (c *Cluster) Join(t testing.TB) *Member {
 	return m
 }
 
+// Joined are the members that Join has started, in their order.
+func (c *Cluster) Joined() []*Member { return slices.Clone(c.joined) }
+
 // close kills what still runs and shows the logs of a failed test.
 func (c *Cluster) close() {
 	all := slices.Concat(c.Members, c.joined)

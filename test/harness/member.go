@@ -163,6 +163,18 @@ func (m *Member) end(s syscall.Signal) {
 	}
 }
 
+// WaitEnded waits until the process of a member that was removed from its cluster has ended by
+// itself, as it should.
+func (m *Member) WaitEnded() {
+	m.t.Helper()
+	m.gone = true
+	select {
+	case <-m.done:
+	case <-time.After(settleWithin):
+		m.t.Fatalf("%s still runs %v after it was removed", m.Name, settleWithin)
+	}
+}
+
 // MemoryBytes is the resident memory of the process, or 0 where the system does not say.
 func (m *Member) MemoryBytes() int64 {
 	var pages int64

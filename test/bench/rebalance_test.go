@@ -1,0 +1,566 @@
+package bench
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/Azure/go-amqp"
+
+	"github.com/peeklock/peeklock/test/harness"
+)
+
+const (
+	movedPartitions  = 8
+	movedBytes       = 8 << 10 // of each message of the backlog
+	movedMessages    = 1024    // of the backlog of each partition: 64 MiB in all
+	movedBatch       = 16      // messages of the backlog in one transfer
+	laneBytes        = 1024    // of each message that is sent meanwhile
+	laneUnder        = 128     // sends of one queue under way; then the sender waits for its turn
+	laneCredit       = 128     // messages at the receiver of one queue
+	measuredFor      = 5 * time.Second
+	phaseFor         = 10 * time.Second // of the phases in which nothing moves
+	moveMax          = 5 * time.Minute  // for one of the phases in which partitions do
+	laneQueuesMax    = 64               // made until each partition has one
+	laneDrainsWithin = time.Minute
+)
+
+// BenchmarkRebalance brings eight partitions with 64 MiB of messages from three members to five
+// and back to three, as an operator would, while each partition has a queue in use at half the
+// rate that the three can bear. It reports what clients of the members that stay see before, while
+// partitions move, and after. It fails when a client sees an error, when a message is lost or comes
+// twice, and when replicas differ in the end.
+func BenchmarkRebalance(b *testing.B) {
+	if testing.Short() {
+		b.Skip("takes two minutes with five processes: left out by -short")
+	}
+	for range b.N {
+		newRebalance(b).run(b)
+	}
+	b.ReportMetric(0, "ns/op") // the length of a run says nothing
+}
+
+// rebalance is one run of it.
+type rebalance struct {
+	c       *harness.Cluster
+	backlog []string // a queue of each partition that is only full
+	lanes   []*lane  // a queue of each partition that is in use
+	phases  []phase
+	work    context.Context
+	stop    context.CancelFunc
+}
+
+// phase is a time whose sends are told of together.
+type phase struct {
+	name     string
+	from, to time.Time
+	replicas int // copied meanwhile
+}
+
+func newRebalance(b *testing.B) *rebalance {
+	b.Helper()
+	r := &rebalance{c: harness.Start(b, harness.Options{Partitions: movedPartitions})}
+	r.work, r.stop = context.WithCancel(b.Context())
+	b.Cleanup(r.stop)
+	r.backlog = r.queues(b, "backlog")
+	for i, queue := range r.queues(b, "steady") {
+		at := r.c.Members[i%len(r.c.Members)]
+		r.lanes = append(r.lanes, &lane{queue: queue, sender: link(r.work, b, at, queue), receiver: source(r.work, b, at, queue, laneCredit, false)})
+	}
+	return r
+}
+
+// queues makes a queue in each partition, wherever that is led.
+func (r *rebalance) queues(b *testing.B, name string) []string {
+	b.Helper()
+	in := map[uint32]string{}
+	for i := 0; i < laneQueuesMax && len(in) < movedPartitions; i++ {
+		queue := fmt.Sprintf("%s-%d", name, i)
+		r.c.CreateQueue(b, queue, harness.Settings{})
+		q, err := r.c.Members[0].Queue(b.Context(), queue)
+		if err != nil {
+			b.Fatal(err)
+		}
+		in[q.Partition] = queue
+	}
+	if len(in) < movedPartitions {
+		b.Fatalf("%d queues lie in %d of %d partitions", laneQueuesMax, len(in), movedPartitions)
+	}
+	var queues []string
+	for id := range uint32(movedPartitions) {
+		queues = append(queues, in[id+1])
+	}
+	return queues
+}
+
+func (r *rebalance) run(b *testing.B) {
+	b.Helper()
+	for _, queue := range r.backlog {
+		r.fill(b, queue)
+	}
+	var sending, receiving sync.WaitGroup
+	for _, l := range r.lanes {
+		sending.Go(func() { l.send(r.work) })
+		receiving.Go(func() { l.receive(r.work) })
+	}
+	rate := r.measure(b)
+	pace := time.Duration(float64(len(r.lanes)) / (rate / 2) * float64(time.Second))
+	for _, l := range r.lanes {
+		l.pace.Store(int64(pace))
+	}
+	r.caughtUp(b, laneUnder)
+	b.Logf("the most was %.0f messages/s; %d senders each send one in %v", rate, len(r.lanes), pace)
+	calm := func() int { r.watch(b, phaseFor); return 0 }
+	r.phase("before", calm)
+	r.phase("three to five", func() int { return r.grow(b) })
+	r.phase("with five", calm)
+	r.phase("five to three", func() int { return r.shrink(b) })
+	r.phase("after", calm)
+	for _, l := range r.lanes {
+		l.ended.Store(true)
+	}
+	sending.Wait()
+	r.caughtUp(b, 0)
+	r.stop()
+	receiving.Wait()
+	r.equal(b)
+	for _, l := range r.lanes {
+		l.judge(b)
+	}
+	for _, queue := range r.backlog {
+		r.take(b, queue)
+	}
+	r.report(b)
+}
+
+// phase does something and notes when.
+func (r *rebalance) phase(name string, do func() (replicas int)) {
+	p := phase{name: name, from: time.Now()}
+	p.replicas, p.to = do(), time.Now()
+	r.phases = append(r.phases, p)
+}
+
+// watch lets time pass, unless a client sees an error.
+func (r *rebalance) watch(b *testing.B, long time.Duration) {
+	b.Helper()
+	over := time.After(long)
+	tick := time.NewTicker(100 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		select {
+		case <-over:
+			return
+		case <-tick.C:
+			r.sound(b)
+		}
+	}
+}
+
+// sound ends the benchmark when a client has seen an error.
+func (r *rebalance) sound(b *testing.B) {
+	b.Helper()
+	for _, l := range r.lanes {
+		if err := l.error(); err != nil {
+			b.Fatalf("a client of %s saw an error: %v", l.queue, err)
+		}
+	}
+}
+
+// measure says how many messages a second go through all queues when the senders do not rest.
+func (r *rebalance) measure(b *testing.B) float64 {
+	b.Helper()
+	done := func() (n int) {
+		for _, l := range r.lanes {
+			n += int(min(l.confirmed.Load(), l.completed.Load()))
+		}
+		return n
+	}
+	begun, before := time.Now(), done()
+	r.watch(b, measuredFor)
+	return float64(done()-before) / time.Since(begun).Seconds()
+}
+
+// caughtUp waits until what was sent has been completed, but for so many of each queue.
+func (r *rebalance) caughtUp(b *testing.B, but int64) {
+	b.Helper()
+	for _, l := range r.lanes {
+		harness.Eventually(b, laneDrainsWithin, "all of "+l.queue, func(context.Context) error {
+			r.sound(b)
+			if left := l.sent.Load() - l.completed.Load(); left > but {
+				return fmt.Errorf("%d are left", left)
+			}
+			return nil
+		})
+	}
+}
+
+// grow starts two members and spreads the partitions over all.
+func (r *rebalance) grow(b *testing.B) (replicas int) {
+	b.Helper()
+	fourth, fifth := r.c.Join(b), r.c.Join(b)
+	ctx, cancel := context.WithTimeout(b.Context(), moveMax)
+	defer cancel()
+	said, err := r.c.Members[0].Command(ctx, "partition", "rebalance")
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Logf("rebalance: %s", bytes.TrimSpace([]byte(said)))
+	for _, m := range []*harness.Member{fourth, fifth} {
+		holds := r.holds(b, m)
+		if holds == 0 {
+			b.Errorf("%s holds nothing", m.Name)
+		}
+		replicas += holds
+	}
+	return replicas
+}
+
+// shrink removes the members that came.
+func (r *rebalance) shrink(b *testing.B) (replicas int) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), moveMax)
+	defer cancel()
+	joined := r.c.Joined()
+	for _, m := range slices.Backward(joined) {
+		replicas += r.holds(b, m)
+		if _, err := r.c.Members[0].Command(ctx, "member", "remove", m.Name, "--yes"); err != nil {
+			b.Fatal(err)
+		}
+		m.WaitEnded()
+	}
+	return replicas
+}
+
+// holds is how many partitions a member holds, by the record.
+func (r *rebalance) holds(b *testing.B, m *harness.Member) (n int) {
+	b.Helper()
+	s, err := r.c.Members[0].Status(b.Context())
+	if err != nil {
+		b.Fatal(err)
+	}
+	for _, known := range s.Members {
+		for _, p := range s.Partitions {
+			if known.Name == m.Name && p.ID != 0 && slices.Contains(p.Replicas, known.ID) {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// equal asserts that the replicas of each partition are equal, and lie on the members that stayed.
+func (r *rebalance) equal(b *testing.B) {
+	b.Helper()
+	for id := range movedPartitions {
+		harness.Eventually(b, laneDrainsWithin, fmt.Sprintf("partition %d is equal everywhere", id+1), func(ctx context.Context) error {
+			var said struct {
+				Equal    bool
+				Replicas []struct{ Member, Digest, Error string }
+			}
+			err := r.c.Members[0].Call(ctx, http.MethodGet, fmt.Sprintf("/v1/verify/%d", id+1), nil, &said)
+			if err == nil && (!said.Equal || len(said.Replicas) != len(r.c.Members)) {
+				err = fmt.Errorf("%+v", said)
+			}
+			return err
+		})
+	}
+}
+
+// report prints what was seen in each phase.
+func (r *rebalance) report(b *testing.B) {
+	b.Helper()
+	var table strings.Builder
+	w := tabwriter.NewWriter(&table, 0, 0, 2, ' ', tabwriter.AlignRight)
+	_, _ = fmt.Fprintln(w, "\tseconds\tsends/s\treceives/s\tp50 ms\tp99 ms\tlongest ms\tlongest gap ms\tof\treplicas moved\tMiB\t")
+	for i := range r.phases {
+		p := &r.phases[i]
+		var took []time.Duration
+		var gap time.Duration
+		received, widest := 0, ""
+		for _, l := range r.lanes {
+			some, longest := l.during(p)
+			took = append(took, some...)
+			if longest > gap {
+				gap, widest = longest, l.queue
+			}
+			received += count(l.receipts, p)
+		}
+		if len(took) == 0 {
+			b.Errorf("no send was due %s", p.name)
+			continue
+		}
+		slices.Sort(took)
+		ms := func(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
+		long := p.to.Sub(p.from).Seconds()
+		p99, most := took[len(took)*99/100], took[len(took)-1]
+		_, _ = fmt.Fprintf(w, "%s\t%.1f\t%.0f\t%.0f\t%.1f\t%.1f\t%.1f\t%.1f\t%s\t%d\t%d\t\n", p.name, long, float64(len(took))/long, float64(received)/long,
+			ms(took[len(took)/2]), ms(p99), ms(most), ms(gap), widest, p.replicas, p.replicas*movedMessages*movedBytes>>20)
+		unit := strings.ReplaceAll(p.name, " ", "-")
+		b.ReportMetric(ms(p99), unit+"-p99-ms")
+		b.ReportMetric(ms(gap), unit+"-gap-ms")
+	}
+	_ = w.Flush()
+	b.Logf("no client saw an error, nothing was lost or doubled\n%s", table.String())
+}
+
+// fill makes the backlog of a queue: each message holds its number, over and over.
+func (r *rebalance) fill(b *testing.B, queue string) {
+	b.Helper()
+	sender := link(b.Context(), b, r.c.Members[0], queue)
+	var receipts []amqp.SendReceipt
+	confirm := func(down int) {
+		for len(receipts) > down {
+			if state, err := receipts[0].Wait(b.Context()); err != nil {
+				b.Fatalf("fill: %v, %v", state, err)
+			}
+			receipts = receipts[1:]
+		}
+	}
+	for sent := 0; sent < movedMessages; sent += movedBatch {
+		batch := &amqp.Message{Format: batchFormat}
+		for n := sent; n < sent+movedBatch; n++ {
+			encoded, err := amqp.NewMessage(numbered(uint64(n), movedBytes)).MarshalBinary()
+			if err != nil {
+				b.Fatal(err)
+			}
+			batch.Data = append(batch.Data, encoded)
+		}
+		confirm(filling - 1)
+		receipt, err := sender.SendWithReceipt(b.Context(), batch, nil)
+		if err != nil {
+			b.Fatal(err)
+		}
+		receipts = append(receipts, receipt)
+	}
+	confirm(0)
+}
+
+// take asserts that a backlog is all there, each message once.
+func (r *rebalance) take(b *testing.B, queue string) {
+	b.Helper()
+	ctx, cancel := context.WithTimeout(b.Context(), laneDrainsWithin)
+	defer cancel()
+	receiver := source(ctx, b, r.c.Members[0], queue, laneCredit, true)
+	var seen [movedMessages]bool
+	for range movedMessages {
+		m, err := receiver.Receive(ctx, nil)
+		if err != nil {
+			b.Fatalf("backlog of %s: %v", queue, err)
+		}
+		n := number(m)
+		if n >= movedMessages || seen[n] || !bytes.Equal(m.GetData(), numbered(n, movedBytes)) {
+			b.Fatalf("message %d of %s came twice, or with another body", n, queue)
+		}
+		seen[n] = true
+	}
+	harness.Eventually(b, laneDrainsWithin, "nothing is left of "+queue, func(ctx context.Context) error {
+		q, err := r.c.Members[0].Queue(ctx, queue)
+		if err == nil && q.Counts != (harness.Counts{}) {
+			err = fmt.Errorf("counts %+v", q.Counts)
+		}
+		return err
+	})
+}
+
+// source opens a receiving link to a queue at a member; delete: without locks.
+func source(ctx context.Context, b *testing.B, m *harness.Member, queue string, credit int32, remove bool) *amqp.Receiver {
+	b.Helper()
+	conn, err := amqp.Dial(ctx, "amqp://"+m.AMQP, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain(harness.KeyName, harness.Key)})
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { _ = conn.Close() })
+	session, err := conn.NewSession(ctx, nil)
+	if err != nil {
+		b.Fatal(err)
+	}
+	options := &amqp.ReceiverOptions{Credit: credit, SettlementMode: amqp.ReceiverSettleModeSecond.Ptr()}
+	if remove {
+		options = &amqp.ReceiverOptions{Credit: credit, RequestedSenderSettleMode: amqp.SenderSettleModeSettled.Ptr()}
+	}
+	receiver, err := session.NewReceiver(ctx, queue, options)
+	if err != nil {
+		b.Fatal(err)
+	}
+	return receiver
+}
+
+// numbered is a body that holds a number over and over.
+func numbered(n uint64, size int) []byte {
+	return bytes.Repeat(binary.BigEndian.AppendUint64(nil, n), size/8)
+}
+
+// number is what a body holds.
+func number(m *amqp.Message) uint64 {
+	return binary.BigEndian.Uint64(append(m.GetData(), make([]byte, 8)...))
+}
+
+// lane is a queue in use: a sender at a pace and a receiver that completes what comes.
+type lane struct {
+	queue    string
+	sender   *amqp.Sender
+	receiver *amqp.Receiver
+	pace     atomic.Int64 // nanoseconds between two sends; 0: as fast as it goes
+	ended    atomic.Bool  // no further sends
+
+	sent, confirmed, completed atomic.Int64
+
+	mu       sync.Mutex
+	failed   error
+	took     []confirmation // in the order of their confirmations
+	acks     []time.Time    // of them
+	receipts []time.Time    // of completions
+	times    []uint8        // that each message has come
+}
+
+// fail notes the first error that a client of the queue has seen.
+func (l *lane) fail(ctx context.Context, err error) {
+	if ctx.Err() != nil {
+		return // the end of the benchmark
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failed == nil {
+		l.failed = fmt.Errorf("at %s: %w", time.Now().Format("15:04:05.000"), err)
+	}
+}
+
+func (l *lane) error() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failed
+}
+
+// send sends at the pace until it is to end, and waits for the last confirmation. A send that had to wait for its turn counts from
+// when it was due.
+func (l *lane) send(ctx context.Context) {
+	places := make(chan struct{}, laneUnder)
+	var waiting sync.WaitGroup
+	defer waiting.Wait()
+	for due := time.Now(); ctx.Err() == nil && !l.ended.Load(); {
+		if pace := time.Duration(l.pace.Load()); pace == 0 {
+			due = time.Now()
+		} else {
+			due = due.Add(pace)
+			timer := time.NewTimer(time.Until(due))
+			select {
+			case <-timer.C:
+			case <-ctx.Done():
+			}
+		}
+		select {
+		case places <- struct{}{}:
+		case <-ctx.Done():
+			return
+		}
+		n := l.sent.Add(1) - 1
+		receipt, err := l.sender.SendWithReceipt(ctx, amqp.NewMessage(numbered(uint64(n), laneBytes)), nil)
+		if err != nil {
+			l.fail(ctx, fmt.Errorf("send: %w", err))
+			return
+		}
+		waiting.Go(func() {
+			defer func() { <-places }()
+			state, err := receipt.Wait(ctx)
+			if _, accepted := state.(*amqp.StateAccepted); err == nil && !accepted {
+				err = fmt.Errorf("the outcome is %v", state)
+			}
+			if err != nil {
+				l.fail(ctx, fmt.Errorf("send: %w", err))
+				return
+			}
+			now := time.Now()
+			l.mu.Lock()
+			l.took, l.acks = append(l.took, confirmation{due, now.Sub(due)}), append(l.acks, now)
+			l.mu.Unlock()
+			l.confirmed.Add(1)
+		})
+	}
+}
+
+// receive completes what comes.
+func (l *lane) receive(ctx context.Context) {
+	for {
+		m, err := l.receiver.Receive(ctx, nil)
+		if err != nil {
+			l.fail(ctx, fmt.Errorf("receive: %w", err))
+			return
+		}
+		n := number(m)
+		l.mu.Lock()
+		for uint64(len(l.times)) <= n && n < uint64(l.sent.Load()) {
+			l.times = append(l.times, 0)
+		}
+		if n < uint64(len(l.times)) {
+			l.times[n]++
+		} else if l.failed == nil {
+			l.failed = fmt.Errorf("message %d came and was never sent", n)
+		}
+		l.mu.Unlock()
+		go func() { // as many as there are credits
+			if err := l.receiver.AcceptMessage(ctx, m); err != nil {
+				l.fail(ctx, fmt.Errorf("complete: %w", err))
+				return
+			}
+			l.mu.Lock()
+			l.receipts = append(l.receipts, time.Now())
+			l.mu.Unlock()
+			l.completed.Add(1)
+		}()
+	}
+}
+
+// judge asserts that each message came once. Call it when all goroutines have ended.
+func (l *lane) judge(b *testing.B) {
+	b.Helper()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.failed != nil {
+		b.Errorf("a client of %s saw an error: %v", l.queue, l.failed)
+	}
+	if int64(len(l.times)) != l.sent.Load() {
+		b.Errorf("%d messages were sent to %s, the last that came was number %d", l.sent.Load(), l.queue, len(l.times))
+	}
+	for n, times := range l.times {
+		if times != 1 {
+			b.Errorf("message %d of %s came %d times", n, l.queue, times)
+		}
+	}
+}
+
+// during is how long the sends took that were due in a phase, and the longest time between two
+// confirmations that began in it.
+func (l *lane) during(p *phase) (took []time.Duration, gap time.Duration) {
+	for _, c := range l.took {
+		if p.has(c.due) {
+			took = append(took, c.took)
+		}
+	}
+	slices.SortFunc(l.acks, time.Time.Compare)
+	for i := 1; i < len(l.acks); i++ {
+		if p.has(l.acks[i-1]) {
+			gap = max(gap, l.acks[i].Sub(l.acks[i-1]))
+		}
+	}
+	return took, gap
+}
+
+func (p *phase) has(at time.Time) bool { return !at.Before(p.from) && at.Before(p.to) }
+
+func count(times []time.Time, p *phase) (n int) {
+	for _, at := range times {
+		if p.has(at) {
+			n++
+		}
+	}
+	return n
+}
