@@ -113,7 +113,7 @@ func speak(t *testing.T, address string, config *tls.Config, certificates ...tls
 		return err
 	}
 	defer conn.Close()
-	_ = conn.SetDeadline(time.Now().Add(10 * time.Second))
+	_ = conn.SetDeadline(time.Now().Add(60 * time.Second))
 	if _, err := conn.Write([]byte("AMQP\x00\x01\x00\x00")); err != nil {
 		return err
 	}
@@ -148,7 +148,7 @@ func TestClientCertificates(t *testing.T) {
 			if got != name || s.ServerName != server {
 				t.Errorf("certificate of %q, called %q; want %q, %q", got, s.ServerName, name, server)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(60 * time.Second):
 			t.Fatal("nobody came")
 		}
 	}

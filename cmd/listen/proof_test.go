@@ -73,7 +73,7 @@ func TestExternalThroughThePort(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 		defer cancel()
 		if err := errors.Join(gateway.Close(ctx), p.Close(ctx)); err != nil {
 			t.Error(err)
