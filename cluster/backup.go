@@ -49,7 +49,7 @@ func backupReply(b byte) error {
 func (r *Router) Backup(ctx context.Context, id fsm.PartitionID, w io.Writer) error {
 	var from io.Reader
 	var end func()
-	err := r.withLeader(ctx, id, func(leader fsm.MemberID) (err error) {
+	err := r.atPlaced(ctx, id, func(leader fsm.MemberID) (err error) {
 		from, end, err = r.house.openBackup(ctx, leader, id)
 		return err
 	})

@@ -367,29 +367,39 @@ func (r *Router) sealer() *sealer {
 
 // askLeader asks a partition's leader and, when that has changed, the next one,
 // until ctx or Timing.Retry ends. Errors wrap an fsm.Code.
-func (r *Router) askLeader(ctx context.Context, id fsm.PartitionID, kind queryKind, question any) (queryReply, error) {
+func (r *Router) askLeader(ctx context.Context, id fsm.PartitionID, kind queryKind, question any) (reply queryReply, err error) {
 	arguments, err := json.Marshal(question)
 	if err != nil {
 		return queryReply{}, fmt.Errorf("encode query: %w", err)
 	}
+	err = r.atLeader(ctx, id, func(leader fsm.MemberID) (err error) {
+		if reply, err = r.askMember(ctx, leader, kind, arguments); err == nil {
+			err = reply.decode(nil)
+		}
+		return err
+	})
+	if err != nil {
+		return queryReply{}, fmt.Errorf("ask partition %d: %w", id, err)
+	}
+	return reply, nil
+}
+
+// atLeader calls with the leader of a partition, and again, for as long as ctx and Timing.Retry
+// let it, while who was taken for that is not, or does not answer. An error of the call that
+// wraps an fsm.Code is an answer.
+func (r *Router) atLeader(ctx context.Context, id fsm.PartitionID, call func(leader fsm.MemberID) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.timing.Retry)
 	defer cancel()
 	l := r.line(id)
 	for pause := askPauseMin; ; pause = min(2*pause, askPauseMax) {
 		leader, err := l.awaitLeader(ctx)
 		if err != nil {
-			return queryReply{}, fmt.Errorf("partition %d has no leader: %w", id, fsm.ServerBusy)
+			return fmt.Errorf("it has no leader: %w", fsm.ServerBusy)
 		}
-		reply, err := r.askMember(ctx, leader, kind, arguments)
-		if err == nil {
-			err = reply.decode(nil)
-		}
-		if err == nil {
-			return reply, nil
-		}
+		err = call(leader)
 		var code fsm.Code
-		if errors.As(err, &code) {
-			return queryReply{}, fmt.Errorf("ask partition %d: %w", id, code)
+		if err == nil || errors.As(err, &code) {
+			return err
 		}
 		l.mu.Lock()
 		l.distrust(leader, "")

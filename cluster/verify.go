@@ -54,7 +54,7 @@ func (v *Verification) Equal() bool {
 func (r *Router) Verify(ctx context.Context, id fsm.PartitionID) (v Verification, err error) {
 	arguments, err := json.Marshal(verifyQuery{Partition: id})
 	if err == nil {
-		err = r.withLeader(ctx, id, func(leader fsm.MemberID) error {
+		err = r.atPlaced(ctx, id, func(leader fsm.MemberID) error {
 			reply, err := r.house.askNode(ctx, leader, queryVerify, arguments)
 			if err == nil {
 				err = reply.decode(&v)
@@ -76,32 +76,14 @@ func (n *Node) askNode(ctx context.Context, member fsm.MemberID, kind queryKind,
 	return n.ask(ctx, member, kind, arguments)
 }
 
-// withLeader calls with the leader of a partition, and again while who was taken for that
-// is not, or does not answer.
-func (r *Router) withLeader(ctx context.Context, id fsm.PartitionID, call func(leader fsm.MemberID) error) error {
+// atPlaced is atLeader for a partition of messages that may not be there.
+func (r *Router) atPlaced(ctx context.Context, id fsm.PartitionID, call func(leader fsm.MemberID) error) error {
 	if placed := r.house.placed.Load(); placed == nil {
 		return fmt.Errorf("the catalog is not loaded yet: %w", fsm.ServerBusy)
 	} else if int64(id) > int64(len(*placed)) {
 		return fmt.Errorf("%w: there are %d partitions", fsm.EntityNotFound, len(*placed))
 	}
-	ctx, cancel := context.WithTimeout(ctx, r.timing.Retry)
-	defer cancel()
-	l := r.line(id)
-	for pause := askPauseMin; ; pause = min(2*pause, askPauseMax) {
-		leader, err := l.awaitLeader(ctx)
-		if err != nil {
-			return fmt.Errorf("it has no leader: %w", fsm.ServerBusy)
-		}
-		err = call(leader)
-		var code fsm.Code
-		if err == nil || errors.As(err, &code) {
-			return err
-		}
-		l.mu.Lock()
-		l.distrust(leader, "")
-		l.mu.Unlock()
-		l.rest(ctx, nil, pause)
-	}
+	return r.atLeader(ctx, id, call)
 }
 
 // verify answers queryVerify.

@@ -119,11 +119,7 @@ func newPartitionShow(c *client) *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "Show one partition", Args: wantArgs(1), ValidArgsFunction: c.completePartition,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			id, err := partitionID(args[0])
+			out, id, err := c.aboutPartition(args[0])
 			if err != nil {
 				return err
 			}
@@ -180,11 +176,7 @@ filled before the first of the former replicas goes. Until then it can be paused
   peeklock partition move 3 a b d --no-wait`,
 		Args: atLeastArgs(2), ValidArgsFunction: c.completeMember(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			id, err := partitionID(args[0])
+			out, id, err := c.aboutPartition(args[0])
 			if err != nil {
 				return err
 			}
@@ -230,11 +222,7 @@ leader from then on.`,
 		Example: `  peeklock partition transfer 3 b`,
 		Args:    exactArgs(2), ValidArgsFunction: c.completeMember(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			id, err := partitionID(args[0])
+			out, id, err := c.aboutPartition(args[0])
 			if err != nil {
 				return err
 			}
@@ -246,15 +234,19 @@ leader from then on.`,
 	}
 }
 
+// aboutPartition is what every command about one partition begins with.
+func (c *client) aboutPartition(arg string) (out *output, id fsm.PartitionID, err error) {
+	if out, err = c.output(); err == nil {
+		id, err = partitionID(arg)
+	}
+	return out, id, err
+}
+
 func newPartitionChange(c *client, verb, short, did string) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " ID", Short: short, Args: wantArgs(1), ValidArgsFunction: c.completePartition,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			id, err := partitionID(args[0])
+			out, id, err := c.aboutPartition(args[0])
 			if err != nil {
 				return err
 			}
