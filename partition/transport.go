@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/hashicorp/raft"
@@ -20,6 +21,7 @@ const (
 	idleStreamsPerPeer   = 3  // kept open for the next request
 	requestsInFlight     = 2  // AppendEntries on one stream; more was measured as worse
 	streamRequestTimeout = 10 * time.Second
+	staleStreamsWithin   = 500 * time.Millisecond // a dead stream says so at once
 )
 
 // safeTransport is raft's transport without its heartbeat fast path. On that path
@@ -62,7 +64,32 @@ func (t safeTransport) Consumer() <-chan raft.RPC { return t.consumer }
 func (t safeTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
 	asked := *args
 	asked.Candidate = []byte(askedPrefix + string(id)) //nolint:staticcheck // that it is deprecated is why it is free
-	return t.NetworkTransport.RequestVote(id, target, &asked, resp)
+	return overStale(func() error { return t.NetworkTransport.RequestVote(id, target, &asked, resp) })
+}
+
+// RequestPreVote asks again where a stream was stale.
+func (t safeTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+	return overStale(func() error { return t.NetworkTransport.RequestPreVote(id, target, args, resp) })
+}
+
+// TimeoutNow asks again where a stream was stale.
+func (t safeTransport) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
+	return overStale(func() error { return t.NetworkTransport.TimeoutNow(id, target, args, resp) })
+}
+
+// overStale makes a request again that failed, for the idle streams to a peer that was started
+// anew are dead, and raft learns that from a request. It does not ask for a vote a second
+// time: the candidate would have lost its campaign to a peer that is well. To ask twice
+// for the same does no harm. Nobody is asked again once the campaign has another outcome.
+func overStale(request func() error) (err error) {
+	begun := time.Now()
+	for range idleStreamsPerPeer + 1 {
+		err = request()
+		if err == nil || errors.Is(err, syscall.ECONNREFUSED) || time.Since(begun) > staleStreamsWithin {
+			return err
+		}
+	}
+	return err
 }
 
 // handOn refuses votes that were asked of another replica.
