@@ -12,9 +12,18 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// campaignApart is what lies between the campaigns of two followers: time for the first to
-// win, so that they do not take each other's votes.
-const campaignApart = 80 * time.Millisecond
+// The pace of succession, where a leader is certainly gone.
+const (
+	// campaignApart is what lies between the campaigns of two followers that could not ask
+	// each other who goes first: time for the one to win, so that they do not take each
+	// other's votes.
+	campaignApart = 80 * time.Millisecond
+	// campaignWithin is the time for a first campaign to be decided. It is doubled with each try.
+	campaignWithin = 150 * time.Millisecond
+	campaignTries  = 4                    // then raft's own timers have run out
+	campaignLook   = 5 * time.Millisecond // between two looks whether somebody leads
+	stepBackWithin = time.Second          // for raft to take what is told to it
+)
 
 // How often, and how far apart, a leader's address is tried.
 const (
@@ -26,14 +35,17 @@ const (
 // gone, or a quorum agrees that it is silent, instead of when raft's timers have run out:
 //
 //	a stream from a peer breaks -> is that peer the leader? -> does anything listen at its
-//	address? no -> wait for those before us in line -> TimeoutNow to ourselves
+//	address? no -> who goes first? -> TimeoutNow to ourselves
+//
+//	a candidate wants our vote, and we are the better successor -> who goes first?
+//	-> TimeoutNow to ourselves
 //
 //	silence of the leader -> do the others hear nothing either, and who goes first?
 //	-> TimeoutNow to ourselves
 //
 // A refused connection says what silence does not: the machine is there and the process is
 // not. A cut, a pause, a machine that is gone are silence, which may be our own fault: see
-// silence.go. A campaign that nobody wins waits for raft's timers.
+// silence.go.
 func (g *Group) campaignLoop(ctx context.Context) {
 	silence := time.NewTimer(g.cfg.Timing.silenceAllowed())
 	defer silence.Stop()
@@ -43,6 +55,8 @@ func (g *Group) campaignLoop(ctx context.Context) {
 			return
 		case <-g.broken:
 			g.replaceGone(ctx)
+		case <-g.outdone:
+			g.replaceCandidate(ctx)
 		case <-g.hush: // another has asked, and we are to go first
 			g.replaceSilent(ctx)
 		case <-silence.C:
@@ -52,38 +66,121 @@ func (g *Group) campaignLoop(ctx context.Context) {
 	}
 }
 
-// replaceGone stands for election when the leader's process is gone, after those before us
-// in line.
+// replaceGone stands for election when the leader's process is gone.
 func (g *Group) replaceGone(ctx context.Context) {
 	inst := g.inst.Load()
-	r := inst.raft
-	address, id := r.LeaderWithID()
-	place, stands := g.candidacy(r, id)
-	if !stands || r.State() != raft.Follower || !g.deserted(ctx, fsm.MemberID(address)) {
+	address, _ := inst.raft.LeaderWithID()
+	if address == "" || inst.raft.State() != raft.Follower || !g.deserted(ctx, fsm.MemberID(address)) {
 		return
 	}
-	pause(ctx, time.Duration(place)*campaignApart)
-	// Whoever stood before us may have lost for being behind: then there is no leader, in a
-	// later term.
-	if now, _ := r.LeaderWithID(); ctx.Err() != nil || r.State() != raft.Follower || now != "" && now != address {
-		return // somebody was faster
-	}
-	g.stand(ctx, inst, "the leader's process is gone")
+	g.succeed(ctx, inst, "the leader's process is gone")
 }
 
-// stand makes this replica a candidate at once.
+// replaceCandidate stands for election when this replica has refused its vote to a candidate
+// that is behind: who was elected by nobody waits long before it asks again, and would lose again.
+func (g *Group) replaceCandidate(ctx context.Context) {
+	inst := g.inst.Load()
+	if leader, _ := inst.raft.LeaderWithID(); leader == "" && inst.raft.State() == raft.Follower {
+		g.succeed(ctx, inst, "the candidate is behind")
+	}
+}
+
+// refused is told of a vote that was refused. Raft does that for more than one reason; it
+// counts here that the candidate is behind. It does not block.
+func (g *Group) refused(vote *raft.RequestVoteRequest) {
+	inst := g.inst.Load()
+	if inst == nil {
+		return
+	}
+	term, index, err := lastEntry(inst.raft)
+	if err == nil && (term > vote.LastLogTerm || term == vote.LastLogTerm && index > vote.LastLogIndex) {
+		poke(g.outdone)
+	}
+}
+
+// succeed stands for election, and again, until there is another leader. The better successor
+// goes first: the other would lose, and raft lets who has lost wait for a second or two. If the
+// better one has not won soon this one stands all the same, and if it loses, who has
+// refused it its vote knows that it is to stand.
+func (g *Group) succeed(ctx context.Context, inst *instance, why string) {
+	r := inst.raft
+	term := r.CurrentTerm()
+	_, gone := r.LeaderWithID()
+	place, stands := g.candidacy(r, gone)
+	if !stands {
+		return
+	}
+	within := campaignWithin
+	for try := range campaignTries {
+		switch g.askAround(ctx, r, goneAsked) {
+		case silenceLed:
+			return // others have another leader: we shall hear from it
+		case silenceGoesFirst:
+			g.awaitLeader(ctx, r, term, within)
+		case silenceHeard: // no quorum could say: it may be there for a vote, once
+			if try > 0 {
+				return
+			}
+			g.awaitLeader(ctx, r, term, time.Duration(place)*campaignApart)
+		}
+		if ctx.Err() != nil || led(r, term) {
+			return
+		}
+		g.stand(ctx, inst, why)
+		g.awaitLeader(ctx, r, term, within)
+		if ctx.Err() != nil || led(r, term) {
+			return
+		}
+		within *= 2
+	}
+}
+
+// led says whether there is a leader of a later term.
+func led(r *raft.Raft, term uint64) bool {
+	leader, _ := r.LeaderWithID()
+	return leader != "" && r.CurrentTerm() > term
+}
+
+// awaitLeader waits for a leader of a later term, and gives up when nothing has come of
+// anything for so long: whoever has our vote has as much time from then on. A follower that
+// has refused somebody its vote waits no more.
+func (g *Group) awaitLeader(ctx context.Context, r *raft.Raft, term uint64, within time.Duration) {
+	since := time.Now()
+	for ctx.Err() == nil && !led(r, term) {
+		follows := r.State() == raft.Follower
+		if voted := r.LastContact(); follows && voted.After(since) {
+			since = voted
+		}
+		if time.Since(since) >= within {
+			return
+		}
+		if follows {
+			select {
+			case <-g.outdone:
+				return
+			default:
+			}
+		}
+		pause(ctx, campaignLook)
+	}
+}
+
+// stand makes this replica a candidate at once. One that has lost begins anew.
 func (g *Group) stand(ctx context.Context, inst *instance, why string) {
 	g.cfg.Logger.InfoContext(ctx, "stands for election", "reason", why, "term", inst.raft.CurrentTerm())
+	if inst.raft.State() == raft.Candidate {
+		inst.stepBack(ctx)
+	}
 	if err := inst.campaign(g.cfg.Replica, g.cfg.Member); err != nil {
 		g.cfg.Logger.WarnContext(ctx, "stand for election", "error", err)
 	}
 }
 
-// candidacy is this replica's place in the line of those who stand when the leader is
-// gone, 0 first; false when it has no vote, or there is no other leader to replace.
-// Groups begin their lines with different members.
+// candidacy is this replica's place in the line of those who may stand when the leader is
+// gone, 0 first; false when it has no vote, or leads itself. Groups begin their lines with
+// different members.
 func (g *Group) candidacy(r *raft.Raft, leader raft.ServerID) (place int, stands bool) {
-	if leader == "" || leader == raft.ServerID(g.cfg.Replica) {
+	if leader == raft.ServerID(g.cfg.Replica) {
 		return 0, false
 	}
 	var line []raft.ServerID
@@ -129,10 +226,35 @@ func (i *instance) campaign(replica string, member fsm.MemberID) error {
 	return i.transport.TimeoutNow(raft.ServerID(replica), raft.ServerAddress(member), &request, &raft.TimeoutNowResponse{})
 }
 
-// streamBroke is told by the streams of a peer that ended.
-func (g *Group) streamBroke() {
+// stepBack makes a candidate a follower again, in the next term, as the request of one does
+// whose log is empty: that is how raft leaves a campaign which nobody has won before its timer
+// has run out. It gives no vote away.
+func (i *instance) stepBack(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, stepBackWithin)
+	defer cancel()
+	answer := make(chan raft.RPCResponse, 1)
+	request := &raft.RequestVoteRequest{
+		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, Addr: []byte(i.streams.member)},
+		Term:      i.raft.CurrentTerm() + 1, LeadershipTransfer: true,
+	}
 	select {
-	case g.broken <- struct{}{}:
+	case i.requests <- raft.RPC{Command: request, RespChan: answer}:
+	case <-ctx.Done():
+		return
+	}
+	select {
+	case <-answer:
+	case <-ctx.Done():
+	}
+}
+
+// streamBroke is told by the streams of a peer that ended.
+func (g *Group) streamBroke() { poke(g.broken) }
+
+// poke tells of something once, however often it happens until it is heard.
+func poke(c chan struct{}) {
+	select {
+	case c <- struct{}{}:
 	default:
 	}
 }

@@ -60,22 +60,33 @@ func TestCampaignWhenTheLeaderIsGone(t *testing.T) {
 	}
 }
 
-// Who stands first may be behind and lose: then the next one stands.
-func TestCampaignAfterALostOne(t *testing.T) {
-	t.Parallel()
-	ms := formPatient(t)
-	n := ms[1].net
-	n.mu.Lock() // m2, which stands first in this group, gets nothing from the leader any more
-	n.cut[[2]fsm.MemberID{"m1", "m2"}] = true
+// lag makes a member get nothing from another, and has the others confirm something without it.
+func lag(t *testing.T, ms []*member, from, to *member) {
+	t.Helper()
+	n := from.net
+	n.mu.Lock()
+	link := [2]fsm.MemberID{from.id, to.id}
+	n.cut[link] = true
 	for c, ends := range n.conns {
-		if ends == [2]fsm.MemberID{"m1", "m2"} {
+		if ends == link {
 			_ = c.Close()
 			delete(n.conns, c)
 		}
 	}
 	n.mu.Unlock()
-	a := &asker{origin: 7}
-	must(t, ms[1].group(1), a.next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
+	must(t, from.group(1), (&asker{origin: 7}).next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
+	for _, m := range ms {
+		if m != to {
+			catchUp(t, ms, m)
+		}
+	}
+}
+
+// Who stands first may be behind and lose: then the next one stands.
+func TestCampaignAfterALostOne(t *testing.T) {
+	t.Parallel()
+	ms := formPatient(t)
+	lag(t, ms, ms[1], ms[2])
 	ms[1].stop()
 	behind := ms[2].group(1)
 	if err := behind.inst.Load().campaign(behind.cfg.Replica, behind.cfg.Member); err != nil {
@@ -85,7 +96,72 @@ func TestCampaignAfterALostOne(t *testing.T) {
 	if m != ms[0] {
 		t.Errorf("%s leads", m.id)
 	}
-	must(t, g, a.next(), send(5, body(1)))
+	must(t, g, (&asker{origin: 8}).next(), send(5, body(1)))
+}
+
+// Who refuses its vote to one that is behind stands itself, although it knows nothing else of
+// the leader: here the leader is cut off, which no connection tells. The candidate
+// would wait for raft's timer, and lose again.
+func TestCampaignOfOneWhoRefusedItsVote(t *testing.T) {
+	t.Parallel()
+	ms := formPatient(t)
+	lag(t, ms, ms[1], ms[2])
+	ms[1].net.isolate("m1", true)
+	behind := ms[2].group(1)
+	if err := behind.inst.Load().campaign(behind.cfg.Replica, behind.cfg.Member); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the one that refused leads", func() bool { return ms[0].group(1).Status().Leads })
+}
+
+// The better successor goes first. While a leader's process lives nobody does.
+func TestBetterSuccessorGoesFirst(t *testing.T) {
+	t.Parallel()
+	ms := formPatient(t)
+	lag(t, ms, ms[1], ms[2])
+	better, behind := ms[0].group(1), ms[2].group(1)
+	asks := func(g *Group) byte { return g.askAround(t.Context(), g.inst.Load().raft, goneAsked) }
+	if got := asks(behind); got != silenceLed {
+		t.Errorf("the leader lives: answer %d, want %d", got, silenceLed)
+	}
+	ms[1].net.isolate("m1", true)
+	if got := asks(better); got != silenceShared {
+		t.Errorf("to the better one: answer %d, want %d", got, silenceShared)
+	}
+	if got := asks(behind); got != silenceGoesFirst {
+		t.Errorf("to the one that is behind: answer %d, want %d", got, silenceGoesFirst)
+	}
+	ms[1].net.part("m0", "m2")
+	if got := asks(behind); got != silenceHeard {
+		t.Errorf("nobody can be asked: answer %d, want %d", got, silenceHeard)
+	}
+}
+
+// Two candidates that took each other's votes wait for raft's timers. One of them begins anew.
+func TestCampaignAfterASplitVote(t *testing.T) {
+	t.Parallel()
+	ms := formPatient(t)
+	net := ms[1].net
+	net.isolate("m1", true)
+	net.part("m0", "m2")
+	both := []*Group{ms[0].group(1), ms[2].group(1)}
+	for _, g := range both {
+		if err := g.inst.Load().campaign(g.cfg.Replica, g.cfg.Member); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, g := range both {
+		eventually(t, "it has asked for votes", func() bool { return g.Status().Term == both[0].Status().Term && g.Status().Term > 1 })
+		if state := g.inst.Load().raft.State(); state != raft.Candidate {
+			t.Fatalf("%s is a %s", g.cfg.Replica, state)
+		}
+	}
+	net.mu.Lock()
+	net.cut[[2]fsm.MemberID{"m0", "m2"}], net.cut[[2]fsm.MemberID{"m2", "m0"}] = false, false
+	net.mu.Unlock()
+	g := both[0]
+	g.succeed(t.Context(), g.inst.Load(), "nobody was elected")
+	eventually(t, "a leader", func() bool { return both[0].Status().Leads || both[1].Status().Leads })
 }
 
 // Only a refused connection proves that a process is gone: not a cut.
@@ -192,7 +268,7 @@ func TestNoCampaignOfOneWhoHearsNothing(t *testing.T) {
 	l.net.part(l.id, deaf.id)
 	d := deaf.group(1)
 	eventually(t, "the follower hears nothing", func() bool { return d.silent(t.Context()) })
-	if d.askAround(t.Context(), d.inst.Load().raft) != silenceHeard {
+	if d.askAround(t.Context(), d.inst.Load().raft, silenceAsked) != silenceHeard {
 		t.Error("one of two followers hears nothing, and takes the leader for lost")
 	}
 	question := append([]byte{silenceAsked}, make([]byte, silenceMeritBytes)...)
@@ -205,4 +281,47 @@ func TestNoCampaignOfOneWhoHearsNothing(t *testing.T) {
 	if s := g.Status(); !s.Leads || s.Term != term {
 		t.Errorf("leads: %v in term %d, want true and %d", s.Leads, s.Term, term)
 	}
+}
+
+// deaden makes two followers keep an idle stream to each other, and ends these streams at the
+// side that nobody writes to, as the death of a process does: the other side does not notice
+// before it writes.
+func deaden(t *testing.T, a, b *member) {
+	t.Helper()
+	for _, ends := range [][2]*member{{a, b}, {b, a}} {
+		from, to := ends[0].group(1), ends[1].group(1)
+		old := raft.RequestPreVoteRequest{RPCHeader: raft.RPCHeader{
+			ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(from.cfg.Replica), Addr: []byte(from.cfg.Member),
+		}}
+		err := from.inst.Load().transport.RequestPreVote(
+			raft.ServerID(to.cfg.Replica), raft.ServerAddress(to.cfg.Member), &old, new(raft.RequestPreVoteResponse))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	n := a.net
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	for c, ends := range n.conns {
+		between := ends == [2]fsm.MemberID{a.id, b.id} || ends == [2]fsm.MemberID{b.id, a.id}
+		if between && c.LocalAddr().String() == n.listener.Addr().String() {
+			_ = c.Close()
+			delete(n.conns, c)
+		}
+	}
+}
+
+// The idle streams to a member that was started anew are dead. A vote that was asked over
+// one of them is asked again: else the candidate loses its campaign to a peer that is well,
+// and so does the next one.
+func TestCampaignOverDeadStreams(t *testing.T) {
+	t.Parallel()
+	ms := formPatient(t)
+	deaden(t, ms[0], ms[2])
+	ms[1].stop()
+	m, g := leader(t, ms, 1)
+	if m == ms[1] {
+		t.Fatal("the leader is still there")
+	}
+	must(t, g, (&asker{origin: 7}).next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
 }

@@ -237,6 +237,7 @@ type Group struct {
 	reopen   chan string   // reason
 	broken   chan struct{} // a stream of a peer ended
 	hush     chan struct{} // a peer that hears no leader asked us
+	outdone  chan struct{} // a candidate was refused our vote, for it is behind
 	haltOnce sync.Once
 	haltErr  atomic.Pointer[error]
 	halting  chan struct{}
@@ -269,7 +270,7 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	g := &Group{
 		cfg: cfg, opened: time.Now(),
 		changing: make(chan struct{}, 1), removing: make(chan struct{}),
-		reopen: make(chan string, 1), broken: make(chan struct{}, 1), hush: make(chan struct{}, 1), halting: make(chan struct{}), closed: make(chan struct{}),
+		reopen: make(chan string, 1), broken: make(chan struct{}, 1), hush: make(chan struct{}, 1), outdone: make(chan struct{}, 1), halting: make(chan struct{}), closed: make(chan struct{}),
 		ending: make(chan struct{}),
 	}
 	if isDropped(cfg.Dir) {

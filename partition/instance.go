@@ -24,7 +24,8 @@ type instance struct {
 	raft      *raft.Raft
 	transport *raft.NetworkTransport
 	streams   *streams
-	ended     chan struct{} // closed when nothing of it reaches a peer any more
+	requests  chan<- raft.RPC // to raft, as if a peer had sent them
+	ended     chan struct{}   // closed when nothing of it reaches a peer any more
 	once      sync.Once
 }
 
@@ -32,7 +33,7 @@ type instance struct {
 func (g *Group) openRaft() error {
 	cfg := &g.cfg
 	logger := &raftLogger{to: cfg.Logger, name: "raft"}
-	s := newStreams(cfg, g.streamBroke, g.answerSilence)
+	s := newStreams(cfg, g.streamBroke, g.answer)
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Logger:          logger,
 		Stream:          s,
@@ -48,9 +49,10 @@ func (g *Group) openRaft() error {
 	var r *raft.Raft
 	if err == nil {
 		g.log.ended.Store(&inst.ended)
-		safe := newSafeTransport(transport, cfg.Replica, inst.ended)
+		safe := newSafeTransport(transport, cfg.Replica, inst.ended, g.refused)
 		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snaps, safe)
 		safe.raft.Store(r)
+		inst.requests = safe.consumer
 	}
 	if err != nil {
 		close(inst.ended)

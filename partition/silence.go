@@ -17,13 +17,15 @@ import (
 )
 
 // A question on a stream of its own, in a byte with which no request of raft begins: do you
-// hear nothing from a leader either? Behind it stands how good a successor the asker is. The
-// answer is one byte, and the stream ends.
+// hear nothing from a leader either? Or: the leader's process is gone, may I stand? Behind it
+// stands how good a successor the asker is. The answer is one byte, and the stream ends.
 const (
 	silenceAsked       = 0xf0
+	goneAsked          = 0xf1
 	silenceHeard       = 0 // there is a leader, or this replica cannot say
 	silenceShared      = 1
 	silenceGoesFirst   = 2 // shared, and who answers is the better successor
+	silenceLed         = 3 // only to goneAsked: there is a leader, and its process lives
 	silenceMeritBytes  = 8 + 8 + 4
 	silenceAnswerBytes = 1
 )
@@ -33,6 +35,7 @@ const (
 	silenceLookWithin   = 50 * time.Millisecond  // for raft to show that it is not busy
 	silenceLookApart    = 20 * time.Millisecond  // between two looks: what waited in line gets its turn
 	silenceSecondAfter  = 300 * time.Millisecond // who goes first has stood by then
+	goneLookWithin      = 100 * time.Millisecond // for the leader that one knows to answer
 )
 
 // silenceAllowed is how long a leader may be silent before its followers talk about it: long
@@ -41,10 +44,11 @@ const (
 func (t Timing) silenceAllowed() time.Duration { return max(t.Lease, t.Heartbeat/2) + t.Heartbeat/10 }
 
 // quiet says whether this replica has heard a leader once, and nothing for too long. To vote
-// for somebody is to hear, too.
+// for somebody is to hear, too. A candidate that nobody has elected hears nothing either.
 func (g *Group) quiet(r *raft.Raft) bool {
-	last := r.LastContact()
-	return r.State() == raft.Follower && !last.IsZero() && time.Since(last) > g.cfg.Timing.silenceAllowed()
+	last, state := r.LastContact(), r.State()
+	return (state == raft.Follower || state == raft.Candidate) &&
+		!last.IsZero() && time.Since(last) > g.cfg.Timing.silenceAllowed()
 }
 
 // silent is quiet where it is certain that raft is not to blame: a heartbeat that waits
@@ -72,7 +76,7 @@ func (g *Group) silent(ctx context.Context) bool {
 func (g *Group) untilQuiet() time.Duration {
 	again := g.cfg.Timing.Heartbeat / 10
 	inst := g.inst.Load()
-	if inst == nil || inst.raft.State() != raft.Follower {
+	if inst == nil || inst.raft.State() == raft.Leader {
 		return g.cfg.Timing.silenceAllowed()
 	}
 	return max(again, g.cfg.Timing.silenceAllowed()-time.Since(inst.raft.LastContact()))
@@ -85,7 +89,7 @@ func (g *Group) replaceSilent(ctx context.Context) {
 		return
 	}
 	inst := g.inst.Load()
-	switch g.askAround(ctx, inst.raft) {
+	switch g.askAround(ctx, inst.raft, silenceAsked) {
 	case silenceShared:
 	case silenceGoesFirst:
 		pause(ctx, silenceSecondAfter)
@@ -97,10 +101,10 @@ func (g *Group) replaceSilent(ctx context.Context) {
 	}
 }
 
-// askAround says what a quorum of the voters, this one among them, knows of the silence. If
-// all of a quorum share it, no leader can have confirmed anything for longer than it may lead
-// without a quorum, and to replace it takes nothing from anybody.
-func (g *Group) askAround(ctx context.Context, r *raft.Raft) byte {
+// askAround says what a quorum of the voters, this one among them, answers to a question. If
+// all of a quorum share the silence, no leader can have confirmed anything for longer than it
+// may lead without a quorum, and to replace it takes nothing from anybody.
+func (g *Group) askAround(ctx context.Context, r *raft.Raft, asked byte) byte {
 	_, leader := r.LeaderWithID()
 	var others []fsm.MemberID
 	voters, votes := 0, false
@@ -122,7 +126,7 @@ func (g *Group) askAround(ctx context.Context, r *raft.Raft) byte {
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	defer cancel()
-	question := append([]byte{silenceAsked}, g.merit(r)...)
+	question := append([]byte{asked}, g.merit(r)...)
 	answers := make(chan byte, len(others))
 	for _, member := range others {
 		asking.Go(func() { answers <- g.askSilence(ctx, member, question) })
@@ -130,8 +134,11 @@ func (g *Group) askAround(ctx context.Context, r *raft.Raft) byte {
 	verdict, missing := byte(silenceShared), voters/2 // beside ourselves
 	for range others {
 		answer := <-answers
-		if answer == silenceHeard {
+		switch answer {
+		case silenceHeard:
 			continue
+		case silenceLed:
+			return answer
 		}
 		verdict = max(verdict, answer)
 		if missing--; missing <= 0 {
@@ -144,12 +151,7 @@ func (g *Group) askAround(ctx context.Context, r *raft.Raft) byte {
 // merit is greater for a better successor: a longer log, by the rule by which raft grants
 // votes, and for equal ones a number that is another in each group. 0 bytes are the least.
 func (g *Group) merit(r *raft.Raft) []byte {
-	stats := r.Stats()
-	term, err := strconv.ParseUint(stats["last_log_term"], 10, 64)
-	if err != nil {
-		return make([]byte, silenceMeritBytes)
-	}
-	index, err := strconv.ParseUint(stats["last_log_index"], 10, 64)
+	term, index, err := lastEntry(r)
 	if err != nil {
 		return make([]byte, silenceMeritBytes)
 	}
@@ -157,6 +159,21 @@ func (g *Group) merit(r *raft.Raft) []byte {
 	m = binary.BigEndian.AppendUint64(m, index)
 	lot := strconv.AppendUint([]byte(g.cfg.Replica+" "), uint64(g.cfg.ID), 10)
 	return binary.BigEndian.AppendUint32(m, crc32.ChecksumIEEE(lot))
+}
+
+// lastEntry is the end of the log, or the snapshot that stands for it.
+func lastEntry(r *raft.Raft) (term, index uint64, err error) {
+	var read [4]uint64
+	stats := r.Stats()
+	for i, name := range []string{"last_log_term", "last_log_index", "last_snapshot_term", "last_snapshot_index"} {
+		if read[i], err = strconv.ParseUint(stats[name], 10, 64); err != nil {
+			return 0, 0, err
+		}
+	}
+	if read[3] > read[1] {
+		return read[2], read[3], nil
+	}
+	return read[0], read[1], nil
 }
 
 // askSilence asks another replica. Who cannot be asked, or knows no such question, has heard.
@@ -176,13 +193,21 @@ func (g *Group) askSilence(ctx context.Context, member fsm.MemberID, question []
 		return silenceHeard
 	}
 	answer := make([]byte, silenceAnswerBytes)
-	if _, err := io.ReadFull(conn, answer); err != nil || answer[0] > silenceGoesFirst {
+	if _, err := io.ReadFull(conn, answer); err != nil || answer[0] > silenceLed {
 		return silenceHeard
 	}
 	return answer[0]
 }
 
-// answerSilence is the answer to a peer of that merit. Who goes first looks around at once.
+// answer is the answer to a peer of that merit.
+func (g *Group) answer(ctx context.Context, asked byte, merit []byte) byte {
+	if asked == goneAsked {
+		return g.answerGone(ctx, merit)
+	}
+	return g.answerSilence(ctx, merit)
+}
+
+// answerSilence is the answer to silenceAsked. Who goes first looks around at once.
 func (g *Group) answerSilence(ctx context.Context, merit []byte) byte {
 	if !g.silent(ctx) {
 		return silenceHeard
@@ -190,15 +215,45 @@ func (g *Group) answerSilence(ctx context.Context, merit []byte) byte {
 	if bytes.Compare(g.merit(g.inst.Load().raft), merit) <= 0 {
 		return silenceShared
 	}
-	select {
-	case g.hush <- struct{}{}:
-	default:
-	}
+	poke(g.hush)
 	return silenceGoesFirst
 }
 
+// answerGone is the answer to goneAsked: the peer is certain about the leader that it knew,
+// and we may know a later one. Who goes first looks at once whether its leader is gone.
+func (g *Group) answerGone(ctx context.Context, merit []byte) byte {
+	inst := g.inst.Load()
+	if inst == nil {
+		return silenceHeard
+	}
+	address, _ := inst.raft.LeaderWithID()
+	if address != "" && g.lives(ctx, fsm.MemberID(address)) {
+		return silenceLed
+	}
+	if bytes.Compare(g.merit(inst.raft), merit) <= 0 {
+		return silenceShared
+	}
+	poke(g.broken)
+	return silenceGoesFirst
+}
+
+// lives says whether it is certain that a member's process is there. It may be this one.
+func (g *Group) lives(ctx context.Context, member fsm.MemberID) bool {
+	if member == g.cfg.Member {
+		return true
+	}
+	ctx, cancel := context.WithTimeout(ctx, goneLookWithin)
+	defer cancel()
+	conn, err := g.cfg.Dial(ctx, member, g.cfg.ID)
+	if err != nil {
+		return false
+	}
+	_ = conn.Close()
+	return true
+}
+
 // converse reads the rest of a question, of which some bytes have come, and answers it.
-func (s *streams) converse(conn net.Conn, come []byte) {
+func (s *streams) converse(conn net.Conn, asked byte, come []byte) {
 	_ = conn.SetDeadline(time.Now().Add(silenceAnswerWithin)) // an error shows when it is read
 	merit := make([]byte, silenceMeritBytes)
 	n := copy(merit, come)
@@ -207,5 +262,5 @@ func (s *streams) converse(conn net.Conn, come []byte) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), silenceAnswerWithin)
 	defer cancel()
-	_, _ = conn.Write([]byte{s.silence(ctx, merit)}) // who asked may be gone
+	_, _ = conn.Write([]byte{s.answer(ctx, asked, merit)}) // who asked may be gone
 }

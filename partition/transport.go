@@ -42,7 +42,8 @@ const (
 type safeTransport struct {
 	*raft.NetworkTransport
 	consumer chan raft.RPC
-	raft     *atomic.Pointer[raft.Raft] // empty until it runs
+	raft     *atomic.Pointer[raft.Raft]     // empty until it runs
+	refused  func(*raft.RequestVoteRequest) // is told of votes that raft has refused; nil: nobody is
 }
 
 // askedPrefix begins the field of a request for a vote in which raft has the address of the
@@ -51,8 +52,8 @@ type safeTransport struct {
 const askedPrefix = "asked:"
 
 // newSafeTransport begins to hand on what comes in; it ends with ended.
-func newSafeTransport(inner *raft.NetworkTransport, replica string, ended <-chan struct{}) safeTransport {
-	t := safeTransport{inner, make(chan raft.RPC), new(atomic.Pointer[raft.Raft])}
+func newSafeTransport(inner *raft.NetworkTransport, replica string, ended <-chan struct{}, refused func(*raft.RequestVoteRequest)) safeTransport {
+	t := safeTransport{inner, make(chan raft.RPC), new(atomic.Pointer[raft.Raft]), refused}
 	go t.handOn(replica, ended)
 	return t
 }
@@ -97,12 +98,16 @@ func (t safeTransport) handOn(replica string, ended <-chan struct{}) {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
-			if vote, is := rpc.Command.(*raft.RequestVoteRequest); is && askedOther(vote, replica) {
+			vote, is := rpc.Command.(*raft.RequestVoteRequest)
+			if is && askedOther(vote, replica) {
 				// Term 0: it says nothing about us, and deposes nobody.
 				rpc.Respond(&raft.RequestVoteResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}, nil)
 				continue
 			}
 			t.introduce(rpc.Command)
+			if is && t.refused != nil {
+				rpc.RespChan = t.overhear(vote, rpc.RespChan, ended)
+			}
 			select {
 			case t.consumer <- rpc:
 			case <-ended:
@@ -112,6 +117,22 @@ func (t safeTransport) handOn(replica string, ended <-chan struct{}) {
 			return
 		}
 	}
+}
+
+// overhear hands the answer to a request for a vote on, and tells of a refusal.
+func (t safeTransport) overhear(vote *raft.RequestVoteRequest, to chan<- raft.RPCResponse, ended <-chan struct{}) chan<- raft.RPCResponse {
+	answers := make(chan raft.RPCResponse, 1)
+	go func() {
+		select {
+		case answer := <-answers:
+			to <- answer // the transport keeps room for it
+			if got, is := answer.Response.(*raft.RequestVoteResponse); is && !got.Granted && answer.Error == nil {
+				t.refused(vote)
+			}
+		case <-ended:
+		}
+	}()
+	return answers
 }
 
 // introduce makes a candidate that is no voter here pass for one: the request loses the name by
@@ -220,8 +241,8 @@ type streams struct {
 	member fsm.MemberID
 	dial   func(context.Context, fsm.MemberID, fsm.PartitionID) (net.Conn, error)
 	broken func() // a peer's stream ended, and not by our doing; must not block
-	// silence answers a peer that hears no leader; see silence.go.
-	silence func(ctx context.Context, merit []byte) byte
+	// answer answers a peer that hears no leader, or has lost it; see silence.go.
+	answer func(ctx context.Context, asked byte, merit []byte) byte
 
 	accepted chan net.Conn
 	ended    chan struct{} // closed with the instance
@@ -231,9 +252,9 @@ type streams struct {
 	closed bool
 }
 
-func newStreams(cfg *Config, broken func(), silence func(context.Context, []byte) byte) *streams {
+func newStreams(cfg *Config, broken func(), answer func(context.Context, byte, []byte) byte) *streams {
 	return &streams{
-		id: cfg.ID, member: cfg.Member, dial: cfg.Dial, broken: broken, silence: silence,
+		id: cfg.ID, member: cfg.Member, dial: cfg.Dial, broken: broken, answer: answer,
 		accepted: make(chan net.Conn, acceptedWaitingMax),
 		ended:    make(chan struct{}),
 		open:     make(map[*trackedConn]struct{}),
@@ -254,8 +275,8 @@ func (c *trackedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if c.peers && !c.begun && n > 0 {
 		c.begun = true
-		if b[0] == silenceAsked {
-			c.owner.converse(c.Conn, b[1:n])
+		if b[0] == silenceAsked || b[0] == goneAsked {
+			c.owner.converse(c.Conn, b[0], b[1:n])
 			return 0, io.EOF
 		}
 	}

@@ -24,7 +24,7 @@ func TestVoteOfAnotherReplica(t *testing.T) {
 			inner.CloseStreams()
 			close(ended)
 		})
-		return newSafeTransport(inner, replica, ended), inner
+		return newSafeTransport(inner, replica, ended, nil), inner
 	}
 	candidate, _ := open("A.1")
 	voter, inner := open("B.7")
