@@ -348,7 +348,8 @@ func TestBackupOverHTTP(t *testing.T) {
 			t.Error("a part was taken for the whole")
 		}
 	}
-	if took := time.Since(began); took > 10*time.Second {
+	// Shorter than it takes to wait for a request; a busy machine needs some of that.
+	if took := time.Since(began); took >= requestTimeMax {
 		t.Error("closing took", took)
 	}
 	if line := r.audit.String(); !strings.Contains(line, `"operation":"back up"`) || !strings.Contains(line, `"outcome":"Timeout"`) {

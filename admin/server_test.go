@@ -37,16 +37,21 @@ type rig struct {
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
+	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newRigOn(t, l)
+}
+
+func newRigOn(t *testing.T, l net.Listener) *rig {
+	t.Helper()
 	r := &rig{house: newHouse()}
 	ring, err := auth.New(auth.Config{Rules: r.house, Keys: []auth.Key{
 		{Name: "root", Primary: "root-secret", Rights: fsm.Manage},
 		{Name: "app", Primary: "app-secret", Rights: fsm.Send},
 		{Name: "reader", Primary: "reader-secret", Rights: fsm.Listen},
 	}})
-	if err != nil {
-		t.Fatal(err)
-	}
-	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -457,9 +462,9 @@ func until(t *testing.T, done func() bool) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
-	for end := time.Now().Add(10 * time.Second); !done(); <-tick.C {
+	for end := time.Now().Add(60 * time.Second); !done(); <-tick.C {
 		if time.Now().After(end) {
-			t.Fatal("did not happen within 10 s")
+			t.Fatal("did not happen within 60 s")
 		}
 	}
 }
