@@ -29,7 +29,7 @@ func newSessionPair(t *testing.T) sessionPair {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sessionPair{T: t, ctx: within(t, 20*time.Second), house: h, client: client, sender: sender}
+	return sessionPair{T: t, ctx: within(t, 60*time.Second), house: h, client: client, sender: sender}
 }
 
 func (p sessionPair) send(session string, bodies ...string) {

@@ -37,7 +37,7 @@ func piped(t testing.TB, b Broker, change ...func(*Config)) (*Server, *peer) {
 	p := connect(t, s)
 	t.Cleanup(func() {
 		_ = p.net.Close()
-		ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 		defer cancel()
 		_ = s.Close(ctx)
 	})

@@ -24,7 +24,7 @@ func sdk(t *testing.T, address string) *azservicebus.Client {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 		defer cancel()
 		if err := client.Close(ctx); err != nil {
 			t.Error(err)
@@ -68,7 +68,7 @@ func sdkPairOf(t *testing.T, h *house, options *azservicebus.ReceiverOptions) sd
 	if err != nil {
 		t.Fatal(err)
 	}
-	return sdkPair{T: t, ctx: within(t, 20*time.Second), house: h, address: address, client: client, sender: sender, receiver: receiver}
+	return sdkPair{T: t, ctx: within(t, 60*time.Second), house: h, address: address, client: client, sender: sender, receiver: receiver}
 }
 
 // byToken is all that another process needs of a message to settle it.

@@ -13,7 +13,7 @@ import (
 // comes waits for figures: they are told a moment after what they are about.
 func comes(t *testing.T, s *Server, what string, holds func(Stats) bool) Stats {
 	t.Helper()
-	deadline := time.NewTimer(20 * time.Second)
+	deadline := time.NewTimer(60 * time.Second)
 	defer deadline.Stop()
 	ticker := time.NewTicker(5 * time.Millisecond)
 	defer ticker.Stop()

@@ -26,7 +26,7 @@ func newShop(t *testing.T, subscriptions ...string) shop {
 	if err != nil {
 		t.Fatal(err)
 	}
-	return shop{sdkPair{T: t, ctx: within(t, 20*time.Second), house: h, address: address, client: client, sender: sender}}
+	return shop{sdkPair{T: t, ctx: within(t, 60*time.Second), house: h, address: address, client: client, sender: sender}}
 }
 
 // at receives from a subscription.

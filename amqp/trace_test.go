@@ -103,7 +103,7 @@ func TestTrace(t *testing.T) {
 	p.send(dispose(0, 2, false, &wire.Accepted{}))
 	expect[*wire.Disposition](p)
 
-	deadline, cancel := context.WithTimeout(t.Context(), 20*time.Second)
+	deadline, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	tick := time.NewTicker(5 * time.Millisecond)
 	defer tick.Stop()
