@@ -74,7 +74,7 @@ func TestBackupAndRestore(t *testing.T) {
 	again.configs[0].Dir = dir
 	again.configs[0].Expect, again.configs[1].Expect = 1, 0
 	node := again.start(0)
-	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
 	if err := node.Ready(ctx); err != nil {
 		t.Fatal(err)

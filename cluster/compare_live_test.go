@@ -41,6 +41,7 @@ func pushOn(t *testing.T, c *testCluster, id fsm.PartitionID, index uint64) {
 				group.Submit(fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}), func(a partition.Answer) { done <- a })
 				if a := <-done; a.Outcome != partition.Done {
 					at = (at + 1) % len(c.nodes)
+					wait(t.Context(), time.Millisecond) // nobody may lead just now
 				} else if group.Status().Applied > index {
 					return
 				}
@@ -90,7 +91,7 @@ func lockSome(t *testing.T, node *Node, at fsm.Place, n int) {
 	t.Helper()
 	r := node.Router().Receiver(at, false)
 	defer r.Close()
-	if got := lockMessages(r, n, 5*time.Second); got.code != fsm.OK || len(got.deliveries) != n {
+	if got := lockMessages(r, n, waitMax); got.code != fsm.OK || len(got.deliveries) != n {
 		t.Fatalf("%v, %d deliveries", got.code, len(got.deliveries))
 	}
 }

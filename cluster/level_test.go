@@ -116,7 +116,7 @@ func TestOldBinaryOfAMember(t *testing.T) {
 	old := c.start(2)
 	select {
 	case <-old.Outdated():
-	case <-time.After(30 * time.Second):
+	case <-time.After(waitMax):
 		t.Fatal("an old binary does not notice")
 	}
 	if err := old.Ready(t.Context()); !errors.Is(err, ErrOutdated) {
@@ -140,7 +140,7 @@ func TestOldBinaryJoins(t *testing.T) {
 	c.ready()
 	c.atLevel(2)
 	old := c.start(2)
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
 	if err := old.Ready(ctx); !errors.Is(err, ErrOutdated) {
 		t.Fatalf("ready: %v", err)

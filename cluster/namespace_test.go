@@ -156,6 +156,7 @@ func TestNamespaceLimits(t *testing.T) {
 		"lock": {func(s *fsm.EntitySettings) { s.MaxMessageBytes, s.LockDuration = 0, 60_001 }, "1m0s"},
 	} {
 		settings := testSettings
+		settings.LockDuration = 30_000
 		test.change(&settings)
 		_, err := space.CreateEntity(t.Context(), fsm.QueueEntity, "q", settings, nil, nil)
 		if !errors.Is(err, fsm.InvalidArgument) || !strings.Contains(fmt.Sprint(err), test.says) {
@@ -163,7 +164,7 @@ func TestNamespaceLimits(t *testing.T) {
 		}
 	}
 	open := testSettings
-	open.MaxMessageBytes = 0
+	open.LockDuration, open.MaxMessageBytes = 30_000, 0
 	made, err := space.CreateEntity(t.Context(), fsm.QueueEntity, "q", open, nil, nil)
 	if err != nil || made.Settings.MaxMessageBytes != 256<<10 {
 		t.Fatalf("open size: %d, %v", made.Settings.MaxMessageBytes, err)

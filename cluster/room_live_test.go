@@ -152,7 +152,7 @@ func TestNobodyHasRoom(t *testing.T) {
 			t.Errorf("create: %v", err)
 		}
 		r := node.Router().Receiver(at, false)
-		got := lockMessages(r, 1, time.Second)
+		got := lockMessages(r, 1, waitMax)
 		if got.code != fsm.OK || len(got.deliveries) != 1 {
 			t.Fatalf("%+v", got)
 		}

@@ -157,7 +157,7 @@ func newPort(t testing.TB, self fsm.MemberID, config *tls.Config, to *port) *por
 	}
 	p := &port{lines: new(logLines)}
 	p.peers = &peers{
-		self: self, listener: listener, log: p.lines.logger(), dialMax: 5 * time.Second, secure: newSecure(config),
+		self: self, listener: listener, log: p.lines.logger(), dialMax: waitMax, secure: newSecure(config),
 		cluster: func() string { return "" },
 		address: func(fsm.MemberID) (string, error) { return to.listener.Addr().String(), nil },
 		raft:    func(fsm.PartitionID, net.Conn) bool { return false },

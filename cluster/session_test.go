@@ -91,7 +91,7 @@ func TestSessionSurvivesItsLeader(t *testing.T) {
 		t.Errorf("state %q, %v", state, err)
 	}
 	name := "red"
-	thief, _ := accepting(two, at, &name, time.Second)
+	thief, _ := accepting(two, at, &name, waitMax)
 	if a := <-thief; a.code != fsm.SessionCannotBeLocked {
 		t.Errorf("somebody else gets %v", a.code)
 	}
