@@ -260,8 +260,9 @@ func TestLineGivesUp(t *testing.T) {
 	t.Parallel()
 	group := &fakeGroup{}
 	l := newFakeLine(t, group, nil) // nobody leads
+	before := time.Now()            // its minute begins later
 	refused := submitted(l)
-	l.tick(time.Now().Add(59 * time.Second))
+	l.tick(before.Add(59 * time.Second))
 	select {
 	case <-refused:
 		t.Fatal("given up early")
