@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -27,7 +28,7 @@ func TestThreeMembersServeOneQueue(t *testing.T) {
 	}
 	receiver := c.nodes[2].Router().Receiver(at, false)
 	defer receiver.Close()
-	got := lockMessages(receiver, 10, 20*time.Second)
+	got := lockMessages(receiver, 10, waitMax)
 	if got.code != fsm.OK || len(got.deliveries) != 1 || string(got.deliveries[0].Payload) != "hello" {
 		t.Fatalf("locked %+v", got)
 	}
@@ -151,15 +152,14 @@ func TestInterruptedDeletionIsFinished(t *testing.T) {
 		_, err := c.nodes[1].router.lookup(t.Context(), lookupQuery{ID: at.ID})
 		return errors.Is(err, fsm.EntityNotFound)
 	})
-	status, err := c.nodes[2].Status(t.Context())
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, part := range status.Partitions[1:] {
-		if part.Messages != 0 || part.Entities != 0 {
-			t.Errorf("partition %d still holds %d messages of %d queues", part.ID, part.Messages, part.Entities)
+	// A leader that does not answer within a second is made up for by what its followers know.
+	eventually(t, "no partition holds anything", func() bool {
+		status, err := c.nodes[2].Status(t.Context())
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		return len(status.Partitions) == 3 && !slices.ContainsFunc(status.Partitions[1:], func(p PartitionStatus) bool { return p.Messages+uint64(p.Entities) != 0 })
+	})
 }
 
 // TestLeaderDies kills the leader of a queue while others send through another member:
@@ -176,7 +176,7 @@ func TestLeaderDies(t *testing.T) {
 	receiver := client.Router().Receiver(at, false)
 	defer receiver.Close()
 	waiting := make(chan locked, 1)
-	receiver.Lock(1, 1<<20, 20*time.Second, func(code fsm.Code, d []fsm.Delivery) { waiting <- locked{code, d} })
+	receiver.Lock(1, 1<<20, waitMax, func(code fsm.Code, d []fsm.Delivery) { waiting <- locked{code, d} })
 
 	const senders, each = 16, 60
 	var sending sync.WaitGroup
@@ -205,7 +205,7 @@ func TestLeaderDies(t *testing.T) {
 	}
 	seen := map[string]int{string(got.deliveries[0].Payload): 1}
 	for len(seen) < senders*each {
-		got := lockMessages(receiver, 500, 20*time.Second)
+		got := lockMessages(receiver, 500, waitMax)
 		if got.code != fsm.OK || len(got.deliveries) == 0 {
 			t.Fatalf("after %d messages: %v", len(seen), got.code)
 		}
@@ -280,7 +280,7 @@ func TestRestartOfAllKeepsEverything(t *testing.T) {
 		sendMessage(t, c.nodes[i%3], at, fmt.Sprint(i))
 	}
 	receiver := c.nodes[0].Router().Receiver(at, false)
-	got := lockMessages(receiver, 5, 20*time.Second)
+	got := lockMessages(receiver, 5, waitMax)
 	receiver.Close()
 	if len(got.deliveries) == 0 {
 		t.Fatalf("locked nothing: %v", got.code)
@@ -352,7 +352,7 @@ func TestFourthMemberJoinsAndServes(t *testing.T) {
 	sendMessage(t, fourth, at, "hello")
 	receiver := fourth.Router().Receiver(at, true)
 	defer receiver.Close()
-	got := lockMessages(receiver, 1, 20*time.Second)
+	got := lockMessages(receiver, 1, waitMax)
 	if len(got.deliveries) != 1 || string(got.deliveries[0].Payload) != "hello" {
 		t.Fatalf("received %+v", got)
 	}
@@ -366,15 +366,11 @@ func TestFourthMemberJoinsAndServes(t *testing.T) {
 			t.Fatal("the fourth member votes in the catalog")
 		}
 	}
-	status, err := fourth.Status(t.Context())
-	if err != nil || len(status.Members) != 4 || len(status.Partitions) != 3 {
-		t.Fatalf("status %+v, %v", status, err)
-	}
-	for _, part := range status.Partitions {
-		if part.Leader == "" || len(part.Replicas) < 3 {
-			t.Errorf("partition %+v", part)
-		}
-	}
+	eventually(t, "the fourth member knows the leaders and replicas of all", func() bool {
+		status, err := fourth.Status(t.Context())
+		return err == nil && len(status.Members) == 4 && len(status.Partitions) == 3 &&
+			!slices.ContainsFunc(status.Partitions, func(p PartitionStatus) bool { return p.Leader == "" || len(p.Replicas) < 3 })
+	})
 }
 
 // loadedHandler says when the catalog of a member is loaded, before the member goes on.
@@ -462,7 +458,7 @@ func TestMembersOfTwoClustersStayApart(t *testing.T) {
 	}
 	// A stream that claims the wrong cluster is refused, whatever gossip says.
 	impostor := &peers{
-		self: first.self, dialMax: time.Second, log: testLogger(), cluster: first.clusterID,
+		self: first.self, dialMax: waitMax, log: testLogger(), cluster: first.clusterID,
 		address: func(fsm.MemberID) (string, error) { return second.PeerAddr(), nil },
 	}
 	_, err = impostor.dial(t.Context(), streamForward, second.self, 0)
@@ -517,7 +513,7 @@ func TestReceiveAndCancel(t *testing.T) {
 			if got.code != fsm.OK || len(got.deliveries) != 0 {
 				t.Errorf("member %d: cancelled with %+v", i, got)
 			}
-		case <-time.After(60 * time.Second):
+		case <-time.After(waitMax):
 			t.Fatalf("member %d: a cancelled lock waits", i)
 		}
 		if got := lockMessages(receiver, 1, 20*time.Millisecond); got.code != fsm.OK || len(got.deliveries) != 0 {
