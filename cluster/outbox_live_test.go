@@ -82,19 +82,20 @@ type taken struct {
 	Patches []fsm.Patch
 }
 
-// take removes up to most messages from a place, waiting for the first.
+// take removes up to most messages from a place, waiting for the first, and then as long as
+// there are more.
 func (c *testCluster) take(at fsm.Place, most int) (all []taken) {
 	c.t.Helper()
 	receiver := c.any().Router().Receiver(at, true)
 	defer receiver.Close()
-	wait := 30 * time.Second
+	wait := waitMax
 	for len(all) < most {
 		got := lockMessages(receiver, most-len(all), wait)
 		if got.code != fsm.OK {
 			c.t.Fatalf("receive from %s: %v", at.Name, got.code)
 		}
-		if len(got.deliveries) == 0 {
-			return all
+		if len(got.deliveries) == 0 && (wait == waitMax || ready(c.t, c.any(), at) == 0) {
+			return all // else no leader was known for so long
 		}
 		for _, d := range got.deliveries {
 			patches, err := fsm.DecodePatches(d.Patches)
@@ -148,7 +149,7 @@ func TestForwardToAnotherPartition(t *testing.T) {
 	c.counted(source, "empty", func(n fsm.Counts) bool { return n == fsm.Counts{} })
 	receiver := c.nodes[1].Router().Receiver(source, false)
 	defer receiver.Close()
-	if got := lockMessages(receiver, 1, time.Second); got.code != fsm.NotAllowed {
+	if got := lockMessages(receiver, 1, waitMax); got.code != fsm.NotAllowed {
 		t.Errorf("receive from a queue that forwards: %v", got.code)
 	}
 	var total ForwardFigures
@@ -223,7 +224,7 @@ func TestForwardDeadLetters(t *testing.T) {
 		}
 		sendMessage(t, c.nodes[1], to, "to "+at.Name)
 		receiver := c.nodes[0].Router().Receiver(at, false)
-		got := lockMessages(receiver, 1, 20*time.Second)
+		got := lockMessages(receiver, 1, waitMax)
 		if len(got.deliveries) != 1 {
 			t.Fatalf("lock: %+v", got)
 		}

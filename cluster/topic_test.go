@@ -403,11 +403,12 @@ func TestInterruptedCreationOfTopics(t *testing.T) {
 	topic, sub := halves("by-receive")
 	receiver := c.nodes[1].Router().Receiver(resolve(t, c.nodes[1], sub.Name), true)
 	defer receiver.Close()
-	if got := lockMessages(receiver, 1, 10*time.Millisecond); got.code != fsm.OK {
+	// It ends as soon as the making is finished; before that the topic would drop what comes.
+	if got := lockMessages(receiver, 1, waitMax); got.code != fsm.OK {
 		t.Fatalf("lock: %v", got.code)
 	}
 	mustSend(t, c.nodes[2], topic, fsm.Message{Payload: []byte("x")})
-	if got := lockMessages(receiver, 1, 20*time.Second); len(got.deliveries) != 1 {
+	if got := lockMessages(receiver, 1, waitMax); len(got.deliveries) != 1 {
 		t.Fatalf("after the making was finished: %+v", got)
 	}
 	if diff := cmp.Diff([]string{"mine"}, ruleNames(t, c.nodes[0], sub.Name)); diff != "" {
@@ -546,7 +547,7 @@ func TestIdleTopicsAndSubscriptions(t *testing.T) {
 		defer node.router.touches.mu.Unlock()
 		return len(node.router.touches.last) > 0
 	})
-	c.pass(clock, 0) // and the report is applied
+	node.router.line(1).idle(t) // and the report is applied
 	c.pass(clock, 2*time.Minute)
 	eventually(t, "the idle ones are gone", func() bool { return c.gone(lost) && c.gone(idle) && c.gone(along) })
 	eventually(t, "the others are there", func() bool { return c.holds(1, topic.ID, kept.ID) })
@@ -580,7 +581,7 @@ func TestNextLeaderBuriesAnIdleTopic(t *testing.T) {
 	// Nor does a receiver bring the subscription back, or its topic.
 	receiver := survivor.Router().Receiver(sub, false)
 	defer receiver.Close()
-	if got := lockMessages(receiver, 1, 0); got.code != fsm.EntityNotFound {
+	if got := lockMessages(receiver, 1, waitMax); got.code != fsm.EntityNotFound {
 		t.Errorf("receive: %v", got.code)
 	}
 	c.kill(leader)
@@ -621,7 +622,7 @@ func TestLeaderOfATopicDies(t *testing.T) {
 			defer receiver.Close()
 			seen := map[string]bool{}
 			for len(seen) < senders*each {
-				got := lockMessages(receiver, 50, 20*time.Second)
+				got := lockMessages(receiver, 50, waitMax)
 				if got.code != fsm.OK || len(got.deliveries) == 0 {
 					t.Errorf("%s: after %d messages: %v", sub.Name, len(seen), got.code)
 					return
