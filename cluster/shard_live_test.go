@@ -83,7 +83,7 @@ func TestPartitionedSessions(t *testing.T) {
 		if diff := cmp.Diff([]string{"2", "3"}, payloads(peeked)); err != nil || diff != "" || peeked[0].Lock.Sequence != got[1].Lock.Sequence {
 			t.Errorf("%s: peek: %v %s", name, err, diff)
 		}
-		thief, _ := accepting(c.nodes[0], at, &name, time.Second)
+		thief, _ := accepting(c.nodes[0], at, &name, waitMax)
 		if a := <-thief; a.code != fsm.SessionCannotBeLocked {
 			t.Errorf("%s is held twice: %v", name, a.code)
 		}
@@ -345,7 +345,7 @@ func TestPartitionedWhileMembersDie(t *testing.T) {
 		}()
 		receiver := other.Router().Receiver(at, false)
 		for n := 0; n < perRound; {
-			d := lockMessages(receiver, 20, 30*time.Second)
+			d := lockMessages(receiver, 20, waitMax)
 			if d.code != fsm.OK || len(d.deliveries) == 0 {
 				t.Fatalf("round %d: received %d: %v", round, n, d.code)
 			}
