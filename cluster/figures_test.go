@@ -110,7 +110,7 @@ func TestRequestFigures(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	for i := range c.configs {
-		c.configs[i].Timing.Retry = 2 * time.Second
+		c.configs[i].Timing.Retry = 5 * time.Second // the send below lasts so long
 	}
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "orders")

@@ -96,7 +96,7 @@ func (g *fakeGroup) await(t *testing.T, submits, locks int) {
 		}
 		select {
 		case <-arrived:
-		case <-time.After(10 * time.Second):
+		case <-time.After(waitMax):
 			t.Fatalf("%d submissions and %d locks did not come", submits, locks)
 		}
 	}
@@ -137,7 +137,7 @@ func (a answers) next(t *testing.T) answered {
 	select {
 	case got := <-a:
 		return got
-	case <-time.After(10 * time.Second):
+	case <-time.After(waitMax):
 		t.Fatal("no answer")
 		return answered{}
 	}
@@ -418,7 +418,7 @@ func TestForwardServerHostile(t *testing.T) {
 			_, _ = ours.Write(bytes)
 			select {
 			case <-ended:
-			case <-time.After(10 * time.Second):
+			case <-time.After(waitMax):
 				t.Fatal("the connection is still served")
 			}
 			if len(group.submits)+len(group.locks) > 0 {
@@ -508,7 +508,7 @@ func TestStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	p := &peers{
-		self: "B", listener: listener, log: testLogger(), dialMax: time.Second,
+		self: "B", listener: listener, log: testLogger(), dialMax: waitMax,
 		cluster: func() string { return "" },
 		address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
 		raft:    func(fsm.PartitionID, net.Conn) bool { return false },
@@ -526,7 +526,7 @@ func TestStrangers(t *testing.T) {
 	}
 	refused := 0
 	for _, conn := range strangers[handshakesMax:] { // over the limit: closed at once
-		_ = conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		_ = conn.SetReadDeadline(time.Now().Add(waitMax))
 		if _, err := conn.Read(make([]byte, 1)); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			refused++
 		}
@@ -537,7 +537,7 @@ func TestStrangers(t *testing.T) {
 	for _, conn := range strangers {
 		_ = conn.Close()
 	}
-	asker := &peers{self: "A", dialMax: time.Second, cluster: p.cluster, address: p.address}
+	asker := &peers{self: "A", dialMax: waitMax, cluster: p.cluster, address: p.address}
 	eventually(t, "a member gets through", func() bool {
 		conn, err := asker.dial(t.Context(), streamForward, "B", 0)
 		if err == nil {

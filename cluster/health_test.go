@@ -37,15 +37,11 @@ func TestReadiness(t *testing.T) {
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
 	n := c.nodes[0]
-	if bad := failing(n.Readiness()); bad != nil {
-		t.Fatalf("not ready: %v", bad)
-	}
+	eventually(t, "it is ready", func() bool { return failing(n.Readiness()) == nil })
 	if bad := failing(n.Liveness()); bad != nil {
 		t.Fatalf("not alive: %v", bad)
 	}
-	if !n.othersHearCatalog(t.Context()) {
-		t.Error("two members hear the catalog's leader and do not say so")
-	}
+	eventually(t, "two members hear the catalog's leader", func() bool { return n.othersHearCatalog(t.Context()) })
 	eventually(t, "not ready while others hear a leader", func() bool {
 		n.health.outvoted.Store(true) // the loop takes it back: nobody was silent
 		bad := failing(n.Readiness())
@@ -53,7 +49,7 @@ func TestReadiness(t *testing.T) {
 	})
 	eventually(t, "ready again", func() bool { return failing(n.Readiness()) == nil })
 
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
 	if err := n.router.Drain(ctx, n.self); err != nil {
 		t.Fatal(err)
