@@ -153,7 +153,8 @@ func TestDivergedReplicaStops(t *testing.T) {
 		fsm.AppendCommand(nil, fsm.Header{}, fsm.PutEntity{Entity: 2, Version: 1, Settings: settings()}))
 	g.mu.Unlock()
 	h := a.next()
-	ask(t, g, h, send(2, body(1)))
+	encoded := fsm.AppendCommand(nil, h, send(2, body(1)))
+	router(t, ms, h, func(g *Group, done func(Answer)) { g.Submit(encoded, done) }) // whoever leads by now
 	for _, m := range ms {
 		catchUp(t, ms, m)
 		r := m.group(1)

@@ -31,10 +31,11 @@ func TestHistogram(t *testing.T) {
 // What a group counts is what was done, at the leader and at its followers.
 func TestFigures(t *testing.T) {
 	t.Parallel()
-	ms := newMembers(t, 3, func(c *Config) { c.Sizes.Segment = 8 << 10 })
-	for _, m := range ms {
-		m.start(1)
-	}
+	// What is counted at the leader is compared with what it was asked: it has to stay.
+	ms := form(t, func(c *Config) {
+		patient(c)
+		c.Sizes.Segment = 8 << 10
+	})
 	a := &asker{origin: 7}
 	insist(t, ms, a.next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
 	m, g := leader(t, ms, 1)

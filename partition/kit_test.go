@@ -409,9 +409,24 @@ func handTo(t testing.TB, ms []*member, to *member) {
 	})
 }
 
-// catchUp waits until a replica has applied what the leader has.
+// current is a leader that has applied all that was answered before. One that has just come
+// into office knows it all and may not have applied it.
+func current(t testing.TB, ms []*member) *Group {
+	t.Helper()
+	var lg *Group
+	if err := atLeader(t, ms, func(_ *member, g *Group) error {
+		lg = g
+		return g.Read(t.Context(), func(Machine) {})
+	}); err != nil {
+		t.Fatal(err)
+	}
+	return lg
+}
+
+// catchUp waits until a replica has applied what was answered before.
 func catchUp(t testing.TB, ms []*member, m *member) {
 	t.Helper()
+	current(t, ms)
 	eventually(t, "it catches up", func() bool {
 		g := anyLeader(ms)
 		return g != nil && m.group(1).Status().Applied >= g.Status().Applied

@@ -104,8 +104,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 	<-received
 
 	left := make(map[string]bool)
-	_, g := leader(t, ms, 1)
-	for _, text := range image(t, g) {
+	for _, text := range image(t, current(t, ms)) {
 		if left[text] || completed[text] {
 			t.Errorf("twice: %.20s", text)
 		}

@@ -44,7 +44,7 @@ func image(t *testing.T, g *Group) map[fsm.Owner]string {
 
 func sameEverywhere(t *testing.T, ms []*member) {
 	t.Helper()
-	_, g := leader(t, ms, 1)
+	g := current(t, ms)
 	want := image(t, g)
 	for _, m := range ms {
 		r := m.group(1)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"log/slog"
 	"regexp"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -47,25 +48,35 @@ func TestSlowEntry(t *testing.T) {
 	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	before := strings.Count(lines.text(), "slow operation")
 	store.hold <- struct{}{}
-	start, done := time.Now(), make(chan Answer, 1)
+	done := make(chan Answer, 1)
 	g.Submit(fsm.AppendCommand(nil, a.next(), send(1, []byte("a secret"))), func(a Answer) { done <- a })
-	eventually(t, "it has waited", func() bool { return time.Since(start) > held })
+	eventually(t, "raft has taken it", func() bool { // and that is noted: what comes now is the quorum's
+		g.p.mu.Lock()
+		defer g.p.mu.Unlock()
+		return slices.ContainsFunc(g.p.inflight, func(b *batch) bool { return !b.taken.IsZero() })
+	})
+	taken := time.Now()
+	eventually(t, "it has waited", func() bool { return time.Since(taken) > held })
 	<-store.hold
 	await1(t, done)
-	one := regexp.MustCompile(`msg="slow operation" operation="log entry" partition=1 took=(\S+) queued=(\S+) raft=(\S+) quorum=(\S+) applied=(\S+) commands=1\n`)
 	eventually(t, "a line", func() bool { return strings.Count(lines.text(), "slow operation") > before })
-	found := one.FindAllStringSubmatch(lines.text(), -1)
-	if len(found) == 0 || strings.Contains(lines.text(), "secret") {
-		t.Fatalf("%s", lines.text())
-	}
-	part := func(i int) time.Duration {
-		d, err := time.ParseDuration(found[len(found)-1][i])
-		if err != nil {
-			t.Fatal(err)
+	one := regexp.MustCompile(`msg="slow operation" operation="log entry" partition=1 took=(\S+) queued=(\S+) raft=(\S+) quorum=(\S+) applied=(\S+) commands=1\n`)
+	told := false // among others: on a busy machine any entry may be slow
+	for _, line := range one.FindAllStringSubmatch(lines.text(), -1) {
+		var parts [5]time.Duration
+		for i := range parts {
+			var err error
+			if parts[i], err = time.ParseDuration(line[1+i]); err != nil {
+				t.Fatal(err)
+			}
 		}
-		return d
+		took, queued, inRaft, quorum, applied := parts[0], parts[1], parts[2], parts[3], parts[4]
+		if (queued + inRaft + quorum + applied - took).Abs() > time.Millisecond {
+			t.Errorf("the parts are not the whole: %s", line[0])
+		}
+		told = told || quorum >= held
 	}
-	if sum := part(2) + part(3) + part(4) + part(5); part(1) < held || part(4) < held/2 || (sum-part(1)).Abs() > time.Millisecond {
+	if !told || strings.Contains(lines.text(), "secret") {
 		t.Errorf("%s", lines.text())
 	}
 }
