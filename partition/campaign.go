@@ -19,7 +19,7 @@ const (
 	// other's votes.
 	campaignApart = 80 * time.Millisecond
 	// campaignWithin is the time for a first campaign to be decided. It is doubled with each try.
-	campaignWithin = 150 * time.Millisecond
+	campaignWithin = 300 * time.Millisecond
 	campaignTries  = 4                    // then raft's own timers have run out
 	campaignLook   = 5 * time.Millisecond // between two looks whether somebody leads
 	stepBackWithin = time.Second          // for raft to take what is told to it

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -22,6 +23,7 @@ const (
 	requestsInFlight     = 2  // AppendEntries on one stream; more was measured as worse
 	streamRequestTimeout = 10 * time.Second
 	staleStreamsWithin   = 500 * time.Millisecond // a dead stream says so at once
+	beatWithin           = 500 * time.Millisecond // entries are tried again without a heartbeat, too
 )
 
 // safeTransport is raft's transport without its heartbeat fast path. On that path
@@ -44,6 +46,8 @@ type safeTransport struct {
 	consumer chan raft.RPC
 	raft     *atomic.Pointer[raft.Raft]     // empty until it runs
 	refused  func(*raft.RequestVoteRequest) // is told of votes that raft has refused; nil: nobody is
+	beats    *beats
+	ended    <-chan struct{}
 }
 
 // askedPrefix begins the field of a request for a vote in which raft has the address of the
@@ -53,8 +57,11 @@ const askedPrefix = "asked:"
 
 // newSafeTransport begins to hand on what comes in; it ends with ended.
 func newSafeTransport(inner *raft.NetworkTransport, replica string, ended <-chan struct{}, refused func(*raft.RequestVoteRequest)) safeTransport {
-	t := safeTransport{inner, make(chan raft.RPC), new(atomic.Pointer[raft.Raft]), refused}
-	go t.handOn(replica, ended)
+	t := safeTransport{
+		NetworkTransport: inner, consumer: make(chan raft.RPC), raft: new(atomic.Pointer[raft.Raft]),
+		refused: refused, beats: &beats{next: make(map[raft.ServerID]chan struct{})}, ended: ended,
+	}
+	go t.handOn(replica)
 	return t
 }
 
@@ -94,7 +101,7 @@ func overStale(request func() error) (err error) {
 }
 
 // handOn refuses votes that were asked of another replica.
-func (t safeTransport) handOn(replica string, ended <-chan struct{}) {
+func (t safeTransport) handOn(replica string) {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
@@ -106,21 +113,21 @@ func (t safeTransport) handOn(replica string, ended <-chan struct{}) {
 			}
 			t.introduce(rpc.Command)
 			if is && t.refused != nil {
-				rpc.RespChan = t.overhear(vote, rpc.RespChan, ended)
+				rpc.RespChan = t.overhear(vote, rpc.RespChan)
 			}
 			select {
 			case t.consumer <- rpc:
-			case <-ended:
+			case <-t.ended:
 				return
 			}
-		case <-ended:
+		case <-t.ended:
 			return
 		}
 	}
 }
 
 // overhear hands the answer to a request for a vote on, and tells of a refusal.
-func (t safeTransport) overhear(vote *raft.RequestVoteRequest, to chan<- raft.RPCResponse, ended <-chan struct{}) chan<- raft.RPCResponse {
+func (t safeTransport) overhear(vote *raft.RequestVoteRequest, to chan<- raft.RPCResponse) chan<- raft.RPCResponse {
 	answers := make(chan raft.RPCResponse, 1)
 	go func() {
 		select {
@@ -129,7 +136,7 @@ func (t safeTransport) overhear(vote *raft.RequestVoteRequest, to chan<- raft.RP
 			if got, is := answer.Response.(*raft.RequestVoteResponse); is && !got.Granted && answer.Error == nil {
 				t.refused(vote)
 			}
-		case <-ended:
+		case <-t.ended:
 		}
 	}()
 	return answers
@@ -175,6 +182,75 @@ func askedOther(vote *raft.RequestVoteRequest, replica string) bool {
 
 // SetHeartbeatHandler leaves the fast path off.
 func (safeTransport) SetHeartbeatHandler(func(raft.RPC)) {}
+
+// AppendEntries tries entries again that could not be sent, as soon as the peer answers a
+// heartbeat. Raft would try them after pauses that double up to ten seconds: a member that
+// comes back gets nothing meanwhile, and is far behind when it is needed. Heartbeats are tried
+// twice a second at least. What fails although heartbeats are answered is left to raft.
+func (t safeTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+	if len(args.Entries) == 0 && args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0 { // raft 1.7.3, heartbeat
+		err := t.NetworkTransport.AppendEntries(id, target, args, resp)
+		if err == nil {
+			t.beats.ring(id)
+		}
+		return err
+	}
+	for answered := false; ; {
+		beat := t.beats.wait(id)
+		err := t.NetworkTransport.AppendEntries(id, target, args, resp)
+		if err == nil || answered || !t.leadsTo(id, args.Term) {
+			return err
+		}
+		look := time.NewTimer(beatWithin)
+		select {
+		case <-beat:
+			answered = true
+		case <-look.C:
+		case <-t.ended:
+		}
+		look.Stop()
+		if !t.leadsTo(id, args.Term) {
+			return err
+		}
+	}
+}
+
+// leadsTo says whether this replica leads in that term, and the other is in the group.
+func (t safeTransport) leadsTo(id raft.ServerID, term uint64) bool {
+	select {
+	case <-t.ended:
+		return false
+	default:
+	}
+	r := t.raft.Load()
+	return r == nil || r.State() == raft.Leader && r.CurrentTerm() == term &&
+		slices.ContainsFunc(r.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id })
+}
+
+// beats tells of heartbeats that were answered.
+type beats struct {
+	mu   sync.Mutex
+	next map[raft.ServerID]chan struct{} // closed with the next one
+}
+
+// wait returns a channel that is closed with the next heartbeat of a peer.
+func (b *beats) wait(id raft.ServerID) <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.next[id] == nil {
+		b.next[id] = make(chan struct{})
+	}
+	return b.next[id]
+}
+
+func (b *beats) ring(id raft.ServerID) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if c := b.next[id]; c != nil {
+		close(c)
+		delete(b.next, id)
+	}
+}
 
 // AppendEntriesPipeline opens a pipeline that ends with the first answer raft will not
 // read on after (raft 1.7.3, pipelineDecode).

@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"net"
 	"testing"
 	"time"
 
@@ -128,4 +129,70 @@ func TestPipelineEndsWithARefusal(t *testing.T) {
 			}
 		})
 	}
+}
+
+// Entries for a peer that is away go out as soon as it answers a heartbeat: raft alone would
+// wait ten seconds for the next try.
+func TestEntriesWaitForAHeartbeat(t *testing.T) {
+	t.Parallel()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	address := listener.Addr().String()
+	if err := listener.Close(); err != nil {
+		t.Fatal(err)
+	}
+	open := func(address string) *raft.NetworkTransport {
+		tr, err := raft.NewTCPTransportWithConfig(address, nil, &raft.NetworkTransportConfig{
+			Timeout: streamRequestTimeout, Logger: &raftLogger{to: testLogger(t), name: "raft"},
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = tr.Close()
+			tr.CloseStreams()
+		})
+		return tr
+	}
+	ended := make(chan struct{})
+	t.Cleanup(func() { close(ended) })
+	leader := newSafeTransport(open("127.0.0.1:0"), "A.1", ended, nil)
+	ask := func(commit uint64) error {
+		return leader.AppendEntries("B.1", raft.ServerAddress(address),
+			&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: commit, LeaderCommitIndex: commit}, new(raft.AppendEntriesResponse))
+	}
+	sent := make(chan error, 1)
+	go func() { sent <- ask(7) }()
+	if err := ask(0); err == nil {
+		t.Fatal("a heartbeat reached nobody")
+	}
+	back := open(address)
+	stop := make(chan struct{})
+	t.Cleanup(func() { close(stop) })
+	go func() {
+		for {
+			select {
+			case rpc := <-back.Consumer():
+				rpc.Respond(&raft.AppendEntriesResponse{Term: 1, Success: true}, nil)
+			case <-stop:
+				return
+			}
+		}
+	}()
+	eventually(t, "the entries get there", func() bool {
+		if err := ask(0); err != nil {
+			t.Fatal(err)
+		}
+		select {
+		case err := <-sent:
+			if err != nil {
+				t.Fatalf("the entries were given up: %v", err)
+			}
+			return true
+		default:
+			return false
+		}
+	})
 }
