@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -63,21 +64,12 @@ func sameApplied(t *testing.T, c *testCluster, id fsm.PartitionID) {
 	})
 }
 
-// aPartition makes three members with one partition, a queue and messages in it.
-func aPartition(t *testing.T, messages int) (*testCluster, fsm.Place, int) {
-	t.Helper()
-	c := newTestCluster(t, 3, 1)
-	for i := range c.configs { // a leader that stays, on a busy machine too
-		raft := &c.configs[i].Timing.Raft
-		raft.Heartbeat, raft.Election, raft.Lease = 2*time.Second, 2*time.Second, time.Second
-	}
-	c.startAll()
-	at := createQueue(t, c.nodes[0], "q")
-	for range messages {
-		sendMessage(t, c.nodes[0], at, "x")
-	}
-	sameApplied(t, c, 1)
-	return c, at, c.leader(1)
+// differing is one partition of a cluster in which replicas will differ.
+type differing struct {
+	*testCluster
+	id     fsm.PartitionID
+	at     fsm.Place
+	leader int
 }
 
 func halted(node *Node, id fsm.PartitionID) error {
@@ -96,85 +88,116 @@ func lockSome(t *testing.T, node *Node, at fsm.Place, n int) {
 	}
 }
 
-// A replica that has become different stops, it alone, and clients go on at every member.
+// Replicas become different in three partitions, each in another way. To be compared they must
+// have applied some thousand entries, one write to the disk after the other: all three do
+// that side by side.
+func TestReplicasThatDiffer(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 3)
+	for i := range c.configs { // leaders that stay, on a busy machine too
+		raft := &c.configs[i].Timing.Raft
+		raft.Heartbeat, raft.Election, raft.Lease = 2*time.Second, 2*time.Second, time.Second
+	}
+	c.startAll()
+	ways := []func(differing) (after func()){differing.aReplica, differing.theLeader, differing.all}
+	var pushing sync.WaitGroup
+	after := make([]func(), len(ways))
+	for i, way := range ways {
+		at := createQueue(t, c.nodes[0], fmt.Sprint("q", i))
+		for range 3 {
+			sendMessage(t, c.nodes[0], at, "x")
+		}
+		sameApplied(t, c, at.Partition)
+		after[i] = way(differing{c, at.Partition, at, c.leader(at.Partition)})
+		pushing.Go(func() { pushOn(t, c, at.Partition, checkpointAt) })
+	}
+	pushing.Wait()
+	for _, check := range after {
+		check()
+	}
+}
+
+// aReplica: one that has become different stops, it alone, and clients go on at every member.
 // Moving the partition off its member and back gives a new replica, equal to the others.
-func TestReplicaThatDiffersStops(t *testing.T) {
-	t.Parallel()
-	c, at, leader := aPartition(t, 2)
-	odd := (leader + 1) % 3
-	plant(t, c.nodes[odd], 1, fsm.PurgeMessages{Address: at.Address(), Max: 1})
-	lockSome(t, c.nodes[leader], at, 2)
-	pushOn(t, c, 1, checkpointAt)
-	eventually(t, "it stops", func() bool { return errors.Is(halted(c.nodes[odd], 1), partition.ErrDiverged) })
-	for i, node := range c.nodes {
-		sendMessage(t, node, at, "y")
-		if err := halted(node, 1); i != odd && err != nil {
-			t.Errorf("member %d: %v", i, err)
-		}
-	}
-
-	ids := []fsm.MemberID{c.nodes[leader].self, c.nodes[(leader+2)%3].self, c.nodes[odd].self}
-	for _, members := range [][]fsm.MemberID{ids[:2], ids} {
-		if err := c.nodes[odd].Router().Move(t.Context(), 1, members); err != nil {
-			t.Fatal(err)
-		}
-		eventually(t, "it is moved", func() bool {
-			part, err := c.nodes[odd].Router().record(t.Context(), 1)
-			if err != nil || part.Target != nil || len(part.Replicas) != len(members) {
-				return false
+func (d differing) aReplica() (after func()) {
+	t, odd := d.t, (d.leader+1)%3
+	plant(t, d.nodes[odd], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 1})
+	lockSome(t, d.nodes[d.leader], d.at, 3)
+	return func() {
+		eventually(t, "it stops", func() bool { return errors.Is(halted(d.nodes[odd], d.id), partition.ErrDiverged) })
+		for i, node := range d.nodes {
+			sendMessage(t, node, d.at, "y")
+			if err := halted(node, d.id); i != odd && err != nil {
+				t.Errorf("member %d: %v", i, err)
 			}
-			left, err := c.nodes[odd].Router().Moves(t.Context())
-			return err == nil && len(left) == 0
+		}
+		router := d.nodes[odd].Router()
+		ids := []fsm.MemberID{d.nodes[d.leader].self, d.nodes[(d.leader+2)%3].self, d.nodes[odd].self}
+		for _, members := range [][]fsm.MemberID{ids[:2], ids} {
+			eventually(t, "the move is ordered", func() bool { return router.Move(t.Context(), d.id, members) == nil })
+			eventually(t, "it is moved", func() bool {
+				part, err := router.record(t.Context(), d.id)
+				if err != nil || part.Target != nil || len(part.Replicas) != len(members) {
+					return false
+				}
+				left, err := router.Moves(t.Context())
+				return err == nil && len(left) == 0
+			})
+		}
+		if err := halted(d.nodes[odd], d.id); err != nil {
+			t.Errorf("the new replica: %v", err)
+		}
+		eventually(t, "all three are equal", func() bool {
+			v, err := router.Verify(t.Context(), d.id)
+			return err == nil && v.Equal() && len(v.Replicas) == 3
 		})
-	}
-	if err := halted(c.nodes[odd], 1); err != nil {
-		t.Errorf("the new replica: %v", err)
-	}
-	v, err := c.nodes[odd].Router().Verify(t.Context(), 1)
-	if err != nil || !v.Equal() || len(v.Replicas) != 3 {
-		t.Errorf("%+v %v", v, err)
-	}
-	if n := countMessages(t, c.nodes[odd], at); n.Active != 5 {
-		t.Errorf("%+v", n)
-	}
-}
-
-// A leader can be the one that is wrong: it stops, and another leads.
-func TestLeaderThatDiffersStops(t *testing.T) {
-	t.Parallel()
-	c, at, leader := aPartition(t, 2)
-	plant(t, c.nodes[leader], 1, fsm.PurgeMessages{Address: at.Address(), Max: 1})
-	lockSome(t, c.nodes[leader], at, 1)
-	pushOn(t, c, 1, checkpointAt)
-	eventually(t, "it stops", func() bool { return errors.Is(halted(c.nodes[leader], 1), partition.ErrDiverged) })
-	for i, node := range c.nodes {
-		sendMessage(t, node, at, "y")
-		if err := halted(node, 1); i != leader && err != nil {
-			t.Errorf("member %d: %v", i, err)
+		if n := countMessages(t, d.nodes[odd], d.at); n.Active != 6 {
+			t.Errorf("%+v", n)
 		}
 	}
 }
 
-// Where every replica has something else nobody can be told to be wrong: all go on, and a
+// theLeader: it can be the one that is wrong. It stops, and another leads.
+func (d differing) theLeader() (after func()) {
+	t := d.t
+	plant(t, d.nodes[d.leader], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 1})
+	lockSome(t, d.nodes[d.leader], d.at, 2)
+	return func() {
+		eventually(t, "it stops", func() bool { return errors.Is(halted(d.nodes[d.leader], d.id), partition.ErrDiverged) })
+		for i, node := range d.nodes {
+			sendMessage(t, node, d.at, "y")
+			if err := halted(node, d.id); i != d.leader && err != nil {
+				t.Errorf("member %d: %v", i, err)
+			}
+		}
+	}
+}
+
+// all: where every replica has something else nobody can be told to be wrong. All go on, and a
 // figure says so.
-func TestAllReplicasDiffer(t *testing.T) {
-	t.Parallel()
-	c, at, leader := aPartition(t, 3)
-	plant(t, c.nodes[(leader+1)%3], 1, fsm.PurgeMessages{Address: at.Address(), Max: 1})
-	plant(t, c.nodes[(leader+2)%3], 1, fsm.PurgeMessages{Address: at.Address(), Max: 2})
-	lockSome(t, c.nodes[leader], at, 3)
-	pushOn(t, c, 1, checkpointAt)
+func (d differing) all() (after func()) {
+	t := d.t
+	plant(t, d.nodes[(d.leader+1)%3], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 1})
+	plant(t, d.nodes[(d.leader+2)%3], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 2})
+	lockSome(t, d.nodes[d.leader], d.at, 3)
 	told := func(node *Node) bool {
-		return slices.ContainsFunc(node.Stats(0).Partitions, func(p PartitionFigures) bool { return p.ID == 1 && p.Undecided })
+		return slices.ContainsFunc(node.Stats(0).Partitions, func(p PartitionFigures) bool { return p.ID == d.id && p.Undecided })
 	}
-	eventually(t, "the leader tells", func() bool { return told(c.nodes[c.leader(1)]) })
-	sendMessage(t, c.nodes[0], at, "y")
-	for i, node := range c.nodes {
-		if err := halted(node, 1); err != nil {
-			t.Errorf("member %d: %v", i, err)
-		}
-		if i != c.leader(1) && told(node) {
-			t.Errorf("member %d tells too", i)
+	return func() {
+		eventually(t, "the leader tells, and nobody else", func() bool {
+			leader := d.testCluster.leader(d.id)
+			for i, node := range d.nodes {
+				if told(node) != (i == leader) {
+					return false
+				}
+			}
+			return true
+		})
+		sendMessage(t, d.nodes[0], d.at, "y")
+		for i, node := range d.nodes {
+			if err := halted(node, d.id); err != nil {
+				t.Errorf("member %d: %v", i, err)
+			}
 		}
 	}
 }
