@@ -181,48 +181,62 @@ func TestPledgeBindsAndIsReleased(t *testing.T) {
 // once the links are whole everybody ends in one of them.
 func TestFoundingsShareNoMember(t *testing.T) {
 	t.Parallel()
-	for seed := range uint64(200) {
-		random := rand.New(rand.NewPCG(seed, 1))
-		w := newFounderWorld(t, 3, 6)
-		ids := []fsm.MemberID{"A", "B", "C", "D", "E", "F"}
-		cut := map[[2]fsm.MemberID]bool{}
-		w.sees = func(from, to fsm.MemberID) bool { return !cut[[2]fsm.MemberID{from, to}] }
-		decided := map[string][]fsm.MemberID{}
-		ended := map[fsm.MemberID]bool{}
-		for step := range 400 {
-			if step < 200 {
-				for range 3 {
-					link := [2]fsm.MemberID{ids[random.IntN(6)], ids[random.IntN(6)]}
-					cut[link] = random.IntN(2) == 0
-				}
-			} else {
-				clear(cut)
+	const histories, atATime = 200, 8 // they wait for disks
+	var playing sync.WaitGroup
+	for first := range uint64(atATime) {
+		playing.Go(func() {
+			for seed := first; seed < histories && !t.Failed(); seed += atATime {
+				playFoundings(t, seed)
 			}
-			id := ids[random.IntN(6)]
-			if ended[id] {
-				continue
+		})
+	}
+	playing.Wait()
+}
+
+// playFoundings plays one history.
+func playFoundings(t *testing.T, seed uint64) {
+	t.Helper()
+	random := rand.New(rand.NewPCG(seed, 1))
+	w := newFounderWorld(t, 3, 6)
+	ids := []fsm.MemberID{"A", "B", "C", "D", "E", "F"}
+	cut := map[[2]fsm.MemberID]bool{}
+	w.sees = func(from, to fsm.MemberID) bool { return !cut[[2]fsm.MemberID{from, to}] }
+	decided := map[string][]fsm.MemberID{}
+	ended := map[fsm.MemberID]bool{}
+	for step := range 400 {
+		if step < 200 {
+			for range 3 {
+				link := [2]fsm.MemberID{ids[random.IntN(6)], ids[random.IntN(6)]}
+				cut[link] = random.IntN(2) == 0
 			}
-			founders, ready, _, err := w.founders[id].round(t.Context())
-			if err != nil {
-				t.Fatal(err)
-			}
-			if ended[id] = ready; ready && founders != nil {
-				key, _ := json.Marshal(founders)
-				decided[string(key)] = founders
-			}
+		} else {
+			clear(cut)
 		}
-		member := map[fsm.MemberID]string{}
-		for key, founders := range decided {
-			for _, id := range founders {
-				if other, taken := member[id]; taken && other != key {
-					t.Fatalf("seed %d: %s is in %s and %s", seed, id, other, key)
-				}
-				member[id] = key
+		id := ids[random.IntN(6)]
+		if ended[id] {
+			continue
+		}
+		founders, ready, _, err := w.founders[id].round(t.Context())
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		if ended[id] = ready; ready && founders != nil {
+			key, _ := json.Marshal(founders)
+			decided[string(key)] = founders
+		}
+	}
+	member := map[fsm.MemberID]string{}
+	for key, founders := range decided {
+		for _, id := range founders {
+			if other, taken := member[id]; taken && other != key {
+				t.Errorf("seed %d: %s is in %s and %s", seed, id, other, key)
 			}
+			member[id] = key
 		}
-		if len(decided) == 0 || len(ended) < 6 {
-			t.Fatalf("seed %d: decided %v, ended %v", seed, decided, ended)
-		}
+	}
+	if len(decided) == 0 || len(ended) < 6 {
+		t.Errorf("seed %d: decided %v, ended %v", seed, decided, ended)
 	}
 }
 
