@@ -141,13 +141,14 @@ func TestInterruptedCreationIsFinished(t *testing.T) {
 
 func TestInterruptedDeletionIsFinished(t *testing.T) {
 	t.Parallel()
-	c := newTestCluster(t, 3, 2)
+	c, clock := newTimedCluster(t, 3, 2)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "half")
 	sendMessage(t, c.nodes[0], at, "x")
 	if _, err := c.nodes[0].router.command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: at.ID}); err != nil {
 		t.Fatal(err)
 	}
+	clock.ahead.Add(int64(time.Minute)) // nobody is still at it
 	eventually(t, "the sweeper forgets the queue", func() bool {
 		_, err := c.nodes[1].router.lookup(t.Context(), lookupQuery{ID: at.ID})
 		return errors.Is(err, fsm.EntityNotFound)

@@ -272,7 +272,7 @@ func TestPartitionedTransactions(t *testing.T) {
 // was interrupted in the deleting by the catalog's leader.
 func TestPartitionedInterrupted(t *testing.T) {
 	t.Parallel()
-	c := newTestCluster(t, 3, 3)
+	c, clock := newTimedCluster(t, 3, 3)
 	c.startAll()
 	settings := testSettings
 	settings.EnablePartitioning = true
@@ -306,6 +306,7 @@ func TestPartitionedInterrupted(t *testing.T) {
 	if _, err := router.command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: half.ID}); err != nil {
 		t.Fatal(err)
 	}
+	clock.ahead.Add(int64(time.Minute)) // nobody is still at it
 	for _, shard := range half.Shards {
 		eventually(t, "the shard is dropped", func() bool {
 			there := true

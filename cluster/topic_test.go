@@ -441,7 +441,7 @@ func TestInterruptedCreationOfTopics(t *testing.T) {
 // A deletion that was cut in the middle ends clean, and what is put late stays away.
 func TestInterruptedDeletionOfTopics(t *testing.T) {
 	t.Parallel()
-	c := newTestCluster(t, 3, 1)
+	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
 	topic, sub, other := c.make(fsm.TopicEntity, "t", nil), c.make(fsm.SubscriptionEntity, "t/Subscriptions/s", nil), c.make(fsm.SubscriptionEntity, "t/Subscriptions/other", nil)
 	mustSend(t, c.nodes[0], topic, fsm.Message{Payload: []byte("x")})
@@ -458,6 +458,7 @@ func TestInterruptedDeletionOfTopics(t *testing.T) {
 		}
 	}
 	cut(other)
+	clock.ahead.Add(int64(time.Minute)) // nobody is still at it
 	eventually(t, "the sweeper forgets the subscription", forgotten(other))
 	eventually(t, "the others stay", func() bool { return c.holds(1, topic.ID, sub.ID) })
 	if got := receive(t, c.nodes[2], sub); len(got) != 1 {
@@ -470,6 +471,7 @@ func TestInterruptedDeletionOfTopics(t *testing.T) {
 			t.Errorf("%s: %v", path, err)
 		}
 	}
+	clock.ahead.Add(int64(time.Minute))
 	eventually(t, "the sweeper forgets the topic", forgotten(topic))
 	eventually(t, "the partition has nothing", func() bool { return c.holds(1) })
 	// Late words of the old ones bring nothing back.
