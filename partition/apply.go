@@ -246,16 +246,10 @@ func (p *proposer) abandon(done []applied) {
 // Snapshot implements raft.FSM: it freezes the state.
 func (f *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 	g := (*Group)(f)
-	if err := g.halted(); err != nil {
-		return nil, err
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	list, err := g.bodies.freeze()
+	list, err := g.freezeBodies()
 	if err != nil {
-		if !noRoom(err) {
-			g.halt(err)
-		}
 		return nil, err
 	}
 	written := g.keep.mark()
@@ -269,6 +263,19 @@ func (f *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 		segments: list,
 		saved:    func() { g.keep.saved(written) },
 	}, nil
+}
+
+// freezeBodies holds the segments of a state that is to be written; the caller has mu. Bodies
+// that could not be written stop the group, unless it was for want of room.
+func (g *Group) freezeBodies() ([]segmentSize, error) {
+	if err := g.halted(); err != nil {
+		return nil, err
+	}
+	list, err := g.bodies.freeze()
+	if err != nil && !noRoom(err) {
+		g.halt(err)
+	}
+	return list, err
 }
 
 // Restore implements raft.FSM: it takes a snapshot that came from the leader. The

@@ -88,16 +88,10 @@ type backupCopy struct {
 
 // copyNow freezes the state. The caller lets go of the segments.
 func (g *Group) copyNow() (*backupCopy, error) {
-	if err := g.halted(); err != nil {
-		return nil, err
-	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	list, err := g.bodies.freeze()
+	list, err := g.freezeBodies()
 	if err != nil {
-		if !noRoom(err) {
-			g.halt(err)
-		}
 		return nil, err
 	}
 	c := &backupCopy{image: g.machine.Image(), bodies: g.bodies}
