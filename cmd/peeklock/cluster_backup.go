@@ -9,16 +9,14 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"net/http"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cmd/objects"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -31,8 +29,8 @@ const (
 	backupRetry      = 2 * time.Second
 )
 
-// backupManifest describes a backup of a cluster. It is written last: a folder without one is
-// no backup.
+// backupManifest describes a backup of a cluster. It is written last: a place without one
+// holds no backup.
 type backupManifest struct {
 	Version   int       `json:"version"`
 	ClusterID string    `json:"clusterId"`
@@ -55,126 +53,144 @@ type backedUpPart struct {
 }
 
 func newClusterBackup(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use: "backup DIR", Short: "Copy the cluster to a folder, while it runs",
-		Long: `Copy every partition to DIR, which must be empty or not there, while the cluster runs:
+	var pace byteRate
+	cmd := &cobra.Command{
+		Use: "backup DIR|s3://BUCKET/PREFIX", Short: "Copy the cluster to a folder or an object store, while it runs",
+		Long: `Copy every partition to a folder, which must be empty or not there, or to an object store, where
+nothing may have that prefix, while the cluster runs:
 through any member, from the leaders. Each partition is consistent in itself, as of a moment
 between beginning and end; all of them together are not as of one moment. So what was sent to one
 partition while another was copied is there or not, and a message that was being forwarded
 from one to the other meanwhile may be in neither or in both. The catalog is copied
 first and last; the last one counts, and the manifest says whether it changed.
 
-A copy keeps what it needs on its leader, so a slow disk here costs disk there. Everything
-is in the files, messages and keys: protect them. "peeklock restore" reads them.`,
-		Example: `  peeklock cluster backup /backups/2026-11-20`,
-		Args:    wantArgs(1),
-		RunE:    func(cmd *cobra.Command, args []string) error { return c.backup(cmd.Context(), args[0]) },
+A copy keeps what it needs on its leader, so a slow disk or store here costs disk there. Everything
+is in the files, messages and keys: protect them. "peeklock restore" reads them.
+
+Any object store that speaks S3 will do; the bytes go through this command, not from member to store.
+` + objects.Variables,
+		Example: `  peeklock cluster backup /backups/2026-11-20
+  AWS_ENDPOINT_URL_S3=https://store.example:9000 peeklock cluster backup s3://backups/2026-11-20 --rate 50MiB`,
+		Args: wantArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error { return c.backup(cmd.Context(), args[0], pace) },
 	}
+	cmd.Flags().Var(&pace, "rate", "bytes a second at most, 64KiB or more; 0: as fast as it goes")
+	return cmd
 }
 
 // backedUp is the answer of cluster backup.
 type backedUp struct {
-	Dir            string `json:"dir"`
+	Dir            string `json:"dir"` // or where in an object store
 	Partitions     int    `json:"partitions"`
 	Bytes          int64  `json:"bytes"`
 	CatalogChanged bool   `json:"catalogChanged"`
 }
 
-func (c *client) backup(ctx context.Context, dir string) error {
+// copying is one copy on its way.
+type copying struct {
+	*client
+
+	to       objects.Place
+	pace     *objects.Pace
+	manifest backupManifest
+}
+
+func (c *client) backup(ctx context.Context, location string, pace byteRate) error {
 	out, err := c.output()
 	if err != nil {
 		return err
 	}
-	if err := emptyFolder(dir); err != nil {
+	to, err := objects.At(ctx, location, c.getenv)
+	if err != nil {
+		return usageError{err}
+	}
+	if err := to.Claim(ctx); errors.Is(err, objects.ErrNotEmpty) {
+		return usageError{err}
+	} else if err != nil {
 		return err
 	}
 	var st admin.Status
 	if err := c.call(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return err
 	}
-	manifest := backupManifest{Version: manifestVersion, ClusterID: st.ClusterID, Release: version(), Began: time.Now().UTC()}
+	x := &copying{client: c, to: to, manifest: backupManifest{
+		Version: manifestVersion, ClusterID: st.ClusterID, Release: version(), Began: time.Now().UTC(),
+	}}
+	if pace > 0 {
+		x.pace = objects.NewPace(int64(pace))
+	}
 	m := c.meter("copying", len(st.Partitions)+1)
-	err = c.backupAll(ctx, dir, st, &manifest, m)
+	err = x.all(ctx, st, m)
 	m.end(err != nil)
 	if err != nil {
-		return fmt.Errorf("%s is no backup: %w", dir, err)
+		return fmt.Errorf("%s is no backup: %w: throw away what is there, and begin again elsewhere", to, err)
 	}
-	answer := backedUp{Dir: dir, Partitions: len(manifest.Partitions), CatalogChanged: manifest.CatalogChanged}
-	for _, p := range manifest.Partitions {
+	answer := backedUp{Dir: location, Partitions: len(x.manifest.Partitions), CatalogChanged: x.manifest.CatalogChanged}
+	for _, p := range x.manifest.Partitions {
 		answer.Bytes += p.Bytes
 	}
 	if !out.people() {
 		return out.data(answer)
 	}
-	if manifest.CatalogChanged {
+	if answer.CatalogChanged {
 		_, _ = fmt.Fprintln(c.err, "entities, keys or placements changed meanwhile: the last state of the catalog counts")
 	}
-	return out.note("%d partitions, %s, copied to %s", answer.Partitions, sized(answer.Bytes), dir)
+	return out.note("%d partitions, %s, copied to %s", answer.Partitions, sized(answer.Bytes), location)
 }
 
-// emptyFolder makes a folder that is there and has nothing in it.
-func emptyFolder(dir string) error {
-	names, err := os.ReadDir(dir)
-	switch {
-	case errors.Is(err, fs.ErrNotExist):
-		return os.MkdirAll(dir, 0o700)
-	case err != nil:
-		return err
-	case len(names) > 0:
-		return usagef("%s is not empty", dir)
-	}
-	return nil
-}
-
-// backupAll copies the catalog, the partitions and the catalog again. A partition that was
+// all copies the catalog, the partitions and the catalog again. A partition that was
 // copied before an entity was made in it is filled by the cluster that is restored; one that
 // knows of an entity that the catalog does not would be worse. So the last catalog counts.
-func (c *client) backupAll(ctx context.Context, dir string, st admin.Status, manifest *backupManifest, m *meter) error {
-	first, err := c.backupOne(ctx, dir, fsm.CatalogPartition)
+func (x *copying) all(ctx context.Context, st admin.Status, m *meter) error {
+	first, err := x.one(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return err
 	}
 	m.add(1)
+	manifest := &x.manifest
 	manifest.Partitions = make([]backedUpPart, 1, len(st.Partitions))
 	for _, p := range st.Partitions {
 		if p.ID == fsm.CatalogPartition {
 			continue
 		}
-		part, err := c.backupOne(ctx, dir, p.ID)
+		part, err := x.one(ctx, p.ID)
 		if err != nil {
 			return err
 		}
 		manifest.Partitions = append(manifest.Partitions, part)
 		m.add(1)
 	}
-	last, err := c.backupOne(ctx, dir, fsm.CatalogPartition)
+	last, err := x.one(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return err
 	}
 	m.add(1)
 	manifest.Partitions[0], manifest.CatalogChanged, manifest.Ended = last, first.State != last.State, time.Now().UTC()
 	var now admin.Status
-	if err := c.call(ctx, http.MethodGet, "/v1/status", nil, &now); err != nil {
+	if err := x.call(ctx, http.MethodGet, "/v1/status", nil, &now); err != nil {
 		return err
 	}
 	if len(now.Partitions) != len(st.Partitions) || now.ClusterID != st.ClusterID {
-		return errors.New("partitions were added meanwhile: begin again")
+		return errors.New("partitions were added meanwhile")
 	}
 	body, err := json.MarshalIndent(manifest, "", "  ")
 	if err != nil {
 		return err
 	}
-	return writeSynced(filepath.Join(dir, manifestFile), append(body, '\n'))
+	return x.to.Put(ctx, manifestFile, func(w io.Writer) error {
+		_, err := w.Write(append(body, '\n'))
+		return err
+	})
 }
 
-// backupOne copies one partition, and tries again while its leader changes.
-func (c *client) backupOne(ctx context.Context, dir string, id fsm.PartitionID) (part backedUpPart, err error) {
+// one copies one partition, and tries again while its leader changes.
+func (x *copying) one(ctx context.Context, id fsm.PartitionID) (part backedUpPart, err error) {
 	for range backupTries {
-		if part, err = c.backupTo(ctx, dir, id); err == nil {
+		if part, err = x.once(ctx, id); err == nil {
 			return part, nil
 		}
 		var refused *refusedError
-		if ctx.Err() != nil || errors.As(err, &refused) && refused.Code != "ServerBusy" && refused.Code != "Timeout" || errors.As(err, new(*fs.PathError)) {
+		if ctx.Err() != nil || errors.As(err, &refused) && refused.Code != "ServerBusy" && refused.Code != "Timeout" || errors.As(err, new(*objects.Error)) {
 			break
 		}
 		pauseFor(ctx, backupRetry)
@@ -182,37 +198,39 @@ func (c *client) backupOne(ctx context.Context, dir string, id fsm.PartitionID) 
 	return part, fmt.Errorf("partition %d: %w", id, err)
 }
 
-// backupTo copies one partition. What arrives is checked as it is written.
-func (c *client) backupTo(ctx context.Context, dir string, id fsm.PartitionID) (part backedUpPart, err error) {
-	part.File = fmt.Sprintf("partition-%d.backup", id)
-	path := filepath.Join(dir, part.File)
-	file, err := os.OpenFile(path+".part", os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) //nolint:gosec // the folder that was named
-	if err != nil {
-		return part, err
-	}
-	defer func() { _ = file.Close() }() // closed before where it counts
+// once copies one partition. What arrives is checked as it is written.
+func (x *copying) once(ctx context.Context, id fsm.PartitionID) (part backedUpPart, err error) {
+	name := fmt.Sprintf("partition-%d.backup", id)
 	sum := sha256.New()
+	err = x.to.Put(ctx, name, func(w io.Writer) (err error) {
+		part.Bytes, part.BackupInfo, err = x.checked(ctx, id, io.MultiWriter(w, sum))
+		return err
+	})
+	part.File, part.SHA256, part.Ended = name, hex.EncodeToString(sum.Sum(nil)), time.Now().UTC()
+	return part, err
+}
+
+// checked writes the copy of a partition, and makes sure that it is a whole one.
+func (x *copying) checked(ctx context.Context, id fsm.PartitionID, to io.Writer) (n int64, info partition.BackupInfo, err error) {
 	checked, checking := io.Pipe()
 	found := make(chan error, 1)
 	go func() {
-		info, err := partition.CheckBackup(checked)
-		part.BackupInfo = info
+		var err error
+		info, err = partition.CheckBackup(checked)
 		_ = checked.CloseWithError(cmp.Or(err, errors.New("more than a backup")))
 		found <- err
 	}()
-	part.Bytes, err = c.download(ctx, fmt.Sprintf("/v1/backup/%d", id), io.MultiWriter(file, sum, checking))
+	n, err = x.download(ctx, fmt.Sprintf("/v1/backup/%d", id), io.MultiWriter(x.pace.Writer(ctx), to, checking))
 	_ = checking.CloseWithError(err) // nil: the end
-	if err = cmp.Or(<-found, err); err != nil {
-		return part, err
+	judged := <-found
+	switch {
+	case errors.As(err, new(*objects.Error)): // what was not written cannot be judged
+	case cmp.Or(judged, err) != nil:
+		err = cmp.Or(judged, err)
+	case info.Partition != id:
+		err = fmt.Errorf("the member sent partition %d", info.Partition)
 	}
-	if part.Partition != id {
-		return part, fmt.Errorf("the member sent partition %d", part.Partition)
-	}
-	part.SHA256, part.Ended = hex.EncodeToString(sum.Sum(nil)), time.Now().UTC()
-	if err := errors.Join(file.Sync(), file.Close()); err != nil {
-		return part, err
-	}
-	return part, os.Rename(path+".part", path)
+	return n, info, err
 }
 
 // download writes the answer to a request as it comes, without a limit of time or size.
@@ -251,14 +269,4 @@ func (c *client) download(ctx context.Context, path string, to io.Writer) (n int
 		return io.Copy(to, response.Body)
 	}
 	return 0, errors.New("no member answers")
-}
-
-// writeSynced writes a whole file, durably.
-func writeSynced(path string, data []byte) error {
-	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) //nolint:gosec // in the folder that was named
-	if err != nil {
-		return err
-	}
-	_, err = file.Write(data)
-	return errors.Join(err, file.Sync(), file.Close())
 }

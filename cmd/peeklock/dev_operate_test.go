@@ -104,6 +104,32 @@ func beginAnew(t *testing.T, copied string) {
 	if code, text := restore(copied, dir); code != exitRefused || !strings.Contains(text, "not empty") {
 		t.Error(code, text)
 	}
+	servesKept(t, dir)
+
+	// One byte of it is another.
+	names, err := filepath.Glob(filepath.Join(copied, "partition-1.backup"))
+	if err != nil || len(names) != 1 {
+		t.Fatal(names, err)
+	}
+	body, err := os.ReadFile(names[0])
+	if err != nil {
+		t.Fatal(err)
+	}
+	body[len(body)-1] ^= 1
+	if err := os.WriteFile(names[0], body, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if code, text := restore(copied, filepath.Join(t.TempDir(), "other")); code != exitRefused || !strings.Contains(text, "throw the folder away") {
+		t.Error(code, text)
+	}
+	if code, text := restore(t.TempDir(), filepath.Join(t.TempDir(), "other")); code != exitRefused || !strings.Contains(text, "is no whole backup") {
+		t.Error(code, text)
+	}
+}
+
+// servesKept starts a member with a restored folder, whose queue holds a message.
+func servesKept(t *testing.T, dir string) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var log lockedBuffer
@@ -127,25 +153,5 @@ func beginAnew(t *testing.T, copied string) {
 	cancel()
 	if got := <-code; got != exitDone {
 		t.Error("exit code", got)
-	}
-
-	// One byte of it is another.
-	names, err := filepath.Glob(filepath.Join(copied, "partition-1.backup"))
-	if err != nil || len(names) != 1 {
-		t.Fatal(names, err)
-	}
-	body, err := os.ReadFile(names[0])
-	if err != nil {
-		t.Fatal(err)
-	}
-	body[len(body)-1] ^= 1
-	if err := os.WriteFile(names[0], body, 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if code, text := restore(copied, filepath.Join(t.TempDir(), "other")); code != exitRefused || !strings.Contains(text, "throw the folder away") {
-		t.Error(code, text)
-	}
-	if code, text := restore(t.TempDir(), filepath.Join(t.TempDir(), "other")); code != exitRefused || !strings.Contains(text, "is no whole backup") {
-		t.Error(code, text)
 	}
 }

@@ -9,12 +9,12 @@ import (
 	"fmt"
 	"hash"
 	"io"
-	"os"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cmd/objects"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -22,7 +22,7 @@ import (
 func newRestore(c *client) *cobra.Command {
 	var from, dir string
 	cmd := &cobra.Command{
-		Use: "restore --from DIR --dir DATA", Short: "Make the data folder of a member out of a backup",
+		Use: "restore --from DIR|s3://BUCKET/PREFIX --dir DATA", Short: "Make the data folder of a member out of a backup",
 		Long: `Make the data folder of one new member out of a backup of a cluster, offline. It holds
 everything, alone. Start it, let others join, and spread the partitions:
 
@@ -35,16 +35,19 @@ everything, alone. Start it, let others join, and spread the partitions:
 The cluster has the id and the keys of the one that was copied, whose members are recorded as
 removed: nothing that is left of that may be started within its reach. Locks of
 clients that were held then end by themselves; messages that were received since are
-there again.`,
+there again.
+
+A backup may lie in an object store that speaks S3.
+` + objects.Variables,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if from == "" || dir == "" {
-				return usagef("give --from, a folder that peeklock cluster backup wrote, and --dir, the data folder to make")
+				return usagef("give --from, where peeklock cluster backup wrote, and --dir, the data folder to make")
 			}
 			return c.restore(cmd.Context(), from, dir)
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "folder of the backup")
+	cmd.Flags().StringVar(&from, "from", "", "folder of the backup, or s3://bucket/prefix")
 	cmd.Flags().StringVar(&dir, "dir", "", "data folder of the new member: empty, or not there")
 	return cmd
 }
@@ -62,14 +65,18 @@ func (c *client) restore(ctx context.Context, from, dir string) error {
 	if err != nil {
 		return err
 	}
-	manifest, err := readManifest(from)
+	place, err := objects.At(ctx, from, c.getenv)
+	if err != nil {
+		return usageError{err}
+	}
+	manifest, err := readManifest(ctx, place)
 	if err != nil {
 		return err
 	}
 	m := c.meter("restoring", len(manifest.Partitions))
 	err = cluster.Restore(ctx, cluster.RestoreConfig{
 		Dir:    dir,
-		Backup: func(id fsm.PartitionID) (io.ReadCloser, error) { return openBackup(from, manifest, id) },
+		Backup: func(id fsm.PartitionID) (io.ReadCloser, error) { return openBackup(ctx, place, manifest, id) },
 		Restored: func(partition.BackupInfo, int) {
 			m.add(1)
 		},
@@ -87,29 +94,28 @@ func (c *client) restore(ctx context.Context, from, dir string) error {
 		answer.Partitions, answer.ClusterID, answer.Messages, dir, dir)
 }
 
-func readManifest(from string) (*backupManifest, error) {
-	path := filepath.Join(from, manifestFile)
-	file, err := os.Open(path) //nolint:gosec // the folder that was named
+func readManifest(ctx context.Context, from objects.Place) (*backupManifest, error) {
+	file, err := from.Get(ctx, manifestFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s is no whole backup: %w", from, err)
 	}
 	defer func() { _ = file.Close() }()
 	body, err := io.ReadAll(io.LimitReader(file, manifestBytesMax))
 	if err != nil {
-		return nil, err
+		return nil, fmt.Errorf("%s is no whole backup: %w", from, err)
 	}
 	var m backupManifest
 	if err := json.Unmarshal(body, &m); err != nil {
-		return nil, fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s of %s: %w", manifestFile, from, err)
 	}
 	if m.Version != manifestVersion {
-		return nil, fmt.Errorf("%s: version %d is not known to this binary", path, m.Version)
+		return nil, fmt.Errorf("%s of %s: version %d is not known to this binary", manifestFile, from, m.Version)
 	}
 	return &m, nil
 }
 
 // openBackup opens the copy of a partition, which is compared with what the manifest says of it.
-func openBackup(from string, m *backupManifest, id fsm.PartitionID) (io.ReadCloser, error) {
+func openBackup(ctx context.Context, from objects.Place, m *backupManifest, id fsm.PartitionID) (io.ReadCloser, error) {
 	for _, p := range m.Partitions {
 		if p.Partition != id {
 			continue
@@ -117,34 +123,35 @@ func openBackup(from string, m *backupManifest, id fsm.PartitionID) (io.ReadClos
 		if p.File != filepath.Base(p.File) {
 			return nil, fmt.Errorf("%q is no name of a file", p.File)
 		}
-		file, err := os.Open(filepath.Join(from, p.File)) //nolint:gosec // in the folder that was named
+		file, err := from.Get(ctx, p.File)
 		if err != nil {
 			return nil, err
 		}
-		return &summedFile{File: file, sum: sha256.New(), want: p.SHA256}, nil
+		return &summedFile{ReadCloser: file, name: p.File, sum: sha256.New(), want: p.SHA256}, nil
 	}
 	return nil, errors.New("the backup has none")
 }
 
 // summedFile is a file whose checksum is compared when it is closed.
 type summedFile struct {
-	*os.File
+	io.ReadCloser
 
+	name string
 	sum  hash.Hash
 	want string
 }
 
 func (f *summedFile) Read(p []byte) (int, error) {
-	n, err := f.File.Read(p)
+	n, err := f.ReadCloser.Read(p)
 	f.sum.Write(p[:n])
 	return n, err
 }
 
 // Close says so when not exactly what was written has been read.
 func (f *summedFile) Close() error {
-	err := f.File.Close()
+	err := f.ReadCloser.Close()
 	if got := hex.EncodeToString(f.sum.Sum(nil)); got != f.want {
-		err = errors.Join(err, fmt.Errorf("%s is not what was backed up: SHA-256 %s, not %s", f.Name(), got, f.want))
+		err = errors.Join(err, fmt.Errorf("%s is not what was backed up: SHA-256 %s, not %s", f.name, got, f.want))
 	}
 	return err
 }

@@ -29,8 +29,9 @@ func rooms() map[string][]string {
 		"admin":        {"fsm", "fsm/filter", "admin/auth"},
 		"cmd/listen":   {},
 		"cmd/emulator": {"fsm", "fsm/filter", "admin"},
+		"cmd/objects":  {},
 		"cmd/metrics":  {"fsm", "partition", "cluster", "amqp"},
-		"cmd/peeklock": {"cmd/listen", "cmd/metrics", "cmd/emulator", "fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "admin", "admin/auth"},
+		"cmd/peeklock": {"cmd/listen", "cmd/metrics", "cmd/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "admin", "admin/auth"},
 	}
 }
 
@@ -49,7 +50,7 @@ func addresses() map[string][]string {
 		"github.com/coder/websocket":            {"cmd/listen"},
 		"github.com/coreos/go-oidc":             {"admin/auth"},
 		"github.com/hashicorp/golang-lru":       {"admin/auth"},
-		"golang.org/x/time":                     {"admin/auth"},
+		"golang.org/x/time":                     {"admin/auth", "cmd/objects"},
 		"golang.org/x/crypto":                   {"cmd/peeklock"},
 		"github.com/spf13/cobra":                {"cmd/peeklock"},
 		"github.com/spf13/pflag":                {"cmd/peeklock"},
@@ -58,6 +59,7 @@ func addresses() map[string][]string {
 		"go.yaml.in/yaml":                       {"cmd/peeklock"},
 		"github.com/jedib0t/go-pretty":          {"cmd/peeklock"},
 		"github.com/HdrHistogram":               {"cmd/peeklock"},
+		"github.com/minio/minio-go":             {"cmd/objects"},
 		"github.com/prometheus/client_golang":   {"cmd/metrics"},
 		"go.opentelemetry.io/otel/trace":        {"amqp", "cmd/peeklock"}, // the API: what does nothing unless told to
 		"go.opentelemetry.io/otel":              {"amqp", "cmd/peeklock"},

@@ -1,0 +1,91 @@
+package objects
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+)
+
+// folder is a place on a disk. An object is a file of its name, readable by its owner alone;
+// while it is written it is called otherwise.
+type folder string
+
+// unfinished is the end of the name of a file that is being written.
+const unfinished = ".part"
+
+func (f folder) String() string { return string(f) }
+
+// Claim makes the folder, or finds it empty.
+func (f folder) Claim(context.Context) error {
+	names, err := os.ReadDir(string(f))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		err = os.MkdirAll(string(f), 0o700)
+	case err == nil && len(names) > 0:
+		err = ErrNotEmpty
+	}
+	return f.failed(err)
+}
+
+// Put writes a file, syncs it, and gives it its name.
+func (f folder) Put(_ context.Context, name string, write func(io.Writer) error) error {
+	path := filepath.Join(string(f), name)
+	file, err := os.OpenFile(path+unfinished, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) //nolint:gosec // in the folder that was named
+	if err != nil {
+		return f.failed(err)
+	}
+	defer func() { _ = file.Close() }() // closed before where it counts
+	if err := write(fileWriter{f, file}); err != nil {
+		return err
+	}
+	if err := errors.Join(file.Sync(), file.Close()); err != nil {
+		return f.failed(err)
+	}
+	return f.failed(os.Rename(path+unfinished, path))
+}
+
+// Get opens a file.
+func (f folder) Get(ctx context.Context, name string) (io.ReadCloser, error) {
+	file, err := os.Open(filepath.Join(string(f), name)) //nolint:gosec // in the folder that was named
+	if err != nil {
+		return nil, f.failed(err)
+	}
+	return fileReader{ctx, file}, nil
+}
+
+// failed makes an *Error, whose paths are in the cause.
+func (f folder) failed(err error) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Doing: string(f), Err: err}
+}
+
+// fileWriter tells failures of the disk from those of the source.
+type fileWriter struct {
+	folder folder
+	file   *os.File
+}
+
+func (w fileWriter) Write(p []byte) (int, error) {
+	n, err := w.file.Write(p)
+	return n, w.folder.failed(err)
+}
+
+// fileReader is a file that ends with a context.
+type fileReader struct {
+	ctx  context.Context //nolint:containedctx // it lives as long as the reading
+	file *os.File
+}
+
+func (r fileReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, err
+	}
+	return r.file.Read(p)
+}
+
+func (r fileReader) Close() error { return r.file.Close() }

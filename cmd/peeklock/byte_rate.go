@@ -1,0 +1,50 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+
+	"github.com/peeklock/peeklock/cmd/objects"
+)
+
+// byteRate is a flag: bytes a second, with or without a unit; 0 is no bound.
+type byteRate int64
+
+// byteUnits are the units that it takes, the longer names first.
+func byteUnits() []struct {
+	name  string
+	bytes int64
+} {
+	return []struct {
+		name  string
+		bytes int64
+	}{{"KiB", 1 << 10}, {"MiB", 1 << 20}, {"GiB", 1 << 30}, {"B", 1}, {"", 1}}
+}
+
+// String is what Set takes.
+func (r *byteRate) String() string { return strconv.FormatInt(int64(*r), 10) }
+
+// Type is the name in the help.
+func (r *byteRate) Type() string { return "bytes" }
+
+// Set reads a rate like 50MiB.
+func (r *byteRate) Set(text string) error {
+	for _, unit := range byteUnits() {
+		number, found := strings.CutSuffix(text, unit.name)
+		if !found {
+			continue
+		}
+		n, err := strconv.ParseInt(number, 10, 64)
+		switch {
+		case err != nil || n < 0 || n > math.MaxInt64/unit.bytes:
+			return fmt.Errorf("%q is no rate: write it like 50MiB", printable(text, 100))
+		case n > 0 && n*unit.bytes < objects.PaceBytesMin:
+			return fmt.Errorf("%s a second is too slow for the members: 64KiB or more", text)
+		}
+		*r = byteRate(n * unit.bytes)
+		return nil
+	}
+	return nil
+}
