@@ -20,9 +20,10 @@ const (
 	campaignApart = 80 * time.Millisecond
 	// campaignWithin is the time for a first campaign to be decided. It is doubled with each try.
 	campaignWithin = 300 * time.Millisecond
-	campaignTries  = 4                    // then raft's own timers have run out
-	campaignLook   = 5 * time.Millisecond // between two looks whether somebody leads
-	stepBackWithin = time.Second          // for raft to take what is told to it
+	campaignAgain  = 30 * time.Millisecond // for who goes first to ask for our vote
+	campaignTries  = 4                     // then raft's own timers have run out
+	campaignLook   = 5 * time.Millisecond  // between two looks whether somebody leads
+	stepBackWithin = time.Second           // for raft to take what is told to it
 )
 
 // How often, and how far apart, a leader's address is tried.
@@ -112,11 +113,9 @@ func (g *Group) succeed(ctx context.Context, inst *instance, why string) {
 	}
 	within := campaignWithin
 	for try := range campaignTries {
-		switch g.askAround(ctx, r, goneAsked) {
+		switch g.mayStand(ctx, r, term, within) {
 		case silenceLed:
 			return // others have another leader: we shall hear from it
-		case silenceGoesFirst:
-			g.awaitLeader(ctx, r, term, within)
 		case silenceHeard: // no quorum could say: it may be there for a vote, once
 			if try > 0 {
 				return
@@ -135,6 +134,23 @@ func (g *Group) succeed(ctx context.Context, inst *instance, why string) {
 	}
 }
 
+// mayStand asks who goes first, and lets the other go for a time. It asks again, for while
+// what the leader has sent last is still being written each may find the other's log longer,
+// and both would wait, and stand together.
+func (g *Group) mayStand(ctx context.Context, r *raft.Raft, term uint64, within time.Duration) byte {
+	begun := time.Now()
+	for {
+		answer := g.askAround(ctx, r, goneAsked)
+		if answer != silenceGoesFirst || time.Since(begun) >= within {
+			return answer
+		}
+		g.awaitLeader(ctx, r, term, campaignAgain)
+		if ctx.Err() != nil || led(r, term) {
+			return answer
+		}
+	}
+}
+
 // led says whether there is a leader of a later term.
 func led(r *raft.Raft, term uint64) bool {
 	leader, _ := r.LeaderWithID()
@@ -142,14 +158,14 @@ func led(r *raft.Raft, term uint64) bool {
 }
 
 // awaitLeader waits for a leader of a later term, and gives up when nothing has come of
-// anything for so long: whoever has our vote has as much time from then on. A follower that
-// has refused somebody its vote waits no more.
+// anything for so long: whoever has our vote has the time of a campaign from then on. A
+// follower that has refused somebody its vote waits no more.
 func (g *Group) awaitLeader(ctx context.Context, r *raft.Raft, term uint64, within time.Duration) {
 	since := time.Now()
 	for ctx.Err() == nil && !led(r, term) {
 		follows := r.State() == raft.Follower
-		if voted := r.LastContact(); follows && voted.After(since) {
-			since = voted
+		if voted := r.LastContact(); follows && r.CurrentTerm() > term && voted.After(since) {
+			since, within = voted, max(within, campaignWithin)
 		}
 		if time.Since(since) >= within {
 			return

@@ -137,6 +137,29 @@ func TestBetterSuccessorGoesFirst(t *testing.T) {
 	}
 }
 
+// Who waits for a better one asks again soon: while what the leader has sent last is still
+// being written each of two may find the other's log longer, and both would wait the whole
+// time and then stand together.
+func TestWhoWaitsAsksAgain(t *testing.T) {
+	t.Parallel()
+	ms := formPatient(t)
+	lag(t, ms, ms[1], ms[2])
+	ms[1].net.isolate("m1", true)
+	behind := ms[2].group(1)
+	r := behind.inst.Load().raft
+	answer := make(chan byte, 1)
+	go func() { answer <- behind.mayStand(t.Context(), r, r.CurrentTerm(), time.Hour) }()
+	select {
+	case got := <-answer:
+		t.Fatalf("the other is better: answer %d", got)
+	case <-time.After(4 * campaignAgain): // it is no mistake to ask later
+	}
+	ms[1].net.part("m0", "m2")
+	if got := <-answer; got != silenceHeard {
+		t.Errorf("the other is away: answer %d, want %d", got, silenceHeard)
+	}
+}
+
 // Two candidates that took each other's votes wait for raft's timers. One of them begins anew.
 func TestCampaignAfterASplitVote(t *testing.T) {
 	t.Parallel()
