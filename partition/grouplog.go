@@ -90,7 +90,10 @@ func (g *groupLog) GetLog(index uint64, out *raft.Log) error {
 // StoreLog implements raft.LogStore.
 func (g *groupLog) StoreLog(entry *raft.Log) error { return g.StoreLogs([]*raft.Log{entry}) }
 
-// StoreLogs implements raft.LogStore: it returns when the entries are on disk.
+// StoreLogs implements raft.LogStore: it returns when the entries are on disk. Many of them, which
+// come when a replica is filled, are written in pieces: the other groups of the member, which may
+// have to confirm something or to hear their leader, wait for a piece and not for the whole. A
+// crash between two pieces leaves the first of the entries, as one before the last would.
 func (g *groupLog) StoreLogs(entries []*raft.Log) error {
 	if len(entries) == 0 {
 		return nil
@@ -98,6 +101,37 @@ func (g *groupLog) StoreLogs(entries []*raft.Log) error {
 	if err := g.closeGap(entries[0].Index); err != nil {
 		return err
 	}
+	if err := g.cutRest(entries[0].Index); err != nil {
+		return err
+	}
+	for len(entries) > 0 {
+		n, size := 0, 0
+		for n < len(entries) && (n == 0 || size+len(entries[n].Data) <= logAppendBytesMax) {
+			size += len(entries[n].Data)
+			n++
+		}
+		if err := g.storePiece(entries[:n]); err != nil {
+			return err
+		}
+		entries = entries[n:]
+	}
+	return nil
+}
+
+// cutRest removes what is left of an append that ended with an error after some of its pieces:
+// raft does not know of them and begins anew where the append began.
+func (g *groupLog) cutRest(next uint64) error {
+	g.mu.RLock()
+	last := g.last
+	g.mu.RUnlock()
+	if last < next {
+		return nil
+	}
+	return g.DeleteRange(next, last)
+}
+
+// storePiece writes entries in one transaction.
+func (g *groupLog) storePiece(entries []*raft.Log) error {
 	shifted := make([]raft.Log, len(entries))
 	w := &logWrite{entries: make([]*raft.Log, len(entries))}
 	for i, e := range entries {

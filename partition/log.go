@@ -26,6 +26,7 @@ const (
 	logGroupMax         = 1<<24 - 1
 	logDeleteEntriesMax = 512     // deleted in one transaction: appends wait for it
 	logCommitBytesMax   = 8 << 20 // appended in one transaction
+	logAppendBytesMax   = 1 << 20 // of one group in one transaction, unless one entry is larger: the others wait for it
 	logMapBytes         = 1 << 30 // address space taken at once, so that growing rarely remaps
 	logFileMode         = 0o600   // nobody but the member reads its log
 	logFolderMode       = 0o700   //

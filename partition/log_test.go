@@ -1,6 +1,7 @@
 package partition
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
 	"path/filepath"
@@ -278,5 +279,72 @@ func TestEntryCacheIsBounded(t *testing.T) {
 	c.add(&raft.Log{Index: 200})
 	if c.get(90, &e) || !c.get(200, &e) || len(c.entries) != 1 {
 		t.Error("a gap empties the cache")
+	}
+}
+
+// pieceStore notes how much each transaction appends, and has no room after some.
+type pieceStore struct {
+	logStore
+
+	sizes []int
+	room  int // transactions that find room; negative: all
+}
+
+func (s *pieceStore) StoreLogs(entries []*raft.Log) error {
+	if s.room == 0 {
+		return errNoSpace
+	}
+	s.room--
+	size := 0
+	for _, e := range entries {
+		size += len(e.Data)
+	}
+	s.sizes = append(s.sizes, size)
+	return s.logStore.StoreLogs(entries)
+}
+
+// What one group appends is written in pieces, so that the other groups of the member do not wait
+// for all of it: a replica that is filled comes with tens of MiB. An append that had room for
+// some of its pieces has left nothing behind when it is tried again, be it with other entries.
+func TestLogAppendsInPieces(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "0.db")
+	l := openTestLog(t, path)
+	store := &pieceStore{logStore: l.store, room: -1}
+	l.store = store
+	g := testGroupLog(t, l, 1)
+	large := func(from, to, term uint64) []*raft.Log {
+		list := entries(from, to, term)
+		for _, e := range list {
+			e.Data = bytes.Repeat([]byte{byte(term)}, 400<<10)
+		}
+		return list
+	}
+	if err := g.StoreLogs(append(large(1, 10, 1), &raft.Log{Index: 11, Term: 1, Data: make([]byte, 2*logAppendBytesMax)})); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]int{800 << 10, 800 << 10, 800 << 10, 800 << 10, 800 << 10, 2 * logAppendBytesMax}, store.sizes); diff != "" {
+		t.Error(diff)
+	}
+	store.room = 1
+	if err := g.StoreLogs(large(12, 15, 1)); !noRoom(err) {
+		t.Errorf("without room: %v", err)
+	}
+	store.room = -1
+	if err := g.StoreLogs(large(12, 12, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(extent{1, 12}, extentOf(g), cmp.AllowUnexported(extent{})); diff != "" {
+		t.Error(diff)
+	}
+	var e raft.Log
+	if err := g.GetLog(12, &e); err != nil || e.Term != 2 {
+		t.Errorf("entry of term %d, %v", e.Term, err)
+	}
+	if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if n := keysIn(t, path); n != 12 {
+		t.Errorf("the file holds %d entries", n)
 	}
 }
