@@ -32,7 +32,7 @@ type instance struct {
 // openRaft opens an instance over the storage of the group.
 func (g *Group) openRaft() error {
 	cfg := &g.cfg
-	logger := &raftLogger{to: cfg.Logger, name: "raft"}
+	logger := &raftLogger{to: cfg.Logger, name: "raft", repeats: new(repeats)}
 	s := newStreams(cfg, g.streamBroke, g.answer)
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Logger:          logger,

@@ -7,9 +7,23 @@ import (
 	"log" //nolint:depguard // hclog.Logger asks for it; nothing is written through it
 	"log/slog"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/hashicorp/go-hclog"
 )
+
+// What raft says of a peer that is away, it says up to twice a second, in every group and for as
+// long as it is away: of a dead member of 64 groups that is 128 lines a second.
+const (
+	repeatApart = time.Minute // between two lines that say the same of the same peer
+	repeatsMax  = 64          // peers and messages that are remembered
+)
+
+// isRepeated says whether raft repeats a message while a peer is away.
+func isRepeated(msg string) bool {
+	return msg == "failed to heartbeat to" || msg == "failed to appendEntries to"
+}
 
 // raftLogger passes raft's own log on. What raft calls an error is as a rule a peer
 // that is away for a while, so each level goes down by one.
@@ -17,6 +31,36 @@ type raftLogger struct {
 	to      *slog.Logger
 	name    string
 	implied []any
+	repeats *repeats // nil: everything is passed on
+}
+
+// repeats bounds how often the same is said.
+type repeats struct {
+	mu   sync.Mutex
+	said map[string]repeat
+}
+
+// repeat is when something was said last, and how often it was left out since.
+type repeat struct {
+	at      time.Time
+	omitted int
+}
+
+// tell says whether it is time to say something again, and how often it was left out.
+func (r *repeats) tell(what string, now time.Time) (omitted int, is bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	before, known := r.said[what]
+	if known && now.Sub(before.at) < repeatApart {
+		before.omitted++
+		r.said[what] = before
+		return 0, false
+	}
+	if r.said == nil || len(r.said) >= repeatsMax {
+		r.said = make(map[string]repeat)
+	}
+	r.said[what] = repeat{at: now}
+	return before.omitted, true
 }
 
 var _ hclog.Logger = (*raftLogger)(nil)
@@ -35,10 +79,29 @@ func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 		return
 	}
 	attrs := make([]slog.Attr, 0, len(args)/2+1)
+	if l.repeats != nil && isRepeated(msg) {
+		omitted, is := l.repeats.tell(msg+peerIn(args), time.Now())
+		if !is {
+			return
+		}
+		if omitted > 0 {
+			attrs = append(attrs, slog.Int("omitted", omitted))
+		}
+	}
 	for i := 0; i+1 < len(args); i += 2 {
 		attrs = append(attrs, slog.Any(attrKey(args[i]), attrValue(args[i+1])))
 	}
 	l.to.LogAttrs(ctx, to, "raft: "+msg, attrs...) //nolint:sloglint // the message is raft's
+}
+
+// peerIn is the peer that a message is about.
+func peerIn(args []any) string {
+	for i := 0; i+1 < len(args); i += 2 {
+		if args[i] == "peer" {
+			return fmt.Sprint(args[i+1])
+		}
+	}
+	return ""
 }
 
 func attrKey(k any) string {
@@ -76,14 +139,16 @@ func (l *raftLogger) ImpliedArgs() []any { return l.implied }
 func (l *raftLogger) Name() string       { return l.name }
 
 func (l *raftLogger) With(args ...any) hclog.Logger {
-	return &raftLogger{to: l.to, name: l.name, implied: append(l.implied[:len(l.implied):len(l.implied)], args...)}
+	return &raftLogger{to: l.to, name: l.name, repeats: l.repeats, implied: append(l.implied[:len(l.implied):len(l.implied)], args...)}
 }
 
 func (l *raftLogger) Named(name string) hclog.Logger { return l.ResetNamed(l.name + "." + name) }
 
-func (l *raftLogger) ResetNamed(name string) hclog.Logger { return &raftLogger{l.to, name, l.implied} }
-func (l *raftLogger) SetLevel(hclog.Level)                {}
-func (l *raftLogger) GetLevel() hclog.Level               { return hclog.Info }
+func (l *raftLogger) ResetNamed(name string) hclog.Logger {
+	return &raftLogger{l.to, name, l.implied, l.repeats}
+}
+func (l *raftLogger) SetLevel(hclog.Level)  {}
+func (l *raftLogger) GetLevel() hclog.Level { return hclog.Info }
 
 // StandardLogger implements hclog.Logger; raft does not use it.
 func (l *raftLogger) StandardLogger(*hclog.StandardLoggerOptions) *log.Logger {

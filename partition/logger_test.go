@@ -1,0 +1,45 @@
+package partition
+
+import (
+	"bytes"
+	"log/slog"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/hashicorp/raft"
+)
+
+// Of a peer that is away raft says twice a second that it is away. We say it once a minute, of each
+// peer, and how much was left out; what is not said of a peer is always said.
+func TestPeerThatIsAwayIsToldOnceAMinute(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		var lines bytes.Buffer
+		l := &raftLogger{to: slog.New(slog.NewTextHandler(&lines, nil)), name: "raft", repeats: new(repeats)}
+		logger := l.With("x", 1).ResetNamed("raft.y")
+		for range 241 { // two minutes, and the beginning of a third
+			logger.Error("failed to heartbeat to", "peer", raft.ServerAddress("a"), "error", "away")
+			logger.Error("failed to heartbeat to", "peer", raft.ServerAddress("b"), "error", "away")
+			<-time.After(500 * time.Millisecond)
+		}
+		logger.Error("failed to commit logs", "error", "first")
+		logger.Error("failed to commit logs", "error", "second")
+		if n := strings.Count(lines.String(), "peer=a"); n != 3 {
+			t.Errorf("%d lines of a", n)
+		}
+		if n := strings.Count(lines.String(), "omitted=119 peer=b"); n != 2 {
+			t.Errorf("%d lines of b that say what was left out", n)
+		}
+		if n := strings.Count(lines.String(), "failed to commit logs"); n != 2 {
+			t.Errorf("%d lines of something else", n)
+		}
+		for i := range 3 * repeatsMax {
+			l.repeats.tell(strings.Repeat("p", i), time.Now())
+		}
+		if n := len(l.repeats.said); n > repeatsMax {
+			t.Errorf("remembers %d", n)
+		}
+	})
+}
