@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -245,6 +246,17 @@ func eventually(t *testing.T, what string, holds func() bool) {
 			t.Fatalf("not in %s: %s", waitMax, what)
 		}
 	}
+}
+
+// insist asks again for as long as the answer is that nobody leads, which is that nothing was done. What
+// operators ask for gives up after two seconds; an election on a busy machine takes longer.
+func insist(t *testing.T, ask func() error) (err error) {
+	t.Helper()
+	eventually(t, "somebody leads who answers", func() bool {
+		err = ask()
+		return !errors.Is(err, fsm.ServerBusy)
+	})
+	return err
 }
 
 // Locks last for longer than any test, so that none is lost because a test was slow.

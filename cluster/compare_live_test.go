@@ -134,7 +134,9 @@ func (d differing) aReplica() (after func()) {
 		router := d.nodes[odd].Router()
 		ids := []fsm.MemberID{d.nodes[d.leader].self, d.nodes[(d.leader+2)%3].self, d.nodes[odd].self}
 		for _, members := range [][]fsm.MemberID{ids[:2], ids} {
-			eventually(t, "the move is ordered", func() bool { return router.Move(t.Context(), d.id, members) == nil })
+			if err := insist(t, func() error { return router.Move(t.Context(), d.id, members) }); err != nil {
+				t.Fatal(err)
+			}
 			eventually(t, "it is moved", func() bool {
 				part, err := router.record(t.Context(), d.id)
 				if err != nil || part.Target != nil || len(part.Replicas) != len(members) {

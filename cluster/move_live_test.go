@@ -179,11 +179,9 @@ func (c *testCluster) settled() []fsm.Partition {
 		return err == nil && len(moves) == 0
 	})
 	var all placementReply
-	eventually(c.t, "the catalog's leader says where partitions lie", func() (said bool) {
-		var err error
-		all, err = router.placement(c.t.Context(), 0) // for two seconds: an election may take longer
-		return err == nil
-	})
+	if err := insist(c.t, func() (err error) { all, err = router.placement(c.t.Context(), 0); return err }); err != nil {
+		c.t.Fatal(err)
+	}
 	for _, part := range all.Partitions {
 		var voters, wanted []string
 		eventually(c.t, "the voters are those of the catalog", func() bool {
@@ -230,7 +228,7 @@ func (c *testCluster) clean(parts []fsm.Partition) {
 
 func (c *testCluster) move(id fsm.PartitionID, to ...fsm.MemberID) {
 	c.t.Helper()
-	if err := c.any().Router().Move(c.t.Context(), id, to); err != nil {
+	if err := insist(c.t, func() error { return c.any().Router().Move(c.t.Context(), id, to) }); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -287,12 +285,14 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	router := c.nodes[0].Router()
 	x := c.traffic(c.nodes[:3], createQueue(t, c.nodes[0], "a"), createQueue(t, c.nodes[0], "b"))
 	more := []fsm.MemberID{c.startMore(3), c.startMore(4)}
-	plan, err := router.PlanRebalance(t.Context())
-	if err != nil || len(plan.Moves) == 0 {
+	var plan Plan
+	if err := insist(t, func() (err error) {
+		if plan, err = router.PlanRebalance(t.Context()); err == nil {
+			err = router.Rebalance(t.Context(), plan)
+		}
+		return err
+	}); err != nil || len(plan.Moves) == 0 {
 		t.Fatalf("plan %+v, %v", plan, err)
-	}
-	if err := router.Rebalance(t.Context(), plan); err != nil {
-		t.Fatal(err)
 	}
 	parts := c.settled()
 	replicas, _ := spread([]fsm.MemberID{c.nodes[0].self, c.nodes[1].self, c.nodes[2].self, more[0], more[1]}, parts)
@@ -300,15 +300,16 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 		t.Errorf("held %v", replicas)
 	}
 	c.clean(parts)
-	if err := router.Rebalance(t.Context(), plan); !errors.Is(err, fsm.PreconditionFails) {
+	if err := insist(t, func() error { return router.Rebalance(t.Context(), plan) }); !errors.Is(err, fsm.PreconditionFails) {
 		t.Errorf("an old plan: %v", err)
 	}
-	if again, err := router.PlanRebalance(t.Context()); err != nil || len(again.Moves) != 0 {
+	var again Plan
+	if err := insist(t, func() (err error) { again, err = router.PlanRebalance(t.Context()); return err }); err != nil || len(again.Moves) != 0 {
 		t.Errorf("a second plan %+v, %v", again, err)
 	}
 	for _, id := range more {
 		ctx, cancel := context.WithTimeout(t.Context(), waitMax)
-		err := router.RemoveMember(ctx, id)
+		err := insist(t, func() error { return router.RemoveMember(ctx, id) })
 		cancel()
 		if err != nil {
 			t.Fatal(err)
@@ -334,10 +335,10 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	parts = c.settled()
 	c.clean(parts)
 	x.stop()
-	if err := router.RemoveMember(t.Context(), more[0]); err != nil {
+	if err := insist(t, func() error { return router.RemoveMember(t.Context(), more[0]) }); err != nil {
 		t.Errorf("again: %v", err)
 	}
-	if err := router.SetMember(t.Context(), fsm.Member{ID: more[0]}); !errors.Is(err, fsm.InvalidArgument) {
+	if err := insist(t, func() error { return router.SetMember(t.Context(), fsm.Member{ID: more[0]}) }); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("it is taken back: %v", err)
 	}
 }
@@ -354,10 +355,10 @@ func TestRemovedWhileAway(t *testing.T) {
 	eventually(t, "it is missed", func() bool { return !c.nodes[0].isAlive(dead) })
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
-	if err := router.ReplaceMember(ctx, dead, dead); !errors.Is(err, fsm.InvalidArgument) {
+	if err := insist(t, func() error { return router.ReplaceMember(ctx, dead, dead) }); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("replaced by itself: %v", err)
 	}
-	if err := router.ReplaceMember(ctx, dead, fresh); err != nil {
+	if err := insist(t, func() error { return router.ReplaceMember(ctx, dead, fresh) }); err != nil {
 		t.Fatal(err)
 	}
 	parts := c.settled()
@@ -436,7 +437,7 @@ func TestMoveIsCancelled(t *testing.T) {
 	for what, change := range map[string]func(context.Context, fsm.PartitionID) error{
 		"pause": router.PauseMove, "resume": router.ResumeMove, "cancel": router.CancelMove,
 	} {
-		if err := change(t.Context(), 1); !errors.Is(err, fsm.PreconditionFails) {
+		if err := insist(t, func() error { return change(t.Context(), 1) }); !errors.Is(err, fsm.PreconditionFails) {
 			t.Errorf("%s what does not move: %v", what, err)
 		}
 	}
@@ -455,7 +456,7 @@ func TestMoveIsCancelled(t *testing.T) {
 	})
 	c.move(1, fresh, members[1], members[2])
 	eventually(t, "it waits for its member", func() bool { return state() == MoveWaiting })
-	if err := router.PauseMove(t.Context(), 1); err != nil {
+	if err := insist(t, func() error { return router.PauseMove(t.Context(), 1) }); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it is paused", func() bool { return state() == MovePaused })
@@ -464,7 +465,7 @@ func TestMoveIsCancelled(t *testing.T) {
 	if status := c.nodes[c.leader(1)].local(1).Status(); len(status.Voters)+len(status.Nonvoters) != 3 {
 		t.Errorf("it goes on: %v and %v", status.Voters, status.Nonvoters)
 	}
-	if err := router.CancelMove(t.Context(), 1); err != nil {
+	if err := insist(t, func() error { return router.CancelMove(t.Context(), 1) }); err != nil {
 		t.Fatal(err)
 	}
 	parts := c.settled()
@@ -485,7 +486,7 @@ func TestMoveIsCancelled(t *testing.T) {
 	})
 	_ = router.PauseMove(t.Context(), 1) // perhaps too late
 	c.kill(3)
-	if err := router.CancelMove(t.Context(), 1); err != nil && !errors.Is(err, fsm.PreconditionFails) {
+	if err := insist(t, func() error { return router.CancelMove(t.Context(), 1) }); err != nil && !errors.Is(err, fsm.PreconditionFails) {
 		t.Fatal(err)
 	}
 	c.settled()
@@ -517,7 +518,7 @@ func TestDrain(t *testing.T) {
 	id := c.nodes[drained].self
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
-	if err := router.Drain(ctx, id); err != nil {
+	if err := insist(t, func() error { return router.Drain(ctx, id) }); err != nil {
 		t.Fatal(err)
 	}
 	for p := range fsm.PartitionID(5) {
@@ -525,10 +526,10 @@ func TestDrain(t *testing.T) {
 			t.Errorf("it leads partition %d", p)
 		}
 	}
-	if err := router.TransferLeader(ctx, 1, id); !errors.Is(err, fsm.InvalidArgument) {
+	if err := insist(t, func() error { return router.TransferLeader(ctx, 1, id) }); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("transfer to a drained member: %v", err)
 	}
-	if err := router.Undrain(ctx, id); err != nil {
+	if err := insist(t, func() error { return router.Undrain(ctx, id) }); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it leads again", func() bool {
@@ -540,10 +541,10 @@ func TestDrain(t *testing.T) {
 		return false
 	})
 	to := (c.leader(1) + 1) % 3
-	if err := router.TransferLeader(ctx, 1, c.nodes[to].self); err != nil {
+	if err := insist(t, func() error { return router.TransferLeader(ctx, 1, c.nodes[to].self) }); err != nil {
 		t.Error(err)
 	}
-	if err := router.TransferLeader(ctx, 1, "NOBODY"); !errors.Is(err, fsm.InvalidArgument) {
+	if err := insist(t, func() error { return router.TransferLeader(ctx, 1, "NOBODY") }); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("transfer to nobody: %v", err)
 	}
 	x.stop()
@@ -588,8 +589,8 @@ func TestZoneAndWeight(t *testing.T) {
 			eventually(t, fmt.Sprintf("member %d is known", i), func() bool { return node.memberOf(want.ID) == want })
 		}
 	}
-	list, err := c.nodes[0].Router().Members(t.Context())
-	if err != nil || len(list) != 2 {
+	var list []fsm.Member
+	if err := insist(t, func() (err error) { list, err = c.nodes[0].Router().Members(t.Context()); return err }); err != nil || len(list) != 2 {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
@@ -606,14 +607,15 @@ func TestNothingIsPlannedOnStrangers(t *testing.T) {
 	stranger := c.start(at).self
 	eventually(t, "gossip shows it", func() bool { return c.nodes[0].isAlive(stranger) })
 	router := c.nodes[0].Router()
-	if plan, err := router.PlanRebalance(t.Context()); err != nil || len(plan.Moves) != 0 {
+	var plan Plan
+	if err := insist(t, func() (err error) { plan, err = router.PlanRebalance(t.Context()); return err }); err != nil || len(plan.Moves) != 0 {
 		t.Errorf("plan %+v, %v", plan, err)
 	}
 	if _, err := router.Grow(t.Context(), 4); err != nil {
 		t.Fatal(err)
 	}
-	all, err := router.placement(t.Context(), fsm.CatalogPartition)
-	if err != nil {
+	var all placementReply
+	if err := insist(t, func() (err error) { all, err = router.placement(t.Context(), fsm.CatalogPartition); return err }); err != nil {
 		t.Fatal(err)
 	}
 	for i := range all.Partitions {

@@ -102,7 +102,7 @@ func TestFoundersAreSpreadOverZones(t *testing.T) {
 	// What an operator says counts until the member starts again.
 	moved := c.nodes[0].memberOf(west)
 	moved.Zone = "north"
-	if err := c.nodes[1].Router().SetMember(t.Context(), moved); err != nil {
+	if err := insist(t, func() error { return c.nodes[1].Router().SetMember(t.Context(), moved) }); err != nil {
 		t.Fatal(err)
 	}
 	c.looks(5)

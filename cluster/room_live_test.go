@@ -103,8 +103,8 @@ func TestLeaderWithoutRoomHandsOn(t *testing.T) {
 		if node.takesLeaders(preferred) || node.takesReplicas(preferred) || !node.stays(preferred) {
 			t.Errorf("member %d takes it for one with room", i)
 		}
-		all, err := node.router.placement(t.Context(), fsm.CatalogPartition)
-		if err != nil {
+		var all placementReply
+		if err := insist(t, func() (err error) { all, err = node.router.placement(t.Context(), fsm.CatalogPartition); return err }); err != nil {
 			t.Fatal(err)
 		}
 		for _, s := range node.router.seats(all, "") {
