@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"flag"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -10,6 +11,7 @@ import (
 	"os"
 	"runtime"
 	"slices"
+	"strconv"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -22,10 +24,22 @@ import (
 
 // Raft does not answer everything that it is shut down with (see await in partition), and
 // memberlist does not wait for a probe on its way, which ends with its timeouts.
+//
+// These tests wait, for disks and timers, far more than they compute: two for each processor
+// leave half of it idle. Whoever says -parallel gets that.
 func TestMain(m *testing.M) {
+	flag.Parse()
+	if parallel := flag.Lookup("test.parallel"); parallel.Value.String() == parallel.DefValue {
+		if err := flag.Set(parallel.Name, strconv.Itoa(testsPerProcessor*runtime.GOMAXPROCS(0))); err != nil {
+			panic(err)
+		}
+	}
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*deferError).Error"),
 		goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
 }
+
+// testsPerProcessor is how many tests run side by side on each processor.
+const testsPerProcessor = 2
 
 // testLogger is silent unless the environment asks for lines.
 func testLogger() *slog.Logger {
