@@ -147,7 +147,9 @@ type Timing struct {
 	// which a machine forgets who asked. Default 60 s.
 	Retry time.Duration
 	// Suspect is how long a request may be on its way before the other replicas are
-	// asked whether the leader is still the leader. Default 1 s.
+	// asked whether the leader is still the leader. Nothing is taken from one that is. Default
+	// 400 ms: a silent leader has a successor after about 700 ms, and who asks once a second
+	// learns that late.
 	Suspect time.Duration
 	// Handover bounds the giving away of leaderships when the member closes. Default 5 s.
 	Handover time.Duration
@@ -181,7 +183,7 @@ func Default() Config {
 			Settle:         10 * time.Second,
 			Policy:         5 * time.Minute,
 			Retry:          time.Minute,
-			Suspect:        time.Second,
+			Suspect:        400 * time.Millisecond,
 			Handover:       5 * time.Second,
 			Compare:        10 * time.Second,
 			Raft:           partition.DefaultTiming(),

@@ -203,6 +203,45 @@ func TestLineLeavesASilentLeader(t *testing.T) {
 	}
 }
 
+// A leader that is slow and still leads keeps what it was asked, however often it is doubted,
+// and is doubted no more often than Suspect says.
+func TestLineKeepsASlowLeader(t *testing.T) {
+	t.Parallel()
+	group, other := &fakeGroup{}, &fakeGroup{}
+	other.lead(true, 1)
+	l := newFakeLine(t, group, map[fsm.MemberID]*fakeGroup{"other": other})
+	l.timing.Suspect = Default().Timing.Suspect
+	end := submitted(l)
+	other.await(t, 1, 0)
+	checks, last := 0, time.Time{}
+	const slow = 6 * time.Second
+	begun := time.Now()
+	for at := tickEvery; at <= slow; at += tickEvery {
+		l.tick(begun.Add(at))
+		eventually(t, "who leads is known", func() bool {
+			l.mu.Lock()
+			defer l.mu.Unlock()
+			return !l.seeking
+		})
+		l.mu.Lock()
+		if l.checked != last {
+			checks, last = checks+1, l.checked
+		}
+		l.mu.Unlock()
+	}
+	if most := int(slow / l.timing.Suspect); checks == 0 || checks > most {
+		t.Errorf("the leader was doubted %d times in %v, want 1 to %d", checks, slow, most)
+	}
+	asked := other.take()
+	if len(asked) != 1 {
+		t.Fatalf("the leader was asked %d times, want once", len(asked))
+	}
+	asked[0].done(done(fsm.OK))
+	if result := <-end; result.Code != fsm.OK {
+		t.Fatalf("ended %v", result.Code)
+	}
+}
+
 // TestLineRefusedAtOnce: a leader that refuses on the spot, from within Submit, is not
 // asked in a tight loop.
 func TestLineRefusedAtOnce(t *testing.T) {
