@@ -87,10 +87,14 @@ func (g *Group) replaceCandidate(ctx context.Context) {
 }
 
 // refused is told of a vote that was refused. Raft does that for more than one reason; it
-// counts here that the candidate is behind. It does not block.
+// counts here that the candidate is behind. A request of a former term, or of a term in which
+// another has our vote, tells nothing: that one may be about to win. It does not block.
 func (g *Group) refused(vote *raft.RequestVoteRequest) {
 	inst := g.inst.Load()
-	if inst == nil {
+	if inst == nil || vote.Term < inst.raft.CurrentTerm() {
+		return
+	}
+	if given, err := g.log.GetUint64([]byte(raftKeyVoteTerm)); err == nil && given >= vote.Term {
 		return
 	}
 	term, index, err := lastEntry(inst.raft)

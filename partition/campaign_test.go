@@ -114,6 +114,37 @@ func TestCampaignOfOneWhoRefusedItsVote(t *testing.T) {
 	eventually(t, "the one that refused leads", func() bool { return ms[0].group(1).Status().Leads })
 }
 
+// Only a candidate that is behind, in a term in which nobody has our vote, makes us stand:
+// else we would take the office of one that is about to win.
+func TestRefusalsThatTellNothing(t *testing.T) {
+	t.Parallel()
+	ms := formPatient(t)
+	must(t, ms[1].group(1), (&asker{origin: 7}).next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
+	g := ms[1].group(1) // it has its own vote in this term
+	term := g.Status().Term
+	ours, index, err := lastEntry(g.inst.Load().raft)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, c := range map[string]struct {
+		vote raft.RequestVoteRequest
+		want int
+	}{
+		"behind":            {raft.RequestVoteRequest{Term: term + 1, LastLogTerm: ours, LastLogIndex: index - 1}, 1},
+		"an older log term": {raft.RequestVoteRequest{Term: term + 1, LastLogTerm: ours - 1, LastLogIndex: index + 9}, 1},
+		"as good":           {raft.RequestVoteRequest{Term: term + 1, LastLogTerm: ours, LastLogIndex: index}, 0},
+		"a former term":     {raft.RequestVoteRequest{Term: term - 1}, 0},
+		"our vote is given": {raft.RequestVoteRequest{Term: term}, 0},
+	} {
+		alone := &Group{log: g.log, outdone: make(chan struct{}, 1)} // nobody listens
+		alone.inst.Store(g.inst.Load())
+		alone.refused(&c.vote)
+		if got := len(alone.outdone); got != c.want {
+			t.Errorf("%s: told %d times, want %d", name, got, c.want)
+		}
+	}
+}
+
 // The better successor goes first. While a leader's process lives nobody does.
 func TestBetterSuccessorGoesFirst(t *testing.T) {
 	t.Parallel()
