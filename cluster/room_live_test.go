@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -142,9 +143,17 @@ func TestNobodyHasRoom(t *testing.T) {
 	eventually(t, "sends are refused everywhere", func() bool {
 		return !slices.ContainsFunc(c.nodes, func(n *Node) bool { return trySend(n, at, "d") != fsm.ServerBusy })
 	})
+	tries := 0
+	eventually(t, "new entities are refused everywhere", func() bool { // another leader hears of the disks later
+		return !slices.ContainsFunc(c.nodes, func(n *Node) bool {
+			tries++
+			_, err := n.Router().In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.QueueEntity, fmt.Sprint("try", tries), testSettings, nil, nil)
+			return !errors.Is(err, fsm.ServerBusy)
+		})
+	})
 	for _, node := range c.nodes {
-		begun := time.Now()
-		if code := trySend(node, at, "e"); code != fsm.ServerBusy || time.Since(begun) > roomPatience {
+		begun := time.Now() // a refusal that is not firm is one after Timing.Retry
+		if code := trySend(node, at, "e"); code != fsm.ServerBusy || time.Since(begun) > testTiming().Retry/2 {
 			t.Errorf("send: %v after %s", code, time.Since(begun))
 		}
 		_, err := node.Router().In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.QueueEntity, "new", testSettings, nil, nil)
