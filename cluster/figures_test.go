@@ -69,11 +69,18 @@ func TestStats(t *testing.T) {
 		return e.Active == 20
 	})
 
-	all := c.stats(2)
-	led, shown, requests := 0, 0, uint64(0)
+	var all []Stats
+	led, shown, want := 0, 0, 0
+	eventually(t, "five partitions are led, and what is led is shown or counted", func() bool {
+		all, led, shown, want = c.stats(2), 0, 0, 6+shardsSeen(c, &wide)
+		for _, s := range all {
+			led += s.Led
+			shown += len(s.Entities) + s.Omitted
+		}
+		return led == 5 && shown == want
+	})
+	requests := uint64(0)
 	for i, s := range all {
-		led += s.Led
-		shown += len(s.Entities) + s.Omitted
 		requests += s.Requests.Requests
 		if s.Alive != 3 || s.Dead != 0 || s.Cluster == "" || s.Member != c.nodes[i].ID() || len(s.Partitions) != 5 || len(s.Entities) > 2 {
 			t.Errorf("member %d says %d alive, %d dead, %d replicas, %d entities", i, s.Alive, s.Dead, len(s.Partitions), len(s.Entities))
@@ -88,8 +95,8 @@ func TestStats(t *testing.T) {
 			t.Errorf("member %d shows %d before %d", i, s.Entities[0].total(), s.Entities[1].total())
 		}
 	}
-	if want := 6 + shardsSeen(c, &wide); led != 5 || shown != want || requests < 35 {
-		t.Errorf("%d partitions are led, %d entities shown or omitted, %d requests; want 5, %d, 35 or more", led, shown, requests, want)
+	if requests < 35 {
+		t.Errorf("%d requests, want 35 or more", requests)
 	}
 	if none := c.nodes[0].Stats(0); len(none.Entities) != 0 {
 		t.Errorf("asked for no entities and got %d", len(none.Entities))
