@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -20,12 +21,19 @@ func TestSubscriptionWithoutRoomForItsRule(t *testing.T) {
 	topic := c.make(fsm.TopicEntity, "full", nil)
 	sub := c.make(fsm.SubscriptionEntity, fsm.SubscriptionPath("full", "one"), nil)
 	router := c.any().Router()
-	for i := range sqlRulesMax - 1 {
-		rule := fsm.Rule{Name: fmt.Sprint("r", i), Filter: fsm.RuleFilter{Kind: fsm.FalseFilter}}
-		if err := router.AddRule(t.Context(), sub, rule); err != nil {
-			t.Fatal(i, err)
-		}
+	const atATime = 32 // go to the disk together
+	var adding sync.WaitGroup
+	for first := range atATime {
+		adding.Go(func() {
+			for i := first; i < sqlRulesMax-1 && !t.Failed(); i += atATime {
+				rule := fsm.Rule{Name: fmt.Sprint("r", i), Filter: fsm.RuleFilter{Kind: fsm.FalseFilter}}
+				if err := router.AddRule(t.Context(), sub, rule); err != nil {
+					t.Error(i, err)
+				}
+			}
+		})
 	}
+	adding.Wait()
 	path := fsm.SubscriptionPath("full", "two")
 	_, err := router.In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.SubscriptionEntity, path, testSettings, nil, nil)
 	if !errors.Is(err, fsm.QuotaExceeded) || !strings.Contains(err.Error(), "2000 others") {
