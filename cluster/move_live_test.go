@@ -343,6 +343,54 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	}
 }
 
+// TestRemovedMemberIsEmpty: a member that the catalog has let go already says that it was removed
+// when it has removed what it held, and not before.
+func TestRemovedMemberIsEmpty(t *testing.T) {
+	t.Parallel()
+	c := newGrowingCluster(t, 3, 4, 1)
+	id := c.startMore(3)
+	node := c.nodes[3]
+	c.move(1, id, c.nodes[0].self, c.nodes[1].self)
+	c.settled()
+	retiring := func(is bool) {
+		node.mu.Lock()
+		node.retiring = is
+		node.mu.Unlock()
+	}
+	eventually(t, "nothing is removed here now", func() bool {
+		node.mu.Lock()
+		defer node.mu.Unlock()
+		was := node.retiring
+		node.retiring = true // as if it took long
+		return !was
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
+	defer cancel()
+	if err := c.nodes[0].Router().RemoveMember(ctx, id); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "the others tell it", func() bool {
+		node.mu.Lock()
+		defer node.mu.Unlock()
+		return !node.dismissed.IsZero()
+	})
+	select {
+	case <-node.Removed():
+		have, err := node.folders()
+		t.Errorf("it says so with %v, %v", have, err)
+	default:
+	}
+	retiring(false)
+	select {
+	case <-node.Removed():
+	case <-time.After(60 * time.Second):
+		t.Fatal("it does not say so at all")
+	}
+	if have, err := node.folders(); err != nil || len(have) != 0 {
+		t.Errorf("it still has %v, %v", have, err)
+	}
+}
+
 // TestRemovedWhileAway: a member that was removed while it was dead hears of it from the
 // others, votes nowhere, and its place in the catalog has gone to another.
 func TestRemovedWhileAway(t *testing.T) {

@@ -62,6 +62,7 @@ type Node struct {
 	numbers              map[fsm.PartitionID]uint32 // of the open replicas
 	moving               map[fsm.PartitionID]bool   // partitions that a goroutine moves
 	retiring, isExpelled bool
+	dismissed            time.Time     // when others first said that we were removed
 	expelled             chan struct{} // closed when this member learns that it was removed
 	failed               error         // why this member will never be ready
 	closing              bool

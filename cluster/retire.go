@@ -14,8 +14,10 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// departWaitMax bounds the question whether a replica is out.
-const departWaitMax = 5 * time.Second
+const (
+	departWaitMax = 5 * time.Second  // for the question whether a replica is out
+	emptyWaitMax  = 30 * time.Second // for a removed member to remove what it held
+)
 
 // retire closes the replicas of this member that are none any more and removes their files.
 // It runs beside everything else, once at a time, and is repeated until nothing is left.
@@ -199,8 +201,27 @@ func (n *Node) askIfRemoved(ctx context.Context) {
 	}
 	for _, hello := range n.founder.askAll(ctx, n.gossip.alive()) {
 		if hello.Removed && hello.Cluster == cluster {
-			n.expel(ctx)
+			if !n.emptying() {
+				n.expel(ctx)
+			}
 			return
 		}
 	}
+}
+
+// emptying says whether a member that was removed is still removing what it held: the catalog can
+// let it go before it is done.
+func (n *Node) emptying() bool {
+	n.mu.Lock()
+	if n.dismissed.IsZero() {
+		n.dismissed = time.Now()
+	}
+	since := n.dismissed
+	n.mu.Unlock()
+	placed := n.placed.Load()
+	if placed == nil || time.Since(since) > emptyWaitMax || len(n.retired(*placed)) == 0 {
+		return false
+	}
+	n.retire(*placed)
+	return true
 }
