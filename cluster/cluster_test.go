@@ -61,7 +61,9 @@ func testTiming() Timing {
 		Bootstrap: 20 * time.Millisecond, Reconcile: 100 * time.Millisecond, Settle: 500 * time.Millisecond, Policy: 300 * time.Millisecond,
 		Retry: waitMax, Suspect: 500 * time.Millisecond, Handover: 3 * time.Second, Compare: 200 * time.Millisecond,
 		Raft: partition.Timing{
-			Heartbeat: 300 * time.Millisecond, Election: 300 * time.Millisecond, Lease: 150 * time.Millisecond,
+			// On a busy machine members are not scheduled for tenths of a second, and a cluster whose leaders
+			// are deposed for that elects and elects, and gets nothing done.
+			Heartbeat: 500 * time.Millisecond, Election: 500 * time.Millisecond, Lease: 400 * time.Millisecond,
 			Commit: 20 * time.Millisecond, SnapshotEvery: time.Minute,
 		},
 	}
