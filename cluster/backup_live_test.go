@@ -125,6 +125,52 @@ func TestBackupAndRestore(t *testing.T) {
 	}
 }
 
+// Of one partition alone: its messages are there, entities of the others are and are empty, and
+// can be used.
+func TestRestoreOfOnePartition(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 1, 3)
+	c.startAll()
+	places := map[string]fsm.Place{}
+	for _, name := range []string{"a", "b", "c"} { // each goes where there are the fewest
+		places[name] = createQueue(t, c.nodes[0], name)
+		sendMessage(t, c.nodes[0], places[name], "in "+name)
+	}
+	only := places["b"].Entity.Partition
+	if only == places["a"].Entity.Partition || only == places["c"].Entity.Partition {
+		t.Fatal("they lie together", places)
+	}
+	all := c.copyAll(c.nodes[0], 3)
+	c.stop(0)
+	config := RestoreConfig{
+		Dir: filepath.Join(t.TempDir(), "restored"), Logger: testLogger(), Only: []fsm.PartitionID{only},
+		Backup: opener(map[fsm.PartitionID][]byte{0: all[0], only: all[only]}),
+	}
+	if err := Restore(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	again := newTestCluster(t, 1, 3)
+	again.configs[0].Dir = config.Dir
+	node := again.start(0)
+	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
+	defer cancel()
+	if err := node.Ready(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if got := receive(t, node, resolve(t, node, "b")); strings.Join(got, " ") != "in b#1" {
+		t.Errorf("received %q", got)
+	}
+	sendMessage(t, node, resolve(t, node, "a"), "new")
+	if got := receive(t, node, resolve(t, node, "a")); strings.Join(got, " ") != "new#1" {
+		t.Errorf("received %q", got)
+	}
+
+	config.Dir, config.Only = filepath.Join(t.TempDir(), "other"), []fsm.PartitionID{7}
+	if err := Restore(t.Context(), config); err == nil || !strings.Contains(err.Error(), "has no partition 7") {
+		t.Error(err)
+	}
+}
+
 // What is not whole, or is of something else, makes no member.
 func TestRestoreRefuses(t *testing.T) {
 	t.Parallel()

@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -24,6 +25,11 @@ type RestoreConfig struct {
 	// Backup opens the backup of a partition, 0 being the catalog. It is called for every
 	// partition of the catalog, one after the other, and closes what it gave before.
 	Backup func(id fsm.PartitionID) (io.ReadCloser, error)
+	// Only names the partitions whose entities are restored with what is in them, beside the
+	// catalog; empty: all. The others begin with nothing, and their backups are not asked for.
+	// Such a member is for looking for messages: what entities of several partitions have
+	// agreed on is not there.
+	Only []fsm.PartitionID
 	// Restored is told of each partition that is done; of is how many there are. It may be nil.
 	Restored func(info partition.BackupInfo, of int)
 	Logger   *slog.Logger
@@ -89,9 +95,20 @@ func (x *restoring) all(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("settle the catalog: %w", err)
 	}
+	for _, id := range x.config.Only {
+		if id != fsm.CatalogPartition && !slices.ContainsFunc(placed, func(p fsm.Partition) bool { return p.ID == id }) {
+			return fmt.Errorf("the catalog of the backup has no partition %d", id)
+		}
+	}
 	x.tell(info, len(placed)+1)
 	for i := range placed {
-		if info, err = x.one(ctx, placed[i].ID, placed[i].Replicas[0].Number); err != nil {
+		id, number := placed[i].ID, placed[i].Replicas[0].Number
+		if only := x.config.Only; len(only) > 0 && !slices.Contains(only, id) {
+			info, err = partition.BackupInfo{Partition: id}, x.empty(ctx, id, number)
+		} else {
+			info, err = x.one(ctx, id, number)
+		}
+		if err != nil {
 			return err
 		}
 		x.tell(info, len(placed)+1)
@@ -131,6 +148,15 @@ func (x *restoring) one(ctx context.Context, id fsm.PartitionID, number uint32) 
 		err = fmt.Errorf("the backup given for partition %d is of partition %d", id, info.Partition)
 	}
 	return info, err
+}
+
+// empty founds a partition that has nothing. Its entities the router makes when they are used.
+func (x *restoring) empty(ctx context.Context, id fsm.PartitionID, number uint32) error {
+	group, err := partition.Open(ctx, x.group(id, number))
+	if err != nil {
+		return err
+	}
+	return errors.Join(awaitLeads(ctx, group), group.Close(context.WithoutCancel(ctx)))
 }
 
 // settle makes the restored catalog say what is true here: every partition lies on this

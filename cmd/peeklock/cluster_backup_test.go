@@ -293,13 +293,23 @@ func TestDevObjectStore(t *testing.T) {
 	}
 	stop()
 
-	restore := func(dir string) (int, string) {
+	restore := func(dir string, args ...string) (int, string) {
 		var out bytes.Buffer
-		code := run(t.Context(), process{args: []string{"restore", "--from", "s3://copies/day", "--dir", dir}, env: s.Environment(), out: &out, err: &out})
+		code := run(t.Context(), process{args: append([]string{"restore", "--from", "s3://copies/day", "--dir", dir}, args...), env: s.Environment(), out: &out, err: &out})
 		return code, out.String()
 	}
 	dir := filepath.Join(t.TempDir(), "restored")
 	if code, text := restore(dir); code != exitDone || !strings.Contains(text, "start it with peeklock serve --dir "+dir) {
+		t.Fatal(code, text)
+	}
+	servesKept(t, dir)
+
+	// The only queue lies in the first partition.
+	if code, text := restore(filepath.Join(t.TempDir(), "none"), "--partition", "99"); code != exitRefused || !strings.Contains(text, "no partition 99") {
+		t.Error(code, text)
+	}
+	dir = filepath.Join(t.TempDir(), "one")
+	if code, text := restore(dir, "--partition", "1"); code != exitDone || !strings.Contains(text, "partitions [1] of cluster") {
 		t.Fatal(code, text)
 	}
 	servesKept(t, dir)

@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"hash"
 	"io"
+	"math"
 	"path/filepath"
 
 	"github.com/spf13/cobra"
@@ -21,6 +22,7 @@ import (
 
 func newRestore(c *client) *cobra.Command {
 	var from, dir string
+	var only []uint
 	cmd := &cobra.Command{
 		Use: "restore --from DIR|s3://BUCKET/PREFIX --dir DATA", Short: "Make the data folder of a member out of a backup",
 		Long: `Make the data folder of one new member out of a backup of a cluster, offline. It holds
@@ -37,6 +39,11 @@ removed: nothing that is left of that may be started within its reach. Locks of
 clients that were held then end by themselves; messages that were received since are
 there again.
 
+With --partition only the messages of that partition are there, beside all entities and keys: for
+looking for something that was lost, in a cluster that is thrown away afterwards. "peeklock
+queue list" says in which partition a queue lies. Messages that it sent to other partitions, and
+what they sent to it, do not fit any more; let nobody work with it.
+
 A backup may lie in an object store that speaks S3.
 ` + objects.Variables,
 		Args: noArgs,
@@ -44,11 +51,12 @@ A backup may lie in an object store that speaks S3.
 			if from == "" || dir == "" {
 				return usagef("give --from, where peeklock cluster backup wrote, and --dir, the data folder to make")
 			}
-			return c.restore(cmd.Context(), from, dir)
+			return c.restore(cmd.Context(), from, dir, only)
 		},
 	}
 	cmd.Flags().StringVar(&from, "from", "", "folder of the backup, or s3://bucket/prefix")
 	cmd.Flags().StringVar(&dir, "dir", "", "data folder of the new member: empty, or not there")
+	cmd.Flags().UintSliceVar(&only, "partition", nil, "restore only the messages of this partition, several by commas")
 	return cmd
 }
 
@@ -60,7 +68,7 @@ type restored struct {
 	Messages   string `json:"asOf"` // when the last partition was copied
 }
 
-func (c *client) restore(ctx context.Context, from, dir string) error {
+func (c *client) restore(ctx context.Context, from, dir string, partitions []uint) error {
 	out, err := c.output()
 	if err != nil {
 		return err
@@ -73,9 +81,16 @@ func (c *client) restore(ctx context.Context, from, dir string) error {
 	if err != nil {
 		return err
 	}
+	only := make([]fsm.PartitionID, len(partitions))
+	for i, id := range partitions {
+		if id > math.MaxUint32 {
+			return usagef("--partition %d: there is none", id)
+		}
+		only[i] = fsm.PartitionID(id)
+	}
 	m := c.meter("restoring", len(manifest.Partitions))
 	err = cluster.Restore(ctx, cluster.RestoreConfig{
-		Dir:    dir,
+		Dir: dir, Only: only,
 		Backup: func(id fsm.PartitionID) (io.ReadCloser, error) { return openBackup(ctx, place, manifest, id) },
 		Restored: func(partition.BackupInfo, int) {
 			m.add(1)
@@ -89,6 +104,10 @@ func (c *client) restore(ctx context.Context, from, dir string) error {
 	answer := restored{Dir: dir, ClusterID: manifest.ClusterID, Partitions: len(manifest.Partitions), Messages: manifest.Ended.Format("2006-01-02T15:04:05Z")}
 	if !out.people() {
 		return out.data(answer)
+	}
+	if len(only) > 0 {
+		return out.note("partitions %d of cluster %s, as of %s, are in %s, and the others empty: look for what you miss with peeklock serve --dir %s, out of reach of clients",
+			only, answer.ClusterID, answer.Messages, dir, dir)
 	}
 	return out.note("%d partitions of cluster %s, as of %s, are in %s: start it with peeklock serve --dir %s",
 		answer.Partitions, answer.ClusterID, answer.Messages, dir, dir)
