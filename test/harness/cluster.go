@@ -24,7 +24,7 @@ const (
 )
 
 // settleWithin bounds the waits for elections and for what the cluster does by itself.
-const settleWithin = 60 * time.Second
+const settleWithin = 120 * time.Second
 
 // Options says what cluster to start. The zero value is three members.
 type Options struct {

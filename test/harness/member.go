@@ -19,8 +19,13 @@ import (
 )
 
 const (
-	readyWithin  = 60 * time.Second // generous: two cores may be busy with other packages
-	stopWithin   = 20 * time.Second
+	// Generous: two cores may be busy with other packages.
+	readyWithin = 120 * time.Second
+	stopWithin  = 60 * time.Second // the members give up after less
+	// How long one request may take. Reads are asked again by those who wait for something, so
+	// a member that is paused must not hold them up; what changes something is asked once.
+	readWithin   = 20 * time.Second
+	changeWithin = 60 * time.Second
 	logTailBytes = 8 * 1024
 )
 
@@ -227,7 +232,11 @@ func (m *Member) get(ctx context.Context, path string) ([]byte, error) {
 
 // request asks the control API and returns the body of a 2xx answer.
 func (m *Member) request(ctx context.Context, method, path string, body io.Reader) ([]byte, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	within := changeWithin
+	if method == http.MethodGet {
+		within = readWithin
+	}
+	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	r, err := http.NewRequestWithContext(ctx, method, "http://"+m.Admin+path, body)
 	if err != nil {

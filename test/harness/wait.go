@@ -3,6 +3,7 @@ package harness
 import (
 	"context"
 	"errors"
+	"math"
 	"math/rand/v2"
 	"net"
 	"slices"
@@ -38,6 +39,33 @@ func Eventually(t testing.TB, within time.Duration, what string, try func(contex
 		select {
 		case <-ctx.Done():
 			t.Fatalf("%s: not within %v: %v", what, within, last)
+		case <-tick.C:
+		}
+	}
+}
+
+// Progress calls try until it returns nil, and fails the test with its last error when what
+// it counts has stood still for so long. How long it takes in all is the machine's affair.
+func Progress(t testing.TB, standstill time.Duration, what string, try func(context.Context) (int, error)) {
+	t.Helper()
+	tick := time.NewTicker(pollInterval)
+	defer tick.Stop()
+	at, most := time.Now(), math.MinInt
+	for {
+		ctx, cancel := context.WithTimeout(t.Context(), standstill)
+		n, err := try(ctx)
+		cancel()
+		switch {
+		case err == nil:
+			return
+		case n > most:
+			at, most = time.Now(), n
+		case time.Since(at) > standstill:
+			t.Fatalf("%s: nothing went on for %v: %v", what, standstill, err)
+		}
+		select {
+		case <-t.Context().Done():
+			t.Fatalf("%s: %v", what, err)
 		case <-tick.C:
 		}
 	}

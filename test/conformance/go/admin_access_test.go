@@ -16,7 +16,7 @@ import (
 )
 
 // knownWithin is how long other members may take to hear of a change of keys.
-const knownWithin = 10 * time.Second
+const knownWithin = 30 * time.Second
 
 // adminAccess: keys of a queue are made, read, used, changed and taken away by the official
 // administration client alone.

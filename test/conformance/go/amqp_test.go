@@ -23,7 +23,7 @@ const batchFormat = 0x80013700
 func amqpChecks() []check {
 	return []check{
 		{name: "pre-settled", run: preSettled},
-		{name: "pipelined", run: pipelined},
+		{name: "pipelined", settings: harness.Settings{LockDuration: lockLong}, run: pipelined},
 		{name: "raw batch", run: rawBatch},
 		{name: "outcomes", run: eachOutcome},
 		{name: "unsettled end", run: unsettledEnd},

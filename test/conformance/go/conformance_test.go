@@ -19,9 +19,18 @@ import (
 )
 
 const (
-	caseWithin  = 90 * time.Second       // of one case; generous, since all cases share two cores
+	caseWithin  = 5 * time.Minute        // of one try of a case; generous, since all cases share two cores
 	quiet       = 700 * time.Millisecond // how long "nothing comes" is watched
 	lockMinimum = 5 * time.Second        // the shortest lock that a queue may have
+	lockLong    = 5 * time.Minute        // the longest: for cases that take long, and are not about locks
+)
+
+// A case that has to do something before a moment comes lays that moment so far ahead in its
+// first try, and, when the machine was too slow for it, ever farther in the next ones.
+const (
+	paceFirst  = time.Second
+	paceFactor = 4
+	paceMost   = 16 * time.Second
 )
 
 // outcomes are those of all cases, for the matrix of clients and scenarios.
@@ -48,6 +57,62 @@ type suite struct {
 	*testing.T
 	ctx   context.Context
 	queue string
+	pace  time.Duration // of this try, paceFirst to paceMost
+	// moment is when it is too late for what this suite does; zero: never. See until.
+	moment time.Time
+}
+
+// tooLate is what a try of a case ends with that was not done in time.
+type tooLate struct{}
+
+// until is the suite for what can be done, or seen, only before a moment: what it does
+// waits no longer, and what fails after it ends the try, for it says nothing.
+func (s suite) until(moment time.Time) suite {
+	ctx, cancel := context.WithDeadline(s.ctx, moment)
+	s.Cleanup(cancel)
+	s.ctx, s.moment = ctx, moment
+	return s
+}
+
+// inTime ends the try when the moment has come. To be called by the goroutine of the case,
+// before it looks at what was found.
+func (s suite) inTime() {
+	s.Helper()
+	if s.moment.IsZero() || time.Now().Before(s.moment) {
+		return
+	}
+	if s.pace >= paceMost {
+		s.Fatalf("this machine is too slow: not done in time with a pace of %v", s.pace)
+	}
+	panic(tooLate{})
+}
+
+// lock is the duration of locks in a queue whose settings ask for lockMinimum.
+func (s suite) lock() time.Duration {
+	times := int(s.pace / paceFirst)
+	return lockMinimum * time.Duration(times)
+}
+
+// try runs a case, and says whether it came to its end.
+func (s suite) try(c check) (done bool) {
+	s.Helper()
+	defer func() {
+		if r := recover(); r != nil {
+			if _, late := r.(tooLate); !late {
+				panic(r)
+			}
+			s.Logf("was too late with a pace of %v", s.pace)
+		}
+	}()
+	ctx, cancel := context.WithTimeout(s.Context(), caseWithin)
+	s.Cleanup(cancel)
+	s.ctx = ctx
+	if c.settings.LockDuration == lockMinimum {
+		c.settings.LockDuration = s.lock()
+	}
+	s.CreateQueue(s.T, s.queue, c.settings)
+	c.run(s)
+	return true
 }
 
 // check is one case.
@@ -99,11 +164,13 @@ func runChecks(t *testing.T, cluster *harness.Cluster, groups map[string][]check
 				t.Run(c.name, func(t *testing.T) {
 					t.Parallel()
 					t.Cleanup(func() { outcomes.Add(group+"/"+c.name, !t.Failed() && !t.Skipped()) })
-					ctx, cancel := context.WithTimeout(t.Context(), caseWithin)
-					t.Cleanup(cancel)
 					queue := group + "-" + strings.ReplaceAll(c.name, " ", "-")
-					cluster.CreateQueue(t, queue, c.settings)
-					c.run(suite{Cluster: cluster, T: t, ctx: ctx, queue: queue})
+					for pace := paceFirst; ; pace *= paceFactor {
+						if (suite{Cluster: cluster, T: t, queue: queue, pace: pace}).try(c) {
+							return
+						}
+						queue += "-again"
+					}
 				})
 			}
 		})
@@ -191,6 +258,7 @@ func (s suite) receive(r *azservicebus.Receiver, n int) []*azservicebus.Received
 	for ; len(all) < n; calls++ {
 		some, err := r.ReceiveMessages(s.ctx, n-len(all), nil)
 		if err != nil {
+			s.inTime()
 			s.Fatalf("receive, %d of %d so far: %v", len(all), n, err)
 		}
 		all = append(all, some...)
@@ -227,6 +295,7 @@ func (s suite) nothing(r *azservicebus.Receiver) {
 func (s suite) must(what string, err error) {
 	s.Helper()
 	if err != nil {
+		s.inTime()
 		s.Fatalf("%s: %v", what, err)
 	}
 }
@@ -234,7 +303,29 @@ func (s suite) must(what string, err error) {
 // counts waits until every member counts these messages in the queue.
 func (s suite) counts(want harness.Counts) {
 	s.Helper()
-	s.WaitCounts(s.T, s.queue, want)
+	if s.moment.IsZero() {
+		s.WaitCounts(s.T, s.queue, want)
+		return
+	}
+	s.countsInTime(want, (*harness.Member).Queue)
+}
+
+// countsInTime is counts for a suite with a moment, of what look asks about.
+func (s suite) countsInTime(want harness.Counts, look func(*harness.Member, context.Context, string) (harness.Queue, error)) {
+	s.Helper()
+	harness.Eventually(s.T, caseWithin, "counts of "+s.queue, func(ctx context.Context) error {
+		for _, m := range s.Members {
+			q, err := look(m, ctx, s.queue)
+			if err == nil && q.Counts != want {
+				err = fmt.Errorf("%s counts %+v, want %+v", m.Name, q.Counts, want)
+			}
+			if err != nil {
+				s.inTime()
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // ids are the message ids in order.

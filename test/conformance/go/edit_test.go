@@ -71,14 +71,16 @@ func oneDelivery(s suite) {
 	s.must("release", link.ReleaseMessage(s.ctx, s.get(link)))
 	s.must("close", link.Close(s.ctx))
 	r := s.receiver(2)
-	held := s.receive(r, 2)
+	early := s.until(time.Now().Add(s.lock()))
+	held := early.receive(r, 2)
+	early.inTime()
 	for _, m := range held {
 		if m.DeliveryCount != 1 {
 			s.Errorf("%s has the delivery count %d", m.MessageID, m.DeliveryCount)
 		}
 	}
-	s.must("abandon", r.AbandonMessage(s.ctx, held[0], nil))
-	s.counts(harness.Counts{Active: 1, Locked: 1, DeadLetter: 1})
+	early.must("abandon", r.AbandonMessage(s.ctx, held[0], nil))
+	early.counts(harness.Counts{Active: 1, Locked: 1, DeadLetter: 1})
 	s.counts(harness.Counts{DeadLetter: 2}) // by the end of the lock
 	for _, m := range s.receive(s.deadLetters(3), 2) {
 		if m.DeadLetterReason == nil || *m.DeadLetterReason != "MaxDeliveryCountExceeded" {

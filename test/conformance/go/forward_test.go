@@ -314,11 +314,12 @@ func settingsOfForwarding(s suite) {
 func forwardScheduled(s suite) {
 	to := s.another("to", s, harness.Settings{})
 	s.UpdateQueue(s.T, s.queue, forwardingTo(to))
-	due := time.Now().Add(2 * time.Second)
+	due := time.Now().Add(2 * s.pace)
 	numbers, err := s.sender(1).ScheduleMessages(s.ctx, numbered(2), due, nil)
 	s.must("schedule", err)
-	s.counts(harness.Counts{Scheduled: 2})
-	s.must("cancel", s.sender(2).CancelScheduledMessages(s.ctx, numbers[:1], nil))
+	early := s.until(due)
+	early.counts(harness.Counts{Scheduled: 2})
+	early.must("cancel", s.sender(2).CancelScheduledMessages(s.ctx, numbers[:1], nil))
 	m := to.gets(3, "2")[0]
 	to.notBefore("it", due, time.Now())
 	if m.State != azservicebus.MessageStateActive || m.ScheduledEnqueueTime != nil && m.ScheduledEnqueueTime.After(time.Now()) {

@@ -107,13 +107,14 @@ func (s suite) signed(member int, life time.Duration) string {
 // A link ends with its token: the client hears so, and what it had locked is settled under
 // the next token.
 func tokenExpires(s suite) {
-	const life = 8 * time.Second
+	life := 8 * s.pace
 	s.send(2)
+	early := s.until(time.Now().Add(life).Truncate(time.Second)) // tokens end with a second
 	short := s.oneTryAt(s.signed(2, life))
 	r, err := short.NewReceiverForQueue(s.queue, nil)
 	s.must("receiver", err)
-	locked := s.receive(r, 2)
-	s.must("complete before the end", r.CompleteMessage(s.ctx, locked[0], nil))
+	locked := early.receive(r, 2)
+	early.must("complete before the end", r.CompleteMessage(s.ctx, locked[0], nil))
 	_, err = r.ReceiveMessages(s.ctx, 1, nil) // waits until the broker takes the link away
 	wantCode(s, "receive over the end of the token", err, azservicebus.CodeUnauthorizedAccess)
 	sender, err := short.NewSender(s.queue, nil)

@@ -2,7 +2,6 @@ package conformance
 
 import (
 	"context"
-	"errors"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
@@ -33,7 +32,7 @@ func receiveBriefly(s suite, r *azservicebus.Receiver, n int) ([]*azservicebus.R
 	ctx, cancel := context.WithTimeout(s.ctx, quiet)
 	defer cancel()
 	got, err := r.ReceiveMessages(ctx, n, nil)
-	if errors.Is(err, context.DeadlineExceeded) {
+	if ctx.Err() != nil { // whatever the client, that may have been connecting, makes of it
 		err = nil
 	}
 	return got, err
@@ -72,7 +71,7 @@ func late(s suite) {
 	} {
 		wantCode(s, "late "+name+" by token", settle(s.receiver(1)), azservicebus.CodeLockLost)
 	}
-	s.must("complete by the second holder", second.CompleteMessage(s.ctx, m, nil))
+	s.until(*m.LockedUntil).must("complete by the second holder", second.CompleteMessage(s.ctx, m, nil))
 }
 
 // A lock that is renewed holds beyond its first end (T.6).
@@ -81,10 +80,10 @@ func renew(s suite) {
 	r, other := s.receiver(2), s.receiver(3)
 	m := s.receiveOne(r)
 	firstEnd := *m.LockedUntil
-	deadline := firstEnd.Add(lockMinimum / 2)
+	deadline := firstEnd.Add(s.lock() / 2)
 	for time.Now().Before(deadline) {
 		before := *m.LockedUntil
-		s.must("renew", r.RenewMessageLock(s.ctx, m, nil))
+		s.until(before).must("renew", r.RenewMessageLock(s.ctx, m, nil))
 		if m.LockedUntil.Before(before) {
 			s.Errorf("renewed from %v to %v", before, *m.LockedUntil)
 		}
@@ -93,7 +92,7 @@ func renew(s suite) {
 	if !m.LockedUntil.After(firstEnd) {
 		s.Errorf("the lock ends at %v, as before the renewals", firstEnd)
 	}
-	s.must("complete after the first end", r.CompleteMessage(s.ctx, m, nil))
+	s.until(*m.LockedUntil).must("complete after the first end", r.CompleteMessage(s.ctx, m, nil))
 	s.counts(harness.Counts{})
 }
 

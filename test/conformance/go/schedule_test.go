@@ -11,9 +11,9 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-// lateMax is how late a scheduled message may be here, where many cases share two cores.
-// The promise is 100 ms at light load; the log says what it was.
-const lateMax = 5 * time.Second
+// lateMax is how late a scheduled message may be here, where many cases share two cores with
+// other packages. The promise is 100 ms at light load; the log says what it was.
+const lateMax = 30 * time.Second
 
 func scheduleChecks() []check {
 	return []check{
@@ -57,7 +57,7 @@ func numbered(n int) []*azservicebus.Message {
 func schedule(s suite) {
 	const n = 5
 	sender := s.sender(1)
-	due := time.Now().Add(2 * time.Second).Truncate(time.Millisecond)
+	due := time.Now().Add(2 * s.pace).Truncate(time.Millisecond)
 	numbers, err := sender.ScheduleMessages(s.ctx, numbered(n), due, nil)
 	s.must("schedule", err)
 	if diff := cmp.Diff([]int64{1, 2, 3, 4, 5}, numbers); diff != "" {
@@ -65,6 +65,7 @@ func schedule(s suite) {
 	}
 	peeked, err := s.receiver(2).PeekMessages(s.ctx, 10, nil)
 	s.must("peek", err)
+	s.until(due).inTime()
 	if len(peeked) != n {
 		s.Fatalf("peeked %v", ids(peeked))
 	}
@@ -101,7 +102,7 @@ func schedule(s suite) {
 // has passed is no time.
 func scheduleByProperty(s suite) {
 	sender := s.sender(1)
-	due := time.Now().Add(2 * time.Second).Truncate(time.Millisecond)
+	due := time.Now().Add(2 * s.pace).Truncate(time.Millisecond)
 	all := numbered(4)
 	all[0].ScheduledEnqueueTime = &due
 	all[1].ScheduledEnqueueTime = ptr(time.Now().Add(-time.Hour))
@@ -113,9 +114,12 @@ func scheduleByProperty(s suite) {
 		s.must("add", batch.AddMessage(m, nil))
 	}
 	s.must("send batch", sender.SendMessageBatch(s.ctx, batch, nil))
-	s.counts(harness.Counts{Active: 2, Scheduled: 2})
+	early := s.until(due)
+	early.counts(harness.Counts{Active: 2, Scheduled: 2})
 	r := s.receiver(2)
-	if diff := cmp.Diff([]string{"2", "3"}, ids(s.receive(r, 2))); diff != "" {
+	first := early.receive(r, 2)
+	early.inTime()
+	if diff := cmp.Diff([]string{"2", "3"}, ids(first)); diff != "" {
 		s.Errorf("at once (-want +got)\n%s", diff)
 	}
 	got := s.receive(r, 2)
@@ -141,10 +145,10 @@ func scheduleAndLife(s suite) {
 
 // Nobody needs to be there: at its time a scheduled message is active, and counted so.
 func scheduleAlone(s suite) {
-	due := time.Now().Add(1500 * time.Millisecond)
+	due := time.Now().Add(3 * s.pace / 2)
 	_, err := s.sender(1).ScheduleMessages(s.ctx, numbered(3), due, nil)
 	s.must("schedule", err)
-	s.counts(harness.Counts{Scheduled: 3})
+	s.until(due).counts(harness.Counts{Scheduled: 3})
 	s.counts(harness.Counts{Active: 3})
 	seen := time.Now()
 	s.notBefore("activation", due, seen)
@@ -153,21 +157,22 @@ func scheduleAlone(s suite) {
 
 // Cancelled messages never come; it is all or none, and once.
 func cancelScheduled(s suite) {
-	due := time.Now().Add(3 * time.Second)
+	due := time.Now().Add(3 * s.pace)
 	sender := s.sender(1)
 	numbers, err := sender.ScheduleMessages(s.ctx, numbered(5), due, nil)
 	s.must("schedule", err)
 	other := s.sender(3)
-	s.must("cancel", other.CancelScheduledMessages(s.ctx, []int64{numbers[0], numbers[2]}, nil))
-	s.counts(harness.Counts{Scheduled: 3})
+	early := s.until(due)
+	early.must("cancel", other.CancelScheduledMessages(s.ctx, []int64{numbers[0], numbers[2]}, nil))
+	early.counts(harness.Counts{Scheduled: 3})
 	if err := sender.CancelScheduledMessages(s.ctx, []int64{numbers[0]}, nil); err == nil {
 		s.Error("a number was cancelled twice")
 	}
 	if err := sender.CancelScheduledMessages(s.ctx, []int64{numbers[1], 4711}, nil); err == nil {
 		s.Error("a number that never was is cancelled")
 	}
-	s.counts(harness.Counts{Scheduled: 3}) // and the other one of the two stays
-	s.must("cancel the last", sender.CancelScheduledMessages(s.ctx, numbers[4:], nil))
+	early.counts(harness.Counts{Scheduled: 3}) // and the other one of the two stays
+	early.must("cancel the last", sender.CancelScheduledMessages(s.ctx, numbers[4:], nil))
 	r := s.receiver(2)
 	if diff := cmp.Diff([]string{"2", "4"}, ids(s.receive(r, 2))); diff != "" {
 		s.Errorf("came (-want +got)\n%s", diff)
@@ -238,11 +243,12 @@ func duplicatesInBatches(s suite) {
 // Scheduled messages count when they are scheduled, and not again when they come.
 func duplicatesOfScheduled(s suite) {
 	sender := s.sender(1)
-	due := time.Now().Add(1500 * time.Millisecond)
+	due := time.Now().Add(3 * s.pace / 2)
 	numbers, err := sender.ScheduleMessages(s.ctx, numbered(2), due, nil)
 	s.must("schedule", err)
 	again, err := sender.ScheduleMessages(s.ctx, numbered(3), due, nil)
 	s.must("schedule again", err)
+	s.until(due).inTime()
 	if len(again) != 3 || again[0] != 0 || again[1] != 0 || again[2] <= numbers[1] {
 		s.Errorf("numbers %v, then %v: duplicates have the number 0", numbers, again)
 	}

@@ -20,7 +20,7 @@ import (
 
 func sendChecks() []check {
 	return []check{
-		{name: "thousand", run: thousand},
+		{name: "thousand", settings: harness.Settings{LockDuration: lockLong}, run: thousand},
 		{name: "whole batch", run: wholeBatch},
 		{name: "properties", run: properties},
 		{name: "bodies", run: bodies},

@@ -170,16 +170,17 @@ func maxDeliveryInSession(s suite) {
 // A scheduled message is in its session from its time on; until then the session has
 // nothing to give, and it can be taken back.
 func scheduleInSession(s suite) {
-	at := time.Now().Add(2 * time.Second)
+	at := time.Now().Add(2 * s.pace)
+	early := s.until(at)
 	numbers, err := s.sender(1).ScheduleMessages(s.ctx, []*azservicebus.Message{
 		{MessageID: ptr("m1"), SessionID: ptr("red"), Body: []byte("body of m1")},
 		{MessageID: ptr("m2"), SessionID: ptr("red"), Body: []byte("body of m2")},
 		{MessageID: ptr("x1"), SessionID: ptr("blue"), Body: []byte("body of x1")},
 	}, at, nil)
 	s.must("schedule", err)
-	s.counts(harness.Counts{Scheduled: 3})
-	s.must("cancel", s.sender(3).CancelScheduledMessages(s.ctx, numbers[1:2], nil))
-	s.must("cancel", s.sender(3).CancelScheduledMessages(s.ctx, numbers[2:], nil))
+	early.counts(harness.Counts{Scheduled: 3})
+	early.must("cancel", s.sender(3).CancelScheduledMessages(s.ctx, numbers[1:2], nil))
+	early.must("cancel", s.sender(3).CancelScheduledMessages(s.ctx, numbers[2:], nil))
 	r := s.next(2, "red")
 	s.notBefore("the session", at, time.Now())
 	s.completed(r, s.inSession(r, "m1")...)

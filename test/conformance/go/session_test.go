@@ -35,7 +35,7 @@ func sessionChecks() []check {
 		{name: "take session", settings: sessions, run: takeSession},
 		{name: "wrong ends of sessions", settings: sessions, run: wrongEndsOfSessions},
 		{name: "names of sessions", settings: sessions, run: namesOfSessions},
-		{name: "two hundred sessions", settings: sessions, run: twoHundredSessions},
+		{name: "two hundred sessions", settings: grouped(harness.Settings{LockDuration: lockLong}), run: twoHundredSessions},
 	}
 }
 
@@ -268,10 +268,10 @@ func renewSession(s suite) {
 	r := s.accept(2, "red")
 	held := s.inSession(r, "m1", "m2")
 	first := r.LockedUntil()
-	for time.Now().Before(first.Add(lockMinimum / 2)) {
+	for time.Now().Before(first.Add(s.lock() / 2)) {
 		before := r.LockedUntil()
-		<-time.After(lockMinimum / 3)
-		s.must("renew", r.RenewSessionLock(s.ctx, nil))
+		<-time.After(s.lock() / 3)
+		s.until(before).must("renew", r.RenewSessionLock(s.ctx, nil))
 		if !r.LockedUntil().After(before) {
 			s.Errorf("renewed from %v to %v", before, r.LockedUntil())
 		}
@@ -285,8 +285,9 @@ func renewSession(s suite) {
 // was locked under it; its first holder hears so, whatever it does, and settles nothing.
 func sessionLockEnds(s suite) {
 	s.sendIn("red", "m1", "m2", "m3")
+	early := s.until(time.Now().Add(s.lock()))
 	idle := s.linkTo(2, "red", 2) // has no credit left for m3
-	held := []*amqp.Message{s.get(idle), s.get(idle)}
+	held := []*amqp.Message{early.get(idle), early.get(idle)}
 	until, _ := held[0].Annotations["x-opt-locked-until"].(time.Time)
 	next := s.next(3, "red")
 	if now := time.Now(); now.Before(until) {
@@ -305,7 +306,7 @@ func sessionLockEnds(s suite) {
 			s.Errorf("%s by the first holder: %v", what, err)
 		}
 	}
-	s.completed(next, got...)
+	s.until(next.LockedUntil()).completed(next, got...)
 	s.must("close", next.Close(s.ctx))
 	s.counts(harness.Counts{})
 
@@ -319,9 +320,10 @@ func sessionLockEnds(s suite) {
 // session again, if that is to be had, and calls done what was refused. The broker does not.
 func sessionLockEndsUnseen(s suite) {
 	s.sendIn("red", "m1", "m2")
+	early := s.until(time.Now().Add(s.lock()))
 	r := s.accept(2, "red")
-	late := s.inSession(r, "m1")
-	s.counts(harness.Counts{Active: 2, Locked: 1})
+	late := early.inSession(r, "m1")
+	early.counts(harness.Counts{Active: 2, Locked: 1})
 	s.counts(harness.Counts{Active: 2}) // the lock has ended
 	if err := r.CompleteMessage(s.ctx, late[0], nil); err != nil {
 		s.Logf("a settlement that is too late: %v", err)
@@ -461,18 +463,15 @@ func namesOfSessions(s suite) {
 func twoHundredSessions(s suite) {
 	const sessions, rounds = 200, 5
 	var mu sync.Mutex
-	seen, total, all := map[string][]string{}, 0, make(chan struct{})
+	seen, total := map[string][]string{}, 0
+	waiting, all := context.WithCancel(s.ctx)
+	defer all()
 	var consumers sync.WaitGroup
 	for member := range 2 {
 		client := s.oneTry(member + 2)
 		consumers.Go(func() {
-			for {
-				select {
-				case <-all:
-					return
-				default:
-				}
-				session, got, err := s.workOff(client)
+			for waiting.Err() == nil {
+				session, got, err := s.workOff(waiting, client)
 				if err != nil {
 					s.Errorf("consumer at member %d: %v", member+2, err)
 					return
@@ -480,7 +479,7 @@ func twoHundredSessions(s suite) {
 				mu.Lock()
 				seen[session] = append(seen[session], got...)
 				if total += len(got); total == sessions*rounds && len(got) > 0 {
-					close(all)
+					all()
 				}
 				mu.Unlock()
 			}

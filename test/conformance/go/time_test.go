@@ -198,20 +198,24 @@ func expiredAreDeadLettered(s suite) {
 func expiryAndLocks(s suite) {
 	r := s.receiver(2)
 	link := s.amqpReceiver(3, &amqp.ReceiverOptions{Credit: 1})
-	s.sendWith(short, "released")
-	released := s.get(link)
-	s.sendWith(short, "completed", "abandoned", "left")
-	held := s.receive(r, 3)
-	s.sendWith(short, "witness") // expires after all of them
-	s.counts(harness.Counts{Active: 4, Locked: 4, DeadLetter: 1})
+	life := 2 * s.pace
+	locked := s.until(time.Now().Add(s.lock()))
+	early := s.until(time.Now().Add(life))
+	s.sendWith(life, "released")
+	released := early.get(link)
+	early = s.until(time.Now().Add(life))
+	s.sendWith(life, "completed", "abandoned", "left")
+	held := early.receive(r, 3)
+	s.sendWith(life, "witness") // expires after all of them
+	locked.counts(harness.Counts{Active: 4, Locked: 4, DeadLetter: 1})
 
-	s.must("renew", r.RenewMessageLock(s.ctx, held[0], nil))
-	s.must("complete", r.CompleteMessage(s.ctx, held[0], nil))
-	s.counts(harness.Counts{Active: 3, Locked: 3, DeadLetter: 1})
-	s.must("abandon", r.AbandonMessage(s.ctx, held[1], nil))
-	s.counts(harness.Counts{Active: 2, Locked: 2, DeadLetter: 2})
-	s.must("release", link.ReleaseMessage(s.ctx, released))
-	s.counts(harness.Counts{Active: 1, Locked: 1, DeadLetter: 3})
+	locked.must("renew", r.RenewMessageLock(s.ctx, held[0], nil))
+	locked.must("complete", r.CompleteMessage(s.ctx, held[0], nil))
+	locked.counts(harness.Counts{Active: 3, Locked: 3, DeadLetter: 1})
+	locked.must("abandon", r.AbandonMessage(s.ctx, held[1], nil))
+	locked.counts(harness.Counts{Active: 2, Locked: 2, DeadLetter: 2})
+	locked.must("release", link.ReleaseMessage(s.ctx, released))
+	locked.counts(harness.Counts{Active: 1, Locked: 1, DeadLetter: 3})
 	s.counts(harness.Counts{DeadLetter: 4}) // when the last lock ends
 	if at := *held[2].LockedUntil; time.Now().Before(at.Add(-time.Second)) {
 		s.Errorf("the lock ended before %v", at)
@@ -232,10 +236,13 @@ func expiryAndLocks(s suite) {
 // A deferred message stays when it expires, until somebody asks for it: then it is not
 // found, and is among the dead letters.
 func expiryOfDeferred(s suite) {
-	s.sendWith(short, "deferred")
+	life := 2 * s.pace
+	early := s.until(time.Now().Add(life))
+	s.sendWith(life, "deferred")
 	r := s.receiver(2)
-	m := s.receiveOne(r)
+	m := early.receiveOne(r)
 	s.must("defer", r.DeferMessage(s.ctx, m, nil))
+	early.inTime()
 	s.sendWith(short, "witness")
 	s.counts(harness.Counts{Deferred: 1, DeadLetter: 1})
 	got, err := s.receiver(3).ReceiveDeferredMessages(s.ctx, []int64{*m.SequenceNumber}, nil)

@@ -164,11 +164,12 @@ func batchDelete(s suite) {
 // Redriven, dead letters are back under their old number with attempts at zero, without
 // the reason, with their life beginning anew.
 func redrive(s suite) {
-	const life = 5 * time.Second
+	life := 5 * s.pace
+	early := s.until(time.Now().Add(life))
 	s.sendWith(life, "1", "2", "3")
 	r := s.receiver(2)
 	numbers := map[string]int64{}
-	for _, m := range s.receive(r, 3) {
+	for _, m := range early.receive(r, 3) {
 		numbers[m.MessageID] = *m.SequenceNumber
 		if m.MessageID == "2" {
 			s.must("dead-letter", r.DeadLetterMessage(s.ctx, m, &azservicebus.DeadLetterOptions{
@@ -178,12 +179,14 @@ func redrive(s suite) {
 		}
 		s.must("abandon", r.AbandonMessage(s.ctx, m, nil)) // once too often
 	}
+	early.inTime()
 	s.counts(harness.Counts{DeadLetter: 3})
 	type redriven struct{ Matched, Redriven int }
+	early = s.until(time.Now().Add(life))
 	if got := command[redriven](s, 1, "message", "redrive", s.queue, "--reason", "mine"); got.Matched != 1 || got.Redriven != 1 {
 		s.Errorf("redriven %+v, want one", got)
 	}
-	m := s.receiveOne(r)
+	m := early.receiveOne(r)
 	if m.MessageID != "2" || *m.SequenceNumber != numbers["2"] || m.DeliveryCount != 1 || string(m.Body) != "body of 2" {
 		s.Errorf("back is %s with number %d (was %d), delivery count %d, body %q", m.MessageID, *m.SequenceNumber, numbers["2"], m.DeliveryCount, m.Body)
 	}
@@ -191,15 +194,17 @@ func redrive(s suite) {
 		s.Errorf("properties (-want +got)\n%s", diff)
 	}
 	s.must("complete", r.CompleteMessage(s.ctx, m, nil))
+	at := time.Now()
+	early = s.until(at.Add(life))
 	if got := command[redriven](s, 3, "message", "redrive", s.queue); got.Redriven != 2 {
 		s.Errorf("redriven %+v, want two", got)
 	}
-	at := time.Now()
-	s.counts(harness.Counts{Active: 2})
+	early.counts(harness.Counts{Active: 2})
 	peeked, err := s.receiver(3).PeekMessages(s.ctx, 10, nil)
 	s.must("peek", err)
+	early.inTime()
 	for _, m := range peeked {
-		if m.ExpiresAt == nil || m.ExpiresAt.Before(at.Add(life-2*time.Second)) {
+		if m.ExpiresAt == nil || m.ExpiresAt.Before(at.Add(life).Truncate(time.Millisecond)) {
 			s.Errorf("%s expires at %v, redriven at %v with a life of %v", m.MessageID, m.ExpiresAt, at, life)
 		}
 	}
@@ -230,18 +235,22 @@ func delayedAbandon(s suite) {
 	s.send(2)
 	r := s.amqpReceiver(2, &amqp.ReceiverOptions{Credit: 1})
 	m := s.get(r)
-	due := time.Now().Add(2 * time.Second).Truncate(time.Millisecond)
+	due := time.Now().Add(2 * s.pace).Truncate(time.Millisecond)
+	early := s.until(due)
 	s.must("abandon until later", r.ModifyMessage(s.ctx, m, &amqp.ModifyMessageOptions{
 		DeliveryFailed: true, Annotations: amqp.Annotations{"x-opt-delivery-time": due, "kept": "property"},
 	}))
 	next := s.get(r)
 	if next.Properties.MessageID != "m2" {
+		early.inTime()
 		s.Errorf("meanwhile came %v", next.Properties.MessageID)
 	}
 	s.must("accept", r.AcceptMessage(s.ctx, next))
-	s.counts(harness.Counts{Scheduled: 1})
+	early.counts(harness.Counts{Scheduled: 1})
 	s.sendWith(0, "m3")
-	if m3 := s.get(r); m3.Properties.MessageID != "m3" {
+	m3 := s.get(r)
+	early.inTime()
+	if m3.Properties.MessageID != "m3" {
 		s.Errorf("then came %v", m3.Properties.MessageID)
 	} else {
 		s.must("release", r.ReleaseMessage(s.ctx, m3))

@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"context"
 	"fmt"
 	"strings"
 	"sync"
@@ -64,7 +65,7 @@ func publish(s suite) {
 func publishBatches(s suite) {
 	const batches, each = 5, 100
 	topic := s.topic(nil)
-	a, b := topic.subscription("a", harness.Settings{}), topic.subscription("b", harness.Settings{})
+	a, b := topic.subscription("a", harness.Settings{LockDuration: lockLong}), topic.subscription("b", harness.Settings{LockDuration: lockLong})
 	sender := topic.sender(1)
 	var want []string
 	for n := range batches {
@@ -257,7 +258,7 @@ func fiftySubscriptions(s suite) {
 	topic := s.topic(nil)
 	subs := make([]suite, subscriptions)
 	for i := range subs {
-		subs[i] = topic.subscription(fmt.Sprintf("s%02d", i), harness.Settings{})
+		subs[i] = topic.subscription(fmt.Sprintf("s%02d", i), harness.Settings{LockDuration: lockLong})
 	}
 	topic.send(messages)
 	want := make([]string, messages)
@@ -288,25 +289,29 @@ func fiftySubscriptions(s suite) {
 func competeForCopies(s suite) {
 	const all = 300
 	topic := s.topic(nil)
-	shared, alone := topic.subscription("shared", harness.Settings{}), topic.subscription("alone", harness.Settings{})
+	shared, alone := topic.subscription("shared", harness.Settings{LockDuration: lockLong}), topic.subscription("alone", harness.Settings{})
 	topic.send(all)
 	var mu sync.Mutex
 	got := map[string]int{}
 	var wg sync.WaitGroup
+	ctx, done := context.WithCancel(s.ctx)
+	defer done()
 	for member := 1; member <= 3; member++ {
 		r := shared.receiver(member)
 		wg.Go(func() {
 			for {
-				some, err := receiveBriefly(s, r, 20)
-				if err != nil || len(some) == 0 {
-					return
+				some, err := r.ReceiveMessages(ctx, 20, nil)
+				if err != nil {
+					return // all have come, or the case is over
 				}
 				for _, m := range some {
 					if err := r.CompleteMessage(s.ctx, m, nil); err != nil {
 						s.Errorf("complete %s: %v", m.MessageID, err)
 					}
 					mu.Lock()
-					got[m.MessageID]++
+					if got[m.MessageID]++; len(got) == all {
+						done()
+					}
 					mu.Unlock()
 				}
 			}

@@ -39,7 +39,8 @@ func topicLimitChecks() []check {
 func scheduleAtTopic(s suite) {
 	topic := s.topic(nil)
 	a, b := topic.subscription("a", harness.Settings{}), topic.subscription("b", harness.Settings{})
-	due := time.Now().Add(2 * time.Second).Truncate(time.Millisecond)
+	due := time.Now().Add(2 * s.pace).Truncate(time.Millisecond)
+	early := topic.until(due)
 	sender := topic.sender(1)
 	numbers, err := sender.ScheduleMessages(s.ctx, numbered(4), due, nil)
 	s.must("schedule", err)
@@ -49,9 +50,9 @@ func scheduleAtTopic(s suite) {
 	all := numbered(5)
 	all[4].ScheduledEnqueueTime = &due
 	s.must("schedule by property", sender.SendMessage(s.ctx, all[4], nil))
-	s.must("cancel", topic.sender(2).CancelScheduledMessages(s.ctx, []int64{numbers[0], numbers[2]}, nil))
+	early.must("cancel", topic.sender(2).CancelScheduledMessages(s.ctx, []int64{numbers[0], numbers[2]}, nil))
 	wantCode(s, "cancel again", sender.CancelScheduledMessages(s.ctx, numbers[:1], nil), azservicebus.CodeNotFound)
-	s.WaitTopicCounts(s.T, topic.queue, harness.Counts{Scheduled: 3, Subscriptions: 2})
+	early.countsInTime(harness.Counts{Scheduled: 3, Subscriptions: 2}, (*harness.Member).Topic)
 	for member, sub := range map[int]suite{2: a, 3: b} {
 		got := sub.gets(member, "2", "4", "5")
 		seen := time.Now()
@@ -69,10 +70,12 @@ func scheduleAtTopic(s suite) {
 func rulesOfTheMoment(s suite) {
 	topic := s.topic(nil)
 	before := topic.subscription("before", harness.Settings{})
-	_, err := topic.sender(1).ScheduleMessages(s.ctx, numbered(1), time.Now().Add(3*time.Second), nil)
+	due := time.Now().Add(3 * s.pace)
+	_, err := topic.sender(1).ScheduleMessages(s.ctx, numbered(1), due, nil)
 	s.must("schedule", err)
 	s.DropRule(s.T, before.queue, "$Default")
 	after := topic.subscription("after", harness.Settings{}, harness.Rule{Name: "one", SQL: "sys.MessageId = '1'"})
+	s.until(due).inTime()
 	after.gets(2, "1")
 	before.counts(harness.Counts{})
 }
@@ -142,11 +145,13 @@ func duplicatesOfScheduledAtTopic(s suite) {
 	topic := s.topic(harness.Fields{"requiresDuplicateDetection": true})
 	a := topic.subscription("a", harness.Settings{})
 	sender := topic.sender(1)
-	_, err := sender.ScheduleMessages(s.ctx, numbered(2), time.Now().Add(time.Second), nil)
+	due := time.Now().Add(s.pace)
+	_, err := sender.ScheduleMessages(s.ctx, numbered(2), due, nil)
 	s.must("schedule", err)
 	for _, m := range numbered(3) {
 		s.must("send", sender.SendMessage(s.ctx, m, nil))
 	}
+	s.until(due).inTime()
 	r := a.receiver(2)
 	if diff := cmp.Diff([]string{"3", "1", "2"}, ids(a.receive(r, 3))); diff != "" {
 		s.Errorf("received (-want +got)\n%s", diff)
