@@ -18,7 +18,8 @@ import (
 
 const (
 	answerWithin   = 90 * time.Second // of one send or settlement: longer than any pause that is allowed
-	confirmsWithin = 90 * time.Second // for load to get through, faults included
+	confirmsWithin = 90 * time.Second // in which some load gets through, faults included
+	dialWithin     = 60 * time.Second // a member that is gone refuses at once
 	redialDelay    = 200 * time.Millisecond
 )
 
@@ -245,7 +246,7 @@ func (l *load) keep(ctx context.Context, name string, at []*harness.Member, work
 
 // once runs work over one connection.
 func (l *load) once(ctx context.Context, m *harness.Member, work func(context.Context, *amqp.Session) error) error {
-	dial, cancel := context.WithTimeout(ctx, 5*time.Second)
+	dial, cancel := context.WithTimeout(ctx, dialWithin)
 	defer cancel()
 	conn, err := amqp.Dial(dial, "amqp://"+m.AMQP, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain(harness.KeyName, harness.Key)})
 	if err != nil {
@@ -262,12 +263,19 @@ func (l *load) once(ctx context.Context, m *harness.Member, work func(context.Co
 // waitConfirmed waits until n more sends were confirmed.
 func (l *load) waitConfirmed(n int, what string) {
 	l.t.Helper()
-	want := l.Count(history.SendAccepted) + n
-	harness.Eventually(l.t, confirmsWithin, what, func(context.Context) error {
-		if have := l.Count(history.SendAccepted); have < want {
-			return fmt.Errorf("%d of %d sends confirmed", have, want)
+	l.waitCount(history.SendAccepted, n, what)
+}
+
+// waitCount waits until n more events of a kind were written down.
+func (l *load) waitCount(kind history.Kind, n int, what string) {
+	l.t.Helper()
+	begun := l.Count(kind)
+	harness.Progress(l.t, confirmsWithin, what, func(context.Context) (int, error) {
+		have := l.Count(kind) - begun
+		if have < n {
+			return have, fmt.Errorf("%d of %d", have, n)
 		}
-		return nil
+		return have, nil
 	})
 }
 
@@ -299,11 +307,27 @@ func (l *load) confirmedBetween(from, to time.Time) []history.Event {
 	return found
 }
 
+// drained waits until one member counts nothing any more, for as long as something arrives.
+func (l *load) drained(c *harness.Cluster) {
+	l.t.Helper()
+	for _, queue := range l.drains {
+		harness.Progress(l.t, confirmsWithin, queue+" is drained", func(ctx context.Context) (int, error) {
+			n := l.Count(history.Completed) + l.Count(history.Taken)
+			q, err := c.Running()[0].Queue(ctx, queue)
+			if err == nil && q.Counts != (harness.Counts{}) {
+				err = fmt.Errorf("counts %+v", q.Counts)
+			}
+			return n, err
+		})
+	}
+}
+
 // finish ends the senders, lets the receivers drain the queue, and judges the history.
 func (l *load) finish(c *harness.Cluster) {
 	l.t.Helper()
 	l.stopSending()
 	l.senders.Wait()
+	l.drained(c)
 	for _, queue := range l.drains {
 		c.WaitCounts(l.t, queue, harness.Counts{})
 	}

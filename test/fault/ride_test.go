@@ -32,10 +32,13 @@ const (
 	roundsDefault = 1 // of each kind of fault; PEEKLOCK_ROUNDS says another number
 )
 
+// roundsVariable is set by who has the machine for himself, and wants more than one round.
+const roundsVariable = "PEEKLOCK_ROUNDS"
+
 // rounds is how often each kind of fault is done.
 func rounds(t *testing.T) int {
 	t.Helper()
-	text := os.Getenv("PEEKLOCK_ROUNDS")
+	text := os.Getenv(roundsVariable)
 	if text == "" {
 		return roundsDefault
 	}
@@ -367,6 +370,9 @@ func (r *ride) through(s strike) []time.Duration {
 // tell prints the gaps of a kind of fault, and fails the test where they are too long.
 func tell(t *testing.T, name string, gaps []time.Duration, allowed time.Duration) {
 	t.Helper()
+	if os.Getenv(roundsVariable) == "" {
+		allowed *= busyFactor
+	}
 	median, most := gaps[len(gaps)/2], gaps[len(gaps)-1]
 	t.Logf("GAP %-22s %3d rounds, median %6d ms, longest %6d ms", name, len(gaps), median.Milliseconds(), most.Milliseconds())
 	if most > allowed {
@@ -375,11 +381,14 @@ func tell(t *testing.T, name string, gaps []time.Duration, allowed time.Duration
 }
 
 // What a client may have to wait, at most, on a machine that does other things too. What is
-// aimed at is less: see test/README.md.
+// aimed at is less: see test/README.md. It is asked of `make rounds`, which has the machine for
+// itself; among other packages, on any machine, so many times as long: there no clock can
+// judge how fast we are, and what shows is a client that waits for something else than we think.
 const (
 	killAllowed   = 3 * time.Second
 	silentAllowed = 5 * time.Second
 	stopAllowed   = 2 * time.Second
+	busyFactor    = 10
 )
 
 // The leader is killed, paused or stopped, again and again, under a client at another member:

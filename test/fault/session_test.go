@@ -155,12 +155,13 @@ func (l *sessionLoad) settle(r *azservicebus.SessionReceiver, messages []*azserv
 // arrive waits until so many more were completed.
 func (l *sessionLoad) arrive(n int64, what string) {
 	l.Helper()
-	want := l.received.Load() + n
-	harness.Eventually(l, sessionsWithin, what, func(context.Context) error {
-		if have := l.received.Load(); have < want {
-			return fmt.Errorf("%d of %d messages completed", have, want)
+	begun := l.received.Load()
+	harness.Progress(l, sessionsWithin, what, func(context.Context) (int, error) {
+		have := l.received.Load() - begun
+		if have < n {
+			return int(have), fmt.Errorf("%d of %d messages completed", have, n)
 		}
-		return nil
+		return int(have), nil
 	})
 }
 
@@ -168,15 +169,15 @@ func (l *sessionLoad) arrive(n int64, what string) {
 func (l *sessionLoad) finish(stop context.CancelFunc) {
 	l.Helper()
 	stop()
-	harness.Eventually(l, sessionsWithin, "all that was sent", func(context.Context) error {
+	harness.Progress(l, sessionsWithin, "all that was sent", func(context.Context) (int, error) {
 		l.mu.Lock()
 		defer l.mu.Unlock()
 		for session, n := range l.sent {
 			if l.next[session] != n {
-				return fmt.Errorf("session %s: %d sent, %d came", session, n, l.next[session])
+				return int(l.received.Load()), fmt.Errorf("session %s: %d sent, %d came", session, n, l.next[session])
 			}
 		}
-		return nil
+		return 0, nil
 	})
 	l.c.WaitCounts(l, queue, harness.Counts{})
 	l.end()

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -80,24 +81,22 @@ func cross(t *testing.T, clients func(crossed) []*harness.Member, strike func(cr
 // arrive waits until n more copies were given to receivers.
 func (v crossed) arrive(n int, what string) {
 	v.Helper()
-	want := v.Count(history.Delivered) + n
-	harness.Eventually(v.T, confirmsWithin, what, func(context.Context) error {
-		if have := v.Count(history.Delivered); have < want {
-			return fmt.Errorf("%d of %d copies delivered", have, want)
-		}
-		return nil
-	})
+	v.waitCount(history.Delivered, n, what)
 }
 
 // midway waits until a quarter of the messages that waited have crossed.
 func (v crossed) midway() {
 	v.Helper()
-	harness.Eventually(v.T, confirmsWithin, "a quarter has crossed", func(ctx context.Context) error {
+	harness.Progress(v.T, confirmsWithin, "a quarter has crossed", func(ctx context.Context) (int, error) {
 		q, err := v.third.Queue(ctx, queue)
-		if left := q.Counts.Transfer; err == nil && left > crossing*3/4 {
+		if err != nil {
+			return math.MinInt, err
+		}
+		left := int(q.Counts.Transfer)
+		if left > crossing*3/4 {
 			err = fmt.Errorf("%d are left", left)
 		}
-		return err
+		return -left, err
 	})
 }
 
