@@ -440,7 +440,8 @@ func TestLargestFileIsReadAtOnce(t *testing.T) {
 	for _, text := range []string{"//\n", "/**/", "[", "{\"a\":", `{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"`, ","} {
 		began := time.Now()
 		_, _ = Parse([]byte(strings.Repeat(text, fileBytesMax/len(text))))
-		if took := time.Since(began); took > 5*time.Second {
+		// 10 ms on a machine that is not busy; what grows with the square of a MiB takes far longer.
+		if took := time.Since(began); took > 60*time.Second {
 			t.Errorf("%q: %s", text, took)
 		}
 	}

@@ -28,7 +28,7 @@ func TestDevEmulatorConfig(t *testing.T) {
 	if c := ready.Config; c == nil || c.Created != 7 || len(c.Problems)+len(c.Warnings) > 0 || len(c.Namespaces) != 1 || c.Namespaces[0].ConnectionString != ready.Members[0].ConnectionString {
 		t.Fatalf("%+v", ready.Config)
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	client, err := azservicebus.NewClientFromConnectionString(ready.Config.Namespaces[0].ConnectionString, nil)
 	if err != nil {

@@ -63,7 +63,7 @@ func TestDevNamespaces(t *testing.T) {
 	wants(t, say(t, c, 1, append([]string{"message", "peek", "orders"}, with...)...), "nauthorized")
 
 	// The official client, with what key show prints; the name need not resolve here.
-	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
 	if !strings.HasPrefix(key.PrimaryConnectionString, "Endpoint=sb://shop.localhost:") {
 		t.Fatal(key.PrimaryConnectionString)

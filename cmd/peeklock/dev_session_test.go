@@ -45,7 +45,8 @@ func TestDevSessions(t *testing.T) {
 
 	wants(t, say(t, b, 1, "message", "receive", "orders"), "requires sessions", "Accept a session")
 	wants(t, say(t, b, 0, "message", "receive", "orders", "--next-session", "--defer"), `session "red"`, "r1", "1 received")
-	wants(t, say(t, c, 0, "message", "receive", "orders", "--session", "red", "--count", "0", "--wait", "1s"), "r2", "r3", "2 received")
+	wants(t, say(t, c, 0, "message", "receive", "orders", "--session", "red", "--count", "2"), "r2", "r3", "2 received")
+	wants(t, say(t, c, 0, "message", "receive", "orders", "--session", "red", "--wait", "500ms"), "0 received")
 	wants(t, say(t, a, 1, "message", "receive", "orders", "--session", "blue", "--sequence", "1"), "could not be found")
 	wants(t, say(t, a, 0, "message", "receive", "orders", "--session", "red", "--sequence", "1", "-o", "json"), `"sessionId":"red"`, `"body":"r1"`)
 	wants(t, say(t, b, 0, "message", "receive", "orders", "--next-session", "--delete", "-o", "json"), `"sessionId":"blue"`)

@@ -8,6 +8,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -76,6 +77,9 @@ func startDev(t *testing.T, dir string, args ...string) (devReady, func() int) {
 func say(t *testing.T, m devMember, want int, args ...string) string {
 	t.Helper()
 	var out, errs bytes.Buffer
+	if len(args) > 1 && args[0] == "message" && args[1] == "receive" && !slices.Contains(args, "--wait") {
+		args = append(slices.Clone(args), "--wait", "60s") // what is there comes at once, on a machine that is not busy
+	}
 	got := run(t.Context(), process{
 		args: append(args, "--server", m.Admin), in: strings.NewReader("from stdin 1\nfrom stdin 2\n"), out: &out, err: &errs,
 	})

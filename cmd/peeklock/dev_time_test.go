@@ -49,14 +49,14 @@ func TestDevTime(t *testing.T) {
 	wants(t, say(t, c, 0, "message", "cancel", "jobs", one), "1 cancelled in jobs")
 	say(t, a, 1, "message", "cancel", "jobs", one)
 	say(t, b, 0, "message", "send", "jobs", "soon", "--in", "300ms")
-	got := items(t, say(t, c, 0, "message", "receive", "jobs", "--wait", "20s", "-o", "json"))
+	got := items(t, say(t, c, 0, "message", "receive", "jobs", "--wait", "60s", "-o", "json"))
 	if len(got) != 1 || got[0].Body != "soon" || got[0].Sequence == later.Sequences[1] || got[0].Expires == nil {
 		t.Errorf("%+v", got)
 	}
 
 	// What expires is found among the dead letters (E.5).
 	say(t, a, 0, "message", "send", "jobs", "fleeting", "--ttl", "100ms")
-	got = items(t, say(t, b, 0, "message", "receive", "jobs", "--dead-letters", "--wait", "20s", "-o", "json"))
+	got = items(t, say(t, b, 0, "message", "receive", "jobs", "--dead-letters", "--wait", "60s", "-o", "json"))
 	if len(got) != 1 || got[0].Body != "fleeting" || got[0].Properties[propertyReason] != "TTLExpiredException" {
 		t.Errorf("%+v", got)
 	}

@@ -117,7 +117,8 @@ func TestPrestopEnds(t *testing.T) {
 	if code, text := prestop(slow.URL, "--within", "300ms"); code != exitDone || !strings.Contains(text, "300ms was not enough") {
 		t.Error(code, text)
 	}
-	if took := time.Since(began); took > 20*time.Second {
+	// Much less than it would take by default, and much more than a busy machine needs.
+	if took := time.Since(began); took > 60*time.Second {
 		t.Error("took", took)
 	}
 	if code, text := prestop("http://127.0.0.1:1"); code != exitDone || !strings.Contains(text, "no member answers") {

@@ -82,7 +82,7 @@ func TestDevMetrics(t *testing.T) {
 	tick := time.NewTicker(500 * time.Millisecond)
 	defer tick.Stop()
 	var all []string
-	for deadline := time.Now().Add(30 * time.Second); ; <-tick.C {
+	for deadline := time.Now().Add(60 * time.Second); ; <-tick.C {
 		all = nil
 		for _, m := range ready.Members {
 			all = append(all, scrape(t, m))

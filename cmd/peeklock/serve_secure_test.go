@@ -116,7 +116,7 @@ func TestServeSecurely(t *testing.T) {
 	wants(t, say(t, members[1], 0, "rule", "list", "orders/Subscriptions/web"), "from-the-web", "from-a-partner")
 	wants(t, say(t, members[2], 0, "queue", "show", "intake", "-o", "json"), `"forwardTo": "orders"`)
 	say(t, members[0], 0, "message", "send", "intake", "hello")
-	wants(t, say(t, members[2], 0, "message", "receive", "orders/Subscriptions/everything", "--wait", "10s"), "hello")
+	wants(t, say(t, members[2], 0, "message", "receive", "orders/Subscriptions/everything", "--wait", "60s"), "hello")
 	say(t, members[1], 0, "queue", "delete", "lost")
 	data, err := os.ReadFile(audit + "1")
 	if err != nil {
