@@ -136,8 +136,8 @@ func TestRestoreOfOnePartition(t *testing.T) {
 		places[name] = createQueue(t, c.nodes[0], name)
 		sendMessage(t, c.nodes[0], places[name], "in "+name)
 	}
-	only := places["b"].Entity.Partition
-	if only == places["a"].Entity.Partition || only == places["c"].Entity.Partition {
+	only := places["b"].Partition
+	if only == places["a"].Partition || only == places["c"].Partition {
 		t.Fatal("they lie together", places)
 	}
 	all := c.copyAll(c.nodes[0], 3)
