@@ -38,9 +38,6 @@ func TestMain(m *testing.M) {
 		goleak.IgnoreAnyFunction("github.com/hashicorp/memberlist.(*Memberlist).probeNode"))
 }
 
-// testsPerProcessor is how many tests run side by side on each processor.
-const testsPerProcessor = 2
-
 // testLogger is silent unless the environment asks for lines.
 func testLogger() *slog.Logger {
 	level := slog.LevelInfo
