@@ -415,7 +415,6 @@ type lane struct {
 	mu       sync.Mutex
 	failed   error
 	took     []confirmation // in the order of their confirmations
-	acks     []time.Time    // of them
 	receipts []time.Time    // of completions
 	times    []uint8        // that each message has come
 }
@@ -478,7 +477,7 @@ func (l *lane) send(ctx context.Context) {
 			}
 			now := time.Now()
 			l.mu.Lock()
-			l.took, l.acks = append(l.took, confirmation{due, now.Sub(due)}), append(l.acks, now)
+			l.took = append(l.took, confirmation{due, now.Sub(due)})
 			l.mu.Unlock()
 			l.confirmed.Add(1)
 		})
@@ -538,15 +537,17 @@ func (l *lane) judge(b *testing.B) {
 // during is how long the sends took that were due in a phase, and the longest time between two
 // confirmations that began in it.
 func (l *lane) during(p *phase) (took []time.Duration, gap time.Duration) {
+	var ends []time.Time
 	for _, c := range l.took {
 		if p.has(c.due) {
 			took = append(took, c.took)
 		}
+		ends = append(ends, c.due.Add(c.took))
 	}
-	slices.SortFunc(l.acks, time.Time.Compare)
-	for i := 1; i < len(l.acks); i++ {
-		if p.has(l.acks[i-1]) {
-			gap = max(gap, l.acks[i].Sub(l.acks[i-1]))
+	slices.SortFunc(ends, time.Time.Compare)
+	for i := 1; i < len(ends); i++ {
+		if p.has(ends[i-1]) {
+			gap = max(gap, ends[i].Sub(ends[i-1]))
 		}
 	}
 	return took, gap
