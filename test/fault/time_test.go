@@ -15,6 +15,7 @@ import (
 
 // What is to happen at a time happens once, whoever leads then: each test here has a queue
 // full of it, kills the leader when the first of it has happened, and then all members.
+// They are parallel, for they wait for the clock most of the time.
 
 const (
 	timed      = 2000             // messages that something is to happen to
@@ -233,6 +234,7 @@ func (v timing) all(o *azservicebus.ReceiverOptions, n int, look func(*azservice
 // Scheduled messages come once each, not before their time, and cancelled ones never, when
 // the leader dies among them and then all members do.
 func TestLeaderIsKilledWithMessagesScheduled(t *testing.T) {
+	t.Parallel()
 	startTiming(t, nil, scheduledOverDeaths)
 }
 
@@ -282,6 +284,7 @@ func scheduledOverDeaths(v timing) {
 // Messages that expire are dead-lettered once each, when the leader dies among them and
 // then all members do.
 func TestLeaderIsKilledWithMessagesExpiring(t *testing.T) {
+	t.Parallel()
 	startTiming(t, harness.Fields{"deadLetteringOnMessageExpiration": true}, expiringOverDeaths)
 }
 
@@ -309,6 +312,7 @@ func expiringOverDeaths(v timing) {
 // Messages put off with their abandonment come back once each, not before their time, under
 // their numbers, with their attempts, when the leader dies among them and then all members do.
 func TestLeaderIsKilledWithMessagesPutOff(t *testing.T) {
+	t.Parallel()
 	startTiming(t, nil, putOffOverDeaths)
 }
 
@@ -361,6 +365,7 @@ func putOff(v timing) {
 // Message ids are remembered over the death of the leader and of all members, for as long
 // as their window says and no longer.
 func TestLeaderIsKilledWithinTheDuplicateWindow(t *testing.T) {
+	t.Parallel()
 	const window = 10 * time.Minute
 	startTiming(t, harness.Fields{"requiresDuplicateDetection": true, "duplicateDetectionHistoryTimeWindow": window.String()}, duplicatesOverDeaths)
 }
