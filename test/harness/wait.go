@@ -6,8 +6,9 @@ import (
 	"math"
 	"math/rand/v2"
 	"net"
-	"slices"
+	"os"
 	"strconv"
+	"sync"
 	"testing"
 	"time"
 )
@@ -71,14 +72,32 @@ func Progress(t testing.TB, standstill time.Duration, what string, try func(cont
 	}
 }
 
+// given are the ports that this process has given out. A member that was killed comes back to
+// its own, and until then nobody listens there.
+var given struct { //nolint:gochecknoglobals // as many as there are ports on this machine
+	sync.Mutex
+	ports map[int]bool
+}
+
 // freeAddresses returns n loopback addresses on which nobody listens, neither TCP nor UDP,
-// each another one: of twelve drawn one by one, two are the same in one cluster of 250.
+// each another one than all before. Test processes side by side look in different places:
+// what one has chosen, or has lost with a killed member, the next would find free.
 func freeAddresses(t testing.TB, n int) []string {
 	t.Helper()
+	given.Lock()
+	defer given.Unlock()
+	if given.ports == nil {
+		given.ports = make(map[int]bool)
+	}
+	const places = 10
+	const size = (portHigh - portLow) / places
+	low := portLow + os.Getpid()%places*size
 	var found []string
-	for range 1000 {
-		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(portLow+rand.IntN(portHigh-portLow)))
-		if !slices.Contains(found, address) && free(t.Context(), address) {
+	for range 10 * size {
+		port := low + rand.IntN(size)
+		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
+		if !given.ports[port] && free(t.Context(), address) {
+			given.ports[port] = true
 			found = append(found, address)
 		}
 		if len(found) == n {
