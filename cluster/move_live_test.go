@@ -67,6 +67,10 @@ func (c *testCluster) traffic(nodes []*Node, places ...fsm.Place) *traffic {
 	return x
 }
 
+// trafficPause lies between two sends of one sender. Where a partition has one replica, nothing else holds
+// them up: without it they take a processor for themselves, and other groups can elect nobody.
+const trafficPause = time.Millisecond
+
 func (x *traffic) send(node *Node, at fsm.Place, who string) {
 	for n := 0; ; n++ {
 		select {
@@ -84,6 +88,7 @@ func (x *traffic) send(node *Node, at fsm.Place, who string) {
 		x.mu.Lock()
 		x.longest = max(x.longest, time.Since(began))
 		x.mu.Unlock()
+		wait(x.t.Context(), trafficPause)
 	}
 }
 

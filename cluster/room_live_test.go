@@ -58,6 +58,7 @@ func steady(t *testing.T, nodes []*Node, path string) (stop func() int) {
 					return
 				}
 				sent.Add(1)
+				wait(t.Context(), trafficPause)
 			}
 		})
 	}
