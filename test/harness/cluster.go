@@ -181,18 +181,12 @@ func (m *Member) Status(ctx context.Context) (Status, error) {
 	return s, json.Unmarshal(body, &s)
 }
 
-// Applied is the index up to which the member has applied the log of a partition.
+// Applied is the index up to which the member itself has applied the log of a partition. Its
+// status would tell what the leader has.
 func (m *Member) Applied(ctx context.Context, partition uint32) (uint64, error) {
-	s, err := m.Status(ctx)
-	if err != nil {
-		return 0, err
-	}
-	for _, p := range s.Partitions {
-		if p.ID == partition {
-			return p.Applied, nil
-		}
-	}
-	return 0, fmt.Errorf("%s has no partition %d", m.Name, partition)
+	name := fmt.Sprintf(`peeklock_partition_applied_index{partition="%d"}`, partition)
+	found, err := m.Metrics(ctx, name)
+	return uint64(found[name]), err
 }
 
 // Running returns the members whose process lives.
