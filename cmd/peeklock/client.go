@@ -43,6 +43,7 @@ type client struct {
 	http    *http.Client // nil: the default one
 	trusted *tls.Config  // set with http; nil: the default one
 	secure  bool         // the member that told the AMQP addresses was asked over TLS
+	asked   string       // host:port where it was asked; it speaks AMQP there, too
 }
 
 // flags adds what every client command understands. Values that are not given come
@@ -239,7 +240,14 @@ func (c *client) endpoints(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("parse %s: %w", base, err)
 	}
-	c.secure = via.Scheme == "https"
+	c.secure, c.asked = via.Scheme == "https", via.Host
+	if via.Port() == "" {
+		port := "80"
+		if c.secure {
+			port = "443"
+		}
+		c.asked = net.JoinHostPort(via.Hostname(), port)
+	}
 	var alive, others []string
 	for _, m := range list.Members {
 		host, port, err := net.SplitHostPort(m.AMQP)

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/Azure/go-amqp"
@@ -126,11 +127,16 @@ func (d *data) putToken(ctx context.Context, audience, name, key string) error {
 // close ends the connection; links and session end with it.
 func (d *data) close() { _ = d.conn.Close() }
 
-// connect learns the addresses from the control API and dials.
+// connect learns the addresses from the control API and dials. The last of them is the one where
+// it was asked: members may tell names that mean nothing here, as containers do, and pods behind
+// a forwarded port.
 func (c *client) connect(ctx context.Context) (*data, error) {
 	addresses, err := c.endpoints(ctx)
 	if err != nil {
 		return nil, err
+	}
+	if !slices.Contains(addresses, c.asked) {
+		addresses = append(addresses, c.asked)
 	}
 	return c.dial(ctx, addresses)
 }
