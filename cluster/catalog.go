@@ -332,6 +332,7 @@ func (n *Node) led(id fsm.PartitionID, leads bool) {
 	}
 }
 
+// poke tells of something once, however often it happens until it is heard.
 func poke(signal chan struct{}) {
 	select {
 	case signal <- struct{}{}:

@@ -42,10 +42,7 @@ func (d *deliverer) push(r fsm.Result, done func(Answer)) {
 	d.mu.Lock()
 	d.jobs = append(d.jobs, j)
 	d.mu.Unlock()
-	select {
-	case d.wake <- struct{}{}:
-	default:
-	}
+	poke(d.wake)
 }
 
 func (d *deliverer) run(ctx context.Context) {

@@ -46,10 +46,7 @@ func (k *keeper) wrote(index uint64, size int) {
 		k.mu.Unlock()
 	}
 	if total-k.base.Load() >= uint64(k.g.cfg.Sizes.Snapshot) {
-		select {
-		case k.wake <- struct{}{}:
-		default:
-		}
+		poke(k.wake)
 	}
 }
 

@@ -152,12 +152,7 @@ func (g *Group) Submit(command []byte, done func(Answer)) {
 }
 
 // poke wakes run.
-func (p *proposer) poke() {
-	select {
-	case p.wake <- struct{}{}:
-	default:
-	}
-}
+func (p *proposer) poke() { poke(p.wake) }
 
 // figures adds what Status shows.
 func (p *proposer) figures(s *Status) {
