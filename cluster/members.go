@@ -92,16 +92,14 @@ func (r *Router) Drain(ctx context.Context, id fsm.MemberID) error {
 	if catalog, err := r.desk.status(fsm.CatalogPartition); err == nil {
 		known = catalog.Applied
 	}
-	for {
-		left := r.leadsStill(ctx, id, known)
-		if len(left) == 0 {
-			return nil
-		}
-		wait(ctx, operatorLook)
-		if ctx.Err() != nil {
-			return fmt.Errorf("drain %s: %w: partitions %v are led by it still, or by nobody", id, fsm.Timeout, left)
-		}
+	var left []fsm.PartitionID
+	if !until(ctx, func() bool {
+		left = r.leadsStill(ctx, id, known)
+		return len(left) == 0
+	}) {
+		return fmt.Errorf("drain %s: %w: partitions %v are led by it still, or by nobody", id, fsm.Timeout, left)
 	}
+	return nil
 }
 
 // leadsStill are the partitions that a member leads or may lead in a moment, and another member
@@ -232,16 +230,14 @@ func (r *Router) emptyMember(ctx context.Context, id fsm.MemberID, all placement
 			return err
 		}
 	}
-	for {
-		left, err := r.heldBy(ctx, id)
-		if err == nil && len(left) == 0 {
-			return nil
-		}
-		wait(ctx, operatorLook)
-		if ctx.Err() != nil {
-			return fmt.Errorf("%w: partitions %v are still to be moved; that goes on", fsm.Timeout, left)
-		}
+	var left []fsm.PartitionID
+	if !until(ctx, func() bool {
+		left, err = r.heldBy(ctx, id)
+		return err == nil && len(left) == 0
+	}) {
+		return fmt.Errorf("%w: partitions %v are still to be moved; that goes on", fsm.Timeout, left)
 	}
+	return nil
 }
 
 // heldBy are the partitions that a member holds by the catalog, or by the configuration of the
@@ -268,14 +264,23 @@ func (r *Router) heldBy(ctx context.Context, id fsm.MemberID) (left []fsm.Partit
 
 // awaitDismissed waits until a removed member is none of the catalog's group.
 func (r *Router) awaitDismissed(ctx context.Context, id fsm.MemberID) error {
-	for {
+	if !until(ctx, func() bool {
 		status, err := r.leaderStatus(ctx, fsm.CatalogPartition)
-		if err == nil && !slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), isVoterOf(id)) {
-			return nil
-		}
+		return err == nil && !slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), isVoterOf(id))
+	}) {
+		return fmt.Errorf("%w: it holds nothing any more and has still to leave the catalog; that goes on", fsm.Timeout)
+	}
+	return nil
+}
+
+// until looks, again and again, whether something that an operator waits for is so; false: ctx
+// has ended before.
+func until(ctx context.Context, is func() bool) bool {
+	for !is() {
 		wait(ctx, operatorLook)
 		if ctx.Err() != nil {
-			return fmt.Errorf("%w: it holds nothing any more and has still to leave the catalog; that goes on", fsm.Timeout)
+			return false
 		}
 	}
+	return true
 }

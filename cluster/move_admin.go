@@ -195,16 +195,13 @@ func (r *Router) transferLeader(ctx context.Context, id fsm.PartitionID, to fsm.
 	}
 	ctx, cancel := context.WithTimeout(ctx, handOverMax)
 	defer cancel()
-	for {
+	if !until(ctx, func() bool {
 		status, err := r.leaderStatus(ctx, id)
-		if err == nil && status.member == to {
-			return nil
-		}
-		wait(ctx, operatorLook)
-		if ctx.Err() != nil {
-			return fmt.Errorf("%w: it is preferred now and does not lead yet", fsm.Timeout)
-		}
+		return err == nil && status.member == to
+	}) {
+		return fmt.Errorf("%w: it is preferred now and does not lead yet", fsm.Timeout)
 	}
+	return nil
 }
 
 // leading is a leader with what it says of its replica.

@@ -112,8 +112,8 @@ type (
 		Entities int
 		Messages uint64
 		Halted   bool
-		// For draining: whether a hand-over is under way, and what the member that answers
-		// has applied of the catalog; 0: it does not say.
+		// For draining, of a leader: whether a hand-over is under way, and what the member that
+		// answers has applied of the catalog; 0: it does not say.
 		HandingOver bool   `json:",omitempty"`
 		Catalog     uint64 `json:",omitempty"`
 		// For moves.
@@ -227,7 +227,7 @@ func (d desk) status(id fsm.PartitionID) (statusReply, error) {
 		Commit: s.Commit, Live: s.LiveBytes, Removed: s.Removed, Voters: s.Voters, Nonvoters: s.Nonvoters,
 	}
 	reply.HandingOver = s.HandingOver
-	if catalog := d.local(fsm.CatalogPartition); catalog != nil {
+	if catalog := d.local(fsm.CatalogPartition); s.Leads && catalog != nil {
 		reply.Catalog = catalog.Status().Applied
 	}
 	if d.name != nil {
