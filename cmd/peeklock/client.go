@@ -166,10 +166,11 @@ func dialError(err error) error {
 	return nil
 }
 
-func (c *client) once(ctx context.Context, method, base, path string, body []byte, out any) error {
+// request is a signed request to one member, for do.
+func (c *client) request(ctx context.Context, method, base, path string, body []byte) (*http.Request, error) {
 	r, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
 	if err != nil {
-		return usageError{err}
+		return nil, usageError{err}
 	}
 	if len(body) > 0 {
 		r.Header.Set("Content-Type", "application/json")
@@ -177,10 +178,19 @@ func (c *client) once(ctx context.Context, method, base, path string, body []byt
 	if name, key, given := c.credentials(); given {
 		r.Header.Set("Authorization", auth.Sign(base+"/", name, key, time.Now().Add(signatureLife)))
 	}
-	if err := c.prepare(); err != nil {
+	return r, c.prepare()
+}
+
+func (c *client) do(r *http.Request) (*http.Response, error) {
+	return cmp.Or(c.http, http.DefaultClient).Do(r)
+}
+
+func (c *client) once(ctx context.Context, method, base, path string, body []byte, out any) error {
+	r, err := c.request(ctx, method, base, path, body)
+	if err != nil {
 		return err
 	}
-	response, err := cmp.Or(c.http, http.DefaultClient).Do(r)
+	response, err := c.do(r)
 	if err != nil {
 		if method != http.MethodGet && dialError(err) == nil {
 			return unknownError{fmt.Errorf("no answer from %s: it may or may not have been done: %w", base, err)}

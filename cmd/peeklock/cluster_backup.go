@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
-	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/objects"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -239,19 +238,12 @@ func (c *client) download(ctx context.Context, path string, to io.Writer) (n int
 	if err != nil {
 		return 0, err
 	}
-	if err := c.prepare(); err != nil {
-		return 0, err
-	}
 	for _, base := range urls {
-		request, err := http.NewRequestWithContext(ctx, http.MethodGet, base+path, nil)
+		r, err := c.request(ctx, http.MethodGet, base, path, nil)
 		if err != nil {
-			return 0, usageError{err}
+			return 0, err
 		}
-		if name, key, given := c.credentials(); given {
-			request.Header.Set("Authorization", auth.Sign(base+"/", name, key, time.Now().Add(signatureLife)))
-		}
-		var response *http.Response
-		response, err = cmp.Or(c.http, http.DefaultClient).Do(request)
+		response, err := c.do(r)
 		if dialError(err) != nil && base != urls[len(urls)-1] {
 			continue
 		}
