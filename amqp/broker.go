@@ -60,6 +60,11 @@ type Broker interface {
 	// that there were no more.
 	Purge(at fsm.Place, before fsm.Instant, max int, done func(fsm.Code, int))
 
+	// PurgeSession is Purge for the messages of one session, whether or not a link holds it, and
+	// returns how many it removed. Errors are as those of Purge, and NotAllowed where there are no
+	// sessions.
+	PurgeSession(ctx context.Context, at fsm.Place, session string, before fsm.Instant, max int) (int, error)
+
 	// Transact does all of a transaction, once, or nothing. done gets OK, or why it cannot be
 	// done: MessageLockLost, EntityNotFound, EntityDisabled, QuotaExceeded, MessageTooLarge,
 	// NotAllowed (settlements in more than one partition), ServerBusy (nothing was done) or

@@ -120,6 +120,29 @@ func (s *heldLane) Close() {
 	s.lane.Close()
 }
 
+func (h *house) PurgeSession(_ context.Context, at fsm.Place, session string, before fsm.Instant, most int) (int, error) {
+	h.mu.Lock()
+	lock, reach, code := h.queues.PurgeableInSession(at.ID, session, before, most)
+	h.mu.Unlock()
+	if code != fsm.OK || reach == 0 {
+		return 0, codeError(code)
+	}
+	if lock.Epoch == 0 {
+		lock = h.do(fsm.AcceptSession{Entity: at.ID, Named: true, ID: session}).Session
+		defer h.do(fsm.ReleaseSession{Entity: at.ID, Lock: lock})
+	}
+	locked := h.do(fsm.LockMessages{Address: at.Address(), Session: lock, Max: uint32(reach), MaxBytes: 1 << 30}).Deliveries
+	settlements, gone := make([]fsm.Settlement, len(locked)), 0
+	for i, d := range locked {
+		settlements[i] = fsm.Settlement{Lock: d.Lock, Verb: fsm.Release}
+		if before == 0 || d.Enqueued < before {
+			settlements[i].Verb = fsm.Complete
+			gone++
+		}
+	}
+	return gone, codeError(h.do(fsm.SettleMessages{Address: at.Address(), Settlements: settlements}).Code)
+}
+
 func (h *house) PeekSession(_ context.Context, at fsm.Place, session string, from fsm.SequenceNumber, most, _ int) ([]fsm.Delivery, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -141,6 +164,10 @@ func (h *house) Sessions(_ context.Context, at fsm.Place, after fsm.Instant, ski
 
 func (n *nothing) AcceptSession(fsm.Place, *string, bool, time.Duration, func(fsm.Code, Session)) func() {
 	return func() {}
+}
+
+func (n *nothing) PurgeSession(context.Context, fsm.Place, string, fsm.Instant, int) (int, error) {
+	return 0, nil
 }
 
 func (n *nothing) PeekSession(context.Context, fsm.Place, string, fsm.SequenceNumber, int, int) ([]fsm.Delivery, error) {

@@ -44,7 +44,7 @@ func (c *conn) manage(ctx context.Context, r *request, operation string) {
 	case cancelOperation:
 		c.cancelScheduled(ctx, r, body)
 	case batchDeleteOperation:
-		c.batchDelete(ctx, r, body)
+		c.batchDelete(ctx, r)
 	case addRuleOperation:
 		go c.addRule(ctx, r, body)
 	case removeRuleOperation:

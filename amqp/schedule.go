@@ -2,6 +2,8 @@ package amqp
 
 import (
 	"context"
+	"fmt"
+	"net/http"
 
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
@@ -82,31 +84,122 @@ func (c *conn) cancelScheduled(ctx context.Context, r *request, body wire.Map) {
 	})
 }
 
-// batchDelete removes messages that nobody holds, oldest first. Fewer than asked for
+// The keys of the body of a batch delete.
+const (
+	messageCountKey    = "message-count"
+	enqueuedTimeUTCKey = "enqueued-time-utc"
+	sessionIDKey       = "session-id"
+)
+
+// deletion is what a batch delete asks for.
+type deletion struct {
+	most    int
+	before  fsm.Instant // 0: whenever enqueued
+	session *string     // only of that session; nil: of all that nobody holds
+}
+
+// batchDelete removes messages that nobody has locked, oldest first. Fewer than asked for
 // says that no more were there.
-func (c *conn) batchDelete(ctx context.Context, r *request, body wire.Map) {
-	count, ok := integerOf(lookup(body, "message-count"))
-	if !ok || count < 1 {
-		c.respond(ctx, r, badRequest("The request needs a positive message-count. Give one of at most %d.", purgeMessagesMax))
+func (c *conn) batchDelete(ctx context.Context, r *request) {
+	asked, why := deletionOf(r)
+	if why.condition != "" {
+		c.respond(ctx, r, response{verdict: verdict{why, http.StatusBadRequest}})
 		return
 	}
-	var before fsm.Instant // whenever enqueued
-	if given := lookup(body, "enqueued-time-utc"); given != nil {
-		if before, ok = instantOf(given); !ok {
-			c.respond(ctx, r, badRequest("enqueued-time-utc is not a timestamp. Give it as one."))
-			return
-		}
-		before = max(1, before) // 0 would mean whenever
+	if asked.session != nil {
+		go c.deleteInSession(ctx, r, asked)
+		return
 	}
-	c.config.Broker.Purge(r.link.place, before, int(min(count, purgeMessagesMax)), func(code fsm.Code, count int) {
-		say := answer(code)
-		deleted := wire.Map{{Key: "message-count", Value: int32(count)}}
-		switch {
-		case code == fsm.OK && count == 0:
-			say = empty("No messages.", deleted)
-		case code == fsm.OK:
-			say.body = deleted
-		}
-		c.respond(ctx, r, say)
+	c.config.Broker.Purge(r.link.place, asked.before, asked.most, func(code fsm.Code, count int) {
+		c.respond(ctx, r, deleted(code, count))
 	})
+}
+
+// deleteInSession is a batch delete in one session, which some link may hold.
+func (c *conn) deleteInSession(ctx context.Context, r *request, asked deletion) {
+	defer c.recovered(ctx)
+	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
+	defer cancel()
+	count, err := c.config.Broker.PurgeSession(ctx, r.link.place, *asked.session, asked.before, asked.most)
+	code := fsm.OK
+	if err != nil {
+		code = codeOf(err)
+	}
+	c.respond(ctx, r, deleted(code, count))
+}
+
+// deleted is the response to a batch delete.
+func deleted(code fsm.Code, count int) response {
+	say := answer(code)
+	body := wire.Map{{Key: messageCountKey, Value: int32(count)}}
+	switch {
+	case code == fsm.OK && count == 0:
+		say = empty("No messages.", body)
+	case code == fsm.OK:
+		say.body = body
+	}
+	return say
+}
+
+// deletionOf reads a batch delete. What it does not understand it refuses: a condition that is
+// passed over deletes messages that were to stay.
+func deletionOf(r *request) (asked deletion, why refusal) {
+	body, ok := r.body.(wire.Map)
+	if !ok {
+		return asked, refused(wire.ConditionArgumentError, "The body of the request is not a map. Send one with %s.", messageCountKey)
+	}
+	if why = checkDeletionKeys(body); why.condition != "" {
+		return asked, why
+	}
+	count, ok := integerOf(lookup(body, messageCountKey))
+	if !ok || count < 1 {
+		return asked, refused(wire.ConditionArgumentError, "The request needs a positive %s. Give one of at most %d.", messageCountKey, purgeMessagesMax)
+	}
+	asked.most = int(min(count, purgeMessagesMax))
+	if moment := lookup(body, enqueuedTimeUTCKey); moment != nil {
+		if asked.before, ok = instantOf(moment); !ok {
+			return asked, refused(wire.ConditionArgumentError, "%s is not a timestamp. Give it as one.", enqueuedTimeUTCKey)
+		}
+		asked.before = max(1, asked.before) // 0 would mean whenever
+	}
+	session := lookup(body, sessionIDKey)
+	if session == nil {
+		return asked, refusal{}
+	}
+	asked.session, why = sessionToDelete(session, &r.link.place)
+	return asked, why
+}
+
+// checkDeletionKeys refuses entries that a batch delete does not have, and those given twice.
+func checkDeletionKeys(body wire.Map) refusal {
+	given := make(map[string]bool, 3)
+	for _, pair := range body {
+		key, ok := pair.Key.(string)
+		if symbol, is := pair.Key.(wire.Symbol); is {
+			key, ok = string(symbol), true
+		}
+		switch {
+		case !ok || key != messageCountKey && key != enqueuedTimeUTCKey && key != sessionIDKey:
+			return refused(wire.ConditionArgumentError, "The request has an unknown entry %.64q. Send only %s, %s and %s.", fmt.Sprint(pair.Key), messageCountKey, enqueuedTimeUTCKey, sessionIDKey)
+		case given[key]:
+			return refused(wire.ConditionArgumentError, "The request has %s twice. Send it once.", key)
+		}
+		given[key] = true
+	}
+	return refusal{}
+}
+
+// sessionToDelete reads the session-id of a batch delete.
+func sessionToDelete(given any, at *fsm.Place) (*string, refusal) {
+	name, ok := given.(string)
+	if !ok {
+		return nil, refused(wire.ConditionArgumentError, "%s is not a string. Give the id of the session as one.", sessionIDKey)
+	}
+	if err := checkName("session id", []byte(name)); err != nil {
+		return nil, refused(wire.ConditionArgumentError, "The session id has more than %d characters. Use a shorter one.", nameCharactersMax)
+	}
+	if !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
+		return nil, sessionless(at).refusal
+	}
+	return &name, refusal{}
 }

@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -197,6 +198,73 @@ func TestBatchDelete(t *testing.T) {
 		t.Errorf("all: status %v, %v deleted, %d asked for, before %d", status, n, h.most, h.before)
 	}
 	if c := h.counts("orders"); c.Active != 0 {
+		t.Errorf("counts %+v", c)
+	}
+}
+
+// A batch delete that names a session touches no other, however it is held, and one that is not
+// understood deletes nothing.
+func TestBatchDeleteInSession(t *testing.T) {
+	t.Parallel()
+	h := newHouseOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresSession: true}, "orders")
+	at := h.names["orders"]
+	for _, session := range []string{"red", "blue", "red", "red"} {
+		h.do(fsm.SendMessages{Entity: at.ID, Messages: []fsm.Message{{Session: session, HasSession: true}}})
+	}
+	p := asker(t, h, fsm.Listen)
+	id := uint32(0)
+	deletes := func(body wire.Map, status, count int32) {
+		t.Helper()
+		got, condition, answer := p.manage(id, batchDeleteOperation, body)
+		id++
+		if n := lookup(answer, messageCountKey); got != status || n != count {
+			t.Errorf("%v: status %v (%v), %v deleted, want %d, %d", body, got, condition, n, status, count)
+		}
+	}
+	in := func(session any) wire.Map {
+		return wire.Map{{Key: messageCountKey, Value: int32(100)}, {Key: sessionIDKey, Value: session}}
+	}
+	lock := h.do(fsm.AcceptSession{Entity: at.ID, Named: true, ID: "red"}).Session
+	h.do(fsm.LockMessages{Address: fsm.Address{Entity: at.ID}, Max: 1, MaxBytes: 1, Session: lock})
+	deletes(in("green"), 204, 0)
+	deletes(in("red"), 200, 2)
+	deletes(in("red"), 204, 0)
+	if c := h.counts("orders"); c.Active != 2 || c.Locked != 1 {
+		t.Fatalf("counts %+v: the locked message and that of the other session stay", c)
+	}
+	deletes(in("blue"), 200, 1)
+	for name, body := range map[string]any{
+		"number":    in(int32(1)),
+		"symbol":    in(wire.Symbol("red")),
+		"too long":  in(strings.Repeat("x", nameCharactersMax+1)),
+		"misspelt":  wire.Map{{Key: messageCountKey, Value: int32(1)}, {Key: "sessionId", Value: "red"}},
+		"twice":     wire.Map{{Key: messageCountKey, Value: int32(1)}, {Key: sessionIDKey, Value: "red"}, {Key: wire.Symbol(sessionIDKey), Value: nil}},
+		"other key": wire.Map{{Key: messageCountKey, Value: int32(1)}, {Key: uint64(1), Value: "red"}},
+		"no map":    []any{int32(1)},
+	} {
+		p.transfer(0, id, requestMessage(wire.Properties{MessageID: uint64(id)}, wire.Map{{Key: "operation", Value: batchDeleteOperation}}, body), settled)
+		id++
+		r := p.response()
+		if status, condition := lookup(r.properties, "statusCode"), lookup(r.properties, "errorCondition"); status != int32(400) || condition != wire.ConditionArgumentError {
+			t.Errorf("%s: status %v, condition %v", name, status, condition)
+		}
+	}
+	if c := h.counts("orders"); c.Locked != 1 {
+		t.Errorf("counts %+v", c)
+	}
+}
+
+// Where there are no sessions, one that is named is refused: it is no batch delete of everything.
+func TestBatchDeleteWithoutSessions(t *testing.T) {
+	t.Parallel()
+	h := newHouse("orders")
+	h.messages(t, "orders", 2)
+	p := asker(t, h, fsm.Listen)
+	body := wire.Map{{Key: messageCountKey, Value: int32(100)}, {Key: sessionIDKey, Value: "red"}}
+	if status, condition, _ := p.manage(0, batchDeleteOperation, body); status != int32(400) || condition != wire.ConditionNotAllowed {
+		t.Errorf("status %v, condition %v", status, condition)
+	}
+	if c := h.counts("orders"); c.Active != 2 {
 		t.Errorf("counts %+v", c)
 	}
 }

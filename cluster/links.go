@@ -79,7 +79,7 @@ func (n *Node) answerQuery(ctx context.Context, kind queryKind, arguments []byte
 	case queryCheckpoints:
 		return ask(arguments, n.answerCheckpoints)
 	case queryPlacement, queryNamespace, queryNamespaces:
-	case queryStatusOf, queryLookup, queryList, queryCounts, queryPeek, queryLoad, queryRules, queryState, querySessions:
+	case queryStatusOf, queryLookup, queryList, queryCounts, queryPeek, queryLoad, queryRules, queryState, querySessions, queryPurgeable:
 	}
 	return n.router.desk.answer(ctx, kind, arguments)
 }

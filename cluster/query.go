@@ -47,6 +47,8 @@ const (
 	queryVerify queryKind = 17 // of all replicas, at their partition's leader
 
 	queryCheckpoints queryKind = 18 // of a replica, which may be told that it differs
+
+	queryPurgeable queryKind = 19 // in a session, at its partition's leader
 )
 
 // queryStatus is how a query ended.
@@ -183,6 +185,8 @@ func (d desk) answer(ctx context.Context, kind queryKind, arguments []byte) quer
 		return ask(arguments, func(q stateQuery) (stateReply, error) { return d.state(ctx, q) })
 	case querySessions:
 		return ask(arguments, func(q sessionsQuery) ([]fsm.Session, error) { return d.sessions(ctx, q) })
+	case queryPurgeable:
+		return ask(arguments, func(q purgeableQuery) (purgeableReply, error) { return d.purgeable(ctx, q) })
 	case queryNamespace:
 		return ask(arguments, func(q namespaceQuery) (fsm.Namespace, error) { return d.namespace(ctx, q) })
 	case queryNamespaces:

@@ -44,6 +44,49 @@ func (q *Queues) purge(c PurgeMessages) Result {
 	return res
 }
 
+// purgeScanMax bounds the messages that PurgeableInSession looks at: those that a purge may
+// remove, and as many that were redriven and are too young.
+const purgeScanMax = 2 * commandPurgeMax
+
+// PurgeableInSession says how the first messages of a session can be removed that are ready and
+// were enqueued before a moment (0: whenever), at most so many. lock is the lock under which the
+// session is held, with Epoch 0 when it is not held. reach is the number of ready messages, from
+// the oldest on, that have to be locked to have all of those; 0 when there are none. Codes:
+// EntityNotFound, NotAllowed where there are no sessions.
+func (q *Queues) PurgeableInSession(id EntityID, session string, before Instant, most int) (lock SessionLock, reach int, code Code) {
+	x, code := q.sessionful(id)
+	if code != OK {
+		return SessionLock{}, 0, code
+	}
+	slot, found := x.sessions.find(session)
+	if !found {
+		return SessionLock{}, 0, OK
+	}
+	sub, live, matches := &x.subs[MainQueue], 0, 0
+	ready := x.sessions.lines[slot].ready.live()
+	for _, n := range ready[:min(len(ready), purgeScanMax)] {
+		if matches >= most {
+			break
+		}
+		at, _ := sub.ix.seek(n)
+		rec := sub.ix.get(at)
+		if q.expired(sub, &rec) {
+			continue // a lock does not give it out
+		}
+		live++
+		if before == 0 || rec.enqueued < before {
+			matches++
+			reach = live
+		} else if rec.flags&redriven == 0 {
+			break // those behind it were enqueued later still
+		}
+	}
+	if h := x.sessions.at(slot); h.epoch != 0 {
+		lock = SessionLock{ID: h.id, Epoch: h.epoch}
+	}
+	return lock, reach, OK
+}
+
 // redrive brings dead letters back to the main queue.
 func (q *Queues) redrive(c RedriveMessages) Result {
 	if code := Check(c); code != OK {

@@ -26,6 +26,7 @@ func sessionMoreChecks() []check {
 		{name: "sessions of subscriptions", run: sessionsOfSubscriptions},
 		{name: "forward to sessions", run: forwardToSessions},
 		{name: "purge sessions", settings: sessions, run: purgeSessions},
+		{name: "batch delete in session", settings: sessions, run: batchDeleteInSession},
 	}
 }
 
@@ -366,4 +367,28 @@ func purgeSessions(s suite) {
 	s.completed(r, s.inSession(r, "m2")...)
 	s.counts(harness.Counts{})
 	s.noSession(3)
+}
+
+// com.microsoft:batch-delete-messages with a session-id deletes what is not locked in that session,
+// whoever holds it, and nothing of others.
+func batchDeleteInSession(s suite) {
+	s.sendIn("red", "m1", "m2", "m3")
+	s.sendIn("blue", "x1", "x2")
+	r := s.accept(2, "red")
+	held := s.inSession(r, "m1")
+	deleted := func(session string, count int32) {
+		s.Helper()
+		_, body := s.ask(3, "com.microsoft:batch-delete-messages", map[string]any{
+			"message-count": int32(100), "enqueued-time-utc": time.Now().Add(time.Hour), "session-id": session,
+		})
+		if n, _ := body["message-count"].(int32); n != count {
+			s.Errorf("deleted %d of %s, want %d", n, session, count)
+		}
+	}
+	deleted("red", 2)
+	s.counts(harness.Counts{Active: 3, Locked: 1})
+	deleted("red", 0)
+	deleted("blue", 2)
+	s.completed(r, held...)
+	s.counts(harness.Counts{})
 }
