@@ -1,0 +1,138 @@
+package arch
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+)
+
+// cited visits every file whose text may cite another one, in the order of their paths: what
+// texts visits, and besides stories in test data and the suites of other languages.
+func cited(t *testing.T, visit func(file, content string)) {
+	t.Helper()
+	err := filepath.WalkDir(root, func(file string, d fs.DirEntry, err error) error {
+		name := d.Name()
+		switch {
+		case err != nil:
+			return err
+		case d.IsDir() && file != root && leftOut(name):
+			return fs.SkipDir
+		case d.IsDir() || !cites(name):
+			return nil
+		}
+		content, err := os.ReadFile(file)
+		if err == nil {
+			visit(filepath.ToSlash(strings.TrimPrefix(file, root+string(filepath.Separator))), string(content))
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// leftOut says whether a folder holds what tools made, or tests and `dev` leave behind.
+func leftOut(name string) bool {
+	return name == "node_modules" || name == "target" || strings.HasPrefix(name, ".") && name != ".ci" || strings.HasPrefix(name, "peeklock-")
+}
+
+// cites says whether files of this name hold prose.
+func cites(name string) bool {
+	switch filepath.Ext(name) {
+	case ".java", ".py", ".scenarios", ".txt", ".tpl", ".ini":
+		return true
+	}
+	return written(name)
+}
+
+// anchors are the headings of a Markdown file as links name them, made as GitHub does: lower case,
+// no punctuation, hyphens for spaces, and a number behind those that come again.
+func anchors(content string) map[string]bool {
+	link, punctuation := regexp.MustCompile(`\[([^]]*)\]\([^)]*\)`), regexp.MustCompile(`[^\p{L}\p{N}_ -]`)
+	found, times := map[string]bool{}, map[string]int{}
+	for _, line := range proseLines(content) {
+		heading, is := strings.CutPrefix(strings.TrimLeft(line, "#"), " ")
+		if !is || !strings.HasPrefix(line, "#") {
+			continue
+		}
+		heading = strings.ToLower(strings.TrimSpace(link.ReplaceAllString(heading, "$1")))
+		slug := strings.ReplaceAll(punctuation.ReplaceAllString(heading, ""), " ", "-")
+		if n := times[slug]; n > 0 {
+			found[fmt.Sprintf("%s-%d", slug, n)] = true
+		}
+		times[slug]++
+		found[slug] = true
+	}
+	return found
+}
+
+// proseLines are the lines of a Markdown file; those of code are empty.
+func proseLines(content string) []string {
+	lines := strings.Split(content, "\n")
+	fenced := false
+	for i, line := range lines {
+		fence := strings.HasPrefix(strings.TrimSpace(line), "```")
+		if fenced || fence || strings.HasPrefix(line, "    ") {
+			lines[i] = ""
+		}
+		if fence {
+			fenced = !fenced
+		}
+	}
+	return lines
+}
+
+// documents are the Markdown files of the repository with their anchors.
+func documents(t *testing.T) map[string]map[string]bool {
+	t.Helper()
+	found := map[string]map[string]bool{}
+	cited(t, func(file, content string) {
+		if strings.HasSuffix(file, ".md") {
+			found[file] = anchors(content)
+		}
+	})
+	if len(found["docs/requirements.md"]) == 0 || len(found["docs/service-bus-protocol.md"]) == 0 {
+		t.Fatal("docs/requirements.md or docs/service-bus-protocol.md is missing or has no headings")
+	}
+	return found
+}
+
+// Every relative link of a document leads to a file that exists, and to a heading of it.
+func TestLinksLeadSomewhere(t *testing.T) {
+	t.Parallel()
+	have := documents(t)
+	link := regexp.MustCompile(`\]\(([^)\s]+)\)`)
+	for file := range have {
+		for n, line := range proseLines(read(t, file)) {
+			for _, hit := range link.FindAllStringSubmatch(line, -1) {
+				if why := deadLink(have, file, hit[1]); why != "" {
+					t.Errorf("%s:%d: %s", file, n+1, why)
+				}
+			}
+		}
+	}
+}
+
+// deadLink says what is wrong with a link of a document, "" when nothing is.
+func deadLink(have map[string]map[string]bool, from, target string) string {
+	if strings.Contains(target, "://") || strings.HasPrefix(target, "mailto:") {
+		return ""
+	}
+	at, anchor, anchored := strings.Cut(target, "#")
+	file := from
+	if at != "" {
+		file = path.Join(path.Dir(from), at)
+	}
+	if _, err := os.Stat(filepath.Join(root, file)); err != nil {
+		return fmt.Sprintf("the link %q leads to no file", target)
+	}
+	if anchored && !have[file][anchor] {
+		return fmt.Sprintf("the link %q leads to no heading of %s", target, file)
+	}
+	return ""
+}
