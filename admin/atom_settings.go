@@ -5,11 +5,11 @@ import (
 	"fmt"
 	"math"
 	"net/http"
-	"net/url"
 	"strconv"
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -186,17 +186,10 @@ func isoText(d Duration) string {
 // readDestination reduces what clients write for a destination, a name or an absolute URL, to
 // the name.
 func readDestination(text string) (string, error) {
-	_, rest, absolute := strings.Cut(text, "://")
-	if !absolute {
+	if !strings.Contains(text, "://") {
 		return strings.Trim(text, "/"), nil
 	}
-	_, p, _ := strings.Cut(rest, "/")
-	p, _, _ = strings.Cut(p, "?")
-	name, err := url.PathUnescape(strings.Trim(p, "/"))
-	if err != nil || name == "" {
-		return "", fmt.Errorf("%.400q names no queue or topic", text)
-	}
-	return name, nil
+	return auth.ParseDestination(text)
 }
 
 // permitForwarding wants the caller to have the right to send to where it has messages
@@ -216,11 +209,11 @@ func (s *Server) permitForwarding(r *http.Request, description *node) error {
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", fsm.InvalidArgument, element, err)
 		}
-		audiences := []string{"http://" + r.Host + "/" + name}
+		target := auth.TargetOf(fsm.PathKey(name))
 		if sent == name && !strings.HasPrefix(strings.ToLower(name), strings.ToLower(hostOf(r))+"/") {
-			audiences = append(audiences, name) // Go signs what the application wrote, without a host
+			target.Written = name // Go signs what the application wrote, without a host
 		}
-		may, err := s.maySend(r, []string{r.Header.Get(header), r.Header.Get("Authorization")}, audiences)
+		may, err := s.maySend(r, []string{r.Header.Get(header), r.Header.Get("Authorization")}, target)
 		if err != nil {
 			return err
 		}
@@ -231,22 +224,19 @@ func (s *Server) permitForwarding(r *http.Request, description *node) error {
 	return nil
 }
 
-// maySend says whether one of the tokens gives the right to send to one of the audiences. What
-// says itself that it is for something else is not tried. ServerBusy: it may not even try.
-func (s *Server) maySend(r *http.Request, tokens, audiences []string) (bool, error) {
+// maySend says whether one of the tokens gives the right to send to a target. What says itself that it
+// is for something else is not tried. ServerBusy: it may not even try.
+func (s *Server) maySend(r *http.Request, tokens []string, target auth.Target) (bool, error) {
 	for _, given := range tokens {
 		kind, token := credential(given)
-		audience, found := covered(kind, token, audiences)
-		if token == "" || !found {
+		if !auth.Concerns(kind, token, target) {
 			continue
 		}
-		grant, err := s.config.Authority.Token(r.Context(), s.client(r), kind, token, audience)
+		grant, err := s.config.Authority.TokenFor(r.Context(), s.client(r), kind, token, target)
 		switch {
 		case errors.Is(err, fsm.ServerBusy):
 			return false, err
-		case err == nil && grant.Rights&fsm.Send == fsm.Send && (!grant.OfEntity || audience == audiences[0]):
-			// A key of one entity counts only for a whole URL: without a host, the first part of
-			// a name looks like one, and "a/b" like the entity "b".
+		case err == nil && grant.Rights&fsm.Send == fsm.Send:
 			return true, nil
 		}
 	}

@@ -417,8 +417,10 @@ func TestATOMForwardingByKeysOfEntities(t *testing.T) {
 	for to, want := range map[[2]string]int{
 		{"sub", "sb://localhost/sub"}:     200,
 		{"x/sub", "sb://localhost/x/sub"}: 401,
-		{"x/sub", "x/sub"}:                401, // which looks like "sub" at a host x
-		{"sub", "sub"}:                    401,
+		{"x/sub", "x/sub"}:                401, // the key is not one of x/sub
+		{"sub", "sub"}:                    200, // the name as it was written
+		{"sub", "x/sub"}:                  401,
+		{"sub", "?://localhost/sub"}:      401,
 		{"x/sub", "sb://localhost/sub"}:   401,
 	} {
 		r := newRig(t)

@@ -35,7 +35,7 @@ const (
 // Authority checks the credentials that callers give. [auth.Keyring] is one. Errors wrap
 // fsm.Unauthorized, InvalidArgument or ServerBusy.
 type Authority interface {
-	Token(ctx context.Context, from auth.Client, kind, token, audience string) (auth.Grant, error)
+	TokenFor(ctx context.Context, from auth.Client, kind, token string, targets ...auth.Target) (auth.Grant, error)
 }
 
 // Config of a server. Listener, Control, Authority, Ready and Logger are needed.

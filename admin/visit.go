@@ -7,7 +7,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"net/url"
 	"strings"
 
 	"github.com/peeklock/peeklock/admin/auth"
@@ -34,10 +33,11 @@ const (
 // belongs to the goroutine of that.
 type visit struct {
 	namespace fsm.NamespaceID
-	who       string // the key or subject, or loopbackName
-	local     bool   // let in without a key
-	kind      string // of what a change turned out to be about; "": as the route says
-	rule      string // its rule, where the body names it
+	through   fsm.NamespaceID // what the host selects, where another namespace is named; else 0
+	who       string          // the key or subject, or loopbackName
+	local     bool            // let in without a key
+	kind      string          // of what a change turned out to be about; "": as the route says
+	rule      string          // its rule, where the body names it
 }
 
 type visitKey struct{}
@@ -87,6 +87,7 @@ func (s *Server) choose(r *http.Request, v *visit) (missing, err error) {
 		v.namespace = s.config.Control.NamespaceByHost(r.Host)
 		return nil, nil //nolint:nilnil // neither missing nor failed
 	}
+	v.through = s.config.Control.NamespaceByHost(r.Host)
 	name := query.Get(namespaceParameter)
 	if err := checkNamespaceName(name); err != nil {
 		return nil, err
@@ -102,7 +103,8 @@ func (s *Server) choose(r *http.Request, v *visit) (missing, err error) {
 
 // client is who the Authority is asked about.
 func (s *Server) client(r *http.Request) auth.Client {
-	from := auth.Client{Namespace: visitOf(r).namespace}
+	v := visitOf(r)
+	from := auth.Client{Namespace: v.namespace, Through: v.through}
 	if address, err := netip.ParseAddrPort(r.RemoteAddr); err == nil {
 		from.Peer = net.TCPAddrFromAddrPort(address)
 	}
@@ -117,41 +119,44 @@ func (s *Server) permit(r *http.Request, v *visit, n need, entity string) error 
 		v.who, v.local = loopbackName, true
 		return nil
 	}
-	// Clients sign the URL they see, or the entity as they do for AMQP; only host and path
-	// are compared (auth).
-	base := "http://" + r.Host
-	audiences := []string{base + r.URL.Path, base + r.URL.EscapedPath()}
-	atom := isATOM(r)
-	if !atom && entity != "" && (n == needEntity || n == needKey) {
-		audiences = append([]string{base + "/" + entity}, audiences...)
-	}
 	kind, token := credential(given)
-	audience, found := covered(kind, token, audiences)
-	if !found {
-		audience = audiences[0]
-	}
-	grant, err := s.config.Authority.Token(r.Context(), s.client(r), kind, token, audience)
+	grant, err := s.config.Authority.TokenFor(r.Context(), s.client(r), kind, token, targets(r, n, entity)...)
 	if err != nil {
-		if atom && errors.Is(err, fsm.InvalidArgument) {
+		if isATOM(r) && errors.Is(err, fsm.InvalidArgument) {
 			// To clients it is 401 that tells them to look at their credentials.
 			err = fmt.Errorf("%w: %s", fsm.Unauthorized, err.Error()) // as text, so that its code is not found
 		}
 		return err
 	}
 	v.who = grant.Name
-	// A key of one entity counts where the audience was that entity. In the control API the
-	// URL is not: a queue may be called v1/queues.
-	its := n == needEntity && (atom || audience == audiences[0])
-	if err := enough(grant, n, its); err != nil {
+	if err := enough(grant, n); err != nil {
 		s.rightMissing(r, v, err)
 		return err
 	}
 	return nil
 }
 
-// enough says whether a grant is what a route needs; its: the grant was asked for the very
-// entity.
-func enough(grant auth.Grant, n need, its bool) error {
+// targets are the names of what a request is about. Clients sign the URL that they see or, as for AMQP,
+// the entity. In the control API a URL stands for no entity: a queue may be called v1/queues.
+func targets(r *http.Request, n need, entity string) []auth.Target {
+	path, err := auth.TargetPath(r.URL.Path)
+	if err != nil {
+		path = "" // nothing is there, which whoever may use the whole namespace is told
+	}
+	name := fsm.PathKey(entity)
+	url := auth.Target{Path: path}
+	if isATOM(r) {
+		url.Entity = fsm.EntityPath(name)
+		return []auth.Target{url}
+	}
+	if entity != "" && (n == needEntity || n == needKey) {
+		return []auth.Target{auth.TargetOf(name), url}
+	}
+	return []auth.Target{url}
+}
+
+// enough says whether a grant is what a route needs.
+func enough(grant auth.Grant, n need) error {
 	switch {
 	case n == needKey:
 		return nil
@@ -159,7 +164,7 @@ func enough(grant auth.Grant, n need, its bool) error {
 		return fmt.Errorf("%w: this is about the whole cluster and wants an operator's key: one that the members are configured with", fsm.Unauthorized)
 	case grant.Rights&fsm.Manage != fsm.Manage:
 		return fmt.Errorf("%w: the key does not have the right to manage", fsm.Unauthorized)
-	case grant.OfEntity && !its:
+	case grant.OfEntity && n != needEntity:
 		return fmt.Errorf("%w: this is about the whole namespace, and the key is good for one entity", fsm.Unauthorized)
 	}
 	return nil
@@ -175,27 +180,4 @@ func credential(header string) (kind, token string) {
 		return auth.KindJWT, header
 	}
 	return auth.KindSAS, header
-}
-
-// covered finds the first audience that a token says to be for. What a token says is not
-// believed here: it only chooses which name of one thing the Authority is asked about, since a
-// wrong question would count as a failed login. A JWT is for everything.
-func covered(kind, token string, audiences []string) (string, bool) {
-	if kind == auth.KindJWT {
-		return audiences[0], true
-	}
-	signed := ""
-	for field := range strings.SplitSeq(strings.TrimPrefix(token, "SharedAccessSignature "), "&") {
-		if text, found := strings.CutPrefix(field, "sr="); found {
-			if decoded, err := url.QueryUnescape(text); err == nil {
-				signed = decoded
-			}
-		}
-	}
-	for _, audience := range audiences {
-		if auth.Under(audience, signed) {
-			return audience, true
-		}
-	}
-	return "", false
 }

@@ -39,13 +39,6 @@ func reducePath(address any) (string, bool) {
 	return path, true
 }
 
-// audiencePath is the path that the audience of a token covers: as reducePath, and a
-// query is not part of it (the Go admin client signs its request with one).
-func audiencePath(audience string) (string, bool) {
-	audience, _, _ = strings.Cut(audience, "?")
-	return reducePath(audience)
-}
-
 // cutManagement splits "<entity>/$management" and says whether path was one.
 func cutManagement(path string) (entity string, ok bool) {
 	cut := len(path) - len(managementSuffix)

@@ -141,10 +141,16 @@ type Session interface {
 	Fetch(sequences []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery))
 }
 
-// Grant is what a credential allows on a connection.
+// Grant is what a credential allows on a connection, and where.
 type Grant struct {
-	Rights  fsm.Rights
-	Expires time.Time // zero: never
+	Rights fsm.Rights
+	// Namespace and Path are what was authorized: the place at Path, as fsm.PathKey has it, and what
+	// is below it (fsm.PathAbove). "" is the whole namespace.
+	Namespace fsm.NamespaceID
+	Path      string
+	// OfEntity says that it rests on a rule of one entity: then Path is never "".
+	OfEntity bool
+	Expires  time.Time // zero: never
 	// Still says whether the credential counts yet: its rule may have gone, or its key been
 	// regenerated. nil: for good. Cheap; may be called from any goroutine.
 	Still func() bool
@@ -156,7 +162,8 @@ type Grant struct {
 // address that the client comes from, has failed too often of late.
 type Authorizer interface {
 	// Token checks a put-token: kind is "servicebus.windows.net:sastoken" or "jwt",
-	// audience the URI that the client names.
+	// audience the URI that the client names. The gateway does not read it: what it means is in the
+	// Grant.
 	Token(ctx context.Context, from Client, kind, token, audience string) (Grant, error)
 	// Password checks SASL PLAIN: rule name and key.
 	Password(ctx context.Context, from Client, user, password string) (Grant, error)

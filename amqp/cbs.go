@@ -3,6 +3,7 @@ package amqp
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"strings"
 	"time"
@@ -17,8 +18,8 @@ const (
 	sharedAccessKind   = "servicebus.windows.net:sastoken"
 )
 
-// putToken is the operation of $cbs: it lets a credential count for an audience and
-// everything below it, on this connection (wire contract 2.2). The expiration that
+// putToken is the operation of $cbs: it lets a credential count for what it was authorized for and
+// everything below that, on this connection (wire contract 2.2). The expiration that
 // clients send beside the token is not looked at: the token says it itself.
 func (c *conn) putToken(ctx context.Context, r *request) {
 	defer c.recovered(ctx)
@@ -29,12 +30,8 @@ func (c *conn) putToken(ctx context.Context, r *request) {
 
 func (c *conn) admitToken(ctx context.Context, r *request) response {
 	token, audience := textOf(r.body), r.argument("name")
-	path, ok := audiencePath(audience)
-	switch {
-	case token == "":
+	if token == "" {
 		return badRequest("The request has no token. Put one into its body.")
-	case !ok:
-		return badRequest("The audience is not a valid address. Name an entity or the namespace.")
 	}
 	kind := r.argument("type")
 	if strings.HasPrefix(token, sharedAccessPrefix) {
@@ -44,13 +41,16 @@ func (c *conn) admitToken(ctx context.Context, r *request) response {
 	if err != nil {
 		return tokenRefused(err)
 	}
+	if allowed.Namespace != c.namespace || allowed.OfEntity && allowed.Path == "" {
+		return tokenRefused(fmt.Errorf("%w: it was authorized for another place", fsm.Unauthorized))
+	}
 	held := grant{Grant: allowed, kind: kindBearer}
 	if kind == sharedAccessKind {
 		held.kind = kindSharedAccess
 	}
 	// The cloud says here already that there is no such entity: only from this answer
 	// does the Go client make its CodeNotFound. Any other trouble shows at the attach.
-	entity, _ := cutManagement(path)
+	entity, _ := cutManagement(allowed.Path)
 	if entity != "" {
 		var code fsm.Code
 		if _, err := c.config.Broker.Resolve(ctx, c.namespace, entity); errors.As(err, &code) && code == fsm.EntityNotFound {
@@ -62,7 +62,7 @@ func (c *conn) admitToken(ctx context.Context, r *request) response {
 	if c.phase >= closing {
 		return accepts()
 	}
-	if !c.hold(ctx, path, held, time.Now()) {
+	if !c.hold(ctx, held, time.Now()) {
 		return response{verdict: verdict{refusal{wire.ConditionResourceLimitExceeded, "The connection has put tokens for too many audiences. Use one for the namespace, or more connections.", afterChange}, http.StatusForbidden}}
 	}
 	return accepts()

@@ -45,7 +45,8 @@ func (g *gate) answer(from Client, name string) (Grant, error) {
 }
 
 func (g *gate) Token(_ context.Context, from Client, _, _, audience string) (Grant, error) {
-	return g.answer(from, audience)
+	grant, err := g.answer(from, audience)
+	return authorized(grant, from, audience), err
 }
 
 func (g *gate) Password(_ context.Context, from Client, user, _ string) (Grant, error) {

@@ -1,7 +1,6 @@
 package amqp
 
 import (
-	"strings"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -32,19 +31,18 @@ func (g *grant) expired(now time.Time) bool { return !g.Expires.IsZero() && !now
 // revoked says whether the key behind it was changed or removed.
 func (g *grant) revoked() bool { return g.Still != nil && !g.Still() }
 
-// grants is what the credentials put on a connection allow, by audience path in lower
-// case. The path "" is the namespace. Owned by the connection's mutex.
+// grants is what the credentials put on a connection allow, by the Path that was authorized. The path
+// "" is the namespace. Owned by the connection's mutex.
 type grants map[string]grant
 
-// put keeps a grant for a path in place of an older one for the same path, which it
-// returns. False when there are too many.
-func (g grants) put(path string, add grant) (old grant, ok bool) {
-	path = strings.ToLower(path)
-	old, known := g[path]
+// put keeps a grant in place of an older one for the same path, which it returns. False when there
+// are too many.
+func (g grants) put(add grant) (old grant, ok bool) {
+	old, known := g[add.Path]
 	if !known && len(g) >= audiencesMax {
 		return grant{}, false
 	}
-	g[path] = add
+	g[add.Path] = add
 	return old, true
 }
 
@@ -52,7 +50,7 @@ func (g grants) put(path string, add grant) (old grant, ok bool) {
 // namespace give right together. stale says that one of them counts no more because its key
 // is gone, and is still here.
 func (g grants) allow(path string, right fsm.Rights, now time.Time) (ok, stale bool) {
-	path = strings.ToLower(path)
+	path = fsm.PathKey(path)
 	var have fsm.Rights
 	for {
 		if grant, known := g[path]; known && !grant.expired(now) {
@@ -68,27 +66,8 @@ func (g grants) allow(path string, right fsm.Rights, now time.Time) (ok, stale b
 		if path == "" {
 			return false, stale
 		}
-		path = above(path)
+		path = fsm.PathAbove(path)
 	}
-}
-
-// above is the path whose tokens cover another one too: the entity that it is a part of,
-// and else the namespace. An entity whose name begins with that of another one and a
-// slash is none of its parts: "orders/new" is not opened by a key of "orders".
-func above(path string) string {
-	const subscriptions = "/subscriptions"
-	cut := strings.LastIndexByte(path, '/')
-	if cut < 0 {
-		return ""
-	}
-	parent, part := path[:cut], path[cut+1:]
-	switch {
-	case strings.HasPrefix(part, "$"): // a sub-queue, or the management node
-		return parent
-	case strings.HasSuffix(parent, subscriptions):
-		return strings.TrimSuffix(parent, subscriptions)
-	}
-	return ""
 }
 
 // loss is why a grant counts no more.
@@ -131,7 +110,7 @@ func (g grants) drop(now time.Time, ask bool) (lost lostGrants) {
 
 // of is the grant that gave a right for path before.
 func (l lostGrants) of(path string, right fsm.Rights) (lostGrant, bool) {
-	for path = strings.ToLower(path); ; path = above(path) {
+	for path = fsm.PathKey(path); ; path = fsm.PathAbove(path) {
 		if lost, ok := l[path]; ok && lost.Rights&right != 0 {
 			return lost, true
 		}

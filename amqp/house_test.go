@@ -431,11 +431,19 @@ const (
 	ruleKey  = "SAS_KEY_VALUE"
 )
 
-func (k keys) Token(_ context.Context, _ Client, kind, token, _ string) (Grant, error) {
+func (k keys) Token(_ context.Context, from Client, kind, token, audience string) (Grant, error) {
 	if kind != "servicebus.windows.net:sastoken" || !strings.Contains(token, "skn="+ruleName) {
 		return Grant{}, errors.New("the token has an invalid signature")
 	}
-	return k.grant, nil
+	return authorized(k.grant, from, audience), nil
+}
+
+// authorized is a grant for what an audience names. How audiences are read is tested in admin/auth.
+func authorized(grant Grant, from Client, audience string) Grant {
+	_, path, _ := strings.Cut(audience, "://")
+	_, path, _ = strings.Cut(path, "/")
+	grant.Namespace, grant.Path = from.Namespace, fsm.PathKey(path)
+	return grant
 }
 
 func (k keys) Password(_ context.Context, _ Client, user, password string) (Grant, error) {

@@ -154,7 +154,7 @@ func (c *conn) loggedIn(ctx context.Context, held grant) error {
 	c.mu.Lock()
 	defer c.unlock()
 	c.login = login{held.kind, held.name}
-	c.hold(ctx, "", held, time.Now())
+	c.hold(ctx, held, time.Now())
 	c.audit(ctx, slog.LevelInfo, auditLogin, slog.String("kind", held.kind), slog.String("name", held.name))
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"strings"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -13,13 +12,12 @@ import (
 
 // Here a connection keeps what its credentials allow, and ends what they allow no more.
 
-// hold lets a credential count for path and what is below it. False when there are too
-// many. mu is held.
-func (c *conn) hold(ctx context.Context, path string, add grant, now time.Time) bool {
-	old, ok := c.grants.put(path, add)
+// hold lets a credential count where it was authorized. False when there are too many. mu is held.
+func (c *conn) hold(ctx context.Context, add grant, now time.Time) bool {
+	old, ok := c.grants.put(add)
 	if !ok {
 		c.review(ctx, now, false) // those that have run out make room
-		if old, ok = c.grants.put(path, add); !ok {
+		if old, ok = c.grants.put(add); !ok {
 			return false
 		}
 	}
@@ -27,7 +25,7 @@ func (c *conn) hold(ctx context.Context, path string, add grant, now time.Time) 
 		// The latest token for an audience is the only one (wire contract 2.5). Links that
 		// rested on the rights of the one before would else outlive it without an end.
 		old.Rights = lost
-		c.detachUnauthorized(ctx, now, lostGrants{strings.ToLower(path): {old, replaced}})
+		c.detachUnauthorized(ctx, now, lostGrants{add.Path: {old, replaced}})
 	}
 	if c.asked.IsZero() {
 		c.asked = now

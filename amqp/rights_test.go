@@ -231,7 +231,8 @@ func TestPuttingTokensDoesNotHideALostKey(t *testing.T) {
 		for range 8 {
 			time.Sleep(stillEvery / 4) //nolint:forbidigo // of the bubble's clock
 			c.mu.Lock()
-			c.hold(t.Context(), "bills", grant{Grant: other}, time.Now())
+			other.Path = "bills"
+			c.hold(t.Context(), grant{Grant: other}, time.Now())
 			c.unlock()
 		}
 		c.mu.Lock()

@@ -47,7 +47,6 @@ func TestTopicAudiences(t *testing.T) {
 		{"amqp://h/orders", 202, "orders/Subscriptions/paid/$Transfer/$DeadLetterQueue"},
 		{"sb://h/Orders/Subscriptions/Paid", 202, "orders/subscriptions/paid/$deadletterqueue"},
 		{"amqps://h/orders/subscriptions/paid/$management", 202, "orders/subscriptions/paid/$management"},
-		{"https://h/orders%2FSubscriptions%2Fpaid?api-version=1", 202, "orders/subscriptions/paid"},
 		{"amqps://h/orders/Subscriptions/paid/$Transfer/$DeadLetterQueue", 202, "orders/Subscriptions/paid/$Transfer/$DeadLetterQueue"},
 		{"amqps://h/orders/Subscriptions/paid/$Transfer/$DeadLetterQueue/$management", 202, "orders/Subscriptions/paid/$Transfer/$DeadLetterQueue/$management"},
 		{"amqps://h/orders/Subscriptions/nobody", 404, ""},

@@ -5,7 +5,7 @@
 // an expiry, made by the client from a key that never travels. A password is SASL
 // PLAIN: the name of a key and the key itself. Both end in a [Grant].
 //
-//	token ─ parseSAS ─ key by name ─ HMAC compare ─ expiry ─ audience under resource ─ Grant
+//	token ─ parseSAS ─ key by name ─ HMAC compare ─ expiry ─ target under resource ─ host selects namespace ─ Grant
 //
 // Invariants:
 //

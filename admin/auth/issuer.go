@@ -32,8 +32,11 @@ type IssuerConfig struct {
 	// RolesClaim holds what the bearer may; default "roles". The words of scp and scope count
 	// as well.
 	RolesClaim string
-	Client     *http.Client     // nil: one of our own
-	Now        func() time.Time // nil: time.Now
+	// AllNamespaces lets tokens without the claim of namespaces into all of them; else they are for the
+	// default one.
+	AllNamespaces bool
+	Client        *http.Client     // nil: one of our own
+	Now           func() time.Time // nil: time.Now
 }
 
 // The roles that say something: those of the cloud, and ours.
@@ -47,7 +50,8 @@ const (
 	roleOperator = "peeklock.operator" // and the cluster itself
 )
 
-// namespacesClaim lists the namespaces that a token is for; without it, all.
+// namespacesClaim lists the namespaces that a token is for; without it, the default one or, as
+// configured, all.
 const namespacesClaim = "peeklock_namespaces"
 
 // Issuer checks the JWTs of one identity provider. What that is like is found out at the
@@ -128,12 +132,10 @@ func (k *Keyring) jwt(ctx context.Context, from Client, token string) (Grant, er
 	if err := checked.Claims(&claims); err != nil {
 		return Grant{}, fmt.Errorf("%w: InvalidToken: the claims of the token cannot be read", fsm.Unauthorized)
 	}
-	if names, limited := words(claims[namespacesClaim]); limited && !slices.ContainsFunc(names, func(name string) bool {
-		return strings.EqualFold(name, k.namespace(from.Namespace))
-	}) {
-		return Grant{}, fmt.Errorf("%w: the token is for other namespaces", fsm.Unauthorized)
+	if !k.opens(claims[namespacesClaim], from.Namespace) {
+		return Grant{}, fmt.Errorf("%w: the token is for other namespaces: one for this has its name in the claim %s", fsm.Unauthorized, namespacesClaim)
 	}
-	grant := Grant{Expires: checked.Expiry, Name: checked.Subject}
+	grant := Grant{Namespace: from.Namespace, Expires: checked.Expiry, Name: checked.Subject}
 	for _, claim := range []string{k.issuer.config.RolesClaim, "scp", "scope"} {
 		roles, _ := words(claims[claim])
 		grant.add(roles)
@@ -142,6 +144,15 @@ func (k *Keyring) jwt(ctx context.Context, from Client, token string) (Grant, er
 		return Grant{}, fmt.Errorf("%w: the token has no role for this: one of %q, %q, %q is needed", fsm.Unauthorized, roleSender, roleReceiver, roleOwner)
 	}
 	return grant, nil
+}
+
+// opens says whether a token with this claim of namespaces is for one of them.
+func (k *Keyring) opens(claim any, namespace fsm.NamespaceID) bool {
+	names, limited := words(claim)
+	if !limited {
+		return namespace == fsm.DefaultNamespace || k.issuer.config.AllNamespaces
+	}
+	return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, k.namespace(namespace)) })
 }
 
 // add gives the rights of some roles.

@@ -146,6 +146,38 @@ func TestJWT(t *testing.T) {
 	check(t, err, fsm.OK)
 }
 
+// A token without a claim of namespaces is for the default one, unless the configuration says more.
+func TestJWTWithoutNamespaces(t *testing.T) {
+	t.Parallel()
+	p := newProvider(t)
+	for _, c := range []struct {
+		name string
+		all  bool
+		role string
+		want fsm.Code
+	}{
+		{"the default", false, roleOwner, fsm.Unauthorized},
+		{"an operator", false, roleOperator, fsm.Unauthorized},
+		{"widened", true, roleOwner, fsm.OK},
+	} {
+		issuer, err := NewIssuer(IssuerConfig{URL: p.URL, Audience: "peeklock", Now: noon, AllNamespaces: c.all})
+		if err != nil {
+			t.Fatal(err)
+		}
+		k, _ := stocked(t, func(config *Config) { config.Issuer = issuer })
+		in := func(namespace fsm.NamespaceID, host string, claims map[string]any) error {
+			claims["roles"] = c.role
+			_, err := k.Token(t.Context(), Client{Namespace: namespace}, KindJWT, p.sign(claims), "sb://"+host+"/a")
+			return err
+		}
+		check(t, in(fsm.DefaultNamespace, "host", map[string]any{}), fsm.OK)
+		check(t, in(other, "ns2.host", map[string]any{}), c.want)
+		check(t, in(other, "ns2.host", map[string]any{namespacesClaim: "ns2"}), fsm.OK)
+		check(t, in(other, "host", map[string]any{namespacesClaim: "ns2"}), fsm.InvalidArgument)
+		check(t, in(fsm.DefaultNamespace, "host", map[string]any{namespacesClaim: "ns2"}), fsm.Unauthorized)
+	}
+}
+
 // A provider may be away when a member starts, and change its keys while it runs.
 func TestIssuerComesLateAndChangesKeys(t *testing.T) {
 	t.Parallel()

@@ -9,7 +9,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
-	"strings"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -24,10 +23,15 @@ const (
 // clockSkewMax is how long after its expiry a token is still taken: clocks differ.
 const clockSkewMax = 5 * time.Second
 
-// Grant is what a credential allows.
+// Grant is what a credential allows, and where.
 type Grant struct {
-	Rights  fsm.Rights
-	Expires time.Time // zero: never
+	Rights fsm.Rights
+	// Namespace and Path say where: there and at what is below (fsm.PathAbove), and nowhere else. Path
+	// is as that of a Target; "" is the whole namespace. Who keeps the grant keeps these, and does
+	// not read the audience again.
+	Namespace fsm.NamespaceID
+	Path      string
+	Expires   time.Time // zero: never
 	// Still says whether the credential counts yet: its rule may have gone, or its secret
 	// been changed. nil: for good. Cheap, from any goroutine.
 	Still func() bool
@@ -35,7 +39,7 @@ type Grant struct {
 	Operator bool
 	// Name is the rule or the subject that it was granted to, for the audit log.
 	Name string
-	// OfEntity says that it rests on a rule of the one entity that the audience names, and is
+	// OfEntity says that it rests on a rule of the one entity that Path is at or below, and is
 	// good for that alone, not for the namespace.
 	OfEntity bool
 }
@@ -44,9 +48,12 @@ type Grant struct {
 type Client struct {
 	Namespace fsm.NamespaceID
 	Peer      net.Addr // nil: nobody is counted for failing
+	// Through is the namespace that the host of the request selects, where the request names another
+	// one; else 0. Operators may sign for that host.
+	Through fsm.NamespaceID
 }
 
-// Rules are the access rules that the cluster keeps. Both methods answer at once and may be
+// Rules are the access rules that the cluster keeps. The methods answer at once and may be
 // called from any goroutine.
 type Rules interface {
 	// Access is the rules of the entity that a path names (of its topic, for a
@@ -54,6 +61,8 @@ type Rules interface {
 	Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule)
 	// NamespaceName is how a namespace is called, "" for one that is not there.
 	NamespaceName(namespace fsm.NamespaceID) string
+	// NamespaceByHost is the namespace that a host name selects, the default one if no other.
+	NamespaceByHost(host string) fsm.NamespaceID
 }
 
 // Config of a keyring.
@@ -121,24 +130,54 @@ func New(c Config) (*Keyring, error) {
 	return k, nil
 }
 
-// Token checks what a client put to $cbs or sent as an Authorization header: kind is
-// [KindSAS] or [KindJWT], audience the URI that it wants to use. Errors wrap
-// fsm.InvalidArgument when the token cannot be read, fsm.Unauthorized when it is not good
+// Token checks what a client put to $cbs: kind is [KindSAS] or [KindJWT], audience the URI that it
+// wants to use, of a host that selects its namespace. Errors wrap fsm.InvalidArgument when token or
+// audience cannot be read or are of another namespace, fsm.Unauthorized when the token is not good
 // enough and fsm.ServerBusy after too many failures, and are fit for the client.
 func (k *Keyring) Token(ctx context.Context, from Client, kind, token, audience string) (Grant, error) {
+	asked, err := ParseAudience(audience)
+	if err == nil && k.byHost(asked.Host) != from.Namespace {
+		err = fmt.Errorf("%w: the host %.100q of the audience selects another namespace than that of the connection: name the host that the connection was opened for", fsm.InvalidArgument, asked.Host)
+	}
+	if err != nil {
+		return k.at(ctx, from, kindWord(kind), "", func() (Grant, error) { return Grant{}, err })
+	}
+	return k.TokenFor(ctx, from, kind, token, TargetOf(asked.Path))
+}
+
+// TokenFor is Token for a caller who knows what it wants to use: the first of the targets, of which
+// there is at least one, that the token says to be for. The Path of the grant tells which that was.
+func (k *Keyring) TokenFor(ctx context.Context, from Client, kind, token string, targets ...Target) (Grant, error) {
 	switch kind {
 	case KindSAS:
 		s, err := parseSAS(token)
-		return k.at(ctx, from, "sas", s.key, func() (Grant, error) {
+		return k.at(ctx, from, kindWord(kind), s.key, func() (Grant, error) {
 			if err != nil {
 				return Grant{}, fmt.Errorf("%w: %w", fsm.InvalidArgument, err)
 			}
-			return k.sas(from, s, audience)
+			return k.sas(from, s, targets)
 		})
 	case KindJWT:
-		return k.at(ctx, from, "jwt", "", func() (Grant, error) { return k.jwt(ctx, from, token) })
+		return k.at(ctx, from, kindWord(kind), "", func() (Grant, error) {
+			grant, err := k.jwt(ctx, from, token)
+			if err == nil {
+				grant.Path = targets[0].Path
+			}
+			return grant, err
+		})
 	}
 	return Grant{}, fmt.Errorf("%w: unknown kind of token", fsm.InvalidArgument)
+}
+
+// kindWord is a kind of token in the audit log.
+func kindWord(kind string) string {
+	switch kind {
+	case KindSAS:
+		return "sas"
+	case KindJWT:
+		return "jwt"
+	}
+	return "unknown"
 }
 
 // Password checks SASL PLAIN: the name of a rule and one of its secrets. Rules of single
@@ -211,21 +250,41 @@ var (
 	errAudience = errors.New("InvalidAudience")
 )
 
-func (k *Keyring) sas(from Client, s sas, audience string) (Grant, error) {
-	grant, ok := k.find(from.Namespace, entityOf(audience), s.key, func(secret string) bool {
+func (k *Keyring) sas(from Client, s sas, targets []Target) (Grant, error) {
+	target, signed, covered, err := s.chosen(targets)
+	if err != nil {
+		return Grant{}, err
+	}
+	grant, ok := k.find(from.Namespace, target.Entity, s.key, func(secret string) bool {
 		return hmac.Equal([]byte(signature(secret, s.signed, s.expires)), []byte(s.signature))
 	})
-	if !ok {
+	switch {
+	case !ok:
 		return Grant{}, fmt.Errorf("%w: InvalidSignature: the token has an invalid signature or names an unknown key", fsm.Unauthorized)
-	}
-	if !k.now().Before(s.expiry.Add(clockSkewMax)) {
+	case !k.now().Before(s.expiry.Add(clockSkewMax)):
 		return Grant{}, fmt.Errorf("%w: %w: the token ended at %s", fsm.Unauthorized, errExpired, s.expiry.UTC().Format(time.RFC3339))
-	}
-	if !Under(audience, s.resource) {
+	case !covered:
 		return Grant{}, fmt.Errorf("%w: %w: the token is for another resource", fsm.Unauthorized, errAudience)
+	case signed.Host != "" && !k.reaches(from, signed, grant.Operator):
+		return Grant{}, fmt.Errorf("%w: %w: the token is for the host %.100q, which selects another namespace: sign for a host of this one", fsm.Unauthorized, errAudience, signed.Host)
 	}
-	grant.Expires = s.expiry
+	grant.Expires, grant.Path = s.expiry, target.Path
 	return grant, nil
+}
+
+// reaches says whether a signed host selects the namespace that a client is in. Operators open every
+// namespace, so what they sign for all of the host that they ask counts in the one that they name.
+func (k *Keyring) reaches(from Client, signed Resource, operator bool) bool {
+	selected := k.byHost(signed.Host)
+	return selected == from.Namespace || operator && signed.Path == "" && selected == from.Through
+}
+
+// byHost is the namespace that a host selects.
+func (k *Keyring) byHost(host string) fsm.NamespaceID {
+	if k.rules == nil {
+		return fsm.DefaultNamespace
+	}
+	return k.rules.NamespaceByHost(host)
 }
 
 // find looks for a rule by name whose secret fits: at the entity, then in the namespace,
@@ -238,7 +297,7 @@ func (k *Keyring) find(namespace fsm.NamespaceID, path, name string, fits func(s
 				continue
 			}
 			if secret, rights, ok := match(rules, name, fits); ok {
-				return Grant{Rights: rights, Name: name, OfEntity: i == 0, Still: func() bool { return k.still(namespace, path, i, name, secret, rights) }}, true
+				return Grant{Rights: rights, Namespace: namespace, Name: name, OfEntity: i == 0, Still: func() bool { return k.still(namespace, path, i, name, secret, rights) }}, true
 			}
 		}
 	}
@@ -254,7 +313,7 @@ func (k *Keyring) find(namespace fsm.NamespaceID, path, name string, fits func(s
 	if !known || !good || !operator && namespace != fsm.DefaultNamespace {
 		return Grant{}, false
 	}
-	return Grant{Rights: key.Rights, Name: name, Operator: operator}, true
+	return Grant{Rights: key.Rights, Namespace: namespace, Name: name, Operator: operator}, true
 }
 
 // match finds a rule by name whose secret fits, and says which secret that was.
@@ -281,17 +340,4 @@ func (k *Keyring) still(namespace fsm.NamespaceID, path string, list int, name, 
 		}
 	}
 	return false
-}
-
-// entityOf is the path of the entity that an audience is about, in lower case: without what
-// is below an entity. "" is the namespace.
-func entityOf(audience string) string {
-	_, path, _ := strings.Cut(place(audience), "/")
-	if path, _, found := strings.Cut(path, "/subscriptions/"); found {
-		return path // a subscription has the rules of its topic
-	}
-	for _, below := range []string{"/$management", "/$deadletterqueue", "/$transfer", "/subscriptions"} {
-		path = strings.TrimSuffix(path, below)
-	}
-	return path
 }

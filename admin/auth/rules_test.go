@@ -31,6 +31,13 @@ func (s *shelf) Access(namespace fsm.NamespaceID, path string) (own, shared []fs
 
 func (s *shelf) NamespaceName(id fsm.NamespaceID) string { return fmt.Sprintf("ns%d", id) }
 
+func (s *shelf) NamespaceByHost(host string) fsm.NamespaceID {
+	if label, _, _ := strings.Cut(host, "."); label == "ns2" {
+		return other
+	}
+	return fsm.DefaultNamespace
+}
+
 func (s *shelf) set(namespace fsm.NamespaceID, path string, rules ...fsm.AccessRule) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -92,8 +99,12 @@ func TestRulesAreLookedUpInOrder(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			audience := c.audience
-			token := Sign("sb://host/", c.key, c.secret, noon().Add(time.Hour))
+			audience, host := c.audience, "host"
+			if c.namespace == other {
+				host = "ns2.host:5672"
+				audience = strings.Replace(audience, "//host", "//ns2.host", 1)
+			}
+			token := Sign("sb://"+host+"/", c.key, c.secret, noon().Add(time.Hour))
 			if strings.Contains(audience, "$DeadLetterQueue") {
 				audience = "sb://host/orders2/$DeadLetterQueue/$management"
 			}
@@ -212,10 +223,10 @@ func TestRefusedLoginsAreWrittenDown(t *testing.T) {
 	from := Client{Namespace: other, Peer: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 9), Port: 77}}
 	_, err := k.Password(t.Context(), from, "app", "a-secret-guess")
 	check(t, err, fsm.Unauthorized)
-	token := Sign("sb://host/", "app", "another-guess", noon().Add(time.Hour))
-	_, err = k.Token(t.Context(), from, KindSAS, token, "sb://host/a")
+	token := Sign("sb://ns2.host/", "app", "another-guess", noon().Add(time.Hour))
+	_, err = k.Token(t.Context(), from, KindSAS, token, "sb://ns2.host/a")
 	check(t, err, fsm.Unauthorized)
-	_, err = k.Token(t.Context(), from, KindSAS, "garbage", "sb://host/a")
+	_, err = k.Token(t.Context(), from, KindSAS, "garbage", "sb://ns2.host/a")
 	check(t, err, fsm.InvalidArgument)
 	lines := strings.Split(strings.TrimSpace(log.String()), "\n")
 	want := [][]string{

@@ -117,29 +117,3 @@ func Sign(resource, keyName, secret string, expiry time.Time) string {
 	sig := url.QueryEscape(signature(secret, sr, se))
 	return sasPrefix + " sr=" + sr + "&sig=" + sig + "&se=" + se + "&skn=" + url.QueryEscape(keyName)
 }
-
-// Under says whether the audience lies at or below the resource. Clients spell one place
-// in many ways, so scheme, port, query, trailing slashes and case do not count; the
-// path is compared by whole segments ("orders" does not cover "orders2").
-func Under(audience, resource string) bool {
-	a, r := place(audience), place(resource)
-	if r == "" {
-		return false
-	}
-	rest, found := strings.CutPrefix(a, r)
-	return found && (rest == "" || rest[0] == '/')
-}
-
-// place reduces a URI to lower-case host and path.
-func place(uri string) string {
-	if _, rest, found := strings.Cut(uri, "://"); found {
-		uri = rest
-	}
-	uri, _, _ = strings.Cut(uri, "?")
-	host, path, _ := strings.Cut(uri, "/")
-	// The port is what follows the last colon outside an IPv6 literal's brackets.
-	if colon := strings.LastIndexByte(host, ':'); colon > strings.LastIndexByte(host, ']') {
-		host = host[:colon]
-	}
-	return strings.ToLower(strings.TrimRight(host+"/"+strings.Trim(path, "/"), "/"))
-}

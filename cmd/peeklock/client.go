@@ -176,7 +176,11 @@ func (c *client) request(ctx context.Context, method, base, path string, body []
 		r.Header.Set("Content-Type", "application/json")
 	}
 	if name, key, given := c.credentials(); given {
-		r.Header.Set("Authorization", auth.Sign(base+"/", name, key, time.Now().Add(signatureLife)))
+		resource := base + "/"
+		if namespace := r.URL.Query().Get("namespace"); namespace != "" {
+			resource = "http://" + namespace + hostSuffix + "/" // a key is good for hosts of its namespace
+		}
+		r.Header.Set("Authorization", auth.Sign(resource, name, key, time.Now().Add(signatureLife)))
 	}
 	return r, c.prepare()
 }

@@ -60,12 +60,14 @@ type memberConfig struct {
 	OIDCIssuer       string   `koanf:"oidc_issuer"`        // URL of who issues tokens of kind jwt
 	OIDCAudience     string   `koanf:"oidc_audience"`      // whom these tokens must be for
 	OIDCRolesClaim   string   `koanf:"oidc_roles_claim"`   // claim that holds the roles
-	AuditLog         string   `koanf:"audit_log"`          // file for the audit log; empty: the ordinary log
-	ConfigEmulator   string   `koanf:"config_emulator"`    // Config.json of the emulator, to be created
-	Metrics          string   `koanf:"metrics"`            // what /metrics tells strangers: open, all, operators, off
-	MetricsEntities  int      `koanf:"metrics_entities"`   // how many entities it shows
-	Slow             string   `koanf:"slow"`               // operations that take so long are logged; 0: none
-	OTLPEndpoint     string   `koanf:"otlp_endpoint"`      // URL of who takes traces; empty: there are none
+	// OIDCAllNamespaces lets tokens without a claim of namespaces into all, not only the default one.
+	OIDCAllNamespaces bool   `koanf:"oidc_all_namespaces"`
+	AuditLog          string `koanf:"audit_log"`        // file for the audit log; empty: the ordinary log
+	ConfigEmulator    string `koanf:"config_emulator"`  // Config.json of the emulator, to be created
+	Metrics           string `koanf:"metrics"`          // what /metrics tells strangers: open, all, operators, off
+	MetricsEntities   int    `koanf:"metrics_entities"` // how many entities it shows
+	Slow              string `koanf:"slow"`             // operations that take so long are logged; 0: none
+	OTLPEndpoint      string `koanf:"otlp_endpoint"`    // URL of who takes traces; empty: there are none
 
 	ConnectionsPerAddress int `koanf:"connections_per_address"` // AMQP connections of one address; 0: no limit
 }
@@ -120,7 +122,7 @@ func defaults() map[string]any {
 		"snapshot_bytes": partition.DefaultSizes().Snapshot, "disk_reserve": 0, "log_level": "info", "allow_remote_plain": false,
 		"also": []string{}, "tls_cert": "", "tls_key": "", "require_tls": false, "tls_client_ca": "",
 		"peer_cert": "", "peer_key": "", "peer_ca": "", "gossip_key": "",
-		"oidc_issuer": "", "oidc_audience": "", "oidc_roles_claim": "roles", "audit_log": "", "config_emulator": "",
+		"oidc_issuer": "", "oidc_audience": "", "oidc_roles_claim": "roles", "oidc_all_namespaces": false, "audit_log": "", "config_emulator": "",
 		"metrics": metricsOpen, "metrics_entities": metrics.EntitiesDefault,
 		"slow": "1s", "otlp_endpoint": "",
 		"connections_per_address": amqp.DefaultConfig().ConnectionsPerPeerMax,

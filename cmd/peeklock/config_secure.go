@@ -29,6 +29,7 @@ func secureFlags(f *pflag.FlagSet) {
 	f.String("oidc-issuer", "", "URL of the identity provider whose tokens are accepted")
 	f.String("oidc-audience", "", "whom these tokens must be for")
 	f.String("oidc-roles-claim", "", "claim of these tokens that holds the roles (default roles)")
+	f.Bool("oidc-all-namespaces", false, "let these tokens into every namespace when they have no claim peeklock_namespaces (default: into the default namespace only)")
 	f.String("audit-log", "", "append security decisions and administrative changes to this file as JSON (default: the ordinary log)")
 }
 
@@ -70,7 +71,7 @@ func (s *settings) issuer() (*auth.Issuer, error) {
 	if s.OIDCIssuer == "" {
 		return nil, nil //nolint:nilnil // nothing is asked for, and nothing is wrong
 	}
-	issuer, err := auth.NewIssuer(auth.IssuerConfig{URL: s.OIDCIssuer, Audience: s.OIDCAudience, RolesClaim: s.OIDCRolesClaim})
+	issuer, err := auth.NewIssuer(auth.IssuerConfig{URL: s.OIDCIssuer, Audience: s.OIDCAudience, RolesClaim: s.OIDCRolesClaim, AllNamespaces: s.OIDCAllNamespaces})
 	if err != nil {
 		return nil, usagef("oidc_issuer: %w", err)
 	}

@@ -151,24 +151,34 @@ func (r rules) Access(namespace fsm.NamespaceID, path string) (own, shared []fsm
 // NamespaceName is how a namespace is called.
 func (r rules) NamespaceName(id fsm.NamespaceID) string { return r.router.NamespaceName(id) }
 
+// NamespaceByHost is what a host name selects in our own replica of the catalog.
+func (r rules) NamespaceByHost(host string) fsm.NamespaceID { return r.router.NamespaceByHost(host) }
+
 // authorizer is the keyring as the gateway wants it.
 type authorizer struct{ ring *auth.Keyring }
 
 // Token checks a put-token.
 func (a authorizer) Token(ctx context.Context, from amqp.Client, kind, token, audience string) (amqp.Grant, error) {
-	return granted(a.ring.Token(ctx, auth.Client(from), kind, token, audience))
+	return granted(a.ring.Token(ctx, asker(from), kind, token, audience))
 }
 
 // Password checks SASL PLAIN.
 func (a authorizer) Password(ctx context.Context, from amqp.Client, user, password string) (amqp.Grant, error) {
-	return granted(a.ring.Password(ctx, auth.Client(from), user, password))
+	return granted(a.ring.Password(ctx, asker(from), user, password))
 }
 
 // Certificate checks SASL EXTERNAL.
 func (a authorizer) Certificate(ctx context.Context, from amqp.Client, certificate *x509.Certificate) (amqp.Grant, error) {
-	return granted(a.ring.Certificate(ctx, auth.Client(from), certificate))
+	return granted(a.ring.Certificate(ctx, asker(from), certificate))
+}
+
+// asker is who the keyring is asked about.
+func asker(from amqp.Client) auth.Client {
+	return auth.Client{Namespace: from.Namespace, Peer: from.Peer}
 }
 
 func granted(grant auth.Grant, err error) (amqp.Grant, error) {
-	return amqp.Grant{Rights: grant.Rights, Expires: grant.Expires, Still: grant.Still}, err
+	return amqp.Grant{
+		Rights: grant.Rights, Namespace: grant.Namespace, Path: grant.Path, OfEntity: grant.OfEntity, Expires: grant.Expires, Still: grant.Still,
+	}, err
 }

@@ -5,13 +5,17 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/base64"
+	"errors"
 	"fmt"
+	"net/http"
 	"net/url"
 	"strings"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
+	"github.com/Azure/go-amqp"
 
+	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/test/harness"
 )
 
@@ -20,6 +24,7 @@ func keyChecks() []check {
 		{name: "quickstart", run: quickstart},
 		{name: "missing right", run: missingRight},
 		{name: "token expires", run: tokenExpires},
+		{name: "audiences", run: audiences},
 	}
 }
 
@@ -126,4 +131,65 @@ func tokenExpires(s suite) {
 	s.must("receiver", err)
 	s.must("complete with the next token", next.CompleteMessage(s.ctx, locked[1], nil))
 	s.counts(harness.Counts{})
+}
+
+// The key of one queue opens that queue and no other, by whatever name its token is put.
+func audiences(s suite) {
+	host, theirs := "localhost", s.another("theirs", s, harness.Settings{})
+	body := map[string]any{"rights": []string{"Send", "Listen"}, "primaryKey": "secret-of-mine"}
+	s.must("make a key", s.Members[0].Call(s.ctx, http.MethodPut, "/v1/access/"+s.queue+"?rule=mine", body, nil))
+	s.known("send by it", true, func() error { return s.sendBy(s.queue, "mine", "secret-of-mine") })
+
+	conn := s.dial(2, &amqp.ConnOptions{SASLType: amqp.SASLTypeAnonymous(), HostName: host})
+	session, err := conn.NewSession(s.ctx, nil)
+	s.must("session", err)
+	mine := "sb://" + host + "/" + s.queue
+	token := auth.Sign(mine, "mine", "secret-of-mine", time.Now().Add(time.Hour))
+	for name, status := range map[string]int32{
+		"?://" + host + "/" + s.queue:                           http.StatusBadRequest,
+		theirs.queue + "?://" + host + "/" + s.queue:            http.StatusBadRequest,
+		mine + "?" + theirs.queue:                               http.StatusBadRequest,
+		mine + "/../" + theirs.queue:                            http.StatusBadRequest,
+		"sb://" + theirs.queue + "@" + host + "/" + s.queue:     http.StatusBadRequest,
+		"sb://" + host + "/" + theirs.queue:                     http.StatusUnauthorized,
+		"sb://" + host + "/":                                    http.StatusUnauthorized,
+		"AMQPS://" + host + ":5671/" + strings.ToUpper(s.queue): http.StatusAccepted,
+		mine + "/$management":                                   http.StatusAccepted,
+	} {
+		if got, text := s.putToken(session, name, token); got != status {
+			s.Errorf("%s: status %d (%s), want %d", name, got, text, status)
+		}
+	}
+	sender, err := session.NewSender(s.ctx, s.queue, nil)
+	s.must("sender of the own queue", err)
+	s.must("send to the own queue", sender.Send(s.ctx, amqp.NewMessage([]byte("x")), nil))
+	for _, target := range []string{theirs.queue, theirs.queue + "/$management", "?://" + host + "/" + theirs.queue} {
+		if _, err := session.NewSender(s.ctx, target, nil); err == nil {
+			s.Errorf("a sender at %s", target)
+		} else if known := (*amqp.Error)(nil); !errors.As(err, &known) || known.Condition != amqp.ErrCondUnauthorizedAccess {
+			s.Errorf("a sender at %s: %v", target, err)
+		}
+	}
+	theirs.counts(harness.Counts{})
+}
+
+// putToken puts a token under a name and returns what is answered.
+func (s suite) putToken(session *amqp.Session, name, token string) (status int32, text string) {
+	s.Helper()
+	const node, replyTo = "$cbs", "answers"
+	requests, err := session.NewSender(s.ctx, node, nil)
+	s.must("requests", err)
+	answers, err := session.NewReceiver(s.ctx, node, &amqp.ReceiverOptions{TargetAddress: replyTo})
+	s.must("answers", err)
+	s.must("put", requests.Send(s.ctx, &amqp.Message{
+		Value:                 token,
+		Properties:            &amqp.MessageProperties{MessageID: "1", ReplyTo: ptr(replyTo)},
+		ApplicationProperties: map[string]any{"operation": "put-token", "type": auth.KindSAS, "name": name},
+	}, nil))
+	m := s.get(answers)
+	s.must("accept", answers.AcceptMessage(s.ctx, m))
+	s.must("close", errors.Join(requests.Close(s.ctx), answers.Close(s.ctx)))
+	status, _ = m.ApplicationProperties["status-code"].(int32)
+	text, _ = m.ApplicationProperties["status-description"].(string)
+	return status, text
 }

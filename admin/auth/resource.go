@@ -1,0 +1,220 @@
+package auth
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"net/url"
+	"path"
+	"strconv"
+	"strings"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// resourceBytesMax is the longest resource or audience that is read. A rule of the longest name, with
+// every character escaped, stays below.
+const resourceBytesMax = 4096
+
+// Resource is a place that a client names: in the name of a put-token, or signed in the sr of a shared
+// access signature. The forms that the official clients send are in TestResourcesOfClients.
+type Resource struct {
+	Host string // in lower case, without port
+	Path string // as fsm.PathKey, without slashes at its ends; "" is the whole namespace
+}
+
+// ParseAudience reads the name of a put-token: a URI with a scheme, a host and the path of an entity,
+// and nothing else. Errors say what to correct and wrap fsm.InvalidArgument.
+func ParseAudience(text string) (Resource, error) {
+	r, err := parseResource(text, false)
+	if err != nil {
+		return Resource{}, fmt.Errorf("%w: the audience %.100q %w: write it like sb://host/entity", fsm.InvalidArgument, text, err)
+	}
+	return r, nil
+}
+
+// parseSigned reads the sr of a shared access signature. Clients also sign a host without a scheme, and
+// whole URLs of requests, with their queries.
+func parseSigned(text string) (Resource, error) {
+	r, err := parseResource(text, true)
+	if err != nil {
+		return Resource{}, fmt.Errorf("%w: the resource %.100q of the token %w: sign one like sb://host/entity", fsm.InvalidArgument, text, err)
+	}
+	return r, nil
+}
+
+// ParseDestination reads the absolute URI of a queue or topic, as administration clients write where
+// messages are forwarded to. The name keeps its case.
+func ParseDestination(text string) (name string, err error) {
+	_, name, err = splitResource(text, false)
+	if err == nil && name == "" {
+		err = errors.New("names no queue or topic")
+	}
+	if err != nil {
+		return "", fmt.Errorf("%w: the address %.100q %w: write it like sb://host/entity", fsm.InvalidArgument, text, err)
+	}
+	return name, nil
+}
+
+func parseResource(text string, signed bool) (Resource, error) {
+	host, name, err := splitResource(text, signed)
+	return Resource{Host: host, Path: fsm.PathKey(name)}, err
+}
+
+// splitResource is the one place that takes such texts apart. Each part is cut off where RFC 3986 has
+// it end, from the left, so that no reader can find another host or path in the text.
+func splitResource(text string, signed bool) (host, name string, err error) {
+	if len(text) > resourceBytesMax {
+		return "", "", fmt.Errorf("is longer than %d bytes", resourceBytesMax)
+	}
+	if i := strings.IndexFunc(text, func(c rune) bool { return c <= ' ' || c >= 0x7f || c == '\\' || c == '#' }); i >= 0 {
+		return "", "", fmt.Errorf("has a character that must not be there: %q", text[i:i+1])
+	}
+	scheme, rest, err := cutScheme(text)
+	switch {
+	case err != nil:
+		return "", "", err
+	case scheme == "" && !signed:
+		return "", "", errors.New("has no scheme")
+	}
+	if before, _, found := strings.Cut(rest, "?"); found {
+		// Administration clients sign the URL that they ask for.
+		if !signed || scheme != "http" && scheme != "https" || !strings.Contains(before, "/") {
+			return "", "", errors.New("has a query, which does not belong there")
+		}
+		rest = before
+	}
+	authority, escaped, _ := strings.Cut(rest, "/")
+	if scheme == "" && escaped != "" {
+		return "", "", errors.New("has a path and no scheme: it may be a host with a path, or a name with a slash")
+	}
+	if host, err = cutPort(authority); err != nil {
+		return "", "", err
+	}
+	name, err = url.PathUnescape(strings.TrimSuffix(escaped, "/"))
+	if err != nil {
+		return "", "", errors.New("has an escape that is none")
+	}
+	if !signed && strings.ContainsAny(name, `?#@\`) {
+		return "", "", errors.New("has a character in its path that no name has")
+	}
+	return host, name, checkPath(name)
+}
+
+// cutScheme takes the scheme off; "" where there is none.
+func cutScheme(text string) (scheme, rest string, err error) {
+	before, after, found := strings.Cut(text, "://")
+	if !found {
+		return "", text, nil
+	}
+	switch scheme = strings.ToLower(before); scheme {
+	case "sb", "amqp", "amqps", "http", "https", "ws", "wss":
+		return scheme, after, nil
+	}
+	return "", "", errors.New("has a :// behind what is no scheme of a client")
+}
+
+// cutPort is the host of an authority, without port, in lower case.
+func cutPort(authority string) (string, error) {
+	host, port, found := strings.Cut(authority, ":")
+	if strings.HasPrefix(authority, "[") {
+		host, port, found = strings.Cut(authority, "]")
+		host += "]"
+		address, err := netip.ParseAddr(strings.Trim(host, "[]"))
+		if !found || err != nil || !address.Is6() {
+			return "", errors.New("has a host in brackets that is no IPv6 address")
+		}
+		found = port != ""
+		if found && port[0] != ':' {
+			return "", errors.New("has something between its host and its port")
+		}
+		port = strings.TrimPrefix(port, ":")
+	} else if !isHost(host) {
+		return "", errors.New("has no host, or one with characters that no host has")
+	}
+	if _, err := strconv.ParseUint(port, 10, 16); found && err != nil {
+		return "", errors.New("has a port that is no number up to 65535")
+	}
+	return strings.ToLower(host), nil
+}
+
+// isHost says whether a text consists of the characters of host names and IPv4 addresses.
+func isHost(text string) bool {
+	return text != "" && !strings.ContainsFunc(text, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (c < '0' || c > '9') && c != '-' && c != '.' && c != '_'
+	})
+}
+
+// TargetPath is the path of a request, decoded, as the Path of a Target. Errors wrap
+// fsm.InvalidArgument.
+func TargetPath(decoded string) (string, error) {
+	name := strings.TrimSuffix(strings.TrimPrefix(decoded, "/"), "/")
+	if err := checkPath(name); err != nil {
+		return "", fmt.Errorf("%w: the path %.100q %w", fsm.InvalidArgument, decoded, err)
+	}
+	return fsm.PathKey(name), nil
+}
+
+// checkPath refuses decoded paths that somebody else may tidy up to another path.
+func checkPath(name string) error {
+	switch {
+	case name == "":
+	case !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl):
+		return errors.New("has a control character in its path, or one that is no UTF-8")
+	case path.Clean("/"+name) != "/"+name:
+		return errors.New("has an empty part in its path, or . or .. as one")
+	}
+	return nil
+}
+
+// Target is a place of a namespace that a request is about.
+type Target struct {
+	Path string // as that of a Resource
+	// Entity is the path of the queue or topic whose own rules count beside those of the namespace; ""
+	// for none. It is not taken from Path: the URL of a request may look like the name of an entity.
+	Entity string
+	// Written is another text that may be signed for this target, whatever it means as a resource:
+	// the Go administration client signs the name of a destination as the application wrote it.
+	Written string
+}
+
+// TargetOf is the target of a path of entities, whose own rules count.
+func TargetOf(path string) Target { return Target{Path: path, Entity: fsm.EntityPath(path)} }
+
+// covers says whether the path lies at or below the one that was signed, by whole parts: "orders"
+// does not cover "orders2".
+func (r Resource) covers(path string) bool {
+	rest, found := strings.CutPrefix(path, r.Path)
+	return r.Path == "" || found && (rest == "" || rest[0] == '/')
+}
+
+// chosen is the first of some targets that a signature says to be for, and where it says so.
+// found is false when it is for none of them: then target is the first.
+func (s sas) chosen(targets []Target) (target Target, at Resource, found bool, err error) {
+	at, err = parseSigned(s.resource)
+	for _, target := range targets {
+		if target.Written != "" && strings.EqualFold(s.resource, target.Written) {
+			return target, Resource{}, true, nil
+		}
+		if err == nil && at.covers(target.Path) {
+			return target, at, true, nil
+		}
+	}
+	return targets[0], at, false, err
+}
+
+// Concerns says whether a token claims to be for a target; a JWT is for all. The claim is not checked:
+// it saves asking a question whose answer would count as a failed login.
+func Concerns(kind, token string, target Target) bool {
+	if kind == KindJWT {
+		return token != ""
+	}
+	s, err := parseSAS(token)
+	if err != nil {
+		return false
+	}
+	_, _, found, err := s.chosen([]Target{target})
+	return found && err == nil
+}

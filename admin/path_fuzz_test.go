@@ -1,0 +1,82 @@
+package admin
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/admin/auth"
+)
+
+// mineAndTheirs is a rig with two queues and two topics, of which a key "k" may manage those called
+// mine and mine/topic.
+func mineAndTheirs(t *testing.T) *rig {
+	t.Helper()
+	r := newRig(t)
+	for _, path := range []string{
+		"/v1/queues/mine", "/v1/queues/theirs", "/v1/queues/mine/too", "/v1/topics/mine/topic", "/v1/topics/topic",
+		"/v1/subscriptions/mine/topic/Subscriptions/s", "/v1/subscriptions/topic/Subscriptions/s",
+	} {
+		if status, body := r.ask("PUT", path, "", nil); status != http.StatusCreated {
+			t.Fatal(path, status, body)
+		}
+	}
+	for _, path := range []string{"mine", "mine/topic"} {
+		r.ask("PUT", "/v1/access/"+path+"?rule=k", `{"rights":["Manage"],"primaryKey":"k"}`, nil)
+	}
+	return r
+}
+
+// isMine is the rule, read from the parts of a path: a queue or topic that is mine, or a part of it.
+func isMine(path string) bool {
+	parts := strings.Split(strings.Trim(strings.ToLower(path), "/"), "/")
+	isPart := func(at int) bool {
+		return len(parts) == at || parts[at] == "subscriptions" || strings.HasPrefix(parts[at], "$")
+	}
+	return len(parts) >= 1 && parts[0] == "mine" && isPart(1) || len(parts) >= 2 && parts[0] == "mine" && parts[1] == "topic" && isPart(2)
+}
+
+// FuzzPathsAndKeys: however the path of a request is spelled, and whatever was signed, the key of an
+// entity gets an answer about nothing but that entity and what is below it.
+func FuzzPathsAndKeys(f *testing.F) {
+	for _, path := range []string{
+		"/mine", "/MINE", "/mine/", "//mine", "/mine//", "/mine/../theirs", "/theirs/..%2fmine", "/mine%2F..%2Ftheirs", "/mine%2ftoo", "/mine/topic/Subscriptions/s",
+		"/topic/SUBSCRIPTIONS/s", "/mine/topic/subscriptions/", "/mine/$DeadLetterQueue", "/mine/$management", "/theirs/$management/mine", "/v1/queues/mine",
+		"/v1/queues/theirs", "/v1/access/theirs", "/v1/rules/topic/Subscriptions/s", "/v1/subscriptions?topic=topic", "/v1/endpoints?entity=mine", "/%3F://localhost/mine",
+	} {
+		for _, signed := range []string{"http://localhost/mine", "http://localhost/", "?://localhost/mine", "theirs?://localhost/mine", "http://localhost" + path} {
+			f.Add(path, signed, true)
+			f.Add(path, signed, false)
+		}
+	}
+	f.Fuzz(func(t *testing.T, path, signed string, atom bool) {
+		request, err := http.NewRequest(http.MethodGet, "http://localhost:5300"+path, nil)
+		if err != nil || !strings.HasPrefix(path, "/") {
+			return // no server gets to see it
+		}
+		if atom {
+			request.URL.RawQuery = "api-version=2021-05"
+		}
+		request.RemoteAddr = "10.0.0.9:1"
+		request.Header.Set("Authorization", auth.Sign(signed, "k", "k", time.Now().Add(time.Minute)))
+		w := httptest.NewRecorder()
+		mineAndTheirs(t).server.http.Handler.ServeHTTP(w, request)
+		if w.Code != http.StatusOK || !isATOM(request) && slices.Contains([]string{"/health", "/livez", "/readyz"}, request.URL.Path) {
+			return
+		}
+		asked := request.URL.Path
+		if !isATOM(request) { // /v1/noun/entity, or the entity in a parameter
+			parts := strings.SplitN(asked, "/", 4)
+			asked = request.URL.Query().Get("topic") + request.URL.Query().Get("entity")
+			if len(parts) == 4 {
+				asked = parts[3]
+			}
+		}
+		if !isMine(asked) {
+			t.Fatalf("GET %s, signed for %q: %s", request.URL, signed, w.Body)
+		}
+	})
+}
