@@ -1,0 +1,82 @@
+package admin
+
+import (
+	"encoding/json"
+	"math"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/test/golden"
+)
+
+// apiFormats are the bodies of requests and answers of the control API.
+func apiFormats() []golden.Format {
+	return []golden.Format{
+		{Name: "problem", Of: Problem{}},
+		{Name: "health", Of: Health{}},
+		{Name: "checks", Of: Checks{}},
+		{Name: "queue", Of: Queue{}},
+		{Name: "queues", Of: QueuePage{}},
+		{Name: "settings", Of: Settings{}},
+		{Name: "purge", Of: PurgeRequest{}},
+		{Name: "redrive", Of: RedriveRequest{}},
+		{Name: "affected", Of: Affected{}},
+		{Name: "endpoints", Of: Endpoints{}},
+		{Name: "topic", Of: Topic{}},
+		{Name: "topics", Of: TopicPage{}},
+		{Name: "subscription", Of: Subscription{}},
+		{Name: "subscription, request", Of: SubscriptionRequest{}},
+		{Name: "subscriptions", Of: SubscriptionPage{}},
+		{Name: "rule", Of: Rule{}},
+		{Name: "rules", Of: RulePage{}},
+		{Name: "session", Of: Session{}},
+		{Name: "sessions", Of: SessionPage{}},
+		{Name: "namespace", Of: Namespace{}},
+		{Name: "namespace, request", Of: NamespaceRequest{}},
+		{Name: "namespaces", Of: NamespacePage{}},
+		{Name: "access rule", Of: AccessRule{}},
+		{Name: "access rule, request", Of: AccessRuleRequest{}},
+		{Name: "access rules", Of: AccessPage{}},
+		{Name: "regenerate", Of: RegenerateRequest{}},
+		{Name: "members", Of: Members{}},
+		{Name: "member, change", Of: MemberChange{}},
+		{Name: "member, replacement", Of: MemberReplacement{}},
+		{Name: "placement", Of: Placement{}},
+		{Name: "transfer", Of: Transfer{}},
+		{Name: "growth", Of: Growth{}},
+		{Name: "grown", Of: Grown{}},
+		{Name: "plan", Of: Plan{}},
+		{Name: "moves", Of: Moves{}},
+		{Name: "verified", Of: Verified{}},
+		{Name: "status of the cluster", Of: Status{}},
+	}
+}
+
+// TestAPIFormats: programs key on the names in requests and answers.
+func TestAPIFormats(t *testing.T) {
+	t.Parallel()
+	golden.JSON(t, "testdata/api.golden", apiFormats(), Value{filter.Int(-7)}, Duration(90*time.Second))
+}
+
+// TestValueFormats: the values of rules, of every type, are written as they were and read back.
+func TestValueFormats(t *testing.T) {
+	t.Parallel()
+	var written []byte
+	for _, value := range []filter.Value{
+		{},
+		filter.Bool(true), filter.Int(-7), filter.Int(1 << 60), filter.Double(0.5), filter.Double(2), filter.Double(math.Inf(1)), filter.Text("text"),
+		filter.Time(1_700_000_000_000), filter.ID(filter.GUID{1, 15: 2}), filter.Binary([]byte{0, 255}),
+	} {
+		text, err := json.Marshal(Value{value})
+		if err != nil {
+			t.Fatal(err)
+		}
+		written = append(append(written, text...), '\n')
+		var read Value
+		if err := json.Unmarshal(text, &read); err != nil || read.Value != value {
+			t.Errorf("%s is decoded as %v, %v", text, read, err)
+		}
+	}
+	golden.Compare(t, "testdata/values.golden", written)
+}

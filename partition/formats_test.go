@@ -1,0 +1,53 @@
+package partition
+
+import (
+	"encoding/hex"
+	"os"
+	"path/filepath"
+	"reflect"
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/test/golden"
+)
+
+// TestJSONFormats: what is stored is stored so for ever.
+func TestJSONFormats(t *testing.T) {
+	t.Parallel()
+	golden.JSON(t, "testdata/formats.golden", []golden.Format{
+		{Name: "manifest of a snapshot", Of: manifest{}},
+		{Name: "description of a backup", Of: BackupInfo{}},
+	})
+}
+
+// exampleManifest has every field set.
+func exampleManifest() manifest {
+	servers := raft.Configuration{Servers: []raft.Server{
+		{Suffrage: raft.Voter, ID: "A.1", Address: "A"}, {Suffrage: raft.Nonvoter, ID: "B.2", Address: "B"},
+	}}
+	return manifest{
+		Index: 1 << 60, Term: 7, Configuration: raft.EncodeConfiguration(servers), ConfigurationIndex: 3,
+		Applied: 1<<60 - 1, Clock: 1_763_640_000_000, ImageBytes: 5 << 30, ImageSum: 0xfedcba98, Remapped: true,
+		Bodies: 70_000, BodyBytes: 6 << 30, Segments: []segmentSize{{Number: 4, Size: 64 << 20}, {Number: 5, Size: 1}},
+		digested: digested{Digest: 0xfedcba9876543210, DigestVersion: 2, DigestTerm: 6},
+	}
+}
+
+// TestManifestFile: the file of a snapshot, with raft's encoding of its configuration, stays as it
+// is, and is read as what was written.
+func TestManifestFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	if err := writeManifest(dir, exampleManifest()); err != nil {
+		t.Fatal(err)
+	}
+	written, err := os.ReadFile(filepath.Join(dir, manifestFile))
+	if err != nil {
+		t.Fatal(err)
+	}
+	golden.Compare(t, "testdata/manifest-v1.hex", append(hex.AppendEncode(nil, written), '\n'))
+	if read, err := readManifest(dir); err != nil || !reflect.DeepEqual(read, exampleManifest()) {
+		t.Errorf("read %+v, %v", read, err)
+	}
+}
