@@ -17,18 +17,20 @@ const bootstrapLogEvery = 10 * time.Second
 // helloReply is what a member says of itself when asked directly. Gossip alone is never
 // believed in matters of founding.
 type helloReply struct {
-	Member    fsm.MemberID
-	Holds     bool           // holds data, or has decided to found
-	Cluster   string         // cluster id, when known
-	Founders  []fsm.MemberID // of the founding that it takes part in
-	Candidate []fsm.MemberID // with whom it is trying to found
-	Removed   bool           // who asks was removed from the cluster
-	Knows     uint32         // the highest level that its binary knows
-	Needs     uint32         // the level of the cluster, 0 when there is none yet
+	Member    fsm.MemberID   `json:"Member"`
+	Holds     bool           `json:"Holds"`     // holds data, or has decided to found
+	Cluster   string         `json:"Cluster"`   // cluster id, when known
+	Founders  []fsm.MemberID `json:"Founders"`  // of the founding that it takes part in
+	Candidate []fsm.MemberID `json:"Candidate"` // with whom it is trying to found
+	Removed   bool           `json:"Removed"`   // who asks was removed from the cluster
+	Knows     uint32         `json:"Knows"`     // the highest level that its binary knows
+	Needs     uint32         `json:"Needs"`     // the level of the cluster, 0 when there is none yet
 }
 
 // pledgeQuery asks for the promise to found with these members, the first of whom asks.
-type pledgeQuery struct{ Founders []fsm.MemberID }
+type pledgeQuery struct {
+	Founders []fsm.MemberID `json:"Founders"`
+}
 
 // founder brings a member without data into a cluster: into one that exists, or, when
 // Expect members without data see each other, into one that they found together.

@@ -14,9 +14,9 @@ import (
 // checkpointsQuery asks a replica for its checkpoints behind an index, and tells it what a
 // majority has where it is known to differ: it looks for itself and stops.
 type checkpointsQuery struct {
-	Partition fsm.PartitionID
-	After     uint64
-	Majority  *partition.Checkpoint
+	Partition fsm.PartitionID       `json:"Partition"`
+	After     uint64                `json:"After"`
+	Majority  *partition.Checkpoint `json:"Majority"`
 }
 
 // compared is what the compare loop remembers of a group that is led here.
@@ -127,8 +127,8 @@ func (n *Node) checkpoints(ctx context.Context, id fsm.PartitionID, own []partit
 
 // checkpointsReply is a replica's answer. One that has stopped answers too.
 type checkpointsReply struct {
-	Replica     string
-	Checkpoints []partition.Checkpoint
+	Replica     string                 `json:"Replica"`
+	Checkpoints []partition.Checkpoint `json:"Checkpoints"`
 }
 
 func (n *Node) askCheckpoints(ctx context.Context, member fsm.MemberID, q checkpointsQuery) (r checkpointsReply, err error) {

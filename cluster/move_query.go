@@ -13,19 +13,21 @@ import (
 // What queries about members and moves ask and answer.
 type (
 	// placementQuery asks where partitions lie: one, or all where it is 0.
-	placementQuery struct{ Partition fsm.PartitionID }
+	placementQuery struct {
+		Partition fsm.PartitionID `json:"Partition"`
+	}
 	placementReply struct {
-		Partitions []fsm.Partition
-		Members    []fsm.Member
+		Partitions []fsm.Partition `json:"Partitions"`
+		Members    []fsm.Member    `json:"Members"`
 		// Joined are those who hold the catalog: whom gossip shows besides may be anybody.
-		Joined []fsm.MemberID
+		Joined []fsm.MemberID `json:"Joined"`
 	}
 
 	// departQuery asks the leader of a partition whether a replica is none of its group any
 	// more, for good: EntityNotFound means that nobody asks, PreconditionFails not yet.
 	departQuery struct {
-		Partition fsm.PartitionID
-		Replica   fsm.Replica
+		Partition fsm.PartitionID `json:"Partition"`
+		Replica   fsm.Replica     `json:"Replica"`
 	}
 )
 

@@ -161,12 +161,12 @@ func (r Space) SetAccess(ctx context.Context, name string, version uint64, rules
 // What queries about namespaces ask.
 type (
 	namespaceQuery struct {
-		Name string          // or,
-		ID   fsm.NamespaceID // where Name is empty
+		Name string          `json:"Name"` // or,
+		ID   fsm.NamespaceID `json:"ID"`   // where Name is empty
 	}
 	namespacesQuery struct {
-		After string
-		Max   int
+		After string `json:"After"`
+		Max   int    `json:"Max"`
 	}
 )
 

@@ -105,60 +105,63 @@ func replyWith(value any, err error) queryReply {
 
 // What queries ask and answer.
 type (
-	statusQuery struct{ Partition fsm.PartitionID }
+	statusQuery struct {
+		Partition fsm.PartitionID `json:"Partition"`
+	}
 	statusReply struct {
-		Leads    bool
-		Leader   fsm.MemberID
-		Term     uint64
-		Applied  uint64
-		Entities int
-		Messages uint64
-		Halted   bool
+		Leads    bool         `json:"Leads"`
+		Leader   fsm.MemberID `json:"Leader"`
+		Term     uint64       `json:"Term"`
+		Applied  uint64       `json:"Applied"`
+		Entities int          `json:"Entities"`
+		Messages uint64       `json:"Messages"`
+		Halted   bool         `json:"Halted"`
 		// For draining, of a leader: whether a hand-over is under way, and what the member that
 		// answers has applied of the catalog; 0: it does not say.
-		HandingOver bool   `json:",omitempty"`
-		Catalog     uint64 `json:",omitempty"`
+		HandingOver bool   `json:"HandingOver,omitempty"`
+		Catalog     uint64 `json:"Catalog,omitempty"`
 		// For moves.
-		Replica   string // its name in raft
-		Commit    uint64
-		Live      int64 // bytes of bodies that the machine refers to
-		Removed   bool  // its group has removed it
-		Voters    []partition.Voter
-		Nonvoters []partition.Voter
+		Replica   string            `json:"Replica"` // its name in raft
+		Commit    uint64            `json:"Commit"`
+		Live      int64             `json:"Live"`    // bytes of bodies that the machine refers to
+		Removed   bool              `json:"Removed"` // its group has removed it
+		Voters    []partition.Voter `json:"Voters"`
+		Nonvoters []partition.Voter `json:"Nonvoters"`
 	}
 
 	lookupQuery struct {
-		Namespace fsm.NamespaceID
-		Name      string       // or,
-		ID        fsm.EntityID // where Name is empty
+		Namespace fsm.NamespaceID `json:"Namespace"`
+		Name      string          `json:"Name"` // or,
+		ID        fsm.EntityID    `json:"ID"`   // where Name is empty
 	}
 
 	listQuery struct {
-		Namespace fsm.NamespaceID
-		Kind      fsm.EntityKind
-		Topic     fsm.EntityID // of subscriptions
-		After     string
-		Max       int
+		Namespace fsm.NamespaceID `json:"Namespace"`
+		Kind      fsm.EntityKind  `json:"Kind"`
+		Topic     fsm.EntityID    `json:"Topic"` // of subscriptions
+		After     string          `json:"After"`
+		Max       int             `json:"Max"`
 	}
 
 	countsQuery struct {
-		Partition fsm.PartitionID
-		Entities  []fsm.EntityID
+		Partition fsm.PartitionID `json:"Partition"`
+		Entities  []fsm.EntityID  `json:"Entities"`
 	}
 
 	rulesQuery struct {
-		Partition fsm.PartitionID
-		Entity    fsm.EntityID
-		Skip, Max int
+		Partition fsm.PartitionID `json:"Partition"`
+		Entity    fsm.EntityID    `json:"Entity"`
+		Skip      int             `json:"Skip"`
+		Max       int             `json:"Max"`
 	}
 
 	peekQuery struct {
-		Partition fsm.PartitionID
-		Address   fsm.Address
-		From      fsm.SequenceNumber
-		Max       int
-		MaxBytes  int
-		Session   *string // only messages of that session
+		Partition fsm.PartitionID    `json:"Partition"`
+		Address   fsm.Address        `json:"Address"`
+		From      fsm.SequenceNumber `json:"From"`
+		Max       int                `json:"Max"`
+		MaxBytes  int                `json:"MaxBytes"`
+		Session   *string            `json:"Session"` // only messages of that session
 	}
 )
 

@@ -174,7 +174,9 @@ func (n *Node) expel(ctx context.Context) {
 }
 
 // helloQuery is the argument of queryHello. Who asks hears whether it was removed.
-type helloQuery struct{ From fsm.MemberID }
+type helloQuery struct {
+	From fsm.MemberID `json:"From"`
+}
 
 // hello answers queryHello.
 func (n *Node) hello(arguments []byte) queryReply {

@@ -233,20 +233,21 @@ func (r *Router) Sessions(ctx context.Context, at fsm.Place, updatedAfter fsm.In
 // What is asked about sessions.
 type (
 	stateQuery struct {
-		Partition fsm.PartitionID
-		Entity    fsm.EntityID
-		Lock      fsm.SessionLock
+		Partition fsm.PartitionID `json:"Partition"`
+		Entity    fsm.EntityID    `json:"Entity"`
+		Lock      fsm.SessionLock `json:"Lock"`
 	}
 	stateReply struct {
-		Set   bool
-		State []byte
+		Set   bool   `json:"Set"`
+		State []byte `json:"State"`
 	}
 
 	sessionsQuery struct {
-		Partition    fsm.PartitionID
-		Entity       fsm.EntityID
-		UpdatedAfter fsm.Instant
-		Skip, Max    int
+		Partition    fsm.PartitionID `json:"Partition"`
+		Entity       fsm.EntityID    `json:"Entity"`
+		UpdatedAfter fsm.Instant     `json:"UpdatedAfter"`
+		Skip         int             `json:"Skip"`
+		Max          int             `json:"Max"`
 	}
 )
 

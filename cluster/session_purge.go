@@ -19,15 +19,15 @@ const (
 // What is asked before messages of a session are removed.
 type (
 	purgeableQuery struct {
-		Partition fsm.PartitionID
-		Entity    fsm.EntityID
-		Session   string
-		Before    fsm.Instant
-		Max       int
+		Partition fsm.PartitionID `json:"Partition"`
+		Entity    fsm.EntityID    `json:"Entity"`
+		Session   string          `json:"Session"`
+		Before    fsm.Instant     `json:"Before"`
+		Max       int             `json:"Max"`
 	}
 	purgeableReply struct {
-		Lock  fsm.SessionLock // of the holder, Epoch 0 when there is none
-		Reach int             // ready messages to lock, from the oldest on
+		Lock  fsm.SessionLock `json:"Lock"`  // of the holder, Epoch 0 when there is none
+		Reach int             `json:"Reach"` // ready messages to lock, from the oldest on
 	}
 )
 

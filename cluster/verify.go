@@ -18,26 +18,28 @@ type (
 	// digestQuery asks a replica for the digest of its state at an index. Stale: it has
 	// passed that.
 	digestQuery struct {
-		Partition fsm.PartitionID
-		Index     uint64
+		Partition fsm.PartitionID `json:"Partition"`
+		Index     uint64          `json:"Index"`
 	}
 	// verifyQuery asks the leader of a partition to compare its replicas.
-	verifyQuery struct{ Partition fsm.PartitionID }
+	verifyQuery struct {
+		Partition fsm.PartitionID `json:"Partition"`
+	}
 )
 
 // Verification is the state of all replicas of a partition, voters or not, at one index.
 type Verification struct {
-	Partition fsm.PartitionID
-	Index     uint64
-	Replicas  []VerifiedReplica // by name
+	Partition fsm.PartitionID   `json:"Partition"`
+	Index     uint64            `json:"Index"`
+	Replicas  []VerifiedReplica `json:"Replicas"` // by name
 }
 
 // VerifiedReplica is what one replica answered.
 type VerifiedReplica struct {
-	Member  fsm.MemberID
-	Replica string // its name in raft
-	Digest  uint64
-	Failed  string // why there is no digest; "": there is
+	Member  fsm.MemberID `json:"Member"`
+	Replica string       `json:"Replica"` // its name in raft
+	Digest  uint64       `json:"Digest"`
+	Failed  string       `json:"Failed"` // why there is no digest; "": there is
 }
 
 // Equal says whether all have answered, and the same.

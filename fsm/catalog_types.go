@@ -7,48 +7,48 @@ type MemberID string
 // Replica is one copy of a partition. Number is unique within the partition and
 // never reused: a member whose disk was wiped comes back as another replica.
 type Replica struct {
-	Member MemberID
-	Number uint32
+	Member MemberID `json:"Member"`
+	Number uint32   `json:"Number"`
 }
 
 // Partition is a raft group as the catalog knows it. The first replica is the
 // preferred leader.
 type Partition struct {
-	ID       PartitionID
-	Replicas []Replica
-	Formed   bool // a leader was seen: from now on nobody bootstraps this group again
+	ID       PartitionID `json:"ID"`
+	Replicas []Replica   `json:"Replicas"`
+	Formed   bool        `json:"Formed"` // a leader was seen: from now on nobody bootstraps this group again
 	// Target is where it shall lie, nil when that is where it lies. Until it is reached,
 	// members hold the replicas of both. Those that both have are the same replica.
-	Target []Replica
-	Paused bool   // the move to Target waits
-	Last   uint32 // highest number ever given to a replica of it
+	Target []Replica `json:"Target"`
+	Paused bool      `json:"Paused"` // the move to Target waits
+	Last   uint32    `json:"Last"`   // highest number ever given to a replica of it
 }
 
 // Entity is a queue, topic or subscription as the catalog knows it.
 type Entity struct {
-	ID        EntityID
-	Namespace NamespaceID
-	Kind      EntityKind
+	ID        EntityID    `json:"ID"`
+	Namespace NamespaceID `json:"Namespace"`
+	Kind      EntityKind  `json:"Kind"`
 	// Topic is that of a subscription, else 0. The two share a partition.
-	Topic EntityID
+	Topic EntityID `json:"Topic"`
 	// Name is the path, as spelled at creation; matched without case. That of a subscription
 	// is made by SubscriptionPath.
-	Name      string
-	Partition PartitionID
-	Version   uint64 // rises with every change of Settings
-	Settings  EntitySettings
-	Created   Instant
-	Updated   Instant
-	Rule      *Rule // that a subscription is made with; nil for the default one
-	Dropping  bool  // deleted by name; stays until its partition has dropped the messages
+	Name      string         `json:"Name"`
+	Partition PartitionID    `json:"Partition"`
+	Version   uint64         `json:"Version"` // rises with every change of Settings
+	Settings  EntitySettings `json:"Settings"`
+	Created   Instant        `json:"Created"`
+	Updated   Instant        `json:"Updated"`
+	Rule      *Rule          `json:"Rule"`     // that a subscription is made with; nil for the default one
+	Dropping  bool           `json:"Dropping"` // deleted by name; stays until its partition has dropped the messages
 	// Shards are the parts of a partitioned queue or topic, or of a subscription of such a
 	// topic (beside those of the topic, in their order), at most ShardsMax; nil else. They are
 	// drawn at creation and never change. Partition and ID are those of the first.
-	Shards []Shard
+	Shards []Shard `json:"Shards"`
 	// Access are its own access rules, at most accessRulesMax; a subscription has those of its
 	// topic. AccessVersion rises with every change of them.
-	Access        []AccessRule
-	AccessVersion uint64
+	Access        []AccessRule `json:"Access"`
+	AccessVersion uint64       `json:"AccessVersion"`
 }
 
 // Place is what an address resolved to: an entity and which of its sub-queues.

@@ -281,54 +281,54 @@ func (TransferMessages) command() {}
 // two of duplicates, which are its topic's. Where the zero value is no
 // valid choice it stands for the default, so settings that name few fields are complete.
 type EntitySettings struct {
-	LockDuration     Millis // 5 s to 24 h; above 5 min only where the namespace allows it
-	MaxDeliveryCount uint32 // 1 to 2000: attempts after which a message is dead-lettered
-	MaxMessageBytes  uint32 // largest payload accepted
+	LockDuration     Millis `json:"LockDuration"`     // 5 s to 24 h; above 5 min only where the namespace allows it
+	MaxDeliveryCount uint32 `json:"MaxDeliveryCount"` // 1 to 2000: attempts after which a message is dead-lettered
+	MaxMessageBytes  uint32 `json:"MaxMessageBytes"`  // largest payload accepted
 
 	// DefaultTimeToLive is how long messages live that say nothing themselves, and the
 	// ceiling for those that do (E.4). At least 1 ms; Forever, the default, never ends.
-	DefaultTimeToLive Millis
+	DefaultTimeToLive Millis `json:"DefaultTimeToLive"`
 	// DeadLetterOnExpiry moves what expires to the dead-letter queue instead of dropping
 	// it (E.5).
-	DeadLetterOnExpiry bool
+	DeadLetterOnExpiry bool `json:"DeadLetterOnExpiry"`
 	// RequiresDuplicateDetection cannot be changed once the queue is made.
-	RequiresDuplicateDetection bool
-	DuplicateWindow            Millis // 20 s to 7 days, default 10 min: how long an id is remembered
+	RequiresDuplicateDetection bool   `json:"RequiresDuplicateDetection"`
+	DuplicateWindow            Millis `json:"DuplicateWindow"` // 20 s to 7 days, default 10 min: how long an id is remembered
 	// AutoDeleteOnIdle is how long the queue may be idle before it deletes itself (E.7):
 	// 5 min at least, default Forever.
-	AutoDeleteOnIdle Millis
+	AutoDeleteOnIdle Millis `json:"AutoDeleteOnIdle"`
 	// MaxBytes bounds the payloads held in both sub-queues: 1 MiB to 80 GiB, default 1 GiB.
-	MaxBytes     uint64
-	Status       EntityStatus
-	UserMetadata string // UTF-8, at most 1024 bytes
+	MaxBytes     uint64       `json:"MaxBytes"`
+	Status       EntityStatus `json:"Status"`
+	UserMetadata string       `json:"UserMetadata"` // UTF-8, at most 1024 bytes
 
 	// DeadLetterOnFilterErrors keeps a message that a rule of this subscription fails on, in
 	// its dead-letter queue. Subscriptions only.
-	DeadLetterOnFilterErrors bool
+	DeadLetterOnFilterErrors bool `json:"DeadLetterOnFilterErrors"`
 	// ForwardTo names the queue or topic that all messages are sent on to, and
 	// ForwardDeadLettersTo that for dead letters; "" keeps them here. At most 260 bytes. While
 	// set, nobody can receive from the sub-queue concerned. Not for topics.
-	ForwardTo            string
-	ForwardDeadLettersTo string
+	ForwardTo            string `json:"ForwardTo"`
+	ForwardDeadLettersTo string `json:"ForwardDeadLettersTo"`
 	// RequiresSession cannot be changed once the entity is made. Not for topics.
-	RequiresSession bool
+	RequiresSession bool `json:"RequiresSession"`
 	// EnablePartitioning spreads the entity over up to ShardsMax partitions (Entity.Shards). It
 	// cannot be changed once the entity is made. Each shard is a machine's entity of its own:
 	// MaxBytes bounds each of them, order is kept within each. Not for subscriptions, which are
 	// spread as their topic is, and not together with AutoDeleteOnIdle: a shard does not see
 	// that the others are in use.
-	EnablePartitioning bool
+	EnablePartitioning bool `json:"EnablePartitioning"`
 
 	// What follows goes beyond the cloud and is off by default.
 
 	// DeadLetterTimeToLive is how long dead letters are kept, from when they were
 	// dead-lettered, to the second. At least 1 s; default Forever.
-	DeadLetterTimeToLive Millis
+	DeadLetterTimeToLive Millis `json:"DeadLetterTimeToLive"`
 	// RetryDelay puts a message off after a failed attempt (abandoned, or its lock ran
 	// out): RetryDelay after the first, twice as long after each further one, at most
 	// RetryDelayMax. Both 0, or 1 ms <= RetryDelay <= RetryDelayMax <= 7 days.
-	RetryDelay    Millis
-	RetryDelayMax Millis
+	RetryDelay    Millis `json:"RetryDelay"`
+	RetryDelayMax Millis `json:"RetryDelayMax"`
 }
 
 // Delivery is one message given out by LockMessages, FetchDeferred or a peek.
@@ -399,17 +399,17 @@ type Result struct {
 // Counts says how many messages a queue holds, by state, and how many bytes their
 // payloads take.
 type Counts struct {
-	Active     uint64 // ready and locked, main queue
-	Locked     uint64 // main queue
-	Deferred   uint64 // main queue
-	Scheduled  uint64 // main queue: not yet enqueued, or put off
-	DeadLetter uint64 // dead-letter queue, every state, without what Transfer counts
-	Bytes      uint64 // all sub-queues; of a topic what its subscriptions share
+	Active     uint64 `json:"Active"`     // ready and locked, main queue
+	Locked     uint64 `json:"Locked"`     // main queue
+	Deferred   uint64 `json:"Deferred"`   // main queue
+	Scheduled  uint64 `json:"Scheduled"`  // main queue: not yet enqueued, or put off
+	DeadLetter uint64 `json:"DeadLetter"` // dead-letter queue, every state, without what Transfer counts
+	Bytes      uint64 `json:"Bytes"`      // all sub-queues; of a topic what its subscriptions share
 	// Transfer counts what waits to be forwarded or is under way, of all sub-queues.
-	Transfer           uint64
-	TransferDeadLetter uint64 // transfer dead-letter queue
-	Subscriptions      uint64 // of a topic
-	Sessions           uint64 // that hold messages or state, or are held
+	Transfer           uint64 `json:"Transfer"`
+	TransferDeadLetter uint64 `json:"TransferDeadLetter"` // transfer dead-letter queue
+	Subscriptions      uint64 `json:"Subscriptions"`      // of a topic
+	Sessions           uint64 `json:"Sessions"`           // that hold messages or state, or are held
 }
 
 // EffectKind says what an Effect is about.

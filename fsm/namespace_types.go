@@ -15,17 +15,17 @@ const DefaultNamespaceName = "default"
 // Namespace is a set of entities with keys and limits of its own, chosen by the host name
 // that a client opens with. Names of entities are unique within one.
 type Namespace struct {
-	ID NamespaceID
+	ID NamespaceID `json:"ID"`
 	// Name is a DNS label: 1 to 50 letters, digits and inner hyphens; unique, matched
 	// without case. A host name whose first label it is selects the namespace.
-	Name     string
-	Settings NamespaceSettings
+	Name     string            `json:"Name"`
+	Settings NamespaceSettings `json:"Settings"`
 	// Access are the rules that clients of any entity in it may sign with, by name, at most
 	// accessRulesMax.
-	Access  []AccessRule
-	Version uint64 // rises with every change of Settings or Access
-	Created Instant
-	Updated Instant
+	Access  []AccessRule `json:"Access"`
+	Version uint64       `json:"Version"` // rises with every change of Settings or Access
+	Created Instant      `json:"Created"`
+	Updated Instant      `json:"Updated"`
 }
 
 // NamespaceSettings is what an operator chooses for a namespace. The zero value is
@@ -33,27 +33,27 @@ type Namespace struct {
 type NamespaceSettings struct {
 	// Hosts are further host names that select it, whole and in lower case, at most
 	// namespaceHostsMax of at most hostBytesMax bytes each; no two namespaces share one.
-	Hosts []string
+	Hosts []string `json:"Hosts"`
 	// MessageBytesMax is the tier: the largest MaxMessageBytes that an entity may have. 0: as
 	// large as the cluster allows.
-	MessageBytesMax uint32
+	MessageBytesMax uint32 `json:"MessageBytesMax"`
 	// LockDurationMax is the longest LockDuration that an entity may have: up to 24 h, where
 	// the cloud ends at five minutes. 0: five minutes.
-	LockDurationMax Millis
+	LockDurationMax Millis `json:"LockDurationMax"`
 	// EntitiesMax bounds its queues and topics together. 0: no bound of its own.
-	EntitiesMax  uint32
-	UserMetadata string // UTF-8, at most 1024 bytes
+	EntitiesMax  uint32 `json:"EntitiesMax"`
+	UserMetadata string `json:"UserMetadata"` // UTF-8, at most 1024 bytes
 }
 
 // AccessRule is a named pair of secrets and what their holder may do: a shared access
 // authorization rule. Two secrets, so that one can be changed while clients use the other.
 type AccessRule struct {
-	Name      string // 1 to 256 bytes, no control characters; compared exactly
-	Primary   string // 1 to 256 bytes of text, signed with as it is written
-	Secondary string // the same, or "": none
-	Rights    Rights // not zero
-	Created   Instant
-	Updated   Instant
+	Name      string  `json:"Name"`      // 1 to 256 bytes, no control characters; compared exactly
+	Primary   string  `json:"Primary"`   // 1 to 256 bytes of text, signed with as it is written
+	Secondary string  `json:"Secondary"` // the same, or "": none
+	Rights    Rights  `json:"Rights"`    // not zero
+	Created   Instant `json:"Created"`
+	Updated   Instant `json:"Updated"`
 }
 
 // CreateNamespace makes a namespace. Result: Namespace; EntityExists when the name or a

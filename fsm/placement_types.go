@@ -3,17 +3,17 @@ package fsm
 // Member is a process as operators see it. The catalog knows those that something was said
 // of: the others are as the zero value says, with their ID.
 type Member struct {
-	ID   MemberID
-	Name string // as it last called itself, for people; at most 64 bytes
+	ID   MemberID `json:"ID"`
+	Name string   `json:"Name"` // as it last called itself, for people; at most 64 bytes
 	// Zone is where it stands, such as an availability zone: replicas of a partition are
 	// spread over zones. "" is a zone too. At most 64 bytes.
-	Zone string
+	Zone string `json:"Zone"`
 	// Weight is its share of replicas against that of the others, 1 to 100; 0 stands for 10.
-	Weight uint32
+	Weight uint32 `json:"Weight"`
 	// Drained members lead nothing and get no further replicas.
-	Drained bool
+	Drained bool `json:"Drained"`
 	// Removed members hold nothing and never come back: their replicas were moved or given up.
-	Removed bool
+	Removed bool `json:"Removed"`
 }
 
 // SetMember records what is to be known of a member. Result: nothing. InvalidArgument when

@@ -41,23 +41,23 @@ const (
 // more for every rule with an action that does; those carry the name of the rule in the
 // application property RuleName.
 type Rule struct {
-	Name    string // 1 to 50 characters; compared without case
-	Filter  RuleFilter
-	Action  SQLText // "" for none
-	Created Instant // set by the machine
+	Name    string     `json:"Name"` // 1 to 50 characters; compared without case
+	Filter  RuleFilter `json:"Filter"`
+	Action  SQLText    `json:"Action"`  // "" for none
+	Created Instant    `json:"Created"` // set by the machine
 }
 
 // RuleFilter is the condition of a rule.
 type RuleFilter struct {
-	Kind       FilterKind
-	SQL        SQLText            // SQLFilter only
-	Conditions []filter.Condition // CorrelationFilter only
+	Kind       FilterKind         `json:"Kind"`
+	SQL        SQLText            `json:"SQL"`        // SQLFilter only
+	Conditions []filter.Condition `json:"Conditions"` // CorrelationFilter only
 }
 
 // SQLText is a text of the SQL language of rules with the values of its @parameters.
 type SQLText struct {
-	Text       string // at most filter.TextCharactersMax characters
-	Parameters []filter.Parameter
+	Text       string             `json:"Text"` // at most filter.TextCharactersMax characters
+	Parameters []filter.Parameter `json:"Parameters"`
 }
 
 // Property is one property of a message as rules see it.

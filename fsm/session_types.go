@@ -7,8 +7,8 @@ package fsm
 // The messages of a session have no lock ends of their own: a message locked under a
 // session is locked as long as the session.
 type SessionLock struct {
-	ID    string // "" is a session too
-	Epoch uint64
+	ID    string `json:"ID"` // "" is a session too
+	Epoch uint64 `json:"Epoch"`
 }
 
 // AcceptSession locks a session for the entity's LockDuration: the one named, also when it
@@ -54,10 +54,10 @@ func (SetSessionState) command() {}
 
 // Session is a session as it is listed.
 type Session struct {
-	ID       string
-	Messages uint64  // in the main queue, in every state
-	Ready    uint64  // of those
-	Until    Instant // end of the lock, 0 when nobody holds it
-	Updated  Instant // when its state was set last, 0 when it has none
-	Bytes    uint64  // of the state
+	ID       string  `json:"ID"`
+	Messages uint64  `json:"Messages"` // in the main queue, in every state
+	Ready    uint64  `json:"Ready"`    // of those
+	Until    Instant `json:"Until"`    // end of the lock, 0 when nobody holds it
+	Updated  Instant `json:"Updated"`  // when its state was set last, 0 when it has none
+	Bytes    uint64  `json:"Bytes"`    // of the state
 }

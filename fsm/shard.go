@@ -9,8 +9,8 @@ const ShardsMax = 16
 // partition like any other, that knows nothing of the other shards. Which message belongs
 // to which shard is decided outside the machines, before it is sent.
 type Shard struct {
-	Partition PartitionID
-	Entity    EntityID
+	Partition PartitionID `json:"Partition"`
+	Entity    EntityID    `json:"Entity"`
 }
 
 // The ids of the shards of an entity follow one another, the first is that of the entity

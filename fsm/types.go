@@ -69,8 +69,8 @@ func (k EntityKind) String() string {
 
 // Address is a sub-queue of an entity: what a link is attached to.
 type Address struct {
-	Entity EntityID
-	Sub    SubQueue
+	Entity EntityID `json:"Entity"`
+	Sub    SubQueue `json:"Sub"`
 }
 
 // LockID names one grant of a peek-lock within an address. Epoch counts the grants

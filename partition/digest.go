@@ -33,10 +33,10 @@ var ErrDiverged = errors.New("replica differs from the majority")
 // number: the bytes of every entry and what came of each command, one on top of the other.
 // Where it differs, replicas differ, at that index or before.
 type Checkpoint struct {
-	Index   uint64 // everything up to it counts
-	Term    uint64 // of the last entry of it that was applied
-	Digest  uint64
-	Version uint8 // only digests of one version can be compared
+	Index   uint64 `json:"Index"` // everything up to it counts
+	Term    uint64 `json:"Term"`  // of the last entry of it that was applied
+	Digest  uint64 `json:"Digest"`
+	Version uint8  `json:"Version"` // only digests of one version can be compared
 }
 
 // chain is the rolling digest of a replica. Who holds the machine calls it.

@@ -62,8 +62,8 @@ type Answer struct {
 
 // Voter is a member of a group at bootstrap.
 type Voter struct {
-	Replica string // raft server id, never reused
-	Member  fsm.MemberID
+	Replica string       `json:"Replica"` // raft server id, never reused
+	Member  fsm.MemberID `json:"Member"`
 }
 
 // Config is what a group needs. Log is shared by all groups of a member.

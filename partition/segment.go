@@ -73,8 +73,8 @@ type segment struct {
 
 // segmentSize is a segment as a snapshot records it.
 type segmentSize struct {
-	Number uint32
-	Size   int64
+	Number uint32 `json:"Number"`
+	Size   int64  `json:"Size"`
 }
 
 func segmentPath(dir string, number uint32) string {

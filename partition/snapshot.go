@@ -39,29 +39,30 @@ const (
 	copyBufferBytes        = 256 << 10
 )
 
-// manifest says what a snapshot consists of.
+// manifest says what a snapshot consists of. Unknown keys are ignored, so that the release before
+// still opens the folder when it is put back; what it must not ignore raises manifestVersion.
 type manifest struct {
-	Index              uint64
-	Term               uint64
-	Configuration      []byte
-	ConfigurationIndex uint64
-	Applied            uint64 // index the image has seen; entries up to it are skipped
-	Clock              fsm.Instant
-	ImageBytes         int64
-	ImageSum           uint32
-	Remapped           bool // refs in the image are the sender's, the file refs says ours
-	Bodies             uint64
-	BodyBytes          int64 // of the records of all bodies
-	Segments           []segmentSize
+	Index              uint64        `json:"Index"`
+	Term               uint64        `json:"Term"`
+	Configuration      []byte        `json:"Configuration"`
+	ConfigurationIndex uint64        `json:"ConfigurationIndex"`
+	Applied            uint64        `json:"Applied"` // index the image has seen; entries up to it are skipped
+	Clock              fsm.Instant   `json:"Clock"`
+	ImageBytes         int64         `json:"ImageBytes"`
+	ImageSum           uint32        `json:"ImageSum"`
+	Remapped           bool          `json:"Remapped"` // refs in the image are the sender's, the file refs says ours
+	Bodies             uint64        `json:"Bodies"`
+	BodyBytes          int64         `json:"BodyBytes"` // of the records of all bodies
+	Segments           []segmentSize `json:"Segments"`
 	digested
 }
 
 // digested is how far the rolling digest of a replica had come (digest.go). Version 0: not
 // known.
 type digested struct {
-	Digest        uint64
-	DigestVersion uint8
-	DigestTerm    uint64
+	Digest        uint64 `json:"Digest"`
+	DigestVersion uint8  `json:"DigestVersion"`
+	DigestTerm    uint64 `json:"DigestTerm"`
 }
 
 // stored is a snapshot on disk. The store locks.

@@ -48,7 +48,11 @@ func (c *client) pageNames(ctx context.Context, path string) []string {
 		Name string `json:"name"`
 	}
 	var page struct {
-		Queues, Topics, Subscriptions, Rules, Namespaces []named
+		Queues        []named `json:"queues"`
+		Topics        []named `json:"topics"`
+		Subscriptions []named `json:"subscriptions"`
+		Rules         []named `json:"rules"`
+		Namespaces    []named `json:"namespaces"`
 	}
 	if c.call(ctx, http.MethodGet, path, nil, &page) != nil {
 		return nil

@@ -9,8 +9,8 @@ import (
 
 // Condition is one property of a correlation filter and the value it must have.
 type Condition struct {
-	Property Property
-	Value    Value
+	Property Property `json:"Property"`
+	Value    Value    `json:"Value"`
 }
 
 // Correlation is a correlation filter: all its conditions must hold. One without

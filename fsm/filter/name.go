@@ -26,8 +26,8 @@ func (s Scope) String() string {
 type Property struct {
 	// Name is in the spelling of the constants below for a System property that is among
 	// them, else as it was written. Names differ only if Fold of them differs.
-	Name  string
-	Scope Scope
+	Name  string `json:"Name"`
+	Scope Scope  `json:"Scope"`
 }
 
 // The system properties, as the service's message class spells them. The first eight are

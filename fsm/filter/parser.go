@@ -11,8 +11,8 @@ import (
 // Parameter gives @Name in a text a value: Bool, Int, Double, Text or NULL, as the service
 // allows, or a moment. A leading @ of Name is not part of it.
 type Parameter struct {
-	Name  string
-	Value Value
+	Name  string `json:"Name"`
+	Value Value  `json:"Value"`
 }
 
 // Expr is a parsed filter. Any number of goroutines may use it.
