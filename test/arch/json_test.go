@@ -1,0 +1,124 @@
+package arch
+
+import (
+	"errors"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"go/types"
+	"io/fs"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/go/packages"
+)
+
+// jsonPackages are the packages, and those below them, whose JSON is stored or crosses the border
+// of a process.
+func jsonPackages() []string { return []string{"partition", "cluster", "admin", "cmd"} }
+
+// jsonRooms are the packages that jsonPackages name.
+func jsonRooms(t *testing.T) []*packages.Package {
+	t.Helper()
+	var all []*packages.Package
+	for room, p := range house(t) {
+		if slices.ContainsFunc(jsonPackages(), func(below string) bool { return room == below || strings.HasPrefix(room, below+"/") }) {
+			all = append(all, p)
+		}
+	}
+	return all
+}
+
+func TestJSONNamesAreExplicit(t *testing.T) {
+	t.Parallel()
+	c := checkTags(jsonRooms(t))
+	for field := range c.untagged {
+		t.Errorf("%s is encoded under its name in the code: name it in a json tag, so that renaming it does not change the format", field)
+	}
+	for where := range c.opaque {
+		t.Errorf("%s gets to encoding/json, and its type cannot be seen", where)
+	}
+}
+
+// withoutGolden are the structs that no golden file has to show, with the reason.
+func withoutGolden() map[string]string {
+	return map[string]string{
+		"cmd/peeklock.statefulSet": "Kubernetes writes it, and it is only read",
+		"admin.typedValue":         "TestValueFormats of admin shows all of its forms",
+		"cmd/peeklock.named":       "reads the names alone of what the control API answers",
+	}
+}
+
+// TestJSONHasGoldenBytes: every struct that becomes JSON, or is read from it, stands in the golden
+// files of its package or of another one, by itself or in what does.
+func TestJSONHasGoldenBytes(t *testing.T) {
+	t.Parallel()
+	all := jsonRooms(t)
+	shown := &tagCheck{structs: map[string]bool{}, untagged: map[string]bool{}}
+	for _, p := range all {
+		for _, name := range goldenTypes(t, p) {
+			shown.fields(name, map[types.Type]bool{})
+		}
+	}
+	exempt := withoutGolden()
+	for name := range checkTags(all).structs {
+		if _, ok := exempt[name]; !ok && !shown.structs[name] {
+			t.Errorf("%s becomes JSON and no golden file shows it: list it in the formats_test.go of its package", name)
+		}
+		delete(exempt, name)
+	}
+	for name := range exempt {
+		t.Errorf("%s is on the list of exceptions and does not become JSON", name)
+	}
+}
+
+// goldenTypes are the types in the formats_test.go of a package.
+func goldenTypes(t *testing.T, p *packages.Package) (found []types.Type) {
+	t.Helper()
+	if len(p.GoFiles) == 0 {
+		return nil
+	}
+	path := filepath.Join(filepath.Dir(p.GoFiles[0]), "formats_test.go")
+	f, err := parser.ParseFile(token.NewFileSet(), path, nil, parser.SkipObjectResolution)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(f, func(n ast.Node) bool {
+		pair, ok := n.(*ast.KeyValueExpr)
+		if !ok {
+			return true
+		}
+		if key, ok := pair.Key.(*ast.Ident); ok && key.Name == "Of" {
+			ast.Inspect(pair.Value, func(n ast.Node) bool {
+				var o types.Object
+				switch n := n.(type) {
+				case *ast.Ident:
+					o = p.Types.Scope().Lookup(n.Name)
+				case *ast.SelectorExpr:
+					o = imported(p.Types, n)
+				}
+				if o != nil {
+					found = append(found, o.Type())
+				}
+				return true
+			})
+		}
+		return true
+	})
+	return found
+}
+
+// imported is the object that a selector names in a package that is imported.
+func imported(p *types.Package, n *ast.SelectorExpr) types.Object {
+	for _, other := range p.Imports() {
+		if from, ok := n.X.(*ast.Ident); ok && other.Name() == from.Name {
+			return other.Scope().Lookup(n.Sel.Name)
+		}
+	}
+	return nil
+}
