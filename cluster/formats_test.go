@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"os"
@@ -8,9 +9,11 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/golden"
 )
 
@@ -120,4 +123,59 @@ func TestMemberFile(t *testing.T) {
 	if err := read.load(); err != nil || !reflect.DeepEqual(read.id, want) {
 		t.Errorf("read %+v, %v", read.id, err)
 	}
+}
+
+// TestStreamFormats: gossip, and what opens and fills the streams between members, byte by byte.
+// The numbers of kinds, statuses and outcomes are in them.
+func TestStreamFormats(t *testing.T) {
+	t.Parallel()
+	var written, scratch []byte
+	add := func(name string, encoded []byte) { written = fmt.Appendf(written, "%s: %x\n", name, encoded) }
+	gossip := metadata{
+		Member: "M", Name: "name", Cluster: "C", Peer: "p:1", AMQP: "a:2", HTTP: "h:3", Version: "v4", Zone: "z",
+		Level: 5, Incarnation: 6, Started: 7, Leaving: true, Short: true,
+	}
+	add("metadata in gossip", gossip.appendTo(scratch[:0]))
+	for _, kind := range []streamKind{streamRaft, streamForward, streamBackup} {
+		header := streamHeader{Kind: kind, Partition: 300, To: "T", From: "F", Cluster: "C"}
+		add(fmt.Sprintf("header of a stream, kind %d", kind), header.appendTo(scratch[:0]))
+	}
+
+	asking := &forwardConn{out: newOutbox(outboxAskBytes), calls: map[uint64]call{}}
+	frame := func(name string, out *outbox) {
+		add(name, out.pending)
+		out.pending = nil
+	}
+	asking.submit(300, []byte("command"), nil, 0)
+	frame("submit", asking.out)
+	asking.lock(300, time.Second, []byte("command"), nil, 0)
+	frame("lock", asking.out)
+	asking.cancel(2)
+	frame("cancel", asking.out)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := asking.query(ctx, queryLookup, []byte("{}")); err == nil {
+		t.Error("a query that was given up was answered")
+	}
+	frame("query", asking.out)
+
+	serving := &forwardServer{out: newOutbox(outboxAnswerBytes)}
+	follower := &fakeGroup{}
+	follower.status.Leader = "L"
+	for _, answer := range []partition.Answer{
+		{Outcome: partition.Done, Result: fsm.Result{Code: fsm.OK, Sequence: 9}},
+		{Outcome: partition.Refused},
+		{Outcome: partition.Refused, Firm: true},
+		{Outcome: partition.Unknown},
+	} {
+		serving.answer(4, follower, answer)
+		frame(fmt.Sprintf("answer, outcome %d, firm %v", answer.Outcome, answer.Firm), serving.out)
+	}
+	serving.reply(5, queryReply{status: queryOK, body: []byte("{}")})
+	frame("reply, OK", serving.out)
+	serving.reply(5, queryReply{status: queryNotLeader})
+	frame("reply, not the leader", serving.out)
+	serving.reply(5, queryReply{status: queryFailed, code: fsm.EntityNotFound})
+	frame("reply, failed", serving.out)
+	golden.Compare(t, "testdata/streams.golden", written)
 }

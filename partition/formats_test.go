@@ -2,6 +2,7 @@ package partition
 
 import (
 	"encoding/hex"
+	"fmt"
 	"os"
 	"path/filepath"
 	"reflect"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/hashicorp/raft"
 
+	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/golden"
 )
 
@@ -50,4 +52,17 @@ func TestManifestFile(t *testing.T) {
 	if read, err := readManifest(dir); err != nil || !reflect.DeepEqual(read, exampleManifest()) {
 		t.Errorf("read %+v, %v", read, err)
 	}
+}
+
+// TestBinaryFormats: the record of a body, and what opens a snapshot that is sent, byte by byte. (The
+// bytes of an entry are in entry_test.go.)
+func TestBinaryFormats(t *testing.T) {
+	t.Parallel()
+	owner := fsm.Owner{Address: fsm.Address{Entity: 300, Sub: fsm.DeadLetterQueue}, Sequence: 1 << 40}
+	written := fmt.Appendf(nil, "record: %x\n", appendRecord(nil, owner, []byte("body")))
+	owner.Patch = true
+	written = fmt.Appendf(written, "record of patches: %x\n", appendRecord(nil, owner, []byte("patches")))
+	m := exampleManifest()
+	written = fmt.Appendf(written, "header of a snapshot: %x\n", appendStreamHeader(nil, &m))
+	golden.Compare(t, "testdata/binary.golden", written)
 }
