@@ -262,7 +262,9 @@ func accessRules(asked []AccessRuleRequest, old []fsm.AccessRule) ([]fsm.AccessR
 	rules := make([]fsm.AccessRule, 0, len(asked))
 	for _, a := range asked {
 		rule := fsm.AccessRule{Name: a.Name, Primary: a.PrimaryKey, Secondary: a.SecondaryKey}
+		kept := []string{""} // secrets that may be short: they were there before
 		if i := findAccess(old, a.Name); i >= 0 {
+			kept = append(kept, old[i].Primary, old[i].Secondary)
 			if rule.Primary == "" {
 				rule.Primary = old[i].Primary
 			}
@@ -280,6 +282,9 @@ func accessRules(asked []AccessRuleRequest, old []fsm.AccessRule) ([]fsm.AccessR
 		var err error
 		if rule.Rights, err = readRights(a.Rights); err == nil {
 			err = checkAccess(rule)
+		}
+		if err == nil {
+			err = checkNewSecrets(rule, kept)
 		}
 		if err == nil && findAccess(rules, a.Name) >= 0 {
 			err = errors.New("it is given twice")
@@ -299,6 +304,16 @@ func checkAccess(rule fsm.AccessRule) error {
 	for _, secret := range []string{rule.Primary, rule.Secondary} {
 		if len(secret) > accessSecretBytesMax || !plainText(secret) {
 			return fmt.Errorf("a key is 1 to %d bytes of text without control characters", accessSecretBytesMax)
+		}
+	}
+	return nil
+}
+
+// checkNewSecrets refuses secrets that are short, but for those of the rule as it was.
+func checkNewSecrets(rule fsm.AccessRule, kept []string) error {
+	for _, secret := range []string{rule.Primary, rule.Secondary} {
+		if len(secret) < auth.SecretBytesMin && !slices.Contains(kept, secret) {
+			return fmt.Errorf("a new key has at least %d bytes: give a longer one, or none to have it drawn at random", auth.SecretBytesMin)
 		}
 	}
 	return nil

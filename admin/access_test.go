@@ -10,12 +10,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/fsm"
 )
 
 // accessShown is how a rule of a queue looks to who may manage that.
-const accessShown = `{"name":"app","rights":["Send","Listen"],"primaryKey":"one","secondaryKey":"two",` +
-	`"primaryConnectionString":"Endpoint=sb://localhost:5300;SharedAccessKeyName=app;SharedAccessKey=one;EntityPath=a/b;UseDevelopmentEmulator=true",`
+const accessShown = `{"name":"app","rights":["Send","Listen"],"primaryKey":"first-of-the-app","secondaryKey":"other-of-the-app",` +
+	`"primaryConnectionString":"Endpoint=sb://localhost:5300;SharedAccessKeyName=app;SharedAccessKey=first-of-the-app;EntityPath=a/b;UseDevelopmentEmulator=true",`
 
 func TestAccessLife(t *testing.T) {
 	t.Parallel()
@@ -30,17 +31,17 @@ func TestAccessLife(t *testing.T) {
 		{"GET", "/v1/access", "", 200, `{"rules":[]}`},
 		{"GET", "/v1/access/a/b", "", 200, `{"rules":[]}`},
 		{"GET", "/v1/access/none", "", 404, `'none' could not be found`},
-		{"PUT", "/v1/access/a/b?rule=app", `{"rights":["SEND"],"primaryKey":"one"}`, 201, `{"name":"app","rights":["Send"],"primaryKey":"one","secondaryKey":"`},
+		{"PUT", "/v1/access/a/b?rule=app", `{"rights":["SEND"],"primaryKey":"first-of-the-app"}`, 201, `{"name":"app","rights":["Send"],"primaryKey":"first-of-the-app","secondaryKey":"`},
 		{"PUT", "/v1/access/a/b?rule=app", `{"rights":["Send"]}`, 409, `"code":"RuleExists"`},
-		{"PUT", "/v1/access/A/B?rule=app&replace=true", `{"rights":["listen","send"],"secondaryKey":"two"}`, 200, accessShown},
+		{"PUT", "/v1/access/A/B?rule=app&replace=true", `{"rights":["listen","send"],"secondaryKey":"other-of-the-app"}`, 200, accessShown},
 		{"PUT", "/v1/access/a/b?rule=none&replace=true", `{"rights":["Send"]}`, 404, `"code":"RuleNotFound"`},
-		{"PUT", "/v1/access?rule=all", `{"rights":["Manage"],"primaryKey":"p","name":"all"}`, 201, `"rights":["Manage","Send","Listen"]`},
+		{"PUT", "/v1/access?rule=all", `{"rights":["Manage"],"primaryKey":"key-of-everything","name":"all"}`, 201, `"rights":["Manage","Send","Listen"]`},
 		{"PUT", "/v1/access/t?rule=a%20b%2Fc", `{"rights":["Listen"]}`, 201, `{"name":"a b/c",`},
 		{"GET", "/v1/access/t?rule=a%20b%2Fc", "", 200, `{"name":"a b/c",`},
-		{"GET", "/v1/access?rule=all", "", 200, `SharedAccessKeyName=all;SharedAccessKey=p;UseDevelopmentEmulator=true"`},
+		{"GET", "/v1/access?rule=all", "", 200, `SharedAccessKeyName=all;SharedAccessKey=key-of-everything;UseDevelopmentEmulator=true"`},
 		{"GET", "/v1/access?rule=app", "", 404, `there is no access rule 'app'`},
-		{"POST", "/v1/regenerate/a/b", `{"rule":"app","which":"primary"}`, 200, `"secondaryKey":"two"`},
-		{"POST", "/v1/regenerate", `{"rule":"all","which":"secondary"}`, 200, `"primaryKey":"p"`},
+		{"POST", "/v1/regenerate/a/b", `{"rule":"app","which":"primary"}`, 200, `"secondaryKey":"other-of-the-app"`},
+		{"POST", "/v1/regenerate", `{"rule":"all","which":"secondary"}`, 200, `"primaryKey":"key-of-everything"`},
 		{"POST", "/v1/regenerate", `{"rule":"app","which":"secondary"}`, 404, `"code":"RuleNotFound"`},
 		{"DELETE", "/v1/access/a/b?rule=app", "", 204, ""},
 		{"DELETE", "/v1/access/a/b?rule=app", "", 404, `"code":"RuleNotFound"`},
@@ -59,7 +60,7 @@ func TestAccessLife(t *testing.T) {
 		{"PUT", "/v1/access/t?rule=" + strings.Repeat("r", accessNameBytesMax+1), `{"rights":["Send"]}`, 400, "1 to 256 bytes"},
 		{"PUT", "/v1/access/t?rule=a%0Ab", `{"rights":["Send"]}`, 400, "control characters"},
 		{"PUT", "/v1/access/t?rule=r", `{"rights":["Send"],"primaryKey":"` + strings.Repeat("s", accessSecretBytesMax+1) + `"}`, 400, "a key is 1 to 256 bytes"},
-		{"PUT", "/v1/access/t?rule=r", `{"rights":["Send"],"secondaryKey":"a\nb"}`, 400, "a key is 1 to 256 bytes"},
+		{"PUT", "/v1/access/t?rule=r", `{"rights":["Send"],"secondaryKey":"a\nb-and-long-enough"}`, 400, "a key is 1 to 256 bytes"},
 		{"PUT", "/v1/access/t?role=r", `{"rights":["Send"]}`, 400, "unknown parameter"},
 		{"POST", "/v1/regenerate/t", `{"rule":"a b/c","which":"both"}`, 400, "which is primary or secondary"},
 		{"POST", "/v1/regenerate/t?rule=x", `{}`, 400, "unknown parameter"},
@@ -70,6 +71,59 @@ func TestAccessLife(t *testing.T) {
 		}
 		if strings.Contains(body, "sssss") {
 			t.Errorf("an error tells a key: %s", body)
+		}
+	}
+}
+
+// New keys have a least length; a short one that is there stays, whatever else of its rule
+// changes, and may be moved, but not come back once it is gone.
+func TestNewSecretsAreLong(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	short, long := strings.Repeat("s", auth.SecretBytesMin-1), strings.Repeat("l", auth.SecretBytesMin)
+	keys := func(primary, secondary string) string {
+		return `{"rights":["Send"],"primaryKey":"` + primary + `","secondaryKey":"` + secondary + `"}`
+	}
+	r.ask("PUT", "/v1/queues/q", "", nil)
+	for _, path := range []string{"/v1/access/q?rule=r", "/v1/access?rule=r"} {
+		steps := []struct {
+			path, body string
+			status     int
+		}{
+			{path, keys(short, long), 400},
+			{path, keys(long, short), 400},
+			{path, keys(long, long), 201},
+			{path + "&replace=true", keys(short, ""), 400},
+			{path + "&replace=true", keys("", short), 400},
+			{"", "", 0}, // a short one is there, from before
+			{path + "&replace=true", `{"rights":["Listen"]}`, 200},
+			{path + "&replace=true", keys(short, long), 200},
+			{path + "&replace=true", keys(long, short), 200},
+			{path + "&replace=true", keys(long, "t"), 400},
+			{path + "&replace=true", keys(long, long+"2"), 200},
+			{path + "&replace=true", keys(long, short), 400},
+		}
+		for i, step := range steps {
+			if step.path == "" {
+				r.shorten(strings.Trim(strings.TrimSuffix(strings.TrimPrefix(path, "/v1/access"), "?rule=r"), "/"), "r", short)
+				continue
+			}
+			status, body := r.ask("PUT", step.path, step.body, nil)
+			if status != step.status || status == 400 && !strings.Contains(body, "at least 16 bytes: give a longer one, or none to have it drawn") || status == 400 && strings.Contains(body, short) {
+				t.Errorf("step %d of %s: %d %s", i, path, status, body)
+			}
+		}
+	}
+	if status, body := r.ask("PUT", "/v1/namespaces/n", `{"accessRules":[{"name":"r","rights":["Send"],"primaryKey":"`+short+`"}]}`, nil); status != 400 {
+		t.Errorf("a namespace: %d %s", status, body)
+	}
+	rule := func(key string) string {
+		return entryOf("QueueDescription", "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights><KeyName>r</KeyName><PrimaryKey>"+key+"</PrimaryKey></AuthorizationRule></AuthorizationRules>")
+	}
+	r.shorten("q", "r", short)
+	for key, want := range map[string]int{short: 200, "t": 400} {
+		if status, body := r.ask("PUT", "/q", rule(key), update); status != want {
+			t.Errorf("%s: %d %s", key, status, body)
 		}
 	}
 }
@@ -138,7 +192,7 @@ func TestATOMAccess(t *testing.T) {
 	r := newRig(t)
 	// As JavaScript writes it (prefix p5), .NET (no times), and one without keys.
 	given := `<AuthorizationRules><AuthorizationRule p5:type="SharedAccessAuthorizationRule" xmlns:p5="` + instanceSpace + `"><ClaimType>SharedAccessKey</ClaimType><ClaimValue>None</ClaimValue>` +
-		`<Rights><AccessRights>Manage</AccessRights><AccessRights>Send</AccessRights><AccessRights>Listen</AccessRights></Rights><KeyName>all</KeyName><PrimaryKey>a&lt;b</PrimaryKey><SecondaryKey>c</SecondaryKey></AuthorizationRule>` +
+		`<Rights><AccessRights>Manage</AccessRights><AccessRights>Send</AccessRights><AccessRights>Listen</AccessRights></Rights><KeyName>all</KeyName><PrimaryKey>a&lt;b-and-long-enough</PrimaryKey><SecondaryKey>and-the-second-one</SecondaryKey></AuthorizationRule>` +
 		`<AuthorizationRule i:type="SharedAccessAuthorizationRule"><Rights><AccessRights>Send</AccessRights></Rights><CreatedTime>2026-01-01T00:00:00Z</CreatedTime><KeyName>app</KeyName></AuthorizationRule></AuthorizationRules>`
 	put := func(children string, status int, change func(*http.Request)) []atomAccess {
 		t.Helper()
@@ -153,7 +207,7 @@ func TestATOMAccess(t *testing.T) {
 		t.Fatalf("%+v", made)
 	}
 	want := atomAccess{
-		Type: accessType, ClaimType: "SharedAccessKey", Claim: "None", Rights: []string{"Manage", "Send", "Listen"}, Name: "all", Primary: "a<b", Secondary: "c",
+		Type: accessType, ClaimType: "SharedAccessKey", Claim: "None", Rights: []string{"Manage", "Send", "Listen"}, Name: "all", Primary: "a<b-and-long-enough", Secondary: "and-the-second-one",
 		Created: "2026-11-20T12:00:00Z", Modified: "2026-11-20T12:00:01Z",
 	}
 	if diff := cmp.Diff(want, made[0]); diff != "" {
@@ -172,7 +226,7 @@ func TestATOMAccess(t *testing.T) {
 	if r.entities["q"].AccessVersion != version {
 		t.Error("rules that are the same were written")
 	}
-	if one := put(`<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Listen</AccessRights></Rights><KeyName>app</KeyName><PrimaryKey>new</PrimaryKey></AuthorizationRule></AuthorizationRules>`, 200, update); len(one) != 1 || one[0].Primary != "new" || one[0].Secondary != made[1].Secondary || one[0].Rights[0] != "Listen" {
+	if one := put(`<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Listen</AccessRights></Rights><KeyName>app</KeyName><PrimaryKey>new-and-long-enough</PrimaryKey></AuthorizationRule></AuthorizationRules>`, 200, update); len(one) != 1 || one[0].Primary != "new-and-long-enough" || one[0].Secondary != made[1].Secondary || one[0].Rights[0] != "Listen" {
 		t.Errorf("%+v", one)
 	}
 	if none := put("", 200, update); len(none) != 0 {

@@ -74,7 +74,7 @@ type AccessRule struct {
 type AccessRuleRequest struct {
 	Name         string   `json:"name,omitempty"` // 1 to 256 bytes; as in the parameter, or left out
 	Rights       []string `json:"rights"`
-	PrimaryKey   string   `json:"primaryKey,omitempty"` // 1 to 256 bytes, used as it is written
+	PrimaryKey   string   `json:"primaryKey,omitempty"` // 16 to 256 bytes, used as it is written; one that stays may be shorter
 	SecondaryKey string   `json:"secondaryKey,omitempty"`
 }
 

@@ -427,8 +427,10 @@ func TestATOMForwardingByKeysOfEntities(t *testing.T) {
 		for _, queue := range []string{"orders", "sub", "x/sub"} {
 			r.ask("PUT", "/v1/queues/"+queue, "", nil)
 		}
-		r.ask("PUT", "/v1/access/orders?rule=owner", `{"rights":["Manage"],"primaryKey":"k"}`, nil)
-		r.ask("PUT", "/v1/access/sub?rule=sender", `{"rights":["Send"],"primaryKey":"k"}`, nil)
+		r.ask("PUT", "/v1/access/orders?rule=owner", `{"rights":["Manage"]}`, nil)
+		r.shorten("orders", "owner", "k")
+		r.ask("PUT", "/v1/access/sub?rule=sender", `{"rights":["Send"]}`, nil)
+		r.shorten("sub", "sender", "k")
 		status, body := r.ask("PUT", "/orders", entryOf("QueueDescription", "<ForwardTo>"+to[0]+"</ForwardTo>"), func(q *http.Request) {
 			update(q)
 			q.RemoteAddr = "10.0.0.9:1"

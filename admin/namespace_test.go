@@ -166,8 +166,8 @@ func TestNamespaceIsMadeWithKeys(t *testing.T) {
 	if status != 200 || !strings.Contains(body, root.SecondaryKey) {
 		t.Errorf("its own key: %d %s", status, body)
 	}
-	ours := make("b", `{"hosts":["b.example.com"],"accessRules":[{"name":"app","rights":["send"],"primaryKey":"ours"}]}`, nil).AccessRules
-	if len(ours) != 1 || ours[0].PrimaryKey != "ours" || len(ours[0].SecondaryKey) != 44 || !strings.HasPrefix(ours[0].PrimaryConnectionString, "Endpoint=sb://b.example.com:5300;") {
+	ours := make("b", `{"hosts":["b.example.com"],"accessRules":[{"name":"app","rights":["send"],"primaryKey":"ours-and-only-ours"}]}`, nil).AccessRules
+	if len(ours) != 1 || ours[0].PrimaryKey != "ours-and-only-ours" || len(ours[0].SecondaryKey) != 44 || !strings.HasPrefix(ours[0].PrimaryConnectionString, "Endpoint=sb://b.example.com:5300;") {
 		t.Errorf("%+v", ours)
 	}
 	// An address that is not loopback has no labels to select a namespace by.

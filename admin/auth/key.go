@@ -15,6 +15,12 @@ const (
 	keysMax         = 12  // authorization rules of one namespace, as in the cloud
 )
 
+// SecretBytesMin is the shortest secret that new keys may have, in bytes. What keeps keys from
+// being guessed is their length: verification refuses no valid credential, however many
+// failed before, so guesses can be tried as fast as they are verified. Keys of the
+// configuration and of stored rules may be shorter; members warn of them.
+const SecretBytesMin = 16
+
 // DevKeyName and DevKey are the credentials of the official emulator. They are in every
 // tutorial, so a member that still has them must not be reachable from outside.
 const (
@@ -48,6 +54,11 @@ func (k Key) Validate() error {
 		return fmt.Errorf("key %q has no rights: give send, listen or manage", k.Name)
 	}
 	return nil
+}
+
+// Short says whether one of the secrets has fewer than SecretBytesMin bytes.
+func (k Key) Short() bool {
+	return len(k.Primary) < SecretBytesMin || k.Secondary != "" && len(k.Secondary) < SecretBytesMin
 }
 
 // ParseRights reads "send", "listen", "manage" or several joined by commas, in any case.

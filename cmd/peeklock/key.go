@@ -68,8 +68,8 @@ func newKeyPut(c *client, update bool) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringSliceVar(&asked.Rights, "rights", nil, "send, listen, manage, by commas")
-	f.StringVar(&asked.PrimaryKey, "primary-key", "", "the first secret, up to 256 bytes")
-	f.StringVar(&asked.SecondaryKey, "secondary-key", "", "the second secret")
+	f.StringVar(&asked.PrimaryKey, "primary-key", "", "the first secret, 16 to 256 bytes")
+	f.StringVar(&asked.SecondaryKey, "secondary-key", "", "the second secret, likewise")
 	_ = cmd.RegisterFlagCompletionFunc("rights", cobra.FixedCompletions([]string{"send", "listen", "manage", "send,listen"}, cobra.ShellCompDirectiveNoFileComp))
 	if update {
 		cmd.Use, cmd.Short = "update NAME [QUEUE-OR-TOPIC]", "Change rights or secrets of a key; what is not given stays"

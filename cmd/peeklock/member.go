@@ -136,7 +136,13 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 	}
 	waitCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
 	m.stop = stop
-	m.waiting.Go(func() { m.awaitReady(waitCtx, p.gate) })
+	m.waiting.Go(func() {
+		m.awaitReady(waitCtx, p.gate)
+		if m.ready.Load() {
+			search := shortKeySearch{from: accessCatalog{m.node.Router()}, logger: p.logger}
+			search.run(waitCtx)
+		}
+	})
 	return m, nil
 }
 

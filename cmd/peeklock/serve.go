@@ -84,6 +84,7 @@ func serve(ctx context.Context, p process, s *settings, profile string) error {
 	if err != nil {
 		return err
 	}
+	warnShortKeys(ctx, keys.Keys, logger)
 	logger.InfoContext(ctx, "member started", "name", s.Name, "dir", s.Dir,
 		"amqp", parts.cluster.AMQPAddr, "http", parts.cluster.HTTPAddr, "tls", parts.tls != nil, "require_tls", parts.requireTLS, "version", version())
 	if err := m.node.Ready(ctx); err == nil {

@@ -23,7 +23,7 @@ const knownWithin = 30 * time.Second
 func adminAccess(s suite) {
 	name := s.queue + "-keys"
 	rules := []admin.AuthorizationRule{
-		{KeyName: ptr("sender"), AccessRights: []admin.AccessRight{admin.AccessRightSend}, PrimaryKey: ptr("first key of the sender"), SecondaryKey: ptr("second")},
+		{KeyName: ptr("sender"), AccessRights: []admin.AccessRight{admin.AccessRightSend}, PrimaryKey: ptr("first key of the sender"), SecondaryKey: ptr("second key of the sender")},
 		{KeyName: ptr("owner"), AccessRights: []admin.AccessRight{admin.AccessRightManage, admin.AccessRightSend, admin.AccessRightListen}},
 	}
 	created, err := s.admin(1).CreateQueue(s.ctx, name, &admin.CreateQueueOptions{Properties: &admin.QueueProperties{AuthorizationRules: rules}})

@@ -183,8 +183,8 @@ describe("administration", admins, () => {
   test("access rules come back and stay", within(), async () => {
     const name = `js-${randomUUID()}`;
     const rules = [
-      { claimType: "SharedAccessKey", accessRights: ["Send"], keyName: "app", primaryKey: "one", secondaryKey: "two" },
-      { claimType: "SharedAccessKey", accessRights: ["Manage", "Send", "Listen"], keyName: "owner", primaryKey: "three", secondaryKey: "four" },
+      { claimType: "SharedAccessKey", accessRights: ["Send"], keyName: "app", primaryKey: "first-key-of-the-app", secondaryKey: "second-key-of-the-app" },
+      { claimType: "SharedAccessKey", accessRights: ["Manage", "Send", "Listen"], keyName: "owner", primaryKey: "first-key-of-the-owner", secondaryKey: "second-key-of-the-owner" },
     ];
     await admin(1).createQueue(name, { authorizationRules: rules });
     const got = await admin(2).getQueue(name);

@@ -76,13 +76,13 @@ async def test_access_rules_come_back_and_stay(clients):
     name = fresh()
     a, b, c = (admin(member) for member in (1, 2, 3))
     rules = [
-        AuthorizationRule(type="SharedAccessAuthorizationRule", rights=[AccessRights.SEND], key_name="app", primary_key="one", secondary_key="two"),
+        AuthorizationRule(type="SharedAccessAuthorizationRule", rights=[AccessRights.SEND], key_name="app", primary_key="first-key-of-the-app", secondary_key="second-key-of-the-app"),
         AuthorizationRule(type="SharedAccessAuthorizationRule", rights=[AccessRights.MANAGE, AccessRights.SEND, AccessRights.LISTEN], key_name="owner"),
     ]
     await a.create_queue(name, authorization_rules=rules)
     got = await b.get_queue(name)
     shown = {r.key_name: ([AccessRights(right) for right in r.rights], r.primary_key, r.secondary_key) for r in got.authorization_rules}
-    assert shown["app"] == ([AccessRights.SEND], "one", "two")
+    assert shown["app"] == ([AccessRights.SEND], "first-key-of-the-app", "second-key-of-the-app")
     assert shown["owner"][0] == rules[1].rights and len(shown["owner"][1]) == len(shown["owner"][2]) == 44
     got.lock_duration = MINUTE / 2
     await c.update_queue(got)  # with the rules that it read

@@ -130,7 +130,7 @@ class AdminTest extends Scenario {
     void accessRules() {
         String name = fresh();
         CreateQueueOptions options = new CreateQueueOptions();
-        options.getAuthorizationRules().add(new SharedAccessAuthorizationRule("app", "one", "two", List.of(AccessRights.SEND)));
+        options.getAuthorizationRules().add(new SharedAccessAuthorizationRule("app", "first-key-of-the-app", "second-key-of-the-app", List.of(AccessRights.SEND)));
         options.getAuthorizationRules().add(
             new SharedAccessAuthorizationRule("owner", List.of(AccessRights.MANAGE, AccessRights.SEND, AccessRights.LISTEN)));
         admin(1).createQueue(name, options);
@@ -138,8 +138,8 @@ class AdminTest extends Scenario {
         assertEquals(List.of("app", "owner"), got.getAuthorizationRules().stream().map(AuthorizationRule::getKeyName).sorted().collect(Collectors.toList()));
         AuthorizationRule app = got.getAuthorizationRules().stream().filter(rule -> rule.getKeyName().equals("app")).findFirst().orElseThrow();
         assertEquals(List.of(AccessRights.SEND), app.getAccessRights());
-        assertEquals("one", app.getPrimaryKey());
-        assertEquals("two", app.getSecondaryKey());
+        assertEquals("first-key-of-the-app", app.getPrimaryKey());
+        assertEquals("second-key-of-the-app", app.getSecondaryKey());
         List<String> keys = got.getAuthorizationRules().stream().map(AuthorizationRule::getPrimaryKey).sorted().collect(Collectors.toList());
         admin(3).updateQueue(got.setMaxDeliveryCount(3));
         assertEquals(keys, admin(1).getQueue(name).getAuthorizationRules().stream().map(AuthorizationRule::getPrimaryKey).sorted().collect(Collectors.toList()));

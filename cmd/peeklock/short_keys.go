@@ -1,0 +1,114 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+
+	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Bounds of the search for short keys at start.
+const (
+	shortKeysPageMax   = 100 // namespaces or entities asked for at a time
+	shortKeysLoggedMax = 100 // rules that get a line of their own; the others are counted
+)
+
+// shortKeyAdvice is what the operator is to do about a short key.
+const shortKeyAdvice = "shorter keys can be guessed: draw a new one"
+
+// warnShortKeys warns of configured keys that would not be taken as new ones.
+func warnShortKeys(ctx context.Context, keys []auth.Key, logger *slog.Logger) {
+	for _, k := range keys {
+		if k.Short() {
+			logger.WarnContext(ctx, "configured key is short", "name", k.Name, "bytes_min", auth.SecretBytesMin, "advice", shortKeyAdvice)
+		}
+	}
+}
+
+// accessSource is what the search asks: the router.
+type accessSource interface {
+	Namespaces(ctx context.Context, after string, max int) ([]fsm.Namespace, error)
+	Entities(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, after string, max int) ([]fsm.Entity, error)
+}
+
+// accessCatalog is a router as the source of access rules.
+type accessCatalog struct{ router *cluster.Router }
+
+// Namespaces lists namespaces by name.
+func (c accessCatalog) Namespaces(ctx context.Context, after string, max int) ([]fsm.Namespace, error) {
+	return c.router.Namespaces(ctx, after, max)
+}
+
+// Entities lists the queues or topics of a namespace by name.
+func (c accessCatalog) Entities(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, after string, max int) ([]fsm.Entity, error) {
+	return c.router.In(namespace).Entities(ctx, kind, "", after, max)
+}
+
+// shortKeySearch looks through all access rules for keys that were made before there was a
+// least length.
+type shortKeySearch struct {
+	from   accessSource
+	logger *slog.Logger
+	found  int
+}
+
+// run warns of each of them, or says why it could not look.
+func (s *shortKeySearch) run(ctx context.Context) {
+	err := s.namespaces(ctx)
+	switch {
+	case ctx.Err() != nil:
+	case err != nil:
+		s.logger.WarnContext(ctx, "failed to look for short keys", "error", err)
+	case s.found > shortKeysLoggedMax:
+		s.logger.WarnContext(ctx, "more stored keys are short", "count", s.found-shortKeysLoggedMax)
+	}
+}
+
+func (s *shortKeySearch) namespaces(ctx context.Context) error {
+	for after, more := "", true; more; {
+		page, err := s.from.Namespaces(ctx, after, shortKeysPageMax)
+		if err != nil {
+			return err
+		}
+		for _, namespace := range page {
+			s.rules(ctx, namespace.Name, "", namespace.Access)
+			for _, kind := range []fsm.EntityKind{fsm.QueueEntity, fsm.TopicEntity} {
+				if err := s.entities(ctx, namespace, kind); err != nil {
+					return err
+				}
+			}
+			after = namespace.Name
+		}
+		more = len(page) > 0
+	}
+	return nil
+}
+
+func (s *shortKeySearch) entities(ctx context.Context, namespace fsm.Namespace, kind fsm.EntityKind) error {
+	for after, more := "", true; more; {
+		page, err := s.from.Entities(ctx, namespace.ID, kind, after, shortKeysPageMax)
+		if err != nil {
+			return err
+		}
+		for i := range page {
+			s.rules(ctx, namespace.Name, page[i].Name, page[i].Access)
+			after = page[i].Name
+		}
+		more = len(page) > 0
+	}
+	return nil
+}
+
+// rules warns of the short ones of a namespace or, with a name, of an entity.
+func (s *shortKeySearch) rules(ctx context.Context, namespace, entity string, rules []fsm.AccessRule) {
+	for _, rule := range rules {
+		if !(auth.Key{Primary: rule.Primary, Secondary: rule.Secondary}).Short() {
+			continue
+		}
+		if s.found++; s.found <= shortKeysLoggedMax {
+			s.logger.WarnContext(ctx, "stored key is short", "namespace", namespace, "entity", entity, "name", rule.Name, "bytes_min", auth.SecretBytesMin, "advice", shortKeyAdvice)
+		}
+	}
+}
