@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/url"
 	"os"
+	"time"
 
 	"github.com/spf13/pflag"
 
@@ -132,20 +133,23 @@ func (s *settings) gossipKeys() ([][]byte, error) {
 	return keys, nil
 }
 
-// audit opens the audit log, which is the ordinary log unless there is a file. close may be
-// called when nobody writes any more.
-func (s *settings) audit(logger *slog.Logger) (audit *slog.Logger, closeFile func(), err error) {
+// audit opens the audit log, which is the ordinary log unless there is a file. Of the refusals of
+// one client it tells some and counts the others. end may be called when nobody writes any more.
+func (s *settings) audit(logger *slog.Logger) (audit *slog.Logger, end func(), err error) {
 	if s.AuditLog == "" {
-		return logger.With("room", "audit"), func() {}, nil
+		lines := newClientLines(logger.With("room", "audit").Handler(), time.Now)
+		return slog.New(lines), lines.close, nil
 	}
 	file, err := os.OpenFile(s.AuditLog, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, nil, usageError{fmt.Errorf("audit_log: %w", err)}
 	}
-	closing := func() {
+	lines := newClientLines(slog.NewJSONHandler(file, nil).WithAttrs([]slog.Attr{slog.String("member", s.Name)}), time.Now)
+	end = func() {
+		lines.close()
 		if err := file.Close(); err != nil {
 			logger.Warn("audit log not closed", "error", err)
 		}
 	}
-	return slog.New(slog.NewJSONHandler(file, nil)).With("member", s.Name), closing, nil
+	return slog.New(lines), end, nil
 }

@@ -57,7 +57,7 @@ func serve(ctx context.Context, p process, s *settings, profile string) error {
 	}
 	raiseProcs(procsServe)
 	logger := newLogger(p.err, s.LogLevel)
-	audit, closeAudit, err := s.audit(logger)
+	audit, closeAudit, err := s.audit(logger) //nolint:contextcheck // what it tells at the end outlives ctx
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,181 @@
+package main
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// How many refusals of one client the audit log tells. Whoever tries keys without end must not
+// fill the disk.
+const (
+	auditLinesMax   = 10 // lines of one client in auditLinesEvery; the others are counted
+	auditLinesEvery = time.Minute
+	auditClientsMax = 10_000 // clients that are told apart; further ones share a count
+	auditPrefixBits = 64     // of an IPv6 address: what one customer is given as a rule
+)
+
+// isRefusal says whether an event of the audit log is one that clients cause without a right.
+func isRefusal(event string) bool { return event == "login_refused" || event == "right_missing" }
+
+// clientLines is a slog.Handler for the audit log that passes on some refusals of each client
+// and tells how many it left out. All else passes.
+type clientLines struct {
+	to    slog.Handler
+	state *clientCounts
+}
+
+// clientCounts is shared by a handler and those that were made of it.
+type clientCounts struct {
+	to  slog.Handler // takes the lines that tell what was left out
+	now func() time.Time
+
+	mu      sync.Mutex
+	clients map[string]*clientCount
+	timer   *time.Timer // tells what was left out; nil: nothing was
+	closed  bool
+}
+
+// clientCount is what one client was told of since a moment.
+type clientCount struct {
+	since          time.Time
+	lines, omitted int
+}
+
+func newClientLines(to slog.Handler, now func() time.Time) *clientLines {
+	return &clientLines{to, &clientCounts{to: to, now: now, clients: make(map[string]*clientCount)}}
+}
+
+// close tells what was left out and not yet told. Lines that come later pass without a count.
+func (h *clientLines) close() {
+	h.state.mu.Lock()
+	h.state.closed = true
+	if h.state.timer != nil {
+		h.state.timer.Stop()
+	}
+	h.state.mu.Unlock()
+	h.state.tell(true)
+}
+
+// pass says whether a line of a client may be written.
+func (c *clientCounts) pass(client string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now, count := c.now(), c.clients[client]
+	if count == nil {
+		if len(c.clients) >= auditClientsMax {
+			c.forget(now)
+		}
+		if len(c.clients) >= auditClientsMax {
+			client = ""
+		}
+		if count = c.clients[client]; count == nil {
+			count = &clientCount{since: now}
+			c.clients[client] = count
+		}
+	}
+	if count.omitted == 0 && now.Sub(count.since) >= auditLinesEvery {
+		*count = clientCount{since: now}
+	}
+	if count.lines < auditLinesMax {
+		count.lines++
+		return true
+	}
+	count.omitted++
+	if c.timer == nil && !c.closed {
+		c.timer = time.AfterFunc(auditLinesEvery, func() { c.tell(false) })
+	}
+	return false
+}
+
+// forget makes room for other clients. mu is held.
+func (c *clientCounts) forget(now time.Time) {
+	for client, count := range c.clients {
+		if count.omitted == 0 && now.Sub(count.since) >= auditLinesEvery {
+			delete(c.clients, client)
+		}
+	}
+}
+
+// tell writes a line for each client that lines were left out of, and forgets it. Without all
+// it leaves those to the next time whose time has not passed.
+func (c *clientCounts) tell(all bool) {
+	c.mu.Lock()
+	now, left := c.now(), false
+	omitted := make(map[string]int)
+	for client, count := range c.clients {
+		switch {
+		case count.omitted == 0:
+		case all || now.Sub(count.since) >= auditLinesEvery:
+			omitted[client] = count.omitted
+			delete(c.clients, client)
+		default:
+			left = true
+		}
+	}
+	c.timer = nil
+	if left && !c.closed {
+		c.timer = time.AfterFunc(auditLinesEvery, func() { c.tell(false) })
+	}
+	c.mu.Unlock()
+	for client, count := range omitted {
+		if client == "" {
+			client = "others"
+		}
+		r := slog.NewRecord(now, slog.LevelWarn, "audit", 0)
+		r.AddAttrs(slog.String("event", "refusals_omitted"), slog.String("client", client), slog.Int("count", count))
+		_ = c.to.Handle(context.Background(), r) // as slog itself does
+	}
+}
+
+// clientOf is what the refusals of an address are counted by.
+func clientOf(peer string) string {
+	at, err := netip.ParseAddrPort(peer)
+	if err != nil {
+		return peer
+	}
+	address := at.Addr().Unmap().WithZone("")
+	if address.Is4() {
+		return address.String()
+	}
+	prefix, err := address.Prefix(auditPrefixBits)
+	if err != nil {
+		return address.String()
+	}
+	return prefix.String()
+}
+
+// Enabled implements slog.Handler.
+func (h *clientLines) Enabled(ctx context.Context, level slog.Level) bool {
+	return h.to.Enabled(ctx, level)
+}
+
+// Handle implements slog.Handler.
+func (h *clientLines) Handle(ctx context.Context, r slog.Record) error {
+	var event, peer string
+	r.Attrs(func(a slog.Attr) bool {
+		switch a.Key {
+		case "event":
+			event = a.Value.String()
+		case "peer":
+			peer = a.Value.String()
+		}
+		return event == "" || peer == ""
+	})
+	if isRefusal(event) && !h.state.pass(clientOf(peer)) { //nolint:contextcheck // what it tells later is no request's
+		return nil
+	}
+	return h.to.Handle(ctx, r)
+}
+
+// WithAttrs implements slog.Handler.
+func (h *clientLines) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &clientLines{h.to.WithAttrs(attrs), h.state}
+}
+
+// WithGroup implements slog.Handler.
+func (h *clientLines) WithGroup(name string) slog.Handler {
+	return &clientLines{h.to.WithGroup(name), h.state}
+}
