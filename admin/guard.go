@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -17,23 +18,54 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	// browsers say on whose behalf.
 	crossSite := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		select {
-		case s.requests <- struct{}{}:
-			defer func() { <-s.requests }()
-		default:
+		release, ok := s.takeSlot()
+		if !ok {
 			s.refuse(w, r, fmt.Errorf("%w: %d requests are under way", fsm.ServerBusy, requestsMax))
 			return
 		}
+		defer release()
 		if err := crossSite.Check(r); err != nil {
 			s.refuse(w, r, fmt.Errorf("%w: a page of another site cannot use this API", fsm.NotAllowed))
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), requestTimeMax)
 		defer cancel()
-		r = r.WithContext(ctx)
+		r = r.WithContext(context.WithValue(ctx, slotKey{}, release))
 		r.Body = http.MaxBytesReader(w, r.Body, bodyBytesMax)
 		next.ServeHTTP(w, r)
 	})
+}
+
+// slotKey finds what gives a request's slot back early.
+type slotKey struct{}
+
+// takeSlot takes one of the slots for requests under way; false when there is none. release
+// may be called several times, by one goroutine.
+func (s *Server) takeSlot() (release func(), ok bool) {
+	select {
+	case s.requests <- struct{}{}:
+	default:
+		return nil, false
+	}
+	released := false
+	return func() {
+		if !released {
+			released = true
+			<-s.requests
+		}
+	}, true
+}
+
+// authenticate asks the Authority about a credential. A request whose answer is held back gives
+// its slot back first, so that failures keep nobody out, and is answered when the server closes.
+func (s *Server) authenticate(r *http.Request, kind, token string, targets []auth.Target) (auth.Grant, error) {
+	from := s.client(r)
+	from.Release, _ = r.Context().Value(slotKey{}).(func())
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	stop := s.whenClosing(cancel)
+	defer stop()
+	return s.config.Authority.TokenFor(ctx, from, kind, token, targets...)
 }
 
 // fromLoopback says whether the request comes from this machine and was meant for it.

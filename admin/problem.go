@@ -7,8 +7,11 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"math"
 	"net/http"
+	"strconv"
 
+	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -86,6 +89,9 @@ func codeOf(err error) fsm.Code {
 func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	code := codeOf(err)
 	a := answerTo(code)
+	if errors.As(err, new(*auth.TooManyFailuresError)) {
+		a.status = http.StatusTooManyRequests
+	}
 	level := slog.LevelDebug
 	message := err.Error()
 	if code == fsm.Internal {
@@ -96,7 +102,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 	s.config.Logger.Log(r.Context(), level, "request refused", "tracking_id", id,
 		"method", r.Method, "path", r.URL.Path, "status", a.status, "error", err.Error())
 	if code == fsm.ServerBusy {
-		w.Header().Set("Retry-After", "1")
+		w.Header().Set("Retry-After", strconv.Itoa(retryAfter(err)))
 	}
 	if code == fsm.Unauthorized {
 		w.Header().Set("WWW-Authenticate", "SharedAccessSignature")
@@ -106,6 +112,15 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		return
 	}
 	s.reply(w, r, a.status, &Problem{Code: a.name, Message: message, TrackingID: id})
+}
+
+// retryAfter is how long a client that is told to come back waits, in whole seconds.
+func retryAfter(err error) int {
+	var tooMany *auth.TooManyFailuresError
+	if errors.As(err, &tooMany) {
+		return max(1, int(math.Ceil(tooMany.After.Seconds())))
+	}
+	return 1
 }
 
 // reply writes value as JSON. The client is gone when writing fails: nothing to do.

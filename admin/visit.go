@@ -120,7 +120,7 @@ func (s *Server) permit(r *http.Request, v *visit, n need, entity string) error 
 		return nil
 	}
 	kind, token := credential(given)
-	grant, err := s.config.Authority.TokenFor(r.Context(), s.client(r), kind, token, targets(r, n, entity)...)
+	grant, err := s.authenticate(r, kind, token, targets(r, n, entity))
 	if err != nil {
 		if isATOM(r) && errors.Is(err, fsm.InvalidArgument) {
 			// To clients it is 401 that tells them to look at their credentials.

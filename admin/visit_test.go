@@ -204,18 +204,68 @@ func TestJWT(t *testing.T) {
 	}
 }
 
-// Who has failed too often is told to wait, in both APIs.
+// A client that failed too often is told when to come back, in both APIs; so is one that
+// comes while the member is busy.
 func TestTooManyFailures(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.server.config.Authority = oracle{func(string, string, string) {}, auth.Grant{}, fmt.Errorf("%w: wait", fsm.ServerBusy)}
-	server := r.server.http.Handler
-	for _, path := range []string{"/v1/queues", "/$Resources/Queues"} {
-		w := do(server, "GET", path, signed("http://localhost/", "root", "root-secret"))
-		if w.Code != http.StatusServiceUnavailable || w.Header().Get("Retry-After") == "" {
-			t.Errorf("%s: %d, %v", path, w.Code, w.Header())
+	for _, c := range []struct {
+		err    error
+		status int
+		after  string
+	}{
+		{&auth.TooManyFailuresError{After: 1200 * time.Millisecond}, http.StatusTooManyRequests, "2"},
+		{fmt.Errorf("check: %w", &auth.TooManyFailuresError{}), http.StatusTooManyRequests, "1"},
+		{fmt.Errorf("%w: wait", fsm.ServerBusy), http.StatusServiceUnavailable, "1"},
+	} {
+		r := newRig(t)
+		r.server.config.Authority = oracle{func(string, string, string) {}, auth.Grant{}, c.err}
+		for _, path := range []string{"/v1/queues", "/$Resources/Queues"} {
+			w := do(r.server.http.Handler, "GET", path, signed("http://localhost/", "root", "root-secret"))
+			if w.Code != c.status || w.Header().Get("Retry-After") != c.after || !strings.Contains(w.Body.String(), "busy") {
+				t.Errorf("%s: %d, %v, %s", path, w.Code, w.Header(), w.Body.String())
+			}
 		}
 	}
+}
+
+// held is an Authority that holds its answers back until it is asked no more, as the keyring
+// does with failures.
+type held struct{ waiting chan struct{} }
+
+func (h held) TokenFor(ctx context.Context, from auth.Client, _, _ string, _ ...auth.Target) (auth.Grant, error) {
+	from.Release()
+	from.Release()
+	h.waiting <- struct{}{}
+	<-ctx.Done()
+	return auth.Grant{}, fsm.Unauthorized
+}
+
+// Answers that are held back take no slots from other requests, and do not hold up the closing
+// of the server.
+func TestFailuresTakeNoSlots(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	h := held{make(chan struct{})}
+	r.server.config.Authority = h
+	var all sync.WaitGroup
+	for range 2 * requestsMax {
+		all.Go(func() {
+			if status, body := r.ask("GET", "/v1/queues", "", signed("http://localhost/", "root", "wrong")); status != http.StatusUnauthorized {
+				t.Errorf("%d %s", status, body)
+			}
+		})
+		<-h.waiting
+	}
+	if n := len(r.server.requests); n != 0 {
+		t.Errorf("%d slots are taken", n)
+	}
+	if status, body := r.ask("GET", "/v1/queues", "", nil); status != http.StatusOK {
+		t.Errorf("%d %s", status, body)
+	}
+	if err := r.server.Close(t.Context()); err != nil {
+		t.Error(err)
+	}
+	all.Wait()
 }
 
 // line is one of the audit log.

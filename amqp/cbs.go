@@ -69,8 +69,8 @@ func (c *conn) admitToken(ctx context.Context, r *request) response {
 }
 
 // tokenRefused is the response to a token that the Authorizer does not take. Never 403:
-// .NET shows that as an exceeded limit. What was not looked at is answered with a status
-// that clients try again after.
+// .NET shows that as an exceeded limit. What was not verified, or came after too many
+// failures, is answered with a status that clients try again after.
 func tokenRefused(err error) response {
 	say := answer(fsm.Unauthorized)
 	switch code, known := codeIn(err); {
@@ -80,7 +80,7 @@ func tokenRefused(err error) response {
 		return say
 	case known && (code == fsm.ServerBusy || code == fsm.Timeout), errors.Is(err, context.DeadlineExceeded):
 		say = answer(fsm.ServerBusy)
-		say.text = "The token was not looked at: " + err.Error() + "."
+		say.text = "The token was not accepted: " + err.Error() + "."
 		return say
 	}
 	say.text = "The token was refused: " + err.Error() + ". Use a valid key or token."

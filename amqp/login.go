@@ -28,7 +28,7 @@ const (
 const (
 	saslOK   = 0
 	saslAuth = 1 // the credential is wrong
-	saslTemp = 4 // it was not looked at; later it may go well
+	saslTemp = 4 // it was not verified, or came after too many failures; later it may go well
 )
 
 // login is what a connection proved by SASL, for the audit log. The zero value: nothing.
@@ -132,7 +132,7 @@ func (c *conn) plain(ctx context.Context, response []byte) error {
 	user := string(parts[1])
 	allowed, err := c.config.Authorizer.Password(ctx, c.client(), user, string(parts[2]))
 	if err != nil {
-		c.log.InfoContext(ctx, "password refused", "user", user, "error", err)
+		c.log.DebugContext(ctx, "password refused", "user", user, "error", err)
 		return fmt.Errorf("sasl plain: %w", err)
 	}
 	return c.loggedIn(ctx, grant{allowed, kindPlain, user})
@@ -143,7 +143,7 @@ func (c *conn) external(ctx context.Context, certificate *x509.Certificate) erro
 	name := certificate.Subject.CommonName
 	allowed, err := c.config.Authorizer.Certificate(ctx, c.client(), certificate)
 	if err != nil {
-		c.log.InfoContext(ctx, "client certificate refused", "name", name, "error", err)
+		c.log.DebugContext(ctx, "client certificate refused", "name", name, "error", err)
 		return fmt.Errorf("sasl external: %w", err)
 	}
 	return c.loggedIn(ctx, grant{allowed, kindExternal, name})

@@ -7,7 +7,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/coreos/go-oidc/v3/oidc"
@@ -15,12 +14,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Limits of what is asked of an identity provider.
-const (
-	issuerTimeMax  = 10 * time.Second // one answer of it
-	issuerRetryMin = 5 * time.Second  // between two tries to find out its keys
-	rolesMax       = 256              // roles of a token that are looked at
-)
+// rolesMax is how many roles of a token are looked at.
+const rolesMax = 256
 
 // IssuerConfig says whose JWTs are taken.
 type IssuerConfig struct {
@@ -56,14 +51,10 @@ const namespacesClaim = "peeklock_namespaces"
 
 // Issuer checks the JWTs of one identity provider. What that is like is found out at the
 // first token and not before, so that a member starts without it; its keys may change at
-// any time.
+// any time, and are found again within issuerRefreshMin. It is safe for concurrent use.
 type Issuer struct {
 	config IssuerConfig
-
-	mu       sync.Mutex
-	verifier *oidc.IDTokenVerifier
-	tried    time.Time // the last failure
-	failure  error
+	keys   *keySet
 }
 
 // NewIssuer makes an issuer. It asks nobody.
@@ -83,28 +74,42 @@ func NewIssuer(c IssuerConfig) (*Issuer, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Issuer{config: c}, nil
+	return &Issuer{c, &keySet{url: c.URL, client: c.Client, now: time.Now, keys: &keys{}}}, nil
 }
 
-// discover asks the provider for its description, once.
-func (i *Issuer) discover(ctx context.Context) (*oidc.IDTokenVerifier, error) {
-	i.mu.Lock()
-	defer i.mu.Unlock()
-	if i.verifier != nil {
-		return i.verifier, nil
+// unknownKeyError says that no key fits the signature of a token: what the client is told
+// unless the provider has newer keys.
+type unknownKeyError struct {
+	generation uint64 // of the keys that were tried
+	named      bool   // one of them has the id that the token names
+}
+
+func (*unknownKeyError) Error() string { return errToken.Error() }
+func (*unknownKeyError) Unwrap() error { return errToken }
+
+// errToken says no more than that: the library's words may quote the token.
+var errToken = fmt.Errorf("%w: InvalidToken: the token is not one of the identity provider's for this audience", fsm.Unauthorized)
+
+// check verifies signature, issuer, audience and times of a token with the keys that are
+// known; it asks nobody. The error is an *unknownKeyError when newer keys may be better.
+func (i *Issuer) check(ctx context.Context, token string) (*oidc.IDToken, error) {
+	known := i.keys.current()
+	if known.generation == 0 {
+		return nil, &unknownKeyError{}
 	}
-	if i.failure != nil && i.config.Now().Sub(i.tried) < issuerRetryMin {
-		return nil, i.failure
+	signed := &verification{keys: known}
+	verifier := oidc.NewVerifier(i.config.URL, signed, &oidc.Config{ClientID: i.config.Audience, SupportedSigningAlgs: known.algorithms, Now: i.config.Now})
+	checked, err := verifier.Verify(ctx, token)
+	var late *oidc.TokenExpiredError
+	switch {
+	case signed.failed:
+		return nil, &unknownKeyError{known.generation, signed.named}
+	case errors.As(err, &late):
+		return nil, fmt.Errorf("%w: %w: the token ended at %s", fsm.Unauthorized, errExpired, late.Expiry.UTC().Format(time.RFC3339))
+	case err != nil:
+		return nil, errToken
 	}
-	// The provider keeps this context for the keys that it will ask for later.
-	ctx = oidc.ClientContext(context.WithoutCancel(ctx), i.config.Client)
-	provider, err := oidc.NewProvider(ctx, i.config.URL)
-	if err != nil {
-		i.tried, i.failure = i.config.Now(), fmt.Errorf("%w: the identity provider does not answer: try again", fsm.ServerBusy)
-		return nil, i.failure
-	}
-	i.verifier = provider.Verifier(&oidc.Config{ClientID: i.config.Audience, Now: i.config.Now})
-	return i.verifier, nil
+	return checked, nil
 }
 
 // jwt checks a token of the issuer and what its roles allow.
@@ -115,18 +120,9 @@ func (k *Keyring) jwt(ctx context.Context, from Client, token string) (Grant, er
 	if len(token) > jwtBytesMax {
 		return Grant{}, fmt.Errorf("%w: the token is longer than %d bytes", fsm.InvalidArgument, jwtBytesMax)
 	}
-	verifier, err := k.issuer.discover(ctx)
+	checked, err := k.issuer.check(ctx, token)
 	if err != nil {
 		return Grant{}, err
-	}
-	checked, err := verifier.Verify(ctx, token)
-	var late *oidc.TokenExpiredError
-	switch {
-	case errors.As(err, &late):
-		return Grant{}, fmt.Errorf("%w: %w: the token ended at %s", fsm.Unauthorized, errExpired, late.Expiry.UTC().Format(time.RFC3339))
-	case err != nil:
-		// The library's words may quote the token.
-		return Grant{}, fmt.Errorf("%w: InvalidToken: the token is not one of the identity provider's for this audience", fsm.Unauthorized)
 	}
 	var claims map[string]any
 	if err := checked.Claims(&claims); err != nil {

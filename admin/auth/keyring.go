@@ -47,7 +47,10 @@ type Grant struct {
 // Client is who asks to be let in.
 type Client struct {
 	Namespace fsm.NamespaceID
-	Peer      net.Addr // nil: nobody is counted for failing
+	Peer      net.Addr // nil: failures are not counted
+	// Release, when not nil, is called before the caller is kept waiting, perhaps several
+	// times: what it holds that others need is given back there.
+	Release func()
 	// Through is the namespace that the host of the request selects, where the request names another
 	// one; else 0. Operators may sign for that host.
 	Through fsm.NamespaceID
@@ -75,6 +78,8 @@ type Config struct {
 	Rules Rules
 	// Issuer checks JWTs; nil refuses them.
 	Issuer *Issuer
+	// Limits bound what failed logins cost others; nil: DefaultLimits.
+	Limits *Limits
 	Audit  *slog.Logger     // refused logins; nil: nowhere
 	Now    func() time.Time // the clock; nil: time.Now
 }
@@ -97,18 +102,21 @@ func (c Config) Validate() error {
 		}
 		seen[k.Name] = true
 	}
+	if c.Limits != nil {
+		return c.Limits.Validate()
+	}
 	return nil
 }
 
 // Keyring checks credentials against the rules of the cluster and the configured keys.
 // Every method may be called from any goroutine.
 type Keyring struct {
-	keys   map[string]Key // never changed
-	rules  Rules
-	issuer *Issuer
-	doors  *doors
-	audit  *slog.Logger
-	now    func() time.Time
+	keys    map[string]Key // never changed
+	rules   Rules
+	issuer  *Issuer
+	limiter *limiter
+	audit   *slog.Logger
+	now     func() time.Time
 }
 
 // New makes a keyring.
@@ -123,7 +131,11 @@ func New(c Config) (*Keyring, error) {
 	if k.audit == nil {
 		k.audit = slog.New(slog.DiscardHandler)
 	}
-	k.doors = newDoors(k.now)
+	limits := DefaultLimits()
+	if c.Limits != nil {
+		limits = *c.Limits
+	}
+	k.limiter = newLimiter(limits, k.now)
 	for _, key := range c.Keys {
 		k.keys[key.Name] = key
 	}
@@ -211,22 +223,83 @@ func (k *Keyring) Certificate(ctx context.Context, from Client, certificate *x50
 	})
 }
 
-// at lets a client try, unless it has failed too often, and writes down that it failed.
+// at verifies a credential and lets it pass when it is good, whatever failed before. A
+// failure is counted, answered late, and written down.
 func (k *Keyring) at(ctx context.Context, from Client, kind, name string, try func() (Grant, error)) (Grant, error) {
-	if !k.doors.open(from.Peer) {
-		k.refused(ctx, from, kind, name, "too many failures from this address")
-		return Grant{}, fmt.Errorf("%w: too many failed logins from this address: wait and use a valid key", fsm.ServerBusy)
+	grant, err := k.verify(ctx, from, try)
+	var unknown *unknownKeyError
+	if errors.As(err, &unknown) {
+		switch newer, failed := k.refresh(ctx, from, unknown); {
+		case failed != nil:
+			err = failed
+		case newer:
+			grant, err = k.verify(ctx, from, try)
+		}
 	}
-	grant, err := try()
-	switch {
-	case err == nil:
+	if err == nil {
 		return grant, nil
-	case errors.Is(err, errExpired), errors.Is(err, fsm.ServerBusy): // nobody guesses that way
-	default:
-		k.doors.failed(from.Peer)
 	}
-	k.refused(ctx, from, kind, name, err.Error())
+	if errors.Is(err, errExpired) || errors.Is(err, fsm.ServerBusy) { // nobody guesses that way
+		k.refused(ctx, from, kind, name, err.Error())
+		return Grant{}, err
+	}
+	delay, tooMany := k.limiter.recordFailure(from.Peer, from.Namespace, name)
+	reason := err.Error()
+	if tooMany != nil {
+		err = tooMany
+	}
+	k.refused(ctx, from, kind, name, reason)
+	if !k.delay(ctx, from, delay) && tooMany == nil {
+		err = &TooManyFailuresError{After: delay}
+	}
 	return Grant{}, err
+}
+
+// verify runs a verification in one of the client's places.
+func (k *Keyring) verify(ctx context.Context, from Client, try func() (Grant, error)) (Grant, error) {
+	release, err := k.limiter.verify(ctx, from.Peer)
+	if err != nil {
+		return Grant{}, err
+	}
+	defer release()
+	return try()
+}
+
+// delay holds an answer back, in none of the places in which credentials are verified. False
+// when too many answers are being held back: then it is given at once.
+func (k *Keyring) delay(ctx context.Context, from Client, delay time.Duration) bool {
+	if delay <= 0 {
+		return true
+	}
+	release, ok := k.limiter.hold(from.Peer, delayedAnswer)
+	if !ok {
+		return false
+	}
+	defer release()
+	if from.Release != nil {
+		from.Release()
+	}
+	timer := time.NewTimer(delay)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return true
+}
+
+// refresh waits for newer keys of the identity provider, in none of the places in which
+// credentials are verified.
+func (k *Keyring) refresh(ctx context.Context, from Client, vain *unknownKeyError) (newer bool, err error) {
+	release, ok := k.limiter.hold(from.Peer, keyWaiter)
+	if !ok {
+		return false, fmt.Errorf("%w: too many tokens wait for the keys of the identity provider: try again", fsm.ServerBusy)
+	}
+	defer release()
+	if from.Release != nil {
+		from.Release()
+	}
+	return k.issuer.keys.refresh(ctx, vain)
 }
 
 // refused is the line in the audit log.

@@ -2,7 +2,6 @@ package auth
 
 import (
 	"bytes"
-	"context"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -162,62 +162,14 @@ func TestCertificate(t *testing.T) {
 	}
 }
 
-// Who fails too often waits, even with the right key, and nobody else does.
-func TestFailuresAreLimited(t *testing.T) {
-	t.Parallel()
-	now := noon()
-	k, _ := stocked(t, func(c *Config) { c.Now = func() time.Time { return now } })
-	at := func(ip string) Client {
-		return Client{Namespace: fsm.DefaultNamespace, Peer: &net.TCPAddr{IP: net.ParseIP(ip), Port: 1000}}
-	}
-	try := func(ip, secret string) error {
-		_, err := k.Password(context.Background(), at(ip), "app", secret)
-		return err
-	}
-	for _, bad := range []string{"192.0.2.1", "2001:db8::1", "127.0.0.1", "::1"} {
-		for range failuresAtOnceMax {
-			check(t, try(bad, "wrong"), fsm.Unauthorized)
-		}
-	}
-	check(t, try("192.0.2.1", "one"), fsm.ServerBusy)
-	check(t, try("2001:db8::2", "one"), fsm.ServerBusy) // of the same site
-	check(t, try("::ffff:192.0.2.1", "one"), fsm.ServerBusy)
-	for _, good := range []string{"192.0.2.2", "2001:db8:0:1::1", "127.0.0.1", "::1"} {
-		check(t, try(good, "one"), fsm.OK)
-	}
-	now = now.Add(time.Second / failuresPerSecondMax)
-	check(t, try("192.0.2.1", "one"), fsm.OK)
-
-	// Old tokens are no guesses.
-	late := Sign("sb://host/", "app", "one", now.Add(-time.Hour))
-	for range 2 * failuresAtOnceMax {
-		_, err := k.Token(t.Context(), at("192.0.2.3"), KindSAS, late, "sb://host/a")
-		check(t, err, fsm.Unauthorized)
-	}
-	check(t, try("192.0.2.3", "one"), fsm.OK)
-}
-
-func TestAddressesAreForgotten(t *testing.T) {
-	t.Parallel()
-	d := newDoors(noon)
-	first := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1)}
-	for range failuresAtOnceMax {
-		d.failed(first)
-	}
-	if d.open(first) {
-		t.Fatal("open after too many failures")
-	}
-	for i := range addressesMax {
-		d.failed(&net.TCPAddr{IP: net.IPv4(11, byte(i>>16), byte(i>>8), byte(i))})
-	}
-	if d.known.Len() != addressesMax || !d.open(first) {
-		t.Errorf("%d addresses are remembered, the first among them: %v", d.known.Len(), !d.open(first))
-	}
-}
-
 // The audit log has who, from where and why, and no secret.
 func TestRefusedLoginsAreWrittenDown(t *testing.T) {
 	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { refusedLoginsAreWrittenDown(t) })
+}
+
+func refusedLoginsAreWrittenDown(t *testing.T) {
+	t.Helper()
 	var log bytes.Buffer
 	k, _ := stocked(t, func(c *Config) { c.Audit = slog.New(slog.NewTextHandler(&log, nil)) })
 	from := Client{Namespace: other, Peer: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 9), Port: 77}}

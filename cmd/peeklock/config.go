@@ -70,6 +70,11 @@ type memberConfig struct {
 	OTLPEndpoint      string `koanf:"otlp_endpoint"`    // URL of who takes traces; empty: there are none
 
 	ConnectionsPerAddress int `koanf:"connections_per_address"` // AMQP connections of one address; 0: no limit
+
+	LoginFailures          int    `koanf:"login_failures"`            // failures of one address with one key name until it is told to wait
+	LoginFailuresPerMinute int    `koanf:"login_failures_per_minute"` // how many of them are forgotten in a minute
+	LoginDelay             string `koanf:"login_delay"`               // how late a failure is answered at most; 0: at once
+	LoginVerifications     int    `koanf:"login_verifications"`       // credentials of one address verified at a time
 }
 
 // keyRow is a key in the configuration file.
@@ -113,7 +118,7 @@ func defaults() map[string]any {
 	if err != nil || name == "" {
 		name = "member"
 	}
-	return map[string]any{
+	all := map[string]any{
 		"name": name, "dir": "peeklock-data",
 		"amqp": "127.0.0.1:5672", "admin": "127.0.0.1:5300", "peer": "127.0.0.1:7947", "gossip": "127.0.0.1:7946",
 		"advertise": "", "join": []string{}, "expect": 1, "partitions": 16, "replication": 3,
@@ -127,6 +132,8 @@ func defaults() map[string]any {
 		"slow": "1s", "otlp_endpoint": "",
 		"connections_per_address": amqp.DefaultConfig().ConnectionsPerPeerMax,
 	}
+	loginDefaults(all)
+	return all
 }
 
 // configFlags adds a flag for every setting, under its name with dashes. The flags have no
@@ -157,6 +164,7 @@ func configFlags(cmd *cobra.Command) {
 	f.Bool("require-tls", false, "refuse clients from other machines without TLS although --allow-remote-plain is given")
 	policyFlags(f)
 	secureFlags(f)
+	loginFlags(f)
 	metricsFlags(f)
 	slowFlags(f)
 	traceFlags(f)
@@ -322,7 +330,7 @@ func (s *settings) validate() error {
 	if err := s.validateSecurity(); err != nil {
 		return err
 	}
-	for _, validate := range []func() error{s.validatePolicy, s.validateMetrics, s.validateSlow, s.validateTraces} {
+	for _, validate := range []func() error{s.validatePolicy, s.validateLogin, s.validateMetrics, s.validateSlow, s.validateTraces} {
 		if err := validate(); err != nil {
 			return err
 		}
@@ -382,6 +390,9 @@ func (s *settings) keys() (auth.Config, error) {
 		return auth.Config{}, usagef("keys: %w", err)
 	}
 	var err error
+	if config.Limits, err = s.loginLimits(); err != nil {
+		return auth.Config{}, err
+	}
 	if config.Issuer, err = s.issuer(); err != nil {
 		return auth.Config{}, err
 	}

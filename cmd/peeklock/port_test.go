@@ -179,7 +179,7 @@ func startServe(t *testing.T, args ...string) (amqpAddr, httpAddr string, log *l
 	return found[1], found[2], log
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()

@@ -172,7 +172,8 @@ func (a authorizer) Certificate(ctx context.Context, from amqp.Client, certifica
 	return granted(a.ring.Certificate(ctx, asker(from), certificate))
 }
 
-// asker is who the keyring is asked about.
+// asker is the client that the keyring is asked about. It holds nothing that others need: each
+// login is a goroutine of its connection.
 func asker(from amqp.Client) auth.Client {
 	return auth.Client{Namespace: from.Namespace, Peer: from.Peer}
 }

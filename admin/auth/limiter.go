@@ -1,0 +1,237 @@
+package auth
+
+import (
+	"context"
+	"fmt"
+	"hash/maphash"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	lru "github.com/hashicorp/golang-lru/v2"
+	"golang.org/x/time/rate"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// What the limiter may hold. A delayed answer holds a goroutine (8 KiB) and the request (a
+// token, 64 KiB at most), so all of them together hold less than 40 MiB; and so do the tokens
+// (32 KiB at most) that wait for keys of the identity provider.
+const (
+	clientsMax              = 10_000          // remembered; the one that was quiet for longest is forgotten
+	namesPerClientMax       = 16              // key names whose failures are counted apart; the others are counted together
+	delayedPerClientMax     = 32              // answers held back at a time; further failures are answered at once
+	delayedMax              = 512             // the same of all clients together
+	keyWaitersPerClientMax  = 256             // tokens that wait for keys at a time; further ones are refused as busy
+	keyWaitersMax           = 1024            // the same of all clients together
+	verificationQueueMax    = 1024            // credentials of one client that wait to be verified
+	verificationWaitTimeMax = 5 * time.Second // of one credential in that queue
+	delayMin                = 50 * time.Millisecond
+	prefixBits              = 64 // of an IPv6 address: what one customer is given as a rule
+)
+
+// TooManyFailuresError refuses a wrong credential of a client that failed too often. It
+// wraps fsm.ServerBusy: clients come back after it.
+type TooManyFailuresError struct {
+	// After is when the next failure is answered as a failure again.
+	After time.Duration
+}
+
+// Error says what to do.
+func (e *TooManyFailuresError) Error() string {
+	return fmt.Sprintf("%s: too many failed logins from this address: wait %s and use a valid key", fsm.ServerBusy.Error(), e.After.Round(time.Millisecond))
+}
+
+// Unwrap is the code for it.
+func (*TooManyFailuresError) Unwrap() error { return fsm.ServerBusy }
+
+// waitKind is why a client is kept waiting. Failures and tokens are counted apart, so that
+// neither keeps the other out.
+type waitKind uint8
+
+const (
+	delayedAnswer waitKind = iota // to a failure
+	keyWaiter                     // a token that wants keys which are not known yet
+	waitKinds
+)
+
+// max is how many of a kind there may be at a time, of one client and of all.
+func (k waitKind) max() (perClient, all int) {
+	if k == keyWaiter {
+		return keyWaitersPerClientMax, keyWaitersMax
+	}
+	return delayedPerClientMax, delayedMax
+}
+
+// limiter counts failed logins by client and key name, says how late they are answered, and
+// bounds how many credentials of a client are verified and how many are kept waiting at a
+// time. It is safe for concurrent use.
+type limiter struct {
+	limits Limits
+	now    func() time.Time
+	seed   maphash.Seed
+
+	mu      sync.Mutex // guards what follows, and the fields of each origin
+	origins *lru.Cache[netip.Prefix, *origin]
+	waiting [waitKinds]int
+}
+
+// origin is what is known of one client. One that is forgotten while requests of it are
+// under way ends with them; new requests are counted by a new one.
+type origin struct {
+	verifying chan struct{} // one token for each verification under way
+	queued    int           // credentials that wait for that
+	waiting   [waitKinds]int
+	failures  map[uint64]*rate.Limiter
+}
+
+func newLimiter(limits Limits, now func() time.Time) *limiter {
+	origins, err := lru.New[netip.Prefix, *origin](clientsMax)
+	if err != nil {
+		panic(err) // clientsMax is positive
+	}
+	return &limiter{limits: limits, now: now, seed: maphash.MakeSeed(), origins: origins}
+}
+
+// origin is the one of an address, nil for an address that is not counted. mu is held.
+func (l *limiter) origin(peer net.Addr) *origin {
+	prefix, counts := prefixOf(peer)
+	if !counts {
+		return nil
+	}
+	o, found := l.origins.Get(prefix)
+	if !found {
+		o = &origin{verifying: make(chan struct{}, l.limits.VerificationsMax), failures: make(map[uint64]*rate.Limiter)}
+		l.origins.Add(prefix, o)
+	}
+	return o
+}
+
+// verify waits until a credential of the client may be verified; the caller calls release
+// when that is done. Errors wrap fsm.ServerBusy.
+func (l *limiter) verify(ctx context.Context, peer net.Addr) (release func(), err error) {
+	l.mu.Lock()
+	o := l.origin(peer)
+	if o == nil {
+		l.mu.Unlock()
+		return func() {}, nil
+	}
+	release = func() { <-o.verifying }
+	select {
+	case o.verifying <- struct{}{}:
+		l.mu.Unlock()
+		return release, nil
+	default:
+	}
+	if o.queued >= verificationQueueMax {
+		l.mu.Unlock()
+		return nil, fmt.Errorf("%w: %d logins from this address wait to be verified: try again", fsm.ServerBusy, verificationQueueMax)
+	}
+	o.queued++
+	l.mu.Unlock()
+	defer func() {
+		l.mu.Lock()
+		o.queued--
+		l.mu.Unlock()
+	}()
+	timer := time.NewTimer(verificationWaitTimeMax)
+	defer timer.Stop()
+	select {
+	case o.verifying <- struct{}{}:
+		return release, nil
+	case <-timer.C:
+	case <-ctx.Done():
+	}
+	return nil, fmt.Errorf("%w: too many logins from this address are being verified: try again", fsm.ServerBusy)
+}
+
+// recordFailure counts a failure and says how late it is answered. tooMany is nil unless the client
+// failed too often with keys of this name. Failures without an address are not counted.
+func (l *limiter) recordFailure(peer net.Addr, namespace fsm.NamespaceID, name string) (delay time.Duration, tooMany *TooManyFailuresError) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o := l.origin(peer)
+	if o == nil {
+		return 0, nil
+	}
+	now := l.now()
+	bucket := l.bucket(o, namespace, name, now)
+	if !bucket.AllowN(now, 1) {
+		missing := (1 - bucket.TokensAt(now)) / float64(bucket.Limit())
+		return l.limits.DelayMax, &TooManyFailuresError{After: time.Duration(missing * float64(time.Second))}
+	}
+	delay = delayMin
+	for failures := float64(l.limits.FailuresMax) - bucket.TokensAt(now); failures > 1 && delay < l.limits.DelayMax; failures-- {
+		delay *= 2
+	}
+	return min(delay, l.limits.DelayMax), nil
+}
+
+// bucket holds what a client may still fail with keys of a name. Who tries many names has
+// one bucket for those beyond the first namesPerClientMax. mu is held.
+func (l *limiter) bucket(o *origin, namespace fsm.NamespaceID, name string, now time.Time) *rate.Limiter {
+	var h maphash.Hash
+	h.SetSeed(l.seed)
+	maphash.WriteComparable(&h, namespace)
+	_, _ = h.WriteString(name) // never fails
+	id := h.Sum64()
+	if _, found := o.failures[id]; !found && len(o.failures) >= namesPerClientMax {
+		for other, bucket := range o.failures {
+			if bucket.TokensAt(now) >= float64(l.limits.FailuresMax) {
+				delete(o.failures, other)
+			}
+		}
+		if len(o.failures) >= namesPerClientMax {
+			id = 0
+		}
+	}
+	bucket, found := o.failures[id]
+	if !found {
+		bucket = rate.NewLimiter(rate.Limit(float64(l.limits.FailuresPerMinute)/60), l.limits.FailuresMax)
+		o.failures[id] = bucket
+	}
+	return bucket
+}
+
+// hold takes a place for a client that is kept waiting, false when there is none. The caller
+// calls release when the wait is over.
+func (l *limiter) hold(peer net.Addr, kind waitKind) (release func(), ok bool) {
+	perClient, all := kind.max()
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	o := l.origin(peer)
+	if o == nil {
+		o = &origin{} // counts for the process alone
+	}
+	if o.waiting[kind] >= perClient || l.waiting[kind] >= all {
+		return nil, false
+	}
+	o.waiting[kind]++
+	l.waiting[kind]++
+	return func() {
+		l.mu.Lock()
+		o.waiting[kind]--
+		l.waiting[kind]--
+		l.mu.Unlock()
+	}, true
+}
+
+// prefixOf is what an address is counted by, and whether it is counted at all: a Unix socket
+// is not. Loopback is, like any other address: nothing here refuses a valid credential.
+func prefixOf(peer net.Addr) (netip.Prefix, bool) {
+	tcp, ok := peer.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	address := tcp.AddrPort().Addr().Unmap().WithZone("")
+	if !address.IsValid() {
+		return netip.Prefix{}, false
+	}
+	bits := address.BitLen()
+	if address.Is6() {
+		bits = prefixBits
+	}
+	prefix, err := address.Prefix(bits)
+	return prefix, err == nil
+}
