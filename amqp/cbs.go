@@ -39,6 +39,7 @@ func (c *conn) admitToken(ctx context.Context, r *request) response {
 	}
 	allowed, err := c.config.Authorizer.Token(ctx, c.client(), kind, token, audience)
 	if err != nil {
+		c.totals.logins.Add(1)
 		return tokenRefused(err)
 	}
 	if allowed.Namespace != c.namespace || allowed.OfEntity && allowed.Path == "" {

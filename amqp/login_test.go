@@ -205,8 +205,11 @@ func TestTokenRefused(t *testing.T) {
 		{fmt.Errorf("too many failed logins from this address, wait: %w", fsm.ServerBusy), 503},
 		{fmt.Errorf("the issuer does not answer: %w", fsm.Timeout), 503},
 	} {
-		_, p := piped(t, newHouse("orders"), (&gate{err: c.err}).through)
+		s, p := piped(t, newHouse("orders"), (&gate{err: c.err}).through)
 		p.unknown().putToken("sb://h/orders", c.status)
+		if n := s.Stats().Logins; n != 1 {
+			t.Errorf("%d refused logins are counted", n)
+		}
 	}
 	say := tokenRefused(fmt.Errorf("too many failed logins: %w", fsm.ServerBusy))
 	if say.condition != wire.ConditionServerBusy || say.retry != mayHelp || !strings.Contains(say.text, "too many failed logins") {

@@ -32,7 +32,7 @@ type Stats struct {
 	Settled [verbs]uint64
 	// Presettled counts deliveries that were refused and whose sender did not want to know.
 	Presettled uint64
-	Logins     uint64 // SASL attempts that were refused
+	Logins     uint64 // refused: by SASL, and tokens put to $cbs
 	// Refused counts what was refused, by the condition that the client was told.
 	Refused map[wire.Symbol]uint64
 }

@@ -109,7 +109,8 @@ func (c Config) Validate() error {
 }
 
 // Keyring checks credentials against the rules of the cluster and the configured keys.
-// Every method may be called from any goroutine.
+// Every method may be called from any goroutine. A refusal takes up to Limits.DelayMax, a JWT
+// with a key that is not known yet some seconds more.
 type Keyring struct {
 	keys    map[string]Key // never changed
 	rules   Rules

@@ -71,7 +71,7 @@ func gatewayFamilies() []family {
 		},
 		gateway("peeklock_amqp_refused_presettled_deliveries_total", counter, "Deliveries that were refused although their sender had settled them: it does not know. Messages lost by the sender's choice.",
 			func(s *amqp.Stats) uint64 { return s.Presettled }),
-		gateway("peeklock_amqp_refused_logins_total", counter, "SASL attempts with credentials that were refused. Refused tokens are requests refused with amqp:unauthorized-access.",
+		gateway("peeklock_amqp_refused_logins_total", counter, "Logins that were refused: by SASL, and tokens put to $cbs.",
 			func(s *amqp.Stats) uint64 { return s.Logins }),
 	}
 }
