@@ -37,6 +37,9 @@ require (
 	// Object stores, for copies of a cluster. It raises mapstructure to v2.5.0, and what draws
 	// tables and colours; none of the pins above.
 	github.com/minio/minio-go/v7 v7.4.1
+	// The PROXY protocol. v0.16.0 wants Go 1.26.9, which would raise the line above for everybody;
+	// v0.15.0 is the newest that does not.
+	github.com/pires/go-proxyproto v0.15.0
 	github.com/prometheus/client_golang v1.25.0
 	github.com/rogpeppe/go-internal v1.16.0
 	github.com/spf13/cobra v1.10.2

@@ -3,6 +3,8 @@ package listen
 import (
 	"bytes"
 	"strings"
+
+	"github.com/pires/go-proxyproto"
 )
 
 // protocol is what the first bytes of a connection say.
@@ -14,6 +16,7 @@ const (
 	speaksTLS
 	speaksHTTP
 	speaksWebSocket // HTTP, and asks for the path of AMQP over WebSocket
+	speaksProxy     // a PROXY protocol header, where none is due
 )
 
 // firstBytesMax is how much is looked at. A request line with a longer target is HTTP,
@@ -41,6 +44,10 @@ func classify(first []byte) protocol {
 			return speaksTLS
 		}
 		return speaksAMQP
+	case bytes.HasPrefix(first, proxyproto.SIGV1), bytes.HasPrefix(first, proxyproto.SIGV2):
+		return speaksProxy
+	case bytes.HasPrefix(proxyproto.SIGV1, first), bytes.HasPrefix(proxyproto.SIGV2, first):
+		return undecided
 	case first[0] < 'A' || first[0] > 'Z':
 		return speaksAMQP
 	case bytes.HasPrefix(first, []byte(header)):

@@ -9,6 +9,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"sync"
 	"time"
 )
@@ -29,9 +30,14 @@ type Config struct {
 	// TLS is how TLS is spoken; nil refuses it. ALPN is not offered: HTTP/2 would not be
 	// understood behind it, and AMQP clients name no protocol.
 	TLS *tls.Config
-	// RequireTLS refuses clients from other machines that do not speak TLS. Those on
-	// loopback, such as a proxy on this machine, may do without.
+	// RequireTLS refuses clients that do not speak TLS.
 	RequireTLS bool
+	// TrustLoopback waives RequireTLS for peers on a loopback address. A connection with a PROXY protocol header is
+	// none of them, whatever its header says.
+	TrustLoopback bool
+	// ProxyFrom are the networks of the proxies that send a PROXY protocol header, version 1 or 2, first of all on
+	// each connection. From there a connection without one is refused, from elsewhere one with it.
+	ProxyFrom []netip.Prefix
 	// Origins are hosts whose web pages may open a WebSocket, in the patterns of
 	// path.Match with an optional scheme; pages of the host itself always may. Clients
 	// that are no browser send no origin.
@@ -80,14 +86,18 @@ type Port struct {
 	mu        sync.Mutex
 	strangers *list.List // of *stranger, the oldest in front
 	closed    bool
+	warned    time.Time // when tellRefused last told people
 }
 
 // stranger is a connection that no server has taken yet.
 type stranger struct {
 	port *Port
 	raw  net.Conn      // as accepted
+	peer net.Addr      // for logs: of raw, or what the header of a proxy says
 	conn net.Conn      // what the server will read: raw, TLS or WebSocket, unread
 	at   *list.Element // in strangers; nil once taken or cut off; under mu of the port
+	// proxied says that a header of a proxy was read.
+	proxied bool
 }
 
 // Open starts to accept. ctx gives values only; the Port lives until Close. When Open
@@ -190,7 +200,7 @@ func (p *Port) admit(ctx context.Context, raw net.Conn) *stranger {
 		_ = oldest.raw.Close()
 		p.config.Logger.DebugContext(ctx, "too many strangers", "peer", oldest.raw.RemoteAddr(), "max", p.config.StrangersMax)
 	}
-	s := &stranger{port: p, raw: raw}
+	s := &stranger{port: p, raw: raw, peer: raw.RemoteAddr()}
 	s.at = p.strangers.PushBack(s)
 	return s
 }
@@ -222,7 +232,7 @@ func (p *Port) meet(ctx context.Context, s *stranger) {
 	}
 	s.take()
 	_ = s.raw.Close()
-	p.config.Logger.DebugContext(ctx, "stranger refused", "peer", s.raw.RemoteAddr(), "error", err)
+	p.tellRefused(ctx, s, err)
 }
 
 var (
@@ -232,10 +242,14 @@ var (
 	errNotServed = errors.New("the server of that protocol is closed")
 )
 
-// identify reads the first bytes, sheds TLS and WebSocket, leaves what is inside in
-// s.conn and returns the side that serves it.
+// identify reads the first bytes, sheds the header of a proxy, TLS and WebSocket, leaves
+// what is inside in s.conn and returns the side that serves it.
 func (p *Port) identify(ctx context.Context, s *stranger) (*side, error) {
-	kind, conn, err := sniff(s.raw)
+	from, err := p.unwrap(s)
+	if err != nil {
+		return nil, err
+	}
+	kind, conn, err := sniff(from)
 	if err != nil {
 		return nil, err
 	}
@@ -254,12 +268,15 @@ func (p *Port) identify(ctx context.Context, s *stranger) (*side, error) {
 		if kind == speaksTLS {
 			return nil, errTLSInTLS
 		}
-	case p.config.RequireTLS && !onLoopback(s.raw.RemoteAddr()):
+	case p.config.RequireTLS && kind != speaksProxy && !p.mayBePlain(s):
 		refuse(s.raw, kind)
 		return nil, errPlain
 	}
+	conn.proxied = s.proxied
 	s.conn = conn
 	switch kind {
+	case speaksProxy:
+		return nil, errProxyUntrusted
 	case speaksHTTP:
 		return p.http, nil
 	case speaksWebSocket:
@@ -280,8 +297,8 @@ func refuse(raw net.Conn, kind protocol) {
 	case speaksTLS:
 		b = []byte{0x15, 3, 3, 0, 2, 2, 40} // alert: fatal, handshake_failure (RFC 8446, 6)
 	case speaksHTTP, speaksWebSocket:
-		b = []byte("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nUse TLS (https or wss): plain connections from other machines are refused.\n")
-	case undecided, speaksAMQP:
+		b = []byte("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nUse TLS (https or wss): plain connections are refused.\n")
+	case undecided, speaksAMQP, speaksProxy:
 		b = []byte("AMQP\x02\x01\x00\x00") // the header of TLS (part 5, 5.2.1): what we would like to see
 	}
 	_ = raw.SetWriteDeadline(time.Now().Add(refusalTimeMax))
@@ -300,6 +317,11 @@ func linger(conn net.Conn) {
 	}
 	_ = conn.SetReadDeadline(time.Now().Add(refusalTimeMax))
 	_, _ = io.CopyN(io.Discard, conn, refusalBytesMax)
+}
+
+// mayBePlain says whether a peer is excused from TLS.
+func (p *Port) mayBePlain(s *stranger) bool {
+	return p.config.TrustLoopback && !s.proxied && onLoopback(s.raw.RemoteAddr())
 }
 
 // onLoopback says whether the peer is on this machine.

@@ -142,7 +142,14 @@ func TestClassify(t *testing.T) {
 		"\x00\x00\x00\x08\x02\x00\x00\x00":      speaksAMQP,
 		"hello":                                 speaksAMQP,
 		"PUT /orders HTTP/1.1":                  speaksHTTP,
-		"P":                                     speaksHTTP,
+		"P":                                     undecided,
+		"PO":                                    speaksHTTP,
+		"PROX":                                  undecided,
+		"PROXY":                                 speaksProxy,
+		"PROPFIND":                              speaksHTTP,
+		"\r\n\r\n\x00\r\nQUIT":                  undecided,
+		"\r\n\r\n\x00\r\nQUIT\n":                speaksProxy,
+		"\r\nAMQP":                              speaksAMQP,
 		"G":                                     undecided,
 		"GET ":                                  undecided,
 		"GET /":                                 undecided,
@@ -176,7 +183,7 @@ func TestClassify(t *testing.T) {
 func FuzzFirstBytes(f *testing.F) {
 	for _, seed := range []string{
 		"AMQP\x00\x01\x00\x00", "\x16\x03\x01", "GET /v1/queues HTTP/1.1\r\n\r\n", "GET /$servicebus/websocket HTTP/1.1\r\n", "GET x://", "GE", "A", "\x00",
-		"GET http://a/%24servicebus/websocket/?x HTTP/1.1", "POST / HTTP/1.1\r\n\r\n",
+		"GET http://a/%24servicebus/websocket/?x HTTP/1.1", "POST / HTTP/1.1\r\n\r\n", lineTCP4, "\r\n\r\n\x00\r\nQUIT\n!",
 	} {
 		f.Add([]byte(seed), uint8(1))
 		f.Add([]byte(seed), uint8(7))
@@ -462,7 +469,7 @@ func TestRefusals(t *testing.T) {
 	}
 	exchange(t, tls.Client(strict.dial(t), trusted), "AMQP", "amqp:AMQP")
 	near := openRig(t, func(c *Config) { c.TLS, c.RequireTLS = load(t, files).TLS(), true })
-	exchange(t, near.dial(t), "AMQP", "amqp:AMQP") // loopback may
+	exchange(t, near.dial(t), "AMQP\x00\x01\x00\x00", "AMQP\x02\x01\x00\x00") // loopback is no exception
 
 	plain := openRig(t, nil)
 	err := tls.Client(plain.dial(t), trusted).HandshakeContext(t.Context())

@@ -58,7 +58,7 @@ func (l *side) hand(ctx context.Context, s *stranger) error {
 
 // sniff reads until the protocol is certain. The connection that it returns gives the
 // bytes read once more.
-func sniff(conn net.Conn) (protocol, net.Conn, error) {
+func sniff(conn net.Conn) (protocol, *unread, error) {
 	first := make([]byte, 0, firstBytesMax)
 	for {
 		n, err := conn.Read(first[len(first):cap(first)])
@@ -77,7 +77,13 @@ func sniff(conn net.Conn) (protocol, net.Conn, error) {
 type unread struct {
 	net.Conn
 	first []byte // not yet given; nil once all are, so that the buffer goes
+	// proxied is what Proxied tells.
+	proxied bool
 }
+
+// Proxied says whether the address of the peer is one that a proxy has told: it proves nothing about where a client
+// is, and no right may rest on it.
+func (u *unread) Proxied() bool { return u.proxied }
 
 // ConnectionState is that of the TLS connection below; without one it is zero.
 func (u *unread) ConnectionState() tls.ConnectionState { return stateOf(u.Conn) }

@@ -75,6 +75,8 @@ type memberConfig struct {
 	LoginFailuresPerMinute int    `koanf:"login_failures_per_minute"` // how many of them are forgotten in a minute
 	LoginDelay             string `koanf:"login_delay"`               // how late a failure is answered at most; 0: at once
 	LoginVerifications     int    `koanf:"login_verifications"`       // credentials of one address verified at a time
+
+	ProxyProtocolFrom []string `koanf:"proxy_protocol_from"` // networks of proxies that tell the address of clients
 }
 
 // keyRow is a key in the configuration file.
@@ -131,6 +133,7 @@ func defaults() map[string]any {
 		"metrics": metricsOpen, "metrics_entities": metrics.EntitiesDefault,
 		"slow": "1s", "otlp_endpoint": "",
 		"connections_per_address": amqp.DefaultConfig().ConnectionsPerPeerMax,
+		"proxy_protocol_from":     []string{},
 	}
 	loginDefaults(all)
 	return all
@@ -168,6 +171,7 @@ func configFlags(cmd *cobra.Command) {
 	metricsFlags(f)
 	slowFlags(f)
 	traceFlags(f)
+	networkFlags(f)
 	f.Int("connections-per-address", 0, "AMQP connections that one IP address, or one /64 of IPv6, may have; 0: no limit (default 5000)")
 	f.String("config-emulator", "", "create what this Config.json of the Service Bus emulator lists; every member may have the same")
 }
@@ -234,7 +238,7 @@ func environment(p process) map[string]any {
 			continue
 		}
 		key := strings.ToLower(name)
-		if key == "join" || key == "also" {
+		if key == "join" || key == "also" || key == "proxy_protocol_from" {
 			out[key] = splitList(value)
 			continue
 		}
@@ -330,7 +334,7 @@ func (s *settings) validate() error {
 	if err := s.validateSecurity(); err != nil {
 		return err
 	}
-	for _, validate := range []func() error{s.validatePolicy, s.validateLogin, s.validateMetrics, s.validateSlow, s.validateTraces} {
+	for _, validate := range []func() error{s.validateNetwork, s.validatePolicy, s.validateLogin, s.validateMetrics, s.validateSlow, s.validateTraces} {
 		if err := validate(); err != nil {
 			return err
 		}
@@ -474,6 +478,8 @@ func (s *settings) list() []setting {
 			value = strings.Join(s.Join, ",")
 		case "also":
 			value = strings.Join(s.Also, ",")
+		case "proxy_protocol_from":
+			value = strings.Join(s.ProxyProtocolFrom, ",")
 		case "keys":
 			names := make([]string, len(s.Keys))
 			for i, k := range s.Keys {

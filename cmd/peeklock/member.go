@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"net/netip"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -45,8 +46,9 @@ type memberParts struct {
 	tls     *tls.Config    // nil: no TLS
 	// requireTLS refuses clients from other machines without TLS.
 	requireTLS bool
-	origins    []string    // hosts whose web pages may connect
-	auth       auth.Config // without Rules, which are the node's
+	proxyFrom  []netip.Prefix // networks of proxies that tell the address of clients
+	origins    []string       // hosts whose web pages may connect
+	auth       auth.Config    // without Rules, which are the node's
 	// gate, when set, keeps the member from calling itself ready until it is closed.
 	gate    <-chan struct{}
 	metrics metricsParts
@@ -67,6 +69,7 @@ func (p memberParts) open(ctx context.Context) (*listen.Port, error) {
 	config := listen.DefaultConfig()
 	config.Listeners = p.listeners()
 	config.TLS, config.RequireTLS, config.Origins = p.tls, p.requireTLS, p.origins
+	config.TrustLoopback, config.ProxyFrom = true, p.proxyFrom
 	config.Logger = p.logger.With("room", "listen")
 	return listen.Open(ctx, config)
 }

@@ -80,6 +80,10 @@ func serve(ctx context.Context, p process, s *settings, profile string) error {
 	parts.auth, parts.audit, parts.gate = keys, audit, listed.gate()
 	parts.metrics = metricsParts{s.Metrics, s.MetricsEntities}
 	parts.connectionsPerAddress = s.ConnectionsPerAddress
+	if parts.proxyFrom, err = s.proxyNetworks(); err != nil {
+		parts.release()
+		return err
+	}
 	m, err := openMember(ctx, parts)
 	if err != nil {
 		return err

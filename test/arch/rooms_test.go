@@ -48,6 +48,7 @@ func addresses() map[string][]string {
 		"github.com/Azure/go-amqp":              {"cmd/peeklock", "test"},
 		"github.com/Azure/azure-sdk-for-go/sdk": {"test"},
 		"github.com/coder/websocket":            {"cmd/listen"},
+		"github.com/pires/go-proxyproto":        {"cmd/listen"},
 		"github.com/coreos/go-oidc":             {"admin/auth"},
 		"github.com/go-jose/go-jose":            {"admin/auth"}, // what go-oidc verifies signatures with
 		"github.com/hashicorp/golang-lru":       {"admin/auth"},

@@ -1,0 +1,172 @@
+package listen
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/pires/go-proxyproto"
+)
+
+// Limits of a PROXY protocol header. It has to arrive within the time that an unauthenticated connection has,
+// StrangerTimeMax.
+const (
+	proxyLineBytesMax   = 107 // of version 1 with its line end, as the protocol says
+	proxyFixedBytes     = 16  // of version 2, up to and with the length of the rest
+	proxyHeaderBytesMax = proxyFixedBytes + 4096
+	proxyBufferBytes    = 256         // holds all headers but those with certificates in them
+	proxyWarnEvery      = time.Minute // between two log lines about headers that are wrong
+)
+
+// Errors that tell of a balancer or a setting that is wrong, unlike a connection that merely ended.
+var (
+	errProxyMissing   = errors.New("the peer is in a network of proxy_protocol_from and sent no PROXY protocol header: let it send one, or take its network out of the setting")
+	errProxyTooLong   = errors.New("the PROXY protocol header is too long")
+	errProxyMalformed = errors.New("the PROXY protocol header is malformed")
+	errProxyUntrusted = errors.New("the peer sent a PROXY protocol header and is in no network of proxy_protocol_from")
+)
+
+// proxied is a connection from a proxy, after its header. One goroutine reads at a time.
+type proxied struct {
+	net.Conn
+	first  []byte   // came with the header and is not yet read; nil once it is
+	client net.Addr // the peer of the proxy; the proxy itself where the connection is its own
+}
+
+// RemoteAddr is the address that the header names: that of the client.
+func (c *proxied) RemoteAddr() net.Addr { return c.client }
+
+func (c *proxied) Read(b []byte) (int, error) {
+	if c.first == nil {
+		return c.Conn.Read(b)
+	}
+	n := copy(b, c.first)
+	if c.first = c.first[n:]; len(c.first) == 0 {
+		c.first = nil
+	}
+	return n, nil
+}
+
+// CloseWrite ends what we send, where the connection can.
+func (c *proxied) CloseWrite() error {
+	if half, ok := c.Conn.(interface{ CloseWrite() error }); ok {
+		return half.CloseWrite()
+	}
+	return errors.ErrUnsupported
+}
+
+// fromProxy says whether a peer has to send a header.
+func (p *Port) fromProxy(peer net.Addr) bool {
+	tcp, ok := peer.(*net.TCPAddr)
+	if !ok {
+		return false
+	}
+	address := tcp.AddrPort().Addr().Unmap().WithZone("")
+	return slices.ContainsFunc(p.config.ProxyFrom, func(n netip.Prefix) bool { return n.Contains(address) })
+}
+
+// readProxy takes the header off a connection. What follows it is for the caller.
+func readProxy(raw net.Conn) (*proxied, error) {
+	buffer := make([]byte, 0, proxyBufferBytes)
+	for {
+		n, err := raw.Read(buffer[len(buffer):cap(buffer)])
+		buffer = buffer[:len(buffer)+n]
+		size, whole, wrong := proxyHeaderSize(buffer)
+		switch {
+		case wrong != nil:
+			return nil, wrong
+		case whole:
+			return parseProxy(raw, buffer, size)
+		case err != nil:
+			return nil, fmt.Errorf("read the PROXY protocol header: %w", err)
+		}
+		buffer = slices.Grow(buffer, max(1, size-len(buffer)))
+	}
+}
+
+// proxyHeaderSize tells from the first bytes how long the header is, and whether it is whole. Until that is known,
+// size is 0.
+func proxyHeaderSize(b []byte) (size int, whole bool, err error) {
+	one, two := proxyproto.SIGV1, proxyproto.SIGV2
+	switch {
+	case bytes.HasPrefix(b, one):
+		line := b[:min(len(b), proxyLineBytesMax)]
+		if end := bytes.IndexByte(line, '\n'); end >= 0 {
+			return end + 1, true, nil
+		}
+		if len(line) == proxyLineBytesMax {
+			return 0, false, errProxyTooLong
+		}
+	case bytes.HasPrefix(b, two):
+		if len(b) < proxyFixedBytes {
+			return 0, false, nil
+		}
+		size = proxyFixedBytes + int(binary.BigEndian.Uint16(b[proxyFixedBytes-2:]))
+		if size > proxyHeaderBytesMax {
+			return 0, false, errProxyTooLong
+		}
+		return size, len(b) >= size, nil
+	case !bytes.HasPrefix(one, b) && !bytes.HasPrefix(two, b):
+		return 0, false, errProxyMissing
+	}
+	return 0, false, nil
+}
+
+// parseProxy makes the connection of a header that is whole. Checks of balancers (LOCAL, UNKNOWN) and clients of
+// a proxy that have no TCP address are connections of the proxy itself, as the protocol says.
+func parseProxy(raw net.Conn, b []byte, size int) (*proxied, error) {
+	header, err := proxyproto.Read(bufio.NewReader(bytes.NewReader(b[:size])))
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errProxyMalformed, err)
+	}
+	conn := &proxied{Conn: raw, client: raw.RemoteAddr()}
+	if source, _, ok := header.TCPAddrs(); ok && header.Command.IsProxy() {
+		conn.client = source
+	}
+	if rest := b[size:]; len(rest) > 0 {
+		conn.first = bytes.Clone(rest)
+	}
+	return conn, nil
+}
+
+// unwrap is the connection with the header of its proxy read, or as it is where no header is due.
+func (p *Port) unwrap(s *stranger) (net.Conn, error) {
+	if !p.fromProxy(s.raw.RemoteAddr()) {
+		return s.raw, nil
+	}
+	conn, err := readProxy(s.raw)
+	if err != nil {
+		return nil, err
+	}
+	s.proxied, s.peer = true, conn.client
+	return conn, nil
+}
+
+// tellRefused logs why a connection ended before a server had it: for people when a balancer or its setting is
+// wrong, at most once in proxyWarnEvery.
+func (p *Port) tellRefused(ctx context.Context, s *stranger, err error) {
+	wrong := errors.Is(err, errProxyMissing) || errors.Is(err, errProxyTooLong) || errors.Is(err, errProxyMalformed) || errors.Is(err, errProxyUntrusted)
+	if wrong && p.mayWarn() {
+		p.config.Logger.WarnContext(ctx, "connection refused", "peer", s.peer, "error", err)
+		return
+	}
+	p.config.Logger.DebugContext(ctx, "connection refused", "peer", s.peer, "error", err)
+}
+
+func (p *Port) mayWarn() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	now := time.Now()
+	if now.Sub(p.warned) < proxyWarnEvery {
+		return false
+	}
+	p.warned = now
+	return true
+}
