@@ -109,7 +109,8 @@ type Endpoint struct {
 
 // Endpoints lists the members, those that are alive first.
 type Endpoints struct {
-	Members []Endpoint `json:"members"`
+	Members    []Endpoint `json:"members"`
+	RequireTLS bool       `json:"requireTLS,omitempty"` // their AMQP addresses take TLS alone
 }
 
 // Health is the answer of GET /health, word for word the official emulator's.

@@ -194,7 +194,7 @@ func readDestination(text string) (string, error) {
 
 // permitForwarding wants the caller to have the right to send to where it has messages
 // forwarded: by the token that clients send along for this, or by the one that the request
-// itself is signed with. Who needs no token (loopback) needs none here.
+// itself is signed with. A caller who needs no token needs none here.
 func (s *Server) permitForwarding(r *http.Request, description *node) error {
 	if visitOf(r).local {
 		return nil

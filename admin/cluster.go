@@ -32,7 +32,7 @@ func (s *Server) endpoints(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	list := Endpoints{Members: make([]Endpoint, 0, len(st.Members))}
+	list := Endpoints{RequireTLS: s.config.RequireTLS, Members: make([]Endpoint, 0, len(st.Members))}
 	for _, m := range st.Members {
 		list.Members = append(list.Members, Endpoint{Name: m.Name, State: m.State, AMQP: m.AMQP, HTTP: m.HTTP})
 	}

@@ -4,7 +4,7 @@
 //
 //	client ── HTTP ──> Server ── guard ── admit ─┬─ handler (JSON) ──┬─ Control ──> the cluster
 //	                     │                  │    └─ atom handler ────┘
-//	                     │                  └ which namespace; who may: loopback, or a key that reaches it
+//	                     │                  └ which namespace; who may: the control socket, or a key that reaches it
 //	                     └ limits: connections, requests, bytes, time
 //
 // The package knows the cluster only through [Control]; errors come as fsm.Code and

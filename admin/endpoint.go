@@ -13,17 +13,20 @@ const plainFlag = ";UseDevelopmentEmulator=true"
 
 // endpoint is the first part of connection strings to a namespace, "" when no host is known
 // that selects it. It is made of the host by which this request came: every port of a member
-// speaks AMQP, too.
+// speaks AMQP, too, but for Config.Local.
 func (s *Server) endpoint(r *http.Request, namespace fsm.Namespace) string {
-	host := r.Host
-	if s.config.Control.NamespaceByHost(host) != namespace.ID {
+	host, secure := r.Host, isSecure(r)
+	if cameLocally(r) {
+		host, secure = s.config.Local.Endpoint, s.config.RequireTLS
+	}
+	if host != "" && s.config.Control.NamespaceByHost(host) != namespace.ID {
 		host = hostFor(host, namespace)
 	}
 	if host == "" {
 		return ""
 	}
 	text := "Endpoint=sb://" + host
-	if !isSecure(r) {
+	if !secure {
 		text += plainFlag
 	}
 	return text

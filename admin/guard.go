@@ -18,7 +18,11 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	// browsers say on whose behalf.
 	crossSite := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		release, ok := s.takeSlot()
+		requests := s.requests
+		if cameLocally(r) {
+			requests = s.localRequests
+		}
+		release, ok := takeSlot(requests)
 		if !ok {
 			s.refuse(w, r, fmt.Errorf("%w: %d requests are under way", fsm.ServerBusy, requestsMax))
 			return
@@ -41,9 +45,9 @@ type slotKey struct{}
 
 // takeSlot takes one of the slots for requests under way; false when there is none. release
 // may be called several times, by one goroutine.
-func (s *Server) takeSlot() (release func(), ok bool) {
+func takeSlot(slots chan struct{}) (release func(), ok bool) {
 	select {
-	case s.requests <- struct{}{}:
+	case slots <- struct{}{}:
 	default:
 		return nil, false
 	}
@@ -51,7 +55,7 @@ func (s *Server) takeSlot() (release func(), ok bool) {
 	return func() {
 		if !released {
 			released = true
-			<-s.requests
+			<-slots
 		}
 	}, true
 }
@@ -68,12 +72,24 @@ func (s *Server) authenticate(r *http.Request, kind, token string, targets []aut
 	return s.config.Authority.TokenFor(ctx, from, kind, token, targets...)
 }
 
-// fromLoopback says whether the request comes from this machine and was meant for it.
+// trusted is what the audit log calls a caller who needs no key, "" for everybody else.
+func (s *Server) trusted(r *http.Request) string {
+	switch {
+	case cameLocally(r):
+		return socketName
+	case s.config.TrustLoopback && fromLoopback(r):
+		return loopbackName
+	}
+	return ""
+}
+
+// fromLoopback says whether the request comes from this machine and was meant for it. An
+// address that a proxy told is no proof of that.
 // The host must be a loopback name too: otherwise a site whose DNS name is pointed at
 // 127.0.0.1 would be "same origin" to a browser and could read the answers.
 func fromLoopback(r *http.Request) bool {
 	remote, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil || !net.ParseIP(remote).IsLoopback() {
+	if err != nil || !net.ParseIP(remote).IsLoopback() || originOf(r).proxied {
 		return false
 	}
 	host := r.Host

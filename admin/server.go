@@ -41,9 +41,15 @@ type Authority interface {
 // Config of a server. Listener, Control, Authority, Ready and Logger are needed.
 type Config struct {
 	Listener  net.Listener // closed by the server
+	Local     Local        // the zero value: there is none
 	Control   Control
 	Authority Authority
 	Ready     func() bool // may clients be sent here? asked by /readyz and /health
+	// TrustLoopback takes unsigned requests from this machine for those of an operator. Everything
+	// that relays connections on this machine is then trusted, too.
+	TrustLoopback bool
+	// RequireTLS is told to clients: the AMQP addresses of members take TLS alone.
+	RequireTLS bool
 	// Parts are what Ready is made of and what is to be known beside it, Live what /livez fails for when
 	// one is not OK. They must not wait. nil: none.
 	Parts, Live func() []Check
@@ -52,9 +58,17 @@ type Config struct {
 	Slow      *slog.Logger
 	SlowAfter time.Duration
 	Audit     *slog.Logger // who changed what, and whose right was missing; nil: Logger
-	// Metrics answers /metrics for operators and for callers of this machine; nil: there is none.
-	// MetricsOpen does for those of other machines who give no credential; nil: they are refused.
+	// Metrics answers /metrics for operators and those who need no key; nil: there is none.
+	// MetricsOpen does for others who give no credential; nil: they are refused.
 	Metrics, MetricsOpen http.Handler
+}
+
+// Local is how operators on this machine come, without a key.
+type Local struct {
+	Listener net.Listener // which only operators can reach, such as a Unix socket; closed by the server
+	// Endpoint is the host:port for connection strings told there, which has no address that
+	// clients could use; "": none are told.
+	Endpoint string
 }
 
 // Validate says what is missing.
@@ -70,11 +84,13 @@ type Server struct {
 	config   Config
 	http     *http.Server
 	requests chan struct{} // one token per request under way
-	backups  chan struct{} // one token per backup being sent
+	// localRequests are those through Local: others cannot use up the operator's.
+	localRequests chan struct{}
+	backups       chan struct{} // one token per backup being sent
 	// whenClosing calls when closing begins, unless it was stopped before.
 	whenClosing func(call func()) (stop func() bool)
 	stop        context.CancelFunc
-	done        chan struct{} // closed when the accept loop has ended
+	accepting   sync.WaitGroup // the accept loops
 	closing     sync.Once
 	closeErr    error
 }
@@ -87,7 +103,7 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 	if c.Audit == nil {
 		c.Audit = c.Logger
 	}
-	s := &Server{config: c, requests: make(chan struct{}, requestsMax), backups: make(chan struct{}, backupsMax), done: make(chan struct{})}
+	s := &Server{config: c, requests: make(chan struct{}, requestsMax), localRequests: make(chan struct{}, requestsMax), backups: make(chan struct{}, backupsMax)}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop, s.whenClosing = stop, func(call func()) func() bool { return context.AfterFunc(life, call) }
 	s.http = &http.Server{
@@ -98,16 +114,22 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 		IdleTimeout:       idleMax,
 		MaxHeaderBytes:    headerBytesMax,
 		ErrorLog:          slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
-		ConnContext:       rememberTLS,
+		ConnContext:       rememberOrigin,
 	}
-	ctx = context.WithoutCancel(ctx)
-	go func() {
-		defer close(s.done)
-		if err := s.http.Serve(limit(c.Listener, connectionsMax)); !errors.Is(err, http.ErrServerClosed) {
-			c.Logger.ErrorContext(ctx, "control listener ended", "error", err.Error())
-		}
-	}()
+	s.accept(context.WithoutCancel(ctx), limit(c.Listener, connectionsMax, false))
+	if c.Local.Listener != nil {
+		s.accept(context.WithoutCancel(ctx), limit(c.Local.Listener, connectionsMax, true))
+	}
 	return s, nil
+}
+
+// accept serves the connections of a listener until the server is closed.
+func (s *Server) accept(ctx context.Context, l net.Listener) {
+	s.accepting.Go(func() {
+		if err := s.http.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+			s.config.Logger.ErrorContext(ctx, "control listener ended", "error", err.Error())
+		}
+	})
 }
 
 // Close stops to accept, lets requests under way end while ctx lasts, then cuts them
@@ -122,7 +144,7 @@ func (s *Server) Close(ctx context.Context) error {
 			s.closeErr = fmt.Errorf("close control listener: %w", err)
 		}
 	})
-	<-s.done
+	s.accepting.Wait()
 	return s.closeErr
 }
 

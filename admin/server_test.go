@@ -55,7 +55,7 @@ func newRigOn(t *testing.T, l net.Listener) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.server, err = Open(t.Context(), Config{Listener: l, Control: r.house, Authority: ring, Ready: r.ready.Load, Parts: r.parts, Live: r.live, Logger: slog.New(slog.NewTextHandler(&r.log, nil)), Audit: slog.New(slog.NewJSONHandler(&r.audit, nil))})
+	r.server, err = Open(t.Context(), Config{Listener: l, TrustLoopback: true, Control: r.house, Authority: ring, Ready: r.ready.Load, Parts: r.parts, Live: r.live, Logger: slog.New(slog.NewTextHandler(&r.log, nil)), Audit: slog.New(slog.NewJSONHandler(&r.audit, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -379,7 +379,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	l := limit(inner, 1)
+	l := limit(inner, 1, false)
 	var clients [2]net.Conn
 	for i := range clients {
 		if clients[i], err = (&net.Dialer{}).DialContext(t.Context(), "tcp", inner.Addr().String()); err != nil {

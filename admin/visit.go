@@ -16,10 +16,13 @@ import (
 // namespaceParameter chooses a namespace by name in the control API, before the Host header.
 const namespaceParameter = "namespace"
 
-// loopbackName is what the audit log calls callers who need no key.
-const loopbackName = "loopback"
+// What the audit log calls callers who need no key.
+const (
+	socketName   = "control socket"
+	loopbackName = "loopback"
+)
 
-// need is what a route asks of its callers. Who asks from this machine, unsigned, may do all.
+// need is what a route asks of its callers. Who is trusted, unsigned, may do all.
 type need uint8
 
 const (
@@ -34,7 +37,7 @@ const (
 type visit struct {
 	namespace fsm.NamespaceID
 	through   fsm.NamespaceID // what the host selects, where another namespace is named; else 0
-	who       string          // the key or subject, or loopbackName
+	who       string          // the key or subject, or what trusted says
 	local     bool            // let in without a key
 	kind      string          // of what a change turned out to be about; "": as the route says
 	rule      string          // its rule, where the body names it
@@ -59,8 +62,8 @@ func (s *Server) in(r *http.Request) Space { return s.config.Control.In(visitOf(
 func (s *Server) admit(r *http.Request, n need, entity string) (*http.Request, error) {
 	v := &visit{}
 	r = r.WithContext(context.WithValue(r.Context(), visitKey{}, v))
-	if r.Header.Get("Authorization") == "" && !fromLoopback(r) { // before anybody is asked anything
-		return r, fmt.Errorf("%w: callers from other machines sign with a key (header Authorization: SharedAccessSignature)", fsm.Unauthorized)
+	if r.Header.Get("Authorization") == "" && s.trusted(r) == "" { // before anybody is asked anything
+		return r, fmt.Errorf("%w: sign with a key (header Authorization: SharedAccessSignature), or come through the control socket in the member's data folder", fsm.Unauthorized)
 	}
 	missing, err := s.choose(r, v)
 	if err != nil {
@@ -111,12 +114,12 @@ func (s *Server) client(r *http.Request) auth.Client {
 	return from
 }
 
-// permit says whether the caller may. A signature that is given must be right, on loopback as
-// well: a wrong key should not look as if it worked.
+// permit says whether the caller may. A signature that is given must be right, of those who
+// need none as well: a wrong key should not look as if it worked.
 func (s *Server) permit(r *http.Request, v *visit, n need, entity string) error {
 	given := r.Header.Get("Authorization")
-	if given == "" { // from loopback, or admit had refused
-		v.who, v.local = loopbackName, true
+	if given == "" { // or admit had refused
+		v.who, v.local = s.trusted(r), true
 		return nil
 	}
 	kind, token := credential(given)

@@ -372,7 +372,7 @@ func TestLinksKnowTLS(t *testing.T) {
 		}
 		h := newHouse()
 		h.namespace.Access = []fsm.AccessRule{{Name: "k", Primary: "s", Rights: fsm.Manage}}
-		server, err := Open(t.Context(), Config{Listener: securing{l, on}, Control: h, Authority: oracle{}, Ready: func() bool { return true }, Logger: slog.New(slog.DiscardHandler)})
+		server, err := Open(t.Context(), Config{TrustLoopback: true, Listener: securing{l, on}, Control: h, Authority: oracle{}, Ready: func() bool { return true }, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}

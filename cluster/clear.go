@@ -1,12 +1,27 @@
 package cluster
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
 )
+
+// WasRemoved says whether the data folder is that of a member that knows that it was removed from its
+// cluster for good. A process may run on the folder.
+func WasRemoved(dir string) (bool, error) {
+	data, err := os.ReadFile(filepath.Join(dir, "member.json")) //nolint:gosec // the caller names the folder
+	if err != nil {
+		return false, fmt.Errorf("read identity: %w", err)
+	}
+	var id identity
+	if err := json.Unmarshal(data, &id); err != nil {
+		return false, fmt.Errorf("read identity: %w", err)
+	}
+	return id.Removed, nil
+}
 
 // ClearRemoved empties the data folder of a member that knows that it was removed from its
 // cluster for good, so that a new member can begin there; cleared says that it has. Any

@@ -17,6 +17,15 @@ func TestClearRemoved(t *testing.T) {
 		}
 	}
 	clear(false) // nothing there
+	was := func(want bool) {
+		t.Helper()
+		if removed, err := WasRemoved(dir); err != nil || removed != want {
+			t.Error(removed, err)
+		}
+	}
+	if _, err := WasRemoved(dir); err == nil {
+		t.Error("a folder that is not there")
+	}
 	f, err := openFolder(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -35,12 +44,14 @@ func TestClearRemoved(t *testing.T) {
 		t.Fatal(err)
 	}
 	clear(false) // it is a member
+	was(false)
 	if !f.holds(1, 1) {
 		t.Fatal("the data of a member is gone")
 	}
 	if err := f.change(func(id *identity) { id.Removed = true }); err != nil {
 		t.Fatal(err)
 	}
+	was(true)
 	if err := os.Remove(f.logPath()); err != nil { // as a clearing leaves it that was interrupted
 		t.Fatal(err)
 	}

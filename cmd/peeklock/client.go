@@ -12,6 +12,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -43,16 +44,16 @@ type client struct {
 	http    *http.Client // nil: the default one
 	trusted *tls.Config  // set with http; nil: the default one
 	secure  bool         // the member that told the AMQP addresses was asked over TLS
-	asked   string       // host:port where it was asked; it speaks AMQP there, too
+	asked   string       // host:port where it was asked; it speaks AMQP there, too. "": a control socket
 }
 
 // flags adds what every client command understands. Values that are not given come
 // from the environment.
 func (c *client) flags(root *cobra.Command) {
 	f := root.PersistentFlags()
-	f.StringSliceVar(&c.servers, "server", nil, "control address of a member, several by commas (env PEEKLOCK_SERVER, default "+serverDefault+")")
+	f.StringSliceVar(&c.servers, "server", nil, "control address of a member, http://, https:// or unix:// with the path of its control socket; several by commas (env PEEKLOCK_SERVER, default the control socket of PEEKLOCK_CONTROL_SOCKET or in PEEKLOCK_DIR, else "+serverDefault+")")
 	f.StringVar(&c.keyName, "key-name", "", "name of the access key (env PEEKLOCK_KEY_NAME, default "+auth.DevKeyName+")")
-	f.StringVar(&c.key, "key", "", "access key (env PEEKLOCK_KEY; none is needed for a member on this machine)")
+	f.StringVar(&c.key, "key", "", "access key (env PEEKLOCK_KEY; none is needed for a control socket or for dev)")
 	f.StringVar(&c.caFile, "ca", "", "certificates to trust instead of the system's, PEM file; for https:// servers (env PEEKLOCK_CA)")
 	f.StringVar(&c.space, "namespace", "", "namespace to work in (env PEEKLOCK_NAMESPACE, default the one that the server's host name selects)")
 	f.StringVarP(&c.form, "output", "o", "table", "table, json or yaml")
@@ -85,12 +86,19 @@ func (c *client) credentials() (name, key string, given bool) {
 func (c *client) addresses() ([]string, error) {
 	list := c.servers
 	if len(list) == 0 {
-		list = strings.Split(c.getenv("PEEKLOCK_SERVER"), ",")
+		list = strings.Split(cmp.Or(c.getenv("PEEKLOCK_SERVER"), c.localServer()), ",")
 	}
 	var urls []string
 	for _, address := range list {
 		address = strings.TrimSpace(address)
 		if address == "" {
+			continue
+		}
+		if path, ok := socketPath(address); ok {
+			if path == "" {
+				return nil, usagef("%q is no server address: write it like unix:///data/%s", address, socketName)
+			}
+			urls = append(urls, address)
 			continue
 		}
 		if !strings.Contains(address, "://") {
@@ -106,6 +114,18 @@ func (c *client) addresses() ([]string, error) {
 		urls = []string{serverDefault}
 	}
 	return urls, nil
+}
+
+// localServer is the control socket of the member whose settings are in the environment, as in
+// its container, "" where there is none.
+func (c *client) localServer() string {
+	if path := c.getenv("PEEKLOCK_CONTROL_SOCKET"); path != "" {
+		return socketScheme + path
+	}
+	if dir := c.getenv("PEEKLOCK_DIR"); dir != "" {
+		return socketScheme + filepath.Join(dir, socketName)
+	}
+	return ""
 }
 
 // call asks the first member that answers. in may be nil; out may be nil.
@@ -168,6 +188,9 @@ func dialError(err error) error {
 
 // request is a signed request to one member, for do.
 func (c *client) request(ctx context.Context, method, base, path string, body []byte) (*http.Request, error) {
+	if socket, ok := socketPath(base); ok {
+		ctx, base = context.WithValue(ctx, socketKey{}, socket), "http://"+socketHost
+	}
 	r, err := http.NewRequestWithContext(ctx, method, base+path, bytes.NewReader(body))
 	if err != nil {
 		return nil, usageError{err}
@@ -186,6 +209,9 @@ func (c *client) request(ctx context.Context, method, base, path string, body []
 }
 
 func (c *client) do(r *http.Request) (*http.Response, error) {
+	if path, ok := r.Context().Value(socketKey{}).(string); ok {
+		return socketClient(path).Do(r)
+	}
 	return cmp.Or(c.http, http.DefaultClient).Do(r)
 }
 
@@ -250,17 +276,9 @@ func (c *client) endpoints(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	via, err := url.Parse(base)
+	via, err := c.askedAt(base, list)
 	if err != nil {
-		return nil, fmt.Errorf("parse %s: %w", base, err)
-	}
-	c.secure, c.asked = via.Scheme == "https", via.Host
-	if via.Port() == "" {
-		port := "80"
-		if c.secure {
-			port = "443"
-		}
-		c.asked = net.JoinHostPort(via.Hostname(), port)
+		return nil, err
 	}
 	var alive, others []string
 	for _, m := range list.Members {
@@ -270,7 +288,7 @@ func (c *client) endpoints(ctx context.Context) ([]string, error) {
 		}
 		// A member that listens everywhere cannot know by which name it is reached.
 		if ip := net.ParseIP(host); host == "" || ip != nil && ip.IsUnspecified() {
-			host = via.Hostname()
+			host = via
 		}
 		address := net.JoinHostPort(host, port)
 		if m.State == "alive" {
@@ -283,6 +301,27 @@ func (c *client) endpoints(ctx context.Context) ([]string, error) {
 		return nil, fmt.Errorf("%s knows no AMQP address of any member", base)
 	}
 	return append(alive, others...), nil
+}
+
+// askedAt remembers by which way a member has answered, and tells the host of it.
+func (c *client) askedAt(base string, list admin.Endpoints) (host string, err error) {
+	if _, ok := socketPath(base); ok {
+		c.secure, c.asked = list.RequireTLS, ""
+		return socketHost, nil
+	}
+	via, err := url.Parse(base)
+	if err != nil {
+		return "", fmt.Errorf("parse %s: %w", base, err)
+	}
+	c.secure, c.asked = via.Scheme == "https", via.Host
+	if via.Port() == "" {
+		port := "80"
+		if c.secure {
+			port = "443"
+		}
+		c.asked = net.JoinHostPort(via.Hostname(), port)
+	}
+	return via.Hostname(), nil
 }
 
 // namePath puts a name behind a path. Slashes in the name stay slashes.

@@ -51,7 +51,7 @@ type memberConfig struct {
 	Also             []string `koanf:"also"`               // further host:port for clients
 	TLSCert          string   `koanf:"tls_cert"`           // PEM file; with it clients may use TLS
 	TLSKey           string   `koanf:"tls_key"`            // PEM file of its key
-	RequireTLS       bool     `koanf:"require_tls"`        // refuse clients of other machines without TLS
+	RequireTLS       bool     `koanf:"require_tls"`        // refuse clients without TLS
 	TLSClientCA      string   `koanf:"tls_client_ca"`      // PEM file; who signs the certificates of clients
 	PeerCert         string   `koanf:"peer_cert"`          // PEM file; with it members speak TLS to each other
 	PeerKey          string   `koanf:"peer_key"`           // PEM file of its key
@@ -77,6 +77,8 @@ type memberConfig struct {
 	LoginVerifications     int    `koanf:"login_verifications"`       // credentials of one address verified at a time
 
 	ProxyProtocolFrom []string `koanf:"proxy_protocol_from"` // networks of proxies that tell the address of clients
+	ControlSocket     string   `koanf:"control_socket"`      // Unix socket for operators; empty: peeklock.sock in dir
+	TrustLoopback     bool     `koanf:"trust_loopback"`      // who comes from loopback is an operator
 }
 
 // keyRow is a key in the configuration file.
@@ -133,7 +135,7 @@ func defaults() map[string]any {
 		"metrics": metricsOpen, "metrics_entities": metrics.EntitiesDefault,
 		"slow": "1s", "otlp_endpoint": "",
 		"connections_per_address": amqp.DefaultConfig().ConnectionsPerPeerMax,
-		"proxy_protocol_from":     []string{},
+		"proxy_protocol_from":     []string{}, "control_socket": "", "trust_loopback": false,
 	}
 	loginDefaults(all)
 	return all
@@ -164,7 +166,7 @@ func configFlags(cmd *cobra.Command) {
 	f.StringSlice("also", nil, "further host:port for clients, like :5671 or :443; every port takes AMQP, WebSocket and HTTP, plain and in TLS; repeatable")
 	f.String("tls-cert", "", "certificate, PEM file; read anew when it changes")
 	f.String("tls-key", "", "key of the certificate, PEM file")
-	f.Bool("require-tls", false, "refuse clients from other machines without TLS although --allow-remote-plain is given")
+	f.Bool("require-tls", false, "refuse clients without TLS although --allow-remote-plain is given, on loopback as well")
 	policyFlags(f)
 	secureFlags(f)
 	loginFlags(f)

@@ -1,20 +1,44 @@
 package main
 
 import (
+	"cmp"
+	"context"
+	"log/slog"
 	"net/netip"
+	"path/filepath"
 
 	"github.com/spf13/pflag"
 )
 
-// networkFlags are those about where clients come from.
+// networkFlags are those about where clients and operators come from.
 func networkFlags(f *pflag.FlagSet) {
+	f.String("control-socket", "", "Unix socket for commands on this machine, which need no key there; at most 103 bytes (default "+socketName+" in the data folder)")
+	f.Bool("trust-loopback", false, "take whoever connects from a loopback address for an operator who needs neither key nor TLS: also everybody behind a proxy, sidecar or port forward on this machine")
 	f.StringSlice("proxy-protocol-from", nil, "networks of balancers that send a PROXY protocol header (version 1 or 2) on every connection, like 10.1.0.0/16; from there one is required, from elsewhere refused; repeatable")
 }
 
 // validateNetwork refuses what nobody could mean.
 func (s *settings) validateNetwork() error {
+	if err := checkSocketPath(s.controlSocket()); err != nil {
+		return usagef("%w: give a shorter one with control_socket", err)
+	}
 	_, err := s.proxyNetworks()
 	return err
+}
+
+// warn logs the settings that let others in for whom the operator may not have meant them.
+func (s *settings) warn(ctx context.Context, logger *slog.Logger) {
+	if s.TrustLoopback {
+		logger.WarnContext(ctx, "loopback addresses are trusted: every connection from one is an operator's", "setting", "trust_loopback")
+	}
+	if !s.ownKey {
+		logger.WarnContext(ctx, "the emulator's key, which everybody knows, is an operator's: configure another", "setting", "key_file")
+	}
+}
+
+// controlSocket is the path of the control socket.
+func (s *settings) controlSocket() string {
+	return cmp.Or(s.ControlSocket, filepath.Join(s.Dir, socketName))
 }
 
 // proxyNetworks are the networks that proxy_protocol_from names.

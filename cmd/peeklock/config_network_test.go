@@ -1,7 +1,9 @@
 package main
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"strings"
 	"testing"
 )
@@ -34,4 +36,43 @@ func TestProxyNetworks(t *testing.T) {
 			t.Errorf("%q: %v, %v", c.args, networks, err)
 		}
 	}
+}
+
+// TestWarnings: what lets others in is told at the start.
+func TestWarnings(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"--key-file", written(t, "a key of our own")}, nil},
+		{nil, []string{"key_file"}},
+		{[]string{"--key-file", written(t, "a key of our own"), "--trust-loopback"}, []string{"trust_loopback"}},
+	} {
+		s := settingsOf(t, c.args...)
+		if _, err := s.keys(); err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		s.warn(t.Context(), slog.New(slog.NewTextHandler(&log, nil)))
+		wants(t, log.String(), c.want...)
+		if strings.Count(log.String(), "\n") != len(c.want) {
+			t.Errorf("%q: %s", c.args, log.String())
+		}
+	}
+}
+
+// TestDevSaysWhomItTrusts: the first lines that people read say that no key is needed.
+func TestDevSaysWhomItTrusts(t *testing.T) {
+	t.Parallel()
+	var printed bytes.Buffer
+	out, err := newOutput(&printed, "table")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (&devOptions{dir: "data"}).print(out, []memberParts{{}}, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(printed.String(), "\n")
+	wants(t, strings.Join(lines[:2], "\n"), "Peeklock is ready", "without a key")
 }

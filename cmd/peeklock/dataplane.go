@@ -135,7 +135,7 @@ func (c *client) connect(ctx context.Context) (*data, error) {
 	if err != nil {
 		return nil, err
 	}
-	if !slices.Contains(addresses, c.asked) {
+	if c.asked != "" && !slices.Contains(addresses, c.asked) {
 		addresses = append(addresses, c.asked)
 	}
 	return c.dial(ctx, addresses)

@@ -69,7 +69,7 @@ func newDev(p process) *cobra.Command {
 	cmd := &cobra.Command{
 		Use: "dev", Short: "Run a whole cluster in this process, for development",
 		Long: `Run three members in this process, each with its own data folder, real consensus
-between them, on loopback. Stays in the foreground until Ctrl-C; a second start on the
+between them, on loopback, where whoever is on this machine needs no key. Stays in the foreground until Ctrl-C; a second start on the
 same folder finds every message again.
 
 --config takes the Config.json of the Service Bus emulator and makes what it lists. The first
@@ -284,7 +284,7 @@ func (o *devOptions) fill(ctx context.Context, parts []memberParts, logger *slog
 		parts[i].logger = logger.With("node", c.Name)
 		c.Logger = parts[i].logger.With("room", "cluster")
 		parts[i].audit = parts[i].logger.With("room", "audit")
-		parts[i].cluster, parts[i].auth = c, keys
+		parts[i].cluster, parts[i].auth, parts[i].trustLoopback = c, keys, true
 	}
 	return nil
 }
@@ -343,7 +343,10 @@ func (o *devOptions) print(out *output, parts []memberParts, files *devTLS, conf
 	if !out.people() {
 		return out.data(ready)
 	}
-	if err := out.note("Peeklock is ready: %d members, data in %s\n", len(parts), ready.Dir); err != nil {
+	if err := out.note("Peeklock is ready: %d members, data in %s", len(parts), ready.Dir); err != nil {
+		return err
+	}
+	if err := out.note("Whoever is on this machine, and whatever forwards connections here, administers it without a key.\n"); err != nil {
 		return err
 	}
 	for _, m := range ready.Members {

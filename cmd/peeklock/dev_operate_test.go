@@ -145,9 +145,7 @@ func servesKept(t *testing.T, dir string) {
 		}, in: strings.NewReader(""), out: &bytes.Buffer{}, err: &log})
 	}()
 	eventually(t, "the restored member is ready", func() bool { return strings.Contains(log.String(), "member ready") })
-	_, after, _ := strings.Cut(log.String(), " http=")
-	address, _, _ := strings.Cut(after, " ")
-	m := devMember{Admin: "http://" + address}
+	m := devMember{Admin: socketScheme + filepath.Join(dir, socketName)}
 	wants(t, say(t, m, 0, "message", "receive", "orders"), "kept")
 	wants(t, say(t, m, 0, "partition", "moves"), "nothing moves")
 	cancel()

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"net"
 	"net/http"
 	"net/url"
@@ -51,14 +52,14 @@ func newKubernetes(c *client) *cobra.Command {
 be smaller than to need this pod, and is not being deleted, the member is removed: its
 data moves to others. Otherwise the pod comes back, and it is enough that services
 forget it; the member hands over what it leads when it is stopped. What goes wrong is told on
-standard error, and the exit code is 0: a pod must be able to stop.`,
+standard error, and the exit code is not 0: Kubernetes makes an event of it (FailedPreStopHook), and
+stops the pod all the same.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if p.set == "" || p.within <= 0 {
 				return usagef("give --statefulset, and --within more than 0")
 			}
-			p.run(cmd.Context())
-			return nil
+			return p.run(cmd.Context())
 		},
 	}
 	f := cmd.Flags()
@@ -100,24 +101,25 @@ func (p *prestop) tell(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.err, "prestop: "+format+"\n", args...)
 }
 
-// run does what is to be done, within its time.
-func (p *prestop) run(ctx context.Context) {
+// run does what is to be done, within its time. That it is not known whether the pod comes back is an error, too: the
+// data of one that does not would stay behind without a word.
+func (p *prestop) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.within)
 	defer cancel()
 	leaves, err := p.leaves(ctx)
 	switch {
 	case err != nil:
-		p.tell("cannot tell whether this pod comes back, so nothing is moved: %v", err)
+		err = fmt.Errorf("cannot tell whether this pod comes back, so nothing is moved: %w", err)
 	case leaves:
 		if err := p.leave(ctx); err != nil {
-			p.tell("%v", err)
-			return
+			return err
 		}
 		p.tell("the member was removed, its data is with others")
-		return
+		return nil
 	}
 	p.tell("waits %s until services have forgotten this pod", p.forget)
 	pauseFor(ctx, p.forget)
+	return err
 }
 
 // statefulSet is what we read of one.
@@ -218,6 +220,17 @@ func (p *prestop) ask(ctx context.Context, set *statefulSet) error {
 	return json.Unmarshal(body, set)
 }
 
+// hasLeft says whether the member, which does not answer any more, has stopped because it was removed. Its data folder
+// knows; one that crashed on the way is none of those.
+func (p *prestop) hasLeft() bool {
+	dir := p.getenv("PEEKLOCK_DIR")
+	if dir == "" {
+		return false
+	}
+	removed, err := cluster.WasRemoved(dir)
+	return err == nil && removed
+}
+
 // leave removes this member and waits for that. The process may stop as soon as it has
 // learnt that it was removed; then nobody answers any more.
 func (p *prestop) leave(ctx context.Context) error {
@@ -229,8 +242,8 @@ func (p *prestop) leave(ctx context.Context) error {
 	begun := false
 	err = p.persist(ctx, "removing "+name, func(ctx context.Context) error {
 		err := p.call(ctx, http.MethodPost, memberPath(name, "remove"), nil, nil)
-		if begun && errors.Is(err, syscall.ECONNREFUSED) {
-			return nil // it has stopped
+		if begun && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)) && p.hasLeft() {
+			return nil // its socket is gone with it, or nobody listens there
 		}
 		begun = begun || errors.As(err, new(unknownError))
 		return err

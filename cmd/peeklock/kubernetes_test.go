@@ -1,8 +1,10 @@
 package main
 
 import (
+	"bufio"
 	"bytes"
 	"encoding/pem"
+	"errors"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -47,7 +49,7 @@ func apiServer(t *testing.T, status int, body string) (env []string, account str
 }
 
 // A pod that is one too many takes its data away; one that comes back does not, nor one
-// that cannot know. None of them is kept from stopping.
+// that cannot know, which is a failure that Kubernetes tells people of.
 func TestPrestop(t *testing.T) {
 	t.Parallel()
 	three := `{"metadata":{"name":"peeklock"},"spec":{"replicas":3}}`
@@ -56,19 +58,20 @@ func TestPrestop(t *testing.T) {
 		status    int
 		set       string
 		removes   bool
+		code      int
 		want      string
 	}{
-		{"restarted", "peeklock-2", 200, three, false, "until services have forgotten"},
-		{"one too many", "peeklock-3", 200, three, true, "the member was removed"},
-		{"numbered from two", "peeklock-4", 200, `{"spec":{"replicas":3,"ordinals":{"start":2}}}`, false, "forgotten"},
-		{"numbered from two, one too many", "peeklock-5", 200, `{"spec":{"replicas":3,"ordinals":{"start":2}}}`, true, "removed"},
-		{"put to rest", "peeklock-0", 200, `{"spec":{"replicas":0}}`, false, "forgotten"},
-		{"deleted", "peeklock-3", 200, `{"metadata":{"deletionTimestamp":"2026-11-20T12:00:00Z"},"spec":{"replicas":1}}`, false, "forgotten"},
-		{"of another set", "other-3", 200, three, false, "is none of StatefulSet"},
-		{"of a set with a longer name", "peeklock-blue-3", 200, three, false, "is none of"},
-		{"forbidden", "peeklock-3", 403, "{}", false, "the API server answers 403"},
-		{"nonsense", "peeklock-3", 200, "<html>", false, "cannot tell whether"},
-		{"says nothing", "peeklock-3", 200, "{}", false, "does not say how many"},
+		{"restarted", "peeklock-2", 200, three, false, exitDone, "until services have forgotten"},
+		{"one too many", "peeklock-3", 200, three, true, exitDone, "the member was removed"},
+		{"numbered from two", "peeklock-4", 200, `{"spec":{"replicas":3,"ordinals":{"start":2}}}`, false, exitDone, "forgotten"},
+		{"numbered from two, one too many", "peeklock-5", 200, `{"spec":{"replicas":3,"ordinals":{"start":2}}}`, true, exitDone, "removed"},
+		{"put to rest", "peeklock-0", 200, `{"spec":{"replicas":0}}`, false, exitDone, "forgotten"},
+		{"deleted", "peeklock-3", 200, `{"metadata":{"deletionTimestamp":"2026-11-20T12:00:00Z"},"spec":{"replicas":1}}`, false, exitDone, "forgotten"},
+		{"of another set", "other-3", 200, three, false, exitRefused, "is none of StatefulSet"},
+		{"of a set with a longer name", "peeklock-blue-3", 200, three, false, exitRefused, "is none of"},
+		{"forbidden", "peeklock-3", 403, "{}", false, exitRefused, "the API server answers 403"},
+		{"nonsense", "peeklock-3", 200, "<html>", false, exitRefused, "cannot tell whether"},
+		{"says nothing", "peeklock-3", 200, "{}", false, exitRefused, "does not say how many"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
@@ -90,14 +93,14 @@ func TestPrestop(t *testing.T) {
 				args: []string{"--server", member.URL, "kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms"},
 				env:  append(env, "HOSTNAME="+c.pod), out: &out, err: &errs,
 			})
-			if code != exitDone || !strings.Contains(errs.String(), c.want) || c.removes != (asked.Load() == 3) || out.Len() > 0 {
+			if code != c.code || !strings.Contains(errs.String(), c.want) || c.removes != (asked.Load() == 3) || out.Len() > 0 {
 				t.Errorf("%d %q %q, asked %d times", code, out.String(), errs.String(), asked.Load())
 			}
 		})
 	}
 }
 
-// A pod stops in its time, whatever the cluster does.
+// A pod stops in its time, whatever the cluster does, and says that its data has not left.
 func TestPrestopEnds(t *testing.T) {
 	t.Parallel()
 	env, account := apiServer(t, 200, `{"spec":{"replicas":1}}`)
@@ -114,14 +117,14 @@ func TestPrestopEnds(t *testing.T) {
 		return code, errs.String()
 	}
 	began := time.Now()
-	if code, text := prestop(slow.URL, "--within", "300ms"); code != exitDone || !strings.Contains(text, "300ms was not enough") {
+	if code, text := prestop(slow.URL, "--within", "300ms"); code != exitRefused || !strings.Contains(text, "300ms was not enough") {
 		t.Error(code, text)
 	}
 	// Much less than it would take by default, and much more than a busy machine needs.
 	if took := time.Since(began); took > 60*time.Second {
 		t.Error("took", took)
 	}
-	if code, text := prestop("http://127.0.0.1:1"); code != exitDone || !strings.Contains(text, "no member answers") {
+	if code, text := prestop("http://127.0.0.1:1"); code != exitRefused || !strings.Contains(text, "no member answers") {
 		t.Error(code, text)
 	}
 	if code, _ := prestop(slow.URL, "--within", "0s"); code != exitUsage {
@@ -129,8 +132,52 @@ func TestPrestopEnds(t *testing.T) {
 	}
 	// No API server: nothing is moved.
 	env = nil
-	if code, text := prestop(slow.URL); code != exitDone || !strings.Contains(text, "this is no pod") {
+	if code, text := prestop(slow.URL); code != exitRefused || !strings.Contains(text, "this is no pod") {
 		t.Error(code, text)
+	}
+}
+
+// A member that ends while it is asked to leave has left only if its data folder says that it was removed.
+func TestPrestopOfAMemberThatEnds(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int{
+		`{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","removed":true}`: exitDone,
+		`{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ"}`:                exitRefused,
+		"": exitRefused, // no such file
+	} {
+		env, account := apiServer(t, 200, `{"spec":{"replicas":1}}`)
+		dir := t.TempDir()
+		if text != "" {
+			if err := os.WriteFile(filepath.Join(dir, "member.json"), []byte(text), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		l, err := listenSocket(t.Context(), filepath.Join(dir, socketName))
+		if err != nil {
+			t.Fatal(err)
+		}
+		ended := make(chan struct{})
+		go func() {
+			defer close(ended)
+			conn, err := l.Accept()
+			if err == nil {
+				_, err = http.ReadRequest(bufio.NewReader(conn))
+			}
+			if err = errors.Join(err, l.Close()); err == nil { // the socket goes, and then the connection
+				err = conn.Close()
+			}
+			if err != nil {
+				t.Error(err)
+			}
+		}()
+		var errs bytes.Buffer
+		code := run(t.Context(), process{
+			args: []string{"kubernetes", "prestop", "--statefulset", "peeklock", "--account", account, "--forget", "1ms", "--within", "5s"},
+			env:  append(env, "HOSTNAME=peeklock-1", "PEEKLOCK_DIR="+dir), out: &bytes.Buffer{}, err: &errs,
+		})
+		if <-ended; code != want {
+			t.Errorf("%s: %d, want %d: %s", text, code, want, errs.String())
+		}
 	}
 }
 

@@ -44,11 +44,15 @@ type memberParts struct {
 	admin   net.Listener
 	also    []net.Listener // further ones; every listener takes every protocol
 	tls     *tls.Config    // nil: no TLS
-	// requireTLS refuses clients from other machines without TLS.
+	// requireTLS refuses clients without TLS.
 	requireTLS bool
-	proxyFrom  []netip.Prefix // networks of proxies that tell the address of clients
-	origins    []string       // hosts whose web pages may connect
-	auth       auth.Config    // without Rules, which are the node's
+	// trustLoopback takes callers from loopback for operators, who need no TLS either.
+	trustLoopback bool
+	// socket is the path of the control socket; "": there is none.
+	socket    string
+	proxyFrom []netip.Prefix // networks of proxies that tell the address of clients
+	origins   []string       // hosts whose web pages may connect
+	auth      auth.Config    // without Rules, which are the node's
 	// gate, when set, keeps the member from calling itself ready until it is closed.
 	gate    <-chan struct{}
 	metrics metricsParts
@@ -69,7 +73,7 @@ func (p memberParts) open(ctx context.Context) (*listen.Port, error) {
 	config := listen.DefaultConfig()
 	config.Listeners = p.listeners()
 	config.TLS, config.RequireTLS, config.Origins = p.tls, p.requireTLS, p.origins
-	config.TrustLoopback, config.ProxyFrom = true, p.proxyFrom
+	config.TrustLoopback, config.ProxyFrom = p.trustLoopback, p.proxyFrom
 	config.Logger = p.logger.With("room", "listen")
 	return listen.Open(ctx, config)
 }
@@ -118,22 +122,7 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 		p.release()
 		return nil, errors.Join(err, m.close(ctx))
 	}
-	api := admin.Config{
-		Listener:  m.port.HTTP(),
-		Control:   control{m.node.Router()},
-		Authority: ring,
-		Audit:     p.audit,
-		Ready:     m.isReady,
-		Parts:     m.readiness,
-		Live:      m.liveness,
-		Logger:    p.logger.With("room", "admin"),
-		Slow:      p.cluster.Slow,
-		SlowAfter: p.cluster.SlowAfter,
-	}
-	if api.Metrics, api.MetricsOpen, err = p.handlers(m); err == nil {
-		m.admin, err = admin.Open(ctx, api)
-	}
-	if err != nil {
+	if m.admin, err = p.openAdmin(ctx, m, ring); err != nil {
 		p.release()
 		return nil, errors.Join(err, m.close(ctx))
 	}
@@ -147,6 +136,50 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 		}
 	})
 	return m, nil
+}
+
+// openAdmin opens the control API, on the port of clients and on the control socket. The data
+// folder is this process's own by now, so a socket in it is no other member's.
+func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyring) (*admin.Server, error) {
+	api := admin.Config{
+		Listener:      m.port.HTTP(),
+		Control:       control{m.node.Router()},
+		Authority:     ring,
+		Audit:         p.audit,
+		Ready:         m.isReady,
+		Parts:         m.readiness,
+		Live:          m.liveness,
+		Logger:        p.logger.With("room", "admin"),
+		Slow:          p.cluster.Slow,
+		SlowAfter:     p.cluster.SlowAfter,
+		TrustLoopback: p.trustLoopback,
+		RequireTLS:    p.requireTLS,
+	}
+	var err error
+	if api.Metrics, api.MetricsOpen, err = p.handlers(m); err != nil {
+		return nil, err
+	}
+	if p.socket != "" {
+		if api.Local.Listener, err = listenSocket(ctx, p.socket); err != nil {
+			return nil, err
+		}
+		api.Local.Endpoint = reachable(p.cluster.AMQPAddr)
+	}
+	server, err := admin.Open(ctx, api)
+	if err != nil && api.Local.Listener != nil {
+		err = errors.Join(err, api.Local.Listener.Close())
+	}
+	return server, err
+}
+
+// reachable is an address that clients can be told, "" for one that only says to listen
+// everywhere.
+func reachable(address string) string {
+	host, _, err := net.SplitHostPort(address)
+	if ip := net.ParseIP(host); err != nil || host == "" || ip != nil && ip.IsUnspecified() {
+		return ""
+	}
+	return address
 }
 
 // awaitReady is ready when the node is and the gate is open: who waits for /health may use

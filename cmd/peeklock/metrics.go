@@ -18,7 +18,7 @@ const (
 
 // metricsFlags are those about /metrics.
 func metricsFlags(f *pflag.FlagSet) {
-	f.String("metrics", "", "what /metrics tells callers of other machines without a credential: open (all but the names of entities), all, operators (nothing) or off (default open)")
+	f.String("metrics", "", "what /metrics tells callers without a credential: open (all but the names of entities), all, operators (nothing) or off (default open)")
 	f.Int("metrics-entities", 0, "how many entities /metrics shows, those with the most messages; 0 to 10000 (default 1000)")
 }
 
@@ -40,7 +40,7 @@ type metricsParts struct {
 	entities int
 }
 
-// handlers are those of /metrics: for operators and this machine, and for everybody else.
+// handlers are those of /metrics: for operators, and for everybody else.
 func (p memberParts) handlers(m *member) (whole, others http.Handler, err error) {
 	if p.metrics.access == "" || p.metrics.access == metricsOff {
 		return nil, nil, nil

@@ -317,7 +317,7 @@ func TestServeAlso(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	startServe(t, "--also", also)
+	startServe(t, "--also", also, "--trust-loopback")
 	var status admin.Status
 	if getJSON(t, nil, "http://"+also+"/v1/status", &status); len(status.Members) != 1 {
 		t.Errorf("%+v", status)

@@ -27,7 +27,11 @@ Three members that name each other found a cluster by themselves:
 
 Addresses that other machines can reach have to be encrypted: those of clients with
 --tls-cert and --tls-key, that of members with --peer-cert, --peer-key and --peer-ca, gossip
-with --gossip-key. Where the network is trusted, say --allow-remote-plain instead.`,
+with --gossip-key. Where the network is trusted, say --allow-remote-plain instead.
+
+Commands on this machine need no key at the Unix socket peeklock.sock in the data folder, which
+its owner alone can open: peeklock --server unix:///DIR/peeklock.sock member list. An address
+on loopback proves nothing: --trust-loopback is for machines where nobody else gets there.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := loadSettings(p, cmd.Flags())
@@ -80,6 +84,7 @@ func serve(ctx context.Context, p process, s *settings, profile string) error {
 	parts.auth, parts.audit, parts.gate = keys, audit, listed.gate()
 	parts.metrics = metricsParts{s.Metrics, s.MetricsEntities}
 	parts.connectionsPerAddress = s.ConnectionsPerAddress
+	parts.socket, parts.trustLoopback = s.controlSocket(), s.TrustLoopback
 	if parts.proxyFrom, err = s.proxyNetworks(); err != nil {
 		parts.release()
 		return err
@@ -90,7 +95,8 @@ func serve(ctx context.Context, p process, s *settings, profile string) error {
 	}
 	warnShortKeys(ctx, keys.Keys, logger)
 	logger.InfoContext(ctx, "member started", "name", s.Name, "dir", s.Dir,
-		"amqp", parts.cluster.AMQPAddr, "http", parts.cluster.HTTPAddr, "tls", parts.tls != nil, "require_tls", parts.requireTLS, "version", version())
+		"amqp", parts.cluster.AMQPAddr, "http", parts.cluster.HTTPAddr, "tls", parts.tls != nil, "require_tls", parts.requireTLS, "control_socket", parts.socket, "version", version())
+	s.warn(ctx, logger)
 	if err := m.node.Ready(ctx); err == nil {
 		listed.applyServe(ctx, m, logger)
 		logger.InfoContext(ctx, "member ready", "name", s.Name)

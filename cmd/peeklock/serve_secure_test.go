@@ -82,10 +82,13 @@ func TestServeSecurely(t *testing.T) {
 		}
 	}
 	ctx, cancel := context.WithCancel(context.Background())
+	members := make([]devMember, len(gossip))
 	logs, codes := make([]lockedBuffer, len(gossip)), make(chan int, len(gossip))
 	for i := range gossip {
+		dir := t.TempDir()
+		members[i].Admin = socketScheme + filepath.Join(dir, socketName)
 		args := []string{
-			"serve", "--name", fmt.Sprint("m", i), "--dir", t.TempDir(), "--expect", "3", "--join", strings.Join(gossip, ","), "--partitions", "2",
+			"serve", "--name", fmt.Sprint("m", i), "--dir", dir, "--expect", "3", "--join", strings.Join(gossip, ","), "--partitions", "2",
 			"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip[i],
 			"--peer-cert", cert, "--peer-key", key, "--peer-ca", ca, "--gossip-key", secret,
 			"--config-emulator", sampleConfig, "--audit-log", fmt.Sprint(audit, i),
@@ -102,12 +105,8 @@ func TestServeSecurely(t *testing.T) {
 			}
 		}
 	})
-	members := make([]devMember, len(gossip))
 	for i := range logs {
 		eventually(t, "ready: "+logs[i].String(), func() bool { return strings.Contains(logs[i].String(), "member ready") })
-		_, after, _ := strings.Cut(logs[i].String(), " http=")
-		address, _, _ := strings.Cut(after, " ")
-		members[i].Admin = "http://" + address
 		wants(t, logs[i].String(), "emulator configuration applied")
 		if strings.Contains(logs[i].String(), "problem=") {
 			t.Error(logs[i].String())

@@ -12,8 +12,8 @@ import (
 // secure says how the clients of a member of serve are listened to.
 //
 // TLS alone must never be weakened by the word that is needed for the members among
-// themselves, nor by silence: without allow_remote_plain who comes from another machine speaks TLS,
-// with it require_tls still asks for that.
+// themselves, nor by silence: without allow_remote_plain clients speak TLS, with it require_tls still asks
+// for that. Nobody is excused for an address: a proxy on this machine has one on loopback.
 func (s *settings) secure(p *memberParts) error {
 	p.origins = origins(s.ownKey)
 	if s.TLSCert == "" {

@@ -106,6 +106,7 @@ func (c *Cluster) describe(m *Member, gossip string, free []string) {
 		c.t.Fatal(err)
 	}
 	m.AMQP, m.Admin, m.binary = free[0], free[1], c.options.Binary
+	m.socket = filepath.Join(m.Dir, "peeklock.sock")
 	m.args = []string{
 		"serve", "--config", config, "--name", m.Name, "--dir", m.Dir,
 		"--amqp", m.AMQP, "--admin", m.Admin, "--peer", free[2], "--gossip", gossip,
@@ -117,8 +118,20 @@ func (c *Cluster) describe(m *Member, gossip string, free []string) {
 			m.args = append(m.args, "--join", address)
 		}
 	}
+	if len(m.socket) > socketPathBytesMax && m.binary == "" { // folders of tests have their names
+		short, err := os.MkdirTemp("", "pk")
+		if err != nil {
+			c.t.Fatal(err)
+		}
+		c.t.Cleanup(func() { _ = os.RemoveAll(short) })
+		m.socket = filepath.Join(short, "s")
+		m.args = append(m.args, "--control-socket", m.socket)
+	}
 	m.args = append(m.args, c.options.Args...)
 }
+
+// socketPathBytesMax is the longest path that every system takes for a socket.
+const socketPathBytesMax = 103
 
 // Join starts one more member, which nobody asked to hold anything: what is done to it is
 // done to its clients and to nobody else. It is not among Members.

@@ -55,7 +55,7 @@ func (m *Member) Command(ctx context.Context, args ...string) (string, error) {
 		return "", err
 	}
 	cmd := exec.CommandContext(ctx, path, append(args,
-		"--server", "http://"+m.Admin, "--key-name", KeyName, "--key", Key, "--output", "json")...)
+		"--server", "http://"+m.Admin, "--key-name", KeyName, "--key", m.secret(), "--output", "json")...)
 	var said bytes.Buffer
 	cmd.Stderr = &said
 	out, err := cmd.Output()

@@ -100,12 +100,12 @@ func (i *Issuer) Token(role string, life time.Duration) string {
 	return text + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// TLSArgs are the flags of a member that shows the certificate of `dev --tls`, and believes
-// clients whose certificate its authority has signed.
+// TLSArgs are the flags of a member that shows the certificate of `dev --tls`, believes
+// clients whose certificate its authority has signed, and speaks to plain clients too.
 func (c *Cluster) TLSArgs() []string {
 	dir := filepath.Dir(c.CA)
 	return []string{
-		"--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem"), "--tls-client-ca", c.CA,
+		"--tls-cert", filepath.Join(dir, "cert.pem"), "--tls-key", filepath.Join(dir, "key.pem"), "--tls-client-ca", c.CA, "--allow-remote-plain",
 	}
 }
 

@@ -1,10 +1,12 @@
 package harness
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -52,6 +54,7 @@ type Member struct {
 	network *Network // that it is in, or nil
 	port    string   // of the network's switch
 	key     string   // of its own; "": Key
+	socket  string   // path of its control socket; "": it is one of dev, which trusts loopback
 }
 
 // Start starts the process. It does not wait until the member serves.
@@ -196,10 +199,7 @@ func (m *Member) MemoryBytes() int64 {
 
 // ConnectionString is what a user of the official emulator would paste.
 func (m *Member) ConnectionString() string {
-	if m.key == "" {
-		return ConnectionString(m.AMQP)
-	}
-	return strings.Replace(ConnectionString(m.AMQP), "="+Key+";", "="+m.key+";", 1)
+	return strings.Replace(ConnectionString(m.AMQP), "="+Key+";", "="+m.secret()+";", 1)
 }
 
 // ConnectionString is that of a member behind another address.
@@ -238,17 +238,18 @@ func (m *Member) request(ctx context.Context, method, path string, body io.Reade
 	}
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
-	r, err := http.NewRequestWithContext(ctx, method, "http://"+m.Admin+path, body)
+	client, host := m.control()
+	r, err := http.NewRequestWithContext(ctx, method, "http://"+host+path, body)
 	if err != nil {
 		return nil, err
 	}
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	if m.key != "" { // not on loopback, where none is asked for
-		r.Header.Set("Authorization", auth.Sign("http://"+m.Admin+"/", KeyName, m.key, time.Now().Add(time.Hour)))
+	if m.binary != "" { // an older one may have no control socket
+		r.Header.Set("Authorization", auth.Sign("http://"+host+"/", KeyName, m.secret(), time.Now().Add(time.Hour)))
 	}
-	answer, err := http.DefaultClient.Do(r)
+	answer, err := client.Do(r)
 	if err != nil {
 		return nil, err
 	}
@@ -264,6 +265,25 @@ func (m *Member) request(ctx context.Context, method, path string, body io.Reade
 	}
 	return content, nil
 }
+
+// control is the client of the control API, and the host that it asks.
+func (m *Member) control() (*http.Client, string) {
+	if m.socket == "" || m.binary != "" {
+		return http.DefaultClient, m.Admin
+	}
+	return &http.Client{Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", m.socket)
+		},
+	}}, "localhost"
+}
+
+// Socket is the address of the member's control socket, for the flag --server.
+func (m *Member) Socket() string { return "unix://" + m.socket }
+
+// secret is that of the key of operators.
+func (m *Member) secret() string { return cmp.Or(m.key, Key) }
 
 // verify fails the test when the member ended by itself, or logged what no member may.
 func (m *Member) verify() {

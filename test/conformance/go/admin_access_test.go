@@ -1,9 +1,7 @@
 package conformance
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"strings"
@@ -165,16 +163,11 @@ func (s suite) adminClient(address, host, rule, key string) (*admin.Client, erro
 func adminNamespaces(s suite) {
 	name := strings.NewReplacer("/", "-", "_", "-").Replace(strings.ToLower(s.queue)) // a label
 	name = "n" + name[max(0, len(name)-40):]
-	request, err := http.NewRequestWithContext(s.ctx, http.MethodPut, "http://"+s.Members[0].Admin+"/v1/namespaces/"+name, bytes.NewReader([]byte(`{"maxMessageBytes":1048576}`)))
-	s.must("request", err)
-	answer, err := http.DefaultClient.Do(request)
-	s.must("create", err)
-	defer answer.Body.Close()
 	var made struct {
 		AccessRules []struct{ Name, PrimaryKey string }
 	}
-	if err := json.NewDecoder(answer.Body).Decode(&made); err != nil || answer.StatusCode != http.StatusCreated || len(made.AccessRules) != 1 {
-		s.Fatalf("%s %v %+v", answer.Status, err, made)
+	if err := s.Members[0].Call(s.ctx, http.MethodPut, "/v1/namespaces/"+name, map[string]any{"maxMessageBytes": 1048576}, &made); err != nil || len(made.AccessRules) != 1 {
+		s.Fatalf("%v %+v", err, made)
 	}
 	host := name + ".example.com"
 	own, err := s.adminClient(s.Members[1].Admin, host, made.AccessRules[0].Name, made.AccessRules[0].PrimaryKey)

@@ -430,7 +430,7 @@ func adminRefused(s suite) {
 	s.refusedAs("an access rule without rights", err, http.StatusBadRequest, "it has no rights")
 }
 
-// adminKeys: a wrong key is refused on loopback too, where none is needed.
+// adminKeys: a wrong key is refused.
 func adminKeys(s suite) {
 	_, err := s.adminWith(1, "another key").GetQueue(s.ctx, s.queue, nil)
 	s.refusedAs("a wrong key", err, http.StatusUnauthorized, "401")

@@ -1,0 +1,180 @@
+package admin
+
+import (
+	"context"
+	"encoding/json"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// claimed marks connections as those whose peer a proxy told of, as cmd/listen does.
+type claimed struct{ net.Listener }
+
+func (l claimed) Accept() (net.Conn, error) {
+	conn, err := l.Listener.Accept()
+	return claim{conn}, err
+}
+
+type claim struct{ net.Conn }
+
+func (claim) Proxied() bool { return true }
+
+// served is a server on loopback and on a socket of its own, and the clients of both.
+type served struct {
+	*rig
+	url         string
+	tcp, socket *http.Client
+}
+
+func serveBoth(t *testing.T, change func(*Config)) *served {
+	t.Helper()
+	tcp, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "s")
+	local, err := (&net.ListenConfig{}).Listen(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s := &served{rig: &rig{house: newHouse()}, url: "http://" + tcp.Addr().String(), tcp: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	s.socket = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+		return (&net.Dialer{}).DialContext(ctx, "unix", path)
+	}}}
+	ring, err := auth.New(auth.Config{Rules: s.house, Keys: []auth.Key{{Name: "root", Primary: "root-secret", Rights: fsm.Manage}}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	says := func(text string) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
+	}
+	config := Config{
+		Listener: tcp, Local: Local{local, "broker.example:5672"}, Control: s.house, Authority: ring, Ready: s.ready.Load,
+		Logger: slog.New(slog.DiscardHandler), Audit: slog.New(slog.NewJSONHandler(&s.audit, nil)), Metrics: says("whole"), MetricsOpen: says("open"),
+	}
+	change(&config)
+	if s.server, err = Open(t.Context(), config); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.server.Close(context.Background()); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// get asks by a client under a host name.
+func (s *served) get(t *testing.T, by *http.Client, host, path string, change func(*http.Request)) (int, string) {
+	t.Helper()
+	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+path, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request.Host = host
+	if change != nil {
+		change(request)
+	}
+	response, err := by.Do(request)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer response.Body.Close()
+	body, err := io.ReadAll(response.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return response.StatusCode, string(body)
+}
+
+// TestTrust: an address of this machine opens nothing unless the server is told so, and never when a proxy told it;
+// the socket of operators does.
+func TestTrust(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		change func(*Config)
+		tcp    int    // of a request that wants an operator
+		figure string // what /metrics tells without a credential
+	}{
+		"by default":                {func(*Config) {}, 401, "open"},
+		"loopback trusted":          {func(c *Config) { c.TrustLoopback = true }, 200, "whole"},
+		"a proxy tells loopback":    {func(c *Config) { c.Listener = claimed{c.Listener} }, 401, "open"},
+		"told, loopback trusted":    {func(c *Config) { c.TrustLoopback, c.Listener = true, claimed{c.Listener} }, 401, "open"},
+		"no figures are for all":    {func(c *Config) { c.MetricsOpen = nil }, 401, `"code":"Unauthorized"`},
+		"none, loopback is trusted": {func(c *Config) { c.MetricsOpen, c.TrustLoopback = nil, true }, 200, "whole"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := serveBoth(t, c.change)
+			for _, host := range []string{"localhost", "127.0.0.1:5300", "[::1]:5300"} {
+				for _, path := range []string{"/v1/status", "/v1/queues", "/v1/endpoints"} {
+					if status, body := s.get(t, s.tcp, host, path, nil); status != c.tcp {
+						t.Errorf("%s at %s: %d %s", path, host, status, body)
+					}
+				}
+			}
+			if _, body := s.get(t, s.tcp, "localhost", "/metrics", nil); !strings.Contains(body, c.figure) {
+				t.Errorf("figures: %q", body)
+			}
+			for path, want := range map[string]int{"/livez": 200, "/readyz": 503, "/health": 503} {
+				if status, body := s.get(t, s.tcp, "anything", path, nil); status != want {
+					t.Errorf("%s: %d %s", path, status, body)
+				}
+			}
+			for _, path := range []string{"/v1/status", "/v1/queues", "/metrics"} {
+				if status, body := s.get(t, s.socket, "localhost", path, nil); status != 200 || strings.Contains(body, "open") {
+					t.Errorf("%s through the socket: %d %s", path, status, body)
+				}
+			}
+		})
+	}
+}
+
+// TestSocket: who comes through the socket is an operator of that name in the audit log, unless a signature is given
+// and wrong; connection strings name an address that clients can use, and requests of others keep none out.
+func TestSocket(t *testing.T) {
+	t.Parallel()
+	s := serveBoth(t, func(c *Config) { c.RequireTLS = true })
+	if _, err := s.CreateEntity(t.Context(), fsm.QueueEntity, "a", fsm.EntitySettings{}, nil, []fsm.AccessRule{{Name: "r", Primary: "k", Rights: fsm.Send}}); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := s.get(t, s.socket, "localhost", "/v1/access/a", nil); status != 200 || !strings.Contains(body, `"Endpoint=sb://broker.example:5672;SharedAccessKeyName=r;SharedAccessKey=k;EntityPath=a"`) {
+		t.Error(status, body)
+	}
+	sign := func(key string) func(*http.Request) {
+		return func(r *http.Request) {
+			r.Header.Set("Authorization", auth.Sign("http://localhost/", "root", key, time.Now().Add(time.Minute)))
+		}
+	}
+	for key, want := range map[string]int{"root-secret": 200, "wrong": 401} {
+		if status, body := s.get(t, s.socket, "localhost", "/v1/queues", sign(key)); status != want {
+			t.Errorf("%s: %d %s", key, status, body)
+		}
+	}
+	var told Endpoints
+	if _, body := s.get(t, s.socket, "localhost", "/v1/endpoints", nil); json.Unmarshal([]byte(body), &told) != nil || !told.RequireTLS {
+		t.Error(body)
+	}
+	for range requestsMax {
+		s.server.requests <- struct{}{} // others are in the middle of as many requests as there may be
+	}
+	if status, _ := s.get(t, s.tcp, "localhost", "/v1/queues", nil); status != http.StatusServiceUnavailable {
+		t.Error("not full:", status)
+	}
+	remove := func(r *http.Request) { r.Method = http.MethodDelete }
+	if status, body := s.get(t, s.socket, "localhost", "/v1/queues/a", remove); status != 204 {
+		t.Error(status, body)
+	}
+	if audit := s.audit.String(); !strings.Contains(audit, `"who":"control socket"`) || !strings.Contains(audit, `"operation":"delete"`) {
+		t.Error(audit)
+	}
+}

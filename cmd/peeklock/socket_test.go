@@ -1,0 +1,268 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/cmd/listen"
+)
+
+// TestSocketFile: only its owner can open the socket, what a killed process left is replaced, what lives or is
+// somebody else's is not, and a closed one leaves nothing.
+func TestSocketFile(t *testing.T) {
+	t.Parallel()
+	dir := t.TempDir()
+	path := filepath.Join(dir, socketName)
+	open := func() net.Listener {
+		t.Helper()
+		l, err := listenSocket(t.Context(), path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return l
+	}
+	first := open()
+	info, err := os.Lstat(path)
+	if err != nil || info.Mode() != fs.ModeSocket|0o600 {
+		t.Fatal(info, err)
+	}
+	if _, err := listenSocket(t.Context(), path); err == nil || !strings.Contains(err.Error(), "is in use") {
+		t.Error(err)
+	}
+
+	// A process that is killed leaves the file.
+	left := filepath.Join(dir, "left")
+	if err := os.Rename(path, left); err != nil {
+		t.Fatal(err)
+	}
+	stale := open()
+	if err := stale.(*socketListener).Listener.Close(); err != nil { // and not its file
+		t.Fatal(err)
+	}
+	second := open()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "unix", path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close()
+	if err := first.Close(); err != nil { // whose name has gone to another
+		t.Fatal(err)
+	}
+	if _, err := os.Lstat(path); err != nil {
+		t.Error(err)
+	}
+	if err := second.Close(); err != nil {
+		t.Error(err)
+	}
+	if err := second.Close(); !errors.Is(err, net.ErrClosed) {
+		t.Error(err)
+	}
+	if names, err := os.ReadDir(dir); err != nil || len(names) != 1 || names[0].Name() != "left" {
+		t.Error(names, err)
+	}
+
+	if err := os.WriteFile(path, nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := listenSocket(t.Context(), path); err == nil || !strings.Contains(err.Error(), "is no socket") {
+		t.Error(err)
+	}
+	if _, err := listenSocket(t.Context(), filepath.Join(dir, "none", "s")); !errors.Is(err, fs.ErrNotExist) {
+		t.Error(err)
+	}
+}
+
+// TestSocketPath: a path that no system takes is refused before anything is opened, with what to do.
+func TestSocketPath(t *testing.T) {
+	t.Parallel()
+	long := "/" + strings.Repeat("d", socketPathBytesMax-len("//"+socketName))
+	for _, c := range []struct {
+		args    []string
+		path    string
+		refused bool
+	}{
+		{nil, "peeklock-data/peeklock.sock", false},
+		{[]string{"--dir", "/data"}, "/data/peeklock.sock", false},
+		{[]string{"--dir", "/data", "--control-socket", "/run/one.sock"}, "/run/one.sock", false},
+		{[]string{"--dir", long}, long + "/peeklock.sock", false},
+		{[]string{"--dir", long + "d"}, "", true},
+		{[]string{"--dir", long + "d", "--control-socket", "/run/one.sock"}, "/run/one.sock", false},
+		{[]string{"--control-socket", long + strings.Repeat("d", 20)}, "", true},
+	} {
+		s := settingsOf(t, c.args...)
+		switch err := s.validate(); {
+		case c.refused != (err != nil), err != nil && !strings.Contains(err.Error(), "the system takes 103") || err != nil && !strings.Contains(err.Error(), "control_socket"):
+			t.Errorf("%q: %v", c.args, err)
+		case err == nil && s.controlSocket() != c.path:
+			t.Errorf("%q: %s", c.args, s.controlSocket())
+		}
+	}
+	// The longest path that is allowed can be opened on this system.
+	dir := t.TempDir()
+	path := filepath.Join(dir, strings.Repeat("s", socketPathBytesMax-len(dir)-1))
+	l, err := listenSocket(t.Context(), path)
+	if err != nil || len(path) != socketPathBytesMax {
+		t.Fatal(len(path), err)
+	}
+	if err := l.Close(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestServerAddresses: which member a command asks when nothing, or several things, say so.
+func TestServerAddresses(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		servers, env []string
+		want         string // joined by commas; "": a mistake
+	}{
+		{nil, nil, serverDefault},
+		{nil, []string{"PEEKLOCK_DIR=/data"}, "unix:///data/peeklock.sock"},
+		{nil, []string{"PEEKLOCK_DIR=data"}, "unix://data/peeklock.sock"},
+		{nil, []string{"PEEKLOCK_DIR=/data", "PEEKLOCK_CONTROL_SOCKET=/run/one.sock"}, "unix:///run/one.sock"},
+		{nil, []string{"PEEKLOCK_DIR=/data", "PEEKLOCK_SERVER=host:1"}, "http://host:1"},
+		{[]string{"unix:///run/50%.sock"}, []string{"PEEKLOCK_SERVER=host:1"}, "unix:///run/50%.sock"},
+		{[]string{"unix:///run/one.sock", "https://other"}, nil, "unix:///run/one.sock,https://other"},
+		{[]string{"unix://"}, nil, ""},
+	} {
+		got, err := (&client{process: process{env: c.env}, servers: c.servers}).addresses()
+		if strings.Join(got, ",") != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%q %q: %q, %v", c.servers, c.env, got, err)
+		}
+	}
+}
+
+// status is the answer to a request that wants an operator, under a name of this machine; after what is said first.
+func status(t *testing.T, address, first string) int {
+	t.Helper()
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	_ = conn.SetDeadline(time.Now().Add(60 * time.Second))
+	if _, err := io.WriteString(conn, first+"GET /v1/status HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	response, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = response.Body.Close()
+	return response.StatusCode
+}
+
+// TestServeTrustsNoAddress: who connects from 127.0.0.1 and calls for localhost is nobody in serve, unless the operator
+// says otherwise, and never when it is a proxy that says 127.0.0.1; the socket is the operator's, with TLS required, too.
+func TestServeTrustsNoAddress(t *testing.T) {
+	t.Parallel()
+	if testing.Short() {
+		t.Skip("starts members")
+	}
+	files, err := listen.Development(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	const claim = "PROXY TCP4 127.0.0.1 127.0.0.1 4711 5300\r\n"
+	near := []string{"--proxy-protocol-from", "127.0.0.0/8"}
+	secure := []string{"--tls-cert", files.Cert, "--tls-key", files.Key, "--require-tls"}
+	for name, c := range map[string]struct {
+		args  []string
+		first string
+		want  int
+	}{
+		"by default":                {nil, "", 401},
+		"told to trust":             {[]string{"--trust-loopback"}, "", 200},
+		"a proxy says so":           {near, claim, 401},
+		"a proxy and told to trust": {append([]string{"--trust-loopback"}, near...), claim, 401},
+		"TLS":                       {secure, "", 400},
+		"TLS and told to trust":     {append([]string{"--trust-loopback"}, secure...), "", 200},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			_, address, log := startServe(t, c.args...)
+			if got := status(t, address, c.first); got != c.want {
+				t.Errorf("status %d, want %d", got, c.want)
+			}
+			socket := regexp.MustCompile(`control_socket=(\S+)`).FindStringSubmatch(log.String())[1]
+			m := devMember{Admin: socketScheme + socket}
+			wants(t, say(t, m, 0, "cluster", "status"), "alive")
+			say(t, m, 0, "queue", "create", "orders")
+			if slices.Contains(c.args, "--proxy-protocol-from") {
+				return // the command is no proxy
+			}
+			wants(t, say(t, m, 0, "message", "send", "orders", "hello", "--ca", files.CA))
+			wants(t, say(t, m, 0, "message", "receive", "orders", "--ca", files.CA), "hello")
+		})
+	}
+}
+
+// TestProxiedClientsAreAudited: the audit log names the client behind a proxy.
+func TestProxiedClientsAreAudited(t *testing.T) {
+	if testing.Short() {
+		t.Skip("starts a member")
+	}
+	t.Parallel()
+	audit := filepath.Join(t.TempDir(), "audit.log")
+	_, address, _ := startServe(t, "--proxy-protocol-from", "127.0.0.1/32", "--audit-log", audit)
+	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	const wrong = "GET /v1/status HTTP/1.1\r\nHost: localhost\r\nAuthorization: SharedAccessSignature sr=http%%3A%%2F%%2Flocalhost&sig=x&se=9999999999&skn=RootManageSharedAccessKey\r\nConnection: close\r\n\r\n"
+	if _, err := fmt.Fprintf(conn, "PROXY TCP4 198.51.100.7 127.0.0.1 4711 5300\r\n"+wrong); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := io.ReadAll(conn); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(audit)
+	if err != nil || !strings.Contains(string(text), "198.51.100.7") || strings.Contains(string(text), `"127.0.0.1`) {
+		t.Errorf("%s, %v", text, err)
+	}
+}
+
+// TestUnixServer: a command speaks plain HTTP through a socket, and says so when nobody is there.
+func TestUnixServer(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "s")
+	ask := func() (int, string) {
+		var out, errs bytes.Buffer
+		code := run(t.Context(), process{args: []string{"member", "list"}, env: []string{"PEEKLOCK_CONTROL_SOCKET=" + path}, out: &out, err: &errs})
+		return code, out.String() + errs.String()
+	}
+	if code, text := ask(); code != exitRefused || !strings.Contains(text, "no member answers at unix://"+path) {
+		t.Error(code, text)
+	}
+	l, err := listenSocket(t.Context(), path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	server := &httptest.Server{Listener: l, Config: &http.Server{ReadHeaderTimeout: time.Minute, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Host != socketHost || r.Header.Get("Authorization") != "" {
+			t.Error(r.Host, r.Header)
+		}
+		answer(w, 200, admin.Members{Members: []admin.Member{{MemberStatus: admin.MemberStatus{ID: "1", Name: "here"}}}})
+	})}}
+	server.Start()
+	defer server.Close()
+	if code, text := ask(); code != exitDone || !strings.Contains(text, "here") {
+		t.Error(code, text)
+	}
+}

@@ -1,0 +1,165 @@
+package fault
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/cmd/listen"
+	"github.com/peeklock/peeklock/test/harness"
+)
+
+const (
+	scaledQueues   = 6
+	scaledMessages = 50 // in each queue
+	preStopWithin  = 3 * time.Minute
+)
+
+// pod is the environment of a container whose StatefulSet is to have two pods, numbered from 1.
+func pod(t *testing.T, m *harness.Member) (env []string, account string) {
+	t.Helper()
+	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/apis/apps/v1/namespaces/queues/statefulsets/member" {
+			w.WriteHeader(http.StatusNotFound)
+			return
+		}
+		_, _ = w.Write([]byte(`{"spec":{"replicas":2,"ordinals":{"start":1}}}`))
+	}))
+	t.Cleanup(server.Close)
+	account = t.TempDir()
+	for name, text := range map[string]string{
+		"token": "t", "namespace": "queues",
+		"ca.crt": string(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: server.Certificate().Raw})),
+	} {
+		if err := os.WriteFile(filepath.Join(account, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	host, port, err := net.SplitHostPort(server.Listener.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return []string{"KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port, "PEEKLOCK_NAME=" + m.Name, "PEEKLOCK_DIR=" + m.Dir}, account
+}
+
+// tool runs the binary and returns what it prints, and its exit code.
+func tool(t *testing.T, env []string, args ...string) (code int, printed, said string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), preStopWithin)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, harness.Binary(t), args...)
+	var out, errs bytes.Buffer
+	cmd.Env, cmd.Stdout, cmd.Stderr = env, &out, &errs
+	err := cmd.Run()
+	if exit := new(exec.ExitError); err != nil && !errors.As(err, &exit) {
+		t.Fatal(err)
+	}
+	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
+}
+
+// lying says which members hold a replica of a partition.
+func lying(ctx context.Context, at *harness.Member) (map[uint32][]string, error) {
+	s, err := at.Status(ctx)
+	if err != nil {
+		return nil, err
+	}
+	names := map[string]string{}
+	for _, m := range s.Members {
+		names[m.ID] = m.Name
+	}
+	held := map[uint32][]string{}
+	for _, p := range s.Partitions {
+		for _, id := range p.Replicas {
+			held[p.ID] = append(held[p.ID], names[id])
+		}
+		slices.Sort(held[p.ID])
+	}
+	return held, nil
+}
+
+// What the chart does when it is made smaller: the preStop hook of the pod that goes, in its container, where TLS is
+// required and no address is trusted, moves the data of its member to the others, and only then the member ends.
+func TestScaleDownMovesData(t *testing.T) {
+	files, err := listen.Development(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := harness.Start(t, harness.Options{Args: []string{"--tls-cert", files.Cert, "--tls-key", files.Key, "--require-tls"}})
+	stays, goes := c.Members[0], c.Members[2]
+	for i := range scaledQueues {
+		name := fmt.Sprint("scaled-", i)
+		c.CreateQueue(t, name, harness.Settings{})
+		code, _, said := tool(t, nil, "--server", goes.Socket(), "--ca", files.CA, "message", "send", name, "--size", "100", "--count", fmt.Sprint(scaledMessages))
+		if code != 0 {
+			t.Fatal(code, said)
+		}
+	}
+	before, err := lying(t.Context(), stays)
+	if err != nil || len(before) == 0 || !slices.ContainsFunc(slices.Collect(maps.Values(before)), func(held []string) bool { return slices.Contains(held, goes.Name) }) {
+		t.Fatal(before, err)
+	}
+
+	env, account := pod(t, goes)
+	hook := []string{"kubernetes", "prestop", "--statefulset", "member", "--account", account, "--forget", "1ms"}
+	// The address that the hook used to go to opens nothing any more, and the hook says that it has failed.
+	if code, _, said := tool(t, env, append([]string{"--server", "http://" + goes.Admin}, hook...)...); code == 0 || !strings.Contains(said, "Use TLS") && !strings.Contains(said, "status 400") {
+		t.Fatal(code, said)
+	}
+	if held, err := lying(t.Context(), stays); err != nil || !slices.Equal(held[1], before[1]) {
+		t.Fatal(held, before, err)
+	}
+	code, _, said := tool(t, env, append([]string{"--server", goes.Socket()}, hook...)...)
+	if code != 0 || !strings.Contains(said, "its data is with others") {
+		t.Fatal(code, said)
+	}
+	goes.WaitEnded()
+
+	for _, m := range c.Running() {
+		harness.Eventually(t, confirmsWithin, m.Name+" knows where everything lies", func(ctx context.Context) error {
+			held, err := lying(ctx, m)
+			if err != nil {
+				return err
+			}
+			for id, names := range held {
+				if !slices.Equal(names, []string{c.Members[0].Name, c.Members[1].Name}) {
+					return fmt.Errorf("partition %d lies at %v", id, names)
+				}
+			}
+			if len(held) != len(before) {
+				return fmt.Errorf("%d partitions of %d", len(held), len(before))
+			}
+			return nil
+		})
+	}
+	c.WaitLed(t)
+	left, err := filepath.Glob(filepath.Join(goes.Dir, "groups", "[1-9]*")) // 0 is the catalog, which goes with the disk
+	if err != nil || len(left) != 0 {
+		t.Errorf("left in the folder of the member that went: %q, %v", left, err)
+	}
+	for i := range scaledQueues {
+		code, printed, said := tool(t, nil, "--server", c.Members[1].Socket(), "--ca", files.CA, "-o", "json", "message", "receive", fmt.Sprint("scaled-", i), "--count", fmt.Sprint(scaledMessages), "--wait", "60s")
+		got := 0
+		for line := range strings.Lines(printed) {
+			if json.Valid([]byte(line)) {
+				got++
+			}
+		}
+		if code != 0 || got != scaledMessages {
+			t.Errorf("queue %d: %d messages, exit code %d: %s", i, got, code, said)
+		}
+	}
+}
