@@ -378,6 +378,10 @@ func (s *settings) keys() (auth.Config, error) {
 	if err := s.mayListen(s.ownKey); err != nil {
 		return auth.Config{}, err
 	}
+	if !own && !s.TrustLoopback {
+		// With the emulator's key, every client that reaches a loopback port would be an operator, through a proxy too.
+		return auth.Config{}, usagef("no key of operators is configured: write one to a file (head -c 32 /dev/urandom | base64) and give key_file, or say trust_loopback where every process and forwarded connection of this machine may administer the cluster")
+	}
 	var config auth.Config
 	if secret != "" || len(s.Keys) == 0 {
 		if secret == "" {

@@ -90,7 +90,7 @@ func TestDevEmulatorConfigRefused(t *testing.T) {
 	}
 	for _, args := range [][]string{
 		{"dev", "--dir", filepath.Join(dir, "data"), "--config", path},
-		{"serve", "--dir", filepath.Join(dir, "data"), "--config-emulator", path},
+		{"serve", "--dir", filepath.Join(dir, "data"), "--key", "k", "--config-emulator", path},
 	} {
 		var out, errs bytes.Buffer
 		code := run(t.Context(), process{args: args, out: &out, err: &errs})

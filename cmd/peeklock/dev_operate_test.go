@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/auth"
 )
 
 // An operator's day, against members that are real: look, weigh, drain, hand over, move,
@@ -140,7 +141,7 @@ func servesKept(t *testing.T, dir string) {
 	}
 	go func() {
 		code <- run(ctx, process{args: []string{
-			"serve", "--name", "again", "--dir", dir,
+			"serve", "--name", "again", "--dir", dir, "--key", auth.DevKey,
 			"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip,
 		}, in: strings.NewReader(""), out: &bytes.Buffer{}, err: &log})
 	}()

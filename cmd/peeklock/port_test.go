@@ -203,7 +203,7 @@ func TestServeReplacesItsCertificate(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	address, _, log := startServe(t, "--tls-cert", files.Cert, "--tls-key", files.Key)
+	address, _, log := startServe(t, "--key", auth.DevKey, "--tls-cert", files.Cert, "--tls-key", files.Key)
 	trusted, err := trust(files.CA)
 	if err != nil {
 		t.Fatal(err)

@@ -16,6 +16,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/peeklock/peeklock/admin/auth"
 )
 
 // peerFiles are a certificate for members, as an operator makes it: for servers and
@@ -91,7 +93,7 @@ func TestServeSecurely(t *testing.T) {
 			"serve", "--name", fmt.Sprint("m", i), "--dir", dir, "--expect", "3", "--join", strings.Join(gossip, ","), "--partitions", "2",
 			"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip[i],
 			"--peer-cert", cert, "--peer-key", key, "--peer-ca", ca, "--gossip-key", secret,
-			"--config-emulator", sampleConfig, "--audit-log", fmt.Sprint(audit, i),
+			"--key", auth.DevKey, "--config-emulator", sampleConfig, "--audit-log", fmt.Sprint(audit, i),
 		}
 		go func() {
 			codes <- run(ctx, process{args: args, in: strings.NewReader(""), out: &bytes.Buffer{}, err: &logs[i]})

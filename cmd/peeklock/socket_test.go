@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/listen"
 )
 
@@ -195,7 +196,7 @@ func TestServeTrustsNoAddress(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, address, log := startServe(t, c.args...)
+			_, address, log := startServe(t, append([]string{"--key", auth.DevKey}, c.args...)...)
 			if got := status(t, address, c.first); got != c.want {
 				t.Errorf("status %d, want %d", got, c.want)
 			}
@@ -219,7 +220,7 @@ func TestProxiedClientsAreAudited(t *testing.T) {
 	}
 	t.Parallel()
 	audit := filepath.Join(t.TempDir(), "audit.log")
-	_, address, _ := startServe(t, "--proxy-protocol-from", "127.0.0.1/32", "--audit-log", audit)
+	_, address, _ := startServe(t, "--key", auth.DevKey, "--proxy-protocol-from", "127.0.0.1/32", "--audit-log", audit)
 	conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
 	if err != nil {
 		t.Fatal(err)
