@@ -368,3 +368,32 @@ func TestPanicEndsOneConnection(t *testing.T) {
 type panicking struct{ *house }
 
 func (panicking) Send(fsm.Place, []fsm.Message, func(fsm.Code)) { panic("a bug") }
+
+// An idle-time-out that would make us tick without end is refused, and says so (part 2, 2.4.5).
+func TestIdleTimeOutMin(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		ms uint32
+		ok bool
+	}{{0, true}, {1, false}, {999, false}, {1000, true}} {
+		t.Run(fmt.Sprint(c.ms), func(t *testing.T) {
+			t.Parallel()
+			_, p := piped(t, newHouse("orders"))
+			if c.ok {
+				p.login(func(o *wire.Open, _ *wire.Begin) { o.IdleTimeOut = &c.ms })
+				p.sender(0, "orders")
+				return
+			}
+			p.write([]byte(headerAMQP))
+			p.header(headerAMQP)
+			p.send(&wire.Open{ContainerID: "test", IdleTimeOut: &c.ms})
+			expect[*wire.Open](p)
+			e := expect[*wire.Close](p).Error
+			if e.Condition != wire.ConditionInvalidField || !strings.Contains(e.Description, "1000 ms or more") {
+				t.Errorf("closed with %+v", e)
+			}
+			p.send(&wire.Close{})
+			p.gone()
+		})
+	}
+}

@@ -62,6 +62,10 @@ func (c *conn) open(ctx context.Context) error {
 	if !c.agree(ctx, peer) {
 		return errProtocol // timed out just now
 	}
+	if why := tooImpatient(peer); why != nil {
+		c.fail(ctx, why)
+		return nil
+	}
 	if peer.Hostname == nil || c.enter(*peer.Hostname) {
 		return nil
 	}
@@ -74,6 +78,16 @@ func (c *conn) open(ctx context.Context) error {
 	c.fail(ctx, &wire.Error{Condition: wire.ConditionUnauthorizedAccess, Description: fmt.Sprintf(
 		"Unauthorized access. The login was for another namespace than that of the host '%.256s'. Send the same host name in sasl-init, or use TLS with it.", *peer.Hostname)})
 	return nil
+}
+
+// tooImpatient is what a connection is closed with whose idle-time-out is so short that keeping
+// it would be work (part 2, 2.4.5); nil when it is not. 0 is none at all.
+func tooImpatient(peer *wire.Open) *wire.Error {
+	if peer.IdleTimeOut == nil || *peer.IdleTimeOut == 0 || time.Duration(*peer.IdleTimeOut)*time.Millisecond >= idleTimeOutMin {
+		return nil
+	}
+	return &wire.Error{Condition: wire.ConditionInvalidField, Description: fmt.Sprintf(
+		"The idle-time-out of %d ms is too short. Announce %d ms or more, or none.", *peer.IdleTimeOut, idleTimeOutMin/time.Millisecond)}
 }
 
 // agree answers the peer's open and takes over what it asks for; false when the connection
@@ -102,8 +116,8 @@ func (c *conn) agree(ctx context.Context, peer *wire.Open) bool {
 	if peer.ChannelMax != nil {
 		c.channelMax = min(channelMax, *peer.ChannelMax)
 	}
-	if peer.IdleTimeOut != nil {
-		c.peerIdle = time.Duration(*peer.IdleTimeOut) * time.Millisecond
+	if peer.IdleTimeOut != nil && *peer.IdleTimeOut != 0 {
+		c.peerIdle = max(idleTimeOutMin, time.Duration(*peer.IdleTimeOut)*time.Millisecond)
 	}
 	c.phase = opened
 	c.retime()

@@ -40,6 +40,7 @@ const (
 	linklessWithin               = 5 * time.Minute    // without any link; as the cloud does
 	stillEvery                   = 10 * time.Second   // at least so often are keys asked about that links rest on
 	idleTimeOut                  = 240 * time.Second  // idle-time-out that we announce
+	idleTimeOutMin               = time.Second        // shortest idle-time-out that a peer may announce
 	heartbeatMax                 = 15 * time.Second   // longest silence of ours
 	writeWithin                  = 30 * time.Second   // one write to the peer
 	closeWithin                  = 5 * time.Second    // from our close to the peer's
