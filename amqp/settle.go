@@ -160,44 +160,66 @@ func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 	s.roomier()
 }
 
-// settleTaken groups deliveries by their link and settles each group with one call.
+// settleTaken settles the deliveries of each link with one call.
 func (s *session) settleTaken(ctx context.Context, taken []took, what decision, settled bool) {
-	c := s.conn
-	for len(taken) > 0 {
-		var mine, others []took
-		for i, t := range taken {
-			if t.link == taken[0].link {
-				if others != nil {
-					mine = append(mine, t)
-				}
-			} else {
-				if others == nil {
-					mine = append(mine, taken[:i]...)
-				}
-				others = append(others, t)
-			}
-		}
-		if others == nil {
-			mine = taken // the usual case
-		}
-		taken = others
-		group := &settlement{link: mine[0].link, taken: mine, outcome: what.outcome, settled: settled}
-		if group.link.kind != entityNode { // a response: nothing to settle at the broker
-			if !settled {
-				s.answerRange(group, 0, len(mine))
-			}
-			continue
-		}
-		group.settlements = make([]fsm.Settlement, len(mine))
-		for i, t := range mine {
-			group.settlements[i] = what.settlement
-			group.settlements[i].Lock = t.lock
-		}
-		group.spans = c.tracer.settling(group.link.path, mine, what.settlement.Verb)
-		c.after = append(c.after, func() {
-			c.config.Broker.Settle(group.link.place, group.settlements, func(codes []fsm.Code) { c.finishSettle(ctx, group, codes) })
-		})
+	if ofOneLink(taken) {
+		s.settleOfLink(ctx, taken, what, settled)
+		return
 	}
+	for _, mine := range byLink(len(taken), func(i int) took { return taken[i] }) {
+		s.settleOfLink(ctx, mine, what, settled)
+	}
+}
+
+// settleOfLink settles deliveries that are of one link.
+func (s *session) settleOfLink(ctx context.Context, mine []took, what decision, settled bool) {
+	if len(mine) == 0 {
+		return
+	}
+	c := s.conn
+	group := &settlement{link: mine[0].link, taken: mine, outcome: what.outcome, settled: settled}
+	if group.link.kind != entityNode { // a response: nothing to settle at the broker
+		if !settled {
+			s.answerRange(group, 0, len(mine))
+		}
+		return
+	}
+	group.settlements = make([]fsm.Settlement, len(mine))
+	for i, t := range mine {
+		group.settlements[i] = what.settlement
+		group.settlements[i].Lock = t.lock
+	}
+	group.spans = c.tracer.settling(group.link.path, mine, what.settlement.Verb)
+	c.after = append(c.after, func() {
+		c.config.Broker.Settle(group.link.place, group.settlements, func(codes []fsm.Code) { c.finishSettle(ctx, group, codes) })
+	})
+}
+
+// ofOneLink is the usual case.
+func ofOneLink(taken []took) bool {
+	for i := range taken {
+		if taken[i].link != taken[0].link {
+			return false
+		}
+	}
+	return true
+}
+
+// byLink divides n deliveries by their links, those of each in their order. It asks at for
+// each of them once: the cost is that of the deliveries, however many links they are of.
+func byLink(n int, at func(i int) took) (groups [][]took) {
+	places := make(map[*outgoingLink]int) // in groups
+	for i := range n {
+		t := at(i)
+		place, known := places[t.link]
+		if !known {
+			place = len(groups)
+			places[t.link] = place
+			groups = append(groups, nil)
+		}
+		groups[place] = append(groups[place], t)
+	}
+	return groups
 }
 
 // answerRange says that taken[from:to] is settled as asked; ids without neighbours

@@ -2,6 +2,7 @@ package amqp
 
 import (
 	"errors"
+	"fmt"
 	"testing"
 	"time"
 
@@ -134,5 +135,51 @@ func TestSDKFrontOfTheQueue(t *testing.T) {
 	m = p.receive(p.receiver, 1)[0]
 	if string(m.Body) != "a" || m.DeliveryCount != 3 {
 		t.Errorf("after the lock ran out: %q for the time %d", m.Body, m.DeliveryCount)
+	}
+}
+
+// deliveriesOf are n deliveries that lie in turn on so many links.
+func deliveriesOf(n, links int) []took {
+	of := make([]*outgoingLink, links)
+	for i := range of {
+		of[i] = &outgoingLink{}
+	}
+	taken := make([]took, n)
+	for i := range taken {
+		taken[i] = took{uint32(i), unsettled{link: of[i%links]}}
+	}
+	return taken
+}
+
+// A disposition over deliveries of many links costs as much as over those of one: each is
+// looked at once.
+func TestByLink(t *testing.T) {
+	t.Parallel()
+	for _, links := range []int{1, 2, 1000} {
+		taken := deliveriesOf(1000, links)
+		looked := 0
+		groups := byLink(len(taken), func(i int) took { looked++; return taken[i] })
+		if looked != len(taken) || len(groups) != links || ofOneLink(taken) != (links == 1) {
+			t.Errorf("%d links: %d deliveries looked at, %d groups", links, looked, len(groups))
+		}
+		for g, group := range groups {
+			for i, d := range group {
+				if want := taken[i*links+g]; d != want {
+					t.Fatalf("%d links: delivery %d of group %d is %d, want %d", links, i, g, d.id, want.id)
+				}
+			}
+		}
+	}
+}
+
+func BenchmarkByLink(b *testing.B) {
+	for _, links := range []int{1, 100, 10_000} {
+		taken := deliveriesOf(10_000, links)
+		b.Run(fmt.Sprint(links), func(b *testing.B) {
+			b.ReportAllocs()
+			for b.Loop() {
+				byLink(len(taken), func(i int) took { return taken[i] })
+			}
+		})
 	}
 }
