@@ -1,0 +1,270 @@
+package budget
+
+import (
+	"sync"
+	"sync/atomic"
+)
+
+// What part of the bytes that there are to be shared makes the Budget act, in percent.
+const (
+	// CreditPercent is where those above their fair share get no more credit, and ReliefPercent
+	// where they do again. What is shared fairly among them is the latter.
+	CreditPercent = 70
+	ReliefPercent = 60
+	// BusyPercent is where their sends are refused.
+	BusyPercent = 85
+	// EvictPercent is where the largest is ended.
+	EvictPercent = 95
+	// UnauthenticatedPercent of the limit is for unauthenticated connections.
+	UnauthenticatedPercent = 6
+	// connectionsPercentMax is what the fixed costs of connections may take of the limit: how many
+	// there are is limited elsewhere, and those that are there need something to work with.
+	connectionsPercentMax = 50
+)
+
+const (
+	// BytesMin is the smallest limit: less does not hold one large message.
+	BytesMin = 16 << 20
+	// ConnectionBytes is what a connection costs although it does nothing: two stacks, small
+	// buffers, its place in maps. It is taken off what is shared.
+	ConnectionBytes = 16 << 10
+	// freeBytes of an account are part of its fixed cost: a connection that is being opened, or
+	// waits with a few links, holds nothing that would have to be shared.
+	freeBytes = 16 << 10
+
+	chunkBytesMin = 4 << 10
+	chunkBytesMax = 64 << 10
+	chunksPerPool = 1 << 14 // chunks that the limit has at least, within these bounds
+
+	// reviewsPerPool bounds the work of dividing: it is done again when what is held has changed
+	// by this part of what is shared.
+	reviewsPerPool = 64
+)
+
+// Level is what an account has to bear. Each level includes those below it.
+type Level int32
+
+// The levels.
+const (
+	Unrestricted Level = iota
+	NoCredit           // it gets no new credit, and is read no faster than what it has sent is stored
+	Busy               // the messages that it sends are refused
+	Evicted            // it has to end
+)
+
+// Owner is the party that an account counts for: connections of one owner share its part.
+type Owner struct {
+	Namespace uint32
+	Key       string
+}
+
+// Figures is a Budget at one moment, in bytes unless said otherwise.
+type Figures struct {
+	Limit int64
+	// Used is what accounts have reserved, and the fixed costs of connections: at most twice what
+	// they hold, and little more than that near the limit.
+	Used            int64
+	Unauthenticated int64  // the part of Used that unauthenticated connections hold
+	Accounts        int    // that are open
+	Restricted      int    // that are on a level above Unrestricted
+	Evictions       uint64 // accounts that were told to end, since the Budget was made
+}
+
+// Budget is a number of bytes and the accounts that share it. Its methods, and those of
+// different accounts, may be called from any goroutine.
+type Budget struct {
+	limit int64
+	chunk int64
+	tight atomic.Bool // something is restricted: accounts reserve no more than they need
+
+	mu        sync.Mutex
+	accounts  int
+	serial    uint64
+	proven    pool
+	unproven  pool
+	evictions uint64
+}
+
+// New makes a Budget of so many bytes, at least BytesMin.
+func New(bytes int64) *Budget {
+	bytes = max(bytes, BytesMin)
+	b := &Budget{limit: bytes, chunk: min(chunkBytesMax, max(chunkBytesMin, bytes/chunksPerPool))}
+	b.proven, b.unproven = newPool(), newPool()
+	b.unproven.oldest = true
+	return b
+}
+
+// Account is what one connection holds. Set, Trim and Close are called by one goroutine at a
+// time, under the mutex of the connection; the rest may be called by any. A nil *Account
+// counts nothing and is never restricted.
+type Account struct {
+	budget  *Budget
+	changed func(Level)
+	level   atomic.Int32
+	fair    atomic.Int64
+
+	// reserved is written under the mutex of the Budget by the caller of Set, which may read it
+	// without. The rest belongs to the mutex of the Budget.
+	reserved int64
+	pool     *pool
+	share    *share
+	serial   uint64
+}
+
+// Open adds the account of an unauthenticated connection. changed is called when its level
+// changes, under the mutex of the Budget and from any goroutine: it must not block, and must
+// not call back.
+func (b *Budget) Open(changed func(Level)) *Account {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.accounts++
+	b.serial++
+	a := &Account{budget: b, changed: changed, serial: b.serial}
+	b.unproven.add(a, Owner{})
+	return a
+}
+
+// Assign makes the account count for an owner from now on.
+func (a *Account) Assign(to Owner) {
+	if a == nil {
+		return
+	}
+	b := a.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a.share == nil {
+		return
+	}
+	a.pool.remove(a)
+	b.proven.add(a, to)
+	if a.Level() == Evicted {
+		b.proven.restricted++
+	} else {
+		a.set(Unrestricted)
+	}
+	b.review(&b.unproven)
+	b.review(&b.proven)
+}
+
+// Set says how many bytes the connection holds now. It costs a comparison unless that is more
+// than what is reserved, or much less.
+func (a *Account) Set(bytes int64) {
+	if a == nil {
+		return
+	}
+	bytes = max(0, bytes-freeBytes)
+	b := a.budget
+	chunk, spare := b.chunk, b.chunk
+	if !b.tight.Load() {
+		spare += a.reserved / 2 // it comes and goes with every answer
+	}
+	if bytes > a.reserved || bytes < a.reserved-spare {
+		a.reserve((bytes + chunk - 1) / chunk * chunk)
+	}
+}
+
+// Trim gives back what Set keeps for the next time.
+func (a *Account) Trim(bytes int64) {
+	if a == nil {
+		return
+	}
+	chunk := a.budget.chunk
+	if bytes = (max(0, bytes-freeBytes) + chunk - 1) / chunk * chunk; bytes < a.reserved {
+		a.reserve(bytes)
+	}
+}
+
+func (a *Account) reserve(bytes int64) {
+	b := a.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a.share == nil { // closed
+		return
+	}
+	a.share.used += bytes - a.reserved
+	a.pool.used += bytes - a.reserved
+	a.reserved = bytes
+	if level := a.Level(); level != Unrestricted && level != Evicted && bytes <= a.fair.Load() {
+		a.set(Unrestricted)
+		a.pool.restricted--
+	}
+	b.review(a.pool)
+}
+
+// Close gives back everything. It may be called more than once.
+func (a *Account) Close() {
+	if a == nil {
+		return
+	}
+	b := a.budget
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if a.share == nil {
+		return
+	}
+	was := a.pool
+	was.remove(a)
+	a.share, a.reserved = nil, 0
+	b.accounts--
+	b.review(was)
+}
+
+// Level is what the account has to bear now. It costs nothing to ask.
+func (a *Account) Level() Level {
+	if a == nil {
+		return Unrestricted
+	}
+	return Level(a.level.Load())
+}
+
+// Fair is how many bytes the account may hold without being restricted; of use while it is.
+func (a *Account) Fair() int64 { return a.fair.Load() + freeBytes }
+
+// set changes the level and tells the connection. The mutex of the Budget is held.
+func (a *Account) set(level Level) {
+	if Level(a.level.Swap(int32(level))) != level {
+		a.changed(level)
+	}
+}
+
+// Figures returns what is used.
+func (b *Budget) Figures() Figures {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return Figures{
+		Limit: b.limit, Used: b.proven.used + b.unproven.used + b.fixed(), Unauthenticated: b.unproven.used,
+		Accounts: b.accounts, Restricted: b.proven.restricted + b.unproven.restricted, Evictions: b.evictions,
+	}
+}
+
+// fixed is what connections cost that do nothing.
+func (b *Budget) fixed() int64 { return int64(b.accounts) * ConnectionBytes }
+
+// capacity is what a pool has to share.
+func (b *Budget) capacity(p *pool) int64 {
+	unproven := b.limit / 100 * UnauthenticatedPercent
+	if p == &b.unproven {
+		return unproven
+	}
+	return b.limit - unproven - min(b.fixed(), b.limit/100*connectionsPercentMax)
+}
+
+// review puts the accounts of a pool on the levels that they deserve, if that may have
+// changed. The mutex of the Budget is held.
+func (b *Budget) review(p *pool) {
+	capacity := b.capacity(p)
+	tight := p.reviewed > 0
+	switch changed := p.used - p.reviewed; {
+	case p.used <= capacity/100*ReliefPercent, !tight && p.used <= capacity/100*CreditPercent:
+		if p.restricted > 0 {
+			p.relieve()
+		}
+		p.reviewed = 0
+	case !tight || max(changed, -changed) >= capacity/reviewsPerPool:
+		p.reviewed = p.used
+		b.evictions += uint64(p.restrict(capacity))
+	}
+	if now := b.proven.reviewed > 0 || b.unproven.reviewed > 0; now != b.tight.Load() {
+		b.tight.Store(now)
+	}
+}

@@ -1,0 +1,367 @@
+package budget
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"slices"
+	"sync"
+	"testing"
+)
+
+const limit = 256 << 20
+
+// shared is what connections that have proved themselves have to share while there are n.
+func shared(b *Budget) int64 { return b.capacity(&b.proven) }
+
+// client is an account and the levels that it was told.
+type client struct {
+	*Account
+	told []Level
+}
+
+func open(b *Budget, owner Owner) *client {
+	c := &client{}
+	c.Account = b.Open(func(l Level) { c.told = append(c.told, l) })
+	c.Assign(owner)
+	return c
+}
+
+func (c *client) hold(bytes int64) { c.Set(bytes + freeBytes) }
+
+func key(name string) Owner { return Owner{Namespace: 1, Key: name} }
+
+func check(t *testing.T, b *Budget, want map[*client]Level) {
+	t.Helper()
+	for c, level := range want {
+		if got := c.Level(); got != level {
+			t.Errorf("%v with %d bytes of %d: level %d, want %d", c.share.owner, c.reserved, shared(b), got, level)
+		}
+	}
+}
+
+// First credit goes, then sends are refused, then the greediest ends; and only accounts with
+// more than their part are affected.
+func TestLevels(t *testing.T) {
+	t.Parallel()
+	b := New(limit)
+	greedy, honest, small := open(b, key("a")), open(b, key("b")), open(b, key("b"))
+	all := shared(b)
+	honest.hold(all / 10)
+	small.hold(all / 100)
+	for _, step := range []struct {
+		percent int64
+		want    Level
+	}{{50, Unrestricted}, {65, NoCredit}, {80, Busy}, {90, Evicted}} {
+		greedy.hold(all * step.percent / 100)
+		check(t, b, map[*client]Level{greedy: step.want, honest: Unrestricted, small: Unrestricted})
+	}
+	if !slices.Equal(greedy.told, []Level{NoCredit, Busy, Evicted}) || len(honest.told)+len(small.told) != 0 {
+		t.Errorf("told %v, %v, %v", greedy.told, honest.told, small.told)
+	}
+	if f := b.Figures(); f.Evictions != 1 || f.Restricted != 1 || f.Accounts != 3 || f.Limit != limit {
+		t.Errorf("figures %+v", f)
+	}
+	greedy.Close()
+	greedy.Close() // once is enough
+	honest.Close()
+	small.Close()
+	if f := b.Figures(); f.Used != 0 || f.Restricted != 0 || f.Accounts != 0 {
+		t.Errorf("figures at the end %+v", f)
+	}
+}
+
+// An account that gives back what is too much is unrestricted at once, and so are all when there
+// is enough.
+func TestRelief(t *testing.T) {
+	t.Parallel()
+	b := New(limit)
+	one, other := open(b, key("a")), open(b, key("b"))
+	all := shared(b)
+	one.hold(all * 36 / 100)
+	other.hold(all * 36 / 100)
+	check(t, b, map[*client]Level{one: NoCredit, other: NoCredit})
+	one.hold(all * 29 / 100)
+	check(t, b, map[*client]Level{one: Unrestricted})
+	if b.tight.Load() == (other.Level() == Unrestricted) {
+		t.Errorf("tight %v and the other on level %d", b.tight.Load(), other.Level())
+	}
+	one.hold(0)
+	check(t, b, map[*client]Level{one: Unrestricted, other: Unrestricted})
+	if f := b.Figures(); f.Restricted != 0 || b.tight.Load() {
+		t.Errorf("figures %+v, tight %v", f, b.tight.Load())
+	}
+	if other.Fair() < 0 {
+		t.Errorf("fair share %d", other.Fair())
+	}
+}
+
+// Many connections do not make the part of a key larger: another key with one connection gets
+// as much as they have together.
+func TestFairByOwner(t *testing.T) {
+	t.Parallel()
+	b := New(limit)
+	crowd := make([]*client, 100)
+	for i := range crowd {
+		crowd[i] = open(b, Owner{Namespace: 2, Key: "same"})
+	}
+	honest := open(b, Owner{Namespace: 1, Key: "same"})
+	all := shared(b)
+	honest.hold(all * 28 / 100)
+	for _, c := range crowd {
+		c.hold(all * 60 / 100 / int64(len(crowd)))
+	}
+	check(t, b, map[*client]Level{honest: Unrestricted, crowd[99]: Busy})
+	for _, c := range crowd {
+		c.hold(all * 90 / 100 / int64(len(crowd)))
+	}
+	check(t, b, map[*client]Level{honest: Unrestricted})
+	if !slices.ContainsFunc(crowd, func(c *client) bool { return c.Level() == Evicted }) {
+		t.Error("nobody of the crowd was ended")
+	}
+}
+
+// Within one key the same holds for its connections.
+func TestFairByConnection(t *testing.T) {
+	t.Parallel()
+	b := New(limit)
+	greedy := open(b, key("a"))
+	honest := make([]*client, 20)
+	for i := range honest {
+		honest[i] = open(b, key("a"))
+		honest[i].hold(1 << 20)
+	}
+	greedy.hold(shared(b))
+	check(t, b, map[*client]Level{greedy: Evicted})
+	for _, c := range honest {
+		check(t, b, map[*client]Level{c: Unrestricted})
+	}
+}
+
+// However many are greedy, what those hold that were not told to end stays below the limit.
+func TestManyAreEnded(t *testing.T) {
+	t.Parallel()
+	b := New(limit)
+	all := shared(b)
+	clients := make([]*client, 1000)
+	held := int64(0)
+	for i := range clients {
+		clients[i] = open(b, key(fmt.Sprint(i%7)))
+		clients[i].hold(all / 200)
+		held = 0
+		for _, c := range clients[:i+1] {
+			if c.Level() != Evicted {
+				held += c.reserved
+			}
+		}
+		if held > all {
+			t.Fatalf("%d of %d bytes are held by %d clients that may stay", held, all, i+1)
+		}
+	}
+	if held < all/2 {
+		t.Errorf("%d of %d bytes are left: too many were ended", held, all)
+	}
+}
+
+// Connections that have proved nothing share a pool of their own: those with too much that
+// came first go first, and the others know nothing of it.
+func TestUnauthenticatedShare(t *testing.T) {
+	t.Parallel()
+	b := New(limit)
+	honest := open(b, key("a"))
+	honest.hold(shared(b) / 2)
+	pool := b.capacity(&b.unproven)
+	var unproven []*client
+	for range 20 {
+		c := &client{}
+		c.Account = b.Open(func(l Level) { c.told = append(c.told, l) })
+		unproven = append(unproven, c)
+	}
+	for _, c := range unproven[1:19] {
+		c.hold(pool / 18)
+	}
+	last := unproven[19]
+	last.hold(pool / 10)
+	check(t, b, map[*client]Level{honest: Unrestricted, unproven[0]: Unrestricted, unproven[1]: Evicted})
+	if last.Level() == Evicted {
+		t.Error("the latest is ended for those before it")
+	}
+	if got := b.Figures().Unauthenticated; got < pool {
+		t.Errorf("%d bytes unauthenticated, %d are held", got, pool)
+	}
+	last.Assign(key("b"))
+	check(t, b, map[*client]Level{last: Unrestricted})
+	unproven[1].Assign(key("c")) // it is on its way out
+	check(t, b, map[*client]Level{unproven[1]: Evicted})
+	for _, c := range append(unproven, honest) {
+		c.Close()
+	}
+	if f := b.Figures(); f.Used != 0 || f.Unauthenticated != 0 || f.Restricted != 0 {
+		t.Errorf("figures at the end %+v", f)
+	}
+}
+
+// The common case touches nothing shared: a connection that works within what it has reserved
+// is not counted anew.
+func TestSetIsLocal(t *testing.T) {
+	t.Parallel()
+	b := New(limit)
+	c := open(b, key("a"))
+	changes, last := 0, int64(0)
+	for i := range 10_000 {
+		c.hold(int64(1<<20 + i%400<<10)) // it goes up and down by 400 KiB
+		if c.reserved != last {
+			changes, last = changes+1, c.reserved
+		}
+	}
+	if most := 10 + 400<<10/int(b.chunk); changes > most {
+		t.Errorf("reserved %d times, %d at most", changes, most)
+	}
+	c.hold(1 << 10)
+	c.Trim(freeBytes)
+	if c.reserved != 0 {
+		t.Errorf("%d bytes are reserved for nothing", c.reserved)
+	}
+}
+
+// A connection at rest has nothing but its fixed cost, however many there are.
+func TestFixedCost(t *testing.T) {
+	t.Parallel()
+	b := New(BytesMin)
+	for range 20_000 {
+		b.Open(func(l Level) { t.Errorf("level %d", l) }).Set(freeBytes)
+	}
+	f := b.Figures()
+	if f.Used != 20_000*ConnectionBytes || f.Unauthenticated != 0 || shared(b) < BytesMin/100*(100-UnauthenticatedPercent-connectionsPercentMax) {
+		t.Errorf("figures %+v, %d to share", f, shared(b))
+	}
+}
+
+func TestNobodyCounts(t *testing.T) {
+	t.Parallel()
+	var a *Account
+	a.Set(1 << 40)
+	a.Trim(0)
+	a.Assign(key("a"))
+	a.Close()
+	if a.Level() != Unrestricted {
+		t.Error("restricted")
+	}
+}
+
+// fill against the definition, on random heights.
+func TestFill(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(2000) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		held := make([]int64, 1+r.IntN(20))
+		sum := int64(0)
+		for i := range held {
+			held[i] = r.Int64N(1 << (1 + r.IntN(30)))
+			sum += held[i]
+		}
+		bytes := r.Int64N(1<<30) + 1
+		level := fill(bytes, len(held), slices.Values(held))
+		cut := int64(0)
+		for _, h := range held {
+			cut += min(h, level)
+		}
+		switch {
+		case cut > bytes:
+			t.Fatalf("seed %d: cut to %d they are %d, more than %d", seed, level, cut, bytes)
+		case sum > bytes && cut < bytes-int64(len(held)):
+			t.Fatalf("seed %d: cut to %d they are %d, less than %d", seed, level, cut, bytes)
+		case sum > bytes && !slices.ContainsFunc(held, func(h int64) bool { return h > level }):
+			t.Fatalf("seed %d: nobody is above %d", seed, level)
+		}
+	}
+}
+
+// Random clients: the sums are those of the parts, always, and nobody with less than a fair
+// part is restricted.
+func TestSums(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(7, 7))
+	b := New(BytesMin)
+	var clients []*client
+	for range 20_000 {
+		switch n := r.IntN(10); {
+		case n == 0 || len(clients) == 0:
+			c := &client{}
+			c.Account = b.Open(func(l Level) { c.told = append(c.told, l) })
+			clients = append(clients, c)
+		case n == 1:
+			i := r.IntN(len(clients))
+			clients[i].Close()
+			clients = slices.Delete(clients, i, i+1)
+		case n == 2:
+			clients[r.IntN(len(clients))].Assign(Owner{uint32(r.IntN(3)), fmt.Sprint(r.IntN(3))})
+		default:
+			clients[r.IntN(len(clients))].hold(r.Int64N(b.limit / 20))
+		}
+		used, restricted := int64(0), 0
+		for _, c := range clients {
+			used += c.reserved
+			if c.Level() != Unrestricted {
+				restricted++
+			}
+		}
+		if b.proven.used+b.unproven.used != used || b.accounts != len(clients) || b.Figures().Restricted != restricted {
+			t.Fatalf("used %d+%d, accounts %d, %+v: the parts are %d, %d, restricted %d",
+				b.proven.used, b.unproven.used, b.accounts, b.Figures(), used, len(clients), restricted)
+		}
+	}
+	for _, c := range clients {
+		c.Close()
+	}
+	if len(b.proven.shares)+len(b.unproven.shares) != 0 || b.Figures().Used != 0 {
+		t.Errorf("something is left: %+v", b.Figures())
+	}
+}
+
+// Accounts of many goroutines, for the race detector.
+func TestConcurrently(t *testing.T) {
+	t.Parallel()
+	b := New(BytesMin)
+	var group sync.WaitGroup
+	for i := range 16 {
+		group.Go(func() {
+			for n := range 500 {
+				a := b.Open(func(Level) {})
+				a.Assign(key(fmt.Sprint(i % 4)))
+				for range 10 {
+					a.Set(int64(n*i) << 10)
+					_ = a.Level() + Level(a.Fair())
+				}
+				a.Close()
+			}
+		})
+	}
+	group.Wait()
+	if f := b.Figures(); f.Used != 0 || f.Restricted != 0 || b.tight.Load() {
+		t.Errorf("figures at the end %+v", f)
+	}
+}
+
+// BenchmarkSet is what every answer to a client costs: bytes that go up by one message at a
+// time and come back together.
+func BenchmarkSet(b *testing.B) {
+	budget := New(limit)
+	a := budget.Open(func(Level) {})
+	b.ReportAllocs()
+	for i := range b.N {
+		a.Set(int64(i%500) * 1536)
+	}
+}
+
+// BenchmarkReview is dividing the budget among 20,000 connections.
+func BenchmarkReview(b *testing.B) {
+	budget := New(limit)
+	for i := range 20_000 {
+		a := budget.Open(func(Level) {})
+		a.Assign(key(fmt.Sprint(i % 100)))
+		a.Set(freeBytes + int64(i))
+	}
+	for b.Loop() {
+		budget.proven.restrict(budget.proven.used)
+	}
+}

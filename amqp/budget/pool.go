@@ -1,0 +1,210 @@
+package budget
+
+import (
+	"cmp"
+	"iter"
+	"slices"
+)
+
+// fillRoundsMax bounds the search for a fair share. After so many rounds it is a little too
+// low, which restricts more accounts than need be and never fewer.
+const fillRoundsMax = 32
+
+// pool is a part of the budget and the accounts that share it. It belongs to the mutex of the Budget.
+type pool struct {
+	shares     map[Owner]*share
+	accounts   int
+	used       int64
+	reviewed   int64 // used, when it was last divided; 0: nothing is restricted
+	restricted int   // accounts above Unrestricted
+	// oldest ends the account that came first of those above the fair share, and not the largest:
+	// honest connections leave this pool in a moment.
+	oldest bool
+}
+
+// share is what the accounts of one owner hold.
+type share struct {
+	owner    Owner
+	accounts map[*Account]struct{}
+	used     int64
+}
+
+func newPool() pool { return pool{shares: make(map[Owner]*share)} }
+
+func (p *pool) add(a *Account, owner Owner) {
+	s := p.shares[owner]
+	if s == nil {
+		s = &share{owner: owner, accounts: make(map[*Account]struct{})}
+		p.shares[owner] = s
+	}
+	s.accounts[a] = struct{}{}
+	a.pool, a.share = p, s
+	s.used += a.reserved
+	p.used += a.reserved
+	p.accounts++
+}
+
+func (p *pool) remove(a *Account) {
+	s := a.share
+	s.used -= a.reserved
+	p.used -= a.reserved
+	p.accounts--
+	if delete(s.accounts, a); len(s.accounts) == 0 {
+		delete(p.shares, s.owner)
+	}
+	if a.Level() != Unrestricted {
+		p.restricted--
+	}
+}
+
+// relieve lifts all restrictions. Accounts that were told to end do so all the same.
+func (p *pool) relieve() {
+	p.restricted = 0
+	for _, s := range p.shares {
+		for a := range s.accounts {
+			if a.Level() == Evicted {
+				p.restricted++
+				continue
+			}
+			a.set(Unrestricted)
+		}
+	}
+}
+
+// restrict puts every account on the level that it deserves when so much can be shared, and
+// says how many were told to end.
+func (p *pool) restrict(capacity int64) (ended int) {
+	credit := p.fairShares(capacity / 100 * ReliefPercent)
+	var busy fairShares
+	if limit := capacity / 100 * BusyPercent; p.used > limit {
+		busy = p.fairShares(limit)
+	}
+	p.restricted = 0
+	leaving := int64(0)
+	for _, s := range p.shares {
+		for a := range s.accounts {
+			fair := credit.of(s)
+			a.fair.Store(fair)
+			switch {
+			case a.Level() == Evicted:
+				leaving += a.reserved
+			case a.reserved <= fair:
+				a.set(Unrestricted)
+				continue
+			case a.reserved > busy.of(s):
+				a.set(Busy)
+			default:
+				a.set(NoCredit)
+			}
+			p.restricted++
+		}
+	}
+	if limit := capacity / 100 * EvictPercent; p.used-leaving > limit {
+		ended = p.evict(p.used-leaving-limit, p.fairShares(limit))
+	}
+	return ended
+}
+
+// evict ends accounts that have more than a fair share until they hold so many bytes together.
+func (p *pool) evict(bytes int64, fair fairShares) (ended int) {
+	var greedy []*Account
+	for _, s := range p.shares {
+		for a := range s.accounts {
+			if a.Level() != Evicted && a.reserved > fair.of(s) {
+				greedy = append(greedy, a)
+			}
+		}
+	}
+	slices.SortFunc(greedy, p.order)
+	for _, a := range greedy {
+		if bytes <= 0 {
+			break
+		}
+		if a.Level() == Unrestricted {
+			p.restricted++
+		}
+		bytes -= a.reserved
+		a.set(Evicted)
+		ended++
+	}
+	return ended
+}
+
+// order has those in front that are to be ended first: of the owner with the most the account
+// with the most.
+func (p *pool) order(a, b *Account) int {
+	if p.oldest {
+		return cmp.Compare(a.serial, b.serial)
+	}
+	return cmp.Or(cmp.Compare(b.share.used, a.share.used), cmp.Compare(b.reserved, a.reserved), cmp.Compare(a.serial, b.serial))
+}
+
+// fairShares is how much an account may hold, for each owner with too much. For the others there
+// is no limit. It may be nil.
+type fairShares map[*share]int64
+
+const unlimited = int64(1) << 62
+
+func (f fairShares) of(s *share) int64 {
+	if fair, ok := f[s]; ok {
+		return fair
+	}
+	return unlimited
+}
+
+// fairShares divides bytes among the owners, and what an owner with too much gets among its
+// accounts.
+func (p *pool) fairShares(bytes int64) fairShares {
+	each := fill(bytes, len(p.shares), func(yield func(int64) bool) {
+		for _, s := range p.shares {
+			if !yield(s.used) {
+				return
+			}
+		}
+	})
+	fair := make(fairShares)
+	for _, s := range p.shares {
+		if s.used > each {
+			fair[s] = fill(each, len(s.accounts), s.reserved)
+		}
+	}
+	return fair
+}
+
+// reserved is what each account has.
+func (s *share) reserved(yield func(int64) bool) {
+	for a := range s.accounts {
+		if !yield(a.reserved) {
+			return
+		}
+	}
+}
+
+// fill is the level to which water rises that is poured into vessels of different heights:
+// every one of n that has less than it keeps what it has, and the others, cut to it, make the
+// sum bytes.
+func fill(bytes int64, n int, held iter.Seq[int64]) int64 {
+	if n == 0 {
+		return bytes
+	}
+	level := bytes / int64(n)
+	for range fillRoundsMax {
+		below, above := int64(0), int64(0)
+		for h := range held {
+			if h <= level {
+				below += h
+			} else {
+				above++
+			}
+		}
+		if above == 0 {
+			return level
+		}
+		next := (bytes - below) / above
+		if next <= level {
+			return level
+		}
+		level = next
+	}
+	return level
+}
