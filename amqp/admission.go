@@ -14,7 +14,7 @@ type admission struct {
 	origins   map[netip.Addr]int // connections of each
 	strangers *list.List         // of *conn that have proved nothing yet, the oldest in front
 	refused   int                // since told
-	told      time.Time          // when it was last logged that connections are refused
+	toldAt    time.Time          // when it was last logged that connections are refused
 }
 
 // admitted is what is known of a connection.
@@ -48,7 +48,8 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	}
 	s.totals.accepted.Add(1)
 	c := newConn(&s.config, peer)
-	c.totals = s.totals
+	c.totals, c.told = s.totals, &s.told
+	c.memory.account = s.budget.Open(c.memoryChanged)
 	c.known, c.dismiss = func() { s.recognise(c) }, func() { s.dismiss(c) }
 	s.conns[c] = &admitted{origin: origin, stranger: s.strangers.PushBack(c)}
 	s.origins[origin]++
@@ -61,9 +62,9 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 func (s *Server) turnAway(ctx context.Context, peer net.Conn, why string, most int) {
 	s.refused++
 	s.totals.crowded.Add(1)
-	if now := time.Now(); now.Sub(s.told) >= crowdToldEvery {
+	if now := time.Now(); now.Sub(s.toldAt) >= crowdToldEvery {
 		s.config.Logger.WarnContext(ctx, "connections refused", "reason", why, "peer", peer.RemoteAddr(), "max", most, "count", s.refused)
-		s.told, s.refused = now, 0
+		s.toldAt, s.refused = now, 0
 	}
 	s.group.Go(func() { _ = peer.Close() }) // it may take a moment (WebSocket), and mu is held
 }

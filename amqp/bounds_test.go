@@ -104,6 +104,8 @@ func TestCloseWithin(t *testing.T) {
 // stuck is a broker whose management never answers by itself.
 type stuck struct{ *house }
 
+func (stuck) neverAnswers() {}
+
 func (stuck) Renew(fsm.Place, []fsm.LockID, func([]fsm.Code, []fsm.Instant)) {}
 
 func (stuck) Peek(ctx context.Context, _ fsm.Place, _ fsm.SequenceNumber, _, _ int) ([]fsm.Delivery, error) {
@@ -150,6 +152,8 @@ type paced struct {
 	*house
 	renewals chan func([]fsm.Code, []fsm.Instant)
 }
+
+func (paced) neverAnswers() {}
 
 func (s paced) Renew(_ fsm.Place, _ []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
 	s.renewals <- done

@@ -151,6 +151,9 @@ type Grant struct {
 	// OfEntity says that it rests on a rule of one entity: then Path is never "".
 	OfEntity bool
 	Expires  time.Time // zero: never
+	// Name is the rule or the subject that the credential is of: what its connections hold is
+	// counted together.
+	Name string
 	// Still says whether the credential counts yet: its rule may have gone, or its key been
 	// regenerated. nil: for good. Cheap; may be called from any goroutine.
 	Still func() bool

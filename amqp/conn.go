@@ -7,6 +7,7 @@ import (
 	"io"
 	"log/slog"
 	"net"
+	"net/netip"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -37,7 +38,9 @@ type conn struct {
 	peer   net.Conn
 	reader *wire.Reader
 	log    *slog.Logger
-	tracer *tracer // nil: nothing is traced
+	told   *logLimiter // of the Server
+	origin netip.Addr  // whom the connection counts for
+	tracer *tracer     // nil: nothing is traced
 
 	wake      chan struct{} // something is in out; one token is enough
 	written   chan struct{} // closed when the writer has ended
@@ -85,6 +88,7 @@ type conn struct {
 	held        int  // bytes of payloads locked and not yet sent
 	links       int
 	requests    int // requests to nodes being worked on
+	memory      memory
 	tally       tally
 	scratch     []byte // one encoded delivery at a time
 	scratchHead transferHead
@@ -96,6 +100,8 @@ func newConn(config *Config, peer net.Conn) *conn {
 		totals:       new(totals), // admit puts that of the Server in its place
 		peer:         peer,
 		log:          config.Logger.With("peer", peer.RemoteAddr().String()),
+		told:         new(logLimiter), // as totals
+		origin:       originOf(peer.RemoteAddr()),
 		tracer:       newTracer(config.Tracer),
 		wake:         make(chan struct{}, 1),
 		written:      make(chan struct{}),
@@ -130,10 +136,12 @@ func (r stampedReader) Read(b []byte) (int, error) {
 }
 
 // unlock gives mu back and then makes the calls to the broker that were collected
-// under it. Every function that may collect one ends with unlock, not mu.Unlock.
+// under it. Every function that may collect one, or changes how much the connection
+// holds, ends with unlock, not mu.Unlock.
 func (c *conn) unlock() {
 	calls := c.after
 	c.after = nil
+	c.charge()
 	c.mu.Unlock()
 	for _, call := range calls {
 		call()
@@ -165,6 +173,7 @@ func (c *conn) finish(ctx context.Context, cancel context.CancelFunc, err error)
 	c.end()
 	<-c.written
 	_ = c.peer.Close()
+	c.endMemory()
 	if c.dismiss != nil {
 		defer c.dismiss()
 	}
@@ -178,6 +187,9 @@ func (c *conn) finish(ctx context.Context, cancel context.CancelFunc, err error)
 func (c *conn) recovered(ctx context.Context) {
 	if p := recover(); p != nil {
 		c.log.ErrorContext(ctx, "panic in connection", "panic", p, "stack", string(debug.Stack()))
+		c.mu.Lock()
+		c.memory.broken = true
+		c.unlock()
 		c.fail(ctx, &wire.Error{Condition: wire.ConditionInternalError, Description: "The connection met an internal error."})
 	}
 }
@@ -369,6 +381,7 @@ func (c *conn) tick(ctx context.Context) {
 		c.emit(0, nil)
 		c.lastWrite.Store(now.UnixNano())
 	}
+	c.memory.account.Trim(c.holds())
 	c.timer.Reset(c.nextTick(now))
 }
 
@@ -429,7 +442,7 @@ func (c *conn) inFlightMax() int {
 	if !c.proven {
 		return min(strangerBytesMax, c.config.InFlightBytesMax)
 	}
-	return c.config.InFlightBytesMax
+	return c.fairPart(c.config.InFlightBytesMax)
 }
 
 // joinedMax is the same for deliveries received in part.
@@ -452,4 +465,5 @@ func (*conn) distrust(what string, most int) *wire.Error {
 func (c *conn) slim() {
 	c.reader.Slim()
 	c.identified, c.rules, c.scratch = nil, ruleReader{}, nil
+	c.memory.account.Trim(c.holds())
 }

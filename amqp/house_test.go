@@ -457,6 +457,18 @@ func (k keys) Certificate(context.Context, Client, *x509.Certificate) (Grant, er
 	return Grant{}, fsm.Unauthorized
 }
 
+// holdsNothing checks the invariant of every test with a gateway: when all connections have
+// ended, on whatever way, and the broker has answered, nothing is counted for them any more.
+func holdsNothing(t testing.TB, s *Server) {
+	t.Helper()
+	if _, silent := s.config.Broker.(interface{ neverAnswers() }); silent {
+		return // what it was asked counts until it answers
+	}
+	comes(t, s, "all connections have ended, and the budget counts nothing", func(f Stats) bool {
+		return f.Memory.Used == 0 && f.Memory.Accounts == 0 && f.Memory.Restricted == 0
+	})
+}
+
 // gateway starts a Server over a loopback listener and returns its address.
 func gateway(t testing.TB, b Broker, change ...func(*Config)) (*Server, string) {
 	t.Helper()
@@ -479,6 +491,7 @@ func gateway(t testing.TB, b Broker, change ...func(*Config)) (*Server, string) 
 		if err := s.Close(ctx); err != nil {
 			t.Error(err)
 		}
+		holdsNothing(t, s)
 	})
 	return s, listener.Addr().String()
 }

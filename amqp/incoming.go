@@ -45,6 +45,7 @@ type arrival struct {
 	gone    bool // the entity is not there any more
 	asked   bool // a request: its credit comes back with its response
 	bytes   int  // what it counts in conn.inFlight
+	decoded int  // and in conn.memory
 	// messages that it holds, known once it was parsed
 	messages int
 	within   *txnID // the transaction that it is part of; nil outside
@@ -55,9 +56,13 @@ type arrival struct {
 
 // ready gives credit at once: JS takes a link without credit for a second as busy.
 func (l *incomingLink) ready() {
-	l.credit.refill(0)
-	if l.kind != entityNode {
+	switch {
+	case l.kind != entityNode:
 		l.credit.left = requestCreditMax
+	case l.session.conn.restricted():
+		l.session.conn.memory.starved = true
+	default:
+		l.credit.refill(0)
 	}
 	l.emitFlow()
 }
@@ -148,6 +153,7 @@ func (c *conn) receive(ctx context.Context, channel uint16, t *wire.Transfer) (a
 		return a, fault
 	}
 	s.received()
+	c.keepLess()
 	e := s.links[t.Handle]
 	if e == nil {
 		s.fail(ctx, refused(wire.ConditionUnattachedHandle, "There is no link with handle %d. Attach it first.", t.Handle))
@@ -234,6 +240,8 @@ func (l *incomingLink) start(ctx context.Context, t *wire.Transfer) bool {
 	switch {
 	case l.doom.condition != "":
 		l.refused = l.doom
+	case l.kind == entityNode && l.session.conn.shortOfMemory():
+		l.refused = l.session.conn.refuseForMemory()
 	case l.format != 0 && l.format != batchFormat:
 		l.refused = refused(wire.ConditionNotImplemented, "Message format %#x is not known. Use 0, or %#x for a batch.", l.format, batchFormat)
 	}
@@ -244,10 +252,12 @@ func (l *incomingLink) start(ctx context.Context, t *wire.Transfer) bool {
 // One that cannot be taken is counted but not kept.
 func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
 	c := l.session.conn
-	if l.refused.condition == "" && len(l.parts)+len(t.Payload) > l.messageBytesMax {
-		c.joined -= len(l.parts)
-		l.parts = nil
-		l.refused = refused(wire.ConditionMessageSizeExceeded, "The message is larger than the %d bytes that are allowed. Send a smaller one, or raise the maximum message size of the entity.", l.messageBytesMax)
+	switch {
+	case l.refused.condition != "":
+	case len(l.parts)+len(t.Payload) > l.messageBytesMax:
+		l.refusePart(refused(wire.ConditionMessageSizeExceeded, "The message is larger than the %d bytes that are allowed. Send a smaller one, or raise the maximum message size of the entity.", l.messageBytesMax))
+	case t.More && l.kind == entityNode && c.shortOfMemory():
+		l.refusePart(c.refuseForMemory())
 	}
 	switch {
 	case l.refused.condition != "":
@@ -263,6 +273,21 @@ func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
 	return l.parts
 }
 
+// refusePart refuses a delivery that has come in part, and keeps nothing of it.
+func (l *incomingLink) refusePart(why refusal) {
+	l.session.conn.joined -= len(l.parts)
+	l.parts, l.refused = nil, why
+}
+
+// keepLess counts the buffers that the reader keeps for the next delivery, and gives them up
+// when memory is short. mu is held.
+func (c *conn) keepLess() {
+	c.memory.kept = cap(c.identified)
+	if c.memory.kept > fairBytesMin && c.restricted() {
+		c.identified, c.memory.kept = nil, 0
+	}
+}
+
 // store hands the message, or the messages of a batch, to the broker.
 func (c *conn) store(ctx context.Context, a *arrival) {
 	messages, err := c.parse(a)
@@ -272,6 +297,7 @@ func (c *conn) store(ctx context.Context, a *arrival) {
 		return
 	}
 	a.messages, a.spans = len(messages), c.tracer.receiving(a.link.path, messages)
+	c.chargeDecoded(a, messages)
 	if a.within != nil {
 		c.storeWithin(ctx, a, messages)
 		return
@@ -279,8 +305,24 @@ func (c *conn) store(ctx context.Context, a *arrival) {
 	sent := *a
 	c.config.Broker.Send(a.link.place, messages, func(code fsm.Code) {
 		sent.gone = code == fsm.EntityNotFound
-		c.finishSend(ctx, &sent, verdictOf(code).about(sent.link.path).refusal)
+		c.finishSend(ctx, &sent, c.busy(code, verdictOf(code).about(sent.link.path).refusal))
 	})
+}
+
+// chargeDecoded counts what messages take beside their payloads, where the overhead of one
+// delivery does not cover it: in a batch, and with what rules can ask about.
+func (c *conn) chargeDecoded(a *arrival, messages []fsm.Message) {
+	bytes := (len(messages) - 1) * inFlightOverhead
+	for i := range messages {
+		bytes += len(messages[i].Properties)
+	}
+	if bytes <= inFlightOverhead {
+		return
+	}
+	c.mu.Lock()
+	defer c.unlock()
+	a.decoded = bytes
+	c.memory.decoded += bytes
 }
 
 // parse makes what is stored of a delivery; for a topic with what its rules can ask about.
@@ -327,6 +369,7 @@ func (c *conn) finishSend(ctx context.Context, a *arrival, why refusal) {
 	c.mu.Lock()
 	defer c.unlock()
 	c.inFlight -= a.bytes
+	c.memory.decoded -= a.decoded
 	c.makeRoom()
 	c.countSend(a, why)
 	if why.condition != "" {
@@ -370,6 +413,11 @@ func (l *incomingLink) answered() {
 			l.credit.left = free
 			l.emitFlow()
 		}
+		return
+	}
+	if l.session.conn.restricted() {
+		l.credit.unstored--
+		l.session.conn.memory.starved = true // restoreCredit gives it back
 		return
 	}
 	if l.credit.settle() {

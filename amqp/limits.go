@@ -34,6 +34,7 @@ const (
 	lockBytesMax     = 1 << 20  // bytes asked for at a time by one link
 	heldBytesMax     = 32 << 20 // locked but unsent payloads of one connection together
 	unsettledMax     = 65536    // deliveries of one session sent and not settled
+	fairBytesMin     = 64 << 10 // what a connection may work with however short memory is
 
 	openWithin                   = 10 * time.Second   // from accept to open
 	proveWithin                  = 60 * time.Second   // from accept to the first token or link
@@ -51,6 +52,7 @@ const (
 	connectionsPerPeerMaxDefault = 5000        // of one address, or of one /64 of IPv6
 	crowdToldEvery               = time.Second // at most so often is it logged that connections are refused
 	inFlightBytesDefault         = 16 << 20    // received and not yet stored, per connection
+	memoryBytesDefault           = 1 << 30     // held by all connections together
 )
 
 // What a stranger may make us hold: a connection that has proved nothing yet. No client

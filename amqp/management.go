@@ -272,9 +272,11 @@ func (f *fetching) next(ctx context.Context) {
 			f.finish(ctx, code)
 			return
 		}
+		before := f.bytes
 		for _, d := range found {
 			f.add(ctx, d)
 		}
+		f.charge(f.bytes - before)
 		f.next(ctx)
 	})
 }
@@ -302,9 +304,17 @@ func (f *fetching) add(ctx context.Context, d fsm.Delivery) {
 	f.bytes += len(message)
 }
 
+// charge counts the answer as far as it is there.
+func (f *fetching) charge(bytes int) {
+	f.c.mu.Lock()
+	defer f.c.unlock()
+	f.c.memory.gathered += bytes
+}
+
 // finish answers. What was fetched before a failure is not lost: it is given, and the
 // client asks again for the rest.
 func (f *fetching) finish(ctx context.Context, code fsm.Code) {
+	defer f.charge(-f.bytes)
 	if len(f.messages) == 0 {
 		if code == fsm.OK {
 			code = fsm.MessageNotFound

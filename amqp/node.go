@@ -19,6 +19,7 @@ import (
 type request struct {
 	link       *incomingLink
 	bytes      int // what it counts in conn.inFlight
+	decoded    int // and in conn.memory
 	began      time.Time
 	within     *txnID // the transaction that it is part of; nil outside
 	properties wire.Properties
@@ -119,13 +120,14 @@ func (c *conn) request(ctx context.Context, a *arrival) {
 		c.finishSend(ctx, a, refused(wire.ConditionDecodeError, "The request cannot be read: %s. Correct it.", err))
 		return
 	}
-	r.within = a.within
+	r.within, r.decoded = a.within, decodedBytes(r.body)+decodedBytes(r.arguments)
 	r.bytes, a.bytes, a.asked = a.bytes, 0, true // it is held until it is answered
 	c.finishSend(ctx, a, refusal{})
 	operation := r.argument("operation")
 	c.mu.Lock()
 	busy := c.requests >= requestsMax
 	c.requests++
+	c.memory.decoded += r.decoded
 	needs := rightFor(operation)
 	managed := r.link.kind == managementNode
 	may := !managed || c.may(ctx, r.link.path, needs, time.Now())
@@ -185,6 +187,7 @@ func (c *conn) respond(ctx context.Context, r *request, say response) {
 		c.doom(r.within, why)
 	}
 	c.inFlight -= r.bytes
+	c.memory.decoded -= r.decoded
 	c.makeRoom()
 	if l := c.responseLink(r); l != nil {
 		l.respond(ctx, message)

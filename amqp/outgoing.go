@@ -61,8 +61,9 @@ func (q *queued) bytes() int { return len(q.response) + len(q.delivery.Payload) 
 
 // partial is what is left of a delivery whose first frames are sent.
 type partial struct {
-	rest []byte // nil when there is none
-	lock fsm.LockID
+	rest  []byte // nil when there is none
+	bytes int    // what it counts in conn.memory
+	lock  fsm.LockID
 }
 
 // transferHead is the storage for the optional fields of a transfer.
@@ -159,8 +160,12 @@ func (l *outgoingLink) startLock() {
 	l.lockRound++
 	round, most := l.lockRound, int(min(l.credit.left, lockBatchMax))
 	c := l.session.conn
+	bytes := lockBytesMax
+	if c.restricted() {
+		bytes = fairBytesMin // receiving goes on, with less at a time
+	}
 	c.after = append(c.after, func() {
-		l.receiver.Lock(most, lockBytesMax, wait, l.locked)
+		l.receiver.Lock(most, bytes, wait, l.locked)
 		c.mu.Lock()
 		defer c.unlock()
 		if l.lock == lockCalling && l.lockRound == round {
@@ -261,7 +266,12 @@ func (l *outgoingLink) flush() {
 			l.stall()
 			return
 		case l.partial.rest != nil:
-			l.partial.rest = l.sendFrames(wire.Transfer{Handle: l.handle}, l.partial.rest)
+			if l.partial.rest = l.sendFrames(wire.Transfer{Handle: l.handle}, l.partial.rest); l.partial.rest == nil {
+				l.endPartial()
+			}
+		case c.memory.unsent > heldBytesMax:
+			l.stall() // others of the connection have begun and not ended: the window is too small
+			return
 		default:
 			next := l.queue[0]
 			l.queue[0] = queued{}
@@ -312,10 +322,18 @@ func (l *outgoingLink) begin(q queued) {
 	if rest != nil && q.response == nil {
 		rest = append([]byte(nil), rest...) // out of scratch
 	}
-	l.partial.rest = rest
+	l.partial.rest, l.partial.bytes = rest, len(rest)
+	c.memory.unsent += len(rest)
+	s.count()
 	if cap(c.scratch) > bufferBytesKept {
 		c.scratch = nil
 	}
+}
+
+// endPartial forgets the delivery that is half sent.
+func (l *outgoingLink) endPartial() {
+	l.session.conn.memory.unsent -= l.partial.bytes
+	l.partial = partial{}
 }
 
 // transferHeadBytes is room enough for the frame header and the fields of a transfer.
@@ -353,7 +371,7 @@ func (l *outgoingLink) giveBack() {
 		return
 	}
 	keep := min(len(l.queue), int(l.credit.left))
-	if l.session.conn.held > heldBytesMax {
+	if c := l.session.conn; c.held > c.fairPart(heldBytesMax) {
 		keep = 0
 	}
 	l.releaseQueued(l.queue[keep:])
@@ -404,7 +422,7 @@ func (l *outgoingLink) drop() {
 	if l.partial.rest != nil && l.receiver != nil {
 		l.release([]fsm.Delivery{{Lock: l.partial.lock}})
 	}
-	l.partial = partial{}
+	l.endPartial()
 	l.releaseQueued(l.queue)
 	l.queue = nil
 	for id, u := range s.unsettled {
@@ -412,6 +430,7 @@ func (l *outgoingLink) drop() {
 			delete(s.unsettled, id)
 		}
 	}
+	s.count()
 	if l.receiver != nil && l.lock != lockCalling { // else catchUp closes
 		l.closeReceiver()
 	}

@@ -40,6 +40,7 @@ func piped(t testing.TB, b Broker, change ...func(*Config)) (*Server, *peer) {
 		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 		defer cancel()
 		_ = s.Close(ctx)
+		holdsNothing(t, s)
 	})
 	return s, p
 }
@@ -48,6 +49,7 @@ func piped(t testing.TB, b Broker, change ...func(*Config)) (*Server, *peer) {
 func connect(t testing.TB, s *Server) *peer {
 	t.Helper()
 	ours, theirs := net.Pipe()
+	t.Cleanup(func() { _ = ours.Close() }) // else Close waits for a peer that does not read
 	p := &peer{TB: t, net: ours, reader: wire.NewReader(ours, 1<<20), ended: make(chan struct{})}
 	go func() { defer close(p.ended); s.Serve(context.Background(), theirs) }()
 	return p

@@ -55,12 +55,26 @@ func refused(condition wire.Symbol, format string, args ...any) refusal {
 func (c *conn) explain(ctx context.Context, r refusal, about ...any) *wire.Error {
 	c.totals.refuse(r.condition)
 	id, now := newTrackingID(), time.Now().UTC()
-	c.log.With(about...).LogAttrs(ctx, slog.LevelInfo, "request refused",
-		slog.String("tracking_id", id), slog.String("condition", string(r.condition)), slog.String("reason", r.text))
+	if c.log.Enabled(ctx, slog.LevelInfo) {
+		if ok, before := c.told.may(c.origin, now); ok {
+			c.log.With(about...).LogAttrs(ctx, slog.LevelInfo, "request refused",
+				slog.String("tracking_id", id), slog.String("condition", string(r.condition)), slog.String("reason", r.text), slog.Int("not_logged", before))
+		}
+	}
 	return &wire.Error{
 		Condition:   r.condition,
 		Description: r.text + " " + r.retry.advice() + " TrackingId:" + id + ", Timestamp:" + now.Format(time.RFC3339),
 	}
+}
+
+// busy adds to a refusal as server-busy why the member takes no new messages, where it knows.
+func (c *conn) busy(code fsm.Code, why refusal) refusal {
+	if code == fsm.ServerBusy && c.config.BusyReason != nil {
+		if reason := c.config.BusyReason(); reason != "" {
+			why.text = reason
+		}
+	}
+	return why
 }
 
 // newTrackingID is a GUID, as in the texts of the cloud (wire contract 9.2).

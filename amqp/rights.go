@@ -1,11 +1,13 @@
 package amqp
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -30,17 +32,19 @@ func (c *conn) hold(ctx context.Context, add grant, now time.Time) bool {
 	if c.asked.IsZero() {
 		c.asked = now
 	}
-	c.prove()
+	c.prove(cmp.Or(add.Name, add.name))
 	c.retime()
 	return true
 }
 
-// prove notes that the connection is no stranger any more. mu is held.
-func (c *conn) prove() {
+// prove notes that the connection has proved who it is, the first time: from then on what
+// it holds counts for a key, or a subject, of its namespace. mu is held.
+func (c *conn) prove(key string) {
 	if c.proven {
 		return
 	}
 	c.proven = true
+	c.memory.account.Assign(budget.Owner{Namespace: uint32(c.namespace), Key: key})
 	if c.known != nil {
 		c.known()
 	}

@@ -20,6 +20,7 @@ func (c *conn) scheduleMessage(ctx context.Context, r *request, body wire.Map) {
 	}
 	c.config.Broker.Schedule(r.link.place, messages, func(code fsm.Code, sequences []fsm.SequenceNumber) {
 		say := answer(code)
+		say.refusal = c.busy(code, say.refusal)
 		if code == fsm.OK {
 			numbers := make([]int64, len(sequences))
 			for i, n := range sequences {
@@ -37,6 +38,11 @@ func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Mess
 	entries, _ := lookup(body, "messages").([]any)
 	if len(entries) == 0 || len(entries) > batchMessagesMax {
 		return nil, badRequest("The request must hold between 1 and %d messages. Schedule fewer at a time.", batchMessagesMax), false
+	}
+	if c.shortOfMemory() {
+		say = answer(fsm.ServerBusy)
+		say.refusal = c.refuseForMemory()
+		return nil, say, false
 	}
 	messages = make([]fsm.Message, len(entries))
 	for i, entry := range entries {

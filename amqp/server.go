@@ -11,6 +11,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
@@ -40,6 +41,12 @@ type Config struct {
 	ConnectionsMax        int // connections at a time; above it new ones are closed at once
 	ConnectionsPerPeerMax int // of those, from one IP address, or one /64 of IPv6; 0: no limit
 	InFlightBytesMax      int // bytes received on a connection and not yet stored
+	// MemoryBytesMax is for all that connections hold together: what is not yet stored, settled or
+	// sent. It is shared fairly by namespace and key; see the package budget. At least budget.BytesMin.
+	MemoryBytesMax int64
+	// BusyReason says why this member takes no new messages just now, and what to do, in whole sentences, ""
+	// when it does; nil: it always does. Clients whose sends are refused as server-busy are told. Cheap.
+	BusyReason func() string
 }
 
 // DefaultConfig is a Config with every limit set; Broker, Authorizer and usually
@@ -53,6 +60,7 @@ func DefaultConfig() Config {
 		ConnectionsMax:        connectionsMaxDefault,
 		ConnectionsPerPeerMax: connectionsPerPeerMaxDefault,
 		InFlightBytesMax:      inFlightBytesDefault,
+		MemoryBytesMax:        memoryBytesDefault,
 	}
 }
 
@@ -75,6 +83,8 @@ func (c Config) Validate() error {
 		return fmt.Errorf("connections per peer max %d is below 0", c.ConnectionsPerPeerMax)
 	case c.InFlightBytesMax < 1<<20:
 		return fmt.Errorf("in-flight bytes max %d is below 1 MiB", c.InFlightBytesMax)
+	case c.MemoryBytesMax < budget.BytesMin:
+		return fmt.Errorf("memory bytes max %d is below %d", c.MemoryBytesMax, budget.BytesMin)
 	}
 	return nil
 }
@@ -86,6 +96,8 @@ type Server struct {
 	stop   context.CancelFunc // ends the waiting of every connection
 	group  sync.WaitGroup     // the accept loop and the connections
 	totals *totals
+	budget *budget.Budget
+	told   logLimiter
 
 	mu     sync.Mutex
 	closed bool
@@ -98,7 +110,7 @@ func Open(ctx context.Context, config Config) (*Server, error) {
 		return nil, fmt.Errorf("open gateway: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Server{config: config, stop: stop, totals: new(totals), admission: newAdmission()}
+	s := &Server{config: config, stop: stop, totals: new(totals), budget: budget.New(config.MemoryBytesMax), admission: newAdmission()}
 	if config.Listener != nil {
 		s.group.Go(func() { s.accept(ctx) })
 	}

@@ -33,6 +33,7 @@ type session struct {
 	// a range is looked up at the cost of what is unsettled or of its width, whichever
 	// is less, and one delivery that stays for minutes holds no others.
 	unsettled map[uint32]unsettled
+	counted   int  // of unsettled, in conn.memory
 	full      bool // a link waits for unsettled to shrink
 	swept     time.Time
 
@@ -129,6 +130,7 @@ func (s *session) fail(ctx context.Context, why refusal) {
 func (s *session) drop() {
 	s.ended, s.full = true, false
 	clear(s.unsettled)
+	s.count()
 	for _, e := range s.links {
 		e.drop()
 	}

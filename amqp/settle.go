@@ -136,6 +136,7 @@ func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 	if d.Role != wire.RoleReceiver {
 		return
 	}
+	defer s.count()
 	last := d.First
 	if d.Last != nil {
 		last = *d.Last
@@ -190,6 +191,7 @@ func (s *session) settleOfLink(ctx context.Context, mine []took, what decision, 
 		group.settlements[i].Lock = t.lock
 	}
 	group.spans = c.tracer.settling(group.link.path, mine, what.settlement.Verb)
+	c.memory.settling += len(mine)
 	c.after = append(c.after, func() {
 		c.config.Broker.Settle(group.link.place, group.settlements, func(codes []fsm.Code) { c.finishSettle(ctx, group, codes) })
 	})
@@ -238,10 +240,12 @@ func (c *conn) finishSettle(ctx context.Context, g *settlement, codes []fsm.Code
 	c.mu.Lock()
 	defer c.unlock()
 	c.countSettled(g.settlements, codes)
+	c.memory.settling -= len(g.taken)
 	s := g.link.session
 	if g.link.state != attached || s.ended {
 		return
 	}
+	defer s.count()
 	for from := 0; from < len(codes); {
 		to := from + 1
 		for to < len(codes) && codes[to] == codes[from] && g.taken[to].id == g.taken[to-1].id+1 {

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -35,13 +36,17 @@ type Stats struct {
 	Logins     uint64 // refused: by SASL, and tokens put to $cbs
 	// Refused counts what was refused, by the condition that the client was told.
 	Refused map[wire.Symbol]uint64
+	// Memory is what connections hold, and MemoryRefused counts the messages that were not taken
+	// from those that hold more than their fair share.
+	Memory        budget.Figures
+	MemoryRefused uint64
 }
 
 // totals are the counters of a Server.
 type totals struct {
 	sessions, links atomic.Int64
 
-	accepted, crowded, bytesIn, bytesOut, received, delivered, requests, presettled, logins atomic.Uint64
+	accepted, crowded, bytesIn, bytesOut, received, delivered, requests, presettled, logins, memoryRefused atomic.Uint64
 
 	settled [verbs]atomic.Uint64
 
@@ -67,6 +72,7 @@ func (s *Server) Stats() Stats {
 		Accepted: t.accepted.Load(), Crowded: t.crowded.Load(), BytesIn: t.bytesIn.Load(), BytesOut: t.bytesOut.Load(),
 		Received: t.received.Load(), Delivered: t.delivered.Load(), Requests: t.requests.Load(),
 		Presettled: t.presettled.Load(), Logins: t.logins.Load(),
+		Memory: s.budget.Figures(), MemoryRefused: t.memoryRefused.Load(),
 	}
 	for i := range t.settled {
 		f.Settled[i] = t.settled[i].Load()

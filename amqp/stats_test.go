@@ -6,12 +6,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
 
 // comes waits for figures: they are told a moment after what they are about.
-func comes(t *testing.T, s *Server, what string, holds func(Stats) bool) Stats {
+func comes(t testing.TB, s *Server, what string, holds func(Stats) bool) Stats {
 	t.Helper()
 	deadline := time.NewTimer(60 * time.Second)
 	defer deadline.Stop()
@@ -73,7 +74,10 @@ func TestStats(t *testing.T) {
 	if f.BytesIn == 0 || f.BytesOut == 0 || f.Delivered > 6 { // the abandoned one may have come again
 		t.Errorf("%d bytes in, %d out, %d delivered", f.BytesIn, f.BytesOut, f.Delivered)
 	}
-	f.BytesIn, f.BytesOut, f.Delivered = 0, 0, 0
+	if m := f.Memory; m.Limit != memoryBytesDefault || m.Accounts != 1 || m.Used < budget.ConnectionBytes {
+		t.Errorf("memory %+v", m)
+	}
+	f.BytesIn, f.BytesOut, f.Delivered, f.Memory = 0, 0, 0, budget.Figures{}
 	want := Stats{
 		Connections: 1, Sessions: 1, Links: 3, Accepted: 1, Received: 6, Presettled: 1,
 		Refused: map[wire.Symbol]uint64{wire.ConditionDecodeError: 1},

@@ -244,6 +244,7 @@ func (c *conn) committed(ctx context.Context, t *transaction, discharge *arrival
 		for _, e := range t.taken {
 			if u, ok := e.session.unsettled[e.id]; ok && u == e.unsettled {
 				delete(e.session.unsettled, e.id)
+				e.session.count()
 				e.session.roomier()
 			}
 		}

@@ -36,13 +36,15 @@ func (c *conn) write(ctx context.Context) {
 		// sends one by one. Letting it run first makes one frame of their answers.
 		runtime.Gosched()
 		c.mu.Lock()
+		c.restoreCredit()
 		c.flushDispositions()
 		c.tell()
 		batch := c.out
 		c.out = spare[:0]
+		c.memory.writing = cap(batch)
 		last := c.phase == ended
 		c.makeRoom()
-		c.mu.Unlock()
+		c.unlock()
 		if len(batch) > 0 && !c.send(batch) {
 			return
 		}
@@ -50,7 +52,7 @@ func (c *conn) write(ctx context.Context) {
 			return
 		}
 		spare = nil
-		if cap(batch) <= bufferBytesKept && (len(batch) != heartbeatBytes || cap(batch) <= bufferBytesIdle) {
+		if cap(batch) <= c.fairPart(bufferBytesKept) && (len(batch) != heartbeatBytes || cap(batch) <= bufferBytesIdle) {
 			spare = batch // else only a heartbeat was to be said: it is made anew when there is more
 		}
 		c.resume()
@@ -77,6 +79,7 @@ func (c *conn) send(batch []byte) bool {
 func (c *conn) resume() {
 	c.mu.Lock()
 	defer c.unlock()
+	c.memory.writing = 0
 	links := c.stalled
 	c.stalled = nil
 	for _, l := range links {

@@ -180,6 +180,6 @@ func asker(from amqp.Client) auth.Client {
 
 func granted(grant auth.Grant, err error) (amqp.Grant, error) {
 	return amqp.Grant{
-		Rights: grant.Rights, Namespace: grant.Namespace, Path: grant.Path, OfEntity: grant.OfEntity, Expires: grant.Expires, Still: grant.Still,
+		Rights: grant.Rights, Namespace: grant.Namespace, Path: grant.Path, OfEntity: grant.OfEntity, Expires: grant.Expires, Name: grant.Name, Still: grant.Still,
 	}, err
 }

@@ -1,0 +1,173 @@
+package amqp
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/budget"
+	"github.com/peeklock/peeklock/amqp/wire"
+)
+
+// What parts of a connection are counted as, in bytes. They are estimates: a little too much is
+// better than too little.
+const (
+	linkBytes        = 1024 // a link, its name and its place in maps
+	sessionBytes     = 512
+	unsettledBytes   = 80  // a delivery in the map of those that are not settled
+	grantBytes       = 512 // a token that counts
+	settlementBytes  = 256 // a settlement on its way to the broker, and the delivery that it is of
+	decodedPairBytes = 64  // a key and a value of a decoded map, without what they refer to
+	decodedItemBytes = 32  // an element of a decoded list
+)
+
+// memory is what the connection holds, for the budget of the process, as far as no other
+// counter tells. All of it belongs to the mutex of the connection.
+type memory struct {
+	account *budget.Account
+	starved bool // credit was not given back because the account was restricted
+	over    bool // the connection has ended; the account goes with the last answer of the broker
+	broken  bool // by a mistake of ours: what it holds is not known, and nobody waits for answers
+
+	decoded   int // bytes that batches and requests take beside what inFlight counts
+	gathered  int // bytes of responses that are being put together
+	settling  int // settlements that the broker has not answered
+	unsettled int // deliveries in the maps of all sessions
+	unsent    int // bytes of deliveries that are begun and not wholly in the output
+	writing   int // bytes of the buffer that the writer is sending
+	kept      int // bytes of the buffers that the reader keeps
+}
+
+// holds is what the connection holds in bytes beyond its fixed cost. mu is held.
+func (c *conn) holds() int64 {
+	m := &c.memory
+	fixed := 0
+	if !m.over {
+		fixed = len(c.grants) * grantBytes
+	}
+	return int64(c.joined+c.joined/4+ // append grows by up to a quarter
+		c.inFlight+c.transacted+c.held+cap(c.out)+cap(c.scratch)+
+		m.decoded+m.gathered+m.unsent+m.writing+m.kept) +
+		int64(m.settling*settlementBytes+m.unsettled*unsettledBytes+c.links*linkBytes+len(c.sessions)*sessionBytes+fixed)
+}
+
+// charge tells the budget what the connection holds. mu is held.
+func (c *conn) charge() {
+	held := c.holds()
+	c.memory.account.Set(held)
+	if c.memory.over && (held == 0 || c.memory.broken) {
+		c.memory.account.Close()
+	}
+}
+
+// endMemory is for when reader and writer have ended. What the broker has not answered yet
+// counts until it has.
+func (c *conn) endMemory() {
+	c.mu.Lock()
+	defer c.unlock()
+	c.out, c.scratch, c.identified = nil, nil, nil
+	c.memory.writing, c.memory.kept, c.memory.over = 0, 0, true
+}
+
+// restricted says that the connection has more than its fair share of memory that is short.
+func (c *conn) restricted() bool { return c.memory.account.Level() >= budget.NoCredit }
+
+// shortOfMemory says that memory is so short that nothing more is taken from this connection.
+func (c *conn) shortOfMemory() bool { return c.memory.account.Level() >= budget.Busy }
+
+// fairPart is what is left of a limit of bytes for a connection that is restricted.
+func (c *conn) fairPart(most int) int {
+	if !c.restricted() {
+		return most
+	}
+	return int(min(int64(most), max(fairBytesMin, c.memory.account.Fair())))
+}
+
+// refuseForMemory is what is said of a message that is not taken.
+func (c *conn) refuseForMemory() refusal {
+	c.totals.memoryRefused.Add(1)
+	return refusal{
+		wire.ConditionServerBusy,
+		"The member is short of memory, and this connection holds more than its fair share of it. Have fewer and smaller messages on the way, and try again in a moment.",
+		mayHelp,
+	}
+}
+
+// memoryChanged is called by the budget when the level of the connection changes. It must not
+// wait: the mutex of the budget is held, and perhaps that of the connection.
+func (c *conn) memoryChanged(level budget.Level) {
+	if level == budget.Evicted {
+		go c.endForMemory()
+		return
+	}
+	c.notify() // the writer restores credit
+}
+
+// restoreCredit gives back the credit that was kept while the account was restricted. mu is held.
+func (c *conn) restoreCredit() {
+	if !c.memory.starved || c.restricted() {
+		return
+	}
+	c.memory.starved = false
+	for _, s := range c.sessions {
+		for _, e := range s.links {
+			if l, ok := e.(*incomingLink); ok && l.state == attached && l.kind == entityNode && l.credit.refill(1) {
+				l.emitFlow()
+			}
+		}
+	}
+}
+
+// endForMemory ends the connection because it holds more than any other while memory is nearly
+// used up. What it holds is given back at once, before the peer has said anything to it.
+func (c *conn) endForMemory() {
+	ctx := context.Background()
+	defer c.recovered(ctx)
+	c.mu.Lock()
+	held := c.holds()
+	c.unlock()
+	if ok, before := c.told.may(c.origin, time.Now()); ok {
+		c.log.WarnContext(ctx, "connection ended to free memory", "bytes", held, "not_logged", before)
+	}
+	c.fail(ctx, &wire.Error{Condition: wire.ConditionConnectionForced, Description: fmt.Sprintf(
+		"The member is nearly out of memory, and this connection held more than its fair share of it: %d bytes. Have fewer and smaller messages on the way.", held)})
+	c.mu.Lock()
+	for _, s := range c.sessions {
+		s.drop()
+	}
+	c.unlock()
+	timer := time.NewTimer(closeWithin)
+	defer timer.Stop()
+	select {
+	case <-c.written:
+	case <-timer.C:
+	}
+	_ = c.peer.Close() // it may not even take our close
+}
+
+// count notes how many deliveries of the session are not settled. mu is held.
+func (s *session) count() {
+	s.conn.memory.unsettled += len(s.unsettled) - s.counted
+	s.counted = len(s.unsettled)
+}
+
+// decodedBytes is what a decoded value takes beside the bytes that it was decoded from.
+func decodedBytes(v any) int {
+	switch v := v.(type) {
+	case wire.Map:
+		bytes := len(v) * decodedPairBytes
+		for i := range v {
+			bytes += decodedBytes(v[i].Key) + decodedBytes(v[i].Value)
+		}
+		return bytes
+	case []any:
+		bytes := len(v) * decodedItemBytes
+		for i := range v {
+			bytes += decodedBytes(v[i])
+		}
+		return bytes
+	case wire.Described:
+		return decodedPairBytes + decodedBytes(v.Descriptor) + decodedBytes(v.Value)
+	}
+	return 0
+}

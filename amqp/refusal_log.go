@@ -1,0 +1,74 @@
+package amqp
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// How much of what is refused is logged.
+const (
+	logLinesMax   = 20          // of one client in logEvery
+	logEvery      = time.Second // one window
+	logClientsMax = 1024        // clients that are told apart; all others are one
+)
+
+// logLimiter lets a few log lines through for each client and second: a client that does
+// something wrong without end must not fill the log. Its zero value is ready, and may be
+// used concurrently.
+type logLimiter struct {
+	mu      sync.Mutex
+	clients map[netip.Addr]*logWindow
+	others  logWindow // of all clients beyond logClientsMax
+}
+
+// logWindow is what one client did in the last second.
+type logWindow struct {
+	since time.Time
+	lines int
+	kept  int // lines that were not logged since one was
+}
+
+// may says whether a line about a client may be logged now, and how many were not since
+// the last one that was.
+func (l *logLimiter) may(client netip.Addr, now time.Time) (ok bool, before int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	w := l.window(client, now)
+	if now.Sub(w.since) >= logEvery {
+		w.since, w.lines = now, 0
+	}
+	if w.lines >= logLinesMax {
+		w.kept++
+		return false, 0
+	}
+	w.lines++
+	before, w.kept = w.kept, 0
+	return true, before
+}
+
+// window finds that of a client.
+func (l *logLimiter) window(client netip.Addr, now time.Time) *logWindow {
+	if w := l.clients[client]; w != nil {
+		return w
+	}
+	if len(l.clients) >= logClientsMax {
+		if now.Sub(l.others.since) < logEvery && !l.others.since.IsZero() {
+			return &l.others // looked for room in this second already
+		}
+		for other, w := range l.clients {
+			if now.Sub(w.since) >= logEvery {
+				delete(l.clients, other)
+			}
+		}
+		if len(l.clients) >= logClientsMax {
+			return &l.others
+		}
+	}
+	if l.clients == nil {
+		l.clients = make(map[netip.Addr]*logWindow)
+	}
+	w := &logWindow{since: now}
+	l.clients[client] = w
+	return w
+}
