@@ -160,8 +160,12 @@ func (n *Node) catalogCheck() Check {
 }
 
 func (n *Node) roomCheck() Check {
-	if n.store.Space().ReadOnly {
+	space := n.store.Space()
+	switch {
+	case space.ReadOnly:
 		return Check{"disk", true, "nearly full: read-only, and routes"}
+	case space.ShortOfMemory:
+		return Check{"disk", true, "has room, and memory has not: read-only, and routes"}
 	}
 	return Check{"disk", true, "has room"}
 }

@@ -25,7 +25,7 @@ type metadata struct {
 	Incarnation uint64 // drawn at each start
 	Started     int64  // ms since 1970: of two processes with one member id, the later counts
 	Leaving     bool   // gives its leaderships away and wants none
-	Short       bool   // of room on its disk: it takes no new messages, leaderships and replicas
+	Short       bool   // of room on its disk or in memory: it takes no new messages, leaderships and replicas
 }
 
 // The flags of metadata.

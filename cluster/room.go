@@ -21,7 +21,7 @@ const (
 	roomBackAfter = time.Second
 )
 
-// hasRoom says whether a member has not said that its disk is nearly full.
+// hasRoom says whether a member has not said that its disk or its memory is nearly full.
 func (n *Node) hasRoom(id fsm.MemberID) bool {
 	if id == n.self {
 		return !n.isShort()
@@ -30,8 +30,28 @@ func (n *Node) hasRoom(id fsm.MemberID) bool {
 	return !m.Short
 }
 
-// isShort says whether our own disk is nearly full.
-func (n *Node) isShort() bool { return n.store.Space().ReadOnly }
+// isShort says whether our own disk is nearly full, or our memory.
+func (n *Node) isShort() bool {
+	space := n.store.Space()
+	return space.Short()
+}
+
+// SetShortOfMemory is told whether the memory of the process is nearly used up by what waits in
+// queues. While it is, this member does what it does when its disk is nearly full: it takes
+// no new messages and entities, and gives leaderships to members that have room.
+func (n *Node) SetShortOfMemory(on bool) { n.store.SetShortOfMemory(on) }
+
+// BusyReason says why this member takes no new messages just now, and what to do, for clients; ""
+// when it does.
+func (n *Node) BusyReason() string {
+	switch space := n.store.Space(); {
+	case space.ShortOfMemory:
+		return "The member has no memory for more messages. Receive, purge or delete some that wait, or give it more memory."
+	case space.ReadOnly:
+		return "The disk of the member is nearly full. Receive, purge or delete messages that wait, or make its volume larger."
+	}
+	return ""
+}
 
 // takesReplicas says whether a member is there to be given replicas.
 func (n *Node) takesReplicas(id fsm.MemberID) bool { return n.isAlive(id) && n.hasRoom(id) }
@@ -155,8 +175,8 @@ func (k *roomKeeper) refuse(ctx context.Context, id fsm.PartitionID, group *part
 	}
 	of.firm = true
 	group.SetReadOnly(true)
-	k.n.log.ErrorContext(ctx, "partition takes no new messages and entities: too few of its members have room on their disks; "+
-		"receive, purge or delete messages, make volumes larger, or move the partition to other members",
+	k.n.log.ErrorContext(ctx, "partition takes no new messages and entities: too few of its members have room on their disks and in memory; "+
+		"receive, purge or delete messages, make volumes or memory larger, or move the partition to other members",
 		"partition", id)
 }
 

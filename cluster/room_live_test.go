@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -178,6 +179,37 @@ func TestNobodyHasRoom(t *testing.T) {
 	free[(leader+2)%3].Store(roomPlain)
 	eventually(t, "nobody is short", func() bool { return !slices.ContainsFunc(c.nodes, (*Node).isShort) })
 	sendMessage(t, c.nodes[0], at, "g")
+}
+
+// What waits takes memory on every member: told so, all refuse new messages, say why, and take
+// them again.
+func TestNobodyHasMemory(t *testing.T) {
+	t.Parallel()
+	c := newTestCluster(t, 3, 1)
+	c.startAll()
+	at := createQueue(t, c.nodes[0], "q")
+	sendMessage(t, c.nodes[0], at, "a")
+	for _, n := range c.nodes {
+		n.SetShortOfMemory(true)
+	}
+	for _, n := range c.nodes {
+		eventually(t, "sends are refused", func() bool { return trySend(n, at, "b") == fsm.ServerBusy })
+		if reason := n.BusyReason(); !strings.Contains(reason, "memory") {
+			t.Errorf("reason %q", reason)
+		}
+	}
+	if got := countMessages(t, c.nodes[0], at).Active; got != 1 {
+		t.Errorf("%d messages", got)
+	}
+	for _, n := range c.nodes {
+		n.SetShortOfMemory(false)
+	}
+	for _, n := range c.nodes {
+		eventually(t, "sends are taken", func() bool { return trySend(n, at, "c") == fsm.OK })
+		if reason := n.BusyReason(); reason != "" {
+			t.Errorf("reason %q", reason)
+		}
+	}
 }
 
 // A member alone keeps what it leads, with and without room.

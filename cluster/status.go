@@ -29,7 +29,7 @@ type MemberStatus struct {
 	HTTP    string // host:port for admin
 	Leads   int    // partitions led
 	Holds   int    // replicas held
-	// ReadOnly says that its disk is nearly full: it takes no new messages, leaderships and
+	// ReadOnly says that its disk or its memory is nearly full: it takes no new messages, leaderships and
 	// replicas until there is room.
 	ReadOnly bool
 }

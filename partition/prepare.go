@@ -121,12 +121,12 @@ func (p *proposer) init(g *Group) {
 // Submit hands in a command encoded with fsm.AppendCommand; it belongs to the group
 // from now on. done gets the end of it, once: on the goroutine of apply, of a delivery,
 // or, when it is refused at once, on the caller's own. It must not block. Submit never
-// blocks: over its limits it refuses with ServerBusy, and so it does, when the disk is short
-// of room, what makes the data grow.
+// blocks: over its limits it refuses with ServerBusy, and so it does, when disk or memory are
+// short, what makes the data grow.
 func (g *Group) Submit(command []byte, done func(Answer)) {
 	p := &g.p
 	firm := g.short.Load()
-	cramped := (firm || g.cfg.Log.space.readOnly.Load()) && grows(command)
+	cramped := (firm || g.cfg.Log.space.refuses()) && grows(command)
 	p.mu.Lock()
 	if !p.open {
 		p.mu.Unlock()

@@ -45,7 +45,13 @@ type Space struct {
 	// messages and entities (fsm.ServerBusy), everything else goes on.
 	Reserve  uint64
 	ReadOnly bool
+	// ShortOfMemory says that the process was told that its memory is nearly used up
+	// (SetShortOfMemory): the member refuses then what it refuses when it is ReadOnly.
+	ShortOfMemory bool
 }
+
+// Short says whether the member refuses what grows, for want of either.
+func (s *Space) Short() bool { return s.ReadOnly || s.ShortOfMemory }
 
 // space watches the room for a member's data. The log owns it.
 type space struct {
@@ -57,6 +63,7 @@ type space struct {
 
 	state    atomic.Pointer[Space]
 	readOnly atomic.Bool
+	memory   atomic.Bool // SetShortOfMemory
 
 	once   sync.Once
 	cancel context.CancelFunc
@@ -188,12 +195,20 @@ func (s *space) exhausted() bool {
 
 // Space says how much room there is, as it was within the last second; zeros before the
 // first group is opened.
-func (l *Log) Space() Space {
-	if now := l.space.state.Load(); now != nil {
-		return *now
+func (l *Log) Space() (now Space) {
+	if known := l.space.state.Load(); known != nil {
+		now = *known
 	}
-	return Space{}
+	now.ShortOfMemory = l.space.memory.Load()
+	return now
 }
+
+// SetShortOfMemory makes every group of the log refuse what grows, when it leads, as if the
+// disk were short of room: what waits in queues takes memory on each replica.
+func (l *Log) SetShortOfMemory(on bool) { l.space.memory.Store(on) }
+
+// refuses says whether disk or memory are short.
+func (s *space) refuses() bool { return s.readOnly.Load() || s.memory.Load() }
 
 // allocate makes a file that really takes so many bytes.
 func allocate(path string, size int64) error {
@@ -254,4 +269,4 @@ func grows(command []byte) bool {
 func (g *Group) SetReadOnly(on bool) { g.short.Store(on) }
 
 // cramped says whether what grows is refused.
-func (g *Group) cramped() bool { return g.short.Load() || g.cfg.Log.space.readOnly.Load() }
+func (g *Group) cramped() bool { return g.short.Load() || g.cfg.Log.space.refuses() }

@@ -106,6 +106,16 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 	}
 	g.SetReadOnly(false)
 	must(t, g, a.next(), send(1, body(5)))
+	m.log.SetShortOfMemory(true)
+	if code := codeOf(t, g, a.next(), send(1, body(6))); code != fsm.ServerBusy || !g.Status().ReadOnly {
+		t.Errorf("short of memory: %v", code)
+	}
+	if s := m.log.Space(); !s.Short() || !s.ShortOfMemory || s.ReadOnly {
+		t.Errorf("short of memory: %+v", s)
+	}
+	must(t, g, a.next(), fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 1})
+	m.log.SetShortOfMemory(false)
+	must(t, g, a.next(), send(1, body(7)))
 	if full, again := lines.count("nearly full"), lines.count("room on the disk again"); full != 1 || again != 1 {
 		t.Errorf("said %d and %d times", full, again)
 	}
