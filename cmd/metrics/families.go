@@ -11,6 +11,13 @@ import (
 )
 
 func memberFamilies() []family {
+	memory := func(name, help string, read func(*Memory) int64) family {
+		return family{name: name, kind: gauge, help: help, read: func(p *picture, to emit) {
+			if p.hasMemory {
+				to(float64(read(&p.memory)))
+			}
+		}}
+	}
 	return []family{
 		{
 			name: "peeklock_member_info", kind: gauge, labels: []string{"name", "id", "cluster", "version"},
@@ -19,6 +26,12 @@ func memberFamilies() []family {
 		},
 		sample("peeklock_member_ready", gauge, "1 when the member serves clients, as /readyz says, else 0.",
 			func(p *picture) float64 { return truth(p.ready) }),
+		memory("peeklock_member_memory_limit_bytes", "Memory that the process may use: the setting memory_limit, or what the cgroup or the machine allows.",
+			func(m *Memory) int64 { return m.Limit }),
+		memory("peeklock_member_index_bytes", "What the messages that wait take in memory, without their bodies, and all else that lives but the connections of clients: as the collector found it last.",
+			func(m *Memory) int64 { return m.Index }),
+		memory("peeklock_member_index_max_bytes", "Above it the member takes no new messages and entities, until it is below 90 percent of it.",
+			func(m *Memory) int64 { return m.IndexMax }),
 		{
 			name: "peeklock_member_certificate_expiry_timestamp_seconds", kind: gauge, labels: []string{"shown_to"},
 			help: "When the certificate ends that the member shows to clients or to members, in seconds since 1970; none without TLS.",
@@ -96,7 +109,7 @@ func partitionFamilies() []family {
 			func(p *part) float64 { return truth(p.Leader != "") }),
 		perPartition("peeklock_partition_halted", gauge, "1 when this replica has stopped for good because its disk or its data cannot be trusted, else 0.",
 			func(p *part) float64 { return truth(p.Halted != nil) }),
-		perPartition("peeklock_partition_read_only", gauge, "1 when this replica would refuse new messages as the leader, because a disk is short of room, else 0.",
+		perPartition("peeklock_partition_read_only", gauge, "1 when this replica would refuse new messages as the leader, because disks or memory are short, else 0.",
 			func(p *part) float64 { return truth(p.ReadOnly) }),
 		perPartition("peeklock_partition_undecided", gauge, "1 where this member leads a partition whose replicas differ without a majority for any of them, else 0: nobody can tell who is right.",
 			func(p *part) float64 { return truth(p.Undecided) }),
@@ -201,6 +214,8 @@ func storeFamilies() []family {
 			store(func(s *cluster.StoreFigures) float64 { return float64(s.Space.Reserve) })),
 		sample("peeklock_store_read_only", gauge, "1 while the member takes no new messages and entities because its disk is nearly full, else 0. All else goes on.",
 			store(func(s *cluster.StoreFigures) float64 { return truth(s.Space.ReadOnly) })),
+		sample("peeklock_store_short_of_memory", gauge, "1 while the member takes no new messages and entities because those that wait take too much memory, else 0. All else goes on.",
+			store(func(s *cluster.StoreFigures) float64 { return truth(s.Space.ShortOfMemory) })),
 	}
 }
 

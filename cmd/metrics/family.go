@@ -81,7 +81,7 @@ func (f *family) collect(p *picture, to chan<- prometheus.Metric) {
 
 // families are all of them, in the order of their rooms.
 func families() []family {
-	all := slices.Concat(memberFamilies(), gatewayFamilies(), clusterFamilies(), partitionFamilies(), replicaFamilies(), storeFamilies(), entityFamilies())
+	all := slices.Concat(memberFamilies(), gatewayFamilies(), gatewayMemoryFamilies(), clusterFamilies(), partitionFamilies(), replicaFamilies(), storeFamilies(), entityFamilies())
 	for i := range all {
 		f := &all[i]
 		f.desc = prometheus.NewDesc(f.name, f.help, f.labels, nil)

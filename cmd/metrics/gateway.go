@@ -8,14 +8,16 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
+// gateway makes a family with one sample, where there is a gateway.
+func gateway(name string, k kind, help string, read func(*amqp.Stats) uint64) family {
+	return family{name: name, kind: k, help: help, read: func(p *picture, to emit) {
+		if p.hasGateway {
+			to(float64(read(&p.gateway)))
+		}
+	}}
+}
+
 func gatewayFamilies() []family {
-	gateway := func(name string, k kind, help string, read func(*amqp.Stats) uint64) family {
-		return family{name: name, kind: k, help: help, read: func(p *picture, to emit) {
-			if p.hasGateway {
-				to(float64(read(&p.gateway)))
-			}
-		}}
-	}
 	return []family{
 		gateway("peeklock_amqp_connections", gauge, "Connections of clients that are open.",
 			func(s *amqp.Stats) uint64 { return uint64(s.Connections) }),
@@ -73,5 +75,23 @@ func gatewayFamilies() []family {
 			func(s *amqp.Stats) uint64 { return s.Presettled }),
 		gateway("peeklock_amqp_refused_logins_total", counter, "Logins that were refused: by SASL, and tokens put to $cbs.",
 			func(s *amqp.Stats) uint64 { return s.Logins }),
+	}
+}
+
+// gatewayMemoryFamilies are about what connections hold.
+func gatewayMemoryFamilies() []family {
+	return []family{
+		gateway("peeklock_amqp_memory_bytes", gauge, "What connections of clients hold that is not yet stored, settled or sent, and what they cost themselves, rounded up.",
+			func(s *amqp.Stats) uint64 { return uint64(s.Memory.Used) }),
+		gateway("peeklock_amqp_memory_max_bytes", gauge, "What all of them may hold together. From 70 percent on those that hold more than their fair share are restricted.",
+			func(s *amqp.Stats) uint64 { return uint64(s.Memory.Limit) }),
+		gateway("peeklock_amqp_memory_unauthenticated_bytes", gauge, "The part of these that unauthenticated connections hold.",
+			func(s *amqp.Stats) uint64 { return uint64(s.Memory.Unauthenticated) }),
+		gateway("peeklock_amqp_memory_restricted_connections", gauge, "Connections that hold more than their fair share of memory while it is short: they get no new credit, or worse.",
+			func(s *amqp.Stats) uint64 { return uint64(s.Memory.Restricted) }),
+		gateway("peeklock_amqp_memory_refused_messages_total", counter, "Deliveries of these that were refused as server-busy.",
+			func(s *amqp.Stats) uint64 { return s.MemoryRefused }),
+		gateway("peeklock_amqp_memory_ended_connections_total", counter, "Connections that were ended because they held the most while memory was nearly used up.",
+			func(s *amqp.Stats) uint64 { return s.Memory.Evictions }),
 	}
 }

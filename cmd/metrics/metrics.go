@@ -38,9 +38,18 @@ type Config struct {
 	ConnectionsMax int
 	// Expiries tells when certificates end, by who is shown them: clients, members. It may be nil.
 	Expiries func() map[string]time.Time
+	// Memory tells how much the process may use, and uses; nil: it is not told.
+	Memory func() Memory
 	// Entities is how many entities are shown, 0 to EntitiesMax: those with the most messages.
 	Entities int
 	Logger   *slog.Logger
+}
+
+// Memory is that of the process, in bytes.
+type Memory struct {
+	Limit    int64 // that it may use
+	Index    int64 // what waits in queues and belongs to it, without bodies, as the collector last found it
+	IndexMax int64 // above which sends are refused
 }
 
 // Validate says what is missing.
@@ -73,6 +82,8 @@ type picture struct {
 	hasGateway    bool
 	connections   int // that the gateway takes
 	expiries      map[string]time.Time
+	memory        Memory
+	hasMemory     bool
 }
 
 // New prepares the collection; nothing is asked before the first scrape.
@@ -101,6 +112,9 @@ func (m *Member) look() *picture {
 	p.connections = m.config.ConnectionsMax
 	if m.config.Expiries != nil {
 		p.expiries = m.config.Expiries()
+	}
+	if m.config.Memory != nil {
+		p.memory, p.hasMemory = m.config.Memory(), true
 	}
 	p.at = time.Now()
 	m.last = p

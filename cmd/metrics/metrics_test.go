@@ -21,6 +21,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/peeklock/peeklock/amqp"
+	"github.com/peeklock/peeklock/amqp/budget"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/fsm"
@@ -47,7 +48,7 @@ func figures() cluster.Stats {
 		},
 		Omitted: 1,
 	}
-	s.Store.Space = partition.Space{Reserve: 9, ReadOnly: true}
+	s.Store.Space = partition.Space{Reserve: 9, ReadOnly: true, ShortOfMemory: true}
 	s.Store.Took, s.Requests.Took = times.Durations(), times.Durations()
 	return s
 }
@@ -57,8 +58,12 @@ func newMember(t *testing.T, change func(*Config)) *Member {
 	c := Config{
 		Name: "m0", Version: "v1", Node: func(int) cluster.Stats { return figures() }, Ready: func() bool { return true },
 		Gateway: func() amqp.Stats {
-			return amqp.Stats{Connections: 2, Received: 5, Refused: map[wire.Symbol]uint64{wire.ConditionUnauthorizedAccess: 3}}
+			return amqp.Stats{
+				Connections: 2, Received: 5, Refused: map[wire.Symbol]uint64{wire.ConditionUnauthorizedAccess: 3},
+				Memory: budget.Figures{Used: 11, Limit: 12, Unauthenticated: 13, Restricted: 14, Evictions: 15}, MemoryRefused: 16,
+			}
 		},
+		Memory:         func() Memory { return Memory{Limit: 7, Index: 8, IndexMax: 9} },
 		ConnectionsMax: 50, Expiries: func() map[string]time.Time { return map[string]time.Time{"clients": time.Unix(1_900_000_000, 0)} },
 		Entities: EntitiesDefault, Logger: slog.New(slog.DiscardHandler),
 	}
@@ -120,6 +125,16 @@ func TestValues(t *testing.T) {
 	for _, line := range []string{
 		`peeklock_member_info{cluster="c",id="m",name="m0",version="v1"} 1`,
 		`peeklock_member_ready 1`,
+		`peeklock_member_memory_limit_bytes 7`,
+		`peeklock_member_index_bytes 8`,
+		`peeklock_member_index_max_bytes 9`,
+		`peeklock_store_short_of_memory 1`,
+		`peeklock_amqp_memory_bytes 11`,
+		`peeklock_amqp_memory_max_bytes 12`,
+		`peeklock_amqp_memory_unauthenticated_bytes 13`,
+		`peeklock_amqp_memory_restricted_connections 14`,
+		`peeklock_amqp_memory_ended_connections_total 15`,
+		`peeklock_amqp_memory_refused_messages_total 16`,
 		`peeklock_member_certificate_expiry_timestamp_seconds{shown_to="clients"} 1.9e+09`,
 		`peeklock_amqp_connections_max 50`,
 		`peeklock_partition_moving{partition="7"} 1`,

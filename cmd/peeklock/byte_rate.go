@@ -31,20 +31,26 @@ func (r *byteRate) Type() string { return "bytes" }
 
 // Set reads a rate like 50MiB.
 func (r *byteRate) Set(text string) error {
+	bytes, ok := parseBytes(text)
+	switch {
+	case !ok:
+		return fmt.Errorf("%q is no rate: write it like 50MiB", printable(text, 100))
+	case bytes > 0 && bytes < objects.PaceBytesMin:
+		return fmt.Errorf("%s a second is too slow for the members: 64KiB or more", text)
+	}
+	*r = byteRate(bytes)
+	return nil
+}
+
+// parseBytes reads a number of bytes like 50MiB, 0 or more; false when it is none.
+func parseBytes(text string) (bytes int64, ok bool) {
 	for _, unit := range byteUnits() {
 		number, found := strings.CutSuffix(text, unit.name)
 		if !found {
 			continue
 		}
 		n, err := strconv.ParseInt(number, 10, 64)
-		switch {
-		case err != nil || n < 0 || n > math.MaxInt64/unit.bytes:
-			return fmt.Errorf("%q is no rate: write it like 50MiB", printable(text, 100))
-		case n > 0 && n*unit.bytes < objects.PaceBytesMin:
-			return fmt.Errorf("%s a second is too slow for the members: 64KiB or more", text)
-		}
-		*r = byteRate(n * unit.bytes)
-		return nil
+		return n * unit.bytes, err == nil && n >= 0 && n <= math.MaxInt64/unit.bytes
 	}
-	return nil
+	return 0, false
 }

@@ -69,7 +69,8 @@ type memberConfig struct {
 	Slow              string `koanf:"slow"`             // operations that take so long are logged; 0: none
 	OTLPEndpoint      string `koanf:"otlp_endpoint"`    // URL of who takes traces; empty: there are none
 
-	ConnectionsPerAddress int `koanf:"connections_per_address"` // AMQP connections of one address; 0: no limit
+	MemoryLimit           string `koanf:"memory_limit"`            // bytes that the process may use; empty: those of the cgroup, or a part of the machine's
+	ConnectionsPerAddress int    `koanf:"connections_per_address"` // AMQP connections of one address; 0: no limit
 
 	LoginFailures          int    `koanf:"login_failures"`            // failures of one address with one key name until it is told to wait
 	LoginFailuresPerMinute int    `koanf:"login_failures_per_minute"` // how many of them are forgotten in a minute
@@ -134,6 +135,7 @@ func defaults() map[string]any {
 		"oidc_issuer": "", "oidc_audience": "", "oidc_roles_claim": "roles", "oidc_all_namespaces": false, "audit_log": "", "config_emulator": "",
 		"metrics": metricsOpen, "metrics_entities": metrics.EntitiesDefault,
 		"slow": "1s", "otlp_endpoint": "",
+		"memory_limit":            "",
 		"connections_per_address": amqp.DefaultConfig().ConnectionsPerPeerMax,
 		"proxy_protocol_from":     []string{}, "control_socket": "", "trust_loopback": false,
 	}
@@ -174,6 +176,7 @@ func configFlags(cmd *cobra.Command) {
 	slowFlags(f)
 	traceFlags(f)
 	networkFlags(f)
+	memoryFlag(f, nil)
 	f.Int("connections-per-address", 0, "AMQP connections that one IP address, or one /64 of IPv6, may have; 0: no limit (default 5000)")
 	f.String("config-emulator", "", "create what this Config.json of the Service Bus emulator lists; every member may have the same")
 }
@@ -336,7 +339,7 @@ func (s *settings) validate() error {
 	if err := s.validateSecurity(); err != nil {
 		return err
 	}
-	for _, validate := range []func() error{s.validateNetwork, s.validatePolicy, s.validateLogin, s.validateMetrics, s.validateSlow, s.validateTraces} {
+	for _, validate := range []func() error{s.validateNetwork, s.validatePolicy, s.validateLogin, s.validateMetrics, s.validateSlow, s.validateTraces, s.validateMemory} {
 		if err := validate(); err != nil {
 			return err
 		}

@@ -42,6 +42,7 @@ type devOptions struct {
 	level               string
 	pprof               string
 	tls                 bool
+	memoryLimit         string
 	config              string // the emulator's Config.json, or ""
 }
 
@@ -95,6 +96,7 @@ file; nothing is deleted.`,
 	f.StringVar(&o.dir, "dir", ".peeklock-dev", "data folder")
 	f.StringVar(&o.config, "config", "", "create what this Config.json of the Service Bus emulator lists")
 	f.BoolVar(&o.tls, "tls", false, "make a development CA and a certificate in the data folder and speak TLS too; also on 5671 and 443 if they can be had")
+	memoryFlag(f, &o.memoryLimit)
 	f.StringVar(&o.level, "log-level", "error", "debug, info, warn or error")
 	pprofFlag(cmd, &o.pprof)
 	return cmd
@@ -158,8 +160,14 @@ func dev(ctx context.Context, p process, out *output, o *devOptions) error {
 		release(parts)
 		return err
 	}
+	memory, err := o.guardMemory(ctx, p, logger)
+	if err != nil {
+		release(parts)
+		return err
+	}
+	defer memory.start(ctx)()
 	for i := range parts {
-		parts[i].gate = listed.gate()
+		parts[i].gate, parts[i].memory = listed.gate(), memory
 		parts[i].metrics = metricsParts{metricsOpen, metrics.EntitiesDefault}
 	}
 	members, err := openAll(ctx, parts)

@@ -59,8 +59,10 @@ type memberParts struct {
 	tracer  trace.Tracer // nil: nothing is traced
 	// connectionsPerAddress bounds the AMQP connections of one address; 0: nobody is bounded.
 	connectionsPerAddress int
-	audit                 *slog.Logger // of security decisions
-	logger                *slog.Logger
+	// memory divides that of the process; nil: nothing is limited but by the defaults of the rooms.
+	memory *memoryGuard
+	audit  *slog.Logger // of security decisions
+	logger *slog.Logger
 }
 
 // listeners are those that are there.
@@ -117,10 +119,17 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 	gateway.ContainerID = p.cluster.Name
 	gateway.Version = p.cluster.Version
 	gateway.ConnectionsPerPeerMax = p.connectionsPerAddress
+	gateway.BusyReason = m.node.BusyReason
+	if p.memory != nil {
+		gateway.MemoryBytesMax, gateway.ConnectionsMax = p.memory.plan.gateway, p.memory.plan.connections
+	}
 	m.connectionsMax = gateway.ConnectionsMax
 	if m.gateway, err = amqp.Open(ctx, gateway); err != nil {
 		p.release()
 		return nil, errors.Join(err, m.close(ctx))
+	}
+	if p.memory != nil {
+		p.memory.watch(m)
 	}
 	if m.admin, err = p.openAdmin(ctx, m, ring); err != nil {
 		p.release()

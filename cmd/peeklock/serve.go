@@ -89,11 +89,14 @@ func serve(ctx context.Context, p process, s *settings, profile string) error {
 		parts.release()
 		return err
 	}
+	set, _ := parseMemoryLimit(s.MemoryLimit) // it was validated
+	parts.memory = guardMemory(ctx, p, set, memoryOfMachineServePercent, 1, logger)
 	m, err := openMember(ctx, parts)
 	if err != nil {
 		return err
 	}
 	warnShortKeys(ctx, keys.Keys, logger)
+	defer parts.memory.start(ctx)()
 	logger.InfoContext(ctx, "member started", "name", s.Name, "dir", s.Dir,
 		"amqp", parts.cluster.AMQPAddr, "http", parts.cluster.HTTPAddr, "tls", parts.tls != nil, "require_tls", parts.requireTLS, "control_socket", parts.socket, "version", version())
 	s.warn(ctx, logger)

@@ -32,7 +32,7 @@ func rooms() map[string][]string {
 		"cmd/emulator": {"fsm", "fsm/filter", "admin"},
 		"cmd/objects":  {},
 		"cmd/metrics":  {"fsm", "partition", "cluster", "amqp"},
-		"cmd/peeklock": {"cmd/listen", "cmd/metrics", "cmd/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "admin", "admin/auth"},
+		"cmd/peeklock": {"cmd/listen", "cmd/metrics", "cmd/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "amqp/budget", "admin", "admin/auth"},
 	}
 }
 

@@ -1,0 +1,193 @@
+package main
+
+import (
+	"context"
+	"io/fs"
+	"log/slog"
+	"math"
+	"path"
+	"runtime/debug"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/pflag"
+
+	"github.com/peeklock/peeklock/amqp"
+	"github.com/peeklock/peeklock/amqp/budget"
+)
+
+// How the memory of the process is divided, in percent of its limit. What is left over is for
+// what Go does not count (the log's pages, stacks of the system) and for the collector, which
+// needs the more time the less room there is above what lives.
+const (
+	memoryGoPercent          = 90 // GOMEMLIMIT: all that Go has
+	memoryIndexPercent       = 40 // what waits in queues, without bodies, and what belongs to it; above it sends are refused
+	memoryGatewayPercent     = 20 // what connections hold that is not stored, settled or sent (amqp/budget)
+	memoryConnectionsPercent = 10 // what connections cost that do nothing: it limits how many there are
+)
+
+const (
+	memoryLimitMin = 256 << 20 // less does not hold a member that does nothing, with room above it
+	// connectionCostBytes is what a connection costs with its socket and TLS (cmd/listen), and the
+	// least of them that are taken however little memory there is.
+	connectionCostBytes = 32 << 10
+	connectionsMin      = 256
+	// Without a limit of the system a member takes it that others run on the machine, and
+	// dev that somebody works on it.
+	memoryOfMachineServePercent = 50
+	memoryOfMachineDevPercent   = 25
+	memoryUnknownBytes          = 2 << 30 // where the system says nothing
+)
+
+// Where a limit came from.
+const (
+	memoryFromSetting   = "memory_limit"
+	memoryFromGo        = "GOMEMLIMIT"
+	memoryFromCgroup    = "cgroup"
+	memoryFromMachine   = "memory of the machine"
+	memoryFromNoSources = "assumed"
+)
+
+// memoryFlag adds the flag for serve and dev.
+func memoryFlag(f *pflag.FlagSet, to *string) {
+	const help = "memory that the process may use, 256MiB or more, like 4GiB; sends are refused before it is used up (default: that of the cgroup, else a part of the machine's)"
+	if to == nil {
+		f.String("memory-limit", "", help)
+		return
+	}
+	f.StringVar(to, "memory-limit", "", help)
+}
+
+// parseMemoryLimit reads a limit; 0 for "", which means that the system is asked.
+func parseMemoryLimit(text string) (int64, error) {
+	if text == "" {
+		return 0, nil
+	}
+	bytes, ok := parseBytes(text)
+	switch {
+	case !ok:
+		return 0, usagef("memory_limit: %q is no number of bytes: write it like 4GiB", printable(text, 100))
+	case bytes < memoryLimitMin:
+		return 0, usagef("memory_limit: %s is too little: 256MiB or more", text)
+	}
+	return bytes, nil
+}
+
+func (s *settings) validateMemory() error {
+	_, err := parseMemoryLimit(s.MemoryLimit)
+	return err
+}
+
+// memoryPlan is the memory of the process and its parts, in bytes unless said otherwise.
+type memoryPlan struct {
+	limit       int64
+	source      string // of the limit
+	index       int64  // of the process
+	gateway     int64  // of each member in it
+	connections int    // that each member takes
+}
+
+// planMemory divides a limit among the members of the process.
+func planMemory(limit int64, source string, members int) memoryPlan {
+	shared := max(limit, memoryLimitMin)
+	each := shared / int64(members)
+	return memoryPlan{
+		limit: limit, source: source,
+		index:       shared / 100 * memoryIndexPercent,
+		gateway:     max(budget.BytesMin, each/100*memoryGatewayPercent),
+		connections: int(min(int64(amqp.DefaultConfig().ConnectionsMax), max(connectionsMin, each/100*memoryConnectionsPercent/connectionCostBytes))),
+	}
+}
+
+// memorySource is where limits are read from: the root of the file system, the environment, and
+// what Go was told there.
+type memorySource struct {
+	root    fs.FS
+	getenv  func(string) string
+	goLimit int64
+}
+
+// find is the limit of the process: what was set, what Go was told, what the cgroup allows, or a
+// part of what the machine has.
+func (m memorySource) find(set, ofMachinePercent int64) (limit int64, source string) {
+	if set > 0 {
+		return set, memoryFromSetting
+	}
+	if m.getenv("GOMEMLIMIT") != "" && m.goLimit > 0 && m.goLimit < math.MaxInt64 {
+		return m.goLimit / memoryGoPercent * 100, memoryFromGo
+	}
+	machine := machineMemory(m.root)
+	if limit := cgroupMemory(m.root); limit > 0 && (machine == 0 || limit < machine) {
+		return limit, memoryFromCgroup
+	}
+	if machine > 0 {
+		return machine / 100 * ofMachinePercent, memoryFromMachine
+	}
+	return memoryUnknownBytes, memoryFromNoSources
+}
+
+// limitMemory tells Go what it may use, unless its own variable does.
+func limitMemory(ctx context.Context, plan *memoryPlan, getenv func(string) string, logger *slog.Logger) {
+	if getenv("GOMEMLIMIT") == "" {
+		debug.SetMemoryLimit(plan.limit / 100 * memoryGoPercent)
+	}
+	logger.InfoContext(ctx, "memory limited", "bytes", plan.limit, "from", plan.source,
+		"index_bytes", plan.index, "gateway_bytes", plan.gateway, "connections", plan.connections)
+	if plan.limit < memoryLimitMin {
+		logger.WarnContext(ctx, "memory is less than a member needs", "bytes", plan.limit, "needed", memoryLimitMin)
+	}
+}
+
+// cgroupMemory is the smallest limit of the cgroups that the process is in, 0 when there is none.
+// In a container the files of its own group lie at the root, whatever its path is called.
+func cgroupMemory(root fs.FS) (limit int64) {
+	lower := func(name string) {
+		if n, ok := readNumber(root, name); ok && n > 0 && (limit == 0 || n < limit) {
+			limit = n
+		}
+	}
+	lower("sys/fs/cgroup/memory.max")
+	lower("sys/fs/cgroup/memory/memory.limit_in_bytes")
+	groups, _ := fs.ReadFile(root, "proc/self/cgroup") // without it there are no groups
+	for line := range strings.Lines(string(groups)) {
+		id, rest, _ := strings.Cut(strings.TrimSpace(line), ":")
+		controllers, group, _ := strings.Cut(rest, ":")
+		var base, file string
+		switch {
+		case id == "0" && controllers == "":
+			base, file = "sys/fs/cgroup", "memory.max"
+		case controllers == "memory":
+			base, file = "sys/fs/cgroup/memory", "memory.limit_in_bytes"
+		default:
+			continue
+		}
+		for dir := path.Join("/", group); dir != "/"; dir = path.Dir(dir) {
+			lower(path.Join(base, dir, file))
+		}
+	}
+	return limit
+}
+
+// machineMemory is what the machine has, 0 where it does not say.
+func machineMemory(root fs.FS) int64 {
+	info, _ := fs.ReadFile(root, "proc/meminfo")
+	for line := range strings.Lines(string(info)) {
+		if rest, found := strings.CutPrefix(line, "MemTotal:"); found {
+			kib, err := strconv.ParseInt(strings.TrimSuffix(strings.TrimSpace(rest), " kB"), 10, 64)
+			if err == nil && kib > 0 && kib < math.MaxInt64>>10 {
+				return kib << 10
+			}
+		}
+	}
+	return 0
+}
+
+// readNumber reads a file with one number; false for "max" too.
+func readNumber(root fs.FS, name string) (int64, bool) {
+	text, err := fs.ReadFile(root, name)
+	if err != nil {
+		return 0, false
+	}
+	n, err := strconv.ParseInt(strings.TrimSpace(string(text)), 10, 64)
+	return n, err == nil
+}

@@ -1,0 +1,175 @@
+package main
+
+import (
+	"context"
+	"io/fs"
+	"log/slog"
+	"math"
+	"strings"
+	"testing"
+	"testing/fstest"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp"
+	"github.com/peeklock/peeklock/amqp/budget"
+)
+
+func TestParseMemoryLimit(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{"": 0, "256MiB": 256 << 20, "4GiB": 4 << 30, "268435456": 256 << 20, "268435456B": 256 << 20} {
+		if got, err := parseMemoryLimit(text); got != want || err != nil {
+			t.Errorf("%q is %d, %v", text, got, err)
+		}
+	}
+	for text, say := range map[string]string{"much": "write it like 4GiB", "-1": "write it like 4GiB", "0": "256MiB or more", "255MiB": "256MiB or more", "4GB": "write it like 4GiB"} {
+		if got, err := parseMemoryLimit(text); err == nil || !strings.Contains(err.Error(), say) {
+			t.Errorf("%q is %d, %v", text, got, err)
+		}
+	}
+}
+
+// files makes a file system of names and contents.
+func files(pairs ...string) fs.FS {
+	m := fstest.MapFS{}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i]] = &fstest.MapFile{Data: []byte(pairs[i+1])}
+	}
+	return m
+}
+
+// The limit is what was set, else what Go was told, else the smallest of the cgroups, else a
+// part of the machine.
+func TestMemoryLimitIsFound(t *testing.T) {
+	t.Parallel()
+	const machine = "MemFree: 1 kB\nMemTotal:       16777216 kB\n"
+	for name, c := range map[string]struct {
+		root    fs.FS
+		set     int64
+		env     string
+		goLimit int64
+		limit   int64
+		source  string
+	}{
+		"set":     {files("proc/meminfo", machine), 7 << 30, "1GiB", 1 << 30, 7 << 30, memoryFromSetting},
+		"go":      {files("proc/meminfo", machine), 0, "900MiB", 900 << 20, 1000 << 20, memoryFromGo},
+		"go off":  {files("proc/meminfo", machine), 0, "off", math.MaxInt64, 8 << 30, memoryFromMachine},
+		"machine": {files("proc/meminfo", machine), 0, "", math.MaxInt64, 8 << 30, memoryFromMachine},
+		"nothing": {files(), 0, "", math.MaxInt64, memoryUnknownBytes, memoryFromNoSources},
+		"container, version 2": {
+			files("proc/meminfo", machine, "sys/fs/cgroup/memory.max", "1073741824\n", "proc/self/cgroup", "0::/\n"),
+			0, "", math.MaxInt64, 1 << 30, memoryFromCgroup,
+		},
+		"service, version 2: the smallest above counts": {
+			files("proc/meminfo", machine, "proc/self/cgroup", "0::/system.slice/peeklock.service\n",
+				"sys/fs/cgroup/system.slice/memory.max", "1073741824\n", "sys/fs/cgroup/system.slice/peeklock.service/memory.max", "max\n"),
+			0, "", math.MaxInt64, 1 << 30, memoryFromCgroup,
+		},
+		"version 1": {
+			files("proc/meminfo", machine, "proc/self/cgroup", "5:cpuset:/x\n4:memory:/docker/1\n0::/\n",
+				"sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n", "sys/fs/cgroup/memory/docker/1/memory.limit_in_bytes", "2147483648\n"),
+			0, "", math.MaxInt64, 2 << 30, memoryFromCgroup,
+		},
+		"a limit above the machine is none": {
+			files("proc/meminfo", machine, "sys/fs/cgroup/memory/memory.limit_in_bytes", "9223372036854771712\n"),
+			0, "", math.MaxInt64, 8 << 30, memoryFromMachine,
+		},
+	} {
+		m := memorySource{root: c.root, getenv: func(string) string { return c.env }, goLimit: c.goLimit}
+		limit, source := m.find(c.set, memoryOfMachineServePercent)
+		if source != c.source || limit > c.limit || limit < c.limit-c.limit/1000 {
+			t.Errorf("%s: %d from %s, want %d from %s", name, limit, source, c.limit, c.source)
+		}
+	}
+}
+
+// The parts fit into the whole, whatever it is, and are never too small to work with.
+func TestPlanMemory(t *testing.T) {
+	t.Parallel()
+	for _, limit := range []int64{1, memoryLimitMin, 1 << 30, 2 << 30, 64 << 30} {
+		for _, members := range []int{1, 3, 5} {
+			p := planMemory(limit, "", members)
+			if p.gateway < budget.BytesMin || p.connections < connectionsMin || p.connections > amqp.DefaultConfig().ConnectionsMax || p.limit != limit {
+				t.Errorf("%d bytes, %d members: %+v", limit, members, p)
+			}
+			if total := p.index + int64(members)*(p.gateway+int64(p.connections)*connectionCostBytes); limit >= 1<<30 && total > limit/100*memoryGoPercent {
+				t.Errorf("%d bytes, %d members: %d are given away", limit, members, total)
+			}
+		}
+	}
+	if p := planMemory(2<<30, "", 1); p.connections < 6000 || p.gateway < 400<<20 || p.index < 800<<20 {
+		t.Errorf("2 GiB: %+v", p)
+	}
+}
+
+// user is a member that holds something.
+type user struct {
+	used  int64
+	short bool
+	told  int
+}
+
+func (u *user) memoryUsed() int64        { return u.used }
+func (u *user) setShortOfMemory(on bool) { u.short, u.told = on, u.told+1 }
+
+// Sends are refused from the share of the index on, and taken again when it is clearly below;
+// what connections hold is not the index, and nothing is judged twice between two cycles of
+// the collector.
+func TestMemoryGuard(t *testing.T) {
+	t.Parallel()
+	const share = 1000
+	g := newMemoryGuard(memoryPlan{index: share}, slog.New(slog.DiscardHandler))
+	live, cycles, collected := int64(0), uint64(0), 0
+	g.read = func() (int64, uint64) { return live, cycles }
+	g.collect = func() { collected++ }
+	u := &user{}
+	g.watch(u)
+	now := time.Unix(1_000_000, 0)
+	for i, c := range []struct {
+		live, used int64
+		same       bool // cycle
+		after      time.Duration
+		short      bool
+		collected  int
+	}{
+		{live: share},
+		{live: share + 500, used: 500},
+		{live: 2 * share, same: true},
+		{live: share + 1, short: true},
+		{live: share, short: true},
+		{live: share, same: true, after: memoryCollectEvery, short: true, collected: 1},
+		{live: share / 100 * memoryBackPercent, collected: 1},
+		{live: 100, used: 500, collected: 1},
+	} {
+		live, u.used = c.live, c.used
+		if !c.same {
+			cycles++
+		}
+		now = now.Add(c.after)
+		g.look(t.Context(), now)
+		if u.short != c.short || collected != c.collected {
+			t.Errorf("step %d: short %v, collected %d times", i, u.short, collected)
+		}
+	}
+	if f := g.figures(); f.Index != 0 || f.IndexMax != share || u.told != 3 {
+		t.Errorf("figures %+v, told %d times", f, u.told)
+	}
+	var none *memoryGuard
+	if none.figuresOf() != nil {
+		t.Error("figures of nothing")
+	}
+}
+
+// The runtime knows the figures that the guard goes by.
+func TestReadHeap(t *testing.T) {
+	t.Parallel()
+	g := newMemoryGuard(memoryPlan{index: math.MaxInt64}, slog.New(slog.DiscardHandler))
+	g.collect()
+	live, cycles := g.read()
+	if live < 1<<10 || cycles == 0 {
+		t.Errorf("%d bytes live after %d cycles", live, cycles)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	stop := g.start(ctx)
+	cancel()
+	stop()
+}
