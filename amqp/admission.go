@@ -48,7 +48,7 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	}
 	s.totals.accepted.Add(1)
 	c := newConn(&s.config, peer)
-	c.totals, c.told = s.totals, &s.told
+	c.totals, c.told, c.missed = s.totals, &s.told, &s.missed
 	c.memory.account = s.budget.Open(c.memoryChanged)
 	c.known, c.dismiss = func() { s.recognise(c) }, func() { s.dismiss(c) }
 	s.conns[c] = &admitted{origin: origin, stranger: s.strangers.PushBack(c)}

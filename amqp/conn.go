@@ -38,8 +38,9 @@ type conn struct {
 	peer   net.Conn
 	reader *wire.Reader
 	log    *slog.Logger
-	told   *logLimiter // of the Server
-	origin netip.Addr  // whom the connection counts for
+	told   *logLimiter // of the Server, for refusals
+	missed *logLimiter // of the Server, for rights that are missing
+	origin netip.Addr  // the client address that limits and logs go by
 	tracer *tracer     // nil: nothing is traced
 
 	wake      chan struct{} // something is in out; one token is enough
@@ -101,6 +102,7 @@ func newConn(config *Config, peer net.Conn) *conn {
 		peer:         peer,
 		log:          config.Logger.With("peer", peer.RemoteAddr().String()),
 		told:         new(logLimiter), // as totals
+		missed:       new(logLimiter),
 		origin:       originOf(peer.RemoteAddr()),
 		tracer:       newTracer(config.Tracer),
 		wake:         make(chan struct{}, 1),

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
 )
 
 func client(i int) netip.Addr { return netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}) }
@@ -38,7 +39,7 @@ func TestLogLimiter(t *testing.T) {
 	}
 }
 
-// However many clients there are, so many are remembered, and those who find no place share one.
+// However many clients there are, the limiter remembers a fixed number; the others share one window.
 func TestLogLimiterIsBounded(t *testing.T) {
 	t.Parallel()
 	var l logLimiter
@@ -63,12 +64,15 @@ func TestLogLimiterIsBounded(t *testing.T) {
 func TestRefusalsAreLoggedRarely(t *testing.T) {
 	t.Parallel()
 	var log journal
-	_, p := piped(t, newHouse("orders"), func(c *Config) { c.Logger = slog.New(slog.NewJSONHandler(&log, nil)) })
+	var audit journal
+	_, p := piped(t, newHouse("orders"), audit.into, func(c *Config) {
+		c.Logger, c.Authorizer = slog.New(slog.NewJSONHandler(&log, nil)), keys{Grant{Rights: fsm.Listen}}
+	})
 	p.login()
 	const wrong = 20 * logLinesMax
 	began := time.Now()
 	for i := range uint32(wrong) {
-		p.send(&wire.Attach{Name: "x", Handle: i, Role: wire.RoleSender, Source: &wire.Source{}, Target: &wire.Target{}})
+		p.send(&wire.Attach{Name: "x", Handle: i, Role: wire.RoleSender, Source: &wire.Source{}, Target: &wire.Target{Address: "orders"}})
 		p.refusedLink()
 	}
 	windows := int(time.Since(began)/logEvery) + 2
@@ -81,6 +85,9 @@ func TestRefusalsAreLoggedRarely(t *testing.T) {
 	}
 	if lines < logLinesMax || lines > windows*logLinesMax {
 		t.Errorf("%d lines of %d refusals in %d windows", lines, wrong, windows)
+	}
+	if lines := len(audit.lines(t)) - 1; lines < logLinesMax || lines > windows*logLinesMax { // one is the login
+		t.Errorf("%d audit lines of %d refusals in %d windows", lines, wrong, windows)
 	}
 	if missing && windows == 2 {
 		t.Error("lines are missing before any was left out")

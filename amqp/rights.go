@@ -37,8 +37,8 @@ func (c *conn) hold(ctx context.Context, add grant, now time.Time) bool {
 	return true
 }
 
-// prove notes that the connection has proved who it is, the first time: from then on what
-// it holds counts for a key, or a subject, of its namespace. mu is held.
+// prove notes that the connection is authenticated, the first time: from then on what it
+// holds counts for a key, or a subject, of its namespace. mu is held.
 func (c *conn) prove(key string) {
 	if c.proven {
 		return
@@ -147,14 +147,22 @@ func (c *conn) audit(ctx context.Context, level slog.Level, event string, about 
 	c.config.Audit.LogAttrs(ctx, level, "audit", append(all, about...)...)
 }
 
-// auditMissing tells of a right that was wanted and not there.
+// auditMissing tells of a right that was wanted and not there, a few times a second for each
+// client: a client that asks without end must not fill the log.
 func (c *conn) auditMissing(ctx context.Context, path string, right fsm.Rights, operation string) {
+	ok, before := c.missed.may(c.origin, time.Now())
+	if !ok {
+		return
+	}
 	about := []slog.Attr{slog.String("path", path), slog.String("right", claim(right))}
 	if operation != "" {
 		about = append(about, slog.String("operation", operation))
 	}
 	if c.login.kind != "" {
 		about = append(about, slog.String("kind", c.login.kind), slog.String("name", c.login.name))
+	}
+	if before > 0 {
+		about = append(about, slog.Int("not_logged", before))
 	}
 	c.audit(ctx, slog.LevelWarn, auditRightMissing, about...)
 }

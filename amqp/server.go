@@ -97,7 +97,8 @@ type Server struct {
 	group  sync.WaitGroup     // the accept loop and the connections
 	totals *totals
 	budget *budget.Budget
-	told   logLimiter
+	told   logLimiter // limits what connections log of refusals
+	missed logLimiter // and what they put into the audit log
 
 	mu     sync.Mutex
 	closed bool
