@@ -10,11 +10,11 @@ import (
 
 func TestLoginSettings(t *testing.T) {
 	t.Parallel()
-	config, err := settingsOf(t).keys()
+	config, err := settingsOf(t, "--key-file", written(t, auth.DevKey)).keys()
 	if err != nil || *config.Limits != auth.DefaultLimits() {
 		t.Errorf("by default: %+v, %v", config.Limits, err)
 	}
-	config, err = settingsOf(t, "--login-failures", "5", "--login-failures-per-minute", "10", "--login-delay", "0", "--login-verifications", "2").keys()
+	config, err = settingsOf(t, "--key-file", written(t, auth.DevKey), "--login-failures", "5", "--login-failures-per-minute", "10", "--login-delay", "0", "--login-verifications", "2").keys()
 	if want := (auth.Limits{FailuresMax: 5, FailuresPerMinute: 10, VerificationsMax: 2}); err != nil || *config.Limits != want {
 		t.Errorf("%+v, %v", config.Limits, err)
 	}

@@ -6,6 +6,8 @@ import (
 	"log/slog"
 	"strings"
 	"testing"
+
+	"github.com/peeklock/peeklock/admin/auth"
 )
 
 // TestProxyNetworks: networks are read in every layer's form, and what is none is refused.
@@ -46,7 +48,7 @@ func TestWarnings(t *testing.T) {
 		want []string
 	}{
 		{[]string{"--key-file", written(t, "a key of our own")}, nil},
-		{nil, []string{"key_file"}},
+		{[]string{"--key-file", written(t, auth.DevKey)}, []string{"key_file"}},
 		{[]string{"--key-file", written(t, "a key of our own"), "--trust-loopback"}, []string{"trust_loopback"}},
 	} {
 		s := settingsOf(t, c.args...)

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/peeklock/peeklock/admin/auth"
 )
 
 // settingsOf are those of a command line of serve.
@@ -170,11 +172,11 @@ func TestAuditLogFile(t *testing.T) {
 // An identity provider is configured without being asked: a member starts when it is away.
 func TestIssuerIsNotAskedAtTheStart(t *testing.T) {
 	t.Parallel()
-	keys, err := settingsOf(t, "--oidc-issuer", "http://127.0.0.1:1/tenant", "--oidc-audience", "peeklock").keys()
+	keys, err := settingsOf(t, "--key-file", written(t, auth.DevKey), "--oidc-issuer", "http://127.0.0.1:1/tenant", "--oidc-audience", "peeklock").keys()
 	if err != nil || keys.Issuer == nil {
 		t.Error(keys.Issuer, err)
 	}
-	if keys, err := settingsOf(t).keys(); err != nil || keys.Issuer != nil {
+	if keys, err := settingsOf(t, "--key-file", written(t, auth.DevKey)).keys(); err != nil || keys.Issuer != nil {
 		t.Error(keys.Issuer, err)
 	}
 }
