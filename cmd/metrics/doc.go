@@ -14,5 +14,5 @@
 //   - The number of series is bounded: by partitions, by conditions of refusal, and for
 //     entities by Config.Entities.
 //   - What the names of entities are, Config.Handler(false) never tells.
-//   - deploy/METRICS.md lists every family; a test compares it.
+//   - docs/metrics.md lists every family; a test of cmd/peeklock compares it.
 package metrics

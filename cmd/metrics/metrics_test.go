@@ -1,15 +1,11 @@
 package metrics
 
 import (
-	"bytes"
 	"errors"
-	"flag"
 	"io"
 	"log/slog"
 	"net/http"
 	"net/http/httptest"
-	"os"
-	"path/filepath"
 	"regexp"
 	"strings"
 	"sync"
@@ -17,7 +13,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
 	"github.com/peeklock/peeklock/amqp"
@@ -27,8 +22,6 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
-
-var update = flag.Bool("update", false, "write deploy/METRICS.md anew")
 
 // figures is a member with something of everything.
 func figures() cluster.Stats {
@@ -269,31 +262,5 @@ func TestConfig(t *testing.T) {
 	}
 	if text := scrape(t, newMember(t, func(c *Config) { c.Gateway = nil }), true); strings.Contains(text, "peeklock_amqp") {
 		t.Error("figures of a gateway that is not there")
-	}
-}
-
-// TestTable: the document lists what there is. -update writes it.
-func TestTable(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join("..", "..", "deploy", "METRICS.md")
-	have, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	const begin, end = "<!-- table: go test ./cmd/metrics -update -->\n", "<!-- end -->\n"
-	before, rest, found := bytes.Cut(have, []byte(begin))
-	_, after, closed := bytes.Cut(rest, []byte(end))
-	if !found || !closed {
-		t.Fatalf("%s has no place for the table", path)
-	}
-	want := string(before) + begin + Table() + end + string(after)
-	if *update {
-		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-		return
-	}
-	if d := cmp.Diff(want, string(have)); d != "" {
-		t.Errorf("run go test ./cmd/metrics -update (-want +have):\n%s", d)
 	}
 }

@@ -8,7 +8,7 @@ import (
 	"github.com/peeklock/peeklock/cmd/metrics"
 )
 
-// The values of the setting metrics: who gets what from /metrics (deploy/METRICS.md).
+// The values of the setting metrics: who gets what from /metrics (docs/metrics.md).
 const (
 	metricsOpen      = "open"      // all but the names of entities for everybody, these for operators
 	metricsAll       = "all"       // all for everybody

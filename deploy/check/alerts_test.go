@@ -19,7 +19,7 @@ const (
 	rulesFile  = "../alerts/peeklock.rules.yaml"
 	rulesCopy  = "../helm/peeklock/files/peeklock.rules.yaml"
 	dashboard  = "../grafana/peeklock.json"
-	figures    = "../METRICS.md"
+	figures    = "../../docs/metrics.md"
 	runbook    = "../RUNBOOK.md"
 	runbookURL = "https://github.com/peeklock/peeklock/blob/main/deploy/RUNBOOK.md"
 )
@@ -65,7 +65,7 @@ func alerts(t *testing.T) []rule {
 	return all
 }
 
-// metric is a row of METRICS.md.
+// metric is a row of docs/metrics.md.
 type metric struct {
 	kind   string
 	labels []string
@@ -93,7 +93,7 @@ func known(t *testing.T) map[string]metric {
 		all[row[1]] = m
 	}
 	if len(all) < own+50 {
-		t.Fatalf("METRICS.md lists only %d metrics", len(all)-own)
+		t.Fatalf("docs/metrics.md lists only %d metrics", len(all)-own)
 	}
 	return all
 }

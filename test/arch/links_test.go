@@ -38,7 +38,7 @@ func cited(t *testing.T, visit func(file, content string)) {
 
 // leftOut says whether a folder holds what tools made, or tests and `dev` leave behind.
 func leftOut(name string) bool {
-	return name == "node_modules" || name == "target" || strings.HasPrefix(name, ".") && name != ".ci" || strings.HasPrefix(name, "peeklock-")
+	return name == "node_modules" || name == "target" || name == "bin" || strings.HasPrefix(name, ".") && name != ".ci" || strings.HasPrefix(name, "peeklock-")
 }
 
 // cites says whether files of this name hold prose.

@@ -30,7 +30,7 @@ func texts(t *testing.T, visit func(path string, content []byte)) {
 		switch {
 		case err != nil:
 			return err
-		case d.IsDir() && path != root && (name == "testdata" || name == "node_modules" || strings.HasPrefix(name, ".") && name != ".ci"),
+		case d.IsDir() && path != root && (name == "testdata" || name == "node_modules" || name == "bin" || strings.HasPrefix(name, ".") && name != ".ci"),
 			d.IsDir() && strings.HasPrefix(name, "peeklock-"): // data of a `dev` in the working directory
 			return fs.SkipDir
 		case d.IsDir() || !written(name):

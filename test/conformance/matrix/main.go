@@ -2,7 +2,7 @@
 // suites left in $PEEKLOCK_MATRIX, and fails when a cell has failed or is missing.
 //
 //	matrix          prints the table
-//	matrix -check   compares it with the one in README.md
+//	matrix -check   compares it with the one in docs/clients.md
 //	matrix -write   puts it there
 //
 // It is run in the root of the repository.
@@ -20,14 +20,14 @@ import (
 )
 
 const (
-	readme = "README.md"
+	document = "docs/clients.md"
 	// The table stands between two of these.
 	marker = "<!-- matrix -->\n"
 )
 
 func main() {
-	check := flag.Bool("check", false, "compare the table with the one in "+readme)
-	write := flag.Bool("write", false, "put the table into "+readme)
+	check := flag.Bool("check", false, "compare the table with the one in "+document)
+	write := flag.Bool("write", false, "put the table into "+document)
 	flag.Parse()
 	if err := run(os.Stdout, os.Getenv(scenario.Variable), *check, *write); err != nil {
 		fmt.Fprintln(os.Stderr, "matrix:", err)
@@ -47,7 +47,7 @@ func run(out io.Writer, folder string, check, write bool) error {
 	if !check && !write {
 		return nil
 	}
-	text, err := os.ReadFile(readme)
+	text, err := os.ReadFile(document)
 	if err != nil {
 		return err
 	}
@@ -56,9 +56,9 @@ func run(out io.Writer, folder string, check, write bool) error {
 	case err != nil:
 		return err
 	case write:
-		return os.WriteFile(readme, []byte(fresh), 0o644)
+		return os.WriteFile(document, []byte(fresh), 0o644)
 	case fresh != string(text):
-		return fmt.Errorf("the table in %s is not the one above: put it there with -write", readme)
+		return fmt.Errorf("the table in %s is not the one above: put it there with -write", document)
 	}
 	return nil
 }
@@ -68,7 +68,7 @@ func replace(text, table string) (string, error) {
 	before, rest, begins := strings.Cut(text, marker)
 	_, after, ends := strings.Cut(rest, marker)
 	if !begins || !ends {
-		return "", fmt.Errorf("%s has no two lines %s around the table", readme, strings.TrimSpace(marker))
+		return "", fmt.Errorf("%s has no two lines %s around the table", document, strings.TrimSpace(marker))
 	}
 	return before + marker + table + marker + after, nil
 }

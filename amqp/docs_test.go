@@ -1,0 +1,46 @@
+package amqp
+
+import (
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/document"
+)
+
+const errorsDocument = "../docs/errors.md"
+
+// TestDocsErrors: the reference shows the row of every code as clients get it, and explains every
+// condition that the table has.
+func TestDocsErrors(t *testing.T) {
+	t.Parallel()
+	content, err := os.ReadFile(errorsDocument)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var rows strings.Builder
+	rows.WriteString("| code | condition | management status | text | advice |\n|---|---|---|---|---|\n")
+	for code := fsm.OK + 1; ; code++ {
+		if strings.HasPrefix(code.String(), "code ") {
+			break // behind the last one
+		}
+		v := verdictOf(code)
+		fmt.Fprintf(&rows, "| %s | `%s` | %d | %s | %s |\n", code, v.condition, v.status, document.Cell(v.text), v.retry.advice())
+		if !strings.Contains(string(content), "### `"+string(v.condition)+"`\n") {
+			t.Errorf("%s has no section on %s, which clients get for %q", errorsDocument, v.condition, code)
+		}
+	}
+	for _, condition := range []wire.Symbol{
+		wire.ConditionDecodeError, wire.ConditionInvalidField, wire.ConditionArgumentOutOfRange, wire.ConditionConnectionForced,
+		wire.ConditionDetachForced, wire.ConditionStolen, wire.ConditionTransferLimitExceeded,
+		wire.ConditionTransactionUnknownID, wire.ConditionTransactionRollback, wire.ConditionTransactionTimeout,
+	} {
+		if !strings.Contains(string(content), "### `"+string(condition)+"`\n") {
+			t.Errorf("%s has no section on %s", errorsDocument, condition)
+		}
+	}
+	document.Section(t, errorsDocument, "amqp", rows.String())
+}

@@ -1,0 +1,164 @@
+package main
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/peeklock/peeklock/cmd/metrics"
+	"github.com/peeklock/peeklock/test/document"
+)
+
+const docs = "../../docs/"
+
+// TestDocsMetrics: the reference lists every metric that a member exports.
+func TestDocsMetrics(t *testing.T) {
+	t.Parallel()
+	document.Section(t, docs+"metrics.md", "metrics", metrics.Table())
+}
+
+// TestDocsCLI: the reference shows the help of every command.
+func TestDocsCLI(t *testing.T) {
+	t.Parallel()
+	root := newRoot(process{})
+	var index, text strings.Builder
+	writeCommands(&index, &text, root)
+	intro := `# Command line
+
+The program ` + "`peeklock`" + ` runs members and manages clusters. This page shows the help of every command; it is generated from the
+program itself (` + "`make docs`" + `).
+
+Commands other than ` + "`dev`, `serve`, `config` and `restore`" + ` are clients of the control API. They find the cluster by ` + "`--server`" + ` or
+` + "`PEEKLOCK_SERVER`" + `, by default ` + "`http://127.0.0.1:5300`" + `. ` + "`--output json`" + ` makes their output fit for scripts.
+
+| exit code | meaning |
+|---|---|
+| 0 | done |
+| 1 | refused: nothing was done |
+| 2 | the command line or the configuration is wrong |
+| 3 | unknown: the command may or may not have been executed |
+
+`
+	document.File(t, docs+"cli.md", intro+index.String()+"\n"+strings.TrimRight(text.String(), "\n")+"\n")
+}
+
+// writeCommands writes the command and those below it, in the order of the help.
+func writeCommands(index, text *strings.Builder, cmd *cobra.Command) {
+	if cmd.Hidden || cmd.Name() == "help" || cmd.Name() == "completion" && cmd.HasParent() && !cmd.HasSubCommands() {
+		return
+	}
+	path := cmd.CommandPath()
+	fmt.Fprintf(index, "- [%s](#%s): %s\n", path, strings.ReplaceAll(path, " ", "-"), cmd.Short)
+	writeCommand(text, cmd)
+	for _, sub := range cmd.Commands() {
+		if cmd.Name() != "completion" {
+			writeCommands(index, text, sub)
+		}
+	}
+}
+
+// writeCommand writes the help of one command, with its own flags; those of all commands stand at
+// the root.
+func writeCommand(text *strings.Builder, cmd *cobra.Command) {
+	cmd.InitDefaultHelpFlag()
+	long := cmd.Long
+	if long == "" {
+		long = cmd.Short + "."
+	}
+	fmt.Fprintf(text, "## %s\n\n```text\n%s\n\nUsage:\n  %s\n", cmd.CommandPath(), strings.TrimSpace(long), cmd.UseLine())
+	if cmd.Example != "" {
+		fmt.Fprintf(text, "\nExamples:\n%s\n", strings.TrimRight(cmd.Example, "\n"))
+	}
+	flags := cmd.LocalFlags()
+	if cmd.HasParent() {
+		flags = cmd.NonInheritedFlags()
+	}
+	if usages := flags.FlagUsages(); usages != "" && cmd.Runnable() {
+		fmt.Fprintf(text, "\nFlags:\n%s", usages)
+	}
+	text.WriteString("```\n\n")
+}
+
+// TestDocsConfiguration: the reference lists every setting of serve.
+func TestDocsConfiguration(t *testing.T) {
+	t.Parallel()
+	cmd := &cobra.Command{Use: "serve"}
+	root := newRoot(process{})
+	configFlags(cmd)
+	known := defaults()
+	var rows strings.Builder
+	rows.WriteString("| setting | flag | default | meaning |\n|---|---|---|---|\n")
+	for _, name := range settingNames() {
+		flag := flagOf(name, cmd, root)
+		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s |\n", name, flagCell(name, flag), defaultCell(known[name], flag), document.Cell(meaningOf(t, name, flag)))
+	}
+	document.Section(t, docs+"configuration.md", "settings", rows.String())
+}
+
+// flagOf is the flag of a setting, nil for those that only the file has.
+func flagOf(name string, serve, root *cobra.Command) *pflag.Flag {
+	dashed := strings.ReplaceAll(name, "_", "-")
+	if f := serve.Flags().Lookup(dashed); f != nil {
+		return f
+	}
+	return root.PersistentFlags().Lookup(dashed)
+}
+
+func flagCell(name string, flag *pflag.Flag) string {
+	if flag == nil {
+		return "file only"
+	}
+	return "`--" + strings.ReplaceAll(name, "_", "-") + "`"
+}
+
+// defaultCell shows a default, and what the help text says of it where that is more.
+func defaultCell(value any, flag *pflag.Flag) string {
+	said := ""
+	if flag != nil {
+		_, said = splitUsage(flag.Usage)
+	}
+	shown := strings.Trim(fmt.Sprint(value), "[]")
+	switch {
+	case said == "" && shown == "":
+		return "none"
+	case said == "the host name": // it differs by machine
+		return said
+	case said == "" || said == shown:
+		return "`" + shown + "`"
+	case shown == "":
+		return said
+	}
+	return "`" + shown + "`: " + said
+}
+
+// splitUsage takes the default out of the help text of a flag.
+func splitUsage(usage string) (meaning, normal string) {
+	before, rest, found := strings.Cut(usage, " (default")
+	normal, after, closed := strings.Cut(rest, ")")
+	if !found || !closed {
+		return usage, ""
+	}
+	return before + after, strings.TrimSpace(strings.TrimPrefix(normal, ":"))
+}
+
+// meaningOf is the help text of the flag without its default, which has a column of its own. Keys
+// share their flags with the commands that are clients, whose texts say something else.
+func meaningOf(t *testing.T, name string, flag *pflag.Flag) string {
+	t.Helper()
+	switch name {
+	case "keys":
+		return "further operator keys: a list of mappings with name, primary, secondary and rights (send, listen, manage, separated by commas)"
+	case "key":
+		return "secret of the operator key; prefer key_file, because command lines and environments are visible to others"
+	case "key_name":
+		return "name of the operator key"
+	}
+	if flag == nil {
+		t.Fatalf("the setting %s has no flag: describe it here", name)
+	}
+	meaning, _ := splitUsage(flag.Usage)
+	return meaning
+}

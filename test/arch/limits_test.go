@@ -1,0 +1,185 @@
+package arch
+
+import (
+	"fmt"
+	"go/constant"
+	"go/types"
+	"strings"
+	"testing"
+	"time"
+
+	"golang.org/x/tools/go/packages"
+
+	"github.com/peeklock/peeklock/test/document"
+)
+
+// limit is a row of docs/limits.md: a constant of the code, and what it bounds.
+type limit struct {
+	text     string
+	at       string // package and constant; a sub-package may hold it, too
+	unit     string // bytes, ms and ns are shown in larger units; others stand behind the number
+	exceeded string
+}
+
+// entityLimits are what may be asked of entities, and how many there may be.
+func entityLimits() []limit {
+	return []limit{
+		{"name of a queue or topic", "admin.nameCharactersMax", "characters", "`InvalidArgument`"},
+		{"name of a subscription", "admin.subscriptionNameMax", "characters", "`InvalidArgument`"},
+		{"name of a rule", "fsm.ruleNameCharactersMax", "characters", "`InvalidArgument`"},
+		{"name of a namespace", "admin.namespaceNameMax", "characters", "`InvalidArgument`"},
+		{"lock duration, least", "fsm.lockDurationMin", "ms", "`InvalidArgument`"},
+		{"lock duration, most, in a namespace without a limit of its own", "fsm.lockDurationCloudMax", "ms", "`InvalidArgument`"},
+		{"lock duration, most, that a namespace may allow", "fsm.lockDurationMax", "ms", "`InvalidArgument`"},
+		{"maximum delivery count, most", "fsm.deliveryCountMax", "", "`InvalidArgument`"},
+		{"window of duplicate detection, least", "fsm.duplicateWindowMin", "ms", "`InvalidArgument`"},
+		{"window of duplicate detection, most", "fsm.duplicateWindowMax", "ms", "`InvalidArgument`"},
+		{"message ids remembered in one window", "fsm.windowIDsMax", "ids", "sends get `amqp:resource-limit-exceeded`"},
+		{"auto-delete on idle, least", "fsm.autoDeleteMin", "ms", "`InvalidArgument`"},
+		{"size of an entity, least", "fsm.queueBytesMin", "bytes", "`InvalidArgument`"},
+		{"size of an entity, most", "fsm.queueBytesMax", "bytes", "`InvalidArgument`"},
+		{"retry delay, delayed abandon, most", "fsm.delayMax", "ms", "`InvalidArgument`, `com.microsoft:argument-out-of-range`"},
+		{"user metadata", "fsm.userMetadataBytesMax", "bytes", "`InvalidArgument`"},
+		{"access rules of a namespace, queue or topic", "fsm.accessRulesMax", "rules", "`QuotaExceeded`"},
+		{"subscriptions of a topic", "fsm.subscriptionsMax", "", "`QuotaExceeded`"},
+		{"rules of a topic, all subscriptions together, without correlation filters", "fsm.sqlRulesMax", "rules", "`QuotaExceeded`"},
+		{"correlation filters of a topic", "fsm.correlationRulesMax", "", "`QuotaExceeded`"},
+		{"one rule", "fsm.ruleBytesMax", "bytes", "`InvalidArgument`"},
+		{"sessions of one entity", "fsm.sessionsMax", "", "`QuotaExceeded`"},
+		{"shards of a partitioned entity", "fsm.ShardsMax", "", ""},
+		{"hops of a forwarded message", "fsm.hopsMax", "", "transfer dead-letter queue"},
+		{"entities that forward to one destination shard", "fsm.transferSourcesMax", "", "transfer dead-letter queue"},
+		{"entities of a cluster", "fsm.entitiesMax", "", "`QuotaExceeded`"},
+		{"namespaces of a cluster", "fsm.namespacesMax", "", "`QuotaExceeded`"},
+		{"host names of a namespace", "fsm.namespaceHostsMax", "", "`InvalidArgument`"},
+		{"message partitions of a new cluster", "cluster.partitionsMax", "", "`serve` does not start"},
+		{"replicas of a partition of a new cluster", "cluster.replicationMax", "", "`serve` does not start"},
+		{"members that a cluster remembers, removed ones included", "fsm.membersMax", "", "the member is not taken in"},
+	}
+}
+
+// messageLimits are those of messages and of the requests of AMQP clients.
+func messageLimits() []limit {
+	return []limit{
+		{"maximum message size of an entity, default", "admin.messageBytesNormal", "bytes", ""},
+		{"maximum message size of an entity, most, in a namespace without a limit of its own", "admin.messageBytesMax", "bytes", "`InvalidArgument`"},
+		{"message over AMQP, whatever entity and namespace allow", "amqp.messageBytesMax", "bytes", "`amqp:link:message-size-exceeded`"},
+		{"annotations, properties and application properties together", "amqp.propertiesBytesMax", "bytes", "`amqp:link:message-size-exceeded`"},
+		{"one property with its key", "amqp.propertyBytesMax", "bytes", "`amqp:link:message-size-exceeded`"},
+		{"message id, session id, partition key", "amqp.nameCharactersMax", "characters", "`com.microsoft:argument-error`"},
+		{"messages of one batch", "amqp.batchMessagesMax", "messages", "`amqp:link:message-size-exceeded`"},
+		{"messages of one peek", "amqp.peekMessagesMax", "messages", "the page is shorter"},
+		{"messages of one batch delete over AMQP", "amqp.purgeMessagesMax", "messages", "fewer are deleted"},
+		{"lock tokens or sequence numbers of one request", "amqp.tokensMax", "", "`com.microsoft:argument-error`"},
+		{"wait for a session", "amqp.acceptWithinMax", "ns", "waits are cut to it"},
+		{"operations of one transaction", "fsm.transactionOperationsMax", "operations", "`amqp:resource-limit-exceeded`"},
+		{"payloads of one transaction", "amqp.transactionBytesMax", "bytes", "`amqp:resource-limit-exceeded`"},
+		{"duration of a transaction", "amqp.transactionWithin", "ns", "`amqp:transaction:timeout`"},
+		{"transactions of a connection at a time", "amqp.transactionsMax", "", "`amqp:resource-limit-exceeded`"},
+	}
+}
+
+// connectionLimits are those of connections, of AMQP and HTTP.
+func connectionLimits() []limit {
+	return []limit{
+		{"AMQP connections of a member", "amqp.connectionsMaxDefault", "", "closed at once"},
+		{"AMQP connections of one address (setting `connections_per_address`)", "amqp.connectionsPerPeerMaxDefault", "", "closed at once"},
+		{"largest AMQP channel number of a connection", "amqp.channelMax", "", "`amqp:connection:framing-error`, the connection is closed"},
+		{"links of a connection", "amqp.linksMax", "", "`amqp:resource-limit-exceeded`"},
+		{"audiences with a token on one connection", "amqp.audiencesMax", "", "`$cbs` answers 403"},
+		{"largest AMQP frame", "amqp.frameBytesMax", "bytes", "the connection is closed"},
+		{"sends of one link that are not confirmed yet", "amqp.linkCreditMax", "messages", "no more credit is granted"},
+		{"requests of one link to a node at a time", "amqp.requestCreditMax", "", "no more credit is granted"},
+		{"silence of a client", "amqp.idleTimeOut", "ns", "`amqp:connection:forced`"},
+		{"connection without a link", "amqp.linklessWithin", "ns", "`amqp:connection:forced`"},
+		{"HTTP connections of one listener", "admin.connectionsMax", "", "further ones wait"},
+		{"HTTP requests at a time", "admin.requestsMax", "", "503 `ServerBusy`"},
+		{"body of an HTTP request", "admin.bodyBytesMax", "bytes", "413 `MessageTooLarge`"},
+		{"duration of an HTTP request", "admin.requestTimeMax", "ns", "504 `Timeout`"},
+		{"entities of one page", "admin.pageEntitiesMax", "", "400 `InvalidArgument`"},
+		{"messages of one purge request", "admin.purgeMessagesMax", "messages", "400 `InvalidArgument`"},
+		{"dead letters of one redrive request", "admin.redriveMessagesMax", "messages", "400 `InvalidArgument`"},
+	}
+}
+
+// TestDocsLimits: the reference shows the limits that the code has.
+func TestDocsLimits(t *testing.T) {
+	t.Parallel()
+	have := house(t)
+	for name, rows := range map[string][]limit{"entities": entityLimits(), "messages": messageLimits(), "connections": connectionLimits()} {
+		var text strings.Builder
+		text.WriteString("| what | limit | beyond it |\n|---|---|---|\n")
+		for _, l := range rows {
+			value := constantOf(have, l.at)
+			if value == nil {
+				t.Fatalf("there is no constant %s: correct the row %q in test/arch/limits_test.go", l.at, l.text)
+			}
+			fmt.Fprintf(&text, "| %s | %s | %s |\n", l.text, shown(t, value, l.unit), l.exceeded)
+		}
+		document.Section(t, root+"/docs/limits.md", name, text.String())
+	}
+}
+
+// constantOf finds a package-level constant in a package or those below it, nil when there is none.
+func constantOf(have map[string]*packages.Package, at string) constant.Value {
+	room, name, _ := strings.Cut(at, ".")
+	for path, p := range have {
+		if path != room && !strings.HasPrefix(path, room+"/") {
+			continue
+		}
+		if c, ok := p.Types.Scope().Lookup(name).(*types.Const); ok {
+			return c.Val()
+		}
+	}
+	return nil
+}
+
+// shown is a value as people read it.
+func shown(t *testing.T, value constant.Value, unit string) string {
+	t.Helper()
+	n, exact := constant.Int64Val(constant.ToInt(value))
+	if !exact {
+		t.Fatalf("%s is no integer", value)
+	}
+	switch unit {
+	case "ms":
+		return duration(time.Duration(n) * time.Millisecond)
+	case "ns":
+		return duration(time.Duration(n))
+	case "bytes":
+		return size(n)
+	}
+	return strings.TrimSpace(grouped(n) + " " + unit)
+}
+
+// duration is a length of time in its largest whole unit.
+func duration(d time.Duration) string {
+	for _, u := range []struct {
+		of   time.Duration
+		name string
+	}{{24 * time.Hour, "days"}, {time.Hour, "hours"}, {time.Minute, "minutes"}} {
+		if d >= 2*u.of && d%u.of == 0 {
+			return fmt.Sprintf("%d %s", d/u.of, u.name)
+		}
+	}
+	return fmt.Sprintf("%g seconds", d.Seconds())
+}
+
+// size is a number of bytes in its largest whole unit.
+func size(n int64) string {
+	for i, unit := range []string{"GiB", "MiB", "KiB"} {
+		if of := int64(1) << (30 - 10*i); n >= of && n%of == 0 {
+			return fmt.Sprintf("%d %s", n/of, unit)
+		}
+	}
+	return grouped(n) + " bytes"
+}
+
+// grouped is a number with a comma between groups of three digits.
+func grouped(n int64) string {
+	text := fmt.Sprint(n)
+	for i := len(text) - 3; i > 0; i -= 3 {
+		text = text[:i] + "," + text[i:]
+	}
+	return text
+}
