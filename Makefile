@@ -4,7 +4,7 @@ LINTER := v2.15.0 # golangci-lint; the same in .ci/run
 GOBIN  := $(shell go env GOPATH)/bin
 EACH   ?= 30s
 
-.PHONY: help check test race lint fuzz bench storm flood topics rebalance dev golden conformance fault rounds soak chart image
+.PHONY: help check test race lint fuzz bench storm flood topics rebalance dev golden conformance fault rounds soak chart image docs site
 
 help: ## list the words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,6 +50,12 @@ golden: ## write the golden files anew; read the diff before you commit it
 
 conformance: ## the client suites of all languages that are there against three members
 	PEEKLOCK_CONFORMANCE=1 go test -count=1 -v -p 1 ./test/conformance/...
+
+docs: ## rewrite the generated documents in docs/
+	go test -p 1 -count=1 ./amqp ./admin ./cmd/peeklock ./test/arch -run TestDocs -update
+
+site: ## build the documents as a static site in bin/site, with a virtual environment beside it
+	bash docs/site/build bin/site
 
 chart: ## lint the Helm chart, compare it with its golden files and with the types of Kubernetes
 	go test -C deploy/check -count=1 ./...
