@@ -95,13 +95,13 @@ func TestReadmeOpensWithTheTwoCommands(t *testing.T) {
 	}
 }
 
-// The path of a message in README.md is read by people who then look for the
+// The path of a message in ARCHITECTURE.md is read by people who then look for the
 // functions it names.
 func TestPathOfAMessageNamesWhatExists(t *testing.T) {
 	t.Parallel()
-	_, section, ok := strings.Cut(read(t, "README.md"), "\n## The path of a message\n")
+	_, section, ok := strings.Cut(read(t, "ARCHITECTURE.md"), "\n## The path of a message\n")
 	if !ok {
-		t.Fatal("README.md has no section on the path of a message")
+		t.Fatal("ARCHITECTURE.md has no section on the path of a message")
 	}
 	section, _, _ = strings.Cut(section, "\n## ")
 	steps := regexp.MustCompile("(?m)^(fsm|partition|cluster|amqp|admin) +(.*)$").FindAllStringSubmatch(section, -1)
@@ -115,7 +115,7 @@ func TestPathOfAMessageNamesWhatExists(t *testing.T) {
 		text, _, _ := strings.Cut(step[2], "  ") // two spaces, then words for people
 		for _, part := range strings.Split(text, "→") {
 			if n := name.FindString(part); n != "" && !names[n] {
-				t.Errorf("README.md: %s has no %s", step[1], n)
+				t.Errorf("ARCHITECTURE.md: %s has no %s", step[1], n)
 			}
 		}
 	}
