@@ -17,7 +17,7 @@ import (
 )
 
 // update rewrites documents instead of comparing them.
-var update = flag.Bool("update", false, "rewrite the generated documents in docs/")
+var update = flag.Bool("update", false, "rewrite the generated documents in docs/") //nolint:gochecknoglobals // a flag of tests, like those of package testing
 
 // File compares a whole document with its generated content. path is relative to the folder of the
 // test. Safe for concurrent use on different files.

@@ -30,8 +30,7 @@ func TestDocumentedPrograms(t *testing.T) {
 			t.Fatalf("%s has no Go program with the connection string of dev", document)
 		}
 		program = strings.Replace("package main\n"+program, "localhost:5672", "localhost:"+port, 1)
-		// Within the module, so that the client of go.mod is found.
-		folder, err := os.MkdirTemp(".", "peeklock-program-")
+		folder, err := os.MkdirTemp(".", "peeklock-program-") //nolint:usetesting // within the module, so that the client of go.mod is found
 		if err != nil {
 			t.Fatal(err)
 		}
