@@ -73,32 +73,38 @@ func (p *parser) statement() (s statement, err error) {
 
 // Apply runs the statements in order: each is evaluated with m and changes w at once. m
 // must show what w has been told, so that a statement sees what those before it did. The
-// error is an *EvalError; what was changed until then stays, so w should be a copy.
+// error is an *EvalError; what was changed until then stays, so w should be a copy. There is
+// no budget: see [Runner.Apply].
 func (a *Action) Apply(m Message, w Writer) error {
-	for i := range a.statements {
-		if err := a.statements[i].apply(m, w); err != nil {
-			return err
-		}
-	}
-	return nil
+	r := Runner{m: m}
+	return r.Apply(a, w, Unlimited)
 }
 
-func (s *statement) apply(m Message, w Writer) error {
-	old, err := s.target.value(m) // fails for system properties that are not there at all
+func (s *statement) apply(r *Runner, w Writer) error {
+	if err := r.spend(stepsStatement + stepsNameByte*uint64(len(s.target.Name))); err != nil {
+		return err
+	}
+	old, err := s.target.value(r) // fails for system properties that are not there at all
 	if err != nil {
 		return err
 	}
 	if s.value == nil {
 		return s.told("REMOVE ", w.Remove(s.target.Property))
 	}
-	v, err := s.value.value(m)
+	v, err := s.value.value(r)
 	if err != nil {
 		return err
 	}
 	if v.kind != KindNull && old.kind != KindNull {
+		if err := r.spend(convertSteps(v, old.kind)); err != nil {
+			return err
+		}
 		if converted, ok := convert(v, old.kind); ok {
 			v = converted
 		}
+	}
+	if err := r.spend(pieces(len(v.text), copyBytes)); err != nil { // to be written down
+		return err
 	}
 	return s.told("SET ", w.Set(s.target.Property, v))
 }

@@ -4,11 +4,11 @@ package filter
 // is; eval.go what it means; print.go how it is written.
 type (
 	term interface {
-		value(m Message) (Value, error)
+		value(r *Runner) (Value, error)
 		print(p *printer)
 	}
 	condition interface {
-		test(m Message) (Truth, error)
+		test(r *Runner) (Truth, error)
 		print(p *printer)
 	}
 )
@@ -89,8 +89,9 @@ type in struct {
 
 // like is a [NOT] LIKE pattern [ESCAPE escape].
 type like struct {
-	of, text, escape term     // escape is nil if there is none
-	ready            *pattern // made when parsing, if text and escape do not depend on the message
+	of, text, escape term      // escape is nil if there is none
+	ready            *pattern  // made when parsing, if text and escape do not depend on the message
+	name             *Property // of what is asked, folded, if that is a property
 	negated          bool
 	position         int
 }

@@ -18,6 +18,8 @@ var (
 	ErrEscape = errors.New("wrong escape character")
 	// ErrTooLong is a computed string over ComputedBytesMax.
 	ErrTooLong = errors.New("computed string is too long")
+	// ErrSteps is an evaluation that takes more steps than it may (see the package comment).
+	ErrSteps = errors.New("too much to evaluate")
 	// ErrInvalid is a correlation filter or a set of parameters over its limits.
 	ErrInvalid = errors.New("invalid filter")
 )

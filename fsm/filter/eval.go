@@ -79,42 +79,60 @@ func scramble(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Match evaluates the filter with one message, from left to right; what cannot change the
-// result any more is not looked at. The error is an *EvalError.
-func (e *Expr) Match(m Message) (Truth, error) { return e.root.test(m) }
+// Match evaluates the filter with one message as [Runner.Match] does, without a budget. Who
+// evaluates many uses one Runner for all.
+func (e *Expr) Match(m Message) (Truth, error) {
+	r := Runner{m: m}
+	return r.Match(e, Unlimited)
+}
 
-func (c constant) value(Message) (Value, error) { return c.v, nil }
+func (c constant) value(r *Runner) (Value, error) {
+	r.steps += stepsNode
+	return c.v, nil
+}
 
-func (p parameter) value(Message) (Value, error) { return p.v, nil }
+func (p parameter) value(r *Runner) (Value, error) {
+	r.steps += stepsNode
+	return p.v, nil
+}
 
-func (n newID) value(m Message) (Value, error) { return ID(m.NewID(n.call)), nil }
+func (n newID) value(r *Runner) (Value, error) {
+	r.steps += stepsNode + stepsNewID
+	return ID(r.m.NewID(n.call)), nil
+}
 
-func (p *property) value(m Message) (Value, error) {
+func (p *property) value(r *Runner) (Value, error) {
+	r.look()
 	if p.Scope == User {
-		v, _ := m.User(p.folded)
+		v, _ := r.m.User(p.folded)
 		return v, nil
 	}
-	v, known := m.System(p.Name)
+	v, known := r.m.System(p.Name)
 	if !known {
 		return Value{}, &EvalError{Err: ErrUnknownProperty, Detail: "sys." + p.Name, Position: p.position}
 	}
 	return v, nil
 }
 
-func (n *named) value(m Message) (Value, error) {
-	name, err := n.name.value(m)
+func (n *named) value(r *Runner) (Value, error) {
+	r.look()
+	name, err := n.name.value(r)
 	if err != nil || name.kind == KindNull {
 		return Value{}, err
 	}
 	if name.kind != KindText {
 		return Value{}, &EvalError{Err: ErrOperand, Detail: "a name is a string, not " + name.kind.String(), Position: n.position}
 	}
-	v, _ := m.User(Fold(name.text))
+	if err := r.spend(stepsNameByte * uint64(len(name.text))); err != nil {
+		return Value{}, err
+	}
+	v, _ := r.m.User(Fold(name.text))
 	return v, nil
 }
 
-func (s *sign) value(m Message) (Value, error) {
-	v, err := s.of.value(m)
+func (s *sign) value(r *Runner) (Value, error) {
+	r.steps += stepsNode
+	v, err := s.of.value(r)
 	if err != nil || v.kind == KindNull {
 		return Value{}, err
 	}
@@ -135,12 +153,13 @@ func negative(v Value) Value {
 	return Double(-v.AsDouble())
 }
 
-func (a *arithmetic) value(m Message) (Value, error) {
-	x, err := a.a.value(m)
+func (a *arithmetic) value(r *Runner) (Value, error) {
+	r.steps += stepsNode
+	x, err := a.a.value(r)
 	if err != nil {
 		return Value{}, err
 	}
-	y, err := a.b.value(m)
+	y, err := a.b.value(r)
 	if err != nil || x.kind == KindNull || y.kind == KindNull {
 		return Value{}, err
 	}
@@ -148,9 +167,12 @@ func (a *arithmetic) value(m Message) (Value, error) {
 	case x.kind == KindInt && y.kind == KindInt:
 		return a.integers(x.AsInt(), y.AsInt())
 	case x.number() && y.number():
+		if a.op == '%' {
+			r.steps += stepsRemainder
+		}
 		return Double(a.decimals(x.AsDouble(), y.AsDouble())), nil
 	case a.op == '+' && (x.kind == KindText || y.kind == KindText) && joinable(x.kind) && joinable(y.kind):
-		return a.join(x.String(), y.String())
+		return a.join(r, x, y)
 	}
 	return Value{}, &EvalError{
 		Err: ErrOperand, Detail: fmt.Sprintf("%c between %v and %v", a.op, x.kind, y.kind), Position: a.position,
@@ -190,7 +212,7 @@ func (a *arithmetic) decimals(x, y float64) float64 {
 	case '/':
 		return float64(x / y)
 	}
-	return math.Mod(x, y) // exact, so the same everywhere
+	return remainder(x, y) // exact, so the same everywhere
 }
 
 // joinable says whether + glues the kind to a string.
@@ -198,29 +220,35 @@ func joinable(k Kind) bool {
 	return k == KindText || k == KindInt || k == KindDouble || k == KindBool || k == KindGUID
 }
 
-func (a *arithmetic) join(x, y string) (Value, error) {
-	if len(x)+len(y) > ComputedBytesMax {
+func (a *arithmetic) join(r *Runner, x, y Value) (Value, error) {
+	if err := r.spend(joinSteps(x, y)); err != nil {
+		return Value{}, err
+	}
+	left, right := x.String(), y.String()
+	if len(left)+len(right) > ComputedBytesMax {
 		return Value{}, &EvalError{Err: ErrTooLong, Detail: "+ between strings", Position: a.position}
 	}
-	return Text(x + y), nil
+	return Text(left + right), nil
 }
 
-func (t truthOf) test(m Message) (Truth, error) {
-	v, err := t.of.value(m)
+func (t truthOf) test(r *Runner) (Truth, error) {
+	r.steps += stepsNode
+	v, err := t.of.value(r)
 	if err != nil || v.kind != KindBool {
 		return Unknown, err
 	}
 	return truth(v.AsBool()), nil
 }
 
-func (l *logic) test(m Message) (Truth, error) {
+func (l *logic) test(r *Runner) (Truth, error) {
+	r.steps += stepsNode
 	// decisive is what ends the evaluation: one True for OR, one False for AND.
 	result, decisive := True, False
 	if l.or {
 		result, decisive = False, True
 	}
 	for _, c := range l.of {
-		t, err := c.test(m)
+		t, err := c.test(r)
 		if err != nil {
 			return Unknown, err
 		}
@@ -234,18 +262,23 @@ func (l *logic) test(m Message) (Truth, error) {
 	return result, nil
 }
 
-func (n not) test(m Message) (Truth, error) {
-	t, err := n.of.test(m)
+func (n not) test(r *Runner) (Truth, error) {
+	r.steps += stepsNode
+	t, err := n.of.test(r)
 	return t.Not(), err
 }
 
-func (c *comparison) test(m Message) (Truth, error) {
-	x, err := c.a.value(m)
+func (c *comparison) test(r *Runner) (Truth, error) {
+	r.steps += stepsNode
+	x, err := c.a.value(r)
 	if err != nil {
 		return Unknown, err
 	}
-	y, err := c.b.value(m)
+	y, err := c.b.value(r)
 	if err != nil {
+		return Unknown, err
+	}
+	if err := r.spend(compareSteps(x, y)); err != nil {
 		return Unknown, err
 	}
 	return compared(x, c.op, y), nil
@@ -281,32 +314,39 @@ func compared(x Value, op string, y Value) Truth {
 	return truth(order >= 0)
 }
 
-func (n *isNull) test(m Message) (Truth, error) {
-	v, err := n.of.value(m)
+func (n *isNull) test(r *Runner) (Truth, error) {
+	r.steps += stepsNode
+	v, err := n.of.value(r)
 	return truth((v.kind == KindNull) != n.negated), err
 }
 
 // test: a user property exists even if it is null, a system property if it is not null.
-func (e exists) test(m Message) (Truth, error) {
+func (e exists) test(r *Runner) (Truth, error) {
+	r.steps += stepsNode
 	if e.of.Scope == User {
-		_, found := m.User(e.of.folded)
+		r.look()
+		_, found := r.m.User(e.of.folded)
 		return truth(found), nil
 	}
-	v, err := e.of.value(m)
+	v, err := e.of.value(r)
 	return truth(v.kind != KindNull), err
 }
 
 // test: equal to one of the list is True; else Unknown if it cannot be told for one of
 // them (SQL-92 8.4: IN is = SOME); else False.
-func (i *in) test(m Message) (Truth, error) {
-	x, err := i.of.value(m)
+func (i *in) test(r *Runner) (Truth, error) {
+	r.steps += stepsNode
+	x, err := i.of.value(r)
 	if err != nil || x.kind == KindNull {
 		return Unknown, err
 	}
 	result := False
 	for _, t := range i.list {
-		y, err := t.value(m)
+		y, err := t.value(r)
 		if err != nil {
+			return Unknown, err
+		}
+		if err := r.spend(compareSteps(x, y)); err != nil {
 			return Unknown, err
 		}
 		switch compared(x, "=", y) {

@@ -1,89 +1,91 @@
 package filter
 
-import (
-	"strings"
-	"unicode/utf8"
-)
+import "unicode/utf8"
 
-// pattern is a LIKE pattern taken apart: pieces of text, with wildcards between them.
-type pattern struct{ pieces []piece }
-
-// piece is a text that must stand here, or a wildcard.
-type piece struct {
-	text string // if wild is 0
-	wild byte   // '%' any characters, '_' one character
+// pattern is a LIKE pattern taken apart, with one unit for each byte of text that must
+// stand there and one for each wildcard.
+type pattern struct {
+	units []unit
+	// utf8 says that the pattern is UTF-8. Others, which only a message can bring along,
+	// are matched character by character, see crawl.
+	utf8 bool
 }
 
-// compile takes a pattern apart. escape is the empty string for none, else one character:
-// what follows it in the pattern stands for itself, whatever it is. ok is false if the
-// escape is longer or the pattern ends in it.
-func compile(text, escape string) (p *pattern, ok bool) {
+// unit is a byte of text, or a wildcard.
+type unit uint16
+
+const (
+	anyCharacter  unit = 256 + iota // _
+	anyCharacters                   // %
+)
+
+// compile takes a pattern apart into units, whose room is used again. escape is the empty
+// string for none, else one character: what follows it in the pattern stands for itself,
+// whatever it is. ok is false if the escape is longer or the pattern ends in it.
+func compile(text, escape string, units []unit) (p pattern, ok bool) {
 	if escape != "" && utf8.RuneCountInString(escape) != 1 {
-		return nil, false
+		return pattern{}, false
 	}
-	p = &pattern{}
-	var literal strings.Builder
-	flush := func() {
-		if literal.Len() > 0 {
-			p.pieces = append(p.pieces, piece{text: literal.String()})
-			literal.Reset()
-		}
-	}
+	p.units, p.utf8 = units[:0], utf8.ValidString(text)
 	for len(text) > 0 {
 		_, n := utf8.DecodeRuneInString(text)
 		switch c := text[:n]; c {
 		case escape:
-			text = text[n:]
-			if text == "" {
-				return nil, false
+			if text = text[n:]; text == "" {
+				return pattern{units: p.units}, false
 			}
 			_, n = utf8.DecodeRuneInString(text)
-			literal.WriteString(text[:n])
+			p.literal(text[:n])
 		case "%":
-			flush()
-			if last := len(p.pieces) - 1; last < 0 || p.pieces[last].wild != '%' {
-				p.pieces = append(p.pieces, piece{wild: '%'})
+			if last := len(p.units) - 1; last < 0 || p.units[last] != anyCharacters {
+				p.units = append(p.units, anyCharacters)
 			}
 		case "_":
-			flush()
-			p.pieces = append(p.pieces, piece{wild: '_'})
+			p.units = append(p.units, anyCharacter)
 		default:
-			literal.WriteString(c)
+			p.literal(c)
 		}
 		text = text[n:]
 	}
-	flush()
 	return p, true
 }
 
-// match says whether all of s fits. On a mismatch it goes back to the last % only, which
-// is enough, because an earlier % could only have left less to the later ones: the time
-// is at most length times length, never exponential.
-func (p *pattern) match(s string) bool {
+func (p *pattern) literal(text string) {
+	for i := range len(text) {
+		p.units = append(p.units, unit(text[i]))
+	}
+}
+
+// crawl says whether all of s fits a pattern that is not UTF-8, one step after the other.
+// On a mismatch it goes back to the last % only: the time is at most length times length.
+// It defines what such patterns mean, which is not what an automaton would make of them: a
+// byte of the pattern may end within a character of s, and from there on characters are
+// others.
+func (p *pattern) crawl(s string) bool {
 	at, restart, behind := 0, -1, ""
-	for len(s) > 0 || at < len(p.pieces) {
-		if at < len(p.pieces) {
-			switch next := p.pieces[at]; {
-			case next.wild == '%':
+	for len(s) > 0 || at < len(p.units) {
+		if at < len(p.units) {
+			switch next := p.units[at]; {
+			case next == anyCharacters:
 				at++
 				restart, behind = at, s
-				if at == len(p.pieces) {
-					return true
-				}
 				continue
-			case next.wild == '_' && len(s) > 0:
+			case next == anyCharacter && len(s) > 0:
 				_, n := utf8.DecodeRuneInString(s)
 				s = s[n:]
 				at++
 				continue
-			case next.wild == 0 && strings.HasPrefix(s, next.text):
-				s = s[len(next.text):]
+			case next < anyCharacter && len(s) > 0 && unit(s[0]) == next:
+				s = s[1:]
 				at++
 				continue
 			}
 		}
 		if restart < 0 || behind == "" {
 			return false
+		}
+		if restart == len(p.units) {
+			return true
 		}
 		_, n := utf8.DecodeRuneInString(behind) // the % takes one character more
 		behind = behind[n:]
@@ -93,46 +95,57 @@ func (p *pattern) match(s string) bool {
 }
 
 // test is Unknown unless all operands are strings.
-func (l *like) test(m Message) (Truth, error) {
-	v, err := l.of.value(m)
+func (l *like) test(r *Runner) (Truth, error) {
+	r.steps += stepsNode
+	v, err := l.of.value(r)
 	if err != nil {
 		return Unknown, err
 	}
 	p := l.ready
 	if p == nil {
-		if p, err = l.pattern(m); p == nil {
+		made, ok, err := l.pattern(r)
+		if !ok {
 			return Unknown, err
 		}
+		p = &made
 	}
 	if v.kind != KindText {
 		return Unknown, nil
 	}
-	return truth(p.match(v.text) != l.negated), nil
+	if err := r.spend(l.steps(p, v.text)); err != nil {
+		return Unknown, err
+	}
+	return truth(r.matcher.match(p, v.text, l.name) != l.negated), nil
 }
 
-// pattern is nil without error if an operand is not a string.
-func (l *like) pattern(m Message) (*pattern, error) {
-	text, err := l.text.value(m)
+// pattern compiles what depends on the message. It is not ok, without an error, if an operand
+// is not a string.
+func (l *like) pattern(r *Runner) (p pattern, ok bool, err error) {
+	text, err := l.text.value(r)
 	if err != nil {
-		return nil, err
+		return p, false, err
 	}
 	escape := Text("")
 	if l.escape != nil {
-		if escape, err = l.escape.value(m); err != nil {
-			return nil, err
+		if escape, err = l.escape.value(r); err != nil {
+			return p, false, err
 		}
 		if escape.kind == KindText && escape.text == "" {
-			return nil, l.wrongEscape()
+			return p, false, l.wrongEscape()
 		}
 	}
 	if text.kind != KindText || escape.kind != KindText {
-		return nil, nil //nolint:nilnil // documented: no pattern is Unknown
+		return p, false, nil
 	}
-	p, ok := compile(text.text, escape.text)
+	if err := r.spend(stepsPatternByte * uint64(len(text.text)+len(escape.text))); err != nil {
+		return p, false, err
+	}
+	p, ok = compile(text.text, escape.text, r.units)
+	r.units = p.units
 	if !ok {
-		return nil, l.wrongEscape()
+		return p, false, l.wrongEscape()
 	}
-	return p, nil
+	return p, true, nil
 }
 
 func (l *like) wrongEscape() error {

@@ -345,6 +345,12 @@ func (p *parser) like(l *like) (_ condition, err error) {
 			return nil, err
 		}
 	}
+	if p, ok := l.of.(*property); ok {
+		l.name = &Property{Scope: p.Scope, Name: p.Name}
+		if p.Scope == User {
+			l.name.Name = p.folded
+		}
+	}
 	return l, l.prepare(&pattern, &escape)
 }
 
@@ -354,14 +360,17 @@ func (l *like) prepare(pattern, escape *token) error {
 	if !fixed(l.text) || l.escape != nil && !fixed(l.escape) {
 		return nil
 	}
-	ready, err := l.pattern(nil)
+	r := Runner{budget: Unlimited}
+	ready, ok, err := l.pattern(&r)
 	if err != nil {
 		return &SyntaxError{
 			Position: escape.position, Expected: "an ESCAPE of one character that the pattern does not end in",
 			Found: "the pattern " + pattern.shown() + " and " + escape.shown(),
 		}
 	}
-	l.ready = ready
+	if ok {
+		l.ready = &ready
+	}
 	return nil
 }
 
