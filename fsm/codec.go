@@ -86,7 +86,7 @@ const (
 // that it does not take must not get into its log: Apply would stop the replicas.
 func (k Kind) IsFor(id PartitionID) bool {
 	switch k {
-	case KindPulse, KindCloseLane:
+	case KindPulse, KindCloseLane, KindRaiseLevel:
 		return true
 	case KindPutEntity, KindDropEntity, KindSendMessages, KindLockMessages,
 		KindSettleMessages, KindRenewLocks, KindFetchDeferred,
@@ -96,7 +96,7 @@ func (k Kind) IsFor(id PartitionID) bool {
 		return id != CatalogPartition
 	case KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity,
 		KindCreateNamespace, KindUpdateNamespace, KindDeleteNamespace, KindSetAccess,
-		KindSetMember, KindPlacePartition, KindPartitionPlaced, KindAddPartitions, KindRaiseLevel:
+		KindSetMember, KindPlacePartition, KindPartitionPlaced, KindAddPartitions:
 		return id == CatalogPartition
 	}
 	return false

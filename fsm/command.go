@@ -402,7 +402,7 @@ type Counts struct {
 	Active     uint64 `json:"Active"`     // ready and locked, main queue
 	Locked     uint64 `json:"Locked"`     // main queue
 	Deferred   uint64 `json:"Deferred"`   // main queue
-	Scheduled  uint64 `json:"Scheduled"`  // main queue: not yet enqueued, or put off
+	Scheduled  uint64 `json:"Scheduled"`  // main queue: not yet enqueued, or put off; at a topic also not yet published
 	DeadLetter uint64 `json:"DeadLetter"` // dead-letter queue, every state, without what Transfer counts
 	Bytes      uint64 `json:"Bytes"`      // all sub-queues; of a topic what its subscriptions share
 	// Transfer counts what waits to be forwarded or is under way, of all sub-queues.

@@ -75,7 +75,7 @@ func TestWindowAgainstMap(t *testing.T) {
 
 func written(x *frozenWindow) []byte {
 	var b bytes.Buffer
-	w := newImageWriter(&b, machineQueues, true)
+	w := newImageWriter(&b, machineQueues, imageVersion(machineQueues, 1), true)
 	w.window(x)
 	_, _ = w.finish()
 	return b.Bytes()

@@ -81,7 +81,7 @@ func (sub *subqueue) due(rec *record) Instant {
 			}
 		}
 		return rec.deadline
-	case Locked, Deferred, Taken, Shared, Leaving:
+	case Locked, Deferred, Taken, Shared, Leaving, Pending:
 	}
 	return 0
 }

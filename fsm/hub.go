@@ -14,6 +14,7 @@ type rule struct {
 	parsed
 	number uint64 // rises by one with every rule of a topic; a rule in the place of another keeps it
 	of     *queue // the subscription
+	filed  int    // which of its conditions a correlation filter is filed by, see filter.Index
 }
 
 // order is that in which the rules of a topic are asked: by subscription, then by age.
@@ -25,6 +26,8 @@ func (r *rule) order(s *rule) int {
 type hub struct {
 	subscriptions []*queue // sorted by id
 	last          uint64   // number of the newest rule
+	// pending are the messages to be published, oldest first: all that are Pending. Derived.
+	pending []SequenceNumber
 	// All rules, by what their filters are. False ones are only counted. Correlation filters
 	// lie in the index under their number.
 	all, sql []*rule // in order
@@ -73,7 +76,7 @@ func (h *hub) enlist(r *rule) {
 	case FalseFilter:
 		h.never++
 	case CorrelationFilter:
-		h.index.Add(r.number, r.correlation)
+		r.filed = h.index.Add(r.number, r.correlation, r.filed)
 		h.numbered[r.number] = r
 	case TrueFilter, SQLFilter:
 		list := h.place(r.Filter.Kind)
@@ -119,13 +122,31 @@ func (h *hub) leave(x *queue) {
 		for _, y := range h.subscriptions {
 			for _, r := range y.rules.list {
 				if y != x && r.Filter.Kind == CorrelationFilter {
-					h.index.Add(r.number, r.correlation)
+					h.index.Add(r.number, r.correlation, r.filed)
 				}
 			}
 		}
 	}
 	if i, found := h.position(x.id); found {
 		h.subscriptions = slices.Delete(h.subscriptions, i, i+1)
+	}
+}
+
+// refile files all correlation filters anew, in the order of subscriptions and rules: replicas
+// that were restored from an image may have filed them otherwise than the others, and what
+// publishing takes depends on it. Rules are replaced, because images share them.
+func (h *hub) refile(current era) {
+	h.index = filter.NewIndex()
+	for _, x := range h.subscriptions {
+		x.rules.own(current)
+		for i, r := range x.rules.list {
+			if r.Filter.Kind != CorrelationFilter {
+				continue
+			}
+			fresh := *r
+			fresh.filed = h.index.Add(r.number, r.correlation, filter.ByFewest)
+			x.rules.list[i], x.rules.names[filter.Fold(r.Name)], h.numbered[r.number] = &fresh, &fresh, &fresh
+		}
 	}
 }
 
@@ -168,7 +189,7 @@ func (q *Queues) crowds(h *hub, messages []sent) bool {
 	}
 	for i := 0; i < len(messages) && asked <= publishingsMax && h.index.Len() > 0; i++ {
 		q.subject.begin(0, 0, messages[i].properties)
-		q.numbers = h.index.Match(&q.subject, q.numbers[:0])
+		q.numbers, _ = h.index.Match(&q.subject, q.numbers[:0])
 		asked += len(q.numbers)
 	}
 	q.subject.begin(0, 0, nil)
@@ -203,7 +224,7 @@ func (q *Queues) putRule(c PutRule) Result {
 		return Result{Code: QuotaExceeded}
 	}
 	c.Rule.Created = q.clock
-	r := &rule{Rule: c.Rule, parsed: ready, of: x}
+	r := &rule{Rule: c.Rule, parsed: ready, of: x, filed: filter.ByFewest}
 	if old != nil {
 		r.number = old.number
 		x.topic.hub.delist(old)

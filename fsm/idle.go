@@ -16,9 +16,10 @@ func (q *Queues) touch(c Touch) Result {
 }
 
 // idleDue is when the queue deletes itself if nothing happens; 0 if never, as when it
-// forwards (E.8), or has messages of transactions that others are to get.
+// forwards (E.8), or has messages that others are to get: of transactions, or to publish.
 func (x *queue) idleDue() Instant {
-	if x.settings.ForwardTo != "" || x.settings.ForwardDeadLettersTo != "" || x.subs[TransferQueue].ix.total() > 0 {
+	if x.settings.ForwardTo != "" || x.settings.ForwardDeadLettersTo != "" ||
+		x.subs[TransferQueue].ix.total() > 0 || x.subs[MainQueue].ix.counts[Pending] > 0 {
 		return 0
 	}
 	return expiry(x.active, x.settings.AutoDeleteOnIdle)

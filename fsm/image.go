@@ -22,6 +22,8 @@ type Image interface {
 // which copies what it writes from now on.
 type queuesImage struct {
 	clock   Instant
+	level   uint32
+	served  EntityID
 	gone    []tombstone
 	queues  []frozenQueue
 	origins []frozenOrigin
@@ -57,7 +59,7 @@ type frozenWindow struct {
 func (q *Queues) Image() Image { return q.freeze() }
 
 func (q *Queues) freeze() *queuesImage {
-	img := &queuesImage{clock: q.clock, gone: q.gone, queues: make([]frozenQueue, len(q.queues)), origins: q.table.freeze()}
+	img := &queuesImage{clock: q.clock, level: q.level, served: q.served, gone: q.gone, queues: make([]frozenQueue, len(q.queues)), origins: q.table.freeze()}
 	for i, x := range q.queues {
 		img.queues[i] = frozenQueue{
 			id: x.id, version: x.version, settings: x.settings, last: x.last, active: x.active, arrivals: x.arrivals.list,
@@ -88,7 +90,11 @@ func (q *Queues) freeze() *queuesImage {
 func (img *queuesImage) WriteTo(w io.Writer) (int64, error) { return img.write(w, true) }
 
 func (img *queuesImage) write(w io.Writer, refs bool) (int64, error) {
-	iw := newImageWriter(w, machineQueues, refs)
+	iw := newImageWriter(w, machineQueues, imageVersion(machineQueues, img.level), refs)
+	if iw.filed = img.level >= levelSteps; iw.filed {
+		iw.uvarint(uint64(img.level))
+		iw.uvarint(uint64(img.served))
+	}
 	iw.instant(img.clock)
 	iw.count(len(img.gone))
 	for _, id := range img.gone {
@@ -227,6 +233,10 @@ func (q *Queues) Restore(r io.Reader) error {
 	fresh.bodies = q.bodies
 	fresh.reset()
 	ir := newImageReader(r, machineQueues)
+	if ir.version >= imageVersion(machineQueues, levelSteps) {
+		fresh.level, fresh.served = ir.uint32(), EntityID(ir.uvarint())
+		ir.want(fresh.level >= levelSteps)
+	}
 	fresh.clock = ir.instant()
 	ir.more(entitiesMax, func() { ir.tombstone(&fresh) })
 	ir.more(math.MaxUint64, func() { ir.queue(&fresh) })
@@ -242,6 +252,7 @@ func (q *Queues) Restore(r io.Reader) error {
 // adopt takes over the state of a machine that is not used any more, and ties what
 // points into it to q.
 func (q *Queues) adopt(fresh *Queues) {
+	fresh.exceeded = q.exceeded
 	*q = *fresh
 	q.table.era, q.table.forget = &q.arena.era, q.forget
 	for _, x := range q.queues {
@@ -291,6 +302,9 @@ func (r *imageReader) queue(q *Queues) {
 		r.more(math.MaxUint64, func() { before = r.record(q, sub, before, x.last) })
 		r.outbox(q, sub)
 	}
+	if x.hub != nil && len(x.hub.pending) > 0 && r.err == nil {
+		q.pending = append(q.pending, x)
+	}
 	if x.sessions != nil && r.err == nil {
 		r.sessionsUsed(q, x)
 	}
@@ -324,7 +338,7 @@ func (r *imageReader) record(q *Queues, sub *subqueue, before, last SequenceNumb
 		r.want(patch != Ref{})
 	}
 	r.want(before < n && n <= last)
-	r.want(rec.state >= Ready && rec.state <= Leaving)
+	r.want(rec.state >= Ready && (rec.state <= Leaving || rec.state == Pending && q.bounded()))
 	r.want(sub.canHold(&rec, patch))
 	r.want(rec.flags&^recordFlagsKnown == 0 && rec.flags.hops() <= hopsMax)
 	r.want((rec.state == Locked && !sub.grouped() || rec.state == Scheduled) == (rec.deadline != 0))
@@ -336,6 +350,9 @@ func (r *imageReader) record(q *Queues, sub *subqueue, before, last SequenceNumb
 	at := q.insertIn(sub, n, rec, session)
 	if patch != (Ref{}) {
 		sub.ix.setPatch(at, patch)
+	}
+	if rec.state == Pending {
+		sub.of.hub.pending = append(sub.of.hub.pending, n)
 	}
 	if rec.state == Locked && rec.deadline != 0 {
 		q.arm(sub, alarm{at: rec.deadline, number: n, epoch: rec.epoch, kind: alarmLock})

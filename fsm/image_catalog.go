@@ -46,7 +46,7 @@ func (img *catalogImage) WriteTo(w io.Writer) (int64, error) { return img.write(
 func (img *catalogImage) Refs(func(Owner, Ref)) {}
 
 func (img *catalogImage) write(w io.Writer, refs bool) (int64, error) {
-	iw := newImageWriter(w, machineCatalog, refs)
+	iw := newImageWriter(w, machineCatalog, imageVersion(machineCatalog, Level), refs)
 	iw.instant(img.clock)
 	iw.string(img.clusterID)
 	for _, b := range img.sealKey {

@@ -1,6 +1,10 @@
 package fsm
 
-import "math"
+import (
+	"math"
+
+	"github.com/peeklock/peeklock/fsm/filter"
+)
 
 // rules writes what makes an entity a topic or a subscription.
 func (w *imageWriter) rules(x *frozenQueue) {
@@ -13,6 +17,9 @@ func (w *imageWriter) rules(x *frozenQueue) {
 		for _, r := range x.rules {
 			w.uvarint(r.number)
 			w.rule(&r.Rule)
+			if w.filed && r.Filter.Kind == CorrelationFilter {
+				w.uvarint(uint64(r.filed + 1)) // -1 is a filter without conditions
+			}
 			w.spill()
 		}
 	case QueueEntity:
@@ -33,11 +40,15 @@ func (r *imageReader) rules(x *queue) {
 }
 
 func (r *imageReader) numbered(x *queue) {
-	number, read := r.uvarint(), r.rule()
+	number, read, filed := r.uvarint(), r.rule(), filter.ByFewest
+	if r.version >= imageVersion(machineQueues, levelSteps) && read.Filter.Kind == CorrelationFilter {
+		filed = int(r.limited(filter.ConditionsMax)) - 1
+		r.want(filed < len(read.Filter.Conditions) && (filed >= 0) == (len(read.Filter.Conditions) > 0))
+	}
 	ready, err := parseRule(&read)
 	n := len(x.rules.list)
 	r.want(err == nil && number != 0 && (n == 0 || x.rules.list[n-1].number < number))
-	x.rules.list = append(x.rules.list, &rule{Rule: read, parsed: ready, number: number, of: x})
+	x.rules.list = append(x.rules.list, &rule{Rule: read, parsed: ready, number: number, of: x, filed: filed})
 }
 
 // sharedRef reads which message of the topic a record is a copy of.
@@ -48,7 +59,7 @@ func (r *imageReader) sharedRef() Ref {
 
 // canHold says whether a record can be in this sub-queue, going by the kind of its entity.
 func (sub *subqueue) canHold(rec *record, patch Ref) bool {
-	own := rec.state != Shared && rec.flags&shared == 0
+	own := rec.state != Shared && rec.state != Pending && rec.flags&shared == 0
 	switch {
 	case sub.address.Sub == TransferQueue:
 		return own && rec.flags == 0 && (rec.state == Ready || rec.state == Leaving) && rec.rots == 0 && rec.expires == 0 && patch != Ref{}
@@ -58,9 +69,10 @@ func (sub *subqueue) canHold(rec *record, patch Ref) bool {
 	switch main := sub.address.Sub == MainQueue; sub.of.kind {
 	case TopicEntity:
 		return main && rec.flags == 0 && rec.attempts == 0 &&
-			(rec.state == Shared && rec.epoch > 0 && rec.expires == 0 || rec.state == Scheduled && rec.epoch == 0)
+			(rec.state == Shared && rec.epoch > 0 && rec.expires == 0 || rec.state == Scheduled && rec.epoch == 0 ||
+				rec.state == Pending && rec.epoch == 0)
 	case SubscriptionEntity:
-		return rec.state != Shared && rec.flags&shared != 0 && (rec.state != Scheduled || rec.flags&delayed != 0)
+		return rec.state != Shared && rec.state != Pending && rec.flags&shared != 0 && (rec.state != Scheduled || rec.flags&delayed != 0)
 	case QueueEntity:
 	}
 	return own

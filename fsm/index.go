@@ -61,7 +61,7 @@ type index struct {
 	era     era     // of the slice entries itself
 	entries []entry // sorted by base; none is empty
 	hint    uint64  // no chunk with a lower base holds ready messages
-	counts  [Leaving + 1]uint64
+	counts  [Pending + 1]uint64
 	bytes   uint64 // of the bodies that are not Taken
 	lost    int    // chunks that went while an alarm stood for them
 	// sessions are told of every message that comes, goes or changes; nil where there are none.

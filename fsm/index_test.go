@@ -138,7 +138,7 @@ func sameAs(t *rapid.T, entries []entry, numbers []SequenceNumber, model plain) 
 
 // checkIndex checks what the comments of chunk and index promise.
 func checkIndex(t *rapid.T, ix *index, model plain, patches map[SequenceNumber]Ref) {
-	var counts [Leaving + 1]uint64
+	var counts [Pending + 1]uint64
 	first, size := SequenceNumber(0), uint64(0)
 	for _, n := range model.numbers() {
 		rec := model[n]

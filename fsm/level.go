@@ -10,11 +10,22 @@ package fsm
 // and the code that writes it where Catalog.Level says that it may.
 //
 //	1  all that stands in testdata/formats
-const Level uint32 = 1
+//	2  RaiseLevel in the logs of message partitions. From it on a message machine counts steps
+//	   (ruleStepsMax, entryStepsMax), keeps what does not fit into an entry as Pending messages,
+//	   and writes image version 4, which begins with its level.
+const Level uint32 = 2
+
+// levelSteps is the level from which on publishing is bounded by steps.
+const levelSteps = 2
 
 // RaiseLevel records that every member knows a level, which must be above 0: from now on its
 // formats may be written, and a binary that knows less takes part no more. Result: nothing. It
 // never falls: PreconditionFails, as in a catalog that is not founded.
+//
+// In the catalog it is the level of the cluster. In the log of a message partition it is that of
+// its machine, which knows no other: the leader writes it there when it has heard that the cluster
+// has risen, and from that entry on all replicas do what the level says, whatever their members
+// have heard.
 type RaiseLevel struct{ Level uint32 }
 
 func (RaiseLevel) command() {}
@@ -26,6 +37,30 @@ func (c *Catalog) raise(level uint32) Code {
 		return PreconditionFails
 	}
 	c.level = level
+	return OK
+}
+
+// Level is the level of the machine: what of its behaviour and of its image is decided by a
+// level goes by it. 1 or more.
+func (q *Queues) Level() uint32 { return max(1, q.level) }
+
+// raiseLevel sets the level of the machine. Nothing of before is taken apart: what was
+// published stays so.
+func (q *Queues) raiseLevel(level uint32) Code {
+	if level == 0 {
+		return InvalidArgument
+	}
+	if level < q.Level() {
+		return PreconditionFails
+	}
+	if q.Level() < levelSteps && level >= levelSteps {
+		for _, x := range q.queues {
+			if x.hub != nil {
+				x.hub.refile(q.arena.era)
+			}
+		}
+	}
+	q.level = level
 	return OK
 }
 

@@ -272,7 +272,7 @@ func TestUnknownVersionsAreTold(t *testing.T) {
 		"decode command: unknown version 9: this release reads versions 1 to 4": commandErr,
 		"decode result: unknown version 3: this release reads version 4":        resultErr,
 		"restore catalog: unknown version 3: this release reads version 4":      old,
-		"restore queues: unknown version 7: this release reads version 3":       fsm.NewQueues(&nowhere{}).Restore(bytes.NewReader(queues)),
+		"restore queues: unknown version 7: this release reads versions 3 to 4": fsm.NewQueues(&nowhere{}).Restore(bytes.NewReader(queues)),
 		"restore catalog: image of another machine":                             fsm.NewCatalog().Restore(bytes.NewReader(queues)),
 		"decode command: number is not in its shortest form or too large":       decodeErr(binary.AppendUvarint(kind(fsm.KindDeleteNamespace), 1<<32)),
 		"decode command: count is more than the bytes can hold":                 decodeErr(append(kind(fsm.KindAddPartitions), 100)),

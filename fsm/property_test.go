@@ -425,6 +425,11 @@ func TestReplicasAgree(t *testing.T) {
 			serials: map[[2]uint64]uint64{}, sent: map[fsm.EntityID]int{}, env: fsm.Env{Now: 1_000_000}, version: 1,
 		}
 		h.model.now = h.env.Now
+		if rapid.Bool().Draw(rt, "level 2") { // which these histories do not notice
+			for _, r := range []*replica{h.a, h.b, h.c} {
+				r.q.Apply(h.env, fsm.AppendCommand(nil, fsm.Header{}, fsm.RaiseLevel{Level: 2}))
+			}
+		}
 		actions := map[string]func(*rapid.T){
 			"put": h.put, "send": h.send, "send more": h.send, "receive": h.receive, "receive more": h.receive,
 			"fetch": h.fetch, "settle": h.settle, "settle more": h.settle, "renew": h.renew, "retry": h.retry,

@@ -65,12 +65,14 @@ func (sub *subqueue) skipped(x alarm) {
 	}
 }
 
-// pulse does what is due, earliest first, at most pulseMessagesMax messages: locks that
+// pulse publishes what is Pending, and does what is due, earliest first, at most
+// pulseMessagesMax messages: locks that
 // have run out give their messages back, lives end, scheduled messages become active,
 // idle queues go, ids and origins are forgotten. Which lower bounds stand decides
 // nothing: before something is done its exact moment is compared with all alarms.
 func (q *Queues) pulse() {
 	q.letGo(releasesPerPulse)
+	q.publishPending()
 	budget := pulseMessagesMax
 	for budget > 0 {
 		sub, x, ok := q.next()
@@ -117,7 +119,7 @@ func (q *Queues) pulse() {
 // NextDeadline says when something is due that a Pulse does, or earlier. A moment that
 // the clock of the newest entry has reached already means that a Pulse is due now.
 func (q *Queues) NextDeadline() (at Instant, ok bool) {
-	if len(q.remains) > 0 {
+	if len(q.remains) > 0 || len(q.pending) > 0 {
 		return max(q.clock, 1), true
 	}
 	at = q.table.due

@@ -14,7 +14,7 @@ func (q *Queues) Counts(id EntityID) (Counts, bool) {
 		Active:             main.ix.counts[Ready] + main.ix.counts[Locked] + main.ix.counts[Leaving] - main.departing(),
 		Locked:             main.ix.counts[Locked],
 		Deferred:           main.ix.counts[Deferred],
-		Scheduled:          main.ix.counts[Scheduled],
+		Scheduled:          main.ix.counts[Scheduled] + main.ix.counts[Pending],
 		DeadLetter:         dead.present() - dead.departing(),
 		Bytes:              x.held(),
 		Transfer:           main.departing() + dead.departing() + x.subs[TransferQueue].departing(),

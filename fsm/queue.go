@@ -53,7 +53,7 @@ func (q *Queues) admit(id EntityID, messages []sent) (*queue, Code) {
 	switch {
 	case code != OK:
 		return nil, code
-	case x.hub != nil && q.crowds(x.hub, messages):
+	case x.hub != nil && q.level < levelSteps && q.crowds(x.hub, messages):
 		return nil, MessageTooLarge
 	}
 	return x, q.room(x, x.held(), size, messages)

@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"fmt"
 	"slices"
+
+	"github.com/peeklock/peeklock/fsm/filter"
 )
 
 // Queues is the machine of a message partition: queues, messages and locks. It is not
@@ -31,6 +33,14 @@ type Queues struct {
 	subject     subject
 	matches     []match
 	numbers     []uint64 // of correlation rules that match
+	runner      filter.Runner
+
+	level    uint32   // of formats and behaviour, see RaiseLevel; 0 is 1
+	pending  []*queue // topics with Pending messages, sorted by id; derived
+	served   EntityID // the topic whose Pending messages were published last
+	entry    uint64   // index of the entry at hand
+	spent    uint64   // steps that it took so far
+	exceeded uint64   // rules that were over their budget, on this replica
 }
 
 // queue is one entity: its main queue, its two dead-letter queues, and its transfer queue.
@@ -95,6 +105,9 @@ func (q *Queues) Apply(env Env, command []byte) Result {
 	}
 	if r.err != nil {
 		panic(undecodable(env, kind, r.err))
+	}
+	if env.Index != q.entry || env.Index == 0 {
+		q.entry, q.spent = env.Index, 0
 	}
 	if len(q.remains) > 0 {
 		q.letGo(releasesPerApply)
@@ -266,6 +279,8 @@ func (q *Queues) manage(cmd Command) Result {
 		return q.releaseSession(c)
 	case SetSessionState:
 		return q.setState(c)
+	case RaiseLevel:
+		return Result{Code: q.raiseLevel(c.Level)}
 	}
 	return Result{}
 }
@@ -336,7 +351,7 @@ func (q *Queues) make(c *PutEntity) (*queue, Code) {
 		return nil, QuotaExceeded
 	}
 	x := q.add(c.Entity, c.Kind)
-	q.subscribe(x, topic, &rule{Rule: *first, parsed: ready, of: x})
+	q.subscribe(x, topic, &rule{Rule: *first, parsed: ready, of: x, filed: filter.ByFewest})
 	return x, OK
 }
 
@@ -401,6 +416,9 @@ func (q *Queues) takeOut(x *queue) {
 	}
 	if s := x.sessions; s != nil && s.count > 0 {
 		q.remains = append(q.remains, remains{states: s.pages})
+	}
+	if x.hub != nil {
+		q.published(x)
 	}
 	at, _ := q.position(x.id)
 	q.queues = slices.Delete(q.queues, at, at+1)

@@ -159,7 +159,7 @@ func (s *sessions) moved(slot uint32, n SequenceNumber, from, to MessageState, m
 			line.ready.remove(n)
 		case Locked:
 			line.held.remove(n)
-		case Deferred, Taken, Scheduled, Shared, Leaving:
+		case Deferred, Taken, Scheduled, Shared, Leaving, Pending:
 		}
 		switch to {
 		case Ready:
@@ -167,7 +167,7 @@ func (s *sessions) moved(slot uint32, n SequenceNumber, from, to MessageState, m
 			s.raise(slot)
 		case Locked:
 			line.held.add(n)
-		case Deferred, Taken, Scheduled, Shared, Leaving:
+		case Deferred, Taken, Scheduled, Shared, Leaving, Pending:
 		}
 	}
 	s.settle(slot, now)

@@ -17,10 +17,12 @@ import (
 //
 // and nothing behind it.
 //
-// Version 4 of the catalog has namespaces, access rules, members and moves. Other versions
-// are not read.
-func imageVersion(machine byte) byte {
-	if machine == machineCatalog {
+// Version 4 of the catalog has namespaces, access rules, members and moves; others of it are not
+// read. Version 4 of the queues begins with the level of the machine and the topic whose Pending
+// messages were published last, has such messages, and says how correlation filters are filed. A
+// machine writes version 3 until it has Level 2; both are read.
+func imageVersion(machine byte, level uint32) byte {
+	if machine == machineCatalog || level >= levelSteps {
 		return 4
 	}
 	return 3
@@ -56,11 +58,13 @@ type imageWriter struct {
 	sum  uint32
 	err  error
 	refs bool // write where bodies lie; without, images of all replicas are equal
+
+	filed bool // of queues: write how correlation filters are filed
 }
 
-func newImageWriter(w io.Writer, machine byte, refs bool) *imageWriter {
+func newImageWriter(w io.Writer, machine, version byte, refs bool) *imageWriter {
 	iw := &imageWriter{w: w, buf: make([]byte, 0, streamBytes+streamBytes/4), refs: refs}
-	iw.byte(imageVersion(machine))
+	iw.byte(version)
 	iw.byte(machine)
 	return iw
 }
@@ -127,16 +131,17 @@ type imageReader struct {
 	summed     int // buf[:summed] is in sum
 	sum        uint32
 	err, ended error // ended: why there are no more bytes
+	version    byte
 }
 
 func newImageReader(r io.Reader, machine byte) *imageReader {
 	ir := &imageReader{r: r, buf: make([]byte, streamBytes)}
-	version, known := ir.byte(), imageVersion(machine)
+	ir.version = ir.byte()
 	if ir.byte() != machine {
 		ir.fail(errMachine)
 	}
-	if version != known {
-		ir.fail(unknownVersion(version, known, known))
+	if from, to := imageVersion(machine, 1), imageVersion(machine, Level); ir.version < from || ir.version > to {
+		ir.fail(unknownVersion(ir.version, from, to))
 	}
 	return ir
 }

@@ -1,7 +1,10 @@
 package fsm
 
 import (
+	"cmp"
 	"errors"
+	"slices"
+	"strings"
 
 	"github.com/peeklock/peeklock/fsm/filter"
 )
@@ -21,6 +24,7 @@ type subject struct {
 	taken      bool   // raw was taken apart
 	properties []Property
 	folds      []string // of the names in properties
+	order      []int32  // places in properties, sorted by scope and fold, when there are many
 
 	topic    EntityID
 	number   SequenceNumber // at the topic
@@ -41,7 +45,7 @@ func (s *subject) begin(topic EntityID, n SequenceNumber, raw []byte) {
 	clear(s.folds)
 	*s = subject{
 		raw: raw, topic: topic, number: n,
-		properties: s.properties[:0], folds: s.folds[:0], changes: s.changes[:0], changedFolds: s.changedFolds[:0],
+		properties: s.properties[:0], folds: s.folds[:0], order: s.order[:0], changes: s.changes[:0], changedFolds: s.changedFolds[:0],
 	}
 }
 
@@ -57,6 +61,24 @@ func (s *subject) takeApart() {
 	}); err != nil {
 		panic("fsm: properties that were checked: " + err.Error())
 	}
+	if len(s.properties) <= searchedMax {
+		return
+	}
+	for i := range s.properties {
+		s.order = append(s.order, int32(i))
+	}
+	// Of properties with one name the first counts.
+	slices.SortFunc(s.order, func(a, b int32) int {
+		return cmp.Or(s.compare(a, s.properties[b].Name.Scope, s.folds[b]), cmp.Compare(a, b))
+	})
+}
+
+// searchedMax is the number of properties up to which one is found by looking at all of them.
+const searchedMax = 8
+
+// compare orders the property at a place and a name.
+func (s *subject) compare(at int32, scope filter.Scope, fold string) int {
+	return cmp.Or(cmp.Compare(s.properties[at].Name.Scope, scope), strings.Compare(s.folds[at], fold))
 }
 
 // find looks for a property by the fold of its name, first among what an action changed.
@@ -68,6 +90,20 @@ func (s *subject) find(scope filter.Scope, fold string) (v filter.Value, found b
 	}
 	if !s.taken {
 		s.takeApart()
+	}
+	if len(s.order) > 0 {
+		low, high := 0, len(s.order)
+		for low < high {
+			if middle := (low + high) / 2; s.compare(s.order[middle], scope, fold) < 0 {
+				low = middle + 1
+			} else {
+				high = middle
+			}
+		}
+		if low < len(s.order) && s.compare(s.order[low], scope, fold) == 0 {
+			return s.properties[s.order[low]].Value, true
+		}
+		return filter.Value{}, false
 	}
 	for i := range s.folds {
 		if s.folds[i] == fold && s.properties[i].Name.Scope == scope {

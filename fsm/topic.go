@@ -1,6 +1,7 @@
 package fsm
 
 import (
+	"errors"
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm/filter"
@@ -8,7 +9,7 @@ import (
 
 // The limits of what one publishing makes.
 const (
-	// publishingsMax bounds what the messages of one SendMessages do together: true and SQL
+	// publishingsMax bounds, below Level 2, what the messages of one SendMessages do together: true and SQL
 	// rules that are asked, and copies that correlation filters make. It is a tenth of a second
 	// of the machine, 524 messages for 2,000 subscriptions, or 4,096 for 256.
 	publishingsMax = 1 << 20
@@ -25,15 +26,16 @@ const ruleNameProperty = "RuleName"
 
 // match is a rule that takes a message, or that failed on it.
 type match struct {
-	rule *rule
-	err  error
+	rule  *rule
+	err   error
+	steps uint64 // that its filter took
 }
 
 // publish takes one message at a topic: for now, or for when its time comes.
 func (q *Queues) publish(x *queue, m *sent) SequenceNumber {
 	x.last++
 	if m.at <= q.clock {
-		q.fanOut(x, x.last, m)
+		q.enqueue(x, x.last, m)
 		return x.last
 	}
 	sub := &x.subs[MainQueue]
@@ -59,24 +61,42 @@ func (q *Queues) publishDue(sub *subqueue, at cursor, rec record) (copies int) {
 	}
 	sub.ix.remove(at)
 	x.last++
-	copies = q.fanOut(x, x.last, &m)
+	copies = q.enqueue(x, x.last, &m)
 	q.release(rec.body, patch)
 	x.active = q.clock
 	return copies
 }
 
-// fanOut gives a message that has number n at a topic to the subscriptions whose rules
-// take it. The body is stored once, with a record of the topic that counts the copies;
-// when nobody takes the message there is neither.
-func (q *Queues) fanOut(x *queue, n SequenceNumber, m *sent) (copies int) {
+// enqueue takes a message whose time has come, under a new number, and says how many copies
+// were made at once: it is published now, or by one of the next pulses. The body is stored once,
+// with a record of the topic that counts the copies; when nobody takes the message there is neither.
+func (q *Queues) enqueue(x *queue, n SequenceNumber, m *sent) (copies int) {
+	if !q.begins(x) {
+		q.pend(x, n, m)
+		return 0
+	}
+	if copies = q.fanOut(x, n, m, q.clock); copies > 0 {
+		main := &x.subs[MainQueue]
+		main.ix.insert(n, record{
+			body: q.bodies.Append(Owner{Address: main.address, Sequence: n}, m.payload), enqueued: q.clock, state: Shared, epoch: uint32(copies),
+		}, noSession)
+	}
+	return copies
+}
+
+// fanOut gives a message that has number n at a topic, and was accepted at a moment, to the
+// subscriptions whose rules take it. It is to be stored when there are copies.
+func (q *Queues) fanOut(x *queue, n SequenceNumber, m *sent, enqueued Instant) (copies int) {
 	life := x.life(m.ttl)
 	s := &q.subject
 	s.begin(x.id, n, m.properties)
-	s.enqueued, s.expires, s.size = q.clock, expiry(q.clock, life), len(m.payload)
+	s.enqueued, s.expires, s.size = enqueued, expiry(enqueued, life), len(m.payload)
 	c := copying{
-		life: life, patches: m.patches, session: m.session, hasSession: m.hasSession,
-		rec: record{body: sharedRef(n, len(m.payload)), enqueued: q.clock, state: Ready, flags: shared | recordFlags(m.hops)<<hopsShift},
+		life: life, patches: m.patches, session: m.session, hasSession: m.hasSession, share: q.sharedBudget(x.hub),
+		rec: record{body: sharedRef(n, len(m.payload)), enqueued: enqueued, state: Ready, flags: shared | recordFlags(m.hops)<<hopsShift},
 	}
+	q.runner.Begin(s)
+	q.taken(stepsMessage + stepsPropertyByte*uint64(len(m.properties)))
 	matches := q.matching(x.hub)
 	for from := 0; from < len(matches); {
 		to := from + 1
@@ -88,13 +108,7 @@ func (q *Queues) fanOut(x *queue, n SequenceNumber, m *sent) (copies int) {
 	}
 	clear(matches) // they hold on to rules
 	s.begin(0, 0, nil)
-	if copies == 0 {
-		return 0
-	}
-	main := &x.subs[MainQueue]
-	main.ix.insert(n, record{
-		body: q.bodies.Append(Owner{Address: main.address, Sequence: n}, m.payload), enqueued: q.clock, state: Shared, epoch: uint32(copies),
-	}, noSession)
+	q.runner.Begin(nil)
 	return copies
 }
 
@@ -108,15 +122,21 @@ func (q *Queues) matching(h *hub) []match {
 	sorted := len(h.all) == 0 || len(h.sql) == 0 && h.index.Len() == 0
 	for _, r := range h.sql {
 		s.rule = r.number
-		switch truth, err := r.sql.Match(s); {
+		truth, err := q.runner.Match(r.sql, q.ruleBudget(0))
+		steps := q.runner.Steps()
+		q.taken(steps)
+		switch {
 		case err != nil:
+			q.failed(err)
 			list = append(list, match{rule: r, err: err})
 		case truth == filter.True:
-			list = append(list, match{rule: r})
+			list = append(list, match{rule: r, steps: steps})
 		}
 	}
 	if h.index.Len() > 0 {
-		q.numbers = h.index.Match(s, q.numbers[:0])
+		var steps uint64
+		q.numbers, steps = h.index.Match(s, q.numbers[:0])
+		q.taken(steps)
 		sorted = sorted && len(q.numbers) == 0
 		for _, number := range q.numbers {
 			list = append(list, match{rule: h.numbered[number]})
@@ -138,24 +158,26 @@ type copying struct {
 	session    []byte
 	hasSession bool
 
-	acted int // bytes of patches that actions have made
+	acted int    // bytes of patches that actions have made
+	share uint64 // what the actions of correlation filters of each subscription may take
 }
 
 // deliver makes the copies of one subscription: one if a rule without action took the
 // message, one for every rule with an action that did, and a dead letter if a rule failed
 // and the subscription keeps such messages.
 func (q *Queues) deliver(x *queue, matches []match, c *copying) (copies int) {
-	c.rec.expires = expiry(q.clock, min(c.life, x.settings.DefaultTimeToLive))
+	c.rec.expires = expiry(c.rec.enqueued, min(c.life, x.settings.DefaultTimeToLive))
 	if slices.ContainsFunc(matches, func(m match) bool { return m.err == nil && m.rule.action == nil }) {
 		q.give(x, c, c.patches)
 		copies++
 	}
 	var failure error
+	share := c.share
 	for _, m := range matches {
 		err := m.err
 		if err == nil && m.rule.action != nil {
 			var patches []byte
-			if patches, err = q.acted(m.rule, c); err == nil {
+			if patches, err = q.acted(m, c, &share); err == nil {
 				q.give(x, c, patches)
 				copies++
 			}
@@ -172,14 +194,26 @@ func (q *Queues) deliver(x *queue, matches []match, c *copying) (copies int) {
 	return copies
 }
 
-// acted lets the action of a rule change a copy, and returns its patches.
-func (q *Queues) acted(r *rule, c *copying) ([]byte, error) {
-	s := &q.subject
+// acted lets the action of a rule change a copy, and returns its patches. share is what is left
+// to all correlation filters of the subscription.
+func (q *Queues) acted(m match, c *copying, share *uint64) ([]byte, error) {
+	s, r := &q.subject, m.rule
 	s.act(r.number)
 	if c.acted >= actedBytesMax {
 		return nil, errActed
 	}
-	if err := r.action.Apply(s, s); err != nil {
+	budget := q.ruleBudget(m.steps + stepsChanged)
+	if r.Filter.Kind == CorrelationFilter {
+		budget = min(budget, *share-min(*share, stepsChanged))
+	}
+	err := q.runner.Apply(r.action, s, budget)
+	steps := q.runner.Steps() + stepsChanged
+	q.taken(steps)
+	if r.Filter.Kind == CorrelationFilter {
+		*share -= min(*share, steps)
+	}
+	if err != nil {
+		q.failed(err)
 		return nil, err
 	}
 	name := Change{Property: filter.Property{Name: ruleNameProperty}, Value: filter.Text(r.Name)}
@@ -188,8 +222,16 @@ func (q *Queues) acted(r *rule, c *copying) ([]byte, error) {
 	return patches, nil
 }
 
+// failed counts a rule that was over its budget.
+func (q *Queues) failed(err error) {
+	if errors.Is(err, filter.ErrSteps) {
+		q.exceeded++
+	}
+}
+
 // give puts a copy at the tail of a subscription.
 func (q *Queues) give(x *queue, c *copying, patches []byte) {
+	q.taken(stepsCopy + uint64(len(patches))/patchBytes)
 	sub := &x.subs[MainQueue]
 	x.last++
 	session := noSession
@@ -207,6 +249,7 @@ func (q *Queues) give(x *queue, c *copying, patches []byte) {
 
 // giveUp puts a copy into the dead-letter queue of a subscription, because a rule failed.
 func (q *Queues) giveUp(x *queue, c *copying, failure error) {
+	q.taken(stepsCopy + stepsChanged + uint64(len(c.patches))/patchBytes)
 	sub := &x.subs[DeadLetterQueue]
 	x.last++
 	rec := c.rec

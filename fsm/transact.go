@@ -246,7 +246,7 @@ func (t *trial) send(c *sending) Code {
 	}
 	s := t.stake(x)
 	s.sends = append(s.sends, c.messages...)
-	if x.hub != nil && t.q.crowds(x.hub, s.sends) {
+	if x.hub != nil && t.q.level < levelSteps && t.q.crowds(x.hub, s.sends) {
 		return MessageTooLarge
 	}
 	return t.room(s, 0)

@@ -121,6 +121,9 @@ const (
 	Shared MessageState = 6
 	// Leaving messages are in the batch that is being forwarded (ForwardMessages).
 	Leaving MessageState = 7
+	// Pending messages of a topic were accepted, and wait until the rules are asked: the entry
+	// that they came with had no steps left. Never seen outside. From Level 2 on.
+	Pending MessageState = 8
 )
 
 // Verb is one way to settle a lock.

@@ -102,7 +102,7 @@ func BenchmarkMatch1Correlation(b *testing.B) {
 		before := heap()
 		for i := range n {
 			all[i] = correlation(b, system(Label, Text("order")), user("customer", Text(fmt.Sprint(i))))
-			x.Add(uint64(i), all[i])
+			x.Add(uint64(i), all[i], ByFewest)
 		}
 		bytes := heap() - before
 		m := order(n / 2)
@@ -110,7 +110,7 @@ func BenchmarkMatch1Correlation(b *testing.B) {
 			var found []uint64
 			b.ReportAllocs()
 			for b.Loop() {
-				if found = x.Match(m, found[:0]); len(found) != 1 {
+				if found, _ = x.Match(m, found[:0]); len(found) != 1 {
 					b.Fatalf("%d matched", len(found))
 				}
 			}

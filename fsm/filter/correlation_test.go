@@ -70,8 +70,8 @@ func TestCorrelationMatch(t *testing.T) {
 			t.Errorf("%d: %v: got %v", i, row.conditions, got)
 		}
 		x := NewIndex()
-		x.Add(5, c)
-		if got := x.Match(m, nil); slices.Equal(got, []uint64{5}) != row.want {
+		x.Add(5, c, ByFewest)
+		if got, _ := x.Match(m, nil); slices.Equal(got, []uint64{5}) != row.want {
 			t.Errorf("%d: %v: the index gives %v", i, row.conditions, got)
 		}
 	}
@@ -117,7 +117,7 @@ func TestIndexAgreesWithTestingAll(t *testing.T) {
 				conditions = append(conditions, system([]string{Label, To}[random.IntN(2)], Text("x")))
 			}
 			c := correlation(t, conditions...)
-			x.Add(id, c)
+			x.Add(id, c, ByFewest)
 			all[id] = c
 		}
 		if step%20 != 0 {
@@ -134,8 +134,19 @@ func TestIndexAgreesWithTestingAll(t *testing.T) {
 			}
 		}
 		slices.Sort(want[1:])
-		if got := x.Match(m, []uint64{999}); !slices.Equal(got, want) {
+		got, steps := x.Match(m, []uint64{999})
+		if !slices.Equal(got, want) {
 			t.Fatalf("step %d: got %v, want %v", step, got, want)
+		}
+		// One that was told where filters are does the same, in whatever order they came.
+		told := NewIndex()
+		for id, f := range x.filters {
+			if by := told.Add(id, f.filter, f.by); by != f.by {
+				t.Fatalf("step %d: filed by %d, told %d", step, by, f.by)
+			}
+		}
+		if again, same := told.Match(m, []uint64{999}); !slices.Equal(again, want) || same != steps {
+			t.Fatalf("step %d: got %v in %d steps, want %v in %d", step, again, same, want, steps)
 		}
 		if x.Len() != len(all) {
 			t.Fatalf("step %d: %d filters, want %d", step, x.Len(), len(all))
@@ -144,11 +155,11 @@ func TestIndexAgreesWithTestingAll(t *testing.T) {
 	for id := range all {
 		x.Remove(id)
 	}
-	if len(x.filters)+len(x.users)+len(x.always) != 0 {
-		t.Errorf("%d filters, %d properties, %d always stay behind", len(x.filters), len(x.users), len(x.always))
+	if len(x.filters)+len(x.users)+len(x.always)+len(x.byHeld) != 0 || len(x.free) != len(x.all) {
+		t.Errorf("%d filters, %d properties, %d always, %d conditions stay behind", len(x.filters), len(x.users), len(x.always), len(x.byHeld))
 	}
 	for i := range x.system {
-		if x.system[i] != nil {
+		if x.system[i] != 0 {
 			t.Errorf("%s stays behind", systemNames()[i])
 		}
 	}
@@ -161,26 +172,20 @@ func TestIndexTestsFewFilters(t *testing.T) {
 	const filters = 10_000
 	for i := range filters {
 		x.Add(uint64(i), correlation(t,
-			system(Label, Text("order")), user("customer", Text(fmt.Sprint(i))), user("region", Text(fmt.Sprint(i%5)))))
+			system(Label, Text("order")), user("customer", Text(fmt.Sprint(i))), user("region", Text(fmt.Sprint(i%5)))), ByFewest)
 	}
 	longest := 0
-	for _, b := range x.users {
-		for _, entries := range b {
-			longest = max(longest, len(entries))
-		}
-	}
-	for _, b := range x.system {
-		for _, entries := range b {
-			longest = max(longest, len(entries))
-		}
+	for i := range x.all {
+		longest = max(longest, len(x.all[i].filters))
 	}
 	if longest > 2 {
 		t.Errorf("a bucket of %d filters", longest)
 	}
 	m := sample()
 	m.user["customer"], m.user["region"] = Text("7"), Text("2")
-	if got := x.Match(m, nil); !slices.Equal(got, []uint64{7}) {
-		t.Errorf("got %v", got)
+	// Three conditions hold; at most two filters are filed by each.
+	if got, steps := x.Match(m, nil); !slices.Equal(got, []uint64{7}) || steps > 6*(stepsTested+3*stepsCondition) {
+		t.Errorf("got %v in %d steps", got, steps)
 	}
 }
 
@@ -188,9 +193,9 @@ func TestIndexTestsFewFilters(t *testing.T) {
 func TestIndexGivesEachFilterOnce(t *testing.T) {
 	t.Parallel()
 	x := NewIndex()
-	x.Add(1, correlation(t, user("a", Int(1))))
+	x.Add(1, correlation(t, user("a", Int(1))), ByFewest)
 	m := &fake{user: map[string]Value{"a": Int(1), "A": Int(1)}}
-	if got := x.Match(m, nil); !slices.Equal(got, []uint64{1}) {
+	if got, _ := x.Match(m, nil); !slices.Equal(got, []uint64{1}) {
 		t.Errorf("got %v", got)
 	}
 }

@@ -10,94 +10,137 @@ type ListedMessage interface {
 	EachUser(visit func(name string, v Value))
 }
 
-// Index finds the correlation filters that match a message without testing the others.
-// Every filter lies in one bucket, that of one of its conditions: a property and its
-// value. A message can only match filters in the buckets of the properties and values
-// it has, so at most 8 + number of its application properties buckets are looked at, and
-// only what lies in them is tested.
+// Index finds the correlation filters that match a message without testing the others. Each
+// condition, a property and the value it must have, is there once however many filters have
+// it. Every filter is filed by one of its conditions; a message can only match filters that are
+// filed by a condition that holds, so of its at most 8 + number of application properties
+// conditions only the filters filed by them are tested. Which conditions hold is found out
+// once for a message, so a test costs little.
 //
-//	system[Label]   ─ 'order'   ─► filters 3, 9
-//	users["region"] ─ 'eu'      ─► filter 4
-//	always                      ─► filters without conditions
+//	sys.Label = 'order'   ─► holds for this message? filters 3, 9
+//	region = 'eu'         ─► holds for this message? filter 4
+//	always                ─► filters without conditions
 //
-// It is not safe for concurrent use while Add or Remove runs. Which bucket a filter lies
-// in depends on the order of the calls; what Match gives does not.
+// It is not safe for concurrent use. By which condition a filter is filed depends on the order
+// of the calls, unless Add is told; what Match finds does not, but the steps it takes do.
 type Index struct {
 	filters map[uint64]filed
-	system  [8]buckets
-	users   map[string]buckets
+	byHeld  map[held]uint32 // conditions by what they are
+	system  [8]int          // how many conditions there are of each system property
+	users   map[string]int  // and of application properties, by folded name
+	all     []indexed       // the conditions; free ones have no holders
+	free    []uint32
 	always  []entry
+	message uint32 // number of the message at hand: conditions that hold have it
+	holding []uint32
 }
 
-// buckets are the filters of one property by the value they want. There are no empty ones.
-type buckets map[Value][]entry
+// indexed is a condition in an index.
+type indexed struct {
+	filters []entry // that are filed by it
+	holders uint32  // filters that have it
+	message uint32  // for which it held last
+}
 
-// entry is a filter in its bucket.
+// entry is a filter where it is filed: the conditions that it has.
 type entry struct {
-	filter *Correlation
-	id     uint64
+	conditions []uint32
+	id         uint64
 }
 
-// filed says where a filter lies: which of its conditions is its bucket, -1 for always.
+// filed says where a filter is: which of its conditions it is filed by, -1 for always.
 type filed struct {
-	filter *Correlation
-	by     int
+	filter     *Correlation
+	conditions []uint32
+	by         int
 }
+
+// ByFewest lets Add choose the condition by which a filter is filed.
+const ByFewest = -2
+
+// What Match takes, in steps: for a filter that is tested, and for each of its conditions.
+const (
+	stepsTested    = 16
+	stepsCondition = 2
+)
 
 // NewIndex is an empty index.
 func NewIndex() *Index {
-	return &Index{filters: map[uint64]filed{}, users: map[string]buckets{}}
+	return &Index{filters: map[uint64]filed{}, byHeld: map[held]uint32{}, users: map[string]int{}}
 }
 
 // Len is how many filters there are.
 func (x *Index) Len() int { return len(x.filters) }
 
-// Add puts a filter in under an id; one that was there under it goes. Of its conditions
-// the one whose bucket has the fewest filters becomes its place, so that what many filters
-// have in common (a type, a region) does not gather them. For 100,000 filters with a
-// common label and an own customer each, all but the first lie alone.
-func (x *Index) Add(id uint64, c *Correlation) {
+// Add puts a filter in under an id; one that was there under it goes. It is filed by the
+// condition that is told, or for ByFewest by that by which the fewest others are, so that what
+// many filters have in common (a type, a region) does not gather them: of 100,000 filters
+// with a common label and an own customer each, all but the first lie alone. The result is
+// which of its conditions that is, -1 for a filter that has none.
+func (x *Index) Add(id uint64, c *Correlation, by int) int {
 	x.Remove(id)
-	best := -1
-	fewest := 0
+	f := filed{filter: c, conditions: make([]uint32, len(c.conditions)), by: by}
 	for i := range c.conditions {
-		n := len(x.bucketsOf(&c.conditions[i])[c.conditions[i].value])
-		if best < 0 || n < fewest {
-			best, fewest = i, n
+		f.conditions[i] = x.hold(&c.conditions[i])
+	}
+	if by == ByFewest {
+		f.by = -1
+		for i, n := range f.conditions {
+			if f.by < 0 || len(x.all[n].filters) < len(x.all[f.conditions[f.by]].filters) {
+				f.by = i
+			}
 		}
 	}
-	x.filters[id] = filed{filter: c, by: best}
-	e := entry{filter: c, id: id}
-	if best < 0 {
-		x.always = append(x.always, e)
+	x.filters[id] = f
+	at := x.place(&f)
+	*at = append(*at, entry{conditions: f.conditions, id: id})
+	return f.by
+}
+
+// place is the list that a filter lies in.
+func (x *Index) place(f *filed) *[]entry {
+	if f.by < 0 {
+		return &x.always
+	}
+	return &x.all[f.conditions[f.by]].filters
+}
+
+// hold finds or makes a condition, for one filter more.
+func (x *Index) hold(h *held) uint32 {
+	n, found := x.byHeld[*h]
+	if !found {
+		if last := len(x.free) - 1; last >= 0 {
+			n, x.free = x.free[last], x.free[:last]
+		} else {
+			n = uint32(len(x.all))
+			x.all = append(x.all, indexed{})
+		}
+		x.byHeld[*h] = n
+		x.count(h, 1)
+	}
+	x.all[n].holders++
+	return n
+}
+
+// release is the opposite of hold.
+func (x *Index) release(h *held, n uint32) {
+	if x.all[n].holders--; x.all[n].holders > 0 {
 		return
 	}
-	at := &c.conditions[best]
-	b := x.bucketsOf(at)
-	if b == nil {
-		b = buckets{}
-		x.place(at, b)
-	}
-	b[at.value] = append(b[at.value], e)
+	x.all[n] = indexed{}
+	x.free = append(x.free, n)
+	delete(x.byHeld, *h)
+	x.count(h, -1)
 }
 
-// bucketsOf is nil if no filter lies under the property.
-func (x *Index) bucketsOf(h *held) buckets {
-	if h.scope == User {
-		return x.users[h.name]
+// count keeps the numbers of conditions by property.
+func (x *Index) count(h *held, change int) {
+	if h.scope == System {
+		x.system[systemIndex(h.name)] += change
+		return
 	}
-	return x.system[systemIndex(h.name)]
-}
-
-// place puts the buckets of a property in their place, or takes them away if b is nil.
-func (x *Index) place(h *held, b buckets) {
-	switch {
-	case h.scope == System:
-		x.system[systemIndex(h.name)] = b
-	case b == nil:
+	if x.users[h.name] += change; x.users[h.name] == 0 {
 		delete(x.users, h.name)
-	default:
-		x.users[h.name] = b
 	}
 }
 
@@ -108,19 +151,10 @@ func (x *Index) Remove(id uint64) {
 		return
 	}
 	delete(x.filters, id)
-	if f.by < 0 {
-		x.always = without(x.always, id)
-		return
-	}
-	at := &f.filter.conditions[f.by]
-	b := x.bucketsOf(at)
-	if rest := without(b[at.value], id); len(rest) > 0 {
-		b[at.value] = rest
-		return
-	}
-	delete(b, at.value)
-	if len(b) == 0 {
-		x.place(at, nil)
+	at := x.place(&f)
+	*at = without(*at, id)
+	for i, n := range f.conditions {
+		x.release(&f.filter.conditions[i], n)
 	}
 }
 
@@ -128,41 +162,85 @@ func (x *Index) Remove(id uint64) {
 func without(entries []entry, id uint64) []entry {
 	at := slices.IndexFunc(entries, func(e entry) bool { return e.id == id })
 	last := len(entries) - 1
+	if last == 0 {
+		return nil
+	}
 	entries[at] = entries[last]
 	entries[last] = entry{}
 	return entries[:last]
 }
 
-// Match appends the ids of the filters that match to dst, in ascending order.
-func (x *Index) Match(m ListedMessage, dst []uint64) []uint64 {
+// Match appends the ids of the filters that match to dst, in ascending order, and says how
+// many steps that took.
+func (x *Index) Match(m ListedMessage, dst []uint64) (ids []uint64, steps uint64) {
 	start := len(dst)
-	dst = matching(x.always, m, dst)
+	x.observe(m)
+	dst, steps = x.test(x.always, dst, 0)
+	for _, n := range x.holding {
+		dst, steps = x.test(x.all[n].filters, dst, steps)
+	}
+	slices.Sort(dst[start:])
+	return dst, steps
+}
+
+// observe finds the conditions that hold for a message, each once.
+func (x *Index) observe(m ListedMessage) {
+	if x.message++; x.message == 0 { // all numbers were used
+		for i := range x.all {
+			x.all[i].message = 0
+		}
+		x.message = 1
+	}
+	x.holding = x.holding[:0]
 	for i, name := range systemNames() {
-		if len(x.system[i]) == 0 {
+		if x.system[i] == 0 {
 			continue
 		}
 		if v, _ := m.System(name); v.kind != KindNull {
-			dst = matching(x.system[i][unified(v)], m, dst)
+			x.holds(held{scope: System, name: name, value: unified(v)})
 		}
 	}
 	if len(x.users) > 0 {
 		m.EachUser(func(name string, v Value) {
-			if b := x.users[Fold(name)]; b != nil {
-				dst = matching(b[unified(v)], m, dst)
+			folded := Fold(name)
+			if x.users[folded] == 0 {
+				return
+			}
+			// Of properties that differ in case only, one counts.
+			if v, _ := m.User(folded); v.kind != KindNull {
+				x.holds(held{scope: User, name: folded, value: unified(v)})
 			}
 		})
 	}
-	found := dst[start:]
-	slices.Sort(found)
-	// A message can have two properties that differ in case only, and so meet a bucket twice.
-	return dst[:start+len(slices.Compact(found))]
 }
 
-func matching(entries []entry, m Message, dst []uint64) []uint64 {
+// holds notes that a condition holds, if any filter has it.
+func (x *Index) holds(h held) {
+	n, found := x.byHeld[h]
+	if !found || nan(h.value) || x.all[n].message == x.message {
+		return
+	}
+	x.all[n].message = x.message
+	x.holding = append(x.holding, n)
+}
+
+// test appends the filters all of whose conditions hold.
+func (x *Index) test(entries []entry, dst []uint64, steps uint64) ([]uint64, uint64) {
 	for i := range entries {
-		if entries[i].filter.Match(m) {
-			dst = append(dst, entries[i].id)
+		e := &entries[i]
+		steps += stepsTested + stepsCondition*uint64(len(e.conditions))
+		if x.allHold(e.conditions) {
+			dst = append(dst, e.id)
 		}
 	}
-	return dst
+	return dst, steps
+}
+
+func (x *Index) allHold(conditions []uint32) bool {
+	for _, n := range conditions {
+		if x.all[n].message != x.message {
+			return false
+		}
+	}
+	return true
 }

@@ -217,9 +217,8 @@ func (a *automaton) step() {
 	for i, inner := range inners {
 		x := reached[i]<<1 | carry
 		carry = reached[i] >> 63
-		sum := uint64(0)
-		sum, ripple = bits.Add64(x&inner, inner, ripple)
-		reached[i] = (x | sum) &^ inner
+		sum, over := bits.Add64(x&inner, inner, ripple)
+		reached[i], ripple = (x|sum)&^inner, over
 	}
 	if next := a.high + 1; next < len(a.reached) { // what runs over into a word that was empty
 		inner := a.b.inner[next]

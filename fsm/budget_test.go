@@ -1,0 +1,472 @@
+package fsm_test
+
+import (
+	"bytes"
+	"encoding/hex"
+	"fmt"
+	"math/rand/v2"
+	"reflect"
+	"strings"
+	"testing"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// The machine of these tests has topic 1 with subscriptions 2 and 3: each message with heavy
+// properties takes rules of subscription 2 about half as many steps as an entry may have taken
+// when a message is begun, and subscription 3 takes everything.
+const (
+	heavyRules = 300
+	heavyBytes = 30_000
+)
+
+// heavyFilter takes nearly all steps of a rule for a heavy message, and does not match.
+func heavyFilter() fsm.RuleFilter { return sqlFilter("long LIKE '%" + strings.Repeat("_", 32) + "b'") }
+
+// heavy are the properties of a message that heavyFilter works on, with a number to know it by.
+func heavy(n int) []byte {
+	return fsm.AppendProperties(nil, []fsm.Property{
+		{Name: filter.Property{Name: "long"}, Value: filter.Text(strings.Repeat("a", heavyBytes))},
+		{Name: filter.Property{Name: "n"}, Value: filter.Int(int64(n))},
+	})
+}
+
+// newBudgeted is a machine of Level 2 with that topic.
+func newBudgeted(t testing.TB) *between {
+	t.Helper()
+	b := newBetween(t)
+	b.must(fsm.RaiseLevel{Level: 2})
+	b.topic(1, heavyRules)
+	return b
+}
+
+// topic makes a topic with two subscriptions, the first with so many heavy rules.
+func (b *between) topic(id fsm.EntityID, rules int) {
+	b.t.Helper()
+	s := fsm.DefaultSettings()
+	s.DeadLetterOnFilterErrors = true
+	b.must(fsm.PutEntity{Entity: id, Version: 1, Settings: s, Kind: fsm.TopicEntity})
+	b.must(fsm.PutEntity{Entity: id + 1, Version: 1, Settings: s, Kind: fsm.SubscriptionEntity, Topic: id, Rule: &fsm.Rule{Name: "r0", Filter: heavyFilter()}})
+	b.must(fsm.PutEntity{Entity: id + 2, Version: 1, Settings: s, Kind: fsm.SubscriptionEntity, Topic: id})
+	for i := 1; i < rules; i++ {
+		b.must(fsm.PutRule{Subscription: id + 1, Rule: fsm.Rule{Name: fmt.Sprintf("r%d", i), Filter: heavyFilter()}})
+	}
+}
+
+// sendHeavy sends so many heavy messages, the first with number n, and returns what was answered.
+func (b *between) sendHeavy(topic fsm.EntityID, n, messages int) fsm.SequenceNumber {
+	b.t.Helper()
+	c := fsm.SendMessages{Entity: topic}
+	for i := range messages {
+		c.Messages = append(c.Messages, fsm.Message{Payload: fmt.Appendf(nil, "m%d", n+i), Properties: heavy(n + i)})
+	}
+	return b.must(c).Sequence
+}
+
+// pulses lets pulses come until nothing is pending, and says how many that took.
+func (b *between) pulses() int {
+	b.t.Helper()
+	for n := range 1000 {
+		if at, ok := b.q.NextDeadline(); !ok || at > b.env.Now {
+			return n
+		}
+		b.must(fsm.Pulse{})
+		if b.q.Steps() > fsm.EntryStepsMax() {
+			b.t.Fatalf("a pulse of %d steps", b.q.Steps())
+		}
+	}
+	b.t.Fatal("messages stay pending")
+	return 0
+}
+
+// ready are the payloads that wait in a subscription, and the numbers of the messages at the topic.
+func (b *between) ready(id fsm.EntityID) (payloads []string, numbers []fsm.SequenceNumber) {
+	for _, d := range b.q.Peek(fsm.Address{Entity: id}, 0, 4096) {
+		payloads, numbers = append(payloads, string(b.bodies.Read(d.Body))), append(numbers, d.Topic)
+	}
+	return payloads, numbers
+}
+
+// TestRestOfASend: what does not fit into an entry is answered with it and published by the
+// pulses that follow, in order, under the numbers that were answered and as of the moment at
+// which it was accepted; later sends queue behind it.
+func TestRestOfASend(t *testing.T) {
+	t.Parallel()
+	b := newBudgeted(t)
+	accepted := b.env.Now
+	if first := b.sendHeavy(1, 1, 6); first != 1 {
+		t.Fatalf("the first number is %d", first)
+	}
+	done, _ := b.ready(3)
+	if len(done) == 0 || len(done) >= 6 {
+		t.Fatalf("%d of 6 messages are published with their entry", len(done))
+	}
+	if c := b.counts(1); c.Scheduled != uint64(6-len(done)) {
+		t.Errorf("%d messages wait at the topic, %d are published", c.Scheduled, len(done))
+	}
+	b.env.Now += 10
+	if last := b.must(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: []byte("m7")}}}).Sequence; last != 7 {
+		t.Fatalf("the last number is %d", last)
+	}
+	if again, _ := b.ready(3); len(again) != len(done) {
+		t.Fatal("a message overtakes those that wait")
+	}
+	if n := b.pulses(); n < 2 {
+		t.Errorf("%d pulses publish everything", n)
+	}
+	payloads, numbers := b.ready(3)
+	if got, want := fmt.Sprint(payloads, numbers), "[m1 m2 m3 m4 m5 m6 m7] [1 2 3 4 5 6 7]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+	for i, d := range b.q.Peek(fsm.Address{Entity: 3}, 0, 6) {
+		if d.Enqueued != accepted {
+			t.Errorf("message %d was accepted at %d and is of %d", i+1, accepted, d.Enqueued)
+		}
+	}
+	if c := b.counts(1); c.Scheduled != 0 || c.Bytes != 14 {
+		t.Errorf("left at the topic: %+v", c)
+	}
+	if c := b.counts(2); c.DeadLetter != 0 || b.q.Exceeded() != 0 {
+		t.Errorf("%d dead letters, %d rules over their budget", c.DeadLetter, b.q.Exceeded())
+	}
+}
+
+// TestRestKeepsWhatAMessageIs: its session, its patches, how often it was forwarded, its time to live.
+func TestRestKeepsWhatAMessageIs(t *testing.T) {
+	t.Parallel()
+	show := func(b *between) string {
+		c := transferOf(1, carried("early"), carried("late"))
+		patches := fsm.AppendPatches(nil, []fsm.Patch{{Properties: []byte("p"), Enqueued: 9}})
+		for i := range c.Messages {
+			m := &c.Messages[i]
+			m.Hops, m.Patches, m.Properties, m.TimeToLive = 3, patches, heavy(1), 90_000
+			m.Session, m.HasSession = "s", true
+		}
+		b.must(c)
+		b.pulses()
+		text := ""
+		for _, id := range []fsm.EntityID{3, 4} {
+			for _, d := range b.q.Peek(fsm.Address{Entity: id}, 0, 9) {
+				if d.Patch != (fsm.Ref{}) {
+					d.Patches = b.bodies.Read(d.Patch)
+				}
+				d.Body, d.Patch = fsm.Ref{}, fsm.Ref{}
+				text += fmt.Sprintf("%+v\n", d)
+			}
+		}
+		return text
+	}
+	busy := func() *between {
+		b := newBudgeted(t)
+		b.must(fsm.PutEntity{Entity: 4, Version: 1, Settings: fsm.EntitySettings{
+			LockDuration: 5000, MaxDeliveryCount: 3, MaxMessageBytes: 9, RequiresSession: true,
+		}, Kind: fsm.SubscriptionEntity, Topic: 1})
+		b.sendHeavy(1, 0, 4)
+		return b
+	}
+	waited := show(busy()) // behind those that wait
+	free := busy()
+	free.pulses()
+	if got, want := waited, show(free); got != want {
+		t.Errorf("a message that waited:\n%s\none that did not:\n%s", got, want)
+	}
+	if n := strings.Count(waited, "\n"); n != 2*2+4 {
+		t.Errorf("%d deliveries:\n%s", n, waited)
+	}
+}
+
+// TestTopicsTakeTurns: a topic with a great many messages that wait does not keep another one's
+// waiting.
+func TestTopicsTakeTurns(t *testing.T) {
+	t.Parallel()
+	b := newBudgeted(t)
+	b.topic(11, 1)
+	b.sendHeavy(1, 1, 20)
+	b.env.Index-- // in the same entry
+	b.must(fsm.SendMessages{Entity: 11, Messages: make([]fsm.Message, 50)})
+	if c := b.counts(13); c.Active != 0 {
+		t.Fatalf("%d messages are published by an entry that has no steps left", c.Active)
+	}
+	for range 2 {
+		b.must(fsm.Pulse{})
+	}
+	if c := b.counts(13); c.Active != 50 {
+		t.Errorf("%d of 50 messages are published after two pulses", c.Active)
+	}
+	if waiting := b.counts(1).Scheduled; waiting < 10 {
+		t.Errorf("only %d messages of the other topic wait: the test has lost its force", waiting)
+	}
+	// The entry of a pulse has steps left for what comes with it.
+	b.must(fsm.Pulse{})
+	b.env.Index--
+	b.must(fsm.SendMessages{Entity: 11, Messages: make([]fsm.Message, 1)})
+	if c := b.counts(13); c.Active != 51 {
+		t.Error("a message that comes with a pulse waits")
+	}
+}
+
+// TestRuleOverItsBudget has failed: the message is dead-lettered where the subscription asks for
+// that, else not taken. Other rules of the same subscription go on. Below Level 2 there
+// is no budget.
+func TestRuleOverItsBudget(t *testing.T) {
+	t.Parallel()
+	over := fsm.Rule{Name: "over", Filter: sqlFilter("long LIKE '%" + strings.Repeat("_", 100) + "a'")}
+	within := fsm.Rule{Name: "within", Filter: sqlFilter("long LIKE '%a%' AND n = 1")}
+	acts := fsm.Rule{Name: "acts", Action: fsm.SQLText{Text: "SET copy = long + long; SET other = long"}}
+	for _, row := range []struct {
+		level                uint32
+		keeps                bool
+		active, dead, failed uint64
+	}{
+		{1, true, 2, 0, 0},  // over and within make one copy, acts another
+		{2, false, 1, 0, 2}, // within only
+		{2, true, 1, 1, 2},
+	} {
+		b := newBetween(t)
+		if row.level > 1 {
+			b.must(fsm.RaiseLevel{Level: row.level})
+		}
+		s := fsm.DefaultSettings()
+		s.DeadLetterOnFilterErrors = row.keeps
+		b.must(fsm.PutEntity{Entity: 1, Version: 1, Settings: s, Kind: fsm.TopicEntity})
+		b.must(fsm.PutEntity{Entity: 2, Version: 1, Settings: s, Kind: fsm.SubscriptionEntity, Topic: 1, Rule: &over})
+		b.must(fsm.PutRule{Subscription: 2, Rule: within})
+		b.must(fsm.PutRule{Subscription: 2, Rule: acts})
+		b.sendHeavy(1, 1, 1)
+		c := b.counts(2)
+		if row.level == 1 { // what the action makes is over the 64 KiB of properties there
+			row.active, row.dead = 1, 1
+		}
+		if c.Active != row.active || c.DeadLetter != row.dead || b.q.Exceeded() != row.failed {
+			t.Errorf("%+v: %+v and %d over their budget", row, c, b.q.Exceeded())
+		}
+		for _, d := range b.q.Peek(fsm.Address{Entity: 2, Sub: fsm.DeadLetterQueue}, 0, 9) {
+			patches, err := fsm.DecodePatches(b.bodies.Read(d.Patch))
+			if err != nil || row.level > 1 && !strings.Contains(patches[0].Description, filter.ErrSteps.Error()) {
+				t.Errorf("dead-lettered with %+v, %v", patches, err)
+			}
+		}
+	}
+}
+
+// TestWorstRulesStayWithinAnEntry: the most rules that a topic can have, each as dear as it can
+// be, and more: no entry takes more steps than it may.
+func TestWorstRulesStayWithinAnEntry(t *testing.T) {
+	t.Parallel()
+	b := newBetween(t)
+	b.must(fsm.RaiseLevel{Level: 2})
+	b.topic(1, 1)
+	action := fsm.SQLText{Text: strings.Repeat("SET b = 'x' + 1.5;", 12)}
+	for i := range 1998 {
+		b.must(fsm.PutRule{Subscription: 2, Rule: fsm.Rule{Name: fmt.Sprintf("s%d", i), Filter: heavyFilter()}})
+	}
+	for i := range 4000 {
+		conditions := []filter.Condition{{Property: filter.Property{Name: "n"}, Value: filter.Int(1)}}
+		rule := fsm.Rule{Name: fmt.Sprintf("c%d", i), Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: conditions}, Action: action}
+		b.must(fsm.PutRule{Subscription: fsm.EntityID(2 + i%2), Rule: rule})
+	}
+	most := uint64(0)
+	for range 2 {
+		b.sendHeavy(1, 1, 1)
+		b.must(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Properties: heavy(1)}, {Properties: heavy(1)}}})
+		most = max(most, b.q.Steps())
+		b.pulses()
+	}
+	if most > fsm.EntryStepsMax() || most < fsm.EntryStepsMax()/4 {
+		t.Errorf("an entry of %d steps, at most %d are allowed", most, fsm.EntryStepsMax())
+	}
+	if b.q.Exceeded() == 0 {
+		t.Error("no action was over what the correlation filters of a subscription have together")
+	}
+}
+
+// TestRestAgrees: two machines that apply one history, one of them restored from its own image
+// again and again, are equal all the time: below Level 2, when it is raised, and from then on.
+func TestRestAgrees(t *testing.T) {
+	t.Parallel()
+	for seed := range uint64(2) {
+		random := rand.New(rand.NewPCG(seed, 7))
+		a, b := newBetween(t), newBetween(t)
+		waited := 0
+		do := func(c fsm.Command) {
+			t.Helper()
+			x, y := a.do(c), b.do(c)
+			if !reflect.DeepEqual(x, y) {
+				t.Fatalf("seed %d, %T: %+v and %+v", seed, c, x, y)
+			}
+		}
+		topics := func(id fsm.EntityID) {
+			s := fsm.DefaultSettings()
+			do(fsm.PutEntity{Entity: id, Version: 1, Settings: s, Kind: fsm.TopicEntity})
+			for i := fsm.EntityID(1); i < 3; i++ {
+				do(fsm.PutEntity{Entity: id + i, Version: 1, Settings: s, Kind: fsm.SubscriptionEntity, Topic: id})
+			}
+		}
+		topics(10)
+		topics(20)
+		for step := range 100 {
+			if step == 40 {
+				do(fsm.RaiseLevel{Level: 2})
+			}
+			topic := fsm.EntityID(10 + 10*random.IntN(2))
+			sub := topic + fsm.EntityID(1+random.IntN(2))
+			switch random.IntN(12) {
+			case 0, 1:
+				for range 100 {
+					do(fsm.PutRule{Subscription: sub, Rule: fsm.Rule{Name: fmt.Sprint("r", random.IntN(800)), Filter: heavyFilter()}})
+				}
+			case 2, 3:
+				conditions := []filter.Condition{
+					{Property: filter.Property{Name: "n"}, Value: filter.Int(int64(random.IntN(3)))},
+					{Property: filter.Property{Name: "m"}, Value: filter.Int(int64(random.IntN(3)))},
+				}[:random.IntN(3)]
+				rule := fsm.Rule{Name: fmt.Sprint("c", random.IntN(20)), Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: conditions}}
+				if random.IntN(2) == 0 {
+					rule.Action.Text = "SET n = 5"
+				}
+				do(fsm.PutRule{Subscription: sub, Rule: rule})
+			case 4:
+				do(fsm.DropRule{Subscription: sub, Name: fmt.Sprint("c", random.IntN(20))})
+			case 5:
+				do(fsm.DropEntity{Entity: sub})
+				do(fsm.PutEntity{Entity: sub, Version: 1, Settings: fsm.DefaultSettings(), Kind: fsm.SubscriptionEntity, Topic: topic})
+			case 6:
+				if random.IntN(4) == 0 {
+					do(fsm.DropEntity{Entity: topic})
+					topics(topic)
+				}
+			case 7, 8:
+				a.env.Now += fsm.Instant(random.IntN(5000))
+				b.env.Now = a.env.Now
+				do(fsm.Pulse{})
+			default:
+				c := fsm.SendMessages{Entity: topic}
+				for range 1 + random.IntN(5) {
+					m := fsm.Message{Payload: []byte("x"), Properties: heavy(random.IntN(3))}
+					if random.IntN(4) == 0 {
+						m.EnqueueAt = a.env.Now + fsm.Instant(random.IntN(9000))
+					}
+					c.Messages = append(c.Messages, m)
+				}
+				do(c)
+			}
+			if a.q.Digest() != b.q.Digest() {
+				t.Fatalf("seed %d: the machines differ after step %d", seed, step)
+			}
+			if x, _ := a.q.NextDeadline(); x != 0 && x <= a.env.Now {
+				waited++
+			}
+			if random.IntN(3) == 0 {
+				b.replica = b.restored()
+			}
+		}
+		if version := a.image()[0]; version != 4 || waited < 5 {
+			t.Errorf("image version %d, and something waited %d times", version, waited)
+		}
+		a.pulses()
+		b.pulses()
+		if a.q.Digest() != b.q.Digest() {
+			t.Errorf("seed %d: the machines differ at the end", seed)
+		}
+		refs := 0
+		b.q.Image().Refs(func(fsm.Owner, fsm.Ref) { refs++ })
+		if refs != len(b.bodies.bodies) {
+			t.Errorf("seed %d: %d bodies are referred to, %d are held", seed, refs, len(b.bodies.bodies))
+		}
+	}
+}
+
+// TestLevelOfAMachine: it only rises, travels in images, and begins at 1, where images are
+// what they were.
+func TestLevelOfAMachine(t *testing.T) {
+	t.Parallel()
+	b := newBetween(t)
+	if version := b.image()[0]; b.q.Level() != 1 || version != 3 {
+		t.Fatalf("level %d, image version %d", b.q.Level(), version)
+	}
+	for _, row := range []struct {
+		to, is uint32
+		code   fsm.Code
+	}{{0, 1, fsm.InvalidArgument}, {1, 1, fsm.OK}, {2, 2, fsm.OK}, {2, 2, fsm.OK}, {1, 2, fsm.PreconditionFails}, {3, 3, fsm.OK}} {
+		if res := b.do(fsm.RaiseLevel{Level: row.to}); res.Code != row.code || b.q.Level() != row.is {
+			t.Errorf("raised to %d: %v, and it is %d", row.to, res.Code, b.q.Level())
+		}
+	}
+	if again := b.restored(); again.q.Level() != 3 || again.image()[0] != 4 {
+		t.Errorf("restored: level %d", again.q.Level())
+	}
+}
+
+// examplePending is a machine of Level 2 with messages that wait at two topics, and correlation
+// filters.
+func examplePending(t testing.TB) *between {
+	b := newBetween(t)
+	b.env.Now = 1_700_000_000_000
+	b.must(fsm.RaiseLevel{Level: 2})
+	b.topic(1, 1)
+	b.topic(5, 1)
+	b.must(fsm.PutRule{Subscription: 6, Rule: fsm.Rule{Name: "some", Filter: customerFilter(1)}})
+	b.must(fsm.PutRule{Subscription: 6, Rule: fsm.Rule{Name: "all", Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter}}})
+	large := fsm.AppendProperties(nil, []fsm.Property{{Name: filter.Property{Name: "other"}, Value: filter.Text(strings.Repeat("a", 65_000))}})
+	c := fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: []byte("a")}}}
+	for range 10 { // properties alone take so many steps that an entry begins nine
+		c.Messages = append(c.Messages, fsm.Message{Payload: []byte("b"), TimeToLive: 60_000, Properties: large})
+	}
+	b.must(c)
+	b.env.Index--
+	b.must(fsm.SendMessages{Entity: 5, Messages: []fsm.Message{{Payload: []byte("c")}, {Payload: []byte("d"), Properties: order(1)}}})
+	for topic, want := range map[fsm.EntityID]uint64{1: 2, 5: 2} {
+		if c := b.counts(topic); c.Scheduled != want {
+			t.Fatalf("%d messages wait at topic %d, want %d", c.Scheduled, topic, want)
+		}
+	}
+	return b
+}
+
+// TestImageOfPendingMessages: the format of an image of Level 2, and what becomes of one of
+// whose bytes one is changed: it is refused, or makes a machine that works.
+func TestImageOfPendingMessages(t *testing.T) {
+	t.Parallel()
+	b := examplePending(t)
+	image := b.image()
+	golden(t, "image-v4-queues", image)
+	refused := 0
+	for i := range len(image) - 4 {
+		for _, change := range []byte{1, 0xff} {
+			tampered := bytes.Clone(image)
+			tampered[i] ^= change
+			q := fsm.NewQueues(&nowhere{})
+			if err := q.Restore(bytes.NewReader(sealed(tampered))); err != nil {
+				refused++
+				continue
+			}
+			exercise(t, q)
+			for id := fsm.EntityID(1); id < 10; id++ {
+				q.Apply(fsm.Env{Index: 2, Now: 1 << 50}, fsm.AppendCommand(nil, fsm.Header{}, fsm.DropEntity{Entity: id}))
+			}
+		}
+	}
+	if refused == 0 {
+		t.Error("every image is taken")
+	}
+}
+
+// TestRestFormat: what is stored of a message that waits.
+func TestRestFormat(t *testing.T) {
+	t.Parallel()
+	b := newBudgeted(t)
+	b.sendHeavy(1, 1, 4)
+	before := b.bodies.next
+	m := carried("p")
+	m.Hops, m.Session, m.HasSession, m.Patches = 2, "s", true, fsm.AppendPatches(nil, []fsm.Patch{{Properties: []byte("p")}})
+	m.Properties = propertiesOf(t, "n=1")
+	b.must(transferOf(1, m))
+	for ref, stored := range b.bodies.bodies {
+		if stored.owner.Patch && ref.Offset > before {
+			golden(t, "rest-v1", stored.bytes)
+			return
+		}
+	}
+	t.Errorf("nothing is stored beside the payload: %s", hex.EncodeToString(b.image()[:20]))
+}
