@@ -99,6 +99,7 @@ func (n *Node) followCatalog(ctx context.Context) {
 	if !n.follows(ctx, level) {
 		return
 	}
+	n.raiseMachines(ctx)
 	n.gossip.setCluster(cluster)
 	known := n.members.Swap(&members)
 	// Last, for who is ready knows the cluster: a member without replicas is ready now.
@@ -329,6 +330,7 @@ func (n *Node) led(id fsm.PartitionID, leads bool) {
 	n.carrier.lead(id, leads)
 	if leads {
 		poke(n.wake)
+		poke(n.applied) // its machine may not have the level of the cluster yet
 	}
 }
 

@@ -103,6 +103,26 @@ func (n *Node) raise(ctx context.Context, group *partition.Group) {
 	n.log.InfoContext(ctx, "every member knows a higher level: it is used from now on", "level", to)
 }
 
+// raiseMachines writes the level of the cluster into the logs of the partitions that we lead and
+// whose machines are below it: they know no other level than what their logs say. It is
+// called again and again, so what gets lost is written the next time.
+func (n *Node) raiseMachines(ctx context.Context) {
+	level := min(n.Level(), fsm.Level)
+	for id, group := range *n.groups.Load() {
+		if id == fsm.CatalogPartition || !group.Status().Leads {
+			continue
+		}
+		below := false
+		group.View(func(m partition.Machine) { below = queuesOf(m).Level() < level })
+		if !below {
+			continue
+		}
+		n.log.DebugContext(ctx, "raise the level of a partition", "partition", id, "level", level)
+		command := fsm.AppendCommand(nil, fsm.Header{}, fsm.RaiseLevel{Level: level})
+		group.Submit(command, func(partition.Answer) {})
+	}
+}
+
 // crew are the members that the cluster counts with: those that hold the catalog or a
 // partition, or shall, without removed ones. Whom gossip shows besides may be anybody.
 func (n *Node) crew(group *partition.Group) (crew []fsm.MemberID) {

@@ -37,25 +37,39 @@ func (f *machineFSM) ApplyBatch(entries []*raft.Log) []any {
 	if g.halted() != nil {
 		return nothing
 	}
-	began := g.slowClock()
-	done, effects, err := g.apply(entries)
-	if err != nil {
-		g.halt(err)
-		g.p.abandon(done)
-		return nothing
-	}
-	g.installs.Store(0)
-	g.p.settle(done, effects, began)
-	g.readers.notify(g.applied.Load())
-	if g.cfg.Applied != nil {
-		g.cfg.Applied()
+	for len(entries) > 0 {
+		began := g.slowClock()
+		done, effects, n, err := g.apply(entries)
+		if err != nil {
+			g.halt(err)
+			g.p.abandon(done)
+			return nothing
+		}
+		entries = entries[n:]
+		g.installs.Store(0)
+		g.p.settle(done, effects, began)
+		g.readers.notify(g.applied.Load())
+		if g.cfg.Applied != nil {
+			g.cfg.Applied()
+		}
 	}
 	return nothing
 }
 
-// apply performs the entries and writes their bodies, once for all. Whatever panics in
-// there ends as an error, and the replica stops.
-func (g *Group) apply(entries []*raft.Log) (done []applied, effects []fsm.Effect, err error) {
+// lockStepsMax is what the entries of a batch may take, in steps of the machine, before the
+// lock is given back and others have their turn: some milliseconds. Entries that take
+// little are performed together.
+const lockStepsMax = 4 << 20
+
+// stepper is a machine that counts what entries take: those of messages.
+type stepper interface {
+	Steps() uint64    // of the newest entry
+	Exceeded() uint64 // rules that were over their budget
+}
+
+// apply performs entries, as many as the lock may be held for, and writes their bodies, once
+// for all; n says how many. Whatever panics in there ends as an error, and the replica stops.
+func (g *Group) apply(entries []*raft.Log) (done []applied, effects []fsm.Effect, n int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	defer func() {
@@ -67,7 +81,9 @@ func (g *Group) apply(entries []*raft.Log) (done []applied, effects []fsm.Effect
 			}
 		}
 	}()
-	for _, e := range entries {
+	counts, _ := g.machine.(stepper)
+	for steps := uint64(0); n < len(entries) && steps < lockStepsMax; n++ {
+		e := entries[n]
 		if e.Index <= g.applied.Load() {
 			continue // replayed by an instance that was opened anew
 		}
@@ -85,7 +101,10 @@ func (g *Group) apply(entries []*raft.Log) (done []applied, effects []fsm.Effect
 				done = append(done, a)
 			}
 			if err != nil {
-				return done, nil, fmt.Errorf("entry %d: %w", e.Index, err)
+				return done, nil, n, fmt.Errorf("entry %d: %w", e.Index, err)
+			}
+			if counts != nil {
+				steps += counts.Steps()
 			}
 		}
 		g.chain.end()
@@ -93,12 +112,15 @@ func (g *Group) apply(entries []*raft.Log) (done []applied, effects []fsm.Effect
 		g.keep.wrote(e.Index, len(e.Data))
 	}
 	if err := g.bodies.flush(); err != nil {
-		return done, nil, err
+		return done, nil, n, err
+	}
+	if counts != nil {
+		g.counts.exceeded.Store(counts.Exceeded())
 	}
 	g.noteDeadline()
 	effects = g.machine.Effects()
 	g.warm(done)
-	return done, effects, nil
+	return done, effects, n, nil
 }
 
 // applyEntry performs one entry.

@@ -61,6 +61,7 @@ type counters struct {
 	commands  atomic.Uint64 // in them
 	refused   atomic.Uint64 // submissions over a limit
 	terms     atomic.Uint64 // leaderships gained
+	exceeded  atomic.Uint64 // rules that were over their budget
 	proposals Histogram     // from composing an entry to its being applied here, at the leader
 }
 
@@ -70,6 +71,7 @@ type Figures struct {
 	Entries   uint64    // applied
 	Commands  uint64    // in them
 	Refused   uint64    // submissions refused because too much was waiting
+	Exceeded  uint64    // times that a rule of a topic took more steps than it may for one message
 	Led       uint64    // times that it became the leader
 	Proposals Durations // of entries of ours: from composing to applied
 	// LogBytes is what was applied since the newest snapshot was frozen: what a restart
@@ -87,7 +89,7 @@ type Figures struct {
 func (g *Group) Figures() Figures {
 	f := Figures{
 		Entries: g.counts.entries.Load(), Commands: g.counts.commands.Load(),
-		Refused: g.counts.refused.Load(), Led: g.counts.terms.Load(),
+		Refused: g.counts.refused.Load(), Exceeded: g.counts.exceeded.Load(), Led: g.counts.terms.Load(),
 		Proposals: g.counts.proposals.Durations(),
 		LogBytes:  g.keep.total.Load() - min(g.keep.base.Load(), g.keep.total.Load()),
 	}

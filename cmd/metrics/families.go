@@ -142,6 +142,8 @@ func partitionFamilies() []family {
 			func(p *part) float64 { return float64(p.Commands) }),
 		perPartition("peeklock_partition_refused_commands_total", counter, "Commands that this leader refused because too many were waiting.",
 			func(p *part) float64 { return float64(p.Refused) }),
+		perPartition("peeklock_partition_rules_over_budget_total", counter, "Times that a rule of a topic needed more steps for one message than it may take, and so failed. Every replica counts.",
+			func(p *part) float64 { return float64(p.Exceeded) }),
 		perPartition("peeklock_partition_queued_commands", gauge, "Commands that wait at this leader for a log entry.",
 			func(p *part) float64 { return float64(p.Queued) }),
 		perPartition("peeklock_partition_proposed_entries", gauge, "Entries of this leader that are on their way to a quorum, 4 at most.",
