@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
 )
 
 // newLevelCluster has members that play binaries of some levels.
@@ -153,4 +154,39 @@ func TestOldBinaryJoins(t *testing.T) {
 	for _, v := range leader.local(fsm.CatalogPartition).Status().Nonvoters {
 		t.Errorf("member %s was taken in", v.Member)
 	}
+}
+
+// machinesAt says whether the machines of partition 1 have a level, at every member.
+func (c *testCluster) machinesAt(level uint32) bool {
+	for _, node := range c.nodes {
+		group := node.local(1)
+		if group == nil {
+			return false
+		}
+		at := uint32(0)
+		group.View(func(m partition.Machine) { at = queuesOf(m).Level() })
+		if at != level {
+			return false
+		}
+	}
+	return true
+}
+
+// TestMachinesFollowTheLevel: the leader of a partition tells its machine what the level of the
+// cluster is, not before the cluster has risen, and all replicas follow.
+func TestMachinesFollowTheLevel(t *testing.T) {
+	t.Parallel()
+	c := newLevelCluster(t, 2, 2, 1)
+	c.startAll()
+	c.looks(15)
+	c.atLevel(1)
+	if !c.machinesAt(1) {
+		t.Error("a machine is ahead of the cluster")
+	}
+	c.stop(2)
+	c.configs[2].level = 2
+	c.start(2)
+	c.ready()
+	c.atLevel(2)
+	eventually(t, "the machines of all replicas have level 2", func() bool { return c.machinesAt(2) })
 }

@@ -19,10 +19,11 @@ const (
 	// ruleStepsMax bounds what one rule takes for one message: its filter, its action and the
 	// copy that the action makes.
 	ruleStepsMax = 16384
-	// messageStepsMax is what one message takes at most: ruleStepsMax for each of sqlRulesMax
-	// rules, as much for the actions of all correlation filters, and half of that to find those
-	// and to make copies.
-	messageStepsMax = 5 * sqlRulesMax / 2 * ruleStepsMax
+	// messageStepsMax is what one message takes at most, but for patches that it brings along
+	// from where it was forwarded: ruleStepsMax for each of sqlRulesMax rules, as much for the
+	// actions of all correlation filters, and as much again, of which some two thirds are needed
+	// at most, to find those and to make copies.
+	messageStepsMax = 3 * sqlRulesMax * ruleStepsMax
 	// entryStepsStart is what an entry may have taken when a message is begun, and
 	// pulseStepsStart when that is one of the Pending ones: these leave something to the
 	// commands behind them.
@@ -39,7 +40,9 @@ const (
 const (
 	stepsMessage      = 512
 	stepsPropertyByte = 16   // a byte of its properties, which are taken apart
+	stepsMatch        = 64   // a correlation filter that takes it
 	stepsCopy         = 128  // a copy for a subscription
+	stepsTried        = 32   // an action, within the budget of its rule or not
 	stepsChanged      = 1024 // one that an action or a failure changed, more
 	patchBytes        = 16   // of patches that a copy brings along, in one step
 )

@@ -138,6 +138,7 @@ func (q *Queues) matching(h *hub) []match {
 		q.numbers, steps = h.index.Match(s, q.numbers[:0])
 		q.taken(steps)
 		sorted = sorted && len(q.numbers) == 0
+		q.taken(stepsMatch * uint64(len(q.numbers)))
 		for _, number := range q.numbers {
 			list = append(list, match{rule: h.numbered[number]})
 		}
@@ -202,15 +203,15 @@ func (q *Queues) acted(m match, c *copying, share *uint64) ([]byte, error) {
 	if c.acted >= actedBytesMax {
 		return nil, errActed
 	}
-	budget := q.ruleBudget(m.steps + stepsChanged)
+	budget := q.ruleBudget(m.steps)
 	if r.Filter.Kind == CorrelationFilter {
-		budget = min(budget, *share-min(*share, stepsChanged))
+		budget = min(budget, *share)
 	}
-	err := q.runner.Apply(r.action, s, budget)
-	steps := q.runner.Steps() + stepsChanged
-	q.taken(steps)
+	err := q.runner.Apply(r.action, s, budget-min(budget, stepsChanged))
+	steps := min(budget, q.runner.Steps()+stepsChanged)
+	q.taken(steps + stepsTried)
 	if r.Filter.Kind == CorrelationFilter {
-		*share -= min(*share, steps)
+		*share -= steps
 	}
 	if err != nil {
 		q.failed(err)

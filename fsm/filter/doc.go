@@ -27,10 +27,10 @@
 // rule has failed. The numbers are the constants of steps.go; testdata/steps.txt holds
 // examples of all of them, which never change.
 //
-//   - A filter takes 32 steps and 12 more for each operator, constant, parameter and property
+//   - A filter takes 32 steps and 24 more for each operator, constant, parameter and property
 //     that is looked at, from left to right. What cannot change the result any more (behind the
 //     first TRUE of an OR, the first FALSE of an AND, the first equal one of an IN) is not.
-//   - Finding a property takes 6 more, and 2 for each statement that the action did before;
+//   - Finding a property takes 12 more, and 2 for each statement that the action did before;
 //     property(name) 8 for each byte of the name.
 //   - Comparing two strings takes one for each 8 bytes of the shorter one, wherever they differ;
 //     so do binaries and GUIDs.
@@ -40,11 +40,11 @@
 //     pattern that is no constant, 8 for each byte of it. A pattern that is not UTF-8 takes 16 for
 //     each pair of a byte of it and one of the string, their ends included.
 //   - A string made by + takes 96, one for each 4 bytes, 512 for a decimal in it, and 128 for an
-//     integer, a boolean or a GUID; newid() takes 64, and a remainder of decimals 64.
+//     integer, a boolean or a GUID; newid() takes 64, and a remainder of decimals 256.
 //   - An action takes 32; each statement 64, 8 for each byte of the name that it is about, and
 //     one for each 4 bytes of the string that it sets. Giving a value another type takes what
 //     writing it into a string does, and 512 and 4 for each byte the other way.
 //
 // An evaluation that takes more than its budget ends with ErrSteps before it does the work. A text
-// of the longest length that is about numbers and short strings takes less than 16,384.
+// of the longest length that compares properties with numbers and short strings takes less than 16,384.
 package filter

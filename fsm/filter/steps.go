@@ -6,12 +6,12 @@ import "math"
 // replicas agree on, see the package comment: they never change, and golden files hold them.
 const (
 	stepsEvaluation  = 32  // each filter and each action
-	stepsNode        = 12  // each operator, constant, parameter and property that is looked at
-	stepsProperty    = 6   // more, to find a property
+	stepsNode        = 24  // each operator, constant, parameter and property that is looked at
+	stepsProperty    = 12  // more, to find a property
 	stepsChange      = 2   // more, for each statement of the action that is done
 	stepsNameByte    = 8   // a byte of a name that is computed, or that is set or removed
 	stepsNewID       = 64  // newid(), more
-	stepsRemainder   = 64  // % between decimals, more
+	stepsRemainder   = 256 // % between decimals, more
 	stepsLike        = 64  // LIKE, more
 	stepsPatternByte = 8   // a byte of a pattern or escape that depends on the message
 	stepsTextByte    = 4   // a byte of a string that LIKE asks, unless it is a longer property

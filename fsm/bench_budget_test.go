@@ -1,0 +1,113 @@
+package fsm_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// worstRules are sets of rules that take as much as rules can: each a text that is put n times.
+func worstRules() map[string]struct {
+	n    int
+	rule func(i int) fsm.Rule
+} {
+	sql := func(text string) func(int) fsm.Rule {
+		return func(int) fsm.Rule { return fsm.Rule{Filter: sqlFilter(text)} }
+	}
+	like := "long LIKE '%" + strings.Repeat("_", 900) + "b%'" // the attack that was reported
+	within := "long LIKE '%" + strings.Repeat("a", 31) + "b%'"
+	numbers := "1" + strings.Repeat("+n", 500) + ">0"
+	return map[string]struct {
+		n    int
+		rule func(i int) fsm.Rule
+	}{
+		"like-900-of-200":  {200, sql(like)},
+		"like-900-of-2000": {2000, sql(like)},
+		"like-within":      {2000, sql(within)},
+		"like-short":       {2000, sql("n=0" + strings.Repeat(" OR s LIKE '%_b%'", 60))},
+		"in":               {2000, sql("n IN (0" + strings.Repeat(",0", 490) + ")")},
+		"in-strings":       {2000, sql("long IN (also" + strings.Repeat(",also", 3) + ")")},
+		"or":               {2000, sql("n=0" + strings.Repeat(" OR n=0", 140))},
+		"arithmetic":       {2000, sql(numbers)},
+		"nested":           {2000, sql(strings.Repeat("NOT ", 99) + strings.Repeat("(", 1) + "n=0" + strings.Repeat(")", 1))},
+		"remainder":        {2000, sql("1e308" + strings.Repeat("%d", 200) + ">0")},
+		"join":             {2000, sql("long+long=also OR long+s=also")},
+		"decimals":         {2000, sql("''" + strings.Repeat("+d", 30) + "=''")},
+		"names":            {2000, sql("p(s)=0" + strings.Repeat(" OR p(s)=0", 80))},
+		"actions": {2000, func(int) fsm.Rule {
+			return fsm.Rule{Filter: sqlFilter("n=1"), Action: fsm.SQLText{Text: strings.Repeat("SET a=s+d;", 15)}}
+		}},
+		"correlation": {100_000, func(i int) fsm.Rule {
+			conditions := []filter.Condition{{Property: filter.Property{Name: "miss"}, Value: filter.Int(int64(i))}}
+			for j := range 20 {
+				conditions = append(conditions, filter.Condition{Property: filter.Property{Name: fmt.Sprint("c", j)}, Value: filter.Int(1)})
+			}
+			return fsm.Rule{Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: conditions[1-i/99_999:]}}
+		}},
+		"correlation-actions": {100_000, func(int) fsm.Rule {
+			return fsm.Rule{
+				Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: []filter.Condition{{Property: filter.Property{Name: "n"}, Value: filter.Int(1)}}},
+				Action: fsm.SQLText{Text: "SET a=1"},
+			}
+		}},
+	}
+}
+
+// worstMessage has what worstRules ask for.
+func worstMessage() []byte {
+	text := func(name, value string) fsm.Property {
+		return fsm.Property{Name: filter.Property{Name: name}, Value: filter.Text(value)}
+	}
+	list := []fsm.Property{
+		text("long", strings.Repeat("a", 30_000)), text("also", strings.Repeat("a", 29_999)+"b"), text("s", strings.Repeat("a", 60)),
+		{Name: filter.Property{Name: "n"}, Value: filter.Int(1)}, {Name: filter.Property{Name: "d"}, Value: filter.Double(1.2345678901234e-300)},
+	}
+	for j := range 20 {
+		list = append(list, fsm.Property{Name: filter.Property{Name: fmt.Sprint("c", j)}, Value: filter.Int(1)})
+	}
+	return fsm.AppendProperties(nil, list)
+}
+
+// BenchmarkPublishWorstFilters measures how long an entry with ten messages, and each pulse that
+// publishes the rest, holds the lock of a group: the longest of them is what others wait for.
+// Below Level 2 ten messages are one entry (-bench 'WorstFilters/level=1': minutes).
+func BenchmarkPublishWorstFilters(b *testing.B) {
+	for _, level := range []uint32{1, 2} {
+		for name, worst := range worstRules() {
+			b.Run(fmt.Sprintf("level=%d/%s", level, name), func(b *testing.B) {
+				m := newTopicBench([]fsm.Rule{{Filter: fsm.RuleFilter{Kind: fsm.FalseFilter}, Name: "first"}})
+				m.apply(fsm.RaiseLevel{Level: level})
+				m.apply(fsm.PutEntity{Entity: 3, Version: 1, Settings: fsm.DefaultSettings(), Kind: fsm.SubscriptionEntity, Topic: 1})
+				for i := range worst.n - 2*(worst.n/2000)%3 {
+					rule := worst.rule(i)
+					rule.Name = fmt.Sprint("r", i)
+					if res := m.apply(fsm.PutRule{Subscription: 2, Rule: rule}); res.Code != fsm.OK && res.Code != fsm.QuotaExceeded {
+						b.Fatalf("rule %d: %v", i, res.Code)
+					}
+				}
+				send := fsm.SendMessages{Entity: 1, Messages: make([]fsm.Message, 10)}
+				for i := range send.Messages {
+					send.Messages[i].Properties = worstMessage()
+				}
+				longest, most := time.Duration(0), uint64(0)
+				entry := func(c fsm.Command) {
+					began := time.Now()
+					m.apply(c)
+					longest, most = max(longest, time.Since(began)), max(most, m.q.Steps())
+				}
+				for b.Loop() {
+					entry(send)
+					for at, ok := m.q.NextDeadline(); ok && at <= m.env.Now; at, ok = m.q.NextDeadline() {
+						entry(fsm.Pulse{})
+					}
+				}
+				b.ReportMetric(float64(longest.Microseconds())/1000, "longest-ms")
+				b.ReportMetric(float64(most), "most-steps")
+			})
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package partition
+
+import (
+	"testing"
+
+	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// heavyMachine is one whose every entry took so many steps.
+type heavyMachine struct {
+	*fsm.Queues
+	steps uint64
+}
+
+func (m *heavyMachine) Steps() uint64    { return m.steps }
+func (m *heavyMachine) Exceeded() uint64 { return 7 }
+
+// TestLockIsGivenBackBetweenEntries: of a batch as many entries are performed under one lock as
+// take few steps; what rules were over their budget is counted.
+func TestLockIsGivenBackBetweenEntries(t *testing.T) {
+	t.Parallel()
+	var machine *heavyMachine
+	ms := newMembers(t, 1, func(c *Config) {
+		c.Machine = func(b fsm.Bodies) Machine {
+			machine = &heavyMachine{Queues: fsm.NewQueues(b)}
+			return machine
+		}
+	})
+	ms[0].start(1)
+	_, g := leader(t, ms, 1)
+	batchOf := func(n int) (entries []*raft.Log) {
+		pulse := fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{})
+		for i := range n {
+			entries = append(entries, &raft.Log{
+				Index: g.applied.Load() + uint64(i) + 1, Term: 1, Type: raft.LogCommand, Data: encodeEntry(1, 1, [][]byte{pulse}),
+			})
+		}
+		return entries
+	}
+	for _, row := range []struct {
+		steps uint64
+		want  int
+	}{{0, 10}, {lockStepsMax / 4, 4}, {lockStepsMax / 2, 2}, {lockStepsMax, 1}, {100 * lockStepsMax, 1}} {
+		machine.steps = row.steps
+		_, _, n, err := g.apply(batchOf(10))
+		if err != nil || n != row.want {
+			t.Errorf("%d steps an entry: %d entries under one lock, want %d (%v)", row.steps, n, row.want, err)
+		}
+		before := g.applied.Load()
+		(*machineFSM)(g).ApplyBatch(batchOf(10))
+		if now := g.applied.Load(); now != before+10 {
+			t.Errorf("%d steps an entry: %d of 10 entries are applied", row.steps, now-before)
+		}
+	}
+	if n := g.Figures().Exceeded; n != 7 {
+		t.Errorf("%d rules over their budget are counted", n)
+	}
+}
