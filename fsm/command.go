@@ -91,9 +91,9 @@ type DropEntity struct{ Entity EntityID }
 // Result: Sequence is the number of the first message stored, the others follow
 // without gaps; 0 when all were duplicates. Sequences, with one number per message and
 // 0 for every duplicate, is given only when there is a duplicate. Refused with
-// EntityDisabled, MessageTooLarge, also when a topic would make more than publishingsMax
-// copies of all, or QuotaExceeded when the queue would hold more than MaxBytes or remember
-// more ids than it may.
+// EntityDisabled, MessageTooLarge, below Level 2 also when a topic would make more than
+// publishingsMax copies of all, or QuotaExceeded when the queue would hold more than
+// MaxBytes or remember more ids than it may.
 type SendMessages struct {
 	Entity   EntityID
 	Messages []Message
@@ -253,8 +253,9 @@ type Transferred struct {
 	Hops    uint8  // how often it was forwarded, this time included: 1 to hopsMax; 0 from a TransferQueue
 }
 
-// Pulse lets time pass: what is due at Env.Now happens, at most pulseMessagesMax
-// messages at a time, earliest first. The leader proposes one when NextDeadline is due.
+// Pulse publishes what is Pending, as much as an entry may, and lets time pass: what is due
+// at Env.Now happens, at most pulseMessagesMax messages at a time, earliest first. The leader
+// proposes one when NextDeadline is due.
 type Pulse struct{}
 
 func (PutEntity) command()        {}

@@ -1,11 +1,13 @@
 package partition
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/fsm/filter"
 )
 
 // heavyMachine is one whose every entry took so many steps.
@@ -56,5 +58,37 @@ func TestLockIsGivenBackBetweenEntries(t *testing.T) {
 	}
 	if n := g.Figures().Exceeded; n != 7 {
 		t.Errorf("%d rules over their budget are counted", n)
+	}
+}
+
+// TestRestIsPublished: the leader proposes pulses until nothing is pending at a topic.
+func TestRestIsPublished(t *testing.T) {
+	t.Parallel()
+	ms := newMembers(t, 1, nil)
+	ms[0].start(1)
+	_, g := leader(t, ms, 1)
+	a := &asker{origin: 1}
+	do := func(c fsm.Command) {
+		t.Helper()
+		if got := ask(t, g, a.next(), c); got.Outcome != Done || got.Result.Code != fsm.OK {
+			t.Fatalf("%T: %+v", c, got)
+		}
+	}
+	do(fsm.RaiseLevel{Level: 2})
+	do(fsm.PutEntity{Entity: 1, Version: 1, Settings: fsm.DefaultSettings(), Kind: fsm.TopicEntity})
+	do(fsm.PutEntity{Entity: 2, Version: 1, Settings: fsm.DefaultSettings(), Kind: fsm.SubscriptionEntity, Topic: 1})
+	// Their properties alone take more steps than an entry has.
+	large := fsm.AppendProperties(nil, []fsm.Property{{Value: filter.Text(strings.Repeat("a", 60_000))}})
+	send := fsm.SendMessages{Entity: 1, Messages: make([]fsm.Message, 40)}
+	for i := range send.Messages {
+		send.Messages[i].Properties = large
+	}
+	do(send)
+	eventually(t, "all messages are published", func() (all bool) {
+		g.View(func(m Machine) { all = m.(*fsm.Queues).Ready(fsm.Address{Entity: 2}) == 40 }) //nolint:forcetypeassert // made by the kit
+		return all
+	})
+	if n := g.Figures().Commands; n < 4+3 {
+		t.Errorf("%d commands were applied: nothing had to wait", n)
 	}
 }

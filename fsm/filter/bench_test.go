@@ -76,12 +76,14 @@ func BenchmarkMatch10Of1000SQL(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
+			var r Runner
 			m := order(42)
 			b.ReportAllocs()
 			for b.Loop() {
+				r.Begin(m)
 				matched := 0
 				for _, f := range filters {
-					if t, err := f.Match(m); err == nil && t == True {
+					if t, err := r.Match(f, Unlimited); err == nil && t == True {
 						matched++
 					}
 				}

@@ -45,6 +45,7 @@ func entityLimits() []limit {
 		{"rules of a topic, all subscriptions together, without correlation filters", "fsm.sqlRulesMax", "rules", "`QuotaExceeded`"},
 		{"correlation filters of a topic", "fsm.correlationRulesMax", "", "`QuotaExceeded`"},
 		{"one rule", "fsm.ruleBytesMax", "bytes", "`InvalidArgument`"},
+		{"work of one rule for one message (`go doc ./fsm/filter`)", "fsm.ruleStepsMax", "steps", "the rule fails for this message"},
 		{"sessions of one entity", "fsm.sessionsMax", "", "`QuotaExceeded`"},
 		{"shards of a partitioned entity", "fsm.ShardsMax", "", ""},
 		{"hops of a forwarded message", "fsm.hopsMax", "", "transfer dead-letter queue"},
