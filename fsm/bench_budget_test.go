@@ -64,7 +64,8 @@ func worstMessage() []byte {
 	}
 	list := []fsm.Property{
 		text("long", strings.Repeat("a", 30_000)), text("also", strings.Repeat("a", 29_999)+"b"), text("s", strings.Repeat("a", 60)),
-		{Name: filter.Property{Name: "n"}, Value: filter.Int(1)}, {Name: filter.Property{Name: "d"}, Value: filter.Double(1.2345678901234e-300)},
+		{Name: filter.Property{Name: "n"}, Value: filter.Int(1)},
+		{Name: filter.Property{Name: "d"}, Value: filter.Double(1.2345678901234e-300)},
 	}
 	for j := range 20 {
 		list = append(list, fsm.Property{Name: filter.Property{Name: fmt.Sprint("c", j)}, Value: filter.Int(1)})

@@ -85,7 +85,7 @@ func TestRestIsPublished(t *testing.T) {
 	}
 	do(send)
 	eventually(t, "all messages are published", func() (all bool) {
-		g.View(func(m Machine) { all = m.(*fsm.Queues).Ready(fsm.Address{Entity: 2}) == 40 }) //nolint:forcetypeassert // made by the kit
+		g.View(func(m Machine) { all = m.(*fsm.Queues).Ready(fsm.Address{Entity: 2}) == 40 })
 		return all
 	})
 	if n := g.Figures().Commands; n < 4+3 {
