@@ -67,8 +67,10 @@ type not struct{ of condition }
 
 // comparison is a op b, op one of = <> < <= > >=.
 type comparison struct {
-	a, b term
-	op   string
+	a, b  term
+	op    string
+	equal bool   // op is =
+	value *Value // of b, if that is a constant or parameter, as it nearly always is
 }
 
 // isNull is a IS [NOT] NULL.

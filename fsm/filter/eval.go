@@ -274,12 +274,20 @@ func (c *comparison) test(r *Runner) (Truth, error) {
 	if err != nil {
 		return Unknown, err
 	}
-	y, err := c.b.value(r)
-	if err != nil {
+	var y Value
+	if c.value != nil {
+		r.steps += stepsNode
+		y = *c.value
+	} else if y, err = c.b.value(r); err != nil {
 		return Unknown, err
 	}
-	if err := r.spend(compareSteps(x, y)); err != nil {
-		return Unknown, err
+	if x.text != "" && y.text != "" {
+		if err := r.spend(compareSteps(len(x.text), len(y.text))); err != nil {
+			return Unknown, err
+		}
+		if c.equal && x.kind == KindText && y.kind == KindText { // the usual question
+			return truth(x.text == y.text), nil
+		}
 	}
 	return compared(x, c.op, y), nil
 }
@@ -346,7 +354,7 @@ func (i *in) test(r *Runner) (Truth, error) {
 		if err != nil {
 			return Unknown, err
 		}
-		if err := r.spend(compareSteps(x, y)); err != nil {
+		if err := r.spend(compareSteps(len(x.text), len(y.text))); err != nil {
 			return Unknown, err
 		}
 		switch compared(x, "=", y) {

@@ -261,7 +261,14 @@ func (p *parser) comparison(a term) (condition, error) {
 		return nil, err
 	}
 	b, err := p.termHere(p.sum)
-	return &comparison{a: a, b: b, op: op}, err
+	c := &comparison{a: a, b: b, op: op, equal: op == "="}
+	switch b := b.(type) {
+	case constant:
+		c.value = &b.v
+	case parameter:
+		c.value = &b.v
+	}
+	return c, err
 }
 
 func (p *parser) null(of term) (condition, error) {

@@ -35,7 +35,7 @@ type Runner struct {
 	m       Message
 	steps   uint64 // of the evaluation at hand
 	budget  uint64
-	changes uint64 // that the action at hand has made
+	finding uint64 // what it takes to look at a property
 	matcher matcher
 	units   []unit // of a pattern that depends on the message
 }
@@ -51,18 +51,18 @@ func (r *Runner) Begin(m Message) {
 // not looked at. One that takes more steps than its budget fails with ErrSteps, before it
 // takes them. The error is an *EvalError.
 func (r *Runner) Match(e *Expr, budget uint64) (Truth, error) {
-	r.steps, r.budget, r.changes = stepsEvaluation, budget, 0
+	r.steps, r.budget, r.finding = stepsEvaluation, budget, stepsNode+stepsProperty
 	t, err := e.root.test(r)
 	return t, r.end(err)
 }
 
 // Apply runs an action as [Action.Apply] does, within a budget.
 func (r *Runner) Apply(a *Action, w Writer, budget uint64) error {
-	r.steps, r.budget, r.changes = stepsEvaluation, budget, 0
+	r.steps, r.budget, r.finding = stepsEvaluation, budget, stepsNode+stepsProperty
 	var err error
 	for i := 0; i < len(a.statements) && err == nil; i++ {
 		err = a.statements[i].apply(r, w)
-		r.changes++
+		r.finding += stepsChange
 	}
 	return r.end(err)
 }
@@ -95,9 +95,9 @@ var errSteps error = &EvalError{Err: ErrSteps, Detail: "more steps than a rule m
 // pieces is how many steps it takes for so many bytes, when one is enough for size of them.
 func pieces(bytes, size int) uint64 { return uint64(bytes+size-1) / uint64(size) }
 
-// compareSteps is what comparing two values takes beyond the node: strings are compared as
-// far as the shorter one goes.
-func compareSteps(x, y Value) uint64 { return pieces(min(len(x.text), len(y.text)), compareBytes) }
+// compareSteps is what comparing two strings of so many bytes takes beyond the node: they are
+// compared as far as the shorter one goes. Other values have none.
+func compareSteps(x, y int) uint64 { return pieces(min(x, y), compareBytes) }
 
 // steps is what asking a string takes beyond the nodes.
 func (l *like) steps(p *pattern, text string) uint64 {
@@ -143,4 +143,4 @@ func convertSteps(v Value, to Kind) uint64 {
 }
 
 // look takes the steps of finding a property.
-func (r *Runner) look() { r.steps += stepsNode + stepsProperty + stepsChange*r.changes }
+func (r *Runner) look() { r.steps += r.finding }
