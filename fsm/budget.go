@@ -43,7 +43,7 @@ const (
 	stepsMatch        = 64   // a correlation filter that takes it
 	stepsCopy         = 128  // a copy for a subscription
 	stepsTried        = 32   // an action, within the budget of its rule or not
-	stepsChanged      = 1024 // one that an action or a failure changed, more
+	stepsChanged      = 2048 // one that an action or a failure changed, more
 	patchBytes        = 16   // of patches that a copy brings along, in one step
 )
 

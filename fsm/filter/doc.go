@@ -40,7 +40,7 @@
 //     pattern that is no constant, 8 for each byte of it. A pattern that is not UTF-8 takes 16 for
 //     each pair of a byte of it and one of the string, their ends included.
 //   - A string made by + takes 96, one for each 4 bytes, 512 for a decimal in it, and 128 for an
-//     integer, a boolean or a GUID; newid() takes 64, and a remainder of decimals 256.
+//     integer, a boolean or a GUID; newid() takes 64, and a remainder of decimals 512.
 //   - An action takes 32; each statement 64, 8 for each byte of the name that it is about, and
 //     one for each 4 bytes of the string that it sets. Giving a value another type takes what
 //     writing it into a string does, and 512 and 4 for each byte the other way.

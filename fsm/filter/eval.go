@@ -163,6 +163,9 @@ func (a *arithmetic) value(r *Runner) (Value, error) {
 	if err != nil || x.kind == KindNull || y.kind == KindNull {
 		return Value{}, err
 	}
+	if r.steps > r.budget { // sums are the longest of texts
+		return Value{}, errSteps
+	}
 	switch {
 	case x.kind == KindInt && y.kind == KindInt:
 		return a.integers(x.AsInt(), y.AsInt())

@@ -11,7 +11,7 @@ const (
 	stepsChange      = 2   // more, for each statement of the action that is done
 	stepsNameByte    = 8   // a byte of a name that is computed, or that is set or removed
 	stepsNewID       = 64  // newid(), more
-	stepsRemainder   = 256 // % between decimals, more
+	stepsRemainder   = 512 // % between decimals, more
 	stepsLike        = 64  // LIKE, more
 	stepsPatternByte = 8   // a byte of a pattern or escape that depends on the message
 	stepsTextByte    = 4   // a byte of a string that LIKE asks, unless it is a longer property
@@ -79,8 +79,8 @@ func (r *Runner) spend(n uint64) error {
 	return nil
 }
 
-// end compares the steps with the budget: those of nodes are only added up, for a text has
-// room for few of them.
+// end compares the steps with the budget: those of nodes are mostly only added up, for a text
+// has room for few of them.
 func (r *Runner) end(err error) error {
 	if r.steps > r.budget {
 		r.steps = r.budget
