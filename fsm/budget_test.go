@@ -398,6 +398,48 @@ func TestLevelOfAMachine(t *testing.T) {
 	}
 }
 
+// TestFilingTravels: how correlation filters are filed depends on those that were there before,
+// and what publishing takes on how they are filed. A machine that is restored has them as they
+// were; below Level 2 it may file them otherwise, and the raise makes all alike.
+func TestFilingTravels(t *testing.T) {
+	t.Parallel()
+	rule := func(name string, properties ...string) fsm.Rule {
+		r := fsm.Rule{Name: name, Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter}}
+		for _, p := range properties {
+			r.Filter.Conditions = append(r.Filter.Conditions, filter.Condition{Property: filter.Property{Name: p}, Value: filter.Int(1)})
+		}
+		return r
+	}
+	history := func(b *between) {
+		b.must(fsm.PutRule{Subscription: 2, Rule: rule("first", "a")})
+		b.must(fsm.PutRule{Subscription: 2, Rule: rule("second", "a", "b")}) // filed by b
+		b.must(fsm.DropRule{Subscription: 2, Name: "first"})                 // alone, it would be by a
+	}
+	steps := func(b *between) uint64 {
+		b.must(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Properties: propertiesOf(t, "b=1")}}})
+		return b.q.Steps()
+	}
+	b := newBetween(t)
+	b.must(fsm.RaiseLevel{Level: 2})
+	b.topic(1, 1)
+	history(b)
+	again := *b
+	again.replica = b.restored()
+	if x, y := steps(b), steps(&again); x != y || b.q.Digest() != again.q.Digest() {
+		t.Errorf("%d steps, and %d when restored", x, y)
+	}
+	b = newBetween(t)
+	b.topic(1, 1)
+	history(b)
+	again = *b
+	again.replica = b.restored()
+	b.must(fsm.RaiseLevel{Level: 2})
+	again.must(fsm.RaiseLevel{Level: 2})
+	if x, y := steps(b), steps(&again); x != y || b.q.Digest() != again.q.Digest() {
+		t.Errorf("raised: %d steps, and %d when restored before", x, y)
+	}
+}
+
 // examplePending is a machine of Level 2 with messages that wait at two topics, and correlation
 // filters.
 func examplePending(t testing.TB) *between {
