@@ -19,7 +19,7 @@ const (
 )
 
 // putToken is the operation of $cbs: it lets a credential count for what it was authorized for and
-// everything below that, on this connection (wire contract 2.2). The expiration that
+// everything below that, on this connection (docs/service-bus-protocol.md#put-token). The expiration that
 // clients send beside the token is not looked at: the token says it itself.
 func (c *conn) putToken(ctx context.Context, r *request) {
 	defer c.recovered(ctx)

@@ -280,7 +280,7 @@ func (c *conn) fail(ctx context.Context, fault *wire.Error) {
 }
 
 // end tears down what the connection had. Locks that clients hold stay as they are:
-// they outlive the connection until they run out (T.14).
+// they outlive the connection until they run out (docs/requirements.md#t14).
 func (c *conn) end() {
 	c.mu.Lock()
 	c.flushDispositions()
@@ -388,7 +388,7 @@ func (c *conn) tick(ctx context.Context) {
 }
 
 // beat is the longest silence of ours that the peer stands: half of what it says,
-// and never more than heartbeatMax (wire contract 1.4).
+// and never more than heartbeatMax (docs/service-bus-protocol.md#keep-alive).
 func (c *conn) beat() time.Duration {
 	if c.peerIdle == 0 {
 		return heartbeatMax

@@ -45,8 +45,8 @@ func TestGoAMQPDrainsAgainAndAgain(t *testing.T) {
 	}
 }
 
-// Many clients send and compete for the messages (C.1, C.2); some vanish with what they
-// hold (C.3). Every message is completed once, none is lost.
+// Many clients send and compete for the messages (docs/requirements.md#c1, #c2); some vanish with what they
+// hold (docs/requirements.md#c3). Every message is completed once, none is lost.
 func TestCrowd(t *testing.T) {
 	t.Parallel()
 	h := newHouse("orders")
@@ -85,7 +85,7 @@ func TestCrowd(t *testing.T) {
 			}
 			var refused *goamqp.Error
 			if err := receiver.AcceptMessage(ctx, m); errors.As(err, &refused) && refused.Condition == goamqp.ErrCond(wire.ConditionMessageLockLost) {
-				continue // its lock ran out while it waited here (T.13)
+				continue // its lock ran out while it waited here (docs/requirements.md#t13)
 			} else if err != nil {
 				t.Error(err)
 				return

@@ -13,7 +13,7 @@ import (
 )
 
 // Receivers whose credit differs by three powers of ten get the same when messages are
-// scarce (C.1): nobody who waits is passed over, however much credit others have.
+// scarce (docs/requirements.md#c1): nobody who waits is passed over, however much credit others have.
 func TestReceiversShareFairly(t *testing.T) {
 	t.Parallel()
 	h := newHouse("orders")

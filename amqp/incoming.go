@@ -10,7 +10,7 @@ import (
 )
 
 // batchFormat is the message-format of a batch: one delivery whose data sections are
-// whole messages, all or none of which are stored (wire contract 4.6).
+// whole messages, all or none of which are stored (docs/service-bus-protocol.md#batches).
 const batchFormat = 0x80013700
 
 // incomingLink is a link on which the client sends.
@@ -381,7 +381,7 @@ func (c *conn) finishSend(ctx context.Context, a *arrival, why refusal) {
 		return
 	}
 	switch {
-	case a.settled: // fire and forget (T.3)
+	case a.settled: // fire and forget (docs/requirements.md#t3)
 	case why.condition == "" && a.state != nil:
 		last := a.id
 		c.emit(s.channel, &wire.Disposition{Role: wire.RoleReceiver, First: a.id, Last: &last, Settled: true, State: a.state})

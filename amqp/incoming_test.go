@@ -113,7 +113,7 @@ func TestDeliveryInManyFrames(t *testing.T) {
 	p.accepted()
 	p.transfer(0, 1, whole[:100], more)
 	p.transfer(0, 1, nil, aborted)
-	p.transfer(0, 2, whole, settled) // fire and forget: no answer (T.3)
+	p.transfer(0, 2, whole, settled) // fire and forget: no answer (docs/requirements.md#t3)
 	p.transfer(0, 3, whole)
 	if first, _ := p.accepted(); first != 3 {
 		t.Errorf("accepted %d", first)

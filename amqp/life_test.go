@@ -32,7 +32,7 @@ func timed(ttl *uint32, created, expires *int64) []byte {
 }
 
 // A life comes from the header, and from the span of two times when the header has no
-// room for it (wire contract 4.1).
+// room for it (docs/service-bus-protocol.md#time-to-live).
 func TestTimeToLiveIsRead(t *testing.T) {
 	t.Parallel()
 	const day = 24 * 3600 * 1000
@@ -210,11 +210,11 @@ func TestSDKTimeToLive(t *testing.T) {
 		body := string(m.Body)
 		held[body] = m
 		if *m.TimeToLive != want[body] || !m.ExpiresAt.Equal(m.EnqueuedTime.Add(want[body])) {
-			t.Errorf("%q lives %v, until %v, enqueued %v (E.1, E.4)", m.Body, *m.TimeToLive, *m.ExpiresAt, *m.EnqueuedTime)
+			t.Errorf("%q lives %v, until %v, enqueued %v", m.Body, *m.TimeToLive, *m.ExpiresAt, *m.EnqueuedTime)
 		}
 	}
 	// A locked message outlives its time and may be completed; an abandoned one expires
-	// at once (E.3), with a reason (E.5).
+	// at once (docs/requirements.md#e3), with a reason (docs/requirements.md#e5).
 	p.house.pass(2 * time.Minute)
 	p.must(p.receiver.CompleteMessage(p.ctx, held["done"], nil))
 	p.must(p.receiver.AbandonMessage(p.ctx, held["short"], nil))

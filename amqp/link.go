@@ -190,7 +190,7 @@ func (l *link) describe(a *wire.Attach) refusal {
 }
 
 // destinationKey is the property of a sender's attach that names where its messages go; the
-// target is then the entity that they go through (wire contract 8).
+// target is then the entity that they go through (docs/service-bus-protocol.md#sending-through-another-entity).
 const destinationKey = wire.Symbol("com.microsoft:transfer-destination-address")
 
 // describeTransfer fills in where the messages of a sender go that names another entity than
@@ -265,7 +265,7 @@ const (
 )
 
 // attachReply is the attach that answers a: the same settle modes, source and target,
-// because SDKs compare them (wire contract 3.3). Only what outlives the frame and means
+// because SDKs compare them (docs/service-bus-protocol.md#attach-replies). Only what outlives the frame and means
 // the same to us is echoed: no filters, and no values that we did not understand.
 func attachReply(a *wire.Attach) *wire.Attach {
 	snd, rcv := uint8(mixedMode), uint8(0)
@@ -388,7 +388,7 @@ func barred(status fsm.EntityStatus, sends bool) bool {
 	return false
 }
 
-// The property of an attach that tells how large a batch may be (wire contract 3.2).
+// The property of an attach that tells how large a batch may be (docs/service-bus-protocol.md#link-properties).
 const batchBytesKey = wire.Symbol("com.microsoft:max-message-batch-size")
 
 // attached sends our attach.

@@ -192,7 +192,7 @@ func TestOutcomes(t *testing.T) {
 }
 
 // A token that is wrong, one that cannot be read and one that was not looked at are
-// different things to clients (wire contract 2.3).
+// different things to clients (docs/service-bus-protocol.md#put-token-responses).
 func TestTokenRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// manage does one operation of an entity's management node (wire contract 7.5). What
+// manage does one operation of an entity's management node (docs/service-bus-protocol.md#management-operations). What
 // the broker answers later is answered later: nothing here waits on the reader.
 func (c *conn) manage(ctx context.Context, r *request, operation string) {
 	if why := misplaced(operation, &r.link.place); why.condition != "" {

@@ -43,7 +43,7 @@ const (
 )
 
 // The limits of a message besides the size that its queue allows. They are the cloud's
-// (wire contract 4.5 and 4.6).
+// (docs/service-bus-protocol.md#message-sizes, #batches).
 const (
 	nameCharactersMax  = 128      // message-id, group-id and partition keys
 	propertiesBytesMax = 64 << 10 // annotations kept, properties and application properties together
@@ -109,7 +109,7 @@ func parseInto(arena, b []byte) (fsm.Message, []byte, error) {
 
 // parseBatch makes the messages of a batch: transfer.message-format 0x80013700, sections
 // of an envelope that is only advice, then data sections that each hold one encoded
-// message (wire contract 4.6). Errors are *messageError and concern the whole batch. b
+// message (docs/service-bus-protocol.md#batches). Errors are *messageError and concern the whole batch. b
 // is not kept.
 func parseBatch(b []byte) ([]fsm.Message, error) {
 	count := 0
@@ -262,8 +262,8 @@ func (p *parsedMessage) scanHeader(value []byte) error {
 
 // timeToLive is how long the message is to live, 0 when it does not say. The header has
 // room for 49 days; clients write a longer life as the span between creation-time and
-// absolute-expiry-time (part 3, 3.2.4) and then the highest number into the header (wire
-// contract 4.1). Clients that know no life at all may write 0.
+// absolute-expiry-time (part 3, 3.2.4) and then the highest number into the header
+// (docs/service-bus-protocol.md#time-to-live). Clients that know no life at all may write 0.
 func (p *parsedMessage) timeToLive() fsm.Millis {
 	if p.ttl > 0 && p.ttl < math.MaxUint32 {
 		return fsm.Millis(p.ttl)

@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The annotations that Service Bus knows (wire contract 4.2 and 4.3).
+// The annotations that Service Bus knows (docs/service-bus-protocol.md#message-annotations, #lock-tokens).
 const (
 	sequenceNumberKey        = "x-opt-sequence-number"
 	enqueuedTimeKey          = "x-opt-enqueued-time"
@@ -26,7 +26,8 @@ const (
 )
 
 // The application properties that dead-lettering sets. They are also the keys under
-// which clients send reason and description in the info map of rejected (5.4).
+// which clients send reason and description in the info map of rejected
+// (docs/service-bus-protocol.md#settlement-requests).
 const (
 	deadLetterReasonKey      = "DeadLetterReason"
 	deadLetterDescriptionKey = "DeadLetterErrorDescription"
@@ -146,7 +147,7 @@ func appendDelivery(dst []byte, place fsm.Place, d fsm.Delivery, o deliveryOptio
 
 // appendHeader appends the header section. Attempts is the number of deliveries before
 // this one that failed, which is what delivery-count means (part 3, 3.2.1). Clients add
-// the ttl to the time of enqueueing to know when the message expires (E.1), so it is what
+// the ttl to the time of enqueueing to know when the message expires (docs/requirements.md#e1), so it is what
 // the queue made of it. Where no time is kept, in the dead-letter queue, it is the sender's.
 func (v *payloadView) appendHeader(dst []byte, d *fsm.Delivery) []byte {
 	h := wire.Header{Durable: v.flags&payloadDurable != 0, DeliveryCount: d.Attempts}
@@ -331,7 +332,7 @@ func textKey(key any) (text string, ok bool) {
 
 // uuidFromToken gives the AMQP uuid of a lock. The delivery-tag is the token as it is, and
 // clients read that as a GUID in .NET's byte order: the first three groups in little-endian
-// order, where AMQP has network order (wire contract 4.3).
+// order, where AMQP has network order (docs/service-bus-protocol.md#lock-tokens).
 func uuidFromToken(token fsm.LockToken) wire.UUID { return wire.UUID(swapGUID(token)) }
 
 // tokenFromUUID is the way back, for tokens in management requests.

@@ -68,7 +68,7 @@ func encodePatch(t *testing.T, m wire.Map) []byte {
 	return b
 }
 
-// (5.4) Properties to modify are merged into the application properties; what comes
+// Properties to modify are merged into the application properties; what comes
 // later wins.
 func TestPatches(t *testing.T) {
 	t.Parallel()

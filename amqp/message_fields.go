@@ -67,7 +67,7 @@ func (p *parsedMessage) keep(i int, field []byte) (err error) {
 	return err
 }
 
-// checkName refuses names that are longer than the cloud's (wire contract 4.5).
+// checkName refuses names that are longer than the cloud's (docs/service-bus-protocol.md#message-sizes).
 func checkName(what string, text []byte) error {
 	if utf8.RuneCount(text) > nameCharactersMax {
 		return refuse(wire.ConditionArgumentError, "%s has more than %d characters", what, nameCharactersMax)
@@ -202,7 +202,7 @@ func (p *parsedMessage) appendAnnotations(dst []byte) (longer []byte, kept int, 
 
 // appendAnnotation appends one annotation of the client with the key as a symbol, or
 // nothing when it is the broker's or says nothing. Clients take the types of the known
-// ones for granted (wire contract 4.2), so those are put right or refused.
+// ones for granted (docs/service-bus-protocol.md#message-annotations), so those are put right or refused.
 func (p *parsedMessage) appendAnnotation(dst, key, value []byte) ([]byte, error) {
 	name, ok := wire.TextOf(key)
 	if !ok {

@@ -13,7 +13,7 @@ import (
 // Sessions of messages, which have nothing to do with the sessions of AMQP: a receiving link
 // asks for one by a filter of its source, and holds it as long as it lives.
 
-// The names that sessions of messages go by in an attach (wire contract 3.2 and 6.1).
+// The names that sessions of messages go by in an attach (docs/service-bus-protocol.md#link-properties, #accepting-a-session).
 const (
 	sessionFilterKey  = wire.Symbol("com.microsoft:session-filter")
 	lockedUntilUTCKey = wire.Symbol("com.microsoft:locked-until-utc")

@@ -164,7 +164,7 @@ func TestSDKWaitsForSessions(t *testing.T) {
 	}
 }
 
-// Entities with sessions and without do not mix (wire contract 3.3), and what was not settled
+// Entities with sessions and without do not mix (docs/service-bus-protocol.md#refused-links), and what was not settled
 // in time comes again.
 func TestSDKSessionRefusals(t *testing.T) {
 	t.Parallel()

@@ -76,7 +76,7 @@ func fullMessage() *goamqp.Message {
 	}
 }
 
-// (4.1, 4.2) What a client sent comes back, the broker's own annotations do not, and
+// What a client sent comes back, the broker's own annotations do not, and
 // they are written anew with their exact types.
 func TestMessageRoundTrip(t *testing.T) {
 	t.Parallel()
@@ -138,7 +138,7 @@ func TestMessageBodies(t *testing.T) {
 }
 
 // Everything from the properties on is copied bit for bit, decimals and described values
-// of .NET included (4.1).
+// of .NET included (docs/service-bus-protocol.md#described-values).
 func TestBareMessageUnchanged(t *testing.T) {
 	t.Parallel()
 	bare := wire.AppendProperties(nil, &wire.Properties{MessageID: uint64(5)})
@@ -157,7 +157,7 @@ func TestBareMessageUnchanged(t *testing.T) {
 	if err != nil || !bytes.HasSuffix(out, bare) {
 		t.Fatalf("%v\n%x\n%x", err, out, bare)
 	}
-	// Descriptors in other forms become small ulong (1.6).
+	// Descriptors in other forms become small ulong (docs/service-bus-protocol.md#encoding-of-performatives).
 	other := []byte{0, 0xa3, 16}
 	other = append(other, "amqp:data:binary\xa0\x01y"...)
 	if m, err = parseMessage(other); err != nil || !bytes.HasSuffix(m.Payload, []byte{0, 0x53, 0x75, 0xa0, 1, 'y'}) {
@@ -183,7 +183,7 @@ func TestFooterBeforeBody(t *testing.T) {
 	}
 }
 
-// (4.2) Annotations of the client whose type clients take for granted.
+// Annotations of the client whose type clients take for granted.
 func TestAnnotationTypes(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {

@@ -11,7 +11,7 @@ import (
 // Every message has a message-id once it is stored: who sends none gets one, as in the
 // cloud. The JavaScript client cannot settle a message without: it keeps its lock
 // timers by message-id and throws when that is null. The id also has to be the same at
-// every delivery, so that a receiver can recognise what it did before (T.16); it is
+// every delivery, so that a receiver can recognise what it did before (docs/requirements.md#t16); it is
 // therefore made when the message comes in.
 
 // newMessageID is 32 hexadecimal digits, like a GUID without its dashes.

@@ -98,7 +98,7 @@ func answer(code fsm.Code) response {
 func success(body wire.Map) response { return response{verdict: verdictOf(fsm.OK), body: body} }
 
 // empty is the response that there is nothing: 204 and a body work with every client
-// (wire contract 7.3).
+// (docs/service-bus-protocol.md#management-responses).
 func empty(text string, body wire.Map) response {
 	return response{verdict: verdict{refusal{text: text}, http.StatusNoContent}, body: body}
 }
@@ -202,7 +202,7 @@ func (c *conn) respond(ctx context.Context, r *request, say response) {
 
 // appendResponse encodes a response. The correlation-id has the AMQP type of the
 // request's message-id, the status is an int and the condition a symbol: .NET and Java
-// fail on anything else (wire contract 2.3 and 7.3).
+// fail on anything else (docs/service-bus-protocol.md#put-token-responses, #management-responses).
 func appendResponse(dst []byte, r *request, say response) []byte {
 	status, text, condition := "statusCode", "statusDescription", "errorCondition"
 	if r.link.kind == cbsNode {
@@ -222,7 +222,7 @@ func appendResponse(dst []byte, r *request, say response) []byte {
 	return wire.AppendMap(dst, say.body)
 }
 
-// responseLink finds the link that a response goes to (wire contract 2.1): in the
+// responseLink finds the link that a response goes to (docs/service-bus-protocol.md#reply-routing): in the
 // request's session before the others, because Python gives all its links one reply-to;
 // by target address, by link name (JS), and else the only one of the session (Python's
 // $cbs has no reply-to at all).

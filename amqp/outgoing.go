@@ -408,9 +408,9 @@ func (l *outgoingLink) release(deliveries []fsm.Delivery) {
 }
 
 // drop ends the link. What the client has locked stays locked until it runs out, so it
-// can still settle through the management node (T.14, wire contract 5.5); what was
+// can still settle through the management node (docs/requirements.md#t14, docs/service-bus-protocol.md#settlement-answers); what was
 // not wholly sent is released. A session is released, with everything that was locked under
-// it (wire contract 6.3).
+// it (docs/service-bus-protocol.md#holding-a-session).
 func (l *outgoingLink) drop() {
 	if !l.over() {
 		return

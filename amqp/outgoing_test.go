@@ -302,7 +302,7 @@ func TestTakenMessagesWaitForCredit(t *testing.T) {
 	p.quiet()
 	p.credit(0, 0, 5)
 	if d := expect[*wire.Transfer](p); d.Settled == nil || !*d.Settled {
-		t.Errorf("transfer %+v (T.4)", d)
+		t.Errorf("transfer %+v", d)
 	}
 }
 
@@ -347,7 +347,7 @@ func TestOutgoingWindow(t *testing.T) {
 }
 
 // What was locked and not wholly sent is released when the link goes; what was sent
-// stays locked (T.14).
+// stays locked (docs/requirements.md#t14).
 func TestDetachReleasesOnlyWhatWasNotSent(t *testing.T) {
 	t.Parallel()
 	h := newHouse("orders")

@@ -13,7 +13,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// retry says whether the same request can go well later (T.1).
+// retry says whether the same request can go well later (docs/requirements.md#t1).
 type retry uint8
 
 const (
@@ -50,7 +50,7 @@ func refused(condition wire.Symbol, format string, args ...any) refusal {
 // explain makes of a refusal the error that a client gets. Every rejected transfer and
 // settlement, every refused or broken link, every failed request, ended session and
 // closed connection comes through here, so each has a condition, a text with advice on
-// retrying, and a tracking id that is logged with the reason (T.1). An operator finds
+// retrying, and a tracking id that is logged with the reason (docs/requirements.md#t1). An operator finds
 // with the id what a client was told.
 func (c *conn) explain(ctx context.Context, r refusal, about ...any) *wire.Error {
 	c.totals.refuse(r.condition)
@@ -77,7 +77,7 @@ func (c *conn) busy(code fsm.Code, why refusal) refusal {
 	return why
 }
 
-// newTrackingID is a GUID, as in the texts of the cloud (wire contract 9.2).
+// newTrackingID is a GUID, as in the texts of the cloud (docs/service-bus-protocol.md#error-descriptions).
 func newTrackingID() string {
 	var id [16]byte
 	binary.BigEndian.PutUint64(id[:], rand.Uint64())  //nolint:gosec // an id to search logs by, not a secret
@@ -89,7 +89,7 @@ func newTrackingID() string {
 // verdict is a fsm.Code in the words of AMQP and of the management node.
 type verdict struct {
 	refusal       // its condition is empty for OK
-	status  int32 // statusCode of a management response (wire contract 7.4)
+	status  int32 // statusCode of a management response (docs/service-bus-protocol.md#management-status-codes)
 }
 
 // verdictOf is the table from codes to conditions: one row per Code.
@@ -142,7 +142,7 @@ func verdictOf(code fsm.Code) verdict {
 // passing trouble again, finds that the delivery was answered once and reports success;
 // so a settlement that is not confirmed is never refused with a condition that asks for
 // a retry, or with one that client does not know as final. Lock lost is what clients are
-// prepared for (T.13), and whoever asks again all the same gets the answer of then.
+// prepared for (docs/requirements.md#t13), and whoever asks again all the same gets the answer of then.
 func (r refusal) toSettle() refusal {
 	switch r.condition {
 	case wire.ConditionMessageLockLost, wire.ConditionNotFound, wire.ConditionEntityDisabled, wire.ConditionNotAllowed,
@@ -164,7 +164,7 @@ func (r refusal) toAttachAgain() refusal {
 }
 
 // about names the entity where clients look for it: JS and Java tell a missing entity
-// from other trouble by this very text (wire contract 9.2).
+// from other trouble by this very text (docs/service-bus-protocol.md#error-descriptions).
 func (v verdict) about(path string) verdict {
 	switch v.condition {
 	case wire.ConditionNotFound:

@@ -33,7 +33,7 @@ func (b *logbook) Write(line []byte) (int, error) {
 }
 
 // refusalForm is what every text looks like: what is wrong and what to do, whether a
-// retry can help, and where to look for more (T.1).
+// retry can help, and where to look for more (docs/requirements.md#t1).
 var refusalForm = regexp.MustCompile(`^[A-Z].*[.] (A retry will not help|A retry helps only after that|A retry may help)[.] ` +
 	`TrackingId:([0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}), Timestamp:([0-9TZ:.+-]+)$`)
 

@@ -24,7 +24,7 @@ func (c *conn) hold(ctx context.Context, add grant, now time.Time) bool {
 		}
 	}
 	if lost := old.Rights &^ add.Rights; lost != 0 {
-		// The latest token for an audience is the only one (wire contract 2.5). Links that
+		// The latest token for an audience is the only one (docs/service-bus-protocol.md#token-lifetime). Links that
 		// rested on the rights of the one before would else outlive it without an end.
 		old.Rights = lost
 		c.detachUnauthorized(ctx, now, lostGrants{add.Path: {old, replaced}})

@@ -12,8 +12,8 @@ import (
 // forwarded. A topic has one too: what transactions sent through it and could not be brought
 // to other entities.
 
-// unattachable says why there can be no link of a direction at a place (wire contract
-// 3.3); the zero refusal when there can be one. sends is seen from the client.
+// unattachable says why there can be no link of a direction at a place
+// (docs/service-bus-protocol.md#refused-links); the zero refusal when there can be one. sends is seen from the client.
 func unattachable(at *fsm.Place, sends bool) refusal {
 	switch {
 	case sends && at.Sub != fsm.MainQueue:
@@ -58,7 +58,7 @@ func unreceivable(at *fsm.Place) refusal {
 	return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The messages of '%s' cannot be received here any more: they are forwarded. Receive where they go, or end the forwarding.", at.Name), afterChange}
 }
 
-// The operations of the management node (wire contract 7.5).
+// The operations of the management node (docs/service-bus-protocol.md#management-operations).
 const (
 	renewOperation          = "com.microsoft:renew-lock"
 	peekOperation           = "com.microsoft:peek-message"
@@ -77,7 +77,7 @@ const (
 )
 
 // rightFor is the right that an operation needs: to send for those two, to listen for all
-// others, those on rules included (wire contract 2.5).
+// others, those on rules included (docs/service-bus-protocol.md#rights).
 func rightFor(operation string) fsm.Rights {
 	if operation == scheduleOperation || operation == cancelOperation {
 		return fsm.Send

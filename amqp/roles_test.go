@@ -8,7 +8,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Every entity in every spelling of wire contract 3.1, and what each is for.
+// Every entity in every spelling of docs/service-bus-protocol.md#addresses, and what each is for.
 func TestTopicAddresses(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newHouse().topic("Shop/Orders", "Paid"))

@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// The descriptors of a rule in answers (wire contract 7.5). Those of filters have one digit
+// The descriptors of a rule in answers (docs/service-bus-protocol.md#rule-descriptors). Those of filters have one digit
 // less than the others; that is how clients know them.
 const (
 	ruleDescriptor              = 0x0000013700000004
@@ -41,7 +41,7 @@ const (
 const compatibilityLevel int32 = 20
 
 // correlationKey is the key of a system property in a correlation filter, in requests; in
-// answers they stand in this order (wire contract 7.5).
+// answers they stand in this order (docs/service-bus-protocol.md#rule-descriptors).
 type correlationKey struct{ key, property string }
 
 func correlationKeys() [8]correlationKey {

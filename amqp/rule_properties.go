@@ -23,7 +23,7 @@ const (
 	propertyFieldCount = 13
 )
 
-// systemName is what a field is called in the language of rules (wire contract 4.1).
+// systemName is what a field is called in the language of rules (docs/service-bus-protocol.md#message-sections).
 func systemName(field int) (name string, ok bool) {
 	switch field {
 	case messageIDField:

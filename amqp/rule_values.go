@@ -27,7 +27,7 @@ import (
 // from a value of the language. Lists, maps, arrays and other described values are nothing
 // that a rule can ask about.
 
-// The descriptors of .NET (wire contract 4.1).
+// The descriptors of .NET (docs/service-bus-protocol.md#described-values).
 const (
 	timespanDescriptor       = "com.microsoft:timespan"        // long, in ticks
 	uriDescriptor            = "com.microsoft:uri"             // string

@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The operations on the rules of a subscription (wire contract 7.5). Each waits for the
+// The operations on the rules of a subscription (docs/service-bus-protocol.md#rule-operations). Each waits for the
 // broker on a goroutine of its own; requestsMax bounds them.
 
 // addRule adds a rule: 409 when there is one of its name.

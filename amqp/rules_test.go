@@ -19,7 +19,7 @@ import (
 )
 
 // The answers byte for byte: descriptors as ulong in eight bytes, no list0, an action in
-// every rule, and a map in every correlation filter (wire contract 7.5).
+// every rule, and a map in every correlation filter (docs/service-bus-protocol.md#rule-descriptors).
 func TestRuleDescriptions(t *testing.T) {
 	t.Parallel()
 	const (

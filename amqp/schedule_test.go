@@ -139,7 +139,7 @@ func TestNothingIsScheduledAsDead(t *testing.T) {
 	}
 }
 
-// Who may send may schedule and cancel; who may listen may do the rest (wire contract 2.5).
+// Who may send may schedule and cancel; who may listen may do the rest (docs/service-bus-protocol.md#rights).
 func TestRightsOfOperations(t *testing.T) {
 	t.Parallel()
 	for _, right := range []fsm.Rights{fsm.Send, fsm.Listen} {
@@ -339,7 +339,7 @@ func TestSDKSchedules(t *testing.T) {
 	}
 }
 
-// What is scheduled lives from its activation on (E.1).
+// What is scheduled lives from its activation on (docs/requirements.md#e1).
 func TestSDKScheduledLife(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)

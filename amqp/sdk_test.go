@@ -147,7 +147,7 @@ func TestSDKReceivesAndDeletes(t *testing.T) {
 	p.send("a", "b")
 	p.receive(p.receiver, 2)
 	if c := p.house.counts("orders"); c.Active != 0 {
-		t.Errorf("active %d after receive-and-delete (T.4)", c.Active)
+		t.Errorf("active %d after receive-and-delete", c.Active)
 	}
 }
 
@@ -159,7 +159,7 @@ func TestSDKAbandonsWithProperties(t *testing.T) {
 	p.must(p.receiver.AbandonMessage(p.ctx, m, &azservicebus.AbandonMessageOptions{PropertiesToModify: map[string]any{"tried": "yes"}}))
 	m = p.receive(p.receiver, 1)[0]
 	if m.DeliveryCount != 2 || m.ApplicationProperties["tried"] != "yes" {
-		t.Errorf("count %d properties %v (T.10)", m.DeliveryCount, m.ApplicationProperties)
+		t.Errorf("count %d properties %v", m.DeliveryCount, m.ApplicationProperties)
 	}
 }
 
@@ -176,7 +176,7 @@ func TestSDKDefersAndFetches(t *testing.T) {
 	found, err := p.receiver.ReceiveDeferredMessages(p.ctx, []int64{*m.SequenceNumber}, nil)
 	p.must(err)
 	if len(found) != 1 || string(found[0].Body) != "a" || found[0].LockToken == [16]byte{} {
-		t.Fatalf("fetched %+v (T.12)", found)
+		t.Fatalf("fetched %+v", found)
 	}
 	p.must(p.receiver.CompleteMessage(p.ctx, found[0], nil))
 	if c := p.house.counts("orders"); c.Deferred != 0 {
@@ -197,7 +197,7 @@ func TestSDKDeadLetters(t *testing.T) {
 	p.must(err)
 	m = p.receive(dead, 1)[0]
 	if m.DeadLetterReason == nil || *m.DeadLetterReason != reason || m.DeadLetterErrorDescription == nil || *m.DeadLetterErrorDescription != description {
-		t.Errorf("reason %v description %v (T.11)", m.DeadLetterReason, m.DeadLetterErrorDescription)
+		t.Errorf("reason %v description %v", m.DeadLetterReason, m.DeadLetterErrorDescription)
 	}
 	if m.ApplicationProperties["shelf"] != int64(7) {
 		t.Errorf("properties %v", m.ApplicationProperties)
@@ -214,7 +214,7 @@ func TestSDKRenewsAndLosesLock(t *testing.T) {
 	before := *m.LockedUntil
 	p.must(p.receiver.RenewMessageLock(p.ctx, m, nil))
 	if !m.LockedUntil.After(before) {
-		t.Errorf("lock end went from %v to %v (T.6)", before, m.LockedUntil)
+		t.Errorf("lock end went from %v to %v", before, m.LockedUntil)
 	}
 	p.house.pass(31 * time.Second)
 	for name, err := range map[string]error{
@@ -223,7 +223,7 @@ func TestSDKRenewsAndLosesLock(t *testing.T) {
 	} {
 		var lost *azservicebus.Error
 		if !errors.As(err, &lost) || lost.Code != azservicebus.CodeLockLost {
-			t.Errorf("%s after the lock ran out: %v (T.13)", name, err)
+			t.Errorf("%s after the lock ran out: %v", name, err)
 		}
 	}
 }
@@ -248,7 +248,7 @@ func TestSDKPeeks(t *testing.T) {
 	}
 }
 
-// Locks outlive links: with the link gone the client settles by token (T.14).
+// Locks outlive links: with the link gone the client settles by token (docs/requirements.md#t14).
 func TestSDKSettlesAfterLinkIsGone(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)
@@ -274,7 +274,7 @@ func TestSDKIsToldWhatIsWrong(t *testing.T) {
 		t.Fatalf("unknown entity: %v", err)
 	}
 	if !strings.Contains(err.Error(), "The messaging entity 'nowhere' could not be found.") || !strings.Contains(err.Error(), "TrackingId:") {
-		t.Errorf("text: %v (T.1)", err)
+		t.Errorf("text: %v", err)
 	}
 	err = p.sender.SendMessage(p.ctx, &azservicebus.Message{Body: make([]byte, 300<<10)}, nil)
 	if !errors.Is(err, azservicebus.ErrMessageTooLarge) {

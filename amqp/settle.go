@@ -19,7 +19,7 @@ type decision struct {
 	refused    refusal
 }
 
-// decide turns a delivery state into a settlement (wire contract 5.4). Abandon and
+// decide turns a delivery state into a settlement (docs/service-bus-protocol.md#settlement-requests). Abandon and
 // defer are told apart by undeliverable-here alone: delivery-failed differs by SDK.
 func decide(state any, settled bool) decision {
 	switch state := state.(type) {

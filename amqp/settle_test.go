@@ -36,7 +36,7 @@ func settledHow() map[string]struct {
 }
 
 // Whoever has the token settles, wherever: on the link, through the management node when
-// the link is gone, over another connection, at another member (T.9 to T.13). The second
+// the link is gone, over another connection, at another member (docs/requirements.md#t9 to #t13). The second
 // settlement of a lock, and one of a lock that ran out, are told so.
 func TestSDKSettlesAnywhere(t *testing.T) {
 	t.Parallel()
@@ -120,7 +120,7 @@ func TestSDKIsNotLiedTo(t *testing.T) {
 	}
 }
 
-// What comes back comes back at the front, and only an abandon counts (T.7, T.8).
+// What comes back comes back at the front, and only an abandon counts (docs/requirements.md#t7, #t8).
 func TestSDKFrontOfTheQueue(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)

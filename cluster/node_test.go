@@ -299,7 +299,7 @@ func TestRestartOfAllKeepsEverything(t *testing.T) {
 	if counts := countMessages(t, c.nodes[2], at); counts.Active != 20 || counts.Locked != uint64(len(got.deliveries)) {
 		t.Fatalf("after the restart: %+v", counts)
 	}
-	// The lock outlived every process (T.14).
+	// The lock outlived every process (docs/requirements.md#t14).
 	id, ok := c.nodes[1].Router().Unseal(at, token)
 	if !ok {
 		t.Fatal("the token is not known any more")

@@ -240,8 +240,8 @@ func (c *testCluster) gone(at fsm.Place) bool {
 	return true
 }
 
-// An idle queue deletes itself, everywhere, and its name is free (E.7); another one that
-// was used stays (E.8).
+// An idle queue deletes itself, everywhere, and its name is free (docs/requirements.md#e7); another one that
+// was used stays (docs/requirements.md#e8).
 func TestIdleQueueDeletesItself(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
@@ -322,7 +322,7 @@ func TestIdleQueueThatWasDeletedMeanwhile(t *testing.T) {
 	eventually(t, "both are gone", func() bool { return c.gone(forgotten) && c.gone(dropping) })
 }
 
-// Peeks and receivers that wait leave nothing in the log, and count all the same (E.8).
+// Peeks and receivers that wait leave nothing in the log, and count all the same (docs/requirements.md#e8).
 func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
@@ -513,7 +513,7 @@ func TestPurgeAndRedriveRefuse(t *testing.T) {
 
 func second[T any](_ T, err error) error { return err }
 
-// Settings change while the queue is in use, and locks are not lost by it (T.14).
+// Settings change while the queue is in use, and locks are not lost by it (docs/requirements.md#t14).
 func TestLocksSurviveUpdates(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)

@@ -61,7 +61,7 @@ func payloads(ds []fsm.Delivery) []string {
 }
 
 // A session that is held through one member survives the death of its leader: the holder
-// goes on, in order, with its state, and nobody else gets it (C.5).
+// goes on, in order, with its state, and nobody else gets it (docs/requirements.md#c5).
 func TestSessionSurvivesItsLeader(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)

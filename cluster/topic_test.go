@@ -525,7 +525,7 @@ func TestWaitingReceiversHearThatTheTopicIsDeleted(t *testing.T) {
 }
 
 // Idle deletion of one kind leaves the others alone, but a topic takes its subscriptions
-// along (E.7, E.8).
+// along (docs/requirements.md#e7, #e8).
 func TestIdleTopicsAndSubscriptions(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)

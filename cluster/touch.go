@@ -40,7 +40,7 @@ func (t *touches) due(id fsm.EntityID, now time.Time) bool {
 }
 
 // touch reports a peek or a waiting receive of an entity that deletes itself when it is
-// idle: the machine does not see either (E.8). It does not block. A report that gets
+// idle: the machine does not see either (docs/requirements.md#e8). It does not block. A report that gets
 // lost is made up for by the next.
 func (r *Router) touch(entity fsm.Entity) {
 	if !r.touches.due(entity.ID, r.now()) {

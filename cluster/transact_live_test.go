@@ -17,7 +17,7 @@ func transacted(node *Node, tx fsm.Transaction) fsm.Code {
 }
 
 // A transaction through any member moves a message from one queue to two others, one of
-// them in another partition, and finishes their making if that was interrupted (T.9).
+// them in another partition, and finishes their making if that was interrupted.
 func TestTransactionThroughAnyMember(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 2)
@@ -61,7 +61,7 @@ func TestTransactionThroughAnyMember(t *testing.T) {
 }
 
 // What a transaction sends through a topic, and its destination refuses, is received from the
-// topic's transfer dead-letter queue: nobody else has it (T.9).
+// topic's transfer dead-letter queue: nobody else has it.
 func TestTransferDeadLettersOfATopic(t *testing.T) {
 	t.Parallel()
 	c := newForwardingCluster(t, 2)
@@ -91,7 +91,7 @@ func TestTransferDeadLettersOfATopic(t *testing.T) {
 }
 
 // The leader dies again and again while transactions are being committed: each is whole or
-// absent, and of two that settle the same message one is absent (T.9).
+// absent, and of two that settle the same message one is absent.
 func TestTransactionsWhileLeadersDie(t *testing.T) {
 	t.Parallel()
 	const rounds, messages = 8, 25

@@ -149,7 +149,7 @@ func BenchmarkImageMillion(b *testing.B) {
 }
 
 // TestBacklogMemory: a backlog of a million messages costs at most 64 bytes of index
-// memory each (design.md 4), and a drained one nearly nothing.
+// memory each, and a drained one nearly nothing.
 func TestBacklogMemory(t *testing.T) {
 	const messages = 1_000_000
 	heap := func() uint64 {

@@ -141,7 +141,7 @@ func BenchmarkDropSubscription(b *testing.B) {
 	}
 }
 
-// TestCopyMemory: a copy costs no more index than a message of a queue (design.md 4), and
+// TestCopyMemory: a copy costs no more index than a message of a queue, and
 // the message that they share costs that once.
 func TestCopyMemory(t *testing.T) {
 	const messages, subscriptions = 200_000, 5

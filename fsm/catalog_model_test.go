@@ -294,7 +294,7 @@ func (m *catalogModel) forget(id fsm.EntityID) fsm.Result {
 	return fsm.Result{}
 }
 
-// byHost is how the wire contract tells the namespace of a host without port.
+// byHost is how the gateway tells the namespace of a host without port.
 func (m *catalogModel) byHost(host string) fsm.NamespaceID {
 	for id, n := range m.spaces {
 		if slices.Contains(n.Settings.Hosts, strings.ToLower(host)) {

@@ -46,7 +46,7 @@ type Message struct {
 	Payload []byte
 	// TimeToLive counts from the moment at which the message is enqueued; 0 when the
 	// sender gave none. The queue's DefaultTimeToLive takes its place then, and cuts what
-	// is longer (E.1, E.4).
+	// is longer (docs/requirements.md#e1, #e4).
 	TimeToLive Millis
 	// EnqueueAt is when the message becomes active. A moment that is not in the future,
 	// or 0, means at once.
@@ -180,7 +180,7 @@ type RedriveMessages struct {
 }
 
 // Touch notes activity that leaves no other trace here: peeks and waiting receives
-// (E.8).
+// (docs/requirements.md#e8).
 type Touch struct{ Entity EntityID }
 
 // PutRule adds a rule to a subscription. Refused with EntityNotFound when there is no such
@@ -287,15 +287,15 @@ type EntitySettings struct {
 	MaxMessageBytes  uint32 `json:"MaxMessageBytes"`  // largest payload accepted
 
 	// DefaultTimeToLive is how long messages live that say nothing themselves, and the
-	// ceiling for those that do (E.4). At least 1 ms; Forever, the default, never ends.
+	// ceiling for those that do (docs/requirements.md#e4). At least 1 ms; Forever, the default, never ends.
 	DefaultTimeToLive Millis `json:"DefaultTimeToLive"`
 	// DeadLetterOnExpiry moves what expires to the dead-letter queue instead of dropping
-	// it (E.5).
+	// it (docs/requirements.md#e5).
 	DeadLetterOnExpiry bool `json:"DeadLetterOnExpiry"`
 	// RequiresDuplicateDetection cannot be changed once the queue is made.
 	RequiresDuplicateDetection bool   `json:"RequiresDuplicateDetection"`
 	DuplicateWindow            Millis `json:"DuplicateWindow"` // 20 s to 7 days, default 10 min: how long an id is remembered
-	// AutoDeleteOnIdle is how long the queue may be idle before it deletes itself (E.7):
+	// AutoDeleteOnIdle is how long the queue may be idle before it deletes itself (docs/requirements.md#e7):
 	// 5 min at least, default Forever.
 	AutoDeleteOnIdle Millis `json:"AutoDeleteOnIdle"`
 	// MaxBytes bounds the payloads held in both sub-queues: 1 MiB to 80 GiB, default 1 GiB.

@@ -7,14 +7,14 @@ import (
 	"slices"
 )
 
-// What an expired message is dead-lettered with, word for word as in the cloud (E.5).
+// What an expired message is dead-lettered with, word for word as in the cloud (docs/requirements.md#e5).
 const (
 	reasonExpired      = "TTLExpiredException"
 	descriptionExpired = "The message expired and was dead lettered."
 )
 
 // life is how long a message of this queue lives: what its sender gave, 0 if nothing,
-// cut to what the queue allows (E.4).
+// cut to what the queue allows (docs/requirements.md#e4).
 func (x *queue) life(given Millis) Millis {
 	if given == 0 {
 		return x.settings.DefaultTimeToLive
@@ -22,7 +22,7 @@ func (x *queue) life(given Millis) Millis {
 	return min(given, x.settings.DefaultTimeToLive)
 }
 
-// expiry is the end of a life that begins at a moment (E.1); 0 if it never ends.
+// expiry is the end of a life that begins at a moment (docs/requirements.md#e1); 0 if it never ends.
 func expiry(from Instant, life Millis) Instant {
 	if at := from.After(life); at < Instant(Forever) {
 		return at

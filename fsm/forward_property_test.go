@@ -376,7 +376,7 @@ func (m *mail) drain() {
 
 // TestForwardingLosesAndDoublesNothing: whatever answers get lost, whatever is repeated or
 // comes late, restored, dropped or redirected meanwhile, every message ends in one place
-// (C.9).
+// (docs/requirements.md#c9).
 func TestForwardingLosesAndDoublesNothing(t *testing.T) {
 	t.Parallel()
 	for range 5 { // what goes wrong only when three things meet is rare in one round

@@ -317,7 +317,7 @@ func TestForwardLeavesAsideInSteps(t *testing.T) {
 	}
 }
 
-// TestForwardingNeverIdles: an entity that forwards does not delete itself (E.8); once it
+// TestForwardingNeverIdles: an entity that forwards does not delete itself (docs/requirements.md#e8); once it
 // does not, its time begins.
 func TestForwardingNeverIdles(t *testing.T) {
 	t.Parallel()

@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// touch notes activity that leaves no other trace (E.8).
+// touch notes activity that leaves no other trace (docs/requirements.md#e8).
 func (q *Queues) touch(c Touch) Result {
 	x := q.byID[c.Entity]
 	if x == nil {
@@ -16,7 +16,7 @@ func (q *Queues) touch(c Touch) Result {
 }
 
 // idleDue is when the queue deletes itself if nothing happens; 0 if never, as when it
-// forwards (E.8), or has messages that others are to get: of transactions, or to publish.
+// forwards (docs/requirements.md#e8), or has messages that others are to get: of transactions, or to publish.
 func (x *queue) idleDue() Instant {
 	if x.settings.ForwardTo != "" || x.settings.ForwardDeadLettersTo != "" ||
 		x.subs[TransferQueue].ix.total() > 0 || x.subs[MainQueue].ix.counts[Pending] > 0 {

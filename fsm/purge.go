@@ -120,7 +120,7 @@ func (q *Queues) redrive(c RedriveMessages) Result {
 }
 
 // revive moves one dead letter back under its old number. Its life begins again, and
-// with it the moment it was enqueued, so that it still expires one life after that (E.1).
+// with it the moment it was enqueued, so that it still expires one life after that (docs/requirements.md#e1).
 // It may be forwarded as often as if it were new.
 func (q *Queues) revive(x *queue, at cursor, rec record) {
 	from, to := &x.subs[DeadLetterQueue], &x.subs[MainQueue]

@@ -384,7 +384,7 @@ func (h *sessionHistory) check(*rapid.T) {
 }
 
 // Any interleaving of senders, holders, ends of locks and restarts keeps the order within a
-// session and one holder (C.5), on replicas that agree.
+// session and one holder (docs/requirements.md#c5), on replicas that agree.
 func TestSessionsAgree(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {

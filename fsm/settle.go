@@ -89,7 +89,7 @@ func (q *Queues) settleOne(sub *subqueue, s *Settlement) Code {
 
 // giveBack ends a lock without settling the message: it returns to where the lock was
 // made from, at once or when it was put off to. A message whose life has ended meanwhile
-// expires now (E.3). A failed attempt counts, and the last one allowed sends the message
+// expires now (docs/requirements.md#e3). A failed attempt counts, and the last one allowed sends the message
 // to the dead-letter queue instead, in the same apply. In the dead-letter queue attempts
 // count on and nothing follows from them.
 func (q *Queues) giveBack(sub *subqueue, at cursor, rec record, failed bool, until Instant, patch Patch) {

@@ -504,7 +504,7 @@ func TestDropWithTransfers(t *testing.T) {
 	}
 }
 
-// TestTransfersKeepAwake: an entity does not delete itself (E.7) while others are to get what
+// TestTransfersKeepAwake: an entity does not delete itself (docs/requirements.md#e7) while others are to get what
 // lies in it; when they have it, its time begins.
 func TestTransfersKeepAwake(t *testing.T) {
 	t.Parallel()
@@ -561,7 +561,7 @@ func TestTransactOpensSessions(t *testing.T) {
 }
 
 // TestTransactIsActivity: an entity that a transaction settles in or sends to is not idle
-// (E.8).
+// (docs/requirements.md#e8).
 func TestTransactIsActivity(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)

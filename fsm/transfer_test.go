@@ -139,7 +139,7 @@ func TestTransferSourcesMax(t *testing.T) {
 	}
 }
 
-// TestTransferIsActivity: an entity that messages are forwarded to is not idle (E.8).
+// TestTransferIsActivity: an entity that messages are forwarded to is not idle (docs/requirements.md#e8).
 func TestTransferIsActivity(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)

@@ -177,7 +177,7 @@ func TestBodiesAreCutToTheSnapshot(t *testing.T) {
 	}
 }
 
-// (E.2) Damage is found and never repaired by cutting.
+// Damage is found and never repaired by cutting.
 func TestDamagedSegments(t *testing.T) {
 	t.Parallel()
 	make1 := func(t *testing.T) (string, []segmentSize, fsm.Ref) {

@@ -83,7 +83,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 	}
 }
 
-// (T.1) An answer that was Unknown is asked for again at the next leader and has one
+// An answer that was Unknown is asked for again at the next leader and has one
 // effect.
 func TestLeaderDies(t *testing.T) {
 	t.Parallel()

@@ -239,7 +239,7 @@ func TestLineLimits(t *testing.T) {
 	}
 }
 
-// (T.4) Over the limits of the queue submissions are refused and never dropped.
+// Over the limits of the queue submissions are refused and never dropped.
 func TestOverloadIsRefused(t *testing.T) {
 	t.Parallel()
 	_, g, a := oneGroup(t, nil)

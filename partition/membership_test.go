@@ -218,7 +218,7 @@ func TestLogAndFolderBelongTogether(t *testing.T) {
 	}
 }
 
-// (C.9) Members come and go one after the other under load; nothing is lost.
+// Members come and go one after the other under load; nothing is lost (docs/requirements.md#c9).
 func TestMovesUnderLoad(t *testing.T) {
 	t.Parallel()
 	ms, _ := threeReplicas(t, func(c *Config) { c.Sizes = Sizes{Segment: 16 << 10, Snapshot: 64 << 10, Trailing: 0} })

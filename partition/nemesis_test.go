@@ -50,7 +50,7 @@ func router(t testing.TB, ms []*member, h fsm.Header, do func(g *Group, done fun
 	return fsm.Result{Code: fsm.Internal}
 }
 
-// (T.1) Members are cut off, stopped and started, and hand over while senders send and a
+// Members are cut off, stopped and started, and hand over while senders send and a
 // receiver completes. What was confirmed is there once or was completed once, nothing
 // comes twice, and all replicas end equal.
 func TestNothingIsLostOrDoubled(t *testing.T) {

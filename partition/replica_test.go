@@ -55,7 +55,7 @@ func sameEverywhere(t *testing.T, ms []*member) {
 	}
 }
 
-// (T.2) A replica that was away for longer than the log reaches back gets a snapshot
+// A replica that was away for longer than the log reaches back gets a snapshot
 // with its bodies, and can then lead.
 func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 	t.Parallel()
@@ -121,7 +121,7 @@ func copyFolder(t *testing.T, from, to string) {
 	}
 }
 
-// (T.3) After a crash the segments are cut to the snapshot and the log says the rest
+// After a crash the segments are cut to the snapshot and the log says the rest
 // again: with the unsynced tail there, cut short, or gone.
 func TestCrash(t *testing.T) {
 	t.Parallel()
@@ -189,7 +189,7 @@ func TestCrash(t *testing.T) {
 	}
 }
 
-// (E.2) A bad checksum stops the replica that has it, and only that; its bytes stay.
+// A bad checksum stops the replica that has it, and only that; its bytes stay.
 func TestDamagedBodyStopsTheReplica(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, func(c *Config) { c.Sizes.Segment = 4 << 10 })
@@ -299,7 +299,7 @@ func TestUnknownEntryStops(t *testing.T) {
 	}
 }
 
-// (T.6) The log and the segments are bounded by what is alive, not by what went through.
+// The log and the segments are bounded by what is alive, not by what went through.
 func TestLogIsBounded(t *testing.T) {
 	t.Parallel()
 	_, g, a := oneGroup(t, func(c *Config) {
@@ -397,7 +397,7 @@ func TestTransferIsTriedOnce(t *testing.T) {
 	}
 }
 
-// (T.5) A leader that is cut off loses what it had in flight to Unknown, what came later
+// A leader that is cut off loses what it had in flight to Unknown, what came later
 // is Refused, and no two replicas differ afterwards.
 func TestLeaderIsCutOff(t *testing.T) {
 	t.Parallel()

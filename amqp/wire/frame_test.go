@@ -340,7 +340,7 @@ func TestTransferOverheadMaxBytes(t *testing.T) {
 	}
 }
 
-// (4.2, 1.6 of the wire contract) Frames that do not fit into list8 go to list32.
+// Frames that do not fit into list8 go to list32.
 func TestLongFields(t *testing.T) {
 	t.Parallel()
 	want := &Detach{Handle: 1, Error: &Error{Condition: "c", Description: strings.Repeat("x", 1000), Info: Map{{"k", []any{strings.Repeat("y", 300)}}}}}

@@ -138,7 +138,7 @@ func TestValuesRead(t *testing.T) {
 	}
 }
 
-// (7.5 of the wire contract) Timestamps beyond the year 9999 must not fail: clients send
+// Timestamps beyond the year 9999 must not fail: clients send
 // .NET's greatest date for "all".
 func TestTimestampsOutOfRange(t *testing.T) {
 	t.Parallel()

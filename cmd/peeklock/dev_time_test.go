@@ -54,7 +54,7 @@ func TestDevTime(t *testing.T) {
 		t.Errorf("%+v", got)
 	}
 
-	// What expires is found among the dead letters (E.5).
+	// What expires is found among the dead letters (docs/requirements.md#e5).
 	say(t, a, 0, "message", "send", "jobs", "fleeting", "--ttl", "100ms")
 	got = items(t, say(t, b, 0, "message", "receive", "jobs", "--dead-letters", "--wait", "60s", "-o", "json"))
 	if len(got) != 1 || got[0].Body != "fleeting" || got[0].Properties[propertyReason] != "TTLExpiredException" {

@@ -19,7 +19,7 @@ what is called NAME is a queue, or a subscription written ` + subscriptionArg + 
 	return cmd
 }
 
-// Annotations that the broker sets on deliveries (wire contract).
+// Annotations that the broker sets on deliveries (docs/service-bus-protocol.md#message-annotations).
 const (
 	noteSequence    = "x-opt-sequence-number"
 	noteEnqueued    = "x-opt-enqueued-time"
@@ -97,7 +97,7 @@ func (s *shownMessage) setBody(m *amqp.Message) {
 // stateActive is ready or locked.
 const stateActive = "active"
 
-// stateName names x-opt-message-state (wire contract: 0 active, 1 deferred, 2 scheduled).
+// stateName names x-opt-message-state: 0 active, 1 deferred, 2 scheduled.
 func stateName(v any) string {
 	switch v {
 	case int32(0), int64(0):

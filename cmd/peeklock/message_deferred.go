@@ -10,7 +10,7 @@ import (
 // deferredCountMax bounds the numbers on one command line.
 const deferredCountMax = 1000
 
-// The receiver settle modes of receive-by-sequence-number (wire contract 7).
+// The receiver settle modes of receive-by-sequence-number (docs/service-bus-protocol.md#receive-by-sequence-number).
 const (
 	fetchTakes uint32 = 0
 	fetchLocks uint32 = 1
@@ -55,7 +55,7 @@ func (n *node) settle(ctx context.Context, f fetched, o *receiveOptions) error {
 	case o.abandon:
 		request["disposition-status"] = "abandoned"
 	case o.deferred:
-		request["disposition-status"] = "defered" // as the wire contract spells it
+		request["disposition-status"] = "defered" // as the service spells it
 	case o.deadLetter:
 		request["disposition-status"] = "suspended"
 		request["deadletter-reason"], request["deadletter-description"] = o.reason, o.description

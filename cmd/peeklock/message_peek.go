@@ -109,7 +109,7 @@ func (c *client) peek(ctx context.Context, queue string, o *peekOptions) error {
 }
 
 // node is the management node of an entity: requests over one link, answers over
-// another (AMQP management, as the wire contract describes it).
+// another (docs/service-bus-protocol.md#the-management-node).
 type node struct {
 	requests *amqp.Sender
 	answers  *amqp.Receiver

@@ -16,7 +16,7 @@ const (
 	receiveCredit = 100 // messages locked ahead at most
 	manageTimeMax = 30 * time.Second
 	peekPage      = 100 // messages asked for at once
-	// deadLetterCondition marks a rejection as a dead-lettering (wire contract 5.4).
+	// deadLetterCondition marks a rejection as a dead-lettering (docs/service-bus-protocol.md#settlement-requests).
 	deadLetterCondition = "com.microsoft:dead-letter"
 )
 

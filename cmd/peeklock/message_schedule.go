@@ -23,7 +23,7 @@ const (
 	cancelCountMax   = 1000       // sequence numbers of one command line
 )
 
-// noteScheduled is when a message is to be enqueued (wire contract 5).
+// noteScheduled is when a message is to be enqueued (docs/service-bus-protocol.md#message-annotations).
 const noteScheduled = "x-opt-scheduled-enqueue-time"
 
 // scheduleOptions are the flags of message send that are about time.

@@ -15,7 +15,7 @@ import (
 	"github.com/peeklock/peeklock/admin"
 )
 
-// What an attach says about a session (wire contract 6.1).
+// What an attach says about a session (docs/service-bus-protocol.md#accepting-a-session).
 const (
 	sessionFilter   = "com.microsoft:session-filter"
 	acceptTimeout   = "com.microsoft:timeout"

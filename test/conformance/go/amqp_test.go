@@ -106,7 +106,7 @@ func wantCondition(s suite, what string, err error, want amqp.ErrCond) {
 	}
 }
 
-// Pre-settled transfers are stored like others, without an answer (T.3).
+// Pre-settled transfers are stored like others, without an answer (docs/requirements.md#t3).
 func preSettled(s suite) {
 	const n = 50
 	sender := s.amqpSender(1, &amqp.SenderOptions{SettlementMode: amqp.SenderSettleModeSettled.Ptr()})
@@ -119,7 +119,7 @@ func preSettled(s suite) {
 	s.counts(harness.Counts{Active: n + 2})
 }
 
-// A hundred sends under way on one link are confirmed as they are stored (T.2), and lie
+// A hundred sends under way on one link are confirmed as they are stored (docs/requirements.md#t2), and lie
 // in the queue in the order sent.
 func pipelined(s suite) {
 	const n, window = 1000, 100
@@ -203,7 +203,7 @@ func eachOutcome(s suite) {
 	s.counts(harness.Counts{Deferred: 1, DeadLetter: 1})
 }
 
-// A link that ends with a delivery unsettled leaves the lock as it is (T.14).
+// A link that ends with a delivery unsettled leaves the lock as it is (docs/requirements.md#t14).
 func unsettledEnd(s suite) {
 	s.must("send", s.amqpSender(1, nil).Send(s.ctx, text("x"), nil))
 	r := s.amqpReceiver(2, nil)
@@ -324,7 +324,7 @@ func credit(s suite) {
 }
 
 // A link that asks for much does not starve one that asks for little: both are served
-// from what is sent (C.1).
+// from what is sent (docs/requirements.md#c1).
 func twoLinksShare(s suite) {
 	greedy := s.amqpReceiver(2, &amqp.ReceiverOptions{Credit: 1000})
 	modest := s.amqpReceiver(3, &amqp.ReceiverOptions{Credit: 1})

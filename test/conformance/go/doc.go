@@ -1,6 +1,5 @@
 // Package conformance holds the promises of the product against the official Go client,
 // azservicebus, unmodified and as new as go.mod has it, and against go-amqp, which it
 // stands on. Three real members serve; what one member is told must be seen at the
-// others. Marks like (T.13) are the numbers of the promises: T for transfers, locks
-// and settlement, C for competing consumers.
+// others. docs/requirements.md has the promises.
 package conformance

@@ -25,7 +25,7 @@ func editChecks() []check {
 	}
 }
 
-// Locks outlive every change of the settings; a renewal goes by the new ones (T.14).
+// Locks outlive every change of the settings; a renewal goes by the new ones (docs/requirements.md#t14).
 func editWhileLocked(s suite) {
 	s.send(4)
 	r := s.receiver(2)
@@ -64,7 +64,7 @@ func editDeliveryCount(s suite) {
 }
 
 // With a delivery count of 1 the first failure is the last, whether by abandoning or by
-// the end of the lock; releasing is no failure (T.8).
+// the end of the lock; releasing is no failure (docs/requirements.md#t8).
 func oneDelivery(s suite) {
 	link := s.amqpReceiver(1, &amqp.ReceiverOptions{Credit: 1})
 	s.send(2)
@@ -175,7 +175,7 @@ func disabled(s suite) {
 }
 
 // Every kind of settlement by token alone, over another connection, at a member that
-// never saw the message; done once, the answer is lock lost (T.9 to T.13).
+// never saw the message; done once, the answer is lock lost (docs/requirements.md#t9 to #t13).
 func settleElsewhere(s suite) {
 	s.send(4)
 	settleHeldElsewhere(s)

@@ -200,7 +200,7 @@ func settingsRefused(s suite) {
 	}
 }
 
-// A refusal names a tracking id, and the member's log has it (T.1).
+// A refusal names a tracking id, and the member's log has it (docs/requirements.md#t1).
 func trackingID(s suite) {
 	s.UpdateQueue(s.T, s.queue, harness.Fields{"status": "SendDisabled"})
 	before := s.Members[1].LogSize()

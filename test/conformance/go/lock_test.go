@@ -40,7 +40,7 @@ func receiveBriefly(s suite, r *azservicebus.Receiver, n int) ([]*azservicebus.R
 
 // After its lock has run out, a message is given to another receiver with one more
 // delivery counted, and the first holder is refused whatever it asks, with the error
-// that the SDK has for it; the second holder is not disturbed (T.7, T.13, C.3).
+// that the SDK has for it; the second holder is not disturbed (docs/requirements.md#t7, #t13, #c3).
 func late(s suite) {
 	s.send(2)
 	first, second := s.receiver(2), s.receiver(3)
@@ -74,7 +74,7 @@ func late(s suite) {
 	s.until(*m.LockedUntil).must("complete by the second holder", second.CompleteMessage(s.ctx, m, nil))
 }
 
-// A lock that is renewed holds beyond its first end (T.6).
+// A lock that is renewed holds beyond its first end (docs/requirements.md#t6).
 func renew(s suite) {
 	s.send(1)
 	r, other := s.receiver(2), s.receiver(3)
@@ -96,7 +96,7 @@ func renew(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// A locked message is hidden from others, who get the next ones (T.5).
+// A locked message is hidden from others, who get the next ones (docs/requirements.md#t5).
 func exclusive(s suite) {
 	s.send(3)
 	holder := s.receiver(2)
@@ -111,8 +111,8 @@ func exclusive(s suite) {
 	s.counts(harness.Counts{Active: 3, Locked: 3})
 }
 
-// Any member settles and renews with nothing but the token (T.13 and the design: locks
-// are facts in the log, not of a connection).
+// Any member settles and renews with nothing but the token: locks are facts in the
+// log, not of a connection (docs/requirements.md#t13).
 func settleByToken(s suite) {
 	s.send(4)
 	m := s.receive(s.receiver(2), 4)
@@ -136,7 +136,7 @@ func settleByToken(s suite) {
 	wantCode(s, "complete with a forged token", other.CompleteMessage(s.ctx, forged, nil), azservicebus.CodeLockLost)
 }
 
-// The end of its connection does not end a lock (T.14): nobody else gets the message,
+// The end of its connection does not end a lock (docs/requirements.md#t14): nobody else gets the message,
 // and its token still settles it.
 func lockOutlivesConnection(s suite) {
 	s.send(1)
@@ -152,7 +152,7 @@ func lockOutlivesConnection(s suite) {
 	s.counts(harness.Counts{})
 }
 
-// A consumer that goes without a word: its lock runs out and another gets the message (C.3).
+// A consumer that goes without a word: its lock runs out and another gets the message (docs/requirements.md#c3).
 func consumerThatFails(s suite) {
 	s.send(1)
 	client := s.client(2)

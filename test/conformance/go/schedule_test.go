@@ -130,7 +130,7 @@ func scheduleByProperty(s suite) {
 	}
 }
 
-// A scheduled message lives from its activation on (E.1), however long it waited.
+// A scheduled message lives from its activation on (docs/requirements.md#e1), however long it waited.
 func scheduleAndLife(s suite) {
 	const life = 3 * time.Second
 	due := time.Now().Add(life + time.Second)
@@ -198,7 +198,7 @@ func cancelTooLate(s suite) {
 }
 
 // A second message with an id is accepted and dropped, from any member, also when the
-// first is long gone (T.15).
+// first is long gone (docs/requirements.md#t15).
 func duplicates(s suite) {
 	s.send(2)
 	for member := 1; member <= 3; member++ {

@@ -35,7 +35,7 @@ func sendChecks() []check {
 
 // A thousand messages, half of them one by one and overlapping, half in batches, go to
 // member 1; receivers at members 2 and 3 compete for them and complete them. Each
-// message is received once, whole (T.1, T.2, T.5, T.9, C.1, C.9).
+// message is received once, whole (docs/requirements.md#t1, #t2, #t5, #t9, #c1, #c9).
 func thousand(s suite) {
 	const all, single, lanes, perBatch, perCall = 1000, 500, 20, 100, 50
 	sender := s.sender(1)
@@ -136,7 +136,7 @@ func wholeBatch(s suite) {
 	}
 }
 
-// What a sender sets comes out as it went in (T.15: the message id among it).
+// What a sender sets comes out as it went in (docs/requirements.md#t15: the message id among it).
 func properties(s suite) {
 	sent := &azservicebus.Message{
 		MessageID:        ptr("the id"),

@@ -23,7 +23,7 @@ func settleChecks() []check {
 	}
 }
 
-// Completing removes the message; the second completion of one lock is refused (T.9, T.13).
+// Completing removes the message; the second completion of one lock is refused (docs/requirements.md#t9, #t13).
 func complete(s suite) {
 	s.send(1)
 	r := s.receiver(2)
@@ -35,7 +35,7 @@ func complete(s suite) {
 }
 
 // An abandoned message is back at its place at the front, with one more delivery counted
-// and the changed properties merged into its own (T.7, T.10).
+// and the changed properties merged into its own (docs/requirements.md#t7, #t10).
 func abandon(s suite) {
 	sender := s.sender(1)
 	for _, id := range []string{"first", "second"} {
@@ -66,7 +66,7 @@ func abandon(s suite) {
 }
 
 // A deferred message is not received again, but fetched by its sequence number, at any
-// member, and settled there (T.12).
+// member, and settled there (docs/requirements.md#t12).
 func deferral(s suite) {
 	s.send(2)
 	r := s.receiver(2)
@@ -102,7 +102,7 @@ func deferral(s suite) {
 }
 
 // A dead-lettered message lies in the dead-letter queue with its reason, description
-// and properties, and is completed there (T.11).
+// and properties, and is completed there (docs/requirements.md#t11).
 func deadLetter(s suite) {
 	s.send(1)
 	r := s.receiver(2)
@@ -125,7 +125,7 @@ func deadLetter(s suite) {
 }
 
 // Without a reason a message is dead-lettered too; in the dead-letter queue it can be
-// abandoned without end, peeked, and put back into the queue by sending it again (C.6).
+// abandoned without end, peeked, and put back into the queue by sending it again (docs/requirements.md#c6).
 func deadLetterAgain(s suite) {
 	s.send(1)
 	r := s.receiver(2)
@@ -148,7 +148,7 @@ func deadLetterAgain(s suite) {
 	s.counts(harness.Counts{Active: 1, Locked: 1})
 }
 
-// Received and deleted, a message is gone when it was sent to the receiver (T.4).
+// Received and deleted, a message is gone when it was sent to the receiver (docs/requirements.md#t4).
 func receiveAndDelete(s suite) {
 	const n = 25
 	s.send(n)
@@ -165,7 +165,7 @@ func receiveAndDelete(s suite) {
 }
 
 // Abandoned too often, a message moves to the dead-letter queue by itself, with the
-// reason for it (T.8, C.6).
+// reason for it (docs/requirements.md#t8, #c6).
 func maxDeliveryCount(s suite) {
 	s.send(1)
 	for attempt := range 3 {
@@ -184,7 +184,7 @@ func maxDeliveryCount(s suite) {
 	}
 }
 
-// Every member gives the same counts, by state (C.11).
+// Every member gives the same counts, by state (docs/requirements.md#c11).
 func allCounts(s suite) {
 	s.send(6)
 	r := s.receiver(2)
@@ -196,7 +196,7 @@ func allCounts(s suite) {
 }
 
 // Many receivers at all members, each message to one of them; a slow one does not keep
-// the others from working (C.1, C.2).
+// the others from working (docs/requirements.md#c1, #c2).
 func competing(s suite) {
 	const receivers, messages = 9, 90
 	slow := s.receiver(1)

@@ -69,7 +69,7 @@ func (s suite) consume(v *served, all *sync.WaitGroup, credits []int32) {
 }
 
 // judge looks at windows, in which there was much for everybody: no receiver that waits gets
-// nothing while another one gets more than its share (C.1).
+// nothing while another one gets more than its share (docs/requirements.md#c1).
 func (v *served) judge(s suite, receivers int) {
 	s.Helper()
 	v.Lock()

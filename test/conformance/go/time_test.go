@@ -55,7 +55,7 @@ func lifeOf(m *azservicebus.ReceivedMessage) time.Duration {
 	return m.ExpiresAt.Sub(*m.EnqueuedTime)
 }
 
-// A message expires its time to live after it was enqueued, and that is fixed (E.1).
+// A message expires its time to live after it was enqueued, and that is fixed (docs/requirements.md#e1).
 func expiresAt(s suite) {
 	before := time.Now()
 	s.sendWith(time.Minute, "a minute")
@@ -80,7 +80,7 @@ func expiresAt(s suite) {
 }
 
 // The queue's time to live is the default of messages without one, and silently cuts
-// longer ones (E.4).
+// longer ones (docs/requirements.md#e4).
 func ceiling(s suite) {
 	s.sendWith(0, "none")
 	s.sendWith(time.Hour, "more")
@@ -96,7 +96,7 @@ func ceiling(s suite) {
 	}
 }
 
-// Changed later, the queue's time to live holds for what is sent from then on (E.1, E.4).
+// Changed later, the queue's time to live holds for what is sent from then on (docs/requirements.md#e1, #e4).
 func ceilingChanged(s suite) {
 	s.sendWith(0, "before")
 	s.UpdateQueue(s.T, s.queue, harness.Fields{"defaultMessageTimeToLive": "45s"})
@@ -109,7 +109,7 @@ func ceilingChanged(s suite) {
 	}
 }
 
-// Expired messages leave by themselves, with nobody receiving, from anywhere in the queue (E.2).
+// Expired messages leave by themselves, with nobody receiving, from anywhere in the queue (docs/requirements.md#e2).
 func expiredAreDropped(s suite) {
 	s.sendWith(short, "short 1")
 	s.sendWith(0, "long 1")
@@ -128,7 +128,7 @@ func expiredAreDropped(s suite) {
 }
 
 // Whatever a receiver gets while messages expire under its hands, it got before the
-// expiry, and each message comes either to it or to the dead-letter queue (E.2, E.6).
+// expiry, and each message comes either to it or to the dead-letter queue (docs/requirements.md#e2, #e6).
 func expiredAreNeverDelivered(s suite) {
 	const n = 2000
 	r := s.receiver(2)
@@ -173,7 +173,7 @@ func expiredAreNeverDelivered(s suite) {
 }
 
 // With dead-lettering on expiration a message comes back through the dead-letter queue,
-// once, with the reason among its properties, and stays there (E.5, E.6).
+// once, with the reason among its properties, and stays there (docs/requirements.md#e5, #e6).
 func expiredAreDeadLettered(s suite) {
 	s.sendWith(short, "job")
 	s.counts(harness.Counts{DeadLetter: 1})
@@ -194,7 +194,7 @@ func expiredAreDeadLettered(s suite) {
 }
 
 // A locked message survives its expiry and may be renewed and completed; it expires when
-// it is abandoned, released or left to its lock's end (E.3).
+// it is abandoned, released or left to its lock's end (docs/requirements.md#e3).
 func expiryAndLocks(s suite) {
 	r := s.receiver(2)
 	link := s.amqpReceiver(3, &amqp.ReceiverOptions{Credit: 1})

@@ -164,7 +164,7 @@ func settleCopies(s suite) {
 	}
 }
 
-// The same by token alone, at members that never saw the message (T.9 to T.13).
+// The same by token alone, at members that never saw the message (docs/requirements.md#t9 to #t13).
 func settleCopiesElsewhere(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{})

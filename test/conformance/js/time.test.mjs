@@ -17,7 +17,7 @@ const deadLetters = { subQueueType: "deadLetter" };
 const lateMs = 1_500;
 
 describe("scheduled messages", time, () => {
-  test("E.8 schedule returns sequence numbers; messages come when they are due", within(), async (t) => {
+  test("schedule returns sequence numbers; messages come when they are due", within(), async (t) => {
     const name = await queue();
     const both = client(t, { member: 2 });
     const due = new Date(Date.now() + 3_000);
@@ -40,7 +40,7 @@ describe("scheduled messages", time, () => {
     }
   });
 
-  test("E.8 a message is scheduled by its property too", within(), async (t) => {
+  test("a message is scheduled by its property too", within(), async (t) => {
     const name = await queue();
     const both = client(t);
     const due = new Date(Date.now() + 2_000);
@@ -55,7 +55,7 @@ describe("scheduled messages", time, () => {
     assert.ok(Date.now() >= due.getTime());
   });
 
-  test("E.8 cancelled messages never come; a number is cancelled once", within(), async (t) => {
+  test("cancelled messages never come; a number is cancelled once", within(), async (t) => {
     const name = await queue();
     const sender = client(t).createSender(name);
     const due = new Date(Date.now() + 1_500);

@@ -9,7 +9,7 @@ from support import (
 )
 
 
-async def test_scheduled_messages_come_when_they_are_due(clients):  # (E.8)
+async def test_scheduled_messages_come_when_they_are_due(clients):
     name = await queue()
     sender, receiver = await opened(clients.sender(name, 2), clients.deleting(name, 3))
     due = after(4)
@@ -28,7 +28,7 @@ async def test_scheduled_messages_come_when_they_are_due(clients):  # (E.8)
         assert message.state == ServiceBusMessageState.ACTIVE
 
 
-async def test_a_message_is_scheduled_by_its_property_too(clients):  # (E.8)
+async def test_a_message_is_scheduled_by_its_property_too(clients):
     name = await queue()
     sender, receiver = await opened(clients.sender(name), clients.deleting(name))
     due = after(2)
@@ -39,7 +39,7 @@ async def test_a_message_is_scheduled_by_its_property_too(clients):  # (E.8)
     assert now() >= due - datetime.timedelta(milliseconds=2)
 
 
-async def test_cancelled_messages_never_come(clients):  # (E.8)
+async def test_cancelled_messages_never_come(clients):
     name = await queue()
     sender, elsewhere, receiver = await opened(clients.sender(name), clients.sender(name, 2), clients.deleting(name, 3))
     due = after(3)

@@ -22,7 +22,7 @@ import org.junit.jupiter.api.Test;
 /** Time and duplicates: scheduled messages, time to live, duplicate detection. */
 class TimeTest extends Scenario {
     @Test
-    @DisplayName("E.8 schedule returns sequence numbers; messages come when they are due")
+    @DisplayName("schedule returns sequence numbers; messages come when they are due")
     void schedule() {
         String name = queue();
         OffsetDateTime due = in(Duration.ofSeconds(3)).truncatedTo(ChronoUnit.MILLIS);
@@ -47,7 +47,7 @@ class TimeTest extends Scenario {
     }
 
     @Test
-    @DisplayName("E.8 a message is scheduled by its property too")
+    @DisplayName("a message is scheduled by its property too")
     void scheduledByProperty() {
         String name = queue();
         OffsetDateTime due = in(Duration.ofSeconds(2));
@@ -61,7 +61,7 @@ class TimeTest extends Scenario {
     }
 
     @Test
-    @DisplayName("E.8 cancelled messages never come")
+    @DisplayName("cancelled messages never come")
     void cancel() {
         String name = queue();
         ServiceBusSenderClient sender = sender(1, name);
