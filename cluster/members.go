@@ -163,7 +163,7 @@ func (r *Router) Undrain(ctx context.Context, id fsm.MemberID) error {
 func (r *Router) RemoveMember(ctx context.Context, id fsm.MemberID) error {
 	return r.removeMember(ctx, id, func(all placementReply) ([]fsm.Partition, error) {
 		current := settledLayout(all.Partitions)
-		wanted := place(seating{Seats: r.seats(all, id), Partitions: len(current), Replication: r.house.config.Replication, Current: current})
+		wanted := place(placementSpec{Candidates: r.candidates(all, id), Partitions: len(current), Replication: r.house.config.Replication, Current: current})
 		if wanted == nil {
 			return nil, fmt.Errorf("%w: no other member can hold what it holds", fsm.InvalidArgument)
 		}

@@ -271,8 +271,8 @@ func (r *Router) PlanRebalance(ctx context.Context) (Plan, error) {
 		return Plan{}, fmt.Errorf("plan a rebalance: %w", err)
 	}
 	current := settledLayout(all.Partitions)
-	wanted := place(seating{
-		Seats: r.seats(all, ""), Partitions: len(current), Replication: r.house.config.Replication, Current: current, Level: true,
+	wanted := place(placementSpec{
+		Candidates: r.candidates(all, ""), Partitions: len(current), Replication: r.house.config.Replication, Current: current, Rebalance: true,
 	})
 	return r.planned(ctx, current, wanted), nil
 }
@@ -288,9 +288,9 @@ func settledLayout(parts []fsm.Partition) []fsm.Partition {
 	return layout
 }
 
-// seats are those who may hold replicas, without one member. Who is away, has no room, or has
+// candidates are those who may hold replicas, without one member. Who is away, has no room, or has
 // not joined yet keeps what it has: a replica that is planned on a stranger waits for ever.
-func (r *Router) seats(all placementReply, without fsm.MemberID) []seat {
+func (r *Router) candidates(all placementReply, without fsm.MemberID) []candidate {
 	known := slices.DeleteFunc(r.house.gossip.alive(), func(id fsm.MemberID) bool { return !slices.Contains(all.Joined, id) })
 	alive := len(known)
 	for i := range all.Partitions {
@@ -300,18 +300,18 @@ func (r *Router) seats(all placementReply, without fsm.MemberID) []seat {
 			}
 		}
 	}
-	var seats []seat
+	var candidates []candidate
 	for i, id := range known {
 		m := memberIn(all.Members, id)
 		if m.Removed || id == without {
 			continue
 		}
 		room := r.house.hasRoom(id)
-		seats = append(seats, seat{
-			ID: id, Zone: m.Zone, Weight: m.Weight, Takes: i < alive && !m.Drained && room, Leads: !m.Drained && room,
+		candidates = append(candidates, candidate{
+			ID: id, Zone: m.Zone, Weight: m.Weight, AcceptsReplicas: i < alive && !m.Drained && room, AcceptsLeaders: !m.Drained && room,
 		})
 	}
-	return seats
+	return candidates
 }
 
 // planned lists the differences, with sizes.
@@ -374,8 +374,8 @@ func (r *Router) Grow(ctx context.Context, n int) (int, error) {
 	if n < 1 || len(current)+n > partitionsMax {
 		return 0, fmt.Errorf("grow: %w: a cluster has at most %d partitions, this one has %d", fsm.InvalidArgument, partitionsMax, len(current))
 	}
-	wanted := place(seating{
-		Seats: r.seats(all, ""), Partitions: len(current) + n, Replication: r.house.config.Replication, Current: current,
+	wanted := place(placementSpec{
+		Candidates: r.candidates(all, ""), Partitions: len(current) + n, Replication: r.house.config.Replication, Current: current,
 	})
 	if wanted == nil {
 		return 0, fmt.Errorf("grow: %w: no member can take further replicas", fsm.InvalidArgument)

@@ -676,7 +676,7 @@ func TestNothingIsPlannedOnStrangers(t *testing.T) {
 			t.Errorf("partition %d lies on %v", all.Partitions[i].ID, all.Partitions[i].Replicas)
 		}
 	}
-	for _, s := range router.seats(all, c.nodes[2].self) {
+	for _, s := range router.candidates(all, c.nodes[2].self) {
 		if s.ID == stranger {
 			t.Errorf("it may take the place of another: %+v", s)
 		}

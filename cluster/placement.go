@@ -7,39 +7,40 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// weightNormal is the weight of a member of which nothing else was said.
-const weightNormal = 10
+// defaultWeight is the weight of a member for which none is configured.
+const defaultWeight = 10
 
-// seat is a member as placement sees it.
-type seat struct {
+// candidate is a member that may hold replicas.
+type candidate struct {
 	ID     fsm.MemberID
 	Zone   string
-	Weight uint32 // its share of replicas against that of the others; 0 stands for weightNormal
-	Takes  bool   // may get further replicas; what it has stays in any case
-	Leads  bool   // may be a preferred leader
+	Weight uint32 // its share of replicas relative to other members; 0 means defaultWeight
+	// AcceptsReplicas allows new replicas on the member. Replicas that it holds stay in any case.
+	AcceptsReplicas bool
+	AcceptsLeaders  bool // may be a preferred leader
 }
 
-// seating is what placement is asked.
-type seating struct {
-	// Seats are the members that may hold replicas, each once. A replica on any other member
+// placementSpec is the input of a placement.
+type placementSpec struct {
+	// Candidates are the members that may hold replicas, each once. A replica on any other member
 	// is replaced.
-	Seats      []seat
-	Partitions int // 1..Partitions are placed
-	// Replication is how many replicas a partition gets, as far as there are members.
+	Candidates []candidate
+	Partitions int // partitions 1 to Partitions are placed
+	// Replication is the number of replicas of a partition, as far as there are candidates.
 	Replication int
-	Current     []fsm.Partition // what is there
-	// Level evens out zones, replicas and leaders. Without it only gaps are filled: partitions
-	// that lack nothing stay as they are, also when they have more or fewer replicas.
-	Level bool
+	Current     []fsm.Partition // the present placement
+	// Rebalance evens out zones, replicas and leaders. Without it only gaps are filled: a partition
+	// that lacks no replica stays as it is, even with a different number of replicas.
+	Rebalance bool
 }
 
-// everybody seats members that are all alike.
-func everybody(members []fsm.MemberID) []seat {
-	seats := make([]seat, len(members))
+// uniformCandidates describes members that are all alike.
+func uniformCandidates(members []fsm.MemberID) []candidate {
+	candidates := make([]candidate, len(members))
 	for i, member := range members {
-		seats[i] = seat{ID: member, Takes: true, Leads: true}
+		candidates[i] = candidate{ID: member, AcceptsReplicas: true, AcceptsLeaders: true}
 	}
-	return seats
+	return candidates
 }
 
 // place decides which members hold which partitions. It is a pure function: the same
@@ -50,33 +51,33 @@ func everybody(members []fsm.MemberID) []seat {
 // first replica of a partition is its preferred leader, and the members' numbers of first
 // replicas differ as little, by weight, as the replicas allow. A new replica gets a number
 // above all numbers of its partition. nil when some partition would have no replica.
-func place(s seating) []fsm.Partition {
-	seats := slices.Clone(s.Seats)
-	slices.SortFunc(seats, func(a, b seat) int { return cmp.Compare(a.ID, b.ID) })
+func place(s placementSpec) []fsm.Partition {
+	candidates := slices.Clone(s.Candidates)
+	slices.SortFunc(candidates, func(a, b candidate) int { return cmp.Compare(a.ID, b.ID) })
 	p := &plan{
-		seats: seats, at: make(map[fsm.MemberID]*seat), load: make(map[fsm.MemberID]int64),
+		candidates: candidates, at: make(map[fsm.MemberID]*candidate), load: make(map[fsm.MemberID]int64),
 		leads: make(map[fsm.MemberID]int64), highest: make(map[fsm.PartitionID]uint32),
 	}
-	for i := range seats {
-		seats[i].Weight = cmp.Or(seats[i].Weight, weightNormal)
-		p.at[seats[i].ID] = &seats[i]
+	for i := range candidates {
+		candidates[i].Weight = cmp.Or(candidates[i].Weight, defaultWeight)
+		p.at[candidates[i].ID] = &candidates[i]
 	}
 	p.keep(s.Partitions, s.Current)
-	if !p.fill(s.Replication, s.Level) {
+	if !p.fill(s.Replication, s.Rebalance) {
 		return nil
 	}
-	if s.Level {
+	if s.Rebalance {
 		p.zone()
 		p.level()
 	}
-	p.lead(s.Level)
+	p.lead(s.Rebalance)
 	return p.partitions
 }
 
 // plan is a placement in the making.
 type plan struct {
-	seats      []seat // by id
-	at         map[fsm.MemberID]*seat
+	candidates []candidate // by id
+	at         map[fsm.MemberID]*candidate
 	partitions []fsm.Partition
 	wanted     []int                  // replicas that a partition had, 0 for a new one
 	orphaned   []bool                 // its preferred leader is gone
@@ -150,18 +151,18 @@ func (p *plan) in(part *fsm.Partition, zone string, without fsm.MemberID) (n int
 }
 
 // fuller compares how much of their share two members hold.
-func (p *plan) fuller(a, b *seat) int {
+func (p *plan) fuller(a, b *candidate) int {
 	return cmp.Compare(p.load[a.ID]*int64(b.Weight), p.load[b.ID]*int64(a.Weight))
 }
 
 // best is who should get a further replica of part: in the zone that has fewest of it, the
 // one that holds least of its share. Equals are taken in turn, beginning elsewhere for
 // each partition, so that partitions do not all share the same few members.
-func (p *plan) best(part *fsm.Partition, turn int) *seat {
-	var best *seat
-	for i := range p.seats {
-		s := &p.seats[(turn+i)%len(p.seats)]
-		if !s.Takes || holdsReplica(part, s.ID) {
+func (p *plan) best(part *fsm.Partition, turn int) *candidate {
+	var best *candidate
+	for i := range p.candidates {
+		s := &p.candidates[(turn+i)%len(p.candidates)]
+		if !s.AcceptsReplicas || holdsReplica(part, s.ID) {
 			continue
 		}
 		if best == nil || cmp.Or(cmp.Compare(p.in(part, s.Zone, ""), p.in(part, best.Zone, "")), p.fuller(s, best)) < 0 {
@@ -174,7 +175,7 @@ func (p *plan) best(part *fsm.Partition, turn int) *seat {
 // mostCrowded is who should give up its replica of part: the last of those in the zone that
 // has most of it, that hold most of their share.
 func (p *plan) mostCrowded(part *fsm.Partition) fsm.MemberID {
-	var worst *seat
+	var worst *candidate
 	for _, replica := range part.Replicas {
 		s := p.at[replica.Member]
 		if worst == nil || cmp.Or(cmp.Compare(p.in(part, s.Zone, ""), p.in(part, worst.Zone, "")), p.fuller(s, worst)) >= 0 {
@@ -223,14 +224,14 @@ func (p *plan) level() {
 }
 
 func (p *plan) levelOne() bool {
-	order := make([]*seat, len(p.seats))
-	for i := range p.seats {
-		order[i] = &p.seats[i]
+	order := make([]*candidate, len(p.candidates))
+	for i := range p.candidates {
+		order[i] = &p.candidates[i]
 	}
 	slices.SortStableFunc(order, p.fuller)
 	for _, high := range slices.Backward(order) {
 		for _, low := range order {
-			if !low.Takes || !evens(p.load[high.ID], p.load[low.ID], high.Weight, low.Weight) {
+			if !low.AcceptsReplicas || !evens(p.load[high.ID], p.load[low.ID], high.Weight, low.Weight) {
 				continue
 			}
 			for i := range p.partitions {
@@ -258,7 +259,7 @@ func (p *plan) lead(level bool) {
 	}
 	for i := range p.partitions {
 		part := &p.partitions[i]
-		if first := p.at[part.Replicas[0].Member]; first.Leads && (level || !p.orphaned[i]) {
+		if first := p.at[part.Replicas[0].Member]; first.AcceptsLeaders && (level || !p.orphaned[i]) {
 			continue
 		} else if at := p.leastLeading(part); at > 0 {
 			p.leads[first.ID]--
@@ -277,7 +278,7 @@ func (p *plan) leastLeading(part *fsm.Partition) int {
 	best := -1
 	for i, replica := range part.Replicas {
 		s := p.at[replica.Member]
-		if !s.Leads {
+		if !s.AcceptsLeaders {
 			continue
 		}
 		if best < 0 {
@@ -293,11 +294,11 @@ func (p *plan) leastLeading(part *fsm.Partition) int {
 }
 
 func (p *plan) leadOne() bool {
-	order := make([]*seat, len(p.seats))
-	for i := range p.seats {
-		order[i] = &p.seats[i]
+	order := make([]*candidate, len(p.candidates))
+	for i := range p.candidates {
+		order[i] = &p.candidates[i]
 	}
-	slices.SortStableFunc(order, func(a, b *seat) int {
+	slices.SortStableFunc(order, func(a, b *candidate) int {
 		return cmp.Compare(p.leads[b.ID]*int64(a.Weight), p.leads[a.ID]*int64(b.Weight))
 	})
 	for _, high := range order {
@@ -313,7 +314,7 @@ func (p *plan) leadOne() bool {
 // handOn searches breadth first, from high along "leads a partition that the next one
 // holds", for a member that leads so much less that one more evens it out, and turns every
 // partition on the way over to the next member.
-func (p *plan) handOn(high *seat) (fsm.MemberID, bool) {
+func (p *plan) handOn(high *candidate) (fsm.MemberID, bool) {
 	through := map[fsm.MemberID]int{high.ID: -1} // the partition by which a member was reached
 	for queue := []fsm.MemberID{high.ID}; len(queue) > 0; queue = queue[1:] {
 		for i := range p.partitions {
@@ -323,7 +324,7 @@ func (p *plan) handOn(high *seat) (fsm.MemberID, bool) {
 			}
 			for _, replica := range part.Replicas[1:] {
 				s := p.at[replica.Member]
-				if _, seen := through[s.ID]; seen || !s.Leads {
+				if _, seen := through[s.ID]; seen || !s.AcceptsLeaders {
 					continue
 				}
 				through[s.ID] = i

@@ -37,7 +37,7 @@ func spread(members []fsm.MemberID, partitions []fsm.Partition) (replicas, leade
 
 // placeAll places on members that are all alike.
 func placeAll(members []fsm.MemberID, n, replication int, current []fsm.Partition) []fsm.Partition {
-	return place(seating{Seats: everybody(members), Partitions: n, Replication: replication, Current: current, Level: true})
+	return place(placementSpec{Candidates: uniformCandidates(members), Partitions: n, Replication: replication, Current: current, Rebalance: true})
 }
 
 func TestPlaceSpreadsReplicasAndLeaders(t *testing.T) {
@@ -134,18 +134,18 @@ func TestPlaceNobody(t *testing.T) {
 }
 
 // zoned are members in zones a, b, c by turns.
-func zoned(n int) []seat {
-	seats := everybody(memberNames(n))
-	for i := range seats {
-		seats[i].Zone = string(rune('a' + i%3))
+func zoned(n int) []candidate {
+	candidates := uniformCandidates(memberNames(n))
+	for i := range candidates {
+		candidates[i].Zone = string(rune('a' + i%3))
 	}
-	return seats
+	return candidates
 }
 
 // zones counts the zones of each partition; the smallest.
-func fewestZones(seats []seat, partitions []fsm.Partition) int {
+func fewestZones(candidates []candidate, partitions []fsm.Partition) int {
 	zone := map[fsm.MemberID]string{}
-	for _, s := range seats {
+	for _, s := range candidates {
 		zone[s.ID] = s.Zone
 	}
 	fewest := 1 << 30
@@ -162,35 +162,35 @@ func fewestZones(seats []seat, partitions []fsm.Partition) int {
 func TestPlaceSpreadsOverZones(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 4, 5, 6, 7, 9} {
-		seats := zoned(n)
-		got := place(seating{Seats: seats, Partitions: 16, Replication: 3, Level: true})
-		if zones := fewestZones(seats, got); zones != 3 {
+		candidates := zoned(n)
+		got := place(placementSpec{Candidates: candidates, Partitions: 16, Replication: 3, Rebalance: true})
+		if zones := fewestZones(candidates, got); zones != 3 {
 			t.Errorf("%d members: a partition lies in %d zones", n, zones)
 		}
 		// The same without zones first, then told of them: everything moves into three.
 		before := placeAll(memberNames(n), 16, 3, nil)
-		after := place(seating{Seats: seats, Partitions: 16, Replication: 3, Current: before, Level: true})
-		if zones := fewestZones(seats, after); zones != 3 {
+		after := place(placementSpec{Candidates: candidates, Partitions: 16, Replication: 3, Current: before, Rebalance: true})
+		if zones := fewestZones(candidates, after); zones != 3 {
 			t.Errorf("%d members, told later: a partition lies in %d zones", n, zones)
 		}
-		if again := place(seating{Seats: seats, Partitions: 16, Replication: 3, Current: after, Level: true}); moved(after, again) != 0 {
+		if again := place(placementSpec{Candidates: candidates, Partitions: 16, Replication: 3, Current: after, Rebalance: true}); moved(after, again) != 0 {
 			t.Errorf("%d members: a second look moves %d", n, moved(after, again))
 		}
 	}
 	// Zones of unequal size: one alone in its zone holds a replica of everything.
-	seats := everybody(memberNames(4))
-	seats[0].Zone, seats[1].Zone, seats[2].Zone, seats[3].Zone = "a", "b", "b", "b"
-	got := place(seating{Seats: seats, Partitions: 12, Replication: 2, Level: true})
-	if zones := fewestZones(seats, got); zones != 2 {
+	candidates := uniformCandidates(memberNames(4))
+	candidates[0].Zone, candidates[1].Zone, candidates[2].Zone, candidates[3].Zone = "a", "b", "b", "b"
+	got := place(placementSpec{Candidates: candidates, Partitions: 12, Replication: 2, Rebalance: true})
+	if zones := fewestZones(candidates, got); zones != 2 {
 		t.Errorf("a partition lies in %d zones", zones)
 	}
 }
 
 func TestPlaceByWeight(t *testing.T) {
 	t.Parallel()
-	seats := everybody(memberNames(4))
-	seats[0].Weight = 30 // three times the normal one
-	got := place(seating{Seats: seats, Partitions: 60, Replication: 1, Level: true})
+	candidates := uniformCandidates(memberNames(4))
+	candidates[0].Weight = 30 // three times the normal one
+	got := place(placementSpec{Candidates: candidates, Partitions: 60, Replication: 1, Rebalance: true})
 	held := map[fsm.MemberID]int{}
 	for _, part := range got {
 		held[part.Replicas[0].Member]++
@@ -198,8 +198,8 @@ func TestPlaceByWeight(t *testing.T) {
 	if held["M00"] != 30 || held["M01"] != 10 || held["M02"] != 10 || held["M03"] != 10 {
 		t.Errorf("held %v", held)
 	}
-	seats[0].Weight = 0
-	if again := place(seating{Seats: seats, Partitions: 60, Replication: 1, Current: got, Level: true}); moved(got, again) != 15 {
+	candidates[0].Weight = 0
+	if again := place(placementSpec{Candidates: candidates, Partitions: 60, Replication: 1, Current: got, Rebalance: true}); moved(got, again) != 15 {
 		t.Errorf("equal again: %d move, want 15", moved(got, again))
 	}
 }
@@ -207,9 +207,9 @@ func TestPlaceByWeight(t *testing.T) {
 func TestPlaceDrainedAndGone(t *testing.T) {
 	t.Parallel()
 	before := placeAll(memberNames(4), 16, 3, nil)
-	seats := everybody(memberNames(5))
-	seats[1].Takes, seats[1].Leads = false, false
-	got := place(seating{Seats: seats, Partitions: 16, Replication: 3, Current: before, Level: true})
+	candidates := uniformCandidates(memberNames(5))
+	candidates[1].AcceptsReplicas, candidates[1].AcceptsLeaders = false, false
+	got := place(placementSpec{Candidates: candidates, Partitions: 16, Replication: 3, Current: before, Rebalance: true})
 	for i, part := range got {
 		if part.Replicas[0].Member == "M01" {
 			t.Errorf("partition %d is led by a drained member", part.ID)
@@ -219,8 +219,8 @@ func TestPlaceDrainedAndGone(t *testing.T) {
 		}
 	}
 	// A member that is gone: only what it held moves, with or without room to level.
-	gone := slices.Delete(everybody(memberNames(5)), 0, 1)
-	got = place(seating{Seats: gone, Partitions: 16, Replication: 3, Current: before})
+	gone := slices.Delete(uniformCandidates(memberNames(5)), 0, 1)
+	got = place(placementSpec{Candidates: gone, Partitions: 16, Replication: 3, Current: before})
 	for i, part := range got {
 		switch had := holdsReplica(&before[i], "M00"); {
 		case holdsReplica(&part, "M00") || len(part.Replicas) != 3:
@@ -232,13 +232,13 @@ func TestPlaceDrainedAndGone(t *testing.T) {
 		}
 	}
 	// With nobody to take them replicas are fewer, with nobody at all there is no plan.
-	got = place(seating{Seats: everybody(memberNames(4))[2:], Partitions: 16, Replication: 3, Current: before})
+	got = place(placementSpec{Candidates: uniformCandidates(memberNames(4))[2:], Partitions: 16, Replication: 3, Current: before})
 	for _, part := range got {
 		if len(part.Replicas) != 2 {
 			t.Errorf("partition %d has %d replicas", part.ID, len(part.Replicas))
 		}
 	}
-	if got := place(seating{Seats: []seat{{ID: "M09"}}, Partitions: 16, Replication: 3, Current: before}); got != nil {
+	if got := place(placementSpec{Candidates: []candidate{{ID: "M09"}}, Partitions: 16, Replication: 3, Current: before}); got != nil {
 		t.Error("placed on nobody")
 	}
 }
@@ -247,7 +247,7 @@ func TestPlaceDrainedAndGone(t *testing.T) {
 func TestPlaceGrows(t *testing.T) {
 	t.Parallel()
 	before := placeAll(memberNames(3), 4, 2, nil)
-	got := place(seating{Seats: everybody(memberNames(4)), Partitions: 8, Replication: 2, Current: before})
+	got := place(placementSpec{Candidates: uniformCandidates(memberNames(4)), Partitions: 8, Replication: 2, Current: before})
 	for i := range before {
 		if !slices.Equal(before[i].Replicas, got[i].Replicas) {
 			t.Errorf("partition %d changes", got[i].ID)

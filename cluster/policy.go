@@ -81,24 +81,24 @@ func (n *Node) isCalm(crew []fsm.MemberID, placed []fsm.Partition) bool {
 
 // wantsPlan is the cheap question, asked all the time, whether a plan is worth making.
 func (n *Node) wantsPlan(crew []fsm.MemberID, placed []fsm.Partition) bool {
-	seats := make([]seat, len(crew))
+	candidates := make([]candidate, len(crew))
 	for i, id := range crew {
-		seats[i] = seat{ID: id, Weight: n.memberOf(id).Weight}
+		candidates[i] = candidate{ID: id, Weight: n.memberOf(id).Weight}
 	}
-	return len(short(seats, placed, min(n.config.Replication, len(crew))*len(placed))) > 0
+	return len(short(candidates, placed, min(n.config.Replication, len(crew))*len(placed))) > 0
 }
 
 // short are the members that hold fewer replicas than their share of total by more than one.
 // A share is by weight, and no more than one replica of each partition.
-func short(seats []seat, placed []fsm.Partition, total int) (list []fsm.MemberID) {
+func short(candidates []candidate, placed []fsm.Partition, total int) (list []fsm.MemberID) {
 	held, weights := replicasOf(placed), int64(0)
-	for i := range seats {
-		weights += int64(cmp.Or(seats[i].Weight, weightNormal))
+	for i := range candidates {
+		weights += int64(cmp.Or(candidates[i].Weight, defaultWeight))
 	}
-	for i := range seats {
-		have := int64(held[seats[i].ID]) + 1
-		if have < int64(len(placed)) && have*weights < int64(total)*int64(cmp.Or(seats[i].Weight, weightNormal)) {
-			list = append(list, seats[i].ID)
+	for i := range candidates {
+		have := int64(held[candidates[i].ID]) + 1
+		if have < int64(len(placed)) && have*weights < int64(total)*int64(cmp.Or(candidates[i].Weight, defaultWeight)) {
+			list = append(list, candidates[i].ID)
 		}
 	}
 	return list
@@ -115,9 +115,9 @@ func replicasOf(placed []fsm.Partition) map[fsm.MemberID]int {
 	return count
 }
 
-// of keeps the seats of some members.
-func of(crew []fsm.MemberID, seats []seat) []seat {
-	return slices.DeleteFunc(seats, func(s seat) bool { return !slices.Contains(crew, s.ID) })
+// of keeps the candidates of some members.
+func of(crew []fsm.MemberID, candidates []candidate) []candidate {
+	return slices.DeleteFunc(candidates, func(s candidate) bool { return !slices.Contains(crew, s.ID) })
 }
 
 // rebalance plans and orders, if the plan helps a member that is short.
@@ -130,13 +130,13 @@ func (n *Node) rebalance(ctx context.Context, crew []fsm.MemberID) error {
 		return err
 	}
 	current := settledLayout(all.Partitions)
-	seats := of(crew, n.router.seats(all, ""))
-	wanted := place(seating{Seats: seats, Partitions: len(current), Replication: n.config.Replication, Current: current, Level: true})
+	candidates := of(crew, n.router.candidates(all, ""))
+	wanted := place(placementSpec{Candidates: candidates, Partitions: len(current), Replication: n.config.Replication, Current: current, Rebalance: true})
 	total, before, after := 0, replicasOf(current), replicasOf(wanted)
 	for _, replicas := range after {
 		total += replicas
 	}
-	gets := slices.DeleteFunc(short(seats, current, total), func(id fsm.MemberID) bool { return after[id] <= before[id] })
+	gets := slices.DeleteFunc(short(candidates, current, total), func(id fsm.MemberID) bool { return after[id] <= before[id] })
 	if len(gets) == 0 {
 		return nil
 	}
@@ -183,7 +183,7 @@ func (n *Node) makeUpFor(ctx context.Context, gone fsm.MemberID, crew []fsm.Memb
 		return err
 	}
 	current := settledLayout(all.Partitions)
-	wanted := place(seating{Seats: of(crew, n.router.seats(all, gone)), Partitions: len(current), Replication: n.config.Replication, Current: current})
+	wanted := place(placementSpec{Candidates: of(crew, n.router.candidates(all, gone)), Partitions: len(current), Replication: n.config.Replication, Current: current})
 	moves := madeUp(gone, all.Partitions, wanted, n.isAlive)
 	if len(moves) == 0 {
 		return nil

@@ -23,22 +23,22 @@ func layout(parts ...string) (placed []fsm.Partition) {
 func TestShort(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
-		name   string
-		seats  []seat
-		placed []fsm.Partition
-		total  int
-		want   []fsm.MemberID
+		name       string
+		candidates []candidate
+		placed     []fsm.Partition
+		total      int
+		want       []fsm.MemberID
 	}{
-		{"all have theirs", everybody(members("abc")), layout("abc", "bca", "cab"), 9, nil},
-		{"a new one", everybody(members("abcd")), layout("abc", "bca", "cab", "abc"), 12, members("d")},
-		{"one less than its share", everybody(members("abcd")), layout("abc", "bca", "cab", "abd", "bad", "abc", "abc", "bcd"), 16, nil},
-		{"two less than its share", everybody(members("abcd")), layout("abc", "bca", "cab", "abd", "bad", "abc", "abc", "bca"), 24, members("d")},
-		{"a single partition cannot be shared", everybody(members("abcd")), layout("abc"), 3, nil},
-		{"by weight", []seat{{ID: "a"}, {ID: "b", Weight: 40}}, layout("a", "a", "a", "b", "b"), 5, members("b")},
-		{"a share is one of each at most", []seat{{ID: "a", Weight: 100}, {ID: "b"}}, layout("ab", "ab"), 4, nil},
-		{"replicas that are still to be made", everybody(members("abc")), layout("a", "a", "a"), 9, members("bc")},
+		{"all have theirs", uniformCandidates(members("abc")), layout("abc", "bca", "cab"), 9, nil},
+		{"a new one", uniformCandidates(members("abcd")), layout("abc", "bca", "cab", "abc"), 12, members("d")},
+		{"one less than its share", uniformCandidates(members("abcd")), layout("abc", "bca", "cab", "abd", "bad", "abc", "abc", "bcd"), 16, nil},
+		{"two less than its share", uniformCandidates(members("abcd")), layout("abc", "bca", "cab", "abd", "bad", "abc", "abc", "bca"), 24, members("d")},
+		{"a single partition cannot be shared", uniformCandidates(members("abcd")), layout("abc"), 3, nil},
+		{"by weight", []candidate{{ID: "a"}, {ID: "b", Weight: 40}}, layout("a", "a", "a", "b", "b"), 5, members("b")},
+		{"a share is one of each at most", []candidate{{ID: "a", Weight: 100}, {ID: "b"}}, layout("ab", "ab"), 4, nil},
+		{"replicas that are still to be made", uniformCandidates(members("abc")), layout("a", "a", "a"), 9, members("bc")},
 	} {
-		if got := short(c.seats, c.placed, c.total); !slices.Equal(got, c.want) {
+		if got := short(c.candidates, c.placed, c.total); !slices.Equal(got, c.want) {
 			t.Errorf("%s: %v, want %v", c.name, got, c.want)
 		}
 	}
@@ -60,17 +60,17 @@ func TestMadeUp(t *testing.T) {
 	placed[3].Target = layout("bcd")[0].Replicas // it goes away already
 	placed[4].Target, placed[4].Paused = layout("abd")[0].Replicas, true
 	placed[5].Formed = false
-	seats := slices.DeleteFunc(everybody(members("abcdx")), func(s seat) bool { return s.ID == "a" })
-	for i := range seats {
-		seats[i].Takes = alive(seats[i].ID)
+	candidates := slices.DeleteFunc(uniformCandidates(members("abcdx")), func(s candidate) bool { return s.ID == "a" })
+	for i := range candidates {
+		candidates[i].AcceptsReplicas = alive(candidates[i].ID)
 	}
-	wanted := place(seating{Seats: seats, Partitions: len(placed), Replication: 3, Current: settledLayout(placed)})
+	wanted := place(placementSpec{Candidates: candidates, Partitions: len(placed), Replication: 3, Current: settledLayout(placed)})
 	moves := madeUp("a", placed, wanted, alive)
 	if len(moves) != 1 || moves[0].ID != 1 || !sameMembers(membersOf(moves[0].Replicas), members("bcd")) {
 		t.Errorf("moves %v", moves)
 	}
 	// Nobody can take it.
-	few := place(seating{Seats: seats[:2], Partitions: 1, Replication: 3, Current: placed[:1]})
+	few := place(placementSpec{Candidates: candidates[:2], Partitions: 1, Replication: 3, Current: placed[:1]})
 	if moves := madeUp("a", placed[:1], few, alive); len(moves) != 0 {
 		t.Errorf("moves %v with nobody to take them", moves)
 	}

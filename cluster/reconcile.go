@@ -76,7 +76,7 @@ func (n *Node) found(ctx context.Context, group *partition.Group) {
 	}
 	command := fsm.FoundCluster{
 		ClusterID:  rand.Text(),
-		Partitions: place(seating{Seats: n.founderSeats(members), Partitions: n.config.Partitions, Replication: n.config.Replication, Level: true}),
+		Partitions: place(placementSpec{Candidates: n.founderCandidates(members), Partitions: n.config.Partitions, Replication: n.config.Replication, Rebalance: true}),
 	}
 	_, _ = rand.Read(command.SealKey[:]) // never fails
 	_, err := n.router.command(ctx, fsm.CatalogPartition, command)
@@ -86,15 +86,15 @@ func (n *Node) found(ctx context.Context, group *partition.Group) {
 	}
 }
 
-// founderSeats seats those that found, in the zones that they say they stand in: the catalog
+// founderCandidates candidates those that found, in the zones that they say they stand in: the catalog
 // knows nobody yet.
-func (n *Node) founderSeats(members []fsm.MemberID) []seat {
-	seats := everybody(members)
-	for i := range seats {
-		m, _ := n.gossip.lookup(seats[i].ID)
-		seats[i].Zone = m.Zone
+func (n *Node) founderCandidates(members []fsm.MemberID) []candidate {
+	candidates := uniformCandidates(members)
+	for i := range candidates {
+		m, _ := n.gossip.lookup(candidates[i].ID)
+		candidates[i].Zone = m.Zone
 	}
-	return seats
+	return candidates
 }
 
 // adopt takes members that have joined into the catalog's group, without a vote: every

@@ -110,9 +110,9 @@ func TestLeaderWithoutRoomHandsOn(t *testing.T) {
 		if err := insist(t, func() (err error) { all, err = node.router.placement(t.Context(), fsm.CatalogPartition); return err }); err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range node.router.seats(all, "") {
-			if short := s.ID == preferred; s.Takes == short || s.Leads == short {
-				t.Errorf("member %d gives a seat %+v", i, s)
+		for _, s := range node.router.candidates(all, "") {
+			if short := s.ID == preferred; s.AcceptsReplicas == short || s.AcceptsLeaders == short {
+				t.Errorf("member %d gives a candidate %+v", i, s)
 			}
 		}
 	}
