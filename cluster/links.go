@@ -6,6 +6,7 @@ import (
 	"net"
 	"slices"
 
+	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -117,7 +118,7 @@ func (n *Node) replicas(id fsm.PartitionID) []fsm.MemberID {
 	}
 	part := &(*placed)[id-1]
 	return slices.DeleteFunc(others, func(m fsm.MemberID) bool {
-		return !holdsReplica(part, m) && !slices.ContainsFunc(part.Target, func(r fsm.Replica) bool { return r.Member == m })
+		return !placement.HoldsReplica(part, m) && !slices.ContainsFunc(part.Target, func(r fsm.Replica) bool { return r.Member == m })
 	})
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -129,7 +130,7 @@ func (r *Router) leadsStill(ctx context.Context, id fsm.MemberID, known uint64) 
 func mayLead(id fsm.MemberID, part *fsm.Partition, status *leading, led bool, known uint64) bool {
 	switch {
 	case !led:
-		return slices.Contains(membersOf(part.Replicas), id)
+		return slices.Contains(placement.Members(part.Replicas), id)
 	case status.member == id, status.HandingOver:
 		return true
 	}
@@ -138,7 +139,7 @@ func mayLead(id fsm.MemberID, part *fsm.Partition, status *leading, led bool, kn
 
 // couldPass says whether somebody else could lead a partition.
 func (r *Router) couldPass(id fsm.MemberID, part *fsm.Partition, status *leading) bool {
-	candidates := membersOf(part.Replicas)
+	candidates := placement.Members(part.Replicas)
 	for _, v := range status.Voters {
 		candidates = append(candidates, v.Member)
 	}
@@ -162,8 +163,8 @@ func (r *Router) Undrain(ctx context.Context, id fsm.MemberID) error {
 // partition could be held by nobody else, EntityNotFound, ServerBusy or Timeout.
 func (r *Router) RemoveMember(ctx context.Context, id fsm.MemberID) error {
 	return r.removeMember(ctx, id, func(all placementReply) ([]fsm.Partition, error) {
-		current := settledLayout(all.Partitions)
-		wanted := place(placementSpec{Candidates: r.candidates(all, id), Partitions: len(current), Replication: r.house.config.Replication, Current: current})
+		current := placement.Settled(all.Partitions)
+		wanted := placement.Compute(placement.Spec{Candidates: r.candidates(all, id), Partitions: len(current), Replication: r.house.config.Replication, Current: current})
 		if wanted == nil {
 			return nil, fmt.Errorf("%w: no other member can hold what it holds", fsm.InvalidArgument)
 		}
@@ -178,14 +179,14 @@ func (r *Router) ReplaceMember(ctx context.Context, dead, fresh fsm.MemberID) er
 		if m := memberIn(all.Members, fresh); fresh == dead || m.Drained || m.Removed || !r.house.isAlive(fresh) {
 			return nil, fmt.Errorf("%w: member %s is not there to take its place", fsm.InvalidArgument, fresh)
 		}
-		wanted := settledLayout(all.Partitions)
+		wanted := placement.Settled(all.Partitions)
 		for i := range wanted {
 			part := &wanted[i]
 			at := slices.IndexFunc(part.Replicas, func(x fsm.Replica) bool { return x.Member == dead })
 			if at < 0 {
 				continue
 			}
-			if holdsReplica(part, fresh) {
+			if placement.HoldsReplica(part, fresh) {
 				return nil, fmt.Errorf("%w: member %s holds partition %d already", fsm.InvalidArgument, fresh, part.ID)
 			}
 			part.Replicas = slices.Clone(part.Replicas)
@@ -222,11 +223,11 @@ func (r *Router) emptyMember(ctx context.Context, id fsm.MemberID, all placement
 	if err := r.changeMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
 		return err
 	}
-	for i, part := range settledLayout(all.Partitions) {
-		if !holdsReplica(&part, id) {
+	for i, part := range placement.Settled(all.Partitions) {
+		if !placement.HoldsReplica(&part, id) {
 			continue
 		}
-		if err := r.Move(ctx, part.ID, membersOf(wanted[i].Replicas)); err != nil {
+		if err := r.Move(ctx, part.ID, placement.Members(wanted[i].Replicas)); err != nil {
 			return err
 		}
 	}

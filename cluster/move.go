@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -183,11 +184,11 @@ func wait(ctx context.Context, d time.Duration) {
 // was right then could undo what was done since. done: it worked; more: there may be
 // another.
 func (n *Node) moveOne(ctx context.Context, id fsm.PartitionID, group *partition.Group, tries int) (done, more bool, err error) {
-	placement, err := n.router.placement(ctx, id)
-	if err != nil || len(placement.Partitions) != 1 {
+	reply, err := n.router.placement(ctx, id)
+	if err != nil || len(reply.Partitions) != 1 {
 		return false, true, err
 	}
-	part, status := &placement.Partitions[0], group.Status()
+	part, status := &reply.Partitions[0], group.Status()
 	step := nextStep(part, &status, n.self, n.isAlive)
 	switch step.stage {
 	case stageNone:
@@ -208,7 +209,7 @@ func (n *Node) moveOne(ctx context.Context, id fsm.PartitionID, group *partition
 	case stageReport:
 		_, err = n.router.command(ctx, fsm.CatalogPartition, fsm.PartitionPlaced{Partition: id, Replicas: part.Target})
 		if done = err == nil; done {
-			n.log.InfoContext(ctx, "a partition lies where it shall", "partition", id, "members", membersOf(part.Target))
+			n.log.InfoContext(ctx, "a partition lies where it shall", "partition", id, "members", placement.Members(part.Target))
 		}
 	}
 	return done, true, err
@@ -358,12 +359,4 @@ func (n *Node) statusOf(ctx context.Context, member fsm.MemberID, id fsm.Partiti
 func (n *Node) isAlive(id fsm.MemberID) bool {
 	m, ok := n.gossip.lookup(id)
 	return ok && m.alive
-}
-
-func membersOf(replicas []fsm.Replica) []fsm.MemberID {
-	members := make([]fsm.MemberID, len(replicas))
-	for i, r := range replicas {
-		members[i] = r.Member
-	}
-	return members
 }

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -120,14 +121,14 @@ func (r *Router) checkTarget(ctx context.Context, part *fsm.Partition, members [
 // PreconditionFails when the partition does not move, else those of Move.
 func (r *Router) PauseMove(ctx context.Context, id fsm.PartitionID) error {
 	return r.changeMove(ctx, "pause", id, func(part *fsm.Partition) fsm.PlacePartition {
-		return fsm.PlacePartition{Partition: id, Members: membersOf(part.Target), Paused: true}
+		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Target), Paused: true}
 	})
 }
 
 // ResumeMove lets a paused move go on.
 func (r *Router) ResumeMove(ctx context.Context, id fsm.PartitionID) error {
 	return r.changeMove(ctx, "resume", id, func(part *fsm.Partition) fsm.PlacePartition {
-		return fsm.PlacePartition{Partition: id, Members: membersOf(part.Target)}
+		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Target)}
 	})
 }
 
@@ -137,7 +138,7 @@ func (r *Router) ResumeMove(ctx context.Context, id fsm.PartitionID) error {
 // have become members of it.
 func (r *Router) CancelMove(ctx context.Context, id fsm.PartitionID) error {
 	return r.changeMove(ctx, "cancel", id, func(part *fsm.Partition) fsm.PlacePartition {
-		return fsm.PlacePartition{Partition: id, Members: membersOf(part.Replicas[:min(len(part.Replicas), replicaAddsMax)])}
+		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Replicas[:min(len(part.Replicas), replicaAddsMax)])}
 	})
 }
 
@@ -180,7 +181,7 @@ func (r *Router) transferLeader(ctx context.Context, id fsm.PartitionID, to fsm.
 	if part.Target != nil {
 		wanted = part.Target
 	}
-	members := membersOf(wanted)
+	members := placement.Members(wanted)
 	at := slices.Index(members, to)
 	switch {
 	case at < 0:
@@ -270,27 +271,16 @@ func (r *Router) PlanRebalance(ctx context.Context) (Plan, error) {
 	if err != nil {
 		return Plan{}, fmt.Errorf("plan a rebalance: %w", err)
 	}
-	current := settledLayout(all.Partitions)
-	wanted := place(placementSpec{
+	current := placement.Settled(all.Partitions)
+	wanted := placement.Compute(placement.Spec{
 		Candidates: r.candidates(all, ""), Partitions: len(current), Replication: r.house.config.Replication, Current: current, Rebalance: true,
 	})
 	return r.planned(ctx, current, wanted), nil
 }
 
-// settledLayout is where partitions will lie when what moves has arrived.
-func settledLayout(parts []fsm.Partition) []fsm.Partition {
-	layout := slices.Clone(parts)
-	for i := range layout {
-		if layout[i].Target != nil {
-			layout[i].Replicas, layout[i].Target = layout[i].Target, nil
-		}
-	}
-	return layout
-}
-
 // candidates are those who may hold replicas, without one member. Who is away, has no room, or has
 // not joined yet keeps what it has: a replica that is planned on a stranger waits for ever.
-func (r *Router) candidates(all placementReply, without fsm.MemberID) []candidate {
+func (r *Router) candidates(all placementReply, without fsm.MemberID) []placement.Candidate {
 	known := slices.DeleteFunc(r.house.gossip.alive(), func(id fsm.MemberID) bool { return !slices.Contains(all.Joined, id) })
 	alive := len(known)
 	for i := range all.Partitions {
@@ -300,14 +290,14 @@ func (r *Router) candidates(all placementReply, without fsm.MemberID) []candidat
 			}
 		}
 	}
-	var candidates []candidate
+	var candidates []placement.Candidate
 	for i, id := range known {
 		m := memberIn(all.Members, id)
 		if m.Removed || id == without {
 			continue
 		}
 		room := r.house.hasRoom(id)
-		candidates = append(candidates, candidate{
+		candidates = append(candidates, placement.Candidate{
 			ID: id, Zone: m.Zone, Weight: m.Weight, AcceptsReplicas: i < alive && !m.Drained && room, AcceptsLeaders: !m.Drained && room,
 		})
 	}
@@ -318,12 +308,12 @@ func (r *Router) candidates(all placementReply, without fsm.MemberID) []candidat
 func (r *Router) planned(ctx context.Context, current, wanted []fsm.Partition) (plan Plan) {
 	var differ []fsm.Partition
 	for i := range wanted {
-		from, to := membersOf(current[i].Replicas), membersOf(wanted[i].Replicas)
-		if from[0] == to[0] && sameMembers(from, to) {
+		from, to := placement.Members(current[i].Replicas), placement.Members(wanted[i].Replicas)
+		if from[0] == to[0] && placement.SameMembers(from, to) {
 			continue
 		}
 		differ = append(differ, current[i])
-		plan.Moves = append(plan.Moves, PlanMove{Partition: current[i].ID, From: from, To: to, LeaderOnly: sameMembers(from, to)})
+		plan.Moves = append(plan.Moves, PlanMove{Partition: current[i].ID, From: from, To: to, LeaderOnly: placement.SameMembers(from, to)})
 	}
 	sizes := r.leaders(ctx, differ)
 	for i := range plan.Moves {
@@ -338,10 +328,6 @@ func (r *Router) planned(ctx context.Context, current, wanted []fsm.Partition) (
 	return plan
 }
 
-func sameMembers(a, b []fsm.MemberID) bool {
-	return len(a) == len(b) && !slices.ContainsFunc(a, func(id fsm.MemberID) bool { return !slices.Contains(b, id) })
-}
-
 // Rebalance orders the moves of a plan and returns; Moves shows how they get on, two at a
 // time. PreconditionFails when a partition lies elsewhere than when the plan was made: what
 // came before it in the plan is ordered, make another plan for the rest.
@@ -352,7 +338,7 @@ func (r *Router) Rebalance(ctx context.Context, plan Plan) error {
 		if err != nil {
 			return fmt.Errorf("rebalance: %w", err)
 		}
-		if now := membersOf(settledLayout([]fsm.Partition{part})[0].Replicas); !slices.Equal(now, m.From) {
+		if now := placement.Members(placement.Settled([]fsm.Partition{part})[0].Replicas); !slices.Equal(now, m.From) {
 			return fmt.Errorf("rebalance: %w: partition %d lies elsewhere since the plan was made", fsm.PreconditionFails, m.Partition)
 		}
 		if err := r.Move(ctx, m.Partition, m.To); err != nil {
@@ -370,11 +356,11 @@ func (r *Router) Grow(ctx context.Context, n int) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("grow: %w", err)
 	}
-	current := settledLayout(all.Partitions)
+	current := placement.Settled(all.Partitions)
 	if n < 1 || len(current)+n > partitionsMax {
 		return 0, fmt.Errorf("grow: %w: a cluster has at most %d partitions, this one has %d", fsm.InvalidArgument, partitionsMax, len(current))
 	}
-	wanted := place(placementSpec{
+	wanted := placement.Compute(placement.Spec{
 		Candidates: r.candidates(all, ""), Partitions: len(current) + n, Replication: r.house.config.Replication, Current: current,
 	})
 	if wanted == nil {
@@ -382,7 +368,7 @@ func (r *Router) Grow(ctx context.Context, n int) (int, error) {
 	}
 	var command fsm.AddPartitions
 	for i := range wanted[len(current):] {
-		command.Partitions = append(command.Partitions, membersOf(wanted[len(current)+i].Replicas))
+		command.Partitions = append(command.Partitions, placement.Members(wanted[len(current)+i].Replicas))
 	}
 	result, err := r.command(ctx, fsm.CatalogPartition, command)
 	if err != nil {
@@ -414,7 +400,7 @@ func (r *Router) Moves(ctx context.Context) ([]MoveStatus, error) {
 }
 
 func (r *Router) moveStatus(ctx context.Context, part *fsm.Partition, leader *leading, known bool, step moveStep, all []fsm.Partition) MoveStatus {
-	m := MoveStatus{Partition: part.ID, From: membersOf(part.Replicas), To: membersOf(part.Target), State: MoveWaiting}
+	m := MoveStatus{Partition: part.ID, From: placement.Members(part.Replicas), To: placement.Members(part.Target), State: MoveWaiting}
 	switch {
 	case part.Target == nil:
 		m.To, m.State = m.From, MoveRemoving

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -252,7 +253,7 @@ func TestMoveWhileInUse(t *testing.T) {
 	stays := (leader + 1) % 3
 	c.move(1, c.nodes[3].self, c.nodes[4].self, c.nodes[stays].self)
 	parts := c.settled()
-	if holdsReplica(&parts[0], c.nodes[leader].self) || !holdsReplica(&parts[0], c.nodes[3].self) {
+	if placement.HoldsReplica(&parts[0], c.nodes[leader].self) || !placement.HoldsReplica(&parts[0], c.nodes[3].self) {
 		t.Errorf("lies on %v", parts[0].Replicas)
 	}
 	c.clean(parts)
@@ -300,9 +301,11 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 		t.Fatalf("plan %+v, %v", plan, err)
 	}
 	parts := c.settled()
-	replicas, _ := spread([]fsm.MemberID{c.nodes[0].self, c.nodes[1].self, c.nodes[2].self, more[0], more[1]}, parts)
-	if replicas[0] < 2 || replicas[1] > 3 { // 12 over 5
-		t.Errorf("held %v", replicas)
+	held := placement.ReplicaCounts(parts)
+	for _, member := range []fsm.MemberID{c.nodes[0].self, c.nodes[1].self, c.nodes[2].self, more[0], more[1]} {
+		if n := held[member]; n < 2 || n > 3 { // 12 over 5
+			t.Errorf("member %s holds %d replicas", member, n)
+		}
 	}
 	c.clean(parts)
 	if err := insist(t, func() error { return router.Rebalance(t.Context(), plan) }); !errors.Is(err, fsm.PreconditionFails) {
@@ -416,7 +419,7 @@ func TestRemovedWhileAway(t *testing.T) {
 	}
 	parts := c.settled()
 	for _, part := range parts {
-		if !holdsReplica(&part, fresh) || holdsReplica(&part, dead) {
+		if !placement.HoldsReplica(&part, fresh) || placement.HoldsReplica(&part, dead) {
 			t.Errorf("partition %d lies on %v", part.ID, part.Replicas)
 		}
 	}
@@ -494,7 +497,7 @@ func TestMoveIsCancelled(t *testing.T) {
 			t.Errorf("%s what does not move: %v", what, err)
 		}
 	}
-	members := membersOf(before.Replicas)
+	members := placement.Members(before.Replicas)
 	state := func() string {
 		moves, err := router.Moves(t.Context())
 		if err != nil || len(moves) != 1 {
@@ -672,7 +675,7 @@ func TestNothingIsPlannedOnStrangers(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range all.Partitions {
-		if holdsReplica(&all.Partitions[i], stranger) {
+		if placement.HoldsReplica(&all.Partitions[i], stranger) {
 			t.Errorf("partition %d lies on %v", all.Partitions[i].ID, all.Partitions[i].Replicas)
 		}
 	}

@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -266,7 +267,7 @@ func (n *Node) replicasOpen() bool {
 	}
 	groups := *n.groups.Load()
 	for i := range *placed {
-		if part := &(*placed)[i]; holdsReplica(part, n.self) && groups[part.ID] == nil {
+		if part := &(*placed)[i]; placement.HoldsReplica(part, n.self) && groups[part.ID] == nil {
 			return false
 		}
 	}

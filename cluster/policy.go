@@ -1,12 +1,12 @@
 package cluster
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -81,43 +81,11 @@ func (n *Node) isCalm(crew []fsm.MemberID, placed []fsm.Partition) bool {
 
 // wantsPlan is the cheap question, asked all the time, whether a plan is worth making.
 func (n *Node) wantsPlan(crew []fsm.MemberID, placed []fsm.Partition) bool {
-	candidates := make([]candidate, len(crew))
+	candidates := make([]placement.Candidate, len(crew))
 	for i, id := range crew {
-		candidates[i] = candidate{ID: id, Weight: n.memberOf(id).Weight}
+		candidates[i] = placement.Candidate{ID: id, Weight: n.memberOf(id).Weight}
 	}
-	return len(short(candidates, placed, min(n.config.Replication, len(crew))*len(placed))) > 0
-}
-
-// short are the members that hold fewer replicas than their share of total by more than one.
-// A share is by weight, and no more than one replica of each partition.
-func short(candidates []candidate, placed []fsm.Partition, total int) (list []fsm.MemberID) {
-	held, weights := replicasOf(placed), int64(0)
-	for i := range candidates {
-		weights += int64(cmp.Or(candidates[i].Weight, defaultWeight))
-	}
-	for i := range candidates {
-		have := int64(held[candidates[i].ID]) + 1
-		if have < int64(len(placed)) && have*weights < int64(total)*int64(cmp.Or(candidates[i].Weight, defaultWeight)) {
-			list = append(list, candidates[i].ID)
-		}
-	}
-	return list
-}
-
-// replicasOf counts the replicas of members.
-func replicasOf(placed []fsm.Partition) map[fsm.MemberID]int {
-	count := make(map[fsm.MemberID]int)
-	for i := range placed {
-		for _, r := range placed[i].Replicas {
-			count[r.Member]++
-		}
-	}
-	return count
-}
-
-// of keeps the candidates of some members.
-func of(crew []fsm.MemberID, candidates []candidate) []candidate {
-	return slices.DeleteFunc(candidates, func(s candidate) bool { return !slices.Contains(crew, s.ID) })
+	return len(placement.Underloaded(candidates, placed, min(n.config.Replication, len(crew))*len(placed))) > 0
 }
 
 // rebalance plans and orders, if the plan helps a member that is short.
@@ -129,14 +97,14 @@ func (n *Node) rebalance(ctx context.Context, crew []fsm.MemberID) error {
 	if err != nil {
 		return err
 	}
-	current := settledLayout(all.Partitions)
-	candidates := of(crew, n.router.candidates(all, ""))
-	wanted := place(placementSpec{Candidates: candidates, Partitions: len(current), Replication: n.config.Replication, Current: current, Rebalance: true})
-	total, before, after := 0, replicasOf(current), replicasOf(wanted)
+	current := placement.Settled(all.Partitions)
+	candidates := placement.Among(crew, n.router.candidates(all, ""))
+	wanted := placement.Compute(placement.Spec{Candidates: candidates, Partitions: len(current), Replication: n.config.Replication, Current: current, Rebalance: true})
+	total, before, after := 0, placement.ReplicaCounts(current), placement.ReplicaCounts(wanted)
 	for _, replicas := range after {
 		total += replicas
 	}
-	gets := slices.DeleteFunc(short(candidates, current, total), func(id fsm.MemberID) bool { return after[id] <= before[id] })
+	gets := slices.DeleteFunc(placement.Underloaded(candidates, current, total), func(id fsm.MemberID) bool { return after[id] <= before[id] })
 	if len(gets) == 0 {
 		return nil
 	}
@@ -182,9 +150,9 @@ func (n *Node) makeUpFor(ctx context.Context, gone fsm.MemberID, crew []fsm.Memb
 	if err != nil {
 		return err
 	}
-	current := settledLayout(all.Partitions)
-	wanted := place(placementSpec{Candidates: of(crew, n.router.candidates(all, gone)), Partitions: len(current), Replication: n.config.Replication, Current: current})
-	moves := madeUp(gone, all.Partitions, wanted, n.isAlive)
+	current := placement.Settled(all.Partitions)
+	wanted := placement.Compute(placement.Spec{Candidates: placement.Among(crew, n.router.candidates(all, gone)), Partitions: len(current), Replication: n.config.Replication, Current: current})
+	moves := placement.Replacements(gone, all.Partitions, wanted, n.isAlive)
 	if len(moves) == 0 {
 		return nil
 	}
@@ -193,34 +161,11 @@ func (n *Node) makeUpFor(ctx context.Context, gone fsm.MemberID, crew []fsm.Memb
 		if n.isAlive(gone) {
 			return nil // it is back: the rest stays its own
 		}
-		if err := n.router.Move(ctx, part.ID, membersOf(part.Replicas)); err != nil {
+		if err := n.router.Move(ctx, part.ID, placement.Members(part.Replicas)); err != nil {
 			return err
 		}
 	}
 	return nil
-}
-
-// madeUp are those of the wanted partitions that give a replica of a member to another one,
-// where that can work: most of the replicas are there, and somebody can take the place.
-// Paused moves are an operator's.
-func madeUp(gone fsm.MemberID, placed, wanted []fsm.Partition, alive func(fsm.MemberID) bool) (moves []fsm.Partition) {
-	for i := range wanted {
-		now := &placed[i]
-		layout := settledLayout(placed[i : i+1])[0]
-		if !holdsReplica(&layout, gone) || now.Paused || !now.Formed || len(wanted[i].Replicas) < len(layout.Replicas) {
-			continue
-		}
-		here := 0
-		for _, r := range now.Replicas {
-			if alive(r.Member) {
-				here++
-			}
-		}
-		if 2*here > len(now.Replicas) {
-			moves = append(moves, wanted[i])
-		}
-	}
-	return moves
 }
 
 // lostVoter says whether a member that votes in the catalog has been away for ReplaceAfter. Two

@@ -5,76 +5,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 )
-
-func layout(parts ...string) (placed []fsm.Partition) {
-	for i, members := range parts {
-		p := fsm.Partition{ID: fsm.PartitionID(i + 1), Formed: true}
-		for j, m := range members {
-			p.Replicas = append(p.Replicas, fsm.Replica{Member: fsm.MemberID(m), Number: uint32(j + 1)})
-		}
-		placed = append(placed, p)
-	}
-	return placed
-}
-
-// TestShort: who holds fewer than its share by more than one.
-func TestShort(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name       string
-		candidates []candidate
-		placed     []fsm.Partition
-		total      int
-		want       []fsm.MemberID
-	}{
-		{"all have theirs", uniformCandidates(members("abc")), layout("abc", "bca", "cab"), 9, nil},
-		{"a new one", uniformCandidates(members("abcd")), layout("abc", "bca", "cab", "abc"), 12, members("d")},
-		{"one less than its share", uniformCandidates(members("abcd")), layout("abc", "bca", "cab", "abd", "bad", "abc", "abc", "bcd"), 16, nil},
-		{"two less than its share", uniformCandidates(members("abcd")), layout("abc", "bca", "cab", "abd", "bad", "abc", "abc", "bca"), 24, members("d")},
-		{"a single partition cannot be shared", uniformCandidates(members("abcd")), layout("abc"), 3, nil},
-		{"by weight", []candidate{{ID: "a"}, {ID: "b", Weight: 40}}, layout("a", "a", "a", "b", "b"), 5, members("b")},
-		{"a share is one of each at most", []candidate{{ID: "a", Weight: 100}, {ID: "b"}}, layout("ab", "ab"), 4, nil},
-		{"replicas that are still to be made", uniformCandidates(members("abc")), layout("a", "a", "a"), 9, members("bc")},
-	} {
-		if got := short(c.candidates, c.placed, c.total); !slices.Equal(got, c.want) {
-			t.Errorf("%s: %v, want %v", c.name, got, c.want)
-		}
-	}
-}
-
-func members(letters string) (ids []fsm.MemberID) {
-	for _, l := range letters {
-		ids = append(ids, fsm.MemberID(l))
-	}
-	return ids
-}
-
-// TestMadeUp: what a dead member held goes to others where most replicas are there and
-// somebody can take it.
-func TestMadeUp(t *testing.T) {
-	t.Parallel()
-	alive := func(id fsm.MemberID) bool { return id != "a" && id != "x" }
-	placed := layout("abc", "bcd", "ax", "bad", "cab", "abc", "a")
-	placed[3].Target = layout("bcd")[0].Replicas // it goes away already
-	placed[4].Target, placed[4].Paused = layout("abd")[0].Replicas, true
-	placed[5].Formed = false
-	candidates := slices.DeleteFunc(uniformCandidates(members("abcdx")), func(s candidate) bool { return s.ID == "a" })
-	for i := range candidates {
-		candidates[i].AcceptsReplicas = alive(candidates[i].ID)
-	}
-	wanted := place(placementSpec{Candidates: candidates, Partitions: len(placed), Replication: 3, Current: settledLayout(placed)})
-	moves := madeUp("a", placed, wanted, alive)
-	if len(moves) != 1 || moves[0].ID != 1 || !sameMembers(membersOf(moves[0].Replicas), members("bcd")) {
-		t.Errorf("moves %v", moves)
-	}
-	// Nobody can take it.
-	few := place(placementSpec{Candidates: candidates[:2], Partitions: 1, Replication: 3, Current: placed[:1]})
-	if moves := madeUp("a", placed[:1], few, alive); len(moves) != 0 {
-		t.Errorf("moves %v with nobody to take them", moves)
-	}
-}
 
 // TestFoundersAreSpreadOverZones: the first placement knows the zones, and then the catalog does.
 func TestFoundersAreSpreadOverZones(t *testing.T) {
@@ -87,7 +20,7 @@ func TestFoundersAreSpreadOverZones(t *testing.T) {
 	c.startAll()
 	west := c.nodes[3].self
 	for _, part := range *c.nodes[0].placed.Load() {
-		if !holdsReplica(&part, west) || part.Last != 2 {
+		if !placement.HoldsReplica(&part, west) || part.Last != 2 {
 			t.Errorf("partition %d lies in one zone: %v", part.ID, part.Replicas)
 		}
 	}
@@ -127,7 +60,7 @@ func TestNewMembersGetTheirShare(t *testing.T) {
 		share := 8*3/(i+1) - 1 // one less is no reason to move anything
 		eventually(t, "the new member has its share", func() bool {
 			placed := *c.nodes[0].placed.Load()
-			return replicasOf(placed)[fresh] >= share && !slices.ContainsFunc(placed, func(p fsm.Partition) bool { return p.Target != nil })
+			return placement.ReplicaCounts(placed)[fresh] >= share && !slices.ContainsFunc(placed, func(p fsm.Partition) bool { return p.Target != nil })
 		})
 	}
 	x.stop()
@@ -183,7 +116,7 @@ func TestDeadMemberIsMadeUpFor(t *testing.T) {
 	eventually(t, "others hold what it held", func() bool {
 		c.age(time.Hour)
 		placed := *node.placed.Load()
-		return replicasOf(placed)[id] == 0 && !slices.ContainsFunc(placed, func(p fsm.Partition) bool { return len(p.Replicas) != 3 || p.Target != nil })
+		return placement.ReplicaCounts(placed)[id] == 0 && !slices.ContainsFunc(placed, func(p fsm.Partition) bool { return len(p.Replicas) != 3 || p.Target != nil })
 	})
 	if node.memberOf(id).Removed {
 		t.Fatal("it was removed for good")
@@ -195,7 +128,7 @@ func TestDeadMemberIsMadeUpFor(t *testing.T) {
 	c.start(dead)
 	c.ready()
 	eventually(t, "it has its share again", func() bool {
-		return replicasOf(*node.placed.Load())[id] >= 2 // of 3: one less is no reason to move anything
+		return placement.ReplicaCounts(*node.placed.Load())[id] >= 2 // of 3: one less is no reason to move anything
 	})
 	c.clean(c.settled())
 	if counts := countMessages(t, c.nodes[dead], at); counts.Active != 50 {

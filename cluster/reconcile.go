@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -76,7 +77,7 @@ func (n *Node) found(ctx context.Context, group *partition.Group) {
 	}
 	command := fsm.FoundCluster{
 		ClusterID:  rand.Text(),
-		Partitions: place(placementSpec{Candidates: n.founderCandidates(members), Partitions: n.config.Partitions, Replication: n.config.Replication, Rebalance: true}),
+		Partitions: placement.Compute(placement.Spec{Candidates: n.founderCandidates(members), Partitions: n.config.Partitions, Replication: n.config.Replication, Rebalance: true}),
 	}
 	_, _ = rand.Read(command.SealKey[:]) // never fails
 	_, err := n.router.command(ctx, fsm.CatalogPartition, command)
@@ -88,8 +89,8 @@ func (n *Node) found(ctx context.Context, group *partition.Group) {
 
 // founderCandidates candidates those that found, in the zones that they say they stand in: the catalog
 // knows nobody yet.
-func (n *Node) founderCandidates(members []fsm.MemberID) []candidate {
-	candidates := uniformCandidates(members)
+func (n *Node) founderCandidates(members []fsm.MemberID) []placement.Candidate {
+	candidates := placement.Uniform(members)
 	for i := range candidates {
 		m, _ := n.gossip.lookup(candidates[i].ID)
 		candidates[i].Zone = m.Zone

@@ -112,7 +112,7 @@ func TestLeaderWithoutRoomHandsOn(t *testing.T) {
 		}
 		for _, s := range node.router.candidates(all, "") {
 			if short := s.ID == preferred; s.AcceptsReplicas == short || s.AcceptsLeaders == short {
-				t.Errorf("member %d gives a candidate %+v", i, s)
+				t.Errorf("member %d gives a placement.Candidate %+v", i, s)
 			}
 		}
 	}

@@ -19,20 +19,21 @@ const (
 // test may import everything and are imported by nobody outside test.
 func rooms() map[string][]string {
 	return map[string][]string{
-		"fsm/filter":   {},
-		"fsm":          {"fsm/filter"},
-		"partition":    {"fsm"},
-		"cluster":      {"fsm", "partition"},
-		"amqp/wire":    {},
-		"amqp/budget":  {},
-		"amqp":         {"fsm", "fsm/filter", "amqp/wire", "amqp/budget"},
-		"admin/auth":   {"fsm"},
-		"admin":        {"fsm", "fsm/filter", "admin/auth"},
-		"cmd/listen":   {},
-		"cmd/emulator": {"fsm", "fsm/filter", "admin"},
-		"cmd/objects":  {},
-		"cmd/metrics":  {"fsm", "partition", "cluster", "amqp"},
-		"cmd/peeklock": {"cmd/listen", "cmd/metrics", "cmd/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "amqp/budget", "admin", "admin/auth"},
+		"fsm/filter":        {},
+		"fsm":               {"fsm/filter"},
+		"partition":         {"fsm"},
+		"cluster":           {"fsm", "partition", "cluster/placement"},
+		"cluster/placement": {"fsm"},
+		"amqp/wire":         {},
+		"amqp/budget":       {},
+		"amqp":              {"fsm", "fsm/filter", "amqp/wire", "amqp/budget"},
+		"admin/auth":        {"fsm"},
+		"admin":             {"fsm", "fsm/filter", "admin/auth"},
+		"cmd/listen":        {},
+		"cmd/emulator":      {"fsm", "fsm/filter", "admin"},
+		"cmd/objects":       {},
+		"cmd/metrics":       {"fsm", "partition", "cluster", "amqp"},
+		"cmd/peeklock":      {"cmd/listen", "cmd/metrics", "cmd/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "amqp/budget", "admin", "admin/auth"},
 	}
 }
 

@@ -1,4 +1,4 @@
-package cluster
+package placement
 
 import (
 	"cmp"
@@ -10,8 +10,8 @@ import (
 // defaultWeight is the weight of a member for which none is configured.
 const defaultWeight = 10
 
-// candidate is a member that may hold replicas.
-type candidate struct {
+// Candidate is a member that may hold replicas.
+type Candidate struct {
 	ID     fsm.MemberID
 	Zone   string
 	Weight uint32 // its share of replicas relative to other members; 0 means defaultWeight
@@ -20,11 +20,11 @@ type candidate struct {
 	AcceptsLeaders  bool // may be a preferred leader
 }
 
-// placementSpec is the input of a placement.
-type placementSpec struct {
+// Spec is the input of a placement.
+type Spec struct {
 	// Candidates are the members that may hold replicas, each once. A replica on any other member
 	// is replaced.
-	Candidates []candidate
+	Candidates []Candidate
 	Partitions int // partitions 1 to Partitions are placed
 	// Replication is the number of replicas of a partition, as far as there are candidates.
 	Replication int
@@ -34,28 +34,28 @@ type placementSpec struct {
 	Rebalance bool
 }
 
-// uniformCandidates describes members that are all alike.
-func uniformCandidates(members []fsm.MemberID) []candidate {
-	candidates := make([]candidate, len(members))
+// Uniform returns candidates that differ in nothing but their id.
+func Uniform(members []fsm.MemberID) []Candidate {
+	candidates := make([]Candidate, len(members))
 	for i, member := range members {
-		candidates[i] = candidate{ID: member, AcceptsReplicas: true, AcceptsLeaders: true}
+		candidates[i] = Candidate{ID: member, AcceptsReplicas: true, AcceptsLeaders: true}
 	}
 	return candidates
 }
 
-// place decides which members hold which partitions. It is a pure function: the same
-// arguments give the same answer everywhere, whatever the order of members.
+// Compute decides which members hold which partitions. It is a pure function: equal arguments give
+// equal results, whatever the order of the candidates.
 //
-// What can stay stays: a replica moves only to fill a gap, to bring a partition into
-// one zone more, or to even out loads (replicas by weight) that would come closer by it. The
-// first replica of a partition is its preferred leader, and the members' numbers of first
-// replicas differ as little, by weight, as the replicas allow. A new replica gets a number
-// above all numbers of its partition. nil when some partition would have no replica.
-func place(s placementSpec) []fsm.Partition {
+// A replica moves only to fill a gap, to spread a partition over one zone more, or to bring loads
+// (replicas by weight) closer together. The first replica of a partition is its preferred leader; the
+// numbers of first replicas per member differ as little, by weight, as the replicas allow. A new
+// replica gets a number above all earlier ones of its partition. Compute returns nil when some
+// partition would have no replica.
+func Compute(s Spec) []fsm.Partition {
 	candidates := slices.Clone(s.Candidates)
-	slices.SortFunc(candidates, func(a, b candidate) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(candidates, func(a, b Candidate) int { return cmp.Compare(a.ID, b.ID) })
 	p := &plan{
-		candidates: candidates, at: make(map[fsm.MemberID]*candidate), load: make(map[fsm.MemberID]int64),
+		candidates: candidates, at: make(map[fsm.MemberID]*Candidate), load: make(map[fsm.MemberID]int64),
 		leads: make(map[fsm.MemberID]int64), highest: make(map[fsm.PartitionID]uint32),
 	}
 	for i := range candidates {
@@ -74,10 +74,10 @@ func place(s placementSpec) []fsm.Partition {
 	return p.partitions
 }
 
-// plan is a placement in the making.
+// plan is the working state of Compute.
 type plan struct {
-	candidates []candidate // by id
-	at         map[fsm.MemberID]*candidate
+	candidates []Candidate // by id
+	at         map[fsm.MemberID]*Candidate
 	partitions []fsm.Partition
 	wanted     []int                  // replicas that a partition had, 0 for a new one
 	orphaned   []bool                 // its preferred leader is gone
@@ -151,18 +151,18 @@ func (p *plan) in(part *fsm.Partition, zone string, without fsm.MemberID) (n int
 }
 
 // fuller compares how much of their share two members hold.
-func (p *plan) fuller(a, b *candidate) int {
+func (p *plan) fuller(a, b *Candidate) int {
 	return cmp.Compare(p.load[a.ID]*int64(b.Weight), p.load[b.ID]*int64(a.Weight))
 }
 
 // best is who should get a further replica of part: in the zone that has fewest of it, the
 // one that holds least of its share. Equals are taken in turn, beginning elsewhere for
 // each partition, so that partitions do not all share the same few members.
-func (p *plan) best(part *fsm.Partition, turn int) *candidate {
-	var best *candidate
+func (p *plan) best(part *fsm.Partition, turn int) *Candidate {
+	var best *Candidate
 	for i := range p.candidates {
 		s := &p.candidates[(turn+i)%len(p.candidates)]
-		if !s.AcceptsReplicas || holdsReplica(part, s.ID) {
+		if !s.AcceptsReplicas || HoldsReplica(part, s.ID) {
 			continue
 		}
 		if best == nil || cmp.Or(cmp.Compare(p.in(part, s.Zone, ""), p.in(part, best.Zone, "")), p.fuller(s, best)) < 0 {
@@ -175,7 +175,7 @@ func (p *plan) best(part *fsm.Partition, turn int) *candidate {
 // mostCrowded is who should give up its replica of part: the last of those in the zone that
 // has most of it, that hold most of their share.
 func (p *plan) mostCrowded(part *fsm.Partition) fsm.MemberID {
-	var worst *candidate
+	var worst *Candidate
 	for _, replica := range part.Replicas {
 		s := p.at[replica.Member]
 		if worst == nil || cmp.Or(cmp.Compare(p.in(part, s.Zone, ""), p.in(part, worst.Zone, "")), p.fuller(s, worst)) >= 0 {
@@ -224,7 +224,7 @@ func (p *plan) level() {
 }
 
 func (p *plan) levelOne() bool {
-	order := make([]*candidate, len(p.candidates))
+	order := make([]*Candidate, len(p.candidates))
 	for i := range p.candidates {
 		order[i] = &p.candidates[i]
 	}
@@ -237,7 +237,7 @@ func (p *plan) levelOne() bool {
 			for i := range p.partitions {
 				part := &p.partitions[i]
 				// No zone loses its last replica to one that has some.
-				if !holdsReplica(part, high.ID) || holdsReplica(part, low.ID) ||
+				if !HoldsReplica(part, high.ID) || HoldsReplica(part, low.ID) ||
 					p.in(part, low.Zone, high.ID) > p.in(part, high.Zone, high.ID) {
 					continue
 				}
@@ -294,11 +294,11 @@ func (p *plan) leastLeading(part *fsm.Partition) int {
 }
 
 func (p *plan) leadOne() bool {
-	order := make([]*candidate, len(p.candidates))
+	order := make([]*Candidate, len(p.candidates))
 	for i := range p.candidates {
 		order[i] = &p.candidates[i]
 	}
-	slices.SortStableFunc(order, func(a, b *candidate) int {
+	slices.SortStableFunc(order, func(a, b *Candidate) int {
 		return cmp.Compare(p.leads[b.ID]*int64(a.Weight), p.leads[a.ID]*int64(b.Weight))
 	})
 	for _, high := range order {
@@ -314,7 +314,7 @@ func (p *plan) leadOne() bool {
 // handOn searches breadth first, from high along "leads a partition that the next one
 // holds", for a member that leads so much less that one more evens it out, and turns every
 // partition on the way over to the next member.
-func (p *plan) handOn(high *candidate) (fsm.MemberID, bool) {
+func (p *plan) handOn(high *Candidate) (fsm.MemberID, bool) {
 	through := map[fsm.MemberID]int{high.ID: -1} // the partition by which a member was reached
 	for queue := []fsm.MemberID{high.ID}; len(queue) > 0; queue = queue[1:] {
 		for i := range p.partitions {
@@ -350,8 +350,4 @@ func (p *plan) turnOver(member, high fsm.MemberID, through map[fsm.MemberID]int)
 		part.Replicas[0], part.Replicas[at] = part.Replicas[at], part.Replicas[0]
 		member = before
 	}
-}
-
-func holdsReplica(part *fsm.Partition, member fsm.MemberID) bool {
-	return slices.ContainsFunc(part.Replicas, func(r fsm.Replica) bool { return r.Member == member })
 }

@@ -1,4 +1,4 @@
-package cluster
+package placement
 
 import (
 	"fmt"
@@ -37,7 +37,7 @@ func spread(members []fsm.MemberID, partitions []fsm.Partition) (replicas, leade
 
 // placeAll places on members that are all alike.
 func placeAll(members []fsm.MemberID, n, replication int, current []fsm.Partition) []fsm.Partition {
-	return place(placementSpec{Candidates: uniformCandidates(members), Partitions: n, Replication: replication, Current: current, Rebalance: true})
+	return Compute(Spec{Candidates: Uniform(members), Partitions: n, Replication: replication, Current: current, Rebalance: true})
 }
 
 func TestPlaceSpreadsReplicasAndLeaders(t *testing.T) {
@@ -96,7 +96,7 @@ func TestPlaceAgainMovesNothing(t *testing.T) {
 func moved(a, b []fsm.Partition) (n int) {
 	for i := range b {
 		for _, replica := range b[i].Replicas {
-			if !holdsReplica(&a[i], replica.Member) {
+			if !HoldsReplica(&a[i], replica.Member) {
 				n++
 			}
 		}
@@ -118,7 +118,7 @@ func TestPlaceMovesAsLittleAsPossible(t *testing.T) {
 	for i := range shrunk {
 		numbers := map[uint32]bool{}
 		for _, replica := range append(before[i].Replicas, shrunk[i].Replicas...) {
-			if !holdsReplica(&before[i], replica.Member) && numbers[replica.Number] {
+			if !HoldsReplica(&before[i], replica.Member) && numbers[replica.Number] {
 				t.Errorf("partition %d: number %d is used again", shrunk[i].ID, replica.Number)
 			}
 			numbers[replica.Number] = true
@@ -134,8 +134,8 @@ func TestPlaceNobody(t *testing.T) {
 }
 
 // zoned are members in zones a, b, c by turns.
-func zoned(n int) []candidate {
-	candidates := uniformCandidates(memberNames(n))
+func zoned(n int) []Candidate {
+	candidates := Uniform(memberNames(n))
 	for i := range candidates {
 		candidates[i].Zone = string(rune('a' + i%3))
 	}
@@ -143,7 +143,7 @@ func zoned(n int) []candidate {
 }
 
 // zones counts the zones of each partition; the smallest.
-func fewestZones(candidates []candidate, partitions []fsm.Partition) int {
+func fewestZones(candidates []Candidate, partitions []fsm.Partition) int {
 	zone := map[fsm.MemberID]string{}
 	for _, s := range candidates {
 		zone[s.ID] = s.Zone
@@ -163,24 +163,24 @@ func TestPlaceSpreadsOverZones(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 4, 5, 6, 7, 9} {
 		candidates := zoned(n)
-		got := place(placementSpec{Candidates: candidates, Partitions: 16, Replication: 3, Rebalance: true})
+		got := Compute(Spec{Candidates: candidates, Partitions: 16, Replication: 3, Rebalance: true})
 		if zones := fewestZones(candidates, got); zones != 3 {
 			t.Errorf("%d members: a partition lies in %d zones", n, zones)
 		}
 		// The same without zones first, then told of them: everything moves into three.
 		before := placeAll(memberNames(n), 16, 3, nil)
-		after := place(placementSpec{Candidates: candidates, Partitions: 16, Replication: 3, Current: before, Rebalance: true})
+		after := Compute(Spec{Candidates: candidates, Partitions: 16, Replication: 3, Current: before, Rebalance: true})
 		if zones := fewestZones(candidates, after); zones != 3 {
 			t.Errorf("%d members, told later: a partition lies in %d zones", n, zones)
 		}
-		if again := place(placementSpec{Candidates: candidates, Partitions: 16, Replication: 3, Current: after, Rebalance: true}); moved(after, again) != 0 {
+		if again := Compute(Spec{Candidates: candidates, Partitions: 16, Replication: 3, Current: after, Rebalance: true}); moved(after, again) != 0 {
 			t.Errorf("%d members: a second look moves %d", n, moved(after, again))
 		}
 	}
 	// Zones of unequal size: one alone in its zone holds a replica of everything.
-	candidates := uniformCandidates(memberNames(4))
+	candidates := Uniform(memberNames(4))
 	candidates[0].Zone, candidates[1].Zone, candidates[2].Zone, candidates[3].Zone = "a", "b", "b", "b"
-	got := place(placementSpec{Candidates: candidates, Partitions: 12, Replication: 2, Rebalance: true})
+	got := Compute(Spec{Candidates: candidates, Partitions: 12, Replication: 2, Rebalance: true})
 	if zones := fewestZones(candidates, got); zones != 2 {
 		t.Errorf("a partition lies in %d zones", zones)
 	}
@@ -188,9 +188,9 @@ func TestPlaceSpreadsOverZones(t *testing.T) {
 
 func TestPlaceByWeight(t *testing.T) {
 	t.Parallel()
-	candidates := uniformCandidates(memberNames(4))
+	candidates := Uniform(memberNames(4))
 	candidates[0].Weight = 30 // three times the normal one
-	got := place(placementSpec{Candidates: candidates, Partitions: 60, Replication: 1, Rebalance: true})
+	got := Compute(Spec{Candidates: candidates, Partitions: 60, Replication: 1, Rebalance: true})
 	held := map[fsm.MemberID]int{}
 	for _, part := range got {
 		held[part.Replicas[0].Member]++
@@ -199,7 +199,7 @@ func TestPlaceByWeight(t *testing.T) {
 		t.Errorf("held %v", held)
 	}
 	candidates[0].Weight = 0
-	if again := place(placementSpec{Candidates: candidates, Partitions: 60, Replication: 1, Current: got, Rebalance: true}); moved(got, again) != 15 {
+	if again := Compute(Spec{Candidates: candidates, Partitions: 60, Replication: 1, Current: got, Rebalance: true}); moved(got, again) != 15 {
 		t.Errorf("equal again: %d move, want 15", moved(got, again))
 	}
 }
@@ -207,23 +207,23 @@ func TestPlaceByWeight(t *testing.T) {
 func TestPlaceDrainedAndGone(t *testing.T) {
 	t.Parallel()
 	before := placeAll(memberNames(4), 16, 3, nil)
-	candidates := uniformCandidates(memberNames(5))
+	candidates := Uniform(memberNames(5))
 	candidates[1].AcceptsReplicas, candidates[1].AcceptsLeaders = false, false
-	got := place(placementSpec{Candidates: candidates, Partitions: 16, Replication: 3, Current: before, Rebalance: true})
+	got := Compute(Spec{Candidates: candidates, Partitions: 16, Replication: 3, Current: before, Rebalance: true})
 	for i, part := range got {
 		if part.Replicas[0].Member == "M01" {
 			t.Errorf("partition %d is led by a drained member", part.ID)
 		}
-		if holdsReplica(&part, "M01") && !holdsReplica(&before[i], "M01") {
+		if HoldsReplica(&part, "M01") && !HoldsReplica(&before[i], "M01") {
 			t.Errorf("partition %d goes to a drained member", part.ID)
 		}
 	}
 	// A member that is gone: only what it held moves, with or without room to level.
-	gone := slices.Delete(uniformCandidates(memberNames(5)), 0, 1)
-	got = place(placementSpec{Candidates: gone, Partitions: 16, Replication: 3, Current: before})
+	gone := slices.Delete(Uniform(memberNames(5)), 0, 1)
+	got = Compute(Spec{Candidates: gone, Partitions: 16, Replication: 3, Current: before})
 	for i, part := range got {
-		switch had := holdsReplica(&before[i], "M00"); {
-		case holdsReplica(&part, "M00") || len(part.Replicas) != 3:
+		switch had := HoldsReplica(&before[i], "M00"); {
+		case HoldsReplica(&part, "M00") || len(part.Replicas) != 3:
 			t.Errorf("partition %d: %v", part.ID, part.Replicas)
 		case !had && !slices.Equal(part.Replicas, before[i].Replicas):
 			t.Errorf("partition %d, which lacked nothing, changes", part.ID)
@@ -232,13 +232,13 @@ func TestPlaceDrainedAndGone(t *testing.T) {
 		}
 	}
 	// With nobody to take them replicas are fewer, with nobody at all there is no plan.
-	got = place(placementSpec{Candidates: uniformCandidates(memberNames(4))[2:], Partitions: 16, Replication: 3, Current: before})
+	got = Compute(Spec{Candidates: Uniform(memberNames(4))[2:], Partitions: 16, Replication: 3, Current: before})
 	for _, part := range got {
 		if len(part.Replicas) != 2 {
 			t.Errorf("partition %d has %d replicas", part.ID, len(part.Replicas))
 		}
 	}
-	if got := place(placementSpec{Candidates: []candidate{{ID: "M09"}}, Partitions: 16, Replication: 3, Current: before}); got != nil {
+	if got := Compute(Spec{Candidates: []Candidate{{ID: "M09"}}, Partitions: 16, Replication: 3, Current: before}); got != nil {
 		t.Error("placed on nobody")
 	}
 }
@@ -247,7 +247,7 @@ func TestPlaceDrainedAndGone(t *testing.T) {
 func TestPlaceGrows(t *testing.T) {
 	t.Parallel()
 	before := placeAll(memberNames(3), 4, 2, nil)
-	got := place(placementSpec{Candidates: uniformCandidates(memberNames(4)), Partitions: 8, Replication: 2, Current: before})
+	got := Compute(Spec{Candidates: Uniform(memberNames(4)), Partitions: 8, Replication: 2, Current: before})
 	for i := range before {
 		if !slices.Equal(before[i].Replicas, got[i].Replicas) {
 			t.Errorf("partition %d changes", got[i].ID)

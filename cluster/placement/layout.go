@@ -1,0 +1,93 @@
+package placement
+
+import (
+	"cmp"
+	"slices"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// Settled returns the placement in which all running moves are complete.
+func Settled(parts []fsm.Partition) []fsm.Partition {
+	layout := slices.Clone(parts)
+	for i := range layout {
+		if layout[i].Target != nil {
+			layout[i].Replicas, layout[i].Target = layout[i].Target, nil
+		}
+	}
+	return layout
+}
+
+// Members returns the members of replicas, in order.
+func Members(replicas []fsm.Replica) []fsm.MemberID {
+	members := make([]fsm.MemberID, len(replicas))
+	for i, r := range replicas {
+		members[i] = r.Member
+	}
+	return members
+}
+
+// SameMembers reports whether a and b, without repetitions, hold the same members in any order.
+func SameMembers(a, b []fsm.MemberID) bool {
+	return len(a) == len(b) && !slices.ContainsFunc(a, func(id fsm.MemberID) bool { return !slices.Contains(b, id) })
+}
+
+// HoldsReplica reports whether member holds a replica of part, the target of a move not counted.
+func HoldsReplica(part *fsm.Partition, member fsm.MemberID) bool {
+	return slices.ContainsFunc(part.Replicas, func(r fsm.Replica) bool { return r.Member == member })
+}
+
+// ReplicaCounts counts the replicas that each member holds.
+func ReplicaCounts(placed []fsm.Partition) map[fsm.MemberID]int {
+	count := make(map[fsm.MemberID]int)
+	for i := range placed {
+		for _, r := range placed[i].Replicas {
+			count[r.Member]++
+		}
+	}
+	return count
+}
+
+// Underloaded returns the candidates that hold fewer replicas than their share of total by more
+// than one. A share is proportional to the weight, and at most one replica of each partition.
+func Underloaded(candidates []Candidate, placed []fsm.Partition, total int) (list []fsm.MemberID) {
+	held, weights := ReplicaCounts(placed), int64(0)
+	for i := range candidates {
+		weights += int64(cmp.Or(candidates[i].Weight, defaultWeight))
+	}
+	for i := range candidates {
+		have := int64(held[candidates[i].ID]) + 1
+		if have < int64(len(placed)) && have*weights < int64(total)*int64(cmp.Or(candidates[i].Weight, defaultWeight)) {
+			list = append(list, candidates[i].ID)
+		}
+	}
+	return list
+}
+
+// Among keeps the candidates that are in members. It reuses the candidates slice.
+func Among(members []fsm.MemberID, candidates []Candidate) []Candidate {
+	return slices.DeleteFunc(candidates, func(s Candidate) bool { return !slices.Contains(members, s.ID) })
+}
+
+// Replacements returns the partitions of wanted that replace a replica of the member gone and whose
+// move can succeed: most of their replicas are alive, and another member can take the replica. Moves
+// that an operator has paused are left alone.
+func Replacements(gone fsm.MemberID, placed, wanted []fsm.Partition, alive func(fsm.MemberID) bool) (moves []fsm.Partition) {
+	for i := range wanted {
+		now := &placed[i]
+		layout := Settled(placed[i : i+1])[0]
+		if !HoldsReplica(&layout, gone) || now.Paused || !now.Formed || len(wanted[i].Replicas) < len(layout.Replicas) {
+			continue
+		}
+		here := 0
+		for _, r := range now.Replicas {
+			if alive(r.Member) {
+				here++
+			}
+		}
+		if 2*here > len(now.Replicas) {
+			moves = append(moves, wanted[i])
+		}
+	}
+	return moves
+}
