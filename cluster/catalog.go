@@ -107,14 +107,14 @@ func (n *Node) followCatalog(ctx context.Context) {
 	if before == nil {
 		n.log.InfoContext(ctx, "catalog is loaded", "cluster", cluster, "partitions", len(placed))
 	} else if !slices.EqualFunc(*before, placed, samePlace) || !slices.Equal(*known, members) {
-		poke(n.wake)
+		wakeUp(n.wake)
 	}
 	n.openPlaced(ctx, placed)
 	n.retire(placed)
 	if n.memberOf(n.self).Removed && len(n.retired(placed)) == 0 {
 		n.expel(ctx)
 	}
-	n.changed.ring()
+	n.changed.notify()
 }
 
 // samePlace says whether a partition lies, and shall lie, where it did.
@@ -276,7 +276,7 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 		Free:   n.config.Free,
 	}
 	if id == fsm.CatalogPartition {
-		config.Applied = func() { poke(n.applied) }
+		config.Applied = func() { wakeUp(n.applied) }
 	}
 	group, err := partition.Open(ctx, config)
 	if err != nil {
@@ -284,7 +284,7 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 	}
 	n.setGroup(id, number, group)
 	if id == fsm.CatalogPartition {
-		poke(n.applied) // it may have come from a snapshot
+		wakeUp(n.applied) // it may have come from a snapshot
 	}
 	return nil
 }
@@ -305,7 +305,7 @@ func (n *Node) setGroup(id fsm.PartitionID, number uint32, group *partition.Grou
 		n.numbers[id] = number
 	}
 	n.groups.Store(&groups)
-	n.changed.ring()
+	n.changed.notify()
 }
 
 // numberOf is the number of our open replica of a partition, 0 when there is none.
@@ -325,19 +325,11 @@ func (n *Node) replicaName(id fsm.PartitionID) string {
 
 // led is called by a group that has gained or lost leadership.
 func (n *Node) led(id fsm.PartitionID, leads bool) {
-	n.changed.ring()
+	n.changed.notify()
 	n.router.led(id)
 	n.carrier.lead(id, leads)
 	if leads {
-		poke(n.wake)
-		poke(n.applied) // its machine may not have the level of the cluster yet
-	}
-}
-
-// poke tells of something once, however often it happens until it is heard.
-func poke(signal chan struct{}) {
-	select {
-	case signal <- struct{}{}:
-	default:
+		wakeUp(n.wake)
+		wakeUp(n.applied) // its machine may not have the level of the cluster yet
 	}
 }

@@ -95,7 +95,7 @@ func (n *Node) promote(ctx context.Context, group *partition.Group, v partition.
 		return
 	}
 	n.log.InfoContext(ctx, "member votes in the catalog", "peer", v.Member)
-	poke(n.wake)
+	wakeUp(n.wake)
 }
 
 // dismiss takes a removed member out of the catalog.
@@ -111,7 +111,7 @@ func (n *Node) dismiss(ctx context.Context, group *partition.Group, v partition.
 		return
 	}
 	n.log.InfoContext(ctx, "a removed member was taken out of the catalog", "peer", v.Member)
-	poke(n.wake)
+	wakeUp(n.wake)
 }
 
 // introduce records once what the configuration says of this member.

@@ -24,7 +24,7 @@ type fakeGroup struct {
 	submits []fakeSubmit
 	locks   []partition.LockRequest
 	cancels int
-	arrived beacon
+	arrived broadcast
 	// answer, when set, answers submissions at once.
 	answer func(command []byte) partition.Answer
 	forget bool // what was submitted
@@ -42,7 +42,7 @@ func (g *fakeGroup) Submit(command []byte, done func(partition.Answer)) {
 		g.submits = append(g.submits, fakeSubmit{command, done})
 	}
 	g.mu.Unlock()
-	g.arrived.ring()
+	g.arrived.notify()
 	if answer != nil {
 		done(answer(command))
 	}
@@ -60,7 +60,7 @@ func (g *fakeGroup) Lock(r partition.LockRequest) func() {
 	g.mu.Lock()
 	g.locks = append(g.locks, r)
 	g.mu.Unlock()
-	g.arrived.ring()
+	g.arrived.notify()
 	return func() {
 		g.mu.Lock()
 		g.cancels++

@@ -95,7 +95,7 @@ func (o *outbox) end(buf []byte) error {
 	binary.LittleEndian.PutUint32(buf[o.mark:], uint32(size))
 	o.pending = buf
 	o.mu.Unlock()
-	poke(o.wake)
+	wakeUp(o.wake)
 	return nil
 }
 
@@ -105,7 +105,7 @@ func (o *outbox) close() {
 	o.closed = true
 	o.pending = nil
 	o.mu.Unlock()
-	poke(o.wake)
+	wakeUp(o.wake)
 }
 
 // write writes what gathers until the outbox is closed or a write fails.

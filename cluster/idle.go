@@ -15,7 +15,7 @@ const goneStepMax = 256
 // the next leader too; this is only the alarm clock.
 func (n *Node) effect(id fsm.PartitionID, e fsm.Effect) {
 	if e.Kind == fsm.EffectIdle {
-		poke(n.wake)
+		wakeUp(n.wake)
 	}
 	if e.Kind == fsm.EffectForward {
 		n.carrier.wake(fsm.Outbox{Partition: id, Address: e.Address})
@@ -40,7 +40,7 @@ func (n *Node) bury(ctx context.Context, group *partition.Group) {
 	}
 	if len(gone) > goneStepMax {
 		gone = gone[:goneStepMax]
-		poke(n.wake)
+		wakeUp(n.wake)
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepMax)
 	defer cancel()

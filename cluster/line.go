@@ -92,7 +92,7 @@ type line struct {
 	hint     fsm.MemberID // who may be the leader
 	refusals int          // in a row
 	wanted   int          // callers of awaitLeader
-	known    beacon       // rings when a leader is found
+	known    broadcast    // rings when a leader is found
 	checked  time.Time    // when the leader was last verified
 
 	sending bool // a goroutine is in pump
@@ -486,5 +486,5 @@ func (l *line) close() {
 	for _, call := range calls {
 		call.finish(fsm.Result{Code: fsm.ServerBusy})
 	}
-	l.known.ring()
+	l.known.notify()
 }

@@ -18,7 +18,7 @@ type fakeWays struct {
 	group   *fakeGroup
 	forward *forwarder
 	others  []fsm.MemberID
-	changed beacon
+	changed broadcast
 	ctx     context.Context
 	tasks   sync.WaitGroup
 }

@@ -58,11 +58,11 @@ func (m *member) state() string {
 // gossip knows who is here. It wraps memberlist, which calls its Notify methods from
 // its own goroutines and with its own locks held, so those only write to members.
 type gossip struct {
-	list    *memberlist.Memberlist
-	log     *slog.Logger
-	join    []string
-	changed beacon
-	strange rarely // log lines about gossip that cannot be decrypted
+	list     *memberlist.Memberlist
+	log      *slog.Logger
+	join     []string
+	changed  broadcast
+	refusals logThrottle // log lines about gossip that cannot be decrypted
 	// lost is called, outside of all locks but from memberlist's goroutines, when a
 	// process is gone; it must not block.
 	lost func(fsm.MemberID)
@@ -103,7 +103,7 @@ func (g *gossip) config(c *Config) (*memberlist.Config, error) {
 	config := memberlist.DefaultLANConfig()
 	config.Name = g.self.node()
 	config.Label = c.Cluster
-	config.LogOutput = gossipLog{log: c.Logger, strange: &g.strange}
+	config.LogOutput = gossipLog{log: c.Logger, refusals: &g.refusals}
 	config.Delegate, config.Events, config.Alive, config.Merge = g, g, g, g
 	config.ProbeInterval = c.Timing.GossipProbe
 	config.ProbeTimeout = c.Timing.GossipProbe / 2
@@ -155,7 +155,7 @@ func (g *gossip) rejoinLoop(interval time.Duration) {
 		changed := g.changed.wait()
 		if names := g.missing(); len(names) > 0 {
 			if _, err := g.list.Join(names); err != nil {
-				logGossip(g.log, &g.strange, "join", err.Error())
+				logGossip(g.log, &g.refusals, "join", err.Error())
 			}
 		}
 		pause = min(max(2*pause, interval), rejoinIntervalsMax*interval)
@@ -298,7 +298,7 @@ func (g *gossip) NotifyUpdate(node *memberlist.Node) {
 		g.log.Info("member is here", "peer", meta.Member, "name", meta.Name, "address", now.peerAddress())
 	}
 	g.members[meta.Member] = &now
-	g.changed.ring()
+	g.changed.notify()
 }
 
 // NotifyLeave is called by memberlist when a process has left or is held for dead.
@@ -317,7 +317,7 @@ func (g *gossip) NotifyLeave(node *memberlist.Node) {
 	known.Leaving = meta.Leaving
 	state, us := known.state(), meta.Member == g.self.Member
 	g.mu.Unlock()
-	g.changed.ring()
+	g.changed.notify()
 	if !us {
 		g.log.Info("member is gone", "peer", meta.Member, "name", meta.Name, "state", state)
 		g.lost(meta.Member)
@@ -407,8 +407,8 @@ func (g *gossip) MergeRemoteState([]byte, bool) {}
 // gossipLog turns memberlist's lines into slog records. Its warnings are about single
 // probes and are of use only when one looks for trouble in the network.
 type gossipLog struct {
-	log     *slog.Logger
-	strange *rarely
+	log      *slog.Logger
+	refusals *logThrottle
 }
 
 func (l gossipLog) Write(line []byte) (int, error) {
@@ -416,16 +416,16 @@ func (l gossipLog) Write(line []byte) (int, error) {
 	if at := strings.Index(text, "memberlist: "); at >= 0 {
 		text = text[at+len("memberlist: "):]
 	}
-	logGossip(l.log, l.strange, "gossip", text)
+	logGossip(l.log, l.refusals, "gossip", text)
 	return len(line), nil
 }
 
 // logGossip tells what memberlist says: loudly, now and then, when it is about keys. It
 // knows that by the words "encrypted" and "decrypt" (memberlist 0.6.0, net.go and
 // security.go), which TestGossipKeys would miss.
-func logGossip(log *slog.Logger, strange *rarely, about, text string) {
+func logGossip(log *slog.Logger, refusals *logThrottle, about, text string) {
 	foreign := strings.Contains(text, "encrypted") || strings.Contains(strings.ToLower(text), "decrypt")
-	if foreign && strange.may(about, time.Now()) {
+	if foreign && refusals.allow(about, time.Now()) {
 		log.Warn("gossip of a process that has not our key is refused: give all members the same gossip keys", "about", about, "text", text)
 		return
 	}

@@ -86,7 +86,7 @@ func (n *Node) depart(ctx context.Context, arguments []byte) queryReply {
 	name := replicaID(q.Replica.Member, q.Replica.Number)
 	status, isThis := group.Status(), func(v partition.Voter) bool { return v.Replica == name }
 	if slices.ContainsFunc(status.Voters, isThis) || slices.ContainsFunc(status.Nonvoters, isThis) {
-		poke(n.wake) // it is on its way out
+		wakeUp(n.wake) // it is on its way out
 		return queryReply{status: queryFailed, code: fsm.PreconditionFails}
 	}
 	// It is not in the newest configuration; this returns when that is committed.

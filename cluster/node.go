@@ -46,7 +46,7 @@ type Node struct {
 	placed  atomic.Pointer[[]fsm.Partition]                      // of the catalog, nil before it is loaded
 	members atomic.Pointer[[]fsm.Member]                         // of the catalog, by id; nil before it is loaded
 	level   atomic.Uint32                                        // of the catalog, 0 before it is loaded
-	changed beacon                                               // leaders, members, replicas, catalog
+	changed broadcast                                            // leaders, members, replicas, catalog
 	applied chan struct{}                                        // holds one: the catalog has applied something
 	wake    chan struct{}                                        // holds one: reconcile now
 
@@ -289,7 +289,7 @@ func (n *Node) close(ctx context.Context) error {
 	n.mu.Lock()
 	n.closing = true
 	n.mu.Unlock()
-	n.changed.ring()
+	n.changed.notify()
 	n.stop()
 	if n.router != nil {
 		n.router.close()
@@ -336,7 +336,7 @@ func (n *Node) fail(err error) {
 	n.mu.Lock()
 	n.failed = err
 	n.mu.Unlock()
-	n.changed.ring()
+	n.changed.notify()
 }
 
 func (n *Node) pingLoop(ctx context.Context) {
@@ -360,7 +360,7 @@ func (n *Node) gossipLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-changed:
-			n.changed.ring()
+			n.changed.notify()
 		}
 	}
 }

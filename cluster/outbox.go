@@ -135,7 +135,7 @@ func (c *carrier) lead(id fsm.PartitionID, leads bool) {
 		c.drop(id)
 	}
 	c.mu.Unlock()
-	poke(c.wakes)
+	wakeUp(c.wakes)
 }
 
 // drop ends the errands of a partition; mu is held. Turns under way end by themselves, and
@@ -161,7 +161,7 @@ func (c *carrier) wake(source fsm.Outbox) {
 	fresh := c.add(source)
 	c.mu.Unlock()
 	if fresh {
-		poke(c.wakes)
+		wakeUp(c.wakes)
 	}
 }
 
@@ -333,7 +333,7 @@ func (c *carrier) carry(ctx context.Context, e *errand) {
 		e.woken = false // what comes from here on may be missed by the turn
 		c.mu.Unlock()
 		if !c.goesOn(e, c.turn(ctx, e)) {
-			poke(c.wakes)
+			wakeUp(c.wakes)
 			return
 		}
 	}

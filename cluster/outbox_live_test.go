@@ -441,7 +441,7 @@ func (v *valve) of(member int) func(payload, patches []byte) (fsm.Message, error
 		for v.left == 0 && !v.free[member] {
 			more := v.more
 			v.mu.Unlock()
-			poke(v.shut)
+			wakeUp(v.shut)
 			<-more
 			v.mu.Lock()
 		}
@@ -508,7 +508,7 @@ func TestForwardWhileLeadersDie(t *testing.T) {
 			}
 			c.start(dead)
 			c.ready()
-			poke(v.shut)
+			wakeUp(v.shut)
 			endWhileOpening(sink.Partition, 10*total)
 
 			c.counted(source, "all has gone", func(n fsm.Counts) bool { return n == fsm.Counts{} })

@@ -83,7 +83,7 @@ func (n *Node) found(ctx context.Context, group *partition.Group) {
 	_, err := n.router.command(ctx, fsm.CatalogPartition, command)
 	if err != nil && !errors.Is(err, fsm.EntityExists) {
 		n.log.WarnContext(ctx, "found the cluster", "error", err)
-		poke(n.wake)
+		wakeUp(n.wake)
 	}
 }
 

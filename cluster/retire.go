@@ -126,7 +126,7 @@ func (n *Node) retireOne(ctx context.Context, id fsm.PartitionID, number uint32)
 		return err
 	}
 	n.log.InfoContext(ctx, "a replica that is none any more was removed", "partition", id, "number", number)
-	poke(n.applied) // another one of the group may wait for its place
+	wakeUp(n.applied) // another one of the group may wait for its place
 	return nil
 }
 
@@ -169,7 +169,7 @@ func (n *Node) expel(ctx context.Context) {
 	n.mu.Lock()
 	n.failed = ErrRemoved
 	n.mu.Unlock()
-	n.changed.ring()
+	n.changed.notify()
 	close(n.expelled)
 }
 

@@ -88,7 +88,7 @@ func (n *Node) roomLoop(ctx context.Context) {
 			if short := n.isShort(); short != told {
 				told = short
 				n.start(func(context.Context) { n.gossip.setShort(n.isShort) }) // waits for the others
-				poke(n.wake)
+				wakeUp(n.wake)
 			}
 			k.look(ctx, now)
 		}

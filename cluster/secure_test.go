@@ -399,19 +399,19 @@ func TestSecureConfig(t *testing.T) {
 	}
 }
 
-func TestRarelyIsBounded(t *testing.T) {
+func TestLogThrottleIsBounded(t *testing.T) {
 	t.Parallel()
-	var r rarely
+	var r logThrottle
 	now := time.Now()
-	for i := range strangeLogsMax {
-		if !r.may(string(rune('a'+i)), now) || r.may(string(rune('a'+i)), now) {
+	for i := range throttledKeysMax {
+		if !r.allow(string(rune('a'+i)), now) || r.allow(string(rune('a'+i)), now) {
 			t.Fatalf("key %d: want one line", i)
 		}
 	}
-	if r.may("one more", now) || len(r.last) > strangeLogsMax {
+	if r.allow("one more", now) || len(r.last) > throttledKeysMax {
 		t.Error("the limit does not hold")
 	}
-	if !r.may("one more", now.Add(strangeLogEvery)) || len(r.last) != 1 {
+	if !r.allow("one more", now.Add(throttledLogEvery)) || len(r.last) != 1 {
 		t.Errorf("after a while %d keys are kept, want 1", len(r.last))
 	}
 }

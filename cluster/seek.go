@@ -102,7 +102,7 @@ func (l *line) follow(leader fsm.MemberID, term uint64) {
 			call.enqueue()
 		}
 	}
-	l.known.ring()
+	l.known.notify()
 	l.pump()
 }
 
