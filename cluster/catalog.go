@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -100,21 +101,21 @@ func (n *Node) followCatalog(ctx context.Context) {
 		return
 	}
 	n.raiseMachines(ctx)
-	n.gossip.setCluster(cluster)
+	n.gossip.SetCluster(cluster)
 	known := n.members.Swap(&members)
 	// Last, for who is ready knows the cluster: a member without replicas is ready now.
 	before := n.placed.Swap(&placed)
 	if before == nil {
 		n.log.InfoContext(ctx, "catalog is loaded", "cluster", cluster, "partitions", len(placed))
 	} else if !slices.EqualFunc(*before, placed, samePlace) || !slices.Equal(*known, members) {
-		wakeUp(n.wake)
+		notify.WakeUp(n.wake)
 	}
 	n.openPlaced(ctx, placed)
 	n.retire(placed)
 	if n.memberOf(n.self).Removed && len(n.retired(placed)) == 0 {
 		n.expel(ctx)
 	}
-	n.changed.notify()
+	n.changed.Notify()
 }
 
 // samePlace says whether a partition lies, and shall lie, where it did.
@@ -276,7 +277,7 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 		Free:   n.config.Free,
 	}
 	if id == fsm.CatalogPartition {
-		config.Applied = func() { wakeUp(n.applied) }
+		config.Applied = func() { notify.WakeUp(n.applied) }
 	}
 	group, err := partition.Open(ctx, config)
 	if err != nil {
@@ -284,7 +285,7 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 	}
 	n.setGroup(id, number, group)
 	if id == fsm.CatalogPartition {
-		wakeUp(n.applied) // it may have come from a snapshot
+		notify.WakeUp(n.applied) // it may have come from a snapshot
 	}
 	return nil
 }
@@ -305,7 +306,7 @@ func (n *Node) setGroup(id fsm.PartitionID, number uint32, group *partition.Grou
 		n.numbers[id] = number
 	}
 	n.groups.Store(&groups)
-	n.changed.notify()
+	n.changed.Notify()
 }
 
 // numberOf is the number of our open replica of a partition, 0 when there is none.
@@ -325,11 +326,11 @@ func (n *Node) replicaName(id fsm.PartitionID) string {
 
 // led is called by a group that has gained or lost leadership.
 func (n *Node) led(id fsm.PartitionID, leads bool) {
-	n.changed.notify()
+	n.changed.Notify()
 	n.router.led(id)
 	n.carrier.lead(id, leads)
 	if leads {
-		wakeUp(n.wake)
-		wakeUp(n.applied) // its machine may not have the level of the cluster yet
+		notify.WakeUp(n.wake)
+		notify.WakeUp(n.applied) // its machine may not have the level of the cluster yet
 	}
 }

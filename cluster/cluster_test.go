@@ -205,11 +205,7 @@ func (n *Node) abandon() {
 	n.forward.close()
 	_ = n.closeGroups(context.Background())
 	n.router.close()
-	n.gossip.once.Do(func() {
-		close(n.gossip.stop)
-		n.gossip.done.Wait()
-		_ = n.gossip.list.Shutdown()
-	})
+	n.gossip.Abort()
 	n.tasks.Wait()
 	_ = n.store.Close()
 	_ = n.folder.close()

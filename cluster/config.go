@@ -10,17 +10,14 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/peeklock/peeklock/cluster/gossip"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
 
 // The limits of a configuration.
 const (
-	nameBytesMax      = 64   // of a member's name and of a cluster's name
-	addressBytesMax   = 80   // of one advertised address: four of them fit the gossip metadata
-	zoneBytesMax      = 64   // of the name of a zone
 	weightMax         = 100  // of a member
-	versionBytesMax   = 32   // of the version text
 	joinNamesMax      = 256  // names to join
 	partitionsMax     = 1024 // message partitions of a cluster
 	replicationMax    = 7    // replicas of one partition
@@ -203,12 +200,12 @@ func (c *Config) Validate() error {
 		field, value string
 		limit        int
 	}{
-		{"name", c.Name, nameBytesMax},
-		{"cluster", c.Cluster, nameBytesMax},
-		{"peer advertise", c.PeerAdvertise, addressBytesMax},
-		{"amqp address", c.AMQPAddr, addressBytesMax},
-		{"http address", c.HTTPAddr, addressBytesMax},
-		{"version", c.Version, versionBytesMax},
+		{"name", c.Name, gossip.NameBytesMax},
+		{"cluster", c.Cluster, gossip.NameBytesMax},
+		{"peer advertise", c.PeerAdvertise, gossip.AddressBytesMax},
+		{"amqp address", c.AMQPAddr, gossip.AddressBytesMax},
+		{"http address", c.HTTPAddr, gossip.AddressBytesMax},
+		{"version", c.Version, gossip.VersionBytesMax},
 	} {
 		if len(text.value) > text.limit {
 			return fmt.Errorf("cluster: %s is longer than %d bytes", text.field, text.limit)
@@ -229,8 +226,8 @@ func (c *Config) Validate() error {
 			return fmt.Errorf("cluster: %s is %d: must be %d to %d", number.field, number.value, number.min, number.max)
 		}
 	}
-	if len(c.Zone) > zoneBytesMax || !utf8.ValidString(c.Zone) || c.Weight > weightMax {
-		return fmt.Errorf("cluster: zone must be UTF-8 of at most %d bytes and weight at most %d", zoneBytesMax, weightMax)
+	if len(c.Zone) > gossip.ZoneBytesMax || !utf8.ValidString(c.Zone) || c.Weight > weightMax {
+		return fmt.Errorf("cluster: zone must be UTF-8 of at most %d bytes and weight at most %d", gossip.ZoneBytesMax, weightMax)
 	}
 	if c.ReplaceAfter < 0 {
 		return fmt.Errorf("cluster: replace after is %s: must be 0, for never, or more", c.ReplaceAfter)

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"slices"
 
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -95,7 +96,7 @@ func (n *Node) promote(ctx context.Context, group *partition.Group, v partition.
 		return
 	}
 	n.log.InfoContext(ctx, "member votes in the catalog", "peer", v.Member)
-	wakeUp(n.wake)
+	notify.WakeUp(n.wake)
 }
 
 // dismiss takes a removed member out of the catalog.
@@ -111,7 +112,7 @@ func (n *Node) dismiss(ctx context.Context, group *partition.Group, v partition.
 		return
 	}
 	n.log.InfoContext(ctx, "a removed member was taken out of the catalog", "peer", v.Member)
-	wakeUp(n.wake)
+	notify.WakeUp(n.wake)
 }
 
 // introduce records once what the configuration says of this member.

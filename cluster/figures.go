@@ -126,9 +126,9 @@ type peerCounts struct{ dialled, accepted, failed, untrusted atomic.Uint64 }
 // entity of the catalog and at every replica here: once a second is often enough.
 func (n *Node) Stats(entities int) Stats {
 	s := Stats{Member: n.self, Cluster: n.clusterID(), Forwarding: n.carrier.figures(), Requests: n.router.requestFigures()}
-	for _, m := range n.gossip.all() {
+	for _, m := range n.gossip.All() {
 		switch {
-		case m.alive:
+		case m.Alive:
 			s.Alive++
 		case m.Leaving:
 			s.Left++

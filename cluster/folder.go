@@ -8,9 +8,9 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
-	"regexp"
 	"strconv"
 
+	"github.com/peeklock/peeklock/cluster/gossip"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -48,9 +48,6 @@ type folder struct {
 	lock *os.File
 	id   identity
 }
-
-// memberIDPattern keeps a member id fit for a folder name, a log line and a header.
-var memberIDPattern = regexp.MustCompile(`^[A-Z2-7]{26}$`)
 
 // openFolder makes or reads the folder, and locks it against a second process.
 func openFolder(dir string) (*folder, error) {
@@ -99,7 +96,7 @@ func (f *folder) load() error {
 	if f.id.Removed {
 		return ErrRemoved
 	}
-	if !memberIDPattern.MatchString(string(f.id.Member)) {
+	if !gossip.ValidMemberID(f.id.Member) {
 		return fmt.Errorf("read identity %s: member %q is not an id", path, f.id.Member)
 	}
 	if _, err := os.Stat(f.logPath()); f.id.Cluster != "" && errors.Is(err, fs.ErrNotExist) {

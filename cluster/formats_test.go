@@ -125,17 +125,12 @@ func TestMemberFile(t *testing.T) {
 	}
 }
 
-// TestStreamFormats: gossip, and what opens and fills the streams between members, byte by byte.
+// TestStreamFormats: what opens and fills the streams between members, byte by byte.
 // The numbers of kinds, statuses and outcomes are in them.
 func TestStreamFormats(t *testing.T) {
 	t.Parallel()
 	var written, scratch []byte
 	add := func(name string, encoded []byte) { written = fmt.Appendf(written, "%s: %x\n", name, encoded) }
-	gossip := metadata{
-		Member: "M", Name: "name", Cluster: "C", Peer: "p:1", AMQP: "a:2", HTTP: "h:3", Version: "v4", Zone: "z",
-		Level: 5, Incarnation: 6, Started: 7, Leaving: true, Short: true,
-	}
-	add("metadata in gossip", gossip.appendTo(scratch[:0]))
 	for _, kind := range []streamKind{streamRaft, streamForward, streamBackup} {
 		header := streamHeader{Kind: kind, Partition: 300, To: "T", From: "F", Cluster: "C"}
 		add(fmt.Sprintf("header of a stream, kind %d", kind), header.appendTo(scratch[:0]))

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -24,7 +25,7 @@ type fakeGroup struct {
 	submits []fakeSubmit
 	locks   []partition.LockRequest
 	cancels int
-	arrived broadcast
+	arrived notify.Broadcast
 	// answer, when set, answers submissions at once.
 	answer func(command []byte) partition.Answer
 	forget bool // what was submitted
@@ -42,7 +43,7 @@ func (g *fakeGroup) Submit(command []byte, done func(partition.Answer)) {
 		g.submits = append(g.submits, fakeSubmit{command, done})
 	}
 	g.mu.Unlock()
-	g.arrived.notify()
+	g.arrived.Notify()
 	if answer != nil {
 		done(answer(command))
 	}
@@ -60,7 +61,7 @@ func (g *fakeGroup) Lock(r partition.LockRequest) func() {
 	g.mu.Lock()
 	g.locks = append(g.locks, r)
 	g.mu.Unlock()
-	g.arrived.notify()
+	g.arrived.Notify()
 	return func() {
 		g.mu.Lock()
 		g.cancels++
@@ -87,7 +88,7 @@ func (g *fakeGroup) ReadBodies(d []fsm.Delivery) ([]fsm.Delivery, error) { retur
 func (g *fakeGroup) await(t *testing.T, submits, locks int) {
 	t.Helper()
 	for {
-		arrived := g.arrived.wait()
+		arrived := g.arrived.Wait()
 		g.mu.Lock()
 		enough := len(g.submits) >= submits && len(g.locks) >= locks
 		g.mu.Unlock()
@@ -554,36 +555,5 @@ func TestStrangers(t *testing.T) {
 	_, err = asker.dial(t.Context(), streamRaft, "B", 3)
 	if refused := (streamError{}); !errors.As(err, &refused) || refused.reply != streamNoReplica {
 		t.Errorf("raft stream to a closed group: %v", err)
-	}
-}
-
-func TestMetadata(t *testing.T) {
-	t.Parallel()
-	id := drawMemberID()
-	text := func(n int) string { return strings.Repeat("x", n) }
-	want := metadata{
-		Member: id, Name: text(nameBytesMax), Cluster: string(id), Peer: text(addressBytesMax), AMQP: text(addressBytesMax),
-		HTTP: text(addressBytesMax), Version: text(versionBytesMax), Zone: text(zoneBytesMax), Level: 1<<32 - 1, Incarnation: 1 << 63, Started: 1, Leaving: true,
-	}
-	encoded := want.appendTo(nil)
-	if len(encoded) > 512 {
-		t.Fatalf("%d bytes do not fit gossip", len(encoded))
-	}
-	got, err := decodeMetadata(encoded)
-	if err != nil || got != want {
-		t.Fatalf("came back as %+v, %v", got, err)
-	}
-	for _, m := range []metadata{{Member: id}, {Member: id, Short: true}, {Member: id, Short: true, Leaving: true}} {
-		if got, err := decodeMetadata(m.appendTo(nil)); err != nil || got != m {
-			t.Errorf("%+v came back as %+v, %v", m, got, err)
-		}
-	}
-	for cut := range encoded {
-		if _, err := decodeMetadata(encoded[:cut]); err == nil {
-			t.Fatalf("metadata cut at %d was taken", cut)
-		}
-	}
-	if _, err := decodeMetadata(append(encoded, 0)); err == nil {
-		t.Fatal("trailing bytes were taken")
 	}
 }

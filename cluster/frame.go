@@ -8,6 +8,8 @@ import (
 	"net"
 	"sync"
 	"time"
+
+	"github.com/peeklock/peeklock/cluster/notify"
 )
 
 // The limits of frames between members.
@@ -95,7 +97,7 @@ func (o *outbox) end(buf []byte) error {
 	binary.LittleEndian.PutUint32(buf[o.mark:], uint32(size))
 	o.pending = buf
 	o.mu.Unlock()
-	wakeUp(o.wake)
+	notify.WakeUp(o.wake)
 	return nil
 }
 
@@ -105,7 +107,7 @@ func (o *outbox) close() {
 	o.closed = true
 	o.pending = nil
 	o.mu.Unlock()
-	wakeUp(o.wake)
+	notify.WakeUp(o.wake)
 }
 
 // write writes what gathers until the outbox is closed or a write fails.

@@ -44,8 +44,8 @@ func (n *Node) takesLeaders(id fsm.MemberID) bool { return n.stays(id) && n.hasR
 
 // stays says whether a member is alive, does not leave, and is not drained.
 func (n *Node) stays(id fsm.MemberID) bool {
-	m, ok := n.gossip.lookup(id)
-	return ok && m.alive && !m.Leaving && !n.memberOf(id).Drained
+	m, ok := n.gossip.Lookup(id)
+	return ok && m.Alive && !m.Leaving && !n.memberOf(id).Drained
 }
 
 // caughtUp asks a member whether its replica has applied nearly all that ours has.

@@ -84,7 +84,7 @@ func (n *Node) catalogSilenceMax() time.Duration {
 // othersHearCatalog asks up to five living members whether they lead the catalog, or hear who does.
 func (n *Node) othersHearCatalog(ctx context.Context) bool {
 	var others []fsm.MemberID
-	for _, id := range n.gossip.alive() {
+	for _, id := range n.gossip.Alive() {
 		if id != n.self {
 			others = append(others, id)
 		}

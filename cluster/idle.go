@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -15,7 +16,7 @@ const goneStepMax = 256
 // the next leader too; this is only the alarm clock.
 func (n *Node) effect(id fsm.PartitionID, e fsm.Effect) {
 	if e.Kind == fsm.EffectIdle {
-		wakeUp(n.wake)
+		notify.WakeUp(n.wake)
 	}
 	if e.Kind == fsm.EffectForward {
 		n.carrier.wake(fsm.Outbox{Partition: id, Address: e.Address})
@@ -40,7 +41,7 @@ func (n *Node) bury(ctx context.Context, group *partition.Group) {
 	}
 	if len(gone) > goneStepMax {
 		gone = gone[:goneStepMax]
-		wakeUp(n.wake)
+		notify.WakeUp(n.wake)
 	}
 	ctx, cancel := context.WithTimeout(ctx, stepMax)
 	defer cancel()

@@ -69,7 +69,7 @@ func (n *Node) raise(ctx context.Context, group *partition.Group) {
 	to := n.knows()
 	crew := n.crew(group)
 	for _, id := range crew {
-		m, known := n.gossip.lookup(id)
+		m, known := n.gossip.Lookup(id)
 		if !known {
 			to = 0
 		}

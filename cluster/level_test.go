@@ -87,7 +87,7 @@ func memberAt(t *testing.T, c *testCluster, i int) fsm.MemberID {
 		if node == nil {
 			continue
 		}
-		for _, m := range node.gossip.all() {
+		for _, m := range node.gossip.All() {
 			if m.Name == c.configs[i].Name {
 				return m.Member
 			}

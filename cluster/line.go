@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -87,13 +88,13 @@ type line struct {
 	queuedLanes []*Receiver            // of these, the ones to be sent
 	stirred     []fsm.Entity           // received from since the last tick
 
-	leader   fsm.MemberID // empty: to be sought
-	term     uint64       // highest in which a leader was found
-	hint     fsm.MemberID // who may be the leader
-	refusals int          // in a row
-	wanted   int          // callers of awaitLeader
-	known    broadcast    // rings when a leader is found
-	checked  time.Time    // when the leader was last verified
+	leader   fsm.MemberID     // empty: to be sought
+	term     uint64           // highest in which a leader was found
+	hint     fsm.MemberID     // who may be the leader
+	refusals int              // in a row
+	wanted   int              // callers of awaitLeader
+	known    notify.Broadcast // rings when a leader is found
+	checked  time.Time        // when the leader was last verified
 
 	sending bool // a goroutine is in pump
 	batch   []attempt
@@ -486,5 +487,5 @@ func (l *line) close() {
 	for _, call := range calls {
 		call.finish(fsm.Result{Code: fsm.ServerBusy})
 	}
-	l.known.notify()
+	l.known.Notify()
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -18,7 +19,7 @@ type fakeWays struct {
 	group   *fakeGroup
 	forward *forwarder
 	others  []fsm.MemberID
-	changed broadcast
+	changed notify.Broadcast
 	ctx     context.Context
 	tasks   sync.WaitGroup
 }
@@ -31,7 +32,7 @@ func (w *fakeWays) local(fsm.PartitionID) replica {
 }
 func (w *fakeWays) conn(m fsm.MemberID) *forwardConn        { return w.forward.to(m) }
 func (w *fakeWays) replicas(fsm.PartitionID) []fsm.MemberID { return w.others }
-func (w *fakeWays) changes() <-chan struct{}                { return w.changed.wait() }
+func (w *fakeWays) changes() <-chan struct{}                { return w.changed.Wait() }
 func (w *fakeWays) work(task func(ctx context.Context)) (took bool) {
 	w.tasks.Go(func() { task(w.ctx) })
 	return true

@@ -21,16 +21,16 @@ func (n *Node) clusterID() string {
 	if n.gossip == nil {
 		return n.folder.id.Cluster
 	}
-	return n.gossip.clusterID()
+	return n.gossip.ClusterID()
 }
 
 // address finds a member by id: gossip is the address book.
 func (n *Node) address(id fsm.MemberID) (string, error) {
-	m, ok := n.gossip.lookup(id)
+	m, ok := n.gossip.Lookup(id)
 	if !ok {
 		return "", fmt.Errorf("member %s is not known here", id)
 	}
-	return m.peerAddress(), nil
+	return m.PeerAddress(), nil
 }
 
 // acceptRaft hands a stream to a group; with a nil conn it only says whether it could.
@@ -111,7 +111,7 @@ func (n *Node) conn(member fsm.MemberID) *forwardConn { return n.forward.to(memb
 
 // replicas are the other living members that may lead a partition.
 func (n *Node) replicas(id fsm.PartitionID) []fsm.MemberID {
-	others := slices.DeleteFunc(n.gossip.alive(), func(m fsm.MemberID) bool { return m == n.self })
+	others := slices.DeleteFunc(n.gossip.Alive(), func(m fsm.MemberID) bool { return m == n.self })
 	placed := n.placed.Load()
 	if id == fsm.CatalogPartition || placed == nil || int(id) > len(*placed) {
 		return others
@@ -122,6 +122,6 @@ func (n *Node) replicas(id fsm.PartitionID) []fsm.MemberID {
 	})
 }
 
-func (n *Node) changes() <-chan struct{} { return n.changed.wait() }
+func (n *Node) changes() <-chan struct{} { return n.changed.Wait() }
 
 func (n *Node) work(task func(ctx context.Context)) bool { return n.start(task) }

@@ -20,7 +20,7 @@ func memberIn(members []fsm.Member, id fsm.MemberID) fsm.Member {
 
 // isKnown says whether somebody has ever heard of a member: gossip here, or the catalog.
 func (n *Node) isKnown(id fsm.MemberID) bool {
-	if _, known := n.gossip.lookup(id); known {
+	if _, known := n.gossip.Lookup(id); known {
 		return true
 	}
 	return n.memberOf(id) != fsm.Member{ID: id}
@@ -34,7 +34,7 @@ func (r *Router) Members(ctx context.Context) ([]fsm.Member, error) {
 		return nil, fmt.Errorf("list members: %w", err)
 	}
 	list := slices.Clone(all.Members)
-	for _, m := range r.house.gossip.all() {
+	for _, m := range r.house.gossip.All() {
 		if memberIn(list, m.Member) == (fsm.Member{ID: m.Member}) {
 			list = append(list, fsm.Member{ID: m.Member, Name: m.Name})
 		}
@@ -61,7 +61,7 @@ func (r *Router) changeMember(ctx context.Context, id fsm.MemberID, change func(
 		return fmt.Errorf("change member %s: %w", id, err)
 	}
 	member := memberIn(all.Members, id)
-	if m, known := r.house.gossip.lookup(id); known && member.Name == "" {
+	if m, known := r.house.gossip.Lookup(id); known && member.Name == "" {
 		member.Name = m.Name
 	} else if !known && member == (fsm.Member{ID: id}) {
 		return fmt.Errorf("change member %s: %w: nobody knows it", id, fsm.EntityNotFound)

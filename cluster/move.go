@@ -357,6 +357,6 @@ func (n *Node) statusOf(ctx context.Context, member fsm.MemberID, id fsm.Partiti
 
 // isAlive is gossip's opinion.
 func (n *Node) isAlive(id fsm.MemberID) bool {
-	m, ok := n.gossip.lookup(id)
-	return ok && m.alive
+	m, ok := n.gossip.Lookup(id)
+	return ok && m.Alive
 }

@@ -281,7 +281,7 @@ func (r *Router) PlanRebalance(ctx context.Context) (Plan, error) {
 // candidates are those who may hold replicas, without one member. Who is away, has no room, or has
 // not joined yet keeps what it has: a replica that is planned on a stranger waits for ever.
 func (r *Router) candidates(all placementReply, without fsm.MemberID) []placement.Candidate {
-	known := slices.DeleteFunc(r.house.gossip.alive(), func(id fsm.MemberID) bool { return !slices.Contains(all.Joined, id) })
+	known := slices.DeleteFunc(r.house.gossip.Alive(), func(id fsm.MemberID) bool { return !slices.Contains(all.Joined, id) })
 	alive := len(known)
 	for i := range all.Partitions {
 		for _, replica := range slices.Concat(all.Partitions[i].Replicas, all.Partitions[i].Target) {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -86,7 +87,7 @@ func (n *Node) depart(ctx context.Context, arguments []byte) queryReply {
 	name := replicaID(q.Replica.Member, q.Replica.Number)
 	status, isThis := group.Status(), func(v partition.Voter) bool { return v.Replica == name }
 	if slices.ContainsFunc(status.Voters, isThis) || slices.ContainsFunc(status.Nonvoters, isThis) {
-		wakeUp(n.wake) // it is on its way out
+		notify.WakeUp(n.wake) // it is on its way out
 		return queryReply{status: queryFailed, code: fsm.PreconditionFails}
 	}
 	// It is not in the newest configuration; this returns when that is committed.

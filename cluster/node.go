@@ -12,6 +12,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/gossip"
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -35,7 +37,7 @@ type Node struct {
 	opened      time.Time
 
 	store   *partition.Log
-	gossip  *gossip
+	gossip  *gossip.Membership
 	peers   *peers
 	forward *forwarder
 	router  *Router
@@ -46,7 +48,7 @@ type Node struct {
 	placed  atomic.Pointer[[]fsm.Partition]                      // of the catalog, nil before it is loaded
 	members atomic.Pointer[[]fsm.Member]                         // of the catalog, by id; nil before it is loaded
 	level   atomic.Uint32                                        // of the catalog, 0 before it is loaded
-	changed broadcast                                            // leaders, members, replicas, catalog
+	changed notify.Broadcast                                     // leaders, members, replicas, catalog
 	applied chan struct{}                                        // holds one: the catalog has applied something
 	wake    chan struct{}                                        // holds one: reconcile now
 
@@ -170,15 +172,15 @@ func (n *Node) open(ctx context.Context) error {
 	n.carrier = newCarrier(n, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)
 	n.founder = &founder{
 		self: n.self, expect: n.config.Expect, folder: n.folder, log: n.log, knows: n.knows(),
-		alive: func() []fsm.MemberID { return n.gossip.alive() },
+		alive: func() []fsm.MemberID { return n.gossip.Alive() },
 		query: n.ask,
 		holds: n.folder.id.Founding || n.folder.id.Cluster != "" || n.folder.holds(fsm.CatalogPartition, catalogNumber),
 	}
-	if n.gossip, err = openGossip(&n.config, n.metadata(listener), n.memberLost); err != nil {
+	if n.gossip, err = gossip.Open(n.gossipConfig(), n.metadata(listener)); err != nil {
 		return err
 	}
 	n.peers.start()
-	n.log.InfoContext(ctx, "member is up", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.address())
+	n.log.InfoContext(ctx, "member is up", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.Address())
 	n.start(n.router.tickLoop)
 	n.start(n.pingLoop)
 	n.start(n.gossipLoop)
@@ -191,8 +193,19 @@ func (n *Node) open(ctx context.Context) error {
 	return nil
 }
 
+// gossipConfig is the part of the configuration that gossip needs.
+func (n *Node) gossipConfig() *gossip.Config {
+	c := &n.config
+	return &gossip.Config{
+		Label: c.Cluster, Addr: c.GossipAddr, Advertise: c.GossipAdvertise, Join: c.Join, Keys: c.GossipKeys,
+		ProbeInterval: c.Timing.GossipProbe, GossipInterval: c.Timing.GossipInterval,
+		RejoinInterval: c.Timing.Rejoin, TCPTimeout: c.Timing.Dial,
+		Lost: n.memberLost, Logger: c.Logger,
+	}
+}
+
 // metadata is what this member says about itself.
-func (n *Node) metadata(listener net.Listener) metadata {
+func (n *Node) metadata(listener net.Listener) gossip.Metadata {
 	peer := n.config.PeerAdvertise
 	if peer == "" {
 		peer = listener.Addr().String()
@@ -200,7 +213,7 @@ func (n *Node) metadata(listener net.Listener) metadata {
 			peer = fmt.Sprintf(":%d", tcp.Port) // at the address that gossip uses
 		}
 	}
-	return metadata{
+	return gossip.Metadata{
 		Member: n.self, Name: n.config.Name, Cluster: n.folder.id.Cluster, Peer: peer,
 		AMQP: n.config.AMQPAddr, HTTP: n.config.HTTPAddr, Version: n.config.Version, Zone: n.config.Zone, Level: n.knows(),
 		Incarnation: n.incarnation, Started: time.Now().UnixMilli(),
@@ -217,7 +230,7 @@ func (n *Node) Forwarding() ForwardFigures { return n.carrier.figures() }
 func (n *Node) ID() fsm.MemberID { return n.self }
 
 // GossipAddr is the ip:port that others can join.
-func (n *Node) GossipAddr() string { return n.gossip.address() }
+func (n *Node) GossipAddr() string { return n.gossip.Address() }
 
 // PeerAddr is the host:port of the peer port.
 func (n *Node) PeerAddr() string { return n.peers.listener.Addr().String() }
@@ -231,7 +244,7 @@ func (n *Node) Ready(ctx context.Context) error {
 	ticker := time.NewTicker(readyLook)
 	defer ticker.Stop()
 	for {
-		changed := n.changed.wait()
+		changed := n.changed.Wait()
 		n.mu.Lock()
 		failed, closing := n.failed, n.closing
 		n.mu.Unlock()
@@ -283,19 +296,19 @@ func (n *Node) Close(ctx context.Context) error {
 
 func (n *Node) close(ctx context.Context) error {
 	if n.gossip != nil {
-		n.gossip.setLeaving()
+		n.gossip.SetLeaving()
 		n.handOver(ctx)
 	}
 	n.mu.Lock()
 	n.closing = true
 	n.mu.Unlock()
-	n.changed.notify()
+	n.changed.Notify()
 	n.stop()
 	if n.router != nil {
 		n.router.close()
 	}
 	if n.gossip != nil {
-		n.gossip.close()
+		n.gossip.Close()
 	}
 	if n.forward != nil {
 		n.forward.close()
@@ -336,7 +349,7 @@ func (n *Node) fail(err error) {
 	n.mu.Lock()
 	n.failed = err
 	n.mu.Unlock()
-	n.changed.notify()
+	n.changed.Notify()
 }
 
 func (n *Node) pingLoop(ctx context.Context) {
@@ -355,12 +368,12 @@ func (n *Node) pingLoop(ctx context.Context) {
 // gossipLoop passes changes of members on to whoever waits for changes.
 func (n *Node) gossipLoop(ctx context.Context) {
 	for {
-		changed := n.gossip.changed.wait()
+		changed := n.gossip.Changed()
 		select {
 		case <-ctx.Done():
 			return
 		case <-changed:
-			n.changed.notify()
+			n.changed.Notify()
 		}
 	}
 }

@@ -450,11 +450,11 @@ func TestMembersOfTwoClustersStayApart(t *testing.T) {
 	if first.clusterID() == second.clusterID() {
 		t.Fatal("two clusters of one name")
 	}
-	_, err := first.gossip.list.Join([]string{second.GossipAddr()})
+	err := first.gossip.Join(second.GossipAddr())
 	if err == nil {
 		t.Error("two clusters merged their gossip")
 	}
-	if _, ok := first.gossip.lookup(second.self); ok {
+	if _, ok := first.gossip.Lookup(second.self); ok {
 		t.Error("a member of another cluster was taken in")
 	}
 	// A stream that claims the wrong cluster is refused, whatever gossip says.

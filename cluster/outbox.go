@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -135,7 +136,7 @@ func (c *carrier) lead(id fsm.PartitionID, leads bool) {
 		c.drop(id)
 	}
 	c.mu.Unlock()
-	wakeUp(c.wakes)
+	notify.WakeUp(c.wakes)
 }
 
 // drop ends the errands of a partition; mu is held. Turns under way end by themselves, and
@@ -161,7 +162,7 @@ func (c *carrier) wake(source fsm.Outbox) {
 	fresh := c.add(source)
 	c.mu.Unlock()
 	if fresh {
-		wakeUp(c.wakes)
+		notify.WakeUp(c.wakes)
 	}
 }
 
@@ -333,7 +334,7 @@ func (c *carrier) carry(ctx context.Context, e *errand) {
 		e.woken = false // what comes from here on may be missed by the turn
 		c.mu.Unlock()
 		if !c.goesOn(e, c.turn(ctx, e)) {
-			wakeUp(c.wakes)
+			notify.WakeUp(c.wakes)
 			return
 		}
 	}

@@ -16,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -441,7 +442,7 @@ func (v *valve) of(member int) func(payload, patches []byte) (fsm.Message, error
 		for v.left == 0 && !v.free[member] {
 			more := v.more
 			v.mu.Unlock()
-			wakeUp(v.shut)
+			notify.WakeUp(v.shut)
 			<-more
 			v.mu.Lock()
 		}
@@ -508,7 +509,7 @@ func TestForwardWhileLeadersDie(t *testing.T) {
 			}
 			c.start(dead)
 			c.ready()
-			wakeUp(v.shut)
+			notify.WakeUp(v.shut)
 			endWhileOpening(sink.Partition, 10*total)
 
 			c.counted(source, "all has gone", func(n fsm.Counts) bool { return n == fsm.Counts{} })

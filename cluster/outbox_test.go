@@ -507,7 +507,7 @@ func TestCarrierRestEndsEarly(t *testing.T) {
 		return false
 	})
 	x.roads.set(nil)
-	x.ways.changed.notify()
+	x.ways.changed.Notify()
 	x.ended(t, 1, 1)
 }
 

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/throttle"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -148,8 +149,8 @@ type peers struct {
 	listener net.Listener
 	log      *slog.Logger
 	dialMax  time.Duration
-	secure   *secure     // nil: plain streams
-	refusals logThrottle // log lines about peers that are not trusted
+	secure   *secure      // nil: plain streams
+	refusals throttle.Log // log lines about peers that are not trusted
 	counts   peerCounts
 	cluster  func() string
 	address  func(fsm.MemberID) (string, error)
@@ -297,7 +298,7 @@ func (p *peers) logRefused(from string, err error) {
 		p.counts.untrusted.Add(1)
 	}
 	host, _, splitErr := net.SplitHostPort(from)
-	if splitErr == nil && distrusted(err) && p.refusals.allow("from "+host, time.Now()) {
+	if splitErr == nil && distrusted(err) && p.refusals.Allow("from "+host, time.Now()) {
 		p.log.Warn(textNoTrustAccept, "from", from, "error", err)
 		return
 	}
@@ -324,7 +325,7 @@ func (p *peers) judge(header *streamHeader) streamReply {
 func (p *peers) logForeign(header *streamHeader, ours string) {
 	now := time.Now()
 	p.mu.Lock()
-	quiet := now.Sub(p.foreignLog) < foreignLogEvery
+	quiet := now.Sub(p.foreignLog) < throttle.LogEvery
 	if !quiet {
 		p.foreignLog = now
 	}
@@ -359,7 +360,7 @@ func (p *peers) dial(ctx context.Context, kind streamKind, to fsm.MemberID, id f
 		if distrusted(err) {
 			p.counts.untrusted.Add(1)
 		}
-		if distrusted(err) && p.refusals.allow("to "+string(to), time.Now()) {
+		if distrusted(err) && p.refusals.Allow("to "+string(to), time.Now()) {
 			p.log.WarnContext(ctx, textNoTrust, "peer", to, "address", address, "error", err)
 		}
 		return nil, fmt.Errorf("reach member %s at %s: %w", to, address, err)

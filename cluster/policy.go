@@ -71,8 +71,8 @@ func (n *Node) isCalm(crew []fsm.MemberID, placed []fsm.Partition) bool {
 		n.policy.calm = time.Now()
 	}
 	for _, id := range crew {
-		m, known := n.gossip.lookup(id)
-		if !known || !m.alive || m.Leaving || n.memberOf(id).Drained || time.Since(m.since) < n.config.Timing.Settle {
+		m, known := n.gossip.Lookup(id)
+		if !known || !m.Alive || m.Leaving || n.memberOf(id).Drained || time.Since(m.Since) < n.config.Timing.Settle {
 			return false
 		}
 	}
@@ -179,8 +179,8 @@ func (n *Node) lostVoter(voters []partition.Voter) bool {
 // awayFor is for how long a member that is not alive has been away. Who was never seen here has
 // been away since we are here.
 func (n *Node) awayFor(id fsm.MemberID) time.Duration {
-	if m, known := n.gossip.lookup(id); known {
-		return time.Since(m.since)
+	if m, known := n.gossip.Lookup(id); known {
+		return time.Since(m.Since)
 	}
 	return time.Since(n.opened)
 }

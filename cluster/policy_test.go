@@ -74,13 +74,7 @@ func (c *testCluster) age(longer time.Duration) {
 		if node == nil {
 			continue
 		}
-		node.gossip.mu.Lock()
-		for _, m := range node.gossip.members {
-			if !m.alive {
-				m.since = m.since.Add(-longer)
-			}
-		}
-		node.gossip.mu.Unlock()
+		node.gossip.Backdate(longer)
 	}
 }
 
@@ -144,14 +138,14 @@ func TestOutageMovesNothing(t *testing.T) {
 		c := newGrowingClusterOf(t, x.members, x.members, 4, func(config *Config) { config.Rebalance, config.ReplaceAfter = true, time.Hour })
 		before := slices.Clone(*c.nodes[x.members-1].placed.Load())
 		for i := range x.down {
-			c.nodes[i].gossip.list.Shutdown() //nolint:errcheck // both fall silent at one time
+			c.nodes[i].gossip.Abort() // both become silent at the same time
 		}
 		for i := range x.down {
 			c.kill(i)
 		}
 		node := c.nodes[x.members-1]
 		for _, node := range c.nodes[x.down:] {
-			eventually(t, "they are gone", func() bool { return len(node.gossip.alive()) == x.members-x.down })
+			eventually(t, "they are gone", func() bool { return len(node.gossip.Alive()) == x.members-x.down })
 		}
 		c.age(2 * time.Hour)
 		c.looks(20)

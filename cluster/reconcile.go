@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -70,7 +71,7 @@ func (n *Node) found(ctx context.Context, group *partition.Group) {
 	for _, voter := range group.Status().Voters {
 		members = append(members, voter.Member) // have promised
 	}
-	for _, member := range n.gossip.alive() { // whom gossip shows may be anybody
+	for _, member := range n.gossip.Alive() { // whom gossip shows may be anybody
 		if !slices.Contains(members, member) && n.says(ctx, member) == nil {
 			members = append(members, member)
 		}
@@ -83,7 +84,7 @@ func (n *Node) found(ctx context.Context, group *partition.Group) {
 	_, err := n.router.command(ctx, fsm.CatalogPartition, command)
 	if err != nil && !errors.Is(err, fsm.EntityExists) {
 		n.log.WarnContext(ctx, "found the cluster", "error", err)
-		wakeUp(n.wake)
+		notify.WakeUp(n.wake)
 	}
 }
 
@@ -92,7 +93,7 @@ func (n *Node) found(ctx context.Context, group *partition.Group) {
 func (n *Node) founderCandidates(members []fsm.MemberID) []placement.Candidate {
 	candidates := placement.Uniform(members)
 	for i := range candidates {
-		m, _ := n.gossip.lookup(candidates[i].ID)
+		m, _ := n.gossip.Lookup(candidates[i].ID)
 		candidates[i].Zone = m.Zone
 	}
 	return candidates
@@ -102,9 +103,9 @@ func (n *Node) founderCandidates(members []fsm.MemberID) []placement.Candidate {
 // member holds the catalog, so every member can resolve names by itself.
 func (n *Node) adopt(ctx context.Context, group *partition.Group) {
 	status := group.Status()
-	for _, m := range n.gossip.all() {
+	for _, m := range n.gossip.All() {
 		isThis := func(v partition.Voter) bool { return v.Member == m.Member }
-		if !m.alive || n.memberOf(m.Member).Removed || slices.ContainsFunc(status.Voters, isThis) || slices.ContainsFunc(status.Nonvoters, isThis) {
+		if !m.Alive || n.memberOf(m.Member).Removed || slices.ContainsFunc(status.Voters, isThis) || slices.ContainsFunc(status.Nonvoters, isThis) {
 			continue
 		}
 		if err := n.adoptOne(ctx, group, m.Member); err != nil {
@@ -203,8 +204,8 @@ func (n *Node) prefer(ctx context.Context, part *fsm.Partition, group *partition
 	}
 	// A member that comes and goes is not trusted with leaderships at once. When we are
 	// young ourselves the cluster is just starting, and they are better spread at once.
-	m, ok := n.gossip.lookup(wanted.Member)
-	settled := drained || time.Since(m.since) >= n.config.Timing.Settle || time.Since(n.opened) < n.config.Timing.Settle
+	m, ok := n.gossip.Lookup(wanted.Member)
+	settled := drained || time.Since(m.Since) >= n.config.Timing.Settle || time.Since(n.opened) < n.config.Timing.Settle
 	if !ok || !settled || !n.caughtUp(ctx, wanted.Member, part.ID, group) {
 		return
 	}

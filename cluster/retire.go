@@ -10,6 +10,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -126,7 +127,7 @@ func (n *Node) retireOne(ctx context.Context, id fsm.PartitionID, number uint32)
 		return err
 	}
 	n.log.InfoContext(ctx, "a replica that is none any more was removed", "partition", id, "number", number)
-	wakeUp(n.applied) // another one of the group may wait for its place
+	notify.WakeUp(n.applied) // another one of the group may wait for its place
 	return nil
 }
 
@@ -169,7 +170,7 @@ func (n *Node) expel(ctx context.Context) {
 	n.mu.Lock()
 	n.failed = ErrRemoved
 	n.mu.Unlock()
-	n.changed.notify()
+	n.changed.Notify()
 	close(n.expelled)
 }
 
@@ -201,7 +202,7 @@ func (n *Node) askIfRemoved(ctx context.Context) {
 	if status := group.Status(); status.Leader != "" && !status.Removed {
 		return
 	}
-	for _, hello := range n.founder.askAll(ctx, n.gossip.alive()) {
+	for _, hello := range n.founder.askAll(ctx, n.gossip.Alive()) {
 		if hello.Removed && hello.Cluster == cluster {
 			if !n.emptying() {
 				n.expel(ctx)

@@ -6,6 +6,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/gossip"
+	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -26,8 +28,8 @@ func (n *Node) hasRoom(id fsm.MemberID) bool {
 	if id == n.self {
 		return !n.isShort()
 	}
-	m, _ := n.gossip.lookup(id)
-	return !m.Short
+	m, _ := n.gossip.Lookup(id)
+	return !m.ReadOnly
 }
 
 // isShort says whether our own disk is nearly full, or our memory.
@@ -87,8 +89,8 @@ func (n *Node) roomLoop(ctx context.Context) {
 		case now := <-ticker.C:
 			if short := n.isShort(); short != told {
 				told = short
-				n.start(func(context.Context) { n.gossip.setShort(n.isShort) }) // waits for the others
-				wakeUp(n.wake)
+				n.start(func(context.Context) { n.gossip.SetReadOnly(n.isShort) }) // waits for the others
+				notify.WakeUp(n.wake)
 			}
 			k.look(ctx, now)
 		}
@@ -96,7 +98,7 @@ func (n *Node) roomLoop(ctx context.Context) {
 }
 
 func (k *roomKeeper) look(ctx context.Context, now time.Time) {
-	if len(k.of) == 0 && !k.n.isShort() && !slices.ContainsFunc(k.n.gossip.all(), func(m member) bool { return m.Short }) {
+	if len(k.of) == 0 && !k.n.isShort() && !slices.ContainsFunc(k.n.gossip.All(), func(m gossip.Member) bool { return m.ReadOnly }) {
 		return // as ever
 	}
 	groups := *k.n.groups.Load()

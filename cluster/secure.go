@@ -9,21 +9,18 @@ import (
 	"io"
 	"net"
 	"os"
-	"sync"
 	"syscall"
 	"time"
 )
 
 // The limits of encryption between members.
 const (
-	gossipKeysMax     = 8               // keys of gossip at a time: one in use, the others for a change
-	throttledKeysMax  = 256             // addresses and members whose last log line is remembered
-	lingerBytesMax    = 64 << 10        // read from a peer of the other kind before its stream is closed
-	lingerWaitMax     = time.Second     // for it to close its end
-	tlsHelloRecord    = 0x16            // first byte of a TLS stream: a handshake record (RFC 8446, 5.1)
-	tlsHelloMajor     = 0x03            // second byte of one
-	throttledLogEvery = foreignLogEvery // per address or member
-	opAlert           = "remote error"  // how crypto/tls marks what the other end said
+	gossipKeysMax     = 8              // keys of gossip at a time: one in use, the others for a change
+	lingerBytesMax    = 64 << 10       // read from a peer of the other kind before its stream is closed
+	lingerWaitMax     = time.Second    // for it to close its end
+	tlsHelloRecord    = 0x16           // first byte of a TLS stream: a handshake record (RFC 8446, 5.1)
+	tlsHelloMajor     = 0x03           // second byte of one
+	opAlert           = "remote error" // how crypto/tls marks what the other end said
 	textNoTrust       = "a member is not trusted: its stream is not opened"
 	textNoTrustAccept = "a stream is refused: its peer is not trusted"
 )
@@ -182,35 +179,4 @@ func distrusted(err error) bool {
 		return false
 	}
 	return errors.As(err, &trust)
-}
-
-// logThrottle allows one log line per key and throttledLogEvery, for at most throttledKeysMax keys at
-// a time, so that a peer that connects again and again does not fill the log. Its zero value is ready; it
-// may be used concurrently.
-type logThrottle struct {
-	mu   sync.Mutex
-	last map[string]time.Time
-}
-
-func (r *logThrottle) allow(key string, now time.Time) bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if now.Sub(r.last[key]) < throttledLogEvery {
-		return false
-	}
-	if len(r.last) >= throttledKeysMax {
-		for k, at := range r.last {
-			if now.Sub(at) >= throttledLogEvery {
-				delete(r.last, k)
-			}
-		}
-		if len(r.last) >= throttledKeysMax {
-			return false
-		}
-	}
-	if r.last == nil {
-		r.last = make(map[string]time.Time)
-	}
-	r.last[key] = now
-	return true
 }

@@ -192,11 +192,11 @@ func TestGossipKeys(t *testing.T) {
 		c.configs[i].Logger = told.logger()
 		c.start(i)
 		eventually(t, "the stranger says why it is alone", func() bool { return told.has(text) })
-		if seen := len(c.nodes[i].gossip.all()); seen != 1 {
+		if seen := len(c.nodes[i].gossip.All()); seen != 1 {
 			t.Errorf("%s sees %d members", c.configs[i].Name, seen)
 		}
 		for _, node := range c.nodes[:3] {
-			if _, seen := node.gossip.lookup(c.nodes[i].ID()); seen || knows(t, node, c.nodes[i].ID()) {
+			if _, seen := node.gossip.Lookup(c.nodes[i].ID()); seen || knows(t, node, c.nodes[i].ID()) {
 				t.Errorf("%s is seen", c.configs[i].Name)
 			}
 		}
@@ -215,7 +215,7 @@ func TestGossipKeys(t *testing.T) {
 			c.start(i)
 			c.ready()
 			for _, node := range c.nodes[:3] {
-				eventually(t, "everybody sees everybody", func() bool { return len(node.gossip.alive()) == 3 })
+				eventually(t, "everybody sees everybody", func() bool { return len(node.gossip.Alive()) == 3 })
 			}
 		}
 	}

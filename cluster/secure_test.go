@@ -399,23 +399,6 @@ func TestSecureConfig(t *testing.T) {
 	}
 }
 
-func TestLogThrottleIsBounded(t *testing.T) {
-	t.Parallel()
-	var r logThrottle
-	now := time.Now()
-	for i := range throttledKeysMax {
-		if !r.allow(string(rune('a'+i)), now) || r.allow(string(rune('a'+i)), now) {
-			t.Fatalf("key %d: want one line", i)
-		}
-	}
-	if r.allow("one more", now) || len(r.last) > throttledKeysMax {
-		t.Error("the limit does not hold")
-	}
-	if !r.allow("one more", now.Add(throttledLogEvery)) || len(r.last) != 1 {
-		t.Errorf("after a while %d keys are kept, want 1", len(r.last))
-	}
-}
-
 // BenchmarkForwardStream measures commands of 1 KiB that one member forwards to another,
 // 256 outstanding, with a replica that answers at once.
 func BenchmarkForwardStream(b *testing.B) {

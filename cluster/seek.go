@@ -102,7 +102,7 @@ func (l *line) follow(leader fsm.MemberID, term uint64) {
 			call.enqueue()
 		}
 	}
-	l.known.notify()
+	l.known.Notify()
 	l.pump()
 }
 
@@ -156,7 +156,7 @@ func (l *line) awaitLeader(ctx context.Context) (fsm.MemberID, error) {
 		l.mu.Unlock()
 	}()
 	for {
-		leader, closed, known := l.leader, l.closed, l.known.wait()
+		leader, closed, known := l.leader, l.closed, l.known.Wait()
 		if leader == "" {
 			l.seek()
 		}

@@ -68,10 +68,10 @@ func (n *Node) status(ctx context.Context) (Status, error) {
 			holds[member]++
 		}
 	}
-	for _, m := range n.gossip.all() {
+	for _, m := range n.gossip.All() {
 		s.Members = append(s.Members, MemberStatus{
-			ID: m.Member, Name: m.Name, State: m.state(), Version: m.Version,
-			AMQP: m.AMQP, HTTP: m.HTTP, Leads: leads[m.Member], Holds: holds[m.Member], ReadOnly: m.Short,
+			ID: m.Member, Name: m.Name, State: m.State(), Version: m.Version,
+			AMQP: m.AMQP, HTTP: m.HTTP, Leads: leads[m.Member], Holds: holds[m.Member], ReadOnly: m.ReadOnly,
 		})
 	}
 	return s, nil

@@ -1,4 +1,4 @@
-package cluster
+package gossip
 
 import (
 	"encoding/binary"
@@ -8,12 +8,21 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
+// The limits of the texts in metadata, in bytes. They keep its encoding within the 512 bytes of
+// memberlist; what makes Metadata must check them.
+const (
+	NameBytesMax    = 64 // a member's name
+	AddressBytesMax = 80 // one advertised address
+	ZoneBytesMax    = 64
+	VersionBytesMax = 32
+)
+
 // metadataVersion is the first byte of what a member says about itself in gossip.
 const metadataVersion = 2
 
-// metadata is what a member says about itself in gossip. The limits of Config keep
+// Metadata is what a member says about itself in gossip. The limits of Config keep
 // its encoding within memberlist's 512 bytes.
-type metadata struct {
+type Metadata struct {
 	Member      fsm.MemberID
 	Name        string
 	Cluster     string // cluster id, empty while none is known
@@ -25,13 +34,13 @@ type metadata struct {
 	Incarnation uint64 // drawn at each start
 	Started     int64  // ms since 1970: of two processes with one member id, the later counts
 	Leaving     bool   // gives its leaderships away and wants none
-	Short       bool   // of room on its disk or in memory: it takes no new messages, leaderships and replicas
+	ReadOnly    bool   // short of disk space or memory: takes no new messages, leaderships and replicas
 }
 
 // The flags of metadata.
 const (
 	metadataLeaving = 1 << iota
-	metadataShort
+	metadataReadOnly
 )
 
 var errMetadata = errors.New("metadata cannot be read")
@@ -41,13 +50,13 @@ const metadataFixedBytes = 22
 
 // appendTo encodes the metadata: version, flags, incarnation, start, level, then the texts,
 // each behind one byte of length.
-func (m *metadata) appendTo(dst []byte) []byte {
+func (m *Metadata) appendTo(dst []byte) []byte {
 	flags := byte(0)
 	if m.Leaving {
 		flags |= metadataLeaving
 	}
-	if m.Short {
-		flags |= metadataShort
+	if m.ReadOnly {
+		flags |= metadataReadOnly
 	}
 	dst = append(dst, metadataVersion, flags)
 	dst = binary.BigEndian.AppendUint64(dst, m.Incarnation)
@@ -61,11 +70,11 @@ func (m *metadata) appendTo(dst []byte) []byte {
 }
 
 // decodeMetadata reads what appendTo wrote. It accepts nothing else.
-func decodeMetadata(src []byte) (m metadata, err error) {
-	if len(src) < metadataFixedBytes || src[0] != metadataVersion || src[1] > metadataLeaving|metadataShort {
+func decodeMetadata(src []byte) (m Metadata, err error) {
+	if len(src) < metadataFixedBytes || src[0] != metadataVersion || src[1] > metadataLeaving|metadataReadOnly {
 		return m, errMetadata
 	}
-	m.Leaving, m.Short = src[1]&metadataLeaving != 0, src[1]&metadataShort != 0
+	m.Leaving, m.ReadOnly = src[1]&metadataLeaving != 0, src[1]&metadataReadOnly != 0
 	m.Incarnation = binary.BigEndian.Uint64(src[2:])
 	m.Started = int64(binary.BigEndian.Uint64(src[10:]))
 	m.Level = binary.BigEndian.Uint32(src[18:])
@@ -73,14 +82,14 @@ func decodeMetadata(src []byte) (m metadata, err error) {
 	var member string
 	for _, text := range []*string{&member, &m.Name, &m.Cluster, &m.Peer, &m.AMQP, &m.HTTP, &m.Version, &m.Zone} {
 		if len(src) < 1 || len(src) < 1+int(src[0]) {
-			return metadata{}, errMetadata
+			return Metadata{}, errMetadata
 		}
 		*text = string(src[1 : 1+src[0]])
 		src = src[1+src[0]:]
 	}
 	m.Member = fsm.MemberID(member)
-	if len(src) != 0 || !memberIDPattern.MatchString(member) {
-		return metadata{}, errMetadata
+	if len(src) != 0 || !ValidMemberID(m.Member) {
+		return Metadata{}, errMetadata
 	}
 	return m, nil
 }
@@ -88,4 +97,18 @@ func decodeMetadata(src []byte) (m metadata, err error) {
 // node is the name of the process in gossip. Each start is a node of its own, so a
 // member that comes back at another address is never in conflict with what gossip
 // still holds of its former self.
-func (m *metadata) node() string { return fmt.Sprintf("%s.%016x", m.Member, m.Incarnation) }
+func (m *Metadata) node() string { return fmt.Sprintf("%s.%016x", m.Member, m.Incarnation) }
+
+// memberIDBytes is the length of a member id: 128 random bits and more in base32.
+const memberIDBytes = 26
+
+// ValidMemberID reports whether an id has the form of a member id, which makes it fit for a folder
+// name, a log line and a header: 26 letters A to Z and digits 2 to 7.
+func ValidMemberID(id fsm.MemberID) bool {
+	for i := range len(id) {
+		if c := id[i]; (c < 'A' || c > 'Z') && (c < '2' || c > '7') {
+			return false
+		}
+	}
+	return len(id) == memberIDBytes
+}

@@ -1,4 +1,4 @@
-package cluster
+package gossip
 
 import (
 	"fmt"
@@ -12,6 +12,8 @@ import (
 
 	"github.com/hashicorp/memberlist"
 
+	"github.com/peeklock/peeklock/cluster/notify"
+	"github.com/peeklock/peeklock/cluster/throttle"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -21,33 +23,32 @@ const (
 	updateWaitMax       = time.Second
 	leaveWaitMax        = time.Second
 	rejoinIntervalsMax  = 15 // the pause between two tries to join grows to this many intervals
-	foreignLogEvery     = 10 * time.Second
 	gossipPushPullEvery = 10 * time.Second
 )
 
-// member is a process as gossip knows it.
-type member struct {
-	metadata
-	node   string // name in gossip
-	gossip string // ip:port in gossip
-	alive  bool
-	since  time.Time // of the last change of alive, on our clock
+// Member is a process as gossip knows it.
+type Member struct {
+	Metadata
+	Alive   bool
+	Since   time.Time // of the last change of Alive, by the local clock
+	node    string    // name in gossip
+	address string    // ip:port in gossip
 }
 
-// peerAddress is where streams to the member are opened.
-func (m *member) peerAddress() string {
+// PeerAddress is the host:port at which the member accepts streams.
+func (m *Member) PeerAddress() string {
 	if host, port, err := net.SplitHostPort(m.Peer); err == nil && host == "" {
-		if host, _, err = net.SplitHostPort(m.gossip); err == nil {
+		if host, _, err = net.SplitHostPort(m.address); err == nil {
 			return net.JoinHostPort(host, port)
 		}
 	}
 	return m.Peer
 }
 
-// state is the word for people.
-func (m *member) state() string {
+// State is "alive", "left" (after an orderly stop) or "dead".
+func (m *Member) State() string {
 	switch {
-	case m.alive:
+	case m.Alive:
 		return "alive"
 	case m.Leaving:
 		return "left"
@@ -55,21 +56,19 @@ func (m *member) state() string {
 	return "dead"
 }
 
-// gossip knows who is here. It wraps memberlist, which calls its Notify methods from
+// Membership knows the members of the cluster. It wraps memberlist, which calls its Notify methods from
 // its own goroutines and with its own locks held, so those only write to members.
-type gossip struct {
+type Membership struct {
 	list     *memberlist.Memberlist
 	log      *slog.Logger
 	join     []string
-	changed  broadcast
-	refusals logThrottle // log lines about gossip that cannot be decrypted
-	// lost is called, outside of all locks but from memberlist's goroutines, when a
-	// process is gone; it must not block.
-	lost func(fsm.MemberID)
+	changed  notify.Broadcast
+	refusals throttle.Log       // log lines about gossip that cannot be decrypted
+	lost     func(fsm.MemberID) // Config.Lost
 
 	mu         sync.Mutex
-	self       metadata
-	members    map[fsm.MemberID]*member // of each member the latest process
+	self       Metadata
+	members    map[fsm.MemberID]*Member // of each member the latest process
 	foreignLog time.Time                // when a foreign member was last logged
 
 	stop chan struct{}
@@ -77,54 +76,75 @@ type gossip struct {
 	once sync.Once
 }
 
-// openGossip starts gossiping; it does not wait for anybody to answer.
-func openGossip(c *Config, self metadata, lost func(fsm.MemberID)) (*gossip, error) {
-	g := &gossip{
+// Config of the gossip of one member.
+type Config struct {
+	// Label, when set, keeps out processes that were given another label.
+	Label string
+	// Addr is the host:port that is bound, for UDP and TCP; port 0 picks a free one. Advertise is the
+	// host:port told to others; empty: Addr.
+	Addr, Advertise string
+	Join            []string // host:port of members to join; tried again while a member is missing
+	Keys            [][]byte // 16, 24 or 32 bytes each; the first encrypts, all decrypt; none: plain
+
+	ProbeInterval  time.Duration // between two probes of a random member
+	GossipInterval time.Duration // between two rounds of gossip
+	RejoinInterval time.Duration // least pause between two tries to join; it grows to rejoinIntervalsMax of them
+	TCPTimeout     time.Duration // of one TCP exchange; bounds how long Close may wait for a running join
+
+	// Lost is called when the process of a member is gone, from memberlist's goroutines and with no
+	// lock held. It must not block.
+	Lost   func(fsm.MemberID)
+	Logger *slog.Logger
+}
+
+// Open starts to gossip about self. It does not wait for other members to answer.
+func Open(c *Config, self Metadata) (*Membership, error) {
+	g := &Membership{
 		log:     c.Logger,
 		join:    c.Join,
-		lost:    lost,
+		lost:    c.Lost,
 		self:    self,
-		members: make(map[fsm.MemberID]*member),
+		members: make(map[fsm.MemberID]*Member),
 		stop:    make(chan struct{}),
 	}
-	config, err := g.config(c)
+	config, err := g.memberlistConfig(c)
 	if err != nil {
 		return nil, err
 	}
 	g.list, err = memberlist.Create(config)
 	if err != nil {
-		return nil, fmt.Errorf("open gossip on %s: %w", c.GossipAddr, err)
+		return nil, fmt.Errorf("open gossip on %s: %w", c.Addr, err)
 	}
-	g.done.Go(func() { g.rejoinLoop(c.Timing.Rejoin) })
+	g.done.Go(func() { g.rejoinLoop(c.RejoinInterval) })
 	return g, nil
 }
 
-func (g *gossip) config(c *Config) (*memberlist.Config, error) {
+func (g *Membership) memberlistConfig(c *Config) (*memberlist.Config, error) {
 	config := memberlist.DefaultLANConfig()
 	config.Name = g.self.node()
-	config.Label = c.Cluster
-	config.LogOutput = gossipLog{log: c.Logger, refusals: &g.refusals}
+	config.Label = c.Label
+	config.LogOutput = memberlistLog{log: c.Logger, refusals: &g.refusals}
 	config.Delegate, config.Events, config.Alive, config.Merge = g, g, g, g
-	config.ProbeInterval = c.Timing.GossipProbe
-	config.ProbeTimeout = c.Timing.GossipProbe / 2
-	config.GossipInterval = c.Timing.GossipInterval
+	config.ProbeInterval = c.ProbeInterval
+	config.ProbeTimeout = c.ProbeInterval / 2
+	config.GossipInterval = c.GossipInterval
 	config.PushPullInterval = gossipPushPullEvery
-	config.TCPTimeout = c.Timing.Dial // bounds how long Close may wait for a join on its way
+	config.TCPTimeout = c.TCPTimeout // bounds how long Close may wait for a join on its way
 	var err error
-	if len(c.GossipKeys) > 0 { // what comes in plain is then refused
-		if config.Keyring, err = memberlist.NewKeyring(c.GossipKeys, c.GossipKeys[0]); err != nil {
+	if len(c.Keys) > 0 { // what comes in plain is then refused
+		if config.Keyring, err = memberlist.NewKeyring(c.Keys, c.Keys[0]); err != nil {
 			return nil, fmt.Errorf("gossip keys: %w", err)
 		}
 	}
-	if config.BindAddr, config.BindPort, err = splitAddress(c.GossipAddr); err != nil {
+	if config.BindAddr, config.BindPort, err = splitAddress(c.Addr); err != nil {
 		return nil, err
 	}
 	if config.BindAddr == "" {
 		config.BindAddr = "0.0.0.0"
 	}
 	config.AdvertisePort = config.BindPort
-	if c.GossipAdvertise != "" {
-		if config.AdvertiseAddr, config.AdvertisePort, err = splitAddress(c.GossipAdvertise); err != nil {
+	if c.Advertise != "" {
+		if config.AdvertiseAddr, config.AdvertisePort, err = splitAddress(c.Advertise); err != nil {
 			return nil, err
 		}
 	}
@@ -143,16 +163,16 @@ func splitAddress(address string) (host string, port int, err error) {
 	return host, port, nil
 }
 
-// address is the ip:port that others can join.
-func (g *gossip) address() string { return g.list.LocalNode().Address() }
+// Address is the ip:port that other members can join.
+func (g *Membership) Address() string { return g.list.LocalNode().Address() }
 
 // rejoinLoop tries the names to join, and where members were last seen, while
 // somebody is missing: names may resolve later, and two halves of a cluster that held
 // each other for dead do not find together by themselves.
-func (g *gossip) rejoinLoop(interval time.Duration) {
+func (g *Membership) rejoinLoop(interval time.Duration) {
 	pause := time.Duration(0)
 	for {
-		changed := g.changed.wait()
+		changed := g.changed.Wait()
 		if names := g.missing(); len(names) > 0 {
 			if _, err := g.list.Join(names); err != nil {
 				logGossip(g.log, &g.refusals, "join", err.Error())
@@ -179,7 +199,7 @@ func (g *gossip) rejoinLoop(interval time.Duration) {
 }
 
 // missing are the addresses worth a try, none when nobody is known to be missing.
-func (g *gossip) missing() []string {
+func (g *Membership) missing() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	alone := true
@@ -187,10 +207,10 @@ func (g *gossip) missing() []string {
 	for _, m := range g.members {
 		switch {
 		case m.Member == g.self.Member:
-		case m.alive:
+		case m.Alive:
 			alone = false
 		case !m.Leaving:
-			names = append(names, m.gossip)
+			names = append(names, m.address)
 		}
 	}
 	if alone || len(names) > 0 {
@@ -199,14 +219,29 @@ func (g *gossip) missing() []string {
 	return names
 }
 
-// setCluster, setLeaving and setShort change what this member says about itself.
-func (g *gossip) setCluster(id string) { g.update(func(m *metadata) { m.Cluster = id }) }
-func (g *gossip) setLeaving()          { g.update(func(m *metadata) { m.Leaving = true }) }
-func (g *gossip) setShort(now func() bool) {
-	g.update(func(m *metadata) { m.Short = now() })
+// SetCluster announces the id of the cluster that this member belongs to.
+func (g *Membership) SetCluster(id string) { g.update(func(m *Metadata) { m.Cluster = id }) }
+
+// SetLeaving announces that this member stops and wants no leaderships.
+func (g *Membership) SetLeaving() { g.update(func(m *Metadata) { m.Leaving = true }) }
+
+// SetReadOnly announces whether this member is short of disk space or memory. isReadOnly is asked under the lock that
+// orders announcements, so that the last one is right.
+func (g *Membership) SetReadOnly(isReadOnly func() bool) {
+	g.update(func(m *Metadata) { m.ReadOnly = isReadOnly() })
 }
 
-func (g *gossip) update(change func(*metadata)) {
+// Changed returns a channel that is closed when something about a member changes. Take it before
+// reading what may change.
+func (g *Membership) Changed() <-chan struct{} { return g.changed.Wait() }
+
+// Join contacts another member by its ip:port in gossip, in addition to those of Config.Join.
+func (g *Membership) Join(address string) error {
+	_, err := g.list.Join([]string{address})
+	return err
+}
+
+func (g *Membership) update(change func(*Metadata)) {
 	g.mu.Lock()
 	before := g.self
 	change(&g.self)
@@ -220,64 +255,89 @@ func (g *gossip) update(change func(*metadata)) {
 	}
 }
 
-func (g *gossip) clusterID() string {
+// ClusterID is the id last given to SetCluster or Open.
+func (g *Membership) ClusterID() string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.self.Cluster
 }
 
-// lookup returns what is known of a member.
-func (g *gossip) lookup(id fsm.MemberID) (member, bool) {
+// Lookup returns what is known of a member; false when it was never seen.
+func (g *Membership) Lookup(id fsm.MemberID) (Member, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if m := g.members[id]; m != nil {
 		return *m, true
 	}
-	return member{}, false
+	return Member{}, false
 }
 
-// all returns every known member, this one included, by id.
-func (g *gossip) all() []member {
+// All returns every known member, this one included, by id.
+func (g *Membership) All() []Member {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	members := make([]member, 0, len(g.members))
+	members := make([]Member, 0, len(g.members))
 	for _, m := range g.members {
 		members = append(members, *m)
 	}
-	slices.SortFunc(members, func(a, b member) int { return strings.Compare(string(a.Member), string(b.Member)) })
+	slices.SortFunc(members, func(a, b Member) int { return strings.Compare(string(a.Member), string(b.Member)) })
 	return members
 }
 
-// alive returns the ids of the living members, this one included, sorted.
-func (g *gossip) alive() []fsm.MemberID {
+// Alive returns the ids of the living members, this one included, sorted.
+func (g *Membership) Alive() []fsm.MemberID {
 	var ids []fsm.MemberID
-	for _, m := range g.all() {
-		if m.alive {
+	for _, m := range g.All() {
+		if m.Alive {
 			ids = append(ids, m.Member)
 		}
 	}
 	return ids
 }
 
-// close tells the others and stops.
-func (g *gossip) close() {
+// Close leaves the cluster in order and stops. It may be called more than once.
+func (g *Membership) Close() {
 	g.once.Do(func() {
 		close(g.stop)
 		g.done.Wait()
 		if err := g.list.Leave(leaveWaitMax); err != nil {
 			g.log.Debug("leave gossip", "error", err)
 		}
-		if err := g.list.Shutdown(); err != nil {
-			g.log.Warn("stop gossip", "error", err)
-		}
+		g.shutdown()
 	})
 }
 
+// Abort stops without a word to others, as a process that was killed does. For tests.
+func (g *Membership) Abort() {
+	g.once.Do(func() {
+		close(g.stop)
+		g.done.Wait()
+		g.shutdown()
+	})
+}
+
+func (g *Membership) shutdown() {
+	if err := g.list.Shutdown(); err != nil {
+		g.log.Warn("failed to stop gossip", "error", err)
+	}
+}
+
+// Backdate lets every absent member appear to have been away longer. For tests.
+func (g *Membership) Backdate(longer time.Duration) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	for _, m := range g.members {
+		if !m.Alive {
+			m.Since = m.Since.Add(-longer)
+		}
+	}
+}
+
 // NotifyJoin is called by memberlist for every process that appears.
-func (g *gossip) NotifyJoin(node *memberlist.Node) { g.NotifyUpdate(node) }
+func (g *Membership) NotifyJoin(node *memberlist.Node) { g.NotifyUpdate(node) }
 
 // NotifyUpdate is called by memberlist when a process says something new about itself.
-func (g *gossip) NotifyUpdate(node *memberlist.Node) {
+func (g *Membership) NotifyUpdate(node *memberlist.Node) {
 	meta, err := decodeMetadata(node.Meta)
 	if err != nil {
 		return // NotifyAlive has refused it already
@@ -286,23 +346,23 @@ func (g *gossip) NotifyUpdate(node *memberlist.Node) {
 	defer g.mu.Unlock()
 	known := g.members[meta.Member]
 	if known != nil && known.node != node.Name && known.Started > meta.Started {
-		if known.alive {
+		if known.Alive {
 			g.log.Warn("an earlier process of a member is alive: was its data folder copied?", "peer", meta.Member)
 		}
 		return
 	}
-	now := member{metadata: meta, node: node.Name, gossip: node.Address(), alive: true, since: time.Now()}
-	if known != nil && known.node == node.Name && known.alive {
-		now.since = known.since
+	now := Member{Metadata: meta, node: node.Name, address: node.Address(), Alive: true, Since: time.Now()}
+	if known != nil && known.node == node.Name && known.Alive {
+		now.Since = known.Since
 	} else if meta.Member != g.self.Member {
-		g.log.Info("member is here", "peer", meta.Member, "name", meta.Name, "address", now.peerAddress())
+		g.log.Info("member is here", "peer", meta.Member, "name", meta.Name, "address", now.PeerAddress())
 	}
 	g.members[meta.Member] = &now
-	g.changed.notify()
+	g.changed.Notify()
 }
 
 // NotifyLeave is called by memberlist when a process has left or is held for dead.
-func (g *gossip) NotifyLeave(node *memberlist.Node) {
+func (g *Membership) NotifyLeave(node *memberlist.Node) {
 	meta, err := decodeMetadata(node.Meta)
 	if err != nil {
 		return
@@ -313,11 +373,11 @@ func (g *gossip) NotifyLeave(node *memberlist.Node) {
 		g.mu.Unlock()
 		return // a later process of the member is here already
 	}
-	known.alive, known.since = false, time.Now()
+	known.Alive, known.Since = false, time.Now()
 	known.Leaving = meta.Leaving
-	state, us := known.state(), meta.Member == g.self.Member
+	state, us := known.State(), meta.Member == g.self.Member
 	g.mu.Unlock()
-	g.changed.notify()
+	g.changed.Notify()
 	if !us {
 		g.log.Info("member is gone", "peer", meta.Member, "name", meta.Name, "state", state)
 		g.lost(meta.Member)
@@ -325,7 +385,7 @@ func (g *gossip) NotifyLeave(node *memberlist.Node) {
 }
 
 // NotifyAlive is called by memberlist before it takes a process in; an error keeps it out.
-func (g *gossip) NotifyAlive(node *memberlist.Node) error {
+func (g *Membership) NotifyAlive(node *memberlist.Node) error {
 	meta, err := decodeMetadata(node.Meta)
 	if err != nil {
 		return fmt.Errorf("%s at %s: %w", node.Name, node.Address(), err)
@@ -342,7 +402,7 @@ func (g *gossip) NotifyAlive(node *memberlist.Node) error {
 }
 
 // NotifyMerge is called by memberlist before two groups of members become one.
-func (g *gossip) NotifyMerge(nodes []*memberlist.Node) error {
+func (g *Membership) NotifyMerge(nodes []*memberlist.Node) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, node := range nodes {
@@ -354,11 +414,11 @@ func (g *gossip) NotifyMerge(nodes []*memberlist.Node) error {
 }
 
 // foreign says whether a member's data belongs to another cluster, and logs it now and then.
-func (g *gossip) foreign(meta *metadata) bool {
+func (g *Membership) foreign(meta *Metadata) bool {
 	if meta.Cluster == "" || g.self.Cluster == "" || meta.Cluster == g.self.Cluster {
 		return false
 	}
-	if now := time.Now(); now.Sub(g.foreignLog) > foreignLogEvery {
+	if now := time.Now(); now.Sub(g.foreignLog) > throttle.LogEvery {
 		g.foreignLog = now
 		g.log.Error("a member of another cluster is refused: check the names to join",
 			"peer", meta.Member, "name", meta.Name, "their_cluster", meta.Cluster, "our_cluster", g.self.Cluster)
@@ -367,10 +427,10 @@ func (g *gossip) foreign(meta *metadata) bool {
 }
 
 // forgetOne drops the member that has been dead for longest.
-func (g *gossip) forgetOne() bool {
-	var oldest *member
+func (g *Membership) forgetOne() bool {
+	var oldest *Member
 	for _, m := range g.members {
-		if !m.alive && (oldest == nil || m.since.Before(oldest.since)) {
+		if !m.Alive && (oldest == nil || m.Since.Before(oldest.Since)) {
 			oldest = m
 		}
 	}
@@ -381,7 +441,7 @@ func (g *gossip) forgetOne() bool {
 }
 
 // NodeMeta is called by memberlist for what we say about ourselves.
-func (g *gossip) NodeMeta(limit int) []byte {
+func (g *Membership) NodeMeta(limit int) []byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	meta := g.self.appendTo(nil)
@@ -392,26 +452,26 @@ func (g *gossip) NodeMeta(limit int) []byte {
 	return meta
 }
 
-// NotifyMsg is not used: nothing is sent through gossip but metadata.
-func (g *gossip) NotifyMsg([]byte) {}
+// NotifyMsg is not used: nothing is sent through gossip but Metadata.
+func (g *Membership) NotifyMsg([]byte) {}
 
 // GetBroadcasts is not used.
-func (g *gossip) GetBroadcasts(int, int) [][]byte { return nil }
+func (g *Membership) GetBroadcasts(int, int) [][]byte { return nil }
 
 // LocalState is not used.
-func (g *gossip) LocalState(bool) []byte { return nil }
+func (g *Membership) LocalState(bool) []byte { return nil }
 
 // MergeRemoteState is not used.
-func (g *gossip) MergeRemoteState([]byte, bool) {}
+func (g *Membership) MergeRemoteState([]byte, bool) {}
 
-// gossipLog turns memberlist's lines into slog records. Its warnings are about single
+// memberlistLog turns memberlist's lines into slog records. Its warnings are about single
 // probes and are of use only when one looks for trouble in the network.
-type gossipLog struct {
+type memberlistLog struct {
 	log      *slog.Logger
-	refusals *logThrottle
+	refusals *throttle.Log
 }
 
-func (l gossipLog) Write(line []byte) (int, error) {
+func (l memberlistLog) Write(line []byte) (int, error) {
 	text := strings.TrimSpace(string(line))
 	if at := strings.Index(text, "memberlist: "); at >= 0 {
 		text = text[at+len("memberlist: "):]
@@ -423,9 +483,9 @@ func (l gossipLog) Write(line []byte) (int, error) {
 // logGossip tells what memberlist says: loudly, now and then, when it is about keys. It
 // knows that by the words "encrypted" and "decrypt" (memberlist 0.6.0, net.go and
 // security.go), which TestGossipKeys would miss.
-func logGossip(log *slog.Logger, refusals *logThrottle, about, text string) {
+func logGossip(log *slog.Logger, refusals *throttle.Log, about, text string) {
 	foreign := strings.Contains(text, "encrypted") || strings.Contains(strings.ToLower(text), "decrypt")
-	if foreign && refusals.allow(about, time.Now()) {
+	if foreign && refusals.Allow(about, time.Now()) {
 		log.Warn("gossip of a process that has not our key is refused: give all members the same gossip keys", "about", about, "text", text)
 		return
 	}

@@ -1,0 +1,52 @@
+package gossip
+
+import (
+	"crypto/rand"
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/golden"
+)
+
+func TestMetadata(t *testing.T) {
+	t.Parallel()
+	id := fsm.MemberID(rand.Text())
+	text := func(n int) string { return strings.Repeat("x", n) }
+	want := Metadata{
+		Member: id, Name: text(NameBytesMax), Cluster: string(id), Peer: text(AddressBytesMax), AMQP: text(AddressBytesMax),
+		HTTP: text(AddressBytesMax), Version: text(VersionBytesMax), Zone: text(ZoneBytesMax), Level: 1<<32 - 1, Incarnation: 1 << 63, Started: 1, Leaving: true,
+	}
+	encoded := want.appendTo(nil)
+	if len(encoded) > 512 {
+		t.Fatalf("%d bytes do not fit gossip", len(encoded))
+	}
+	got, err := decodeMetadata(encoded)
+	if err != nil || got != want {
+		t.Fatalf("came back as %+v, %v", got, err)
+	}
+	for _, m := range []Metadata{{Member: id}, {Member: id, ReadOnly: true}, {Member: id, ReadOnly: true, Leaving: true}} {
+		if got, err := decodeMetadata(m.appendTo(nil)); err != nil || got != m {
+			t.Errorf("%+v came back as %+v, %v", m, got, err)
+		}
+	}
+	for cut := range encoded {
+		if _, err := decodeMetadata(encoded[:cut]); err == nil {
+			t.Fatalf("metadata cut at %d was taken", cut)
+		}
+	}
+	if _, err := decodeMetadata(append(encoded, 0)); err == nil {
+		t.Fatal("trailing bytes were taken")
+	}
+}
+
+// Members of other releases read these bytes.
+func TestMetadataBytes(t *testing.T) {
+	t.Parallel()
+	m := Metadata{
+		Member: "M", Name: "name", Cluster: "C", Peer: "p:1", AMQP: "a:2", HTTP: "h:3", Version: "v4", Zone: "z",
+		Level: 5, Incarnation: 6, Started: 7, Leaving: true, ReadOnly: true,
+	}
+	golden.Compare(t, "testdata/metadata.golden", fmt.Appendf(nil, "metadata in gossip: %x\n", m.appendTo(nil)))
+}

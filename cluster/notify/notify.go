@@ -1,0 +1,41 @@
+// Package notify wakes goroutines that wait for a change: all of them (Broadcast), or the one that
+// receives from a channel (WakeUp). It carries no data: a goroutine that wakes up reads the state that changed.
+package notify
+
+import "sync"
+
+// Broadcast wakes all goroutines that wait for a change. Its zero value is ready; all methods may be
+// called concurrently.
+type Broadcast struct {
+	mu sync.Mutex
+	ch chan struct{}
+}
+
+// Wait returns a channel that the next Notify closes. Take it before reading the state that may
+// change, or a change in between is missed.
+func (b *Broadcast) Wait() <-chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ch == nil {
+		b.ch = make(chan struct{})
+	}
+	return b.ch
+}
+
+// Notify wakes all waiters.
+func (b *Broadcast) Notify() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ch != nil {
+		close(b.ch)
+		b.ch = nil
+	}
+}
+
+// WakeUp signals a channel that holds one signal. Signals that were not received yet are merged.
+func WakeUp(signal chan struct{}) {
+	select {
+	case signal <- struct{}{}:
+	default:
+	}
+}
