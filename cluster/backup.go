@@ -8,6 +8,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -72,7 +73,7 @@ func (n *Node) openBackup(ctx context.Context, leader fsm.MemberID, id fsm.Parti
 		go n.serveBackup(id, theirs) // ends with the stream
 	} else {
 		var err error
-		if conn, err = n.peers.dial(ctx, streamBackup, leader, id); err != nil {
+		if conn, err = n.peers.Dial(ctx, peer.BackupStream, leader, id); err != nil {
 			return nil, nil, err
 		}
 	}

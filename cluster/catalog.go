@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/notify"
+	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -266,7 +267,7 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 		ID: id, Replica: replicaID(n.self, number), Member: n.self, Dir: path,
 		Log: n.store, Machine: newMachine(id), Bootstrap: voters,
 		Dial: func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (net.Conn, error) {
-			return n.peers.dial(ctx, streamRaft, member, id)
+			return n.peers.Dial(ctx, peer.RaftStream, member, id)
 		},
 		Now:    n.config.Now,
 		Led:    func(leads bool) { n.led(id, leads) },

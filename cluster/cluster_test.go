@@ -196,7 +196,7 @@ func (c *testCluster) kill(i int) {
 
 // abandon cuts a member off from the others before it is closed.
 func (n *Node) abandon() {
-	n.peers.close()
+	n.peers.Close()
 	n.once.Do(func() {}) // Close has nothing to hand over
 	n.mu.Lock()
 	n.closing = true

@@ -119,9 +119,6 @@ func (c *lineCounts) count(q *request, code fsm.Code, retry time.Duration) time.
 	return took
 }
 
-// peerCounts is what the peer port counts.
-type peerCounts struct{ dialled, accepted, failed, untrusted atomic.Uint64 }
-
 // Stats returns the figures, with at most that many entities (0 to 10,000). It looks at every
 // entity of the catalog and at every replica here: once a second is often enough.
 func (n *Node) Stats(entities int) Stats {
@@ -136,9 +133,9 @@ func (n *Node) Stats(entities int) Stats {
 			s.Dead++
 		}
 	}
-	c := &n.peers.counts
+	streams := n.peers.Stats()
 	s.Streams = StreamFigures{
-		Dialled: c.dialled.Load(), Accepted: c.accepted.Load(), Failed: c.failed.Load(), Untrusted: c.untrusted.Load(),
+		Dialled: streams.Dialled, Accepted: streams.Accepted, Failed: streams.Failed, Untrusted: streams.Untrusted,
 		Forward: n.forwardConns(),
 	}
 	s.Store.LogStats, s.Store.Space = n.store.Stats(), n.store.Space()

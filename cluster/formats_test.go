@@ -125,17 +125,12 @@ func TestMemberFile(t *testing.T) {
 	}
 }
 
-// TestStreamFormats: what opens and fills the streams between members, byte by byte.
+// TestStreamFormats: what fills the streams between members, byte by byte.
 // The numbers of kinds, statuses and outcomes are in them.
 func TestStreamFormats(t *testing.T) {
 	t.Parallel()
-	var written, scratch []byte
+	var written []byte
 	add := func(name string, encoded []byte) { written = fmt.Appendf(written, "%s: %x\n", name, encoded) }
-	for _, kind := range []streamKind{streamRaft, streamForward, streamBackup} {
-		header := streamHeader{Kind: kind, Partition: 300, To: "T", From: "F", Cluster: "C"}
-		add(fmt.Sprintf("header of a stream, kind %d", kind), header.appendTo(scratch[:0]))
-	}
-
 	asking := &forwardConn{out: newOutbox(outboxAskBytes), calls: map[uint64]call{}}
 	frame := func(name string, out *outbox) {
 		add(name, out.pending)

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"io"
 	"net"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -471,89 +470,5 @@ func TestOutboxBounds(t *testing.T) {
 	big.close()
 	if _, err := big.begin(frameReply, 1); !errors.Is(err, errStreamUp) {
 		t.Fatalf("closed: %v", err)
-	}
-}
-
-func TestStreamHeader(t *testing.T) {
-	t.Parallel()
-	want := streamHeader{Kind: streamRaft, Partition: 7, To: "B", From: "A", Cluster: "C"}
-	encoded := want.appendTo(nil)
-	source := bytes.NewReader(append(encoded, "rest"...))
-	got, err := readStreamHeader(source)
-	if err != nil || got != want || source.Len() != 4 {
-		t.Fatalf("came back as %+v, %v, %d bytes left", got, err, source.Len())
-	}
-	for cut := range encoded {
-		if _, err := readStreamHeader(bytes.NewReader(encoded[:cut])); err == nil {
-			t.Fatalf("a header cut at %d was taken", cut)
-		}
-	}
-	long := streamHeader{Kind: streamRaft, To: fsm.MemberID(strings.Repeat("x", memberIDBytesMax+1))}
-	for name, hostile := range map[string][]byte{
-		"another protocol": []byte("GET / HTTP/1.1\r\n\r\n"),
-		"long text":        long.appendTo(nil),
-		"version":          append([]byte(streamMagic+"\x02"), encoded[5:]...),
-	} {
-		if _, err := readStreamHeader(bytes.NewReader(hostile)); !errors.As(err, &streamError{}) {
-			t.Errorf("%s: %v", name, err)
-		}
-	}
-}
-
-// TestStrangers: a port scan costs no more than its handshakes, and members get through
-// once the strangers have gone.
-func TestStrangers(t *testing.T) {
-	t.Parallel()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	p := &peers{
-		self: "B", listener: listener, log: testLogger(), dialMax: waitMax,
-		cluster: func() string { return "" },
-		address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
-		raft:    func(fsm.PartitionID, net.Conn) bool { return false },
-		forward: func(_ fsm.MemberID, conn net.Conn) { _, _ = io.Copy(io.Discard, conn) },
-	}
-	p.start()
-	defer p.close()
-	var strangers []net.Conn
-	for range handshakesMax + 50 {
-		conn, err := net.Dial("tcp", listener.Addr().String())
-		if err != nil {
-			t.Fatal(err)
-		}
-		strangers = append(strangers, conn)
-	}
-	refused := 0
-	for _, conn := range strangers[handshakesMax:] { // over the limit: closed at once
-		_ = conn.SetReadDeadline(time.Now().Add(waitMax))
-		if _, err := conn.Read(make([]byte, 1)); err != nil && !errors.Is(err, context.DeadlineExceeded) {
-			refused++
-		}
-	}
-	if refused != 50 {
-		t.Errorf("%d of 50 strangers over the limit were refused", refused)
-	}
-	for _, conn := range strangers {
-		_ = conn.Close()
-	}
-	asker := &peers{self: "A", dialMax: waitMax, cluster: p.cluster, address: p.address}
-	eventually(t, "a member gets through", func() bool {
-		conn, err := asker.dial(t.Context(), streamForward, "B", 0)
-		if err == nil {
-			_ = conn.Close()
-		}
-		return err == nil
-	})
-	for member, want := range map[fsm.MemberID]streamReply{"C": streamNotMe} {
-		_, err := asker.dial(t.Context(), streamForward, member, 0)
-		if refused := (streamError{}); !errors.As(err, &refused) || refused.reply != want {
-			t.Errorf("dial %s: %v", member, err)
-		}
-	}
-	_, err = asker.dial(t.Context(), streamRaft, "B", 3)
-	if refused := (streamError{}); !errors.As(err, &refused) || refused.reply != streamNoReplica {
-		t.Errorf("raft stream to a closed group: %v", err)
 	}
 }

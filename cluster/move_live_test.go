@@ -12,6 +12,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // newGrowingCluster has a number of founders and further members that are started later.
@@ -659,7 +660,7 @@ func TestNothingIsPlannedOnStrangers(t *testing.T) {
 	c := newTestCluster(t, 3, 4)
 	c.startAll()
 	at := c.stranger()
-	c.configs[at].PeerTLS = newAuthority(t).member(t)
+	c.configs[at].PeerTLS = kit.NewAuthority(t).Member(t)
 	stranger := c.start(at).self
 	eventually(t, "gossip shows it", func() bool { return c.nodes[0].isAlive(stranger) })
 	router := c.nodes[0].Router()

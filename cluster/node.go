@@ -14,6 +14,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/gossip"
 	"github.com/peeklock/peeklock/cluster/notify"
+	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -38,7 +39,7 @@ type Node struct {
 
 	store   *partition.Log
 	gossip  *gossip.Membership
-	peers   *peers
+	peers   *peer.Transport
 	forward *forwarder
 	router  *Router
 	carrier *carrier
@@ -155,15 +156,14 @@ func (n *Node) open(ctx context.Context) error {
 			return fmt.Errorf("open peer port: %w", err)
 		}
 	}
-	n.peers = &peers{
-		self: n.self, listener: listener, log: n.log, dialMax: n.config.Timing.Dial,
-		secure:  newSecure(n.config.PeerTLS),
-		cluster: n.clusterID, address: n.address, raft: n.acceptRaft,
-		forward: func(from fsm.MemberID, conn net.Conn) { n.acceptForward(ctx, from, conn) },
-		backup:  n.serveBackup,
-	}
+	n.peers = peer.New(&peer.Config{
+		Self: n.self, Listener: listener, DialTimeout: n.config.Timing.Dial, TLS: n.config.PeerTLS,
+		Cluster: n.clusterID, Address: n.address, Raft: n.acceptRaft,
+		Forward: func(from fsm.MemberID, conn net.Conn) { n.acceptForward(ctx, from, conn) },
+		Backup:  n.serveBackup, Logger: n.log,
+	})
 	n.forward = newForwarder(n.log, n.config.Timing.Ping, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
-		return n.peers.dial(ctx, streamForward, to, fsm.CatalogPartition)
+		return n.peers.Dial(ctx, peer.ForwardStream, to, fsm.CatalogPartition)
 	})
 	n.router = newRouter(n, n.incarnation, n.self, n.config.Timing, n.log)
 	n.router.status, n.router.now, n.router.house = n.status, n.config.Now, n
@@ -179,7 +179,7 @@ func (n *Node) open(ctx context.Context) error {
 	if n.gossip, err = gossip.Open(n.gossipConfig(), n.metadata(listener)); err != nil {
 		return err
 	}
-	n.peers.start()
+	n.peers.Start()
 	n.log.InfoContext(ctx, "member is up", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.Address())
 	n.start(n.router.tickLoop)
 	n.start(n.pingLoop)
@@ -233,7 +233,7 @@ func (n *Node) ID() fsm.MemberID { return n.self }
 func (n *Node) GossipAddr() string { return n.gossip.Address() }
 
 // PeerAddr is the host:port of the peer port.
-func (n *Node) PeerAddr() string { return n.peers.listener.Addr().String() }
+func (n *Node) PeerAddr() string { return n.peers.Addr().String() }
 
 // Status is the cluster as this member sees it.
 func (n *Node) Status(ctx context.Context) (Status, error) { return n.status(ctx) }
@@ -318,7 +318,7 @@ func (n *Node) close(ctx context.Context) error {
 	defer cancel()
 	failed := n.closeGroups(ctx)
 	if n.peers != nil {
-		n.peers.close()
+		n.peers.Close()
 	}
 	if n.store != nil {
 		failed = errors.Join(failed, n.store.Close())

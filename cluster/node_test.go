@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -458,12 +459,12 @@ func TestMembersOfTwoClustersStayApart(t *testing.T) {
 		t.Error("a member of another cluster was taken in")
 	}
 	// A stream that claims the wrong cluster is refused, whatever gossip says.
-	impostor := &peers{
-		self: first.self, dialMax: waitMax, log: testLogger(), cluster: first.clusterID,
-		address: func(fsm.MemberID) (string, error) { return second.PeerAddr(), nil },
-	}
-	_, err = impostor.dial(t.Context(), streamForward, second.self, 0)
-	if refused := (streamError{}); !errors.As(err, &refused) || refused.reply != streamForeign {
+	impostor := peer.New(&peer.Config{
+		Self: first.self, DialTimeout: waitMax, Logger: testLogger(), Cluster: first.clusterID,
+		Address: func(fsm.MemberID) (string, error) { return second.PeerAddr(), nil },
+	})
+	_, err = impostor.Dial(t.Context(), peer.ForwardStream, second.self, 0)
+	if refused := (peer.RefusedError{}); !errors.As(err, &refused) || refused.Reply != peer.ForeignCluster {
 		t.Errorf("stream to another cluster: %v", err)
 	}
 }

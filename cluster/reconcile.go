@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/notify"
+	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -135,7 +136,7 @@ func (n *Node) says(ctx context.Context, member fsm.MemberID) error {
 	case hello.Knows < n.Level():
 		return fmt.Errorf("member %s: its binary knows level %d and the cluster needs %d", member, hello.Knows, n.Level())
 	case hello.Member != member, hello.Cluster != "" && hello.Cluster != n.clusterID():
-		return streamError{streamForeign}
+		return peer.RefusedError{Reply: peer.ForeignCluster}
 	}
 	return nil
 }

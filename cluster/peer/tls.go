@@ -1,4 +1,4 @@
-package cluster
+package peer
 
 import (
 	"context"
@@ -15,7 +15,6 @@ import (
 
 // The limits of encryption between members.
 const (
-	gossipKeysMax     = 8              // keys of gossip at a time: one in use, the others for a change
 	lingerBytesMax    = 64 << 10       // read from a peer of the other kind before its stream is closed
 	lingerWaitMax     = time.Second    // for it to close its end
 	tlsHelloRecord    = 0x16           // first byte of a TLS stream: a handshake record (RFC 8446, 5.1)
@@ -30,18 +29,18 @@ var (
 	errNoCertificate = errors.New("the member shows no certificate")
 )
 
-// secure is TLS on the streams between members. Both ends show a certificate of the same
+// memberTLS is TLS on the streams between members. Both ends show a certificate of the same
 // authorities; names in it are not looked at, for members are reached by whatever address
 // gossip tells. Which member it is says the header of the stream, as without TLS: whoever
-// has a certificate may be any member. A nil *secure leaves streams plain.
-type secure struct {
+// has a certificate may be any member. A nil *memberTLS leaves streams plain.
+type memberTLS struct {
 	server, client *tls.Config
 }
 
-// newSecure makes both ends of one configuration, of which it takes the certificate
+// newTLS makes both ends of one configuration, of which it takes the certificate
 // (Certificates, GetCertificate, GetClientCertificate), the authorities (RootCAs) and the
 // clock. All else is decided here.
-func newSecure(given *tls.Config) *secure {
+func newTLS(given *tls.Config) *memberTLS {
 	if given == nil {
 		return nil
 	}
@@ -55,7 +54,7 @@ func newSecure(given *tls.Config) *secure {
 	config.SessionTicketsDisabled, config.ClientSessionCache = true, nil
 	config.DynamicRecordSizingDisabled = true // small first records are for browsers
 	config.NextProtos, config.GetConfigForClient, config.VerifyPeerCertificate = nil, nil, nil
-	return &secure{server: config, client: config.Clone()}
+	return &memberTLS{server: config, client: config.Clone()}
 }
 
 // checkMember verifies what the other end shows. A member dials and is dialled, so its
@@ -86,7 +85,7 @@ func checkMember(config *tls.Config) func(tls.ConnectionState) error {
 }
 
 // dial makes a stream that was dialled a TLS stream; ctx bounds it.
-func (s *secure) dial(ctx context.Context, conn net.Conn) (net.Conn, error) {
+func (s *memberTLS) dial(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	if s == nil {
 		return conn, nil
 	}
@@ -99,12 +98,12 @@ func (s *secure) dial(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	if err != nil {
 		return nil, trustError{err}
 	}
-	return sealed{c}, nil
+	return abruptConn{c}, nil
 }
 
 // accept makes a stream that was accepted a TLS stream within handshakeWaitMax. A plain
 // member is told so in words that it understands.
-func (s *secure) accept(conn net.Conn) (net.Conn, error) {
+func (s *memberTLS) accept(conn net.Conn) (net.Conn, error) {
 	if s == nil {
 		return conn, nil
 	}
@@ -115,9 +114,9 @@ func (s *secure) accept(conn net.Conn) (net.Conn, error) {
 	var other tls.RecordHeaderError
 	switch {
 	case err == nil:
-		return sealed{c}, nil
+		return abruptConn{c}, nil
 	case errors.As(err, &other) && isPeerMagic(other.RecordHeader[:]):
-		part(conn, []byte{byte(streamWantsTLS)})
+		part(conn, []byte{byte(WantsTLS)})
 		return nil, errPlainPeer
 	}
 	if err = (trustError{err}); distrusted(err) {
@@ -148,13 +147,13 @@ func part(conn net.Conn, word []byte) {
 	_, _ = io.CopyN(io.Discard, conn, lingerBytesMax)
 }
 
-// sealed is a TLS stream that closes as a plain one does: at once, and without the good-bye
+// abruptConn is a TLS stream that closes as a plain one does: at once, and without the good-bye
 // of TLS, which may wait 5 s for a peer that does not read. Frames and raft's messages have
 // lengths, so nobody takes a stream that was cut for one that ended.
-type sealed struct{ *tls.Conn }
+type abruptConn struct{ *tls.Conn }
 
 // Close implements net.Conn.
-func (s sealed) Close() error { return s.NetConn().Close() }
+func (s abruptConn) Close() error { return s.NetConn().Close() }
 
 // trustError is a TLS handshake that failed, or what the other end said of ours.
 type trustError struct{ err error }
@@ -166,13 +165,13 @@ func (e trustError) Unwrap() error { return e.err }
 func distrusted(err error) bool {
 	var trust trustError
 	var alert *net.OpError
-	var refused streamError
+	var refused RefusedError
 	var timeout net.Error
 	switch {
 	case errors.Is(err, errPlainPeer), errors.As(err, &alert) && alert.Op == opAlert:
 		return true
 	case errors.As(err, &refused):
-		return refused.reply == streamWantsTLS || refused.reply == streamWantsPlain
+		return refused.Reply == WantsTLS || refused.Reply == WantsPlain
 	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed),
 		errors.Is(err, context.Canceled), errors.Is(err, os.ErrDeadlineExceeded), errors.Is(err, syscall.ECONNRESET),
 		errors.As(err, &timeout) && timeout.Timeout():

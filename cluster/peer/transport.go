@@ -1,7 +1,8 @@
-package cluster
+package peer
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/binary"
 	"errors"
 	"fmt"
@@ -9,6 +10,7 @@ import (
 	"log/slog"
 	"net"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/throttle"
@@ -30,65 +32,66 @@ const (
 	streamIdentityText = 3 // texts behind the fixed part
 )
 
-// streamKind says what a stream is for.
-type streamKind byte
+// Kind says what a stream is for.
+type Kind byte
 
 // The kinds of streams.
 const (
-	streamRaft    streamKind = 1 // raft's own, for one partition
-	streamForward streamKind = 2 // frames of forward.go
-	streamBackup  streamKind = 3 // a backup of one partition, towards who dialled
+	RaftStream    Kind = 1 // raft's own, for one partition
+	ForwardStream Kind = 2 // frames of forward.go
+	BackupStream  Kind = 3 // a backup of one partition, towards who dialled
 )
 
-// streamReply is the one byte that answers a header.
-type streamReply byte
+// Reply is the one byte that answers a header.
+type Reply byte
 
 // The replies.
 const (
-	streamOK          streamReply = 1
-	streamNotMe       streamReply = 2 // the address belongs to another member now
-	streamForeign     streamReply = 3 // another cluster
-	streamNoReplica   streamReply = 4 // no replica of that partition is open here
-	streamBusy        streamReply = 5
-	streamUnreadable  streamReply = 6
-	streamUnknownKind streamReply = 7
-	streamWantsTLS    streamReply = 8 // a plain stream came where TLS is spoken
-	streamWantsPlain  streamReply = 9 // the other way round; never sent, TLS would not understand it
+	Accepted       Reply = 1
+	OtherMember    Reply = 2 // the address belongs to another member now
+	ForeignCluster Reply = 3 // another cluster
+	NoReplica      Reply = 4 // no replica of that partition is open here
+	Busy           Reply = 5
+	Unreadable     Reply = 6
+	UnknownKind    Reply = 7
+	WantsTLS       Reply = 8 // a plain stream came where TLS is spoken
+	WantsPlain     Reply = 9 // the other way round; never sent, TLS would not understand it
 )
 
-// String is the reply as people read it.
-func (r streamReply) String() string {
+// String describes the reply.
+func (r Reply) String() string {
 	switch r {
-	case streamOK:
+	case Accepted:
 		return "accepted"
-	case streamNotMe:
+	case OtherMember:
 		return "the address belongs to another member"
-	case streamForeign:
+	case ForeignCluster:
 		return "the member belongs to another cluster"
-	case streamNoReplica:
+	case NoReplica:
 		return "no replica of the partition is open there"
-	case streamBusy:
+	case Busy:
 		return "too many streams"
-	case streamUnreadable:
+	case Unreadable:
 		return "the header was not understood"
-	case streamUnknownKind:
+	case UnknownKind:
 		return "the kind of stream was not understood"
-	case streamWantsTLS:
+	case WantsTLS:
 		return "the member takes streams in TLS only: give this one a certificate too"
-	case streamWantsPlain:
+	case WantsPlain:
 		return "the member speaks TLS and this one does not: give both certificates, or neither"
 	}
 	return fmt.Sprintf("reply %d", byte(r))
 }
 
-// streamError is a reply other than streamOK.
-type streamError struct{ reply streamReply }
+// RefusedError is a reply other than Accepted.
+type RefusedError struct{ Reply Reply }
 
-func (e streamError) Error() string { return e.reply.String() }
+// Error implements error.
+func (e RefusedError) Error() string { return e.Reply.String() }
 
 // streamHeader opens every stream between members.
 type streamHeader struct {
-	Kind      streamKind
+	Kind      Kind
 	Partition fsm.PartitionID // raft only
 	To, From  fsm.MemberID
 	Cluster   string // cluster id, empty while none is known
@@ -115,12 +118,12 @@ func readStreamHeader(r io.Reader) (h streamHeader, err error) {
 		return h, err
 	}
 	if isTLSHello(fixed[:]) {
-		return h, streamError{streamWantsPlain}
+		return h, RefusedError{WantsPlain}
 	}
 	if !isPeerMagic(fixed[:]) {
-		return h, streamError{streamUnreadable}
+		return h, RefusedError{Unreadable}
 	}
-	h.Kind = streamKind(fixed[5])
+	h.Kind = Kind(fixed[5])
 	h.Partition = fsm.PartitionID(binary.BigEndian.Uint32(fixed[6:]))
 	var texts [streamIdentityText]string
 	for i, limit := range [streamIdentityText]byte{memberIDBytesMax, memberIDBytesMax, clusterIDBytesMax} {
@@ -129,7 +132,7 @@ func readStreamHeader(r io.Reader) (h streamHeader, err error) {
 			return h, err
 		}
 		if size[0] > limit {
-			return h, streamError{streamUnreadable}
+			return h, RefusedError{Unreadable}
 		}
 		text := make([]byte, size[0])
 		if _, err := io.ReadFull(r, text); err != nil {
@@ -141,25 +144,43 @@ func readStreamHeader(r io.Reader) (h streamHeader, err error) {
 	return h, nil
 }
 
-// peers opens streams to other members and takes theirs. There is one TCP connection
+// Config of the peer port of one member. Listener, Self, Cluster, Address, Raft, Forward and Logger are
+// needed to accept; Self, DialTimeout, Cluster, Address and Logger to dial.
+type Config struct {
+	Self        fsm.MemberID
+	Listener    net.Listener // closed by the Transport
+	DialTimeout time.Duration
+	// TLS, when set, makes every stream a TLS stream; see the package comment.
+	TLS *tls.Config
+	// Cluster is the id of this member's cluster, "" while none is known. Address is the host:port of a
+	// member. Both are called from any goroutine.
+	Cluster func() string
+	Address func(fsm.MemberID) (string, error)
+
+	// Raft takes over a stream for a partition's group. With a nil connection it only says whether the
+	// group is open here.
+	Raft func(fsm.PartitionID, net.Conn) bool
+	// Forward serves a stream and returns when it has ended.
+	Forward func(fsm.MemberID, net.Conn)
+	// Backup takes over a stream to which it writes a backup; nil refuses such streams.
+	Backup func(fsm.PartitionID, net.Conn)
+	Logger *slog.Logger
+}
+
+// Stats counts streams since the start.
+type Stats struct{ Dialled, Accepted, Failed, Untrusted uint64 }
+
+type counters struct{ dialled, accepted, failed, untrusted atomic.Uint64 }
+
+// Transport opens streams to other members and accepts theirs. There is one TCP connection
 // per stream: measured against multiplexing over one connection this is 7 to 12 % faster,
-// and a slow group does not hold up the others (DESIGN.md).
-type peers struct {
-	self     fsm.MemberID
-	listener net.Listener
-	log      *slog.Logger
-	dialMax  time.Duration
-	secure   *secure      // nil: plain streams
+// and a slow group does not hold up the others (DESIGN.md of package cluster). All methods may be
+// called concurrently.
+type Transport struct {
+	config   Config
+	tls      *memberTLS   // nil: plain streams
 	refusals throttle.Log // log lines about peers that are not trusted
-	counts   peerCounts
-	cluster  func() string
-	address  func(fsm.MemberID) (string, error)
-	// raft hands a stream to the group of the partition; false: it is not open here.
-	raft func(fsm.PartitionID, net.Conn) bool
-	// forward serves a stream and returns when it has ended.
-	forward func(fsm.MemberID, net.Conn)
-	// backup writes a backup and returns when the stream has ended; nil: there are none.
-	backup func(fsm.PartitionID, net.Conn)
+	counts   counters
 
 	mu         sync.Mutex
 	streams    map[net.Conn]struct{} // accepted, and still ours to close
@@ -169,22 +190,35 @@ type peers struct {
 	done       sync.WaitGroup
 }
 
-// start begins to accept.
-func (p *peers) start() {
-	p.streams = make(map[net.Conn]struct{})
-	p.places = make(chan struct{}, handshakesMax)
-	p.done.Go(p.acceptLoop)
+// New makes a transport. It accepts nothing before Start.
+func New(c *Config) *Transport {
+	return &Transport{
+		config: *c, tls: newTLS(c.TLS),
+		streams: make(map[net.Conn]struct{}), places: make(chan struct{}, handshakesMax),
+	}
 }
 
-func (p *peers) acceptLoop() {
+// Start begins to accept.
+func (p *Transport) Start() { p.done.Go(p.acceptLoop) }
+
+// Addr is the address that the peer port is bound to.
+func (p *Transport) Addr() net.Addr { return p.config.Listener.Addr() }
+
+// Stats is what was counted so far.
+func (p *Transport) Stats() Stats {
+	c := &p.counts
+	return Stats{Dialled: c.dialled.Load(), Accepted: c.accepted.Load(), Failed: c.failed.Load(), Untrusted: c.untrusted.Load()}
+}
+
+func (p *Transport) acceptLoop() {
 	pause := acceptPauseMin
 	for {
-		conn, err := p.listener.Accept()
+		conn, err := p.config.Listener.Accept()
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
 		if err != nil { // out of file descriptors, most likely
-			p.log.Warn("accept on the peer port", "error", err)
+			p.config.Logger.Warn("accept on the peer port", "error", err)
 			if p.pause(pause) {
 				return
 			}
@@ -208,7 +242,7 @@ func (p *peers) acceptLoop() {
 }
 
 // pause waits and says whether the port has been closed meanwhile.
-func (p *peers) pause(length time.Duration) bool {
+func (p *Transport) pause(length time.Duration) bool {
 	timer := time.NewTimer(length)
 	defer timer.Stop()
 	<-timer.C
@@ -218,7 +252,7 @@ func (p *peers) pause(length time.Duration) bool {
 }
 
 // track remembers a stream so that close can end it; false: no room, or closing.
-func (p *peers) track(conn net.Conn) bool {
+func (p *Transport) track(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed || len(p.streams) >= streamsMax {
@@ -228,14 +262,14 @@ func (p *peers) track(conn net.Conn) bool {
 	return true
 }
 
-func (p *peers) untrack(conn net.Conn) {
+func (p *Transport) untrack(conn net.Conn) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	delete(p.streams, conn)
 }
 
 // welcome reads the header of one accepted stream and hands the stream on.
-func (p *peers) welcome(raw net.Conn) {
+func (p *Transport) welcome(raw net.Conn) {
 	defer p.untrack(raw)
 	conn, header, err := p.handshake(raw)
 	<-p.places
@@ -245,84 +279,84 @@ func (p *peers) welcome(raw net.Conn) {
 		return
 	}
 	p.counts.accepted.Add(1)
-	if header.Kind == streamForward {
-		p.forward(header.From, conn)
+	if header.Kind == ForwardStream {
+		p.config.Forward(header.From, conn)
 		_ = conn.Close()
 		return
 	}
-	if header.Kind == streamBackup {
-		p.backup(header.Partition, conn)
+	if header.Kind == BackupStream {
+		p.config.Backup(header.Partition, conn)
 		return
 	}
-	if !p.raft(header.Partition, conn) { // closed since the handshake
+	if !p.config.Raft(header.Partition, conn) { // closed since the handshake
 		_ = conn.Close()
 	}
 }
 
 // handshake makes the stream a TLS stream where that is wanted, and reads, judges and
 // answers its header, all within a bounded time.
-func (p *peers) handshake(raw net.Conn) (net.Conn, streamHeader, error) {
+func (p *Transport) handshake(raw net.Conn) (net.Conn, streamHeader, error) {
 	if err := raw.SetDeadline(time.Now().Add(handshakeWaitMax)); err != nil {
 		return nil, streamHeader{}, err
 	}
-	conn, err := p.secure.accept(raw)
+	conn, err := p.tls.accept(raw)
 	if err != nil {
 		return nil, streamHeader{}, err
 	}
 	header, err := readStreamHeader(conn)
-	var refused streamError
-	if errors.As(err, &refused) && refused.reply == streamWantsPlain {
+	var refused RefusedError
+	if errors.As(err, &refused) && refused.Reply == WantsPlain {
 		part(conn, append([]byte(streamMagic), streamVersion)) // what no TLS begins with
 		return nil, header, err
 	}
 	reply := p.judge(&header)
 	switch {
 	case errors.As(err, &refused):
-		reply = refused.reply
+		reply = refused.Reply
 	case err != nil:
 		return nil, header, err
 	}
 	if _, err := conn.Write([]byte{byte(reply)}); err != nil {
 		return nil, header, err
 	}
-	if reply != streamOK {
-		return nil, header, streamError{reply}
+	if reply != Accepted {
+		return nil, header, RefusedError{reply}
 	}
 	return conn, header, conn.SetDeadline(time.Time{})
 }
 
 // logRefused tells of a stream that was not taken: loudly, now and then, when its peer is
 // not trusted.
-func (p *peers) logRefused(from string, err error) {
+func (p *Transport) logRefused(from string, err error) {
 	if distrusted(err) {
 		p.counts.untrusted.Add(1)
 	}
 	host, _, splitErr := net.SplitHostPort(from)
 	if splitErr == nil && distrusted(err) && p.refusals.Allow("from "+host, time.Now()) {
-		p.log.Warn(textNoTrustAccept, "from", from, "error", err)
+		p.config.Logger.Warn(textNoTrustAccept, "from", from, "error", err)
 		return
 	}
-	p.log.Debug("stream refused", "from", from, "error", err)
+	p.config.Logger.Debug("stream refused", "from", from, "error", err)
 }
 
-func (p *peers) judge(header *streamHeader) streamReply {
-	ours := p.cluster()
+func (p *Transport) judge(header *streamHeader) Reply {
+	ours := p.config.Cluster()
 	switch {
-	case header.Kind != streamRaft && header.Kind != streamForward && (header.Kind != streamBackup || p.backup == nil):
-		return streamUnknownKind
-	case header.To != p.self:
-		return streamNotMe
+	case header.Kind != RaftStream && header.Kind != ForwardStream && (header.Kind != BackupStream || p.config.Backup == nil):
+		return UnknownKind
+	case header.To != p.config.Self:
+		return OtherMember
 	case header.Cluster != "" && ours != "" && header.Cluster != ours:
 		p.logForeign(header, ours)
-		return streamForeign
-	case header.Kind != streamForward && !p.raft(header.Partition, nil):
-		return streamNoReplica
+		return ForeignCluster
+	case header.Kind != ForwardStream && !p.config.Raft(header.Partition, nil):
+		return NoReplica
 	}
-	return streamOK
+	return Accepted
 }
 
 // logForeign says now and then that a member of another cluster knocks.
-func (p *peers) logForeign(header *streamHeader, ours string) {
+func (p *Transport) logForeign(header *streamHeader, ours string) {
 	now := time.Now()
 	p.mu.Lock()
 	quiet := now.Sub(p.foreignLog) < throttle.LogEvery
@@ -331,27 +365,28 @@ func (p *peers) logForeign(header *streamHeader, ours string) {
 	}
 	p.mu.Unlock()
 	if !quiet {
-		p.log.Error("a stream from a member of another cluster is refused",
+		p.config.Logger.Error("a stream from a member of another cluster is refused",
 			"peer", header.From, "their_cluster", header.Cluster, "our_cluster", ours)
 	}
 }
 
-// dial opens a stream to another member.
-func (p *peers) dial(ctx context.Context, kind streamKind, to fsm.MemberID, id fsm.PartitionID) (net.Conn, error) {
-	address, err := p.address(to)
+// Dial opens a stream to another member, within Config.DialTimeout. The partition counts for raft and
+// backup streams. A stream that the other end refuses is a RefusedError.
+func (p *Transport) Dial(ctx context.Context, kind Kind, to fsm.MemberID, id fsm.PartitionID) (net.Conn, error) {
+	address, err := p.config.Address(to)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, p.dialMax)
+	ctx, cancel := context.WithTimeout(ctx, p.config.DialTimeout)
 	defer cancel()
 	raw, err := new(net.Dialer).DialContext(ctx, "tcp", address)
 	if err != nil {
 		p.counts.failed.Add(1)
 		return nil, fmt.Errorf("reach member %s: %w", to, err)
 	}
-	conn, err := p.secure.dial(ctx, raw)
+	conn, err := p.tls.dial(ctx, raw)
 	if err == nil {
-		header := streamHeader{Kind: kind, Partition: id, To: to, From: p.self, Cluster: p.cluster()}
+		header := streamHeader{Kind: kind, Partition: id, To: to, From: p.config.Self, Cluster: p.config.Cluster()}
 		err = p.introduce(ctx, conn, &header)
 	}
 	if err != nil {
@@ -361,7 +396,7 @@ func (p *peers) dial(ctx context.Context, kind streamKind, to fsm.MemberID, id f
 			p.counts.untrusted.Add(1)
 		}
 		if distrusted(err) && p.refusals.Allow("to "+string(to), time.Now()) {
-			p.log.WarnContext(ctx, textNoTrust, "peer", to, "address", address, "error", err)
+			p.config.Logger.WarnContext(ctx, textNoTrust, "peer", to, "address", address, "error", err)
 		}
 		return nil, fmt.Errorf("reach member %s at %s: %w", to, address, err)
 	}
@@ -370,7 +405,7 @@ func (p *peers) dial(ctx context.Context, kind streamKind, to fsm.MemberID, id f
 }
 
 // introduce sends the header and waits for the reply.
-func (p *peers) introduce(ctx context.Context, conn net.Conn, header *streamHeader) error {
+func (p *Transport) introduce(ctx context.Context, conn net.Conn, header *streamHeader) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if _, err := conn.Write(header.appendTo(nil)); err != nil {
@@ -380,8 +415,8 @@ func (p *peers) introduce(ctx context.Context, conn net.Conn, header *streamHead
 	if _, err := io.ReadFull(conn, reply[:]); err != nil {
 		return err // in TLS 1.3 this is where a member that refuses our certificate says so
 	}
-	if streamReply(reply[0]) != streamOK {
-		return streamError{streamReply(reply[0])}
+	if Reply(reply[0]) != Accepted {
+		return RefusedError{Reply(reply[0])}
 	}
 	if !stop() { // the deadline fired while the reply came in
 		return ctx.Err()
@@ -389,9 +424,9 @@ func (p *peers) introduce(ctx context.Context, conn net.Conn, header *streamHead
 	return nil
 }
 
-// close stops accepting, ends the accepted forward streams and waits. Streams that
+// Close stops accepting, ends the accepted forward streams and waits. Streams that
 // were handed to groups end with their groups.
-func (p *peers) close() {
+func (p *Transport) Close() {
 	p.mu.Lock()
 	if p.closed {
 		p.mu.Unlock()
@@ -399,7 +434,7 @@ func (p *peers) close() {
 		return
 	}
 	p.closed = true
-	_ = p.listener.Close()
+	_ = p.config.Listener.Close()
 	for conn := range p.streams {
 		_ = conn.Close()
 	}

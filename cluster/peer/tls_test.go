@@ -1,0 +1,284 @@
+package peer
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"io"
+	"math/big"
+	"net"
+	"sync/atomic"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
+)
+
+// port is a peer port that serves forward streams by reading them, and counts those.
+type port struct {
+	*Transport
+	lines   *kit.LogLines
+	streams atomic.Int32
+}
+
+func newPort(t testing.TB, self fsm.MemberID, config *tls.Config, to *port) *port {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	p := &port{lines: new(kit.LogLines)}
+	p.Transport = New(&Config{
+		Self: self, Listener: listener, DialTimeout: waitMax, TLS: config,
+		Cluster: func() string { return "" },
+		Address: func(fsm.MemberID) (string, error) { return to.Addr().String(), nil },
+		Raft:    func(fsm.PartitionID, net.Conn) bool { return false },
+		Forward: func(_ fsm.MemberID, conn net.Conn) {
+			p.streams.Add(1)
+			_, _ = io.Copy(conn, conn)
+		},
+		Logger: p.lines.Logger(),
+	})
+	p.Start()
+	t.Cleanup(p.Close)
+	return p
+}
+
+// TestPeersTrust: who may open a stream to whom. Whoever may not is told why, and told
+// of, at both ends.
+func TestPeersTrust(t *testing.T) {
+	t.Parallel()
+	ours, theirs := kit.NewAuthority(t), kit.NewAuthority(t)
+	with := func(a *kit.Authority, c *tls.Certificate) *tls.Config {
+		current := new(atomic.Pointer[tls.Certificate])
+		current.Store(c)
+		return a.Config(current)
+	}
+	usage := func(usages ...x509.ExtKeyUsage) *tls.Config {
+		return with(ours, ours.Issue(t, func(c *x509.Certificate) { c.ExtKeyUsage = usages }))
+	}
+	late := with(ours, ours.Issue(t, func(c *x509.Certificate) { c.NotAfter = time.Now().Add(-time.Minute) }))
+	for name, c := range map[string]struct {
+		from, to       *tls.Config
+		dialer, server string // words of the log; empty: the stream stands
+	}{
+		"plain":                       {nil, nil, "", ""},
+		"tls":                         {ours.Member(t), ours.Member(t), "", ""},
+		"no usages":                   {usage(), usage(), "", ""},
+		"plain to tls":                {nil, ours.Member(t), "takes streams in TLS only", "without TLS"},
+		"tls to plain":                {ours.Member(t), nil, "without TLS", "speaks TLS"},
+		"another authority":           {theirs.Member(t), ours.Member(t), "unknown authority", "bad certificate"},
+		"trusts us, foreign itself":   {with(ours, theirs.Issue(t, nil)), ours.Member(t), "unknown certificate authority", "unknown authority"},
+		"no certificate":              {with(ours, nil), ours.Member(t), "certificate required", "provide a certificate"},
+		"expired":                     {late, ours.Member(t), "expired", "expired"},
+		"we are expired":              {ours.Member(t), late, "expired", "bad certificate"},
+		"a client's certificate":      {usage(x509.ExtKeyUsageClientAuth), ours.Member(t), "bad certificate", "incompatible key usage"},
+		"a server's certificate only": {ours.Member(t), usage(x509.ExtKeyUsageServerAuth), "incompatible key usage", "bad certificate"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := newPort(t, "B", c.to, nil)
+			dialer := newPort(t, "A", c.from, server)
+			for range 2 { // refused again, told of once
+				conn, err := dialer.Dial(t.Context(), ForwardStream, "B", 0)
+				if (err == nil) != (c.dialer == "") {
+					t.Fatalf("dial: %v", err)
+				}
+				if err != nil {
+					continue
+				}
+				if _, err := conn.Write([]byte("hello")); err != nil {
+					t.Fatal(err)
+				}
+				got := make([]byte, 5)
+				if _, err := io.ReadFull(conn, got); err != nil || string(got) != "hello" {
+					t.Fatalf("read %q, %v", got, err)
+				}
+				_ = conn.Close()
+			}
+			if c.dialer == "" {
+				return
+			}
+			eventually(t, "a line at the server", func() bool { return server.lines.Has(textNoTrustAccept, c.server) })
+			if !dialer.lines.Has(textNoTrust, c.dialer, "peer=B") {
+				t.Errorf("the dialer said %s", dialer.lines.String())
+			}
+			server.Close()
+			if n := server.streams.Load(); n != 0 {
+				t.Errorf("%d streams were served", n)
+			}
+			if a, b := dialer.lines.Count("WARN"), server.lines.Count("WARN"); a != 1 || b != 1 {
+				t.Errorf("%d lines at the dialer and %d at the server, want 1 and 1", a, b)
+			}
+		})
+	}
+}
+
+// A silent peer holds a handshake for no longer than its bound, at either end, and what
+// breaks off is no matter of trust.
+func TestSecureHandshakeIsBounded(t *testing.T) {
+	t.Parallel()
+	mute, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer mute.Close()
+	ours := kit.NewAuthority(t)
+	server := newPort(t, "B", ours.Member(t), nil)
+	dialer := newPort(t, "A", ours.Member(t), server)
+	dialer.config.Address = func(fsm.MemberID) (string, error) { return mute.Addr().String(), nil }
+	dialer.config.DialTimeout = 50 * time.Millisecond
+	if _, err := dialer.Dial(t.Context(), ForwardStream, "B", 0); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("dial: %v", err)
+	}
+	conn, err := net.Dial("tcp", server.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := conn.SetReadDeadline(time.Now().Add(4 * handshakeWaitMax)); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("the silent stream: %v", err)
+	}
+	if dialer.lines.Has("WARN") || server.lines.Has("WARN") {
+		t.Error("a silent peer is said to be foreign")
+	}
+}
+
+// A process that is gone is told from one that is not trusted: the first lets a follower
+// stand for election at once (partition, campaign.go).
+func TestSecureDialTellsTheDead(t *testing.T) {
+	t.Parallel()
+	ours := kit.NewAuthority(t)
+	server := newPort(t, "B", ours.Member(t), nil)
+	dialer := newPort(t, "A", ours.Member(t), server)
+	conn, err := dialer.Dial(t.Context(), ForwardStream, "B", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	closed, err := dialer.Dial(t.Context(), ForwardStream, "B", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = closed.Close() // our own doing is told apart, too
+	if _, err := closed.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("our own closing reads as %v", err)
+	}
+	server.Close()
+	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, net.ErrClosed) {
+		t.Errorf("the stream of a peer that is gone: %v", err)
+	}
+	if _, err := dialer.Dial(t.Context(), ForwardStream, "B", 0); !errors.Is(err, syscall.ECONNREFUSED) || distrusted(err) {
+		t.Errorf("dial: %v", err)
+	}
+}
+
+// Closing never waits, not even for a peer that reads nothing.
+func TestSecureCloseDoesNotWait(t *testing.T) {
+	t.Parallel()
+	ours := kit.NewAuthority(t)
+	server := newPort(t, "B", ours.Member(t), nil)
+	hold := make(chan struct{})
+	server.config.Forward = func(fsm.MemberID, net.Conn) { <-hold }
+	defer close(hold)
+	dialer := newPort(t, "A", ours.Member(t), server)
+	conn, err := dialer.Dial(t.Context(), ForwardStream, "B", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	raw := conn.(abruptConn).NetConn()
+	_ = raw.SetWriteDeadline(time.Now().Add(100 * time.Millisecond))
+	for err == nil { // fill the way
+		_, err = raw.Write(make([]byte, 64<<10))
+	}
+	_ = raw.SetWriteDeadline(time.Time{})
+	start := time.Now()
+	_ = conn.Close()
+	if took := time.Since(start); took > 2*time.Second {
+		t.Errorf("closing took %s", took)
+	}
+}
+
+// A certificate that is replaced is shown by the next stream, at both ends; those that
+// stand go on.
+func TestSecureCertificateIsReplaced(t *testing.T) {
+	t.Parallel()
+	ours := kit.NewAuthority(t)
+	current := new(atomic.Pointer[tls.Certificate])
+	current.Store(ours.Issue(t, nil))
+	server := newPort(t, "B", ours.Config(current), nil)
+	seen := make(chan *big.Int, 2)
+	server.config.Forward = func(_ fsm.MemberID, conn net.Conn) {
+		seen <- conn.(abruptConn).ConnectionState().PeerCertificates[0].SerialNumber
+		_, _ = io.Copy(conn, conn)
+	}
+	dialer := newPort(t, "A", ours.Config(current), server)
+	var conns []net.Conn
+	for range 2 {
+		conn, err := dialer.Dial(t.Context(), ForwardStream, "B", 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		want := current.Load().Leaf.SerialNumber
+		shown := conn.(abruptConn).ConnectionState()
+		if got := <-seen; got.Cmp(want) != 0 || shown.PeerCertificates[0].SerialNumber.Cmp(want) != 0 || shown.DidResume {
+			t.Errorf("another certificate than %s was shown", want)
+		}
+		conns = append(conns, conn)
+		current.Store(ours.Issue(t, nil))
+	}
+	for _, conn := range conns {
+		if _, err := conn.Write([]byte("x")); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := io.ReadFull(conn, make([]byte, 1)); err != nil {
+			t.Errorf("a stream with the certificate before: %v", err)
+		}
+	}
+}
+
+// BenchmarkSecureHandshake is what opening one stream costs.
+func BenchmarkSecureHandshake(b *testing.B) {
+	ours := kit.NewAuthority(b)
+	for _, c := range []struct {
+		name string
+		tls  func() *tls.Config
+	}{{"plain", func() *tls.Config { return nil }}, {"tls", func() *tls.Config { return ours.Member(b) }}} {
+		b.Run(c.name, func(b *testing.B) {
+			server := newPort(b, "B", c.tls(), nil)
+			dialer := newPort(b, "A", c.tls(), server)
+			for b.Loop() {
+				conn, err := dialer.Dial(b.Context(), ForwardStream, "B", 0)
+				if err != nil {
+					b.Fatal(err)
+				}
+				_ = conn.Close()
+			}
+		})
+	}
+}
+
+// waitMax is how long a test waits for what has to come. Nothing takes that long.
+const waitMax = time.Minute
+
+func eventually(t *testing.T, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(waitMax)
+	defer deadline.Stop()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for !holds() {
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			t.Fatalf("not in %s: %s", waitMax, what)
+		}
+	}
+}

@@ -1,0 +1,149 @@
+// Package kit holds what tests of several packages share: a certificate Authority in memory, and a
+// log that a test reads while it is written. Only tests import it.
+package kit
+
+import (
+	"bytes"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"log/slog"
+	"math/big"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Authority signs certificates in memory.
+type Authority struct {
+	cert *x509.Certificate
+	key  *ecdsa.PrivateKey
+	Pool *x509.CertPool // of the authority alone
+}
+
+// NewAuthority makes an authority whose certificates are good for an hour.
+func NewAuthority(t testing.TB) *Authority {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: "authority"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	cert, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pool := x509.NewCertPool()
+	pool.AddCert(cert)
+	return &Authority{cert, key, pool}
+}
+
+// Issue signs a certificate without names, for members are reached by address.
+func (a *Authority) Issue(t testing.TB, change func(*x509.Certificate)) *tls.Certificate {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	serial, err := rand.Int(rand.Reader, big.NewInt(1<<60))
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: serial, Subject: pkix.Name{CommonName: "member"},
+		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		KeyUsage:    x509.KeyUsageDigitalSignature,
+		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
+	}
+	if change != nil {
+		change(template)
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, a.cert, key.Public(), a.key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	leaf, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
+}
+
+// Config is a TLS configuration of a member that shows the certificate in current, or none.
+func (a *Authority) Config(current *atomic.Pointer[tls.Certificate]) *tls.Config {
+	return &tls.Config{
+		RootCAs:        a.Pool,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil },
+		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) {
+			if c := current.Load(); c != nil {
+				return c, nil
+			}
+			return new(tls.Certificate), nil // none
+		},
+	}
+}
+
+// Member is a TLS configuration with a certificate of its own.
+func (a *Authority) Member(t testing.TB) *tls.Config {
+	t.Helper()
+	current := new(atomic.Pointer[tls.Certificate])
+	current.Store(a.Issue(t, nil))
+	return a.Config(current)
+}
+
+// LogLines is a log that a test reads while it is written.
+type LogLines struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+// Write implements io.Writer.
+func (l *LogLines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+// Has reports whether some line contains all the words.
+func (l *LogLines) Has(words ...string) bool {
+	return l.Count(words...) > 0
+}
+
+// Count is the number of lines that contain all the words.
+func (l *LogLines) Count(words ...string) (n int) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+line:
+	for text := range strings.Lines(l.b.String()) {
+		for _, word := range words {
+			if !strings.Contains(text, word) {
+				continue line
+			}
+		}
+		n++
+	}
+	return n
+}
+
+// Logger writes to l.
+func (l *LogLines) Logger() *slog.Logger { return slog.New(slog.NewTextHandler(l, nil)) }
+
+// String is everything that was written.
+func (l *LogLines) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
+}
