@@ -444,7 +444,7 @@ func (g *Membership) forgetOne() bool {
 func (g *Membership) NodeMeta(limit int) []byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	meta := g.self.appendTo(nil)
+	meta := g.self.encode()
 	if len(meta) > limit { // Config.Validate keeps this from happening
 		g.log.Error("metadata is too long", "bytes", len(meta), "limit", limit)
 		return nil

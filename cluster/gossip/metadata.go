@@ -48,9 +48,10 @@ var errMetadata = errors.New("metadata cannot be read")
 // metadataFixedBytes is what stands before the texts.
 const metadataFixedBytes = 22
 
-// appendTo encodes the metadata: version, flags, incarnation, start, level, then the texts,
+// encode returns the metadata: version, flags, incarnation, start, level, then the texts,
 // each behind one byte of length.
-func (m *Metadata) appendTo(dst []byte) []byte {
+func (m *Metadata) encode() []byte {
+	var dst []byte
 	flags := byte(0)
 	if m.Leaving {
 		flags |= metadataLeaving
@@ -69,7 +70,7 @@ func (m *Metadata) appendTo(dst []byte) []byte {
 	return dst
 }
 
-// decodeMetadata reads what appendTo wrote. It accepts nothing else.
+// decodeMetadata reads what encode wrote. It accepts nothing else.
 func decodeMetadata(src []byte) (m Metadata, err error) {
 	if len(src) < metadataFixedBytes || src[0] != metadataVersion || src[1] > metadataLeaving|metadataReadOnly {
 		return m, errMetadata

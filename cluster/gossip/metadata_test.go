@@ -18,7 +18,7 @@ func TestMetadata(t *testing.T) {
 		Member: id, Name: text(NameBytesMax), Cluster: string(id), Peer: text(AddressBytesMax), AMQP: text(AddressBytesMax),
 		HTTP: text(AddressBytesMax), Version: text(VersionBytesMax), Zone: text(ZoneBytesMax), Level: 1<<32 - 1, Incarnation: 1 << 63, Started: 1, Leaving: true,
 	}
-	encoded := want.appendTo(nil)
+	encoded := want.encode()
 	if len(encoded) > 512 {
 		t.Fatalf("%d bytes do not fit gossip", len(encoded))
 	}
@@ -27,7 +27,7 @@ func TestMetadata(t *testing.T) {
 		t.Fatalf("came back as %+v, %v", got, err)
 	}
 	for _, m := range []Metadata{{Member: id}, {Member: id, ReadOnly: true}, {Member: id, ReadOnly: true, Leaving: true}} {
-		if got, err := decodeMetadata(m.appendTo(nil)); err != nil || got != m {
+		if got, err := decodeMetadata(m.encode()); err != nil || got != m {
 			t.Errorf("%+v came back as %+v, %v", m, got, err)
 		}
 	}
@@ -48,5 +48,5 @@ func TestMetadataBytes(t *testing.T) {
 		Member: "M", Name: "name", Cluster: "C", Peer: "p:1", AMQP: "a:2", HTTP: "h:3", Version: "v4", Zone: "z",
 		Level: 5, Incarnation: 6, Started: 7, Leaving: true, ReadOnly: true,
 	}
-	golden.Compare(t, "testdata/metadata.golden", fmt.Appendf(nil, "metadata in gossip: %x\n", m.appendTo(nil)))
+	golden.Compare(t, "testdata/metadata.golden", fmt.Appendf(nil, "metadata in gossip: %x\n", m.encode()))
 }

@@ -97,9 +97,10 @@ type streamHeader struct {
 	Cluster   string // cluster id, empty while none is known
 }
 
-// appendTo encodes the header: magic, version, kind, partition, then to, from and
+// encode returns the header: magic, version, kind, partition, then to, from and
 // cluster, each behind one byte of length.
-func (h *streamHeader) appendTo(dst []byte) []byte {
+func (h *streamHeader) encode() []byte {
+	var dst []byte
 	dst = append(dst, streamMagic...)
 	dst = append(dst, streamVersion, byte(h.Kind))
 	dst = binary.BigEndian.AppendUint32(dst, uint32(h.Partition))
@@ -408,7 +409,7 @@ func (p *Transport) Dial(ctx context.Context, kind Kind, to fsm.MemberID, id fsm
 func (p *Transport) introduce(ctx context.Context, conn net.Conn, header *streamHeader) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
-	if _, err := conn.Write(header.appendTo(nil)); err != nil {
+	if _, err := conn.Write(header.encode()); err != nil {
 		return err
 	}
 	var reply [1]byte

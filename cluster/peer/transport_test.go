@@ -19,7 +19,7 @@ import (
 func TestStreamHeader(t *testing.T) {
 	t.Parallel()
 	want := streamHeader{Kind: RaftStream, Partition: 7, To: "B", From: "A", Cluster: "C"}
-	encoded := want.appendTo(nil)
+	encoded := want.encode()
 	source := bytes.NewReader(append(encoded, "rest"...))
 	got, err := readStreamHeader(source)
 	if err != nil || got != want || source.Len() != 4 {
@@ -33,7 +33,7 @@ func TestStreamHeader(t *testing.T) {
 	long := streamHeader{Kind: RaftStream, To: fsm.MemberID(strings.Repeat("x", memberIDBytesMax+1))}
 	for name, hostile := range map[string][]byte{
 		"another protocol": []byte("GET / HTTP/1.1\r\n\r\n"),
-		"long text":        long.appendTo(nil),
+		"long text":        long.encode(),
 		"version":          append([]byte(streamMagic+"\x02"), encoded[5:]...),
 	} {
 		if _, err := readStreamHeader(bytes.NewReader(hostile)); !errors.As(err, &RefusedError{}) {
@@ -110,7 +110,7 @@ func TestStreamHeaderBytes(t *testing.T) {
 	var written []byte
 	for _, kind := range []Kind{RaftStream, ForwardStream, BackupStream} {
 		header := streamHeader{Kind: kind, Partition: 300, To: "T", From: "F", Cluster: "C"}
-		written = fmt.Appendf(written, "header of a stream, kind %d: %x\n", kind, header.appendTo(nil))
+		written = fmt.Appendf(written, "header of a stream, kind %d: %x\n", kind, header.encode())
 	}
 	golden.Compare(t, "testdata/header.golden", written)
 }
