@@ -171,16 +171,17 @@ func (m *Member) end(s syscall.Signal) {
 	}
 }
 
-// WaitEnded waits until the process of a member that was removed from its cluster has ended by
-// itself, as it should.
-func (m *Member) WaitEnded() {
+// WaitEnded waits until the process of a member has ended by itself, as it should when the
+// member was removed from its cluster or cannot start, and returns its exit status.
+func (m *Member) WaitEnded() int {
 	m.t.Helper()
 	m.gone = true
 	select {
 	case <-m.done:
 	case <-time.After(settleWithin):
-		m.t.Fatalf("%s still runs %v after it was removed", m.Name, settleWithin)
+		m.t.Fatalf("%s still runs after %v", m.Name, settleWithin)
 	}
+	return m.cmd.ProcessState.ExitCode()
 }
 
 // MemoryBytes is the resident memory of the process, or 0 where the system does not say.

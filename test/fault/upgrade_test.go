@@ -1,0 +1,260 @@
+package fault
+
+import (
+	"archive/tar"
+	"bytes"
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/test/harness"
+)
+
+const (
+	// upgradeVariable names the commit that TestRollingUpgrade upgrades from: a tag, a branch, a hash.
+	upgradeVariable = "PEEKLOCK_UPGRADE_FROM"
+	upgradeDefault  = "HEAD~1"
+
+	upgradeSenders   = 4
+	upgradeReceivers = 2   // at each of two members
+	upgradePhase     = 200 // sends confirmed before and after each restart
+
+	// upgradeRises is longer than the leader of the catalog waits before it raises the level.
+	upgradeRises = 15 * time.Second
+)
+
+// TestRollingUpgrade replaces the binary of an earlier commit by the one of the working tree,
+// member by member, under load and with messages in every kind of entity. While one member is
+// still old the others go back; then all are upgraded. What a member of either binary writes
+// the other reads, and clients at the other members see no error. Once every member has the
+// new binary the level of formats rises, if the new one knows a higher level; from then on the
+// old binary refuses to start. Binaries that know the same level may be exchanged in both directions.
+func TestRollingUpgrade(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes a minute with three processes: left out by -short")
+	}
+	oldBinary, newBinary := binaryOf(t, cmp.Or(os.Getenv(upgradeVariable), upgradeDefault)), harness.Binary(t)
+	c := harness.Start(t, harness.Options{Binary: oldBinary})
+	u := &upgrade{Cluster: c, t: t, oldBinary: oldBinary, newBinary: newBinary}
+	_, u.before = u.levels(c.Members[0], 0)
+	u.atLevel(u.before) // a new cluster begins at the lowest level and rises soon
+	c.CreateQueue(t, queue, harness.Settings{})
+	u.each, u.whole = newCarried(t, c, "each"), newCarried(t, c, "whole")
+	u.whole.kinds = u.whole.kinds[1:] // locks are held by a client at one member, which is restarted too
+	first, second, third := c.Members[0], c.Members[1], c.Members[2]
+	u.whole.put(c.Members[0], 0)
+
+	u.restart(first, u.newBinary)
+	u.restart(second, u.newBinary)
+	u.staysAt(u.before, third) // one member is old: nothing new is written
+	u.restart(second, u.oldBinary)
+	u.restart(first, u.oldBinary)
+
+	u.restart(third, u.newBinary)
+	u.restart(first, u.newBinary)
+	u.restart(second, u.newBinary)
+	if _, knows := u.levels(second, 0); knows > u.before {
+		u.atLevel(knows)
+		t.Logf("the level rose from %d to %d", u.before, knows)
+		u.refused(third, knows)
+	} else {
+		t.Logf("both binaries know level %d: the old one starts again", knows)
+		u.restart(third, u.oldBinary)
+	}
+	u.restart(third, u.newBinary)
+	u.whole.take(second, 0)
+}
+
+// upgrade is a cluster whose members run one of two binaries.
+type upgrade struct {
+	*harness.Cluster
+	t                    *testing.T
+	oldBinary, newBinary string // paths of the binaries
+	before               uint32 // level of the cluster of old members
+	each, whole          *carried
+	turn                 int
+}
+
+// restart replaces the binary of a member. Load goes on at the two others, and what was stored
+// in every kind of entity before is found afterwards.
+func (u *upgrade) restart(m *harness.Member, binary string) {
+	u.t.Helper()
+	u.turn++
+	others := u.Others(m)
+	l := newLoad(u.t, queue)
+	for _, at := range others {
+		l.send(upgradeSenders/len(others), at)
+		l.receive(upgradeReceivers, at)
+	}
+	u.each.put(others[0], u.turn)
+	l.waitConfirmed(upgradePhase, "load before the restart")
+	l.pause()
+	m.Stop()
+	m.SetBinary(binary)
+	back(m)
+	l.waitConfirmed(upgradePhase, "load with the member back")
+	u.t.Logf("restart %d, %s: sends paused for %v", u.turn, m.Name, l.pause())
+	caughtUp(u.t, m, others[0])
+	u.each.take(others[1], u.turn)
+	l.finish(u.Cluster)
+	if n := l.errors.Load(); n != 0 {
+		u.t.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
+	}
+}
+
+// staysAt drains the member that is still old, so that a new one leads the catalog, and gives
+// that one more time than it needs to raise the level, which it must not do.
+func (u *upgrade) staysAt(level uint32, old *harness.Member) {
+	u.t.Helper()
+	other := u.Others(old)[0]
+	harness.Eventually(u.t, drainWithin, "drain", func(ctx context.Context) error {
+		return other.Call(ctx, "POST", "/v1/members/"+old.Name+"/drain", nil, nil)
+	})
+	if _, knows := u.levels(other, 0); knows > level {
+		<-time.After(upgradeRises)
+	}
+	u.atLevel(level)
+	harness.Eventually(u.t, drainWithin, "undrain", func(ctx context.Context) error {
+		return other.Call(ctx, "POST", "/v1/members/"+old.Name+"/undrain", nil, nil)
+	})
+}
+
+// refused starts the old binary on the folder of a member whose cluster has risen to a higher
+// level. It must end, and say what to do.
+func (u *upgrade) refused(m *harness.Member, level uint32) {
+	u.t.Helper()
+	m.Stop()
+	m.SetBinary(u.oldBinary)
+	size := m.LogSize()
+	m.Start()
+	if code := m.WaitEnded(); code == 0 {
+		u.t.Errorf("%s ended with exit status 0", m.Name)
+	}
+	said := m.LogSince(size)
+	want := fmt.Sprintf("this binary is older than the cluster: level %d is needed and it knows %d: start a newer release", level, u.before)
+	if !strings.Contains(said, want) {
+		u.t.Errorf("the old binary does not say %q:\n%s", want, said)
+	}
+	m.SetBinary(u.newBinary)
+	back(m)
+}
+
+// levelLine finds what a member logs when it learns the level of its cluster.
+var levelLine = regexp.MustCompile(`\blevel=(\d+) known=(\d+)`)
+
+// levels are the level of the cluster and the highest that the binary of a member knows, as the
+// member logged them last since its log had a size.
+func (u *upgrade) levels(m *harness.Member, since int64) (level, knows uint32) {
+	u.t.Helper()
+	harness.Eventually(u.t, confirmsWithin, "the level at "+m.Name, func(context.Context) error {
+		all := levelLine.FindAllStringSubmatch(m.LogSince(since), -1)
+		if len(all) == 0 {
+			return errors.New("its log does not tell")
+		}
+		last := all[len(all)-1]
+		for i, to := range []*uint32{&level, &knows} {
+			n, err := strconv.ParseUint(last[i+1], 10, 32)
+			if err != nil {
+				return err
+			}
+			*to = uint32(n)
+		}
+		return nil
+	})
+	return level, knows
+}
+
+// atLevel waits until every member has logged that the cluster is at a level.
+func (u *upgrade) atLevel(want uint32) {
+	u.t.Helper()
+	for _, m := range u.Members {
+		harness.Eventually(u.t, confirmsWithin, fmt.Sprintf("%s at level %d", m.Name, want), func(context.Context) error {
+			if level, _ := u.levels(m, 0); level != want {
+				return fmt.Errorf("it is at %d", level)
+			}
+			return nil
+		})
+	}
+}
+
+// binaryOf builds the members of a commit. The commit is taken out of the repository as an
+// archive, which leaves nothing behind there.
+func binaryOf(t *testing.T, commit string) string {
+	t.Helper()
+	run := func(dir, name string, args ...string) ([]byte, error) {
+		cmd := exec.CommandContext(t.Context(), name, args...)
+		var said bytes.Buffer
+		cmd.Dir, cmd.Stderr = dir, &said
+		out, err := cmd.Output()
+		if err != nil {
+			err = fmt.Errorf("%s %s: %w\n%s", name, strings.Join(args, " "), err, said.Bytes())
+		}
+		return out, err
+	}
+	const missing = "the commit %q to upgrade from cannot be read here: get the history with `git fetch --unshallow`, or name another commit in %s: %v"
+	hash, err := run("", "git", "rev-parse", "--verify", "--end-of-options", commit+"^{commit}")
+	if err != nil {
+		t.Fatalf(missing, commit, upgradeVariable, err)
+	}
+	top, err := run("", "git", "rev-parse", "--show-toplevel")
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive, err := run(strings.TrimSpace(string(top)), "git", "archive", "--format=tar", strings.TrimSpace(string(hash)))
+	if err != nil {
+		t.Fatalf(missing, commit, upgradeVariable, err)
+	}
+	tree := filepath.Join(t.TempDir(), "tree")
+	if err := unpack(tree, archive); err != nil {
+		t.Fatalf("unpack commit %s: %v", commit, err)
+	}
+	binary := filepath.Join(t.TempDir(), "peeklock-old")
+	if _, err := run(tree, "go", "build", "-o", binary, "./cmd/peeklock"); err != nil {
+		t.Fatalf("build the commit %q: %v", commit, err)
+	}
+	t.Logf("upgraded from %s, %.12s", commit, hash)
+	return binary
+}
+
+// unpack writes the files of a tar archive below a folder, which it makes.
+func unpack(dir string, archive []byte) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = root.Close() }()
+	for from := tar.NewReader(bytes.NewReader(archive)); ; {
+		h, err := from.Next()
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		switch h.Typeflag {
+		case tar.TypeDir:
+			err = root.MkdirAll(h.Name, 0o700)
+		case tar.TypeReg:
+			var content []byte
+			if content, err = io.ReadAll(from); err == nil {
+				err = root.WriteFile(h.Name, content, 0o600)
+			}
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
