@@ -4,7 +4,7 @@ LINTER := v2.15.0 # golangci-lint; the same in .ci/run
 GOBIN  := $(shell go env GOPATH)/bin
 EACH   ?= 30s
 
-.PHONY: help check test race lint fuzz bench storm flood topics rebalance dev golden conformance fault rounds soak chart image docs site
+.PHONY: help check test race lint fuzz bench storm flood topics rebalance dev golden conformance fault rounds soak abuse chart image docs site
 
 help: ## list the words
 	@awk -F ':.*## ' '/^[a-z]+:.*## / { printf "%-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -71,3 +71,6 @@ rounds: ## twenty rounds of each fault under clients; root, for networks whose c
 
 soak: ## everything that is to be forgotten, made for SOAK=10m while leaders die: what grows?
 	PEEKLOCK_SOAK=$(or $(SOAK),10m) go test -count=1 -timeout 0 -v -run TestSoak ./test/fault
+
+abuse: ## hostile clients of every kind at full size, and what honest clients wait meanwhile
+	PEEKLOCK_ABUSE=1 go test -count=1 -timeout 60m -v -run TestAbuse ./test/abuse

@@ -71,3 +71,11 @@ func certificate(t testing.TB, its *ecdsa.PrivateKey, authority []byte) (*ecdsa.
 	}
 	return own, bytes
 }
+
+// ServerTLSArgs are the flags of a member that shows its clients a certificate, which is made
+// for the test and which nobody trusts.
+func ServerTLSArgs(t testing.TB) []string {
+	t.Helper()
+	args := PeerArgs(t)
+	return []string{"--tls-cert", args[1], "--tls-key", args[3]}
+}

@@ -1,0 +1,246 @@
+package abuse
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+	"text/tabwriter"
+	"time"
+
+	"github.com/peeklock/peeklock/test/harness"
+)
+
+const (
+	fullVariable = "PEEKLOCK_ABUSE" // set by `make abuse`
+
+	// residentBytesMax is the resident memory that no member may exceed, whatever is done to it:
+	// what it was told that it may use, which is the least that it takes.
+	residentBytesMax = 256 << 20
+
+	shortAttack = 2 * time.Second  // at least
+	fullAttack  = 15 * time.Second // and as long before it, and at the sink
+	shortSends  = 100              // of honest clients during an attack, at least
+	shortCome   = 6                // newcomers during an attack, at least
+
+	// An attack may make honest clients wait for so many times what they wait with the attackers
+	// aimed at a sink. What is below the floor nobody notices, and two members differ by as much.
+	waitFactor = 2
+	waitFloor  = 20 * time.Millisecond
+
+	// What a member may have more after an attack than before all of them.
+	goroutinesMore = 50
+	filesMore      = 30
+	linksMore      = 15 // connections, sessions and links together
+	heapBytesMore  = 64 << 20
+	recoverWithin  = 150 * time.Second // the collector runs every two minutes at least
+
+	sampleEvery = 50 * time.Millisecond
+)
+
+func TestMain(m *testing.M) {
+	if n, err := strconv.Atoi(os.Getenv(sinkVariable)); err == nil {
+		if err := sink(n); err != nil { // the test misses its addresses
+			fmt.Fprintln(os.Stderr, err)
+		}
+		return
+	}
+	harness.Main(m)
+}
+
+// TestAbuse makes every attack on one cluster, one after the other.
+func TestAbuse(t *testing.T) {
+	if testing.Short() {
+		t.Skip("takes two minutes with three processes: left out by -short")
+	}
+	a := newArena(t)
+	for _, k := range attacks() {
+		t.Run(strings.ReplaceAll(k.name, " ", "-"), func(t *testing.T) { a.suffer(t, k) })
+	}
+	a.honest.finish()
+	a.print()
+}
+
+// arena is the members, their honest clients, and what was measured.
+type arena struct {
+	*harness.Cluster
+	t      *testing.T
+	honest *honest
+	full   bool
+	sink   []string // addresses; only with full
+	calm   []footprint
+	rows   []row
+}
+
+// row is a line of the table.
+type row struct {
+	name, limit            string
+	before, sink, attacked time.Duration // 99th percentile of honest sends
+	newcomers              time.Duration // 99th percentile with the attack
+	resident               int64         // the most of a member, in bytes
+	after                  time.Duration // until everything was given back
+}
+
+func newArena(t *testing.T) *arena {
+	t.Helper()
+	a := &arena{t: t, full: os.Getenv(fullVariable) != ""}
+	// In one partition everybody waits for the same lock and the same log.
+	a.Cluster = harness.Start(t, harness.Options{Partitions: 1, Args: append(harness.ServerTLSArgs(t),
+		"--allow-remote-plain", "--memory-limit", strconv.Itoa(residentBytesMax)+"B")})
+	a.honest = newHonest(t, a.Cluster)
+	if a.full {
+		a.sink = startSink(t, 2*len(a.Members))
+	}
+	a.honest.through(shortSends, shortCome)
+	for _, m := range a.Members {
+		print, err := footprintOf(t.Context(), m)
+		if err != nil {
+			t.Fatal(err)
+		}
+		a.calm = append(a.calm, print)
+	}
+	return a
+}
+
+// suffer makes one attack, and judges.
+func (a *arena) suffer(t *testing.T, k attack) {
+	if k.prepare != nil {
+		k.prepare(a)
+	}
+	r := row{name: k.name, limit: k.limit}
+	if a.full {
+		a.honest.latencies()
+		rest(t.Context(), fullAttack)
+		r.before, _ = a.honest.latencies()
+		n := len(a.Members)
+		a.strike(t, k, &target{amqp: a.sink[:n], admin: a.sink[n:], sink: true, full: true})
+		r.sink, _ = a.honest.latencies()
+	}
+	members := &target{full: a.full}
+	for _, m := range a.Members {
+		members.amqp, members.admin = append(members.amqp, m.AMQP), append(members.admin, m.Admin)
+	}
+	a.honest.latencies()
+	r.resident = a.strike(t, k, members)
+	r.attacked, r.newcomers = a.honest.latencies()
+	for _, failure := range a.honest.errors() {
+		t.Errorf("honest client: %s", failure)
+	}
+	if r.resident > residentBytesMax {
+		t.Errorf("a member took %d MiB of memory, %d MiB are allowed", r.resident>>20, residentBytesMax>>20)
+	}
+	if a.full && r.attacked > max(waitFactor*r.sink, waitFloor) {
+		t.Errorf("honest sends took %v with the attack, %v with the same attackers at a sink (99th percentile)", r.attacked, r.sink)
+	}
+	if k.clean != nil {
+		k.clean(a)
+	}
+	r.after = a.recover(t)
+	t.Logf("%d hits, RSS max %d MiB, sends p99 %v, newcomers p99 %v, given back after %v",
+		members.hits.Load(), r.resident>>20, r.attacked, r.newcomers, r.after)
+	a.rows = append(a.rows, r)
+}
+
+// strike attacks a target for the time of the run, and until honest clients have got through,
+// and returns the most memory that a member had meanwhile.
+func (a *arena) strike(t *testing.T, k attack, at *target) (resident int64) {
+	t.Helper()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var attacking, watching sync.WaitGroup
+	var failed error
+	attacking.Go(func() { failed = k.run(ctx, at) })
+	watching.Go(func() {
+		_ = every(ctx, sampleEvery, func() error {
+			for _, m := range a.Members {
+				resident = max(resident, m.MemoryBytes())
+			}
+			return nil
+		})
+	})
+	length := shortAttack
+	if a.full {
+		length = fullAttack
+	}
+	rest(ctx, length)
+	a.honest.through(shortSends, shortCome)
+	cancel()
+	attacking.Wait()
+	watching.Wait()
+	if failed != nil {
+		t.Errorf("the attack could not be made: %v", failed)
+	}
+	if at.hits.Load() == 0 {
+		t.Error("the attack did nothing")
+	}
+	for _, m := range a.Members {
+		if !m.Running() {
+			t.Fatalf("%s ended", m.Name)
+		}
+	}
+	return resident
+}
+
+// footprint is what a member holds.
+type footprint struct{ goroutines, files, links, heap float64 }
+
+func footprintOf(ctx context.Context, m *harness.Member) (footprint, error) {
+	const goroutines, files, heap = "go_goroutines", "process_open_fds", "go_memstats_heap_inuse_bytes"
+	const connections, sessions, links = "peeklock_amqp_connections", "peeklock_amqp_sessions", "peeklock_amqp_links"
+	found, err := m.Metrics(ctx, goroutines, files, heap, connections, sessions, links)
+	return footprint{found[goroutines], found[files], found[connections] + found[sessions] + found[links], found[heap]}, err
+}
+
+func (f footprint) String() string {
+	return fmt.Sprintf("%.0f goroutines, %.0f open files, %.0f connections, sessions and links, and %.0f MiB of heap", f.goroutines, f.files, f.links, f.heap/(1<<20))
+}
+
+// near says whether a member holds hardly more than in calm.
+func (f footprint) near(calm footprint) bool {
+	return f.goroutines <= calm.goroutines+goroutinesMore && f.files <= calm.files+filesMore &&
+		f.links <= calm.links+linksMore && f.heap <= calm.heap+heapBytesMore
+}
+
+// recover waits until every member has given back what it held for the attackers.
+func (a *arena) recover(t *testing.T) time.Duration {
+	t.Helper()
+	begun := time.Now()
+	harness.Eventually(t, recoverWithin, "the members give back what they held for the attackers", func(ctx context.Context) error {
+		for i, m := range a.Members {
+			now, err := footprintOf(ctx, m)
+			if err != nil {
+				return err
+			}
+			if calm := a.calm[i]; !now.near(calm) {
+				return fmt.Errorf("%s had %v; it has %v", m.Name, calm, now)
+			}
+		}
+		return nil
+	})
+	return time.Since(begun)
+}
+
+// print shows the table.
+func (a *arena) print() {
+	if !a.full {
+		return
+	}
+	var text strings.Builder
+	w := tabwriter.NewWriter(&text, 0, 0, 1, ' ', tabwriter.AlignRight|tabwriter.Debug)
+	_, err := fmt.Fprintln(w, "attack\tbefore\tsink p99\tattacked p99\tRSS max\tafter\t")
+	for _, r := range a.rows {
+		_, one := fmt.Fprintf(w, "%s\t%.1f ms\t%.1f ms\t%.1f ms\t%d MiB\t%.1f s\t\n",
+			r.name, millis(r.before), millis(r.sink), millis(r.attacked), r.resident>>20, r.after.Seconds())
+		err = errors.Join(err, one)
+	}
+	if err = errors.Join(err, w.Flush()); err != nil {
+		a.t.Error(err)
+	}
+	a.t.Logf("99th percentiles of honest sends\n%s", text.String())
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

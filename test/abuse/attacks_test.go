@@ -1,0 +1,37 @@
+package abuse
+
+// attacks is the table of all attacks, by theme.
+func attacks() []attack {
+	return []attack{
+		// connection_test.go
+		{name: "half open", limit: "10 s from accept to open; 5,000 connections of an address", run: halfOpen},
+		{name: "half handshakes", limit: "10 s from accept to open; 4 KiB of a SASL frame", run: halfHandshakes},
+		{name: "TLS slow lorises", limit: "10 s from accept to the end of the handshake", run: tlsLorises},
+		{name: "TLS hellos", limit: "what a handshake costs", run: tlsHellos},
+		{name: "HTTP slow lorises", limit: "time for the header of a request", run: httpLorises},
+		{name: "connections come and go", limit: "goroutines and buffers of a connection end with it", run: churn},
+		{name: "tiny idle-time-outs", limit: "an idle-time-out under a second is refused", run: tinyIdle},
+		// session_test.go
+		{name: "session flood", limit: "5,000 sessions of a connection; 64 before a token", run: sessionFlood},
+		{name: "detach storm", limit: "10,000 links of a connection; nothing is read above 4 MiB of answers", run: detachStorm},
+		{name: "flow storm", limit: "nothing is read above 4 MiB of answers", run: flowStorm},
+		{name: "numbers wrap around", limit: "serial numbers (RFC 1982)", prepare: queueFor(wrapQueue), run: wrapAround, clean: without(wrapQueue)},
+		// transfer_test.go
+		{name: "endless transfers", limit: "32 MiB of unfinished deliveries of a connection", prepare: queueFor(endlessQueue), run: endlessTransfers, clean: without(endlessQueue)},
+		{name: "endless transactions", limit: "32 MiB of transactions of a connection, 2 min of each", prepare: queueFor(endlessQueue), run: endlessTransactions, clean: without(endlessQueue)},
+		{name: "frames of rubbish", limit: "depth and counts of values; a connection ends with its first fault", run: rubbish},
+		// receiver_test.go
+		{name: "receivers that never settle", limit: "65,536 unsettled deliveries of a session; locks end", prepare: stocked(hoardQueue, hoardBytes), run: hoard, clean: without(hoardQueue)},
+		{name: "receivers that never read", limit: "1 MiB to a peer; 30 s for a write", prepare: stocked(deafQueue, deafBytes), run: deaf, clean: without(deafQueue)},
+		// filter_test.go
+		{name: "worst filters", limit: "steps of a rule and of an entry", prepare: worstFilters, run: sendLong, clean: withoutTopic},
+		{name: "wide IN lists", limit: "1,024 characters of a filter; 128 parameters", prepare: wideLists, run: sendLong, clean: withoutTopic},
+		{name: "wide correlation filters", limit: "64 conditions, 16 KiB", prepare: wideCorrelation, run: sendLong, clean: withoutTopic},
+		// document_test.go
+		{name: "XML bombs", limit: "bytes and depth of a document; no entities", run: xmlBombs},
+		{name: "JSON bombs", limit: "bytes and depth of a document", run: jsonBombs},
+		// key_test.go
+		{name: "guessed keys", limit: "failed sign-ins of an address and a key are answered late", run: guessKeys},
+		{name: "guessed tokens", limit: "failed sign-ins of an address and a key are answered late", run: guessTokens},
+	}
+}

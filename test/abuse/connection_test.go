@@ -1,0 +1,139 @@
+package abuse
+
+import (
+	"context"
+	"crypto/tls"
+	"net"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/rawamqp"
+)
+
+// Connections that begin and do not go on.
+
+// halfOpen connects and says nothing.
+func halfOpen(ctx context.Context, at *target) error {
+	return at.swarm(ctx, at.n(1500, 10_000), func(_ context.Context, _ int, c *rawamqp.Conn) error {
+		at.hit()
+		return held(c)
+	})
+}
+
+// halfHandshakes stop at every point between the first byte and the open.
+func halfHandshakes(ctx context.Context, at *target) error {
+	sasl, amqp := wire.HeaderSASL(), wire.HeaderAMQP()
+	whole := sasl[:]
+	whole = wire.AppendFrame(whole, wire.FrameSASL, 0, &wire.SASLInit{Mechanism: "ANONYMOUS"})
+	whole = append(whole, amqp[:]...)
+	whole = wire.AppendFrame(whole, wire.FrameAMQP, 0, open())
+	return at.swarm(ctx, at.n(1500, 10_000), func(_ context.Context, i int, c *rawamqp.Conn) error {
+		at.hit()
+		if _, err := c.Write(whole[:1+i%(len(whole)-1)]); err != nil {
+			return err
+		}
+		return held(c)
+	})
+}
+
+// hello is the first message of a TLS handshake.
+func hello() []byte {
+	ours, theirs := net.Pipe()
+	go func() { _ = tls.Client(ours, &tls.Config{InsecureSkipVerify: true}).Handshake() }()
+	b := make([]byte, 16384)
+	n, _ := theirs.Read(b)
+	_ = theirs.Close()
+	return b[:n]
+}
+
+// tlsLorises send a byte of their hello now and then.
+func tlsLorises(ctx context.Context, at *target) error {
+	hello := hello()
+	return at.swarm(ctx, at.n(500, 2000), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
+		go discard(c)
+		left := hello[:len(hello)-1]
+		return every(ctx, 200*time.Millisecond, func() error {
+			if len(left) == 0 {
+				return nil
+			}
+			_, err := c.Write(left[:1])
+			left = left[1:]
+			at.hit()
+			return err
+		})
+	})
+}
+
+// tlsHellos make the member answer a hello, which costs it a signature, and go.
+func tlsHellos(ctx context.Context, at *target) error {
+	hello := hello()
+	return at.swarm(ctx, at.n(8, 16), func(ctx context.Context, i int, c *rawamqp.Conn) error {
+		_ = c.Close()
+		return every(ctx, 50*time.Millisecond, func() error {
+			return at.connect(ctx, at.amqp[i%len(at.amqp)], func(c *rawamqp.Conn) error {
+				if _, err := c.Write(hello); err != nil {
+					return err
+				}
+				if !at.sink {
+					_, _ = c.Read(make([]byte, 1))
+				}
+				at.hit()
+				return nil
+			})
+		})
+	})
+}
+
+// httpLorises send a header of a request line by line, at the ports of both.
+func httpLorises(ctx context.Context, at *target) error {
+	http := &target{amqp: append(append([]string{}, at.amqp...), at.admin...), sink: at.sink, full: at.full}
+	defer func() { at.hits.Add(http.hits.Load()) }()
+	return http.swarm(ctx, at.n(600, 3000), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
+		go discard(c)
+		if _, err := c.Write([]byte("POST /v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n")); err != nil {
+			return err
+		}
+		return every(ctx, 500*time.Millisecond, func() error {
+			http.hit()
+			_, err := c.Write([]byte("X-More: more\r\n"))
+			return err
+		})
+	})
+}
+
+// churn signs in, opens links, and goes without a word, again and again.
+func churn(ctx context.Context, at *target) error {
+	return at.swarm(ctx, at.n(8, 16), func(ctx context.Context, i int, c *rawamqp.Conn) error {
+		_ = c.Close()
+		return every(ctx, 40*time.Millisecond, func() error {
+			return at.connect(ctx, at.amqp[i%len(at.amqp)], func(c *rawamqp.Conn) error {
+				if err := signIn(c, harness.ListenKeyName); err != nil {
+					return err
+				}
+				at.hit()
+				return c.Send(0, rawamqp.Receiver(0, honestQueue))
+			})
+		})
+	})
+}
+
+// tinyIdle asks for a heartbeat every millisecond, before it signs in and after.
+func tinyIdle(ctx context.Context, at *target) error {
+	return at.swarm(ctx, at.n(300, 1500), func(_ context.Context, i int, c *rawamqp.Conn) error {
+		at.hit()
+		login := c.Anonymous
+		if i%2 == 0 {
+			login = func() error { return c.Login(harness.SendKeyName, harness.Key) }
+		}
+		if err := login(); err != nil {
+			return err
+		}
+		o := open()
+		o.IdleTimeOut = ptr(uint32(1))
+		if err := c.Send(0, o); err != nil {
+			return err
+		}
+		return held(c)
+	})
+}

@@ -1,0 +1,103 @@
+package abuse
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/rawamqp"
+)
+
+// Rules that cost as much as rules may, and messages that make them.
+
+const (
+	filterTopic     = "abuse-filters"
+	filterRules     = 100    // of one subscription
+	filterRulesFull = 500    // with all of `make abuse`
+	longestProperty = 30_000 // characters of the property that filters look at
+	sendPace        = 250 * time.Millisecond
+)
+
+// filters makes a topic with one subscription that has a number of rules.
+func filters(a *arena, rule func(i int) harness.Rule) {
+	a.CreateTopic(a.t, filterTopic, harness.Settings{})
+	rules := make([]harness.Rule, filterRules)
+	if a.full {
+		rules = make([]harness.Rule, filterRulesFull)
+	}
+	for i := range rules {
+		rules[i] = rule(i)
+		rules[i].Name = fmt.Sprintf("rule-%d", i)
+	}
+	a.CreateSubscription(a.t, filterTopic, "all", harness.Settings{}, rules...)
+}
+
+func withoutTopic(a *arena) { a.DeleteTopic(a.t, filterTopic) }
+
+// worstFilters have patterns that a text nearly matches at every position, and patterns with
+// as many ways to match as there may be.
+func worstFilters(a *arena) {
+	patterns := []string{"%" + strings.Repeat("_", 900) + "b", strings.Repeat("%a", 450) + "b"}
+	filters(a, func(i int) harness.Rule {
+		return harness.Rule{SQL: fmt.Sprintf("a LIKE '%s%d'", patterns[i%len(patterns)], i)}
+	})
+}
+
+// wideLists have as many values as fit into the text of a filter.
+func wideLists(a *arena) {
+	filters(a, func(i int) harness.Rule {
+		var values []string
+		for j := range 200 {
+			values = append(values, fmt.Sprint(100+(i+j)%900))
+		}
+		return harness.Rule{SQL: "a IN ('" + strings.Join(values, "','")[:900] + "')"}
+	})
+}
+
+// wideCorrelation compare as many properties as they may.
+func wideCorrelation(a *arena) {
+	filters(a, func(i int) harness.Rule {
+		conditions := harness.Fields{}
+		for j := range 64 {
+			conditions[fmt.Sprintf("property-%d", j)] = fmt.Sprintf("%0200d", i)
+		}
+		return harness.Rule{Conditions: conditions}
+	})
+}
+
+// longMessage has properties that all of these filters look at, and that none takes.
+func longMessage() []byte {
+	b := wire.AppendSectionDescriptor(nil, wire.SectionApplicationProperties)
+	b = wire.AppendMapOf(b, func(b []byte) ([]byte, int) {
+		b = wire.AppendString(wire.AppendString(b, "a"), strings.Repeat("a", longestProperty))
+		for j := range 63 {
+			b = wire.AppendString(wire.AppendString(b, fmt.Sprintf("property-%d", j)), strings.Repeat("9", 200))
+		}
+		return b, 64
+	})
+	return append(b, rawamqp.Message([]byte("body"))...)
+}
+
+// sendLong sends such messages to the topic.
+func sendLong(ctx context.Context, at *target) error {
+	message := longMessage()
+	return at.swarm(ctx, at.n(4, 12), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
+		if err := signIn(c, harness.SendKeyName); err != nil {
+			return err
+		}
+		if err := c.Attach(rawamqp.Sender(0, filterTopic)); err != nil {
+			return err
+		}
+		go discard(c)
+		id := uint32(0)
+		return every(ctx, sendPace, func() error {
+			at.hit()
+			t := &wire.Transfer{Handle: 0, DeliveryID: ptr(id), DeliveryTag: []byte{byte(id)}, MessageFormat: new(uint32), Payload: message}
+			id++
+			return c.Send(0, t)
+		})
+	})
+}
