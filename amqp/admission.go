@@ -13,6 +13,7 @@ type admission struct {
 	conns     map[*conn]*admitted
 	origins   map[netip.Addr]int // connections of each
 	strangers *list.List         // of *conn that have proved nothing yet, the oldest in front
+	unproved  map[netip.Addr]int // how many of these come from each address
 	refused   int                // since told
 	toldAt    time.Time          // when it was last logged that connections are refused
 }
@@ -24,12 +25,12 @@ type admitted struct {
 }
 
 func newAdmission() admission {
-	return admission{conns: make(map[*conn]*admitted), origins: make(map[netip.Addr]int), strangers: list.New()}
+	return admission{conns: make(map[*conn]*admitted), origins: make(map[netip.Addr]int), strangers: list.New(), unproved: make(map[netip.Addr]int)}
 }
 
 // admit registers a connection, or closes it when there are too many. When a member is full
-// the stranger goes that has been one the longest: who is honest has put a token long ago,
-// so that those who prove nothing cannot keep out those who would.
+// one that has proved nothing goes: of the address that has the most of those, the oldest. An
+// honest client has put a token long ago, and one that opens thousands cuts off its own.
 func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	origin := originOf(peer.RemoteAddr())
 	s.mu.Lock()
@@ -42,7 +43,7 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	case origin.IsValid() && most > 0 && s.origins[origin] >= most:
 		s.turnAway(ctx, peer, "too many connections from one address", most)
 		return nil, false
-	case len(s.conns) >= s.config.ConnectionsMax && !s.cutOldestStranger():
+	case len(s.conns) >= s.config.ConnectionsMax && !s.cutStranger():
 		s.turnAway(ctx, peer, "too many connections", s.config.ConnectionsMax)
 		return nil, false
 	}
@@ -52,6 +53,7 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	c.memory.account = s.budget.Open(c.memoryChanged)
 	c.known, c.dismiss = func() { s.recognise(c) }, func() { s.dismiss(c) }
 	s.conns[c] = &admitted{origin: origin, stranger: s.strangers.PushBack(c)}
+	s.unproved[origin]++
 	s.origins[origin]++
 	s.group.Add(1)
 	return c, true
@@ -69,26 +71,43 @@ func (s *Server) turnAway(ctx context.Context, peer net.Conn, why string, most i
 	s.group.Go(func() { _ = peer.Close() }) // it may take a moment (WebSocket), and mu is held
 }
 
-// cutOldestStranger makes room for one connection; false when nobody is a stranger. The
-// place is free at once although the goroutines of the connection have yet to end.
-func (s *Server) cutOldestStranger() bool {
-	e := s.strangers.Front()
-	if e == nil {
-		return false
+// cutStranger makes room for one connection: of the address that has the most connections
+// that have proved nothing, it ends the oldest of these; false when there is none. The place
+// is free at once although the goroutines of the connection have yet to end.
+func (s *Server) cutStranger() bool {
+	most := 0
+	for _, n := range s.unproved {
+		most = max(most, n)
 	}
-	c := e.Value.(*conn) //nolint:forcetypeassert // nothing else is put in
-	s.forget(c)
-	s.group.Go(func() { _ = c.peer.Close() })
-	return true
+	for e := s.strangers.Front(); e != nil; e = e.Next() {
+		c := e.Value.(*conn) //nolint:forcetypeassert // nothing else is put in
+		if s.unproved[s.conns[c].origin] == most {
+			s.forget(c)
+			s.group.Go(func() { _ = c.peer.Close() })
+			return true
+		}
+	}
+	return false
 }
 
 // recognise notes that a connection has proved itself. The mutex of the connection is held.
 func (s *Server) recognise(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if a := s.conns[c]; a != nil && a.stranger != nil {
-		s.strangers.Remove(a.stranger)
-		a.stranger = nil
+	if a := s.conns[c]; a != nil {
+		s.proven(a)
+	}
+}
+
+// proven takes a connection off those that have proved nothing, once.
+func (s *Server) proven(a *admitted) {
+	if a.stranger == nil {
+		return
+	}
+	s.strangers.Remove(a.stranger)
+	a.stranger = nil
+	if s.unproved[a.origin]--; s.unproved[a.origin] == 0 {
+		delete(s.unproved, a.origin)
 	}
 }
 
@@ -106,9 +125,7 @@ func (s *Server) forget(c *conn) {
 	if a == nil {
 		return
 	}
-	if a.stranger != nil {
-		s.strangers.Remove(a.stranger)
-	}
+	s.proven(a)
 	delete(s.conns, c)
 	if s.origins[a.origin]--; s.origins[a.origin] == 0 {
 		delete(s.origins, a.origin)

@@ -2,9 +2,11 @@ package amqp
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net"
+	"os"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -94,8 +96,8 @@ func TestOriginsAreForgotten(t *testing.T) {
 		synctest.Wait()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if len(s.origins) != 1 || s.strangers.Len() != 1 {
-			t.Errorf("%d origins, %d strangers", len(s.origins), s.strangers.Len())
+		if len(s.origins) != 1 || len(s.unproved) != 1 || s.strangers.Len() != 1 {
+			t.Errorf("%d origins, %d of strangers, %d strangers", len(s.origins), len(s.unproved), s.strangers.Len())
 		}
 	})
 }
@@ -120,6 +122,40 @@ func TestStrangerMakesRoom(t *testing.T) {
 		t.Errorf("%d connections", n)
 	}
 	_, _ = newer.net.Close(), third.net.Close()
+}
+
+// When a member is full, connections of an address that has many which prove nothing make room
+// for each other, and one that is slow to prove itself elsewhere stays.
+func TestCrowdMakesRoomItself(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		const most = 4 // the pipe has no address
+		s, p := piped(t, newHouse(), func(c *Config) { c.ConnectionsMax = most })
+		p.login()
+		slow, _ := connectFrom(t, s, "192.0.2.1")
+		var crowd []net.Conn
+		for range 10 {
+			c, ok := connectFrom(t, s, "192.0.2.2")
+			if !ok {
+				t.Fatal("turned away")
+			}
+			crowd = append(crowd, c)
+			synctest.Wait()
+		}
+		open := func(c net.Conn) bool {
+			_ = c.SetReadDeadline(time.Now().Add(time.Millisecond))
+			_, err := c.Read(make([]byte, 1))
+			return errors.Is(err, os.ErrDeadlineExceeded)
+		}
+		for i, c := range crowd {
+			if kept := i >= len(crowd)-most+2; open(c) != kept {
+				t.Errorf("connection %d of the crowd: kept %v, want %v", i, !kept, kept)
+			}
+		}
+		if !open(slow) {
+			t.Error("the slow client was cut off")
+		}
+	})
 }
 
 // Who has proved nothing may make us hold little, and is told what to do.

@@ -9,8 +9,8 @@
 // Clients of all three protocols speak first, so nothing has to be guessed from silence.
 // Until a connection is handed over it belongs to a stranger: a stranger has
 // [Config].StrangerTimeMax in all, and there are at most [Config].StrangersMax of them;
-// one more and the oldest is cut off, so that those who say nothing cannot keep out
-// those who do.
+// one more and the oldest of the address that has the most is cut off, so that clients that say
+// nothing cannot keep out those that do.
 //
 // What always holds: a byte that a client sent reaches the server it is handed to, in
 // order, once (FuzzFirstBytes). No goroutine outlives Close. A connection that was handed

@@ -19,6 +19,7 @@ import (
 const (
 	strangersMaxDefault    = 1000
 	strangerTimeMaxDefault = 10 * time.Second // as long as the gateway waits for open
+	originBitsIPv6         = 64               // of an IPv6 address: what one customer has
 	refusalTimeMax         = time.Second      // to take the bytes that say why not
 	refusalBytesMax        = 64 * 1024        // read after them
 )
@@ -84,7 +85,8 @@ type Port struct {
 	http   *side
 
 	mu        sync.Mutex
-	strangers *list.List // of *stranger, the oldest in front
+	strangers *list.List         // of *stranger, the oldest in front
+	origins   map[netip.Addr]int // how many of them come from each address
 	closed    bool
 	warned    time.Time // when tellRefused last told people
 }
@@ -96,6 +98,7 @@ type stranger struct {
 	peer net.Addr      // for logs: of raw, or what the header of a proxy says
 	conn net.Conn      // what the server will read: raw, TLS or WebSocket, unread
 	at   *list.Element // in strangers; nil once taken or cut off; under mu of the port
+	from netip.Addr    // that of peer, or the /64 of IPv6; the zero Addr when it has none; under mu of the port
 	// proxied says that a header of a proxy was read.
 	proxied bool
 }
@@ -107,7 +110,7 @@ func Open(ctx context.Context, config Config) (*Port, error) {
 		return nil, fmt.Errorf("open port: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	p := &Port{config: config, stop: stop, strangers: list.New()}
+	p := &Port{config: config, stop: stop, strangers: list.New(), origins: make(map[netip.Addr]int)}
 	addr := config.Listeners[0].Addr()
 	p.amqp, p.http = newSide(addr), newSide(addr)
 	for _, l := range config.Listeners {
@@ -185,8 +188,9 @@ func (p *Port) accept(ctx context.Context, l net.Listener) {
 	}
 }
 
-// admit registers a stranger and, when there are too many, cuts the oldest off: who
-// has something to say has said it long ago.
+// admit registers a stranger and, when there are too many, cuts one off: of the address that
+// has the most, the oldest. A client with something to say has said it long ago, and a client
+// that opens thousands of connections cuts off its own.
 func (p *Port) admit(ctx context.Context, raw net.Conn) *stranger {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -195,14 +199,72 @@ func (p *Port) admit(ctx context.Context, raw net.Conn) *stranger {
 		return nil
 	}
 	if p.strangers.Len() >= p.config.StrangersMax {
-		oldest := p.strangers.Remove(p.strangers.Front()).(*stranger) //nolint:forcetypeassert // nothing else is put in
-		oldest.at = nil
+		oldest := p.oldestOfMost()
+		p.remove(oldest)
 		_ = oldest.raw.Close()
 		p.config.Logger.DebugContext(ctx, "too many strangers", "peer", oldest.raw.RemoteAddr(), "max", p.config.StrangersMax)
 	}
-	s := &stranger{port: p, raw: raw, peer: raw.RemoteAddr()}
+	s := &stranger{port: p, raw: raw, peer: raw.RemoteAddr(), from: originOf(raw.RemoteAddr())}
 	s.at = p.strangers.PushBack(s)
+	p.origins[s.from]++
 	return s
+}
+
+// oldestOfMost is the oldest stranger of the address that has the most of them, or of those
+// addresses. There is one stranger at least.
+func (p *Port) oldestOfMost() *stranger {
+	most := 0
+	for _, n := range p.origins {
+		most = max(most, n)
+	}
+	for e := p.strangers.Front(); ; e = e.Next() {
+		if s := e.Value.(*stranger); p.origins[s.from] == most { //nolint:forcetypeassert // nothing else is put in
+			return s
+		}
+	}
+}
+
+// remove takes a stranger off the list.
+func (p *Port) remove(s *stranger) {
+	p.strangers.Remove(s.at)
+	s.at = nil
+	p.uncount(s)
+}
+
+func (p *Port) uncount(s *stranger) {
+	if p.origins[s.from]--; p.origins[s.from] == 0 {
+		delete(p.origins, s.from)
+	}
+}
+
+// countAs counts a stranger by another address, the one that a proxy names.
+func (p *Port) countAs(s *stranger, from netip.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s.at == nil {
+		return // it was cut off
+	}
+	p.uncount(s)
+	s.from = from
+	p.origins[from]++
+}
+
+// originOf is what a connection is counted by: its IP address, or the /64 of IPv6 that one
+// customer has. The zero Addr for what comes from elsewhere.
+func originOf(addr net.Addr) netip.Addr {
+	tcp, ok := addr.(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	ip := tcp.AddrPort().Addr().Unmap()
+	if !ip.Is6() {
+		return ip
+	}
+	prefix, err := ip.Prefix(originBitsIPv6)
+	if err != nil {
+		return netip.Addr{}
+	}
+	return prefix.Addr()
 }
 
 // take ends being a stranger; false when it was cut off before.
@@ -212,8 +274,7 @@ func (s *stranger) take() bool {
 	if s.at == nil || s.port.closed {
 		return false
 	}
-	s.port.strangers.Remove(s.at)
-	s.at = nil
+	s.port.remove(s)
 	return true
 }
 

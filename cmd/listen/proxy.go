@@ -146,6 +146,7 @@ func (p *Port) unwrap(s *stranger) (net.Conn, error) {
 		return nil, err
 	}
 	s.proxied, s.peer = true, conn.client
+	p.countAs(s, originOf(s.peer))
 	return conn, nil
 }
 

@@ -1,0 +1,98 @@
+package listen
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"testing/synctest"
+)
+
+// from is one end of a pipe that seems to come from an IP address.
+type from struct {
+	net.Conn
+	ip string
+}
+
+func (f from) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.ParseIP(f.ip), Port: 1} }
+
+// dialFrom connects from an address, and gives the client's end.
+func (p *pipes) dialFrom(t *testing.T, ip string) net.Conn {
+	t.Helper()
+	client, server := net.Pipe()
+	t.Cleanup(func() { _ = client.Close() })
+	p.come <- from{server, ip}
+	synctest.Wait() // it is admitted
+	return client
+}
+
+// Thousands of silent connections of one address cut off each other, and not a client elsewhere
+// that is slow to say what it speaks. Addresses of one /64 of IPv6 are one.
+func TestCrowdCutsOffItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		listener := newPipes()
+		config := DefaultConfig()
+		config.Listeners, config.StrangersMax = []net.Listener{listener}, 4
+		p, err := Open(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		honest := []net.Conn{listener.dialFrom(t, "192.0.2.1"), listener.dialFrom(t, "2001:db8:1::1")}
+		var crowd []net.Conn
+		for i := range 10 {
+			crowd = append(crowd, listener.dialFrom(t, []string{"2001:db8:2::1", "2001:db8:2::2"}[i%2]))
+		}
+		for _, cut := range crowd[:8] {
+			ended(t, cut)
+		}
+		for _, c := range append(honest, crowd[8:]...) {
+			exchange(t, c, "AMQP", "")
+			if taken, err := p.AMQP().Accept(); err != nil {
+				t.Fatal(err)
+			} else if err := taken.Close(); err != nil {
+				t.Error(err)
+			}
+		}
+		if err := p.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if n := len(p.origins); n != 0 || p.strangers.Len() != 0 {
+			t.Errorf("%d addresses and %d connections are remembered", n, p.strangers.Len())
+		}
+	})
+}
+
+// Behind a proxy all connections have one address, and are counted by that in their header.
+func TestCrowdBehindAProxyCutsOffItsOwn(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		listener := newPipes()
+		config := DefaultConfig()
+		config.Listeners, config.StrangersMax = []net.Listener{listener}, 4
+		config.ProxyFrom = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
+		p, err := Open(t.Context(), config)
+		if err != nil {
+			t.Fatal(err)
+		}
+		dial := func(client string) net.Conn {
+			c := listener.dialFrom(t, "192.0.2.1")
+			exchange(t, c, fmt.Sprintf("PROXY TCP4 %s 192.0.2.9 1000 5672\r\n", client), "")
+			synctest.Wait()
+			return c
+		}
+		honest := dial("198.51.100.1")
+		for range 10 {
+			dial("198.51.100.2")
+		}
+		exchange(t, honest, "AMQP", "")
+		taken, err := p.AMQP().Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(taken.Close(), p.Close(t.Context())); err != nil {
+			t.Error(err)
+		}
+	})
+}
