@@ -5,8 +5,14 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"sync"
+	"sync/atomic"
 )
+
+// prefixBits is the part of an IPv6 address that one customer is given as a rule.
+const prefixBits = 64
 
 // tlsState is what a connection that was TLS underneath tells of it.
 type tlsState interface{ ConnectionState() tls.ConnectionState }
@@ -24,8 +30,8 @@ type originKey struct{}
 // only connections whose TLS it did.
 func rememberOrigin(ctx context.Context, conn net.Conn) context.Context {
 	var o origin
-	if slot, ok := conn.(*slotted); ok {
-		conn, o.local = slot.Conn, slot.local
+	if c, ok := conn.(*counted); ok {
+		conn, o.local = c.Conn, c.on.local
 	}
 	o.tls, _ = conn.(tlsState)
 	if told, ok := conn.(interface{ Proxied() bool }); ok {
@@ -51,46 +57,121 @@ func isSecure(r *http.Request) bool {
 	return state != nil && state.ConnectionState().HandshakeComplete
 }
 
-// limit lets at most n connections of the listener be open at once; further ones wait
-// in the kernel's queue. local marks their requests as those of operators.
-func limit(l net.Listener, n int, local bool) net.Listener {
-	return &limited{Listener: l, local: local, slots: make(chan struct{}, n), closed: make(chan struct{})}
+// limit lets at most n connections of the listener be open at a time. One more closes a connection of
+// the address that has most of them, so that a client that keeps many open keeps no other client out.
+// local marks the requests of its connections as those of operators.
+func limit(l net.Listener, n int, local bool) *limited {
+	return &limited{Listener: l, local: local, max: n, open: make(map[netip.Prefix][]*counted)}
 }
 
 type limited struct {
 	net.Listener
-	local  bool
-	slots  chan struct{}
-	closed chan struct{}
-	once   sync.Once
-}
-
-func (l *limited) Accept() (net.Conn, error) {
-	select {
-	case l.slots <- struct{}{}:
-	case <-l.closed:
-		return nil, net.ErrClosed
-	}
-	conn, err := l.Listener.Accept()
-	if err != nil {
-		<-l.slots
-		return nil, err
-	}
-	return &slotted{Conn: conn, local: l.local, free: sync.OnceFunc(func() { <-l.slots })}, nil
-}
-
-func (l *limited) Close() error {
-	l.once.Do(func() { close(l.closed) })
-	return l.Listener.Close()
-}
-
-type slotted struct {
-	net.Conn
 	local bool
-	free  func()
+	max   int
+
+	mu    sync.Mutex
+	total int
+	open  map[netip.Prefix][]*counted // the oldest first; no empty lists
 }
 
-func (c *slotted) Close() error {
-	defer c.free()
+// counted is an open connection of a limited listener.
+type counted struct {
+	net.Conn
+	on     *limited
+	from   netip.Prefix
+	active atomic.Bool // a request is under way
+	closed bool        // under mu of on
+}
+
+// Accept implements net.Listener.
+func (l *limited) Accept() (net.Conn, error) {
+	for {
+		conn, err := l.Listener.Accept()
+		if err != nil {
+			return nil, err
+		}
+		c := &counted{Conn: conn, on: l, from: prefixOf(conn.RemoteAddr())}
+		if victim := l.admit(c); victim != nil {
+			_ = victim.Close()
+			if victim == c {
+				continue
+			}
+		}
+		return c, nil
+	}
+}
+
+// admit counts a connection and names the one that has to go for it, which may be itself.
+func (l *limited) admit(c *counted) (victim *counted) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.total >= l.max {
+		victim = l.victim(c)
+	}
+	l.total++
+	l.open[c.from] = append(l.open[c.from], c)
+	return victim
+}
+
+// victim is the oldest idle connection of the address that has most. When all of those serve
+// requests it is the newest of them, or c itself where that is of the same address. mu is held.
+func (l *limited) victim(c *counted) *counted {
+	most, of := len(l.open[c.from])+1, c.from
+	for from, conns := range l.open {
+		if len(conns) > most {
+			most, of = len(conns), from
+		}
+	}
+	conns := l.open[of]
+	for _, other := range conns {
+		if !other.active.Load() {
+			return other
+		}
+	}
+	if of == c.from {
+		return c
+	}
+	return conns[len(conns)-1]
+}
+
+// connState is http.Server.ConnState: it keeps which connections serve a request.
+func connState(conn net.Conn, state http.ConnState) {
+	if c, ok := conn.(*counted); ok {
+		c.active.Store(state == http.StateActive)
+	}
+}
+
+// Close implements net.Conn. It may be called more than once.
+func (c *counted) Close() error {
+	l := c.on
+	l.mu.Lock()
+	if !c.closed {
+		c.closed = true
+		l.total--
+		l.open[c.from] = slices.DeleteFunc(l.open[c.from], func(other *counted) bool { return other == c })
+		if len(l.open[c.from]) == 0 {
+			delete(l.open, c.from)
+		}
+	}
+	l.mu.Unlock()
 	return c.Conn.Close()
+}
+
+// prefixOf is what connections are counted by: an IPv4 address, a /64 of IPv6, the zero value for
+// everything else.
+func prefixOf(peer net.Addr) netip.Prefix {
+	tcp, ok := peer.(*net.TCPAddr)
+	if !ok {
+		return netip.Prefix{}
+	}
+	address := tcp.AddrPort().Addr().Unmap().WithZone("")
+	bits := address.BitLen()
+	if address.Is6() {
+		bits = prefixBits
+	}
+	prefix, err := address.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return prefix
 }

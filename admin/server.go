@@ -115,6 +115,7 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 		MaxHeaderBytes:    headerBytesMax,
 		ErrorLog:          slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
 		ConnContext:       rememberOrigin,
+		ConnState:         connState,
 	}
 	s.accept(context.WithoutCancel(ctx), limit(c.Listener, connectionsMax, false))
 	if c.Local.Listener != nil {

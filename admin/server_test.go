@@ -4,12 +4,15 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -372,48 +375,80 @@ func TestTimesAreBounded(t *testing.T) {
 	}
 }
 
-// A connection above the limit is served when another one closes.
+// peerConn is a connection of an address.
+type peerConn struct {
+	net.Conn
+	from   string
+	closed bool
+}
+
+func (c *peerConn) RemoteAddr() net.Addr {
+	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.from), 1))
+}
+
+func (c *peerConn) Close() error { c.closed = true; return nil }
+
+// conns is a listener that gives connections until there are none left.
+type conns []*peerConn
+
+func (l *conns) Accept() (net.Conn, error) {
+	if len(*l) == 0 {
+		return nil, net.ErrClosed
+	}
+	c := (*l)[0]
+	*l = (*l)[1:]
+	return c, nil
+}
+func (*conns) Close() error   { return nil }
+func (*conns) Addr() net.Addr { return nil }
+
+// Connections above the limit take the place of idle ones of the address that has most, and of
+// nobody else; where all of those serve requests, one of the same address is refused.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
-	inner, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	l := limit(inner, 1, false)
-	var clients [2]net.Conn
-	for i := range clients {
-		if clients[i], err = (&net.Dialer{}).DialContext(t.Context(), "tcp", inner.Addr().String()); err != nil {
-			t.Fatal(err)
-		}
-		defer clients[i].Close()
-	}
-	first, err := l.Accept()
-	if err != nil {
-		t.Fatal(err)
-	}
-	second := make(chan error, 1)
-	go func() {
+	const greedy, modest, third = "192.0.2.1", "192.0.2.2", "192.0.2.3"
+	of := func(from string) *peerConn { return &peerConn{from: from} }
+	busy, idle, last, other, more, again, fresh, extra := of(greedy), of(greedy), of(greedy), of(modest), of(modest), of(greedy), of(third), of(greedy)
+	all := []*peerConn{busy, idle, last, other, more, again, fresh, extra}
+	incoming := conns(slices.Clone(all))
+	l := limit(&incoming, 4, false)
+	accept := func(want *peerConn, active bool) net.Conn {
+		t.Helper()
 		c, err := l.Accept()
-		if err == nil {
-			err = c.Close()
+		if err != nil || c.(*counted).Conn != want {
+			t.Fatalf("accepted %v, %v", c, err)
 		}
-		second <- err
-	}()
-	select {
-	case err := <-second:
-		t.Fatal("a second connection was let in:", err)
-	case <-time.After(50 * time.Millisecond): // can only fail to notice, never fail wrongly
+		if active {
+			connState(c, http.StateActive)
+		}
+		return c
 	}
+	closed := func(want ...*peerConn) {
+		t.Helper()
+		for i, c := range all {
+			if c.closed != slices.Contains(want, c) {
+				t.Errorf("connection %d, of %s: closed %v", i, c.from, c.closed)
+			}
+		}
+	}
+	accept(busy, true)
+	accept(idle, false)
+	accept(last, true)
+	first := accept(other, true)
+	closed()
+	accept(more, true)
+	closed(idle)
 	_ = first.Close()
-	_ = first.Close() // frees one slot, not two
-	if err := <-second; err != nil {
-		t.Error(err)
+	_ = first.Close() // gives back one place, not two
+	accept(again, true)
+	accept(fresh, true)
+	closed(idle, other, again) // all of greedy are active: its newest goes
+	if c, err := l.Accept(); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("accepted %v, %v", c, err)
 	}
-	if err := l.Close(); err != nil {
-		t.Error(err)
-	}
-	if _, err := l.Accept(); err == nil {
-		t.Error("accepted after Close")
+	closed(idle, other, again, extra)
+	if l.total != 4 || len(l.open) != 3 {
+		t.Errorf("%d connections of %d addresses", l.total, len(l.open))
 	}
 }
 

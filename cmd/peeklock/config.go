@@ -177,7 +177,7 @@ func configFlags(cmd *cobra.Command) {
 	traceFlags(f)
 	networkFlags(f)
 	memoryFlag(f, nil)
-	f.Int("connections-per-address", 0, "AMQP connections that one IP address, or one /64 of IPv6, may have; 0: no limit (default 5000)")
+	f.Int("connections-per-address", 0, "AMQP connections that one IP address, or one /64 of IPv6, may have; 0: no limit (default 5000, or half of the connections that memory-limit allows)")
 	f.String("config-emulator", "", "create what this Config.json of the Service Bus emulator lists; every member may have the same")
 }
 

@@ -122,6 +122,7 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 	gateway.BusyReason = m.node.BusyReason
 	if p.memory != nil {
 		gateway.MemoryBytesMax, gateway.ConnectionsMax = p.memory.plan.gateway, p.memory.plan.connections
+		gateway.ConnectionsPerPeerMax = p.memory.plan.perAddress(p.connectionsPerAddress)
 	}
 	m.connectionsMax = gateway.ConnectionsMax
 	if m.gateway, err = amqp.Open(ctx, gateway); err != nil {

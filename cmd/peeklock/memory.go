@@ -87,6 +87,16 @@ type memoryPlan struct {
 	connections int    // that each member takes
 }
 
+// perAddress is how many connections of one address a member takes when set is the setting. Where memory
+// allows fewer connections than usual, one address gets half of them, not all; a setting of its own
+// counts as it is, for all clients behind a balancer may have one address.
+func (p memoryPlan) perAddress(set int) int {
+	if set == amqp.DefaultConfig().ConnectionsPerPeerMax {
+		return min(set, p.connections/2)
+	}
+	return set
+}
+
 // planMemory divides a limit among the members of the process.
 func planMemory(limit int64, source string, members int) memoryPlan {
 	shared := max(limit, memoryLimitMin)

@@ -96,6 +96,11 @@ func TestPlanMemory(t *testing.T) {
 			}
 		}
 	}
+	for set, want := range map[int]int{5000: 400, 4999: 4999, 0: 0} {
+		if got := (memoryPlan{connections: 800}).perAddress(set); got != want {
+			t.Errorf("%d connections of an address are set: %d, want %d", set, got, want)
+		}
+	}
 	if p := planMemory(2<<30, "", 1); p.connections < 6000 || p.gateway < 400<<20 || p.index < 800<<20 {
 		t.Errorf("2 GiB: %+v", p)
 	}
