@@ -1,10 +1,8 @@
 package admin
 
 import (
-	"errors"
 	"fmt"
 	"math"
-	"net/http"
 	"strconv"
 	"strings"
 	"time"
@@ -190,55 +188,4 @@ func readDestination(text string) (string, error) {
 		return strings.Trim(text, "/"), nil
 	}
 	return auth.ParseDestination(text)
-}
-
-// permitForwarding wants the caller to have the right to send to where it has messages
-// forwarded: by the token that clients send along for this, or by the one that the request
-// itself is signed with. A caller who needs no token needs none here.
-func (s *Server) permitForwarding(r *http.Request, description *node) error {
-	if visitOf(r).local {
-		return nil
-	}
-	for element, header := range map[string]string{"ForwardTo": forwardTokenName, "ForwardDeadLetteredMessagesTo": deadForwardHeader} {
-		given := description.child(element)
-		if given == nil || strings.TrimSpace(given.text) == "" {
-			continue
-		}
-		sent := strings.TrimSpace(given.text)
-		name, err := readDestination(sent)
-		if err != nil {
-			return fmt.Errorf("%w: %s: %w", fsm.InvalidArgument, element, err)
-		}
-		target := auth.TargetOf(fsm.PathKey(name))
-		if sent == name && !strings.HasPrefix(strings.ToLower(name), strings.ToLower(hostOf(r))+"/") {
-			target.Written = name // Go signs what the application wrote, without a host
-		}
-		may, err := s.maySend(r, []string{r.Header.Get(header), r.Header.Get("Authorization")}, target)
-		if err != nil {
-			return err
-		}
-		if !may {
-			return fmt.Errorf("%w: %s: no token with the right to send to '%s' (header %s)", fsm.Unauthorized, element, name, header)
-		}
-	}
-	return nil
-}
-
-// maySend says whether one of the tokens gives the right to send to a target. What says itself that it
-// is for something else is not tried. ServerBusy: it may not even try.
-func (s *Server) maySend(r *http.Request, tokens []string, target auth.Target) (bool, error) {
-	for _, given := range tokens {
-		kind, token := credential(given)
-		if !auth.Concerns(kind, token, target) {
-			continue
-		}
-		grant, err := s.config.Authority.TokenFor(r.Context(), s.client(r), kind, token, target)
-		switch {
-		case errors.Is(err, fsm.ServerBusy):
-			return false, err
-		case err == nil && grant.Rights&fsm.Send == fsm.Send:
-			return true, nil
-		}
-	}
-	return false, nil
 }

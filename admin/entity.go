@@ -121,6 +121,9 @@ func (s *Server) create(kind fsm.EntityKind) handler {
 			return err
 		}
 		settings, err := asked.over(kind, limits.within(defaultSettings(kind)), limits)
+		if err == nil {
+			err = s.permitNewForwarding(r, asked, fsm.EntitySettings{})
+		}
 		if err != nil {
 			return err
 		}
@@ -154,6 +157,9 @@ func (s *Server) update(kind fsm.EntityKind) handler {
 			return naming(name, err)
 		}
 		settings, err := asked.over(kind, entity.Settings.WithDefaults(), limits)
+		if err == nil {
+			err = s.permitNewForwarding(r, asked, entity.Settings)
+		}
 		if err != nil {
 			return err
 		}

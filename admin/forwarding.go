@@ -1,0 +1,92 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// permitForwarding wants the caller to have the right to send to where it has messages
+// forwarded. The destinations of a description are checked whether they change or not, as the
+// service does: clients send a token for each.
+func (s *Server) permitForwarding(r *http.Request, description *node) error {
+	for _, f := range [...]struct{ element, header string }{
+		{"ForwardTo", forwardTokenName}, {"ForwardDeadLetteredMessagesTo", deadForwardHeader},
+	} {
+		given := description.child(f.element)
+		if given == nil {
+			continue
+		}
+		sent := strings.TrimSpace(given.text)
+		name, err := readDestination(sent)
+		if err != nil {
+			return fmt.Errorf("%w: %s: %w", fsm.InvalidArgument, f.element, err)
+		}
+		if err := s.permitDestination(r, f.element, f.header, name, sent == name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// permitNewForwarding is permitForwarding of the control API: a destination that stays as it is needs no
+// right, so that a key that may manage one entity can change its other settings.
+func (s *Server) permitNewForwarding(r *http.Request, asked Settings, old fsm.EntitySettings) error {
+	for _, f := range [...]struct {
+		setting, header string
+		asked           *string
+		old             string
+	}{
+		{"forwardTo", forwardTokenName, asked.ForwardTo, old.ForwardTo},
+		{"forwardDeadLetteredMessagesTo", deadForwardHeader, asked.ForwardDeadLetteredMessagesTo, old.ForwardDeadLettersTo},
+	} {
+		if f.asked == nil || fsm.PathKey(*f.asked) == fsm.PathKey(f.old) {
+			continue
+		}
+		if err := s.permitDestination(r, f.setting, f.header, *f.asked, true); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// permitDestination wants the right to send to name, "" for none: by the token in the header, or by the
+// one that the request itself is signed with. A caller who needs no token needs none here. plain
+// says that the client wrote the name and no address.
+func (s *Server) permitDestination(r *http.Request, setting, header, name string, plain bool) error {
+	if name == "" || visitOf(r).local {
+		return nil
+	}
+	target := auth.TargetOf(fsm.PathKey(name))
+	if plain && !strings.HasPrefix(strings.ToLower(name), strings.ToLower(hostOf(r))+"/") {
+		target.Written = name // Go signs what the application wrote, without a host
+	}
+	may, err := s.maySend(r, []string{r.Header.Get(header), r.Header.Get("Authorization")}, target)
+	if err == nil && !may {
+		err = fmt.Errorf("%w: %s: no token with the right to send to '%.260s': sign the request for the whole namespace with a key of it, or send a token for the destination in the header %s", fsm.Unauthorized, setting, name, header)
+	}
+	return err
+}
+
+// maySend says whether one of the tokens gives the right to send to a target. What says itself that it
+// is for something else is not tried. ServerBusy: it may not even try.
+func (s *Server) maySend(r *http.Request, tokens []string, target auth.Target) (bool, error) {
+	for _, given := range tokens {
+		kind, token := credential(given)
+		if !auth.Concerns(kind, token, target) {
+			continue
+		}
+		grant, err := s.authenticate(r, kind, token, []auth.Target{target})
+		switch {
+		case errors.Is(err, fsm.ServerBusy):
+			return false, err
+		case err == nil && grant.Rights&fsm.Send == fsm.Send:
+			return true, nil
+		}
+	}
+	return false, nil
+}
