@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net"
+	"slices"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -390,17 +391,24 @@ func (k *Keyring) find(namespace fsm.NamespaceID, path, name string, fits func(s
 	return Grant{Rights: key.Rights, Namespace: namespace, Name: name, Operator: operator}, true
 }
 
-// match finds a rule by name whose secret fits, and says which secret that was.
+// match finds a rule by name whose secret fits, and says which secret that was. It tries two secrets
+// also where no rule has that name, so that the time it takes does not tell which names there are.
 func match(rules []fsm.AccessRule, name string, fits func(secret string) bool) (secret string, rights fsm.Rights, ok bool) {
-	for i := range rules {
-		rule := &rules[i]
-		switch {
-		case rule.Name != name:
-		case fits == nil, fits(rule.Primary):
-			return rule.Primary, rule.Rights, true
-		case rule.Secondary != "" && fits(rule.Secondary):
-			return rule.Secondary, rule.Rights, true
-		}
+	var rule fsm.AccessRule
+	i := slices.IndexFunc(rules, func(r fsm.AccessRule) bool { return r.Name == name })
+	if i >= 0 {
+		rule = rules[i]
+	}
+	primary, secondary := fits == nil, false
+	if fits != nil {
+		primary, secondary = fits(rule.Primary), fits(rule.Secondary)
+	}
+	switch {
+	case i < 0:
+	case primary:
+		return rule.Primary, rule.Rights, true
+	case secondary && rule.Secondary != "":
+		return rule.Secondary, rule.Rights, true
 	}
 	return "", 0, false
 }

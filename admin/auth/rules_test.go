@@ -117,6 +117,30 @@ func TestRulesAreLookedUpInOrder(t *testing.T) {
 	}
 }
 
+// TestWrongNamesCostAsMuchAsWrongSecrets: each refusal tries as many secrets, so that its time does not tell
+// which names of keys there are, in a list of rules or in the configuration.
+func TestWrongNamesCostAsMuchAsWrongSecrets(t *testing.T) {
+	t.Parallel()
+	k, _ := stocked(t, nil)
+	for path, want := range map[string]int{"": 4, "orders": 6, "none": 6} {
+		for _, name := range []string{"none", "", "app", "orders", "root", "plain"} {
+			tried := 0
+			_, ok := k.find(fsm.DefaultNamespace, path, name, func(string) bool { tried++; return false })
+			if ok || tried != want {
+				t.Errorf("key %q at %q: %v, %d secrets tried, want %d", name, path, ok, tried, want)
+			}
+		}
+	}
+	// What is tried for a name that is not there opens nothing, though it may fit.
+	for _, path := range []string{"", "orders", "none"} {
+		for _, name := range []string{"none", ""} {
+			if grant, ok := k.find(fsm.DefaultNamespace, path, name, func(secret string) bool { return secret == "" }); ok {
+				t.Errorf("key %q at %q: %+v", name, path, grant)
+			}
+		}
+	}
+}
+
 // A grant ends with its rule, its secret or its rights; what is configured stays.
 func TestGrantCountsWhileItsRuleDoes(t *testing.T) {
 	t.Parallel()
