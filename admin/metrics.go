@@ -6,7 +6,8 @@ import "net/http"
 // need one; who gives one gets the whole or a refusal, never less than was asked for.
 func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 	if s.config.MetricsOpen != nil && r.Header.Get("Authorization") == "" && s.trusted(r) == "" {
-		s.config.MetricsOpen.ServeHTTP(w, r)
+		release, _ := r.Context().Value(slotKey{}).(func())
+		s.config.MetricsOpen.ServeHTTP(&answering{w, release}, r)
 		return
 	}
 	r, err := s.admit(r, needOperator, "")
@@ -15,4 +16,21 @@ func (s *Server) metrics(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	s.config.Metrics.ServeHTTP(w, r)
+}
+
+// answering gives the slot of a request back when its answer begins: a client that needs no credential
+// for it and does not read it keeps nobody out.
+type answering struct {
+	http.ResponseWriter
+	release func()
+}
+
+func (a *answering) WriteHeader(status int) {
+	a.release()
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answering) Write(b []byte) (int, error) {
+	a.release()
+	return a.ResponseWriter.Write(b)
 }

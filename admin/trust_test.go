@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -176,5 +177,40 @@ func TestSocket(t *testing.T) {
 	}
 	if audit := s.audit.String(); !strings.Contains(audit, `"who":"control socket"`) || !strings.Contains(audit, `"operation":"delete"`) {
 		t.Error(audit)
+	}
+}
+
+// TestMetricsThatNobodyReads: clients without a credential that ask for the open figures and do not read them keep
+// no slot that others need.
+func TestMetricsThatNobodyReads(t *testing.T) {
+	t.Parallel()
+	var answers atomic.Int32
+	figures := make([]byte, 32<<20) // more than the buffers of a connection take
+	s := serveBoth(t, func(c *Config) {
+		c.MetricsOpen = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+			answers.Add(1)
+			_, _ = w.Write(figures)
+		})
+	})
+	began := time.Now()
+	for range requestsMax {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", strings.TrimPrefix(s.url, "http://"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		if _, err := io.WriteString(conn, "GET /metrics HTTP/1.1\r\nHost: localhost\r\n\r\n"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	until(t, func() bool { return answers.Load() == requestsMax && len(s.server.requests) == 0 })
+	if took := time.Since(began); took > responseWriteMax/2 {
+		t.Errorf("slots were kept for %s", took)
+	}
+	sign := func(r *http.Request) {
+		r.Header.Set("Authorization", auth.Sign("http://localhost/", "root", "root-secret", time.Now().Add(time.Minute)))
+	}
+	if status, body := s.get(t, s.tcp, "localhost", "/v1/queues", sign); status != 200 {
+		t.Error(status, body)
 	}
 }
