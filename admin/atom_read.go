@@ -70,6 +70,8 @@ func readDescription(body io.Reader) (*node, error) {
 	switch {
 	case errors.As(err, &tooLarge):
 		return nil, fmt.Errorf("%w: the body is longer than %d bytes", fsm.MessageTooLarge, tooLarge.Limit)
+	case errors.Is(err, fsm.ServerBusy): // there was no slot for the request
+		return nil, err
 	case err != nil:
 		return nil, fmt.Errorf("%w: the body: %w", fsm.InvalidArgument, err)
 	}

@@ -22,43 +22,28 @@ func (s *Server) guard(next http.Handler) http.Handler {
 		if cameLocally(r) {
 			requests = s.localRequests
 		}
-		release, ok := takeSlot(requests)
+		held, ok := takeSlot(requests)
 		if !ok {
 			s.refuse(w, r, fmt.Errorf("%w: %d requests are under way", fsm.ServerBusy, requestsMax))
 			return
 		}
-		defer release()
+		defer held.release()
 		if err := crossSite.Check(r); err != nil {
 			s.refuse(w, r, fmt.Errorf("%w: a page of another site cannot use this API", fsm.NotAllowed))
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), requestTimeMax)
 		defer cancel()
-		r = r.WithContext(context.WithValue(ctx, slotKey{}, release))
-		r.Body = http.MaxBytesReader(w, r.Body, bodyBytesMax)
+		r = r.WithContext(context.WithValue(ctx, slotKey{}, held.release))
+		if r.Body != http.NoBody {
+			r.Body = &slowBody{ReadCloser: http.MaxBytesReader(w, r.Body, bodyBytesMax), ctx: ctx, slot: held}
+		}
 		next.ServeHTTP(w, r)
 	})
 }
 
 // slotKey finds what gives a request's slot back early.
 type slotKey struct{}
-
-// takeSlot takes one of the slots for requests under way; false when there is none. release
-// may be called several times, by one goroutine.
-func takeSlot(slots chan struct{}) (release func(), ok bool) {
-	select {
-	case slots <- struct{}{}:
-	default:
-		return nil, false
-	}
-	released := false
-	return func() {
-		if !released {
-			released = true
-			<-slots
-		}
-	}, true
-}
 
 // authenticate asks the Authority about a credential. A request whose answer is held back gives
 // its slot back first, so that failures keep nobody out, and is answered when the server closes.

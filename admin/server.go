@@ -19,7 +19,7 @@ import (
 )
 
 // Limits of the listener. Together they bound what clients can make the process hold:
-// 512 connections with 16 KiB of headers each, 128 requests with 128 KiB of body each.
+// 512 connections with 16 KiB of headers and 128 KiB of body each, 128 requests at work.
 const (
 	connectionsMax   = 512
 	requestsMax      = 128 // under way at once; more are refused with ServerBusy

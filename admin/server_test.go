@@ -1,6 +1,7 @@
 package admin
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/json"
@@ -351,6 +352,61 @@ func TestRequestsUnderWayAreBounded(t *testing.T) {
 	waiting.Wait()
 	if status, body := r.ask("GET", "/v1/status", "", nil); status != 200 {
 		t.Error(status, body)
+	}
+}
+
+// TestBodiesThatComeSlowlyHoldNoSlot: as many clients as may have a request under way begin one and do not send its
+// body; the next one is served, and so are they when they go on.
+func TestBodiesThatComeSlowlyHoldNoSlot(t *testing.T) {
+	t.Parallel()
+	r := newRig(t)
+	address := r.server.config.Listener.Addr().String()
+	for i := range requestsMax {
+		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		answers := bufio.NewReader(conn)
+		answered := func(want int) {
+			t.Helper()
+			response, err := http.ReadResponse(answers, nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer response.Body.Close()
+			if response.StatusCode != want {
+				t.Fatal(response.Status)
+			}
+		}
+		if _, err := fmt.Fprintf(conn, "PUT /v1/queues/q%d HTTP/1.1\r\nHost: localhost\r\nExpect: 100-continue\r\nContent-Length: 2\r\n\r\n", i); err != nil {
+			t.Fatal(err)
+		}
+		answered(http.StatusContinue) // the body is being read
+		if i == 0 {
+			defer func() {
+				if _, err := io.WriteString(conn, "{}"); err != nil {
+					t.Fatal(err)
+				}
+				answered(http.StatusCreated)
+			}()
+		}
+	}
+	if status, body := r.ask("PUT", "/v1/queues/next", "{}", nil); status != 201 {
+		t.Error(status, body)
+	}
+	// One that has its body waits for a slot while all are taken.
+	for range requestsMax {
+		r.server.requests <- struct{}{}
+	}
+	late := &slot{of: r.server.requests}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := late.retake(ctx); !errors.Is(err, fsm.ServerBusy) {
+		t.Error(err)
+	}
+	for range requestsMax {
+		<-r.server.requests
 	}
 }
 

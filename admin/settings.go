@@ -62,6 +62,8 @@ func readBody(r *http.Request, value any, possible string) error {
 	switch {
 	case errors.Is(err, io.EOF):
 		return nil
+	case errors.Is(err, fsm.ServerBusy): // there was no slot for the request
+		return err
 	case errors.As(err, &tooLarge):
 		return fmt.Errorf("%w: the body is longer than %d bytes", fsm.MessageTooLarge, bodyBytesMax)
 	}

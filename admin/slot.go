@@ -1,0 +1,72 @@
+package admin
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// slot is one of those for requests under way. It belongs to the goroutine of its request.
+type slot struct {
+	of   chan struct{}
+	held bool
+}
+
+// takeSlot takes a slot; false when there is none.
+func takeSlot(slots chan struct{}) (*slot, bool) {
+	select {
+	case slots <- struct{}{}:
+		return &slot{slots, true}, true
+	default:
+		return nil, false
+	}
+}
+
+// release gives the slot back. It may be called several times.
+func (s *slot) release() {
+	if s.held {
+		s.held = false
+		<-s.of
+	}
+}
+
+// retake waits for a slot when the request has none any more. Errors wrap fsm.ServerBusy.
+func (s *slot) retake(ctx context.Context) error {
+	if s.held {
+		return nil
+	}
+	select {
+	case s.of <- struct{}{}:
+		s.held = true
+		return nil
+	case <-ctx.Done():
+		return fmt.Errorf("%w: %d requests are under way", fsm.ServerBusy, cap(s.of))
+	}
+}
+
+// slowBody is the body of a request, which is read as a whole before any of it is given. Meanwhile the
+// request has no slot: a client that sends slowly keeps nobody out.
+type slowBody struct {
+	io.ReadCloser
+	ctx  context.Context //nolint:containedctx // of the request, as the body is
+	slot *slot
+	read *bytes.Reader // nil until then
+}
+
+func (b *slowBody) Read(p []byte) (int, error) {
+	if b.read == nil {
+		b.slot.release()
+		whole, err := io.ReadAll(b.ReadCloser)
+		if err == nil {
+			err = b.slot.retake(b.ctx)
+		}
+		if err != nil {
+			return 0, err
+		}
+		b.read = bytes.NewReader(whole)
+	}
+	return b.read.Read(p) //nolint:wrapcheck // io.EOF
+}
