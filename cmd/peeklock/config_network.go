@@ -13,7 +13,7 @@ import (
 // networkFlags are those about where clients and operators come from.
 func networkFlags(f *pflag.FlagSet) {
 	f.String("control-socket", "", "Unix socket for commands on this machine, which need no key there; at most 103 bytes (default "+socketName+" in the data folder)")
-	f.Bool("trust-loopback", false, "take whoever connects from a loopback address for an operator who needs neither key nor TLS: also everybody behind a proxy, sidecar or port forward on this machine")
+	f.Bool("trust-loopback", false, "treat clients with a loopback address as operators, without key and TLS; this includes all clients of a proxy, sidecar or port forward on this machine")
 	f.StringSlice("proxy-protocol-from", nil, "networks of balancers that send a PROXY protocol header (version 1 or 2) on every connection, like 10.1.0.0/16; from there one is required, from elsewhere refused; repeatable")
 }
 
@@ -26,7 +26,7 @@ func (s *settings) validateNetwork() error {
 	return err
 }
 
-// warn logs the settings that let others in for whom the operator may not have meant them.
+// warn logs the settings that may give access to more clients than the operator intended.
 func (s *settings) warn(ctx context.Context, logger *slog.Logger) {
 	if s.TrustLoopback {
 		logger.WarnContext(ctx, "loopback addresses are trusted: every connection from one is an operator's", "setting", "trust_loopback")

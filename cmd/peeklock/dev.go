@@ -354,7 +354,7 @@ func (o *devOptions) print(out *output, parts []memberParts, files *devTLS, conf
 	if err := out.note("Peeklock is ready: %d members, data in %s", len(parts), ready.Dir); err != nil {
 		return err
 	}
-	if err := out.note("Whoever is on this machine, and whatever forwards connections here, administers it without a key.\n"); err != nil {
+	if err := out.note("Every process on this machine, and every client whose connection is forwarded here, can administer it without a key.\n"); err != nil {
 		return err
 	}
 	for _, m := range ready.Members {
