@@ -77,10 +77,10 @@ type limited struct {
 // counted is an open connection of a limited listener.
 type counted struct {
 	net.Conn
-	on     *limited
-	from   netip.Prefix
-	active atomic.Bool // a request is under way
-	closed bool        // under mu of on
+	on        *limited
+	from      netip.Prefix
+	active    atomic.Bool // a request is under way
+	forgotten bool        // its place was given back; under mu of on
 }
 
 // Accept implements net.Listener.
@@ -91,13 +91,15 @@ func (l *limited) Accept() (net.Conn, error) {
 			return nil, err
 		}
 		c := &counted{Conn: conn, on: l, from: prefixOf(conn.RemoteAddr())}
-		if victim := l.admit(c); victim != nil {
-			_ = victim.Close()
-			if victim == c {
-				continue
-			}
+		switch victim := l.admit(c); victim {
+		case nil:
+			return c, nil
+		case c:
+			_ = c.Close()
+		default:
+			go victim.Close() // TLS may wait for a peer that does not read
+			return c, nil
 		}
-		return c, nil
 	}
 }
 
@@ -110,7 +112,23 @@ func (l *limited) admit(c *counted) (victim *counted) {
 	}
 	l.total++
 	l.open[c.from] = append(l.open[c.from], c)
+	if victim != nil {
+		l.forget(victim)
+	}
 	return victim
+}
+
+// forget gives the place of a connection back, once. mu is held.
+func (l *limited) forget(c *counted) {
+	if c.forgotten {
+		return
+	}
+	c.forgotten = true
+	l.total--
+	l.open[c.from] = slices.DeleteFunc(l.open[c.from], func(other *counted) bool { return other == c })
+	if len(l.open[c.from]) == 0 {
+		delete(l.open, c.from)
+	}
 }
 
 // victim is the oldest idle connection of the address that has most. When all of those serve
@@ -143,17 +161,9 @@ func connState(conn net.Conn, state http.ConnState) {
 
 // Close implements net.Conn. It may be called more than once.
 func (c *counted) Close() error {
-	l := c.on
-	l.mu.Lock()
-	if !c.closed {
-		c.closed = true
-		l.total--
-		l.open[c.from] = slices.DeleteFunc(l.open[c.from], func(other *counted) bool { return other == c })
-		if len(l.open[c.from]) == 0 {
-			delete(l.open, c.from)
-		}
-	}
-	l.mu.Unlock()
+	c.on.mu.Lock()
+	c.on.forget(c)
+	c.on.mu.Unlock()
 	return c.Conn.Close()
 }
 

@@ -435,14 +435,15 @@ func TestTimesAreBounded(t *testing.T) {
 type peerConn struct {
 	net.Conn
 	from   string
-	closed bool
+	closed chan struct{}
+	once   sync.Once
 }
 
 func (c *peerConn) RemoteAddr() net.Addr {
 	return net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(c.from), 1))
 }
 
-func (c *peerConn) Close() error { c.closed = true; return nil }
+func (c *peerConn) Close() error { c.once.Do(func() { close(c.closed) }); return nil }
 
 // conns is a listener that gives connections until there are none left.
 type conns []*peerConn
@@ -463,7 +464,7 @@ func (*conns) Addr() net.Addr { return nil }
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
 	const greedy, modest, third = "192.0.2.1", "192.0.2.2", "192.0.2.3"
-	of := func(from string) *peerConn { return &peerConn{from: from} }
+	of := func(from string) *peerConn { return &peerConn{from: from, closed: make(chan struct{})} }
 	busy, idle, last, other, more, again, fresh, extra := of(greedy), of(greedy), of(greedy), of(modest), of(modest), of(greedy), of(third), of(greedy)
 	all := []*peerConn{busy, idle, last, other, more, again, fresh, extra}
 	incoming := conns(slices.Clone(all))
@@ -482,8 +483,14 @@ func TestConnectionsAreBounded(t *testing.T) {
 	closed := func(want ...*peerConn) {
 		t.Helper()
 		for i, c := range all {
-			if c.closed != slices.Contains(want, c) {
-				t.Errorf("connection %d, of %s: closed %v", i, c.from, c.closed)
+			if slices.Contains(want, c) {
+				<-c.closed
+				continue
+			}
+			select {
+			case <-c.closed:
+				t.Errorf("connection %d, of %s, was closed", i, c.from)
+			default:
 			}
 		}
 	}
