@@ -9,10 +9,9 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-)
 
-// prefixBits is the part of an IPv6 address that one customer is given as a rule.
-const prefixBits = 64
+	"github.com/peeklock/peeklock/admin/auth"
+)
 
 // tlsState is what a connection that was TLS underneath tells of it.
 type tlsState interface{ ConnectionState() tls.ConnectionState }
@@ -90,7 +89,8 @@ func (l *limited) Accept() (net.Conn, error) {
 		if err != nil {
 			return nil, err
 		}
-		c := &counted{Conn: conn, on: l, from: prefixOf(conn.RemoteAddr())}
+		c := &counted{Conn: conn, on: l}
+		c.from, _ = auth.ClientPrefix(conn.RemoteAddr()) // none for the control socket: all its clients count as one
 		switch victim := l.admit(c); victim {
 		case nil:
 			return c, nil
@@ -165,23 +165,4 @@ func (c *counted) Close() error {
 	c.on.forget(c)
 	c.on.mu.Unlock()
 	return c.Conn.Close()
-}
-
-// prefixOf is what connections are counted by: an IPv4 address, a /64 of IPv6, the zero value for
-// everything else.
-func prefixOf(peer net.Addr) netip.Prefix {
-	tcp, ok := peer.(*net.TCPAddr)
-	if !ok {
-		return netip.Prefix{}
-	}
-	address := tcp.AddrPort().Addr().Unmap().WithZone("")
-	bits := address.BitLen()
-	if address.Is6() {
-		bits = prefixBits
-	}
-	prefix, err := address.Prefix(bits)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	return prefix
 }

@@ -20,6 +20,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // Raft does not answer everything that it is shut down with (see await in partition), and
@@ -239,22 +240,12 @@ func (c *testCluster) leader(id fsm.PartitionID) (leader int) {
 
 // waitMax is how long a test waits for what has to come. Nothing takes that long: it is for a
 // machine that has much else to do, and a test that waits for all of it fails.
-const waitMax = time.Minute
+const waitMax = kit.WaitMax
 
 // eventually polls until what is true, or fails.
 func eventually(t *testing.T, what string, holds func() bool) {
 	t.Helper()
-	deadline := time.NewTimer(waitMax)
-	defer deadline.Stop()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for !holds() {
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			t.Fatalf("not in %s: %s", waitMax, what)
-		}
-	}
+	kit.Eventually(t, what, holds)
 }
 
 // insist asks again for as long as the answer is that nobody leads, which is that nothing was done. What

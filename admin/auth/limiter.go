@@ -96,7 +96,7 @@ func newLimiter(limits Limits, now func() time.Time) *limiter {
 
 // origin is the one of an address, nil for an address that is not counted. mu is held.
 func (l *limiter) origin(peer net.Addr) *origin {
-	prefix, counts := prefixOf(peer)
+	prefix, counts := ClientPrefix(peer)
 	if !counts {
 		return nil
 	}
@@ -217,9 +217,10 @@ func (l *limiter) hold(peer net.Addr, kind waitKind) (release func(), ok bool) {
 	}, true
 }
 
-// prefixOf is what an address is counted by, and whether it is counted at all: a Unix socket
-// is not. Loopback is, like any other address: nothing here refuses a valid credential.
-func prefixOf(peer net.Addr) (netip.Prefix, bool) {
+// ClientPrefix is what connections and requests of an address are counted by: an IPv4 address, or a
+// /64 of IPv6. counts is false for other addresses, such as that of a Unix socket. Loopback is counted
+// like any other address: nothing here refuses a valid credential.
+func ClientPrefix(peer net.Addr) (prefix netip.Prefix, counts bool) {
 	tcp, ok := peer.(*net.TCPAddr)
 	if !ok {
 		return netip.Prefix{}, false

@@ -32,7 +32,7 @@ func newPort(t testing.TB, self fsm.MemberID, config *tls.Config, to *port) *por
 	}
 	p := &port{lines: new(kit.LogLines)}
 	p.Transport = New(&Config{
-		Self: self, Listener: listener, DialTimeout: waitMax, TLS: config,
+		Self: self, Listener: listener, DialTimeout: kit.WaitMax, TLS: config,
 		Cluster: func() string { return "" },
 		Address: func(fsm.MemberID) (string, error) { return to.Addr().String(), nil },
 		Raft:    func(fsm.PartitionID, net.Conn) bool { return false },
@@ -102,7 +102,7 @@ func TestPeersTrust(t *testing.T) {
 			if c.dialer == "" {
 				return
 			}
-			eventually(t, "a line at the server", func() bool { return server.lines.Has(textNoTrustAccept, c.server) })
+			kit.Eventually(t, "a line at the server", func() bool { return server.lines.Has(textNoTrustAccept, c.server) })
 			if !dialer.lines.Has(textNoTrust, c.dialer, "peer=B") {
 				t.Errorf("the dialer said %s", dialer.lines.String())
 			}
@@ -262,23 +262,5 @@ func BenchmarkSecureHandshake(b *testing.B) {
 				_ = conn.Close()
 			}
 		})
-	}
-}
-
-// waitMax is how long a test waits for what has to come. Nothing takes that long.
-const waitMax = time.Minute
-
-func eventually(t *testing.T, what string, holds func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(waitMax)
-	defer deadline.Stop()
-	ticker := time.NewTicker(10 * time.Millisecond)
-	defer ticker.Stop()
-	for !holds() {
-		select {
-		case <-ticker.C:
-		case <-deadline.C:
-			t.Fatalf("not in %s: %s", waitMax, what)
-		}
 	}
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/golden"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 func TestStreamHeader(t *testing.T) {
@@ -51,7 +52,7 @@ func TestUnauthenticatedPeersAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	config := &Config{
-		Self: "B", Listener: listener, DialTimeout: waitMax,
+		Self: "B", Listener: listener, DialTimeout: kit.WaitMax,
 		Cluster: func() string { return "" },
 		Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
 		Raft:    func(fsm.PartitionID, net.Conn) bool { return false },
@@ -71,7 +72,7 @@ func TestUnauthenticatedPeersAreBounded(t *testing.T) {
 	}
 	refused := 0
 	for _, conn := range conns[handshakesMax:] { // over the limit: closed at once
-		_ = conn.SetReadDeadline(time.Now().Add(waitMax))
+		_ = conn.SetReadDeadline(time.Now().Add(kit.WaitMax))
 		if _, err := conn.Read(make([]byte, 1)); err != nil && !errors.Is(err, context.DeadlineExceeded) {
 			refused++
 		}
@@ -85,7 +86,7 @@ func TestUnauthenticatedPeersAreBounded(t *testing.T) {
 	asker := *config
 	asker.Self = "A"
 	dialer := New(&asker)
-	eventually(t, "a member gets through", func() bool {
+	kit.Eventually(t, "a member gets through", func() bool {
 		conn, err := dialer.Dial(t.Context(), ForwardStream, "B", 0)
 		if err == nil {
 			_ = conn.Close()

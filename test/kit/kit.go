@@ -147,3 +147,23 @@ func (l *LogLines) String() string {
 	defer l.mu.Unlock()
 	return l.b.String()
 }
+
+// WaitMax is how long Eventually waits. Nothing takes that long: it is for a machine that runs other
+// tests too.
+const WaitMax = time.Minute
+
+// Eventually waits until a condition holds, and fails the test after WaitMax.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.NewTimer(WaitMax)
+	defer deadline.Stop()
+	ticker := time.NewTicker(10 * time.Millisecond)
+	defer ticker.Stop()
+	for !holds() {
+		select {
+		case <-ticker.C:
+		case <-deadline.C:
+			t.Fatalf("not in %s: %s", WaitMax, what)
+		}
+	}
+}
