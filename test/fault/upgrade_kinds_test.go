@@ -1,9 +1,11 @@
 package fault
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
@@ -62,6 +64,9 @@ func (v *carried) takeSession(ctx context.Context, at carriedAt, turn int) error
 	if err != nil {
 		return err
 	}
+	// The client gives back what arrives after it has returned some, and on a busy machine gets a later
+	// message before that comes again: the numbers tell the order of the session.
+	slices.SortFunc(messages, func(a, b *azservicebus.ReceivedMessage) int { return cmp.Compare(*a.SequenceNumber, *b.SequenceNumber) })
 	for i, m := range messages {
 		if string(m.Body) != v.body("sessions", turn, i) {
 			return fmt.Errorf("message %d is %q", i, m.Body)

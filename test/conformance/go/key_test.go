@@ -136,15 +136,15 @@ func tokenExpires(s suite) {
 // The key of one queue opens that queue and no other, by whatever name its token is put.
 func audiences(s suite) {
 	host, theirs := "localhost", s.another("theirs", s, harness.Settings{})
-	body := map[string]any{"rights": []string{"Send", "Listen"}, "primaryKey": "secret-of-mine"}
+	body := map[string]any{"rights": []string{"Send", "Listen"}, "primaryKey": "the secret of mine"}
 	s.must("make a key", s.Members[0].Call(s.ctx, http.MethodPut, "/v1/access/"+s.queue+"?rule=mine", body, nil))
-	s.known("send by it", true, func() error { return s.sendBy(s.queue, "mine", "secret-of-mine") })
+	s.known("send by it", true, func() error { return s.sendBy(s.queue, "mine", "the secret of mine") })
 
 	conn := s.dial(2, &amqp.ConnOptions{SASLType: amqp.SASLTypeAnonymous(), HostName: host})
 	session, err := conn.NewSession(s.ctx, nil)
 	s.must("session", err)
 	mine := "sb://" + host + "/" + s.queue
-	token := auth.Sign(mine, "mine", "secret-of-mine", time.Now().Add(time.Hour))
+	token := auth.Sign(mine, "mine", "the secret of mine", time.Now().Add(time.Hour))
 	for name, status := range map[string]int32{
 		"?://" + host + "/" + s.queue:                           http.StatusBadRequest,
 		theirs.queue + "?://" + host + "/" + s.queue:            http.StatusBadRequest,
