@@ -49,15 +49,15 @@ const (
 // configured, all.
 const namespacesClaim = "peeklock_namespaces"
 
-// Issuer checks the JWTs of one identity provider. What that is like is found out at the
-// first token and not before, so that a member starts without it; its keys may change at
-// any time, and are found again within issuerRefreshMin. It is safe for concurrent use.
+// Issuer checks the JWTs of one identity provider. It contacts the provider for the first token
+// and not before, so a member starts without it. The provider's keys may change at any time; new
+// ones are found within issuerRefreshMin. Issuer is safe for concurrent use.
 type Issuer struct {
 	config IssuerConfig
 	keys   *keySet
 }
 
-// NewIssuer makes an issuer. It asks nobody.
+// NewIssuer makes an issuer. It does not contact the provider.
 func NewIssuer(c IssuerConfig) (*Issuer, error) {
 	switch {
 	case !strings.HasPrefix(c.URL, "https://") && !strings.HasPrefix(c.URL, "http://"):
@@ -77,8 +77,8 @@ func NewIssuer(c IssuerConfig) (*Issuer, error) {
 	return &Issuer{c, &keySet{url: c.URL, client: c.Client, now: time.Now, keys: &keys{}}}, nil
 }
 
-// unknownKeyError says that no key fits the signature of a token: what the client is told
-// unless the provider has newer keys.
+// unknownKeyError: no key fits the signature of a token. The client gets this error unless the
+// provider has newer keys.
 type unknownKeyError struct {
 	generation uint64 // of the keys that were tried
 	named      bool   // one of them has the id that the token names
@@ -91,7 +91,7 @@ func (*unknownKeyError) Unwrap() error { return errToken }
 var errToken = fmt.Errorf("%w: InvalidToken: the token is not one of the identity provider's for this audience", fsm.Unauthorized)
 
 // check verifies signature, issuer, audience and times of a token with the keys that are
-// known; it asks nobody. The error is an *unknownKeyError when newer keys may be better.
+// known; it fetches none. The error is an *unknownKeyError when newer keys may verify the token.
 func (i *Issuer) check(ctx context.Context, token string) (*oidc.IDToken, error) {
 	known := i.keys.current()
 	if known.generation == 0 {

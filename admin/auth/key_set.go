@@ -17,7 +17,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Limits of what is asked of an identity provider and taken from it.
+// Limits of requests to an identity provider and of its answers.
 const (
 	issuerTimeMax      = 10 * time.Second // one request to it
 	issuerRefreshMin   = 5 * time.Second  // between two requests for its keys, whatever tokens name
@@ -34,16 +34,16 @@ func algorithms() []jose.SignatureAlgorithm {
 	}
 }
 
-// keys are what an identity provider signs with, as it said at one time. Never changed.
+// keys are the signing keys of an identity provider from one answer of it. Immutable.
 type keys struct {
-	generation uint64 // rises with each answer; 0: it has not been asked yet
+	generation uint64 // rises with each answer; 0: none has been fetched yet
 	algorithms []string
 	list       []jose.JSONWebKey
 }
 
-// keySet holds the keys of one identity provider. It asks for them when a token wants others
-// than it has, one request at a time and one each issuerRefreshMin: tokens that name keys
-// without end cost the provider no more than that. It is safe for concurrent use.
+// keySet holds the keys of one identity provider. It fetches them when a token needs a key that
+// it does not have, with one request at a time and at most one per issuerRefreshMin, however many
+// tokens name unknown keys. It is safe for concurrent use.
 type keySet struct {
 	url    string
 	client *http.Client
@@ -51,22 +51,22 @@ type keySet struct {
 
 	mu       sync.Mutex
 	keys     *keys
-	asked    time.Time     // when the last request began, and then when it ended
+	asked    time.Time     // when the request in flight began, else when the last one ended
 	failure  error         // of the last request
-	inFlight chan struct{} // closed when the request under way ends; nil: there is none
+	inFlight chan struct{} // closed when the request in flight ends; nil: there is none
 }
 
-// current are the keys to verify with. They may be of generation 0.
+// current returns the keys to verify with. Their generation may be 0.
 func (s *keySet) current() *keys {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.keys
 }
 
-// refresh waits until the keys are of a later generation than those that a token was
-// verified with in vain: for the request under way, or for the next one that the interval
-// allows, which it sends when nobody else does. A token whose key is known by name does not
-// wait for the interval: newer is false then. Errors wrap fsm.ServerBusy.
+// refresh waits until the keys are of a later generation than those that did not verify a
+// token: for the request in flight, or for the next one that the interval allows, which it
+// starts itself when there is none. If the key that the token names is known, refresh does not
+// wait for the interval and newer is false. Errors wrap fsm.ServerBusy.
 func (s *keySet) refresh(ctx context.Context, vain *unknownKeyError) (newer bool, err error) {
 	for {
 		s.mu.Lock()
@@ -92,7 +92,7 @@ func (s *keySet) refresh(ctx context.Context, vain *unknownKeyError) (newer bool
 	}
 }
 
-// wait waits for the end of a request, or where there is none for the interval to end.
+// wait waits for the end of the request in flight, or of the interval when there is none.
 func wait(ctx context.Context, inFlight <-chan struct{}, rest time.Duration) error {
 	var due <-chan time.Time
 	if inFlight == nil {
@@ -109,7 +109,7 @@ func wait(ctx context.Context, inFlight <-chan struct{}, rest time.Duration) err
 	return nil
 }
 
-// fetch is one request, on a goroutine of its own: others wait for it too.
+// fetch makes one request. It runs on a goroutine of its own because several tokens wait for it.
 func (s *keySet) fetch(ctx context.Context, done chan<- struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, issuerTimeMax)
 	defer cancel()
@@ -117,7 +117,7 @@ func (s *keySet) fetch(ctx context.Context, done chan<- struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inFlight, s.failure = nil, nil
-	s.asked = s.now() // the interval begins anew, or who waited for a slow failure would ask again
+	s.asked = s.now() // restart the interval, or tokens that waited for a slow failure would ask again at once
 	if err != nil {
 		s.failure = fmt.Errorf("%w: the identity provider does not answer: try again", fsm.ServerBusy)
 	} else {
@@ -126,7 +126,7 @@ func (s *keySet) fetch(ctx context.Context, done chan<- struct{}) {
 	close(done)
 }
 
-// ask finds out where the keys of the provider are, and what they are.
+// ask discovers the URL of the provider's keys and fetches them.
 func (s *keySet) ask(ctx context.Context) (algorithms []string, list []jose.JSONWebKey, err error) {
 	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, s.client), s.url)
 	if err != nil {
@@ -143,8 +143,8 @@ func (s *keySet) ask(ctx context.Context) (algorithms []string, list []jose.JSON
 	return asymmetric(described.Algorithms), list, err
 }
 
-// askKeys gets a JSON Web Key Set. Keys that are of no use here are passed over (RFC 7517,
-// 5): a provider may have others beside those of its tokens.
+// askKeys fetches a JSON Web Key Set. It skips keys that it cannot use (RFC 7517, 5): a provider
+// may have other keys beside those that sign tokens.
 func (s *keySet) askKeys(ctx context.Context, url string) ([]jose.JSONWebKey, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
@@ -178,8 +178,8 @@ func (s *keySet) askKeys(ctx context.Context, url string) ([]jose.JSONWebKey, er
 	return list, nil
 }
 
-// asymmetric are those of some names that are algorithms to verify with; RS256, which every
-// provider has to have, where none is.
+// asymmetric returns the names that are supported algorithms; if there are none, RS256, which
+// every provider has to support.
 func asymmetric(names []string) []string {
 	var known []string
 	for _, name := range names[:min(len(names), issuerAlgorithmMax)] {
@@ -193,16 +193,16 @@ func asymmetric(names []string) []string {
 	return known
 }
 
-// verification verifies the signature of one token with keys as they are; it asks nobody. It
-// is an oidc.KeySet.
+// verification verifies the signature of one token with the given keys and fetches none. It
+// implements oidc.KeySet.
 type verification struct {
 	keys *keys
-	// failed says that no key fits: a newer one may. named says that one of them has the id
-	// that the token names, so that a newer one is not likely.
+	// failed: no key fits the signature, a newer one may. named: one of the keys has the id
+	// that the token names, so a newer key is unlikely to fit.
 	failed, named bool
 }
 
-// VerifySignature gives the payload of a token that one of the keys has signed.
+// VerifySignature returns the payload of a token that one of the keys has signed.
 func (v *verification) VerifySignature(_ context.Context, token string) ([]byte, error) {
 	signed, err := jose.ParseSigned(token, algorithms())
 	if err != nil || len(signed.Signatures) != 1 {

@@ -27,30 +27,30 @@ const clockSkewMax = 5 * time.Second
 // Grant is what a credential allows, and where.
 type Grant struct {
 	Rights fsm.Rights
-	// Namespace and Path say where: there and at what is below (fsm.PathAbove), and nowhere else. Path
-	// is as that of a Target; "" is the whole namespace. Who keeps the grant keeps these, and does
-	// not read the audience again.
+	// Namespace and Path are where the grant is valid: there and below (fsm.PathAbove), and nowhere
+	// else. Path is as that of a Target; "" is the whole namespace. Callers that store the grant
+	// use these two and never parse the audience again.
 	Namespace fsm.NamespaceID
 	Path      string
 	Expires   time.Time // zero: never
-	// Still says whether the credential counts yet: its rule may have gone, or its secret
-	// been changed. nil: for good. Cheap, from any goroutine.
+	// Still reports whether the credential is still valid: its rule may have been removed, or its
+	// secret changed. nil: it cannot be revoked. Cheap; may be called from any goroutine.
 	Still func() bool
 	// Operator says that it is good for the cluster itself, not only for a namespace.
 	Operator bool
 	// Name is the rule or the subject that it was granted to, for the audit log.
 	Name string
-	// OfEntity says that it rests on a rule of the one entity that Path is at or below, and is
-	// good for that alone, not for the namespace.
+	// OfEntity says that the grant comes from an access rule of the entity that Path is at or
+	// below, and is valid for that entity only, not for the namespace.
 	OfEntity bool
 }
 
-// Client is who asks to be let in.
+// Client is the client whose credential is checked.
 type Client struct {
 	Namespace fsm.NamespaceID
 	Peer      net.Addr // nil: failures are not counted
-	// Release, when not nil, is called before the caller is kept waiting, perhaps several
-	// times: what it holds that others need is given back there.
+	// Release, when not nil, is called before a call waits, perhaps several times: the caller
+	// gives back there what other requests need, such as its place among the requests in flight.
 	Release func()
 	// Through is the namespace that the host of the request selects, where the request names another
 	// one; else 0. Operators may sign for that host.
@@ -79,7 +79,7 @@ type Config struct {
 	Rules Rules
 	// Issuer checks JWTs; nil refuses them.
 	Issuer *Issuer
-	// Limits bound what failed logins cost others; nil: DefaultLimits.
+	// Limits of failed logins; nil: DefaultLimits.
 	Limits *Limits
 	Audit  *slog.Logger     // refused logins; nil: nowhere
 	Now    func() time.Time // the clock; nil: time.Now
@@ -159,8 +159,9 @@ func (k *Keyring) Token(ctx context.Context, from Client, kind, token, audience 
 	return k.TokenFor(ctx, from, kind, token, TargetOf(asked.Path))
 }
 
-// TokenFor is Token for a caller who knows what it wants to use: the first of the targets, of which
-// there is at least one, that the token says to be for. The Path of the grant tells which that was.
+// TokenFor checks a token like Token, for a caller that knows the targets of the request. The token is
+// checked for the first of the targets, of which there is at least one, that it claims to be for; the
+// Path of the grant says which one that is.
 func (k *Keyring) TokenFor(ctx context.Context, from Client, kind, token string, targets ...Target) (Grant, error) {
 	switch kind {
 	case KindSAS:
@@ -225,8 +226,8 @@ func (k *Keyring) Certificate(ctx context.Context, from Client, certificate *x50
 	})
 }
 
-// at verifies a credential and lets it pass when it is good, whatever failed before. A
-// failure is counted, answered late, and written down.
+// at verifies a credential. A valid one passes at once, whatever failed before. A failure is
+// counted, answered late, and written to the audit log.
 func (k *Keyring) at(ctx context.Context, from Client, kind, name string, try func() (Grant, error)) (Grant, error) {
 	grant, err := k.verify(ctx, from, try)
 	var unknown *unknownKeyError
@@ -267,8 +268,8 @@ func (k *Keyring) verify(ctx context.Context, from Client, try func() (Grant, er
 	return try()
 }
 
-// delay holds an answer back, in none of the places in which credentials are verified. False
-// when too many answers are being held back: then it is given at once.
+// delay waits before an answer is given, without occupying a place for verifications. It returns
+// false at once when too many answers are being delayed.
 func (k *Keyring) delay(ctx context.Context, from Client, delay time.Duration) bool {
 	if delay <= 0 {
 		return true
@@ -290,8 +291,8 @@ func (k *Keyring) delay(ctx context.Context, from Client, delay time.Duration) b
 	return true
 }
 
-// refresh waits for newer keys of the identity provider, in none of the places in which
-// credentials are verified.
+// refresh waits for newer keys of the identity provider, without occupying a place for
+// verifications.
 func (k *Keyring) refresh(ctx context.Context, from Client, vain *unknownKeyError) (newer bool, err error) {
 	release, ok := k.limiter.hold(from.Peer, keyWaiter)
 	if !ok {
@@ -347,8 +348,9 @@ func (k *Keyring) sas(from Client, s sas, targets []Target) (Grant, error) {
 	return grant, nil
 }
 
-// reaches says whether a signed host selects the namespace that a client is in. Operators open every
-// namespace, so what they sign for all of the host that they ask counts in the one that they name.
+// reaches reports whether a signed host selects the namespace of the client. The keys of operators are
+// valid in every namespace, so a signature of theirs for the whole host of the request is also valid in
+// the namespace that the request names.
 func (k *Keyring) reaches(from Client, signed Resource, operator bool) bool {
 	selected := k.byHost(signed.Host)
 	return selected == from.Namespace || operator && signed.Path == "" && selected == from.Through
@@ -413,7 +415,7 @@ func match(rules []fsm.AccessRule, name string, fits func(secret string) bool) (
 	return "", 0, false
 }
 
-// still says whether a rule is there as it was when it let somebody in.
+// still reports whether an access rule has the same secret and rights as when it was used to sign in.
 func (k *Keyring) still(namespace fsm.NamespaceID, path string, list int, name, secret string, rights fsm.Rights) bool {
 	own, shared := k.rules.Access(namespace, path)
 	for _, rule := range [][]fsm.AccessRule{own, shared}[list] {

@@ -15,9 +15,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// What the limiter may hold. A delayed answer holds a goroutine (8 KiB) and the request (a
-// token, 64 KiB at most), so all of them together hold less than 40 MiB; and so do the tokens
-// (32 KiB at most) that wait for keys of the identity provider.
+// Limits of what the limiter itself holds. A delayed answer holds a goroutine (8 KiB) and the
+// request (a token, 64 KiB at most), so all of them together hold less than 40 MiB; the tokens
+// (32 KiB at most) that wait for keys of the identity provider take no more.
 const (
 	clientsMax              = 10_000          // remembered; the one that was quiet for longest is forgotten
 	namesPerClientMax       = 16              // key names whose failures are counted apart; the others are counted together
@@ -32,27 +32,27 @@ const (
 )
 
 // TooManyFailuresError refuses a wrong credential of a client that failed too often. It
-// wraps fsm.ServerBusy: clients come back after it.
+// wraps fsm.ServerBusy, on which clients retry.
 type TooManyFailuresError struct {
-	// After is when the next failure is answered as a failure again.
+	// After is the time until the next failure is answered as a failure again.
 	After time.Duration
 }
 
-// Error says what to do.
+// Error tells the client how long to wait.
 func (e *TooManyFailuresError) Error() string {
 	return fmt.Sprintf("%s: too many failed logins from this address: wait %s and use a valid key", fsm.ServerBusy.Error(), e.After.Round(time.Millisecond))
 }
 
-// Unwrap is the code for it.
+// Unwrap returns fsm.ServerBusy.
 func (*TooManyFailuresError) Unwrap() error { return fsm.ServerBusy }
 
-// waitKind is why a client is kept waiting. Failures and tokens are counted apart, so that
-// neither keeps the other out.
+// waitKind is the reason why a request waits. Delayed answers and tokens that need newer keys
+// are counted apart, so that neither uses up the places of the other.
 type waitKind uint8
 
 const (
 	delayedAnswer waitKind = iota // to a failure
-	keyWaiter                     // a token that wants keys which are not known yet
+	keyWaiter                     // a token that needs keys which are not known yet
 	waitKinds
 )
 
@@ -64,9 +64,9 @@ func (k waitKind) max() (perClient, all int) {
 	return delayedPerClientMax, delayedMax
 }
 
-// limiter counts failed logins by client and key name, says how late they are answered, and
-// bounds how many credentials of a client are verified and how many are kept waiting at a
-// time. It is safe for concurrent use.
+// limiter counts failed logins by client and key name and computes how long their answers are
+// delayed. It also limits how many credentials of a client are verified at a time, and how many
+// of its requests wait. It is safe for concurrent use.
 type limiter struct {
 	limits Limits
 	now    func() time.Time
@@ -77,8 +77,8 @@ type limiter struct {
 	waiting [waitKinds]int
 }
 
-// origin is what is known of one client. One that is forgotten while requests of it are
-// under way ends with them; new requests are counted by a new one.
+// origin holds the counts of one client. When it is evicted while requests of the client are in
+// flight, they finish with it; new requests are counted by a new origin.
 type origin struct {
 	verifying chan struct{} // one token for each verification under way
 	queued    int           // credentials that wait for that
@@ -146,8 +146,8 @@ func (l *limiter) verify(ctx context.Context, peer net.Addr) (release func(), er
 	return nil, fmt.Errorf("%w: too many logins from this address are being verified: try again", fsm.ServerBusy)
 }
 
-// recordFailure counts a failure and says how late it is answered. tooMany is nil unless the client
-// failed too often with keys of this name. Failures without an address are not counted.
+// recordFailure counts a failure and returns the delay of its answer. tooMany is nil unless the
+// client failed too often with keys of this name. Failures without an address are not counted.
 func (l *limiter) recordFailure(peer net.Addr, namespace fsm.NamespaceID, name string) (delay time.Duration, tooMany *TooManyFailuresError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -168,8 +168,8 @@ func (l *limiter) recordFailure(peer net.Addr, namespace fsm.NamespaceID, name s
 	return min(delay, l.limits.DelayMax), nil
 }
 
-// bucket holds what a client may still fail with keys of a name. Who tries many names has
-// one bucket for those beyond the first namesPerClientMax. mu is held.
+// bucket returns the token bucket of failures that a client has left with keys of a name. Names
+// beyond the first namesPerClientMax share one bucket. mu is held.
 func (l *limiter) bucket(o *origin, namespace fsm.NamespaceID, name string, now time.Time) *rate.Limiter {
 	var h maphash.Hash
 	h.SetSeed(l.seed)
@@ -194,8 +194,8 @@ func (l *limiter) bucket(o *origin, namespace fsm.NamespaceID, name string, now 
 	return bucket
 }
 
-// hold takes a place for a client that is kept waiting, false when there is none. The caller
-// calls release when the wait is over.
+// hold reserves a place for a request that waits, and returns false when there is none. The
+// caller calls release when the wait is over.
 func (l *limiter) hold(peer net.Addr, kind waitKind) (release func(), ok bool) {
 	perClient, all := kind.max()
 	l.mu.Lock()
@@ -217,9 +217,9 @@ func (l *limiter) hold(peer net.Addr, kind waitKind) (release func(), ok bool) {
 	}, true
 }
 
-// ClientPrefix is what connections and requests of an address are counted by: an IPv4 address, or a
-// /64 of IPv6. counts is false for other addresses, such as that of a Unix socket. Loopback is counted
-// like any other address: nothing here refuses a valid credential.
+// ClientPrefix returns the prefix that connections and requests of an address are counted by: an
+// IPv4 address, or a /64 of IPv6. counts is false for other addresses, such as that of a Unix socket.
+// Loopback addresses are counted like others, since no count refuses a valid credential.
 func ClientPrefix(peer net.Addr) (prefix netip.Prefix, counts bool) {
 	tcp, ok := peer.(*net.TCPAddr)
 	if !ok {

@@ -14,16 +14,16 @@ const (
 	verificationsPerClientMax = 1024
 )
 
-// Limits bound what failed logins cost others. A client is one IP address, or one /64 of
-// IPv6. None of them refuses a valid credential.
+// Limits bound failed logins. A client is one IPv4 address, or one /64 of IPv6. No limit
+// refuses a valid credential because others failed.
 type Limits struct {
 	// FailuresMax is how many logins of one client with one key name may fail before the next
 	// failures are answered as "too many, come back later". 1 to 1,000,000.
 	FailuresMax int
 	// FailuresPerMinute is how many of these are forgotten in a minute. 1 to 60,000.
 	FailuresPerMinute int
-	// DelayMax is how late a failure is answered at most. The first is answered 50 ms late,
-	// each further one twice as late as the one before. 0 (at once) to 5 s.
+	// DelayMax is the longest delay of the answer to a failure. The first answer is delayed by
+	// 50 ms, each further one by twice as much. 0 (no delay) to 5 s.
 	DelayMax time.Duration
 	// VerificationsMax is how many credentials of one client are verified at a time; further
 	// ones wait their turn. 1 to 1024.
@@ -35,7 +35,7 @@ func DefaultLimits() Limits {
 	return Limits{FailuresMax: 20, FailuresPerMinute: 60, DelayMax: 3 * time.Second, VerificationsMax: 8}
 }
 
-// Validate says which limit is out of its range.
+// Validate returns an error that names the limit that is out of its range.
 func (l Limits) Validate() error {
 	switch {
 	case l.FailuresMax < 1 || l.FailuresMax > failuresMaxMax:

@@ -63,8 +63,8 @@ func parseResource(text string, signed bool) (Resource, error) {
 	return Resource{Host: host, Path: fsm.PathKey(name)}, err
 }
 
-// splitResource is the one place that takes such texts apart. Each part is cut off where RFC 3986 has
-// it end, from the left, so that no reader can find another host or path in the text.
+// splitResource is the only parser of such texts. It cuts off each part from the left, where RFC 3986
+// ends it, so that no other reading finds another host or path in the text.
 func splitResource(text string, signed bool) (host, name string, err error) {
 	if len(text) > resourceBytesMax {
 		return "", "", fmt.Errorf("is longer than %d bytes", resourceBytesMax)
@@ -103,7 +103,7 @@ func splitResource(text string, signed bool) (host, name string, err error) {
 	return host, name, checkPath(name)
 }
 
-// cutScheme takes the scheme off; "" where there is none.
+// cutScheme separates the scheme from the rest; "" when there is none.
 func cutScheme(text string) (scheme, rest string, err error) {
 	before, after, found := strings.Cut(text, "://")
 	if !found {
@@ -116,7 +116,7 @@ func cutScheme(text string) (scheme, rest string, err error) {
 	return "", "", errors.New("has a :// behind what is no scheme of a client")
 }
 
-// cutPort is the host of an authority, without port, in lower case.
+// cutPort returns the host of an authority, without port, in lower case.
 func cutPort(authority string) (string, error) {
 	host, port, found := strings.Cut(authority, ":")
 	if strings.HasPrefix(authority, "[") {
@@ -157,7 +157,7 @@ func TargetPath(decoded string) (string, error) {
 	return fsm.PathKey(name), nil
 }
 
-// checkPath refuses decoded paths that somebody else may tidy up to another path.
+// checkPath refuses decoded paths that another component may normalize to a different path.
 func checkPath(name string) error {
 	switch {
 	case name == "":
@@ -172,26 +172,27 @@ func checkPath(name string) error {
 // Target is a place of a namespace that a request is about.
 type Target struct {
 	Path string // as that of a Resource
-	// Entity is the path of the queue or topic whose own rules count beside those of the namespace; ""
-	// for none. It is not taken from Path: the URL of a request may look like the name of an entity.
+	// Entity is the path of the queue or topic whose own access rules are tried beside those of the
+	// namespace; "" for none. It is not derived from Path: the URL of a request may look like the
+	// name of an entity.
 	Entity string
 	// Written is another text that may be signed for this target, whatever it means as a resource:
 	// the Go administration client signs the name of a destination as the application wrote it.
 	Written string
 }
 
-// TargetOf is the target of a path of entities, whose own rules count.
+// TargetOf returns the target of an entity's path, with the rules of that entity.
 func TargetOf(path string) Target { return Target{Path: path, Entity: fsm.EntityPath(path)} }
 
-// covers says whether the path lies at or below the one that was signed, by whole parts: "orders"
+// covers reports whether the path is the signed one or below it, by whole segments: "orders"
 // does not cover "orders2".
 func (r Resource) covers(path string) bool {
 	rest, found := strings.CutPrefix(path, r.Path)
 	return r.Path == "" || found && (rest == "" || rest[0] == '/')
 }
 
-// chosen is the first of some targets that a signature says to be for, and where it says so.
-// found is false when it is for none of them: then target is the first.
+// chosen returns the first target that the signed resource covers, and that resource. When it
+// covers none, found is false and target is the first.
 func (s sas) chosen(targets []Target) (target Target, at Resource, found bool, err error) {
 	at, err = parseSigned(s.resource)
 	for _, target := range targets {
@@ -205,8 +206,8 @@ func (s sas) chosen(targets []Target) (target Target, at Resource, found bool, e
 	return targets[0], at, false, err
 }
 
-// Concerns says whether a token claims to be for a target; a JWT is for all. The claim is not checked:
-// it saves asking a question whose answer would count as a failed login.
+// Concerns reports whether a token claims to be for a target; a JWT is for all. It does not verify
+// the token: callers use it to skip a verification that would count as a failed login.
 func Concerns(kind, token string, target Target) bool {
 	if kind == KindJWT {
 		return token != ""
