@@ -9,36 +9,35 @@ import (
 	"github.com/peeklock/peeklock/amqp/wire"
 )
 
-// What parts of a connection are counted as, in bytes. They are estimates: a little too much is
-// better than too little.
+// Estimated sizes of the parts of a connection, in bytes. They are rather too high than too low.
 const (
 	linkBytes        = 1024 // a link, its name and its place in maps
 	sessionBytes     = 512
 	unsettledBytes   = 80  // a delivery in the map of those that are not settled
 	grantBytes       = 512 // a token that counts
-	settlementBytes  = 256 // a settlement on its way to the broker, and the delivery that it is of
+	settlementBytes  = 256 // a settlement on its way to the broker, and its delivery
 	decodedPairBytes = 64  // a key and a value of a decoded map, without what they refer to
 	decodedItemBytes = 32  // an element of a decoded list
 )
 
-// memory is what the connection holds, for the budget of the process, as far as no other
-// counter tells. All of it belongs to the mutex of the connection.
+// memory counts what the connection holds, for the budget of the process, as far as other
+// counters of the connection do not. The mutex of the connection guards all of it.
 type memory struct {
 	account *budget.Account
-	starved bool // credit was not given back because the account was restricted
+	starved bool // credit was withheld because the account was restricted
 	over    bool // the connection has ended; the account goes with the last answer of the broker
-	broken  bool // by a mistake of ours: what it holds is not known, and nobody waits for answers
+	broken  bool // a panic of ours ended the connection: what it holds is not known, and no answer is awaited
 
 	decoded   int // bytes that batches and requests take beside what inFlight counts
 	gathered  int // bytes of responses that are being put together
 	settling  int // settlements that the broker has not answered
 	unsettled int // deliveries in the maps of all sessions
-	unsent    int // bytes of deliveries that are begun and not wholly in the output
+	unsent    int // bytes of deliveries that have begun and are not completely in the output buffer
 	writing   int // bytes of the buffer that the writer is sending
 	kept      int // bytes of the buffers that the reader keeps
 }
 
-// holds is what the connection holds in bytes beyond its fixed cost. mu is held.
+// holds returns what the connection holds beyond its fixed cost, in bytes. mu is held.
 func (c *conn) holds() int64 {
 	m := &c.memory
 	fixed := 0
@@ -51,7 +50,7 @@ func (c *conn) holds() int64 {
 		int64(m.settling*settlementBytes+m.unsettled*unsettledBytes+c.links*linkBytes+len(c.sessions)*sessionBytes+fixed)
 }
 
-// charge tells the budget what the connection holds. mu is held.
+// charge records in the budget what the connection holds. mu is held.
 func (c *conn) charge() {
 	held := c.holds()
 	c.memory.account.Set(held)
@@ -60,8 +59,8 @@ func (c *conn) charge() {
 	}
 }
 
-// endMemory is for when reader and writer have ended. What the broker has not answered yet
-// counts until it has.
+// endMemory is called when reader and writer have ended. Requests that the broker has not answered
+// yet are counted until it has.
 func (c *conn) endMemory() {
 	c.mu.Lock()
 	defer c.unlock()
@@ -69,13 +68,13 @@ func (c *conn) endMemory() {
 	c.memory.writing, c.memory.kept, c.memory.over = 0, 0, true
 }
 
-// restricted says that the connection has more than its fair share of memory that is short.
+// restricted reports whether memory is short and the connection holds more than its fair share.
 func (c *conn) restricted() bool { return c.memory.account.Level() >= budget.NoCredit }
 
-// shortOfMemory says that memory is so short that nothing more is taken from this connection.
+// shortOfMemory reports whether memory is so short that sends of this connection are refused.
 func (c *conn) shortOfMemory() bool { return c.memory.account.Level() >= budget.Busy }
 
-// fairPart is what is left of a limit of bytes for a connection that is restricted.
+// fairPart returns a limit in bytes, lowered to the fair share while the connection is restricted.
 func (c *conn) fairPart(most int) int {
 	if !c.restricted() {
 		return most
@@ -83,7 +82,7 @@ func (c *conn) fairPart(most int) int {
 	return int(min(int64(most), max(fairBytesMin, c.memory.account.Fair())))
 }
 
-// refuseForMemory is what is said of a message that is not taken.
+// refuseForMemory returns the refusal of a send for lack of memory, and counts it.
 func (c *conn) refuseForMemory() refusal {
 	c.totals.memoryRefused.Add(1)
 	return refusal{
@@ -94,7 +93,7 @@ func (c *conn) refuseForMemory() refusal {
 }
 
 // memoryChanged is called by the budget when the level of the connection changes. It must not
-// wait: the mutex of the budget is held, and perhaps that of the connection.
+// block: the mutex of the budget is held, and perhaps that of the connection.
 func (c *conn) memoryChanged(level budget.Level) {
 	if level == budget.Evicted {
 		go c.endForMemory()
@@ -103,7 +102,7 @@ func (c *conn) memoryChanged(level budget.Level) {
 	c.notify() // the writer restores credit
 }
 
-// restoreCredit gives back the credit that was kept while the account was restricted. mu is held.
+// restoreCredit grants the credit that was withheld while the account was restricted. mu is held.
 func (c *conn) restoreCredit() {
 	if !c.memory.starved || c.restricted() {
 		return
@@ -118,8 +117,8 @@ func (c *conn) restoreCredit() {
 	}
 }
 
-// endForMemory ends the connection because it holds more than any other while memory is nearly
-// used up. What it holds is given back at once, before the peer has said anything to it.
+// endForMemory closes the connection because it holds more than any other while memory is nearly
+// used up. Its memory is released at once, before the peer has answered the close.
 func (c *conn) endForMemory() {
 	ctx := context.Background()
 	defer c.recovered(ctx)
@@ -142,16 +141,16 @@ func (c *conn) endForMemory() {
 	case <-c.written:
 	case <-timer.C:
 	}
-	_ = c.peer.Close() // it may not even take our close
+	_ = c.peer.Close() // the peer may not even read our close
 }
 
-// count notes how many deliveries of the session are not settled. mu is held.
+// count updates the number of unsettled deliveries of the connection for this session. mu is held.
 func (s *session) count() {
 	s.conn.memory.unsettled += len(s.unsettled) - s.counted
 	s.counted = len(s.unsettled)
 }
 
-// decodedBytes is what a decoded value takes beside the bytes that it was decoded from.
+// decodedBytes returns what a decoded value takes besides the bytes that it was decoded from.
 func decodedBytes(v any) int {
 	switch v := v.(type) {
 	case wire.Map:

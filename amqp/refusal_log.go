@@ -6,31 +6,30 @@ import (
 	"time"
 )
 
-// How much of what is refused is logged.
+// Limits of the log lines about refusals.
 const (
 	logLinesMax   = 20          // of one client in logEvery
 	logEvery      = time.Second // one window
-	logClientsMax = 1024        // clients that are told apart; all others are one
+	logClientsMax = 1024        // clients that are counted apart; all others are counted as one
 )
 
-// logLimiter lets a few log lines through for each client and second: a client that does
-// something wrong without end must not fill the log. Its zero value is ready, and may be
-// used concurrently.
+// logLimiter allows a few log lines per client and second, so that a client that repeats an error
+// does not fill the log. Its zero value is ready, and may be used concurrently.
 type logLimiter struct {
 	mu      sync.Mutex
 	clients map[netip.Addr]*logWindow
 	others  logWindow // of all clients beyond logClientsMax
 }
 
-// logWindow is what one client did in the last second.
+// logWindow counts the log lines of one client in the last second.
 type logWindow struct {
 	since time.Time
 	lines int
-	kept  int // lines that were not logged since one was
+	kept  int // lines that were suppressed since the last logged one
 }
 
-// may says whether a line about a client may be logged now, and how many were not since
-// the last one that was.
+// may reports whether a line about a client may be logged now, and how many were suppressed since
+// the last one that was logged.
 func (l *logLimiter) may(client netip.Addr, now time.Time) (ok bool, before int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -47,7 +46,7 @@ func (l *logLimiter) may(client netip.Addr, now time.Time) (ok bool, before int)
 	return true, before
 }
 
-// window finds that of a client.
+// window returns the window of a client.
 func (l *logLimiter) window(client netip.Addr, now time.Time) *logWindow {
 	if w := l.clients[client]; w != nil {
 		return w

@@ -5,54 +5,54 @@ import (
 	"sync/atomic"
 )
 
-// What part of the bytes that there are to be shared makes the Budget act, in percent.
+// The thresholds of the Budget, in percent of the bytes that a pool has to share.
 const (
-	// CreditPercent is where those above their fair share get no more credit, and ReliefPercent
-	// where they do again. What is shared fairly among them is the latter.
+	// From CreditPercent on, accounts above their fair share get no more credit, until all together
+	// are below ReliefPercent again. Fair shares are computed from ReliefPercent.
 	CreditPercent = 70
 	ReliefPercent = 60
-	// BusyPercent is where their sends are refused.
+	// BusyPercent is from where on sends of accounts above their fair share are refused.
 	BusyPercent = 85
-	// EvictPercent is where the largest is ended.
+	// EvictPercent is from where on the largest accounts are closed.
 	EvictPercent = 95
 	// UnauthenticatedPercent of the limit is for unauthenticated connections.
 	UnauthenticatedPercent = 6
-	// connectionsPercentMax is what the fixed costs of connections may take of the limit: how many
-	// there are is limited elsewhere, and those that are there need something to work with.
+	// connectionsPercentMax is the largest part of the limit that the fixed costs of connections take
+	// off: the number of connections is limited elsewhere, and some bytes must be left to share.
 	connectionsPercentMax = 50
 )
 
 const (
 	// BytesMin is the smallest limit: less does not hold one large message.
 	BytesMin = 16 << 20
-	// ConnectionBytes is what a connection costs although it does nothing: two stacks, small
-	// buffers, its place in maps. It is taken off what is shared.
+	// ConnectionBytes is the fixed cost of an idle connection: two stacks, small buffers, its
+	// entries in maps. It is subtracted from the bytes that are shared.
 	ConnectionBytes = 16 << 10
 	// freeBytes of an account are part of its fixed cost: a connection that is being opened, or
-	// waits with a few links, holds nothing that would have to be shared.
+	// that waits with a few links, uses none of the shared bytes.
 	freeBytes = 16 << 10
 
 	chunkBytesMin = 4 << 10
 	chunkBytesMax = 64 << 10
 	chunksPerPool = 1 << 14 // chunks that the limit has at least, within these bounds
 
-	// reviewsPerPool bounds the work of dividing: it is done again when what is held has changed
-	// by this part of what is shared.
+	// reviewsPerPool limits the work of computing fair shares: a pool is reviewed again when the
+	// bytes that are held have changed by 1/reviewsPerPool of its capacity.
 	reviewsPerPool = 64
 )
 
-// Level is what an account has to bear. Each level includes those below it.
+// Level is how far an account is restricted. Each level includes those below it.
 type Level int32
 
 // The levels.
 const (
 	Unrestricted Level = iota
-	NoCredit           // it gets no new credit, and is read no faster than what it has sent is stored
-	Busy               // the messages that it sends are refused
-	Evicted            // it has to end
+	NoCredit           // it gets no new credit, and is read no faster than its messages are stored
+	Busy               // its sends are refused
+	Evicted            // it is being closed
 )
 
-// Owner is the party that an account counts for: connections of one owner share its part.
+// Owner is the party that an account belongs to: the connections of one owner divide its share.
 type Owner struct {
 	Namespace uint32
 	Key       string
@@ -67,7 +67,7 @@ type Figures struct {
 	Unauthenticated int64  // the part of Used that unauthenticated connections hold
 	Accounts        int    // that are open
 	Restricted      int    // that are on a level above Unrestricted
-	Evictions       uint64 // accounts that were told to end, since the Budget was made
+	Evictions       uint64 // accounts that were evicted since the Budget was made
 }
 
 // Budget is a number of bytes and the accounts that share it. Its methods, and those of
@@ -75,7 +75,7 @@ type Figures struct {
 type Budget struct {
 	limit int64
 	chunk int64
-	tight atomic.Bool // something is restricted: accounts reserve no more than they need
+	tight atomic.Bool // a pool is above its threshold: accounts reserve no more than they need
 
 	mu        sync.Mutex
 	accounts  int
@@ -94,9 +94,9 @@ func New(bytes int64) *Budget {
 	return b
 }
 
-// Account is what one connection holds. Set, Trim and Close are called by one goroutine at a
-// time, under the mutex of the connection; the rest may be called by any. A nil *Account
-// counts nothing and is never restricted.
+// Account counts what one connection holds. Set, Trim and Close must be called by one goroutine
+// at a time (the gateway holds the mutex of the connection); the other methods may be called
+// concurrently. A nil *Account counts nothing and is never restricted.
 type Account struct {
 	budget  *Budget
 	changed func(Level)
@@ -124,7 +124,7 @@ func (b *Budget) Open(changed func(Level)) *Account {
 	return a
 }
 
-// Assign makes the account count for an owner from now on.
+// Assign moves the account to an owner, when its connection has signed in.
 func (a *Account) Assign(to Owner) {
 	if a == nil {
 		return
@@ -146,8 +146,8 @@ func (a *Account) Assign(to Owner) {
 	b.review(&b.proven)
 }
 
-// Set says how many bytes the connection holds now. It costs a comparison unless that is more
-// than what is reserved, or much less.
+// Set records how many bytes the connection holds now. It only compares two numbers unless that
+// is more than the account has reserved, or much less.
 func (a *Account) Set(bytes int64) {
 	if a == nil {
 		return
@@ -156,14 +156,14 @@ func (a *Account) Set(bytes int64) {
 	b := a.budget
 	chunk, spare := b.chunk, b.chunk
 	if !b.tight.Load() {
-		spare += a.reserved / 2 // it comes and goes with every answer
+		spare += a.reserved / 2 // what is held rises and falls with every answer
 	}
 	if bytes > a.reserved || bytes < a.reserved-spare {
 		a.reserve((bytes + chunk - 1) / chunk * chunk)
 	}
 }
 
-// Trim gives back what Set keeps for the next time.
+// Trim gives back the spare bytes that Set keeps reserved.
 func (a *Account) Trim(bytes int64) {
 	if a == nil {
 		return
@@ -209,7 +209,7 @@ func (a *Account) Close() {
 	b.review(was)
 }
 
-// Level is what the account has to bear now. It costs nothing to ask.
+// Level returns the current level of the account. It is an atomic load.
 func (a *Account) Level() Level {
 	if a == nil {
 		return Unrestricted
@@ -217,10 +217,11 @@ func (a *Account) Level() Level {
 	return Level(a.level.Load())
 }
 
-// Fair is how many bytes the account may hold without being restricted; of use while it is.
+// Fair returns how many bytes the account may hold without being restricted. It is meaningful
+// while the account is restricted.
 func (a *Account) Fair() int64 { return a.fair.Load() + freeBytes }
 
-// set changes the level and tells the connection. The mutex of the Budget is held.
+// set changes the level and calls changed. The mutex of the Budget is held.
 func (a *Account) set(level Level) {
 	if Level(a.level.Swap(int32(level))) != level {
 		a.changed(level)
@@ -237,10 +238,10 @@ func (b *Budget) Figures() Figures {
 	}
 }
 
-// fixed is what connections cost that do nothing.
+// fixed returns the fixed costs of all connections, in bytes.
 func (b *Budget) fixed() int64 { return int64(b.accounts) * ConnectionBytes }
 
-// capacity is what a pool has to share.
+// capacity returns the bytes that a pool has to share.
 func (b *Budget) capacity(p *pool) int64 {
 	unproven := b.limit / 100 * UnauthenticatedPercent
 	if p == &b.unproven {
@@ -249,8 +250,8 @@ func (b *Budget) capacity(p *pool) int64 {
 	return b.limit - unproven - min(b.fixed(), b.limit/100*connectionsPercentMax)
 }
 
-// review puts the accounts of a pool on the levels that they deserve, if that may have
-// changed. The mutex of the Budget is held.
+// review recomputes the levels of a pool's accounts if they may have changed. The mutex of the
+// Budget is held.
 func (b *Budget) review(p *pool) {
 	capacity := b.capacity(p)
 	tight := p.reviewed > 0

@@ -6,8 +6,8 @@ import (
 	"slices"
 )
 
-// fillRoundsMax bounds the search for a fair share. After so many rounds it is a little too
-// low, which restricts more accounts than need be and never fewer.
+// fillRoundsMax bounds the search for a fair share. After so many rounds the result is slightly
+// too low, which restricts more accounts than necessary and never fewer.
 const fillRoundsMax = 32
 
 // pool is a part of the budget and the accounts that share it. It belongs to the mutex of the Budget.
@@ -17,8 +17,8 @@ type pool struct {
 	used       int64
 	reviewed   int64 // used, when it was last divided; 0: nothing is restricted
 	restricted int   // accounts above Unrestricted
-	// oldest ends the account that came first of those above the fair share, and not the largest:
-	// honest connections leave this pool in a moment.
+	// oldest: of the accounts above their fair share the oldest is evicted, not the largest. Honest
+	// connections sign in and leave the pool of unauthenticated ones within milliseconds.
 	oldest bool
 }
 
@@ -57,7 +57,7 @@ func (p *pool) remove(a *Account) {
 	}
 }
 
-// relieve lifts all restrictions. Accounts that were told to end do so all the same.
+// relieve lifts all restrictions. Accounts that were evicted stay evicted.
 func (p *pool) relieve() {
 	p.restricted = 0
 	for _, s := range p.shares {
@@ -71,8 +71,8 @@ func (p *pool) relieve() {
 	}
 }
 
-// restrict puts every account on the level that it deserves when so much can be shared, and
-// says how many were told to end.
+// restrict sets the level of every account for a capacity in bytes, and returns how many accounts
+// it evicted.
 func (p *pool) restrict(capacity int64) (ended int) {
 	credit := p.fairShares(capacity / 100 * ReliefPercent)
 	var busy fairShares
@@ -105,7 +105,7 @@ func (p *pool) restrict(capacity int64) (ended int) {
 	return ended
 }
 
-// evict ends accounts that have more than a fair share until they hold so many bytes together.
+// evict evicts accounts above their fair share until those evicted hold at least the given bytes.
 func (p *pool) evict(bytes int64, fair fairShares) (ended int) {
 	var greedy []*Account
 	for _, s := range p.shares {
@@ -130,8 +130,8 @@ func (p *pool) evict(bytes int64, fair fairShares) (ended int) {
 	return ended
 }
 
-// order has those in front that are to be ended first: of the owner with the most the account
-// with the most.
+// order compares two accounts; the one to evict first comes first: the largest account of the
+// largest owner, or in a pool with oldest set the oldest account.
 func (p *pool) order(a, b *Account) int {
 	if p.oldest {
 		return cmp.Compare(a.serial, b.serial)
@@ -139,8 +139,8 @@ func (p *pool) order(a, b *Account) int {
 	return cmp.Or(cmp.Compare(b.share.used, a.share.used), cmp.Compare(b.reserved, a.reserved), cmp.Compare(a.serial, b.serial))
 }
 
-// fairShares is how much an account may hold, for each owner with too much. For the others there
-// is no limit. It may be nil.
+// fairShares is how many bytes an account may hold, for each owner above its share. Accounts of
+// other owners have no limit. It may be nil.
 type fairShares map[*share]int64
 
 const unlimited = int64(1) << 62
@@ -171,7 +171,7 @@ func (p *pool) fairShares(bytes int64) fairShares {
 	return fair
 }
 
-// reserved is what each account has.
+// reserved yields the reserved bytes of each account.
 func (s *share) reserved(yield func(int64) bool) {
 	for a := range s.accounts {
 		if !yield(a.reserved) {
@@ -180,9 +180,8 @@ func (s *share) reserved(yield func(int64) bool) {
 	}
 }
 
-// fill is the level to which water rises that is poured into vessels of different heights:
-// every one of n that has less than it keeps what it has, and the others, cut to it, make the
-// sum bytes.
+// fill computes the max-min fair share: the number to which the largest of n amounts must be cut
+// so that all together are at most bytes. Amounts below it are kept as they are.
 func fill(bytes int64, n int, held iter.Seq[int64]) int64 {
 	if n == 0 {
 		return bytes
