@@ -7,55 +7,55 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// Publishing is bounded by steps, which say how much the rules of a topic do with a message
-// (see package filter) and how much is made of it. A machine below Level 2 knows no bounds.
+// Publishing is bounded by steps: they count the work of the rules of a topic for a message (see
+// package filter) and of making its copies. A machine below Level 2 does not count them.
 //
-//	one rule, one message       ruleStepsMax; over it the rule has failed
-//	one entry, all messages     none is begun behind entryStepsStart, so entryStepsMax at most
-//	what is not begun           Pending, published by the pulses that follow
+//	one rule, one message       ruleStepsMax; beyond it the rule fails
+//	one entry, all messages     no message is begun after entryStepsStart, so entryStepsMax at most
+//	messages not begun          Pending, published by the pulses that follow
 //
 // A step takes about a nanosecond at worst, mostly half of one.
 const (
-	// ruleStepsMax bounds what one rule takes for one message: its filter, its action and the
+	// ruleStepsMax is the budget of one rule for one message: its filter, its action and the
 	// copy that the action makes.
 	ruleStepsMax = 16384
-	// messageStepsMax is what one message takes at most, but for patches that it brings along
-	// from where it was forwarded: ruleStepsMax for each of sqlRulesMax rules, as much for the
-	// actions of all correlation filters, and as much again, of which some two thirds are needed
-	// at most, to find those and to make copies.
+	// messageStepsMax is the most that one message takes, apart from patches that it got where it
+	// was forwarded from: ruleStepsMax for each of sqlRulesMax rules, as much for the actions of
+	// all correlation filters, and as much again to find those and to make copies, of which at
+	// most some two thirds are needed.
 	messageStepsMax = 3 * sqlRulesMax * ruleStepsMax
-	// entryStepsStart is what an entry may have taken when a message is begun, and
-	// pulseStepsStart when that is one of the Pending ones: these leave something to the
-	// commands behind them.
+	// An entry begins a new message while it has taken fewer than entryStepsStart steps, and a
+	// Pending one while it has taken fewer than pulseStepsStart: that leaves steps to the commands
+	// that follow the pulse in the entry.
 	entryStepsStart = sqlRulesMax / 4 * ruleStepsMax
 	pulseStepsStart = entryStepsStart / 2
-	// entryStepsMax is what one entry takes at most.
+	// entryStepsMax is the most that one entry takes.
 	entryStepsMax = entryStepsStart + messageStepsMax
-	// turnSteps is what the Pending messages of one topic take before those of the next one
-	// have their turn.
+	// turnSteps is how much the Pending messages of one topic take before those of the next
+	// topic have their turn.
 	turnSteps = pulseStepsStart / 8
 )
 
-// What a message takes besides its rules.
+// Steps that a message takes besides those of its rules.
 const (
 	stepsMessage      = 512
-	stepsPropertyByte = 16   // a byte of its properties, which are taken apart
-	stepsMatch        = 64   // a correlation filter that takes it
+	stepsPropertyByte = 16   // a byte of its properties, which are decoded
+	stepsMatch        = 64   // a correlation filter that matches
 	stepsCopy         = 128  // a copy for a subscription
 	stepsTried        = 32   // an action, within the budget of its rule or not
-	stepsChanged      = 2048 // one that an action or a failure changed, more
-	patchBytes        = 16   // of patches that a copy brings along, in one step
+	stepsChanged      = 2048 // in addition, a copy that an action or a failure changed
+	patchBytes        = 16   // bytes of the patches of a copy per step
 )
 
-// bounded says whether the machine counts.
+// bounded reports whether the machine counts steps.
 func (q *Queues) bounded() bool { return q.level >= levelSteps }
 
-// begins says whether another message of the topic may be published by the entry at hand.
+// begins reports whether the current entry may publish another message of the topic.
 func (q *Queues) begins(x *queue) bool {
 	return !q.bounded() || len(x.hub.pending) == 0 && q.spent < entryStepsStart
 }
 
-// ruleBudget is what a rule may take that took so many steps already.
+// ruleBudget returns the steps that a rule has left after it took some.
 func (q *Queues) ruleBudget(taken uint64) uint64 {
 	if !q.bounded() {
 		return filter.Unlimited
@@ -63,9 +63,9 @@ func (q *Queues) ruleBudget(taken uint64) uint64 {
 	return ruleStepsMax - min(taken, ruleStepsMax)
 }
 
-// sharedBudget is what the actions of all correlation filters of a subscription may take
-// together for one message. There are up to correlationRulesMax of them in a topic, more than
-// an entry has steps for; subscriptions take nothing from each other.
+// sharedBudget returns the steps that the actions of all correlation filters of a subscription may
+// take together for one message. A topic has up to correlationRulesMax of them, more than an entry
+// has steps for; each subscription has a budget of its own.
 func (q *Queues) sharedBudget(h *hub) uint64 {
 	if !q.bounded() {
 		return filter.Unlimited
@@ -73,23 +73,23 @@ func (q *Queues) sharedBudget(h *hub) uint64 {
 	return sqlRulesMax * ruleStepsMax / uint64(max(1, len(h.subscriptions)))
 }
 
-// taken counts steps of the entry at hand.
+// taken adds steps to those of the current entry.
 func (q *Queues) taken(steps uint64) {
 	if q.bounded() {
 		q.spent += steps
 	}
 }
 
-// Exceeded counts the times that a rule was over its budget, since this replica was opened.
+// Exceeded returns how often a rule exceeded its budget since this replica was opened.
 func (q *Queues) Exceeded() uint64 { return q.exceeded }
 
-// Steps is what publishing has taken in the newest entry.
+// Steps returns the steps that publishing took in the newest entry.
 func (q *Queues) Steps() uint64 { return q.spent }
 
-// EntryStepsMax is what publishing takes in one entry at most.
+// EntryStepsMax returns the most steps that publishing takes in one entry.
 func EntryStepsMax() uint64 { return entryStepsMax }
 
-// pend stores a message of a topic that was accepted and is to be published later.
+// pend stores an accepted message of a topic as Pending, to be published by a later pulse.
 func (q *Queues) pend(x *queue, n SequenceNumber, m *sent) {
 	sub := &x.subs[MainQueue]
 	owner := Owner{Address: sub.address, Sequence: n}
@@ -103,7 +103,7 @@ func (q *Queues) pend(x *queue, n SequenceNumber, m *sent) {
 	q.waits(x, n)
 }
 
-// waits notes the newest Pending message of a topic.
+// waits appends the newest Pending message of a topic to its list.
 func (q *Queues) waits(x *queue, n SequenceNumber) {
 	x.hub.pending = append(x.hub.pending, n)
 	if i, found := q.waiting(x.id); !found {
@@ -111,12 +111,12 @@ func (q *Queues) waits(x *queue, n SequenceNumber) {
 	}
 }
 
-// waiting finds a topic among those with Pending messages.
+// waiting finds a topic in the sorted list of those with Pending messages.
 func (q *Queues) waiting(id EntityID) (int, bool) {
 	return slices.BinarySearchFunc(q.pending, id, func(x *queue, id EntityID) int { return cmp.Compare(x.id, id) })
 }
 
-// published notes that a topic has no Pending messages any more.
+// published removes a topic from the list of those with Pending messages.
 func (q *Queues) published(x *queue) {
 	if i, found := q.waiting(x.id); found {
 		q.pending = slices.Delete(q.pending, i, i+1)
@@ -124,8 +124,8 @@ func (q *Queues) published(x *queue) {
 	x.hub.pending = nil
 }
 
-// publishPending publishes messages that were accepted earlier, in the order of each topic.
-// The topics take turns, so that one with a great many does not keep the others waiting.
+// publishPending publishes Pending messages in the order of each topic. The topics take turns, so
+// that one with many Pending messages does not delay the others.
 func (q *Queues) publishPending() {
 	for len(q.pending) > 0 && q.spent < pulseStepsStart {
 		i, _ := q.waiting(q.served + 1)
@@ -143,7 +143,8 @@ func (q *Queues) publishPending() {
 	}
 }
 
-// publishNext publishes the oldest Pending message of a topic, under the number that it has.
+// publishNext publishes the oldest Pending message of a topic, with the sequence number that it
+// got when it was accepted.
 func (q *Queues) publishNext(x *queue) {
 	n, sub := x.hub.pending[0], &x.subs[MainQueue]
 	x.hub.pending = x.hub.pending[1:]
@@ -153,7 +154,7 @@ func (q *Queues) publishNext(x *queue) {
 	if patch != (Ref{}) {
 		var err error
 		if m, err = readRest(q.bodies.Read(patch)); err != nil {
-			panic("fsm: what a pending message brought along: " + err.Error())
+			panic("fsm: read the rest of a pending message: " + err.Error())
 		}
 	}
 	m.payload, m.ttl = q.bodies.Read(rec.body), Millis(rec.expires)
@@ -170,11 +171,11 @@ func (q *Queues) publishNext(x *queue) {
 	}
 }
 
-// restVersion is the first byte of what is stored beside the payload of a Pending message.
+// restVersion is the first byte of the rest of a Pending message.
 const restVersion byte = 1
 
-// appendRest writes what a Pending message brings along beside its payload and time to live.
-// Nothing is no bytes.
+// appendRest encodes the rest of a Pending message: what it has besides payload and time to live,
+// which are its hops, session, patches and properties. It appends nothing when there is none.
 func appendRest(dst []byte, m *sent) []byte {
 	if m.hops == 0 && !m.hasSession && len(m.patches)+len(m.properties) == 0 {
 		return dst
@@ -184,7 +185,7 @@ func appendRest(dst []byte, m *sent) []byte {
 	return appendBytes(dst, m.properties)
 }
 
-// readRest is the opposite of appendRest; what it returns aliases b.
+// readRest decodes what appendRest encoded; the result aliases b.
 func readRest(b []byte) (m sent, err error) {
 	if len(b) == 0 {
 		return m, nil

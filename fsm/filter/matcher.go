@@ -13,28 +13,28 @@ import (
 //	reached         1 0 0 0 0 0 0 0      at first: the start
 //	'r'             0 1 0 0 0 0 0 0      (reached & has['r']) << 1
 //
-// So each unit of the pattern costs a few operations for 64 positions, whatever the text and
-// the pattern are. The bitmaps of a longer property are kept as long as the message is the
-// same: the filters of a topic ask for the same properties again and again.
+// So each unit of the pattern costs a few operations per 64 positions, whatever the text and
+// the pattern are. The bitmaps of a longer property are kept until the next message, because
+// many filters of a topic use the same properties.
 //
 // Its zero value is ready. It allocates only to grow.
 type matcher struct {
 	other   textBits // of a text that is not kept; empty between two calls
 	kept    map[Property]int
 	texts   []textBits // those that are kept
-	room    []uint64   // for their bitmaps; behind used all is zero
+	room    []uint64   // memory for their bitmaps; all zero from used on
 	used    int
-	idle    int // messages in a row that needed little of the room
+	idle    int // consecutive messages that needed little of room
 	reached []uint64
 }
 
 const (
-	// keptTextBytesMin is the length from which on the bitmaps of a property are kept.
+	// keptTextBytesMin is the least length of a property whose bitmaps are kept.
 	keptTextBytesMin = 65
 	// bitmaps is how many a text has: one for each byte, and the inner positions. All kept
 	// texts of a message, whose properties are 64 KiB, take 4.2 MB at most.
 	bitmaps = 257
-	// idleMax is after how many messages with short texts large room is given back.
+	// idleMax is how many consecutive messages may need little of room before it is released.
 	idleMax = 256
 )
 
@@ -46,7 +46,7 @@ type textBits struct {
 	plain bool     // there are none: every byte is a character
 }
 
-// forget lets the texts of the message go.
+// forget releases the texts of the message.
 func (m *matcher) forget() {
 	if m.idle++; m.used > len(m.room)/4 {
 		m.idle = 0
@@ -63,14 +63,14 @@ func (m *matcher) forget() {
 	m.texts, m.used = m.texts[:0], 0
 }
 
-// match says whether all of s fits the pattern. name is that of the property which s is the
-// value of, nil if it is none.
+// match reports whether all of s matches the pattern. name is the property whose value s is, nil
+// if it is not the value of one.
 func (m *matcher) match(p *pattern, s string, name *Property) bool {
 	if !p.utf8 {
 		return p.crawl(s)
 	}
 	units, from, to := p.units, 0, len(s)
-	for ; len(units) > 0 && units[0] < anyCharacter; from++ { // what stands at the start
+	for ; len(units) > 0 && units[0] < anyCharacter; from++ { // literal bytes at the start
 		if from == to || unit(s[from]) != units[0] {
 			return false
 		}
@@ -97,7 +97,7 @@ func (m *matcher) match(p *pattern, s string, name *Property) bool {
 	return found
 }
 
-// keep finds the bitmaps of a property, or makes them.
+// keep returns the bitmaps of a property, and makes them when they are not kept yet.
 func (m *matcher) keep(name *Property, s string) *textBits {
 	if i, found := m.kept[*name]; found {
 		return &m.texts[i]
@@ -117,7 +117,7 @@ func (m *matcher) keep(name *Property, s string) *textBits {
 	return &m.texts[len(m.texts)-1]
 }
 
-// take makes the bitmaps of a text, where none of another one are.
+// take makes the bitmaps of a text. No bits of another text may be set.
 func (b *textBits) take(s string) {
 	b.words = len(s)/64 + 1
 	if n := bitmaps * b.words; len(b.has) < n {
@@ -141,7 +141,7 @@ func (b *textBits) take(s string) {
 	}
 }
 
-// drop takes back what take did with the text.
+// drop clears the bits that take set for the text.
 func (b *textBits) drop(s string) {
 	for i := range len(s) {
 		b.has[int(s[i])*b.words+i>>6] = 0
@@ -151,7 +151,7 @@ func (b *textBits) drop(s string) {
 	}
 }
 
-// run says whether the units fit the text between two positions at which characters begin.
+// run reports whether the units match the text between two positions at which characters begin.
 func (m *matcher) run(b *textBits, units []unit, from, to int) bool {
 	if len(m.reached) < b.words {
 		m.reached = make([]uint64, b.words)
@@ -179,14 +179,14 @@ func (m *matcher) run(b *textBits, units []unit, from, to int) bool {
 	return a.reached[to>>6]&(1<<(to&63)) != 0
 }
 
-// automaton is where a pattern can stand in a text after some of its units.
+// automaton is the set of positions in a text that a pattern can have reached after some of its units.
 type automaton struct {
 	b         *textBits
 	reached   []uint64
 	low, high int // the words of reached that are not all zero lie between them
 }
 
-// eat goes on behind a byte.
+// eat advances by one literal byte.
 func (a *automaton) eat(c byte) {
 	at := int(c) * a.b.words
 	has := a.b.has[at+a.low : at+a.high+1]
@@ -199,8 +199,8 @@ func (a *automaton) eat(c byte) {
 	a.grow(carry)
 }
 
-// step goes on behind one character. Where a character has more bytes, the sum runs through
-// the inner ones up to the next beginning.
+// step advances by one character. When a character has several bytes, the carry of the sum runs
+// through its inner bytes up to the beginning of the next character.
 func (a *automaton) step() {
 	carry := uint64(0)
 	if a.b.plain {
@@ -227,7 +227,7 @@ func (a *automaton) step() {
 	}
 }
 
-// grow adds the word behind the last one.
+// grow appends a word after the last one.
 func (a *automaton) grow(word uint64) {
 	if word != 0 && a.high+1 < len(a.reached) {
 		a.high++
@@ -235,7 +235,7 @@ func (a *automaton) grow(word uint64) {
 	}
 }
 
-// spread reaches every character from a position on.
+// spread marks every character from a position on as reached.
 func (a *automaton) spread(first int) {
 	a.high = len(a.reached) - 1
 	for i := a.low; i <= a.high; i++ {
@@ -247,7 +247,7 @@ func (a *automaton) spread(first int) {
 	a.reached[a.low] &= ^uint64(0) << (first & 63)
 }
 
-// trim leaves the empty words at both ends out. It reports false when nothing is reached.
+// trim drops empty words at both ends. It reports false when no position is reached.
 func (a *automaton) trim() bool {
 	for a.low <= a.high && a.reached[a.low] == 0 {
 		a.low++

@@ -2,21 +2,21 @@ package filter
 
 import "math"
 
-// What the evaluation of an expression costs, in steps. The numbers are part of what
-// replicas agree on, see the package comment: they never change, and golden files hold them.
+// Prices of evaluation, in steps: see the package comment. Replicas must agree on them, so they
+// never change, and golden files hold them.
 const (
 	stepsEvaluation  = 32  // each filter and each action
-	stepsNode        = 24  // each operator, constant, parameter and property that is looked at
-	stepsProperty    = 12  // more, to find a property
-	stepsChange      = 2   // more, for each statement of the action that is done
-	stepsNameByte    = 8   // a byte of a name that is computed, or that is set or removed
-	stepsNewID       = 64  // newid(), more
-	stepsRemainder   = 512 // % between decimals, more
-	stepsLike        = 64  // LIKE, more
+	stepsNode        = 24  // each operator, constant, parameter and property that is evaluated
+	stepsProperty    = 12  // in addition, to find a property
+	stepsChange      = 2   // in addition, for each earlier statement of the action
+	stepsNameByte    = 8   // a byte of a property name that is computed, set or removed
+	stepsNewID       = 64  // in addition, newid()
+	stepsRemainder   = 512 // in addition, % between decimals
+	stepsLike        = 64  // in addition, LIKE
 	stepsPatternByte = 8   // a byte of a pattern or escape that depends on the message
-	stepsTextByte    = 4   // a byte of a string that LIKE asks, unless it is a longer property
+	stepsTextByte    = 4   // a byte of the string of LIKE, unless it is a property of keptTextBytesMin or more
 	stepsForeignPair = 16  // a byte of a string and one of a pattern that is not UTF-8
-	stepsJoin        = 96  // + between strings, more
+	stepsJoin        = 96  // in addition, + between strings
 	stepsDecimalText = 512 // a decimal as a string, or a string as a value of another type
 	stepsNumberText  = 128 // an integer, boolean or GUID as a string
 	stepsStatement   = 64  // each SET and REMOVE
@@ -26,30 +26,29 @@ const (
 	likeBytes    = 64 // of a string that a unit of a pattern is compared with in one step
 )
 
-// Unlimited is a budget that nothing exceeds.
+// Unlimited is a budget that no evaluation exceeds.
 const Unlimited uint64 = math.MaxUint64
 
 // Runner evaluates filters and actions and counts the steps that it takes, each within a
 // budget. Its zero value is ready. It is not safe for concurrent use.
 type Runner struct {
 	m       Message
-	steps   uint64 // of the evaluation at hand
+	steps   uint64 // of the current evaluation
 	budget  uint64
-	finding uint64 // what it takes to look at a property
+	finding uint64 // steps to find a property
 	matcher matcher
 	units   []unit // of a pattern that depends on the message
 }
 
-// Begin says which message is looked at from now on. Its texts are kept until the next
-// Begin, which may be with nil.
+// Begin sets the message that the following calls evaluate. The Runner keeps references to its
+// strings until the next Begin; Begin(nil) releases them.
 func (r *Runner) Begin(m Message) {
 	r.m = m
 	r.matcher.forget()
 }
 
-// Match evaluates a filter, from left to right; what cannot change the result any more is
-// not looked at. One that takes more steps than its budget fails with ErrSteps, before it
-// takes them. The error is an *EvalError.
+// Match evaluates a filter from left to right; it skips parts that cannot change the result any
+// more. A filter that would exceed the budget fails with ErrSteps. Errors are *EvalError.
 func (r *Runner) Match(e *Expr, budget uint64) (Truth, error) {
 	r.steps, r.budget, r.finding = stepsEvaluation, budget, stepsNode+stepsProperty
 	t, err := e.root.test(r)
@@ -67,11 +66,11 @@ func (r *Runner) Apply(a *Action, w Writer, budget uint64) error {
 	return r.end(err)
 }
 
-// Steps is what the last Match or Apply took: never more than its budget.
+// Steps returns the steps that the last Match or Apply took: never more than its budget.
 func (r *Runner) Steps() uint64 { return r.steps }
 
-// spend takes steps unless they are over the budget. Whatever does work that grows with
-// what it is given calls it before.
+// spend counts steps and fails when they exceed the budget. Work that grows with its input calls it
+// first.
 func (r *Runner) spend(n uint64) error {
 	if r.steps += n; r.steps > r.budget {
 		return errSteps
@@ -79,8 +78,8 @@ func (r *Runner) spend(n uint64) error {
 	return nil
 }
 
-// end compares the steps with the budget: those of nodes are mostly only added up, for a text
-// has room for few of them.
+// end compares the steps with the budget. Steps of single nodes are only added up during the
+// evaluation, because a text holds few nodes.
 func (r *Runner) end(err error) error {
 	if r.steps > r.budget {
 		r.steps = r.budget
@@ -89,17 +88,17 @@ func (r *Runner) end(err error) error {
 	return err
 }
 
-// errSteps is made once: a filter that is over its budget is so message after message.
+// errSteps is allocated once: a filter that exceeds its budget often does so for every message.
 var errSteps error = &EvalError{Err: ErrSteps, Detail: "more steps than a rule may take for one message", Position: 1}
 
-// pieces is how many steps it takes for so many bytes, when one is enough for size of them.
+// pieces returns the steps for a number of bytes, at one step per size bytes.
 func pieces(bytes, size int) uint64 { return uint64(bytes+size-1) / uint64(size) }
 
-// compareSteps is what comparing two strings of so many bytes takes beyond the node: they are
-// compared as far as the shorter one goes. Other values have none.
+// compareSteps returns the steps, beyond that of the node, for comparing two strings of x and y
+// bytes: they are compared up to the end of the shorter one. Other values take none.
 func compareSteps(x, y int) uint64 { return pieces(min(x, y), compareBytes) }
 
-// steps is what asking a string takes beyond the nodes.
+// steps returns what matching a string takes beyond the nodes.
 func (l *like) steps(p *pattern, text string) uint64 {
 	units, bytes := uint64(len(p.units)), uint64(len(text))
 	if !p.utf8 {
@@ -112,12 +111,12 @@ func (l *like) steps(p *pattern, text string) uint64 {
 	return n
 }
 
-// joinSteps is what + between two values takes beyond the node, one of which is a string.
+// joinSteps returns what + between two values, one of them a string, takes beyond the node.
 func joinSteps(x, y Value) uint64 {
 	return stepsJoin + textSteps(x) + textSteps(y) + pieces(len(x.text)+len(y.text), copyBytes)
 }
 
-// textSteps is what it takes to write a value as a string.
+// textSteps returns what converting a value to a string takes.
 func textSteps(v Value) uint64 {
 	switch v.kind {
 	case KindText:
@@ -129,7 +128,7 @@ func textSteps(v Value) uint64 {
 	return stepsNumberText
 }
 
-// convertSteps is what it takes to give a value another type.
+// convertSteps returns what converting a value to another type takes.
 func convertSteps(v Value, to Kind) uint64 {
 	switch {
 	case v.kind == to:
@@ -142,5 +141,5 @@ func convertSteps(v Value, to Kind) uint64 {
 	return 0
 }
 
-// look takes the steps of finding a property.
+// look counts the steps of finding a property.
 func (r *Runner) look() { r.steps += r.finding }
