@@ -2,12 +2,12 @@
 // binary supports, and whether it is alive. It wraps hashicorp/memberlist (SWIM with suspicion).
 //
 // Package cluster uses it as an address book and as a hint. The package makes no decision that must be
-// right: a process that gossip shows may lie about itself, or may be gone, and a process that it calls
-// dead may be alive. Nothing is sent through gossip but metadata.
+// right: metadata in gossip may be wrong, a listed process may have ended, and a process that is
+// considered dead may be alive. Nothing is sent through gossip but metadata.
 //
 // Invariants:
 //
-//   - Of every member the latest process counts, by its start time.
+//   - Each member is represented by its latest process, by start time.
 //   - Members of another cluster are refused once both sides know the id of their cluster.
 //   - Memberlist calls the Notify methods with its own locks held, so they write to the list of members
 //     and nothing else; Config.Lost is called with no lock held.

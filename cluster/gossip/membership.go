@@ -166,9 +166,9 @@ func splitAddress(address string) (host string, port int, err error) {
 // Address is the ip:port that other members can join.
 func (g *Membership) Address() string { return g.list.LocalNode().Address() }
 
-// rejoinLoop tries the names to join, and where members were last seen, while
-// somebody is missing: names may resolve later, and two halves of a cluster that held
-// each other for dead do not find together by themselves.
+// rejoinLoop contacts the names to join, and the last known addresses of members, while members
+// are missing: names may resolve later, and two halves of a cluster that consider each other dead
+// do not rejoin by themselves.
 func (g *Membership) rejoinLoop(interval time.Duration) {
 	pause := time.Duration(0)
 	for {
@@ -198,7 +198,7 @@ func (g *Membership) rejoinLoop(interval time.Duration) {
 	}
 }
 
-// missing are the addresses worth a try, none when nobody is known to be missing.
+// missing returns the addresses to contact, none when no member is known to be missing.
 func (g *Membership) missing() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -307,7 +307,7 @@ func (g *Membership) Close() {
 	})
 }
 
-// Abort stops without a word to others, as a process that was killed does. For tests.
+// Abort stops without leaving the cluster, like a killed process. For tests.
 func (g *Membership) Abort() {
 	g.once.Do(func() {
 		close(g.stop)
@@ -336,7 +336,7 @@ func (g *Membership) Backdate(longer time.Duration) {
 // NotifyJoin is called by memberlist for every process that appears.
 func (g *Membership) NotifyJoin(node *memberlist.Node) { g.NotifyUpdate(node) }
 
-// NotifyUpdate is called by memberlist when a process says something new about itself.
+// NotifyUpdate is called by memberlist when the metadata of a process changes.
 func (g *Membership) NotifyUpdate(node *memberlist.Node) {
 	meta, err := decodeMetadata(node.Meta)
 	if err != nil {
@@ -361,7 +361,7 @@ func (g *Membership) NotifyUpdate(node *memberlist.Node) {
 	g.changed.Notify()
 }
 
-// NotifyLeave is called by memberlist when a process has left or is held for dead.
+// NotifyLeave is called by memberlist when a process has left or is considered dead.
 func (g *Membership) NotifyLeave(node *memberlist.Node) {
 	meta, err := decodeMetadata(node.Meta)
 	if err != nil {
@@ -384,7 +384,7 @@ func (g *Membership) NotifyLeave(node *memberlist.Node) {
 	}
 }
 
-// NotifyAlive is called by memberlist before it takes a process in; an error keeps it out.
+// NotifyAlive is called by memberlist before it admits a process; an error refuses it.
 func (g *Membership) NotifyAlive(node *memberlist.Node) error {
 	meta, err := decodeMetadata(node.Meta)
 	if err != nil {
@@ -413,7 +413,7 @@ func (g *Membership) NotifyMerge(nodes []*memberlist.Node) error {
 	return nil
 }
 
-// foreign says whether a member's data belongs to another cluster, and logs it now and then.
+// foreign reports whether a member belongs to another cluster, and logs that at a limited rate.
 func (g *Membership) foreign(meta *Metadata) bool {
 	if meta.Cluster == "" || g.self.Cluster == "" || meta.Cluster == g.self.Cluster {
 		return false
@@ -440,7 +440,7 @@ func (g *Membership) forgetOne() bool {
 	return oldest != nil
 }
 
-// NodeMeta is called by memberlist for what we say about ourselves.
+// NodeMeta is called by memberlist for the metadata of this member.
 func (g *Membership) NodeMeta(limit int) []byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -480,9 +480,9 @@ func (l memberlistLog) Write(line []byte) (int, error) {
 	return len(line), nil
 }
 
-// logGossip tells what memberlist says: loudly, now and then, when it is about keys. It
-// knows that by the words "encrypted" and "decrypt" (memberlist 0.6.0, net.go and
-// security.go), which TestGossipKeys would miss.
+// logGossip logs a line of memberlist: as a warning, at a limited rate, when it is about keys.
+// It recognizes these by the words "encrypted" and "decrypt" (memberlist 0.6.0, net.go and
+// security.go); TestGossipKeys fails when they change.
 func logGossip(log *slog.Logger, refusals *throttle.Log, about, text string) {
 	foreign := strings.Contains(text, "encrypted") || strings.Contains(strings.ToLower(text), "decrypt")
 	if foreign && refusals.Allow(about, time.Now()) {

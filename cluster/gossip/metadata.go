@@ -9,7 +9,7 @@ import (
 )
 
 // The limits of the texts in metadata, in bytes. They keep its encoding within the 512 bytes of
-// memberlist; what makes Metadata must check them.
+// memberlist; the code that makes Metadata must check them.
 const (
 	NameBytesMax    = 64 // a member's name
 	AddressBytesMax = 80 // one advertised address
@@ -17,7 +17,7 @@ const (
 	VersionBytesMax = 32
 )
 
-// metadataVersion is the first byte of what a member says about itself in gossip.
+// metadataVersion is the first byte of encoded Metadata.
 const metadataVersion = 2
 
 // Metadata is what a member says about itself in gossip. The limits of Config keep
@@ -32,8 +32,8 @@ type Metadata struct {
 	Zone        string // for the founding; later the catalog says it
 	Level       uint32 // the highest that its binary knows
 	Incarnation uint64 // drawn at each start
-	Started     int64  // ms since 1970: of two processes with one member id, the later counts
-	Leaving     bool   // gives its leaderships away and wants none
+	Started     int64  // ms since 1970: of two processes with one member id, the later one is the member
+	Leaving     bool   // it hands over its leaderships and accepts none
 	ReadOnly    bool   // short of disk space or memory: takes no new messages, leaderships and replicas
 }
 
@@ -45,11 +45,11 @@ const (
 
 var errMetadata = errors.New("metadata cannot be read")
 
-// metadataFixedBytes is what stands before the texts.
+// metadataFixedBytes is the length of the part before the texts.
 const metadataFixedBytes = 22
 
 // encode returns the metadata: version, flags, incarnation, start, level, then the texts,
-// each behind one byte of length.
+// each preceded by its length in one byte.
 func (m *Metadata) encode() []byte {
 	var dst []byte
 	flags := byte(0)

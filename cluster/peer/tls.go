@@ -19,9 +19,9 @@ const (
 	lingerWaitMax     = time.Second    // for it to close its end
 	tlsHelloRecord    = 0x16           // first byte of a TLS stream: a handshake record (RFC 8446, 5.1)
 	tlsHelloMajor     = 0x03           // second byte of one
-	opAlert           = "remote error" // how crypto/tls marks what the other end said
-	textNoTrust       = "a member is not trusted: its stream is not opened"
-	textNoTrustAccept = "a stream is refused: its peer is not trusted"
+	opAlert           = "remote error" // how crypto/tls marks an alert of the other end
+	textNoTrust       = "failed to open a stream to a member: no mutual trust"
+	textNoTrustAccept = "stream refused: the peer is not trusted"
 )
 
 var (
@@ -30,16 +30,16 @@ var (
 )
 
 // memberTLS is TLS on the streams between members. Both ends show a certificate of the same
-// authorities; names in it are not looked at, for members are reached by whatever address
-// gossip tells. Which member it is says the header of the stream, as without TLS: whoever
-// has a certificate may be any member. A nil *memberTLS leaves streams plain.
+// authorities. Names in certificates are not checked, because members are reached by the addresses
+// that gossip has. The header of a stream identifies the member, as without TLS: every holder of a
+// certificate can act as any member. A nil *memberTLS leaves streams plain.
 type memberTLS struct {
 	server, client *tls.Config
 }
 
-// newTLS makes both ends of one configuration, of which it takes the certificate
-// (Certificates, GetCertificate, GetClientCertificate), the authorities (RootCAs) and the
-// clock. All else is decided here.
+// newTLS makes the configurations of both ends from one. It uses its certificate (Certificates,
+// GetCertificate, GetClientCertificate), its authorities (RootCAs) and its clock, and sets
+// everything else itself.
 func newTLS(given *tls.Config) *memberTLS {
 	if given == nil {
 		return nil
@@ -49,17 +49,17 @@ func newTLS(given *tls.Config) *memberTLS {
 	config.ClientCAs, config.ClientAuth = config.RootCAs, tls.RequireAndVerifyClientCert
 	config.InsecureSkipVerify = true // checkMember does it, but for the name
 	config.VerifyConnection = checkMember(config)
-	// A stream lives for long: every handshake is whole, so that authorities and
-	// certificates that were replaced count at once, and nothing is kept for resumption.
+	// Streams are long-lived, so sessions are not resumed: every full handshake uses the current
+	// authorities and certificates.
 	config.SessionTicketsDisabled, config.ClientSessionCache = true, nil
 	config.DynamicRecordSizingDisabled = true // small first records are for browsers
 	config.NextProtos, config.GetConfigForClient, config.VerifyPeerCertificate = nil, nil, nil
 	return &memberTLS{server: config, client: config.Clone()}
 }
 
-// checkMember verifies what the other end shows. A member dials and is dialled, so its
-// certificate must allow both: one that was given to a client of the same authority does
-// not make a member.
+// checkMember verifies the certificate of the other end. A member dials and accepts, so its
+// certificate must be valid for clients and servers: one that the same authority issued to a mere
+// client does not make a member.
 func checkMember(config *tls.Config) func(tls.ConnectionState) error {
 	pool, now := config.RootCAs, config.Time
 	return func(state tls.ConnectionState) error {
@@ -84,7 +84,7 @@ func checkMember(config *tls.Config) func(tls.ConnectionState) error {
 	}
 }
 
-// dial makes a stream that was dialled a TLS stream; ctx bounds it.
+// dial does the TLS handshake on a stream that was dialled; ctx bounds it.
 func (s *memberTLS) dial(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	if s == nil {
 		return conn, nil
@@ -101,8 +101,8 @@ func (s *memberTLS) dial(ctx context.Context, conn net.Conn) (net.Conn, error) {
 	return abruptConn{c}, nil
 }
 
-// accept makes a stream that was accepted a TLS stream within handshakeWaitMax. A plain
-// member is told so in words that it understands.
+// accept does the TLS handshake on a stream that was accepted, within handshakeWaitMax. A peer
+// without TLS gets the reply WantsTLS in plain.
 func (s *memberTLS) accept(conn net.Conn) (net.Conn, error) {
 	if s == nil {
 		return conn, nil
@@ -125,18 +125,18 @@ func (s *memberTLS) accept(conn net.Conn) (net.Conn, error) {
 	return nil, err
 }
 
-// isPeerMagic says whether a stream begins as ours do.
+// isPeerMagic reports whether a stream begins with a plain stream header.
 func isPeerMagic(first []byte) bool {
 	return len(first) > len(streamMagic) && string(first[:len(streamMagic)]) == streamMagic && first[len(streamMagic)] == streamVersion
 }
 
-// isTLSHello says whether a stream begins as TLS does.
+// isTLSHello reports whether a stream begins with a TLS ClientHello.
 func isTLSHello(first []byte) bool {
 	return len(first) > 1 && first[0] == tlsHelloRecord && first[1] == tlsHelloMajor
 }
 
-// part says a last word, if any is left to say, to a peer that is not trusted and lets it read that:
-// closing a stream with bytes unread would reset it.
+// part sends the last bytes, if any, to a peer that is not trusted, and waits until the peer could
+// read them: closing a stream with unread bytes would reset it.
 func part(conn net.Conn, word []byte) {
 	if err := conn.SetDeadline(time.Now().Add(lingerWaitMax)); err != nil {
 		return
@@ -147,21 +147,21 @@ func part(conn net.Conn, word []byte) {
 	_, _ = io.CopyN(io.Discard, conn, lingerBytesMax)
 }
 
-// abruptConn is a TLS stream that closes as a plain one does: at once, and without the good-bye
-// of TLS, which may wait 5 s for a peer that does not read. Frames and raft's messages have
-// lengths, so nobody takes a stream that was cut for one that ended.
+// abruptConn is a TLS stream that closes like a plain one: at once, and without the close_notify
+// alert of TLS, which may wait 5 s for a peer that does not read. Frames and raft's messages carry
+// their lengths, so a truncated stream is not mistaken for one that ended.
 type abruptConn struct{ *tls.Conn }
 
 // Close implements net.Conn.
 func (s abruptConn) Close() error { return s.NetConn().Close() }
 
-// trustError is a TLS handshake that failed, or what the other end said of ours.
+// trustError is a failed TLS handshake, or the alert of the other end.
 type trustError struct{ err error }
 
 func (e trustError) Error() string { return "tls: " + e.err.Error() }
 func (e trustError) Unwrap() error { return e.err }
 
-// distrusted says whether an error is about who speaks, and not about the network.
+// distrusted reports whether an error is about the identity of the peer, not about the network.
 func distrusted(err error) bool {
 	var trust trustError
 	var alert *net.OpError

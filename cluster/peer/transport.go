@@ -19,8 +19,8 @@ import (
 
 // The limits of the peer port.
 const (
-	handshakeWaitMax   = 5 * time.Second // for a stranger to say who it is
-	handshakesMax      = 128             // strangers at a time
+	handshakeWaitMax   = 5 * time.Second // of TLS and header of one stream
+	handshakesMax      = 128             // at a time
 	streamsMax         = 8192            // streams accepted and open
 	memberIDBytesMax   = 64
 	clusterIDBytesMax  = 64
@@ -29,7 +29,7 @@ const (
 	streamHeaderBytes  = 10 // magic, version, kind, partition
 	streamMagic        = "PLKP"
 	streamVersion      = 1
-	streamIdentityText = 3 // texts behind the fixed part
+	streamIdentityText = 3 // texts after the fixed part
 )
 
 // Kind says what a stream is for.
@@ -39,7 +39,7 @@ type Kind byte
 const (
 	RaftStream    Kind = 1 // raft's own, for one partition
 	ForwardStream Kind = 2 // frames of forward.go
-	BackupStream  Kind = 3 // a backup of one partition, towards who dialled
+	BackupStream  Kind = 3 // a backup of one partition, to the member that dialled
 )
 
 // Reply is the one byte that answers a header.
@@ -50,12 +50,12 @@ const (
 	Accepted       Reply = 1
 	OtherMember    Reply = 2 // the address belongs to another member now
 	ForeignCluster Reply = 3 // another cluster
-	NoReplica      Reply = 4 // no replica of that partition is open here
+	NoReplica      Reply = 4 // no replica of the partition is open on this member
 	Busy           Reply = 5
 	Unreadable     Reply = 6
 	UnknownKind    Reply = 7
-	WantsTLS       Reply = 8 // a plain stream came where TLS is spoken
-	WantsPlain     Reply = 9 // the other way round; never sent, TLS would not understand it
+	WantsTLS       Reply = 8 // a plain stream was opened to a member with TLS
+	WantsPlain     Reply = 9 // the reverse; never sent, because a TLS client could not read it
 )
 
 // String describes the reply.
@@ -98,7 +98,7 @@ type streamHeader struct {
 }
 
 // encode returns the header: magic, version, kind, partition, then to, from and
-// cluster, each behind one byte of length.
+// cluster, each preceded by its length in one byte.
 func (h *streamHeader) encode() []byte {
 	var dst []byte
 	dst = append(dst, streamMagic...)
@@ -229,7 +229,7 @@ func (p *Transport) acceptLoop() {
 		pause = acceptPauseMin
 		select {
 		case p.places <- struct{}{}:
-		default: // too many strangers: this one costs us no more than a close
+		default: // too many handshakes: refuse this one at no further cost
 			_ = conn.Close()
 			continue
 		}
@@ -242,7 +242,7 @@ func (p *Transport) acceptLoop() {
 	}
 }
 
-// pause waits and says whether the port has been closed meanwhile.
+// pause waits and reports whether the port was closed meanwhile.
 func (p *Transport) pause(length time.Duration) bool {
 	timer := time.NewTimer(length)
 	defer timer.Stop()
@@ -252,7 +252,8 @@ func (p *Transport) pause(length time.Duration) bool {
 	return p.closed
 }
 
-// track remembers a stream so that close can end it; false: no room, or closing.
+// track registers a stream so that Close can end it. It returns false when there are too many
+// streams or the transport is closing.
 func (p *Transport) track(conn net.Conn) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -294,8 +295,8 @@ func (p *Transport) welcome(raw net.Conn) {
 	}
 }
 
-// handshake makes the stream a TLS stream where that is wanted, and reads, judges and
-// answers its header, all within a bounded time.
+// handshake does the TLS handshake where TLS is configured, and reads, checks and answers the
+// header of a stream, all within handshakeWaitMax.
 func (p *Transport) handshake(raw net.Conn) (net.Conn, streamHeader, error) {
 	if err := raw.SetDeadline(time.Now().Add(handshakeWaitMax)); err != nil {
 		return nil, streamHeader{}, err
@@ -326,8 +327,8 @@ func (p *Transport) handshake(raw net.Conn) (net.Conn, streamHeader, error) {
 	return conn, header, conn.SetDeadline(time.Time{})
 }
 
-// logRefused tells of a stream that was not taken: loudly, now and then, when its peer is
-// not trusted.
+// logRefused logs a refused stream: as a warning, at a limited rate, when its peer is not trusted,
+// else at level DEBUG.
 func (p *Transport) logRefused(from string, err error) {
 	if distrusted(err) {
 		p.counts.untrusted.Add(1)
@@ -356,7 +357,7 @@ func (p *Transport) judge(header *streamHeader) Reply {
 	return Accepted
 }
 
-// logForeign says now and then that a member of another cluster knocks.
+// logForeign logs, at a limited rate, that a member of another cluster opens streams.
 func (p *Transport) logForeign(header *streamHeader, ours string) {
 	now := time.Now()
 	p.mu.Lock()
