@@ -7,12 +7,12 @@
 //	              └── TLS ───┴ 16 03: handshake, then the first bytes inside
 //
 // Clients of all three protocols speak first, so nothing has to be guessed from silence.
-// Until a connection is handed over it belongs to a stranger: a stranger has
-// [Config].StrangerTimeMax in all, and there are at most [Config].StrangersMax of them;
-// one more and the oldest of the address that has the most is cut off, so that clients that say
-// nothing cannot keep out those that do.
+// A connection whose protocol is not known yet is called a stranger. It has
+// [Config].StrangerTimeMax in all, and there are at most [Config].StrangersMax of them; for one
+// more, the oldest of the address that has the most is closed, so that silent connections cannot
+// lock out other clients.
 //
-// What always holds: a byte that a client sent reaches the server it is handed to, in
-// order, once (FuzzFirstBytes). No goroutine outlives Close. A connection that was handed
-// over is the server's, and is not touched again.
+// Invariants: every byte of a client reaches the server that gets the connection, in order,
+// once (FuzzFirstBytes). No goroutine outlives Close. A connection that was handed over belongs
+// to the server, and this package does not use it again.
 package listen

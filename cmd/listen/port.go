@@ -14,17 +14,17 @@ import (
 	"time"
 )
 
-// Limits against strangers. A stranger costs a goroutine, 1 KiB of first bytes, and
-// during a TLS handshake some 30 KiB more.
+// Limits of connections whose protocol is not known yet, called strangers in the code. Each costs a
+// goroutine, 1 KiB of first bytes, and during a TLS handshake some 30 KiB more.
 const (
 	strangersMaxDefault    = 1000
 	strangerTimeMaxDefault = 10 * time.Second // as long as the gateway waits for open
-	originBitsIPv6         = 64               // of an IPv6 address: what one customer has
-	refusalTimeMax         = time.Second      // to take the bytes that say why not
-	refusalBytesMax        = 64 * 1024        // read after them
+	originBitsIPv6         = 64               // of an IPv6 address: the prefix that one customer usually gets
+	refusalTimeMax         = time.Second      // for the peer to read the refusal
+	refusalBytesMax        = 64 * 1024        // read from the peer after the refusal
 )
 
-// Config is what a Port is made of. Start from DefaultConfig.
+// Config configures a Port. Start from DefaultConfig.
 type Config struct {
 	// Listeners are where clients come; every one takes every protocol. The Port closes them.
 	Listeners []net.Listener
@@ -33,11 +33,11 @@ type Config struct {
 	TLS *tls.Config
 	// RequireTLS refuses clients that do not speak TLS.
 	RequireTLS bool
-	// TrustLoopback waives RequireTLS for peers on a loopback address. A connection with a PROXY protocol header is
-	// none of them, whatever its header says.
+	// TrustLoopback waives RequireTLS for peers on a loopback address. It does not apply to connections with a PROXY
+	// protocol header, whatever address the header has.
 	TrustLoopback bool
-	// ProxyFrom are the networks of the proxies that send a PROXY protocol header, version 1 or 2, first of all on
-	// each connection. From there a connection without one is refused, from elsewhere one with it.
+	// ProxyFrom are the networks of proxies that begin each connection with a PROXY protocol header, version 1 or 2.
+	// Connections from there without a header are refused, and so are connections from elsewhere with one.
 	ProxyFrom []netip.Prefix
 	// Origins are hosts whose web pages may open a WebSocket, in the patterns of
 	// path.Match with an optional scheme; pages of the host itself always may. Clients
@@ -45,8 +45,8 @@ type Config struct {
 	Origins []string
 	Logger  *slog.Logger
 
-	StrangersMax    int           // connections at a time that have not said what they speak
-	StrangerTimeMax time.Duration // from accept until a server has taken the connection
+	StrangersMax    int           // connections at a time whose protocol is not known yet
+	StrangerTimeMax time.Duration // from accept until the connection is handed to a server
 }
 
 // DefaultConfig is a Config with the limits set; the Listeners are left to the caller.
@@ -188,9 +188,9 @@ func (p *Port) accept(ctx context.Context, l net.Listener) {
 	}
 }
 
-// admit registers a stranger and, when there are too many, cuts one off: of the address that
-// has the most, the oldest. A client with something to say has said it long ago, and a client
-// that opens thousands of connections cuts off its own.
+// admit registers a stranger. When there are too many, it closes the oldest one of the address that
+// has the most: an honest client sends its first bytes at once, and a client that opens thousands of
+// connections loses its own.
 func (p *Port) admit(ctx context.Context, raw net.Conn) *stranger {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -202,7 +202,7 @@ func (p *Port) admit(ctx context.Context, raw net.Conn) *stranger {
 		oldest := p.oldestOfMost()
 		p.remove(oldest)
 		_ = oldest.raw.Close()
-		p.config.Logger.DebugContext(ctx, "too many strangers", "peer", oldest.raw.RemoteAddr(), "max", p.config.StrangersMax)
+		p.config.Logger.DebugContext(ctx, "connection closed: too many connections whose protocol is not known yet", "peer", oldest.raw.RemoteAddr(), "max", p.config.StrangersMax)
 	}
 	s := &stranger{port: p, raw: raw, peer: raw.RemoteAddr(), from: originOf(raw.RemoteAddr())}
 	s.at = p.strangers.PushBack(s)
@@ -210,8 +210,8 @@ func (p *Port) admit(ctx context.Context, raw net.Conn) *stranger {
 	return s
 }
 
-// oldestOfMost is the oldest stranger of the address that has the most of them, or of those
-// addresses. There is one stranger at least.
+// oldestOfMost returns the oldest stranger of the address, or addresses, with the most of them. There
+// is at least one stranger.
 func (p *Port) oldestOfMost() *stranger {
 	most := 0
 	for _, n := range p.origins {
@@ -237,7 +237,7 @@ func (p *Port) uncount(s *stranger) {
 	}
 }
 
-// countAs counts a stranger by another address, the one that a proxy names.
+// countAs counts a stranger by another address, the one in a PROXY header.
 func (p *Port) countAs(s *stranger, from netip.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

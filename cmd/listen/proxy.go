@@ -25,7 +25,8 @@ const (
 	proxyWarnEvery      = time.Minute // between two log lines about headers that are wrong
 )
 
-// Errors that tell of a balancer or a setting that is wrong, unlike a connection that merely ended.
+// Errors that are caused by a wrong setting here or on the balancer. Unlike ends of connections they
+// are logged as warnings.
 var (
 	errProxyMissing   = errors.New("the peer is in a network of proxy_protocol_from and sent no PROXY protocol header: let it send one, or take its network out of the setting")
 	errProxyTooLong   = errors.New("the PROXY protocol header is too long")
@@ -62,7 +63,7 @@ func (c *proxied) CloseWrite() error {
 	return errors.ErrUnsupported
 }
 
-// fromProxy says whether a peer has to send a header.
+// fromProxy reports whether a peer must send a header.
 func (p *Port) fromProxy(peer net.Addr) bool {
 	tcp, ok := peer.(*net.TCPAddr)
 	if !ok {
@@ -72,7 +73,8 @@ func (p *Port) fromProxy(peer net.Addr) bool {
 	return slices.ContainsFunc(p.config.ProxyFrom, func(n netip.Prefix) bool { return n.Contains(address) })
 }
 
-// readProxy takes the header off a connection. What follows it is for the caller.
+// readProxy reads the header of a connection. Bytes that arrived after it are returned by the Read of
+// the result.
 func readProxy(raw net.Conn) (*proxied, error) {
 	buffer := make([]byte, 0, proxyBufferBytes)
 	for {
@@ -91,8 +93,8 @@ func readProxy(raw net.Conn) (*proxied, error) {
 	}
 }
 
-// proxyHeaderSize tells from the first bytes how long the header is, and whether it is whole. Until that is known,
-// size is 0.
+// proxyHeaderSize returns the length of the header, by its first bytes, and whether it is complete. size is 0 until
+// the length is known.
 func proxyHeaderSize(b []byte) (size int, whole bool, err error) {
 	one, two := proxyproto.SIGV1, proxyproto.SIGV2
 	switch {
@@ -119,8 +121,8 @@ func proxyHeaderSize(b []byte) (size int, whole bool, err error) {
 	return 0, false, nil
 }
 
-// parseProxy makes the connection of a header that is whole. Checks of balancers (LOCAL, UNKNOWN) and clients of
-// a proxy that have no TCP address are connections of the proxy itself, as the protocol says.
+// parseProxy makes the connection of a complete header. Health checks of balancers (LOCAL, UNKNOWN) and clients
+// without a TCP address count as connections of the proxy itself, as the protocol specifies.
 func parseProxy(raw net.Conn, b []byte, size int) (*proxied, error) {
 	header, err := proxyproto.Read(bufio.NewReader(bytes.NewReader(b[:size])))
 	if err != nil {
@@ -136,7 +138,7 @@ func parseProxy(raw net.Conn, b []byte, size int) (*proxied, error) {
 	return conn, nil
 }
 
-// unwrap is the connection with the header of its proxy read, or as it is where no header is due.
+// unwrap reads the PROXY header of a connection where one is required, and else returns the connection as it is.
 func (p *Port) unwrap(s *stranger) (net.Conn, error) {
 	if !p.fromProxy(s.raw.RemoteAddr()) {
 		return s.raw, nil
@@ -150,8 +152,8 @@ func (p *Port) unwrap(s *stranger) (net.Conn, error) {
 	return conn, nil
 }
 
-// tellRefused logs why a connection ended before a server had it: for people when a balancer or its setting is
-// wrong, at most once in proxyWarnEvery.
+// tellRefused logs why a connection ended before it was handed to a server: as a warning, at most once per
+// proxyWarnEvery, when a setting here or on the balancer is wrong, else at level DEBUG.
 func (p *Port) tellRefused(ctx context.Context, s *stranger, err error) {
 	wrong := errors.Is(err, errProxyMissing) || errors.Is(err, errProxyTooLong) || errors.Is(err, errProxyMalformed) || errors.Is(err, errProxyUntrusted)
 	if wrong && p.mayWarn() {

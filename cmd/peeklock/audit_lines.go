@@ -8,37 +8,36 @@ import (
 	"time"
 )
 
-// How many refusals of one client the audit log tells. Whoever tries keys without end must not
-// fill the disk.
+// Limits of the refusals in the audit log, so that guessing keys does not fill the disk.
 const (
 	auditLinesMax   = 10 // lines of one client in auditLinesEvery; the others are counted
 	auditLinesEvery = time.Minute
-	auditClientsMax = 10_000 // clients that are told apart; further ones share a count
-	auditPrefixBits = 64     // of an IPv6 address: what one customer is given as a rule
+	auditClientsMax = 10_000 // clients that are counted apart; further ones share a count
+	auditPrefixBits = 64     // of an IPv6 address: the prefix that one customer usually gets
 )
 
-// isRefusal says whether an event of the audit log is one that clients cause without a right.
+// isRefusal reports whether a client can cause this event of the audit log without any right.
 func isRefusal(event string) bool { return event == "login_refused" || event == "right_missing" }
 
-// clientLines is a slog.Handler for the audit log that passes on some refusals of each client
-// and tells how many it left out. All else passes.
+// clientLines is a slog.Handler for the audit log that passes auditLinesMax refusals of each client
+// per auditLinesEvery, and then logs how many it omitted. It passes all other events.
 type clientLines struct {
 	to    slog.Handler
 	state *clientCounts
 }
 
-// clientCounts is shared by a handler and those that were made of it.
+// clientCounts is shared by a handler and those derived from it with WithAttrs and WithGroup.
 type clientCounts struct {
-	to  slog.Handler // takes the lines that tell what was left out
+	to  slog.Handler // for the lines with the numbers of omitted refusals
 	now func() time.Time
 
 	mu      sync.Mutex
 	clients map[string]*clientCount
-	timer   *time.Timer // tells what was left out; nil: nothing was
+	timer   *time.Timer // calls tell; nil: no line was omitted
 	closed  bool
 }
 
-// clientCount is what one client was told of since a moment.
+// clientCount counts the refusals of one client since a point in time.
 type clientCount struct {
 	since          time.Time
 	lines, omitted int
@@ -48,7 +47,7 @@ func newClientLines(to slog.Handler, now func() time.Time) *clientLines {
 	return &clientLines{to, &clientCounts{to: to, now: now, clients: make(map[string]*clientCount)}}
 }
 
-// close tells what was left out and not yet told. Lines that come later pass without a count.
+// close logs the numbers of omitted lines. Lines that are omitted after that are not reported.
 func (h *clientLines) close() {
 	h.state.mu.Lock()
 	h.state.closed = true
@@ -59,7 +58,7 @@ func (h *clientLines) close() {
 	h.state.tell(true)
 }
 
-// pass says whether a line of a client may be written.
+// pass reports whether a line of a client may be written, and counts it.
 func (c *clientCounts) pass(client string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -90,7 +89,7 @@ func (c *clientCounts) pass(client string) bool {
 	return false
 }
 
-// forget makes room for other clients. mu is held.
+// forget removes clients whose interval is over. mu is held.
 func (c *clientCounts) forget(now time.Time) {
 	for client, count := range c.clients {
 		if count.omitted == 0 && now.Sub(count.since) >= auditLinesEvery {
@@ -99,8 +98,8 @@ func (c *clientCounts) forget(now time.Time) {
 	}
 }
 
-// tell writes a line for each client that lines were left out of, and forgets it. Without all
-// it leaves those to the next time whose time has not passed.
+// tell writes a line for each client with omitted lines, and removes the client. Unless all is set,
+// clients whose interval is not over wait for the next call.
 func (c *clientCounts) tell(all bool) {
 	c.mu.Lock()
 	now, left := c.now(), false
@@ -130,7 +129,7 @@ func (c *clientCounts) tell(all bool) {
 	}
 }
 
-// clientOf is what the refusals of an address are counted by.
+// clientOf returns the client that an address belongs to: the IPv4 address, or the /64 of IPv6.
 func clientOf(peer string) string {
 	at, err := netip.ParseAddrPort(peer)
 	if err != nil {

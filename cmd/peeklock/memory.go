@@ -16,30 +16,30 @@ import (
 	"github.com/peeklock/peeklock/amqp/budget"
 )
 
-// How the memory of the process is divided, in percent of its limit. What is left over is for
-// what Go does not count (the log's pages, stacks of the system) and for the collector, which
-// needs the more time the less room there is above what lives.
+// Shares of the memory limit of the process, in percent. The shares below GOMEMLIMIT leave 20 % to the
+// collector, which runs more often the less memory is free above the live heap; the 10 % above it are
+// for memory that Go does not count (mapped pages of the log, stacks of the system).
 const (
-	memoryGoPercent          = 90 // GOMEMLIMIT: all that Go has
-	memoryIndexPercent       = 40 // what waits in queues, without bodies, and what belongs to it; above it sends are refused
+	memoryGoPercent          = 90 // GOMEMLIMIT: all memory that Go counts
+	memoryIndexPercent       = 40 // the index of waiting messages, without bodies; above it sends are refused
 	memoryGatewayPercent     = 20 // what connections hold that is not stored, settled or sent (amqp/budget)
-	memoryConnectionsPercent = 10 // what connections cost that do nothing: it limits how many there are
+	memoryConnectionsPercent = 10 // the fixed costs of connections: it limits their number
 )
 
 const (
-	memoryLimitMin = 256 << 20 // less does not hold a member that does nothing, with room above it
-	// connectionCostBytes is what a connection costs with its socket and TLS (cmd/listen), and the
-	// least of them that are taken however little memory there is.
+	memoryLimitMin = 256 << 20 // an idle member needs this much, with some room for the collector
+	// connectionCostBytes is the fixed cost of a connection with its socket and TLS (cmd/listen).
 	connectionCostBytes = 32 << 10
-	connectionsMin      = 256
-	// Without a limit of the system a member takes it that others run on the machine, and
-	// dev that somebody works on it.
+	// connectionsMin is the number of connections that are accepted however low the limit is.
+	connectionsMin = 256
+	// Shares of the machine's memory when the system sets no limit: serve assumes that other
+	// processes run on the machine, dev that it is somebody's workstation.
 	memoryOfMachineServePercent = 50
 	memoryOfMachineDevPercent   = 25
-	memoryUnknownBytes          = 2 << 30 // where the system says nothing
+	memoryUnknownBytes          = 2 << 30 // when the memory of the machine is not known
 )
 
-// Where a limit came from.
+// The sources of a limit, as they are logged.
 const (
 	memoryFromSetting   = "memory_limit"
 	memoryFromGo        = "GOMEMLIMIT"
@@ -58,7 +58,7 @@ func memoryFlag(f *pflag.FlagSet, to *string) {
 	f.StringVar(to, "memory-limit", "", help)
 }
 
-// parseMemoryLimit reads a limit; 0 for "", which means that the system is asked.
+// parseMemoryLimit parses a limit; it returns 0 for "", which means the default.
 func parseMemoryLimit(text string) (int64, error) {
 	if text == "" {
 		return 0, nil
@@ -84,7 +84,7 @@ type memoryPlan struct {
 	source      string // of the limit
 	index       int64  // of the process
 	gateway     int64  // of each member in it
-	connections int    // that each member takes
+	connections int    // that each member accepts
 }
 
 // perAddress is how many connections of one address a member takes when set is the setting. Where memory
@@ -110,15 +110,15 @@ func planMemory(limit int64, source string, members int) memoryPlan {
 }
 
 // memorySource is where limits are read from: the root of the file system, the environment, and
-// what Go was told there.
+// the limit that the Go runtime took from it.
 type memorySource struct {
 	root    fs.FS
 	getenv  func(string) string
 	goLimit int64
 }
 
-// find is the limit of the process: what was set, what Go was told, what the cgroup allows, or a
-// part of what the machine has.
+// find returns the limit of the process: the setting, else GOMEMLIMIT, else the limit of the cgroup,
+// else a part of the machine's memory.
 func (m memorySource) find(set, ofMachinePercent int64) (limit int64, source string) {
 	if set > 0 {
 		return set, memoryFromSetting
@@ -136,7 +136,7 @@ func (m memorySource) find(set, ofMachinePercent int64) (limit int64, source str
 	return memoryUnknownBytes, memoryFromNoSources
 }
 
-// limitMemory tells Go what it may use, unless its own variable does.
+// limitMemory sets GOMEMLIMIT, unless the environment does.
 func limitMemory(ctx context.Context, plan *memoryPlan, getenv func(string) string, logger *slog.Logger) {
 	if getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(plan.limit / 100 * memoryGoPercent)
@@ -144,12 +144,12 @@ func limitMemory(ctx context.Context, plan *memoryPlan, getenv func(string) stri
 	logger.InfoContext(ctx, "memory limited", "bytes", plan.limit, "from", plan.source,
 		"index_bytes", plan.index, "gateway_bytes", plan.gateway, "connections", plan.connections)
 	if plan.limit < memoryLimitMin {
-		logger.WarnContext(ctx, "memory is less than a member needs", "bytes", plan.limit, "needed", memoryLimitMin)
+		logger.WarnContext(ctx, "memory limit is too low for a member: set memory_limit, or raise the limit of the container", "bytes", plan.limit, "bytes_min", memoryLimitMin)
 	}
 }
 
-// cgroupMemory is the smallest limit of the cgroups that the process is in, 0 when there is none.
-// In a container the files of its own group lie at the root, whatever its path is called.
+// cgroupMemory returns the smallest limit of the cgroups that the process is in, 0 when there is
+// none. In a container the files of its own group are at the root, whatever the path of the group is.
 func cgroupMemory(root fs.FS) (limit int64) {
 	lower := func(name string) {
 		if n, ok := readNumber(root, name); ok && n > 0 && (limit == 0 || n < limit) {
@@ -178,7 +178,7 @@ func cgroupMemory(root fs.FS) (limit int64) {
 	return limit
 }
 
-// machineMemory is what the machine has, 0 where it does not say.
+// machineMemory returns the memory of the machine in bytes, 0 when it is not known.
 func machineMemory(root fs.FS) int64 {
 	info, _ := fs.ReadFile(root, "proc/meminfo")
 	for line := range strings.Lines(string(info)) {

@@ -13,26 +13,26 @@ import (
 	figures "github.com/peeklock/peeklock/cmd/metrics"
 )
 
-// The pace of looking after memory.
+// Intervals and thresholds of the guard.
 const (
 	memoryLookEvery = time.Second
-	// memoryCollectEvery is how often the collector is run while sends are refused: else nobody
-	// would notice for minutes that what was received has made room.
+	// memoryCollectEvery is how often the collector is run while sends are refused. Otherwise minutes
+	// could pass until a cycle shows that receiving has freed memory.
 	memoryCollectEvery = 10 * time.Second
-	// memoryBackPercent of its share is what the index must be below before sends are taken again.
+	// Sends are accepted again when the index is below memoryBackPercent of its share.
 	memoryBackPercent = 90
 )
 
-// memoryUser is a member as the guard sees it.
+// memoryUser is what the guard needs of a member.
 type memoryUser interface {
 	memoryUsed() int64 // by its gateway, in bytes
 	setShortOfMemory(on bool)
 }
 
-// memoryGuard has the members of the process refuse sends while the index of what waits in
-// their queues takes more than its share. Every replica holds it in memory, so it grows with the
-// backlog, and above GOMEMLIMIT the collector would run without end. It is measured and not
-// estimated: what the collector found alive, without what the gateways hold.
+// memoryGuard makes the members of the process refuse sends while the index of waiting messages
+// takes more than its share. Every replica holds its index in memory, so it grows with the backlog,
+// and near GOMEMLIMIT the collector would run all the time. The index is measured, not estimated: it
+// is the live heap of the collector's last cycle, less what the gateways hold.
 type memoryGuard struct {
 	plan    memoryPlan
 	logger  *slog.Logger
@@ -51,7 +51,8 @@ func newMemoryGuard(plan memoryPlan, logger *slog.Logger) *memoryGuard {
 	return &memoryGuard{plan: plan, logger: logger, read: readHeap, collect: runtime.GC}
 }
 
-// guardMemory finds the limit of the process, tells Go of it, and divides it among so many members.
+// guardMemory determines the limit of the process, sets GOMEMLIMIT, and divides the limit among the
+// members.
 func guardMemory(ctx context.Context, p process, set, ofMachinePercent int64, members int, logger *slog.Logger) *memoryGuard {
 	from := memorySource{root: os.DirFS("/"), getenv: p.getenv, goLimit: debug.SetMemoryLimit(-1)}
 	limit, source := from.find(set, ofMachinePercent)
@@ -60,7 +61,7 @@ func guardMemory(ctx context.Context, p process, set, ofMachinePercent int64, me
 	return newMemoryGuard(plan, logger)
 }
 
-// guardMemory is that for members which share a process with each other and a machine with people.
+// guardMemory does the same for the members of dev, which share one process.
 func (o *devOptions) guardMemory(ctx context.Context, p process, logger *slog.Logger) (*memoryGuard, error) {
 	set, err := parseMemoryLimit(o.memoryLimit)
 	if err != nil {
@@ -69,7 +70,7 @@ func (o *devOptions) guardMemory(ctx context.Context, p process, logger *slog.Lo
 	return guardMemory(ctx, p, set, memoryOfMachineDevPercent, o.members, logger), nil
 }
 
-// readHeap asks the runtime what the last cycle of the collector found.
+// readHeap returns the live heap of the collector's last cycle in bytes, and the number of cycles.
 func readHeap() (live int64, cycles uint64) {
 	samples := []metrics.Sample{{Name: "/gc/heap/live:bytes"}, {Name: "/gc/cycles/total:gc-cycles"}}
 	metrics.Read(samples)
@@ -89,7 +90,7 @@ func (g *memoryGuard) watch(u memoryUser) {
 	u.setShortOfMemory(g.short)
 }
 
-// start looks until the returned function is called.
+// start checks memory every memoryLookEvery until the returned function is called.
 func (g *memoryGuard) start(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
@@ -108,7 +109,7 @@ func (g *memoryGuard) start(ctx context.Context) (stop func()) {
 	return func() { cancel(); group.Wait() }
 }
 
-// look judges what the last cycle of the collector found.
+// look compares the index with its share, when the collector has finished another cycle.
 func (g *memoryGuard) look(ctx context.Context, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -122,20 +123,20 @@ func (g *memoryGuard) look(ctx context.Context, now time.Time) {
 	switch {
 	case !g.short && g.index > g.plan.index:
 		g.set(true)
-		g.logger.ErrorContext(ctx, "memory is nearly used up by messages that wait: the member takes no new messages and entities until there is room; "+
-			"receive, purge or delete messages, give it more memory, or move partitions to other members",
+		g.logger.ErrorContext(ctx, "member became read-only: waiting messages take more than their share of memory, so new messages and entities are refused; "+
+			"receive, purge or delete messages, raise memory_limit, or move partitions to other members",
 			"index_bytes", g.index, "index_bytes_max", g.plan.index, "limit_bytes", g.plan.limit)
 		g.collected = now
 	case g.short && g.index <= g.plan.index/100*memoryBackPercent:
 		g.set(false)
-		g.logger.InfoContext(ctx, "there is room in memory again: the member takes new messages", "index_bytes", g.index)
+		g.logger.InfoContext(ctx, "member is writable again: enough memory is free", "index_bytes", g.index)
 	case g.short && now.Sub(g.collected) >= memoryCollectEvery:
 		g.collected = now
 		g.collect()
 	}
 }
 
-// set tells the members. mu is held.
+// set changes the state and calls the members. mu is held.
 func (g *memoryGuard) set(short bool) {
 	g.short = short
 	for _, u := range g.users {
@@ -143,7 +144,7 @@ func (g *memoryGuard) set(short bool) {
 	}
 }
 
-// figuresOf is what metrics ask, nil when nothing is limited.
+// figuresOf returns the source of the memory metrics, nil when nothing is limited.
 func (g *memoryGuard) figuresOf() func() figures.Memory {
 	if g == nil {
 		return nil
@@ -151,14 +152,14 @@ func (g *memoryGuard) figuresOf() func() figures.Memory {
 	return g.figures
 }
 
-// figures is what metrics show.
+// figures returns the values of the memory metrics.
 func (g *memoryGuard) figures() figures.Memory {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return figures.Memory{Limit: g.plan.limit, Index: g.index, IndexMax: g.plan.index}
 }
 
-// memoryUsed is what the gateway's connections hold.
+// memoryUsed returns what the connections of the gateway hold, in bytes.
 func (m *member) memoryUsed() int64 { return m.gateway.Stats().Memory.Used }
 
 func (m *member) setShortOfMemory(on bool) { m.node.SetShortOfMemory(on) }

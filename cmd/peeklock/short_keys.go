@@ -15,10 +15,10 @@ const (
 	shortKeysLoggedMax = 100 // rules that get a line of their own; the others are counted
 )
 
-// shortKeyAdvice is what the operator is to do about a short key.
-const shortKeyAdvice = "shorter keys can be guessed: draw a new one"
+// shortKeyAdvice tells the operator what to do about a short key.
+const shortKeyAdvice = "shorter keys can be guessed: replace it with a random one of 32 bytes"
 
-// warnShortKeys warns of configured keys that would not be taken as new ones.
+// warnShortKeys logs configured keys that are too short for new ones.
 func warnShortKeys(ctx context.Context, keys []auth.Key, logger *slog.Logger) {
 	for _, k := range keys {
 		if k.Short() {
@@ -27,7 +27,7 @@ func warnShortKeys(ctx context.Context, keys []auth.Key, logger *slog.Logger) {
 	}
 }
 
-// accessSource is what the search asks: the router.
+// accessSource is what the search needs of the router.
 type accessSource interface {
 	Namespaces(ctx context.Context, after string, max int) ([]fsm.Namespace, error)
 	Entities(ctx context.Context, namespace fsm.NamespaceID, kind fsm.EntityKind, after string, max int) ([]fsm.Entity, error)
@@ -46,21 +46,21 @@ func (c accessCatalog) Entities(ctx context.Context, namespace fsm.NamespaceID, 
 	return c.router.In(namespace).Entities(ctx, kind, "", after, max)
 }
 
-// shortKeySearch looks through all access rules for keys that were made before there was a
-// least length.
+// shortKeySearch searches all access rules for keys that were created before the minimum length
+// existed.
 type shortKeySearch struct {
 	from   accessSource
 	logger *slog.Logger
 	found  int
 }
 
-// run warns of each of them, or says why it could not look.
+// run logs each of them, or why the search failed.
 func (s *shortKeySearch) run(ctx context.Context) {
 	err := s.namespaces(ctx)
 	switch {
 	case ctx.Err() != nil:
 	case err != nil:
-		s.logger.WarnContext(ctx, "failed to look for short keys", "error", err)
+		s.logger.WarnContext(ctx, "failed to search for short keys", "error", err)
 	case s.found > shortKeysLoggedMax:
 		s.logger.WarnContext(ctx, "more stored keys are short", "count", s.found-shortKeysLoggedMax)
 	}
@@ -101,7 +101,7 @@ func (s *shortKeySearch) entities(ctx context.Context, namespace fsm.Namespace, 
 	return nil
 }
 
-// rules warns of the short ones of a namespace or, with a name, of an entity.
+// rules logs the short keys of a namespace or, when entity is not empty, of an entity.
 func (s *shortKeySearch) rules(ctx context.Context, namespace, entity string, rules []fsm.AccessRule) {
 	for _, rule := range rules {
 		if !(auth.Key{Primary: rule.Primary, Secondary: rule.Secondary}).Short() {

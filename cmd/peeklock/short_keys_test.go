@@ -55,7 +55,7 @@ func TestShortStoredKeysAreTold(t *testing.T) {
 	var out bytes.Buffer
 	search := shortKeySearch{from: source, logger: slog.New(slog.NewTextHandler(&out, nil))}
 	search.run(t.Context())
-	wants(t, out.String(), `namespace=default entity="" name=of-namespace`, "namespace=default entity=t name=of-topic", "namespace=shop entity=q200 name=of-last", "bytes_min=16", "draw a new one")
+	wants(t, out.String(), `namespace=default entity="" name=of-namespace`, "namespace=default entity=t name=of-topic", "namespace=shop entity=q200 name=of-last", "bytes_min=16", "replace it with a random one")
 	if strings.Count(out.String(), "\n") != 3 || strings.Contains(out.String(), "tiny") {
 		t.Error(out.String())
 	}
@@ -72,5 +72,5 @@ func TestShortStoredKeysAreTold(t *testing.T) {
 	out.Reset()
 	source.err = errors.New("no leader")
 	search.run(t.Context())
-	wants(t, out.String(), `msg="failed to look for short keys" error="no leader"`)
+	wants(t, out.String(), `msg="failed to search for short keys" error="no leader"`)
 }

@@ -17,8 +17,8 @@ import (
 const (
 	// socketName is the control socket in the data folder of a member.
 	socketName = "peeklock.sock"
-	// socketPathBytesMax is what every system takes: sun_path has 104 bytes on macOS and BSD, 108 on Linux,
-	// and one of them ends it.
+	// socketPathBytesMax is the longest path that every system accepts: sun_path has 104 bytes on macOS and
+	// BSD, 108 on Linux, one of which is the terminator.
 	socketPathBytesMax = 103
 	// socketScheme begins the address of a control socket; what follows is its path as it is.
 	socketScheme = "unix://"
@@ -26,19 +26,19 @@ const (
 	socketHost = "localhost"
 )
 
-// checkSocketPath says whether the system can open a socket there.
+// checkSocketPath returns an error when the path is too long for a socket.
 func checkSocketPath(path string) error {
 	if len(path) > socketPathBytesMax {
-		return fmt.Errorf("the path of the control socket has %d bytes, and the system takes %d: %s", len(path), socketPathBytesMax, path)
+		return fmt.Errorf("the path of the control socket has %d bytes, at most %d are possible: %s", len(path), socketPathBytesMax, path)
 	}
 	return nil
 }
 
-// listenSocket opens a control socket that its owner alone can connect to. What a process that was killed has left
-// there is replaced; a socket that somebody listens on is not, nor is anything else of that name.
+// listenSocket opens a control socket that only its owner can connect to. It replaces the socket that a killed
+// process left at the path; it fails when another process listens there, or when the file is not a socket.
 //
-// The socket is bound in a new folder that is closed to everybody else and then moved: at no moment can others reach
-// it, whatever the umask is, and the name changes hands in one step.
+// The socket is bound in a new folder with mode 0700 and then renamed: at no moment can other users connect, whatever
+// the umask is, and the old socket is replaced atomically.
 func listenSocket(ctx context.Context, path string) (_ net.Listener, err error) {
 	if err := checkSocketPath(path); err != nil {
 		return nil, err
@@ -57,7 +57,7 @@ func listenSocket(ctx context.Context, path string) (_ net.Listener, err error) 
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}
 	if unix, ok := l.(*net.UnixListener); ok {
-		unix.SetUnlinkOnClose(false) // it would look for it where it was bound
+		unix.SetUnlinkOnClose(false) // it would remove the path that was bound, not the new one
 	}
 	err = os.Chmod(bound, 0o600)
 	if err == nil {
@@ -73,16 +73,16 @@ func listenSocket(ctx context.Context, path string) (_ net.Listener, err error) 
 	return &socketListener{Listener: l, path: path, own: own}, nil
 }
 
-// socketIsFree says why a socket cannot be opened at a path.
+// socketIsFree returns an error when a socket cannot be opened at a path.
 func socketIsFree(ctx context.Context, path string) error {
 	info, err := os.Lstat(path)
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
 		return nil
 	case err != nil:
-		return fmt.Errorf("look for the control socket: %w", err)
+		return fmt.Errorf("check the control socket: %w", err)
 	case info.Mode().Type() != fs.ModeSocket:
-		return fmt.Errorf("%s is there and is no socket: remove it, or give another path with --control-socket", path)
+		return fmt.Errorf("%s exists and is not a socket: remove it, or give another path with --control-socket", path)
 	}
 	conn, err := new(net.Dialer).DialContext(ctx, "unix", path)
 	switch {
@@ -91,10 +91,10 @@ func socketIsFree(ctx context.Context, path string) error {
 	case errors.Is(err, syscall.ECONNREFUSED): // its process was killed
 		return nil
 	}
-	return fmt.Errorf("look who listens on the control socket: %w", err)
+	return fmt.Errorf("check whether a process listens on %s: %w", path, err)
 }
 
-// socketListener takes its file away when it is closed, unless another process has put its own there.
+// socketListener removes its socket when it is closed, unless another process has replaced it.
 type socketListener struct {
 	net.Listener
 	path string
@@ -102,7 +102,7 @@ type socketListener struct {
 	once sync.Once
 }
 
-// Close stops to listen and removes the socket.
+// Close stops listening and removes the socket.
 func (l *socketListener) Close() error {
 	err := net.ErrClosed
 	l.once.Do(func() {
@@ -119,10 +119,10 @@ func socketPath(address string) (path string, ok bool) {
 	return strings.CutPrefix(address, socketScheme)
 }
 
-// socketKey is where the context of a request has the path of the socket that it goes to.
+// socketKey is the context key of the path of the socket that a request is sent to.
 type socketKey struct{}
 
-// socketClient is an HTTP client through a control socket. It keeps no connection: another one costs next to nothing.
+// socketClient returns an HTTP client for a control socket. It keeps no idle connections, because new ones are cheap.
 func socketClient(path string) *http.Client {
 	return &http.Client{Transport: &http.Transport{
 		DisableKeepAlives: true,

@@ -80,7 +80,7 @@ func TestSocketFile(t *testing.T) {
 	if err := os.WriteFile(path, nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := listenSocket(t.Context(), path); err == nil || !strings.Contains(err.Error(), "is no socket") {
+	if _, err := listenSocket(t.Context(), path); err == nil || !strings.Contains(err.Error(), "is not a socket") {
 		t.Error(err)
 	}
 	if _, err := listenSocket(t.Context(), filepath.Join(dir, "none", "s")); !errors.Is(err, fs.ErrNotExist) {
