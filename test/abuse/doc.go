@@ -1,16 +1,17 @@
-// Package abuse lets hostile clients loose on three real members while honest clients work.
+// Package abuse runs attacks of hostile clients against three real members while honest clients
+// work.
 //
-// Each attack is a value of the type attack, in the file of its theme, and stands in the table
-// of attacks_test.go with the limit that is to stop it. TestAbuse runs each against one cluster
+// Each attack is a value of the type attack, in a file by topic. The table in attacks_test.go
+// lists all of them with the limit that stops each. TestAbuse runs each against one cluster
 // and asserts four things: the resident memory of every member stays below its limit, no member
-// ends or panics, honest clients see no error and go on, and when the attackers are gone so is
-// everything that members held for them.
+// ends or panics, honest clients make progress and see no error, and members release everything
+// that they held for the attackers after these have gone.
 //
 // `make abuse` runs them at full size and also asserts how long honest clients wait: their 99th
 // percentile with the attack is at most twice that with the same attackers aimed at a sink, a
-// process that reads everything and does nothing. So what the attackers themselves take of the
-// machine's processors does not count.
+// process that reads everything and does nothing. So the processor time of the attackers
+// themselves does not count.
 //
-// All traffic is on loopback. Attackers come from another loopback address than honest clients
-// where the system has several, for members count connections by address.
+// All traffic is on loopback. Where the system has several loopback addresses, attackers use
+// another one than honest clients, because members count connections by address.
 package abuse
