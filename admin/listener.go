@@ -16,17 +16,17 @@ import (
 // tlsState is what a connection that was TLS underneath tells of it.
 type tlsState interface{ ConnectionState() tls.ConnectionState }
 
-// origin is how the connection of a request came.
+// origin describes the connection of a request.
 type origin struct {
-	tls     tlsState // nil: nobody knows of TLS
+	tls     tlsState // nil: not a TLS connection of cmd/listen
 	local   bool     // through the listener that only operators reach
-	proxied bool     // the address of its peer is one that a proxy told
+	proxied bool     // the address of its peer is from a PROXY header
 }
 
 type originKey struct{}
 
-// rememberOrigin keeps, for the requests of a connection, how it came: net/http itself knows
-// only connections whose TLS it did.
+// rememberOrigin stores the origin of a connection in the context of its requests: net/http itself
+// knows only about TLS that it has done.
 func rememberOrigin(ctx context.Context, conn net.Conn) context.Context {
 	var o origin
 	if c, ok := conn.(*counted); ok {
@@ -56,8 +56,8 @@ func isSecure(r *http.Request) bool {
 	return state != nil && state.ConnectionState().HandshakeComplete
 }
 
-// limit lets at most n connections of the listener be open at a time. One more closes a connection of
-// the address that has most of them, so that a client that keeps many open keeps no other client out.
+// limit lets at most n connections of the listener be open at a time. For one more it closes a connection
+// of the address that has the most, so that a client with many connections does not lock out others.
 // local marks the requests of its connections as those of operators.
 func limit(l net.Listener, n int, local bool) *limited {
 	return &limited{Listener: l, local: local, max: n, open: make(map[netip.Prefix][]*counted)}
@@ -78,8 +78,8 @@ type counted struct {
 	net.Conn
 	on        *limited
 	from      netip.Prefix
-	active    atomic.Bool // a request is under way
-	forgotten bool        // its place was given back; under mu of on
+	active    atomic.Bool // a request is in flight
+	forgotten bool        // its place was released; guarded by mu of on
 }
 
 // Accept implements net.Listener.
@@ -103,7 +103,7 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// admit counts a connection and names the one that has to go for it, which may be itself.
+// admit counts a connection and returns the one to close for it, which may be c itself, or nil.
 func (l *limited) admit(c *counted) (victim *counted) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -118,7 +118,7 @@ func (l *limited) admit(c *counted) (victim *counted) {
 	return victim
 }
 
-// forget gives the place of a connection back, once. mu is held.
+// forget releases the place of a connection, once. mu is held.
 func (l *limited) forget(c *counted) {
 	if c.forgotten {
 		return
@@ -131,8 +131,8 @@ func (l *limited) forget(c *counted) {
 	}
 }
 
-// victim is the oldest idle connection of the address that has most. When all of those serve
-// requests it is the newest of them, or c itself where that is of the same address. mu is held.
+// victim returns the oldest idle connection of the address that has the most. If all of those serve
+// requests, it returns the newest of them, or c itself when that has the same address. mu is held.
 func (l *limited) victim(c *counted) *counted {
 	most, of := len(l.open[c.from])+1, c.from
 	for from, conns := range l.open {
@@ -152,7 +152,7 @@ func (l *limited) victim(c *counted) *counted {
 	return conns[len(conns)-1]
 }
 
-// connState is http.Server.ConnState: it keeps which connections serve a request.
+// connState is http.Server.ConnState: it records which connections serve a request.
 func connState(conn net.Conn, state http.ConnState) {
 	if c, ok := conn.(*counted); ok {
 		c.active.Store(state == http.StateActive)

@@ -87,9 +87,9 @@ type memoryPlan struct {
 	connections int    // that each member accepts
 }
 
-// perAddress is how many connections of one address a member takes when set is the setting. Where memory
-// allows fewer connections than usual, one address gets half of them, not all; a setting of its own
-// counts as it is, for all clients behind a balancer may have one address.
+// perAddress returns how many connections of one address a member accepts; set is the setting. When memory
+// allows fewer connections than usual, the default is half of them. A setting other than the default is used
+// as it is, because all clients behind a load balancer may have one address.
 func (p memoryPlan) perAddress(set int) int {
 	if set == amqp.DefaultConfig().ConnectionsPerPeerMax {
 		return min(set, p.connections/2)

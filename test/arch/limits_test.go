@@ -93,7 +93,7 @@ func connectionLimits() []limit {
 		{"requests of one link to a node at a time", "amqp.requestCreditMax", "", "no more credit is granted"},
 		{"silence of a client", "amqp.idleTimeOut", "ns", "`amqp:connection:forced`"},
 		{"connection without a link", "amqp.linklessWithin", "ns", "`amqp:connection:forced`"},
-		{"HTTP connections of one listener", "admin.connectionsMax", "", "further ones wait"},
+		{"HTTP connections of one listener", "admin.connectionsMax", "", "one of the address with the most is closed, idle ones first"},
 		{"HTTP requests at a time", "admin.requestsMax", "", "503 `ServerBusy`"},
 		{"body of an HTTP request", "admin.bodyBytesMax", "bytes", "413 `MessageTooLarge`"},
 		{"duration of an HTTP request", "admin.requestTimeMax", "ns", "504 `Timeout`"},
