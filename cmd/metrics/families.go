@@ -28,9 +28,9 @@ func memberFamilies() []family {
 			func(p *picture) float64 { return truth(p.ready) }),
 		memory("peeklock_member_memory_limit_bytes", "Memory that the process may use: the setting memory_limit, or what the cgroup or the machine allows.",
 			func(m *Memory) int64 { return m.Limit }),
-		memory("peeklock_member_index_bytes", "What the messages that wait take in memory, without their bodies, and all else that lives but the connections of clients: as the collector found it last.",
+		memory("peeklock_member_index_bytes", "Live memory without that of client connections, after the last garbage collection: mostly the index of waiting messages, without their bodies.",
 			func(m *Memory) int64 { return m.Index }),
-		memory("peeklock_member_index_max_bytes", "Above it the member takes no new messages and entities, until it is below 90 percent of it.",
+		memory("peeklock_member_index_max_bytes", "When peeklock_member_index_bytes is above this, the member refuses new messages and entities, until it is below 90 percent of this.",
 			func(m *Memory) int64 { return m.IndexMax }),
 		{
 			name: "peeklock_member_certificate_expiry_timestamp_seconds", kind: gauge, labels: []string{"shown_to"},
@@ -142,7 +142,7 @@ func partitionFamilies() []family {
 			func(p *part) float64 { return float64(p.Commands) }),
 		perPartition("peeklock_partition_refused_commands_total", counter, "Commands that this leader refused because too many were waiting.",
 			func(p *part) float64 { return float64(p.Refused) }),
-		perPartition("peeklock_partition_rules_over_budget_total", counter, "Times that a rule of a topic needed more steps for one message than it may take, and so failed. Every replica counts.",
+		perPartition("peeklock_partition_rules_over_budget_total", counter, "How often a rule of a topic failed because it exceeded its budget of steps for one message. Every replica counts.",
 			func(p *part) float64 { return float64(p.Exceeded) }),
 		perPartition("peeklock_partition_queued_commands", gauge, "Commands that wait at this leader for a log entry.",
 			func(p *part) float64 { return float64(p.Queued) }),
@@ -216,7 +216,7 @@ func storeFamilies() []family {
 			store(func(s *cluster.StoreFigures) float64 { return float64(s.Space.Reserve) })),
 		sample("peeklock_store_read_only", gauge, "1 while the member takes no new messages and entities because its disk is nearly full, else 0. All else goes on.",
 			store(func(s *cluster.StoreFigures) float64 { return truth(s.Space.ReadOnly) })),
-		sample("peeklock_store_short_of_memory", gauge, "1 while the member takes no new messages and entities because those that wait take too much memory, else 0. All else goes on.",
+		sample("peeklock_store_short_of_memory", gauge, "1 while the member refuses new messages and entities because waiting messages take too much memory, else 0. Other operations continue.",
 			store(func(s *cluster.StoreFigures) float64 { return truth(s.Space.ShortOfMemory) })),
 	}
 }

@@ -81,17 +81,17 @@ func gatewayFamilies() []family {
 // gatewayMemoryFamilies are about what connections hold.
 func gatewayMemoryFamilies() []family {
 	return []family{
-		gateway("peeklock_amqp_memory_bytes", gauge, "What connections of clients hold that is not yet stored, settled or sent, and what they cost themselves, rounded up.",
+		gateway("peeklock_amqp_memory_bytes", gauge, "Memory of client connections: what is not yet stored, settled or sent, and their fixed costs, rounded up.",
 			func(s *amqp.Stats) uint64 { return uint64(s.Memory.Used) }),
-		gateway("peeklock_amqp_memory_max_bytes", gauge, "What all of them may hold together. From 70 percent on those that hold more than their fair share are restricted.",
+		gateway("peeklock_amqp_memory_max_bytes", gauge, "Limit of peeklock_amqp_memory_bytes. From 70 percent on, connections that hold more than their fair share are restricted.",
 			func(s *amqp.Stats) uint64 { return uint64(s.Memory.Limit) }),
-		gateway("peeklock_amqp_memory_unauthenticated_bytes", gauge, "The part of these that unauthenticated connections hold.",
+		gateway("peeklock_amqp_memory_unauthenticated_bytes", gauge, "The part of peeklock_amqp_memory_bytes that unauthenticated connections hold.",
 			func(s *amqp.Stats) uint64 { return uint64(s.Memory.Unauthenticated) }),
-		gateway("peeklock_amqp_memory_restricted_connections", gauge, "Connections that hold more than their fair share of memory while it is short: they get no new credit, or worse.",
+		gateway("peeklock_amqp_memory_restricted_connections", gauge, "Connections that are restricted because they hold more than their fair share while memory is short: they get no credit, their sends are refused, or they are closed.",
 			func(s *amqp.Stats) uint64 { return uint64(s.Memory.Restricted) }),
-		gateway("peeklock_amqp_memory_refused_messages_total", counter, "Deliveries of these that were refused as server-busy.",
+		gateway("peeklock_amqp_memory_refused_messages_total", counter, "Messages that were refused with server-busy because their connection was restricted.",
 			func(s *amqp.Stats) uint64 { return s.MemoryRefused }),
-		gateway("peeklock_amqp_memory_ended_connections_total", counter, "Connections that were ended because they held the most while memory was nearly used up.",
+		gateway("peeklock_amqp_memory_ended_connections_total", counter, "Connections that were closed because they held the most while memory was nearly used up.",
 			func(s *amqp.Stats) uint64 { return s.Memory.Evictions }),
 	}
 }

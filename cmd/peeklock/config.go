@@ -58,7 +58,7 @@ type memberConfig struct {
 	PeerCA           string   `koanf:"peer_ca"`            // PEM file; who signs the certificates of members
 	GossipKey        string   `koanf:"gossip_key"`         // file with keys in base64, one a line; the first encrypts
 	OIDCIssuer       string   `koanf:"oidc_issuer"`        // URL of who issues tokens of kind jwt
-	OIDCAudience     string   `koanf:"oidc_audience"`      // whom these tokens must be for
+	OIDCAudience     string   `koanf:"oidc_audience"`      // audience that these tokens must name
 	OIDCRolesClaim   string   `koanf:"oidc_roles_claim"`   // claim that holds the roles
 	// OIDCAllNamespaces lets tokens without a claim of namespaces into all, not only the default one.
 	OIDCAllNamespaces bool   `koanf:"oidc_all_namespaces"`

@@ -17,10 +17,10 @@ func loginDefaults(to map[string]any) {
 
 // loginFlags are those about failed logins.
 func loginFlags(f *pflag.FlagSet) {
-	f.Int("login-failures", 0, "logins of one address, or one /64 of IPv6, with one key name that may fail before it is told to come back later (HTTP 429, AMQP server-busy); a valid key is never refused (default 20)")
+	f.Int("login-failures", 0, "failed logins of one address, or one /64 of IPv6, with one key name before further ones are answered as too many (HTTP 429, AMQP server-busy); a valid key is never refused (default 20)")
 	f.Int("login-failures-per-minute", 0, "how many of these failures are forgotten in a minute (default 60)")
-	f.String("login-delay", "", "how late a failed login is answered at most, up to 5s; 0: at once (default 3s)")
-	f.Int("login-verifications", 0, "credentials of one address that are verified at a time, others wait (default 8)")
+	f.String("login-delay", "", "longest delay of the answer to a failed login, up to 5s; 0: no delay (default 3s)")
+	f.Int("login-verifications", 0, "how many credentials of one address are verified at a time; others wait (default 8)")
 }
 
 // loginLimits are these settings.

@@ -12,9 +12,9 @@ import (
 
 // networkFlags are those about where clients and operators come from.
 func networkFlags(f *pflag.FlagSet) {
-	f.String("control-socket", "", "Unix socket for commands on this machine, which need no key there; at most 103 bytes (default "+socketName+" in the data folder)")
+	f.String("control-socket", "", "path of the Unix socket for commands on this machine, which need no key there; at most 103 bytes (default "+socketName+" in the data folder)")
 	f.Bool("trust-loopback", false, "treat clients with a loopback address as operators, without key and TLS; this includes all clients of a proxy, sidecar or port forward on this machine")
-	f.StringSlice("proxy-protocol-from", nil, "networks of balancers that send a PROXY protocol header (version 1 or 2) on every connection, like 10.1.0.0/16; from there one is required, from elsewhere refused; repeatable")
+	f.StringSlice("proxy-protocol-from", nil, "networks of load balancers that begin every connection with a PROXY protocol header (version 1 or 2), like 10.1.0.0/16; the header is required from these networks and refused from all others; repeatable")
 }
 
 // validateNetwork refuses what nobody could mean.

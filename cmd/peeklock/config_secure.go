@@ -28,9 +28,9 @@ func secureFlags(f *pflag.FlagSet) {
 	f.String("peer-ca", "", "who signs the certificates of members, PEM file; every member needs all three")
 	f.String("gossip-key", "", "file with 1 to 8 keys for gossip, one a line: 16, 24 or 32 bytes in base64; the first encrypts, all decrypt")
 	f.String("oidc-issuer", "", "URL of the identity provider whose tokens are accepted")
-	f.String("oidc-audience", "", "whom these tokens must be for")
+	f.String("oidc-audience", "", "audience that these tokens must name")
 	f.String("oidc-roles-claim", "", "claim of these tokens that holds the roles (default roles)")
-	f.Bool("oidc-all-namespaces", false, "let these tokens into every namespace when they have no claim peeklock_namespaces (default: into the default namespace only)")
+	f.Bool("oidc-all-namespaces", false, "accept these tokens in every namespace when they have no claim peeklock_namespaces (default: in the default namespace only)")
 	f.String("audit-log", "", "append security decisions and administrative changes to this file as JSON (default: the ordinary log)")
 }
 

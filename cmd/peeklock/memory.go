@@ -50,7 +50,7 @@ const (
 
 // memoryFlag adds the flag for serve and dev.
 func memoryFlag(f *pflag.FlagSet, to *string) {
-	const help = "memory that the process may use, 256MiB or more, like 4GiB; sends are refused before it is used up (default: that of the cgroup, else a part of the machine's)"
+	const help = "memory that the process may use, 256MiB or more, like 4GiB; the member refuses sends before it is used up (default: that of the cgroup, else a part of the machine's)"
 	if to == nil {
 		f.String("memory-limit", "", help)
 		return
