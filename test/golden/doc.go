@@ -1,5 +1,6 @@
-// Package golden compares the JSON that a package stores or sends with what it wrote before.
+// Package golden compares the JSON that a package stores or sends with golden files, so that no
+// change of the code changes a format by accident.
 //
 // The golden files name formats, not Go types, and the values in them do not depend on the names
-// of fields: a change of a name in the code leaves them as they are, or it has changed a format.
+// of Go fields: renaming a field must leave them unchanged, else it has changed the format.
 package golden

@@ -20,11 +20,11 @@ type Format struct {
 	Of   any    // any value of the type
 }
 
-// JSON compares how formats are encoded with the golden file at path, and checks that the file is
-// decoded into the values that it was made from. Each format is encoded twice: with every field
-// set, then as the zero value, which shows what is omitted. A field that was added, removed,
-// renamed or moved fails the test. REWRITE_FORMATS=1 writes the file: for fields that were added;
-// peers and files of earlier releases know no others.
+// JSON compares the encodings of formats with the golden file at path, and checks that each line
+// decodes into the value that it was encoded from. Each format is encoded twice: with every field
+// set, then as the zero value, which shows which fields are omitted. A field that was added, removed,
+// renamed or moved fails the test. REWRITE_FORMATS=1 rewrites the file. Use it for added fields only:
+// peers and files of earlier releases have the other ones.
 //
 // Values of types that encode themselves are taken from samples, by their type.
 func JSON(t *testing.T, path string, formats []Format, samples ...any) {

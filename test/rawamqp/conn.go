@@ -20,16 +20,16 @@ const (
 // Conn is a connection to a member. One goroutine may write while another reads.
 type Conn struct {
 	net.Conn
-	// Blind makes Login, Anonymous, Open and Attach wait for no answer: for a peer that reads
-	// and never answers. Set it before the first of them.
+	// Blind makes Login, Anonymous, Open and Attach wait for no answer, for peers that read and
+	// never answer. Set it before the first of these calls.
 	Blind  bool
 	reader *wire.Reader
 	stop   func() bool // stops closing the connection with its context
 	next   uint32      // delivery-id of the next transfer of session 0
 }
 
-// Dial opens a TCP connection to a member and sends nothing. It is closed with ctx at the
-// latest, which ends reads and writes that are under way.
+// Dial opens a TCP connection to a member and sends nothing. The connection is closed when ctx
+// ends, which also ends reads and writes in progress.
 func Dial(ctx context.Context, address string) (*Conn, error) {
 	conn, err := (&net.Dialer{Timeout: dialWithin}).DialContext(ctx, "tcp", address)
 	if err != nil {
@@ -38,8 +38,8 @@ func Dial(ctx context.Context, address string) (*Conn, error) {
 	return New(ctx, conn), nil
 }
 
-// New speaks over a connection that is open already, through TLS for example. It is closed
-// with ctx at the latest.
+// New uses a connection that is already open, for example through TLS. The connection is closed
+// when ctx ends.
 func New(ctx context.Context, conn net.Conn) *Conn {
 	c := &Conn{Conn: conn, reader: wire.NewReader(conn, FrameBytesMax)}
 	c.stop = context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -67,8 +67,7 @@ func (c *Conn) Login(name, key string) error {
 	return c.header(wire.HeaderAMQP())
 }
 
-// RefusedError says that the member refused to let a client sign in, by the code of its SASL
-// outcome.
+// RefusedError says that the member refused a login, with the code of its SASL outcome.
 type RefusedError struct{ Code uint8 }
 
 func (e *RefusedError) Error() string { return fmt.Sprintf("SASL outcome %d", e.Code) }
@@ -160,8 +159,8 @@ func (e *EndedError) Error() string {
 	return fmt.Sprintf("%s: %s: %s", e.What, e.Why.Condition, e.Why.Description)
 }
 
-// Expect reads up to the next frame of a type and passes over the others. A close, an end and
-// a detach that are not asked for are an *EndedError.
+// Expect reads up to the next frame of type P and skips other frames. If it reads a close, an end or
+// a detach that is not of type P, it returns an *EndedError.
 func Expect[P wire.Performative](c *Conn) (P, error) {
 	var none P
 	for {
