@@ -107,7 +107,7 @@ func TestSocketPath(t *testing.T) {
 	} {
 		s := settingsOf(t, c.args...)
 		switch err := s.validate(); {
-		case c.refused != (err != nil), err != nil && !strings.Contains(err.Error(), "the system takes 103") || err != nil && !strings.Contains(err.Error(), "control_socket"):
+		case c.refused != (err != nil), err != nil && !strings.Contains(err.Error(), "at most 103 are possible") || err != nil && !strings.Contains(err.Error(), "control_socket"):
 			t.Errorf("%q: %v", c.args, err)
 		case err == nil && s.controlSocket() != c.path:
 			t.Errorf("%q: %s", c.args, s.controlSocket())
