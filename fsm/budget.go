@@ -18,7 +18,7 @@ import (
 const (
 	// ruleStepsMax is the budget of one rule for one message: its filter, its action and the
 	// copy that the action makes.
-	ruleStepsMax = 16384
+	ruleStepsMax = 12_800
 	// messageStepsMax is the most that one message takes, apart from patches that it got where it
 	// was forwarded from: ruleStepsMax for each of sqlRulesMax rules, as much for the actions of
 	// all correlation filters, and as much again to find those and to make copies, of which at
@@ -27,7 +27,7 @@ const (
 	// An entry begins a new message while it has taken fewer than entryStepsStart steps, and a
 	// Pending one while it has taken fewer than pulseStepsStart: that leaves steps to the commands
 	// that follow the pulse in the entry.
-	entryStepsStart = sqlRulesMax / 4 * ruleStepsMax
+	entryStepsStart = 8_192_000
 	pulseStepsStart = entryStepsStart / 2
 	// entryStepsMax is the most that one entry takes.
 	entryStepsMax = entryStepsStart + messageStepsMax

@@ -22,7 +22,7 @@ const (
 )
 
 // heavyFilter takes nearly all steps of a rule for a heavy message, and does not match.
-func heavyFilter() fsm.RuleFilter { return sqlFilter("long LIKE '%" + strings.Repeat("_", 32) + "b'") }
+func heavyFilter() fsm.RuleFilter { return sqlFilter("long LIKE '%" + strings.Repeat("_", 24) + "b'") }
 
 // heavy are the properties of a message that heavyFilter works on, with a number to know it by.
 func heavy(n int) []byte {

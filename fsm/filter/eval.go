@@ -154,7 +154,9 @@ func negative(v Value) Value {
 }
 
 func (a *arithmetic) value(r *Runner) (Value, error) {
-	r.steps += stepsNode
+	if err := r.spend(stepsNode + stepsArithmetic); err != nil { // sums are the deepest of texts
+		return Value{}, err
+	}
 	x, err := a.a.value(r)
 	if err != nil {
 		return Value{}, err
@@ -163,7 +165,7 @@ func (a *arithmetic) value(r *Runner) (Value, error) {
 	if err != nil || x.kind == KindNull || y.kind == KindNull {
 		return Value{}, err
 	}
-	if r.steps > r.budget { // sums are the longest of texts
+	if r.steps > r.budget {
 		return Value{}, errSteps
 	}
 	switch {

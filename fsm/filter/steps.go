@@ -7,6 +7,7 @@ import "math"
 const (
 	stepsEvaluation  = 32  // each filter and each action
 	stepsNode        = 24  // each operator, constant, parameter and property that is evaluated
+	stepsArithmetic  = 24  // in addition, + - * / and %: the nodes of a long sum lie far apart in memory
 	stepsProperty    = 12  // in addition, to find a property
 	stepsChange      = 2   // in addition, for each earlier statement of the action
 	stepsNameByte    = 8   // a byte of a property name that is computed, set or removed
