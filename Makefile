@@ -67,7 +67,7 @@ fault: ## three processes, a leader killed and paused under load
 	go test -count=1 -timeout 20m -v ./test/fault/...
 
 rounds: ## twenty rounds of each fault under clients; root, for networks whose cables are drawn
-	PEEKLOCK_ROUNDS=20 go test -count=1 -timeout 60m -v -run TestClientsRideOut ./test/fault
+	PEEKLOCK_ROUNDS=20 go test -count=1 -timeout 60m -v -run TestClientsSurviveFailover ./test/fault
 
 soak: ## everything that is to be forgotten, made for SOAK=10m while leaders die: what grows?
 	PEEKLOCK_SOAK=$(or $(SOAK),10m) go test -count=1 -timeout 0 -v -run TestSoak ./test/fault

@@ -24,31 +24,31 @@ const (
 	secretBytes          = 32  // drawn for a key, before base64
 )
 
-// holder is what has access rules: an entity, or the namespace where name is "".
-type holder struct {
+// accessOwner is what has access rules: an entity, or the namespace where name is "".
+type accessOwner struct {
 	name    string // as spelled at creation
 	version uint64
 	rules   []fsm.AccessRule
 }
 
-// holderOf finds what a path names: a queue or topic, "" the namespace.
-func (s *Server) holderOf(r *http.Request, path string) (holder, error) {
+// accessOwnerOf finds what a path names: a queue or topic, "" the namespace.
+func (s *Server) accessOwnerOf(r *http.Request, path string) (accessOwner, error) {
 	if path == "" {
-		namespace, err := s.in(r).Describe(r.Context())
-		return holder{version: namespace.Version, rules: namespace.Access}, err
+		namespace, err := s.namespace(r).Describe(r.Context())
+		return accessOwner{version: namespace.Version, rules: namespace.Access}, err
 	}
 	var entity fsm.Entity
 	var err error
 	for _, kind := range []fsm.EntityKind{fsm.QueueEntity, fsm.TopicEntity} {
-		if entity, _, err = s.in(r).Entity(r.Context(), kind, path); !errors.Is(err, fsm.EntityNotFound) {
+		if entity, _, err = s.namespace(r).Entity(r.Context(), kind, path); !errors.Is(err, fsm.EntityNotFound) {
 			break
 		}
 	}
-	return holder{entity.Name, entity.AccessVersion, entity.Access}, naming(path, err)
+	return accessOwner{entity.Name, entity.AccessVersion, entity.Access}, withEntityName(path, err)
 }
 
-// holderPath is the name in the path, checked.
-func holderPath(r *http.Request) (string, error) {
+// accessOwnerPath is the name in the path, checked.
+func accessOwnerPath(r *http.Request) (string, error) {
 	path := r.PathValue("name")
 	if _, _, ok := fsm.SplitSubscriptionPath(path); ok {
 		return "", fmt.Errorf("%w: a subscription has the access rules of its topic", fsm.InvalidArgument)
@@ -59,43 +59,43 @@ func holderPath(r *http.Request) (string, error) {
 	return path, checkName(fsm.QueueEntity, path)
 }
 
-// changeAccess reads access rules, has them changed and writes them, again when somebody else
+// updateAccess reads access rules, has them changed and writes them, again when somebody else
 // was faster.
-func (s *Server) changeAccess(r *http.Request, path string, change func([]fsm.AccessRule) ([]fsm.AccessRule, error)) error {
+func (s *Server) updateAccess(r *http.Request, path string, change func([]fsm.AccessRule) ([]fsm.AccessRule, error)) error {
 	var err error
 	for range accessTriesMax {
-		var h holder
-		if h, err = s.holderOf(r, path); err != nil {
+		var h accessOwner
+		if h, err = s.accessOwnerOf(r, path); err != nil {
 			return err
 		}
 		var rules []fsm.AccessRule
 		if rules, err = change(slices.Clone(h.rules)); err != nil {
 			return err
 		}
-		if err = s.in(r).SetAccess(r.Context(), path, h.version, rules); !errors.Is(err, fsm.PreconditionFails) {
+		if err = s.namespace(r).SetAccess(r.Context(), path, h.version, rules); !errors.Is(err, fsm.PreconditionFails) {
 			break
 		}
 	}
 	if errors.Is(err, fsm.PreconditionFails) {
 		return fmt.Errorf("%w: others change these access rules all the time", fsm.ServerBusy)
 	}
-	return naming(path, err)
+	return withEntityName(path, err)
 }
 
 // getAccess is GET /v1/access/{queue or topic}, and without a name that of the namespace; with
 // rule= one rule.
 func (s *Server) getAccess(w http.ResponseWriter, r *http.Request) error {
-	if err := onlyParameters(r, "rule"); err != nil {
+	if err := checkParameters(r, "rule"); err != nil {
 		return err
 	}
-	path, err := holderPath(r)
+	path, err := accessOwnerPath(r)
 	if err != nil {
 		return err
 	}
 	if r.URL.Query().Has("rule") {
 		return s.replyAccess(w, r, http.StatusOK, path, r.URL.Query().Get("rule"))
 	}
-	h, err := s.holderOf(r, path)
+	h, err := s.accessOwnerOf(r, path)
 	if err != nil {
 		return err
 	}
@@ -103,13 +103,13 @@ func (s *Server) getAccess(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.reply(w, r, http.StatusOK, AccessPage{Rules: describeAccess(h.rules, endpoint, h.name)})
+	s.writeJSON(w, r, http.StatusOK, AccessPage{Rules: describeAccess(h.rules, endpoint, h.name)})
 	return nil
 }
 
 // replyAccess answers with one rule as the catalog has it.
 func (s *Server) replyAccess(w http.ResponseWriter, r *http.Request, status int, path, rule string) error {
-	h, err := s.holderOf(r, path)
+	h, err := s.accessOwnerOf(r, path)
 	if err != nil {
 		return err
 	}
@@ -117,11 +117,11 @@ func (s *Server) replyAccess(w http.ResponseWriter, r *http.Request, status int,
 	if err != nil {
 		return err
 	}
-	i := findAccess(h.rules, rule)
+	i := findAccessRule(h.rules, rule)
 	if i < 0 {
-		return noAccess(rule)
+		return accessRuleNotFound(rule)
 	}
-	s.reply(w, r, status, describeAccess(h.rules[i:i+1], endpoint, h.name)[0])
+	s.writeJSON(w, r, status, describeAccess(h.rules[i:i+1], endpoint, h.name)[0])
 	return nil
 }
 
@@ -137,22 +137,22 @@ func (s *Server) putAccess(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var asked AccessRuleRequest
-	if err := readBody(r, &asked, "name, rights, primaryKey, secondaryKey"); err != nil {
+	if err := decodeBody(r, &asked, "name, rights, primaryKey, secondaryKey"); err != nil {
 		return err
 	}
 	if asked.Name != "" && asked.Name != rule {
 		return fmt.Errorf("%w: the parameter calls the rule %.60q and the body %.60q", fsm.InvalidArgument, rule, asked.Name)
 	}
 	asked.Name = rule
-	err = s.changeAccess(r, path, func(rules []fsm.AccessRule) ([]fsm.AccessRule, error) {
-		i := findAccess(rules, rule)
+	err = s.updateAccess(r, path, func(rules []fsm.AccessRule) ([]fsm.AccessRule, error) {
+		i := findAccessRule(rules, rule)
 		switch {
 		case replace && i < 0:
-			return nil, noAccess(rule)
+			return nil, accessRuleNotFound(rule)
 		case !replace && i >= 0:
 			return nil, fmt.Errorf("%w: an access rule '%s' is there: replace=true changes it", fsm.RuleExists, rule)
 		}
-		changed, err := accessRules([]AccessRuleRequest{asked}, rules)
+		changed, err := completeAccessRules([]AccessRuleRequest{asked}, rules)
 		switch {
 		case err != nil:
 			return nil, err
@@ -161,7 +161,7 @@ func (s *Server) putAccess(w http.ResponseWriter, r *http.Request) error {
 		default:
 			rules = append(rules, changed[0])
 		}
-		return rules, tooMany(len(rules))
+		return rules, checkAccessRuleCount(len(rules))
 	})
 	if err != nil {
 		return err
@@ -180,10 +180,10 @@ func (s *Server) deleteAccess(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	err = s.changeAccess(r, path, func(rules []fsm.AccessRule) ([]fsm.AccessRule, error) {
-		i := findAccess(rules, rule)
+	err = s.updateAccess(r, path, func(rules []fsm.AccessRule) ([]fsm.AccessRule, error) {
+		i := findAccessRule(rules, rule)
 		if i < 0 {
-			return nil, noAccess(rule)
+			return nil, accessRuleNotFound(rule)
 		}
 		return slices.Delete(rules, i, i+1), nil
 	})
@@ -196,30 +196,30 @@ func (s *Server) deleteAccess(w http.ResponseWriter, r *http.Request) error {
 
 // regenerate is POST /v1/regenerate/{queue or topic}: one key of a rule is drawn anew.
 func (s *Server) regenerate(w http.ResponseWriter, r *http.Request) error {
-	if err := onlyParameters(r); err != nil {
+	if err := checkParameters(r); err != nil {
 		return err
 	}
-	path, err := holderPath(r)
+	path, err := accessOwnerPath(r)
 	if err != nil {
 		return err
 	}
 	var asked RegenerateRequest
-	if err := readBody(r, &asked, "rule and which"); err != nil {
+	if err := decodeBody(r, &asked, "rule and which"); err != nil {
 		return err
 	}
 	if asked.Which != KeyPrimary && asked.Which != KeySecondary {
 		return fmt.Errorf("%w: which is %s or %s, not %.40q", fsm.InvalidArgument, KeyPrimary, KeySecondary, asked.Which)
 	}
-	visitOf(r).rule = asked.Rule
-	err = s.changeAccess(r, path, func(rules []fsm.AccessRule) ([]fsm.AccessRule, error) {
-		i := findAccess(rules, asked.Rule)
+	contextOf(r).rule = asked.Rule
+	err = s.updateAccess(r, path, func(rules []fsm.AccessRule) ([]fsm.AccessRule, error) {
+		i := findAccessRule(rules, asked.Rule)
 		switch {
 		case i < 0:
-			return nil, noAccess(asked.Rule)
+			return nil, accessRuleNotFound(asked.Rule)
 		case asked.Which == KeyPrimary:
-			rules[i].Primary = drawSecret()
+			rules[i].Primary = newSecret()
 		default:
-			rules[i].Secondary = drawSecret()
+			rules[i].Secondary = newSecret()
 		}
 		return rules, nil
 	})
@@ -230,40 +230,40 @@ func (s *Server) regenerate(w http.ResponseWriter, r *http.Request) error {
 }
 
 func accessRuleName(r *http.Request, others ...string) (path, rule string, err error) {
-	if err := onlyParameters(r, append(others, "rule")...); err != nil {
+	if err := checkParameters(r, append(others, "rule")...); err != nil {
 		return "", "", err
 	}
 	if rule = r.URL.Query().Get("rule"); rule == "" {
 		return "", "", fmt.Errorf("%w: which access rule? say so with ?rule=", fsm.InvalidArgument)
 	}
-	path, err = holderPath(r)
+	path, err = accessOwnerPath(r)
 	return path, rule, err
 }
 
-// findAccess looks for a rule by its name, which is compared exactly.
-func findAccess(rules []fsm.AccessRule, name string) int {
+// findAccessRule looks for a rule by its name, which is compared exactly.
+func findAccessRule(rules []fsm.AccessRule, name string) int {
 	return slices.IndexFunc(rules, func(r fsm.AccessRule) bool { return r.Name == name })
 }
 
-func noAccess(rule string) error {
+func accessRuleNotFound(rule string) error {
 	return fmt.Errorf("%w: there is no access rule '%.256s'", fsm.RuleNotFound, rule)
 }
 
-func tooMany(rules int) error {
+func checkAccessRuleCount(rules int) error {
 	if rules > accessRulesMax {
 		return fmt.Errorf("%w: there are at most %d access rules to an entity or namespace", fsm.QuotaExceeded, accessRulesMax)
 	}
 	return nil
 }
 
-// accessRules completes and checks rules: keys that are left out are those of the old rule of
+// completeAccessRules completes and checks rules: keys that are left out are those of the old rule of
 // that name, and drawn where there is none. Errors name no key.
-func accessRules(asked []AccessRuleRequest, old []fsm.AccessRule) ([]fsm.AccessRule, error) {
+func completeAccessRules(asked []AccessRuleRequest, old []fsm.AccessRule) ([]fsm.AccessRule, error) {
 	rules := make([]fsm.AccessRule, 0, len(asked))
 	for _, a := range asked {
 		rule := fsm.AccessRule{Name: a.Name, Primary: a.PrimaryKey, Secondary: a.SecondaryKey}
 		kept := []string{""} // secrets that may be short: they were there before
-		if i := findAccess(old, a.Name); i >= 0 {
+		if i := findAccessRule(old, a.Name); i >= 0 {
 			kept = append(kept, old[i].Primary, old[i].Secondary)
 			if rule.Primary == "" {
 				rule.Primary = old[i].Primary
@@ -273,20 +273,20 @@ func accessRules(asked []AccessRuleRequest, old []fsm.AccessRule) ([]fsm.AccessR
 			}
 		} else {
 			if rule.Primary == "" {
-				rule.Primary = drawSecret()
+				rule.Primary = newSecret()
 			}
 			if rule.Secondary == "" {
-				rule.Secondary = drawSecret()
+				rule.Secondary = newSecret()
 			}
 		}
 		var err error
-		if rule.Rights, err = readRights(a.Rights); err == nil {
+		if rule.Rights, err = parseRights(a.Rights); err == nil {
 			err = checkAccess(rule)
 		}
 		if err == nil {
 			err = checkNewSecrets(rule, kept)
 		}
-		if err == nil && findAccess(rules, a.Name) >= 0 {
+		if err == nil && findAccessRule(rules, a.Name) >= 0 {
 			err = errors.New("it is given twice")
 		}
 		if err != nil {
@@ -294,15 +294,15 @@ func accessRules(asked []AccessRuleRequest, old []fsm.AccessRule) ([]fsm.AccessR
 		}
 		rules = append(rules, rule)
 	}
-	return rules, tooMany(len(rules))
+	return rules, checkAccessRuleCount(len(rules))
 }
 
 func checkAccess(rule fsm.AccessRule) error {
-	if rule.Name == "" || len(rule.Name) > accessNameBytesMax || !plainText(rule.Name) {
+	if rule.Name == "" || len(rule.Name) > accessNameBytesMax || !isPrintable(rule.Name) {
 		return fmt.Errorf("a name is 1 to %d bytes of text without control characters", accessNameBytesMax)
 	}
 	for _, secret := range []string{rule.Primary, rule.Secondary} {
-		if len(secret) > accessSecretBytesMax || !plainText(secret) {
+		if len(secret) > accessSecretBytesMax || !isPrintable(secret) {
 			return fmt.Errorf("a key is 1 to %d bytes of text without control characters", accessSecretBytesMax)
 		}
 	}
@@ -319,12 +319,12 @@ func checkNewSecrets(rule fsm.AccessRule, kept []string) error {
 	return nil
 }
 
-func plainText(text string) bool {
+func isPrintable(text string) bool {
 	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
 }
 
-// readRights reads the service's words, in any case. Manage means the other two as well.
-func readRights(words []string) (fsm.Rights, error) {
+// parseRights reads the service's words, in any case. Manage means the other two as well.
+func parseRights(words []string) (fsm.Rights, error) {
 	var rights fsm.Rights
 	for _, word := range words {
 		right, ok := auth.ParseRight(word)
@@ -339,8 +339,8 @@ func readRights(words []string) (fsm.Rights, error) {
 	return rights, nil
 }
 
-// rightWords are the rights in the order of the service.
-func rightWords(rights fsm.Rights) []string {
+// rightNames are the rights in the order of the service.
+func rightNames(rights fsm.Rights) []string {
 	var words []string
 	for _, r := range []struct {
 		right fsm.Rights
@@ -353,8 +353,8 @@ func rightWords(rights fsm.Rights) []string {
 	return words
 }
 
-// drawSecret draws a key as the cloud does: 44 characters of base64.
-func drawSecret() string {
+// newSecret draws a key as the cloud does: 44 characters of base64.
+func newSecret() string {
 	var secret [secretBytes]byte
 	_, _ = rand.Read(secret[:]) // never fails: crypto/rand ends the process instead
 	return base64.StdEncoding.EncodeToString(secret[:])
@@ -365,10 +365,10 @@ func describeAccess(rules []fsm.AccessRule, endpoint, entity string) []AccessRul
 	list := make([]AccessRule, len(rules))
 	for i, rule := range rules {
 		list[i] = AccessRule{
-			Name: rule.Name, Rights: rightWords(rule.Rights), PrimaryKey: rule.Primary, SecondaryKey: rule.Secondary,
+			Name: rule.Name, Rights: rightNames(rule.Rights), PrimaryKey: rule.Primary, SecondaryKey: rule.Secondary,
 			PrimaryConnectionString:   connectionString(endpoint, rule.Name, rule.Primary, entity),
 			SecondaryConnectionString: connectionString(endpoint, rule.Name, rule.Secondary, entity),
-			Created:                   instant(rule.Created), Updated: instant(rule.Updated),
+			Created:                   toTime(rule.Created), Updated: toTime(rule.Updated),
 		}
 	}
 	slices.SortFunc(list, func(a, b AccessRule) int { return strings.Compare(a.Name, b.Name) })

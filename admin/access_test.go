@@ -20,9 +20,9 @@ const accessShown = `{"name":"app","rights":["Send","Listen"],"primaryKey":"firs
 
 func TestAccessLife(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.ask("PUT", "/v1/queues/a/b", "", nil)
-	r.ask("PUT", "/v1/topics/t", "", nil)
+	r := newTestServer(t)
+	r.request("PUT", "/v1/queues/a/b", "", nil)
+	r.request("PUT", "/v1/topics/t", "", nil)
 	for _, step := range []struct {
 		method, path, body string
 		status             int
@@ -65,7 +65,7 @@ func TestAccessLife(t *testing.T) {
 		{"POST", "/v1/regenerate/t", `{"rule":"a b/c","which":"both"}`, 400, "which is primary or secondary"},
 		{"POST", "/v1/regenerate/t?rule=x", `{}`, 400, "unknown parameter"},
 	} {
-		status, body := r.ask(step.method, step.path, step.body, nil)
+		status, body := r.request(step.method, step.path, step.body, nil)
 		if status != step.status || !strings.Contains(body, step.want) {
 			t.Errorf("%s %.80s: %d %s\nwant %d with %s", step.method, step.path, status, body, step.status, step.want)
 		}
@@ -79,12 +79,12 @@ func TestAccessLife(t *testing.T) {
 // changes, and may be moved, but not come back once it is gone.
 func TestNewSecretsAreLong(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	short, long := strings.Repeat("s", auth.SecretBytesMin-1), strings.Repeat("l", auth.SecretBytesMin)
 	keys := func(primary, secondary string) string {
 		return `{"rights":["Send"],"primaryKey":"` + primary + `","secondaryKey":"` + secondary + `"}`
 	}
-	r.ask("PUT", "/v1/queues/q", "", nil)
+	r.request("PUT", "/v1/queues/q", "", nil)
 	for _, path := range []string{"/v1/access/q?rule=r", "/v1/access?rule=r"} {
 		steps := []struct {
 			path, body string
@@ -108,13 +108,13 @@ func TestNewSecretsAreLong(t *testing.T) {
 				r.shorten(strings.Trim(strings.TrimSuffix(strings.TrimPrefix(path, "/v1/access"), "?rule=r"), "/"), "r", short)
 				continue
 			}
-			status, body := r.ask("PUT", step.path, step.body, nil)
+			status, body := r.request("PUT", step.path, step.body, nil)
 			if status != step.status || status == 400 && !strings.Contains(body, "at least 16 bytes: give a longer one, or none to have it drawn") || status == 400 && strings.Contains(body, short) {
 				t.Errorf("step %d of %s: %d %s", i, path, status, body)
 			}
 		}
 	}
-	if status, body := r.ask("PUT", "/v1/namespaces/n", `{"accessRules":[{"name":"r","rights":["Send"],"primaryKey":"`+short+`"}]}`, nil); status != 400 {
+	if status, body := r.request("PUT", "/v1/namespaces/n", `{"accessRules":[{"name":"r","rights":["Send"],"primaryKey":"`+short+`"}]}`, nil); status != 400 {
 		t.Errorf("a namespace: %d %s", status, body)
 	}
 	rule := func(key string) string {
@@ -122,7 +122,7 @@ func TestNewSecretsAreLong(t *testing.T) {
 	}
 	r.shorten("q", "r", short)
 	for key, want := range map[string]int{short: 200, "t": 400} {
-		if status, body := r.ask("PUT", "/q", rule(key), update); status != want {
+		if status, body := r.request("PUT", "/q", rule(key), update); status != want {
 			t.Errorf("%s: %d %s", key, status, body)
 		}
 	}
@@ -131,15 +131,15 @@ func TestNewSecretsAreLong(t *testing.T) {
 // What passes here passes in the catalog, at every limit.
 func TestAccessAtItsLimits(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	for i := range accessRulesMax {
 		name := fmt.Sprintf("%02d", i) + strings.Repeat("n", accessNameBytesMax-2)
 		body := `{"rights":["Send"],"primaryKey":"` + strings.Repeat("p", accessSecretBytesMax) + `"}`
-		if status, answer := r.ask("PUT", "/v1/access?rule="+name, body, nil); status != http.StatusCreated {
+		if status, answer := r.request("PUT", "/v1/access?rule="+name, body, nil); status != http.StatusCreated {
 			t.Fatal(status, answer)
 		}
 	}
-	if status, body := r.ask("PUT", "/v1/access?rule=more", `{"rights":["Send"]}`, nil); status != http.StatusForbidden || !strings.Contains(body, "at most 12") {
+	if status, body := r.request("PUT", "/v1/access?rule=more", `{"rights":["Send"]}`, nil); status != http.StatusForbidden || !strings.Contains(body, "at most 12") {
 		t.Error(status, body)
 	}
 	for _, rule := range r.namespace.Access {
@@ -152,10 +152,10 @@ func TestAccessAtItsLimits(t *testing.T) {
 // Who changes rules beside others loses nothing of theirs, and gives up in the end.
 func TestAccessRivals(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	for rivals, want := range map[int]int{accessTriesMax - 1: http.StatusCreated, accessTriesMax: http.StatusServiceUnavailable} {
 		r.rivals = rivals
-		if status, body := r.ask("PUT", fmt.Sprintf("/v1/access?rule=after%d", rivals), `{"rights":["Send"]}`, nil); status != want {
+		if status, body := r.request("PUT", fmt.Sprintf("/v1/access?rule=after%d", rivals), `{"rights":["Send"]}`, nil); status != want {
 			t.Errorf("%d rivals: %d %s", rivals, status, body)
 		}
 	}
@@ -189,14 +189,14 @@ func readATOMRules(t *testing.T, body string) []atomAccess {
 // no list at all, by which the Go and JavaScript clients say that there are none.
 func TestATOMAccess(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	// As JavaScript writes it (prefix p5), .NET (no times), and one without keys.
-	given := `<AuthorizationRules><AuthorizationRule p5:type="SharedAccessAuthorizationRule" xmlns:p5="` + instanceSpace + `"><ClaimType>SharedAccessKey</ClaimType><ClaimValue>None</ClaimValue>` +
+	given := `<AuthorizationRules><AuthorizationRule p5:type="SharedAccessAuthorizationRule" xmlns:p5="` + instanceXMLNS + `"><ClaimType>SharedAccessKey</ClaimType><ClaimValue>None</ClaimValue>` +
 		`<Rights><AccessRights>Manage</AccessRights><AccessRights>Send</AccessRights><AccessRights>Listen</AccessRights></Rights><KeyName>all</KeyName><PrimaryKey>a&lt;b-and-long-enough</PrimaryKey><SecondaryKey>and-the-second-one</SecondaryKey></AuthorizationRule>` +
 		`<AuthorizationRule i:type="SharedAccessAuthorizationRule"><Rights><AccessRights>Send</AccessRights></Rights><CreatedTime>2026-01-01T00:00:00Z</CreatedTime><KeyName>app</KeyName></AuthorizationRule></AuthorizationRules>`
 	put := func(children string, status int, change func(*http.Request)) []atomAccess {
 		t.Helper()
-		got, body := r.ask("PUT", "/q", entryOf("QueueDescription", children), change)
+		got, body := r.request("PUT", "/q", entryOf("QueueDescription", children), change)
 		if got != status {
 			t.Fatal(got, body)
 		}
@@ -213,7 +213,7 @@ func TestATOMAccess(t *testing.T) {
 	if diff := cmp.Diff(want, made[0]); diff != "" {
 		t.Error(diff)
 	}
-	_, body := r.ask("GET", "/q", "", nil)
+	_, body := r.request("GET", "/q", "", nil)
 	if diff := cmp.Diff(made, readATOMRules(t, body)); diff != "" {
 		t.Error(diff)
 	}
@@ -235,15 +235,15 @@ func TestATOMAccess(t *testing.T) {
 	// What is refused changes no key.
 	put(given, 200, update)
 	put(given+"<LockDuration>PT1S</LockDuration>", 400, update)
-	if _, body := r.ask("GET", "/q", "", nil); len(readATOMRules(t, body)) != 2 {
+	if _, body := r.request("GET", "/q", "", nil); len(readATOMRules(t, body)) != 2 {
 		t.Error("a refused update took rules away")
 	}
 }
 
 func TestATOMAccessRefuses(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.ask("PUT", "/t", entryOf("TopicDescription", ""), nil)
+	r := newTestServer(t)
+	r.request("PUT", "/t", entryOf("TopicDescription", ""), nil)
 	rule := func(name string) string {
 		return "<AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights><KeyName>" + name + "</KeyName></AuthorizationRule>"
 	}
@@ -264,7 +264,7 @@ func TestATOMAccessRefuses(t *testing.T) {
 		{"/t/Subscriptions/s", "SubscriptionDescription", rule("a"), 400, "of its topic"},
 	} {
 		body := entryOf(c.kind, "<AuthorizationRules>"+c.rules+"</AuthorizationRules>")
-		if status, answer := r.ask("PUT", c.path, body, nil); status != c.status || !strings.Contains(answer, c.want) {
+		if status, answer := r.request("PUT", c.path, body, nil); status != c.status || !strings.Contains(answer, c.want) {
 			t.Errorf("%s %.80s: %d %s, want %d %s", c.path, c.rules, status, answer, c.status, c.want)
 		}
 	}
@@ -278,7 +278,7 @@ func TestConnectionString(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ endpoint, rule, secret, want string }{
 		{"Endpoint=sb://h", "r", "s=", "Endpoint=sb://h;SharedAccessKeyName=r;SharedAccessKey=s=;EntityPath=q"},
-		{"Endpoint=sb://h" + plainFlag, "r", "s", "Endpoint=sb://h;SharedAccessKeyName=r;SharedAccessKey=s;EntityPath=q;UseDevelopmentEmulator=true"},
+		{"Endpoint=sb://h" + emulatorFlag, "r", "s", "Endpoint=sb://h;SharedAccessKeyName=r;SharedAccessKey=s;EntityPath=q;UseDevelopmentEmulator=true"},
 		{"Endpoint=sb://h", "a;b", "s", ""},
 		{"Endpoint=sb://h", "r", "a;b", ""},
 		{"Endpoint=sb://h", "r", "", ""},
@@ -307,7 +307,7 @@ func FuzzAccess(f *testing.F) {
 				return
 			}
 		}
-		rules, err := accessRules(asked, nil)
+		rules, err := completeAccessRules(asked, nil)
 		if err != nil {
 			if codeOf(err) == fsm.Internal {
 				t.Errorf("%q: %v", data, err)

@@ -28,23 +28,23 @@ type MemberReplacement struct {
 	With string `json:"with"` // name or id of the member that gets all replicas
 }
 
-// Placement is the body of POST /v1/partitions/{id}/move.
-type Placement struct {
+// MoveRequest is the body of POST /v1/partitions/{id}/move.
+type MoveRequest struct {
 	Members []string `json:"members"` // names or ids, the preferred leader first
 }
 
-// Transfer is the body of POST /v1/partitions/{id}/transfer.
-type Transfer struct {
+// TransferRequest is the body of POST /v1/partitions/{id}/transfer.
+type TransferRequest struct {
 	To string `json:"to"` // name or id of the next leader
 }
 
-// Growth is the body of POST /v1/partitions: how many partitions more.
-type Growth struct {
+// GrowRequest is the body of POST /v1/partitions: how many partitions more.
+type GrowRequest struct {
 	Add int `json:"add"`
 }
 
-// Grown is its answer: how many there are.
-type Grown struct {
+// GrowResult is its answer: how many there are.
+type GrowResult struct {
 	Partitions int `json:"partitions"`
 }
 
@@ -86,8 +86,8 @@ type VerifiedReplica struct {
 	Error   string       `json:"error,omitempty"`  // why there is none
 }
 
-// Verified is the answer of GET /v1/verify/{partition}: the state of every replica at one index.
-type Verified struct {
+// VerifyResult is the answer of GET /v1/verify/{partition}: the state of every replica at one index.
+type VerifyResult struct {
 	Partition fsm.PartitionID   `json:"partition"`
 	Index     uint64            `json:"index"`
 	Replicas  []VerifiedReplica `json:"replicas"`

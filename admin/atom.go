@@ -49,42 +49,42 @@ func (s *Server) serveATOM(w http.ResponseWriter, r *http.Request) {
 	t, err := parseATOMPath(r.URL.Path)
 	if err != nil {
 		var refused error
-		if r, refused = s.admit(r, needKey, ""); refused != nil {
+		if r, refused = s.admit(r, anyKey, ""); refused != nil {
 			err = refused
 		}
-		s.refuse(w, r, err)
+		s.writeProblem(w, r, err)
 		return
 	}
-	if r, err = s.admit(r, t.need(r), t.name); err == nil {
+	if r, err = s.admit(r, t.requiredAccess(r), t.name); err == nil {
 		err = s.atomRoute(t, r.Method)(w, r, t)
 		if r.Method != http.MethodGet {
-			s.changed(r, t.change(r), err)
+			s.auditChange(r, t.auditedChange(r), err)
 		}
 	}
 	if err != nil {
-		s.refuse(w, r, err)
+		s.writeProblem(w, r, err)
 	}
 }
 
-// need is what a request wants of its caller's key: one of an entity is good for all but to
+// requiredAccess is what a request wants of its caller's key: one of an entity is good for all but to
 // make entities and to list more than its own subscriptions.
-func (t atomTarget) need(r *http.Request) need {
-	switch t.what {
+func (t atomTarget) requiredAccess(r *http.Request) requiredAccess {
+	switch t.resource {
 	case atomEntity:
 		if r.Method == http.MethodPut && r.Header.Get("If-Match") == "" {
-			return needNamespace
+			return manageNamespace
 		}
 	case atomNamespace:
-		return needNamespace
+		return manageNamespace
 	case atomList, atomRules, atomRule:
 	}
-	return needEntity // lists of queues and topics name none: that is the namespace
+	return manageEntity // lists of queues and topics name none: that is the namespace
 }
 
-// change is what the audit log says of a request. What a path leads to is found out later.
-func (t atomTarget) change(r *http.Request) change {
-	c := change{operation: "delete", kind: anyEntity, name: t.name, rule: t.rule}
-	if t.what == atomRules || t.what == atomRule {
+// auditedChange is what the audit log says of a request. What a path leads to is found out later.
+func (t atomTarget) auditedChange(r *http.Request) auditedChange {
+	c := auditedChange{operation: "delete", kind: anyEntity, name: t.name, rule: t.rule}
+	if t.resource == atomRules || t.resource == atomRule {
 		c.kind = "rule"
 	}
 	switch {
@@ -102,7 +102,7 @@ func (t atomTarget) change(r *http.Request) change {
 type atomHandler func(http.ResponseWriter, *http.Request, atomTarget) error
 
 func (s *Server) atomRoute(t atomTarget, method string) atomHandler {
-	switch t.what {
+	switch t.resource {
 	case atomNamespace:
 		if method == http.MethodGet {
 			return s.atomNamespaceInfo
@@ -151,12 +151,12 @@ func (s *Server) atomFind(r *http.Request, t atomTarget) (fsm.Entity, fsm.Counts
 		if err = checkName(kind, t.name); err != nil {
 			return entity, counts, err
 		}
-		entity, counts, err = s.in(r).Entity(r.Context(), kind, t.name)
+		entity, counts, err = s.namespace(r).Entity(r.Context(), kind, t.name)
 		if !errors.Is(err, fsm.EntityNotFound) {
 			break
 		}
 	}
-	return entity, counts, naming(t.name, err)
+	return entity, counts, withEntityName(t.name, err)
 }
 
 // atomGetEntity is GET /{entity}: settings and runtime properties are one answer.
@@ -183,7 +183,7 @@ func (s *Server) atomPutEntity(w http.ResponseWriter, r *http.Request, t atomTar
 	if err != nil {
 		return err
 	}
-	visitOf(r).kind = kind.String()
+	contextOf(r).kind = kind.String()
 	asked, err := description.settings()
 	if err == nil {
 		err = s.permitForwarding(r, description)
@@ -198,21 +198,21 @@ func (s *Server) atomPutEntity(w http.ResponseWriter, r *http.Request, t atomTar
 	if r.Header.Get("If-Match") != "" {
 		return s.atomUpdate(w, r, kind, t.name, asked, access)
 	}
-	rules, err := accessRules(access, nil)
+	rules, err := completeAccessRules(access, nil)
 	if err != nil {
 		return err
 	}
 	return s.atomCreate(w, r, kind, t.name, asked, rules, description)
 }
 
-func (s *Server) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked Settings, rules []fsm.AccessRule, description *node) error {
-	limits, err := s.limits(r)
+func (s *Server) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked Settings, rules []fsm.AccessRule, description *element) error {
+	limits, err := s.namespaceLimits(r)
 	if err != nil {
 		return err
 	}
 	normal := defaultSettings(kind)
 	normal.LockDuration = fsm.DefaultSettings().LockDuration // the service's, PT1M
-	settings, err := asked.over(kind, limits.within(normal), limits)
+	settings, err := asked.applyTo(kind, limits.clamp(normal), limits)
 	if err != nil {
 		return err
 	}
@@ -222,9 +222,9 @@ func (s *Server) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 			return err
 		}
 	}
-	entity, err := s.in(r).CreateEntity(r.Context(), kind, name, settings, rule, rules)
+	entity, err := s.namespace(r).CreateEntity(r.Context(), kind, name, settings, rule, rules)
 	if err != nil {
-		return namingNew(kind, name, err)
+		return withNewEntityName(kind, name, err)
 	}
 	s.replyEntity(w, r, http.StatusCreated, entity, fsm.Counts{})
 	return nil
@@ -234,27 +234,27 @@ func (s *Server) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 // out a text to clear it; what the service's API does not know (retryDelay) stays. The access
 // rules come last: when the settings are refused, no key has changed.
 func (s *Server) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked Settings, access []AccessRuleRequest) error {
-	limits, err := s.limits(r)
+	limits, err := s.namespaceLimits(r)
 	if err != nil {
 		return err
 	}
-	entity, counts, err := s.in(r).Entity(r.Context(), kind, name)
+	entity, counts, err := s.namespace(r).Entity(r.Context(), kind, name)
 	if err != nil {
-		return naming(name, err)
+		return withEntityName(name, err)
 	}
 	old := entity.Settings.WithDefaults()
 	old.UserMetadata, old.ForwardTo, old.ForwardDeadLettersTo = "", "", ""
-	settings, err := asked.over(kind, old, limits)
+	settings, err := asked.applyTo(kind, old, limits)
 	if err != nil {
 		return err
 	}
-	rules, err := accessRules(access, entity.Access)
+	rules, err := completeAccessRules(access, entity.Access)
 	if err != nil {
 		return err
 	}
-	differ := !slices.EqualFunc(rules, entity.Access, sameAccess)
-	if entity, err = s.in(r).UpdateEntity(r.Context(), kind, name, settings); err != nil {
-		return naming(name, err)
+	differ := !slices.EqualFunc(rules, entity.Access, equalAccessRule)
+	if entity, err = s.namespace(r).UpdateEntity(r.Context(), kind, name, settings); err != nil {
+		return withEntityName(name, err)
 	}
 	if differ {
 		if entity, err = s.replaceAccess(r, kind, name, access); err != nil {
@@ -272,13 +272,13 @@ func (s *Server) atomDeleteEntity(w http.ResponseWriter, r *http.Request, t atom
 		if err = checkName(kind, t.name); err != nil {
 			return err
 		}
-		if err = s.in(r).DeleteEntity(r.Context(), kind, t.name); !errors.Is(err, fsm.EntityNotFound) {
-			visitOf(r).kind = kind.String()
+		if err = s.namespace(r).DeleteEntity(r.Context(), kind, t.name); !errors.Is(err, fsm.EntityNotFound) {
+			contextOf(r).kind = kind.String()
 			break
 		}
 	}
 	if err != nil {
-		return naming(t.name, err)
+		return withEntityName(t.name, err)
 	}
 	w.WriteHeader(http.StatusOK)
 	return nil
@@ -287,21 +287,21 @@ func (s *Server) atomDeleteEntity(w http.ResponseWriter, r *http.Request, t atom
 // atomNamespaceInfo is GET /$namespaceinfo. The service sells two sizes of messages; a namespace
 // that says nothing of them is like its smaller one.
 func (s *Server) atomNamespaceInfo(w http.ResponseWriter, r *http.Request, _ atomTarget) error {
-	n, err := s.in(r).Describe(r.Context())
+	n, err := s.namespace(r).Describe(r.Context())
 	if err != nil {
 		return err
 	}
 	x := newXML()
 	x.entry(r, atomItem{path: namespaceWord, title: n.Name, author: n.Name, published: n.Created, updated: n.Updated}, true, func() {
-		x.open("NamespaceInfo", "xmlns", serviceSpace, "xmlns:i", instanceSpace)
-		x.moment("CreatedTime", n.Created)
+		x.open("NamespaceInfo", "xmlns", serviceXMLNS, "xmlns:i", instanceXMLNS)
+		x.time("CreatedTime", n.Created)
 		if n.Settings.MessageBytesMax <= standardMessageBytes {
 			x.leaf("MessagingSKU", "Standard")
 		} else {
 			x.leaf("MessagingSKU", "Premium")
 			x.number("MessagingUnits", 1)
 		}
-		x.moment("ModifiedTime", n.Updated)
+		x.time("ModifiedTime", n.Updated)
 		x.leaf("Name", n.Name)
 		x.leaf("NamespaceType", "Messaging")
 		x.end("NamespaceInfo")
@@ -329,7 +329,7 @@ func namespaceOf(r *http.Request) string {
 }
 
 // replyXML writes a finished document. The client is gone when writing fails: nothing to do.
-func (s *Server) replyXML(w http.ResponseWriter, status int, kind string, x *xmlText) {
+func (s *Server) replyXML(w http.ResponseWriter, status int, kind string, x *xmlWriter) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")

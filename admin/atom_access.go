@@ -20,7 +20,7 @@ const (
 )
 
 // access reads the AuthorizationRules of a description; none are none.
-func (n *node) access() ([]AccessRuleRequest, error) {
+func (n *element) access() ([]AccessRuleRequest, error) {
 	list := n.child(accessListName)
 	if list == nil {
 		return nil, nil
@@ -49,7 +49,7 @@ func (n *node) access() ([]AccessRuleRequest, error) {
 }
 
 // leafText is the text of a child, "" when it is not there.
-func (n *node) leafText(name string) string {
+func (n *element) leafText(name string) string {
 	if c := n.child(name); c != nil {
 		return strings.TrimSpace(c.text)
 	}
@@ -60,36 +60,36 @@ func (n *node) leafText(name string) string {
 // is then. The list is the whole of them: the Go client leaves an empty one out, so none given
 // are none.
 func (s *Server) replaceAccess(r *http.Request, kind fsm.EntityKind, name string, asked []AccessRuleRequest) (fsm.Entity, error) {
-	err := s.changeAccess(r, name, func(old []fsm.AccessRule) ([]fsm.AccessRule, error) { return accessRules(asked, old) })
-	s.changed(r, change{operation: "update", kind: "access_rules", name: name}, err)
+	err := s.updateAccess(r, name, func(old []fsm.AccessRule) ([]fsm.AccessRule, error) { return completeAccessRules(asked, old) })
+	s.auditChange(r, auditedChange{operation: "update", kind: "access_rules", name: name}, err)
 	if err != nil {
 		return fsm.Entity{}, err
 	}
-	entity, _, err := s.in(r).Entity(r.Context(), kind, name)
-	return entity, naming(name, err)
+	entity, _, err := s.namespace(r).Entity(r.Context(), kind, name)
+	return entity, withEntityName(name, err)
 }
 
-// sameAccess passes the times over.
-func sameAccess(a, b fsm.AccessRule) bool {
+// equalAccessRule passes the times over.
+func equalAccessRule(a, b fsm.AccessRule) bool {
 	return a.Name == b.Name && a.Primary == b.Primary && a.Secondary == b.Secondary && a.Rights == b.Rights
 }
 
 // accessRules writes them in the form that all clients read. The times are never the unset
 // ones, which Go does not read here; a key that is not there is left out, since .NET refuses
 // empty ones.
-func (x *xmlText) accessRules(rules []fsm.AccessRule) {
+func (x *xmlWriter) accessRules(rules []fsm.AccessRule) {
 	x.open(accessListName)
 	for _, rule := range rules {
 		x.open(accessElement, "i:type", accessType)
 		x.leaf("ClaimType", accessClaimType)
 		x.leaf("ClaimValue", accessClaim)
 		x.open("Rights")
-		for _, word := range rightWords(rule.Rights) {
+		for _, word := range rightNames(rule.Rights) {
 			x.leaf("AccessRights", word)
 		}
 		x.end("Rights")
-		x.leaf("CreatedTime", instant(rule.Created).Format(time.RFC3339Nano))
-		x.leaf("ModifiedTime", instant(rule.Updated).Format(time.RFC3339Nano))
+		x.leaf("CreatedTime", toTime(rule.Created).Format(time.RFC3339Nano))
+		x.leaf("ModifiedTime", toTime(rule.Updated).Format(time.RFC3339Nano))
 		x.leaf("KeyName", rule.Name)
 		x.leaf("PrimaryKey", rule.Primary)
 		x.optional("SecondaryKey", rule.Secondary)

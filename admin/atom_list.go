@@ -45,22 +45,22 @@ func (s *Server) atomListEntities(w http.ResponseWriter, r *http.Request, t atom
 		if err := checkName(fsm.TopicEntity, t.name); err != nil {
 			return err
 		}
-		topic, _, err := s.in(r).Entity(r.Context(), fsm.TopicEntity, t.name)
+		topic, _, err := s.namespace(r).Entity(r.Context(), fsm.TopicEntity, t.name)
 		if err != nil {
-			return naming(t.name, err)
+			return withEntityName(t.name, err)
 		}
 		t.name = topic.Name
 		path, title = topic.Name+"/Subscriptions", "Subscriptions"
 	}
 	entities, err := s.entitiesFrom(r, t, page.skip, page.top+1)
 	if err != nil {
-		return naming(t.name, err)
+		return withEntityName(t.name, err)
 	}
 	more := len(entities) > page.top
 	entities = entities[:min(page.top, len(entities))]
 	var counts []fsm.Counts
 	if len(entities) > 0 {
-		if counts, err = s.in(r).Counts(r.Context(), entities); err != nil {
+		if counts, err = s.namespace(r).Counts(r.Context(), entities); err != nil {
 			return err
 		}
 	}
@@ -79,7 +79,7 @@ func (s *Server) entitiesFrom(r *http.Request, t atomTarget, skip, most int) ([]
 	after := ""
 	for len(found) < most {
 		limit := min(skip+most-len(found), pageEntitiesMax)
-		list, err := s.in(r).Entities(r.Context(), t.kind, t.name, after, limit)
+		list, err := s.namespace(r).Entities(r.Context(), t.kind, t.name, after, limit)
 		if err != nil {
 			return nil, err
 		}
@@ -103,16 +103,16 @@ func (s *Server) atomListRules(w http.ResponseWriter, r *http.Request, t atomTar
 	if err != nil {
 		return err
 	}
-	subscription, _, err := s.in(r).Entity(r.Context(), fsm.SubscriptionEntity, t.name)
+	subscription, _, err := s.namespace(r).Entity(r.Context(), fsm.SubscriptionEntity, t.name)
 	if err != nil {
-		return naming(t.name, err)
+		return withEntityName(t.name, err)
 	}
 	var rules []fsm.Rule
 	for len(rules) <= page.top {
 		limit := min(page.top+1-len(rules), pageRulesMax)
-		list, err := s.in(r).Rules(r.Context(), t.name, page.skip+len(rules), limit)
+		list, err := s.namespace(r).Rules(r.Context(), t.name, page.skip+len(rules), limit)
 		if err != nil {
-			return naming(t.name, err)
+			return withEntityName(t.name, err)
 		}
 		rules = append(rules, list...)
 		if len(list) < limit {
@@ -131,7 +131,7 @@ func (s *Server) atomListRules(w http.ResponseWriter, r *http.Request, t atomTar
 	return s.replyFeed(w, x)
 }
 
-func (s *Server) replyFeed(w http.ResponseWriter, x *xmlText) error {
+func (s *Server) replyFeed(w http.ResponseWriter, x *xmlWriter) error {
 	x.end("feed")
 	if x.Len() > atomFeedBytesMax {
 		return fmt.Errorf("%w: the list is longer than %d bytes: ask for fewer with $top", fsm.QuotaExceeded, atomFeedBytesMax)

@@ -16,23 +16,23 @@ const (
 	rulesWord     = "Rules"
 )
 
-// atomWhat says what a path leads to.
-type atomWhat uint8
+// atomResource says what a path leads to.
+type atomResource uint8
 
 const (
-	atomNamespace atomWhat = iota + 1 // /$namespaceinfo
-	atomList                          // /$Resources/Queues, /{topic}/Subscriptions
-	atomEntity                        // /{queue or topic}, /{topic}/Subscriptions/{name}
-	atomRules                         // /{topic}/Subscriptions/{name}/Rules
-	atomRule                          // /{topic}/Subscriptions/{name}/Rules/{rule}
+	atomNamespace atomResource = iota + 1 // /$namespaceinfo
+	atomList                              // /$Resources/Queues, /{topic}/Subscriptions
+	atomEntity                            // /{queue or topic}, /{topic}/Subscriptions/{name}
+	atomRules                             // /{topic}/Subscriptions/{name}/Rules
+	atomRule                              // /{topic}/Subscriptions/{name}/Rules/{rule}
 )
 
 // atomTarget is what a path leads to.
 type atomTarget struct {
-	what atomWhat
-	kind fsm.EntityKind // of a list
-	name string         // the entity; of a list of subscriptions their topic
-	rule string
+	resource atomResource
+	kind     fsm.EntityKind // of a list
+	name     string         // the entity; of a list of subscriptions their topic
+	rule     string
 }
 
 // kinds are those that the name of an entity can have.
@@ -53,39 +53,39 @@ func parseATOMPath(p string) (atomTarget, error) {
 	ends := func(i int) bool { return len(parts) == i || len(parts) == i+1 && parts[i] == "" }
 	switch {
 	case word(0, namespaceWord) && ends(1):
-		return atomTarget{what: atomNamespace}, nil
+		return atomTarget{resource: atomNamespace}, nil
 	case word(0, resourcesWord) && word(1, "Queues") && ends(2):
-		return atomTarget{what: atomList, kind: fsm.QueueEntity}, nil
+		return atomTarget{resource: atomList, kind: fsm.QueueEntity}, nil
 	case word(0, resourcesWord) && word(1, "Topics") && ends(2):
-		return atomTarget{what: atomList, kind: fsm.TopicEntity}, nil
+		return atomTarget{resource: atomList, kind: fsm.TopicEntity}, nil
 	case ends(0) || strings.HasPrefix(parts[0], "$"):
 		return atomTarget{}, nothing
 	}
 	i := slices.IndexFunc(parts, func(part string) bool { return strings.EqualFold(part, subscriptionWord) })
 	if i < 0 {
 		name := strings.TrimSuffix(strings.Join(parts, "/"), "/")
-		return atomTarget{what: atomEntity, name: name}, plainName(name)
+		return atomTarget{resource: atomEntity, name: name}, checkPathName(name)
 	}
 	topic := strings.Join(parts[:i], "/")
 	if ends(i + 1) {
-		return atomTarget{what: atomList, kind: fsm.SubscriptionEntity, name: topic}, plainName(topic)
+		return atomTarget{resource: atomList, kind: fsm.SubscriptionEntity, name: topic}, checkPathName(topic)
 	}
-	t := atomTarget{what: atomEntity, name: fsm.SubscriptionPath(topic, parts[i+1])}
+	t := atomTarget{resource: atomEntity, name: fsm.SubscriptionPath(topic, parts[i+1])}
 	switch {
 	case ends(i + 2):
 	case !word(i+2, rulesWord):
 		return atomTarget{}, nothing
 	case ends(i + 3):
-		t.what = atomRules
+		t.resource = atomRules
 	default:
-		t.what, t.rule = atomRule, strings.Join(parts[i+3:], "/")
+		t.resource, t.rule = atomRule, strings.Join(parts[i+3:], "/")
 	}
-	return t, plainName(t.name)
+	return t, checkPathName(t.name)
 }
 
-// plainName refuses names with empty parts and dots for parts, as the control API does: what
+// checkPathName refuses names with empty parts and dots for parts, as the control API does: what
 // is between a client and us may have tidied up another path.
-func plainName(name string) error {
+func checkPathName(name string) error {
 	if name != path.Clean(name) || name == "." || name == ".." {
 		return fmt.Errorf("%w: %.400q: a name has no empty part, nor . or .. as one", fsm.InvalidArgument, name)
 	}

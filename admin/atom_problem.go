@@ -37,7 +37,7 @@ func subCode(code fsm.Code) string {
 // replyError answers with the Error element of the service. It is never empty: .NET before
 // 7.18.4 and JavaScript fail on an empty body.
 func (s *Server) replyError(w http.ResponseWriter, status int, code fsm.Code, message, id string) {
-	x := &xmlText{}
+	x := &xmlWriter{}
 	x.open("Error")
 	x.leaf("Code", strconv.Itoa(status))
 	x.leaf("Detail", subCode(code)+strings.TrimSuffix(message, ".")+". TrackingId:"+id+", SystemTracker:peeklock, Timestamp:"+time.Now().UTC().Format("2006-01-02T15:04:05"))

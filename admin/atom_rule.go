@@ -40,9 +40,9 @@ func (s *Server) replyRule(w http.ResponseWriter, r *http.Request, status int, t
 	if err := checkName(fsm.SubscriptionEntity, t.name); err != nil {
 		return err
 	}
-	subscription, _, err := s.in(r).Entity(r.Context(), fsm.SubscriptionEntity, t.name)
+	subscription, _, err := s.namespace(r).Entity(r.Context(), fsm.SubscriptionEntity, t.name)
 	if err != nil {
-		return naming(t.name, err)
+		return withEntityName(t.name, err)
 	}
 	rule, err := s.findRule(r, t.name, t.rule)
 	if err != nil {
@@ -71,10 +71,10 @@ func (s *Server) atomPutRule(w http.ResponseWriter, r *http.Request, t atomTarge
 	if err != nil {
 		return err
 	}
-	t.rule, visitOf(r).rule = rule.Name, rule.Name
+	t.rule, contextOf(r).rule = rule.Name, rule.Name
 	replace := r.Header.Get("If-Match") != ""
-	if err := s.in(r).PutRule(r.Context(), t.name, rule, replace); err != nil {
-		return namingRule(t.name, rule.Name, err)
+	if err := s.namespace(r).PutRule(r.Context(), t.name, rule, replace); err != nil {
+		return withRuleName(t.name, rule.Name, err)
 	}
 	if replace {
 		return s.replyRule(w, r, http.StatusOK, t)
@@ -87,15 +87,15 @@ func (s *Server) atomDeleteRule(w http.ResponseWriter, r *http.Request, t atomTa
 	if err := checkName(fsm.SubscriptionEntity, t.name); err != nil {
 		return err
 	}
-	if err := s.in(r).DropRule(r.Context(), t.name, t.rule); err != nil {
-		return namingRule(t.name, t.rule, err)
+	if err := s.namespace(r).DropRule(r.Context(), t.name, t.rule); err != nil {
+		return withRuleName(t.name, t.rule, err)
 	}
 	w.WriteHeader(http.StatusOK)
 	return nil
 }
 
 // firstRule is the DefaultRuleDescription of a subscription; nil for the usual rule.
-func (n *node) firstRule() (*fsm.Rule, error) {
+func (n *element) firstRule() (*fsm.Rule, error) {
 	given := n.child("DefaultRuleDescription")
 	if given == nil {
 		return nil, nil //nolint:nilnil // no rule of its own is no error
@@ -106,7 +106,7 @@ func (n *node) firstRule() (*fsm.Rule, error) {
 
 // rule reads a rule and checks it as the control API does. The name is that of the path, or of
 // the body, or the default one.
-func (n *node) rule(pathName string) (fsm.Rule, error) {
+func (n *element) rule(pathName string) (fsm.Rule, error) {
 	out := Rule{Name: pathName}
 	if name := n.child("Name"); name != nil && name.text != "" {
 		if pathName != "" && !strings.EqualFold(name.text, pathName) {
@@ -128,7 +128,7 @@ func (n *node) rule(pathName string) (fsm.Rule, error) {
 }
 
 // filter reads a Filter; none is the one that takes everything.
-func (n *node) filter() (Filter, error) {
+func (n *element) filter() (Filter, error) {
 	if n == nil {
 		return Filter{Kind: FilterTrue}, nil
 	}
@@ -153,7 +153,7 @@ func (n *node) filter() (Filter, error) {
 	}
 }
 
-func (n *node) correlation() (Filter, error) {
+func (n *element) correlation() (Filter, error) {
 	out := Filter{Kind: FilterCorrelation, Conditions: make(map[string]Value)}
 	properties, err := n.child("Properties").pairs()
 	if err != nil {
@@ -170,7 +170,7 @@ func (n *node) correlation() (Filter, error) {
 	return out, nil
 }
 
-func (n *node) action() (*SQLText, error) {
+func (n *element) action() (*SQLText, error) {
 	if n == nil {
 		return nil, nil //nolint:nilnil // no action is no error
 	}
@@ -192,13 +192,13 @@ func (n *node) action() (*SQLText, error) {
 
 // rule writes an entry with a rule. Filter and Action are always there, since Go follows both
 // without looking.
-func (x *xmlText) rule(r *http.Request, subscription fsm.Entity, rule *fsm.Rule, top bool) {
+func (x *xmlWriter) rule(r *http.Request, subscription fsm.Entity, rule *fsm.Rule, top bool) {
 	item := atomItem{
 		path: subscription.Name + "/" + rulesWord + "/" + rule.Name, title: rule.Name, author: namespaceOf(r),
 		published: rule.Created, updated: rule.Created,
 	}
 	x.entry(r, item, top, func() {
-		x.open("RuleDescription", "xmlns", serviceSpace, "xmlns:i", instanceSpace)
+		x.open("RuleDescription", "xmlns", serviceXMLNS, "xmlns:i", instanceXMLNS)
 		x.ruleFilter(&rule.Filter)
 		if rule.Action.Text == "" {
 			x.leaf("Action", "", "i:type", typeNoAction)
@@ -207,13 +207,13 @@ func (x *xmlText) rule(r *http.Request, subscription fsm.Entity, rule *fsm.Rule,
 			x.sql(&rule.Action)
 			x.end("Action")
 		}
-		x.moment("CreatedAt", rule.Created)
+		x.time("CreatedAt", rule.Created)
 		x.leaf("Name", rule.Name)
 		x.end("RuleDescription")
 	})
 }
 
-func (x *xmlText) ruleFilter(f *fsm.RuleFilter) {
+func (x *xmlWriter) ruleFilter(f *fsm.RuleFilter) {
 	switch f.Kind {
 	case fsm.TrueFilter:
 		x.open("Filter", "i:type", typeTrueFilter)
@@ -231,7 +231,7 @@ func (x *xmlText) ruleFilter(f *fsm.RuleFilter) {
 	x.end("Filter")
 }
 
-func (x *xmlText) sql(s *fsm.SQLText) {
+func (x *xmlWriter) sql(s *fsm.SQLText) {
 	x.leaf("SqlExpression", s.Text)
 	x.leaf("CompatibilityLevel", compatibilityLevel)
 	if len(s.Parameters) == 0 {
@@ -244,7 +244,7 @@ func (x *xmlText) sql(s *fsm.SQLText) {
 	x.end("Parameters")
 }
 
-func (x *xmlText) conditions(list []filter.Condition) {
+func (x *xmlWriter) conditions(list []filter.Condition) {
 	for _, name := range correlationOrder() {
 		for _, c := range list {
 			if c.Property.Scope == filter.System && c.Property.Name == name {

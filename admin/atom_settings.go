@@ -12,7 +12,7 @@ import (
 )
 
 // kind is what the description describes, if that can be at the path.
-func (n *node) kind(t atomTarget) (fsm.EntityKind, error) {
+func (n *element) kind(t atomTarget) (fsm.EntityKind, error) {
 	kinds := map[string]fsm.EntityKind{
 		"QueueDescription": fsm.QueueEntity, "TopicDescription": fsm.TopicEntity, "SubscriptionDescription": fsm.SubscriptionEntity,
 	}
@@ -30,7 +30,7 @@ func (n *node) kind(t atomTarget) (fsm.EntityKind, error) {
 // SupportOrdering, FilteringMessagesBeforePublishing), what is only ever told, and
 // AuthorizationRules, which access reads. Refused is what would look as if it worked: access for
 // everybody.
-func (n *node) settings() (Settings, error) {
+func (n *element) settings() (Settings, error) {
 	var a Settings
 	seen := make(map[string]bool, len(n.children))
 	for i := range n.children {
@@ -51,50 +51,50 @@ func (n *node) settings() (Settings, error) {
 }
 
 // set takes one element of a description.
-func (s *Settings) set(c *node) error {
+func (s *Settings) set(c *element) error {
 	switch c.name {
 	case "LockDuration":
-		return into(&s.LockDuration, c, readATOMDuration)
+		return parseInto(&s.LockDuration, c, parseATOMDuration)
 	case "MaxSizeInMegabytes":
-		return into(&s.MaxSizeInMegabytes, c, readUint32)
+		return parseInto(&s.MaxSizeInMegabytes, c, parseUint32)
 	case "RequiresDuplicateDetection":
-		return into(&s.RequiresDuplicateDetection, c, readBool)
+		return parseInto(&s.RequiresDuplicateDetection, c, parseBool)
 	case "RequiresSession":
-		return into(&s.RequiresSession, c, readBool)
+		return parseInto(&s.RequiresSession, c, parseBool)
 	case "DefaultMessageTimeToLive":
-		return into(&s.DefaultMessageTimeToLive, c, readATOMDuration)
+		return parseInto(&s.DefaultMessageTimeToLive, c, parseATOMDuration)
 	case "DeadLetteringOnMessageExpiration":
-		return into(&s.DeadLetteringOnMessageExpiration, c, readBool)
+		return parseInto(&s.DeadLetteringOnMessageExpiration, c, parseBool)
 	case "DeadLetteringOnFilterEvaluationExceptions":
-		return into(&s.DeadLetteringOnFilterEvaluationExceptions, c, readBool)
+		return parseInto(&s.DeadLetteringOnFilterEvaluationExceptions, c, parseBool)
 	case "DuplicateDetectionHistoryTimeWindow":
-		return into(&s.DuplicateDetectionHistoryTimeWindow, c, readATOMDuration)
+		return parseInto(&s.DuplicateDetectionHistoryTimeWindow, c, parseATOMDuration)
 	case "MaxDeliveryCount":
-		return into(&s.MaxDeliveryCount, c, readUint32)
+		return parseInto(&s.MaxDeliveryCount, c, parseUint32)
 	case "Status":
-		return into(&s.Status, c, readText)
+		return parseInto(&s.Status, c, parseText)
 	case "ForwardTo":
-		return into(&s.ForwardTo, c, readDestination)
+		return parseInto(&s.ForwardTo, c, parseDestination)
 	case "ForwardDeadLetteredMessagesTo":
-		return into(&s.ForwardDeadLetteredMessagesTo, c, readDestination)
+		return parseInto(&s.ForwardDeadLetteredMessagesTo, c, parseDestination)
 	case "UserMetadata":
 		s.UserMetadata = &c.text
 	case "AutoDeleteOnIdle":
-		return into(&s.AutoDeleteOnIdle, c, readATOMDuration)
+		return parseInto(&s.AutoDeleteOnIdle, c, parseATOMDuration)
 	case "MaxMessageSizeInKilobytes":
-		return into(&s.MaxMessageBytes, c, readKilobytes)
+		return parseInto(&s.MaxMessageBytes, c, parseKilobytes)
 	case "EnablePartitioning":
-		return into(&s.EnablePartitioning, c, readBool)
+		return parseInto(&s.EnablePartitioning, c, parseBool)
 	case "IsAnonymousAccessible":
-		if open, err := readBool(c.text); err == nil && open {
+		if open, err := parseBool(c.text); err == nil && open {
 			return fmt.Errorf("%w: IsAnonymousAccessible: there is no access without a key", fsm.NotImplemented)
 		}
 	}
 	return nil
 }
 
-// into reads the text of an element into a field; an empty element is one that is not there.
-func into[T any](field **T, c *node, read func(string) (T, error)) error {
+// parseInto reads the text of an element into a field; an empty element is one that is not there.
+func parseInto[T any](field **T, c *element, read func(string) (T, error)) error {
 	text := strings.TrimSpace(c.text)
 	if text == "" {
 		return nil
@@ -107,9 +107,9 @@ func into[T any](field **T, c *node, read func(string) (T, error)) error {
 	return nil
 }
 
-func readText(text string) (string, error) { return text, nil }
+func parseText(text string) (string, error) { return text, nil }
 
-func readBool(text string) (bool, error) {
+func parseBool(text string) (bool, error) {
 	switch strings.ToLower(strings.TrimSpace(text)) {
 	case "true", "1":
 		return true, nil
@@ -119,7 +119,7 @@ func readBool(text string) (bool, error) {
 	return false, fmt.Errorf("%.40q is not true or false", text)
 }
 
-func readUint32(text string) (uint32, error) {
+func parseUint32(text string) (uint32, error) {
 	n, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
 		return 0, fmt.Errorf("%.40q is no number from 0 to %d", text, uint32(math.MaxUint32))
@@ -127,22 +127,22 @@ func readUint32(text string) (uint32, error) {
 	return uint32(n), nil
 }
 
-// readKilobytes reads a size in KiB into one in bytes.
-func readKilobytes(text string) (uint32, error) {
-	n, err := readUint32(text)
+// parseKilobytes reads a size in KiB into one in bytes.
+func parseKilobytes(text string) (uint32, error) {
+	n, err := parseUint32(text)
 	if err == nil && n > tierBytesMax/1024 {
 		return 0, fmt.Errorf("%d is more than %d", n, tierBytesMax/1024)
 	}
 	return n * 1024, err
 }
 
-// readATOMDuration reads ISO 8601. What is longer than we can count (292 years) never ends:
+// parseATOMDuration reads ISO 8601. What is longer than we can count (292 years) never ends:
 // clients write the largest TimeSpan of .NET in ways of their own, Java in hours.
-func readATOMDuration(text string) (Duration, error) {
+func parseATOMDuration(text string) (Duration, error) {
 	if len(text) > durationBytesMax || !strings.HasPrefix(text, "P") {
 		return 0, fmt.Errorf("%.70q is no duration like PT30S", text)
 	}
-	nanoseconds, err := isoLength(text)
+	nanoseconds, err := isoNanoseconds(text)
 	if err != nil {
 		return 0, err
 	}
@@ -181,9 +181,9 @@ func isoText(d Duration) string {
 	return text
 }
 
-// readDestination reduces what clients write for a destination, a name or an absolute URL, to
+// parseDestination reduces what clients write for a destination, a name or an absolute URL, to
 // the name.
-func readDestination(text string) (string, error) {
+func parseDestination(text string) (string, error) {
 	if !strings.Contains(text, "://") {
 		return strings.Trim(text, "/"), nil
 	}

@@ -19,8 +19,8 @@ import (
 
 // entryOf is a request as most clients write it.
 func entryOf(description, children string) string {
-	return `<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><` + description + ` xmlns="` + serviceSpace +
-		`" xmlns:i="` + instanceSpace + `">` + children + `</` + description + `></content></entry>`
+	return `<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><` + description + ` xmlns="` + serviceXMLNS +
+		`" xmlns:i="` + instanceXMLNS + `">` + children + `</` + description + `></content></entry>`
 }
 
 // update makes a PUT change what is there.
@@ -45,7 +45,7 @@ const (
 // One table for what clients do, in the order in which they do it.
 func TestATOM(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	for _, step := range []struct {
 		method, path, body string
 		change             func(*http.Request)
@@ -62,7 +62,7 @@ func TestATOM(t *testing.T) {
 		{"PUT", "/none", entryOf("QueueDescription", ""), update, 404, `The messaging entity 'none' could not be found. TrackingId:`},
 		{"PUT", "/spread", entryOf("QueueDescription", "<EnablePartitioning>true</EnablePartitioning><EnableExpress>true</EnableExpress>"), nil, 201, `<EnablePartitioning>true</EnablePartitioning><EntityAvailabilityStatus>Available</EntityAvailabilityStatus><EnableExpress>false</EnableExpress>`},
 		{"GET", "/$resources/queues", "", nil, 200, `<title type="text">Queues</title>`},
-		{"PUT", "/shop/orders", entryOf("TopicDescription", ""), nil, 201, `<TopicDescription xmlns="` + serviceSpace},
+		{"PUT", "/shop/orders", entryOf("TopicDescription", ""), nil, 201, `<TopicDescription xmlns="` + serviceXMLNS},
 		{"PUT", "/shop/orders", entryOf("TopicDescription", "<LockDuration>PT5S</LockDuration>"), update, 400, "lockDuration is a setting of subscriptions"},
 		{"GET", "/shop/orders", "", nil, 200, `<SubscriptionCount>6</SubscriptionCount>`},
 		{"PUT", "/shop/orders/subscriptions/audit", entryOf("SubscriptionDescription", ""), nil, 201, `<id>http://localhost:5300/shop/orders/Subscriptions/audit?api-version=2021-05</id><title type="text">audit</title>`},
@@ -84,7 +84,7 @@ func TestATOM(t *testing.T) {
 		{"DELETE", "/shop/orders", "", nil, 404, "'shop/orders' could not be found"},
 		{"GET", "/shop/orders", "", nil, 404, "'shop/orders' could not be found"},
 	} {
-		status, body := r.ask(step.method, step.path, step.body, step.change)
+		status, body := r.request(step.method, step.path, step.body, step.change)
 		if status != step.status || !strings.Contains(body, step.want) {
 			t.Errorf("%s %s: %d %s\nwant %d with %s", step.method, step.path, status, body, step.status, step.want)
 		}
@@ -105,9 +105,9 @@ func wellFormed(t *testing.T, body string) {
 
 func TestATOMRefuses(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.ask("PUT", "/t", entryOf("TopicDescription", ""), nil)
-	r.ask("PUT", "/t/Subscriptions/s", entryOf("SubscriptionDescription", ""), nil)
+	r := newTestServer(t)
+	r.request("PUT", "/t", entryOf("TopicDescription", ""), nil)
+	r.request("PUT", "/t/Subscriptions/s", entryOf("SubscriptionDescription", ""), nil)
 	deep := strings.Repeat("<a>", xmlDepthMax+1) + strings.Repeat("</a>", xmlDepthMax+1)
 	parameter := func(kind, value string) string {
 		return entryOf("RuleDescription", `<Filter i:type="SqlFilter"><SqlExpression>a=@p</SqlExpression><Parameters><KeyValueOfstringanyType><Key>@p</Key><Value i:type="x:`+
@@ -165,13 +165,13 @@ func TestATOMRefuses(t *testing.T) {
 		{"PUT", "/t/Subscriptions/s/Rules/r", parameter("duration", "PT1S"), 501, "values of the type"},
 		{"PUT", "/t/Subscriptions/s/Rules/r", entryOf("RuleDescription", `<Filter i:type="SqlFilter"><Parameters><Key/></Parameters></Filter>`), 400, "each with Key and Value"},
 	} {
-		status, body := r.ask(c.method, c.path, c.body, nil)
+		status, body := r.request(c.method, c.path, c.body, nil)
 		if status != c.status || !strings.Contains(body, c.want) || !strings.Contains(body, "<Code>"+strconv.Itoa(c.status)+"</Code>") {
 			t.Errorf("%s %.60s %.300s: %d %s\nwant %d with %s", c.method, c.path, c.body, status, body, c.status, c.want)
 		}
 		wellFormed(t, body)
 	}
-	if status, body := r.ask("GET", "/q", "", nil); status != http.StatusNotFound {
+	if status, body := r.request("GET", "/q", "", nil); status != http.StatusNotFound {
 		t.Errorf("something was made all the same: %d %s", status, body)
 	}
 }
@@ -193,16 +193,16 @@ func TestATOMTakesTheLargest(t *testing.T) {
 	if _, err := readDescription(strings.NewReader(entryOf("QueueDescription", deep+many+"<b"+attributes(xmlAttributesMax-4)+"/>"))); err != nil {
 		t.Error(err)
 	}
-	r := newRig(t)
-	r.ask("PUT", "/t", entryOf("TopicDescription", ""), nil)
-	r.ask("PUT", "/t/Subscriptions/s", entryOf("SubscriptionDescription", ""), nil)
+	r := newTestServer(t)
+	r.request("PUT", "/t", entryOf("TopicDescription", ""), nil)
+	r.request("PUT", "/t/Subscriptions/s", entryOf("SubscriptionDescription", ""), nil)
 	var pairs strings.Builder
 	for i := range filter.ParametersMax {
-		fmt.Fprintf(&pairs, `<KeyValueOfstringanyType><Key>@p%d</Key><Value i:type="d6p1:string" xmlns:d6p1="%s">x</Value></KeyValueOfstringanyType>`, i, schemaSpace)
+		fmt.Fprintf(&pairs, `<KeyValueOfstringanyType><Key>@p%d</Key><Value i:type="d6p1:string" xmlns:d6p1="%s">x</Value></KeyValueOfstringanyType>`, i, schemaXMLNS)
 	}
 	sql := "><SqlExpression>SET a = @p1</SqlExpression><Parameters>" + pairs.String() + "</Parameters>"
 	body := entryOf("RuleDescription", `<Filter i:type="SqlFilter"`+strings.Replace(sql, "SET", "", 1)+`</Filter><Action i:type="SqlRuleAction"`+sql+"</Action>")
-	if status, answer := r.ask("PUT", "/t/Subscriptions/s/Rules/r", body, nil); status != http.StatusCreated {
+	if status, answer := r.request("PUT", "/t/Subscriptions/s/Rules/r", body, nil); status != http.StatusCreated {
 		t.Errorf("%d %.600s", status, answer)
 	}
 }
@@ -219,17 +219,17 @@ type feed struct {
 // The second of exactly two links leads to the next page, and the last page has one.
 func TestATOMPages(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	var want []string
 	for i := range pageEntitiesMax + 5 { // the cluster lists fewer at once
 		want = append(want, fmt.Sprintf("q%04d", i))
-		r.ask("PUT", "/v1/queues/"+want[i], "", nil)
+		r.request("PUT", "/v1/queues/"+want[i], "", nil)
 	}
 	for _, top := range []int{atomPageMax, 300} {
 		var got []string
 		path := fmt.Sprintf("/$Resources/Queues?api-version=2017-04&$top=%d", top)
 		for path != "" {
-			status, body := r.ask("GET", path, "", nil)
+			status, body := r.request("GET", path, "", nil)
 			var page feed
 			if err := xml.Unmarshal([]byte(body), &page); status != http.StatusOK || err != nil {
 				t.Fatal(status, err, body)
@@ -252,19 +252,19 @@ func TestATOMPages(t *testing.T) {
 // A list is bounded in bytes: no page is cut, since Go would take it for the last.
 func TestATOMListIsBounded(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.ask("PUT", "/t", entryOf("TopicDescription", ""), nil)
-	r.ask("PUT", "/t/Subscriptions/s", entryOf("SubscriptionDescription", ""), nil)
+	r := newTestServer(t)
+	r.request("PUT", "/t", entryOf("TopicDescription", ""), nil)
+	r.request("PUT", "/t/Subscriptions/s", entryOf("SubscriptionDescription", ""), nil)
 	rules := make([]fsm.Rule, atomPageMax)
 	for i := range rules {
 		long := fsm.SQLText{Text: "a=@p", Parameters: []filter.Parameter{{Name: "p", Value: filter.Text(strings.Repeat("x", atomFeedBytesMax/len(rules)))}}}
 		rules[i] = fsm.Rule{Name: fmt.Sprintf("r%d", i), Filter: fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: long}}
 	}
 	r.rules["t/subscriptions/s"] = rules
-	if status, body := r.ask("GET", "/t/Subscriptions/s/Rules?$top=1000", "", nil); status != http.StatusForbidden || !strings.Contains(body, "8388608 bytes: ask for fewer with $top") {
+	if status, body := r.request("GET", "/t/Subscriptions/s/Rules?$top=1000", "", nil); status != http.StatusForbidden || !strings.Contains(body, "8388608 bytes: ask for fewer with $top") {
 		t.Errorf("%d %.300s", status, body)
 	}
-	if status, body := r.ask("GET", "/t/Subscriptions/s/Rules?$top=500&$skip=400", "", nil); status != http.StatusOK || strings.Count(body, "<entry>") != 500 {
+	if status, body := r.request("GET", "/t/Subscriptions/s/Rules?$top=500&$skip=400", "", nil); status != http.StatusOK || strings.Count(body, "<entry>") != 500 {
 		t.Errorf("%d %.300s", status, body)
 	}
 }
@@ -324,7 +324,7 @@ func TestATOMDurations(t *testing.T) {
 		timeSpanText: Forever, "PT256204778H48M5.4775807S": Forever, "P10675199DT2H48M5.477581S": Forever, "P106752D": Forever,
 		"PT1M": time.Minute, "P1DT2H3M4.5S": 26*time.Hour + 3*time.Minute + 4500*time.Millisecond, "PT0S": 0, "P1W": 7 * 24 * time.Hour,
 	} {
-		if got, err := readATOMDuration(text); err != nil || got != Duration(want) {
+		if got, err := parseATOMDuration(text); err != nil || got != Duration(want) {
 			t.Errorf("%s: %s, %v", text, got, err)
 		}
 	}
@@ -340,7 +340,7 @@ func TestATOMDurations(t *testing.T) {
 // Which API answers is said by the client, else by the path.
 func TestATOMIsToldFromControl(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	accept := func(r *http.Request) { r.Header.Set("Accept", "application/atom+xml;type=entry") }
 	for _, c := range []struct {
 		path   string
@@ -357,7 +357,7 @@ func TestATOMIsToldFromControl(t *testing.T) {
 		{"/v2", nil, true},
 		{"/orders", nil, true},
 	} {
-		_, body := r.ask("GET", c.path, "", c.change)
+		_, body := r.request("GET", c.path, "", c.change)
 		if strings.HasPrefix(body, "<Error>") != c.atom {
 			t.Errorf("%s: %s", c.path, body)
 		}
@@ -397,7 +397,7 @@ func TestATOMKeys(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			status, body := newRig(t).ask("PUT", "/q", entryOf("QueueDescription", "<ForwardTo>"+c.forward+"</ForwardTo>"), func(r *http.Request) {
+			status, body := newTestServer(t).request("PUT", "/q", entryOf("QueueDescription", "<ForwardTo>"+c.forward+"</ForwardTo>"), func(r *http.Request) {
 				r.RemoteAddr = "10.0.0.9:1"
 				for _, change := range c.changes {
 					change(r)
@@ -423,15 +423,15 @@ func TestATOMForwardingByKeysOfEntities(t *testing.T) {
 		{"sub", "?://localhost/sub"}:      401,
 		{"x/sub", "sb://localhost/sub"}:   401,
 	} {
-		r := newRig(t)
+		r := newTestServer(t)
 		for _, queue := range []string{"orders", "sub", "x/sub"} {
-			r.ask("PUT", "/v1/queues/"+queue, "", nil)
+			r.request("PUT", "/v1/queues/"+queue, "", nil)
 		}
-		r.ask("PUT", "/v1/access/orders?rule=owner", `{"rights":["Manage"]}`, nil)
+		r.request("PUT", "/v1/access/orders?rule=owner", `{"rights":["Manage"]}`, nil)
 		r.shorten("orders", "owner", "k")
-		r.ask("PUT", "/v1/access/sub?rule=sender", `{"rights":["Send"]}`, nil)
+		r.request("PUT", "/v1/access/sub?rule=sender", `{"rights":["Send"]}`, nil)
 		r.shorten("sub", "sender", "k")
-		status, body := r.ask("PUT", "/orders", entryOf("QueueDescription", "<ForwardTo>"+to[0]+"</ForwardTo>"), func(q *http.Request) {
+		status, body := r.request("PUT", "/orders", entryOf("QueueDescription", "<ForwardTo>"+to[0]+"</ForwardTo>"), func(q *http.Request) {
 			update(q)
 			q.RemoteAddr = "10.0.0.9:1"
 			q.Header.Set("Authorization", token("http://localhost/orders?api-version=2021-05", "owner"))
@@ -451,7 +451,7 @@ func FuzzATOM(f *testing.F) {
 	f.Add([]byte("\xef\xbb\xbf<!DOCTYPE a><a>&lt;<![CDATA[b]]></a>"), "/$Resources/Queues")
 	f.Fuzz(func(t *testing.T, body []byte, path string) {
 		target, err := parseATOMPath(path)
-		if err == nil && target.what == 0 {
+		if err == nil && target.resource == 0 {
 			t.Errorf("%q leads nowhere", path)
 		}
 		description, err := readDescription(strings.NewReader(string(body)))
@@ -459,7 +459,7 @@ func FuzzATOM(f *testing.F) {
 			return
 		}
 		if settings, err := description.settings(); err == nil {
-			_, _ = settings.over(fsm.QueueEntity, defaultSettings(fsm.QueueEntity), limitsOf(fsm.NamespaceSettings{}))
+			_, _ = settings.applyTo(fsm.QueueEntity, defaultSettings(fsm.QueueEntity), namespaceLimitsOf(fsm.NamespaceSettings{}))
 		}
 		rule, err := description.rule("")
 		if err != nil {

@@ -24,7 +24,7 @@ const (
 )
 
 // pairs reads Parameters or Properties: a list of names with values.
-func (n *node) pairs() (map[string]Value, error) {
+func (n *element) pairs() (map[string]Value, error) {
 	if n == nil {
 		return nil, nil //nolint:nilnil // none given is no error
 	}
@@ -48,7 +48,7 @@ func (n *node) pairs() (map[string]Value, error) {
 }
 
 // value reads a Value by its type; none, and one that says that it is nil, is NULL.
-func (n *node) value() (filter.Value, error) {
+func (n *element) value() (filter.Value, error) {
 	if n == nil {
 		return filter.Value{}, nil
 	}
@@ -57,12 +57,12 @@ func (n *node) value() (filter.Value, error) {
 	case xsdString, "":
 		return filter.Text(n.text), nil
 	case xsdBoolean:
-		b, err := readBool(text)
+		b, err := parseBool(text)
 		return filter.Bool(b), err
 	case xsdLong, "unsignedInt":
-		return readInteger(kind, text, 64)
+		return parseInteger(kind, text, 64)
 	case xsdInt, "short", "byte", "unsignedByte", "unsignedShort":
-		return readInteger(kind, text, 32)
+		return parseInteger(kind, text, 32)
 	case xsdDouble, "float", "decimal":
 		f, err := strconv.ParseFloat(text, 64)
 		if err != nil {
@@ -70,9 +70,9 @@ func (n *node) value() (filter.Value, error) {
 		}
 		return filter.Double(f), nil
 	case xsdDateTime:
-		return readMoment(text)
+		return parseTime(text)
 	case "guid":
-		return readGUID(text)
+		return parseGUID(text)
 	case "base64Binary":
 		b, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
@@ -84,9 +84,9 @@ func (n *node) value() (filter.Value, error) {
 	}
 }
 
-// readInteger keeps to the size of the type: what was let in as an int and is none could not
+// parseInteger keeps to the size of the type: what was let in as an int and is none could not
 // be told to the clients that know only int.
-func readInteger(kind, text string, bits int) (filter.Value, error) {
+func parseInteger(kind, text string, bits int) (filter.Value, error) {
 	i, err := strconv.ParseInt(text, 10, bits)
 	if err != nil {
 		return filter.Value{}, fmt.Errorf("%.40q is no %s of %d bits", text, kind, bits)
@@ -94,8 +94,8 @@ func readInteger(kind, text string, bits int) (filter.Value, error) {
 	return filter.Int(i), nil
 }
 
-// readMoment takes a time without zone as UTC.
-func readMoment(text string) (filter.Value, error) {
+// parseTime takes a time without zone as UTC.
+func parseTime(text string) (filter.Value, error) {
 	at, err := time.Parse(time.RFC3339Nano, text)
 	if err != nil {
 		if at, err = time.Parse("2006-01-02T15:04:05.999999999", text); err != nil {
@@ -107,11 +107,11 @@ func readMoment(text string) (filter.Value, error) {
 
 // pair writes a name with its value. The prefix has four characters and "i:type" is spelled
 // so: JavaScript counts on both.
-func (x *xmlText) pair(name string, v filter.Value) {
+func (x *xmlWriter) pair(name string, v filter.Value) {
 	kind, text := valueXML(v)
 	x.open(pairElement)
 	x.leaf("Key", name)
-	x.leaf("Value", text, "i:type", "d6p1:"+kind, "xmlns:d6p1", schemaSpace)
+	x.leaf("Value", text, "i:type", "d6p1:"+kind, "xmlns:d6p1", schemaXMLNS)
 	x.end(pairElement)
 }
 

@@ -14,28 +14,28 @@ import (
 
 // The namespaces of what is written (AdministrationClient of each SDK looks for these).
 const (
-	feedSpace     = "http://www.w3.org/2005/Atom"
-	serviceSpace  = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
-	countSpace    = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
-	instanceSpace = "http://www.w3.org/2001/XMLSchema-instance"
-	schemaSpace   = "http://www.w3.org/2001/XMLSchema"
+	feedXMLNS     = "http://www.w3.org/2005/Atom"
+	serviceXMLNS  = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
+	countXMLNS    = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
+	instanceXMLNS = "http://www.w3.org/2001/XMLSchema-instance"
+	schemaXMLNS   = "http://www.w3.org/2001/XMLSchema"
 )
 
 // timeUnset is the zero of .NET, which clients take for "not known".
 const timeUnset = "0001-01-01T00:00:00"
 
-// xmlText writes a document element by element. It is not encoding/xml because some clients
+// xmlWriter writes a document element by element. It is not encoding/xml because some clients
 // look for prefixes as the service spells them ("i:type", "d6p1:string"), not for namespaces.
-type xmlText struct{ bytes.Buffer }
+type xmlWriter struct{ bytes.Buffer }
 
-func newXML() *xmlText {
-	x := &xmlText{}
+func newXML() *xmlWriter {
+	x := &xmlWriter{}
 	x.WriteString(`<?xml version="1.0" encoding="utf-8"?>`)
 	return x
 }
 
 // open begins an element; attrs are names and values in turn. Names are constants.
-func (x *xmlText) open(name string, attrs ...string) {
+func (x *xmlWriter) open(name string, attrs ...string) {
 	x.WriteString("<" + name)
 	for i := 0; i+1 < len(attrs); i += 2 {
 		x.WriteString(" " + attrs[i] + `="`)
@@ -45,10 +45,10 @@ func (x *xmlText) open(name string, attrs ...string) {
 	x.WriteByte('>')
 }
 
-func (x *xmlText) end(name string) { x.WriteString("</" + name + ">") }
+func (x *xmlWriter) end(name string) { x.WriteString("</" + name + ">") }
 
 // leaf writes an element that holds text.
-func (x *xmlText) leaf(name, text string, attrs ...string) {
+func (x *xmlWriter) leaf(name, text string, attrs ...string) {
 	x.open(name, attrs...)
 	start := x.Len()
 	x.escape(text)
@@ -60,26 +60,26 @@ func (x *xmlText) leaf(name, text string, attrs ...string) {
 }
 
 // escape writes a text. What XML cannot hold becomes U+FFFD. A buffer's writes do not fail.
-func (x *xmlText) escape(text string) { _ = xml.EscapeText(&x.Buffer, []byte(text)) }
+func (x *xmlWriter) escape(text string) { _ = xml.EscapeText(&x.Buffer, []byte(text)) }
 
-func (x *xmlText) flag(name string, b bool) { x.leaf(name, strconv.FormatBool(b)) }
+func (x *xmlWriter) bool(name string, b bool) { x.leaf(name, strconv.FormatBool(b)) }
 
-func (x *xmlText) number(name string, n uint64) { x.leaf(name, strconv.FormatUint(n, 10)) }
+func (x *xmlWriter) number(name string, n uint64) { x.leaf(name, strconv.FormatUint(n, 10)) }
 
-func (x *xmlText) length(name string, m fsm.Millis) { x.leaf(name, isoText(*duration(m))) }
+func (x *xmlWriter) duration(name string, m fsm.Millis) { x.leaf(name, isoText(*fromMillis(m))) }
 
 // optional leaves a text out that is empty, as the service does.
-func (x *xmlText) optional(name, text string) {
+func (x *xmlWriter) optional(name, text string) {
 	if text != "" {
 		x.leaf(name, text)
 	}
 }
 
-// moment writes a time; zero is unset.
-func (x *xmlText) moment(name string, at fsm.Instant) {
+// time writes a time; zero is unset.
+func (x *xmlWriter) time(name string, at fsm.Instant) {
 	text := timeUnset
 	if at != 0 {
-		text = instant(at).Format(time.RFC3339Nano)
+		text = toTime(at).Format(time.RFC3339Nano)
 	}
 	x.leaf(name, text)
 }
@@ -95,17 +95,17 @@ type atomItem struct {
 
 // entry writes one ATOM entry around content. The clients of JavaScript take the names out of
 // id, so that is always the path as spelled at creation, with "Subscriptions" and "Rules".
-func (x *xmlText) entry(r *http.Request, item atomItem, top bool, content func()) {
+func (x *xmlWriter) entry(r *http.Request, item atomItem, top bool, content func()) {
 	link := linkTo(r, item.path, nil)
 	if top {
-		x.open("entry", "xmlns", feedSpace)
+		x.open("entry", "xmlns", feedXMLNS)
 	} else {
 		x.open("entry")
 	}
 	x.leaf("id", link)
 	x.leaf("title", item.title, "type", "text")
-	x.moment("published", item.published)
-	x.moment("updated", item.updated)
+	x.time("published", item.published)
+	x.time("updated", item.updated)
 	x.open("author")
 	x.leaf("name", item.author)
 	x.end("author")
@@ -118,9 +118,9 @@ func (x *xmlText) entry(r *http.Request, item atomItem, top bool, content func()
 
 // feed begins a list. There are two links when more follows and one else: Python and
 // JavaScript count them, and the second is the next page.
-func (x *xmlText) feed(r *http.Request, path, title string, page atomPage, more bool) {
+func (x *xmlWriter) feed(r *http.Request, path, title string, page atomPage, more bool) {
 	self := linkTo(r, path, nil)
-	x.open("feed", "xmlns", feedSpace)
+	x.open("feed", "xmlns", feedXMLNS)
 	x.leaf("title", title, "type", "text")
 	x.leaf("id", self)
 	x.leaf("updated", time.Now().UTC().Format(time.RFC3339))

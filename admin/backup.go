@@ -12,14 +12,14 @@ import (
 
 // The limits of backups. They are the only answers that may take long.
 const (
-	backupsMax       = 4                // being sent at once
-	backupWriteMax   = time.Minute      // for a client to take a piece
-	backupDeadlineIn = 10 * time.Second // how often the deadline is moved
+	backupsMax          = 4                // being sent at once
+	backupWriteMax      = time.Minute      // for a client to take a piece
+	backupDeadlineEvery = 10 * time.Second // how often the deadline is moved
 )
 
 // verify is GET /v1/verify/{partition}.
 func (s *Server) verify(w http.ResponseWriter, r *http.Request) error {
-	id, err := partitionOrCatalog(r)
+	id, err := partitionOrCatalogInPath(r)
 	if err != nil {
 		return err
 	}
@@ -27,7 +27,7 @@ func (s *Server) verify(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.reply(w, r, http.StatusOK, found)
+	s.writeJSON(w, r, http.StatusOK, found)
 	return nil
 }
 
@@ -35,7 +35,7 @@ func (s *Server) verify(w http.ResponseWriter, r *http.Request) error {
 // client goes on reading. When it breaks off the connection does, so that nobody takes a
 // part for the whole; the copy ends with a checksum besides.
 func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
-	id, err := partitionOrCatalog(r)
+	id, err := partitionOrCatalogInPath(r)
 	if err != nil {
 		return err
 	}
@@ -48,11 +48,11 @@ func (s *Server) backup(w http.ResponseWriter, r *http.Request) error {
 	// Not the time of a request. Who has gone shows when writing fails.
 	ctx, cancel := context.WithCancel(context.WithoutCancel(r.Context()))
 	defer cancel()
-	defer s.whenClosing(cancel)()
+	defer s.onClose(cancel)()
 	out := &backupWriter{to: w, connection: http.NewResponseController(w)}
 	err = s.config.Control.Backup(ctx, id, out)
 	if err != nil && out.begun {
-		s.changed(r, change{operation: "back up", kind: "partition", name: r.PathValue("name")}, err)
+		s.auditChange(r, auditedChange{operation: "back up", kind: "partition", name: r.PathValue("name")}, err)
 		s.config.Logger.WarnContext(r.Context(), "backup broke off", "partition", id, "error", err.Error())
 		panic(http.ErrAbortHandler) // net/http cuts the connection, and logs nothing
 	}
@@ -68,9 +68,9 @@ type backupWriter struct {
 }
 
 func (b *backupWriter) Write(p []byte) (int, error) {
-	if now := time.Now(); now.Sub(b.moved) > backupDeadlineIn {
+	if now := time.Now(); now.Sub(b.moved) > backupDeadlineEvery {
 		b.moved = now
-		err := b.connection.SetWriteDeadline(now.Add(backupWriteMax + backupDeadlineIn))
+		err := b.connection.SetWriteDeadline(now.Add(backupWriteMax + backupDeadlineEvery))
 		if err != nil && !errors.Is(err, http.ErrNotSupported) { // a recorder in a test has none
 			return 0, err
 		}

@@ -9,8 +9,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// instant turns a moment of the machine into one of the API, UTC.
-func instant(t fsm.Instant) time.Time { return time.UnixMilli(int64(t)).UTC() }
+// toTime turns a moment of the machine into one of the API, UTC.
+func toTime(t fsm.Instant) time.Time { return time.UnixMilli(int64(t)).UTC() }
 
 // status is GET /v1/status: the cluster as this member sees it.
 func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
@@ -18,14 +18,14 @@ func (s *Server) status(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.reply(w, r, http.StatusOK, st)
+	s.writeJSON(w, r, http.StatusOK, st)
 	return nil
 }
 
 // endpoints is GET /v1/endpoints: where clients find the members. Any key will do; who has that
 // of an entity says with entity= of which.
 func (s *Server) endpoints(w http.ResponseWriter, r *http.Request) error {
-	if err := onlyParameters(r, "entity"); err != nil {
+	if err := checkParameters(r, "entity"); err != nil {
 		return err
 	}
 	st, err := s.config.Control.Status(r.Context())
@@ -45,6 +45,6 @@ func (s *Server) endpoints(w http.ResponseWriter, r *http.Request) error {
 	slices.SortFunc(list.Members, func(a, b Endpoint) int {
 		return cmp.Or(cmp.Compare(alive(a), alive(b)), cmp.Compare(a.Name, b.Name))
 	})
-	s.reply(w, r, http.StatusOK, list)
+	s.writeJSON(w, r, http.StatusOK, list)
 	return nil
 }

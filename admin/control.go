@@ -12,7 +12,7 @@ import (
 type Control interface {
 	// In is a namespace, as far as its entities go. It does not block and does not ask
 	// whether there is such a one: the methods of Space say EntityNotFound then.
-	In(namespace fsm.NamespaceID) Space
+	In(namespace fsm.NamespaceID) NamespaceView
 	// NamespaceByHost is the one that a host name selects (a port included or not), the
 	// default one if no other. It does not block.
 	NamespaceByHost(host string) fsm.NamespaceID
@@ -34,8 +34,8 @@ type Control interface {
 	Operations
 }
 
-// Space is what can be done with the entities of one namespace.
-type Space interface {
+// NamespaceView is what can be done with the entities of one namespace.
+type NamespaceView interface {
 	// Describe is the namespace itself.
 	Describe(ctx context.Context) (fsm.Namespace, error)
 	// SetAccess replaces the access rules of a queue or topic, or of the namespace where name

@@ -18,7 +18,7 @@ func TestDocsProblems(t *testing.T) {
 		if strings.HasPrefix(code.String(), "code ") {
 			break // behind the last one
 		}
-		a := answerTo(code)
+		a := statusOf(code)
 		fmt.Fprintf(&rows, "| %s | %d | `%s` |\n", code, a.status, a.name)
 	}
 	document.Section(t, "../docs/errors.md", "http", rows.String())

@@ -44,16 +44,16 @@ func ParseDuration(text string) (time.Duration, error) {
 
 // parseISO reads ISO 8601 and refuses what cannot be counted in nanoseconds.
 func parseISO(text string) (time.Duration, error) {
-	total, err := isoLength(text)
+	total, err := isoNanoseconds(text)
 	if err == nil && total >= math.MaxInt64 {
 		err = fmt.Errorf("%q is longer than 292 years", text)
 	}
 	return time.Duration(total), err
 }
 
-// isoLength reads P[nW][nD][T[nH][nM][nS]] (ISO 8601-1, 5.5.2) into nanoseconds, however many;
+// isoNanoseconds reads P[nW][nD][T[nH][nM][nS]] (ISO 8601-1, 5.5.2) into nanoseconds, however many;
 // each part may have a fraction. The text begins with P.
-func isoLength(text string) (float64, error) {
+func isoNanoseconds(text string) (float64, error) {
 	bad := fmt.Errorf("%q is no duration: write it like 30s or PT30S", text)
 	date, clock, hasClock := strings.Cut(text[1:], "T")
 	days, err := isoParts(date, "WD")

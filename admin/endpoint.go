@@ -8,42 +8,42 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// plainFlag makes official clients talk without TLS, and to the port that is named.
-const plainFlag = ";UseDevelopmentEmulator=true"
+// emulatorFlag makes official clients talk without TLS, and to the port that is named.
+const emulatorFlag = ";UseDevelopmentEmulator=true"
 
 // endpoint is the first part of connection strings to a namespace, "" when no host is known
 // that selects it. It is made of the host by which this request came: every port of a member
 // speaks AMQP, too, but for Config.Local.
 func (s *Server) endpoint(r *http.Request, namespace fsm.Namespace) string {
 	host, secure := r.Host, isSecure(r)
-	if cameLocally(r) {
+	if isLocal(r) {
 		host, secure = s.config.Local.Endpoint, s.config.RequireTLS
 	}
 	if host != "" && s.config.Control.NamespaceByHost(host) != namespace.ID {
-		host = hostFor(host, namespace)
+		host = hostSelecting(host, namespace)
 	}
 	if host == "" {
 		return ""
 	}
 	text := "Endpoint=sb://" + host
 	if !secure {
-		text += plainFlag
+		text += emulatorFlag
 	}
 	return text
 }
 
 // endpointOf is endpoint of the namespace that the request is about.
 func (s *Server) endpointOf(r *http.Request) (string, error) {
-	namespace, err := s.in(r).Describe(r.Context())
+	namespace, err := s.namespace(r).Describe(r.Context())
 	if err != nil {
 		return "", err
 	}
 	return s.endpoint(r, namespace), nil
 }
 
-// hostFor is a host that selects a namespace at the machine that was asked as another one: one
+// hostSelecting is a host that selects a namespace at the machine that was asked as another one: one
 // of its own, else its name as a label before the host. An address has no labels.
-func hostFor(asked string, namespace fsm.Namespace) string {
+func hostSelecting(asked string, namespace fsm.Namespace) string {
 	host, port := asked, ""
 	if h, p, err := net.SplitHostPort(asked); err == nil {
 		host, port = h, ":"+p

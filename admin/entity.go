@@ -32,7 +32,7 @@ func (s *Server) list(kind fsm.EntityKind) handler {
 		if kind == fsm.SubscriptionEntity {
 			possible = append(possible, "topic")
 		}
-		if err := onlyParameters(r, possible...); err != nil {
+		if err := checkParameters(r, possible...); err != nil {
 			return err
 		}
 		limit, err := numberParameter(r, "max", pageEntitiesNormal, 1, pageEntitiesMax)
@@ -49,9 +49,9 @@ func (s *Server) list(kind fsm.EntityKind) handler {
 				return err
 			}
 		}
-		entities, err := s.in(r).Entities(r.Context(), kind, topic, r.URL.Query().Get("after"), limit)
+		entities, err := s.namespace(r).Entities(r.Context(), kind, topic, r.URL.Query().Get("after"), limit)
 		if err != nil {
-			return naming(topic, err)
+			return withEntityName(topic, err)
 		}
 		next := ""
 		if len(entities) == limit {
@@ -59,7 +59,7 @@ func (s *Server) list(kind fsm.EntityKind) handler {
 		}
 		counts := make([]*fsm.Counts, len(entities))
 		if withCounts && len(entities) > 0 {
-			known, err := s.in(r).Counts(r.Context(), entities)
+			known, err := s.namespace(r).Counts(r.Context(), entities)
 			if err != nil {
 				return err
 			}
@@ -67,7 +67,7 @@ func (s *Server) list(kind fsm.EntityKind) handler {
 				counts[i] = &known[i]
 			}
 		}
-		s.reply(w, r, http.StatusOK, pageOf(kind, entities, counts, next))
+		s.writeJSON(w, r, http.StatusOK, pageOf(kind, entities, counts, next))
 		return nil
 	}
 }
@@ -82,9 +82,9 @@ func (s *Server) topicOf(r *http.Request) (string, error) {
 	if err := checkName(fsm.TopicEntity, topic); err != nil {
 		return "", err
 	}
-	entity, _, err := s.in(r).Entity(r.Context(), fsm.TopicEntity, topic)
+	entity, _, err := s.namespace(r).Entity(r.Context(), fsm.TopicEntity, topic)
 	if err != nil {
-		return "", naming(topic, err)
+		return "", withEntityName(topic, err)
 	}
 	return entity.Name, nil
 }
@@ -96,11 +96,11 @@ func (s *Server) show(kind fsm.EntityKind) handler {
 		if err != nil {
 			return err
 		}
-		entity, counts, err := s.in(r).Entity(r.Context(), kind, name)
+		entity, counts, err := s.namespace(r).Entity(r.Context(), kind, name)
 		if err != nil {
-			return naming(name, err)
+			return withEntityName(name, err)
 		}
-		s.reply(w, r, http.StatusOK, describe(entity, &counts))
+		s.writeJSON(w, r, http.StatusOK, describe(entity, &counts))
 		return nil
 	}
 }
@@ -112,26 +112,26 @@ func (s *Server) create(kind fsm.EntityKind) handler {
 		if err != nil {
 			return err
 		}
-		asked, rule, err := readCreation(kind, r)
+		asked, rule, err := decodeCreation(kind, r)
 		if err != nil {
 			return err
 		}
-		limits, err := s.limits(r)
+		limits, err := s.namespaceLimits(r)
 		if err != nil {
 			return err
 		}
-		settings, err := asked.over(kind, limits.within(defaultSettings(kind)), limits)
+		settings, err := asked.applyTo(kind, limits.clamp(defaultSettings(kind)), limits)
 		if err == nil {
 			err = s.permitNewForwarding(r, asked, fsm.EntitySettings{})
 		}
 		if err != nil {
 			return err
 		}
-		entity, err := s.in(r).CreateEntity(r.Context(), kind, name, settings, rule, nil)
+		entity, err := s.namespace(r).CreateEntity(r.Context(), kind, name, settings, rule, nil)
 		if err != nil {
-			return namingNew(kind, name, err)
+			return withNewEntityName(kind, name, err)
 		}
-		s.reply(w, r, http.StatusCreated, describe(entity, nil))
+		s.writeJSON(w, r, http.StatusCreated, describe(entity, nil))
 		return nil
 	}
 }
@@ -144,29 +144,29 @@ func (s *Server) update(kind fsm.EntityKind) handler {
 		if err != nil {
 			return err
 		}
-		asked, err := readSettings(kind, r)
+		asked, err := decodeSettings(kind, r)
 		if err != nil {
 			return err
 		}
-		limits, err := s.limits(r)
+		limits, err := s.namespaceLimits(r)
 		if err != nil {
 			return err
 		}
-		entity, _, err := s.in(r).Entity(r.Context(), kind, name)
+		entity, _, err := s.namespace(r).Entity(r.Context(), kind, name)
 		if err != nil {
-			return naming(name, err)
+			return withEntityName(name, err)
 		}
-		settings, err := asked.over(kind, entity.Settings.WithDefaults(), limits)
+		settings, err := asked.applyTo(kind, entity.Settings.WithDefaults(), limits)
 		if err == nil {
 			err = s.permitNewForwarding(r, asked, entity.Settings)
 		}
 		if err != nil {
 			return err
 		}
-		if entity, err = s.in(r).UpdateEntity(r.Context(), kind, name, settings); err != nil {
-			return naming(name, err)
+		if entity, err = s.namespace(r).UpdateEntity(r.Context(), kind, name, settings); err != nil {
+			return withEntityName(name, err)
 		}
-		s.reply(w, r, http.StatusOK, describe(entity, nil))
+		s.writeJSON(w, r, http.StatusOK, describe(entity, nil))
 		return nil
 	}
 }
@@ -179,8 +179,8 @@ func (s *Server) remove(kind fsm.EntityKind) handler {
 		if err != nil {
 			return err
 		}
-		if err := s.in(r).DeleteEntity(r.Context(), kind, name); err != nil {
-			return naming(name, err)
+		if err := s.namespace(r).DeleteEntity(r.Context(), kind, name); err != nil {
+			return withEntityName(name, err)
 		}
 		w.WriteHeader(http.StatusNoContent)
 		return nil
@@ -190,12 +190,12 @@ func (s *Server) remove(kind fsm.EntityKind) handler {
 // purge is POST /v1/purge/{queue or subscription}: it removes ready messages, oldest first. A count of 0
 // says that there are no more; fewer than max do not: what had expired is not counted.
 func (s *Server) purge(w http.ResponseWriter, r *http.Request) error {
-	name, err := holderName(r)
+	name, err := messageEntityName(r)
 	if err != nil {
 		return err
 	}
 	asked := PurgeRequest{Max: purgeMessagesMax}
-	if err := readBody(r, &asked, "subQueue, before and max"); err != nil {
+	if err := decodeBody(r, &asked, "subQueue, before and max"); err != nil {
 		return err
 	}
 	sub := fsm.MainQueue
@@ -215,38 +215,38 @@ func (s *Server) purge(w http.ResponseWriter, r *http.Request) error {
 	if asked.Before != nil {
 		before = *asked.Before
 	}
-	count, err := s.in(r).PurgeEntity(r.Context(), name, sub, before, asked.Max)
+	count, err := s.namespace(r).PurgeEntity(r.Context(), name, sub, before, asked.Max)
 	if err != nil {
-		return naming(name, err)
+		return withEntityName(name, err)
 	}
-	s.reply(w, r, http.StatusOK, Affected{Count: count})
+	s.writeJSON(w, r, http.StatusOK, Affected{Count: count})
 	return nil
 }
 
 // redrive is POST /v1/redrive/{queue or subscription}: it brings dead letters back to where
 // they came from.
 func (s *Server) redrive(w http.ResponseWriter, r *http.Request) error {
-	name, err := holderName(r)
+	name, err := messageEntityName(r)
 	if err != nil {
 		return err
 	}
 	var asked RedriveRequest
-	if err := readBody(r, &asked, "sequences"); err != nil {
+	if err := decodeBody(r, &asked, "sequences"); err != nil {
 		return err
 	}
 	if n := len(asked.Sequences); n < 1 || n > redriveMessagesMax {
 		return fmt.Errorf("%w: sequences are 1 to %d numbers, not %d", fsm.InvalidArgument, redriveMessagesMax, n)
 	}
-	count, err := s.in(r).RedriveEntity(r.Context(), name, asked.Sequences)
+	count, err := s.namespace(r).RedriveEntity(r.Context(), name, asked.Sequences)
 	if err != nil {
-		return naming(name, err)
+		return withEntityName(name, err)
 	}
-	s.reply(w, r, http.StatusOK, Affected{Count: count})
+	s.writeJSON(w, r, http.StatusOK, Affected{Count: count})
 	return nil
 }
 
-// naming gives the two answers about existence the texts that official clients look for.
-func naming(name string, err error) error {
+// withEntityName gives the two answers about existence the texts that official clients look for.
+func withEntityName(name string, err error) error {
 	switch {
 	case errors.Is(err, fsm.EntityNotFound):
 		return fmt.Errorf("%w: The messaging entity '%s' could not be found.", fsm.EntityNotFound, name) //nolint:staticcheck,revive // a sentence that clients match
@@ -256,11 +256,11 @@ func naming(name string, err error) error {
 	return err
 }
 
-// namingNew is naming for what is being made: a subscription whose topic is not there must
+// withNewEntityName is naming for what is being made: a subscription whose topic is not there must
 // not be told that it is not there itself.
-func namingNew(kind fsm.EntityKind, name string, err error) error {
+func withNewEntityName(kind fsm.EntityKind, name string, err error) error {
 	if topic, _, ok := fsm.SplitSubscriptionPath(name); ok && kind == fsm.SubscriptionEntity && errors.Is(err, fsm.EntityNotFound) {
 		name = topic
 	}
-	return naming(name, err)
+	return withEntityName(name, err)
 }

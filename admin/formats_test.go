@@ -42,13 +42,13 @@ func apiFormats() []golden.Format {
 		{Name: "members", Of: Members{}},
 		{Name: "member, change", Of: MemberChange{}},
 		{Name: "member, replacement", Of: MemberReplacement{}},
-		{Name: "placement", Of: Placement{}},
-		{Name: "transfer", Of: Transfer{}},
-		{Name: "growth", Of: Growth{}},
-		{Name: "grown", Of: Grown{}},
+		{Name: "placement", Of: MoveRequest{}},
+		{Name: "transfer", Of: TransferRequest{}},
+		{Name: "growth", Of: GrowRequest{}},
+		{Name: "grown", Of: GrowResult{}},
 		{Name: "plan", Of: Plan{}},
 		{Name: "moves", Of: Moves{}},
-		{Name: "verified", Of: Verified{}},
+		{Name: "verified", Of: VerifyResult{}},
 		{Name: "status of the cluster", Of: Status{}},
 	}
 }

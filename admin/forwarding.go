@@ -13,7 +13,7 @@ import (
 // permitForwarding wants the caller to have the right to send to where it has messages
 // forwarded. The destinations of a description are checked whether they change or not, as the
 // service does: clients send a token for each.
-func (s *Server) permitForwarding(r *http.Request, description *node) error {
+func (s *Server) permitForwarding(r *http.Request, description *element) error {
 	for _, f := range [...]struct{ element, header string }{
 		{"ForwardTo", forwardTokenName}, {"ForwardDeadLetteredMessagesTo", deadForwardHeader},
 	} {
@@ -22,7 +22,7 @@ func (s *Server) permitForwarding(r *http.Request, description *node) error {
 			continue
 		}
 		sent := strings.TrimSpace(given.text)
-		name, err := readDestination(sent)
+		name, err := parseDestination(sent)
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", fsm.InvalidArgument, f.element, err)
 		}
@@ -58,7 +58,7 @@ func (s *Server) permitNewForwarding(r *http.Request, asked Settings, old fsm.En
 // one that the request itself is signed with. A caller who needs no token needs none here. plain
 // says that the client wrote the name and no address.
 func (s *Server) permitDestination(r *http.Request, setting, header, name string, plain bool) error {
-	if name == "" || visitOf(r).local {
+	if name == "" || contextOf(r).trusted {
 		return nil
 	}
 	target := auth.TargetOf(fsm.PathKey(name))
@@ -76,8 +76,8 @@ func (s *Server) permitDestination(r *http.Request, setting, header, name string
 // is for something else is not tried. ServerBusy: it may not even try.
 func (s *Server) maySend(r *http.Request, tokens []string, target auth.Target) (bool, error) {
 	for _, given := range tokens {
-		kind, token := credential(given)
-		if !auth.Concerns(kind, token, target) {
+		kind, token := parseAuthorization(given)
+		if !auth.ClaimsTarget(kind, token, target) {
 			continue
 		}
 		grant, err := s.authenticate(r, kind, token, []auth.Target{target})

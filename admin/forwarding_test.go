@@ -43,11 +43,11 @@ func TestForwardingNeedsTheRightToSend(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := rights(t)
-			r.ask("PUT", "/v1/queues/forwarding", `{"forwardTo":"orders"}`, nil)
-			r.ask("PUT", "/v1/access/forwarding?rule=owner", `{"rights":["Manage"]}`, nil)
+			r := newServerWithKeys(t)
+			r.request("PUT", "/v1/queues/forwarding", `{"forwardTo":"orders"}`, nil)
+			r.request("PUT", "/v1/access/forwarding?rule=owner", `{"rights":["Manage"]}`, nil)
 			r.shorten("forwarding", "owner", "o")
-			status, body := r.ask(c.method, c.path, c.body, func(r *http.Request) {
+			status, body := r.request(c.method, c.path, c.body, func(r *http.Request) {
 				for _, change := range []func(*http.Request){c.key, c.more} {
 					if change != nil {
 						change(r)

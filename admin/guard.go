@@ -19,48 +19,48 @@ func (s *Server) guard(next http.Handler) http.Handler {
 	crossSite := http.NewCrossOriginProtection()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		requests := s.requests
-		if cameLocally(r) {
+		if isLocal(r) {
 			requests = s.localRequests
 		}
-		held, ok := takeSlot(requests)
+		held, ok := acquireSlot(requests)
 		if !ok {
-			s.refuse(w, r, fmt.Errorf("%w: %d requests are under way", fsm.ServerBusy, requestsMax))
+			s.writeProblem(w, r, fmt.Errorf("%w: %d requests are under way", fsm.ServerBusy, requestsMax))
 			return
 		}
 		defer held.release()
 		if err := crossSite.Check(r); err != nil {
-			s.refuse(w, r, fmt.Errorf("%w: a page of another site cannot use this API", fsm.NotAllowed))
+			s.writeProblem(w, r, fmt.Errorf("%w: a page of another site cannot use this API", fsm.NotAllowed))
 			return
 		}
 		ctx, cancel := context.WithTimeout(r.Context(), requestTimeMax)
 		defer cancel()
-		r = r.WithContext(context.WithValue(ctx, slotKey{}, held.release))
+		r = r.WithContext(context.WithValue(ctx, releaseSlotKey{}, held.release))
 		if r.Body != http.NoBody {
-			r.Body = &slowBody{ReadCloser: http.MaxBytesReader(w, r.Body, bodyBytesMax), ctx: ctx, slot: held}
+			r.Body = &bufferedBody{ReadCloser: http.MaxBytesReader(w, r.Body, bodyBytesMax), ctx: ctx, slot: held}
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// slotKey finds what gives a request's slot back early.
-type slotKey struct{}
+// releaseSlotKey finds what gives a request's slot back early.
+type releaseSlotKey struct{}
 
 // authenticate asks the Authority about a credential. A request whose answer is held back gives
 // its slot back first, so that failures keep nobody out, and is answered when the server closes.
 func (s *Server) authenticate(r *http.Request, kind, token string, targets []auth.Target) (auth.Grant, error) {
-	from := s.client(r)
-	from.Release, _ = r.Context().Value(slotKey{}).(func())
+	from := s.authClient(r)
+	from.Release, _ = r.Context().Value(releaseSlotKey{}).(func())
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
-	stop := s.whenClosing(cancel)
+	stop := s.onClose(cancel)
 	defer stop()
 	return s.config.Authority.TokenFor(ctx, from, kind, token, targets...)
 }
 
-// trusted is what the audit log calls a caller who needs no key, "" for everybody else.
-func (s *Server) trusted(r *http.Request) string {
+// trustedCaller is what the audit log calls a caller who needs no key, "" for everybody else.
+func (s *Server) trustedCaller(r *http.Request) string {
 	switch {
-	case cameLocally(r):
+	case isLocal(r):
 		return socketName
 	case s.config.TrustLoopback && fromLoopback(r):
 		return loopbackName

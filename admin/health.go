@@ -21,53 +21,53 @@ type Checks struct {
 // health answers as the official emulator does, so that scripts which wait for it work.
 func (s *Server) health(w http.ResponseWriter, r *http.Request) {
 	if !s.config.Ready() {
-		s.reply(w, r, http.StatusServiceUnavailable, Health{Status: "unhealthy", Message: "Service is starting."})
+		s.writeJSON(w, r, http.StatusServiceUnavailable, Health{Status: "unhealthy", Message: "Service is starting."})
 		return
 	}
-	s.reply(w, r, http.StatusOK, Health{Status: "healthy", Message: "Service is healthy."})
+	s.writeJSON(w, r, http.StatusOK, Health{Status: "healthy", Message: "Service is healthy."})
 }
 
 // livez says that the process answers, and that nothing in it is stuck that a restart would free.
 func (s *Server) livez(w http.ResponseWriter, r *http.Request) {
-	checks := ask(s.config.Live)
+	checks := runChecks(s.config.LivenessChecks)
 	answer := Checks{Health: Health{Status: "alive", Message: "The process answers."}}
 	code := http.StatusOK
-	if bad := failed(checks); len(bad) > 0 {
+	if bad := failedChecks(checks); len(bad) > 0 {
 		answer.Health, code = Health{Status: "stuck", Message: "Stuck: " + strings.Join(bad, ", ") + "."}, http.StatusServiceUnavailable
 	}
-	s.tell(w, r, code, answer, checks)
+	s.writeHealth(w, r, code, answer, checks)
 }
 
 // readyz says whether clients should be sent here, as /health does, and on demand why.
 func (s *Server) readyz(w http.ResponseWriter, r *http.Request) {
-	ready, checks := s.config.Ready(), ask(s.config.Parts)
+	ready, checks := s.config.Ready(), runChecks(s.config.ReadinessChecks)
 	answer := Checks{Health: Health{Status: "healthy", Message: "Service is healthy."}}
 	code := http.StatusOK
 	if !ready {
 		answer.Health, code = Health{Status: "unhealthy", Message: "Service is starting."}, http.StatusServiceUnavailable
-		if bad := failed(checks); len(bad) > 0 {
+		if bad := failedChecks(checks); len(bad) > 0 {
 			answer.Message = "Not ready: " + strings.Join(bad, ", ") + "."
 		}
 	}
-	s.tell(w, r, code, answer, checks)
+	s.writeHealth(w, r, code, answer, checks)
 }
 
-func (s *Server) tell(w http.ResponseWriter, r *http.Request, code int, answer Checks, checks []Check) {
+func (s *Server) writeHealth(w http.ResponseWriter, r *http.Request, code int, answer Checks, checks []Check) {
 	if r.URL.Query().Has("verbose") {
 		answer.Checks = checks
 	}
-	s.reply(w, r, code, answer)
+	s.writeJSON(w, r, code, answer)
 }
 
-func ask(checks func() []Check) []Check {
+func runChecks(checks func() []Check) []Check {
 	if checks == nil {
 		return nil
 	}
 	return checks()
 }
 
-// failed are the names of the checks that are not well.
-func failed(checks []Check) (names []string) {
+// failedChecks are the names of the checks that are not well.
+func failedChecks(checks []Check) (names []string) {
 	for _, c := range checks {
 		if !c.OK {
 			names = append(names, c.Name)

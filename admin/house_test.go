@@ -13,8 +13,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// house is a Control in memory.
-type house struct {
+// fakeControl is a Control in memory.
+type fakeControl struct {
 	Operations // nil unless a test sets it
 
 	mu       sync.Mutex
@@ -29,18 +29,18 @@ type house struct {
 
 	id        fsm.NamespaceID
 	namespace fsm.Namespace
-	others    map[fsm.NamespaceID]*house
+	others    map[fsm.NamespaceID]*fakeControl
 }
 
-func newHouse() *house {
-	return &house{
-		entities: make(map[string]fsm.Entity), rules: make(map[string][]fsm.Rule), others: make(map[fsm.NamespaceID]*house),
+func newFakeControl() *fakeControl {
+	return &fakeControl{
+		entities: make(map[string]fsm.Entity), rules: make(map[string][]fsm.Rule), others: make(map[fsm.NamespaceID]*fakeControl),
 		id: fsm.DefaultNamespace, namespace: fsm.Namespace{ID: fsm.DefaultNamespace, Name: fsm.DefaultNamespaceName, Version: 1},
 	}
 }
 
 // find looks among the given kinds; none: all.
-func (h *house) find(name string, kinds ...fsm.EntityKind) (fsm.Entity, error) {
+func (h *fakeControl) find(name string, kinds ...fsm.EntityKind) (fsm.Entity, error) {
 	if h.fails != nil {
 		return fsm.Entity{}, h.fails
 	}
@@ -51,7 +51,7 @@ func (h *house) find(name string, kinds ...fsm.EntityKind) (fsm.Entity, error) {
 	return e, nil
 }
 
-func (h *house) CreateEntity(_ context.Context, kind fsm.EntityKind, name string, s fsm.EntitySettings, rule *fsm.Rule, access []fsm.AccessRule) (fsm.Entity, error) {
+func (h *fakeControl) CreateEntity(_ context.Context, kind fsm.EntityKind, name string, s fsm.EntitySettings, rule *fsm.Rule, access []fsm.AccessRule) (fsm.Entity, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, err := h.find(name); err == nil {
@@ -77,7 +77,7 @@ func (h *house) CreateEntity(_ context.Context, kind fsm.EntityKind, name string
 	return e, nil
 }
 
-func (h *house) UpdateEntity(_ context.Context, kind fsm.EntityKind, name string, s fsm.EntitySettings) (fsm.Entity, error) {
+func (h *fakeControl) UpdateEntity(_ context.Context, kind fsm.EntityKind, name string, s fsm.EntitySettings) (fsm.Entity, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e, err := h.find(name, kind)
@@ -88,7 +88,7 @@ func (h *house) UpdateEntity(_ context.Context, kind fsm.EntityKind, name string
 	return e, err
 }
 
-func (h *house) DeleteEntity(_ context.Context, kind fsm.EntityKind, name string) error {
+func (h *fakeControl) DeleteEntity(_ context.Context, kind fsm.EntityKind, name string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e, err := h.find(name, kind)
@@ -96,14 +96,14 @@ func (h *house) DeleteEntity(_ context.Context, kind fsm.EntityKind, name string
 	return err
 }
 
-func (h *house) Entity(_ context.Context, kind fsm.EntityKind, name string) (fsm.Entity, fsm.Counts, error) {
+func (h *fakeControl) Entity(_ context.Context, kind fsm.EntityKind, name string) (fsm.Entity, fsm.Counts, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e, err := h.find(name, kind)
 	return e, fsm.Counts{Active: 7, Scheduled: 2, Bytes: 9, Transfer: 4, TransferDeadLetter: 5, Subscriptions: 6}, err
 }
 
-func (h *house) Entities(ctx context.Context, kind fsm.EntityKind, under, after string, max int) ([]fsm.Entity, error) {
+func (h *fakeControl) Entities(ctx context.Context, kind fsm.EntityKind, under, after string, max int) ([]fsm.Entity, error) {
 	h.listed.Add(1)
 	if h.holds != nil {
 		select {
@@ -124,7 +124,7 @@ func (h *house) Entities(ctx context.Context, kind fsm.EntityKind, under, after 
 	return list[:min(max, len(list))], h.fails
 }
 
-func (h *house) Sessions(_ context.Context, path string, skip, max int) ([]fsm.Session, error) {
+func (h *fakeControl) Sessions(_ context.Context, path string, skip, max int) ([]fsm.Session, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e, err := h.find(path, fsm.QueueEntity, fsm.SubscriptionEntity)
@@ -138,7 +138,7 @@ func (h *house) Sessions(_ context.Context, path string, skip, max int) ([]fsm.S
 	return h.sessions[skip:min(skip+max, len(h.sessions))], nil
 }
 
-func (h *house) PutRule(_ context.Context, subscription string, rule fsm.Rule, replace bool) error {
+func (h *fakeControl) PutRule(_ context.Context, subscription string, rule fsm.Rule, replace bool) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, err := h.find(subscription, fsm.SubscriptionEntity); err != nil {
@@ -160,11 +160,11 @@ func (h *house) PutRule(_ context.Context, subscription string, rule fsm.Rule, r
 	return nil
 }
 
-func (h *house) rule(key, name string) int {
+func (h *fakeControl) rule(key, name string) int {
 	return slices.IndexFunc(h.rules[key], func(r fsm.Rule) bool { return strings.EqualFold(r.Name, name) })
 }
 
-func (h *house) DropRule(_ context.Context, subscription, name string) error {
+func (h *fakeControl) DropRule(_ context.Context, subscription, name string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, err := h.find(subscription, fsm.SubscriptionEntity); err != nil {
@@ -179,7 +179,7 @@ func (h *house) DropRule(_ context.Context, subscription, name string) error {
 	return nil
 }
 
-func (h *house) Rules(_ context.Context, subscription string, skip, max int) ([]fsm.Rule, error) {
+func (h *fakeControl) Rules(_ context.Context, subscription string, skip, max int) ([]fsm.Rule, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, err := h.find(subscription, fsm.SubscriptionEntity); err != nil {
@@ -190,7 +190,7 @@ func (h *house) Rules(_ context.Context, subscription string, skip, max int) ([]
 	return slices.Clone(all[:min(max, len(all))]), nil
 }
 
-func (h *house) Counts(_ context.Context, entities []fsm.Entity) ([]fsm.Counts, error) {
+func (h *fakeControl) Counts(_ context.Context, entities []fsm.Entity) ([]fsm.Counts, error) {
 	counts := make([]fsm.Counts, len(entities))
 	for i := range counts {
 		counts[i] = fsm.Counts{Active: uint64(entities[i].ID)}
@@ -198,7 +198,7 @@ func (h *house) Counts(_ context.Context, entities []fsm.Entity) ([]fsm.Counts, 
 	return counts, nil
 }
 
-func (h *house) PurgeEntity(_ context.Context, name string, sub fsm.SubQueue, before time.Time, most int) (int, error) {
+func (h *fakeControl) PurgeEntity(_ context.Context, name string, sub fsm.SubQueue, before time.Time, most int) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e, err := h.find(name)
@@ -209,7 +209,7 @@ func (h *house) PurgeEntity(_ context.Context, name string, sub fsm.SubQueue, be
 	return 3, err
 }
 
-func (h *house) RedriveEntity(_ context.Context, name string, sequences []fsm.SequenceNumber) (int, error) {
+func (h *fakeControl) RedriveEntity(_ context.Context, name string, sequences []fsm.SequenceNumber) (int, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	e, err := h.find(name)
@@ -217,14 +217,14 @@ func (h *house) RedriveEntity(_ context.Context, name string, sequences []fsm.Se
 	return len(sequences), err
 }
 
-func (h *house) Status(context.Context) (Status, error) {
+func (h *fakeControl) Status(context.Context) (Status, error) {
 	return Status{ClusterID: "c", Members: []MemberStatus{
 		{ID: "2", Name: "b", State: "dead", AMQP: "b:5672"}, {ID: "1", Name: "c", State: "alive", AMQP: "c:5672"}, {ID: "3", Name: "a", State: "alive", AMQP: "a:5672"},
 	}}, h.fails
 }
 
 // In is the house itself for the default namespace, and else a house of its own.
-func (h *house) In(id fsm.NamespaceID) Space {
+func (h *fakeControl) In(id fsm.NamespaceID) NamespaceView {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if id == h.id {
@@ -233,12 +233,12 @@ func (h *house) In(id fsm.NamespaceID) Space {
 	if other, ok := h.others[id]; ok {
 		return other
 	}
-	nowhere := newHouse()
+	nowhere := newFakeControl()
 	nowhere.fails = fsm.EntityNotFound
 	return nowhere
 }
 
-func (h *house) NamespaceByHost(host string) fsm.NamespaceID {
+func (h *fakeControl) NamespaceByHost(host string) fsm.NamespaceID {
 	name, _, _ := strings.Cut(host, ":")
 	label, _, _ := strings.Cut(name, ".")
 	h.mu.Lock()
@@ -251,7 +251,7 @@ func (h *house) NamespaceByHost(host string) fsm.NamespaceID {
 	return h.id
 }
 
-func (h *house) NamespaceName(id fsm.NamespaceID) string {
+func (h *fakeControl) NamespaceName(id fsm.NamespaceID) string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if id == h.id {
@@ -264,15 +264,15 @@ func (h *house) NamespaceName(id fsm.NamespaceID) string {
 }
 
 // all are the houses by the names of their namespaces in small letters.
-func (h *house) all() map[string]*house {
-	list := map[string]*house{fsm.DefaultNamespaceName: h}
+func (h *fakeControl) all() map[string]*fakeControl {
+	list := map[string]*fakeControl{fsm.DefaultNamespaceName: h}
 	for _, other := range h.others {
 		list[strings.ToLower(other.namespace.Name)] = other
 	}
 	return list
 }
 
-func (h *house) Namespace(_ context.Context, name string) (fsm.Namespace, error) {
+func (h *fakeControl) Namespace(_ context.Context, name string) (fsm.Namespace, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if found, ok := h.all()[strings.ToLower(name)]; ok {
@@ -281,7 +281,7 @@ func (h *house) Namespace(_ context.Context, name string) (fsm.Namespace, error)
 	return fsm.Namespace{}, fmt.Errorf("namespace %q: %w", name, fsm.EntityNotFound)
 }
 
-func (h *house) Namespaces(_ context.Context, after string, max int) ([]fsm.Namespace, error) {
+func (h *fakeControl) Namespaces(_ context.Context, after string, max int) ([]fsm.Namespace, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	all := h.all()
@@ -294,20 +294,20 @@ func (h *house) Namespaces(_ context.Context, after string, max int) ([]fsm.Name
 	return list, nil
 }
 
-func (h *house) CreateNamespace(_ context.Context, name string, settings fsm.NamespaceSettings, rules []fsm.AccessRule) (fsm.Namespace, error) {
+func (h *fakeControl) CreateNamespace(_ context.Context, name string, settings fsm.NamespaceSettings, rules []fsm.AccessRule) (fsm.Namespace, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if _, ok := h.all()[strings.ToLower(name)]; ok {
 		return fsm.Namespace{}, fmt.Errorf("create namespace: %w", fsm.EntityExists)
 	}
-	other := newHouse()
+	other := newFakeControl()
 	other.id = fsm.NamespaceID(len(h.others) + 2)
 	other.namespace = fsm.Namespace{ID: other.id, Name: name, Settings: settings, Access: dated(rules), Version: 1, Created: 1795176000000, Updated: 1795176000000}
 	h.others[other.id] = other
 	return other.namespace, nil
 }
 
-func (h *house) UpdateNamespace(_ context.Context, name string, settings fsm.NamespaceSettings) (fsm.Namespace, error) {
+func (h *fakeControl) UpdateNamespace(_ context.Context, name string, settings fsm.NamespaceSettings) (fsm.Namespace, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	found, ok := h.all()[strings.ToLower(name)]
@@ -318,7 +318,7 @@ func (h *house) UpdateNamespace(_ context.Context, name string, settings fsm.Nam
 	return found.namespace, nil
 }
 
-func (h *house) DeleteNamespace(_ context.Context, name string) error {
+func (h *fakeControl) DeleteNamespace(_ context.Context, name string) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	found, ok := h.all()[strings.ToLower(name)]
@@ -334,24 +334,24 @@ func (h *house) DeleteNamespace(_ context.Context, name string) error {
 	return nil
 }
 
-func (h *house) Describe(context.Context) (fsm.Namespace, error) {
+func (h *fakeControl) Describe(context.Context) (fsm.Namespace, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.namespace, h.fails
 }
 
 // shorten gives a rule a key that the API would not take: one that is older than the limit.
-func (h *house) shorten(path, rule, secret string) {
+func (h *fakeControl) shorten(path, rule, secret string) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	rules := h.namespace.Access
 	if path != "" {
 		rules = h.entities[path].Access
 	}
-	rules[findAccess(rules, rule)].Primary = secret
+	rules[findAccessRule(rules, rule)].Primary = secret
 }
 
-func (h *house) SetAccess(_ context.Context, name string, version uint64, rules []fsm.AccessRule) error {
+func (h *fakeControl) SetAccess(_ context.Context, name string, version uint64, rules []fsm.AccessRule) error {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.rivals--
@@ -388,7 +388,7 @@ func dated(rules []fsm.AccessRule) []fsm.AccessRule {
 }
 
 // Access is what the keyring asks.
-func (h *house) Access(id fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
+func (h *fakeControl) Access(id fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	at := h

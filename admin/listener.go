@@ -25,12 +25,12 @@ type origin struct {
 
 type originKey struct{}
 
-// rememberOrigin stores the origin of a connection in the context of its requests: net/http itself
+// withOrigin stores the origin of a connection in the context of its requests: net/http itself
 // knows only about TLS that it has done.
-func rememberOrigin(ctx context.Context, conn net.Conn) context.Context {
+func withOrigin(ctx context.Context, conn net.Conn) context.Context {
 	var o origin
-	if c, ok := conn.(*counted); ok {
-		conn, o.local = c.Conn, c.on.local
+	if c, ok := conn.(*limitedConn); ok {
+		conn, o.local = c.Conn, c.listener.local
 	}
 	o.tls, _ = conn.(tlsState)
 	if told, ok := conn.(interface{ Proxied() bool }); ok {
@@ -44,8 +44,8 @@ func originOf(r *http.Request) origin {
 	return o
 }
 
-// cameLocally says whether a request came through Config.Local.
-func cameLocally(r *http.Request) bool { return originOf(r).local }
+// isLocal says whether a request came through Config.Local.
+func isLocal(r *http.Request) bool { return originOf(r).local }
 
 // isSecure says whether a request came by TLS.
 func isSecure(r *http.Request) bool {
@@ -56,42 +56,42 @@ func isSecure(r *http.Request) bool {
 	return state != nil && state.ConnectionState().HandshakeComplete
 }
 
-// limit lets at most n connections of the listener be open at a time. For one more it closes a connection
+// limitListener lets at most n connections of the listener be open at a time. For one more it closes a connection
 // of the address that has the most, so that a client with many connections does not lock out others.
 // local marks the requests of its connections as those of operators.
-func limit(l net.Listener, n int, local bool) *limited {
-	return &limited{Listener: l, local: local, max: n, open: make(map[netip.Prefix][]*counted)}
+func limitListener(l net.Listener, n int, local bool) *limitedListener {
+	return &limitedListener{Listener: l, local: local, max: n, open: make(map[netip.Prefix][]*limitedConn)}
 }
 
-type limited struct {
+type limitedListener struct {
 	net.Listener
 	local bool
 	max   int
 
 	mu    sync.Mutex
 	total int
-	open  map[netip.Prefix][]*counted // the oldest first; no empty lists
+	open  map[netip.Prefix][]*limitedConn // the oldest first; no empty lists
 }
 
-// counted is an open connection of a limited listener.
-type counted struct {
+// limitedConn is an open connection of a limited listener.
+type limitedConn struct {
 	net.Conn
-	on        *limited
-	from      netip.Prefix
-	active    atomic.Bool // a request is in flight
-	forgotten bool        // its place was released; guarded by mu of on
+	listener *limitedListener
+	prefix   netip.Prefix
+	active   atomic.Bool // a request is in flight
+	released bool        // its place was released; guarded by mu of on
 }
 
 // Accept implements net.Listener.
-func (l *limited) Accept() (net.Conn, error) {
+func (l *limitedListener) Accept() (net.Conn, error) {
 	for {
 		conn, err := l.Listener.Accept()
 		if err != nil {
 			return nil, err
 		}
-		c := &counted{Conn: conn, on: l}
-		c.from, _ = auth.ClientPrefix(conn.RemoteAddr()) // none for the control socket: all its clients count as one
-		switch victim := l.admit(c); victim {
+		c := &limitedConn{Conn: conn, listener: l}
+		c.prefix, _ = auth.ClientPrefix(conn.RemoteAddr()) // none for the control socket: all its clients count as one
+		switch victim := l.track(c); victim {
 		case nil:
 			return c, nil
 		case c:
@@ -103,38 +103,38 @@ func (l *limited) Accept() (net.Conn, error) {
 	}
 }
 
-// admit counts a connection and returns the one to close for it, which may be c itself, or nil.
-func (l *limited) admit(c *counted) (victim *counted) {
+// track counts a connection and returns the one to close for it, which may be c itself, or nil.
+func (l *limitedListener) track(c *limitedConn) (victim *limitedConn) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.total >= l.max {
 		victim = l.victim(c)
 	}
 	l.total++
-	l.open[c.from] = append(l.open[c.from], c)
+	l.open[c.prefix] = append(l.open[c.prefix], c)
 	if victim != nil {
-		l.forget(victim)
+		l.release(victim)
 	}
 	return victim
 }
 
-// forget releases the place of a connection, once. mu is held.
-func (l *limited) forget(c *counted) {
-	if c.forgotten {
+// release releases the place of a connection, once. mu is held.
+func (l *limitedListener) release(c *limitedConn) {
+	if c.released {
 		return
 	}
-	c.forgotten = true
+	c.released = true
 	l.total--
-	l.open[c.from] = slices.DeleteFunc(l.open[c.from], func(other *counted) bool { return other == c })
-	if len(l.open[c.from]) == 0 {
-		delete(l.open, c.from)
+	l.open[c.prefix] = slices.DeleteFunc(l.open[c.prefix], func(other *limitedConn) bool { return other == c })
+	if len(l.open[c.prefix]) == 0 {
+		delete(l.open, c.prefix)
 	}
 }
 
 // victim returns the oldest idle connection of the address that has the most. If all of those serve
 // requests, it returns the newest of them, or c itself when that has the same address. mu is held.
-func (l *limited) victim(c *counted) *counted {
-	most, of := len(l.open[c.from])+1, c.from
+func (l *limitedListener) victim(c *limitedConn) *limitedConn {
+	most, of := len(l.open[c.prefix])+1, c.prefix
 	for from, conns := range l.open {
 		if len(conns) > most {
 			most, of = len(conns), from
@@ -146,7 +146,7 @@ func (l *limited) victim(c *counted) *counted {
 			return other
 		}
 	}
-	if of == c.from {
+	if of == c.prefix {
 		return c
 	}
 	return conns[len(conns)-1]
@@ -154,15 +154,15 @@ func (l *limited) victim(c *counted) *counted {
 
 // connState is http.Server.ConnState: it records which connections serve a request.
 func connState(conn net.Conn, state http.ConnState) {
-	if c, ok := conn.(*counted); ok {
+	if c, ok := conn.(*limitedConn); ok {
 		c.active.Store(state == http.StateActive)
 	}
 }
 
 // Close implements net.Conn. It may be called more than once.
-func (c *counted) Close() error {
-	c.on.mu.Lock()
-	c.on.forget(c)
-	c.on.mu.Unlock()
+func (c *limitedConn) Close() error {
+	c.listener.mu.Lock()
+	c.listener.release(c)
+	c.listener.mu.Unlock()
 	return c.Conn.Close()
 }

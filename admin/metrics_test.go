@@ -36,10 +36,10 @@ func TestMetrics(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := newRig(t)
-			r.server.config.Metrics, r.server.config.MetricsOpen = c.whole, c.open
+			r := newTestServer(t)
+			r.server.config.Metrics, r.server.config.PublicMetrics = c.whole, c.open
 			if c.grant != nil {
-				r.server.config.Authority = oracle{func(_, _, _ string) {}, *c.grant, nil}
+				r.server.config.Authority = fakeAuthority{func(_, _, _ string) {}, *c.grant, nil}
 			}
 			w := do(r.server.handler(), "GET", "/metrics", func(r *http.Request) {
 				r.RemoteAddr = c.from

@@ -17,8 +17,8 @@ func entityName(kind fsm.EntityKind, r *http.Request) (string, error) {
 	return name, checkName(kind, name)
 }
 
-// holderName is the name in the path of what holds messages: a queue or a subscription.
-func holderName(r *http.Request) (string, error) {
+// messageEntityName is the name in the path of what holds messages: a queue or a subscription.
+func messageEntityName(r *http.Request) (string, error) {
 	if _, _, ok := fsm.SplitSubscriptionPath(r.PathValue("name")); ok {
 		return entityName(fsm.SubscriptionEntity, r)
 	}
@@ -36,21 +36,21 @@ func checkName(kind fsm.EntityKind, name string) error {
 		if isPath {
 			return fmt.Errorf("%w: %.400q names a subscription, not a %s", fsm.InvalidArgument, name, kind)
 		}
-		return checkText(name, nameCharactersMax)
+		return checkNameText(name, nameCharactersMax)
 	}
 	if !isPath {
 		return fmt.Errorf("%w: %.400q names no subscription: write it like %s", fsm.InvalidArgument, name, subscriptionPathSample)
 	}
-	if err := checkText(topic, nameCharactersMax); err != nil {
+	if err := checkNameText(topic, nameCharactersMax); err != nil {
 		return err
 	}
 	if strings.Contains(subscription, "/") {
 		return fmt.Errorf("%w: the name of a subscription has no /", fsm.InvalidArgument)
 	}
-	return checkText(subscription, subscriptionNameMax)
+	return checkNameText(subscription, subscriptionNameMax)
 }
 
-func checkText(name string, charactersMax int) error {
+func checkNameText(name string, charactersMax int) error {
 	if utf8.RuneCountInString(name) > charactersMax {
 		return fmt.Errorf("%w: a name is at most %d characters long", fsm.InvalidArgument, charactersMax)
 	}
@@ -71,9 +71,9 @@ func checkText(name string, charactersMax int) error {
 	return nil
 }
 
-// onlyParameters refuses every parameter that is not possible: a misspelt one must not
+// checkParameters refuses every parameter that is not possible: a misspelt one must not
 // look as if it worked. The one that chooses a namespace always is.
-func onlyParameters(r *http.Request, possible ...string) error {
+func checkParameters(r *http.Request, possible ...string) error {
 	for key := range r.URL.Query() {
 		if key != namespaceParameter && !slices.Contains(possible, key) {
 			return fmt.Errorf("%w: unknown parameter %.40q: possible are %s", fsm.InvalidArgument, key, strings.Join(possible, ", "))

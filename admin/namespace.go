@@ -30,7 +30,7 @@ const namespaceSettings = "hosts, maxMessageBytes, maxLockDuration, maxEntities,
 
 // listNamespaces is GET /v1/namespaces?after=&max=.
 func (s *Server) listNamespaces(w http.ResponseWriter, r *http.Request) error {
-	if err := onlyParameters(r, "after", "max"); err != nil {
+	if err := checkParameters(r, "after", "max"); err != nil {
 		return err
 	}
 	limit, err := numberParameter(r, "max", pageEntitiesNormal, 1, pageEntitiesMax)
@@ -48,7 +48,7 @@ func (s *Server) listNamespaces(w http.ResponseWriter, r *http.Request) error {
 	if len(list) == limit {
 		page.Next = list[limit-1].Name
 	}
-	s.reply(w, r, http.StatusOK, page)
+	s.writeJSON(w, r, http.StatusOK, page)
 	return nil
 }
 
@@ -58,7 +58,7 @@ func (s *Server) showNamespace(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.reply(w, r, http.StatusOK, describeNamespace(namespace))
+	s.writeJSON(w, r, http.StatusOK, describeNamespace(namespace))
 	return nil
 }
 
@@ -70,48 +70,48 @@ func (s *Server) createNamespace(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var asked NamespaceRequest
-	if err := readBody(r, &asked, namespaceSettings+" and accessRules"); err != nil {
+	if err := decodeBody(r, &asked, namespaceSettings+" and accessRules"); err != nil {
 		return err
 	}
-	settings, err := asked.over(fsm.NamespaceSettings{})
+	settings, err := asked.applyTo(fsm.NamespaceSettings{})
 	if err != nil {
 		return err
 	}
 	if len(asked.AccessRules) == 0 {
 		asked.AccessRules = []AccessRuleRequest{{Name: rootRuleName, Rights: []string{RightManage}}}
 	}
-	rules, err := accessRules(asked.AccessRules, nil)
+	rules, err := completeAccessRules(asked.AccessRules, nil)
 	if err != nil {
 		return err
 	}
 	namespace, err := s.config.Control.CreateNamespace(r.Context(), name, settings, rules)
 	if err != nil {
-		return namingNamespace(name, err)
+		return withNamespaceName(name, err)
 	}
 	out := describeNamespace(namespace)
 	out.AccessRules = describeAccess(namespace.Access, s.endpoint(r, namespace), "")
-	s.reply(w, r, http.StatusCreated, out)
+	s.writeJSON(w, r, http.StatusCreated, out)
 	return nil
 }
 
 // updateNamespace is PATCH /v1/namespaces/{name}: what the body leaves out stays.
 func (s *Server) updateNamespace(w http.ResponseWriter, r *http.Request) error {
 	var asked NamespaceSettings
-	if err := readBody(r, &asked, namespaceSettings); err != nil {
+	if err := decodeBody(r, &asked, namespaceSettings); err != nil {
 		return err
 	}
 	namespace, err := s.namespaceInPath(r)
 	if err != nil {
 		return err
 	}
-	settings, err := asked.over(namespace.Settings)
+	settings, err := asked.applyTo(namespace.Settings)
 	if err != nil {
 		return err
 	}
 	if namespace, err = s.config.Control.UpdateNamespace(r.Context(), namespace.Name, settings); err != nil {
-		return namingNamespace(r.PathValue("name"), err)
+		return withNamespaceName(r.PathValue("name"), err)
 	}
-	s.reply(w, r, http.StatusOK, describeNamespace(namespace))
+	s.writeJSON(w, r, http.StatusOK, describeNamespace(namespace))
 	return nil
 }
 
@@ -122,7 +122,7 @@ func (s *Server) deleteNamespace(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if err := s.config.Control.DeleteNamespace(r.Context(), name); err != nil {
-		return namingNamespace(name, err)
+		return withNamespaceName(name, err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -134,11 +134,11 @@ func (s *Server) namespaceInPath(r *http.Request) (fsm.Namespace, error) {
 		return fsm.Namespace{}, err
 	}
 	namespace, err := s.config.Control.Namespace(r.Context(), name)
-	return namespace, namingNamespace(name, err)
+	return namespace, withNamespaceName(name, err)
 }
 
-// namingNamespace gives errors about namespaces their words, where the cluster has not.
-func namingNamespace(name string, err error) error {
+// withNamespaceName gives errors about namespaces their words, where the cluster has not.
+func withNamespaceName(name string, err error) error {
 	switch {
 	case errors.Is(err, fsm.EntityNotFound):
 		return fmt.Errorf("%w: there is no namespace '%s': `peeklock namespace list` shows those that are", fsm.EntityNotFound, name)
@@ -171,10 +171,10 @@ func isLabel(text, more string) bool {
 	return text != "" && len(text) <= hostLabelMax && text[0] != '-' && text[len(text)-1] != '-'
 }
 
-// over lays the settings that are given over old ones and checks them.
-func (s *NamespaceSettings) over(old fsm.NamespaceSettings) (fsm.NamespaceSettings, error) {
+// applyTo lays the settings that are given over old ones and checks them.
+func (s *NamespaceSettings) applyTo(old fsm.NamespaceSettings) (fsm.NamespaceSettings, error) {
 	if s.Hosts != nil {
-		hosts, err := readHosts(s.Hosts)
+		hosts, err := parseHosts(s.Hosts)
 		if err != nil {
 			return old, err
 		}
@@ -190,7 +190,7 @@ func (s *NamespaceSettings) over(old fsm.NamespaceSettings) (fsm.NamespaceSettin
 		if t := time.Duration(*d); t != 0 && t < lockDurationMin || t > tierLockDurationMax {
 			return old, fmt.Errorf("%w: maxLockDuration is %s to %s, or 0s for %s, not %s", fsm.InvalidArgument, lockDurationMin, tierLockDurationMax, lockDurationMax, t)
 		}
-		old.LockDurationMax = millis(*d)
+		old.LockDurationMax = toMillis(*d)
 	}
 	if s.MaxEntities != nil {
 		old.EntitiesMax = *s.MaxEntities
@@ -204,7 +204,7 @@ func (s *NamespaceSettings) over(old fsm.NamespaceSettings) (fsm.NamespaceSettin
 	return old, nil
 }
 
-func readHosts(given []string) ([]string, error) {
+func parseHosts(given []string) ([]string, error) {
 	if len(given) > namespaceHostsMax {
 		return nil, fmt.Errorf("%w: a namespace has at most %d hosts, not %d", fsm.InvalidArgument, namespaceHostsMax, len(given))
 	}
@@ -228,11 +228,11 @@ func readHosts(given []string) ([]string, error) {
 // describeNamespace shows a namespace without its keys.
 func describeNamespace(n fsm.Namespace) Namespace {
 	return Namespace{
-		Name: n.Name, Version: n.Version, Created: instant(n.Created), Updated: instant(n.Updated),
+		Name: n.Name, Version: n.Version, Created: toTime(n.Created), Updated: toTime(n.Updated),
 		NamespaceSettings: NamespaceSettings{
 			Hosts:           append([]string{}, n.Settings.Hosts...),
 			MaxMessageBytes: &n.Settings.MessageBytesMax,
-			MaxLockDuration: duration(lockDurationLimit(n.Settings)),
+			MaxLockDuration: fromMillis(lockDurationLimit(n.Settings)),
 			MaxEntities:     &n.Settings.EntitiesMax,
 			UserMetadata:    &n.Settings.UserMetadata,
 		},
@@ -247,29 +247,29 @@ func lockDurationLimit(s fsm.NamespaceSettings) fsm.Millis {
 	return fsm.Millis(lockDurationMax.Milliseconds())
 }
 
-// limits are what a namespace allows the settings of its entities.
-type limits struct {
+// namespaceLimits are what a namespace allows the settings of its entities.
+type namespaceLimits struct {
 	messageBytes uint32
 	lockDuration time.Duration
 }
 
-// limitsOf reads them. A namespace that says nothing allows what the cloud does.
-func limitsOf(s fsm.NamespaceSettings) limits {
-	l := limits{messageBytes: s.MessageBytesMax, lockDuration: time.Duration(*duration(lockDurationLimit(s)))}
+// namespaceLimitsOf reads them. A namespace that says nothing allows what the cloud does.
+func namespaceLimitsOf(s fsm.NamespaceSettings) namespaceLimits {
+	l := namespaceLimits{messageBytes: s.MessageBytesMax, lockDuration: time.Duration(*fromMillis(lockDurationLimit(s)))}
 	if l.messageBytes == 0 {
 		l.messageBytes = messageBytesMax
 	}
 	return l
 }
 
-// limits are those of the namespace that a request is about.
-func (s *Server) limits(r *http.Request) (limits, error) {
-	namespace, err := s.in(r).Describe(r.Context())
-	return limitsOf(namespace.Settings), err
+// namespaceLimits are those of the namespace that a request is about.
+func (s *Server) namespaceLimits(r *http.Request) (namespaceLimits, error) {
+	namespace, err := s.namespace(r).Describe(r.Context())
+	return namespaceLimitsOf(namespace.Settings), err
 }
 
-// within lowers defaults to what a namespace allows.
-func (l limits) within(s fsm.EntitySettings) fsm.EntitySettings {
+// clamp lowers defaults to what a namespace allows.
+func (l namespaceLimits) clamp(s fsm.EntitySettings) fsm.EntitySettings {
 	s.MaxMessageBytes = min(s.MaxMessageBytes, l.messageBytes)
 	s.LockDuration = min(s.LockDuration, fsm.Millis(l.lockDuration.Milliseconds()))
 	return s

@@ -19,7 +19,7 @@ func host(name string) func(*http.Request) {
 
 func TestNamespaceLife(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	for _, step := range []struct {
 		method, path, body string
 		change             func(*http.Request)
@@ -66,7 +66,7 @@ func TestNamespaceLife(t *testing.T) {
 		{"DELETE", "/v1/namespaces/orders", "", nil, 404, `there is no namespace 'orders'`},
 		{"DELETE", "/v1/namespaces/default", "", nil, 403, `cannot be deleted`},
 	} {
-		status, body := r.ask(step.method, step.path, step.body, step.change)
+		status, body := r.request(step.method, step.path, step.body, step.change)
 		if status != step.status || !strings.Contains(body, step.want) {
 			t.Errorf("%s %s: %d %s\nwant %d with %s", step.method, step.path, status, body, step.status, step.want)
 		}
@@ -75,7 +75,7 @@ func TestNamespaceLife(t *testing.T) {
 
 func TestNamespacesAreRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	hosts := func(n int) string {
 		list := make([]string, n)
 		for i := range list {
@@ -108,7 +108,7 @@ func TestNamespacesAreRefused(t *testing.T) {
 		{"n", `{"maxEntitys":1}`, "possible are hosts"},
 		{"n", `{"accessRules":[{"name":"a"}]}`, "it has no rights"},
 	} {
-		if status, body := r.ask("PUT", "/v1/namespaces/"+c.name, c.body, nil); status != 400 || !strings.Contains(body, c.want) {
+		if status, body := r.request("PUT", "/v1/namespaces/"+c.name, c.body, nil); status != 400 || !strings.Contains(body, c.want) {
 			t.Errorf("%.60s %.80s: %d %s, want %s", c.name, c.body, status, body, c.want)
 		}
 	}
@@ -121,7 +121,7 @@ func TestNamespacesAreRefused(t *testing.T) {
 		`{"maxMessageBytes":104857600,"maxLockDuration":"24h"}`, `{"maxMessageBytes":1024,"maxLockDuration":"5s"}`, `{"userMetadata":"` + strings.Repeat("x", userMetadataBytesMax) + `"}`,
 	} {
 		name := strings.Repeat("n", namespaceNameMax-1) + strconv.Itoa(i)
-		if status, answer := r.ask("PUT", "/v1/namespaces/"+name, body, nil); status != 201 {
+		if status, answer := r.request("PUT", "/v1/namespaces/"+name, body, nil); status != 201 {
 			t.Errorf("%.80s: %d %s", body, status, answer)
 			continue
 		}
@@ -135,10 +135,10 @@ func TestNamespacesAreRefused(t *testing.T) {
 // A new namespace has a key that opens it, told once, with a host that selects it.
 func TestNamespaceIsMadeWithKeys(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	make := func(name, body string, change func(*http.Request)) Namespace {
 		t.Helper()
-		status, answer := r.ask("PUT", "/v1/namespaces/"+name, body, change)
+		status, answer := r.request("PUT", "/v1/namespaces/"+name, body, change)
 		var made Namespace
 		if err := json.Unmarshal([]byte(answer), &made); err != nil || status != 201 {
 			t.Fatal(status, answer, err)
@@ -156,10 +156,10 @@ func TestNamespaceIsMadeWithKeys(t *testing.T) {
 	if want := "Endpoint=sb://a.localhost:5300;SharedAccessKeyName=" + rootRuleName + ";SharedAccessKey=" + root.PrimaryKey + ";UseDevelopmentEmulator=true"; root.PrimaryConnectionString != want {
 		t.Errorf("%s\nwant %s", root.PrimaryConnectionString, want)
 	}
-	if _, shown := r.ask("GET", "/v1/namespaces/a", "", nil); strings.Contains(shown, root.PrimaryKey) {
+	if _, shown := r.request("GET", "/v1/namespaces/a", "", nil); strings.Contains(shown, root.PrimaryKey) {
 		t.Error("the key is told again")
 	}
-	status, body := r.ask("GET", "/v1/access", "", func(q *http.Request) {
+	status, body := r.request("GET", "/v1/access", "", func(q *http.Request) {
 		signed("http://a.localhost/", root.Name, root.PrimaryKey)(q)
 		q.Host = "a.localhost:5300"
 	})
@@ -182,10 +182,10 @@ func TestNamespaceIsMadeWithKeys(t *testing.T) {
 // A namespace that says nothing has the limits of the cloud.
 func TestLimits(t *testing.T) {
 	t.Parallel()
-	if got := limitsOf(fsm.NamespaceSettings{}); got != (limits{messageBytesMax, 5 * time.Minute}) {
+	if got := namespaceLimitsOf(fsm.NamespaceSettings{}); got != (namespaceLimits{messageBytesMax, 5 * time.Minute}) {
 		t.Errorf("%+v", got)
 	}
-	if got := limitsOf(fsm.NamespaceSettings{MessageBytesMax: 2048, LockDurationMax: 86400000}); got != (limits{2048, 24 * time.Hour}) {
+	if got := namespaceLimitsOf(fsm.NamespaceSettings{MessageBytesMax: 2048, LockDurationMax: 86400000}); got != (namespaceLimits{2048, 24 * time.Hour}) {
 		t.Errorf("%+v", got)
 	}
 }

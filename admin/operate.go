@@ -15,17 +15,17 @@ import (
 // The limits of what operators ask.
 const (
 	growthMax       = 1024 // partitions added at a time
-	targetsMax      = 16   // replicas of a partition
+	moveReplicasMax = 16   // replicas of a partition
 	weightMax       = 100
-	weightNormal    = 10 // what a weight of 0 stands for
+	defaultWeight   = 10 // what a weight of 0 stands for
 	zoneBytesMax    = 64
 	planMovesMax    = 256 // moves of a plan that is given: what fits into a body
 	memberBytesMax  = 256 // of a name or id
-	memberQualifier = "name or id of a member: GET /v1/members lists them"
+	memberHint      = "name or id of a member: GET /v1/members lists them"
 )
 
-// stateUnseen is that of a member of which gossip says nothing.
-const stateUnseen = "unknown"
+// stateUnknown is that of a member of which gossip says nothing.
+const stateUnknown = "unknown"
 
 // Operations is what operators do to the members and partitions of the cluster. Whatever takes
 // long is recorded and goes on by itself; a method that waits for it ends with Timeout when ctx
@@ -58,36 +58,36 @@ type Operations interface {
 	// Grow adds partitions and says how many there are.
 	Grow(ctx context.Context, n int) (int, error)
 	// Verify compares the state of all replicas of a partition, 0 being the catalog.
-	Verify(ctx context.Context, id fsm.PartitionID) (Verified, error)
+	Verify(ctx context.Context, id fsm.PartitionID) (VerifyResult, error)
 	// Backup writes a consistent copy of a partition, of its leader's replica, as it is at a
 	// moment after the call. Nothing was written when the error wraps ServerBusy. When
 	// another error comes, what was written is worthless.
 	Backup(ctx context.Context, id fsm.PartitionID, w io.Writer) error
 }
 
-// operateRoutes are those of operators.
-func (s *Server) operateRoutes() map[string]route {
+// operationRoutes are those of operators.
+func (s *Server) operationRoutes() map[string]route {
 	const member, partition, cluster = "member", "partition", "cluster"
 	return map[string]route{
-		"GET /v1/members":                   {needOperator, "", "", s.listMembers},
-		"PATCH /v1/members/{name}":          {needOperator, "update", member, s.updateMember},
-		"POST /v1/members/{name}/drain":     {needOperator, "drain", member, s.withMember(Operations.Drain)},
-		"POST /v1/members/{name}/undrain":   {needOperator, "undrain", member, s.withMember(Operations.Undrain)},
-		"POST /v1/members/{name}/remove":    {needOperator, "remove", member, s.withMember(Operations.RemoveMember)},
-		"POST /v1/members/{name}/replace":   {needOperator, "replace", member, s.replaceMember},
-		"POST /v1/partitions":               {needOperator, "grow", cluster, s.grow},
-		"POST /v1/partitions/{name}/move":   {needOperator, "move", partition, s.movePartition},
-		"POST /v1/partitions/{name}/pause":  {needOperator, "pause", partition, s.withPartition(Operations.PauseMove)},
-		"POST /v1/partitions/{name}/resume": {needOperator, "resume", partition, s.withPartition(Operations.ResumeMove)},
-		"POST /v1/partitions/{name}/cancel": {needOperator, "cancel", partition, s.withPartition(Operations.CancelMove)},
+		"GET /v1/members":                   {operatorOnly, "", "", s.listMembers},
+		"PATCH /v1/members/{name}":          {operatorOnly, "update", member, s.updateMember},
+		"POST /v1/members/{name}/drain":     {operatorOnly, "drain", member, s.memberAction(Operations.Drain)},
+		"POST /v1/members/{name}/undrain":   {operatorOnly, "undrain", member, s.memberAction(Operations.Undrain)},
+		"POST /v1/members/{name}/remove":    {operatorOnly, "remove", member, s.memberAction(Operations.RemoveMember)},
+		"POST /v1/members/{name}/replace":   {operatorOnly, "replace", member, s.replaceMember},
+		"POST /v1/partitions":               {operatorOnly, "grow", cluster, s.grow},
+		"POST /v1/partitions/{name}/move":   {operatorOnly, "move", partition, s.movePartition},
+		"POST /v1/partitions/{name}/pause":  {operatorOnly, "pause", partition, s.partitionAction(Operations.PauseMove)},
+		"POST /v1/partitions/{name}/resume": {operatorOnly, "resume", partition, s.partitionAction(Operations.ResumeMove)},
+		"POST /v1/partitions/{name}/cancel": {operatorOnly, "cancel", partition, s.partitionAction(Operations.CancelMove)},
 		"POST /v1/partitions/{name}/transfer": {
-			needOperator, "transfer", partition, s.transferLeader,
+			operatorOnly, "transfer", partition, s.transferLeader,
 		},
-		"GET /v1/moves":         {needOperator, "", "", s.listMoves},
-		"GET /v1/rebalance":     {needOperator, "", "", s.planRebalance},
-		"POST /v1/rebalance":    {needOperator, "rebalance", cluster, s.rebalance},
-		"GET /v1/verify/{name}": {needOperator, "", "", s.verify},
-		"GET /v1/backup/{name}": {needOperator, "back up", partition, s.backup},
+		"GET /v1/moves":         {operatorOnly, "", "", s.listMoves},
+		"GET /v1/rebalance":     {operatorOnly, "", "", s.planRebalance},
+		"POST /v1/rebalance":    {operatorOnly, "rebalance", cluster, s.rebalance},
+		"GET /v1/verify/{name}": {operatorOnly, "", "", s.verify},
+		"GET /v1/backup/{name}": {operatorOnly, "back up", partition, s.backup},
 	}
 }
 
@@ -97,7 +97,7 @@ func (s *Server) listMembers(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.reply(w, r, http.StatusOK, Members{Members: list})
+	s.writeJSON(w, r, http.StatusOK, Members{Members: list})
 	return nil
 }
 
@@ -121,8 +121,8 @@ func (s *Server) members(ctx context.Context) ([]Member, error) {
 // describeMember is what is recorded of a member, with what is seen of it.
 func describeMember(m fsm.Member, seen []MemberStatus) Member {
 	shown := Member{
-		MemberStatus: MemberStatus{ID: m.ID, Name: m.Name, State: stateUnseen},
-		Zone:         m.Zone, Weight: cmp.Or(m.Weight, weightNormal), Drained: m.Drained, Removed: m.Removed,
+		MemberStatus: MemberStatus{ID: m.ID, Name: m.Name, State: stateUnknown},
+		Zone:         m.Zone, Weight: cmp.Or(m.Weight, defaultWeight), Drained: m.Drained, Removed: m.Removed,
 	}
 	if at := slices.IndexFunc(seen, func(s MemberStatus) bool { return s.ID == m.ID }); at >= 0 {
 		shown.MemberStatus = seen[at]
@@ -130,11 +130,11 @@ func describeMember(m fsm.Member, seen []MemberStatus) Member {
 	return shown
 }
 
-// member finds a member by id or by name. A name that several bear is refused, unless but
+// resolveMember finds a member by id or by name. A name that several bear is refused, unless but
 // one of them is still a member: who replaces a machine keeps its name.
-func (s *Server) member(ctx context.Context, text string) (fsm.Member, error) {
+func (s *Server) resolveMember(ctx context.Context, text string) (fsm.Member, error) {
 	if text == "" || len(text) > memberBytesMax {
-		return fsm.Member{}, fmt.Errorf("%w: %s", fsm.InvalidArgument, memberQualifier)
+		return fsm.Member{}, fmt.Errorf("%w: %s", fsm.InvalidArgument, memberHint)
 	}
 	all, err := s.config.Control.Members(ctx)
 	if err != nil {
@@ -158,17 +158,17 @@ func findMember(all []fsm.Member, text string) (fsm.Member, error) {
 	}
 	switch len(named) {
 	case 0:
-		return fsm.Member{}, fmt.Errorf("%w: no member is called %q: GET /v1/members lists them", fsm.EntityNotFound, cut(text))
+		return fsm.Member{}, fmt.Errorf("%w: no member is called %q: GET /v1/members lists them", fsm.EntityNotFound, truncate(text))
 	case 1:
 		return named[0], nil
 	}
-	return fsm.Member{}, fmt.Errorf("%w: %d members are called %q: use the id", fsm.InvalidArgument, len(named), cut(text))
+	return fsm.Member{}, fmt.Errorf("%w: %d members are called %q: use the id", fsm.InvalidArgument, len(named), truncate(text))
 }
 
 // updateMember is PATCH /v1/members/{member}.
 func (s *Server) updateMember(w http.ResponseWriter, r *http.Request) error {
 	var asked MemberChange
-	if err := readBody(r, &asked, "zone, weight"); err != nil {
+	if err := decodeBody(r, &asked, "zone, weight"); err != nil {
 		return err
 	}
 	switch {
@@ -177,12 +177,12 @@ func (s *Server) updateMember(w http.ResponseWriter, r *http.Request) error {
 	case asked.Weight != nil && (*asked.Weight < 1 || *asked.Weight > weightMax):
 		return fmt.Errorf("%w: weight: 1 to %d, not %d", fsm.InvalidArgument, weightMax, *asked.Weight)
 	}
-	m, err := s.member(r.Context(), r.PathValue("name"))
+	m, err := s.resolveMember(r.Context(), r.PathValue("name"))
 	if err != nil {
 		return err
 	}
 	if m.Removed {
-		return fmt.Errorf("%w: member %q was removed for good", fsm.PreconditionFails, cut(r.PathValue("name")))
+		return fmt.Errorf("%w: member %q was removed for good", fsm.PreconditionFails, truncate(r.PathValue("name")))
 	}
 	if asked.Zone != nil {
 		m.Zone = *asked.Zone
@@ -197,18 +197,18 @@ func (s *Server) updateMember(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.reply(w, r, http.StatusOK, describeMember(m, status.Members))
+	s.writeJSON(w, r, http.StatusOK, describeMember(m, status.Members))
 	return nil
 }
 
-// withMember is POST /v1/members/{member}/drain and the like: it answers when all is done, or
+// memberAction is POST /v1/members/{member}/drain and the like: it answers when all is done, or
 // with Timeout, and then goes on and can be asked again.
-func (s *Server) withMember(do func(Operations, context.Context, fsm.MemberID) error) handler {
+func (s *Server) memberAction(do func(Operations, context.Context, fsm.MemberID) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if err := readBody(r, &struct{}{}, "nothing"); err != nil {
+		if err := decodeBody(r, &struct{}{}, "nothing"); err != nil {
 			return err
 		}
-		m, err := s.member(r.Context(), r.PathValue("name"))
+		m, err := s.resolveMember(r.Context(), r.PathValue("name"))
 		if err == nil {
 			err = do(s.config.Control, r.Context(), m.ID)
 		}
@@ -223,14 +223,14 @@ func (s *Server) withMember(do func(Operations, context.Context, fsm.MemberID) e
 // replaceMember is POST /v1/members/{member}/replace.
 func (s *Server) replaceMember(w http.ResponseWriter, r *http.Request) error {
 	var asked MemberReplacement
-	if err := readBody(r, &asked, "with"); err != nil {
+	if err := decodeBody(r, &asked, "with"); err != nil {
 		return err
 	}
-	old, err := s.member(r.Context(), r.PathValue("name"))
+	old, err := s.resolveMember(r.Context(), r.PathValue("name"))
 	if err != nil {
 		return err
 	}
-	fresh, err := s.member(r.Context(), asked.With)
+	fresh, err := s.resolveMember(r.Context(), asked.With)
 	if err != nil {
 		return fmt.Errorf("with: %w", err)
 	}
@@ -241,8 +241,8 @@ func (s *Server) replaceMember(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// partition reads the id in a path.
-func partition(r *http.Request) (fsm.PartitionID, error) {
+// partitionInPath reads the id in a path.
+func partitionInPath(r *http.Request) (fsm.PartitionID, error) {
 	id, err := strconv.ParseUint(r.PathValue("name"), 10, 32)
 	if err != nil || id == 0 {
 		return 0, fmt.Errorf("%w: a partition is a number from 1 on: GET /v1/status lists them", fsm.InvalidArgument)
@@ -250,13 +250,13 @@ func partition(r *http.Request) (fsm.PartitionID, error) {
 	return fsm.PartitionID(id), nil
 }
 
-// withPartition is POST /v1/partitions/{id}/pause and the like.
-func (s *Server) withPartition(do func(Operations, context.Context, fsm.PartitionID) error) handler {
+// partitionAction is POST /v1/partitions/{id}/pause and the like.
+func (s *Server) partitionAction(do func(Operations, context.Context, fsm.PartitionID) error) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		if err := readBody(r, &struct{}{}, "nothing"); err != nil {
+		if err := decodeBody(r, &struct{}{}, "nothing"); err != nil {
 			return err
 		}
-		id, err := partition(r)
+		id, err := partitionInPath(r)
 		if err == nil {
 			err = do(s.config.Control, r.Context(), id)
 		}
@@ -270,16 +270,16 @@ func (s *Server) withPartition(do func(Operations, context.Context, fsm.Partitio
 
 // movePartition is POST /v1/partitions/{id}/move. It answers when the move is recorded.
 func (s *Server) movePartition(w http.ResponseWriter, r *http.Request) error {
-	var asked Placement
-	if err := readBody(r, &asked, "members"); err != nil {
+	var asked MoveRequest
+	if err := decodeBody(r, &asked, "members"); err != nil {
 		return err
 	}
-	id, err := partition(r)
+	id, err := partitionInPath(r)
 	if err != nil {
 		return err
 	}
-	if len(asked.Members) < 1 || len(asked.Members) > targetsMax {
-		return fmt.Errorf("%w: members: 1 to %d, not %d", fsm.InvalidArgument, targetsMax, len(asked.Members))
+	if len(asked.Members) < 1 || len(asked.Members) > moveReplicasMax {
+		return fmt.Errorf("%w: members: 1 to %d, not %d", fsm.InvalidArgument, moveReplicasMax, len(asked.Members))
 	}
 	all, err := s.config.Control.Members(r.Context())
 	if err != nil {
@@ -302,15 +302,15 @@ func (s *Server) movePartition(w http.ResponseWriter, r *http.Request) error {
 
 // transferLeader is POST /v1/partitions/{id}/transfer.
 func (s *Server) transferLeader(w http.ResponseWriter, r *http.Request) error {
-	var asked Transfer
-	if err := readBody(r, &asked, "to"); err != nil {
+	var asked TransferRequest
+	if err := decodeBody(r, &asked, "to"); err != nil {
 		return err
 	}
-	id, err := partitionOrCatalog(r)
+	id, err := partitionOrCatalogInPath(r)
 	if err != nil {
 		return err
 	}
-	m, err := s.member(r.Context(), asked.To)
+	m, err := s.resolveMember(r.Context(), asked.To)
 	if err != nil {
 		return err
 	}
@@ -321,18 +321,18 @@ func (s *Server) transferLeader(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// partitionOrCatalog is partition, with the catalog, which can be led from elsewhere too.
-func partitionOrCatalog(r *http.Request) (fsm.PartitionID, error) {
+// partitionOrCatalogInPath is partition, with the catalog, which can be led from elsewhere too.
+func partitionOrCatalogInPath(r *http.Request) (fsm.PartitionID, error) {
 	if r.PathValue("name") == "0" {
 		return fsm.CatalogPartition, nil
 	}
-	return partition(r)
+	return partitionInPath(r)
 }
 
 // grow is POST /v1/partitions.
 func (s *Server) grow(w http.ResponseWriter, r *http.Request) error {
-	var asked Growth
-	if err := readBody(r, &asked, "add"); err != nil {
+	var asked GrowRequest
+	if err := decodeBody(r, &asked, "add"); err != nil {
 		return err
 	}
 	if asked.Add < 1 || asked.Add > growthMax {
@@ -342,7 +342,7 @@ func (s *Server) grow(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.reply(w, r, http.StatusOK, Grown{Partitions: n})
+	s.writeJSON(w, r, http.StatusOK, GrowResult{Partitions: n})
 	return nil
 }
 
@@ -352,7 +352,7 @@ func (s *Server) listMoves(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.reply(w, r, http.StatusOK, Moves{Moves: append([]Move{}, moves...)})
+	s.writeJSON(w, r, http.StatusOK, Moves{Moves: append([]Move{}, moves...)})
 	return nil
 }
 
@@ -362,14 +362,14 @@ func (s *Server) planRebalance(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.reply(w, r, http.StatusOK, Plan{Moves: append([]PlannedMove{}, moves...)})
+	s.writeJSON(w, r, http.StatusOK, Plan{Moves: append([]PlannedMove{}, moves...)})
 	return nil
 }
 
 // rebalance is POST /v1/rebalance: it answers with what was recorded.
 func (s *Server) rebalance(w http.ResponseWriter, r *http.Request) error {
 	var asked Plan
-	err := readBody(r, &asked, "moves")
+	err := decodeBody(r, &asked, "moves")
 	if err == nil && len(asked.Moves) > planMovesMax {
 		err = fmt.Errorf("%w: moves: at most %d", fsm.InvalidArgument, planMovesMax)
 	}
@@ -382,6 +382,6 @@ func (s *Server) rebalance(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.reply(w, r, http.StatusAccepted, Plan{Moves: append([]PlannedMove{}, asked.Moves...)})
+	s.writeJSON(w, r, http.StatusAccepted, Plan{Moves: append([]PlannedMove{}, asked.Moves...)})
 	return nil
 }

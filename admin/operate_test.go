@@ -16,8 +16,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// crew is Operations in memory: it writes down what was asked, and answers fails.
-type crew struct {
+// fakeOperations is Operations in memory: it writes down what was asked, and answers fails.
+type fakeOperations struct {
 	mu    sync.Mutex
 	known []fsm.Member
 	moves []Move
@@ -28,8 +28,8 @@ type crew struct {
 	copies func(ctx context.Context, w io.Writer) error
 }
 
-func newCrew() *crew {
-	return &crew{known: []fsm.Member{
+func newFakeOperations() *fakeOperations {
+	return &fakeOperations{known: []fsm.Member{
 		{ID: "1", Name: "c", Zone: "z", Weight: 20},
 		{ID: "2", Name: "b", Drained: true},
 		{ID: "3", Name: "a"},
@@ -40,7 +40,7 @@ func newCrew() *crew {
 	}}
 }
 
-func (c *crew) did(format string, args ...any) error {
+func (c *fakeOperations) record(format string, args ...any) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	c.asked = append(c.asked, fmt.Sprintf(format, args...))
@@ -48,7 +48,7 @@ func (c *crew) did(format string, args ...any) error {
 }
 
 // last is what was asked last, and forgets it.
-func (c *crew) last() string {
+func (c *fakeOperations) last() string {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if len(c.asked) == 0 {
@@ -59,58 +59,76 @@ func (c *crew) last() string {
 	return text
 }
 
-func (c *crew) Members(context.Context) ([]fsm.Member, error) { return c.known, nil }
+func (c *fakeOperations) Members(context.Context) ([]fsm.Member, error) { return c.known, nil }
 
-func (c *crew) SetMember(_ context.Context, m fsm.Member) error { return c.did("set %+v", m) }
-
-func (c *crew) Drain(_ context.Context, id fsm.MemberID) error { return c.did("drain %s", id) }
-
-func (c *crew) Undrain(_ context.Context, id fsm.MemberID) error { return c.did("undrain %s", id) }
-
-func (c *crew) RemoveMember(_ context.Context, id fsm.MemberID) error { return c.did("remove %s", id) }
-
-func (c *crew) ReplaceMember(_ context.Context, old, fresh fsm.MemberID) error {
-	return c.did("replace %s %s", old, fresh)
+func (c *fakeOperations) SetMember(_ context.Context, m fsm.Member) error {
+	return c.record("set %+v", m)
 }
 
-func (c *crew) Move(_ context.Context, id fsm.PartitionID, members []fsm.MemberID) error {
-	return c.did("move %d %v", id, members)
+func (c *fakeOperations) Drain(_ context.Context, id fsm.MemberID) error {
+	return c.record("drain %s", id)
 }
 
-func (c *crew) PauseMove(_ context.Context, id fsm.PartitionID) error { return c.did("pause %d", id) }
-
-func (c *crew) ResumeMove(_ context.Context, id fsm.PartitionID) error { return c.did("resume %d", id) }
-
-func (c *crew) CancelMove(_ context.Context, id fsm.PartitionID) error { return c.did("cancel %d", id) }
-
-func (c *crew) TransferLeader(_ context.Context, id fsm.PartitionID, to fsm.MemberID) error {
-	return c.did("transfer %d %s", id, to)
+func (c *fakeOperations) Undrain(_ context.Context, id fsm.MemberID) error {
+	return c.record("undrain %s", id)
 }
 
-func (c *crew) Plan(context.Context) ([]PlannedMove, error) { return c.plan, c.did("plan") }
-
-func (c *crew) Rebalance(_ context.Context, moves []PlannedMove) error {
-	return c.did("rebalance %v", moves)
+func (c *fakeOperations) RemoveMember(_ context.Context, id fsm.MemberID) error {
+	return c.record("remove %s", id)
 }
 
-func (c *crew) Moves(context.Context) ([]Move, error) { return c.moves, c.fails }
-
-func (c *crew) Grow(_ context.Context, n int) (int, error) { return 8 + n, c.did("grow %d", n) }
-
-func (c *crew) Verify(_ context.Context, id fsm.PartitionID) (Verified, error) {
-	return Verified{Partition: id, Index: 7, Equal: true, Replicas: []VerifiedReplica{{Member: "1", Replica: "1.1", Digest: "00"}}}, c.did("verify %d", id)
+func (c *fakeOperations) ReplaceMember(_ context.Context, old, fresh fsm.MemberID) error {
+	return c.record("replace %s %s", old, fresh)
 }
 
-func (c *crew) Backup(ctx context.Context, id fsm.PartitionID, w io.Writer) error {
-	if err := c.did("backup %d", id); err != nil {
+func (c *fakeOperations) Move(_ context.Context, id fsm.PartitionID, members []fsm.MemberID) error {
+	return c.record("move %d %v", id, members)
+}
+
+func (c *fakeOperations) PauseMove(_ context.Context, id fsm.PartitionID) error {
+	return c.record("pause %d", id)
+}
+
+func (c *fakeOperations) ResumeMove(_ context.Context, id fsm.PartitionID) error {
+	return c.record("resume %d", id)
+}
+
+func (c *fakeOperations) CancelMove(_ context.Context, id fsm.PartitionID) error {
+	return c.record("cancel %d", id)
+}
+
+func (c *fakeOperations) TransferLeader(_ context.Context, id fsm.PartitionID, to fsm.MemberID) error {
+	return c.record("transfer %d %s", id, to)
+}
+
+func (c *fakeOperations) Plan(context.Context) ([]PlannedMove, error) {
+	return c.plan, c.record("plan")
+}
+
+func (c *fakeOperations) Rebalance(_ context.Context, moves []PlannedMove) error {
+	return c.record("rebalance %v", moves)
+}
+
+func (c *fakeOperations) Moves(context.Context) ([]Move, error) { return c.moves, c.fails }
+
+func (c *fakeOperations) Grow(_ context.Context, n int) (int, error) {
+	return 8 + n, c.record("grow %d", n)
+}
+
+func (c *fakeOperations) Verify(_ context.Context, id fsm.PartitionID) (VerifyResult, error) {
+	return VerifyResult{Partition: id, Index: 7, Equal: true, Replicas: []VerifiedReplica{{Member: "1", Replica: "1.1", Digest: "00"}}}, c.record("verify %d", id)
+}
+
+func (c *fakeOperations) Backup(ctx context.Context, id fsm.PartitionID, w io.Writer) error {
+	if err := c.record("backup %d", id); err != nil {
 		return err
 	}
 	return c.copies(ctx, w)
 }
 
-func newCrewRig(t *testing.T) (*rig, *crew) {
+func newOperationsServer(t *testing.T) (*testServer, *fakeOperations) {
 	t.Helper()
-	r, c := newRig(t), newCrew()
+	r, c := newTestServer(t), newFakeOperations()
 	r.mu.Lock()
 	r.Operations = c
 	r.mu.Unlock()
@@ -120,7 +138,7 @@ func newCrewRig(t *testing.T) (*rig, *crew) {
 // What is asked reaches the crew as it was meant, and what is no good does not reach it.
 func TestOperate(t *testing.T) {
 	t.Parallel()
-	r, crew := newCrewRig(t)
+	r, crew := newOperationsServer(t)
 	crew.moves = []Move{{Partition: 2, From: []fsm.MemberID{"1"}, To: []fsm.MemberID{"2"}, State: "catching up", Copied: 1, Bytes: 3}}
 	crew.plan = []PlannedMove{{Partition: 4, From: []fsm.MemberID{"1"}, To: []fsm.MemberID{"3"}, Bytes: 9}}
 	crew.copies = func(_ context.Context, w io.Writer) error {
@@ -170,7 +188,7 @@ func TestOperate(t *testing.T) {
 		{"POST", "/v1/partitions/3/move", `{"members":["c","3"]}`, 202, "", "move 3 [1 3]"},
 		{"POST", "/v1/partitions/3/move", `{"members":[]}`, 400, "members: 1 to 16, not 0", ""},
 		{"POST", "/v1/partitions/3/move", `{"members":["a","twin"]}`, 400, "2 members are called", ""},
-		{"POST", "/v1/partitions/3/move", `{"members":[` + strings.TrimSuffix(strings.Repeat(`"a",`, targetsMax+1), ",") + `]}`, 400, "members: 1 to 16, not 17", ""},
+		{"POST", "/v1/partitions/3/move", `{"members":[` + strings.TrimSuffix(strings.Repeat(`"a",`, moveReplicasMax+1), ",") + `]}`, 400, "members: 1 to 16, not 17", ""},
 		{"POST", "/v1/partitions/0/move", `{"members":["a"]}`, 400, "from 1 on", ""},
 		{"POST", "/v1/partitions/x/move", `{"members":["a"]}`, 400, "from 1 on", ""},
 		{"POST", "/v1/partitions/4294967296/pause", ``, 400, "from 1 on", ""},
@@ -194,7 +212,7 @@ func TestOperate(t *testing.T) {
 		{"GET", "/v1/backup/all", "", 400, "from 1 on", ""},
 		{"DELETE", "/v1/members/a", "", 403, "NotAllowed", ""},
 	} {
-		status, body := r.ask(step.method, step.path, step.body, nil)
+		status, body := r.request(step.method, step.path, step.body, nil)
 		if asked := crew.last(); status != step.status || !strings.Contains(body, step.want) || asked != step.asked {
 			t.Errorf("%s %s %.80s: %d %.300s (asked %q)\nwant %d with %s (%q)", step.method, step.path, step.body, status, body, asked, step.status, step.want, step.asked)
 		}
@@ -204,7 +222,7 @@ func TestOperate(t *testing.T) {
 // The largest plan that is allowed fits into a body.
 func TestLargestPlan(t *testing.T) {
 	t.Parallel()
-	r, crew := newCrewRig(t)
+	r, crew := newOperationsServer(t)
 	id := fsm.MemberID(strings.Repeat("M", 26))
 	var plan Plan
 	for range planMovesMax {
@@ -214,7 +232,7 @@ func TestLargestPlan(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if status, answer := r.ask("POST", "/v1/rebalance", string(body), nil); status != http.StatusAccepted || !strings.HasPrefix(crew.last(), "rebalance") {
+	if status, answer := r.request("POST", "/v1/rebalance", string(body), nil); status != http.StatusAccepted || !strings.HasPrefix(crew.last(), "rebalance") {
 		t.Error(status, answer)
 	}
 }
@@ -222,7 +240,7 @@ func TestLargestPlan(t *testing.T) {
 // What the cluster answers keeps its meaning; Timeout says that it may be asked again.
 func TestOperateFails(t *testing.T) {
 	t.Parallel()
-	r, crew := newCrewRig(t)
+	r, crew := newOperationsServer(t)
 	for _, c := range []struct {
 		fails  error
 		status int
@@ -238,7 +256,7 @@ func TestOperateFails(t *testing.T) {
 		crew.fails = c.fails
 		for _, path := range []string{"POST /v1/members/a/drain", "POST /v1/members/a/remove", "POST /v1/partitions/1/pause", "POST /v1/rebalance", "GET /v1/moves", "GET /v1/rebalance", "GET /v1/verify/1", "GET /v1/backup/1"} {
 			method, path, _ := strings.Cut(path, " ")
-			if status, body := r.ask(method, path, "", nil); status != c.status || !strings.Contains(body, c.want) {
+			if status, body := r.request(method, path, "", nil); status != c.status || !strings.Contains(body, c.want) {
 				t.Errorf("%s: %d %s, want %d with %s", path, status, body, c.status, c.want)
 			}
 		}
@@ -248,7 +266,7 @@ func TestOperateFails(t *testing.T) {
 // Each change and each copy is in the audit log, whoever asked; listing is not.
 func TestOperateAudit(t *testing.T) {
 	t.Parallel()
-	r, crew := newCrewRig(t)
+	r, crew := newOperationsServer(t)
 	crew.copies = func(context.Context, io.Writer) error { return nil }
 	for _, c := range []struct{ method, path, body, want string }{
 		{"POST", "/v1/members/a/drain", "", `"operation":"drain","kind":"member","name":"a","rule":"","namespace":"default","outcome":"OK"`},
@@ -264,7 +282,7 @@ func TestOperateAudit(t *testing.T) {
 		{"GET", "/v1/verify/1", ``, ``},
 	} {
 		r.audit.Reset()
-		r.ask(c.method, c.path, c.body, nil)
+		r.request(c.method, c.path, c.body, nil)
 		if line := r.audit.String(); !strings.Contains(line, c.want) || strings.Count(line, "\n") != min(1, len(c.want)) {
 			t.Errorf("%s %s: %q, want %q", c.method, c.path, line, c.want)
 		}
@@ -274,23 +292,23 @@ func TestOperateAudit(t *testing.T) {
 // All of it is for operators: the key of a namespace is not enough.
 func TestOperateRights(t *testing.T) {
 	t.Parallel()
-	r := rights(t)
-	crew := newCrew()
+	r := newServerWithKeys(t)
+	crew := newFakeOperations()
 	crew.copies = func(context.Context, io.Writer) error { return nil }
 	r.mu.Lock()
 	r.Operations = crew
 	r.mu.Unlock()
 	operator := signed("http://localhost/", "root", "root-secret")
 	manager := signed("sb://localhost/", "manager", "m")
-	for pattern, to := range r.server.operateRoutes() {
-		if to.need != needOperator {
+	for pattern, to := range r.server.operationRoutes() {
+		if to.need != operatorOnly {
 			t.Errorf("%s is not for operators", pattern)
 		}
 		method, path, _ := strings.Cut(strings.ReplaceAll(pattern, "{name}", "3"), " ")
-		if status, body := r.ask(method, path, "", manager); status != http.StatusUnauthorized || crew.last() != "" {
+		if status, body := r.request(method, path, "", manager); status != http.StatusUnauthorized || crew.last() != "" {
 			t.Errorf("%s for a manager: %d %s", pattern, status, body)
 		}
-		if status, body := r.ask(method, path, "", operator); status == http.StatusUnauthorized {
+		if status, body := r.request(method, path, "", operator); status == http.StatusUnauthorized {
 			t.Errorf("%s for an operator: %d %s", pattern, status, body)
 		}
 		crew.last()
@@ -301,7 +319,7 @@ func TestOperateRights(t *testing.T) {
 // part for the whole, and does not keep a member from closing.
 func TestBackupOverHTTP(t *testing.T) {
 	t.Parallel()
-	r, crew := newCrewRig(t)
+	r, crew := newOperationsServer(t)
 	address := "http://" + r.server.config.Listener.Addr().String()
 	begun := make(chan struct{}, backupsMax)
 	crew.copies = func(ctx context.Context, w io.Writer) error {
@@ -336,7 +354,7 @@ func TestBackupOverHTTP(t *testing.T) {
 	for range backupsMax {
 		<-begun
 	}
-	if status, body := r.ask("GET", "/v1/backup/1", "", nil); status != http.StatusServiceUnavailable || !strings.Contains(body, "4 backups") {
+	if status, body := r.request("GET", "/v1/backup/1", "", nil); status != http.StatusServiceUnavailable || !strings.Contains(body, "4 backups") {
 		t.Error(status, body)
 	}
 	began := time.Now()

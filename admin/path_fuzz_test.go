@@ -13,19 +13,19 @@ import (
 
 // mineAndTheirs is a rig with two queues and two topics, of which a key "k" may manage those called
 // mine and mine/topic.
-func mineAndTheirs(t *testing.T) *rig {
+func mineAndTheirs(t *testing.T) *testServer {
 	t.Helper()
-	r := newRig(t)
+	r := newTestServer(t)
 	for _, path := range []string{
 		"/v1/queues/mine", "/v1/queues/theirs", "/v1/queues/mine/too", "/v1/topics/mine/topic", "/v1/topics/topic",
 		"/v1/subscriptions/mine/topic/Subscriptions/s", "/v1/subscriptions/topic/Subscriptions/s",
 	} {
-		if status, body := r.ask("PUT", path, "", nil); status != http.StatusCreated {
+		if status, body := r.request("PUT", path, "", nil); status != http.StatusCreated {
 			t.Fatal(path, status, body)
 		}
 	}
 	for _, path := range []string{"mine", "mine/topic"} {
-		r.ask("PUT", "/v1/access/"+path+"?rule=k", `{"rights":["Manage"],"primaryKey":"k"}`, nil)
+		r.request("PUT", "/v1/access/"+path+"?rule=k", `{"rights":["Manage"],"primaryKey":"k"}`, nil)
 	}
 	return r
 }

@@ -15,61 +15,61 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// answer is how a Code looks in HTTP.
-type answer struct {
+// httpStatus is how a Code looks in HTTP.
+type httpStatus struct {
 	status int
 	name   string
 }
 
-// answerTo is the one table from Code to HTTP. It is total: a code that is not listed
+// statusOf is the one table from Code to HTTP. It is total: a code that is not listed
 // is Internal, and a test fails when a code is added to fsm and not here. 409 and 503 mean
 // to clients what they mean in the official administration API.
-func answerTo(code fsm.Code) answer {
+func statusOf(code fsm.Code) httpStatus {
 	switch code {
 	case fsm.OK:
-		return answer{http.StatusOK, "OK"}
+		return httpStatus{http.StatusOK, "OK"}
 	case fsm.EntityNotFound:
-		return answer{http.StatusNotFound, "EntityNotFound"}
+		return httpStatus{http.StatusNotFound, "EntityNotFound"}
 	case fsm.EntityExists:
-		return answer{http.StatusConflict, "EntityExists"}
+		return httpStatus{http.StatusConflict, "EntityExists"}
 	case fsm.MessageLockLost:
-		return answer{http.StatusGone, "MessageLockLost"}
+		return httpStatus{http.StatusGone, "MessageLockLost"}
 	case fsm.MessageNotFound:
-		return answer{http.StatusNotFound, "MessageNotFound"}
+		return httpStatus{http.StatusNotFound, "MessageNotFound"}
 	case fsm.MessageTooLarge:
-		return answer{http.StatusRequestEntityTooLarge, "MessageTooLarge"}
+		return httpStatus{http.StatusRequestEntityTooLarge, "MessageTooLarge"}
 	case fsm.QuotaExceeded:
-		return answer{http.StatusForbidden, "QuotaExceeded"}
+		return httpStatus{http.StatusForbidden, "QuotaExceeded"}
 	case fsm.InvalidArgument:
-		return answer{http.StatusBadRequest, "InvalidArgument"}
+		return httpStatus{http.StatusBadRequest, "InvalidArgument"}
 	case fsm.NotAllowed:
-		return answer{http.StatusForbidden, "NotAllowed"}
+		return httpStatus{http.StatusForbidden, "NotAllowed"}
 	case fsm.Unauthorized:
-		return answer{http.StatusUnauthorized, "Unauthorized"}
+		return httpStatus{http.StatusUnauthorized, "Unauthorized"}
 	case fsm.ServerBusy:
-		return answer{http.StatusServiceUnavailable, "ServerBusy"}
+		return httpStatus{http.StatusServiceUnavailable, "ServerBusy"}
 	case fsm.Timeout:
-		return answer{http.StatusGatewayTimeout, "Timeout"}
+		return httpStatus{http.StatusGatewayTimeout, "Timeout"}
 	case fsm.Stale:
-		return answer{http.StatusConflict, "Stale"}
+		return httpStatus{http.StatusConflict, "Stale"}
 	case fsm.Internal:
-		return answer{http.StatusInternalServerError, "Internal"}
+		return httpStatus{http.StatusInternalServerError, "Internal"}
 	case fsm.NotImplemented:
-		return answer{http.StatusNotImplemented, "NotImplemented"}
+		return httpStatus{http.StatusNotImplemented, "NotImplemented"}
 	case fsm.EntityDisabled:
-		return answer{http.StatusForbidden, "EntityDisabled"}
+		return httpStatus{http.StatusForbidden, "EntityDisabled"}
 	case fsm.RuleNotFound:
-		return answer{http.StatusNotFound, "RuleNotFound"}
+		return httpStatus{http.StatusNotFound, "RuleNotFound"}
 	case fsm.RuleExists:
-		return answer{http.StatusConflict, "RuleExists"}
+		return httpStatus{http.StatusConflict, "RuleExists"}
 	case fsm.SessionLockLost:
-		return answer{http.StatusGone, "SessionLockLost"}
+		return httpStatus{http.StatusGone, "SessionLockLost"}
 	case fsm.SessionCannotBeLocked:
-		return answer{http.StatusConflict, "SessionCannotBeLocked"}
+		return httpStatus{http.StatusConflict, "SessionCannotBeLocked"}
 	case fsm.PreconditionFails:
-		return answer{http.StatusPreconditionFailed, "PreconditionFails"}
+		return httpStatus{http.StatusPreconditionFailed, "PreconditionFails"}
 	}
-	return answer{http.StatusInternalServerError, "Internal"}
+	return httpStatus{http.StatusInternalServerError, "Internal"}
 }
 
 // codeOf finds the Code in an error. Time that ran out is Timeout; an error without a
@@ -85,10 +85,10 @@ func codeOf(err error) fsm.Code {
 	return fsm.Internal
 }
 
-// refuse answers with the problem that err is, and logs it under the same tracking id.
-func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
+// writeProblem answers with the problem that err is, and logs it under the same tracking id.
+func (s *Server) writeProblem(w http.ResponseWriter, r *http.Request, err error) {
 	code := codeOf(err)
-	a := answerTo(code)
+	a := statusOf(code)
 	if errors.As(err, new(*auth.TooManyFailuresError)) {
 		a.status = http.StatusTooManyRequests
 	}
@@ -98,7 +98,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		// What broke inside is for the log: it may name paths and hosts.
 		level, message = slog.LevelError, "internal error: the log of this member says more"
 	}
-	id := trackingID()
+	id := newTrackingID()
 	s.config.Logger.Log(r.Context(), level, "request refused", "tracking_id", id,
 		"method", r.Method, "path", r.URL.Path, "status", a.status, "error", err.Error())
 	if code == fsm.ServerBusy {
@@ -111,7 +111,7 @@ func (s *Server) refuse(w http.ResponseWriter, r *http.Request, err error) {
 		s.replyError(w, a.status, code, message, id)
 		return
 	}
-	s.reply(w, r, a.status, &Problem{Code: a.name, Message: message, TrackingID: id})
+	s.writeJSON(w, r, a.status, &Problem{Code: a.name, Message: message, TrackingID: id})
 }
 
 // retryAfter is how long a client that is told to come back waits, in whole seconds.
@@ -123,8 +123,8 @@ func retryAfter(err error) int {
 	return 1
 }
 
-// reply writes value as JSON. The client is gone when writing fails: nothing to do.
-func (s *Server) reply(w http.ResponseWriter, r *http.Request, status int, value any) {
+// writeJSON writes value as JSON. The client is gone when writing fails: nothing to do.
+func (s *Server) writeJSON(w http.ResponseWriter, r *http.Request, status int, value any) {
 	body, err := json.Marshal(value)
 	if err != nil {
 		s.config.Logger.ErrorContext(r.Context(), "answer not encodable", "path", r.URL.Path, "error", err.Error())
@@ -138,8 +138,8 @@ func (s *Server) reply(w http.ResponseWriter, r *http.Request, status int, value
 	_, _ = w.Write(append(body, '\n'))
 }
 
-// trackingID is drawn at random, so that a client can be asked for it and a log searched.
-func trackingID() string {
+// newTrackingID is drawn at random, so that a client can be asked for it and a log searched.
+func newTrackingID() string {
 	var id [8]byte
 	_, _ = rand.Read(id[:]) // never fails: crypto/rand ends the process instead
 	return hex.EncodeToString(id[:])

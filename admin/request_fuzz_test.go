@@ -31,9 +31,9 @@ func FuzzRequest(f *testing.F) {
 				request.Header.Set(name, value)
 			}
 		}
-		r := newRig(t)
+		r := newTestServer(t)
 		for _, path := range []string{"/v1/queues/q", "/v1/topics/t"} {
-			r.ask("PUT", path, "", nil)
+			r.request("PUT", path, "", nil)
 		}
 		w := httptest.NewRecorder()
 		r.server.http.Handler.ServeHTTP(w, request)

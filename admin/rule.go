@@ -37,7 +37,7 @@ func (s *Server) putRule(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	var asked Rule
-	if err := readBody(r, &asked, ruleFields); err != nil {
+	if err := decodeBody(r, &asked, ruleFields); err != nil {
 		return err
 	}
 	if asked.Name == "" {
@@ -50,14 +50,14 @@ func (s *Server) putRule(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.in(r).PutRule(r.Context(), path, rule, replace); err != nil {
-		return namingRule(path, name, err)
+	if err := s.namespace(r).PutRule(r.Context(), path, rule, replace); err != nil {
+		return withRuleName(path, name, err)
 	}
 	status := http.StatusCreated
 	if replace {
 		status = http.StatusOK
 	}
-	s.reply(w, r, status, describeRule(rule))
+	s.writeJSON(w, r, status, describeRule(rule))
 	return nil
 }
 
@@ -67,7 +67,7 @@ func (s *Server) getRules(w http.ResponseWriter, r *http.Request) error {
 	if r.URL.Query().Has("name") {
 		return s.showRule(w, r)
 	}
-	if err := onlyParameters(r, "skip", "max"); err != nil {
+	if err := checkParameters(r, "skip", "max"); err != nil {
 		return err
 	}
 	path, err := entityName(fsm.SubscriptionEntity, r)
@@ -82,9 +82,9 @@ func (s *Server) getRules(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	rules, err := s.in(r).Rules(r.Context(), path, skip, limit)
+	rules, err := s.namespace(r).Rules(r.Context(), path, skip, limit)
 	if err != nil {
-		return naming(path, err)
+		return withEntityName(path, err)
 	}
 	page := RulePage{Rules: make([]Rule, len(rules))}
 	for i := range rules {
@@ -93,7 +93,7 @@ func (s *Server) getRules(w http.ResponseWriter, r *http.Request) error {
 	if len(rules) == limit {
 		page.Next = skip + limit
 	}
-	s.reply(w, r, http.StatusOK, page)
+	s.writeJSON(w, r, http.StatusOK, page)
 	return nil
 }
 
@@ -107,7 +107,7 @@ func (s *Server) showRule(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	s.reply(w, r, http.StatusOK, describeRule(rule))
+	s.writeJSON(w, r, http.StatusOK, describeRule(rule))
 	return nil
 }
 
@@ -115,9 +115,9 @@ func (s *Server) showRule(w http.ResponseWriter, r *http.Request) error {
 // asked for by people only.
 func (s *Server) findRule(r *http.Request, path, name string) (fsm.Rule, error) {
 	for skip := 0; ; skip += pageRulesMax {
-		rules, err := s.in(r).Rules(r.Context(), path, skip, pageRulesMax)
+		rules, err := s.namespace(r).Rules(r.Context(), path, skip, pageRulesMax)
 		if err != nil {
-			return fsm.Rule{}, naming(path, err)
+			return fsm.Rule{}, withEntityName(path, err)
 		}
 		for i := range rules {
 			if strings.EqualFold(rules[i].Name, name) {
@@ -125,7 +125,7 @@ func (s *Server) findRule(r *http.Request, path, name string) (fsm.Rule, error) 
 			}
 		}
 		if len(rules) < pageRulesMax {
-			return fsm.Rule{}, namingRule(path, name, fsm.RuleNotFound)
+			return fsm.Rule{}, withRuleName(path, name, fsm.RuleNotFound)
 		}
 	}
 }
@@ -136,8 +136,8 @@ func (s *Server) deleteRule(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	if err := s.in(r).DropRule(r.Context(), path, name); err != nil {
-		return namingRule(path, name, err)
+	if err := s.namespace(r).DropRule(r.Context(), path, name); err != nil {
+		return withRuleName(path, name, err)
 	}
 	w.WriteHeader(http.StatusNoContent)
 	return nil
@@ -146,7 +146,7 @@ func (s *Server) deleteRule(w http.ResponseWriter, r *http.Request) error {
 // ruleName is the subscription in the path and the rule in the parameter; the names of
 // rules hold what a path cannot, as $Default does.
 func ruleName(r *http.Request, others ...string) (path, name string, err error) {
-	if err := onlyParameters(r, append(others, "name")...); err != nil {
+	if err := checkParameters(r, append(others, "name")...); err != nil {
 		return "", "", err
 	}
 	if path, err = entityName(fsm.SubscriptionEntity, r); err != nil {
@@ -158,15 +158,15 @@ func ruleName(r *http.Request, others ...string) (path, name string, err error) 
 	return path, name, nil
 }
 
-// namingRule is naming for what concerns one rule.
-func namingRule(path, name string, err error) error {
+// withRuleName is naming for what concerns one rule.
+func withRuleName(path, name string, err error) error {
 	switch codeOf(err) { //nolint:exhaustive // the others are named by naming
 	case fsm.RuleNotFound:
 		return fmt.Errorf("%w: '%s' has no rule '%.60s'", fsm.RuleNotFound, path, name)
 	case fsm.RuleExists:
 		return fmt.Errorf("%w: '%s' has a rule '%.60s'", fsm.RuleExists, path, name)
 	}
-	return naming(path, err)
+	return withEntityName(path, err)
 }
 
 const ruleFields = "name, filter (with kind, and expression and parameters or conditions) and action (with expression and parameters)"
@@ -283,7 +283,7 @@ func describeRule(rule fsm.Rule) Rule {
 		r.Action = &SQLText{Expression: rule.Action.Text, Parameters: describeParameters(rule.Action.Parameters)}
 	}
 	if rule.Created != 0 {
-		at := instant(rule.Created)
+		at := toTime(rule.Created)
 		r.Created = &at
 	}
 	return r

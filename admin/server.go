@@ -52,15 +52,15 @@ type Config struct {
 	RequireTLS bool
 	// Parts are what Ready is made of and what is to be known beside it, Live what /livez fails for when
 	// one is not OK. They must not wait. nil: none.
-	Parts, Live func() []Check
-	Logger      *slog.Logger
+	ReadinessChecks, LivenessChecks func() []Check
+	Logger                          *slog.Logger
 	// Slow is told of requests that took SlowAfter or longer; nil or 0: of none. Backups take what they take.
 	Slow      *slog.Logger
 	SlowAfter time.Duration
 	Audit     *slog.Logger // who changed what, and whose right was missing; nil: Logger
 	// Metrics answers /metrics for operators and those who need no key; nil: there is none.
 	// MetricsOpen does for others who give no credential; nil: they are refused.
-	Metrics, MetricsOpen http.Handler
+	Metrics, PublicMetrics http.Handler
 }
 
 // Local is how operators on this machine come, without a key.
@@ -88,11 +88,11 @@ type Server struct {
 	localRequests chan struct{}
 	backups       chan struct{} // one token per backup being sent
 	// whenClosing calls when closing begins, unless it was stopped before.
-	whenClosing func(call func()) (stop func() bool)
-	stop        context.CancelFunc
-	accepting   sync.WaitGroup // the accept loops
-	closing     sync.Once
-	closeErr    error
+	onClose   func(call func()) (stop func() bool)
+	stop      context.CancelFunc
+	accepting sync.WaitGroup // the accept loops
+	closing   sync.Once
+	closeErr  error
 }
 
 // Open starts to answer. The context is only for starting.
@@ -105,7 +105,7 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 	}
 	s := &Server{config: c, requests: make(chan struct{}, requestsMax), localRequests: make(chan struct{}, requestsMax), backups: make(chan struct{}, backupsMax)}
 	life, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s.stop, s.whenClosing = stop, func(call func()) func() bool { return context.AfterFunc(life, call) }
+	s.stop, s.onClose = stop, func(call func()) func() bool { return context.AfterFunc(life, call) }
 	s.http = &http.Server{
 		Handler:           s.handler(),
 		ReadHeaderTimeout: headerWaitMax,
@@ -114,12 +114,12 @@ func Open(ctx context.Context, c Config) (*Server, error) {
 		IdleTimeout:       idleMax,
 		MaxHeaderBytes:    headerBytesMax,
 		ErrorLog:          slog.NewLogLogger(c.Logger.Handler(), slog.LevelDebug),
-		ConnContext:       rememberOrigin,
+		ConnContext:       withOrigin,
 		ConnState:         connState,
 	}
-	s.accept(context.WithoutCancel(ctx), limit(c.Listener, connectionsMax, false))
+	s.accept(context.WithoutCancel(ctx), limitListener(c.Listener, connectionsMax, false))
 	if c.Local.Listener != nil {
-		s.accept(context.WithoutCancel(ctx), limit(c.Local.Listener, connectionsMax, true))
+		s.accept(context.WithoutCancel(ctx), limitListener(c.Local.Listener, connectionsMax, true))
 	}
 	return s, nil
 }
@@ -151,7 +151,7 @@ func (s *Server) Close(ctx context.Context) error {
 
 // route is one operation of the control API.
 type route struct {
-	need      need
+	need      requiredAccess
 	operation string // "": it changes nothing
 	kind      string // of what it changes, for the audit log
 	serve     handler
@@ -162,50 +162,50 @@ type route struct {
 func (s *Server) routes() map[string]route {
 	const accessRule, rule, messages, namespace = "access_rule", "rule", "messages", "namespace"
 	routes := map[string]route{
-		"GET /v1/rules/{name...}":       {needEntity, "", "", s.getRules},
-		"PUT /v1/rules/{name...}":       {needEntity, "create", rule, s.putRule},
-		"DELETE /v1/rules/{name...}":    {needEntity, "delete", rule, s.deleteRule},
-		"POST /v1/purge/{name...}":      {needEntity, "purge", messages, s.purge},
-		"POST /v1/redrive/{name...}":    {needEntity, "redrive", messages, s.redrive},
-		"GET /v1/sessions/{name...}":    {needEntity, "", "", s.getSessions},
-		"GET /v1/status":                {needOperator, "", "", s.status},
-		"GET /v1/endpoints":             {needKey, "", "", s.endpoints},
-		"GET /v1/namespaces":            {needOperator, "", "", s.listNamespaces},
-		"GET /v1/namespaces/{name}":     {needOperator, "", "", s.showNamespace},
-		"PUT /v1/namespaces/{name}":     {needOperator, "create", namespace, s.createNamespace},
-		"PATCH /v1/namespaces/{name}":   {needOperator, "update", namespace, s.updateNamespace},
-		"DELETE /v1/namespaces/{name}":  {needOperator, "delete", namespace, s.deleteNamespace},
-		"GET /v1/access":                {needNamespace, "", "", s.getAccess},
-		"PUT /v1/access":                {needNamespace, "create", accessRule, s.putAccess},
-		"DELETE /v1/access":             {needNamespace, "delete", accessRule, s.deleteAccess},
-		"POST /v1/regenerate":           {needNamespace, "regenerate", accessRule, s.regenerate},
-		"GET /v1/access/{name...}":      {needEntity, "", "", s.getAccess},
-		"PUT /v1/access/{name...}":      {needEntity, "create", accessRule, s.putAccess},
-		"DELETE /v1/access/{name...}":   {needEntity, "delete", accessRule, s.deleteAccess},
-		"POST /v1/regenerate/{name...}": {needEntity, "regenerate", accessRule, s.regenerate},
+		"GET /v1/rules/{name...}":       {manageEntity, "", "", s.getRules},
+		"PUT /v1/rules/{name...}":       {manageEntity, "create", rule, s.putRule},
+		"DELETE /v1/rules/{name...}":    {manageEntity, "delete", rule, s.deleteRule},
+		"POST /v1/purge/{name...}":      {manageEntity, "purge", messages, s.purge},
+		"POST /v1/redrive/{name...}":    {manageEntity, "redrive", messages, s.redrive},
+		"GET /v1/sessions/{name...}":    {manageEntity, "", "", s.getSessions},
+		"GET /v1/status":                {operatorOnly, "", "", s.status},
+		"GET /v1/endpoints":             {anyKey, "", "", s.endpoints},
+		"GET /v1/namespaces":            {operatorOnly, "", "", s.listNamespaces},
+		"GET /v1/namespaces/{name}":     {operatorOnly, "", "", s.showNamespace},
+		"PUT /v1/namespaces/{name}":     {operatorOnly, "create", namespace, s.createNamespace},
+		"PATCH /v1/namespaces/{name}":   {operatorOnly, "update", namespace, s.updateNamespace},
+		"DELETE /v1/namespaces/{name}":  {operatorOnly, "delete", namespace, s.deleteNamespace},
+		"GET /v1/access":                {manageNamespace, "", "", s.getAccess},
+		"PUT /v1/access":                {manageNamespace, "create", accessRule, s.putAccess},
+		"DELETE /v1/access":             {manageNamespace, "delete", accessRule, s.deleteAccess},
+		"POST /v1/regenerate":           {manageNamespace, "regenerate", accessRule, s.regenerate},
+		"GET /v1/access/{name...}":      {manageEntity, "", "", s.getAccess},
+		"PUT /v1/access/{name...}":      {manageEntity, "create", accessRule, s.putAccess},
+		"DELETE /v1/access/{name...}":   {manageEntity, "delete", accessRule, s.deleteAccess},
+		"POST /v1/regenerate/{name...}": {manageEntity, "regenerate", accessRule, s.regenerate},
 	}
 	for noun, kind := range map[string]fsm.EntityKind{
 		"queues": fsm.QueueEntity, "topics": fsm.TopicEntity, "subscriptions": fsm.SubscriptionEntity,
 	} {
-		all, one, listing := " /v1/"+noun, " /v1/"+noun+"/{name...}", needNamespace
+		all, one, listing := " /v1/"+noun, " /v1/"+noun+"/{name...}", manageNamespace
 		if kind == fsm.SubscriptionEntity {
-			listing = needEntity // of their topic
+			listing = manageEntity // of their topic
 		}
 		routes["GET"+all] = route{listing, "", "", s.list(kind)}
-		routes["GET"+one] = route{needEntity, "", "", s.show(kind)}
-		routes["PUT"+one] = route{needNamespace, "create", kind.String(), s.create(kind)}
-		routes["PATCH"+one] = route{needEntity, "update", kind.String(), s.update(kind)}
-		routes["DELETE"+one] = route{needEntity, "delete", kind.String(), s.remove(kind)}
+		routes["GET"+one] = route{manageEntity, "", "", s.show(kind)}
+		routes["PUT"+one] = route{manageNamespace, "create", kind.String(), s.create(kind)}
+		routes["PATCH"+one] = route{manageEntity, "update", kind.String(), s.update(kind)}
+		routes["DELETE"+one] = route{manageEntity, "delete", kind.String(), s.remove(kind)}
 	}
-	maps.Copy(routes, s.operateRoutes())
+	maps.Copy(routes, s.operationRoutes())
 	return routes
 }
 
-// visited makes a handler of a route: who may, what it does, what the audit log says of it.
-func (s *Server) visited(to route) http.HandlerFunc {
+// serveRoute makes a handler of a route: who may, what it does, what the audit log says of it.
+func (s *Server) serveRoute(to route) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if s.config.SlowAfter > 0 && s.config.Slow != nil {
-			defer s.tellSlow(r, time.Now())
+			defer s.logSlow(r, time.Now())
 		}
 		name, query := r.PathValue("name"), r.URL.Query()
 		entity := cmp.Or(name, query.Get("topic"), query.Get("entity"))
@@ -213,26 +213,26 @@ func (s *Server) visited(to route) http.HandlerFunc {
 		if err == nil {
 			err = to.serve(w, r)
 			if to.operation != "" {
-				s.changed(r, to.change(r, name), err)
+				s.auditChange(r, to.auditedChange(r, name), err)
 			}
 		}
 		if err != nil {
-			s.refuse(w, r, err)
+			s.writeProblem(w, r, err)
 		}
 	}
 }
 
-// tellSlow says that a request took long, without what it was about.
-func (s *Server) tellSlow(r *http.Request, began time.Time) {
+// logSlow says that a request took long, without what it was about.
+func (s *Server) logSlow(r *http.Request, began time.Time) {
 	if took := time.Since(began); took >= s.config.SlowAfter && !strings.HasPrefix(r.URL.Path, "/v1/backup/") {
 		s.config.Slow.WarnContext(r.Context(), "slow operation", "operation", "control "+r.Pattern, "took", took, "peer", r.RemoteAddr)
 	}
 }
 
-// change is what the audit log says of a request.
-func (to route) change(r *http.Request, name string) change {
+// auditedChange is what the audit log says of a request.
+func (to route) auditedChange(r *http.Request, name string) auditedChange {
 	query := r.URL.Query()
-	c := change{operation: to.operation, kind: to.kind, name: name, rule: cmp.Or(query.Get("rule"), query.Get("name"))}
+	c := auditedChange{operation: to.operation, kind: to.kind, name: name, rule: cmp.Or(query.Get("rule"), query.Get("name"))}
 	if c.operation == "create" && query.Has("replace") {
 		c.operation = "update"
 	}
@@ -243,9 +243,9 @@ func (to route) change(r *http.Request, name string) change {
 func (s *Server) handler() http.Handler {
 	guarded := http.NewServeMux()
 	for pattern, to := range s.routes() {
-		guarded.HandleFunc(pattern, s.visited(to))
+		guarded.HandleFunc(pattern, s.serveRoute(to))
 	}
-	guarded.HandleFunc("/", s.noRoute(guarded))
+	guarded.HandleFunc("/", s.routeNotFound(guarded))
 
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", s.health)
@@ -255,7 +255,7 @@ func (s *Server) handler() http.Handler {
 		mux.Handle("GET /metrics", s.guard(http.HandlerFunc(s.metrics)))
 	}
 	mux.Handle("/", s.guard(guarded))
-	control, service := s.exact(mux), s.guard(http.HandlerFunc(s.serveATOM))
+	control, service := s.rejectUncleanPaths(mux), s.guard(http.HandlerFunc(s.serveATOM))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if isATOM(r) {
 			service.ServeHTTP(w, r)
@@ -265,33 +265,33 @@ func (s *Server) handler() http.Handler {
 	})
 }
 
-// exact refuses a path that net/http would tidy up and redirect to: a PUT of a//b would
+// rejectUncleanPaths refuses a path that net/http would tidy up and redirect to: a PUT of a//b would
 // make the queue a/b, which nobody asked for.
-func (s *Server) exact(next http.Handler) http.Handler {
+func (s *Server) rejectUncleanPaths(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if clean := path.Clean(r.URL.Path); r.URL.Path != clean && r.URL.Path != clean+"/" {
-			s.refuse(w, r, fmt.Errorf("%w: %s: a name has no empty part, nor . or .. as one", fsm.InvalidArgument, r.URL.Path))
+			s.writeProblem(w, r, fmt.Errorf("%w: %s: a name has no empty part, nor . or .. as one", fsm.InvalidArgument, r.URL.Path))
 			return
 		}
 		next.ServeHTTP(w, r)
 	})
 }
 
-// noRoute answers what no pattern took. net/http's own answers would be text.
-func (s *Server) noRoute(routes *http.ServeMux) http.HandlerFunc {
+// routeNotFound answers what no pattern took. net/http's own answers would be text.
+func (s *Server) routeNotFound(routes *http.ServeMux) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
-		if _, err := s.admit(r, needKey, ""); err != nil {
-			s.refuse(w, r, err)
+		if _, err := s.admit(r, anyKey, ""); err != nil {
+			s.writeProblem(w, r, err)
 			return
 		}
 		for _, method := range []string{http.MethodGet, http.MethodPut, http.MethodPost, http.MethodPatch} {
 			other := r.Clone(r.Context())
 			other.Method = method
 			if _, pattern := routes.Handler(other); pattern != "/" {
-				s.refuse(w, r, fmt.Errorf("%w: %s cannot be done to %s", fsm.NotAllowed, r.Method, r.URL.Path))
+				s.writeProblem(w, r, fmt.Errorf("%w: %s cannot be done to %s", fsm.NotAllowed, r.Method, r.URL.Path))
 				return
 			}
 		}
-		s.refuse(w, r, fmt.Errorf("%w: nothing is at %s: the API is below /v1", fsm.EntityNotFound, r.URL.Path))
+		s.writeProblem(w, r, fmt.Errorf("%w: nothing is at %s: the API is below /v1", fsm.EntityNotFound, r.URL.Path))
 	}
 }

@@ -29,9 +29,9 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// rig is a server over a house, reached without a network.
-type rig struct {
-	*house
+// testServer is a server over a house, reached without a network.
+type testServer struct {
+	*fakeControl
 	server *Server
 	ready  atomic.Bool
 	unwell atomic.Bool
@@ -39,19 +39,19 @@ type rig struct {
 	audit  bytes.Buffer
 }
 
-func newRig(t *testing.T) *rig {
+func newTestServer(t *testing.T) *testServer {
 	t.Helper()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	return newRigOn(t, l)
+	return newTestServerOn(t, l)
 }
 
-func newRigOn(t *testing.T, l net.Listener) *rig {
+func newTestServerOn(t *testing.T, l net.Listener) *testServer {
 	t.Helper()
-	r := &rig{house: newHouse()}
-	ring, err := auth.New(auth.Config{Rules: r.house, Keys: []auth.Key{
+	r := &testServer{fakeControl: newFakeControl()}
+	ring, err := auth.New(auth.Config{Rules: r.fakeControl, Keys: []auth.Key{
 		{Name: "root", Primary: "root-secret", Rights: fsm.Manage},
 		{Name: "app", Primary: "app-secret", Rights: fsm.Send},
 		{Name: "reader", Primary: "reader-secret", Rights: fsm.Listen},
@@ -59,7 +59,7 @@ func newRigOn(t *testing.T, l net.Listener) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.server, err = Open(t.Context(), Config{Listener: l, TrustLoopback: true, Control: r.house, Authority: ring, Ready: r.ready.Load, Parts: r.parts, Live: r.live, Logger: slog.New(slog.NewTextHandler(&r.log, nil)), Audit: slog.New(slog.NewJSONHandler(&r.audit, nil))})
+	r.server, err = Open(t.Context(), Config{Listener: l, TrustLoopback: true, Control: r.fakeControl, Authority: ring, Ready: r.ready.Load, ReadinessChecks: r.parts, LivenessChecks: r.live, Logger: slog.New(slog.NewTextHandler(&r.log, nil)), Audit: slog.New(slog.NewJSONHandler(&r.audit, nil))})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,8 +73,8 @@ func newRigOn(t *testing.T, l net.Listener) *rig {
 	return r
 }
 
-// ask performs a request as a caller at remote and returns status and body.
-func (r *rig) ask(method, path, body string, change func(*http.Request)) (int, string) {
+// request performs a request as a caller at remote and returns status and body.
+func (r *testServer) request(method, path, body string, change func(*http.Request)) (int, string) {
 	w := do(r.server.http.Handler, method, path, func(request *http.Request) {
 		request.Body = io.NopCloser(strings.NewReader(body))
 		if change != nil {
@@ -95,7 +95,7 @@ func do(h http.Handler, method, path string, change func(*http.Request)) *httpte
 
 func TestQueueLife(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	for _, step := range []struct {
 		method, path, body string
 		status             int
@@ -115,7 +115,7 @@ func TestQueueLife(t *testing.T) {
 		{"PATCH", "/v1/queues/b", "{}", 404, `"trackingId":"`},
 		{"GET", "/v1/status", "", 200, `"clusterId":"c"`},
 	} {
-		status, body := r.ask(step.method, step.path, step.body, nil)
+		status, body := r.request(step.method, step.path, step.body, nil)
 		if status != step.status || !strings.Contains(body, step.want) {
 			t.Errorf("%s %s: %d %s\nwant %d with %s", step.method, step.path, status, body, step.status, step.want)
 		}
@@ -124,7 +124,7 @@ func TestQueueLife(t *testing.T) {
 
 func TestRequestsAreRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	for _, c := range []struct {
 		method, path, body string
 		status             int
@@ -158,7 +158,7 @@ func TestRequestsAreRefused(t *testing.T) {
 		{"POST", "/v1/queues/q", "", 403, "POST cannot be done"},
 		{"GET", "/v1", "", 404, "below /v1"},
 	} {
-		status, body := r.ask(c.method, c.path, c.body, nil)
+		status, body := r.request(c.method, c.path, c.body, nil)
 		var p Problem
 		if err := json.Unmarshal([]byte(body), &p); err != nil || status != c.status || !strings.Contains(p.Message, c.want) || p.Code == "" || len(p.TrackingID) != 16 {
 			t.Errorf("%s %.60s: %d %s\nwant %d with %s", c.method, c.path, status, body, c.status, c.want)
@@ -168,7 +168,7 @@ func TestRequestsAreRefused(t *testing.T) {
 		t.Errorf("something was made: %v", r.entities)
 	}
 	// The limits themselves are allowed.
-	if status, body := r.ask("PUT", "/v1/queues/"+strings.Repeat("n", nameCharactersMax), `{"lockDuration":"5m","maxDeliveryCount":2000,"maxMessageBytes":1048576}`, nil); status != 201 {
+	if status, body := r.request("PUT", "/v1/queues/"+strings.Repeat("n", nameCharactersMax), `{"lockDuration":"5m","maxDeliveryCount":2000,"maxMessageBytes":1048576}`, nil); status != 201 {
 		t.Error(status, body)
 	}
 }
@@ -179,7 +179,7 @@ func TestEveryCodeHasAStatus(t *testing.T) {
 	t.Parallel()
 	for code := range fsm.Code(255) {
 		known := !strings.HasPrefix(code.String(), "code ")
-		a := answerTo(code)
+		a := statusOf(code)
 		if known && code != fsm.Internal && a.name == "Internal" {
 			t.Errorf("%s has no answer", code)
 		}
@@ -194,9 +194,9 @@ func TestErrorsOfTheHouse(t *testing.T) {
 	for err, want := range map[error]int{
 		fsm.ServerBusy: 503, context.DeadlineExceeded: 504, fsm.QuotaExceeded: 403, fmt.Errorf("open /data/x: bad sector"): 500,
 	} {
-		r := newRig(t)
+		r := newTestServer(t)
 		r.fails = fmt.Errorf("list queues: %w", err)
-		status, body := r.ask("GET", "/v1/queues", "", nil)
+		status, body := r.request("GET", "/v1/queues", "", nil)
 		if status != want {
 			t.Errorf("%v: %d, want %d", err, status, want)
 		}
@@ -242,7 +242,7 @@ func TestWhoMay(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			status, body := newRig(t).ask("GET", "/v1/queues?max=1", "", c.change)
+			status, body := newTestServer(t).request("GET", "/v1/queues?max=1", "", c.change)
 			if status != c.status {
 				t.Errorf("%d %s, want %d", status, body, c.status)
 			}
@@ -252,7 +252,7 @@ func TestWhoMay(t *testing.T) {
 
 func TestEndpointsAliveFirst(t *testing.T) {
 	t.Parallel()
-	status, body := newRig(t).ask("GET", "/v1/endpoints", "", nil)
+	status, body := newTestServer(t).request("GET", "/v1/endpoints", "", nil)
 	var got Endpoints
 	if err := json.Unmarshal([]byte(body), &got); err != nil || status != 200 {
 		t.Fatal(status, body, err)
@@ -263,14 +263,14 @@ func TestEndpointsAliveFirst(t *testing.T) {
 	}
 }
 
-func (r *rig) parts() []Check {
+func (r *testServer) parts() []Check {
 	if r.unwell.Load() {
 		return []Check{{"catalog", false, "silent"}, {"disk", true, "full"}}
 	}
 	return []Check{{"catalog", true, "up to date"}, {"disk", true, "full"}}
 }
 
-func (r *rig) live() []Check {
+func (r *testServer) live() []Check {
 	if r.unwell.Load() {
 		return []Check{{"log", false, "a write has taken 31s"}}
 	}
@@ -280,7 +280,7 @@ func (r *rig) live() []Check {
 // Health needs no key: those who ask are orchestrators.
 func TestHealth(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	remote := func(r *http.Request) { r.RemoteAddr = "10.0.0.9:1" }
 	for _, ready := range []bool{false, true} {
 		r.ready.Store(ready)
@@ -289,12 +289,12 @@ func TestHealth(t *testing.T) {
 			want = 200
 		}
 		for path, want := range map[string]int{"/health": want, "/readyz": want, "/livez": 200} {
-			if status, body := r.ask("GET", path, "", remote); status != want {
+			if status, body := r.request("GET", path, "", remote); status != want {
 				t.Errorf("%s: %d %s, want %d", path, status, body, want)
 			}
 		}
 	}
-	if _, body := r.ask("GET", "/health", "", remote); body != `{"status":"healthy","message":"Service is healthy."}`+"\n" {
+	if _, body := r.request("GET", "/health", "", remote); body != `{"status":"healthy","message":"Service is healthy."}`+"\n" {
 		t.Errorf("not the emulator's answer: %s", body)
 	}
 }
@@ -303,7 +303,7 @@ func TestHealth(t *testing.T) {
 // one of those that a restart helps.
 func TestHealthPartByPart(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	r.ready.Store(true)
 	for _, c := range []struct {
 		path string
@@ -314,7 +314,7 @@ func TestHealthPartByPart(t *testing.T) {
 		{"/readyz?verbose", 200, `{"status":"healthy","message":"Service is healthy.","checks":[{"name":"catalog","ok":true,"text":"up to date"},{"name":"disk","ok":true,"text":"full"}]}`},
 		{"/livez?verbose", 200, `{"status":"alive","message":"The process answers.","checks":[{"name":"log","ok":true,"text":"writes"}]}`},
 	} {
-		if code, body := r.ask("GET", c.path, "", nil); code != c.code || body != c.body+"\n" {
+		if code, body := r.request("GET", c.path, "", nil); code != c.code || body != c.body+"\n" {
 			t.Errorf("%s: %d %s", c.path, code, body)
 		}
 	}
@@ -324,33 +324,33 @@ func TestHealthPartByPart(t *testing.T) {
 		"/readyz": `{"status":"unhealthy","message":"Not ready: catalog."}`,
 		"/livez":  `{"status":"stuck","message":"Stuck: log."}`,
 	} {
-		if code, body := r.ask("GET", path, "", nil); code != 503 || body != want+"\n" {
+		if code, body := r.request("GET", path, "", nil); code != 503 || body != want+"\n" {
 			t.Errorf("%s: %d %s", path, code, body)
 		}
 	}
-	if _, body := r.ask("GET", "/readyz?verbose", "", nil); !strings.Contains(body, `{"name":"catalog","ok":false,"text":"silent"}`) {
+	if _, body := r.request("GET", "/readyz?verbose", "", nil); !strings.Contains(body, `{"name":"catalog","ok":false,"text":"silent"}`) {
 		t.Error(body)
 	}
 }
 
 func TestRequestsUnderWayAreBounded(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	r.holds = make(chan struct{})
 	var waiting sync.WaitGroup
 	for range requestsMax {
-		waiting.Go(func() { r.ask("GET", "/v1/queues", "", nil) })
+		waiting.Go(func() { r.request("GET", "/v1/queues", "", nil) })
 	}
 	until(t, func() bool { return r.listed.Load() == requestsMax })
-	if status, body := r.ask("GET", "/v1/status", "", nil); status != 503 || !strings.Contains(body, "ServerBusy") {
+	if status, body := r.request("GET", "/v1/status", "", nil); status != 503 || !strings.Contains(body, "ServerBusy") {
 		t.Error(status, body)
 	}
-	if status, _ := r.ask("GET", "/livez", "", nil); status != 200 {
+	if status, _ := r.request("GET", "/livez", "", nil); status != 200 {
 		t.Error("liveness must not depend on load:", status)
 	}
 	close(r.holds)
 	waiting.Wait()
-	if status, body := r.ask("GET", "/v1/status", "", nil); status != 200 {
+	if status, body := r.request("GET", "/v1/status", "", nil); status != 200 {
 		t.Error(status, body)
 	}
 }
@@ -359,7 +359,7 @@ func TestRequestsUnderWayAreBounded(t *testing.T) {
 // body; the next one is served, and so are they when they go on.
 func TestBodiesThatComeSlowlyHoldNoSlot(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	address := r.server.config.Listener.Addr().String()
 	for i := range requestsMax {
 		conn, err := (&net.Dialer{}).DialContext(t.Context(), "tcp", address)
@@ -392,17 +392,17 @@ func TestBodiesThatComeSlowlyHoldNoSlot(t *testing.T) {
 			}()
 		}
 	}
-	if status, body := r.ask("PUT", "/v1/queues/next", "{}", nil); status != 201 {
+	if status, body := r.request("PUT", "/v1/queues/next", "{}", nil); status != 201 {
 		t.Error(status, body)
 	}
 	// One that has its body waits for a slot while all are taken.
 	for range requestsMax {
 		r.server.requests <- struct{}{}
 	}
-	late := &slot{of: r.server.requests}
+	late := &slot{slots: r.server.requests}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := late.retake(ctx); !errors.Is(err, fsm.ServerBusy) {
+	if err := late.reacquire(ctx); !errors.Is(err, fsm.ServerBusy) {
 		t.Error(err)
 	}
 	for range requestsMax {
@@ -414,7 +414,7 @@ func TestBodiesThatComeSlowlyHoldNoSlot(t *testing.T) {
 // a while, and so is who does not read his answer or says nothing.
 func TestTimesAreBounded(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	var left time.Duration
 	handler := r.server.guard(http.HandlerFunc(func(_ http.ResponseWriter, q *http.Request) {
 		end, _ := q.Context().Deadline()
@@ -468,11 +468,11 @@ func TestConnectionsAreBounded(t *testing.T) {
 	busy, idle, last, other, more, again, fresh, extra := of(greedy), of(greedy), of(greedy), of(modest), of(modest), of(greedy), of(third), of(greedy)
 	all := []*peerConn{busy, idle, last, other, more, again, fresh, extra}
 	incoming := conns(slices.Clone(all))
-	l := limit(&incoming, 4, false)
+	l := limitListener(&incoming, 4, false)
 	accept := func(want *peerConn, active bool) net.Conn {
 		t.Helper()
 		c, err := l.Accept()
-		if err != nil || c.(*counted).Conn != want {
+		if err != nil || c.(*limitedConn).Conn != want {
 			t.Fatalf("accepted %v, %v", c, err)
 		}
 		if active {
@@ -518,7 +518,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 // One real request over the network: headers above the limit are refused, normal ones pass.
 func TestOverTheNetwork(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	base := "http://" + r.server.config.Listener.Addr().String()
 	client := &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}
 	for size, want := range map[int]int{100: 200, 2 * headerBytesMax: 431} {

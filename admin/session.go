@@ -36,10 +36,10 @@ type SessionPage struct {
 // getSessions is GET /v1/sessions/{queue or subscription}?skip=&max=: the sessions that have
 // messages or a state.
 func (s *Server) getSessions(w http.ResponseWriter, r *http.Request) error {
-	if err := onlyParameters(r, "skip", "max"); err != nil {
+	if err := checkParameters(r, "skip", "max"); err != nil {
 		return err
 	}
-	path, err := holderName(r)
+	path, err := messageEntityName(r)
 	if err != nil {
 		return err
 	}
@@ -51,12 +51,12 @@ func (s *Server) getSessions(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	sessions, err := s.in(r).Sessions(r.Context(), path, skip, limit)
+	sessions, err := s.namespace(r).Sessions(r.Context(), path, skip, limit)
 	switch {
 	case codeOf(err) == fsm.NotAllowed:
 		return fmt.Errorf("%w: '%s' has no sessions: it was made without requiresSession", fsm.NotAllowed, path)
 	case err != nil:
-		return naming(path, err)
+		return withEntityName(path, err)
 	}
 	page := SessionPage{Sessions: make([]Session, len(sessions))}
 	for i := range sessions {
@@ -65,7 +65,7 @@ func (s *Server) getSessions(w http.ResponseWriter, r *http.Request) error {
 	if len(sessions) == limit {
 		page.Next = skip + limit
 	}
-	s.reply(w, r, http.StatusOK, page)
+	s.writeJSON(w, r, http.StatusOK, page)
 	return nil
 }
 

@@ -12,13 +12,13 @@ import (
 // Sessions are listed page by page; where there are none to be had, the answer says why.
 func TestSessions(t *testing.T) {
 	t.Parallel()
-	h := newRig(t)
+	h := newTestServer(t)
 	for _, path := range []string{"/v1/queues/grouped", "/v1/queues/plain", "/v1/topics/news", "/v1/subscriptions/news/Subscriptions/all"} {
 		body := ""
 		if !strings.Contains(path, "plain") && !strings.Contains(path, "topics") {
 			body = `{"requiresSession":true}`
 		}
-		if status, answer := h.ask("PUT", path, body, nil); status != http.StatusCreated {
+		if status, answer := h.request("PUT", path, body, nil); status != http.StatusCreated {
 			t.Fatal(path, status, answer)
 		}
 	}
@@ -48,7 +48,7 @@ func TestSessions(t *testing.T) {
 		{"/v1/sessions/none", 404, "'none' could not be found"},
 		{"/v1/sessions/", 400, "names no queue"},
 	} {
-		status, answer := h.ask("GET", c.path, "", nil)
+		status, answer := h.request("GET", c.path, "", nil)
 		if status != c.status || !strings.Contains(answer, c.want) {
 			t.Errorf("%s: %d %.300s, want %d with %s", c.path, status, answer, c.status, c.want)
 		}

@@ -46,9 +46,9 @@ func defaultSettings(kind fsm.EntityKind) fsm.EntitySettings {
 	return s
 }
 
-// readBody reads a JSON object; no body leaves value as it is. Unknown fields are
+// decodeBody reads a JSON object; no body leaves value as it is. Unknown fields are
 // refused: a misspelt one must not look as if it worked.
-func readBody(r *http.Request, value any, possible string) error {
+func decodeBody(r *http.Request, value any, possible string) error {
 	decoder := json.NewDecoder(r.Body)
 	decoder.DisallowUnknownFields()
 	err := decoder.Decode(value)
@@ -70,20 +70,20 @@ func readBody(r *http.Request, value any, possible string) error {
 	return fmt.Errorf("%w: the body: %s; possible are %s", fsm.InvalidArgument, strings.TrimPrefix(err.Error(), "json: "), possible)
 }
 
-func readSettings(kind fsm.EntityKind, r *http.Request) (Settings, error) {
+func decodeSettings(kind fsm.EntityKind, r *http.Request) (Settings, error) {
 	var settings Settings
-	return settings, readBody(r, &settings, settingsOf(kind))
+	return settings, decodeBody(r, &settings, settingNamesOf(kind))
 }
 
-// readCreation is readSettings with what only a creation has: the first rule of a
+// decodeCreation is readSettings with what only a creation has: the first rule of a
 // subscription, nil for the usual one.
-func readCreation(kind fsm.EntityKind, r *http.Request) (Settings, *fsm.Rule, error) {
+func decodeCreation(kind fsm.EntityKind, r *http.Request) (Settings, *fsm.Rule, error) {
 	if kind != fsm.SubscriptionEntity {
-		settings, err := readSettings(kind, r)
+		settings, err := decodeSettings(kind, r)
 		return settings, nil, err
 	}
 	var asked SubscriptionRequest
-	if err := readBody(r, &asked, settingsOf(kind)+" and defaultRule"); err != nil || asked.DefaultRule == nil {
+	if err := decodeBody(r, &asked, settingNamesOf(kind)+" and defaultRule"); err != nil || asked.DefaultRule == nil {
 		return asked.Settings, nil, err
 	}
 	if asked.DefaultRule.Name == "" {
@@ -93,13 +93,13 @@ func readCreation(kind fsm.EntityKind, r *http.Request) (Settings, *fsm.Rule, er
 	return asked.Settings, &rule, err
 }
 
-// over lays the settings that are given over old ones and checks the result. What is over a
+// applyTo lays the settings that are given over old ones and checks the result. What is over a
 // limit of the namespace already may stay.
-func (s *Settings) over(kind fsm.EntityKind, old fsm.EntitySettings, l limits) (fsm.EntitySettings, error) {
-	if err := s.allowed(kind); err != nil {
+func (s *Settings) applyTo(kind fsm.EntityKind, old fsm.EntitySettings, l namespaceLimits) (fsm.EntitySettings, error) {
+	if err := s.checkKind(kind); err != nil {
 		return old, fmt.Errorf("%w: %w", fsm.InvalidArgument, err)
 	}
-	l.lockDuration = max(l.lockDuration, time.Duration(*duration(old.LockDuration)))
+	l.lockDuration = max(l.lockDuration, time.Duration(*fromMillis(old.LockDuration)))
 	l.messageBytes = max(l.messageBytes, old.MaxMessageBytes)
 	for _, lay := range []func(*fsm.EntitySettings) error{
 		func(q *fsm.EntitySettings) error { return s.overTimes(q, l) },
@@ -144,7 +144,7 @@ func (s *Settings) overForwarding(q *fsm.EntitySettings) error {
 	return nil
 }
 
-func (s *Settings) overTimes(q *fsm.EntitySettings, l limits) error {
+func (s *Settings) overTimes(q *fsm.EntitySettings, l namespaceLimits) error {
 	for _, f := range []struct {
 		name     string
 		given    *Duration
@@ -165,12 +165,12 @@ func (s *Settings) overTimes(q *fsm.EntitySettings, l limits) error {
 		if d := time.Duration(*f.given); d < f.min || d > f.max {
 			return fmt.Errorf("%s is %s to %s, not %s", f.name, f.min, Duration(f.max), d)
 		}
-		*f.into = millis(*f.given)
+		*f.into = toMillis(*f.given)
 	}
 	return nil
 }
 
-func (s *Settings) overNumbers(q *fsm.EntitySettings, l limits) error {
+func (s *Settings) overNumbers(q *fsm.EntitySettings, l namespaceLimits) error {
 	for _, f := range []struct {
 		name     string
 		given    *uint32
@@ -236,15 +236,15 @@ func (s *Settings) overDelays(q *fsm.EntitySettings) error {
 	return nil
 }
 
-// millis and duration turn lengths of time over; the end of time stays what it is.
-func millis(d Duration) fsm.Millis {
+// toMillis and duration turn lengths of time over; the end of time stays what it is.
+func toMillis(d Duration) fsm.Millis {
 	if d == Duration(Forever) {
 		return fsm.Forever
 	}
 	return fsm.Millis(time.Duration(d).Milliseconds())
 }
 
-func duration(m fsm.Millis) *Duration {
+func fromMillis(m fsm.Millis) *Duration {
 	d := Duration(Forever)
 	if m < fsm.Millis(Forever.Milliseconds()) {
 		d = Duration(time.Duration(m) * time.Millisecond)

@@ -45,8 +45,8 @@ func (s *Settings) settingNames() []settingName {
 	}
 }
 
-// settingsOf lists the settings of a kind, for the text of an error.
-func settingsOf(kind fsm.EntityKind) string {
+// settingNamesOf lists the settings of a kind, for the text of an error.
+func settingNamesOf(kind fsm.EntityKind) string {
 	var names []string
 	for _, s := range new(Settings).settingNames() {
 		if slices.Contains(s.kinds, kind) {
@@ -56,9 +56,9 @@ func settingsOf(kind fsm.EntityKind) string {
 	return strings.Join(names, ", ")
 }
 
-// allowed refuses settings that the kind does not have: they must not look as if they
+// checkKind refuses settings that the kind does not have: they must not look as if they
 // worked.
-func (s *Settings) allowed(kind fsm.EntityKind) error {
+func (s *Settings) checkKind(kind fsm.EntityKind) error {
 	for _, f := range s.settingNames() {
 		if !f.given || slices.Contains(f.kinds, kind) {
 			continue
@@ -80,25 +80,25 @@ func describeSettings(kind fsm.EntityKind, settings fsm.EntitySettings) Settings
 	q := settings.WithDefaults()
 	status := q.Status.String()
 	s := Settings{
-		DefaultMessageTimeToLive: duration(q.DefaultTimeToLive),
-		AutoDeleteOnIdle:         duration(q.AutoDeleteOnIdle),
+		DefaultMessageTimeToLive: fromMillis(q.DefaultTimeToLive),
+		AutoDeleteOnIdle:         fromMillis(q.AutoDeleteOnIdle),
 		Status:                   &status,
 		UserMetadata:             &q.UserMetadata,
 	}
 	if kind != fsm.TopicEntity {
-		s.LockDuration = duration(q.LockDuration)
+		s.LockDuration = fromMillis(q.LockDuration)
 		s.MaxDeliveryCount = &q.MaxDeliveryCount
 		s.DeadLetteringOnMessageExpiration = &q.DeadLetterOnExpiry
 		s.ForwardTo, s.ForwardDeadLetteredMessagesTo = &q.ForwardTo, &q.ForwardDeadLettersTo
 		s.RequiresSession = &q.RequiresSession
-		s.DeadLetterTimeToLive = duration(q.DeadLetterTimeToLive)
-		s.RetryDelay, s.RetryDelayMax = duration(q.RetryDelay), duration(q.RetryDelayMax)
+		s.DeadLetterTimeToLive = fromMillis(q.DeadLetterTimeToLive)
+		s.RetryDelay, s.RetryDelayMax = fromMillis(q.RetryDelay), fromMillis(q.RetryDelayMax)
 	}
 	if kind != fsm.SubscriptionEntity {
 		megabytes := uint32(q.MaxBytes >> 20)
 		s.MaxMessageBytes = &q.MaxMessageBytes
 		s.RequiresDuplicateDetection = &q.RequiresDuplicateDetection
-		s.DuplicateDetectionHistoryTimeWindow = duration(q.DuplicateWindow)
+		s.DuplicateDetectionHistoryTimeWindow = fromMillis(q.DuplicateWindow)
 		s.MaxSizeInMegabytes = &megabytes
 		s.EnablePartitioning = &q.EnablePartitioning
 	}
@@ -123,14 +123,14 @@ func describe(e fsm.Entity, counts *fsm.Counts) any {
 func describeQueue(e fsm.Entity, counts *fsm.Counts) Queue {
 	return Queue{
 		Name: e.Name, Settings: describeSettings(fsm.QueueEntity, e.Settings), Partition: e.Partition, Version: e.Version,
-		Created: instant(e.Created), Updated: instant(e.Updated), Counts: describeCounts(counts),
+		Created: toTime(e.Created), Updated: toTime(e.Updated), Counts: describeCounts(counts),
 	}
 }
 
 func describeTopic(e fsm.Entity, counts *fsm.Counts) Topic {
 	t := Topic{
 		Name: e.Name, Settings: describeSettings(fsm.TopicEntity, e.Settings), Partition: e.Partition, Version: e.Version,
-		Created: instant(e.Created), Updated: instant(e.Updated),
+		Created: toTime(e.Created), Updated: toTime(e.Updated),
 	}
 	if counts != nil {
 		t.Counts = &TopicCounts{Scheduled: counts.Scheduled, Bytes: counts.Bytes, Subscriptions: counts.Subscriptions}
@@ -143,7 +143,7 @@ func describeSubscription(e fsm.Entity, counts *fsm.Counts) Subscription {
 	return Subscription{
 		Name: e.Name, TopicName: topic, SubscriptionName: name,
 		Settings: describeSettings(fsm.SubscriptionEntity, e.Settings), Partition: e.Partition, Version: e.Version,
-		Created: instant(e.Created), Updated: instant(e.Updated), Counts: describeCounts(counts),
+		Created: toTime(e.Created), Updated: toTime(e.Updated), Counts: describeCounts(counts),
 	}
 }
 
@@ -161,15 +161,15 @@ func describeCounts(c *fsm.Counts) *Counts {
 func pageOf(kind fsm.EntityKind, entities []fsm.Entity, counts []*fsm.Counts, next string) any {
 	switch kind {
 	case fsm.TopicEntity:
-		return TopicPage{Topics: each(entities, counts, describeTopic), Next: next}
+		return TopicPage{Topics: describeEach(entities, counts, describeTopic), Next: next}
 	case fsm.SubscriptionEntity:
-		return SubscriptionPage{Subscriptions: each(entities, counts, describeSubscription), Next: next}
+		return SubscriptionPage{Subscriptions: describeEach(entities, counts, describeSubscription), Next: next}
 	case fsm.QueueEntity:
 	}
-	return QueuePage{Queues: each(entities, counts, describeQueue), Next: next}
+	return QueuePage{Queues: describeEach(entities, counts, describeQueue), Next: next}
 }
 
-func each[T any](entities []fsm.Entity, counts []*fsm.Counts, describe func(fsm.Entity, *fsm.Counts) T) []T {
+func describeEach[T any](entities []fsm.Entity, counts []*fsm.Counts, describe func(fsm.Entity, *fsm.Counts) T) []T {
 	list := make([]T, len(entities))
 	for i := range entities {
 		list[i] = describe(entities[i], counts[i])

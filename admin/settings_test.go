@@ -15,8 +15,8 @@ import (
 // stays.
 func TestEverySetting(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	status, body := r.ask("PUT", "/v1/queues/q", `{
+	r := newTestServer(t)
+	status, body := r.request("PUT", "/v1/queues/q", `{
 		"lockDuration":"1m", "maxDeliveryCount":1, "maxMessageBytes":2048,
 		"defaultMessageTimeToLive":"PT1H", "deadLetteringOnMessageExpiration":true,
 		"requiresDuplicateDetection":true, "duplicateDetectionHistoryTimeWindow":"20s",
@@ -40,7 +40,7 @@ func TestEverySetting(t *testing.T) {
 	if err := r.entities["q"].Settings.Validate(); err != nil {
 		t.Error("the machine refuses them:", err)
 	}
-	status, body = r.ask("PATCH", "/v1/queues/q", `{"status":"Active","autoDeleteOnIdle":"forever","defaultMessageTimeToLive":"P10675199DT2H48M5.4775807S","userMetadata":"","forwardTo":""}`, nil)
+	status, body = r.request("PATCH", "/v1/queues/q", `{"status":"Active","autoDeleteOnIdle":"forever","defaultMessageTimeToLive":"P10675199DT2H48M5.4775807S","userMetadata":"","forwardTo":""}`, nil)
 	if status != 200 {
 		t.Fatal(status, body)
 	}
@@ -52,7 +52,7 @@ func TestEverySetting(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &shown); err != nil {
 		t.Fatal(err)
 	}
-	again, err := shown.over(fsm.QueueEntity, defaultSettings(fsm.QueueEntity), limitsOf(fsm.NamespaceSettings{}))
+	again, err := shown.applyTo(fsm.QueueEntity, defaultSettings(fsm.QueueEntity), namespaceLimitsOf(fsm.NamespaceSettings{}))
 	if diff := cmp.Diff(want, again); diff != "" || err != nil {
 		t.Errorf("what is shown is not what was set: %v %s", err, diff)
 	}
@@ -61,8 +61,8 @@ func TestEverySetting(t *testing.T) {
 // A retry delay alone gets a sensible ceiling, and taking it away takes both.
 func TestRetryDelays(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.ask("PUT", "/v1/queues/q", "", nil)
+	r := newTestServer(t)
+	r.request("PUT", "/v1/queues/q", "", nil)
 	for _, step := range []struct {
 		body       string
 		delay, max fsm.Millis
@@ -72,7 +72,7 @@ func TestRetryDelays(t *testing.T) {
 		{`{"retryDelay":"1h"}`, 3_600_000, 3_600_000},
 		{`{"retryDelay":"0s"}`, 0, 0},
 	} {
-		status, body := r.ask("PATCH", "/v1/queues/q", step.body, nil)
+		status, body := r.request("PATCH", "/v1/queues/q", step.body, nil)
 		if s := r.entities["q"].Settings; status != 200 || s.RetryDelay != step.delay || s.RetryDelayMax != step.max || s.Validate() != nil {
 			t.Errorf("%s: %d %s", step.body, status, body)
 		}
@@ -81,7 +81,7 @@ func TestRetryDelays(t *testing.T) {
 
 func TestSettingsAreRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	for body, want := range map[string]string{
 		`{"defaultMessageTimeToLive":"0s"}`:                                      "1ms to forever",
 		`{"defaultMessageTimeToLive":"eternal"}`:                                 "write it like 30s",
@@ -100,7 +100,7 @@ func TestSettingsAreRefused(t *testing.T) {
 		`{"deadLetteringOnFilterEvaluationExceptions":true}`:                     "of subscriptions, not of queues",
 		`{"forwardTo":"` + strings.Repeat("x", nameCharactersMax+1) + `"}`:       "260 characters",
 	} {
-		status, answer := r.ask("PUT", "/v1/queues/q", body, nil)
+		status, answer := r.request("PUT", "/v1/queues/q", body, nil)
 		var p Problem
 		if err := json.Unmarshal([]byte(answer), &p); err != nil || status != 400 || !strings.Contains(p.Message, want) {
 			t.Errorf("%.60s: %d %s\nwant %s", body, status, answer, want)
@@ -115,7 +115,7 @@ func TestSettingsAreRefused(t *testing.T) {
 		`{"retryDelay":"P7D","retryDelayMax":"P7D","userMetadata":"` + strings.Repeat("x", userMetadataBytesMax) + `"}`,
 	} {
 		delete(r.entities, "q")
-		if status, answer := r.ask("PUT", "/v1/queues/q", body, nil); status != 201 || r.entities["q"].Settings.Validate() != nil {
+		if status, answer := r.request("PUT", "/v1/queues/q", body, nil); status != 201 || r.entities["q"].Settings.Validate() != nil {
 			t.Error(status, answer)
 		}
 	}
@@ -123,10 +123,10 @@ func TestSettingsAreRefused(t *testing.T) {
 
 func TestPurgeAndRedrive(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.ask("PUT", "/v1/queues/a/b", "", nil)
-	r.ask("PUT", "/v1/topics/t", "", nil)
-	r.ask("PUT", "/v1/subscriptions/t/Subscriptions/s", "", nil)
+	r := newTestServer(t)
+	r.request("PUT", "/v1/queues/a/b", "", nil)
+	r.request("PUT", "/v1/topics/t", "", nil)
+	r.request("PUT", "/v1/subscriptions/t/Subscriptions/s", "", nil)
 	for _, c := range []struct {
 		method, path, body string
 		status             int
@@ -153,7 +153,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 		{"POST", "/v1/redrive/a/b", `{"sequences":[-1]}`, 400, "the body"},
 		{"POST", "/v1/redrive/none", `{"sequences":[1]}`, 404, "could not be found"},
 	} {
-		status, body := r.ask(c.method, c.path, c.body, nil)
+		status, body := r.request(c.method, c.path, c.body, nil)
 		if status != c.status || !strings.Contains(body, c.want) {
 			t.Errorf("%s %s %.60s: %d %s\nwant %d with %s", c.method, c.path, c.body, status, body, c.status, c.want)
 		}
@@ -168,7 +168,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 	}
 	// The limit of a redrive fits into a body, also with the longest numbers.
 	long := `{"sequences":[` + strings.Repeat("18446744073709551615,", redriveMessagesMax-1) + `1]}`
-	if status, body := r.ask("POST", "/v1/redrive/a/b", long, nil); status != 200 {
+	if status, body := r.request("POST", "/v1/redrive/a/b", long, nil); status != 200 {
 		t.Error(status, body)
 	}
 }
@@ -183,10 +183,10 @@ func TestForever(t *testing.T) {
 			t.Errorf("%s: %v %v", text, got, err)
 		}
 	}
-	if got := *duration(fsm.Forever); got.String() != "forever" || millis(got) != fsm.Forever {
+	if got := *fromMillis(fsm.Forever); got.String() != "forever" || toMillis(got) != fsm.Forever {
 		t.Error(got)
 	}
-	if got := *duration(1500); millis(got) != 1500 {
+	if got := *fromMillis(1500); toMillis(got) != 1500 {
 		t.Error(got)
 	}
 }

@@ -11,12 +11,12 @@ import (
 
 // slot is one of those for requests under way. It belongs to the goroutine of its request.
 type slot struct {
-	of   chan struct{}
-	held bool
+	slots chan struct{}
+	held  bool
 }
 
-// takeSlot takes a slot; false when there is none.
-func takeSlot(slots chan struct{}) (*slot, bool) {
+// acquireSlot takes a slot; false when there is none.
+func acquireSlot(slots chan struct{}) (*slot, bool) {
 	select {
 	case slots <- struct{}{}:
 		return &slot{slots, true}, true
@@ -29,44 +29,44 @@ func takeSlot(slots chan struct{}) (*slot, bool) {
 func (s *slot) release() {
 	if s.held {
 		s.held = false
-		<-s.of
+		<-s.slots
 	}
 }
 
-// retake waits for a slot when the request has none any more. Errors wrap fsm.ServerBusy.
-func (s *slot) retake(ctx context.Context) error {
+// reacquire waits for a slot when the request has none any more. Errors wrap fsm.ServerBusy.
+func (s *slot) reacquire(ctx context.Context) error {
 	if s.held {
 		return nil
 	}
 	select {
-	case s.of <- struct{}{}:
+	case s.slots <- struct{}{}:
 		s.held = true
 		return nil
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %d requests are under way", fsm.ServerBusy, cap(s.of))
+		return fmt.Errorf("%w: %d requests are under way", fsm.ServerBusy, cap(s.slots))
 	}
 }
 
-// slowBody is the body of a request, which is read as a whole before any of it is given. Meanwhile the
+// bufferedBody is the body of a request, which is read as a whole before any of it is given. Meanwhile the
 // request has no slot: a client that sends slowly keeps nobody out.
-type slowBody struct {
+type bufferedBody struct {
 	io.ReadCloser
-	ctx  context.Context //nolint:containedctx // of the request, as the body is
-	slot *slot
-	read *bytes.Reader // nil until then
+	ctx    context.Context //nolint:containedctx // of the request, as the body is
+	slot   *slot
+	buffer *bytes.Reader // nil until then
 }
 
-func (b *slowBody) Read(p []byte) (int, error) {
-	if b.read == nil {
+func (b *bufferedBody) Read(p []byte) (int, error) {
+	if b.buffer == nil {
 		b.slot.release()
 		whole, err := io.ReadAll(b.ReadCloser)
 		if err == nil {
-			err = b.slot.retake(b.ctx)
+			err = b.slot.reacquire(b.ctx)
 		}
 		if err != nil {
 			return 0, err
 		}
-		b.read = bytes.NewReader(whole)
+		b.buffer = bytes.NewReader(whole)
 	}
-	return b.read.Read(p) //nolint:wrapcheck // io.EOF
+	return b.buffer.Read(p) //nolint:wrapcheck // io.EOF
 }

@@ -24,7 +24,7 @@ const subscriptionDefaults = `{"name":"shop/orders/Subscriptions/audit","topicNa
 // not have is not shown.
 func TestTopicLife(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
+	r := newTestServer(t)
 	for _, step := range []struct {
 		method, path, body string
 		status             int
@@ -55,7 +55,7 @@ func TestTopicLife(t *testing.T) {
 		{"DELETE", "/v1/topics/shop/orders", "", 204, ""},
 		{"GET", "/v1/topics/shop/orders", "", 404, `"code":"EntityNotFound"`},
 	} {
-		status, body := r.ask(step.method, step.path, step.body, nil)
+		status, body := r.request(step.method, step.path, step.body, nil)
 		if status != step.status || !strings.Contains(body, step.want) {
 			t.Errorf("%s %s: %d %s\nwant %d with %s", step.method, step.path, status, body, step.status, step.want)
 		}
@@ -64,9 +64,9 @@ func TestTopicLife(t *testing.T) {
 
 func TestTopicRequestsAreRefused(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.ask("PUT", "/v1/topics/t", "", nil)
-	r.ask("PUT", "/v1/subscriptions/t/Subscriptions/s", "", nil)
+	r := newTestServer(t)
+	r.request("PUT", "/v1/topics/t", "", nil)
+	r.request("PUT", "/v1/subscriptions/t/Subscriptions/s", "", nil)
 	sub := "/v1/subscriptions/t/Subscriptions/"
 	for _, c := range []struct{ method, path, body, want string }{
 		{"PUT", "/v1/topics/u", `{"lockDuration":"30s"}`, "lockDuration is a setting of subscriptions, not of their topic"},
@@ -109,7 +109,7 @@ func TestTopicRequestsAreRefused(t *testing.T) {
 		{"PUT", sub + "u", `{"defaultRule":{"filter":{"kind":"sql","expression":"x LIKE"}}}`, "character 7"},
 		{"PUT", "/v1/rules/t/Subscriptions/s?name=" + strings.Repeat("n", 51), `{"filter":{"kind":"true"}}`, "50"},
 	} {
-		status, body := r.ask(c.method, c.path, c.body, nil)
+		status, body := r.request(c.method, c.path, c.body, nil)
 		var p Problem
 		if err := json.Unmarshal([]byte(body), &p); err != nil || status != 400 || !strings.Contains(p.Message, c.want) {
 			t.Errorf("%s %.80s %s: %d %s\nwant 400 with %s", c.method, c.path, c.body, status, body, c.want)
@@ -122,8 +122,8 @@ func TestTopicRequestsAreRefused(t *testing.T) {
 
 func TestRuleLife(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.ask("PUT", "/v1/topics/t", "", nil)
+	r := newTestServer(t)
+	r.request("PUT", "/v1/topics/t", "", nil)
 	for _, step := range []struct {
 		method, path, body string
 		status             int
@@ -145,7 +145,7 @@ func TestRuleLife(t *testing.T) {
 		{"GET", "/v1/rules/none/Subscriptions/s", "", 404, `'none/Subscriptions/s' could not be found`},
 		{"PUT", "/v1/rules/none/Subscriptions/s?name=x", `{"filter":{"kind":"true"}}`, 404, `"code":"EntityNotFound"`},
 	} {
-		status, body := r.ask(step.method, step.path, step.body, nil)
+		status, body := r.request(step.method, step.path, step.body, nil)
 		if status != step.status || !strings.Contains(body, step.want) {
 			t.Errorf("%s %s: %d %s\nwant %d with %s", step.method, step.path, status, body, step.status, step.want)
 		}
@@ -155,17 +155,17 @@ func TestRuleLife(t *testing.T) {
 // One rule is found on whatever page of the list it is.
 func TestRuleOnALaterPage(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	r.ask("PUT", "/v1/topics/t", "", nil)
-	r.ask("PUT", "/v1/subscriptions/t/Subscriptions/s", "", nil)
+	r := newTestServer(t)
+	r.request("PUT", "/v1/topics/t", "", nil)
+	r.request("PUT", "/v1/subscriptions/t/Subscriptions/s", "", nil)
 	for i := range pageRulesMax {
 		r.rules["t/subscriptions/s"] = append(r.rules["t/subscriptions/s"], fsm.Rule{Name: fmt.Sprint("r", i)})
 	}
 	last := fmt.Sprint("r", pageRulesMax-1)
-	if status, body := r.ask("GET", "/v1/rules/t/Subscriptions/s?name="+last, "", nil); status != 200 || !strings.Contains(body, last) {
+	if status, body := r.request("GET", "/v1/rules/t/Subscriptions/s?name="+last, "", nil); status != 200 || !strings.Contains(body, last) {
 		t.Error(status, body)
 	}
-	if status, _ := r.ask("GET", "/v1/rules/t/Subscriptions/s?name=none", "", nil); status != 404 {
+	if status, _ := r.request("GET", "/v1/rules/t/Subscriptions/s?name=none", "", nil); status != 404 {
 		t.Error(status)
 	}
 }
@@ -255,7 +255,7 @@ func TestSettingsOfKinds(t *testing.T) {
 				t.Errorf("%s of a %s: shown %t", s.name, kind, s.given)
 			}
 		}
-		again, err := shown.over(kind, defaultSettings(kind), limitsOf(fsm.NamespaceSettings{}))
+		again, err := shown.applyTo(kind, defaultSettings(kind), namespaceLimitsOf(fsm.NamespaceSettings{}))
 		if diff := cmp.Diff(defaultSettings(kind).WithDefaults(), again.WithDefaults()); diff != "" || err != nil {
 			t.Errorf("%s: %v %s", kind, err, diff)
 		}

@@ -17,26 +17,26 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// claimed marks connections as those whose peer a proxy told of, as cmd/listen does.
-type claimed struct{ net.Listener }
+// proxiedListener marks connections as those whose peer a proxy told of, as cmd/listen does.
+type proxiedListener struct{ net.Listener }
 
-func (l claimed) Accept() (net.Conn, error) {
+func (l proxiedListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
-	return claim{conn}, err
+	return proxiedConn{conn}, err
 }
 
-type claim struct{ net.Conn }
+type proxiedConn struct{ net.Conn }
 
-func (claim) Proxied() bool { return true }
+func (proxiedConn) Proxied() bool { return true }
 
-// served is a server on loopback and on a socket of its own, and the clients of both.
-type served struct {
-	*rig
+// runningServer is a server on loopback and on a socket of its own, and the clients of both.
+type runningServer struct {
+	*testServer
 	url         string
 	tcp, socket *http.Client
 }
 
-func serveBoth(t *testing.T, change func(*Config)) *served {
+func serveBoth(t *testing.T, change func(*Config)) *runningServer {
 	t.Helper()
 	tcp, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp", "127.0.0.1:0")
 	if err != nil {
@@ -47,11 +47,11 @@ func serveBoth(t *testing.T, change func(*Config)) *served {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s := &served{rig: &rig{house: newHouse()}, url: "http://" + tcp.Addr().String(), tcp: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
+	s := &runningServer{testServer: &testServer{fakeControl: newFakeControl()}, url: "http://" + tcp.Addr().String(), tcp: &http.Client{Transport: &http.Transport{DisableKeepAlives: true}}}
 	s.socket = &http.Client{Transport: &http.Transport{DisableKeepAlives: true, DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
 		return (&net.Dialer{}).DialContext(ctx, "unix", path)
 	}}}
-	ring, err := auth.New(auth.Config{Rules: s.house, Keys: []auth.Key{{Name: "root", Primary: "root-secret", Rights: fsm.Manage}}})
+	ring, err := auth.New(auth.Config{Rules: s.fakeControl, Keys: []auth.Key{{Name: "root", Primary: "root-secret", Rights: fsm.Manage}}})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -59,8 +59,8 @@ func serveBoth(t *testing.T, change func(*Config)) *served {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, text) })
 	}
 	config := Config{
-		Listener: tcp, Local: Local{local, "broker.example:5672"}, Control: s.house, Authority: ring, Ready: s.ready.Load,
-		Logger: slog.New(slog.DiscardHandler), Audit: slog.New(slog.NewJSONHandler(&s.audit, nil)), Metrics: says("whole"), MetricsOpen: says("open"),
+		Listener: tcp, Local: Local{local, "broker.example:5672"}, Control: s.fakeControl, Authority: ring, Ready: s.ready.Load,
+		Logger: slog.New(slog.DiscardHandler), Audit: slog.New(slog.NewJSONHandler(&s.audit, nil)), Metrics: says("whole"), PublicMetrics: says("open"),
 	}
 	change(&config)
 	if s.server, err = Open(t.Context(), config); err != nil {
@@ -75,7 +75,7 @@ func serveBoth(t *testing.T, change func(*Config)) *served {
 }
 
 // get asks by a client under a host name.
-func (s *served) get(t *testing.T, by *http.Client, host, path string, change func(*http.Request)) (int, string) {
+func (s *runningServer) get(t *testing.T, by *http.Client, host, path string, change func(*http.Request)) (int, string) {
 	t.Helper()
 	request, err := http.NewRequestWithContext(t.Context(), http.MethodGet, s.url+path, nil)
 	if err != nil {
@@ -108,10 +108,10 @@ func TestTrust(t *testing.T) {
 	}{
 		"by default":                {func(*Config) {}, 401, "open"},
 		"loopback trusted":          {func(c *Config) { c.TrustLoopback = true }, 200, "whole"},
-		"a proxy tells loopback":    {func(c *Config) { c.Listener = claimed{c.Listener} }, 401, "open"},
-		"told, loopback trusted":    {func(c *Config) { c.TrustLoopback, c.Listener = true, claimed{c.Listener} }, 401, "open"},
-		"no figures are for all":    {func(c *Config) { c.MetricsOpen = nil }, 401, `"code":"Unauthorized"`},
-		"none, loopback is trusted": {func(c *Config) { c.MetricsOpen, c.TrustLoopback = nil, true }, 200, "whole"},
+		"a proxy tells loopback":    {func(c *Config) { c.Listener = proxiedListener{c.Listener} }, 401, "open"},
+		"told, loopback trusted":    {func(c *Config) { c.TrustLoopback, c.Listener = true, proxiedListener{c.Listener} }, 401, "open"},
+		"no figures are for all":    {func(c *Config) { c.PublicMetrics = nil }, 401, `"code":"Unauthorized"`},
+		"none, loopback is trusted": {func(c *Config) { c.PublicMetrics, c.TrustLoopback = nil, true }, 200, "whole"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -187,7 +187,7 @@ func TestMetricsThatNobodyReads(t *testing.T) {
 	var answers atomic.Int32
 	figures := make([]byte, 32<<20) // more than the buffers of a connection take
 	s := serveBoth(t, func(c *Config) {
-		c.MetricsOpen = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+		c.PublicMetrics = http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 			answers.Add(1)
 			_, _ = w.Write(figures)
 		})

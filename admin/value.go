@@ -108,16 +108,16 @@ func (v *Value) UnmarshalJSON(data []byte) (err error) {
 		err = json.Unmarshal(data, &text)
 		v.Value = filter.Text(text)
 	case '{':
-		v.Value, err = readTyped(data)
+		v.Value, err = parseTyped(data)
 	case '[':
 		return errValue
 	default:
-		v.Value, err = readNumber(string(data), strings.ContainsAny(string(data), ".eE"))
+		v.Value, err = parseNumber(string(data), strings.ContainsAny(string(data), ".eE"))
 	}
 	return err
 }
 
-func readNumber(text string, double bool) (filter.Value, error) {
+func parseNumber(text string, double bool) (filter.Value, error) {
 	if double {
 		f, err := strconv.ParseFloat(text, 64)
 		if err != nil {
@@ -132,7 +132,7 @@ func readNumber(text string, double bool) (filter.Value, error) {
 	return filter.Int(i), nil
 }
 
-func readTyped(data []byte) (filter.Value, error) {
+func parseTyped(data []byte) (filter.Value, error) {
 	var typed typedValue
 	decoder := json.NewDecoder(bytes.NewReader(data))
 	decoder.DisallowUnknownFields()
@@ -145,7 +145,7 @@ func readTyped(data []byte) (filter.Value, error) {
 	}
 	switch typed.Type {
 	case typeGUID:
-		return readGUID(text)
+		return parseGUID(text)
 	case typeTime:
 		at, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil {
@@ -159,14 +159,14 @@ func readTyped(data []byte) (filter.Value, error) {
 		}
 		return filter.Binary(b), nil
 	case typeDouble:
-		return readNumber(text, true)
+		return parseNumber(text, true)
 	case typeInt:
-		return readNumber(text, false)
+		return parseNumber(text, false)
 	}
 	return filter.Value{}, errValue
 }
 
-func readGUID(text string) (filter.Value, error) {
+func parseGUID(text string) (filter.Value, error) {
 	var g filter.GUID
 	digits := strings.ReplaceAll(text, "-", "")
 	if n, err := hex.Decode(g[:], []byte(digits[:min(len(digits), 2*len(g))])); err != nil || n != len(g) || !strings.EqualFold(g.String(), text) {

@@ -31,11 +31,11 @@ func signed(resource, name, key string) func(*http.Request) {
 	}
 }
 
-// rights is a rig with keys of every reach: the operator's (root), of the default namespace
+// newServerWithKeys is a rig with keys of every reach: the operator's (root), of the default namespace
 // (manager, app), of a queue and a topic (owner), and of another namespace (other).
-func rights(t *testing.T) *rig {
+func newServerWithKeys(t *testing.T) *testServer {
 	t.Helper()
-	r := newRig(t)
+	r := newTestServer(t)
 	for _, c := range []struct{ path, body string }{
 		{"/v1/access?rule=manager", `{"rights":["Manage"]}`},
 		{"/v1/queues/orders", ""},
@@ -49,7 +49,7 @@ func rights(t *testing.T) *rig {
 		{"/v1/access/v1/queues?rule=owner", `{"rights":["Manage"]}`},
 		{"/v1/namespaces/other", `{"accessRules":[{"name":"other","rights":["Manage"]}]}`},
 	} {
-		if status, body := r.ask("PUT", c.path, c.body, nil); status != http.StatusCreated {
+		if status, body := r.request("PUT", c.path, c.body, nil); status != http.StatusCreated {
 			t.Fatal(c.path, status, body)
 		}
 	}
@@ -160,7 +160,7 @@ func TestWhoReachesWhat(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			status, body := rights(t).ask(c.method, c.path, c.body, func(r *http.Request) {
+			status, body := newServerWithKeys(t).request(c.method, c.path, c.body, func(r *http.Request) {
 				for _, change := range []func(*http.Request){c.key, c.change} {
 					if change != nil {
 						change(r)
@@ -174,14 +174,14 @@ func TestWhoReachesWhat(t *testing.T) {
 	}
 }
 
-// oracle is an Authority that answers what it is told to.
-type oracle struct {
+// fakeAuthority is an Authority that answers what it is told to.
+type fakeAuthority struct {
 	asked func(kind, token, audience string)
 	grant auth.Grant
 	err   error
 }
 
-func (o oracle) TokenFor(_ context.Context, _ auth.Client, kind, token string, targets ...auth.Target) (auth.Grant, error) {
+func (o fakeAuthority) TokenFor(_ context.Context, _ auth.Client, kind, token string, targets ...auth.Target) (auth.Grant, error) {
 	o.asked(kind, token, targets[0].Path)
 	return o.grant, o.err
 }
@@ -194,10 +194,10 @@ func TestJWT(t *testing.T) {
 		"SharedAccessSignature sr=a.b.c&sig=x": auth.KindSAS + " SharedAccessSignature sr=a.b.c&sig=x", "a.b": auth.KindSAS + " a.b",
 	} {
 		for _, path := range []string{"/v1/queues", "/$Resources/Queues"} {
-			r := newRig(t)
+			r := newTestServer(t)
 			got := ""
-			r.server.config.Authority = oracle{func(kind, token, _ string) { got = kind + " " + token }, auth.Grant{Rights: fsm.Manage}, nil}
-			if status, body := r.ask("GET", path, "", func(r *http.Request) { r.Header.Set("Authorization", header) }); status != 200 || got != want {
+			r.server.config.Authority = fakeAuthority{func(kind, token, _ string) { got = kind + " " + token }, auth.Grant{Rights: fsm.Manage}, nil}
+			if status, body := r.request("GET", path, "", func(r *http.Request) { r.Header.Set("Authorization", header) }); status != 200 || got != want {
 				t.Errorf("%s: asked for %q, answered %d %s", header, got, status, body)
 			}
 		}
@@ -217,8 +217,8 @@ func TestTooManyFailures(t *testing.T) {
 		{fmt.Errorf("check: %w", &auth.TooManyFailuresError{}), http.StatusTooManyRequests, "1"},
 		{fmt.Errorf("%w: wait", fsm.ServerBusy), http.StatusServiceUnavailable, "1"},
 	} {
-		r := newRig(t)
-		r.server.config.Authority = oracle{func(string, string, string) {}, auth.Grant{}, c.err}
+		r := newTestServer(t)
+		r.server.config.Authority = fakeAuthority{func(string, string, string) {}, auth.Grant{}, c.err}
 		for _, path := range []string{"/v1/queues", "/$Resources/Queues"} {
 			w := do(r.server.http.Handler, "GET", path, signed("http://localhost/", "root", "root-secret"))
 			if w.Code != c.status || w.Header().Get("Retry-After") != c.after || !strings.Contains(w.Body.String(), "busy") {
@@ -228,11 +228,11 @@ func TestTooManyFailures(t *testing.T) {
 	}
 }
 
-// held is an Authority that holds its answers back until it is asked no more, as the keyring
+// delayingAuthority is an Authority that holds its answers back until it is asked no more, as the keyring
 // does with failures.
-type held struct{ waiting chan struct{} }
+type delayingAuthority struct{ waiting chan struct{} }
 
-func (h held) TokenFor(ctx context.Context, from auth.Client, _, _ string, _ ...auth.Target) (auth.Grant, error) {
+func (h delayingAuthority) TokenFor(ctx context.Context, from auth.Client, _, _ string, _ ...auth.Target) (auth.Grant, error) {
 	from.Release()
 	from.Release()
 	h.waiting <- struct{}{}
@@ -244,13 +244,13 @@ func (h held) TokenFor(ctx context.Context, from auth.Client, _, _ string, _ ...
 // of the server.
 func TestFailuresTakeNoSlots(t *testing.T) {
 	t.Parallel()
-	r := newRig(t)
-	h := held{make(chan struct{})}
+	r := newTestServer(t)
+	h := delayingAuthority{make(chan struct{})}
 	r.server.config.Authority = h
 	var all sync.WaitGroup
 	for range 2 * requestsMax {
 		all.Go(func() {
-			if status, body := r.ask("GET", "/v1/queues", "", signed("http://localhost/", "root", "wrong")); status != http.StatusUnauthorized {
+			if status, body := r.request("GET", "/v1/queues", "", signed("http://localhost/", "root", "wrong")); status != http.StatusUnauthorized {
 				t.Errorf("%d %s", status, body)
 			}
 		})
@@ -259,7 +259,7 @@ func TestFailuresTakeNoSlots(t *testing.T) {
 	if n := len(r.server.requests); n != 0 {
 		t.Errorf("%d slots are taken", n)
 	}
-	if status, body := r.ask("GET", "/v1/queues", "", nil); status != http.StatusOK {
+	if status, body := r.request("GET", "/v1/queues", "", nil); status != http.StatusOK {
 		t.Errorf("%d %s", status, body)
 	}
 	if err := r.server.Close(t.Context()); err != nil {
@@ -268,8 +268,8 @@ func TestFailuresTakeNoSlots(t *testing.T) {
 	all.Wait()
 }
 
-// line is one of the audit log.
-type line struct {
+// auditLine is one of the audit log.
+type auditLine struct {
 	Level, Msg, Event, Who, Peer, Operation, Kind, Name, Rule, Namespace, Outcome, Path, Reason string
 }
 
@@ -277,46 +277,46 @@ type line struct {
 // right that was missing. Reading is none, and no secret is in any.
 func TestAudit(t *testing.T) {
 	t.Parallel()
-	r := rights(t)
+	r := newServerWithKeys(t)
 	manager := signed("sb://localhost/", "manager", "m")
 	rules := "<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights><KeyName>k</KeyName><PrimaryKey>secret-text-for-k</PrimaryKey></AuthorizationRule></AuthorizationRules>"
 	for _, c := range []struct {
 		method, path, body string
 		change             func(*http.Request)
-		want               []line
+		want               []auditLine
 	}{
-		{"PUT", "/v1/queues/a", "", nil, []line{{Who: "loopback", Operation: "create", Kind: "queue", Name: "a", Outcome: "OK"}}},
-		{"PUT", "/v1/queues/a", "", manager, []line{{Who: "manager", Operation: "create", Kind: "queue", Name: "a", Outcome: "EntityExists"}}},
-		{"PATCH", "/v1/queues/a", `{"lockDuration":"1s"}`, nil, []line{{Who: "loopback", Operation: "update", Kind: "queue", Name: "a", Outcome: "InvalidArgument"}}},
+		{"PUT", "/v1/queues/a", "", nil, []auditLine{{Who: "loopback", Operation: "create", Kind: "queue", Name: "a", Outcome: "OK"}}},
+		{"PUT", "/v1/queues/a", "", manager, []auditLine{{Who: "manager", Operation: "create", Kind: "queue", Name: "a", Outcome: "EntityExists"}}},
+		{"PATCH", "/v1/queues/a", `{"lockDuration":"1s"}`, nil, []auditLine{{Who: "loopback", Operation: "update", Kind: "queue", Name: "a", Outcome: "InvalidArgument"}}},
 		{"GET", "/v1/queues/a", "", nil, nil},
-		{"PUT", "/v1/access/a?rule=r", `{"rights":["Send"],"primaryKey":"secret-text-for-r"}`, nil, []line{{Who: "loopback", Operation: "create", Kind: "access_rule", Name: "a", Rule: "r", Outcome: "OK"}}},
-		{"PUT", "/v1/access/a?rule=r&replace=true", `{"rights":["Send"]}`, nil, []line{{Who: "loopback", Operation: "update", Kind: "access_rule", Name: "a", Rule: "r", Outcome: "OK"}}},
-		{"POST", "/v1/regenerate/a", `{"rule":"r","which":"primary"}`, nil, []line{{Who: "loopback", Operation: "regenerate", Kind: "access_rule", Name: "a", Rule: "r", Outcome: "OK"}}},
-		{"POST", "/v1/purge/a", "", nil, []line{{Who: "loopback", Operation: "purge", Kind: "messages", Name: "a", Outcome: "OK"}}},
-		{"DELETE", "/v1/queues/a", "", manager, []line{{Who: "manager", Operation: "delete", Kind: "queue", Name: "a", Outcome: "OK"}}},
-		{"PUT", "/v1/rules/t/Subscriptions/s?name=n", `{"filter":{"kind":"true"}}`, nil, []line{{Who: "loopback", Operation: "create", Kind: "rule", Name: "t/Subscriptions/s", Rule: "n", Outcome: "OK"}}},
-		{"PUT", "/v1/namespaces/new", "", nil, []line{{Who: "loopback", Operation: "create", Kind: "namespace", Name: "new", Outcome: "OK"}}},
-		{"PUT", "/v1/queues/a?namespace=other", "", nil, []line{{Who: "loopback", Operation: "create", Kind: "queue", Name: "a", Namespace: "other", Outcome: "OK"}}},
+		{"PUT", "/v1/access/a?rule=r", `{"rights":["Send"],"primaryKey":"secret-text-for-r"}`, nil, []auditLine{{Who: "loopback", Operation: "create", Kind: "access_rule", Name: "a", Rule: "r", Outcome: "OK"}}},
+		{"PUT", "/v1/access/a?rule=r&replace=true", `{"rights":["Send"]}`, nil, []auditLine{{Who: "loopback", Operation: "update", Kind: "access_rule", Name: "a", Rule: "r", Outcome: "OK"}}},
+		{"POST", "/v1/regenerate/a", `{"rule":"r","which":"primary"}`, nil, []auditLine{{Who: "loopback", Operation: "regenerate", Kind: "access_rule", Name: "a", Rule: "r", Outcome: "OK"}}},
+		{"POST", "/v1/purge/a", "", nil, []auditLine{{Who: "loopback", Operation: "purge", Kind: "messages", Name: "a", Outcome: "OK"}}},
+		{"DELETE", "/v1/queues/a", "", manager, []auditLine{{Who: "manager", Operation: "delete", Kind: "queue", Name: "a", Outcome: "OK"}}},
+		{"PUT", "/v1/rules/t/Subscriptions/s?name=n", `{"filter":{"kind":"true"}}`, nil, []auditLine{{Who: "loopback", Operation: "create", Kind: "rule", Name: "t/Subscriptions/s", Rule: "n", Outcome: "OK"}}},
+		{"PUT", "/v1/namespaces/new", "", nil, []auditLine{{Who: "loopback", Operation: "create", Kind: "namespace", Name: "new", Outcome: "OK"}}},
+		{"PUT", "/v1/queues/a?namespace=other", "", nil, []auditLine{{Who: "loopback", Operation: "create", Kind: "queue", Name: "a", Namespace: "other", Outcome: "OK"}}},
 
-		{"PUT", "/b", entryOf("QueueDescription", ""), manager, []line{{Who: "manager", Operation: "create", Kind: "queue", Name: "b", Outcome: "OK"}}},
-		{"PUT", "/b", entryOf("QueueDescription", rules), update, []line{{Who: "loopback", Operation: "update", Kind: "access_rules", Name: "b", Outcome: "OK"}, {Who: "loopback", Operation: "update", Kind: "queue", Name: "b", Outcome: "OK"}}},
-		{"PUT", "/t/Subscriptions/s/Rules/n", entryOf("RuleDescription", ""), update, []line{{Who: "loopback", Operation: "update", Kind: "rule", Name: "t/Subscriptions/s", Rule: "n", Outcome: "OK"}}},
-		{"DELETE", "/t", "", nil, []line{{Who: "loopback", Operation: "delete", Kind: "topic", Name: "t", Outcome: "OK"}}},
-		{"PUT", "/b", "<", nil, []line{{Who: "loopback", Operation: "create", Kind: "entity", Name: "b", Outcome: "InvalidArgument"}}},
+		{"PUT", "/b", entryOf("QueueDescription", ""), manager, []auditLine{{Who: "manager", Operation: "create", Kind: "queue", Name: "b", Outcome: "OK"}}},
+		{"PUT", "/b", entryOf("QueueDescription", rules), update, []auditLine{{Who: "loopback", Operation: "update", Kind: "access_rules", Name: "b", Outcome: "OK"}, {Who: "loopback", Operation: "update", Kind: "queue", Name: "b", Outcome: "OK"}}},
+		{"PUT", "/t/Subscriptions/s/Rules/n", entryOf("RuleDescription", ""), update, []auditLine{{Who: "loopback", Operation: "update", Kind: "rule", Name: "t/Subscriptions/s", Rule: "n", Outcome: "OK"}}},
+		{"DELETE", "/t", "", nil, []auditLine{{Who: "loopback", Operation: "delete", Kind: "topic", Name: "t", Outcome: "OK"}}},
+		{"PUT", "/b", "<", nil, []auditLine{{Who: "loopback", Operation: "create", Kind: "entity", Name: "b", Outcome: "InvalidArgument"}}},
 		{"GET", "/b", "", nil, nil},
 
-		{"DELETE", "/v1/queues/b", "", signed("http://localhost/", "app", "app-secret"), []line{{Level: "WARN", Event: "right_missing", Who: "app", Operation: "DELETE", Path: "/v1/queues/b", Reason: "unauthorized: the key does not have the right to manage"}}},
-		{"GET", "/v1/status", "", manager, []line{{Level: "WARN", Event: "right_missing", Who: "manager", Operation: "GET", Path: "/v1/status", Reason: "unauthorized: this is about the whole cluster and wants an operator's key: one that the members are configured with"}}},
+		{"DELETE", "/v1/queues/b", "", signed("http://localhost/", "app", "app-secret"), []auditLine{{Level: "WARN", Event: "right_missing", Who: "app", Operation: "DELETE", Path: "/v1/queues/b", Reason: "unauthorized: the key does not have the right to manage"}}},
+		{"GET", "/v1/status", "", manager, []auditLine{{Level: "WARN", Event: "right_missing", Who: "manager", Operation: "GET", Path: "/v1/status", Reason: "unauthorized: this is about the whole cluster and wants an operator's key: one that the members are configured with"}}},
 	} {
 		r.audit.Reset()
-		status, body := r.ask(c.method, c.path, c.body, c.change)
+		status, body := r.request(c.method, c.path, c.body, c.change)
 		text := r.audit.String()
 		if strings.Contains(text, "secret-text") {
 			t.Errorf("%s %s: a secret is logged: %s", c.method, c.path, text)
 		}
-		var got []line
+		var got []auditLine
 		for decoder := json.NewDecoder(strings.NewReader(text)); ; {
-			var one line
+			var one auditLine
 			if err := decoder.Decode(&one); errors.Is(err, io.EOF) {
 				break
 			} else if err != nil {
@@ -342,22 +342,22 @@ func TestAudit(t *testing.T) {
 	}
 }
 
-// secured is a connection whose TLS somebody else ended.
-type secured struct{ net.Conn }
+// tlsConn is a connection whose TLS somebody else ended.
+type tlsConn struct{ net.Conn }
 
-func (secured) ConnectionState() tls.ConnectionState {
+func (tlsConn) ConnectionState() tls.ConnectionState {
 	return tls.ConnectionState{HandshakeComplete: true}
 }
 
-type securing struct {
+type tlsListener struct {
 	net.Listener
 	on bool
 }
 
-func (l securing) Accept() (net.Conn, error) {
+func (l tlsListener) Accept() (net.Conn, error) {
 	conn, err := l.Listener.Accept()
 	if err == nil && l.on {
-		conn = secured{conn}
+		conn = tlsConn{conn}
 	}
 	return conn, err
 }
@@ -370,9 +370,9 @@ func TestLinksKnowTLS(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		h := newHouse()
+		h := newFakeControl()
 		h.namespace.Access = []fsm.AccessRule{{Name: "k", Primary: "s", Rights: fsm.Manage}}
-		server, err := Open(t.Context(), Config{TrustLoopback: true, Listener: securing{l, on}, Control: h, Authority: oracle{}, Ready: func() bool { return true }, Logger: slog.New(slog.DiscardHandler)})
+		server, err := Open(t.Context(), Config{TrustLoopback: true, Listener: tlsListener{l, on}, Control: h, Authority: fakeAuthority{}, Ready: func() bool { return true }, Logger: slog.New(slog.DiscardHandler)})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -380,7 +380,7 @@ func TestLinksKnowTLS(t *testing.T) {
 			t.Errorf("TLS %t: %s", on, body)
 		}
 		// A client that talks TLS must not be told to do without.
-		if body := get(t, "http://"+l.Addr().String()+"/v1/access"); strings.Contains(body, plainFlag) == on || !strings.Contains(body, "Endpoint=") {
+		if body := get(t, "http://"+l.Addr().String()+"/v1/access"); strings.Contains(body, emulatorFlag) == on || !strings.Contains(body, "Endpoint=") {
 			t.Errorf("TLS %t: %s", on, body)
 		}
 		if err := server.Close(context.Background()); err != nil {
@@ -413,8 +413,8 @@ func get(t *testing.T, url string) string {
 func TestSlowClients(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		pipes := &pipes{come: make(chan net.Conn), closed: make(chan struct{})}
-		newRigOn(t, pipes)
+		pipes := &pipeListener{come: make(chan net.Conn), closed: make(chan struct{})}
+		newTestServerOn(t, pipes)
 		for name, c := range map[string]struct {
 			sent string
 			most time.Duration
@@ -440,30 +440,30 @@ func TestSlowClients(t *testing.T) {
 	})
 }
 
-// pipes is a listener without sockets: one that waits does not let the time of a bubble pass.
-type pipes struct {
+// pipeListener is a listener without sockets: one that waits does not let the time of a bubble pass.
+type pipeListener struct {
 	come   chan net.Conn
 	closed chan struct{}
 	once   sync.Once
 }
 
-func (p *pipes) Accept() (net.Conn, error) {
+func (p *pipeListener) Accept() (net.Conn, error) {
 	select {
 	case conn := <-p.come:
-		return nearby{conn}, nil
+		return loopbackConn{conn}, nil
 	case <-p.closed:
 		return nil, net.ErrClosed
 	}
 }
 
-func (p *pipes) Close() error {
+func (p *pipeListener) Close() error {
 	p.once.Do(func() { close(p.closed) })
 	return nil
 }
 
-func (*pipes) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
+func (*pipeListener) Addr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 1} }
 
-// nearby is a connection from this machine.
-type nearby struct{ net.Conn }
+// loopbackConn is a connection from this machine.
+type loopbackConn struct{ net.Conn }
 
-func (nearby) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2} }
+func (loopbackConn) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: 2} }

@@ -8,24 +8,24 @@ import (
 	"time"
 )
 
-// admission is who is connected. All of it belongs to the mutex of the Server.
-type admission struct {
-	conns     map[*conn]*admitted
-	origins   map[netip.Addr]int // connections of each
-	strangers *list.List         // of *conn that have proved nothing yet, the oldest in front
-	unproved  map[netip.Addr]int // how many of these come from each address
-	refused   int                // since told
-	toldAt    time.Time          // when it was last logged that connections are refused
+// connLimiter is who is connected. All of it belongs to the mutex of the Server.
+type connLimiter struct {
+	conns                    map[*conn]*trackedConn
+	perOrigin                map[netip.Addr]int // connections of each
+	unauthenticated          *list.List         // of *conn that have proved nothing yet, the oldest in front
+	unauthenticatedPerOrigin map[netip.Addr]int // how many of these come from each address
+	rejected                 int                // since told
+	rejectionLogged          time.Time          // when it was last logged that connections are refused
 }
 
-// admitted is what is known of a connection.
-type admitted struct {
-	origin   netip.Addr    // the zero Addr when it does not come from an IP address
-	stranger *list.Element // nil once it has proved itself or was cut off
+// trackedConn is what is known of a connection.
+type trackedConn struct {
+	origin          netip.Addr    // the zero Addr when it does not come from an IP address
+	unauthenticated *list.Element // nil once it has proved itself or was cut off
 }
 
-func newAdmission() admission {
-	return admission{conns: make(map[*conn]*admitted), origins: make(map[netip.Addr]int), strangers: list.New(), unproved: make(map[netip.Addr]int)}
+func newConnLimiter() connLimiter {
+	return connLimiter{conns: make(map[*conn]*trackedConn), perOrigin: make(map[netip.Addr]int), unauthenticated: list.New(), unauthenticatedPerOrigin: make(map[netip.Addr]int)}
 }
 
 // admit registers a connection, or closes it when there are too many. When a member is full
@@ -40,49 +40,49 @@ func (s *Server) admit(ctx context.Context, peer net.Conn) (*conn, bool) {
 	case s.closed:
 		_ = peer.Close()
 		return nil, false
-	case origin.IsValid() && most > 0 && s.origins[origin] >= most:
-		s.turnAway(ctx, peer, "too many connections from one address", most)
+	case origin.IsValid() && most > 0 && s.perOrigin[origin] >= most:
+		s.reject(ctx, peer, "too many connections from one address", most)
 		return nil, false
-	case len(s.conns) >= s.config.ConnectionsMax && !s.cutStranger():
-		s.turnAway(ctx, peer, "too many connections", s.config.ConnectionsMax)
+	case len(s.conns) >= s.config.ConnectionsMax && !s.closeOldestUnauthenticated():
+		s.reject(ctx, peer, "too many connections", s.config.ConnectionsMax)
 		return nil, false
 	}
 	s.totals.accepted.Add(1)
 	c := newConn(&s.config, peer)
-	c.totals, c.told, c.missed = s.totals, &s.told, &s.missed
+	c.totals, c.refusalLog, c.missingRightLog = s.totals, &s.refusalLog, &s.missingRightLog
 	c.memory.account = s.budget.Open(c.memoryChanged)
-	c.known, c.dismiss = func() { s.recognise(c) }, func() { s.dismiss(c) }
-	s.conns[c] = &admitted{origin: origin, stranger: s.strangers.PushBack(c)}
-	s.unproved[origin]++
-	s.origins[origin]++
+	c.onAuthenticated, c.release = func() { s.markAuthenticated(c) }, func() { s.release(c) }
+	s.conns[c] = &trackedConn{origin: origin, unauthenticated: s.unauthenticated.PushBack(c)}
+	s.unauthenticatedPerOrigin[origin]++
+	s.perOrigin[origin]++
 	s.group.Add(1)
 	return c, true
 }
 
-// turnAway closes a connection that there is no room for, and says so in the log now and
+// reject closes a connection that there is no room for, and says so in the log now and
 // then: a flood of connections must not become one of lines.
-func (s *Server) turnAway(ctx context.Context, peer net.Conn, why string, most int) {
-	s.refused++
-	s.totals.crowded.Add(1)
-	if now := time.Now(); now.Sub(s.toldAt) >= crowdToldEvery {
-		s.config.Logger.WarnContext(ctx, "connections refused", "reason", why, "peer", peer.RemoteAddr(), "max", most, "count", s.refused)
-		s.toldAt, s.refused = now, 0
+func (s *Server) reject(ctx context.Context, peer net.Conn, cause string, most int) {
+	s.rejected++
+	s.totals.rejected.Add(1)
+	if now := time.Now(); now.Sub(s.rejectionLogged) >= rejectLogEvery {
+		s.config.Logger.WarnContext(ctx, "connections refused", "reason", cause, "peer", peer.RemoteAddr(), "max", most, "count", s.rejected)
+		s.rejectionLogged, s.rejected = now, 0
 	}
 	s.group.Go(func() { _ = peer.Close() }) // it may take a moment (WebSocket), and mu is held
 }
 
-// cutStranger makes room for one connection: of the address that has the most connections
+// closeOldestUnauthenticated makes room for one connection: of the address that has the most connections
 // that have proved nothing, it ends the oldest of these; false when there is none. The place
 // is free at once although the goroutines of the connection have yet to end.
-func (s *Server) cutStranger() bool {
+func (s *Server) closeOldestUnauthenticated() bool {
 	most := 0
-	for _, n := range s.unproved {
+	for _, n := range s.unauthenticatedPerOrigin {
 		most = max(most, n)
 	}
-	for e := s.strangers.Front(); e != nil; e = e.Next() {
+	for e := s.unauthenticated.Front(); e != nil; e = e.Next() {
 		c := e.Value.(*conn) //nolint:forcetypeassert // nothing else is put in
-		if s.unproved[s.conns[c].origin] == most {
-			s.forget(c)
+		if s.unauthenticatedPerOrigin[s.conns[c].origin] == most {
+			s.untrack(c)
 			s.group.Go(func() { _ = c.peer.Close() })
 			return true
 		}
@@ -90,45 +90,45 @@ func (s *Server) cutStranger() bool {
 	return false
 }
 
-// recognise notes that a connection has proved itself. The mutex of the connection is held.
-func (s *Server) recognise(c *conn) {
+// markAuthenticated notes that a connection has proved itself. The mutex of the connection is held.
+func (s *Server) markAuthenticated(c *conn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if a := s.conns[c]; a != nil {
-		s.proven(a)
+		s.removeUnauthenticated(a)
 	}
 }
 
-// proven takes a connection off those that have proved nothing, once.
-func (s *Server) proven(a *admitted) {
-	if a.stranger == nil {
+// removeUnauthenticated takes a connection off those that have proved nothing, once.
+func (s *Server) removeUnauthenticated(a *trackedConn) {
+	if a.unauthenticated == nil {
 		return
 	}
-	s.strangers.Remove(a.stranger)
-	a.stranger = nil
-	if s.unproved[a.origin]--; s.unproved[a.origin] == 0 {
-		delete(s.unproved, a.origin)
+	s.unauthenticated.Remove(a.unauthenticated)
+	a.unauthenticated = nil
+	if s.unauthenticatedPerOrigin[a.origin]--; s.unauthenticatedPerOrigin[a.origin] == 0 {
+		delete(s.unauthenticatedPerOrigin, a.origin)
 	}
 }
 
-// dismiss forgets a connection that is over.
-func (s *Server) dismiss(c *conn) {
+// release forgets a connection that is over.
+func (s *Server) release(c *conn) {
 	s.mu.Lock()
-	s.forget(c)
+	s.untrack(c)
 	s.mu.Unlock()
 	s.group.Done()
 }
 
-// forget takes a connection off, once.
-func (s *Server) forget(c *conn) {
+// untrack takes a connection off, once.
+func (s *Server) untrack(c *conn) {
 	a := s.conns[c]
 	if a == nil {
 		return
 	}
-	s.proven(a)
+	s.removeUnauthenticated(a)
 	delete(s.conns, c)
-	if s.origins[a.origin]--; s.origins[a.origin] == 0 {
-		delete(s.origins, a.origin)
+	if s.perOrigin[a.origin]--; s.perOrigin[a.origin] == 0 {
+		delete(s.perOrigin, a.origin)
 	}
 }
 

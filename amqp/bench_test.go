@@ -13,53 +13,58 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// nothing is a Broker that answers at once: what is measured is the gateway.
-type nothing struct {
+// noopBroker is a Broker that answers at once: what is measured is the gateway.
+type noopBroker struct {
 	sent    atomic.Int64
 	payload []byte
 }
 
-func (*nothing) Namespace(string) fsm.NamespaceID { return fsm.DefaultNamespace }
+func (*noopBroker) Namespace(string) fsm.NamespaceID { return fsm.DefaultNamespace }
 
-func (n *nothing) Resolve(_ context.Context, _ fsm.NamespaceID, path string) (fsm.Place, error) {
-	return fsm.Place{Entity: fsm.Entity{ID: 1, Name: path, Settings: fsm.EntitySettings{MaxMessageBytes: 1 << 20}}}, nil
+func (n *noopBroker) Resolve(_ context.Context, _ fsm.NamespaceID, path string) (fsm.EntityRef, error) {
+	return fsm.EntityRef{Entity: fsm.Entity{ID: 1, Name: path, Settings: fsm.EntitySettings{MaxMessageBytes: 1 << 20}}}, nil
 }
 
-func (n *nothing) Send(_ fsm.Place, m []fsm.Message, done func(fsm.Code)) {
+func (n *noopBroker) Send(_ fsm.EntityRef, m []fsm.Message, done func(fsm.Code)) {
 	n.sent.Add(int64(len(m)))
 	done(fsm.OK)
 }
 
-func (n *nothing) Settle(_ fsm.Place, s []fsm.Settlement, done func([]fsm.Code)) {
+func (n *noopBroker) Settle(_ fsm.EntityRef, s []fsm.Settlement, done func([]fsm.Code)) {
 	done(make([]fsm.Code, len(s)))
 }
 
-func (n *nothing) Renew(fsm.Place, []fsm.LockID, func([]fsm.Code, []fsm.Instant)) {}
+func (n *noopBroker) Renew(fsm.EntityRef, []fsm.LockID, func([]fsm.Code, []fsm.Instant)) {}
 
-func (n *nothing) Fetch(fsm.Place, []fsm.SequenceNumber, bool, func(fsm.Code, []fsm.Delivery)) {}
+func (n *noopBroker) Fetch(fsm.EntityRef, []fsm.SequenceNumber, bool, func(fsm.Code, []fsm.Delivery)) {
+}
 
-func (n *nothing) Schedule(fsm.Place, []fsm.Message, func(fsm.Code, []fsm.SequenceNumber)) {}
-func (n *nothing) CancelScheduled(fsm.Place, []fsm.SequenceNumber, func(fsm.Code))         {}
-func (n *nothing) Purge(fsm.Place, fsm.Instant, int, func(fsm.Code, int))                  {}
+func (n *noopBroker) Schedule(fsm.EntityRef, []fsm.Message, func(fsm.Code, []fsm.SequenceNumber)) {}
+func (n *noopBroker) CancelScheduled(fsm.EntityRef, []fsm.SequenceNumber, func(fsm.Code))         {}
+func (n *noopBroker) Purge(fsm.EntityRef, fsm.Instant, int, func(fsm.Code, int))                  {}
 
-func (n *nothing) Peek(context.Context, fsm.Place, fsm.SequenceNumber, int, int) ([]fsm.Delivery, error) {
+func (n *noopBroker) Peek(context.Context, fsm.EntityRef, fsm.SequenceNumber, int, int) ([]fsm.Delivery, error) {
 	return nil, nil
 }
 
-func (n *nothing) Seal(_ fsm.Place, id fsm.LockID) (t fsm.LockToken) {
+func (n *noopBroker) LockToken(_ fsm.EntityRef, id fsm.LockID) (t fsm.LockToken) {
 	t[0], t[1], t[2], t[3] = byte(id.Sequence), byte(id.Sequence>>8), byte(id.Sequence>>16), byte(id.Sequence>>24)
 	return t
 }
-func (n *nothing) Unseal(fsm.Place, fsm.LockToken) (fsm.LockID, bool) { return fsm.LockID{}, false }
-func (n *nothing) Receiver(fsm.Place, bool) Receiver                  { return &endless{payload: n.payload} }
+func (n *noopBroker) ParseLockToken(fsm.EntityRef, fsm.LockToken) (fsm.LockID, bool) {
+	return fsm.LockID{}, false
+}
+func (n *noopBroker) Receiver(fsm.EntityRef, bool) Receiver {
+	return &endlessReceiver{payload: n.payload}
+}
 
-// endless always has as many messages as are asked for.
-type endless struct {
+// endlessReceiver always has as many messages as are asked for.
+type endlessReceiver struct {
 	payload []byte
 	next    uint64
 }
 
-func (e *endless) Lock(most, _ int, _ time.Duration, done func(fsm.Code, []fsm.Delivery)) {
+func (e *endlessReceiver) Lock(most, _ int, _ time.Duration, done func(fsm.Code, []fsm.Delivery)) {
 	d := make([]fsm.Delivery, most)
 	for i := range d {
 		e.next++
@@ -67,8 +72,8 @@ func (e *endless) Lock(most, _ int, _ time.Duration, done func(fsm.Code, []fsm.D
 	}
 	done(fsm.OK, d)
 }
-func (e *endless) Cancel() {}
-func (e *endless) Close()  {}
+func (e *endlessReceiver) Cancel() {}
+func (e *endlessReceiver) Close()  {}
 
 // plain dials with go-amqp and SASL PLAIN.
 func plain(t testing.TB, address string) *goamqp.Session {
@@ -87,7 +92,7 @@ func plain(t testing.TB, address string) *goamqp.Session {
 
 // BenchmarkSendWindow100 is one sender of 1 KiB messages with 100 on the way.
 func BenchmarkSendWindow100(b *testing.B) {
-	_, address := gateway(b, &nothing{})
+	_, address := gateway(b, &noopBroker{})
 	session := plain(b, address)
 	sender, err := session.NewSender(b.Context(), "orders", nil)
 	if err != nil {
@@ -128,7 +133,7 @@ func BenchmarkReceive(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	_, address := gateway(b, &nothing{payload: stored.Payload})
+	_, address := gateway(b, &noopBroker{payload: stored.Payload})
 	session := plain(b, address)
 	receiver, err := session.NewReceiver(b.Context(), "orders", &goamqp.ReceiverOptions{Credit: 500, SettlementMode: goamqp.ReceiverSettleModeFirst.Ptr()})
 	if err != nil {
@@ -159,7 +164,7 @@ func encodedMessage(t testing.TB, body []byte) []byte {
 }
 
 // raw connects a peer of bare frames over loopback: the client costs almost nothing.
-func raw(b *testing.B, n *nothing) *peer {
+func raw(b *testing.B, n *noopBroker) *peer {
 	b.Helper()
 	_, address := gateway(b, n)
 	conn, err := new(net.Dialer).DialContext(b.Context(), "tcp", address)
@@ -173,7 +178,7 @@ func raw(b *testing.B, n *nothing) *peer {
 // BenchmarkGatewaySend is what one 1 KiB message costs the gateway: 100 transfers with
 // each write, and their answers awaited.
 func BenchmarkGatewaySend(b *testing.B) {
-	p := raw(b, &nothing{})
+	p := raw(b, &noopBroker{})
 	p.sender(0, "orders")
 	message := encodedMessage(b, make([]byte, 1024))
 	var frames []byte
@@ -203,7 +208,7 @@ func BenchmarkGatewayReceive(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	p := raw(b, &nothing{payload: stored.Payload})
+	p := raw(b, &noopBroker{payload: stored.Payload})
 	p.receiver(0, "orders")
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -223,11 +228,13 @@ func BenchmarkGatewayReceive(b *testing.B) {
 	b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "msg/s")
 }
 
-func (*nothing) AddRule(context.Context, fsm.Place, fsm.Rule) error { return nil }
+func (*noopBroker) AddRule(context.Context, fsm.EntityRef, fsm.Rule) error { return nil }
 
-func (*nothing) RemoveRule(context.Context, fsm.Place, string) error { return nil }
+func (*noopBroker) RemoveRule(context.Context, fsm.EntityRef, string) error { return nil }
 
-func (*nothing) ListRules(context.Context, fsm.Place, int, int) ([]fsm.Rule, error) { return nil, nil }
+func (*noopBroker) ListRules(context.Context, fsm.EntityRef, int, int) ([]fsm.Rule, error) {
+	return nil, nil
+}
 
 // BenchmarkGatewayTransaction is declare, one send, one settlement, discharge, all from bare frames,
 // with a broker that answers at once.
@@ -236,7 +243,7 @@ func BenchmarkGatewayTransaction(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	_, p := piped(b, &nothing{payload: stored.Payload})
+	_, p := piped(b, &noopBroker{payload: stored.Payload})
 	p.login()
 	p.coordinator(coordinatorHandle)
 	p.sender(0, "orders")

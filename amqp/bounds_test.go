@@ -30,7 +30,7 @@ func TestSlowReaderStopsTheLink(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, p := piped(t, &nothing{payload: stored.Payload})
+	s, p := piped(t, &noopBroker{payload: stored.Payload})
 	p.login()
 	p.receiver(0, "orders")
 	const credit = 4 * outBytesHigh / (8 << 10)
@@ -38,7 +38,7 @@ func TestSlowReaderStopsTheLink(t *testing.T) {
 	p.send(nil) // the frame before it is handled
 	c := onlyConn(t, s)
 	c.mu.Lock()
-	waiting, stalled := len(c.out), len(c.stalled)
+	waiting, stalled := len(c.out), len(c.waitingForOutput)
 	c.mu.Unlock()
 	if waiting > outBytesHigh+lockBytesMax || stalled != 1 {
 		t.Errorf("%d bytes wait, %d links stalled", waiting, stalled)
@@ -50,7 +50,7 @@ func TestSlowReaderStopsTheLink(t *testing.T) {
 func TestOutBytesMax(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, p := piped(t, newHouse("orders"))
+		s, p := piped(t, newFakeBroker("orders"))
 		p.login()
 		echo := wire.AppendFrame(nil, wire.FrameAMQP, 0, &wire.Flow{Echo: true})
 		var many []byte
@@ -75,7 +75,7 @@ func TestOutBytesMax(t *testing.T) {
 func TestDeafPeerIsCutOff(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newHouse("orders"))
+		_, p := piped(t, newFakeBroker("orders"))
 		p.login()
 		before := time.Now()
 		p.send(&wire.Flow{Echo: true}) // and the answer is not read
@@ -89,7 +89,7 @@ func TestDeafPeerIsCutOff(t *testing.T) {
 func TestCloseWithin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newHouse("orders"))
+		_, p := piped(t, newFakeBroker("orders"))
 		p.login()
 		p.send(&wire.Open{})
 		expect[*wire.Close](p) // and is not answered
@@ -101,14 +101,14 @@ func TestCloseWithin(t *testing.T) {
 	})
 }
 
-// stuck is a broker whose management never answers by itself.
-type stuck struct{ *house }
+// unansweringBroker is a broker whose management never answers by itself.
+type unansweringBroker struct{ *fakeBroker }
 
-func (stuck) neverAnswers() {}
+func (unansweringBroker) neverAnswers() {}
 
-func (stuck) Renew(fsm.Place, []fsm.LockID, func([]fsm.Code, []fsm.Instant)) {}
+func (unansweringBroker) Renew(fsm.EntityRef, []fsm.LockID, func([]fsm.Code, []fsm.Instant)) {}
 
-func (stuck) Peek(ctx context.Context, _ fsm.Place, _ fsm.SequenceNumber, _, _ int) ([]fsm.Delivery, error) {
+func (unansweringBroker) Peek(ctx context.Context, _ fsm.EntityRef, _ fsm.SequenceNumber, _, _ int) ([]fsm.Delivery, error) {
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
@@ -125,8 +125,8 @@ func askOn(p *peer, handle, id uint32, operation string, body wire.Map) {
 
 func TestRequestsMax(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
-	_, p := piped(t, stuck{h})
+	h := newFakeBroker("orders")
+	_, p := piped(t, unansweringBroker{h})
 	p.login()
 	p.sender(0, "orders/$management")
 	p.receiver(1, "orders/$management")
@@ -136,7 +136,7 @@ func TestRequestsMax(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := uuidFromToken(h.Seal(at, fsm.LockID{Sequence: 1, Epoch: 1}))
+	token := uuidFromToken(h.LockToken(at, fsm.LockID{Sequence: 1, Epoch: 1}))
 	renew := wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}}}
 	for i := range uint32(requestsMax + 1) {
 		askOn(p, i/requestCreditMax*2, i, "com.microsoft:renew-lock", renew)
@@ -147,15 +147,15 @@ func TestRequestsMax(t *testing.T) {
 	}
 }
 
-// paced is a broker that renews when it is told to.
-type paced struct {
-	*house
+// slowRenewBroker is a broker that renews when it is told to.
+type slowRenewBroker struct {
+	*fakeBroker
 	renewals chan func([]fsm.Code, []fsm.Instant)
 }
 
-func (paced) neverAnswers() {}
+func (slowRenewBroker) neverAnswers() {}
 
-func (s paced) Renew(_ fsm.Place, _ []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
+func (s slowRenewBroker) Renew(_ fsm.EntityRef, _ []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
 	s.renewals <- done
 }
 
@@ -163,7 +163,7 @@ func (s paced) Renew(_ fsm.Place, _ []fsm.LockID, done func([]fsm.Code, []fsm.In
 // with the responses, so that one link never has so many in work that some are refused.
 func TestRequestCreditMax(t *testing.T) {
 	t.Parallel()
-	h := paced{newHouse("orders"), make(chan func([]fsm.Code, []fsm.Instant), requestCreditMax)}
+	h := slowRenewBroker{newFakeBroker("orders"), make(chan func([]fsm.Code, []fsm.Instant), requestCreditMax)}
 	_, p := piped(t, h)
 	p.login()
 	if f := p.sender(0, "orders/$management"); *f.LinkCredit != requestCreditMax {
@@ -175,7 +175,7 @@ func TestRequestCreditMax(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := uuidFromToken(h.Seal(at, fsm.LockID{Sequence: 1, Epoch: 1}))
+	token := uuidFromToken(h.LockToken(at, fsm.LockID{Sequence: 1, Epoch: 1}))
 	for i := range uint32(requestCreditMax) {
 		ask(p, i, "com.microsoft:renew-lock", wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}}})
 	}
@@ -194,7 +194,7 @@ func TestRequestCreditMax(t *testing.T) {
 func TestPeekWithin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, stuck{newHouse("orders")})
+		_, p := piped(t, unansweringBroker{newFakeBroker("orders")})
 		p.login()
 		p.sender(0, "orders/$management")
 		p.receiver(1, "orders/$management")
@@ -208,7 +208,7 @@ func TestPeekWithin(t *testing.T) {
 }
 
 // slowKeys is an Authorizer that waits for ever.
-type slowKeys struct{ keys }
+type slowKeys struct{ fakeAuthorizer }
 
 func (slowKeys) Token(ctx context.Context, _ Client, _, _, _ string) (Grant, error) {
 	<-ctx.Done()
@@ -218,7 +218,7 @@ func (slowKeys) Token(ctx context.Context, _ Client, _, _, _ string) (Grant, err
 func TestPutTokenWithin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newHouse("orders"), func(c *Config) { c.Authorizer = slowKeys{keys{Grant{Rights: fsm.Manage}}} })
+		_, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.Authorizer = slowKeys{fakeAuthorizer{Grant{Rights: fsm.Manage}}} })
 		p.login()
 		before := time.Now()
 		p.putToken("sb://h/orders", 503) // it was not looked at
@@ -231,7 +231,7 @@ func TestPutTokenWithin(t *testing.T) {
 // An answer to receive-by-sequence-number stops at a size; the rest stays deferred.
 func TestFetchBytesMax(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
 	if err != nil {
 		t.Fatal(err)
@@ -283,7 +283,7 @@ func TestFetchBytesMax(t *testing.T) {
 // every sender, and do nothing there that needs Listen.
 func TestRightsOfOneKind(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newHouse("orders"), func(c *Config) { c.Authorizer = keys{Grant{Rights: fsm.Send}} })
+	_, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.Authorizer = fakeAuthorizer{Grant{Rights: fsm.Send}} })
 	p.login()
 	p.sender(0, "orders/$management")
 	p.receiver(1, "orders/$management")
@@ -303,7 +303,7 @@ func TestRightsOfOneKind(t *testing.T) {
 // A drain is answered although taken messages wait for credit.
 func TestDrainWithTakenMessagesWaiting(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	_, p := piped(t, h)
 	p.login()
 	p.receiver(0, "orders", func(a *wire.Attach) { a.SndSettleMode = ptr(uint8(settledMode)) })

@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Broker is all that the gateway asks of the house. Every method may be called from
+// Broker is all that the gateway asks of the broker. Every method may be called from
 // any goroutine. A done function is called exactly once, from a goroutine of the
 // broker's, possibly before the method returns; it must not block and must not call back into the
 // broker's blocking methods. Failures of leaders and connections between members
@@ -24,46 +24,46 @@ type Broker interface {
 	// Resolve finds the entity that path (already reduced: no scheme, host, leading
 	// slash or escapes; sub-queue suffix still on) names in a namespace, without regard to
 	// case. Errors are fsm.Code: EntityNotFound, ServerBusy while the catalog is not loaded.
-	Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.Place, error)
+	Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.EntityRef, error)
 
 	// Send stores the messages, all or none. The payloads must not be changed afterwards
 	// (they may still be read after done).
-	Send(at fsm.Place, messages []fsm.Message, done func(fsm.Code))
+	Send(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code))
 
-	// Receiver opens a lane for one receiving link. It does not block.
-	Receiver(at fsm.Place, takes bool) Receiver
+	// Receiver opens a receiver for one receiving link. It does not block.
+	Receiver(at fsm.EntityRef, takes bool) Receiver
 
 	// Settle ends locks. done gets one Code per settlement, in order.
-	Settle(at fsm.Place, settlements []fsm.Settlement, done func([]fsm.Code))
+	Settle(at fsm.EntityRef, settlements []fsm.Settlement, done func([]fsm.Code))
 
 	// Renew extends locks. done gets one Code and one lock end per lock, in order.
-	Renew(at fsm.Place, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant))
+	Renew(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant))
 
 	// Fetch locks deferred messages by number, or takes them for good.
-	Fetch(at fsm.Place, sequences []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery))
+	Fetch(at fsm.EntityRef, sequences []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery))
 
 	// Peek reads up to max messages from the number on, in order, without locking,
 	// and stops before the payloads exceed maxBytes (the first is always given).
-	Peek(ctx context.Context, at fsm.Place, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error)
+	Peek(ctx context.Context, at fsm.EntityRef, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error)
 
 	// Schedule stores messages, of which some or all carry an EnqueueAt, all or none. done
 	// gets one number per message, in order, 0 for a duplicate that was dropped;
 	// CancelScheduled takes these numbers. The rules of Send hold.
-	Schedule(at fsm.Place, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber))
+	Schedule(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber))
 
 	// CancelScheduled removes messages whose time has not come (1 to 4096), all of them
 	// or none: MessageNotFound when one is not waiting to be enqueued.
-	CancelScheduled(at fsm.Place, sequences []fsm.SequenceNumber, done func(fsm.Code))
+	CancelScheduled(at fsm.EntityRef, sequences []fsm.SequenceNumber, done func(fsm.Code))
 
 	// Purge removes ready messages that were enqueued before a moment (0: whenever),
 	// oldest first, at most max (1 to 4000). done gets how many went; fewer than max says
 	// that there were no more.
-	Purge(at fsm.Place, before fsm.Instant, max int, done func(fsm.Code, int))
+	Purge(at fsm.EntityRef, before fsm.Instant, max int, done func(fsm.Code, int))
 
 	// PurgeSession is Purge for the messages of one session, whether or not a link holds it, and
 	// returns how many it removed. Errors are as those of Purge, and NotAllowed where there are no
 	// sessions.
-	PurgeSession(ctx context.Context, at fsm.Place, session string, before fsm.Instant, max int) (int, error)
+	PurgeSession(ctx context.Context, at fsm.EntityRef, session string, before fsm.Instant, max int) (int, error)
 
 	// Transact does all of a transaction, once, or nothing. done gets OK, or why it cannot be
 	// done: MessageLockLost, EntityNotFound, EntityDisabled, QuotaExceeded, MessageTooLarge,
@@ -76,30 +76,30 @@ type Broker interface {
 	// session; or Timeout when the time ran out or cancel was called, SessionCannotBeLocked,
 	// EntityNotFound, EntityDisabled, NotAllowed (no sessions there) or ServerBusy. A session
 	// that is granted after cancel is released by the broker.
-	AcceptSession(at fsm.Place, name *string, takes bool, wait time.Duration, done func(fsm.Code, Session)) (cancel func())
+	AcceptSession(at fsm.EntityRef, name *string, takes bool, wait time.Duration, done func(fsm.Code, Session)) (cancel func())
 
 	// PeekSession is Peek for the messages of one session.
-	PeekSession(ctx context.Context, at fsm.Place, session string, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error)
+	PeekSession(ctx context.Context, at fsm.EntityRef, session string, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error)
 
 	// Sessions lists the names of up to max sessions, without the first skip: those that have
 	// messages or a state, or, with a moment, those whose state was set after it.
-	Sessions(ctx context.Context, at fsm.Place, updatedAfter fsm.Instant, skip, max int) ([]string, error)
+	Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm.Instant, skip, max int) ([]string, error)
 
 	// AddRule adds a rule to the subscription at a place. Errors wrap RuleExists,
 	// EntityNotFound, QuotaExceeded, InvalidArgument, ServerBusy or Timeout.
-	AddRule(ctx context.Context, at fsm.Place, rule fsm.Rule) error
+	AddRule(ctx context.Context, at fsm.EntityRef, rule fsm.Rule) error
 
 	// RemoveRule removes a rule by name: RuleNotFound, EntityNotFound, ServerBusy, Timeout.
-	RemoveRule(ctx context.Context, at fsm.Place, name string) error
+	RemoveRule(ctx context.Context, at fsm.EntityRef, name string) error
 
 	// ListRules gives up to max rules of a subscription in the order of their making, without
 	// the first skip.
-	ListRules(ctx context.Context, at fsm.Place, skip, max int) ([]fsm.Rule, error)
+	ListRules(ctx context.Context, at fsm.EntityRef, skip, max int) ([]fsm.Rule, error)
 
 	// Seal turns a LockID into the token that clients see; Unseal turns it back and
 	// says false when the token was not made for that place.
-	Seal(at fsm.Place, id fsm.LockID) fsm.LockToken
-	Unseal(at fsm.Place, token fsm.LockToken) (fsm.LockID, bool)
+	LockToken(at fsm.EntityRef, id fsm.LockID) fsm.LockToken
+	ParseLockToken(at fsm.EntityRef, token fsm.LockToken) (fsm.LockID, bool)
 }
 
 // Receiver is the source of one receiving link. At most one Lock is outstanding.
@@ -113,7 +113,7 @@ type Receiver interface {
 	// Cancel ends the waiting of an outstanding Lock soon; done is still called, and
 	// may still bring messages.
 	Cancel()
-	// Close cancels and frees the lane. Locks already granted stay as they are.
+	// Close cancels and frees the receiver. Locks already granted stay as they are.
 	Close()
 }
 
@@ -156,7 +156,7 @@ type Grant struct {
 	Name string
 	// Still says whether the credential counts yet: its rule may have gone, or its key been
 	// regenerated. nil: for good. Cheap; may be called from any goroutine.
-	Still func() bool
+	Valid func() bool
 }
 
 // Authorizer checks credentials. Its methods may be called from any goroutine and do not

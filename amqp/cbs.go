@@ -25,10 +25,10 @@ func (c *conn) putToken(ctx context.Context, r *request) {
 	defer c.recovered(ctx)
 	ctx, cancel := context.WithTimeout(ctx, putTokenWithin)
 	defer cancel()
-	c.respond(ctx, r, c.admitToken(ctx, r))
+	c.respond(ctx, r, c.acceptToken(ctx, r))
 }
 
-func (c *conn) admitToken(ctx context.Context, r *request) response {
+func (c *conn) acceptToken(ctx context.Context, r *request) response {
 	token, audience := textOf(r.body), r.argument("name")
 	if token == "" {
 		return badRequest("The request has no token. Put one into its body.")
@@ -55,40 +55,40 @@ func (c *conn) admitToken(ctx context.Context, r *request) response {
 	if entity != "" {
 		var code fsm.Code
 		if _, err := c.config.Broker.Resolve(ctx, c.namespace, entity); errors.As(err, &code) && code == fsm.EntityNotFound {
-			return response{verdict: verdictOf(fsm.EntityNotFound).about(entity)}
+			return response{errorReply: errorReplyOf(fsm.EntityNotFound).withEntity(entity)}
 		}
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	if c.phase >= closing {
-		return accepts()
+	if c.phase >= phaseClosing {
+		return tokenAccepted()
 	}
-	if !c.hold(ctx, held, time.Now()) {
-		return response{verdict: verdict{refusal{wire.ConditionResourceLimitExceeded, "The connection has put tokens for too many audiences. Use one for the namespace, or more connections.", afterChange}, http.StatusForbidden}}
+	if !c.addGrant(ctx, held, time.Now()) {
+		return response{errorReply: errorReply{refusal{wire.ConditionResourceLimitExceeded, "The connection has put tokens for too many audiences. Use one for the namespace, or more connections.", retryAfterChange}, http.StatusForbidden}}
 	}
-	return accepts()
+	return tokenAccepted()
 }
 
 // tokenRefused is the response to a token that the Authorizer does not take. Never 403:
 // .NET shows that as an exceeded limit. What was not verified, or came after too many
 // failures, is answered with a status that clients try again after.
 func tokenRefused(err error) response {
-	say := answer(fsm.Unauthorized)
-	switch code, known := codeIn(err); {
+	resp := responseFor(fsm.Unauthorized)
+	switch code, known := codeOfError(err); {
 	case known && code == fsm.InvalidArgument:
-		say = answer(fsm.InvalidArgument)
-		say.text = "The token cannot be read: " + err.Error() + ". Correct it."
-		return say
+		resp = responseFor(fsm.InvalidArgument)
+		resp.text = "The token cannot be read: " + err.Error() + ". Correct it."
+		return resp
 	case known && (code == fsm.ServerBusy || code == fsm.Timeout), errors.Is(err, context.DeadlineExceeded):
-		say = answer(fsm.ServerBusy)
-		say.text = "The token was not accepted: " + err.Error() + "."
-		return say
+		resp = responseFor(fsm.ServerBusy)
+		resp.text = "The token was not accepted: " + err.Error() + "."
+		return resp
 	}
-	say.text = "The token was refused: " + err.Error() + ". Use a valid key or token."
-	return say
+	resp.text = "The token was refused: " + err.Error() + ". Use a valid key or token."
+	return resp
 }
 
-// accepts is the response to a token that counts.
-func accepts() response {
-	return response{verdict: verdict{refusal{text: "Accepted"}, http.StatusAccepted}}
+// tokenAccepted is the response to a token that counts.
+func tokenAccepted() response {
+	return response{errorReply: errorReply{refusal{text: "Accepted"}, http.StatusAccepted}}
 }

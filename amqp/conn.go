@@ -21,10 +21,10 @@ import (
 type phase uint8
 
 const (
-	starting phase = iota // protocol headers, SASL, open
-	opened
-	closing // our close is sent; what comes is thrown away until the peer's
-	ended   // nothing is sent any more
+	phaseOpening phase = iota // protocol headers, SASL, open
+	phaseOpen
+	phaseClosing // our close is sent; what comes is thrown away until the peer's
+	phaseClosed  // nothing is sent any more
 )
 
 // conn is one connection. Its reader (the goroutine of serve) takes frames in, its
@@ -33,104 +33,104 @@ const (
 // functions. The broker is never called with mu held, because it may call done at
 // once: calls are put into after and made by unlock.
 type conn struct {
-	config *Config
-	totals *totals // of the Server
-	peer   net.Conn
-	reader *wire.Reader
-	log    *slog.Logger
-	told   *logLimiter // of the Server, for refusals
-	missed *logLimiter // of the Server, for rights that are missing
-	origin netip.Addr  // the client address that limits and logs go by
-	tracer *tracer     // nil: nothing is traced
+	config          *Config
+	totals          *totals // of the Server
+	peer            net.Conn
+	reader          *wire.Reader
+	log             *slog.Logger
+	refusalLog      *logLimiter // of the Server, for refusals
+	missingRightLog *logLimiter // of the Server, for rights that are missing
+	origin          netip.Addr  // the client address that limits and logs go by
+	tracer          *tracer     // nil: nothing is traced
 
 	wake      chan struct{} // something is in out; one token is enough
 	written   chan struct{} // closed when the writer has ended
 	lastRead  atomic.Int64  // unix nanoseconds of the last bytes in
 	lastWrite atomic.Int64  // unix nanoseconds of the last bytes out
 
-	identified []byte     // the reader's: a message that was given an id
-	rules      ruleReader // the reader's too
+	idBuffer []byte     // the reader's: a message that was given an id
+	rules    ruleReader // the reader's too
 
-	mu        sync.Mutex
-	phase     phase
-	namespace fsm.NamespaceID // does not change once a session is begun
-	login     login           // what SASL proved
-	out       []byte          // encoded frames on their way to the writer
-	after     []func()        // calls to the broker, made by unlock
-	room      *sync.Cond      // the reader waits here while too much is in flight
-	sessions  map[uint16]*session
-	names     map[identity]endpoint // the links by their names
-	past      map[uint16]struct{}   // channels whose session the peer has ended
-	dirty     []*session            // sessions with a disposition range not yet in out
-	stalled   []*outgoingLink
-	grants    grants
-	timer     *time.Timer
+	mu               sync.Mutex
+	phase            phase
+	namespace        fsm.NamespaceID // does not change once a session is begun
+	login            login           // what SASL proved
+	out              []byte          // encoded frames on their way to the writer
+	brokerCalls      []func()        // calls to the broker, made by unlock
+	readAllowed      *sync.Cond      // the reader waits here while too much is in flight
+	sessions         map[uint16]*session
+	linksByKey       map[linkKey]endpoint // the links by their names
+	endedChannels    map[uint16]struct{}  // channels whose session the peer has ended
+	pendingRanges    []*session           // sessions with a disposition range not yet in out
+	waitingForOutput []*outgoingLink
+	grants           grants
+	timer            *time.Timer
 
-	transactions map[txnID]*transaction // open ones
-	lapsed       []txnID                // the last that took too long
-	transacted   int                    // bytes of transactions, also of those being committed
-	committing   int                    // transactions handed to the broker
+	transactions        map[txnID]*transaction // open ones
+	expiredTransactions []txnID                // the last that took too long
+	transactedBytes     int                    // bytes of transactions, also of those being committed
+	committing          int                    // transactions handed to the broker
 
-	started  time.Time
-	proven   bool      // a credential was accepted
-	known    func()    // tells the Server that it was; nil: nobody asks
-	dismiss  func()    // tells the Server that the connection is over
-	refusals int       // links that were refused
-	linked   time.Time // when a link was last made or ended
-	asked    time.Time // when keys were last asked about
+	started         time.Time
+	authenticated   bool      // a credential was accepted
+	onAuthenticated func()    // tells the Server that it was; nil: nobody asks
+	release         func()    // tells the Server that the connection is over
+	refusals        int       // links that were refused
+	linksChanged    time.Time // when a link was last made or ended
+	grantsChecked   time.Time // when keys were last asked about
 
-	peerFrameMax uint32        // largest frame that the peer takes
-	peerIdle     time.Duration // the peer closes when it hears nothing for so long; 0 never
-	channelMax   uint16        // highest channel either side may use
+	peerFrameMax    uint32        // largest frame that the peer takes
+	peerIdleTimeout time.Duration // the peer closes when it hears nothing for so long; 0 never
+	channelMax      uint16        // highest channel either side may use
 
-	waiting     bool // the reader waits for room
-	inFlight    int  // bytes received and not yet stored
-	joined      int  // bytes of deliveries received in part
-	held        int  // bytes of payloads locked and not yet sent
-	links       int
-	requests    int // requests to nodes being worked on
-	memory      memory
-	tally       tally
-	scratch     []byte // one encoded delivery at a time
-	scratchHead transferHead
+	readPaused    bool // the reader waits for room
+	inFlightBytes int  // bytes received and not yet stored
+	partialBytes  int  // bytes of deliveries received in part
+	queuedBytes   int  // bytes of payloads locked and not yet sent
+	links         int
+	requests      int // requests to nodes being worked on
+	memory        memory
+	stats         connStats
+	scratch       []byte // one encoded delivery at a time
+	scratchHead   transferHead
 }
 
 func newConn(config *Config, peer net.Conn) *conn {
 	c := &conn{
-		config:       config,
-		totals:       new(totals), // admit puts that of the Server in its place
-		peer:         peer,
-		log:          config.Logger.With("peer", peer.RemoteAddr().String()),
-		told:         new(logLimiter), // as totals
-		missed:       new(logLimiter),
-		origin:       originOf(peer.RemoteAddr()),
-		tracer:       newTracer(config.Tracer),
-		wake:         make(chan struct{}, 1),
-		written:      make(chan struct{}),
-		sessions:     make(map[uint16]*session),
-		names:        make(map[identity]endpoint),
-		past:         make(map[uint16]struct{}),
-		grants:       make(grants),
-		namespace:    fsm.DefaultNamespace,
-		started:      time.Now(),
-		peerFrameMax: frameBytesMin,
-		channelMax:   channelMax,
+		config:          config,
+		totals:          new(totals), // admit puts that of the Server in its place
+		peer:            peer,
+		log:             config.Logger.With("peer", peer.RemoteAddr().String()),
+		refusalLog:      new(logLimiter), // as totals
+		missingRightLog: new(logLimiter),
+		origin:          originOf(peer.RemoteAddr()),
+		tracer:          newTracer(config.Tracer),
+		wake:            make(chan struct{}, 1),
+		written:         make(chan struct{}),
+		sessions:        make(map[uint16]*session),
+		linksByKey:      make(map[linkKey]endpoint),
+		endedChannels:   make(map[uint16]struct{}),
+		grants:          make(grants),
+		namespace:       fsm.DefaultNamespace,
+		started:         time.Now(),
+		peerFrameMax:    frameBytesMin,
+		channelMax:      channelMax,
 	}
-	c.room = sync.NewCond(&c.mu)
-	c.linked = c.started
+	c.readAllowed = sync.NewCond(&c.mu)
+	c.linksChanged = c.started
 	c.lastRead.Store(c.started.UnixNano())
 	c.lastWrite.Store(c.started.UnixNano())
-	c.reader = wire.NewReader(stampedReader{c}, frameBytesMax)
+	c.reader = wire.NewReader(timestampingReader{c}, frameBytesMax)
 	return c
 }
 
 // client is who the Authorizer is asked about.
 func (c *conn) client() Client { return Client{Namespace: c.namespace, Peer: c.peer.RemoteAddr()} }
 
-// stampedReader remembers when the peer was last heard.
-type stampedReader struct{ c *conn }
+// timestampingReader remembers when the peer was last heard.
+type timestampingReader struct{ c *conn }
 
-func (r stampedReader) Read(b []byte) (int, error) {
+func (r timestampingReader) Read(b []byte) (int, error) {
 	n, err := r.c.peer.Read(b)
 	r.c.totals.bytesIn.Add(uint64(n))
 	r.c.lastRead.Store(time.Now().UnixNano())
@@ -141,9 +141,9 @@ func (r stampedReader) Read(b []byte) (int, error) {
 // under it. Every function that may collect one, or changes how much the connection
 // holds, ends with unlock, not mu.Unlock.
 func (c *conn) unlock() {
-	calls := c.after
-	c.after = nil
-	c.charge()
+	calls := c.brokerCalls
+	c.brokerCalls = nil
+	c.updateAccount()
 	c.mu.Unlock()
 	for _, call := range calls {
 		call()
@@ -176,8 +176,8 @@ func (c *conn) finish(ctx context.Context, cancel context.CancelFunc, err error)
 	<-c.written
 	_ = c.peer.Close()
 	c.endMemory()
-	if c.dismiss != nil {
-		defer c.dismiss()
+	if c.release != nil {
+		defer c.release()
 	}
 	if err != nil && !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 		c.log.DebugContext(ctx, "connection ended", "error", err)
@@ -190,7 +190,7 @@ func (c *conn) recovered(ctx context.Context) {
 	if p := recover(); p != nil {
 		c.log.ErrorContext(ctx, "panic in connection", "panic", p, "stack", string(debug.Stack()))
 		c.mu.Lock()
-		c.memory.broken = true
+		c.memory.panicked = true
 		c.unlock()
 		c.fail(ctx, &wire.Error{Condition: wire.ConditionInternalError, Description: "The connection met an internal error."})
 	}
@@ -204,8 +204,8 @@ func (c *conn) read(ctx context.Context) error {
 	}
 	for {
 		c.mu.Lock()
-		c.waitForRoom()
-		over := c.phase == ended
+		c.waitUntilReadAllowed()
+		over := c.phase == phaseClosed
 		c.unlock()
 		if over {
 			return nil
@@ -224,20 +224,20 @@ func (c *conn) read(ctx context.Context) error {
 	}
 }
 
-// waitForRoom stops the reader while the connection has too much in hand: deliveries
+// waitUntilReadAllowed stops the reader while the connection has too much in hand: deliveries
 // that are not yet stored, or output that the peer does not take. TCP does the rest.
-func (c *conn) waitForRoom() {
-	for c.phase < closing && (c.inFlight > c.inFlightMax() || len(c.out) > outBytesMax) {
-		c.waiting = true
-		c.room.Wait()
+func (c *conn) waitUntilReadAllowed() {
+	for c.phase < phaseClosing && (c.inFlightBytes > c.inFlightMax() || len(c.out) > outBytesMax) {
+		c.readPaused = true
+		c.readAllowed.Wait()
 	}
-	c.waiting = false
+	c.readPaused = false
 }
 
-// makeRoom lets the reader look again.
-func (c *conn) makeRoom() {
-	if c.waiting {
-		c.room.Signal()
+// resumeReader lets the reader look again.
+func (c *conn) resumeReader() {
+	if c.readPaused {
+		c.readAllowed.Signal()
 	}
 }
 
@@ -256,26 +256,26 @@ func (c *conn) readFailed(ctx context.Context, err error) error {
 // fail sends close with an error, once, and gives the peer closeWithin to answer it.
 func (c *conn) fail(ctx context.Context, fault *wire.Error) {
 	c.mu.Lock()
-	if c.phase >= closing {
+	if c.phase >= phaseClosing {
 		c.unlock()
 		return
 	}
-	why := refusal{fault.Condition, fault.Description, pointless}
+	cause := refusal{fault.Condition, fault.Description, retryNever}
 	if fault.Condition == wire.ConditionConnectionForced || fault.Condition == wire.ConditionInternalError {
-		why.retry = mayHelp
+		cause.retry = retryLater
 	}
-	told := c.explain(ctx, why)
-	if c.phase == opened {
+	told := c.newError(ctx, cause)
+	if c.phase == phaseOpen {
 		c.flushDispositions()
 		c.emit(0, &wire.Close{Error: told})
-		c.phase = closing
+		c.phase = phaseClosing
 		_ = c.peer.SetReadDeadline(time.Now().Add(closeWithin))
 	} else {
-		c.phase = ended
+		c.phase = phaseClosed
 		_ = c.peer.SetReadDeadline(time.Now())
 		c.notify()
 	}
-	c.room.Broadcast()
+	c.readAllowed.Broadcast()
 	c.unlock()
 }
 
@@ -284,12 +284,12 @@ func (c *conn) fail(ctx context.Context, fault *wire.Error) {
 func (c *conn) end() {
 	c.mu.Lock()
 	c.flushDispositions()
-	c.phase = ended
+	c.phase = phaseClosed
 	for _, s := range c.sessions {
 		s.drop()
 	}
 	clear(c.sessions)
-	c.tell()
+	c.flushStats()
 	c.timer.Stop()
 	c.notify()
 	c.unlock()
@@ -306,13 +306,13 @@ func (c *conn) handle(ctx context.Context, frame *wire.Frame) (last bool, fault 
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	if c.phase >= closing {
+	if c.phase >= phaseClosing {
 		_, last = frame.Body.(*wire.Close)
 		return last, nil
 	}
 	switch body := frame.Body.(type) {
 	case nil: // heartbeat
-		c.slim()
+		c.shrinkBuffers()
 		return false, nil
 	case *wire.Close:
 		c.emit(0, &wire.Close{})
@@ -347,53 +347,53 @@ func (c *conn) tick(ctx context.Context) {
 	defer c.recovered(ctx)
 	now := time.Now()
 	c.mu.Lock()
-	phase, proven := c.phase, c.proven
+	phase, proven := c.phase, c.authenticated
 	silent := now.Sub(time.Unix(0, c.lastRead.Load()))
-	busy := c.waiting // we do not listen, so we cannot say that the peer is silent
-	linkless := c.links == 0 && now.Sub(c.linked) >= linklessWithin
+	busy := c.readPaused // we do not listen, so we cannot say that the peer is silent
+	linkless := c.links == 0 && now.Sub(c.linksChanged) >= linklessWithin
 	c.mu.Unlock()
 	switch {
-	case phase == starting && now.Sub(c.started) >= openWithin:
-		c.fail(ctx, forced("The connection was not opened in time."))
+	case phase == phaseOpening && now.Sub(c.started) >= openWithin:
+		c.fail(ctx, connectionForced("The connection was not opened in time."))
 		return
-	case phase == opened && !proven && now.Sub(c.started) >= proveWithin:
-		c.fail(ctx, forced("The connection has put no token and attached no link."))
+	case phase == phaseOpen && !proven && now.Sub(c.started) >= authenticateWithin:
+		c.fail(ctx, connectionForced("The connection has put no token and attached no link."))
 		return
-	case phase == opened && !busy && silent >= idleTimeOut:
-		c.fail(ctx, forced("The connection was silent for longer than its idle-time-out."))
+	case phase == phaseOpen && !busy && silent >= idleTimeOut:
+		c.fail(ctx, connectionForced("The connection was silent for longer than its idle-time-out."))
 		return
-	case phase == opened && linkless:
-		c.fail(ctx, forced("The connection had no link for too long."))
+	case phase == phaseOpen && linkless:
+		c.fail(ctx, connectionForced("The connection had no link for too long."))
 		return
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	if c.phase >= closing {
+	if c.phase >= phaseClosing {
 		return
 	}
-	c.review(ctx, now, now.Sub(c.asked) >= stillEvery)
-	c.lapse(now)
-	c.tell()
+	c.checkGrants(ctx, now, now.Sub(c.grantsChecked) >= grantCheckEvery)
+	c.expireTransactions(now)
+	c.flushStats()
 	for _, s := range c.sessions {
-		if s.full { // locks may have run out
-			s.pumpAll()
+		if s.unsettledMaxReached { // locks may have run out
+			s.sendAllQueued()
 		}
 	}
-	if c.phase == opened && now.Sub(time.Unix(0, c.lastWrite.Load())) >= c.beat() {
+	if c.phase == phaseOpen && now.Sub(time.Unix(0, c.lastWrite.Load())) >= c.heartbeatInterval() {
 		c.emit(0, nil)
 		c.lastWrite.Store(now.UnixNano())
 	}
-	c.memory.account.Trim(c.holds())
+	c.memory.account.Trim(c.heldBytes())
 	c.timer.Reset(c.nextTick(now))
 }
 
-// beat is the longest silence of ours that the peer stands: half of what it says,
+// heartbeatInterval is the longest silence of ours that the peer stands: half of what it says,
 // and never more than heartbeatMax (docs/service-bus-protocol.md#keep-alive).
-func (c *conn) beat() time.Duration {
-	if c.peerIdle == 0 {
+func (c *conn) heartbeatInterval() time.Duration {
+	if c.peerIdleTimeout == 0 {
 		return heartbeatMax
 	}
-	return min(heartbeatMax, c.peerIdle/2)
+	return min(heartbeatMax, c.peerIdleTimeout/2)
 }
 
 // nextTick is how long until tick has something to do.
@@ -404,18 +404,18 @@ func (c *conn) nextTick(now time.Time) time.Duration {
 			next = t
 		}
 	}
-	if c.phase == starting {
+	if c.phase == phaseOpening {
 		soonest(c.started.Add(openWithin))
 	} else {
-		soonest(time.Unix(0, c.lastWrite.Load()).Add(c.beat()))
-		if !c.waiting {
+		soonest(time.Unix(0, c.lastWrite.Load()).Add(c.heartbeatInterval()))
+		if !c.readPaused {
 			soonest(time.Unix(0, c.lastRead.Load()).Add(idleTimeOut))
 		}
-		if !c.proven {
-			soonest(c.started.Add(proveWithin))
+		if !c.authenticated {
+			soonest(c.started.Add(authenticateWithin))
 		}
 		if c.links == 0 {
-			soonest(c.linked.Add(linklessWithin))
+			soonest(c.linksChanged.Add(linklessWithin))
 		}
 	}
 	first, revocable := c.grants.next()
@@ -423,49 +423,49 @@ func (c *conn) nextTick(now time.Time) time.Duration {
 		soonest(first)
 	}
 	if revocable {
-		soonest(c.asked.Add(stillEvery))
+		soonest(c.grantsChecked.Add(grantCheckEvery))
 	}
-	if at, ok := c.firstLapse(); ok {
+	if at, ok := c.firstTransactionDeadline(); ok {
 		soonest(at)
 	}
 	return max(next.Sub(now), time.Millisecond)
 }
 
-// retime lets tick happen at the right moment after something changed.
-func (c *conn) retime() { c.timer.Reset(c.nextTick(time.Now())) }
+// resetTimer lets tick happen at the right moment after something changed.
+func (c *conn) resetTimer() { c.timer.Reset(c.nextTick(time.Now())) }
 
-func forced(text string) *wire.Error {
+func connectionForced(text string) *wire.Error {
 	return &wire.Error{Condition: wire.ConditionConnectionForced, Description: text}
 }
 
 // inFlightMax is how many bytes may be received and not yet stored or answered. A
 // connection that has proved nothing has room for a few tokens.
 func (c *conn) inFlightMax() int {
-	if !c.proven {
-		return min(strangerBytesMax, c.config.InFlightBytesMax)
+	if !c.authenticated {
+		return min(unauthenticatedBytesMax, c.config.InFlightBytesMax)
 	}
 	return c.fairPart(c.config.InFlightBytesMax)
 }
 
-// joinedMax is the same for deliveries received in part.
-func (c *conn) joinedMax() int {
-	if !c.proven {
-		return strangerBytesMax
+// partialBytesMax is the same for deliveries received in part.
+func (c *conn) partialBytesMax() int {
+	if !c.authenticated {
+		return unauthenticatedBytesMax
 	}
-	return joinedBytesMax
+	return partialBytesMax
 }
 
-// distrust is what a connection is closed with that has proved nothing and wants more of
+// unauthenticatedLimit is what a connection is closed with that has proved nothing and wants more of
 // something than it takes to put a token on $cbs.
-func (*conn) distrust(what string, most int) *wire.Error {
+func (*conn) unauthenticatedLimit(what string, most int) *wire.Error {
 	return &wire.Error{Condition: wire.ConditionResourceLimitExceeded, Description: fmt.Sprintf(
 		"The connection has proved nothing and has %d %s. Put a token on $cbs first.", most, what)}
 }
 
-// slim gives buffers back that work has made large. The reader calls it when a heartbeat
+// shrinkBuffers gives buffers back that work has made large. The reader calls it when a heartbeat
 // comes: the peer has nothing else to say. mu is held.
-func (c *conn) slim() {
-	c.reader.Slim()
-	c.identified, c.rules, c.scratch = nil, ruleReader{}, nil
-	c.memory.account.Trim(c.holds())
+func (c *conn) shrinkBuffers() {
+	c.reader.Shrink()
+	c.idBuffer, c.rules, c.scratch = nil, ruleReader{}, nil
+	c.memory.account.Trim(c.heldBytes())
 }

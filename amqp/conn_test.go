@@ -14,7 +14,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-func sendOne(at fsm.Place, m fsm.Message) fsm.Command {
+func sendOne(at fsm.EntityRef, m fsm.Message) fsm.Command {
 	return fsm.SendMessages{Entity: at.ID, Messages: []fsm.Message{m}}
 }
 
@@ -36,7 +36,7 @@ func TestMechanisms(t *testing.T) {
 	} {
 		t.Run(fmt.Sprintf("%s %d", c.mechanism, c.code), func(t *testing.T) {
 			t.Parallel()
-			_, p := piped(t, newHouse())
+			_, p := piped(t, newFakeBroker())
 			p.write([]byte(headerSASL))
 			p.header(headerSASL)
 			offer := expect[*wire.SASLMechanisms](p).Mechanisms
@@ -61,7 +61,7 @@ func TestMechanisms(t *testing.T) {
 // string holds only a signature.
 func TestWithoutSASLTokenComesFirst(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newHouse("orders"))
+	_, p := piped(t, newFakeBroker("orders"))
 	p.write([]byte(headerAMQP))
 	p.header(headerAMQP)
 	p.send(&wire.Open{ContainerID: "js"}, &wire.Begin{IncomingWindow: 10})
@@ -88,7 +88,7 @@ func TestWithoutSASLTokenComesFirst(t *testing.T) {
 func TestUnknownHeaderIsAnsweredWithOurs(t *testing.T) {
 	t.Parallel()
 	for _, header := range []string{"GET / HT", "AMQP\x02\x01\x00\x00", "AMQP\x00\x00\x09\x01"} {
-		_, p := piped(t, newHouse())
+		_, p := piped(t, newFakeBroker())
 		p.write([]byte(header))
 		p.header(headerAMQP)
 		p.gone()
@@ -116,7 +116,7 @@ func TestFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, p := piped(t, newHouse("orders"))
+			_, p := piped(t, newFakeBroker("orders"))
 			p.login()
 			c.act(p)
 			closed := expect[*wire.Close](p)
@@ -147,7 +147,7 @@ func TestSessionFaults(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, p := piped(t, newHouse("orders"))
+			_, p := piped(t, newFakeBroker("orders"))
 			p.login()
 			c.act(p)
 			if e := expect[*wire.End](p); e.Error == nil || e.Error.Condition != c.want {
@@ -163,7 +163,7 @@ func TestSessionFaults(t *testing.T) {
 // Python sends detaches after its end.
 func TestFramesAfterEndAreIgnored(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newHouse("orders"))
+	_, p := piped(t, newFakeBroker("orders"))
 	p.login()
 	p.sender(0, "orders")
 	p.send(&wire.End{})
@@ -179,7 +179,7 @@ func TestFramesAfterEndAreIgnored(t *testing.T) {
 func TestHostileBytes(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
-		s, p := piped(t, newHouse("orders"))
+		s, p := piped(t, newFakeBroker("orders"))
 		p.login()
 		random := rand.New(rand.NewPCG(seed, 1))
 		b := wire.AppendFrame(nil, wire.FrameAMQP, 0, &wire.Attach{Name: "a", Source: &wire.Source{Address: "orders"}, Target: &wire.Target{Address: "orders"}})
@@ -201,7 +201,7 @@ func TestHeartbeats(t *testing.T) {
 	t.Parallel()
 	for idle, want := range map[uint32]time.Duration{0: heartbeatMax, 60000: heartbeatMax, 8000: 4 * time.Second} {
 		synctest.Test(t, func(t *testing.T) {
-			_, p := piped(t, newHouse("orders"))
+			_, p := piped(t, newFakeBroker("orders"))
 			p.login(func(o *wire.Open, _ *wire.Begin) { o.IdleTimeOut = &idle })
 			p.sender(0, "orders")
 			for range 3 {
@@ -220,7 +220,7 @@ func TestHeartbeats(t *testing.T) {
 func TestSilentPeerIsClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newHouse("orders"))
+		_, p := piped(t, newFakeBroker("orders"))
 		p.login()
 		p.sender(0, "orders")
 		before := time.Now()
@@ -235,7 +235,7 @@ func TestSilentPeerIsClosed(t *testing.T) {
 func TestUnopenedConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newHouse())
+		_, p := piped(t, newFakeBroker())
 		before := time.Now()
 		p.gone()
 		if d := time.Since(before); d < openWithin || d > openWithin+time.Second {
@@ -247,14 +247,14 @@ func TestUnopenedConnectionIsClosed(t *testing.T) {
 func TestUnprovenConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newHouse())
+		_, p := piped(t, newFakeBroker())
 		p.write([]byte(headerAMQP))
 		p.header(headerAMQP)
 		p.send(&wire.Open{})
 		expect[*wire.Open](p)
 		before := time.Now()
 		c := expect[*wire.Close](p)
-		if d := time.Since(before); c.Error.Condition != wire.ConditionConnectionForced || d < proveWithin || d > proveWithin+time.Second {
+		if d := time.Since(before); c.Error.Condition != wire.ConditionConnectionForced || d < authenticateWithin || d > authenticateWithin+time.Second {
 			t.Errorf("closed after %v with %+v", d, c.Error)
 		}
 	})
@@ -263,8 +263,8 @@ func TestUnprovenConnectionIsClosed(t *testing.T) {
 func TestTokenExpiryDetachesLinks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newHouse("orders"), func(c *Config) {
-			c.Authorizer = keys{Grant{Rights: fsm.Manage, Expires: time.Now().Add(time.Hour)}}
+		_, p := piped(t, newFakeBroker("orders"), func(c *Config) {
+			c.Authorizer = fakeAuthorizer{Grant{Rights: fsm.Manage, Expires: time.Now().Add(time.Hour)}}
 		})
 		p.login()
 		p.sender(0, "orders")
@@ -289,7 +289,7 @@ func TestTokenExpiryDetachesLinks(t *testing.T) {
 
 func TestCloseForcesClients(t *testing.T) {
 	t.Parallel()
-	s, p := piped(t, newHouse("orders"))
+	s, p := piped(t, newFakeBroker("orders"))
 	p.login()
 	p.sender(0, "orders")
 	go func() {
@@ -307,7 +307,7 @@ func TestCloseForcesClients(t *testing.T) {
 
 func TestCloseDoesNotWaitForTheDeaf(t *testing.T) {
 	t.Parallel()
-	s, p := piped(t, newHouse("orders"))
+	s, p := piped(t, newFakeBroker("orders"))
 	p.login()
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -319,7 +319,7 @@ func TestCloseDoesNotWaitForTheDeaf(t *testing.T) {
 
 func TestConnectionsMax(t *testing.T) {
 	t.Parallel()
-	s, p := piped(t, newHouse("orders"), func(c *Config) { c.ConnectionsMax = 1 })
+	s, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.ConnectionsMax = 1 })
 	p.login()
 	connect(t, s).gone()
 	p.sender(0, "orders") // the first is not disturbed
@@ -328,7 +328,7 @@ func TestConnectionsMax(t *testing.T) {
 func TestConfigIsValidated(t *testing.T) {
 	t.Parallel()
 	good := DefaultConfig()
-	good.Broker, good.Authorizer = newHouse(), keys{}
+	good.Broker, good.Authorizer = newFakeBroker(), fakeAuthorizer{}
 	if err := good.Validate(); err != nil {
 		t.Fatal(err)
 	}
@@ -351,7 +351,7 @@ func TestConfigIsValidated(t *testing.T) {
 // A mistake of ours ends one connection, with a word to the client.
 func TestPanicEndsOneConnection(t *testing.T) {
 	t.Parallel()
-	s, p := piped(t, panicking{newHouse("orders")})
+	s, p := piped(t, panicking{newFakeBroker("orders")})
 	other := connect(t, s).login()
 	p.login()
 	p.sender(0, "orders")
@@ -365,9 +365,9 @@ func TestPanicEndsOneConnection(t *testing.T) {
 	<-other.ended
 }
 
-type panicking struct{ *house }
+type panicking struct{ *fakeBroker }
 
-func (panicking) Send(fsm.Place, []fsm.Message, func(fsm.Code)) { panic("a bug") }
+func (panicking) Send(fsm.EntityRef, []fsm.Message, func(fsm.Code)) { panic("a bug") }
 
 // An idle-time-out that would make us tick without end is refused, and says so (part 2, 2.4.5).
 func TestIdleTimeOutMin(t *testing.T) {
@@ -378,7 +378,7 @@ func TestIdleTimeOutMin(t *testing.T) {
 	}{{0, true}, {1, false}, {999, false}, {1000, true}} {
 		t.Run(fmt.Sprint(c.ms), func(t *testing.T) {
 			t.Parallel()
-			_, p := piped(t, newHouse("orders"))
+			_, p := piped(t, newFakeBroker("orders"))
 			if c.ok {
 				p.login(func(o *wire.Open, _ *wire.Begin) { o.IdleTimeOut = &c.ms })
 				p.sender(0, "orders")

@@ -52,32 +52,32 @@ func parseCommand(payload []byte) (any, error) {
 	return nil, fmt.Errorf("command: it is neither declare nor discharge")
 }
 
-// coordinate does one command to the coordinator.
-func (c *conn) coordinate(ctx context.Context, a *arrival) {
+// handleCommand does one command to the coordinator.
+func (c *conn) handleCommand(ctx context.Context, a *incomingDelivery) {
 	command, err := parseCommand(a.payload)
-	var why refusal
+	var cause refusal
 	answered := true
 	switch command := command.(type) {
 	case *wire.Declare:
-		why = c.declareFor(a, command)
+		cause = c.declareFor(a, command)
 	case *wire.Discharge:
-		why, answered = c.discharge(ctx, a, command)
+		cause, answered = c.discharge(ctx, a, command)
 	default:
-		why = refused(wire.ConditionDecodeError, "The coordinator cannot read the message: %s. Correct it.", err)
+		cause = newRefusal(wire.ConditionDecodeError, "The coordinator cannot read the message: %s. Correct it.", err)
 	}
 	a.payload = nil
 	if answered {
-		c.finishSend(ctx, a, why)
+		c.finishSend(ctx, a, cause)
 	}
 }
 
 // declareFor opens a transaction and puts its id into the answer.
-func (c *conn) declareFor(a *arrival, d *wire.Declare) refusal {
+func (c *conn) declareFor(a *incomingDelivery, d *wire.Declare) refusal {
 	switch {
 	case d.GlobalID != nil:
-		return refused(wire.ConditionNotImplemented, "Transactions over several brokers are not supported. Declare without a global-id.")
+		return newRefusal(wire.ConditionNotImplemented, "Transactions over several brokers are not supported. Declare without a global-id.")
 	case a.settled:
-		return refused(wire.ConditionNotAllowed, "Nobody can hear the id of a transaction that is declared settled. Send the declare unsettled.")
+		return newRefusal(wire.ConditionNotAllowed, "Nobody can hear the id of a transaction that is declared settled. Send the declare unsettled.")
 	}
 	var id txnID
 	_, _ = rand.Read(id[:]) // it never fails
@@ -86,27 +86,27 @@ func (c *conn) declareFor(a *arrival, d *wire.Declare) refusal {
 	if a.link.state != attached {
 		return unknownTransaction() // nobody hears it
 	}
-	why := c.declare(a.link, time.Now(), id)
+	cause := c.declare(a.link, time.Now(), id)
 	a.state = &wire.Declared{TxnID: id[:]}
-	return why
+	return cause
 }
 
 // discharge ends a transaction: with nothing done at the client's wish, or with all of it. answered
 // is false when the answer comes later.
-func (c *conn) discharge(ctx context.Context, a *arrival, d *wire.Discharge) (why refusal, answered bool) {
+func (c *conn) discharge(ctx context.Context, a *incomingDelivery, d *wire.Discharge) (cause refusal, answered bool) {
 	var id *txnID
 	if known, ok := txnIDOf(d.TxnID); ok {
 		id = &known
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	t, why := c.transaction(id)
+	t, cause := c.transaction(id)
 	switch {
-	case why.condition != "":
+	case cause.condition != "":
 	case d.Fail:
 		c.rollback(t)
-	case t.doom.condition != "":
-		why = t.rolledBack()
+	case t.rollbackReason.condition != "":
+		cause = t.rollbackOnlyRefusal()
 		c.rollback(t)
 	case t.operations == 0:
 		c.rollback(t) // nothing is done as wanted
@@ -114,93 +114,93 @@ func (c *conn) discharge(ctx context.Context, a *arrival, d *wire.Discharge) (wh
 		c.commit(ctx, t, a)
 		return refusal{}, false
 	}
-	return why, true
+	return cause, true
 }
 
-// storeWithin enlists the messages of a delivery that is part of a transaction.
-func (c *conn) storeWithin(ctx context.Context, a *arrival, messages []fsm.Message) {
+// storeInTransaction enlists the messages of a delivery that is part of a transaction.
+func (c *conn) storeInTransaction(ctx context.Context, a *incomingDelivery, messages []fsm.Message) {
 	c.mu.Lock()
-	why := c.enlistSends(a.within, a.link.place, a.link.viaPlace, messages)
+	cause := c.enlistSends(a.transaction, a.link.entity, a.link.viaEntity, messages)
 	c.unlock()
-	c.finishSend(ctx, a, why)
+	c.finishSend(ctx, a, cause)
 }
 
-// manageWithin does an operation of a request that is part of a transaction. Schedule and
+// manageInTransaction does an operation of a request that is part of a transaction. Schedule and
 // settle are enlisted. What only reads or locks is done at once, and what the machine
 // could not take back is refused. done is false for what is done as outside.
-func (c *conn) manageWithin(ctx context.Context, r *request, operation string, body wire.Map) (done bool) {
-	var say response
+func (c *conn) manageInTransaction(ctx context.Context, r *request, operation string, body wire.Map) (done bool) {
+	var resp response
 	switch operation {
 	case dispositionOperation:
-		say = c.dispositionWithin(r, body)
+		resp = c.dispositionInTransaction(r, body)
 	case scheduleOperation:
-		say = c.scheduleWithin(r, body)
+		resp = c.scheduleInTransaction(r, body)
 	case cancelOperation, batchDeleteOperation, setStateOperation, addRuleOperation, removeRuleOperation:
-		say = badRequest("")
-		say.refusal = notWithin(operation)
+		resp = badRequest("")
+		resp.refusal = notInTransaction(operation)
 	case deferredOperation:
 		if mode, given := integerOf(lookup(body, "receiver-settle-mode")); !given || mode != 0 {
 			return false
 		}
-		say = badRequest("")
-		say.refusal = notWithin("receive and delete")
+		resp = badRequest("")
+		resp.refusal = notInTransaction("receive and delete")
 	default:
 		return false
 	}
-	c.respond(ctx, r, say)
+	c.respond(ctx, r, resp)
 	return true
 }
 
-// dooms says whether a transaction can only be rolled back when an operation in it is refused:
+// causesRollback says whether a transaction can only be rolled back when an operation in it is refused:
 // if it would have changed something, and is not worth trying again.
-func dooms(operation string, why refusal) bool {
+func causesRollback(operation string, cause refusal) bool {
 	switch operation {
 	case dispositionOperation, scheduleOperation, cancelOperation, batchDeleteOperation, setStateOperation, addRuleOperation, removeRuleOperation:
-		return why.condition != "" && why.retry != mayHelp
+		return cause.condition != "" && cause.retry != retryLater
 	case deferredOperation:
-		return why.condition == wire.ConditionNotAllowed // taking for good
+		return cause.condition == wire.ConditionNotAllowed // taking for good
 	}
 	return false
 }
 
-func notWithin(operation string) refusal {
-	return refused(wire.ConditionNotAllowed, "The operation '%s' cannot be part of a transaction. Ask for it outside of one.", operation)
+func notInTransaction(operation string) refusal {
+	return newRefusal(wire.ConditionNotAllowed, "The operation '%s' cannot be part of a transaction. Ask for it outside of one.", operation)
 }
 
-// dispositionWithin is updateDisposition in a transaction.
-func (c *conn) dispositionWithin(r *request, body wire.Map) response {
-	settlements, say, ok := c.settlementsOf(r, body)
+// dispositionInTransaction is updateDisposition in a transaction.
+func (c *conn) dispositionInTransaction(r *request, body wire.Map) response {
+	settlements, resp, ok := c.settlementsOf(r, body)
 	if !ok {
-		return say
+		return resp
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	_, why := c.enlistSettlements(r.within, r.link.place, settlements)
-	return enlistedResponse(why, nil)
+	_, cause := c.enlistSettlements(r.transaction, r.link.entity, settlements)
+	return enlistedResponse(cause, nil)
 }
 
-// scheduleWithin is scheduleMessage in a transaction. The messages have no numbers before the
+// scheduleInTransaction is scheduleMessage in a transaction. The messages have no numbers before the
 // commit, so each is told as 0: who wants to cancel one later asks for its number by a peek.
-func (c *conn) scheduleWithin(r *request, body wire.Map) response {
-	messages, say, ok := c.scheduledMessages(r, body)
+func (c *conn) scheduleInTransaction(r *request, body wire.Map) response {
+	messages, resp, ok := c.scheduledMessages(r, body)
 	if !ok {
-		return say
+		return resp
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	why := c.enlistSends(r.within, r.link.place, nil, messages)
-	return enlistedResponse(why, wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: make([]int64, len(messages))}}})
+	cause := c.enlistSends(r.transaction, r.link.entity, nil, messages)
+	return enlistedResponse(cause, wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: make([]int64, len(messages))}}})
 }
 
 // enlistedResponse is the response to a request that was enlisted, or not.
-func enlistedResponse(why refusal, body wire.Map) response {
-	switch why.condition {
+func enlistedResponse(cause refusal, body wire.Map) response {
+	switch cause.condition {
 	case "":
 		return success(body)
 	case wire.ConditionResourceLimitExceeded:
-		return response{verdict: verdict{why, http.StatusForbidden}}
+		return response{errorReply: errorReply{cause, http.StatusForbidden}}
 	case wire.ConditionMessageLockLost:
-		return response{verdict: verdict{why, http.StatusGone}}
+		return response{errorReply: errorReply{cause, http.StatusGone}}
 	}
-	return response{verdict: verdict{why, http.StatusBadRequest}}
+	return response{errorReply: errorReply{cause, http.StatusBadRequest}}
 }

@@ -28,7 +28,7 @@ func unhex(t testing.TB, s string) []byte {
 // id is the one of the answer.
 func TestCoordinatorGolden(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newLedger())
+	_, p := piped(t, newTransactionLog())
 	p.login()
 	// attach: name "c", handle 0, sender, source without fields, target described 0x30 as
 	// list0; trailing fields left off.
@@ -109,7 +109,7 @@ func (p *peer) read(b []byte) {
 
 func TestCoordinatorRefusesCommands(t *testing.T) {
 	t.Parallel()
-	p := controller(t, newLedger("orders"))
+	p := transactionPeer(t, newTransactionLog("orders"))
 	p.command(0, &wire.Declare{GlobalID: []byte{1}})
 	p.refused(0, wire.RoleReceiver, wire.ConditionNotImplemented)
 	p.command(1, "declare")
@@ -138,7 +138,7 @@ func TestCoordinatorRefusesCommands(t *testing.T) {
 // The credit of a coordinator comes back, however many transactions there are.
 func TestCoordinatorCredit(t *testing.T) {
 	t.Parallel()
-	p := controller(t, newLedger())
+	p := transactionPeer(t, newTransactionLog())
 	left := requestCreditMax
 	for id := uint32(0); id < 5*requestCreditMax; id += 2 {
 		var txn []byte
@@ -169,7 +169,7 @@ func TestCoordinatorCredit(t *testing.T) {
 // Java has one coordinator link of the same name in each session.
 func TestCoordinatorsOfOneName(t *testing.T) {
 	t.Parallel()
-	p := controller(t, newLedger("orders"))
+	p := transactionPeer(t, newTransactionLog("orders"))
 	txn := p.declare(0)
 	p.sendOn(1, &wire.Begin{IncomingWindow: 5000, OutgoingWindow: 5000})
 	expect[*wire.Begin](p)
@@ -192,14 +192,14 @@ func TestCoordinatorsOfOneName(t *testing.T) {
 func TestCoordinatorProvesNothing(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newLedger("orders"))
+		_, p := piped(t, newTransactionLog("orders"))
 		p.anonymous(&wire.Open{ContainerID: "test"}, &wire.Begin{IncomingWindow: 5000, OutgoingWindow: 5000})
 		p.coordinator(coordinatorHandle)
 		p.declare(0)
 		before := time.Now()
 		for {
 			if c, ok := p.next().Body.(*wire.Close); ok {
-				if d := time.Since(before); d < proveWithin-time.Second || d > proveWithin+time.Second || c.Error.Condition != wire.ConditionConnectionForced {
+				if d := time.Since(before); d < authenticateWithin-time.Second || d > authenticateWithin+time.Second || c.Error.Condition != wire.ConditionConnectionForced {
 					t.Errorf("after %v: %+v", d, c.Error)
 				}
 				break
@@ -239,7 +239,7 @@ func TestTransactionEndsWithItsCoordinator(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newLedger("orders")
+			b := newTransactionLog("orders")
 			s, p := piped(t, b)
 			p.login()
 			conn := onlyConn(t, s)
@@ -269,15 +269,15 @@ func (c *conn) nothingHeld(t testing.TB) {
 	t.Helper()
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.transactions) != 0 || c.transacted != 0 || c.committing != 0 {
-		t.Errorf("%d transactions, %d bytes, %d committing", len(c.transactions), c.transacted, c.committing)
+	if len(c.transactions) != 0 || c.transactedBytes != 0 || c.committing != 0 {
+		t.Errorf("%d transactions, %d bytes, %d committing", len(c.transactions), c.transactedBytes, c.committing)
 	}
 }
 
 // The connection goes while the broker works: nobody is told, and nothing breaks.
 func TestConnectionGoesDuringCommit(t *testing.T) {
 	t.Parallel()
-	b := newLedger("orders")
+	b := newTransactionLog("orders")
 	b.wait = make(chan struct{})
 	s, p := piped(t, b)
 	p.login()
@@ -304,7 +304,7 @@ func TestConnectionGoesDuringCommit(t *testing.T) {
 func TestTransactionWithin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		b := newLedger("orders")
+		b := newTransactionLog("orders")
 		s, p := piped(t, b)
 		p.login()
 		p.coordinator(coordinatorHandle)
@@ -331,7 +331,7 @@ func TestTransactionWithin(t *testing.T) {
 
 func TestTransactionsLapsedMax(t *testing.T) {
 	t.Parallel()
-	s, p := piped(t, newLedger())
+	s, p := piped(t, newTransactionLog())
 	p.login()
 	p.coordinator(coordinatorHandle)
 	c := onlyConn(t, s)
@@ -342,18 +342,18 @@ func TestTransactionsLapsedMax(t *testing.T) {
 		l, _ = session.links[coordinatorHandle].(*incomingLink)
 	}
 	now := time.Now()
-	for i := range transactionsLapsedMax + 5 {
-		if why := c.declare(l, now, txnID{byte(i)}); why.condition != "" {
-			t.Fatal(why)
+	for i := range expiredTransactionsMax + 5 {
+		if cause := c.declare(l, now, txnID{byte(i)}); cause.condition != "" {
+			t.Fatal(cause)
 		}
-		c.lapse(now.Add(transactionWithin - 1))
+		c.expireTransactions(now.Add(transactionWithin - 1))
 		if len(c.transactions) != 1 {
 			t.Fatal("too early")
 		}
-		c.lapse(now.Add(transactionWithin))
+		c.expireTransactions(now.Add(transactionWithin))
 	}
-	if len(c.lapsed) != transactionsLapsedMax || len(c.transactions) != 0 {
-		t.Errorf("%d remembered, %d open", len(c.lapsed), len(c.transactions))
+	if len(c.expiredTransactions) != expiredTransactionsMax || len(c.transactions) != 0 {
+		t.Errorf("%d remembered, %d open", len(c.expiredTransactions), len(c.transactions))
 	}
 	_, first := c.transaction(&txnID{4})
 	_, last := c.transaction(&txnID{5})
@@ -365,11 +365,11 @@ func TestTransactionsLapsedMax(t *testing.T) {
 // A link whose messages go through another entity needs both, and rights on both.
 func TestSendVia(t *testing.T) {
 	t.Parallel()
-	b := newLedger("via", "orders", "off")
+	b := newTransactionLog("via", "orders", "off")
 	b.topic("topic", "sub")
 	b.change("off", func(s *fsm.EntitySettings) { s.Status = fsm.SendDisabled })
 	b.change("via", func(s *fsm.EntitySettings) { s.MaxMessageBytes = 1000 })
-	p := controller(t, b)
+	p := transactionPeer(t, b)
 	attach := func(handle uint32, via, to string) *wire.Attach {
 		p.send(&wire.Attach{
 			Name: "v" + via + to, Handle: handle, Role: wire.RoleSender, Source: &wire.Source{}, Target: &wire.Target{Address: via},
@@ -417,7 +417,7 @@ func TestSendVia(t *testing.T) {
 
 func TestRightsOfSendVia(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newLedger("via", "orders"))
+	_, p := piped(t, newTransactionLog("via", "orders"))
 	p.anonymous(&wire.Open{ContainerID: "test"}, &wire.Begin{IncomingWindow: 5000, OutgoingWindow: 5000})
 	attach := func(handle uint32) {
 		p.send(&wire.Attach{

@@ -17,7 +17,7 @@ import (
 // credit all the same, every time.
 func TestGoAMQPDrainsAgainAndAgain(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	_, address := gateway(t, h)
 	session := plain(t, address)
 	ctx := within(t, 20*time.Second)
@@ -49,7 +49,7 @@ func TestGoAMQPDrainsAgainAndAgain(t *testing.T) {
 // hold (docs/requirements.md#c3). Every message is completed once, none is lost.
 func TestCrowd(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	_, address := gateway(t, h)
 	ctx := within(t, 60*time.Second)
 	const senders, each = 4, 250
@@ -138,7 +138,7 @@ func TestCrowd(t *testing.T) {
 			select {
 			case <-tick.C:
 				if h.counts("orders").Locked > 0 && h.idle() {
-					h.pass(31 * time.Second)
+					h.advanceClock(31 * time.Second)
 				}
 			case <-done.Done():
 				return
@@ -159,7 +159,7 @@ func TestCrowd(t *testing.T) {
 }
 
 // idle says that nothing but locked messages is left.
-func (h *house) idle() bool {
+func (h *fakeBroker) idle() bool {
 	c := h.counts("orders")
 	return c.Active == c.Locked
 }

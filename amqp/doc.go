@@ -1,6 +1,6 @@
 // Package amqp is the gateway: it speaks AMQP 1.0 with clients, in the exact words of
 // the standard and with the habits of the Service Bus client libraries. It knows
-// nothing of logs, leaders or members: all that it wants of the house is the Broker
+// nothing of logs, leaders or members: all that it wants of the broker is the Broker
 // interface, and the Authorizer for credentials.
 //
 //	client ── frames ──► reader ── parse ──► Broker.Send, Settle, Receiver.Lock ...

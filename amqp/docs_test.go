@@ -27,7 +27,7 @@ func TestDocsErrors(t *testing.T) {
 		if strings.HasPrefix(code.String(), "code ") {
 			break // behind the last one
 		}
-		v := verdictOf(code)
+		v := errorReplyOf(code)
 		fmt.Fprintf(&rows, "| %s | `%s` | %d | %s | %s |\n", code, v.condition, v.status, document.Cell(v.text), v.retry.advice())
 		if !strings.Contains(string(content), "### `"+string(v.condition)+"`\n") {
 			t.Errorf("%s has no section on %s, which clients get for %q", errorsDocument, v.condition, code)

@@ -8,20 +8,20 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// slowHouse has not yet looked for messages when a waiting Lock is cancelled at once: its
+// slowReceiveBroker has not yet looked for messages when a waiting Lock is cancelled at once: its
 // leader is far away, or busy.
-type slowHouse struct{ *house }
+type slowReceiveBroker struct{ *fakeBroker }
 
-func (h slowHouse) Receiver(at fsm.Place, takes bool) Receiver {
-	return &slowLane{Receiver: h.house.Receiver(at, takes)}
+func (h slowReceiveBroker) Receiver(at fsm.EntityRef, receiveAndDelete bool) Receiver {
+	return &slowReceiver{Receiver: h.fakeBroker.Receiver(at, receiveAndDelete)}
 }
 
-type slowLane struct {
+type slowReceiver struct {
 	Receiver
 	cancelled func()
 }
 
-func (l *slowLane) Lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
+func (l *slowReceiver) Lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
 	if wait > 0 {
 		l.cancelled = func() { done(fsm.Timeout, nil) }
 		return
@@ -29,15 +29,15 @@ func (l *slowLane) Lock(most, mostBytes int, wait time.Duration, done func(fsm.C
 	l.Receiver.Lock(most, mostBytes, wait, done)
 }
 
-func (l *slowLane) Cancel() { l.cancelled() }
+func (l *slowReceiver) Cancel() { l.cancelled() }
 
 // A drain on the heels of the credit brings what is there, although the call for the credit
 // was cancelled before the broker looked.
 func TestDrainOnTheHeelsOfCredit(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.messages(t, "orders", 3)
-	_, p := piped(t, slowHouse{h})
+	_, p := piped(t, slowReceiveBroker{h})
 	p.login()
 	p.receiver(0, "orders")
 	p.credit(0, 0, 10)

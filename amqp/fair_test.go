@@ -16,7 +16,7 @@ import (
 // scarce (docs/requirements.md#c1): nobody who waits is passed over, however much credit others have.
 func TestReceiversShareFairly(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	_, address := gateway(t, h)
 	ctx := within(t, 60*time.Second)
 	credits := []int32{1, 1, 10, 10, 100, 100, 1000, 1000}
@@ -81,7 +81,7 @@ func TestReceiversShareFairly(t *testing.T) {
 }
 
 // waitForReceivers waits until n receivers wait.
-func (h *house) waitForReceivers(t *testing.T, n int) {
+func (h *fakeBroker) waitForReceivers(t *testing.T, n int) {
 	t.Helper()
 	tick := time.NewTicker(time.Millisecond)
 	defer tick.Stop()
@@ -101,7 +101,7 @@ func (h *house) waitForReceivers(t *testing.T, n int) {
 // A burst is divided among those who wait, none of whom gets more than its credit.
 func TestBurstIsDivided(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	peers := make([]*peer, 4)
 	s, first := piped(t, h)
 	for i := range peers {
@@ -138,7 +138,7 @@ func TestBurstIsDivided(t *testing.T) {
 // What a receiver gives back unseen is no attempt, whatever way it goes back.
 func TestReleasedIsNoAttempt(t *testing.T) {
 	t.Parallel()
-	h := newHouseOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 256 << 10}, "orders")
+	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 256 << 10}, "orders")
 	h.messages(t, "orders", 1)
 	_, p := piped(t, h)
 	p.login()
@@ -175,7 +175,7 @@ func TestAdvertisedSizes(t *testing.T) {
 		{4 << 20, 4 << 20, batchBytesMax, 4<<20 + requestOverhead},
 		{100 << 20, messageBytesMax, batchBytesMax, messageBytesMax + requestOverhead},
 	} {
-		h := newHouseOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: uint32(c.entity)}, "orders")
+		h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: uint32(c.entity)}, "orders")
 		_, p := piped(t, h)
 		p.login()
 		for handle, want := range map[uint32][2]uint64{0: {c.message, c.batch}, 1: {c.request, batchBytesMax}} {
@@ -193,7 +193,7 @@ func TestAdvertisedSizes(t *testing.T) {
 // With large messages allowed, batches stay small and single messages may be large.
 func TestSDKBatchLimit(t *testing.T) {
 	t.Parallel()
-	h := newHouseOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 4 << 20}, "orders")
+	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 4 << 20}, "orders")
 	p := sdkPairOf(t, h, nil)
 	batch, err := p.sender.NewMessageBatch(p.ctx, nil)
 	p.must(err)

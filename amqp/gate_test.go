@@ -22,15 +22,15 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// gate is an Authorizer that says what a test wants it to, and remembers who asked.
-type gate struct {
+// scriptedAuthorizer is an Authorizer that says what a test wants it to, and remembers who asked.
+type scriptedAuthorizer struct {
 	mu     sync.Mutex
 	asked  []Client
 	err    error            // refuses everybody
 	grants map[string]Grant // by audience, for tokens; by user or common name, for the others
 }
 
-func (g *gate) answer(from Client, name string) (Grant, error) {
+func (g *scriptedAuthorizer) answer(from Client, name string) (Grant, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.asked = append(g.asked, from)
@@ -44,28 +44,28 @@ func (g *gate) answer(from Client, name string) (Grant, error) {
 	return grant, nil
 }
 
-func (g *gate) Token(_ context.Context, from Client, _, _, audience string) (Grant, error) {
+func (g *scriptedAuthorizer) Token(_ context.Context, from Client, _, _, audience string) (Grant, error) {
 	grant, err := g.answer(from, audience)
 	return authorized(grant, from, audience), err
 }
 
-func (g *gate) Password(_ context.Context, from Client, user, _ string) (Grant, error) {
+func (g *scriptedAuthorizer) Password(_ context.Context, from Client, user, _ string) (Grant, error) {
 	return g.answer(from, user)
 }
 
-func (g *gate) Certificate(_ context.Context, from Client, c *x509.Certificate) (Grant, error) {
+func (g *scriptedAuthorizer) Certificate(_ context.Context, from Client, c *x509.Certificate) (Grant, error) {
 	return g.answer(from, c.Subject.CommonName)
 }
 
 // give sets what a name gets from now on.
-func (g *gate) give(name string, grant Grant) {
+func (g *scriptedAuthorizer) give(name string, grant Grant) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.grants[name] = grant
 }
 
 // through makes a Server ask the gate.
-func (g *gate) through(c *Config) { c.Authorizer = g }
+func (g *scriptedAuthorizer) through(c *Config) { c.Authorizer = g }
 
 // unknown sends everything up to begin with a mechanism that proves nothing.
 func (p *peer) unknown() *peer {
@@ -98,22 +98,22 @@ func (p *peer) refusedLink() *wire.Error {
 	return d.Error
 }
 
-// journal is an audit log that a test reads.
-type journal struct {
+// auditCapture is an audit log that a test reads.
+type auditCapture struct {
 	mu sync.Mutex
 	b  bytes.Buffer
 }
 
-func (j *journal) Write(b []byte) (int, error) {
+func (j *auditCapture) Write(b []byte) (int, error) {
 	j.mu.Lock()
 	defer j.mu.Unlock()
 	return j.b.Write(b)
 }
 
-func (j *journal) into(c *Config) { c.Audit = slog.New(slog.NewJSONHandler(j, nil)) }
+func (j *auditCapture) into(c *Config) { c.Audit = slog.New(slog.NewJSONHandler(j, nil)) }
 
 // lines are those written so far, without time and level.
-func (j *journal) lines(t *testing.T) (lines []map[string]any) {
+func (j *auditCapture) lines(t *testing.T) (lines []map[string]any) {
 	t.Helper()
 	j.mu.Lock()
 	defer j.mu.Unlock()

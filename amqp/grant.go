@@ -29,7 +29,7 @@ type grant struct {
 func (g *grant) expired(now time.Time) bool { return !g.Expires.IsZero() && !now.Before(g.Expires) }
 
 // revoked says whether the key behind it was changed or removed.
-func (g *grant) revoked() bool { return g.Still != nil && !g.Still() }
+func (g *grant) revoked() bool { return g.Valid != nil && !g.Valid() }
 
 // grants is what the credentials put on a connection allow, by the Path that was authorized. The path
 // "" is the namespace. Owned by the connection's mutex.
@@ -49,34 +49,34 @@ func (g grants) put(add grant) (old grant, ok bool) {
 // allow says whether the grants for path, for the entity that it is a part of, and for the
 // namespace give right together. stale says that one of them counts no more because its key
 // is gone, and is still here.
-func (g grants) allow(path string, right fsm.Rights, now time.Time) (ok, stale bool) {
+func (g grants) allow(path string, right fsm.Rights, now time.Time) (ok, revoked bool) {
 	path = fsm.PathKey(path)
 	var have fsm.Rights
 	for {
 		if grant, known := g[path]; known && !grant.expired(now) {
 			if grant.revoked() {
-				stale = true
+				revoked = true
 			} else {
 				have |= grant.Rights
 			}
 		}
 		if have&right == right {
-			return true, stale
+			return true, revoked
 		}
 		if path == "" {
-			return false, stale
+			return false, revoked
 		}
 		path = fsm.PathAbove(path)
 	}
 }
 
-// loss is why a grant counts no more.
-type loss uint8
+// lossReason is why a grant counts no more.
+type lossReason uint8
 
 const (
-	ranOut   loss = iota
-	keyGone       // its rule was removed, or its key changed
-	replaced      // by one with fewer rights
+	grantExpired  lossReason = iota
+	keyRevoked               // its rule was removed, or its key changed
+	grantReplaced            // by one with fewer rights
 )
 
 // lostGrants are grants that count no more, by path.
@@ -84,32 +84,32 @@ type lostGrants map[string]lostGrant
 
 type lostGrant struct {
 	grant
-	why loss
+	reason lossReason
 }
 
-// drop takes out the grants that have run out and, with ask, those whose key is gone, and
+// removeInvalid takes out the grants that have run out and, with ask, those whose key is gone, and
 // returns them.
-func (g grants) drop(now time.Time, ask bool) (lost lostGrants) {
+func (g grants) removeInvalid(now time.Time, checkKeys bool) (lost lostGrants) {
 	for path, held := range g {
-		why := ranOut
+		cause := grantExpired
 		switch {
 		case held.expired(now):
-		case ask && held.revoked():
-			why = keyGone
+		case checkKeys && held.revoked():
+			cause = keyRevoked
 		default:
 			continue
 		}
 		if lost == nil {
 			lost = make(lostGrants)
 		}
-		lost[path] = lostGrant{held, why}
+		lost[path] = lostGrant{held, cause}
 		delete(g, path)
 	}
 	return lost
 }
 
-// of is the grant that gave a right for path before.
-func (l lostGrants) of(path string, right fsm.Rights) (lostGrant, bool) {
+// find is the grant that gave a right for path before.
+func (l lostGrants) find(path string, right fsm.Rights) (lostGrant, bool) {
 	for path = fsm.PathKey(path); ; path = fsm.PathAbove(path) {
 		if lost, ok := l[path]; ok && lost.Rights&right != 0 {
 			return lost, true
@@ -127,7 +127,7 @@ func (g grants) next() (first time.Time, revocable bool) {
 		if e := grant.Expires; !e.IsZero() && (first.IsZero() || e.Before(first)) {
 			first = e
 		}
-		revocable = revocable || grant.Still != nil
+		revocable = revocable || grant.Valid != nil
 	}
 	return first, revocable
 }

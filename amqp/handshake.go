@@ -26,7 +26,7 @@ func (c *conn) handshake(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("read protocol header: %w", err)
 	}
-	c.enter(c.secured().ServerName)
+	c.selectNamespace(c.tlsState().ServerName)
 	if string(header[:]) == headerSASL {
 		if err := c.sasl(ctx); err != nil {
 			return err
@@ -59,14 +59,14 @@ func (c *conn) open(ctx context.Context) error {
 			return fmt.Errorf("%T instead of open: %w", frame.Body, errProtocol)
 		}
 	}
-	if !c.agree(ctx, peer) {
+	if !c.negotiate(ctx, peer) {
 		return errProtocol // timed out just now
 	}
-	if why := tooImpatient(peer); why != nil {
-		c.fail(ctx, why)
+	if cause := idleTimeOutTooShort(peer); cause != nil {
+		c.fail(ctx, cause)
 		return nil
 	}
-	if peer.Hostname == nil || c.enter(*peer.Hostname) {
+	if peer.Hostname == nil || c.selectNamespace(*peer.Hostname) {
 		return nil
 	}
 	// A right in one namespace says nothing of another one. Our open goes first: before it
@@ -80,9 +80,9 @@ func (c *conn) open(ctx context.Context) error {
 	return nil
 }
 
-// tooImpatient is what a connection is closed with whose idle-time-out is so short that keeping
+// idleTimeOutTooShort is what a connection is closed with whose idle-time-out is so short that keeping
 // it would be work (part 2, 2.4.5); nil when it is not. 0 is none at all.
-func tooImpatient(peer *wire.Open) *wire.Error {
+func idleTimeOutTooShort(peer *wire.Open) *wire.Error {
 	if peer.IdleTimeOut == nil || *peer.IdleTimeOut == 0 || time.Duration(*peer.IdleTimeOut)*time.Millisecond >= idleTimeOutMin {
 		return nil
 	}
@@ -90,13 +90,13 @@ func tooImpatient(peer *wire.Open) *wire.Error {
 		"The idle-time-out of %d ms is too short. Announce %d ms or more, or none.", *peer.IdleTimeOut, idleTimeOutMin/time.Millisecond)}
 }
 
-// agree answers the peer's open and takes over what it asks for; false when the connection
+// negotiate answers the peer's open and takes over what it asks for; false when the connection
 // is over.
-func (c *conn) agree(ctx context.Context, peer *wire.Open) bool {
+func (c *conn) negotiate(ctx context.Context, peer *wire.Open) bool {
 	frameMax, channels, idle := uint32(frameBytesMax), uint16(channelMax), uint32(idleTimeOut/time.Millisecond)
 	c.mu.Lock()
 	defer c.unlock()
-	if c.phase != starting {
+	if c.phase != phaseOpening {
 		return false
 	}
 	c.emit(0, &wire.Open{
@@ -117,10 +117,10 @@ func (c *conn) agree(ctx context.Context, peer *wire.Open) bool {
 		c.channelMax = min(channelMax, *peer.ChannelMax)
 	}
 	if peer.IdleTimeOut != nil && *peer.IdleTimeOut != 0 {
-		c.peerIdle = max(idleTimeOutMin, time.Duration(*peer.IdleTimeOut)*time.Millisecond)
+		c.peerIdleTimeout = max(idleTimeOutMin, time.Duration(*peer.IdleTimeOut)*time.Millisecond)
 	}
-	c.phase = opened
-	c.retime()
+	c.phase = phaseOpen
+	c.resetTimer()
 	c.log.DebugContext(ctx, "connection opened", "container", peer.ContainerID, "frame_max", c.peerFrameMax)
 	return true
 }

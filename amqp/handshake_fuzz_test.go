@@ -15,16 +15,16 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// closedHouse is a house that notes whether anybody got in: what is asked for a link or a request
+// closedBroker is a broker that notes whether anybody got in: what is asked for a link or a request
 // that needs a right.
-type closedHouse struct {
-	*house
+type closedBroker struct {
+	*fakeBroker
 	entered atomic.Bool
 }
 
-func (h *closedHouse) Resolve(ctx context.Context, in fsm.NamespaceID, path string) (fsm.Place, error) {
+func (h *closedBroker) Resolve(ctx context.Context, in fsm.NamespaceID, path string) (fsm.EntityRef, error) {
 	h.entered.Store(true)
-	return h.house.Resolve(ctx, in, path)
+	return h.fakeBroker.Resolve(ctx, in, path)
 }
 
 // Whatever a client without a credential says from the first byte on, it does not get in,
@@ -46,15 +46,15 @@ func FuzzHandshake(f *testing.F) {
 	f.Add(bytes.Join([][]byte{[]byte(headerAMQP), session, odd}, nil), uint16(50)) // told in a text that was no UTF-8
 	f.Add([]byte("AMQP\x02\x01\x00\x00"), uint16(1))
 	f.Fuzz(func(t *testing.T, said []byte, step uint16) {
-		h := &closedHouse{house: newHouse("orders")}
-		var log journal
+		h := &closedBroker{fakeBroker: newFakeBroker("orders")}
+		var log auditCapture
 		config := DefaultConfig()
-		config.Broker, config.Authorizer, config.Logger = h, &gate{}, slog.New(slog.NewTextHandler(&log, nil))
+		config.Broker, config.Authorizer, config.Logger = h, &scriptedAuthorizer{}, slog.New(slog.NewTextHandler(&log, nil))
 		s, err := Open(t.Context(), config)
 		if err != nil {
 			t.Fatal(err)
 		}
-		peer := &recital{said: said, step: 1 + int(step)}
+		peer := &recordedConn{said: said, step: 1 + int(step)}
 		s.Serve(context.Background(), peer)
 		if err := s.Close(t.Context()); err != nil {
 			t.Fatal(err)
@@ -69,15 +69,15 @@ func FuzzHandshake(f *testing.F) {
 	})
 }
 
-// recital is a peer that says what it has to say, whatever it is told, and goes.
-type recital struct {
+// recordedConn is a peer that says what it has to say, whatever it is told, and goes.
+type recordedConn struct {
 	nopConn
 	said  []byte
 	step  int
 	heard []byte // by the one writer of the connection
 }
 
-func (r *recital) Read(b []byte) (int, error) {
+func (r *recordedConn) Read(b []byte) (int, error) {
 	if len(r.said) == 0 {
 		return 0, io.EOF
 	}
@@ -86,14 +86,14 @@ func (r *recital) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-func (r *recital) Write(b []byte) (int, error) {
+func (r *recordedConn) Write(b []byte) (int, error) {
 	r.heard = append(r.heard, b...)
 	return len(b), nil
 }
 
-func (*recital) Close() error                     { return nil }
-func (*recital) SetReadDeadline(time.Time) error  { return nil }
-func (*recital) SetWriteDeadline(time.Time) error { return nil }
+func (*recordedConn) Close() error                     { return nil }
+func (*recordedConn) SetReadDeadline(time.Time) error  { return nil }
+func (*recordedConn) SetWriteDeadline(time.Time) error { return nil }
 
 // understood fails unless bytes are headers and frames.
 func understood(t *testing.T, heard []byte) {

@@ -8,19 +8,19 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// heldLane is a Session of the house, and before that the wish for one.
-type heldLane struct {
-	*lane
-	wants    fsm.AcceptSession
+// fakeSession is a Session of the broker, and before that the wish for one.
+type fakeSession struct {
+	*fakeReceiver
+	wanted   fsm.AcceptSession
 	accepted func(fsm.Code, Session)
 	waiting  *time.Timer
 	until    fsm.Instant
 }
 
-func (h *house) AcceptSession(at fsm.Place, name *string, takes bool, wait time.Duration, done func(fsm.Code, Session)) func() {
-	s := &heldLane{lane: &lane{house: h, at: at, takes: takes}, wants: fsm.AcceptSession{Entity: at.ID, Named: name != nil}, accepted: done}
+func (h *fakeBroker) AcceptSession(at fsm.EntityRef, name *string, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, Session)) func() {
+	s := &fakeSession{fakeReceiver: &fakeReceiver{broker: h, at: at, receiveAndDelete: receiveAndDelete}, wanted: fsm.AcceptSession{Entity: at.ID, Named: name != nil}, accepted: done}
 	if name != nil {
-		s.wants.ID = *name
+		s.wanted.ID = *name
 	}
 	h.mu.Lock()
 	call := s.try()
@@ -35,9 +35,9 @@ func (h *house) AcceptSession(at fsm.Place, name *string, takes bool, wait time.
 	return s.giveUp
 }
 
-// try asks the machine once; nil when there is no session to be had. house.mu is held.
-func (s *heldLane) try() func() {
-	r := s.house.apply(s.wants)
+// try asks the machine once; nil when there is no session to be had. broker.mu is held.
+func (s *fakeSession) try() func() {
+	r := s.broker.apply(s.wanted)
 	switch {
 	case r.Code != fsm.OK:
 		return func() { s.accepted(r.Code, nil) }
@@ -51,8 +51,8 @@ func (s *heldLane) try() func() {
 	return func() { s.accepted(fsm.OK, s) }
 }
 
-func (s *heldLane) giveUp() {
-	h := s.house
+func (s *fakeSession) giveUp() {
+	h := s.broker
 	h.mu.Lock()
 	i := slices.Index(h.accepts, s)
 	if i >= 0 {
@@ -65,18 +65,18 @@ func (s *heldLane) giveUp() {
 }
 
 // acceptsWaiting is how many wait for a session.
-func (h *house) acceptsWaiting() int {
+func (h *fakeBroker) acceptsWaiting() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return len(h.accepts)
 }
 
-func (s *heldLane) Name() string { return s.session.ID }
+func (s *fakeSession) Name() string { return s.session.ID }
 
-func (s *heldLane) Until() fsm.Instant { return s.until }
+func (s *fakeSession) Until() fsm.Instant { return s.until }
 
-func (s *heldLane) Renew(done func(fsm.Code, fsm.Instant)) {
-	r := s.house.do(fsm.RenewSession{Entity: s.at.ID, Lock: s.session})
+func (s *fakeSession) Renew(done func(fsm.Code, fsm.Instant)) {
+	r := s.broker.do(fsm.RenewSession{Entity: s.at.ID, Lock: s.session})
 	if r.Code != fsm.OK {
 		done(r.Code, 0)
 		return
@@ -84,14 +84,14 @@ func (s *heldLane) Renew(done func(fsm.Code, fsm.Instant)) {
 	done(fsm.OK, r.Untils[0])
 }
 
-func (s *heldLane) State(context.Context) ([]byte, error) {
-	s.house.mu.Lock()
-	defer s.house.mu.Unlock()
-	ref, set, code := s.house.queues.SessionState(s.at.ID, s.session)
+func (s *fakeSession) State(context.Context) ([]byte, error) {
+	s.broker.mu.Lock()
+	defer s.broker.mu.Unlock()
+	ref, set, code := s.broker.queues.SessionState(s.at.ID, s.session)
 	if code != fsm.OK || !set {
 		return nil, codeError(code)
 	}
-	return append([]byte{}, s.house.bodiesOf.Read(ref)...), nil
+	return append([]byte{}, s.broker.bodiesOf.Read(ref)...), nil
 }
 
 func codeError(code fsm.Code) error {
@@ -101,26 +101,26 @@ func codeError(code fsm.Code) error {
 	return code
 }
 
-func (s *heldLane) SetState(_ context.Context, state []byte) error {
-	return codeError(s.house.do(fsm.SetSessionState{Entity: s.at.ID, Lock: s.session, State: state, Clear: state == nil}).Code)
+func (s *fakeSession) SetState(_ context.Context, state []byte) error {
+	return codeError(s.broker.do(fsm.SetSessionState{Entity: s.at.ID, Lock: s.session, State: state, Clear: state == nil}).Code)
 }
 
-func (s *heldLane) Fetch(sequences []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery)) {
-	r := s.house.do(fsm.FetchDeferred{Address: s.at.Address(), Sequences: sequences, Delete: takes, Session: s.session})
+func (s *fakeSession) Fetch(sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
+	r := s.broker.do(fsm.FetchDeferred{Address: s.at.Address(), Sequences: sequences, Delete: receiveAndDelete, Session: s.session})
 	done(r.Code, r.Deliveries)
 }
 
-func (s *heldLane) Release(done func()) {
+func (s *fakeSession) Release(done func()) {
 	s.Close()
 	done()
 }
 
-func (s *heldLane) Close() {
-	s.house.do(fsm.ReleaseSession{Entity: s.at.ID, Lock: s.session})
-	s.lane.Close()
+func (s *fakeSession) Close() {
+	s.broker.do(fsm.ReleaseSession{Entity: s.at.ID, Lock: s.session})
+	s.fakeReceiver.Close()
 }
 
-func (h *house) PurgeSession(_ context.Context, at fsm.Place, session string, before fsm.Instant, most int) (int, error) {
+func (h *fakeBroker) PurgeSession(_ context.Context, at fsm.EntityRef, session string, before fsm.Instant, most int) (int, error) {
 	h.mu.Lock()
 	lock, reach, code := h.queues.PurgeableInSession(at.ID, session, before, most)
 	h.mu.Unlock()
@@ -143,15 +143,15 @@ func (h *house) PurgeSession(_ context.Context, at fsm.Place, session string, be
 	return gone, codeError(h.do(fsm.SettleMessages{Address: at.Address(), Settlements: settlements}).Code)
 }
 
-func (h *house) PeekSession(_ context.Context, at fsm.Place, session string, from fsm.SequenceNumber, most, _ int) ([]fsm.Delivery, error) {
+func (h *fakeBroker) PeekSession(_ context.Context, at fsm.EntityRef, session string, from fsm.SequenceNumber, most, _ int) ([]fsm.Delivery, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	found := h.queues.PeekSession(at.ID, session, from, most)
-	h.fill(found)
+	h.loadPayloads(found)
 	return found, nil
 }
 
-func (h *house) Sessions(_ context.Context, at fsm.Place, after fsm.Instant, skip, most int) ([]string, error) {
+func (h *fakeBroker) Sessions(_ context.Context, at fsm.EntityRef, after fsm.Instant, skip, most int) ([]string, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	list, _ := h.queues.Sessions(at.ID, after, skip, most)
@@ -162,23 +162,23 @@ func (h *house) Sessions(_ context.Context, at fsm.Place, after fsm.Instant, ski
 	return names, nil
 }
 
-func (n *nothing) AcceptSession(fsm.Place, *string, bool, time.Duration, func(fsm.Code, Session)) func() {
+func (n *noopBroker) AcceptSession(fsm.EntityRef, *string, bool, time.Duration, func(fsm.Code, Session)) func() {
 	return func() {}
 }
 
-func (n *nothing) PurgeSession(context.Context, fsm.Place, string, fsm.Instant, int) (int, error) {
+func (n *noopBroker) PurgeSession(context.Context, fsm.EntityRef, string, fsm.Instant, int) (int, error) {
 	return 0, nil
 }
 
-func (n *nothing) PeekSession(context.Context, fsm.Place, string, fsm.SequenceNumber, int, int) ([]fsm.Delivery, error) {
+func (n *noopBroker) PeekSession(context.Context, fsm.EntityRef, string, fsm.SequenceNumber, int, int) ([]fsm.Delivery, error) {
 	return nil, nil
 }
 
-func (n *nothing) Sessions(context.Context, fsm.Place, fsm.Instant, int, int) ([]string, error) {
+func (n *noopBroker) Sessions(context.Context, fsm.EntityRef, fsm.Instant, int, int) ([]string, error) {
 	return nil, nil
 }
 
-func (h *house) Transact(tx fsm.Transaction, done func(fsm.Code)) {
+func (h *fakeBroker) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 	var c fsm.Transact
 	for _, s := range tx.Settles {
 		c.Settles = append(c.Settles, fsm.SettleMessages{Address: s.At.Address(), Settlements: s.Settlements})
@@ -189,4 +189,4 @@ func (h *house) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 	done(h.do(c).Code)
 }
 
-func (n *nothing) Transact(_ fsm.Transaction, done func(fsm.Code)) { done(fsm.OK) }
+func (n *noopBroker) Transact(_ fsm.Transaction, done func(fsm.Code)) { done(fsm.OK) }

@@ -20,10 +20,10 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// house is a Broker over one fsm.Queues: the real rules of queues and locks, without
+// broker is a Broker over one fsm.Queues: the real rules of queues and locks, without
 // raft and disk. Done functions are called before the methods return, which is the
 // harder case for the gateway, unless later is set.
-type house struct {
+type fakeBroker struct {
 	mu       sync.Mutex
 	queues   *fsm.Queues
 	bodiesOf *bodies
@@ -32,15 +32,15 @@ type house struct {
 	entities fsm.EntityID
 	index    uint64
 	shift    time.Duration // the clock of the machine runs ahead by this
-	waiters  []*lane
-	accepts  []*heldLane   // who wait for a session
-	sendCode fsm.Code      // answers sends instead of storing them
-	lockCode fsm.Code      // answers locks
-	settle   fsm.Code      // answers settlements
-	busy     bool          // Resolve says ServerBusy
-	hold     chan struct{} // when set, answers of sends wait until it is closed
-	closed   int           // receivers closed
-	ruleErr  error         // answers operations on rules
+	waiters  []*fakeReceiver
+	accepts  []*fakeSession // who wait for a session
+	sendCode fsm.Code       // answers sends instead of storing them
+	lockCode fsm.Code       // answers locks
+	settle   fsm.Code       // answers settlements
+	busy     bool           // Resolve says ServerBusy
+	hold     chan struct{}  // when set, answers of sends wait until it is closed
+	closed   int            // receivers closed
+	ruleErr  error          // answers operations on rules
 	cancels  int
 }
 
@@ -55,12 +55,12 @@ func (b *bodies) Append(_ fsm.Owner, body []byte) fsm.Ref {
 func (b *bodies) Read(ref fsm.Ref) []byte { return b.kept[ref] }
 func (b *bodies) Release(fsm.Ref)         {}
 
-func newHouse(names ...string) *house {
-	return newHouseOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10}, names...)
+func newFakeBroker(names ...string) *fakeBroker {
+	return newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10}, names...)
 }
 
-func newHouseOf(settings fsm.EntitySettings, names ...string) *house {
-	h := &house{names: make(map[string]fsm.Entity), settings: settings}
+func newFakeBrokerOf(settings fsm.EntitySettings, names ...string) *fakeBroker {
+	h := &fakeBroker{names: make(map[string]fsm.Entity), settings: settings}
 	store := &bodies{kept: make(map[fsm.Ref][]byte)}
 	h.queues = fsm.NewQueues(store)
 	h.bodiesOf = store
@@ -74,11 +74,11 @@ func newHouseOf(settings fsm.EntitySettings, names ...string) *house {
 const secondNamespace = fsm.DefaultNamespace + 1
 
 // add makes a queue.
-func (h *house) add(name string) { h.make(fsm.Entity{Name: name}) }
+func (h *fakeBroker) add(name string) { h.create(fsm.Entity{Name: name}) }
 
-// addSecond makes a queue in the second namespace, and returns the house.
-func (h *house) addSecond(name string) *house {
-	h.make(fsm.Entity{Name: name, Namespace: secondNamespace})
+// addSecond makes a queue in the second namespace, and returns the broker.
+func (h *fakeBroker) addSecond(name string) *fakeBroker {
+	h.create(fsm.Entity{Name: name, Namespace: secondNamespace})
 	return h
 }
 
@@ -90,8 +90,8 @@ func inNamespace(id fsm.NamespaceID, name string) string {
 	return strings.ToLower(name)
 }
 
-// make makes an entity of any kind.
-func (h *house) make(e fsm.Entity) fsm.EntityID {
+// create makes an entity of any kind.
+func (h *fakeBroker) create(e fsm.Entity) fsm.EntityID {
 	h.mu.Lock()
 	h.entities++
 	e.ID, e.Partition, e.Version, e.Settings = h.entities, 1, 1, h.settings
@@ -102,20 +102,20 @@ func (h *house) make(e fsm.Entity) fsm.EntityID {
 }
 
 // apply performs one command at the machine's time, after what is due. mu is held.
-func (h *house) apply(command fsm.Command) fsm.Result {
+func (h *fakeBroker) apply(command fsm.Command) fsm.Result {
 	now := fsm.Instant(time.Now().Add(h.shift).UnixMilli())
 	for at, ok := h.queues.NextDeadline(); ok && at <= now; at, ok = h.queues.NextDeadline() {
 		h.index++
 		h.queues.Apply(fsm.Env{Index: h.index, Now: now}, fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}))
 	}
 	h.index++
-	once := fsm.Header{Origin: 1, Serial: h.index, Low: h.index}
+	once := fsm.Header{Incarnation: 1, Serial: h.index, Low: h.index}
 	r := h.queues.Apply(fsm.Env{Index: h.index, Now: now}, fsm.AppendCommand(nil, once, command))
-	h.fill(r.Deliveries)
+	h.loadPayloads(r.Deliveries)
 	return r
 }
 
-func (h *house) fill(deliveries []fsm.Delivery) {
+func (h *fakeBroker) loadPayloads(deliveries []fsm.Delivery) {
 	for i := range deliveries {
 		d := &deliveries[i]
 		d.Payload = h.bodiesOf.Read(d.Body)
@@ -126,7 +126,7 @@ func (h *house) fill(deliveries []fsm.Delivery) {
 }
 
 // do performs a command and then serves the receivers that wait.
-func (h *house) do(command fsm.Command) fsm.Result {
+func (h *fakeBroker) do(command fsm.Command) fsm.Result {
 	h.mu.Lock()
 	r := h.apply(command)
 	calls := h.serveWaiters()
@@ -140,7 +140,7 @@ func (h *house) do(command fsm.Command) fsm.Result {
 // serveWaiters gives what is ready to those who wait, in their order, as the leader of a
 // partition does: what there is divided by those who wait, rounded up, is what each may
 // have at most. mu is held.
-func (h *house) serveWaiters() (calls []func()) {
+func (h *fakeBroker) serveWaiters() (calls []func()) {
 	shares := make(map[fsm.Address]int)
 	for _, l := range h.waiters {
 		shares[l.at.Address()]++
@@ -148,7 +148,7 @@ func (h *house) serveWaiters() (calls []func()) {
 	for at, n := range shares {
 		shares[at] = (int(h.queues.Ready(at)) + n - 1) / n
 	}
-	var still []*lane
+	var still []*fakeReceiver
 	for _, l := range h.waiters {
 		most := min(l.most, max(1, shares[l.at.Address()]))
 		r := h.apply(l.command(most, l.mostBytes))
@@ -159,7 +159,7 @@ func (h *house) serveWaiters() (calls []func()) {
 		calls = append(calls, l.finish(r.Code, r.Deliveries))
 	}
 	h.waiters = still
-	var waiting []*heldLane
+	var waiting []*fakeSession
 	for _, s := range h.accepts {
 		call := s.try()
 		if call == nil {
@@ -172,23 +172,23 @@ func (h *house) serveWaiters() (calls []func()) {
 	return calls
 }
 
-// pass lets time go by in the machine.
-func (h *house) pass(d time.Duration) {
+// advanceClock lets time go by in the machine.
+func (h *fakeBroker) advanceClock(d time.Duration) {
 	h.mu.Lock()
 	h.shift += d
 	h.mu.Unlock()
 	h.do(fsm.Pulse{})
 }
 
-// ahead is how far the machine's clock runs ahead.
-func (h *house) ahead() time.Duration {
+// clockOffset is how far the machine's clock runs ahead.
+func (h *fakeBroker) clockOffset() time.Duration {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.shift
 }
 
 // change edits the settings of a queue, as an operator does.
-func (h *house) change(name string, edit func(*fsm.EntitySettings)) {
+func (h *fakeBroker) change(name string, edit func(*fsm.EntitySettings)) {
 	h.mu.Lock()
 	e := h.names[strings.ToLower(name)]
 	e.Version++
@@ -199,7 +199,7 @@ func (h *house) change(name string, edit func(*fsm.EntitySettings)) {
 }
 
 // remove deletes a queue.
-func (h *house) remove(name string) {
+func (h *fakeBroker) remove(name string) {
 	h.mu.Lock()
 	e := h.names[strings.ToLower(name)]
 	delete(h.names, strings.ToLower(name))
@@ -207,14 +207,14 @@ func (h *house) remove(name string) {
 	h.do(fsm.DropEntity{Entity: e.ID})
 }
 
-func (h *house) counts(name string) fsm.Counts {
+func (h *fakeBroker) counts(name string) fsm.Counts {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	counts, _ := h.queues.Counts(h.names[strings.ToLower(name)].ID)
 	return counts
 }
 
-func (*house) Namespace(host string) fsm.NamespaceID {
+func (*fakeBroker) Namespace(host string) fsm.NamespaceID {
 	host, _, _ = strings.Cut(host, ":")
 	if label, _, _ := strings.Cut(host, "."); strings.EqualFold(label, "second") {
 		return secondNamespace
@@ -222,11 +222,11 @@ func (*house) Namespace(host string) fsm.NamespaceID {
 	return fsm.DefaultNamespace
 }
 
-func (h *house) Resolve(_ context.Context, in fsm.NamespaceID, path string) (fsm.Place, error) {
+func (h *fakeBroker) Resolve(_ context.Context, in fsm.NamespaceID, path string) (fsm.EntityRef, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if h.busy {
-		return fsm.Place{}, fsm.ServerBusy
+		return fsm.EntityRef{}, fsm.ServerBusy
 	}
 	name, sub := strings.ToLower(path), fsm.MainQueue
 	if entity, ok := strings.CutSuffix(name, "/$transfer/$deadletterqueue"); ok {
@@ -236,12 +236,12 @@ func (h *house) Resolve(_ context.Context, in fsm.NamespaceID, path string) (fsm
 	}
 	e, ok := h.names[inNamespace(in, name)]
 	if !ok {
-		return fsm.Place{}, fsm.EntityNotFound
+		return fsm.EntityRef{}, fsm.EntityNotFound
 	}
-	return fsm.Place{Entity: e, Sub: sub}, nil
+	return fsm.EntityRef{Entity: e, Sub: sub}, nil
 }
 
-func (h *house) Send(at fsm.Place, messages []fsm.Message, done func(fsm.Code)) {
+func (h *fakeBroker) Send(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code)) {
 	h.mu.Lock()
 	code, hold := h.sendCode, h.hold
 	h.mu.Unlock()
@@ -255,7 +255,7 @@ func (h *house) Send(at fsm.Place, messages []fsm.Message, done func(fsm.Code)) 
 	go func() { <-hold; done(code) }()
 }
 
-func (h *house) Schedule(at fsm.Place, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
+func (h *fakeBroker) Schedule(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
 	r := h.do(fsm.SendMessages{Entity: at.ID, Messages: messages})
 	numbers := r.Sequences
 	if numbers == nil && r.Code == fsm.OK {
@@ -266,16 +266,16 @@ func (h *house) Schedule(at fsm.Place, messages []fsm.Message, done func(fsm.Cod
 	done(r.Code, numbers)
 }
 
-func (h *house) CancelScheduled(at fsm.Place, sequences []fsm.SequenceNumber, done func(fsm.Code)) {
+func (h *fakeBroker) CancelScheduled(at fsm.EntityRef, sequences []fsm.SequenceNumber, done func(fsm.Code)) {
 	done(h.do(fsm.CancelScheduled{Entity: at.ID, Sequences: sequences}).Code)
 }
 
-func (h *house) Purge(at fsm.Place, before fsm.Instant, most int, done func(fsm.Code, int)) {
+func (h *fakeBroker) Purge(at fsm.EntityRef, before fsm.Instant, most int, done func(fsm.Code, int)) {
 	r := h.do(fsm.PurgeMessages{Address: at.Address(), Before: before, Max: uint32(most)})
 	done(r.Code, int(r.Count))
 }
 
-func (h *house) Settle(at fsm.Place, settlements []fsm.Settlement, done func([]fsm.Code)) {
+func (h *fakeBroker) Settle(at fsm.EntityRef, settlements []fsm.Settlement, done func([]fsm.Code)) {
 	h.mu.Lock()
 	refuse := h.settle
 	h.mu.Unlock()
@@ -291,7 +291,7 @@ func (h *house) Settle(at fsm.Place, settlements []fsm.Settlement, done func([]f
 	done(codesOf(r, len(settlements)))
 }
 
-func (h *house) Renew(at fsm.Place, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
+func (h *fakeBroker) Renew(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
 	r := h.do(fsm.RenewLocks{Address: at.Address(), Locks: locks})
 	done(codesOf(r, len(locks)), r.Untils)
 }
@@ -304,16 +304,16 @@ func codesOf(r fsm.Result, n int) []fsm.Code {
 	return slices.Repeat([]fsm.Code{r.Code}, n)
 }
 
-func (h *house) Fetch(at fsm.Place, sequences []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery)) {
-	r := h.do(fsm.FetchDeferred{Address: at.Address(), Sequences: sequences, Delete: takes})
+func (h *fakeBroker) Fetch(at fsm.EntityRef, sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
+	r := h.do(fsm.FetchDeferred{Address: at.Address(), Sequences: sequences, Delete: receiveAndDelete})
 	done(r.Code, r.Deliveries)
 }
 
-func (h *house) Peek(_ context.Context, at fsm.Place, from fsm.SequenceNumber, most, mostBytes int) ([]fsm.Delivery, error) {
+func (h *fakeBroker) Peek(_ context.Context, at fsm.EntityRef, from fsm.SequenceNumber, most, mostBytes int) ([]fsm.Delivery, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	found := h.queues.Peek(at.Address(), from, most)
-	h.fill(found)
+	h.loadPayloads(found)
 	bytes := 0
 	for i := range found {
 		if bytes += len(found[i].Payload); bytes > mostBytes && i > 0 {
@@ -323,40 +323,40 @@ func (h *house) Peek(_ context.Context, at fsm.Place, from fsm.SequenceNumber, m
 	return found, nil
 }
 
-func (h *house) Seal(at fsm.Place, id fsm.LockID) (token fsm.LockToken) {
+func (h *fakeBroker) LockToken(at fsm.EntityRef, id fsm.LockID) (token fsm.LockToken) {
 	binary.BigEndian.PutUint64(token[:], uint64(id.Sequence))
 	binary.BigEndian.PutUint32(token[8:], id.Epoch)
 	binary.BigEndian.PutUint32(token[12:], uint32(at.ID)<<8|uint32(at.Sub)|1<<31)
 	return token
 }
 
-func (h *house) Unseal(at fsm.Place, token fsm.LockToken) (fsm.LockID, bool) {
+func (h *fakeBroker) ParseLockToken(at fsm.EntityRef, token fsm.LockToken) (fsm.LockID, bool) {
 	id := fsm.LockID{Sequence: fsm.SequenceNumber(binary.BigEndian.Uint64(token[:])), Epoch: binary.BigEndian.Uint32(token[8:])}
-	return id, h.Seal(at, id) == token
+	return id, h.LockToken(at, id) == token
 }
 
-func (h *house) Receiver(at fsm.Place, takes bool) Receiver {
-	return &lane{house: h, at: at, takes: takes}
+func (h *fakeBroker) Receiver(at fsm.EntityRef, receiveAndDelete bool) Receiver {
+	return &fakeReceiver{broker: h, at: at, receiveAndDelete: receiveAndDelete}
 }
 
-// lane is a Receiver of the house.
-type lane struct {
-	session         fsm.SessionLock // of a heldLane
-	house           *house
-	at              fsm.Place
-	takes           bool
-	most, mostBytes int
-	done            func(fsm.Code, []fsm.Delivery)
-	timer           *time.Timer
-	closed          bool
+// receiver is a Receiver of the broker.
+type fakeReceiver struct {
+	session          fsm.SessionLock // of a heldLane
+	broker           *fakeBroker
+	at               fsm.EntityRef
+	receiveAndDelete bool
+	most, mostBytes  int
+	done             func(fsm.Code, []fsm.Delivery)
+	timer            *time.Timer
+	closed           bool
 }
 
-func (l *lane) command(most, mostBytes int) fsm.LockMessages {
-	return fsm.LockMessages{Address: l.at.Address(), Max: uint32(most), MaxBytes: uint32(mostBytes), Delete: l.takes, Session: l.session}
+func (l *fakeReceiver) command(most, mostBytes int) fsm.LockMessages {
+	return fsm.LockMessages{Address: l.at.Address(), Max: uint32(most), MaxBytes: uint32(mostBytes), Delete: l.receiveAndDelete, Session: l.session}
 }
 
-func (l *lane) Lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
-	h := l.house
+func (l *fakeReceiver) Lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
+	h := l.broker
 	h.mu.Lock()
 	if l.done != nil {
 		panic("two locks outstanding on one lane")
@@ -380,8 +380,8 @@ func (l *lane) Lock(most, mostBytes int, wait time.Duration, done func(fsm.Code,
 	h.mu.Unlock()
 }
 
-// finish takes the done function out of the lane. house.mu is held.
-func (l *lane) finish(code fsm.Code, deliveries []fsm.Delivery) func() {
+// finish takes the done function out of the receiver. broker.mu is held.
+func (l *fakeReceiver) finish(code fsm.Code, deliveries []fsm.Delivery) func() {
 	done := l.done
 	l.done = nil
 	if l.timer != nil {
@@ -391,8 +391,8 @@ func (l *lane) finish(code fsm.Code, deliveries []fsm.Delivery) func() {
 }
 
 // give ends the waiting with nothing.
-func (l *lane) give(code fsm.Code) {
-	h := l.house
+func (l *fakeReceiver) give(code fsm.Code) {
+	h := l.broker
 	h.mu.Lock()
 	for i, w := range h.waiters {
 		if w == l {
@@ -406,23 +406,23 @@ func (l *lane) give(code fsm.Code) {
 	h.mu.Unlock()
 }
 
-func (l *lane) Cancel() {
-	l.house.mu.Lock()
-	l.house.cancels++
-	l.house.mu.Unlock()
+func (l *fakeReceiver) Cancel() {
+	l.broker.mu.Lock()
+	l.broker.cancels++
+	l.broker.mu.Unlock()
 	l.give(fsm.Timeout)
 }
 
-func (l *lane) Close() {
-	l.house.mu.Lock()
+func (l *fakeReceiver) Close() {
+	l.broker.mu.Lock()
 	l.closed = true
-	l.house.closed++
-	l.house.mu.Unlock()
+	l.broker.closed++
+	l.broker.mu.Unlock()
 	l.give(fsm.Timeout)
 }
 
-// keys is an Authorizer that knows one rule.
-type keys struct {
+// fakeAuthorizer is an Authorizer that knows one rule.
+type fakeAuthorizer struct {
 	grant Grant
 }
 
@@ -431,7 +431,7 @@ const (
 	ruleKey  = "SAS_KEY_VALUE"
 )
 
-func (k keys) Token(_ context.Context, from Client, kind, token, audience string) (Grant, error) {
+func (k fakeAuthorizer) Token(_ context.Context, from Client, kind, token, audience string) (Grant, error) {
 	if kind != "servicebus.windows.net:sastoken" || !strings.Contains(token, "skn="+ruleName) {
 		return Grant{}, errors.New("the token has an invalid signature")
 	}
@@ -446,20 +446,20 @@ func authorized(grant Grant, from Client, audience string) Grant {
 	return grant
 }
 
-func (k keys) Password(_ context.Context, _ Client, user, password string) (Grant, error) {
+func (k fakeAuthorizer) Password(_ context.Context, _ Client, user, password string) (Grant, error) {
 	if user != ruleName || subtle.ConstantTimeCompare([]byte(password), []byte(ruleKey)) != 1 {
 		return Grant{}, errors.New("no such rule and key")
 	}
 	return k.grant, nil
 }
 
-func (k keys) Certificate(context.Context, Client, *x509.Certificate) (Grant, error) {
+func (k fakeAuthorizer) Certificate(context.Context, Client, *x509.Certificate) (Grant, error) {
 	return Grant{}, fsm.Unauthorized
 }
 
-// holdsNothing checks the invariant of every test with a gateway: when all connections have
+// checkNothingHeld checks the invariant of every test with a gateway: when all connections have
 // ended, on whatever way, and the broker has answered, nothing is counted for them any more.
-func holdsNothing(t testing.TB, s *Server) {
+func checkNothingHeld(t testing.TB, s *Server) {
 	t.Helper()
 	if _, silent := s.config.Broker.(interface{ neverAnswers() }); silent {
 		return // what it was asked counts until it answers
@@ -477,7 +477,7 @@ func gateway(t testing.TB, b Broker, change ...func(*Config)) (*Server, string) 
 		t.Fatal(err)
 	}
 	config := DefaultConfig()
-	config.Listener, config.Broker, config.Authorizer = listener, b, keys{Grant{Rights: fsm.Manage}}
+	config.Listener, config.Broker, config.Authorizer = listener, b, fakeAuthorizer{Grant{Rights: fsm.Manage}}
 	for _, c := range change {
 		c(&config)
 	}
@@ -491,7 +491,7 @@ func gateway(t testing.TB, b Broker, change ...func(*Config)) (*Server, string) 
 		if err := s.Close(ctx); err != nil {
 			t.Error(err)
 		}
-		holdsNothing(t, s)
+		checkNothingHeld(t, s)
 	})
 	return s, listener.Addr().String()
 }

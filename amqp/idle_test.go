@@ -55,24 +55,24 @@ func BenchmarkIdleConnections(b *testing.B) {
 	}
 }
 
-// still is a broker in which nothing happens.
-type still struct{ nothing }
+// waitingBroker is a broker in which nothing happens.
+type waitingBroker struct{ noopBroker }
 
-func (*still) Receiver(fsm.Place, bool) Receiver { return &idler{} }
+func (*waitingBroker) Receiver(fsm.EntityRef, bool) Receiver { return &waitingReceiver{} }
 
-// idler is the source of a link that never gets a message.
-type idler struct {
+// waitingReceiver is the source of a link that never gets a message.
+type waitingReceiver struct {
 	mu   sync.Mutex
 	done func(fsm.Code, []fsm.Delivery)
 }
 
-func (w *idler) Lock(_, _ int, _ time.Duration, done func(fsm.Code, []fsm.Delivery)) {
+func (w *waitingReceiver) Lock(_, _ int, _ time.Duration, done func(fsm.Code, []fsm.Delivery)) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.done = done
 }
 
-func (w *idler) Cancel() {
+func (w *waitingReceiver) Cancel() {
 	w.mu.Lock()
 	done := w.done
 	w.done = nil
@@ -82,7 +82,7 @@ func (w *idler) Cancel() {
 	}
 }
 
-func (w *idler) Close() { w.Cancel() }
+func (w *waitingReceiver) Close() { w.Cancel() }
 
 // affordable is how many connections of two descriptors each the process may have.
 func affordable(b *testing.B) int {
@@ -99,7 +99,7 @@ func affordable(b *testing.B) int {
 func measureIdle(b *testing.B, n int, act func(*peer)) (heap, stack float64) {
 	b.Helper()
 	config := DefaultConfig()
-	config.Broker, config.Authorizer, config.ConnectionsMax = &still{}, keys{Grant{Rights: fsm.Manage}}, n
+	config.Broker, config.Authorizer, config.ConnectionsMax = &waitingBroker{}, fakeAuthorizer{Grant{Rights: fsm.Manage}}, n
 	config.ConnectionsPerPeerMax, config.Logger = 0, slog.New(slog.NewTextHandler(io.Discard, nil)) //nolint:sloglint // what a real one keeps for each connection counts
 	s, err := Open(b.Context(), config)
 	if err != nil {

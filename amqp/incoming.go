@@ -18,40 +18,40 @@ type incomingLink struct {
 	link
 	credit          receivingCredit
 	messageBytesMax int
-	viaPlace        *fsm.Place // what its messages go through in transactions, nil when nothing
+	viaEntity       *fsm.EntityRef // what its messages go through in transactions, nil when nothing
 
 	// The delivery that is being received in several frames.
-	partly  bool
-	id      uint32
-	format  uint32
-	settled bool
-	within  *txnID  // the transaction that it is part of; nil outside
-	refused refusal // why the delivery cannot be taken; its frames are thrown away
-	parts   []byte
+	partial        bool
+	id             uint32
+	format         uint32
+	settled        bool
+	transaction    *txnID  // the transaction that it is part of; nil outside
+	refused        refusal // why the delivery cannot be taken; its frames are thrown away
+	partialPayload []byte
 
 	// doom is why the link is of no more use: its entity is gone, and what has its name now
 	// or later is another one. What still comes is refused, and when nothing is on its way
 	// any more the link is detached.
-	doom refusal
+	closeReason refusal
 }
 
-// arrival is a complete delivery.
-type arrival struct {
-	link    *incomingLink
-	id      uint32
-	format  uint32
-	settled bool
-	refused refusal
-	gone    bool // the entity is not there any more
-	asked   bool // a request: its credit comes back with its response
-	bytes   int  // what it counts in conn.inFlight
-	decoded int  // and in conn.memory
+// incomingDelivery is a complete delivery.
+type incomingDelivery struct {
+	link       *incomingLink
+	id         uint32
+	format     uint32
+	settled    bool
+	refused    refusal
+	entityGone bool // the entity is not there any more
+	isRequest  bool // a request: its credit comes back with its response
+	bytes      int  // what it counts in conn.inFlight
+	decoded    int  // and in conn.memory
 	// messages that it holds, known once it was parsed
-	messages int
-	within   *txnID // the transaction that it is part of; nil outside
-	state    any    // what to answer when it goes well; nil: accepted
-	spans    []trace.Span
-	payload  []byte // lies in the reader's buffer or in link.parts: until the next frame
+	messages    int
+	transaction *txnID // the transaction that it is part of; nil outside
+	state       any    // what to answer when it goes well; nil: accepted
+	spans       []trace.Span
+	payload     []byte // lies in the reader's buffer or in link.parts: until the next frame
 }
 
 // ready gives credit at once: JS takes a link without credit for a second as busy.
@@ -60,16 +60,16 @@ func (l *incomingLink) ready() {
 	case l.kind != entityNode:
 		l.credit.left = requestCreditMax
 	case l.session.conn.restricted():
-		l.session.conn.memory.starved = true
+		l.session.conn.memory.creditWithheld = true
 	default:
 		l.credit.refill(0)
 	}
 	l.emitFlow()
 }
 
-// limit fixes the largest delivery that is taken. A request may hold a message to be
+// setMaxMessageSize fixes the largest delivery that is taken. A request may hold a message to be
 // scheduled, so it may be larger than one.
-func (l *incomingLink) limit(entityMax int) {
+func (l *incomingLink) setMaxMessageSize(entityMax int) {
 	switch l.kind {
 	case entityNode:
 		l.messageBytesMax = entityMax
@@ -82,21 +82,21 @@ func (l *incomingLink) limit(entityMax int) {
 	}
 }
 
-// goThrough makes a link one whose messages go through another entity, or says why not.
+// setVia makes a link one whose messages go through another entity, or says why not.
 // Outside of transactions they go to their destination at once, and a refusal is told.
-func (l *incomingLink) goThrough(via fsm.Place) refusal {
-	if why := unattachable(&via, true); why.condition != "" {
-		return why
+func (l *incomingLink) setVia(via fsm.EntityRef) refusal {
+	if cause := attachNotAllowed(&via, true); cause.condition != "" {
+		return cause
 	}
-	if barred(via.Settings.Status, true) {
-		return verdictOf(fsm.EntityDisabled).about(l.via).refusal
+	if isDisabled(via.Settings.Status, true) {
+		return errorReplyOf(fsm.EntityDisabled).withEntity(l.viaPath).refusal
 	}
-	l.viaPlace = &via
+	l.viaEntity = &via
 	return refusal{}
 }
 
 func (l *incomingLink) emitFlow() {
-	f := l.session.state()
+	f := l.session.flowState()
 	handle, count, left := l.handle, l.credit.count, l.credit.left
 	f.Handle, f.DeliveryCount, f.LinkCredit = &handle, &count, &left
 	l.session.conn.emit(l.session.channel, f)
@@ -110,16 +110,16 @@ func (l *incomingLink) flow(f *wire.Flow) {
 }
 
 func (l *incomingLink) drop() {
-	l.forget()
-	if l.over() && l.kind == coordinatorNode {
+	l.discardPartial()
+	if l.end() && l.kind == coordinatorNode {
 		l.session.conn.rollbackOf(l)
 	}
 }
 
-// forget throws away the delivery that was being received.
-func (l *incomingLink) forget() {
-	l.session.conn.joined -= len(l.parts)
-	l.partly, l.parts, l.refused, l.within = false, nil, refusal{}, nil
+// discardPartial throws away the delivery that was being received.
+func (l *incomingLink) discardPartial() {
+	l.session.conn.partialBytes -= len(l.partialPayload)
+	l.partial, l.partialPayload, l.refused, l.transaction = false, nil, refusal{}, nil
 }
 
 // handleTransfer takes one transfer frame and, when it completes a delivery, sends
@@ -132,7 +132,7 @@ func (c *conn) handleTransfer(ctx context.Context, channel uint16, t *wire.Trans
 	case a.refused.condition != "":
 		c.finishSend(ctx, &a, a.refused)
 	case a.link.kind == coordinatorNode:
-		c.coordinate(ctx, &a)
+		c.handleCommand(ctx, &a)
 	case a.link.kind != entityNode:
 		c.request(ctx, &a)
 	default:
@@ -142,26 +142,26 @@ func (c *conn) handleTransfer(ctx context.Context, channel uint16, t *wire.Trans
 }
 
 // receive does the bookkeeping of one transfer frame.
-func (c *conn) receive(ctx context.Context, channel uint16, t *wire.Transfer) (a arrival, fault *wire.Error) {
+func (c *conn) receive(ctx context.Context, channel uint16, t *wire.Transfer) (a incomingDelivery, fault *wire.Error) {
 	c.mu.Lock()
 	defer c.unlock()
-	if c.phase >= closing {
+	if c.phase >= phaseClosing {
 		return a, nil
 	}
 	s, fault := c.session(channel)
 	if s == nil {
 		return a, fault
 	}
-	s.received()
-	c.keepLess()
+	s.countTransfer()
+	c.trimKeptBuffers()
 	e := s.links[t.Handle]
 	if e == nil {
-		s.fail(ctx, refused(wire.ConditionUnattachedHandle, "There is no link with handle %d. Attach it first.", t.Handle))
+		s.fail(ctx, newRefusal(wire.ConditionUnattachedHandle, "There is no link with handle %d. Attach it first.", t.Handle))
 		return a, nil
 	}
 	l, ok := e.(*incomingLink)
 	if !ok {
-		s.fail(ctx, refused(wire.ConditionErrantLink, "A transfer came on a link that we send on. Attach one to send on."))
+		s.fail(ctx, newRefusal(wire.ConditionErrantLink, "A transfer came on a link that we send on. Attach one to send on."))
 		return a, nil
 	}
 	if l.state != attached && l.state != attaching {
@@ -171,49 +171,49 @@ func (c *conn) receive(ctx context.Context, channel uint16, t *wire.Transfer) (a
 }
 
 // receive adds one frame to the delivery that it belongs to.
-func (l *incomingLink) receive(ctx context.Context, t *wire.Transfer) (a arrival) {
+func (l *incomingLink) receive(ctx context.Context, t *wire.Transfer) (a incomingDelivery) {
 	c := l.session.conn
-	if !l.partly {
+	if !l.partial {
 		if !l.start(ctx, t) {
 			return a
 		}
 	} else if t.DeliveryID != nil && *t.DeliveryID != l.id {
-		l.fault(ctx, l, refused(wire.ConditionNotAllowed, "A delivery began before the one before it had ended. Send one after the other on a link."))
+		l.detachWithError(ctx, l, newRefusal(wire.ConditionNotAllowed, "A delivery began before the one before it had ended. Send one after the other on a link."))
 		return a
 	}
 	if t.Settled != nil {
 		l.settled = l.settled || *t.Settled
 	}
-	if state, ok := t.State.(*wire.TransactionalState); ok && l.within == nil {
+	if state, ok := t.State.(*wire.TransactionalState); ok && l.transaction == nil {
 		l.joinTransaction(state)
 	}
 	if t.Aborted {
-		l.forget()
-		l.answered()
+		l.discardPartial()
+		l.returnCredit()
 		return a
 	}
 	payload := l.join(ctx, t)
 	if t.More || l.state != attached {
 		return a
 	}
-	a = arrival{link: l, id: l.id, format: l.format, settled: l.settled, refused: l.refused, within: l.within, payload: payload}
-	if l.within != nil {
-		a.state = &wire.TransactionalState{TxnID: l.within[:], Outcome: &wire.Accepted{}}
+	a = incomingDelivery{link: l, id: l.id, format: l.format, settled: l.settled, refused: l.refused, transaction: l.transaction, payload: payload}
+	if l.transaction != nil {
+		a.state = &wire.TransactionalState{TxnID: l.transaction[:], Outcome: &wire.Accepted{}}
 	}
 	a.bytes = len(payload) + inFlightOverhead
-	c.inFlight += a.bytes
-	l.forget()
+	c.inFlightBytes += a.bytes
+	l.discardPartial()
 	return a
 }
 
 // joinTransaction makes a delivery part of a transaction.
 func (l *incomingLink) joinTransaction(state *wire.TransactionalState) {
 	id, ok := txnIDOf(state.TxnID)
-	l.within = &id
+	l.transaction = &id
 	switch {
 	case l.refused.condition != "":
 	case l.kind == coordinatorNode:
-		l.refused = refused(wire.ConditionNotAllowed, "A command to the coordinator cannot be part of a transaction. Send it without state.")
+		l.refused = newRefusal(wire.ConditionNotAllowed, "A command to the coordinator cannot be part of a transaction. Send it without state.")
 	case !ok:
 		l.refused = unknownTransaction()
 	}
@@ -223,27 +223,27 @@ func (l *incomingLink) joinTransaction(state *wire.TransactionalState) {
 func (l *incomingLink) start(ctx context.Context, t *wire.Transfer) bool {
 	if !l.credit.take() {
 		if l.state == attaching {
-			l.withdraw(ctx, refused(wire.ConditionTransferLimitExceeded, "A transfer came before the link was attached. Wait for credit."))
+			l.refuseAttaching(ctx, newRefusal(wire.ConditionTransferLimitExceeded, "A transfer came before the link was attached. Wait for credit."))
 			return false
 		}
-		l.fault(ctx, l, refusal{wire.ConditionTransferLimitExceeded, "The sender exceeded the credit of the link. Wait for credit.", afterChange})
+		l.detachWithError(ctx, l, refusal{wire.ConditionTransferLimitExceeded, "The sender exceeded the credit of the link. Wait for credit.", retryAfterChange})
 		return false
 	}
 	if t.DeliveryID == nil {
-		l.fault(ctx, l, refused(wire.ConditionInvalidField, "The first frame of a delivery has no delivery-id. Send one."))
+		l.detachWithError(ctx, l, newRefusal(wire.ConditionInvalidField, "The first frame of a delivery has no delivery-id. Send one."))
 		return false
 	}
-	l.partly, l.id, l.format, l.settled = true, *t.DeliveryID, 0, false
+	l.partial, l.id, l.format, l.settled = true, *t.DeliveryID, 0, false
 	if t.MessageFormat != nil {
 		l.format = *t.MessageFormat
 	}
 	switch {
-	case l.doom.condition != "":
-		l.refused = l.doom
+	case l.closeReason.condition != "":
+		l.refused = l.closeReason
 	case l.kind == entityNode && l.session.conn.shortOfMemory():
 		l.refused = l.session.conn.refuseForMemory()
 	case l.format != 0 && l.format != batchFormat:
-		l.refused = refused(wire.ConditionNotImplemented, "Message format %#x is not known. Use 0, or %#x for a batch.", l.format, batchFormat)
+		l.refused = newRefusal(wire.ConditionNotImplemented, "Message format %#x is not known. Use 0, or %#x for a batch.", l.format, batchFormat)
 	}
 	return true
 }
@@ -254,64 +254,64 @@ func (l *incomingLink) join(ctx context.Context, t *wire.Transfer) []byte {
 	c := l.session.conn
 	switch {
 	case l.refused.condition != "":
-	case len(l.parts)+len(t.Payload) > l.messageBytesMax:
-		l.refusePart(refused(wire.ConditionMessageSizeExceeded, "The message is larger than the %d bytes that are allowed. Send a smaller one, or raise the maximum message size of the entity.", l.messageBytesMax))
+	case len(l.partialPayload)+len(t.Payload) > l.messageBytesMax:
+		l.refusePartial(newRefusal(wire.ConditionMessageSizeExceeded, "The message is larger than the %d bytes that are allowed. Send a smaller one, or raise the maximum message size of the entity.", l.messageBytesMax))
 	case t.More && l.kind == entityNode && c.shortOfMemory():
-		l.refusePart(c.refuseForMemory())
+		l.refusePartial(c.refuseForMemory())
 	}
 	switch {
 	case l.refused.condition != "":
 		return nil
-	case !t.More && len(l.parts) == 0:
+	case !t.More && len(l.partialPayload) == 0:
 		return t.Payload
-	case c.joined+len(t.Payload) > c.joinedMax():
-		l.fault(ctx, l, refusal{wire.ConditionResourceLimitExceeded, "Too many deliveries are unfinished on the connection. Send them one after the other, or over more connections.", afterChange})
+	case c.partialBytes+len(t.Payload) > c.partialBytesMax():
+		l.detachWithError(ctx, l, refusal{wire.ConditionResourceLimitExceeded, "Too many deliveries are unfinished on the connection. Send them one after the other, or over more connections.", retryAfterChange})
 		return nil
 	}
-	c.joined += len(t.Payload)
-	l.parts = append(l.parts, t.Payload...)
-	return l.parts
+	c.partialBytes += len(t.Payload)
+	l.partialPayload = append(l.partialPayload, t.Payload...)
+	return l.partialPayload
 }
 
-// refusePart refuses a delivery that has come in part, and keeps nothing of it.
-func (l *incomingLink) refusePart(why refusal) {
-	l.session.conn.joined -= len(l.parts)
-	l.parts, l.refused = nil, why
+// refusePartial refuses a delivery that has come in part, and keeps nothing of it.
+func (l *incomingLink) refusePartial(cause refusal) {
+	l.session.conn.partialBytes -= len(l.partialPayload)
+	l.partialPayload, l.refused = nil, cause
 }
 
-// keepLess counts the buffers that the reader keeps for the next delivery, and gives them up
+// trimKeptBuffers counts the buffers that the reader keeps for the next delivery, and gives them up
 // when memory is short. mu is held.
-func (c *conn) keepLess() {
-	c.memory.kept = cap(c.identified)
-	if c.memory.kept > fairBytesMin && c.restricted() {
-		c.identified, c.memory.kept = nil, 0
+func (c *conn) trimKeptBuffers() {
+	c.memory.readerBufferBytes = cap(c.idBuffer)
+	if c.memory.readerBufferBytes > fairBytesMin && c.restricted() {
+		c.idBuffer, c.memory.readerBufferBytes = nil, 0
 	}
 }
 
 // store hands the message, or the messages of a batch, to the broker.
-func (c *conn) store(ctx context.Context, a *arrival) {
+func (c *conn) store(ctx context.Context, a *incomingDelivery) {
 	messages, err := c.parse(a)
 	a.payload = nil
 	if err != nil {
 		c.finishSend(ctx, a, refusalOf("The message", err))
 		return
 	}
-	a.messages, a.spans = len(messages), c.tracer.receiving(a.link.path, messages)
+	a.messages, a.spans = len(messages), c.tracer.startReceive(a.link.path, messages)
 	c.chargeDecoded(a, messages)
-	if a.within != nil {
-		c.storeWithin(ctx, a, messages)
+	if a.transaction != nil {
+		c.storeInTransaction(ctx, a, messages)
 		return
 	}
 	sent := *a
-	c.config.Broker.Send(a.link.place, messages, func(code fsm.Code) {
-		sent.gone = code == fsm.EntityNotFound
-		c.finishSend(ctx, &sent, c.busy(code, verdictOf(code).about(sent.link.path).refusal))
+	c.config.Broker.Send(a.link.entity, messages, func(code fsm.Code) {
+		sent.entityGone = code == fsm.EntityNotFound
+		c.finishSend(ctx, &sent, c.withBusyReason(code, errorReplyOf(code).withEntity(sent.link.path).refusal))
 	})
 }
 
 // chargeDecoded counts what messages take beside their payloads, where the overhead of one
 // delivery does not cover it: in a batch, and with what rules can ask about.
-func (c *conn) chargeDecoded(a *arrival, messages []fsm.Message) {
+func (c *conn) chargeDecoded(a *incomingDelivery, messages []fsm.Message) {
 	bytes := (len(messages) - 1) * inFlightOverhead
 	for i := range messages {
 		bytes += len(messages[i].Properties)
@@ -322,20 +322,20 @@ func (c *conn) chargeDecoded(a *arrival, messages []fsm.Message) {
 	c.mu.Lock()
 	defer c.unlock()
 	a.decoded = bytes
-	c.memory.decoded += bytes
+	c.memory.decodedBytes += bytes
 }
 
 // parse makes what is stored of a delivery; for a topic with what its rules can ask about.
 // Only the reader calls it.
-func (c *conn) parse(a *arrival) (messages []fsm.Message, err error) {
-	if cap(c.identified) > bufferBytesKept {
-		c.identified = nil
+func (c *conn) parse(a *incomingDelivery) (messages []fsm.Message, err error) {
+	if cap(c.idBuffer) > bufferBytesKept {
+		c.idBuffer = nil
 	}
 	payload := a.payload
 	if a.format == batchFormat {
 		var ok bool
-		if c.identified, ok = appendIdentifiedBatch(c.identified[:0], payload); ok {
-			payload = c.identified
+		if c.idBuffer, ok = appendIdentifiedBatch(c.idBuffer[:0], payload); ok {
+			payload = c.idBuffer
 		}
 		messages, err = parseBatch(payload)
 	} else {
@@ -343,9 +343,9 @@ func (c *conn) parse(a *arrival) (messages []fsm.Message, err error) {
 		messages[0], err = c.parseOne(payload)
 	}
 	if err == nil {
-		err = sessioned(&a.link.place, messages)
+		err = applySessions(&a.link.entity, messages)
 	}
-	if err == nil && a.link.place.Kind == fsm.TopicEntity {
+	if err == nil && a.link.entity.Kind == fsm.TopicEntity {
 		err = c.rules.readAll(messages)
 	}
 	return messages, err
@@ -354,26 +354,26 @@ func (c *conn) parse(a *arrival) (messages []fsm.Message, err error) {
 // parseOne makes what is stored of one encoded message. Only the reader calls it.
 func (c *conn) parseOne(encoded []byte) (fsm.Message, error) {
 	var ok bool
-	if c.identified, ok = appendIdentified(c.identified[:0], encoded); ok {
-		encoded = c.identified
+	if c.idBuffer, ok = appendIdentified(c.idBuffer[:0], encoded); ok {
+		encoded = c.idBuffer
 	}
 	return parseMessage(encoded)
 }
 
 // finishSend answers a delivery: accepted when nothing refuses it, else rejected. It is
 // called from the broker's goroutines as well as from the reader.
-func (c *conn) finishSend(ctx context.Context, a *arrival, why refusal) {
+func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusal) {
 	if a.spans != nil {
-		endSpans(a.spans, why.condition)
+		endSpans(a.spans, cause.condition)
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	c.inFlight -= a.bytes
-	c.memory.decoded -= a.decoded
-	c.makeRoom()
-	c.countSend(a, why)
-	if why.condition != "" {
-		c.doom(a.within, why)
+	c.inFlightBytes -= a.bytes
+	c.memory.decodedBytes -= a.decoded
+	c.resumeReader()
+	c.countSend(a, cause)
+	if cause.condition != "" {
+		c.markRollbackOnlyByID(a.transaction, cause)
 	}
 	l := a.link
 	s := l.session
@@ -382,31 +382,31 @@ func (c *conn) finishSend(ctx context.Context, a *arrival, why refusal) {
 	}
 	switch {
 	case a.settled: // fire and forget (docs/requirements.md#t3)
-	case why.condition == "" && a.state != nil:
+	case cause.condition == "" && a.state != nil:
 		last := a.id
 		c.emit(s.channel, &wire.Disposition{Role: wire.RoleReceiver, First: a.id, Last: &last, Settled: true, State: a.state})
-	case why.condition == "":
-		s.settle(wire.RoleReceiver, accepted, a.id, a.id)
+	case cause.condition == "":
+		s.queueDisposition(wire.RoleReceiver, accepted, a.id, a.id)
 	default:
 		last := a.id
 		c.emit(s.channel, &wire.Disposition{
 			Role: wire.RoleReceiver, First: a.id, Last: &last, Settled: true,
-			State: &wire.Rejected{Error: c.explain(ctx, why, "path", l.path)},
+			State: &wire.Rejected{Error: c.newError(ctx, cause, "path", l.path)},
 		})
 	}
-	if a.gone {
-		l.doom = why
+	if a.entityGone {
+		l.closeReason = cause
 	}
-	if !a.asked {
-		l.answered()
+	if !a.isRequest {
+		l.returnCredit()
 	}
-	if l.doom.condition != "" && l.credit.unstored == 0 {
-		l.fault(ctx, l, l.doom.toAttachAgain())
+	if l.closeReason.condition != "" && l.credit.unstored == 0 {
+		l.detachWithError(ctx, l, l.closeReason.forReattach())
 	}
 }
 
-// answered gives the credit of one delivery back, with a flow when it is time for one.
-func (l *incomingLink) answered() {
+// returnCredit gives the credit of one delivery back, with a flow when it is time for one.
+func (l *incomingLink) returnCredit() {
 	if l.kind != entityNode {
 		l.credit.unstored--
 		if free := remaining(requestCreditMax, l.credit.unstored); free > l.credit.left+requestCreditMax/2 {
@@ -417,7 +417,7 @@ func (l *incomingLink) answered() {
 	}
 	if l.session.conn.restricted() {
 		l.credit.unstored--
-		l.session.conn.memory.starved = true // restoreCredit gives it back
+		l.session.conn.memory.creditWithheld = true // restoreCredit gives it back
 		return
 	}
 	if l.credit.settle() {

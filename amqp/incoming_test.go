@@ -19,7 +19,7 @@ func aborted(t *wire.Transfer) { t.Aborted = true }
 
 func TestAddressesInFourSpellings(t *testing.T) {
 	t.Parallel()
-	h := newHouse("Orders/in bulk")
+	h := newFakeBroker("Orders/in bulk")
 	_, p := piped(t, h)
 	p.login()
 	for i, address := range []string{"orders/in bulk", "/Orders/In Bulk", "amqps://host:5671/ORDERS/in%20bulk", "amqp://host/orders%2Fin%20bulk"} {
@@ -54,7 +54,7 @@ func TestRefusedLinks(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, p := piped(t, newHouse("orders"))
+			_, p := piped(t, newFakeBroker("orders"))
 			p.login()
 			p.send(&c.attach)
 			a := expect[*wire.Attach](p)
@@ -73,7 +73,7 @@ func TestRefusedLinks(t *testing.T) {
 
 func TestCatalogNotLoadedIsBusyNotMissing(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.busy = true
 	_, p := piped(t, h)
 	p.login()
@@ -87,7 +87,7 @@ func TestCatalogNotLoadedIsBusyNotMissing(t *testing.T) {
 // The reply says back what the client said: SDKs compare.
 func TestAttachIsEchoed(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newHouse("orders"))
+	_, p := piped(t, newFakeBroker("orders"))
 	p.login()
 	a := p.receiver(4, "amqps://host/orders", func(a *wire.Attach) {
 		a.SndSettleMode, a.RcvSettleMode = ptr(uint8(0)), ptr(uint8(1))
@@ -102,7 +102,7 @@ func TestAttachIsEchoed(t *testing.T) {
 
 func TestDeliveryInManyFrames(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	_, p := piped(t, h)
 	p.login()
 	p.sender(0, "orders")
@@ -130,7 +130,7 @@ func TestDeliveryInManyFrames(t *testing.T) {
 
 func TestTooLargeIsRejectedAndTheLinkLives(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	_, p := piped(t, h)
 	p.login()
 	p.sender(0, "orders")
@@ -145,7 +145,7 @@ func TestTooLargeIsRejectedAndTheLinkLives(t *testing.T) {
 
 func TestBadMessages(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	_, p := piped(t, h)
 	p.login()
 	p.sender(0, "orders")
@@ -175,7 +175,7 @@ func TestBadMessages(t *testing.T) {
 // Every code that a send can meet reaches the client as its condition.
 func TestSendRefusedByBroker(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	_, p := piped(t, h)
 	p.login()
 	p.sender(0, "orders")
@@ -184,14 +184,14 @@ func TestSendRefusedByBroker(t *testing.T) {
 		h.sendCode = code
 		h.mu.Unlock()
 		p.transfer(0, uint32(i), encodedMessage(t, nil))
-		p.refused(uint32(i), wire.RoleReceiver, verdictOf(code).condition)
+		p.refused(uint32(i), wire.RoleReceiver, errorReplyOf(code).condition)
 	}
 }
 
 // Sends that become stored together are answered by one frame.
 func TestAcceptedNeighboursShareADisposition(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.hold = make(chan struct{})
 	_, p := piped(t, h)
 	p.login()
@@ -226,9 +226,9 @@ func TestGatheringMakesRanges(t *testing.T) {
 	c := newConn(ptr(DefaultConfig()), nopConn{})
 	s := &session{conn: c}
 	for id := uint32(5); id < 105; id++ {
-		s.settle(wire.RoleReceiver, accepted, id, id)
+		s.queueDisposition(wire.RoleReceiver, accepted, id, id)
 	}
-	s.settle(wire.RoleSender, modified, 1, 2)
+	s.queueDisposition(wire.RoleSender, modified, 1, 2)
 	if len(c.out) != 0 {
 		t.Fatal("a frame before the flush")
 	}
@@ -252,7 +252,7 @@ func TestGatheringMakesRanges(t *testing.T) {
 // Credit comes back when sends are stored, not when they arrive.
 func TestCreditFollowsTheLog(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.hold = make(chan struct{})
 	_, p := piped(t, h)
 	p.login()
@@ -278,7 +278,7 @@ func TestCreditFollowsTheLog(t *testing.T) {
 
 func TestSenderBeyondItsCreditIsDetached(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.hold = make(chan struct{})
 	defer close(h.hold)
 	_, p := piped(t, h)
@@ -296,7 +296,7 @@ func TestSenderBeyondItsCreditIsDetached(t *testing.T) {
 func TestInFlightBytesMax(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse("orders")
+		h := newFakeBroker("orders")
 		h.hold = make(chan struct{})
 		_, p := piped(t, h, func(c *Config) { c.InFlightBytesMax = 1 << 20 })
 		p.login()
@@ -333,11 +333,11 @@ func TestInFlightBytesMax(t *testing.T) {
 // Unfinished deliveries of one connection are bounded together.
 func TestJoinedBytesMax(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	_, p := piped(t, h)
 	p.login()
 	part := make([]byte, 60<<10)
-	for handle := uint32(0); handle < 1+joinedBytesMax/(240<<10); handle++ {
+	for handle := uint32(0); handle < 1+partialBytesMax/(240<<10); handle++ {
 		p.send(&wire.Attach{Name: fmt.Sprint("s", handle), Handle: handle, Target: &wire.Target{Address: "orders"}})
 		expect[*wire.Attach](p)
 		expect[*wire.Flow](p)
@@ -353,7 +353,7 @@ func TestJoinedBytesMax(t *testing.T) {
 // The incoming window is opened again long before it is used up.
 func TestIncomingWindowIsReopened(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newHouse("orders"))
+	_, p := piped(t, newFakeBroker("orders"))
 	p.login()
 	p.sender(0, "orders")
 	for range windowFrames / 2 {
@@ -367,7 +367,7 @@ func TestIncomingWindowIsReopened(t *testing.T) {
 
 func TestLinksMax(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newHouse("orders"))
+	_, p := piped(t, newFakeBroker("orders"))
 	p.login()
 	p.sendOn(1, &wire.Begin{IncomingWindow: 10})
 	expect[*wire.Begin](p)

@@ -215,7 +215,7 @@ func TestSDKTimeToLive(t *testing.T) {
 	}
 	// A locked message outlives its time and may be completed; an abandoned one expires
 	// at once (docs/requirements.md#e3), with a reason (docs/requirements.md#e5).
-	p.house.pass(2 * time.Minute)
+	p.house.advanceClock(2 * time.Minute)
 	p.must(p.receiver.CompleteMessage(p.ctx, held["done"], nil))
 	p.must(p.receiver.AbandonMessage(p.ctx, held["short"], nil))
 	dead, err := p.client.NewReceiverForQueue("orders", &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueDeadLetter})

@@ -24,7 +24,7 @@ const (
 
 	windowFrames     = 5000     // incoming-window of each session
 	inFlightOverhead = 512      // bytes counted for a delivery besides its payload
-	joinedBytesMax   = 32 << 20 // unfinished deliveries of one connection together
+	partialBytesMax  = 32 << 20 // unfinished deliveries of one connection together
 	outBytesHigh     = 1 << 20  // above it no delivery is started
 	outBytesMax      = 4 << 20  // above it nothing more is read from the peer
 	bufferBytesKept  = 1 << 20  // a larger buffer is not kept for the next use
@@ -32,14 +32,14 @@ const (
 	heartbeatBytes   = 8        // one empty frame
 	lockBatchMax     = 256      // messages asked for at a time by one link
 	lockBytesMax     = 1 << 20  // bytes asked for at a time by one link
-	heldBytesMax     = 32 << 20 // locked but unsent payloads of one connection together
+	queuedBytesMax   = 32 << 20 // locked but unsent payloads of one connection together
 	unsettledMax     = 65536    // deliveries of one session sent and not settled
 	fairBytesMin     = 64 << 10 // what a connection may work with however short memory is
 
 	openWithin                   = 10 * time.Second   // from accept to open
-	proveWithin                  = 60 * time.Second   // from accept to the first token or link
+	authenticateWithin           = 60 * time.Second   // from accept to the first token or link
 	linklessWithin               = 5 * time.Minute    // without any link; as the cloud does
-	stillEvery                   = 10 * time.Second   // at least so often are keys asked about that links rest on
+	grantCheckEvery              = 10 * time.Second   // at least so often are keys asked about that links rest on
 	idleTimeOut                  = 240 * time.Second  // idle-time-out that we announce
 	idleTimeOutMin               = time.Second        // shortest idle-time-out that a peer may announce
 	heartbeatMax                 = 15 * time.Second   // longest silence of ours
@@ -47,10 +47,10 @@ const (
 	closeWithin                  = 5 * time.Second    // from our close to the peer's
 	deliveryTimeMax              = 7 * 24 * time.Hour // how far ahead an abandoned message may be put off
 	lockWait                     = 60 * time.Second   // one wait of a receiving link
-	sweepEvery                   = time.Second        // at most so often are lapsed deliveries looked for
+	sweepEvery                   = time.Second        // at most so often are expired deliveries looked for
 	connectionsMaxDefault        = 20000
 	connectionsPerPeerMaxDefault = 5000        // of one address, or of one /64 of IPv6
-	crowdToldEvery               = time.Second // at most so often is it logged that connections are refused
+	rejectLogEvery               = time.Second // at most so often is it logged that connections are refused
 	inFlightBytesDefault         = 16 << 20    // received and not yet stored, per connection
 	memoryBytesDefault           = 1 << 30     // held by all connections together
 )
@@ -58,10 +58,10 @@ const (
 // What a stranger may make us hold: a connection that has proved nothing yet. No client
 // needs more than two sessions and four links to put a token.
 const (
-	strangerSessionsMax = 64        // sessions at a time
-	strangerLinksMax    = 128       // links at a time
-	strangerRefusalsMax = 64        // links refused for want of a token
-	strangerBytesMax    = 256 << 10 // received and not yet answered; and as much received in part
+	unauthenticatedSessionsMax = 64        // sessions at a time
+	unauthenticatedLinksMax    = 128       // links at a time
+	unauthenticatedRefusalsMax = 64        // links refused for want of a token
+	unauthenticatedBytesMax    = 256 << 10 // received and not yet answered; and as much received in part
 )
 
 // What one request to the management node may ask for.
@@ -84,9 +84,9 @@ const (
 	transactionsMax          = 16              // of one connection, those being committed included
 	transactionOperationsMax = 100             // messages sent and settled in one: what the cloud allows
 	transactionBytesMax      = 16 << 20        // one: payloads, and what settlements carry
-	transactedBytesMax       = 32 << 20        // all of a connection together
+	transactedTotalMax       = 32 << 20        // all of a connection together
 	transactionWithin        = 2 * time.Minute // from declare to discharge
-	transactionsLapsedMax    = 64              // ids remembered of those that took too long
+	expiredTransactionsMax   = 64              // ids remembered of those that took too long
 	operationOverhead        = 256             // bytes counted for an operation besides what it carries
 	coordinatorBytesMax      = 4096            // largest command to a coordinator: a discharge takes 28 bytes
 )

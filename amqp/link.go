@@ -42,17 +42,17 @@ type endpoint interface {
 // link is what both kinds of links have. Incoming and outgoing are seen from us: on an
 // incomingLink the client sends.
 type link struct {
-	session *session
-	handle  uint32
-	name    string
-	sends   bool // the client does
-	state   linkState
-	kind    nodeKind
-	path    string     // reduced address: what tokens are checked against
-	via     string     // of a link whose messages go through another entity: that one's
-	right   fsm.Rights // without which a link to an entity may not be
-	place   fsm.Place  // of what path names
-	reply   *wire.Attach
+	session     *session
+	handle      uint32
+	name        string
+	clientSends bool // the client does
+	state       linkState
+	kind        nodeKind
+	path        string        // reduced address: what tokens are checked against
+	viaPath     string        // of a link whose messages go through another entity: that one's
+	right       fsm.Rights    // without which a link to an entity may not be
+	entity      fsm.EntityRef // of what path names
+	reply       *wire.Attach
 }
 
 func (l *link) base() *link { return l }
@@ -65,101 +65,101 @@ func (s *session) attach(ctx context.Context, a *wire.Attach) *wire.Error {
 		return &wire.Error{Condition: wire.ConditionFramingError, Description: fmt.Sprintf("Handle %d is above the handle-max of %d.", a.Handle, s.handleMax)}
 	}
 	if s.links[a.Handle] != nil {
-		s.fail(ctx, refused(wire.ConditionHandleInUse, "Handle %d has a link already. Use another.", a.Handle))
+		s.fail(ctx, newRefusal(wire.ConditionHandleInUse, "Handle %d has a link already. Use another.", a.Handle))
 		return nil
 	}
-	l := link{session: s, handle: a.Handle, name: a.Name, sends: a.Role == wire.RoleSender, reply: attachReply(a)}
-	why := l.describe(a)
+	l := link{session: s, handle: a.Handle, name: a.Name, clientSends: a.Role == wire.RoleSender, reply: attachReply(a)}
+	cause := l.readAttach(a)
 	var wants *sessionFilter
-	if why.condition == "" && !l.sends {
-		wants, why = sessionFilterOf(a.Source.Filter)
+	if cause.condition == "" && !l.clientSends {
+		wants, cause = sessionFilterOf(a.Source.Filter)
 	}
 	switch {
-	case why.condition != "":
+	case cause.condition != "":
 	case c.links >= linksMax:
-		why = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d links; more are not possible. Detach some, or open another connection.", linksMax), afterChange}
-	case !c.proven && c.links >= strangerLinksMax:
-		return c.distrust("links", strangerLinksMax)
+		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d links; more are not possible. Detach some, or open another connection.", linksMax), retryAfterChange}
+	case !c.authenticated && c.links >= unauthenticatedLinksMax:
+		return c.unauthenticatedLimit("links", unauthenticatedLinksMax)
 	default:
 		now := time.Now()
-		path, ok, stale := l.permitted(now)
-		if stale {
-			c.review(ctx, now, true)
+		path, ok, revoked := l.permitted(now)
+		if revoked {
+			c.checkGrants(ctx, now, true)
 		}
 		if !ok {
 			c.auditMissing(ctx, path, l.right, "")
-			why = unauthorized(path, l.right)
+			cause = unauthorized(path, l.right)
 		}
 	}
-	if why.condition != "" {
-		l.refuse(ctx, why)
-		if c.refusals++; !c.proven && c.refusals >= strangerRefusalsMax {
-			return c.distrust("refused links", strangerRefusalsMax)
+	if cause.condition != "" {
+		l.refuse(ctx, cause)
+		if c.refusals++; !c.authenticated && c.refusals >= unauthenticatedRefusalsMax {
+			return c.unauthenticatedLimit("refused links", unauthenticatedRefusalsMax)
 		}
 		return nil
 	}
-	e := l.endpoint(a)
+	e := l.newEndpoint(a)
 	if o, ok := e.(*outgoingLink); ok && l.kind == entityNode {
-		o.wants, o.wantsWithin = wants, openTimeout(a.Properties)
+		o.wantedSession, o.acceptTimeout = wants, openTimeout(a.Properties)
 	}
 	if l.name != "" && l.kind != coordinatorNode { // Java has one of the same name in each session
-		c.steal(ctx, l.identity())
-		c.names[l.identity()] = e
+		c.takeOver(ctx, l.key())
+		c.linksByKey[l.key()] = e
 	}
 	s.links[a.Handle] = e
-	c.links, c.linked = c.links+1, time.Now()
+	c.links, c.linksChanged = c.links+1, time.Now()
 	if l.kind == cbsNode || l.kind == coordinatorNode {
-		e.base().attached(ctx, e, fsm.Place{})
+		e.base().completeAttach(ctx, e, fsm.EntityRef{})
 		return nil
 	}
 	go c.resolve(ctx, e)
 	return nil
 }
 
-// identity is what tells a link from others on a connection: its name and its direction
+// linkKey is what tells a link from others on a connection: its name and its direction
 // (part 2, 2.6.1), and its address, against the letter of that section: Java names the
 // link to a session after the session, and has "s1" of two queues on one connection. A
 // client may use one name for both directions.
-type identity struct {
-	name  string
-	path  string // in lower case
-	sends bool   // the client does
+type linkKey struct {
+	name        string
+	path        string // in lower case
+	clientSends bool   // the client does
 }
 
-func (l *link) identity() identity { return identity{l.name, strings.ToLower(l.path), l.sends} }
+func (l *link) key() linkKey { return linkKey{l.name, strings.ToLower(l.path), l.clientSends} }
 
-// steal takes a link away from the one that had its name before, because the client has
+// takeOver takes a link away from the one that had its name before, because the client has
 // attached it anew: it has forgotten the old one, or wants to be rid of it.
-func (c *conn) steal(ctx context.Context, id identity) {
-	e := c.names[id]
+func (c *conn) takeOver(ctx context.Context, id linkKey) {
+	e := c.linksByKey[id]
 	if e == nil {
 		return
 	}
-	why := refused(wire.ConditionStolen, "The link was attached again under the same name. Use the newer one, or another name.")
-	e.base().evict(ctx, e, why)
+	cause := newRefusal(wire.ConditionStolen, "The link was attached again under the same name. Use the newer one, or another name.")
+	e.base().detach(ctx, e, cause)
 }
 
-// evict ends a link, or the attaching of one, whatever it waits for.
-func (l *link) evict(ctx context.Context, e endpoint, why refusal) {
+// detach ends a link, or the attaching of one, whatever it waits for.
+func (l *link) detach(ctx context.Context, e endpoint, cause refusal) {
 	switch l.state {
 	case attaching:
-		if o, ok := e.(*outgoingLink); ok && o.giveUpWaiting != nil {
+		if o, ok := e.(*outgoingLink); ok && o.cancelAccept != nil {
 			c := l.session.conn
-			c.after = append(c.after, o.giveUpWaiting)
+			c.brokerCalls = append(c.brokerCalls, o.cancelAccept)
 		}
-		l.withdraw(ctx, why)
+		l.refuseAttaching(ctx, cause)
 	case attached:
-		l.fault(ctx, e, why)
+		l.detachWithError(ctx, e, cause)
 	case detaching, gone:
 	}
 }
 
-// describe fills in what an attach asks for, or says why it cannot be had.
-func (l *link) describe(a *wire.Attach) refusal {
+// readAttach fills in what an attach asks for, or says why it cannot be had.
+func (l *link) readAttach(a *wire.Attach) refusal {
 	var address any
 	switch {
 	case len(a.Name) > linkNameBytesMax:
-		return refused(wire.ConditionInvalidField, "The link name is longer than %d bytes. Use a shorter one.", linkNameBytesMax)
+		return newRefusal(wire.ConditionInvalidField, "The link name is longer than %d bytes. Use a shorter one.", linkNameBytesMax)
 	case a.Coordinator != nil && a.Role == wire.RoleSender:
 		l.kind = coordinatorNode
 		return refusal{}
@@ -174,11 +174,11 @@ func (l *link) describe(a *wire.Attach) refusal {
 			return noDynamicNodes()
 		}
 	default:
-		return refused(wire.ConditionInvalidField, "The attach has no terminus at the broker's end. Name an entity there.")
+		return newRefusal(wire.ConditionInvalidField, "The attach has no terminus at the broker's end. Name an entity there.")
 	}
 	path, ok := reducePath(address)
 	if !ok || path == "" {
-		return refused(wire.ConditionInvalidField, "The attach has no address. Name an entity.")
+		return newRefusal(wire.ConditionInvalidField, "The attach has no address. Name an entity.")
 	}
 	l.path = path
 	if strings.EqualFold(path, cbsPath) {
@@ -186,17 +186,17 @@ func (l *link) describe(a *wire.Attach) refusal {
 	} else if _, ok := cutManagement(path); ok {
 		l.kind, l.right = managementNode, 0
 	}
-	return l.describeTransfer(a)
+	return l.readTransferDestination(a)
 }
 
 // destinationKey is the property of a sender's attach that names where its messages go; the
 // target is then the entity that they go through (docs/service-bus-protocol.md#sending-through-another-entity).
 const destinationKey = wire.Symbol("com.microsoft:transfer-destination-address")
 
-// describeTransfer fills in where the messages of a sender go that names another entity than
+// readTransferDestination fills in where the messages of a sender go that names another entity than
 // its target.
-func (l *link) describeTransfer(a *wire.Attach) refusal {
-	if l.kind != entityNode || !l.sends {
+func (l *link) readTransferDestination(a *wire.Attach) refusal {
+	if l.kind != entityNode || !l.clientSends {
 		return refusal{}
 	}
 	for _, pair := range a.Properties {
@@ -205,50 +205,50 @@ func (l *link) describeTransfer(a *wire.Attach) refusal {
 		}
 		path, ok := reducePath(textOf(pair.Value))
 		if !ok || path == "" {
-			return refused(wire.ConditionInvalidField, "%s is not an address. Name the entity there that the messages are for.", destinationKey)
+			return newRefusal(wire.ConditionInvalidField, "%s is not an address. Name the entity there that the messages are for.", destinationKey)
 		}
-		l.path, l.via = path, l.path
+		l.path, l.viaPath = path, l.path
 	}
 	return refusal{}
 }
 
 func noDynamicNodes() refusal {
-	return refused(wire.ConditionNotImplemented, "Dynamic nodes are not supported. Name an entity.")
+	return newRefusal(wire.ConditionNotImplemented, "Dynamic nodes are not supported. Name an entity.")
 }
 
 // permitted says whether the credentials of the connection allow the link, and if not,
 // which entity they do not allow; stale says that the key of one is gone. Who may do anything with an entity may attach to its management
 // node (the Go client does for senders too); its operations are checked one by one.
-func (l *link) permitted(now time.Time) (path string, ok, stale bool) {
+func (l *link) permitted(now time.Time) (path string, ok, revoked bool) {
 	switch g := l.session.conn.grants; l.kind {
 	case cbsNode, coordinatorNode:
 		return "", true, false
 	case managementNode:
-		if ok, stale = g.allow(l.path, fsm.Send, now); !ok {
-			ok, stale = g.allow(l.path, fsm.Listen, now)
+		if ok, revoked = g.allow(l.path, fsm.Send, now); !ok {
+			ok, revoked = g.allow(l.path, fsm.Listen, now)
 		}
-		return l.path, ok, stale
+		return l.path, ok, revoked
 	case entityNode:
-		if l.via != "" {
-			if ok, stale = g.allow(l.via, l.right, now); !ok {
-				return l.via, false, stale
+		if l.viaPath != "" {
+			if ok, revoked = g.allow(l.viaPath, l.right, now); !ok {
+				return l.viaPath, false, revoked
 			}
 		}
 		ok, also := g.allow(l.path, l.right, now)
-		return l.path, ok, stale || also
+		return l.path, ok, revoked || also
 	}
 	return l.path, false, false
 }
 
-// endpoint makes the link of the kind that the attach asks for.
-func (l *link) endpoint(a *wire.Attach) endpoint {
+// newEndpoint makes the link of the kind that the attach asks for.
+func (l *link) newEndpoint(a *wire.Attach) endpoint {
 	if a.Role == wire.RoleSender {
 		return &incomingLink{link: *l, messageBytesMax: nodeMessageBytesMax}
 	}
 	o := &outgoingLink{link: *l}
-	o.takes = a.SndSettleMode != nil && *a.SndSettleMode == settledMode
+	o.receiveAndDelete = a.SndSettleMode != nil && *a.SndSettleMode == settledMode
 	// A response needs no settling. Only who forbids settled transfers gets others.
-	o.presettled = o.takes || l.kind != entityNode && (a.SndSettleMode == nil || *a.SndSettleMode != unsettledMode)
+	o.presettled = o.receiveAndDelete || l.kind != entityNode && (a.SndSettleMode == nil || *a.SndSettleMode != unsettledMode)
 	if l.kind != entityNode {
 		if t := a.Target; t != nil {
 			o.replyTo, _ = t.Address.(string)
@@ -329,53 +329,53 @@ func echoOutcome(state any) any {
 func (c *conn) resolve(ctx context.Context, e endpoint) {
 	defer c.recovered(ctx)
 	l := e.base()
-	var via fsm.Place
+	var via fsm.EntityRef
 	var err error
-	entity := l.via
+	entity := l.viaPath
 	if entity != "" {
 		via, err = c.config.Broker.Resolve(ctx, c.namespace, entity)
 	}
-	var place fsm.Place
+	var place fsm.EntityRef
 	if err == nil {
 		entity, _ = cutManagement(l.path)
 		place, err = c.config.Broker.Resolve(ctx, c.namespace, entity)
 	}
 	c.mu.Lock()
 	defer c.unlock()
-	if l.state != attaching || c.phase >= closing {
+	if l.state != attaching || c.phase >= phaseClosing {
 		return
 	}
 	var code fsm.Code
 	if err != nil && !errors.As(err, &code) {
 		code = fsm.ServerBusy
 	}
-	var why refusal
+	var cause refusal
 	o, receives := e.(*outgoingLink)
 	if err == nil && l.kind == entityNode {
-		why = unattachable(&place, l.sends)
-		if receives && why.condition == "" {
-			why = o.unsuited(&place)
+		cause = attachNotAllowed(&place, l.clientSends)
+		if receives && cause.condition == "" {
+			cause = o.sessionMismatch(&place)
 		}
 	}
-	if in, ok := e.(*incomingLink); ok && err == nil && why.condition == "" && l.via != "" {
-		why = in.goThrough(via)
+	if in, ok := e.(*incomingLink); ok && err == nil && cause.condition == "" && l.viaPath != "" {
+		cause = in.setVia(via)
 	}
 	switch {
-	case why.condition != "":
-		l.withdraw(ctx, why)
-	case err == nil && l.kind == entityNode && barred(place.Settings.Status, l.sends):
-		l.withdraw(ctx, verdictOf(fsm.EntityDisabled).about(entity).refusal)
-	case err == nil && receives && o.wants != nil:
-		o.accept(place)
+	case cause.condition != "":
+		l.refuseAttaching(ctx, cause)
+	case err == nil && l.kind == entityNode && isDisabled(place.Settings.Status, l.clientSends):
+		l.refuseAttaching(ctx, errorReplyOf(fsm.EntityDisabled).withEntity(entity).refusal)
+	case err == nil && receives && o.wantedSession != nil:
+		o.acceptSession(place)
 	case err == nil:
-		l.attached(ctx, e, place)
+		l.completeAttach(ctx, e, place)
 	default:
-		l.withdraw(ctx, verdictOf(code).about(entity).refusal)
+		l.refuseAttaching(ctx, errorReplyOf(code).withEntity(entity).refusal)
 	}
 }
 
-// barred says whether the status of an entity forbids links of a direction.
-func barred(status fsm.EntityStatus, sends bool) bool {
+// isDisabled says whether the status of an entity forbids links of a direction.
+func isDisabled(status fsm.EntityStatus, sends bool) bool {
 	switch status {
 	case fsm.Disabled:
 		return true
@@ -391,15 +391,15 @@ func barred(status fsm.EntityStatus, sends bool) bool {
 // The property of an attach that tells how large a batch may be (docs/service-bus-protocol.md#link-properties).
 const batchBytesKey = wire.Symbol("com.microsoft:max-message-batch-size")
 
-// attached sends our attach.
-func (l *link) attached(ctx context.Context, e endpoint, place fsm.Place) {
-	l.state, l.place = attached, place
+// completeAttach sends our attach.
+func (l *link) completeAttach(ctx context.Context, e endpoint, place fsm.EntityRef) {
+	l.state, l.entity = attached, place
 	if in, ok := e.(*incomingLink); ok {
 		most := min(place.Settings.MaxMessageBytes, messageBytesMax)
-		if in.viaPlace != nil {
-			most = min(most, in.viaPlace.Settings.MaxMessageBytes)
+		if in.viaEntity != nil {
+			most = min(most, in.viaEntity.Settings.MaxMessageBytes)
 		}
-		in.limit(int(most))
+		in.setMaxMessageSize(int(most))
 		limit := uint64(in.messageBytesMax)
 		l.reply.MaxMessageSize = &limit // batches are cut to it; absent would mean nothing fits
 		if l.kind != coordinatorNode {
@@ -415,7 +415,7 @@ func (l *link) attached(ctx context.Context, e endpoint, place fsm.Place) {
 
 // refuse answers an attach with an attach without our terminus and, in the same write,
 // a closing detach: go-amqp and rhea would else take the link for open.
-func (l *link) refuse(ctx context.Context, why refusal) {
+func (l *link) refuse(ctx context.Context, cause refusal) {
 	if l.reply.Role == wire.RoleSender {
 		l.reply.Source = nil
 	} else {
@@ -423,30 +423,30 @@ func (l *link) refuse(ctx context.Context, why refusal) {
 	}
 	c := l.session.conn
 	c.emit(l.session.channel, l.reply)
-	c.emit(l.session.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: c.explain(ctx, why, "link", l.name, "path", l.path)})
+	c.emit(l.session.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: c.newError(ctx, cause, "link", l.name, "path", l.path)})
 }
 
-// withdraw refuses a link that is in the session already.
-func (l *link) withdraw(ctx context.Context, why refusal) {
-	l.refuse(ctx, why)
+// refuseAttaching refuses a link that is in the session already.
+func (l *link) refuseAttaching(ctx context.Context, cause refusal) {
+	l.refuse(ctx, cause)
 	l.state = gone
 	delete(l.session.links, l.handle)
-	l.session.conn.unlinked()
-	l.unname()
+	l.session.conn.linkEnded()
+	l.releaseName()
 }
 
-// unname frees the link's name. No other link can have it: steal ends the old one first.
-func (l *link) unname() { delete(l.session.conn.names, l.identity()) }
+// releaseName frees the link's name. No other link can have it: steal ends the old one first.
+func (l *link) releaseName() { delete(l.session.conn.linksByKey, l.key()) }
 
-// fault detaches a link of ours with an error. It stays until the peer's detach comes,
+// detachWithError detaches a link of ours with an error. It stays until the peer's detach comes,
 // so that frames which crossed are recognised.
-func (l *link) fault(ctx context.Context, e endpoint, why refusal) {
+func (l *link) detachWithError(ctx context.Context, e endpoint, cause refusal) {
 	if l.state != attached {
 		return
 	}
 	s := l.session
 	s.flushDispositions()
-	s.conn.emit(s.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: s.conn.explain(ctx, why, "link", l.name, "path", l.path)})
+	s.conn.emit(s.channel, &wire.Detach{Handle: l.handle, Closed: true, Error: s.conn.newError(ctx, cause, "link", l.name, "path", l.path)})
 	e.drop()
 	l.state = detaching
 	s.conn.links++ // drop took it off; it counts until the peer has seen it
@@ -462,7 +462,7 @@ func (s *session) detached(d *wire.Detach) {
 	delete(s.links, d.Handle)
 	if l.state == detaching {
 		l.state = gone
-		s.conn.unlinked()
+		s.conn.linkEnded()
 		return
 	}
 	s.flushDispositions()
@@ -471,8 +471,8 @@ func (s *session) detached(d *wire.Detach) {
 		s.conn.emit(s.channel, l.reply)
 	}
 	farewell := &wire.Detach{Handle: d.Handle, Closed: d.Closed}
-	if o, ok := e.(*outgoingLink); ok && o.held != nil {
-		o.farewell = farewell
+	if o, ok := e.(*outgoingLink); ok && o.messageSession != nil {
+		o.pendingDetach = farewell
 		e.drop()
 		return
 	}
@@ -480,20 +480,20 @@ func (s *session) detached(d *wire.Detach) {
 	s.conn.emit(s.channel, farewell)
 }
 
-// over ends the part of a link that both kinds have; false when it had ended before.
-func (l *link) over() bool {
+// end ends the part of a link that both kinds have; false when it had ended before.
+func (l *link) end() bool {
 	if l.state == gone || l.state == detaching {
 		if l.state == detaching {
 			l.state = gone
-			l.session.conn.unlinked()
+			l.session.conn.linkEnded()
 		}
 		return false
 	}
 	l.state = gone
-	l.session.conn.unlinked()
-	l.unname()
+	l.session.conn.linkEnded()
+	l.releaseName()
 	return true
 }
 
-// unlinked counts a link that is over.
-func (c *conn) unlinked() { c.links, c.linked = c.links-1, time.Now() }
+// linkEnded counts a link that is over.
+func (c *conn) linkEnded() { c.links, c.linksChanged = c.links-1, time.Now() }

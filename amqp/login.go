@@ -34,19 +34,19 @@ const (
 // login is what a connection proved by SASL, for the audit log. The zero value: nothing.
 type login struct{ kind, name string }
 
-// secured is what the peer agreed on in TLS; the zero value outside of it. Whoever sheds
+// tlsState is what the peer agreed on in TLS; the zero value outside of it. Whoever sheds
 // TLS below a connection wraps it into something that still tells.
-func (c *conn) secured() tls.ConnectionState {
+func (c *conn) tlsState() tls.ConnectionState {
 	if t, ok := c.peer.(interface{ ConnectionState() tls.ConnectionState }); ok {
 		return t.ConnectionState()
 	}
 	return tls.ConnectionState{}
 }
 
-// enter puts the connection into the namespace of a host name that the peer means, as far
+// selectNamespace puts the connection into the namespace of a host name that the peer means, as far
 // as it is known: by TLS, then SASL, then open. False when it has proved a right in another
 // one.
-func (c *conn) enter(host string) bool {
+func (c *conn) selectNamespace(host string) bool {
 	if host == "" {
 		return true
 	}
@@ -76,7 +76,7 @@ func (c *conn) sasl(ctx context.Context) error {
 		return fmt.Errorf("%T instead of sasl-init: %w", frame.Body, errProtocol)
 	}
 	if init.Hostname != nil {
-		c.enter(*init.Hostname)
+		c.selectNamespace(*init.Hostname)
 	}
 	refused := c.authenticate(ctx, init)
 	if refused != nil {
@@ -88,7 +88,7 @@ func (c *conn) sasl(ctx context.Context) error {
 
 // outcomeCode tells the client whether it is to try again.
 func outcomeCode(err error) uint8 {
-	switch code, known := codeIn(err); {
+	switch code, known := codeOfError(err); {
 	case err == nil:
 		return saslOK
 	case known && (code == fsm.ServerBusy || code == fsm.Timeout), errors.Is(err, context.DeadlineExceeded):
@@ -97,8 +97,8 @@ func outcomeCode(err error) uint8 {
 	return saslAuth
 }
 
-// codeIn is the code that an error carries, if it does.
-func codeIn(err error) (code fsm.Code, known bool) {
+// codeOfError is the code that an error carries, if it does.
+func codeOfError(err error) (code fsm.Code, known bool) {
 	known = errors.As(err, &code)
 	return code, known
 }
@@ -112,7 +112,7 @@ func (c *conn) authenticate(ctx context.Context, init *wire.SASLInit) error {
 	case mechanismCBS, mechanismAnonymous:
 		return nil
 	case mechanismExternal:
-		if chains := c.secured().VerifiedChains; len(chains) > 0 && len(chains[0]) > 0 {
+		if chains := c.tlsState().VerifiedChains; len(chains) > 0 && len(chains[0]) > 0 {
 			return c.external(ctx, chains[0][0])
 		}
 		return nil
@@ -135,7 +135,7 @@ func (c *conn) plain(ctx context.Context, response []byte) error {
 		c.log.DebugContext(ctx, "password refused", "user", user, "error", err)
 		return fmt.Errorf("sasl plain: %w", err)
 	}
-	return c.loggedIn(ctx, grant{allowed, kindPlain, user})
+	return c.acceptLogin(ctx, grant{allowed, kindPlain, user})
 }
 
 // external checks the certificate that the client proved to have.
@@ -146,15 +146,15 @@ func (c *conn) external(ctx context.Context, certificate *x509.Certificate) erro
 		c.log.DebugContext(ctx, "client certificate refused", "name", name, "error", err)
 		return fmt.Errorf("sasl external: %w", err)
 	}
-	return c.loggedIn(ctx, grant{allowed, kindExternal, name})
+	return c.acceptLogin(ctx, grant{allowed, kindExternal, name})
 }
 
-// loggedIn lets what SASL proved count for the namespace.
-func (c *conn) loggedIn(ctx context.Context, held grant) error {
+// acceptLogin lets what SASL proved count for the namespace.
+func (c *conn) acceptLogin(ctx context.Context, held grant) error {
 	c.mu.Lock()
 	defer c.unlock()
 	c.login = login{held.kind, held.name}
-	c.hold(ctx, held, time.Now())
+	c.addGrant(ctx, held, time.Now())
 	c.audit(ctx, slog.LevelInfo, auditLogin, slog.String("kind", held.kind), slog.String("name", held.name))
 	return nil
 }

@@ -72,9 +72,9 @@ func TestNamespaceOfAConnection(t *testing.T) {
 		t.Run(fmt.Sprintf("%s %s %s %s", c.mechanism, c.tls, c.sasl, c.open), func(t *testing.T) {
 			t.Parallel()
 			all := Grant{Rights: fsm.Manage}
-			g := &gate{grants: map[string]Grant{ruleName: all, "sender": all, "sb://h/": all}}
-			var j journal
-			s, p := piped(t, newHouse("one").addSecond("two"), g.through, j.into)
+			g := &scriptedAuthorizer{grants: map[string]Grant{ruleName: all, "sender": all, "sb://h/": all}}
+			var j auditCapture
+			s, p := piped(t, newFakeBroker("one").addSecond("two"), g.through, j.into)
 			if c.tls != "-" {
 				config := clients["sender"].Clone()
 				config.ServerName = c.tls
@@ -132,9 +132,9 @@ func TestExternal(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.certificate, c.mechanism, c.code), func(t *testing.T) {
 			t.Parallel()
-			g := &gate{grants: map[string]Grant{"sender": {Rights: fsm.Send}}, err: c.err}
-			var j journal
-			s, _ := piped(t, newHouse("orders"), g.through, j.into)
+			g := &scriptedAuthorizer{grants: map[string]Grant{"sender": {Rights: fsm.Send}}, err: c.err}
+			var j auditCapture
+			s, _ := piped(t, newFakeBroker("orders"), g.through, j.into)
 			p := connectTLS(t, s, server, clients[c.certificate])
 			p.write(wire.AppendFrame([]byte(headerSASL), wire.FrameSASL, 0, &wire.SASLInit{Mechanism: c.mechanism}))
 			p.header(headerSASL)
@@ -180,7 +180,7 @@ func TestOutcomes(t *testing.T) {
 		fmt.Errorf("slowly: %w", fsm.ServerBusy): saslTemp,
 		context.DeadlineExceeded:                 saslTemp,
 	} {
-		_, p := piped(t, newHouse(), (&gate{err: err}).through)
+		_, p := piped(t, newFakeBroker(), (&scriptedAuthorizer{err: err}).through)
 		p.write(wire.AppendFrame([]byte(headerSASL), wire.FrameSASL, 0, &wire.SASLInit{Mechanism: mechanismPlain, InitialResponse: []byte("\x00u\x00p")}))
 		p.header(headerSASL)
 		expect[*wire.SASLMechanisms](p)
@@ -205,23 +205,23 @@ func TestTokenRefused(t *testing.T) {
 		{fmt.Errorf("too many failed logins from this address, wait: %w", fsm.ServerBusy), 503},
 		{fmt.Errorf("the issuer does not answer: %w", fsm.Timeout), 503},
 	} {
-		s, p := piped(t, newHouse("orders"), (&gate{err: c.err}).through)
+		s, p := piped(t, newFakeBroker("orders"), (&scriptedAuthorizer{err: c.err}).through)
 		p.unknown().putToken("sb://h/orders", c.status)
 		if n := s.Stats().Logins; n != 1 {
 			t.Errorf("%d refused logins are counted", n)
 		}
 	}
-	say := tokenRefused(fmt.Errorf("too many failed logins: %w", fsm.ServerBusy))
-	if say.condition != wire.ConditionServerBusy || say.retry != mayHelp || !strings.Contains(say.text, "too many failed logins") {
-		t.Errorf("%+v", say)
+	resp := tokenRefused(fmt.Errorf("too many failed logins: %w", fsm.ServerBusy))
+	if resp.condition != wire.ConditionServerBusy || resp.retry != retryLater || !strings.Contains(resp.text, "too many failed logins") {
+		t.Errorf("%+v", resp)
 	}
 }
 
 // The audit log has names and never secrets.
 func TestAuditOfALogin(t *testing.T) {
 	t.Parallel()
-	var j journal
-	_, p := piped(t, newHouse("orders"), j.into, func(c *Config) { c.Authorizer = keys{Grant{Rights: fsm.Send}} })
+	var j auditCapture
+	_, p := piped(t, newFakeBroker("orders"), j.into, func(c *Config) { c.Authorizer = fakeAuthorizer{Grant{Rights: fsm.Send}} })
 	p.login()
 	p.send(&wire.Attach{Name: "r", Handle: 1, Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders"}})
 	p.refusedLink()
@@ -260,8 +260,8 @@ func TestAuditOfALogin(t *testing.T) {
 func TestSASLFrameBytesMax(t *testing.T) {
 	t.Parallel()
 	for n, refused := range map[int]bool{saslFrameBytesMax / 2: false, saslFrameBytesMax: true} {
-		var j journal
-		_, p := piped(t, newHouse(), j.into)
+		var j auditCapture
+		_, p := piped(t, newFakeBroker(), j.into)
 		frame := wire.AppendFrame([]byte(headerSASL), wire.FrameSASL, 0, &wire.SASLInit{Mechanism: mechanismPlain, InitialResponse: make([]byte, n)})
 		go func() { // the end may come before all of it is read
 			_ = p.net.SetDeadline(time.Now().Add(time.Minute))

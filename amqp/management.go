@@ -14,12 +14,12 @@ import (
 // manage does one operation of an entity's management node (docs/service-bus-protocol.md#management-operations). What
 // the broker answers later is answered later: nothing here waits on the reader.
 func (c *conn) manage(ctx context.Context, r *request, operation string) {
-	if why := misplaced(operation, &r.link.place); why.condition != "" {
-		c.respond(ctx, r, response{verdict: verdict{why, http.StatusBadRequest}})
+	if cause := operationNotAllowed(operation, &r.link.entity); cause.condition != "" {
+		c.respond(ctx, r, response{errorReply: errorReply{cause, http.StatusBadRequest}})
 		return
 	}
 	body, _ := r.body.(wire.Map)
-	if r.within != nil && c.manageWithin(ctx, r, operation, body) {
+	if r.transaction != nil && c.manageInTransaction(ctx, r, operation, body) {
 		return
 	}
 	switch operation {
@@ -58,15 +58,15 @@ func (c *conn) manage(ctx context.Context, r *request, operation string) {
 
 // lockIDs reads the lock tokens of a request. ok is false when one is not of this
 // place, or when there are none or too many: then say is the answer.
-func (c *conn) lockIDs(r *request, body wire.Map) (ids []fsm.LockID, say response, ok bool) {
+func (c *conn) lockIDs(r *request, body wire.Map) (ids []fsm.LockID, resp response, ok bool) {
 	tokens := valuesOf[wire.UUID](lookup(body, "lock-tokens"))
 	if len(tokens) == 0 || len(tokens) > tokensMax {
 		return nil, badRequest("The request must name between 1 and %d lock tokens. Ask for fewer at a time.", tokensMax), false
 	}
 	ids = make([]fsm.LockID, len(tokens))
 	for i, token := range tokens {
-		if ids[i], ok = c.config.Broker.Unseal(r.link.place, tokenFromUUID(token)); !ok {
-			return nil, answer(fsm.MessageLockLost), false
+		if ids[i], ok = c.config.Broker.ParseLockToken(r.link.entity, tokenFromUUID(token)); !ok {
+			return nil, responseFor(fsm.MessageLockLost), false
 		}
 	}
 	return ids, response{}, true
@@ -74,21 +74,21 @@ func (c *conn) lockIDs(r *request, body wire.Map) (ids []fsm.LockID, say respons
 
 // renewLock extends locks. The answer is an array of timestamps, not a list.
 func (c *conn) renewLock(ctx context.Context, r *request, body wire.Map) {
-	ids, say, ok := c.lockIDs(r, body)
+	ids, resp, ok := c.lockIDs(r, body)
 	if !ok {
-		c.respond(ctx, r, say)
+		c.respond(ctx, r, resp)
 		return
 	}
-	c.config.Broker.Renew(r.link.place, ids, func(codes []fsm.Code, untils []fsm.Instant) {
-		say := answer(worst(codes))
-		if say.condition == "" {
+	c.config.Broker.Renew(r.link.entity, ids, func(codes []fsm.Code, untils []fsm.Instant) {
+		resp := responseFor(worst(codes))
+		if resp.condition == "" {
 			ends := make([]time.Time, len(untils))
 			for i, until := range untils {
 				ends[i] = time.UnixMilli(int64(until))
 			}
-			say.body = wire.Map{{Key: "expirations", Value: wire.Array{Values: ends}}}
+			resp.body = wire.Map{{Key: "expirations", Value: wire.Array{Values: ends}}}
 		}
-		c.respond(ctx, r, say)
+		c.respond(ctx, r, resp)
 	})
 }
 
@@ -105,42 +105,42 @@ func worst(codes []fsm.Code) fsm.Code {
 // updateDisposition settles by lock token: deferred messages always, others when their
 // link is gone.
 func (c *conn) updateDisposition(ctx context.Context, r *request, body wire.Map) {
-	settlements, say, ok := c.settlementsOf(r, body)
+	settlements, resp, ok := c.settlementsOf(r, body)
 	if !ok {
-		c.respond(ctx, r, say)
+		c.respond(ctx, r, resp)
 		return
 	}
-	c.config.Broker.Settle(r.link.place, settlements, func(codes []fsm.Code) {
+	c.config.Broker.Settle(r.link.entity, settlements, func(codes []fsm.Code) {
 		c.mu.Lock()
 		c.countSettled(settlements, codes)
 		c.mu.Unlock()
-		say := answer(worst(codes))
-		say.verdict = settleVerdict(worst(codes))
-		c.respond(ctx, r, say)
+		resp := responseFor(worst(codes))
+		resp.errorReply = settleReplyOf(worst(codes))
+		c.respond(ctx, r, resp)
 	})
 }
 
 // settlementsOf reads an update-disposition. ok is false when it cannot be done: then say is
 // the answer.
-func (c *conn) settlementsOf(r *request, body wire.Map) (settlements []fsm.Settlement, say response, ok bool) {
-	what, say, ok := decideByName(body)
+func (c *conn) settlementsOf(r *request, body wire.Map) (settlements []fsm.Settlement, resp response, ok bool) {
+	what, resp, ok := decideByName(body)
 	if !ok {
-		return nil, say, false
+		return nil, resp, false
 	}
-	ids, say, ok := c.lockIDs(r, body)
+	ids, resp, ok := c.lockIDs(r, body)
 	if !ok {
-		return nil, say, false
+		return nil, resp, false
 	}
 	settlements = make([]fsm.Settlement, len(ids))
 	for i, id := range ids {
 		settlements[i] = what
 		settlements[i].Lock = id
 	}
-	return settlements, say, true
+	return settlements, resp, true
 }
 
 // decideByName turns the words of update-disposition into a settlement.
-func decideByName(body wire.Map) (what fsm.Settlement, say response, ok bool) {
+func decideByName(body wire.Map) (what fsm.Settlement, resp response, ok bool) {
 	switch status := textOf(lookup(body, "disposition-status")); status {
 	case "completed":
 		what.Verb = fsm.Complete
@@ -156,10 +156,10 @@ func decideByName(body wire.Map) (what fsm.Settlement, say response, ok bool) {
 		return what, badRequest("The disposition status '%.64s' is not known.", status), false
 	}
 	properties, _ := lookup(body, "properties-to-modify").(wire.Map)
-	if why := modify(&what, properties); why.condition != "" {
-		return what, response{verdict: verdict{why, http.StatusBadRequest}}, false
+	if cause := setModifications(&what, properties); cause.condition != "" {
+		return what, response{errorReply: errorReply{cause, http.StatusBadRequest}}, false
 	}
-	return what, say, true
+	return what, resp, true
 }
 
 // peekMessage reads messages without locking them.
@@ -176,18 +176,18 @@ func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
 	first, most := fsm.SequenceNumber(max(0, from)), int(min(count, peekMessagesMax))
 	var found []fsm.Delivery
 	var err error
-	if session, one := c.sessionMeant(r, body); one {
-		found, err = c.config.Broker.PeekSession(ctx, r.link.place, session, first, most, peekBytesMax)
+	if session, one := c.requestedSession(r, body); one {
+		found, err = c.config.Broker.PeekSession(ctx, r.link.entity, session, first, most, peekBytesMax)
 	} else {
-		found, err = c.config.Broker.Peek(ctx, r.link.place, first, most, peekBytesMax)
+		found, err = c.config.Broker.Peek(ctx, r.link.entity, first, most, peekBytesMax)
 	}
 	if err != nil {
-		c.respond(ctx, r, answer(codeOf(err)))
+		c.respond(ctx, r, responseFor(codeOf(err)))
 		return
 	}
 	messages := make([]any, 0, len(found))
 	for _, d := range found {
-		message, err := appendDelivery(nil, r.link.place, d, deliveryOptions{peeked: true})
+		message, err := appendDelivery(nil, r.link.entity, d, deliveryOptions{peeked: true})
 		if err != nil {
 			c.log.ErrorContext(ctx, "stored message cannot be encoded", "path", r.link.path, "sequence", uint64(d.Lock.Sequence), "error", err)
 			continue
@@ -195,7 +195,7 @@ func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
 		messages = append(messages, wire.Map{{Key: "message", Value: message}})
 	}
 	if len(messages) == 0 {
-		c.respond(ctx, r, empty("No messages.", nil))
+		c.respond(ctx, r, noContent("No messages.", nil))
 		return
 	}
 	c.respond(ctx, r, success(wire.Map{{Key: "messages", Value: messages}}))
@@ -209,21 +209,21 @@ func codeOf(err error) fsm.Code {
 	return code
 }
 
-// fetching is a receive-by-sequence-number in work: deferred messages are fetched a
+// deferredFetch is a receive-by-sequence-number in work: deferred messages are fetched a
 // few at a time, so that an answer has a bound whatever is asked for.
-type fetching struct {
-	c        *conn
-	r        *request
-	takes    bool
-	fetch    func([]fsm.SequenceNumber, bool, func(fsm.Code, []fsm.Delivery))
-	left     []fsm.SequenceNumber
-	messages []any
-	bytes    int
+type deferredFetch struct {
+	c                *conn
+	r                *request
+	receiveAndDelete bool
+	fetch            func([]fsm.SequenceNumber, bool, func(fsm.Code, []fsm.Delivery))
+	left             []fsm.SequenceNumber
+	messages         []any
+	bytes            int
 }
 
 // sequenceNumbers reads the numbers of a request. ok is false when there are none or too
 // many: then say is the answer.
-func sequenceNumbers(body wire.Map) (numbers []fsm.SequenceNumber, say response, ok bool) {
+func sequenceNumbers(body wire.Map) (numbers []fsm.SequenceNumber, resp response, ok bool) {
 	given := valuesOf[int64](lookup(body, "sequence-numbers"))
 	if len(given) == 0 || len(given) > tokensMax {
 		return nil, badRequest("The request must name between 1 and %d sequence numbers. Ask for fewer at a time.", tokensMax), false
@@ -237,21 +237,21 @@ func sequenceNumbers(body wire.Map) (numbers []fsm.SequenceNumber, say response,
 
 // receiveBySequenceNumber locks deferred messages, or takes them for good.
 func (c *conn) receiveBySequenceNumber(ctx context.Context, r *request, body wire.Map) {
-	numbers, say, ok := sequenceNumbers(body)
+	numbers, resp, ok := sequenceNumbers(body)
 	if !ok {
-		c.respond(ctx, r, say)
+		c.respond(ctx, r, resp)
 		return
 	}
-	f := &fetching{c: c, r: r, left: numbers}
+	f := &deferredFetch{c: c, r: r, left: numbers}
 	mode, given := integerOf(lookup(body, "receiver-settle-mode"))
-	f.takes = given && mode == 0
-	f.fetch = func(some []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery)) {
-		c.config.Broker.Fetch(r.link.place, some, takes, done)
+	f.receiveAndDelete = given && mode == 0
+	f.fetch = func(some []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
+		c.config.Broker.Fetch(r.link.entity, some, receiveAndDelete, done)
 	}
-	if r.link.place.Settings.RequiresSession && r.link.place.Sub == fsm.MainQueue {
-		held, say, ok := c.heldSession(r, body)
+	if r.link.entity.Settings.RequiresSession && r.link.entity.Sub == fsm.MainQueue {
+		held, resp, ok := c.heldSession(r, body)
 		if !ok {
-			c.respond(ctx, r, say)
+			c.respond(ctx, r, resp)
 			return
 		}
 		f.fetch = held.Fetch
@@ -260,14 +260,14 @@ func (c *conn) receiveBySequenceNumber(ctx context.Context, r *request, body wir
 }
 
 // next asks for the next few, or answers.
-func (f *fetching) next(ctx context.Context) {
+func (f *deferredFetch) next(ctx context.Context) {
 	if len(f.left) == 0 || f.bytes >= fetchBytesMax {
 		f.finish(ctx, fsm.OK)
 		return
 	}
 	some := f.left[:min(len(f.left), fetchAtOnceMax)]
 	f.left = f.left[len(some):]
-	f.fetch(some, f.takes, func(code fsm.Code, found []fsm.Delivery) {
+	f.fetch(some, f.receiveAndDelete, func(code fsm.Code, found []fsm.Delivery) {
 		if code != fsm.OK && code != fsm.MessageNotFound {
 			f.finish(ctx, code)
 			return
@@ -283,21 +283,21 @@ func (f *fetching) next(ctx context.Context) {
 
 // add encodes one message. The lock token goes into it, where Go and Python look, and
 // beside it, where the others do.
-func (f *fetching) add(ctx context.Context, d fsm.Delivery) {
+func (f *deferredFetch) add(ctx context.Context, d fsm.Delivery) {
 	d.State = fsm.Deferred // what clients show of a fetched message, locked or not
 	var options deliveryOptions
 	var token fsm.LockToken
-	if !f.takes {
-		token = f.c.config.Broker.Seal(f.r.link.place, d.Lock)
+	if !f.receiveAndDelete {
+		token = f.c.config.Broker.LockToken(f.r.link.entity, d.Lock)
 		options.lockToken = &token
 	}
-	message, err := appendDelivery(nil, f.r.link.place, d, options)
+	message, err := appendDelivery(nil, f.r.link.entity, d, options)
 	if err != nil {
 		f.c.log.ErrorContext(ctx, "stored message cannot be encoded", "path", f.r.link.path, "sequence", uint64(d.Lock.Sequence), "error", err)
 		return
 	}
 	entry := wire.Map{{Key: "message", Value: message}}
-	if !f.takes {
+	if !f.receiveAndDelete {
 		entry = append(entry, wire.Pair{Key: "lock-token", Value: uuidFromToken(token)})
 	}
 	f.messages = append(f.messages, entry)
@@ -305,21 +305,21 @@ func (f *fetching) add(ctx context.Context, d fsm.Delivery) {
 }
 
 // charge counts the answer as far as it is there.
-func (f *fetching) charge(bytes int) {
+func (f *deferredFetch) charge(bytes int) {
 	f.c.mu.Lock()
 	defer f.c.unlock()
-	f.c.memory.gathered += bytes
+	f.c.memory.responseBytes += bytes
 }
 
 // finish answers. What was fetched before a failure is not lost: it is given, and the
 // client asks again for the rest.
-func (f *fetching) finish(ctx context.Context, code fsm.Code) {
+func (f *deferredFetch) finish(ctx context.Context, code fsm.Code) {
 	defer f.charge(-f.bytes)
 	if len(f.messages) == 0 {
 		if code == fsm.OK {
 			code = fsm.MessageNotFound
 		}
-		f.c.respond(ctx, f.r, answer(code))
+		f.c.respond(ctx, f.r, responseFor(code))
 		return
 	}
 	f.c.respond(ctx, f.r, success(wire.Map{{Key: "messages", Value: f.messages}}))

@@ -23,38 +23,38 @@ const (
 // memory counts what the connection holds, for the budget of the process, as far as other
 // counters of the connection do not. The mutex of the connection guards all of it.
 type memory struct {
-	account *budget.Account
-	starved bool // credit was withheld because the account was restricted
-	over    bool // the connection has ended; the account goes with the last answer of the broker
-	broken  bool // a panic of ours ended the connection: what it holds is not known, and no answer is awaited
+	account        *budget.Account
+	creditWithheld bool // credit was withheld because the account was restricted
+	closed         bool // the connection has ended; the account goes with the last answer of the broker
+	panicked       bool // a panic of ours ended the connection: what it holds is not known, and no answer is awaited
 
-	decoded   int // bytes that batches and requests take beside what inFlight counts
-	gathered  int // bytes of responses that are being put together
-	settling  int // settlements that the broker has not answered
-	unsettled int // deliveries in the maps of all sessions
-	unsent    int // bytes of deliveries that have begun and are not completely in the output buffer
-	writing   int // bytes of the buffer that the writer is sending
-	kept      int // bytes of the buffers that the reader keeps
+	decodedBytes      int // bytes that batches and requests take beside what inFlight counts
+	responseBytes     int // bytes of responses that are being put together
+	settlements       int // settlements that the broker has not answered
+	unsettled         int // deliveries in the maps of all sessions
+	partlySentBytes   int // bytes of deliveries that have begun and are not completely in the output buffer
+	writeBufferBytes  int // bytes of the buffer that the writer is sending
+	readerBufferBytes int // bytes of the buffers that the reader keeps
 }
 
-// holds returns what the connection holds beyond its fixed cost, in bytes. mu is held.
-func (c *conn) holds() int64 {
+// heldBytes returns what the connection holds beyond its fixed cost, in bytes. mu is held.
+func (c *conn) heldBytes() int64 {
 	m := &c.memory
 	fixed := 0
-	if !m.over {
+	if !m.closed {
 		fixed = len(c.grants) * grantBytes
 	}
-	return int64(c.joined+c.joined/4+ // append grows by up to a quarter
-		c.inFlight+c.transacted+c.held+cap(c.out)+cap(c.scratch)+
-		m.decoded+m.gathered+m.unsent+m.writing+m.kept) +
-		int64(m.settling*settlementBytes+m.unsettled*unsettledBytes+c.links*linkBytes+len(c.sessions)*sessionBytes+fixed)
+	return int64(c.partialBytes+c.partialBytes/4+ // append grows by up to a quarter
+		c.inFlightBytes+c.transactedBytes+c.queuedBytes+cap(c.out)+cap(c.scratch)+
+		m.decodedBytes+m.responseBytes+m.partlySentBytes+m.writeBufferBytes+m.readerBufferBytes) +
+		int64(m.settlements*settlementBytes+m.unsettled*unsettledBytes+c.links*linkBytes+len(c.sessions)*sessionBytes+fixed)
 }
 
-// charge records in the budget what the connection holds. mu is held.
-func (c *conn) charge() {
-	held := c.holds()
+// updateAccount records in the budget what the connection holds. mu is held.
+func (c *conn) updateAccount() {
+	held := c.heldBytes()
 	c.memory.account.Set(held)
-	if c.memory.over && (held == 0 || c.memory.broken) {
+	if c.memory.closed && (held == 0 || c.memory.panicked) {
 		c.memory.account.Close()
 	}
 }
@@ -64,8 +64,8 @@ func (c *conn) charge() {
 func (c *conn) endMemory() {
 	c.mu.Lock()
 	defer c.unlock()
-	c.out, c.scratch, c.identified = nil, nil, nil
-	c.memory.writing, c.memory.kept, c.memory.over = 0, 0, true
+	c.out, c.scratch, c.idBuffer = nil, nil, nil
+	c.memory.writeBufferBytes, c.memory.readerBufferBytes, c.memory.closed = 0, 0, true
 }
 
 // restricted reports whether memory is short and the connection holds more than its fair share.
@@ -88,7 +88,7 @@ func (c *conn) refuseForMemory() refusal {
 	return refusal{
 		wire.ConditionServerBusy,
 		"The member is short of memory, and this connection holds more than its fair share of it. Have fewer and smaller messages on the way, and try again in a moment.",
-		mayHelp,
+		retryLater,
 	}
 }
 
@@ -96,7 +96,7 @@ func (c *conn) refuseForMemory() refusal {
 // block: the mutex of the budget is held, and perhaps that of the connection.
 func (c *conn) memoryChanged(level budget.Level) {
 	if level == budget.Evicted {
-		go c.endForMemory()
+		go c.closeForMemory()
 		return
 	}
 	c.notify() // the writer restores credit
@@ -104,10 +104,10 @@ func (c *conn) memoryChanged(level budget.Level) {
 
 // restoreCredit grants the credit that was withheld while the account was restricted. mu is held.
 func (c *conn) restoreCredit() {
-	if !c.memory.starved || c.restricted() {
+	if !c.memory.creditWithheld || c.restricted() {
 		return
 	}
-	c.memory.starved = false
+	c.memory.creditWithheld = false
 	for _, s := range c.sessions {
 		for _, e := range s.links {
 			if l, ok := e.(*incomingLink); ok && l.state == attached && l.kind == entityNode && l.credit.refill(1) {
@@ -117,15 +117,15 @@ func (c *conn) restoreCredit() {
 	}
 }
 
-// endForMemory closes the connection because it holds more than any other while memory is nearly
+// closeForMemory closes the connection because it holds more than any other while memory is nearly
 // used up. Its memory is released at once, before the peer has answered the close.
-func (c *conn) endForMemory() {
+func (c *conn) closeForMemory() {
 	ctx := context.Background()
 	defer c.recovered(ctx)
 	c.mu.Lock()
-	held := c.holds()
+	held := c.heldBytes()
 	c.unlock()
-	if ok, before := c.told.may(c.origin, time.Now()); ok {
+	if ok, before := c.refusalLog.allow(c.origin, time.Now()); ok {
 		c.log.WarnContext(ctx, "connection ended to free memory", "bytes", held, "not_logged", before)
 	}
 	c.fail(ctx, &wire.Error{Condition: wire.ConditionConnectionForced, Description: fmt.Sprintf(
@@ -144,10 +144,10 @@ func (c *conn) endForMemory() {
 	_ = c.peer.Close() // the peer may not even read our close
 }
 
-// count updates the number of unsettled deliveries of the connection for this session. mu is held.
-func (s *session) count() {
-	s.conn.memory.unsettled += len(s.unsettled) - s.counted
-	s.counted = len(s.unsettled)
+// countUnsettled updates the number of unsettled deliveries of the connection for this session. mu is held.
+func (s *session) countUnsettled() {
+	s.conn.memory.unsettled += len(s.unsettled) - s.unsettledCounted
+	s.unsettledCounted = len(s.unsettled)
 }
 
 // decodedBytes returns what a decoded value takes besides the bytes that it was decoded from.

@@ -53,7 +53,7 @@ func levelOf(c *conn) budget.Level { return c.memory.account.Level() }
 // with the same key, sends and receives as ever.
 func TestMemoryOrder(t *testing.T) {
 	t.Parallel()
-	s, p := piped(t, newHouse("orders"), littleMemory)
+	s, p := piped(t, newFakeBroker("orders"), littleMemory)
 	p.login()
 	c := onlyConn(t, s)
 	honest := connect(t, s).login()
@@ -95,7 +95,7 @@ func TestMemoryOrder(t *testing.T) {
 	works("while the other is refused")
 	p.transfer(0, sent, small)
 	e := p.refused(sent, wire.RoleReceiver, wire.ConditionServerBusy)
-	if !strings.Contains(e.Description, "short of memory") || !strings.Contains(e.Description, mayHelp.advice()) {
+	if !strings.Contains(e.Description, "short of memory") || !strings.Contains(e.Description, retryLater.advice()) {
 		t.Errorf("refused with %q", e.Description)
 	}
 	p.transfer(0, sent+1, small, func(f *wire.Transfer) { f.Settled = new(true) })
@@ -107,7 +107,7 @@ func TestMemoryOrder(t *testing.T) {
 	works("after the end of the other")
 	comes(t, s, "its memory is given back", func(f Stats) bool { return f.Memory.Used < 4<<20 })
 	c.mu.Lock()
-	if c.phase != closing {
+	if c.phase != phaseClosing {
 		t.Error("its memory is given back when the connection is gone, and not at once")
 	}
 	c.mu.Unlock()
@@ -120,7 +120,7 @@ func TestMemoryOrder(t *testing.T) {
 
 // namedInTurn are keys whose names come one after the other.
 type namedInTurn struct {
-	keys
+	fakeAuthorizer
 	names chan string
 }
 
@@ -133,7 +133,7 @@ func (k namedInTurn) Password(context.Context, Client, string, string) (Grant, e
 func TestMemoryByKey(t *testing.T) {
 	t.Parallel()
 	names := make(chan string, 3)
-	s, p := piped(t, newHouse("orders"), littleMemory, func(c *Config) { c.Authorizer = namedInTurn{names: names} })
+	s, p := piped(t, newFakeBroker("orders"), littleMemory, func(c *Config) { c.Authorizer = namedInTurn{names: names} })
 	var conns []*conn
 	for i, name := range []string{"a", "a", "b"} {
 		if i > 0 {
@@ -167,7 +167,7 @@ func TestMemoryByKey(t *testing.T) {
 // sender does.
 func TestMemoryRelief(t *testing.T) {
 	t.Parallel()
-	s, p := piped(t, newHouse("orders"), littleMemory)
+	s, p := piped(t, newFakeBroker("orders"), littleMemory)
 	p.login()
 	c := onlyConn(t, s)
 	p.sender(0, "orders")
@@ -200,7 +200,7 @@ func TestMemoryRelief(t *testing.T) {
 // they come, and what was there is given back.
 func TestMemoryOfPartsIsGivenBack(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.settings.MaxMessageBytes = messageBytesMax
 	h.add("large")
 	s, p := piped(t, h, littleMemory)
@@ -218,15 +218,15 @@ func TestMemoryOfPartsIsGivenBack(t *testing.T) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.joined > budget.BytesMin*8/10 {
-		t.Errorf("%d bytes are kept", c.joined)
+	if c.partialBytes > budget.BytesMin*8/10 {
+		t.Errorf("%d bytes are kept", c.partialBytes)
 	}
 }
 
 // A restricted connection goes on to receive, to settle and to commit: that is what makes room.
 func TestMemoryReceivingGoesOn(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.messages(t, "orders", 20)
 	s, p := piped(t, h, littleMemory)
 	p.login()
@@ -253,7 +253,7 @@ func TestMemoryReceivingGoesOn(t *testing.T) {
 // other is affected.
 func TestMemoryOfUnauthenticated(t *testing.T) {
 	t.Parallel()
-	s, honest := piped(t, newHouse("orders"), littleMemory)
+	s, honest := piped(t, newFakeBroker("orders"), littleMemory)
 	honest.login()
 	honest.sender(0, "orders")
 	var unproven []*peer
@@ -289,19 +289,19 @@ func TestMemoryIsCounted(t *testing.T) {
 	t.Parallel()
 	large := encodedMessage(t, make([]byte, 200<<10))
 	for name, c := range map[string]struct {
-		does  func(p *peer, h *house)
+		does  func(p *peer, h *fakeBroker)
 		least int64
-		undo  func(p *peer, h *house)
+		undo  func(p *peer, h *fakeBroker)
 	}{
 		"unfinished": {
-			func(p *peer, _ *house) {
+			func(p *peer, _ *fakeBroker) {
 				p.sender(0, "orders")
 				p.transfer(0, 0, large[:60<<10], func(f *wire.Transfer) { f.More = true })
 			}, 60 << 10,
-			func(p *peer, _ *house) { p.write(wire.AppendTransfer(nil, 0, &wire.Transfer{Aborted: true}, nil)) },
+			func(p *peer, _ *fakeBroker) { p.write(wire.AppendTransfer(nil, 0, &wire.Transfer{Aborted: true}, nil)) },
 		},
 		"transaction": {
-			func(p *peer, _ *house) {
+			func(p *peer, _ *fakeBroker) {
 				p.coordinator(coordinatorHandle)
 				p.sender(1, "orders")
 				txn := p.declare(0)
@@ -309,48 +309,48 @@ func TestMemoryIsCounted(t *testing.T) {
 				p.parts(1, large)
 				expect[*wire.Disposition](p)
 			}, 200 << 10,
-			func(p *peer, _ *house) {
+			func(p *peer, _ *fakeBroker) {
 				p.send(&wire.Detach{Handle: coordinatorHandle, Closed: true})
 				expect[*wire.Detach](p)
 			},
 		},
 		"waiting sends": {
-			func(p *peer, h *house) {
+			func(p *peer, h *fakeBroker) {
 				h.hold = make(chan struct{})
 				p.sender(1, "orders")
 				p.transfer(1, 1, large[:0], func(f *wire.Transfer) { f.More = true })
 				p.parts(1, large)
 			}, 200 << 10,
-			func(p *peer, h *house) { close(h.hold); p.accepted() },
+			func(p *peer, h *fakeBroker) { close(h.hold); p.accepted() },
 		},
 		"half sent": {
-			func(p *peer, h *house) {
+			func(p *peer, h *fakeBroker) {
 				h.store(p, large)
 				p.receiver(0, "orders")
 				p.credit(0, 0, 1, func(f *wire.Flow) { f.IncomingWindow = 1 })
 				expect[*wire.Transfer](p)
 			}, 130 << 10,
-			func(p *peer, _ *house) { p.send(&wire.Detach{Handle: 0, Closed: true}); expect[*wire.Detach](p) },
+			func(p *peer, _ *fakeBroker) { p.send(&wire.Detach{Handle: 0, Closed: true}); expect[*wire.Detach](p) },
 		},
 		"unsettled": {
-			func(p *peer, h *house) {
+			func(p *peer, h *fakeBroker) {
 				h.messages(p, "orders", 100)
 				p.receiver(0, "orders")
 				p.credit(0, 0, 100)
 				p.deliveries(100)
 			}, 100 * unsettledBytes,
-			func(p *peer, _ *house) {
+			func(p *peer, _ *fakeBroker) {
 				p.send(dispose(0, 99, false, &wire.Accepted{}))
 				expect[*wire.Disposition](p)
 			},
 		},
 		"links": {
-			func(p *peer, _ *house) {
+			func(p *peer, _ *fakeBroker) {
 				for i := range uint32(50) {
 					p.sender(i, "orders")
 				}
 			}, 50 * linkBytes,
-			func(p *peer, _ *house) {
+			func(p *peer, _ *fakeBroker) {
 				for i := range uint32(50) {
 					p.send(&wire.Detach{Handle: i, Closed: true})
 					expect[*wire.Detach](p)
@@ -360,7 +360,7 @@ func TestMemoryIsCounted(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse("orders")
+			h := newFakeBroker("orders")
 			s, p := piped(t, h)
 			p.login()
 			conn := onlyConn(t, s)
@@ -368,7 +368,7 @@ func TestMemoryIsCounted(t *testing.T) {
 				p.send(nil) // the frame before it is handled
 				conn.mu.Lock()
 				defer conn.mu.Unlock()
-				return conn.holds() - int64(cap(conn.out)+conn.memory.writing+cap(conn.scratch)+conn.memory.kept)
+				return conn.heldBytes() - int64(cap(conn.out)+conn.memory.writeBufferBytes+cap(conn.scratch)+conn.memory.readerBufferBytes)
 			}
 			before := holds()
 			c.does(p, h)
@@ -395,7 +395,7 @@ func (p *peer) parts(handle uint32, rest []byte) {
 }
 
 // store puts a message into the queue "orders".
-func (h *house) store(t testing.TB, encoded []byte) {
+func (h *fakeBroker) store(t testing.TB, encoded []byte) {
 	t.Helper()
 	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
 	if err != nil {
@@ -411,14 +411,14 @@ func (h *house) store(t testing.TB, encoded []byte) {
 // Of many links whose deliveries are half sent no more are begun than a connection may hold.
 func TestUnsentBytesMax(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.settings.MaxMessageBytes = messageBytesMax
 	h.add("large")
 	stored, err := parseMessage(encodedMessage(t, make([]byte, 8<<20)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, p := piped(t, &nothing{payload: stored.Payload})
+	s, p := piped(t, &noopBroker{payload: stored.Payload})
 	p.login()
 	const links = 10
 	for i := range uint32(links) {
@@ -433,9 +433,9 @@ func TestUnsentBytesMax(t *testing.T) {
 	}
 	c := onlyConn(t, s)
 	c.mu.Lock()
-	unsent := c.memory.unsent
+	unsent := c.memory.partlySentBytes
 	c.mu.Unlock()
-	if unsent > heldBytesMax+len(stored.Payload) {
+	if unsent > queuedBytesMax+len(stored.Payload) {
 		t.Errorf("%d bytes are begun and not sent", unsent)
 	}
 	// With a window every one of them arrives.
@@ -471,7 +471,7 @@ func TestDecodedBytes(t *testing.T) {
 // Where this member knows why the broker is busy, the client is told what to do.
 func TestBusyReason(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.sendCode = fsm.ServerBusy
 	_, p := piped(t, h, func(c *Config) { c.BusyReason = func() string { return "Receive something." } })
 	p.login()

@@ -60,8 +60,8 @@ type messageError struct{ refusal }
 
 func (e *messageError) Error() string { return string(e.condition) + ": " + e.text }
 
-func refuse(condition wire.Symbol, format string, args ...any) error {
-	return &messageError{refused(condition, format, args...)}
+func newMessageError(condition wire.Symbol, format string, args ...any) error {
+	return &messageError{newRefusal(condition, format, args...)}
 }
 
 // refusalOf is what the client is told of an error of the parser about what it sent. The
@@ -76,9 +76,9 @@ func refusalOf(what string, err error) refusal {
 	return r
 }
 
-// refuseBytes says that the bytes of a section are not AMQP.
-func refuseBytes(what fmt.Stringer, err error) error {
-	return refuse(wire.ConditionDecodeError, "%s: %s", what, err)
+// sectionError says that the bytes of a section are not AMQP.
+func sectionError(what fmt.Stringer, err error) error {
+	return newMessageError(wire.ConditionDecodeError, "%s: %s", what, err)
 }
 
 // parseMessage makes of one complete encoded message (AMQP 1.0 part 3, 3.2) what the
@@ -118,26 +118,26 @@ func parseBatch(b []byte) ([]fsm.Message, error) {
 		kind, _, _, behind, err := wire.NextSection(rest)
 		switch {
 		case err != nil:
-			return nil, refuse(wire.ConditionDecodeError, "batch: %s", err)
+			return nil, newMessageError(wire.ConditionDecodeError, "batch: %s", err)
 		case !kind.Follows(before) || kind == wire.SectionSequence || kind == wire.SectionValue:
-			return nil, refuse(wire.ConditionDecodeError, "batch: %s is out of place", kind)
+			return nil, newMessageError(wire.ConditionDecodeError, "batch: %s is out of place", kind)
 		case kind == wire.SectionData:
 			count++
 		}
 		rest, before = behind, kind
 	}
 	if count == 0 {
-		return nil, refuse(wire.ConditionArgumentError, "batch holds no message")
+		return nil, newMessageError(wire.ConditionArgumentError, "batch holds no message")
 	}
 	if count > batchMessagesMax {
-		return nil, refuse(wire.ConditionMessageSizeExceeded, "batch holds %d messages, more than %d", count, batchMessagesMax)
+		return nil, newMessageError(wire.ConditionMessageSizeExceeded, "batch holds %d messages, more than %d", count, batchMessagesMax)
 	}
 	messages := make([]fsm.Message, 0, count)
 	arena := make([]byte, 0, len(b)+count*payloadOverheadBytes) // one allocation for all payloads
 	for rest := b; len(rest) > 0; {
 		kind, value, _, behind, err := wire.NextSection(rest)
 		if err != nil {
-			return nil, refuse(wire.ConditionDecodeError, "batch: %s", err)
+			return nil, newMessageError(wire.ConditionDecodeError, "batch: %s", err)
 		}
 		if rest = behind; kind != wire.SectionData {
 			continue
@@ -166,12 +166,12 @@ type parsedMessage struct {
 	session     string // group-id
 	hasSession  bool
 	// partitionKey is read where the annotations are written.
-	partitionKey string
-	created      int64       // creation-time, ms, if timed has bit 1
-	expires      int64       // absolute-expiry-time, ms, if timed has bit 0
-	timed        byte        // which of the two there are
-	enqueueAt    fsm.Instant // 0: at once
-	rewrite      bool        // application holds a null where clients take a string for granted
+	partitionKey    string
+	created         int64       // creation-time, ms, if timed has bit 1
+	expires         int64       // absolute-expiry-time, ms, if timed has bit 0
+	timed           byte        // which of the two there are
+	enqueueAt       fsm.Instant // 0: at once
+	dropNullReasons bool        // application holds a null where clients take a string for granted
 }
 
 // scan finds and checks the sections of b.
@@ -181,15 +181,15 @@ func (p *parsedMessage) scan(b []byte) error {
 	for rest := b; len(rest) > 0; {
 		kind, value, _, behind, err := wire.NextSection(rest)
 		if err != nil {
-			return refuse(wire.ConditionDecodeError, "message: %s", err)
+			return newMessageError(wire.ConditionDecodeError, "message: %s", err)
 		}
 		// rhea, under the JavaScript client, writes the footer in front of the body.
 		early := kind == wire.SectionFooter && p.footer == nil
 		if !early && (!kind.Follows(before) || kind == wire.SectionFooter) {
-			return refuse(wire.ConditionDecodeError, "%s is out of place", kind)
+			return newMessageError(wire.ConditionDecodeError, "%s is out of place", kind)
 		}
 		if _, err := wire.CheckValue(value); err != nil {
-			return refuseBytes(kind, err)
+			return sectionError(kind, err)
 		}
 		switch kind {
 		case wire.SectionHeader:
@@ -214,7 +214,7 @@ func (p *parsedMessage) scan(b []byte) error {
 			return err
 		}
 		if counted > propertiesBytesMax {
-			return refuse(wire.ConditionMessageSizeExceeded, "properties take more than %d bytes", propertiesBytesMax)
+			return newMessageError(wire.ConditionMessageSizeExceeded, "properties take more than %d bytes", propertiesBytesMax)
 		}
 		if rest = behind; !early {
 			before = kind
@@ -227,7 +227,7 @@ func (p *parsedMessage) scan(b []byte) error {
 func (p *parsedMessage) scanHeader(value []byte) error {
 	fields, err := wire.IterList(value)
 	if err != nil {
-		return refuseBytes(wire.SectionHeader, err)
+		return sectionError(wire.SectionHeader, err)
 	}
 	for i := 0; ; i++ {
 		field, ok := fields.Next()
@@ -255,7 +255,7 @@ func (p *parsedMessage) scanHeader(value []byte) error {
 			p.ttl, p.flags = uint32(n), p.flags|payloadHasTTL
 		}
 		if !ok {
-			return refuse(wire.ConditionDecodeError, "header: field %d is of a wrong type", i)
+			return newMessageError(wire.ConditionDecodeError, "header: field %d is of a wrong type", i)
 		}
 	}
 }
@@ -292,11 +292,11 @@ func (p *parsedMessage) appendPayload(dst []byte) ([]byte, error) {
 		return dst[:start], err
 	}
 	application := p.application
-	if p.rewrite {
+	if p.dropNullReasons {
 		application = withoutNullReasons(application)
 	}
 	if kept+len(p.properties)+len(application) > propertiesBytesMax {
-		return dst[:start], refuse(wire.ConditionMessageSizeExceeded, "properties and annotations take more than %d bytes", propertiesBytesMax)
+		return dst[:start], newMessageError(wire.ConditionMessageSizeExceeded, "properties and annotations take more than %d bytes", propertiesBytesMax)
 	}
 	dst = binary.AppendUvarint(dst, sectionLen(p.properties))
 	dst = binary.AppendUvarint(dst, sectionLen(application))
@@ -305,7 +305,7 @@ func (p *parsedMessage) appendPayload(dst []byte) ([]byte, error) {
 	for rest := p.body; len(rest) > 0; {
 		kind, value, _, behind, err := wire.NextSection(rest)
 		if err != nil {
-			return dst[:start], refuse(wire.ConditionDecodeError, "message: %s", err)
+			return dst[:start], newMessageError(wire.ConditionDecodeError, "message: %s", err)
 		}
 		if rest = behind; kind != wire.SectionFooter {
 			dst = appendSection(dst, kind, value)

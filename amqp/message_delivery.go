@@ -110,7 +110,7 @@ func takeUvarint(b []byte, limit uint64) (n uint64, rest []byte, ok bool) {
 // it was received. Header, message annotations and properties are always there: the Go
 // client derives delivery count and time to live only when they are. An error means that
 // the stored bytes are damaged. Without patches it does not allocate when dst has room.
-func appendDelivery(dst []byte, place fsm.Place, d fsm.Delivery, o deliveryOptions) ([]byte, error) {
+func appendDelivery(dst []byte, place fsm.EntityRef, d fsm.Delivery, o deliveryOptions) ([]byte, error) {
 	v, err := openPayload(d.Payload)
 	if err != nil {
 		return dst, fmt.Errorf("message %d of entity %d: %w", d.Lock.Sequence, place.ID, err)
@@ -150,12 +150,12 @@ func appendDelivery(dst []byte, place fsm.Place, d fsm.Delivery, o deliveryOptio
 // the ttl to the time of enqueueing to know when the message expires (docs/requirements.md#e1), so it is what
 // the queue made of it. Where no time is kept, in the dead-letter queue, it is the sender's.
 func (v *payloadView) appendHeader(dst []byte, d *fsm.Delivery) []byte {
-	h := wire.Header{Durable: v.flags&payloadDurable != 0, DeliveryCount: d.Attempts}
+	h := wire.Header{Durable: v.flags&payloadDurable != 0, DeliveryCount: d.FailedDeliveries}
 	if v.flags&payloadHasPriority != 0 {
 		h.Priority = &v.priority
 	}
 	if d.Expires != 0 {
-		v.ttl = uint32(max(0, min(lifeOf(d), math.MaxUint32)))
+		v.ttl = uint32(max(0, min(lifetimeOf(d), math.MaxUint32)))
 		h.TTL = &v.ttl
 	} else if v.flags&payloadHasTTL != 0 {
 		h.TTL = &v.ttl
@@ -163,8 +163,8 @@ func (v *payloadView) appendHeader(dst []byte, d *fsm.Delivery) []byte {
 	return wire.AppendHeader(dst, &h)
 }
 
-// lifeOf is how long a message that expires lives from its enqueueing on, in milliseconds.
-func lifeOf(d *fsm.Delivery) int64 { return int64(d.Expires - d.Enqueued) }
+// lifetimeOf is how long a message that expires lives from its enqueueing on, in milliseconds.
+func lifetimeOf(d *fsm.Delivery) int64 { return int64(d.Expires - d.Enqueued) }
 
 // timestampBytes is what an encoded timestamp takes; the time is behind its first byte.
 const timestampBytes = 9
@@ -201,16 +201,16 @@ func (v *payloadView) correctExpiry(bare []byte, d *fsm.Delivery) {
 	}
 	// The fields end where the section ends.
 	at := len(v.properties) - end + expiry - timestampBytes + 1
-	binary.BigEndian.PutUint64(bare[at:], uint64(created+lifeOf(d)))
+	binary.BigEndian.PutUint64(bare[at:], uint64(created+lifetimeOf(d)))
 }
 
 // appendBrokerAnnotations appends the pairs that are the broker's. The types are exact
 // and no value is null: the Go client panics on anything else.
-func appendBrokerAnnotations(dst []byte, place *fsm.Place, d *fsm.Delivery, changed changes, peeked bool) (longer []byte, pairs int) {
+func appendBrokerAnnotations(dst []byte, place *fsm.EntityRef, d *fsm.Delivery, changed changes, peeked bool) (longer []byte, pairs int) {
 	dst = wire.AppendSymbol(dst, sequenceNumberKey)
 	dst = wire.AppendLong(dst, int64(d.Lock.Sequence))
 	dst = wire.AppendSymbol(dst, enqueueSequenceNumberKey)
-	dst = wire.AppendLong(dst, int64(originalNumber(d, changed)))
+	dst = wire.AppendLong(dst, int64(enqueueSequenceNumber(d, changed)))
 	dst = wire.AppendSymbol(dst, enqueuedTimeKey)
 	dst = wire.AppendMillis(dst, int64(d.Enqueued))
 	state := messageStateActive
@@ -240,9 +240,9 @@ func appendBrokerAnnotations(dst []byte, place *fsm.Place, d *fsm.Delivery, chan
 	return dst, pairs
 }
 
-// originalNumber is the number that a message got where it was sent: at the queue or topic
+// enqueueSequenceNumber is the number that a message got where it was sent: at the queue or topic
 // from which it was forwarded first, else at the topic of the subscription, else here.
-func originalNumber(d *fsm.Delivery, changed changes) fsm.SequenceNumber {
+func enqueueSequenceNumber(d *fsm.Delivery, changed changes) fsm.SequenceNumber {
 	switch {
 	case changed.enqueued != 0:
 		return changed.enqueued
@@ -284,7 +284,7 @@ func encodeProperties(m wire.Map) ([]byte, error) {
 	for _, p := range m {
 		key, ok := textKey(p.Key)
 		if !ok {
-			return nil, refuse(wire.ConditionInvalidField, "property to modify whose key is neither string nor symbol")
+			return nil, newMessageError(wire.ConditionInvalidField, "property to modify whose key is neither string nor symbol")
 		}
 		if _, isString := p.Value.(string); !isString && (key == deadLetterReasonKey || key == deadLetterDescriptionKey) {
 			continue
@@ -293,10 +293,10 @@ func encodeProperties(m wire.Map) ([]byte, error) {
 		pairs = wire.AppendString(pairs, key)
 		pairs = wire.AppendValue(pairs, p.Value)
 		if len(pairs)-before > propertyBytesMax {
-			return nil, refuse(wire.ConditionMessageSizeExceeded, "property to modify takes more than %d bytes", propertyBytesMax)
+			return nil, newMessageError(wire.ConditionMessageSizeExceeded, "property to modify takes more than %d bytes", propertyBytesMax)
 		}
 		if len(pairs) > propertiesBytesMax {
-			return nil, refuse(wire.ConditionMessageSizeExceeded, "properties to modify take more than %d bytes", propertiesBytesMax)
+			return nil, newMessageError(wire.ConditionMessageSizeExceeded, "properties to modify take more than %d bytes", propertiesBytesMax)
 		}
 	}
 	return pairs, nil

@@ -16,7 +16,7 @@ import (
 func (p *parsedMessage) scanProperties(value []byte) error {
 	fields, err := wire.IterList(value)
 	if err != nil {
-		return refuseBytes(wire.SectionProperties, err)
+		return sectionError(wire.SectionProperties, err)
 	}
 	if fields.Len() > 0 {
 		p.properties = value
@@ -27,20 +27,20 @@ func (p *parsedMessage) scanProperties(value []byte) error {
 			return nil // CheckValue has seen the whole list
 		}
 		if len(field) > propertyBytesMax {
-			return refuse(wire.ConditionMessageSizeExceeded, "property %d takes more than %d bytes", i, propertyBytesMax)
+			return newMessageError(wire.ConditionMessageSizeExceeded, "property %d takes more than %d bytes", i, propertyBytesMax)
 		}
 		if wire.IsNull(field) {
 			continue
 		}
 		if !propertyHasType(i, field) {
-			return refuse(wire.ConditionDecodeError, "properties: field %d is of a wrong type", i)
+			return newMessageError(wire.ConditionDecodeError, "properties: field %d is of a wrong type", i)
 		}
 		if i == groupIDField {
 			text, _ := wire.StringOf(field)
 			err = checkName("group-id", text)
 		}
 		if err == nil {
-			err = p.keep(i, field)
+			err = p.keepField(i, field)
 		}
 		if err != nil {
 			return err
@@ -48,9 +48,9 @@ func (p *parsedMessage) scanProperties(value []byte) error {
 	}
 }
 
-// keep takes over what the broker must know of field number i of the properties, which is
+// keepField takes over what the broker must know of field number i of the properties, which is
 // of the right type and not null.
-func (p *parsedMessage) keep(i int, field []byte) (err error) {
+func (p *parsedMessage) keepField(i int, field []byte) (err error) {
 	switch i {
 	case messageIDField:
 		p.id, err = messageIDText(field)
@@ -70,7 +70,7 @@ func (p *parsedMessage) keep(i int, field []byte) (err error) {
 // checkName refuses names that are longer than the cloud's (docs/service-bus-protocol.md#message-sizes).
 func checkName(what string, text []byte) error {
 	if utf8.RuneCount(text) > nameCharactersMax {
-		return refuse(wire.ConditionArgumentError, "%s has more than %d characters", what, nameCharactersMax)
+		return newMessageError(wire.ConditionArgumentError, "%s has more than %d characters", what, nameCharactersMax)
 	}
 	return nil
 }
@@ -110,7 +110,7 @@ func propertyHasType(i int, field []byte) (ok bool) {
 func messageIDText(field []byte) (string, error) {
 	if text, ok := wire.StringOf(field); ok {
 		if utf8.RuneCount(text) > nameCharactersMax {
-			return "", refuse(wire.ConditionArgumentError, "message-id has more than %d characters", nameCharactersMax)
+			return "", newMessageError(wire.ConditionArgumentError, "message-id has more than %d characters", nameCharactersMax)
 		}
 		if len(text) >= 2 && text[1] == ':' {
 			switch text[0] {
@@ -128,7 +128,7 @@ func messageIDText(field []byte) (string, error) {
 	}
 	data, _ := wire.BinaryOf(field)
 	if len(data) > nameCharactersMax {
-		return "", refuse(wire.ConditionArgumentError, "message-id has more than %d bytes", nameCharactersMax)
+		return "", newMessageError(wire.ConditionArgumentError, "message-id has more than %d bytes", nameCharactersMax)
 	}
 	return "b:" + hex.EncodeToString(data), nil
 }
@@ -138,7 +138,7 @@ func messageIDText(field []byte) (string, error) {
 func (p *parsedMessage) scanApplication(value []byte) error {
 	pairs, err := wire.IterMap(value)
 	if err != nil {
-		return refuseBytes(wire.SectionApplicationProperties, err)
+		return sectionError(wire.SectionApplicationProperties, err)
 	}
 	p.application = value
 	for {
@@ -148,18 +148,18 @@ func (p *parsedMessage) scanApplication(value []byte) error {
 		}
 		name, isString := wire.StringOf(key)
 		if !isString {
-			return refuse(wire.ConditionDecodeError, "application property whose key is not a string")
+			return newMessageError(wire.ConditionDecodeError, "application property whose key is not a string")
 		}
 		if len(key)+len(v) > propertyBytesMax {
-			return refuse(wire.ConditionMessageSizeExceeded, "application property takes more than %d bytes", propertyBytesMax)
+			return newMessageError(wire.ConditionMessageSizeExceeded, "application property takes more than %d bytes", propertyBytesMax)
 		}
 		// The Go client takes these two for strings without looking, and panics.
 		if string(name) == deadLetterReasonKey || string(name) == deadLetterDescriptionKey {
 			if _, isString := wire.StringOf(v); !isString {
 				if !wire.IsNull(v) {
-					return refuse(wire.ConditionInvalidField, "application property %s is not a string", name)
+					return newMessageError(wire.ConditionInvalidField, "application property %s is not a string", name)
 				}
-				p.rewrite = true
+				p.dropNullReasons = true
 			}
 		}
 	}
@@ -173,7 +173,7 @@ func (p *parsedMessage) appendAnnotations(dst []byte) (longer []byte, kept int, 
 	}
 	pairs, err := wire.IterMap(p.annotations)
 	if err != nil {
-		return dst, 0, refuseBytes(wire.SectionMessageAnnotations, err)
+		return dst, 0, sectionError(wire.SectionMessageAnnotations, err)
 	}
 	start, count := len(dst), uint64(0)
 	for {
@@ -209,10 +209,10 @@ func (p *parsedMessage) appendAnnotation(dst, key, value []byte) ([]byte, error)
 		if _, isNumber := wire.UlongOf(key); isNumber {
 			return append(append(dst, key...), value...), nil // reserved keys (part 3, 3.2.10)
 		}
-		return dst, refuse(wire.ConditionDecodeError, "message annotation whose key is neither symbol nor ulong")
+		return dst, newMessageError(wire.ConditionDecodeError, "message annotation whose key is neither symbol nor ulong")
 	}
 	if len(key)+len(value) > propertyBytesMax {
-		return dst, refuse(wire.ConditionMessageSizeExceeded, "message annotation takes more than %d bytes", propertyBytesMax)
+		return dst, newMessageError(wire.ConditionMessageSizeExceeded, "message annotation takes more than %d bytes", propertyBytesMax)
 	}
 	switch string(name) {
 	case sequenceNumberKey, enqueuedTimeKey, lockedUntilKey, enqueueSequenceNumberKey,
@@ -224,7 +224,7 @@ func (p *parsedMessage) appendAnnotation(dst, key, value []byte) ([]byte, error)
 		}
 		ms, ok := wire.MillisOf(value)
 		if !ok {
-			return dst, refuse(wire.ConditionInvalidField, "message annotation %s is not a timestamp", name)
+			return dst, newMessageError(wire.ConditionInvalidField, "message annotation %s is not a timestamp", name)
 		}
 		p.enqueueAt = fsm.Instant(max(1, ms)) // one of 1970 is over, but it was given
 		return wire.AppendMillis(wire.AppendSymbol(dst, name), ms), nil
@@ -234,7 +234,7 @@ func (p *parsedMessage) appendAnnotation(dst, key, value []byte) ([]byte, error)
 		}
 		text, ok := wire.TextOf(value)
 		if !ok {
-			return dst, refuse(wire.ConditionInvalidField, "message annotation %s is not a string", name)
+			return dst, newMessageError(wire.ConditionInvalidField, "message annotation %s is not a string", name)
 		}
 		if err := checkName(string(name), text); err != nil {
 			return dst, err

@@ -31,7 +31,7 @@ func (v *payloadView) patch(encoded []byte) (c changes, err error) {
 	if err != nil {
 		return c, fmt.Errorf("decode patches: %w", err)
 	}
-	var p patching
+	var p messagePatcher
 	for i := range patches {
 		one := &patches[i]
 		if one.Enqueued != 0 {
@@ -49,7 +49,7 @@ func (v *payloadView) patch(encoded []byte) (c changes, err error) {
 		c.sections = true
 	}
 	if p.changed {
-		if v.properties, err = withFields(v.properties, &p.fields); err != nil {
+		if v.properties, err = replaceFields(v.properties, &p.fields); err != nil {
 			return c, err
 		}
 		c.sections = true
@@ -57,8 +57,8 @@ func (v *payloadView) patch(encoded []byte) (c changes, err error) {
 	return c, nil
 }
 
-// patching is the sections of one message while they are changed.
-type patching struct {
+// messagePatcher is the sections of one message while they are changed.
+type messagePatcher struct {
 	set     propertySet
 	opened  bool                       // set holds the application properties
 	fields  [propertyFieldCount][]byte // of the properties; nil is unchanged
@@ -66,7 +66,7 @@ type patching struct {
 }
 
 // apply makes the changes of one patch.
-func (p *patching) apply(v *payloadView, patch *fsm.Patch) error {
+func (p *messagePatcher) apply(v *payloadView, patch *fsm.Patch) error {
 	if len(patch.Properties) > 0 || patch.DeadLetter {
 		if err := p.open(v); err != nil {
 			return err
@@ -91,7 +91,7 @@ func (p *patching) apply(v *payloadView, patch *fsm.Patch) error {
 }
 
 // open reads the application properties that the sender wrote, once.
-func (p *patching) open(v *payloadView) error {
+func (p *messagePatcher) open(v *payloadView) error {
 	if p.opened || len(v.application) == 0 {
 		p.opened = true
 		return nil
@@ -106,7 +106,7 @@ func (p *patching) open(v *payloadView) error {
 
 // change does what an action did to one property. A system property that is no field of a
 // message is not told.
-func (p *patching) change(v *payloadView, c *fsm.Change) error {
+func (p *messagePatcher) change(v *payloadView, c *fsm.Change) error {
 	name := c.Property.Name
 	if c.Property.Scope == filter.System {
 		if field := fieldOf(name); field >= 0 {
@@ -122,45 +122,45 @@ func (p *patching) change(v *payloadView, c *fsm.Change) error {
 		return nil
 	}
 	value := encodeRuleValue(c.Value)
-	if isReason(name) {
+	if isDeadLetterKey(name) {
 		value = nil // the Go client takes these two for strings without looking
 		if c.Value.Kind() != filter.KindNull {
-			value = wire.AppendString(nil, plainText(c.Value))
+			value = wire.AppendString(nil, validText(c.Value))
 		}
 	}
 	p.set.change(name, value)
 	return nil
 }
 
-// isReason says whether a name means one of the two properties of a dead letter. A rule may
+// isDeadLetterKey says whether a name means one of the two properties of a dead letter. A rule may
 // write it in any case, and the property keeps the spelling that it has.
-func isReason(name string) bool {
+func isDeadLetterKey(name string) bool {
 	folded := filter.Fold(name)
 	return folded == filter.Fold(deadLetterReasonKey) || folded == filter.Fold(deadLetterDescriptionKey)
 }
 
 // changeField gives a field of the properties another value. They are texts to clients,
 // ids as long as ids may be, and a message without id nobody could settle.
-func (p *patching) changeField(field int, c *fsm.Change) {
+func (p *messagePatcher) changeField(field int, c *fsm.Change) {
 	none := c.Remove || c.Value.Kind() == filter.KindNull
 	if none && field == messageIDField {
 		return
 	}
 	p.changed = true
-	switch text := plainText(c.Value); {
+	switch text := validText(c.Value); {
 	case none:
 		p.fields[field] = wire.AppendValue(nil, nil)
 	case field == contentTypeField:
 		p.fields[field] = wire.AppendSymbol(nil, text)
 	case field == messageIDField || field == groupIDField:
-		p.fields[field] = wire.AppendString(nil, cutCharacters(text, nameCharactersMax))
+		p.fields[field] = wire.AppendString(nil, truncateCharacters(text, nameCharactersMax))
 	default:
 		p.fields[field] = wire.AppendString(nil, text)
 	}
 }
 
-// cutCharacters is the beginning of a text, at most most characters.
-func cutCharacters(text string, most int) string {
+// truncateCharacters is the beginning of a text, at most most characters.
+func truncateCharacters(text string, most int) string {
 	if len(text) <= most {
 		return text
 	}
@@ -174,8 +174,8 @@ func cutCharacters(text string, most int) string {
 	return text[:at]
 }
 
-// withFields writes a properties section again with some fields changed.
-func withFields(section []byte, changed *[propertyFieldCount][]byte) ([]byte, error) {
+// replaceFields writes a properties section again with some fields changed.
+func replaceFields(section []byte, changed *[propertyFieldCount][]byte) ([]byte, error) {
 	var fields wire.ListIter
 	if len(section) > 0 {
 		var err error
@@ -204,9 +204,9 @@ func withFields(section []byte, changed *[propertyFieldCount][]byte) ([]byte, er
 // propertySet is a map of encoded keys and values that keeps their order. The zero value is
 // empty.
 type propertySet struct {
-	at    map[string]int   // text of the key -> place in pairs
-	folds map[string][]int // the same without case, for rules; nil until one asks
-	pairs []encodedPair
+	index       map[string]int   // text of the key -> place in pairs
+	foldedIndex map[string][]int // the same without case, for rules; nil until one asks
+	pairs       []encodedPair
 }
 
 // encodedPair is one property; without key it was removed.
@@ -215,18 +215,18 @@ type encodedPair struct{ key, value []byte }
 // put sets one property. key is an encoded string.
 func (s *propertySet) put(key, value []byte) {
 	text, _ := wire.StringOf(key)
-	if i, ok := s.at[string(text)]; ok {
+	if i, ok := s.index[string(text)]; ok {
 		s.pairs[i].value = value
 		return
 	}
-	if s.at == nil {
-		s.at = make(map[string]int)
+	if s.index == nil {
+		s.index = make(map[string]int)
 	}
 	name := string(text)
-	s.at[name] = len(s.pairs)
-	if s.folds != nil {
+	s.index[name] = len(s.pairs)
+	if s.foldedIndex != nil {
 		folded := filter.Fold(name)
-		s.folds[folded] = append(s.folds[folded], len(s.pairs))
+		s.foldedIndex[folded] = append(s.foldedIndex[folded], len(s.pairs))
 	}
 	s.pairs = append(s.pairs, encodedPair{key: key, value: value})
 }
@@ -235,34 +235,34 @@ func (s *propertySet) put(key, value []byte) {
 // nil. One that is there keeps its spelling; of several that differ in case only, the first
 // stays.
 func (s *propertySet) change(name string, value []byte) {
-	if s.folds == nil {
-		s.fold()
+	if s.foldedIndex == nil {
+		s.indexFolded()
 	}
 	folded := filter.Fold(name)
-	found := s.folds[folded]
+	found := s.foldedIndex[folded]
 	if len(found) > 0 && value != nil {
 		s.pairs[found[0]].value = value
-		s.folds[folded], found = found[:1:1], found[1:]
+		s.foldedIndex[folded], found = found[:1:1], found[1:]
 	} else {
-		delete(s.folds, folded)
+		delete(s.foldedIndex, folded)
 	}
 	for _, i := range found {
 		text, _ := wire.StringOf(s.pairs[i].key)
-		delete(s.at, string(text))
+		delete(s.index, string(text))
 		s.pairs[i] = encodedPair{}
 	}
-	if len(s.folds[folded]) == 0 && value != nil {
+	if len(s.foldedIndex[folded]) == 0 && value != nil {
 		s.put(wire.AppendString(nil, name), value)
 	}
 }
 
-// fold makes the index without case.
-func (s *propertySet) fold() {
-	s.folds = make(map[string][]int, len(s.pairs))
+// indexFolded makes the index without case.
+func (s *propertySet) indexFolded() {
+	s.foldedIndex = make(map[string][]int, len(s.pairs))
 	for i := range s.pairs {
 		text, _ := wire.StringOf(s.pairs[i].key)
 		folded := filter.Fold(string(text))
-		s.folds[folded] = append(s.folds[folded], i)
+		s.foldedIndex[folded] = append(s.foldedIndex[folded], i)
 	}
 }
 
@@ -295,7 +295,7 @@ func (s *propertySet) appendMap(dst []byte) []byte {
 
 // appendSection appends application-properties, nothing when there are none.
 func (s *propertySet) appendSection(dst []byte) []byte {
-	if len(s.at) == 0 {
+	if len(s.index) == 0 {
 		return dst
 	}
 	return s.appendMap(wire.AppendSectionDescriptor(dst, wire.SectionApplicationProperties))

@@ -144,9 +144,9 @@ func TestChangedFieldsAndExpiry(t *testing.T) {
 // Where a message was first, and from whose dead-letter queue it comes.
 func TestForwardedAnnotations(t *testing.T) {
 	t.Parallel()
-	dead := func(p *fsm.Place) { p.Sub = fsm.DeadLetterQueue }
-	stranded := func(p *fsm.Place) { p.Sub = fsm.TransferDeadLetterQueue }
-	main := func(*fsm.Place) {}
+	dead := func(p *fsm.EntityRef) { p.Sub = fsm.DeadLetterQueue }
+	stranded := func(p *fsm.EntityRef) { p.Sub = fsm.TransferDeadLetterQueue }
+	main := func(*fsm.EntityRef) {}
 	m, err := parseMessage(section(nil, wire.SectionData, []byte("x")))
 	if err != nil {
 		t.Fatal(err)
@@ -154,7 +154,7 @@ func TestForwardedAnnotations(t *testing.T) {
 	for name, c := range map[string]struct {
 		patches []fsm.Patch
 		topic   fsm.SequenceNumber
-		place   func(*fsm.Place)
+		place   func(*fsm.EntityRef)
 		number  int64
 		source  any
 	}{
@@ -205,7 +205,7 @@ func TestForwardedIsCopied(t *testing.T) {
 func TestCutCharacters(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{"": "", "abc": "abc", "abcd": "abc", "äöü": "äöü", "äöüß": "äöü", "日本語": "日本語", "日本語x": "日本語"} {
-		if got := cutCharacters(text, 3); got != want || utf8.RuneCountInString(got) > 3 {
+		if got := truncateCharacters(text, 3); got != want || utf8.RuneCountInString(got) > 3 {
 			t.Errorf("%q: %q", text, got)
 		}
 	}

@@ -50,7 +50,7 @@ func sessionFilterOf(filter wire.Map) (*sessionFilter, refusal) {
 			case uint64, wire.Symbol:
 				f.descriptor = d.Descriptor
 			default:
-				return nil, refused(wire.ConditionInvalidField, "The session filter has a descriptor that is neither a number nor a symbol. Correct it.")
+				return nil, newRefusal(wire.ConditionInvalidField, "The session filter has a descriptor that is neither a number nor a symbol. Correct it.")
 			}
 			value = d.Value
 		}
@@ -58,11 +58,11 @@ func sessionFilterOf(filter wire.Map) (*sessionFilter, refusal) {
 		case nil:
 		case string:
 			if err := checkName("session id", []byte(v)); err != nil {
-				return nil, refused(wire.ConditionInvalidField, "The session id has more than %d characters. Use a shorter one.", nameCharactersMax)
+				return nil, newRefusal(wire.ConditionInvalidField, "The session id has more than %d characters. Use a shorter one.", nameCharactersMax)
 			}
 			f.name = &v
 		default:
-			return nil, refused(wire.ConditionInvalidField, "The session filter is neither a string nor null. Correct it.")
+			return nil, newRefusal(wire.ConditionInvalidField, "The session filter is neither a string nor null. Correct it.")
 		}
 		return f, refusal{}
 	}
@@ -90,28 +90,28 @@ func openTimeout(properties wire.Map) time.Duration {
 	return acceptWithin
 }
 
-// unsuited says why a receiving link cannot be at a place because of sessions.
-func (l *outgoingLink) unsuited(at *fsm.Place) refusal {
+// sessionMismatch says why a receiving link cannot be at a place because of sessions.
+func (l *outgoingLink) sessionMismatch(at *fsm.EntityRef) refusal {
 	has := at.Settings.RequiresSession && at.Sub == fsm.MainQueue
 	switch {
-	case has && l.wants == nil:
-		return refused(wire.ConditionNotAllowed, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver. Accept a session of '%s'.", at.Name)
-	case !has && l.wants != nil:
-		return refused(wire.ConditionNotAllowed, "It is not possible for an entity that does not require sessions to create a sessionful message receiver. Use a receiver without session.")
+	case has && l.wantedSession == nil:
+		return newRefusal(wire.ConditionNotAllowed, "It is not possible for an entity that requires sessions to create a non-sessionful message receiver. Accept a session of '%s'.", at.Name)
+	case !has && l.wantedSession != nil:
+		return newRefusal(wire.ConditionNotAllowed, "It is not possible for an entity that does not require sessions to create a sessionful message receiver. Use a receiver without session.")
 	}
 	return refusal{}
 }
 
-// accept asks for the session of a link whose entity is known. The attach is answered when
+// acceptSession asks for the session of a link whose entity is known. The attach is answered when
 // it is granted and not before. mu is held.
-func (l *outgoingLink) accept(place fsm.Place) {
+func (l *outgoingLink) acceptSession(place fsm.EntityRef) {
 	c := l.session.conn
-	l.place = place
-	c.after = append(c.after, func() {
-		cancel := c.config.Broker.AcceptSession(place, l.wants.name, l.takes, l.wantsWithin, l.accepted)
+	l.entity = place
+	c.brokerCalls = append(c.brokerCalls, func() {
+		cancel := c.config.Broker.AcceptSession(place, l.wantedSession.name, l.receiveAndDelete, l.acceptTimeout, l.sessionAccepted)
 		c.mu.Lock()
 		over := l.state != attaching
-		l.giveUpWaiting = cancel
+		l.cancelAccept = cancel
 		c.unlock()
 		if over {
 			cancel()
@@ -119,31 +119,31 @@ func (l *outgoingLink) accept(place fsm.Place) {
 	})
 }
 
-// accepted is the done function of AcceptSession.
-func (l *outgoingLink) accepted(code fsm.Code, held Session) {
+// sessionAccepted is the done function of AcceptSession.
+func (l *outgoingLink) sessionAccepted(code fsm.Code, held Session) {
 	c := l.session.conn
 	ctx := context.Background()
 	defer c.recovered(ctx)
 	c.mu.Lock()
 	defer c.unlock()
-	if l.state != attaching || c.phase >= closing {
+	if l.state != attaching || c.phase >= phaseClosing {
 		if held != nil {
-			c.after = append(c.after, held.Close)
+			c.brokerCalls = append(c.brokerCalls, held.Close)
 		}
 		return
 	}
 	if code != fsm.OK {
-		why := verdictOf(code).about(l.path).refusal
+		cause := errorReplyOf(code).withEntity(l.path).refusal
 		if code == fsm.Timeout {
-			why = refusal{wire.ConditionTimeout, "There is no session to accept that has messages and is not held by somebody else. Accept again.", mayHelp}
+			cause = refusal{wire.ConditionTimeout, "There is no session to accept that has messages and is not held by somebody else. Accept again.", retryLater}
 		}
-		l.withdraw(ctx, why)
+		l.refuseAttaching(ctx, cause)
 		return
 	}
-	l.held, l.receiver = held, held
-	l.reply.Source.Filter = l.wants.reply(held.Name())
+	l.messageSession, l.receiver = held, held
+	l.reply.Source.Filter = l.wantedSession.reply(held.Name())
 	l.reply.Properties = append(l.reply.Properties, wire.Pair{Key: lockedUntilUTCKey, Value: ticksUTC(held.Until())})
-	l.attached(ctx, l, l.place)
+	l.completeAttach(ctx, l, l.entity)
 }
 
 // ticksUTC is a moment as .NET counts it.
@@ -152,7 +152,7 @@ func ticksUTC(at fsm.Instant) int64 { return int64(at)*ticksPerMilli + ticksOf19
 // heldSession finds the session that a request is about among those that links of the
 // connection hold: by its name, which the Go client leaves out when it asks for deferred
 // messages, and by that of the link. ok is false when there is none: then say is the answer.
-func (c *conn) heldSession(r *request, body wire.Map) (held Session, say response, ok bool) {
+func (c *conn) heldSession(r *request, body wire.Map) (held Session, resp response, ok bool) {
 	name, named := lookup(body, "session-id").(string)
 	link := r.argument("associated-link-name")
 	if !named && link == "" {
@@ -163,27 +163,27 @@ func (c *conn) heldSession(r *request, body wire.Map) (held Session, say respons
 	for _, s := range c.sessions {
 		for _, e := range s.links {
 			l, receives := e.(*outgoingLink)
-			if !receives || l.held == nil || l.state != attached || l.place.ID != r.link.place.ID || named && l.held.Name() != name {
+			if !receives || l.messageSession == nil || l.state != attached || l.entity.ID != r.link.entity.ID || named && l.messageSession.Name() != name {
 				continue
 			}
 			if l.name == link {
-				return l.held, response{}, true
+				return l.messageSession, response{}, true
 			}
 			if named {
-				held = l.held
+				held = l.messageSession
 			}
 		}
 	}
 	if held == nil {
-		return nil, answer(fsm.SessionLockLost), false
+		return nil, responseFor(fsm.SessionLockLost), false
 	}
 	return held, response{}, true
 }
 
-// sessionMeant is the name of the session that a request is about, whoever holds it; false
+// requestedSession is the name of the session that a request is about, whoever holds it; false
 // when it is about all of an entity.
-func (c *conn) sessionMeant(r *request, body wire.Map) (name string, one bool) {
-	if at := &r.link.place; !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
+func (c *conn) requestedSession(r *request, body wire.Map) (name string, one bool) {
+	if at := &r.link.entity; !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
 		return "", false
 	}
 	if name, one = lookup(body, "session-id").(string); one {
@@ -198,35 +198,35 @@ func (c *conn) sessionMeant(r *request, body wire.Map) (name string, one bool) {
 // releaseSession gives the session of a link back. mu is held.
 func (l *outgoingLink) releaseSession() {
 	c := l.session.conn
-	c.after = append(c.after, func() { l.held.Release(l.released) })
+	c.brokerCalls = append(c.brokerCalls, func() { l.messageSession.Release(l.sessionReleased) })
 }
 
-// released answers the client's detach, if that is what ended the link: who has closed a
+// sessionReleased answers the client's detach, if that is what ended the link: who has closed a
 // receiver may tell others that the session is free.
-func (l *outgoingLink) released() {
+func (l *outgoingLink) sessionReleased() {
 	c := l.session.conn
 	defer c.recovered(context.Background())
 	c.mu.Lock()
 	defer c.unlock()
-	if l.farewell != nil && !l.session.ended && c.phase < closing {
-		c.emit(l.session.channel, l.farewell)
+	if l.pendingDetach != nil && !l.session.ended && c.phase < phaseClosing {
+		c.emit(l.session.channel, l.pendingDetach)
 	}
-	l.farewell = nil
+	l.pendingDetach = nil
 }
 
 // renewSessionLock extends the lock of a session.
 func (c *conn) renewSessionLock(ctx context.Context, r *request, body wire.Map) {
-	held, say, ok := c.heldSession(r, body)
+	held, resp, ok := c.heldSession(r, body)
 	if !ok {
-		c.respond(ctx, r, say)
+		c.respond(ctx, r, resp)
 		return
 	}
 	held.Renew(func(code fsm.Code, until fsm.Instant) {
-		say := answer(code)
+		resp := responseFor(code)
 		if code == fsm.OK {
-			say.body = wire.Map{{Key: "expiration", Value: time.UnixMilli(int64(until))}}
+			resp.body = wire.Map{{Key: "expiration", Value: time.UnixMilli(int64(until))}}
 		}
-		c.respond(ctx, r, say)
+		c.respond(ctx, r, resp)
 	})
 }
 
@@ -234,16 +234,16 @@ func (c *conn) renewSessionLock(ctx context.Context, r *request, body wire.Map) 
 // nothing is.
 func (c *conn) getSessionState(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
-	held, say, ok := c.heldSession(r, body)
+	held, resp, ok := c.heldSession(r, body)
 	if !ok {
-		c.respond(ctx, r, say)
+		c.respond(ctx, r, resp)
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
 	defer cancel()
 	state, err := held.State(ctx)
 	if err != nil {
-		c.respond(ctx, r, answer(codeOf(err)))
+		c.respond(ctx, r, responseFor(codeOf(err)))
 		return
 	}
 	var value any // null is not empty
@@ -255,9 +255,9 @@ func (c *conn) getSessionState(ctx context.Context, r *request, body wire.Map) {
 
 func (c *conn) setSessionState(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
-	held, say, ok := c.heldSession(r, body)
+	held, resp, ok := c.heldSession(r, body)
 	if !ok {
-		c.respond(ctx, r, say)
+		c.respond(ctx, r, resp)
 		return
 	}
 	var state []byte
@@ -272,7 +272,7 @@ func (c *conn) setSessionState(ctx context.Context, r *request, body wire.Map) {
 	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
 	defer cancel()
 	if err := held.SetState(ctx, state); err != nil {
-		c.respond(ctx, r, answer(codeOf(err)))
+		c.respond(ctx, r, responseFor(codeOf(err)))
 		return
 	}
 	c.respond(ctx, r, success(nil))
@@ -294,12 +294,12 @@ func (c *conn) listSessions(ctx context.Context, r *request, body wire.Map) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
 	defer cancel()
-	names, err := c.config.Broker.Sessions(ctx, r.link.place, after, int(skip), int(min(top, sessionsAtOnce, sessionBytesMax/bytesPerNameMost)))
+	names, err := c.config.Broker.Sessions(ctx, r.link.entity, after, int(skip), int(min(top, sessionsAtOnce, sessionBytesMax/bytesPerNameMost)))
 	switch {
 	case err != nil:
-		c.respond(ctx, r, answer(codeOf(err)))
+		c.respond(ctx, r, responseFor(codeOf(err)))
 	case len(names) == 0:
-		c.respond(ctx, r, empty("No sessions.", nil))
+		c.respond(ctx, r, noContent("No sessions.", nil))
 	default:
 		c.respond(ctx, r, success(wire.Map{
 			{Key: "skip", Value: int32(int(skip) + len(names))},
@@ -308,14 +308,14 @@ func (c *conn) listSessions(ctx context.Context, r *request, body wire.Map) {
 	}
 }
 
-// sessioned fits messages to an entity: what needs no session is stored without, and what
+// applySessions fits messages to an entity: what needs no session is stored without, and what
 // needs one and has none is refused.
-func sessioned(at *fsm.Place, messages []fsm.Message) error {
+func applySessions(at *fsm.EntityRef, messages []fsm.Message) error {
 	switch {
 	case at.Settings.RequiresSession:
 		for i := range messages {
 			if !messages[i].HasSession {
-				return &messageError{refusal{wire.ConditionNotAllowed, "the SessionId was not set, and entities that have session support enabled can only receive messages that have the SessionId set to a valid value", pointless}}
+				return &messageError{refusal{wire.ConditionNotAllowed, "the SessionId was not set, and entities that have session support enabled can only receive messages that have the SessionId set to a valid value", retryNever}}
 			}
 		}
 	case at.Kind != fsm.TopicEntity:
@@ -330,7 +330,7 @@ func sessioned(at *fsm.Place, messages []fsm.Message) error {
 	return nil
 }
 
-// sessionless is the answer to an operation on sessions where there are none.
-func sessionless(at *fsm.Place) response {
-	return response{verdict: verdict{refused(wire.ConditionNotAllowed, "'%s' does not require sessions and has none. Ask an entity that does.", at.Name), http.StatusBadRequest}}
+// noSessions is the answer to an operation on sessions where there are none.
+func noSessions(at *fsm.EntityRef) response {
+	return response{errorReply: errorReply{newRefusal(wire.ConditionNotAllowed, "'%s' does not require sessions and has none. Ask an entity that does.", at.Name), http.StatusBadRequest}}
 }

@@ -15,14 +15,14 @@ import (
 type sessionPair struct {
 	*testing.T
 	ctx    context.Context //nolint:containedctx // of the test
-	house  *house
+	house  *fakeBroker
 	client *azservicebus.Client
 	sender *azservicebus.Sender
 }
 
 func newSessionPair(t *testing.T) sessionPair {
 	t.Helper()
-	h := newHouseOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresSession: true}, "Orders")
+	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresSession: true}, "Orders")
 	_, address := gateway(t, h)
 	client := sdk(t, address)
 	sender, err := client.NewSender("orders", nil)
@@ -197,7 +197,7 @@ func TestSDKSessionRefusals(t *testing.T) {
 	// calls the settlement done. The broker does not: the message comes again.
 	p.send("red", "2")
 	_, messages = p.receive(r, 1)
-	p.house.pass(time.Minute)
+	p.house.advanceClock(time.Minute)
 	_ = r.CompleteMessage(p.ctx, messages[0], nil)
 	if n := p.house.counts("orders").Active; n != 1 {
 		t.Errorf("%d messages are there after a settlement that came too late", n)
@@ -213,9 +213,9 @@ func TestSDKSessionRefusals(t *testing.T) {
 func TestSessionIsPartitionKey(t *testing.T) {
 	t.Parallel()
 	for _, shards := range []int{0, 2} {
-		at := fsm.Place{Entity: fsm.Entity{Shards: make([]fsm.Shard, shards)}}
+		at := fsm.EntityRef{Entity: fsm.Entity{Shards: make([]fsm.Shard, shards)}}
 		messages := []fsm.Message{{Session: "s", HasSession: true, PartitionKey: "p"}, {PartitionKey: "p"}}
-		if err := sessioned(&at, messages); err != nil {
+		if err := applySessions(&at, messages); err != nil {
 			t.Fatal(err)
 		}
 		want := []fsm.Message{{PartitionKey: "p"}, {PartitionKey: "p"}}

@@ -17,7 +17,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-func testPlace() fsm.Place { return fsm.Place{Entity: fsm.Entity{ID: 7, Name: "Orders"}} }
+func testPlace() fsm.EntityRef { return fsm.EntityRef{Entity: fsm.Entity{ID: 7, Name: "Orders"}} }
 
 // section appends one section with an encoded value.
 func section(dst []byte, kind wire.SectionKind, v any) []byte {
@@ -30,7 +30,7 @@ func deliver(t *testing.T, encoded []byte, d fsm.Delivery, o deliveryOptions) *g
 	return deliverAt(t, testPlace(), encoded, d, o)
 }
 
-func deliverAt(t *testing.T, place fsm.Place, encoded []byte, d fsm.Delivery, o deliveryOptions) *goamqp.Message {
+func deliverAt(t *testing.T, place fsm.EntityRef, encoded []byte, d fsm.Delivery, o deliveryOptions) *goamqp.Message {
 	t.Helper()
 	m, err := parseMessage(encoded)
 	if err != nil {
@@ -86,7 +86,7 @@ func TestMessageRoundTrip(t *testing.T) {
 		t.Fatal(err)
 	}
 	got := deliver(t, encoded, fsm.Delivery{
-		Lock: fsm.LockID{Sequence: 300, Epoch: 1}, State: fsm.Locked, Attempts: 2, Enqueued: 1000, LockedUntil: 2000,
+		Lock: fsm.LockID{Sequence: 300, Epoch: 1}, State: fsm.Locked, FailedDeliveries: 2, Enqueued: 1000, LockedUntil: 2000,
 	}, deliveryOptions{})
 	want := fullMessage()
 	want.Header = &goamqp.MessageHeader{Durable: true, Priority: 7, TTL: time.Minute, DeliveryCount: 2}

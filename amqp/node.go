@@ -17,14 +17,14 @@ import (
 
 // request is one message to a node. Its values lie in a copy made for it.
 type request struct {
-	link       *incomingLink
-	bytes      int // what it counts in conn.inFlight
-	decoded    int // and in conn.memory
-	began      time.Time
-	within     *txnID // the transaction that it is part of; nil outside
-	properties wire.Properties
-	arguments  wire.Map // application-properties
-	body       any      // of the amqp-value section
+	link        *incomingLink
+	bytes       int // what it counts in conn.inFlight
+	decoded     int // and in conn.memory
+	began       time.Time
+	transaction *txnID // the transaction that it is part of; nil outside
+	properties  wire.Properties
+	arguments   wire.Map // application-properties
+	body        any      // of the amqp-value section
 }
 
 // parseRequest reads the sections that mean something to a node.
@@ -84,28 +84,28 @@ func textOf(v any) string {
 
 // response is what a node says to one request.
 type response struct {
-	verdict // its condition is empty when it went well
-	body    wire.Map
-	gone    bool // the entity is not there any more
+	errorReply // its condition is empty when it went well
+	body       wire.Map
+	entityGone bool // the entity is not there any more
 }
 
-// answer is the response for a code.
-func answer(code fsm.Code) response {
-	return response{verdict: verdictOf(code), gone: code == fsm.EntityNotFound}
+// responseFor is the response for a code.
+func responseFor(code fsm.Code) response {
+	return response{errorReply: errorReplyOf(code), entityGone: code == fsm.EntityNotFound}
 }
 
 // success is the response that all went well.
-func success(body wire.Map) response { return response{verdict: verdictOf(fsm.OK), body: body} }
+func success(body wire.Map) response { return response{errorReply: errorReplyOf(fsm.OK), body: body} }
 
-// empty is the response that there is nothing: 204 and a body work with every client
+// noContent is the response that there is nothing: 204 and a body work with every client
 // (docs/service-bus-protocol.md#management-responses).
-func empty(text string, body wire.Map) response {
-	return response{verdict: verdict{refusal{text: text}, http.StatusNoContent}, body: body}
+func noContent(text string, body wire.Map) response {
+	return response{errorReply: errorReply{refusal{text: text}, http.StatusNoContent}, body: body}
 }
 
 // badRequest is the response to a request that cannot be understood.
 func badRequest(format string, args ...any) response {
-	return response{verdict: verdict{refused(wire.ConditionArgumentError, format, args...), http.StatusBadRequest}}
+	return response{errorReply: errorReply{newRefusal(wire.ConditionArgumentError, format, args...), http.StatusBadRequest}}
 }
 
 // request takes a delivery to a node: it is accepted at once and answered by a
@@ -113,37 +113,37 @@ func badRequest(format string, args ...any) response {
 // bounded whatever a client sends. One link alone never gets there, because its credit
 // comes back with the responses: Java settles hundreds of messages at once through
 // $management when their link is gone, and ServerBusy would fail them.
-func (c *conn) request(ctx context.Context, a *arrival) {
+func (c *conn) request(ctx context.Context, a *incomingDelivery) {
 	r, err := parseRequest(a.link, a.payload)
 	a.payload = nil
 	if err != nil {
-		c.finishSend(ctx, a, refused(wire.ConditionDecodeError, "The request cannot be read: %s. Correct it.", err))
+		c.finishSend(ctx, a, newRefusal(wire.ConditionDecodeError, "The request cannot be read: %s. Correct it.", err))
 		return
 	}
-	r.within, r.decoded = a.within, decodedBytes(r.body)+decodedBytes(r.arguments)
-	r.bytes, a.bytes, a.asked = a.bytes, 0, true // it is held until it is answered
+	r.transaction, r.decoded = a.transaction, decodedBytes(r.body)+decodedBytes(r.arguments)
+	r.bytes, a.bytes, a.isRequest = a.bytes, 0, true // it is held until it is answered
 	c.finishSend(ctx, a, refusal{})
 	operation := r.argument("operation")
 	c.mu.Lock()
 	busy := c.requests >= requestsMax
 	c.requests++
-	c.memory.decoded += r.decoded
+	c.memory.decodedBytes += r.decoded
 	needs := rightFor(operation)
 	managed := r.link.kind == managementNode
-	may := !managed || c.may(ctx, r.link.path, needs, time.Now())
+	may := !managed || c.hasRight(ctx, r.link.path, needs, time.Now())
 	if !may {
 		c.auditMissing(ctx, r.link.path, needs, operation)
 	}
 	c.unlock()
 	switch {
 	case busy:
-		c.respond(ctx, r, answer(fsm.ServerBusy))
+		c.respond(ctx, r, responseFor(fsm.ServerBusy))
 	case r.link.kind == cbsNode && operation == "put-token":
 		go c.putToken(ctx, r)
 	case !may:
-		say := answer(fsm.Unauthorized)
-		say.refusal = unauthorized(r.link.path, needs)
-		c.respond(ctx, r, say)
+		resp := responseFor(fsm.Unauthorized)
+		resp.refusal = unauthorized(r.link.path, needs)
+		c.respond(ctx, r, resp)
 	case managed:
 		c.manage(ctx, r, operation)
 	default:
@@ -152,13 +152,13 @@ func (c *conn) request(ctx context.Context, a *arrival) {
 }
 
 func unknownOperation(operation string) response {
-	say := answer(fsm.NotImplemented)
-	say.text = fmt.Sprintf("The operation '%.64s' is not supported. Do without it.", operation)
-	return say
+	resp := responseFor(fsm.NotImplemented)
+	resp.text = fmt.Sprintf("The operation '%.64s' is not supported. Do without it.", operation)
+	return resp
 }
 
-// tellSlow says that a request took long, and whose it was.
-func (c *conn) tellSlow(ctx context.Context, r *request) {
+// logSlow says that a request took long, and whose it was.
+func (c *conn) logSlow(ctx context.Context, r *request) {
 	if c.config.SlowAfter <= 0 || c.config.Slow == nil {
 		return
 	}
@@ -169,57 +169,57 @@ func (c *conn) tellSlow(ctx context.Context, r *request) {
 }
 
 // respond ends a request.
-func (c *conn) respond(ctx context.Context, r *request, say response) {
-	if say.gone && r.link.kind == managementNode {
+func (c *conn) respond(ctx context.Context, r *request, resp response) {
+	if resp.entityGone && r.link.kind == managementNode {
 		entity, _ := cutManagement(r.link.path)
-		say.text = notFoundText(entity)
+		resp.text = notFoundText(entity)
 	}
-	c.tellSlow(ctx, r)
-	why := say.refusal
-	if say.condition != "" {
-		say.text = c.explain(ctx, why, "operation", r.argument("operation"), "path", r.link.path).Description
+	c.logSlow(ctx, r)
+	cause := resp.refusal
+	if resp.condition != "" {
+		resp.text = c.newError(ctx, cause, "operation", r.argument("operation"), "path", r.link.path).Description
 	}
-	message := appendResponse(nil, r, say)
+	message := appendResponse(nil, r, resp)
 	c.mu.Lock()
 	defer c.unlock()
 	c.requests--
-	if dooms(r.argument("operation"), why) {
-		c.doom(r.within, why)
+	if causesRollback(r.argument("operation"), cause) {
+		c.markRollbackOnlyByID(r.transaction, cause)
 	}
-	c.inFlight -= r.bytes
-	c.memory.decoded -= r.decoded
-	c.makeRoom()
+	c.inFlightBytes -= r.bytes
+	c.memory.decodedBytes -= r.decoded
+	c.resumeReader()
 	if l := c.responseLink(r); l != nil {
 		l.respond(ctx, message)
 	}
 	if r.link.state == attached && !r.link.session.ended {
-		r.link.answered()
+		r.link.returnCredit()
 	}
-	if say.gone { // its name may mean another entity by now
-		r.link.fault(ctx, r.link, why.toAttachAgain())
+	if resp.entityGone { // its name may mean another entity by now
+		r.link.detachWithError(ctx, r.link, cause.forReattach())
 	}
 }
 
 // appendResponse encodes a response. The correlation-id has the AMQP type of the
 // request's message-id, the status is an int and the condition a symbol: .NET and Java
 // fail on anything else (docs/service-bus-protocol.md#put-token-responses, #management-responses).
-func appendResponse(dst []byte, r *request, say response) []byte {
+func appendResponse(dst []byte, r *request, resp response) []byte {
 	status, text, condition := "statusCode", "statusDescription", "errorCondition"
 	if r.link.kind == cbsNode {
 		status, text, condition = "status-code", "status-description", "error-condition"
 	}
-	properties := wire.Map{{Key: status, Value: say.status}, {Key: text, Value: say.text}}
-	if say.condition != "" {
-		properties = append(properties, wire.Pair{Key: condition, Value: say.condition})
+	properties := wire.Map{{Key: status, Value: resp.status}, {Key: text, Value: resp.text}}
+	if resp.condition != "" {
+		properties = append(properties, wire.Pair{Key: condition, Value: resp.condition})
 	}
 	dst = wire.AppendProperties(dst, &wire.Properties{CorrelationID: r.properties.MessageID})
 	dst = wire.AppendSectionDescriptor(dst, wire.SectionApplicationProperties)
 	dst = wire.AppendMap(dst, properties)
 	dst = wire.AppendSectionDescriptor(dst, wire.SectionValue)
-	if say.body == nil {
-		say.body = wire.Map{} // null would not do
+	if resp.body == nil {
+		resp.body = wire.Map{} // null would not do
 	}
-	return wire.AppendMap(dst, say.body)
+	return wire.AppendMap(dst, resp.body)
 }
 
 // responseLink finds the link that a response goes to (docs/service-bus-protocol.md#reply-routing): in the
@@ -230,29 +230,29 @@ func (c *conn) responseLink(r *request) *outgoingLink {
 	s := r.link.session
 	replyTo := textOf(r.properties.ReplyTo)
 	if replyTo != "" {
-		if l := s.byReplyTo(r, replyTo); l != nil {
+		if l := s.findByReplyTo(r, replyTo); l != nil {
 			return l
 		}
 		for _, other := range c.sessions {
-			if l := other.byReplyTo(r, replyTo); l != nil {
+			if l := other.findByReplyTo(r, replyTo); l != nil {
 				return l
 			}
 		}
 	}
 	for _, e := range s.links {
-		if l, ok := e.(*outgoingLink); ok && l.answers(r) {
+		if l, ok := e.(*outgoingLink); ok && l.isResponseLink(r) {
 			return l
 		}
 	}
 	return nil
 }
 
-// byReplyTo looks in one session, at target addresses before names.
-func (s *session) byReplyTo(r *request, replyTo string) *outgoingLink {
+// findByReplyTo looks in one session, at target addresses before names.
+func (s *session) findByReplyTo(r *request, replyTo string) *outgoingLink {
 	var named *outgoingLink
 	for _, e := range s.links {
 		l, ok := e.(*outgoingLink)
-		if !ok || !l.answers(r) {
+		if !ok || !l.isResponseLink(r) {
 			continue
 		}
 		if l.replyTo == replyTo {
@@ -265,7 +265,7 @@ func (s *session) byReplyTo(r *request, replyTo string) *outgoingLink {
 	return named
 }
 
-// answers says whether responses of the request's node can go out on l.
-func (l *outgoingLink) answers(r *request) bool {
+// isResponseLink says whether responses of the request's node can go out on l.
+func (l *outgoingLink) isResponseLink(r *request) bool {
 	return l.state == attached && l.kind == r.link.kind && strings.EqualFold(l.path, r.link.path)
 }

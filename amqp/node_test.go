@@ -15,15 +15,15 @@ func requestMessage(properties wire.Properties, arguments wire.Map, body any) []
 	return wire.AppendValue(wire.AppendSectionDescriptor(b, wire.SectionValue), body)
 }
 
-// said is a response taken apart.
-type said struct {
+// nodeResponse is a response taken apart.
+type nodeResponse struct {
 	correlation any
 	properties  wire.Map
 	body        any
 }
 
 // response reads a transfer with a response on it.
-func (p *peer) response() said {
+func (p *peer) response() nodeResponse {
 	p.Helper()
 	t := expect[*wire.Transfer](p)
 	r, err := parseRequest(nil, t.Payload)
@@ -34,7 +34,7 @@ func (p *peer) response() said {
 	if err != nil {
 		p.Fatal(err)
 	}
-	return said{properties.CorrelationID, r.arguments, r.body}
+	return nodeResponse{properties.CorrelationID, r.arguments, r.body}
 }
 
 func sectionOf(p *peer, _ *request, b []byte) []byte {
@@ -71,7 +71,7 @@ func (p *peer) putToken(audience string, status int32) {
 
 func TestPutToken(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newHouse("orders"))
+	_, p := piped(t, newFakeBroker("orders"))
 	p.login()
 	p.putToken("amqps://host/orders/$management", 202)
 	for name, c := range map[string]struct {
@@ -115,7 +115,7 @@ func TestReplyRouting(t *testing.T) {
 	attach := func(handle uint32, name string, target *wire.Target) *wire.Attach {
 		return &wire.Attach{Name: name, Handle: handle, Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders/$management"}, Target: target}
 	}
-	_, p := piped(t, newHouse("orders"))
+	_, p := piped(t, newFakeBroker("orders"))
 	p.login()
 	p.sendOn(1, &wire.Begin{IncomingWindow: 100})
 	expect[*wire.Begin](p)
@@ -152,7 +152,7 @@ func fmt3(prefix string, channel uint16) string { return prefix + string(rune('0
 
 func TestManagementFaults(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	_, p := piped(t, h)
 	p.login()
 	p.sender(0, "orders/$management")
@@ -193,7 +193,7 @@ func TestManagementFaults(t *testing.T) {
 // A peek is bounded in messages; locked and deferred ones are shown too.
 func TestPeekIsBounded(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.messages(t, "orders", peekMessagesMax+10)
 	_, p := piped(t, h)
 	p.login()
@@ -213,7 +213,7 @@ func TestPeekIsBounded(t *testing.T) {
 // Who grants no credit for responses loses that link, and not the memory of the member.
 func TestResponsesMax(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newHouse("orders"))
+	_, p := piped(t, newFakeBroker("orders"))
 	p.login()
 	p.sender(0, "orders/$management")
 	p.receiver(1, "orders/$management")

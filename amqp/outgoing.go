@@ -26,41 +26,41 @@ const (
 // responses of a node.
 type outgoingLink struct {
 	link
-	credit     sendingCredit
-	takes      bool   // receive-and-delete
-	presettled bool   // what is sent is settled at once
-	replyTo    string // target address, which requests name as their reply-to
+	credit           sendingCredit
+	receiveAndDelete bool   // receive-and-delete
+	presettled       bool   // what is sent is settled at once
+	replyTo          string // target address, which requests name as their reply-to
 
 	// Of a link that asks for a session, and of one that holds it.
-	wants         *sessionFilter
-	wantsWithin   time.Duration
-	giveUpWaiting func() // ends AcceptSession; nil before it has begun
-	held          Session
-	farewell      *wire.Detach // our detach, once the session is released
+	wantedSession  *sessionFilter
+	acceptTimeout  time.Duration
+	cancelAccept   func() // ends AcceptSession; nil before it has begun
+	messageSession Session
+	pendingDetach  *wire.Detach // our detach, once the session is released
 
-	receiver   Receiver // nil on nodes
-	lock       lockState
-	lockRound  uint64 // counts calls of Lock, to tell a call's own end from a later one
-	lockDrains bool   // the call under way was made for a drain, and does not wait
-	cancelling bool   // Cancel is wanted, or made, for the outstanding Lock
-	closed     bool   // Close is made
+	receiver       Receiver // nil on nodes
+	lock           lockState
+	lockRound      uint64 // counts calls of Lock, to tell a call's own end from a later one
+	lockDrains     bool   // the call under way was made for a drain, and does not wait
+	cancelling     bool   // Cancel is wanted, or made, for the outstanding Lock
+	receiverClosed bool   // Close is made
 
-	queue   []queued // locked, or responses, and not yet begun
-	partial partial  // the delivery that is half in the output
-	stalled bool     // in conn.stalled
+	queue            []queuedDelivery // locked, or responses, and not yet begun
+	partial          partialDelivery  // the delivery that is half in the output
+	waitingForOutput bool             // in conn.stalled
 }
 
-// queued is one delivery that waits for credit, window or room.
-type queued struct {
+// queuedDelivery is one delivery that waits for credit, window or room.
+type queuedDelivery struct {
 	delivery fsm.Delivery
 	response []byte // an encoded response; then delivery is empty
 }
 
 // bytes is what it counts in conn.held.
-func (q *queued) bytes() int { return len(q.response) + len(q.delivery.Payload) }
+func (q *queuedDelivery) bytes() int { return len(q.response) + len(q.delivery.Payload) }
 
-// partial is what is left of a delivery whose first frames are sent.
-type partial struct {
+// partialDelivery is what is left of a delivery whose first frames are sent.
+type partialDelivery struct {
 	rest  []byte // nil when there is none
 	bytes int    // what it counts in conn.memory
 	lock  fsm.LockID
@@ -75,12 +75,12 @@ type transferHead struct {
 	tag      fsm.LockToken
 }
 
-// ready opens the lane and starts, because credit may have come before our attach.
+// ready opens the receiver and starts, because credit may have come before our attach.
 func (l *outgoingLink) ready() {
 	if l.kind == entityNode && l.receiver == nil {
-		l.receiver = l.session.conn.config.Broker.Receiver(l.place, l.takes)
+		l.receiver = l.session.conn.config.Broker.Receiver(l.entity, l.receiveAndDelete)
 	}
-	l.pump()
+	l.sendQueued()
 }
 
 // flow takes the receiver's credit (part 2, 2.6.7).
@@ -97,7 +97,7 @@ func (l *outgoingLink) flow(f *wire.Flow) {
 	if l.credit.drain && l.lock != lockIdle {
 		l.cancel()
 	}
-	l.pump()
+	l.sendQueued()
 	if f.Echo && l.state == attached {
 		l.emitFlow(false)
 	}
@@ -106,40 +106,40 @@ func (l *outgoingLink) flow(f *wire.Flow) {
 // emitFlow tells the receiver where the link stands. go-amqp panics without
 // link-credit, and answers echo, so echo is never set.
 func (l *outgoingLink) emitFlow(drain bool) {
-	f := l.session.state()
+	f := l.session.flowState()
 	handle, count, left, available := l.handle, l.credit.count, l.credit.left, uint32(len(l.queue))
 	f.Handle, f.DeliveryCount, f.LinkCredit, f.Available, f.Drain = &handle, &count, &left, &available, drain
 	l.session.conn.emit(l.session.channel, f)
 }
 
-// pump sends what can be sent and then asks the broker for more if there is credit. It
+// sendQueued sends what can be sent and then asks the broker for more if there is credit. It
 // is called whenever something that it waits for may have come: credit, window, room in
 // the output, or the end of a Lock.
-func (l *outgoingLink) pump() {
+func (l *outgoingLink) sendQueued() {
 	if l.state != attached {
 		return
 	}
 	l.flush()
-	l.giveBack()
+	l.releaseExcess()
 	s, c := l.session, l.session.conn
 	switch {
-	case l.lock != lockIdle || l.partial.rest != nil || c.phase >= closing:
+	case l.lock != lockIdle || l.partial.rest != nil || c.phase >= phaseClosing:
 	case l.credit.drain && (l.credit.left == 0 || l.receiver == nil && len(l.queue) == 0):
 		l.endDrain()
 	case len(l.queue) > 0 || l.credit.left == 0 || l.receiver == nil:
-	case s.remoteWindow == 0 || s.crowded():
+	case s.remoteWindow == 0 || s.unsettledFull():
 	case len(c.out) >= outBytesHigh:
-		l.stall()
+		l.waitForOutput()
 	default:
 		l.startLock()
 	}
 }
 
-// stall asks the writer to come back when the output is written.
-func (l *outgoingLink) stall() {
-	if !l.stalled {
-		l.stalled = true
-		l.session.conn.stalled = append(l.session.conn.stalled, l)
+// waitForOutput asks the writer to come back when the output is written.
+func (l *outgoingLink) waitForOutput() {
+	if !l.waitingForOutput {
+		l.waitingForOutput = true
+		l.session.conn.waitingForOutput = append(l.session.conn.waitingForOutput, l)
 	}
 }
 
@@ -164,39 +164,39 @@ func (l *outgoingLink) startLock() {
 	if c.restricted() {
 		bytes = fairBytesMin // receiving goes on, with less at a time
 	}
-	c.after = append(c.after, func() {
+	c.brokerCalls = append(c.brokerCalls, func() {
 		l.receiver.Lock(most, bytes, wait, l.locked)
 		c.mu.Lock()
 		defer c.unlock()
 		if l.lock == lockCalling && l.lockRound == round {
 			l.lock = lockWaiting
 		}
-		l.catchUp(round)
+		l.makeDelayedCalls(round)
 	})
 }
 
-// catchUp makes the calls that were held up by a Lock that was only just being made.
-func (l *outgoingLink) catchUp(round uint64) {
+// makeDelayedCalls makes the calls that were held up by a Lock that was only just being made.
+func (l *outgoingLink) makeDelayedCalls(round uint64) {
 	c := l.session.conn
 	switch {
 	case l.lockRound != round:
 	case l.state != attached:
 		l.closeReceiver()
 	case l.cancelling && l.lock == lockWaiting:
-		c.after = append(c.after, l.receiver.Cancel)
+		c.brokerCalls = append(c.brokerCalls, l.receiver.Cancel)
 	}
 }
 
-// closeReceiver frees the lane, once.
+// closeReceiver frees the receiver, once.
 func (l *outgoingLink) closeReceiver() {
 	switch {
-	case l.closed:
-	case l.held != nil:
-		l.closed = true
+	case l.receiverClosed:
+	case l.messageSession != nil:
+		l.receiverClosed = true
 		l.releaseSession()
 	default:
-		l.closed = true
-		l.session.conn.after = append(l.session.conn.after, l.receiver.Close)
+		l.receiverClosed = true
+		l.session.conn.brokerCalls = append(l.session.conn.brokerCalls, l.receiver.Close)
 	}
 }
 
@@ -207,7 +207,7 @@ func (l *outgoingLink) cancel() {
 	}
 	l.cancelling = true
 	if l.lock == lockWaiting {
-		l.session.conn.after = append(l.session.conn.after, l.receiver.Cancel)
+		l.session.conn.brokerCalls = append(l.session.conn.brokerCalls, l.receiver.Cancel)
 	}
 }
 
@@ -218,39 +218,39 @@ func (l *outgoingLink) locked(code fsm.Code, deliveries []fsm.Delivery) {
 	c.mu.Lock()
 	defer c.unlock()
 	l.lock = lockIdle
-	if l.state != attached || c.phase >= closing {
+	if l.state != attached || c.phase >= phaseClosing {
 		l.release(deliveries)
 		return
 	}
 	if code != fsm.OK && code != fsm.Timeout {
 		l.release(deliveries)
-		l.broken(code)
+		l.lockFailed(code)
 		return
 	}
 	for _, d := range deliveries {
-		c.held += len(d.Payload)
-		l.queue = append(l.queue, queued{delivery: d})
+		c.queuedBytes += len(d.Payload)
+		l.queue = append(l.queue, queuedDelivery{delivery: d})
 	}
 	// A call that waited and was cancelled for the drain may have ended before the broker
 	// looked: only one that does not wait says that nothing is there. pump makes it.
 	if len(deliveries) == 0 && l.lockDrains && l.credit.drain {
 		l.endDrain()
 	}
-	l.pump()
+	l.sendQueued()
 }
 
-// broken detaches a link whose entity is gone or cannot be reached for now. The second
+// lockFailed detaches a link whose entity is gone or cannot be reached for now. The second
 // is said as detach-forced, on which every SDK attaches again: after server-busy Go
 // would go on to use the dead link.
-func (l *outgoingLink) broken(code fsm.Code) {
-	why := verdictOf(code).about(l.path).refusal
+func (l *outgoingLink) lockFailed(code fsm.Code) {
+	cause := errorReplyOf(code).withEntity(l.path).refusal
 	switch {
 	case code == fsm.NotAllowed:
-		why = unreceivable(&l.place)
-	case why.retry == mayHelp:
-		why.condition = wire.ConditionDetachForced
+		cause = receiveNotAllowed(&l.entity)
+	case cause.retry == retryLater:
+		cause.condition = wire.ConditionDetachForced
 	}
-	l.fault(context.Background(), l, why)
+	l.detachWithError(context.Background(), l, cause)
 }
 
 // flush sends queued deliveries while there is credit, window and room.
@@ -263,44 +263,44 @@ func (l *outgoingLink) flush() {
 		case s.remoteWindow == 0:
 			return // session.flow comes back
 		case len(c.out) >= outBytesHigh:
-			l.stall()
+			l.waitForOutput()
 			return
 		case l.partial.rest != nil:
 			if l.partial.rest = l.sendFrames(wire.Transfer{Handle: l.handle}, l.partial.rest); l.partial.rest == nil {
 				l.endPartial()
 			}
-		case c.memory.unsent > heldBytesMax:
-			l.stall() // others of the connection have begun and not ended: the window is too small
+		case c.memory.partlySentBytes > queuedBytesMax:
+			l.waitForOutput() // others of the connection have begun and not ended: the window is too small
 			return
 		default:
 			next := l.queue[0]
-			l.queue[0] = queued{}
+			l.queue[0] = queuedDelivery{}
 			if l.queue = l.queue[1:]; len(l.queue) == 0 {
 				l.queue = nil
 			}
-			l.begin(next)
+			l.beginDelivery(next)
 		}
 	}
 }
 
-// begin sends the first frames of a delivery.
-func (l *outgoingLink) begin(q queued) {
+// beginDelivery sends the first frames of a delivery.
+func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 	s, c := l.session, l.session.conn
 	h := &c.scratchHead
 	payload := q.response
 	var delivered *trace.SpanContext
-	c.held -= q.bytes()
+	c.queuedBytes -= q.bytes()
 	if payload == nil {
-		h.tag = c.config.Broker.Seal(l.place, q.delivery.Lock)
+		h.tag = c.config.Broker.LockToken(l.entity, q.delivery.Lock)
 		var err error
-		c.scratch, err = appendDelivery(c.scratch[:0], l.place, q.delivery, deliveryOptions{})
+		c.scratch, err = appendDelivery(c.scratch[:0], l.entity, q.delivery, deliveryOptions{})
 		if err != nil { // it was checked when it was sent; its lock will run out
 			c.log.Error("stored message cannot be encoded", "path", l.path, "sequence", uint64(q.delivery.Lock.Sequence), "error", err)
 			return
 		}
 		payload = c.scratch
-		c.counting().delivered++
-		if span := c.tracer.delivering(l.path, &q.delivery); span != nil {
+		c.countStats().delivered++
+		if span := c.tracer.startDeliver(l.path, &q.delivery); span != nil {
 			defer span.End()
 			sc := span.SpanContext()
 			delivered = &sc
@@ -323,8 +323,8 @@ func (l *outgoingLink) begin(q queued) {
 		rest = append([]byte(nil), rest...) // out of scratch
 	}
 	l.partial.rest, l.partial.bytes = rest, len(rest)
-	c.memory.unsent += len(rest)
-	s.count()
+	c.memory.partlySentBytes += len(rest)
+	s.countUnsettled()
 	if cap(c.scratch) > bufferBytesKept {
 		c.scratch = nil
 	}
@@ -332,8 +332,8 @@ func (l *outgoingLink) begin(q queued) {
 
 // endPartial forgets the delivery that is half sent.
 func (l *outgoingLink) endPartial() {
-	l.session.conn.memory.unsent -= l.partial.bytes
-	l.partial = partial{}
+	l.session.conn.memory.partlySentBytes -= l.partial.bytes
+	l.partial = partialDelivery{}
 }
 
 // transferHeadBytes is room enough for the frame header and the fields of a transfer.
@@ -363,15 +363,15 @@ func (l *outgoingLink) sendFrames(t wire.Transfer, payload []byte) []byte {
 	return payload
 }
 
-// giveBack releases what was locked for credit that the receiver has taken back, and
+// releaseExcess releases what was locked for credit that the receiver has taken back, and
 // what would make the connection hold too much. What was taken for good cannot be given
 // back: it waits for the receiver to ask again.
-func (l *outgoingLink) giveBack() {
-	if l.takes || l.receiver == nil {
+func (l *outgoingLink) releaseExcess() {
+	if l.receiveAndDelete || l.receiver == nil {
 		return
 	}
 	keep := min(len(l.queue), int(l.credit.left))
-	if c := l.session.conn; c.held > c.fairPart(heldBytesMax) {
+	if c := l.session.conn; c.queuedBytes > c.fairPart(queuedBytesMax) {
 		keep = 0
 	}
 	l.releaseQueued(l.queue[keep:])
@@ -379,22 +379,22 @@ func (l *outgoingLink) giveBack() {
 }
 
 // releaseQueued gives back deliveries that were not begun.
-func (l *outgoingLink) releaseQueued(queue []queued) {
+func (l *outgoingLink) releaseQueued(queue []queuedDelivery) {
 	if len(queue) == 0 {
 		return
 	}
 	deliveries := make([]fsm.Delivery, 0, len(queue))
 	for i := range queue {
-		l.session.conn.held -= queue[i].bytes()
+		l.session.conn.queuedBytes -= queue[i].bytes()
 		deliveries = append(deliveries, queue[i].delivery)
-		queue[i] = queued{}
+		queue[i] = queuedDelivery{}
 	}
 	l.release(deliveries)
 }
 
 // release unlocks messages that the client never saw; this is not an attempt.
 func (l *outgoingLink) release(deliveries []fsm.Delivery) {
-	if l.takes || l.kind != entityNode || len(deliveries) == 0 {
+	if l.receiveAndDelete || l.kind != entityNode || len(deliveries) == 0 {
 		return
 	}
 	settlements := make([]fsm.Settlement, len(deliveries))
@@ -402,8 +402,8 @@ func (l *outgoingLink) release(deliveries []fsm.Delivery) {
 		settlements[i] = fsm.Settlement{Lock: deliveries[i].Lock, Verb: fsm.Release}
 	}
 	c := l.session.conn
-	c.after = append(c.after, func() {
-		c.config.Broker.Settle(l.place, settlements, func([]fsm.Code) {})
+	c.brokerCalls = append(c.brokerCalls, func() {
+		c.config.Broker.Settle(l.entity, settlements, func([]fsm.Code) {})
 	})
 }
 
@@ -412,12 +412,12 @@ func (l *outgoingLink) release(deliveries []fsm.Delivery) {
 // not wholly sent is released. A session is released, with everything that was locked under
 // it (docs/service-bus-protocol.md#holding-a-session).
 func (l *outgoingLink) drop() {
-	if !l.over() {
+	if !l.end() {
 		return
 	}
 	s := l.session
-	if l.giveUpWaiting != nil && l.held == nil {
-		s.conn.after = append(s.conn.after, l.giveUpWaiting)
+	if l.cancelAccept != nil && l.messageSession == nil {
+		s.conn.brokerCalls = append(s.conn.brokerCalls, l.cancelAccept)
 	}
 	if l.partial.rest != nil && l.receiver != nil {
 		l.release([]fsm.Delivery{{Lock: l.partial.lock}})
@@ -430,11 +430,11 @@ func (l *outgoingLink) drop() {
 			delete(s.unsettled, id)
 		}
 	}
-	s.count()
+	s.countUnsettled()
 	if l.receiver != nil && l.lock != lockCalling { // else catchUp closes
 		l.closeReceiver()
 	}
-	s.roomier()
+	s.unsettledFreed()
 }
 
 // respond queues a response of a node. A client that grants no credit for its own
@@ -443,18 +443,18 @@ func (l *outgoingLink) respond(ctx context.Context, response []byte) {
 	if l.state != attached {
 		return
 	}
-	if len(l.queue) >= responsesMax || l.session.conn.held > heldBytesMax {
-		l.fault(ctx, l, refusal{wire.ConditionResourceLimitExceeded, "Too many responses wait for credit. Give credit before asking for more.", afterChange})
+	if len(l.queue) >= responsesMax || l.session.conn.queuedBytes > queuedBytesMax {
+		l.detachWithError(ctx, l, refusal{wire.ConditionResourceLimitExceeded, "Too many responses wait for credit. Give credit before asking for more.", retryAfterChange})
 		return
 	}
 	l.session.conn.flushDispositions() // the request is accepted before it is answered
-	q := queued{response: response}
-	l.session.conn.held += q.bytes()
+	q := queuedDelivery{response: response}
+	l.session.conn.queuedBytes += q.bytes()
 	l.queue = append(l.queue, q)
-	l.pump()
+	l.sendQueued()
 }
 
-// lapsed says whether the lock of a delivery has run out if nobody renewed it.
-func (u unsettled) lapsed(now time.Time) bool {
+// expired says whether the lock of a delivery has run out if nobody renewed it.
+func (u unsettled) lockExpired(now time.Time) bool {
 	return u.until != 0 && u.until < fsm.Instant(now.UnixMilli())
 }

@@ -42,7 +42,7 @@ func dispose(first, last uint32, settled bool, state any) *wire.Disposition {
 
 func TestCreditIsNeverExceeded(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.messages(t, "orders", 50)
 	_, p := piped(t, h)
 	p.login()
@@ -67,7 +67,7 @@ func TestCreditIsNeverExceeded(t *testing.T) {
 // Credit may come before our attach has gone out, and without a delivery-count.
 func TestPipelinedCredit(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.messages(t, "orders", 2)
 	_, p := piped(t, h)
 	p.login()
@@ -80,7 +80,7 @@ func TestPipelinedCredit(t *testing.T) {
 // A range settles what is unsettled in it, at the cost of that and not of its width.
 func TestRangesSettleWhatIsThere(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders", "bills")
+	h := newFakeBroker("orders", "bills")
 	h.messages(t, "orders", 4)
 	h.messages(t, "bills", 2)
 	_, p := piped(t, h)
@@ -135,7 +135,7 @@ func TestOutcomesAndTheirAnswers(t *testing.T) {
 		"reject bare": {&wire.Rejected{}, func(c fsm.Counts) bool { return c.DeadLetter == 1 }},
 	} {
 		for _, settled := range []bool{false, true} {
-			h := newHouse("orders")
+			h := newFakeBroker("orders")
 			h.messages(t, "orders", 1)
 			_, p := piped(t, h)
 			p.login()
@@ -178,7 +178,7 @@ func typeName(v any) string {
 // again on the same link. It is not told "busy": the Go client would report success.
 func TestSettleAgainAfterServerBusy(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.messages(t, "orders", 1)
 	_, p := piped(t, h)
 	p.login()
@@ -201,7 +201,7 @@ func TestSettleAgainAfterServerBusy(t *testing.T) {
 
 func TestNotTerminalStatesSettleNothing(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.messages(t, "orders", 1)
 	_, p := piped(t, h)
 	p.login()
@@ -232,7 +232,7 @@ func TestDrain(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse("orders")
+			h := newFakeBroker("orders")
 			h.messages(t, "orders", c.there)
 			_, p := piped(t, h)
 			p.login()
@@ -261,7 +261,7 @@ func TestDrain(t *testing.T) {
 	}
 }
 
-func (h *house) cancelled() int {
+func (h *fakeBroker) cancelled() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.cancels
@@ -270,7 +270,7 @@ func (h *house) cancelled() int {
 // Credit taken back while a Lock waits: what comes then is released, not sent.
 func TestCreditTakenBackReleases(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	_, p := piped(t, h)
 	p.login()
 	p.receiver(0, "orders")
@@ -290,7 +290,7 @@ func TestCreditTakenBackReleases(t *testing.T) {
 // What is taken for good cannot be given back: it waits for the next credit.
 func TestTakenMessagesWaitForCredit(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	_, p := piped(t, h)
 	p.login()
 	p.receiver(0, "orders", func(a *wire.Attach) { a.SndSettleMode = ptr(uint8(settledMode)) })
@@ -309,7 +309,7 @@ func TestTakenMessagesWaitForCredit(t *testing.T) {
 // Deliveries stop at the peer's window, amid a delivery if need be, and go on there.
 func TestOutgoingWindow(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, "orders")
 	if err != nil {
 		t.Fatal(err)
@@ -350,7 +350,7 @@ func TestOutgoingWindow(t *testing.T) {
 // stays locked (docs/requirements.md#t14).
 func TestDetachReleasesOnlyWhatWasNotSent(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.messages(t, "orders", 10)
 	_, p := piped(t, h)
 	p.login(func(_ *wire.Open, b *wire.Begin) { b.IncomingWindow = 4 })
@@ -373,7 +373,7 @@ func TestDetachReleasesOnlyWhatWasNotSent(t *testing.T) {
 
 func TestConnectionLossReleasesAndCloses(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	_, p := piped(t, h)
 	p.login()
 	p.receiver(0, "orders")
@@ -392,7 +392,7 @@ func TestConnectionLossReleasesAndCloses(t *testing.T) {
 func TestBrokenReceivers(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[fsm.Code]wire.Symbol{fsm.ServerBusy: wire.ConditionDetachForced, fsm.EntityNotFound: wire.ConditionNotFound} {
-		h := newHouse("orders")
+		h := newFakeBroker("orders")
 		h.lockCode = code
 		_, p := piped(t, h)
 		p.login()
@@ -408,7 +408,7 @@ func TestBrokenReceivers(t *testing.T) {
 func TestLockIsAskedAgain(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		h := newHouse("orders")
+		h := newFakeBroker("orders")
 		_, p := piped(t, h)
 		p.login()
 		p.receiver(0, "orders")
@@ -430,17 +430,17 @@ func TestUnsettledMax(t *testing.T) {
 	for id := range uint32(unsettledMax) {
 		s.unsettled[id] = unsettled{until: future}
 	}
-	if !s.crowded() || !s.full {
+	if !s.unsettledFull() || !s.unsettledMaxReached {
 		t.Fatal("not crowded")
 	}
 	for id := range uint32(10) {
 		s.unsettled[id] = unsettled{until: past}
 	}
-	if !s.crowded() {
+	if !s.unsettledFull() {
 		t.Error("looked through the whole map twice within a second")
 	}
-	s.swept = time.Time{}
-	if s.crowded() || len(s.unsettled) != unsettledMax-10 {
+	s.lastSweep = time.Time{}
+	if s.unsettledFull() || len(s.unsettled) != unsettledMax-10 {
 		t.Errorf("%d left", len(s.unsettled))
 	}
 }
@@ -448,17 +448,17 @@ func TestUnsettledMax(t *testing.T) {
 // Too much that is locked and cannot be sent is given back.
 func TestHeldBytesMax(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	c := newConn(ptr(DefaultConfig()), nopConn{})
 	c.config.Broker = h
 	s := &session{conn: c, unsettled: make(map[uint32]unsettled)}
-	l := &outgoingLink{link: link{session: s, state: attached}, receiver: h.Receiver(fsm.Place{}, false)}
+	l := &outgoingLink{link: link{session: s, state: attached}, receiver: h.Receiver(fsm.EntityRef{}, false)}
 	l.credit.left = 100
-	c.held = heldBytesMax + 1
-	l.queue = []queued{{delivery: fsm.Delivery{Payload: make([]byte, 10)}}, {}}
-	l.giveBack()
-	if len(l.queue) != 0 || c.held != heldBytesMax-9 || len(c.after) != 1 {
-		t.Errorf("queue %d held %d calls %d", len(l.queue), c.held, len(c.after))
+	c.queuedBytes = queuedBytesMax + 1
+	l.queue = []queuedDelivery{{delivery: fsm.Delivery{Payload: make([]byte, 10)}}, {}}
+	l.releaseExcess()
+	if len(l.queue) != 0 || c.queuedBytes != queuedBytesMax-9 || len(c.brokerCalls) != 1 {
+		t.Errorf("queue %d held %d calls %d", len(l.queue), c.queuedBytes, len(c.brokerCalls))
 	}
 }
 
@@ -471,7 +471,7 @@ func TestTakeRange(t *testing.T) {
 			s.unsettled[id] = unsettled{}
 		}
 	}
-	ids := func(all []took) (out []uint32) {
+	ids := func(all []settledDelivery) (out []uint32) {
 		for _, t := range all {
 			out = append(out, t.id)
 		}
@@ -493,7 +493,7 @@ func TestTakeRange(t *testing.T) {
 		{nil, 0, m, nil},
 	} {
 		fill(c.there...)
-		if got := ids(s.take(c.first, c.last)); !slices.Equal(got, c.want) {
+		if got := ids(s.takeUnsettled(c.first, c.last)); !slices.Equal(got, c.want) {
 			t.Errorf("%v from %d to %d: %v, want %v", c.there, c.first, c.last, got, c.want)
 		}
 		if len(s.unsettled) != len(c.there)-len(c.want) {

@@ -26,7 +26,7 @@ type peer struct {
 func piped(t testing.TB, b Broker, change ...func(*Config)) (*Server, *peer) {
 	t.Helper()
 	config := DefaultConfig()
-	config.Broker, config.Authorizer = b, keys{Grant{Rights: 7}}
+	config.Broker, config.Authorizer = b, fakeAuthorizer{Grant{Rights: 7}}
 	for _, c := range change {
 		c(&config)
 	}
@@ -40,7 +40,7 @@ func piped(t testing.TB, b Broker, change ...func(*Config)) (*Server, *peer) {
 		ctx, cancel := context.WithTimeout(context.Background(), 60*time.Second)
 		defer cancel()
 		_ = s.Close(ctx)
-		holdsNothing(t, s)
+		checkNothingHeld(t, s)
 	})
 	return s, p
 }
@@ -227,7 +227,7 @@ func (p *peer) refused(id uint32, role wire.Role, condition wire.Symbol) *wire.E
 }
 
 // messages stores n messages in a queue, numbered in their bodies.
-func (h *house) messages(t testing.TB, queue string, n int) {
+func (h *fakeBroker) messages(t testing.TB, queue string, n int) {
 	t.Helper()
 	at, err := h.Resolve(t.Context(), fsm.DefaultNamespace, queue)
 	if err != nil {

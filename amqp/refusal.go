@@ -17,19 +17,19 @@ import (
 type retry uint8
 
 const (
-	pointless   retry = iota // not as long as the request is the same
-	afterChange              // once what the text asks for is done
-	mayHelp                  // by itself
+	retryNever       retry = iota // not as long as the request is the same
+	retryAfterChange              // once what the text asks for is done
+	retryLater                    // by itself
 )
 
 // advice is the sentence that says so.
 func (r retry) advice() string {
 	switch r {
-	case mayHelp:
+	case retryLater:
 		return "A retry may help."
-	case afterChange:
+	case retryAfterChange:
 		return "A retry helps only after that."
-	case pointless:
+	case retryNever:
 	}
 	return "A retry will not help."
 }
@@ -42,21 +42,21 @@ type refusal struct {
 	retry     retry
 }
 
-// refused makes a refusal that no retry changes.
-func refused(condition wire.Symbol, format string, args ...any) refusal {
+// newRefusal makes a refusal that no retry changes.
+func newRefusal(condition wire.Symbol, format string, args ...any) refusal {
 	return refusal{condition: condition, text: fmt.Sprintf(format, args...)}
 }
 
-// explain makes of a refusal the error that a client gets. Every rejected transfer and
+// newError makes of a refusal the error that a client gets. Every rejected transfer and
 // settlement, every refused or broken link, every failed request, ended session and
 // closed connection comes through here, so each has a condition, a text with advice on
 // retrying, and a tracking id that is logged with the reason (docs/requirements.md#t1). An operator finds
 // with the id what a client was told.
-func (c *conn) explain(ctx context.Context, r refusal, about ...any) *wire.Error {
-	c.totals.refuse(r.condition)
+func (c *conn) newError(ctx context.Context, r refusal, about ...any) *wire.Error {
+	c.totals.countRefusal(r.condition)
 	id, now := newTrackingID(), time.Now().UTC()
 	if c.log.Enabled(ctx, slog.LevelInfo) {
-		if ok, before := c.told.may(c.origin, now); ok {
+		if ok, before := c.refusalLog.allow(c.origin, now); ok {
 			c.log.With(about...).LogAttrs(ctx, slog.LevelInfo, "request refused",
 				slog.String("tracking_id", id), slog.String("condition", string(r.condition)), slog.String("reason", r.text), slog.Int("not_logged", before))
 		}
@@ -67,14 +67,14 @@ func (c *conn) explain(ctx context.Context, r refusal, about ...any) *wire.Error
 	}
 }
 
-// busy adds to a refusal as server-busy why the member takes no new messages, where it knows.
-func (c *conn) busy(code fsm.Code, why refusal) refusal {
+// withBusyReason adds to a refusal as server-busy why the member takes no new messages, where it knows.
+func (c *conn) withBusyReason(code fsm.Code, cause refusal) refusal {
 	if code == fsm.ServerBusy && c.config.BusyReason != nil {
 		if reason := c.config.BusyReason(); reason != "" {
-			why.text = reason
+			cause.text = reason
 		}
 	}
-	return why
+	return cause
 }
 
 // newTrackingID is a GUID, as in the texts of the cloud (docs/service-bus-protocol.md#error-descriptions).
@@ -86,86 +86,86 @@ func newTrackingID() string {
 	return fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:])
 }
 
-// verdict is a fsm.Code in the words of AMQP and of the management node.
-type verdict struct {
+// errorReply is a fsm.Code in the words of AMQP and of the management node.
+type errorReply struct {
 	refusal       // its condition is empty for OK
 	status  int32 // statusCode of a management response (docs/service-bus-protocol.md#management-status-codes)
 }
 
-// verdictOf is the table from codes to conditions: one row per Code.
-func verdictOf(code fsm.Code) verdict {
+// errorReplyOf is the table from codes to conditions: one row per Code.
+func errorReplyOf(code fsm.Code) errorReply {
 	switch code {
 	case fsm.OK:
-		return verdict{refusal{text: "OK"}, http.StatusOK}
+		return errorReply{refusal{text: "OK"}, http.StatusOK}
 	case fsm.EntityNotFound:
-		return verdict{refusal{wire.ConditionNotFound, "The messaging entity could not be found. Create it, or correct its name.", afterChange}, http.StatusNotFound}
+		return errorReply{refusal{wire.ConditionNotFound, "The messaging entity could not be found. Create it, or correct its name.", retryAfterChange}, http.StatusNotFound}
 	case fsm.EntityDisabled:
-		return verdict{refusal{wire.ConditionEntityDisabled, "The messaging entity is disabled for this operation. Change its status.", afterChange}, http.StatusForbidden}
+		return errorReply{refusal{wire.ConditionEntityDisabled, "The messaging entity is disabled for this operation. Change its status.", retryAfterChange}, http.StatusForbidden}
 	case fsm.EntityExists:
-		return verdict{refusal{wire.ConditionEntityAlreadyExists, "The entity exists already. Choose another name.", pointless}, http.StatusConflict}
+		return errorReply{refusal{wire.ConditionEntityAlreadyExists, "The entity exists already. Choose another name.", retryNever}, http.StatusConflict}
 	case fsm.RuleNotFound:
-		return verdict{refusal{wire.ConditionNotFound, "The messaging entity could not be found: the subscription has no such rule. Create it, or correct its name.", afterChange}, http.StatusNotFound}
+		return errorReply{refusal{wire.ConditionNotFound, "The messaging entity could not be found: the subscription has no such rule. Create it, or correct its name.", retryAfterChange}, http.StatusNotFound}
 	case fsm.RuleExists:
-		return verdict{refusal{wire.ConditionEntityAlreadyExists, "The subscription has a rule of this name already. Choose another name, or remove that rule first.", pointless}, http.StatusConflict}
+		return errorReply{refusal{wire.ConditionEntityAlreadyExists, "The subscription has a rule of this name already. Choose another name, or remove that rule first.", retryNever}, http.StatusConflict}
 	case fsm.MessageLockLost:
-		return verdict{refusal{wire.ConditionMessageLockLost, "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue. Receive the message again.", pointless}, http.StatusGone}
+		return errorReply{refusal{wire.ConditionMessageLockLost, "The lock supplied is invalid. Either the lock expired, or the message has already been removed from the queue. Receive the message again.", retryNever}, http.StatusGone}
 	case fsm.SessionLockLost:
-		return verdict{refusal{wire.ConditionSessionLockLost, "The session lock has expired or was released. Accept the session again.", pointless}, http.StatusGone}
+		return errorReply{refusal{wire.ConditionSessionLockLost, "The session lock has expired or was released. Accept the session again.", retryNever}, http.StatusGone}
 	case fsm.SessionCannotBeLocked:
-		return verdict{refusal{wire.ConditionSessionCannotBeLocked, "The requested session cannot be accepted. It is locked by another receiver; wait until that closes or its lock expires.", mayHelp}, http.StatusConflict}
+		return errorReply{refusal{wire.ConditionSessionCannotBeLocked, "The requested session cannot be accepted. It is locked by another receiver; wait until that closes or its lock expires.", retryLater}, http.StatusConflict}
 	case fsm.MessageNotFound:
-		return verdict{refusal{wire.ConditionMessageNotFound, "The message could not be found. Check its sequence number: it may have been handled already.", pointless}, http.StatusNotFound}
+		return errorReply{refusal{wire.ConditionMessageNotFound, "The message could not be found. Check its sequence number: it may have been handled already.", retryNever}, http.StatusNotFound}
 	case fsm.MessageTooLarge:
-		return verdict{refusal{wire.ConditionMessageSizeExceeded, "The message is larger than the entity allows, or the batch makes too many copies. Send a smaller one, or raise the maximum message size of the entity.", pointless}, http.StatusBadRequest}
+		return errorReply{refusal{wire.ConditionMessageSizeExceeded, "The message is larger than the entity allows, or the batch makes too many copies. Send a smaller one, or raise the maximum message size of the entity.", retryNever}, http.StatusBadRequest}
 	case fsm.QuotaExceeded:
-		return verdict{refusal{wire.ConditionResourceLimitExceeded, "The entity is full. Receive messages from it and from its dead-letter queue, or raise its maximum size.", afterChange}, http.StatusForbidden}
+		return errorReply{refusal{wire.ConditionResourceLimitExceeded, "The entity is full. Receive messages from it and from its dead-letter queue, or raise its maximum size.", retryAfterChange}, http.StatusForbidden}
 	case fsm.InvalidArgument:
-		return verdict{refusal{wire.ConditionArgumentError, "An argument is not valid. Correct the request.", pointless}, http.StatusBadRequest}
+		return errorReply{refusal{wire.ConditionArgumentError, "An argument is not valid. Correct the request.", retryNever}, http.StatusBadRequest}
 	case fsm.NotAllowed:
-		return verdict{refusal{wire.ConditionNotAllowed, "The operation is not allowed on this entity. Use another entity or operation.", pointless}, http.StatusBadRequest}
+		return errorReply{refusal{wire.ConditionNotAllowed, "The operation is not allowed on this entity. Use another entity or operation.", retryNever}, http.StatusBadRequest}
 	case fsm.Unauthorized:
-		return verdict{refusal{wire.ConditionUnauthorizedAccess, "Unauthorized access. Use a key or token with the right that the operation needs.", afterChange}, http.StatusUnauthorized}
+		return errorReply{refusal{wire.ConditionUnauthorizedAccess, "Unauthorized access. Use a key or token with the right that the operation needs.", retryAfterChange}, http.StatusUnauthorized}
 	case fsm.ServerBusy:
-		return verdict{refusal{wire.ConditionServerBusy, "The server was unable to process the request; please retry.", mayHelp}, http.StatusServiceUnavailable}
+		return errorReply{refusal{wire.ConditionServerBusy, "The server was unable to process the request; please retry.", retryLater}, http.StatusServiceUnavailable}
 	case fsm.Timeout:
-		return verdict{refusal{wire.ConditionTimeout, "The operation did not complete within the allotted time. It may or may not have been done.", mayHelp}, http.StatusRequestTimeout}
+		return errorReply{refusal{wire.ConditionTimeout, "The operation did not complete within the allotted time. It may or may not have been done.", retryLater}, http.StatusRequestTimeout}
 	case fsm.NotImplemented:
-		return verdict{refusal{wire.ConditionNotImplemented, "The operation is not supported. Do without it.", pointless}, http.StatusNotImplemented}
+		return errorReply{refusal{wire.ConditionNotImplemented, "The operation is not supported. Do without it.", retryNever}, http.StatusNotImplemented}
 	case fsm.PreconditionFails:
-		return verdict{refusal{wire.ConditionPreconditionFailed, "The entity was changed in the meantime. Read it again.", afterChange}, http.StatusPreconditionFailed}
+		return errorReply{refusal{wire.ConditionPreconditionFailed, "The entity was changed in the meantime. Read it again.", retryAfterChange}, http.StatusPreconditionFailed}
 	case fsm.Stale, fsm.Internal:
 	}
-	return verdict{refusal{wire.ConditionInternalError, "The service was unable to process the request. If it stays so, look for the tracking id in the log of the member.", mayHelp}, http.StatusInternalServerError}
+	return errorReply{refusal{wire.ConditionInternalError, "The service was unable to process the request. If it stays so, look for the tracking id in the log of the member.", retryLater}, http.StatusInternalServerError}
 }
 
-// toSettle is the refusal of a settlement on a link. The Go client tries what it takes for
+// forSettlement is the refusal of a settlement on a link. The Go client tries what it takes for
 // passing trouble again, finds that the delivery was answered once and reports success;
 // so a settlement that is not confirmed is never refused with a condition that asks for
 // a retry, or with one that client does not know as final. Lock lost is what clients are
 // prepared for (docs/requirements.md#t13), and whoever asks again all the same gets the answer of then.
-func (r refusal) toSettle() refusal {
+func (r refusal) forSettlement() refusal {
 	switch r.condition {
 	case wire.ConditionMessageLockLost, wire.ConditionNotFound, wire.ConditionEntityDisabled, wire.ConditionNotAllowed,
 		wire.ConditionUnauthorizedAccess, wire.ConditionMessageSizeExceeded, wire.ConditionResourceLimitExceeded:
 		return r
 	}
-	if r.retry == mayHelp {
-		return refusal{wire.ConditionMessageLockLost, "The settlement is not confirmed, and the message may come again. " + r.text, mayHelp}
+	if r.retry == retryLater {
+		return refusal{wire.ConditionMessageLockLost, "The settlement is not confirmed, and the message may come again. " + r.text, retryLater}
 	}
 	r.condition = wire.ConditionNotAllowed
 	return r
 }
 
-// toAttachAgain is the refusal as the end of a link that the client is to attach again,
+// forReattach is the refusal as the end of a link that the client is to attach again,
 // when it learns what is wrong. After another condition the Go client would keep the dead
 // link of a sender for good, and every client would after server-busy.
-func (r refusal) toAttachAgain() refusal {
-	return refusal{wire.ConditionDetachForced, r.text + " Attach the link again.", afterChange}
+func (r refusal) forReattach() refusal {
+	return refusal{wire.ConditionDetachForced, r.text + " Attach the link again.", retryAfterChange}
 }
 
-// about names the entity where clients look for it: JS and Java tell a missing entity
+// withEntity names the entity where clients look for it: JS and Java tell a missing entity
 // from other trouble by this very text (docs/service-bus-protocol.md#error-descriptions).
-func (v verdict) about(path string) verdict {
+func (v errorReply) withEntity(path string) errorReply {
 	switch v.condition {
 	case wire.ConditionNotFound:
 		v.text = notFoundText(path)

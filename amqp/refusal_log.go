@@ -23,14 +23,14 @@ type logLimiter struct {
 
 // logWindow counts the log lines of one client in the last second.
 type logWindow struct {
-	since time.Time
-	lines int
-	kept  int // lines that were suppressed since the last logged one
+	since      time.Time
+	lines      int
+	suppressed int // lines that were suppressed since the last logged one
 }
 
-// may reports whether a line about a client may be logged now, and how many were suppressed since
+// allow reports whether a line about a client may be logged now, and how many were suppressed since
 // the last one that was logged.
-func (l *logLimiter) may(client netip.Addr, now time.Time) (ok bool, before int) {
+func (l *logLimiter) allow(client netip.Addr, now time.Time) (ok bool, before int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	w := l.window(client, now)
@@ -38,11 +38,11 @@ func (l *logLimiter) may(client netip.Addr, now time.Time) (ok bool, before int)
 		w.since, w.lines = now, 0
 	}
 	if w.lines >= logLinesMax {
-		w.kept++
+		w.suppressed++
 		return false, 0
 	}
 	w.lines++
-	before, w.kept = w.kept, 0
+	before, w.suppressed = w.suppressed, 0
 	return true, before
 }
 

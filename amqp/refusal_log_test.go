@@ -20,21 +20,21 @@ func TestLogLimiter(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	for range 2 {
 		for i := range logLinesMax {
-			if ok, before := l.may(client(1), now); !ok || i > 0 && before != 0 {
+			if ok, before := l.allow(client(1), now); !ok || i > 0 && before != 0 {
 				t.Errorf("line %d: %v, %d before", i, ok, before)
 			}
 		}
 		for range 5 {
-			if ok, _ := l.may(client(1), now); ok {
+			if ok, _ := l.allow(client(1), now); ok {
 				t.Error("too many lines")
 			}
 		}
-		if ok, _ := l.may(client(2), now); !ok {
+		if ok, _ := l.allow(client(2), now); !ok {
 			t.Error("another client has none")
 		}
 		now = now.Add(logEvery)
 	}
-	if ok, before := l.may(client(1), now); !ok || before != 5 {
+	if ok, before := l.allow(client(1), now); !ok || before != 5 {
 		t.Errorf("%v, %d before", ok, before)
 	}
 }
@@ -46,7 +46,7 @@ func TestLogLimiterIsBounded(t *testing.T) {
 	now := time.Unix(1_000_000, 0)
 	logged := 0
 	for i := range 3 * logClientsMax {
-		if ok, _ := l.may(client(i), now); ok {
+		if ok, _ := l.allow(client(i), now); ok {
 			logged++
 		}
 	}
@@ -54,7 +54,7 @@ func TestLogLimiterIsBounded(t *testing.T) {
 		t.Errorf("%d clients are remembered, %d lines logged", len(l.clients), logged)
 	}
 	now = now.Add(logEvery)
-	if ok, _ := l.may(client(2*logClientsMax), now); !ok || len(l.clients) != 1 {
+	if ok, _ := l.allow(client(2*logClientsMax), now); !ok || len(l.clients) != 1 {
 		t.Errorf("later %v, %d are remembered", ok, len(l.clients))
 	}
 }
@@ -63,10 +63,10 @@ func TestLogLimiterIsBounded(t *testing.T) {
 // a second, with the number of the lines that are missing.
 func TestRefusalsAreLoggedRarely(t *testing.T) {
 	t.Parallel()
-	var log journal
-	var audit journal
-	_, p := piped(t, newHouse("orders"), audit.into, func(c *Config) {
-		c.Logger, c.Authorizer = slog.New(slog.NewJSONHandler(&log, nil)), keys{Grant{Rights: fsm.Listen}}
+	var log auditCapture
+	var audit auditCapture
+	_, p := piped(t, newFakeBroker("orders"), audit.into, func(c *Config) {
+		c.Logger, c.Authorizer = slog.New(slog.NewJSONHandler(&log, nil)), fakeAuthorizer{Grant{Rights: fsm.Listen}}
 	})
 	p.login()
 	const wrong = 20 * logLinesMax

@@ -13,13 +13,13 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// logbook keeps what is logged, by tracking id.
-type logbook struct {
+// logCapture keeps what is logged, by tracking id.
+type logCapture struct {
 	mu      sync.Mutex
 	entries map[string]map[string]any
 }
 
-func (b *logbook) Write(line []byte) (int, error) {
+func (b *logCapture) Write(line []byte) (int, error) {
 	var entry map[string]any
 	if err := json.Unmarshal(line, &entry); err != nil {
 		return 0, err
@@ -38,7 +38,7 @@ var refusalForm = regexp.MustCompile(`^[A-Z].*[.] (A retry will not help|A retry
 	`TrackingId:([0-9a-f]{8}-[0-9a-f]{4}-4[0-9a-f]{3}-[89ab][0-9a-f]{3}-[0-9a-f]{12}), Timestamp:([0-9TZ:.+-]+)$`)
 
 // check looks at one text and at what the log says of it.
-func (b *logbook) check(t *testing.T, what string, condition wire.Symbol, text string) {
+func (b *logCapture) check(t *testing.T, what string, condition wire.Symbol, text string) {
 	t.Helper()
 	parts := refusalForm.FindStringSubmatch(text)
 	if parts == nil {
@@ -60,8 +60,8 @@ func (b *logbook) check(t *testing.T, what string, condition wire.Symbol, text s
 // Every way to be told no is in one form, and the member's log knows of it.
 func TestEveryRefusalIsExplained(t *testing.T) {
 	t.Parallel()
-	book := &logbook{entries: make(map[string]map[string]any)}
-	h := newHouse("orders")
+	book := &logCapture{entries: make(map[string]map[string]any)}
+	h := newFakeBroker("orders")
 	h.messages(t, "orders", 2)
 	_, p := piped(t, h, func(c *Config) { c.Logger = slog.New(slog.NewJSONHandler(book, nil)) })
 	p.login()
@@ -85,7 +85,7 @@ func TestEveryRefusalIsExplained(t *testing.T) {
 	p.receiver(1, "orders")
 	p.credit(1, 0, 2)
 	p.deliveries(2)
-	h.pass(time.Minute)
+	h.advanceClock(time.Minute)
 	p.send(dispose(0, 0, false, &wire.Accepted{}))
 	e = p.refused(0, wire.RoleSender, wire.ConditionMessageLockLost)
 	book.check(t, "settlement", e.Condition, e.Description)
@@ -136,11 +136,11 @@ func TestEveryRefusalIsExplained(t *testing.T) {
 func TestVerdictTexts(t *testing.T) {
 	t.Parallel()
 	for code := fsm.OK + 1; code <= fsm.EntityDisabled; code++ {
-		for _, v := range []verdict{verdictOf(code), verdictOf(code).about("orders"), settleVerdict(code)} {
-			if !strings.HasSuffix(v.text, ".") || strings.Count(v.text, ". ") == 0 && v.retry != mayHelp {
+		for _, v := range []errorReply{errorReplyOf(code), errorReplyOf(code).withEntity("orders"), settleReplyOf(code)} {
+			if !strings.HasSuffix(v.text, ".") || strings.Count(v.text, ". ") == 0 && v.retry != retryLater {
 				t.Errorf("%v: %q", code, v.text)
 			}
-			if s := v.toSettle(); s.condition == "" || s.condition == wire.ConditionServerBusy || s.condition == wire.ConditionTimeout || s.condition == wire.ConditionInternalError {
+			if s := v.forSettlement(); s.condition == "" || s.condition == wire.ConditionServerBusy || s.condition == wire.ConditionTimeout || s.condition == wire.ConditionInternalError {
 				t.Errorf("%v: a settlement is refused with %s", code, s.condition)
 			}
 		}

@@ -14,11 +14,11 @@ import (
 
 // Here a connection keeps what its credentials allow, and ends what they allow no more.
 
-// hold lets a credential count where it was authorized. False when there are too many. mu is held.
-func (c *conn) hold(ctx context.Context, add grant, now time.Time) bool {
+// addGrant lets a credential count where it was authorized. False when there are too many. mu is held.
+func (c *conn) addGrant(ctx context.Context, add grant, now time.Time) bool {
 	old, ok := c.grants.put(add)
 	if !ok {
-		c.review(ctx, now, false) // those that have run out make room
+		c.checkGrants(ctx, now, false) // those that have run out make room
 		if old, ok = c.grants.put(add); !ok {
 			return false
 		}
@@ -27,51 +27,51 @@ func (c *conn) hold(ctx context.Context, add grant, now time.Time) bool {
 		// The latest token for an audience is the only one (docs/service-bus-protocol.md#token-lifetime). Links that
 		// rested on the rights of the one before would else outlive it without an end.
 		old.Rights = lost
-		c.detachUnauthorized(ctx, now, lostGrants{add.Path: {old, replaced}})
+		c.detachUnauthorized(ctx, now, lostGrants{add.Path: {old, grantReplaced}})
 	}
-	if c.asked.IsZero() {
-		c.asked = now
+	if c.grantsChecked.IsZero() {
+		c.grantsChecked = now
 	}
-	c.prove(cmp.Or(add.Name, add.name))
-	c.retime()
+	c.setAuthenticated(cmp.Or(add.Name, add.name))
+	c.resetTimer()
 	return true
 }
 
-// prove notes that the connection is authenticated, the first time: from then on what it
+// setAuthenticated notes that the connection is authenticated, the first time: from then on what it
 // holds counts for a key, or a subject, of its namespace. mu is held.
-func (c *conn) prove(key string) {
-	if c.proven {
+func (c *conn) setAuthenticated(key string) {
+	if c.authenticated {
 		return
 	}
-	c.proven = true
+	c.authenticated = true
 	c.memory.account.Assign(budget.Owner{Namespace: uint32(c.namespace), Key: key})
-	if c.known != nil {
-		c.known()
+	if c.onAuthenticated != nil {
+		c.onAuthenticated()
 	}
 }
 
-// may says whether the credentials of the connection give a right for path. A key that is
+// hasRight says whether the credentials of the connection give a right for path. A key that is
 // found to be gone costs its links at once. mu is held.
-func (c *conn) may(ctx context.Context, path string, right fsm.Rights, now time.Time) bool {
-	ok, stale := c.grants.allow(path, right, now)
-	if stale {
-		c.review(ctx, now, true)
+func (c *conn) hasRight(ctx context.Context, path string, right fsm.Rights, now time.Time) bool {
+	ok, revoked := c.grants.allow(path, right, now)
+	if revoked {
+		c.checkGrants(ctx, now, true)
 	}
 	return ok
 }
 
-// review drops the grants that count no more and detaches the links that rested on them;
+// checkGrants drops the grants that count no more and detaches the links that rested on them;
 // the connection stays. With ask the keys are asked about. mu is held.
-func (c *conn) review(ctx context.Context, now time.Time, ask bool) {
-	if ask {
-		c.asked = now
+func (c *conn) checkGrants(ctx context.Context, now time.Time, checkKeys bool) {
+	if checkKeys {
+		c.grantsChecked = now
 	}
-	lost := c.grants.drop(now, ask)
+	lost := c.grants.removeInvalid(now, checkKeys)
 	if len(lost) == 0 {
 		return
 	}
 	for path, l := range lost {
-		if l.why == keyGone {
+		if l.reason == keyRevoked {
 			c.audit(ctx, slog.LevelWarn, auditKeyLost, slog.String("kind", l.kind), slog.String("name", l.name), slog.String("path", path))
 		}
 	}
@@ -85,7 +85,7 @@ func (c *conn) detachUnauthorized(ctx context.Context, now time.Time, lost lostG
 		for _, e := range s.links {
 			l := e.base()
 			if path, ok, _ := l.permitted(now); !ok {
-				l.evict(ctx, e, lost.refusal(path, l.right))
+				l.detach(ctx, e, lost.refusal(path, l.right))
 			}
 		}
 	}
@@ -96,29 +96,29 @@ func (l lostGrants) refusal(path string, right fsm.Rights) refusal {
 	if right == 0 {
 		right = fsm.Manage
 	}
-	was, ok := l.of(path, right)
+	was, ok := l.find(path, right)
 	text := "The token for '%s' has expired. Put a new one on $cbs."
 	switch {
 	case !ok: // another link's loss brought it to light
 		return unauthorized(path, right)
-	case was.why == keyGone:
+	case was.reason == keyRevoked:
 		text = "Unauthorized access to '%s': the key was changed or removed. Use one that is valid."
-	case was.why == replaced:
+	case was.reason == grantReplaced:
 		text = "Unauthorized access to '%s': the token was replaced by one with fewer rights. Put one on $cbs that has them all."
 	case was.kind == kindExternal:
 		text = "Unauthorized access to '%s': the client certificate has expired. Connect again with a new one."
 	}
-	return refusal{wire.ConditionUnauthorizedAccess, fmt.Sprintf(text, path), afterChange}
+	return refusal{wire.ConditionUnauthorizedAccess, fmt.Sprintf(text, path), retryAfterChange}
 }
 
 // unauthorized is the refusal for want of a right, in the words of the cloud.
 func unauthorized(path string, right fsm.Rights) refusal {
 	return refusal{wire.ConditionUnauthorizedAccess, fmt.Sprintf(
-		"Unauthorized access. %s claim(s) are required to perform this operation. Resource: '%s'. Put a token on $cbs that has them.", claim(right), path), afterChange}
+		"Unauthorized access. %s claim(s) are required to perform this operation. Resource: '%s'. Put a token on $cbs that has them.", claimText(right), path), retryAfterChange}
 }
 
-// claim names a right as the cloud's messages do.
-func claim(right fsm.Rights) string {
+// claimText names a right as the cloud's messages do.
+func claimText(right fsm.Rights) string {
 	if right == fsm.Send {
 		return "'Send'"
 	}
@@ -150,11 +150,11 @@ func (c *conn) audit(ctx context.Context, level slog.Level, event string, about 
 // auditMissing tells of a right that was wanted and not there, a few times a second for each
 // client: a client that asks without end must not fill the log.
 func (c *conn) auditMissing(ctx context.Context, path string, right fsm.Rights, operation string) {
-	ok, before := c.missed.may(c.origin, time.Now())
+	ok, before := c.missingRightLog.allow(c.origin, time.Now())
 	if !ok {
 		return
 	}
-	about := []slog.Attr{slog.String("path", path), slog.String("right", claim(right))}
+	about := []slog.Attr{slog.String("path", path), slog.String("right", claimText(right))}
 	if operation != "" {
 		about = append(about, slog.String("operation", operation))
 	}

@@ -34,13 +34,13 @@ func TestExpiryDetachesWhatNothingElseCovers(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		in := func(minutes int) time.Time { return time.Now().Add(time.Duration(minutes) * time.Minute) }
-		g := &gate{grants: map[string]Grant{
+		g := &scriptedAuthorizer{grants: map[string]Grant{
 			"sb://h/":       {Rights: fsm.Listen},
 			"sb://h/orders": {Rights: fsm.Send | fsm.Listen, Expires: in(2)},
 			"sb://h/topic":  {Rights: fsm.Send, Expires: in(3)},
 			"sb://h/bills":  {Rights: fsm.Send, Expires: in(2)},
 		}}
-		_, p := piped(t, newHouse("orders", "bills", "orders/new").topic("topic", "sub"), g.through)
+		_, p := piped(t, newFakeBroker("orders", "bills", "orders/new").topic("topic", "sub"), g.through)
 		p.unknown()
 		for audience := range g.grants {
 			p.putToken(audience, 202)
@@ -83,7 +83,7 @@ func through(via string) func(*wire.Attach) {
 // revocable is a grant whose key can be taken away.
 func revocable(rights fsm.Rights) (grant Grant, revoke func()) {
 	var gone atomic.Bool
-	return Grant{Rights: rights, Still: func() bool { return !gone.Load() }}, func() { gone.Store(true) }
+	return Grant{Rights: rights, Valid: func() bool { return !gone.Load() }}, func() { gone.Store(true) }
 }
 
 // A key that is changed or removed ends its links within stillEvery, those included that
@@ -92,9 +92,9 @@ func TestKeyLost(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		entity, revoke := revocable(fsm.Send)
-		g := &gate{grants: map[string]Grant{"sb://h/": {Rights: fsm.Listen}, "sb://h/orders": entity}}
-		var j journal
-		_, p := piped(t, newHouse("orders"), g.through, j.into)
+		g := &scriptedAuthorizer{grants: map[string]Grant{"sb://h/": {Rights: fsm.Listen}, "sb://h/orders": entity}}
+		var j auditCapture
+		_, p := piped(t, newFakeBroker("orders"), g.through, j.into)
 		p.unknown().putToken("sb://h/", 202)
 		p.putToken("sb://h/orders", 202)
 		p.sender(0, "orders")
@@ -103,7 +103,7 @@ func TestKeyLost(t *testing.T) {
 		revoke()
 		before := time.Now()
 		lost := p.detached(1)
-		if d := time.Since(before); lost[0] == nil || lost[0].Condition != wire.ConditionUnauthorizedAccess || !strings.Contains(lost[0].Description, "the key was changed or removed") || d > stillEvery {
+		if d := time.Since(before); lost[0] == nil || lost[0].Condition != wire.ConditionUnauthorizedAccess || !strings.Contains(lost[0].Description, "the key was changed or removed") || d > grantCheckEvery {
 			t.Errorf("after %v: %+v", d, lost)
 		}
 		p.undisturbed()
@@ -136,8 +136,8 @@ func TestKeyLostIsNoticedWhereItIsNeeded(t *testing.T) {
 			t.Parallel()
 			synctest.Test(t, func(t *testing.T) {
 				all, revoke := revocable(fsm.Manage)
-				g := &gate{grants: map[string]Grant{ruleName: all}}
-				_, p := piped(t, newHouse("orders"), g.through)
+				g := &scriptedAuthorizer{grants: map[string]Grant{ruleName: all}}
+				_, p := piped(t, newFakeBroker("orders"), g.through)
 				p.login()
 				p.sender(0, "orders")
 				p.sender(1, "orders/$management")
@@ -174,8 +174,8 @@ func TestKeyLostWhileWaitingForASession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		all, revoke := revocable(fsm.Manage)
-		h := newHouseOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresSession: true}, "orders")
-		_, p := piped(t, h, (&gate{grants: map[string]Grant{ruleName: all}}).through)
+		h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresSession: true}, "orders")
+		_, p := piped(t, h, (&scriptedAuthorizer{grants: map[string]Grant{ruleName: all}}).through)
 		p.login()
 		p.send(&wire.Attach{Name: "r", Handle: 0, Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders", Filter: wire.Map{{Key: sessionFilterKey}}}, Target: &wire.Target{}})
 		synctest.Wait()
@@ -195,8 +195,8 @@ func TestKeyLostWhileWaitingForASession(t *testing.T) {
 // The latest token for an audience is the only one: what it does not allow is ended.
 func TestTokenWithFewerRights(t *testing.T) {
 	t.Parallel()
-	g := &gate{grants: map[string]Grant{"sb://h/orders": {Rights: fsm.Manage}}}
-	_, p := piped(t, newHouse("orders"), g.through)
+	g := &scriptedAuthorizer{grants: map[string]Grant{"sb://h/orders": {Rights: fsm.Manage}}}
+	_, p := piped(t, newFakeBroker("orders"), g.through)
 	p.unknown().putToken("sb://h/orders", 202)
 	p.sender(0, "orders")
 	p.receiver(1, "orders")
@@ -222,24 +222,24 @@ func TestPuttingTokensDoesNotHideALostKey(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		all, revoke := revocable(fsm.Manage)
 		other, _ := revocable(fsm.Listen)
-		g := &gate{grants: map[string]Grant{ruleName: all, "sb://h/bills": other}}
-		s, p := piped(t, newHouse("orders", "bills"), g.through)
+		g := &scriptedAuthorizer{grants: map[string]Grant{ruleName: all, "sb://h/bills": other}}
+		s, p := piped(t, newFakeBroker("orders", "bills"), g.through)
 		p.login()
 		p.sender(0, "orders")
 		revoke()
 		c := onlyConn(t, s)
 		for range 8 {
-			time.Sleep(stillEvery / 4) //nolint:forbidigo // of the bubble's clock
+			time.Sleep(grantCheckEvery / 4) //nolint:forbidigo // of the bubble's clock
 			c.mu.Lock()
 			other.Path = "bills"
-			c.hold(t.Context(), grant{Grant: other}, time.Now())
+			c.addGrant(t.Context(), grant{Grant: other}, time.Now())
 			c.unlock()
 		}
 		c.mu.Lock()
-		left := len(c.names)
+		left := len(c.linksByKey)
 		c.mu.Unlock()
 		if left != 0 {
-			t.Errorf("%d links are left after %v", left, 2*stillEvery)
+			t.Errorf("%d links are left after %v", left, 2*grantCheckEvery)
 		}
 		if lost := p.detached(1); lost[0] == nil {
 			t.Errorf("%+v", lost)

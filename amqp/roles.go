@@ -12,33 +12,33 @@ import (
 // forwarded. A topic has one too: what transactions sent through it and could not be brought
 // to other entities.
 
-// unattachable says why there can be no link of a direction at a place
+// attachNotAllowed says why there can be no link of a direction at a place
 // (docs/service-bus-protocol.md#refused-links); the zero refusal when there can be one. sends is seen from the client.
-func unattachable(at *fsm.Place, sends bool) refusal {
+func attachNotAllowed(at *fsm.EntityRef, sends bool) refusal {
 	switch {
 	case sends && at.Sub != fsm.MainQueue:
-		return refused(wire.ConditionNotAllowed, "A dead-letter queue cannot be sent to. Send to the queue or topic itself.")
+		return newRefusal(wire.ConditionNotAllowed, "A dead-letter queue cannot be sent to. Send to the queue or topic itself.")
 	case sends && at.Kind == fsm.SubscriptionEntity:
-		return refused(wire.ConditionNotAllowed, "The subscription '%s' cannot be sent to. Send to its topic.", at.Name)
+		return newRefusal(wire.ConditionNotAllowed, "The subscription '%s' cannot be sent to. Send to its topic.", at.Name)
 	case sends:
 		return refusal{}
 	case holdsTransfers(at):
 		return refusal{}
 	case at.Kind == fsm.TopicEntity && at.Sub != fsm.MainQueue:
-		return refused(wire.ConditionNotAllowed, "The topic '%s' has no dead-letter queue. Receive from that of one of its subscriptions.", at.Name)
+		return newRefusal(wire.ConditionNotAllowed, "The topic '%s' has no dead-letter queue. Receive from that of one of its subscriptions.", at.Name)
 	case at.Kind == fsm.TopicEntity:
-		return refused(wire.ConditionNotAllowed, "The topic '%s' cannot be received from. Receive from one of its subscriptions.", at.Name)
+		return newRefusal(wire.ConditionNotAllowed, "The topic '%s' cannot be received from. Receive from one of its subscriptions.", at.Name)
 	}
-	return forwarded(at)
+	return receiveForwarded(at)
 }
 
 // holdsTransfers says whether a place is the one of a topic that holds messages to receive.
-func holdsTransfers(at *fsm.Place) bool {
+func holdsTransfers(at *fsm.EntityRef) bool {
 	return at.Kind == fsm.TopicEntity && at.Sub == fsm.TransferDeadLetterQueue
 }
 
-// forwarded says that nobody receives from a place because its messages go elsewhere.
-func forwarded(at *fsm.Place) refusal {
+// receiveForwarded says that nobody receives from a place because its messages go elsewhere.
+func receiveForwarded(at *fsm.EntityRef) refusal {
 	to, setting := "", ""
 	switch at.Sub { //nolint:exhaustive // the others go nowhere
 	case fsm.MainQueue:
@@ -49,13 +49,13 @@ func forwarded(at *fsm.Place) refusal {
 	if to == "" {
 		return refusal{}
 	}
-	return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The messages of '%s' are forwarded to '%s' and cannot be received here. Receive from there, or clear %s.", at.Name, to, setting), afterChange}
+	return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The messages of '%s' are forwarded to '%s' and cannot be received here. Receive from there, or clear %s.", at.Name, to, setting), retryAfterChange}
 }
 
-// unreceivable is what a receiving link is told that was there before the machine began
+// receiveNotAllowed is what a receiving link is told that was there before the machine began
 // to refuse it: the settings have changed since it was attached.
-func unreceivable(at *fsm.Place) refusal {
-	return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The messages of '%s' cannot be received here any more: they are forwarded. Receive where they go, or end the forwarding.", at.Name), afterChange}
+func receiveNotAllowed(at *fsm.EntityRef) refusal {
+	return refusal{wire.ConditionNotAllowed, fmt.Sprintf("The messages of '%s' cannot be received here any more: they are forwarded. Receive where they go, or end the forwarding.", at.Name), retryAfterChange}
 }
 
 // The operations of the management node (docs/service-bus-protocol.md#management-operations).
@@ -85,25 +85,25 @@ func rightFor(operation string) fsm.Rights {
 	return fsm.Listen
 }
 
-// misplaced says why an operation cannot be done at a place; the zero refusal when it can,
+// operationNotAllowed says why an operation cannot be done at a place; the zero refusal when it can,
 // or when nobody knows the operation.
-func misplaced(operation string, at *fsm.Place) refusal {
+func operationNotAllowed(operation string, at *fsm.EntityRef) refusal {
 	switch operation {
 	case scheduleOperation, cancelOperation:
 		if at.Kind == fsm.SubscriptionEntity || at.Sub != fsm.MainQueue {
-			return refused(wire.ConditionNotAllowed, "Nothing can be scheduled in a subscription or a dead-letter queue. Schedule in the queue or topic itself.")
+			return newRefusal(wire.ConditionNotAllowed, "Nothing can be scheduled in a subscription or a dead-letter queue. Schedule in the queue or topic itself.")
 		}
 	case addRuleOperation, removeRuleOperation, enumerateRulesOperation:
 		if at.Kind != fsm.SubscriptionEntity || at.Sub != fsm.MainQueue {
-			return refused(wire.ConditionNotAllowed, "The %s '%s' has no rules. Ask a subscription.", at.Kind, at.Name)
+			return newRefusal(wire.ConditionNotAllowed, "The %s '%s' has no rules. Ask a subscription.", at.Kind, at.Name)
 		}
 	case renewSessionOperation, getStateOperation, setStateOperation, listSessionsOperation:
 		if !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
-			return sessionless(at).refusal
+			return noSessions(at).refusal
 		}
 	case renewOperation, peekOperation, dispositionOperation, deferredOperation, batchDeleteOperation:
 		if at.Kind == fsm.TopicEntity && !holdsTransfers(at) {
-			return refused(wire.ConditionNotAllowed, "The topic '%s' holds no messages to receive. Ask one of its subscriptions.", at.Name)
+			return newRefusal(wire.ConditionNotAllowed, "The topic '%s' holds no messages to receive. Ask one of its subscriptions.", at.Name)
 		}
 	}
 	return refusal{}

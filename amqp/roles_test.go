@@ -11,7 +11,7 @@ import (
 // Every entity in every spelling of docs/service-bus-protocol.md#addresses, and what each is for.
 func TestTopicAddresses(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newHouse().topic("Shop/Orders", "Paid"))
+	_, p := piped(t, newFakeBroker().topic("Shop/Orders", "Paid"))
 	p.login()
 	handle := uint32(0)
 	for _, path := range []string{
@@ -51,7 +51,7 @@ func TestTopicAudiences(t *testing.T) {
 		{"amqps://h/orders/Subscriptions/paid/$Transfer/$DeadLetterQueue/$management", 202, "orders/Subscriptions/paid/$Transfer/$DeadLetterQueue/$management"},
 		{"amqps://h/orders/Subscriptions/nobody", 404, ""},
 	} {
-		_, p := piped(t, newHouse().topic("Orders", "Paid"))
+		_, p := piped(t, newFakeBroker().topic("Orders", "Paid"))
 		open, begin := &wire.Open{ContainerID: "test"}, &wire.Begin{IncomingWindow: 5000, OutgoingWindow: 5000}
 		p.anonymous(open, begin)
 		p.putToken(c.audience, c.status)
@@ -78,7 +78,7 @@ func (p *peer) anonymous(open *wire.Open, begin *wire.Begin) {
 // Who may attach where: the others are told what to do instead.
 func TestRolesOfLinks(t *testing.T) {
 	t.Parallel()
-	h := newHouse("queue", "out", "dead").topic("topic", "sub", "fwd")
+	h := newFakeBroker("queue", "out", "dead").topic("topic", "sub", "fwd")
 	h.change("out", func(s *fsm.EntitySettings) { s.ForwardTo = "queue" })
 	h.change("dead", func(s *fsm.EntitySettings) { s.ForwardDeadLettersTo = "Topic" })
 	h.change("topic/subscriptions/fwd", func(s *fsm.EntitySettings) { s.ForwardTo = "queue" })
@@ -139,7 +139,7 @@ func TestRolesOfLinks(t *testing.T) {
 // link is ended with a sentence and a condition that no client tries again on.
 func TestForwardingBeginsUnderALink(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	_, p := piped(t, h)
 	p.login()
 	p.receiver(0, "orders")
@@ -156,7 +156,7 @@ func TestForwardingBeginsUnderALink(t *testing.T) {
 // Which operation works where; the others say whom to ask.
 func TestRolesOfOperations(t *testing.T) {
 	t.Parallel()
-	places := map[string]fsm.Place{
+	places := map[string]fsm.EntityRef{
 		"queue": {}, "dead": {Sub: fsm.DeadLetterQueue},
 		"topic":        {Entity: fsm.Entity{Kind: fsm.TopicEntity}},
 		"subscription": {Entity: fsm.Entity{Kind: fsm.SubscriptionEntity}},
@@ -177,9 +177,9 @@ func TestRolesOfOperations(t *testing.T) {
 			for _, a := range allowed {
 				want = want || a == name
 			}
-			why := misplaced(operation, &place)
-			if (why.condition == "") != want || !want && (why.condition != wire.ConditionNotAllowed || !strings.Contains(why.text, ". ")) {
-				t.Errorf("%s at %s: %+v", operation, name, why)
+			cause := operationNotAllowed(operation, &place)
+			if (cause.condition == "") != want || !want && (cause.condition != wire.ConditionNotAllowed || !strings.Contains(cause.text, ". ")) {
+				t.Errorf("%s at %s: %+v", operation, name, cause)
 			}
 		}
 	}
@@ -189,7 +189,7 @@ func TestRolesOfOperations(t *testing.T) {
 // not implemented there either.
 func TestOperationsOfATopic(t *testing.T) {
 	t.Parallel()
-	p := askerAt(t, newHouse().topic("topic", "sub"), fsm.Manage, "topic/$management")
+	p := managementPeerAt(t, newFakeBroker().topic("topic", "sub"), fsm.Manage, "topic/$management")
 	for i, c := range []struct {
 		operation string
 		status    int32

@@ -57,10 +57,10 @@ func correlationKeys() [8]correlationKey {
 	}
 }
 
-// ruleFrom reads the rule of an add-rule request. What it is told is fit for the client:
+// parseRule reads the rule of an add-rule request. What it is told is fit for the client:
 // sentences without what to do about it. Whether the machine would take the rule is checked
 // too.
-func ruleFrom(body wire.Map) (fsm.Rule, error) {
+func parseRule(body wire.Map) (fsm.Rule, error) {
 	description, ok := lookup(body, ruleDescriptionKey).(wire.Map)
 	if !ok {
 		return fsm.Rule{}, errors.New("the request has no map " + ruleDescriptionKey)
@@ -73,24 +73,24 @@ func ruleFrom(body wire.Map) (fsm.Rule, error) {
 		return rule, errors.New("the request has no " + ruleNameKey)
 	}
 	var err error
-	if rule.Filter, err = filterFrom(description); err != nil {
+	if rule.Filter, err = parseFilter(description); err != nil {
 		return rule, err
 	}
-	if rule.Action, err = actionFrom(description); err != nil {
+	if rule.Action, err = parseAction(description); err != nil {
 		return rule, err
 	}
-	return rule, ruleFault(rule.Validate())
+	return rule, ruleError(rule.Validate())
 }
 
-// filterFrom reads the filter. One and only one must be there.
-func filterFrom(description wire.Map) (f fsm.RuleFilter, err error) {
+// parseFilter reads the filter. One and only one must be there.
+func parseFilter(description wire.Map) (f fsm.RuleFilter, err error) {
 	sql, correlation := lookup(description, sqlFilterKey), lookup(description, correlationFilterKey)
 	switch {
 	case sql != nil && correlation != nil:
 		return f, errors.New("the rule has two filters, " + sqlFilterKey + " and " + correlationFilterKey)
 	case sql != nil:
 		f.Kind = fsm.SQLFilter
-		if f.SQL.Text, err = expressionOf(sqlFilterKey, sql); err != nil {
+		if f.SQL.Text, err = parseExpression(sqlFilterKey, sql); err != nil {
 			return f, err
 		}
 		switch f.SQL.Text {
@@ -106,25 +106,25 @@ func filterFrom(description wire.Map) (f fsm.RuleFilter, err error) {
 		if !ok {
 			return f, errors.New(correlationFilterKey + " is not a map")
 		}
-		f.Conditions, err = conditionsFrom(m)
+		f.Conditions, err = parseConditions(m)
 		return f, err
 	}
 	return f, errors.New("the rule has no filter: neither " + sqlFilterKey + " nor " + correlationFilterKey)
 }
 
-// actionFrom reads the action. null, and an action without text, is none: .NET writes the
+// parseAction reads the action. null, and an action without text, is none: .NET writes the
 // first, others the second.
-func actionFrom(description wire.Map) (t fsm.SQLText, err error) {
+func parseAction(description wire.Map) (t fsm.SQLText, err error) {
 	action := lookup(description, sqlActionKey)
 	if m, ok := action.(wire.Map); action == nil || ok && lookup(m, expressionKey) == nil {
 		return t, nil
 	}
-	t.Text, err = expressionOf(sqlActionKey, action)
+	t.Text, err = parseExpression(sqlActionKey, action)
 	return t, err
 }
 
-// expressionOf reads the text of a filter or an action.
-func expressionOf(what string, v any) (string, error) {
+// parseExpression reads the text of a filter or an action.
+func parseExpression(what string, v any) (string, error) {
 	m, ok := v.(wire.Map)
 	if !ok {
 		return "", errors.New(what + " is not a map")
@@ -136,8 +136,8 @@ func expressionOf(what string, v any) (string, error) {
 	return text, nil
 }
 
-// conditionsFrom reads a correlation filter. What is null is no condition.
-func conditionsFrom(m wire.Map) (conditions []filter.Condition, err error) {
+// parseConditions reads a correlation filter. What is null is no condition.
+func parseConditions(m wire.Map) (conditions []filter.Condition, err error) {
 	for _, k := range correlationKeys() {
 		v := lookup(m, k.key)
 		if v == nil {
@@ -173,9 +173,9 @@ func condition(scope filter.Scope, name string, v filter.Value) filter.Condition
 	return filter.Condition{Property: filter.Property{Name: name, Scope: scope}, Value: v}
 }
 
-// ruleFault is what is wrong with a rule, for a client: the code that the error carries for
+// ruleError is what is wrong with a rule, for a client: the code that the error carries for
 // others says nothing to it.
-func ruleFault(err error) error {
+func ruleError(err error) error {
 	if err == nil {
 		return nil
 	}
@@ -186,26 +186,26 @@ func ruleFault(err error) error {
 // the time of its making. There is always an action, since clients look into it.
 func encodeRule(rule *fsm.Rule) []byte {
 	return wire.AppendValue(nil, described(ruleDescriptor,
-		filterShown(&rule.Filter), actionShown(rule.Action), rule.Name, time.UnixMilli(int64(rule.Created))))
+		describeFilter(&rule.Filter), describeAction(rule.Action), rule.Name, time.UnixMilli(int64(rule.Created))))
 }
 
 func described(descriptor uint64, fields ...any) wire.Described {
 	return wire.Described{Descriptor: descriptor, Value: fields}
 }
 
-func actionShown(action fsm.SQLText) wire.Described {
+func describeAction(action fsm.SQLText) wire.Described {
 	if action.Text == "" {
 		return described(emptyActionDescriptor)
 	}
 	return described(sqlActionDescriptor, action.Text, compatibilityLevel)
 }
 
-func filterShown(f *fsm.RuleFilter) wire.Described {
+func describeFilter(f *fsm.RuleFilter) wire.Described {
 	switch f.Kind {
 	case fsm.SQLFilter:
 		return described(sqlFilterDescriptor, f.SQL.Text, compatibilityLevel)
 	case fsm.CorrelationFilter:
-		return correlationShown(f.Conditions)
+		return describeCorrelation(f.Conditions)
 	case fsm.FalseFilter:
 		return described(falseFilterDescriptor)
 	case fsm.TrueFilter:
@@ -213,8 +213,8 @@ func filterShown(f *fsm.RuleFilter) wire.Described {
 	return described(trueFilterDescriptor)
 }
 
-// correlationShown is null where there is no condition; the map of properties is never.
-func correlationShown(conditions []filter.Condition) wire.Described {
+// describeCorrelation is null where there is no condition; the map of properties is never.
+func describeCorrelation(conditions []filter.Condition) wire.Described {
 	keys := correlationKeys()
 	fields := make([]any, len(keys)+1)
 	properties := wire.Map{}

@@ -70,14 +70,14 @@ type ruleReader struct{ list []fsm.Property }
 func (r *ruleReader) read(payload []byte) ([]byte, error) {
 	v, err := openPayload(payload)
 	if err != nil {
-		return nil, refuse(wire.ConditionInternalError, "%s", err)
+		return nil, newMessageError(wire.ConditionInternalError, "%s", err)
 	}
 	encoded, err := r.encode(&v, "")
 	switch {
 	case err != nil:
-		return nil, refuse(wire.ConditionDecodeError, "%s", err)
+		return nil, newMessageError(wire.ConditionDecodeError, "%s", err)
 	case len(encoded) > rulePropertiesBytesMax:
-		return nil, refuse(wire.ConditionMessageSizeExceeded, "what rules can ask about takes more than %d bytes", rulePropertiesBytesMax)
+		return nil, newMessageError(wire.ConditionMessageSizeExceeded, "what rules can ask about takes more than %d bytes", rulePropertiesBytesMax)
 	}
 	return encoded, nil
 }
@@ -247,7 +247,7 @@ func Reread(payload, patches []byte) (fsm.Message, error) {
 		return fsm.Message{}, fmt.Errorf("reread message: %w", err)
 	}
 	p := parsedMessage{ttl: v.ttl}
-	if err := p.reread(v.properties); err != nil {
+	if err := p.readStoredProperties(v.properties); err != nil {
 		return fsm.Message{}, fmt.Errorf("reread message: %w", err)
 	}
 	properties, err := new(ruleReader).encode(&v, changed.source)
@@ -276,8 +276,8 @@ func (v *payloadView) partitionKey() string {
 	}
 }
 
-// reread finds id and times in a properties section that was checked when it came.
-func (p *parsedMessage) reread(section []byte) error {
+// readStoredProperties finds id and times in a properties section that was checked when it came.
+func (p *parsedMessage) readStoredProperties(section []byte) error {
 	if len(section) == 0 {
 		return nil
 	}
@@ -293,7 +293,7 @@ func (p *parsedMessage) reread(section []byte) error {
 		if wire.IsNull(field) {
 			continue
 		}
-		if err := p.keep(i, field); err != nil {
+		if err := p.keepField(i, field); err != nil {
 			return fmt.Errorf("properties: %w", err)
 		}
 	}

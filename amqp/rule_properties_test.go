@@ -134,11 +134,11 @@ func TestRuleReaderForgets(t *testing.T) {
 // is scheduled; a queue gets none and pays nothing.
 func TestPropertiesGoToTopicsOnly(t *testing.T) {
 	t.Parallel()
-	h := &recording{house: newHouse("queue").topic("topic", "sub")}
+	h := &recording{fakeBroker: newFakeBroker("queue").topic("topic", "sub")}
 	one := section(section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(scheduledEnqueueTimeKey), Value: time.Now().Add(time.Hour)}}),
 		wire.SectionApplicationProperties, wire.Map{{Key: "n", Value: int32(1)}})
 	for _, place := range []string{"queue", "topic"} {
-		p := askerAt(t, h, fsm.Manage, place+"/$management")
+		p := managementPeerAt(t, h, fsm.Manage, place+"/$management")
 		p.sender(2, place)
 		p.transfer(2, 100, one)
 		p.accepted()
@@ -167,19 +167,19 @@ func TestPropertiesGoToTopicsOnly(t *testing.T) {
 	}
 }
 
-// recording is a house that notes what is sent.
+// recording is a broker that notes what is sent.
 type recording struct {
-	*house
+	*fakeBroker
 	mu   sync.Mutex
 	sent []fsm.Message
 }
 
-func (r *recording) Send(_ fsm.Place, messages []fsm.Message, done func(fsm.Code)) {
+func (r *recording) Send(_ fsm.EntityRef, messages []fsm.Message, done func(fsm.Code)) {
 	r.note(messages)
 	done(fsm.OK)
 }
 
-func (r *recording) Schedule(_ fsm.Place, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
+func (r *recording) Schedule(_ fsm.EntityRef, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
 	r.note(messages)
 	done(fsm.OK, make([]fsm.SequenceNumber, len(messages)))
 }

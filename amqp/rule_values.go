@@ -154,7 +154,7 @@ func encodeRuleValue(v filter.Value) []byte {
 	case filter.KindDouble:
 		return wire.AppendValue(nil, v.AsDouble())
 	case filter.KindText:
-		return wire.AppendString(nil, plainText(v))
+		return wire.AppendString(nil, validText(v))
 	case filter.KindTime:
 		return wire.AppendMillis(nil, v.AsInt())
 	case filter.KindGUID:
@@ -167,9 +167,9 @@ func encodeRuleValue(v filter.Value) []byte {
 	return wire.AppendValue(nil, nil)
 }
 
-// plainText is a value as text that a client can decode. Of the values only symbols may hold
+// validText is a value as text that a client can decode. Of the values only symbols may hold
 // what is no UTF-8.
-func plainText(v filter.Value) string {
+func validText(v filter.Value) string {
 	text := v.String()
 	if utf8.ValidString(text) {
 		return text

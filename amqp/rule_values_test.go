@@ -221,7 +221,7 @@ type sections struct {
 }
 
 // sectionsOf delivers a message and decodes it.
-func sectionsOf(t testing.TB, d fsm.Delivery, change ...func(*fsm.Place)) (s sections) {
+func sectionsOf(t testing.TB, d fsm.Delivery, change ...func(*fsm.EntityRef)) (s sections) {
 	t.Helper()
 	place := testPlace()
 	for _, c := range change {

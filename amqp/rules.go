@@ -15,14 +15,14 @@ import (
 // addRule adds a rule: 409 when there is one of its name.
 func (c *conn) addRule(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
-	rule, err := ruleFrom(body)
+	rule, err := parseRule(body)
 	if err != nil {
 		c.respond(ctx, r, badRequest("The rule '%.64s' cannot be taken: %s. Correct it and send it again.", rule.Name, err))
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
 	defer cancel()
-	c.respond(ctx, r, ruleAnswer(r, rule.Name, c.config.Broker.AddRule(ctx, r.link.place, rule)))
+	c.respond(ctx, r, ruleResponse(r, rule.Name, c.config.Broker.AddRule(ctx, r.link.entity, rule)))
 }
 
 // removeRule removes a rule by name: 404 when there is none.
@@ -35,25 +35,25 @@ func (c *conn) removeRule(ctx context.Context, r *request, body wire.Map) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
 	defer cancel()
-	c.respond(ctx, r, ruleAnswer(r, name, c.config.Broker.RemoveRule(ctx, r.link.place, name)))
+	c.respond(ctx, r, ruleResponse(r, name, c.config.Broker.RemoveRule(ctx, r.link.entity, name)))
 }
 
-// ruleAnswer is the response to what the broker said about one rule.
-func ruleAnswer(r *request, name string, err error) response {
+// ruleResponse is the response to what the broker said about one rule.
+func ruleResponse(r *request, name string, err error) response {
 	if err == nil {
 		return success(nil)
 	}
-	say := answer(codeOf(err))
+	resp := responseFor(codeOf(err))
 	switch codeOf(err) { //nolint:exhaustive // the others say what they always say
 	case fsm.RuleNotFound: // in the words that the Java and JavaScript clients look for
 		entity, _ := cutManagement(r.link.path)
-		say.text = notFoundText(fmt.Sprintf("%s/Rules/%.64s", entity, name))
+		resp.text = notFoundText(fmt.Sprintf("%s/Rules/%.64s", entity, name))
 	case fsm.RuleExists:
-		say.text = fmt.Sprintf("The rule '%.64s' exists already. Choose another name, or remove that rule first.", name)
+		resp.text = fmt.Sprintf("The rule '%.64s' exists already. Choose another name, or remove that rule first.", name)
 	case fsm.QuotaExceeded:
-		say.text = "The topic has as many rules as it may have. Remove some, of any of its subscriptions."
+		resp.text = "The topic has as many rules as it may have. Remove some, of any of its subscriptions."
 	}
-	return say
+	return resp
 }
 
 // enumerateRules shows rules in the order of their making. The answer holds up to top of
@@ -69,24 +69,24 @@ func (c *conn) enumerateRules(ctx context.Context, r *request, body wire.Map) {
 	}
 	ctx, cancel := context.WithTimeout(ctx, ruleWithin)
 	defer cancel()
-	rules, say := c.shownRules(ctx, r, top, int(skip))
+	rules, resp := c.listRules(ctx, r, top, int(skip))
 	switch {
-	case say.condition != "":
+	case resp.condition != "":
 	case len(rules) == 0:
-		say = empty("No rules.", nil)
+		resp = noContent("No rules.", nil)
 	default:
-		say.body = wire.Map{{Key: "rules", Value: rules}}
+		resp.body = wire.Map{{Key: "rules", Value: rules}}
 	}
-	c.respond(ctx, r, say)
+	c.respond(ctx, r, resp)
 }
 
-// shownRules asks for rules, a few at a time, and encodes them.
-func (c *conn) shownRules(ctx context.Context, r *request, top int64, skip int) (rules []any, say response) {
+// listRules asks for rules, a few at a time, and encodes them.
+func (c *conn) listRules(ctx context.Context, r *request, top int64, skip int) (rules []any, resp response) {
 	for size := 0; int64(len(rules)) < top && size < rulesBytesMax; {
 		most := int(min(top-int64(len(rules)), rulesAtOnceMax))
-		some, err := c.config.Broker.ListRules(ctx, r.link.place, skip+len(rules), most)
+		some, err := c.config.Broker.ListRules(ctx, r.link.entity, skip+len(rules), most)
 		if err != nil {
-			return nil, ruleAnswer(r, "", err)
+			return nil, ruleResponse(r, "", err)
 		}
 		for i := range some {
 			shown := encodeRule(&some[i])

@@ -99,7 +99,7 @@ func TestRuleRequests(t *testing.T) {
 			condition(filter.User, "n", filter.Int(1)), condition(filter.User, "t", filter.Time(5)), condition(filter.User, "x", filter.Int(7)),
 		}}}},
 	} {
-		got, err := ruleFrom(c.body)
+		got, err := parseRule(c.body)
 		if err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -114,7 +114,7 @@ func TestRuleRequestFaults(t *testing.T) {
 	t.Parallel()
 	pair := func(key string, v any) wire.Pair { return wire.Pair{Key: key, Value: v} }
 	correlation := func(pairs ...wire.Pair) wire.Pair { return pair(correlationFilterKey, append(wire.Map{}, pairs...)) }
-	p := askerAt(t, newHouse().topic("topic", "sub"), fsm.Listen, "topic/subscriptions/sub/$management")
+	p := managementPeerAt(t, newFakeBroker().topic("topic", "sub"), fsm.Listen, "topic/subscriptions/sub/$management")
 	for i, c := range []struct {
 		body wire.Map
 		text string
@@ -144,7 +144,7 @@ func TestRuleRequestFaults(t *testing.T) {
 		if status != int32(400) || condition != wire.ConditionArgumentError {
 			t.Errorf("case %d: %v %v", i, status, condition)
 		}
-		if _, err := ruleFrom(c.body); err == nil || !strings.Contains(badRule("r", err), c.text) {
+		if _, err := parseRule(c.body); err == nil || !strings.Contains(badRule("r", err), c.text) {
 			t.Errorf("case %d: %v, want %q", i, err, c.text)
 		}
 	}
@@ -181,7 +181,7 @@ func page(top, skip any) wire.Map {
 // Rules are added, shown and removed over the management node of their subscription.
 func TestRulesOnTheWire(t *testing.T) {
 	t.Parallel()
-	p := askerAt(t, newHouse().topic("Topic", "Sub"), fsm.Listen, "topic/subscriptions/sub/$management")
+	p := managementPeerAt(t, newFakeBroker().topic("Topic", "Sub"), fsm.Listen, "topic/subscriptions/sub/$management")
 	id := uint32(0)
 	ask := func(operation string, body wire.Map, status int32, condition any) wire.Map {
 		t.Helper()
@@ -251,9 +251,9 @@ func TestRuleAnswers(t *testing.T) {
 		if err != nil {
 			err = fmt.Errorf("put rule: %w", err)
 		}
-		say := ruleAnswer(r, "r", err)
-		if say.status != c.status || say.condition != c.condition || say.gone != c.gone || !strings.Contains(say.text, c.text) {
-			t.Errorf("%v: %+v", c.err, say)
+		resp := ruleResponse(r, "r", err)
+		if resp.status != c.status || resp.condition != c.condition || resp.entityGone != c.gone || !strings.Contains(resp.text, c.text) {
+			t.Errorf("%v: %+v", c.err, resp)
 		}
 	}
 }
@@ -261,7 +261,7 @@ func TestRuleAnswers(t *testing.T) {
 // Operations on rules need the right to listen, at the subscription.
 func TestRuleRights(t *testing.T) {
 	t.Parallel()
-	p := askerAt(t, newHouse().topic("topic", "sub"), fsm.Send, "topic/subscriptions/sub/$management")
+	p := managementPeerAt(t, newFakeBroker().topic("topic", "sub"), fsm.Send, "topic/subscriptions/sub/$management")
 	for i, operation := range []string{addRuleOperation, removeRuleOperation, enumerateRulesOperation} {
 		if status, condition, _ := p.manage(uint32(i), operation, addRequest("r", sqlFilter("1=1"))); status != int32(401) || condition != wire.ConditionUnauthorizedAccess {
 			t.Errorf("%s: %v %v", operation, status, condition)
@@ -271,12 +271,12 @@ func TestRuleRights(t *testing.T) {
 
 // many is a broker with as many rules as are asked for.
 type many struct {
-	*house
+	*fakeBroker
 	rule  fsm.Rule
 	asked []int
 }
 
-func (m *many) ListRules(_ context.Context, _ fsm.Place, _, most int) ([]fsm.Rule, error) {
+func (m *many) ListRules(_ context.Context, _ fsm.EntityRef, _, most int) ([]fsm.Rule, error) {
 	m.asked = append(m.asked, most)
 	return slices.Repeat([]fsm.Rule{m.rule}, most), nil
 }
@@ -293,11 +293,11 @@ func TestRulesAreBounded(t *testing.T) {
 	if n := len(encodeRule(&longest)); n*rulesAtOnceMax > rulesBytesMax {
 		t.Errorf("%d rules of %d bytes do not fit into %d", rulesAtOnceMax, n, rulesBytesMax)
 	}
-	h := &many{house: newHouse().topic("topic", "sub"), rule: longest}
+	h := &many{fakeBroker: newFakeBroker().topic("topic", "sub"), rule: longest}
 	c := &conn{config: &Config{Broker: h}}
-	rules, say := c.shownRules(t.Context(), &request{link: &incomingLink{}}, 1<<31-1, 0)
-	if say.condition != "" || len(rules)%rulesAtOnceMax != 0 || len(rules) > 3*rulesAtOnceMax || len(rules) < rulesAtOnceMax {
-		t.Errorf("%d rules, %+v", len(rules), say)
+	rules, resp := c.listRules(t.Context(), &request{link: &incomingLink{}}, 1<<31-1, 0)
+	if resp.condition != "" || len(rules)%rulesAtOnceMax != 0 || len(rules) > 3*rulesAtOnceMax || len(rules) < rulesAtOnceMax {
+		t.Errorf("%d rules, %+v", len(rules), resp)
 	}
 	if slices.Max(h.asked) > rulesAtOnceMax {
 		t.Errorf("asked for %v", h.asked)
@@ -305,9 +305,9 @@ func TestRulesAreBounded(t *testing.T) {
 }
 
 // waiting waits as a broker without leader does.
-type waiting struct{ *house }
+type waiting struct{ *fakeBroker }
 
-func (waiting) AddRule(ctx context.Context, _ fsm.Place, _ fsm.Rule) error {
+func (waiting) AddRule(ctx context.Context, _ fsm.EntityRef, _ fsm.Rule) error {
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -315,7 +315,7 @@ func (waiting) AddRule(ctx context.Context, _ fsm.Place, _ fsm.Rule) error {
 func TestRuleWithin(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		p := askerAt(t, waiting{newHouse().topic("topic", "sub")}, fsm.Listen, "topic/subscriptions/sub/$management")
+		p := managementPeerAt(t, waiting{newFakeBroker().topic("topic", "sub")}, fsm.Listen, "topic/subscriptions/sub/$management")
 		before := time.Now()
 		status, condition, _ := p.manage(0, addRuleOperation, addRequest("r", sqlFilter("1=1")))
 		if status != int32(503) || condition != wire.ConditionServerBusy || time.Since(before) != ruleWithin {
@@ -341,7 +341,7 @@ func FuzzRuleRequest(f *testing.F) {
 		if err != nil {
 			return
 		}
-		rule, err := ruleFrom(body)
+		rule, err := parseRule(body)
 		if err != nil {
 			if err.Error() == "" || strings.Contains(err.Error(), fsm.InvalidArgument.Error()) {
 				t.Fatalf("said: %v", err)
@@ -386,7 +386,7 @@ func ruleShown(d wire.Described) (rule fsm.Rule, err error) {
 		for i, k := range correlationKeys() {
 			m = append(m, wire.Pair{Key: k.key, Value: fields[i]})
 		}
-		rule.Filter.Conditions, err = conditionsFrom(m)
+		rule.Filter.Conditions, err = parseConditions(m)
 	default:
 		err = errors.New("unknown filter")
 	}

@@ -13,80 +13,80 @@ import (
 // its annotations; a time that has passed means now. The answer is an array of long, one
 // number per message, in order; 0 stands for a duplicate, which was not stored.
 func (c *conn) scheduleMessage(ctx context.Context, r *request, body wire.Map) {
-	messages, say, ok := c.scheduledMessages(r, body)
+	messages, resp, ok := c.scheduledMessages(r, body)
 	if !ok {
-		c.respond(ctx, r, say)
+		c.respond(ctx, r, resp)
 		return
 	}
-	c.config.Broker.Schedule(r.link.place, messages, func(code fsm.Code, sequences []fsm.SequenceNumber) {
-		say := answer(code)
-		say.refusal = c.busy(code, say.refusal)
+	c.config.Broker.Schedule(r.link.entity, messages, func(code fsm.Code, sequences []fsm.SequenceNumber) {
+		resp := responseFor(code)
+		resp.refusal = c.withBusyReason(code, resp.refusal)
 		if code == fsm.OK {
 			numbers := make([]int64, len(sequences))
 			for i, n := range sequences {
 				numbers[i] = int64(n)
 			}
-			say.body = wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: numbers}}}
+			resp.body = wire.Map{{Key: "sequence-numbers", Value: wire.Array{Values: numbers}}}
 		}
-		c.respond(ctx, r, say)
+		c.respond(ctx, r, resp)
 	})
 }
 
 // scheduledMessages reads the messages of a request. What a client says of a message
 // beside it is not looked at: the message says it itself.
-func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Message, say response, ok bool) {
+func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Message, resp response, ok bool) {
 	entries, _ := lookup(body, "messages").([]any)
 	if len(entries) == 0 || len(entries) > batchMessagesMax {
 		return nil, badRequest("The request must hold between 1 and %d messages. Schedule fewer at a time.", batchMessagesMax), false
 	}
 	if c.shortOfMemory() {
-		say = answer(fsm.ServerBusy)
-		say.refusal = c.refuseForMemory()
-		return nil, say, false
+		resp = responseFor(fsm.ServerBusy)
+		resp.refusal = c.refuseForMemory()
+		return nil, resp, false
 	}
 	messages = make([]fsm.Message, len(entries))
 	for i, entry := range entries {
 		entry, _ := entry.(wire.Map)
 		encoded, _ := lookup(entry, "message").([]byte)
-		if len(encoded) > int(min(r.link.place.Settings.MaxMessageBytes, messageBytesMax)) {
-			return nil, answer(fsm.MessageTooLarge), false
+		if len(encoded) > int(min(r.link.entity.Settings.MaxMessageBytes, messageBytesMax)) {
+			return nil, responseFor(fsm.MessageTooLarge), false
 		}
 		m, err := c.parseOne(encoded)
 		if err != nil {
-			say = badRequest("")
-			say.refusal = refusalOf("The message", err)
-			return nil, say, false
+			resp = badRequest("")
+			resp.refusal = refusalOf("The message", err)
+			return nil, resp, false
 		}
 		if m.EnqueueAt == 0 {
 			return nil, badRequest("A message to be scheduled has no annotation %s. Give it one.", scheduledEnqueueTimeKey), false
 		}
 		messages[i] = m
 	}
-	if err := sessioned(&r.link.place, messages); err != nil {
-		say = badRequest("")
-		say.refusal = refusalOf("The message", err)
-		return nil, say, false
+	if err := applySessions(&r.link.entity, messages); err != nil {
+		resp = badRequest("")
+		resp.refusal = refusalOf("The message", err)
+		return nil, resp, false
 	}
-	if r.link.place.Kind == fsm.TopicEntity {
+	if r.link.entity.Kind == fsm.TopicEntity {
 		if err := c.rules.readAll(messages); err != nil {
-			say = badRequest("")
-			say.refusal = refusalOf("The message", err)
-			return nil, say, false
+			resp = badRequest("")
+			resp.refusal = refusalOf("The message", err)
+			return nil, resp, false
 		}
 	}
-	return messages, say, true
+	return messages, resp, true
 }
 
 // cancelScheduled takes scheduled messages back: all of them, or none when one is not
 // there any more.
 func (c *conn) cancelScheduled(ctx context.Context, r *request, body wire.Map) {
-	numbers, say, ok := sequenceNumbers(body)
+	numbers, resp, ok := sequenceNumbers(body)
 	if !ok {
-		c.respond(ctx, r, say)
+		c.respond(ctx, r, resp)
 		return
 	}
-	c.config.Broker.CancelScheduled(r.link.place, numbers, func(code fsm.Code) {
-		c.respond(ctx, r, answer(code))
+	c.config.Broker.CancelScheduled(r.link.entity, numbers, func(code fsm.Code) {
+		c.respond(ctx, r, responseFor(code))
 	})
 }
 
@@ -107,16 +107,16 @@ type deletion struct {
 // batchDelete removes messages that nobody has locked, oldest first. Fewer than asked for
 // says that no more were there.
 func (c *conn) batchDelete(ctx context.Context, r *request) {
-	asked, why := deletionOf(r)
-	if why.condition != "" {
-		c.respond(ctx, r, response{verdict: verdict{why, http.StatusBadRequest}})
+	asked, cause := deletionOf(r)
+	if cause.condition != "" {
+		c.respond(ctx, r, response{errorReply: errorReply{cause, http.StatusBadRequest}})
 		return
 	}
 	if asked.session != nil {
 		go c.deleteInSession(ctx, r, asked)
 		return
 	}
-	c.config.Broker.Purge(r.link.place, asked.before, asked.most, func(code fsm.Code, count int) {
+	c.config.Broker.Purge(r.link.entity, asked.before, asked.most, func(code fsm.Code, count int) {
 		c.respond(ctx, r, deleted(code, count))
 	})
 }
@@ -126,7 +126,7 @@ func (c *conn) deleteInSession(ctx context.Context, r *request, asked deletion) 
 	defer c.recovered(ctx)
 	ctx, cancel := context.WithTimeout(ctx, sessionWithin)
 	defer cancel()
-	count, err := c.config.Broker.PurgeSession(ctx, r.link.place, *asked.session, asked.before, asked.most)
+	count, err := c.config.Broker.PurgeSession(ctx, r.link.entity, *asked.session, asked.before, asked.most)
 	code := fsm.OK
 	if err != nil {
 		code = codeOf(err)
@@ -136,35 +136,35 @@ func (c *conn) deleteInSession(ctx context.Context, r *request, asked deletion) 
 
 // deleted is the response to a batch delete.
 func deleted(code fsm.Code, count int) response {
-	say := answer(code)
+	resp := responseFor(code)
 	body := wire.Map{{Key: messageCountKey, Value: int32(count)}}
 	switch {
 	case code == fsm.OK && count == 0:
-		say = empty("No messages.", body)
+		resp = noContent("No messages.", body)
 	case code == fsm.OK:
-		say.body = body
+		resp.body = body
 	}
-	return say
+	return resp
 }
 
 // deletionOf reads a batch delete. What it does not understand it refuses: a condition that is
 // passed over deletes messages that were to stay.
-func deletionOf(r *request) (asked deletion, why refusal) {
+func deletionOf(r *request) (asked deletion, cause refusal) {
 	body, ok := r.body.(wire.Map)
 	if !ok {
-		return asked, refused(wire.ConditionArgumentError, "The body of the request is not a map. Send one with %s.", messageCountKey)
+		return asked, newRefusal(wire.ConditionArgumentError, "The body of the request is not a map. Send one with %s.", messageCountKey)
 	}
-	if why = checkDeletionKeys(body); why.condition != "" {
-		return asked, why
+	if cause = checkDeletionKeys(body); cause.condition != "" {
+		return asked, cause
 	}
 	count, ok := integerOf(lookup(body, messageCountKey))
 	if !ok || count < 1 {
-		return asked, refused(wire.ConditionArgumentError, "The request needs a positive %s. Give one of at most %d.", messageCountKey, purgeMessagesMax)
+		return asked, newRefusal(wire.ConditionArgumentError, "The request needs a positive %s. Give one of at most %d.", messageCountKey, purgeMessagesMax)
 	}
 	asked.most = int(min(count, purgeMessagesMax))
 	if moment := lookup(body, enqueuedTimeUTCKey); moment != nil {
 		if asked.before, ok = instantOf(moment); !ok {
-			return asked, refused(wire.ConditionArgumentError, "%s is not a timestamp. Give it as one.", enqueuedTimeUTCKey)
+			return asked, newRefusal(wire.ConditionArgumentError, "%s is not a timestamp. Give it as one.", enqueuedTimeUTCKey)
 		}
 		asked.before = max(1, asked.before) // 0 would mean whenever
 	}
@@ -172,8 +172,8 @@ func deletionOf(r *request) (asked deletion, why refusal) {
 	if session == nil {
 		return asked, refusal{}
 	}
-	asked.session, why = sessionToDelete(session, &r.link.place)
-	return asked, why
+	asked.session, cause = sessionToDelete(session, &r.link.entity)
+	return asked, cause
 }
 
 // checkDeletionKeys refuses entries that a batch delete does not have, and those given twice.
@@ -186,9 +186,9 @@ func checkDeletionKeys(body wire.Map) refusal {
 		}
 		switch {
 		case !ok || key != messageCountKey && key != enqueuedTimeUTCKey && key != sessionIDKey:
-			return refused(wire.ConditionArgumentError, "The request has an unknown entry %.64q. Send only %s, %s and %s.", fmt.Sprint(pair.Key), messageCountKey, enqueuedTimeUTCKey, sessionIDKey)
+			return newRefusal(wire.ConditionArgumentError, "The request has an unknown entry %.64q. Send only %s, %s and %s.", fmt.Sprint(pair.Key), messageCountKey, enqueuedTimeUTCKey, sessionIDKey)
 		case given[key]:
-			return refused(wire.ConditionArgumentError, "The request has %s twice. Send it once.", key)
+			return newRefusal(wire.ConditionArgumentError, "The request has %s twice. Send it once.", key)
 		}
 		given[key] = true
 	}
@@ -196,16 +196,16 @@ func checkDeletionKeys(body wire.Map) refusal {
 }
 
 // sessionToDelete reads the session-id of a batch delete.
-func sessionToDelete(given any, at *fsm.Place) (*string, refusal) {
+func sessionToDelete(given any, at *fsm.EntityRef) (*string, refusal) {
 	name, ok := given.(string)
 	if !ok {
-		return nil, refused(wire.ConditionArgumentError, "%s is not a string. Give the id of the session as one.", sessionIDKey)
+		return nil, newRefusal(wire.ConditionArgumentError, "%s is not a string. Give the id of the session as one.", sessionIDKey)
 	}
 	if err := checkName("session id", []byte(name)); err != nil {
-		return nil, refused(wire.ConditionArgumentError, "The session id has more than %d characters. Use a shorter one.", nameCharactersMax)
+		return nil, newRefusal(wire.ConditionArgumentError, "The session id has more than %d characters. Use a shorter one.", nameCharactersMax)
 	}
 	if !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
-		return nil, sessionless(at).refusal
+		return nil, noSessions(at).refusal
 	}
 	return &name, refusal{}
 }

@@ -11,15 +11,15 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// asker is a peer with a pair of links to the management node of "orders".
-func asker(t *testing.T, b Broker, rights fsm.Rights) *peer {
+// managementPeer is a peer with a pair of links to the management node of "orders".
+func managementPeer(t *testing.T, b Broker, rights fsm.Rights) *peer {
 	t.Helper()
-	return askerAt(t, b, rights, "orders/$management")
+	return managementPeerAt(t, b, rights, "orders/$management")
 }
 
-func askerAt(t *testing.T, b Broker, rights fsm.Rights, node string) *peer {
+func managementPeerAt(t *testing.T, b Broker, rights fsm.Rights, node string) *peer {
 	t.Helper()
-	_, p := piped(t, b, func(c *Config) { c.Authorizer = keys{Grant{Rights: rights}} })
+	_, p := piped(t, b, func(c *Config) { c.Authorizer = fakeAuthorizer{Grant{Rights: rights}} })
 	p.login()
 	p.sender(0, node)
 	p.receiver(1, node)
@@ -65,8 +65,8 @@ func numbers(n ...int64) wire.Map {
 
 func TestScheduleOnTheWire(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
-	p := asker(t, h, fsm.Send)
+	h := newFakeBroker("orders")
+	p := managementPeer(t, h, fsm.Send)
 	in := time.Now().Add(time.Hour)
 	status, condition, body := p.manage(0, scheduleOperation, entries(scheduled(in), scheduled(in.UnixMilli()), scheduled(int64(1))))
 	got, ok := lookup(body, "sequence-numbers").(wire.Array)
@@ -92,8 +92,8 @@ func TestScheduleOnTheWire(t *testing.T) {
 
 func TestScheduleFaults(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
-	p := asker(t, h, fsm.Manage)
+	h := newFakeBroker("orders")
+	p := managementPeer(t, h, fsm.Manage)
 	in := time.Now().Add(time.Hour)
 	plain := section(nil, wire.SectionData, []byte("x"))
 	big := section(nil, wire.SectionData, make([]byte, 257<<10))
@@ -131,8 +131,8 @@ func TestScheduleFaults(t *testing.T) {
 
 func TestNothingIsScheduledAsDead(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
-	p := askerAt(t, h, fsm.Send, "orders/$deadletterqueue/$management")
+	h := newFakeBroker("orders")
+	p := managementPeerAt(t, h, fsm.Send, "orders/$deadletterqueue/$management")
 	status, condition, _ := p.manage(0, scheduleOperation, entries(scheduled(time.Now())))
 	if c := h.counts("orders"); status != int32(400) || condition != wire.ConditionNotAllowed || c != (fsm.Counts{}) {
 		t.Errorf("status %v condition %v counts %+v", status, condition, c)
@@ -143,7 +143,7 @@ func TestNothingIsScheduledAsDead(t *testing.T) {
 func TestRightsOfOperations(t *testing.T) {
 	t.Parallel()
 	for _, right := range []fsm.Rights{fsm.Send, fsm.Listen} {
-		p := asker(t, newHouse("orders"), right)
+		p := managementPeer(t, newFakeBroker("orders"), right)
 		for i, c := range []struct {
 			operation string
 			needs     fsm.Rights
@@ -158,7 +158,7 @@ func TestRightsOfOperations(t *testing.T) {
 		} {
 			status, _, _ := p.manage(uint32(i), c.operation, nil)
 			if allowed := status != int32(401); allowed != (right == c.needs) {
-				t.Errorf("%s with %s alone: status %v", c.operation, claim(right), status)
+				t.Errorf("%s with %s alone: status %v", c.operation, claimText(right), status)
 			}
 		}
 	}
@@ -166,21 +166,21 @@ func TestRightsOfOperations(t *testing.T) {
 
 // purger remembers what it was asked to delete.
 type purger struct {
-	*house
+	*fakeBroker
 	before fsm.Instant
 	most   int
 }
 
-func (b *purger) Purge(at fsm.Place, before fsm.Instant, most int, done func(fsm.Code, int)) {
+func (b *purger) Purge(at fsm.EntityRef, before fsm.Instant, most int, done func(fsm.Code, int)) {
 	b.before, b.most = before, most
-	b.house.Purge(at, before, most, done)
+	b.fakeBroker.Purge(at, before, most, done)
 }
 
 func TestBatchDelete(t *testing.T) {
 	t.Parallel()
-	h := &purger{house: newHouse("orders")}
+	h := &purger{fakeBroker: newFakeBroker("orders")}
 	h.messages(t, "orders", 5)
-	p := asker(t, h, fsm.Listen)
+	p := managementPeer(t, h, fsm.Listen)
 	request := func(count, before any) wire.Map {
 		return wire.Map{{Key: "message-count", Value: count}, {Key: "enqueued-time-utc", Value: before}}
 	}
@@ -206,12 +206,12 @@ func TestBatchDelete(t *testing.T) {
 // understood deletes nothing.
 func TestBatchDeleteInSession(t *testing.T) {
 	t.Parallel()
-	h := newHouseOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresSession: true}, "orders")
+	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresSession: true}, "orders")
 	at := h.names["orders"]
 	for _, session := range []string{"red", "blue", "red", "red"} {
 		h.do(fsm.SendMessages{Entity: at.ID, Messages: []fsm.Message{{Session: session, HasSession: true}}})
 	}
-	p := asker(t, h, fsm.Listen)
+	p := managementPeer(t, h, fsm.Listen)
 	id := uint32(0)
 	deletes := func(body wire.Map, status, count int32) {
 		t.Helper()
@@ -257,9 +257,9 @@ func TestBatchDeleteInSession(t *testing.T) {
 // Where there are no sessions, one that is named is refused: it is no batch delete of everything.
 func TestBatchDeleteWithoutSessions(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.messages(t, "orders", 2)
-	p := asker(t, h, fsm.Listen)
+	p := managementPeer(t, h, fsm.Listen)
 	body := wire.Map{{Key: messageCountKey, Value: int32(100)}, {Key: sessionIDKey, Value: "red"}}
 	if status, condition, _ := p.manage(0, batchDeleteOperation, body); status != int32(400) || condition != wire.ConditionNotAllowed {
 		t.Errorf("status %v, condition %v", status, condition)
@@ -272,8 +272,8 @@ func TestBatchDeleteWithoutSessions(t *testing.T) {
 // A request is counted as in flight until it is answered, as it may hold large messages.
 func TestRequestsAreInFlight(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
-	s, p := piped(t, stuck{h})
+	h := newFakeBroker("orders")
+	s, p := piped(t, unansweringBroker{h})
 	p.login()
 	p.sender(0, "orders/$management")
 	p.receiver(1, "orders/$management")
@@ -283,14 +283,14 @@ func TestRequestsAreInFlight(t *testing.T) {
 		p.quiet()
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		return c.inFlight
+		return c.inFlightBytes
 	}
 	ask(p, 0, cancelOperation, numbers(7))
 	p.response()
 	if n := inFlight(); n != 0 {
 		t.Errorf("%d bytes in flight with nothing to do", n)
 	}
-	token := uuidFromToken(h.Seal(fsm.Place{Entity: h.names["orders"]}, fsm.LockID{Sequence: 1}))
+	token := uuidFromToken(h.LockToken(fsm.EntityRef{Entity: h.names["orders"]}, fsm.LockID{Sequence: 1}))
 	ask(p, 1, "com.microsoft:renew-lock", wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}}})
 	if n := inFlight(); n < inFlightOverhead {
 		t.Errorf("%d bytes in flight with a request that is not answered", n)
@@ -328,7 +328,7 @@ func TestSDKSchedules(t *testing.T) {
 	if err := p.sender.CancelScheduledMessages(p.ctx, sequences[:2], nil); err == nil {
 		t.Error("cancelled what is not there")
 	}
-	p.house.pass(time.Hour + time.Second)
+	p.house.advanceClock(time.Hour + time.Second)
 	for i, m := range p.receive(p.receiver, 3) {
 		if want := []string{"a", "c", "d"}[i]; string(m.Body) != want || *m.SequenceNumber <= 4 || m.State != azservicebus.MessageStateActive {
 			t.Errorf("got %q with number %d in state %v, want %q with a new one", m.Body, *m.SequenceNumber, m.State, want)
@@ -346,7 +346,7 @@ func TestSDKScheduledLife(t *testing.T) {
 	at, life := time.Now().Add(time.Hour), time.Minute
 	_, err := p.sender.ScheduleMessages(p.ctx, []*azservicebus.Message{{Body: []byte("a"), TimeToLive: &life}}, at, nil)
 	p.must(err)
-	p.house.pass(time.Hour + time.Second)
+	p.house.advanceClock(time.Hour + time.Second)
 	m := p.receive(p.receiver, 1)[0]
 	if m.EnqueuedTime.Before(at.Add(-time.Second)) || *m.TimeToLive != life || !m.ExpiresAt.Equal(m.EnqueuedTime.Add(life)) {
 		t.Errorf("enqueued %v, lives %v until %v", m.EnqueuedTime, m.TimeToLive, m.ExpiresAt)
@@ -355,7 +355,7 @@ func TestSDKScheduledLife(t *testing.T) {
 
 func TestSDKDuplicates(t *testing.T) {
 	t.Parallel()
-	h := newHouseOf(fsm.EntitySettings{
+	h := newFakeBrokerOf(fsm.EntitySettings{
 		LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresDuplicateDetection: true,
 	}, "Orders")
 	p := sdkPairOf(t, h, nil)
@@ -370,7 +370,7 @@ func TestSDKDuplicates(t *testing.T) {
 	if c := h.counts("orders"); c.Active != 2 || c.Scheduled != 1 {
 		t.Errorf("counts %+v: duplicates are accepted and dropped", c)
 	}
-	h.pass(11 * time.Minute)
+	h.advanceClock(11 * time.Minute)
 	p.send("a")
 	if c := h.counts("orders"); c.Active != 3 {
 		t.Errorf("counts %+v: the window has passed", c)
@@ -391,13 +391,13 @@ func TestSDKPutsOff(t *testing.T) {
 	} {
 		p.send(name)
 		m := p.receive(p.receiver, 1)[0]
-		now := time.Now().Add(p.house.ahead())
+		now := time.Now().Add(p.house.clockOffset())
 		until := now.Add(time.Hour)
 		p.must(putOff(way(m), until.UnixMilli()))
 		if c := p.house.counts("orders"); c.Scheduled != 1 || c.Active != 0 {
 			t.Errorf("%s: counts %+v", name, c)
 		}
-		p.house.pass(time.Hour + time.Second)
+		p.house.advanceClock(time.Hour + time.Second)
 		again := p.receive(p.receiver, 1)[0]
 		if *again.SequenceNumber != *m.SequenceNumber || again.DeliveryCount != 2 || len(again.ApplicationProperties) != 1 || again.ApplicationProperties["tried"] != "yes" {
 			t.Errorf("%s: number %d count %d properties %v", name, *again.SequenceNumber, again.DeliveryCount, again.ApplicationProperties)
@@ -409,7 +409,7 @@ func TestSDKPutsOff(t *testing.T) {
 // A delivery time that cannot be is refused, and the lock stays as it is.
 func TestDeliveryTimeFaults(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	h.messages(t, "orders", 1)
 	_, p := piped(t, h)
 	p.login()

@@ -44,7 +44,7 @@ func within(t *testing.T, d time.Duration) context.Context {
 type sdkPair struct {
 	*testing.T
 	ctx      context.Context //nolint:containedctx // of the test
-	house    *house
+	house    *fakeBroker
 	address  string
 	client   *azservicebus.Client
 	sender   *azservicebus.Sender
@@ -53,10 +53,10 @@ type sdkPair struct {
 
 func newSDKPair(t *testing.T, options *azservicebus.ReceiverOptions) sdkPair {
 	t.Helper()
-	return sdkPairOf(t, newHouse("Orders"), options)
+	return sdkPairOf(t, newFakeBroker("Orders"), options)
 }
 
-func sdkPairOf(t *testing.T, h *house, options *azservicebus.ReceiverOptions) sdkPair {
+func sdkPairOf(t *testing.T, h *fakeBroker, options *azservicebus.ReceiverOptions) sdkPair {
 	t.Helper()
 	_, address := gateway(t, h)
 	client := sdk(t, address)
@@ -210,13 +210,13 @@ func TestSDKRenewsAndLosesLock(t *testing.T) {
 	p := newSDKPair(t, nil)
 	p.send("a")
 	m := p.receive(p.receiver, 1)[0]
-	p.house.pass(20 * time.Second)
+	p.house.advanceClock(20 * time.Second)
 	before := *m.LockedUntil
 	p.must(p.receiver.RenewMessageLock(p.ctx, m, nil))
 	if !m.LockedUntil.After(before) {
 		t.Errorf("lock end went from %v to %v", before, m.LockedUntil)
 	}
-	p.house.pass(31 * time.Second)
+	p.house.advanceClock(31 * time.Second)
 	for name, err := range map[string]error{
 		"renew":    p.receiver.RenewMessageLock(p.ctx, m, nil),
 		"complete": p.receiver.CompleteMessage(p.ctx, m, nil),

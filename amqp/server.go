@@ -92,17 +92,17 @@ func (c Config) Validate() error {
 // Server is the gateway: it speaks AMQP 1.0 with every client that connects. All
 // methods may be called from any goroutine.
 type Server struct {
-	config Config
-	stop   context.CancelFunc // ends the waiting of every connection
-	group  sync.WaitGroup     // the accept loop and the connections
-	totals *totals
-	budget *budget.Budget
-	told   logLimiter // limits what connections log of refusals
-	missed logLimiter // and what they put into the audit log
+	config          Config
+	stop            context.CancelFunc // ends the waiting of every connection
+	group           sync.WaitGroup     // the accept loop and the connections
+	totals          *totals
+	budget          *budget.Budget
+	refusalLog      logLimiter // limits what connections log of refusals
+	missingRightLog logLimiter // and what they put into the audit log
 
 	mu     sync.Mutex
 	closed bool
-	admission
+	connLimiter
 }
 
 // Open starts a Server. ctx gives values only; the Server lives until Close.
@@ -111,7 +111,7 @@ func Open(ctx context.Context, config Config) (*Server, error) {
 		return nil, fmt.Errorf("open gateway: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	s := &Server{config: config, stop: stop, totals: new(totals), budget: budget.New(config.MemoryBytesMax), admission: newAdmission()}
+	s := &Server{config: config, stop: stop, totals: new(totals), budget: budget.New(config.MemoryBytesMax), connLimiter: newConnLimiter()}
 	if config.Listener != nil {
 		s.group.Go(func() { s.accept(ctx) })
 	}

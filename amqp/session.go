@@ -32,12 +32,12 @@ type session struct {
 	// unsettled is what we sent and the peer has not settled, by delivery-id. A map:
 	// a range is looked up at the cost of what is unsettled or of its width, whichever
 	// is less, and one delivery that stays for minutes holds no others.
-	unsettled map[uint32]unsettled
-	counted   int  // of unsettled, in conn.memory
-	full      bool // a link waits for unsettled to shrink
-	swept     time.Time
+	unsettled           map[uint32]unsettled
+	unsettledCounted    int  // of unsettled, in conn.memory
+	unsettledMaxReached bool // a link waits for unsettled to shrink
+	lastSweep           time.Time
 
-	gathering [2]gathering // by role: sender, receiver
+	ranges [2]dispositionRange // by role: sender, receiver
 }
 
 // unsettled is one delivery that the peer has and has not settled. It is 40 bytes: a
@@ -60,8 +60,8 @@ func (c *conn) begin(channel uint16, b *wire.Begin) *wire.Error {
 	case b.RemoteChannel != nil:
 		return &wire.Error{Condition: wire.ConditionNotAllowed, Description: "A begin names a remote channel that began nothing."}
 	}
-	if !c.proven && len(c.sessions) >= strangerSessionsMax {
-		return c.distrust("sessions", strangerSessionsMax)
+	if !c.authenticated && len(c.sessions) >= unauthenticatedSessionsMax {
+		return c.unauthenticatedLimit("sessions", unauthenticatedSessionsMax)
 	}
 	s := &session{
 		conn:           c,
@@ -77,7 +77,7 @@ func (c *conn) begin(channel uint16, b *wire.Begin) *wire.Error {
 		s.handleMax = min(handleMax, *b.HandleMax)
 	}
 	c.sessions[channel] = s
-	delete(c.past, channel)
+	delete(c.endedChannels, channel)
 	highest := uint32(handleMax)
 	c.emit(channel, &wire.Begin{
 		RemoteChannel:  &channel,
@@ -101,7 +101,7 @@ func (c *conn) endSession(channel uint16) *wire.Error {
 		s.drop()
 	}
 	delete(c.sessions, channel)
-	c.past[channel] = struct{}{}
+	c.endedChannels[channel] = struct{}{}
 	return nil
 }
 
@@ -113,24 +113,24 @@ func (c *conn) session(channel uint16) (*session, *wire.Error) {
 	if s != nil && !s.ended {
 		return s, nil
 	}
-	if _, was := c.past[channel]; was || s != nil {
+	if _, was := c.endedChannels[channel]; was || s != nil {
 		return nil, nil
 	}
 	return nil, &wire.Error{Condition: wire.ConditionNotAllowed, Description: fmt.Sprintf("There is no session on channel %d.", channel)}
 }
 
 // fail ends the session with an error; the connection lives on (part 2, 2.5.5).
-func (s *session) fail(ctx context.Context, why refusal) {
+func (s *session) fail(ctx context.Context, cause refusal) {
 	s.flushDispositions()
-	s.conn.emit(s.channel, &wire.End{Error: s.conn.explain(ctx, why, "channel", s.channel)})
+	s.conn.emit(s.channel, &wire.End{Error: s.conn.newError(ctx, cause, "channel", s.channel)})
 	s.drop()
 }
 
 // drop lets go of everything the session holds. What clients have locked stays locked.
 func (s *session) drop() {
-	s.ended, s.full = true, false
+	s.ended, s.unsettledMaxReached = true, false
 	clear(s.unsettled)
-	s.count()
+	s.countUnsettled()
 	for _, e := range s.links {
 		e.drop()
 	}
@@ -151,16 +151,16 @@ func (s *session) flow(f *wire.Flow) {
 			e.flow(f)
 		}
 	} else if f.Echo {
-		s.conn.emit(s.channel, s.state())
+		s.conn.emit(s.channel, s.flowState())
 	}
 	if before == 0 && s.remoteWindow > 0 {
-		s.pumpAll()
+		s.sendAllQueued()
 	}
 }
 
-// state is the session part of a flow. Every field is always there: RHEA does not
+// flowState is the session part of a flow. Every field is always there: RHEA does not
 // send and go-amqp ends the session without them.
-func (s *session) state() *wire.Flow {
+func (s *session) flowState() *wire.Flow {
 	next := s.nextIncoming
 	return &wire.Flow{
 		NextIncomingID: &next,
@@ -170,35 +170,35 @@ func (s *session) state() *wire.Flow {
 	}
 }
 
-// received counts one transfer frame and opens the window again at half. Windows are
+// countTransfer counts one transfer frame and opens the window again at half. Windows are
 // not enforced: Python counts deliveries where it should count frames, and what is
 // really bounded is bytes, by waitForRoom.
-func (s *session) received() {
+func (s *session) countTransfer() {
 	s.nextIncoming++
 	s.incomingWindow = remaining(s.incomingWindow, 1)
 	if s.incomingWindow <= windowFrames/2 {
 		s.incomingWindow = windowFrames
-		s.conn.emit(s.channel, s.state())
+		s.conn.emit(s.channel, s.flowState())
 	}
 }
 
-// pumpAll lets every outgoing link look again whether it can send.
-func (s *session) pumpAll() {
+// sendAllQueued lets every outgoing link look again whether it can send.
+func (s *session) sendAllQueued() {
 	for _, e := range s.links {
 		if l, ok := e.(*outgoingLink); ok {
-			l.pump()
+			l.sendQueued()
 		}
 	}
 }
 
-// took is one delivery that a disposition settles.
-type took struct {
+// settledDelivery is one delivery that a disposition settles.
+type settledDelivery struct {
 	id uint32
 	unsettled
 }
 
-// take removes the unsettled deliveries from first to last and returns them in order.
-func (s *session) take(first, last uint32) []took {
+// takeUnsettled removes the unsettled deliveries from first to last and returns them in order.
+func (s *session) takeUnsettled(first, last uint32) []settledDelivery {
 	width := uint64(last-first) + 1
 	if width == 1 {
 		u, ok := s.unsettled[first]
@@ -206,13 +206,13 @@ func (s *session) take(first, last uint32) []took {
 			return nil
 		}
 		delete(s.unsettled, first)
-		return []took{{first, u}}
+		return []settledDelivery{{first, u}}
 	}
-	var found []took
+	var found []settledDelivery
 	if width <= uint64(len(s.unsettled)) {
 		for id := first; ; id++ {
 			if u, ok := s.unsettled[id]; ok {
-				found = append(found, took{id, u})
+				found = append(found, settledDelivery{id, u})
 			}
 			if id == last {
 				break
@@ -221,10 +221,10 @@ func (s *session) take(first, last uint32) []took {
 	} else {
 		for id, u := range s.unsettled {
 			if uint64(id-first) < width {
-				found = append(found, took{id, u})
+				found = append(found, settledDelivery{id, u})
 			}
 		}
-		slices.SortFunc(found, func(a, b took) int { return int(int64(a.id-first) - int64(b.id-first)) })
+		slices.SortFunc(found, func(a, b settledDelivery) int { return int(int64(a.id-first) - int64(b.id-first)) })
 	}
 	for _, f := range found {
 		delete(s.unsettled, f.id)
@@ -232,29 +232,29 @@ func (s *session) take(first, last uint32) []took {
 	return found
 }
 
-// crowded says that the session holds as many unsettled deliveries as it may. Those
+// unsettledFull says that the session holds as many unsettled deliveries as it may. Those
 // whose lock has long run out are forgotten first: some clients settle through the
 // management node, or by the token from another process, and never by delivery-id.
-func (s *session) crowded() bool {
+func (s *session) unsettledFull() bool {
 	if len(s.unsettled) < unsettledMax {
 		return false
 	}
-	if now := time.Now(); now.Sub(s.swept) >= sweepEvery {
-		s.swept = now
+	if now := time.Now(); now.Sub(s.lastSweep) >= sweepEvery {
+		s.lastSweep = now
 		for id, u := range s.unsettled {
-			if u.lapsed(now) {
+			if u.lockExpired(now) {
 				delete(s.unsettled, id)
 			}
 		}
 	}
-	s.full = len(s.unsettled) >= unsettledMax
-	return s.full
+	s.unsettledMaxReached = len(s.unsettled) >= unsettledMax
+	return s.unsettledMaxReached
 }
 
-// roomier lets the links go on that crowded had stopped.
-func (s *session) roomier() {
-	if s.full && len(s.unsettled) < unsettledMax {
-		s.full = false
-		s.pumpAll()
+// unsettledFreed lets the links go on that crowded had stopped.
+func (s *session) unsettledFreed() {
+	if s.unsettledMaxReached && len(s.unsettled) < unsettledMax {
+		s.unsettledMaxReached = false
+		s.sendAllQueued()
 	}
 }

@@ -13,10 +13,10 @@ import (
 
 // decision is what a receiver's delivery state asks for.
 type decision struct {
-	settlement fsm.Settlement // without the lock
-	outcome    outcome        // the answer when it went well: the same as was asked
-	keep       bool           // not a terminal state: nothing is settled
-	refused    refusal
+	settlement  fsm.Settlement // without the lock
+	outcome     outcome        // the answer when it went well: the same as was asked
+	notTerminal bool           // not a terminal state: nothing is settled
+	refused     refusal
 }
 
 // decide turns a delivery state into a settlement (docs/service-bus-protocol.md#settlement-requests). Abandon and
@@ -32,7 +32,7 @@ func decide(state any, settled bool) decision {
 		if state.UndeliverableHere != nil && *state.UndeliverableHere {
 			d.settlement.Verb = fsm.Defer
 		}
-		d.modify(state.MessageAnnotations)
+		d.setModifications(state.MessageAnnotations)
 		return d
 	case *wire.Rejected:
 		d := decision{settlement: fsm.Settlement{Verb: fsm.DeadLetter}, outcome: rejected}
@@ -42,34 +42,36 @@ func decide(state any, settled bool) decision {
 			if d.settlement.Description == "" {
 				d.settlement.Description = e.Description // Python puts it there
 			}
-			d.modify(rest)
+			d.setModifications(rest)
 		}
 		return d
 	case *wire.TransactionalState:
-		return decision{refused: refused(wire.ConditionInvalidField, "The outcome within a transaction is a transaction itself. Give one of the four outcomes.")}
+		return decision{refused: newRefusal(wire.ConditionInvalidField, "The outcome within a transaction is a transaction itself. Give one of the four outcomes.")}
 	case nil:
 		if settled { // the receiver forgets it without a word: as if it was never sent
 			return decision{settlement: fsm.Settlement{Verb: fsm.Release}, outcome: released}
 		}
 	}
-	return decision{keep: true}
+	return decision{notTerminal: true}
 }
 
-// modify adds what comes with an outcome.
-func (d *decision) modify(properties wire.Map) { d.refused = modify(&d.settlement, properties) }
+// setModifications adds what comes with an outcome.
+func (d *decision) setModifications(properties wire.Map) {
+	d.refused = setModifications(&d.settlement, properties)
+}
 
 // deliveryTimeKey is the annotation by which an abandoned message is put off: it is not
 // given out before that time. The cloud has no such thing; its users ask for it.
 const deliveryTimeKey = "x-opt-delivery-time"
 
-// modify adds to a settlement the properties that are to be merged into the message. A
+// setModifications adds to a settlement the properties that are to be merged into the message. A
 // delivery time of an abandoned one is not a property: it says when it comes back.
-func modify(s *fsm.Settlement, properties wire.Map) refusal {
+func setModifications(s *fsm.Settlement, properties wire.Map) refusal {
 	rest := properties
 	for i, p := range properties {
 		if key, _ := textKey(p.Key); key == deliveryTimeKey {
-			if why := putOff(s, p.Value); why.condition != "" {
-				return why
+			if cause := setDeliveryTime(s, p.Value); cause.condition != "" {
+				return cause
 			}
 			rest = slices.Concat(properties[:i], properties[i+1:])
 		}
@@ -82,25 +84,25 @@ func modify(s *fsm.Settlement, properties wire.Map) refusal {
 	return refusal{}
 }
 
-// putOff adds the time of the next delivery to a settlement.
-func putOff(s *fsm.Settlement, at any) refusal {
+// setDeliveryTime adds the time of the next delivery to a settlement.
+func setDeliveryTime(s *fsm.Settlement, at any) refusal {
 	until, ok := instantOf(at)
 	switch {
 	case s.Verb != fsm.Abandon:
-		return refused(wire.ConditionArgumentError, "Only a message that is abandoned can have a delivery time. Abandon it, or leave %s out.", deliveryTimeKey)
+		return newRefusal(wire.ConditionArgumentError, "Only a message that is abandoned can have a delivery time. Abandon it, or leave %s out.", deliveryTimeKey)
 	case !ok:
-		return refused(wire.ConditionInvalidField, "The annotation %s is not a timestamp. Give it as a timestamp, or as a long of milliseconds since 1970.", deliveryTimeKey)
+		return newRefusal(wire.ConditionInvalidField, "The annotation %s is not a timestamp. Give it as a timestamp, or as a long of milliseconds since 1970.", deliveryTimeKey)
 	case until > fsm.Instant(time.Now().Add(deliveryTimeMax).UnixMilli()):
-		return refused(wire.ConditionArgumentOutOfRange, "The delivery time is more than %d days ahead. Choose an earlier one.", deliveryTimeMax/(24*time.Hour))
+		return newRefusal(wire.ConditionArgumentOutOfRange, "The delivery time is more than %d days ahead. Choose an earlier one.", deliveryTimeMax/(24*time.Hour))
 	}
 	s.Until = until
 	return refusal{}
 }
 
-// settleVerdict is what to say of a settlement. A command of which the gateway has
+// settleReplyOf is what to say of a settlement. A command of which the gateway has
 // checked everything else is not valid for one reason alone.
-func settleVerdict(code fsm.Code) verdict {
-	v := verdictOf(code)
+func settleReplyOf(code fsm.Code) errorReply {
+	v := errorReplyOf(code)
 	if code == fsm.InvalidArgument {
 		v.text = "The changes to the message do not fit: all properties modified so far may together take 64 KiB, a reason and a description 16 KiB each. Change less."
 	}
@@ -119,15 +121,15 @@ func instantOf(v any) (fsm.Instant, bool) {
 	return 0, false
 }
 
-// settlement is one call of Broker.Settle: the deliveries of one disposition frame that
+// settleCall is one call of Broker.Settle: the deliveries of one disposition frame that
 // came from one link.
-type settlement struct {
-	link        *outgoingLink
-	taken       []took
-	settlements []fsm.Settlement
-	outcome     outcome
-	settled     bool // by the client already: no answer
-	spans       []trace.Span
+type settleCall struct {
+	link          *outgoingLink
+	deliveries    []settledDelivery
+	settlements   []fsm.Settlement
+	outcome       outcome
+	clientSettled bool // by the client already: no answer
+	spans         []trace.Span
 }
 
 // disposition takes what a receiver says of deliveries. What a sender says of its own
@@ -136,49 +138,49 @@ func (s *session) disposition(ctx context.Context, d *wire.Disposition) {
 	if d.Role != wire.RoleReceiver {
 		return
 	}
-	defer s.count()
+	defer s.countUnsettled()
 	last := d.First
 	if d.Last != nil {
 		last = *d.Last
 	}
 	if state, ok := d.State.(*wire.TransactionalState); ok {
-		s.settleWithin(ctx, d, last, state)
+		s.settleInTransaction(ctx, d, last, state)
 		return
 	}
 	what := decide(d.State, d.Settled)
-	if what.keep {
+	if what.notTerminal {
 		return
 	}
-	taken := s.take(d.First, last)
+	taken := s.takeUnsettled(d.First, last)
 	switch {
 	case what.refused.condition != "":
 		s.refuseAll(ctx, taken, what, d.Settled)
 	case len(taken) == 0 && d.First == last && !d.Settled && d.State != nil:
-		s.reject(s.conn.explain(ctx, verdictOf(fsm.MessageLockLost).refusal), d.First, last)
+		s.reject(s.conn.newError(ctx, errorReplyOf(fsm.MessageLockLost).refusal), d.First, last)
 	default:
-		s.settleTaken(ctx, taken, what, d.Settled)
+		s.settleDeliveries(ctx, taken, what, d.Settled)
 	}
-	s.roomier()
+	s.unsettledFreed()
 }
 
-// settleTaken settles the deliveries of each link with one call.
-func (s *session) settleTaken(ctx context.Context, taken []took, what decision, settled bool) {
+// settleDeliveries settles the deliveries of each link with one call.
+func (s *session) settleDeliveries(ctx context.Context, taken []settledDelivery, what decision, settled bool) {
 	if ofOneLink(taken) {
 		s.settleOfLink(ctx, taken, what, settled)
 		return
 	}
-	for _, mine := range byLink(len(taken), func(i int) took { return taken[i] }) {
+	for _, mine := range byLink(len(taken), func(i int) settledDelivery { return taken[i] }) {
 		s.settleOfLink(ctx, mine, what, settled)
 	}
 }
 
 // settleOfLink settles deliveries that are of one link.
-func (s *session) settleOfLink(ctx context.Context, mine []took, what decision, settled bool) {
+func (s *session) settleOfLink(ctx context.Context, mine []settledDelivery, what decision, settled bool) {
 	if len(mine) == 0 {
 		return
 	}
 	c := s.conn
-	group := &settlement{link: mine[0].link, taken: mine, outcome: what.outcome, settled: settled}
+	group := &settleCall{link: mine[0].link, deliveries: mine, outcome: what.outcome, clientSettled: settled}
 	if group.link.kind != entityNode { // a response: nothing to settle at the broker
 		if !settled {
 			s.answerRange(group, 0, len(mine))
@@ -190,15 +192,15 @@ func (s *session) settleOfLink(ctx context.Context, mine []took, what decision, 
 		group.settlements[i] = what.settlement
 		group.settlements[i].Lock = t.lock
 	}
-	group.spans = c.tracer.settling(group.link.path, mine, what.settlement.Verb)
-	c.memory.settling += len(mine)
-	c.after = append(c.after, func() {
-		c.config.Broker.Settle(group.link.place, group.settlements, func(codes []fsm.Code) { c.finishSettle(ctx, group, codes) })
+	group.spans = c.tracer.startSettle(group.link.path, mine, what.settlement.Verb)
+	c.memory.settlements += len(mine)
+	c.brokerCalls = append(c.brokerCalls, func() {
+		c.config.Broker.Settle(group.link.entity, group.settlements, func(codes []fsm.Code) { c.finishSettle(ctx, group, codes) })
 	})
 }
 
 // ofOneLink is the usual case.
-func ofOneLink(taken []took) bool {
+func ofOneLink(taken []settledDelivery) bool {
 	for i := range taken {
 		if taken[i].link != taken[0].link {
 			return false
@@ -209,7 +211,7 @@ func ofOneLink(taken []took) bool {
 
 // byLink divides n deliveries by their links, those of each in their order. It asks at for
 // each of them once: the cost is that of the deliveries, however many links they are of.
-func byLink(n int, at func(i int) took) (groups [][]took) {
+func byLink(n int, at func(i int) settledDelivery) (groups [][]settledDelivery) {
 	places := make(map[*outgoingLink]int) // in groups
 	for i := range n {
 		t := at(i)
@@ -226,54 +228,54 @@ func byLink(n int, at func(i int) took) (groups [][]took) {
 
 // answerRange says that taken[from:to] is settled as asked; ids without neighbours
 // become frames of their own.
-func (s *session) answerRange(g *settlement, from, to int) {
-	for _, t := range g.taken[from:to] {
-		s.settle(wire.RoleSender, g.outcome, t.id, t.id)
+func (s *session) answerRange(g *settleCall, from, to int) {
+	for _, t := range g.deliveries[from:to] {
+		s.queueDisposition(wire.RoleSender, g.outcome, t.id, t.id)
 	}
 }
 
 // finishSettle is the done function of Broker.Settle.
-func (c *conn) finishSettle(ctx context.Context, g *settlement, codes []fsm.Code) {
+func (c *conn) finishSettle(ctx context.Context, g *settleCall, codes []fsm.Code) {
 	if g.spans != nil {
-		endSpans(g.spans, settleVerdict(worst(codes)).condition)
+		endSpans(g.spans, settleReplyOf(worst(codes)).condition)
 	}
 	c.mu.Lock()
 	defer c.unlock()
 	c.countSettled(g.settlements, codes)
-	c.memory.settling -= len(g.taken)
+	c.memory.settlements -= len(g.deliveries)
 	s := g.link.session
 	if g.link.state != attached || s.ended {
 		return
 	}
-	defer s.count()
+	defer s.countUnsettled()
 	for from := 0; from < len(codes); {
 		to := from + 1
-		for to < len(codes) && codes[to] == codes[from] && g.taken[to].id == g.taken[to-1].id+1 {
+		for to < len(codes) && codes[to] == codes[from] && g.deliveries[to].id == g.deliveries[to-1].id+1 {
 			to++
 		}
-		v := settleVerdict(codes[from]).about(g.link.path)
-		if v.retry == mayHelp {
-			for _, t := range g.taken[from:to] {
+		v := settleReplyOf(codes[from]).withEntity(g.link.path)
+		if v.retry == retryLater {
+			for _, t := range g.deliveries[from:to] {
 				s.unsettled[t.id] = t.unsettled // the client may ask again
 			}
 		}
 		switch {
-		case g.settled:
+		case g.clientSettled:
 		case v.condition == "":
 			s.answerRange(g, from, to)
 		default:
-			s.reject(c.explain(ctx, v.toSettle(), "path", g.link.path), g.taken[from].id, g.taken[to-1].id)
+			s.reject(c.newError(ctx, v.forSettlement(), "path", g.link.path), g.deliveries[from].id, g.deliveries[to-1].id)
 		}
 		from = to
 	}
 }
 
 // refuseAll answers a disposition that cannot be understood. The locks stay.
-func (s *session) refuseAll(ctx context.Context, taken []took, what decision, settled bool) {
+func (s *session) refuseAll(ctx context.Context, taken []settledDelivery, what decision, settled bool) {
 	for _, t := range taken {
 		s.unsettled[t.id] = t.unsettled
 		if !settled {
-			s.reject(s.conn.explain(ctx, what.refused.toSettle(), "path", t.link.path), t.id, t.id)
+			s.reject(s.conn.newError(ctx, what.refused.forSettlement(), "path", t.link.path), t.id, t.id)
 		}
 	}
 }

@@ -78,7 +78,7 @@ func TestSDKSettlesAnywhere(t *testing.T) {
 				p := newSDKPair(t, nil)
 				p.send("a")
 				receiver, m := by(p, p.receive(p.receiver, 1)[0])
-				p.house.pass(time.Minute)
+				p.house.advanceClock(time.Minute)
 				p.isLost(v.do(p, receiver, m))
 				if c := p.house.counts("orders"); c.Active != 1 {
 					t.Errorf("after: %+v", c)
@@ -131,7 +131,7 @@ func TestSDKFrontOfTheQueue(t *testing.T) {
 	if string(m.Body) != "a" || m.DeliveryCount != 2 {
 		t.Errorf("after an abandon: %q for the time %d", m.Body, m.DeliveryCount)
 	}
-	p.house.pass(time.Minute)
+	p.house.advanceClock(time.Minute)
 	m = p.receive(p.receiver, 1)[0]
 	if string(m.Body) != "a" || m.DeliveryCount != 3 {
 		t.Errorf("after the lock ran out: %q for the time %d", m.Body, m.DeliveryCount)
@@ -139,14 +139,14 @@ func TestSDKFrontOfTheQueue(t *testing.T) {
 }
 
 // deliveriesOf are n deliveries that lie in turn on so many links.
-func deliveriesOf(n, links int) []took {
+func deliveriesOf(n, links int) []settledDelivery {
 	of := make([]*outgoingLink, links)
 	for i := range of {
 		of[i] = &outgoingLink{}
 	}
-	taken := make([]took, n)
+	taken := make([]settledDelivery, n)
 	for i := range taken {
-		taken[i] = took{uint32(i), unsettled{link: of[i%links]}}
+		taken[i] = settledDelivery{uint32(i), unsettled{link: of[i%links]}}
 	}
 	return taken
 }
@@ -158,7 +158,7 @@ func TestByLink(t *testing.T) {
 	for _, links := range []int{1, 2, 1000} {
 		taken := deliveriesOf(1000, links)
 		looked := 0
-		groups := byLink(len(taken), func(i int) took { looked++; return taken[i] })
+		groups := byLink(len(taken), func(i int) settledDelivery { looked++; return taken[i] })
 		if looked != len(taken) || len(groups) != links || ofOneLink(taken) != (links == 1) {
 			t.Errorf("%d links: %d deliveries looked at, %d groups", links, looked, len(groups))
 		}
@@ -178,7 +178,7 @@ func BenchmarkByLink(b *testing.B) {
 		b.Run(fmt.Sprint(links), func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				byLink(len(taken), func(i int) took { return taken[i] })
+				byLink(len(taken), func(i int) settledDelivery { return taken[i] })
 			}
 		})
 	}

@@ -23,7 +23,7 @@ type Stats struct {
 	Links       int // attached, those to $cbs and other nodes included
 
 	Accepted  uint64 // connections taken
-	Crowded   uint64 // connections refused because there were too many, in all or from one address
+	Rejected  uint64 // connections refused because there were too many, in all or from one address
 	BytesIn   uint64 // of clients, as AMQP; TLS and WebSocket not counted
 	BytesOut  uint64 // to clients
 	Received  uint64 // messages of clients that were stored; in a transaction those that are ready for it
@@ -38,7 +38,7 @@ type Stats struct {
 	Refused map[wire.Symbol]uint64
 	// Memory is what connections hold, and MemoryRefused counts the messages that were not taken
 	// from those that hold more than their fair share.
-	Memory        budget.Figures
+	Memory        budget.Stats
 	MemoryRefused uint64
 }
 
@@ -46,7 +46,7 @@ type Stats struct {
 type totals struct {
 	sessions, links atomic.Int64
 
-	accepted, crowded, bytesIn, bytesOut, received, delivered, requests, presettled, logins, memoryRefused atomic.Uint64
+	accepted, rejected, bytesIn, bytesOut, received, delivered, requests, presettled, logins, memoryRefused atomic.Uint64
 
 	settled [verbs]atomic.Uint64
 
@@ -54,25 +54,25 @@ type totals struct {
 	refused map[wire.Symbol]uint64
 }
 
-// tally is what a connection has counted and not told yet. It belongs to the mutex of the
+// connStats is what a connection has counted and not told yet. It belongs to the mutex of the
 // connection and is added to the totals once for all that one write of output answers: a message
 // costs no atomic operation of its own.
-type tally struct {
+type connStats struct {
 	counted                                   bool
 	received, delivered, requests, presettled uint64
 	settled                                   [verbs]uint64
 	sessions, links                           int // as told
 }
 
-// Stats returns the figures. It waits for no connection.
+// Stats returns the statistics. It waits for no connection.
 func (s *Server) Stats() Stats {
 	t := s.totals
 	f := Stats{
 		Connections: s.Connections(), Sessions: int(t.sessions.Load()), Links: int(t.links.Load()),
-		Accepted: t.accepted.Load(), Crowded: t.crowded.Load(), BytesIn: t.bytesIn.Load(), BytesOut: t.bytesOut.Load(),
+		Accepted: t.accepted.Load(), Rejected: t.rejected.Load(), BytesIn: t.bytesIn.Load(), BytesOut: t.bytesOut.Load(),
 		Received: t.received.Load(), Delivered: t.delivered.Load(), Requests: t.requests.Load(),
 		Presettled: t.presettled.Load(), Logins: t.logins.Load(),
-		Memory: s.budget.Figures(), MemoryRefused: t.memoryRefused.Load(),
+		Memory: s.budget.Stats(), MemoryRefused: t.memoryRefused.Load(),
 	}
 	for i := range t.settled {
 		f.Settled[i] = t.settled[i].Load()
@@ -83,9 +83,9 @@ func (s *Server) Stats() Stats {
 	return f
 }
 
-// refuse counts a refusal. What is told to a client has been written and logged: that is rare
+// countRefusal counts a refusal. What is told to a client has been written and logged: that is rare
 // enough for a lock.
-func (t *totals) refuse(condition wire.Symbol) {
+func (t *totals) countRefusal(condition wire.Symbol) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.refused == nil {
@@ -97,11 +97,11 @@ func (t *totals) refuse(condition wire.Symbol) {
 	t.refused[condition]++
 }
 
-// tell adds what was counted to the totals. mu is held.
-func (c *conn) tell() {
-	t, all := &c.tally, c.totals
+// flushStats adds what was counted to the totals. mu is held.
+func (c *conn) flushStats() {
+	t, all := &c.stats, c.totals
 	sessions, links := len(c.sessions), c.links
-	if c.phase == ended {
+	if c.phase == phaseClosed {
 		sessions, links = 0, 0
 	}
 	if sessions != t.sessions {
@@ -124,54 +124,54 @@ func (c *conn) tell() {
 		{&t.requests, &all.requests},
 		{&t.presettled, &all.presettled},
 	} {
-		add(f.to, f.from)
+		addTo(f.to, f.from)
 	}
 	for i := range t.settled {
-		add(&all.settled[i], &t.settled[i])
+		addTo(&all.settled[i], &t.settled[i])
 	}
 	t.counted = false
 }
 
-func add(to *atomic.Uint64, from *uint64) {
+func addTo(to *atomic.Uint64, from *uint64) {
 	if *from != 0 {
 		to.Add(*from)
 		*from = 0
 	}
 }
 
-// counting makes sure that what is counted is told: by the writer, or here when it is gone. mu
+// countStats makes sure that what is counted is told: by the writer, or here when it is gone. mu
 // is held; the caller counts before the next unlock.
-func (c *conn) counting() *tally {
-	c.tally.counted = true
-	return &c.tally
+func (c *conn) countStats() *connStats {
+	c.stats.counted = true
+	return &c.stats
 }
 
 // countSend counts the end of a delivery. mu is held.
-func (c *conn) countSend(a *arrival, why refusal) {
-	t := c.counting()
+func (c *conn) countSend(a *incomingDelivery, cause refusal) {
+	t := c.countStats()
 	switch {
 	case a.link.kind == cbsNode || a.link.kind == managementNode:
 		t.requests++
-	case why.condition == "":
+	case cause.condition == "":
 		t.received += uint64(a.messages)
 	case a.settled:
 		t.presettled++
 	}
-	if c.phase == ended {
-		c.tell()
+	if c.phase == phaseClosed {
+		c.flushStats()
 	}
 }
 
 // countSettled counts what was settled. mu is held.
 func (c *conn) countSettled(settlements []fsm.Settlement, codes []fsm.Code) {
-	t := c.counting()
+	t := c.countStats()
 	for i := range min(len(settlements), len(codes)) {
 		if verb := int(settlements[i].Verb); codes[i] == fsm.OK && verb < verbs {
 			t.settled[verb]++
 		}
 	}
-	if c.phase == ended {
-		c.tell()
+	if c.phase == phaseClosed {
+		c.flushStats()
 	}
 }
 
@@ -179,7 +179,7 @@ func (c *conn) countSettled(settlements []fsm.Settlement, codes []fsm.Code) {
 func (c *conn) countCommitted(work *fsm.Transaction) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	t := c.counting()
+	t := c.countStats()
 	for i := range work.Settles {
 		for j := range work.Settles[i].Settlements {
 			if verb := int(work.Settles[i].Settlements[j].Verb); verb < verbs {
@@ -187,7 +187,7 @@ func (c *conn) countCommitted(work *fsm.Transaction) {
 			}
 		}
 	}
-	if c.phase == ended {
-		c.tell()
+	if c.phase == phaseClosed {
+		c.flushStats()
 	}
 }

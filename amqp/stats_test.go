@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// comes waits for figures: they are told a moment after what they are about.
+// comes waits for statistics: they are told a moment after what they are about.
 func comes(t testing.TB, s *Server, what string, holds func(Stats) bool) Stats {
 	t.Helper()
 	deadline := time.NewTimer(60 * time.Second)
@@ -34,7 +34,7 @@ func comes(t testing.TB, s *Server, what string, holds func(Stats) bool) Stats {
 // TestStats: every kind of figure, by one connection that does some of each.
 func TestStats(t *testing.T) {
 	t.Parallel()
-	h := newLedger("orders")
+	h := newTransactionLog("orders")
 	s, p := piped(t, h)
 	p.login()
 	p.coordinator(coordinatorHandle)
@@ -77,7 +77,7 @@ func TestStats(t *testing.T) {
 	if m := f.Memory; m.Limit != memoryBytesDefault || m.Accounts != 1 || m.Used < budget.ConnectionBytes {
 		t.Errorf("memory %+v", m)
 	}
-	f.BytesIn, f.BytesOut, f.Delivered, f.Memory = 0, 0, 0, budget.Figures{}
+	f.BytesIn, f.BytesOut, f.Delivered, f.Memory = 0, 0, 0, budget.Stats{}
 	want := Stats{
 		Connections: 1, Sessions: 1, Links: 3, Accepted: 1, Received: 6, Presettled: 1,
 		Refused: map[wire.Symbol]uint64{wire.ConditionDecodeError: 1},
@@ -101,7 +101,7 @@ func TestStats(t *testing.T) {
 // Settlements by token count like the others, requests are counted, and so is who is turned away.
 func TestStatsOfRequestsAndLogins(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	server, address := gateway(t, h)
 	p := sdkPair{T: t, ctx: within(t, 20*time.Second), house: h, address: address, client: sdk(t, address)}
 	var err error
@@ -114,7 +114,7 @@ func TestStatsOfRequestsAndLogins(t *testing.T) {
 		return f.Settled[fsm.Complete] == 1 && f.Requests >= 3 && f.Received == 1 && f.Delivered == 1 && f.Links > 0
 	})
 
-	s, q := piped(t, newHouse("orders"), func(c *Config) { c.ConnectionsMax = 1 })
+	s, q := piped(t, newFakeBroker("orders"), func(c *Config) { c.ConnectionsMax = 1 })
 	b := wire.AppendFrame([]byte(headerSASL), wire.FrameSASL, 0, &wire.SASLInit{Mechanism: mechanismPlain, InitialResponse: []byte("\x00who\x00what")})
 	go func() { _, _ = q.net.Write(b) }()
 	q.header(headerSASL)
@@ -124,11 +124,11 @@ func TestStatsOfRequestsAndLogins(t *testing.T) {
 	}
 	comes(t, s, "a login was refused", func(f Stats) bool { return f.Logins == 1 })
 
-	full, r := piped(t, newHouse("orders"), func(c *Config) { c.ConnectionsMax = 1 })
+	full, r := piped(t, newFakeBroker("orders"), func(c *Config) { c.ConnectionsMax = 1 })
 	r.login()
 	<-connect(t, full).ended
-	if f := full.Stats(); f.Crowded != 1 || f.Accepted != 1 {
-		t.Errorf("%d were one too many, %d taken", f.Crowded, f.Accepted)
+	if f := full.Stats(); f.Rejected != 1 || f.Accepted != 1 {
+		t.Errorf("%d were one too many, %d taken", f.Rejected, f.Accepted)
 	}
 }
 
@@ -137,7 +137,7 @@ func TestRefusalsCountedAreBounded(t *testing.T) {
 	t.Parallel()
 	var all totals
 	for i := range 2 * conditionsMax {
-		all.refuse(wire.Symbol(rune('a' + i)))
+		all.countRefusal(wire.Symbol(rune('a' + i)))
 	}
 	if len(all.refused) != conditionsMax {
 		t.Errorf("%d conditions are counted", len(all.refused))

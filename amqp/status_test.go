@@ -20,7 +20,7 @@ func TestStatusOfNewLinks(t *testing.T) {
 	}{
 		{fsm.Active, true, true}, {fsm.Disabled, false, false}, {fsm.SendDisabled, false, true}, {fsm.ReceiveDisabled, true, false},
 	} {
-		h := newHouse("orders")
+		h := newFakeBroker("orders")
 		h.change("orders", func(s *fsm.EntitySettings) { s.Status = c.status })
 		_, p := piped(t, h)
 		p.login()
@@ -52,15 +52,15 @@ func TestStatusOfNewLinks(t *testing.T) {
 func TestEntityEndsUnderLinks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		end  func(h *house)
+		end  func(h *fakeBroker)
 		want wire.Symbol
 	}{
-		"disabled": {func(h *house) { h.change("orders", func(s *fsm.EntitySettings) { s.Status = fsm.Disabled }) }, wire.ConditionEntityDisabled},
-		"deleted":  {func(h *house) { h.remove("orders") }, wire.ConditionNotFound},
+		"disabled": {func(h *fakeBroker) { h.change("orders", func(s *fsm.EntitySettings) { s.Status = fsm.Disabled }) }, wire.ConditionEntityDisabled},
+		"deleted":  {func(h *fakeBroker) { h.remove("orders") }, wire.ConditionNotFound},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newHouse("orders")
+			h := newFakeBroker("orders")
 			_, p := piped(t, h)
 			p.login()
 			p.sender(0, "orders")
@@ -95,8 +95,8 @@ func TestEntityEndsUnderLinks(t *testing.T) {
 // comes after the first refusal is refused too.
 func TestDoomedLinkAnswersAll(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
-	b := &slow{house: h, answers: make(chan func(), 3)}
+	h := newFakeBroker("orders")
+	b := &slow{fakeBroker: h, answers: make(chan func(), 3)}
 	_, p := piped(t, b)
 	p.login()
 	p.sender(0, "orders")
@@ -123,20 +123,20 @@ func TestDoomedLinkAnswersAll(t *testing.T) {
 
 // slow keeps the answers of sends back.
 type slow struct {
-	*house
+	*fakeBroker
 	answers chan func()
 }
 
-func (b *slow) Send(at fsm.Place, messages []fsm.Message, done func(fsm.Code)) {
-	b.house.Send(at, messages, func(code fsm.Code) { b.answers <- func() { done(code) } })
+func (b *slow) Send(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code)) {
+	b.fakeBroker.Send(at, messages, func(code fsm.Code) { b.answers <- func() { done(code) } })
 }
 
 // The management link of a deleted entity is of no use either: a new entity under the
 // old name is another one.
 func TestManagementOfADeletedEntity(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
-	p := asker(t, h, fsm.Manage)
+	h := newFakeBroker("orders")
+	p := managementPeer(t, h, fsm.Manage)
 	h.remove("orders")
 	status, condition, _ := p.manage(0, scheduleOperation, entries(scheduled(time.Now())))
 	if status != int32(404) || condition != wire.ConditionNotFound {
@@ -216,7 +216,7 @@ func TestSDKMeetsDeleted(t *testing.T) {
 
 func TestSDKMeetsQuota(t *testing.T) {
 	t.Parallel()
-	h := newHouseOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 600 << 10, MaxBytes: 1 << 20}, "Orders")
+	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 600 << 10, MaxBytes: 1 << 20}, "Orders")
 	p := sdkPairOf(t, h, nil)
 	body := make([]byte, 500<<10)
 	p.must(p.sender.SendMessage(p.ctx, &azservicebus.Message{Body: body}, nil))
@@ -238,7 +238,7 @@ func TestSDKMeetsQuota(t *testing.T) {
 
 func TestLinkIsStolen(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
+	h := newFakeBroker("orders")
 	_, p := piped(t, h)
 	p.login()
 	named := func(handle uint32, role wire.Role) *wire.Attach {
@@ -286,7 +286,7 @@ func TestLinkIsStolen(t *testing.T) {
 // Java names the link to a session after the session: two queues, one name.
 func TestOneNameAtTwoAddresses(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders", "bills")
+	h := newFakeBroker("orders", "bills")
 	_, p := piped(t, h)
 	p.login()
 	for handle, queue := range []string{"orders", "bills"} {
@@ -304,19 +304,19 @@ func TestOneNameAtTwoAddresses(t *testing.T) {
 
 // gated is a broker whose catalog answers when the gate is open.
 type gated struct {
-	*house
+	*fakeBroker
 	gate chan struct{}
 }
 
-func (b *gated) Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.Place, error) {
+func (b *gated) Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.EntityRef, error) {
 	<-b.gate
-	return b.house.Resolve(ctx, namespace, path)
+	return b.fakeBroker.Resolve(ctx, namespace, path)
 }
 
 func TestLinkIsStolenBeforeItStands(t *testing.T) {
 	t.Parallel()
-	h := newHouse("orders")
-	b := &gated{house: h, gate: make(chan struct{})}
+	h := newFakeBroker("orders")
+	b := &gated{fakeBroker: h, gate: make(chan struct{})}
 	s, p := piped(t, b)
 	p.login()
 	p.send(&wire.Attach{Name: "mine", Handle: 0, Target: &wire.Target{Address: "orders"}})
@@ -335,7 +335,7 @@ func TestLinkIsStolenBeforeItStands(t *testing.T) {
 	c := onlyConn(t, s)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.links != 1 || len(c.names) != 1 {
-		t.Errorf("%d links, %d names", c.links, len(c.names))
+	if c.links != 1 || len(c.linksByKey) != 1 {
+		t.Errorf("%d links, %d names", c.links, len(c.linksByKey))
 	}
 }

@@ -39,8 +39,8 @@ func connectFrom(t *testing.T, s *Server, ip string) (net.Conn, bool) {
 func TestConnectionsPerPeerMax(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		var log journal
-		s, _ := piped(t, newHouse(), func(c *Config) {
+		var log auditCapture
+		s, _ := piped(t, newFakeBroker(), func(c *Config) {
 			c.ConnectionsPerPeerMax, c.Logger = 2, slog.New(slog.NewJSONHandler(&log, nil))
 		})
 		gone, _ := connectFrom(t, s, "192.0.2.1")
@@ -61,9 +61,9 @@ func TestConnectionsPerPeerMax(t *testing.T) {
 			}
 		}
 		if lines := log.lines(t); len(lines) != 1 || lines[0]["count"] != 1.0 {
-			t.Errorf("told %v: want once in %v", lines, crowdToldEvery)
+			t.Errorf("told %v: want once in %v", lines, rejectLogEvery)
 		}
-		time.Sleep(crowdToldEvery) //nolint:forbidigo // of the bubble's clock
+		time.Sleep(rejectLogEvery) //nolint:forbidigo // of the bubble's clock
 		if _, ok := connectFrom(t, s, "192.0.2.1"); ok {
 			t.Error("one too many")
 		}
@@ -88,7 +88,7 @@ func TestConnectionsPerPeerMax(t *testing.T) {
 func TestOriginsAreForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, _ := piped(t, newHouse())
+		s, _ := piped(t, newFakeBroker())
 		for i := range 100 {
 			c, _ := connectFrom(t, s, fmt.Sprint("192.0.2.", i))
 			_ = c.Close()
@@ -96,8 +96,8 @@ func TestOriginsAreForgotten(t *testing.T) {
 		synctest.Wait()
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		if len(s.origins) != 1 || len(s.unproved) != 1 || s.strangers.Len() != 1 {
-			t.Errorf("%d origins, %d of strangers, %d strangers", len(s.origins), len(s.unproved), s.strangers.Len())
+		if len(s.perOrigin) != 1 || len(s.unauthenticatedPerOrigin) != 1 || s.unauthenticated.Len() != 1 {
+			t.Errorf("%d origins, %d of strangers, %d strangers", len(s.perOrigin), len(s.unauthenticatedPerOrigin), s.unauthenticated.Len())
 		}
 	})
 }
@@ -105,7 +105,7 @@ func TestOriginsAreForgotten(t *testing.T) {
 // When a member is full the oldest stranger makes room; who has proved something stays.
 func TestStrangerMakesRoom(t *testing.T) {
 	t.Parallel()
-	s, p := piped(t, newHouse("orders"), func(c *Config) { c.ConnectionsMax = 3 })
+	s, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.ConnectionsMax = 3 })
 	p.login()
 	oldest := connect(t, s).unknown()
 	newer := connect(t, s).unknown()
@@ -130,7 +130,7 @@ func TestCrowdMakesRoomItself(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const most = 4 // the pipe has no address
-		s, p := piped(t, newHouse(), func(c *Config) { c.ConnectionsMax = most })
+		s, p := piped(t, newFakeBroker(), func(c *Config) { c.ConnectionsMax = most })
 		p.login()
 		slow, _ := connectFrom(t, s, "192.0.2.1")
 		var crowd []net.Conn
@@ -163,21 +163,21 @@ func TestStrangersHoldLittle(t *testing.T) {
 	t.Parallel()
 	for name, act := range map[string]func(p *peer){
 		"64 sessions": func(p *peer) {
-			for channel := range uint16(strangerSessionsMax) {
+			for channel := range uint16(unauthenticatedSessionsMax) {
 				p.sendOn(channel+1, &wire.Begin{})
-				if channel+1 < strangerSessionsMax {
+				if channel+1 < unauthenticatedSessionsMax {
 					expect[*wire.Begin](p)
 				}
 			}
 		},
 		"128 links": func(p *peer) {
-			for handle := range uint32(strangerLinksMax) {
+			for handle := range uint32(unauthenticatedLinksMax) {
 				p.receiver(handle, cbsPath)
 			}
-			p.send(&wire.Attach{Name: "more", Handle: strangerLinksMax, Role: wire.RoleReceiver, Source: &wire.Source{Address: cbsPath}})
+			p.send(&wire.Attach{Name: "more", Handle: unauthenticatedLinksMax, Role: wire.RoleReceiver, Source: &wire.Source{Address: cbsPath}})
 		},
 		"64 refused links": func(p *peer) {
-			for range strangerRefusalsMax {
+			for range unauthenticatedRefusalsMax {
 				p.send(&wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders"}})
 				p.refusedLink()
 			}
@@ -185,7 +185,7 @@ func TestStrangersHoldLittle(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, p := piped(t, newHouse("orders"))
+			_, p := piped(t, newFakeBroker("orders"))
 			p.unknown()
 			act(p)
 			e := expect[*wire.Close](p).Error
@@ -201,13 +201,13 @@ func TestStrangersHoldLittle(t *testing.T) {
 // The same is nothing to who has put a token.
 func TestStrangersBoundsEndWithTheFirstToken(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newHouse("orders"), (&gate{grants: map[string]Grant{ruleName: {Rights: fsm.Send}}}).through)
+	_, p := piped(t, newFakeBroker("orders"), (&scriptedAuthorizer{grants: map[string]Grant{ruleName: {Rights: fsm.Send}}}).through)
 	p.login()
-	for channel := range uint16(strangerSessionsMax) {
+	for channel := range uint16(unauthenticatedSessionsMax) {
 		p.sendOn(channel+1, &wire.Begin{})
 		expect[*wire.Begin](p)
 	}
-	for range strangerRefusalsMax {
+	for range unauthenticatedRefusalsMax {
 		p.send(&wire.Attach{Name: "r", Role: wire.RoleReceiver, Source: &wire.Source{Address: "orders"}})
 		p.refusedLink()
 	}
@@ -218,13 +218,13 @@ func TestStrangersBoundsEndWithTheFirstToken(t *testing.T) {
 func TestStrangerBytesInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		s, p := piped(t, newHouse(), func(c *Config) { c.Authorizer = slowKeys{keys{}} })
+		s, p := piped(t, newFakeBroker(), func(c *Config) { c.Authorizer = slowKeys{fakeAuthorizer{}} })
 		p.unknown()
 		p.sender(0, cbsPath)
 		token := requestMessage(wire.Properties{MessageID: "m"}, wire.Map{{Key: "operation", Value: "put-token"}, {Key: "name", Value: "sb://h/"}}, strings.Repeat("t", tokenBytesMax-1024))
 		sent := 0
 		for stopped := false; !stopped; sent++ {
-			if sent*len(token) > 4*strangerBytesMax {
+			if sent*len(token) > 4*unauthenticatedBytesMax {
 				t.Fatal("it is read on and on")
 			}
 			id := uint32(sent)
@@ -236,9 +236,9 @@ func TestStrangerBytesInFlight(t *testing.T) {
 		}
 		c := onlyConn(t, s)
 		c.mu.Lock()
-		n := c.inFlight
+		n := c.inFlightBytes
 		c.mu.Unlock()
-		if n < strangerBytesMax || n > strangerBytesMax+tokenBytesMax {
+		if n < unauthenticatedBytesMax || n > unauthenticatedBytesMax+tokenBytesMax {
 			t.Errorf("%d bytes in flight after %d tokens", n, sent)
 		}
 	})
@@ -247,21 +247,21 @@ func TestStrangerBytesInFlight(t *testing.T) {
 // Tokens that are begun and not ended are bounded too.
 func TestStrangerBytesInPart(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newHouse())
+	_, p := piped(t, newFakeBroker())
 	p.unknown()
 	const part = 60 << 10
-	for handle := range uint32(strangerBytesMax/part + 1) {
+	for handle := range uint32(unauthenticatedBytesMax/part + 1) {
 		p.sender(handle, cbsPath)
 		p.transfer(handle, handle, make([]byte, part), func(t *wire.Transfer) { t.More = true })
 	}
-	if d := expect[*wire.Detach](p); d.Handle != strangerBytesMax/part || d.Error.Condition != wire.ConditionResourceLimitExceeded {
+	if d := expect[*wire.Detach](p); d.Handle != unauthenticatedBytesMax/part || d.Error.Condition != wire.ConditionResourceLimitExceeded {
 		t.Errorf("detach %+v", d)
 	}
 }
 
 func TestTokenBytesMax(t *testing.T) {
 	t.Parallel()
-	_, p := piped(t, newHouse())
+	_, p := piped(t, newFakeBroker())
 	p.unknown()
 	p.sender(0, cbsPath)
 	p.transfer(0, 0, make([]byte, 40<<10), func(t *wire.Transfer) { t.More = true })
@@ -273,7 +273,7 @@ func TestTokenBytesMax(t *testing.T) {
 func TestLinklessConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		_, p := piped(t, newHouse("orders"))
+		_, p := piped(t, newFakeBroker("orders"))
 		p.login()
 		p.elapse(linklessWithin - time.Minute)
 		p.sender(0, "orders")
@@ -292,7 +292,7 @@ func TestLinklessConnectionIsClosed(t *testing.T) {
 // Buffers that work has made large are given back when a heartbeat comes.
 func TestIdleConnectionIsSlim(t *testing.T) {
 	t.Parallel()
-	s, p := piped(t, newHouse("orders"))
+	s, p := piped(t, newFakeBroker("orders"))
 	p.login()
 	p.sender(0, "orders")
 	p.transfer(0, 0, encodedMessage(t, make([]byte, 60<<10)))
@@ -300,7 +300,7 @@ func TestIdleConnectionIsSlim(t *testing.T) {
 	c := onlyConn(t, s)
 	p.undisturbed()
 	c.mu.Lock()
-	grown := cap(c.identified)
+	grown := cap(c.idBuffer)
 	c.mu.Unlock()
 	p.send(nil)
 	p.undisturbed()
@@ -320,7 +320,7 @@ func TestIdleConnectionIsSlim(t *testing.T) {
 	if cap(c.out) > bufferBytesIdle {
 		t.Errorf("a buffer of %d bytes for heartbeats", cap(c.out))
 	}
-	if grown < 60<<10 || c.identified != nil || c.scratch != nil {
-		t.Errorf("%d bytes before, %d and %d after", grown, cap(c.identified), cap(c.scratch))
+	if grown < 60<<10 || c.idBuffer != nil || c.scratch != nil {
+		t.Errorf("%d bytes before, %d and %d after", grown, cap(c.idBuffer), cap(c.scratch))
 	}
 }

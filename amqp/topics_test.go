@@ -12,25 +12,25 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// shop is a house with a topic, the Go client, and a sender to the topic.
-type shop struct {
+// topicFixture is a broker with a topic, the Go client, and a sender to the topic.
+type topicFixture struct {
 	sdkPair
 }
 
-func newShop(t *testing.T, subscriptions ...string) shop {
+func newTopicFixture(t *testing.T, subscriptions ...string) topicFixture {
 	t.Helper()
-	h := newHouse("back").topic("Orders", subscriptions...)
+	h := newFakeBroker("back").topic("Orders", subscriptions...)
 	_, address := gateway(t, h)
 	client := sdk(t, address)
 	sender, err := client.NewSender("orders", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return shop{sdkPair{T: t, ctx: within(t, 60*time.Second), house: h, address: address, client: client, sender: sender}}
+	return topicFixture{sdkPair{T: t, ctx: within(t, 60*time.Second), house: h, address: address, client: client, sender: sender}}
 }
 
 // at receives from a subscription.
-func (s shop) at(subscription string, options *azservicebus.ReceiverOptions) *azservicebus.Receiver {
+func (s topicFixture) at(subscription string, options *azservicebus.ReceiverOptions) *azservicebus.Receiver {
 	s.Helper()
 	r, err := s.client.NewReceiverForSubscription("orders", subscription, options)
 	s.must(err)
@@ -38,7 +38,7 @@ func (s shop) at(subscription string, options *azservicebus.ReceiverOptions) *az
 }
 
 // rule adds a rule to a subscription.
-func (s shop) rule(subscription string, rule fsm.Rule) {
+func (s topicFixture) rule(subscription string, rule fsm.Rule) {
 	s.Helper()
 	place, err := s.house.Resolve(s.ctx, fsm.DefaultNamespace, fsm.SubscriptionPath("orders", subscription))
 	s.must(err)
@@ -53,7 +53,7 @@ func sqlRule(name, text, action string) fsm.Rule {
 // the number that the message got at the topic; peeked and fetched messages too.
 func TestSDKTopic(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, "all", "red")
+	s := newTopicFixture(t, "all", "red")
 	place, err := s.house.Resolve(s.ctx, fsm.DefaultNamespace, "orders/subscriptions/red")
 	s.must(err)
 	s.must(s.house.RemoveRule(s.ctx, place, fsm.DefaultRuleName))
@@ -99,7 +99,7 @@ func TestSDKTopic(t *testing.T) {
 // A subscription has dead letters of its own, and a transfer dead-letter queue.
 func TestSDKDeadLettersOfASubscription(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, "sub")
+	s := newTopicFixture(t, "sub")
 	s.send("a")
 	r := s.at("sub", nil)
 	s.must(r.DeadLetterMessage(s.ctx, s.receive(r, 1)[0], &azservicebus.DeadLetterOptions{Reason: ptr("why")}))
@@ -117,7 +117,7 @@ func TestSDKDeadLettersOfASubscription(t *testing.T) {
 // before.
 func TestSDKSchedulesAtATopic(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, "sub")
+	s := newTopicFixture(t, "sub")
 	in := time.Now().Add(time.Hour)
 	numbers, err := s.sender.ScheduleMessages(s.ctx, []*azservicebus.Message{{Body: []byte("a")}, {Body: []byte("b"), ApplicationProperties: map[string]any{"n": int64(2)}}}, in, nil)
 	s.must(err)
@@ -126,7 +126,7 @@ func TestSDKSchedulesAtATopic(t *testing.T) {
 	}
 	s.rule("sub", sqlRule("second", "n = 2", "SET n = 3"))
 	s.must(s.sender.CancelScheduledMessages(s.ctx, numbers[:1], nil))
-	s.house.pass(2 * time.Hour)
+	s.house.advanceClock(2 * time.Hour)
 	got := s.receive(s.at("sub", nil), 2)
 	if string(got[0].Body) != "b" || got[0].ApplicationProperties["n"] != int64(2) || got[1].ApplicationProperties["n"] != int64(3) {
 		t.Errorf("%v and %v", got[0].ApplicationProperties, got[1].ApplicationProperties)
@@ -136,7 +136,7 @@ func TestSDKSchedulesAtATopic(t *testing.T) {
 // Whoever mistakes one entity for another learns it at once and is not left to try again.
 func TestSDKWrongRoles(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, "sub")
+	s := newTopicFixture(t, "sub")
 	r, err := s.client.NewReceiverForQueue("orders", nil)
 	s.must(err)
 	_, fromTopic := r.ReceiveMessages(s.ctx, 1, nil)
@@ -157,7 +157,7 @@ func TestSDKWrongRoles(t *testing.T) {
 }
 
 // forward brings what waits at a place to a destination, as the runner of the outbox does.
-func (h *house) forward(t *testing.T, from, to string) {
+func (h *fakeBroker) forward(t *testing.T, from, to string) {
 	t.Helper()
 	source, err := h.Resolve(t.Context(), fsm.DefaultNamespace, from)
 	if err != nil {
@@ -179,7 +179,7 @@ func (h *house) forward(t *testing.T, from, to string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := fsm.Patch{Enqueued: originalNumber(&d, changes{})}
+		p := fsm.Patch{Enqueued: enqueueSequenceNumber(&d, changes{})}
 		for _, old := range patches {
 			if old.Enqueued != 0 {
 				p.Enqueued = 0
@@ -200,14 +200,14 @@ func (h *house) forward(t *testing.T, from, to string) {
 // what the message has become, it tells where it was first, and who sent it on last.
 func TestForwardedThroughATopic(t *testing.T) {
 	t.Parallel()
-	s := newShop(t, "sub")
+	s := newTopicFixture(t, "sub")
 	s.house.add("in")
 	s.house.change("in", func(e *fsm.EntitySettings) { e.ForwardTo = "orders" })
 	s.rule("sub", sqlRule("mark", "n = 1 AND sys.MessageId = 'one'", "SET n = 2; SET sys.MessageId = 'two'"))
 	in, err := s.client.NewSender("in", nil)
 	s.must(err)
 	s.must(in.SendMessage(s.ctx, &azservicebus.Message{Body: []byte("skipped"), TimeToLive: ptr(time.Second)}, nil))
-	s.house.pass(time.Minute)
+	s.house.advanceClock(time.Minute)
 	s.must(in.SendMessage(s.ctx, &azservicebus.Message{MessageID: ptr("one"), Body: []byte("x"), ApplicationProperties: map[string]any{"n": int32(1)}}, nil))
 	s.house.forward(t, "in", "orders")
 	r := s.at("sub", nil)

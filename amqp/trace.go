@@ -29,7 +29,7 @@ const (
 
 // tracer makes spans of messages whose sender was sampled, and of no others: so it costs who does
 // not trace the search for two names in the properties, and nothing at all when it is nil.
-type tracer struct{ to trace.Tracer }
+type tracer struct{ inner trace.Tracer }
 
 // newTracer is nil for nil.
 func newTracer(to trace.Tracer) *tracer {
@@ -39,9 +39,9 @@ func newTracer(to trace.Tracer) *tracer {
 	return &tracer{to}
 }
 
-// sender is the context that the sender of a stored message was in; invalid when there is none that is
+// senderContext is the context that the sender of a stored message was in; invalid when there is none that is
 // sampled.
-func (t *tracer) sender(payload []byte) trace.SpanContext {
+func (t *tracer) senderContext(payload []byte) trace.SpanContext {
 	view, err := openPayload(payload)
 	if err != nil || len(view.application) == 0 || len(view.application) > traceSearchBytesMax {
 		return trace.SpanContext{}
@@ -93,17 +93,17 @@ func parseTraceparent(s string) trace.SpanContext {
 func (t *tracer) start(name string, below trace.SpanContext, kind trace.SpanKind, path string, options ...trace.SpanStartOption) trace.Span {
 	options = append(options, trace.WithSpanKind(kind), trace.WithAttributes(
 		attribute.String("messaging.system", "servicebus"), attribute.String("messaging.destination.name", path)))
-	_, span := t.to.Start(trace.ContextWithRemoteSpanContext(context.Background(), below), name, options...)
+	_, span := t.inner.Start(trace.ContextWithRemoteSpanContext(context.Background(), below), name, options...)
 	return span
 }
 
-// receiving begins the spans of messages that came from a client, one for each whose sender was sampled.
-func (t *tracer) receiving(path string, messages []fsm.Message) (spans []trace.Span) {
+// startReceive begins the spans of messages that came from a client, one for each whose sender was sampled.
+func (t *tracer) startReceive(path string, messages []fsm.Message) (spans []trace.Span) {
 	if t == nil {
 		return nil
 	}
 	for i := range messages {
-		if sc := t.sender(messages[i].Payload); sc.IsValid() && len(spans) < traceSpansMax {
+		if sc := t.senderContext(messages[i].Payload); sc.IsValid() && len(spans) < traceSpansMax {
 			spans = append(spans, t.start("receive from client", sc, trace.SpanKindServer, path))
 		}
 	}
@@ -120,24 +120,24 @@ func endSpans(spans []trace.Span, condition wire.Symbol) {
 	}
 }
 
-// delivering begins the span of a delivery, nil when its sender was not sampled. It lies below the sender's
+// startDeliver begins the span of a delivery, nil when its sender was not sampled. It lies below the sender's
 // span and is linked to it: between them may be days.
-func (t *tracer) delivering(path string, d *fsm.Delivery) trace.Span {
+func (t *tracer) startDeliver(path string, d *fsm.Delivery) trace.Span {
 	if t == nil {
 		return nil
 	}
-	sc := t.sender(d.Payload)
+	sc := t.senderContext(d.Payload)
 	if !sc.IsValid() {
 		return nil
 	}
 	span := t.start("deliver to client", sc, trace.SpanKindProducer, path, trace.WithLinks(trace.Link{SpanContext: sc}))
-	span.SetAttributes(attribute.Int64("messaging.servicebus.message.delivery_count", int64(d.Attempts)+1))
+	span.SetAttributes(attribute.Int64("messaging.servicebus.message.delivery_count", int64(d.FailedDeliveries)+1))
 	return span
 }
 
-// settling begins the spans of deliveries that a client settles, below those of the deliveries. A settlement
+// startSettle begins the spans of deliveries that a client settles, below those of the deliveries. A settlement
 // through $management has none: it names a lock, and the delivery may have been another member's.
-func (t *tracer) settling(path string, taken []took, verb fsm.Verb) (spans []trace.Span) {
+func (t *tracer) startSettle(path string, taken []settledDelivery, verb fsm.Verb) (spans []trace.Span) {
 	if t == nil {
 		return nil
 	}

@@ -73,11 +73,11 @@ func TestSenderOfAMessage(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := new(tracer).sender(m.Payload).IsValid(); got != c.want {
+		if got := new(tracer).senderContext(m.Payload).IsValid(); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
-	if new(tracer).sender([]byte{99}).IsValid() {
+	if new(tracer).senderContext([]byte{99}).IsValid() {
 		t.Error("damaged bytes have a sender")
 	}
 }
@@ -88,7 +88,7 @@ func TestTrace(t *testing.T) {
 	t.Parallel()
 	exporter := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
-	_, p := piped(t, newHouse("orders"), func(c *Config) { c.Tracer = provider.Tracer("test") })
+	_, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.Tracer = provider.Tracer("test") })
 	p.login()
 	p.sender(0, "orders")
 	for id, properties := range []map[string]any{{traceparentKey: sampled}, {traceparentKey: notSampled}, nil} {
@@ -146,9 +146,9 @@ func TestNoTrace(t *testing.T) { // not parallel: it counts allocations
 		t.Fatal(err)
 	}
 	messages, d := []fsm.Message{m}, fsm.Delivery{Payload: m.Payload}
-	taken := []took{{id: 1}}
+	taken := []settledDelivery{{id: 1}}
 	if n := testing.AllocsPerRun(100, func() {
-		if off.receiving("q", messages) != nil || off.delivering("q", &d) != nil || off.settling("q", taken, fsm.Complete) != nil {
+		if off.startReceive("q", messages) != nil || off.startDeliver("q", &d) != nil || off.startSettle("q", taken, fsm.Complete) != nil {
 			t.Error("spans of nobody")
 		}
 	}); n != 0 {
@@ -165,11 +165,11 @@ func TestSpansAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	on := newTracer(provider.Tracer("test"))
-	if spans := on.receiving("q", slices.Repeat([]fsm.Message{m}, 2*traceSpansMax)); len(spans) != traceSpansMax {
+	if spans := on.startReceive("q", slices.Repeat([]fsm.Message{m}, 2*traceSpansMax)); len(spans) != traceSpansMax {
 		t.Errorf("%d spans", len(spans))
 	}
 	sc := trace.SpanContext{}
-	if spans := on.settling("q", slices.Repeat([]took{{unsettled: unsettled{delivered: &sc}}}, 2*traceSpansMax), fsm.Complete); len(spans) != traceSpansMax {
+	if spans := on.startSettle("q", slices.Repeat([]settledDelivery{{unsettled: unsettled{delivered: &sc}}}, 2*traceSpansMax), fsm.Complete); len(spans) != traceSpansMax {
 		t.Errorf("%d spans", len(spans))
 	}
 }
@@ -183,7 +183,7 @@ func BenchmarkTraceSearch(b *testing.B) {
 	on := new(tracer)
 	b.ReportAllocs()
 	for b.Loop() {
-		if on.sender(m.Payload).IsValid() {
+		if on.senderContext(m.Payload).IsValid() {
 			b.Fatal("a sender")
 		}
 	}

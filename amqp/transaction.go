@@ -32,32 +32,32 @@ type transaction struct {
 	deadline    time.Time
 
 	work       fsm.Transaction
-	taken      []enlisted // the deliveries that work settles
+	deliveries []enlistedDelivery // the deliveries that work settles
 	operations int
 	bytes      int
 
 	// doom is why it can only be rolled back: an operation was refused. Java does not look at
 	// what becomes of a send in a transaction, and would commit the rest.
-	doom refusal
+	rollbackReason refusal
 }
 
-// enlisted is one delivery that a transaction settles. It stays in the unsettled map of its
+// enlistedDelivery is one delivery that a transaction settles. It stays in the unsettled map of its
 // session until the commit, so that the client can settle it again after a rollback.
-type enlisted struct {
+type enlistedDelivery struct {
 	session *session
-	took
+	settledDelivery
 }
 
 // declare opens a transaction.
 func (c *conn) declare(l *incomingLink, now time.Time, id txnID) refusal {
 	if len(c.transactions)+c.committing >= transactionsMax {
-		return refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d open transactions; more are not possible. Discharge one first.", transactionsMax), afterChange}
+		return refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The connection has %d open transactions; more are not possible. Discharge one first.", transactionsMax), retryAfterChange}
 	}
 	if c.transactions == nil {
 		c.transactions = make(map[txnID]*transaction)
 	}
 	c.transactions[id] = &transaction{id: id, coordinator: l, deadline: now.Add(transactionWithin)}
-	c.retime()
+	c.resetTimer()
 	return refusal{}
 }
 
@@ -69,77 +69,77 @@ func (c *conn) transaction(id *txnID) (*transaction, refusal) {
 	if t := c.transactions[*id]; t != nil {
 		return t, refusal{}
 	}
-	for _, lapsed := range c.lapsed {
+	for _, lapsed := range c.expiredTransactions {
 		if lapsed == *id {
-			return nil, refusal{wire.ConditionTransactionTimeout, fmt.Sprintf("The transaction took longer than %v and was rolled back: nothing of it was done. Declare another one, and do all of the work again in less time.", transactionWithin), afterChange}
+			return nil, refusal{wire.ConditionTransactionTimeout, fmt.Sprintf("The transaction took longer than %v and was rolled back: nothing of it was done. Declare another one, and do all of the work again in less time.", transactionWithin), retryAfterChange}
 		}
 	}
 	return nil, unknownTransaction()
 }
 
 func unknownTransaction() refusal {
-	return refusal{wire.ConditionTransactionUnknownID, "The connection has no such open transaction: it was discharged, or was rolled back with its coordinator link, or is of another connection. Declare another one, and do all of the work again.", afterChange}
+	return refusal{wire.ConditionTransactionUnknownID, "The connection has no such open transaction: it was discharged, or was rolled back with its coordinator link, or is of another connection. Declare another one, and do all of the work again.", retryAfterChange}
 }
 
 // enlist makes room in a transaction for operations on messages, together of a size; the
 // caller then adds them to its work. A refusal dooms the transaction.
 func (c *conn) enlist(id *txnID, operations, bytes int) (*transaction, refusal) {
-	t, why := c.transaction(id)
+	t, cause := c.transaction(id)
 	bytes += operations * operationOverhead
 	switch {
-	case why.condition != "":
-		return nil, why
-	case t.doom.condition != "":
-		return nil, t.rolledBack()
+	case cause.condition != "":
+		return nil, cause
+	case t.rollbackReason.condition != "":
+		return nil, t.rollbackOnlyRefusal()
 	case t.operations+operations > transactionOperationsMax:
-		why = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The transaction would send and settle more than %d messages; it can only be rolled back now. Do less in one transaction.", transactionOperationsMax), afterChange}
+		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The transaction would send and settle more than %d messages; it can only be rolled back now. Do less in one transaction.", transactionOperationsMax), retryAfterChange}
 	case t.bytes+bytes > transactionBytesMax:
-		why = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The transaction would hold more than %d bytes; it can only be rolled back now. Do less in one transaction.", transactionBytesMax), afterChange}
-	case c.transacted+bytes > transactedBytesMax:
-		why = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The open transactions of the connection would hold more than %d bytes; this one can only be rolled back now. Discharge some first, or use more connections.", transactedBytesMax), afterChange}
+		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The transaction would hold more than %d bytes; it can only be rolled back now. Do less in one transaction.", transactionBytesMax), retryAfterChange}
+	case c.transactedBytes+bytes > transactedTotalMax:
+		cause = refusal{wire.ConditionResourceLimitExceeded, fmt.Sprintf("The open transactions of the connection would hold more than %d bytes; this one can only be rolled back now. Discharge some first, or use more connections.", transactedTotalMax), retryAfterChange}
 	}
-	if why.condition != "" {
-		c.condemn(t, why)
-		return nil, why
+	if cause.condition != "" {
+		c.markRollbackOnly(t, cause)
+		return nil, cause
 	}
 	t.operations += operations
 	t.bytes += bytes
-	c.transacted += bytes
+	c.transactedBytes += bytes
 	return t, refusal{}
 }
 
-// condemn lets a transaction be rolled back only, and lets go of its work.
-func (c *conn) condemn(t *transaction, why refusal) {
-	if t.doom.condition == "" {
-		t.doom = why
+// markRollbackOnly lets a transaction be rolled back only, and lets go of its work.
+func (c *conn) markRollbackOnly(t *transaction, cause refusal) {
+	if t.rollbackReason.condition == "" {
+		t.rollbackReason = cause
 	}
-	c.transacted -= t.bytes
-	t.bytes, t.work, t.taken = 0, fsm.Transaction{}, nil
+	c.transactedBytes -= t.bytes
+	t.bytes, t.work, t.deliveries = 0, fsm.Transaction{}, nil
 }
 
-// doom condemns the transaction of an operation that was refused, if it is open.
-func (c *conn) doom(id *txnID, why refusal) {
+// markRollbackOnlyByID condemns the transaction of an operation that was refused, if it is open.
+func (c *conn) markRollbackOnlyByID(id *txnID, cause refusal) {
 	if id != nil {
 		if t := c.transactions[*id]; t != nil {
-			c.condemn(t, why)
+			c.markRollbackOnly(t, cause)
 		}
 	}
 }
 
-// rolledBack is the answer to whoever goes on with a transaction that is doomed.
-func (t *transaction) rolledBack() refusal {
-	return refusal{wire.ConditionTransactionRollback, "An operation of the transaction was refused, so nothing of it is done: " + t.doom.text + " Roll the transaction back, and do all of the work again in another one.", afterChange}
+// rollbackOnlyRefusal is the answer to whoever goes on with a transaction that is rollback-only.
+func (t *transaction) rollbackOnlyRefusal() refusal {
+	return refusal{wire.ConditionTransactionRollback, "An operation of the transaction was refused, so nothing of it is done: " + t.rollbackReason.text + " Roll the transaction back, and do all of the work again in another one.", retryAfterChange}
 }
 
 // enlistSends adds messages for the entity of a link.
-func (c *conn) enlistSends(id *txnID, at fsm.Place, via *fsm.Place, messages []fsm.Message) refusal {
+func (c *conn) enlistSends(id *txnID, at fsm.EntityRef, via *fsm.EntityRef, messages []fsm.Message) refusal {
 	bytes := 0
 	for i := range messages {
 		bytes += len(messages[i].Payload) + len(messages[i].Properties)
 	}
-	t, why := c.enlist(id, len(messages), bytes)
-	if why.condition != "" {
-		return why
+	t, cause := c.enlist(id, len(messages), bytes)
+	if cause.condition != "" {
+		return cause
 	}
 	for i := range t.work.Sends {
 		s := &t.work.Sends[i]
@@ -153,23 +153,23 @@ func (c *conn) enlistSends(id *txnID, at fsm.Place, via *fsm.Place, messages []f
 }
 
 // enlistSettlements adds settlements at a place. A lock can be settled once.
-func (c *conn) enlistSettlements(id *txnID, at fsm.Place, settlements []fsm.Settlement) (*transaction, refusal) {
+func (c *conn) enlistSettlements(id *txnID, at fsm.EntityRef, settlements []fsm.Settlement) (*transaction, refusal) {
 	bytes := 0
 	for i := range settlements {
 		s := &settlements[i]
 		bytes += len(s.Properties) + len(s.Reason) + len(s.Description)
 	}
-	t, why := c.enlist(id, len(settlements), bytes)
-	if why.condition != "" {
-		return nil, why
+	t, cause := c.enlist(id, len(settlements), bytes)
+	if cause.condition != "" {
+		return nil, cause
 	}
-	g := t.settlesAt(at)
+	g := t.settlementsAt(at)
 	for i := range settlements {
 		for j := range g.Settlements {
 			if g.Settlements[j].Lock == settlements[i].Lock {
-				why = refused(wire.ConditionMessageLockLost, "The message is settled in this transaction already. Settle each message once.")
-				c.condemn(t, why)
-				return nil, why
+				cause = newRefusal(wire.ConditionMessageLockLost, "The message is settled in this transaction already. Settle each message once.")
+				c.markRollbackOnly(t, cause)
+				return nil, cause
 			}
 		}
 		g.Settlements = append(g.Settlements, settlements[i])
@@ -177,8 +177,8 @@ func (c *conn) enlistSettlements(id *txnID, at fsm.Place, settlements []fsm.Sett
 	return t, refusal{}
 }
 
-// settlesAt is where the settlements of a place are gathered.
-func (t *transaction) settlesAt(at fsm.Place) *fsm.SettleAt {
+// settlementsAt is where the settlements of a place are gathered.
+func (t *transaction) settlementsAt(at fsm.EntityRef) *fsm.SettleAt {
 	for i := range t.work.Settles {
 		if s := &t.work.Settles[i]; s.At.Address() == at.Address() {
 			return s
@@ -191,7 +191,7 @@ func (t *transaction) settlesAt(at fsm.Place) *fsm.SettleAt {
 // rollback ends a transaction of which nothing is done. What it would have settled is
 // locked and unsettled, as before.
 func (c *conn) rollback(t *transaction) {
-	c.condemn(t, t.doom)
+	c.markRollbackOnly(t, t.rollbackReason)
 	delete(c.transactions, t.id)
 }
 
@@ -204,27 +204,27 @@ func (c *conn) rollbackOf(l *incomingLink) {
 	}
 }
 
-// lapse rolls back what has taken too long, and remembers that, to say so.
-func (c *conn) lapse(now time.Time) {
+// expireTransactions rolls back what has taken too long, and remembers that, to say so.
+func (c *conn) expireTransactions(now time.Time) {
 	for _, t := range c.transactions {
 		if now.Before(t.deadline) {
 			continue
 		}
 		c.rollback(t)
-		if len(c.lapsed) >= transactionsLapsedMax {
-			c.lapsed = append(c.lapsed[:0], c.lapsed[1:]...)
+		if len(c.expiredTransactions) >= expiredTransactionsMax {
+			c.expiredTransactions = append(c.expiredTransactions[:0], c.expiredTransactions[1:]...)
 		}
-		c.lapsed = append(c.lapsed, t.id)
+		c.expiredTransactions = append(c.expiredTransactions, t.id)
 	}
 }
 
 // commit has all of a transaction done, and then answers the discharge. mu is held.
-func (c *conn) commit(ctx context.Context, t *transaction, a *arrival) {
+func (c *conn) commit(ctx context.Context, t *transaction, a *incomingDelivery) {
 	delete(c.transactions, t.id)
 	c.committing++
 	discharge, work := *a, t.work
 	t.work = fsm.Transaction{}
-	c.after = append(c.after, func() {
+	c.brokerCalls = append(c.brokerCalls, func() {
 		c.config.Broker.Transact(work, func(code fsm.Code) {
 			if code == fsm.OK {
 				c.countCommitted(&work)
@@ -235,32 +235,32 @@ func (c *conn) commit(ctx context.Context, t *transaction, a *arrival) {
 }
 
 // committed is the done function of Broker.Transact.
-func (c *conn) committed(ctx context.Context, t *transaction, discharge *arrival, code fsm.Code) {
+func (c *conn) committed(ctx context.Context, t *transaction, discharge *incomingDelivery, code fsm.Code) {
 	defer c.recovered(ctx)
 	c.mu.Lock()
 	c.committing--
-	c.transacted -= t.bytes
+	c.transactedBytes -= t.bytes
 	if code == fsm.OK {
-		for _, e := range t.taken {
+		for _, e := range t.deliveries {
 			if u, ok := e.session.unsettled[e.id]; ok && u == e.unsettled {
 				delete(e.session.unsettled, e.id)
-				e.session.count()
-				e.session.roomier()
+				e.session.countUnsettled()
+				e.session.unsettledFreed()
 			}
 		}
 	}
 	c.unlock()
-	c.finishSend(ctx, discharge, uncommitted(code))
+	c.finishSend(ctx, discharge, commitRefusal(code))
 }
 
-// uncommitted is why a transaction was not committed. Its condition is empty for OK.
-func uncommitted(code fsm.Code) refusal {
-	v := settleVerdict(code)
+// commitRefusal is why a transaction was not committed. Its condition is empty for OK.
+func commitRefusal(code fsm.Code) refusal {
+	v := settleReplyOf(code)
 	switch code { //nolint:exhaustive // what the others say is true of a transaction too
 	case fsm.OK:
 		return refusal{}
 	case fsm.Timeout:
-		return refusal{wire.ConditionTransactionTimeout, "It is not known whether the transaction was committed: all of it was done, or nothing. Find out which before you do the work again.", mayHelp}
+		return refusal{wire.ConditionTransactionTimeout, "It is not known whether the transaction was committed: all of it was done, or nothing. Find out which before you do the work again.", retryLater}
 	case fsm.NotAllowed:
 		v.text = "it settles messages of entities that lie in different partitions of the cluster, or sends through an entity of another partition, or does what one of its entities does not allow. Settle the messages of one entity in a transaction, and send through that."
 	case fsm.InvalidArgument:
@@ -269,8 +269,8 @@ func uncommitted(code fsm.Code) refusal {
 	return refusal{wire.ConditionTransactionRollback, "The transaction was rolled back, and nothing of it was done: " + v.text, v.retry}
 }
 
-// firstLapse is when the first transaction of the connection lapses; false without any.
-func (c *conn) firstLapse() (first time.Time, ok bool) {
+// firstTransactionDeadline is when the first transaction of the connection expires; false without any.
+func (c *conn) firstTransactionDeadline() (first time.Time, ok bool) {
 	for _, t := range c.transactions {
 		if !ok || t.deadline.Before(first) {
 			first, ok = t.deadline, true
@@ -279,28 +279,28 @@ func (c *conn) firstLapse() (first time.Time, ok bool) {
 	return first, ok
 }
 
-// settleWithin takes a disposition that is part of a transaction: what it settles is
+// settleInTransaction takes a disposition that is part of a transaction: what it settles is
 // enlisted, and the client is told the outcome that it will have. A refusal is told as a plain
 // rejected: Java takes every transactional state for success.
-func (s *session) settleWithin(ctx context.Context, d *wire.Disposition, last uint32, state *wire.TransactionalState) {
+func (s *session) settleInTransaction(ctx context.Context, d *wire.Disposition, last uint32, state *wire.TransactionalState) {
 	c := s.conn
-	taken := s.take(d.First, last)
+	taken := s.takeUnsettled(d.First, last)
 	for _, t := range taken {
 		s.unsettled[t.id] = t.unsettled // until the commit
 	}
-	what := decideWithin(state.Outcome)
+	what := decideInTransaction(state.Outcome)
 	var id *txnID
 	if known, ok := txnIDOf(state.TxnID); ok {
 		id = &known
 	}
-	why := what.refused
-	if why.condition == "" {
-		why = s.enlistTaken(id, taken, what)
+	cause := what.refused
+	if cause.condition == "" {
+		cause = s.enlistDeliveries(id, taken, what)
 	}
-	if why.condition != "" {
-		c.doom(id, why)
+	if cause.condition != "" {
+		c.markRollbackOnlyByID(id, cause)
 		if !d.Settled {
-			s.reject(c.explain(ctx, why), d.First, last)
+			s.reject(c.newError(ctx, cause), d.First, last)
 		}
 		return
 	}
@@ -316,26 +316,26 @@ func (s *session) settleWithin(ctx context.Context, d *wire.Disposition, last ui
 	}
 }
 
-// decideWithin is decide for an outcome within a transaction.
-func decideWithin(outcome any) decision {
+// decideInTransaction is decide for an outcome within a transaction.
+func decideInTransaction(outcome any) decision {
 	what := decide(outcome, false)
 	switch {
-	case what.keep:
-		what.refused = refused(wire.ConditionInvalidField, "A settlement in a transaction has no outcome. Give it one.")
+	case what.notTerminal:
+		what.refused = newRefusal(wire.ConditionInvalidField, "A settlement in a transaction has no outcome. Give it one.")
 	case what.refused.condition == "" && what.settlement.Verb == fsm.Release:
-		what.refused = refused(wire.ConditionNotAllowed, "A message cannot be released in a transaction. Abandon it, or release it outside of one.")
+		what.refused = newRefusal(wire.ConditionNotAllowed, "A message cannot be released in a transaction. Abandon it, or release it outside of one.")
 	}
 	return what
 }
 
-// enlistTaken enlists deliveries, which may be of several links.
-func (s *session) enlistTaken(id *txnID, taken []took, what decision) refusal {
+// enlistDeliveries enlists deliveries, which may be of several links.
+func (s *session) enlistDeliveries(id *txnID, taken []settledDelivery, what decision) refusal {
 	c := s.conn
-	if _, why := c.transaction(id); why.condition != "" {
-		return why
+	if _, cause := c.transaction(id); cause.condition != "" {
+		return cause
 	}
 	if len(taken) == 0 {
-		return verdictOf(fsm.MessageLockLost).refusal
+		return errorReplyOf(fsm.MessageLockLost).refusal
 	}
 	for len(taken) > 0 {
 		l, n := taken[0].link, 1
@@ -357,12 +357,12 @@ func (s *session) enlistTaken(id *txnID, taken []took, what decision) refusal {
 			settlements[i] = what.settlement
 			settlements[i].Lock = t.lock
 		}
-		t, why := c.enlistSettlements(id, l.place, settlements)
-		if why.condition != "" {
-			return why
+		t, cause := c.enlistSettlements(id, l.entity, settlements)
+		if cause.condition != "" {
+			return cause
 		}
 		for _, one := range taken[:n] {
-			t.taken = append(t.taken, enlisted{s, one})
+			t.deliveries = append(t.deliveries, enlistedDelivery{s, one})
 		}
 		taken = taken[n:]
 	}

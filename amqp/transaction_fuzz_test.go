@@ -135,7 +135,7 @@ func FuzzTransactions(f *testing.F) {
 		if len(steps) > 200 {
 			return
 		}
-		b := newLedger("orders")
+		b := newTransactionLog("orders")
 		b.messages(t, "orders", deliveriesOfModel)
 		s, p := piped(t, b)
 		p.login()

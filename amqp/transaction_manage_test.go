@@ -20,7 +20,7 @@ func (p *peer) manageIn(txn []byte, id uint32, operation string, body wire.Map) 
 }
 
 // locked locks one message of a queue and gives its token.
-func (l *ledger) locked(t *testing.T, queue string) wire.UUID {
+func (l *transactionLog) locked(t *testing.T, queue string) wire.UUID {
 	t.Helper()
 	at, err := l.Resolve(t.Context(), fsm.DefaultNamespace, queue)
 	if err != nil {
@@ -30,7 +30,7 @@ func (l *ledger) locked(t *testing.T, queue string) wire.UUID {
 	if len(r.Deliveries) != 1 {
 		t.Fatalf("%+v", r)
 	}
-	return uuidFromToken(l.Seal(at, r.Deliveries[0].Lock))
+	return uuidFromToken(l.LockToken(at, r.Deliveries[0].Lock))
 }
 
 func settlesBy(status string, tokens ...wire.UUID) wire.Map {
@@ -39,10 +39,10 @@ func settlesBy(status string, tokens ...wire.UUID) wire.Map {
 
 func TestManagementInTransactions(t *testing.T) {
 	t.Parallel()
-	b := newLedger("orders")
+	b := newTransactionLog("orders")
 	b.messages(t, "orders", 2)
 	done, dead := b.locked(t, "orders"), b.locked(t, "orders")
-	p := asker(t, b, fsm.Manage)
+	p := managementPeer(t, b, fsm.Manage)
 	p.coordinator(coordinatorHandle)
 	txn := p.declare(0)
 	for i, c := range []struct {
@@ -99,7 +99,7 @@ func TestRefusedManagementDooms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			p := asker(t, newLedger("orders"), fsm.Manage)
+			p := managementPeer(t, newTransactionLog("orders"), fsm.Manage)
 			p.coordinator(coordinatorHandle)
 			txn := p.declare(0)
 			if status, condition, _ := p.manageIn(txn, 1, c.operation, c.body); status != c.status || condition != c.want {
@@ -123,10 +123,10 @@ func manyScheduled(n int) [][]byte {
 // Rights hold in transactions as outside of them; so do the ids of transactions.
 func TestManagementInTransactionsRefused(t *testing.T) {
 	t.Parallel()
-	b := newLedger("orders")
+	b := newTransactionLog("orders")
 	b.messages(t, "orders", 1)
 	token := b.locked(t, "orders")
-	p := asker(t, b, fsm.Send)
+	p := managementPeer(t, b, fsm.Send)
 	p.coordinator(coordinatorHandle)
 	txn := p.declare(0)
 	if status, _, _ := p.manageIn(txn, 1, dispositionOperation, settlesBy("completed", token)); status != int32(401) {
@@ -153,10 +153,10 @@ func TestSessionsInTransactions(t *testing.T) {
 	t.Parallel()
 	for _, keeps := range []bool{true, false} {
 		settings := fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresSession: true}
-		b := &ledger{house: newHouseOf(settings, "orders")}
+		b := &transactionLog{fakeBroker: newFakeBrokerOf(settings, "orders")}
 		red := wire.AppendProperties(nil, &wire.Properties{GroupID: ptr("red")})
 		red = section(red, wire.SectionData, []byte("x"))
-		p := controller(t, b)
+		p := transactionPeer(t, b)
 		p.sender(0, "orders")
 		txn := p.declare(0)
 		p.transfer(0, 1, red, in(txn))
@@ -191,9 +191,9 @@ func TestSessionsInTransactions(t *testing.T) {
 // Rules see what is published in a transaction.
 func TestTopicsInTransactions(t *testing.T) {
 	t.Parallel()
-	b := newLedger()
+	b := newTransactionLog()
 	b.topic("orders", "all")
-	p := controller(t, b)
+	p := transactionPeer(t, b)
 	p.sender(0, "orders")
 	txn := p.declare(0)
 	p.transfer(0, 1, encodedMessage(t, nil), in(txn))

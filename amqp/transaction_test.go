@@ -11,18 +11,20 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// ledger is a house that keeps the transactions which it was asked for.
-type ledger struct {
-	*house
+// transactionLog is a broker that keeps the transactions which it was asked for.
+type transactionLog struct {
+	*fakeBroker
 	mu   sync.Mutex
 	code fsm.Code      // answers transactions instead of doing them
 	wait chan struct{} // when set, answers wait until it is closed
 	all  []fsm.Transaction
 }
 
-func newLedger(names ...string) *ledger { return &ledger{house: newHouse(names...)} }
+func newTransactionLog(names ...string) *transactionLog {
+	return &transactionLog{fakeBroker: newFakeBroker(names...)}
+}
 
-func (l *ledger) Transact(tx fsm.Transaction, done func(fsm.Code)) {
+func (l *transactionLog) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 	l.mu.Lock()
 	l.all = append(l.all, tx)
 	code, wait := l.code, l.wait
@@ -32,7 +34,7 @@ func (l *ledger) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 			done(code)
 			return
 		}
-		l.house.Transact(tx, done)
+		l.fakeBroker.Transact(tx, done)
 	}
 	if wait == nil {
 		answer()
@@ -42,7 +44,7 @@ func (l *ledger) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 }
 
 // asked is how often a transaction was asked for.
-func (l *ledger) asked() int {
+func (l *transactionLog) asked() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.all)
@@ -51,8 +53,8 @@ func (l *ledger) asked() int {
 // The handles of a peer that does transactions; its senders and receivers come after.
 const coordinatorHandle = 9
 
-// controller is a peer with a coordinator link.
-func controller(t testing.TB, b Broker, change ...func(*Config)) *peer {
+// transactionPeer is a peer with a coordinator link.
+func transactionPeer(t testing.TB, b Broker, change ...func(*Config)) *peer {
 	t.Helper()
 	_, p := piped(t, b, change...)
 	p.login()
@@ -126,8 +128,8 @@ func (p *peer) settleIn(txn []byte, first, last uint32, outcome any) {
 
 func TestTransactionalSends(t *testing.T) {
 	t.Parallel()
-	b := newLedger("orders", "bills")
-	p := controller(t, b)
+	b := newTransactionLog("orders", "bills")
+	p := transactionPeer(t, b)
 	p.sender(0, "orders")
 	p.sender(1, "bills")
 	txn := p.declare(0)
@@ -153,9 +155,9 @@ func TestTransactionalSends(t *testing.T) {
 
 func TestTransactionRolledBack(t *testing.T) {
 	t.Parallel()
-	b := newLedger("orders")
+	b := newTransactionLog("orders")
 	b.messages(t, "orders", 3)
-	p := controller(t, b)
+	p := transactionPeer(t, b)
 	p.sender(0, "orders")
 	p.receiver(1, "orders")
 	p.credit(1, 0, 3)
@@ -198,9 +200,9 @@ func TestTransactionalSettlements(t *testing.T) {
 		"defer":       {&wire.Modified{UndeliverableHere: &yes}, "modified", fsm.Counts{Deferred: 1}},
 		"dead-letter": {&wire.Rejected{Error: &wire.Error{Condition: wire.ConditionDeadLetter}}, "rejected", fsm.Counts{DeadLetter: 1}},
 	} {
-		b := newLedger("orders")
+		b := newTransactionLog("orders")
 		b.messages(t, "orders", 1)
-		p := controller(t, b)
+		p := transactionPeer(t, b)
 		p.receiver(0, "orders")
 		p.credit(0, 0, 1)
 		p.deliveries(1)
@@ -225,10 +227,10 @@ func TestTransactionalSettlements(t *testing.T) {
 // A range may be of several links, have gaps, and is answered in ranges.
 func TestTransactionalRanges(t *testing.T) {
 	t.Parallel()
-	b := newLedger("orders", "bills")
+	b := newTransactionLog("orders", "bills")
 	b.messages(t, "orders", 3)
 	b.messages(t, "bills", 3)
-	p := controller(t, b)
+	p := transactionPeer(t, b)
 	p.receiver(0, "orders")
 	p.credit(0, 0, 3)
 	p.deliveries(3)
@@ -258,20 +260,20 @@ func TestTransactionalRanges(t *testing.T) {
 func TestTransactionIsWholeOrAbsent(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		meddle func(b *ledger)
+		meddle func(b *transactionLog)
 		text   string
 		left   uint64
 	}{
-		"lock lost": {func(b *ledger) { b.pass(time.Minute) }, "The lock supplied is invalid", 1},
-		"deleted":   {func(b *ledger) { b.remove("bills") }, "could not be found", 1},
-		"disabled":  {func(b *ledger) { b.change("bills", func(s *fsm.EntitySettings) { s.Status = fsm.Disabled }) }, "is disabled", 1},
-		"too large": {func(b *ledger) { b.change("bills", func(s *fsm.EntitySettings) { s.MaxMessageBytes = 1 }) }, "larger than the entity allows", 1},
+		"lock lost": {func(b *transactionLog) { b.advanceClock(time.Minute) }, "The lock supplied is invalid", 1},
+		"deleted":   {func(b *transactionLog) { b.remove("bills") }, "could not be found", 1},
+		"disabled":  {func(b *transactionLog) { b.change("bills", func(s *fsm.EntitySettings) { s.Status = fsm.Disabled }) }, "is disabled", 1},
+		"too large": {func(b *transactionLog) { b.change("bills", func(s *fsm.EntitySettings) { s.MaxMessageBytes = 1 }) }, "larger than the entity allows", 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newLedger("orders", "bills")
+			b := newTransactionLog("orders", "bills")
 			b.messages(t, "orders", 1)
-			p := controller(t, b)
+			p := transactionPeer(t, b)
 			p.sender(0, "bills")
 			p.receiver(1, "orders")
 			p.credit(1, 0, 1)
@@ -303,8 +305,8 @@ func TestTransactionIsWholeOrAbsent(t *testing.T) {
 
 func TestTransactionRefusedByBroker(t *testing.T) {
 	t.Parallel()
-	b := newLedger("orders")
-	p := controller(t, b)
+	b := newTransactionLog("orders")
+	p := transactionPeer(t, b)
 	p.sender(0, "orders")
 	id := uint32(0)
 	for _, c := range []struct {
@@ -363,7 +365,7 @@ func TestRefusedOperationDooms(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			b := newLedger("orders")
+			b := newTransactionLog("orders")
 			b.messages(t, "orders", 2)
 			s, p := piped(t, b)
 			p.login()
@@ -384,8 +386,8 @@ func TestRefusedOperationDooms(t *testing.T) {
 			}
 			conn := onlyConn(t, s)
 			conn.mu.Lock()
-			if conn.transacted != 0 {
-				t.Errorf("it still holds %d bytes", conn.transacted)
+			if conn.transactedBytes != 0 {
+				t.Errorf("it still holds %d bytes", conn.transactedBytes)
 			}
 			conn.mu.Unlock()
 			p.transfer(0, 4, encodedMessage(t, nil), in(txn))
@@ -418,13 +420,13 @@ func (p *peer) sendLarge(handle, id uint32, size int, change ...func(*wire.Trans
 	p.transfer(handle, id, b, change...)
 }
 
-// What a doomed transaction and one that was settled without wanting an answer have in common:
+// What a rollback-only transaction and one that was settled without wanting an answer have in common:
 // the client hears of it at the discharge.
 func TestSettledWorkInTransactions(t *testing.T) {
 	t.Parallel()
-	b := newLedger("orders")
+	b := newTransactionLog("orders")
 	b.messages(t, "orders", 1)
-	p := controller(t, b)
+	p := transactionPeer(t, b)
 	p.sender(0, "orders")
 	p.receiver(1, "orders")
 	p.credit(1, 0, 1)
@@ -445,7 +447,7 @@ func TestSettledWorkInTransactions(t *testing.T) {
 // A transaction is of one connection.
 func TestTransactionOfAnotherConnection(t *testing.T) {
 	t.Parallel()
-	s, p := piped(t, newLedger("orders"))
+	s, p := piped(t, newTransactionLog("orders"))
 	p.login()
 	p.coordinator(coordinatorHandle)
 	txn := p.declare(0)
@@ -464,9 +466,9 @@ func TestTransactionOfAnotherConnection(t *testing.T) {
 // The queue settles by time what a transaction only means to: the lock runs on.
 func TestDeliveriesOfOneTransactionElsewhere(t *testing.T) {
 	t.Parallel()
-	b := newLedger("orders")
+	b := newTransactionLog("orders")
 	b.messages(t, "orders", 1)
-	p := controller(t, b)
+	p := transactionPeer(t, b)
 	p.receiver(0, "orders")
 	p.credit(0, 0, 1)
 	p.deliveries(1)
@@ -485,9 +487,9 @@ func TestDeliveriesOfOneTransactionElsewhere(t *testing.T) {
 
 func TestTransactionsMax(t *testing.T) {
 	t.Parallel()
-	b := newLedger("orders")
+	b := newTransactionLog("orders")
 	b.wait = make(chan struct{})
-	p := controller(t, b)
+	p := transactionPeer(t, b)
 	p.sender(0, "orders")
 	id := uint32(0)
 	var txn []byte
@@ -507,9 +509,9 @@ func TestTransactionsMax(t *testing.T) {
 
 func TestTransactionOperationsMax(t *testing.T) {
 	t.Parallel()
-	b := newLedger("orders")
+	b := newTransactionLog("orders")
 	b.messages(t, "orders", transactionOperationsMax+1)
-	p := controller(t, b)
+	p := transactionPeer(t, b)
 	p.sender(0, "orders")
 	p.receiver(1, "orders")
 	p.credit(1, 0, transactionOperationsMax+1)
@@ -545,7 +547,7 @@ func TestTransactionOperationsMax(t *testing.T) {
 // A transaction and all of a connection's have a bound in bytes.
 func TestTransactionBytesMax(t *testing.T) {
 	t.Parallel()
-	b := newLedger("orders")
+	b := newTransactionLog("orders")
 	b.change("orders", func(s *fsm.EntitySettings) { s.MaxMessageBytes = 8 << 20 })
 	s, p := piped(t, b)
 	p.login()
@@ -554,7 +556,7 @@ func TestTransactionBytesMax(t *testing.T) {
 	const size = 4<<20 - 1024
 	id := uint32(0)
 	var full []byte
-	for range transactedBytesMax / transactionBytesMax {
+	for range transactedTotalMax / transactionBytesMax {
 		full = p.declare(id)
 		for i := range uint32(4) {
 			p.sendLarge(0, id+i+1, size, in(full))
@@ -575,7 +577,7 @@ func TestTransactionBytesMax(t *testing.T) {
 	c := onlyConn(t, s)
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.transacted > transactionBytesMax || c.transacted < 4*size || c.inFlight != 0 {
-		t.Errorf("%d bytes held, %d in flight", c.transacted, c.inFlight)
+	if c.transactedBytes > transactionBytesMax || c.transactedBytes < 4*size || c.inFlightBytes != 0 {
+		t.Errorf("%d bytes held, %d in flight", c.transactedBytes, c.inFlightBytes)
 	}
 }

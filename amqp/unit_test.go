@@ -159,7 +159,7 @@ func TestGrants(t *testing.T) {
 	g.put(grant{Grant: Grant{Path: "orders", Rights: fsm.Send}})
 	g.put(grant{Grant: Grant{Path: "orders/$management", Rights: fsm.Listen, Expires: now.Add(time.Hour)}})
 	g.put(grant{Grant: Grant{Path: "topic", Rights: fsm.Listen}})
-	g.put(grant{Grant: Grant{Path: "keyed", Rights: fsm.Send, Still: func() bool { return !gone }}})
+	g.put(grant{Grant: Grant{Path: "keyed", Rights: fsm.Send, Valid: func() bool { return !gone }}})
 	for _, c := range []struct {
 		path  string
 		right fsm.Rights
@@ -194,17 +194,17 @@ func TestGrants(t *testing.T) {
 	if ok, stale := g.allow("keyed/$management", fsm.Send, now); ok || !stale {
 		t.Errorf("a key that is gone: allowed %v, stale %v", ok, stale)
 	}
-	if lost := g.drop(now, false); len(lost) != 0 {
+	if lost := g.removeInvalid(now, false); len(lost) != 0 {
 		t.Errorf("lost %v", lost)
 	}
-	lost := g.drop(now.Add(2*time.Hour), true)
-	if len(lost) != 2 || len(g) != 2 || lost["keyed"].why != keyGone || lost["orders/$management"].why != ranOut {
+	lost := g.removeInvalid(now.Add(2*time.Hour), true)
+	if len(lost) != 2 || len(g) != 2 || lost["keyed"].reason != keyRevoked || lost["orders/$management"].reason != grantExpired {
 		t.Errorf("lost %v, grants %v", lost, g)
 	}
-	if was, ok := lost.of("Keyed/$management", fsm.Send); !ok || was.why != keyGone {
+	if was, ok := lost.find("Keyed/$management", fsm.Send); !ok || was.reason != keyRevoked {
 		t.Errorf("lost of keyed: %v, %v", was, ok)
 	}
-	if _, ok := lost.of("keyed", fsm.Listen); ok {
+	if _, ok := lost.find("keyed", fsm.Listen); ok {
 		t.Error("lost a right that was not there")
 	}
 	g.put(grant{Grant: Grant{Path: "", Rights: fsm.Manage}})
@@ -220,7 +220,7 @@ func TestAudiencesMax(t *testing.T) {
 	c.timer = time.NewTimer(time.Hour)
 	defer c.timer.Stop()
 	hold := func(path string, now, expires time.Time) bool {
-		return c.hold(t.Context(), grant{Grant: Grant{Path: path, Expires: expires}}, now)
+		return c.addGrant(t.Context(), grant{Grant: Grant{Path: path, Expires: expires}}, now)
 	}
 	for i := range audiencesMax {
 		if !hold("q"+strconv.Itoa(i), now, now.Add(time.Minute)) {
@@ -242,15 +242,15 @@ func TestAudiencesMax(t *testing.T) {
 func TestVerdicts(t *testing.T) {
 	t.Parallel()
 	for code := fsm.OK; code <= fsm.SessionCannotBeLocked; code++ {
-		v := verdictOf(code)
+		v := errorReplyOf(code)
 		if (v.condition == "") != (code == fsm.OK) || v.text == "" || v.status < 200 || v.status > 599 {
 			t.Errorf("%v: %+v", code, v)
 		}
-		if v.condition == verdictOf(fsm.Internal).condition && code != fsm.Internal && code != fsm.Stale {
+		if v.condition == errorReplyOf(fsm.Internal).condition && code != fsm.Internal && code != fsm.Stale {
 			t.Errorf("%v has no row", code)
 		}
 	}
-	if v := verdictOf(200); v.condition == "" {
+	if v := errorReplyOf(200); v.condition == "" {
 		t.Error("an unknown code is a success")
 	}
 }

@@ -10,7 +10,7 @@ import (
 
 // emit appends one frame to the output; a nil body is an empty frame. mu is held.
 func (c *conn) emit(channel uint16, body wire.Performative) {
-	if c.phase == ended {
+	if c.phase == phaseClosed {
 		return
 	}
 	c.out = wire.AppendFrame(c.out, wire.FrameAMQP, channel, body)
@@ -38,12 +38,12 @@ func (c *conn) write(ctx context.Context) {
 		c.mu.Lock()
 		c.restoreCredit()
 		c.flushDispositions()
-		c.tell()
+		c.flushStats()
 		batch := c.out
 		c.out = spare[:0]
-		c.memory.writing = cap(batch)
-		last := c.phase == ended
-		c.makeRoom()
+		c.memory.writeBufferBytes = cap(batch)
+		last := c.phase == phaseClosed
+		c.resumeReader()
 		c.unlock()
 		if len(batch) > 0 && !c.send(batch) {
 			return
@@ -65,8 +65,8 @@ func (c *conn) send(batch []byte) bool {
 	if _, err := c.peer.Write(batch); err != nil {
 		_ = c.peer.Close()
 		c.mu.Lock()
-		c.phase = ended
-		c.room.Broadcast()
+		c.phase = phaseClosed
+		c.readAllowed.Broadcast()
 		c.mu.Unlock()
 		return false
 	}
@@ -79,21 +79,21 @@ func (c *conn) send(batch []byte) bool {
 func (c *conn) resume() {
 	c.mu.Lock()
 	defer c.unlock()
-	c.memory.writing = 0
-	links := c.stalled
-	c.stalled = nil
+	c.memory.writeBufferBytes = 0
+	links := c.waitingForOutput
+	c.waitingForOutput = nil
 	for _, l := range links {
-		l.stalled = false
-		l.pump()
+		l.waitingForOutput = false
+		l.sendQueued()
 	}
 }
 
 // flushDispositions writes the disposition ranges that were being gathered.
 func (c *conn) flushDispositions() {
-	for _, s := range c.dirty {
+	for _, s := range c.pendingRanges {
 		s.flushDispositions()
 	}
-	c.dirty = c.dirty[:0]
+	c.pendingRanges = c.pendingRanges[:0]
 }
 
 // outcome is a delivery state that can be said of a range of deliveries.
@@ -121,46 +121,46 @@ func (o outcome) state() any {
 	return nil
 }
 
-// gathering is a range of neighbouring deliveries with one outcome, on its way into
+// dispositionRange is a range of neighbouring deliveries with one outcome, on its way into
 // one disposition frame.
-type gathering struct {
+type dispositionRange struct {
 	filled      bool
 	outcome     outcome
 	first, last uint32
 }
 
-// settle says that the deliveries first to last are settled with an outcome. We are
+// queueDisposition says that the deliveries first to last are settled with an outcome. We are
 // the receiver for what clients sent and the sender for what they receive.
-func (s *session) settle(role wire.Role, o outcome, first, last uint32) {
-	g := &s.gathering[0]
+func (s *session) queueDisposition(role wire.Role, o outcome, first, last uint32) {
+	g := &s.ranges[0]
 	if role == wire.RoleReceiver {
-		g = &s.gathering[1]
+		g = &s.ranges[1]
 	}
 	if g.filled && g.outcome == o && first == g.last+1 && first != 0 { // go-amqp cannot read a range that wraps
 		g.last = last
 		return
 	}
-	if !s.gathering[0].filled && !s.gathering[1].filled {
-		s.conn.dirty = append(s.conn.dirty, s)
+	if !s.ranges[0].filled && !s.ranges[1].filled {
+		s.conn.pendingRanges = append(s.conn.pendingRanges, s)
 		s.conn.notify()
 	}
 	if g.filled {
 		s.emitRange(role, g)
 	}
-	*g = gathering{filled: true, outcome: o, first: first, last: last}
+	*g = dispositionRange{filled: true, outcome: o, first: first, last: last}
 }
 
 // flushDispositions writes what was gathered for both roles.
 func (s *session) flushDispositions() {
-	for i := range s.gathering {
-		if g := &s.gathering[i]; g.filled {
+	for i := range s.ranges {
+		if g := &s.ranges[i]; g.filled {
 			s.emitRange(wire.Role(i == 1), g)
 			g.filled = false
 		}
 	}
 }
 
-func (s *session) emitRange(role wire.Role, g *gathering) {
+func (s *session) emitRange(role wire.Role, g *dispositionRange) {
 	if s.ended {
 		return
 	}

@@ -19,7 +19,7 @@ import (
 // whose catalog is behind asks the catalog's leader; its own access rules count at this
 // member, and a moment later at the others. Errors wrap EntityExists,
 // EntityNotFound (no such topic), InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
-func (r Space) CreateEntity(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule, access []fsm.AccessRule) (fsm.Entity, error) {
+func (r NamespaceView) CreateEntity(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule, access []fsm.AccessRule) (fsm.Entity, error) {
 	entity, err := r.create(ctx, kind, name, settings, rule, access)
 	if err != nil {
 		return fsm.Entity{}, fmt.Errorf("create %s %q: %w", kind, name, err)
@@ -27,48 +27,48 @@ func (r Space) CreateEntity(ctx context.Context, kind fsm.EntityKind, name strin
 	return entity, nil
 }
 
-func (r Space) create(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule, access []fsm.AccessRule) (fsm.Entity, error) {
+func (r NamespaceView) create(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule, access []fsm.AccessRule) (fsm.Entity, error) {
 	if err := checkNew(kind, name, rule); err != nil {
 		return fsm.Entity{}, err
 	}
-	namespace, err := r.limits(ctx)
+	namespace, err := r.namespaceLimits(ctx)
 	if err != nil {
 		return fsm.Entity{}, err
 	}
-	settings = fit(&namespace, settings)
+	settings = withMessageSize(&namespace, settings)
 	if err := checkLimits(&namespace, kind, settings, fsm.EntitySettings{}); err != nil {
 		return fsm.Entity{}, err
 	}
 	if err := r.checkSettings(ctx, kind, name, settings, fsm.EntitySettings{}); err != nil {
 		return fsm.Entity{}, err
 	}
-	command, err := r.placed(ctx, fsm.CreateEntity{Kind: kind, Name: name, Settings: settings, Rule: rule, Access: access})
+	command, err := r.withPlacement(ctx, fsm.CreateEntity{Kind: kind, Name: name, Settings: settings, Rule: rule, Access: access})
 	if err != nil {
 		return fsm.Entity{}, err
 	}
 	result, err := r.command(ctx, fsm.CatalogPartition, command)
 	if err != nil {
-		return fsm.Entity{}, explain(&namespace, kind, explainLimits(&namespace, kind, settings, err))
+		return fsm.Entity{}, explainCreate(&namespace, kind, explainLimits(&namespace, kind, settings, err))
 	}
-	entity, err := r.put(ctx, result.Entity)
+	entity, err := r.putEntity(ctx, result.Entity)
 	if len(access) > 0 {
 		r.awaitAccess(ctx, result.Entity, 1)
 	}
 	if errors.Is(err, fsm.QuotaExceeded) {
-		err = errors.Join(explainRules(err), r.unmake(ctx, result.Entity))
+		err = errors.Join(explainRules(err), r.undoCreate(ctx, result.Entity))
 	}
 	return entity, err
 }
 
-// unmake takes an entity back that its partition refuses for good: the topic of a
+// undoCreate takes an entity back that its partition refuses for good: the topic of a
 // subscription has no room for its rule. It would be listed, and nobody could use it.
-func (r *Router) unmake(ctx context.Context, id fsm.EntityID) error {
+func (r *Router) undoCreate(ctx context.Context, id fsm.EntityID) error {
 	entity, err := r.lookup(ctx, lookupQuery{ID: id})
 	if err == nil {
 		_, err = r.command(ctx, fsm.CatalogPartition, fsm.DeleteEntity{Entity: id})
 	}
 	if err == nil {
-		err = r.drop(ctx, entity)
+		err = r.dropEntity(ctx, entity)
 	}
 	if err != nil && !errors.Is(err, fsm.EntityNotFound) {
 		return fmt.Errorf("take entity %d back: %w", id, err)
@@ -76,11 +76,11 @@ func (r *Router) unmake(ctx context.Context, id fsm.EntityID) error {
 	return nil
 }
 
-// placed says where an entity is made: a subscription at its topic, whose name it takes as
+// withPlacement says where an entity is made: a subscription at its topic, whose name it takes as
 // that is spelled.
-func (r Space) placed(ctx context.Context, command fsm.CreateEntity) (fsm.CreateEntity, error) {
+func (r NamespaceView) withPlacement(ctx context.Context, command fsm.CreateEntity) (fsm.CreateEntity, error) {
 	var err error
-	command.Namespace = r.namespace
+	command.Namespace = r.id
 	if command.Kind != fsm.SubscriptionEntity {
 		var partitions []fsm.PartitionID
 		if partitions, err = r.leastLoaded(ctx); err != nil {
@@ -93,7 +93,7 @@ func (r Space) placed(ctx context.Context, command fsm.CreateEntity) (fsm.Create
 		return command, nil
 	}
 	of, name, _ := fsm.SplitSubscriptionPath(command.Name)
-	topic, err := r.topic(ctx, of)
+	topic, err := r.topicByName(ctx, of)
 	command.Topic, command.Name = topic.ID, fsm.SubscriptionPath(topic.Name, name)
 	if err == nil {
 		err = checkPartitioning(len(topic.Shards) > 0, command.Settings)
@@ -101,9 +101,9 @@ func (r Space) placed(ctx context.Context, command fsm.CreateEntity) (fsm.Create
 	return command, err
 }
 
-// topic finds a topic by name.
-func (r Space) topic(ctx context.Context, name string) (fsm.Entity, error) {
-	topic, err := r.ofKind(ctx, fsm.TopicEntity, name)
+// topicByName finds a topic by name.
+func (r NamespaceView) topicByName(ctx context.Context, name string) (fsm.Entity, error) {
+	topic, err := r.entityOfKind(ctx, fsm.TopicEntity, name)
 	if errors.Is(err, fsm.EntityNotFound) {
 		err = fmt.Errorf("%w: there is no topic %q", fsm.EntityNotFound, name)
 	}
@@ -114,7 +114,7 @@ func (r Space) topic(ctx context.Context, name string) (fsm.Entity, error) {
 // Whether duplicates are detected and sessions are required is chosen at creation, once.
 // Errors wrap EntityNotFound, also when the name is that of another kind, InvalidArgument,
 // ServerBusy or Timeout; after the last two it may be asked again.
-func (r Space) UpdateEntity(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.Entity, error) {
+func (r NamespaceView) UpdateEntity(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.Entity, error) {
 	entity, err := r.update(ctx, kind, name, settings)
 	if err != nil {
 		return fsm.Entity{}, fmt.Errorf("update %s %q: %w", kind, name, err)
@@ -122,8 +122,8 @@ func (r Space) UpdateEntity(ctx context.Context, kind fsm.EntityKind, name strin
 	return entity, nil
 }
 
-func (r Space) update(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.Entity, error) {
-	entity, err := r.ofKind(ctx, kind, name)
+func (r NamespaceView) update(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.Entity, error) {
+	entity, err := r.entityOfKind(ctx, kind, name)
 	if err != nil {
 		return fsm.Entity{}, err
 	}
@@ -133,11 +133,11 @@ func (r Space) update(ctx context.Context, kind fsm.EntityKind, name string, set
 	if err := checkPartitioning(len(entity.Shards) > 0, settings); err != nil {
 		return fsm.Entity{}, err
 	}
-	namespace, err := r.limits(ctx)
+	namespace, err := r.namespaceLimits(ctx)
 	if err != nil {
 		return fsm.Entity{}, err
 	}
-	settings = fit(&namespace, settings)
+	settings = withMessageSize(&namespace, settings)
 	if err := checkLimits(&namespace, kind, settings, entity.Settings); err != nil {
 		return fsm.Entity{}, err
 	}
@@ -147,29 +147,29 @@ func (r Space) update(ctx context.Context, kind fsm.EntityKind, name string, set
 	if _, err := r.command(ctx, fsm.CatalogPartition, fsm.UpdateEntity{Entity: entity.ID, Settings: settings}); err != nil {
 		return fsm.Entity{}, explainLimits(&namespace, kind, settings, err)
 	}
-	return r.put(ctx, entity.ID)
+	return r.putEntity(ctx, entity.ID)
 }
 
 // DeleteEntity frees the name, then drops the messages; a topic goes with its
 // subscriptions. Once the first has happened the rest follows, if need be without the
 // caller.
-func (r Space) DeleteEntity(ctx context.Context, kind fsm.EntityKind, name string) error {
-	entity, err := r.ofKind(ctx, kind, name)
+func (r NamespaceView) DeleteEntity(ctx context.Context, kind fsm.EntityKind, name string) error {
+	entity, err := r.entityOfKind(ctx, kind, name)
 	if err != nil {
 		return fmt.Errorf("delete %s %q: %w", kind, name, err)
 	}
 	if _, err := r.command(ctx, fsm.CatalogPartition, fsm.DeleteEntity{Entity: entity.ID}); err != nil {
 		return fmt.Errorf("delete %s %q: %w", kind, name, err)
 	}
-	if err := r.drop(ctx, entity); err != nil {
+	if err := r.dropEntity(ctx, entity); err != nil {
 		r.log.InfoContext(ctx, "entity is deleted, its messages will be dropped later", "entity", name, "error", err)
 	}
 	return nil
 }
 
-// ofKind finds an entity by name: EntityNotFound when it is of another kind.
-func (r Space) ofKind(ctx context.Context, kind fsm.EntityKind, name string) (fsm.Entity, error) {
-	entity, err := r.lookup(ctx, lookupQuery{Namespace: r.namespace, Name: name})
+// entityOfKind finds an entity by name: EntityNotFound when it is of another kind.
+func (r NamespaceView) entityOfKind(ctx context.Context, kind fsm.EntityKind, name string) (fsm.Entity, error) {
+	entity, err := r.lookup(ctx, lookupQuery{Namespace: r.id, Name: name})
 	if err == nil && entity.Kind != kind {
 		err = fsm.EntityNotFound
 	}
@@ -177,8 +177,8 @@ func (r Space) ofKind(ctx context.Context, kind fsm.EntityKind, name string) (fs
 }
 
 // Entity describes an entity and counts its messages.
-func (r Space) Entity(ctx context.Context, kind fsm.EntityKind, name string) (fsm.Entity, fsm.Counts, error) {
-	entity, err := r.ofKind(ctx, kind, name)
+func (r NamespaceView) Entity(ctx context.Context, kind fsm.EntityKind, name string) (fsm.Entity, fsm.Counts, error) {
+	entity, err := r.entityOfKind(ctx, kind, name)
 	if err != nil {
 		return fsm.Entity{}, fsm.Counts{}, fmt.Errorf("%s %q: %w", kind, name, err)
 	}
@@ -193,13 +193,13 @@ func (r Space) Entity(ctx context.Context, kind fsm.EntityKind, name string) (fs
 // first name after the one given, at most max (1000). Subscriptions are listed under the
 // path of their topic; under is "" for the other kinds. Errors wrap EntityNotFound (no such
 // topic), InvalidArgument, ServerBusy or Timeout.
-func (r Space) Entities(ctx context.Context, kind fsm.EntityKind, under, after string, max int) ([]fsm.Entity, error) {
-	q := listQuery{Namespace: r.namespace, Kind: kind, After: after, Max: max}
+func (r NamespaceView) Entities(ctx context.Context, kind fsm.EntityKind, under, after string, max int) ([]fsm.Entity, error) {
+	q := listQuery{Namespace: r.id, Kind: kind, After: after, Max: max}
 	if (kind == fsm.SubscriptionEntity) != (under != "") {
 		return nil, fmt.Errorf("list entities: %w: subscriptions, and only they, are listed under the name of a topic", fsm.InvalidArgument)
 	}
 	if under != "" {
-		topic, err := r.topic(ctx, under)
+		topic, err := r.topicByName(ctx, under)
 		if err != nil {
 			return nil, fmt.Errorf("list subscriptions: %w", err)
 		}
@@ -223,14 +223,14 @@ func (r *Router) Counts(ctx context.Context, entities []fsm.Entity) ([]fsm.Count
 		return r.countShards(ctx, entities)
 	}
 	counts := make([]fsm.Counts, len(entities))
-	places := make(map[fsm.PartitionID][]int)
+	positions := make(map[fsm.PartitionID][]int)
 	for i := range entities {
-		places[entities[i].Partition] = append(places[entities[i].Partition], i)
+		positions[entities[i].Partition] = append(positions[entities[i].Partition], i)
 	}
 	var asking sync.WaitGroup
 	var mu sync.Mutex
 	var failed error
-	for id, all := range places {
+	for id, all := range positions {
 		for some := range slices.Chunk(all, countsMax) {
 			asking.Go(func() {
 				if err := r.countSome(ctx, id, entities, some, counts); err != nil {
@@ -249,10 +249,10 @@ func (r *Router) Counts(ctx context.Context, entities []fsm.Entity) ([]fsm.Count
 }
 
 // countSome fills the counts at the given places, all of one partition.
-func (r *Router) countSome(ctx context.Context, id fsm.PartitionID, entities []fsm.Entity, places []int, counts []fsm.Counts) error {
-	q := countsQuery{Partition: id, Entities: make([]fsm.EntityID, len(places))}
-	for i, place := range places {
-		q.Entities[i] = entities[place].ID
+func (r *Router) countSome(ctx context.Context, id fsm.PartitionID, entities []fsm.Entity, positions []int, counts []fsm.Counts) error {
+	q := countsQuery{Partition: id, Entities: make([]fsm.EntityID, len(positions))}
+	for i, position := range positions {
+		q.Entities[i] = entities[position].ID
 	}
 	reply, err := r.askLeader(ctx, id, queryCounts, q)
 	if err != nil {
@@ -262,11 +262,11 @@ func (r *Router) countSome(ctx context.Context, id fsm.PartitionID, entities []f
 	if err := reply.decode(&some); err != nil {
 		return err
 	}
-	if len(some) != len(places) {
+	if len(some) != len(positions) {
 		return errFrame
 	}
-	for i, place := range places {
-		counts[place] = some[i]
+	for i, position := range positions {
+		counts[position] = some[i]
 	}
 	return nil
 }
@@ -274,7 +274,7 @@ func (r *Router) countSome(ctx context.Context, id fsm.PartitionID, entities []f
 // command submits and waits. An error wraps the Code.
 func (r *Router) command(ctx context.Context, id fsm.PartitionID, command fsm.Command) (fsm.Result, error) {
 	results := make(chan fsm.Result, 1)
-	r.line(id).submit(command, func(result fsm.Result) { results <- result })
+	r.client(id).submit(command, func(result fsm.Result) { results <- result })
 	select {
 	case result := <-results:
 		if result.Code != fsm.OK {
@@ -289,7 +289,7 @@ func (r *Router) command(ctx context.Context, id fsm.PartitionID, command fsm.Co
 // leastLoaded is the message partitions, that with the fewest entities first, equals by
 // number. Queues made at the same time may end up together.
 func (r *Router) leastLoaded(ctx context.Context) ([]fsm.PartitionID, error) {
-	if !r.loaded() {
+	if !r.catalogLoaded() {
 		return nil, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
 	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryLoad, struct{}{})
@@ -311,32 +311,32 @@ func (r *Router) leastLoaded(ctx context.Context) ([]fsm.PartitionID, error) {
 	return partitions, nil
 }
 
-// loaded says whether our replica of the catalog knows the cluster.
-func (r *Router) loaded() (loaded bool) {
-	if group := r.ways.local(fsm.CatalogPartition); group != nil {
+// catalogLoaded says whether our replica of the catalog knows the cluster.
+func (r *Router) catalogLoaded() (loaded bool) {
+	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) { loaded = catalogOf(m).ClusterID() != "" })
 	}
 	return loaded
 }
 
-// put tells the partitions of an entity about it as the catalog's leader knows it now.
+// putEntity tells the partitions of an entity about it as the catalog's leader knows it now.
 // Should the entity be deleted meanwhile, what was put is dropped again: its partition would
 // keep it for ever.
-func (r *Router) put(ctx context.Context, id fsm.EntityID) (fsm.Entity, error) {
-	return r.putSome(ctx, id, func(at fsm.Place) fsm.Place { return at })
+func (r *Router) putEntity(ctx context.Context, id fsm.EntityID) (fsm.Entity, error) {
+	return r.putParts(ctx, id, func(at fsm.EntityRef) fsm.EntityRef { return at })
 }
 
-// putPart is put for the one shard of a partitioned entity that has the id.
-func (r *Router) putPart(ctx context.Context, id fsm.EntityID) (fsm.Entity, error) {
-	return r.putSome(ctx, id, func(at fsm.Place) fsm.Place {
+// putShard is put for the one shard of a partitioned entity that has the id.
+func (r *Router) putShard(ctx context.Context, id fsm.EntityID) (fsm.Entity, error) {
+	return r.putParts(ctx, id, func(at fsm.EntityRef) fsm.EntityRef {
 		if shard, found := at.ShardOf(id); found {
-			return shardPlace(at, shard)
+			return shardRef(at, shard)
 		}
 		return at
 	})
 }
 
-func (r *Router) putSome(ctx context.Context, id fsm.EntityID, part func(fsm.Place) fsm.Place) (fsm.Entity, error) {
+func (r *Router) putParts(ctx context.Context, id fsm.EntityID, part func(fsm.EntityRef) fsm.EntityRef) (fsm.Entity, error) {
 	entity, err := r.lookup(ctx, lookupQuery{ID: id})
 	if err == nil && entity.Dropping {
 		err = fsm.EntityNotFound
@@ -344,8 +344,8 @@ func (r *Router) putSome(ctx context.Context, id fsm.EntityID, part func(fsm.Pla
 	if err != nil {
 		return fsm.Entity{}, err
 	}
-	at := part(fsm.Place{Entity: entity})
-	if err := onShards(ctx, at, func(ctx context.Context, at fsm.Place, _ int) error { return r.tell(ctx, at.Entity) }); err != nil {
+	at := part(fsm.EntityRef{Entity: entity})
+	if err := onShards(ctx, at, func(ctx context.Context, at fsm.EntityRef, _ int) error { return r.putInPartition(ctx, at.Entity) }); err != nil {
 		return fsm.Entity{}, err
 	}
 	now, err := r.lookup(ctx, lookupQuery{ID: id})
@@ -355,9 +355,9 @@ func (r *Router) putSome(ctx context.Context, id fsm.EntityID, part func(fsm.Pla
 	return entity, err
 }
 
-// tell tells one partition about an entity, or a shard, and first about the topic of a
+// putInPartition tells one partition about an entity, or a shard, and first about the topic of a
 // subscription if that is not known there.
-func (r *Router) tell(ctx context.Context, entity fsm.Entity) error {
+func (r *Router) putInPartition(ctx context.Context, entity fsm.Entity) error {
 	put := fsm.PutEntity{
 		Entity: entity.ID, Version: entity.Version, Settings: entity.Settings,
 		Kind: entity.Kind, Topic: entity.Topic, Rule: entity.Rule,
@@ -366,7 +366,7 @@ func (r *Router) tell(ctx context.Context, entity fsm.Entity) error {
 	if errors.Is(err, fsm.EntityNotFound) && entity.Kind == fsm.SubscriptionEntity {
 		// The making of its topic was interrupted too. A topic has none itself: this goes no
 		// deeper.
-		if _, err = r.putPart(ctx, entity.Topic); err == nil {
+		if _, err = r.putShard(ctx, entity.Topic); err == nil {
 			_, err = r.command(ctx, entity.Partition, put)
 		}
 	}
@@ -376,10 +376,10 @@ func (r *Router) tell(ctx context.Context, entity fsm.Entity) error {
 	return nil
 }
 
-// drop drops the messages of a deleted entity and then forgets it. With a topic its
+// dropEntity drops the messages of a deleted entity and then forgets it. With a topic its
 // partition drops the subscriptions, which the catalog has forgotten already.
-func (r *Router) drop(ctx context.Context, entity fsm.Entity) error {
-	if err := r.dropParts(ctx, fsm.Place{Entity: entity}); err != nil {
+func (r *Router) dropEntity(ctx context.Context, entity fsm.Entity) error {
+	if err := r.dropParts(ctx, fsm.EntityRef{Entity: entity}); err != nil {
 		return fmt.Errorf("drop messages of %q: %w", entity.Name, err)
 	}
 	_, err := r.command(ctx, fsm.CatalogPartition, fsm.ForgetEntity{Entity: entity.ID})
@@ -389,46 +389,46 @@ func (r *Router) drop(ctx context.Context, entity fsm.Entity) error {
 	return nil
 }
 
-func (r *Router) dropParts(ctx context.Context, at fsm.Place) error {
-	return onShards(ctx, at, func(ctx context.Context, at fsm.Place, _ int) error {
+func (r *Router) dropParts(ctx context.Context, at fsm.EntityRef) error {
+	return onShards(ctx, at, func(ctx context.Context, at fsm.EntityRef, _ int) error {
 		_, err := r.command(ctx, at.Partition, fsm.DropEntity{Entity: at.ID})
 		return err
 	})
 }
 
-// heal is called when a partition does not know an entity: if the catalog does, its
+// recreate is called when a partition does not know an entity: if the catalog does, its
 // making was interrupted half way and is finished now. then hears whether asking
 // again may help. It does not block.
-func (r *Router) heal(entity fsm.Entity, then func(healed bool)) {
+func (r *Router) recreate(entity fsm.Entity, done func(recreated bool)) {
 	r.mu.Lock()
-	waiters, running := r.heals[entity.ID]
-	if r.closed || (!running && len(r.heals) >= healsMax) || len(waiters) >= healWaitersMax {
+	waiters, running := r.recreating[entity.ID]
+	if r.closed || (!running && len(r.recreating) >= recreatingMax) || len(waiters) >= recreateWaitersMax {
 		r.mu.Unlock()
-		then(false)
+		done(false)
 		return
 	}
-	r.heals[entity.ID] = append(waiters, then)
+	r.recreating[entity.ID] = append(waiters, done)
 	r.mu.Unlock()
 	if running {
 		return
 	}
-	if !r.ways.work(func(ctx context.Context) { r.healed(entity.ID, r.healOne(ctx, entity)) }) {
-		r.healed(entity.ID, false)
+	if !r.transport.goTask(func(ctx context.Context) { r.recreated(entity.ID, r.recreateOne(ctx, entity)) }) {
+		r.recreated(entity.ID, false)
 	}
 }
 
-func (r *Router) healed(id fsm.EntityID, ok bool) {
+func (r *Router) recreated(id fsm.EntityID, recreated bool) {
 	r.mu.Lock()
-	waiters := r.heals[id]
-	delete(r.heals, id)
+	waiters := r.recreating[id]
+	delete(r.recreating, id)
 	r.mu.Unlock()
-	for _, then := range waiters {
-		then(ok)
+	for _, done := range waiters {
+		done(recreated)
 	}
 }
 
-func (r *Router) healOne(ctx context.Context, entity fsm.Entity) bool {
-	_, err := r.putPart(ctx, entity.ID)
+func (r *Router) recreateOne(ctx context.Context, entity fsm.Entity) bool {
+	_, err := r.putShard(ctx, entity.ID)
 	if err == nil {
 		r.log.InfoContext(ctx, "the making of an entity was finished", "entity", entity.Name, "partition", entity.Partition)
 	} else if !errors.Is(err, fsm.EntityNotFound) {
@@ -437,16 +437,16 @@ func (r *Router) healOne(ctx context.Context, entity fsm.Entity) bool {
 	return err == nil
 }
 
-// sweep finishes deletions that were interrupted. Only the catalog's leader does it.
-func (r *Router) sweep(ctx context.Context, group replica) {
+// deleteDropped finishes deletions that were interrupted. Only the catalog's leader does it.
+func (r *Router) deleteDropped(ctx context.Context, group localGroup) {
 	var dropping []fsm.Entity
 	group.View(func(m partition.Machine) { dropping = catalogOf(m).Dropping() })
 	now := fsm.Instant(r.now().UnixMilli())
 	for _, entity := range dropping {
-		if entity.Updated.After(sweepAfter) > now {
+		if entity.Updated.After(deleteDroppedAfter) > now {
 			continue // whoever deletes it is most likely still at it
 		}
-		if err := r.drop(ctx, entity); err != nil {
+		if err := r.dropEntity(ctx, entity); err != nil {
 			r.log.WarnContext(ctx, "drop a deleted entity", "entity", entity.Name, "error", err)
 			return
 		}
@@ -454,5 +454,5 @@ func (r *Router) sweep(ctx context.Context, group replica) {
 	}
 }
 
-// sweepAfter is how long a deletion is left to its asker.
-const sweepAfter = fsm.Millis(2000)
+// deleteDroppedAfter is how long a deletion is left to its asker.
+const deleteDroppedAfter = fsm.Millis(2000)

@@ -15,18 +15,18 @@ import (
 
 // The limits of backups.
 const (
-	backupsMax      = 4                // written at a time by one member
-	backupTakeMax   = time.Minute      // for who wants it to take a piece
-	backupSilentMax = 5 * time.Minute  // for the leader to measure what it will send
-	backupReadyMax  = 10 * time.Second // for the leader to make sure that it leads
-	backupPiece     = 256 << 10
+	backupsMax          = 4                // written at a time by one member
+	backupWriteTimeout  = time.Minute      // for who wants it to take a piece
+	backupReadTimeout   = 5 * time.Minute  // for the leader to measure what it will send
+	backupLeaderTimeout = 10 * time.Second // for the leader to make sure that it leads
+	backupBufferBytes   = 256 << 10
 )
 
 // A stream of a backup is one byte from the leader, and behind backupBegins the backup, as
 // partition.Group.Backup writes it, to the end of the stream. The backup says itself whether it
 // is whole.
 const (
-	backupBegins    byte = 1
+	backupAccepted  byte = 1
 	backupNotLeader byte = 2
 	backupBusy      byte = 3
 )
@@ -34,7 +34,7 @@ const (
 // backupReply is such a byte as an error.
 func backupReply(b byte) error {
 	switch b {
-	case backupBegins:
+	case backupAccepted:
 		return nil
 	case backupBusy:
 		return fmt.Errorf("%w: the leader writes %d backups already", fsm.ServerBusy, backupsMax)
@@ -50,15 +50,15 @@ func backupReply(b byte) error {
 func (r *Router) Backup(ctx context.Context, id fsm.PartitionID, w io.Writer) error {
 	var from io.Reader
 	var end func()
-	err := r.atPlaced(ctx, id, func(leader fsm.MemberID) (err error) {
-		from, end, err = r.house.openBackup(ctx, leader, id)
+	err := r.atPlacedLeader(ctx, id, func(leader fsm.MemberID) (err error) {
+		from, end, err = r.node.openBackup(ctx, leader, id)
 		return err
 	})
 	if err != nil {
 		return fmt.Errorf("back up partition %d: %w", id, err)
 	}
 	defer end()
-	if _, err := io.CopyBuffer(struct{ io.Writer }{w}, from, make([]byte, backupPiece)); err != nil {
+	if _, err := io.CopyBuffer(struct{ io.Writer }{w}, from, make([]byte, backupBufferBytes)); err != nil {
 		return fmt.Errorf("back up partition %d: %w", id, err)
 	}
 	return ctx.Err()
@@ -80,7 +80,7 @@ func (n *Node) openBackup(ctx context.Context, leader fsm.MemberID, id fsm.Parti
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
 	end := func() { stop(); _ = conn.Close() }
 	var reply [1]byte
-	from := patient{conn}
+	from := timeoutConn{conn}
 	_, err := io.ReadFull(from, reply[:])
 	if err == nil {
 		err = backupReply(reply[0])
@@ -92,19 +92,19 @@ func (n *Node) openBackup(ctx context.Context, leader fsm.MemberID, id fsm.Parti
 	return from, end, nil
 }
 
-// patient is a stream whose peer may be silent for a while, not for ever.
-type patient struct{ net.Conn }
+// timeoutConn is a stream whose peer may be silent for a while, not for ever.
+type timeoutConn struct{ net.Conn }
 
 // Read waits backupSilentMax.
-func (p patient) Read(b []byte) (int, error) {
+func (p timeoutConn) Read(b []byte) (int, error) {
 	// A pipe whose other end is closed takes no deadline, and yet has an end to be read.
-	_ = p.SetReadDeadline(time.Now().Add(backupSilentMax))
+	_ = p.SetReadDeadline(time.Now().Add(backupReadTimeout))
 	return p.Conn.Read(b)
 }
 
 // Write waits backupTakeMax.
-func (p patient) Write(b []byte) (int, error) {
-	if err := p.SetWriteDeadline(time.Now().Add(backupTakeMax)); err != nil {
+func (p timeoutConn) Write(b []byte) (int, error) {
+	if err := p.SetWriteDeadline(time.Now().Add(backupWriteTimeout)); err != nil {
 		return 0, err
 	}
 	return p.Conn.Write(b)
@@ -114,10 +114,10 @@ func (p patient) Write(b []byte) (int, error) {
 // the node, so no replica is closed under it.
 func (n *Node) serveBackup(id fsm.PartitionID, conn net.Conn) {
 	done := make(chan struct{})
-	if n.start(func(ctx context.Context) {
+	if n.startTask(func(ctx context.Context) {
 		defer close(done)
 		defer context.AfterFunc(ctx, func() { _ = conn.Close() })()
-		if err := n.sendBackup(ctx, id, patient{conn}); err != nil {
+		if err := n.sendBackup(ctx, id, timeoutConn{conn}); err != nil {
 			n.log.WarnContext(ctx, "backup broke off", "partition", id, "error", err)
 		}
 	}) {
@@ -131,21 +131,21 @@ func (n *Node) sendBackup(ctx context.Context, id fsm.PartitionID, w io.Writer) 
 		_, err := w.Write([]byte{b})
 		return err
 	}
-	defer n.backups.Add(-1)
-	if n.backups.Add(1) > backupsMax {
+	defer n.backupsRunning.Add(-1)
+	if n.backupsRunning.Add(1) > backupsMax {
 		return refuse(backupBusy)
 	}
 	group := (*n.groups.Load())[id]
 	if group == nil {
 		return refuse(backupNotLeader)
 	}
-	checking, cancel := context.WithTimeout(ctx, backupReadyMax)
+	checking, cancel := context.WithTimeout(ctx, backupLeaderTimeout)
 	err := group.Read(checking, func(partition.Machine) {})
 	cancel()
 	if err != nil {
 		return errors.Join(err, refuse(backupNotLeader))
 	}
-	if _, err := w.Write([]byte{backupBegins}); err != nil {
+	if _, err := w.Write([]byte{backupAccepted}); err != nil {
 		return err
 	}
 	began := time.Now()

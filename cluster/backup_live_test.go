@@ -15,8 +15,8 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// copyAll backs up every partition through one member, the catalog last.
-func (c *testCluster) copyAll(node *Node, partitions int) map[fsm.PartitionID][]byte {
+// backupAll backs up every partition through one member, the catalog last.
+func (c *testCluster) backupAll(node *Node, partitions int) map[fsm.PartitionID][]byte {
 	c.t.Helper()
 	copies := make(map[fsm.PartitionID][]byte)
 	for id := partitions; id >= 0; id-- {
@@ -33,7 +33,7 @@ func (c *testCluster) copyAll(node *Node, partitions int) map[fsm.PartitionID][]
 	return copies
 }
 
-func opener(copies map[fsm.PartitionID][]byte) func(fsm.PartitionID) (io.ReadCloser, error) {
+func backupOpener(copies map[fsm.PartitionID][]byte) func(fsm.PartitionID) (io.ReadCloser, error) {
 	return func(id fsm.PartitionID) (io.ReadCloser, error) {
 		if _, ok := copies[id]; !ok {
 			return nil, errors.New("there is none")
@@ -52,7 +52,7 @@ func TestBackupAndRestore(t *testing.T) {
 	for _, text := range []string{"a", "b", "c"} {
 		sendMessage(t, c.nodes[1], place, text)
 	}
-	copies := c.copyAll(c.nodes[0], 3)
+	copies := c.backupAll(c.nodes[0], 3)
 	before := c.nodes[0].clusterID()
 	for i := range c.nodes {
 		c.stop(i)
@@ -62,7 +62,7 @@ func TestBackupAndRestore(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "restored")
 	told := 0
 	if err := Restore(t.Context(), RestoreConfig{
-		Dir: dir, Backup: opener(copies), Logger: testLogger(),
+		Dir: dir, Backup: backupOpener(copies), Logger: testLogger(),
 		Restored: func(_ partition.BackupInfo, of int) {
 			if told++; of != 4 {
 				t.Error("there are", of)
@@ -105,7 +105,7 @@ func TestBackupAndRestore(t *testing.T) {
 	again.configs[1].Timing.Rejoin = 50 * time.Millisecond
 	again.startMore(1)
 	var plan Plan
-	if err := insist(t, func() (err error) {
+	if err := retryUntilLed(t, func() (err error) {
 		if plan, err = node.router.PlanRebalance(ctx); err == nil {
 			err = node.router.Rebalance(ctx, plan)
 		}
@@ -127,11 +127,11 @@ func TestBackupAndRestore(t *testing.T) {
 
 // Of one partition alone: its messages are there, entities of the others are and are empty, and
 // can be used.
-func TestRestoreOfOnePartition(t *testing.T) {
+func TestRestoreSelectedPartitions(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 3)
 	c.startAll()
-	places := map[string]fsm.Place{}
+	places := map[string]fsm.EntityRef{}
 	for _, name := range []string{"a", "b", "c"} { // each goes where there are the fewest
 		places[name] = createQueue(t, c.nodes[0], name)
 		sendMessage(t, c.nodes[0], places[name], "in "+name)
@@ -140,11 +140,11 @@ func TestRestoreOfOnePartition(t *testing.T) {
 	if only == places["a"].Partition || only == places["c"].Partition {
 		t.Fatal("they lie together", places)
 	}
-	all := c.copyAll(c.nodes[0], 3)
+	all := c.backupAll(c.nodes[0], 3)
 	c.stop(0)
 	config := RestoreConfig{
 		Dir: filepath.Join(t.TempDir(), "restored"), Logger: testLogger(), Only: []fsm.PartitionID{only},
-		Backup: opener(map[fsm.PartitionID][]byte{0: all[0], only: all[only]}),
+		Backup: backupOpener(map[fsm.PartitionID][]byte{0: all[0], only: all[only]}),
 	}
 	if err := Restore(t.Context(), config); err != nil {
 		t.Fatal(err)
@@ -176,7 +176,7 @@ func TestRestoreRefuses(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
 	c.startAll()
-	copies := c.copyAll(c.nodes[0], 1)
+	copies := c.backupAll(c.nodes[0], 1)
 	with := func(id fsm.PartitionID, b []byte) map[fsm.PartitionID][]byte {
 		return map[fsm.PartitionID][]byte{0: copies[0], 1: copies[1], id: b}
 	}
@@ -190,7 +190,7 @@ func TestRestoreRefuses(t *testing.T) {
 		"damaged":        with(1, damaged),
 	} {
 		dir := filepath.Join(t.TempDir(), "restored")
-		if err := Restore(t.Context(), RestoreConfig{Dir: dir, Backup: opener(copies), Logger: testLogger()}); err == nil {
+		if err := Restore(t.Context(), RestoreConfig{Dir: dir, Backup: backupOpener(copies), Logger: testLogger()}); err == nil {
 			t.Errorf("%s: restored", name)
 		}
 		config := c.configs[0]
@@ -199,7 +199,7 @@ func TestRestoreRefuses(t *testing.T) {
 			t.Errorf("%s: what is left can be started", name)
 			_ = node.Close(t.Context())
 		}
-		if err := Restore(t.Context(), RestoreConfig{Dir: dir, Backup: opener(copies), Logger: testLogger()}); err == nil || !strings.Contains(err.Error(), "not empty") {
+		if err := Restore(t.Context(), RestoreConfig{Dir: dir, Backup: backupOpener(copies), Logger: testLogger()}); err == nil || !strings.Contains(err.Error(), "not empty") {
 			t.Errorf("%s: restored over it: %v", name, err)
 		}
 	}
@@ -235,14 +235,14 @@ func TestBackupLimits(t *testing.T) {
 	}
 	cancel()
 	running.Wait()
-	eventually(t, "there is room again", func() bool { return node.backups.Load() == 0 })
+	eventually(t, "there is room again", func() bool { return node.backupsRunning.Load() == 0 })
 	if err := node.router.Backup(t.Context(), 1, &b); err != nil {
 		t.Error(err)
 	}
 }
 
 // A member that is away shows as one that gave no answer, and soon.
-func TestVerifyWithoutOne(t *testing.T) {
+func TestVerifyReportsAbsentMember(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
@@ -252,7 +252,7 @@ func TestVerifyWithoutOne(t *testing.T) {
 			return err == nil && v.Equal() && len(v.Replicas) == 3
 		})
 	}
-	if err := insist(t, func() error { return second(c.nodes[0].router.Verify(t.Context(), 2)) }); !errors.Is(err, fsm.EntityNotFound) {
+	if err := retryUntilLed(t, func() error { return second(c.nodes[0].router.Verify(t.Context(), 2)) }); !errors.Is(err, fsm.EntityNotFound) {
 		t.Error(err)
 	}
 	gone := c.nodes[2].self

@@ -14,25 +14,25 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// founderWorld is members without raft that try to found, with links that can be cut.
-type founderWorld struct {
-	mu       sync.Mutex
-	founders map[fsm.MemberID]*founder
-	sees     func(from, to fsm.MemberID) bool
+// bootstrapNetwork is members without raft that try to found, with links that can be cut.
+type bootstrapNetwork struct {
+	mu      sync.Mutex
+	members map[fsm.MemberID]*bootstrapper
+	sees    func(from, to fsm.MemberID) bool
 }
 
-func newFounderWorld(t *testing.T, expect, members int) *founderWorld {
+func newBootstrapNetwork(t *testing.T, expect, members int) *bootstrapNetwork {
 	t.Helper()
-	w := &founderWorld{founders: map[fsm.MemberID]*founder{}, sees: func(_, _ fsm.MemberID) bool { return true }}
+	w := &bootstrapNetwork{members: map[fsm.MemberID]*bootstrapper{}, sees: func(_, _ fsm.MemberID) bool { return true }}
 	for i := range members {
-		dir, err := openFolder(t.TempDir())
+		dir, err := openDataDir(t.TempDir())
 		if err != nil {
 			t.Fatal(err)
 		}
 		t.Cleanup(func() { _ = dir.close() })
 		id := fsm.MemberID(fmt.Sprintf("%c", 'A'+i))
-		w.founders[id] = &founder{
-			self: id, expect: expect, folder: dir, log: testLogger(),
+		w.members[id] = &bootstrapper{
+			self: id, expect: expect, dataDir: dir, log: testLogger(),
 			alive: func() []fsm.MemberID { return w.seen(id) },
 			query: func(_ context.Context, to fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
 				return w.query(id, to, kind, arguments)
@@ -42,10 +42,10 @@ func newFounderWorld(t *testing.T, expect, members int) *founderWorld {
 	return w
 }
 
-func (w *founderWorld) seen(by fsm.MemberID) (alive []fsm.MemberID) {
+func (w *bootstrapNetwork) seen(by fsm.MemberID) (alive []fsm.MemberID) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for id := range w.founders {
+	for id := range w.members {
 		if id == by || w.sees(by, id) {
 			alive = append(alive, id)
 		}
@@ -53,9 +53,9 @@ func (w *founderWorld) seen(by fsm.MemberID) (alive []fsm.MemberID) {
 	return alive
 }
 
-func (w *founderWorld) query(from, to fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
+func (w *bootstrapNetwork) query(from, to fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
 	w.mu.Lock()
-	f, sees := w.founders[to], w.sees(from, to)
+	f, sees := w.members[to], w.sees(from, to)
 	w.mu.Unlock()
 	if f == nil || !sees {
 		return queryReply{}, errors.New("unreachable")
@@ -63,90 +63,90 @@ func (w *founderWorld) query(from, to fsm.MemberID, kind queryKind, arguments []
 	if kind == queryHello {
 		return replyWith(f.hello(), nil), nil
 	}
-	return ask(arguments, f.pledge), nil
+	return answerTyped(arguments, f.handlePledge), nil
 }
 
-func TestFoundersAgree(t *testing.T) {
+func TestBootstrapMembersAgree(t *testing.T) {
 	t.Parallel()
-	w := newFounderWorld(t, 3, 3)
+	w := newBootstrapNetwork(t, 3, 3)
 	ctx := t.Context()
 	for _, id := range []fsm.MemberID{"B", "C"} { // not the lowest: they wait
-		if _, ready, _, err := w.founders[id].round(ctx); ready || err != nil {
+		if _, ready, _, err := w.members[id].tryOnce(ctx); ready || err != nil {
 			t.Fatalf("%s: ready %v, %v", id, ready, err)
 		}
 	}
 	want := []fsm.MemberID{"A", "B", "C"}
 	for _, id := range want { // A decides, then the others follow it
-		founders, ready, _, err := w.founders[id].round(ctx)
+		founders, ready, _, err := w.members[id].tryOnce(ctx)
 		if err != nil || !ready || !slices.Equal(founders, want) {
 			t.Fatalf("%s: %v, ready %v, %v", id, founders, ready, err)
 		}
 	}
 	// All of it was made durable before anything was opened.
 	var kept identity
-	f := w.founders["B"].folder
+	f := w.members["B"].dataDir
 	if err := f.load(); err != nil {
 		t.Fatal(err)
 	}
-	if kept = f.id; !kept.Founding || !slices.Equal(kept.Pledge, want) {
+	if kept = f.identity; !kept.Bootstrapping || !slices.Equal(kept.Pledge, want) {
 		t.Fatalf("kept %+v", kept)
 	}
 }
 
-func TestFoundersWaitForEnough(t *testing.T) {
+func TestBootstrapWaitsForExpectedMembers(t *testing.T) {
 	t.Parallel()
-	w := newFounderWorld(t, 3, 2)
+	w := newBootstrapNetwork(t, 3, 2)
 	for _, id := range []fsm.MemberID{"A", "B"} {
-		if _, ready, _, err := w.founders[id].round(t.Context()); ready || err != nil {
+		if _, ready, _, err := w.members[id].tryOnce(t.Context()); ready || err != nil {
 			t.Fatalf("%s founds with two of three: %v, %v", id, ready, err)
 		}
 	}
 	// Enough by gossip is not enough: each must answer.
-	w = newFounderWorld(t, 3, 3)
-	w.founders["C"].query = nil
-	answer := w.founders["A"].query
-	w.founders["A"].query = func(ctx context.Context, to fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
+	w = newBootstrapNetwork(t, 3, 3)
+	w.members["C"].query = nil
+	answer := w.members["A"].query
+	w.members["A"].query = func(ctx context.Context, to fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
 		if to == "C" {
 			return queryReply{}, errors.New("unreachable")
 		}
 		return answer(ctx, to, kind, arguments)
 	}
-	if _, ready, _, err := w.founders["A"].round(t.Context()); ready || err != nil {
+	if _, ready, _, err := w.members["A"].tryOnce(t.Context()); ready || err != nil {
 		t.Fatalf("founds with a member that does not answer: %v, %v", ready, err)
 	}
 }
 
-func TestJoinsWhereDataIs(t *testing.T) {
+func TestMemberJoinsClusterThatHasData(t *testing.T) {
 	t.Parallel()
-	w := newFounderWorld(t, 2, 3)
-	w.founders["C"].holds = true
-	w.founders["C"].folder.id.Cluster = "X"
+	w := newBootstrapNetwork(t, 2, 3)
+	w.members["C"].hasData = true
+	w.members["C"].dataDir.identity.Cluster = "X"
 	for _, id := range []fsm.MemberID{"A", "B"} {
-		founders, ready, _, err := w.founders[id].round(t.Context())
+		founders, ready, _, err := w.members[id].tryOnce(t.Context())
 		if err != nil || !ready || founders != nil {
 			t.Fatalf("%s: founds %v, ready %v, %v", id, founders, ready, err)
 		}
 	}
-	if said, err := w.founders["A"].pledge(pledgeQuery{Founders: []fsm.MemberID{"0", "A"}}); said || err != nil {
+	if said, err := w.members["A"].handlePledge(pledgeQuery{InitialMembers: []fsm.MemberID{"0", "A"}}); said || err != nil {
 		t.Fatalf("a member that holds data promised: %v, %v", said, err)
 	}
 	// Two clusters in sight: neither is joined.
-	w = newFounderWorld(t, 2, 3)
+	w = newBootstrapNetwork(t, 2, 3)
 	for id, cluster := range map[fsm.MemberID]string{"B": "X", "C": "Y"} {
-		w.founders[id].holds, w.founders[id].folder.id.Cluster = true, cluster
+		w.members[id].hasData, w.members[id].dataDir.identity.Cluster = true, cluster
 	}
-	if _, ready, _, err := w.founders["A"].round(t.Context()); ready || err != nil {
+	if _, ready, _, err := w.members["A"].tryOnce(t.Context()); ready || err != nil {
 		t.Fatalf("joined one of two clusters: %v, %v", ready, err)
 	}
 }
 
-func TestPledgeBindsAndIsReleased(t *testing.T) {
+func TestPledgeBindsUntilReleased(t *testing.T) {
 	t.Parallel()
-	w := newFounderWorld(t, 3, 4)
-	c := w.founders["C"]
+	w := newBootstrapNetwork(t, 3, 4)
+	c := w.members["C"]
 	abc, bcd := []fsm.MemberID{"A", "B", "C"}, []fsm.MemberID{"B", "C", "D"}
 	promise := func(members []fsm.MemberID) bool {
-		said, err := c.pledge(pledgeQuery{Founders: members})
+		said, err := c.handlePledge(pledgeQuery{InitialMembers: members})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -157,47 +157,47 @@ func TestPledgeBindsAndIsReleased(t *testing.T) {
 		t.Fatal("a promise binds to its founders, and to no others")
 	}
 	// B is trying just that: C stays bound, also over a restart.
-	w.founders["B"].candidate = bcd
-	if err := c.folder.load(); err != nil {
+	w.members["B"].proposed = bcd
+	if err := c.dataDir.load(); err != nil {
 		t.Fatal(err)
 	}
-	if _, _, _, err := c.round(t.Context()); err != nil || promise(abc) {
+	if _, _, _, err := c.tryOnce(t.Context()); err != nil || promise(abc) {
 		t.Fatalf("the promise was forgotten: %v", err)
 	}
 	// B tries something else: C is free.
-	w.founders["B"].candidate = nil
-	if _, _, _, err := c.round(t.Context()); err != nil || !promise(abc) {
+	w.members["B"].proposed = nil
+	if _, _, _, err := c.tryOnce(t.Context()); err != nil || !promise(abc) {
 		t.Fatalf("the promise was kept for ever: %v", err)
 	}
 	for _, wrong := range [][]fsm.MemberID{{"A", "B"}, {"C", "D"}, {"A", "B", "C", "D", "E", "F"}} {
-		if _, err := c.pledge(pledgeQuery{Founders: wrong}); !errors.Is(err, fsm.InvalidArgument) {
+		if _, err := c.handlePledge(pledgeQuery{InitialMembers: wrong}); !errors.Is(err, fsm.InvalidArgument) {
 			t.Errorf("promised %v: %v", wrong, err)
 		}
 	}
 }
 
-// TestFoundingsShareNoMember lets six members that expect three go round with links that
+// TestDecidedBootstrapsShareNoMember lets six members that expect three go round with links that
 // come and go at random. Whatever happens, two decided foundings share no member, and
 // once the links are whole everybody ends in one of them.
-func TestFoundingsShareNoMember(t *testing.T) {
+func TestDecidedBootstrapsShareNoMember(t *testing.T) {
 	t.Parallel()
 	const histories, atATime = 200, 8 // they wait for disks
 	var playing sync.WaitGroup
 	for first := range uint64(atATime) {
 		playing.Go(func() {
 			for seed := first; seed < histories && !t.Failed(); seed += atATime {
-				playFoundings(t, seed)
+				runRandomBootstraps(t, seed)
 			}
 		})
 	}
 	playing.Wait()
 }
 
-// playFoundings plays one history.
-func playFoundings(t *testing.T, seed uint64) {
+// runRandomBootstraps plays one history.
+func runRandomBootstraps(t *testing.T, seed uint64) {
 	t.Helper()
 	random := rand.New(rand.NewPCG(seed, 1))
-	w := newFounderWorld(t, 3, 6)
+	w := newBootstrapNetwork(t, 3, 6)
 	ids := []fsm.MemberID{"A", "B", "C", "D", "E", "F"}
 	cut := map[[2]fsm.MemberID]bool{}
 	w.sees = func(from, to fsm.MemberID) bool { return !cut[[2]fsm.MemberID{from, to}] }
@@ -216,7 +216,7 @@ func playFoundings(t *testing.T, seed uint64) {
 		if ended[id] {
 			continue
 		}
-		founders, ready, _, err := w.founders[id].round(t.Context())
+		founders, ready, _, err := w.members[id].tryOnce(t.Context())
 		if err != nil {
 			t.Error(err)
 			return
@@ -240,16 +240,16 @@ func playFoundings(t *testing.T, seed uint64) {
 	}
 }
 
-func TestFounderRunEnds(t *testing.T) {
+func TestBootstrapRunEnds(t *testing.T) {
 	t.Parallel()
-	w := newFounderWorld(t, 3, 1)
+	w := newBootstrapNetwork(t, 3, 1)
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
-	if _, err := w.founders["A"].run(ctx, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := w.members["A"].run(ctx, time.Millisecond); !errors.Is(err, context.DeadlineExceeded) {
 		t.Fatalf("ended with %v", err)
 	}
-	w = newFounderWorld(t, 1, 1)
-	founders, err := w.founders["A"].run(t.Context(), time.Millisecond)
+	w = newBootstrapNetwork(t, 1, 1)
+	founders, err := w.members["A"].run(t.Context(), time.Millisecond)
 	if err != nil || !slices.Equal(founders, []fsm.MemberID{"A"}) {
 		t.Fatalf("alone: %v, %v", founders, err)
 	}

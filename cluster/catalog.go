@@ -18,12 +18,12 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// catalogNumber is the number of every replica of the catalog: a member whose disk was
+// catalogReplicaNumber is the number of every replica of the catalog: a member whose disk was
 // wiped has another member id, so the number need not tell them apart.
-const catalogNumber = 1
+const catalogReplicaNumber = 1
 
-// openRetry is how long a replica that could not be opened is left alone.
-const openRetry = 5 * time.Second
+// openRetryInterval is how long a replica that could not be opened is left alone.
+const openRetryInterval = 5 * time.Second
 
 // replicaID names a replica in raft, for ever.
 func replicaID(member fsm.MemberID, number uint32) string {
@@ -33,18 +33,18 @@ func replicaID(member fsm.MemberID, number uint32) string {
 // catalogLoop opens this member's replica of the catalog, finding or founding a cluster
 // first if need be, and from then on the replicas that the catalog gives this member.
 func (n *Node) catalogLoop(ctx context.Context) {
-	founders, err := n.foundersOfCatalog(ctx)
+	initial, err := n.catalogInitialMembers(ctx)
 	if err == nil {
-		n.openKnown(ctx)
-		voters := make([]partition.Voter, len(founders))
-		for i, member := range founders {
-			voters[i] = partition.Voter{Replica: replicaID(member, catalogNumber), Member: member}
+		n.openExisting(ctx)
+		voters := make([]partition.Voter, len(initial))
+		for i, member := range initial {
+			voters[i] = partition.Voter{Replica: replicaID(member, catalogReplicaNumber), Member: member}
 		}
-		err = n.openReplica(ctx, fsm.CatalogPartition, catalogNumber, voters)
+		err = n.openReplica(ctx, fsm.CatalogPartition, catalogReplicaNumber, voters)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
-			n.fail(err)
+			n.failStart(err)
 		}
 		return
 	}
@@ -55,21 +55,21 @@ func (n *Node) catalogLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-timer.C: // what could not be opened is tried again
-			timer.Reset(min(openRetry, 10*n.config.Timing.Reconcile))
-		case <-n.applied:
+			timer.Reset(min(openRetryInterval, 10*n.config.Timing.Reconcile))
+		case <-n.catalogApplied:
 		}
 		n.followCatalog(ctx)
 	}
 }
 
-// foundersOfCatalog says how to open the catalog: with these voters, or, for nil, as it
+// catalogInitialMembers says how to open the catalog: with these voters, or, for nil, as it
 // is on disk or empty.
-func (n *Node) foundersOfCatalog(ctx context.Context) ([]fsm.MemberID, error) {
-	if !n.founder.holds {
-		return n.founder.run(ctx, n.config.Timing.Bootstrap)
+func (n *Node) catalogInitialMembers(ctx context.Context) ([]fsm.MemberID, error) {
+	if !n.bootstrapper.hasData {
+		return n.bootstrapper.run(ctx, n.config.Timing.Bootstrap)
 	}
-	if n.folder.id.Founding {
-		return n.folder.id.Pledge, nil // the founding was decided, perhaps not carried out
+	if n.dataDir.identity.Bootstrapping {
+		return n.dataDir.identity.Pledge, nil // the founding was decided, perhaps not carried out
 	}
 	return nil, nil
 }
@@ -86,46 +86,46 @@ func (n *Node) followCatalog(ctx context.Context) {
 	var level uint32
 	group.View(func(m partition.Machine) {
 		cluster, placed, members = catalogOf(m).ClusterID(), catalogOf(m).Partitions(), catalogOf(m).Members()
-		level = catalogOf(m).Level()
+		level = catalogOf(m).FormatLevel()
 	})
 	if cluster == "" {
 		return
 	}
 	if ours := n.clusterID(); ours != "" && ours != cluster {
-		n.fail(fmt.Errorf("the data belongs to cluster %s and the catalog to %s", ours, cluster))
+		n.failStart(fmt.Errorf("the data belongs to cluster %s and the catalog to %s", ours, cluster))
 		return
 	}
-	if err := n.founder.settled(cluster); err != nil {
+	if err := n.bootstrapper.recordCluster(cluster); err != nil {
 		n.log.ErrorContext(ctx, "record the cluster", "error", err)
 	}
-	if !n.follows(ctx, level) {
+	if !n.adoptLevel(ctx, level) {
 		return
 	}
-	n.raiseMachines(ctx)
+	n.raisePartitionLevels(ctx)
 	n.gossip.SetCluster(cluster)
 	known := n.members.Swap(&members)
 	// Last, for who is ready knows the cluster: a member without replicas is ready now.
-	before := n.placed.Swap(&placed)
+	before := n.partitions.Swap(&placed)
 	if before == nil {
 		n.log.InfoContext(ctx, "catalog is loaded", "cluster", cluster, "partitions", len(placed))
-	} else if !slices.EqualFunc(*before, placed, samePlace) || !slices.Equal(*known, members) {
-		notify.WakeUp(n.wake)
+	} else if !slices.EqualFunc(*before, placed, samePlacement) || !slices.Equal(*known, members) {
+		notify.WakeUp(n.reconcileNow)
 	}
-	n.openPlaced(ctx, placed)
+	n.openAssigned(ctx, placed)
 	n.retire(placed)
-	if n.memberOf(n.self).Removed && len(n.retired(placed)) == 0 {
-		n.expel(ctx)
+	if n.memberRecord(n.self).Removed && len(n.retiredReplicas(placed)) == 0 {
+		n.markRemoved(ctx)
 	}
 	n.changed.Notify()
 }
 
-// samePlace says whether a partition lies, and shall lie, where it did.
-func samePlace(a, b fsm.Partition) bool {
+// samePlacement says whether a partition lies, and shall lie, where it did.
+func samePlacement(a, b fsm.Partition) bool {
 	return a.Paused == b.Paused && slices.Equal(a.Replicas, b.Replicas) && slices.Equal(a.Target, b.Target) && (a.Target == nil) == (b.Target == nil)
 }
 
-// memberOf is what our replica of the catalog knows of a member.
-func (n *Node) memberOf(id fsm.MemberID) fsm.Member {
+// memberRecord is what our replica of the catalog knows of a member.
+func (n *Node) memberRecord(id fsm.MemberID) fsm.Member {
 	if all := n.members.Load(); all != nil {
 		if at := slices.IndexFunc(*all, func(m fsm.Member) bool { return m.ID == id }); at >= 0 {
 			return (*all)[at]
@@ -134,15 +134,15 @@ func (n *Node) memberOf(id fsm.MemberID) fsm.Member {
 	return fsm.Member{ID: id}
 }
 
-// openPlaced opens the replicas that the catalog gives this member and that are not
+// openAssigned opens the replicas that the catalog gives this member and that are not
 // open yet. A group that has never had a leader is formed with the voters of the record.
 // A replica that is to come to this member opens empty and is filled by its leader.
-func (n *Node) openPlaced(ctx context.Context, placed []fsm.Partition) {
+func (n *Node) openAssigned(ctx context.Context, placed []fsm.Partition) {
 	var opening sync.WaitGroup
 	defer opening.Wait()
-	places := make(chan struct{}, openAtATime)
+	slots := make(chan struct{}, concurrentOpensMax)
 	newest := func() []fsm.Partition { // asked once, if at all
-		all, err := n.router.placement(ctx, 0)
+		all, err := n.router.placementFromLeader(ctx, 0)
 		if err != nil {
 			n.log.InfoContext(ctx, "new replicas wait for the leader of the catalog", "error", err)
 		}
@@ -151,11 +151,11 @@ func (n *Node) openPlaced(ctx context.Context, placed []fsm.Partition) {
 	var confirmed []fsm.Partition
 	for i := range placed {
 		part := &placed[i]
-		own, ours := ownIn(part, n.self)
-		if !ours || ctx.Err() != nil || !n.lacks(ctx, part, own) {
+		own, ours := findReplica(part, n.self)
+		if !ours || ctx.Err() != nil || !n.mustOpen(ctx, part, own) {
 			continue
 		}
-		if !n.folder.holds(part.ID, own.Number) {
+		if !n.dataDir.hasReplica(part.ID, own.Number) {
 			// A record of yesterday may name a replica that has been removed since. Were it made
 			// again, empty, it could vote for what its former self knew to be wrong.
 			if confirmed == nil {
@@ -164,7 +164,7 @@ func (n *Node) openPlaced(ctx context.Context, placed []fsm.Partition) {
 			if int(part.ID) > len(confirmed) {
 				continue // tried again
 			}
-			if now, still := ownIn(&confirmed[part.ID-1], n.self); !still || now != own {
+			if now, still := findReplica(&confirmed[part.ID-1], n.self); !still || now != own {
 				continue
 			}
 			part = &confirmed[part.ID-1]
@@ -175,9 +175,9 @@ func (n *Node) openPlaced(ctx context.Context, placed []fsm.Partition) {
 				voters = append(voters, partition.Voter{Replica: replicaID(r.Member, r.Number), Member: r.Member})
 			}
 		}
-		places <- struct{}{}
+		slots <- struct{}{}
 		opening.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			if err := n.openReplica(ctx, part.ID, own.Number, voters); err != nil && ctx.Err() == nil {
 				n.log.ErrorContext(ctx, "open replica", "partition", part.ID, "error", err)
 			}
@@ -185,8 +185,8 @@ func (n *Node) openPlaced(ctx context.Context, placed []fsm.Partition) {
 	}
 }
 
-// ownIn is the replica of a partition that a member holds, or is to hold.
-func ownIn(part *fsm.Partition, member fsm.MemberID) (fsm.Replica, bool) {
+// findReplica is the replica of a partition that a member holds, or is to hold.
+func findReplica(part *fsm.Partition, member fsm.MemberID) (fsm.Replica, bool) {
 	for _, replica := range slices.Concat(part.Replicas, part.Target) {
 		if replica.Member == member {
 			return replica, true
@@ -195,15 +195,15 @@ func ownIn(part *fsm.Partition, member fsm.MemberID) (fsm.Replica, bool) {
 	return fsm.Replica{}, false
 }
 
-// lacks says whether a replica must be opened. One that was opened before the catalog
+// mustOpen says whether a replica must be opened. One that was opened before the catalog
 // was known, and turns out to hold nothing of a group that was never formed, is
 // closed to be opened with its voters. While a former replica is open the new one waits.
-func (n *Node) lacks(ctx context.Context, part *fsm.Partition, own fsm.Replica) bool {
+func (n *Node) mustOpen(ctx context.Context, part *fsm.Partition, own fsm.Replica) bool {
 	group := (*n.groups.Load())[part.ID]
 	if group == nil {
 		return true
 	}
-	if part.Formed || len(group.Status().Voters) > 0 || n.numberOf(part.ID) != own.Number {
+	if part.Formed || len(group.Status().Voters) > 0 || n.replicaNumber(part.ID) != own.Number {
 		return false
 	}
 	n.setGroup(part.ID, 0, nil)
@@ -214,17 +214,17 @@ func (n *Node) lacks(ctx context.Context, part *fsm.Partition, own fsm.Replica) 
 	return true
 }
 
-// openKnown opens the replicas whose folders are there, without waiting for the
+// openExisting opens the replicas whose folders are there, without waiting for the
 // catalog: after a restart of all members the groups then find their leaders while the
 // catalog finds its own.
-func (n *Node) openKnown(ctx context.Context) {
-	all, err := n.folders()
+func (n *Node) openExisting(ctx context.Context) {
+	all, err := n.localReplicas()
 	if err != nil {
 		n.log.ErrorContext(ctx, "open known replicas", "error", err)
 		return
 	}
 	var opening sync.WaitGroup
-	places := make(chan struct{}, openAtATime)
+	slots := make(chan struct{}, concurrentOpensMax)
 	for len(all) > 0 {
 		same := 1 // of one partition: one after the other, a former one may have to go first
 		for same < len(all) && all[same].id == all[0].id {
@@ -232,9 +232,9 @@ func (n *Node) openKnown(ctx context.Context) {
 		}
 		some := all[:same]
 		all = all[same:]
-		places <- struct{}{}
+		slots <- struct{}{}
 		opening.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			for _, r := range some {
 				err := n.openReplica(ctx, r.id, r.number, nil)
 				if err != nil && ctx.Err() == nil && !errors.Is(err, partition.ErrDropped) {
@@ -256,7 +256,7 @@ func parseReplicaFolder(name string) (id fsm.PartitionID, number uint32, ok bool
 
 // openReplica opens one replica and makes it known.
 func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint32, voters []partition.Voter) error {
-	path := n.folder.replicaPath(id, number)
+	path := n.dataDir.replicaPath(id, number)
 	if (*n.groups.Load())[id] != nil {
 		return fmt.Errorf("open replica %d.%d: another one of the group is open", id, number)
 	}
@@ -265,20 +265,20 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 	}
 	config := partition.Config{
 		ID: id, Replica: replicaID(n.self, number), Member: n.self, Dir: path,
-		Log: n.store, Machine: newMachine(id), Bootstrap: voters,
+		Log: n.raftLog, Machine: newMachine(id), Bootstrap: voters,
 		Dial: func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (net.Conn, error) {
 			return n.peers.Dial(ctx, peer.RaftStream, member, id)
 		},
-		Now:    n.config.Now,
-		Led:    func(leads bool) { n.led(id, leads) },
-		Effect: func(e fsm.Effect) { n.effect(id, e) },
-		Logger: n.log, Slow: n.config.Slow, SlowAfter: n.config.SlowAfter,
-		Timing: n.config.Timing.Raft,
-		Sizes:  n.config.Sizes,
-		Free:   n.config.Free,
+		Now:               n.config.Now,
+		LeadershipChanged: func(leads bool) { n.leadershipChanged(id, leads) },
+		Effect:            func(e fsm.Effect) { n.handleEffect(id, e) },
+		Logger:            n.log, SlowLogger: n.config.Slow, SlowAfter: n.config.SlowAfter,
+		Timing:      n.config.Timing.Raft,
+		Sizes:       n.config.Sizes,
+		MeasureDisk: n.config.Free,
 	}
 	if id == fsm.CatalogPartition {
-		config.Applied = func() { notify.WakeUp(n.applied) }
+		config.Applied = func() { notify.WakeUp(n.catalogApplied) }
 	}
 	group, err := partition.Open(ctx, config)
 	if err != nil {
@@ -286,7 +286,7 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 	}
 	n.setGroup(id, number, group)
 	if id == fsm.CatalogPartition {
-		notify.WakeUp(n.applied) // it may have come from a snapshot
+		notify.WakeUp(n.catalogApplied) // it may have come from a snapshot
 	}
 	return nil
 }
@@ -301,37 +301,37 @@ func (n *Node) setGroup(id fsm.PartitionID, number uint32, group *partition.Grou
 	}
 	if group == nil {
 		delete(groups, id)
-		delete(n.numbers, id)
+		delete(n.replicaNumbers, id)
 	} else {
 		groups[id] = group
-		n.numbers[id] = number
+		n.replicaNumbers[id] = number
 	}
 	n.groups.Store(&groups)
 	n.changed.Notify()
 }
 
-// numberOf is the number of our open replica of a partition, 0 when there is none.
-func (n *Node) numberOf(id fsm.PartitionID) uint32 {
+// replicaNumber is the number of our open replica of a partition, 0 when there is none.
+func (n *Node) replicaNumber(id fsm.PartitionID) uint32 {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	return n.numbers[id]
+	return n.replicaNumbers[id]
 }
 
 // replicaName is the name in raft of our open replica of a partition, "" when there is none.
 func (n *Node) replicaName(id fsm.PartitionID) string {
-	if number := n.numberOf(id); number != 0 {
+	if number := n.replicaNumber(id); number != 0 {
 		return replicaID(n.self, number)
 	}
 	return ""
 }
 
-// led is called by a group that has gained or lost leadership.
-func (n *Node) led(id fsm.PartitionID, leads bool) {
+// leadershipChanged is called by a group that has gained or lost leadership.
+func (n *Node) leadershipChanged(id fsm.PartitionID, leads bool) {
 	n.changed.Notify()
-	n.router.led(id)
-	n.carrier.lead(id, leads)
+	n.router.leaderChanged(id)
+	n.forwarder.leaderChanged(id, leads)
 	if leads {
-		notify.WakeUp(n.wake)
-		notify.WakeUp(n.applied) // its machine may not have the level of the cluster yet
+		notify.WakeUp(n.reconcileNow)
+		notify.WakeUp(n.catalogApplied) // its machine may not have the level of the cluster yet
 	}
 }

@@ -35,7 +35,7 @@ func ClearRemoved(dir string) (cleared bool, err error) {
 	if err != nil {
 		return false, fmt.Errorf("clear %s: %w", dir, err)
 	}
-	f := &folder{dir: dir, lock: lock}
+	f := &dataDir{dir: dir, lock: lock}
 	defer func() { err = errors.Join(err, f.close()) }()
 	if !errors.Is(f.load(), ErrRemoved) {
 		return false, nil

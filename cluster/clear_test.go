@@ -26,11 +26,11 @@ func TestClearRemoved(t *testing.T) {
 	if _, err := WasRemoved(dir); err == nil {
 		t.Error("a folder that is not there")
 	}
-	f, err := openFolder(dir)
+	f, err := openDataDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	former := f.id.Member
+	former := f.identity.Member
 	if err := writeFileSync(f.logPath(), []byte("log")); err != nil {
 		t.Fatal(err)
 	}
@@ -45,10 +45,10 @@ func TestClearRemoved(t *testing.T) {
 	}
 	clear(false) // it is a member
 	was(false)
-	if !f.holds(1, 1) {
+	if !f.hasReplica(1, 1) {
 		t.Fatal("the data of a member is gone")
 	}
-	if err := f.change(func(id *identity) { id.Removed = true }); err != nil {
+	if err := f.update(func(id *identity) { id.Removed = true }); err != nil {
 		t.Fatal(err)
 	}
 	was(true)
@@ -57,11 +57,11 @@ func TestClearRemoved(t *testing.T) {
 	}
 	clear(true)
 	clear(false)
-	f, err = openFolder(dir)
+	f, err = openDataDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if f.id.Member == former || f.holds(1, 1) {
+	if f.identity.Member == former || f.hasReplica(1, 1) {
 		t.Error("something is left")
 	}
 	if err := f.close(); err != nil {

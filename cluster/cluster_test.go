@@ -198,18 +198,18 @@ func (c *testCluster) kill(i int) {
 // abandon cuts a member off from the others before it is closed.
 func (n *Node) abandon() {
 	n.peers.Close()
-	n.once.Do(func() {}) // Close has nothing to hand over
+	n.closeOnce.Do(func() {}) // Close has nothing to hand over
 	n.mu.Lock()
 	n.closing = true
 	n.mu.Unlock()
 	n.stop()
-	n.forward.close()
+	n.peerClient.close()
 	_ = n.closeGroups(context.Background())
 	n.router.close()
 	n.gossip.Abort()
 	n.tasks.Wait()
-	_ = n.store.Close()
-	_ = n.folder.close()
+	_ = n.raftLog.Close()
+	_ = n.dataDir.close()
 }
 
 func (c *testCluster) index(id fsm.MemberID) int {
@@ -227,8 +227,8 @@ func (c *testCluster) leader(id fsm.PartitionID) (leader int) {
 			if node == nil {
 				continue
 			}
-			if group := node.local(id); group != nil {
-				if status := group.Status(); status.Leads && status.Term > term {
+			if group := node.localReplica(id); group != nil {
+				if status := group.Status(); status.IsLeader && status.Term > term {
 					leader, term = i, status.Term
 				}
 			}
@@ -248,9 +248,9 @@ func eventually(t *testing.T, what string, holds func() bool) {
 	kit.Eventually(t, what, holds)
 }
 
-// insist asks again for as long as the answer is that nobody leads, which is that nothing was done. What
+// retryUntilLed asks again for as long as the answer is that nobody leads, which is that nothing was done. What
 // operators ask for gives up after two seconds; an election on a busy machine takes longer.
-func insist(t *testing.T, ask func() error) (err error) {
+func retryUntilLed(t *testing.T, ask func() error) (err error) {
 	t.Helper()
 	eventually(t, "somebody leads who answers", func() bool {
 		err = ask()
@@ -262,16 +262,16 @@ func insist(t *testing.T, ask func() error) (err error) {
 // Locks last for longer than any test, so that none is lost because a test was slow.
 var testSettings = fsm.EntitySettings{LockDuration: 300_000, MaxDeliveryCount: 5, MaxMessageBytes: 1 << 20}
 
-func createQueue(t *testing.T, node *Node, name string) fsm.Place {
+func createQueue(t *testing.T, node *Node, name string) fsm.EntityRef {
 	t.Helper()
 	entity, err := node.Router().In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.QueueEntity, name, testSettings, nil, nil)
 	if err != nil {
 		t.Fatalf("create queue: %v", err)
 	}
-	return fsm.Place{Entity: entity}
+	return fsm.EntityRef{Entity: entity}
 }
 
-func resolve(t *testing.T, node *Node, path string) fsm.Place {
+func resolve(t *testing.T, node *Node, path string) fsm.EntityRef {
 	t.Helper()
 	place, err := node.Router().In(fsm.DefaultNamespace).Resolve(t.Context(), path)
 	if err != nil {
@@ -280,7 +280,7 @@ func resolve(t *testing.T, node *Node, path string) fsm.Place {
 	return place
 }
 
-func sendMessage(t *testing.T, node *Node, at fsm.Place, payload string) {
+func sendMessage(t *testing.T, node *Node, at fsm.EntityRef, payload string) {
 	t.Helper()
 	done := make(chan fsm.Code, 1)
 	node.Router().Send(at, []fsm.Message{{ID: payload, Payload: []byte(payload)}}, func(c fsm.Code) { done <- c })
@@ -289,25 +289,25 @@ func sendMessage(t *testing.T, node *Node, at fsm.Place, payload string) {
 	}
 }
 
-type locked struct {
+type lockedMessages struct {
 	code       fsm.Code
 	deliveries []fsm.Delivery
 }
 
-func lockMessages(r *Receiver, most int, wait time.Duration) locked {
-	done := make(chan locked, 1)
-	r.Lock(most, 1<<20, wait, func(c fsm.Code, d []fsm.Delivery) { done <- locked{c, d} })
+func lockMessages(r *Receiver, most int, wait time.Duration) lockedMessages {
+	done := make(chan lockedMessages, 1)
+	r.Lock(most, 1<<20, wait, func(c fsm.Code, d []fsm.Delivery) { done <- lockedMessages{c, d} })
 	return <-done
 }
 
-func settleMessage(t *testing.T, node *Node, at fsm.Place, id fsm.LockID, verb fsm.Verb) fsm.Code {
+func settleMessage(t *testing.T, node *Node, at fsm.EntityRef, id fsm.LockID, verb fsm.Verb) fsm.Code {
 	t.Helper()
 	done := make(chan []fsm.Code, 1)
 	node.Router().Settle(at, []fsm.Settlement{{Lock: id, Verb: verb}}, func(c []fsm.Code) { done <- c })
 	return (<-done)[0]
 }
 
-func countMessages(t *testing.T, node *Node, at fsm.Place) fsm.Counts {
+func countMessages(t *testing.T, node *Node, at fsm.EntityRef) fsm.Counts {
 	t.Helper()
 	counts, err := node.Router().Counts(t.Context(), []fsm.Entity{at.Entity})
 	if err != nil {

@@ -19,16 +19,16 @@ type checkpointsQuery struct {
 	Majority  *partition.Checkpoint `json:"Majority"`
 }
 
-// compared is what the compare loop remembers of a group that is led here.
-type compared struct {
-	agreed uint64 // all replicas were equal at this checkpoint, and looked at
-	told   uint64 // the difference at it was logged
+// compareState is what the compare loop remembers of a group that is led here.
+type compareState struct {
+	agreedIndex uint64 // all replicas were equal at this checkpoint, and looked at
+	loggedIndex uint64 // the difference at it was logged
 }
 
 // compareLoop compares the replicas of all groups that are led here, over and over, and has
 // those stop that differ from a majority of the voters.
 func (n *Node) compareLoop(ctx context.Context) {
-	of := make(map[fsm.PartitionID]*compared)
+	of := make(map[fsm.PartitionID]*compareState)
 	ticker := time.NewTicker(n.config.Timing.Compare)
 	defer ticker.Stop()
 	for {
@@ -38,12 +38,12 @@ func (n *Node) compareLoop(ctx context.Context) {
 		case <-ticker.C:
 		}
 		for id, group := range *n.groups.Load() {
-			if status := group.Status(); !status.Leads {
+			if status := group.Status(); !status.IsLeader {
 				delete(of, id)
 				n.undecided.Delete(id)
 			} else if ctx.Err() == nil {
 				if of[id] == nil {
-					of[id] = &compared{}
+					of[id] = &compareState{}
 				}
 				n.compare(ctx, id, group, &status, of[id])
 			}
@@ -52,26 +52,26 @@ func (n *Node) compareLoop(ctx context.Context) {
 }
 
 // compare looks at the replicas of one group. In an idle group there is nothing new to look at.
-func (n *Node) compare(ctx context.Context, id fsm.PartitionID, group *partition.Group, status *partition.Status, c *compared) {
-	own := after(group.Checkpoints(), c.agreed)
+func (n *Node) compare(ctx context.Context, id fsm.PartitionID, group *partition.Group, status *partition.Status, c *compareState) {
+	own := checkpointsAfter(group.Checkpoints(), c.agreedIndex)
 	if len(own) == 0 {
 		return
 	}
 	newest := own[len(own)-1]
-	all := n.checkpoints(ctx, id, own, status, c.agreed)
+	all := n.checkpoints(ctx, id, own, status, c.agreedIndex)
 	of := make(map[string][]partition.Checkpoint)
 	for _, v := range status.Voters {
 		of[v.Replica] = all[v.Replica]
 	}
-	found := partition.Compare(of, len(status.Voters))
+	found := partition.CompareCheckpoints(of, len(status.Voters))
 	if found.Index != 0 && found.Majority.Index == 0 {
 		n.undecided.Store(id, found.Index)
-		n.tellUndecided(ctx, id, c, of, found.Index)
+		n.logUndecided(ctx, id, c, of, found.Index)
 		return
 	}
 	n.undecided.Delete(id)
 	if found.Index != 0 {
-		n.condemn(ctx, id, group, status, &found)
+		n.haltDiverged(ctx, id, group, status, &found)
 		return
 	}
 	// The voters are equal as far as they answered: who has no vote is measured against them.
@@ -81,19 +81,19 @@ func (n *Node) compare(ctx context.Context, id fsm.PartitionID, group *partition
 		everybody = everybody && slices.Contains(theirs, newest)
 		for _, p := range own {
 			at := func(x partition.Checkpoint) bool { return x.Index == p.Index && x.Version == p.Version }
-			if i := slices.IndexFunc(theirs, at); i >= 0 && theirs[i] != p && held(of, p) > len(status.Voters)/2 {
-				n.condemn(ctx, id, group, status, &partition.Difference{Index: p.Index, Majority: p, Alone: []string{v.Replica}})
+			if i := slices.IndexFunc(theirs, at); i >= 0 && theirs[i] != p && countReplicas(of, p) > len(status.Voters)/2 {
+				n.haltDiverged(ctx, id, group, status, &partition.Difference{Index: p.Index, Majority: p, Outliers: []string{v.Replica}})
 				return
 			}
 		}
 	}
 	if everybody {
-		c.agreed = newest.Index
+		c.agreedIndex = newest.Index
 	}
 }
 
-// held counts the replicas that have a checkpoint.
-func held(of map[string][]partition.Checkpoint, p partition.Checkpoint) (n int) {
+// countReplicas counts the replicas that have a checkpoint.
+func countReplicas(of map[string][]partition.Checkpoint, p partition.Checkpoint) (n int) {
 	for _, list := range of {
 		if slices.Contains(list, p) {
 			n++
@@ -102,8 +102,8 @@ func held(of map[string][]partition.Checkpoint, p partition.Checkpoint) (n int) 
 	return n
 }
 
-// after are the checkpoints behind an index.
-func after(list []partition.Checkpoint, index uint64) []partition.Checkpoint {
+// checkpointsAfter are the checkpoints behind an index.
+func checkpointsAfter(list []partition.Checkpoint, index uint64) []partition.Checkpoint {
 	return slices.DeleteFunc(list, func(p partition.Checkpoint) bool { return p.Index <= index })
 }
 
@@ -132,7 +132,7 @@ type checkpointsReply struct {
 }
 
 func (n *Node) askCheckpoints(ctx context.Context, member fsm.MemberID, q checkpointsQuery) (r checkpointsReply, err error) {
-	ctx, cancel := context.WithTimeout(ctx, askOneMax)
+	ctx, cancel := context.WithTimeout(ctx, memberQueryTimeout)
 	defer cancel()
 	arguments, err := json.Marshal(q)
 	if err != nil {
@@ -152,25 +152,25 @@ func (n *Node) answerCheckpoints(q checkpointsQuery) (checkpointsReply, error) {
 		return checkpointsReply{}, fmt.Errorf("no replica of partition %d is open here: %w", q.Partition, fsm.EntityNotFound)
 	}
 	if q.Majority != nil {
-		if err := group.Condemn(*q.Majority); err != nil {
+		if err := group.HaltDiverged(*q.Majority); err != nil {
 			return checkpointsReply{}, fmt.Errorf("%w: %w", fsm.PreconditionFails, err)
 		}
 	}
-	return checkpointsReply{Replica: n.replicaName(q.Partition), Checkpoints: after(group.Checkpoints(), q.After)}, nil
+	return checkpointsReply{Replica: n.replicaName(q.Partition), Checkpoints: checkpointsAfter(group.Checkpoints(), q.After)}, nil
 }
 
-// condemn has replicas stop that differ from the majority. Our own, should it be one, last.
-func (n *Node) condemn(ctx context.Context, id fsm.PartitionID, group *partition.Group, status *partition.Status, found *partition.Difference) {
+// haltDiverged has replicas stop that differ from the majority. Our own, should it be one, last.
+func (n *Node) haltDiverged(ctx context.Context, id fsm.PartitionID, group *partition.Group, status *partition.Status, found *partition.Difference) {
 	ours := false
 	for _, v := range slices.Concat(status.Voters, status.Nonvoters) {
-		if !slices.Contains(found.Alone, v.Replica) {
+		if !slices.Contains(found.Outliers, v.Replica) {
 			continue
 		}
 		if v.Member == n.self {
 			ours = true
 			continue
 		}
-		if theirs, err := n.statusOf(ctx, v.Member, id); err == nil && theirs.Halted && theirs.Replica == v.Replica {
+		if theirs, err := n.replicaStatus(ctx, v.Member, id); err == nil && theirs.Halted && theirs.Replica == v.Replica {
 			continue // it was told before, and waits to be replaced
 		}
 		_, err := n.askCheckpoints(ctx, v.Member, checkpointsQuery{Partition: id, After: found.Index, Majority: &found.Majority})
@@ -183,18 +183,18 @@ func (n *Node) condemn(ctx context.Context, id fsm.PartitionID, group *partition
 			"partition", id, "peer", v.Member, "replica", v.Replica, "index", found.Index)
 	}
 	if ours {
-		if err := group.Condemn(found.Majority); err != nil {
+		if err := group.HaltDiverged(found.Majority); err != nil {
 			n.log.WarnContext(ctx, "stop our own replica, which differs from the majority", "partition", id, "index", found.Index, "error", err)
 		}
 	}
 }
 
-// tellUndecided says once that replicas differ and nobody can tell who is right.
-func (n *Node) tellUndecided(ctx context.Context, id fsm.PartitionID, c *compared, of map[string][]partition.Checkpoint, index uint64) {
-	if c.told == index {
+// logUndecided says once that replicas differ and nobody can tell who is right.
+func (n *Node) logUndecided(ctx context.Context, id fsm.PartitionID, c *compareState, of map[string][]partition.Checkpoint, index uint64) {
+	if c.loggedIndex == index {
 		return
 	}
-	c.told = index
+	c.loggedIndex = index
 	var digests []string
 	for replica, list := range of {
 		for _, p := range list {

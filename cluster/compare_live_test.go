@@ -15,9 +15,9 @@ import (
 // checkpointAt is where replicas are first compared (partition.checkpointEntries).
 const checkpointAt = 4096
 
-// plant makes a replica differ from the others, as a fault in memory would: it loses
+// diverge makes a replica differ from the others, as a fault in memory would: it loses
 // messages. Apply goes on beside it only when the test sends something.
-func plant(t *testing.T, node *Node, id fsm.PartitionID, purge fsm.PurgeMessages) {
+func diverge(t *testing.T, node *Node, id fsm.PartitionID, purge fsm.PurgeMessages) {
 	t.Helper()
 	group := (*node.groups.Load())[id]
 	group.View(func(m partition.Machine) {
@@ -29,8 +29,8 @@ func plant(t *testing.T, node *Node, id fsm.PartitionID, purge fsm.PurgeMessages
 	})
 }
 
-// pushOn fills a partition's log beyond an index, whoever leads it.
-func pushOn(t *testing.T, c *testCluster, id fsm.PartitionID, index uint64) {
+// advanceTo fills a partition's log beyond an index, whoever leads it.
+func advanceTo(t *testing.T, c *testCluster, id fsm.PartitionID, index uint64) {
 	t.Helper()
 	var pushing sync.WaitGroup
 	for range 4 {
@@ -42,7 +42,7 @@ func pushOn(t *testing.T, c *testCluster, id fsm.PartitionID, index uint64) {
 				group.Submit(fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}), func(a partition.Answer) { done <- a })
 				if a := <-done; a.Outcome != partition.Done {
 					at = (at + 1) % len(c.nodes)
-					wait(t.Context(), time.Millisecond) // nobody may lead just now
+					sleep(t.Context(), time.Millisecond) // nobody may lead just now
 				} else if group.Status().Applied > index {
 					return
 				}
@@ -52,8 +52,8 @@ func pushOn(t *testing.T, c *testCluster, id fsm.PartitionID, index uint64) {
 	pushing.Wait()
 }
 
-// sameApplied waits until all replicas have applied the same.
-func sameApplied(t *testing.T, c *testCluster, id fsm.PartitionID) {
+// awaitSameApplied waits until all replicas have applied the same.
+func awaitSameApplied(t *testing.T, c *testCluster, id fsm.PartitionID) {
 	t.Helper()
 	eventually(t, "all have applied the same", func() bool {
 		var at []uint64
@@ -64,11 +64,11 @@ func sameApplied(t *testing.T, c *testCluster, id fsm.PartitionID) {
 	})
 }
 
-// differing is one partition of a cluster in which replicas will differ.
-type differing struct {
+// divergence is one partition of a cluster in which replicas will differ.
+type divergence struct {
 	*testCluster
 	id     fsm.PartitionID
-	at     fsm.Place
+	at     fsm.EntityRef
 	leader int
 }
 
@@ -79,7 +79,7 @@ func halted(node *Node, id fsm.PartitionID) error {
 	return nil
 }
 
-func lockSome(t *testing.T, node *Node, at fsm.Place, n int) {
+func lockSome(t *testing.T, node *Node, at fsm.EntityRef, n int) {
 	t.Helper()
 	r := node.Router().Receiver(at, false)
 	defer r.Close()
@@ -91,7 +91,7 @@ func lockSome(t *testing.T, node *Node, at fsm.Place, n int) {
 // Replicas become different in three partitions, each in another way. To be compared they must
 // have applied some thousand entries, one write to the disk after the other: all three do
 // that side by side.
-func TestReplicasThatDiffer(t *testing.T) {
+func TestDivergedReplicasAreHalted(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 3)
 	for i := range c.configs { // leaders that stay, on a busy machine too
@@ -99,7 +99,7 @@ func TestReplicasThatDiffer(t *testing.T) {
 		raft.Heartbeat, raft.Election, raft.Lease = 2*time.Second, 2*time.Second, time.Second
 	}
 	c.startAll()
-	ways := []func(differing) (after func()){differing.aReplica, differing.theLeader, differing.all}
+	ways := []func(divergence) (after func()){divergence.aReplica, divergence.theLeader, divergence.all}
 	var pushing sync.WaitGroup
 	after := make([]func(), len(ways))
 	for i, way := range ways {
@@ -107,9 +107,9 @@ func TestReplicasThatDiffer(t *testing.T) {
 		for range 3 {
 			sendMessage(t, c.nodes[0], at, "x")
 		}
-		sameApplied(t, c, at.Partition)
-		after[i] = way(differing{c, at.Partition, at, c.leader(at.Partition)})
-		pushing.Go(func() { pushOn(t, c, at.Partition, checkpointAt) })
+		awaitSameApplied(t, c, at.Partition)
+		after[i] = way(divergence{c, at.Partition, at, c.leader(at.Partition)})
+		pushing.Go(func() { advanceTo(t, c, at.Partition, checkpointAt) })
 	}
 	pushing.Wait()
 	for _, check := range after {
@@ -119,9 +119,9 @@ func TestReplicasThatDiffer(t *testing.T) {
 
 // aReplica: one that has become different stops, it alone, and clients go on at every member.
 // Moving the partition off its member and back gives a new replica, equal to the others.
-func (d differing) aReplica() (after func()) {
+func (d divergence) aReplica() (after func()) {
 	t, odd := d.t, (d.leader+1)%3
-	plant(t, d.nodes[odd], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 1})
+	diverge(t, d.nodes[odd], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 1})
 	lockSome(t, d.nodes[d.leader], d.at, 3)
 	return func() {
 		eventually(t, "it stops", func() bool { return errors.Is(halted(d.nodes[odd], d.id), partition.ErrDiverged) })
@@ -134,11 +134,11 @@ func (d differing) aReplica() (after func()) {
 		router := d.nodes[odd].Router()
 		ids := []fsm.MemberID{d.nodes[d.leader].self, d.nodes[(d.leader+2)%3].self, d.nodes[odd].self}
 		for _, members := range [][]fsm.MemberID{ids[:2], ids} {
-			if err := insist(t, func() error { return router.Move(t.Context(), d.id, members) }); err != nil {
+			if err := retryUntilLed(t, func() error { return router.Move(t.Context(), d.id, members) }); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "it is moved", func() bool {
-				part, err := router.record(t.Context(), d.id)
+				part, err := router.partitionRecord(t.Context(), d.id)
 				if err != nil || part.Target != nil || len(part.Replicas) != len(members) {
 					return false
 				}
@@ -160,9 +160,9 @@ func (d differing) aReplica() (after func()) {
 }
 
 // theLeader: it can be the one that is wrong. It stops, and another leads.
-func (d differing) theLeader() (after func()) {
+func (d divergence) theLeader() (after func()) {
 	t := d.t
-	plant(t, d.nodes[d.leader], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 1})
+	diverge(t, d.nodes[d.leader], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 1})
 	lockSome(t, d.nodes[d.leader], d.at, 2)
 	return func() {
 		eventually(t, "it stops", func() bool { return errors.Is(halted(d.nodes[d.leader], d.id), partition.ErrDiverged) })
@@ -177,13 +177,13 @@ func (d differing) theLeader() (after func()) {
 
 // all: where every replica has something else nobody can be told to be wrong. All go on, and a
 // figure says so.
-func (d differing) all() (after func()) {
+func (d divergence) all() (after func()) {
 	t := d.t
-	plant(t, d.nodes[(d.leader+1)%3], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 1})
-	plant(t, d.nodes[(d.leader+2)%3], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 2})
+	diverge(t, d.nodes[(d.leader+1)%3], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 1})
+	diverge(t, d.nodes[(d.leader+2)%3], d.id, fsm.PurgeMessages{Address: d.at.Address(), Max: 2})
 	lockSome(t, d.nodes[d.leader], d.at, 3)
 	told := func(node *Node) bool {
-		return slices.ContainsFunc(node.Stats(0).Partitions, func(p PartitionFigures) bool { return p.ID == d.id && p.Undecided })
+		return slices.ContainsFunc(node.Stats(0).Partitions, func(p PartitionStats) bool { return p.ID == d.id && p.Undecided })
 	}
 	return func() {
 		eventually(t, "the leader tells, and nobody else", func() bool {

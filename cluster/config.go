@@ -103,7 +103,7 @@ type Config struct {
 	// Properties. nil: what is to be forwarded waits. Called concurrently.
 	Reread func(payload, patches []byte) (fsm.Message, error)
 
-	level uint32 // what the binary knows, in tests that play another one; 0: fsm.Level
+	readableLevel uint32 // what the binary knows, in tests that play another one; 0: fsm.Level
 
 	// Slow is told of requests that took SlowAfter or longer, and where the time went; nil or 0: of none.
 	Slow      *slog.Logger

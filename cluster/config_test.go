@@ -50,29 +50,29 @@ func TestConfigValidate(t *testing.T) {
 	}
 }
 
-func TestFolder(t *testing.T) {
+func TestDataDir(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(t.TempDir(), "new")
-	f, err := openFolder(dir)
+	f, err := openDataDir(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	id := f.id.Member
-	if _, err := openFolder(dir); err == nil || !strings.Contains(err.Error(), "in use by another process") {
+	id := f.identity.Member
+	if _, err := openDataDir(dir); err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Fatalf("locked: %v", err)
 	}
 	if err := f.close(); err != nil {
 		t.Fatal(err)
 	}
-	if f, err = openFolder(dir); err != nil || f.id.Member != id {
+	if f, err = openDataDir(dir); err != nil || f.identity.Member != id {
 		t.Fatalf("opened again: %v, %v", f, err)
 	}
-	if err := f.change(func(i *identity) { i.Cluster = "X" }); err != nil {
+	if err := f.update(func(i *identity) { i.Cluster = "X" }); err != nil {
 		t.Fatal(err)
 	}
 	_ = f.close()
 	// A member of a cluster without its log would vote with an empty memory.
-	if _, err := openFolder(dir); err == nil || !strings.Contains(err.Error(), "raft.db is missing") {
+	if _, err := openDataDir(dir); err == nil || !strings.Contains(err.Error(), "raft.db is missing") {
 		t.Fatalf("without its log: %v", err)
 	}
 	path := filepath.Join(dir, "member.json")
@@ -85,7 +85,7 @@ func TestFolder(t *testing.T) {
 		if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openFolder(dir); err == nil || (name != "invalid" && !strings.Contains(err.Error(), name)) {
+		if _, err := openDataDir(dir); err == nil || (name != "invalid" && !strings.Contains(err.Error(), name)) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -95,7 +95,7 @@ func TestFolder(t *testing.T) {
 	if err := os.Remove(path); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := openFolder(dir); err == nil || !strings.Contains(err.Error(), "member.json is missing") {
+	if _, err := openDataDir(dir); err == nil || !strings.Contains(err.Error(), "member.json is missing") {
 		t.Fatalf("a log without an identity: %v", err)
 	}
 }

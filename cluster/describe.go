@@ -55,7 +55,7 @@ func hasSubscriptionsSegment(name string) bool {
 // not there. One may go later: what cannot be forwarded then is kept in the transfer
 // dead-letter queue, and other settings can still be changed: only destinations that old,
 // the settings until now, do not name are looked for.
-func (r Space) checkSettings(ctx context.Context, kind fsm.EntityKind, name string, settings, old fsm.EntitySettings) error {
+func (r NamespaceView) checkSettings(ctx context.Context, kind fsm.EntityKind, name string, settings, old fsm.EntitySettings) error {
 	switch {
 	case kind == fsm.TopicEntity && (settings.ForwardTo != "" || settings.ForwardDeadLettersTo != ""):
 		return fmt.Errorf("%w: a topic forwards nothing: its subscriptions can", fsm.InvalidArgument)
@@ -84,14 +84,14 @@ func (r Space) checkSettings(ctx context.Context, kind fsm.EntityKind, name stri
 }
 
 // checkDestination wants a queue or topic, other than the entity itself.
-func (r Space) checkDestination(ctx context.Context, from, what, to string) error {
+func (r NamespaceView) checkDestination(ctx context.Context, from, what, to string) error {
 	switch {
 	case to == "":
 		return nil
 	case strings.EqualFold(from, to):
 		return fmt.Errorf("%w: %s cannot be forwarded to the entity they come from", fsm.InvalidArgument, what)
 	}
-	entity, err := r.lookup(ctx, lookupQuery{Namespace: r.namespace, Name: to})
+	entity, err := r.lookup(ctx, lookupQuery{Namespace: r.id, Name: to})
 	switch {
 	case errors.Is(err, fsm.EntityNotFound):
 		return fmt.Errorf("%w: %s are to be forwarded to %q, and there is no such queue or topic", fsm.InvalidArgument, what, to)
@@ -119,8 +119,8 @@ func checkUpdate(kind fsm.EntityKind, old, settings fsm.EntitySettings) error {
 	return fmt.Errorf("%w: whether %s is chosen when a %s is created and cannot be changed afterwards", fsm.InvalidArgument, what, kind)
 }
 
-// explain adds to what the catalog says of a creation what may be meant.
-func explain(namespace *fsm.Namespace, kind fsm.EntityKind, err error) error {
+// explainCreate adds to what the catalog says of a creation what may be meant.
+func explainCreate(namespace *fsm.Namespace, kind fsm.EntityKind, err error) error {
 	switch {
 	case errors.Is(err, fsm.EntityExists) && kind != fsm.SubscriptionEntity:
 		return fmt.Errorf("%w: no two queues or topics may have one name, whatever the case of its letters", err)

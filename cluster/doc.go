@@ -5,7 +5,7 @@
 //	                          └── seek: who leads?
 //	Node: gossip (who is here) · peers (one port: raft and forward streams) ·
 //	      founder (first start) · catalogLoop (opens replicas) · reconcileLoop (leaders) ·
-//	      carrier (forwards messages between entities) · mover (brings partitions elsewhere) ·
+//	      forwarder (forwards messages between entities) · mover (brings partitions elsewhere) ·
 //	      retire (removes replicas that are none any more)
 //
 // A gateway asks its own member and sees time pass, nothing else: leaders die, connections
@@ -19,7 +19,7 @@
 //   - A receiver has one Lock outstanding: what was locked for it is given to it, by
 //     whichever leader answers.
 //   - What is forwarded arrives once: the machines at both ends know how far a batch has
-//     come, the carrier only moves it on.
+//     come, the forwarder only moves it on.
 //   - A partitioned entity is many entities of the machines; that they are one is known here
 //     (shard.go) and in the catalog only. A key is in the same shard for ever.
 //   - Two foundings that were both decided share no member (bootstrap.go). A member that

@@ -9,12 +9,12 @@ import (
 
 const (
 	// fanLinger is how long what was locked too much is kept for the next Lock.
-	fanLinger = 200 * time.Millisecond
+	keepFor = 200 * time.Millisecond
 	// fanGrace is how long past the time of a Lock a silent shard is waited for.
-	fanGrace = time.Second
+	silentShardGrace = time.Second
 )
 
-// fanIn is the source of one receiving link at a partitioned entity: a receiver for every
+// shardReceiver is the source of one receiving link at a partitioned entity: a receiver for every
 // shard, and one Lock that asks all of them at the same time.
 //
 //	Lock -> kept from before?  given at once
@@ -28,28 +28,28 @@ const (
 //
 // With takes (receive-and-delete) messages are locked, and completed before they are
 // given: what is kept can be released, and nothing is lost with a link that goes.
-type fanIn struct {
-	router *Router
-	at     fsm.Place
-	takes  bool
+type shardReceiver struct {
+	router           *Router
+	at               fsm.EntityRef
+	receiveAndDelete bool
 
-	mu     sync.Mutex
-	parts  []fanPart
-	first  int // shard whose turn it is
-	call   *fanCall
-	linger *time.Timer // runs between two Locks; nil: nothing is kept
-	closed bool
+	mu        sync.Mutex
+	parts     []shardPart
+	nextShard int // shard whose turn it is
+	call      *shardLock
+	keepTimer *time.Timer // runs between two Locks; nil: nothing is kept
+	closed    bool
 }
 
-// fanPart is the receiver of one shard.
-type fanPart struct {
+// shardPart is the receiver of one shard.
+type shardPart struct {
 	receiver *Receiver
 	busy     bool // has a Lock under way
 	kept     []fsm.Delivery
 }
 
-// fanCall is one Lock under way.
-type fanCall struct {
+// shardLock is one Lock under way.
+type shardLock struct {
 	max, maxBytes int
 	until         time.Time
 	timer         *time.Timer
@@ -57,17 +57,17 @@ type fanCall struct {
 	settling      bool // ended, but for the messages to be completed
 }
 
-func newFanIn(r *Router, at fsm.Place, takes bool) *fanIn {
-	f := &fanIn{router: r, at: at, takes: takes, parts: make([]fanPart, len(at.Shards))}
-	f.first = int(r.turns.Add(1) % uint64(len(at.Shards))) // links begin at different shards
+func newShardReceiver(r *Router, at fsm.EntityRef, receiveAndDelete bool) *shardReceiver {
+	f := &shardReceiver{router: r, at: at, receiveAndDelete: receiveAndDelete, parts: make([]shardPart, len(at.Shards))}
+	f.nextShard = int(r.shardTurns.Add(1) % uint64(len(at.Shards))) // links begin at different shards
 	for shard := range f.parts {
-		f.parts[shard].receiver = r.receiver(shardPlace(at, shard), false, shard)
+		f.parts[shard].receiver = r.receiver(shardRef(at, shard), false, shard)
 	}
 	return f
 }
 
-func (f *fanIn) lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
-	call := &fanCall{
+func (f *shardReceiver) lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
+	call := &shardLock{
 		max: clamp(most, 1, lockMessagesMax), maxBytes: clamp(mostBytes, 1, lockBytesMax),
 		until: time.Now().Add(min(wait, lockWaitMax)), done: done,
 	}
@@ -78,18 +78,18 @@ func (f *fanIn) lock(most, mostBytes int, wait time.Duration, done func(fsm.Code
 		return
 	}
 	f.call = call
-	if f.linger != nil {
-		f.linger.Stop()
-		f.linger = nil
+	if f.keepTimer != nil {
+		f.keepTimer.Stop()
+		f.keepTimer = nil
 	}
-	if got := f.gather(call); len(got) > 0 {
+	if got := f.collect(call); len(got) > 0 {
 		f.finish(call, fsm.OK, got)
 		return
 	}
-	call.timer = time.AfterFunc(time.Until(call.until)+fanGrace, func() { f.expire(call) })
+	call.timer = time.AfterFunc(time.Until(call.until)+silentShardGrace, func() { f.expire(call) })
 	var idle []int
 	for i := range f.parts {
-		if shard := (f.first + i) % len(f.parts); !f.parts[shard].busy {
+		if shard := (f.nextShard + i) % len(f.parts); !f.parts[shard].busy {
 			f.parts[shard].busy = true
 			idle = append(idle, shard)
 		}
@@ -101,29 +101,29 @@ func (f *fanIn) lock(most, mostBytes int, wait time.Duration, done func(fsm.Code
 }
 
 // ask has a shard look for its share; mu is not held.
-func (f *fanIn) ask(shard int, call *fanCall) {
+func (f *shardReceiver) ask(shard int, call *shardLock) {
 	n := len(f.parts)
 	f.parts[shard].receiver.Lock((call.max+n-1)/n, max(1, call.maxBytes/n), time.Until(call.until), func(code fsm.Code, got []fsm.Delivery) {
-		f.answered(shard, code, got)
+		f.handleDeliveries(shard, code, got)
 	})
 }
 
-// answered takes what a shard has found.
-func (f *fanIn) answered(shard int, code fsm.Code, got []fsm.Delivery) {
+// handleDeliveries takes what a shard has found.
+func (f *shardReceiver) handleDeliveries(shard int, code fsm.Code, got []fsm.Delivery) {
 	f.mu.Lock()
 	part := &f.parts[shard]
 	part.busy = false
 	part.kept = append(part.kept, got...)
 	call := f.call
 	switch {
-	case f.closed || call == nil && f.linger == nil:
+	case f.closed || call == nil && f.keepTimer == nil:
 		f.release(f.takeKept())
 		return
 	case call == nil || call.settling:
 		f.mu.Unlock()
 		return
 	}
-	if found := f.gather(call); len(found) > 0 {
+	if found := f.collect(call); len(found) > 0 {
 		f.finish(call, fsm.OK, found)
 		return
 	}
@@ -134,15 +134,15 @@ func (f *fanIn) answered(shard int, code fsm.Code, got []fsm.Delivery) {
 		part.busy = true // it was asked by an earlier Lock, or cancelled
 		f.mu.Unlock()
 		f.ask(shard, call)
-	case f.waits():
+	case f.isWaiting():
 		f.mu.Unlock()
 	default:
 		f.finish(call, fsm.OK, nil)
 	}
 }
 
-// waits says whether some shard is still looking; mu is held.
-func (f *fanIn) waits() bool {
+// isWaiting says whether some shard is still looking; mu is held.
+func (f *shardReceiver) isWaiting() bool {
 	for i := range f.parts {
 		if f.parts[i].busy {
 			return true
@@ -151,39 +151,39 @@ func (f *fanIn) waits() bool {
 	return false
 }
 
-// gather takes what is kept, a message of each shard in turn, as much as the call wants;
+// collect takes what is kept, a message of each shard in turn, as much as the call wants;
 // mu is held.
-func (f *fanIn) gather(call *fanCall) (got []fsm.Delivery) {
-	room := call.maxBytes
+func (f *shardReceiver) collect(call *shardLock) (got []fsm.Delivery) {
+	bytesLeft := call.maxBytes
 	for empty := 0; empty < len(f.parts) && len(got) < call.max; {
-		part := &f.parts[f.first]
+		part := &f.parts[f.nextShard]
 		if len(part.kept) == 0 {
 			empty++
-			f.first = (f.first + 1) % len(f.parts)
+			f.nextShard = (f.nextShard + 1) % len(f.parts)
 			continue
 		}
 		size := len(part.kept[0].Payload) + len(part.kept[0].Patches)
-		if size > room && len(got) > 0 {
+		if size > bytesLeft && len(got) > 0 {
 			break
 		}
-		room -= size
+		bytesLeft -= size
 		empty = 0
 		got = append(got, part.kept[0])
 		part.kept[0] = fsm.Delivery{}
 		if part.kept = part.kept[1:]; len(part.kept) == 0 {
 			part.kept = nil
 		}
-		f.first = (f.first + 1) % len(f.parts)
+		f.nextShard = (f.nextShard + 1) % len(f.parts)
 	}
 	return got
 }
 
 // finish ends a call; mu is held and is released.
-func (f *fanIn) finish(call *fanCall, code fsm.Code, got []fsm.Delivery) {
+func (f *shardReceiver) finish(call *shardLock, code fsm.Code, got []fsm.Delivery) {
 	if call.timer != nil {
 		call.timer.Stop()
 	}
-	if f.takes && len(got) > 0 {
+	if f.receiveAndDelete && len(got) > 0 {
 		call.settling = true
 		f.mu.Unlock()
 		settlements := settleAll(got, fsm.Complete)
@@ -195,60 +195,60 @@ func (f *fanIn) finish(call *fanCall, code fsm.Code, got []fsm.Delivery) {
 				}
 			}
 			f.mu.Lock()
-			f.end(call, fsm.OK, taken)
+			f.complete(call, fsm.OK, taken)
 		})
 		return
 	}
-	f.end(call, code, got)
+	f.complete(call, code, got)
 }
 
-// end tells the asker; mu is held and is released.
-func (f *fanIn) end(call *fanCall, code fsm.Code, got []fsm.Delivery) {
+// complete tells the asker; mu is held and is released.
+func (f *shardReceiver) complete(call *shardLock, code fsm.Code, got []fsm.Delivery) {
 	f.call = nil
 	if !f.closed {
-		f.linger = time.AfterFunc(fanLinger, f.rest)
+		f.keepTimer = time.AfterFunc(keepFor, f.releaseKept)
 	}
 	f.mu.Unlock()
 	call.done(code, got)
 	f.mu.Lock()
-	over := f.call == nil
+	idle := f.call == nil
 	f.mu.Unlock()
-	if over {
-		f.stop() // shards that wait would lock for nobody what comes now
+	if idle {
+		f.cancelParts() // shards that wait would lock for nobody what comes now
 	}
 }
 
 // expire ends a call that a silent shard holds up.
-func (f *fanIn) expire(call *fanCall) {
+func (f *shardReceiver) expire(call *shardLock) {
 	f.mu.Lock()
 	if f.call != call || call.settling {
 		f.mu.Unlock()
 		return
 	}
-	f.finish(call, fsm.OK, f.gather(call))
+	f.finish(call, fsm.OK, f.collect(call))
 }
 
-// rest gives back what is kept because no Lock came.
-func (f *fanIn) rest() {
+// releaseKept gives back what is kept because no Lock came.
+func (f *shardReceiver) releaseKept() {
 	f.mu.Lock()
-	if f.call != nil || f.linger == nil {
+	if f.call != nil || f.keepTimer == nil {
 		f.mu.Unlock()
 		return
 	}
-	f.linger.Stop() // one that was started after this one had fired
-	f.linger = nil
+	f.keepTimer.Stop() // one that was started after this one had fired
+	f.keepTimer = nil
 	f.release(f.takeKept())
 }
 
-// stop cancels the receivers of all shards; mu is not held.
-func (f *fanIn) stop() {
+// cancelParts cancels the receivers of all shards; mu is not held.
+func (f *shardReceiver) cancelParts() {
 	for i := range f.parts {
 		f.parts[i].receiver.Cancel()
 	}
 }
 
 // takeKept takes all that is kept; mu is held.
-func (f *fanIn) takeKept() (kept []fsm.Delivery) {
+func (f *shardReceiver) takeKept() (kept []fsm.Delivery) {
 	for i := range f.parts {
 		kept = append(kept, f.parts[i].kept...)
 		f.parts[i].kept = nil
@@ -257,7 +257,7 @@ func (f *fanIn) takeKept() (kept []fsm.Delivery) {
 }
 
 // release gives messages back to their places; mu is held and is released.
-func (f *fanIn) release(kept []fsm.Delivery) {
+func (f *shardReceiver) release(kept []fsm.Delivery) {
 	f.mu.Unlock()
 	if len(kept) > 0 {
 		f.router.Settle(f.at, settleAll(kept, fsm.Release), func([]fsm.Code) {})
@@ -273,24 +273,24 @@ func settleAll(deliveries []fsm.Delivery, verb fsm.Verb) []fsm.Settlement {
 }
 
 // cancel ends the Lock under way with what is there; what comes later is released.
-func (f *fanIn) cancel() {
+func (f *shardReceiver) cancel() {
 	f.mu.Lock()
 	call := f.call
 	if call == nil || call.settling {
 		f.mu.Unlock()
 		return
 	}
-	f.finish(call, fsm.OK, f.gather(call))
-	f.rest()
+	f.finish(call, fsm.OK, f.collect(call))
+	f.releaseKept()
 }
 
 // close ends the Lock under way and the receivers of all shards.
-func (f *fanIn) close() {
+func (f *shardReceiver) close() {
 	f.mu.Lock()
 	f.closed = true
-	if f.linger != nil {
-		f.linger.Stop()
-		f.linger = nil
+	if f.keepTimer != nil {
+		f.keepTimer.Stop()
+		f.keepTimer = nil
 	}
 	call := f.call
 	if call != nil && call.settling {

@@ -11,12 +11,12 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// The limits of figures.
+// The limits of stats.
 const (
-	figuresEntitiesMax = 10_000  // entities of one Stats
-	figuresWalkMax     = 200_000 // entities looked at for one Stats
-	figuresPage        = 256     // entities read under one lock of a machine
-	figuresOldest      = 64      // messages looked at for the oldest
+	statsEntitiesMax    = 10_000  // entities of one Stats
+	statsScanMax        = 200_000 // entities looked at for one Stats
+	statsPageEntities   = 256     // entities read under one lock of a machine
+	statsOldestMessages = 64      // messages looked at for the oldest
 )
 
 // Stats is what this member has done since its start, and what it holds, for pictures and
@@ -28,22 +28,22 @@ type Stats struct {
 	Alive, Dead, Left int
 	// Led is how many partitions this member leads, the catalog included.
 	Led        int
-	Partitions []PartitionFigures // the replicas that are open here, by id
-	Store      StoreFigures
-	Requests   RequestFigures
-	Forwarding ForwardFigures
-	Streams    StreamFigures
+	Partitions []PartitionStats // the replicas that are open here, by id
+	Store      StoreStats
+	Requests   RequestStats
+	Forwarding ForwardStats
+	Streams    StreamStats
 	// Entities are those whose partition this member leads, with the most messages first, as
 	// many as were asked for; of a partitioned entity the shards led here. Omitted is how many
 	// more there are.
-	Entities []EntityFigures
+	Entities []EntityStats
 	Omitted  int
 }
 
-// PartitionFigures is one replica.
-type PartitionFigures struct {
+// PartitionStats is one replica.
+type PartitionStats struct {
 	partition.Status
-	partition.Figures
+	partition.Stats
 	Entities int
 	Messages uint64 // of a partition of messages
 	// Moving says that the catalog wants the partition elsewhere and that the move is not paused:
@@ -54,19 +54,19 @@ type PartitionFigures struct {
 	Undecided bool
 }
 
-// StoreFigures is the disk.
-type StoreFigures struct {
+// StoreStats is the disk.
+type StoreStats struct {
 	partition.LogStats
 	// DiskBytes and FreeBytes are of the file system of the data folder; FreeBytes is what this
 	// process may still use. 0 where the system does not say.
 	DiskBytes, FreeBytes uint64
 	// Space is what the log goes by when it makes the member read-only.
-	Space partition.Space
+	DiskSpace partition.DiskSpace
 }
 
-// RequestFigures is the router's commands to partitions: sends, settlements and the like, not
+// RequestStats is the router's commands to partitions: sends, settlements and the like, not
 // the waiting of receivers.
-type RequestFigures struct {
+type RequestStats struct {
 	Requests uint64 // begun
 	Retries  uint64 // further attempts, after a leader refused, died or went silent
 	Busy     uint64 // ended ServerBusy: certainly not done
@@ -75,8 +75,8 @@ type RequestFigures struct {
 	Took partition.Durations
 }
 
-// StreamFigures is the peer port.
-type StreamFigures struct {
+// StreamStats is the peer port.
+type StreamStats struct {
 	Dialled   uint64 // streams opened to other members
 	Accepted  uint64 // streams of other members that were taken
 	Failed    uint64 // tries to open one that failed, whatever the reason
@@ -84,8 +84,8 @@ type StreamFigures struct {
 	Forward   int    // forward connections open, to and from others
 }
 
-// EntityFigures is a queue, a topic or a subscription.
-type EntityFigures struct {
+// EntityStats is a queue, a topic or a subscription.
+type EntityStats struct {
 	Namespace string
 	Name      string // of a subscription its path
 	Kind      fsm.EntityKind
@@ -95,19 +95,19 @@ type EntityFigures struct {
 	Oldest time.Duration
 }
 
-// total is what the entities are ordered by.
-func (f *EntityFigures) total() uint64 {
+// messages is what the entities are ordered by.
+func (f *EntityStats) messages() uint64 {
 	return f.Active + f.Deferred + f.Scheduled + f.DeadLetter + f.Transfer + f.TransferDeadLetter
 }
 
-// lineCounts is what a line counts: per request, with atomics.
-type lineCounts struct {
+// clientCounts is what a line counts: per request, with atomics.
+type clientCounts struct {
 	requests, retries, busy, timeouts atomic.Uint64
 	took                              partition.Histogram
 }
 
 // count notes the end of a request and says how long it took.
-func (c *lineCounts) count(q *request, code fsm.Code, retry time.Duration) time.Duration {
+func (c *clientCounts) count(q *request, code fsm.Code, retry time.Duration) time.Duration {
 	took := time.Since(q.deadline.Add(-retry))
 	c.took.Observe(took)
 	switch code { //nolint:exhaustive // the others are answers
@@ -119,10 +119,10 @@ func (c *lineCounts) count(q *request, code fsm.Code, retry time.Duration) time.
 	return took
 }
 
-// Stats returns the figures, with at most that many entities (0 to 10,000). It looks at every
+// Stats returns the stats, with at most that many entities (0 to 10,000). It looks at every
 // entity of the catalog and at every replica here: once a second is often enough.
 func (n *Node) Stats(entities int) Stats {
-	s := Stats{Member: n.self, Cluster: n.clusterID(), Forwarding: n.carrier.figures(), Requests: n.router.requestFigures()}
+	s := Stats{Member: n.self, Cluster: n.clusterID(), Forwarding: n.forwarder.stats(), Requests: n.router.requestStats()}
 	for _, m := range n.gossip.All() {
 		switch {
 		case m.Alive:
@@ -134,18 +134,18 @@ func (n *Node) Stats(entities int) Stats {
 		}
 	}
 	streams := n.peers.Stats()
-	s.Streams = StreamFigures{
+	s.Streams = StreamStats{
 		Dialled: streams.Dialled, Accepted: streams.Accepted, Failed: streams.Failed, Untrusted: streams.Untrusted,
-		Forward: n.forwardConns(),
+		Forward: n.peerConns(),
 	}
-	s.Store.LogStats, s.Store.Space = n.store.Stats(), n.store.Space()
+	s.Store.LogStats, s.Store.DiskSpace = n.raftLog.Stats(), n.raftLog.DiskSpace()
 	s.Store.DiskBytes, s.Store.FreeBytes = diskSpace(n.config.Dir)
 	moving := n.movingPartitions()
 	groups := *n.groups.Load()
 	led := make(map[fsm.PartitionID]*partition.Group)
 	for id, group := range groups {
-		p := partitionFigures(group)
-		if p.Leads {
+		p := partitionStats(group)
+		if p.IsLeader {
 			led[id] = group
 			p.Moving = moving[id]
 			_, p.Undecided = n.undecided.Load(id)
@@ -153,10 +153,10 @@ func (n *Node) Stats(entities int) Stats {
 		s.Partitions = append(s.Partitions, p)
 	}
 	s.Led = len(led)
-	slices.SortFunc(s.Partitions, func(a, b PartitionFigures) int { return cmp.Compare(a.ID, b.ID) })
+	slices.SortFunc(s.Partitions, func(a, b PartitionStats) int { return cmp.Compare(a.ID, b.ID) })
 	if catalog := groups[fsm.CatalogPartition]; catalog != nil {
-		w := entityWalk{catalog: catalog, led: led, most: max(0, min(entities, figuresEntitiesMax)), now: n.config.Now}
-		s.Entities, s.Omitted = w.walk()
+		w := entityScan{catalog: catalog, led: led, max: max(0, min(entities, statsEntitiesMax)), clock: n.config.Now}
+		s.Entities, s.Omitted = w.run()
 	}
 	return s
 }
@@ -164,7 +164,7 @@ func (n *Node) Stats(entities int) Stats {
 // movingPartitions are those whose target our replica of the catalog knows.
 func (n *Node) movingPartitions() map[fsm.PartitionID]bool {
 	moving := make(map[fsm.PartitionID]bool)
-	if placed := n.placed.Load(); placed != nil {
+	if placed := n.partitions.Load(); placed != nil {
 		for i := range *placed {
 			if part := &(*placed)[i]; part.Target != nil && !part.Paused {
 				moving[part.ID] = true
@@ -174,8 +174,8 @@ func (n *Node) movingPartitions() map[fsm.PartitionID]bool {
 	return moving
 }
 
-func partitionFigures(group *partition.Group) PartitionFigures {
-	p := PartitionFigures{Status: group.Status(), Figures: group.Figures()}
+func partitionStats(group *partition.Group) PartitionStats {
+	p := PartitionStats{Status: group.Status(), Stats: group.Stats()}
 	group.View(func(m partition.Machine) {
 		if queues := queuesOf(m); queues != nil {
 			p.Entities, p.Messages = queues.Entities(), queues.Messages()
@@ -187,25 +187,25 @@ func partitionFigures(group *partition.Group) PartitionFigures {
 	return p
 }
 
-// forwardConns counts the forward connections of both directions.
-func (n *Node) forwardConns() int {
+// peerConns counts the forward connections of both directions.
+func (n *Node) peerConns() int {
 	n.mu.Lock()
-	conns := len(n.serving)
+	conns := len(n.servedConns)
 	n.mu.Unlock()
-	n.forward.mu.Lock()
-	defer n.forward.mu.Unlock()
-	return conns + len(n.forward.conns)
+	n.peerClient.mu.Lock()
+	defer n.peerClient.mu.Unlock()
+	return conns + len(n.peerClient.conns)
 }
 
-// requestFigures sums the lines.
-func (r *Router) requestFigures() RequestFigures {
-	var f RequestFigures
-	for _, l := range r.all() {
-		f.Requests += l.counts.requests.Load()
-		f.Retries += l.counts.retries.Load()
-		f.Busy += l.counts.busy.Load()
-		f.Timeouts += l.counts.timeouts.Load()
-		took := l.counts.took.Durations()
+// requestStats sums the lines.
+func (r *Router) requestStats() RequestStats {
+	var f RequestStats
+	for _, client := range r.allClients() {
+		f.Requests += client.counts.requests.Load()
+		f.Retries += client.counts.retries.Load()
+		f.Busy += client.counts.busy.Load()
+		f.Timeouts += client.counts.timeouts.Load()
+		took := client.counts.took.Durations()
 		for i := range took.Within {
 			f.Took.Within[i] += took.Within[i]
 		}
@@ -215,63 +215,63 @@ func (r *Router) requestFigures() RequestFigures {
 	return f
 }
 
-// entityWalk goes through the catalog and finds the entities with the most messages among those
+// entityScan goes through the catalog and finds the entities with the most messages among those
 // that are led here.
-type entityWalk struct {
+type entityScan struct {
 	catalog *partition.Group
 	led     map[fsm.PartitionID]*partition.Group
-	most    int
-	now     func() time.Time
+	max     int
+	clock   func() time.Time
 
-	seen  int // entities looked at
-	found int // of them, led here
-	top   []*ranked
+	scanned int // entities looked at
+	found   int // of them, led here
+	top     []*shardedEntity
 }
 
-// ranked is one of them with where its shards are.
-type ranked struct {
-	EntityFigures
+// shardedEntity is one of them with where its shards are.
+type shardedEntity struct {
+	EntityStats
 	shards []fsm.Shard
 }
 
-func (w *entityWalk) walk() (top []EntityFigures, omitted int) {
+func (w *entityScan) run() (top []EntityStats, omitted int) {
 	var namespaces []fsm.Namespace
 	for after := ""; ; after = namespaces[len(namespaces)-1].Name {
 		var page []fsm.Namespace
-		w.catalog.View(func(m partition.Machine) { page = catalogOf(m).Namespaces(after, figuresPage) })
-		if namespaces = append(namespaces, page...); len(page) < figuresPage {
+		w.catalog.View(func(m partition.Machine) { page = catalogOf(m).Namespaces(after, statsPageEntities) })
+		if namespaces = append(namespaces, page...); len(page) < statsPageEntities {
 			break
 		}
 	}
 	for i := range namespaces {
 		for _, kind := range []fsm.EntityKind{fsm.QueueEntity, fsm.TopicEntity, fsm.SubscriptionEntity} {
-			w.kind(&namespaces[i], kind)
+			w.scanKind(&namespaces[i], kind)
 		}
 	}
-	w.cut()
-	top = make([]EntityFigures, len(w.top))
+	w.keepTop()
+	top = make([]EntityStats, len(w.top))
 	for i, r := range w.top {
-		w.age(r)
-		top[i] = r.EntityFigures
+		w.setOldest(r)
+		top[i] = r.EntityStats
 	}
 	return top, w.found - len(w.top)
 }
 
-// kind goes through the entities of one kind in a namespace, page by page: no machine is locked
+// scanKind goes through the entities of one kind in a namespace, page by page: no machine is locked
 // for longer than a page takes.
-func (w *entityWalk) kind(namespace *fsm.Namespace, kind fsm.EntityKind) {
-	for after := ""; w.seen < figuresWalkMax; {
+func (w *entityScan) scanKind(namespace *fsm.Namespace, kind fsm.EntityKind) {
+	for after := ""; w.scanned < statsScanMax; {
 		var page []fsm.Entity
-		w.catalog.View(func(m partition.Machine) { page = catalogOf(m).List(namespace.ID, kind, 0, after, figuresPage) })
+		w.catalog.View(func(m partition.Machine) { page = catalogOf(m).List(namespace.ID, kind, 0, after, statsPageEntities) })
 		at := make(map[fsm.PartitionID][]shardOfPage)
 		for i := range page {
-			for _, shard := range shardsOf(&page[i]) {
+			for _, shard := range shardsOrSelf(&page[i]) {
 				if w.led[shard.Partition] != nil {
 					at[shard.Partition] = append(at[shard.Partition], shardOfPage{i, shard})
 				}
 			}
 		}
-		here := make([]*ranked, len(page))
+		here := make([]*shardedEntity, len(page))
 		for id, shards := range at {
 			w.led[id].View(func(m partition.Machine) {
 				for _, s := range shards {
@@ -287,10 +287,10 @@ func (w *entityWalk) kind(namespace *fsm.Namespace, kind fsm.EntityKind) {
 				w.top = append(w.top, r)
 			}
 		}
-		if len(w.top) > 2*w.most+figuresPage {
-			w.cut()
+		if len(w.top) > 2*w.max+statsPageEntities {
+			w.keepTop()
 		}
-		if w.seen += len(page); len(page) < figuresPage {
+		if w.scanned += len(page); len(page) < statsPageEntities {
 			return
 		}
 		after = page[len(page)-1].Name
@@ -303,8 +303,8 @@ type shardOfPage struct {
 	shard fsm.Shard
 }
 
-// shardsOf are those of an entity, itself when it has none.
-func shardsOf(e *fsm.Entity) []fsm.Shard {
+// shardsOrSelf are those of an entity, itself when it has none.
+func shardsOrSelf(e *fsm.Entity) []fsm.Shard {
 	if len(e.Shards) > 0 {
 		return e.Shards
 	}
@@ -312,38 +312,38 @@ func shardsOf(e *fsm.Entity) []fsm.Shard {
 }
 
 // add sums a shard into its entity.
-func (w *entityWalk) add(here []*ranked, page []fsm.Entity, namespace string, s shardOfPage, counts fsm.Counts) {
+func (w *entityScan) add(here []*shardedEntity, page []fsm.Entity, namespace string, s shardOfPage, counts fsm.Counts) {
 	r := here[s.i]
 	if r == nil {
-		r = &ranked{EntityFigures: EntityFigures{Namespace: namespace, Name: page[s.i].Name, Kind: page[s.i].Kind}}
+		r = &shardedEntity{EntityStats: EntityStats{Namespace: namespace, Name: page[s.i].Name, Kind: page[s.i].Kind}}
 		here[s.i] = r
 	}
 	r.shards = append(r.shards, s.shard)
 	r.Counts = addCounts(r.Counts, counts)
 }
 
-// cut keeps the entities with the most messages; of equal ones those whose names come first, so
+// keepTop keeps the entities with the most messages; of equal ones those whose names come first, so
 // that the choice does not change from one time to the next.
-func (w *entityWalk) cut() {
-	slices.SortFunc(w.top, func(a, b *ranked) int {
-		return cmp.Or(cmp.Compare(b.total(), a.total()), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
+func (w *entityScan) keepTop() {
+	slices.SortFunc(w.top, func(a, b *shardedEntity) int {
+		return cmp.Or(cmp.Compare(b.messages(), a.messages()), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
 	})
-	if len(w.top) > w.most {
-		clear(w.top[w.most:])
-		w.top = w.top[:w.most]
+	if len(w.top) > w.max {
+		clear(w.top[w.max:])
+		w.top = w.top[:w.max]
 	}
 }
 
-// age looks for the oldest message.
-func (w *entityWalk) age(r *ranked) {
+// setOldest looks for the oldest message.
+func (w *entityScan) setOldest(r *shardedEntity) {
 	if r.Active+r.Deferred == 0 {
 		return
 	}
-	now := fsm.Instant(w.now().UnixMilli())
+	now := fsm.Instant(w.clock().UnixMilli())
 	for _, shard := range r.shards {
 		group := w.led[shard.Partition]
 		group.View(func(m partition.Machine) {
-			for _, d := range queuesOf(m).Peek(fsm.Address{Entity: shard.Entity}, 0, figuresOldest) {
+			for _, d := range queuesOf(m).Peek(fsm.Address{Entity: shard.Entity}, 0, statsOldestMessages) {
 				if d.State != fsm.Scheduled {
 					r.Oldest = max(r.Oldest, time.Duration(max(now, d.Enqueued)-d.Enqueued)*time.Millisecond)
 					return

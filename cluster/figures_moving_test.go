@@ -9,14 +9,14 @@ import (
 )
 
 // A partition moves while it has a target and was not told to wait.
-func TestMovingPartitions(t *testing.T) {
+func TestStatsCountMovingPartitions(t *testing.T) {
 	t.Parallel()
 	n := &Node{}
 	if got := n.movingPartitions(); len(got) != 0 {
 		t.Errorf("before the catalog is loaded: %v", got)
 	}
 	target := []fsm.Replica{{Member: "m"}}
-	n.placed.Store(&[]fsm.Partition{{ID: 1}, {ID: 2, Target: target}, {ID: 3, Target: target, Paused: true}})
+	n.partitions.Store(&[]fsm.Partition{{ID: 1}, {ID: 2, Target: target}, {ID: 3, Target: target, Paused: true}})
 	if d := cmp.Diff(map[fsm.PartitionID]bool{2: true}, n.movingPartitions()); d != "" {
 		t.Error(d)
 	}

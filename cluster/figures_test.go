@@ -19,8 +19,8 @@ func (c *testCluster) stats(entities int) (all []Stats) {
 	return all
 }
 
-// find is the figures of an entity, summed over the members; who is how many show it.
-func find(all []Stats, name string) (sum EntityFigures, who int) {
+// find is the stats of an entity, summed over the members; who is how many show it.
+func find(all []Stats, name string) (sum EntityStats, who int) {
 	for _, s := range all {
 		for _, e := range s.Entities {
 			if e.Name == name {
@@ -33,12 +33,12 @@ func find(all []Stats, name string) (sum EntityFigures, who int) {
 	return sum, who
 }
 
-// TestStats: what the members say of themselves adds up, each entity once.
-func TestStats(t *testing.T) {
+// TestStatsCountEntitiesAndMessages: what the members say of themselves adds up, each entity once.
+func TestStatsCountEntitiesAndMessages(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
 	c.startAll()
-	var at []fsm.Place
+	var at []fsm.EntityRef
 	for i := range 6 {
 		at = append(at, createQueue(t, c.nodes[i%3], fmt.Sprintf("q%d", i)))
 	}
@@ -55,7 +55,7 @@ func TestStats(t *testing.T) {
 		t.Fatal(err)
 	}
 	for i := range 20 {
-		sendMessage(t, c.nodes[i%3], fsm.Place{Entity: wide}, "x")
+		sendMessage(t, c.nodes[i%3], fsm.EntityRef{Entity: wide}, "x")
 	}
 	eventually(t, "every entity is shown by who leads it, with what it holds", func() bool {
 		all := c.stats(100)
@@ -91,8 +91,8 @@ func TestStats(t *testing.T) {
 		if s.Store.Commits == 0 || s.Store.FileBytes == 0 || s.Store.FreeBytes == 0 || s.Store.DiskBytes < s.Store.FreeBytes {
 			t.Errorf("member %d: store %+v", i, s.Store)
 		}
-		if len(s.Entities) == 2 && s.Entities[0].total() < s.Entities[1].total() {
-			t.Errorf("member %d shows %d before %d", i, s.Entities[0].total(), s.Entities[1].total())
+		if len(s.Entities) == 2 && s.Entities[0].messages() < s.Entities[1].messages() {
+			t.Errorf("member %d shows %d before %d", i, s.Entities[0].messages(), s.Entities[1].messages())
 		}
 	}
 	if requests < 35 {
@@ -113,7 +113,7 @@ func shardsSeen(c *testCluster, e *fsm.Entity) int {
 }
 
 // Requests that end busy or late are counted as such, further attempts too.
-func TestRequestFigures(t *testing.T) {
+func TestRequestStatsCountRetries(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	for i := range c.configs {

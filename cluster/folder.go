@@ -14,8 +14,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// folderVersion is the format of member.json.
-const folderVersion = 1
+// identityVersion is the format of member.json.
+const identityVersion = 1
 
 // memberFileBytesMax bounds what is read as member.json.
 const memberFileBytesMax = 64 * 1024
@@ -30,27 +30,27 @@ type identity struct {
 	// cluster (bootstrap.go). It is written before the promise is given.
 	Pledge []fsm.MemberID `json:"pledge,omitempty"`
 	// Founding says that all of Pledge have promised and the founding may have begun.
-	Founding bool `json:"founding,omitempty"`
+	Bootstrapping bool `json:"founding,omitempty"`
 	// Level is that of the cluster, as last heard of: a binary that knows less does not start.
 	Level uint32 `json:"level,omitempty"`
 	// Removed says that the cluster has removed this member for good.
 	Removed bool `json:"removed,omitempty"`
 }
 
-// folder is the data folder of a member:
+// dataDir is the data folder of a member:
 //
 //	member.json                who this is, drawn once
 //	lock                       held by the running process
 //	raft.db                    the log of all groups (partition.OpenLog)
 //	groups/<partition>.<n>/    replica n of a partition
-type folder struct {
-	dir  string
-	lock *os.File
-	id   identity
+type dataDir struct {
+	dir      string
+	lock     *os.File
+	identity identity
 }
 
-// openFolder makes or reads the folder, and locks it against a second process.
-func openFolder(dir string) (*folder, error) {
+// openDataDir makes or reads the folder, and locks it against a second process.
+func openDataDir(dir string) (*dataDir, error) {
 	if err := os.MkdirAll(filepath.Join(dir, "groups"), 0o750); err != nil {
 		return nil, fmt.Errorf("make data folder: %w", err)
 	}
@@ -58,7 +58,7 @@ func openFolder(dir string) (*folder, error) {
 	if err != nil {
 		return nil, fmt.Errorf("data folder %s: %w", dir, err)
 	}
-	f := &folder{dir: dir, lock: lock}
+	f := &dataDir{dir: dir, lock: lock}
 	if err := f.load(); err != nil {
 		_ = f.close()
 		return nil, err
@@ -67,14 +67,14 @@ func openFolder(dir string) (*folder, error) {
 }
 
 // load reads member.json or, in a folder that holds nothing else, draws an identity.
-func (f *folder) load() error {
+func (f *dataDir) load() error {
 	path := filepath.Join(f.dir, "member.json")
 	info, err := os.Stat(path)
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err := os.Stat(f.logPath()); err == nil {
 			return fmt.Errorf("%s is missing although the folder holds a log: restore it, or start over in an empty folder", path)
 		}
-		f.id = identity{Version: folderVersion, Member: drawMemberID()}
+		f.identity = identity{Version: identityVersion, Member: newMemberID()}
 		return f.save()
 	}
 	if err != nil {
@@ -87,28 +87,28 @@ func (f *folder) load() error {
 	if err != nil {
 		return fmt.Errorf("read identity: %w", err)
 	}
-	if err := json.Unmarshal(data, &f.id); err != nil {
+	if err := json.Unmarshal(data, &f.identity); err != nil {
 		return fmt.Errorf("read identity %s: %w", path, err)
 	}
-	if f.id.Version != folderVersion {
-		return fmt.Errorf("read identity %s: version %d, this binary knows %d", path, f.id.Version, folderVersion)
+	if f.identity.Version != identityVersion {
+		return fmt.Errorf("read identity %s: version %d, this binary knows %d", path, f.identity.Version, identityVersion)
 	}
-	if f.id.Removed {
+	if f.identity.Removed {
 		return ErrRemoved
 	}
-	if !gossip.ValidMemberID(f.id.Member) {
-		return fmt.Errorf("read identity %s: member %q is not an id", path, f.id.Member)
+	if !gossip.ValidMemberID(f.identity.Member) {
+		return fmt.Errorf("read identity %s: member %q is not an id", path, f.identity.Member)
 	}
-	if _, err := os.Stat(f.logPath()); f.id.Cluster != "" && errors.Is(err, fs.ErrNotExist) {
+	if _, err := os.Stat(f.logPath()); f.identity.Cluster != "" && errors.Is(err, fs.ErrNotExist) {
 		// An empty replica under a known id could vote twice in one term.
-		return fmt.Errorf("%s is missing although this was a member of cluster %s: restore it, or start over in an empty folder", f.logPath(), f.id.Cluster)
+		return fmt.Errorf("%s is missing although this was a member of cluster %s: restore it, or start over in an empty folder", f.logPath(), f.identity.Cluster)
 	}
 	return nil
 }
 
 // save writes member.json so that a crash leaves the old one or the new one.
-func (f *folder) save() error {
-	data, err := json.MarshalIndent(f.id, "", "  ")
+func (f *dataDir) save() error {
+	data, err := json.MarshalIndent(f.identity, "", "  ")
 	if err != nil {
 		return fmt.Errorf("encode identity: %w", err)
 	}
@@ -122,27 +122,27 @@ func (f *folder) save() error {
 	return syncDir(f.dir)
 }
 
-// change changes the identity durably.
-func (f *folder) change(with func(*identity)) error {
-	with(&f.id)
+// update changes the identity durably.
+func (f *dataDir) update(with func(*identity)) error {
+	with(&f.identity)
 	return f.save()
 }
 
 // logPath is where the log of all groups lies.
-func (f *folder) logPath() string { return filepath.Join(f.dir, "raft.db") }
+func (f *dataDir) logPath() string { return filepath.Join(f.dir, "raft.db") }
 
 // replicaPath is the folder of one replica.
-func (f *folder) replicaPath(id fsm.PartitionID, number uint32) string {
+func (f *dataDir) replicaPath(id fsm.PartitionID, number uint32) string {
 	return filepath.Join(f.dir, "groups", strconv.FormatUint(uint64(id), 10)+"."+strconv.FormatUint(uint64(number), 10))
 }
 
-// holds says whether a replica was ever opened here.
-func (f *folder) holds(id fsm.PartitionID, number uint32) bool {
+// hasReplica says whether a replica was ever opened here.
+func (f *dataDir) hasReplica(id fsm.PartitionID, number uint32) bool {
 	_, err := os.Stat(f.replicaPath(id, number))
 	return err == nil
 }
 
-func (f *folder) close() error {
+func (f *dataDir) close() error {
 	if f.lock == nil {
 		return nil
 	}
@@ -151,8 +151,8 @@ func (f *folder) close() error {
 	return err
 }
 
-// drawMemberID draws 128 random bits as text.
-func drawMemberID() fsm.MemberID { return fsm.MemberID(rand.Text()) }
+// newMemberID draws 128 random bits as text.
+func newMemberID() fsm.MemberID { return fsm.MemberID(rand.Text()) }
 
 func writeFileSync(path string, data []byte) (err error) {
 	file, err := os.OpenFile(path, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o640) //nolint:gosec // in the operator's own data folder

@@ -38,8 +38,8 @@ func queryFormats() []golden.Format {
 		{Name: "8 load, reply", Of: []int(nil)},
 		{Name: "9 rules, query", Of: rulesQuery{}},
 		{Name: "9 rules, reply", Of: []fsm.Rule(nil)},
-		{Name: "10 state, query", Of: stateQuery{}},
-		{Name: "10 state, reply", Of: stateReply{}},
+		{Name: "10 state, query", Of: sessionStateQuery{}},
+		{Name: "10 state, reply", Of: sessionStateReply{}},
 		{Name: "11 sessions, query", Of: sessionsQuery{}},
 		{Name: "11 sessions, reply", Of: []fsm.Session(nil)},
 		{Name: "12 namespace, query", Of: namespaceQuery{}},
@@ -48,7 +48,7 @@ func queryFormats() []golden.Format {
 		{Name: "13 namespaces, reply", Of: []fsm.Namespace(nil)},
 		{Name: "14 placement, query", Of: placementQuery{}},
 		{Name: "14 placement, reply", Of: placementReply{}},
-		{Name: "15 depart, query", Of: departQuery{}},
+		{Name: "15 depart, query", Of: replicaRemovedQuery{}},
 		{Name: "15 depart, reply", Of: struct{}{}},
 		{Name: "16 digest, query", Of: digestQuery{}},
 		{Name: "16 digest, reply", Of: uint64(0)},
@@ -105,9 +105,9 @@ func TestMemberFile(t *testing.T) {
 	golden.JSON(t, "testdata/identity.golden", []golden.Format{{Name: "member.json", Of: identity{}}})
 
 	const member = "ABCDEFGHIJKLMNOPQRSTUVWXYZ"
-	want := identity{Version: folderVersion, Member: member, Cluster: "c", Pledge: []fsm.MemberID{member}, Founding: true, Level: 3}
+	want := identity{Version: identityVersion, Member: member, Cluster: "c", Pledge: []fsm.MemberID{member}, Bootstrapping: true, Level: 3}
 	dir := t.TempDir()
-	f := &folder{dir: dir, id: want}
+	f := &dataDir{dir: dir, identity: want}
 	if err := f.save(); err != nil {
 		t.Fatal(err)
 	}
@@ -119,9 +119,9 @@ func TestMemberFile(t *testing.T) {
 	if err := os.WriteFile(f.logPath(), nil, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	read := &folder{dir: dir}
-	if err := read.load(); err != nil || !reflect.DeepEqual(read.id, want) {
-		t.Errorf("read %+v, %v", read.id, err)
+	read := &dataDir{dir: dir}
+	if err := read.load(); err != nil || !reflect.DeepEqual(read.identity, want) {
+		t.Errorf("read %+v, %v", read.identity, err)
 	}
 }
 
@@ -131,41 +131,41 @@ func TestStreamFormats(t *testing.T) {
 	t.Parallel()
 	var written []byte
 	add := func(name string, encoded []byte) { written = fmt.Appendf(written, "%s: %x\n", name, encoded) }
-	asking := &forwardConn{out: newOutbox(outboxAskBytes), calls: map[uint64]call{}}
-	frame := func(name string, out *outbox) {
+	asking := &peerConn{writer: newFrameWriter(requestBufferBytes), calls: map[uint64]pendingCall{}}
+	frame := func(name string, out *frameWriter) {
 		add(name, out.pending)
 		out.pending = nil
 	}
 	asking.submit(300, []byte("command"), nil, 0)
-	frame("submit", asking.out)
+	frame("submit", asking.writer)
 	asking.lock(300, time.Second, []byte("command"), nil, 0)
-	frame("lock", asking.out)
+	frame("lock", asking.writer)
 	asking.cancel(2)
-	frame("cancel", asking.out)
+	frame("cancel", asking.writer)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := asking.query(ctx, queryLookup, []byte("{}")); err == nil {
 		t.Error("a query that was given up was answered")
 	}
-	frame("query", asking.out)
+	frame("query", asking.writer)
 
-	serving := &forwardServer{out: newOutbox(outboxAnswerBytes)}
+	serving := &peerServer{writer: newFrameWriter(answerBufferBytes)}
 	follower := &fakeGroup{}
 	follower.status.Leader = "L"
 	for _, answer := range []partition.Answer{
 		{Outcome: partition.Done, Result: fsm.Result{Code: fsm.OK, Sequence: 9}},
 		{Outcome: partition.Refused},
-		{Outcome: partition.Refused, Firm: true},
+		{Outcome: partition.Refused, Final: true},
 		{Outcome: partition.Unknown},
 	} {
 		serving.answer(4, follower, answer)
-		frame(fmt.Sprintf("answer, outcome %d, firm %v", answer.Outcome, answer.Firm), serving.out)
+		frame(fmt.Sprintf("answer, outcome %d, firm %v", answer.Outcome, answer.Final), serving.writer)
 	}
 	serving.reply(5, queryReply{status: queryOK, body: []byte("{}")})
-	frame("reply, OK", serving.out)
+	frame("reply, OK", serving.writer)
 	serving.reply(5, queryReply{status: queryNotLeader})
-	frame("reply, not the leader", serving.out)
+	frame("reply, not the leader", serving.writer)
 	serving.reply(5, queryReply{status: queryFailed, code: fsm.EntityNotFound})
-	frame("reply, failed", serving.out)
+	frame("reply, failed", serving.writer)
 	golden.Compare(t, "testdata/streams.golden", written)
 }

@@ -105,7 +105,7 @@ func (g *fakeGroup) await(t *testing.T, submits, locks int) {
 // fakeHost serves one group as every partition but 9.
 type fakeHost struct{ group *fakeGroup }
 
-func (h fakeHost) local(id fsm.PartitionID) replica {
+func (h fakeHost) localReplica(id fsm.PartitionID) localGroup {
 	if id == 9 {
 		return nil
 	}
@@ -128,7 +128,7 @@ type answered struct {
 	hint   fsm.MemberID
 }
 
-func (a answers) answered(tag uint64, answer partition.Answer, hint fsm.MemberID) {
+func (a answers) handleAnswer(tag uint64, answer partition.Answer, hint fsm.MemberID) {
 	a <- answered{tag, answer, hint}
 }
 
@@ -144,7 +144,7 @@ func (a answers) next(t *testing.T) answered {
 }
 
 // pair connects a forwarder to a forward server over loopback.
-func pair(t *testing.T, host host) (*forwarder, func() net.Conn) {
+func pair(t *testing.T, host requestHost) (*peerClient, func() net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -162,10 +162,10 @@ func pair(t *testing.T, host host) (*forwarder, func() net.Conn) {
 			mu.Lock()
 			last = conn
 			mu.Unlock()
-			serving.Go(func() { serveForward(context.Background(), host, testLogger(), "asker", conn) })
+			serving.Go(func() { servePeer(context.Background(), host, testLogger(), "asker", conn) })
 		}
 	})
-	f := newForwarder(testLogger(), 100*time.Millisecond, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
+	f := newPeerClient(testLogger(), 100*time.Millisecond, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
 		if to != "server" {
 			return nil, errors.New("no such member")
 		}
@@ -186,19 +186,19 @@ func pair(t *testing.T, host host) (*forwarder, func() net.Conn) {
 func pulseCommand() []byte { return fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}) }
 
 func sendCommand() []byte {
-	return fsm.AppendCommand(nil, fsm.Header{Origin: 1, Serial: 1}, fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: make([]byte, 100)}}})
+	return fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: 1}, fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: make([]byte, 100)}}})
 }
 
 func lockCommand(header fsm.Header) []byte {
 	return fsm.AppendCommand(nil, header, fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: 3, MaxBytes: 100})
 }
 
-func TestForwardSubmit(t *testing.T) {
+func TestSubmitIsAnsweredByTheOtherMember(t *testing.T) {
 	t.Parallel()
 	group := &fakeGroup{status: partition.Status{Leader: "somebody"}}
 	f, _ := pair(t, fakeHost{group})
 	got := make(answers, 8)
-	f.to("server").submit(1, pulseCommand(), got, 7)
+	f.connTo("server").submit(1, pulseCommand(), got, 7)
 	group.await(t, 1, 0)
 	if !bytes.Equal(group.submits[0].command, pulseCommand()) {
 		t.Fatal("the command changed on the way")
@@ -210,31 +210,31 @@ func TestForwardSubmit(t *testing.T) {
 		t.Fatalf("answered %+v", a)
 	}
 	// A refusal names the leader; a partition that is not here is refused too.
-	f.to("server").submit(1, pulseCommand(), got, 8)
+	f.connTo("server").submit(1, pulseCommand(), got, 8)
 	group.await(t, 2, 0)
 	group.submits[1].done(partition.Answer{Outcome: partition.Refused})
-	if a := got.next(t); a.answer.Outcome != partition.Refused || a.answer.Firm || a.hint != "somebody" {
+	if a := got.next(t); a.answer.Outcome != partition.Refused || a.answer.Final || a.hint != "somebody" {
 		t.Fatalf("answered %+v", a)
 	}
-	f.to("server").submit(1, pulseCommand(), got, 10)
+	f.connTo("server").submit(1, pulseCommand(), got, 10)
 	group.await(t, 3, 0)
-	group.submits[2].done(partition.Answer{Outcome: partition.Refused, Firm: true})
-	if a := got.next(t); a.answer.Outcome != partition.Refused || !a.answer.Firm || a.hint != "somebody" {
+	group.submits[2].done(partition.Answer{Outcome: partition.Refused, Final: true})
+	if a := got.next(t); a.answer.Outcome != partition.Refused || !a.answer.Final || a.hint != "somebody" {
 		t.Fatalf("a firm refusal: %+v", a)
 	}
-	f.to("server").submit(9, pulseCommand(), got, 9)
+	f.connTo("server").submit(9, pulseCommand(), got, 9)
 	if a := got.next(t); a.answer.Outcome != partition.Refused || a.tag != 9 {
 		t.Fatalf("answered %+v", a)
 	}
 }
 
-func TestForwardLockAndCancel(t *testing.T) {
+func TestLockWaitsAtTheOtherMemberUntilCancelled(t *testing.T) {
 	t.Parallel()
 	group := &fakeGroup{}
 	f, _ := pair(t, fakeHost{group})
 	got := make(answers, 8)
-	header := fsm.Header{Origin: 4, Lane: 3, Serial: 2, Low: 2}
-	conn := f.to("server")
+	header := fsm.Header{Incarnation: 4, Receiver: 3, Serial: 2, Low: 2}
+	conn := f.connTo("server")
 	id := conn.lock(1, time.Minute, lockCommand(header), got, 1)
 	group.await(t, 0, 1)
 	lock := group.locks[0]
@@ -248,14 +248,14 @@ func TestForwardLockAndCancel(t *testing.T) {
 	conn.cancel(id) // of what has ended: nothing happens
 }
 
-func TestForwardConnectionBreaks(t *testing.T) {
+func TestBrokenConnectionEndsRequestsAsUnknown(t *testing.T) {
 	t.Parallel()
 	group := &fakeGroup{}
 	f, last := pair(t, fakeHost{group})
 	got := make(answers, 8)
-	conn := f.to("server")
+	conn := f.connTo("server")
 	conn.submit(1, pulseCommand(), got, 1)
-	conn.lock(1, time.Minute, lockCommand(fsm.Header{Origin: 1, Lane: 1, Serial: 1, Low: 1}), got, 2)
+	conn.lock(1, time.Minute, lockCommand(fsm.Header{Incarnation: 1, Receiver: 1, Serial: 1, Low: 1}), got, 2)
 	group.await(t, 1, 1)
 	_ = last().Close()
 	for range 2 {
@@ -269,49 +269,49 @@ func TestForwardConnectionBreaks(t *testing.T) {
 		return group.cancels == 1
 	})
 	// The next request opens a new connection.
-	eventually(t, "a new connection", func() bool { return f.to("server") != conn })
-	f.to("server").submit(1, pulseCommand(), got, 3)
+	eventually(t, "a new connection", func() bool { return f.connTo("server") != conn })
+	f.connTo("server").submit(1, pulseCommand(), got, 3)
 	group.await(t, 2, 1)
 	// To a member that cannot be reached, nothing was sent.
-	f.to("nobody").submit(1, pulseCommand(), got, 4)
+	f.connTo("nobody").submit(1, pulseCommand(), got, 4)
 	if a := got.next(t); a.answer.Outcome != partition.Refused || a.tag != 4 {
 		t.Fatalf("unreachable: %+v", a)
 	}
 }
 
-func TestForwardQuery(t *testing.T) {
+func TestQueryIsAnsweredByTheOtherMember(t *testing.T) {
 	t.Parallel()
 	f, _ := pair(t, fakeHost{&fakeGroup{}})
-	reply, err := f.to("server").query(t.Context(), queryCounts, []byte("abc"))
+	reply, err := f.connTo("server").query(t.Context(), queryCounts, []byte("abc"))
 	if err != nil || string(reply.body) != string([]byte{byte(queryCounts)})+"abc" {
 		t.Fatalf("replied %q, %v", reply.body, err)
 	}
 	// A reply that fits no frame ends the query, not the connection.
-	reply, err = f.to("server").query(t.Context(), queryPeek, nil)
+	reply, err = f.connTo("server").query(t.Context(), queryPeek, nil)
 	if err != nil || reply.status != queryFailed || reply.code != fsm.Internal {
 		t.Fatalf("replied %+v, %v", reply, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := f.to("server").query(ctx, queryCounts, nil); !errors.Is(err, context.Canceled) {
+	if _, err := f.connTo("server").query(ctx, queryCounts, nil); !errors.Is(err, context.Canceled) {
 		t.Fatalf("cancelled: %v", err)
 	}
 }
 
-// TestForwardSilentMember: a member that accepts and then says nothing is given up.
-func TestForwardSilentMember(t *testing.T) {
+// TestSilentMemberIsDisconnected: a member that accepts and then says nothing is given up.
+func TestSilentMemberIsDisconnected(t *testing.T) {
 	t.Parallel()
 	ours, theirs := net.Pipe()
 	defer func() { _ = theirs.Close() }()
 	var reading sync.WaitGroup
 	reading.Go(func() { _, _ = io.Copy(io.Discard, theirs) })
 	defer reading.Wait()
-	f := newForwarder(testLogger(), 10*time.Millisecond, func(context.Context, fsm.MemberID) (net.Conn, error) { return ours, nil })
+	f := newPeerClient(testLogger(), 10*time.Millisecond, func(context.Context, fsm.MemberID) (net.Conn, error) { return ours, nil })
 	defer f.close()
 	got := make(answers, 1)
-	f.to("server").submit(1, pulseCommand(), got, 1)
+	f.connTo("server").submit(1, pulseCommand(), got, 1)
 	eventually(t, "the silent member is given up", func() bool {
-		f.tick(time.Now())
+		f.pingAll(time.Now())
 		return len(got) == 1
 	})
 	if a := got.next(t); a.answer.Outcome != partition.Unknown {
@@ -327,7 +327,7 @@ func frame(kind frameKind, id uint64, body []byte) []byte {
 	return append(b, body...)
 }
 
-func TestFrameReader(t *testing.T) {
+func TestFrameReaderReturnsWholeFrames(t *testing.T) {
 	t.Parallel()
 	var stream []byte
 	sizes := []int{0, 1, 100, readChunkBytes - 13, readChunkBytes, 3 * readChunkBytes, 5, 1 << 20, 0}
@@ -335,7 +335,7 @@ func TestFrameReader(t *testing.T) {
 		stream = append(stream, frame(frameSubmit, uint64(i), bytes.Repeat([]byte{byte(i)}, size))...)
 	}
 	for _, step := range []int{1 << 30, 1000, 7} {
-		reader := frameReader{from: &stutter{stream, step}}
+		reader := frameReader{from: &oneByteReader{stream, step}}
 		var bodies [][]byte
 		for i := range sizes {
 			kind, id, body, err := reader.next()
@@ -355,13 +355,13 @@ func TestFrameReader(t *testing.T) {
 	}
 }
 
-// stutter reads at most step bytes at a time.
-type stutter struct {
+// oneByteReader reads at most step bytes at a time.
+type oneByteReader struct {
 	left []byte
 	step int
 }
 
-func (s *stutter) Read(p []byte) (int, error) {
+func (s *oneByteReader) Read(p []byte) (int, error) {
 	if len(s.left) == 0 {
 		return 0, io.EOF
 	}
@@ -370,28 +370,28 @@ func (s *stutter) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-func TestFrameReaderHostile(t *testing.T) {
+func TestFrameReaderRefusesMalformedFrames(t *testing.T) {
 	t.Parallel()
 	for name, bytes := range map[string][]byte{
 		"4 GiB":     {0xff, 0xff, 0xff, 0xff, 1},
 		"too short": {8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0},
 		"over":      binary.LittleEndian.AppendUint32(nil, frameBytesMax+1),
 	} {
-		reader := frameReader{from: &stutter{bytes, 100}}
+		reader := frameReader{from: &oneByteReader{bytes, 100}}
 		if _, _, _, err := reader.next(); !errors.Is(err, errFrame) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	// The largest length that is allowed, and no bytes behind it, takes no memory.
-	reader := frameReader{from: &stutter{binary.LittleEndian.AppendUint32(nil, frameBytesMax), 100}}
+	reader := frameReader{from: &oneByteReader{binary.LittleEndian.AppendUint32(nil, frameBytesMax), 100}}
 	if _, _, _, err := reader.next(); !errors.Is(err, io.EOF) || len(reader.chunk) > readChunkBytes {
 		t.Errorf("empty promise: %v, %d bytes taken", err, len(reader.chunk))
 	}
 }
 
-// TestForwardServerHostile feeds the server frames that no member sends: it ends the
+// TestServerRefusesMalformedFrames feeds the server frames that no member sends: it ends the
 // connection and nothing else.
-func TestForwardServerHostile(t *testing.T) {
+func TestServerRefusesMalformedFrames(t *testing.T) {
 	t.Parallel()
 	for name, bytes := range map[string][]byte{
 		"unknown kind":    frame(77, 1, nil),
@@ -400,7 +400,7 @@ func TestForwardServerHostile(t *testing.T) {
 		"bad command":     frame(frameSubmit, 1, []byte{1, 0, 0, 0, 99}),
 		"cut command":     frame(frameSubmit, 1, append([]byte{1, 0, 0, 0}, sendCommand()[:40]...)),
 		"wrong machine":   frame(frameSubmit, 1, append([]byte{0, 0, 0, 0}, sendCommand()...)),
-		"lock in catalog": frame(frameLock, 1, append(make([]byte, 8), lockCommand(fsm.Header{Origin: 1, Serial: 1})...)),
+		"lock in catalog": frame(frameLock, 1, append(make([]byte, 8), lockCommand(fsm.Header{Incarnation: 1, Serial: 1})...)),
 		"short lock":      frame(frameLock, 1, []byte{1, 0, 0, 0}),
 		"lock of a pulse": frame(frameLock, 1, append(make([]byte, 8), pulseCommand()...)),
 		"empty query":     frame(frameQuery, 1, nil),
@@ -413,7 +413,7 @@ func TestForwardServerHostile(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				serveForward(context.Background(), fakeHost{group}, testLogger(), "stranger", theirs)
+				servePeer(context.Background(), fakeHost{group}, testLogger(), "stranger", theirs)
 			}()
 			_, _ = ours.Write(bytes)
 			select {
@@ -429,27 +429,27 @@ func TestForwardServerHostile(t *testing.T) {
 	}
 }
 
-// TestForwardServerBounds: what one member may have going on is bounded by number and bytes.
-func TestForwardServerBounds(t *testing.T) {
+// TestServerBoundsOutstandingRequests: what one member may have going on is bounded by number and bytes.
+func TestServerBoundsOutstandingRequests(t *testing.T) {
 	t.Parallel()
-	s := &forwardServer{}
-	if !s.enter(serveBytesMax) || s.enter(1) {
+	s := &peerServer{}
+	if !s.acquire(serveBytesMax) || s.acquire(1) {
 		t.Fatal("bytes are not bounded")
 	}
-	s.exit(serveBytesMax)
+	s.release(serveBytesMax)
 	for range serveRequestsMax {
-		if !s.enter(0) {
+		if !s.acquire(0) {
 			t.Fatal("refused below the limit")
 		}
 	}
-	if s.enter(0) {
+	if s.acquire(0) {
 		t.Fatal("requests are not bounded")
 	}
 }
 
-func TestOutboxBounds(t *testing.T) {
+func TestFrameWriterBoundsItsBuffer(t *testing.T) {
 	t.Parallel()
-	o := newOutbox(100)
+	o := newFrameWriter(100)
 	for range 2 {
 		buf, err := o.begin(frameSubmit, 1)
 		if err != nil {
@@ -459,16 +459,16 @@ func TestOutboxBounds(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if _, err := o.begin(frameSubmit, 1); !errors.Is(err, errFull) {
+	if _, err := o.begin(frameSubmit, 1); !errors.Is(err, errBufferFull) {
 		t.Fatalf("full: %v", err)
 	}
-	big := newOutbox(100)
+	big := newFrameWriter(100)
 	buf, _ := big.begin(frameReply, 1)
-	if err := big.end(append(buf, make([]byte, frameBytesMax)...)); !errors.Is(err, errFull) || len(big.pending) != 0 {
+	if err := big.end(append(buf, make([]byte, frameBytesMax)...)); !errors.Is(err, errBufferFull) || len(big.pending) != 0 {
 		t.Fatalf("a frame over the limit: %v, %d bytes left", err, len(big.pending))
 	}
 	big.close()
-	if _, err := big.begin(frameReply, 1); !errors.Is(err, errStreamUp) {
+	if _, err := big.begin(frameReply, 1); !errors.Is(err, errStreamClosed) {
 		t.Fatalf("closed: %v", err)
 	}
 }

@@ -14,14 +14,14 @@ import (
 
 // The limits of frames between members.
 const (
-	frameBytesMax     = 32 << 20 // of one frame, behind its length
-	frameHeaderBytes  = 9        // kind and id
-	frameLengthBytes  = 4
-	readChunkBytes    = 64 << 10
-	outboxKeepBytes   = 1 << 20 // a write buffer above this is not kept for reuse
-	outboxAskBytes    = 32 << 20
-	outboxAnswerBytes = 256 << 20
-	writeWaitMax      = 10 * time.Second // for one write to a member that does not read
+	frameBytesMax        = 32 << 20 // of one frame, behind its length
+	frameHeaderBytes     = 9        // kind and id
+	frameLengthBytes     = 4
+	readChunkBytes       = 64 << 10
+	writeBufferKeepBytes = 1 << 20 // a write buffer above this is not kept for reuse
+	requestBufferBytes   = 32 << 20
+	answerBufferBytes    = 256 << 20
+	writeTimeout         = 10 * time.Second // for one write to a member that does not read
 )
 
 // frameKind says what is in a frame.
@@ -41,9 +41,9 @@ const (
 )
 
 var (
-	errFrame    = errors.New("frame cannot be read")
-	errFull     = errors.New("too much is waiting to be written")
-	errStreamUp = errors.New("stream is closed")
+	errFrame        = errors.New("frame cannot be read")
+	errBufferFull   = errors.New("too much is waiting to be written")
+	errStreamClosed = errors.New("stream is closed")
 )
 
 // A frame on the wire:
@@ -53,48 +53,48 @@ var (
 //	id      8 bytes, little endian: given by the asking member, returned in the answer
 //	body
 
-// outbox collects frames and lets one goroutine write all that has gathered with one
+// frameWriter collects frames and lets one goroutine write all that has gathered with one
 // write. Its methods but write may be called concurrently.
-type outbox struct {
+type frameWriter struct {
 	limit int // bytes that may gather
 
-	mu      sync.Mutex
-	pending []byte
-	mark    int // where the frame being built begins
-	closed  bool
-	wake    chan struct{} // holds one
+	mu         sync.Mutex
+	pending    []byte
+	frameStart int // where the frame being built begins
+	closed     bool
+	wake       chan struct{} // holds one
 }
 
-func newOutbox(limit int) *outbox {
-	return &outbox{limit: limit, wake: make(chan struct{}, 1)}
+func newFrameWriter(limit int) *frameWriter {
+	return &frameWriter{limit: limit, wake: make(chan struct{}, 1)}
 }
 
 // begin locks the outbox and returns the buffer with the frame's head on it; the caller
 // appends the body and gives the buffer to end. After an error nothing is locked.
-func (o *outbox) begin(kind frameKind, id uint64) ([]byte, error) {
+func (o *frameWriter) begin(kind frameKind, id uint64) ([]byte, error) {
 	o.mu.Lock()
 	if o.closed {
 		o.mu.Unlock()
-		return nil, errStreamUp
+		return nil, errStreamClosed
 	}
 	if len(o.pending) > o.limit {
 		o.mu.Unlock()
-		return nil, errFull
+		return nil, errBufferFull
 	}
-	o.mark = len(o.pending)
+	o.frameStart = len(o.pending)
 	buf := append(o.pending, 0, 0, 0, 0, byte(kind))
 	return binary.LittleEndian.AppendUint64(buf, id), nil
 }
 
 // end completes the frame that begin began.
-func (o *outbox) end(buf []byte) error {
-	size := len(buf) - o.mark - frameLengthBytes
+func (o *frameWriter) end(buf []byte) error {
+	size := len(buf) - o.frameStart - frameLengthBytes
 	if size > frameBytesMax {
-		o.pending = buf[:o.mark]
+		o.pending = buf[:o.frameStart]
 		o.mu.Unlock()
-		return errFull
+		return errBufferFull
 	}
-	binary.LittleEndian.PutUint32(buf[o.mark:], uint32(size))
+	binary.LittleEndian.PutUint32(buf[o.frameStart:], uint32(size))
 	o.pending = buf
 	o.mu.Unlock()
 	notify.WakeUp(o.wake)
@@ -102,7 +102,7 @@ func (o *outbox) end(buf []byte) error {
 }
 
 // close makes every later begin fail.
-func (o *outbox) close() {
+func (o *frameWriter) close() {
 	o.mu.Lock()
 	o.closed = true
 	o.pending = nil
@@ -110,8 +110,8 @@ func (o *outbox) close() {
 	notify.WakeUp(o.wake)
 }
 
-// write writes what gathers until the outbox is closed or a write fails.
-func (o *outbox) write(conn net.Conn) error {
+// writeTo writes what gathers until the outbox is closed or a write fails.
+func (o *frameWriter) writeTo(conn net.Conn) error {
 	var spare []byte
 	for {
 		<-o.wake
@@ -124,7 +124,7 @@ func (o *outbox) write(conn net.Conn) error {
 			return nil
 		}
 		if len(buf) > 0 {
-			if err := conn.SetWriteDeadline(time.Now().Add(writeWaitMax)); err != nil {
+			if err := conn.SetWriteDeadline(time.Now().Add(writeTimeout)); err != nil {
 				return err
 			}
 			if _, err := conn.Write(buf); err != nil {
@@ -132,7 +132,7 @@ func (o *outbox) write(conn net.Conn) error {
 			}
 		}
 		spare = nil
-		if cap(buf) <= outboxKeepBytes {
+		if cap(buf) <= writeBufferKeepBytes {
 			spare = buf[:0]
 		}
 	}
@@ -149,14 +149,14 @@ type frameReader struct {
 
 // next returns one frame. The body stays valid, and is the caller's.
 func (r *frameReader) next() (kind frameKind, id uint64, body []byte, err error) {
-	if err := r.need(frameLengthBytes); err != nil {
+	if err := r.readAtLeast(frameLengthBytes); err != nil {
 		return 0, 0, nil, err
 	}
 	size := int(binary.LittleEndian.Uint32(r.chunk[r.start:]))
 	if size < frameHeaderBytes || size > frameBytesMax {
 		return 0, 0, nil, fmt.Errorf("%w: %d bytes long", errFrame, size)
 	}
-	if err := r.need(frameLengthBytes + size); err != nil {
+	if err := r.readAtLeast(frameLengthBytes + size); err != nil {
 		return 0, 0, nil, err
 	}
 	frame := r.chunk[r.start+frameLengthBytes : r.start+frameLengthBytes+size : r.start+frameLengthBytes+size]
@@ -164,9 +164,9 @@ func (r *frameReader) next() (kind frameKind, id uint64, body []byte, err error)
 	return frameKind(frame[0]), binary.LittleEndian.Uint64(frame[1:]), frame[frameHeaderBytes:], nil
 }
 
-// need reads until n bytes lie ready. Memory is taken as bytes arrive, at most twice
+// readAtLeast reads until n bytes lie ready. Memory is taken as bytes arrive, at most twice
 // their number, so a length that nothing follows costs nothing.
-func (r *frameReader) need(n int) error {
+func (r *frameReader) readAtLeast(n int) error {
 	for r.end-r.start < n {
 		if r.end == len(r.chunk) {
 			have := r.end - r.start

@@ -15,14 +15,14 @@ import (
 
 // The limits of health.
 const (
-	healthEvery     = time.Second
-	healthAskMax    = time.Second // for others to answer
-	healthAskedMost = 5           // others asked at a time
-	catalogSilences = 15          // heartbeats of raft missed by the catalog (15 s) before others are asked
-	raftAskEvery    = 10          // rounds of healthLoop between two questions to raft
+	healthInterval      = time.Second
+	healthQueryTimeout  = time.Second // for others to answer
+	healthQueriesMax    = 5           // others asked at a time
+	silentHeartbeatsMax = 15          // heartbeats of raft missed by the catalog (15 s) before others are asked
+	raftCheckRounds     = 10          // rounds of healthLoop between two questions to raft
 	// stuckAfter is how long the disk or a raft goroutine may be silent before a restart is the better
 	// choice: elections, snapshots and slow syncs take a tenth of it.
-	stuckAfter = 30 * time.Second
+	stuckTimeout = 30 * time.Second
 )
 
 // Check is a part of a member's health.
@@ -34,7 +34,7 @@ type Check struct {
 
 // health is what the loop has found out.
 type health struct {
-	outvoted atomic.Bool // another member hears the catalog's leader, and this one does not
+	othersHearLeader atomic.Bool // another member hears the catalog's leader, and this one does not
 	// unanswered is how long the slowest raft goroutine has owed an answer, and of which partition.
 	unanswered atomic.Int64
 	partition  atomic.Uint32
@@ -42,7 +42,7 @@ type health struct {
 
 // healthLoop looks after what takes time to find out.
 func (n *Node) healthLoop(ctx context.Context) {
-	ticker := time.NewTicker(healthEvery)
+	ticker := time.NewTicker(healthInterval)
 	defer ticker.Stop()
 	for round := 0; ; round++ {
 		select {
@@ -50,50 +50,50 @@ func (n *Node) healthLoop(ctx context.Context) {
 			return
 		case <-ticker.C:
 		}
-		silent := n.catalogSilence()
-		n.health.outvoted.Store(silent > n.catalogSilenceMax() && n.othersHearCatalog(ctx))
-		if round%raftAskEvery == 0 || n.health.unanswered.Load() > 0 {
-			n.askRaft()
+		silent := n.catalogLeaderSilence()
+		n.health.othersHearLeader.Store(silent > n.catalogLeaderSilenceMax() && n.askOthersAboutCatalog(ctx))
+		if round%raftCheckRounds == 0 || n.health.unanswered.Load() > 0 {
+			n.checkRaft()
 		}
 	}
 }
 
-// catalogSilence is how long this member's replica of the catalog has heard nothing of its leader;
+// catalogLeaderSilence is how long this member's replica of the catalog has heard nothing of its leader;
 // 0 where there is none yet.
-func (n *Node) catalogSilence() time.Duration {
-	group := n.local(fsm.CatalogPartition)
+func (n *Node) catalogLeaderSilence() time.Duration {
+	group := n.localReplica(fsm.CatalogPartition)
 	if group == nil {
 		return 0
 	}
 	status := group.Status()
-	if status.Leads {
+	if status.IsLeader {
 		return 0
 	}
 	return status.LastContact
 }
 
-// catalogSilenceMax is when such silence is no election any more.
-func (n *Node) catalogSilenceMax() time.Duration {
+// catalogLeaderSilenceMax is when such silence is no election any more.
+func (n *Node) catalogLeaderSilenceMax() time.Duration {
 	timing := n.config.Timing.Raft
 	if timing == (partition.Timing{}) {
 		timing = partition.DefaultTiming()
 	}
-	return catalogSilences * timing.Heartbeat
+	return silentHeartbeatsMax * timing.Heartbeat
 }
 
-// othersHearCatalog asks up to five living members whether they lead the catalog, or hear who does.
-func (n *Node) othersHearCatalog(ctx context.Context) bool {
+// askOthersAboutCatalog asks up to five living members whether they lead the catalog, or hear who does.
+func (n *Node) askOthersAboutCatalog(ctx context.Context) bool {
 	var others []fsm.MemberID
 	for _, id := range n.gossip.Alive() {
 		if id != n.self {
 			others = append(others, id)
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, healthAskMax)
+	ctx, cancel := context.WithTimeout(ctx, healthQueryTimeout)
 	defer cancel()
 	var asking sync.WaitGroup
 	var heard atomic.Bool
-	for _, id := range others[:min(len(others), healthAskedMost)] {
+	for _, id := range others[:min(len(others), healthQueriesMax)] {
 		asking.Go(func() {
 			reply, err := n.askStatus(ctx, id, fsm.CatalogPartition)
 			if err == nil && !reply.Halted && (reply.Leads || reply.Leader != "") {
@@ -105,13 +105,13 @@ func (n *Node) othersHearCatalog(ctx context.Context) bool {
 	return heard.Load()
 }
 
-// askRaft looks for raft goroutines that do not answer.
-func (n *Node) askRaft() {
+// checkRaft looks for raft goroutines that do not answer.
+func (n *Node) checkRaft() {
 	var worst time.Duration
 	var where fsm.PartitionID
 	groups := *n.groups.Load()
 	for _, id := range slices.Sorted(maps.Keys(groups)) {
-		if owed := groups[id].Unanswered(); owed > worst {
+		if owed := groups[id].UnansweredFor(); owed > worst {
 			worst, where = owed, id
 		}
 	}
@@ -130,7 +130,7 @@ func (n *Node) askRaft() {
 // stopped and started has to become ready, or a rolling restart would wait for it for ever.
 func (n *Node) Readiness() []Check {
 	n.mu.Lock()
-	failed, closing, expelled := n.failed, n.closing, n.isExpelled
+	failed, closing, expelled := n.startError, n.closing, n.isRemoved
 	n.mu.Unlock()
 	membership := Check{Name: "membership", OK: true, Text: "member of the cluster"}
 	switch {
@@ -140,31 +140,31 @@ func (n *Node) Readiness() []Check {
 		membership.OK, membership.Text = false, "the member is leaving"
 	case expelled:
 		membership.OK, membership.Text = false, "the member was removed from the cluster"
-	case n.placed.Load() != nil && n.memberOf(n.self).Drained:
+	case n.partitions.Load() != nil && n.memberRecord(n.self).Drained:
 		membership.Text = "drained: it leads nothing and routes"
 	}
-	return []Check{membership, n.catalogCheck(), n.roomCheck(), n.replicasCheck()}
+	return []Check{membership, n.catalogCheck(), n.diskCheck(), n.replicasCheck()}
 }
 
 func (n *Node) catalogCheck() Check {
-	silent := n.catalogSilence()
+	silent := n.catalogLeaderSilence()
 	switch {
-	case n.placed.Load() == nil:
+	case n.partitions.Load() == nil:
 		return Check{"catalog", false, "not loaded"}
-	case n.health.outvoted.Load():
+	case n.health.othersHearLeader.Load():
 		return Check{"catalog", false, fmt.Sprintf("its leader was not heard for %s, and another member hears it", silent.Round(time.Second))}
-	case silent > n.catalogSilenceMax():
+	case silent > n.catalogLeaderSilenceMax():
 		return Check{"catalog", true, fmt.Sprintf("its leader was not heard for %s, nor by others", silent.Round(time.Second))}
 	}
 	return Check{"catalog", true, "up to date"}
 }
 
-func (n *Node) roomCheck() Check {
-	space := n.store.Space()
+func (n *Node) diskCheck() Check {
+	space := n.raftLog.DiskSpace()
 	switch {
 	case space.ReadOnly:
 		return Check{"disk", true, "nearly full: read-only, and routes"}
-	case space.ShortOfMemory:
+	case space.LowMemory:
 		return Check{"disk", true, "has room, and memory has not: read-only, and routes"}
 	}
 	return Check{"disk", true, "has room"}
@@ -187,16 +187,16 @@ func (n *Node) replicasCheck() Check {
 // Liveness says, part by part, whether a restart would help: a write or a raft goroutine has not come
 // back for 30 s. Nothing that others cause counts, and a full disk does not: raft may have to
 // wait for room, and would have to again. It waits for nothing.
-func (n *Node) Liveness() []Check { return n.liveness(n.store.Stats(), n.store.Space()) }
+func (n *Node) Liveness() []Check { return n.liveness(n.raftLog.Stats(), n.raftLog.DiskSpace()) }
 
-func (n *Node) liveness(store partition.LogStats, space partition.Space) []Check {
+func (n *Node) liveness(store partition.LogStats, space partition.DiskSpace) []Check {
 	log := Check{"log", true, "writes"}
 	if store.Stalled > time.Second {
-		log = Check{"log", store.Stalled <= stuckAfter || space.ReadOnly, fmt.Sprintf("a write has taken %s", store.Stalled.Round(time.Second))}
+		log = Check{"log", store.Stalled <= stuckTimeout || space.ReadOnly, fmt.Sprintf("a write has taken %s", store.Stalled.Round(time.Second))}
 	}
 	raft := Check{"raft", true, "answers"}
 	if owed := time.Duration(n.health.unanswered.Load()); owed > time.Second {
-		raft = Check{"raft", owed <= stuckAfter || space.ReadOnly, fmt.Sprintf("partition %d has not answered for %s", n.health.partition.Load(), owed.Round(time.Second))}
+		raft = Check{"raft", owed <= stuckTimeout || space.ReadOnly, fmt.Sprintf("partition %d has not answered for %s", n.health.partition.Load(), owed.Round(time.Second))}
 	}
 	return []Check{log, raft}
 }

@@ -41,9 +41,9 @@ func TestReadiness(t *testing.T) {
 	if bad := failing(n.Liveness()); bad != nil {
 		t.Fatalf("not alive: %v", bad)
 	}
-	eventually(t, "two members hear the catalog's leader", func() bool { return n.othersHearCatalog(t.Context()) })
+	eventually(t, "two members hear the catalog's leader", func() bool { return n.askOthersAboutCatalog(t.Context()) })
 	eventually(t, "not ready while others hear a leader", func() bool {
-		n.health.outvoted.Store(true) // the loop takes it back: nobody was silent
+		n.health.othersHearLeader.Store(true) // the loop takes it back: nobody was silent
 		bad := failing(n.Readiness())
 		return len(bad) == 1 && bad[0] == "catalog"
 	})
@@ -51,7 +51,7 @@ func TestReadiness(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
-	if err := insist(t, func() error { return n.router.Drain(ctx, n.self) }); err != nil {
+	if err := retryUntilLed(t, func() error { return n.router.Drain(ctx, n.self) }); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "drained, and ready", func() bool {
@@ -60,8 +60,8 @@ func TestReadiness(t *testing.T) {
 
 	c.kill(1)
 	c.kill(2)
-	eventually(t, "the catalog is silent for long", func() bool { return n.catalogSilence() > n.catalogSilenceMax() })
-	if n.othersHearCatalog(t.Context()) {
+	eventually(t, "the catalog is silent for long", func() bool { return n.catalogLeaderSilence() > n.catalogLeaderSilenceMax() })
+	if n.askOthersAboutCatalog(t.Context()) {
 		t.Error("somebody who is dead hears the catalog's leader")
 	}
 	eventually(t, "silence that is nobody's fault", func() bool {
@@ -73,12 +73,12 @@ func TestReadiness(t *testing.T) {
 }
 
 // Who can never serve again is not ready.
-func TestReadinessOfTheLost(t *testing.T) {
+func TestReadinessOfIsolatedMember(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Node){
-		"failed":  func(n *Node) { n.failed = errors.New("x") },
+		"failed":  func(n *Node) { n.startError = errors.New("x") },
 		"closing": func(n *Node) { n.closing = true },
-		"removed": func(n *Node) { n.isExpelled = true },
+		"removed": func(n *Node) { n.isRemoved = true },
 	} {
 		c := newTestCluster(t, 1, 1)
 		c.startAll()
@@ -90,7 +90,7 @@ func TestReadinessOfTheLost(t *testing.T) {
 			t.Errorf("%s: %v", name, bad)
 		}
 		n.mu.Lock()
-		n.failed, n.closing, n.isExpelled = nil, false, false
+		n.startError, n.closing, n.isRemoved = nil, false, false
 		n.mu.Unlock()
 	}
 	n := &Node{}
@@ -109,14 +109,14 @@ func TestLiveness(t *testing.T) {
 		want          string
 	}{
 		{0, 0, false, ""},
-		{stuckAfter, stuckAfter, false, ""},
-		{stuckAfter + time.Second, 0, false, "log"},
-		{0, stuckAfter + time.Second, false, "raft"},
-		{stuckAfter + time.Second, stuckAfter + time.Second, true, ""},
+		{stuckTimeout, stuckTimeout, false, ""},
+		{stuckTimeout + time.Second, 0, false, "log"},
+		{0, stuckTimeout + time.Second, false, "raft"},
+		{stuckTimeout + time.Second, stuckTimeout + time.Second, true, ""},
 	} {
 		n := &Node{}
 		n.health.unanswered.Store(int64(c.owed))
-		bad := failing(n.liveness(partition.LogStats{Stalled: c.stalled}, partition.Space{ReadOnly: c.full}))
+		bad := failing(n.liveness(partition.LogStats{Stalled: c.stalled}, partition.DiskSpace{ReadOnly: c.full}))
 		if strings.Join(bad, ",") != c.want {
 			t.Errorf("stalled %s, owed %s, full %v: %v", c.stalled, c.owed, c.full, bad)
 		}

@@ -16,104 +16,104 @@ import (
 // on disk was harmed: a newer release goes on where this one stops.
 var ErrOutdated = errors.New("this binary is older than the cluster")
 
-func outdated(needs, knows uint32) error {
-	return fmt.Errorf("%w: level %d is needed and it knows %d: start a newer release", ErrOutdated, needs, knows)
+func outdatedError(required, readable uint32) error {
+	return fmt.Errorf("%w: level %d is needed and it knows %d: start a newer release", ErrOutdated, required, readable)
 }
 
-// knows is the highest level that this member's binary can read.
-func (n *Node) knows() uint32 { return cmp.Or(n.config.level, fsm.Level) }
+// readableLevel is the highest level that this member's binary can read.
+func (n *Node) readableLevel() uint32 { return cmp.Or(n.config.readableLevel, fsm.FormatLevel) }
 
-// Level is what may be written: formats and commands that every member reads, see fsm.Level. It
+// FeatureLevel is what may be written: formats and commands that every member reads, see fsm.Level. It
 // only rises, and may rise a moment earlier than this member hears of it. At least 1.
-func (n *Node) Level() uint32 { return max(1, n.level.Load()) }
+func (n *Node) FeatureLevel() uint32 { return max(1, n.featureLevel.Load()) }
 
 // Outdated is closed when this member learns that its binary is too old for the cluster;
 // the process should then close it and end. Ready returns ErrOutdated from then on.
 func (n *Node) Outdated() <-chan struct{} { return n.outdated }
 
-// follows takes over the level of the catalog; false when it is more than we know. It is
+// adoptLevel takes over the level of the catalog; false when it is more than we know. It is
 // written down before anything of that level is, so that the next start of an old binary
 // ends before it opens a log that it cannot read. Called by catalogLoop alone.
-func (n *Node) follows(ctx context.Context, level uint32) bool {
-	if n.level.Swap(level) == level {
-		return level <= n.knows()
+func (n *Node) adoptLevel(ctx context.Context, level uint32) bool {
+	if n.featureLevel.Swap(level) == level {
+		return level <= n.readableLevel()
 	}
-	n.founder.mu.Lock()
+	n.bootstrapper.mu.Lock()
 	err := error(nil)
-	if n.folder.id.Level < level {
-		err = n.folder.change(func(id *identity) { id.Level = level })
+	if n.dataDir.identity.Level < level {
+		err = n.dataDir.update(func(id *identity) { id.Level = level })
 	}
-	n.founder.mu.Unlock()
+	n.bootstrapper.mu.Unlock()
 	if err != nil {
 		n.log.ErrorContext(ctx, "record the level of the cluster", "error", err)
 	}
-	if level <= n.knows() {
-		n.log.InfoContext(ctx, "level of the cluster", "level", level, "known", n.knows())
+	if level <= n.readableLevel() {
+		n.log.InfoContext(ctx, "level of the cluster", "level", level, "known", n.readableLevel())
 		return true
 	}
-	n.fail(outdated(level, n.knows()))
+	n.failStart(outdatedError(level, n.readableLevel()))
 	close(n.outdated) // once: the level only rises, and after this nothing is followed any more
 	return false
 }
 
-// raising is what the leader of the catalog remembers between two looks.
-type raising struct {
-	to    uint32
+// levelProposal is what the leader of the catalog remembers between two looks.
+type levelProposal struct {
+	level uint32
 	since time.Time
 }
 
-// raise gives the cluster the highest level that every member knows, when that has been so
+// raiseLevel gives the cluster the highest level that every member knows, when that has been so
 // for Settle. A member that is dead counts with what it last said: one of which we know nothing
 // holds the level down, for it may come back with any binary.
-func (n *Node) raise(ctx context.Context, group *partition.Group) {
-	to := n.knows()
-	crew := n.crew(group)
-	for _, id := range crew {
+func (n *Node) raiseLevel(ctx context.Context, group *partition.Group) {
+	level := n.readableLevel()
+	members := n.countedMembers(group)
+	for _, id := range members {
 		m, known := n.gossip.Lookup(id)
 		if !known {
-			to = 0
+			level = 0
 		}
-		to = min(to, m.Level)
+		level = min(level, m.Level)
 	}
-	if to <= n.Level() {
-		n.raising = raising{}
+	if level <= n.FeatureLevel() {
+		n.levelProposal = levelProposal{}
 		return
 	}
-	if n.raising.to != to {
-		n.raising = raising{to, time.Now()}
+	if n.levelProposal.level != level {
+		n.levelProposal = levelProposal{level, time.Now()}
 	}
-	if time.Since(n.raising.since) < n.config.Timing.Settle {
+	if time.Since(n.levelProposal.since) < n.config.Timing.Settle {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, stepMax)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	for _, id := range crew { // gossip may be of a process that is no more, or a lie
+	for _, id := range members { // gossip may be of a process that is no more, or a lie
 		if id == n.self || !n.isAlive(id) {
 			continue
 		}
-		if hello, err := n.greet(ctx, id); err != nil || hello.Knows < to {
-			n.raising = raising{}
+		if hello, err := n.askHello(ctx, id); err != nil || hello.ReadableLevel < level {
+			n.levelProposal = levelProposal{}
 			return
 		}
 	}
-	if _, err := n.router.command(ctx, fsm.CatalogPartition, fsm.RaiseLevel{Level: to}); err != nil {
-		n.log.WarnContext(ctx, "raise the level of the cluster", "level", to, "error", err)
+	if _, err := n.router.command(ctx, fsm.CatalogPartition, fsm.RaiseLevel{Level: level}); err != nil {
+		n.log.WarnContext(ctx, "raise the level of the cluster", "level", level, "error", err)
 		return
 	}
-	n.log.InfoContext(ctx, "every member knows a higher level: it is used from now on", "level", to)
+	n.log.InfoContext(ctx, "every member knows a higher level: it is used from now on", "level", level)
 }
 
-// raiseMachines writes the level of the cluster into the logs of the partitions that we lead and
+// raisePartitionLevels writes the level of the cluster into the logs of the partitions that we lead and
 // whose machines are below it: they know no other level than what their logs say. It is
 // called again and again, so what gets lost is written the next time.
-func (n *Node) raiseMachines(ctx context.Context) {
-	level := min(n.Level(), fsm.Level)
+func (n *Node) raisePartitionLevels(ctx context.Context) {
+	level := min(n.FeatureLevel(), fsm.FormatLevel)
 	for id, group := range *n.groups.Load() {
-		if id == fsm.CatalogPartition || !group.Status().Leads {
+		if id == fsm.CatalogPartition || !group.Status().IsLeader {
 			continue
 		}
 		below := false
-		group.View(func(m partition.Machine) { below = queuesOf(m).Level() < level })
+		group.View(func(m partition.Machine) { below = queuesOf(m).FormatLevel() < level })
 		if !below {
 			continue
 		}
@@ -123,24 +123,24 @@ func (n *Node) raiseMachines(ctx context.Context) {
 	}
 }
 
-// crew are the members that the cluster counts with: those that hold the catalog or a
+// countedMembers returns the members that the cluster counts with: those that hold the catalog or a
 // partition, or shall, without removed ones. Whom gossip shows besides may be anybody.
-func (n *Node) crew(group *partition.Group) (crew []fsm.MemberID) {
+func (n *Node) countedMembers(group *partition.Group) (members []fsm.MemberID) {
 	add := func(id fsm.MemberID) {
-		if !slices.Contains(crew, id) && !n.memberOf(id).Removed {
-			crew = append(crew, id)
+		if !slices.Contains(members, id) && !n.memberRecord(id).Removed {
+			members = append(members, id)
 		}
 	}
 	status := group.Status()
 	for _, v := range slices.Concat(status.Voters, status.Nonvoters) {
 		add(v.Member)
 	}
-	if placed := n.placed.Load(); placed != nil {
+	if placed := n.partitions.Load(); placed != nil {
 		for i := range *placed {
 			for _, r := range slices.Concat((*placed)[i].Replicas, (*placed)[i].Target) {
 				add(r.Member)
 			}
 		}
 	}
-	return crew
+	return members
 }

@@ -16,17 +16,17 @@ func newLevelCluster(t *testing.T, levels ...uint32) *testCluster {
 	t.Helper()
 	c := newTestCluster(t, len(levels), 1)
 	for i, level := range levels {
-		c.configs[i].level = level
+		c.configs[i].readableLevel = level
 	}
 	return c
 }
 
-// atLevel waits until every member that runs knows that the cluster has a level.
-func (c *testCluster) atLevel(level uint32) {
+// awaitLevel waits until every member that runs knows that the cluster has a level.
+func (c *testCluster) awaitLevel(level uint32) {
 	c.t.Helper()
 	eventually(c.t, "all members have heard of the level", func() bool {
 		for _, node := range c.nodes {
-			if node != nil && node.Level() != level {
+			if node != nil && node.FeatureLevel() != level {
 				return false
 			}
 		}
@@ -34,50 +34,50 @@ func (c *testCluster) atLevel(level uint32) {
 	})
 }
 
-// looks waits until the leader of the catalog has looked at everything n times more, so
+// awaitReconciles waits until the leader of the catalog has looked at everything n times more, so
 // that what it would do it has done.
-func (c *testCluster) looks(n int) {
+func (c *testCluster) awaitReconciles(n int) {
 	c.t.Helper()
 	ctx, cancel := context.WithTimeout(c.t.Context(), time.Duration(n)*c.configs[0].Timing.Reconcile)
 	defer cancel()
 	<-ctx.Done()
 }
 
-// TestLevelRises (point 3 of operation): two members of a newer binary and one of the old stay
+// TestLevelRisesWhenAllMembersCanReadIt (point 3 of operation): two members of a newer binary and one of the old stay
 // at the old level; when the third is replaced the cluster rises; the old one is refused then.
-func TestLevelRises(t *testing.T) {
+func TestLevelRisesWhenAllMembersCanReadIt(t *testing.T) {
 	t.Parallel()
 	c := newLevelCluster(t, 2, 2, 1)
 	c.startAll()
-	c.looks(15) // Settle is five of them
-	c.atLevel(1)
+	c.awaitReconciles(15) // Settle is five of them
+	c.awaitLevel(1)
 
 	// An old member that is dead may come back as it was.
 	c.kill(2)
 	eventually(t, "the third is gone", func() bool { return !c.nodes[0].isAlive(memberAt(t, c, 2)) })
-	c.looks(15)
-	c.atLevel(1)
+	c.awaitReconciles(15)
+	c.awaitLevel(1)
 
-	c.configs[2].level = 2
+	c.configs[2].readableLevel = 2
 	c.start(2)
 	c.ready()
-	c.atLevel(2)
+	c.awaitLevel(2)
 	status, err := c.nodes[1].Status(t.Context())
 	if err != nil || status.Level != 2 {
 		t.Fatalf("%+v, %v", status, err)
 	}
 
 	c.stop(2)
-	c.configs[2].level = 1
+	c.configs[2].readableLevel = 1
 	_, err = Open(t.Context(), c.configs[2])
 	if !errors.Is(err, ErrOutdated) || !strings.Contains(err.Error(), "level 2 is needed and it knows 1") {
 		t.Fatalf("an old binary starts: %v", err)
 	}
-	c.configs[2].level = 3 // a newer one goes on, and changes nothing alone
+	c.configs[2].readableLevel = 3 // a newer one goes on, and changes nothing alone
 	c.start(2)
 	c.ready()
-	c.looks(10)
-	c.atLevel(2)
+	c.awaitReconciles(10)
+	c.awaitLevel(2)
 }
 
 // memberAt is the id of a member that may be down.
@@ -97,23 +97,23 @@ func memberAt(t *testing.T, c *testCluster, i int) fsm.MemberID {
 	return ""
 }
 
-// TestOldBinaryOfAMember: one that was away while the level rose did not write it down, and
+// TestOldBinaryOfMemberStops: one that was away while the level rose did not write it down, and
 // learns it from the catalog.
-func TestOldBinaryOfAMember(t *testing.T) {
+func TestOldBinaryOfMemberStops(t *testing.T) {
 	t.Parallel()
 	c := newLevelCluster(t, 2, 2, 2)
 	c.startAll()
-	c.atLevel(2)
+	c.awaitLevel(2)
 	c.stop(2)
 	forget := func(id *identity) { id.Level = 0 }
-	f, err := openFolder(c.configs[2].Dir)
+	f, err := openDataDir(c.configs[2].Dir)
 	if err == nil {
-		err = errors.Join(f.change(forget), f.close())
+		err = errors.Join(f.update(forget), f.close())
 	}
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.configs[2].level = 1
+	c.configs[2].readableLevel = 1
 	old := c.start(2)
 	select {
 	case <-old.Outdated():
@@ -129,8 +129,8 @@ func TestOldBinaryOfAMember(t *testing.T) {
 	}
 }
 
-// TestOldBinaryJoins: it is not taken in, and says why.
-func TestOldBinaryJoins(t *testing.T) {
+// TestOldBinaryCannotJoin: it is not taken in, and says why.
+func TestOldBinaryCannotJoin(t *testing.T) {
 	t.Parallel()
 	c := newLevelCluster(t, 2, 2, 1)
 	for i := range c.configs {
@@ -139,7 +139,7 @@ func TestOldBinaryJoins(t *testing.T) {
 	c.start(0)
 	c.start(1)
 	c.ready()
-	c.atLevel(2)
+	c.awaitLevel(2)
 	old := c.start(2)
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
@@ -148,23 +148,23 @@ func TestOldBinaryJoins(t *testing.T) {
 	}
 	// It does not believe that, and asks to be taken in all the same.
 	leader := c.nodes[c.leader(fsm.CatalogPartition)]
-	if err := leader.says(ctx, old.self); err == nil || !strings.Contains(err.Error(), "knows level 1") {
+	if err := leader.confirmMembership(ctx, old.self); err == nil || !strings.Contains(err.Error(), "knows level 1") {
 		t.Fatalf("it would be taken in: %v", err)
 	}
-	for _, v := range leader.local(fsm.CatalogPartition).Status().Nonvoters {
+	for _, v := range leader.localReplica(fsm.CatalogPartition).Status().Nonvoters {
 		t.Errorf("member %s was taken in", v.Member)
 	}
 }
 
-// machinesAt says whether the machines of partition 1 have a level, at every member.
-func (c *testCluster) machinesAt(level uint32) bool {
+// hasPartitionLevel says whether the machines of partition 1 have a level, at every member.
+func (c *testCluster) hasPartitionLevel(level uint32) bool {
 	for _, node := range c.nodes {
-		group := node.local(1)
+		group := node.localReplica(1)
 		if group == nil {
 			return false
 		}
 		at := uint32(0)
-		group.View(func(m partition.Machine) { at = queuesOf(m).Level() })
+		group.View(func(m partition.Machine) { at = queuesOf(m).FormatLevel() })
 		if at != level {
 			return false
 		}
@@ -172,21 +172,21 @@ func (c *testCluster) machinesAt(level uint32) bool {
 	return true
 }
 
-// TestMachinesFollowTheLevel: the leader of a partition tells its machine what the level of the
+// TestPartitionsFollowTheLevel: the leader of a partition tells its machine what the level of the
 // cluster is, not before the cluster has risen, and all replicas follow.
-func TestMachinesFollowTheLevel(t *testing.T) {
+func TestPartitionsFollowTheLevel(t *testing.T) {
 	t.Parallel()
 	c := newLevelCluster(t, 2, 2, 1)
 	c.startAll()
-	c.looks(15)
-	c.atLevel(1)
-	if !c.machinesAt(1) {
+	c.awaitReconciles(15)
+	c.awaitLevel(1)
+	if !c.hasPartitionLevel(1) {
 		t.Error("a machine is ahead of the cluster")
 	}
 	c.stop(2)
-	c.configs[2].level = 2
+	c.configs[2].readableLevel = 2
 	c.start(2)
 	c.ready()
-	c.atLevel(2)
-	eventually(t, "the machines of all replicas have level 2", func() bool { return c.machinesAt(2) })
+	c.awaitLevel(2)
+	eventually(t, "the machines of all replicas have level 2", func() bool { return c.hasPartitionLevel(2) })
 }

@@ -11,28 +11,28 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// lockDurationNormal is the longest lock of a namespace that says nothing of it: that of
+// defaultLockDurationMax is the longest lock of a namespace that says nothing of it: that of
 // the cloud.
-const lockDurationNormal = fsm.Millis(5 * 60 * 1000)
+const defaultLockDurationMax = fsm.Millis(5 * 60 * 1000)
 
-// limits is the namespace as the catalog's leader knows it, for what it allows.
-func (r Space) limits(ctx context.Context) (fsm.Namespace, error) {
-	if !r.loaded() {
+// namespaceLimits is the namespace as the catalog's leader knows it, for what it allows.
+func (r NamespaceView) namespaceLimits(ctx context.Context) (fsm.Namespace, error) {
+	if !r.catalogLoaded() {
 		return fsm.Namespace{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
-	namespace, err := r.askNamespace(ctx, namespaceQuery{ID: r.namespace})
+	namespace, err := r.askNamespace(ctx, namespaceQuery{ID: r.id})
 	if errors.Is(err, fsm.EntityNotFound) {
 		err = fmt.Errorf("%w: the namespace does not exist", err)
 	}
 	return namespace, err
 }
 
-// fit gives settings the size of messages that they leave open: the default, or what the
+// withMessageSize gives settings the size of messages that they leave open: the default, or what the
 // namespace allows where that is less.
-func fit(namespace *fsm.Namespace, settings fsm.EntitySettings) fsm.EntitySettings {
+func withMessageSize(namespace *fsm.Namespace, settings fsm.EntitySettings) fsm.EntitySettings {
 	if settings.MaxMessageBytes == 0 {
-		normal := fsm.DefaultSettings().MaxMessageBytes
-		settings.MaxMessageBytes = min(normal, cmp.Or(namespace.Settings.MessageBytesMax, normal))
+		size := fsm.DefaultSettings().MaxMessageBytes
+		settings.MaxMessageBytes = min(size, cmp.Or(namespace.Settings.MessageBytesMax, size))
 	}
 	return settings
 }
@@ -46,15 +46,15 @@ func checkLimits(namespace *fsm.Namespace, kind fsm.EntityKind, settings, old fs
 		return fmt.Errorf("%w: messages of up to %d bytes are more than the namespace %q allows (%d)",
 			fsm.InvalidArgument, settings.MaxMessageBytes, namespace.Name, tier)
 	}
-	longest := cmp.Or(namespace.Settings.LockDurationMax, lockDurationNormal)
+	longest := cmp.Or(namespace.Settings.LockDurationMax, defaultLockDurationMax)
 	if kind != fsm.TopicEntity && settings.LockDuration > longest && settings.LockDuration != old.LockDuration {
 		return fmt.Errorf("%w: a lock of %v is longer than the namespace %q allows (%v)",
-			fsm.InvalidArgument, duration(settings.LockDuration), namespace.Name, duration(longest))
+			fsm.InvalidArgument, toDuration(settings.LockDuration), namespace.Name, toDuration(longest))
 	}
 	return nil
 }
 
-func duration(d fsm.Millis) time.Duration {
+func toDuration(d fsm.Millis) time.Duration {
 	const most = fsm.Millis(1<<63-1) / fsm.Millis(time.Millisecond)
 	return time.Duration(min(d, most)) * time.Millisecond
 }

@@ -13,27 +13,27 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// fakeWays is a world of one line: a local group that may lead, and other members
+// fakeTransport is a world of one line: a local group that may lead, and other members
 // behind real connections.
-type fakeWays struct {
-	group   *fakeGroup
-	forward *forwarder
-	others  []fsm.MemberID
-	changed notify.Broadcast
-	ctx     context.Context
-	tasks   sync.WaitGroup
+type fakeTransport struct {
+	group      *fakeGroup
+	peerClient *peerClient
+	others     []fsm.MemberID
+	changed    notify.Broadcast
+	ctx        context.Context
+	tasks      sync.WaitGroup
 }
 
-func (w *fakeWays) local(fsm.PartitionID) replica {
+func (w *fakeTransport) localReplica(fsm.PartitionID) localGroup {
 	if w.group == nil {
 		return nil
 	}
 	return w.group
 }
-func (w *fakeWays) conn(m fsm.MemberID) *forwardConn        { return w.forward.to(m) }
-func (w *fakeWays) replicas(fsm.PartitionID) []fsm.MemberID { return w.others }
-func (w *fakeWays) changes() <-chan struct{}                { return w.changed.Wait() }
-func (w *fakeWays) work(task func(ctx context.Context)) (took bool) {
+func (w *fakeTransport) conn(m fsm.MemberID) *peerConn                   { return w.peerClient.connTo(m) }
+func (w *fakeTransport) leaderCandidates(fsm.PartitionID) []fsm.MemberID { return w.others }
+func (w *fakeTransport) changes() <-chan struct{}                        { return w.changed.Wait() }
+func (w *fakeTransport) goTask(task func(ctx context.Context)) (took bool) {
 	w.tasks.Go(func() { task(w.ctx) })
 	return true
 }
@@ -41,7 +41,7 @@ func (w *fakeWays) work(task func(ctx context.Context)) (took bool) {
 // lead makes the fake group the leader, or not.
 func (g *fakeGroup) lead(leads bool, term uint64) {
 	g.mu.Lock()
-	g.status.Leads, g.status.Term = leads, term
+	g.status.IsLeader, g.status.Term = leads, term
 	g.mu.Unlock()
 }
 
@@ -57,38 +57,38 @@ func (g *fakeGroup) take() []fakeSubmit {
 // memberHost is another member that serves a fake group.
 type memberHost struct{ group *fakeGroup }
 
-func (h memberHost) local(fsm.PartitionID) replica { return h.group }
+func (h memberHost) localReplica(fsm.PartitionID) localGroup { return h.group }
 
 func (h memberHost) answerQuery(context.Context, queryKind, []byte) queryReply {
 	s := h.group.Status()
-	body, _ := json.Marshal(statusReply{Leads: s.Leads, Term: s.Term})
+	body, _ := json.Marshal(statusReply{Leads: s.IsLeader, Term: s.Term})
 	return queryReply{status: queryOK, body: body}
 }
 
-func newFakeLine(t *testing.T, group *fakeGroup, others map[fsm.MemberID]*fakeGroup) *line {
+func newTestPartitionClient(t *testing.T, group *fakeGroup, others map[fsm.MemberID]*fakeGroup) *partitionClient {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
-	w := &fakeWays{group: group, ctx: ctx}
+	w := &fakeTransport{group: group, ctx: ctx}
 	for member := range others {
 		w.others = append(w.others, member)
 	}
-	w.forward = newForwarder(testLogger(), time.Second, func(_ context.Context, to fsm.MemberID) (net.Conn, error) {
+	w.peerClient = newPeerClient(testLogger(), time.Second, func(_ context.Context, to fsm.MemberID) (net.Conn, error) {
 		ours, theirs := net.Pipe()
-		serving.Go(func() { serveForward(ctx, memberHost{others[to]}, testLogger(), "self", theirs) })
+		serving.Go(func() { servePeer(ctx, memberHost{others[to]}, testLogger(), "self", theirs) })
 		return ours, nil
 	})
 	timing := testTiming()
 	timing.Retry, timing.Suspect = time.Minute, 50*time.Millisecond
-	l := newLine(1, 77, "self", w, timing, testLogger())
+	client := newPartitionClient(1, 77, "self", w, timing, testLogger())
 	t.Cleanup(func() {
-		l.close()
+		client.close()
 		cancel()
-		w.forward.close()
+		w.peerClient.close()
 		serving.Wait()
 		w.tasks.Wait()
 	})
-	return l
+	return client
 }
 
 func header(t *testing.T, command []byte) fsm.Header {
@@ -105,52 +105,52 @@ func done(code fsm.Code) partition.Answer {
 }
 
 // submitted starts a send and returns where its end appears.
-func submitted(l *line) chan fsm.Result {
+func submitted(client *partitionClient) chan fsm.Result {
 	end := make(chan fsm.Result, 1)
-	l.submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: []byte("x")}}}, func(r fsm.Result) { end <- r })
+	client.submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: []byte("x")}}}, func(r fsm.Result) { end <- r })
 	return end
 }
 
-func TestLineNumbersAndLow(t *testing.T) {
+func TestPartitionClientNumbersRequestsAndAdvancesLow(t *testing.T) {
 	t.Parallel()
 	group := &fakeGroup{}
 	group.lead(true, 1)
-	l := newFakeLine(t, group, nil)
+	client := newTestPartitionClient(t, group, nil)
 	for range 3 {
-		submitted(l)
+		submitted(client)
 	}
 	group.await(t, 3, 0)
 	first := group.take()
 	for i, s := range first {
-		if got := header(t, s.command); got != (fsm.Header{Origin: 77, Serial: uint64(i + 1), Low: 1}) {
+		if got := header(t, s.command); got != (fsm.Header{Incarnation: 77, Serial: uint64(i + 1), Low: 1}) {
 			t.Errorf("request %d has %+v", i, got)
 		}
 	}
 	// Low passes what has ended in a row, and nothing else.
 	first[0].done(done(fsm.OK))
 	first[2].done(done(fsm.OK))
-	submitted(l)
+	submitted(client)
 	group.await(t, 1, 0)
 	if got := header(t, group.take()[0].command); got.Serial != 4 || got.Low != 2 {
 		t.Errorf("with 2 open: %+v", got)
 	}
 	first[1].done(done(fsm.OK))
-	submitted(l)
+	submitted(client)
 	group.await(t, 1, 0)
 	if got := header(t, group.take()[0].command); got.Serial != 5 || got.Low != 4 {
 		t.Errorf("with 4 open: %+v", got)
 	}
 }
 
-func TestLineRetriesTheSameBytes(t *testing.T) {
+func TestPartitionClientRetriesWithTheSameBytes(t *testing.T) {
 	t.Parallel()
 	for name, outcome := range map[string]partition.Outcome{"refused": partition.Refused, "unknown": partition.Unknown} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			group, other := &fakeGroup{}, &fakeGroup{}
 			group.lead(true, 1)
-			l := newFakeLine(t, group, map[fsm.MemberID]*fakeGroup{"other": other})
-			ends := []chan fsm.Result{submitted(l), submitted(l), submitted(l)}
+			client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakeGroup{"other": other})
+			ends := []chan fsm.Result{submitted(client), submitted(client), submitted(client)}
 			group.await(t, 3, 0)
 			before := group.take()
 			group.lead(false, 2)
@@ -175,20 +175,20 @@ func TestLineRetriesTheSameBytes(t *testing.T) {
 	}
 }
 
-// TestLineLeavesASilentLeader: the leader takes requests and answers nothing, while another
+// TestPartitionClientLeavesASilentLeader: the leader takes requests and answers nothing, while another
 // member leads in a later term. The late answer of the first still counts, once.
-func TestLineLeavesASilentLeader(t *testing.T) {
+func TestPartitionClientLeavesASilentLeader(t *testing.T) {
 	t.Parallel()
 	group, other := &fakeGroup{}, &fakeGroup{}
 	group.lead(true, 1)
-	l := newFakeLine(t, group, map[fsm.MemberID]*fakeGroup{"other": other})
-	end := submitted(l)
+	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakeGroup{"other": other})
+	end := submitted(client)
 	group.await(t, 1, 0)
 	stuck := group.take()[0]
 	group.lead(false, 1)
 	other.lead(true, 2)
 	eventually(t, "the request is sent to the new leader", func() bool {
-		l.tick(time.Now())
+		client.tick(time.Now())
 		other.mu.Lock()
 		defer other.mu.Unlock()
 		return len(other.submits) == 1
@@ -206,31 +206,31 @@ func TestLineLeavesASilentLeader(t *testing.T) {
 
 // A leader that is slow and still leads keeps what it was asked, however often it is doubted,
 // and is doubted no more often than Suspect says.
-func TestLineKeepsASlowLeader(t *testing.T) {
+func TestPartitionClientKeepsASlowLeader(t *testing.T) {
 	t.Parallel()
 	group, other := &fakeGroup{}, &fakeGroup{}
 	other.lead(true, 1)
-	l := newFakeLine(t, group, map[fsm.MemberID]*fakeGroup{"other": other})
-	l.timing.Suspect = Default().Timing.Suspect
-	end := submitted(l)
+	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakeGroup{"other": other})
+	client.timing.Suspect = Default().Timing.Suspect
+	end := submitted(client)
 	other.await(t, 1, 0)
 	checks, last := 0, time.Time{}
 	const slow = 6 * time.Second
 	begun := time.Now()
 	for at := tickEvery; at <= slow; at += tickEvery {
-		l.tick(begun.Add(at))
+		client.tick(begun.Add(at))
 		eventually(t, "who leads is known", func() bool {
-			l.mu.Lock()
-			defer l.mu.Unlock()
-			return !l.seeking
+			client.mu.Lock()
+			defer client.mu.Unlock()
+			return !client.finding
 		})
-		l.mu.Lock()
-		if l.checked != last {
-			checks, last = checks+1, l.checked
+		client.mu.Lock()
+		if client.verifiedAt != last {
+			checks, last = checks+1, client.verifiedAt
 		}
-		l.mu.Unlock()
+		client.mu.Unlock()
 	}
-	if most := int(slow / l.timing.Suspect); checks == 0 || checks > most {
+	if most := int(slow / client.timing.Suspect); checks == 0 || checks > most {
 		t.Errorf("the leader was doubted %d times in %v, want 1 to %d", checks, slow, most)
 	}
 	asked := other.take()
@@ -243,9 +243,9 @@ func TestLineKeepsASlowLeader(t *testing.T) {
 	}
 }
 
-// TestLineRefusedAtOnce: a leader that refuses on the spot, from within Submit, is not
+// TestPartitionClientRetriesARefusedRequest: a leader that refuses on the spot, from within Submit, is not
 // asked in a tight loop.
-func TestLineRefusedAtOnce(t *testing.T) {
+func TestPartitionClientRetriesARefusedRequest(t *testing.T) {
 	t.Parallel()
 	group := &fakeGroup{}
 	group.lead(true, 1)
@@ -256,35 +256,35 @@ func TestLineRefusedAtOnce(t *testing.T) {
 		}
 		return done(fsm.OK)
 	}
-	l := newFakeLine(t, group, nil)
+	client := newTestPartitionClient(t, group, nil)
 	began := time.Now()
-	if result := <-submitted(l); result.Code != fsm.OK {
+	if result := <-submitted(client); result.Code != fsm.OK {
 		t.Fatalf("ended %v", result.Code)
 	}
-	if took := time.Since(began); took < 4*seekPauseMin {
+	if took := time.Since(began); took < 4*findPauseMin {
 		t.Errorf("eight tries in %v", took)
 	}
 }
 
-// TestLineRefusedFirmly: where no disk has room the asker hears of it at once, and others
+// TestPartitionClientDoesNotRetryAFinalRefusal: where no disk has room the asker hears of it at once, and others
 // still get to the same leader; but what may have been done is not said to be refused.
-func TestLineRefusedFirmly(t *testing.T) {
+func TestPartitionClientDoesNotRetryAFinalRefusal(t *testing.T) {
 	t.Parallel()
 	group := &fakeGroup{}
 	group.lead(true, 1)
-	l := newFakeLine(t, group, nil)
-	firm := partition.Answer{Outcome: partition.Refused, Firm: true, Result: fsm.Result{Code: fsm.ServerBusy}}
-	end := submitted(l)
+	client := newTestPartitionClient(t, group, nil)
+	firm := partition.Answer{Outcome: partition.Refused, Final: true, Result: fsm.Result{Code: fsm.ServerBusy}}
+	end := submitted(client)
 	group.await(t, 1, 0)
 	group.take()[0].done(firm)
 	if result := <-end; result.Code != fsm.ServerBusy {
 		t.Fatalf("ended %v", result.Code)
 	}
-	if l.mu.Lock(); l.leader == "" || l.refusals > 0 {
+	if client.mu.Lock(); client.leader == "" || client.refusals > 0 {
 		t.Error("the leader is sought anew")
 	}
-	l.mu.Unlock()
-	perhaps := submitted(l)
+	client.mu.Unlock()
+	perhaps := submitted(client)
 	group.await(t, 1, 0)
 	group.take()[0].done(partition.Answer{Outcome: partition.Unknown})
 	group.await(t, 1, 0)
@@ -296,57 +296,57 @@ func TestLineRefusedFirmly(t *testing.T) {
 	}
 }
 
-func TestLineGivesUp(t *testing.T) {
+func TestPartitionClientGivesUpAtTheDeadline(t *testing.T) {
 	t.Parallel()
 	group := &fakeGroup{}
-	l := newFakeLine(t, group, nil) // nobody leads
-	before := time.Now()            // its minute begins later
-	refused := submitted(l)
-	l.tick(before.Add(59 * time.Second))
+	client := newTestPartitionClient(t, group, nil) // nobody leads
+	before := time.Now()                            // its minute begins later
+	refused := submitted(client)
+	client.tick(before.Add(59 * time.Second))
 	select {
 	case <-refused:
 		t.Fatal("given up early")
 	default:
 	}
-	l.tick(time.Now().Add(2 * time.Minute))
+	client.tick(time.Now().Add(2 * time.Minute))
 	if result := <-refused; result.Code != fsm.ServerBusy { // certainly not done
 		t.Fatalf("never sent: %v", result.Code)
 	}
 	group.lead(true, 1)
-	perhaps := submitted(l)
+	perhaps := submitted(client)
 	group.await(t, 1, 0)
 	stuck := group.take()[0]
-	l.tick(time.Now().Add(2 * time.Minute))
+	client.tick(time.Now().Add(2 * time.Minute))
 	if result := <-perhaps; result.Code != fsm.Timeout { // perhaps done
 		t.Fatalf("sent: %v", result.Code)
 	}
 	stuck.done(done(fsm.OK)) // late: nobody is asked twice
 	// Low has passed both, so that the machine performs neither any more.
-	submitted(l)
+	submitted(client)
 	group.await(t, 1, 0)
 	if got := header(t, group.take()[0].command); got.Low != 3 || got.Serial != 3 {
 		t.Fatalf("after giving up: %+v", got)
 	}
 }
 
-func TestLineWindowAndQueueAreBounded(t *testing.T) {
+func TestPartitionClientBoundsWindowAndQueue(t *testing.T) {
 	t.Parallel()
 	group := &fakeGroup{}
 	group.lead(true, 1)
-	l := newFakeLine(t, group, nil)
+	client := newTestPartitionClient(t, group, nil)
 	var ends []chan fsm.Result
-	for range outstandingMax + waitingMax {
-		ends = append(ends, submitted(l))
+	for range outstandingMax + waitingRequestsMax {
+		ends = append(ends, submitted(client))
 	}
 	group.await(t, outstandingMax, 0)
-	if result := <-submitted(l); result.Code != fsm.ServerBusy {
+	if result := <-submitted(client); result.Code != fsm.ServerBusy {
 		t.Fatalf("one too many: %v", result.Code)
 	}
-	l.mu.Lock()
-	if l.next-l.low != outstandingMax || len(l.waiting) != waitingMax {
-		t.Errorf("%d in the window, %d wait", l.next-l.low, len(l.waiting))
+	client.mu.Lock()
+	if client.next-client.low != outstandingMax || len(client.waiting) != waitingRequestsMax {
+		t.Errorf("%d in the window, %d wait", client.next-client.low, len(client.waiting))
 	}
-	l.mu.Unlock()
+	client.mu.Unlock()
 	// As answers come, those who wait move up, and all end.
 	for open := len(ends); open > 0; {
 		group.await(t, 1, 0)
@@ -365,60 +365,60 @@ func TestLineWindowAndQueueAreBounded(t *testing.T) {
 	}
 }
 
-func TestLineTooLargeAndInvalid(t *testing.T) {
+func TestPartitionClientRefusesTooLargeAndInvalidCommands(t *testing.T) {
 	t.Parallel()
 	group := &fakeGroup{}
 	group.lead(true, 1)
-	l := newFakeLine(t, group, nil)
+	client := newTestPartitionClient(t, group, nil)
 	end := make(chan fsm.Result, 1)
-	l.submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: make([]byte, frameBytesMax)}}}, func(r fsm.Result) { end <- r })
+	client.submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: make([]byte, frameBytesMax)}}}, func(r fsm.Result) { end <- r })
 	if result := <-end; result.Code != fsm.MessageTooLarge {
 		t.Fatalf("over a frame: %v", result.Code)
 	}
-	l.submit(fsm.SendMessages{Entity: 1}, func(r fsm.Result) { end <- r })
+	client.submit(fsm.SendMessages{Entity: 1}, func(r fsm.Result) { end <- r })
 	if result := <-end; result.Code != fsm.InvalidArgument {
 		t.Fatalf("no messages: %v", result.Code)
 	}
 	// The one that was never sent holds nobody up.
-	submitted(l)
+	submitted(client)
 	group.await(t, 1, 0)
 	if got := header(t, group.take()[0].command); got.Low != got.Serial {
 		t.Fatalf("held up: %+v", got)
 	}
 }
 
-func TestLineClosed(t *testing.T) {
+func TestPartitionClientEndsRequestsWhenClosed(t *testing.T) {
 	t.Parallel()
 	group := &fakeGroup{}
-	l := newFakeLine(t, group, nil)
-	open := submitted(l)
-	receiver := &Receiver{line: l, lane: 1}
+	client := newTestPartitionClient(t, group, nil)
+	open := submitted(client)
+	receiver := &Receiver{client: client, id: 1}
 	locks := make(chan fsm.Code, 1)
 	receiver.Lock(1, 1, time.Minute, func(code fsm.Code, _ []fsm.Delivery) { locks <- code })
-	l.close()
+	client.close()
 	if result := <-open; result.Code != fsm.ServerBusy {
 		t.Fatalf("open: %v", result.Code)
 	}
 	if code := <-locks; code != fsm.ServerBusy {
 		t.Fatalf("lock: %v", code)
 	}
-	if result := <-submitted(l); result.Code != fsm.ServerBusy {
+	if result := <-submitted(client); result.Code != fsm.ServerBusy {
 		t.Fatalf("afterwards: %v", result.Code)
 	}
 }
 
-// TestReceiverAsksWhatBecameOfALock: the outcome of a Lock is unknown, so the same header
+// TestReceiverResolvesALockWithUnknownOutcome: the outcome of a Lock is unknown, so the same header
 // is submitted (it does not wait in line) until the machine has said what it locked.
-func TestReceiverAsksWhatBecameOfALock(t *testing.T) {
+func TestReceiverResolvesALockWithUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	group := &fakeGroup{}
 	group.lead(true, 1)
-	l := newFakeLine(t, group, nil)
-	receiver := &Receiver{line: l, lane: 5}
-	got := make(chan locked, 1)
-	receiver.Lock(2, 100, time.Minute, func(code fsm.Code, d []fsm.Delivery) { got <- locked{code, d} })
+	client := newTestPartitionClient(t, group, nil)
+	receiver := &Receiver{client: client, id: 5}
+	got := make(chan lockedMessages, 1)
+	receiver.Lock(2, 100, time.Minute, func(code fsm.Code, d []fsm.Delivery) { got <- lockedMessages{code, d} })
 	group.await(t, 0, 1)
-	want := fsm.Header{Origin: 77, Lane: 5, Serial: 1, Low: 1}
+	want := fsm.Header{Incarnation: 77, Receiver: 5, Serial: 1, Low: 1}
 	if group.locks[0].Header != want {
 		t.Fatalf("lock with %+v", group.locks[0].Header)
 	}
@@ -458,17 +458,17 @@ func TestReceiverAsksWhatBecameOfALock(t *testing.T) {
 	receiver.Close()
 	group.await(t, 1, 3)
 	_, command, err := fsm.DecodeCommand(group.take()[0].command)
-	if err != nil || command != (fsm.CloseLane{Origin: 77, Lane: 5}) {
+	if err != nil || command != (fsm.CloseReceiver{Incarnation: 77, Receiver: 5}) {
 		t.Fatalf("closed with %#v, %v", command, err)
 	}
 }
 
-func TestReceiverOneLockAtATime(t *testing.T) {
+func TestReceiverRefusesASecondConcurrentLock(t *testing.T) {
 	t.Parallel()
 	group := &fakeGroup{}
 	group.lead(true, 1)
-	l := newFakeLine(t, group, nil)
-	receiver := &Receiver{line: l, lane: 1}
+	client := newTestPartitionClient(t, group, nil)
+	receiver := &Receiver{client: client, id: 1}
 	receiver.Lock(1, 1, time.Minute, func(fsm.Code, []fsm.Delivery) {})
 	group.await(t, 0, 1)
 	second := make(chan fsm.Code, 1)
@@ -479,15 +479,15 @@ func TestReceiverOneLockAtATime(t *testing.T) {
 	receiver.Cancel()
 }
 
-// TestReceiverWithoutLeader: a Lock whose time runs out while nobody leads ends empty.
-func TestReceiverWithoutLeader(t *testing.T) {
+// TestReceiverEndsAtItsTimeWithoutALeader: a Lock whose time runs out while nobody leads ends empty.
+func TestReceiverEndsAtItsTimeWithoutALeader(t *testing.T) {
 	t.Parallel()
-	l := newFakeLine(t, &fakeGroup{}, nil)
-	receiver := &Receiver{line: l, lane: 1}
-	got := make(chan locked, 2)
-	end := func(code fsm.Code, d []fsm.Delivery) { got <- locked{code, d} }
+	client := newTestPartitionClient(t, &fakeGroup{}, nil)
+	receiver := &Receiver{client: client, id: 1}
+	got := make(chan lockedMessages, 2)
+	end := func(code fsm.Code, d []fsm.Delivery) { got <- lockedMessages{code, d} }
 	receiver.Lock(1, 1, time.Second, end)
-	l.tick(time.Now().Add(2 * time.Second))
+	client.tick(time.Now().Add(2 * time.Second))
 	if g := <-got; g.code != fsm.OK || len(g.deliveries) != 0 {
 		t.Fatalf("ran out with %+v", g)
 	}

@@ -13,13 +13,13 @@ import (
 // This file is how a node reaches members and is reached by them; it makes the node the
 // ways of its router and the host of its forward servers.
 
-// memberLost breaks the connection to a member that gossip holds for dead: what is
+// onMemberLost breaks the connection to a member that gossip holds for dead: what is
 // outstanding there is asked elsewhere at once.
-func (n *Node) memberLost(member fsm.MemberID) { n.forward.drop(member) }
+func (n *Node) onMemberLost(member fsm.MemberID) { n.peerClient.drop(member) }
 
 func (n *Node) clusterID() string {
 	if n.gossip == nil {
-		return n.folder.id.Cluster
+		return n.dataDir.identity.Cluster
 	}
 	return n.gossip.ClusterID()
 }
@@ -42,24 +42,24 @@ func (n *Node) acceptRaft(id fsm.PartitionID, conn net.Conn) bool {
 	return group != nil
 }
 
-// acceptForward serves the requests of another member. A second connection of the
+// acceptPeer serves the requests of another member. A second connection of the
 // same member takes the place of the first, and is served only when nothing waits in
 // the name of the first any more: what waits there could lock messages for nobody.
-func (n *Node) acceptForward(ctx context.Context, from fsm.MemberID, conn net.Conn) {
-	now := &serving{conn: conn, done: make(chan struct{})}
+func (n *Node) acceptPeer(ctx context.Context, from fsm.MemberID, conn net.Conn) {
+	now := &peerServerConn{conn: conn, done: make(chan struct{})}
 	defer close(now.done)
 	n.mu.Lock()
-	before := n.serving[from]
-	n.serving[from] = now
+	before := n.servedConns[from]
+	n.servedConns[from] = now
 	n.mu.Unlock()
 	if before != nil {
 		_ = before.conn.Close()
 		<-before.done
 	}
-	serveForward(ctx, n, n.log, from, conn)
+	servePeer(ctx, n, n.log, from, conn)
 	n.mu.Lock()
-	if n.serving[from] == now {
-		delete(n.serving, from)
+	if n.servedConns[from] == now {
+		delete(n.servedConns, from)
 	}
 	n.mu.Unlock()
 }
@@ -70,26 +70,26 @@ func (n *Node) answerQuery(ctx context.Context, kind queryKind, arguments []byte
 	case queryHello:
 		return n.hello(arguments)
 	case queryPledge:
-		return ask(arguments, n.founder.pledge)
-	case queryDepart:
-		return n.depart(ctx, arguments)
+		return answerTyped(arguments, n.bootstrapper.handlePledge)
+	case queryReplicaRemoved:
+		return n.confirmReplicaRemoved(ctx, arguments)
 	case queryDigest:
-		return ask(arguments, func(q digestQuery) (uint64, error) { return n.digest(ctx, q) })
+		return answerTyped(arguments, func(q digestQuery) (uint64, error) { return n.digest(ctx, q) })
 	case queryVerify:
-		return ask(arguments, func(q verifyQuery) (Verification, error) { return n.verify(ctx, q) })
+		return answerTyped(arguments, func(q verifyQuery) (Verification, error) { return n.verify(ctx, q) })
 	case queryCheckpoints:
-		return ask(arguments, n.answerCheckpoints)
+		return answerTyped(arguments, n.answerCheckpoints)
 	case queryPlacement, queryNamespace, queryNamespaces:
-	case queryStatusOf, queryLookup, queryList, queryCounts, queryPeek, queryLoad, queryRules, queryState, querySessions, queryPurgeable:
+	case queryStatusOf, queryLookup, queryList, queryCounts, queryPeek, queryLoad, queryRules, querySessionState, querySessions, queryPurgeable:
 	}
-	return n.router.desk.answer(ctx, kind, arguments)
+	return n.router.queries.answer(ctx, kind, arguments)
 }
 
 // ask asks another member.
 func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
-	conn := n.forward.to(member) //nolint:contextcheck // the connection outlives the question
+	conn := n.peerClient.connTo(member) //nolint:contextcheck // the connection outlives the question
 	if conn == nil {
-		return queryReply{}, errStreamUp
+		return queryReply{}, errStreamClosed
 	}
 	return conn.query(ctx, kind, arguments)
 }
@@ -99,20 +99,20 @@ func (n *Node) askStatus(ctx context.Context, member fsm.MemberID, id fsm.Partit
 	return askStatus(ctx, n, member, id)
 }
 
-// local is this member's replica of a partition, nil when it has none open.
-func (n *Node) local(id fsm.PartitionID) replica {
+// localReplica is this member's replica of a partition, nil when it has none open.
+func (n *Node) localReplica(id fsm.PartitionID) localGroup {
 	if group := (*n.groups.Load())[id]; group != nil {
 		return group
 	}
 	return nil
 }
 
-func (n *Node) conn(member fsm.MemberID) *forwardConn { return n.forward.to(member) }
+func (n *Node) conn(member fsm.MemberID) *peerConn { return n.peerClient.connTo(member) }
 
-// replicas are the other living members that may lead a partition.
-func (n *Node) replicas(id fsm.PartitionID) []fsm.MemberID {
+// leaderCandidates are the other living members that may lead a partition.
+func (n *Node) leaderCandidates(id fsm.PartitionID) []fsm.MemberID {
 	others := slices.DeleteFunc(n.gossip.Alive(), func(m fsm.MemberID) bool { return m == n.self })
-	placed := n.placed.Load()
+	placed := n.partitions.Load()
 	if id == fsm.CatalogPartition || placed == nil || int(id) > len(*placed) {
 		return others
 	}
@@ -124,4 +124,4 @@ func (n *Node) replicas(id fsm.PartitionID) []fsm.MemberID {
 
 func (n *Node) changes() <-chan struct{} { return n.changed.Wait() }
 
-func (n *Node) work(task func(ctx context.Context)) bool { return n.start(task) }
+func (n *Node) goTask(task func(ctx context.Context)) bool { return n.startTask(task) }

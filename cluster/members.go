@@ -10,8 +10,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// memberIn is what the catalog knows of a member.
-func memberIn(members []fsm.Member, id fsm.MemberID) fsm.Member {
+// findMember is what the catalog knows of a member.
+func findMember(members []fsm.Member, id fsm.MemberID) fsm.Member {
 	if at := slices.IndexFunc(members, func(m fsm.Member) bool { return m.ID == id }); at >= 0 {
 		return members[at]
 	}
@@ -23,19 +23,19 @@ func (n *Node) isKnown(id fsm.MemberID) bool {
 	if _, known := n.gossip.Lookup(id); known {
 		return true
 	}
-	return n.memberOf(id) != fsm.Member{ID: id}
+	return n.memberRecord(id) != fsm.Member{ID: id}
 }
 
 // Members lists the members that gossip or the catalog knows, removed ones included, by id.
 // Errors wrap ServerBusy or Timeout.
 func (r *Router) Members(ctx context.Context) ([]fsm.Member, error) {
-	all, err := r.placement(ctx, fsm.CatalogPartition)
+	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return nil, fmt.Errorf("list members: %w", err)
 	}
 	list := slices.Clone(all.Members)
-	for _, m := range r.house.gossip.All() {
-		if memberIn(list, m.Member) == (fsm.Member{ID: m.Member}) {
+	for _, m := range r.node.gossip.All() {
+		if findMember(list, m.Member) == (fsm.Member{ID: m.Member}) {
 			list = append(list, fsm.Member{ID: m.Member, Name: m.Name})
 		}
 	}
@@ -50,30 +50,30 @@ func (r *Router) SetMember(ctx context.Context, member fsm.Member) error {
 	if member.Removed {
 		return fmt.Errorf("set member %s: %w: a member is removed in another way", member.ID, fsm.InvalidArgument)
 	}
-	return r.changeMember(ctx, member.ID, func(m *fsm.Member) { *m = member })
+	return r.updateMember(ctx, member.ID, func(m *fsm.Member) { *m = member })
 }
 
-// changeMember reads, changes and writes what is known of a member; this member sees it
+// updateMember reads, changes and writes what is known of a member; this member sees it
 // when it returns.
-func (r *Router) changeMember(ctx context.Context, id fsm.MemberID, change func(*fsm.Member)) error {
-	all, err := r.placement(ctx, fsm.CatalogPartition)
+func (r *Router) updateMember(ctx context.Context, id fsm.MemberID, change func(*fsm.Member)) error {
+	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return fmt.Errorf("change member %s: %w", id, err)
 	}
-	member := memberIn(all.Members, id)
-	if m, known := r.house.gossip.Lookup(id); known && member.Name == "" {
+	member := findMember(all.Members, id)
+	if m, known := r.node.gossip.Lookup(id); known && member.Name == "" {
 		member.Name = m.Name
 	} else if !known && member == (fsm.Member{ID: id}) {
 		return fmt.Errorf("change member %s: %w: nobody knows it", id, fsm.EntityNotFound)
 	}
 	before := member
-	if change(&member); member == before && memberIn(all.Members, id) == before {
+	if change(&member); member == before && findMember(all.Members, id) == before {
 		return nil
 	}
 	if _, err := r.command(ctx, fsm.CatalogPartition, fsm.SetMember{Member: member}); err != nil {
 		return fmt.Errorf("change member %s: %w", id, err)
 	}
-	r.awaitSeen(ctx, func(c *fsm.Catalog) bool {
+	r.awaitCatalog(ctx, func(c *fsm.Catalog) bool {
 		now, _ := c.Member(id)
 		return now == member
 	})
@@ -84,18 +84,18 @@ func (r *Router) changeMember(ctx context.Context, id fsm.MemberID, change func(
 // further replicas. It returns when it leads nothing that another could lead, or with Timeout
 // when ctx ends before: the draining goes on. It is what stands before stopping a member.
 func (r *Router) Drain(ctx context.Context, id fsm.MemberID) error {
-	if err := r.changeMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
+	if err := r.updateMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
 		return fmt.Errorf("drain: %w", err)
 	}
 	// Who has applied less of the catalog than we have now may not know of it yet, and make it
 	// a leader for being preferred.
 	var known uint64
-	if catalog, err := r.desk.status(fsm.CatalogPartition); err == nil {
+	if catalog, err := r.queries.status(fsm.CatalogPartition); err == nil {
 		known = catalog.Applied
 	}
 	var left []fsm.PartitionID
-	if !until(ctx, func() bool {
-		left = r.leadsStill(ctx, id, known)
+	if !pollUntil(ctx, func() bool {
+		left = r.remainingLeaderships(ctx, id, known)
 		return len(left) == 0
 	}) {
 		return fmt.Errorf("drain %s: %w: partitions %v are led by it still, or by nobody", id, fsm.Timeout, left)
@@ -103,11 +103,11 @@ func (r *Router) Drain(ctx context.Context, id fsm.MemberID) error {
 	return nil
 }
 
-// leadsStill are the partitions that a member leads or may lead in a moment, and another member
+// remainingLeaderships are the partitions that a member leads or may lead in a moment, and another member
 // could: also those without a leader, those that are being handed over, and those whose
 // leader has applied less of the catalog than known.
-func (r *Router) leadsStill(ctx context.Context, id fsm.MemberID, known uint64) (left []fsm.PartitionID) {
-	all, err := r.placement(ctx, fsm.CatalogPartition)
+func (r *Router) remainingLeaderships(ctx context.Context, id fsm.MemberID, known uint64) (left []fsm.PartitionID) {
+	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return []fsm.PartitionID{fsm.CatalogPartition} // not known yet
 	}
@@ -116,10 +116,10 @@ func (r *Router) leadsStill(ctx context.Context, id fsm.MemberID, known uint64) 
 		catalog.Replicas = append(catalog.Replicas, fsm.Replica{Member: m.ID})
 	}
 	parts := append([]fsm.Partition{catalog}, all.Partitions...)
-	leaders := r.leaders(ctx, parts)
+	leaders := r.leaderStatuses(ctx, parts)
 	for i := range parts {
 		status, led := leaders[parts[i].ID]
-		if mayLead(id, &parts[i], &status, led, known) && r.couldPass(id, &parts[i], &status) {
+		if mayLead(id, &parts[i], &status, led, known) && r.hasOtherCandidate(id, &parts[i], &status) {
 			left = append(left, parts[i].ID)
 		}
 	}
@@ -127,7 +127,7 @@ func (r *Router) leadsStill(ctx context.Context, id fsm.MemberID, known uint64) 
 }
 
 // mayLead says whether a member leads a partition or may be made its leader in a moment.
-func mayLead(id fsm.MemberID, part *fsm.Partition, status *leading, led bool, known uint64) bool {
+func mayLead(id fsm.MemberID, part *fsm.Partition, status *leaderReply, led bool, known uint64) bool {
 	switch {
 	case !led:
 		return slices.Contains(placement.Members(part.Replicas), id)
@@ -137,19 +137,19 @@ func mayLead(id fsm.MemberID, part *fsm.Partition, status *leading, led bool, kn
 	return status.Catalog != 0 && status.Catalog < known
 }
 
-// couldPass says whether somebody else could lead a partition.
-func (r *Router) couldPass(id fsm.MemberID, part *fsm.Partition, status *leading) bool {
+// hasOtherCandidate says whether somebody else could lead a partition.
+func (r *Router) hasOtherCandidate(id fsm.MemberID, part *fsm.Partition, status *leaderReply) bool {
 	candidates := placement.Members(part.Replicas)
 	for _, v := range status.Voters {
 		candidates = append(candidates, v.Member)
 	}
-	return slices.ContainsFunc(candidates, func(m fsm.MemberID) bool { return m != id && r.house.stays(m) })
+	return slices.ContainsFunc(candidates, func(m fsm.MemberID) bool { return m != id && r.node.isStaying(m) })
 }
 
 // Undrain takes a member back into service. Leaderships for which it is preferred come
 // back by themselves.
 func (r *Router) Undrain(ctx context.Context, id fsm.MemberID) error {
-	if err := r.changeMember(ctx, id, func(m *fsm.Member) { m.Drained = false }); err != nil {
+	if err := r.updateMember(ctx, id, func(m *fsm.Member) { m.Drained = false }); err != nil {
 		return fmt.Errorf("undrain: %w", err)
 	}
 	return nil
@@ -164,7 +164,7 @@ func (r *Router) Undrain(ctx context.Context, id fsm.MemberID) error {
 func (r *Router) RemoveMember(ctx context.Context, id fsm.MemberID) error {
 	return r.removeMember(ctx, id, func(all placementReply) ([]fsm.Partition, error) {
 		current := placement.Settled(all.Partitions)
-		wanted := placement.Compute(placement.Spec{Candidates: r.candidates(all, id), Partitions: len(current), Replication: r.house.config.Replication, Current: current})
+		wanted := placement.Compute(placement.Spec{Candidates: r.placementCandidates(all, id), Partitions: len(current), Replication: r.node.config.Replication, Current: current})
 		if wanted == nil {
 			return nil, fmt.Errorf("%w: no other member can hold what it holds", fsm.InvalidArgument)
 		}
@@ -174,10 +174,10 @@ func (r *Router) RemoveMember(ctx context.Context, id fsm.MemberID) error {
 
 // ReplaceMember is RemoveMember with all replicas going to one member, that must hold none of
 // the same partitions and be there: InvalidArgument.
-func (r *Router) ReplaceMember(ctx context.Context, dead, fresh fsm.MemberID) error {
+func (r *Router) ReplaceMember(ctx context.Context, dead, replacement fsm.MemberID) error {
 	return r.removeMember(ctx, dead, func(all placementReply) ([]fsm.Partition, error) {
-		if m := memberIn(all.Members, fresh); fresh == dead || m.Drained || m.Removed || !r.house.isAlive(fresh) {
-			return nil, fmt.Errorf("%w: member %s is not there to take its place", fsm.InvalidArgument, fresh)
+		if m := findMember(all.Members, replacement); replacement == dead || m.Drained || m.Removed || !r.node.isAlive(replacement) {
+			return nil, fmt.Errorf("%w: member %s is not there to take its place", fsm.InvalidArgument, replacement)
 		}
 		wanted := placement.Settled(all.Partitions)
 		for i := range wanted {
@@ -186,26 +186,26 @@ func (r *Router) ReplaceMember(ctx context.Context, dead, fresh fsm.MemberID) er
 			if at < 0 {
 				continue
 			}
-			if placement.HoldsReplica(part, fresh) {
-				return nil, fmt.Errorf("%w: member %s holds partition %d already", fsm.InvalidArgument, fresh, part.ID)
+			if placement.HoldsReplica(part, replacement) {
+				return nil, fmt.Errorf("%w: member %s holds partition %d already", fsm.InvalidArgument, replacement, part.ID)
 			}
 			part.Replicas = slices.Clone(part.Replicas)
-			part.Replicas[at] = fsm.Replica{Member: fresh}
+			part.Replicas[at] = fsm.Replica{Member: replacement}
 		}
 		return wanted, nil
 	})
 }
 
 func (r *Router) removeMember(ctx context.Context, id fsm.MemberID, wanted func(placementReply) ([]fsm.Partition, error)) error {
-	all, err := r.placement(ctx, fsm.CatalogPartition)
-	if err == nil && !memberIn(all.Members, id).Removed {
-		err = r.emptyMember(ctx, id, all, wanted)
+	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
+	if err == nil && !findMember(all.Members, id).Removed {
+		err = r.moveReplicasAway(ctx, id, all, wanted)
 	}
 	if err == nil {
-		err = r.changeMember(ctx, id, func(m *fsm.Member) { m.Drained, m.Removed = true, true })
+		err = r.updateMember(ctx, id, func(m *fsm.Member) { m.Drained, m.Removed = true, true })
 	}
 	if err == nil {
-		err = r.awaitDismissed(ctx, id)
+		err = r.awaitRemovedFromCatalog(ctx, id)
 	}
 	if err != nil {
 		return fmt.Errorf("remove member %s: %w", id, err)
@@ -213,14 +213,14 @@ func (r *Router) removeMember(ctx context.Context, id fsm.MemberID, wanted func(
 	return nil
 }
 
-// emptyMember moves everything away from a member.
-func (r *Router) emptyMember(ctx context.Context, id fsm.MemberID, all placementReply, plan func(placementReply) ([]fsm.Partition, error)) error {
+// moveReplicasAway moves everything away from a member.
+func (r *Router) moveReplicasAway(ctx context.Context, id fsm.MemberID, all placementReply, plan func(placementReply) ([]fsm.Partition, error)) error {
 	wanted, err := plan(all)
 	if err != nil {
 		return err
 	}
 	// Drained first, so that nothing comes while it goes; what was planned takes it into account.
-	if err := r.changeMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
+	if err := r.updateMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
 		return err
 	}
 	for i, part := range placement.Settled(all.Partitions) {
@@ -232,8 +232,8 @@ func (r *Router) emptyMember(ctx context.Context, id fsm.MemberID, all placement
 		}
 	}
 	var left []fsm.PartitionID
-	if !until(ctx, func() bool {
-		left, err = r.heldBy(ctx, id)
+	if !pollUntil(ctx, func() bool {
+		left, err = r.partitionsHeldBy(ctx, id)
 		return err == nil && len(left) == 0
 	}) {
 		return fmt.Errorf("%w: partitions %v are still to be moved; that goes on", fsm.Timeout, left)
@@ -241,17 +241,17 @@ func (r *Router) emptyMember(ctx context.Context, id fsm.MemberID, all placement
 	return nil
 }
 
-// heldBy are the partitions that a member holds by the catalog, or by the configuration of the
+// partitionsHeldBy are the partitions that a member holds by the catalog, or by the configuration of the
 // group.
-func (r *Router) heldBy(ctx context.Context, id fsm.MemberID) (left []fsm.PartitionID, err error) {
-	all, err := r.placement(ctx, fsm.CatalogPartition)
+func (r *Router) partitionsHeldBy(ctx context.Context, id fsm.MemberID) (left []fsm.PartitionID, err error) {
+	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return nil, err
 	}
-	leaders := r.leaders(ctx, all.Partitions)
+	leaders := r.leaderStatuses(ctx, all.Partitions)
 	for i := range all.Partitions {
 		part := &all.Partitions[i]
-		_, held := ownIn(part, id)
+		_, held := findReplica(part, id)
 		status, known := leaders[part.ID]
 		for _, v := range slices.Concat(status.Voters, status.Nonvoters) {
 			held = held || v.Member == id
@@ -263,22 +263,22 @@ func (r *Router) heldBy(ctx context.Context, id fsm.MemberID) (left []fsm.Partit
 	return left, nil
 }
 
-// awaitDismissed waits until a removed member is none of the catalog's group.
-func (r *Router) awaitDismissed(ctx context.Context, id fsm.MemberID) error {
-	if !until(ctx, func() bool {
+// awaitRemovedFromCatalog waits until a removed member is none of the catalog's group.
+func (r *Router) awaitRemovedFromCatalog(ctx context.Context, id fsm.MemberID) error {
+	if !pollUntil(ctx, func() bool {
 		status, err := r.leaderStatus(ctx, fsm.CatalogPartition)
-		return err == nil && !slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), isVoterOf(id))
+		return err == nil && !slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), matchesMember(id))
 	}) {
 		return fmt.Errorf("%w: it holds nothing any more and has still to leave the catalog; that goes on", fsm.Timeout)
 	}
 	return nil
 }
 
-// until looks, again and again, whether something that an operator waits for is so; false: ctx
+// pollUntil looks, again and again, whether something that an operator waits for is so; false: ctx
 // has ended before.
-func until(ctx context.Context, is func() bool) bool {
-	for !is() {
-		wait(ctx, operatorLook)
+func pollUntil(ctx context.Context, holds func() bool) bool {
+	for !holds() {
+		sleep(ctx, operatorPollInterval)
 		if ctx.Err() != nil {
 			return false
 		}

@@ -16,17 +16,17 @@ func TestMayLead(t *testing.T) {
 	for _, c := range []struct {
 		name   string
 		part   *fsm.Partition
-		status leading
+		status leaderReply
 		led    bool
 		want   bool
 	}{
-		{"it leads", part, leading{member: drained}, true, true},
-		{"another leads", part, leading{member: other, statusReply: statusReply{Catalog: known}}, true, false},
-		{"another leads that does not say what it knows", part, leading{member: other}, true, false},
-		{"another is handing over", part, leading{member: other, statusReply: statusReply{HandingOver: true, Catalog: known}}, true, true},
-		{"another leads that does not know of the drain yet", part, leading{member: other, statusReply: statusReply{Catalog: known - 1}}, true, true},
-		{"nobody leads", part, leading{}, false, true},
-		{"nobody leads what it does not hold", elsewhere, leading{}, false, false},
+		{"it leads", part, leaderReply{member: drained}, true, true},
+		{"another leads", part, leaderReply{member: other, statusReply: statusReply{Catalog: known}}, true, false},
+		{"another leads that does not say what it knows", part, leaderReply{member: other}, true, false},
+		{"another is handing over", part, leaderReply{member: other, statusReply: statusReply{HandingOver: true, Catalog: known}}, true, true},
+		{"another leads that does not know of the drain yet", part, leaderReply{member: other, statusReply: statusReply{Catalog: known - 1}}, true, true},
+		{"nobody leads", part, leaderReply{}, false, true},
+		{"nobody leads what it does not hold", elsewhere, leaderReply{}, false, false},
 	} {
 		if got := mayLead(drained, c.part, &c.status, c.led, known); got != c.want {
 			t.Errorf("%s: %v", c.name, got)

@@ -13,15 +13,15 @@ import (
 
 // The limits of moves.
 const (
-	movesMax      = 2                      // partitions that get new replicas at a time
-	reachWaitMax  = 5 * time.Second        // for a replica to apply what its leader has committed
-	reachLook     = 20 * time.Millisecond  // between two looks at it
-	moveQueryMax  = 2 * time.Second        // for the catalog's leader to say how a partition is to lie
-	movePauseMin  = 100 * time.Millisecond // between two tries of a step that did not work out
-	movePauseMax  = 5 * time.Second
-	leaveTriesMin = 3  // looks at a hand-over that was tried in vain before the leader just leaves
-	moveTriesMax  = 20 // of one goroutine; the reconciler starts another
-	indexBytesEst = 200
+	concurrentMovesMax    = 2                      // partitions that get new replicas at a time
+	catchUpTimeout        = 5 * time.Second        // for a replica to apply what its leader has committed
+	catchUpPollInterval   = 20 * time.Millisecond  // between two looks at it
+	placementQueryTimeout = 2 * time.Second        // for the catalog's leader to say how a partition is to lie
+	moveBackoffMin        = 100 * time.Millisecond // between two tries of a step that did not work out
+	moveBackoffMax        = 5 * time.Second
+	transferRetriesMin    = 3  // looks at a hand-over that was tried in vain before the leader just leaves
+	moveRetriesMax        = 20 // of one goroutine; the reconciler starts another
+	indexBytesPerMessage  = 200
 )
 
 // moveStage is what the leader of a partition does next to bring it where it shall lie.
@@ -91,26 +91,26 @@ func staleReplicas(part *fsm.Partition, status *partition.Status) (stale []parti
 	return stale
 }
 
-// grows says whether a move brings a partition to members that have none of it yet: that
+// addsReplicas says whether a move brings a partition to members that have none of it yet: that
 // costs, so few do it at a time.
-func grows(part *fsm.Partition) bool {
+func addsReplicas(part *fsm.Partition) bool {
 	return slices.ContainsFunc(part.Target, func(r fsm.Replica) bool { return !slices.Contains(part.Replicas, r) })
 }
 
-// admitted says whether it is a partition's turn: it is among the first that grow, without
+// isAdmitted says whether it is a partition's turn: it is among the first that grow, without
 // those that wait for a member that is away or has no room.
-func admitted(id fsm.PartitionID, placed []fsm.Partition, takes func(fsm.MemberID) bool) bool {
-	places := movesMax
+func isAdmitted(id fsm.PartitionID, placed []fsm.Partition, accepts func(fsm.MemberID) bool) bool {
+	slots := concurrentMovesMax
 	for i := range placed {
 		part := &placed[i]
 		away := slices.ContainsFunc(part.Target, func(r fsm.Replica) bool {
-			return !slices.Contains(part.Replicas, r) && !takes(r.Member)
+			return !slices.Contains(part.Replicas, r) && !accepts(r.Member)
 		})
 		switch {
 		case part.ID == id:
 			return !away
-		case grows(part) && !part.Paused && !away:
-			if places--; places == 0 {
+		case addsReplicas(part) && !part.Paused && !away:
+			if slots--; slots == 0 {
 				return false
 			}
 		}
@@ -118,42 +118,42 @@ func admitted(id fsm.PartitionID, placed []fsm.Partition, takes func(fsm.MemberI
 	return false
 }
 
-// moves starts a goroutine for each partition led here whose replicas are not where they
+// startMove starts a goroutine for each partition led here whose replicas are not where they
 // shall be, unless there is one.
-func (n *Node) moves(part *fsm.Partition, group *partition.Group) {
+func (n *Node) startMove(part *fsm.Partition, group *partition.Group) {
 	status := group.Status()
 	if step := nextStep(part, &status, n.self, n.isAlive); step.stage == stageNone {
 		return
 	}
 	n.mu.Lock()
-	running := n.moving[part.ID]
-	n.moving[part.ID] = true
+	running := n.movesRunning[part.ID]
+	n.movesRunning[part.ID] = true
 	n.mu.Unlock()
 	if running {
 		return
 	}
 	ended := func() {
 		n.mu.Lock()
-		delete(n.moving, part.ID)
+		delete(n.movesRunning, part.ID)
 		n.mu.Unlock()
 	}
-	if !n.start(func(ctx context.Context) {
+	if !n.startTask(func(ctx context.Context) {
 		defer ended()
-		n.moveOn(ctx, part.ID)
+		n.runMove(ctx, part.ID)
 	}) {
 		ended()
 	}
 }
 
-// moveOn does step after step while this member leads the partition.
-func (n *Node) moveOn(ctx context.Context, id fsm.PartitionID) {
-	pause := movePauseMin
-	for tries := 0; tries < moveTriesMax; {
+// runMove does step after step while this member leads the partition.
+func (n *Node) runMove(ctx context.Context, id fsm.PartitionID) {
+	pause := moveBackoffMin
+	for tries := 0; tries < moveRetriesMax; {
 		group := (*n.groups.Load())[id]
-		if group == nil || ctx.Err() != nil || !group.Status().Leads {
+		if group == nil || ctx.Err() != nil || !group.Status().IsLeader {
 			return
 		}
-		done, more, err := n.moveOne(ctx, id, group, tries)
+		done, more, err := n.runMoveStep(ctx, id, group, tries)
 		switch {
 		case err != nil && ctx.Err() == nil && !errors.Is(err, partition.ErrNotLeader):
 			n.log.InfoContext(ctx, "a step of a move did not work out and is tried again", "partition", id, "error", err)
@@ -161,16 +161,16 @@ func (n *Node) moveOn(ctx context.Context, id fsm.PartitionID) {
 			return
 		}
 		if done {
-			tries, pause = 0, movePauseMin
+			tries, pause = 0, moveBackoffMin
 			continue
 		}
 		tries++
-		wait(ctx, pause)
-		pause = min(2*pause, movePauseMax)
+		sleep(ctx, pause)
+		pause = min(2*pause, moveBackoffMax)
 	}
 }
 
-func wait(ctx context.Context, d time.Duration) {
+func sleep(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -179,12 +179,12 @@ func wait(ctx context.Context, d time.Duration) {
 	}
 }
 
-// moveOne does one step. What is wanted is asked of the catalog's leader each time: our own
+// runMoveStep does one step. What is wanted is asked of the catalog's leader each time: our own
 // replica of the catalog may be of yesterday, after a restart even by much, and a step that
 // was right then could undo what was done since. done: it worked; more: there may be
 // another.
-func (n *Node) moveOne(ctx context.Context, id fsm.PartitionID, group *partition.Group, tries int) (done, more bool, err error) {
-	reply, err := n.router.placement(ctx, id)
+func (n *Node) runMoveStep(ctx context.Context, id fsm.PartitionID, group *partition.Group, tries int) (done, more bool, err error) {
+	reply, err := n.router.placementFromLeader(ctx, id)
 	if err != nil || len(reply.Partitions) != 1 {
 		return false, true, err
 	}
@@ -194,18 +194,18 @@ func (n *Node) moveOne(ctx context.Context, id fsm.PartitionID, group *partition
 	case stageNone:
 		return false, false, nil
 	case stageRemove:
-		done, err = n.moveRemove(ctx, part, group, step.replica, tries)
+		done, err = n.removeReplica(ctx, part, group, step.replica, tries)
 		return done, true, err
 	case stageAdd, stageCatchUp, stageReport:
 	}
-	if placed := n.placed.Load(); part.Paused || grows(part) && (placed == nil || !admitted(id, *placed, n.takesReplicas)) {
+	if placed := n.partitions.Load(); part.Paused || addsReplicas(part) && (placed == nil || !isAdmitted(id, *placed, n.acceptsReplicas)) {
 		return false, false, nil // the reconciler looks again
 	}
 	switch step.stage { //nolint:exhaustive // the others were before
 	case stageAdd:
-		done, err = n.moveAdd(ctx, part, group, step.replica)
+		done, err = n.addReplica(ctx, part, group, step.replica)
 	case stageCatchUp:
-		done, err = n.moveCatchUp(ctx, part, group, step.replica)
+		done, err = n.promoteReplica(ctx, part, group, step.replica)
 	case stageReport:
 		_, err = n.router.command(ctx, fsm.CatalogPartition, fsm.PartitionPlaced{Partition: id, Replicas: part.Target})
 		if done = err == nil; done {
@@ -215,13 +215,13 @@ func (n *Node) moveOne(ctx context.Context, id fsm.PartitionID, group *partition
 	return done, true, err
 }
 
-// moveAdd adds an empty replica that does not vote, once its member has opened it. Asking
+// addReplica adds an empty replica that does not vote, once its member has opened it. Asking
 // first matters: while the member still has a former replica of the group open, that
 // would take what is sent to the new one.
-func (n *Node) moveAdd(ctx context.Context, part *fsm.Partition, group *partition.Group, v partition.Voter) (bool, error) {
-	ctx, cancel := context.WithTimeout(ctx, stepMax)
+func (n *Node) addReplica(ctx context.Context, part *fsm.Partition, group *partition.Group, v partition.Voter) (bool, error) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	theirs, err := n.statusOf(ctx, v.Member, part.ID)
+	theirs, err := n.replicaStatus(ctx, v.Member, part.ID)
 	if err != nil || theirs.Replica != v.Replica || theirs.Halted {
 		return false, nil // it has not heard of it yet, or is away
 	}
@@ -232,16 +232,16 @@ func (n *Node) moveAdd(ctx context.Context, part *fsm.Partition, group *partitio
 	return true, nil
 }
 
-// moveCatchUp gives a replica its vote when it has twice applied all that the leader had applied
+// promoteReplica gives a replica its vote when it has twice applied all that the leader had applied
 // when it was asked: once may be luck. (Applied counts commands and configurations; what else
 // is committed, such as the entry that begins a leadership, the machine never sees.)
-func (n *Node) moveCatchUp(ctx context.Context, part *fsm.Partition, group *partition.Group, v partition.Voter) (bool, error) {
+func (n *Node) promoteReplica(ctx context.Context, part *fsm.Partition, group *partition.Group, v partition.Voter) (bool, error) {
 	for range 2 {
-		if !n.reaches(ctx, part.ID, v, group.Status().Applied) {
+		if !n.hasApplied(ctx, part.ID, v, group.Status().Applied) {
 			return false, nil
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, stepMax)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if err := group.AddVoter(ctx, v.Replica, v.Member); err != nil {
 		return false, err
@@ -250,40 +250,40 @@ func (n *Node) moveCatchUp(ctx context.Context, part *fsm.Partition, group *part
 	return true, nil
 }
 
-// reaches waits a while for a replica to have applied up to an index.
-func (n *Node) reaches(ctx context.Context, id fsm.PartitionID, v partition.Voter, index uint64) bool {
-	ctx, cancel := context.WithTimeout(ctx, reachWaitMax)
+// hasApplied waits a while for a replica to have applied up to an index.
+func (n *Node) hasApplied(ctx context.Context, id fsm.PartitionID, v partition.Voter, index uint64) bool {
+	ctx, cancel := context.WithTimeout(ctx, catchUpTimeout)
 	defer cancel()
 	for ctx.Err() == nil {
-		theirs, err := n.statusOf(ctx, v.Member, id)
+		theirs, err := n.replicaStatus(ctx, v.Member, id)
 		if err == nil && theirs.Replica == v.Replica && !theirs.Halted && theirs.Applied >= index {
 			return true
 		}
-		wait(ctx, reachLook)
+		sleep(ctx, catchUpPollInterval)
 	}
 	return false
 }
 
-// moveRemove takes a replica out that the catalog does not know any more. Should it lead,
+// removeReplica takes a replica out that the catalog does not know any more. Should it lead,
 // it hands over first. While too few of those that would stay are there to go on without
 // it, it stays.
-func (n *Node) moveRemove(ctx context.Context, part *fsm.Partition, group *partition.Group, v partition.Voter, tries int) (bool, error) {
+func (n *Node) removeReplica(ctx context.Context, part *fsm.Partition, group *partition.Group, v partition.Voter, tries int) (bool, error) {
 	status := group.Status()
-	if slices.Contains(status.Voters, v) && !n.goesOnWithout(ctx, part.ID, v, &status) {
+	if slices.Contains(status.Voters, v) && !n.hasQuorumWithout(ctx, part.ID, v, &status) {
 		return false, nil
 	}
 	if v.Member == n.self {
-		switch err := n.handOn(ctx, part, group); {
+		switch err := n.transferToHolder(ctx, part, group); {
 		case err == nil:
 			return false, nil // the next leader goes on
-		case errors.Is(err, errNobodyTakesOver), errors.Is(err, partition.ErrTransferSpent) && tries < leaveTriesMin:
+		case errors.Is(err, errNoSuccessor), errors.Is(err, partition.ErrTransferUsed) && tries < transferRetriesMin:
 			return false, nil // somebody will be there; or another hand-over is on its way
-		case !errors.Is(err, partition.ErrTransferSpent):
+		case !errors.Is(err, partition.ErrTransferUsed):
 			return false, err
 		}
 		// It was tried in vain; leaving costs an election, and nothing else.
 	}
-	ctx, cancel := context.WithTimeout(ctx, stepMax)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if err := group.RemoveReplica(ctx, v.Replica); err != nil {
 		return false, err
@@ -292,9 +292,9 @@ func (n *Node) moveRemove(ctx context.Context, part *fsm.Partition, group *parti
 	return true, nil
 }
 
-// goesOnWithout says whether most of those who would be left are there, and know of each other
+// hasQuorumWithout says whether most of those who would be left are there, and know of each other
 // that they vote: they have applied the newest configuration.
-func (n *Node) goesOnWithout(ctx context.Context, id fsm.PartitionID, v partition.Voter, status *partition.Status) bool {
+func (n *Node) hasQuorumWithout(ctx context.Context, id fsm.PartitionID, v partition.Voter, status *partition.Status) bool {
 	left, here := 0, 0
 	for _, other := range status.Voters {
 		if other == v {
@@ -304,8 +304,8 @@ func (n *Node) goesOnWithout(ctx context.Context, id fsm.PartitionID, v partitio
 		if !n.isAlive(other.Member) {
 			continue
 		}
-		asking, cancel := context.WithTimeout(ctx, askOneMax)
-		theirs, err := n.statusOf(asking, other.Member, id)
+		asking, cancel := context.WithTimeout(ctx, memberQueryTimeout)
+		theirs, err := n.replicaStatus(asking, other.Member, id)
 		cancel()
 		if err == nil && theirs.Replica == other.Replica && !theirs.Halted && theirs.Applied >= status.Configuration {
 			here++
@@ -314,29 +314,29 @@ func (n *Node) goesOnWithout(ctx context.Context, id fsm.PartitionID, v partitio
 	return here > left/2
 }
 
-// errNobodyTakesOver says that no other voter is fit to lead now.
-var errNobodyTakesOver = errors.New("no other member is there and caught up to lead")
+// errNoSuccessor says that no other voter is fit to lead now.
+var errNoSuccessor = errors.New("no other member is there and caught up to lead")
 
-// handOn gives the leadership to the first of those that shall hold the partition, and is
+// transferToHolder gives the leadership to the first of those that shall hold the partition, and is
 // there and caught up: before all to one that has room on its disk.
-func (n *Node) handOn(ctx context.Context, part *fsm.Partition, group *partition.Group) error {
-	err := n.handOnTo(ctx, part, group, n.takesLeaders)
-	if errors.Is(err, errNobodyTakesOver) {
-		err = n.handOnTo(ctx, part, group, n.stays)
+func (n *Node) transferToHolder(ctx context.Context, part *fsm.Partition, group *partition.Group) error {
+	err := n.transferToEligible(ctx, part, group, n.acceptsLeaders)
+	if errors.Is(err, errNoSuccessor) {
+		err = n.transferToEligible(ctx, part, group, n.isStaying)
 	}
 	return err
 }
 
-// handOnTo is handOn to somebody who is fit.
-func (n *Node) handOnTo(ctx context.Context, part *fsm.Partition, group *partition.Group, fit func(fsm.MemberID) bool) error {
+// transferToEligible is handOn to somebody who is fit.
+func (n *Node) transferToEligible(ctx context.Context, part *fsm.Partition, group *partition.Group, eligible func(fsm.MemberID) bool) error {
 	voters := group.Status().Voters
 	for _, replica := range slices.Concat(part.Target, part.Replicas) {
 		isThis := func(v partition.Voter) bool { return v.Replica == replicaID(replica.Member, replica.Number) }
-		if replica.Member == n.self || !slices.ContainsFunc(voters, isThis) || !fit(replica.Member) ||
-			!n.caughtUp(ctx, replica.Member, part.ID, group) {
+		if replica.Member == n.self || !slices.ContainsFunc(voters, isThis) || !eligible(replica.Member) ||
+			!n.isCaughtUp(ctx, replica.Member, part.ID, group) {
 			continue
 		}
-		ctx, cancel := context.WithTimeout(ctx, stepMax)
+		ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 		defer cancel()
 		err := group.Transfer(ctx, replica.Member)
 		if err == nil {
@@ -344,13 +344,13 @@ func (n *Node) handOnTo(ctx context.Context, part *fsm.Partition, group *partiti
 		}
 		return err
 	}
-	return errNobodyTakesOver
+	return errNoSuccessor
 }
 
-// statusOf asks a member, which may be this one, about its replica.
-func (n *Node) statusOf(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (statusReply, error) {
+// replicaStatus asks a member, which may be this one, about its replica.
+func (n *Node) replicaStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (statusReply, error) {
 	if member == n.self {
-		return n.router.desk.status(id)
+		return n.router.queries.status(id)
 	}
 	return n.askStatus(ctx, member, id)
 }

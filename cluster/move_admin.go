@@ -15,11 +15,11 @@ import (
 
 // The limits of what operators ask.
 const (
-	askAtATime     = 16          // leaders asked at the same time
-	askOneMax      = time.Second // for one of them to answer
-	operatorLook   = 50 * time.Millisecond
-	handOverMax    = 20 * time.Second // for an ordered hand-over to show
-	replicaAddsMax = 16               // replicas of a partition, as in fsm
+	concurrentQueriesMax = 16          // leaders asked at the same time
+	memberQueryTimeout   = time.Second // for one of them to answer
+	operatorPollInterval = 50 * time.Millisecond
+	transferTimeout      = 20 * time.Second // for an ordered hand-over to show
+	targetReplicasMax    = 16               // replicas of a partition, as in fsm
 )
 
 // Plan is what a rebalancing would do. It is made by PlanRebalance and changes nothing.
@@ -54,12 +54,12 @@ type MoveStatus struct {
 	Copied, Bytes int64
 }
 
-// record is the catalog's word about one partition.
-func (r *Router) record(ctx context.Context, id fsm.PartitionID) (fsm.Partition, error) {
+// partitionRecord is the catalog's word about one partition.
+func (r *Router) partitionRecord(ctx context.Context, id fsm.PartitionID) (fsm.Partition, error) {
 	if id == fsm.CatalogPartition {
 		return fsm.Partition{}, fmt.Errorf("%w: partition 0 is the catalog: it lies on every member", fsm.InvalidArgument)
 	}
-	all, err := r.placement(ctx, id)
+	all, err := r.placementFromLeader(ctx, id)
 	if err != nil {
 		return fsm.Partition{}, err
 	}
@@ -74,7 +74,7 @@ func (r *Router) record(ctx context.Context, id fsm.PartitionID) (fsm.Partition,
 // drained or removed), PreconditionFails (the partition has never had a leader), ServerBusy or
 // Timeout.
 func (r *Router) Move(ctx context.Context, id fsm.PartitionID, members []fsm.MemberID) error {
-	part, err := r.record(ctx, id)
+	part, err := r.partitionRecord(ctx, id)
 	if err == nil {
 		err = r.checkTarget(ctx, &part, members)
 	}
@@ -92,16 +92,16 @@ func (r *Router) Move(ctx context.Context, id fsm.PartitionID, members []fsm.Mem
 
 // checkTarget says in words what the catalog would refuse without.
 func (r *Router) checkTarget(ctx context.Context, part *fsm.Partition, members []fsm.MemberID) error {
-	if len(members) == 0 || len(members) > replicaAddsMax {
-		return fmt.Errorf("%w: a partition lies on 1 to %d members", fsm.InvalidArgument, replicaAddsMax)
+	if len(members) == 0 || len(members) > targetReplicasMax {
+		return fmt.Errorf("%w: a partition lies on 1 to %d members", fsm.InvalidArgument, targetReplicasMax)
 	}
-	all, err := r.placement(ctx, part.ID)
+	all, err := r.placementFromLeader(ctx, part.ID)
 	if err != nil {
 		return err
 	}
 	for i, id := range members {
-		_, has := ownIn(part, id)
-		m := memberIn(all.Members, id)
+		_, has := findReplica(part, id)
+		m := findMember(all.Members, id)
 		switch {
 		case slices.Contains(members[:i], id):
 			return fmt.Errorf("%w: member %s is named twice", fsm.InvalidArgument, id)
@@ -110,7 +110,7 @@ func (r *Router) checkTarget(ctx context.Context, part *fsm.Partition, members [
 			return fmt.Errorf("%w: member %s was removed", fsm.InvalidArgument, id)
 		case m.Drained:
 			return fmt.Errorf("%w: member %s is drained and takes no further replicas", fsm.InvalidArgument, id)
-		case r.house != nil && !r.house.isKnown(id):
+		case r.node != nil && !r.node.isKnown(id):
 			return fmt.Errorf("%w: there is no member %s", fsm.InvalidArgument, id)
 		}
 	}
@@ -120,14 +120,14 @@ func (r *Router) checkTarget(ctx context.Context, part *fsm.Partition, members [
 // PauseMove lets a move wait as it stands, with what it has copied. Errors wrap
 // PreconditionFails when the partition does not move, else those of Move.
 func (r *Router) PauseMove(ctx context.Context, id fsm.PartitionID) error {
-	return r.changeMove(ctx, "pause", id, func(part *fsm.Partition) fsm.PlacePartition {
+	return r.updateMove(ctx, "pause", id, func(part *fsm.Partition) fsm.PlacePartition {
 		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Target), Paused: true}
 	})
 }
 
 // ResumeMove lets a paused move go on.
 func (r *Router) ResumeMove(ctx context.Context, id fsm.PartitionID) error {
-	return r.changeMove(ctx, "resume", id, func(part *fsm.Partition) fsm.PlacePartition {
+	return r.updateMove(ctx, "resume", id, func(part *fsm.Partition) fsm.PlacePartition {
 		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Target)}
 	})
 }
@@ -137,13 +137,13 @@ func (r *Router) ResumeMove(ctx context.Context, id fsm.PartitionID) error {
 // PreconditionFails. A move that was given another target on its way goes back to all that
 // have become members of it.
 func (r *Router) CancelMove(ctx context.Context, id fsm.PartitionID) error {
-	return r.changeMove(ctx, "cancel", id, func(part *fsm.Partition) fsm.PlacePartition {
-		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Replicas[:min(len(part.Replicas), replicaAddsMax)])}
+	return r.updateMove(ctx, "cancel", id, func(part *fsm.Partition) fsm.PlacePartition {
+		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Replicas[:min(len(part.Replicas), targetReplicasMax)])}
 	})
 }
 
-func (r *Router) changeMove(ctx context.Context, what string, id fsm.PartitionID, with func(*fsm.Partition) fsm.PlacePartition) error {
-	part, err := r.record(ctx, id)
+func (r *Router) updateMove(ctx context.Context, what string, id fsm.PartitionID, with func(*fsm.Partition) fsm.PlacePartition) error {
+	part, err := r.partitionRecord(ctx, id)
 	if err == nil && part.Target == nil {
 		err = fmt.Errorf("%w: it does not move", fsm.PreconditionFails)
 	}
@@ -169,7 +169,7 @@ func (r *Router) TransferLeader(ctx context.Context, id fsm.PartitionID, to fsm.
 }
 
 func (r *Router) transferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error {
-	all, err := r.placement(ctx, id)
+	all, err := r.placementFromLeader(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -186,7 +186,7 @@ func (r *Router) transferLeader(ctx context.Context, id fsm.PartitionID, to fsm.
 	switch {
 	case at < 0:
 		return fmt.Errorf("%w: the member does not hold the partition", fsm.InvalidArgument)
-	case memberIn(all.Members, to).Drained:
+	case findMember(all.Members, to).Drained:
 		return fmt.Errorf("%w: the member is drained", fsm.InvalidArgument)
 	}
 	members = slices.Insert(slices.Delete(members, at, at+1), 0, to)
@@ -194,9 +194,9 @@ func (r *Router) transferLeader(ctx context.Context, id fsm.PartitionID, to fsm.
 	if _, err := r.command(ctx, fsm.CatalogPartition, command); err != nil {
 		return err
 	}
-	ctx, cancel := context.WithTimeout(ctx, handOverMax)
+	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
-	if !until(ctx, func() bool {
+	if !pollUntil(ctx, func() bool {
 		status, err := r.leaderStatus(ctx, id)
 		return err == nil && status.member == to
 	}) {
@@ -205,50 +205,50 @@ func (r *Router) transferLeader(ctx context.Context, id fsm.PartitionID, to fsm.
 	return nil
 }
 
-// leading is a leader with what it says of its replica.
-type leading struct {
+// leaderReply is a leader with what it says of its replica.
+type leaderReply struct {
 	statusReply
 	member fsm.MemberID
 }
 
 // leaderStatus asks the leader of a partition about itself, for up to a second.
-func (r *Router) leaderStatus(ctx context.Context, id fsm.PartitionID) (leading, error) {
-	ctx, cancel := context.WithTimeout(ctx, askOneMax)
+func (r *Router) leaderStatus(ctx context.Context, id fsm.PartitionID) (leaderReply, error) {
+	ctx, cancel := context.WithTimeout(ctx, memberQueryTimeout)
 	defer cancel()
-	member, err := r.line(id).awaitLeader(ctx)
+	member, err := r.client(id).awaitLeader(ctx)
 	if err != nil {
-		return leading{}, fmt.Errorf("partition %d has no leader: %w", id, fsm.ServerBusy)
+		return leaderReply{}, fmt.Errorf("partition %d has no leader: %w", id, fsm.ServerBusy)
 	}
 	status, err := r.memberStatus(ctx, member, id)
 	if err == nil && !status.Leads {
 		err = errNotLeader
 	}
 	if err != nil {
-		l := r.line(id)
-		l.mu.Lock()
-		l.distrust(member, "")
-		l.mu.Unlock()
+		client := r.client(id)
+		client.mu.Lock()
+		client.suspectLeader(member, "")
+		client.mu.Unlock()
 	}
-	return leading{status, member}, err
+	return leaderReply{status, member}, err
 }
 
 func (r *Router) memberStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (statusReply, error) {
 	if member == r.self {
-		return r.desk.status(id)
+		return r.queries.status(id)
 	}
-	return askStatus(ctx, r.ways, member, id)
+	return askStatus(ctx, r.transport, member, id)
 }
 
-// leaders asks the leaders of all partitions given, some at a time.
-func (r *Router) leaders(ctx context.Context, parts []fsm.Partition) map[fsm.PartitionID]leading {
-	all := make(map[fsm.PartitionID]leading, len(parts))
+// leaderStatuses asks the leaders of all partitions given, some at a time.
+func (r *Router) leaderStatuses(ctx context.Context, parts []fsm.Partition) map[fsm.PartitionID]leaderReply {
+	all := make(map[fsm.PartitionID]leaderReply, len(parts))
 	var mu sync.Mutex
 	var asking sync.WaitGroup
-	places := make(chan struct{}, askAtATime)
+	slots := make(chan struct{}, concurrentQueriesMax)
 	for i := range parts {
-		places <- struct{}{}
+		slots <- struct{}{}
 		asking.Go(func() {
-			defer func() { <-places }()
+			defer func() { <-slots }()
 			if status, err := r.leaderStatus(ctx, parts[i].ID); err == nil {
 				mu.Lock()
 				all[parts[i].ID] = status
@@ -260,28 +260,28 @@ func (r *Router) leaders(ctx context.Context, parts []fsm.Partition) map[fsm.Par
 	return all
 }
 
-// size is about what a copy of a partition takes.
-func (s *statusReply) size() int64 { return s.Live + int64(s.Messages)*indexBytesEst }
+// sizeBytes is about what a copy of a partition takes.
+func (s *statusReply) sizeBytes() int64 { return s.Live + int64(s.Messages)*indexBytesPerMessage }
 
 // PlanRebalance says what would have to move so that replicas and leaders are spread by
 // zones and weights over the members that are there and not drained, moving as little as
 // possible. It changes nothing. Errors wrap ServerBusy or Timeout.
 func (r *Router) PlanRebalance(ctx context.Context) (Plan, error) {
-	all, err := r.placement(ctx, fsm.CatalogPartition)
+	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return Plan{}, fmt.Errorf("plan a rebalance: %w", err)
 	}
 	current := placement.Settled(all.Partitions)
 	wanted := placement.Compute(placement.Spec{
-		Candidates: r.candidates(all, ""), Partitions: len(current), Replication: r.house.config.Replication, Current: current, Rebalance: true,
+		Candidates: r.placementCandidates(all, ""), Partitions: len(current), Replication: r.node.config.Replication, Current: current, Rebalance: true,
 	})
-	return r.planned(ctx, current, wanted), nil
+	return r.diffPlacements(ctx, current, wanted), nil
 }
 
-// candidates are those who may hold replicas, without one member. Who is away, has no room, or has
+// placementCandidates are those who may hold replicas, without one member. Who is away, has no room, or has
 // not joined yet keeps what it has: a replica that is planned on a stranger waits for ever.
-func (r *Router) candidates(all placementReply, without fsm.MemberID) []placement.Candidate {
-	known := slices.DeleteFunc(r.house.gossip.Alive(), func(id fsm.MemberID) bool { return !slices.Contains(all.Joined, id) })
+func (r *Router) placementCandidates(all placementReply, without fsm.MemberID) []placement.Candidate {
+	known := slices.DeleteFunc(r.node.gossip.Alive(), func(id fsm.MemberID) bool { return !slices.Contains(all.Joined, id) })
 	alive := len(known)
 	for i := range all.Partitions {
 		for _, replica := range slices.Concat(all.Partitions[i].Replicas, all.Partitions[i].Target) {
@@ -292,11 +292,11 @@ func (r *Router) candidates(all placementReply, without fsm.MemberID) []placemen
 	}
 	var candidates []placement.Candidate
 	for i, id := range known {
-		m := memberIn(all.Members, id)
+		m := findMember(all.Members, id)
 		if m.Removed || id == without {
 			continue
 		}
-		room := r.house.hasRoom(id)
+		room := r.node.hasSpace(id)
 		candidates = append(candidates, placement.Candidate{
 			ID: id, Zone: m.Zone, Weight: m.Weight, AcceptsReplicas: i < alive && !m.Drained && room, AcceptsLeaders: !m.Drained && room,
 		})
@@ -304,8 +304,8 @@ func (r *Router) candidates(all placementReply, without fsm.MemberID) []placemen
 	return candidates
 }
 
-// planned lists the differences, with sizes.
-func (r *Router) planned(ctx context.Context, current, wanted []fsm.Partition) (plan Plan) {
+// diffPlacements lists the differences, with sizes.
+func (r *Router) diffPlacements(ctx context.Context, current, wanted []fsm.Partition) (plan Plan) {
 	var differ []fsm.Partition
 	for i := range wanted {
 		from, to := placement.Members(current[i].Replicas), placement.Members(wanted[i].Replicas)
@@ -315,13 +315,13 @@ func (r *Router) planned(ctx context.Context, current, wanted []fsm.Partition) (
 		differ = append(differ, current[i])
 		plan.Moves = append(plan.Moves, PlanMove{Partition: current[i].ID, From: from, To: to, LeaderOnly: placement.SameMembers(from, to)})
 	}
-	sizes := r.leaders(ctx, differ)
+	sizes := r.leaderStatuses(ctx, differ)
 	for i := range plan.Moves {
 		m := &plan.Moves[i]
 		status, known := sizes[m.Partition]
 		for _, id := range m.To {
 			if known && !slices.Contains(m.From, id) {
-				m.Bytes += status.size()
+				m.Bytes += status.sizeBytes()
 			}
 		}
 	}
@@ -334,7 +334,7 @@ func (r *Router) planned(ctx context.Context, current, wanted []fsm.Partition) (
 func (r *Router) Rebalance(ctx context.Context, plan Plan) error {
 	for i := range plan.Moves {
 		m := &plan.Moves[i]
-		part, err := r.record(ctx, m.Partition)
+		part, err := r.partitionRecord(ctx, m.Partition)
 		if err != nil {
 			return fmt.Errorf("rebalance: %w", err)
 		}
@@ -352,7 +352,7 @@ func (r *Router) Rebalance(ctx context.Context, plan Plan) error {
 // are then. Entities that are there stay where they are; new ones go to the new partitions first.
 // Errors wrap InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
 func (r *Router) Grow(ctx context.Context, n int) (int, error) {
-	all, err := r.placement(ctx, fsm.CatalogPartition)
+	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return 0, fmt.Errorf("grow: %w", err)
 	}
@@ -361,7 +361,7 @@ func (r *Router) Grow(ctx context.Context, n int) (int, error) {
 		return 0, fmt.Errorf("grow: %w: a cluster has at most %d partitions, this one has %d", fsm.InvalidArgument, partitionsMax, len(current))
 	}
 	wanted := placement.Compute(placement.Spec{
-		Candidates: r.candidates(all, ""), Partitions: len(current) + n, Replication: r.house.config.Replication, Current: current,
+		Candidates: r.placementCandidates(all, ""), Partitions: len(current) + n, Replication: r.node.config.Replication, Current: current,
 	})
 	if wanted == nil {
 		return 0, fmt.Errorf("grow: %w: no member can take further replicas", fsm.InvalidArgument)
@@ -380,17 +380,17 @@ func (r *Router) Grow(ctx context.Context, n int) (int, error) {
 // Moves lists the partitions that do not lie where they shall, by id. It asks their leaders
 // for up to a second each. Errors wrap ServerBusy or Timeout.
 func (r *Router) Moves(ctx context.Context) ([]MoveStatus, error) {
-	all, err := r.placement(ctx, fsm.CatalogPartition)
+	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return nil, fmt.Errorf("list moves: %w", err)
 	}
-	leaders := r.leaders(ctx, all.Partitions)
+	leaders := r.leaderStatuses(ctx, all.Partitions)
 	var moves []MoveStatus
 	for i := range all.Partitions {
 		part := &all.Partitions[i]
 		leader, known := leaders[part.ID]
 		status := partition.Status{Voters: leader.Voters, Nonvoters: leader.Nonvoters}
-		step := nextStep(part, &status, leader.member, r.house.isAlive)
+		step := nextStep(part, &status, leader.member, r.node.isAlive)
 		if part.Target == nil && (!known || step.stage == stageNone) {
 			continue
 		}
@@ -399,7 +399,7 @@ func (r *Router) Moves(ctx context.Context) ([]MoveStatus, error) {
 	return moves, nil
 }
 
-func (r *Router) moveStatus(ctx context.Context, part *fsm.Partition, leader *leading, known bool, step moveStep, all []fsm.Partition) MoveStatus {
+func (r *Router) moveStatus(ctx context.Context, part *fsm.Partition, leader *leaderReply, known bool, step moveStep, all []fsm.Partition) MoveStatus {
 	m := MoveStatus{Partition: part.ID, From: placement.Members(part.Replicas), To: placement.Members(part.Target), State: MoveWaiting}
 	switch {
 	case part.Target == nil:
@@ -412,15 +412,15 @@ func (r *Router) moveStatus(ctx context.Context, part *fsm.Partition, leader *le
 		}
 	case part.Paused:
 		m.State = MovePaused
-	case !known || grows(part) && !admitted(part.ID, all, r.house.takesReplicas):
+	case !known || addsReplicas(part) && !isAdmitted(part.ID, all, r.node.acceptsReplicas):
 	case step.stage == stageAdd:
 		m.State = MoveAdding
 	case step.stage == stageCatchUp:
 		m.State = MoveCatchingUp
-		ctx, cancel := context.WithTimeout(ctx, askOneMax)
+		ctx, cancel := context.WithTimeout(ctx, memberQueryTimeout)
 		defer cancel()
 		if theirs, err := r.memberStatus(ctx, step.replica.Member, part.ID); err == nil {
-			m.Bytes, m.Copied = leader.size(), min(theirs.size(), leader.size())
+			m.Bytes, m.Copied = leader.sizeBytes(), min(theirs.sizeBytes(), leader.sizeBytes())
 		}
 	default:
 		m.State = MoveHandingOver

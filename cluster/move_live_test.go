@@ -46,7 +46,7 @@ func (c *testCluster) startMore(i int) fsm.MemberID {
 // knows that each message came once.
 type traffic struct {
 	t       *testing.T
-	places  []fsm.Place
+	places  []fsm.EntityRef
 	stopped chan struct{}
 	sending sync.WaitGroup
 	taking  sync.WaitGroup
@@ -57,12 +57,12 @@ type traffic struct {
 	longest time.Duration
 }
 
-func (c *testCluster) traffic(nodes []*Node, places ...fsm.Place) *traffic {
+func (c *testCluster) traffic(nodes []*Node, places ...fsm.EntityRef) *traffic {
 	x := &traffic{t: c.t, places: places, stopped: make(chan struct{}), times: make(map[string]int)}
 	for i, node := range nodes {
 		for j, at := range places {
 			x.sending.Go(func() { x.send(node, at, fmt.Sprintf("%d/%d", i, j)) })
-			x.taking.Go(func() { x.take(node, at) })
+			x.taking.Go(func() { x.receive(node, at) })
 		}
 	}
 	c.t.Cleanup(func() { x.stop() })
@@ -73,7 +73,7 @@ func (c *testCluster) traffic(nodes []*Node, places ...fsm.Place) *traffic {
 // them up: without it they take a processor for themselves, and other groups can elect nobody.
 const trafficPause = time.Millisecond
 
-func (x *traffic) send(node *Node, at fsm.Place, who string) {
+func (x *traffic) send(node *Node, at fsm.EntityRef, who string) {
 	for n := 0; ; n++ {
 		select {
 		case <-x.stopped:
@@ -90,12 +90,12 @@ func (x *traffic) send(node *Node, at fsm.Place, who string) {
 		x.mu.Lock()
 		x.longest = max(x.longest, time.Since(began))
 		x.mu.Unlock()
-		wait(x.t.Context(), trafficPause)
+		sleep(x.t.Context(), trafficPause)
 	}
 }
 
-// take goes on until everything that was sent has come.
-func (x *traffic) take(node *Node, at fsm.Place) {
+// receive goes on until everything that was sent has come.
+func (x *traffic) receive(node *Node, at fsm.EntityRef) {
 	receiver := node.Router().Receiver(at, false)
 	defer receiver.Close()
 	for {
@@ -160,11 +160,11 @@ func (x *traffic) stop() {
 // describe shows how each member sees the partitions.
 func (c *testCluster) describe() {
 	for i, node := range c.nodes {
-		if node == nil || node.placed.Load() == nil {
+		if node == nil || node.partitions.Load() == nil {
 			continue
 		}
-		for _, part := range *node.placed.Load() {
-			status, err := node.router.desk.status(part.ID)
+		for _, part := range *node.partitions.Load() {
+			status, err := node.router.queries.status(part.ID)
 			c.t.Logf("member %d %s: record %+v, replica %+v, %v", i, shortID(node.self), part, status, err)
 		}
 	}
@@ -186,7 +186,7 @@ func (c *testCluster) settled() []fsm.Partition {
 		return err == nil && len(moves) == 0
 	})
 	var all placementReply
-	if err := insist(c.t, func() (err error) { all, err = router.placement(c.t.Context(), 0); return err }); err != nil {
+	if err := retryUntilLed(c.t, func() (err error) { all, err = router.placementFromLeader(c.t.Context(), 0); return err }); err != nil {
 		c.t.Fatal(err)
 	}
 	for _, part := range all.Partitions {
@@ -218,16 +218,16 @@ func (c *testCluster) clean(parts []fsm.Partition) {
 		if node == nil {
 			continue
 		}
-		var want []ownReplica
+		var want []localReplica
 		for _, part := range parts {
 			for _, r := range part.Replicas {
 				if r.Member == node.self {
-					want = append(want, ownReplica{part.ID, r.Number})
+					want = append(want, localReplica{part.ID, r.Number})
 				}
 			}
 		}
 		eventually(c.t, fmt.Sprintf("member %d has the folders of what it holds: %v", i, want), func() bool {
-			have, err := node.folders()
+			have, err := node.localReplicas()
 			return err == nil && slices.Equal(have, want)
 		})
 	}
@@ -235,7 +235,7 @@ func (c *testCluster) clean(parts []fsm.Partition) {
 
 func (c *testCluster) move(id fsm.PartitionID, to ...fsm.MemberID) {
 	c.t.Helper()
-	if err := insist(c.t, func() error { return c.any().Router().Move(c.t.Context(), id, to) }); err != nil {
+	if err := retryUntilLed(c.t, func() error { return c.any().Router().Move(c.t.Context(), id, to) }); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -261,12 +261,12 @@ func TestMoveWhileInUse(t *testing.T) {
 	eventually(t, "the preferred member leads", func() bool { return c.leader(1) == 3 })
 	// Who asks for a replica that is not out, or was never given, hears no; a leader too.
 	for _, node := range c.nodes {
-		if err := node.askDeparted(t.Context(), 1, 99); !errors.Is(err, fsm.PreconditionFails) {
+		if err := node.askReplicaRemoved(t.Context(), 1, 99); !errors.Is(err, fsm.PreconditionFails) {
 			t.Errorf("replica 99 is out: %v", err)
 		}
 	}
 	if at := slices.IndexFunc(parts[0].Replicas, func(r fsm.Replica) bool { return r.Member == c.nodes[stays].self }); at >= 0 {
-		if err := c.nodes[stays].askDeparted(t.Context(), 1, parts[0].Replicas[at].Number); !errors.Is(err, fsm.PreconditionFails) {
+		if err := c.nodes[stays].askReplicaRemoved(t.Context(), 1, parts[0].Replicas[at].Number); !errors.Is(err, fsm.PreconditionFails) {
 			t.Errorf("a replica that stays is out: %v", err)
 		}
 	}
@@ -293,7 +293,7 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	x := c.traffic(c.nodes[:3], createQueue(t, c.nodes[0], "a"), createQueue(t, c.nodes[0], "b"))
 	more := []fsm.MemberID{c.startMore(3), c.startMore(4)}
 	var plan Plan
-	if err := insist(t, func() (err error) {
+	if err := retryUntilLed(t, func() (err error) {
 		if plan, err = router.PlanRebalance(t.Context()); err == nil {
 			err = router.Rebalance(t.Context(), plan)
 		}
@@ -309,16 +309,16 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 		}
 	}
 	c.clean(parts)
-	if err := insist(t, func() error { return router.Rebalance(t.Context(), plan) }); !errors.Is(err, fsm.PreconditionFails) {
+	if err := retryUntilLed(t, func() error { return router.Rebalance(t.Context(), plan) }); !errors.Is(err, fsm.PreconditionFails) {
 		t.Errorf("an old plan: %v", err)
 	}
 	var again Plan
-	if err := insist(t, func() (err error) { again, err = router.PlanRebalance(t.Context()); return err }); err != nil || len(again.Moves) != 0 {
+	if err := retryUntilLed(t, func() (err error) { again, err = router.PlanRebalance(t.Context()); return err }); err != nil || len(again.Moves) != 0 {
 		t.Errorf("a second plan %+v, %v", again, err)
 	}
 	for _, id := range more {
 		ctx, cancel := context.WithTimeout(t.Context(), waitMax)
-		err := insist(t, func() error { return router.RemoveMember(ctx, id) })
+		err := retryUntilLed(t, func() error { return router.RemoveMember(ctx, id) })
 		cancel()
 		if err != nil {
 			t.Fatal(err)
@@ -333,7 +333,7 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 		if err := c.nodes[i].Ready(t.Context()); !errors.Is(err, ErrRemoved) {
 			t.Errorf("ready: %v", err)
 		}
-		if have, err := c.nodes[i].folders(); err != nil || len(have) != 0 {
+		if have, err := c.nodes[i].localReplicas(); err != nil || len(have) != 0 {
 			t.Errorf("member %d still has %v, %v", i, have, err)
 		}
 		c.stop(i)
@@ -344,10 +344,10 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	parts = c.settled()
 	c.clean(parts)
 	x.stop()
-	if err := insist(t, func() error { return router.RemoveMember(t.Context(), more[0]) }); err != nil {
+	if err := retryUntilLed(t, func() error { return router.RemoveMember(t.Context(), more[0]) }); err != nil {
 		t.Errorf("again: %v", err)
 	}
-	if err := insist(t, func() error { return router.SetMember(t.Context(), fsm.Member{ID: more[0]}) }); !errors.Is(err, fsm.InvalidArgument) {
+	if err := retryUntilLed(t, func() error { return router.SetMember(t.Context(), fsm.Member{ID: more[0]}) }); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("it is taken back: %v", err)
 	}
 }
@@ -381,11 +381,11 @@ func TestRemovedMemberIsEmpty(t *testing.T) {
 	eventually(t, "the others tell it", func() bool {
 		node.mu.Lock()
 		defer node.mu.Unlock()
-		return !node.dismissed.IsZero()
+		return !node.removalReported.IsZero()
 	})
 	select {
 	case <-node.Removed():
-		have, err := node.folders()
+		have, err := node.localReplicas()
 		t.Errorf("it says so with %v, %v", have, err)
 	default:
 	}
@@ -395,14 +395,14 @@ func TestRemovedMemberIsEmpty(t *testing.T) {
 	case <-time.After(60 * time.Second):
 		t.Fatal("it does not say so at all")
 	}
-	if have, err := node.folders(); err != nil || len(have) != 0 {
+	if have, err := node.localReplicas(); err != nil || len(have) != 0 {
 		t.Errorf("it still has %v, %v", have, err)
 	}
 }
 
-// TestRemovedWhileAway: a member that was removed while it was dead hears of it from the
+// TestMemberRemovedWhileDownLearnsIt: a member that was removed while it was dead hears of it from the
 // others, votes nowhere, and its place in the catalog has gone to another.
-func TestRemovedWhileAway(t *testing.T) {
+func TestMemberRemovedWhileDownLearnsIt(t *testing.T) {
 	t.Parallel()
 	c := newGrowingCluster(t, 3, 4, 2)
 	queue := createQueue(t, c.nodes[0], "q")
@@ -412,10 +412,10 @@ func TestRemovedWhileAway(t *testing.T) {
 	eventually(t, "it is missed", func() bool { return !c.nodes[0].isAlive(dead) })
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
-	if err := insist(t, func() error { return router.ReplaceMember(ctx, dead, dead) }); !errors.Is(err, fsm.InvalidArgument) {
+	if err := retryUntilLed(t, func() error { return router.ReplaceMember(ctx, dead, dead) }); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("replaced by itself: %v", err)
 	}
-	if err := insist(t, func() error { return router.ReplaceMember(ctx, dead, fresh) }); err != nil {
+	if err := retryUntilLed(t, func() error { return router.ReplaceMember(ctx, dead, fresh) }); err != nil {
 		t.Fatal(err)
 	}
 	parts := c.settled()
@@ -427,7 +427,7 @@ func TestRemovedWhileAway(t *testing.T) {
 	sendMessage(t, c.nodes[3], queue, "x")
 	eventually(t, "the newcomer votes in the catalog", func() bool {
 		status, err := router.leaderStatus(t.Context(), fsm.CatalogPartition)
-		return err == nil && len(status.Voters) == 3 && slices.ContainsFunc(status.Voters, isVoterOf(fresh))
+		return err == nil && len(status.Voters) == 3 && slices.ContainsFunc(status.Voters, matchesMember(fresh))
 	})
 	node := c.start(2)
 	select {
@@ -454,7 +454,7 @@ func TestMoveSurvivesItsLeader(t *testing.T) {
 	c.move(1, c.nodes[3].self, c.nodes[others[0]].self, c.nodes[others[1]].self)
 	node := c.nodes[dead]
 	eventually(t, "the move has begun, or has ended between two looks", func() bool {
-		group := node.local(1)
+		group := node.localReplica(1)
 		if group == nil {
 			return true
 		}
@@ -463,11 +463,11 @@ func TestMoveSurvivesItsLeader(t *testing.T) {
 	})
 	c.kill(dead)
 	for {
-		all, err := c.any().router.placement(t.Context(), 1)
+		all, err := c.any().router.placementFromLeader(t.Context(), 1)
 		if err == nil && all.Partitions[0].Target == nil {
 			break
 		}
-		wait(t.Context(), 10*time.Millisecond)
+		sleep(t.Context(), 10*time.Millisecond)
 		if t.Context().Err() != nil {
 			t.Fatal("it does not arrive")
 		}
@@ -494,7 +494,7 @@ func TestMoveIsCancelled(t *testing.T) {
 	for what, change := range map[string]func(context.Context, fsm.PartitionID) error{
 		"pause": router.PauseMove, "resume": router.ResumeMove, "cancel": router.CancelMove,
 	} {
-		if err := insist(t, func() error { return change(t.Context(), 1) }); !errors.Is(err, fsm.PreconditionFails) {
+		if err := retryUntilLed(t, func() error { return change(t.Context(), 1) }); !errors.Is(err, fsm.PreconditionFails) {
 			t.Errorf("%s what does not move: %v", what, err)
 		}
 	}
@@ -513,16 +513,16 @@ func TestMoveIsCancelled(t *testing.T) {
 	})
 	c.move(1, fresh, members[1], members[2])
 	eventually(t, "it waits for its member", func() bool { return state() == MoveWaiting })
-	if err := insist(t, func() error { return router.PauseMove(t.Context(), 1) }); err != nil {
+	if err := retryUntilLed(t, func() error { return router.PauseMove(t.Context(), 1) }); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it is paused", func() bool { return state() == MovePaused })
 	c.startMore(3)
-	eventually(t, "the replica is open", func() bool { return c.nodes[3].numberOf(1) != 0 })
-	if status := c.nodes[c.leader(1)].local(1).Status(); len(status.Voters)+len(status.Nonvoters) != 3 {
+	eventually(t, "the replica is open", func() bool { return c.nodes[3].replicaNumber(1) != 0 })
+	if status := c.nodes[c.leader(1)].localReplica(1).Status(); len(status.Voters)+len(status.Nonvoters) != 3 {
 		t.Errorf("it goes on: %v and %v", status.Voters, status.Nonvoters)
 	}
-	if err := insist(t, func() error { return router.CancelMove(t.Context(), 1) }); err != nil {
+	if err := retryUntilLed(t, func() error { return router.CancelMove(t.Context(), 1) }); err != nil {
 		t.Fatal(err)
 	}
 	parts := c.settled()
@@ -534,16 +534,16 @@ func TestMoveIsCancelled(t *testing.T) {
 	c.move(1, fresh, members[1], members[2])
 	leader := c.nodes[c.leader(1)]
 	eventually(t, "it is added, or all has moved between two looks", func() bool {
-		group := leader.local(1)
+		group := leader.localReplica(1)
 		if group == nil {
 			return true
 		}
 		status := group.Status()
-		return slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), isVoterOf(fresh))
+		return slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), matchesMember(fresh))
 	})
 	_ = router.PauseMove(t.Context(), 1) // perhaps too late
 	c.kill(3)
-	if err := insist(t, func() error { return router.CancelMove(t.Context(), 1) }); err != nil && !errors.Is(err, fsm.PreconditionFails) {
+	if err := retryUntilLed(t, func() error { return router.CancelMove(t.Context(), 1) }); err != nil && !errors.Is(err, fsm.PreconditionFails) {
 		t.Fatal(err)
 	}
 	c.settled()
@@ -555,8 +555,8 @@ func TestMoveIsCancelled(t *testing.T) {
 	}
 }
 
-// TestDrain: a drained member leads nothing, takes nothing, and gets what it led back.
-func TestDrain(t *testing.T) {
+// TestDrainMovesLeadershipsAway: a drained member leads nothing, takes nothing, and gets what it led back.
+func TestDrainMovesLeadershipsAway(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
 	c.startAll()
@@ -575,40 +575,40 @@ func TestDrain(t *testing.T) {
 	id := c.nodes[drained].self
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
-	if err := insist(t, func() error { return router.Drain(ctx, id) }); err != nil {
+	if err := retryUntilLed(t, func() error { return router.Drain(ctx, id) }); err != nil {
 		t.Fatal(err)
 	}
 	for p := range fsm.PartitionID(5) {
-		if c.nodes[drained].local(p).Status().Leads {
+		if c.nodes[drained].localReplica(p).Status().IsLeader {
 			t.Errorf("it leads partition %d", p)
 		}
 	}
-	if err := insist(t, func() error { return router.TransferLeader(ctx, 1, id) }); !errors.Is(err, fsm.InvalidArgument) {
+	if err := retryUntilLed(t, func() error { return router.TransferLeader(ctx, 1, id) }); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("transfer to a drained member: %v", err)
 	}
-	if err := insist(t, func() error { return router.Undrain(ctx, id) }); err != nil {
+	if err := retryUntilLed(t, func() error { return router.Undrain(ctx, id) }); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it leads again", func() bool {
 		for p := fsm.PartitionID(1); p < 5; p++ {
-			if c.nodes[drained].local(p).Status().Leads {
+			if c.nodes[drained].localReplica(p).Status().IsLeader {
 				return true
 			}
 		}
 		return false
 	})
 	to := (c.leader(1) + 1) % 3
-	if err := insist(t, func() error { return router.TransferLeader(ctx, 1, c.nodes[to].self) }); err != nil {
+	if err := retryUntilLed(t, func() error { return router.TransferLeader(ctx, 1, c.nodes[to].self) }); err != nil {
 		t.Error(err)
 	}
-	if err := insist(t, func() error { return router.TransferLeader(ctx, 1, "NOBODY") }); !errors.Is(err, fsm.InvalidArgument) {
+	if err := retryUntilLed(t, func() error { return router.TransferLeader(ctx, 1, "NOBODY") }); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("transfer to nobody: %v", err)
 	}
 	x.stop()
 }
 
-// TestGrow: new partitions are formed and used, the old ones stay.
-func TestGrow(t *testing.T) {
+// TestGrowAddsPartitions: new partitions are formed and used, the old ones stay.
+func TestGrowAddsPartitions(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
@@ -617,7 +617,7 @@ func TestGrow(t *testing.T) {
 	if err != nil || n != 3 {
 		t.Fatalf("%d, %v", n, err)
 	}
-	var after []fsm.Place
+	var after []fsm.EntityRef
 	eventually(t, "the new partitions are used", func() bool {
 		at := createQueue(t, c.nodes[2], fmt.Sprintf("q%d", len(after)))
 		after = append(after, at)
@@ -643,36 +643,39 @@ func TestZoneAndWeight(t *testing.T) {
 		{ID: c.nodes[0].self, Name: "m0", Zone: "a"}, {ID: c.nodes[1].self, Name: "m1", Zone: "b", Weight: 30},
 	} {
 		for _, node := range c.nodes {
-			eventually(t, fmt.Sprintf("member %d is known", i), func() bool { return node.memberOf(want.ID) == want })
+			eventually(t, fmt.Sprintf("member %d is known", i), func() bool { return node.memberRecord(want.ID) == want })
 		}
 	}
 	var list []fsm.Member
-	if err := insist(t, func() (err error) { list, err = c.nodes[0].Router().Members(t.Context()); return err }); err != nil || len(list) != 2 {
+	if err := retryUntilLed(t, func() (err error) { list, err = c.nodes[0].Router().Members(t.Context()); return err }); err != nil || len(list) != 2 {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
 
-// TestNothingIsPlannedOnStrangers: whom gossip shows and the cluster does not take in, here because
+// TestUnjoinedMembersGetNoReplicas: whom gossip shows and the cluster does not take in, here because
 // there is no trust, gets no replica by a plan, a growth or the end of a member: a move to it
 // would wait for ever.
-func TestNothingIsPlannedOnStrangers(t *testing.T) {
+func TestUnjoinedMembersGetNoReplicas(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
 	c.startAll()
-	at := c.stranger()
-	c.configs[at].PeerTLS = kit.NewAuthority(t).Member(t)
+	at := c.addUntrusted()
+	c.configs[at].PeerTLS = kit.NewAuthority(t).MemberTLSConfig(t)
 	stranger := c.start(at).self
 	eventually(t, "gossip shows it", func() bool { return c.nodes[0].isAlive(stranger) })
 	router := c.nodes[0].Router()
 	var plan Plan
-	if err := insist(t, func() (err error) { plan, err = router.PlanRebalance(t.Context()); return err }); err != nil || len(plan.Moves) != 0 {
+	if err := retryUntilLed(t, func() (err error) { plan, err = router.PlanRebalance(t.Context()); return err }); err != nil || len(plan.Moves) != 0 {
 		t.Errorf("plan %+v, %v", plan, err)
 	}
 	if _, err := router.Grow(t.Context(), 4); err != nil {
 		t.Fatal(err)
 	}
 	var all placementReply
-	if err := insist(t, func() (err error) { all, err = router.placement(t.Context(), fsm.CatalogPartition); return err }); err != nil {
+	if err := retryUntilLed(t, func() (err error) {
+		all, err = router.placementFromLeader(t.Context(), fsm.CatalogPartition)
+		return err
+	}); err != nil {
 		t.Fatal(err)
 	}
 	for i := range all.Partitions {
@@ -680,7 +683,7 @@ func TestNothingIsPlannedOnStrangers(t *testing.T) {
 			t.Errorf("partition %d lies on %v", all.Partitions[i].ID, all.Partitions[i].Replicas)
 		}
 	}
-	for _, s := range router.candidates(all, c.nodes[2].self) {
+	for _, s := range router.placementCandidates(all, c.nodes[2].self) {
 		if s.ID == stranger {
 			t.Errorf("it may take the place of another: %+v", s)
 		}

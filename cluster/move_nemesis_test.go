@@ -13,11 +13,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// TestMovesAtRandom: partitions are sent here and there, paused, cancelled and sent elsewhere
+// TestRandomMovesWithFailures: partitions are sent here and there, paused, cancelled and sent elsewhere
 // while members die and come back, with two members in use all the time. In the end
 // everything lies where it was last sent, every member has exactly what it should, all
 // replicas are equal, and each message has come once. PEEKLOCK_MOVES sets how many things happen.
-func TestMovesAtRandom(t *testing.T) {
+func TestRandomMovesWithFailures(t *testing.T) {
 	t.Parallel()
 	rounds, err := strconv.Atoi(cmp.Or(os.Getenv("PEEKLOCK_MOVES"), "20"))
 	if err != nil {
@@ -62,8 +62,8 @@ func TestMovesAtRandom(t *testing.T) {
 				break
 			}
 			dead = 2 + random.IntN(members-2)
-			all, err := router.placement(ctx, 0)
-			if err != nil || slices.ContainsFunc(all.Partitions, func(p fsm.Partition) bool { return mayNeed(&p, ids[dead]) }) {
+			all, err := router.placementFromLeader(ctx, 0)
+			if err != nil || slices.ContainsFunc(all.Partitions, func(p fsm.Partition) bool { return mayHold(&p, ids[dead]) }) {
 				dead = -1
 				break
 			}
@@ -73,7 +73,7 @@ func TestMovesAtRandom(t *testing.T) {
 		if err != nil {
 			t.Logf("%v", err) // paused or cancelled what does not move, for example
 		}
-		wait(t.Context(), time.Duration(random.IntN(400))*time.Millisecond)
+		sleep(t.Context(), time.Duration(random.IntN(400))*time.Millisecond)
 	}
 	if dead >= 0 {
 		c.start(dead)
@@ -89,10 +89,10 @@ func TestMovesAtRandom(t *testing.T) {
 	}
 }
 
-// mayNeed says whether a partition could come to need a member, because it lies, or shall
+// mayHold says whether a partition could come to need a member, because it lies, or shall
 // lie, on fewer than three.
-func mayNeed(p *fsm.Partition, id fsm.MemberID) bool {
-	_, has := ownIn(p, id)
+func mayHold(p *fsm.Partition, id fsm.MemberID) bool {
+	_, has := findReplica(p, id)
 	return has && (len(p.Replicas) < 3 || p.Target != nil && len(p.Target) < 3)
 }
 

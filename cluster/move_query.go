@@ -26,16 +26,16 @@ type (
 
 	// departQuery asks the leader of a partition whether a replica is none of its group any
 	// more, for good: EntityNotFound means that nobody asks, PreconditionFails not yet.
-	departQuery struct {
+	replicaRemovedQuery struct {
 		Partition fsm.PartitionID `json:"Partition"`
 		Replica   fsm.Replica     `json:"Replica"`
 	}
 )
 
-// placement asks the catalog's leader where partitions shall lie and what is known of
+// placementFromLeader asks the catalog's leader where partitions shall lie and what is known of
 // members: as of a moment after the call.
-func (r *Router) placement(ctx context.Context, id fsm.PartitionID) (all placementReply, err error) {
-	ctx, cancel := context.WithTimeout(ctx, moveQueryMax)
+func (r *Router) placementFromLeader(ctx context.Context, id fsm.PartitionID) (all placementReply, err error) {
+	ctx, cancel := context.WithTimeout(ctx, placementQueryTimeout)
 	defer cancel()
 	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryPlacement, placementQuery{Partition: id})
 	if err == nil {
@@ -47,7 +47,7 @@ func (r *Router) placement(ctx context.Context, id fsm.PartitionID) (all placeme
 	return all, nil
 }
 
-func (d desk) placement(ctx context.Context, q placementQuery) (all placementReply, err error) {
+func (d queryHandler) readPlacement(ctx context.Context, q placementQuery) (all placementReply, err error) {
 	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
 		all.Partitions, all.Members = catalogOf(m).Partitions(), catalogOf(m).Members()
 	})
@@ -66,36 +66,36 @@ func (d desk) placement(ctx context.Context, q placementQuery) (all placementRep
 	return all, err
 }
 
-// depart answers queryDepart. That a replica is out is said only when the group has
+// confirmReplicaRemoved answers queryDepart. That a replica is out is said only when the group has
 // committed a configuration without it and the catalog will never want it again.
-func (n *Node) depart(ctx context.Context, arguments []byte) queryReply {
-	var q departQuery
+func (n *Node) confirmReplicaRemoved(ctx context.Context, arguments []byte) queryReply {
+	var q replicaRemovedQuery
 	if json.Unmarshal(arguments, &q) != nil || q.Partition == fsm.CatalogPartition {
 		return queryReply{status: queryFailed, code: fsm.InvalidArgument}
 	}
 	group := (*n.groups.Load())[q.Partition]
-	if group == nil || !group.Status().Leads {
+	if group == nil || !group.Status().IsLeader {
 		return queryReply{status: queryNotLeader}
 	}
-	placement, err := n.router.placement(ctx, q.Partition)
+	placement, err := n.router.placementFromLeader(ctx, q.Partition)
 	if err != nil {
 		return replyWith(nil, err)
 	}
-	if part := &placement.Partitions[0]; !isOut(part, q.Replica) {
+	if part := &placement.Partitions[0]; !isRetired(part, q.Replica) {
 		return queryReply{status: queryFailed, code: fsm.PreconditionFails}
 	}
 	name := replicaID(q.Replica.Member, q.Replica.Number)
 	status, isThis := group.Status(), func(v partition.Voter) bool { return v.Replica == name }
 	if slices.ContainsFunc(status.Voters, isThis) || slices.ContainsFunc(status.Nonvoters, isThis) {
-		notify.WakeUp(n.wake) // it is on its way out
+		notify.WakeUp(n.reconcileNow) // it is on its way out
 		return queryReply{status: queryFailed, code: fsm.PreconditionFails}
 	}
 	// It is not in the newest configuration; this returns when that is committed.
 	return replyWith(struct{}{}, group.RemoveReplica(ctx, name))
 }
 
-// isOut says whether a replica is none of a partition any more. The number tells a record
+// isRetired says whether a replica is none of a partition any more. The number tells a record
 // that knows of its end from one that is older than its beginning.
-func isOut(part *fsm.Partition, replica fsm.Replica) bool {
+func isRetired(part *fsm.Partition, replica fsm.Replica) bool {
 	return replica.Number <= part.Last && !slices.Contains(part.Replicas, replica) && !slices.Contains(part.Target, replica)
 }

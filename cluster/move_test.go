@@ -28,10 +28,10 @@ func votersOf(replicas ...fsm.Replica) (all []partition.Voter) {
 	return all
 }
 
-// TestMoveStepByStep plays moves against a group that does what it is told. Whatever they
+// TestMoveStepsInOrder plays moves against a group that does what it is told. Whatever they
 // begin with, they end with the target; until the report no voter of the beginning goes, and
 // what is removed is none of the record any more.
-func TestMoveStepByStep(t *testing.T) {
+func TestMoveStepsInOrder(t *testing.T) {
 	t.Parallel()
 	r := testReplicas("A", "B", "C", "D", "E", "F")
 	for name, test := range map[string]struct{ from, to []fsm.Replica }{
@@ -115,9 +115,9 @@ func TestNextStep(t *testing.T) {
 	}
 }
 
-// TestFewMoveAtATime: the first two that grow, without those that are paused or wait for a
+// TestConcurrentMovesAreLimited: the first two that grow, without those that are paused or wait for a
 // member that is away; what only shrinks or changes its order is free.
-func TestFewMoveAtATime(t *testing.T) {
+func TestConcurrentMovesAreLimited(t *testing.T) {
 	t.Parallel()
 	r := testReplicas("A", "B", "C", "D")
 	grow := func(id fsm.PartitionID) fsm.Partition {
@@ -131,28 +131,28 @@ func TestFewMoveAtATime(t *testing.T) {
 	alive := func(id fsm.MemberID) bool { return id != "D" }
 	var got []fsm.PartitionID
 	for i := range placed {
-		if grows(&placed[i]) && !placed[i].Paused && admitted(placed[i].ID, placed, alive) {
+		if addsReplicas(&placed[i]) && !placed[i].Paused && isAdmitted(placed[i].ID, placed, alive) {
 			got = append(got, placed[i].ID)
 		}
 	}
 	if diff := cmp.Diff([]fsm.PartitionID{2, 5}, got); diff != "" {
 		t.Error(diff)
 	}
-	if admitted(9, placed, alive) {
+	if isAdmitted(9, placed, alive) {
 		t.Error("a partition that is not known is admitted")
 	}
 }
 
-// TestOutOfTheRecord: a record says that a replica is out only when it is younger than the
+// TestRetiredReplicaIsRecognized: a record says that a replica is out only when it is younger than the
 // replica.
-func TestOutOfTheRecord(t *testing.T) {
+func TestRetiredReplicaIsRecognized(t *testing.T) {
 	t.Parallel()
 	part := fsm.Partition{Replicas: []fsm.Replica{{Member: "A", Number: 1}}, Target: []fsm.Replica{{Member: "B", Number: 4}}, Last: 4}
 	for replica, want := range map[fsm.Replica]bool{
 		{Member: "A", Number: 1}: false, {Member: "B", Number: 4}: false, {Member: "A", Number: 5}: false,
 		{Member: "A", Number: 3}: true, {Member: "C", Number: 1}: true,
 	} {
-		if got := isOut(&part, replica); got != want {
+		if got := isRetired(&part, replica); got != want {
 			t.Errorf("%v: %v", replica, got)
 		}
 	}

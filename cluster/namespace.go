@@ -12,22 +12,22 @@ import (
 // namespacesMax is the most namespaces of one list.
 const namespacesMax = 1000
 
-// Space is the entities of one namespace: what is asked by name is asked of it.
-type Space struct {
+// NamespaceView is the entities of one namespace: what is asked by name is asked of it.
+type NamespaceView struct {
 	*Router
 
-	namespace fsm.NamespaceID
+	id fsm.NamespaceID
 }
 
 // In is the entities of a namespace; whether there is such a one shows when something is
 // asked. It does not block.
-func (r *Router) In(namespace fsm.NamespaceID) Space { return Space{r, namespace} }
+func (r *Router) In(namespace fsm.NamespaceID) NamespaceView { return NamespaceView{r, namespace} }
 
 // NamespaceByHost is the namespace that a host name selects in our own replica of the
 // catalog, the default one if no other. It does not block.
 func (r *Router) NamespaceByHost(host string) fsm.NamespaceID {
 	id := fsm.DefaultNamespace
-	r.catalog(func(c *fsm.Catalog) { id = c.NamespaceByHost(host) })
+	r.viewCatalog(func(c *fsm.Catalog) { id = c.NamespaceByHost(host) })
 	return id
 }
 
@@ -69,11 +69,11 @@ func (r *Router) CreateNamespace(ctx context.Context, name string, settings fsm.
 	if err != nil {
 		return fsm.Namespace{}, fmt.Errorf("create namespace %q: %w", name, r.explainNamespace(ctx, name, settings, err))
 	}
-	return r.changed(ctx, name, result.Namespace)
+	return r.awaitChanged(ctx, name, result.Namespace)
 }
 
-// changed is a namespace as it is now, once this member knows it.
-func (r *Router) changed(ctx context.Context, name string, id fsm.NamespaceID) (fsm.Namespace, error) {
+// awaitChanged is a namespace as it is now, once this member knows it.
+func (r *Router) awaitChanged(ctx context.Context, name string, id fsm.NamespaceID) (fsm.Namespace, error) {
 	namespace, err := r.askNamespace(ctx, namespaceQuery{ID: id})
 	if err != nil {
 		return fsm.Namespace{}, fmt.Errorf("namespace %q: %w", name, err)
@@ -93,7 +93,7 @@ func (r *Router) UpdateNamespace(ctx context.Context, name string, settings fsm.
 	if err != nil {
 		return fsm.Namespace{}, fmt.Errorf("update namespace %q: %w", name, r.explainNamespace(ctx, name, settings, err))
 	}
-	return r.changed(ctx, name, namespace.ID)
+	return r.awaitChanged(ctx, name, namespace.ID)
 }
 
 // DeleteNamespace removes a namespace without entities: PreconditionFails when it has some,
@@ -112,7 +112,7 @@ func (r *Router) DeleteNamespace(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("delete namespace %q: %w", name, err)
 	}
-	r.awaitSeen(ctx, func(c *fsm.Catalog) bool {
+	r.awaitCatalog(ctx, func(c *fsm.Catalog) bool {
 		_, there := c.NamespaceByID(namespace.ID)
 		return !there
 	})
@@ -120,8 +120,8 @@ func (r *Router) DeleteNamespace(ctx context.Context, name string) error {
 }
 
 // Describe is the namespace itself, as the catalog's leader knows it.
-func (r Space) Describe(ctx context.Context) (fsm.Namespace, error) {
-	namespace, err := r.askNamespace(ctx, namespaceQuery{ID: r.namespace})
+func (r NamespaceView) Describe(ctx context.Context) (fsm.Namespace, error) {
+	namespace, err := r.askNamespace(ctx, namespaceQuery{ID: r.id})
 	if err != nil {
 		return fsm.Namespace{}, fmt.Errorf("namespace: %w", err)
 	}
@@ -132,10 +132,10 @@ func (r Space) Describe(ctx context.Context) (fsm.Namespace, error) {
 // is "". version is that of the rules that were changed, or 0. When it returns, this member
 // goes by the new rules; the others do a moment later. Errors wrap EntityNotFound,
 // PreconditionFails, InvalidArgument, ServerBusy or Timeout.
-func (r Space) SetAccess(ctx context.Context, name string, version uint64, rules []fsm.AccessRule) error {
-	command := fsm.SetAccess{Namespace: r.namespace, Version: version, Rules: rules}
+func (r NamespaceView) SetAccess(ctx context.Context, name string, version uint64, rules []fsm.AccessRule) error {
+	command := fsm.SetAccess{Namespace: r.id, Version: version, Rules: rules}
 	if name != "" {
-		entity, err := r.lookup(ctx, lookupQuery{Namespace: r.namespace, Name: name})
+		entity, err := r.lookup(ctx, lookupQuery{Namespace: r.id, Name: name})
 		if err != nil {
 			return fmt.Errorf("access rules of %q: %w", name, err)
 		}
@@ -151,7 +151,7 @@ func (r Space) SetAccess(ctx context.Context, name string, version uint64, rules
 	case err != nil:
 		return fmt.Errorf("access rules of %q: %w", name, err)
 	case name == "":
-		r.awaitNamespace(ctx, r.namespace, result.Version)
+		r.awaitNamespace(ctx, r.id, result.Version)
 	default:
 		r.awaitAccess(ctx, command.Entity, result.Version)
 	}
@@ -170,7 +170,7 @@ type (
 	}
 )
 
-func (d desk) namespace(ctx context.Context, q namespaceQuery) (namespace fsm.Namespace, err error) {
+func (d queryHandler) namespace(ctx context.Context, q namespaceQuery) (namespace fsm.Namespace, err error) {
 	found := false
 	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
 		if q.Name != "" {
@@ -185,7 +185,7 @@ func (d desk) namespace(ctx context.Context, q namespaceQuery) (namespace fsm.Na
 	return namespace, err
 }
 
-func (d desk) namespaces(ctx context.Context, q namespacesQuery) (list []fsm.Namespace, err error) {
+func (d queryHandler) namespaces(ctx context.Context, q namespacesQuery) (list []fsm.Namespace, err error) {
 	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
 		list = catalogOf(m).Namespaces(q.After, clamp(q.Max, 0, namespacesMax))
 	})

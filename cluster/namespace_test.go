@@ -21,7 +21,7 @@ func (c *testCluster) makeNamespace(name string, settings fsm.NamespaceSettings,
 	return namespace
 }
 
-func (c *testCluster) makeIn(namespace fsm.NamespaceID, kind fsm.EntityKind, name string, change func(*fsm.EntitySettings)) fsm.Place {
+func (c *testCluster) makeIn(namespace fsm.NamespaceID, kind fsm.EntityKind, name string, change func(*fsm.EntitySettings)) fsm.EntityRef {
 	c.t.Helper()
 	settings := testSettings
 	if change != nil {
@@ -31,7 +31,7 @@ func (c *testCluster) makeIn(namespace fsm.NamespaceID, kind fsm.EntityKind, nam
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return fsm.Place{Entity: entity}
+	return fsm.EntityRef{Entity: entity}
 }
 
 func testRule(name, secret string, rights fsm.Rights) fsm.AccessRule {
@@ -78,7 +78,7 @@ func TestNamespacesAreApart(t *testing.T) {
 				t.Fatalf("member %d, namespace %d: %d, %v", i, namespace, at.ID, err)
 			}
 			source, err := node.Router().In(namespace).Resolve(t.Context(), "source")
-			if err == nil || !passesOn(source.Settings, fsm.MainQueue) {
+			if err == nil || !isForwarding(source.Settings, fsm.MainQueue) {
 				mustSend(t, node, source, fsm.Message{ID: fmt.Sprint(i), Payload: fmt.Appendf(nil, "of %d", namespace)})
 			}
 		}

@@ -22,9 +22,9 @@ import (
 
 // The limits of a node.
 const (
-	openAtATime = 4                // replicas opened at the same time
-	closeMax    = 20 * time.Second // for all replicas to close
-	readyLook   = 20 * time.Millisecond
+	concurrentOpensMax = 4                // replicas opened at the same time
+	closeTimeout       = 20 * time.Second // for all replicas to close
+	readyPollInterval  = 20 * time.Millisecond
 )
 
 // Node is one member: its groups, its gossip, its peer port and its router.
@@ -32,54 +32,54 @@ const (
 type Node struct {
 	config      Config
 	log         *slog.Logger
-	folder      *folder
+	dataDir     *dataDir
 	self        fsm.MemberID
 	incarnation uint64
-	opened      time.Time
+	openedAt    time.Time
 
-	store   *partition.Log
-	gossip  *gossip.Membership
-	peers   *peer.Transport
-	forward *forwarder
-	router  *Router
-	carrier *carrier
-	founder *founder
+	raftLog      *partition.Log
+	gossip       *gossip.Membership
+	peers        *peer.Transport
+	peerClient   *peerClient
+	router       *Router
+	forwarder    *forwarder
+	bootstrapper *bootstrapper
 
-	groups  atomic.Pointer[map[fsm.PartitionID]*partition.Group] // open replicas; replaced, never written
-	placed  atomic.Pointer[[]fsm.Partition]                      // of the catalog, nil before it is loaded
-	members atomic.Pointer[[]fsm.Member]                         // of the catalog, by id; nil before it is loaded
-	level   atomic.Uint32                                        // of the catalog, 0 before it is loaded
-	changed notify.Broadcast                                     // leaders, members, replicas, catalog
-	applied chan struct{}                                        // holds one: the catalog has applied something
-	wake    chan struct{}                                        // holds one: reconcile now
+	groups         atomic.Pointer[map[fsm.PartitionID]*partition.Group] // open replicas; replaced, never written
+	partitions     atomic.Pointer[[]fsm.Partition]                      // of the catalog, nil before it is loaded
+	members        atomic.Pointer[[]fsm.Member]                         // of the catalog, by id; nil before it is loaded
+	featureLevel   atomic.Uint32                                        // of the catalog, 0 before it is loaded
+	changed        notify.Broadcast                                     // leaders, members, replicas, catalog
+	catalogApplied chan struct{}                                        // holds one: the catalog has applied something
+	reconcileNow   chan struct{}                                        // holds one: reconcile now
 
-	health     health
-	undecided  sync.Map     // of fsm.PartitionID: led here, and replicas differ of which none has a majority
-	backups    atomic.Int32 // being written
-	introduced bool         // zone and weight are recorded; reconcileLoop's
-	raising    raising      // reconcileLoop's
-	policy     policy
-	outdated   chan struct{} // closed when the cluster needs more than we know
+	health         health
+	undecided      sync.Map      // of fsm.PartitionID: led here, and replicas differ of which none has a majority
+	backupsRunning atomic.Int32  // being written
+	selfRecorded   bool          // zone and weight are recorded; reconcileLoop's
+	levelProposal  levelProposal // reconcileLoop's
+	policy         policy
+	outdated       chan struct{} // closed when the cluster needs more than we know
 
-	mu                   sync.Mutex // guards what follows, and the replacing of groups
-	serving              map[fsm.MemberID]*serving
-	numbers              map[fsm.PartitionID]uint32 // of the open replicas
-	moving               map[fsm.PartitionID]bool   // partitions that a goroutine moves
-	retiring, isExpelled bool
-	dismissed            time.Time     // when others first said that we were removed
-	expelled             chan struct{} // closed when this member learns that it was removed
-	failed               error         // why this member will never be ready
-	closing              bool
-	tasks                sync.WaitGroup
+	mu                  sync.Mutex // guards what follows, and the replacing of groups
+	servedConns         map[fsm.MemberID]*peerServerConn
+	replicaNumbers      map[fsm.PartitionID]uint32 // of the open replicas
+	movesRunning        map[fsm.PartitionID]bool   // partitions that a goroutine moves
+	retiring, isRemoved bool
+	removalReported     time.Time     // when others first said that we were removed
+	removed             chan struct{} // closed when this member learns that it was removed
+	startError          error         // why this member will never be ready
+	closing             bool
+	tasks               sync.WaitGroup
 	// start runs a task that close waits for; false when closing.
-	start func(task func(ctx context.Context)) bool
-	stop  context.CancelFunc
-	once  sync.Once
-	ended error
+	startTask  func(task func(ctx context.Context)) bool
+	stop       context.CancelFunc
+	closeOnce  sync.Once
+	closeError error
 }
 
-// serving is a forward connection of another member.
-type serving struct {
+// peerServerConn is a forward connection of another member.
+type peerServerConn struct {
 	conn net.Conn
 	done chan struct{}
 }
@@ -91,48 +91,48 @@ func Open(ctx context.Context, config Config) (*Node, error) {
 		return nil, err
 	}
 	n := &Node{
-		config:      config,
-		incarnation: drawIncarnation(),
-		opened:      time.Now(),
-		applied:     make(chan struct{}, 1),
-		wake:        make(chan struct{}, 1),
-		serving:     make(map[fsm.MemberID]*serving),
-		numbers:     make(map[fsm.PartitionID]uint32),
-		moving:      make(map[fsm.PartitionID]bool),
-		expelled:    make(chan struct{}),
-		outdated:    make(chan struct{}),
+		config:         config,
+		incarnation:    newIncarnation(),
+		openedAt:       time.Now(),
+		catalogApplied: make(chan struct{}, 1),
+		reconcileNow:   make(chan struct{}, 1),
+		servedConns:    make(map[fsm.MemberID]*peerServerConn),
+		replicaNumbers: make(map[fsm.PartitionID]uint32),
+		movesRunning:   make(map[fsm.PartitionID]bool),
+		removed:        make(chan struct{}),
+		outdated:       make(chan struct{}),
 	}
 	n.groups.Store(&map[fsm.PartitionID]*partition.Group{})
 	if n.config.Now == nil {
 		n.config.Now = time.Now
 	}
 	var err error
-	if n.folder, err = openFolder(config.Dir); err != nil {
+	if n.dataDir, err = openDataDir(config.Dir); err != nil {
 		return nil, fmt.Errorf("open member: %w", err)
 	}
-	n.self = n.folder.id.Member
+	n.self = n.dataDir.identity.Member
 	n.log = config.Logger.With(slog.String("member", shortID(n.self)))
 	n.config.Logger = n.log
-	life, stop := context.WithCancel(context.WithoutCancel(ctx))
+	lifetime, stop := context.WithCancel(context.WithoutCancel(ctx))
 	n.stop = stop
-	n.start = func(task func(context.Context)) bool {
+	n.startTask = func(task func(context.Context)) bool {
 		n.mu.Lock()
 		defer n.mu.Unlock()
 		if n.closing {
 			return false
 		}
-		n.tasks.Go(func() { task(life) })
+		n.tasks.Go(func() { task(lifetime) })
 		return true
 	}
-	if err := n.open(life); err != nil {
+	if err := n.open(lifetime); err != nil {
 		_ = n.Close(context.WithoutCancel(ctx))
 		return nil, fmt.Errorf("open member: %w", err)
 	}
 	return n, nil
 }
 
-// drawIncarnation draws 64 random bits, not 0, which means "nobody" in a Header.
-func drawIncarnation() uint64 {
+// newIncarnation draws 64 random bits, not 0, which means "nobody" in a Header.
+func newIncarnation() uint64 {
 	var bits [8]byte
 	_, _ = rand.Read(bits[:]) // never fails
 	return max(1, binary.LittleEndian.Uint64(bits[:]))
@@ -143,11 +143,11 @@ func shortID(id fsm.MemberID) string { return string(id[:min(8, len(id))]) }
 
 // open starts the parts, innermost first.
 func (n *Node) open(ctx context.Context) error {
-	if needs := n.folder.id.Level; needs > n.knows() {
-		return outdated(needs, n.knows())
+	if required := n.dataDir.identity.Level; required > n.readableLevel() {
+		return outdatedError(required, n.readableLevel())
 	}
 	var err error
-	if n.store, err = partition.OpenLog(n.folder.logPath(), n.log); err != nil {
+	if n.raftLog, err = partition.OpenLog(n.dataDir.logPath(), n.log); err != nil {
 		return err
 	}
 	listener := n.config.PeerListener
@@ -159,37 +159,37 @@ func (n *Node) open(ctx context.Context) error {
 	n.peers = peer.New(&peer.Config{
 		Self: n.self, Listener: listener, DialTimeout: n.config.Timing.Dial, TLS: n.config.PeerTLS,
 		Cluster: n.clusterID, Address: n.address, Raft: n.acceptRaft,
-		Forward: func(from fsm.MemberID, conn net.Conn) { n.acceptForward(ctx, from, conn) },
+		Forward: func(from fsm.MemberID, conn net.Conn) { n.acceptPeer(ctx, from, conn) },
 		Backup:  n.serveBackup, Logger: n.log,
 	})
-	n.forward = newForwarder(n.log, n.config.Timing.Ping, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
+	n.peerClient = newPeerClient(n.log, n.config.Timing.Ping, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
 		return n.peers.Dial(ctx, peer.ForwardStream, to, fsm.CatalogPartition)
 	})
 	n.router = newRouter(n, n.incarnation, n.self, n.config.Timing, n.log)
-	n.router.status, n.router.now, n.router.house = n.status, n.config.Now, n
-	n.router.slow = slowness{n.config.Slow, n.config.SlowAfter}
-	n.router.desk.name = n.replicaName
-	n.carrier = newCarrier(n, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)
-	n.founder = &founder{
-		self: n.self, expect: n.config.Expect, folder: n.folder, log: n.log, knows: n.knows(),
-		alive: func() []fsm.MemberID { return n.gossip.Alive() },
-		query: n.ask,
-		holds: n.folder.id.Founding || n.folder.id.Cluster != "" || n.folder.holds(fsm.CatalogPartition, catalogNumber),
+	n.router.status, n.router.now, n.router.node = n.status, n.config.Now, n
+	n.router.slow = slowLogger{n.config.Slow, n.config.SlowAfter}
+	n.router.queries.replicaName = n.replicaName
+	n.forwarder = newForwarder(n, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)
+	n.bootstrapper = &bootstrapper{
+		self: n.self, expect: n.config.Expect, dataDir: n.dataDir, log: n.log, readableLevel: n.readableLevel(),
+		alive:   func() []fsm.MemberID { return n.gossip.Alive() },
+		query:   n.ask,
+		hasData: n.dataDir.identity.Bootstrapping || n.dataDir.identity.Cluster != "" || n.dataDir.hasReplica(fsm.CatalogPartition, catalogReplicaNumber),
 	}
 	if n.gossip, err = gossip.Open(n.gossipConfig(), n.metadata(listener)); err != nil {
 		return err
 	}
 	n.peers.Start()
 	n.log.InfoContext(ctx, "member is up", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.Address())
-	n.start(n.router.tickLoop)
-	n.start(n.pingLoop)
-	n.start(n.gossipLoop)
-	n.start(n.healthLoop)
-	n.start(n.catalogLoop)
-	n.start(n.reconcileLoop)
-	n.start(n.roomLoop)
-	n.start(n.compareLoop)
-	n.start(n.carrier.run)
+	n.startTask(n.router.tickLoop)
+	n.startTask(n.pingLoop)
+	n.startTask(n.gossipLoop)
+	n.startTask(n.healthLoop)
+	n.startTask(n.catalogLoop)
+	n.startTask(n.reconcileLoop)
+	n.startTask(n.spaceLoop)
+	n.startTask(n.compareLoop)
+	n.startTask(n.forwarder.run)
 	return nil
 }
 
@@ -200,7 +200,7 @@ func (n *Node) gossipConfig() *gossip.Config {
 		Label: c.Cluster, Addr: c.GossipAddr, Advertise: c.GossipAdvertise, Join: c.Join, Keys: c.GossipKeys,
 		ProbeInterval: c.Timing.GossipProbe, GossipInterval: c.Timing.GossipInterval,
 		RejoinInterval: c.Timing.Rejoin, TCPTimeout: c.Timing.Dial,
-		Lost: n.memberLost, Logger: c.Logger,
+		OnLost: n.onMemberLost, Logger: c.Logger,
 	}
 }
 
@@ -214,8 +214,8 @@ func (n *Node) metadata(listener net.Listener) gossip.Metadata {
 		}
 	}
 	return gossip.Metadata{
-		Member: n.self, Name: n.config.Name, Cluster: n.folder.id.Cluster, Peer: peer,
-		AMQP: n.config.AMQPAddr, HTTP: n.config.HTTPAddr, Version: n.config.Version, Zone: n.config.Zone, Level: n.knows(),
+		Member: n.self, Name: n.config.Name, Cluster: n.dataDir.identity.Cluster, Peer: peer,
+		AMQP: n.config.AMQPAddr, HTTP: n.config.HTTPAddr, Version: n.config.Version, Zone: n.config.Zone, Level: n.readableLevel(),
 		Incarnation: n.incarnation, Started: time.Now().UnixMilli(),
 	}
 }
@@ -224,7 +224,7 @@ func (n *Node) metadata(listener net.Listener) gossip.Metadata {
 func (n *Node) Router() *Router { return n.router }
 
 // Forwarding says what this member has forwarded between entities.
-func (n *Node) Forwarding() ForwardFigures { return n.carrier.figures() }
+func (n *Node) Forwarding() ForwardStats { return n.forwarder.stats() }
 
 // ID is the member's id.
 func (n *Node) ID() fsm.MemberID { return n.self }
@@ -241,12 +241,12 @@ func (n *Node) Status(ctx context.Context) (Status, error) { return n.status(ctx
 // Ready waits until the catalog is loaded, every replica of this member is open and
 // every partition has a leader. It returns early when that can never be.
 func (n *Node) Ready(ctx context.Context) error {
-	ticker := time.NewTicker(readyLook)
+	ticker := time.NewTicker(readyPollInterval)
 	defer ticker.Stop()
 	for {
 		changed := n.changed.Wait()
 		n.mu.Lock()
-		failed, closing := n.failed, n.closing
+		failed, closing := n.startError, n.closing
 		n.mu.Unlock()
 		switch {
 		case failed != nil:
@@ -254,7 +254,7 @@ func (n *Node) Ready(ctx context.Context) error {
 		case closing:
 			return errors.New("member is closing")
 		}
-		if n.replicasOpen() {
+		if n.allReplicasOpen() {
 			break
 		}
 		select {
@@ -264,17 +264,17 @@ func (n *Node) Ready(ctx context.Context) error {
 			return fmt.Errorf("wait for the catalog and the replicas: %w", ctx.Err())
 		}
 	}
-	for _, part := range append([]fsm.Partition{{ID: fsm.CatalogPartition}}, *n.placed.Load()...) {
-		if _, err := n.router.line(part.ID).awaitLeader(ctx); err != nil {
+	for _, part := range append([]fsm.Partition{{ID: fsm.CatalogPartition}}, *n.partitions.Load()...) {
+		if _, err := n.router.client(part.ID).awaitLeader(ctx); err != nil {
 			return fmt.Errorf("wait for a leader of partition %d: %w", part.ID, err)
 		}
 	}
 	return nil
 }
 
-// replicasOpen says whether the catalog is loaded and every replica it gives us is open.
-func (n *Node) replicasOpen() bool {
-	placed := n.placed.Load()
+// allReplicasOpen says whether the catalog is loaded and every replica it gives us is open.
+func (n *Node) allReplicasOpen() bool {
+	placed := n.partitions.Load()
 	if placed == nil {
 		return false
 	}
@@ -290,14 +290,14 @@ func (n *Node) replicasOpen() bool {
 // Close gives the leaderships away (for at most Timing.Handover), tells the others, and
 // stops. It is idempotent.
 func (n *Node) Close(ctx context.Context) error {
-	n.once.Do(func() { n.ended = n.close(ctx) })
-	return n.ended
+	n.closeOnce.Do(func() { n.closeError = n.close(ctx) })
+	return n.closeError
 }
 
 func (n *Node) close(ctx context.Context) error {
 	if n.gossip != nil {
 		n.gossip.SetLeaving()
-		n.handOver(ctx)
+		n.transferLeaderships(ctx)
 	}
 	n.mu.Lock()
 	n.closing = true
@@ -310,20 +310,20 @@ func (n *Node) close(ctx context.Context) error {
 	if n.gossip != nil {
 		n.gossip.Close()
 	}
-	if n.forward != nil {
-		n.forward.close()
+	if n.peerClient != nil {
+		n.peerClient.close()
 	}
 	n.tasks.Wait() // from here on nobody opens a replica
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeMax)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
 	failed := n.closeGroups(ctx)
 	if n.peers != nil {
 		n.peers.Close()
 	}
-	if n.store != nil {
-		failed = errors.Join(failed, n.store.Close())
+	if n.raftLog != nil {
+		failed = errors.Join(failed, n.raftLog.Close())
 	}
-	return errors.Join(failed, n.folder.close())
+	return errors.Join(failed, n.dataDir.close())
 }
 
 func (n *Node) closeGroups(ctx context.Context) error {
@@ -343,11 +343,11 @@ func (n *Node) closeGroups(ctx context.Context) error {
 	return failed
 }
 
-// fail records that this member will never be ready.
-func (n *Node) fail(err error) {
+// failStart records that this member will never be ready.
+func (n *Node) failStart(err error) {
 	n.log.Error("member cannot start", "error", err)
 	n.mu.Lock()
-	n.failed = err
+	n.startError = err
 	n.mu.Unlock()
 	n.changed.Notify()
 }
@@ -360,7 +360,7 @@ func (n *Node) pingLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			n.forward.tick(now)
+			n.peerClient.pingAll(now)
 		}
 	}
 }

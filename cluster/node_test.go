@@ -34,8 +34,8 @@ func TestThreeMembersServeOneQueue(t *testing.T) {
 		t.Fatalf("locked %+v", got)
 	}
 	// Any member settles, by the token as the client has it.
-	token := c.nodes[2].Router().Seal(at, got.deliveries[0].Lock)
-	id, ok := c.nodes[0].Router().Unseal(at, token)
+	token := c.nodes[2].Router().LockToken(at, got.deliveries[0].Lock)
+	id, ok := c.nodes[0].Router().ParseLockToken(at, token)
 	if !ok || id != got.deliveries[0].Lock {
 		t.Fatalf("token came back as %v, %v", id, ok)
 	}
@@ -132,7 +132,7 @@ func TestInterruptedCreationIsFinished(t *testing.T) {
 		t.Fatalf("lock: %v", got.code)
 	}
 	// What the catalog does not know stays unknown.
-	stranger := fsm.Place{Entity: fsm.Entity{ID: 999, Partition: 1}}
+	stranger := fsm.EntityRef{Entity: fsm.Entity{ID: 999, Partition: 1}}
 	done := make(chan fsm.Code, 1)
 	router.Send(stranger, []fsm.Message{{Payload: []byte("x")}}, func(code fsm.Code) { done <- code })
 	if code := <-done; code != fsm.EntityNotFound {
@@ -164,9 +164,9 @@ func TestInterruptedDeletionIsFinished(t *testing.T) {
 	})
 }
 
-// TestLeaderDies kills the leader of a queue while others send through another member:
+// TestRequestsSurviveLeaderDeath kills the leader of a queue while others send through another member:
 // every send ends OK, and each message is there once.
-func TestLeaderDies(t *testing.T) {
+func TestRequestsSurviveLeaderDeath(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 2)
 	c.startAll()
@@ -177,8 +177,8 @@ func TestLeaderDies(t *testing.T) {
 	// A receiver that waits at the leader gets what comes after its death.
 	receiver := client.Router().Receiver(at, false)
 	defer receiver.Close()
-	waiting := make(chan locked, 1)
-	receiver.Lock(1, 1<<20, waitMax, func(code fsm.Code, d []fsm.Delivery) { waiting <- locked{code, d} })
+	waiting := make(chan lockedMessages, 1)
+	receiver.Lock(1, 1<<20, waitMax, func(code fsm.Code, d []fsm.Delivery) { waiting <- lockedMessages{code, d} })
 
 	const senders, each = 16, 60
 	var sending sync.WaitGroup
@@ -212,7 +212,7 @@ func TestLeaderDies(t *testing.T) {
 			t.Fatalf("after %d messages: %v", len(seen), got.code)
 		}
 		for _, delivery := range got.deliveries {
-			if seen[string(delivery.Payload)]++; seen[string(delivery.Payload)] > 1 || delivery.Attempts > 0 {
+			if seen[string(delivery.Payload)]++; seen[string(delivery.Payload)] > 1 || delivery.FailedDeliveries > 0 {
 				t.Fatalf("%s came again", delivery.Payload)
 			}
 		}
@@ -225,8 +225,8 @@ func TestLeaderDies(t *testing.T) {
 	c.start(leader)
 	c.ready()
 	eventually(t, "leaders are where they are wanted", func() bool {
-		for _, part := range *client.placed.Load() {
-			own := client.local(part.ID).Status()
+		for _, part := range *client.partitions.Load() {
+			own := client.localReplica(part.ID).Status()
 			if own.Leader != part.Replicas[0].Member {
 				return false
 			}
@@ -288,7 +288,7 @@ func TestRestartOfAllKeepsEverything(t *testing.T) {
 		t.Fatalf("locked nothing: %v", got.code)
 	}
 	before := c.nodes[0].clusterID()
-	token := c.nodes[0].Router().Seal(at, got.deliveries[0].Lock)
+	token := c.nodes[0].Router().LockToken(at, got.deliveries[0].Lock)
 	for i := range c.nodes {
 		c.stop(i)
 	}
@@ -301,7 +301,7 @@ func TestRestartOfAllKeepsEverything(t *testing.T) {
 		t.Fatalf("after the restart: %+v", counts)
 	}
 	// The lock outlived every process (docs/requirements.md#t14).
-	id, ok := c.nodes[1].Router().Unseal(at, token)
+	id, ok := c.nodes[1].Router().ParseLockToken(at, token)
 	if !ok {
 		t.Fatal("the token is not known any more")
 	}
@@ -310,7 +310,7 @@ func TestRestartOfAllKeepsEverything(t *testing.T) {
 	}
 }
 
-func TestMemberWithDataNeverFounds(t *testing.T) {
+func TestMemberWithDataNeverBootstraps(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
@@ -329,7 +329,7 @@ func TestMemberWithDataNeverFounds(t *testing.T) {
 	if got := lone.clusterID(); got != before {
 		t.Fatalf("cluster %q became %q", before, got)
 	}
-	if group := lone.local(fsm.CatalogPartition); group == nil || group.Status().Leads {
+	if group := lone.localReplica(fsm.CatalogPartition); group == nil || group.Status().IsLeader {
 		t.Fatal("a member of three leads the catalog alone")
 	}
 }
@@ -363,7 +363,7 @@ func TestFourthMemberJoinsAndServes(t *testing.T) {
 	if err != nil || len(peeked) != 1 || string(peeked[0].Payload) != "seen" {
 		t.Fatalf("peeked %+v, %v", peeked, err)
 	}
-	for _, voter := range c.nodes[0].local(fsm.CatalogPartition).Status().Voters {
+	for _, voter := range c.nodes[0].localReplica(fsm.CatalogPartition).Status().Voters {
 		if voter.Member == fourth.self {
 			t.Fatal("the fourth member votes in the catalog")
 		}
@@ -394,7 +394,7 @@ func (h loadedHandler) Handle(_ context.Context, r slog.Record) error {
 
 // A member that has no replicas is ready as soon as its catalog is loaded; by then it
 // must know its cluster, for others are told of it and stay away from foreign ones.
-func TestLoadedCatalogMeansAKnownCluster(t *testing.T) {
+func TestClusterIsKnownOnceCatalogIsLoaded(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
 	c.startAll()
@@ -411,9 +411,9 @@ func TestLoadedCatalogMeansAKnownCluster(t *testing.T) {
 	}
 }
 
-// TestMoreMembersThanExpected starts five members that each expect three: whatever each
+// TestMembersBeyondExpectedJoin starts five members that each expect three: whatever each
 // of them sees first, they found one cluster.
-func TestMoreMembersThanExpected(t *testing.T) {
+func TestMembersBeyondExpectedJoin(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 5, 2)
 	for i := range c.configs {
@@ -437,7 +437,7 @@ func TestMoreMembersThanExpected(t *testing.T) {
 			t.Fatalf("clusters %q and %q", node.clusterID(), c.nodes[0].clusterID())
 		}
 	}
-	if voters := c.nodes[0].local(fsm.CatalogPartition).Status().Voters; len(voters) != 3 {
+	if voters := c.nodes[0].localReplica(fsm.CatalogPartition).Status().Voters; len(voters) != 3 {
 		t.Fatalf("%d voters, want 3", len(voters))
 	}
 }
@@ -469,7 +469,7 @@ func TestMembersOfTwoClustersStayApart(t *testing.T) {
 	}
 }
 
-func TestSecondProcessOnOneFolder(t *testing.T) {
+func TestSecondProcessOnOneDataDirIsRefused(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
 	c.startAll()
@@ -495,7 +495,7 @@ func TestRouterBeforeTheCatalogIsLoaded(t *testing.T) {
 	if _, err := lone.Router().In(fsm.DefaultNamespace).CreateEntity(t.Context(), fsm.QueueEntity, "orders", testSettings, nil, nil); !errors.Is(err, fsm.ServerBusy) {
 		t.Errorf("create: %v", err)
 	}
-	if _, ok := lone.Router().Unseal(fsm.Place{}, fsm.LockToken{1}); ok {
+	if _, ok := lone.Router().ParseLockToken(fsm.EntityRef{}, fsm.LockToken{1}); ok {
 		t.Error("a token was accepted without a key")
 	}
 }
@@ -507,8 +507,8 @@ func TestReceiveAndCancel(t *testing.T) {
 	at := createQueue(t, c.nodes[0], "orders")
 	for i, node := range c.nodes { // at the leader and at the others
 		receiver := node.Router().Receiver(at, false)
-		done := make(chan locked, 1)
-		receiver.Lock(1, 1<<20, time.Minute, func(code fsm.Code, d []fsm.Delivery) { done <- locked{code, d} })
+		done := make(chan lockedMessages, 1)
+		receiver.Lock(1, 1<<20, time.Minute, func(code fsm.Code, d []fsm.Delivery) { done <- lockedMessages{code, d} })
 		receiver.Cancel()
 		select {
 		case got := <-done:

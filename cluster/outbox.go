@@ -15,64 +15,64 @@ import (
 
 // The limits of forwarding.
 const (
-	carryMessagesMax  = 256       // messages of one batch
-	carryBytesMax     = 512 << 10 // their payloads, unless one alone is larger
-	carriesMax        = 128       // errands of this member that run at a time: about 1 MiB each
-	carriesSourceMax  = 64        // of them from one partition
-	carriesTowardsMax = 32        // of them towards one partition, so that a dead one does not take all places
-	carryRestMin      = 50 * time.Millisecond
-	carryRestMax      = 5 * time.Second
-	troublesMax       = 4096 // sub-queues whose trouble is remembered, so that it is logged once
+	forwardMessagesMax            = 256       // messages of one batch
+	forwardBytesMax               = 512 << 10 // their payloads, unless one alone is larger
+	forwardTasksMax               = 128       // tasks of this member that run at a time: about 1 MiB each
+	forwardTasksPerSourceMax      = 64        // of them from one partition
+	forwardTasksPerDestinationMax = 32        // of them towards one partition, so that a dead one does not take all places
+	forwardBackoffMin             = 50 * time.Millisecond
+	forwardBackoffMax             = 5 * time.Second
+	failuresMax                   = 4096 // sub-queues whose trouble is remembered, so that it is logged once
 )
 
-// outboxMachine is what the carrier looks at in a machine. *fsm.Queues is one.
-type outboxMachine interface {
+// outboxSource is what the forwarder looks at in a machine. *fsm.Queues is one.
+type outboxSource interface {
 	Outboxes() []fsm.Address
 	Outbox(at fsm.Address) (batchOut bool, to fsm.Destination, wants string, ok bool)
 }
 
-var _ outboxMachine = (*fsm.Queues)(nil)
+var _ outboxSource = (*fsm.Queues)(nil)
 
-// roads is how messages get to other entities. *Router is one.
-type roads interface {
+// forwardDeps is how messages get to other entities. *Router is one.
+type forwardDeps interface {
 	// named finds an entity of a namespace by name; newest asks the catalog's leader at once.
-	named(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (fsm.Entity, error)
+	entityByName(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (fsm.Entity, error)
 	// known finds an entity by id.
-	known(ctx context.Context, id fsm.EntityID) (fsm.Entity, error)
+	entityByID(ctx context.Context, id fsm.EntityID) (fsm.Entity, error)
 	// transfer brings a batch to its destination. An error is one that may pass.
 	transfer(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error)
 }
 
-// carrier forwards messages: those of the partitions that this member leads. What is to
-// be forwarded, and how far that has come, lies in the machines; the carrier remembers
+// forwarder forwards messages: those of the partitions that this member leads. What is to
+// be forwarded, and how far that has come, lies in the machines; the forwarder remembers
 // nothing that the next leader would miss.
 //
-//	EffectForward, Led, tick -> errand (waits) -> runs, a turn after the other -> over
+//	EffectForward, Led, tick -> task (waits) -> runs, a turn after the other -> over
 //	                               ^                |
 //	                               |                +-> rests: destination or catalog not there
 //	                               +--- others wait, or the rest has ended
 //
-// An errand is a sub-queue with something to forward. One goroutine (run) gives errands
-// their places, first come first served; after each turn an errand goes to the end of the
+// An task is a sub-queue with something to forward. One goroutine (run) gives tasks
+// their places, first come first served; after each turn an task goes to the end of the
 // row if others wait.
-type carrier struct {
-	ways   ways
-	roads  roads
-	reread func(payload, patches []byte) (fsm.Message, error)
-	every  time.Duration // between two looks at all that is to be forwarded
-	log    *slog.Logger
-	wakes  chan struct{} // holds one
-	counts forwardCounts
+type forwarder struct {
+	transport transport
+	deps      forwardDeps
+	reread    func(payload, patches []byte) (fsm.Message, error)
+	scanEvery time.Duration // between two looks at all that is to be forwarded
+	log       *slog.Logger
+	wakeUp    chan struct{} // holds one
+	counts    forwardCounts
 
-	mu       sync.Mutex
-	led      map[fsm.PartitionID]bool // false: not looked through since we lead it
-	errands  map[fsm.Outbox]*errand
-	row      []*errand // that wait, in order
-	resting  map[*errand]struct{}
-	running  int
-	from     map[fsm.PartitionID]int // running ones, by source
-	towards  map[fsm.PartitionID]int // running ones, by destination where that is known
-	troubles map[fsm.Outbox]fsm.Code // what was logged last
+	mu         sync.Mutex
+	led        map[fsm.PartitionID]bool // false: not looked through since we lead it
+	tasks      map[fsm.Outbox]*forwardTask
+	queue      []*forwardTask // that wait, in order
+	backingOff map[*forwardTask]struct{}
+	running    int
+	from       map[fsm.PartitionID]int // running ones, by source
+	towards    map[fsm.PartitionID]int // running ones, by destination where that is known
+	failures   map[fsm.Outbox]fsm.Code // what was logged last
 }
 
 // forwardCounts counts what was done since the start.
@@ -80,23 +80,23 @@ type forwardCounts struct {
 	batches  atomic.Uint64 // brought to their destinations
 	messages atomic.Uint64 // of them, arrived
 	refused  atomic.Uint64 // gone to a transfer dead-letter queue
-	rests    atomic.Uint64 // turns that ended with a pause
+	backoffs atomic.Uint64 // turns that ended with a pause
 }
 
-// ForwardFigures says what this member has forwarded since its start.
-type ForwardFigures struct {
+// ForwardStats says what this member has forwarded since its start.
+type ForwardStats struct {
 	Batches  uint64 // brought to their destinations
 	Messages uint64 // of them, arrived
 	Refused  uint64 // not taken, gone to a transfer dead-letter queue
-	Rests    uint64 // tries put off because something was not there
+	Backoffs uint64 // tries put off because something was not there
 }
 
-// errand is one sub-queue with something to forward. It is in the row, or resting, or has
+// task is one sub-queue with something to forward. It is in the row, or resting, or has
 // a place and a goroutine.
-type errand struct {
+type forwardTask struct {
 	source fsm.Outbox
 
-	// Guarded by carrier.mu.
+	// Guarded by forwarder.mu.
 	woken   bool // something new came while it ran
 	dropped bool // leadership was lost
 	cancel  context.CancelFunc
@@ -105,88 +105,88 @@ type errand struct {
 	until   time.Time       // when it ends
 
 	// Of the goroutine that runs it.
-	done  uint64        // batch to be ended with the next turn, 0: none
-	codes []fsm.Code    // of its messages, nil: all have arrived
-	rest  time.Duration // the last one, 0 after a turn that went well
+	done    uint64        // batch to be ended with the next turn, 0: none
+	codes   []fsm.Code    // of its messages, nil: all have arrived
+	backoff time.Duration // the last one, 0 after a turn that went well
 }
 
-func newCarrier(w ways, r roads, reread func(payload, patches []byte) (fsm.Message, error), every time.Duration, log *slog.Logger) *carrier {
-	return &carrier{
-		ways: w, roads: r, reread: reread, every: every, log: log, wakes: make(chan struct{}, 1),
-		led: make(map[fsm.PartitionID]bool), errands: make(map[fsm.Outbox]*errand), resting: make(map[*errand]struct{}),
-		from: make(map[fsm.PartitionID]int), towards: make(map[fsm.PartitionID]int), troubles: make(map[fsm.Outbox]fsm.Code),
+func newForwarder(transport transport, deps forwardDeps, reread func(payload, patches []byte) (fsm.Message, error), every time.Duration, log *slog.Logger) *forwarder {
+	return &forwarder{
+		transport: transport, deps: deps, reread: reread, scanEvery: every, log: log, wakeUp: make(chan struct{}, 1),
+		led: make(map[fsm.PartitionID]bool), tasks: make(map[fsm.Outbox]*forwardTask), backingOff: make(map[*forwardTask]struct{}),
+		from: make(map[fsm.PartitionID]int), towards: make(map[fsm.PartitionID]int), failures: make(map[fsm.Outbox]fsm.Code),
 	}
 }
 
-// figures reads the counters.
-func (c *carrier) figures() ForwardFigures {
-	return ForwardFigures{
-		Batches: c.counts.batches.Load(), Messages: c.counts.messages.Load(),
-		Refused: c.counts.refused.Load(), Rests: c.counts.rests.Load(),
+// stats reads the counters.
+func (f *forwarder) stats() ForwardStats {
+	return ForwardStats{
+		Batches: f.counts.batches.Load(), Messages: f.counts.messages.Load(),
+		Refused: f.counts.refused.Load(), Backoffs: f.counts.backoffs.Load(),
 	}
 }
 
-// lead is called when this member has gained or lost a partition. It does not block.
-func (c *carrier) lead(id fsm.PartitionID, leads bool) {
-	c.mu.Lock()
+// leaderChanged is called when this member has gained or lost a partition. It does not block.
+func (f *forwarder) leaderChanged(id fsm.PartitionID, leads bool) {
+	f.mu.Lock()
 	if leads {
-		c.led[id] = false
+		f.led[id] = false
 	} else {
-		delete(c.led, id)
-		c.drop(id)
+		delete(f.led, id)
+		f.drop(id)
 	}
-	c.mu.Unlock()
-	notify.WakeUp(c.wakes)
+	f.mu.Unlock()
+	notify.WakeUp(f.wakeUp)
 }
 
-// drop ends the errands of a partition; mu is held. Turns under way end by themselves, and
+// drop ends the tasks of a partition; mu is held. Turns under way end by themselves, and
 // what they may still do is done once: the machines see to that.
-func (c *carrier) drop(id fsm.PartitionID) {
-	for source, e := range c.errands {
+func (f *forwarder) drop(id fsm.PartitionID) {
+	for source, task := range f.tasks {
 		if source.Partition != id {
 			continue
 		}
-		e.dropped = true
-		if e.cancel != nil {
-			e.cancel()
+		task.dropped = true
+		if task.cancel != nil {
+			task.cancel()
 		}
-		delete(c.errands, source)
-		delete(c.resting, e)
+		delete(f.tasks, source)
+		delete(f.backingOff, task)
 	}
-	c.row = slices.DeleteFunc(c.row, func(e *errand) bool { return e.dropped })
+	f.queue = slices.DeleteFunc(f.queue, func(task *forwardTask) bool { return task.dropped })
 }
 
 // wake is called when messages wait to be forwarded. It does not block.
-func (c *carrier) wake(source fsm.Outbox) {
-	c.mu.Lock()
-	fresh := c.add(source)
-	c.mu.Unlock()
+func (f *forwarder) wake(source fsm.Outbox) {
+	f.mu.Lock()
+	fresh := f.add(source)
+	f.mu.Unlock()
 	if fresh {
-		notify.WakeUp(c.wakes)
+		notify.WakeUp(f.wakeUp)
 	}
 }
 
-// add makes an errand, or tells a running one to look again; mu is held.
-func (c *carrier) add(source fsm.Outbox) (fresh bool) {
-	if e := c.errands[source]; e != nil {
-		e.woken = true
+// add makes an task, or tells a running one to look again; mu is held.
+func (f *forwarder) add(source fsm.Outbox) (fresh bool) {
+	if task := f.tasks[source]; task != nil {
+		task.woken = true
 		return false
 	}
-	if _, led := c.led[source.Partition]; !led {
+	if _, led := f.led[source.Partition]; !led {
 		return false
 	}
-	e := &errand{source: source}
-	c.errands[source] = e
-	c.row = append(c.row, e)
+	task := &forwardTask{source: source}
+	f.tasks[source] = task
+	f.queue = append(f.queue, task)
 	return true
 }
 
-// run gives errands their places until ctx ends.
-func (c *carrier) run(ctx context.Context) {
-	ticker, timer := time.NewTicker(c.every), time.NewTimer(c.every)
+// run gives tasks their places until ctx ends.
+func (f *forwarder) run(ctx context.Context) {
+	ticker, timer := time.NewTicker(f.scanEvery), time.NewTimer(f.scanEvery)
 	defer ticker.Stop()
 	defer timer.Stop()
-	changed := c.ways.changes()
+	changed := f.transport.changes()
 	for {
 		all := false
 		select {
@@ -195,178 +195,178 @@ func (c *carrier) run(ctx context.Context) {
 		case <-ticker.C:
 			all = true
 		case <-timer.C:
-		case <-c.wakes:
+		case <-f.wakeUp:
 		case <-changed:
-			changed = c.ways.changes()
-			c.hurry(time.Now())
+			changed = f.transport.changes()
+			f.shortenBackoffs(time.Now())
 		}
-		c.look(all)
-		timer.Reset(c.dispatch(time.Now()))
+		f.scan(all)
+		timer.Reset(f.dispatch(time.Now()))
 	}
 }
 
-// look makes an errand of everything that there is to forward in a partition that is led,
+// scan makes an task of everything that there is to forward in a partition that is led,
 // for the first time since it is, or again with all: an effect is lost with its leader.
-func (c *carrier) look(all bool) {
-	c.mu.Lock()
-	groups := make(map[fsm.PartitionID]replica)
-	for id, looked := range c.led {
+func (f *forwarder) scan(all bool) {
+	f.mu.Lock()
+	groups := make(map[fsm.PartitionID]localGroup)
+	for id, looked := range f.led {
 		if looked && !all {
 			continue
 		}
-		if group := c.ways.local(id); group != nil { // else it leads before it is known to be open
-			groups[id], c.led[id] = group, true
+		if group := f.transport.localReplica(id); group != nil { // else it leads before it is known to be open
+			groups[id], f.led[id] = group, true
 		}
 	}
-	c.mu.Unlock()
+	f.mu.Unlock()
 	for id, group := range groups {
 		var found []fsm.Address
 		group.View(func(m partition.Machine) {
-			if machine, ok := m.(outboxMachine); ok {
+			if machine, ok := m.(outboxSource); ok {
 				found = machine.Outboxes()
 			}
 		})
-		c.mu.Lock()
+		f.mu.Lock()
 		for _, address := range found {
-			c.add(fsm.Outbox{Partition: id, Address: address})
+			f.add(fsm.Outbox{Partition: id, Address: address})
 		}
-		c.mu.Unlock()
+		f.mu.Unlock()
 	}
 }
 
-// hurry ends rests early because something has changed, if they lasted at all.
-func (c *carrier) hurry(now time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	for e := range c.resting {
-		soon := e.since.Add(carryRestMin)
+// shortenBackoffs ends rests early because something has changed, if they lasted at all.
+func (f *forwarder) shortenBackoffs(now time.Time) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for task := range f.backingOff {
+		soon := task.since.Add(forwardBackoffMin)
 		if soon.Before(now) {
 			soon = now
 		}
-		if soon.Before(e.until) {
-			e.until = soon
+		if soon.Before(task.until) {
+			task.until = soon
 		}
 	}
 }
 
 // dispatch starts what there is a place for, and says how long nothing will have to be
 // started unless something happens.
-func (c *carrier) dispatch(now time.Time) time.Duration {
-	c.mu.Lock()
+func (f *forwarder) dispatch(now time.Time) time.Duration {
+	f.mu.Lock()
 	sleep := time.Hour
-	for e := range c.resting {
-		if left := e.until.Sub(now); left > 0 {
+	for task := range f.backingOff {
+		if left := task.until.Sub(now); left > 0 {
 			sleep = min(sleep, left)
 			continue
 		}
-		delete(c.resting, e)
-		c.row = append(c.row, e)
+		delete(f.backingOff, task)
+		f.queue = append(f.queue, task)
 	}
-	var started []*errand
-	kept := c.row[:0]
-	for _, e := range c.row {
-		if c.running < carriesMax && c.from[e.source.Partition] < carriesSourceMax && (e.to == 0 || c.towards[e.to] < carriesTowardsMax) {
-			c.occupy(e, 1)
-			started = append(started, e)
+	var started []*forwardTask
+	kept := f.queue[:0]
+	for _, task := range f.queue {
+		if f.running < forwardTasksMax && f.from[task.source.Partition] < forwardTasksPerSourceMax && (task.to == 0 || f.towards[task.to] < forwardTasksPerDestinationMax) {
+			f.acquireSlot(task, 1)
+			started = append(started, task)
 		} else {
-			kept = append(kept, e)
+			kept = append(kept, task)
 		}
 	}
-	clear(c.row[len(kept):])
-	c.row = kept
-	c.mu.Unlock()
-	for _, e := range started {
-		if !c.ways.work(func(ctx context.Context) { c.carry(ctx, e) }) {
+	clear(f.queue[len(kept):])
+	f.queue = kept
+	f.mu.Unlock()
+	for _, task := range started {
+		if !f.transport.goTask(func(ctx context.Context) { f.runTask(ctx, task) }) {
 			return sleep // closing
 		}
 	}
 	return sleep
 }
 
-// occupy takes (1) or gives back (-1) the place of an errand; mu is held.
-func (c *carrier) occupy(e *errand, n int) {
-	count := func(places map[fsm.PartitionID]int, id fsm.PartitionID) {
-		if places[id] += n; places[id] == 0 {
-			delete(places, id)
+// acquireSlot takes (1) or gives back (-1) the place of an task; mu is held.
+func (f *forwarder) acquireSlot(task *forwardTask, n int) {
+	count := func(slots map[fsm.PartitionID]int, id fsm.PartitionID) {
+		if slots[id] += n; slots[id] == 0 {
+			delete(slots, id)
 		}
 	}
-	c.running += n
-	count(c.from, e.source.Partition)
-	if e.to != 0 {
-		count(c.towards, e.to)
+	f.running += n
+	count(f.from, task.source.Partition)
+	if task.to != 0 {
+		count(f.towards, task.to)
 	}
 }
 
-// head says where a running errand goes now; false: too many go there already.
-func (c *carrier) head(e *errand, to fsm.PartitionID) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if to == e.to || to == 0 {
+// setDestination says where a running task goes now; false: too many go there already.
+func (f *forwarder) setDestination(task *forwardTask, to fsm.PartitionID) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if to == task.to || to == 0 {
 		return true
 	}
-	full := c.towards[to] >= carriesTowardsMax
-	c.occupy(e, -1)
-	e.to = to
-	c.occupy(e, 1)
+	full := f.towards[to] >= forwardTasksPerDestinationMax
+	f.acquireSlot(task, -1)
+	task.to = to
+	f.acquireSlot(task, 1)
 	return !full
 }
 
-// verdict is how a turn of an errand ended.
-type verdict uint8
+// stepResult is how a turn of an task ended.
+type stepResult uint8
 
 const (
-	turnMore  verdict = iota // a batch was brought: there may be another
-	turnOver                 // nothing is left
-	turnFull                 // too many go to the same partition: wait in the row
-	turnRest                 // something is not there: try later
-	turnEnded                // we lead no more
+	stepMore     stepResult = iota // a batch was brought: there may be another
+	stepDone                       // nothing is left
+	stepYield                      // too many go to the same partition: wait in the row
+	stepBackoff                    // something is not there: try later
+	stepLostLead                   // we lead no more
 )
 
-// carry runs an errand until it is over, rests, or others wait for its place.
-func (c *carrier) carry(ctx context.Context, e *errand) {
+// runTask runs an task until it is over, rests, or others wait for its place.
+func (f *forwarder) runTask(ctx context.Context, task *forwardTask) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	c.mu.Lock()
-	e.cancel = cancel
-	c.mu.Unlock()
+	f.mu.Lock()
+	task.cancel = cancel
+	f.mu.Unlock()
 	for {
-		c.mu.Lock()
-		e.woken = false // what comes from here on may be missed by the turn
-		c.mu.Unlock()
-		if !c.goesOn(e, c.turn(ctx, e)) {
-			notify.WakeUp(c.wakes)
+		f.mu.Lock()
+		task.woken = false // what comes from here on may be missed by the turn
+		f.mu.Unlock()
+		if !f.keepsSlot(task, f.step(ctx, task)) {
+			notify.WakeUp(f.wakeUp)
 			return
 		}
 	}
 }
 
-// goesOn says whether an errand keeps its place after a turn, and else finds it another.
-func (c *carrier) goesOn(e *errand, v verdict) bool {
-	if v == turnMore {
-		e.rest = 0
+// keepsSlot says whether an task keeps its place after a turn, and else finds it another.
+func (f *forwarder) keepsSlot(task *forwardTask, result stepResult) bool {
+	if result == stepMore {
+		task.backoff = 0
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if !e.dropped && (v == turnMore || v == turnOver && e.woken) {
-		if len(c.row) == 0 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if !task.dropped && (result == stepMore || result == stepDone && task.woken) {
+		if len(f.queue) == 0 {
 			return true
 		}
-		v = turnFull
+		result = stepYield
 	}
-	c.occupy(e, -1)
-	e.cancel = nil
+	f.acquireSlot(task, -1)
+	task.cancel = nil
 	switch {
-	case e.dropped:
-	case v == turnFull:
-		c.row = append(c.row, e)
-	case v == turnRest:
-		c.counts.rests.Add(1)
-		e.rest = min(max(2*e.rest, carryRestMin), carryRestMax)
-		e.since = time.Now()
-		e.until = e.since.Add(e.rest)
-		c.resting[e] = struct{}{}
+	case task.dropped:
+	case result == stepYield:
+		f.queue = append(f.queue, task)
+	case result == stepBackoff:
+		f.counts.backoffs.Add(1)
+		task.backoff = min(max(2*task.backoff, forwardBackoffMin), forwardBackoffMax)
+		task.since = time.Now()
+		task.until = task.since.Add(task.backoff)
+		f.backingOff[task] = struct{}{}
 	default:
-		delete(c.errands, e.source)
+		delete(f.tasks, task.source)
 	}
 	return false
 }

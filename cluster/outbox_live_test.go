@@ -41,7 +41,7 @@ func forwardsDeadLetters(to string) func(*fsm.EntitySettings) {
 }
 
 // change updates the settings of an entity.
-func (c *testCluster) change(at fsm.Place, change func(*fsm.EntitySettings)) {
+func (c *testCluster) change(at fsm.EntityRef, change func(*fsm.EntitySettings)) {
 	c.t.Helper()
 	settings := testSettings
 	change(&settings)
@@ -50,7 +50,7 @@ func (c *testCluster) change(at fsm.Place, change func(*fsm.EntitySettings)) {
 	}
 }
 
-func (c *testCluster) remove(at fsm.Place) {
+func (c *testCluster) remove(at fsm.EntityRef) {
 	c.t.Helper()
 	if err := c.any().Router().In(fsm.DefaultNamespace).DeleteEntity(c.t.Context(), at.Kind, at.Name); err != nil {
 		c.t.Fatal(err)
@@ -58,7 +58,7 @@ func (c *testCluster) remove(at fsm.Place) {
 }
 
 // counted waits until the counts of an entity are what they should be.
-func (c *testCluster) counted(at fsm.Place, what string, holds func(fsm.Counts) bool) {
+func (c *testCluster) counted(at fsm.EntityRef, what string, holds func(fsm.Counts) bool) {
 	c.t.Helper()
 	var last fsm.Counts
 	c.t.Cleanup(func() {
@@ -85,7 +85,7 @@ type taken struct {
 
 // take removes up to most messages from a place, waiting for the first, and then as long as
 // there are more.
-func (c *testCluster) take(at fsm.Place, most int) (all []taken) {
+func (c *testCluster) take(at fsm.EntityRef, most int) (all []taken) {
 	c.t.Helper()
 	receiver := c.any().Router().Receiver(at, true)
 	defer receiver.Close()
@@ -110,7 +110,9 @@ func (c *testCluster) take(at fsm.Place, most int) (all []taken) {
 	return all
 }
 
-func sub(at fsm.Place, sub fsm.SubQueue) fsm.Place { return fsm.Place{Entity: at.Entity, Sub: sub} }
+func sub(at fsm.EntityRef, sub fsm.SubQueue) fsm.EntityRef {
+	return fsm.EntityRef{Entity: at.Entity, Sub: sub}
+}
 
 // reasons is why messages were dead-lettered: of the last time.
 func reasons(all []taken) (list []string) {
@@ -153,7 +155,7 @@ func TestForwardToAnotherPartition(t *testing.T) {
 	if got := lockMessages(receiver, 1, waitMax); got.code != fsm.NotAllowed {
 		t.Errorf("receive from a queue that forwards: %v", got.code)
 	}
-	var total ForwardFigures
+	var total ForwardStats
 	for _, node := range c.nodes {
 		total.Messages += node.Forwarding().Messages
 	}
@@ -169,7 +171,7 @@ func TestForwardChain(t *testing.T) {
 	c := newForwardingCluster(t, 3)
 	c.startAll()
 	next := c.make(fsm.QueueEntity, "q6", nil)
-	var queues []fsm.Place // q5 to q1
+	var queues []fsm.EntityRef // q5 to q1
 	for i := 5; i >= 1; i-- {
 		next = c.make(fsm.QueueEntity, fmt.Sprintf("q%d", i), forwards(next.Name))
 		queues = append(queues, next)
@@ -196,9 +198,9 @@ func TestForwardCycle(t *testing.T) {
 	b := c.make(fsm.QueueEntity, "b", forwards("a"))
 	c.change(a, forwards("b"))
 	for i := range 20 {
-		sendMessage(t, c.nodes[i%3], []fsm.Place{a, b}[i%2], fmt.Sprintf("m%d", i))
+		sendMessage(t, c.nodes[i%3], []fsm.EntityRef{a, b}[i%2], fmt.Sprintf("m%d", i))
 	}
-	for _, at := range []fsm.Place{a, b} {
+	for _, at := range []fsm.EntityRef{a, b} {
 		c.counted(at, "dead letters", func(n fsm.Counts) bool { return n == fsm.Counts{DeadLetter: 10, Bytes: n.Bytes} })
 		for _, reason := range reasons(c.take(sub(at, fsm.DeadLetterQueue), 10)) {
 			if reason != "MaxTransferHopCountExceeded" {
@@ -218,7 +220,7 @@ func TestForwardDeadLetters(t *testing.T) {
 	c.make(fsm.TopicEntity, "news", nil)
 	subscription := c.make(fsm.SubscriptionEntity, fsm.SubscriptionPath("news", "all"), forwardsDeadLetters("morgue"))
 	queue := c.make(fsm.QueueEntity, "work", forwardsDeadLetters("morgue"))
-	for _, at := range []fsm.Place{queue, subscription} {
+	for _, at := range []fsm.EntityRef{queue, subscription} {
 		to := at
 		if at.Kind == fsm.SubscriptionEntity {
 			to = resolve(t, c.nodes[0], "news")
@@ -259,17 +261,17 @@ func TestForwardRefused(t *testing.T) {
 	small := func(s *fsm.EntitySettings) { s.MaxMessageBytes = 1000 }
 	for name, x := range map[string]struct {
 		settings func(*fsm.EntitySettings)
-		prepare  func(sink fsm.Place)
+		prepare  func(sink fsm.EntityRef)
 		reason   string
 	}{
 		"deleted": {func(*fsm.EntitySettings) {}, c.remove, "MessagingEntityNotFound"},
-		"disabled": {func(*fsm.EntitySettings) {}, func(sink fsm.Place) {
+		"disabled": {func(*fsm.EntitySettings) {}, func(sink fsm.EntityRef) {
 			c.change(sink, func(s *fsm.EntitySettings) { s.Status = fsm.SendDisabled })
 		}, "MessagingEntityDisabled"},
-		"full": {func(s *fsm.EntitySettings) { s.MaxBytes = 1 << 20 }, func(sink fsm.Place) {
+		"full": {func(s *fsm.EntitySettings) { s.MaxBytes = 1 << 20 }, func(sink fsm.EntityRef) {
 			mustSend(t, c.nodes[0], sink, fsm.Message{Payload: make([]byte, 1<<20-100)})
 		}, "QuotaExceeded"},
-		"small": {small, func(fsm.Place) {}, "MessageSizeExceeded"},
+		"small": {small, func(fsm.EntityRef) {}, "MessageSizeExceeded"},
 	} {
 		sink := c.make(fsm.QueueEntity, "sink-"+name, x.settings)
 		source := c.make(fsm.QueueEntity, "source-"+name, forwards(sink.Name))
@@ -370,7 +372,7 @@ func TestForwardSettingChangesMeanwhile(t *testing.T) {
 			if got := c.take(where, 1); len(got) != 1 || got[0].Payload != "left" {
 				t.Errorf("what was left: %+v", got)
 			}
-			for _, at := range []fsm.Place{first, second, source} {
+			for _, at := range []fsm.EntityRef{first, second, source} {
 				c.counted(at, "empty", func(n fsm.Counts) bool { return n == fsm.Counts{} })
 			}
 		})
@@ -406,7 +408,7 @@ func TestForwardThroughATopic(t *testing.T) {
 }
 
 // fillQueue sends n messages m0, m1, ... and returns them.
-func (c *testCluster) fillQueue(at fsm.Place, n int) map[string]int {
+func (c *testCluster) fillQueue(at fsm.EntityRef, n int) map[string]int {
 	c.t.Helper()
 	sent := make(map[string]int, n)
 	for from := 0; from < n; from += 500 {
@@ -421,9 +423,9 @@ func (c *testCluster) fillQueue(at fsm.Place, n int) map[string]int {
 	return sent
 }
 
-// valve lets so many messages be read, and then none until it is opened again. A member
+// readGate lets so many messages be read, and then none until it is opened again. A member
 // that closes is let through: it waits for its readers.
-type valve struct {
+type readGate struct {
 	mu   sync.Mutex
 	left int
 	free map[int]bool
@@ -431,12 +433,12 @@ type valve struct {
 	shut chan struct{} // holds one: somebody waits
 }
 
-func newValve(n int) *valve {
-	return &valve{left: n, free: make(map[int]bool), more: make(chan struct{}), shut: make(chan struct{}, 1)}
+func newReadGate(n int) *readGate {
+	return &readGate{left: n, free: make(map[int]bool), more: make(chan struct{}), shut: make(chan struct{}, 1)}
 }
 
 // of is how a member reads.
-func (v *valve) of(member int) func(payload, patches []byte) (fsm.Message, error) {
+func (v *readGate) of(member int) func(payload, patches []byte) (fsm.Message, error) {
 	return func(payload, patches []byte) (fsm.Message, error) {
 		v.mu.Lock()
 		for v.left == 0 && !v.free[member] {
@@ -455,7 +457,7 @@ func (v *valve) of(member int) func(payload, patches []byte) (fsm.Message, error
 }
 
 // release lets a member through, or holds it like the others again.
-func (v *valve) release(member int, free bool) {
+func (v *readGate) release(member int, free bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.free[member] = free
@@ -463,7 +465,7 @@ func (v *valve) release(member int, free bool) {
 	v.more = make(chan struct{})
 }
 
-func (v *valve) open(n int) {
+func (v *readGate) open(n int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	v.left = n
@@ -479,7 +481,7 @@ func TestForwardWhileLeadersDie(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			const total = 10_000
-			c, v := newForwardingCluster(t, 2), newValve(total/4+carryMessagesMax/2)
+			c, v := newForwardingCluster(t, 2), newReadGate(total/4+forwardMessagesMax/2)
 			for i := range c.configs {
 				c.configs[i].Reread = v.of(i)
 			}
@@ -496,7 +498,7 @@ func TestForwardWhileLeadersDie(t *testing.T) {
 					end(c, dead)
 				}()
 				v.open(more)
-				eventually(t, "a leader closes", func() bool { return !dying.start(func(context.Context) {}) })
+				eventually(t, "a leader closes", func() bool { return !dying.startTask(func(context.Context) {}) })
 				v.release(dead, true)
 				<-ended
 				v.release(dead, false)
@@ -545,8 +547,8 @@ func TestForwardManyMessages(t *testing.T) {
 		mustSend(t, c.nodes[0], source, batch...)
 	}
 	applied := func() (both uint64) {
-		for _, at := range []fsm.Place{source, sink} {
-			both += c.nodes[c.leader(at.Partition)].local(at.Partition).Status().Applied
+		for _, at := range []fsm.EntityRef{source, sink} {
+			both += c.nodes[c.leader(at.Partition)].localReplica(at.Partition).Status().Applied
 		}
 		return both
 	}
@@ -556,7 +558,7 @@ func TestForwardManyMessages(t *testing.T) {
 	took := time.Since(start)
 	c.counted(source, "empty", func(n fsm.Counts) bool { return n == fsm.Counts{} })
 	entries = applied() - entries
-	batches := uint64(total+carryMessagesMax-1) / carryMessagesMax
+	batches := uint64(total+forwardMessagesMax-1) / forwardMessagesMax
 	t.Logf("%d messages of 1 KiB in %s: %.0f messages/s, %d entries for %d batches",
 		total, took.Round(time.Millisecond), float64(total)/took.Seconds(), entries, batches)
 	if most := 2*batches + batches/4 + 20; entries > most { // the change itself, pulses, and a batch that was brought twice

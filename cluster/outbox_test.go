@@ -39,7 +39,7 @@ type fakeBox struct {
 	wants  string
 	codes  []fsm.Code // of all that went, in order
 	patch  []byte     // of every message
-	most   int        // of a batch, 0: what the carrier asks for
+	most   int        // of a batch, 0: what the forwarder asks for
 }
 
 func (o *fakeOutboxes) View(look func(partition.Machine)) { look(o) }
@@ -116,8 +116,8 @@ func (o *fakeOutboxes) forward(c fsm.ForwardMessages) (result fsm.Result) {
 	return result
 }
 
-// fakeRoads is the rest of the cluster.
-type fakeRoads struct {
+// fakeForwardDeps is the rest of the cluster.
+type fakeForwardDeps struct {
 	mu      sync.Mutex
 	names   map[string]fsm.Entity
 	gone    map[fsm.EntityID]bool  // what the catalog has forgotten
@@ -127,7 +127,7 @@ type fakeRoads struct {
 	answer func(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error)
 }
 
-func (r *fakeRoads) named(_ context.Context, _ fsm.NamespaceID, name string, newest bool) (fsm.Entity, error) {
+func (r *fakeForwardDeps) entityByName(_ context.Context, _ fsm.NamespaceID, name string, newest bool) (fsm.Entity, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked = append(r.asked, newest)
@@ -137,7 +137,7 @@ func (r *fakeRoads) named(_ context.Context, _ fsm.NamespaceID, name string, new
 	return fsm.Entity{}, fsm.EntityNotFound
 }
 
-func (r *fakeRoads) known(_ context.Context, id fsm.EntityID) (fsm.Entity, error) {
+func (r *fakeForwardDeps) entityByID(_ context.Context, id fsm.EntityID) (fsm.Entity, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gone[id] {
@@ -146,7 +146,7 @@ func (r *fakeRoads) known(_ context.Context, id fsm.EntityID) (fsm.Entity, error
 	return fsm.Entity{ID: id, Name: fmt.Sprintf("entity-%d", id)}, nil
 }
 
-func (r *fakeRoads) transfer(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error) {
+func (r *fakeForwardDeps) transfer(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error) {
 	r.mu.Lock()
 	r.brought = append(r.brought, command)
 	answer := r.answer
@@ -157,19 +157,19 @@ func (r *fakeRoads) transfer(ctx context.Context, to fsm.PartitionID, command fs
 	return fsm.Result{Codes: make([]fsm.Code, len(command.Messages))}, nil
 }
 
-func (r *fakeRoads) set(answer func(context.Context, fsm.PartitionID, fsm.TransferMessages) (fsm.Result, error)) {
+func (r *fakeForwardDeps) set(answer func(context.Context, fsm.PartitionID, fsm.TransferMessages) (fsm.Result, error)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.answer = answer
 }
 
-// carrierWays has the same replica for every partition.
-type carrierWays struct {
-	*fakeWays
+// forwarderTransport has the same replica for every partition.
+type forwarderTransport struct {
+	*fakeTransport
 	source *fakeOutboxes
 }
 
-func (w carrierWays) local(fsm.PartitionID) replica { return w.source }
+func (w forwarderTransport) localReplica(fsm.PartitionID) localGroup { return w.source }
 
 // rereadWhole takes the beginning of a payload for its id; all of it where it says so.
 func rereadWhole(payload, _ []byte) (fsm.Message, error) {
@@ -183,27 +183,27 @@ func rereadWhole(payload, _ []byte) (fsm.Message, error) {
 	return fsm.Message{ID: id, Payload: payload}, nil
 }
 
-type carrierTest struct {
-	*carrier
+type forwarderTest struct {
+	*forwarder
 	source *fakeOutboxes
-	roads  *fakeRoads
-	ways   *fakeWays
+	roads  *fakeForwardDeps
+	ways   *fakeTransport
 	log    *bytes.Buffer
 }
 
-// newCarrierTest is a carrier that leads partition 1, from where entity 1 forwards to
+// newForwarderTest is a forwarder that leads partition 1, from where entity 1 forwards to
 // "there", entity 50 in partition 2.
-func newCarrierTest(t *testing.T) *carrierTest {
+func newForwarderTest(t *testing.T) *forwarderTest {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	x := &carrierTest{
+	x := &forwarderTest{
 		source: &fakeOutboxes{boxes: map[fsm.Address]*fakeBox{{Entity: 1}: {wants: "there"}}},
-		roads:  &fakeRoads{names: map[string]fsm.Entity{"there": {ID: 50, Partition: 2}}},
-		ways:   &fakeWays{ctx: ctx}, log: new(bytes.Buffer),
+		roads:  &fakeForwardDeps{names: map[string]fsm.Entity{"there": {ID: 50, Partition: 2}}},
+		ways:   &fakeTransport{ctx: ctx}, log: new(bytes.Buffer),
 	}
 	log := slog.New(slog.NewTextHandler(&lockedWriter{to: x.log}, nil))
-	x.carrier = newCarrier(carrierWays{x.ways, x.source}, x.roads, rereadWhole, time.Hour, log)
-	x.ways.work(x.run)
+	x.forwarder = newForwarder(forwarderTransport{x.ways, x.source}, x.roads, rereadWhole, time.Hour, log)
+	x.ways.goTask(x.run)
 	t.Cleanup(func() {
 		cancel()
 		x.ways.tasks.Wait()
@@ -230,8 +230,8 @@ func texts(n int) []string {
 	return all
 }
 
-// put makes messages ready, and tells the carrier as the machine would.
-func (x *carrierTest) put(entity fsm.EntityID, payloads ...string) {
+// put makes messages ready, and tells the forwarder as the machine would.
+func (x *forwarderTest) put(entity fsm.EntityID, payloads ...string) {
 	x.source.mu.Lock()
 	box := x.source.boxes[fsm.Address{Entity: entity}]
 	box.ready = append(box.ready, payloads...)
@@ -240,7 +240,7 @@ func (x *carrierTest) put(entity fsm.EntityID, payloads ...string) {
 }
 
 // ended returns what became of the messages of a box, once all of n have gone.
-func (x *carrierTest) ended(t *testing.T, entity fsm.EntityID, n int) (codes []fsm.Code) {
+func (x *forwarderTest) ended(t *testing.T, entity fsm.EntityID, n int) (codes []fsm.Code) {
 	t.Helper()
 	eventually(t, fmt.Sprintf("%d messages of %d have gone", n, entity), func() bool {
 		x.source.mu.Lock()
@@ -251,50 +251,50 @@ func (x *carrierTest) ended(t *testing.T, entity fsm.EntityID, n int) (codes []f
 	return codes
 }
 
-// TestOutboxOfForgottenEntity: what the catalog has forgotten holds no place and does not
+// TestForwarderStopsForADeletedEntity: what the catalog has forgotten holds no place and does not
 // rest for ever; the next look through the partition tries again.
-func TestOutboxOfForgottenEntity(t *testing.T) {
+func TestForwarderStopsForADeletedEntity(t *testing.T) {
 	t.Parallel()
-	x := newCarrierTest(t)
+	x := newForwarderTest(t)
 	x.source.mu.Lock()
 	x.source.boxes[fsm.Address{Entity: 2}] = &fakeBox{wants: "there"}
 	x.source.mu.Unlock()
 	x.roads.mu.Lock()
 	x.roads.gone = map[fsm.EntityID]bool{2: true}
 	x.roads.mu.Unlock()
-	x.lead(1, true)
+	x.leaderChanged(1, true)
 	x.put(2, "lost")
 	x.put(1, "kept")
 	x.ended(t, 1, 1)
 	x.idle(t)
-	if n := x.figures().Rests; n != 0 {
+	if n := x.stats().Backoffs; n != 0 {
 		t.Errorf("%d rests", n)
 	}
 }
 
-// idle waits until the carrier has nothing under way.
-func (x *carrierTest) idle(t *testing.T) {
+// idle waits until the forwarder has nothing under way.
+func (x *forwarderTest) idle(t *testing.T) {
 	t.Helper()
 	eventually(t, "the carrier is idle", func() bool {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		return len(x.errands)+x.running+len(x.row)+len(x.resting)+len(x.from)+len(x.towards) == 0
+		return len(x.tasks)+x.running+len(x.queue)+len(x.backingOff)+len(x.from)+len(x.towards) == 0
 	})
 }
 
-func (x *carrierTest) logged(text string) int {
+func (x *forwarderTest) logged(text string) int {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	return strings.Count(x.log.String(), text)
 }
 
-// TestCarrierTwoEntriesABatch: ending one batch and taking the next is one command.
-func TestCarrierTwoEntriesABatch(t *testing.T) {
+// TestForwarderNeedsTwoLogEntriesPerBatch: ending one batch and taking the next is one command.
+func TestForwarderNeedsTwoLogEntriesPerBatch(t *testing.T) {
 	t.Parallel()
-	x := newCarrierTest(t)
-	x.source.boxes[fsm.Address{Entity: 1}].ready = texts(3 * carryMessagesMax)
-	x.lead(1, true) // and finds them without an effect
-	for _, code := range x.ended(t, 1, 3*carryMessagesMax) {
+	x := newForwarderTest(t)
+	x.source.boxes[fsm.Address{Entity: 1}].ready = texts(3 * forwardMessagesMax)
+	x.leaderChanged(1, true) // and finds them without an effect
+	for _, code := range x.ended(t, 1, 3*forwardMessagesMax) {
 		if code != fsm.OK {
 			t.Fatal(code)
 		}
@@ -306,7 +306,7 @@ func TestCarrierTwoEntriesABatch(t *testing.T) {
 	for i, c := range x.source.commands {
 		want := fsm.ForwardMessages{
 			Done: uint64(i), To: fsm.Destination{Partition: 2, Entity: 50},
-			Address: fsm.Address{Entity: 1}, Max: carryMessagesMax, MaxBytes: carryBytesMax,
+			Address: fsm.Address{Entity: 1}, Max: forwardMessagesMax, MaxBytes: forwardBytesMax,
 		}
 		if diff := cmp.Diff(want, c); diff != "" {
 			t.Errorf("command %d: %s", i, diff)
@@ -325,18 +325,18 @@ func TestCarrierTwoEntriesABatch(t *testing.T) {
 			seen++
 		}
 	}
-	if got := x.figures(); got != (ForwardFigures{Batches: 3, Messages: 3 * carryMessagesMax}) {
+	if got := x.stats(); got != (ForwardStats{Batches: 3, Messages: 3 * forwardMessagesMax}) {
 		t.Errorf("%+v", got)
 	}
-	x.put(1, "one more") // an errand that is over begins again
-	x.ended(t, 1, 3*carryMessagesMax+1)
+	x.put(1, "one more") // an task that is over begins again
+	x.ended(t, 1, 3*forwardMessagesMax+1)
 }
 
-// TestCarrierPatches: the first number stays, the topic's is the first of a copy, and a
+// TestForwarderRecordsTheFirstNumberAndTheSource: the first number stays, the topic's is the first of a copy, and a
 // dead letter names where it comes from.
-func TestCarrierPatches(t *testing.T) {
+func TestForwarderRecordsTheFirstNumberAndTheSource(t *testing.T) {
 	t.Parallel()
-	x := newCarrierTest(t)
+	x := newForwarderTest(t)
 	earlier := fsm.AppendPatches(nil, []fsm.Patch{{DeadLetter: true, Reason: "r", Description: "d"}, {Enqueued: 7}})
 	for name, c := range map[string]struct {
 		delivery fsm.Delivery
@@ -352,7 +352,7 @@ func TestCarrierPatches(t *testing.T) {
 			{To: fsm.Destination{Partition: 2, Entity: 50}, ToName: "b"},
 		})}, "", nil},
 	} {
-		moved, err := x.readdress(&c.delivery, c.path)
+		moved, err := x.toTransferred(&c.delivery, c.path)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -369,13 +369,13 @@ func TestCarrierPatches(t *testing.T) {
 	}
 }
 
-// TestCarrierRefusals: what cannot go goes aside, each with its reason, and the others go.
-func TestCarrierRefusals(t *testing.T) {
+// TestForwarderReturnsRefusedMessages: what cannot go goes aside, each with its reason, and the others go.
+func TestForwarderReturnsRefusedMessages(t *testing.T) {
 	t.Parallel()
 	t.Run("single messages", func(t *testing.T) {
 		t.Parallel()
-		x := newCarrierTest(t)
-		x.lead(1, true)
+		x := newForwarderTest(t)
+		x.leaderChanged(1, true)
 		x.roads.set(func(_ context.Context, _ fsm.PartitionID, c fsm.TransferMessages) (fsm.Result, error) {
 			codes := make([]fsm.Code, len(c.Messages))
 			for i, m := range c.Messages {
@@ -398,8 +398,8 @@ func TestCarrierRefusals(t *testing.T) {
 	for _, code := range []fsm.Code{fsm.EntityNotFound, fsm.EntityDisabled, fsm.QuotaExceeded, fsm.InvalidArgument, fsm.NotAllowed, fsm.MessageTooLarge} {
 		t.Run("whole batch: "+code.String(), func(t *testing.T) {
 			t.Parallel()
-			x := newCarrierTest(t)
-			x.lead(1, true)
+			x := newForwarderTest(t)
+			x.leaderChanged(1, true)
 			x.roads.set(func(context.Context, fsm.PartitionID, fsm.TransferMessages) (fsm.Result, error) {
 				return fsm.Result{Code: code}, nil
 			})
@@ -426,9 +426,9 @@ func TestCarrierRefusals(t *testing.T) {
 	}
 	t.Run("no such destination", func(t *testing.T) {
 		t.Parallel()
-		x := newCarrierTest(t)
+		x := newForwarderTest(t)
 		x.source.boxes[fsm.Address{Entity: 1}].wants = "elsewhere"
-		x.lead(1, true)
+		x.leaderChanged(1, true)
 		x.put(1, "a", "b")
 		if codes := x.ended(t, 1, 2); !slices.Equal(codes, []fsm.Code{fsm.EntityNotFound, fsm.EntityNotFound}) {
 			t.Error(codes)
@@ -439,14 +439,14 @@ func TestCarrierRefusals(t *testing.T) {
 	})
 }
 
-// TestCarrierWaits: what may pass is waited for, and the same batch is brought again.
-func TestCarrierWaits(t *testing.T) {
+// TestForwarderBacksOffAndRetries: what may pass is waited for, and the same batch is brought again.
+func TestForwarderBacksOffAndRetries(t *testing.T) {
 	t.Parallel()
 	for _, code := range []fsm.Code{fsm.ServerBusy, fsm.Timeout, fsm.Stale, fsm.Internal} {
 		t.Run(code.String(), func(t *testing.T) {
 			t.Parallel()
-			x := newCarrierTest(t)
-			x.lead(1, true)
+			x := newForwarderTest(t)
+			x.leaderChanged(1, true)
 			busy := 3
 			x.roads.set(func(_ context.Context, _ fsm.PartitionID, c fsm.TransferMessages) (fsm.Result, error) {
 				if busy > 0 {
@@ -467,32 +467,32 @@ func TestCarrierWaits(t *testing.T) {
 			if n := x.logged("messages wait to be forwarded"); n != 1 {
 				t.Errorf("logged %d times", n)
 			}
-			if got := x.figures(); got.Rests != 3 || got.Messages != 2 {
+			if got := x.stats(); got.Backoffs != 3 || got.Messages != 2 {
 				t.Errorf("%+v", got)
 			}
 		})
 	}
 }
 
-// TestCarrierAsksTheSourceAgain: answers that say nothing are asked for again.
-func TestCarrierAsksTheSourceAgain(t *testing.T) {
+// TestForwarderRetriesTheSource: answers that say nothing are asked for again.
+func TestForwarderRetriesTheSource(t *testing.T) {
 	t.Parallel()
-	x := newCarrierTest(t)
+	x := newForwarderTest(t)
 	x.source.answers = []partition.Answer{
 		{Outcome: partition.Unknown},
 		{Outcome: partition.Refused, Result: fsm.Result{Code: fsm.ServerBusy}},
 	}
-	x.lead(1, true)
+	x.leaderChanged(1, true)
 	x.put(1, "a")
 	x.ended(t, 1, 1)
 	x.idle(t)
 }
 
-// TestCarrierRestEndsEarly: a change of any kind ends a rest, however long it has become.
-func TestCarrierRestEndsEarly(t *testing.T) {
+// TestForwarderBackoffEndsEarlyOnAChange: a change of any kind ends a rest, however long it has become.
+func TestForwarderBackoffEndsEarlyOnAChange(t *testing.T) {
 	t.Parallel()
-	x := newCarrierTest(t)
-	x.lead(1, true)
+	x := newForwarderTest(t)
+	x.leaderChanged(1, true)
 	x.roads.set(func(context.Context, fsm.PartitionID, fsm.TransferMessages) (fsm.Result, error) {
 		return fsm.Result{Code: fsm.ServerBusy}, nil
 	})
@@ -500,7 +500,7 @@ func TestCarrierRestEndsEarly(t *testing.T) {
 	eventually(t, "it rests for long", func() bool {
 		x.mu.Lock()
 		defer x.mu.Unlock()
-		for e := range x.resting {
+		for e := range x.backingOff {
 			e.until = e.since.Add(time.Hour)
 			return true
 		}
@@ -511,25 +511,25 @@ func TestCarrierRestEndsEarly(t *testing.T) {
 	x.ended(t, 1, 1)
 }
 
-// TestCarrierWithoutReread: nothing is taken, nothing is lost, and the log says so.
-func TestCarrierWithoutReread(t *testing.T) {
+// TestForwarderWithoutMessageReaderBacksOff: nothing is taken, nothing is lost, and the log says so.
+func TestForwarderWithoutMessageReaderBacksOff(t *testing.T) {
 	t.Parallel()
-	x := newCarrierTest(t)
+	x := newForwarderTest(t)
 	x.reread = nil
-	x.lead(1, true)
+	x.leaderChanged(1, true)
 	x.put(1, "a")
-	eventually(t, "it is tried again", func() bool { return x.figures().Rests > 2 })
+	eventually(t, "it is tried again", func() bool { return x.stats().Backoffs > 2 })
 	if n := x.logged("level=ERROR"); n != 1 || len(x.source.commands) > 0 {
 		t.Errorf("logged %d times, %d commands", n, len(x.source.commands))
 	}
 }
 
-// TestCarrierLosesThePartition while a batch is on its way: the turn ends, and the next
+// TestForwarderStopsWhenLeadershipIsLost while a batch is on its way: the turn ends, and the next
 // leader, here the same member, brings the same batch.
-func TestCarrierLosesThePartition(t *testing.T) {
+func TestForwarderStopsWhenLeadershipIsLost(t *testing.T) {
 	t.Parallel()
-	x := newCarrierTest(t)
-	x.lead(1, true)
+	x := newForwarderTest(t)
+	x.leaderChanged(1, true)
 	arrived := make(chan struct{})
 	x.roads.set(func(ctx context.Context, _ fsm.PartitionID, _ fsm.TransferMessages) (fsm.Result, error) {
 		close(arrived)
@@ -538,12 +538,12 @@ func TestCarrierLosesThePartition(t *testing.T) {
 	})
 	x.put(1, "a")
 	<-arrived
-	x.lead(1, false)
+	x.leaderChanged(1, false)
 	x.idle(t)
 	x.put(1, "b") // an effect that comes late
 	x.idle(t)
 	x.roads.set(nil)
-	x.lead(1, true)
+	x.leaderChanged(1, true)
 	x.ended(t, 1, 2)
 	var serials []uint64
 	for _, c := range x.roads.brought {
@@ -590,12 +590,12 @@ func (g *gate) pass(ctx context.Context, to fsm.PartitionID, c fsm.TransferMessa
 	return fsm.Result{Codes: make([]fsm.Code, len(c.Messages))}, ctx.Err()
 }
 
-// TestCarrierPlaces: a partition nobody leads does not take all places, and nobody has
+// TestForwarderBoundsConcurrentTasks: a partition nobody leads does not take all places, and nobody has
 // more than there are.
-func TestCarrierPlaces(t *testing.T) {
+func TestForwarderBoundsConcurrentTasks(t *testing.T) {
 	t.Parallel()
-	x := newCarrierTest(t)
-	const each = carriesMax
+	x := newForwarderTest(t)
+	const each = forwardTasksMax
 	for to := range 4 {
 		name := fmt.Sprintf("to-%d", to)
 		x.roads.names[name] = fsm.Entity{ID: fsm.EntityID(100 + to), Partition: fsm.PartitionID(10 + to)}
@@ -610,7 +610,7 @@ func TestCarrierPlaces(t *testing.T) {
 		}
 		return g.pass(ctx, to, c)
 	})
-	x.lead(1, true) // 512 sub-queues, of one partition: 64 places
+	x.leaderChanged(1, true) // 512 sub-queues, of one partition: 64 places
 	full := func(n int) func() bool {
 		return func() bool {
 			g.mu.Lock()
@@ -618,8 +618,8 @@ func TestCarrierPlaces(t *testing.T) {
 			return g.all == n
 		}
 	}
-	eventually(t, "the partition has taken its places", full(carriesSourceMax))
-	x.lead(1, false)
+	eventually(t, "the partition has taken its places", full(forwardTasksPerSourceMax))
+	x.leaderChanged(1, false)
 	x.idle(t)
 
 	// With only one dead destination there is a place for others.
@@ -630,8 +630,8 @@ func TestCarrierPlaces(t *testing.T) {
 		}
 	}
 	x.source.mu.Unlock()
-	x.lead(1, true)
-	eventually(t, "the dead destination has its places", full(carriesTowardsMax))
+	x.leaderChanged(1, true)
+	eventually(t, "the dead destination has its places", full(forwardTasksPerDestinationMax))
 	x.put(1, "past it")
 	x.ended(t, 1, 1)
 	close(g.open)
@@ -639,17 +639,17 @@ func TestCarrierPlaces(t *testing.T) {
 		x.ended(t, fsm.EntityID(1000+i), 1)
 	}
 	x.idle(t)
-	if g.top > carriesSourceMax || slices.ContainsFunc([]fsm.PartitionID{10, 11, 12, 13}, func(id fsm.PartitionID) bool { return g.most[id] > carriesTowardsMax }) {
+	if g.top > forwardTasksPerSourceMax || slices.ContainsFunc([]fsm.PartitionID{10, 11, 12, 13}, func(id fsm.PartitionID) bool { return g.most[id] > forwardTasksPerDestinationMax }) {
 		t.Errorf("at most %d at a time, %v by destination", g.top, g.most)
 	}
 }
 
-// TestCarrierIsFair: of twice as many sub-queues as there are places, all with much to
+// TestForwarderServesTasksInTurn: of twice as many sub-queues as there are places, all with much to
 // forward, one half has its turn, then the other.
-func TestCarrierIsFair(t *testing.T) {
+func TestForwarderServesTasksInTurn(t *testing.T) {
 	t.Parallel()
-	x := newCarrierTest(t)
-	const busy, rounds = 2 * carriesTowardsMax, 8
+	x := newForwarderTest(t)
+	const busy, rounds = 2 * forwardTasksPerDestinationMax, 8
 	for i := range busy {
 		x.source.boxes[fsm.Address{Entity: fsm.EntityID(1000 + i)}] = &fakeBox{wants: "there", ready: texts(rounds), most: 1}
 	}
@@ -667,13 +667,13 @@ func TestCarrierIsFair(t *testing.T) {
 		}
 		return fsm.Result{Codes: make([]fsm.Code, len(c.Messages))}, ctx.Err()
 	})
-	x.lead(1, true)
+	x.leaderChanged(1, true)
 	var before []fsm.EntityID
 	for round := range rounds {
 		eventually(t, "all places are taken", func() bool {
 			mu.Lock()
 			defer mu.Unlock()
-			return len(inside) == carriesTowardsMax
+			return len(inside) == forwardTasksPerDestinationMax
 		})
 		mu.Lock()
 		for _, entity := range inside {
@@ -688,16 +688,16 @@ func TestCarrierIsFair(t *testing.T) {
 	}
 }
 
-// TestCarrierRemembersTroubleWithinBounds.
-func TestCarrierRemembersTroubleWithinBounds(t *testing.T) {
+// TestForwarderBoundsRememberedFailures.
+func TestForwarderBoundsRememberedFailures(t *testing.T) {
 	t.Parallel()
-	x := newCarrierTest(t)
-	for i := range 3*troublesMax + 1 {
-		if !x.changed(&errand{source: fsm.Outbox{Partition: fsm.PartitionID(i)}}, fsm.EntityDisabled) {
+	x := newForwarderTest(t)
+	for i := range 3*failuresMax + 1 {
+		if !x.setFailure(&forwardTask{source: fsm.Outbox{Partition: fsm.PartitionID(i)}}, fsm.EntityDisabled) {
 			t.Fatal("trouble was not new")
 		}
 	}
-	if n := len(x.troubles); n > troublesMax {
+	if n := len(x.failures); n > failuresMax {
 		t.Errorf("%d are remembered", n)
 	}
 }

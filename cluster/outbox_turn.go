@@ -12,79 +12,81 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// nowhere is the destination of a batch whose setting names nothing that exists: an id
+// noDestination is the destination of a batch whose setting names nothing that exists: an id
 // that no catalog gives. Its messages are taken all the same, to be moved aside.
-const nowhere = fsm.EntityID(math.MaxUint64)
+const noDestination = fsm.EntityID(math.MaxUint64)
 
-// everywhere is the destination that the carrier names for what transactions send: each
+// perMessageDestination is the destination that the forwarder names for what transactions send: each
 // message there has one of its own, so any but the zero will do.
-func everywhere() fsm.Destination { return fsm.Destination{Partition: math.MaxUint32, Entity: nowhere} }
+func perMessageDestination() fsm.Destination {
+	return fsm.Destination{Partition: math.MaxUint32, Entity: noDestination}
+}
 
 // errSourceGone says that the catalog knows the source no more: its partition drops it, or
 // has, and what it held goes nowhere.
 var errSourceGone = errors.New("the entity that forwards is deleted")
 
-// turn ends the batch that has arrived, takes the next, and brings it to its destination:
+// step ends the batch that has arrived, takes the next, and brings it to its destination:
 // one entry in the log of the source, one in that of the destination. Whatever is
 // interrupted is done again from the start, by this leader or another: the source gives
 // the batch that is out until it is told its end, the destination takes its serial once.
-func (c *carrier) turn(ctx context.Context, e *errand) verdict {
-	group := c.ways.local(e.source.Partition)
+func (f *forwarder) step(ctx context.Context, task *forwardTask) stepResult {
+	group := f.transport.localReplica(task.source.Partition)
 	if group == nil {
-		return turnEnded
+		return stepLostLead
 	}
-	out, to, wants, there := lookAt(group, e.source.Address)
+	out, to, wants, there := readOutbox(group, task.source.Address)
 	if !there {
-		return turnOver
+		return stepDone
 	}
-	if c.reread == nil {
-		c.trouble(ctx, e, fsm.Internal, errors.New("this member cannot read messages: Config.Reread is not set"))
-		return turnRest
+	if f.reread == nil {
+		f.logFailure(ctx, task, fsm.Internal, errors.New("this member cannot read messages: Config.Reread is not set"))
+		return stepBackoff
 	}
-	heads, next := to, fsm.Destination{}
-	if !out || e.done != 0 {
+	toward, next := to, fsm.Destination{}
+	if !out || task.done != 0 {
 		var err error
-		next, err = c.destination(ctx, e, wants)
+		next, err = f.destination(ctx, task, wants)
 		switch {
 		case errors.Is(err, errSourceGone):
-			return turnOver
+			return stepDone
 		case err != nil:
-			return c.later(ctx, e, err)
+			return f.backOff(ctx, task, err)
 		}
-		heads = next
+		toward = next
 	}
-	if heads == (fsm.Destination{}) && e.done == 0 {
-		return turnOver // nothing is forwarded from here any more
+	if toward == (fsm.Destination{}) && task.done == 0 {
+		return stepDone // nothing is forwarded from here any more
 	}
-	if heads == everywhere() {
-		heads.Partition = 0 // not known yet
+	if toward == perMessageDestination() {
+		toward.Partition = 0 // not known yet
 	}
-	if !c.head(e, heads.Partition) {
-		return turnFull
+	if !f.setDestination(task, toward.Partition) {
+		return stepYield
 	}
-	batch, v := c.take(ctx, e, group, next)
-	if v != turnMore {
-		return v
+	batch, result := f.takeBatch(ctx, task, group, next)
+	if result != stepMore {
+		return result
 	}
-	if next == everywhere() && !c.head(e, batch.To.Partition) {
-		return turnFull
+	if next == perMessageDestination() && !f.setDestination(task, batch.To.Partition) {
+		return stepYield
 	}
-	codes, err := c.bring(ctx, e, &batch)
+	codes, err := f.transferBatch(ctx, task, &batch)
 	switch {
 	case errors.Is(err, errSourceGone):
-		return turnOver
+		return stepDone
 	case err != nil:
-		return c.later(ctx, e, err)
+		return f.backOff(ctx, task, err)
 	}
-	e.done, e.codes = batch.Serial, codes
-	c.count(ctx, e, len(batch.Deliveries), codes)
-	return turnMore
+	task.done, task.codes = batch.Serial, codes
+	f.countBatch(ctx, task, len(batch.Deliveries), codes)
+	return stepMore
 }
 
-// lookAt reads how a sub-queue stands, as of now and here.
-func lookAt(group replica, at fsm.Address) (out bool, to fsm.Destination, wants string, ok bool) {
+// readOutbox reads how a sub-queue stands, as of now and here.
+func readOutbox(group localGroup, at fsm.Address) (out bool, to fsm.Destination, wants string, ok bool) {
 	group.View(func(m partition.Machine) {
-		if machine, is := m.(outboxMachine); is {
+		if machine, is := m.(outboxSource); is {
 			out, to, wants, ok = machine.Outbox(at)
 		}
 	})
@@ -93,47 +95,47 @@ func lookAt(group replica, at fsm.Address) (out bool, to fsm.Destination, wants 
 
 // destination finds what the setting names. Our own catalog is asked first, which is up to
 // date but for moments; where the last batch found nobody its leader is.
-func (c *carrier) destination(ctx context.Context, e *errand, wants string) (fsm.Destination, error) {
+func (f *forwarder) destination(ctx context.Context, task *forwardTask, wants string) (fsm.Destination, error) {
 	switch {
-	case e.source.Address.Sub == fsm.TransferQueue:
-		return everywhere(), nil
+	case task.source.Address.Sub == fsm.TransferQueue:
+		return perMessageDestination(), nil
 	case wants == "":
 		return fsm.Destination{}, nil
 	}
-	c.mu.Lock()
-	newest := c.troubles[e.source] == fsm.EntityNotFound
-	c.mu.Unlock()
-	from, err := c.origin(ctx, e)
+	f.mu.Lock()
+	newest := f.failures[task.source] == fsm.EntityNotFound
+	f.mu.Unlock()
+	from, err := f.sourceEntity(ctx, task)
 	if err != nil {
 		return fsm.Destination{}, err
 	}
-	entity, err := c.roads.named(ctx, from.Namespace, wants, newest)
+	entity, err := f.deps.entityByName(ctx, from.Namespace, wants, newest)
 	switch {
 	case errors.Is(err, fsm.EntityNotFound):
-		return fsm.Destination{Partition: e.source.Partition, Entity: nowhere}, nil
+		return fsm.Destination{Partition: task.source.Partition, Entity: noDestination}, nil
 	case err != nil:
 		return fsm.Destination{}, fmt.Errorf("find %q: %w", wants, err)
 	}
 	return fsm.Destination{Partition: entity.Partition, Entity: entity.ID}, nil
 }
 
-// origin is what an errand's source is in the catalog: errSourceGone when it is not there.
-func (c *carrier) origin(ctx context.Context, e *errand) (fsm.Entity, error) {
-	source, err := c.roads.known(ctx, e.source.Address.Entity)
+// sourceEntity is what an task's source is in the catalog: errSourceGone when it is not there.
+func (f *forwarder) sourceEntity(ctx context.Context, task *forwardTask) (fsm.Entity, error) {
+	source, err := f.deps.entityByID(ctx, task.source.Address.Entity)
 	switch {
 	case errors.Is(err, fsm.EntityNotFound):
 		return source, errSourceGone
 	case err != nil:
-		return source, fmt.Errorf("find entity %d: %w", e.source.Address.Entity, err)
+		return source, fmt.Errorf("find entity %d: %w", task.source.Address.Entity, err)
 	}
 	return source, nil
 }
 
-// take ends the batch before and takes the next: turnMore brings the one that is out.
-func (c *carrier) take(ctx context.Context, e *errand, group replica, next fsm.Destination) (fsm.Result, verdict) {
+// takeBatch ends the batch before and takes the next: turnMore brings the one that is out.
+func (f *forwarder) takeBatch(ctx context.Context, task *forwardTask, group localGroup, next fsm.Destination) (fsm.Result, stepResult) {
 	command := fsm.ForwardMessages{
-		Address: e.source.Address, Done: e.done, Codes: e.codes,
-		To: next, Max: carryMessagesMax, MaxBytes: carryBytesMax,
+		Address: task.source.Address, Done: task.done, Codes: task.codes,
+		To: next, Max: forwardMessagesMax, MaxBytes: forwardBytesMax,
 	}
 	answers := make(chan partition.Answer, 1)
 	group.Submit(fsm.AppendCommand(nil, fsm.Header{}, command), func(answer partition.Answer) { answers <- answer })
@@ -141,44 +143,44 @@ func (c *carrier) take(ctx context.Context, e *errand, group replica, next fsm.D
 	select {
 	case answer = <-answers:
 	case <-ctx.Done():
-		return fsm.Result{}, turnEnded
+		return fsm.Result{}, stepLostLead
 	}
 	result := answer.Result
 	switch {
 	case answer.Outcome == partition.Refused && result.Code == fsm.OK:
-		return result, turnEnded // another leads
+		return result, stepLostLead // another leads
 	case answer.Outcome != partition.Done:
-		return result, turnRest // overloaded, or being deposed: the same again
+		return result, stepBackoff // overloaded, or being deposed: the same again
 	case result.Code == fsm.EntityNotFound:
-		return result, turnOver // deleted meanwhile
+		return result, stepDone // deleted meanwhile
 	case result.Code != fsm.OK:
-		e.done, e.codes = 0, nil // if that was wrong, it is not said again
-		return result, c.later(ctx, e, fmt.Errorf("take a batch: %w", result.Code))
+		task.done, task.codes = 0, nil // if that was wrong, it is not said again
+		return result, f.backOff(ctx, task, fmt.Errorf("take a batch: %w", result.Code))
 	}
-	e.done, e.codes = 0, nil
+	task.done, task.codes = 0, nil
 	if result.Serial == 0 {
-		return result, turnOver
+		return result, stepDone
 	}
-	return result, turnMore
+	return result, stepMore
 }
 
-// bring moves a batch to its destination and says what became of each message; nil is
+// transferBatch moves a batch to its destination and says what became of each message; nil is
 // that all have arrived. After an error nothing is known, and the batch stays out.
-func (c *carrier) bring(ctx context.Context, e *errand, batch *fsm.Result) ([]fsm.Code, error) {
+func (f *forwarder) transferBatch(ctx context.Context, task *forwardTask, batch *fsm.Result) ([]fsm.Code, error) {
 	codes := make([]fsm.Code, len(batch.Deliveries))
-	if batch.To.Entity == nowhere {
-		return fill(codes, fsm.EntityNotFound), nil
+	if batch.To.Entity == noDestination {
+		return fillCodes(codes, fsm.EntityNotFound), nil
 	}
-	command, entity, err := c.pack(ctx, e, batch, codes)
+	command, entity, err := f.encodeBatch(ctx, task, batch, codes)
 	if err != nil {
 		return nil, err
 	}
 	if n := len(command.Messages); n > 0 {
-		answers, err := c.deliver(ctx, batch.To, &entity, command)
+		answers, err := f.sendBatch(ctx, batch.To, &entity, command)
 		if err != nil {
 			return nil, err
 		}
-		spreadCodes(codes, answers)
+		mergeCodes(codes, answers)
 	}
 	if slices.ContainsFunc(codes, refused) {
 		return codes, nil
@@ -188,10 +190,10 @@ func (c *carrier) bring(ctx context.Context, e *errand, batch *fsm.Result) ([]fs
 
 func refused(code fsm.Code) bool { return code != fsm.OK }
 
-// passing says whether what a destination answered may be another answer later: nobody
+// mayPass says whether what a destination answered may be another answer later: nobody
 // leads there, or somebody else has brought the batch before us (Stale). Codes of later
 // releases are among them: waiting loses nothing.
-func passing(code fsm.Code) bool {
+func mayPass(code fsm.Code) bool {
 	final := []fsm.Code{
 		fsm.OK, fsm.EntityNotFound, fsm.EntityDisabled, fsm.InvalidArgument,
 		fsm.QuotaExceeded, fsm.MessageTooLarge, fsm.NotAllowed,
@@ -199,9 +201,9 @@ func passing(code fsm.Code) bool {
 	return !slices.Contains(final, code)
 }
 
-// spreadCodes writes the answers for the messages that were sent, in order, over those that
+// mergeCodes writes the answers for the messages that were sent, in order, over those that
 // have no code yet.
-func spreadCodes(codes, answers []fsm.Code) {
+func mergeCodes(codes, answers []fsm.Code) {
 	for i := range codes {
 		if codes[i] == fsm.OK {
 			codes[i], answers = answers[0], answers[1:]
@@ -209,49 +211,49 @@ func spreadCodes(codes, answers []fsm.Code) {
 	}
 }
 
-func fill(codes []fsm.Code, code fsm.Code) []fsm.Code {
+func fillCodes(codes []fsm.Code, code fsm.Code) []fsm.Code {
 	for i := range codes {
 		codes[i] = code
 	}
 	return codes
 }
 
-// pack makes the command that the destination gets, and says what that is. A message that
+// encodeBatch makes the command that the destination gets, and says what that is. A message that
 // cannot go gets its code and is left out, so that it does not hold up the others.
-func (c *carrier) pack(ctx context.Context, e *errand, batch *fsm.Result, codes []fsm.Code) (fsm.TransferMessages, fsm.Entity, error) {
+func (f *forwarder) encodeBatch(ctx context.Context, task *forwardTask, batch *fsm.Result, codes []fsm.Code) (fsm.TransferMessages, fsm.Entity, error) {
 	command := fsm.TransferMessages{
-		Entity: batch.To.Entity, Source: e.source, Serial: batch.Serial,
+		Entity: batch.To.Entity, Source: task.source, Serial: batch.Serial,
 		Messages: make([]fsm.Transferred, 0, len(batch.Deliveries)),
 	}
 	path := "" // of where dead letters come from
-	source, err := c.origin(ctx, e)
+	source, err := f.sourceEntity(ctx, task)
 	if err != nil {
 		return command, fsm.Entity{}, err
 	}
-	if e.source.Address.Sub == fsm.DeadLetterQueue {
+	if task.source.Address.Sub == fsm.DeadLetterQueue {
 		path = source.Name
 	}
-	shard, _ := source.ShardOf(e.source.Address.Entity)
-	entity, err := c.roads.known(ctx, batch.To.Entity)
+	shard, _ := source.ShardOf(task.source.Address.Entity)
+	entity, err := f.deps.entityByID(ctx, batch.To.Entity)
 	if err != nil && !errors.Is(err, fsm.EntityNotFound) { // it may have shards
 		return command, fsm.Entity{}, fmt.Errorf("look for entity %d: %w", batch.To.Entity, err)
 	}
 	// Only rules want the properties; a destination that is not known may have some.
-	bare := err == nil && entity.Kind == fsm.QueueEntity
+	withoutProperties := err == nil && entity.Kind == fsm.QueueEntity
 	for i := range batch.Deliveries {
-		message, err := c.readdress(&outside(shardBits(shard), batch.Deliveries[i:i+1])[0], path)
+		message, err := f.toTransferred(&toClientSequences(shardBits(shard), batch.Deliveries[i:i+1])[0], path)
 		if err != nil {
-			c.log.ErrorContext(ctx, "a message cannot be read to be forwarded", "entity_id", uint64(e.source.Address.Entity),
+			f.log.ErrorContext(ctx, "a message cannot be read to be forwarded", "entity_id", uint64(task.source.Address.Entity),
 				"sequence", uint64(batch.Deliveries[i].Lock.Sequence), "error", err)
 			codes[i] = fsm.Internal
 			continue
 		}
-		if bare {
+		if withoutProperties {
 			message.Properties = nil
 		}
-		alone := command
-		alone.Messages = []fsm.Transferred{message}
-		if code := fsm.Check(alone); code != fsm.OK {
+		single := command
+		single.Messages = []fsm.Transferred{message}
+		if code := fsm.Check(single); code != fsm.OK {
 			codes[i] = code
 			continue
 		}
@@ -260,9 +262,9 @@ func (c *carrier) pack(ctx context.Context, e *errand, batch *fsm.Result, codes 
 	return command, entity, nil
 }
 
-// readdress turns what the source gave out into what the destination takes.
-func (c *carrier) readdress(d *fsm.Delivery, path string) (fsm.Transferred, error) {
-	message, err := c.reread(d.Payload, d.Patches)
+// toTransferred turns what the source gave out into what the destination takes.
+func (f *forwarder) toTransferred(d *fsm.Delivery, path string) (fsm.Transferred, error) {
+	message, err := f.reread(d.Payload, d.Patches)
 	if err != nil {
 		return fsm.Transferred{}, err
 	}
@@ -291,79 +293,79 @@ func (c *carrier) readdress(d *fsm.Delivery, path string) (fsm.Transferred, erro
 	return moved, nil
 }
 
-// later logs why an errand rests, unless it is over because we lead no more.
-func (c *carrier) later(ctx context.Context, e *errand, err error) verdict {
+// backOff logs why an task rests, unless it is over because we lead no more.
+func (f *forwarder) backOff(ctx context.Context, task *forwardTask, err error) stepResult {
 	if ctx.Err() != nil {
-		return turnEnded
+		return stepLostLead
 	}
 	code := fsm.Internal
 	errors.As(err, &code)
-	c.trouble(ctx, e, code, err)
-	return turnRest
+	f.logFailure(ctx, task, code, err)
+	return stepBackoff
 }
 
-// trouble logs why a sub-queue is not forwarded, once until that changes.
-func (c *carrier) trouble(ctx context.Context, e *errand, code fsm.Code, err error) {
-	if c.changed(e, code) {
-		c.log.LogAttrs(ctx, level(code), "messages wait to be forwarded", c.describe(ctx, e, slog.Any("error", err))...)
+// logFailure logs why a sub-queue is not forwarded, once until that changes.
+func (f *forwarder) logFailure(ctx context.Context, task *forwardTask, code fsm.Code, err error) {
+	if f.setFailure(task, code) {
+		f.log.LogAttrs(ctx, logLevel(code), "messages wait to be forwarded", f.logAttrs(ctx, task, slog.Any("error", err))...)
 	}
 }
 
-// count keeps the figures, and logs, once until that changes, that messages are not taken
+// countBatch keeps the stats, and logs, once until that changes, that messages are not taken
 // where they are sent, or are again.
-func (c *carrier) count(ctx context.Context, e *errand, messages int, codes []fsm.Code) {
-	worst, aside := fsm.OK, 0
+func (f *forwarder) countBatch(ctx context.Context, task *forwardTask, messages int, codes []fsm.Code) {
+	worst, refusedCount := fsm.OK, 0
 	for _, code := range codes {
 		if refused(code) {
 			worst = code
-			aside++
+			refusedCount++
 		}
 	}
-	c.counts.batches.Add(1)
-	c.counts.messages.Add(uint64(messages - aside))
-	c.counts.refused.Add(uint64(aside))
-	if !c.changed(e, worst) {
+	f.counts.batches.Add(1)
+	f.counts.messages.Add(uint64(messages - refusedCount))
+	f.counts.refused.Add(uint64(refusedCount))
+	if !f.setFailure(task, worst) {
 		return
 	}
 	if worst == fsm.OK {
-		c.log.LogAttrs(ctx, slog.LevelInfo, "messages are forwarded again", c.describe(ctx, e)...)
+		f.log.LogAttrs(ctx, slog.LevelInfo, "messages are forwarded again", f.logAttrs(ctx, task)...)
 		return
 	}
-	c.log.LogAttrs(ctx, level(worst), "messages are not taken where they are forwarded to and go to the transfer dead-letter queue",
-		c.describe(ctx, e, slog.String("reason", worst.String()), slog.Int("messages", aside))...)
+	f.log.LogAttrs(ctx, logLevel(worst), "messages are not taken where they are forwarded to and go to the transfer dead-letter queue",
+		f.logAttrs(ctx, task, slog.String("reason", worst.String()), slog.Int("messages", refusedCount))...)
 }
 
-// level is that of an operator's mistake, or of ours.
-func level(code fsm.Code) slog.Level {
+// logLevel is that of an operator's mistake, or of ours.
+func logLevel(code fsm.Code) slog.Level {
 	if code == fsm.Internal {
 		return slog.LevelError
 	}
 	return slog.LevelWarn
 }
 
-// changed notes the state of a sub-queue and says whether it is another than before.
-func (c *carrier) changed(e *errand, code fsm.Code) bool {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	before := c.troubles[e.source]
+// setFailure notes the state of a sub-queue and says whether it is another than before.
+func (f *forwarder) setFailure(task *forwardTask, code fsm.Code) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	before := f.failures[task.source]
 	switch {
 	case code == fsm.OK:
-		delete(c.troubles, e.source)
-	case len(c.troubles) >= troublesMax && before == fsm.OK:
-		clear(c.troubles)
+		delete(f.failures, task.source)
+	case len(f.failures) >= failuresMax && before == fsm.OK:
+		clear(f.failures)
 		fallthrough
 	default:
-		c.troubles[e.source] = code
+		f.failures[task.source] = code
 	}
 	return code != before
 }
 
-// describe names the sub-queue of an errand for people.
-func (c *carrier) describe(ctx context.Context, e *errand, more ...slog.Attr) []slog.Attr {
-	attrs := []slog.Attr{slog.Uint64("partition", uint64(e.source.Partition)), slog.Uint64("entity_id", uint64(e.source.Address.Entity))}
-	if entity, err := c.roads.known(ctx, e.source.Address.Entity); err == nil {
+// logAttrs names the sub-queue of an task for people.
+func (f *forwarder) logAttrs(ctx context.Context, task *forwardTask, more ...slog.Attr) []slog.Attr {
+	attrs := []slog.Attr{slog.Uint64("partition", uint64(task.source.Partition)), slog.Uint64("entity_id", uint64(task.source.Address.Entity))}
+	if entity, err := f.deps.entityByID(ctx, task.source.Address.Entity); err == nil {
 		attrs = append(attrs, slog.String("entity", entity.Name))
-		if e.source.Address.Sub == fsm.DeadLetterQueue {
+		if task.source.Address.Sub == fsm.DeadLetterQueue {
 			attrs = append(attrs, slog.String("forward_to", entity.Settings.ForwardDeadLettersTo), slog.Bool("dead_letters", true))
 		} else {
 			attrs = append(attrs, slog.String("forward_to", entity.Settings.ForwardTo))
@@ -372,11 +374,11 @@ func (c *carrier) describe(ctx context.Context, e *errand, more ...slog.Attr) []
 	return append(attrs, more...)
 }
 
-// named finds an entity by name in our own catalog, or at the catalog's leader when it is
+// entityByName finds an entity by name in our own catalog, or at the catalog's leader when it is
 // not there or newest is set. Errors wrap EntityNotFound, ServerBusy or Timeout.
-func (r *Router) named(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (entity fsm.Entity, err error) {
+func (r *Router) entityByName(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (entity fsm.Entity, err error) {
 	found := false
-	if group := r.ways.local(fsm.CatalogPartition); group != nil && !newest {
+	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil && !newest {
 		group.View(func(m partition.Machine) { entity, found = catalogOf(m).Lookup(namespace, name) })
 	}
 	if !found {
@@ -385,10 +387,10 @@ func (r *Router) named(ctx context.Context, namespace fsm.NamespaceID, name stri
 	return entity, nil
 }
 
-// known finds an entity by id, likewise.
-func (r *Router) known(ctx context.Context, id fsm.EntityID) (entity fsm.Entity, err error) {
+// entityByID finds an entity by id, likewise.
+func (r *Router) entityByID(ctx context.Context, id fsm.EntityID) (entity fsm.Entity, err error) {
 	found := false
-	if group := r.ways.local(fsm.CatalogPartition); group != nil {
+	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) { entity, found = catalogOf(m).ByID(id) })
 	}
 	if !found {
@@ -403,7 +405,7 @@ func (r *Router) known(ctx context.Context, id fsm.EntityID) (entity fsm.Entity,
 func (r *Router) transfer(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error) {
 	result, err := r.command(ctx, to, command)
 	if errors.Is(err, fsm.EntityNotFound) {
-		_, err = r.putPart(ctx, command.Entity)
+		_, err = r.putShard(ctx, command.Entity)
 		if errors.Is(err, fsm.EntityNotFound) {
 			return result, nil
 		}

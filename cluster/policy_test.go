@@ -9,8 +9,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// TestFoundersAreSpreadOverZones: the first placement knows the zones, and then the catalog does.
-func TestFoundersAreSpreadOverZones(t *testing.T) {
+// TestBootstrapSpreadsOverZones: the first placement knows the zones, and then the catalog does.
+func TestBootstrapSpreadsOverZones(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 4, 6)
 	for i := range c.configs {
@@ -19,38 +19,38 @@ func TestFoundersAreSpreadOverZones(t *testing.T) {
 	}
 	c.startAll()
 	west := c.nodes[3].self
-	for _, part := range *c.nodes[0].placed.Load() {
+	for _, part := range *c.nodes[0].partitions.Load() {
 		if !placement.HoldsReplica(&part, west) || part.Last != 2 {
 			t.Errorf("partition %d lies in one zone: %v", part.ID, part.Replicas)
 		}
 	}
 	eventually(t, "the catalog knows the zones", func() bool {
 		for i, node := range c.nodes {
-			if c.nodes[0].memberOf(node.self).Zone != c.configs[i].Zone {
+			if c.nodes[0].memberRecord(node.self).Zone != c.configs[i].Zone {
 				return false
 			}
 		}
 		return true
 	})
 	// What an operator says counts until the member starts again.
-	moved := c.nodes[0].memberOf(west)
+	moved := c.nodes[0].memberRecord(west)
 	moved.Zone = "north"
-	if err := insist(t, func() error { return c.nodes[1].Router().SetMember(t.Context(), moved) }); err != nil {
+	if err := retryUntilLed(t, func() error { return c.nodes[1].Router().SetMember(t.Context(), moved) }); err != nil {
 		t.Fatal(err)
 	}
-	c.looks(5)
-	if zone := c.nodes[1].memberOf(west).Zone; zone != "north" {
+	c.awaitReconciles(5)
+	if zone := c.nodes[1].memberRecord(west).Zone; zone != "north" {
 		t.Fatalf("the zone is %q", zone)
 	}
 	c.stop(3)
 	c.start(3)
 	c.ready()
-	eventually(t, "the catalog knows the zone of the configuration", func() bool { return c.nodes[0].memberOf(west).Zone == "west" })
+	eventually(t, "the catalog knows the zone of the configuration", func() bool { return c.nodes[0].memberRecord(west).Zone == "west" })
 }
 
-// TestNewMembersGetTheirShare: a fourth and a fifth member join under load and are given
+// TestRebalanceFillsNewMembers: a fourth and a fifth member join under load and are given
 // replicas by nobody but the cluster.
-func TestNewMembersGetTheirShare(t *testing.T) {
+func TestRebalanceFillsNewMembers(t *testing.T) {
 	t.Parallel()
 	c := newGrowingClusterOf(t, 3, 5, 8, func(config *Config) { config.Rebalance = true })
 	at := createQueue(t, c.nodes[0], "orders")
@@ -59,7 +59,7 @@ func TestNewMembersGetTheirShare(t *testing.T) {
 		fresh := c.startMore(i)
 		share := 8*3/(i+1) - 1 // one less is no reason to move anything
 		eventually(t, "the new member has its share", func() bool {
-			placed := *c.nodes[0].placed.Load()
+			placed := *c.nodes[0].partitions.Load()
 			return placement.ReplicaCounts(placed)[fresh] >= share && !slices.ContainsFunc(placed, func(p fsm.Partition) bool { return p.Target != nil })
 		})
 	}
@@ -67,9 +67,9 @@ func TestNewMembersGetTheirShare(t *testing.T) {
 	c.clean(c.settled())
 }
 
-// age has every member that is gone be so for longer. What depends on that has not to be waited for
+// setDeadSince has every member that is gone be so for longer. What depends on that has not to be waited for
 // then, nor can it happen before a test wants it because a busy member was held for dead.
-func (c *testCluster) age(longer time.Duration) {
+func (c *testCluster) setDeadSince(longer time.Duration) {
 	for _, node := range c.nodes {
 		if node == nil {
 			continue
@@ -94,9 +94,9 @@ func newGrowingClusterOf(t *testing.T, founders, members, partitions int, change
 	return c
 }
 
-// TestDeadMemberIsMadeUpFor: what it held is held by others; when it comes back it holds
+// TestDeadMemberIsReplaced: what it held is held by others; when it comes back it holds
 // nothing of that any more, and gets its share again.
-func TestDeadMemberIsMadeUpFor(t *testing.T) {
+func TestDeadMemberIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := newGrowingClusterOf(t, 4, 4, 4, func(config *Config) { config.Rebalance, config.ReplaceAfter = true, time.Hour })
 	at := createQueue(t, c.nodes[0], "orders")
@@ -108,11 +108,11 @@ func TestDeadMemberIsMadeUpFor(t *testing.T) {
 	c.kill(dead)
 	node := c.any()
 	eventually(t, "others hold what it held", func() bool {
-		c.age(time.Hour)
-		placed := *node.placed.Load()
+		c.setDeadSince(time.Hour)
+		placed := *node.partitions.Load()
 		return placement.ReplicaCounts(placed)[id] == 0 && !slices.ContainsFunc(placed, func(p fsm.Partition) bool { return len(p.Replicas) != 3 || p.Target != nil })
 	})
-	if node.memberOf(id).Removed {
+	if node.memberRecord(id).Removed {
 		t.Fatal("it was removed for good")
 	}
 	if counts := countMessages(t, node, at); counts.Active != 50 {
@@ -122,7 +122,7 @@ func TestDeadMemberIsMadeUpFor(t *testing.T) {
 	c.start(dead)
 	c.ready()
 	eventually(t, "it has its share again", func() bool {
-		return placement.ReplicaCounts(*node.placed.Load())[id] >= 2 // of 3: one less is no reason to move anything
+		return placement.ReplicaCounts(*node.partitions.Load())[id] >= 2 // of 3: one less is no reason to move anything
 	})
 	c.clean(c.settled())
 	if counts := countMessages(t, c.nodes[dead], at); counts.Active != 50 {
@@ -130,13 +130,13 @@ func TestDeadMemberIsMadeUpFor(t *testing.T) {
 	}
 }
 
-// TestOutageMovesNothing: two of five members are away, and nothing is copied; nor when one of
+// TestOutageStartsNoMoves: two of five members are away, and nothing is copied; nor when one of
 // three is, whom nobody can make up for.
-func TestOutageMovesNothing(t *testing.T) {
+func TestOutageStartsNoMoves(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct{ members, down int }{{5, 2}, {3, 1}} {
 		c := newGrowingClusterOf(t, x.members, x.members, 4, func(config *Config) { config.Rebalance, config.ReplaceAfter = true, time.Hour })
-		before := slices.Clone(*c.nodes[x.members-1].placed.Load())
+		before := slices.Clone(*c.nodes[x.members-1].partitions.Load())
 		for i := range x.down {
 			c.nodes[i].gossip.Abort() // both become silent at the same time
 		}
@@ -147,17 +147,17 @@ func TestOutageMovesNothing(t *testing.T) {
 		for _, node := range c.nodes[x.down:] {
 			eventually(t, "they are gone", func() bool { return len(node.gossip.Alive()) == x.members-x.down })
 		}
-		c.age(2 * time.Hour)
-		c.looks(20)
-		if !slices.EqualFunc(before, *node.placed.Load(), samePlace) {
-			t.Errorf("%d of %d away: %v became %v", x.down, x.members, before, *node.placed.Load())
+		c.setDeadSince(2 * time.Hour)
+		c.awaitReconciles(20)
+		if !slices.EqualFunc(before, *node.partitions.Load(), samePlacement) {
+			t.Errorf("%d of %d away: %v became %v", x.down, x.members, before, *node.partitions.Load())
 		}
 	}
 }
 
-// TestVoteIsMadeUpFor: while one of three that vote in the catalog is away for long two more get a
+// TestLostCatalogVoteIsReplaced: while one of three that vote in the catalog is away for long two more get a
 // vote, so that the catalog stands the loss of another.
-func TestVoteIsMadeUpFor(t *testing.T) {
+func TestLostCatalogVoteIsReplaced(t *testing.T) {
 	t.Parallel()
 	c := newGrowingClusterOf(t, 3, 5, 1, func(config *Config) { config.ReplaceAfter = time.Hour })
 	c.startMore(3)
@@ -169,11 +169,11 @@ func TestVoteIsMadeUpFor(t *testing.T) {
 		}
 		return len(status.Voters)
 	}
-	c.looks(20)
+	c.awaitReconciles(20)
 	eventually(t, "three vote while all are here", func() bool { return voters() == 3 })
 	c.kill(0)
 	eventually(t, "five vote", func() bool {
-		c.age(time.Hour)
+		c.setDeadSince(time.Hour)
 		return voters() == 5
 	})
 	c.kill(1)
@@ -183,6 +183,6 @@ func TestVoteIsMadeUpFor(t *testing.T) {
 	c.start(0)
 	c.start(1)
 	c.ready()
-	c.looks(10)
+	c.awaitReconciles(10)
 	eventually(t, "five vote when all are back", func() bool { return voters() == 5 })
 }

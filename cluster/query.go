@@ -25,23 +25,23 @@ type queryKind byte
 // The queries. Their arguments and answers are JSON, except for the messages of a
 // peek: nothing here is asked per message.
 const (
-	queryHello    queryKind = 1  // bootstrap: who are you, do you hold data
-	queryPledge   queryKind = 2  // bootstrap: promise to found with these members
-	queryStatusOf queryKind = 3  // of one replica
-	queryLookup   queryKind = 4  // an entity, at the catalog's leader
-	queryList     queryKind = 5  // entities, at the catalog's leader
-	queryCounts   queryKind = 6  // of entities, at their partition's leader
-	queryPeek     queryKind = 7  // messages, at their partition's leader
-	queryLoad     queryKind = 8  // entities of each partition, at the catalog's leader
-	queryRules    queryKind = 9  // of a subscription, at its partition's leader
-	queryState    queryKind = 10 // of a session, at its partition's leader
-	querySessions queryKind = 11 // of an entity, at its partition's leader
+	queryHello        queryKind = 1  // bootstrap: who are you, do you hold data
+	queryPledge       queryKind = 2  // bootstrap: promise to found with these members
+	queryStatusOf     queryKind = 3  // of one replica
+	queryLookup       queryKind = 4  // an entity, at the catalog's leader
+	queryList         queryKind = 5  // entities, at the catalog's leader
+	queryCounts       queryKind = 6  // of entities, at their partition's leader
+	queryPeek         queryKind = 7  // messages, at their partition's leader
+	queryLoad         queryKind = 8  // entities of each partition, at the catalog's leader
+	queryRules        queryKind = 9  // of a subscription, at its partition's leader
+	querySessionState queryKind = 10 // of a session, at its partition's leader
+	querySessions     queryKind = 11 // of an entity, at its partition's leader
 
 	queryNamespace  queryKind = 12 // one, at the catalog's leader
 	queryNamespaces queryKind = 13 // a list, at the catalog's leader
 
-	queryPlacement queryKind = 14 // of partitions and members, at the catalog's leader
-	queryDepart    queryKind = 15 // whether a replica is out, at its partition's leader
+	queryPlacement      queryKind = 14 // of partitions and members, at the catalog's leader
+	queryReplicaRemoved queryKind = 15 // whether a replica is out, at its partition's leader
 
 	queryDigest queryKind = 16 // of a replica's state at an index
 	queryVerify queryKind = 17 // of all replicas, at their partition's leader
@@ -165,39 +165,39 @@ type (
 	}
 )
 
-// desk answers queries from this member's replicas.
-type desk struct {
-	local func(fsm.PartitionID) replica
-	name  func(fsm.PartitionID) string // of the replica, in raft; nil in tests
+// queryHandler answers queries from this member's replicas.
+type queryHandler struct {
+	local       func(fsm.PartitionID) localGroup
+	replicaName func(fsm.PartitionID) string // of the replica, in raft; nil in tests
 }
 
 // answer answers one query that concerns replicas.
-func (d desk) answer(ctx context.Context, kind queryKind, arguments []byte) queryReply {
+func (d queryHandler) answer(ctx context.Context, kind queryKind, arguments []byte) queryReply {
 	switch kind {
 	case queryStatusOf:
-		return ask(arguments, func(q statusQuery) (statusReply, error) { return d.status(q.Partition) })
+		return answerTyped(arguments, func(q statusQuery) (statusReply, error) { return d.status(q.Partition) })
 	case queryLookup:
-		return ask(arguments, func(q lookupQuery) (fsm.Entity, error) { return d.lookup(ctx, q) })
+		return answerTyped(arguments, func(q lookupQuery) (fsm.Entity, error) { return d.lookup(ctx, q) })
 	case queryList:
-		return ask(arguments, func(q listQuery) ([]fsm.Entity, error) { return d.list(ctx, q) })
+		return answerTyped(arguments, func(q listQuery) ([]fsm.Entity, error) { return d.list(ctx, q) })
 	case queryCounts:
-		return ask(arguments, func(q countsQuery) ([]fsm.Counts, error) { return d.counts(ctx, q) })
+		return answerTyped(arguments, func(q countsQuery) ([]fsm.Counts, error) { return d.counts(ctx, q) })
 	case queryRules:
-		return ask(arguments, func(q rulesQuery) ([]fsm.Rule, error) { return d.rules(ctx, q) })
-	case queryState:
-		return ask(arguments, func(q stateQuery) (stateReply, error) { return d.state(ctx, q) })
+		return answerTyped(arguments, func(q rulesQuery) ([]fsm.Rule, error) { return d.rules(ctx, q) })
+	case querySessionState:
+		return answerTyped(arguments, func(q sessionStateQuery) (sessionStateReply, error) { return d.sessionState(ctx, q) })
 	case querySessions:
-		return ask(arguments, func(q sessionsQuery) ([]fsm.Session, error) { return d.sessions(ctx, q) })
+		return answerTyped(arguments, func(q sessionsQuery) ([]fsm.Session, error) { return d.sessions(ctx, q) })
 	case queryPurgeable:
-		return ask(arguments, func(q purgeableQuery) (purgeableReply, error) { return d.purgeable(ctx, q) })
+		return answerTyped(arguments, func(q purgeableQuery) (purgeableReply, error) { return d.purgeable(ctx, q) })
 	case queryNamespace:
-		return ask(arguments, func(q namespaceQuery) (fsm.Namespace, error) { return d.namespace(ctx, q) })
+		return answerTyped(arguments, func(q namespaceQuery) (fsm.Namespace, error) { return d.namespace(ctx, q) })
 	case queryNamespaces:
-		return ask(arguments, func(q namespacesQuery) ([]fsm.Namespace, error) { return d.namespaces(ctx, q) })
+		return answerTyped(arguments, func(q namespacesQuery) ([]fsm.Namespace, error) { return d.namespaces(ctx, q) })
 	case queryPlacement:
-		return ask(arguments, func(q placementQuery) (placementReply, error) { return d.placement(ctx, q) })
+		return answerTyped(arguments, func(q placementQuery) (placementReply, error) { return d.readPlacement(ctx, q) })
 	case queryLoad:
-		return ask(arguments, func(struct{}) ([]int, error) { return d.load(ctx) })
+		return answerTyped(arguments, func(struct{}) ([]int, error) { return d.partitionLoad(ctx) })
 	case queryPeek:
 		var q peekQuery
 		if json.Unmarshal(arguments, &q) != nil {
@@ -208,13 +208,13 @@ func (d desk) answer(ctx context.Context, kind queryKind, arguments []byte) quer
 			return replyWith(nil, err)
 		}
 		return queryReply{status: queryOK, body: fsm.AppendResult(nil, fsm.Result{Deliveries: deliveries})}
-	case queryHello, queryPledge, queryDepart, queryDigest, queryVerify, queryCheckpoints: // the node's, not the desk's
+	case queryHello, queryPledge, queryReplicaRemoved, queryDigest, queryVerify, queryCheckpoints: // the node's, not the desk's
 	}
 	return queryReply{status: queryFailed, code: fsm.NotImplemented}
 }
 
-// ask decodes the arguments, asks, and encodes the answer.
-func ask[Q, R any](arguments []byte, answer func(Q) (R, error)) queryReply {
+// answerTyped decodes the arguments, asks, and encodes the answer.
+func answerTyped[Q, R any](arguments []byte, answer func(Q) (R, error)) queryReply {
 	var q Q
 	if json.Unmarshal(arguments, &q) != nil {
 		return queryReply{status: queryFailed, code: fsm.InvalidArgument}
@@ -223,22 +223,22 @@ func ask[Q, R any](arguments []byte, answer func(Q) (R, error)) queryReply {
 }
 
 // status reads a replica as it stands, leader or not.
-func (d desk) status(id fsm.PartitionID) (statusReply, error) {
+func (d queryHandler) status(id fsm.PartitionID) (statusReply, error) {
 	group := d.local(id)
 	if group == nil {
 		return statusReply{}, fsm.EntityNotFound
 	}
 	s := group.Status()
 	reply := statusReply{
-		Leads: s.Leads, Leader: s.Leader, Term: s.Term, Applied: s.Applied, Halted: s.Halted != nil,
+		Leads: s.IsLeader, Leader: s.Leader, Term: s.Term, Applied: s.Applied, Halted: s.Halted != nil,
 		Commit: s.Commit, Live: s.LiveBytes, Removed: s.Removed, Voters: s.Voters, Nonvoters: s.Nonvoters,
 	}
-	reply.HandingOver = s.HandingOver
-	if catalog := d.local(fsm.CatalogPartition); s.Leads && catalog != nil {
+	reply.HandingOver = s.Transferring
+	if catalog := d.local(fsm.CatalogPartition); s.IsLeader && catalog != nil {
 		reply.Catalog = catalog.Status().Applied
 	}
-	if d.name != nil {
-		reply.Replica = d.name(id)
+	if d.replicaName != nil {
+		reply.Replica = d.replicaName(id)
 	}
 	group.View(func(m partition.Machine) {
 		if queues := queuesOf(m); queues != nil {
@@ -252,7 +252,7 @@ func (d desk) status(id fsm.PartitionID) (statusReply, error) {
 }
 
 // read looks at a machine at its leader.
-func (d desk) read(ctx context.Context, id fsm.PartitionID, look func(partition.Machine)) error {
+func (d queryHandler) read(ctx context.Context, id fsm.PartitionID, look func(partition.Machine)) error {
 	group := d.local(id)
 	if group == nil {
 		return errNotLeader
@@ -260,7 +260,7 @@ func (d desk) read(ctx context.Context, id fsm.PartitionID, look func(partition.
 	return group.Read(ctx, look)
 }
 
-func (d desk) lookup(ctx context.Context, q lookupQuery) (entity fsm.Entity, err error) {
+func (d queryHandler) lookup(ctx context.Context, q lookupQuery) (entity fsm.Entity, err error) {
 	found := false
 	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
 		if q.Name != "" {
@@ -275,19 +275,19 @@ func (d desk) lookup(ctx context.Context, q lookupQuery) (entity fsm.Entity, err
 	return entity, err
 }
 
-func (d desk) list(ctx context.Context, q listQuery) (entities []fsm.Entity, err error) {
+func (d queryHandler) list(ctx context.Context, q listQuery) (entities []fsm.Entity, err error) {
 	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
 		entities = catalogOf(m).List(q.Namespace, q.Kind, q.Topic, q.After, clamp(q.Max, 0, listMax))
 	})
 	return entities, err
 }
 
-func (d desk) load(ctx context.Context) (load []int, err error) {
+func (d queryHandler) partitionLoad(ctx context.Context) (load []int, err error) {
 	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) { load = catalogOf(m).PartitionLoad() })
 	return load, err
 }
 
-func (d desk) counts(ctx context.Context, q countsQuery) ([]fsm.Counts, error) {
+func (d queryHandler) counts(ctx context.Context, q countsQuery) ([]fsm.Counts, error) {
 	if len(q.Entities) > countsMax || q.Partition == fsm.CatalogPartition {
 		return nil, fsm.InvalidArgument
 	}
@@ -300,7 +300,7 @@ func (d desk) counts(ctx context.Context, q countsQuery) ([]fsm.Counts, error) {
 	return counts, err
 }
 
-func (d desk) rules(ctx context.Context, q rulesQuery) (rules []fsm.Rule, err error) {
+func (d queryHandler) rules(ctx context.Context, q rulesQuery) (rules []fsm.Rule, err error) {
 	if q.Partition == fsm.CatalogPartition {
 		return nil, fsm.InvalidArgument
 	}
@@ -316,7 +316,7 @@ func (d desk) rules(ctx context.Context, q rulesQuery) (rules []fsm.Rule, err er
 
 // peek reads messages at the leader. Bodies are read after the machine has been left,
 // so a slow disk holds up nobody else.
-func (d desk) peek(ctx context.Context, q peekQuery) ([]fsm.Delivery, error) {
+func (d queryHandler) peek(ctx context.Context, q peekQuery) ([]fsm.Delivery, error) {
 	if q.Partition == fsm.CatalogPartition {
 		return nil, fsm.InvalidArgument
 	}

@@ -18,7 +18,7 @@ const (
 // Schedule stores messages, of which some or all carry an EnqueueAt, all or none. done
 // gets one number per message, in order; 0 for a duplicate that was dropped.
 // CancelScheduled takes these numbers. The rules of Send hold.
-func (r *Router) Schedule(at fsm.Place, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
+func (r *Router) Schedule(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
 	n := len(messages)
 	r.sendMessages(at, messages, func(result fsm.Result) {
 		if result.Code != fsm.OK {
@@ -38,7 +38,7 @@ func (r *Router) Schedule(at fsm.Place, messages []fsm.Message, done func(fsm.Co
 
 // CancelScheduled removes messages whose time has not come (1 to 4096), all of them or
 // none: MessageNotFound when one is not waiting to be enqueued.
-func (r *Router) CancelScheduled(at fsm.Place, sequences []fsm.SequenceNumber, done func(fsm.Code)) {
+func (r *Router) CancelScheduled(at fsm.EntityRef, sequences []fsm.SequenceNumber, done func(fsm.Code)) {
 	if at.Sub != fsm.MainQueue {
 		done(fsm.MessageNotFound) // nothing is scheduled there
 		return
@@ -48,13 +48,13 @@ func (r *Router) CancelScheduled(at fsm.Place, sequences []fsm.SequenceNumber, d
 		return
 	}
 	command := fsm.CancelScheduled{Entity: at.ID, Sequences: sequences}
-	r.line(at.Partition).submit(command, func(result fsm.Result) { done(result.Code) })
+	r.client(at.Partition).submit(command, func(result fsm.Result) { done(result.Code) })
 }
 
 // Purge removes ready messages that were enqueued before a moment (0: whenever), oldest
 // first, at most max (1 to 4000; more is cut). done gets how many went; none says that
 // there are no more, fewer than max does not: what had expired is not counted.
-func (r *Router) Purge(at fsm.Place, before fsm.Instant, max int, done func(fsm.Code, int)) {
+func (r *Router) Purge(at fsm.EntityRef, before fsm.Instant, max int, done func(fsm.Code, int)) {
 	if max < 1 {
 		done(fsm.InvalidArgument, 0)
 		return
@@ -64,27 +64,27 @@ func (r *Router) Purge(at fsm.Place, before fsm.Instant, max int, done func(fsm.
 		return
 	}
 	command := fsm.PurgeMessages{Address: at.Address(), Before: before, Max: uint32(min(max, purgeMessagesMax))}
-	r.line(at.Partition).submit(command, func(result fsm.Result) { done(result.Code, int(result.Count)) })
+	r.client(at.Partition).submit(command, func(result fsm.Result) { done(result.Code, int(result.Count)) })
 }
 
 // PurgeEntity is Purge for an operator, by name; the zero before means whenever. After
 // ServerBusy nothing was removed; after Timeout it may have been, and may be asked again.
-func (r Space) PurgeEntity(ctx context.Context, name string, sub fsm.SubQueue, before time.Time, most int) (int, error) {
-	entity, err := r.holder(ctx, name)
+func (r NamespaceView) PurgeEntity(ctx context.Context, name string, sub fsm.SubQueue, before time.Time, most int) (int, error) {
+	entity, err := r.messageHolder(ctx, name)
 	if err != nil {
 		return 0, fmt.Errorf("purge %q: %w", name, err)
 	}
-	var moment fsm.Instant
+	var beforeInstant fsm.Instant
 	if !before.IsZero() {
 		// From the first moment of 1970 on, so that an earlier one does not mean "all".
-		moment = fsm.Instant(max(1, before.UnixMilli()))
+		beforeInstant = fsm.Instant(max(1, before.UnixMilli()))
 	}
 	type purged struct {
 		code fsm.Code
 		n    int
 	}
 	done := make(chan purged, 1)
-	r.Purge(fsm.Place{Entity: entity, Sub: sub}, moment, most, func(code fsm.Code, n int) { done <- purged{code, n} })
+	r.Purge(fsm.EntityRef{Entity: entity, Sub: sub}, beforeInstant, most, func(code fsm.Code, n int) { done <- purged{code, n} })
 	select {
 	case p := <-done:
 		if p.code != fsm.OK {
@@ -99,22 +99,22 @@ func (r Space) PurgeEntity(ctx context.Context, name string, sub fsm.SubQueue, b
 // RedriveEntity brings dead letters (1 to 1000, by number) back to their main queue and
 // says how many: numbers that are not ready dead letters are left out. Errors wrap
 // EntityNotFound, InvalidArgument, ServerBusy or Timeout; asking again does no harm.
-func (r Space) RedriveEntity(ctx context.Context, name string, sequences []fsm.SequenceNumber) (int, error) {
+func (r NamespaceView) RedriveEntity(ctx context.Context, name string, sequences []fsm.SequenceNumber) (int, error) {
 	if len(sequences) < 1 || len(sequences) > redriveMessagesMax {
 		return 0, fmt.Errorf("redrive %q: %w: 1 to %d numbers at a time, not %d", name, fsm.InvalidArgument, redriveMessagesMax, len(sequences))
 	}
-	entity, err := r.holder(ctx, name)
+	entity, err := r.messageHolder(ctx, name)
 	if err != nil {
 		return 0, fmt.Errorf("redrive %q: %w", name, err)
 	}
-	count, err := r.redrive(ctx, fsm.Place{Entity: entity}, sequences)
+	count, err := r.redrive(ctx, fsm.EntityRef{Entity: entity}, sequences)
 	if err != nil {
 		return count, fmt.Errorf("redrive %q: %w", name, err)
 	}
 	return count, nil
 }
 
-func (r *Router) redrive(ctx context.Context, at fsm.Place, sequences []fsm.SequenceNumber) (int, error) {
+func (r *Router) redrive(ctx context.Context, at fsm.EntityRef, sequences []fsm.SequenceNumber) (int, error) {
 	if len(at.Shards) > 0 {
 		return r.redriveShards(ctx, at, sequences)
 	}
@@ -122,9 +122,9 @@ func (r *Router) redrive(ctx context.Context, at fsm.Place, sequences []fsm.Sequ
 	return int(result.Count), err
 }
 
-// holder finds a queue or subscription by name.
-func (r Space) holder(ctx context.Context, name string) (fsm.Entity, error) {
-	entity, err := r.lookup(ctx, lookupQuery{Namespace: r.namespace, Name: name})
+// messageHolder finds a queue or subscription by name.
+func (r NamespaceView) messageHolder(ctx context.Context, name string) (fsm.Entity, error) {
+	entity, err := r.lookup(ctx, lookupQuery{Namespace: r.id, Name: name})
 	if err == nil && entity.Kind == fsm.TopicEntity {
 		err = fmt.Errorf("%w: a topic holds no messages for receivers, its subscriptions do", fsm.NotAllowed)
 	}

@@ -43,7 +43,7 @@ func (c *testCluster) pass(clock *testClock, d time.Duration) {
 		if node == nil {
 			continue
 		}
-		for _, part := range *node.placed.Load() {
+		for _, part := range *node.partitions.Load() {
 			_, err := node.router.command(c.t.Context(), part.ID, fsm.Touch{Entity: 1 << 40})
 			if !errors.Is(err, fsm.EntityNotFound) {
 				c.t.Fatalf("wake partition %d: %v", part.ID, err)
@@ -53,7 +53,7 @@ func (c *testCluster) pass(clock *testClock, d time.Duration) {
 	}
 }
 
-func (c *testCluster) create(name string, change func(*fsm.EntitySettings)) fsm.Place {
+func (c *testCluster) create(name string, change func(*fsm.EntitySettings)) fsm.EntityRef {
 	c.t.Helper()
 	settings := testSettings
 	change(&settings)
@@ -61,7 +61,7 @@ func (c *testCluster) create(name string, change func(*fsm.EntitySettings)) fsm.
 	if err != nil {
 		c.t.Fatalf("create queue: %v", err)
 	}
-	return fsm.Place{Entity: entity}
+	return fsm.EntityRef{Entity: entity}
 }
 
 // other is a living member that does not lead the partition.
@@ -77,13 +77,13 @@ func (c *testCluster) other(id fsm.PartitionID) *Node {
 	return nil
 }
 
-func sendCode(node *Node, at fsm.Place, messages ...fsm.Message) fsm.Code {
+func sendCode(node *Node, at fsm.EntityRef, messages ...fsm.Message) fsm.Code {
 	done := make(chan fsm.Code, 1)
 	node.Router().Send(at, messages, func(code fsm.Code) { done <- code })
 	return <-done
 }
 
-func scheduleMessages(t *testing.T, node *Node, at fsm.Place, messages ...fsm.Message) []fsm.SequenceNumber {
+func scheduleMessages(t *testing.T, node *Node, at fsm.EntityRef, messages ...fsm.Message) []fsm.SequenceNumber {
 	t.Helper()
 	type answer struct {
 		code    fsm.Code
@@ -98,14 +98,14 @@ func scheduleMessages(t *testing.T, node *Node, at fsm.Place, messages ...fsm.Me
 	return got.numbers
 }
 
-func cancelScheduled(node *Node, at fsm.Place, numbers ...fsm.SequenceNumber) fsm.Code {
+func cancelScheduled(node *Node, at fsm.EntityRef, numbers ...fsm.SequenceNumber) fsm.Code {
 	done := make(chan fsm.Code, 1)
 	node.Router().CancelScheduled(at, numbers, func(code fsm.Code) { done <- code })
 	return <-done
 }
 
 // receive takes everything that is ready for good, in order.
-func receive(t *testing.T, node *Node, at fsm.Place) []string {
+func receive(t *testing.T, node *Node, at fsm.EntityRef) []string {
 	t.Helper()
 	receiver := node.Router().Receiver(at, true)
 	defer receiver.Close()
@@ -128,7 +128,7 @@ func receive(t *testing.T, node *Node, at fsm.Place) []string {
 }
 
 // ready is how many messages a place has that nobody holds.
-func ready(t *testing.T, node *Node, at fsm.Place) uint64 {
+func ready(t *testing.T, node *Node, at fsm.EntityRef) uint64 {
 	t.Helper()
 	switch counts := countMessages(t, node, at); at.Sub {
 	case fsm.MainQueue:
@@ -166,7 +166,7 @@ func TestScheduleAndCancelOverALeaderChange(t *testing.T) {
 	if code := cancelScheduled(one, at, 1, 2); code != fsm.MessageNotFound {
 		t.Fatalf("cancel one that is cancelled: %v", code)
 	}
-	if code := cancelScheduled(one, fsm.Place{Entity: at.Entity, Sub: fsm.DeadLetterQueue}, 1); code != fsm.MessageNotFound {
+	if code := cancelScheduled(one, fsm.EntityRef{Entity: at.Entity, Sub: fsm.DeadLetterQueue}, 1); code != fsm.MessageNotFound {
 		t.Fatalf("cancel in the dead-letter queue: %v", code)
 	}
 	if counts := countMessages(t, two, at); counts.Scheduled != 2 || counts.Active != 0 {
@@ -216,7 +216,7 @@ func TestScheduledMessageWakesAReceiver(t *testing.T) {
 }
 
 // gone is true when no member knows an entity any more, by name, by id, or in its partition.
-func (c *testCluster) gone(at fsm.Place) bool {
+func (c *testCluster) gone(at fsm.EntityRef) bool {
 	for _, node := range c.nodes {
 		if node == nil {
 			continue
@@ -229,9 +229,9 @@ func (c *testCluster) gone(at fsm.Place) bool {
 			return false
 		}
 		clean := false
-		node.local(at.Partition).View(func(m partition.Machine) {
+		node.localReplica(at.Partition).View(func(m partition.Machine) {
 			_, there := queuesOf(m).Settings(at.ID)
-			clean = !there && len(queuesOf(m).Gone()) == 0
+			clean = !there && len(queuesOf(m).Tombstones()) == 0
 		})
 		if !clean {
 			return false
@@ -286,14 +286,14 @@ func TestIdleQueueDeletesItself(t *testing.T) {
 
 // A queue deletes itself, and its leader dies before anybody could tell the catalog:
 // the next leader finds the tombstone.
-func TestNextLeaderBuriesAnIdleQueue(t *testing.T) {
+func TestNextLeaderRemovesAnIdleQueue(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
 	at := c.create("idle", func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 5 * 60_000 })
 	leader := c.leader(at.Partition)
 	survivor := c.nodes[(leader+1)%3]
-	c.nodes[leader].placed.Store(nil) // it looks after no partitions any more
+	c.nodes[leader].partitions.Store(nil) // it looks after no partitions any more
 	clock.ahead.Add(int64(6 * time.Minute))
 	// The send finds the queue gone, in the same entry, and must not bring it back.
 	if code := sendCode(survivor, at, fsm.Message{Payload: []byte("late")}); code != fsm.EntityNotFound {
@@ -335,8 +335,8 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	waiting, polling := node.Router().Receiver(received, false), node.Router().Receiver(polled, false)
 	defer waiting.Close()
 	defer polling.Close()
-	waits := make(chan locked, 1)
-	waiting.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { waits <- locked{code, d} })
+	waits := make(chan lockedMessages, 1)
+	waiting.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { waits <- lockedMessages{code, d} })
 	settings := testSettings
 	settings.AutoDeleteOnIdle = 5 * 60_000
 	for _, name := range []string{"peeked", "received", "polled", "left"} {
@@ -346,8 +346,8 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	}
 	known := func() bool { // so that the reports do not depend on how fast the catalog is
 		found := true
-		node.local(fsm.CatalogPartition).View(func(m partition.Machine) {
-			for _, at := range []fsm.Place{peeked, received, polled} {
+		node.localReplica(fsm.CatalogPartition).View(func(m partition.Machine) {
+			for _, at := range []fsm.EntityRef{peeked, received, polled} {
 				entity, _ := catalogOf(m).ByID(at.ID)
 				found = found && entity.Settings.AutoDeleteOnIdle == settings.AutoDeleteOnIdle
 			}
@@ -355,11 +355,11 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 		return found
 	}
 	eventually(t, "the settings are known", known)
-	touched := func(at fsm.Place) bool {
-		node.router.touches.mu.Lock()
-		defer node.router.touches.mu.Unlock()
-		last, ok := node.router.touches.last[at.ID]
-		return ok && clock.now().Sub(last) < touchEvery
+	touched := func(at fsm.EntityRef) bool {
+		node.router.activity.mu.Lock()
+		defer node.router.activity.mu.Unlock()
+		last, ok := node.router.activity.last[at.ID]
+		return ok && clock.now().Sub(last) < activityReportEvery
 	}
 	for range 4 {
 		clock.ahead.Add(int64(2 * time.Minute))
@@ -370,7 +370,7 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 			t.Fatalf("poll: %v", got.code)
 		}
 		eventually(t, "the receivers are reported", func() bool { return touched(received) && touched(polled) })
-		node.router.line(peeked.Partition).idle(t)
+		node.router.client(peeked.Partition).idle(t)
 		c.pass(clock, 0)
 	}
 	eventually(t, "the queue that nobody uses is gone", func() bool { return c.gone(left) })
@@ -384,34 +384,34 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 }
 
 // idle waits until everything that was submitted has been answered.
-func (l *line) idle(t *testing.T) {
+func (p *partitionClient) idle(t *testing.T) {
 	t.Helper()
 	eventually(t, "nothing is on its way", func() bool {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		return l.low == l.next
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		return p.low == p.next
 	})
 }
 
 // Reports are paced per entity, and what is remembered of entities is bounded.
-func TestTouchesArePacedAndBounded(t *testing.T) {
+func TestActivityReportsAreLimitedAndBounded(t *testing.T) {
 	t.Parallel()
-	var touches touches
+	var touches activityLimiter
 	now := time.Now()
-	if !touches.due(1, now) || touches.due(1, now.Add(touchEvery-1)) || !touches.due(1, now.Add(touchEvery)) {
+	if !touches.due(1, now) || touches.due(1, now.Add(activityReportEvery-1)) || !touches.due(1, now.Add(activityReportEvery)) {
 		t.Error("not once per interval")
 	}
-	for id := range fsm.EntityID(touchesMax + 10) {
+	for id := range fsm.EntityID(activityEntitiesMax + 10) {
 		touches.due(id, now)
 	}
-	if n := len(touches.last); n > touchesMax {
+	if n := len(touches.last); n > activityEntitiesMax {
 		t.Errorf("%d are remembered", n)
 	}
-	l := newLine(1, 1, "m", nil, testTiming(), testLogger())
-	for i := range touchesMax + 10 {
-		l.stir(&Receiver{at: fsm.Place{Entity: fsm.Entity{ID: fsm.EntityID(i)}}}, now)
+	client := newPartitionClient(1, 1, "m", nil, testTiming(), testLogger())
+	for i := range activityEntitiesMax + 10 {
+		client.markTouched(&Receiver{at: fsm.EntityRef{Entity: fsm.Entity{ID: fsm.EntityID(i)}}}, now)
 	}
-	if n := len(l.takeStirred()); n != touchesMax {
+	if n := len(client.takeTouched()); n != activityEntitiesMax {
 		t.Errorf("%d wait for the next tick", n)
 	}
 }
@@ -421,7 +421,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 	c, clock := newTimedCluster(t, 3, 2)
 	c.startAll()
 	at := c.create("orders", func(*fsm.EntitySettings) {})
-	dead := fsm.Place{Entity: at.Entity, Sub: fsm.DeadLetterQueue}
+	dead := fsm.EntityRef{Entity: at.Entity, Sub: fsm.DeadLetterQueue}
 	node := c.other(at.Partition)
 	for i := range 6 {
 		sendMessage(t, node, at, fmt.Sprint("m", i))
@@ -444,7 +444,7 @@ func TestPurgeAndRedrive(t *testing.T) {
 		t.Fatal(diff)
 	}
 	back := lockMessages(receiver, 1, waitMax)
-	if len(back.deliveries) != 1 || back.deliveries[0].Lock.Sequence != 1 || back.deliveries[0].Attempts != 0 {
+	if len(back.deliveries) != 1 || back.deliveries[0].Lock.Sequence != 1 || back.deliveries[0].FailedDeliveries != 0 {
 		t.Fatalf("came back as %+v", back)
 	}
 	// The locked one stays, and those that were sent later too.
@@ -555,7 +555,7 @@ func TestLocksSurviveUpdates(t *testing.T) {
 
 // Who waits at a queue hears of its status at once, and everything goes on when it is
 // active again.
-func TestStatus(t *testing.T) {
+func TestStatusReportsMembersAndPartitions(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
@@ -578,13 +578,13 @@ func TestStatus(t *testing.T) {
 		{fsm.ReceiveDisabled, fsm.OK, fsm.EntityDisabled},
 		{fsm.Active, fsm.OK, fsm.OK},
 	} {
-		var waiting []chan locked
+		var waiting []chan lockedMessages
 		for range 3 {
 			receiver := node.Router().Receiver(at, false)
 			defer receiver.Close()
 			lockMessages(receiver, 1, 0) // the first Lock of a lane never stands in line
-			answer := make(chan locked, 1)
-			receiver.Lock(1, 1000, waitMax, func(code fsm.Code, d []fsm.Delivery) { answer <- locked{code, d} })
+			answer := make(chan lockedMessages, 1)
+			receiver.Lock(1, 1000, waitMax, func(code fsm.Code, d []fsm.Delivery) { answer <- lockedMessages{code, d} })
 			waiting = append(waiting, answer)
 		}
 		set(step.status)
@@ -615,7 +615,7 @@ func TestStatus(t *testing.T) {
 	}
 }
 
-func await(t *testing.T, answer chan locked) locked {
+func await(t *testing.T, answer chan lockedMessages) lockedMessages {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
@@ -624,7 +624,7 @@ func await(t *testing.T, answer chan locked) locked {
 		return got
 	case <-ctx.Done():
 		t.Fatal("no answer in", waitMax)
-		return locked{}
+		return lockedMessages{}
 	}
 }
 
@@ -634,13 +634,13 @@ func TestWaitingReceiversHearOfDeletion(t *testing.T) {
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "orders")
-	var waiting []chan locked
+	var waiting []chan lockedMessages
 	for _, node := range c.nodes {
 		receiver := node.Router().Receiver(at, false)
 		defer receiver.Close()
 		lockMessages(receiver, 1, 0)
-		answer := make(chan locked, 1)
-		receiver.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { answer <- locked{code, d} })
+		answer := make(chan lockedMessages, 1)
+		receiver.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { answer <- lockedMessages{code, d} })
 		waiting = append(waiting, answer)
 	}
 	if err := c.nodes[1].Router().In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.QueueEntity, "orders"); err != nil {
@@ -654,7 +654,7 @@ func TestWaitingReceiversHearOfDeletion(t *testing.T) {
 }
 
 // A full queue refuses until something has gone.
-func TestQuota(t *testing.T) {
+func TestQuotaRefusesSends(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()

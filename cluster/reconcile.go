@@ -17,9 +17,9 @@ import (
 
 const (
 	// caughtUpMax is how many entries a replica may be behind to be handed a leadership.
-	caughtUpMax = 64
+	caughtUpLagMax = 64
 	// stepMax bounds one step of the reconciler.
-	stepMax = 5 * time.Second
+	stepTimeout = 5 * time.Second
 )
 
 // reconcileLoop compares, for the groups that this member leads, what is with what is
@@ -33,16 +33,16 @@ func (n *Node) reconcileLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-		case <-n.wake:
+		case <-n.reconcileNow:
 		}
-		if group := (*n.groups.Load())[fsm.CatalogPartition]; group != nil && group.Status().Leads {
+		if group := (*n.groups.Load())[fsm.CatalogPartition]; group != nil && group.Status().IsLeader {
 			n.reconcileCatalog(ctx, group)
 		} else {
-			n.rest()
+			n.resetPolicy()
 		}
-		n.introduce(ctx)
+		n.recordSelf(ctx)
 		n.askIfRemoved(ctx)
-		if placed := n.placed.Load(); placed != nil {
+		if placed := n.partitions.Load(); placed != nil {
 			n.reconcileGroups(ctx, *placed)
 		}
 	}
@@ -53,45 +53,45 @@ func (n *Node) reconcileCatalog(ctx context.Context, group *partition.Group) {
 	founded := false
 	group.View(func(m partition.Machine) { founded = catalogOf(m).ClusterID() != "" })
 	if !founded {
-		n.found(ctx, group)
+		n.bootstrapCluster(ctx, group)
 		return
 	}
-	n.adopt(ctx, group)
-	n.elect(ctx, group)
-	n.raise(ctx, group)
-	n.govern(group)
-	n.router.sweep(ctx, group)
+	n.addNewMembers(ctx, group)
+	n.reconcileCatalogVoters(ctx, group)
+	n.raiseLevel(ctx, group)
+	n.runPolicy(group)
+	n.router.deleteDropped(ctx, group)
 }
 
-// found names the cluster, draws its key and places the partitions, once: the machine
+// bootstrapCluster names the cluster, draws its key and places the partitions, once: the machine
 // refuses a second founding.
-func (n *Node) found(ctx context.Context, group *partition.Group) {
-	ctx, cancel := context.WithTimeout(ctx, stepMax)
+func (n *Node) bootstrapCluster(ctx context.Context, group *partition.Group) {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	var members []fsm.MemberID
 	for _, voter := range group.Status().Voters {
 		members = append(members, voter.Member) // have promised
 	}
 	for _, member := range n.gossip.Alive() { // whom gossip shows may be anybody
-		if !slices.Contains(members, member) && n.says(ctx, member) == nil {
+		if !slices.Contains(members, member) && n.confirmMembership(ctx, member) == nil {
 			members = append(members, member)
 		}
 	}
 	command := fsm.FoundCluster{
 		ClusterID:  rand.Text(),
-		Partitions: placement.Compute(placement.Spec{Candidates: n.founderCandidates(members), Partitions: n.config.Partitions, Replication: n.config.Replication, Rebalance: true}),
+		Partitions: placement.Compute(placement.Spec{Candidates: n.bootstrapCandidates(members), Partitions: n.config.Partitions, Replication: n.config.Replication, Rebalance: true}),
 	}
-	_, _ = rand.Read(command.SealKey[:]) // never fails
+	_, _ = rand.Read(command.TokenKey[:]) // never fails
 	_, err := n.router.command(ctx, fsm.CatalogPartition, command)
 	if err != nil && !errors.Is(err, fsm.EntityExists) {
 		n.log.WarnContext(ctx, "found the cluster", "error", err)
-		notify.WakeUp(n.wake)
+		notify.WakeUp(n.reconcileNow)
 	}
 }
 
-// founderCandidates candidates those that found, in the zones that they say they stand in: the catalog
+// bootstrapCandidates candidates those that found, in the zones that they say they stand in: the catalog
 // knows nobody yet.
-func (n *Node) founderCandidates(members []fsm.MemberID) []placement.Candidate {
+func (n *Node) bootstrapCandidates(members []fsm.MemberID) []placement.Candidate {
 	candidates := placement.Uniform(members)
 	for i := range candidates {
 		m, _ := n.gossip.Lookup(candidates[i].ID)
@@ -100,16 +100,16 @@ func (n *Node) founderCandidates(members []fsm.MemberID) []placement.Candidate {
 	return candidates
 }
 
-// adopt takes members that have joined into the catalog's group, without a vote: every
+// addNewMembers takes members that have joined into the catalog's group, without a vote: every
 // member holds the catalog, so every member can resolve names by itself.
-func (n *Node) adopt(ctx context.Context, group *partition.Group) {
+func (n *Node) addNewMembers(ctx context.Context, group *partition.Group) {
 	status := group.Status()
 	for _, m := range n.gossip.All() {
 		isThis := func(v partition.Voter) bool { return v.Member == m.Member }
-		if !m.Alive || n.memberOf(m.Member).Removed || slices.ContainsFunc(status.Voters, isThis) || slices.ContainsFunc(status.Nonvoters, isThis) {
+		if !m.Alive || n.memberRecord(m.Member).Removed || slices.ContainsFunc(status.Voters, isThis) || slices.ContainsFunc(status.Nonvoters, isThis) {
 			continue
 		}
-		if err := n.adoptOne(ctx, group, m.Member); err != nil {
+		if err := n.addMember(ctx, group, m.Member); err != nil {
 			n.log.WarnContext(ctx, "take a member in", "peer", m.Member, "error", err)
 			continue
 		}
@@ -117,32 +117,32 @@ func (n *Node) adopt(ctx context.Context, group *partition.Group) {
 	}
 }
 
-func (n *Node) adoptOne(ctx context.Context, group *partition.Group, member fsm.MemberID) error {
-	ctx, cancel := context.WithTimeout(ctx, stepMax)
+func (n *Node) addMember(ctx context.Context, group *partition.Group, member fsm.MemberID) error {
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	if err := n.says(ctx, member); err != nil {
+	if err := n.confirmMembership(ctx, member); err != nil {
 		return err
 	}
-	return group.AddNonvoter(ctx, replicaID(member, catalogNumber), member)
+	return group.AddNonvoter(ctx, replicaID(member, catalogReplicaNumber), member)
 }
 
-// says asks the member itself whether it is one of ours: gossip may be about a process that
+// confirmMembership asks the member itself whether it is one of ours: gossip may be about a process that
 // is no more, or lag, or come from somebody who has no certificate.
-func (n *Node) says(ctx context.Context, member fsm.MemberID) error {
-	hello, err := n.greet(ctx, member)
+func (n *Node) confirmMembership(ctx context.Context, member fsm.MemberID) error {
+	hello, err := n.askHello(ctx, member)
 	switch {
 	case err != nil:
 		return err
-	case hello.Knows < n.Level():
-		return fmt.Errorf("member %s: its binary knows level %d and the cluster needs %d", member, hello.Knows, n.Level())
+	case hello.ReadableLevel < n.FeatureLevel():
+		return fmt.Errorf("member %s: its binary knows level %d and the cluster needs %d", member, hello.ReadableLevel, n.FeatureLevel())
 	case hello.Member != member, hello.Cluster != "" && hello.Cluster != n.clusterID():
 		return peer.RefusedError{Reply: peer.ForeignCluster}
 	}
 	return nil
 }
 
-// greet asks a member about itself.
-func (n *Node) greet(ctx context.Context, member fsm.MemberID) (hello helloReply, err error) {
+// askHello asks a member about itself.
+func (n *Node) askHello(ctx context.Context, member fsm.MemberID) (hello helloReply, err error) {
 	reply, err := n.ask(ctx, member, queryHello, []byte("{}"))
 	if err == nil {
 		err = reply.decode(&hello)
@@ -160,66 +160,66 @@ func (n *Node) reconcileGroups(ctx context.Context, placed []fsm.Partition) {
 			continue
 		}
 		status := group.Status()
-		if !status.Leads {
+		if !status.IsLeader {
 			continue
 		}
 		if !part.Formed {
 			n.reportFormed(ctx, part.ID)
 		}
-		n.bury(ctx, group)
-		n.moves(part, group)
-		n.prefer(ctx, part, group)
+		n.removeIdleEntities(ctx, group)
+		n.startMove(part, group)
+		n.transferToPreferred(ctx, part, group)
 	}
 }
 
 // reportFormed records that the group has a leader: from now on nobody forms it again,
 // and a replica that comes up empty waits to be filled.
 func (n *Node) reportFormed(ctx context.Context, id fsm.PartitionID) {
-	ctx, cancel := context.WithTimeout(ctx, stepMax)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	if _, err := n.router.command(ctx, fsm.CatalogPartition, fsm.PartitionFormed{Partition: id}); err != nil {
 		n.log.DebugContext(ctx, "report a formed partition", "partition", id, "error", err)
 	}
 }
 
-// prefer hands a leadership to the partition's preferred leader, once that is alive,
+// transferToPreferred hands a leadership to the partition's preferred leader, once that is alive,
 // has been so for a while, and has caught up; while the partition moves that is the one
 // of the target. A drained member hands it to whoever can take it. A leader tries once in
 // its term (partition.ErrTransferSpent), and this loop hands over one group at a time.
-func (n *Node) prefer(ctx context.Context, part *fsm.Partition, group *partition.Group) {
+func (n *Node) transferToPreferred(ctx context.Context, part *fsm.Partition, group *partition.Group) {
 	wanted := part.Replicas[0]
 	if part.Target != nil {
 		wanted = part.Target[0]
 	}
-	drained := n.memberOf(n.self).Drained
-	if drained && (wanted.Member == n.self || !n.takesLeaders(wanted.Member)) {
-		err := n.handOn(ctx, part, group)
-		if err != nil && !errors.Is(err, partition.ErrTransferSpent) && !errors.Is(err, errNobodyTakesOver) {
+	drained := n.memberRecord(n.self).Drained
+	if drained && (wanted.Member == n.self || !n.acceptsLeaders(wanted.Member)) {
+		err := n.transferToHolder(ctx, part, group)
+		if err != nil && !errors.Is(err, partition.ErrTransferUsed) && !errors.Is(err, errNoSuccessor) {
 			n.log.InfoContext(ctx, "hand a leadership on", "partition", part.ID, "error", err)
 		}
 		return
 	}
 	isThis := func(v partition.Voter) bool { return v.Replica == replicaID(wanted.Member, wanted.Number) }
-	if wanted.Member == n.self || !n.takesLeaders(wanted.Member) || !slices.ContainsFunc(group.Status().Voters, isThis) {
+	if wanted.Member == n.self || !n.acceptsLeaders(wanted.Member) || !slices.ContainsFunc(group.Status().Voters, isThis) {
 		return
 	}
 	// A member that comes and goes is not trusted with leaderships at once. When we are
 	// young ourselves the cluster is just starting, and they are better spread at once.
 	m, ok := n.gossip.Lookup(wanted.Member)
-	settled := drained || time.Since(m.Since) >= n.config.Timing.Settle || time.Since(n.opened) < n.config.Timing.Settle
-	if !ok || !settled || !n.caughtUp(ctx, wanted.Member, part.ID, group) {
+	isSettled := drained || time.Since(m.Since) >= n.config.Timing.Settle || time.Since(n.openedAt) < n.config.Timing.Settle
+	if !ok || !isSettled || !n.isCaughtUp(ctx, wanted.Member, part.ID, group) {
 		return
 	}
-	if !n.takesLeaders(wanted.Member) {
+	if !n.acceptsLeaders(wanted.Member) {
 		return // drained while it was asked
 	}
-	ctx, cancel := context.WithTimeout(ctx, stepMax)
+	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
 	err := group.Transfer(ctx, wanted.Member)
 	switch {
 	case err == nil:
 		n.log.InfoContext(ctx, "leadership handed to the preferred member", "partition", part.ID, "peer", wanted.Member)
-	case errors.Is(err, partition.ErrTransferSpent):
+	case errors.Is(err, partition.ErrTransferUsed):
 	default:
 		n.log.InfoContext(ctx, "hand leadership to the preferred member", "partition", part.ID, "peer", wanted.Member, "error", err)
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// restoreLeadMax is for the restored catalog to get its only replica as its leader.
-const restoreLeadMax = 30 * time.Second
+// restoreLeaderTimeout is for the restored catalog to get its only replica as its leader.
+const restoreLeaderTimeout = 30 * time.Second
 
 // RestoreConfig says what is restored and where.
 type RestoreConfig struct {
@@ -65,33 +65,33 @@ func restore(ctx context.Context, config *RestoreConfig) (err error) {
 	if err != nil {
 		return err
 	}
-	x := &restoring{config: config, folder: &folder{
-		dir: config.Dir, lock: lock, id: identity{Version: folderVersion, Member: drawMemberID()},
+	x := &restoreRun{config: config, dataDir: &dataDir{
+		dir: config.Dir, lock: lock, identity: identity{Version: identityVersion, Member: newMemberID()},
 	}}
-	defer func() { err = errors.Join(err, x.folder.close()) }()
-	if x.store, err = partition.OpenLog(x.folder.logPath(), config.Logger); err != nil {
+	defer func() { err = errors.Join(err, x.dataDir.close()) }()
+	if x.raftLog, err = partition.OpenLog(x.dataDir.logPath(), config.Logger); err != nil {
 		return err
 	}
-	failed := x.all(ctx)
-	if err := errors.Join(failed, x.store.Close()); err != nil {
+	failed := x.restoreAll(ctx)
+	if err := errors.Join(failed, x.raftLog.Close()); err != nil {
 		return err
 	}
-	return x.folder.save()
+	return x.dataDir.save()
 }
 
-// restoring is one run of Restore.
-type restoring struct {
-	config *RestoreConfig
-	folder *folder
-	store  *partition.Log
+// restoreRun is one run of Restore.
+type restoreRun struct {
+	config  *RestoreConfig
+	dataDir *dataDir
+	raftLog *partition.Log
 }
 
-func (x *restoring) all(ctx context.Context) error {
-	info, err := x.one(ctx, fsm.CatalogPartition, catalogNumber)
+func (x *restoreRun) restoreAll(ctx context.Context) error {
+	info, err := x.restoreOne(ctx, fsm.CatalogPartition, catalogReplicaNumber)
 	if err != nil {
 		return err
 	}
-	placed, err := x.settle(ctx)
+	placed, err := x.rewriteCatalog(ctx)
 	if err != nil {
 		return fmt.Errorf("settle the catalog: %w", err)
 	}
@@ -100,35 +100,35 @@ func (x *restoring) all(ctx context.Context) error {
 			return fmt.Errorf("the catalog of the backup has no partition %d", id)
 		}
 	}
-	x.tell(info, len(placed)+1)
+	x.reportProgress(info, len(placed)+1)
 	for i := range placed {
 		id, number := placed[i].ID, placed[i].Replicas[0].Number
 		if only := x.config.Only; len(only) > 0 && !slices.Contains(only, id) {
-			info, err = partition.BackupInfo{Partition: id}, x.empty(ctx, id, number)
+			info, err = partition.BackupInfo{Partition: id}, x.createEmpty(ctx, id, number)
 		} else {
-			info, err = x.one(ctx, id, number)
+			info, err = x.restoreOne(ctx, id, number)
 		}
 		if err != nil {
 			return err
 		}
-		x.tell(info, len(placed)+1)
+		x.reportProgress(info, len(placed)+1)
 	}
 	return nil
 }
 
-func (x *restoring) tell(info partition.BackupInfo, of int) {
+func (x *restoreRun) reportProgress(info partition.BackupInfo, of int) {
 	if x.config.Restored != nil {
 		x.config.Restored(info, of)
 	}
 }
 
-// group is how the only replica of a partition is opened here.
-func (x *restoring) group(id fsm.PartitionID, number uint32) partition.Config {
-	self := x.folder.id.Member
+// groupConfig is how the only replica of a partition is opened here.
+func (x *restoreRun) groupConfig(id fsm.PartitionID, number uint32) partition.Config {
+	self := x.dataDir.identity.Member
 	name := replicaID(self, number)
 	return partition.Config{
-		ID: id, Replica: name, Member: self, Dir: x.folder.replicaPath(id, number),
-		Log: x.store, Machine: newMachine(id), Bootstrap: []partition.Voter{{Replica: name, Member: self}},
+		ID: id, Replica: name, Member: self, Dir: x.dataDir.replicaPath(id, number),
+		Log: x.raftLog, Machine: newMachine(id), Bootstrap: []partition.Voter{{Replica: name, Member: self}},
 		Dial: func(context.Context, fsm.MemberID, fsm.PartitionID) (net.Conn, error) {
 			return nil, errors.New("nobody else is there")
 		},
@@ -136,53 +136,53 @@ func (x *restoring) group(id fsm.PartitionID, number uint32) partition.Config {
 	}
 }
 
-// one restores a partition. A backup of another one is refused.
-func (x *restoring) one(ctx context.Context, id fsm.PartitionID, number uint32) (info partition.BackupInfo, err error) {
+// restoreOne restores a partition. A backup of another one is refused.
+func (x *restoreRun) restoreOne(ctx context.Context, id fsm.PartitionID, number uint32) (info partition.BackupInfo, err error) {
 	file, err := x.config.Backup(id)
 	if err != nil {
 		return info, fmt.Errorf("backup of partition %d: %w", id, err)
 	}
 	defer func() { err = errors.Join(err, file.Close()) }()
-	info, err = partition.RestoreFrom(ctx, x.group(id, number), file)
+	info, err = partition.RestoreFrom(ctx, x.groupConfig(id, number), file)
 	if err == nil && info.Partition != id {
 		err = fmt.Errorf("the backup given for partition %d is of partition %d", id, info.Partition)
 	}
 	return info, err
 }
 
-// empty founds a partition that has nothing. Its entities the router makes when they are used.
-func (x *restoring) empty(ctx context.Context, id fsm.PartitionID, number uint32) error {
-	group, err := partition.Open(ctx, x.group(id, number))
+// createEmpty founds a partition that has nothing. Its entities the router makes when they are used.
+func (x *restoreRun) createEmpty(ctx context.Context, id fsm.PartitionID, number uint32) error {
+	group, err := partition.Open(ctx, x.groupConfig(id, number))
 	if err != nil {
 		return err
 	}
-	return errors.Join(awaitLeads(ctx, group), group.Close(context.WithoutCancel(ctx)))
+	return errors.Join(awaitLeadership(ctx, group), group.Close(context.WithoutCancel(ctx)))
 }
 
-// settle makes the restored catalog say what is true here: every partition lies on this
+// rewriteCatalog makes the restored catalog say what is true here: every partition lies on this
 // member, as its only replica, and nobody else is a member any more. What it says, the
 // replicas that are restored next make true, before anybody can read it.
-func (x *restoring) settle(ctx context.Context) (placed []fsm.Partition, err error) {
-	group, err := partition.Open(ctx, x.group(fsm.CatalogPartition, catalogNumber))
+func (x *restoreRun) rewriteCatalog(ctx context.Context) (placed []fsm.Partition, err error) {
+	group, err := partition.Open(ctx, x.groupConfig(fsm.CatalogPartition, catalogReplicaNumber))
 	if err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, group.Close(context.WithoutCancel(ctx))) }()
-	if err := awaitLeads(ctx, group); err != nil {
+	if err := awaitLeadership(ctx, group); err != nil {
 		return nil, err
 	}
 	var members []fsm.Member
 	look := func() {
 		group.View(func(m partition.Machine) {
 			placed, members = catalogOf(m).Partitions(), catalogOf(m).Members()
-			x.folder.id.Cluster = catalogOf(m).ClusterID()
+			x.dataDir.identity.Cluster = catalogOf(m).ClusterID()
 		})
 	}
 	look()
-	if x.folder.id.Cluster == "" {
+	if x.dataDir.identity.Cluster == "" {
 		return nil, errors.New("the catalog of the backup belongs to no cluster")
 	}
-	self := x.folder.id.Member
+	self := x.dataDir.identity.Member
 	for i := range placed {
 		id := placed[i].ID
 		if !placed[i].Formed {
@@ -215,12 +215,12 @@ func (x *restoring) settle(ctx context.Context) (placed []fsm.Partition, err err
 	return placed, nil
 }
 
-// awaitLeads waits until the only replica of a group leads it.
-func awaitLeads(ctx context.Context, group *partition.Group) error {
-	ctx, cancel := context.WithTimeout(ctx, restoreLeadMax)
+// awaitLeadership waits until the only replica of a group leads it.
+func awaitLeadership(ctx context.Context, group *partition.Group) error {
+	ctx, cancel := context.WithTimeout(ctx, restoreLeaderTimeout)
 	defer cancel()
-	for !group.Status().Leads {
-		if wait(ctx, readyLook); ctx.Err() != nil {
+	for !group.Status().IsLeader {
+		if sleep(ctx, readyPollInterval); ctx.Err() != nil {
 			return fmt.Errorf("wait for a leader: %w", ctx.Err())
 		}
 	}

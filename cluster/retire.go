@@ -16,14 +16,14 @@ import (
 )
 
 const (
-	departWaitMax = 5 * time.Second  // for the question whether a replica is out
-	emptyWaitMax  = 30 * time.Second // for a removed member to remove what it held
+	retireQueryTimeout = 5 * time.Second  // for the question whether a replica is out
+	retireTimeout      = 30 * time.Second // for a removed member to remove what it held
 )
 
 // retire closes the replicas of this member that are none any more and removes their files.
 // It runs beside everything else, once at a time, and is repeated until nothing is left.
 func (n *Node) retire(placed []fsm.Partition) {
-	if len(n.retired(placed)) == 0 {
+	if len(n.retiredReplicas(placed)) == 0 {
 		return
 	}
 	n.mu.Lock()
@@ -38,7 +38,7 @@ func (n *Node) retire(placed []fsm.Partition) {
 		n.retiring = false
 		n.mu.Unlock()
 	}
-	if !n.start(func(ctx context.Context) {
+	if !n.startTask(func(ctx context.Context) {
 		defer ended()
 		n.retireAll(ctx, placed)
 	}) {
@@ -47,7 +47,7 @@ func (n *Node) retire(placed []fsm.Partition) {
 }
 
 func (n *Node) retireAll(ctx context.Context, placed []fsm.Partition) {
-	for _, r := range n.retired(placed) {
+	for _, r := range n.retiredReplicas(placed) {
 		if ctx.Err() != nil {
 			return
 		}
@@ -57,25 +57,25 @@ func (n *Node) retireAll(ctx context.Context, placed []fsm.Partition) {
 	}
 }
 
-// ownReplica is one folder of ours.
-type ownReplica struct {
+// localReplica is one folder of ours.
+type localReplica struct {
 	id     fsm.PartitionID
 	number uint32
 }
 
-// folders lists the replicas of messages whose folders are here, by partition and number.
-func (n *Node) folders() ([]ownReplica, error) {
+// localReplicas lists the replicas of messages whose folders are here, by partition and number.
+func (n *Node) localReplicas() ([]localReplica, error) {
 	entries, err := os.ReadDir(filepath.Join(n.config.Dir, "groups"))
 	if err != nil {
 		return nil, fmt.Errorf("list replicas: %w", err)
 	}
-	var all []ownReplica
+	var all []localReplica
 	for _, entry := range entries {
 		if id, number, ok := parseReplicaFolder(entry.Name()); ok && id != fsm.CatalogPartition {
-			all = append(all, ownReplica{id, number})
+			all = append(all, localReplica{id, number})
 		}
 	}
-	slices.SortFunc(all, func(a, b ownReplica) int {
+	slices.SortFunc(all, func(a, b localReplica) int {
 		if a.id != b.id {
 			return int(a.id) - int(b.id)
 		}
@@ -84,18 +84,18 @@ func (n *Node) folders() ([]ownReplica, error) {
 	return all, nil
 }
 
-// retired lists the replicas here that the record of their partition knows to be out. A
+// retiredReplicas lists the replicas here that the record of their partition knows to be out. A
 // partition that the record does not know yet, or a number that it has not given yet, means
 // that the record is old: after a restart our replica of the catalog begins where its
 // snapshot ends.
-func (n *Node) retired(placed []fsm.Partition) (out []ownReplica) {
-	all, err := n.folders()
+func (n *Node) retiredReplicas(placed []fsm.Partition) (out []localReplica) {
+	all, err := n.localReplicas()
 	if err != nil {
 		n.log.Error("look for replicas", "error", err)
 		return nil
 	}
 	for _, r := range all {
-		if int64(r.id) <= int64(len(placed)) && isOut(&placed[r.id-1], fsm.Replica{Member: n.self, Number: r.number}) {
+		if int64(r.id) <= int64(len(placed)) && isRetired(&placed[r.id-1], fsm.Replica{Member: n.self, Number: r.number}) {
 			out = append(out, r)
 		}
 	}
@@ -105,38 +105,38 @@ func (n *Node) retired(placed []fsm.Partition) (out []ownReplica) {
 // retireOne removes one replica, once its group has removed it. partition leaves a mark
 // before the first file goes, so that a crash in between is finished at the next start.
 func (n *Node) retireOne(ctx context.Context, id fsm.PartitionID, number uint32) error {
-	group, open := (*n.groups.Load())[id], n.numberOf(id) == number
+	group, open := (*n.groups.Load())[id], n.replicaNumber(id) == number
 	if !open || group == nil || !group.Status().Removed {
-		if err := n.askDeparted(ctx, id, number); err != nil {
+		if err := n.askReplicaRemoved(ctx, id, number); err != nil {
 			return err
 		}
 	}
 	// What was begun is not left half done because this member closes.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeMax)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 	defer cancel()
-	path := n.folder.replicaPath(id, number)
+	path := n.dataDir.replicaPath(id, number)
 	var err error
 	if open && group != nil {
 		n.setGroup(id, 0, nil)
-		n.carrier.lead(id, false)
+		n.forwarder.leaderChanged(id, false)
 		err = group.Destroy(ctx)
 	} else {
-		err = partition.Drop(n.store, id, replicaID(n.self, number), path)
+		err = partition.Drop(n.raftLog, id, replicaID(n.self, number), path)
 	}
 	if err != nil {
 		return err
 	}
 	n.log.InfoContext(ctx, "a replica that is none any more was removed", "partition", id, "number", number)
-	notify.WakeUp(n.applied) // another one of the group may wait for its place
+	notify.WakeUp(n.catalogApplied) // another one of the group may wait for its place
 	return nil
 }
 
-// askDeparted asks the leader of the group: a replica that was away when it was removed does
+// askReplicaRemoved asks the leader of the group: a replica that was away when it was removed does
 // not know it.
-func (n *Node) askDeparted(ctx context.Context, id fsm.PartitionID, number uint32) error {
-	ctx, cancel := context.WithTimeout(ctx, departWaitMax)
+func (n *Node) askReplicaRemoved(ctx context.Context, id fsm.PartitionID, number uint32) error {
+	ctx, cancel := context.WithTimeout(ctx, retireQueryTimeout)
 	defer cancel()
-	reply, err := n.router.askLeader(ctx, id, queryDepart, departQuery{Partition: id, Replica: fsm.Replica{Member: n.self, Number: number}})
+	reply, err := n.router.askLeader(ctx, id, queryReplicaRemoved, replicaRemovedQuery{Partition: id, Replica: fsm.Replica{Member: n.self, Number: number}})
 	if err == nil {
 		err = reply.decode(nil)
 	}
@@ -149,29 +149,29 @@ var ErrRemoved = errors.New("this member was removed from its cluster for good: 
 
 // Removed is closed when this member learns that it was removed from its cluster; the
 // process should then close it and end. Ready returns ErrRemoved from then on.
-func (n *Node) Removed() <-chan struct{} { return n.expelled }
+func (n *Node) Removed() <-chan struct{} { return n.removed }
 
-// expel is called when the catalog, or somebody who knows it, says that we are removed.
-func (n *Node) expel(ctx context.Context) {
+// markRemoved is called when the catalog, or somebody who knows it, says that we are removed.
+func (n *Node) markRemoved(ctx context.Context) {
 	n.mu.Lock()
-	first := !n.isExpelled
-	n.isExpelled = true
+	first := !n.isRemoved
+	n.isRemoved = true
 	n.mu.Unlock()
 	if !first {
 		return
 	}
-	n.founder.mu.Lock()
-	err := n.folder.change(func(id *identity) { id.Removed = true })
-	n.founder.mu.Unlock()
+	n.bootstrapper.mu.Lock()
+	err := n.dataDir.update(func(id *identity) { id.Removed = true })
+	n.bootstrapper.mu.Unlock()
 	if err != nil {
 		n.log.ErrorContext(ctx, "record that this member was removed", "error", err)
 	}
 	n.log.ErrorContext(ctx, "this member was removed from the cluster and takes part in nothing any more")
 	n.mu.Lock()
-	n.failed = ErrRemoved
+	n.startError = ErrRemoved
 	n.mu.Unlock()
 	n.changed.Notify()
-	close(n.expelled)
+	close(n.removed)
 }
 
 // helloQuery is the argument of queryHello. Who asks hears whether it was removed.
@@ -185,9 +185,9 @@ func (n *Node) hello(arguments []byte) queryReply {
 	if json.Unmarshal(arguments, &q) != nil {
 		return queryReply{status: queryFailed, code: fsm.InvalidArgument}
 	}
-	reply := n.founder.hello()
-	reply.Removed = q.From != "" && n.memberOf(q.From).Removed
-	reply.Knows, reply.Needs = n.knows(), n.level.Load()
+	reply := n.bootstrapper.hello()
+	reply.Removed = q.From != "" && n.memberRecord(q.From).Removed
+	reply.ReadableLevel, reply.RequiredLevel = n.readableLevel(), n.featureLevel.Load()
 	return replyWith(reply, nil)
 }
 
@@ -202,27 +202,27 @@ func (n *Node) askIfRemoved(ctx context.Context) {
 	if status := group.Status(); status.Leader != "" && !status.Removed {
 		return
 	}
-	for _, hello := range n.founder.askAll(ctx, n.gossip.Alive()) {
+	for _, hello := range n.bootstrapper.helloAll(ctx, n.gossip.Alive()) {
 		if hello.Removed && hello.Cluster == cluster {
-			if !n.emptying() {
-				n.expel(ctx)
+			if !n.isRetiring() {
+				n.markRemoved(ctx)
 			}
 			return
 		}
 	}
 }
 
-// emptying says whether a member that was removed is still removing what it held: the catalog can
+// isRetiring says whether a member that was removed is still removing what it held: the catalog can
 // let it go before it is done.
-func (n *Node) emptying() bool {
+func (n *Node) isRetiring() bool {
 	n.mu.Lock()
-	if n.dismissed.IsZero() {
-		n.dismissed = time.Now()
+	if n.removalReported.IsZero() {
+		n.removalReported = time.Now()
 	}
-	since := n.dismissed
+	since := n.removalReported
 	n.mu.Unlock()
-	placed := n.placed.Load()
-	if placed == nil || time.Since(since) > emptyWaitMax || len(n.retired(*placed)) == 0 {
+	placed := n.partitions.Load()
+	if placed == nil || time.Since(since) > retireTimeout || len(n.retiredReplicas(*placed)) == 0 {
 		return false
 	}
 	n.retire(*placed)

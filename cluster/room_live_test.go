@@ -15,32 +15,32 @@ import (
 )
 
 const (
-	roomTotal = 100 << 30 // of the disks of these tests
-	roomPlain = 50 << 30
-	roomShort = 1 << 30 // less than the reserve, which is 5 GiB
+	diskBytes = 100 << 30 // of the disks of these tests
+	diskFree  = 50 << 30
+	diskLow   = 1 << 30 // less than the reserve, which is 5 GiB
 )
 
-// disks gives each member a disk whose room the test decides.
-func disks(c *testCluster) []*atomic.Uint64 {
+// fakeDisks gives each member a disk whose room the test decides.
+func fakeDisks(c *testCluster) []*atomic.Uint64 {
 	free := make([]*atomic.Uint64, len(c.configs))
 	for i := range free {
 		free[i] = new(atomic.Uint64)
-		free[i].Store(roomPlain)
+		free[i].Store(diskFree)
 		c.configs[i].Sizes = partition.DefaultSizes()
 		c.configs[i].Sizes.Ballast = -1
-		c.configs[i].Free = func(string) (uint64, uint64, error) { return free[i].Load(), roomTotal, nil }
+		c.configs[i].Free = func(string) (uint64, uint64, error) { return free[i].Load(), diskBytes, nil }
 	}
 	return free
 }
 
-func trySend(node *Node, at fsm.Place, payload string) fsm.Code {
+func trySend(node *Node, at fsm.EntityRef, payload string) fsm.Code {
 	done := make(chan fsm.Code, 1)
 	node.Router().Send(at, []fsm.Message{{ID: payload, Payload: []byte(payload)}}, func(c fsm.Code) { done <- c })
 	return <-done
 }
 
-// steady sends one message after the other at each member until stop, and says how many.
-func steady(t *testing.T, nodes []*Node, path string) (stop func() int) {
+// sendSteadily sends one message after the other at each member until stop, and says how many.
+func sendSteadily(t *testing.T, nodes []*Node, path string) (stop func() int) {
 	t.Helper()
 	var sending sync.WaitGroup
 	var sent atomic.Int64
@@ -59,7 +59,7 @@ func steady(t *testing.T, nodes []*Node, path string) (stop func() int) {
 					return
 				}
 				sent.Add(1)
-				wait(t.Context(), trafficPause)
+				sleep(t.Context(), trafficPause)
 			}
 		})
 	}
@@ -70,9 +70,9 @@ func steady(t *testing.T, nodes []*Node, path string) (stop func() int) {
 	})
 }
 
-func (c *testCluster) leads(i int) (led []fsm.PartitionID) {
+func (c *testCluster) ledBy(i int) (led []fsm.PartitionID) {
 	for id, group := range *c.nodes[i].groups.Load() {
-		if group.Status().Leads {
+		if group.Status().IsLeader {
 			led = append(led, id)
 		}
 	}
@@ -82,35 +82,38 @@ func (c *testCluster) leads(i int) (led []fsm.PartitionID) {
 // A leader whose disk is nearly full gives its partitions to members that have room, the
 // catalog too, and clients notice nothing; it gets nothing new, and its partitions back when
 // it has room again.
-func TestLeaderWithoutRoomHandsOn(t *testing.T) {
+func TestFullDiskMovesLeaderships(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 3)
-	free := disks(c)
+	free := fakeDisks(c)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "q")
-	stop := steady(t, c.nodes, "q")
+	stop := sendSteadily(t, c.nodes, "q")
 	defer stop()
 	home := at.Partition
-	preferred := (*c.nodes[0].placed.Load())[home-1].Replicas[0].Member
+	preferred := (*c.nodes[0].partitions.Load())[home-1].Replicas[0].Member
 	eventually(t, "the preferred member leads", func() bool {
-		return slices.Contains(c.leads(c.index(preferred)), home)
+		return slices.Contains(c.ledBy(c.index(preferred)), home)
 	})
 	full := c.index(preferred)
-	free[full].Store(roomShort)
-	eventually(t, "it leads nothing", func() bool { return len(c.leads(full)) == 0 })
+	free[full].Store(diskLow)
+	eventually(t, "it leads nothing", func() bool { return len(c.ledBy(full)) == 0 })
 	for i, node := range c.nodes {
 		eventually(t, "it is seen", func() bool {
 			status, err := node.Status(t.Context())
 			return err == nil && slices.ContainsFunc(status.Members, func(m MemberStatus) bool { return m.ID == preferred && m.ReadOnly })
 		})
-		if node.takesLeaders(preferred) || node.takesReplicas(preferred) || !node.stays(preferred) {
+		if node.acceptsLeaders(preferred) || node.acceptsReplicas(preferred) || !node.isStaying(preferred) {
 			t.Errorf("member %d takes it for one with room", i)
 		}
 		var all placementReply
-		if err := insist(t, func() (err error) { all, err = node.router.placement(t.Context(), fsm.CatalogPartition); return err }); err != nil {
+		if err := retryUntilLed(t, func() (err error) {
+			all, err = node.router.placementFromLeader(t.Context(), fsm.CatalogPartition)
+			return err
+		}); err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range node.router.candidates(all, "") {
+		for _, s := range node.router.placementCandidates(all, "") {
 			if short := s.ID == preferred; s.AcceptsReplicas == short || s.AcceptsLeaders == short {
 				t.Errorf("member %d gives a placement.Candidate %+v", i, s)
 			}
@@ -118,11 +121,11 @@ func TestLeaderWithoutRoomHandsOn(t *testing.T) {
 	}
 	createQueue(t, c.nodes[full], "another")
 	sendMessage(t, c.nodes[full], resolve(t, c.nodes[full], "another"), "y")
-	if n := c.nodes[full].Stats(0); !n.Store.Space.ReadOnly || n.Requests.Busy != 0 {
+	if n := c.nodes[full].Stats(0); !n.Store.DiskSpace.ReadOnly || n.Requests.Busy != 0 {
 		t.Errorf("%+v", n.Requests)
 	}
-	free[full].Store(roomPlain)
-	eventually(t, "it leads again", func() bool { return slices.Contains(c.leads(full), home) })
+	free[full].Store(diskFree)
+	eventually(t, "it leads again", func() bool { return slices.Contains(c.ledBy(full), home) })
 	if n := stop(); uint64(n) != countMessages(t, c.nodes[0], at).Active {
 		t.Errorf("%d sends and %+v", n, countMessages(t, c.nodes[0], at))
 	}
@@ -130,17 +133,17 @@ func TestLeaderWithoutRoomHandsOn(t *testing.T) {
 
 // Without room anywhere sends are refused at once at every member, and so are new entities;
 // what consumes goes on. With room on two of three disks all is well.
-func TestNobodyHasRoom(t *testing.T) {
+func TestAllDisksFullRefusesGrowth(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
-	free := disks(c)
+	free := fakeDisks(c)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "q")
 	for _, payload := range []string{"a", "b", "c"} {
 		sendMessage(t, c.nodes[0], at, payload)
 	}
 	for _, f := range free {
-		f.Store(roomShort)
+		f.Store(diskLow)
 	}
 	eventually(t, "sends are refused everywhere", func() bool {
 		return !slices.ContainsFunc(c.nodes, func(n *Node) bool { return trySend(n, at, "d") != fsm.ServerBusy })
@@ -173,24 +176,24 @@ func TestNobodyHasRoom(t *testing.T) {
 		r.Close()
 	}
 	leader := c.leader(at.Partition)
-	free[leader].Store(roomPlain)
-	free[(leader+1)%3].Store(roomPlain)
+	free[leader].Store(diskFree)
+	free[(leader+1)%3].Store(diskFree)
 	eventually(t, "sends are taken", func() bool { return trySend(c.nodes[(leader+2)%3], at, "f") == fsm.OK })
-	free[(leader+2)%3].Store(roomPlain)
-	eventually(t, "nobody is short", func() bool { return !slices.ContainsFunc(c.nodes, (*Node).isShort) })
+	free[(leader+2)%3].Store(diskFree)
+	eventually(t, "nobody is short", func() bool { return !slices.ContainsFunc(c.nodes, (*Node).isLowOnSpace) })
 	sendMessage(t, c.nodes[0], at, "g")
 }
 
 // What waits takes memory on every member: told so, all refuse new messages, say why, and take
 // them again.
-func TestNobodyHasMemory(t *testing.T) {
+func TestAllMembersLowOnMemoryRefuseGrowth(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "q")
 	sendMessage(t, c.nodes[0], at, "a")
 	for _, n := range c.nodes {
-		n.SetShortOfMemory(true)
+		n.SetLowMemory(true)
 	}
 	for _, n := range c.nodes {
 		eventually(t, "sends are refused", func() bool { return trySend(n, at, "b") == fsm.ServerBusy })
@@ -202,7 +205,7 @@ func TestNobodyHasMemory(t *testing.T) {
 		t.Errorf("%d messages", got)
 	}
 	for _, n := range c.nodes {
-		n.SetShortOfMemory(false)
+		n.SetLowMemory(false)
 	}
 	for _, n := range c.nodes {
 		eventually(t, "sends are taken", func() bool { return trySend(n, at, "c") == fsm.OK })
@@ -213,14 +216,14 @@ func TestNobodyHasMemory(t *testing.T) {
 }
 
 // A member alone keeps what it leads, with and without room.
-func TestAloneWithoutRoom(t *testing.T) {
+func TestSingleMemberWithFullDisk(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 1)
-	free := disks(c)
+	free := fakeDisks(c)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "q")
-	free[0].Store(roomShort)
+	free[0].Store(diskLow)
 	eventually(t, "sends are refused", func() bool { return trySend(c.nodes[0], at, "a") == fsm.ServerBusy })
-	free[0].Store(roomPlain)
+	free[0].Store(diskFree)
 	eventually(t, "sends are taken", func() bool { return trySend(c.nodes[0], at, "b") == fsm.OK })
 }

@@ -17,12 +17,12 @@ import (
 
 // The limits of the router.
 const (
-	lockMessagesMax = 4096 // messages of one Lock, as in fsm
-	tickEvery       = 100 * time.Millisecond
-	healsMax        = 1024 // entities being healed at a time
-	healWaitersMax  = 4096 // requests that wait for one of them
-	askPauseMin     = 5 * time.Millisecond
-	askPauseMax     = 200 * time.Millisecond
+	lockMessagesMax    = 4096 // messages of one Lock, as in fsm
+	tickEvery          = 100 * time.Millisecond
+	recreatingMax      = 1024 // entities being healed at a time
+	recreateWaitersMax = 4096 // requests that wait for one of them
+	askPauseMin        = 5 * time.Millisecond
+	askPauseMax        = 200 * time.Millisecond
 )
 
 // Router brings what the gateways ask to where it is done. It hides which member
@@ -30,57 +30,57 @@ const (
 // not done) or Timeout (perhaps done). All methods may be called concurrently. done functions
 // are called exactly once, possibly before the method returns, and must not block.
 type Router struct {
-	ways   ways
-	desk   desk
-	origin uint64
-	self   fsm.MemberID
-	timing Timing
-	log    *slog.Logger
-	slow   slowness
-	status func(context.Context) (Status, error) // the node's
-	now    func() time.Time                      // the clock that messages live by
-	house  *Node                                 // whose gossip and configuration placement asks; nil in tests
-	lanes  atomic.Uint64
-	turns  atomic.Uint64 // of the shards of partitioned entities
-	seal   atomic.Pointer[sealer]
+	transport   transport
+	queries     queryHandler
+	incarnation uint64
+	self        fsm.MemberID
+	timing      Timing
+	log         *slog.Logger
+	slow        slowLogger
+	status      func(context.Context) (Status, error) // the node's
+	now         func() time.Time                      // the clock that messages live by
+	node        *Node                                 // whose gossip and configuration placement asks; nil in tests
+	receiverIDs atomic.Uint64
+	shardTurns  atomic.Uint64 // of the shards of partitioned entities
+	tokens      atomic.Pointer[tokenCipher]
 
-	touches touches
+	activity activityLimiter
 
-	mu     sync.Mutex
-	lines  map[fsm.PartitionID]*line
-	heals  map[fsm.EntityID][]func(bool)
-	closed bool
+	mu         sync.Mutex
+	clients    map[fsm.PartitionID]*partitionClient
+	recreating map[fsm.EntityID][]func(bool)
+	closed     bool
 }
 
-func newRouter(w ways, origin uint64, self fsm.MemberID, timing Timing, log *slog.Logger) *Router {
+func newRouter(transport transport, incarnation uint64, self fsm.MemberID, timing Timing, log *slog.Logger) *Router {
 	return &Router{
-		ways: w, desk: desk{local: w.local}, origin: origin, self: self, timing: timing, log: log, now: time.Now,
-		lines: make(map[fsm.PartitionID]*line),
-		heals: make(map[fsm.EntityID][]func(bool)),
+		transport: transport, queries: queryHandler{local: transport.localReplica}, incarnation: incarnation, self: self, timing: timing, log: log, now: time.Now,
+		clients:    make(map[fsm.PartitionID]*partitionClient),
+		recreating: make(map[fsm.EntityID][]func(bool)),
 	}
 }
 
-// line returns the line to a partition. Partitions come from the catalog, so their number is bounded.
-func (r *Router) line(id fsm.PartitionID) *line {
+// client returns the line to a partition. Partitions come from the catalog, so their number is bounded.
+func (r *Router) client(id fsm.PartitionID) *partitionClient {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	l := r.lines[id]
-	if l == nil {
-		l = newLine(id, r.origin, r.self, r.ways, r.timing, r.log)
-		l.closed, l.now, l.slow = r.closed, r.now, r.slow
-		r.lines[id] = l
+	client := r.clients[id]
+	if client == nil {
+		client = newPartitionClient(id, r.incarnation, r.self, r.transport, r.timing, r.log)
+		client.closed, client.now, client.slow = r.closed, r.now, r.slow
+		r.clients[id] = client
 	}
-	return l
+	return client
 }
 
-func (r *Router) all() []*line {
+func (r *Router) allClients() []*partitionClient {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	lines := make([]*line, 0, len(r.lines))
-	for _, l := range r.lines {
-		lines = append(lines, l)
+	clients := make([]*partitionClient, 0, len(r.clients))
+	for _, client := range r.clients {
+		clients = append(clients, client)
 	}
-	return lines
+	return clients
 }
 
 // tickLoop gives up what is overdue until ctx ends.
@@ -92,10 +92,10 @@ func (r *Router) tickLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			for _, l := range r.all() {
-				l.tick(now)
-				for _, entity := range l.takeStirred() {
-					r.touch(entity)
+			for _, client := range r.allClients() {
+				client.tick(now)
+				for _, entity := range client.takeTouched() {
+					r.reportActivity(entity)
 				}
 			}
 		}
@@ -106,64 +106,64 @@ func (r *Router) tickLoop(ctx context.Context) {
 func (r *Router) close() {
 	r.mu.Lock()
 	r.closed = true
-	heals := r.heals
-	r.heals = make(map[fsm.EntityID][]func(bool))
+	recreating := r.recreating
+	r.recreating = make(map[fsm.EntityID][]func(bool))
 	r.mu.Unlock()
-	for _, l := range r.all() {
-		l.close()
+	for _, client := range r.allClients() {
+		client.close()
 	}
-	for _, waiters := range heals {
-		for _, healed := range waiters {
-			healed(false)
+	for _, waiters := range recreating {
+		for _, done := range waiters {
+			done(false)
 		}
 	}
 }
 
-// led is called when this member has gained or lost a partition: who waits for a
+// leaderChanged is called when this member has gained or lost a partition: who waits for a
 // leader looks again at once, and what is on its way to an old one is sent again.
-func (r *Router) led(id fsm.PartitionID) {
-	l := r.line(id)
-	l.mu.Lock()
-	if l.low < l.next || len(l.lanes) > 0 {
-		l.verify()
+func (r *Router) leaderChanged(id fsm.PartitionID) {
+	client := r.client(id)
+	client.mu.Lock()
+	if client.low < client.next || len(client.receivers) > 0 {
+		client.verifyLeader()
 	}
-	l.mu.Unlock()
+	client.mu.Unlock()
 }
 
 // Resolve finds the entity that path names, without regard to case; a subscription is
 // topic/Subscriptions/name. A path that ends in /$DeadLetterQueue, or in
 // /$Transfer/$DeadLetterQueue, names that sub-queue; a topic has the second only. Errors wrap an
 // fsm.Code: EntityNotFound, ServerBusy while the catalog is not loaded or has no leader.
-func (r Space) Resolve(ctx context.Context, path string) (fsm.Place, error) {
+func (r NamespaceView) Resolve(ctx context.Context, path string) (fsm.EntityRef, error) {
 	name, sub := splitPath(path)
 	entity, found, loaded := fsm.Entity{}, false, false
-	if group := r.ways.local(fsm.CatalogPartition); group != nil {
+	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) {
 			loaded = catalogOf(m).ClusterID() != ""
-			entity, found = catalogOf(m).Lookup(r.namespace, name)
+			entity, found = catalogOf(m).Lookup(r.id, name)
 		})
 	}
 	if !loaded {
-		return fsm.Place{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
+		return fsm.EntityRef{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
 	// Our replica may be behind: an entity just made at another member must be found, and
 	// one just enabled there, or that just ceased to forward, must not be refused, since
 	// clients do not try again then.
-	if !found || entity.Settings.Status != fsm.Active || passesOn(entity.Settings, sub) {
-		newest, err := r.lookup(ctx, lookupQuery{Namespace: r.namespace, Name: name})
+	if !found || entity.Settings.Status != fsm.Active || isForwarding(entity.Settings, sub) {
+		newest, err := r.lookup(ctx, lookupQuery{Namespace: r.id, Name: name})
 		if err != nil {
-			return fsm.Place{}, fmt.Errorf("%q: %w", name, err)
+			return fsm.EntityRef{}, fmt.Errorf("%q: %w", name, err)
 		}
 		entity = newest
 	}
 	if entity.Kind == fsm.TopicEntity && sub == fsm.DeadLetterQueue {
-		return fsm.Place{}, fmt.Errorf("%q: %w: a topic has no dead-letter queue, its subscriptions have", path, fsm.EntityNotFound)
+		return fsm.EntityRef{}, fmt.Errorf("%q: %w: a topic has no dead-letter queue, its subscriptions have", path, fsm.EntityNotFound)
 	}
-	return fsm.Place{Entity: entity, Sub: sub}, nil
+	return fsm.EntityRef{Entity: entity, Sub: sub}, nil
 }
 
-// passesOn says that what comes to a sub-queue goes elsewhere.
-func passesOn(settings fsm.EntitySettings, sub fsm.SubQueue) bool {
+// isForwarding says that what comes to a sub-queue goes elsewhere.
+func isForwarding(settings fsm.EntitySettings, sub fsm.SubQueue) bool {
 	switch sub { //nolint:exhaustive // the others go nowhere
 	case fsm.MainQueue:
 		return settings.ForwardTo != ""
@@ -192,13 +192,13 @@ func splitPath(path string) (name string, sub fsm.SubQueue) {
 
 // Send stores the messages, all or none. The payloads must not be changed before done;
 // they are not referred to afterwards.
-func (r *Router) Send(at fsm.Place, messages []fsm.Message, done func(fsm.Code)) {
+func (r *Router) Send(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code)) {
 	r.sendMessages(at, messages, func(result fsm.Result) { done(result.Code) })
 }
 
 // sendMessages is Send with the whole result. An entity whose making was interrupted is
 // finished on the way. Only a topic puts messages into its subscriptions.
-func (r *Router) sendMessages(at fsm.Place, messages []fsm.Message, done func(fsm.Result)) {
+func (r *Router) sendMessages(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Result)) {
 	if at.Sub != fsm.MainQueue || at.Kind == fsm.SubscriptionEntity {
 		done(fsm.Result{Code: fsm.NotAllowed})
 		return
@@ -208,57 +208,57 @@ func (r *Router) sendMessages(at fsm.Place, messages []fsm.Message, done func(fs
 		return
 	}
 	command := fsm.SendMessages{Entity: at.ID, Messages: messages}
-	l := r.line(at.Partition)
-	l.submit(command, func(result fsm.Result) {
+	client := r.client(at.Partition)
+	client.submit(command, func(result fsm.Result) {
 		if result.Code != fsm.EntityNotFound {
 			done(result)
 			return
 		}
-		r.heal(at.Entity, func(healed bool) {
-			if !healed {
+		r.recreate(at.Entity, func(recreated bool) {
+			if !recreated {
 				done(result)
 				return
 			}
-			l.submit(command, done)
+			client.submit(command, done)
 		})
 	})
 }
 
 // Receiver opens a lane for one receiving link; takes means receive-and-delete.
-func (r *Router) Receiver(at fsm.Place, takes bool) *Receiver {
+func (r *Router) Receiver(at fsm.EntityRef, receiveAndDelete bool) *Receiver {
 	if len(at.Shards) > 0 {
-		return &Receiver{fan: newFanIn(r, at, takes)}
+		return &Receiver{shards: newShardReceiver(r, at, receiveAndDelete)}
 	}
-	return r.receiver(at, takes, 0)
+	return r.receiver(at, receiveAndDelete, 0)
 }
 
 // receiver is Receiver at an entity that is not partitioned, or at one shard.
-func (r *Router) receiver(at fsm.Place, takes bool, shard int) *Receiver {
+func (r *Router) receiver(at fsm.EntityRef, receiveAndDelete bool, shard int) *Receiver {
 	return &Receiver{
-		router: r, line: r.line(at.Partition), lane: r.lanes.Add(1), at: at, takes: takes, bits: shardBits(shard),
+		router: r, client: r.client(at.Partition), id: r.receiverIDs.Add(1), at: at, receiveAndDelete: receiveAndDelete, shardBits: shardBits(shard),
 	}
 }
 
 // Settle ends locks. done gets one Code per settlement, in order.
-func (r *Router) Settle(at fsm.Place, settlements []fsm.Settlement, done func([]fsm.Code)) {
+func (r *Router) Settle(at fsm.EntityRef, settlements []fsm.Settlement, done func([]fsm.Code)) {
 	if len(at.Shards) > 0 {
 		r.settleShards(at, settlements, done)
 		return
 	}
 	n := len(settlements)
 	command := fsm.SettleMessages{Address: at.Address(), Settlements: settlements}
-	r.line(at.Partition).submit(command, func(result fsm.Result) { done(codesOf(result, n)) })
+	r.client(at.Partition).submit(command, func(result fsm.Result) { done(codesOf(result, n)) })
 }
 
 // Renew extends locks. done gets one Code and one lock end per lock, in order.
-func (r *Router) Renew(at fsm.Place, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
+func (r *Router) Renew(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
 	if len(at.Shards) > 0 {
 		r.renewShards(at, locks, done)
 		return
 	}
 	n := len(locks)
 	command := fsm.RenewLocks{Address: at.Address(), Locks: locks}
-	r.line(at.Partition).submit(command, func(result fsm.Result) {
+	r.client(at.Partition).submit(command, func(result fsm.Result) {
 		untils := result.Untils
 		if len(untils) != n {
 			untils = make([]fsm.Instant, n)
@@ -285,30 +285,30 @@ func codesOf(result fsm.Result, n int) []fsm.Code {
 }
 
 // Fetch locks deferred messages by number, or takes them for good.
-func (r *Router) Fetch(at fsm.Place, sequences []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery)) {
+func (r *Router) Fetch(at fsm.EntityRef, sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
 	if len(at.Shards) > 0 {
-		r.fetchShards(at, sequences, takes, done)
+		r.fetchShards(at, sequences, receiveAndDelete, done)
 		return
 	}
-	command := fsm.FetchDeferred{Address: at.Address(), Sequences: sequences, Delete: takes}
-	r.line(at.Partition).submit(command, func(result fsm.Result) { done(result.Code, result.Deliveries) })
+	command := fsm.FetchDeferred{Address: at.Address(), Sequences: sequences, Delete: receiveAndDelete}
+	r.client(at.Partition).submit(command, func(result fsm.Result) { done(result.Code, result.Deliveries) })
 }
 
 // Peek reads up to max messages (at most 1024) from the number on, in order, without
 // locking, and stops before the payloads exceed maxBytes (at most 8 MiB); the first is
 // always given. A topic has nothing to peek at but what could not be transferred: NotAllowed.
-func (r *Router) Peek(ctx context.Context, at fsm.Place, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
+func (r *Router) Peek(ctx context.Context, at fsm.EntityRef, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
 	if len(at.Shards) > 0 {
 		return r.peekShards(ctx, at, from, max, maxBytes)
 	}
 	return r.peek(ctx, at, peekQuery{Partition: at.Partition, Address: at.Address(), From: from, Max: max, MaxBytes: maxBytes})
 }
 
-func (r *Router) peek(ctx context.Context, at fsm.Place, q peekQuery) ([]fsm.Delivery, error) {
+func (r *Router) peek(ctx context.Context, at fsm.EntityRef, q peekQuery) ([]fsm.Delivery, error) {
 	if at.Kind == fsm.TopicEntity && at.Sub != fsm.TransferDeadLetterQueue {
 		return nil, fmt.Errorf("peek at topic %q: %w", at.Name, fsm.NotAllowed)
 	}
-	r.touch(at.Entity)
+	r.reportActivity(at.Entity)
 	reply, err := r.askLeader(ctx, at.Partition, queryPeek, q)
 	if err != nil {
 		return nil, err
@@ -320,48 +320,48 @@ func (r *Router) peek(ctx context.Context, at fsm.Place, q peekQuery) ([]fsm.Del
 	return result.Deliveries, nil
 }
 
-// Seal turns a LockID into the token that clients see. Before the catalog is loaded
+// LockToken turns a LockID into the token that clients see. Before the catalog is loaded
 // nothing can be locked, and the token is zero.
-func (r *Router) Seal(at fsm.Place, id fsm.LockID) fsm.LockToken {
-	s := r.sealer()
+func (r *Router) LockToken(at fsm.EntityRef, id fsm.LockID) fsm.LockToken {
+	s := r.tokenCipher()
 	if s == nil {
 		return fsm.LockToken{}
 	}
-	return s.seal(at.Address(), id)
+	return s.encrypt(at.Address(), id)
 }
 
-// Unseal turns a token back, and says false when it was not made for that place.
-func (r *Router) Unseal(at fsm.Place, token fsm.LockToken) (fsm.LockID, bool) {
-	s := r.sealer()
+// ParseLockToken turns a token back, and says false when it was not made for that place.
+func (r *Router) ParseLockToken(at fsm.EntityRef, token fsm.LockToken) (fsm.LockID, bool) {
+	s := r.tokenCipher()
 	if s == nil {
 		return fsm.LockID{}, false
 	}
-	return s.unseal(at.Address(), token)
+	return s.decrypt(at.Address(), token)
 }
 
-// sealer is made once from the catalog's key, which never changes; nil before there is one.
-func (r *Router) sealer() *sealer {
-	if s := r.seal.Load(); s != nil {
+// tokenCipher is made once from the catalog's key, which never changes; nil before there is one.
+func (r *Router) tokenCipher() *tokenCipher {
+	if s := r.tokens.Load(); s != nil {
 		return s
 	}
-	group := r.ways.local(fsm.CatalogPartition)
+	group := r.transport.localReplica(fsm.CatalogPartition)
 	if group == nil {
 		return nil
 	}
 	var key [16]byte
 	loaded := false
 	group.View(func(m partition.Machine) {
-		key, loaded = catalogOf(m).SealKey(), catalogOf(m).ClusterID() != ""
+		key, loaded = catalogOf(m).TokenKey(), catalogOf(m).ClusterID() != ""
 	})
 	if !loaded {
 		return nil
 	}
-	s, err := newSealer(key)
+	s, err := newTokenCipher(key)
 	if err != nil {
 		r.log.Error("seal key", "error", err)
 		return nil
 	}
-	r.seal.Store(s)
+	r.tokens.Store(s)
 	return s
 }
 
@@ -390,9 +390,9 @@ func (r *Router) askLeader(ctx context.Context, id fsm.PartitionID, kind queryKi
 func (r *Router) atLeader(ctx context.Context, id fsm.PartitionID, call func(leader fsm.MemberID) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.timing.Retry)
 	defer cancel()
-	l := r.line(id)
+	client := r.client(id)
 	for pause := askPauseMin; ; pause = min(2*pause, askPauseMax) {
-		leader, err := l.awaitLeader(ctx)
+		leader, err := client.awaitLeader(ctx)
 		if err != nil {
 			return fmt.Errorf("it has no leader: %w", fsm.ServerBusy)
 		}
@@ -401,10 +401,10 @@ func (r *Router) atLeader(ctx context.Context, id fsm.PartitionID, call func(lea
 		if err == nil || errors.As(err, &code) {
 			return err
 		}
-		l.mu.Lock()
-		l.distrust(leader, "")
-		l.mu.Unlock()
-		l.rest(ctx, nil, pause)
+		client.mu.Lock()
+		client.suspectLeader(leader, "")
+		client.mu.Unlock()
+		client.waitForChange(ctx, nil, pause)
 	}
 }
 
@@ -414,14 +414,14 @@ func (r *Router) askMember(ctx context.Context, member fsm.MemberID, kind queryK
 	ctx, cancel := context.WithTimeout(ctx, max(time.Second, 2*r.timing.Suspect))
 	defer cancel()
 	if member == r.self {
-		if r.house != nil {
-			return r.house.answerQuery(ctx, kind, arguments), nil
+		if r.node != nil {
+			return r.node.answerQuery(ctx, kind, arguments), nil
 		}
-		return r.desk.answer(ctx, kind, arguments), nil
+		return r.queries.answer(ctx, kind, arguments), nil
 	}
-	conn := r.ways.conn(member)
+	conn := r.transport.conn(member)
 	if conn == nil {
-		return queryReply{}, errStreamUp
+		return queryReply{}, errStreamClosed
 	}
 	return conn.query(ctx, kind, arguments)
 }

@@ -17,28 +17,28 @@ const (
 
 // AddRule adds a rule to the subscription at a place. Errors wrap RuleExists,
 // EntityNotFound, QuotaExceeded, InvalidArgument, ServerBusy or Timeout.
-func (r *Router) AddRule(ctx context.Context, at fsm.Place, rule fsm.Rule) error {
+func (r *Router) AddRule(ctx context.Context, at fsm.EntityRef, rule fsm.Rule) error {
 	return r.putRule(ctx, at.Entity, rule, false)
 }
 
 // RemoveRule removes a rule by name. Errors wrap RuleNotFound, EntityNotFound, ServerBusy
 // or Timeout.
-func (r *Router) RemoveRule(ctx context.Context, at fsm.Place, name string) error {
+func (r *Router) RemoveRule(ctx context.Context, at fsm.EntityRef, name string) error {
 	return r.dropRule(ctx, at.Entity, name)
 }
 
 // ListRules gives up to max rules of a subscription in the order of their making, without
 // the first skip.
-func (r *Router) ListRules(ctx context.Context, at fsm.Place, skip, max int) ([]fsm.Rule, error) {
+func (r *Router) ListRules(ctx context.Context, at fsm.EntityRef, skip, max int) ([]fsm.Rule, error) {
 	if at.Kind != fsm.SubscriptionEntity {
 		return nil, fmt.Errorf("rules of %q: %w: only a subscription has rules", at.Name, fsm.NotAllowed)
 	}
 	if len(at.Shards) > 0 {
-		at = shardPlace(at, 0) // all shards have the same
+		at = shardRef(at, 0) // all shards have the same
 	}
 	q := rulesQuery{Partition: at.Partition, Entity: at.ID, Skip: skip, Max: max}
 	var reply queryReply
-	err := r.healing(ctx, at.ID, func() (err error) {
+	err := r.withRecreate(ctx, at.ID, func() (err error) {
 		reply, err = r.askLeader(ctx, at.Partition, queryRules, q)
 		return err
 	})
@@ -50,8 +50,8 @@ func (r *Router) ListRules(ctx context.Context, at fsm.Place, skip, max int) ([]
 }
 
 // PutRule adds a rule to a subscription, or replaces the one of that name.
-func (r Space) PutRule(ctx context.Context, subscription string, rule fsm.Rule, replace bool) error {
-	entity, err := r.ofKind(ctx, fsm.SubscriptionEntity, subscription)
+func (r NamespaceView) PutRule(ctx context.Context, subscription string, rule fsm.Rule, replace bool) error {
+	entity, err := r.entityOfKind(ctx, fsm.SubscriptionEntity, subscription)
 	if err != nil {
 		return fmt.Errorf("subscription %q: %w", subscription, err)
 	}
@@ -59,8 +59,8 @@ func (r Space) PutRule(ctx context.Context, subscription string, rule fsm.Rule, 
 }
 
 // DropRule removes a rule by name.
-func (r Space) DropRule(ctx context.Context, subscription, name string) error {
-	entity, err := r.ofKind(ctx, fsm.SubscriptionEntity, subscription)
+func (r NamespaceView) DropRule(ctx context.Context, subscription, name string) error {
+	entity, err := r.entityOfKind(ctx, fsm.SubscriptionEntity, subscription)
 	if err != nil {
 		return fmt.Errorf("subscription %q: %w", subscription, err)
 	}
@@ -68,12 +68,12 @@ func (r Space) DropRule(ctx context.Context, subscription, name string) error {
 }
 
 // Rules lists the rules of a subscription in the order of their making.
-func (r Space) Rules(ctx context.Context, subscription string, skip, max int) ([]fsm.Rule, error) {
-	entity, err := r.ofKind(ctx, fsm.SubscriptionEntity, subscription)
+func (r NamespaceView) Rules(ctx context.Context, subscription string, skip, max int) ([]fsm.Rule, error) {
+	entity, err := r.entityOfKind(ctx, fsm.SubscriptionEntity, subscription)
 	if err != nil {
 		return nil, fmt.Errorf("subscription %q: %w", subscription, err)
 	}
-	return r.ListRules(ctx, fsm.Place{Entity: entity}, skip, max)
+	return r.ListRules(ctx, fsm.EntityRef{Entity: entity}, skip, max)
 }
 
 func (r *Router) putRule(ctx context.Context, entity fsm.Entity, rule fsm.Rule, replace bool) error {
@@ -86,7 +86,7 @@ func (r *Router) putRule(ctx context.Context, entity fsm.Entity, rule fsm.Rule, 
 		if replace {
 			refusal = fsm.RuleNotFound
 		}
-		err = r.changeShardRules(ctx, fsm.Place{Entity: entity}, refusal, put, func(id fsm.EntityID) fsm.Command {
+		err = r.changeShardRules(ctx, fsm.EntityRef{Entity: entity}, refusal, put, func(id fsm.EntityID) fsm.Command {
 			return fsm.PutRule{Subscription: id, Rule: rule, Replace: !replace}
 		})
 	default:
@@ -111,7 +111,7 @@ func (r *Router) dropRule(ctx context.Context, entity fsm.Entity, name string) e
 	drop := func(id fsm.EntityID) fsm.Command { return fsm.DropRule{Subscription: id, Name: name} }
 	var err error
 	if len(entity.Shards) > 0 {
-		err = r.changeShardRules(ctx, fsm.Place{Entity: entity}, fsm.RuleNotFound, drop, nil)
+		err = r.changeShardRules(ctx, fsm.EntityRef{Entity: entity}, fsm.RuleNotFound, drop, nil)
 	} else {
 		err = r.changeRules(ctx, entity, drop(entity.ID))
 	}
@@ -126,18 +126,18 @@ func (r *Router) changeRules(ctx context.Context, entity fsm.Entity, command fsm
 	if entity.Kind != fsm.SubscriptionEntity {
 		return fmt.Errorf("%w: only a subscription has rules", fsm.NotAllowed)
 	}
-	return r.healing(ctx, entity.ID, func() error {
+	return r.withRecreate(ctx, entity.ID, func() error {
 		_, err := r.command(ctx, entity.Partition, command)
 		return err
 	})
 }
 
-// healing asks, and once more when the partition does not know the entity and the catalog
+// withRecreate asks, and once more when the partition does not know the entity and the catalog
 // does: its making was interrupted.
-func (r *Router) healing(ctx context.Context, id fsm.EntityID, ask func() error) error {
+func (r *Router) withRecreate(ctx context.Context, id fsm.EntityID, ask func() error) error {
 	err := ask()
 	if errors.Is(err, fsm.EntityNotFound) {
-		if _, err = r.putPart(ctx, id); err == nil {
+		if _, err = r.putShard(ctx, id); err == nil {
 			err = ask()
 		}
 	}

@@ -16,15 +16,15 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// secured gives every member a certificate of the authority.
-func (c *testCluster) secured(a *kit.Authority) {
+// useTLS gives every member a certificate of the authority.
+func (c *testCluster) useTLS(a *kit.Authority) {
 	for i := range c.configs {
-		c.configs[i].PeerTLS = a.Member(c.t)
+		c.configs[i].PeerTLS = a.MemberTLSConfig(c.t)
 	}
 }
 
-// stranger is the configuration of one more member that would join the first three.
-func (c *testCluster) stranger() int {
+// addUntrusted is the configuration of one more member that would join the first three.
+func (c *testCluster) addUntrusted() int {
 	config := c.configs[0]
 	config.Name, config.Dir = fmt.Sprintf("m%d", len(c.configs)), c.t.TempDir()
 	config.GossipAddr, config.Expect = freeAddress(c.t), 0
@@ -37,9 +37,9 @@ func (c *testCluster) stranger() int {
 	return len(c.configs) - 1
 }
 
-// knows says whether a member's data name another one: its catalog's voters, the others that
+// isKnownTo says whether a member's data name another one: its catalog's voters, the others that
 // hold it, and the replicas.
-func knows(t *testing.T, node *Node, other fsm.MemberID) bool {
+func isKnownTo(t *testing.T, node *Node, other fsm.MemberID) bool {
 	t.Helper()
 	status, err := node.Status(t.Context())
 	if err != nil {
@@ -65,13 +65,13 @@ func TestSecureCluster(t *testing.T) {
 	t.Parallel()
 	ours, theirs := kit.NewAuthority(t), kit.NewAuthority(t)
 	c := newTestCluster(t, 3, 4)
-	c.secured(ours)
+	c.useTLS(ours)
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "orders")
 	sendMessage(t, c.nodes[1], at, "one")
 
-	foreign, plain := c.stranger(), c.stranger()
-	c.configs[foreign].PeerTLS = theirs.Member(t)
+	foreign, plain := c.addUntrusted(), c.addUntrusted()
+	c.configs[foreign].PeerTLS = theirs.MemberTLSConfig(t)
 	for _, i := range []int{foreign, plain} {
 		c.start(i)
 	}
@@ -86,11 +86,11 @@ func TestSecureCluster(t *testing.T) {
 	}
 	for _, i := range []int{foreign, plain} {
 		for _, node := range c.nodes[:3] {
-			if knows(t, node, c.nodes[i].ID()) {
+			if isKnownTo(t, node, c.nodes[i].ID()) {
 				t.Errorf("%s was taken in", c.configs[i].Name)
 			}
 		}
-		if c.nodes[i].replicasOpen() || c.nodes[i].folder.id.Cluster != "" {
+		if c.nodes[i].allReplicasOpen() || c.nodes[i].dataDir.identity.Cluster != "" {
 			t.Errorf("%s holds something of the cluster", c.configs[i].Name)
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), 300*time.Millisecond)
@@ -118,7 +118,7 @@ func TestSecureDeathIsNoticed(t *testing.T) {
 	t.Parallel()
 	const patience = 4 * time.Second // of raft; an election by timers takes longer
 	c := newTestCluster(t, 3, 1)
-	c.secured(kit.NewAuthority(t))
+	c.useTLS(kit.NewAuthority(t))
 	lines := new(kit.LogLines)
 	for i := range c.configs {
 		c.configs[i].Logger = lines.Logger()
@@ -149,7 +149,7 @@ func TestSecureClusterReplacesCertificates(t *testing.T) {
 	for i := range c.configs {
 		current[i] = new(atomic.Pointer[tls.Certificate])
 		current[i].Store(ours.Issue(t, nil))
-		c.configs[i].PeerTLS = ours.Config(current[i])
+		c.configs[i].PeerTLS = ours.TLSConfig(current[i])
 	}
 	c.startAll()
 	for i := range current {
@@ -182,7 +182,7 @@ func TestGossipKeys(t *testing.T) {
 		c.configs[i].Logger = lines.Logger()
 	}
 	c.startAll()
-	wrong, none := c.stranger(), c.stranger()
+	wrong, none := c.addUntrusted(), c.addUntrusted()
 	c.configs[wrong].GossipKeys = [][]byte{key(2)}
 	const text = "gossip of a process that has not our key is refused"
 	for _, i := range []int{wrong, none} {
@@ -194,7 +194,7 @@ func TestGossipKeys(t *testing.T) {
 			t.Errorf("%s sees %d members", c.configs[i].Name, seen)
 		}
 		for _, node := range c.nodes[:3] {
-			if _, seen := node.gossip.Lookup(c.nodes[i].ID()); seen || knows(t, node, c.nodes[i].ID()) {
+			if _, seen := node.gossip.Lookup(c.nodes[i].ID()); seen || isKnownTo(t, node, c.nodes[i].ID()) {
 				t.Errorf("%s is seen", c.configs[i].Name)
 			}
 		}
@@ -233,13 +233,13 @@ func TestSecureThroughput(t *testing.T) {
 			t.Run(name, func(t *testing.T) {
 				c := newTestCluster(t, 3, 4)
 				if name == "tls" {
-					c.secured(ours)
+					c.useTLS(ours)
 				}
 				for i := range c.configs {
 					c.configs[i].Timing = Default().Timing
 				}
 				c.startAll()
-				var at []fsm.Place
+				var at []fsm.EntityRef
 				for i := range 4 {
 					at = append(at, createQueue(t, c.nodes[0], fmt.Sprintf("q%d", i)))
 				}

@@ -19,7 +19,7 @@ func TestSecureConfig(t *testing.T) {
 	t.Parallel()
 	ours := kit.NewAuthority(t)
 	valid := Default()
-	valid.Dir, valid.Logger, valid.PeerTLS = "x", testLogger(), ours.Member(t)
+	valid.Dir, valid.Logger, valid.PeerTLS = "x", testLogger(), ours.MemberTLSConfig(t)
 	valid.GossipKeys = [][]byte{make([]byte, 16), make([]byte, 24), make([]byte, 32)}
 	if err := valid.Validate(); err != nil {
 		t.Fatal(err)
@@ -52,7 +52,7 @@ func BenchmarkForwardStream(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		tls  func() *tls.Config
-	}{{"plain", func() *tls.Config { return nil }}, {"tls", func() *tls.Config { return ours.Member(b) }}} {
+	}{{"plain", func() *tls.Config { return nil }}, {"tls", func() *tls.Config { return ours.MemberTLSConfig(b) }}} {
 		b.Run(c.name, func(b *testing.B) {
 			group := &fakeGroup{answer: func([]byte) partition.Answer { return partition.Answer{Outcome: partition.Done} }}
 			group.forget = true
@@ -65,7 +65,7 @@ func BenchmarkForwardStream(b *testing.B) {
 				Cluster: func() string { return "" },
 				Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
 				Forward: func(from fsm.MemberID, conn net.Conn) {
-					serveForward(context.Background(), fakeHost{group}, testLogger(), from, conn)
+					servePeer(context.Background(), fakeHost{group}, testLogger(), from, conn)
 				},
 			}
 			server := peer.New(&config)
@@ -73,14 +73,14 @@ func BenchmarkForwardStream(b *testing.B) {
 			b.Cleanup(server.Close)
 			config.Self, config.TLS = "A", c.tls()
 			dialer := peer.New(&config)
-			f := newForwarder(testLogger(), time.Minute, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
+			f := newPeerClient(testLogger(), time.Minute, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
 				return dialer.Dial(ctx, peer.ForwardStream, to, 0)
 			})
 			b.Cleanup(f.close)
 			const outstanding = 256
 			got := make(answers, outstanding)
-			command := fsm.AppendCommand(nil, fsm.Header{Origin: 1, Serial: 1}, fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: make([]byte, 1024)}}})
-			conn := f.to("B")
+			command := fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: 1}, fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: make([]byte, 1024)}}})
+			conn := f.connTo("B")
 			b.SetBytes(int64(len(command)))
 			b.ReportAllocs()
 			b.ResetTimer()

@@ -11,51 +11,51 @@ import (
 
 // The pace of seeking a leader.
 const (
-	seekPauseMin = 2 * time.Millisecond
-	seekPauseMax = 50 * time.Millisecond
-	findWaitMax  = 150 * time.Millisecond // for the replicas to say who leads
+	findPauseMin   = 2 * time.Millisecond
+	findPauseMax   = 50 * time.Millisecond
+	askReplicasMax = 150 * time.Millisecond // for the replicas to say who leads
 )
 
-// seek finds a leader in a goroutine of its own, one per line; mu is held.
-func (l *line) seek() {
-	if l.seeking || l.closed {
+// findLeader finds a leader in a goroutine of its own, one per line; mu is held.
+func (p *partitionClient) findLeader() {
+	if p.finding || p.closed {
 		return
 	}
-	l.seeking = l.ways.work(l.seekLoop)
+	p.finding = p.transport.goTask(p.findLeaderLoop)
 }
 
-// seekLoop asks until somebody leads or nobody wants to know any more.
-func (l *line) seekLoop(ctx context.Context) {
-	l.mu.Lock()
-	pause := min(seekPauseMin<<min(l.refusals, 10), seekPauseMax)
-	again := l.refusals > 1 // the last leader found refused at once
-	l.mu.Unlock()
-	changed := l.ways.changes()
+// findLeaderLoop asks until somebody leads or nobody wants to know any more.
+func (p *partitionClient) findLeaderLoop(ctx context.Context) {
+	p.mu.Lock()
+	pause := min(findPauseMin<<min(p.refusals, 10), findPauseMax)
+	wait := p.refusals > 1 // the last leader found refused at once
+	p.mu.Unlock()
+	changed := p.transport.changes()
 	for {
-		if again {
-			l.rest(ctx, changed, pause)
-			pause = min(2*pause, seekPauseMax)
+		if wait {
+			p.waitForChange(ctx, changed, pause)
+			pause = min(2*pause, findPauseMax)
 		}
-		again = true
-		changed = l.ways.changes() // before looking, so that nothing is missed
-		leader, term := l.find(ctx)
-		l.mu.Lock()
+		wait = true
+		changed = p.transport.changes() // before looking, so that nothing is missed
+		leader, term := p.askReplicas(ctx)
+		p.mu.Lock()
 		if leader != "" {
-			l.seeking = false
-			l.follow(leader, term)
+			p.finding = false
+			p.followLeader(leader, term)
 			return
 		}
-		if ctx.Err() != nil || l.closed || (l.wanted == 0 && !l.hasQueued()) {
-			l.seeking = false
-			l.mu.Unlock()
+		if ctx.Err() != nil || p.closed || (p.leaderWaiters == 0 && !p.hasQueued()) {
+			p.finding = false
+			p.mu.Unlock()
 			return
 		}
-		l.mu.Unlock()
+		p.mu.Unlock()
 	}
 }
 
-// rest waits for a pause, or until something has changed that may have made a leader.
-func (l *line) rest(ctx context.Context, changed <-chan struct{}, pause time.Duration) {
+// waitForChange waits for a pause, or until something has changed that may have made a leader.
+func (p *partitionClient) waitForChange(ctx context.Context, changed <-chan struct{}, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
 	select {
@@ -65,63 +65,63 @@ func (l *line) rest(ctx context.Context, changed <-chan struct{}, pause time.Dur
 	}
 }
 
-// verify asks who leads although a leader is known, because it is slow; mu is held.
+// verifyLeader asks who leads although a leader is known, because it is slow; mu is held.
 // Requests are not taken from a leader that is still the leader.
-func (l *line) verify() {
-	if l.seeking || l.closed || l.leader == "" {
+func (p *partitionClient) verifyLeader() {
+	if p.finding || p.closed || p.leader == "" {
 		return
 	}
-	l.seeking = l.ways.work(func(ctx context.Context) {
-		leader, term := l.find(ctx)
-		l.mu.Lock()
-		l.seeking = false
-		if leader != "" && (leader == l.leader || term >= l.term) {
-			l.follow(leader, term)
+	p.finding = p.transport.goTask(func(ctx context.Context) {
+		leader, term := p.askReplicas(ctx)
+		p.mu.Lock()
+		p.finding = false
+		if leader != "" && (leader == p.leader || term >= p.term) {
+			p.followLeader(leader, term)
 			return
 		}
-		l.pump() // what was queued meanwhile could not start a seek of its own
+		p.sendQueued() // what was queued meanwhile could not start a seek of its own
 	})
 }
 
-// follow makes a member the leader in our eyes. What is on its way to another one is
+// followLeader makes a member the leader in our eyes. What is on its way to another one is
 // sent again: the header keeps it from being done twice. mu is held and is released.
-func (l *line) follow(leader fsm.MemberID, term uint64) {
-	if leader != l.leader {
-		l.log.Debug("leader found", "partition", l.id, "peer", leader, "term", term)
+func (p *partitionClient) followLeader(leader fsm.MemberID, term uint64) {
+	if leader != p.leader {
+		p.log.Debug("leader found", "partition", p.id, "peer", leader, "term", term)
 	}
-	l.leader, l.term, l.hint = leader, max(l.term, term), ""
-	for serial := l.low; serial < l.next; serial++ {
-		if q := *l.slot(serial); q.state == sent && q.target != leader {
-			q.state, q.unknown = queued, true
-			l.cursor = min(l.cursor, serial)
+	p.leader, p.term, p.hint = leader, max(p.term, term), ""
+	for serial := p.low; serial < p.next; serial++ {
+		if q := *p.windowSlot(serial); q.state == requestSent && q.target != leader {
+			q.state, q.unknown = requestQueued, true
+			p.cursor = min(p.cursor, serial)
 		}
 	}
-	for receiver := range l.lanes {
-		if call := receiver.call; call.state == sent && call.target != leader {
+	for receiver := range p.receivers {
+		if call := receiver.call; call.state == requestSent && call.target != leader {
 			call.unknown = true
 			call.enqueue()
 		}
 	}
-	l.known.Notify()
-	l.pump()
+	p.leaderKnown.Notify()
+	p.sendQueued()
 }
 
-// find asks our own replica and the living others, all at once, who leads. Only a
+// askReplicas asks our own replica and the living others, all at once, who leads. Only a
 // replica that says so of itself is believed; of several, the one with the highest term.
-func (l *line) find(ctx context.Context) (leader fsm.MemberID, term uint64) {
-	if own := l.ways.local(l.id); own != nil {
-		if status := own.Status(); status.Leads {
-			return l.self, status.Term
+func (p *partitionClient) askReplicas(ctx context.Context) (leader fsm.MemberID, term uint64) {
+	if own := p.transport.localReplica(p.id); own != nil {
+		if status := own.Status(); status.IsLeader {
+			return p.self, status.Term
 		}
 	}
-	members := l.ways.replicas(l.id)
-	l.mu.Lock()
-	hint, least := l.hint, l.term
-	l.mu.Unlock()
-	if hint != "" && hint != l.self && !slices.Contains(members, hint) {
+	members := p.transport.leaderCandidates(p.id)
+	p.mu.Lock()
+	hint, minTerm := p.hint, p.term
+	p.mu.Unlock()
+	if hint != "" && hint != p.self && !slices.Contains(members, hint) {
 		members = append(members, hint)
 	}
-	ctx, cancel := context.WithTimeout(ctx, findWaitMax)
+	ctx, cancel := context.WithTimeout(ctx, askReplicasMax)
 	defer cancel()
 	type found struct {
 		member fsm.MemberID
@@ -130,7 +130,7 @@ func (l *line) find(ctx context.Context) (leader fsm.MemberID, term uint64) {
 	replies := make(chan found, len(members))
 	for _, member := range members {
 		go func() {
-			status, _ := askStatus(ctx, l.ways, member, l.id)
+			status, _ := askStatus(ctx, p.transport, member, p.id)
 			replies <- found{member, status}
 		}()
 	}
@@ -138,7 +138,7 @@ func (l *line) find(ctx context.Context) (leader fsm.MemberID, term uint64) {
 		reply := <-replies // comes at the latest when ctx ends
 		if reply.status.Leads && (leader == "" || reply.status.Term > term) {
 			leader, term = reply.member, reply.status.Term
-			if term >= least {
+			if term >= minTerm {
 				break // nobody whom we know of has led later
 			}
 		}
@@ -147,20 +147,20 @@ func (l *line) find(ctx context.Context) (leader fsm.MemberID, term uint64) {
 }
 
 // awaitLeader returns who leads, and waits for somebody to do so.
-func (l *line) awaitLeader(ctx context.Context) (fsm.MemberID, error) {
-	l.mu.Lock()
-	l.wanted++
+func (p *partitionClient) awaitLeader(ctx context.Context) (fsm.MemberID, error) {
+	p.mu.Lock()
+	p.leaderWaiters++
 	defer func() {
-		l.mu.Lock()
-		l.wanted--
-		l.mu.Unlock()
+		p.mu.Lock()
+		p.leaderWaiters--
+		p.mu.Unlock()
 	}()
 	for {
-		leader, closed, known := l.leader, l.closed, l.known.Wait()
+		leader, closed, known := p.leader, p.closed, p.leaderKnown.Wait()
 		if leader == "" {
-			l.seek()
+			p.findLeader()
 		}
-		l.mu.Unlock()
+		p.mu.Unlock()
 		if leader != "" {
 			return leader, nil
 		}
@@ -172,15 +172,15 @@ func (l *line) awaitLeader(ctx context.Context) (fsm.MemberID, error) {
 		case <-ctx.Done():
 			return "", ctx.Err()
 		}
-		l.mu.Lock()
+		p.mu.Lock()
 	}
 }
 
 // askStatus asks one member about its replica of a partition.
-func askStatus(ctx context.Context, w ways, member fsm.MemberID, id fsm.PartitionID) (status statusReply, err error) {
-	conn := w.conn(member)
+func askStatus(ctx context.Context, transport transport, member fsm.MemberID, id fsm.PartitionID) (status statusReply, err error) {
+	conn := transport.conn(member)
 	if conn == nil {
-		return status, errStreamUp
+		return status, errStreamClosed
 	}
 	arguments, err := json.Marshal(statusQuery{Partition: id})
 	if err != nil {

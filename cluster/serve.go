@@ -16,16 +16,16 @@ import (
 
 // The limits of what one other member may have going on here.
 const (
-	serveRequestsMax = 256 << 10        // submissions and locks not yet answered
-	serveBytesMax    = 256 << 20        // of their commands
-	serveQueriesMax  = 64               // queries at a time
-	serveQueryMax    = 10 * time.Second // for one query
-	serveSilentMax   = time.Minute      // a member that never pings is gone
-	lockWaitMax      = 10 * time.Minute // of one lock request
+	serveRequestsMax  = 256 << 10        // submissions and locks not yet answered
+	serveBytesMax     = 256 << 20        // of their commands
+	serveQueriesMax   = 64               // queries at a time
+	serveQueryTimeout = 10 * time.Second // for one query
+	serveIdleMax      = time.Minute      // a member that never pings is gone
+	lockWaitMax       = 10 * time.Minute // of one lock request
 )
 
-// replica is a group as the router and the forward server use it. *partition.Group is one.
-type replica interface {
+// localGroup is a group as the router and the forward server use it. *partition.Group is one.
+type localGroup interface {
 	Submit(command []byte, done func(partition.Answer))
 	Lock(request partition.LockRequest) (cancel func())
 	Status() partition.Status
@@ -34,20 +34,20 @@ type replica interface {
 	ReadBodies(deliveries []fsm.Delivery) ([]fsm.Delivery, error)
 }
 
-// host is what the forward server serves.
-type host interface {
+// requestHost is what the forward server serves.
+type requestHost interface {
 	// local returns this member's replica of a partition, nil when it has none open.
-	local(id fsm.PartitionID) replica
+	localReplica(id fsm.PartitionID) localGroup
 	// answerQuery answers a question of a member. It may block until ctx ends.
 	answerQuery(ctx context.Context, kind queryKind, arguments []byte) queryReply
 }
 
-// forwardServer is one connection of another member, in the direction of its requests.
-type forwardServer struct {
-	host host
-	log  *slog.Logger
-	from fsm.MemberID
-	out  *outbox
+// peerServer is one connection of another member, in the direction of its requests.
+type peerServer struct {
+	host   requestHost
+	log    *slog.Logger
+	from   fsm.MemberID
+	writer *frameWriter
 
 	queries chan struct{} // one place per query
 
@@ -58,11 +58,11 @@ type forwardServer struct {
 	ended    bool
 }
 
-// serveForward serves one connection until it ends.
-func serveForward(ctx context.Context, h host, log *slog.Logger, from fsm.MemberID, conn net.Conn) {
-	s := &forwardServer{
+// servePeer serves one connection until it ends.
+func servePeer(ctx context.Context, h requestHost, log *slog.Logger, from fsm.MemberID, conn net.Conn) {
+	s := &peerServer{
 		host: h, log: log, from: from,
-		out:     newOutbox(outboxAnswerBytes),
+		writer:  newFrameWriter(answerBufferBytes),
 		queries: make(chan struct{}, serveQueriesMax),
 		locks:   make(map[uint64]func()),
 	}
@@ -70,25 +70,25 @@ func serveForward(ctx context.Context, h host, log *slog.Logger, from fsm.Member
 	defer cancel()
 	var goroutines sync.WaitGroup
 	goroutines.Go(func() {
-		_ = s.out.write(conn) // what went wrong shows at the reader too
+		_ = s.writer.writeTo(conn) // what went wrong shows at the reader too
 		_ = conn.Close()
 	})
 	err := s.read(ctx, conn, &goroutines)
 	_ = conn.Close()
 	cancel()
-	s.out.close()
+	s.writer.close()
 	s.cancelLocks()
 	goroutines.Wait()
 	log.DebugContext(ctx, "forward connection of a member ended", "peer", from, "error", err)
 }
 
-func (s *forwardServer) read(ctx context.Context, conn net.Conn, goroutines *sync.WaitGroup) error {
+func (s *peerServer) read(ctx context.Context, conn net.Conn, goroutines *sync.WaitGroup) error {
 	reader := frameReader{from: conn}
 	var deadline time.Time
 	for {
 		// Moving the deadline costs more than a frame does, so it is moved now and then.
-		if now := time.Now(); deadline.Sub(now) < serveSilentMax/2 {
-			deadline = now.Add(serveSilentMax)
+		if now := time.Now(); deadline.Sub(now) < serveIdleMax/2 {
+			deadline = now.Add(serveIdleMax)
 			if err := conn.SetReadDeadline(deadline); err != nil {
 				return err
 			}
@@ -99,17 +99,17 @@ func (s *forwardServer) read(ctx context.Context, conn net.Conn, goroutines *syn
 		}
 		switch kind {
 		case frameSubmit:
-			err = s.onSubmit(id, body)
+			err = s.handleSubmit(id, body)
 		case frameLock:
-			err = s.onLock(id, body)
+			err = s.handleLock(id, body)
 		case frameCancel:
-			s.onCancel(id)
+			s.handleCancel(id)
 		case frameQuery:
-			err = s.onQuery(ctx, id, body, goroutines)
+			err = s.handleQuery(ctx, id, body, goroutines)
 		case framePing:
 			var buf []byte
-			if buf, err = s.out.begin(framePong, id); err == nil {
-				err = s.out.end(buf)
+			if buf, err = s.writer.begin(framePong, id); err == nil {
+				err = s.writer.end(buf)
 			}
 		case frameAnswer, frameReply, framePong:
 			err = errFrame
@@ -122,8 +122,8 @@ func (s *forwardServer) read(ctx context.Context, conn net.Conn, goroutines *syn
 	}
 }
 
-// onSubmit: partition, command.
-func (s *forwardServer) onSubmit(id uint64, body []byte) error {
+// handleSubmit: partition, command.
+func (s *peerServer) handleSubmit(id uint64, body []byte) error {
 	if len(body) < 4 {
 		return errFrame
 	}
@@ -131,13 +131,13 @@ func (s *forwardServer) onSubmit(id uint64, body []byte) error {
 	if err := verify(to, command); err != nil {
 		return err
 	}
-	group := s.host.local(to)
-	if group == nil || !s.enter(len(command)) {
+	group := s.host.localReplica(to)
+	if group == nil || !s.acquire(len(command)) {
 		s.answer(id, group, partition.Answer{Outcome: partition.Refused})
 		return nil
 	}
 	group.Submit(command, func(a partition.Answer) {
-		s.exit(len(command))
+		s.release(len(command))
 		s.answer(id, group, a)
 	})
 	return nil
@@ -157,8 +157,8 @@ func verify(to fsm.PartitionID, command []byte) error {
 	return fsm.VerifyCommand(command)
 }
 
-// onLock: partition, wait in ms, command.
-func (s *forwardServer) onLock(id uint64, body []byte) error {
+// handleLock: partition, wait in ms, command.
+func (s *peerServer) handleLock(id uint64, body []byte) error {
 	if len(body) < 8 {
 		return errFrame
 	}
@@ -180,8 +180,8 @@ func (s *forwardServer) onLock(id uint64, body []byte) error {
 	if !fsm.KindLockMessages.IsFor(to) {
 		return errFrame
 	}
-	group := s.host.local(to)
-	if group == nil || !s.enter(0) {
+	group := s.host.localReplica(to)
+	if group == nil || !s.acquire(0) {
 		s.answer(id, group, partition.Answer{Outcome: partition.Refused})
 		return nil
 	}
@@ -192,7 +192,7 @@ func (s *forwardServer) onLock(id uint64, body []byte) error {
 		s.mu.Lock()
 		delete(s.locks, id)
 		s.mu.Unlock()
-		s.exit(0)
+		s.release(0)
 		s.answer(id, group, a)
 	}
 	cancel := group.Lock(request)
@@ -204,7 +204,7 @@ func (s *forwardServer) onLock(id uint64, body []byte) error {
 	return nil
 }
 
-func (s *forwardServer) onCancel(id uint64) {
+func (s *peerServer) handleCancel(id uint64) {
 	s.mu.Lock()
 	cancel := s.locks[id]
 	s.mu.Unlock()
@@ -215,7 +215,7 @@ func (s *forwardServer) onCancel(id uint64) {
 
 // cancelLocks ends the waiting of a member that is gone; what was locked for it meanwhile
 // it gets again by asking with the same header.
-func (s *forwardServer) cancelLocks() {
+func (s *peerServer) cancelLocks() {
 	s.mu.Lock()
 	s.ended = true
 	cancels := make([]func(), 0, len(s.locks))
@@ -230,8 +230,8 @@ func (s *forwardServer) cancelLocks() {
 	}
 }
 
-// onQuery: kind, arguments. Queries may block, so each has a goroutine; their number is bounded.
-func (s *forwardServer) onQuery(ctx context.Context, id uint64, body []byte, goroutines *sync.WaitGroup) error {
+// handleQuery: kind, arguments. Queries may block, so each has a goroutine; their number is bounded.
+func (s *peerServer) handleQuery(ctx context.Context, id uint64, body []byte, goroutines *sync.WaitGroup) error {
 	if len(body) < 1 {
 		return errFrame
 	}
@@ -243,15 +243,15 @@ func (s *forwardServer) onQuery(ctx context.Context, id uint64, body []byte, gor
 	}
 	goroutines.Go(func() {
 		defer func() { <-s.queries }()
-		ctx, cancel := context.WithTimeout(ctx, serveQueryMax)
+		ctx, cancel := context.WithTimeout(ctx, serveQueryTimeout)
 		defer cancel()
 		s.reply(id, s.host.answerQuery(ctx, queryKind(body[0]), body[1:]))
 	})
 	return nil
 }
 
-// enter counts a request in; false: the member has too much going on here.
-func (s *forwardServer) enter(bytes int) bool {
+// acquire counts a request in; false: the member has too much going on here.
+func (s *peerServer) acquire(bytes int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended || s.requests >= serveRequestsMax || s.bytes+bytes > serveBytesMax {
@@ -262,7 +262,7 @@ func (s *forwardServer) enter(bytes int) bool {
 	return true
 }
 
-func (s *forwardServer) exit(bytes int) {
+func (s *peerServer) release(bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests--
@@ -270,39 +270,39 @@ func (s *forwardServer) exit(bytes int) {
 }
 
 // answer sends the end of a submission or lock; a refusal names the leader we know.
-func (s *forwardServer) answer(id uint64, group replica, a partition.Answer) {
+func (s *peerServer) answer(id uint64, group localGroup, a partition.Answer) {
 	hint := fsm.MemberID("")
 	if a.Outcome == partition.Refused && group != nil {
 		hint = group.Status().Leader
 	}
-	buf, err := s.out.begin(frameAnswer, id)
+	buf, err := s.writer.begin(frameAnswer, id)
 	if err == nil {
 		buf = append(buf, byte(a.Outcome), byte(len(hint)))
 		buf = append(buf, hint...)
 		switch {
 		case a.Outcome == partition.Done:
 			buf = fsm.AppendResult(buf, a.Result)
-		case a.Firm:
+		case a.Final:
 			buf = append(buf, 1)
 		}
-		err = s.out.end(buf)
+		err = s.writer.end(buf)
 	}
-	if errors.Is(err, errFull) { // the member does not read: without answers it is better off with a new stream
+	if errors.Is(err, errBufferFull) { // the member does not read: without answers it is better off with a new stream
 		s.log.Warn("a member does not read its answers: its stream is closed", "peer", s.from)
-		s.out.close()
+		s.writer.close()
 	}
 }
 
 // reply sends the end of a query.
-func (s *forwardServer) reply(id uint64, r queryReply) {
-	buf, err := s.out.begin(frameReply, id)
+func (s *peerServer) reply(id uint64, r queryReply) {
+	buf, err := s.writer.begin(frameReply, id)
 	if err != nil {
 		return
 	}
-	if err := s.out.end(append(append(buf, byte(r.status), byte(r.code)), r.body...)); err != nil {
+	if err := s.writer.end(append(append(buf, byte(r.status), byte(r.code)), r.body...)); err != nil {
 		s.log.Warn("reply is too long", "peer", s.from, "bytes", len(r.body))
-		if buf, err := s.out.begin(frameReply, id); err == nil {
-			_ = s.out.end(append(buf, byte(queryFailed), byte(fsm.Internal)))
+		if buf, err := s.writer.begin(frameReply, id); err == nil {
+			_ = s.writer.end(append(buf, byte(queryFailed), byte(fsm.Internal)))
 		}
 	}
 }

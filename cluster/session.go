@@ -20,7 +20,7 @@ const sessionsListMax = 1000
 type SessionReceiver struct {
 	*Receiver
 
-	held  fsm.SessionLock
+	lock  fsm.SessionLock
 	until atomic.Int64 // fsm.Instant
 }
 
@@ -29,24 +29,24 @@ type SessionReceiver struct {
 // session, or Timeout when the time ran out or cancel was called, SessionCannotBeLocked,
 // EntityNotFound, EntityDisabled, NotAllowed (no sessions there) or ServerBusy. What is
 // granted after cancel is released. It does not block.
-func (r *Router) AcceptSession(at fsm.Place, name *string, takes bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+func (r *Router) AcceptSession(at fsm.EntityRef, name *string, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
 	switch {
 	case len(at.Shards) == 0:
-		return r.accept(at, 0, name, takes, wait, done)
+		return r.accept(at, 0, name, receiveAndDelete, wait, done)
 	case name == nil && at.Sub == fsm.MainQueue:
-		return r.acceptAny(at, takes, wait, done)
+		return r.acceptAny(at, receiveAndDelete, wait, done)
 	}
 	shard := 0
 	if name != nil {
 		shard = hashShard(&at.Entity, *name)
 	}
-	return r.accept(shardPlace(at, shard), shard, name, takes, wait, done)
+	return r.accept(shardRef(at, shard), shard, name, receiveAndDelete, wait, done)
 }
 
 // accept is AcceptSession at an entity that is not partitioned, or at one shard.
-func (r *Router) accept(at fsm.Place, shard int, name *string, takes bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
-	a := &acceptance{
-		router: r, receiver: r.receiver(at, takes, shard), done: done,
+func (r *Router) accept(at fsm.EntityRef, shard int, name *string, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+	a := &sessionAccept{
+		router: r, receiver: r.receiver(at, receiveAndDelete, shard), done: done,
 		command: fsm.AcceptSession{Entity: at.ID, Named: name != nil},
 		until:   time.Now().Add(min(wait, lockWaitMax)),
 	}
@@ -57,47 +57,47 @@ func (r *Router) accept(at fsm.Place, shard int, name *string, takes bool, wait 
 	if name != nil {
 		a.command.ID = *name
 	}
-	a.ask()
+	a.submit()
 	return a.cancel
 }
 
-// acceptance is one AcceptSession under way.
-type acceptance struct {
+// sessionAccept is one AcceptSession under way.
+type sessionAccept struct {
 	router    *Router
 	receiver  *Receiver
 	command   fsm.AcceptSession
 	until     time.Time
 	done      func(fsm.Code, *SessionReceiver)
 	cancelled atomic.Bool
-	healed    bool // the partition was told about the entity; only read and written by ended
+	recreated bool // the partition was told about the entity; only read and written by ended
 }
 
-func (a *acceptance) ask() {
+func (a *sessionAccept) submit() {
 	if a.command.Named {
-		a.receiver.line.submit(a.command, a.ended)
+		a.receiver.client.submit(a.command, a.handleResult)
 		return
 	}
-	a.receiver.begin(&lockCall{accept: &a.command, until: a.until, done: a.ended})
+	a.receiver.begin(&lockCall{accept: &a.command, until: a.until, done: a.handleResult})
 }
 
-func (a *acceptance) cancel() {
+func (a *sessionAccept) cancel() {
 	a.cancelled.Store(true)
 	a.receiver.Cancel()
 }
 
-// ended is called with the answer.
-func (a *acceptance) ended(result fsm.Result) {
+// handleResult is called with the answer.
+func (a *sessionAccept) handleResult(result fsm.Result) {
 	code := result.Code
 	switch {
-	case code == fsm.EntityNotFound && !a.healed:
-		a.healed = true
+	case code == fsm.EntityNotFound && !a.recreated:
+		a.recreated = true
 		// The catalog may know the entity although its making was interrupted half way.
-		a.router.heal(a.receiver.at.Entity, func(healed bool) {
-			if !healed {
+		a.router.recreate(a.receiver.at.Entity, func(recreated bool) {
+			if !recreated {
 				a.refuse(fsm.EntityNotFound)
 				return
 			}
-			a.ask()
+			a.submit()
 		})
 		return
 	case code == fsm.OK && result.Session.Epoch == 0:
@@ -107,7 +107,7 @@ func (a *acceptance) ended(result fsm.Result) {
 		a.refuse(code)
 		return
 	}
-	s := &SessionReceiver{Receiver: a.receiver, held: result.Session}
+	s := &SessionReceiver{Receiver: a.receiver, lock: result.Session}
 	if len(result.Untils) > 0 {
 		s.until.Store(int64(result.Untils[0]))
 	}
@@ -120,20 +120,20 @@ func (a *acceptance) ended(result fsm.Result) {
 	a.done(fsm.OK, s)
 }
 
-func (a *acceptance) refuse(code fsm.Code) {
+func (a *sessionAccept) refuse(code fsm.Code) {
 	a.receiver.Close()
 	a.done(code, nil)
 }
 
 // Name is the name of the session.
-func (s *SessionReceiver) Name() string { return s.held.ID }
+func (s *SessionReceiver) Name() string { return s.lock.ID }
 
 // Until is the end of the lock, as far as it is known here.
 func (s *SessionReceiver) Until() fsm.Instant { return fsm.Instant(s.until.Load()) }
 
 // Renew extends the lock of the session, and with it those of all messages locked under it.
 func (s *SessionReceiver) Renew(done func(fsm.Code, fsm.Instant)) {
-	s.line.submit(fsm.RenewSession{Entity: s.at.ID, Lock: s.held}, func(result fsm.Result) {
+	s.client.submit(fsm.RenewSession{Entity: s.at.ID, Lock: s.lock}, func(result fsm.Result) {
 		if result.Code != fsm.OK || len(result.Untils) == 0 {
 			done(result.Code, 0)
 			return
@@ -146,11 +146,11 @@ func (s *SessionReceiver) Renew(done func(fsm.Code, fsm.Instant)) {
 // State is what was kept with the session, nil for nothing. Errors wrap SessionLockLost,
 // EntityNotFound, ServerBusy or Timeout.
 func (s *SessionReceiver) State(ctx context.Context) ([]byte, error) {
-	reply, err := s.router.askLeader(ctx, s.at.Partition, queryState, stateQuery{Partition: s.at.Partition, Entity: s.at.ID, Lock: s.held})
+	reply, err := s.router.askLeader(ctx, s.at.Partition, querySessionState, sessionStateQuery{Partition: s.at.Partition, Entity: s.at.ID, Lock: s.lock})
 	if err != nil {
-		return nil, fmt.Errorf("state of session %q: %w", s.held.ID, err)
+		return nil, fmt.Errorf("state of session %q: %w", s.lock.ID, err)
 	}
-	var state stateReply
+	var state sessionStateReply
 	if err := reply.decode(&state); err != nil || !state.Set {
 		return nil, err
 	}
@@ -160,27 +160,27 @@ func (s *SessionReceiver) State(ctx context.Context) ([]byte, error) {
 // SetState keeps a state with the session; nil takes it away, which an empty one does not.
 // Errors are those of State, MessageTooLarge and QuotaExceeded.
 func (s *SessionReceiver) SetState(ctx context.Context, state []byte) error {
-	command := fsm.SetSessionState{Entity: s.at.ID, Lock: s.held, State: state, Clear: state == nil}
+	command := fsm.SetSessionState{Entity: s.at.ID, Lock: s.lock, State: state, Clear: state == nil}
 	if _, err := s.router.command(ctx, s.at.Partition, command); err != nil {
-		return fmt.Errorf("set state of session %q: %w", s.held.ID, err)
+		return fmt.Errorf("set state of session %q: %w", s.lock.ID, err)
 	}
 	return nil
 }
 
 // Fetch locks deferred messages of the session by number, or takes them for good.
-func (s *SessionReceiver) Fetch(sequences []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery)) {
+func (s *SessionReceiver) Fetch(sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
 	inside := make([]fsm.SequenceNumber, 0, len(sequences)) // numbers of other shards are not of this session
 	for _, n := range sequences {
-		if n&^(1<<shardShift-1) == s.bits {
-			inside = append(inside, n&^s.bits)
+		if n&^(1<<shardShift-1) == s.shardBits {
+			inside = append(inside, n&^s.shardBits)
 		}
 	}
 	if len(inside) == 0 {
 		done(fsm.OK, nil)
 		return
 	}
-	command := fsm.FetchDeferred{Address: s.at.Address(), Sequences: inside, Delete: takes, Session: s.held}
-	s.line.submit(command, func(result fsm.Result) { done(result.Code, outside(s.bits, result.Deliveries)) })
+	command := fsm.FetchDeferred{Address: s.at.Address(), Sequences: inside, Delete: receiveAndDelete, Session: s.lock}
+	s.client.submit(command, func(result fsm.Result) { done(result.Code, toClientSequences(s.shardBits, result.Deliveries)) })
 }
 
 // Close is Release that tells nobody.
@@ -190,20 +190,20 @@ func (s *SessionReceiver) Close() { s.Release(func() {}) }
 // called when somebody else can have the session, or when it is given up: then the lock ends
 // by its time.
 func (s *SessionReceiver) Release(done func()) {
-	l := s.line
-	l.mu.Lock()
+	client := s.client
+	client.mu.Lock()
 	first := !s.closed
-	l.mu.Unlock()
+	client.mu.Unlock()
 	s.Receiver.Close()
 	if !first {
 		done()
 		return
 	}
-	l.submit(fsm.ReleaseSession{Entity: s.at.ID, Lock: s.held}, func(fsm.Result) { done() })
+	client.submit(fsm.ReleaseSession{Entity: s.at.ID, Lock: s.lock}, func(fsm.Result) { done() })
 }
 
 // PeekSession is Peek for the messages of one session.
-func (r *Router) PeekSession(ctx context.Context, at fsm.Place, session string, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
+func (r *Router) PeekSession(ctx context.Context, at fsm.EntityRef, session string, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
 	if len(at.Shards) > 0 {
 		shard := hashShard(&at.Entity, session)
 		return r.peekShard(ctx, at, shard, from, max, maxBytes, &session)
@@ -216,7 +216,7 @@ func (r *Router) PeekSession(ctx context.Context, at fsm.Place, session string, 
 // Sessions lists up to max sessions (1000), without the first skip: those that have messages
 // or a state, or, with a moment, those whose state was set after it. NotAllowed where
 // there are no sessions.
-func (r *Router) Sessions(ctx context.Context, at fsm.Place, updatedAfter fsm.Instant, skip, max int) ([]fsm.Session, error) {
+func (r *Router) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm.Instant, skip, max int) ([]fsm.Session, error) {
 	if len(at.Shards) > 0 {
 		return r.shardSessions(ctx, at, updatedAfter, skip, max)
 	}
@@ -232,12 +232,12 @@ func (r *Router) Sessions(ctx context.Context, at fsm.Place, updatedAfter fsm.In
 
 // What is asked about sessions.
 type (
-	stateQuery struct {
+	sessionStateQuery struct {
 		Partition fsm.PartitionID `json:"Partition"`
 		Entity    fsm.EntityID    `json:"Entity"`
 		Lock      fsm.SessionLock `json:"Lock"`
 	}
-	stateReply struct {
+	sessionStateReply struct {
 		Set   bool   `json:"Set"`
 		State []byte `json:"State"`
 	}
@@ -251,8 +251,8 @@ type (
 	}
 )
 
-// state reads the state of a session. Its body is read after the machine has been left.
-func (d desk) state(ctx context.Context, q stateQuery) (reply stateReply, err error) {
+// sessionState reads the state of a session. Its body is read after the machine has been left.
+func (d queryHandler) sessionState(ctx context.Context, q sessionStateQuery) (reply sessionStateReply, err error) {
 	if q.Partition == fsm.CatalogPartition {
 		return reply, fsm.InvalidArgument
 	}
@@ -280,7 +280,7 @@ func (d desk) state(ctx context.Context, q stateQuery) (reply stateReply, err er
 	return reply, nil
 }
 
-func (d desk) sessions(ctx context.Context, q sessionsQuery) (list []fsm.Session, err error) {
+func (d queryHandler) sessions(ctx context.Context, q sessionsQuery) (list []fsm.Session, err error) {
 	if q.Partition == fsm.CatalogPartition {
 		return nil, fsm.InvalidArgument
 	}

@@ -11,9 +11,9 @@ import (
 
 // The limits of a PurgeSession.
 const (
-	purgeSessionTriesMax = 8       // changes of the holder of the session that it survives
-	purgeLockMessagesMax = 256     // messages locked at a time
-	purgeLockBytesMax    = 1 << 20 // payloads of those; the first is locked whatever its size
+	purgeSessionAttemptsMax = 8       // changes of the holder of the session that it survives
+	purgeLockMessagesMax    = 256     // messages locked at a time
+	purgeLockBytesMax       = 1 << 20 // payloads of those; the first is locked whatever its size
 )
 
 // What is asked before messages of a session are removed.
@@ -31,7 +31,7 @@ type (
 	}
 )
 
-func (d desk) purgeable(ctx context.Context, q purgeableQuery) (reply purgeableReply, err error) {
+func (d queryHandler) purgeable(ctx context.Context, q purgeableQuery) (reply purgeableReply, err error) {
 	if q.Partition == fsm.CatalogPartition {
 		return reply, fsm.InvalidArgument
 	}
@@ -54,7 +54,7 @@ func (d desk) purgeable(ctx context.Context, q purgeableQuery) (reply purgeableR
 // The messages are locked under the lock of the session, that of its holder or one of our own, and
 // completed: no command removes ready messages of one session, and what is locked and not completed
 // when this member fails returns with the end of the session lock.
-func (r *Router) PurgeSession(ctx context.Context, at fsm.Place, session string, before fsm.Instant, max int) (int, error) {
+func (r *Router) PurgeSession(ctx context.Context, at fsm.EntityRef, session string, before fsm.Instant, max int) (int, error) {
 	if max < 1 {
 		return 0, fsm.InvalidArgument
 	}
@@ -62,7 +62,7 @@ func (r *Router) PurgeSession(ctx context.Context, at fsm.Place, session string,
 		return 0, fsm.NotAllowed // only the main queue is divided into sessions
 	}
 	if len(at.Shards) > 0 {
-		at = shardPlace(at, hashShard(&at.Entity, session))
+		at = shardRef(at, hashShard(&at.Entity, session))
 	}
 	p := &sessionPurge{router: r, at: at, session: session, before: before, most: min(max, purgeMessagesMax)}
 	if err := p.run(ctx); err != nil && p.removed == 0 {
@@ -74,7 +74,7 @@ func (r *Router) PurgeSession(ctx context.Context, at fsm.Place, session string,
 // sessionPurge is one PurgeSession under way.
 type sessionPurge struct {
 	router  *Router
-	at      fsm.Place // a shard of a partitioned entity
+	at      fsm.EntityRef // a shard of a partitioned entity
 	session string
 	before  fsm.Instant
 	most    int
@@ -84,16 +84,16 @@ type sessionPurge struct {
 // run tries again when the session gets another holder meanwhile.
 func (p *sessionPurge) run(ctx context.Context) error {
 	var err error
-	for range purgeSessionTriesMax {
-		if err = p.try(ctx); !errors.Is(err, fsm.SessionLockLost) && !errors.Is(err, fsm.SessionCannotBeLocked) {
+	for range purgeSessionAttemptsMax {
+		if err = p.purgeOnce(ctx); !errors.Is(err, fsm.SessionLockLost) && !errors.Is(err, fsm.SessionCannotBeLocked) {
 			return err
 		}
 	}
 	return fmt.Errorf("%w: %w", fsm.ServerBusy, err)
 }
 
-// try removes messages under one lock of the session.
-func (p *sessionPurge) try(ctx context.Context) error {
+// purgeOnce removes messages under one lock of the session.
+func (p *sessionPurge) purgeOnce(ctx context.Context) error {
 	answer, err := p.router.askLeader(ctx, p.at.Partition, queryPurgeable, purgeableQuery{
 		Partition: p.at.Partition, Entity: p.at.ID, Session: p.session, Before: p.before, Max: p.most - p.removed,
 	})
@@ -111,57 +111,57 @@ func (p *sessionPurge) try(ctx context.Context) error {
 			return err
 		}
 		lock = result.Session
-		defer p.last(ctx, fsm.ReleaseSession{Entity: p.at.ID, Lock: lock})
+		defer p.submitAlways(ctx, fsm.ReleaseSession{Entity: p.at.ID, Lock: lock})
 	}
-	return p.under(ctx, lock, found.Reach)
+	return p.purgeUnderLock(ctx, lock, found.Reach)
 }
 
-// under locks so many messages under a lock of the session, and removes those that are meant. The
+// purgeUnderLock locks so many messages under a lock of the session, and removes those that are meant. The
 // others are given back at the end, or they would be locked again at once.
-func (p *sessionPurge) under(ctx context.Context, lock fsm.SessionLock, reach int) error {
-	var others []fsm.Settlement
+func (p *sessionPurge) purgeUnderLock(ctx context.Context, lock fsm.SessionLock, reach int) error {
+	var toRelease []fsm.Settlement
 	defer func() {
-		if len(others) > 0 {
-			p.last(ctx, fsm.SettleMessages{Address: p.at.Address(), Settlements: others})
+		if len(toRelease) > 0 {
+			p.submitAlways(ctx, fsm.SettleMessages{Address: p.at.Address(), Settlements: toRelease})
 		}
 	}()
 	// What was locked has to be settled, so the client's going away ends this between batches only.
-	whole := context.WithoutCancel(ctx)
+	uncancelled := context.WithoutCancel(ctx)
 	for reach > 0 && p.removed < p.most && ctx.Err() == nil {
-		result, err := p.router.command(whole, p.at.Partition, fsm.LockMessages{
+		result, err := p.router.command(uncancelled, p.at.Partition, fsm.LockMessages{
 			Address: p.at.Address(), Session: lock, Max: uint32(min(reach, purgeLockMessagesMax)), MaxBytes: purgeLockBytesMax,
 		})
 		if err != nil || len(result.Deliveries) == 0 {
 			return err
 		}
 		reach -= len(result.Deliveries)
-		var meant []fsm.Settlement
+		var toRemove []fsm.Settlement
 		for _, d := range result.Deliveries {
-			if (p.before == 0 || d.Enqueued < p.before) && p.removed+len(meant) < p.most {
-				meant = append(meant, fsm.Settlement{Lock: d.Lock, Verb: fsm.Complete})
+			if (p.before == 0 || d.Enqueued < p.before) && p.removed+len(toRemove) < p.most {
+				toRemove = append(toRemove, fsm.Settlement{Lock: d.Lock, Verb: fsm.Complete})
 			} else {
-				others = append(others, fsm.Settlement{Lock: d.Lock, Verb: fsm.Release})
+				toRelease = append(toRelease, fsm.Settlement{Lock: d.Lock, Verb: fsm.Release})
 			}
 		}
-		if err := p.complete(whole, meant); err != nil {
+		if err := p.complete(uncancelled, toRemove); err != nil {
 			return err
 		}
 	}
 	return ctx.Err()
 }
 
-// last gives back what was locked, and waits for it: the caller's next request may want it. When
+// submitAlways gives back what was locked, and waits for it: the caller's next request may want it. When
 // that fails the lock of the session ends it.
-func (p *sessionPurge) last(ctx context.Context, command fsm.Command) {
+func (p *sessionPurge) submitAlways(ctx context.Context, command fsm.Command) {
 	_, _ = p.router.command(context.WithoutCancel(ctx), p.at.Partition, command)
 }
 
 // complete removes locked messages and counts those that went.
-func (p *sessionPurge) complete(ctx context.Context, meant []fsm.Settlement) error {
-	if len(meant) == 0 {
+func (p *sessionPurge) complete(ctx context.Context, toRemove []fsm.Settlement) error {
+	if len(toRemove) == 0 {
 		return nil
 	}
-	result, err := p.router.command(ctx, p.at.Partition, fsm.SettleMessages{Address: p.at.Address(), Settlements: meant})
+	result, err := p.router.command(ctx, p.at.Partition, fsm.SettleMessages{Address: p.at.Address(), Settlements: toRemove})
 	if err != nil {
 		return err
 	}

@@ -49,8 +49,8 @@ func TestPurgeSession(t *testing.T) {
 				t.Errorf("complete what was locked: %v", code)
 			}
 			left := lockMessages(s.Receiver, 10, time.Minute).deliveries
-			if diff := cmp.Diff([]string{"late"}, payloads(left)); diff != "" || left[0].Attempts != 0 {
-				t.Errorf("left in red %s, %d attempts", diff, left[0].Attempts)
+			if diff := cmp.Diff([]string{"late"}, payloads(left)); diff != "" || left[0].FailedDeliveries != 0 {
+				t.Errorf("left in red %s, %d attempts", diff, left[0].FailedDeliveries)
 			}
 			purged("blue", 0, 2, 2) // held by nobody
 			blue := acceptNamed(t, near, at, "blue")
@@ -88,12 +88,12 @@ func TestPurgeSessionRefuses(t *testing.T) {
 	router := c.nodes[0].Router()
 	plain, at := createQueue(t, c.nodes[0], "plain"), c.create("orders", withSessions)
 	for name, c := range map[string]struct {
-		at   fsm.Place
+		at   fsm.EntityRef
 		most int
 		want fsm.Code
 	}{
 		"no sessions":  {plain, 1, fsm.NotAllowed},
-		"dead letters": {fsm.Place{Entity: at.Entity, Sub: fsm.DeadLetterQueue}, 1, fsm.NotAllowed},
+		"dead letters": {fsm.EntityRef{Entity: at.Entity, Sub: fsm.DeadLetterQueue}, 1, fsm.NotAllowed},
 		"none":         {at, 0, fsm.InvalidArgument},
 	} {
 		if n, err := router.PurgeSession(t.Context(), c.at, "red", 0, c.most); n != 0 || !errors.Is(err, c.want) {

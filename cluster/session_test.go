@@ -19,7 +19,7 @@ type acceptedSession struct {
 }
 
 // accepting starts an AcceptSession.
-func accepting(node *Node, at fsm.Place, name *string, wait time.Duration) (chan acceptedSession, func()) {
+func accepting(node *Node, at fsm.EntityRef, name *string, wait time.Duration) (chan acceptedSession, func()) {
 	got := make(chan acceptedSession, 1)
 	cancel := node.Router().AcceptSession(at, name, false, wait, func(code fsm.Code, s *SessionReceiver) {
 		got <- acceptedSession{code, s}
@@ -27,7 +27,7 @@ func accepting(node *Node, at fsm.Place, name *string, wait time.Duration) (chan
 	return got, cancel
 }
 
-func acceptNamed(t *testing.T, node *Node, at fsm.Place, name string) *SessionReceiver {
+func acceptNamed(t *testing.T, node *Node, at fsm.EntityRef, name string) *SessionReceiver {
 	t.Helper()
 	got, _ := accepting(node, at, &name, time.Minute)
 	a := <-got
@@ -45,7 +45,7 @@ func inSession(session string, payloads ...string) []fsm.Message {
 	return list
 }
 
-func sendAll(t *testing.T, node *Node, at fsm.Place, messages ...fsm.Message) {
+func sendAll(t *testing.T, node *Node, at fsm.EntityRef, messages ...fsm.Message) {
 	t.Helper()
 	if code := sendCode(node, at, messages...); code != fsm.OK {
 		t.Fatalf("send: %v", code)
@@ -105,8 +105,8 @@ func TestSessionSurvivesItsLeader(t *testing.T) {
 		t.Error(d)
 	}
 	for _, d := range got.deliveries {
-		if d.Attempts != 0 {
-			t.Errorf("%s counts %d attempts after an orderly release", d.Payload, d.Attempts)
+		if d.FailedDeliveries != 0 {
+			t.Errorf("%s counts %d attempts after an orderly release", d.Payload, d.FailedDeliveries)
 		}
 	}
 	if err := s.SetState(t.Context(), nil); !errors.Is(err, fsm.SessionLockLost) {
@@ -187,7 +187,7 @@ func TestSessionLockRunsOut(t *testing.T) {
 		t.Errorf("the old holder settles: %v", code)
 	}
 	again := lockMessages(next.session.Receiver, 5, time.Minute)
-	if d := cmp.Diff([]string{"1", "2"}, payloads(again.deliveries)); d != "" || again.deliveries[0].Attempts != 1 || again.deliveries[1].Attempts != 0 {
+	if d := cmp.Diff([]string{"1", "2"}, payloads(again.deliveries)); d != "" || again.deliveries[0].FailedDeliveries != 1 || again.deliveries[1].FailedDeliveries != 0 {
 		t.Errorf("attempts %+v %s", again.deliveries, d)
 	}
 	s.Close()

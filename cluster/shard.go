@@ -13,8 +13,8 @@ import (
 // 48 bits are left for the number that the shard gave.
 const shardShift = 48
 
-// shardPlace is a place within one shard of a partitioned entity: an entity like any other.
-func shardPlace(at fsm.Place, shard int) fsm.Place {
+// shardRef is a place within one shard of a partitioned entity: an entity like any other.
+func shardRef(at fsm.EntityRef, shard int) fsm.EntityRef {
 	at.ID, at.Partition = at.Shards[shard].Entity, at.Shards[shard].Partition
 	if at.Topic != 0 {
 		at.Topic += fsm.EntityID(shard) // the shard of the topic that is beside it
@@ -26,13 +26,13 @@ func shardPlace(at fsm.Place, shard int) fsm.Place {
 // shardBits are what the numbers of a shard get outside.
 func shardBits(shard int) fsm.SequenceNumber { return fsm.SequenceNumber(shard) << shardShift }
 
-// splitNumber takes a number from outside apart.
-func splitNumber(n fsm.SequenceNumber) (shard int, inside fsm.SequenceNumber) {
+// splitSequence takes a number from outside apart.
+func splitSequence(n fsm.SequenceNumber) (shard int, inside fsm.SequenceNumber) {
 	return int(n >> shardShift), n & (1<<shardShift - 1)
 }
 
-// outside gives deliveries of a shard the numbers that they have outside.
-func outside(bits fsm.SequenceNumber, deliveries []fsm.Delivery) []fsm.Delivery {
+// toClientSequences gives deliveries of a shard the numbers that they have outside.
+func toClientSequences(bits fsm.SequenceNumber, deliveries []fsm.Delivery) []fsm.Delivery {
 	if bits == 0 {
 		return deliveries
 	}
@@ -71,10 +71,10 @@ func hashShard(e *fsm.Entity, key string) int {
 	return int(hash % uint64(len(e.Shards)))
 }
 
-// shardOf chooses the shard of a batch, which stays together because it is stored as a
+// chooseShard chooses the shard of a batch, which stays together because it is stored as a
 // whole: InvalidArgument when its messages have different keys. Where no key binds them
 // the shards take turns, but for those that are known to have no leader.
-func (r *Router) shardOf(e *fsm.Entity, messages []fsm.Message) (int, fsm.Code) {
+func (r *Router) chooseShard(e *fsm.Entity, messages []fsm.Message) (int, fsm.Code) {
 	if len(messages) == 0 {
 		return 0, fsm.InvalidArgument
 	}
@@ -88,32 +88,32 @@ func (r *Router) shardOf(e *fsm.Entity, messages []fsm.Message) (int, fsm.Code) 
 		return hashShard(e, key), fsm.OK
 	}
 	n := uint64(len(e.Shards))
-	turn := r.turns.Add(1)
+	next := r.shardTurns.Add(1)
 	for i := range n {
-		shard := int((turn + i) % n)
-		if !r.line(e.Shards[shard].Partition).stuck() {
+		shard := int((next + i) % n)
+		if !r.client(e.Shards[shard].Partition).hasNoLeader() {
 			return shard, fsm.OK
 		}
 	}
-	return int(turn % n), fsm.OK
+	return int(next % n), fsm.OK
 }
 
-// stuck says whether requests wait because nobody is known to lead.
-func (l *line) stuck() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.leader == "" && l.low < l.next
+// hasNoLeader says whether requests wait because nobody is known to lead.
+func (p *partitionClient) hasNoLeader() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.leader == "" && p.low < p.next
 }
 
 // sendShard is sendMessages to a partitioned entity.
-func (r *Router) sendShard(at fsm.Place, messages []fsm.Message, done func(fsm.Result)) {
-	shard, code := r.shardOf(&at.Entity, messages)
+func (r *Router) sendShard(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Result)) {
+	shard, code := r.chooseShard(&at.Entity, messages)
 	if code != fsm.OK {
 		done(fsm.Result{Code: code})
 		return
 	}
 	bits := shardBits(shard)
-	r.sendMessages(shardPlace(at, shard), messages, func(result fsm.Result) {
+	r.sendMessages(shardRef(at, shard), messages, func(result fsm.Result) {
 		if result.Sequence != 0 {
 			result.Sequence |= bits
 		}
@@ -126,12 +126,12 @@ func (r *Router) sendShard(at fsm.Place, messages []fsm.Message, done func(fsm.R
 	})
 }
 
-// byShard sorts n numbers from outside by their shards: positions, in order. Numbers of a
+// positionsByShard sorts n numbers from outside by their shards: positions, in order. Numbers of a
 // shard that is not there are left out.
-func byShard(at fsm.Place, n int, number func(int) fsm.SequenceNumber) map[int][]int {
+func positionsByShard(at fsm.EntityRef, n int, number func(int) fsm.SequenceNumber) map[int][]int {
 	groups := make(map[int][]int)
 	for i := range n {
-		if shard, _ := splitNumber(number(i)); shard < len(at.Shards) {
+		if shard, _ := splitSequence(number(i)); shard < len(at.Shards) {
 			groups[shard] = append(groups[shard], i)
 		}
 	}
@@ -140,139 +140,139 @@ func byShard(at fsm.Place, n int, number func(int) fsm.SequenceNumber) map[int][
 
 // settleShards is Settle at a partitioned entity: each shard for itself, and done when all
 // have answered.
-func (r *Router) settleShards(at fsm.Place, settlements []fsm.Settlement, done func([]fsm.Code)) {
-	codes := lost(len(settlements))
-	groups := byShard(at, len(settlements), func(i int) fsm.SequenceNumber { return settlements[i].Lock.Sequence })
-	join := newJoin(len(groups), func() { done(codes) })
-	for shard, places := range groups {
-		r.Settle(shardPlace(at, shard), insideSettlements(settlements, places), func(got []fsm.Code) {
-			for i, place := range places {
-				codes[place] = got[i]
+func (r *Router) settleShards(at fsm.EntityRef, settlements []fsm.Settlement, done func([]fsm.Code)) {
+	codes := lockLostCodes(len(settlements))
+	groups := positionsByShard(at, len(settlements), func(i int) fsm.SequenceNumber { return settlements[i].Lock.Sequence })
+	remaining := newCountdown(len(groups), func() { done(codes) })
+	for shard, positions := range groups {
+		r.Settle(shardRef(at, shard), toShardSettlements(settlements, positions), func(got []fsm.Code) {
+			for i, position := range positions {
+				codes[position] = got[i]
 			}
-			join.ended()
+			remaining.partDone()
 		})
 	}
 }
 
-// insideSettlements is some of the settlements, with the numbers that their shard knows.
-func insideSettlements(settlements []fsm.Settlement, places []int) []fsm.Settlement {
-	some := make([]fsm.Settlement, len(places))
-	for i, place := range places {
-		some[i] = settlements[place]
-		_, some[i].Lock.Sequence = splitNumber(some[i].Lock.Sequence)
+// toShardSettlements is some of the settlements, with the numbers that their shard knows.
+func toShardSettlements(settlements []fsm.Settlement, positions []int) []fsm.Settlement {
+	some := make([]fsm.Settlement, len(positions))
+	for i, position := range positions {
+		some[i] = settlements[position]
+		_, some[i].Lock.Sequence = splitSequence(some[i].Lock.Sequence)
 	}
 	return some
 }
 
 // renewShards is Renew at a partitioned entity.
-func (r *Router) renewShards(at fsm.Place, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
-	codes, untils := lost(len(locks)), make([]fsm.Instant, len(locks))
-	groups := byShard(at, len(locks), func(i int) fsm.SequenceNumber { return locks[i].Sequence })
-	join := newJoin(len(groups), func() { done(codes, untils) })
-	for shard, places := range groups {
-		some := make([]fsm.LockID, len(places))
-		for i, place := range places {
-			some[i] = locks[place]
-			_, some[i].Sequence = splitNumber(some[i].Sequence)
+func (r *Router) renewShards(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
+	codes, untils := lockLostCodes(len(locks)), make([]fsm.Instant, len(locks))
+	groups := positionsByShard(at, len(locks), func(i int) fsm.SequenceNumber { return locks[i].Sequence })
+	remaining := newCountdown(len(groups), func() { done(codes, untils) })
+	for shard, positions := range groups {
+		some := make([]fsm.LockID, len(positions))
+		for i, position := range positions {
+			some[i] = locks[position]
+			_, some[i].Sequence = splitSequence(some[i].Sequence)
 		}
-		r.Renew(shardPlace(at, shard), some, func(got []fsm.Code, until []fsm.Instant) {
-			for i, place := range places {
-				codes[place], untils[place] = got[i], until[i]
+		r.Renew(shardRef(at, shard), some, func(got []fsm.Code, until []fsm.Instant) {
+			for i, position := range positions {
+				codes[position], untils[position] = got[i], until[i]
 			}
-			join.ended()
+			remaining.partDone()
 		})
 	}
 }
 
-// lost is n times MessageLockLost: what is said of locks that no shard is asked about.
-func lost(n int) []fsm.Code { return fill(make([]fsm.Code, n), fsm.MessageLockLost) }
+// lockLostCodes is n times MessageLockLost: what is said of locks that no shard is asked about.
+func lockLostCodes(n int) []fsm.Code { return fillCodes(make([]fsm.Code, n), fsm.MessageLockLost) }
 
 // fetchShards is Fetch at a partitioned entity. What some shards have locked is given even
 // when others cannot be asked.
-func (r *Router) fetchShards(at fsm.Place, sequences []fsm.SequenceNumber, takes bool, done func(fsm.Code, []fsm.Delivery)) {
-	groups := byShard(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
+func (r *Router) fetchShards(at fsm.EntityRef, sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
+	groups := positionsByShard(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
 	var mu sync.Mutex
 	var found []fsm.Delivery
 	worst := fsm.OK
-	join := newJoin(len(groups), func() {
+	remaining := newCountdown(len(groups), func() {
 		if len(found) > 0 {
 			worst = fsm.OK
 		}
 		done(worst, found)
 	})
-	for shard, places := range groups {
-		some := insideNumbers(sequences, places)
-		r.Fetch(shardPlace(at, shard), some, takes, func(code fsm.Code, got []fsm.Delivery) {
+	for shard, positions := range groups {
+		some := toShardSequences(sequences, positions)
+		r.Fetch(shardRef(at, shard), some, receiveAndDelete, func(code fsm.Code, got []fsm.Delivery) {
 			mu.Lock()
-			found = append(found, outside(shardBits(shard), got)...)
+			found = append(found, toClientSequences(shardBits(shard), got)...)
 			if code != fsm.OK {
 				worst = code
 			}
 			mu.Unlock()
-			join.ended()
+			remaining.partDone()
 		})
 	}
 }
 
-// insideNumbers is some of the numbers from outside, as their shard knows them.
-func insideNumbers(sequences []fsm.SequenceNumber, places []int) []fsm.SequenceNumber {
-	some := make([]fsm.SequenceNumber, len(places))
-	for i, place := range places {
-		_, some[i] = splitNumber(sequences[place])
+// toShardSequences is some of the numbers from outside, as their shard knows them.
+func toShardSequences(sequences []fsm.SequenceNumber, positions []int) []fsm.SequenceNumber {
+	some := make([]fsm.SequenceNumber, len(positions))
+	for i, position := range positions {
+		_, some[i] = splitSequence(sequences[position])
 	}
 	return some
 }
 
 // cancelShards is CancelScheduled at a partitioned entity: all or none within each shard,
 // and an error when one of them refuses, though others may have done it.
-func (r *Router) cancelShards(at fsm.Place, sequences []fsm.SequenceNumber, done func(fsm.Code)) {
-	groups := byShard(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
+func (r *Router) cancelShards(at fsm.EntityRef, sequences []fsm.SequenceNumber, done func(fsm.Code)) {
+	groups := positionsByShard(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
 	known := 0
-	for _, places := range groups {
-		known += len(places)
+	for _, positions := range groups {
+		known += len(positions)
 	}
 	if known < len(sequences) || known == 0 {
 		done(fsm.MessageNotFound)
 		return
 	}
 	var worst atomic.Uint32
-	join := newJoin(len(groups), func() { done(fsm.Code(worst.Load())) })
-	for shard, places := range groups {
-		r.CancelScheduled(shardPlace(at, shard), insideNumbers(sequences, places), func(code fsm.Code) {
+	remaining := newCountdown(len(groups), func() { done(fsm.Code(worst.Load())) })
+	for shard, positions := range groups {
+		r.CancelScheduled(shardRef(at, shard), toShardSequences(sequences, positions), func(code fsm.Code) {
 			if code != fsm.OK {
 				worst.Store(uint32(code))
 			}
-			join.ended()
+			remaining.partDone()
 		})
 	}
 }
 
 // purgeShards is Purge at a partitioned entity, one shard after the other. A shard that
 // cannot be asked is passed over; its code is given when nothing else went.
-func (r *Router) purgeShards(at fsm.Place, before fsm.Instant, most, shard, gone int, worst fsm.Code, done func(fsm.Code, int)) {
-	if shard == len(at.Shards) || most <= 0 {
-		if gone > 0 {
+func (r *Router) purgeShards(at fsm.EntityRef, before fsm.Instant, max, shard, removed int, worst fsm.Code, done func(fsm.Code, int)) {
+	if shard == len(at.Shards) || max <= 0 {
+		if removed > 0 {
 			worst = fsm.OK
 		}
-		done(worst, gone)
+		done(worst, removed)
 		return
 	}
-	r.Purge(shardPlace(at, shard), before, most, func(code fsm.Code, n int) {
+	r.Purge(shardRef(at, shard), before, max, func(code fsm.Code, n int) {
 		if code != fsm.OK {
 			worst = code
 		}
-		r.purgeShards(at, before, most-n, shard+1, gone+n, worst, done)
+		r.purgeShards(at, before, max-n, shard+1, removed+n, worst, done)
 	})
 }
 
-// join calls then when a number of parts have ended; at once when there are none.
-type join struct {
+// countdown calls then when a number of parts have ended; at once when there are none.
+type countdown struct {
 	left atomic.Int64
 	then func()
 }
 
-func newJoin(parts int, then func()) *join {
-	j := &join{then: then}
+func newCountdown(parts int, then func()) *countdown {
+	j := &countdown{then: then}
 	j.left.Store(int64(parts))
 	if parts == 0 {
 		then()
@@ -280,7 +280,7 @@ func newJoin(parts int, then func()) *join {
 	return j
 }
 
-func (j *join) ended() {
+func (j *countdown) partDone() {
 	if j.left.Add(-1) == 0 {
 		j.then()
 	}
@@ -288,14 +288,14 @@ func (j *join) ended() {
 
 // onShards does something at every shard of an entity, all at the same time, or at the
 // entity itself when it is not partitioned. Errors are joined.
-func onShards(ctx context.Context, at fsm.Place, do func(ctx context.Context, at fsm.Place, shard int) error) error {
+func onShards(ctx context.Context, at fsm.EntityRef, do func(ctx context.Context, at fsm.EntityRef, shard int) error) error {
 	if len(at.Shards) == 0 {
 		return do(ctx, at, 0)
 	}
 	errs := make([]error, len(at.Shards))
 	var doing sync.WaitGroup
 	for shard := range at.Shards {
-		doing.Go(func() { errs[shard] = do(ctx, shardPlace(at, shard), shard) })
+		doing.Go(func() { errs[shard] = do(ctx, shardRef(at, shard), shard) })
 	}
 	doing.Wait()
 	return errors.Join(errs...)

@@ -196,7 +196,7 @@ func TestPartitionedForwarding(t *testing.T) {
 	c.ready()
 	c.counted(sink, "all have come", active(total))
 	counts, err := c.any().Router().Counts(t.Context(), []fsm.Entity{
-		shardPlace(sink, 0).Entity, shardPlace(sink, 1).Entity, shardPlace(sink, 2).Entity,
+		shardRef(sink, 0).Entity, shardRef(sink, 1).Entity, shardRef(sink, 2).Entity,
 	})
 	if err != nil || counts[0].Active == 0 || counts[1].Active == 0 || counts[2].Active == 0 {
 		t.Errorf("shards hold %+v, %v", counts, err)
@@ -277,9 +277,9 @@ func TestPartitionedInterrupted(t *testing.T) {
 	settings := testSettings
 	settings.EnablePartitioning = true
 	router := c.nodes[0].router
-	make := func(command fsm.CreateEntity) fsm.Place {
+	make := func(command fsm.CreateEntity) fsm.EntityRef {
 		t.Helper()
-		command, err := router.In(fsm.DefaultNamespace).placed(t.Context(), command)
+		command, err := router.In(fsm.DefaultNamespace).withPlacement(t.Context(), command)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -310,7 +310,7 @@ func TestPartitionedInterrupted(t *testing.T) {
 	for _, shard := range half.Shards {
 		eventually(t, "the shard is dropped", func() bool {
 			there := true
-			c.nodes[0].local(shard.Partition).View(func(m partition.Machine) { _, there = queuesOf(m).Settings(shard.Entity) })
+			c.nodes[0].localReplica(shard.Partition).View(func(m partition.Machine) { _, there = queuesOf(m).Settings(shard.Entity) })
 			return !there
 		})
 	}

@@ -15,14 +15,14 @@ const shardPeekMax = 3 * time.Second
 
 // peekShards is Peek at a partitioned entity: shard by shard, in the order of the numbers
 // that they have outside. A shard that cannot be asked is passed over, unless none can.
-func (r *Router) peekShards(ctx context.Context, at fsm.Place, from fsm.SequenceNumber, most, mostBytes int) ([]fsm.Delivery, error) {
+func (r *Router) peekShards(ctx context.Context, at fsm.EntityRef, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
 	var found []fsm.Delivery
 	var failed error
 	answered := false
-	first, inside := splitNumber(from)
-	most = clamp(most, 0, peekCountMax)
-	for shard := first; shard < len(at.Shards) && len(found) < most; shard++ {
-		got, full, err := r.peekOne(ctx, at, shard, inside, most-len(found), mostBytes, len(found) == 0)
+	first, inside := splitSequence(from)
+	max = clamp(max, 0, peekCountMax)
+	for shard := first; shard < len(at.Shards) && len(found) < max; shard++ {
+		got, full, err := r.peekShardAll(ctx, at, shard, inside, max-len(found), maxBytes, len(found) == 0)
 		found = append(found, got...)
 		if err != nil {
 			failed = err
@@ -32,7 +32,7 @@ func (r *Router) peekShards(ctx context.Context, at fsm.Place, from fsm.Sequence
 			break
 		}
 		for i := range got {
-			mostBytes -= len(got[i].Payload) + len(got[i].Patches)
+			maxBytes -= len(got[i].Payload) + len(got[i].Patches)
 		}
 		inside = 0
 	}
@@ -42,53 +42,53 @@ func (r *Router) peekShards(ctx context.Context, at fsm.Place, from fsm.Sequence
 	return found, nil
 }
 
-// peekOne reads one shard to its end, or until there is no room for more (full). must says
+// peekShardAll reads one shard to its end, or until there is no room for more (full). must says
 // that the first message is given whatever its size.
-func (r *Router) peekOne(ctx context.Context, at fsm.Place, shard int, from fsm.SequenceNumber, most, mostBytes int, must bool) (found []fsm.Delivery, full bool, err error) {
+func (r *Router) peekShardAll(ctx context.Context, at fsm.EntityRef, shard int, from fsm.SequenceNumber, most, maxBytes int, giveFirst bool) (found []fsm.Delivery, full bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, shardPeekMax)
 	defer cancel()
 	for most > 0 {
-		got, err := r.peekShard(ctx, at, shard, shardBits(shard)|from, most, max(0, mostBytes), nil)
+		got, err := r.peekShard(ctx, at, shard, shardBits(shard)|from, most, max(0, maxBytes), nil)
 		if err != nil || len(got) == 0 {
 			return found, false, err
 		}
 		for i := range got {
 			size := len(got[i].Payload) + len(got[i].Patches)
-			if size > mostBytes && !must {
+			if size > maxBytes && !giveFirst {
 				return found, true, nil
 			}
-			must = false
-			mostBytes -= size
+			giveFirst = false
+			maxBytes -= size
 			found = append(found, got[i])
 		}
 		most -= len(got)
-		_, from = splitNumber(got[len(got)-1].Lock.Sequence)
+		_, from = splitSequence(got[len(got)-1].Lock.Sequence)
 		from++
 	}
 	return found, true, nil
 }
 
 // peekShard is Peek, or PeekSession, at one shard.
-func (r *Router) peekShard(ctx context.Context, at fsm.Place, shard int, from fsm.SequenceNumber, most, mostBytes int, session *string) ([]fsm.Delivery, error) {
-	first, inside := splitNumber(from)
+func (r *Router) peekShard(ctx context.Context, at fsm.EntityRef, shard int, from fsm.SequenceNumber, most, maxBytes int, session *string) ([]fsm.Delivery, error) {
+	first, inside := splitSequence(from)
 	switch {
 	case first > shard:
 		return nil, nil
 	case first < shard:
 		inside = 0
 	}
-	part := shardPlace(at, shard)
+	part := shardRef(at, shard)
 	got, err := r.peek(ctx, part, peekQuery{
-		Partition: part.Partition, Address: part.Address(), From: inside, Max: most, MaxBytes: mostBytes, Session: session,
+		Partition: part.Partition, Address: part.Address(), From: inside, Max: most, MaxBytes: maxBytes, Session: session,
 	})
-	return outside(shardBits(shard), got), err
+	return toClientSequences(shardBits(shard), got), err
 }
 
 // shardSessions is Sessions at a partitioned entity, one shard after the other.
-func (r *Router) shardSessions(ctx context.Context, at fsm.Place, updatedAfter fsm.Instant, skip, most int) (all []fsm.Session, err error) {
+func (r *Router) shardSessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm.Instant, skip, most int) (all []fsm.Session, err error) {
 	for shard := range at.Shards {
 		for seen := 0; len(all) < most; {
-			some, err := r.Sessions(ctx, shardPlace(at, shard), updatedAfter, seen, sessionsListMax)
+			some, err := r.Sessions(ctx, shardRef(at, shard), updatedAfter, seen, sessionsListMax)
 			if err != nil {
 				return nil, err
 			}
@@ -106,16 +106,16 @@ func (r *Router) shardSessions(ctx context.Context, at fsm.Place, updatedAfter f
 
 // redriveShards is redrive at a partitioned entity. It counts what the shards did that
 // answered, also beside an error.
-func (r *Router) redriveShards(ctx context.Context, at fsm.Place, sequences []fsm.SequenceNumber) (int, error) {
-	groups := byShard(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
+func (r *Router) redriveShards(ctx context.Context, at fsm.EntityRef, sequences []fsm.SequenceNumber) (int, error) {
+	groups := positionsByShard(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
 	var mu sync.Mutex
 	total := 0
-	err := onShards(ctx, at, func(ctx context.Context, part fsm.Place, shard int) error {
-		places := groups[shard]
-		if len(places) == 0 {
+	err := onShards(ctx, at, func(ctx context.Context, part fsm.EntityRef, shard int) error {
+		positions := groups[shard]
+		if len(positions) == 0 {
 			return nil
 		}
-		n, err := r.redrive(ctx, part, insideNumbers(sequences, places))
+		n, err := r.redrive(ctx, part, toShardSequences(sequences, positions))
 		mu.Lock()
 		total += n
 		mu.Unlock()
@@ -127,9 +127,9 @@ func (r *Router) redriveShards(ctx context.Context, at fsm.Place, sequences []fs
 // changeShardRules does something to the rules of every shard of a subscription. Shards may
 // differ for as long as such a change is interrupted: what some have done already is no
 // error as long as others had it to do, and mend makes those alike that refused.
-func (r *Router) changeShardRules(ctx context.Context, at fsm.Place, refusal fsm.Code, change, mend func(fsm.EntityID) fsm.Command) error {
+func (r *Router) changeShardRules(ctx context.Context, at fsm.EntityRef, refusal fsm.Code, change, repair func(fsm.EntityID) fsm.Command) error {
 	refusals := make([]bool, len(at.Shards))
-	err := onShards(ctx, at, func(ctx context.Context, part fsm.Place, shard int) error {
+	err := onShards(ctx, at, func(ctx context.Context, part fsm.EntityRef, shard int) error {
 		err := r.changeRules(ctx, part.Entity, change(part.ID))
 		if errors.Is(err, refusal) {
 			refusals[shard] = true
@@ -149,14 +149,14 @@ func (r *Router) changeShardRules(ctx context.Context, at fsm.Place, refusal fsm
 	switch {
 	case left == len(refusals):
 		return refusal
-	case left == 0 || mend == nil:
+	case left == 0 || repair == nil:
 		return nil
 	}
-	return onShards(ctx, at, func(ctx context.Context, part fsm.Place, shard int) error {
+	return onShards(ctx, at, func(ctx context.Context, part fsm.EntityRef, shard int) error {
 		if !refusals[shard] {
 			return nil
 		}
-		return r.changeRules(ctx, part.Entity, mend(part.ID))
+		return r.changeRules(ctx, part.Entity, repair(part.ID))
 	})
 }
 
@@ -165,12 +165,12 @@ func (r *Router) changeShardRules(ctx context.Context, at fsm.Place, refusal fsm
 func (r *Router) countShards(ctx context.Context, entities []fsm.Entity) ([]fsm.Counts, error) {
 	var parts []fsm.Entity
 	for i := range entities {
-		at := fsm.Place{Entity: entities[i]}
+		at := fsm.EntityRef{Entity: entities[i]}
 		if len(at.Shards) == 0 {
 			parts = append(parts, at.Entity)
 		}
 		for shard := range at.Shards {
-			parts = append(parts, shardPlace(at, shard).Entity)
+			parts = append(parts, shardRef(at, shard).Entity)
 		}
 	}
 	counts, err := r.Counts(ctx, parts)

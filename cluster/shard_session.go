@@ -25,14 +25,14 @@ type acceptAny struct {
 	busy    bool // some shard could not be asked
 }
 
-func (r *Router) acceptAny(at fsm.Place, takes bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
+func (r *Router) acceptAny(at fsm.EntityRef, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
 	a := &acceptAny{done: done, left: len(at.Shards)}
 	wait = min(wait, lockWaitMax)
 	a.timer = time.AfterFunc(wait-min(wait/8, acceptEarly), a.expire)
-	first := int(r.turns.Add(1) % uint64(len(at.Shards)))
+	first := int(r.shardTurns.Add(1) % uint64(len(at.Shards)))
 	for i := range at.Shards {
 		shard := (first + i) % len(at.Shards)
-		cancel := r.accept(shardPlace(at, shard), shard, nil, takes, wait, a.answered)
+		cancel := r.accept(shardRef(at, shard), shard, nil, receiveAndDelete, wait, a.handleAccept)
 		a.mu.Lock()
 		a.cancels = append(a.cancels, cancel)
 		ended := a.ended
@@ -44,16 +44,16 @@ func (r *Router) acceptAny(at fsm.Place, takes bool, wait time.Duration, done fu
 	return a.cancel
 }
 
-// answered is called by each shard. A session that comes after another was taken is given
+// handleAccept is called by each shard. A session that comes after another was taken is given
 // back at once, which counts no attempt.
-func (a *acceptAny) answered(code fsm.Code, s *SessionReceiver) {
+func (a *acceptAny) handleAccept(code fsm.Code, s *SessionReceiver) {
 	a.mu.Lock()
 	a.left--
 	a.busy = a.busy || code == fsm.ServerBusy
-	passing := code == fsm.Timeout || code == fsm.ServerBusy
-	wins := !a.ended && (!passing || a.left == 0)
+	mayPass := code == fsm.Timeout || code == fsm.ServerBusy
+	wins := !a.ended && (!mayPass || a.left == 0)
 	a.ended = a.ended || wins
-	if passing && a.busy {
+	if mayPass && a.busy {
 		code = fsm.ServerBusy
 	}
 	a.mu.Unlock()

@@ -27,12 +27,12 @@ func keyed(key, payload string) fsm.Message {
 }
 
 func shardIn(n fsm.SequenceNumber) int {
-	shard, _ := splitNumber(n)
+	shard, _ := splitSequence(n)
 	return shard
 }
 
 // lockAll locks until nothing more comes for a moment.
-func lockAll(t *testing.T, node *Node, at fsm.Place, want int) (all []fsm.Delivery) {
+func lockAll(t *testing.T, node *Node, at fsm.EntityRef, want int) (all []fsm.Delivery) {
 	t.Helper()
 	receiver := node.Router().Receiver(at, false)
 	defer receiver.Close()
@@ -116,8 +116,8 @@ func TestPartitionedQueue(t *testing.T) {
 	locks := make([]fsm.LockID, total)
 	settlements := make([]fsm.Settlement, total)
 	for i := range got {
-		token := c.nodes[2].Router().Seal(at, got[i].Lock)
-		id, ok := c.nodes[0].Router().Unseal(at, token)
+		token := c.nodes[2].Router().LockToken(at, got[i].Lock)
+		id, ok := c.nodes[0].Router().ParseLockToken(at, token)
 		if !ok || id != got[i].Lock {
 			t.Fatalf("token came back as %v, %v", id, ok)
 		}
@@ -203,8 +203,8 @@ func TestPartitionedReceivers(t *testing.T) {
 	at := c.make(fsm.QueueEntity, "orders", partitioned)
 	receiver := c.nodes[0].Router().Receiver(at, false)
 	for i := range 4 { // whichever shard it is that gets one
-		waiting := make(chan locked, 1)
-		receiver.Lock(1, 1<<20, time.Minute, func(code fsm.Code, d []fsm.Delivery) { waiting <- locked{code, d} })
+		waiting := make(chan lockedMessages, 1)
+		receiver.Lock(1, 1<<20, time.Minute, func(code fsm.Code, d []fsm.Delivery) { waiting <- lockedMessages{code, d} })
 		text := fmt.Sprint("w", i)
 		sendAll(t, c.nodes[1], at, fsm.Message{Payload: []byte(text)})
 		got := <-waiting
@@ -218,8 +218,8 @@ func TestPartitionedReceivers(t *testing.T) {
 	if got := lockMessages(receiver, 1, 10*time.Millisecond); got.code != fsm.OK || len(got.deliveries) != 0 {
 		t.Errorf("from nothing: %+v", got)
 	}
-	waiting := make(chan locked, 1)
-	receiver.Lock(1, 1<<20, time.Minute, func(code fsm.Code, d []fsm.Delivery) { waiting <- locked{code, d} })
+	waiting := make(chan lockedMessages, 1)
+	receiver.Lock(1, 1<<20, time.Minute, func(code fsm.Code, d []fsm.Delivery) { waiting <- lockedMessages{code, d} })
 	receiver.Cancel()
 	if got := <-waiting; got.code != fsm.OK || len(got.deliveries) != 0 {
 		t.Errorf("cancelled: %+v", got)
@@ -252,8 +252,8 @@ func TestPartitionedReceivers(t *testing.T) {
 	})
 	// The link stays and asks for no more: everything else is there for another.
 	for _, d := range lockAll(t, c.nodes[2], at, 32) {
-		if d.Attempts != 0 {
-			t.Errorf("%s counts %d attempts", d.Payload, d.Attempts)
+		if d.FailedDeliveries != 0 {
+			t.Errorf("%s counts %d attempts", d.Payload, d.FailedDeliveries)
 		}
 	}
 	receiver.Close()
@@ -263,7 +263,7 @@ func TestPartitionedReceivers(t *testing.T) {
 }
 
 // Receive-and-delete loses nothing when the link goes.
-func TestPartitionedTakes(t *testing.T) {
+func TestPartitionedReceiveAndDeleteLosesNothing(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
 	c.startAll()
@@ -379,7 +379,7 @@ func TestOneSilentShard(t *testing.T) {
 	for range 3 {
 		node.Router().Send(at, []fsm.Message{{Payload: []byte("late")}}, func(fsm.Code) {})
 	}
-	eventually(t, "it has found out", node.router.line(at.Shards[silent].Partition).stuck)
+	eventually(t, "it has found out", node.router.client(at.Shards[silent].Partition).hasNoLeader)
 	for range 6 {
 		mustSend(t, node, at, fsm.Message{Payload: []byte("x")})
 	}
@@ -393,7 +393,7 @@ func TestOneSilentShard(t *testing.T) {
 }
 
 // What cannot be had is refused when it is asked for, with a sentence.
-func TestPartitionedRefused(t *testing.T) {
+func TestPartitionedEntitiesRefuseWhatTheyCannotHave(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 1, 2)
 	c.startAll()

@@ -8,53 +8,55 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// slowness tells of what took long. Lines of one operation are put together by partition and time: what
+// slowLogger tells of what took long. Lines of one operation are put together by partition and time: what
 // the leader did in it says the leader (partition.Config.Slow), under the same name.
-type slowness struct {
-	to    *slog.Logger
-	after time.Duration // 0: nothing is slow
+type slowLogger struct {
+	logger *slog.Logger
+	after  time.Duration // 0: nothing is slow
 }
 
-// is says whether something took long enough to be told.
-func (s *slowness) is(took time.Duration) bool { return s.after > 0 && took >= s.after && s.to != nil }
-
-// progress is how far a request had come when it ended.
-type progress struct {
-	command  []byte       // encoded, nil when it was not
-	sentAt   time.Time    // the last attempt left, zero when none did
-	target   fsm.MemberID // to whom
-	attempts uint64
+// isSlow says whether something took long enough to be told.
+func (s *slowLogger) isSlow(took time.Duration) bool {
+	return s.after > 0 && took >= s.after && s.logger != nil
 }
 
-// request says where the time of a command went: until its last attempt left (sought: for want of a leader,
+// requestProgress is how far a request had come when it ended.
+type requestProgress struct {
+	command     []byte       // encoded, nil when it was not
+	sentAt      time.Time    // the last attempt left, zero when none did
+	target      fsm.MemberID // to whom
+	submissions uint64
+}
+
+// logRequest says where the time of a command went: until its last attempt left (sought: for want of a leader,
 // of room in the window, or in attempts before it), and with who was held for the leader.
-func (s *slowness) request(id fsm.PartitionID, was progress, code fsm.Code, took time.Duration) {
+func (s *slowLogger) logRequest(id fsm.PartitionID, progress requestProgress, code fsm.Code, took time.Duration) {
 	atLeader := time.Duration(0)
-	if !was.sentAt.IsZero() {
-		atLeader = min(took, time.Since(was.sentAt))
+	if !progress.sentAt.IsZero() {
+		atLeader = min(took, time.Since(progress.sentAt))
 	}
-	s.tell(id, was, code, slog.Duration("took", took), slog.Duration("sought", took-atLeader), slog.Duration("at_leader", atLeader))
+	s.log(id, progress, code, slog.Duration("took", took), slog.Duration("sought", took-atLeader), slog.Duration("at_leader", atLeader))
 }
 
-// lock tells of the waiting of a receiver, which takes as long as it was asked for: late is what came on top.
-func (s *slowness) lock(id fsm.PartitionID, was progress, code fsm.Code, late time.Duration) {
-	s.tell(id, was, code, slog.Duration("late", late))
+// logLock tells of the waiting of a receiver, which takes as long as it was asked for: late is what came on top.
+func (s *slowLogger) logLock(id fsm.PartitionID, progress requestProgress, code fsm.Code, late time.Duration) {
+	s.log(id, progress, code, slog.Duration("late", late))
 }
 
-func (s *slowness) tell(id fsm.PartitionID, was progress, code fsm.Code, took ...slog.Attr) {
-	kind, lane, serial := "not sent", uint64(0), uint64(0)
-	if was.command != nil {
-		if info, err := fsm.PeekCommand(was.command); err == nil {
-			kind, lane, serial = operationName(info.Kind), info.Header.Lane, info.Header.Serial
+func (s *slowLogger) log(id fsm.PartitionID, progress requestProgress, code fsm.Code, took ...slog.Attr) {
+	kind, receiver, serial := "not sent", uint64(0), uint64(0)
+	if progress.command != nil {
+		if info, err := fsm.PeekCommand(progress.command); err == nil {
+			kind, receiver, serial = operationName(info.Kind), info.Header.Receiver, info.Header.Serial
 		}
 	}
 	attrs := []any{slog.String("operation", kind), slog.Uint64("partition", uint64(id))}
 	for _, part := range took {
 		attrs = append(attrs, part)
 	}
-	attrs = append(attrs, slog.Uint64("attempts", was.attempts), slog.String("leader", shortID(was.target)), slog.String("code", code.Error()),
-		slog.Uint64("lane", lane), slog.Uint64("serial", serial))
-	s.to.Warn("slow operation", attrs...)
+	attrs = append(attrs, slog.Uint64("attempts", progress.submissions), slog.String("leader", shortID(progress.target)), slog.String("code", code.Error()),
+		slog.Uint64("lane", receiver), slog.Uint64("serial", serial))
+	s.logger.Warn("slow operation", attrs...)
 }
 
 // operationName is the word of operators for a command.

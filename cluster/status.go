@@ -8,8 +8,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// statusWaitMax bounds the asking of leaders for one Status.
-const statusWaitMax = time.Second
+// statusTimeout bounds the asking of leaders for one Status.
+const statusTimeout = time.Second
 
 // Status is the cluster as the answering member sees it.
 type Status struct {
@@ -51,10 +51,10 @@ type PartitionStatus struct {
 func (r *Router) Status(ctx context.Context) (Status, error) { return r.status(ctx) }
 
 func (n *Node) status(ctx context.Context) (Status, error) {
-	s := Status{ClusterID: n.clusterID(), Level: n.Level()}
-	ctx, cancel := context.WithTimeout(ctx, statusWaitMax)
+	s := Status{ClusterID: n.clusterID(), Level: n.FeatureLevel()}
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
-	parts := append([]fsm.Partition{{ID: fsm.CatalogPartition}}, n.newestPlacement(ctx)...)
+	parts := append([]fsm.Partition{{ID: fsm.CatalogPartition}}, n.currentPlacement(ctx)...)
 	s.Partitions = make([]PartitionStatus, len(parts))
 	var asking sync.WaitGroup
 	for i := range parts {
@@ -77,27 +77,27 @@ func (n *Node) status(ctx context.Context) (Status, error) {
 	return s, nil
 }
 
-// newestPlacement is where the catalog's leader says that partitions lie: whoever has just moved
+// currentPlacement is where the catalog's leader says that partitions lie: whoever has just moved
 // one wants to see it there. Without a leader it is what our own replica knows.
-func (n *Node) newestPlacement(ctx context.Context) []fsm.Partition {
-	ctx, cancel := context.WithTimeout(ctx, statusWaitMax/2)
+func (n *Node) currentPlacement(ctx context.Context) []fsm.Partition {
+	ctx, cancel := context.WithTimeout(ctx, statusTimeout/2)
 	defer cancel()
-	if all, err := n.router.placement(ctx, fsm.CatalogPartition); err == nil {
+	if all, err := n.router.placementFromLeader(ctx, fsm.CatalogPartition); err == nil {
 		return all.Partitions
 	}
-	if placed := n.placed.Load(); placed != nil {
+	if placed := n.partitions.Load(); placed != nil {
 		return *placed
 	}
 	return nil
 }
 
-// partitionStatus is what the replica here knows, with the figures of the leader.
+// partitionStatus is what the replica here knows, with the stats of the leader.
 func (n *Node) partitionStatus(ctx context.Context, part *fsm.Partition) PartitionStatus {
 	p := PartitionStatus{ID: part.ID}
 	for _, r := range part.Replicas {
 		p.Replicas = append(p.Replicas, r.Member)
 	}
-	if own := n.local(part.ID); own != nil {
+	if own := n.localReplica(part.ID); own != nil {
 		s := own.Status()
 		p.Leader, p.Term, p.Applied, p.Contact = s.Leader, s.Term, s.Applied, s.LastContact
 		if part.ID == fsm.CatalogPartition {
@@ -107,25 +107,25 @@ func (n *Node) partitionStatus(ctx context.Context, part *fsm.Partition) Partiti
 		}
 	}
 	if p.Leader == "" {
-		waiting, cancel := context.WithTimeout(ctx, statusWaitMax/2)
+		waiting, cancel := context.WithTimeout(ctx, statusTimeout/2)
 		defer cancel()
-		p.Leader, _ = n.router.line(part.ID).awaitLeader(waiting)
+		p.Leader, _ = n.router.client(part.ID).awaitLeader(waiting)
 	}
-	var figures statusReply
+	var leader statusReply
 	err := errNotLeader
 	switch p.Leader {
 	case "":
 	case n.self:
-		figures, err = n.router.desk.status(part.ID)
+		leader, err = n.router.queries.status(part.ID)
 	default:
-		figures, err = n.askStatus(ctx, p.Leader, part.ID)
+		leader, err = n.askStatus(ctx, p.Leader, part.ID)
 	}
 	if err != nil {
-		figures, err = n.router.desk.status(part.ID)
+		leader, err = n.router.queries.status(part.ID)
 	}
 	if err == nil {
-		p.Entities, p.Messages = figures.Entities, figures.Messages
-		p.Term, p.Applied = max(p.Term, figures.Term), max(p.Applied, figures.Applied)
+		p.Entities, p.Messages = leader.Entities, leader.Messages
+		p.Term, p.Applied = max(p.Term, leader.Term), max(p.Applied, leader.Applied)
 	}
 	return p
 }

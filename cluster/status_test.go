@@ -8,12 +8,12 @@ import (
 
 // Partitions are listed where the catalog's leader has them, also at a member that has not
 // heard of the last change.
-func TestStatusOfWhatMoved(t *testing.T) {
+func TestStatusShowsNewestPlacement(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 2)
 	c.startAll()
 	n := c.nodes[(c.leader(fsm.CatalogPartition)+1)%3]
-	n.placed.Store(&[]fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: n.self}}}})
+	n.partitions.Store(&[]fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: n.self}}}})
 	status, err := n.Status(t.Context())
 	if err != nil {
 		t.Fatal(err)

@@ -16,7 +16,7 @@ import (
 )
 
 // make creates an entity of any kind through the first living member.
-func (c *testCluster) make(kind fsm.EntityKind, name string, change func(*fsm.EntitySettings)) fsm.Place {
+func (c *testCluster) make(kind fsm.EntityKind, name string, change func(*fsm.EntitySettings)) fsm.EntityRef {
 	c.t.Helper()
 	settings := testSettings
 	if change != nil {
@@ -26,7 +26,7 @@ func (c *testCluster) make(kind fsm.EntityKind, name string, change func(*fsm.En
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return fsm.Place{Entity: entity}
+	return fsm.EntityRef{Entity: entity}
 }
 
 // any is a living member.
@@ -42,7 +42,7 @@ func (c *testCluster) any() *Node {
 
 // half does what an interrupted creation leaves: the catalog knows the entity, its
 // partition does not.
-func (c *testCluster) half(command fsm.CreateEntity) fsm.Place {
+func (c *testCluster) half(command fsm.CreateEntity) fsm.EntityRef {
 	c.t.Helper()
 	command.Settings = testSettings
 	if command.Kind != fsm.SubscriptionEntity {
@@ -56,7 +56,7 @@ func (c *testCluster) half(command fsm.CreateEntity) fsm.Place {
 	if err != nil {
 		c.t.Fatal(err)
 	}
-	return fsm.Place{Entity: entity}
+	return fsm.EntityRef{Entity: entity}
 }
 
 // coloured is a message that rules can ask for its color.
@@ -71,7 +71,7 @@ func sqlRule(name, text string) fsm.Rule {
 	return fsm.Rule{Name: name, Filter: fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: text}}}
 }
 
-func mustSend(t *testing.T, node *Node, at fsm.Place, messages ...fsm.Message) {
+func mustSend(t *testing.T, node *Node, at fsm.EntityRef, messages ...fsm.Message) {
 	t.Helper()
 	if code := sendCode(node, at, messages...); code != fsm.OK {
 		t.Fatalf("send to %s: %v", at.Name, code)
@@ -99,9 +99,9 @@ func (c *testCluster) holds(id fsm.PartitionID, want ...fsm.EntityID) bool {
 		}
 		there := 0
 		all := true
-		node.local(id).View(func(m partition.Machine) {
+		node.localReplica(id).View(func(m partition.Machine) {
 			queues := queuesOf(m)
-			there = queues.Entities() + len(queues.Gone())
+			there = queues.Entities() + len(queues.Tombstones())
 			for _, entity := range want {
 				_, found := queues.Settings(entity)
 				all = all && found
@@ -202,7 +202,7 @@ func TestRulesTravelWhole(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	got, err := c.other(1).Router().ListRules(t.Context(), fsm.Place{Entity: entity}, 0, 100)
+	got, err := c.other(1).Router().ListRules(t.Context(), fsm.EntityRef{Entity: entity}, 0, 100)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -393,7 +393,7 @@ func TestInterruptedCreationOfTopics(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
-	halves := func(name string) (topic, sub fsm.Place) {
+	halves := func(name string) (topic, sub fsm.EntityRef) {
 		t.Helper()
 		topic = c.half(fsm.CreateEntity{Kind: fsm.TopicEntity, Name: name, Partition: 1})
 		rule := sqlRule("mine", "1=1")
@@ -445,13 +445,13 @@ func TestInterruptedDeletionOfTopics(t *testing.T) {
 	c.startAll()
 	topic, sub, other := c.make(fsm.TopicEntity, "t", nil), c.make(fsm.SubscriptionEntity, "t/Subscriptions/s", nil), c.make(fsm.SubscriptionEntity, "t/Subscriptions/other", nil)
 	mustSend(t, c.nodes[0], topic, fsm.Message{Payload: []byte("x")})
-	forgotten := func(at fsm.Place) func() bool {
+	forgotten := func(at fsm.EntityRef) func() bool {
 		return func() bool {
 			_, err := c.nodes[1].router.lookup(t.Context(), lookupQuery{ID: at.ID})
 			return errors.Is(err, fsm.EntityNotFound)
 		}
 	}
-	cut := func(at fsm.Place) {
+	cut := func(at fsm.EntityRef) {
 		t.Helper()
 		if _, err := c.nodes[0].router.command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: at.ID}); err != nil {
 			t.Fatal(err)
@@ -475,8 +475,8 @@ func TestInterruptedDeletionOfTopics(t *testing.T) {
 	eventually(t, "the sweeper forgets the topic", forgotten(topic))
 	eventually(t, "the partition has nothing", func() bool { return c.holds(1) })
 	// Late words of the old ones bring nothing back.
-	for _, at := range []fsm.Place{topic, sub} {
-		if _, err := c.nodes[0].router.put(t.Context(), at.ID); !errors.Is(err, fsm.EntityNotFound) {
+	for _, at := range []fsm.EntityRef{topic, sub} {
+		if _, err := c.nodes[0].router.putEntity(t.Context(), at.ID); !errors.Is(err, fsm.EntityNotFound) {
 			t.Errorf("put %s: %v", at.Name, err)
 		}
 	}
@@ -503,16 +503,16 @@ func TestWaitingReceiversHearThatTheTopicIsDeleted(t *testing.T) {
 	c.startAll()
 	c.make(fsm.TopicEntity, "t", nil)
 	sub := c.make(fsm.SubscriptionEntity, "t/Subscriptions/s", nil)
-	var waiting []chan locked
+	var waiting []chan lockedMessages
 	for _, node := range c.nodes {
 		receiver := node.Router().Receiver(sub, false)
 		defer receiver.Close()
 		lockMessages(receiver, 1, 0) // the first Lock of a lane never stands in line
-		answer := make(chan locked, 1)
-		receiver.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { answer <- locked{code, d} })
+		answer := make(chan lockedMessages, 1)
+		receiver.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { answer <- lockedMessages{code, d} })
 		waiting = append(waiting, answer)
 	}
-	leader := c.nodes[c.leader(1)].local(1)
+	leader := c.nodes[c.leader(1)].localReplica(1)
 	eventually(t, "they stand in line", func() bool { return leader.Status().Waiting == len(waiting) })
 	if err := c.nodes[1].Router().In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.TopicEntity, "t"); err != nil {
 		t.Fatal(err)
@@ -545,11 +545,11 @@ func TestIdleTopicsAndSubscriptions(t *testing.T) {
 		t.Errorf("received %v", got)
 	}
 	eventually(t, "the peek is reported", func() bool {
-		node.router.touches.mu.Lock()
-		defer node.router.touches.mu.Unlock()
-		return len(node.router.touches.last) > 0
+		node.router.activity.mu.Lock()
+		defer node.router.activity.mu.Unlock()
+		return len(node.router.activity.last) > 0
 	})
-	node.router.line(1).idle(t) // and the report is applied
+	node.router.client(1).idle(t) // and the report is applied
 	c.pass(clock, 2*time.Minute)
 	eventually(t, "the idle ones are gone", func() bool { return c.gone(lost) && c.gone(idle) && c.gone(along) })
 	eventually(t, "the others are there", func() bool { return c.holds(1, topic.ID, kept.ID) })
@@ -567,7 +567,7 @@ func TestIdleTopicsAndSubscriptions(t *testing.T) {
 
 // A topic deletes itself, and its leader dies before anybody could tell the catalog: the
 // next leader finds the tombstone, and the catalog forgets the subscriptions too.
-func TestNextLeaderBuriesAnIdleTopic(t *testing.T) {
+func TestNextLeaderRemovesAnIdleTopic(t *testing.T) {
 	t.Parallel()
 	c, clock := newTimedCluster(t, 3, 1)
 	c.startAll()
@@ -575,7 +575,7 @@ func TestNextLeaderBuriesAnIdleTopic(t *testing.T) {
 	sub := c.make(fsm.SubscriptionEntity, "idle/Subscriptions/s", nil)
 	leader := c.leader(topic.Partition)
 	survivor := c.nodes[(leader+1)%3]
-	c.nodes[leader].placed.Store(nil) // it looks after no partitions any more
+	c.nodes[leader].partitions.Store(nil) // it looks after no partitions any more
 	clock.ahead.Add(int64(6 * time.Minute))
 	if code := sendCode(survivor, topic, fsm.Message{Payload: []byte("late")}); code != fsm.EntityNotFound {
 		t.Errorf("send: %v", code)
@@ -597,7 +597,7 @@ func TestLeaderOfATopicDies(t *testing.T) {
 	c := newTestCluster(t, 3, 2)
 	c.startAll()
 	topic := c.make(fsm.TopicEntity, "t", nil)
-	var subs []fsm.Place
+	var subs []fsm.EntityRef
 	for i := range 3 {
 		subs = append(subs, c.make(fsm.SubscriptionEntity, fsm.SubscriptionPath("t", fmt.Sprint(i)), nil))
 	}
@@ -673,8 +673,8 @@ func TestSettingsOfSubscriptions(t *testing.T) {
 	receiver := node.Router().Receiver(sub, true)
 	defer receiver.Close()
 	lockMessages(receiver, 1, 0) // the first Lock of a lane never stands in line
-	answer := make(chan locked, 1)
-	receiver.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { answer <- locked{code, d} })
+	answer := make(chan lockedMessages, 1)
+	receiver.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { answer <- lockedMessages{code, d} })
 	set(fsm.SubscriptionEntity, "T/subscriptions/S", fsm.Disabled)
 	if got := await(t, answer); got.code != fsm.EntityDisabled {
 		t.Errorf("who waited heard %v", got.code)
@@ -734,7 +734,7 @@ func TestTopicsComeAndGo(t *testing.T) {
 	}
 	eventually(t, "nothing is left", func() bool {
 		left := 0
-		c.nodes[0].local(fsm.CatalogPartition).View(func(m partition.Machine) {
+		c.nodes[0].localReplica(fsm.CatalogPartition).View(func(m partition.Machine) {
 			left = catalogOf(m).Entities() + len(catalogOf(m).Dropping())
 		})
 		return left == 0 && c.holds(1)

@@ -11,44 +11,44 @@ import (
 const (
 	// touchEvery is how often activity that leaves no trace in a machine is reported, per
 	// entity: a tenth of the shortest AutoDeleteOnIdle, so that nine reports may be lost.
-	touchEvery = 30 * time.Second
+	activityReportEvery = 30 * time.Second
 	// touchesMax is how many entities are remembered to have been looked at; over it all
 	// are forgotten, at the cost of one look and perhaps one report each.
-	touchesMax = 65536
+	activityEntitiesMax = 65536
 )
 
-// touches remembers when an entity was last looked at, whether it was reported or not:
+// activityLimiter remembers when an entity was last looked at, whether it was reported or not:
 // most never delete themselves, and that too is only asked every touchEvery.
-type touches struct {
+type activityLimiter struct {
 	mu   sync.Mutex
 	last map[fsm.EntityID]time.Time
 }
 
 // due says whether an entity is to be looked at now, and notes that it was.
-func (t *touches) due(id fsm.EntityID, now time.Time) bool {
+func (t *activityLimiter) due(id fsm.EntityID, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	last, known := t.last[id]
-	if known && now.Sub(last) < touchEvery {
+	if known && now.Sub(last) < activityReportEvery {
 		return false
 	}
-	if t.last == nil || !known && len(t.last) >= touchesMax {
+	if t.last == nil || !known && len(t.last) >= activityEntitiesMax {
 		t.last = make(map[fsm.EntityID]time.Time)
 	}
 	t.last[id] = now
 	return true
 }
 
-// touch reports a peek or a waiting receive of an entity that deletes itself when it is
+// reportActivity reports a peek or a waiting receive of an entity that deletes itself when it is
 // idle: the machine does not see either (docs/requirements.md#e8). It does not block. A report that gets
 // lost is made up for by the next.
-func (r *Router) touch(entity fsm.Entity) {
-	if !r.touches.due(entity.ID, r.now()) {
+func (r *Router) reportActivity(entity fsm.Entity) {
+	if !r.activity.due(entity.ID, r.now()) {
 		return
 	}
 	// A link holds the entity as it was when it was attached; settings change.
 	settings := entity.Settings
-	if group := r.ways.local(fsm.CatalogPartition); group != nil {
+	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) {
 			if current, found := catalogOf(m).ByID(entity.ID); found {
 				settings = current.Settings
@@ -58,29 +58,29 @@ func (r *Router) touch(entity fsm.Entity) {
 	if settings.WithDefaults().AutoDeleteOnIdle >= fsm.Forever {
 		return
 	}
-	r.line(entity.Partition).submit(fsm.Touch{Entity: entity.ID}, func(fsm.Result) {})
+	r.client(entity.Partition).submit(fsm.Touch{Entity: entity.ID}, func(fsm.Result) {})
 }
 
-// stir notes that somebody receives, at most every touchEvery for each receiver, for
+// markTouched notes that somebody receives, at most every touchEvery for each receiver, for
 // the next tick: a Lock may have ended before that. mu is held.
-func (l *line) stir(r *Receiver, now time.Time) {
-	if now.Sub(r.active) < touchEvery || len(l.stirred) >= touchesMax {
+func (p *partitionClient) markTouched(r *Receiver, now time.Time) {
+	if now.Sub(r.lastTouched) < activityReportEvery || len(p.touched) >= activityEntitiesMax {
 		return
 	}
-	r.active = now
-	l.stirred = append(l.stirred, r.at.Entity)
+	r.lastTouched = now
+	p.touched = append(p.touched, r.at.Entity)
 }
 
-// takeStirred returns the entities that were received from, and those on which somebody
+// takeTouched returns the entities that were received from, and those on which somebody
 // still waits.
-func (l *line) takeStirred() []fsm.Entity {
-	now := l.now()
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for receiver := range l.lanes {
-		l.stir(receiver, now)
+func (p *partitionClient) takeTouched() []fsm.Entity {
+	now := p.now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for receiver := range p.receivers {
+		p.markTouched(receiver, now)
 	}
-	entities := l.stirred
-	l.stirred = nil
+	entities := p.touched
+	p.touched = nil
 	return entities
 }

@@ -15,7 +15,7 @@ import (
 // What goes to entities of other partitions is stored in this one and forwarded from there:
 // it arrives once, a moment after the rest.
 func (r *Router) Transact(tx fsm.Transaction, done func(fsm.Code)) {
-	tx, code := r.unshard(tx)
+	tx, code := r.resolveShards(tx)
 	if code != fsm.OK {
 		done(code)
 		return
@@ -25,28 +25,28 @@ func (r *Router) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 		done(code) // refused, or empty
 		return
 	}
-	l := r.line(home.Partition)
-	l.submit(command, func(result fsm.Result) {
+	client := r.client(home.Partition)
+	client.submit(command, func(result fsm.Result) {
 		if result.Code != fsm.EntityNotFound {
 			done(result.Code)
 			return
 		}
 		// The partition does not know one of the entities, and nothing was done. The catalog
 		// may know it: then its making was interrupted half way.
-		r.healAll(involved(tx, home.Partition), func(healed bool) {
-			if !healed {
+		r.recreateAll(entitiesIn(tx, home.Partition), func(recreated bool) {
+			if !recreated {
 				done(fsm.EntityNotFound)
 				return
 			}
-			l.submit(command, func(result fsm.Result) { done(result.Code) })
+			client.submit(command, func(result fsm.Result) { done(result.Code) })
 		})
 	})
 }
 
-// unshard puts shards in the place of partitioned entities. Settlements are of the shard in
+// resolveShards puts shards in the place of partitioned entities. Settlements are of the shard in
 // their numbers; a message goes to the shard of its key, and where none binds it to one in
 // the partition of the rest, if there is one.
-func (r *Router) unshard(tx fsm.Transaction) (fsm.Transaction, fsm.Code) {
+func (r *Router) resolveShards(tx fsm.Transaction) (fsm.Transaction, fsm.Code) {
 	out, home := fsm.Transaction{}, fsm.CatalogPartition
 	for i := range tx.Settles {
 		s := &tx.Settles[i]
@@ -54,18 +54,18 @@ func (r *Router) unshard(tx fsm.Transaction) (fsm.Transaction, fsm.Code) {
 			out.Settles = append(out.Settles, *s)
 			continue
 		}
-		groups := byShard(s.At, len(s.Settlements), func(i int) fsm.SequenceNumber { return s.Settlements[i].Lock.Sequence })
+		groups := positionsByShard(s.At, len(s.Settlements), func(i int) fsm.SequenceNumber { return s.Settlements[i].Lock.Sequence })
 		switch {
 		case len(groups) > 1:
 			return out, fsm.NotAllowed // two partitions
 		case len(groups) == 0:
 			return out, fsm.MessageLockLost
 		}
-		for shard, places := range groups {
-			if len(places) < len(s.Settlements) {
+		for shard, positions := range groups {
+			if len(positions) < len(s.Settlements) {
 				return out, fsm.MessageLockLost
 			}
-			out.Settles = append(out.Settles, fsm.SettleAt{At: shardPlace(s.At, shard), Settlements: insideSettlements(s.Settlements, places)})
+			out.Settles = append(out.Settles, fsm.SettleAt{At: shardRef(s.At, shard), Settlements: toShardSettlements(s.Settlements, positions)})
 		}
 	}
 	if len(out.Settles) > 0 {
@@ -74,7 +74,7 @@ func (r *Router) unshard(tx fsm.Transaction) (fsm.Transaction, fsm.Code) {
 	for i := range tx.Sends {
 		s := tx.Sends[i]
 		if s.Via != nil {
-			via, code := r.shardFor(*s.Via, s.Messages, home)
+			via, code := r.shardForSend(*s.Via, s.Messages, home)
 			if code != fsm.OK {
 				return out, code
 			}
@@ -82,7 +82,7 @@ func (r *Router) unshard(tx fsm.Transaction) (fsm.Transaction, fsm.Code) {
 				home = via.Partition
 			}
 		}
-		at, code := r.shardFor(s.At, s.Messages, home)
+		at, code := r.shardForSend(s.At, s.Messages, home)
 		if code != fsm.OK {
 			return out, code
 		}
@@ -94,12 +94,12 @@ func (r *Router) unshard(tx fsm.Transaction) (fsm.Transaction, fsm.Code) {
 	return out, fsm.OK
 }
 
-// shardFor is the place that a send of a transaction goes to, or through.
-func (r *Router) shardFor(at fsm.Place, messages []fsm.Message, home fsm.PartitionID) (fsm.Place, fsm.Code) {
+// shardForSend is the place that a send of a transaction goes to, or through.
+func (r *Router) shardForSend(at fsm.EntityRef, messages []fsm.Message, home fsm.PartitionID) (fsm.EntityRef, fsm.Code) {
 	if len(at.Shards) == 0 {
 		return at, fsm.OK
 	}
-	shard, code := r.shardOf(&at.Entity, messages)
+	shard, code := r.chooseShard(&at.Entity, messages)
 	if code != fsm.OK {
 		return at, code
 	}
@@ -109,12 +109,12 @@ func (r *Router) shardFor(at fsm.Place, messages []fsm.Message, home fsm.Partiti
 			shard = i
 		}
 	}
-	return shardPlace(at, shard), fsm.OK
+	return shardRef(at, shard), fsm.OK
 }
 
 // groupTransaction makes the command of a transaction, for the partition of home: that of
 // the settlements, without any that of the first send, or of what it goes through.
-func groupTransaction(tx fsm.Transaction) (home fsm.Place, command fsm.Transact, code fsm.Code) {
+func groupTransaction(tx fsm.Transaction) (home fsm.EntityRef, command fsm.Transact, code fsm.Code) {
 	for i := range tx.Settles {
 		s := &tx.Settles[i]
 		if i > 0 && s.At.Partition != home.Partition {
@@ -135,7 +135,7 @@ func groupTransaction(tx fsm.Transaction) (home fsm.Place, command fsm.Transact,
 				home = *s.Via
 			}
 		}
-		switch via := through(s.Via, home); {
+		switch via := viaOrHome(s.Via, home); {
 		case s.At.Partition == home.Partition:
 			command.Sends = append(command.Sends, fsm.SendMessages{Entity: s.At.ID, Messages: s.Messages})
 		case via.Partition != home.Partition:
@@ -150,17 +150,17 @@ func groupTransaction(tx fsm.Transaction) (home fsm.Place, command fsm.Transact,
 	return home, command, fsm.OK
 }
 
-// through is what a send goes through: what it names, or home.
-func through(via *fsm.Place, home fsm.Place) fsm.Place {
+// viaOrHome is what a send goes through: what it names, or home.
+func viaOrHome(via *fsm.EntityRef, home fsm.EntityRef) fsm.EntityRef {
 	if via != nil {
 		return *via
 	}
 	return home
 }
 
-// involved is the entities of a transaction that lie in a partition, each once.
-func involved(tx fsm.Transaction, in fsm.PartitionID) (all []fsm.Entity) {
-	add := func(at fsm.Place) {
+// entitiesIn is the entities of a transaction that lie in a partition, each once.
+func entitiesIn(tx fsm.Transaction, in fsm.PartitionID) (all []fsm.Entity) {
+	add := func(at fsm.EntityRef) {
 		known := func(e fsm.Entity) bool { return e.ID == at.ID }
 		if at.Partition == in && !slices.ContainsFunc(all, known) {
 			all = append(all, at.Entity)
@@ -178,18 +178,18 @@ func involved(tx fsm.Transaction, in fsm.PartitionID) (all []fsm.Entity) {
 	return all
 }
 
-// healAll heals one entity after the other; then hears whether all are there. It does not
+// recreateAll heals one entity after the other; then hears whether all are there. It does not
 // block.
-func (r *Router) healAll(entities []fsm.Entity, then func(healed bool)) {
+func (r *Router) recreateAll(entities []fsm.Entity, then func(recreated bool)) {
 	if len(entities) == 0 {
 		then(true)
 		return
 	}
-	r.heal(entities[0], func(healed bool) {
-		if !healed {
+	r.recreate(entities[0], func(recreated bool) {
+		if !recreated {
 			then(false)
 			return
 		}
-		r.healAll(entities[1:], then)
+		r.recreateAll(entities[1:], then)
 	})
 }

@@ -53,7 +53,7 @@ func TestTransactionThroughAnyMember(t *testing.T) {
 			}
 		}
 	}
-	tx := fsm.Transaction{Sends: []fsm.SendTo{sendTo(near, "x"), sendTo(fsm.Place{Entity: fsm.Entity{ID: 999, Partition: in.Partition}}, "x")}}
+	tx := fsm.Transaction{Sends: []fsm.SendTo{sendTo(near, "x"), sendTo(fsm.EntityRef{Entity: fsm.Entity{ID: 999, Partition: in.Partition}}, "x")}}
 	if code := transacted(c.nodes[0], tx); code != fsm.EntityNotFound {
 		t.Errorf("with one that is not there: %v", code)
 	}
@@ -98,7 +98,7 @@ func TestTransactionsWhileLeadersDie(t *testing.T) {
 	c := newForwardingCluster(t, 2)
 	c.startAll()
 	in := c.make(fsm.QueueEntity, "in", nil)
-	var outs []fsm.Place // one of them beside in
+	var outs []fsm.EntityRef // one of them beside in
 	for _, name := range []string{"a", "b", "c"} {
 		outs = append(outs, c.make(fsm.QueueEntity, name, nil))
 	}

@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-func completes(at fsm.Place, locks ...fsm.LockID) fsm.SettleAt {
+func completes(at fsm.EntityRef, locks ...fsm.LockID) fsm.SettleAt {
 	s := fsm.SettleAt{At: at}
 	for _, lock := range locks {
 		s.Settlements = append(s.Settlements, fsm.Settlement{Lock: lock, Verb: fsm.Complete})
@@ -17,7 +17,7 @@ func completes(at fsm.Place, locks ...fsm.LockID) fsm.SettleAt {
 	return s
 }
 
-func sendTo(at fsm.Place, texts ...string) fsm.SendTo {
+func sendTo(at fsm.EntityRef, texts ...string) fsm.SendTo {
 	s := fsm.SendTo{At: at}
 	for _, text := range texts {
 		s.Messages = append(s.Messages, fsm.Message{ID: text, Payload: []byte(text)})
@@ -27,10 +27,10 @@ func sendTo(at fsm.Place, texts ...string) fsm.SendTo {
 
 // What lies in the partition of the settlements, or else of the first send, is done there;
 // the rest leaves through the first entity of that partition, or the one that is named.
-func TestTransactionIsGrouped(t *testing.T) {
+func TestTransactionBecomesOneCommand(t *testing.T) {
 	t.Parallel()
-	at := func(id fsm.EntityID, in fsm.PartitionID) fsm.Place {
-		return fsm.Place{Entity: fsm.Entity{ID: id, Partition: in, Name: fmt.Sprint("e", id)}}
+	at := func(id fsm.EntityID, in fsm.PartitionID) fsm.EntityRef {
+		return fsm.EntityRef{Entity: fsm.Entity{ID: id, Partition: in, Name: fmt.Sprint("e", id)}}
 	}
 	one, two, far := at(1, 1), at(2, 1), at(3, 2)
 	through := sendTo(far, "x")

@@ -56,8 +56,8 @@ func (v *Verification) Equal() bool {
 func (r *Router) Verify(ctx context.Context, id fsm.PartitionID) (v Verification, err error) {
 	arguments, err := json.Marshal(verifyQuery{Partition: id})
 	if err == nil {
-		err = r.atPlaced(ctx, id, func(leader fsm.MemberID) error {
-			reply, err := r.house.askNode(ctx, leader, queryVerify, arguments)
+		err = r.atPlacedLeader(ctx, id, func(leader fsm.MemberID) error {
+			reply, err := r.node.askNode(ctx, leader, queryVerify, arguments)
 			if err == nil {
 				err = reply.decode(&v)
 			}
@@ -78,9 +78,9 @@ func (n *Node) askNode(ctx context.Context, member fsm.MemberID, kind queryKind,
 	return n.ask(ctx, member, kind, arguments)
 }
 
-// atPlaced is atLeader for a partition of messages that may not be there.
-func (r *Router) atPlaced(ctx context.Context, id fsm.PartitionID, call func(leader fsm.MemberID) error) error {
-	if placed := r.house.placed.Load(); placed == nil {
+// atPlacedLeader is atLeader for a partition of messages that may not be there.
+func (r *Router) atPlacedLeader(ctx context.Context, id fsm.PartitionID, call func(leader fsm.MemberID) error) error {
+	if placed := r.node.partitions.Load(); placed == nil {
 		return fmt.Errorf("the catalog is not loaded yet: %w", fsm.ServerBusy)
 	} else if int64(id) > int64(len(*placed)) {
 		return fmt.Errorf("%w: there are %d partitions", fsm.EntityNotFound, len(*placed))
@@ -102,17 +102,17 @@ func (n *Node) verify(ctx context.Context, q verifyQuery) (v Verification, err e
 	}
 	v = Verification{Partition: q.Partition, Index: found.Index}
 	for name, digest := range found.Digests {
-		v.Replicas = append(v.Replicas, VerifiedReplica{Member: memberOfReplica(name), Replica: name, Digest: digest})
+		v.Replicas = append(v.Replicas, VerifiedReplica{Member: replicaMember(name), Replica: name, Digest: digest})
 	}
 	for name, reason := range found.Missing {
-		v.Replicas = append(v.Replicas, VerifiedReplica{Member: memberOfReplica(name), Replica: name, Failed: reason.Error()})
+		v.Replicas = append(v.Replicas, VerifiedReplica{Member: replicaMember(name), Replica: name, Failed: reason.Error()})
 	}
 	slices.SortFunc(v.Replicas, func(a, b VerifiedReplica) int { return cmp.Compare(a.Replica, b.Replica) })
 	return v, nil
 }
 
-// memberOfReplica is the other way round from replicaID.
-func memberOfReplica(name string) fsm.MemberID {
+// replicaMember is the other way round from replicaID.
+func replicaMember(name string) fsm.MemberID {
 	at := strings.LastIndexByte(name, '.')
 	return fsm.MemberID(name[:max(0, at)])
 }

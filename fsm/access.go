@@ -38,9 +38,9 @@ func validAccess(rules []AccessRule) bool {
 	return true
 }
 
-// validSpace says whether an entity may be made in that namespace with these rules: a
+// validNamespace says whether an entity may be made in that namespace with these rules: a
 // subscription has both of its topic.
-func (c CreateEntity) validSpace() bool {
+func (c CreateEntity) validNamespace() bool {
 	if c.Kind == SubscriptionEntity {
 		return len(c.Access) == 0
 	}
@@ -70,7 +70,7 @@ func mergeAccess(old, rules []AccessRule, now Instant) []AccessRule {
 
 // setAccess replaces the rules of an entity or of a namespace.
 func (c *Catalog) setAccess(cmd SetAccess) Result {
-	s := c.space(cmd.Namespace)
+	s := c.namespace(cmd.Namespace)
 	if s == nil {
 		return Result{Code: EntityNotFound}
 	}
@@ -89,7 +89,7 @@ func (c *Catalog) setAccess(cmd SetAccess) Result {
 }
 
 func (c *Catalog) setEntityAccess(cmd SetAccess) Result {
-	i, found := c.id(cmd.Entity)
+	i, found := c.idIndex(cmd.Entity)
 	if !found || c.byID[i].Dropping || c.byID[i].Namespace != cmd.Namespace {
 		return Result{Code: EntityNotFound}
 	}
@@ -103,7 +103,7 @@ func (c *Catalog) setEntityAccess(cmd SetAccess) Result {
 	if rules := mergeAccess(e.Access, cmd.Rules, c.clock); !slices.Equal(rules, e.Access) {
 		e.Access, e.Updated = rules, c.clock
 		e.AccessVersion++
-		c.put(i, &e)
+		c.replace(i, &e)
 	}
 	return Result{Version: e.AccessVersion}
 }
@@ -114,17 +114,17 @@ func (c *Catalog) setEntityAccess(cmd SetAccess) Result {
 // management nodes are to be cut off by the caller, who must not write to the lists. It
 // allocates nothing.
 func (c *Catalog) Access(namespace NamespaceID, path string) (own, namespaceRules []AccessRule) {
-	s := c.space(namespace)
+	s := c.namespace(namespace)
 	if s == nil {
 		return nil, nil
 	}
 	for _, kind := range []EntityKind{QueueEntity, TopicEntity} {
-		if i, found := s.name(kind, path); found {
+		if i, found := s.nameIndex(kind, path); found {
 			return s.byName[kind][i].entity.Access, s.Access
 		}
 	}
-	if i, found := s.name(SubscriptionEntity, path); found {
-		topic, _ := c.id(s.byName[SubscriptionEntity][i].entity.Topic)
+	if i, found := s.nameIndex(SubscriptionEntity, path); found {
+		topic, _ := c.idIndex(s.byName[SubscriptionEntity][i].entity.Topic)
 		return c.byID[topic].Access, s.Access
 	}
 	return nil, s.Access

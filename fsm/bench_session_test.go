@@ -19,7 +19,7 @@ const (
 
 // newSessionBench is a machine with entity 1, which requires sessions.
 func newSessionBench() *bench {
-	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Origin: 1}}
+	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Incarnation: 1}}
 	s := fsm.DefaultSettings()
 	s.MaxBytes, s.LockDuration, s.RequiresSession = 80<<30, 300_000, true
 	b.apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: s})

@@ -21,7 +21,7 @@ type bench struct {
 }
 
 func newBench() *bench {
-	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Origin: 1}}
+	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Incarnation: 1}}
 	s := fsm.DefaultSettings()
 	s.MaxBytes = 80 << 30
 	b.apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: s})
@@ -177,7 +177,7 @@ func TestBacklogMemory(t *testing.T) {
 }
 
 // TestImageOfManyQueues: an image copies about a hundred bytes a queue and nothing per
-// message or lane answer, so that 10,000 queues freeze without a stall.
+// message or receiver answer, so that 10,000 queues freeze without a stall.
 func TestImageOfManyQueues(t *testing.T) { // not parallel: it counts allocations
 	m := newBench()
 	send := sendOf(2)

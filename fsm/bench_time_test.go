@@ -19,7 +19,7 @@ func (b *bench) set(change func(*fsm.EntitySettings)) {
 
 // newWindowBench has a queue that detects duplicates, or not.
 func newWindowBench(detects bool) *bench {
-	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Origin: 1}}
+	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Incarnation: 1}}
 	s := fsm.DefaultSettings()
 	s.RequiresDuplicateDetection, s.DuplicateWindow = detects, 20_000
 	b.apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: s})
@@ -138,7 +138,7 @@ func BenchmarkApplyCycleLife(b *testing.B) {
 }
 
 // TestBacklogMemoryWithLife: a message that expires costs at most 100 bytes of index
-// memory, record, alarm and all overhead, also when no two expire in order.
+// memory, record, timer and all overhead, also when no two expire in order.
 func TestBacklogMemoryWithLife(t *testing.T) { // not parallel: it measures the heap
 	const messages = 1_000_000
 	heap := func() uint64 {

@@ -12,7 +12,7 @@ import (
 
 // newTopicBench is a machine with topic 1 and subscriptions from 2 on, one for each rule.
 func newTopicBench(rules []fsm.Rule) *bench {
-	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Origin: 1}}
+	b := &bench{q: fsm.NewQueues(&nowhere{}), header: fsm.Header{Incarnation: 1}}
 	s := fsm.DefaultSettings()
 	s.MaxBytes = 80 << 30
 	b.apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: s, Kind: fsm.TopicEntity})

@@ -38,21 +38,21 @@ const (
 
 // Steps that a message takes besides those of its rules.
 const (
-	stepsMessage      = 512
-	stepsPropertyByte = 16   // a byte of its properties, which are decoded
-	stepsMatch        = 64   // a correlation filter that matches
-	stepsCopy         = 128  // a copy for a subscription
-	stepsTried        = 32   // an action, within the budget of its rule or not
-	stepsChanged      = 2048 // in addition, a copy that an action or a failure changed
-	patchBytes        = 16   // bytes of the patches of a copy per step
+	stepsMessage       = 512
+	stepsPropertyByte  = 16   // a byte of its properties, which are decoded
+	stepsMatch         = 64   // a correlation filter that matches
+	stepsCopy          = 128  // a copy for a subscription
+	stepsActionAttempt = 32   // an action, within the budget of its rule or not
+	stepsChangedCopy   = 2048 // in addition, a copy that an action or a failure changed
+	patchBytes         = 16   // bytes of the patches of a copy per step
 )
 
 // bounded reports whether the machine counts steps.
-func (q *Queues) bounded() bool { return q.level >= levelSteps }
+func (q *Queues) bounded() bool { return q.level >= levelPublishSteps }
 
-// begins reports whether the current entry may publish another message of the topic.
-func (q *Queues) begins(x *queue) bool {
-	return !q.bounded() || len(x.hub.pending) == 0 && q.spent < entryStepsStart
+// mayPublish reports whether the current entry may publish another message of the topic.
+func (q *Queues) mayPublish(x *entityState) bool {
+	return !q.bounded() || len(x.topicState.pending) == 0 && q.spent < entryStepsStart
 }
 
 // ruleBudget returns the steps that a rule has left after it took some.
@@ -66,15 +66,15 @@ func (q *Queues) ruleBudget(taken uint64) uint64 {
 // sharedBudget returns the steps that the actions of all correlation filters of a subscription may
 // take together for one message. A topic has up to correlationRulesMax of them, more than an entry
 // has steps for; each subscription has a budget of its own.
-func (q *Queues) sharedBudget(h *hub) uint64 {
+func (q *Queues) sharedBudget(h *topicState) uint64 {
 	if !q.bounded() {
 		return filter.Unlimited
 	}
 	return sqlRulesMax * ruleStepsMax / uint64(max(1, len(h.subscriptions)))
 }
 
-// taken adds steps to those of the current entry.
-func (q *Queues) taken(steps uint64) {
+// countSteps adds steps to those of the current entry.
+func (q *Queues) countSteps(steps uint64) {
 	if q.bounded() {
 		q.spent += steps
 	}
@@ -89,8 +89,8 @@ func (q *Queues) Steps() uint64 { return q.spent }
 // EntryStepsMax returns the most steps that publishing takes in one entry.
 func EntryStepsMax() uint64 { return entryStepsMax }
 
-// pend stores an accepted message of a topic as Pending, to be published by a later pulse.
-func (q *Queues) pend(x *queue, n SequenceNumber, m *sent) {
+// storePending stores an accepted message of a topic as Pending, to be published by a later pulse.
+func (q *Queues) storePending(x *entityState, n SequenceNumber, m *sentMessage) {
 	sub := &x.subs[MainQueue]
 	owner := Owner{Address: sub.address, Sequence: n}
 	at := q.insert(sub, n, record{
@@ -100,57 +100,57 @@ func (q *Queues) pend(x *queue, n SequenceNumber, m *sent) {
 		owner.Patch = true
 		sub.ix.setPatch(at, q.bodies.Append(owner, rest))
 	}
-	q.waits(x, n)
+	q.appendPending(x, n)
 }
 
-// waits appends the newest Pending message of a topic to its list.
-func (q *Queues) waits(x *queue, n SequenceNumber) {
-	x.hub.pending = append(x.hub.pending, n)
-	if i, found := q.waiting(x.id); !found {
+// appendPending appends the newest Pending message of a topic to its list.
+func (q *Queues) appendPending(x *entityState, n SequenceNumber) {
+	x.topicState.pending = append(x.topicState.pending, n)
+	if i, found := q.pendingIndex(x.id); !found {
 		q.pending = slices.Insert(q.pending, i, x)
 	}
 }
 
-// waiting finds a topic in the sorted list of those with Pending messages.
-func (q *Queues) waiting(id EntityID) (int, bool) {
-	return slices.BinarySearchFunc(q.pending, id, func(x *queue, id EntityID) int { return cmp.Compare(x.id, id) })
+// pendingIndex finds a topic in the sorted list of those with Pending messages.
+func (q *Queues) pendingIndex(id EntityID) (int, bool) {
+	return slices.BinarySearchFunc(q.pending, id, func(x *entityState, id EntityID) int { return cmp.Compare(x.id, id) })
 }
 
-// published removes a topic from the list of those with Pending messages.
-func (q *Queues) published(x *queue) {
-	if i, found := q.waiting(x.id); found {
+// removePending removes a topic from the list of those with Pending messages.
+func (q *Queues) removePending(x *entityState) {
+	if i, found := q.pendingIndex(x.id); found {
 		q.pending = slices.Delete(q.pending, i, i+1)
 	}
-	x.hub.pending = nil
+	x.topicState.pending = nil
 }
 
 // publishPending publishes Pending messages in the order of each topic. The topics take turns, so
 // that one with many Pending messages does not delay the others.
 func (q *Queues) publishPending() {
 	for len(q.pending) > 0 && q.spent < pulseStepsStart {
-		i, _ := q.waiting(q.served + 1)
+		i, _ := q.pendingIndex(q.lastPublished + 1)
 		x := q.pending[i%len(q.pending)]
-		q.served = x.id
-		for end := min(q.spent+turnSteps, pulseStepsStart); len(x.hub.pending) > 0 && q.spent < end; {
+		q.lastPublished = x.id
+		for end := min(q.spent+turnSteps, pulseStepsStart); len(x.topicState.pending) > 0 && q.spent < end; {
 			q.publishNext(x)
 		}
-		x.active = q.clock
-		if len(x.hub.pending) == 0 {
-			q.published(x)
-			q.expectIdle(x)
+		x.lastActivity = q.clock
+		if len(x.topicState.pending) == 0 {
+			q.removePending(x)
+			q.scheduleIdle(x)
 		}
-		q.tidy(&x.subs[MainQueue])
+		q.removeStaleTimers(&x.subs[MainQueue])
 	}
 }
 
 // publishNext publishes the oldest Pending message of a topic, with the sequence number that it
 // got when it was accepted.
-func (q *Queues) publishNext(x *queue) {
-	n, sub := x.hub.pending[0], &x.subs[MainQueue]
-	x.hub.pending = x.hub.pending[1:]
+func (q *Queues) publishNext(x *entityState) {
+	n, sub := x.topicState.pending[0], &x.subs[MainQueue]
+	x.topicState.pending = x.topicState.pending[1:]
 	at, _ := sub.ix.seek(n)
 	rec, patch := sub.ix.get(at), sub.ix.patch(at)
-	var m sent
+	var m sentMessage
 	if patch != (Ref{}) {
 		var err error
 		if m, err = readRest(q.bodies.Read(patch)); err != nil {
@@ -160,7 +160,7 @@ func (q *Queues) publishNext(x *queue) {
 	m.payload, m.ttl = q.bodies.Read(rec.body), Millis(rec.expires)
 	copies := q.fanOut(x, n, &m, rec.enqueued)
 	if copies == 0 {
-		q.release(rec.body, patch)
+		q.releaseBodies(rec.body, patch)
 		sub.ix.remove(at)
 		return
 	}
@@ -176,7 +176,7 @@ const restVersion byte = 1
 
 // appendRest encodes the rest of a Pending message: what it has besides payload and time to live,
 // which are its hops, session, patches and properties. It appends nothing when there is none.
-func appendRest(dst []byte, m *sent) []byte {
+func appendRest(dst []byte, m *sentMessage) []byte {
 	if m.hops == 0 && !m.hasSession && len(m.patches)+len(m.properties) == 0 {
 		return dst
 	}
@@ -186,7 +186,7 @@ func appendRest(dst []byte, m *sent) []byte {
 }
 
 // readRest decodes what appendRest encoded; the result aliases b.
-func readRest(b []byte) (m sent, err error) {
+func readRest(b []byte) (m sentMessage, err error) {
 	if len(b) == 0 {
 		return m, nil
 	}

@@ -382,19 +382,19 @@ func TestRestAgrees(t *testing.T) {
 func TestLevelOfAMachine(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
-	if version := b.image()[0]; b.q.Level() != 1 || version != 3 {
-		t.Fatalf("level %d, image version %d", b.q.Level(), version)
+	if version := b.image()[0]; b.q.FormatLevel() != 1 || version != 3 {
+		t.Fatalf("level %d, image version %d", b.q.FormatLevel(), version)
 	}
 	for _, row := range []struct {
 		to, is uint32
 		code   fsm.Code
 	}{{0, 1, fsm.InvalidArgument}, {1, 1, fsm.OK}, {2, 2, fsm.OK}, {2, 2, fsm.OK}, {1, 2, fsm.PreconditionFails}, {3, 3, fsm.OK}} {
-		if res := b.do(fsm.RaiseLevel{Level: row.to}); res.Code != row.code || b.q.Level() != row.is {
-			t.Errorf("raised to %d: %v, and it is %d", row.to, res.Code, b.q.Level())
+		if res := b.do(fsm.RaiseLevel{Level: row.to}); res.Code != row.code || b.q.FormatLevel() != row.is {
+			t.Errorf("raised to %d: %v, and it is %d", row.to, res.Code, b.q.FormatLevel())
 		}
 	}
-	if again := b.restored(); again.q.Level() != 3 || again.image()[0] != 4 {
-		t.Errorf("restored: level %d", again.q.Level())
+	if again := b.restored(); again.q.FormatLevel() != 3 || again.image()[0] != 4 {
+		t.Errorf("restored: level %d", again.q.FormatLevel())
 	}
 }
 

@@ -13,26 +13,26 @@ import (
 // Entities, namespaces, partitions and members are never changed in place: a change puts
 // another one in the place of the old one, so images share them.
 type Catalog struct {
-	clock      Instant // of the newest entry; never goes back
-	era        era
-	table      answers
-	clusterID  string
-	sealKey    [16]byte
-	level      uint32       // what may be written; 0 before the founding
-	members    []*Member    // those that something was said of, sorted by ID
-	partitions []*Partition // sorted by ID: partition i+1 at i; the slice is copied as well
-	newest     NamespaceID  // the highest that was ever given
-	spaces     []*space     // sorted by ID
-	titles     []*space     // sorted by key of the name
-	hosts      []hosted     // sorted by host
-	last       EntityID     // given to the newest entity
-	byID       []*Entity    // every entity, dropping ones too, sorted by ID
-	dropping   []*Entity    // sorted by ID
-	load       []int        // entities of partition i+1, dropping ones too
+	clock            Instant // of the newest entry; never goes back
+	generation       generation
+	table            answerTable
+	clusterID        string
+	tokenKey         [16]byte
+	level            uint32            // what may be written; 0 before the founding
+	members          []*Member         // those that something was said of, sorted by ID
+	partitions       []*Partition      // sorted by ID: partition i+1 at i; the slice is copied as well
+	lastNamespace    NamespaceID       // the highest that was ever given
+	namespaces       []*namespaceState // sorted by ID
+	namespacesByName []*namespaceState // sorted by key of the name
+	hosts            []hostEntry       // sorted by host
+	lastEntity       EntityID          // given to the newest entity
+	byID             []*Entity         // every entity, dropping ones too, sorted by ID
+	dropping         []*Entity         // sorted by ID
+	load             []int             // entities of partition i+1, dropping ones too
 }
 
-// named is an entity with the key of its name.
-type named struct {
+// nameEntry is an entity with the key of its name.
+type nameEntry struct {
 	key    string
 	entity *Entity
 }
@@ -72,7 +72,7 @@ func NewCatalog() *Catalog {
 
 func (c *Catalog) reset() {
 	*c = Catalog{}
-	c.table = newAnswers(&c.era, func(*details) {})
+	c.table = newAnswerTable(&c.generation, func(*answerDetails) {})
 }
 
 // Apply performs one command at env and reports what came of it. A refused command
@@ -88,8 +88,8 @@ func (c *Catalog) Apply(env Env, command []byte) Result {
 		r.fail(errKind)
 	}
 	cmd := r.payload(kind)
-	decoded(env, kind, &r)
-	if h.Origin == 0 {
+	mustDecode(env, kind, &r)
+	if h.Incarnation == 0 {
 		return c.perform(cmd)
 	}
 	l, old, code := c.table.begin(h, c.clock)
@@ -100,7 +100,7 @@ func (c *Catalog) Apply(env Env, command []byte) Result {
 		return old.result()
 	}
 	res := c.perform(cmd)
-	if x, ok := newAnswer(kind, h.Serial, Address{}, res); ok {
+	if x, ok := newAnswerRecord(kind, h.Serial, Address{}, res); ok {
 		c.table.remember(l, x)
 	}
 	return res
@@ -112,36 +112,36 @@ func (c *Catalog) perform(cmd Command) Result {
 	}
 	switch cmd := cmd.(type) {
 	case FoundCluster:
-		return c.found(cmd)
+		return c.foundCluster(cmd)
 	case PartitionFormed:
-		return c.formed(cmd.Partition)
+		return c.markFormed(cmd.Partition)
 	case CreateEntity:
-		return c.create(cmd)
+		return c.createEntity(cmd)
 	case UpdateEntity:
-		return c.update(cmd)
+		return c.updateEntity(cmd)
 	case DeleteEntity:
-		return c.delete(cmd.Entity)
+		return c.deleteEntity(cmd.Entity)
 	case ForgetEntity:
-		return c.forget(cmd.Entity)
+		return c.forgetEntity(cmd.Entity)
 	case CreateNamespace, UpdateNamespace, DeleteNamespace, SetAccess:
-		return c.govern(cmd)
+		return c.applyNamespaceCommand(cmd)
 	case SetMember, PlacePartition, PartitionPlaced, AddPartitions:
-		return c.arrange(cmd)
+		return c.applyPlacementCommand(cmd)
 	case RaiseLevel:
-		return Result{Code: c.raise(cmd.Level)}
-	case CloseLane:
-		c.table.closeLane(cmd)
+		return Result{Code: c.raiseLevel(cmd.Level)}
+	case CloseReceiver:
+		c.table.closeReceiver(cmd)
 	case Pulse:
 		c.table.forgetIdle(c.clock, pulseMessagesMax)
 	}
 	return Result{}
 }
 
-func (c *Catalog) found(cmd FoundCluster) Result {
+func (c *Catalog) foundCluster(cmd FoundCluster) Result {
 	if c.clusterID != "" {
 		return Result{Code: EntityExists}
 	}
-	c.clusterID, c.sealKey, c.level = cmd.ClusterID, cmd.SealKey, 1
+	c.clusterID, c.tokenKey, c.level = cmd.ClusterID, cmd.TokenKey, 1
 	for i := range cmd.Partitions {
 		p := cmd.Partitions[i]
 		for _, replica := range p.Replicas {
@@ -150,11 +150,11 @@ func (c *Catalog) found(cmd FoundCluster) Result {
 		c.partitions = append(c.partitions, &p)
 	}
 	c.load = make([]int, len(c.partitions))
-	c.addSpace(CreateNamespace{Name: DefaultNamespaceName})
+	c.addNamespace(CreateNamespace{Name: DefaultNamespaceName})
 	return Result{}
 }
 
-func (c *Catalog) formed(id PartitionID) Result {
+func (c *Catalog) markFormed(id PartitionID) Result {
 	old := c.partition(id)
 	switch {
 	case old == nil:
@@ -167,7 +167,7 @@ func (c *Catalog) formed(id PartitionID) Result {
 	return Result{}
 }
 
-func (c *Catalog) create(cmd CreateEntity) Result {
+func (c *Catalog) createEntity(cmd CreateEntity) Result {
 	switch {
 	case c.clusterID == "":
 		return Result{Code: PreconditionFails}
@@ -175,11 +175,11 @@ func (c *Catalog) create(cmd CreateEntity) Result {
 		return Result{Code: InvalidArgument}
 	}
 	if cmd.Kind == SubscriptionEntity {
-		if code := c.under(&cmd); code != OK {
+		if code := c.inheritFromTopic(&cmd); code != OK {
 			return Result{Code: code}
 		}
 	}
-	s := c.space(cmd.Namespace)
+	s := c.namespace(cmd.Namespace)
 	if s == nil {
 		return Result{Code: EntityNotFound}
 	}
@@ -192,36 +192,36 @@ func (c *Catalog) create(cmd CreateEntity) Result {
 	if code := s.admits(&cmd); code != OK {
 		return Result{Code: code}
 	}
-	c.add(s, &cmd)
+	c.addEntity(s, &cmd)
 	return Result{Entity: c.byID[len(c.byID)-1].ID, Version: 1}
 }
 
-// add makes the entity that a command describes.
-func (c *Catalog) add(s *space, cmd *CreateEntity) {
+// addEntity makes the entity that a command describes.
+func (c *Catalog) addEntity(s *namespaceState, cmd *CreateEntity) {
 	e := &Entity{
-		ID: c.last + 1, Shards: shardsFrom(c.last+1, cmd.Partitions), Namespace: cmd.Namespace, Kind: cmd.Kind, Topic: cmd.Topic, Name: cmd.Name,
+		ID: c.lastEntity + 1, Shards: shardsFrom(c.lastEntity+1, cmd.Partitions), Namespace: cmd.Namespace, Kind: cmd.Kind, Topic: cmd.Topic, Name: cmd.Name,
 		Partition: cmd.Partition, Version: 1, Settings: cmd.Settings.WithDefaults(), Created: c.clock, Updated: c.clock, Rule: cmd.Rule,
 	}
 	if e.Kind != SubscriptionEntity {
 		e.Access, e.AccessVersion = mergeAccess(nil, cmd.Access, c.clock), 1
 	}
-	c.last += e.ids()
+	c.lastEntity += e.ids()
 	c.byID = append(c.byID, e)
-	i, _ := s.name(e.Kind, e.Name)
-	s.byName[e.Kind] = slices.Insert(s.byName[e.Kind], i, named{nameKey(e.Name), e})
-	s.held++
-	c.weigh(e, 1)
+	i, _ := s.nameIndex(e.Kind, e.Name)
+	s.byName[e.Kind] = slices.Insert(s.byName[e.Kind], i, nameEntry{nameKey(e.Name), e})
+	s.entityCount++
+	c.addLoad(e, 1)
 }
 
-// under finishes the description of a subscription by what its topic says: the namespace,
+// inheritFromTopic finishes the description of a subscription by what its topic says: the namespace,
 // how its name is spelled, and the partition.
-func (c *Catalog) under(cmd *CreateEntity) Code {
-	i, found := c.id(cmd.Topic)
+func (c *Catalog) inheritFromTopic(cmd *CreateEntity) Code {
+	i, found := c.idIndex(cmd.Topic)
 	if !found || c.byID[i].Dropping || c.byID[i].Kind != TopicEntity || cmd.Namespace != 0 && cmd.Namespace != c.byID[i].Namespace {
 		return EntityNotFound
 	}
 	topic := c.byID[i]
-	s := c.space(topic.Namespace)
+	s := c.namespace(topic.Namespace)
 	of, subscription, _ := SplitSubscriptionPath(cmd.Name)
 	if nameKey(of) != nameKey(topic.Name) {
 		return InvalidArgument
@@ -231,7 +231,7 @@ func (c *Catalog) under(cmd *CreateEntity) Code {
 	}
 	cmd.Namespace, cmd.Topic, cmd.Name = topic.Namespace, topic.ID, SubscriptionPath(topic.Name, subscription)
 	cmd.Partition, cmd.Partitions = topic.Partition, topic.partitions()
-	if _, exists := s.name(SubscriptionEntity, cmd.Name); exists {
+	if _, exists := s.nameIndex(SubscriptionEntity, cmd.Name); exists {
 		return EntityExists
 	}
 	if from, to := s.subscriptions(topic.Name); to-from >= subscriptionsMax {
@@ -241,60 +241,60 @@ func (c *Catalog) under(cmd *CreateEntity) Code {
 }
 
 // subscriptions says where those of a topic lie in their list.
-func (s *space) subscriptions(topic string) (from, to int) {
+func (s *namespaceState) subscriptions(topic string) (from, to int) {
 	prefix := SubscriptionPath(topic, "")
-	from, _ = s.name(SubscriptionEntity, prefix)
-	to, _ = s.name(SubscriptionEntity, prefix[:len(prefix)-1]+string(rune('/'+1))) // behind all that begin so
+	from, _ = s.nameIndex(SubscriptionEntity, prefix)
+	to, _ = s.nameIndex(SubscriptionEntity, prefix[:len(prefix)-1]+string(rune('/'+1))) // behind all that begin so
 	return from, to
 }
 
-func (c *Catalog) update(cmd UpdateEntity) Result {
-	i, found := c.id(cmd.Entity)
+func (c *Catalog) updateEntity(cmd UpdateEntity) Result {
+	i, found := c.idIndex(cmd.Entity)
 	if !found || c.byID[i].Dropping {
 		return Result{Code: EntityNotFound}
 	}
 	old := c.byID[i]
 	cmd.Settings = cmd.Settings.WithDefaults()
-	if !cmd.Settings.validFor(old.Kind) || len(old.Shards) > 0 && cmd.Settings.AutoDeleteOnIdle < Forever || !old.Settings.allows(&cmd.Settings) {
+	if !cmd.Settings.validFor(old.Kind) || len(old.Shards) > 0 && cmd.Settings.AutoDeleteOnIdle < Forever || !old.Settings.canChangeTo(&cmd.Settings) {
 		return Result{Code: InvalidArgument}
 	}
 	if old.Settings == cmd.Settings {
 		return Result{Entity: old.ID, Version: old.Version}
 	}
-	if !c.space(old.Namespace).allows(old.Kind, &cmd.Settings, &old.Settings) {
+	if !c.namespace(old.Namespace).allows(old.Kind, &cmd.Settings, &old.Settings) {
 		return Result{Code: InvalidArgument}
 	}
 	e := *old
 	e.Settings, e.Updated = cmd.Settings, c.clock
 	e.Version++
-	c.put(i, &e)
+	c.replace(i, &e)
 	return Result{Entity: e.ID, Version: e.Version}
 }
 
-// put puts an entity that is not dropping in the place of the one at i, which it was.
-func (c *Catalog) put(i int, e *Entity) {
-	c.replace(i, e)
-	s := c.space(e.Namespace)
-	at, _ := s.name(e.Kind, e.Name)
+// replace puts an entity that is not dropping in the place of the one at i, which it was.
+func (c *Catalog) replace(i int, e *Entity) {
+	c.replaceByID(i, e)
+	s := c.namespace(e.Namespace)
+	at, _ := s.nameIndex(e.Kind, e.Name)
 	s.byName[e.Kind][at].entity = e
 }
 
-// allows says whether settings may be changed to others: three cannot change.
-func (s EntitySettings) allows(to *EntitySettings) bool {
+// canChangeTo says whether settings may be changed to others: three cannot change.
+func (s EntitySettings) canChangeTo(to *EntitySettings) bool {
 	return s.RequiresDuplicateDetection == to.RequiresDuplicateDetection && s.RequiresSession == to.RequiresSession &&
 		s.EnablePartitioning == to.EnablePartitioning
 }
 
-func (c *Catalog) delete(id EntityID) Result {
-	i, found := c.id(id)
+func (c *Catalog) deleteEntity(id EntityID) Result {
+	i, found := c.idIndex(id)
 	if !found || c.byID[i].Dropping {
 		return Result{Code: EntityNotFound}
 	}
 	e := *c.byID[i]
 	e.Dropping, e.Updated = true, c.clock
-	c.replace(i, &e)
-	s := c.space(e.Namespace)
-	at, _ := s.name(e.Kind, e.Name)
+	c.replaceByID(i, &e)
+	s := c.namespace(e.Namespace)
+	at, _ := s.nameIndex(e.Kind, e.Name)
 	s.byName[e.Kind] = slices.Delete(s.byName[e.Kind], at, at+1)
 	at, _ = findEntity(c.dropping, e.ID)
 	c.dropping = slices.Insert(c.dropping, at, &e)
@@ -306,13 +306,13 @@ func (c *Catalog) delete(id EntityID) Result {
 
 // deleteSubscriptions takes those of a topic out for good; the topic stands for them until
 // its partition has dropped it. One that is dropping already goes by itself.
-func (c *Catalog) deleteSubscriptions(s *space, topic *Entity) {
+func (c *Catalog) deleteSubscriptions(s *namespaceState, topic *Entity) {
 	from, to := s.subscriptions(topic.Name)
 	if from == to {
 		return
 	}
-	c.weigh(topic, from-to) // they lie where it lies
-	s.held -= to - from
+	c.addLoad(topic, from-to) // they lie where it lies
+	s.entityCount -= to - from
 	s.byName[SubscriptionEntity] = slices.Delete(s.byName[SubscriptionEntity], from, to)
 	kept := make([]*Entity, 0, len(c.byID)) // an image may share the old slice
 	for _, e := range c.byID {
@@ -323,25 +323,25 @@ func (c *Catalog) deleteSubscriptions(s *space, topic *Entity) {
 	c.byID = kept
 }
 
-func (c *Catalog) forget(id EntityID) Result {
-	i, found := c.id(id)
+func (c *Catalog) forgetEntity(id EntityID) Result {
+	i, found := c.idIndex(id)
 	switch {
 	case !found:
 		return Result{Code: EntityNotFound}
 	case !c.byID[i].Dropping:
 		return Result{Code: PreconditionFails}
 	}
-	c.weigh(c.byID[i], -1)
-	c.space(c.byID[i].Namespace).held--
+	c.addLoad(c.byID[i], -1)
+	c.namespace(c.byID[i].Namespace).entityCount--
 	c.byID = slices.Concat(c.byID[:i], c.byID[i+1:])
 	at, _ := findEntity(c.dropping, id)
 	c.dropping = slices.Delete(c.dropping, at, at+1)
 	return Result{}
 }
 
-// replace puts e in the place of the entity at i. The slice is copied, not written:
+// replaceByID puts e in the place of the entity at i. The slice is copied, not written:
 // an image may share it. Changes of entities are rare.
-func (c *Catalog) replace(i int, e *Entity) {
+func (c *Catalog) replaceByID(i int, e *Entity) {
 	c.byID = slices.Clone(c.byID)
 	c.byID[i] = e
 }
@@ -357,12 +357,12 @@ func findEntity(list []*Entity, id EntityID) (int, bool) {
 	return i, found
 }
 
-func (c *Catalog) id(id EntityID) (int, bool) { return findEntity(c.byID, id) }
+func (c *Catalog) idIndex(id EntityID) (int, bool) { return findEntity(c.byID, id) }
 
 // Effects returns nothing: a catalog wakes nobody.
 func (c *Catalog) Effects() []Effect { return nil }
 
-// NextDeadline says when an origin is to be forgotten.
+// NextDeadline says when an incarnation is to be forgotten.
 func (c *Catalog) NextDeadline() (at Instant, ok bool) { return c.table.due, c.table.due != 0 }
 
 // Refs visits nothing: a catalog has no bodies.

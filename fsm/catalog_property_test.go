@@ -34,7 +34,7 @@ func (h *catalogHistory) do(c fsm.Command) {
 	}
 	h.env.Index++
 	h.env.Now += fsm.Instant(rapid.IntRange(-500, 2000).Draw(h.t, "ms"))
-	h.last = fsm.AppendCommand(nil, fsm.Header{Origin: 1, Serial: h.env.Index, Low: h.env.Index}, c)
+	h.last = fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: h.env.Index, Low: h.env.Index}, c)
 	h.answer = h.model.apply(h.env.Now, c)
 	h.apply(fmt.Sprintf("%T %+v", c, c))
 }
@@ -241,7 +241,7 @@ func (h *catalogHistory) check(*rapid.T) {
 			members[m.ID] = m
 		}
 		h.same("members", h.model.members, members)
-		h.same("level", h.model.level, c.Level())
+		h.same("level", h.model.level, c.FormatLevel())
 	}
 	h.checkNumbers()
 }

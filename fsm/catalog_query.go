@@ -5,7 +5,7 @@ import "slices"
 // Lookup finds an entity of a namespace by name or path, without case; one that is dropping
 // is not found. Queues and topics share one space of names.
 func (c *Catalog) Lookup(namespace NamespaceID, name string) (Entity, bool) {
-	if s := c.space(namespace); s != nil {
+	if s := c.namespace(namespace); s != nil {
 		if e := s.lookup(name); e != nil {
 			return *e, true
 		}
@@ -15,7 +15,7 @@ func (c *Catalog) Lookup(namespace NamespaceID, name string) (Entity, bool) {
 
 // ByID finds an entity by its id or that of a shard, also one that is dropping.
 func (c *Catalog) ByID(id EntityID) (Entity, bool) {
-	if i, found := c.id(id); found {
+	if i, found := c.idIndex(id); found {
 		return *c.byID[i], true
 	}
 	return Entity{}, false
@@ -25,20 +25,20 @@ func (c *Catalog) ByID(id EntityID) (Entity, bool) {
 // without case, beginning behind the name after ("" begins at the start): of subscriptions
 // those of one topic, or of all where it is 0. Dropping ones are left out.
 func (c *Catalog) List(namespace NamespaceID, kind EntityKind, topic EntityID, after string, most int) []Entity {
-	s := c.space(namespace)
+	s := c.namespace(namespace)
 	if s == nil || kind > SubscriptionEntity {
 		return nil
 	}
 	from, to := 0, len(s.byName[kind])
 	if kind == SubscriptionEntity && topic != 0 {
-		i, found := c.id(topic)
+		i, found := c.idIndex(topic)
 		if !found || c.byID[i].Kind != TopicEntity || c.byID[i].Dropping || c.byID[i].Namespace != namespace {
 			return nil
 		}
 		from, to = s.subscriptions(c.byID[i].Name)
 	}
 	if after != "" {
-		i, found := s.name(kind, after)
+		i, found := s.nameIndex(kind, after)
 		if found {
 			i++
 		}
@@ -71,5 +71,5 @@ func (c *Catalog) PartitionLoad() []int { return slices.Clone(c.load) }
 // ClusterID is the name of the cluster, "" before it was founded.
 func (c *Catalog) ClusterID() string { return c.clusterID }
 
-// SealKey is the key that seals lock tokens. It is a secret.
-func (c *Catalog) SealKey() [16]byte { return c.sealKey }
+// TokenKey is the key that seals lock tokens. It is a secret.
+func (c *Catalog) TokenKey() [16]byte { return c.tokenKey }

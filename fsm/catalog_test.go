@@ -63,14 +63,14 @@ func (s *catalogStory) tell(d *datadriven.TestData) string {
 	case "dropping":
 		return entities(s.c.Dropping())
 	case "level":
-		return fmt.Sprintln(s.c.Level())
+		return fmt.Sprintln(s.c.FormatLevel())
 	case "show":
-		key := s.c.SealKey()
+		key := s.c.TokenKey()
 		return fmt.Sprintf("cluster %q key %q\npartitions [%s]\nload %v\nentities %d\n",
 			s.c.ClusterID(), key[:2], partitions(s.c.Partitions()), s.c.PartitionLoad(), s.c.Entities())
 	}
 	s.serial++
-	h := fsm.Header{Origin: 1, Serial: s.serial, Low: s.serial}
+	h := fsm.Header{Incarnation: 1, Serial: s.serial, Low: s.serial}
 	s.last = fsm.AppendCommand(nil, h, catalogCommand(s.t, d))
 	return s.apply(s.last)
 }
@@ -114,7 +114,7 @@ func catalogCommand(t *testing.T, d *datadriven.TestData) fsm.Command {
 	settings.MaxDeliveryCount = uint32(number(d, "deliveries", 10))
 	switch d.Cmd {
 	case "found":
-		c := fsm.FoundCluster{ClusterID: "c1", SealKey: [16]byte{'k', 'e'}}
+		c := fsm.FoundCluster{ClusterID: "c1", TokenKey: [16]byte{'k', 'e'}}
 		d.MaybeScanArgs(t, "cluster", &c.ClusterID)
 		for i := range number(d, "partitions", 2) {
 			c.Partitions = append(c.Partitions, fsm.Partition{
@@ -147,7 +147,7 @@ func catalogCommand(t *testing.T, d *datadriven.TestData) fsm.Command {
 	case "forget":
 		return fsm.ForgetEntity{Entity: id}
 	case "close":
-		return fsm.CloseLane{Origin: 1}
+		return fsm.CloseReceiver{Incarnation: 1}
 	}
 	return spaceCommand(t, d)
 }
@@ -244,7 +244,7 @@ func TestCatalogImageStandsStill(t *testing.T) {
 	apply := func(cmd fsm.Command) {
 		t.Helper()
 		serial++
-		h := fsm.Header{Origin: 1, Serial: serial, Low: serial / 2}
+		h := fsm.Header{Incarnation: 1, Serial: serial, Low: serial / 2}
 		if res := c.Apply(fsm.Env{Index: serial, Now: fsm.Instant(serial)}, fsm.AppendCommand(nil, h, cmd)); res.Code != fsm.OK {
 			t.Fatalf("%T: %v", cmd, res.Code)
 		}
@@ -282,7 +282,7 @@ func TestCatalogSettings(t *testing.T) {
 	serial := uint64(0)
 	apply := func(cmd fsm.Command) fsm.Result {
 		serial++
-		return c.Apply(fsm.Env{Index: serial, Now: 1}, fsm.AppendCommand(nil, fsm.Header{Origin: 1, Serial: serial, Low: serial}, cmd))
+		return c.Apply(fsm.Env{Index: serial, Now: 1}, fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: serial, Low: serial}, cmd))
 	}
 	apply(fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}})
 	few := fsm.EntitySettings{LockDuration: 5000, MaxDeliveryCount: 1, MaxMessageBytes: 9}

@@ -51,21 +51,21 @@ type Entity struct {
 	AccessVersion uint64       `json:"AccessVersion"`
 }
 
-// Place is what an address resolved to: an entity and which of its sub-queues.
-type Place struct {
+// EntityRef is what an address resolved to: an entity and which of its sub-queues.
+type EntityRef struct {
 	Entity
 	Sub SubQueue
 }
 
 // Address is the place as the machines name it.
-func (p Place) Address() Address { return Address{Entity: p.ID, Sub: p.Sub} }
+func (p EntityRef) Address() Address { return Address{Entity: p.ID, Sub: p.Sub} }
 
 // FoundCluster is the first command of a catalog: it names the cluster, fixes the
 // key that seals lock tokens, and places the partitions. The level of the cluster is 1. A
 // second one is refused with EntityExists.
 type FoundCluster struct {
 	ClusterID  string
-	SealKey    [16]byte
+	TokenKey   [16]byte
 	Partitions []Partition // 1..N, without the catalog itself
 }
 

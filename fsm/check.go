@@ -39,7 +39,7 @@ const (
 	accessNameBytesMax    = 256
 	accessSecretBytesMax  = 256
 	entitiesMax           = 100_000 // entities of a cluster, dropping ones included
-	originsMax            = 1024    // members remembered in one partition
+	incarnationsMax       = 1024    // members remembered in one partition
 )
 
 // DefaultSettings is what a queue gets when its description leaves everything
@@ -158,7 +158,7 @@ func checkCatalog(c Command) Code {
 		return codeIf(validFoundation(c))
 	case CreateEntity:
 		return codeIf(c.Settings.validFor(c.Kind) && validKind(c.Kind, c.Topic, c.Rule) && validPath(c.Kind, c.Name) &&
-			(c.Partition == CatalogPartition) == (c.Kind == SubscriptionEntity) && c.validShards() && c.validSpace())
+			(c.Partition == CatalogPartition) == (c.Kind == SubscriptionEntity) && c.validShards() && c.validNamespace())
 	case UpdateEntity:
 		return codeIf(c.Settings.Validate() == nil)
 	case CreateNamespace:

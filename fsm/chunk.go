@@ -27,11 +27,11 @@ type record struct {
 	// expires is when the life of the message ends, 0 if never. In the dead-letter queue
 	// it stays for a redrive and has no effect. While the message waits to be enqueued it
 	// is the time to live that the sender gave.
-	expires  Instant
-	rots     uint32 // dead-letter queues: second since the epoch when it is dropped, 0 if never
-	attempts uint16 // deliveries that failed; stays at its largest value
-	state    MessageState
-	flags    recordFlags
+	expires          Instant
+	deadLetterExpiry uint32 // dead-letter queues: second since the epoch when it is dropped, 0 if never
+	failedDeliveries uint16 // deliveries that failed; stays at its largest value
+	state            MessageState
+	flags            recordFlags
 }
 
 // recordFlags are bits of a record; they are part of the image format.
@@ -77,13 +77,13 @@ type patchRef struct {
 //
 // and a chunk with one survivor costs some hundred bytes instead of 48 KiB.
 type chunk struct {
-	era     era // the chunk may be written only while this is the era of its machine
-	count   int // |live|
-	kept    bitmap
-	live    bitmap
-	ready   bitmap
-	records []record
-	patches []patchRef // sorted by slot; few messages have any
+	generation generation // the chunk may be written only while this is the generation of its machine
+	count      int        // |live|
+	kept       bitmap
+	live       bitmap
+	ready      bitmap
+	records    []record
+	patches    []patchRef // sorted by slot; few messages have any
 	// sessions are the slots of the sessions that records belong to, place by place; none
 	// where there are no sessions.
 	sessions []uint32
@@ -121,8 +121,8 @@ func (b *bitmap) next(slot int) int {
 	}
 }
 
-// place finds the record of a slot that is live.
-func (c *chunk) place(slot int) int {
+// recordIndex finds the record of a slot that is live.
+func (c *chunk) recordIndex(slot int) int {
 	// A chunk that was filled at the tail and never repacked holds slot i at place i.
 	if slot < len(c.records) && c.kept[slot>>6] == ^uint64(0) && len(c.records) == chunkSlots {
 		return slot
@@ -140,26 +140,26 @@ const sessionless = noSession - 1
 // insert gives slot, which is not live, a place. All records of a chunk belong to a session
 // or none does.
 func (c *chunk) insert(slot int, rec *record, session uint32) {
-	place := c.kept.rank(slot)
+	i := c.kept.rank(slot)
 	reused := c.kept.has(slot) // the place of one that left
 	switch {
 	case reused:
-		c.records[place] = *rec
-	case place == len(c.records): // the tail, nearly always
+		c.records[i] = *rec
+	case i == len(c.records): // the tail, nearly always
 		c.grow()
 		c.records = append(c.records, *rec)
 		c.kept.add(slot)
 	default:
 		c.grow()
-		c.records = slices.Insert(c.records, place, *rec)
+		c.records = slices.Insert(c.records, i, *rec)
 		c.kept.add(slot)
 	}
 	switch {
 	case session == noSession:
 	case reused:
-		c.sessions[place] = session
+		c.sessions[i] = session
 	default:
-		c.sessions = slices.Insert(c.sessions, place, session)
+		c.sessions = slices.Insert(c.sessions, i, session)
 	}
 	c.live.add(slot)
 	c.count++
@@ -243,9 +243,9 @@ func (c *chunk) findPatch(slot int) (int, bool) {
 }
 
 // clone copies a chunk that an image shares, so that the copy may be written.
-func (c *chunk) clone(now era) *chunk {
+func (c *chunk) clone(now generation) *chunk {
 	d := *c
-	d.era = now
+	d.generation = now
 	d.records = append(make([]record, 0, cap(c.records)), c.records...)
 	d.patches = slices.Clone(c.patches)
 	d.sessions = slices.Clone(c.sessions)

@@ -11,8 +11,8 @@ import (
 //
 //	version  1 byte   commandVersion
 //	kind     1 byte
-//	origin   8 bytes  little endian
-//	lane     uvarint
+//	incarnation   8 bytes  little endian
+//	receiver     uvarint
 //	serial   uvarint
 //	low      uvarint
 //	payload           as its kind says
@@ -45,7 +45,7 @@ const (
 	KindSettleMessages  Kind = 6
 	KindRenewLocks      Kind = 7
 	KindFetchDeferred   Kind = 8
-	KindCloseLane       Kind = 9
+	KindCloseReceiver   Kind = 9
 	KindCancelScheduled Kind = 10
 	KindPurgeMessages   Kind = 11
 	KindRedriveMessages Kind = 12
@@ -86,7 +86,7 @@ const (
 // that it does not take must not get into its log: Apply would stop the replicas.
 func (k Kind) IsFor(id PartitionID) bool {
 	switch k {
-	case KindPulse, KindCloseLane, KindRaiseLevel:
+	case KindPulse, KindCloseReceiver, KindRaiseLevel:
 		return true
 	case KindPutEntity, KindDropEntity, KindSendMessages, KindLockMessages,
 		KindSettleMessages, KindRenewLocks, KindFetchDeferred,
@@ -149,9 +149,9 @@ func AppendCommand(dst []byte, h Header, c Command) []byte {
 		return appendRenewLocks(head(KindRenewLocks), c)
 	case FetchDeferred:
 		return appendFetchDeferred(head(KindFetchDeferred), c)
-	case CloseLane:
-		dst = binary.LittleEndian.AppendUint64(head(KindCloseLane), c.Origin)
-		return binary.AppendUvarint(dst, c.Lane)
+	case CloseReceiver:
+		dst = binary.LittleEndian.AppendUint64(head(KindCloseReceiver), c.Incarnation)
+		return binary.AppendUvarint(dst, c.Receiver)
 	case CancelScheduled:
 		return appendNumbers(binary.AppendUvarint(head(KindCancelScheduled), uint64(c.Entity)), c.Sequences)
 	case PurgeMessages:
@@ -218,8 +218,8 @@ func (r *reader) payload(kind Kind) Command {
 		return r.renewLocks()
 	case KindFetchDeferred:
 		return r.fetchDeferred()
-	case KindCloseLane:
-		return r.closeLane()
+	case KindCloseReceiver:
+		return r.closeReceiver()
 	case KindCancelScheduled:
 		return CancelScheduled{Entity: EntityID(r.uvarint()), Sequences: r.numbers()}
 	case KindPurgeMessages:
@@ -288,7 +288,7 @@ func PeekCommand(b []byte) (CommandInfo, error) {
 	case KindTransferMessages:
 		c, n := r.transferHead()
 		info.Address.Entity, info.Messages = c.Entity, n
-	case KindPulse, KindCloseLane, KindTransact,
+	case KindPulse, KindCloseReceiver, KindTransact,
 		KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity,
 		KindCreateNamespace, KindUpdateNamespace, KindDeleteNamespace, KindSetAccess,
 		KindSetMember, KindPlacePartition, KindPartitionPlaced, KindAddPartitions, KindRaiseLevel:
@@ -315,7 +315,7 @@ func VerifyCommand(b []byte) error {
 		r.verifySettle()
 	case KindTransferMessages:
 		r.verifyTransfer()
-	case KindPulse, KindPutEntity, KindDropEntity, KindLockMessages, KindRenewLocks, KindFetchDeferred, KindCloseLane,
+	case KindPulse, KindPutEntity, KindDropEntity, KindLockMessages, KindRenewLocks, KindFetchDeferred, KindCloseReceiver,
 		KindCancelScheduled, KindPurgeMessages, KindRedriveMessages, KindTouch, KindPutRule, KindDropRule,
 		KindForwardMessages, KindAcceptSession, KindRenewSession, KindReleaseSession, KindSetSessionState, KindTransact,
 		KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity,
@@ -342,8 +342,8 @@ func unknownVersion(found, from, to byte) error {
 
 func appendHeader(dst []byte, k Kind, h Header) []byte {
 	dst = append(dst, commandVersion, byte(k))
-	dst = binary.LittleEndian.AppendUint64(dst, h.Origin)
-	dst = binary.AppendUvarint(dst, h.Lane)
+	dst = binary.LittleEndian.AppendUint64(dst, h.Incarnation)
+	dst = binary.AppendUvarint(dst, h.Receiver)
 	dst = binary.AppendUvarint(dst, h.Serial)
 	return binary.AppendUvarint(dst, h.Low)
 }
@@ -353,7 +353,7 @@ func (r *reader) header() (Kind, Header) {
 		r.fail(unknownVersion(r.version, commandVersionMin, commandVersion))
 	}
 	k := Kind(r.byte())
-	return k, Header{Origin: r.fixed64(), Lane: r.uvarint(), Serial: r.uvarint(), Low: r.uvarint()}
+	return k, Header{Incarnation: r.fixed64(), Receiver: r.uvarint(), Serial: r.uvarint(), Low: r.uvarint()}
 }
 
 func appendBytes(dst, b []byte) []byte {

@@ -10,12 +10,12 @@ const partitionBytesMin = 3
 
 func appendFoundCluster(dst []byte, c FoundCluster) []byte {
 	dst = appendString(dst, c.ClusterID)
-	dst = append(dst, c.SealKey[:]...)
+	dst = append(dst, c.TokenKey[:]...)
 	return appendPartitions(dst, c.Partitions)
 }
 
 func (r *reader) foundCluster() FoundCluster {
-	c := FoundCluster{ClusterID: r.string(), SealKey: r.key()}
+	c := FoundCluster{ClusterID: r.string(), TokenKey: r.key()}
 	c.Partitions = make([]Partition, r.count(partitionBytesMin))
 	for i := range c.Partitions {
 		c.Partitions[i] = r.partition()

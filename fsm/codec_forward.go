@@ -63,15 +63,15 @@ func (r *reader) transferHead() (c TransferMessages, messages int) {
 }
 
 // transferred is a message on its way, as it lies in the bytes.
-func (r *reader) transferred() sent {
-	m := sent{hops: r.byte(), id: r.bytes(), payload: r.bytes(), ttl: r.millis()}
+func (r *reader) transferred() sentMessage {
+	m := sentMessage{hops: r.byte(), id: r.bytes(), payload: r.bytes(), ttl: r.millis()}
 	m.properties, m.patches = r.bytes(), r.bytes()
 	m.session, m.hasSession = r.session()
 	return m
 }
 
 // transfers reads a TransferMessages, its messages into scratch.
-func (r *reader) transfers(scratch []sent) (TransferMessages, []sent) {
+func (r *reader) transfers(scratch []sentMessage) (TransferMessages, []sentMessage) {
 	c, n := r.transferHead()
 	scratch = scratch[:0]
 	for range n {

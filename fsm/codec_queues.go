@@ -161,9 +161,9 @@ func appendMessages(dst []byte, messages []Message) []byte {
 	return dst
 }
 
-// sent is a Message whose parts both alias the command: Apply makes no text of an
+// sentMessage is a Message whose parts both alias the command: Apply makes no text of an
 // identifier that it only compares.
-type sent struct {
+type sentMessage struct {
 	id, payload []byte
 	ttl         Millis
 	at          Instant
@@ -177,13 +177,13 @@ type sent struct {
 }
 
 // sends reads the payload of a SendMessages into scratch.
-func (r *reader) sends(scratch []sent) (EntityID, []sent) {
+func (r *reader) sends(scratch []sentMessage) (EntityID, []sentMessage) {
 	entity := EntityID(r.uvarint())
 	return entity, r.messages(scratch)
 }
 
 // messages reads what appendMessages wrote into scratch.
-func (r *reader) messages(scratch []sent) []sent {
+func (r *reader) messages(scratch []sentMessage) []sentMessage {
 	n := r.count(r.messageBytesMin())
 	scratch = slices.Grow(scratch[:0], n)[:n] // what was there was cleared after use
 	for i := range scratch {
@@ -205,7 +205,7 @@ func (r *reader) sendMessages() SendMessages {
 	return SendMessages{Entity: entity, Messages: messagesOf(items)}
 }
 
-func messagesOf(items []sent) []Message {
+func messagesOf(items []sentMessage) []Message {
 	list := make([]Message, len(items))
 	for i := range items {
 		m := &items[i]
@@ -360,6 +360,6 @@ func (r *reader) purgeMessages() PurgeMessages {
 	return PurgeMessages{Address: r.address(), Before: r.instant(), Max: r.uint32()}
 }
 
-func (r *reader) closeLane() CloseLane {
-	return CloseLane{Origin: r.fixed64(), Lane: r.uvarint()}
+func (r *reader) closeReceiver() CloseReceiver {
+	return CloseReceiver{Incarnation: r.fixed64(), Receiver: r.uvarint()}
 }

@@ -50,7 +50,7 @@ func AppendResult(dst []byte, res Result) []byte {
 
 func appendDelivery(dst []byte, d *Delivery) []byte {
 	dst = append(appendLockID(dst, d.Lock), byte(d.State))
-	dst = binary.AppendUvarint(dst, uint64(d.Attempts))
+	dst = binary.AppendUvarint(dst, uint64(d.FailedDeliveries))
 	dst = binary.AppendUvarint(dst, uint64(d.Enqueued))
 	dst = binary.AppendUvarint(dst, uint64(d.LockedUntil))
 	dst = binary.AppendUvarint(dst, uint64(d.Expires))
@@ -104,16 +104,16 @@ func DecodeResult(b []byte) (Result, error) {
 
 func (r *reader) delivery() Delivery {
 	return Delivery{
-		Lock:        r.lockID(),
-		State:       MessageState(r.byte()),
-		Attempts:    r.uint32(),
-		Enqueued:    r.instant(),
-		LockedUntil: r.instant(),
-		Expires:     r.instant(),
-		Topic:       SequenceNumber(r.uvarint()),
-		Hops:        r.byte(),
-		Payload:     r.bytes(),
-		Patches:     r.bytes(),
+		Lock:             r.lockID(),
+		State:            MessageState(r.byte()),
+		FailedDeliveries: r.uint32(),
+		Enqueued:         r.instant(),
+		LockedUntil:      r.instant(),
+		Expires:          r.instant(),
+		Topic:            SequenceNumber(r.uvarint()),
+		Hops:             r.byte(),
+		Payload:          r.bytes(),
+		Patches:          r.bytes(),
 	}
 }
 

@@ -4,9 +4,9 @@ import "encoding/binary"
 
 // The fewest bytes that a part of a Transact takes: two of them without anything in them.
 const (
-	settlesBytesMin = 3 // address, count
-	sendingBytesMin = 2 // entity, count
-	postingBytesMin = 5 // via, partition, entity, name, count
+	transactionSettleBytesMin   = 3 // address, count
+	transactionSendBytesMin     = 2 // entity, count
+	transactionTransferBytesMin = 5 // via, partition, entity, name, count
 )
 
 func appendTransact(dst []byte, c Transact) []byte {
@@ -30,16 +30,16 @@ func appendTransact(dst []byte, c Transact) []byte {
 // transaction reads a Transact as it lies in the bytes.
 func (r *reader) transaction() transaction {
 	var c transaction
-	for range r.count(settlesBytesMin) {
+	for range r.count(transactionSettleBytesMin) {
 		c.settles = append(c.settles, r.settleMessages(nil))
 	}
-	for range r.count(sendingBytesMin) {
-		var s sending
+	for range r.count(transactionSendBytesMin) {
+		var s transactionSend
 		s.entity, s.messages = r.sends(nil)
 		c.sends = append(c.sends, s)
 	}
-	for range r.count(postingBytesMin) {
-		p := posting{via: EntityID(r.uvarint()), to: r.destination(), name: r.bytes()}
+	for range r.count(transactionTransferBytesMin) {
+		p := transactionTransfer{via: EntityID(r.uvarint()), to: r.destination(), name: r.bytes()}
 		p.messages = r.messages(nil)
 		c.transfers = append(c.transfers, p)
 	}
@@ -79,7 +79,7 @@ func checkTransact(c *Transact) Code {
 	}
 	for _, t := range c.Transfers {
 		note(len(t.Messages), checkSend(SendMessages{Entity: t.Via, Messages: t.Messages}))
-		note(0, codeIf(validPosting(t.Via, t.To, len(t.Name), len(t.Messages))))
+		note(0, codeIf(validTransferOut(t.Via, t.To, len(t.Name), len(t.Messages))))
 		for i := range t.Messages {
 			note(0, codeIf(t.Messages[i].EnqueueAt == 0))
 		}

@@ -13,27 +13,27 @@ const (
 	propertiesBytesMax    = 64 * 1024 // properties to modify, all patches of a message together
 	entityNameBytesMax    = 260       // characters too: names are ASCII
 	// pathBytesMax is the longest path of a subscription.
-	pathBytesMax          = entityNameBytesMax + len("/Subscriptions/") + subscriptionNameCharactersMax
-	answersOutstandingMax = 16384 // answers kept for one lane
-	lanesPerOriginMax     = 65536 // lanes of one origin in one partition
-	originIdleMax         = Millis(10 * 60 * 1000)
-	pulseMessagesMax      = 1000 // messages that one Pulse moves
-	commandPurgeMax       = 4000 // messages of one PurgeMessages: what the cloud allows
-	commandRedriveMax     = 1000 // sequence numbers of one RedriveMessages
+	pathBytesMax               = entityNameBytesMax + len("/Subscriptions/") + subscriptionNameCharactersMax
+	answersOutstandingMax      = 16384 // answers kept for one receiver
+	receiversPerIncarnationMax = 65536 // receivers of one incarnation in one partition
+	incarnationIdleMax         = Millis(10 * 60 * 1000)
+	pulseMessagesMax           = 1000 // messages that one Pulse moves
+	commandPurgeMax            = 4000 // messages of one PurgeMessages: what the cloud allows
+	commandRedriveMax          = 1000 // sequence numbers of one RedriveMessages
 	// delayMax is how far ahead an abandoned message may be put off.
 	delayMax = Millis(7 * 24 * 60 * 60 * 1000)
 )
 
 // Header makes a command exactly-once. A member's router numbers what it asks of a
-// partition; the machine remembers the answer to every (Origin, Lane, Serial) until a
-// later command of the lane carries a Low above it. A command seen again is answered
+// partition; the machine remembers the answer to every (Origin, Receiver, Serial) until a
+// later command of the receiver carries a Low above it. A command seen again is answered
 // from memory and not performed (Raft dissertation, 6.3). Origin 0 is the leader
 // itself (pulses): nothing is remembered.
 type Header struct {
-	Origin uint64 // incarnation of the asking member, drawn at its start; 0 = none
-	Lane   uint64 // 0 for ordinary requests, else one receiver (at most one request at a time)
-	Serial uint64 // rises by one per lane, from 1
-	Low    uint64 // every Serial below it has been answered and need not be remembered
+	Incarnation uint64 // incarnation of the asking member, drawn at its start; 0 = none
+	Receiver    uint64 // 0 for ordinary requests, else one receiver (at most one request at a time)
+	Serial      uint64 // rises by one per receiver, from 1
+	Low         uint64 // every Serial below it has been answered and need not be remembered
 }
 
 // Command is one of the command structs of this package.
@@ -152,8 +152,8 @@ type FetchDeferred struct {
 	Session   SessionLock // as in LockMessages; finds messages of that session only
 }
 
-// CloseLane forgets a lane whose asker has gone.
-type CloseLane struct{ Origin, Lane uint64 }
+// CloseReceiver forgets a receiver whose asker has gone.
+type CloseReceiver struct{ Incarnation, Receiver uint64 }
 
 // CancelScheduled removes messages whose time has not come, all of them or none:
 // MessageNotFound when one is not waiting to be enqueued (also when it only was put
@@ -265,7 +265,7 @@ func (LockMessages) command()     {}
 func (SettleMessages) command()   {}
 func (RenewLocks) command()       {}
 func (FetchDeferred) command()    {}
-func (CloseLane) command()        {}
+func (CloseReceiver) command()    {}
 func (Pulse) command()            {}
 func (CancelScheduled) command()  {}
 func (PurgeMessages) command()    {}
@@ -334,11 +334,11 @@ type EntitySettings struct {
 
 // Delivery is one message given out by LockMessages, FetchDeferred or a peek.
 type Delivery struct {
-	Lock        LockID
-	State       MessageState
-	Attempts    uint32  // deliveries before this one that failed
-	Enqueued    Instant // when it was accepted
-	LockedUntil Instant // zero when not locked
+	Lock             LockID
+	State            MessageState
+	FailedDeliveries uint32  // deliveries before this one that failed
+	Enqueued         Instant // when it was accepted
+	LockedUntil      Instant // zero when not locked
 	// Expires is when the message's time to live ends; of a scheduled one, if settings
 	// stay as they are. Zero when it never does, and in the dead-letter queue.
 	Expires Instant

@@ -11,8 +11,8 @@ import (
 const (
 	windowIDsMax   = 1<<24 - windowPage
 	windowPage     = 256    // ids of one page
-	windowShards   = 64     // tables of one index: growing one of them stops nobody
-	shardSlotsMin  = 16     // slots of a table
+	windowTables   = 64     // tables of one index: growing one of them stops nobody
+	tableSlotsMin  = 16     // slots of a table
 	sweepPerSend   = 2      // forgotten ids that a send takes out for each it adds
 	sweepPerPulse  = 16_384 // that a pulse takes out of one queue
 	sweepPerBudget = 64     // ids that count as one message of a pulse
@@ -30,30 +30,30 @@ func keyOf(id []byte) idKey {
 	return idKey(sum[:16])
 }
 
-// remembered is an id and when it was sent: 24 bytes.
-type remembered struct {
+// duplicateID is an id and when it was sent: 24 bytes.
+type duplicateID struct {
 	key idKey
 	at  Instant
 }
 
-// window holds the ids of the messages of a queue that were sent lately, oldest first, in
+// duplicateWindow holds the ids of the messages of a queue that were sent lately, oldest first, in
 // positions [head, tail). What was written once is not changed, so images share pages.
 // The index is derived from them; what it costs is at most 11 bytes an id, for 35 in all.
-type window struct {
-	era        era // of the slice pages
-	pages      []*[windowPage]remembered
+type duplicateWindow struct {
+	generation generation // of the slice pages
+	pages      []*[windowPage]duplicateID
 	head, tail uint64
 	// floor is the earliest moment of sending that is still remembered: what was forgotten
 	// once stays so when the window grows.
 	floor Instant
 	swept Instant // when a pulse took ids out last
-	index [windowShards]shard
+	index [windowTables]windowTable
 }
 
-// shard is an open-addressing table with linear probing. A slot holds the low 24 bits of a
+// windowTable is an open-addressing table with linear probing. A slot holds the low 24 bits of a
 // position under 8 bits of the key that are never 0, so that 0 is an empty slot and a
 // look-up reads a page only when the id is probably the one.
-type shard struct {
+type windowTable struct {
 	slots []uint32
 	count int
 }
@@ -63,22 +63,22 @@ const (
 	slotMask = 1<<slotBits - 1
 )
 
-func (k *idKey) shard() int   { return int(k[0]) % windowShards }
+func (k *idKey) table() int   { return int(k[0]) % windowTables }
 func (k *idKey) hash() uint64 { return binary.LittleEndian.Uint64(k[1:9]) }
 func (k *idKey) tag() uint32  { return uint32(k[9]|1) << slotBits }
 
 // at is what stands at a position.
-func (w *window) at(pos uint64) *remembered {
+func (w *duplicateWindow) at(pos uint64) *duplicateID {
 	return &w.pages[pos/windowPage-w.head/windowPage][pos%windowPage]
 }
 
 // position is the position that a slot names.
-func (w *window) position(slot uint32) uint64 {
+func (w *duplicateWindow) position(slot uint32) uint64 {
 	return w.head + (uint64(slot)-w.head)&slotMask
 }
 
 // find returns the place of a key in its table: where it is, or where it belongs.
-func (w *window) find(s *shard, key *idKey) (place int, found bool) {
+func (w *duplicateWindow) find(s *windowTable, key *idKey) (at int, found bool) {
 	mask := len(s.slots) - 1
 	for i := int(key.hash()) & mask; ; i = (i + 1) & mask {
 		slot := s.slots[i]
@@ -91,41 +91,41 @@ func (w *window) find(s *shard, key *idKey) (place int, found bool) {
 	}
 }
 
-// knows says whether an id is remembered at a moment, exactly.
-func (w *window) knows(key *idKey, now Instant, span Millis) bool {
-	s := &w.index[key.shard()]
+// contains says whether an id is remembered at a moment, exactly.
+func (w *duplicateWindow) contains(key *idKey, now Instant, span Millis) bool {
+	s := &w.index[key.table()]
 	if s.count == 0 {
 		return false
 	}
 	i, found := w.find(s, key)
-	return found && w.valid(w.at(w.position(s.slots[i])), now, span)
+	return found && w.isRemembered(w.at(w.position(s.slots[i])), now, span)
 }
 
-func (w *window) valid(x *remembered, now Instant, span Millis) bool {
+func (w *duplicateWindow) isRemembered(x *duplicateID, now Instant, span Millis) bool {
 	return x.at >= w.floor && x.at.After(span) > now
 }
 
 // remember notes an id that is not known at this moment. An entry under the same key that
 // is no longer valid is left for the sweep; the index names the newest.
-func (w *window) remember(key *idKey, now Instant) {
+func (w *duplicateWindow) remember(key *idKey, now Instant) {
 	if w.tail%windowPage == 0 || len(w.pages) == 0 {
-		w.pages = append(w.pages, new([windowPage]remembered))
+		w.pages = append(w.pages, new([windowPage]duplicateID))
 	}
-	s := &w.index[key.shard()]
+	s := &w.index[key.table()]
 	if (s.count+1)*4 > len(s.slots)*3 {
-		w.resize(s, max(shardSlotsMin, 2*len(s.slots)))
+		w.resize(s, max(tableSlotsMin, 2*len(s.slots)))
 	}
 	i, found := w.find(s, key)
 	pos := w.tail
 	w.tail++
-	*w.at(pos) = remembered{key: *key, at: now}
+	*w.at(pos) = duplicateID{key: *key, at: now}
 	s.slots[i] = key.tag() | uint32(pos&slotMask)
 	if !found {
 		s.count++
 	}
 }
 
-func (w *window) resize(s *shard, slots int) {
+func (w *duplicateWindow) resize(s *windowTable, slots int) {
 	old := s.slots
 	s.slots = make([]uint32, slots)
 	mask := slots - 1
@@ -142,13 +142,13 @@ func (w *window) resize(s *shard, slots int) {
 }
 
 // sweep takes out ids from the oldest on that are forgotten, at most so many.
-func (w *window) sweep(now Instant, span Millis, most int, current era) (taken int) {
+func (w *duplicateWindow) sweep(now Instant, span Millis, most int, current generation) (taken int) {
 	for taken < most && w.head < w.tail {
 		x := w.at(w.head)
-		if w.valid(x, now, span) {
+		if w.isRemembered(x, now, span) {
 			break
 		}
-		w.unlist(&x.key)
+		w.removeFromIndex(&x.key)
 		taken++
 		w.head++
 		if w.head%windowPage == 0 || w.head == w.tail {
@@ -159,24 +159,24 @@ func (w *window) sweep(now Instant, span Millis, most int, current era) (taken i
 }
 
 // dropPage lets the first page go: it is used up, or nothing is left.
-func (w *window) dropPage(current era) {
+func (w *duplicateWindow) dropPage(current generation) {
 	if w.head == w.tail {
 		// Positions begin anew with a page: none is half used.
-		w.pages, w.era = nil, current
+		w.pages, w.generation = nil, current
 		w.head = (w.head + windowPage - 1) / windowPage * windowPage
 		w.tail = w.head
 		return
 	}
-	if w.era != current {
-		w.pages, w.era = slices.Clone(w.pages), current
+	if w.generation != current {
+		w.pages, w.generation = slices.Clone(w.pages), current
 	}
 	w.pages[0] = nil
 	w.pages = w.pages[1:]
 }
 
-// unlist takes the entry at head out of the index, unless a newer one stands there.
-func (w *window) unlist(key *idKey) {
-	s := &w.index[key.shard()]
+// removeFromIndex takes the entry at head out of the index, unless a newer one stands there.
+func (w *duplicateWindow) removeFromIndex(key *idKey) {
+	s := &w.index[key.table()]
 	hole, found := w.find(s, key)
 	if !found || w.position(s.slots[hole]) != w.head {
 		return
@@ -191,19 +191,19 @@ func (w *window) unlist(key *idKey) {
 		}
 	}
 	s.slots[hole] = 0
-	if len(s.slots) > shardSlotsMin && s.count*8 < len(s.slots) {
+	if len(s.slots) > tableSlotsMin && s.count*8 < len(s.slots) {
 		w.resize(s, len(s.slots)/2)
 	}
 }
 
-// forgotten raises the floor over what is not valid at this moment; it runs before the
+// raiseFloor raises the floor over what is not valid at this moment; it runs before the
 // span changes.
-func (w *window) forgotten(now Instant, span Millis) {
+func (w *duplicateWindow) raiseFloor(now Instant, span Millis) {
 	w.floor = max(w.floor, now-Instant(span)+1)
 }
 
 // sweepDue is when a pulse should take ids out; 0 if there are none.
-func (x *queue) sweepDue() Instant {
+func (x *entityState) sweepDue() Instant {
 	w := x.window
 	if w == nil || w.head == w.tail {
 		return 0
@@ -213,21 +213,23 @@ func (x *queue) sweepDue() Instant {
 }
 
 // sweep lets a pulse take forgotten ids out.
-func (q *Queues) sweep(x *queue) (taken int) {
+func (q *Queues) sweep(x *entityState) (taken int) {
 	x.window.swept = q.clock
-	return x.window.sweep(q.clock, x.settings.DuplicateWindow, sweepPerPulse, q.arena.era)
+	return x.window.sweep(q.clock, x.settings.DuplicateWindow, sweepPerPulse, q.arena.generation)
 }
 
-func (q *Queues) expectSweep(x *queue) { q.expect(x, &x.sweepAt, x.sweepDue(), alarmSweep) }
+func (q *Queues) scheduleSweep(x *entityState) {
+	q.setEntityTimer(x, &x.sweepAt, x.sweepDue(), timerSweep)
+}
 
-// repeats says whether a message is a duplicate, and remembers it if not. A message
+// checkDuplicate says whether a message is a duplicate, and remembers it if not. A message
 // without an id never is one.
-func (q *Queues) repeats(x *queue, id []byte) bool {
+func (q *Queues) checkDuplicate(x *entityState, id []byte) bool {
 	if x.window == nil || len(id) == 0 {
 		return false
 	}
 	key := keyOf(id)
-	if x.window.knows(&key, q.clock, x.settings.DuplicateWindow) {
+	if x.window.contains(&key, q.clock, x.settings.DuplicateWindow) {
 		return true
 	}
 	x.window.remember(&key, q.clock)
@@ -236,14 +238,14 @@ func (q *Queues) repeats(x *queue, id []byte) bool {
 
 // uniqueBytes is the size of the payloads that are not duplicates. It is asked only when
 // a queue is nearly full: it does the work twice.
-func (q *Queues) uniqueBytes(x *queue, messages []sent) uint64 {
+func (q *Queues) uniqueBytes(x *entityState, messages []sentMessage) uint64 {
 	total := uint64(0)
 	batch := make(map[idKey]struct{}, len(messages))
 	for i := range messages {
 		m := &messages[i]
 		if x.window != nil && len(m.id) > 0 {
 			key := keyOf(m.id)
-			if _, twice := batch[key]; twice || x.window.knows(&key, q.clock, x.settings.DuplicateWindow) {
+			if _, twice := batch[key]; twice || x.window.contains(&key, q.clock, x.settings.DuplicateWindow) {
 				continue
 			}
 			batch[key] = struct{}{}

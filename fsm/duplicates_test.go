@@ -22,10 +22,10 @@ func TestWindowAgainstMap(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(t *rapid.T) {
 		start := uint64(3<<slotBits - windowPage*rapid.IntRange(1, 4).Draw(t, "pages"))
-		w := &window{head: start, tail: start}
+		w := &duplicateWindow{head: start, tail: start}
 		model := map[idKey]Instant{}
-		now, span, current := Instant(1_000_000), Millis(20_000), era(0)
-		var frozen *frozenWindow
+		now, span, current := Instant(1_000_000), Millis(20_000), generation(0)
+		var frozen *frozenDuplicateWindow
 		var image []byte
 		t.Repeat(map[string]func(*rapid.T){
 			"send": func(t *rapid.T) {
@@ -33,7 +33,7 @@ func TestWindowAgainstMap(t *testing.T) {
 					key := crowded(rapid.IntRange(0, 2000).Draw(t, "key"))
 					at, known := model[key]
 					want := known && at.After(span) > now
-					if got := w.knows(&key, now, span); got != want {
+					if got := w.contains(&key, now, span); got != want {
 						t.Fatalf("knows %v: %v, want %v", key, got, want)
 					}
 					if !want {
@@ -44,7 +44,7 @@ func TestWindowAgainstMap(t *testing.T) {
 			},
 			"pass": func(t *rapid.T) { now += Instant(rapid.SampledFrom([]int{0, 1, 3000, 20_000}).Draw(t, "ms")) },
 			"span": func(t *rapid.T) {
-				w.forgotten(now, span)
+				w.raiseFloor(now, span)
 				for key, at := range model {
 					if at.After(span) <= now {
 						delete(model, key)
@@ -59,7 +59,7 @@ func TestWindowAgainstMap(t *testing.T) {
 				}
 			},
 			"freeze": func(*rapid.T) {
-				frozen = &frozenWindow{pages: w.pages, head: w.head, tail: w.tail, floor: w.floor}
+				frozen = &frozenDuplicateWindow{pages: w.pages, head: w.head, tail: w.tail, floor: w.floor}
 				current++
 				image = written(frozen)
 			},
@@ -73,7 +73,7 @@ func TestWindowAgainstMap(t *testing.T) {
 	})
 }
 
-func written(x *frozenWindow) []byte {
+func written(x *frozenDuplicateWindow) []byte {
 	var b bytes.Buffer
 	w := newImageWriter(&b, machineQueues, imageVersion(machineQueues, 1), true)
 	w.window(x)
@@ -83,7 +83,7 @@ func written(x *frozenWindow) []byte {
 
 // checkWindow: the index names the newest entry of every key and nothing else, pages are
 // those that are used, and a table is neither full nor much too large.
-func checkWindow(t *rapid.T, w *window, now Instant, span Millis) {
+func checkWindow(t *rapid.T, w *duplicateWindow, now Instant, span Millis) {
 	newest := map[idKey]uint64{}
 	for pos := w.head; pos < w.tail; pos++ {
 		newest[w.at(pos).key] = pos
@@ -98,7 +98,7 @@ func checkWindow(t *rapid.T, w *window, now Instant, span Millis) {
 				used++
 			}
 		}
-		if used != s.count || s.count*4 > len(s.slots)*3 || len(s.slots) > shardSlotsMin && s.count*8 < len(s.slots) {
+		if used != s.count || s.count*4 > len(s.slots)*3 || len(s.slots) > tableSlotsMin && s.count*8 < len(s.slots) {
 			t.Fatalf("table %d: %d slots, %d used, count %d", i, len(s.slots), used, s.count)
 		}
 	}
@@ -106,7 +106,7 @@ func checkWindow(t *rapid.T, w *window, now Instant, span Millis) {
 		t.Fatalf("%d keys in the index, %d remembered", count, len(newest))
 	}
 	for key, pos := range newest {
-		s := &w.index[key.shard()]
+		s := &w.index[key.table()]
 		if i, found := w.find(s, &key); !found || w.position(s.slots[i]) != pos {
 			t.Fatalf("key at %d is not found", pos)
 		}
@@ -131,7 +131,7 @@ func TestWindowMemory(t *testing.T) { // not parallel: it measures the heap
 		return s.HeapAlloc
 	}
 	before := heap()
-	w := &window{}
+	w := &duplicateWindow{}
 	const span = Millis(20_000)
 	worst := 0.0
 	for i := range 1_000_000 {
@@ -166,12 +166,12 @@ func TestWindowMemory(t *testing.T) { // not parallel: it measures the heap
 // in it.
 func TestWindowImageStandsStill(t *testing.T) {
 	t.Parallel()
-	w := &window{}
+	w := &duplicateWindow{}
 	for i := range 2000 {
 		key := crowded(i)
 		w.remember(&key, Instant(i))
 	}
-	img := &frozenWindow{pages: w.pages, head: w.head, tail: w.tail}
+	img := &frozenDuplicateWindow{pages: w.pages, head: w.head, tail: w.tail}
 	before := written(img)
 	if taken := w.sweep(21_000, 20_000, 5000, 1); taken != 1001 {
 		t.Errorf("%d ids were taken out, want 1001", taken)
@@ -185,7 +185,7 @@ func TestWindowImageStandsStill(t *testing.T) {
 // are forgotten.
 func TestWindowLimit(t *testing.T) {
 	t.Parallel()
-	if got := unsafe.Sizeof(remembered{}); got != 24 {
+	if got := unsafe.Sizeof(duplicateID{}); got != 24 {
 		t.Errorf("an id takes %d bytes of its page, want 24", got)
 	}
 	q := NewQueues(noBodies{})

@@ -13,9 +13,9 @@ const (
 	descriptionExpired = "The message expired and was dead lettered."
 )
 
-// life is how long a message of this queue lives: what its sender gave, 0 if nothing,
+// effectiveTimeToLive is how long a message of this queue lives: what its sender gave, 0 if nothing,
 // cut to what the queue allows (docs/requirements.md#e4).
-func (x *queue) life(given Millis) Millis {
+func (x *entityState) effectiveTimeToLive(given Millis) Millis {
 	if given == 0 {
 		return x.settings.DefaultTimeToLive
 	}
@@ -30,10 +30,10 @@ func expiry(from Instant, life Millis) Instant {
 	return 0
 }
 
-// rotting is the second in which a dead letter that lies down at a moment is dropped,
+// deadLetterExpirySecond is the second in which a dead letter that lies down at a moment is dropped,
 // not earlier than it should be; 0 if never. A second is enough for a rule that counts
 // in days, and it keeps the record at 48 bytes.
-func rotting(from Instant, life Millis) uint32 {
+func deadLetterExpirySecond(from Instant, life Millis) uint32 {
 	const second = 1000
 	at := expiry(from, life)
 	if at == 0 || at > math.MaxUint32*second {
@@ -42,107 +42,107 @@ func rotting(from Instant, life Millis) uint32 {
 	return uint32((at + second - 1) / second)
 }
 
-// end is when a message that has been enqueued is dropped or dead-lettered by time; 0 if
+// expiresAt is when a message that has been enqueued is dropped or dead-lettered by time; 0 if
 // never.
-func (sub *subqueue) end(rec *record) Instant {
+func (sub *subqueue) expiresAt(rec *record) Instant {
 	if sub.address.Sub != MainQueue {
-		return Instant(rec.rots) * 1000
+		return Instant(rec.deadLetterExpiry) * 1000
 	}
 	return rec.expires
 }
 
 // expired says whether a message that has been enqueued must not be given out any more.
 func (q *Queues) expired(sub *subqueue, rec *record) bool {
-	end := sub.end(rec)
+	end := sub.expiresAt(rec)
 	return end != 0 && end <= q.clock
 }
 
 // expire ends the life of a message that nobody holds: it goes to the dead-letter
 // queue, or for good. The patch is of the settlement that ended its lock, if one did.
 func (q *Queues) expire(sub *subqueue, at cursor, rec record, patch Patch) {
-	if sub.address.Sub != MainQueue || !sub.of.settings.DeadLetterOnExpiry {
-		q.discard(sub, at, &rec)
+	if sub.address.Sub != MainQueue || !sub.entity.settings.DeadLetterOnExpiry {
+		q.deleteMessage(sub, at, &rec)
 		return
 	}
 	patch.DeadLetter, patch.Reason, patch.Description = true, reasonExpired, descriptionExpired
-	q.deadLetter(sub.of, at, rec, patch)
+	q.deadLetter(sub.entity, at, rec, patch)
 }
 
-// due is when time does something with a message that nobody holds; 0 if never. A
+// dueAt is when time does something with a message that nobody holds; 0 if never. A
 // deferred message is left alone until it is asked for.
-func (sub *subqueue) due(rec *record) Instant {
+func (sub *subqueue) dueAt(rec *record) Instant {
 	switch rec.state {
 	case Ready:
-		return sub.end(rec)
+		return sub.expiresAt(rec)
 	case Scheduled:
 		if rec.flags&delayed != 0 {
-			if end := sub.end(rec); end != 0 {
+			if end := sub.expiresAt(rec); end != 0 {
 				return min(end, rec.deadline)
 			}
 		}
 		return rec.deadline
-	case Locked, Deferred, Taken, Shared, Leaving, Pending:
+	case Locked, Deferred, Deleting, Shared, Forwarding, Pending:
 	}
 	return 0
 }
 
 // insert adds a message to a sub-queue and sees to what time will do with it.
 func (q *Queues) insert(sub *subqueue, n SequenceNumber, rec record) cursor {
-	return q.insertIn(sub, n, rec, noSession)
+	return q.insertInSession(sub, n, rec, noSession)
 }
 
-// insertIn is insert for a message of a session.
-func (q *Queues) insertIn(sub *subqueue, n SequenceNumber, rec record, session uint32) cursor {
+// insertInSession is insert for a message of a session.
+func (q *Queues) insertInSession(sub *subqueue, n SequenceNumber, rec record, session uint32) cursor {
 	at := sub.ix.insert(n, rec, session)
-	q.watch(sub, at, &rec)
+	q.scheduleDue(sub, at, &rec)
 	return at
 }
 
-// change replaces a record and sees to what time will do with it.
-func (q *Queues) change(sub *subqueue, at cursor, rec record) {
+// replaceRecord replaces a record and sees to what time will do with it.
+func (q *Queues) replaceRecord(sub *subqueue, at cursor, rec record) {
 	sub.ix.set(at, rec)
-	q.watch(sub, at, &rec)
+	q.scheduleDue(sub, at, &rec)
 }
 
-func (q *Queues) watch(sub *subqueue, at cursor, rec *record) {
-	if when := sub.due(rec); when != 0 {
-		q.lower(sub, at.pos, when)
+func (q *Queues) scheduleDue(sub *subqueue, at cursor, rec *record) {
+	if when := sub.dueAt(rec); when != 0 {
+		q.lowerDue(sub, at.pos, when)
 	}
 }
 
-// lower sees to it that the chunk at pos is looked at by then.
-func (q *Queues) lower(sub *subqueue, pos int, when Instant) {
+// lowerDue sees to it that the chunk at pos is looked at by then.
+func (q *Queues) lowerDue(sub *subqueue, pos int, when Instant) {
 	old := sub.ix.entries[pos].due
 	if old != 0 && old <= when {
 		return
 	}
 	if old != 0 {
-		sub.alarms.stale++
+		sub.timers.stale++
 	}
 	sub.ix.setDue(pos, when)
-	q.arm(sub, alarm{at: when, number: SequenceNumber(sub.ix.entries[pos].base << chunkShift), kind: alarmChunk})
+	q.addTimer(sub, timer{at: when, number: SequenceNumber(sub.ix.entries[pos].base << chunkShift), kind: timerChunk})
 }
 
-// ripe is a message that is due.
-type ripe struct {
+// dueMessage is a message that is due.
+type dueMessage struct {
 	when   Instant
 	number SequenceNumber
 }
 
-// gather collects what is due in the chunk at pos until a moment, earliest first, and
+// collectDue collects what is due in the chunk at pos until a moment, earliest first, and
 // says when the rest of it is. It goes over the records as they lie, dead places
 // included, and sorts only what it collects: chunks whose moments alternate cost a walk
 // each time, some microseconds, and no more.
-func (q *Queues) gather(sub *subqueue, pos int, until Instant) (rest Instant) {
-	q.ripe = q.ripe[:0]
+func (q *Queues) collectDue(sub *subqueue, pos int, until Instant) (rest Instant) {
+	q.dueMessages = q.dueMessages[:0]
 	c, first := sub.ix.entries[pos].c, sub.ix.number(cursor{pos: pos})
-	sorted, place := true, 0
+	sorted, next := true, 0
 	for i, word := range c.kept {
 		for ; word != 0; word &= word - 1 {
 			slot := i<<6 + bits.TrailingZeros64(word)
-			rec := &c.records[place]
-			place++
-			when := sub.due(rec)
+			rec := &c.records[next]
+			next++
+			when := sub.dueAt(rec)
 			switch {
 			case when == 0 || !c.live.has(slot):
 			case when > until:
@@ -150,14 +150,14 @@ func (q *Queues) gather(sub *subqueue, pos int, until Instant) (rest Instant) {
 					rest = when
 				}
 			default:
-				n := len(q.ripe)
-				sorted = sorted && (n == 0 || q.ripe[n-1].when <= when)
-				q.ripe = append(q.ripe, ripe{when: when, number: first + SequenceNumber(slot)})
+				n := len(q.dueMessages)
+				sorted = sorted && (n == 0 || q.dueMessages[n-1].when <= when)
+				q.dueMessages = append(q.dueMessages, dueMessage{when: when, number: first + SequenceNumber(slot)})
 			}
 		}
 	}
 	if !sorted {
-		slices.SortFunc(q.ripe, func(a, b ripe) int {
+		slices.SortFunc(q.dueMessages, func(a, b dueMessage) int {
 			return cmp.Or(cmp.Compare(a.when, b.when), cmp.Compare(a.number, b.number))
 		})
 	}

@@ -20,7 +20,7 @@ import (
 // sameValue compares values of rules, whose fields are their own.
 var sameValue = cmp.Comparer(func(x, y filter.Value) bool { return x == y })
 
-var header = fsm.Header{Origin: 0x0102030405060708, Lane: 300, Serial: 70000, Low: 69990}
+var header = fsm.Header{Incarnation: 0x0102030405060708, Receiver: 300, Serial: 70000, Low: 69990}
 
 // exampleSettings has every field set.
 func exampleSettings() fsm.EntitySettings {
@@ -130,12 +130,12 @@ func oldExamples() []fsm.Command {
 		}},
 		fsm.RenewLocks{Address: dead, Locks: []fsm.LockID{{Sequence: 5, Epoch: 6}}},
 		fsm.FetchDeferred{Address: dead, Sequences: []fsm.SequenceNumber{1, 1 << 50}, Delete: true},
-		fsm.CloseLane{Origin: 9, Lane: 10},
+		fsm.CloseReceiver{Incarnation: 9, Receiver: 10},
 		fsm.CancelScheduled{Entity: 300, Sequences: []fsm.SequenceNumber{7, 1 << 33}},
 		fsm.PurgeMessages{Address: dead, Before: 1_800_000_000_000, Max: 4000},
 		fsm.RedriveMessages{Entity: 300, Sequences: []fsm.SequenceNumber{8}},
 		fsm.Touch{Entity: 300},
-		fsm.FoundCluster{ClusterID: "c", SealKey: [16]byte{1, 2, 3}, Partitions: []fsm.Partition{
+		fsm.FoundCluster{ClusterID: "c", TokenKey: [16]byte{1, 2, 3}, Partitions: []fsm.Partition{
 			{ID: 1, Formed: true, Replicas: []fsm.Replica{{Member: "m", Number: 3}}},
 		}},
 		fsm.PartitionFormed{Partition: 2},
@@ -153,7 +153,7 @@ func exampleResult() fsm.Result {
 		Serial:    12, To: fsm.Destination{Partition: 3, Entity: 1 << 50}, Session: fsm.SessionLock{ID: "s", Epoch: 13},
 		Codes: []fsm.Code{fsm.OK, fsm.NotAllowed}, Untils: []fsm.Instant{0, 1_700_000_000_000},
 		Deliveries: []fsm.Delivery{{
-			Lock: fsm.LockID{Sequence: 7, Epoch: 1}, State: fsm.Locked, Attempts: 3, Enqueued: 1_700_000_000_000,
+			Lock: fsm.LockID{Sequence: 7, Epoch: 1}, State: fsm.Locked, FailedDeliveries: 3, Enqueued: 1_700_000_000_000,
 			LockedUntil: 1_700_000_060_000, Expires: 1_700_000_090_000, Payload: []byte("body"), Patches: []byte("patches"),
 			Topic: 1 << 40, Hops: 4, Body: fsm.Ref{Segment: 1}, Patch: fsm.Ref{Offset: 2},
 		}},
@@ -313,7 +313,7 @@ func exampleQueues(t testing.TB) *replica {
 		env.Index++
 		env.Now += 1000
 		serial++
-		return r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Origin: 7, Lane: lane, Serial: serial, Low: 1}, c))
+		return r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 7, Receiver: lane, Serial: serial, Low: 1}, c))
 	}
 	at := fsm.Address{Entity: 5}
 	apply(0, fsm.PutEntity{Entity: 5, Version: 1, Settings: fsm.DefaultSettings()})
@@ -408,7 +408,7 @@ func exampleCatalog(t testing.TB) *fsm.Catalog {
 	settings, rule := fsm.DefaultSettings(), exampleRule()
 	access := []fsm.AccessRule{{Name: "root", Primary: "p=", Secondary: "s=", Rights: fsm.Manage}, {Name: "a", Primary: "p", Rights: fsm.Send}}
 	for i, cmd := range []fsm.Command{
-		fsm.FoundCluster{ClusterID: "c1", SealKey: [16]byte{1, 2, 3}, Partitions: []fsm.Partition{
+		fsm.FoundCluster{ClusterID: "c1", TokenKey: [16]byte{1, 2, 3}, Partitions: []fsm.Partition{
 			{ID: 1, Replicas: []fsm.Replica{{Member: "m1", Number: 1}, {Member: "m2", Number: 2}}},
 			{ID: 2, Replicas: []fsm.Replica{{Member: "m2", Number: 1}}},
 		}},
@@ -433,7 +433,7 @@ func exampleCatalog(t testing.TB) *fsm.Catalog {
 	} {
 		env.Index++
 		env.Now += 1000
-		h := fsm.Header{Origin: 7, Serial: uint64(i + 1), Low: 2}
+		h := fsm.Header{Incarnation: 7, Serial: uint64(i + 1), Low: 2}
 		h.Low = min(h.Low, h.Serial)
 		if res := c.Apply(env, fsm.AppendCommand(nil, h, cmd)); res.Code != fsm.OK {
 			t.Fatalf("%T: %v", cmd, res.Code)

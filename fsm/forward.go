@@ -21,82 +21,82 @@ const (
 type outbox struct {
 	serial uint64      // of the newest batch
 	to     Destination // of the batch that is out
-	// numbers are the messages of the batch that is out, rising: all that are Leaving. There
+	// numbers are the messages of the batch that is out, rising: all that are Forwarding. There
 	// are none when no batch is out.
 	numbers []SequenceNumber
 }
 
-// away says whether a batch is out.
-func (o *outbox) away() bool { return o != nil && len(o.numbers) > 0 }
+// hasBatch says whether a batch is out.
+func (o *outbox) hasBatch() bool { return o != nil && len(o.numbers) > 0 }
 
 // destination is the name of what the messages of a sub-queue are sent on to, "" for
 // nothing.
 func (sub *subqueue) destination() string {
 	if sub.address.Sub == MainQueue {
-		return sub.of.settings.ForwardTo
+		return sub.entity.settings.ForwardTo
 	}
 	if sub.address.Sub == DeadLetterQueue {
-		return sub.of.settings.ForwardDeadLettersTo
+		return sub.entity.settings.ForwardDeadLettersTo
 	}
 	return ""
 }
 
-// forwards says whether effects of this sub-queue concern forwarding.
-func (sub *subqueue) forwards() bool { return sub.resumed || sub.sendsOn() }
+// reportsForwarding says whether effects of this sub-queue concern forwarding.
+func (sub *subqueue) reportsForwarding() bool { return sub.resumed || sub.forwardsReady() }
 
-// sendsOn says whether what is ready here goes elsewhere.
-func (sub *subqueue) sendsOn() bool {
+// forwardsReady says whether what is ready here goes elsewhere.
+func (sub *subqueue) forwardsReady() bool {
 	return sub.address.Sub == TransferQueue || sub.destination() != ""
 }
 
-// forwards says whether messages may be forwarded from such a sub-queue.
-func (a Address) forwards() bool { return a.Sub <= DeadLetterQueue || a.Sub == TransferQueue }
+// canForward says whether messages may be forwarded from such a sub-queue.
+func (a Address) canForward() bool { return a.Sub <= DeadLetterQueue || a.Sub == TransferQueue }
 
-// source finds a sub-queue that messages may be forwarded from.
-func (q *Queues) source(a Address) *subqueue {
-	if x := q.byID[a.Entity]; x != nil && a.forwards() {
+// forwardSource finds a sub-queue that messages may be forwarded from.
+func (q *Queues) forwardSource(a Address) *subqueue {
+	if x := q.byID[a.Entity]; x != nil && a.canForward() {
 		return &x.subs[a.Sub]
 	}
 	return nil
 }
 
-// departing counts the messages that are under way or wait to be.
-func (sub *subqueue) departing() uint64 {
-	n := sub.ix.counts[Leaving]
-	if sub.sendsOn() {
+// awaitingTransfer counts the messages that are under way or wait to be.
+func (sub *subqueue) awaitingTransfer() uint64 {
+	n := sub.ix.counts[Forwarding]
+	if sub.forwardsReady() {
 		n += sub.ix.counts[Ready]
 	}
 	return n
 }
 
-// present counts the messages that were not given for good.
-func (sub *subqueue) present() uint64 { return sub.ix.total() - sub.ix.counts[Taken] }
+// storedCount counts the messages that were not given for good.
+func (sub *subqueue) storedCount() uint64 { return sub.ix.total() - sub.ix.counts[Deleting] }
 
-// urge adds what the leader is asked about forwarding. A batch that is out needs no
+// notifyForward adds what the leader is asked about forwarding. A batch that is out needs no
 // urging, unless whoever saw to it went with the last process.
-func (sub *subqueue) urge(effects []Effect) []Effect {
+func (sub *subqueue) notifyForward(effects []Effect) []Effect {
 	resumed := sub.resumed
 	sub.resumed = false
 	ready := sub.ix.counts[Ready]
-	if sub.out.away() && !resumed || !sub.out.away() && ready == 0 {
+	if sub.out.hasBatch() && !resumed || !sub.out.hasBatch() && ready == 0 {
 		return effects
 	}
 	return append(effects, Effect{Address: sub.address, Ready: ready, Kind: EffectForward})
 }
 
-// redirected sees to it that the leader hears of messages that wait for somebody else now.
-func (q *Queues) redirected(x *queue, old *EntitySettings) {
+// notifyRedirected sees to it that the leader hears of messages that wait for somebody else now.
+func (q *Queues) notifyRedirected(x *entityState, old *EntitySettings) {
 	if old != nil && old.ForwardTo != x.settings.ForwardTo {
-		q.raise(&x.subs[MainQueue])
+		q.notifyReady(&x.subs[MainQueue])
 	}
 	if old != nil && old.ForwardDeadLettersTo != x.settings.ForwardDeadLettersTo {
-		q.raise(&x.subs[DeadLetterQueue])
+		q.notifyReady(&x.subs[DeadLetterQueue])
 	}
 }
 
 // validForward says whether a ForwardMessages keeps the limits.
 func validForward(c *ForwardMessages) bool {
-	if !c.Address.forwards() || len(c.Codes) > commandMessagesMax || c.Done == 0 && len(c.Codes) > 0 {
+	if !c.Address.canForward() || len(c.Codes) > commandMessagesMax || c.Done == 0 && len(c.Codes) > 0 {
 		return false
 	}
 	return c.To == (Destination{}) ||
@@ -109,56 +109,56 @@ func (q *Queues) forward(c *ForwardMessages) Result {
 	if !validForward(c) {
 		return Result{Code: InvalidArgument}
 	}
-	sub := q.source(c.Address)
+	sub := q.forwardSource(c.Address)
 	if sub == nil {
 		return Result{Code: EntityNotFound}
 	}
-	if sub.out.away() && sub.out.serial == c.Done {
+	if sub.out.hasBatch() && sub.out.serial == c.Done {
 		if len(c.Codes) != 0 && len(c.Codes) != len(sub.out.numbers) {
 			return Result{Code: InvalidArgument}
 		}
-		q.arrived(sub, c.Codes)
+		q.endBatch(sub, c.Codes)
 	}
-	if !sub.out.away() && sub.sendsOn() && c.To != (Destination{}) {
-		q.depart(sub, c)
+	if !sub.out.hasBatch() && sub.forwardsReady() && c.To != (Destination{}) {
+		q.takeBatch(sub, c)
 	}
-	for i := range sub.of.subs {
-		q.tidy(&sub.of.subs[i])
+	for i := range sub.entity.subs {
+		q.removeStaleTimers(&sub.entity.subs[i])
 	}
-	return q.batch(sub)
+	return q.batchResult(sub)
 }
 
-// arrived ends the batch that is out. What could not be delivered goes to the transfer
+// endBatch ends the batch that is out. What could not be delivered goes to the transfer
 // dead-letter queue: it must not stand in the way of what can.
-func (q *Queues) arrived(sub *subqueue, codes []Code) {
-	to := &sub.of.subs[TransferDeadLetterQueue]
+func (q *Queues) endBatch(sub *subqueue, codes []Code) {
+	to := &sub.entity.subs[TransferDeadLetterQueue]
 	for i, n := range sub.out.numbers {
 		at, _ := sub.ix.seek(n)
 		rec := sub.ix.get(at)
 		if len(codes) == 0 || codes[i] == OK {
-			q.discard(sub, at, &rec)
+			q.deleteMessage(sub, at, &rec)
 			continue
 		}
-		reason, description := failure(codes[i])
+		reason, description := transferFailure(codes[i])
 		if sub.address.Sub == TransferQueue {
-			_, name := q.addressee(sub.ix.patch(at))
+			_, name := q.transferTarget(sub.ix.patch(at))
 			description = strings.Replace(description, theDestination, theDestination+" "+name, 1)
 		}
-		q.layDown(sub, to, at, rec, Patch{DeadLetter: true, Reason: reason, Description: description})
+		q.moveToSubQueue(sub, to, at, rec, Patch{DeadLetter: true, Reason: reason, Description: description})
 	}
 	sub.out = &outbox{serial: sub.out.serial}
-	q.raise(sub)
+	q.notifyReady(sub)
 	if sub.address.Sub == TransferQueue {
-		sub.of.active = q.clock
-		q.expectIdle(sub.of)
+		sub.entity.lastActivity = q.clock
+		q.scheduleIdle(sub.entity)
 	}
 }
 
 // theDestination is what the descriptions of failures call it.
 const theDestination = "The destination"
 
-// failure is what a message is dead-lettered with whose destination refused it.
-func failure(code Code) (reason, description string) {
+// transferFailure is what a message is dead-lettered with whose destination refused it.
+func transferFailure(code Code) (reason, description string) {
 	for _, x := range [...]struct {
 		code                Code
 		reason, description string
@@ -175,10 +175,10 @@ func failure(code Code) (reason, description string) {
 	return "TransferFailed", fmt.Sprintf("%s refused the message with code %d.", theDestination, code)
 }
 
-// depart takes the oldest ready messages into a batch. What has expired is not taken, nor
+// takeBatch takes the oldest ready messages into a batch. What has expired is not taken, nor
 // what was forwarded too often; when there is very much of that, the rest is left to the
 // next time. From a transfer queue those are taken that go to one destination.
-func (q *Queues) depart(sub *subqueue, c *ForwardMessages) {
+func (q *Queues) takeBatch(sub *subqueue, c *ForwardMessages) {
 	numbers := make([]SequenceNumber, 0, min(uint64(c.Max), sub.ix.counts[Ready]))
 	size, aside, to := uint64(0), 0, c.To
 	for len(numbers) < int(c.Max) {
@@ -190,18 +190,18 @@ func (q *Queues) depart(sub *subqueue, c *ForwardMessages) {
 		expired := q.expired(sub, &rec)
 		if expired || rec.flags.hops() >= hopsMax {
 			if aside == pulseMessagesMax {
-				q.raise(sub)
+				q.notifyReady(sub)
 				break
 			}
 			if aside++; expired {
 				q.expire(sub, at, rec, Patch{})
 			} else {
-				q.strand(sub, at, rec)
+				q.deadLetterHops(sub, at, rec)
 			}
 			continue
 		}
 		if sub.address.Sub == TransferQueue {
-			its, _ := q.addressee(sub.ix.patch(at))
+			its, _ := q.transferTarget(sub.ix.patch(at))
 			if len(numbers) > 0 && its != to {
 				break
 			}
@@ -212,7 +212,7 @@ func (q *Queues) depart(sub *subqueue, c *ForwardMessages) {
 			break
 		}
 		numbers = append(numbers, sub.ix.number(at))
-		rec.state = Leaving
+		rec.state = Forwarding
 		sub.ix.set(at, rec)
 	}
 	if len(numbers) == 0 {
@@ -225,16 +225,16 @@ func (q *Queues) depart(sub *subqueue, c *ForwardMessages) {
 	sub.out = next
 }
 
-// strand dead-letters a message that was forwarded as often as it may be.
-func (q *Queues) strand(sub *subqueue, at cursor, rec record) {
-	to := &sub.of.subs[sub.address.Sub+1]
+// deadLetterHops dead-letters a message that was forwarded as often as it may be.
+func (q *Queues) deadLetterHops(sub *subqueue, at cursor, rec record) {
+	to := &sub.entity.subs[sub.address.Sub+1]
 	description := fmt.Sprintf(descriptionHops, rec.flags.hops())
-	q.layDown(sub, to, at, rec, Patch{DeadLetter: true, Reason: reasonHops, Description: description})
+	q.moveToSubQueue(sub, to, at, rec, Patch{DeadLetter: true, Reason: reasonHops, Description: description})
 }
 
-// batch is the answer that shows the batch that is out.
-func (q *Queues) batch(sub *subqueue) Result {
-	if !sub.out.away() {
+// batchResult is the answer that shows the batch that is out.
+func (q *Queues) batchResult(sub *subqueue) Result {
+	if !sub.out.hasBatch() {
 		return Result{}
 	}
 	res := Result{Serial: sub.out.serial, To: sub.out.to, Deliveries: make([]Delivery, len(sub.out.numbers))}
@@ -251,9 +251,9 @@ func (q *Queues) batch(sub *subqueue) Result {
 // with the old one.
 func (q *Queues) Outboxes() []Address {
 	var list []Address
-	for _, x := range q.queues {
+	for _, x := range q.entities {
 		for i := range x.subs {
-			if sub := &x.subs[i]; sub.out.away() || sub.sendsOn() && sub.ix.counts[Ready] > 0 {
+			if sub := &x.subs[i]; sub.out.hasBatch() || sub.forwardsReady() && sub.ix.counts[Ready] > 0 {
 				list = append(list, sub.address)
 			}
 		}
@@ -266,11 +266,11 @@ func (q *Queues) Outboxes() []Address {
 // queue, whose messages know themselves where they go. It is not ok when
 // there is no such sub-queue or nothing is ever forwarded from it.
 func (q *Queues) Outbox(a Address) (out bool, to Destination, wants string, ok bool) {
-	sub := q.source(a)
+	sub := q.forwardSource(a)
 	if sub == nil {
 		return false, Destination{}, "", false
 	}
-	if sub.out.away() {
+	if sub.out.hasBatch() {
 		out, to = true, sub.out.to
 	}
 	return out, to, sub.destination(), true

@@ -113,7 +113,7 @@ func (m *mail) drop(*rapid.T) {
 	}
 	for _, from := range mailEntities {
 		m.each(from, func(sub fsm.SubQueue, payload string, d *fsm.Delivery) {
-			if _, to, _, _ := m.at(from).q.Outbox(fsm.Address{Entity: from, Sub: sub}); d.State == fsm.Leaving && to.Entity == id {
+			if _, to, _, _ := m.at(from).q.Outbox(fsm.Address{Entity: from, Sub: sub}); d.State == fsm.Forwarding && to.Entity == id {
 				m.undecided[payload] = true
 			}
 		})
@@ -325,7 +325,7 @@ func (m *mail) check(*rapid.T) {
 			if d.Hops > 4 {
 				m.t.Fatalf("%s was forwarded %d times", payload, d.Hops)
 			}
-			if d.State == fsm.Leaving {
+			if d.State == fsm.Forwarding {
 				leaving[payload]++
 				out[sub] = true
 			} else {
@@ -408,7 +408,7 @@ func forwarding(t *testing.T, rt *rapid.T) {
 	m.thaw()
 	for _, id := range mailEntities {
 		m.each(id, func(_ fsm.SubQueue, payload string, d *fsm.Delivery) {
-			if d.State == fsm.Leaving {
+			if d.State == fsm.Forwarding {
 				rt.Fatalf("%s is under way for ever", payload)
 			}
 		})

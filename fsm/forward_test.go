@@ -117,7 +117,7 @@ func (s *story) outbox(d *datadriven.TestData) string {
 	out, to, wants, ok := s.q.Outbox(address(d))
 	text := fmt.Sprintf("%v out %v to %d wants %q, of", ok, out, to.Entity, wants)
 	for _, a := range s.q.Outboxes() {
-		text += " " + place(a)
+		text += " " + messageRef(a)
 	}
 	return text + "\n"
 }
@@ -198,14 +198,14 @@ func TestForwardIsIdempotent(t *testing.T) {
 	b.put(1, 1, onward)
 	b.send(1, 5, fsm.Message{Payload: []byte("x")})
 	first := b.must(take(1, 3))
-	if first.Serial != 1 || first.To != elsewhere || len(first.Deliveries) != 3 || first.Deliveries[0].State != fsm.Leaving {
+	if first.Serial != 1 || first.To != elsewhere || len(first.Deliveries) != 3 || first.Deliveries[0].State != fsm.Forwarding {
 		t.Fatalf("first batch %+v", first)
 	}
 	for _, origin := range []uint64{0, 3, 3} {
 		for _, to := range []fsm.Destination{{}, elsewhere, {Partition: 8, Entity: 8}} {
 			again := take(1, 100)
 			again.To = to
-			h := fsm.Header{Origin: origin, Serial: origin, Low: origin}
+			h := fsm.Header{Incarnation: origin, Serial: origin, Low: origin}
 			res := b.q.Apply(b.env, fsm.AppendCommand(nil, h, again))
 			if diff := cmp.Diff(first, res, cmpopts.EquateEmpty()); diff != "" {
 				t.Fatalf("asked again by %d it is another batch:\n%s", origin, diff)

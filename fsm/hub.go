@@ -12,90 +12,92 @@ import (
 type rule struct {
 	Rule
 	parsed
-	number uint64 // rises by one with every rule of a topic; a rule in the place of another keeps it
-	of     *queue // the subscription
-	filed  int    // which of its conditions a correlation filter is filed by, see filter.Index
+	number       uint64       // rises by one with every rule of a topic; a rule in the place of another keeps it
+	subscription *entityState // the subscription
+	indexedBy    int          // which of its conditions a correlation filter is filed by, see filter.Index
 }
 
 // order is that in which the rules of a topic are asked: by subscription, then by age.
 func (r *rule) order(s *rule) int {
-	return cmp.Or(cmp.Compare(r.of.id, s.of.id), cmp.Compare(r.number, s.number))
+	return cmp.Or(cmp.Compare(r.subscription.id, s.subscription.id), cmp.Compare(r.number, s.number))
 }
 
-// hub is what a topic knows of its subscriptions: derived from them but for last.
-type hub struct {
-	subscriptions []*queue // sorted by id
-	last          uint64   // number of the newest rule
+// topicState is what a topic knows of its subscriptions: derived from them but for last.
+type topicState struct {
+	subscriptions []*entityState // sorted by id
+	lastRule      uint64         // number of the newest rule
 	// pending are the messages to be published, oldest first: all that are Pending. Derived.
 	pending []SequenceNumber
 	// All rules, by what their filters are. False ones are only counted. Correlation filters
 	// lie in the index under their number.
-	all, sql []*rule // in order
-	never    int
-	bytes    int // of all rules
-	index    *filter.Index
-	numbered map[uint64]*rule // those in the index
+	trueRules, sqlRules []*rule // in order
+	falseRules          int
+	ruleBytes           int // of all rules
+	index               *filter.Index
+	correlationRules    map[uint64]*rule // those in the index
 }
 
-func newHub() *hub { return &hub{index: filter.NewIndex(), numbered: map[uint64]*rule{}} }
+func newTopicState() *topicState {
+	return &topicState{index: filter.NewIndex(), correlationRules: map[uint64]*rule{}}
+}
 
-// rulebook is what a subscription knows of its rules.
-type rulebook struct {
-	era   era     // of list
-	list  []*rule // by number
-	names map[string]*rule
+// ruleSet is what a subscription knows of its rules.
+type ruleSet struct {
+	generation generation // of list
+	list       []*rule    // by number
+	names      map[string]*rule
 }
 
 // own makes the list writable: an image may share it.
-func (b *rulebook) own(current era) {
-	if b.era != current {
-		b.list, b.era = slices.Clone(b.list), current
+func (b *ruleSet) own(current generation) {
+	if b.generation != current {
+		b.list, b.generation = slices.Clone(b.list), current
 	}
 }
 
-func (b *rulebook) find(number uint64) (int, bool) {
+func (b *ruleSet) find(number uint64) (int, bool) {
 	return slices.BinarySearchFunc(b.list, number, func(r *rule, n uint64) int { return cmp.Compare(r.number, n) })
 }
 
-// place is the list that rules of this kind of filter lie in, nil for those that lie in none.
-func (h *hub) place(kind FilterKind) *[]*rule {
+// ruleList is the list that rules of this kind of filter lie in, nil for those that lie in none.
+func (h *topicState) ruleList(kind FilterKind) *[]*rule {
 	switch kind {
 	case TrueFilter:
-		return &h.all
+		return &h.trueRules
 	case SQLFilter:
-		return &h.sql
+		return &h.sqlRules
 	case FalseFilter, CorrelationFilter:
 	}
 	return nil
 }
 
-// enlist makes a rule one that is asked.
-func (h *hub) enlist(r *rule) {
-	h.bytes += r.size
+// addRule makes a rule one that is asked.
+func (h *topicState) addRule(r *rule) {
+	h.ruleBytes += r.size
 	switch r.Filter.Kind {
 	case FalseFilter:
-		h.never++
+		h.falseRules++
 	case CorrelationFilter:
-		r.filed = h.index.Add(r.number, r.correlation, r.filed)
-		h.numbered[r.number] = r
+		r.indexedBy = h.index.Add(r.number, r.correlation, r.indexedBy)
+		h.correlationRules[r.number] = r
 	case TrueFilter, SQLFilter:
-		list := h.place(r.Filter.Kind)
+		list := h.ruleList(r.Filter.Kind)
 		at, _ := slices.BinarySearchFunc(*list, r, (*rule).order)
 		*list = slices.Insert(*list, at, r)
 	}
 }
 
-// delist is the opposite of enlist.
-func (h *hub) delist(r *rule) {
-	h.bytes -= r.size
+// removeRule is the opposite of enlist.
+func (h *topicState) removeRule(r *rule) {
+	h.ruleBytes -= r.size
 	switch r.Filter.Kind {
 	case FalseFilter:
-		h.never--
+		h.falseRules--
 	case CorrelationFilter:
 		h.index.Remove(r.number)
-		delete(h.numbered, r.number)
+		delete(h.correlationRules, r.number)
 	case TrueFilter, SQLFilter:
-		list := h.place(r.Filter.Kind)
+		list := h.ruleList(r.Filter.Kind)
 		if at, found := slices.BinarySearchFunc(*list, r, (*rule).order); found {
 			*list = slices.Delete(*list, at, at+1)
 		}
@@ -106,36 +108,36 @@ func (h *hub) delist(r *rule) {
 // leaves: taking filters out one by one costs a search each among those that are alike.
 const rebuildMin = 1000
 
-// leave takes the rules of a subscription out.
-func (h *hub) leave(x *queue) {
+// removeSubscription takes the rules of a subscription out.
+func (h *topicState) removeSubscription(x *entityState) {
 	many := len(x.rules.list) > rebuildMin
 	for _, r := range x.rules.list {
 		if many && r.Filter.Kind == CorrelationFilter {
-			delete(h.numbered, r.number)
-			h.bytes -= r.size
+			delete(h.correlationRules, r.number)
+			h.ruleBytes -= r.size
 			continue
 		}
-		h.delist(r)
+		h.removeRule(r)
 	}
 	if many {
 		h.index = filter.NewIndex()
 		for _, y := range h.subscriptions {
 			for _, r := range y.rules.list {
 				if y != x && r.Filter.Kind == CorrelationFilter {
-					h.index.Add(r.number, r.correlation, r.filed)
+					h.index.Add(r.number, r.correlation, r.indexedBy)
 				}
 			}
 		}
 	}
-	if i, found := h.position(x.id); found {
+	if i, found := h.subscriptionIndex(x.id); found {
 		h.subscriptions = slices.Delete(h.subscriptions, i, i+1)
 	}
 }
 
-// refile files all correlation filters anew, in the order of subscriptions and rules: replicas
+// rebuildIndex files all correlation filters anew, in the order of subscriptions and rules: replicas
 // that were restored from an image may have filed them otherwise than the others, and what
 // publishing takes depends on it. Rules are replaced, because images share them.
-func (h *hub) refile(current era) {
+func (h *topicState) rebuildIndex(current generation) {
 	h.index = filter.NewIndex()
 	for _, x := range h.subscriptions {
 		x.rules.own(current)
@@ -144,26 +146,26 @@ func (h *hub) refile(current era) {
 				continue
 			}
 			fresh := *r
-			fresh.filed = h.index.Add(r.number, r.correlation, filter.ByFewest)
-			x.rules.list[i], x.rules.names[filter.Fold(r.Name)], h.numbered[r.number] = &fresh, &fresh, &fresh
+			fresh.indexedBy = h.index.Add(r.number, r.correlation, filter.ByFewest)
+			x.rules.list[i], x.rules.names[filter.Fold(r.Name)], h.correlationRules[r.number] = &fresh, &fresh, &fresh
 		}
 	}
 }
 
-// join makes a queue a subscription of the topic.
-func (h *hub) join(x *queue) {
-	i, _ := h.position(x.id)
+// addSubscription makes a queue a subscription of the topic.
+func (h *topicState) addSubscription(x *entityState) {
+	i, _ := h.subscriptionIndex(x.id)
 	h.subscriptions = slices.Insert(h.subscriptions, i, x)
 }
 
-func (h *hub) position(id EntityID) (int, bool) {
-	return slices.BinarySearchFunc(h.subscriptions, id, func(x *queue, id EntityID) int { return cmp.Compare(x.id, id) })
+func (h *topicState) subscriptionIndex(id EntityID) (int, bool) {
+	return slices.BinarySearchFunc(h.subscriptions, id, func(x *entityState, id EntityID) int { return cmp.Compare(x.id, id) })
 }
 
-// full says whether the topic has no room for a rule of this kind and size, besides the one
+// isFull says whether the topic has no room for a rule of this kind and size, besides the one
 // that it takes the place of, if it does.
-func (h *hub) full(kind FilterKind, size int, old *rule) bool {
-	correlations, others, bytes := h.index.Len(), len(h.all)+len(h.sql)+h.never, h.bytes+size
+func (h *topicState) isFull(kind FilterKind, size int, old *rule) bool {
+	correlations, others, bytes := h.index.Len(), len(h.trueRules)+len(h.sqlRules)+h.falseRules, h.ruleBytes+size
 	if old != nil {
 		bytes -= old.size
 	}
@@ -180,24 +182,24 @@ func (h *hub) full(kind FilterKind, size int, old *rule) bool {
 	return others >= sqlRulesMax || bytes > rulesBytesMax
 }
 
-// crowds says whether messages that are sent together may make more than publishingsMax
+// exceedsPublishingsMax says whether messages that are sent together may make more than publishingsMax
 // copies, or questions to rules. A message alone never does: its rules are limited.
-func (q *Queues) crowds(h *hub, messages []sent) bool {
-	asked := len(messages) * (len(h.all) + len(h.sql))
+func (q *Queues) exceedsPublishingsMax(h *topicState, messages []sentMessage) bool {
+	asked := len(messages) * (len(h.trueRules) + len(h.sqlRules))
 	if len(messages) <= 1 || asked+len(messages)*h.index.Len() <= publishingsMax {
 		return false
 	}
 	for i := 0; i < len(messages) && asked <= publishingsMax && h.index.Len() > 0; i++ {
-		q.subject.begin(0, 0, messages[i].properties)
-		q.numbers, _ = h.index.Match(&q.subject, q.numbers[:0])
+		q.evaluated.begin(0, 0, messages[i].properties)
+		q.numbers, _ = h.index.Match(&q.evaluated, q.numbers[:0])
 		asked += len(q.numbers)
 	}
-	q.subject.begin(0, 0, nil)
+	q.evaluated.begin(0, 0, nil)
 	return asked > publishingsMax
 }
 
 // subscription finds a subscription, nil when there is none.
-func (q *Queues) subscription(id EntityID) *queue {
+func (q *Queues) subscription(id EntityID) *entityState {
 	if x := q.byID[id]; x != nil && x.kind == SubscriptionEntity {
 		return x
 	}
@@ -220,27 +222,27 @@ func (q *Queues) putRule(c PutRule) Result {
 		return Result{Code: RuleNotFound}
 	case old != nil && !c.Replace:
 		return Result{Code: RuleExists}
-	case x.topic.hub.full(c.Rule.Filter.Kind, ready.size, old):
+	case x.topic.topicState.isFull(c.Rule.Filter.Kind, ready.size, old):
 		return Result{Code: QuotaExceeded}
 	}
 	c.Rule.Created = q.clock
-	r := &rule{Rule: c.Rule, parsed: ready, of: x, filed: filter.ByFewest}
+	r := &rule{Rule: c.Rule, parsed: ready, subscription: x, indexedBy: filter.ByFewest}
 	if old != nil {
 		r.number = old.number
-		x.topic.hub.delist(old)
+		x.topic.topicState.removeRule(old)
 	} else {
-		x.topic.hub.last++
-		r.number = x.topic.hub.last
+		x.topic.topicState.lastRule++
+		r.number = x.topic.topicState.lastRule
 	}
 	q.addRule(r)
-	x.active = q.clock
+	x.lastActivity = q.clock
 	return Result{}
 }
 
 // addRule makes a rule one of its subscription, in the place of that of its number.
 func (q *Queues) addRule(r *rule) {
-	b := &r.of.rules
-	b.own(q.arena.era)
+	b := &r.subscription.rules
+	b.own(q.arena.generation)
 	if i, found := b.find(r.number); found {
 		b.list[i] = r
 	} else {
@@ -250,7 +252,7 @@ func (q *Queues) addRule(r *rule) {
 		b.names = map[string]*rule{}
 	}
 	b.names[filter.Fold(r.Name)] = r
-	r.of.topic.hub.enlist(r)
+	r.subscription.topic.topicState.addRule(r)
 }
 
 // dropRule removes a rule by name.
@@ -264,12 +266,12 @@ func (q *Queues) dropRule(c DropRule) Result {
 	if r == nil {
 		return Result{Code: RuleNotFound}
 	}
-	x.topic.hub.delist(r)
-	x.rules.own(q.arena.era)
+	x.topic.topicState.removeRule(r)
+	x.rules.own(q.arena.generation)
 	i, _ := x.rules.find(r.number)
 	x.rules.list = slices.Delete(x.rules.list, i, i+1)
 	delete(x.rules.names, name)
-	x.active = q.clock
+	x.lastActivity = q.clock
 	return Result{}
 }
 
@@ -293,10 +295,10 @@ func (q *Queues) Rules(id EntityID, skip, most int) ([]Rule, bool) {
 func defaultRule() *Rule { return &Rule{Name: DefaultRuleName, Filter: RuleFilter{Kind: TrueFilter}} }
 
 // subscribe makes a new queue a subscription, with its first rule.
-func (q *Queues) subscribe(x, topic *queue, first *rule) {
+func (q *Queues) subscribe(x, topic *entityState, first *rule) {
 	x.topic = topic
-	topic.hub.join(x)
-	topic.hub.last++
-	first.Created, first.number = q.clock, topic.hub.last
+	topic.topicState.addSubscription(x)
+	topic.topicState.lastRule++
+	first.Created, first.number = q.clock, topic.topicState.lastRule
 	q.addRule(first)
 }

@@ -21,36 +21,36 @@ type Image interface {
 // queuesImage is an image of Queues. It shares chunks and answers with the machine,
 // which copies what it writes from now on.
 type queuesImage struct {
-	clock   Instant
-	level   uint32
-	served  EntityID
-	gone    []tombstone
-	queues  []frozenQueue
-	origins []frozenOrigin
+	clock         Instant
+	level         uint32
+	lastPublished EntityID
+	tombstones    []tombstone
+	entities      []frozenEntity
+	incarnations  []frozenIncarnation
 }
 
-// frozenQueue is a queue in an image.
-type frozenQueue struct {
-	id       EntityID
-	version  uint64
-	settings *EntitySettings
-	kind     EntityKind
-	topic    EntityID // of a subscription
-	rules    []*rule  // of a subscription
-	newest   uint64   // of a topic: number of the newest rule
-	last     SequenceNumber
-	active   Instant
-	window   *frozenWindow
-	arrivals []arrival
-	grants   uint64
-	sessions []*sessionPage
-	entries  [4][]entry
-	outs     [4]*outbox
+// frozenEntity is a queue in an image.
+type frozenEntity struct {
+	id            EntityID
+	version       uint64
+	settings      *EntitySettings
+	kind          EntityKind
+	topic         EntityID // of a subscription
+	rules         []*rule  // of a subscription
+	newest        uint64   // of a topic: number of the newest rule
+	last          SequenceNumber
+	lastActivity  Instant
+	window        *frozenDuplicateWindow
+	sourceBatches []sourceBatch
+	grants        uint64
+	sessions      []*sessionPage
+	entries       [4][]chunkEntry
+	outs          [4]*outbox
 }
 
-// frozenWindow is what is remembered of ids, in an image.
-type frozenWindow struct {
-	pages        []*[windowPage]remembered
+// frozenDuplicateWindow is what is remembered of ids, in an image.
+type frozenDuplicateWindow struct {
+	pages        []*[windowPage]duplicateID
 	head, tail   uint64
 	floor, swept Instant
 }
@@ -59,27 +59,27 @@ type frozenWindow struct {
 func (q *Queues) Image() Image { return q.freeze() }
 
 func (q *Queues) freeze() *queuesImage {
-	img := &queuesImage{clock: q.clock, level: q.level, served: q.served, gone: q.gone, queues: make([]frozenQueue, len(q.queues)), origins: q.table.freeze()}
-	for i, x := range q.queues {
-		img.queues[i] = frozenQueue{
-			id: x.id, version: x.version, settings: x.settings, last: x.last, active: x.active, arrivals: x.arrivals.list,
+	img := &queuesImage{clock: q.clock, level: q.level, lastPublished: q.lastPublished, tombstones: q.tombstones, entities: make([]frozenEntity, len(q.entities)), incarnations: q.table.freeze()}
+	for i, x := range q.entities {
+		img.entities[i] = frozenEntity{
+			id: x.id, version: x.version, settings: x.settings, last: x.last, lastActivity: x.lastActivity, sourceBatches: x.sourceBatches.list,
 			kind: x.kind, rules: x.rules.list, grants: x.grants,
 		}
 		if x.sessions != nil {
-			img.queues[i].sessions = x.sessions.pages
+			img.entities[i].sessions = x.sessions.pages
 		}
 		switch x.kind {
 		case TopicEntity:
-			img.queues[i].newest = x.hub.last
+			img.entities[i].newest = x.topicState.lastRule
 		case SubscriptionEntity:
-			img.queues[i].topic = x.topic.id
+			img.entities[i].topic = x.topic.id
 		case QueueEntity:
 		}
 		for sub := range x.subs {
-			img.queues[i].entries[sub], img.queues[i].outs[sub] = x.subs[sub].ix.entries, x.subs[sub].out
+			img.entities[i].entries[sub], img.entities[i].outs[sub] = x.subs[sub].ix.entries, x.subs[sub].out
 		}
 		if w := x.window; w != nil {
-			img.queues[i].window = &frozenWindow{pages: w.pages, head: w.head, tail: w.tail, floor: w.floor, swept: w.swept}
+			img.entities[i].window = &frozenDuplicateWindow{pages: w.pages, head: w.head, tail: w.tail, floor: w.floor, swept: w.swept}
 		}
 	}
 	q.arena.freeze()
@@ -91,37 +91,37 @@ func (img *queuesImage) WriteTo(w io.Writer) (int64, error) { return img.write(w
 
 func (img *queuesImage) write(w io.Writer, refs bool) (int64, error) {
 	iw := newImageWriter(w, machineQueues, imageVersion(machineQueues, img.level), refs)
-	if iw.filed = img.level >= levelSteps; iw.filed {
+	if iw.withIndexedBy = img.level >= levelPublishSteps; iw.withIndexedBy {
 		iw.uvarint(uint64(img.level))
-		iw.uvarint(uint64(img.served))
+		iw.uvarint(uint64(img.lastPublished))
 	}
 	iw.instant(img.clock)
-	iw.count(len(img.gone))
-	for _, id := range img.gone {
+	iw.count(len(img.tombstones))
+	for _, id := range img.tombstones {
 		iw.uvarint(uint64(id.id))
 		iw.uvarint(uint64(id.topic))
-		iw.spill()
+		iw.flushIfFull()
 	}
-	iw.count(len(img.queues))
-	for i := range img.queues {
-		iw.queue(&img.queues[i])
+	iw.count(len(img.entities))
+	for i := range img.entities {
+		iw.entityState(&img.entities[i])
 	}
-	iw.answers(img.origins)
+	iw.answers(img.incarnations)
 	return iw.finish()
 }
 
-func (w *imageWriter) queue(x *frozenQueue) {
+func (w *imageWriter) entityState(x *frozenEntity) {
 	w.uvarint(uint64(x.id))
 	w.byte(byte(x.kind))
 	w.uvarint(x.version)
 	w.settings(*x.settings)
 	w.rules(x)
 	w.uvarint(uint64(x.last))
-	w.instant(x.active)
+	w.instant(x.lastActivity)
 	if x.window != nil {
 		w.window(x.window)
 	}
-	w.arrivals(x.arrivals)
+	w.sourceBatches(x.sourceBatches)
 	grouped := x.settings.RequiresSession
 	if grouped {
 		w.sessions(x)
@@ -142,13 +142,13 @@ func (w *imageWriter) queue(x *frozenQueue) {
 			return w.err == nil
 		})
 		w.outbox(x.outs[sub])
-		w.spill()
+		w.flushIfFull()
 	}
 }
 
 // window writes the ids that are remembered, oldest first. That there is a window says
 // the setting.
-func (w *imageWriter) window(x *frozenWindow) {
+func (w *imageWriter) window(x *frozenDuplicateWindow) {
 	w.instant(x.floor)
 	w.instant(x.swept)
 	w.count(int(x.tail - x.head))
@@ -158,20 +158,20 @@ func (w *imageWriter) window(x *frozenWindow) {
 		w.buf = append(w.buf, id.key[:]...)
 		w.instant(id.at - before)
 		before = id.at
-		w.spill()
+		w.flushIfFull()
 	}
 }
 
-func (r *imageReader) window(w *window) {
+func (r *imageReader) window(w *duplicateWindow) {
 	w.floor, w.swept = r.instant(), r.instant()
 	before := Instant(0)
-	r.more(windowIDsMax, func() {
+	r.repeat(windowIDsMax, func() {
 		var key idKey
 		for i := range key {
 			key[i] = r.byte()
 		}
 		step := r.instant()
-		r.want(step <= Instant(math.MaxInt64)-before)
+		r.require(step <= Instant(math.MaxInt64)-before)
 		before += step
 		if r.err == nil {
 			w.remember(&key, before)
@@ -181,11 +181,11 @@ func (r *imageReader) window(w *window) {
 
 // The bits that say which fields of a record follow.
 const (
-	patched     byte = 1 << 0
-	withExpires byte = 1 << 1
-	withRots    byte = 1 << 2
+	patched              byte = 1 << 0
+	withExpires          byte = 1 << 1
+	withDeadLetterExpiry byte = 1 << 2
 
-	fieldsKnown = patched | withExpires | withRots
+	fieldsKnown = patched | withExpires | withDeadLetterExpiry
 )
 
 func (w *imageWriter) record(step SequenceNumber, rec *record, patch Ref) {
@@ -196,33 +196,33 @@ func (w *imageWriter) record(step SequenceNumber, rec *record, patch Ref) {
 	if rec.expires != 0 {
 		fields |= withExpires
 	}
-	if rec.rots != 0 {
-		fields |= withRots
+	if rec.deadLetterExpiry != 0 {
+		fields |= withDeadLetterExpiry
 	}
 	w.uvarint(uint64(step))
 	w.byte(byte(rec.state))
 	w.byte(byte(rec.flags))
 	w.byte(fields)
 	w.uvarint(uint64(rec.epoch))
-	w.uvarint(uint64(rec.attempts))
+	w.uvarint(uint64(rec.failedDeliveries))
 	w.instant(rec.enqueued)
 	w.instant(rec.deadline)
 	if rec.expires != 0 {
 		w.instant(rec.expires)
 	}
-	if rec.rots != 0 {
-		w.uvarint(uint64(rec.rots))
+	if rec.deadLetterExpiry != 0 {
+		w.uvarint(uint64(rec.deadLetterExpiry))
 	}
 	if rec.flags&shared == 0 {
 		w.ref(rec.body)
 	} else {
-		w.uvarint(uint64(rec.original()))
+		w.uvarint(uint64(rec.originalNumber()))
 		w.uvarint(uint64(rec.body.Size))
 	}
 	if patch != (Ref{}) {
 		w.ref(patch)
 	}
-	w.spill()
+	w.flushIfFull()
 }
 
 // Restore replaces the state with an image read back. On an error the machine is as it
@@ -233,14 +233,14 @@ func (q *Queues) Restore(r io.Reader) error {
 	fresh.bodies = q.bodies
 	fresh.reset()
 	ir := newImageReader(r, machineQueues)
-	if ir.version >= imageVersion(machineQueues, levelSteps) {
-		fresh.level, fresh.served = ir.uint32(), EntityID(ir.uvarint())
-		ir.want(fresh.level >= levelSteps)
+	if ir.version >= imageVersion(machineQueues, levelPublishSteps) {
+		fresh.level, fresh.lastPublished = ir.uint32(), EntityID(ir.uvarint())
+		ir.require(fresh.level >= levelPublishSteps)
 	}
 	fresh.clock = ir.instant()
-	ir.more(entitiesMax, func() { ir.tombstone(&fresh) })
-	ir.more(math.MaxUint64, func() { ir.queue(&fresh) })
-	ir.share(&fresh)
+	ir.repeat(entitiesMax, func() { ir.tombstone(&fresh) })
+	ir.repeat(math.MaxUint64, func() { ir.entityState(&fresh) })
+	ir.attachSubscriptions(&fresh)
 	ir.answers(&fresh.table)
 	if err := ir.finish(); err != nil {
 		return fmt.Errorf("restore queues: %w", err)
@@ -254,8 +254,8 @@ func (q *Queues) Restore(r io.Reader) error {
 func (q *Queues) adopt(fresh *Queues) {
 	fresh.exceeded = q.exceeded
 	*q = *fresh
-	q.table.era, q.table.forget = &q.arena.era, q.forget
-	for _, x := range q.queues {
+	q.table.generation, q.table.forget = &q.arena.generation, q.forgetAnswer
+	for _, x := range q.entities {
 		for i := range x.subs {
 			x.subs[i].ix.arena = &q.arena
 		}
@@ -263,46 +263,46 @@ func (q *Queues) adopt(fresh *Queues) {
 }
 
 func (r *imageReader) tombstone(q *Queues) {
-	stone := tombstone{id: EntityID(r.uvarint()), topic: EntityID(r.uvarint())}
-	n := len(q.gone)
-	r.want(stone.id != 0 && stone.id != stone.topic && (n == 0 || q.gone[n-1].id < stone.id))
-	q.gone = append(q.gone, stone)
+	read := tombstone{id: EntityID(r.uvarint()), topic: EntityID(r.uvarint())}
+	n := len(q.tombstones)
+	r.require(read.id != 0 && read.id != read.topic && (n == 0 || q.tombstones[n-1].id < read.id))
+	q.tombstones = append(q.tombstones, read)
 }
 
-func (r *imageReader) queue(q *Queues) {
+func (r *imageReader) entityState(q *Queues) {
 	id, kind := EntityID(r.uvarint()), EntityKind(r.byte())
-	n := len(q.queues)
-	_, gone := q.grave(id)
-	r.want(kind <= SubscriptionEntity && id != 0 && !gone && (n == 0 || q.queues[n-1].id < id))
+	n := len(q.entities)
+	_, gone := q.findTombstone(id)
+	r.require(kind <= SubscriptionEntity && id != 0 && !gone && (n == 0 || q.entities[n-1].id < id))
 	if r.err != nil {
 		return
 	}
-	x := q.add(id, kind)
+	x := q.addEntity(id, kind)
 	x.version = r.uvarint()
 	settings := r.settings()
 	x.settings = &settings
-	r.want(settings.validFor(kind))
+	r.require(settings.validFor(kind))
 	r.rules(x)
-	x.last = SequenceNumber(r.limited(math.MaxInt64)) // a signed long on the wire
-	x.active = r.instant()
-	if x.detects(&settings) {
-		x.window = &window{era: q.arena.era}
+	x.last = SequenceNumber(r.uvarintMax(math.MaxInt64)) // a signed long on the wire
+	x.lastActivity = r.instant()
+	if x.detectsDuplicates(&settings) {
+		x.window = &duplicateWindow{generation: q.arena.generation}
 		r.window(x.window)
-		q.expectSweep(x)
+		q.scheduleSweep(x)
 	}
-	q.expectIdle(x)
-	r.arrivals(&x.arrivals)
+	q.scheduleIdle(x)
+	r.sourceBatches(&x.sourceBatches)
 	if settings.RequiresSession {
-		q.group(x)
+		q.enableSessions(x)
 		r.sessions(q, x)
 	}
 	for i := range x.subs {
 		sub := &x.subs[i]
 		before := SequenceNumber(0)
-		r.more(math.MaxUint64, func() { before = r.record(q, sub, before, x.last) })
+		r.repeat(math.MaxUint64, func() { before = r.record(q, sub, before, x.last) })
 		r.outbox(q, sub)
 	}
-	if x.hub != nil && len(x.hub.pending) > 0 && r.err == nil {
+	if x.topicState != nil && len(x.topicState.pending) > 0 && r.err == nil {
 		q.pending = append(q.pending, x)
 	}
 	if x.sessions != nil && r.err == nil {
@@ -310,22 +310,22 @@ func (r *imageReader) queue(q *Queues) {
 	}
 }
 
-// record reads one message into its sub-queue and arms its alarm.
+// record reads one message into its sub-queue and arms its timer.
 func (r *imageReader) record(q *Queues, sub *subqueue, before, last SequenceNumber) SequenceNumber {
 	n := before + SequenceNumber(r.uvarint())
 	rec := record{state: MessageState(r.byte()), flags: recordFlags(r.byte())}
 	fields := r.byte()
-	r.want(fields&^fieldsKnown == 0)
+	r.require(fields&^fieldsKnown == 0)
 	rec.epoch = r.uint32()
-	rec.attempts = uint16(r.limited(math.MaxUint16))
+	rec.failedDeliveries = uint16(r.uvarintMax(math.MaxUint16))
 	rec.enqueued, rec.deadline = r.instant(), r.instant()
 	if fields&withExpires != 0 {
 		rec.expires = r.instant()
-		r.want(rec.expires != 0)
+		r.require(rec.expires != 0)
 	}
-	if fields&withRots != 0 {
-		rec.rots = r.uint32()
-		r.want(rec.rots != 0 && sub.address.Sub != MainQueue)
+	if fields&withDeadLetterExpiry != 0 {
+		rec.deadLetterExpiry = r.uint32()
+		r.require(rec.deadLetterExpiry != 0 && sub.address.Sub != MainQueue)
 	}
 	if rec.flags&shared == 0 {
 		rec.body = r.ref()
@@ -335,27 +335,27 @@ func (r *imageReader) record(q *Queues, sub *subqueue, before, last SequenceNumb
 	var patch Ref
 	if fields&patched != 0 {
 		patch = r.ref()
-		r.want(patch != Ref{})
+		r.require(patch != Ref{})
 	}
-	r.want(before < n && n <= last)
-	r.want(rec.state >= Ready && (rec.state <= Leaving || rec.state == Pending && q.bounded()))
-	r.want(sub.canHold(&rec, patch))
-	r.want(rec.flags&^recordFlagsKnown == 0 && rec.flags.hops() <= hopsMax)
-	r.want((rec.state == Locked && !sub.grouped() || rec.state == Scheduled) == (rec.deadline != 0))
-	r.want(rec.state == Scheduled || rec.flags&delayed == 0)
+	r.require(before < n && n <= last)
+	r.require(rec.state >= Ready && (rec.state <= Forwarding || rec.state == Pending && q.bounded()))
+	r.require(sub.canHold(&rec, patch))
+	r.require(rec.flags&^recordFlagsKnown == 0 && rec.flags.hops() <= hopsMax)
+	r.require((rec.state == Locked && !sub.deliversBySession() || rec.state == Scheduled) == (rec.deadline != 0))
+	r.require(rec.state == Scheduled || rec.flags&delayed == 0)
 	session := r.sessionOf(sub, &rec)
 	if r.err != nil {
 		return n
 	}
-	at := q.insertIn(sub, n, rec, session)
+	at := q.insertInSession(sub, n, rec, session)
 	if patch != (Ref{}) {
 		sub.ix.setPatch(at, patch)
 	}
 	if rec.state == Pending {
-		sub.of.hub.pending = append(sub.of.hub.pending, n)
+		sub.entity.topicState.pending = append(sub.entity.topicState.pending, n)
 	}
 	if rec.state == Locked && rec.deadline != 0 {
-		q.arm(sub, alarm{at: rec.deadline, number: n, epoch: rec.epoch, kind: alarmLock})
+		q.addTimer(sub, timer{at: rec.deadline, number: n, epoch: rec.epoch, kind: timerLock})
 	}
 	return n
 }

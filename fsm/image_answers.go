@@ -6,102 +6,102 @@ const (
 	withDetails    byte = 1
 )
 
-func (w *imageWriter) answers(origins []frozenOrigin) {
+func (w *imageWriter) answers(origins []frozenIncarnation) {
 	w.count(len(origins))
 	for i := range origins {
 		o := &origins[i]
 		w.fixed64(o.id)
 		w.instant(o.seen)
-		w.count(len(o.lanes))
-		for _, l := range o.lanes {
+		w.count(len(o.receivers))
+		for _, l := range o.receivers {
 			w.uvarint(l.id)
 			w.uvarint(l.low)
 			w.count(len(l.answers))
 			for j := range l.answers {
 				w.answer(&l.answers[j])
-				w.spill()
+				w.flushIfFull()
 			}
-			w.spill()
+			w.flushIfFull()
 		}
 	}
 }
 
-func (w *imageWriter) answer(x *answer) {
+func (w *imageWriter) answer(x *answerRecord) {
 	w.uvarint(x.serial)
 	w.byte(byte(x.kind))
 	w.byte(byte(x.code))
 	w.uvarint(x.number)
-	if x.more == nil {
+	if x.details == nil {
 		w.byte(withoutDetails)
 		return
 	}
 	w.byte(withDetails)
-	w.address(x.more.address)
-	w.bool(x.more.taken)
-	w.count(len(x.more.locks))
-	for _, l := range x.more.locks {
+	w.address(x.details.address)
+	w.bool(x.details.deleting)
+	w.count(len(x.details.locks))
+	for _, l := range x.details.locks {
 		w.lockID(l)
 	}
-	w.count(len(x.more.codes))
-	for _, c := range x.more.codes {
+	w.count(len(x.details.codes))
+	for _, c := range x.details.codes {
 		w.byte(byte(c))
 	}
-	w.count(len(x.more.untils))
-	for _, t := range x.more.untils {
+	w.count(len(x.details.untils))
+	for _, t := range x.details.untils {
 		w.instant(t)
 	}
-	w.count(len(x.more.numbers))
-	for _, n := range x.more.numbers {
+	w.count(len(x.details.numbers))
+	for _, n := range x.details.numbers {
 		w.uvarint(uint64(n))
 	}
-	w.uvarint(x.more.version)
-	w.uvarint(x.more.session.Epoch)
-	w.string(x.more.session.ID)
+	w.uvarint(x.details.version)
+	w.uvarint(x.details.session.Epoch)
+	w.string(x.details.session.ID)
 }
 
 // answers reads the table back into an empty one.
-func (r *imageReader) answers(a *answers) {
-	r.more(originsMax, func() {
-		o := &origin{id: r.fixed64(), seen: r.instant(), era: *a.era}
-		n := len(a.origins)
-		r.want(o.id != 0 && (n == 0 || a.origins[n-1].id < o.id))
-		r.more(lanesPerOriginMax, func() { r.lane(a, o) })
-		a.origins = append(a.origins, o)
-		if end := o.seen.After(originIdleMax); a.due == 0 || end < a.due {
+func (r *imageReader) answers(a *answerTable) {
+	r.repeat(incarnationsMax, func() {
+		o := &incarnation{id: r.fixed64(), seen: r.instant(), generation: *a.generation}
+		n := len(a.incarnations)
+		r.require(o.id != 0 && (n == 0 || a.incarnations[n-1].id < o.id))
+		r.repeat(receiversPerIncarnationMax, func() { r.receiver(a, o) })
+		a.incarnations = append(a.incarnations, o)
+		if end := o.seen.After(incarnationIdleMax); a.due == 0 || end < a.due {
 			a.due = end
 		}
 	})
 }
 
-func (r *imageReader) lane(a *answers, o *origin) {
-	l := &lane{id: r.uvarint(), low: r.uvarint(), era: *a.era}
-	n := len(o.lanes)
-	r.want(n == 0 || o.lanes[n-1].id < l.id)
-	r.more(answersOutstandingMax, func() {
+func (r *imageReader) receiver(a *answerTable, o *incarnation) {
+	l := &receiverAnswers{id: r.uvarint(), low: r.uvarint(), generation: *a.generation}
+	n := len(o.receivers)
+	r.require(n == 0 || o.receivers[n-1].id < l.id)
+	r.repeat(answersOutstandingMax, func() {
 		x := r.answer()
 		n := len(l.answers)
-		r.want(x.serial >= l.low && x.serial-l.low < answersOutstandingMax &&
+		r.require(x.serial >= l.low && x.serial-l.low < answersOutstandingMax &&
 			x.serial != 0 && (n == 0 || l.answers[n-1].serial < x.serial))
 		l.answers = append(l.answers, x)
 	})
-	o.lanes = append(o.lanes, l)
+	o.receivers = append(o.receivers, l)
 }
 
-func (r *imageReader) answer() answer {
-	x := answer{serial: r.uvarint(), kind: Kind(r.byte()), code: Code(r.byte()), number: r.uvarint()}
+func (r *imageReader) answer() answerRecord {
+	x := answerRecord{serial: r.uvarint(), kind: Kind(r.byte()), code: Code(r.byte()), number: r.uvarint()}
 	if x.kind == KindSettleMessages || x.kind == KindRenewLocks {
-		r.want(x.number <= commandSettlementsMax) // a repeated answer allocates as many codes
+		r.require(x.number <= commandSettlementsMax) // a repeated answer allocates as many codes
 	}
 	if !r.bool() {
 		return x
 	}
-	m := &details{address: r.address(), taken: r.bool()}
-	r.more(commandMessagesMax, func() { m.locks = append(m.locks, r.lockID()) })
-	r.more(commandSettlementsMax, func() { m.codes = append(m.codes, Code(r.byte())) })
-	r.more(commandSettlementsMax, func() { m.untils = append(m.untils, r.instant()) })
-	r.more(commandMessagesMax, func() { m.numbers = append(m.numbers, SequenceNumber(r.uvarint())) })
+	m := &answerDetails{address: r.address(), deleting: r.bool()}
+	r.repeat(commandMessagesMax, func() { m.locks = append(m.locks, r.lockID()) })
+	r.repeat(commandSettlementsMax, func() { m.codes = append(m.codes, Code(r.byte())) })
+	r.repeat(commandSettlementsMax, func() { m.untils = append(m.untils, r.instant()) })
+	r.repeat(commandMessagesMax, func() { m.numbers = append(m.numbers, SequenceNumber(r.uvarint())) })
 	m.version = r.uvarint()
 	m.session = SessionLock{Epoch: r.uvarint(), ID: r.string(sessionIDBytesMax)}
-	x.more = m
+	x.details = m
 	return x
 }

@@ -10,17 +10,17 @@ import (
 
 // catalogImage is an image of a Catalog.
 type catalogImage struct {
-	clock      Instant
-	clusterID  string
-	sealKey    [16]byte
-	level      uint32
-	members    []*Member
-	partitions []*Partition
-	newest     NamespaceID
-	spaces     []*Namespace
-	last       EntityID
-	entities   []*Entity
-	origins    []frozenOrigin
+	clock         Instant
+	clusterID     string
+	tokenKey      [16]byte
+	level         uint32
+	members       []*Member
+	partitions    []*Partition
+	lastNamespace NamespaceID
+	namespaces    []*Namespace
+	lastEntity    EntityID
+	entities      []*Entity
+	incarnations  []frozenIncarnation
 }
 
 // Image freezes the state: it copies nothing but a pointer a namespace and the answers' table of contents.
@@ -28,14 +28,14 @@ func (c *Catalog) Image() Image { return c.freeze() }
 
 func (c *Catalog) freeze() *catalogImage {
 	img := &catalogImage{
-		clock: c.clock, clusterID: c.clusterID, sealKey: c.sealKey, level: c.level,
-		members: c.members, partitions: c.partitions, newest: c.newest, last: c.last, entities: c.byID, origins: c.table.freeze(),
-		spaces: make([]*Namespace, len(c.spaces)),
+		clock: c.clock, clusterID: c.clusterID, tokenKey: c.tokenKey, level: c.level,
+		members: c.members, partitions: c.partitions, lastNamespace: c.lastNamespace, lastEntity: c.lastEntity, entities: c.byID, incarnations: c.table.freeze(),
+		namespaces: make([]*Namespace, len(c.namespaces)),
 	}
-	for i, s := range c.spaces {
-		img.spaces[i] = s.Namespace
+	for i, s := range c.namespaces {
+		img.namespaces[i] = s.Namespace
 	}
-	c.era++
+	c.generation++
 	return img
 }
 
@@ -46,36 +46,36 @@ func (img *catalogImage) WriteTo(w io.Writer) (int64, error) { return img.write(
 func (img *catalogImage) Refs(func(Owner, Ref)) {}
 
 func (img *catalogImage) write(w io.Writer, refs bool) (int64, error) {
-	iw := newImageWriter(w, machineCatalog, imageVersion(machineCatalog, Level), refs)
+	iw := newImageWriter(w, machineCatalog, imageVersion(machineCatalog, FormatLevel), refs)
 	iw.instant(img.clock)
 	iw.string(img.clusterID)
-	for _, b := range img.sealKey {
+	for _, b := range img.tokenKey {
 		iw.byte(b)
 	}
 	iw.uvarint(uint64(img.level))
 	iw.count(len(img.members))
 	for _, m := range img.members {
 		iw.buf = appendMember(iw.buf, m)
-		iw.spill()
+		iw.flushIfFull()
 	}
 	iw.count(len(img.partitions))
 	for _, p := range img.partitions {
 		iw.partition(p)
-		iw.spill()
+		iw.flushIfFull()
 	}
-	iw.uvarint(uint64(img.newest))
-	iw.count(len(img.spaces))
-	for _, n := range img.spaces {
+	iw.uvarint(uint64(img.lastNamespace))
+	iw.count(len(img.namespaces))
+	for _, n := range img.namespaces {
 		iw.namespace(n)
-		iw.spill()
+		iw.flushIfFull()
 	}
-	iw.uvarint(uint64(img.last))
+	iw.uvarint(uint64(img.lastEntity))
 	iw.count(len(img.entities))
 	for _, e := range img.entities {
 		iw.entity(e)
-		iw.spill()
+		iw.flushIfFull()
 	}
-	iw.answers(img.origins)
+	iw.answers(img.incarnations)
 	return iw.finish()
 }
 
@@ -128,22 +128,22 @@ func (c *Catalog) Restore(r io.Reader) error {
 	ir := newImageReader(r, machineCatalog)
 	fresh.clock = ir.instant()
 	fresh.clusterID = ir.string(clusterIDBytesMax)
-	for i := range fresh.sealKey {
-		fresh.sealKey[i] = ir.byte()
+	for i := range fresh.tokenKey {
+		fresh.tokenKey[i] = ir.byte()
 	}
 	fresh.level = ir.uint32()
-	ir.more(membersMax, func() { ir.member(fresh) })
-	ir.more(partitionsMax, func() { ir.partition(fresh) })
+	ir.repeat(membersMax, func() { ir.member(fresh) })
+	ir.repeat(partitionsMax, func() { ir.partition(fresh) })
 	fresh.load = make([]int, len(fresh.partitions))
-	fresh.newest = NamespaceID(ir.uint32())
-	ir.more(namespacesMax, func() { ir.namespace(fresh) })
+	fresh.lastNamespace = NamespaceID(ir.uint32())
+	ir.repeat(namespacesMax, func() { ir.namespace(fresh) })
 	ir.hosts(fresh)
 	founded := fresh.clusterID != ""
-	ir.want((fresh.level > 0) == founded)
-	ir.want((len(fresh.partitions) > 0) == founded && (fresh.space(DefaultNamespace) != nil) == founded && (len(fresh.spaces) > 0) == founded)
-	fresh.last = EntityID(ir.uvarint())
-	ir.more(entitiesMax, func() { ir.entity(fresh) })
-	for _, s := range fresh.spaces {
+	ir.require((fresh.level > 0) == founded)
+	ir.require((len(fresh.partitions) > 0) == founded && (fresh.namespace(DefaultNamespace) != nil) == founded && (len(fresh.namespaces) > 0) == founded)
+	fresh.lastEntity = EntityID(ir.uvarint())
+	ir.repeat(entitiesMax, func() { ir.entity(fresh) })
+	for _, s := range fresh.namespaces {
 		ir.names(s)
 	}
 	ir.answers(&fresh.table)
@@ -151,7 +151,7 @@ func (c *Catalog) Restore(r io.Reader) error {
 		return fmt.Errorf("restore catalog: %w", err)
 	}
 	*c = *fresh
-	c.table.era = &c.era
+	c.table.generation = &c.generation
 	return nil
 }
 
@@ -162,7 +162,7 @@ func (r *imageReader) entity(c *Catalog) {
 		AccessVersion: r.uvarint(),
 	}
 	parts := r.byte()
-	r.want(parts&^(entityHasRule|entityHasShards|entityHasAccess) == 0)
+	r.require(parts&^(entityHasRule|entityHasShards|entityHasAccess) == 0)
 	if parts&entityHasRule != 0 {
 		x := r.rule()
 		e.Rule = &x
@@ -172,63 +172,63 @@ func (r *imageReader) entity(c *Catalog) {
 	}
 	if parts&entityHasAccess != 0 {
 		e.Access = r.access()
-		r.want(len(e.Access) > 0)
+		r.require(len(e.Access) > 0)
 	}
-	r.want((e.Kind == SubscriptionEntity) == (e.AccessVersion == 0) && (e.Kind != SubscriptionEntity || len(e.Access) == 0))
-	r.want(e.Kind == SubscriptionEntity || e.Settings.EnablePartitioning == (len(e.Shards) > 0))
+	r.require((e.Kind == SubscriptionEntity) == (e.AccessVersion == 0) && (e.Kind != SubscriptionEntity || len(e.Access) == 0))
+	r.require(e.Kind == SubscriptionEntity || e.Settings.EnablePartitioning == (len(e.Shards) > 0))
 	n := len(c.byID)
-	r.want(validPath(e.Kind, e.Name) && validKind(e.Kind, e.Topic, e.Rule) && e.Settings.validFor(e.Kind))
-	r.want(e.ID != 0 && e.ID-1+e.ids() <= c.last && (n == 0 || c.byID[n-1].ID+c.byID[n-1].ids() <= e.ID))
-	r.want(e.Partition != CatalogPartition && int64(e.Partition) <= int64(len(c.partitions)))
-	s := c.space(e.Namespace)
-	r.want(s != nil)
+	r.require(validPath(e.Kind, e.Name) && validKind(e.Kind, e.Topic, e.Rule) && e.Settings.validFor(e.Kind))
+	r.require(e.ID != 0 && e.ID-1+e.ids() <= c.lastEntity && (n == 0 || c.byID[n-1].ID+c.byID[n-1].ids() <= e.ID))
+	r.require(e.Partition != CatalogPartition && int64(e.Partition) <= int64(len(c.partitions)))
+	s := c.namespace(e.Namespace)
+	r.require(s != nil)
 	if r.err != nil {
 		return
 	}
 	c.byID = append(c.byID, e)
-	c.weigh(e, 1)
-	s.held++
+	c.addLoad(e, 1)
+	s.entityCount++
 	if e.Dropping {
 		c.dropping = append(c.dropping, e)
 	} else {
-		s.byName[e.Kind] = append(s.byName[e.Kind], named{nameKey(e.Name), e})
+		s.byName[e.Kind] = append(s.byName[e.Kind], nameEntry{nameKey(e.Name), e})
 	}
 }
 
 // shards reads where those of an entity lie: a partition of its own for each.
 func (r *imageReader) shards(c *Catalog, e *Entity) {
 	var partitions []PartitionID
-	r.more(ShardsMax, func() {
+	r.repeat(ShardsMax, func() {
 		id := PartitionID(r.uint32())
-		r.want(id != CatalogPartition && int64(id) <= int64(len(c.partitions)) && !slices.Contains(partitions, id))
+		r.require(id != CatalogPartition && int64(id) <= int64(len(c.partitions)) && !slices.Contains(partitions, id))
 		partitions = append(partitions, id)
 	})
-	r.want(len(partitions) > 0 && partitions[0] == e.Partition && e.Settings.WithDefaults().AutoDeleteOnIdle >= Forever)
+	r.require(len(partitions) > 0 && partitions[0] == e.Partition && e.Settings.WithDefaults().AutoDeleteOnIdle >= Forever)
 	e.Shards = shardsFrom(e.ID, partitions)
 }
 
 // names puts the names of a namespace in order. Two entities with one name cannot be, nor a
 // subscription without its topic.
-func (r *imageReader) names(s *space) {
+func (r *imageReader) names(s *namespaceState) {
 	for kind, list := range s.byName {
-		slices.SortFunc(list, func(a, b named) int { return cmp.Compare(a.key, b.key) })
+		slices.SortFunc(list, func(a, b nameEntry) int { return cmp.Compare(a.key, b.key) })
 		for i, x := range list {
-			r.want(i == 0 || list[i-1].key != x.key)
+			r.require(i == 0 || list[i-1].key != x.key)
 			if kind == int(TopicEntity) {
-				_, taken := s.name(QueueEntity, x.key)
-				r.want(!taken)
+				_, taken := s.nameIndex(QueueEntity, x.key)
+				r.require(!taken)
 			}
 			if kind == int(SubscriptionEntity) {
 				of, _, _ := SplitSubscriptionPath(x.key)
-				at, found := s.name(TopicEntity, of)
-				r.want(found && beside(x.entity, s.byName[TopicEntity][at].entity))
+				at, found := s.nameIndex(TopicEntity, of)
+				r.require(found && isColocated(x.entity, s.byName[TopicEntity][at].entity))
 			}
 		}
 	}
 }
 
-// beside says whether a subscription is of a topic and lies where it lies.
-func beside(subscription, topic *Entity) bool {
+// isColocated says whether a subscription is of a topic and lies where it lies.
+func isColocated(subscription, topic *Entity) bool {
 	return subscription.Topic == topic.ID && subscription.Partition == topic.Partition &&
 		slices.Equal(subscription.partitions(), topic.partitions())
 }
@@ -242,6 +242,6 @@ func (w *imageWriter) rule(x *Rule) { w.buf = appendBytes(w.buf, appendRule(nil,
 func (r *imageReader) rule() Rule {
 	inner := reader{b: []byte(r.string(ruleBytesMax + binary.MaxVarintLen64))}
 	x := inner.rule()
-	r.want(inner.end() == nil)
+	r.require(inner.end() == nil)
 	return x
 }

@@ -19,7 +19,7 @@ func (w *imageWriter) outbox(o *outbox) {
 	for _, n := range o.numbers {
 		w.uvarint(uint64(n - before))
 		before = n
-		w.spill()
+		w.flushIfFull()
 	}
 }
 
@@ -27,36 +27,36 @@ func (w *imageWriter) outbox(o *outbox) {
 func (r *imageReader) outbox(q *Queues, sub *subqueue) {
 	serial := r.uvarint()
 	if serial == 0 {
-		r.want(sub.ix.counts[Leaving] == 0)
+		r.require(sub.ix.counts[Forwarding] == 0)
 		return
 	}
 	o := &outbox{serial: serial}
 	before := SequenceNumber(0)
-	n := r.limited(commandMessagesMax)
+	n := r.uvarintMax(commandMessagesMax)
 	if n > 0 {
 		o.to = Destination{Partition: PartitionID(r.uint32()), Entity: EntityID(r.uvarint())}
-		r.want(o.to.Partition != CatalogPartition && o.to.Entity != 0)
+		r.require(o.to.Partition != CatalogPartition && o.to.Entity != 0)
 	}
 	for ; n > 0 && r.err == nil; n-- {
-		number := before + SequenceNumber(r.limited(math.MaxInt64))
-		r.want(before < number && sub.leaving(number))
+		number := before + SequenceNumber(r.uvarintMax(math.MaxInt64))
+		r.require(before < number && sub.isForwarding(number))
 		o.numbers = append(o.numbers, number)
 		before = number
 	}
-	r.want(sub.address.forwards() && sub.ix.counts[Leaving] == uint64(len(o.numbers)))
-	sub.out, sub.resumed = o, o.away()
+	r.require(sub.address.canForward() && sub.ix.counts[Forwarding] == uint64(len(o.numbers)))
+	sub.out, sub.resumed = o, o.hasBatch()
 	if sub.resumed {
-		q.raise(sub)
+		q.notifyReady(sub)
 	}
 }
 
-func (sub *subqueue) leaving(n SequenceNumber) bool {
+func (sub *subqueue) isForwarding(n SequenceNumber) bool {
 	at, found := sub.ix.seek(n)
-	return found && sub.ix.get(at).state == Leaving
+	return found && sub.ix.get(at).state == Forwarding
 }
 
-// arrivals writes the last batch of every source.
-func (w *imageWriter) arrivals(list []arrival) {
+// sourceBatches writes the last batch of every source.
+func (w *imageWriter) sourceBatches(list []sourceBatch) {
 	w.count(len(list))
 	for i := range list {
 		a := &list[i]
@@ -70,20 +70,20 @@ func (w *imageWriter) arrivals(list []arrival) {
 		for _, c := range a.codes {
 			w.byte(byte(c))
 		}
-		w.spill()
+		w.flushIfFull()
 	}
 }
 
-func (r *imageReader) arrivals(a *arrivals) {
-	r.more(transferSourcesMax, func() {
-		x := arrival{from: Outbox{Partition: PartitionID(r.uint32()), Address: r.address()}}
+func (r *imageReader) sourceBatches(a *sourceBatches) {
+	r.repeat(transferSourcesMax, func() {
+		x := sourceBatch{from: Outbox{Partition: PartitionID(r.uint32()), Address: r.address()}}
 		x.serial, x.at = r.uvarint(), r.instant()
-		x.count, x.refused = uint16(r.limited(commandMessagesMax)), Code(r.byte())
+		x.count, x.refused = uint16(r.uvarintMax(commandMessagesMax)), Code(r.byte())
 		n := len(a.list)
-		r.want(x.from.Partition != CatalogPartition && x.from.Address.Entity != 0 && x.from.Address.forwards())
-		r.want(x.serial != 0 && x.count != 0 && (n == 0 || a.list[n-1].from.compare(x.from) < 0))
+		r.require(x.from.Partition != CatalogPartition && x.from.Address.Entity != 0 && x.from.Address.canForward())
+		r.require(x.serial != 0 && x.count != 0 && (n == 0 || a.list[n-1].from.compare(x.from) < 0))
 		if r.bool() {
-			r.want(x.refused == OK)
+			r.require(x.refused == OK)
 			for range x.count {
 				x.codes = append(x.codes, Code(r.byte()))
 			}

@@ -31,31 +31,31 @@ func (r *imageReader) namespace(c *Catalog) {
 	n := &Namespace{ID: NamespaceID(r.uint32()), Name: r.string(namespaceNameBytesMax), Settings: r.namespaceSettings()}
 	n.Access, n.Version, n.Created, n.Updated = r.access(), r.uvarint(), r.instant(), r.instant()
 	before := NamespaceID(0)
-	if i := len(c.spaces); i > 0 {
-		before = c.spaces[i-1].ID
+	if i := len(c.namespaces); i > 0 {
+		before = c.namespaces[i-1].ID
 	}
-	at, taken := c.title(n.Name)
-	r.want(before < n.ID && n.ID <= c.newest && validNamespaceName(n.Name) && !taken && n.Settings.Validate() == nil)
-	r.want(n.Version > 0 && (n.ID == DefaultNamespace) == (n.Name == DefaultNamespaceName))
+	at, taken := c.nameIndex(n.Name)
+	r.require(before < n.ID && n.ID <= c.lastNamespace && validNamespaceName(n.Name) && !taken && n.Settings.Validate() == nil)
+	r.require(n.Version > 0 && (n.ID == DefaultNamespace) == (n.Name == DefaultNamespaceName))
 	if r.err != nil {
 		return
 	}
-	s := &space{Namespace: n, key: nameKey(n.Name)}
-	c.spaces = append(c.spaces, s)
-	c.titles = slices.Insert(c.titles, at, s)
+	s := &namespaceState{Namespace: n, key: nameKey(n.Name)}
+	c.namespaces = append(c.namespaces, s)
+	c.namespacesByName = slices.Insert(c.namespacesByName, at, s)
 }
 
 // hosts puts the host names of all namespaces in order. No two can have one.
 func (r *imageReader) hosts(c *Catalog) {
-	for _, s := range c.spaces {
-		r.want(!c.hostTaken(s.Settings.Hosts, 0))
+	for _, s := range c.namespaces {
+		r.require(!c.hostTaken(s.Settings.Hosts, 0))
 		c.addHosts(s)
 	}
 }
 
 func (r *imageReader) namespaceSettings() NamespaceSettings {
 	var s NamespaceSettings
-	r.more(namespaceHostsMax, func() { s.Hosts = append(s.Hosts, r.string(hostBytesMax)) })
+	r.repeat(namespaceHostsMax, func() { s.Hosts = append(s.Hosts, r.string(hostBytesMax)) })
 	s.MessageBytesMax, s.LockDurationMax = r.uint32(), Millis(r.instant())
 	s.EntitiesMax, s.UserMetadata = r.uint32(), r.string(userMetadataBytesMax)
 	return s
@@ -64,12 +64,12 @@ func (r *imageReader) namespaceSettings() NamespaceSettings {
 // access reads rules, which lie in the order of their names.
 func (r *imageReader) access() []AccessRule {
 	var rules []AccessRule
-	r.more(accessRulesMax, func() {
+	r.repeat(accessRulesMax, func() {
 		a := AccessRule{
 			Name: r.string(accessNameBytesMax), Primary: r.string(accessSecretBytesMax), Secondary: r.string(accessSecretBytesMax),
 			Rights: Rights(r.byte()), Created: r.instant(), Updated: r.instant(),
 		}
-		r.want(a.Validate() == nil && (len(rules) == 0 || rules[len(rules)-1].Name < a.Name))
+		r.require(a.Validate() == nil && (len(rules) == 0 || rules[len(rules)-1].Name < a.Name))
 		rules = append(rules, a)
 	})
 	return rules
@@ -83,25 +83,25 @@ func (w *imageWriter) partition(p *Partition) {
 }
 
 func (r *imageReader) partition(c *Catalog) {
-	p := &Partition{ID: PartitionID(r.limited(math.MaxUint32)), Formed: r.bool()}
+	p := &Partition{ID: PartitionID(r.uvarintMax(math.MaxUint32)), Formed: r.bool()}
 	p.Replicas = r.replicas(partitionHeldMax)
 	p.Last = r.uint32()
 	p.Target = r.replicas(partitionReplicaMax)
 	p.Paused = r.bool()
-	r.want(int(p.ID) == len(c.partitions)+1 && validReplicas(p.Replicas, partitionHeldMax))
-	r.want(p.Target == nil && !p.Paused || p.Formed && validReplicas(p.Target, partitionReplicaMax))
-	held := p.held()
-	r.want(validReplicas(held, partitionHeldMax))
+	r.require(int(p.ID) == len(c.partitions)+1 && validReplicas(p.Replicas, partitionHeldMax))
+	r.require(p.Target == nil && !p.Paused || p.Formed && validReplicas(p.Target, partitionReplicaMax))
+	held := p.heldReplicas()
+	r.require(validReplicas(held, partitionHeldMax))
 	for _, replica := range held {
 		m, _ := c.Member(replica.Member)
-		r.want(replica.Number <= p.Last && !m.Removed)
+		r.require(replica.Number <= p.Last && !m.Removed)
 	}
 	c.partitions = append(c.partitions, p)
 }
 
 func (r *imageReader) replicas(most uint64) []Replica {
 	var list []Replica
-	r.more(most, func() {
+	r.repeat(most, func() {
 		list = append(list, Replica{Member: MemberID(r.string(memberIDBytesMax)), Number: r.uint32()})
 	})
 	return list
@@ -112,6 +112,6 @@ func (r *imageReader) member(c *Catalog) {
 	flags := r.byte()
 	m.Drained, m.Removed = flags&memberDrained != 0, flags&memberRemoved != 0
 	n := len(c.members)
-	r.want(flags&^memberFlagsKnown == 0 && m.valid() && (n == 0 || c.members[n-1].ID < m.ID))
+	r.require(flags&^memberFlagsKnown == 0 && m.valid() && (n == 0 || c.members[n-1].ID < m.ID))
 	c.members = append(c.members, m)
 }

@@ -3,7 +3,7 @@ package fsm
 import "math"
 
 // sessions writes the sessions of an entity by slot, without what its messages tell.
-func (w *imageWriter) sessions(x *frozenQueue) {
+func (w *imageWriter) sessions(x *frozenEntity) {
 	w.uvarint(x.grants)
 	count := 0
 	for _, page := range x.sessions {
@@ -30,7 +30,7 @@ func (w *imageWriter) sessions(x *frozenQueue) {
 			if h.updated != 0 {
 				w.ref(h.state)
 			}
-			w.spill()
+			w.flushIfFull()
 		}
 	}
 }
@@ -45,17 +45,17 @@ func (w *imageWriter) sessionOf(slot uint32) {
 }
 
 // sessions reads them back into an entity that has none yet.
-func (r *imageReader) sessions(q *Queues, x *queue) {
+func (r *imageReader) sessions(q *Queues, x *entityState) {
 	s := x.sessions
 	x.grants = r.uvarint()
-	r.more(sessionsMax, func() {
+	r.repeat(sessionsMax, func() {
 		slot := uint64(s.top) + r.uvarint()
-		h := holding{id: r.string(sessionIDBytesMax), epoch: r.uvarint(), until: r.instant(), updated: r.instant(), used: true}
+		h := sessionRecord{id: r.string(sessionIDBytesMax), epoch: r.uvarint(), until: r.instant(), updated: r.instant(), used: true}
 		if h.updated != 0 {
 			h.state = r.ref()
 		}
 		_, twice := s.find(h.id)
-		r.want(slot < sessionsMax && !twice && h.epoch <= x.grants && (h.epoch == 0) == (h.until == 0))
+		r.require(slot < sessionsMax && !twice && h.epoch <= x.grants && (h.epoch == 0) == (h.until == 0))
 		if r.err != nil {
 			return
 		}
@@ -63,7 +63,7 @@ func (r *imageReader) sessions(q *Queues, x *queue) {
 			s.free.push(freeSlot(s.top))
 		}
 		s.top++
-		s.place(uint32(slot), h, q.arena.era)
+		s.fillSlot(uint32(slot), h, q.arena.generation)
 		s.bytes += uint64(h.state.Size)
 	})
 }
@@ -74,35 +74,35 @@ func (r *imageReader) sessionOf(sub *subqueue, rec *record) uint32 {
 	if s == nil {
 		return noSession
 	}
-	n := r.limited(math.MaxUint32)
+	n := r.uvarintMax(math.MaxUint32)
 	if n == 0 {
-		r.want(!sub.ix.main)
+		r.require(!sub.ix.main)
 		return sessionless
 	}
 	slot := uint32(n - 1)
-	r.want(slot < s.top && s.at(slot).used)
+	r.require(slot < s.top && s.at(slot).used)
 	if r.err == nil && sub.ix.main && rec.state == Locked {
-		r.want(s.at(slot).epoch != 0)
+		r.require(s.at(slot).epoch != 0)
 	}
 	return slot
 }
 
 // sessionsUsed checks, once the messages are read, that every session is there for a
 // reason, and derives the rest.
-func (r *imageReader) sessionsUsed(q *Queues, x *queue) {
+func (r *imageReader) sessionsUsed(q *Queues, x *entityState) {
 	s := x.sessions
 	for slot := range s.top {
-		h, line := s.at(slot), &s.lines[slot]
+		h, line := s.at(slot), &s.messages[slot]
 		if !h.used {
 			continue
 		}
-		r.want(line.all.count() > 0 || line.dead > 0 || h.epoch != 0 || h.updated != 0)
+		r.require(line.all.count() > 0 || line.otherCount > 0 || h.epoch != 0 || h.updated != 0)
 		if r.err != nil {
 			return
 		}
-		s.settle(slot, q.arena.era)
+		s.update(slot, q.arena.generation)
 		if h.epoch != 0 {
-			q.armSession(x, slot)
+			q.addSessionTimer(x, slot)
 		}
 	}
 }
@@ -119,14 +119,14 @@ func eachState(id EntityID, pages []*sessionPage, visit func(Owner, Ref)) {
 }
 
 // stateRefs visits the states of sessions; what visit returns takes their place.
-func (q *Queues) stateRefs(x *queue, visit func(Owner, Ref) Ref) {
+func (q *Queues) stateRefs(x *entityState, visit func(Owner, Ref) Ref) {
 	for slot := range x.sessions.top {
 		h := x.sessions.at(slot)
 		if h.updated == 0 {
 			continue
 		}
 		if ref := visit(stateOwner(x.id, slot), h.state); ref != h.state {
-			x.sessions.write(slot, q.arena.era).state = ref
+			x.sessions.write(slot, q.arena.generation).state = ref
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 )
 
 // rules writes what makes an entity a topic or a subscription.
-func (w *imageWriter) rules(x *frozenQueue) {
+func (w *imageWriter) rules(x *frozenEntity) {
 	switch x.kind {
 	case TopicEntity:
 		w.uvarint(x.newest)
@@ -17,10 +17,10 @@ func (w *imageWriter) rules(x *frozenQueue) {
 		for _, r := range x.rules {
 			w.uvarint(r.number)
 			w.rule(&r.Rule)
-			if w.filed && r.Filter.Kind == CorrelationFilter {
-				w.uvarint(uint64(r.filed + 1)) // -1 is a filter without conditions
+			if w.withIndexedBy && r.Filter.Kind == CorrelationFilter {
+				w.uvarint(uint64(r.indexedBy + 1)) // -1 is a filter without conditions
 			}
-			w.spill()
+			w.flushIfFull()
 		}
 	case QueueEntity:
 	}
@@ -28,32 +28,32 @@ func (w *imageWriter) rules(x *frozenQueue) {
 
 // rules reads it back. A subscription finds its topic when all entities are there (share):
 // until then a stand-in has the topic's id.
-func (r *imageReader) rules(x *queue) {
+func (r *imageReader) rules(x *entityState) {
 	switch x.kind {
 	case TopicEntity:
-		x.hub.last = r.uvarint()
+		x.topicState.lastRule = r.uvarint()
 	case SubscriptionEntity:
-		x.topic = &queue{id: EntityID(r.uvarint())}
-		r.more(sqlRulesMax+correlationRulesMax, func() { r.numbered(x) })
+		x.topic = &entityState{id: EntityID(r.uvarint())}
+		r.repeat(sqlRulesMax+correlationRulesMax, func() { r.numberedRule(x) })
 	case QueueEntity:
 	}
 }
 
-func (r *imageReader) numbered(x *queue) {
+func (r *imageReader) numberedRule(x *entityState) {
 	number, read, filed := r.uvarint(), r.rule(), filter.ByFewest
-	if r.version >= imageVersion(machineQueues, levelSteps) && read.Filter.Kind == CorrelationFilter {
-		filed = int(r.limited(filter.ConditionsMax)) - 1
-		r.want(filed < len(read.Filter.Conditions) && (filed >= 0) == (len(read.Filter.Conditions) > 0))
+	if r.version >= imageVersion(machineQueues, levelPublishSteps) && read.Filter.Kind == CorrelationFilter {
+		filed = int(r.uvarintMax(filter.ConditionsMax)) - 1
+		r.require(filed < len(read.Filter.Conditions) && (filed >= 0) == (len(read.Filter.Conditions) > 0))
 	}
 	ready, err := parseRule(&read)
 	n := len(x.rules.list)
-	r.want(err == nil && number != 0 && (n == 0 || x.rules.list[n-1].number < number))
-	x.rules.list = append(x.rules.list, &rule{Rule: read, parsed: ready, number: number, of: x, filed: filed})
+	r.require(err == nil && number != 0 && (n == 0 || x.rules.list[n-1].number < number))
+	x.rules.list = append(x.rules.list, &rule{Rule: read, parsed: ready, number: number, subscription: x, indexedBy: filed})
 }
 
 // sharedRef reads which message of the topic a record is a copy of.
 func (r *imageReader) sharedRef() Ref {
-	n := SequenceNumber(r.limited(math.MaxInt64))
+	n := SequenceNumber(r.uvarintMax(math.MaxInt64))
 	return sharedRef(n, int(r.uint32()))
 }
 
@@ -62,13 +62,13 @@ func (sub *subqueue) canHold(rec *record, patch Ref) bool {
 	own := rec.state != Shared && rec.state != Pending && rec.flags&shared == 0
 	switch {
 	case sub.address.Sub == TransferQueue:
-		return own && rec.flags == 0 && (rec.state == Ready || rec.state == Leaving) && rec.rots == 0 && rec.expires == 0 && patch != Ref{}
+		return own && rec.flags == 0 && (rec.state == Ready || rec.state == Forwarding) && rec.deadLetterExpiry == 0 && rec.expires == 0 && patch != Ref{}
 	case sub.address.Sub == TransferDeadLetterQueue && own: // it was a transfer, where the entity is no queue
-		return rec.state != Scheduled || rec.flags&delayed != 0 || sub.of.kind == QueueEntity
+		return rec.state != Scheduled || rec.flags&delayed != 0 || sub.entity.kind == QueueEntity
 	}
-	switch main := sub.address.Sub == MainQueue; sub.of.kind {
+	switch main := sub.address.Sub == MainQueue; sub.entity.kind {
 	case TopicEntity:
-		return main && rec.flags == 0 && rec.attempts == 0 &&
+		return main && rec.flags == 0 && rec.failedDeliveries == 0 &&
 			(rec.state == Shared && rec.epoch > 0 && rec.expires == 0 || rec.state == Scheduled && rec.epoch == 0 ||
 				rec.state == Pending && rec.epoch == 0)
 	case SubscriptionEntity:
@@ -78,53 +78,53 @@ func (sub *subqueue) canHold(rec *record, patch Ref) bool {
 	return own
 }
 
-// share puts subscriptions and topics together, once all are read: every copy must have
+// attachSubscriptions puts subscriptions and topics together, once all are read: every copy must have
 // its message at the topic, and every message as many copies as it counts.
-func (r *imageReader) share(q *Queues) {
-	for _, x := range q.queues {
+func (r *imageReader) attachSubscriptions(q *Queues) {
+	for _, x := range q.entities {
 		if r.err == nil && x.kind == SubscriptionEntity {
-			r.enlist(q, x)
+			r.attachSubscription(q, x)
 		}
 	}
-	for _, x := range q.queues {
+	for _, x := range q.entities {
 		if r.err == nil && x.kind == TopicEntity {
-			r.counted(x)
+			r.checkCopies(x)
 		}
 	}
 }
 
-// enlist ties one subscription to its topic. While copies are counted a message of the
+// attachSubscription ties one subscription to its topic. While copies are counted a message of the
 // topic has what it claims in rots.
-func (r *imageReader) enlist(q *Queues, x *queue) {
+func (r *imageReader) attachSubscription(q *Queues, x *entityState) {
 	topic := q.byID[x.topic.id]
-	r.want(topic != nil && topic.kind == TopicEntity)
+	r.require(topic != nil && topic.kind == TopicEntity)
 	if r.err != nil {
 		return
 	}
 	x.topic = topic
-	topic.hub.join(x)
+	topic.topicState.addSubscription(x)
 	list := x.rules.list
-	x.rules = rulebook{era: q.arena.era}
+	x.rules = ruleSet{generation: q.arena.generation}
 	for _, one := range list {
-		r.want(one.number <= topic.hub.last && topic.hub.numbered[one.number] == nil && !topic.hub.full(one.Filter.Kind, one.size, nil))
+		r.require(one.number <= topic.topicState.lastRule && topic.topicState.correlationRules[one.number] == nil && !topic.topicState.isFull(one.Filter.Kind, one.size, nil))
 		q.addRule(one)
 	}
-	r.want(len(x.rules.names) == len(list))
+	r.require(len(x.rules.names) == len(list))
 	main := &topic.subs[MainQueue].ix
 	for i := range x.subs {
 		walk(x.subs[i].ix.entries, 0, func(_ SequenceNumber, rec *record, _ Ref, _ uint32) bool {
 			if rec.flags&shared == 0 {
 				return true // it came by a transaction
 			}
-			at, found := main.seek(rec.original())
-			if r.want(found); !found {
+			at, found := main.seek(rec.originalNumber())
+			if r.require(found); !found {
 				return false
 			}
 			c := main.write(at.pos)
-			of := &c.records[c.place(at.slot)]
-			r.want(of.state == Shared && of.body.Size == rec.body.Size)
-			if of.rots == 0 {
-				of.rots, of.epoch = of.epoch, 0
+			of := &c.records[c.recordIndex(at.slot)]
+			r.require(of.state == Shared && of.body.Size == rec.body.Size)
+			if of.deadLetterExpiry == 0 {
+				of.deadLetterExpiry, of.epoch = of.epoch, 0
 			}
 			of.epoch++
 			return r.err == nil
@@ -132,15 +132,15 @@ func (r *imageReader) enlist(q *Queues, x *queue) {
 	}
 }
 
-// counted compares what the messages of a topic claim with what was counted.
-func (r *imageReader) counted(x *queue) {
+// checkCopies compares what the messages of a topic claim with what was counted.
+func (r *imageReader) checkCopies(x *entityState) {
 	main := &x.subs[MainQueue].ix
 	for pos := range main.entries {
 		c := main.write(pos)
 		for slot := c.live.next(0); slot >= 0; slot = c.live.next(slot + 1) {
-			rec := &c.records[c.place(slot)]
-			r.want(rec.state != Shared || rec.epoch == rec.rots)
-			rec.rots = 0
+			rec := &c.records[c.recordIndex(slot)]
+			r.require(rec.state != Shared || rec.epoch == rec.deadLetterExpiry)
+			rec.deadLetterExpiry = 0
 		}
 	}
 }

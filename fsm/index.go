@@ -2,53 +2,53 @@ package fsm
 
 import "slices"
 
-// era counts the images of a machine. What carries an older era than the machine may
+// generation counts the images of a machine. What carries an older generation than the machine may
 // be shared with an image and is copied before it is written.
-type era uint64
+type generation uint64
 
-// sparesMax is the number of emptied chunks kept for reuse by a machine: a queue that
+// freeChunksMax is the number of emptied chunks kept for reuse by a machine: a queue that
 // is emptied and filled message by message would else allocate one each time.
-const sparesMax = 4
+const freeChunksMax = 4
 
 // arena is what the indexes of a machine share.
 type arena struct {
-	era    era
-	spares []*chunk
+	generation generation
+	freeChunks []*chunk
 }
 
-// freeze starts a new era: everything of the old one is shared from now on.
+// freeze starts a new generation: everything of the old one is shared from now on.
 func (a *arena) freeze() {
-	a.era++
-	a.spares = nil
+	a.generation++
+	a.freeChunks = nil
 }
 
 func (a *arena) chunk() *chunk {
-	if n := len(a.spares); n > 0 {
-		c := a.spares[n-1]
-		a.spares = a.spares[:n-1]
+	if n := len(a.freeChunks); n > 0 {
+		c := a.freeChunks[n-1]
+		a.freeChunks = a.freeChunks[:n-1]
 		return c
 	}
-	return &chunk{era: a.era}
+	return &chunk{generation: a.generation}
 }
 
-// recycle takes back an empty chunk of this era.
+// recycle takes back an empty chunk of this generation.
 func (a *arena) recycle(c *chunk) {
-	if c.era != a.era || len(a.spares) == sparesMax {
+	if c.generation != a.generation || len(a.freeChunks) == freeChunksMax {
 		return
 	}
-	*c = chunk{era: a.era, records: c.records[:0], patches: c.patches[:0]}
-	a.spares = append(a.spares, c)
+	*c = chunk{generation: a.generation, records: c.records[:0], patches: c.patches[:0]}
+	a.freeChunks = append(a.freeChunks, c)
 }
 
-// entry is a chunk of an index. Base and the number of ready messages stand here, so
+// chunkEntry is a chunk of an index. Base and the number of ready messages stand here, so
 // that a search reads one flat slice and not a chunk after the other.
-type entry struct {
+type chunkEntry struct {
 	base  uint64 // sequence numbers base<<chunkShift and the chunkSlots-1 after it
 	ready uint32 // |c.ready|
 	c     *chunk
 	// due is no later than the first moment at which time does something with a message
 	// of the chunk that nobody holds; 0 says that there is none. While it is not 0 an
-	// alarm stands for it.
+	// timer stands for it.
 	due Instant
 }
 
@@ -57,15 +57,15 @@ type entry struct {
 // when chunks full of messages that are not ready lie before it: 32 bytes are read
 // for every 1024 of those.
 type index struct {
-	arena   *arena
-	era     era     // of the slice entries itself
-	entries []entry // sorted by base; none is empty
-	hint    uint64  // no chunk with a lower base holds ready messages
-	counts  [Pending + 1]uint64
-	bytes   uint64 // of the bodies that are not Taken
-	lost    int    // chunks that went while an alarm stood for them
+	arena      *arena
+	generation generation   // of the slice entries itself
+	entries    []chunkEntry // sorted by base; none is empty
+	hint       uint64       // no chunk with a lower base holds ready messages
+	counts     [Pending + 1]uint64
+	bytes      uint64 // of the bodies that are not Taken
+	lostTimers int    // chunks that went while an timer stood for them
 	// sessions are told of every message that comes, goes or changes; nil where there are none.
-	sessions *sessions
+	sessions *sessionTable
 	main     bool // of the main queue: elsewhere a session only counts its messages
 }
 
@@ -92,7 +92,7 @@ func (ix *index) find(base uint64) (pos int, found bool) {
 		}
 		return last + 1, false
 	}
-	return slices.BinarySearchFunc(ix.entries, base, func(e entry, base uint64) int {
+	return slices.BinarySearchFunc(ix.entries, base, func(e chunkEntry, base uint64) int {
 		if e.base < base {
 			return -1
 		}
@@ -121,7 +121,7 @@ func (ix *index) number(at cursor) SequenceNumber {
 // get returns the record at a cursor.
 func (ix *index) get(at cursor) record {
 	c := ix.entries[at.pos].c
-	return c.records[c.place(at.slot)]
+	return c.records[c.recordIndex(at.slot)]
 }
 
 // patch returns where the patches at a cursor lie.
@@ -129,9 +129,9 @@ func (ix *index) patch(at cursor) Ref { return ix.entries[at.pos].c.patch(at.slo
 
 // own makes the slice of entries writable.
 func (ix *index) own() {
-	if ix.era != ix.arena.era {
+	if ix.generation != ix.arena.generation {
 		ix.entries = slices.Clone(ix.entries)
-		ix.era = ix.arena.era
+		ix.generation = ix.arena.generation
 	}
 }
 
@@ -139,8 +139,8 @@ func (ix *index) own() {
 func (ix *index) write(pos int) *chunk {
 	ix.own()
 	e := &ix.entries[pos]
-	if e.c.era != ix.arena.era {
-		e.c = e.c.clone(ix.arena.era)
+	if e.c.generation != ix.arena.generation {
+		e.c = e.c.clone(ix.arena.generation)
 	}
 	return e.c
 }
@@ -152,12 +152,12 @@ func (ix *index) insert(n SequenceNumber, rec record, session uint32) cursor {
 	pos, found := ix.find(base)
 	if !found {
 		ix.own()
-		ix.entries = slices.Insert(ix.entries, pos, entry{base: base, c: ix.arena.chunk()})
+		ix.entries = slices.Insert(ix.entries, pos, chunkEntry{base: base, c: ix.arena.chunk()})
 	}
 	ix.write(pos).insert(slot, &rec, session)
 	at := cursor{pos: pos, slot: slot}
-	ix.enter(at, &rec)
-	ix.regroup(at, session, 0, rec.state)
+	ix.countIn(at, &rec)
+	ix.updateSession(at, session, 0, rec.state)
 	return at
 }
 
@@ -167,26 +167,26 @@ func (ix *index) session(at cursor) uint32 {
 		return noSession
 	}
 	c := ix.entries[at.pos].c
-	return c.sessions[c.place(at.slot)]
+	return c.sessions[c.recordIndex(at.slot)]
 }
 
-// regroup tells the session of a message how its state has changed; 0 is not there.
-func (ix *index) regroup(at cursor, session uint32, from, to MessageState) {
+// updateSession tells the session of a message how its state has changed; 0 is not there.
+func (ix *index) updateSession(at cursor, session uint32, from, to MessageState) {
 	if ix.sessions != nil && from != to {
-		ix.sessions.moved(session, ix.number(at), from, to, ix.main, ix.arena.era)
+		ix.sessions.messageChanged(session, ix.number(at), from, to, ix.main, ix.arena.generation)
 	}
 }
 
 // set replaces the record at a cursor.
 func (ix *index) set(at cursor, rec record) {
 	c := ix.write(at.pos)
-	old := &c.records[c.place(at.slot)]
+	old := &c.records[c.recordIndex(at.slot)]
 	from := old.state
-	ix.leave(at, old)
+	ix.countOut(at, old)
 	*old = rec
-	ix.enter(at, &rec)
+	ix.countIn(at, &rec)
 	if ix.sessions != nil {
-		ix.regroup(at, ix.session(at), from, rec.state)
+		ix.updateSession(at, ix.session(at), from, rec.state)
 	}
 }
 
@@ -202,37 +202,37 @@ func (ix *index) setDue(pos int, due Instant) {
 // setBody notes that the body at a cursor lies elsewhere; its size is the same.
 func (ix *index) setBody(at cursor, ref Ref) {
 	c := ix.write(at.pos)
-	c.records[c.place(at.slot)].body = ref
+	c.records[c.recordIndex(at.slot)].body = ref
 }
 
 // remove takes a message out.
 func (ix *index) remove(at cursor) {
 	c := ix.write(at.pos)
-	rec := &c.records[c.place(at.slot)]
-	ix.leave(at, rec)
+	rec := &c.records[c.recordIndex(at.slot)]
+	ix.countOut(at, rec)
 	if ix.sessions != nil {
-		ix.regroup(at, ix.session(at), rec.state, 0)
+		ix.updateSession(at, ix.session(at), rec.state, 0)
 	}
 	c.remove(at.slot)
 	if c.count > 0 {
 		return
 	}
 	if ix.entries[at.pos].due != 0 {
-		ix.lost++
+		ix.lostTimers++
 	}
 	ix.arena.recycle(c)
 	if at.pos == 0 && len(ix.entries) > 1 { // the usual end of a chunk
-		ix.entries[0] = entry{}
+		ix.entries[0] = chunkEntry{}
 		ix.entries = ix.entries[1:]
 		return
 	}
 	ix.entries = slices.Delete(ix.entries, at.pos, at.pos+1)
 }
 
-// enter counts a record in; the chunk is writable.
-func (ix *index) enter(at cursor, rec *record) {
+// countIn counts a record in; the chunk is writable.
+func (ix *index) countIn(at cursor, rec *record) {
 	ix.counts[rec.state]++
-	if rec.state != Taken {
+	if rec.state != Deleting {
 		ix.bytes += uint64(rec.body.Size)
 	}
 	if rec.state == Ready {
@@ -243,10 +243,10 @@ func (ix *index) enter(at cursor, rec *record) {
 	}
 }
 
-// leave counts a record out; the chunk is writable.
-func (ix *index) leave(at cursor, rec *record) {
+// countOut counts a record out; the chunk is writable.
+func (ix *index) countOut(at cursor, rec *record) {
 	ix.counts[rec.state]--
-	if rec.state != Taken {
+	if rec.state != Deleting {
 		ix.bytes -= uint64(rec.body.Size)
 	}
 	if rec.state == Ready {
@@ -299,7 +299,7 @@ func (ix *index) total() uint64 {
 // walk visits the messages of entries from a number on, in order, until visit says
 // false; session is noSession where there are none. It reads nothing but entries, so an
 // image may walk its own.
-func walk(entries []entry, from SequenceNumber, visit func(n SequenceNumber, rec *record, patch Ref, session uint32) bool) {
+func walk(entries []chunkEntry, from SequenceNumber, visit func(n SequenceNumber, rec *record, patch Ref, session uint32) bool) {
 	for i := range entries {
 		e := &entries[i]
 		first := e.base << chunkShift
@@ -311,7 +311,7 @@ func walk(entries []entry, from SequenceNumber, visit func(n SequenceNumber, rec
 			slot = int(uint64(from) - first)
 		}
 		for slot = e.c.live.next(slot); slot >= 0; slot = e.c.live.next(slot + 1) {
-			place, session := e.c.place(slot), noSession
+			place, session := e.c.recordIndex(slot), noSession
 			if len(e.c.sessions) > 0 {
 				session = e.c.sessions[place]
 			}

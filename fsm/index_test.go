@@ -15,7 +15,7 @@ func TestRecordSize(t *testing.T) {
 	if got := unsafe.Sizeof(record{}); got != 48 {
 		t.Errorf("a record takes %d bytes, want 48", got)
 	}
-	if got := unsafe.Sizeof(answer{}); got != 32 {
+	if got := unsafe.Sizeof(answerRecord{}); got != 32 {
 		t.Errorf("an answer takes %d bytes, want 32", got)
 	}
 }
@@ -41,7 +41,7 @@ func TestIndexAgainstMap(t *testing.T) {
 		ix := &index{arena: &a}
 		model, patches := plain{}, map[SequenceNumber]Ref{}
 		next := SequenceNumber(1)
-		var frozen []entry
+		var frozen []chunkEntry
 		var image []SequenceNumber
 		var imageModel plain
 		some := func() (SequenceNumber, bool) {
@@ -122,7 +122,7 @@ func TestIndexAgainstMap(t *testing.T) {
 }
 
 // sameAs compares what a walk sees with the model.
-func sameAs(t *rapid.T, entries []entry, numbers []SequenceNumber, model plain) {
+func sameAs(t *rapid.T, entries []chunkEntry, numbers []SequenceNumber, model plain) {
 	i := 0
 	walk(entries, 0, func(n SequenceNumber, rec *record, _ Ref, _ uint32) bool {
 		if i >= len(numbers) || numbers[i] != n || *rec != model[n] {
@@ -146,7 +146,7 @@ func checkIndex(t *rapid.T, ix *index, model plain, patches map[SequenceNumber]R
 		if rec.state == Ready && first == 0 {
 			first = n
 		}
-		if rec.state != Taken {
+		if rec.state != Deleting {
 			size += uint64(rec.body.Size)
 		}
 		at, found := ix.seek(n)
@@ -192,7 +192,7 @@ func TestSparseChunkIsSmall(t *testing.T) {
 	}
 }
 
-// TestAlarmsAreBounded: locks that end before their time leave no more stale alarms
+// TestAlarmsAreBounded: locks that end before their time leave no more stale timers
 // than there are live ones, and some.
 func TestAlarmsAreBounded(t *testing.T) {
 	t.Parallel()
@@ -208,8 +208,8 @@ func TestAlarmsAreBounded(t *testing.T) {
 		d := apply(now, LockMessages{Address: at, Max: 1}).Deliveries[0]
 		apply(now, RenewLocks{Address: at, Locks: []LockID{held[i%50].Lock}})
 		apply(now, SettleMessages{Address: at, Settlements: []Settlement{{Lock: d.Lock, Verb: Release}}})
-		sub := q.find(at)
-		if n := len(sub.alarms.heap); n > 2*50+staleSlack+2 {
+		sub := q.subqueueAt(at)
+		if n := len(sub.timers.heap); n > 2*50+staleSlack+2 {
 			t.Fatalf("%d alarms for 50 locks", n)
 		}
 	}
@@ -234,12 +234,12 @@ func TestPulseIsBounded(t *testing.T) {
 			t.Errorf("%d messages are back after %d pulses, want %d", got, i+1, want)
 		}
 	}
-	if at, _ := q.NextDeadline(); at != 1+Instant(originIdleMax) {
+	if at, _ := q.NextDeadline(); at != 1+Instant(incarnationIdleMax) {
 		t.Errorf("something is due at %d although nothing is locked", at)
 	}
 }
 
-// TestForgettingIsBounded: an origin with many lanes is forgotten in several pulses,
+// TestForgettingIsBounded: an incarnation with many receivers is forgotten in several pulses,
 // and what it had taken goes.
 func TestForgettingIsBounded(t *testing.T) {
 	t.Parallel()
@@ -248,13 +248,13 @@ func TestForgettingIsBounded(t *testing.T) {
 	apply(1, PutEntity{Entity: 1, Version: 1, Settings: DefaultSettings()})
 	apply(1, SendMessages{Entity: 1, Messages: make([]Message, 1500)})
 	for lane := range uint64(1500) {
-		h := Header{Origin: 3, Lane: lane, Serial: 1, Low: 1}
+		h := Header{Incarnation: 3, Receiver: lane, Serial: 1, Low: 1}
 		q.Apply(Env{Now: 1}, AppendCommand(nil, h, LockMessages{Address: Address{Entity: 1}, Max: 1, Delete: true}))
 	}
 	for pulses := 0; q.Messages() > 0; pulses++ {
 		before := q.Messages()
 		due, ok := q.NextDeadline()
-		if !ok || due != 1+Instant(originIdleMax) {
+		if !ok || due != 1+Instant(incarnationIdleMax) {
 			t.Fatalf("due at %d %v", due, ok)
 		}
 		apply(due, Pulse{})
@@ -262,33 +262,33 @@ func TestForgettingIsBounded(t *testing.T) {
 			t.Fatalf("one pulse let %d messages go", gone)
 		}
 	}
-	apply(1+Instant(originIdleMax), Pulse{})
+	apply(1+Instant(incarnationIdleMax), Pulse{})
 	if at, ok := q.NextDeadline(); ok {
 		t.Errorf("something is still due at %d", at)
 	}
 }
 
-// TestTableLimits: origins and lanes beyond the limits are refused and not remembered.
+// TestTableLimits: incarnations and receivers beyond the limits are refused and not remembered.
 func TestTableLimits(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	do := func(h Header) Code {
 		return q.Apply(Env{Now: 1}, AppendCommand(nil, h, DropEntity{Entity: 1})).Code
 	}
-	for i := range uint64(lanesPerOriginMax) {
-		if code := do(Header{Origin: 1, Lane: i, Serial: 1}); code != OK {
+	for i := range uint64(receiversPerIncarnationMax) {
+		if code := do(Header{Incarnation: 1, Receiver: i, Serial: 1}); code != OK {
 			t.Fatalf("lane %d: %v", i, code)
 		}
 	}
-	if code := do(Header{Origin: 1, Lane: lanesPerOriginMax, Serial: 1}); code != ServerBusy {
+	if code := do(Header{Incarnation: 1, Receiver: receiversPerIncarnationMax, Serial: 1}); code != ServerBusy {
 		t.Errorf("a lane too many: %v", code)
 	}
-	for i := range uint64(originsMax - 1) {
-		if code := do(Header{Origin: 2 + i, Serial: 1}); code != OK {
+	for i := range uint64(incarnationsMax - 1) {
+		if code := do(Header{Incarnation: 2 + i, Serial: 1}); code != OK {
 			t.Fatalf("origin %d: %v", i, code)
 		}
 	}
-	if code := do(Header{Origin: 1 << 60, Serial: 1}); code != ServerBusy {
+	if code := do(Header{Incarnation: 1 << 60, Serial: 1}); code != ServerBusy {
 		t.Errorf("an origin too many: %v", code)
 	}
 }
@@ -321,11 +321,11 @@ func TestMove(t *testing.T) {
 	}
 }
 
-// testApply numbers commands of one origin.
+// testApply numbers commands of one incarnation.
 func testApply(q *Queues) func(Instant, Command) Result {
 	serial := uint64(0)
 	return func(now Instant, c Command) Result {
-		h := Header{Origin: 1, Serial: serial + 1, Low: serial + 1}
+		h := Header{Incarnation: 1, Serial: serial + 1, Low: serial + 1}
 		serial++
 		if (c == Pulse{}) {
 			h = Header{}

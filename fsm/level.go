@@ -1,6 +1,6 @@
 package fsm
 
-// Level is the highest level that this binary knows.
+// FormatLevel is the highest level that this binary knows.
 //
 // A level is a number for a set of formats: which kinds of commands a binary of that level may
 // write and in which versions, and so what stands in logs, images, backups, gossip and results. Whatever
@@ -13,10 +13,10 @@ package fsm
 //	2  RaiseLevel in the logs of message partitions. From it on a message machine counts steps
 //	   (ruleStepsMax, entryStepsMax), keeps what does not fit into an entry as Pending messages,
 //	   and writes image version 4, which begins with its level.
-const Level uint32 = 2
+const FormatLevel uint32 = 2
 
-// levelSteps is the level from which on publishing is bounded by steps.
-const levelSteps = 2
+// levelPublishSteps is the level from which on publishing is bounded by steps.
+const levelPublishSteps = 2
 
 // RaiseLevel records that every member knows a level, which must be above 0: from now on its
 // formats may be written, and a binary that knows less takes part no more. Result: nothing. It
@@ -30,9 +30,9 @@ type RaiseLevel struct{ Level uint32 }
 
 func (RaiseLevel) command() {}
 
-// raise sets the level. A binary of any level does so: that it knows less than it raises to
+// raiseLevel sets the level. A binary of any level does so: that it knows less than it raises to
 // is for its owner to find out.
-func (c *Catalog) raise(level uint32) Code {
+func (c *Catalog) raiseLevel(level uint32) Code {
 	if level < c.level || c.clusterID == "" {
 		return PreconditionFails
 	}
@@ -40,9 +40,9 @@ func (c *Catalog) raise(level uint32) Code {
 	return OK
 }
 
-// Level is the level of the machine: what of its behaviour and of its image is decided by a
+// FormatLevel is the level of the machine: what of its behaviour and of its image is decided by a
 // level goes by it. 1 or more.
-func (q *Queues) Level() uint32 { return max(1, q.level) }
+func (q *Queues) FormatLevel() uint32 { return max(1, q.level) }
 
 // raiseLevel sets the level of the machine. Nothing of before is taken apart: what was
 // published stays so.
@@ -50,13 +50,13 @@ func (q *Queues) raiseLevel(level uint32) Code {
 	if level == 0 {
 		return InvalidArgument
 	}
-	if level < q.Level() {
+	if level < q.FormatLevel() {
 		return PreconditionFails
 	}
-	if q.Level() < levelSteps && level >= levelSteps {
-		for _, x := range q.queues {
-			if x.hub != nil {
-				x.hub.refile(q.arena.era)
+	if q.FormatLevel() < levelPublishSteps && level >= levelPublishSteps {
+		for _, x := range q.entities {
+			if x.topicState != nil {
+				x.topicState.rebuildIndex(q.arena.generation)
 			}
 		}
 	}
@@ -64,5 +64,5 @@ func (q *Queues) raiseLevel(level uint32) Code {
 	return OK
 }
 
-// Level is the level of the cluster: what may be written. 0 before it is founded, then 1 or more.
-func (c *Catalog) Level() uint32 { return c.level }
+// FormatLevel is the level of the cluster: what may be written. 0 before it is founded, then 1 or more.
+func (c *Catalog) FormatLevel() uint32 { return c.level }

@@ -130,12 +130,12 @@ func (q *modelQueue) end(from fsm.Instant, given fsm.Millis) fsm.Instant {
 
 func (m *model) apply(now fsm.Instant, h fsm.Header, c fsm.Command) modelResult {
 	m.now = max(m.now, now)
-	if h.Origin == 0 {
+	if h.Incarnation == 0 {
 		res, _ := m.perform(h, c)
 		return res
 	}
-	m.seen[h.Origin] = m.now
-	key := [2]uint64{h.Origin, h.Lane}
+	m.seen[h.Incarnation] = m.now
+	key := [2]uint64{h.Incarnation, h.Receiver}
 	l := m.lanes[key]
 	if l == nil {
 		l = &modelLane{answers: map[uint64]modelAnswer{}}
@@ -175,7 +175,7 @@ func (m *model) forget(a modelAnswer) {
 	}
 	sub := &q.subs[a.at.Sub]
 	*sub = slices.DeleteFunc(*sub, func(x *modelMessage) bool {
-		return x.state == fsm.Taken && slices.Contains(a.locks, x.lock)
+		return x.state == fsm.Deleting && slices.Contains(a.locks, x.lock)
 	})
 }
 
@@ -184,7 +184,7 @@ func (m *model) again(a modelAnswer) modelResult {
 	if q := m.queues[a.at.Entity]; q != nil {
 		for _, l := range a.locks {
 			for _, x := range q.subs[a.at.Sub] {
-				if x.lock == l && (x.state == fsm.Locked || x.state == fsm.Taken) {
+				if x.lock == l && (x.state == fsm.Locked || x.state == fsm.Deleting) {
 					res.Deliveries = append(res.Deliveries, q.show(a.at.Sub, x))
 				}
 			}
@@ -229,12 +229,12 @@ func (m *model) perform(h fsm.Header, c fsm.Command) (modelResult, modelAnswer) 
 		return m.putRule(c), a
 	case fsm.DropRule:
 		return m.dropRule(c), a
-	case fsm.CloseLane:
-		if l := m.lanes[[2]uint64{c.Origin, c.Lane}]; l != nil {
+	case fsm.CloseReceiver:
+		if l := m.lanes[[2]uint64{c.Incarnation, c.Receiver}]; l != nil {
 			for _, old := range l.answers {
 				m.forget(old)
 			}
-			delete(m.lanes, [2]uint64{c.Origin, c.Lane})
+			delete(m.lanes, [2]uint64{c.Incarnation, c.Receiver})
 		}
 	case fsm.Pulse:
 		m.pulse()
@@ -497,7 +497,7 @@ func (m *model) grant(q *modelQueue, picked []*modelMessage, forGood bool, a *mo
 	var res modelResult
 	for _, x := range picked {
 		x.lock.Epoch++
-		x.state = fsm.Taken
+		x.state = fsm.Deleting
 		if !forGood {
 			x.state, x.until = fsm.Locked, m.now.After(q.settings.LockDuration)
 		}
@@ -731,7 +731,7 @@ func (m *model) counts(id fsm.EntityID) fsm.Counts {
 	for sub := range q.subs {
 		for _, x := range q.subs[sub] {
 			switch {
-			case x.state == fsm.Taken:
+			case x.state == fsm.Deleting:
 				continue
 			case sub == 1:
 				c.DeadLetter++
@@ -759,7 +759,7 @@ func (m *model) peek(a fsm.Address) []string {
 	var list []string
 	if q := m.queues[a.Entity]; q != nil && q.kind != fsm.TopicEntity {
 		for _, x := range q.subs[a.Sub] {
-			if x.state != fsm.Taken {
+			if x.state != fsm.Deleting {
 				list = append(list, q.show(a.Sub, x))
 			}
 		}

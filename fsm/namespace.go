@@ -8,28 +8,28 @@ import (
 	"unicode/utf8"
 )
 
-// space is a namespace and the entities in it.
-type space struct {
-	*Namespace // never changed in place: images share it
-	key        string
-	byName     [3][]named // by kind: entities that are not dropping, sorted by key
-	held       int        // entities, dropping ones and subscriptions included
+// namespaceState is a namespace and the entities in it.
+type namespaceState struct {
+	*Namespace  // never changed in place: images share it
+	key         string
+	byName      [3][]nameEntry // by kind: entities that are not dropping, sorted by key
+	entityCount int            // entities, dropping ones and subscriptions included
 }
 
-// hosted says which namespace a host name of its own selects.
-type hosted struct {
-	host  string
-	space *space
+// hostEntry says which namespace a host name of its own selects.
+type hostEntry struct {
+	host      string
+	namespace *namespaceState
 }
 
-func (s *space) name(kind EntityKind, name string) (int, bool) {
-	return slices.BinarySearchFunc(s.byName[kind], name, func(n named, name string) int { return compareKey(n.key, name) })
+func (s *namespaceState) nameIndex(kind EntityKind, name string) (int, bool) {
+	return slices.BinarySearchFunc(s.byName[kind], name, func(n nameEntry, name string) int { return compareKey(n.key, name) })
 }
 
 // lookup finds an entity by name or path, nil when there is none.
-func (s *space) lookup(name string) *Entity {
+func (s *namespaceState) lookup(name string) *Entity {
 	for kind := range s.byName {
-		if i, found := s.name(EntityKind(kind), name); found {
+		if i, found := s.nameIndex(EntityKind(kind), name); found {
 			return s.byName[kind][i].entity
 		}
 	}
@@ -37,7 +37,7 @@ func (s *space) lookup(name string) *Entity {
 }
 
 // admits says whether the limits of a namespace leave room for a new entity.
-func (s *space) admits(cmd *CreateEntity) Code {
+func (s *namespaceState) admits(cmd *CreateEntity) Code {
 	if !s.allows(cmd.Kind, &cmd.Settings, nil) {
 		return InvalidArgument
 	}
@@ -52,7 +52,7 @@ func (s *space) admits(cmd *CreateEntity) Code {
 // limit but was so before (old, nil for a new entity) may stay as it is: else nobody could
 // disable a queue whose namespace was made smaller. Settings that are of no effect for a
 // kind are not looked at.
-func (s *space) allows(kind EntityKind, settings, old *EntitySettings) bool {
+func (s *namespaceState) allows(kind EntityKind, settings, old *EntitySettings) bool {
 	size, lock := s.Settings.MessageBytesMax, cmp.Or(s.Settings.LockDurationMax, lockDurationCloudMax)
 	if kind != SubscriptionEntity && size > 0 && settings.MaxMessageBytes > size &&
 		(old == nil || settings.MaxMessageBytes != old.MaxMessageBytes) {
@@ -150,19 +150,19 @@ func (c *Catalog) NamespaceByHost(host string) NamespaceID {
 	if host == "" || isAddress(host) {
 		return DefaultNamespace
 	}
-	if i, found := c.host(host); found {
-		return c.hosts[i].space.ID
+	if i, found := c.hostIndex(host); found {
+		return c.hosts[i].namespace.ID
 	}
 	label, _, _ := strings.Cut(host, ".")
-	if i, found := c.title(label); found {
-		return c.titles[i].ID
+	if i, found := c.nameIndex(label); found {
+		return c.namespacesByName[i].ID
 	}
 	return DefaultNamespace
 }
 
 // NamespaceByID finds a namespace. The caller must not write to its lists.
 func (c *Catalog) NamespaceByID(id NamespaceID) (Namespace, bool) {
-	if s := c.space(id); s != nil {
+	if s := c.namespace(id); s != nil {
 		return *s.Namespace, true
 	}
 	return Namespace{}, false
@@ -171,8 +171,8 @@ func (c *Catalog) NamespaceByID(id NamespaceID) (Namespace, bool) {
 // NamespaceByName finds a namespace by name, without case. The caller must not write to its
 // lists.
 func (c *Catalog) NamespaceByName(name string) (Namespace, bool) {
-	if i, found := c.title(name); found {
-		return *c.titles[i].Namespace, true
+	if i, found := c.nameIndex(name); found {
+		return *c.namespacesByName[i].Namespace, true
 	}
 	return Namespace{}, false
 }
@@ -180,39 +180,39 @@ func (c *Catalog) NamespaceByName(name string) (Namespace, bool) {
 // Namespaces returns up to most namespaces in the order of their names without case, from
 // the first behind the name after. The caller must not write to their lists.
 func (c *Catalog) Namespaces(after string, most int) []Namespace {
-	from, found := c.title(after)
+	from, found := c.nameIndex(after)
 	if found {
 		from++
 	}
-	list := make([]Namespace, max(min(most, len(c.titles)-from), 0))
+	list := make([]Namespace, max(min(most, len(c.namespacesByName)-from), 0))
 	for i := range list {
-		list[i] = *c.titles[from+i].Namespace
+		list[i] = *c.namespacesByName[from+i].Namespace
 	}
 	return list
 }
 
-func (c *Catalog) spaceAt(id NamespaceID) (int, bool) {
-	return slices.BinarySearchFunc(c.spaces, id, func(s *space, id NamespaceID) int { return cmp.Compare(s.ID, id) })
+func (c *Catalog) namespaceIndex(id NamespaceID) (int, bool) {
+	return slices.BinarySearchFunc(c.namespaces, id, func(s *namespaceState, id NamespaceID) int { return cmp.Compare(s.ID, id) })
 }
 
-// space finds a namespace, nil when there is none.
-func (c *Catalog) space(id NamespaceID) *space {
-	if i, found := c.spaceAt(id); found {
-		return c.spaces[i]
+// namespace finds a namespace, nil when there is none.
+func (c *Catalog) namespace(id NamespaceID) *namespaceState {
+	if i, found := c.namespaceIndex(id); found {
+		return c.namespaces[i]
 	}
 	return nil
 }
 
-func (c *Catalog) title(name string) (int, bool) {
-	return slices.BinarySearchFunc(c.titles, name, func(s *space, name string) int { return compareKey(s.key, name) })
+func (c *Catalog) nameIndex(name string) (int, bool) {
+	return slices.BinarySearchFunc(c.namespacesByName, name, func(s *namespaceState, name string) int { return compareKey(s.key, name) })
 }
 
-func (c *Catalog) host(name string) (int, bool) {
-	return slices.BinarySearchFunc(c.hosts, name, func(h hosted, name string) int { return compareKey(h.host, name) })
+func (c *Catalog) hostIndex(name string) (int, bool) {
+	return slices.BinarySearchFunc(c.hosts, name, func(h hostEntry, name string) int { return compareKey(h.host, name) })
 }
 
-// govern performs the commands that are about namespaces and access.
-func (c *Catalog) govern(cmd Command) Result {
+// applyNamespaceCommand performs the commands that are about namespaces and access.
+func (c *Catalog) applyNamespaceCommand(cmd Command) Result {
 	switch cmd := cmd.(type) {
 	case CreateNamespace:
 		return c.createNamespace(cmd)
@@ -230,60 +230,60 @@ func (c *Catalog) createNamespace(cmd CreateNamespace) Result {
 	if c.clusterID == "" {
 		return Result{Code: PreconditionFails}
 	}
-	if _, taken := c.title(cmd.Name); taken || c.hostTaken(cmd.Settings.Hosts, 0) {
+	if _, taken := c.nameIndex(cmd.Name); taken || c.hostTaken(cmd.Settings.Hosts, 0) {
 		return Result{Code: EntityExists}
 	}
-	if len(c.spaces) >= namespacesMax || c.newest == math.MaxUint32 {
+	if len(c.namespaces) >= namespacesMax || c.lastNamespace == math.MaxUint32 {
 		return Result{Code: QuotaExceeded}
 	}
-	s := c.addSpace(cmd)
+	s := c.addNamespace(cmd)
 	return Result{Namespace: s.ID, Version: s.Version}
 }
 
 // hostTaken says whether another namespace than id has one of these hosts.
 func (c *Catalog) hostTaken(hosts []string, id NamespaceID) bool {
 	return slices.ContainsFunc(hosts, func(host string) bool {
-		i, found := c.host(host)
-		return found && c.hosts[i].space.ID != id
+		i, found := c.hostIndex(host)
+		return found && c.hosts[i].namespace.ID != id
 	})
 }
 
-// addSpace makes a namespace.
-func (c *Catalog) addSpace(cmd CreateNamespace) *space {
-	c.newest++
-	n := &Namespace{ID: c.newest, Name: cmd.Name, Settings: cmd.Settings, Version: 1, Created: c.clock, Updated: c.clock}
+// addNamespace makes a namespace.
+func (c *Catalog) addNamespace(cmd CreateNamespace) *namespaceState {
+	c.lastNamespace++
+	n := &Namespace{ID: c.lastNamespace, Name: cmd.Name, Settings: cmd.Settings, Version: 1, Created: c.clock, Updated: c.clock}
 	n.Access = mergeAccess(nil, cmd.Access, c.clock)
-	s := &space{Namespace: n, key: nameKey(n.Name)}
-	c.spaces = append(c.spaces, s)
-	at, _ := c.title(n.Name)
-	c.titles = slices.Insert(c.titles, at, s)
+	s := &namespaceState{Namespace: n, key: nameKey(n.Name)}
+	c.namespaces = append(c.namespaces, s)
+	at, _ := c.nameIndex(n.Name)
+	c.namespacesByName = slices.Insert(c.namespacesByName, at, s)
 	c.addHosts(s)
 	return s
 }
 
-func (c *Catalog) addHosts(s *space) {
+func (c *Catalog) addHosts(s *namespaceState) {
 	for _, host := range s.Settings.Hosts {
-		at, _ := c.host(host)
-		c.hosts = slices.Insert(c.hosts, at, hosted{host, s})
+		at, _ := c.hostIndex(host)
+		c.hosts = slices.Insert(c.hosts, at, hostEntry{host, s})
 	}
 }
 
-func (c *Catalog) dropHosts(s *space) {
+func (c *Catalog) removeHosts(s *namespaceState) {
 	for _, host := range s.Settings.Hosts {
-		at, _ := c.host(host)
+		at, _ := c.hostIndex(host)
 		c.hosts = slices.Delete(c.hosts, at, at+1)
 	}
 }
 
 func (c *Catalog) updateNamespace(cmd UpdateNamespace) Result {
-	s := c.space(cmd.Namespace)
+	s := c.namespace(cmd.Namespace)
 	switch {
 	case s == nil:
 		return Result{Code: EntityNotFound}
 	case c.hostTaken(cmd.Settings.Hosts, s.ID):
 		return Result{Code: EntityExists}
 	case !s.Settings.equal(&cmd.Settings):
-		c.dropHosts(s)
+		c.removeHosts(s)
 		n := *s.Namespace
 		n.Settings = cmd.Settings
 		s.change(&n, c.clock)
@@ -293,25 +293,25 @@ func (c *Catalog) updateNamespace(cmd UpdateNamespace) Result {
 }
 
 // change puts a changed namespace in the place of what it was.
-func (s *space) change(n *Namespace, now Instant) {
+func (s *namespaceState) change(n *Namespace, now Instant) {
 	n.Version++
 	n.Updated = now
 	s.Namespace = n
 }
 
 func (c *Catalog) deleteNamespace(id NamespaceID) Result {
-	i, found := c.spaceAt(id)
+	i, found := c.namespaceIndex(id)
 	switch {
 	case !found:
 		return Result{Code: EntityNotFound}
 	case id == DefaultNamespace:
 		return Result{Code: NotAllowed}
-	case c.spaces[i].held > 0:
+	case c.namespaces[i].entityCount > 0:
 		return Result{Code: PreconditionFails}
 	}
-	c.dropHosts(c.spaces[i])
-	at, _ := c.title(c.spaces[i].key)
-	c.titles = slices.Delete(c.titles, at, at+1)
-	c.spaces = slices.Delete(c.spaces, i, i+1)
+	c.removeHosts(c.namespaces[i])
+	at, _ := c.nameIndex(c.namespaces[i].key)
+	c.namespacesByName = slices.Delete(c.namespacesByName, at, at+1)
+	c.namespaces = slices.Delete(c.namespaces, i, i+1)
 	return Result{}
 }

@@ -18,7 +18,7 @@ func catalog(t *testing.T) (*fsm.Catalog, func(fsm.Command) fsm.Result) {
 	apply := func(cmd fsm.Command) fsm.Result {
 		env.Index++
 		env.Now += 1000
-		return c.Apply(env, fsm.AppendCommand(nil, fsm.Header{Origin: 7, Serial: env.Index, Low: env.Index}, cmd))
+		return c.Apply(env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 7, Serial: env.Index, Low: env.Index}, cmd))
 	}
 	apply(fsm.FoundCluster{ClusterID: "c", Partitions: []fsm.Partition{{ID: 1, Replicas: []fsm.Replica{{Member: "m", Number: 1}}}}})
 	return c, apply
@@ -234,7 +234,7 @@ func TestLongLocks(t *testing.T) {
 	env := fsm.Env{Now: 1000}
 	apply := func(c fsm.Command) fsm.Result {
 		env.Index++
-		return r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Origin: 1, Serial: env.Index, Low: env.Index}, c))
+		return r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: env.Index, Low: env.Index}, c))
 	}
 	apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: settings})
 	apply(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: []byte("m")}}})

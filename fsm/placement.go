@@ -34,15 +34,15 @@ func validReplicas(replicas []Replica, most int) bool {
 		return false
 	}
 	for i, replica := range replicas {
-		if _, twice := on(replicas[:i], replica.Member); twice || !validMember(replica.Member) {
+		if _, twice := replicaOn(replicas[:i], replica.Member); twice || !validMember(replica.Member) {
 			return false
 		}
 	}
 	return true
 }
 
-// on finds the replica on a member.
-func on(replicas []Replica, member MemberID) (Replica, bool) {
+// replicaOn finds the replica on a member.
+func replicaOn(replicas []Replica, member MemberID) (Replica, bool) {
 	if i := slices.IndexFunc(replicas, func(r Replica) bool { return r.Member == member }); i >= 0 {
 		return replicas[i], true
 	}
@@ -54,9 +54,9 @@ func sameReplicas(a, b []Replica) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(r Replica) bool { return !slices.Contains(b, r) })
 }
 
-// held are the replicas that members hold: those of a partition, then those of its target
+// heldReplicas are the replicas that members hold: those of a partition, then those of its target
 // that are not among them.
-func (p *Partition) held() []Replica {
+func (p *Partition) heldReplicas() []Replica {
 	list := slices.Clone(p.Replicas)
 	for _, replica := range p.Target {
 		if !slices.Contains(list, replica) {
@@ -66,15 +66,15 @@ func (p *Partition) held() []Replica {
 	return list
 }
 
-// arrange performs the commands that are about members and where partitions lie.
-func (c *Catalog) arrange(cmd Command) Result {
+// applyPlacementCommand performs the commands that are about members and where partitions lie.
+func (c *Catalog) applyPlacementCommand(cmd Command) Result {
 	switch cmd := cmd.(type) {
 	case SetMember:
 		return Result{Code: c.setMember(cmd.Member)}
 	case PlacePartition:
-		return Result{Code: c.place(cmd)}
+		return Result{Code: c.placePartition(cmd)}
 	case PartitionPlaced:
-		return Result{Code: c.settled(cmd)}
+		return Result{Code: c.finishMove(cmd)}
 	case AddPartitions:
 		return c.addPartitions(cmd)
 	}
@@ -94,7 +94,7 @@ func (c *Catalog) setMember(m Member) Code {
 		return OK
 	case known && c.members[i].Removed && !m.Removed:
 		return InvalidArgument
-	case m.Removed && slices.ContainsFunc(c.partitions, func(p *Partition) bool { return p.holds(m.ID) }):
+	case m.Removed && slices.ContainsFunc(c.partitions, func(p *Partition) bool { return p.hasMember(m.ID) }):
 		return PreconditionFails
 	case !known && len(c.members) >= membersMax:
 		return QuotaExceeded
@@ -109,20 +109,20 @@ func (c *Catalog) setMember(m Member) Code {
 	return OK
 }
 
-// holds says whether a member has a replica of the partition, or is to have one.
-func (p *Partition) holds(member MemberID) bool {
-	_, now := on(p.Replicas, member)
-	_, then := on(p.Target, member)
+// hasMember says whether a member has a replica of the partition, or is to have one.
+func (p *Partition) hasMember(member MemberID) bool {
+	_, now := replicaOn(p.Replicas, member)
+	_, then := replicaOn(p.Target, member)
 	return now || then
 }
 
-// place makes a partition lie on other members, or cancels that.
+// placePartition makes a partition lie on other members, or cancels that.
 //
 // Only its leader knows how far a move has come, so a move that is given up for another
 // one leaves what it has added among Replicas: such a replica may be a voter already, and
 // a voter that is torn down unasked can cost the partition its majority. It goes when the
 // leader says that the new target is reached.
-func (c *Catalog) place(cmd PlacePartition) Code {
+func (c *Catalog) placePartition(cmd PlacePartition) Code {
 	old := c.partition(cmd.Partition)
 	if old == nil {
 		return InvalidArgument
@@ -131,7 +131,7 @@ func (c *Catalog) place(cmd PlacePartition) Code {
 		return PreconditionFails
 	}
 	p := *old
-	target, code := c.target(&p, cmd.Members)
+	target, code := c.targetReplicas(&p, cmd.Members)
 	if code != OK {
 		return code
 	}
@@ -141,9 +141,9 @@ func (c *Catalog) place(cmd PlacePartition) Code {
 	case sameReplicas(target, p.Target):
 		p.Target, p.Paused = target, cmd.Paused
 	default:
-		p.Replicas = p.held()
+		p.Replicas = p.heldReplicas()
 		p.Target, p.Paused = target, cmd.Paused
-		if len(p.held()) > partitionHeldMax {
+		if len(p.heldReplicas()) > partitionHeldMax {
 			return QuotaExceeded
 		}
 	}
@@ -153,18 +153,18 @@ func (c *Catalog) place(cmd PlacePartition) Code {
 	return OK
 }
 
-// target gives the replicas on these members their numbers. A member that has one keeps
+// targetReplicas gives the replicas on these members their numbers. A member that has one keeps
 // it; others get a number that the partition never had.
-func (c *Catalog) target(p *Partition, members []MemberID) ([]Replica, Code) {
-	held := p.held()
+func (c *Catalog) targetReplicas(p *Partition, members []MemberID) ([]Replica, Code) {
+	held := p.heldReplicas()
 	list := make([]Replica, len(members))
 	for i, member := range members {
-		replica, has := on(held, member)
+		replica, has := replicaOn(held, member)
 		if !has {
 			if p.Last == math.MaxUint32 {
 				return nil, QuotaExceeded
 			}
-			if !c.takes(member) {
+			if !c.acceptsReplicas(member) {
 				return nil, InvalidArgument
 			}
 			p.Last++
@@ -175,15 +175,15 @@ func (c *Catalog) target(p *Partition, members []MemberID) ([]Replica, Code) {
 	return list, OK
 }
 
-// takes says whether a member may get further replicas.
-func (c *Catalog) takes(member MemberID) bool {
+// acceptsReplicas says whether a member may get further replicas.
+func (c *Catalog) acceptsReplicas(member MemberID) bool {
 	i, known := c.memberAt(member)
 	return !known || !c.members[i].Drained && !c.members[i].Removed
 }
 
-// settled ends a move. That a move was ended before is no error: leaders change, and the
+// finishMove ends a move. That a move was ended before is no error: leaders change, and the
 // next one says it again.
-func (c *Catalog) settled(cmd PartitionPlaced) Code {
+func (c *Catalog) finishMove(cmd PartitionPlaced) Code {
 	old := c.partition(cmd.Partition)
 	switch {
 	case old == nil:
@@ -210,7 +210,7 @@ func (c *Catalog) addPartitions(cmd AddPartitions) Result {
 	for _, members := range cmd.Partitions {
 		p := &Partition{ID: PartitionID(len(list) + 1), Last: 1}
 		for _, member := range members {
-			if !c.takes(member) {
+			if !c.acceptsReplicas(member) {
 				return Result{Code: InvalidArgument}
 			}
 			p.Replicas = append(p.Replicas, Replica{Member: member, Number: 1})

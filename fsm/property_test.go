@@ -36,7 +36,7 @@ func (r *replica) list(deliveries []fsm.Delivery) []string {
 	var list []string
 	for _, d := range deliveries {
 		m := shown{
-			lock: d.Lock, state: d.State, attempts: d.Attempts, enqueued: d.Enqueued, until: d.LockedUntil, expires: d.Expires,
+			lock: d.Lock, state: d.State, attempts: d.FailedDeliveries, enqueued: d.Enqueued, until: d.LockedUntil, expires: d.Expires,
 			payload: string(r.bodies.Read(d.Body)), topic: d.Topic,
 		}
 		if d.Patch != (fsm.Ref{}) {
@@ -95,7 +95,7 @@ func (h *history) header() fsm.Header {
 	}
 	h.serials[key]++
 	serial := h.serials[key]
-	return fsm.Header{Origin: key[0], Lane: key[1], Serial: serial, Low: serial - min(serial, rapid.Uint64Range(0, 3).Draw(h.t, "kept"))}
+	return fsm.Header{Incarnation: key[0], Receiver: key[1], Serial: serial, Low: serial - min(serial, rapid.Uint64Range(0, 3).Draw(h.t, "kept"))}
 }
 
 func (h *history) address() fsm.Address {
@@ -116,7 +116,7 @@ func (h *history) lock() (fsm.LockID, fsm.Address) {
 
 func (h *history) do(c fsm.Command) {
 	head := h.header()
-	if head.Origin == 0 {
+	if head.Incarnation == 0 {
 		switch x := c.(type) {
 		case fsm.LockMessages:
 			x.Delete = false
@@ -338,7 +338,7 @@ func (h *history) drop(*rapid.T) {
 }
 
 func (h *history) closeLane(*rapid.T) {
-	h.do(fsm.CloseLane{Origin: rapid.Uint64Range(1, 2).Draw(h.t, "of"), Lane: rapid.Uint64Range(0, 2).Draw(h.t, "gone")})
+	h.do(fsm.CloseReceiver{Incarnation: rapid.Uint64Range(1, 2).Draw(h.t, "of"), Receiver: rapid.Uint64Range(0, 2).Draw(h.t, "gone")})
 }
 
 func (h *history) restore(*rapid.T) { h.c = h.c.restored() }
@@ -384,7 +384,7 @@ func (h *history) check(*rapid.T) {
 	for _, r := range []*replica{h.a, h.b, h.c} {
 		h.checkDue(r)
 		h.checkBodies(r)
-		if diff := cmp.Diff(h.model.gone, r.q.Gone(), cmpopts.EquateEmpty()); diff != "" {
+		if diff := cmp.Diff(h.model.gone, r.q.Tombstones(), cmpopts.EquateEmpty()); diff != "" {
 			h.t.Fatalf("queues that deleted themselves (-want +got):\n%s", diff)
 		}
 	}
@@ -464,7 +464,7 @@ func TestNothingIsLostOrInTwoHands(t *testing.T) {
 		env := fsm.Env{Now: 1000}
 		apply := func(c fsm.Command) fsm.Result {
 			env.Index++
-			return r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Origin: 1, Serial: env.Index, Low: env.Index}, c))
+			return r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: env.Index, Low: env.Index}, c))
 		}
 		apply(fsm.PutEntity{Entity: 1, Version: 1, Settings: fsm.EntitySettings{LockDuration: 5000, MaxDeliveryCount: 3, MaxMessageBytes: 9}})
 		sent, gone := uint64(0), uint64(0)
@@ -475,10 +475,10 @@ func TestNothingIsLostOrInTwoHands(t *testing.T) {
 				if other, ok := held[d.Lock.Sequence]; ok && other.LockedUntil > env.Now {
 					rt.Fatalf("message %d is given to a second holder", d.Lock.Sequence)
 				}
-				if d.Attempts < attempts[d.Lock.Sequence] {
-					rt.Fatalf("attempts of %d fell to %d", d.Lock.Sequence, d.Attempts)
+				if d.FailedDeliveries < attempts[d.Lock.Sequence] {
+					rt.Fatalf("attempts of %d fell to %d", d.Lock.Sequence, d.FailedDeliveries)
 				}
-				held[d.Lock.Sequence], attempts[d.Lock.Sequence] = d, d.Attempts
+				held[d.Lock.Sequence], attempts[d.Lock.Sequence] = d, d.FailedDeliveries
 			}
 		}
 		rt.Repeat(map[string]func(*rapid.T){

@@ -1,116 +1,116 @@
 package fsm
 
-// arm adds an alarm.
-func (q *Queues) arm(sub *subqueue, x alarm) {
-	sub.alarms.heap.push(x)
-	if sub.alarms.heap[0] == x {
-		q.due.fix(sub)
+// addTimer adds an timer.
+func (q *Queues) addTimer(sub *subqueue, x timer) {
+	sub.timers.heap.push(x)
+	if sub.timers.heap[0] == x {
+		q.timers.fix(sub)
 	}
 }
 
-// stands says whether an alarm still means something, if not by itself then as a lower
+// isTimerCurrent says whether an timer still means something, if not by itself then as a lower
 // bound.
-func (sub *subqueue) stands(x alarm) bool {
+func (sub *subqueue) isTimerCurrent(x timer) bool {
 	switch x.kind {
-	case alarmLock:
-		_, rec, ok := sub.held(LockID{Sequence: x.number, Epoch: x.epoch})
+	case timerLock:
+		_, rec, ok := sub.findLocked(LockID{Sequence: x.number, Epoch: x.epoch})
 		return ok && rec.deadline == x.at
-	case alarmChunk:
+	case timerChunk:
 		base, _ := split(x.number)
 		pos, found := sub.ix.find(base)
 		return found && sub.ix.entries[pos].due == x.at
-	case alarmSweep:
-		return sub.of.sweepAt == x.at
-	case alarmIdle:
-		return sub.of.idleAt == x.at
-	case alarmSession:
-		return sub.of.sessionStands(x)
+	case timerSweep:
+		return sub.entity.sweepAt == x.at
+	case timerIdle:
+		return sub.entity.idleAt == x.at
+	case timerSession:
+		return sub.entity.isSessionTimerCurrent(x)
 	}
 	return false
 }
 
-// tidy bounds the stale alarms of a sub-queue by its live ones. It must run after
+// removeStaleTimers bounds the stale timers of a sub-queue by its live ones. It must run after
 // locks or messages have gone, once the records say so.
-func (q *Queues) tidy(sub *subqueue) {
-	a := &sub.alarms
-	stale := a.stale + sub.ix.lost
+func (q *Queues) removeStaleTimers(sub *subqueue) {
+	a := &sub.timers
+	stale := a.stale + sub.ix.lostTimers
 	if stale > len(a.heap)-stale+staleSlack {
-		a.rebuild(sub.stands)
-		sub.ix.lost = 0
-		q.due.fix(sub)
+		a.rebuild(sub.isTimerCurrent)
+		sub.ix.lostTimers = 0
+		q.timers.fix(sub)
 	}
 }
 
-// next finds the alarm that rings first of all, taking stale ones out on the way.
-func (q *Queues) next() (*subqueue, alarm, bool) {
-	for len(q.due) > 0 {
-		sub := q.due[0]
-		x := sub.alarms.heap[0]
-		if sub.stands(x) {
+// nextTimer finds the timer that rings first of all, taking stale ones out on the way.
+func (q *Queues) nextTimer() (*subqueue, timer, bool) {
+	for len(q.timers) > 0 {
+		sub := q.timers[0]
+		x := sub.timers.heap[0]
+		if sub.isTimerCurrent(x) {
 			return sub, x, true
 		}
-		sub.alarms.heap.pop()
-		sub.skipped(x)
-		q.due.fix(sub)
+		sub.timers.heap.pop()
+		sub.countSkipped(x)
+		q.timers.fix(sub)
 	}
-	return nil, alarm{}, false
+	return nil, timer{}, false
 }
 
-// skipped counts a stale alarm out.
-func (sub *subqueue) skipped(x alarm) {
-	if x.kind == alarmChunk && sub.ix.lost > 0 {
-		sub.ix.lost--
-	} else if sub.alarms.stale > 0 {
-		sub.alarms.stale--
+// countSkipped counts a stale timer out.
+func (sub *subqueue) countSkipped(x timer) {
+	if x.kind == timerChunk && sub.ix.lostTimers > 0 {
+		sub.ix.lostTimers--
+	} else if sub.timers.stale > 0 {
+		sub.timers.stale--
 	}
 }
 
 // pulse publishes what is Pending, and does what is due, earliest first, at most
 // pulseMessagesMax messages: locks that
 // have run out give their messages back, lives end, scheduled messages become active,
-// idle queues go, ids and origins are forgotten. Which lower bounds stand decides
-// nothing: before something is done its exact moment is compared with all alarms.
+// idle queues go, ids and incarnations are forgotten. Which lower bounds stand decides
+// nothing: before something is done its exact moment is compared with all timers.
 func (q *Queues) pulse() {
-	q.letGo(releasesPerPulse)
+	q.releasePending(releasesPerPulse)
 	q.publishPending()
 	budget := pulseMessagesMax
 	for budget > 0 {
-		sub, x, ok := q.next()
+		sub, x, ok := q.nextTimer()
 		if !ok || x.at > q.clock {
 			break
 		}
-		if x.kind == alarmChunk {
-			budget -= q.ripen(sub, x, budget)
-			q.tidy(sub)
+		if x.kind == timerChunk {
+			budget -= q.processDue(sub, x, budget)
+			q.removeStaleTimers(sub)
 			continue
 		}
-		sub.alarms.heap.pop()
-		q.due.fix(sub)
+		sub.timers.heap.pop()
+		q.timers.fix(sub)
 		switch x.kind {
-		case alarmLock:
+		case timerLock:
 			budget--
-			at, rec, _ := sub.held(LockID{Sequence: x.number, Epoch: x.epoch})
-			q.giveBack(sub, at, rec, true, 0, Patch{})
-		case alarmSession:
+			at, rec, _ := sub.findLocked(LockID{Sequence: x.number, Epoch: x.epoch})
+			q.returnToQueue(sub, at, rec, true, 0, Patch{})
+		case timerSession:
 			slot := uint32(x.number)
-			budget -= 1 + sub.of.sessions.lines[slot].held.count()
-			q.endSession(sub.of, slot, true)
-			q.tidy(sub)
-		case alarmSweep:
-			sub.of.sweepAt = 0
-			if sub.of.sweepDue() == x.at {
-				budget -= 1 + q.sweep(sub.of)/sweepPerBudget
+			budget -= 1 + sub.entity.sessions.messages[slot].locked.count()
+			q.endSession(sub.entity, slot, true)
+			q.removeStaleTimers(sub)
+		case timerSweep:
+			sub.entity.sweepAt = 0
+			if sub.entity.sweepDue() == x.at {
+				budget -= 1 + q.sweep(sub.entity)/sweepPerBudget
 			}
-			q.expectSweep(sub.of)
-		case alarmIdle:
-			sub.of.idleAt = 0
-			if sub.of.idleDue() == x.at {
+			q.scheduleSweep(sub.entity)
+		case timerIdle:
+			sub.entity.idleAt = 0
+			if sub.entity.idleDue() == x.at {
 				budget--
-				q.goIdle(sub.of)
+				q.deleteIdle(sub.entity)
 			} else {
-				q.expectIdle(sub.of)
+				q.scheduleIdle(sub.entity)
 			}
-		case alarmChunk:
+		case timerChunk:
 		}
 	}
 	q.table.forgetIdle(q.clock, max(budget, 0))
@@ -119,11 +119,11 @@ func (q *Queues) pulse() {
 // NextDeadline says when something is due that a Pulse does, or earlier. A moment that
 // the clock of the newest entry has reached already means that a Pulse is due now.
 func (q *Queues) NextDeadline() (at Instant, ok bool) {
-	if len(q.remains) > 0 || len(q.pending) > 0 {
+	if len(q.pendingReleases) > 0 || len(q.pending) > 0 {
 		return max(q.clock, 1), true
 	}
 	at = q.table.due
-	if _, x, found := q.next(); found && (at == 0 || x.at < at) {
+	if _, x, found := q.nextTimer(); found && (at == 0 || x.at < at) {
 		at = x.at
 	}
 	return at, at != 0

@@ -15,7 +15,7 @@ func dueNow(q *Queues) []Instant {
 			list = append(list, at)
 		}
 	}
-	for _, x := range q.queues {
+	for _, x := range q.entities {
 		note(x.idleDue())
 		for i := range x.subs {
 			sub := &x.subs[i]
@@ -23,7 +23,7 @@ func dueNow(q *Queues) []Instant {
 				if rec.state == Locked {
 					note(rec.deadline)
 				} else {
-					note(sub.due(rec))
+					note(sub.dueAt(rec))
 				}
 				return true
 			})
@@ -82,7 +82,7 @@ func TestPulsesAgree(t *testing.T) {
 	machines := []*Queues{q}
 	apply := func(now Instant, c Command) Result {
 		serial++
-		h := Header{Origin: 1, Serial: serial, Low: serial}
+		h := Header{Incarnation: 1, Serial: serial, Low: serial}
 		if (c == Pulse{}) {
 			h = Header{}
 		}
@@ -135,21 +135,21 @@ func TestPulsesAgree(t *testing.T) {
 }
 
 // TestManyAlarmsAreBounded: neither lives that end earlier and earlier nor messages that
-// go before their time leave alarms behind.
+// go before their time leave timers behind.
 func TestManyAlarmsAreBounded(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	apply := testApply(q)
 	apply(1, PutEntity{Entity: 1, Version: 1, Settings: DefaultSettings()})
 	at := Address{Entity: 1}
-	sub := q.find(at)
+	sub := q.subqueueAt(at)
 	for i := range 30_000 {
 		apply(1, SendMessages{Entity: 1, Messages: []Message{{TimeToLive: Millis(1_000_000 - i)}}})
 		if i%3 == 0 {
 			apply(1, PurgeMessages{Address: at, Max: 2})
 		}
 		chunks := len(sub.ix.entries)
-		if n := len(sub.alarms.heap); n > 2*chunks+staleSlack+2 {
+		if n := len(sub.timers.heap); n > 2*chunks+staleSlack+2 {
 			t.Fatalf("%d alarms for %d chunks", n, chunks)
 		}
 	}
@@ -161,7 +161,7 @@ func TestManyAlarmsAreBounded(t *testing.T) {
 		}
 		apply(1, c)
 		apply(1, PurgeMessages{Address: at, Max: 4000})
-		if n := len(sub.alarms.heap); n > staleSlack+12 {
+		if n := len(sub.timers.heap); n > staleSlack+12 {
 			t.Fatalf("%d alarms for an empty queue", n)
 		}
 	}
@@ -169,7 +169,7 @@ func TestManyAlarmsAreBounded(t *testing.T) {
 	for version := range uint64(1000) {
 		settings.AutoDeleteOnIdle = []Millis{Forever, autoDeleteMin}[version%2]
 		apply(1, PutEntity{Entity: 1, Version: version + 2, Settings: settings})
-		if n := len(sub.alarms.heap); n > staleSlack+12 {
+		if n := len(sub.timers.heap); n > staleSlack+12 {
 			t.Fatalf("%d alarms for an empty queue", n)
 		}
 	}
@@ -191,7 +191,7 @@ func TestTombstonesStandStill(t *testing.T) {
 		before := imageBytes(t, img)
 		apply(1+Instant(autoDeleteMin)+Instant(10-id)*1000, Pulse{})
 		want = append([]EntityID{id}, want...)
-		if got := q.Gone(); !slices.Equal(got, want) {
+		if got := q.Tombstones(); !slices.Equal(got, want) {
 			t.Fatalf("gone are %v, want %v", got, want)
 		}
 		late := q.Image()
@@ -318,7 +318,7 @@ func TestGoingIsBounded(t *testing.T) {
 		if err := other.Restore(bytes.NewReader(imageBytes(t, q.Image()))); err != nil {
 			t.Fatal(err)
 		}
-		for pulses := 0; len(q.remains) > 0; pulses++ {
+		for pulses := 0; len(q.pendingReleases) > 0; pulses++ {
 			before := bodies.released
 			if at, ok := q.NextDeadline(); !ok || at != now || pulses > 5 {
 				t.Fatalf("%s: after %d pulses due at %d %v", name, pulses, at, ok)

@@ -7,7 +7,7 @@ func (q *Queues) purge(c PurgeMessages) Result {
 	if code := Check(c); code != OK {
 		return Result{Code: code}
 	}
-	sub, code := q.holding(c.Address)
+	sub, code := q.findSubQueue(c.Address)
 	if code != OK {
 		return Result{Code: code}
 	}
@@ -28,7 +28,7 @@ func (q *Queues) purge(c PurgeMessages) Result {
 			}
 			break // those behind it were enqueued later still
 		}
-		if sub.grouped() && sub.of.sessions.at(sub.ix.session(at)).epoch != 0 {
+		if sub.deliversBySession() && sub.entity.sessions.at(sub.ix.session(at)).epoch != 0 {
 			continue // its session is held
 		}
 		if q.expired(sub, &rec) {
@@ -36,11 +36,11 @@ func (q *Queues) purge(c PurgeMessages) Result {
 			q.expire(sub, at, rec, Patch{})
 			continue
 		}
-		q.discard(sub, at, &rec)
+		q.deleteMessage(sub, at, &rec)
 		res.Count++
 	}
-	q.tidy(sub)
-	sub.of.active = q.clock
+	q.removeStaleTimers(sub)
+	sub.entity.lastActivity = q.clock
 	return res
 }
 
@@ -54,7 +54,7 @@ const purgeScanMax = 2 * commandPurgeMax
 // the oldest on, that have to be locked to have all of those; 0 when there are none. Codes:
 // EntityNotFound, NotAllowed where there are no sessions.
 func (q *Queues) PurgeableInSession(id EntityID, session string, before Instant, most int) (lock SessionLock, reach int, code Code) {
-	x, code := q.sessionful(id)
+	x, code := q.findSessionEntity(id)
 	if code != OK {
 		return SessionLock{}, 0, code
 	}
@@ -63,7 +63,7 @@ func (q *Queues) PurgeableInSession(id EntityID, session string, before Instant,
 		return SessionLock{}, 0, OK
 	}
 	sub, live, matches := &x.subs[MainQueue], 0, 0
-	ready := x.sessions.lines[slot].ready.live()
+	ready := x.sessions.messages[slot].ready.live()
 	for _, n := range ready[:min(len(ready), purgeScanMax)] {
 		if matches >= most {
 			break
@@ -92,11 +92,11 @@ func (q *Queues) redrive(c RedriveMessages) Result {
 	if code := Check(c); code != OK {
 		return Result{Code: code}
 	}
-	dead, code := q.holding(Address{Entity: c.Entity, Sub: DeadLetterQueue})
+	dead, code := q.findSubQueue(Address{Entity: c.Entity, Sub: DeadLetterQueue})
 	if code != OK {
 		return Result{Code: code}
 	}
-	x := dead.of
+	x := dead.entity
 	var res Result
 	for _, n := range c.Sequences {
 		at, found := dead.ix.seek(n)
@@ -109,32 +109,32 @@ func (q *Queues) redrive(c RedriveMessages) Result {
 		case q.expired(dead, &rec):
 			q.expire(dead, at, rec, Patch{})
 		default:
-			q.revive(x, at, rec)
+			q.redriveOne(x, at, rec)
 			res.Count++
 		}
 	}
-	q.tidy(dead)
-	q.tidy(&x.subs[MainQueue])
-	x.active = q.clock
+	q.removeStaleTimers(dead)
+	q.removeStaleTimers(&x.subs[MainQueue])
+	x.lastActivity = q.clock
 	return res
 }
 
-// revive moves one dead letter back under its old number. Its life begins again, and
+// redriveOne moves one dead letter back under its old number. Its life begins again, and
 // with it the moment it was enqueued, so that it still expires one life after that (docs/requirements.md#e1).
 // It may be forwarded as often as if it were new.
-func (q *Queues) revive(x *queue, at cursor, rec record) {
+func (q *Queues) redriveOne(x *entityState, at cursor, rec record) {
 	from, to := &x.subs[DeadLetterQueue], &x.subs[MainQueue]
 	n, patches := from.ix.number(at), from.ix.patch(at)
 	session := from.ix.session(at)
 	from.ix.sessions.pin(session)
-	defer from.ix.sessions.unpin(session, q.arena.era)
+	defer from.ix.sessions.unpin(session, q.arena.generation)
 	from.ix.remove(at)
 	if rec.expires != 0 {
 		rec.expires = expiry(q.clock, Millis(rec.expires-rec.enqueued))
 	}
-	rec.enqueued, rec.rots = q.clock, 0
-	rec.state, rec.attempts, rec.flags = Ready, 0, redriven|rec.flags&shared
-	at = q.insertIn(to, n, rec, session)
+	rec.enqueued, rec.deadLetterExpiry = q.clock, 0
+	rec.state, rec.failedDeliveries, rec.flags = Ready, 0, redriven|rec.flags&shared
+	at = q.insertInSession(to, n, rec, session)
 	if patches != (Ref{}) {
 		if kept := withoutReasons(q.patches(patches)); len(kept) > 0 {
 			owner := Owner{Address: to.address, Sequence: n, Patch: true}
@@ -142,7 +142,7 @@ func (q *Queues) revive(x *queue, at cursor, rec record) {
 		}
 		q.bodies.Release(patches)
 	}
-	q.raise(to)
+	q.notifyReady(to)
 }
 
 // withoutReasons is what is left of patches without what they were dead-lettered with.

@@ -11,25 +11,25 @@ func (q *Queues) Counts(id EntityID) (Counts, bool) {
 	}
 	main, dead := &x.subs[MainQueue], &x.subs[DeadLetterQueue]
 	return Counts{
-		Active:             main.ix.counts[Ready] + main.ix.counts[Locked] + main.ix.counts[Leaving] - main.departing(),
+		Active:             main.ix.counts[Ready] + main.ix.counts[Locked] + main.ix.counts[Forwarding] - main.awaitingTransfer(),
 		Locked:             main.ix.counts[Locked],
 		Deferred:           main.ix.counts[Deferred],
 		Scheduled:          main.ix.counts[Scheduled] + main.ix.counts[Pending],
-		DeadLetter:         dead.present() - dead.departing(),
-		Bytes:              x.held(),
-		Transfer:           main.departing() + dead.departing() + x.subs[TransferQueue].departing(),
-		TransferDeadLetter: x.subs[TransferDeadLetterQueue].present(),
+		DeadLetter:         dead.storedCount() - dead.awaitingTransfer(),
+		Bytes:              x.storedBytes(),
+		Transfer:           main.awaitingTransfer() + dead.awaitingTransfer() + x.subs[TransferQueue].awaitingTransfer(),
+		TransferDeadLetter: x.subs[TransferDeadLetterQueue].storedCount(),
 		Subscriptions:      x.subscriptions(),
 		Sessions:           x.sessionsUsed(),
 	}, true
 }
 
 // subscriptions is the number of those of a topic.
-func (x *queue) subscriptions() uint64 {
-	if x.hub == nil {
+func (x *entityState) subscriptions() uint64 {
+	if x.topicState == nil {
 		return 0
 	}
-	return uint64(len(x.hub.subscriptions))
+	return uint64(len(x.topicState.subscriptions))
 }
 
 // Settings are those of a queue; false when there is no such queue.
@@ -43,7 +43,7 @@ func (q *Queues) Settings(id EntityID) (EntitySettings, bool) {
 // Ready is the number of messages that a LockMessages could give out, and of those that
 // have expired since the last pulse; 0 when there is no such queue.
 func (q *Queues) Ready(a Address) uint64 {
-	if sub := q.find(a); sub != nil {
+	if sub := q.subqueueAt(a); sub != nil {
 		return sub.ix.counts[Ready]
 	}
 	return 0
@@ -52,8 +52,8 @@ func (q *Queues) Ready(a Address) uint64 {
 // Peek returns up to most messages from a sequence number on, in order and in every
 // state but Taken, and changes nothing. At most 4096 are given.
 func (q *Queues) Peek(a Address, from SequenceNumber, most int) []Delivery {
-	sub := q.find(a)
-	if sub == nil || most <= 0 || sub.unattended() {
+	sub := q.subqueueAt(a)
+	if sub == nil || most <= 0 || sub.hasNoReceivers() {
 		return nil
 	}
 	most = min(most, peekMax)
@@ -61,7 +61,7 @@ func (q *Queues) Peek(a Address, from SequenceNumber, most int) []Delivery {
 	pos, _ := sub.ix.find(base)
 	var found []Delivery
 	walk(sub.ix.entries[pos:], from, func(n SequenceNumber, rec *record, patch Ref, _ uint32) bool {
-		if rec.state != Taken {
+		if rec.state != Deleting {
 			found = append(found, sub.newDelivery(n, rec, patch))
 		}
 		return len(found) < most
@@ -70,13 +70,13 @@ func (q *Queues) Peek(a Address, from SequenceNumber, most int) []Delivery {
 }
 
 // Entities is the number of queues.
-func (q *Queues) Entities() int { return len(q.queues) }
+func (q *Queues) Entities() int { return len(q.entities) }
 
 // Messages is the number of messages stored, in whatever state; of a topic those that wait
 // for their time.
 func (q *Queues) Messages() uint64 {
 	n := uint64(0)
-	for _, x := range q.queues {
+	for _, x := range q.entities {
 		for i := range x.subs {
 			n += x.subs[i].ix.total() - x.subs[i].ix.counts[Shared]
 		}

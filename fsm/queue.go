@@ -1,7 +1,7 @@
 package fsm
 
 // send stores messages at the tail: all or none, duplicates left out.
-func (q *Queues) send(id EntityID, messages []sent) Result {
+func (q *Queues) send(id EntityID, messages []sentMessage) Result {
 	x, code := q.admit(id, messages)
 	if code != OK {
 		return Result{Code: code}
@@ -9,7 +9,7 @@ func (q *Queues) send(id EntityID, messages []sent) Result {
 	first := x.last + 1
 	var res Result
 	for i := range messages {
-		if q.repeats(x, messages[i].id) {
+		if q.checkDuplicate(x, messages[i].id) {
 			if res.Sequences == nil {
 				res.Sequences = make([]SequenceNumber, len(messages))
 				for j := range i {
@@ -18,7 +18,7 @@ func (q *Queues) send(id EntityID, messages []sent) Result {
 			}
 			continue
 		}
-		n := q.take(x, &messages[i])
+		n := q.storeOrPublish(x, &messages[i])
 		if res.Sequences != nil {
 			res.Sequences[i] = n
 		}
@@ -26,22 +26,22 @@ func (q *Queues) send(id EntityID, messages []sent) Result {
 	if x.last >= first {
 		res.Sequence = first
 	}
-	q.filled(x, len(messages))
+	q.finishStore(x, len(messages))
 	return res
 }
 
-// filled ends the storing of so many messages, sent or forwarded.
-func (q *Queues) filled(x *queue, messages int) {
+// finishStore ends the storing of so many messages, sent or forwarded.
+func (q *Queues) finishStore(x *entityState, messages int) {
 	if x.window != nil {
-		x.window.sweep(q.clock, x.settings.DuplicateWindow, sweepPerSend*messages, q.arena.era)
-		q.expectSweep(x)
+		x.window.sweep(q.clock, x.settings.DuplicateWindow, sweepPerSend*messages, q.arena.generation)
+		q.scheduleSweep(x)
 	}
-	q.tidy(&x.subs[MainQueue])
-	x.active = q.clock
+	q.removeStaleTimers(&x.subs[MainQueue])
+	x.lastActivity = q.clock
 }
 
 // admit checks everything about a send before anything is changed.
-func (q *Queues) admit(id EntityID, messages []sent) (*queue, Code) {
+func (q *Queues) admit(id EntityID, messages []sentMessage) (*entityState, Code) {
 	if !within(len(messages), commandMessagesMax) {
 		return nil, InvalidArgument
 	}
@@ -49,33 +49,33 @@ func (q *Queues) admit(id EntityID, messages []sent) (*queue, Code) {
 	if code != OK {
 		return nil, code
 	}
-	size, code := x.admits(messages)
+	size, code := x.checkMessages(messages)
 	switch {
 	case code != OK:
 		return nil, code
-	case x.hub != nil && q.level < levelSteps && q.crowds(x.hub, messages):
+	case x.topicState != nil && q.level < levelPublishSteps && q.exceedsPublishingsMax(x.topicState, messages):
 		return nil, MessageTooLarge
 	}
-	return x, q.room(x, x.held(), size, messages)
+	return x, q.checkQuota(x, x.storedBytes(), size, messages)
 }
 
 // sendable finds an entity that takes messages.
-func (q *Queues) sendable(id EntityID) (*queue, Code) {
+func (q *Queues) sendable(id EntityID) (*entityState, Code) {
 	x := q.byID[id]
 	switch {
 	case x == nil:
 		return nil, EntityNotFound
 	case x.kind == SubscriptionEntity:
 		return nil, NotAllowed
-	case !x.settings.Status.sends():
+	case !x.settings.Status.allowsSend():
 		return nil, EntityDisabled
 	}
 	return x, OK
 }
 
-// admits says whether each of these messages may be sent here, and how large they are
+// checkMessages says whether each of these messages may be sent here, and how large they are
 // together.
-func (x *queue) admits(messages []sent) (size uint64, code Code) {
+func (x *entityState) checkMessages(messages []sentMessage) (size uint64, code Code) {
 	for i := range messages {
 		m := &messages[i]
 		if !validSent(m) {
@@ -93,13 +93,13 @@ func (x *queue) admits(messages []sent) (size uint64, code Code) {
 }
 
 // validSent is what a message must keep, whatever it is sent to.
-func validSent(m *sent) bool {
+func validSent(m *sentMessage) bool {
 	return len(m.id) <= messageIDBytesMax && len(m.session) <= sessionIDBytesMax && validTime(m.ttl, m.at) &&
 		(len(m.properties) == 0 || validProperties(m.properties))
 }
 
-// room says whether an entity that holds so many bytes can take messages of a size.
-func (q *Queues) room(x *queue, held, size uint64, messages []sent) Code {
+// checkQuota says whether an entity that holds so many bytes can take messages of a size.
+func (q *Queues) checkQuota(x *entityState, held, size uint64, messages []sentMessage) Code {
 	if held+size > x.settings.MaxBytes && held+q.uniqueBytes(x, messages) > x.settings.MaxBytes {
 		return QuotaExceeded
 	}
@@ -112,8 +112,8 @@ func (q *Queues) room(x *queue, held, size uint64, messages []sent) Code {
 	return OK
 }
 
-// held is the size of all payloads, whatever sub-queue they are in.
-func (x *queue) held() uint64 {
+// storedBytes is the size of all payloads, whatever sub-queue they are in.
+func (x *entityState) storedBytes() uint64 {
 	total := uint64(0)
 	for i := range x.subs {
 		total += x.subs[i].ix.bytes
@@ -124,8 +124,8 @@ func (x *queue) held() uint64 {
 	return total
 }
 
-// take stores one message that was admitted.
-func (q *Queues) take(x *queue, m *sent) SequenceNumber {
+// storeOrPublish stores one message that was admitted.
+func (q *Queues) storeOrPublish(x *entityState, m *sentMessage) SequenceNumber {
 	if x.kind == TopicEntity {
 		return q.publish(x, m)
 	}
@@ -133,7 +133,7 @@ func (q *Queues) take(x *queue, m *sent) SequenceNumber {
 }
 
 // store puts one message at the tail.
-func (q *Queues) store(x *queue, m *sent) SequenceNumber {
+func (q *Queues) store(x *entityState, m *sentMessage) SequenceNumber {
 	sub := &x.subs[MainQueue]
 	x.last++
 	rec := record{enqueued: q.clock, state: Ready}
@@ -141,10 +141,10 @@ func (q *Queues) store(x *queue, m *sent) SequenceNumber {
 	if m.at > q.clock {
 		rec.state, rec.deadline, rec.expires = Scheduled, m.at, Instant(m.ttl)
 	} else {
-		rec.expires = expiry(q.clock, x.life(m.ttl))
-		q.raise(sub)
+		rec.expires = expiry(q.clock, x.effectiveTimeToLive(m.ttl))
+		q.notifyReady(sub)
 	}
-	q.insertIn(sub, x.last, rec, q.session(x, m))
+	q.insertInSession(sub, x.last, rec, q.messageSession(x, m))
 	return x.last
 }
 
@@ -155,21 +155,21 @@ func (sub *subqueue) delivery(at cursor, rec *record) Delivery {
 
 func (sub *subqueue) newDelivery(n SequenceNumber, rec *record, patch Ref) Delivery {
 	d := Delivery{
-		Lock:     LockID{Sequence: n, Epoch: rec.epoch},
-		State:    rec.state,
-		Attempts: uint32(rec.attempts),
-		Enqueued: rec.enqueued,
-		Body:     rec.body,
-		Patch:    patch,
-		Hops:     rec.flags.hops(),
+		Lock:             LockID{Sequence: n, Epoch: rec.epoch},
+		State:            rec.state,
+		FailedDeliveries: uint32(rec.failedDeliveries),
+		Enqueued:         rec.enqueued,
+		Body:             rec.body,
+		Patch:            patch,
+		Hops:             rec.flags.hops(),
 	}
 	if rec.flags&shared != 0 {
-		d.Body, d.Topic = sub.resolve(rec)
+		d.Body, d.Topic = sub.sharedBody(rec)
 	}
 	switch {
 	case sub.address.Sub != MainQueue:
 	case rec.state == Scheduled && rec.flags&delayed == 0:
-		d.Expires = expiry(rec.deadline, sub.of.life(Millis(rec.expires)))
+		d.Expires = expiry(rec.deadline, sub.entity.effectiveTimeToLive(Millis(rec.expires)))
 	default:
 		d.Expires = rec.expires
 	}
@@ -181,13 +181,13 @@ func (sub *subqueue) newDelivery(n SequenceNumber, rec *record, patch Ref) Deliv
 
 // receivable finds the sub-queue that a receiver asks.
 func (q *Queues) receivable(a Address) (*subqueue, Code) {
-	sub := q.find(a)
+	sub := q.subqueueAt(a)
 	switch {
 	case sub == nil:
 		return nil, EntityNotFound
-	case sub.unattended():
+	case sub.hasNoReceivers():
 		return nil, NotAllowed
-	case !sub.of.settings.Status.receives():
+	case !sub.entity.settings.Status.allowsReceive():
 		return nil, EntityDisabled
 	case sub.destination() != "":
 		return nil, NotAllowed // what is here goes elsewhere
@@ -195,19 +195,19 @@ func (q *Queues) receivable(a Address) (*subqueue, Code) {
 	return sub, OK
 }
 
-// unattended says that nobody can attach to a sub-queue: of a topic only to what could not
+// hasNoReceivers says that nobody can attach to a sub-queue: of a topic only to what could not
 // be transferred.
-func (sub *subqueue) unattended() bool {
-	return sub.of.kind == TopicEntity && sub.address.Sub != TransferDeadLetterQueue
+func (sub *subqueue) hasNoReceivers() bool {
+	return sub.entity.kind == TopicEntity && sub.address.Sub != TransferDeadLetterQueue
 }
 
-// holding finds a sub-queue that can hold messages.
-func (q *Queues) holding(a Address) (*subqueue, Code) {
-	sub := q.find(a)
+// findSubQueue finds a sub-queue that can hold messages.
+func (q *Queues) findSubQueue(a Address) (*subqueue, Code) {
+	sub := q.subqueueAt(a)
 	switch {
 	case sub == nil:
 		return nil, EntityNotFound
-	case sub.unattended():
+	case sub.hasNoReceivers():
 		return nil, NotAllowed
 	}
 	return sub, OK
@@ -225,25 +225,25 @@ func (q *Queues) lock(c LockMessages, remembered bool) Result {
 	if code != OK {
 		return Result{Code: code}
 	}
-	session, code := sub.asked(c.Session)
+	session, code := sub.receiverSession(c.Session)
 	if code != OK {
 		return Result{Code: code}
 	}
-	n := min(uint64(c.Max), sub.readyIn(session))
+	n := min(uint64(c.Max), sub.readyCount(session))
 	if n == 0 {
 		return Result{}
 	}
 	deliveries := make([]Delivery, 0, n)
 	size, expired := uint64(0), 0
 	for uint64(len(deliveries)) < n {
-		at, found := sub.oldest(session)
+		at, found := sub.oldestReady(session)
 		if !found {
 			break
 		}
 		rec := sub.ix.get(at)
 		if q.expired(sub, &rec) {
 			if expired == pulseMessagesMax {
-				q.raise(sub)
+				q.notifyReady(sub)
 				break
 			}
 			expired++
@@ -255,11 +255,11 @@ func (q *Queues) lock(c LockMessages, remembered bool) Result {
 		}
 		deliveries = append(deliveries, q.grant(sub, at, rec, c.Delete))
 	}
-	q.tidy(sub)
+	q.removeStaleTimers(sub)
 	if len(deliveries) == 0 {
 		return Result{}
 	}
-	sub.of.active = q.clock
+	sub.entity.lastActivity = q.clock
 	return Result{Deliveries: deliveries}
 }
 
@@ -268,16 +268,16 @@ func (q *Queues) grant(sub *subqueue, at cursor, rec record, forGood bool) Deliv
 	rec.epoch++
 	switch {
 	case forGood:
-		rec.state = Taken
-	case sub.grouped():
+		rec.state = Deleting
+	case sub.deliversBySession():
 		rec.state = Locked // as long as its session is held
 	default:
 		rec.state = Locked
-		rec.deadline = q.clock.After(sub.of.settings.LockDuration)
+		rec.deadline = q.clock.After(sub.entity.settings.LockDuration)
 	}
 	sub.ix.set(at, rec)
 	if rec.deadline != 0 {
-		q.arm(sub, alarm{at: rec.deadline, number: sub.ix.number(at), epoch: rec.epoch, kind: alarmLock})
+		q.addTimer(sub, timer{at: rec.deadline, number: sub.ix.number(at), epoch: rec.epoch, kind: timerLock})
 	}
 	return sub.delivery(at, &rec)
 }
@@ -293,7 +293,7 @@ func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
 	if code != OK {
 		return Result{Code: code}
 	}
-	session, code := sub.asked(c.Session)
+	session, code := sub.receiverSession(c.Session)
 	if code != OK {
 		return Result{Code: code}
 	}
@@ -306,7 +306,7 @@ func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
 		}
 		rec := sub.ix.get(at)
 		switch {
-		case rec.state != Deferred || sub.grouped() && sub.ix.session(at) != session:
+		case rec.state != Deferred || sub.deliversBySession() && sub.ix.session(at) != session:
 		case !q.expired(sub, &rec):
 			rec.flags |= fromDeferred
 			res.Deliveries = append(res.Deliveries, q.grant(sub, at, rec, c.Delete))
@@ -315,7 +315,7 @@ func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
 			q.expire(sub, at, rec, Patch{})
 		}
 	}
-	q.tidy(sub)
-	sub.of.active = q.clock
+	q.removeStaleTimers(sub)
+	sub.entity.lastActivity = q.clock
 	return res
 }

@@ -12,69 +12,69 @@ import (
 // safe for concurrent use: whoever owns it calls one method at a time. Images made by
 // it may be used beside it.
 type Queues struct {
-	bodies Bodies
-	clock  Instant // of the newest entry; never goes back
-	arena  arena
-	queues []*queue            // sorted by id
-	byID   map[EntityID]*queue // the same, for lookups only: never ranged over
-	due    schedule
-	raised []*subqueue // whose ready count rose since the last Effects
-	gone   []tombstone // deleted for being idle, not dropped by command yet; sorted
-	idled  []EntityID  // the same since the last Effects
+	bodies       Bodies
+	clock        Instant // of the newest entry; never goes back
+	arena        arena
+	entities     []*entityState            // sorted by id
+	byID         map[EntityID]*entityState // the same, for lookups only: never ranged over
+	timers       timerQueue
+	readyChanged []*subqueue // whose ready count rose since the last Effects
+	tombstones   []tombstone // deleted for being idle, not dropped by command yet; sorted
+	deletedIdle  []EntityID  // the same since the last Effects
 	// remains are messages of queues that are gone whose bodies are not released yet. They
 	// are a matter of this replica and no part of its state.
-	remains []remains
-	table   answers
+	pendingReleases []pendingRelease
+	table           answerTable
 
 	// Taken apart commands, reused from one apply to the next.
-	sends       []sent
+	sends       []sentMessage
 	settlements []Settlement
-	ripe        []ripe // of the chunk at hand
-	subject     subject
-	matches     []match
+	dueMessages []dueMessage // of the chunk at hand
+	evaluated   evaluatedMessage
+	matches     []ruleMatch
 	numbers     []uint64 // of correlation rules that match
 	runner      filter.Runner
 
-	level    uint32   // of formats and behaviour, see RaiseLevel; 0 is 1
-	pending  []*queue // topics with Pending messages, sorted by id; derived
-	served   EntityID // the topic whose Pending messages were published last
-	entry    uint64   // index of the entry at hand
-	spent    uint64   // steps that it took so far
-	exceeded uint64   // rules that were over their budget, on this replica
+	level         uint32         // of formats and behaviour, see RaiseLevel; 0 is 1
+	pending       []*entityState // topics with Pending messages, sorted by id; derived
+	lastPublished EntityID       // the topic whose Pending messages were published last
+	entryIndex    uint64         // index of the entry at hand
+	spent         uint64         // steps that it took so far
+	exceeded      uint64         // rules that were over their budget, on this replica
 }
 
-// queue is one entity: its main queue, its two dead-letter queues, and its transfer queue.
-type queue struct {
-	id       EntityID
-	version  uint64          // of settings
-	settings *EntitySettings // complete; replaced and never changed: images share it
-	kind     EntityKind
-	topic    *queue         // of a subscription, else nil
-	hub      *hub           // of a topic, else nil
-	rules    rulebook       // of a subscription
-	last     SequenceNumber // given to the newest message
-	active   Instant        // when somebody used it last
-	window   *window        // nil unless duplicates are detected
-	arrivals arrivals       // what other entities forwarded here
-	sessions *sessions      // nil unless every message belongs to one
-	grants   uint64         // session locks given so far
-	subs     [4]subqueue    // by SubQueue
+// entityState is one entity: its main queue, its two dead-letter queues, and its transfer queue.
+type entityState struct {
+	id            EntityID
+	version       uint64          // of settings
+	settings      *EntitySettings // complete; replaced and never changed: images share it
+	kind          EntityKind
+	topic         *entityState     // of a subscription, else nil
+	topicState    *topicState      // of a topic, else nil
+	rules         ruleSet          // of a subscription
+	last          SequenceNumber   // given to the newest message
+	lastActivity  Instant          // when somebody used it last
+	window        *duplicateWindow // nil unless duplicates are detected
+	sourceBatches sourceBatches    // what other entities forwarded here
+	sessions      *sessionTable    // nil unless every message belongs to one
+	grants        uint64           // session locks given so far
+	subs          [4]subqueue      // by SubQueue
 
-	// When the alarms that stand for the queue ring, 0 for none; derived.
+	// When the timers that stand for the queue ring, 0 for none; derived.
 	sweepAt, idleAt Instant
 }
 
 // subqueue is what a link attaches to.
 type subqueue struct {
-	of      *queue
-	address Address
-	ix      index
-	alarms  alarms
-	out     *outbox // nil until something was forwarded
-	turn    int     // place in the schedule, -1 when it has no alarms
-	raised  bool    // is in raised
-	resumed bool    // restored with a batch out: the next Effects say so
-	dropped bool
+	entity       *entityState
+	address      Address
+	ix           index
+	timers       timers
+	out          *outbox // nil until something was forwarded
+	heapIndex    int     // place in the schedule, -1 when it has no timers
+	readyChanged bool    // is in raised
+	resumed      bool    // restored with a batch out: the next Effects say so
+	dropped      bool
 }
 
 // NewQueues makes an empty machine that keeps message bodies in bodies.
@@ -86,8 +86,8 @@ func NewQueues(bodies Bodies) *Queues {
 
 func (q *Queues) reset() {
 	bodies := q.bodies
-	*q = Queues{bodies: bodies, byID: make(map[EntityID]*queue)}
-	q.table = newAnswers(&q.arena.era, q.forget)
+	*q = Queues{bodies: bodies, byID: make(map[EntityID]*entityState)}
+	q.table = newAnswerTable(&q.arena.generation, q.forgetAnswer)
 }
 
 // Apply performs one command at env and reports what came of it. A refused command
@@ -106,13 +106,13 @@ func (q *Queues) Apply(env Env, command []byte) Result {
 	if r.err != nil {
 		panic(undecodable(env, kind, r.err))
 	}
-	if env.Index != q.entry || env.Index == 0 {
-		q.entry, q.spent = env.Index, 0
+	if env.Index != q.entryIndex || env.Index == 0 {
+		q.entryIndex, q.spent = env.Index, 0
 	}
-	if len(q.remains) > 0 {
-		q.letGo(releasesPerApply)
+	if len(q.pendingReleases) > 0 {
+		q.releasePending(releasesPerApply)
 	}
-	if h.Origin == 0 {
+	if h.Incarnation == 0 {
 		res, _ := q.perform(env, kind, h, &r)
 		return res
 	}
@@ -121,10 +121,10 @@ func (q *Queues) Apply(env Env, command []byte) Result {
 	case code != OK:
 		return Result{Code: code}
 	case old != nil:
-		return q.again(old)
+		return q.repeatAnswer(old)
 	}
 	res, at := q.perform(env, kind, h, &r)
-	if x, ok := newAnswer(kind, h.Serial, at, res); ok {
+	if x, ok := newAnswerRecord(kind, h.Serial, at, res); ok {
 		q.table.remember(l, x)
 	}
 	return res
@@ -134,20 +134,20 @@ func undecodable(env Env, kind Kind, err error) string {
 	return fmt.Sprintf("fsm: command of kind %d at index %d: %v", kind, env.Index, err)
 }
 
-// again answers a command that was performed before. Messages locked or taken then
+// repeatAnswer answers a command that was performed before. Messages locked or taken then
 // are given as they stand now; one whose lock has ended meanwhile is left out.
-func (q *Queues) again(old *answer) Result {
+func (q *Queues) repeatAnswer(old *answerRecord) Result {
 	res := old.result()
-	more := old.more
+	more := old.details
 	switch {
 	case more == nil:
 		return res
 	case more.session.Epoch != 0:
-		return q.accepted(more.address, more.session)
+		return q.repeatAccept(more.address, more.session)
 	case len(more.locks) == 0:
 		return res
 	}
-	sub := q.find(more.address)
+	sub := q.subqueueAt(more.address)
 	if sub == nil {
 		return res
 	}
@@ -157,27 +157,27 @@ func (q *Queues) again(old *answer) Result {
 			continue
 		}
 		rec := sub.ix.get(at)
-		if rec.epoch == l.Epoch && (rec.state == Locked || rec.state == Taken) {
+		if rec.epoch == l.Epoch && (rec.state == Locked || rec.state == Deleting) {
 			res.Deliveries = append(res.Deliveries, sub.delivery(at, &rec))
 		}
 	}
 	return res
 }
 
-// forget ends what an answer was remembered for: messages given for good go now that
+// forgetAnswer ends what an answer was remembered for: messages given for good go now that
 // they are known to have arrived, or that nobody is left to ask for them.
-func (q *Queues) forget(more *details) {
-	if !more.taken {
+func (q *Queues) forgetAnswer(more *answerDetails) {
+	if !more.deleting {
 		return
 	}
-	sub := q.find(more.address)
+	sub := q.subqueueAt(more.address)
 	if sub == nil {
 		return
 	}
 	for _, l := range more.locks {
 		if at, found := sub.ix.seek(l.Sequence); found {
-			if rec := sub.ix.get(at); rec.state == Taken && rec.epoch == l.Epoch {
-				q.discard(sub, at, &rec)
+			if rec := sub.ix.get(at); rec.state == Deleting && rec.epoch == l.Epoch {
+				q.deleteMessage(sub, at, &rec)
 			}
 		}
 	}
@@ -189,46 +189,46 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *reader) (Result, Addre
 	case KindSendMessages:
 		var entity EntityID
 		entity, q.sends = r.sends(q.sends)
-		decoded(env, kind, r)
+		mustDecode(env, kind, r)
 		res := q.send(entity, q.sends)
 		clear(q.sends) // they alias the entry
 		return res, Address{}
 	case KindLockMessages:
 		c := r.lockMessages()
-		decoded(env, kind, r)
-		return q.lock(c, h.Origin != 0), c.Address
+		mustDecode(env, kind, r)
+		return q.lock(c, h.Incarnation != 0), c.Address
 	case KindSettleMessages:
 		c := r.settleMessages(q.settlements)
 		q.settlements = c.Settlements
-		decoded(env, kind, r)
+		mustDecode(env, kind, r)
 		res := q.settle(c)
 		clear(q.settlements)
 		return res, Address{}
 	case KindRenewLocks:
 		c := r.renewLocks()
-		decoded(env, kind, r)
+		mustDecode(env, kind, r)
 		return q.renew(c), Address{}
 	case KindFetchDeferred:
 		c := r.fetchDeferred()
-		decoded(env, kind, r)
-		return q.fetch(c, h.Origin != 0), c.Address
+		mustDecode(env, kind, r)
+		return q.fetch(c, h.Incarnation != 0), c.Address
 	case KindTransferMessages:
 		var c TransferMessages
 		c, q.sends = r.transfers(q.sends)
-		decoded(env, kind, r)
+		mustDecode(env, kind, r)
 		res := q.transfer(&c, q.sends)
 		clear(q.sends)
 		return res, Address{}
 	case KindTransact:
 		c := r.transaction()
-		decoded(env, kind, r)
+		mustDecode(env, kind, r)
 		return q.transact(&c), Address{}
 	case KindAcceptSession:
 		c := r.acceptSession()
-		decoded(env, kind, r)
+		mustDecode(env, kind, r)
 		return q.accept(c), Address{Entity: c.Entity}
 	case KindRenewSession, KindReleaseSession, KindSetSessionState,
-		KindPulse, KindPutEntity, KindDropEntity, KindCloseLane, KindForwardMessages,
+		KindPulse, KindPutEntity, KindDropEntity, KindCloseReceiver, KindForwardMessages,
 		KindCancelScheduled, KindPurgeMessages, KindRedriveMessages, KindTouch, KindPutRule, KindDropRule,
 		KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity,
 		KindCreateNamespace, KindUpdateNamespace, KindDeleteNamespace, KindSetAccess,
@@ -236,27 +236,27 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *reader) (Result, Addre
 		// Rare, or of the other machine and stopped by Apply.
 	}
 	cmd := r.payload(kind)
-	decoded(env, kind, r)
-	return q.manage(cmd), Address{}
+	mustDecode(env, kind, r)
+	return q.applyRareCommand(cmd), Address{}
 }
 
-// decoded stops the replica, before anything is changed, unless the whole command was
+// mustDecode stops the replica, before anything is changed, unless the whole command was
 // understood.
-func decoded(env Env, kind Kind, r *reader) {
+func mustDecode(env Env, kind Kind, r *reader) {
 	if err := r.end(); err != nil {
 		panic(undecodable(env, kind, err))
 	}
 }
 
-// manage performs the commands that are rare.
-func (q *Queues) manage(cmd Command) Result {
+// applyRareCommand performs the commands that are rare.
+func (q *Queues) applyRareCommand(cmd Command) Result {
 	switch c := cmd.(type) {
 	case PutEntity:
-		return q.put(c)
+		return q.putEntity(c)
 	case DropEntity:
-		q.drop(c.Entity)
-	case CloseLane:
-		q.table.closeLane(c)
+		q.dropEntity(c.Entity)
+	case CloseReceiver:
+		q.table.closeReceiver(c)
 	case Pulse:
 		q.pulse()
 	case CancelScheduled:
@@ -266,7 +266,7 @@ func (q *Queues) manage(cmd Command) Result {
 	case RedriveMessages:
 		return q.redrive(c)
 	case Touch:
-		return q.touch(c)
+		return q.recordActivity(c)
 	case PutRule:
 		return q.putRule(c)
 	case DropRule:
@@ -285,20 +285,20 @@ func (q *Queues) manage(cmd Command) Result {
 	return Result{}
 }
 
-func (q *Queues) position(id EntityID) (int, bool) {
-	return slices.BinarySearchFunc(q.queues, id, func(x *queue, id EntityID) int { return cmp.Compare(x.id, id) })
+func (q *Queues) entityIndex(id EntityID) (int, bool) {
+	return slices.BinarySearchFunc(q.entities, id, func(x *entityState, id EntityID) int { return cmp.Compare(x.id, id) })
 }
 
-// find returns the sub-queue at an address, nil when there is none.
-func (q *Queues) find(a Address) *subqueue {
+// subqueueAt returns the sub-queue at an address, nil when there is none.
+func (q *Queues) subqueueAt(a Address) *subqueue {
 	if x := q.byID[a.Entity]; x != nil && a.valid() {
 		return &x.subs[a.Sub]
 	}
 	return nil
 }
 
-// put makes a queue or changes its settings. Locks and lives keep their end.
-func (q *Queues) put(c PutEntity) Result {
+// putEntity makes a queue or changes its settings. Locks and lives keep their end.
+func (q *Queues) putEntity(c PutEntity) Result {
 	if code := Check(c); code != OK {
 		return Result{Code: code}
 	}
@@ -307,138 +307,138 @@ func (q *Queues) put(c PutEntity) Result {
 	switch {
 	case x == nil:
 		var code Code
-		if x, code = q.make(&c); code != OK {
+		if x, code = q.createEntity(&c); code != OK {
 			return Result{Code: code}
 		}
-		if x.detects(&settings) {
-			x.window = &window{era: q.arena.era}
+		if x.detectsDuplicates(&settings) {
+			x.window = &duplicateWindow{generation: q.arena.generation}
 		}
 		if settings.RequiresSession {
-			q.group(x)
+			q.enableSessions(x)
 		}
 	case c.Version <= x.version:
 		return Result{}
-	case !x.settings.allows(&settings) || x.kind != c.Kind || x.kind == SubscriptionEntity && x.topic.id != c.Topic:
+	case !x.settings.canChangeTo(&settings) || x.kind != c.Kind || x.kind == SubscriptionEntity && x.topic.id != c.Topic:
 		return Result{Code: InvalidArgument}
 	case x.window != nil:
-		x.window.forgotten(q.clock, x.settings.DuplicateWindow)
+		x.window.raiseFloor(q.clock, x.settings.DuplicateWindow)
 	}
 	old := x.settings
-	x.version, x.settings, x.active = c.Version, &settings, q.clock
-	q.redirected(x, old)
-	q.expectIdle(x)
-	q.expectSweep(x)
-	q.tidy(&x.subs[MainQueue])
+	x.version, x.settings, x.lastActivity = c.Version, &settings, q.clock
+	q.notifyRedirected(x, old)
+	q.scheduleIdle(x)
+	q.scheduleSweep(x)
+	q.removeStaleTimers(&x.subs[MainQueue])
 	return Result{}
 }
 
-// make makes an empty entity.
-func (q *Queues) make(c *PutEntity) (*queue, Code) {
+// createEntity makes an empty entity.
+func (q *Queues) createEntity(c *PutEntity) (*entityState, Code) {
 	topic, first := q.byID[c.Topic], c.Rule
 	if first == nil {
 		first = defaultRule()
 	}
-	switch _, gone := q.grave(c.Entity); {
+	switch _, gone := q.findTombstone(c.Entity); {
 	case gone:
 		return nil, EntityNotFound
 	case c.Kind != SubscriptionEntity:
-		return q.add(c.Entity, c.Kind), OK
+		return q.addEntity(c.Entity, c.Kind), OK
 	case topic == nil || topic.kind != TopicEntity:
 		return nil, EntityNotFound
 	}
 	ready, _ := parseRule(first) // was checked
-	if topic.hub.full(first.Filter.Kind, ready.size, nil) {
+	if topic.topicState.isFull(first.Filter.Kind, ready.size, nil) {
 		return nil, QuotaExceeded
 	}
-	x := q.add(c.Entity, c.Kind)
-	q.subscribe(x, topic, &rule{Rule: *first, parsed: ready, of: x, filed: filter.ByFewest})
+	x := q.addEntity(c.Entity, c.Kind)
+	q.subscribe(x, topic, &rule{Rule: *first, parsed: ready, subscription: x, indexedBy: filter.ByFewest})
 	return x, OK
 }
 
-// detects says whether an entity with these settings detects duplicates. A subscription
+// detectsDuplicates says whether an entity with these settings detects duplicates. A subscription
 // leaves that to its topic.
-func (x *queue) detects(s *EntitySettings) bool {
+func (x *entityState) detectsDuplicates(s *EntitySettings) bool {
 	return s.RequiresDuplicateDetection && x.kind != SubscriptionEntity
 }
 
-// add makes an empty entity; a subscription has no topic yet.
-func (q *Queues) add(id EntityID, kind EntityKind) *queue {
-	x := &queue{id: id, kind: kind}
+// addEntity makes an empty entity; a subscription has no topic yet.
+func (q *Queues) addEntity(id EntityID, kind EntityKind) *entityState {
+	x := &entityState{id: id, kind: kind}
 	if kind == TopicEntity {
-		x.hub = newHub()
+		x.topicState = newTopicState()
 	}
 	for i := range x.subs {
 		x.subs[i] = subqueue{
-			of:      x,
-			address: Address{Entity: id, Sub: SubQueue(i)},
-			ix:      index{arena: &q.arena, era: q.arena.era},
-			turn:    -1,
+			entity:    x,
+			address:   Address{Entity: id, Sub: SubQueue(i)},
+			ix:        index{arena: &q.arena, generation: q.arena.generation},
+			heapIndex: -1,
 		}
 	}
-	i, _ := q.position(id)
-	q.queues = slices.Insert(q.queues, i, x)
+	i, _ := q.entityIndex(id)
+	q.entities = slices.Insert(q.entities, i, x)
 	q.byID[id] = x
 	return x
 }
 
-// drop removes a queue for good, also one that went by itself.
-func (q *Queues) drop(id EntityID) {
-	q.bury(id)
+// dropEntity removes a queue for good, also one that went by itself.
+func (q *Queues) dropEntity(id EntityID) {
+	q.removeTombstones(id)
 	if x := q.byID[id]; x != nil {
-		q.remove(x)
+		q.deleteEntity(x)
 	}
 }
 
-// remove takes an entity out, a topic with its subscriptions. Bodies are let go little by
+// deleteEntity takes an entity out, a topic with its subscriptions. Bodies are let go little by
 // little, but not those that a subscription shares with a topic that stays.
-func (q *Queues) remove(x *queue) {
+func (q *Queues) deleteEntity(x *entityState) {
 	switch x.kind {
 	case TopicEntity:
-		for _, y := range x.hub.subscriptions {
-			q.takeOut(y)
+		for _, y := range x.topicState.subscriptions {
+			q.removeEntity(y)
 		}
 	case SubscriptionEntity:
 		q.unsubscribe(x)
 	case QueueEntity:
 	}
-	q.takeOut(x)
-	q.letGo(releasesPerApply)
+	q.removeEntity(x)
+	q.releasePending(releasesPerApply)
 }
 
-func (q *Queues) takeOut(x *queue) {
+func (q *Queues) removeEntity(x *entityState) {
 	for i := range x.subs {
 		sub := &x.subs[i]
 		if len(sub.ix.entries) > 0 {
-			q.remains = append(q.remains, remains{entries: sub.ix.entries})
+			q.pendingReleases = append(q.pendingReleases, pendingRelease{entries: sub.ix.entries})
 		}
 		sub.dropped = true
-		q.due.remove(sub)
+		q.timers.remove(sub)
 	}
 	if s := x.sessions; s != nil && s.count > 0 {
-		q.remains = append(q.remains, remains{states: s.pages})
+		q.pendingReleases = append(q.pendingReleases, pendingRelease{states: s.pages})
 	}
-	if x.hub != nil {
-		q.published(x)
+	if x.topicState != nil {
+		q.removePending(x)
 	}
-	at, _ := q.position(x.id)
-	q.queues = slices.Delete(q.queues, at, at+1)
+	at, _ := q.entityIndex(x.id)
+	q.entities = slices.Delete(q.entities, at, at+1)
 	delete(q.byID, x.id)
 }
 
-// release lets the bodies of a message go.
-func (q *Queues) release(body, patch Ref) {
+// releaseBodies lets the bodies of a message go.
+func (q *Queues) releaseBodies(body, patch Ref) {
 	q.bodies.Release(body)
 	if patch != (Ref{}) {
 		q.bodies.Release(patch)
 	}
 }
 
-// discard removes a message for good. A lock on it is ended by the caller.
-func (q *Queues) discard(sub *subqueue, at cursor, rec *record) {
+// deleteMessage removes a message for good. A lock on it is ended by the caller.
+func (q *Queues) deleteMessage(sub *subqueue, at cursor, rec *record) {
 	if patch := sub.ix.patch(at); rec.flags&shared == 0 {
-		q.release(rec.body, patch)
+		q.releaseBodies(rec.body, patch)
 	} else {
-		q.unshare(sub.of.topic, rec.original())
+		q.releaseCopy(sub.entity.topic, rec.originalNumber())
 		if patch != (Ref{}) {
 			q.bodies.Release(patch)
 		}
@@ -446,11 +446,11 @@ func (q *Queues) discard(sub *subqueue, at cursor, rec *record) {
 	sub.ix.remove(at)
 }
 
-// raise notes that more messages are ready than before.
-func (q *Queues) raise(sub *subqueue) {
-	if !sub.raised {
-		sub.raised = true
-		q.raised = append(q.raised, sub)
+// notifyReady notes that more messages are ready than before.
+func (q *Queues) notifyReady(sub *subqueue) {
+	if !sub.readyChanged {
+		sub.readyChanged = true
+		q.readyChanged = append(q.readyChanged, sub)
 	}
 }
 
@@ -459,22 +459,22 @@ func (q *Queues) raise(sub *subqueue) {
 // where messages are forwarded, and one for every queue that deleted itself.
 func (q *Queues) Effects() []Effect {
 	var effects []Effect
-	for i, sub := range q.raised {
-		q.raised[i], sub.raised = nil, false
+	for i, sub := range q.readyChanged {
+		q.readyChanged[i], sub.readyChanged = nil, false
 		switch n := sub.ix.counts[Ready]; {
 		case sub.dropped:
-		case sub.forwards():
-			effects = sub.urge(effects)
+		case sub.reportsForwarding():
+			effects = sub.notifyForward(effects)
 		case sub.ix.main && sub.ix.sessions != nil:
-			effects = sub.groupEffects(effects)
+			effects = sub.sessionEffects(effects)
 		case n > 0:
 			effects = append(effects, Effect{Address: sub.address, Ready: n})
 		}
 	}
-	q.raised = q.raised[:0]
-	for _, id := range q.idled {
+	q.readyChanged = q.readyChanged[:0]
+	for _, id := range q.deletedIdle {
 		effects = append(effects, Effect{Address: Address{Entity: id}, Kind: EffectIdle})
 	}
-	q.idled = q.idled[:0]
+	q.deletedIdle = q.deletedIdle[:0]
 	return effects
 }

@@ -2,8 +2,8 @@ package fsm
 
 // Refs visits every body reference of the image.
 func (img *queuesImage) Refs(visit func(Owner, Ref)) {
-	for i := range img.queues {
-		x := &img.queues[i]
+	for i := range img.entities {
+		x := &img.entities[i]
 		for sub, entries := range x.entries {
 			owner := Owner{Address: Address{Entity: x.id, Sub: SubQueue(sub)}}
 			walk(entries, 0, func(n SequenceNumber, rec *record, patch Ref, _ uint32) bool {
@@ -25,7 +25,7 @@ func (img *queuesImage) Refs(visit func(Owner, Ref)) {
 // Refs visits every body reference in the order of [Image]; what visit returns takes
 // its place. Sizes must stay as they are.
 func (q *Queues) Refs(visit func(Owner, Ref) Ref) {
-	for _, x := range q.queues {
+	for _, x := range q.entities {
 		for i := range x.subs {
 			x.subs[i].refs(visit)
 		}
@@ -95,7 +95,7 @@ func (q *Queues) Move(owner Owner, from, to Ref) bool {
 	if owner.Sub == sessionStates {
 		held := q.holdsState(owner, from)
 		if held {
-			q.byID[owner.Entity].sessions.write(uint32(owner.Sequence), q.arena.era).state = to
+			q.byID[owner.Entity].sessions.write(uint32(owner.Sequence), q.arena.generation).state = to
 		}
 		return held
 	}
@@ -117,19 +117,19 @@ const (
 	releasesPerPulse = 8192
 )
 
-// remains is what is left of a sub-queue that is gone: bodies from a number on, or the
+// pendingRelease is what is left of a sub-queue that is gone: bodies from a number on, or the
 // states of sessions.
-type remains struct {
-	entries []entry
+type pendingRelease struct {
+	entries []chunkEntry
 	next    SequenceNumber
 	states  []*sessionPage
 }
 
-// letGo releases bodies of queues that are gone, at most so many. It changes nothing that
+// releasePending releases bodies of queues that are gone, at most so many. It changes nothing that
 // shows: what is not released yet counts for nothing and is not held.
-func (q *Queues) letGo(most int) {
-	for most > 0 && len(q.remains) > 0 {
-		r := &q.remains[0]
+func (q *Queues) releasePending(most int) {
+	for most > 0 && len(q.pendingReleases) > 0 {
+		r := &q.pendingReleases[0]
 		if len(r.states) > 0 {
 			most -= sessionPageSlots
 			q.releaseStates(r.states[0])
@@ -144,15 +144,15 @@ func (q *Queues) letGo(most int) {
 			}
 			most--
 			if rec.flags&shared == 0 {
-				q.release(rec.body, patch)
+				q.releaseBodies(rec.body, patch)
 			} else if patch != (Ref{}) {
 				q.bodies.Release(patch)
 			}
 			return true
 		})
 		if done {
-			q.remains[0] = remains{}
-			q.remains = q.remains[1:]
+			q.pendingReleases[0] = pendingRelease{}
+			q.pendingReleases = q.pendingReleases[1:]
 			continue
 		}
 		for base, _ := split(r.next); r.entries[0].base < base; {

@@ -1,43 +1,43 @@
 package fsm
 
-// ripen does what is due among the messages of a chunk, whose alarm x is the first of
-// all, in the order of time until another alarm comes before the next message. It
+// processDue does what is due among the messages of a chunk, whose timer x is the first of
+// all, in the order of time until another timer comes before the next message. It
 // returns how many messages it moved, at most budget and the copies of the last one: none
 // if x was only a bound.
-func (q *Queues) ripen(sub *subqueue, x alarm, budget int) (moved int) {
+func (q *Queues) processDue(sub *subqueue, x timer, budget int) (moved int) {
 	base, _ := split(x.number)
 	pos, _ := sub.ix.find(base)
 	sub.ix.setDue(pos, 0)
-	sub.alarms.heap.pop()
-	q.due.fix(sub)
+	sub.timers.heap.pop()
+	q.timers.fix(sub)
 	until := q.clock
-	if len(q.due) > 0 {
-		until = min(until, q.due[0].alarms.heap[0].at)
+	if len(q.timers) > 0 {
+		until = min(until, q.timers[0].timers.heap[0].at)
 	}
-	rest := q.gather(sub, pos, until)
-	for _, m := range q.ripe {
-		if moved >= budget || q.preceded(sub, x.number, m.when) {
+	rest := q.collectDue(sub, pos, until)
+	for _, m := range q.dueMessages {
+		if moved >= budget || q.hasEarlierTimer(sub, x.number, m.when) {
 			rest = m.when
 			break
 		}
-		moved += q.ripened(sub, m.number)
+		moved += q.processDueMessage(sub, m.number)
 	}
 	if rest == 0 {
 		return moved
 	}
 	if pos, found := sub.ix.find(base); found {
-		q.lower(sub, pos, rest)
+		q.lowerDue(sub, pos, rest)
 	}
 	return moved
 }
 
-// preceded says whether some other alarm comes before a chunk's at that moment.
-func (q *Queues) preceded(sub *subqueue, number SequenceNumber, at Instant) bool {
-	if len(q.due) == 0 {
+// hasEarlierTimer says whether some other timer comes before a chunk's at that moment.
+func (q *Queues) hasEarlierTimer(sub *subqueue, number SequenceNumber, at Instant) bool {
+	if len(q.timers) == 0 {
 		return false
 	}
-	first := q.due[0]
-	x := first.alarms.heap[0]
+	first := q.timers[0]
+	x := first.timers.heap[0]
 	switch {
 	case x.at != at:
 		return x.at < at
@@ -47,13 +47,13 @@ func (q *Queues) preceded(sub *subqueue, number SequenceNumber, at Instant) bool
 	return x.number < number
 }
 
-// ripened does what is due with one message that nobody holds: its life has ended, or
+// processDueMessage does what is due with one message that nobody holds: its life has ended, or
 // its time has come. It returns how much of a pulse that takes: copies count like messages.
-func (q *Queues) ripened(sub *subqueue, n SequenceNumber) (moved int) {
+func (q *Queues) processDueMessage(sub *subqueue, n SequenceNumber) (moved int) {
 	at, _ := sub.ix.seek(n)
 	rec := sub.ix.get(at)
 	switch {
-	case sub.of.kind == TopicEntity && sub.address.Sub == MainQueue:
+	case sub.entity.kind == TopicEntity && sub.address.Sub == MainQueue:
 		return 1 + q.publishDue(sub, at, rec)
 	case rec.state == Scheduled && rec.flags&delayed == 0:
 		q.activate(sub, at, rec)
@@ -61,8 +61,8 @@ func (q *Queues) ripened(sub *subqueue, n SequenceNumber) (moved int) {
 		q.expire(sub, at, rec, Patch{})
 	default: // put off until now
 		rec.state, rec.deadline, rec.flags = Ready, 0, rec.flags&^delayed
-		q.change(sub, at, rec)
-		q.raise(sub)
+		q.replaceRecord(sub, at, rec)
+		q.notifyReady(sub)
 	}
 	return 1
 }
@@ -71,17 +71,17 @@ func (q *Queues) ripened(sub *subqueue, n SequenceNumber) (moved int) {
 // its life beginning now. The body is written again because the owner stored beside a
 // body says which record refers to it; each message pays for that once.
 func (q *Queues) activate(sub *subqueue, at cursor, rec record) {
-	x, session := sub.of, sub.ix.session(at)
+	x, session := sub.entity, sub.ix.session(at)
 	sub.ix.sessions.pin(session)
-	defer sub.ix.sessions.unpin(session, q.arena.era)
+	defer sub.ix.sessions.unpin(session, q.arena.generation)
 	sub.ix.remove(at)
 	x.last++
 	body := q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, q.bodies.Read(rec.body))
 	q.bodies.Release(rec.body)
-	q.insertIn(sub, x.last, record{
-		body: body, enqueued: q.clock, expires: expiry(q.clock, x.life(Millis(rec.expires))), state: Ready,
+	q.insertInSession(sub, x.last, record{
+		body: body, enqueued: q.clock, expires: expiry(q.clock, x.effectiveTimeToLive(Millis(rec.expires))), state: Ready,
 	}, session)
-	q.raise(sub)
+	q.notifyReady(sub)
 }
 
 // cancel removes messages whose time has not come: all or none.
@@ -106,24 +106,24 @@ func (q *Queues) cancel(c CancelScheduled) Result {
 	for _, n := range c.Sequences {
 		if at, found := sub.ix.seek(n); found { // a number may be named twice
 			rec := sub.ix.get(at)
-			q.discard(sub, at, &rec)
+			q.deleteMessage(sub, at, &rec)
 		}
 	}
-	q.tidy(sub)
-	x.active = q.clock
+	q.removeStaleTimers(sub)
+	x.lastActivity = q.clock
 	return Result{}
 }
 
-// putOff is until when a message that is given back waits: what the receiver asked for,
+// retryAt is until when a message that is given back waits: what the receiver asked for,
 // or the queue's delay after a failed attempt, doubled with every attempt. The result is
 // not in the future when the message is ready at once.
-func (q *Queues) putOff(sub *subqueue, rec *record, failed bool, until Instant) Instant {
-	s := sub.of.settings
+func (q *Queues) retryAt(sub *subqueue, rec *record, failed bool, until Instant) Instant {
+	s := sub.entity.settings
 	if until > q.clock || !failed || s.RetryDelay == 0 || sub.address.Sub != MainQueue {
 		return until
 	}
 	delay := s.RetryDelay
-	for i := uint16(1); i < rec.attempts && delay < s.RetryDelayMax; i++ {
+	for i := uint16(1); i < rec.failedDeliveries && delay < s.RetryDelayMax; i++ {
 		delay *= 2 // at most twice delayMax: no overflow
 	}
 	return q.clock.After(min(delay, s.RetryDelayMax))

@@ -175,7 +175,7 @@ func (h *sessionHistory) receive(*rapid.T) {
 		m := s.main[i]
 		m.epoch++
 		m.state = fsm.Locked
-		h.want("delivery", []any{d.Lock, d.LockedUntil, d.Attempts}, []any{fsm.LockID{Sequence: m.n, Epoch: m.epoch}, s.until, m.attempts})
+		h.want("delivery", []any{d.Lock, d.LockedUntil, d.FailedDeliveries}, []any{fsm.LockID{Sequence: m.n, Epoch: m.epoch}, s.until, m.attempts})
 		h.taken = append(h.taken, d.Lock)
 	}
 	if len(res.Deliveries) == 0 && s.oldest() != 0 {

@@ -12,7 +12,7 @@ func TestNumbersAgainstSlice(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
-		var l numbers
+		var l numberList
 		var want []SequenceNumber
 		for range 2000 {
 			n := SequenceNumber(1 + r.IntN(300))
@@ -48,7 +48,7 @@ func TestNumbersAgainstSlice(t *testing.T) {
 // the long rest: the rest stays where it is in memory.
 func TestNumbersMoveTheShorterSide(t *testing.T) {
 	t.Parallel()
-	var l numbers
+	var l numberList
 	for n := SequenceNumber(1); n <= 1000; n++ {
 		l.add(n)
 	}
@@ -78,13 +78,13 @@ func TestSessionsAgainstMap(t *testing.T) {
 			epoch uint64
 			state bool
 		}
-		now := era(1)
-		s := newSessions(now)
+		now := generation(1)
+		s := newSessionTable(now)
 		want := map[string]*model{}
 		number, epoch := SequenceNumber(0), uint64(0)
 		for range 3000 {
 			id := fmt.Sprint("s", r.IntN(40))
-			slot, ok := s.open(id, now)
+			slot, ok := s.findOrAdd(id, now)
 			if !ok {
 				t.Fatal("no room")
 			}
@@ -93,7 +93,7 @@ func TestSessionsAgainstMap(t *testing.T) {
 				m = &model{}
 				want[id] = m
 			}
-			line := &s.lines[slot]
+			line := &s.messages[slot]
 			switch r.IntN(6) {
 			case 0, 1:
 				number++
@@ -118,7 +118,7 @@ func TestSessionsAgainstMap(t *testing.T) {
 					s.write(slot, now).updated = 1
 				}
 			}
-			s.settle(slot, now)
+			s.update(slot, now)
 			if len(m.ready) == 0 && m.epoch == 0 && !m.state {
 				delete(want, id)
 			}
@@ -136,7 +136,7 @@ func TestSessionsAgainstMap(t *testing.T) {
 				}
 			}
 			got := ""
-			if slot, found := s.next(); found {
+			if slot, found := s.oldestAvailable(); found {
 				got = s.at(slot).id
 			}
 			if got != oldest || s.available != count || s.count != len(want) {
@@ -152,8 +152,8 @@ func TestSessionsAgainstMap(t *testing.T) {
 // What an image shares is not written.
 func TestSessionPagesAreCopied(t *testing.T) {
 	t.Parallel()
-	s := newSessions(1)
-	slot, _ := s.open("a", 1)
+	s := newSessionTable(1)
+	slot, _ := s.findOrAdd("a", 1)
 	s.write(slot, 1).epoch = 1
 	shared := s.pages
 	s.write(slot, 2).epoch = 2

@@ -13,9 +13,9 @@ const (
 	descriptionDeliveryCount = "Message could not be consumed after %s delivery attempts."
 )
 
-// held finds a message by its lock. Only the epoch says whether a lock is still held;
+// findLocked finds a message by its lock. Only the epoch says whether a lock is still held;
 // a clock never does.
-func (sub *subqueue) held(l LockID) (at cursor, rec record, ok bool) {
+func (sub *subqueue) findLocked(l LockID) (at cursor, rec record, ok bool) {
 	at, found := sub.ix.seek(l.Sequence)
 	if !found {
 		return at, rec, false
@@ -29,7 +29,7 @@ func (q *Queues) settle(c SettleMessages) Result {
 	if !within(len(c.Settlements), commandSettlementsMax) || !c.Address.valid() {
 		return Result{Code: InvalidArgument}
 	}
-	sub, code := q.holding(c.Address)
+	sub, code := q.findSubQueue(c.Address)
 	if code != OK {
 		return Result{Code: code}
 	}
@@ -37,8 +37,8 @@ func (q *Queues) settle(c SettleMessages) Result {
 	for i := range c.Settlements {
 		codes[i] = q.settleOne(sub, &c.Settlements[i])
 	}
-	q.tidy(sub)
-	sub.of.active = q.clock
+	q.removeStaleTimers(sub)
+	sub.entity.lastActivity = q.clock
 	return Result{Codes: codes}
 }
 
@@ -47,7 +47,7 @@ func (q *Queues) settleable(sub *subqueue, s *Settlement) (at cursor, rec record
 	if !validSettlement(s) || s.Until > q.clock.After(delayMax) {
 		return at, rec, InvalidArgument
 	}
-	at, rec, ok := sub.held(s.Lock)
+	at, rec, ok := sub.findLocked(s.Lock)
 	switch {
 	case !ok:
 		return at, rec, MessageLockLost
@@ -66,85 +66,85 @@ func (q *Queues) settleOne(sub *subqueue, s *Settlement) Code {
 	}
 	patch := Patch{Properties: s.Properties}
 	if rec.deadline != 0 {
-		sub.alarms.stale++
+		sub.timers.stale++
 	}
 	switch s.Verb {
 	case Complete:
-		q.discard(sub, at, &rec)
+		q.deleteMessage(sub, at, &rec)
 	case Abandon:
-		q.giveBack(sub, at, rec, true, s.Until, patch)
+		q.returnToQueue(sub, at, rec, true, s.Until, patch)
 	case Release:
-		q.giveBack(sub, at, rec, false, 0, patch)
+		q.returnToQueue(sub, at, rec, false, 0, patch)
 	case Defer:
 		rec.state, rec.deadline, rec.flags = Deferred, 0, rec.flags&^fromDeferred
 		sub.ix.set(at, rec)
-		q.patch(sub, at, patch)
+		q.addPatch(sub, at, patch)
 	case DeadLetter:
 		patch.Reason, patch.Description = s.Reason, s.Description
 		patch.DeadLetter = s.Reason != "" || s.Description != ""
-		q.deadLetter(sub.of, at, rec, patch)
+		q.deadLetter(sub.entity, at, rec, patch)
 	}
 	return OK
 }
 
-// giveBack ends a lock without settling the message: it returns to where the lock was
+// returnToQueue ends a lock without settling the message: it returns to where the lock was
 // made from, at once or when it was put off to. A message whose life has ended meanwhile
 // expires now (docs/requirements.md#e3). A failed attempt counts, and the last one allowed sends the message
 // to the dead-letter queue instead, in the same apply. In the dead-letter queue attempts
 // count on and nothing follows from them.
-func (q *Queues) giveBack(sub *subqueue, at cursor, rec record, failed bool, until Instant, patch Patch) {
-	if failed && rec.attempts < math.MaxUint16 {
-		rec.attempts++
+func (q *Queues) returnToQueue(sub *subqueue, at cursor, rec record, failed bool, until Instant, patch Patch) {
+	if failed && rec.failedDeliveries < math.MaxUint16 {
+		rec.failedDeliveries++
 	}
 	if q.expired(sub, &rec) {
 		q.expire(sub, at, rec, patch)
 		return
 	}
-	if failed && sub.address.Sub == MainQueue && uint32(rec.attempts) >= sub.of.settings.MaxDeliveryCount {
+	if failed && sub.address.Sub == MainQueue && uint32(rec.failedDeliveries) >= sub.entity.settings.MaxDeliveryCount {
 		patch.DeadLetter, patch.Reason = true, reasonDeliveryCount
-		patch.Description = fmt.Sprintf(descriptionDeliveryCount, strconv.Itoa(int(rec.attempts)))
-		q.deadLetter(sub.of, at, rec, patch)
+		patch.Description = fmt.Sprintf(descriptionDeliveryCount, strconv.Itoa(int(rec.failedDeliveries)))
+		q.deadLetter(sub.entity, at, rec, patch)
 		return
 	}
 	rec.state, rec.deadline = Ready, 0
 	if rec.flags&fromDeferred != 0 {
 		rec.state, rec.flags = Deferred, rec.flags&^fromDeferred
-	} else if until = q.putOff(sub, &rec, failed, until); until > q.clock {
+	} else if until = q.retryAt(sub, &rec, failed, until); until > q.clock {
 		rec.state, rec.deadline, rec.flags = Scheduled, until, rec.flags|delayed
 	}
-	q.change(sub, at, rec)
-	q.patch(sub, at, patch)
+	q.replaceRecord(sub, at, rec)
+	q.addPatch(sub, at, patch)
 	if rec.state == Ready {
-		q.raise(sub)
+		q.notifyReady(sub)
 	}
 }
 
 // deadLetter moves a message from the main queue to the dead-letter queue.
-func (q *Queues) deadLetter(x *queue, at cursor, rec record, patch Patch) {
-	q.layDown(&x.subs[MainQueue], &x.subs[DeadLetterQueue], at, rec, patch)
+func (q *Queues) deadLetter(x *entityState, at cursor, rec record, patch Patch) {
+	q.moveToSubQueue(&x.subs[MainQueue], &x.subs[DeadLetterQueue], at, rec, patch)
 }
 
-// layDown moves a message to another sub-queue of its entity, where it is ready under its
+// moveToSubQueue moves a message to another sub-queue of its entity, where it is ready under its
 // old number and with its old attempts. Its body stays where it is: the owner stored
 // beside it still names the old sub-queue, and [Queues.Holds] knows.
-func (q *Queues) layDown(from, to *subqueue, at cursor, rec record, patch Patch) {
+func (q *Queues) moveToSubQueue(from, to *subqueue, at cursor, rec record, patch Patch) {
 	n, patches, session := from.ix.number(at), from.ix.patch(at), from.ix.session(at)
 	from.ix.sessions.pin(session)
-	defer from.ix.sessions.unpin(session, q.arena.era)
+	defer from.ix.sessions.unpin(session, q.arena.generation)
 	from.ix.remove(at)
 	rec.state, rec.deadline, rec.flags = Ready, 0, rec.flags&(redriven|recordFlagsStay)
-	rec.rots = rotting(q.clock, to.of.settings.DeadLetterTimeToLive)
-	at = q.insertIn(to, n, rec, session)
+	rec.deadLetterExpiry = deadLetterExpirySecond(q.clock, to.entity.settings.DeadLetterTimeToLive)
+	at = q.insertInSession(to, n, rec, session)
 	if patches != (Ref{}) {
 		to.ix.setPatch(at, patches)
 	}
-	q.patch(to, at, patch)
-	q.raise(to)
+	q.addPatch(to, at, patch)
+	q.notifyReady(to)
 }
 
-// patch adds a patch to a message. All patches of a message are one body, which is
+// addPatch adds a patch to a message. All patches of a message are one body, which is
 // written anew: it happens rarely, and the record stays small.
-func (q *Queues) patch(sub *subqueue, at cursor, p Patch) {
+func (q *Queues) addPatch(sub *subqueue, at cursor, p Patch) {
 	if !p.DeadLetter && len(p.Properties) == 0 {
 		return
 	}
@@ -185,20 +185,20 @@ func (q *Queues) renew(c RenewLocks) Result {
 	if checkRenew(c) != OK {
 		return Result{Code: InvalidArgument}
 	}
-	sub, code := q.holding(c.Address)
+	sub, code := q.findSubQueue(c.Address)
 	if code != OK {
 		return Result{Code: code}
 	}
 	res := Result{Codes: make([]Code, len(c.Locks)), Untils: make([]Instant, len(c.Locks))}
-	until := q.clock.After(sub.of.settings.LockDuration)
+	until := q.clock.After(sub.entity.settings.LockDuration)
 	for i, l := range c.Locks {
-		at, rec, ok := sub.held(l)
+		at, rec, ok := sub.findLocked(l)
 		if !ok {
 			res.Codes[i] = MessageLockLost
 			continue
 		}
-		if sub.grouped() {
-			res.Untils[i] = q.extendSession(sub.of, sub.ix.session(at))
+		if sub.deliversBySession() {
+			res.Untils[i] = q.extendSession(sub.entity, sub.ix.session(at))
 			continue
 		}
 		res.Untils[i] = until
@@ -207,10 +207,10 @@ func (q *Queues) renew(c RenewLocks) Result {
 		}
 		rec.deadline = until
 		sub.ix.set(at, rec)
-		sub.alarms.stale++
-		q.arm(sub, alarm{at: until, number: l.Sequence, epoch: l.Epoch, kind: alarmLock})
+		sub.timers.stale++
+		q.addTimer(sub, timer{at: until, number: l.Sequence, epoch: l.Epoch, kind: timerLock})
 	}
-	q.tidy(sub)
-	sub.of.active = q.clock
+	q.removeStaleTimers(sub)
+	sub.entity.lastActivity = q.clock
 	return res
 }

@@ -67,8 +67,8 @@ func (c CreateEntity) validShards() bool {
 	return true
 }
 
-// weigh adds n to the load of every partition that an entity lies in.
-func (c *Catalog) weigh(e *Entity, n int) {
+// addLoad adds n to the load of every partition that an entity lies in.
+func (c *Catalog) addLoad(e *Entity, n int) {
 	if len(e.Shards) == 0 {
 		c.load[e.Partition-1] += n
 	}

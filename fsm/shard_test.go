@@ -18,7 +18,7 @@ func shardedCatalog(t *testing.T) (*fsm.Catalog, func(fsm.Command) fsm.Result) {
 	apply := func(cmd fsm.Command) fsm.Result {
 		env.Index++
 		env.Now += 1000
-		h := fsm.Header{Origin: 7, Serial: env.Index, Low: env.Index}
+		h := fsm.Header{Incarnation: 7, Serial: env.Index, Low: env.Index}
 		return c.Apply(env, fsm.AppendCommand(nil, h, cmd))
 	}
 	founding := fsm.FoundCluster{ClusterID: "c1"}

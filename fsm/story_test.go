@@ -19,7 +19,7 @@ import (
 //
 //	entity=N  dead (the dead-letter queue)  max=N  bytes=N  delete
 //	undelivered (the transfer dead-letter queue)  transfers (the transfer queue)
-//	origin=N lane=N serial=N low=N (else origin 1, lane 0 and the next serial)
+//	incarnation=N receiver=N serial=N low=N (else incarnation 1, receiver 0 and the next serial)
 //
 // Locks are written sequence/epoch, moments as a time from now.
 type story struct {
@@ -87,7 +87,7 @@ func (s *story) tell(d *datadriven.TestData) string {
 	case "rules":
 		return s.rules(d)
 	case "gone":
-		return fmt.Sprintln(s.q.Gone())
+		return fmt.Sprintln(s.q.Tombstones())
 	case "settings":
 		settings, ok := s.q.Settings(address(d).Entity)
 		return fmt.Sprintf("%v %+v\n", ok, settings)
@@ -104,7 +104,7 @@ func (s *story) tell(d *datadriven.TestData) string {
 
 // header numbers a command unless the story does.
 func (s *story) header(d *datadriven.TestData) fsm.Header {
-	h := fsm.Header{Origin: number(d, "origin", 1), Lane: number(d, "lane", 0)}
+	h := fsm.Header{Incarnation: number(d, "origin", 1), Receiver: number(d, "lane", 0)}
 	if d.HasArg("serial") {
 		h.Serial = number(d, "serial", 0)
 		h.Low = number(d, "low", h.Serial)
@@ -141,14 +141,14 @@ func (s *story) apply(command []byte) string {
 	out += deliveries(s.bodies, res.Deliveries)
 	for _, e := range s.q.Effects() {
 		if e.Kind == fsm.EffectIdle {
-			out += fmt.Sprintf("idle: %s has deleted itself\n", place(e.Address))
+			out += fmt.Sprintf("idle: %s has deleted itself\n", messageRef(e.Address))
 			continue
 		}
 		if e.Kind == fsm.EffectForward {
-			out += fmt.Sprintf("forward %s: %d ready\n", place(e.Address), e.Ready)
+			out += fmt.Sprintf("forward %s: %d ready\n", messageRef(e.Address), e.Ready)
 			continue
 		}
-		out += fmt.Sprintf("wake %s: %d ready\n", place(e.Address), e.Ready)
+		out += fmt.Sprintf("wake %s: %d ready\n", messageRef(e.Address), e.Ready)
 	}
 	return out
 }
@@ -219,18 +219,18 @@ func (s *story) command(d *datadriven.TestData) fsm.Command {
 		return c
 	case "fetch":
 		c := fsm.FetchDeferred{Address: at, Delete: d.HasArg("delete")}
-		c.Sequences = numbers(lines)
+		c.Sequences = numberList(lines)
 		return c
 	case "cancel":
-		return fsm.CancelScheduled{Entity: at.Entity, Sequences: numbers(lines)}
+		return fsm.CancelScheduled{Entity: at.Entity, Sequences: numberList(lines)}
 	case "purge":
 		return fsm.PurgeMessages{Address: at, Max: uint32(number(d, "max", 100)), Before: s.moment(d, "before")}
 	case "redrive":
-		return fsm.RedriveMessages{Entity: at.Entity, Sequences: numbers(lines)}
+		return fsm.RedriveMessages{Entity: at.Entity, Sequences: numberList(lines)}
 	case "touch":
 		return fsm.Touch{Entity: at.Entity}
 	case "close":
-		return fsm.CloseLane{Origin: number(d, "of", 1), Lane: number(d, "gone", 0)}
+		return fsm.CloseReceiver{Incarnation: number(d, "of", 1), Receiver: number(d, "gone", 0)}
 	}
 	if c := s.publishing(d); c != nil {
 		return c
@@ -316,7 +316,7 @@ func (s *story) moment(d *datadriven.TestData, name string) fsm.Instant {
 	return s.env.Now + fsm.Instant(span(s.t, text))
 }
 
-func numbers(words []string) []fsm.SequenceNumber {
+func numberList(words []string) []fsm.SequenceNumber {
 	var list []fsm.SequenceNumber
 	for _, w := range words {
 		n, _ := strconv.ParseUint(w, 10, 64)
@@ -363,7 +363,7 @@ func deliveries(bodies *memory, list []fsm.Delivery) string {
 		if len(payload) > 100 {
 			payload = fmt.Sprintf("%d bytes", len(payload))
 		}
-		out += fmt.Sprintf("%d/%d %s %s, attempts %d", d.Lock.Sequence, d.Lock.Epoch, states[d.State], payload, d.Attempts)
+		out += fmt.Sprintf("%d/%d %s %s, attempts %d", d.Lock.Sequence, d.Lock.Epoch, states[d.State], payload, d.FailedDeliveries)
 		if d.LockedUntil != 0 {
 			out += ", until " + at2s(d.LockedUntil)
 		}
@@ -425,7 +425,7 @@ func address(d *datadriven.TestData) fsm.Address {
 	return a
 }
 
-func place(a fsm.Address) string {
+func messageRef(a fsm.Address) string {
 	if a.Sub == fsm.DeadLetterQueue {
 		return fmt.Sprintf("%d/dead-letter", a.Entity)
 	}

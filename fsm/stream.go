@@ -22,7 +22,7 @@ import (
 // messages were published last, has such messages, and says how correlation filters are filed. A
 // machine writes version 3 until it has Level 2; both are read.
 func imageVersion(machine byte, level uint32) byte {
-	if machine == machineCatalog || level >= levelSteps {
+	if machine == machineCatalog || level >= levelPublishSteps {
 		return 4
 	}
 	return 3
@@ -59,7 +59,7 @@ type imageWriter struct {
 	err  error
 	refs bool // write where bodies lie; without, images of all replicas are equal
 
-	filed bool // of queues: write how correlation filters are filed
+	withIndexedBy bool // of queues: write how correlation filters are filed
 }
 
 func newImageWriter(w io.Writer, machine, version byte, refs bool) *imageWriter {
@@ -92,9 +92,9 @@ func (w *imageWriter) ref(r Ref) {
 	w.uvarint(uint64(r.Size))
 }
 
-// spill passes on what has gathered, once it is worth it. Call it between items: an
+// flushIfFull passes on what has gathered, once it is worth it. Call it between items: an
 // item is far smaller than the room behind streamBytes.
-func (w *imageWriter) spill() {
+func (w *imageWriter) flushIfFull() {
 	if len(w.buf) >= streamBytes {
 		w.flush()
 	}
@@ -125,13 +125,13 @@ func (w *imageWriter) finish() (int64, error) {
 // zeros from then on; unlike it, it cannot know how much is left, so whoever reads a
 // list grows it as the items arrive.
 type imageReader struct {
-	r          io.Reader
-	buf        []byte
-	pos, end   int
-	summed     int // buf[:summed] is in sum
-	sum        uint32
-	err, ended error // ended: why there are no more bytes
-	version    byte
+	r           io.Reader
+	buf         []byte
+	pos, end    int
+	summed      int // buf[:summed] is in sum
+	sum         uint32
+	err, endErr error // ended: why there are no more bytes
+	version     byte
 }
 
 func newImageReader(r io.Reader, machine byte) *imageReader {
@@ -140,7 +140,7 @@ func newImageReader(r io.Reader, machine byte) *imageReader {
 	if ir.byte() != machine {
 		ir.fail(errMachine)
 	}
-	if from, to := imageVersion(machine, 1), imageVersion(machine, Level); ir.version < from || ir.version > to {
+	if from, to := imageVersion(machine, 1), imageVersion(machine, FormatLevel); ir.version < from || ir.version > to {
 		ir.fail(unknownVersion(ir.version, from, to))
 	}
 	return ir
@@ -152,8 +152,8 @@ func (r *imageReader) fail(err error) {
 	}
 }
 
-// want fails with errState unless ok.
-func (r *imageReader) want(ok bool) {
+// require fails with errState unless ok.
+func (r *imageReader) require(ok bool) {
 	if !ok {
 		r.fail(errState)
 	}
@@ -161,7 +161,7 @@ func (r *imageReader) want(ok bool) {
 
 // fill reads more bytes; it reports false when there are none.
 func (r *imageReader) fill() bool {
-	if r.ended != nil {
+	if r.endErr != nil {
 		return false
 	}
 	r.sum = checksum(r.sum, r.buf[r.summed:r.pos])
@@ -169,7 +169,7 @@ func (r *imageReader) fill() bool {
 	r.pos, r.summed = 0, 0
 	n, err := io.ReadAtLeast(r.r, r.buf[r.end:], 1)
 	r.end += n
-	r.ended = err
+	r.endErr = err
 	return n > 0
 }
 
@@ -178,10 +178,10 @@ func (r *imageReader) byte() byte {
 		return 0
 	}
 	if r.pos == r.end && !r.fill() {
-		if errors.Is(r.ended, io.EOF) {
+		if errors.Is(r.endErr, io.EOF) {
 			r.fail(errShort)
 		} else {
-			r.fail(r.ended)
+			r.fail(r.endErr)
 		}
 		return 0
 	}
@@ -192,7 +192,7 @@ func (r *imageReader) byte() byte {
 
 func (r *imageReader) bool() bool {
 	v := r.byte()
-	r.want(v <= 1)
+	r.require(v <= 1)
 	return v == 1
 }
 
@@ -219,8 +219,8 @@ func (r *imageReader) uvarint() uint64 {
 	}
 }
 
-// limited reads a number that is at most limit.
-func (r *imageReader) limited(limit uint64) uint64 {
+// uvarintMax reads a number that is at most limit.
+func (r *imageReader) uvarintMax(limit uint64) uint64 {
 	v := r.uvarint()
 	if v > limit {
 		r.fail(errNumber)
@@ -229,8 +229,8 @@ func (r *imageReader) limited(limit uint64) uint64 {
 	return v
 }
 
-func (r *imageReader) uint32() uint32   { return uint32(r.limited(math.MaxUint32)) }
-func (r *imageReader) instant() Instant { return Instant(r.limited(math.MaxInt64)) }
+func (r *imageReader) uint32() uint32   { return uint32(r.uvarintMax(math.MaxUint32)) }
+func (r *imageReader) instant() Instant { return Instant(r.uvarintMax(math.MaxInt64)) }
 
 func (r *imageReader) fixed64() uint64 {
 	var b [8]byte
@@ -242,7 +242,7 @@ func (r *imageReader) fixed64() uint64 {
 
 // string reads a text of at most limit bytes.
 func (r *imageReader) string(limit int) string {
-	n := int(r.limited(uint64(limit)))
+	n := int(r.uvarintMax(uint64(limit)))
 	var b []byte
 	for range n {
 		if r.err != nil {
@@ -253,9 +253,9 @@ func (r *imageReader) string(limit int) string {
 	return string(b)
 }
 
-// more runs item as often as the count that stands here says, until the first error.
-func (r *imageReader) more(limit uint64, item func()) {
-	for n := r.limited(limit); n > 0 && r.err == nil; n-- {
+// repeat runs item as often as the count that stands here says, until the first error.
+func (r *imageReader) repeat(limit uint64, item func()) {
+	for n := r.uvarintMax(limit); n > 0 && r.err == nil; n-- {
 		item()
 	}
 }
@@ -265,13 +265,13 @@ func (r *imageReader) more(limit uint64, item func()) {
 func (r *imageReader) settings() EntitySettings {
 	inner := reader{b: []byte(r.string(settingsBytesMax)), version: commandVersion}
 	s := inner.settings()
-	r.want(inner.end() == nil && s == s.WithDefaults() && s.Validate() == nil)
+	r.require(inner.end() == nil && s == s.WithDefaults() && s.Validate() == nil)
 	return s
 }
 
 func (r *imageReader) address() Address {
 	a := Address{Entity: EntityID(r.uvarint()), Sub: SubQueue(r.byte())}
-	r.want(a.valid() || a.forwards())
+	r.require(a.valid() || a.canForward())
 	return a
 }
 
@@ -299,8 +299,8 @@ func (r *imageReader) finish() error {
 		r.fail(errChecksum)
 	case r.pos < r.end || r.fill():
 		r.fail(errTrailing)
-	case !errors.Is(r.ended, io.EOF):
-		r.fail(r.ended)
+	case !errors.Is(r.endErr, io.EOF):
+		r.fail(r.endErr)
 	}
 	return r.err
 }

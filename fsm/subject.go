@@ -11,17 +11,17 @@ import (
 
 // Why an action cannot do what it says. All replicas make the same text of it.
 var (
-	errReadOnly = errors.New("property cannot be changed")
-	errNoText   = errors.New("property takes strings only")
-	errActed    = errors.New("the actions of the topic's rules make too much of one message")
+	errReadOnly    = errors.New("property cannot be changed")
+	errNoText      = errors.New("property takes strings only")
+	errActionBytes = errors.New("the actions of the topic's rules make too much of one message")
 )
 
-// subject is a message as rules see it: a [filter.ListedMessage], and the copy that an
+// evaluatedMessage is a message as rules see it: a [filter.ListedMessage], and the copy that an
 // action changes. It is used again for message after message, and takes the properties
 // apart only when a rule asks.
-type subject struct {
+type evaluatedMessage struct {
 	raw        []byte // as AppendProperties writes them; valid
-	taken      bool   // raw was taken apart
+	decoded    bool   // raw was taken apart
 	properties []Property
 	folds      []string // of the names in properties
 	order      []int32  // places in properties, sorted by scope and fold, when there are many
@@ -40,17 +40,17 @@ type subject struct {
 }
 
 // begin makes it another message.
-func (s *subject) begin(topic EntityID, n SequenceNumber, raw []byte) {
+func (s *evaluatedMessage) begin(topic EntityID, n SequenceNumber, raw []byte) {
 	clear(s.properties)
 	clear(s.folds)
-	*s = subject{
+	*s = evaluatedMessage{
 		raw: raw, topic: topic, number: n,
 		properties: s.properties[:0], folds: s.folds[:0], order: s.order[:0], changes: s.changes[:0], changedFolds: s.changedFolds[:0],
 	}
 }
 
-func (s *subject) takeApart() {
-	s.taken = true
+func (s *evaluatedMessage) decodeProperties() {
+	s.decoded = true
 	if err := eachProperty(s.raw, func(p Property) {
 		s.properties = append(s.properties, p)
 		fold := p.Name.Name
@@ -61,7 +61,7 @@ func (s *subject) takeApart() {
 	}); err != nil {
 		panic("fsm: properties that were checked: " + err.Error())
 	}
-	if len(s.properties) <= searchedMax {
+	if len(s.properties) <= linearSearchMax {
 		return
 	}
 	for i := range s.properties {
@@ -73,23 +73,23 @@ func (s *subject) takeApart() {
 	})
 }
 
-// searchedMax is the number of properties up to which one is found by looking at all of them.
-const searchedMax = 8
+// linearSearchMax is the number of properties up to which one is found by looking at all of them.
+const linearSearchMax = 8
 
 // compare orders the property at a place and a name.
-func (s *subject) compare(at int32, scope filter.Scope, fold string) int {
+func (s *evaluatedMessage) compare(at int32, scope filter.Scope, fold string) int {
 	return cmp.Or(cmp.Compare(s.properties[at].Name.Scope, scope), strings.Compare(s.folds[at], fold))
 }
 
 // find looks for a property by the fold of its name, first among what an action changed.
-func (s *subject) find(scope filter.Scope, fold string) (v filter.Value, found bool) {
+func (s *evaluatedMessage) find(scope filter.Scope, fold string) (v filter.Value, found bool) {
 	for i := len(s.changes) - 1; i >= 0; i-- {
 		if c := &s.changes[i]; c.Property.Scope == scope && s.changedFolds[i] == fold {
 			return c.Value, !c.Remove
 		}
 	}
-	if !s.taken {
-		s.takeApart()
+	if !s.decoded {
+		s.decodeProperties()
 	}
 	if len(s.order) > 0 {
 		low, high := 0, len(s.order)
@@ -115,7 +115,7 @@ func (s *subject) find(scope filter.Scope, fold string) (v filter.Value, found b
 
 // System is that of filter.Message. What the gateway says goes before what the machine
 // knows by itself.
-func (s *subject) System(name string) (filter.Value, bool) {
+func (s *evaluatedMessage) System(name string) (filter.Value, bool) {
 	if v, found := s.find(filter.System, name); found {
 		return v, true
 	}
@@ -137,12 +137,14 @@ func (s *subject) System(name string) (filter.Value, bool) {
 }
 
 // User is that of filter.Message.
-func (s *subject) User(folded string) (filter.Value, bool) { return s.find(filter.User, folded) }
+func (s *evaluatedMessage) User(folded string) (filter.Value, bool) {
+	return s.find(filter.User, folded)
+}
 
 // EachUser is that of filter.ListedMessage. The index asks, before any action.
-func (s *subject) EachUser(visit func(name string, v filter.Value)) {
-	if !s.taken {
-		s.takeApart()
+func (s *evaluatedMessage) EachUser(visit func(name string, v filter.Value)) {
+	if !s.decoded {
+		s.decodeProperties()
 	}
 	for i := range s.properties {
 		if p := &s.properties[i]; p.Name.Scope == filter.User {
@@ -152,33 +154,33 @@ func (s *subject) EachUser(visit func(name string, v filter.Value)) {
 }
 
 // NewID is that of filter.Message: no two messages, topics or rules have one in common.
-func (s *subject) NewID(call int) filter.GUID {
+func (s *evaluatedMessage) NewID(call int) filter.GUID {
 	return filter.DeriveID(uint64(s.number), uint64(s.topic)<<32^s.rule, call)
 }
 
-// act begins the copy that an action changes.
-func (s *subject) act(rule uint64) {
+// beginAction begins the copy that an action changes.
+func (s *evaluatedMessage) beginAction(rule uint64) {
 	s.rule, s.changes, s.changedFolds, s.changedBytes = rule, s.changes[:0], s.changedFolds[:0], 0
 }
 
 // Set is that of filter.Writer.
-func (s *subject) Set(p filter.Property, v filter.Value) error {
-	if p.Scope == filter.System && writable(p.Name) && v.Kind() != filter.KindText && v.Kind() != filter.KindNull {
+func (s *evaluatedMessage) Set(p filter.Property, v filter.Value) error {
+	if p.Scope == filter.System && isWritable(p.Name) && v.Kind() != filter.KindText && v.Kind() != filter.KindNull {
 		return errNoText
 	}
 	return s.change(Change{Property: p, Value: v})
 }
 
 // Remove is that of filter.Writer.
-func (s *subject) Remove(p filter.Property) error {
+func (s *evaluatedMessage) Remove(p filter.Property) error {
 	return s.change(Change{Property: p, Remove: true})
 }
 
-func (s *subject) change(c Change) error {
+func (s *evaluatedMessage) change(c Change) error {
 	fold := c.Property.Name
 	if c.Property.Scope == filter.User {
 		fold = filter.Fold(fold)
-	} else if !writable(fold) {
+	} else if !isWritable(fold) {
 		return errReadOnly
 	}
 	if s.changedBytes += len(fold) + len(c.Value.AsText()) + changeBytesMin; s.changedBytes > propertiesBytesMax {
@@ -188,8 +190,8 @@ func (s *subject) change(c Change) error {
 	return nil
 }
 
-// writable says whether an action may change a system property: those that senders give.
-func writable(name string) bool {
+// isWritable says whether an action may change a system property: those that senders give.
+func isWritable(name string) bool {
 	switch name {
 	case filter.ContentType, filter.CorrelationID, filter.Label, filter.MessageID, filter.ReplyTo,
 		filter.ReplyToSessionID, filter.SessionID, filter.To:

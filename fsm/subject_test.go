@@ -14,7 +14,7 @@ func TestPropertiesAreFound(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(1, 2))
 	for range 3000 {
-		list := make([]Property, random.IntN(4*searchedMax))
+		list := make([]Property, random.IntN(4*linearSearchMax))
 		for i := range list {
 			name := filter.Property{Name: fmt.Sprintf("%c%d", 'a'+rune(32*-random.IntN(2)), random.IntN(20)), Scope: filter.Scope(random.IntN(2))}
 			if name.Scope == filter.System {
@@ -22,7 +22,7 @@ func TestPropertiesAreFound(t *testing.T) {
 			}
 			list[i] = Property{Name: name, Value: filter.Int(int64(i))}
 		}
-		var s subject
+		var s evaluatedMessage
 		s.begin(1, 1, AppendProperties(nil, list))
 		for _, name := range []string{"a0", "a7", "a19", "A7", "", filter.Label, filter.To} {
 			for scope := range filter.System + 1 {
@@ -51,7 +51,7 @@ func TestTableAllocatesNothing(t *testing.T) { // not parallel: it counts alloca
 		list = append(list, Property{Name: filter.Property{Name: fmt.Sprint("p", i)}, Value: filter.Int(int64(i))})
 	}
 	raw := AppendProperties(nil, list)
-	var s subject
+	var s evaluatedMessage
 	if n := testing.AllocsPerRun(100, func() {
 		s.begin(1, 1, raw)
 		s.find(filter.User, "p50")

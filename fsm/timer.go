@@ -2,32 +2,32 @@ package fsm
 
 import "math"
 
-// alarm says when to look at something. It is stale when what it stands for has gone or
-// moved meanwhile: alarms are not searched for and taken out, they are skipped when due.
+// timer says when to look at something. It is stale when what it stands for has gone or
+// moved meanwhile: timers are not searched for and taken out, they are skipped when due.
 // All but the ends of locks are lower bounds.
-type alarm struct {
+type timer struct {
 	at     Instant
 	number SequenceNumber // of the message, the first one of the chunk, or lastNumber
 	epoch  uint32         // of the lock
-	kind   alarmKind
+	kind   timerKind
 }
 
-// alarmKind says what an alarm stands for.
-type alarmKind uint8
+// timerKind says what an timer stands for.
+type timerKind uint8
 
 const (
-	alarmChunk alarmKind = 0 // messages of a chunk that nobody holds: entry.due
-	alarmLock  alarmKind = 1 // the end of a lock
-	alarmSweep alarmKind = 2 // remembered ids that may go: queue.sweepAt; main queue only
-	alarmIdle  alarmKind = 3 // the queue itself may go: queue.idleAt; main queue only
+	timerChunk timerKind = 0 // messages of a chunk that nobody holds: entry.due
+	timerLock  timerKind = 1 // the end of a lock
+	timerSweep timerKind = 2 // remembered ids that may go: queue.sweepAt; main queue only
+	timerIdle  timerKind = 3 // the queue itself may go: queue.idleAt; main queue only
 	// alarmSession is the end of a session lock; its number is the slot. Main queue only.
-	alarmSession alarmKind = 4
+	timerSession timerKind = 4
 )
 
 // lastNumber puts what concerns the whole queue behind its messages.
 const lastNumber SequenceNumber = math.MaxUint64
 
-func (a alarm) before(b alarm) bool {
+func (a timer) before(b timer) bool {
 	if a.at != b.at {
 		return a.at < b.at
 	}
@@ -40,31 +40,31 @@ func (a alarm) before(b alarm) bool {
 	return a.epoch < b.epoch
 }
 
-// staleSlack is the number of stale alarms a queue may hold whatever is in it.
+// staleSlack is the number of stale timers a queue may hold whatever is in it.
 const staleSlack = 64
 
-// alarms is ordered by (moment, number). It is derived from the records and not part of
-// an image; which stale alarms it holds decides nothing.
-type alarms struct {
-	heap  heap[alarm]
+// timers is ordered by (moment, number). It is derived from the records and not part of
+// an image; which stale timers it holds decides nothing.
+type timers struct {
+	heap  heap[timer]
 	stale int // how many of heap are stale: never more than the others + staleSlack
 }
 
-// rebuild keeps what valid says is not stale. Its work is paid by the alarms that
+// rebuild keeps what valid says is not stale. Its work is paid by the timers that
 // became stale since the last one.
-func (a *alarms) rebuild(valid func(alarm) bool) {
+func (a *timers) rebuild(valid func(timer) bool) {
 	a.heap.rebuild(staleSlack, valid)
 	a.stale = 0
 }
 
-// schedule orders the sub-queues that have alarms by the first of them: a binary heap
-// whose members know their place. With the alarms of each it makes one total order,
+// timerQueue orders the sub-queues that have timers by the first of them: a binary heap
+// whose members know their place. With the timers of each it makes one total order,
 // (moment, entity, sub-queue, number), whatever the shape of the heaps.
-type schedule []*subqueue
+type timerQueue []*subqueue
 
-func (s *schedule) before(i, j int) bool {
+func (s *timerQueue) before(i, j int) bool {
 	a, b := (*s)[i], (*s)[j]
-	if x, y := a.alarms.heap[0].at, b.alarms.heap[0].at; x != y {
+	if x, y := a.timers.heap[0].at, b.timers.heap[0].at; x != y {
 		return x < y
 	}
 	return a.address.before(b.address)
@@ -77,44 +77,44 @@ func (a Address) before(b Address) bool {
 	return a.Sub < b.Sub
 }
 
-func (s *schedule) swap(i, j int) {
+func (s *timerQueue) swap(i, j int) {
 	x := *s
 	x[i], x[j] = x[j], x[i]
-	x[i].turn, x[j].turn = i, j
+	x[i].heapIndex, x[j].heapIndex = i, j
 }
 
-// fix puts a sub-queue where its first alarm belongs: in, out, up or down.
-func (s *schedule) fix(sub *subqueue) {
+// fix puts a sub-queue where its first timer belongs: in, out, up or down.
+func (s *timerQueue) fix(sub *subqueue) {
 	switch {
-	case len(sub.alarms.heap) == 0 && sub.turn < 0:
+	case len(sub.timers.heap) == 0 && sub.heapIndex < 0:
 		return
-	case len(sub.alarms.heap) == 0:
+	case len(sub.timers.heap) == 0:
 		s.remove(sub)
 		return
-	case sub.turn < 0:
-		sub.turn = len(*s)
+	case sub.heapIndex < 0:
+		sub.heapIndex = len(*s)
 		*s = append(*s, sub)
 	}
-	if i := sub.turn; !s.up(i) {
+	if i := sub.heapIndex; !s.up(i) {
 		s.down(i)
 	}
 }
 
-func (s *schedule) remove(sub *subqueue) {
-	if sub.turn < 0 {
+func (s *timerQueue) remove(sub *subqueue) {
+	if sub.heapIndex < 0 {
 		return
 	}
-	i, last := sub.turn, len(*s)-1
+	i, last := sub.heapIndex, len(*s)-1
 	s.swap(i, last)
 	(*s)[last] = nil
 	*s = (*s)[:last]
-	sub.turn = -1
+	sub.heapIndex = -1
 	if i < last && !s.up(i) {
 		s.down(i)
 	}
 }
 
-func (s *schedule) up(i int) (moved bool) {
+func (s *timerQueue) up(i int) (moved bool) {
 	for i > 0 {
 		parent := (i - 1) / 2
 		if !s.before(i, parent) {
@@ -126,7 +126,7 @@ func (s *schedule) up(i int) (moved bool) {
 	return moved
 }
 
-func (s *schedule) down(i int) {
+func (s *timerQueue) down(i int) {
 	for {
 		least := i
 		for child := 2*i + 1; child <= 2*i+2 && child < len(*s); child++ {

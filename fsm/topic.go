@@ -15,7 +15,7 @@ const (
 	publishingsMax = 1 << 20
 	// actedBytesMax bounds the patches that the actions of all rules make for one message.
 	// Behind it they fail.
-	actedBytesMax = 64 << 20
+	actionBytesMax = 64 << 20
 )
 
 // What a message is dead-lettered with that a rule failed on, as in the cloud.
@@ -24,15 +24,15 @@ const reasonFilter = "FilterEvaluationException"
 // ruleNameProperty is the application property that says which rule changed a copy.
 const ruleNameProperty = "RuleName"
 
-// match is a rule that takes a message, or that failed on it.
-type match struct {
+// ruleMatch is a rule that takes a message, or that failed on it.
+type ruleMatch struct {
 	rule  *rule
 	err   error
 	steps uint64 // that its filter took
 }
 
 // publish takes one message at a topic: for now, or for when its time comes.
-func (q *Queues) publish(x *queue, m *sent) SequenceNumber {
+func (q *Queues) publish(x *entityState, m *sentMessage) SequenceNumber {
 	x.last++
 	if m.at <= q.clock {
 		q.enqueue(x, x.last, m)
@@ -53,8 +53,8 @@ func (q *Queues) publish(x *queue, m *sent) SequenceNumber {
 // publishDue publishes a message of a topic whose time has come, and says how many copies that
 // made.
 func (q *Queues) publishDue(sub *subqueue, at cursor, rec record) (copies int) {
-	x := sub.of
-	m := sent{payload: q.bodies.Read(rec.body), ttl: Millis(rec.expires)}
+	x := sub.entity
+	m := sentMessage{payload: q.bodies.Read(rec.body), ttl: Millis(rec.expires)}
 	patch := sub.ix.patch(at)
 	if patch != (Ref{}) {
 		m.properties = q.bodies.Read(patch)
@@ -62,17 +62,17 @@ func (q *Queues) publishDue(sub *subqueue, at cursor, rec record) (copies int) {
 	sub.ix.remove(at)
 	x.last++
 	copies = q.enqueue(x, x.last, &m)
-	q.release(rec.body, patch)
-	x.active = q.clock
+	q.releaseBodies(rec.body, patch)
+	x.lastActivity = q.clock
 	return copies
 }
 
 // enqueue takes a message whose time has come, under a new number, and says how many copies
 // were made at once: it is published now, or by one of the next pulses. The body is stored once,
 // with a record of the topic that counts the copies; when nobody takes the message there is neither.
-func (q *Queues) enqueue(x *queue, n SequenceNumber, m *sent) (copies int) {
-	if !q.begins(x) {
-		q.pend(x, n, m)
+func (q *Queues) enqueue(x *entityState, n SequenceNumber, m *sentMessage) (copies int) {
+	if !q.mayPublish(x) {
+		q.storePending(x, n, m)
 		return 0
 	}
 	if copies = q.fanOut(x, n, m, q.clock); copies > 0 {
@@ -86,24 +86,24 @@ func (q *Queues) enqueue(x *queue, n SequenceNumber, m *sent) (copies int) {
 
 // fanOut gives a message that has number n at a topic, and was accepted at a moment, to the
 // subscriptions whose rules take it. It is to be stored when there are copies.
-func (q *Queues) fanOut(x *queue, n SequenceNumber, m *sent, enqueued Instant) (copies int) {
-	life := x.life(m.ttl)
-	s := &q.subject
+func (q *Queues) fanOut(x *entityState, n SequenceNumber, m *sentMessage, enqueued Instant) (copies int) {
+	life := x.effectiveTimeToLive(m.ttl)
+	s := &q.evaluated
 	s.begin(x.id, n, m.properties)
 	s.enqueued, s.expires, s.size = enqueued, expiry(enqueued, life), len(m.payload)
-	c := copying{
-		life: life, patches: m.patches, session: m.session, hasSession: m.hasSession, share: q.sharedBudget(x.hub),
+	c := fanOutContext{
+		life: life, patches: m.patches, session: m.session, hasSession: m.hasSession, correlationBudget: q.sharedBudget(x.topicState),
 		rec: record{body: sharedRef(n, len(m.payload)), enqueued: enqueued, state: Ready, flags: shared | recordFlags(m.hops)<<hopsShift},
 	}
 	q.runner.Begin(s)
-	q.taken(stepsMessage + stepsPropertyByte*uint64(len(m.properties)))
-	matches := q.matching(x.hub)
+	q.countSteps(stepsMessage + stepsPropertyByte*uint64(len(m.properties)))
+	matches := q.matchRules(x.topicState)
 	for from := 0; from < len(matches); {
 		to := from + 1
-		for to < len(matches) && matches[to].rule.of == matches[from].rule.of {
+		for to < len(matches) && matches[to].rule.subscription == matches[from].rule.subscription {
 			to++
 		}
-		copies += q.deliver(matches[from].rule.of, matches[from:to], &c)
+		copies += q.deliverCopies(matches[from].rule.subscription, matches[from:to], &c)
 		from = to
 	}
 	clear(matches) // they hold on to rules
@@ -112,46 +112,46 @@ func (q *Queues) fanOut(x *queue, n SequenceNumber, m *sent, enqueued Instant) (
 	return copies
 }
 
-// matching finds the rules that take the subject, in order, and those that fail on it.
+// matchRules finds the rules that take the subject, in order, and those that fail on it.
 // Nothing is allocated for one that does not match.
-func (q *Queues) matching(h *hub) []match {
-	list, s := q.matches[:0], &q.subject
-	for _, r := range h.all {
-		list = append(list, match{rule: r})
+func (q *Queues) matchRules(h *topicState) []ruleMatch {
+	list, s := q.matches[:0], &q.evaluated
+	for _, r := range h.trueRules {
+		list = append(list, ruleMatch{rule: r})
 	}
-	sorted := len(h.all) == 0 || len(h.sql) == 0 && h.index.Len() == 0
-	for _, r := range h.sql {
+	sorted := len(h.trueRules) == 0 || len(h.sqlRules) == 0 && h.index.Len() == 0
+	for _, r := range h.sqlRules {
 		s.rule = r.number
 		truth, err := q.runner.Match(r.sql, q.ruleBudget(0))
 		steps := q.runner.Steps()
-		q.taken(steps)
+		q.countSteps(steps)
 		switch {
 		case err != nil:
-			q.failed(err)
-			list = append(list, match{rule: r, err: err})
+			q.countExceeded(err)
+			list = append(list, ruleMatch{rule: r, err: err})
 		case truth == filter.True:
-			list = append(list, match{rule: r, steps: steps})
+			list = append(list, ruleMatch{rule: r, steps: steps})
 		}
 	}
 	if h.index.Len() > 0 {
 		var steps uint64
 		q.numbers, steps = h.index.Match(s, q.numbers[:0])
-		q.taken(steps)
+		q.countSteps(steps)
 		sorted = sorted && len(q.numbers) == 0
-		q.taken(stepsMatch * uint64(len(q.numbers)))
+		q.countSteps(stepsMatch * uint64(len(q.numbers)))
 		for _, number := range q.numbers {
-			list = append(list, match{rule: h.numbered[number]})
+			list = append(list, ruleMatch{rule: h.correlationRules[number]})
 		}
 	}
 	if !sorted {
-		slices.SortFunc(list, func(a, b match) int { return a.rule.order(b.rule) })
+		slices.SortFunc(list, func(a, b ruleMatch) int { return a.rule.order(b.rule) })
 	}
 	q.matches = list
 	return list
 }
 
-// copying is what the copies of a message have in common.
-type copying struct {
+// fanOutContext is what the copies of a message have in common.
+type fanOutContext struct {
 	rec     record
 	life    Millis // what the topic allows
 	patches []byte // that the message brought along
@@ -159,121 +159,121 @@ type copying struct {
 	session    []byte
 	hasSession bool
 
-	acted int    // bytes of patches that actions have made
-	share uint64 // what the actions of correlation filters of each subscription may take
+	actionBytes       int    // bytes of patches that actions have made
+	correlationBudget uint64 // what the actions of correlation filters of each subscription may take
 }
 
-// deliver makes the copies of one subscription: one if a rule without action took the
+// deliverCopies makes the copies of one subscription: one if a rule without action took the
 // message, one for every rule with an action that did, and a dead letter if a rule failed
 // and the subscription keeps such messages.
-func (q *Queues) deliver(x *queue, matches []match, c *copying) (copies int) {
+func (q *Queues) deliverCopies(x *entityState, matches []ruleMatch, c *fanOutContext) (copies int) {
 	c.rec.expires = expiry(c.rec.enqueued, min(c.life, x.settings.DefaultTimeToLive))
-	if slices.ContainsFunc(matches, func(m match) bool { return m.err == nil && m.rule.action == nil }) {
-		q.give(x, c, c.patches)
+	if slices.ContainsFunc(matches, func(m ruleMatch) bool { return m.err == nil && m.rule.action == nil }) {
+		q.addCopy(x, c, c.patches)
 		copies++
 	}
 	var failure error
-	share := c.share
+	share := c.correlationBudget
 	for _, m := range matches {
 		err := m.err
 		if err == nil && m.rule.action != nil {
 			var patches []byte
-			if patches, err = q.acted(m, c, &share); err == nil {
-				q.give(x, c, patches)
+			if patches, err = q.runAction(m, c, &share); err == nil {
+				q.addCopy(x, c, patches)
 				copies++
 			}
-			q.subject.act(0) // others see the message as it was sent
+			q.evaluated.beginAction(0) // others see the message as it was sent
 		}
 		if failure == nil {
 			failure = err
 		}
 	}
 	if failure != nil && x.settings.DeadLetterOnFilterErrors {
-		q.giveUp(x, c, failure)
+		q.addFailedCopy(x, c, failure)
 		copies++
 	}
 	return copies
 }
 
-// acted lets the action of a rule change a copy, and returns its patches. share is what is left
+// runAction lets the action of a rule change a copy, and returns its patches. share is what is left
 // to all correlation filters of the subscription.
-func (q *Queues) acted(m match, c *copying, share *uint64) ([]byte, error) {
-	s, r := &q.subject, m.rule
-	s.act(r.number)
-	if c.acted >= actedBytesMax {
-		return nil, errActed
+func (q *Queues) runAction(m ruleMatch, c *fanOutContext, share *uint64) ([]byte, error) {
+	s, r := &q.evaluated, m.rule
+	s.beginAction(r.number)
+	if c.actionBytes >= actionBytesMax {
+		return nil, errActionBytes
 	}
 	budget := q.ruleBudget(m.steps)
 	if r.Filter.Kind == CorrelationFilter {
 		budget = min(budget, *share)
 	}
-	err := q.runner.Apply(r.action, s, budget-min(budget, stepsChanged))
-	steps := min(budget, q.runner.Steps()+stepsChanged)
-	q.taken(steps + stepsTried)
+	err := q.runner.Apply(r.action, s, budget-min(budget, stepsChangedCopy))
+	steps := min(budget, q.runner.Steps()+stepsChangedCopy)
+	q.countSteps(steps + stepsActionAttempt)
 	if r.Filter.Kind == CorrelationFilter {
 		*share -= steps
 	}
 	if err != nil {
-		q.failed(err)
+		q.countExceeded(err)
 		return nil, err
 	}
 	name := Change{Property: filter.Property{Name: ruleNameProperty}, Value: filter.Text(r.Name)}
-	patches := mustJoin(c.patches, &Patch{Changes: append(s.changes, name)})
-	c.acted += len(patches)
+	patches := mustJoinPatches(c.patches, &Patch{Changes: append(s.changes, name)})
+	c.actionBytes += len(patches)
 	return patches, nil
 }
 
-// failed counts a rule that was over its budget.
-func (q *Queues) failed(err error) {
+// countExceeded counts a rule that was over its budget.
+func (q *Queues) countExceeded(err error) {
 	if errors.Is(err, filter.ErrSteps) {
 		q.exceeded++
 	}
 }
 
-// give puts a copy at the tail of a subscription.
-func (q *Queues) give(x *queue, c *copying, patches []byte) {
-	q.taken(stepsCopy + uint64(len(patches))/patchBytes)
+// addCopy puts a copy at the tail of a subscription.
+func (q *Queues) addCopy(x *entityState, c *fanOutContext, patches []byte) {
+	q.countSteps(stepsCopy + uint64(len(patches))/patchBytes)
 	sub := &x.subs[MainQueue]
 	x.last++
 	session := noSession
 	if x.sessions != nil {
 		var ok bool
-		if session, ok = q.slotOfCopy(x, c); !ok {
-			q.rejectSessionless(x, c.rec, patches)
+		if session, ok = q.copySessionSlot(x, c); !ok {
+			q.deadLetterSessionless(x, c.rec, patches)
 			return
 		}
 	}
-	at := q.insertIn(sub, x.last, c.rec, session)
-	q.patched(sub, at, patches)
-	q.raise(sub)
+	at := q.insertInSession(sub, x.last, c.rec, session)
+	q.storePatches(sub, at, patches)
+	q.notifyReady(sub)
 }
 
-// giveUp puts a copy into the dead-letter queue of a subscription, because a rule failed.
-func (q *Queues) giveUp(x *queue, c *copying, failure error) {
-	q.taken(stepsCopy + stepsChanged + uint64(len(c.patches))/patchBytes)
+// addFailedCopy puts a copy into the dead-letter queue of a subscription, because a rule failed.
+func (q *Queues) addFailedCopy(x *entityState, c *fanOutContext, failure error) {
+	q.countSteps(stepsCopy + stepsChangedCopy + uint64(len(c.patches))/patchBytes)
 	sub := &x.subs[DeadLetterQueue]
 	x.last++
 	rec := c.rec
-	rec.rots = rotting(q.clock, x.settings.DeadLetterTimeToLive)
+	rec.deadLetterExpiry = deadLetterExpirySecond(q.clock, x.settings.DeadLetterTimeToLive)
 	session := noSession
 	if x.sessions != nil {
-		session, _ = q.slotOfCopy(x, c)
+		session, _ = q.copySessionSlot(x, c)
 	}
-	at := q.insertIn(sub, x.last, rec, session)
-	q.patched(sub, at, mustJoin(c.patches, &Patch{DeadLetter: true, Reason: reasonFilter, Description: failure.Error()}))
-	q.raise(sub)
+	at := q.insertInSession(sub, x.last, rec, session)
+	q.storePatches(sub, at, mustJoinPatches(c.patches, &Patch{DeadLetter: true, Reason: reasonFilter, Description: failure.Error()}))
+	q.notifyReady(sub)
 }
 
-// patched notes the patches that a new message comes with.
-func (q *Queues) patched(sub *subqueue, at cursor, patches []byte) {
+// storePatches notes the patches that a new message comes with.
+func (q *Queues) storePatches(sub *subqueue, at cursor, patches []byte) {
 	if len(patches) > 0 {
 		owner := Owner{Address: sub.address, Sequence: sub.ix.number(at), Patch: true}
 		sub.ix.setPatch(at, q.bodies.Append(owner, patches))
 	}
 }
 
-// mustJoin is joinPatches of patches that were checked.
-func mustJoin(old []byte, p *Patch) []byte {
+// mustJoinPatches is joinPatches of patches that were checked.
+func mustJoinPatches(old []byte, p *Patch) []byte {
 	joined, err := joinPatches(old, p)
 	if err != nil {
 		panic("fsm: patches that were checked: " + err.Error())
@@ -286,24 +286,24 @@ func sharedRef(n SequenceNumber, size int) Ref {
 	return Ref{Segment: uint32(n >> 32), Offset: uint32(n), Size: uint32(size)}
 }
 
-// original is the number at the topic of the message that a record is a copy of.
-func (rec *record) original() SequenceNumber {
+// originalNumber is the number at the topic of the message that a record is a copy of.
+func (rec *record) originalNumber() SequenceNumber {
 	return SequenceNumber(rec.body.Segment)<<32 | SequenceNumber(rec.body.Offset)
 }
 
-// resolve is where the body of a copy lies, and its number at the topic.
-func (sub *subqueue) resolve(rec *record) (Ref, SequenceNumber) {
-	ix, n := &sub.of.topic.subs[MainQueue].ix, rec.original()
+// sharedBody is where the body of a copy lies, and its number at the topic.
+func (sub *subqueue) sharedBody(rec *record) (Ref, SequenceNumber) {
+	ix, n := &sub.entity.topic.subs[MainQueue].ix, rec.originalNumber()
 	at, _ := ix.seek(n)
 	return ix.get(at).body, n
 }
 
-// unshare counts a copy out; the last one takes the message of the topic along.
-func (q *Queues) unshare(topic *queue, n SequenceNumber) {
+// releaseCopy counts a copy out; the last one takes the message of the topic along.
+func (q *Queues) releaseCopy(topic *entityState, n SequenceNumber) {
 	ix := &topic.subs[MainQueue].ix
 	at, _ := ix.seek(n)
 	c := ix.write(at.pos)
-	rec := &c.records[c.place(at.slot)]
+	rec := &c.records[c.recordIndex(at.slot)]
 	if rec.epoch--; rec.epoch > 0 {
 		return
 	}
@@ -313,15 +313,15 @@ func (q *Queues) unshare(topic *queue, n SequenceNumber) {
 
 // unsubscribe takes a subscription out whose topic stays: its copies are counted out, all
 // at once.
-func (q *Queues) unsubscribe(x *queue) {
-	x.topic.hub.leave(x)
+func (q *Queues) unsubscribe(x *entityState) {
+	x.topic.topicState.removeSubscription(x)
 	for i := range x.subs {
 		walk(x.subs[i].ix.entries, 0, func(_ SequenceNumber, rec *record, patch Ref, _ uint32) bool {
 			if rec.flags&shared == 0 { // it came by a transaction
-				q.release(rec.body, patch)
+				q.releaseBodies(rec.body, patch)
 				return true
 			}
-			q.unshare(x.topic, rec.original())
+			q.releaseCopy(x.topic, rec.originalNumber())
 			if patch != (Ref{}) {
 				q.bodies.Release(patch)
 			}
@@ -329,5 +329,5 @@ func (q *Queues) unsubscribe(x *queue) {
 		})
 		x.subs[i].ix.entries = nil
 	}
-	q.tidy(&x.topic.subs[MainQueue])
+	q.removeStaleTimers(&x.topic.subs[MainQueue])
 }

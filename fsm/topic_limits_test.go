@@ -275,7 +275,7 @@ func exampleTopics(t testing.TB) *replica {
 	apply := func(c fsm.Command) fsm.Result {
 		env.Index++
 		env.Now += 1000
-		res := r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Origin: 7, Serial: env.Index, Low: 1}, c))
+		res := r.q.Apply(env, fsm.AppendCommand(nil, fsm.Header{Incarnation: 7, Serial: env.Index, Low: 1}, c))
 		if res.Code != fsm.OK {
 			t.Fatalf("%T: %v", c, res.Code)
 		}

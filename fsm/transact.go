@@ -12,22 +12,22 @@ const transactionOperationsMax = 100
 // transaction is a Transact whose messages alias the command.
 type transaction struct {
 	settles   []SettleMessages
-	sends     []sending
-	transfers []posting
+	sends     []transactionSend
+	transfers []transactionTransfer
 }
 
-// sending is one SendMessages of a transaction.
-type sending struct {
+// transactionSend is one SendMessages of a transaction.
+type transactionSend struct {
 	entity   EntityID
-	messages []sent
+	messages []sentMessage
 }
 
-// posting is one TransferOut of a transaction.
-type posting struct {
+// transactionTransfer is one TransferOut of a transaction.
+type transactionTransfer struct {
 	via      EntityID
 	to       Destination
 	name     []byte
-	messages []sent
+	messages []sentMessage
 }
 
 // operations counts what a transaction does.
@@ -47,7 +47,7 @@ func (c *transaction) operations() int {
 
 // transact does all of a transaction, or nothing.
 func (q *Queues) transact(c *transaction) Result {
-	if code := q.try(c); code != OK {
+	if code := q.checkTransaction(c); code != OK {
 		return Result{Code: code}
 	}
 	for i := range c.settles {
@@ -58,35 +58,35 @@ func (q *Queues) transact(c *transaction) Result {
 		x := q.byID[c.sends[i].entity]
 		for j := range c.sends[i].messages {
 			n, m := SequenceNumber(0), &c.sends[i].messages[j]
-			if !q.repeats(x, m.id) {
-				n = q.take(x, m)
+			if !q.checkDuplicate(x, m.id) {
+				n = q.storeOrPublish(x, m)
 			}
 			res.Sequences = append(res.Sequences, n)
 		}
-		q.filled(x, len(c.sends[i].messages))
+		q.finishStore(x, len(c.sends[i].messages))
 	}
 	for i := range c.transfers {
-		q.post(&c.transfers[i])
+		q.addTransfer(&c.transfers[i])
 	}
 	return res
 }
 
 // settleAll performs settlements that were tried.
 func (q *Queues) settleAll(c *SettleMessages) {
-	sub := q.find(c.Address)
+	sub := q.subqueueAt(c.Address)
 	for i := range c.Settlements {
 		if code := q.settleOne(sub, &c.Settlements[i]); code != OK {
 			panic(fmt.Sprintf("fsm: a settlement of a transaction that was tried is refused: %v", code))
 		}
 	}
-	q.tidy(sub)
-	sub.of.active = q.clock
+	q.removeStaleTimers(sub)
+	sub.entity.lastActivity = q.clock
 }
 
-// post puts messages for another partition into the transfer queue of the entity that they
+// addTransfer puts messages for another partition into the transfer queue of the entity that they
 // go through. They get numbers of that entity, like all that lies in its sub-queues, and no
 // end of their lives: these begin at the destination.
-func (q *Queues) post(p *posting) {
+func (q *Queues) addTransfer(p *transactionTransfer) {
 	x := q.byID[p.via]
 	sub, session := &x.subs[TransferQueue], noSession
 	if x.sessions != nil {
@@ -96,14 +96,14 @@ func (q *Queues) post(p *posting) {
 	for i := range p.messages {
 		x.last++
 		body := q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, p.messages[i].payload)
-		at := q.insertIn(sub, x.last, record{body: body, enqueued: q.clock, state: Ready}, session)
-		q.patched(sub, at, patches)
+		at := q.insertInSession(sub, x.last, record{body: body, enqueued: q.clock, state: Ready}, session)
+		q.storePatches(sub, at, patches)
 	}
-	q.raise(sub) // that this is activity shows when they have left: until then there is no idleness
+	q.notifyReady(sub) // that this is activity shows when they have left: until then there is no idleness
 }
 
-// addressee is where a message of a transfer queue goes, going by its patches.
-func (q *Queues) addressee(patches Ref) (to Destination, name string) {
+// transferTarget is where a message of a transfer queue goes, going by its patches.
+func (q *Queues) transferTarget(patches Ref) (to Destination, name string) {
 	for _, p := range q.patches(patches) {
 		if p.To != (Destination{}) {
 			return p.To, p.ToName
@@ -112,37 +112,37 @@ func (q *Queues) addressee(patches Ref) (to Destination, name string) {
 	panic(fmt.Sprintf("fsm: the message with patches at %v is to be transferred nowhere", patches))
 }
 
-// trial looks at the operations of a transaction one after the other, and remembers what
+// dryRun looks at the operations of a transaction one after the other, and remembers what
 // those before would have done. It changes nothing. Its lists are as short as transactions
 // are, so they are searched from one end to the other.
-type trial struct {
-	q      *Queues
-	ended  []place // messages whose locks were ended
-	copies []place // that were completed, each as the message of the topic that it shares
-	stakes []*stake
+type dryRun struct {
+	q       *Queues
+	settled []messageRef // messages whose locks were ended
+	copies  []messageRef // that were completed, each as the message of the topic that it shares
+	changes []*entityChanges
 }
 
-// place is a message, by where it lies.
-type place struct {
+// messageRef is a message, by where it lies.
+type messageRef struct {
 	Address
 	number SequenceNumber
 }
 
-// stake is what the operations so far would have done to one entity.
-type stake struct {
-	of    *queue
-	freed uint64 // bytes of what was completed
-	moved uint64 // bytes of what was transferred
-	sends []sent
+// entityChanges is what the operations so far would have done to one entity.
+type entityChanges struct {
+	entity *entityState
+	freed  uint64 // bytes of what was completed
+	moved  uint64 // bytes of what was transferred
+	sends  []sentMessage
 }
 
-// try says whether a transaction can be done as a whole: with what the first operation is
+// checkTransaction says whether a transaction can be done as a whole: with what the first operation is
 // refused that cannot be done after those before it.
-func (q *Queues) try(c *transaction) Code {
+func (q *Queues) checkTransaction(c *transaction) Code {
 	if !within(c.operations(), transactionOperationsMax) {
 		return InvalidArgument
 	}
-	t := trial{q: q}
+	t := dryRun{q: q}
 	for i := range c.settles {
 		if code := t.settle(&c.settles[i]); code != OK {
 			return code
@@ -154,29 +154,29 @@ func (q *Queues) try(c *transaction) Code {
 		}
 	}
 	for i := range c.transfers {
-		if code := t.post(&c.transfers[i]); code != OK {
+		if code := t.transfer(&c.transfers[i]); code != OK {
 			return code
 		}
 	}
 	return OK
 }
 
-func (t *trial) stake(x *queue) *stake {
-	for _, s := range t.stakes {
-		if s.of == x {
+func (t *dryRun) changesOf(x *entityState) *entityChanges {
+	for _, s := range t.changes {
+		if s.entity == x {
 			return s
 		}
 	}
-	s := &stake{of: x}
-	t.stakes = append(t.stakes, s)
+	s := &entityChanges{entity: x}
+	t.changes = append(t.changes, s)
 	return s
 }
 
-func (t *trial) settle(c *SettleMessages) Code {
+func (t *dryRun) settle(c *SettleMessages) Code {
 	if len(c.Settlements) == 0 || !c.Address.valid() {
 		return InvalidArgument
 	}
-	sub, code := t.q.holding(c.Address)
+	sub, code := t.q.findSubQueue(c.Address)
 	if code != OK {
 		return code
 	}
@@ -189,22 +189,22 @@ func (t *trial) settle(c *SettleMessages) Code {
 }
 
 // settleOne tries one settlement. A second one of the same lock finds it lost.
-func (t *trial) settleOne(sub *subqueue, s *Settlement) Code {
+func (t *dryRun) settleOne(sub *subqueue, s *Settlement) Code {
 	if s.Verb == Release {
 		return InvalidArgument
 	}
 	at, rec, code := t.q.settleable(sub, s)
 	if code != OK {
-		if _, found := sub.ix.seek(s.Lock.Sequence); found && code == MessageLockLost && sub.grouped() {
+		if _, found := sub.ix.seek(s.Lock.Sequence); found && code == MessageLockLost && sub.deliversBySession() {
 			return SessionLockLost // the message is still here: it went back with its session
 		}
 		return code
 	}
-	id := place{sub.address, sub.ix.number(at)}
-	if slices.Contains(t.ended, id) {
+	id := messageRef{sub.address, sub.ix.number(at)}
+	if slices.Contains(t.settled, id) {
 		return MessageLockLost
 	}
-	t.ended = append(t.ended, id)
+	t.settled = append(t.settled, id)
 	if s.Verb == Complete {
 		t.free(sub, &rec)
 	}
@@ -213,13 +213,13 @@ func (t *trial) settleOne(sub *subqueue, s *Settlement) Code {
 
 // free counts the bytes of a message that goes. A copy frees those of its topic when it is
 // the last one.
-func (t *trial) free(sub *subqueue, rec *record) {
+func (t *dryRun) free(sub *subqueue, rec *record) {
 	if rec.flags&shared == 0 {
-		t.stake(sub.of).freed += uint64(rec.body.Size)
+		t.changesOf(sub.entity).freed += uint64(rec.body.Size)
 		return
 	}
-	main := &sub.of.topic.subs[MainQueue]
-	id := place{main.address, rec.original()}
+	main := &sub.entity.topic.subs[MainQueue]
+	id := messageRef{main.address, rec.originalNumber()}
 	t.copies = append(t.copies, id)
 	gone := uint32(0)
 	for _, other := range t.copies {
@@ -229,11 +229,11 @@ func (t *trial) free(sub *subqueue, rec *record) {
 	}
 	at, _ := main.ix.seek(id.number)
 	if whole := main.ix.get(at); whole.epoch == gone {
-		t.stake(sub.of.topic).freed += uint64(whole.body.Size)
+		t.changesOf(sub.entity.topic).freed += uint64(whole.body.Size)
 	}
 }
 
-func (t *trial) send(c *sending) Code {
+func (t *dryRun) send(c *transactionSend) Code {
 	if len(c.messages) == 0 {
 		return InvalidArgument
 	}
@@ -241,37 +241,37 @@ func (t *trial) send(c *sending) Code {
 	if code != OK {
 		return code
 	}
-	if _, code = x.admits(c.messages); code != OK {
+	if _, code = x.checkMessages(c.messages); code != OK {
 		return code
 	}
-	s := t.stake(x)
+	s := t.changesOf(x)
 	s.sends = append(s.sends, c.messages...)
-	if x.hub != nil && t.q.level < levelSteps && t.q.crowds(x.hub, s.sends) {
+	if x.topicState != nil && t.q.level < levelPublishSteps && t.q.exceedsPublishingsMax(x.topicState, s.sends) {
 		return MessageTooLarge
 	}
-	return t.room(s, 0)
+	return t.checkQuota(s, 0)
 }
 
-// room says whether an entity has room for all that it got so far, and more bytes.
-func (t *trial) room(s *stake, more uint64) Code {
+// checkQuota says whether an entity has room for all that it got so far, and more bytes.
+func (t *dryRun) checkQuota(s *entityChanges, more uint64) Code {
 	size := uint64(0)
 	for i := range s.sends {
 		size += uint64(len(s.sends[i].payload))
 	}
-	return t.q.room(s.of, s.of.held()-s.freed+s.moved+more, size, s.sends)
+	return t.q.checkQuota(s.entity, s.entity.storedBytes()-s.freed+s.moved+more, size, s.sends)
 }
 
-// post tries what goes elsewhere. It counts in the bytes of the entity that it goes through,
+// transfer tries what goes elsewhere. It counts in the bytes of the entity that it goes through,
 // whose status and largest message say nothing about it.
-func (t *trial) post(p *posting) Code {
-	if !validPosting(p.via, p.to, len(p.name), len(p.messages)) {
+func (t *dryRun) transfer(p *transactionTransfer) Code {
+	if !validTransferOut(p.via, p.to, len(p.name), len(p.messages)) {
 		return InvalidArgument
 	}
 	x := t.q.byID[p.via]
 	if x == nil {
 		return EntityNotFound
 	}
-	s := t.stake(x)
+	s := t.changesOf(x)
 	for i := range p.messages {
 		m := &p.messages[i]
 		if m.at != 0 || !validSent(m) {
@@ -283,14 +283,14 @@ func (t *trial) post(p *posting) Code {
 		s.moved += uint64(len(m.payload))
 	}
 	if x.kind != SubscriptionEntity {
-		return t.room(s, 0)
+		return t.checkQuota(s, 0)
 	}
 	// What a subscription may hold is its topic's to say.
 	own := x.subs[TransferQueue].ix.bytes + x.subs[TransferDeadLetterQueue].ix.bytes
-	return t.room(t.stake(x.topic), own+s.moved)
+	return t.checkQuota(t.changesOf(x.topic), own+s.moved)
 }
 
-// validPosting says whether a posting keeps the limits, its messages aside.
-func validPosting(via EntityID, to Destination, nameBytes, messages int) bool {
+// validTransferOut says whether a posting keeps the limits, its messages aside.
+func validTransferOut(via EntityID, to Destination, nameBytes, messages int) bool {
 	return via != 0 && to.Partition != CatalogPartition && to.Entity != 0 && nameBytes <= entityNameBytesMax && messages > 0
 }

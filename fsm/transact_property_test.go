@@ -159,7 +159,7 @@ func (b *bank) transact(*rapid.T) {
 	}
 	s := b.sides[at]
 	s.serial++
-	command := fsm.AppendCommand(nil, fsm.Header{Origin: 7, Serial: s.serial, Low: 1}, c)
+	command := fsm.AppendCommand(nil, fsm.Header{Incarnation: 7, Serial: s.serial, Low: 1}, c)
 	res := b.apply(at, command)
 	b.past = append(b.past, asked{at, command, res})
 	if res.Code != fsm.OK {

@@ -203,7 +203,7 @@ func TestTransact(t *testing.T) {
 		},
 		Transfers: []fsm.TransferOut{postOf(1, elsewhere, "b", "far")},
 	}
-	command := fsm.AppendCommand(nil, fsm.Header{Origin: 9, Serial: 1, Low: 1}, c)
+	command := fsm.AppendCommand(nil, fsm.Header{Incarnation: 9, Serial: 1, Low: 1}, c)
 	want := fsm.Result{Sequences: []fsm.SequenceNumber{1, 2, 0, 4, 0, 3}}
 	for i := range 3 {
 		b.env.Index++

@@ -36,7 +36,7 @@ type Transaction struct {
 
 // SettleAt is the settlements of a transaction at one place.
 type SettleAt struct {
-	At          Place
+	At          EntityRef
 	Settlements []Settlement
 }
 
@@ -44,7 +44,7 @@ type SettleAt struct {
 // entity whose partition they go through, and whose transfer dead-letter queue gets what
 // cannot be delivered.
 type SendTo struct {
-	At       Place
-	Via      *Place
+	At       EntityRef
+	Via      *EntityRef
 	Messages []Message
 }

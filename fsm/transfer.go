@@ -17,8 +17,8 @@ const (
 	transferPatchesBytesMax = 1 << 20
 )
 
-// arrival is the last batch that was taken from a source.
-type arrival struct {
+// sourceBatch is the last batch that was taken from a source.
+type sourceBatch struct {
 	from    Outbox
 	serial  uint64
 	at      Instant // when it came
@@ -28,7 +28,7 @@ type arrival struct {
 }
 
 // result is the answer to the batch, for whoever asks again.
-func (a *arrival) result() Result {
+func (a *sourceBatch) result() Result {
 	switch {
 	case a.refused != OK:
 		return Result{Code: a.refused}
@@ -38,11 +38,11 @@ func (a *arrival) result() Result {
 	return Result{Codes: slices.Clone(a.codes)}
 }
 
-// arrivals makes forwarding exactly-once at the side of the destination. It is bounded by
+// sourceBatches makes forwarding exactly-once at the side of the destination. It is bounded by
 // transferSourcesMax.
-type arrivals struct {
-	era  era       // of the slice list
-	list []arrival // sorted by source
+type sourceBatches struct {
+	generation generation    // of the slice list
+	list       []sourceBatch // sorted by source
 }
 
 func (o Outbox) compare(p Outbox) int {
@@ -53,17 +53,17 @@ func (o Outbox) compare(p Outbox) int {
 	)
 }
 
-func (a *arrivals) find(from Outbox) (int, bool) {
-	return slices.BinarySearchFunc(a.list, from, func(x arrival, from Outbox) int { return x.from.compare(from) })
+func (a *sourceBatches) find(from Outbox) (int, bool) {
+	return slices.BinarySearchFunc(a.list, from, func(x sourceBatch, from Outbox) int { return x.from.compare(from) })
 }
 
-// room makes room for a source, if it is a new one, at the expense of those that are
+// reserve makes room for a source, if it is a new one, at the expense of those that are
 // silent for transferMemory. It reports false when there is none.
-func (a *arrivals) room(from Outbox, now Instant, current era) bool {
+func (a *sourceBatches) reserve(from Outbox, now Instant, current generation) bool {
 	if _, found := a.find(from); found {
 		return true
 	}
-	silent := func(x arrival) bool { return x.at.After(transferMemory) <= now }
+	silent := func(x sourceBatch) bool { return x.at.After(transferMemory) <= now }
 	if slices.ContainsFunc(a.list, silent) {
 		a.own(current)
 		a.list = slices.DeleteFunc(a.list, silent)
@@ -72,14 +72,14 @@ func (a *arrivals) room(from Outbox, now Instant, current era) bool {
 }
 
 // own makes the list writable.
-func (a *arrivals) own(current era) {
-	if a.era != current {
-		a.list, a.era = slices.Clone(a.list), current
+func (a *sourceBatches) own(current generation) {
+	if a.generation != current {
+		a.list, a.generation = slices.Clone(a.list), current
 	}
 }
 
-// note remembers a batch in the place of the one before it.
-func (a *arrivals) note(x arrival, current era) {
+// record remembers a batch in the place of the one before it.
+func (a *sourceBatches) record(x sourceBatch, current generation) {
 	a.own(current)
 	if i, found := a.find(x.from); found {
 		a.list[i] = x
@@ -91,7 +91,7 @@ func (a *arrivals) note(x arrival, current era) {
 // validTransfer says whether a TransferMessages of so many messages keeps the limits.
 func validTransfer(c *TransferMessages, messages int) bool {
 	return c.Entity != 0 && c.Serial != 0 && c.Source.Partition != CatalogPartition && c.Source.Address.Entity != 0 &&
-		c.Source.Address.forwards() && within(messages, commandMessagesMax)
+		c.Source.Address.canForward() && within(messages, commandMessagesMax)
 }
 
 // validTransferred is what a message of it must keep, whatever its destination is.
@@ -127,7 +127,7 @@ func checkTransfer(c *TransferMessages) Code {
 // transfer stores what another entity forwards, once. That a batch was refused because
 // the entity is disabled is remembered like any other answer: the source goes by it and
 // dead-letters the batch, so an old copy of the command must not be taken later.
-func (q *Queues) transfer(c *TransferMessages, messages []sent) Result {
+func (q *Queues) transfer(c *TransferMessages, messages []sentMessage) Result {
 	if !validTransfer(c, len(messages)) {
 		return Result{Code: InvalidArgument}
 	}
@@ -138,36 +138,36 @@ func (q *Queues) transfer(c *TransferMessages, messages []sent) Result {
 	if x.kind == SubscriptionEntity {
 		return Result{Code: NotAllowed}
 	}
-	if i, found := x.arrivals.find(c.Source); found {
-		switch last := &x.arrivals.list[i]; {
+	if i, found := x.sourceBatches.find(c.Source); found {
+		switch last := &x.sourceBatches.list[i]; {
 		case c.Serial < last.serial:
 			return Result{Code: Stale}
 		case c.Serial == last.serial:
 			return last.result()
 		}
 	}
-	if code := checkArriving(c.Source.Address, messages); code != OK {
+	if code := checkTransferred(c.Source.Address, messages); code != OK {
 		return Result{Code: code}
 	}
-	if !x.arrivals.room(c.Source, q.clock, q.arena.era) {
+	if !x.sourceBatches.reserve(c.Source, q.clock, q.arena.generation) {
 		return Result{Code: QuotaExceeded}
 	}
-	batch := arrival{from: c.Source, serial: c.Serial, at: q.clock, count: uint16(len(messages))}
-	if !x.settings.Status.sends() {
+	batch := sourceBatch{from: c.Source, serial: c.Serial, at: q.clock, count: uint16(len(messages))}
+	if !x.settings.Status.allowsSend() {
 		batch.refused = EntityDisabled
-		x.arrivals.note(batch, q.arena.era)
+		x.sourceBatches.record(batch, q.arena.generation)
 		return Result{Code: EntityDisabled}
 	}
-	codes := q.receive(x, messages)
+	codes := q.storeTransferred(x, messages)
 	if slices.ContainsFunc(codes, func(code Code) bool { return code != OK }) {
 		batch.codes = slices.Clone(codes)
 	}
-	x.arrivals.note(batch, q.arena.era)
+	x.sourceBatches.record(batch, q.arena.generation)
 	return Result{Codes: codes}
 }
 
-// checkArriving looks at all messages before anything is changed.
-func checkArriving(from Address, messages []sent) Code {
+// checkTransferred looks at all messages before anything is changed.
+func checkTransferred(from Address, messages []sentMessage) Code {
 	for i := range messages {
 		m := &messages[i]
 		if !validTransferred(from, len(m.id), len(m.session), m.ttl, m.hops, m.properties) {
@@ -180,19 +180,19 @@ func checkArriving(from Address, messages []sent) Code {
 	return OK
 }
 
-// receive takes messages, each for itself, and says how each of them fared.
-func (q *Queues) receive(x *queue, messages []sent) []Code {
+// storeTransferred takes messages, each for itself, and says how each of them fared.
+func (q *Queues) storeTransferred(x *entityState, messages []sentMessage) []Code {
 	codes := make([]Code, len(messages))
 	for i := range messages {
-		codes[i] = q.receiveOne(x, &messages[i])
+		codes[i] = q.storeTransferredMessage(x, &messages[i])
 	}
-	q.filled(x, len(messages))
+	q.finishStore(x, len(messages))
 	return codes
 }
 
-// receiveOne stores a message that was forwarded, as if it had been sent here, unless it
+// storeTransferredMessage stores a message that was forwarded, as if it had been sent here, unless it
 // is a duplicate.
-func (q *Queues) receiveOne(x *queue, m *sent) Code {
+func (q *Queues) storeTransferredMessage(x *entityState, m *sentMessage) Code {
 	if uint64(len(m.payload)) > uint64(x.settings.MaxMessageBytes) || len(m.patches) > transferPatchesBytesMax {
 		return MessageTooLarge
 	}
@@ -200,11 +200,11 @@ func (q *Queues) receiveOne(x *queue, m *sent) Code {
 	var key idKey
 	if detects {
 		key = keyOf(m.id)
-		if x.window.knows(&key, q.clock, x.settings.DuplicateWindow) {
+		if x.window.contains(&key, q.clock, x.settings.DuplicateWindow) {
 			return OK
 		}
 	}
-	if !x.hasRoom(m) {
+	if !x.hasRoomFor(m) {
 		return QuotaExceeded
 	}
 	if detects {
@@ -216,22 +216,22 @@ func (q *Queues) receiveOne(x *queue, m *sent) Code {
 	}
 	sub := &x.subs[MainQueue]
 	x.last++
-	rec := record{enqueued: q.clock, expires: expiry(q.clock, x.life(m.ttl)), state: Ready}
+	rec := record{enqueued: q.clock, expires: expiry(q.clock, x.effectiveTimeToLive(m.ttl)), state: Ready}
 	rec.flags = recordFlags(m.hops) << hopsShift
 	rec.body = q.bodies.Append(Owner{Address: sub.address, Sequence: x.last}, m.payload)
 	if x.sessions != nil && !m.hasSession {
-		q.rejectSessionless(x, rec, m.patches)
+		q.deadLetterSessionless(x, rec, m.patches)
 		return OK
 	}
-	at := q.insertIn(sub, x.last, rec, q.session(x, m))
-	q.patched(sub, at, m.patches)
-	q.raise(sub)
+	at := q.insertInSession(sub, x.last, rec, q.messageSession(x, m))
+	q.storePatches(sub, at, m.patches)
+	q.notifyReady(sub)
 	return OK
 }
 
-// hasRoom says whether one message more is within what the entity may hold and remember.
-func (x *queue) hasRoom(m *sent) bool {
+// hasRoomFor says whether one message more is within what the entity may hold and remember.
+func (x *entityState) hasRoomFor(m *sentMessage) bool {
 	w, g := x.window, x.sessions
-	return x.held()+uint64(len(m.payload)) <= x.settings.MaxBytes &&
+	return x.storedBytes()+uint64(len(m.payload)) <= x.settings.MaxBytes &&
 		(w == nil || w.tail-w.head < windowIDsMax) && (g == nil || g.count < sessionsMax)
 }

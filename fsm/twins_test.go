@@ -42,7 +42,7 @@ func (w *twins) do(lane uint64, c fsm.Command) fsm.Result {
 	h := fsm.Header{}
 	if lane > 0 {
 		w.serial[lane]++
-		h = fsm.Header{Origin: 7, Lane: lane, Serial: w.serial[lane], Low: w.serial[lane] - min(w.serial[lane]-1, uint64(w.r.IntN(3)))}
+		h = fsm.Header{Incarnation: 7, Receiver: lane, Serial: w.serial[lane], Low: w.serial[lane] - min(w.serial[lane]-1, uint64(w.r.IntN(3)))}
 	}
 	w.last = fsm.AppendCommand(nil, h, c)
 	return w.apply(w.last)
@@ -266,7 +266,7 @@ func (w *twins) rare() {
 	case 3:
 		w.do(1, fsm.CancelScheduled{Entity: id, Sequences: []fsm.SequenceNumber{w.held(a).Sequence + 1}})
 	case 4:
-		w.do(0, fsm.CloseLane{Origin: 7, Lane: 3})
+		w.do(0, fsm.CloseReceiver{Incarnation: 7, Receiver: 3})
 		w.serial[3] = 0
 	case 5, 6:
 		w.put(id)

@@ -100,8 +100,8 @@ func (s EntityStatus) String() string {
 	return "status " + strconv.Itoa(int(s))
 }
 
-func (s EntityStatus) sends() bool    { return s == Active || s == ReceiveDisabled }
-func (s EntityStatus) receives() bool { return s == Active || s == SendDisabled }
+func (s EntityStatus) allowsSend() bool    { return s == Active || s == ReceiveDisabled }
+func (s EntityStatus) allowsReceive() bool { return s == Active || s == SendDisabled }
 
 // MessageState is where a message stands within its sub-queue.
 type MessageState uint8
@@ -112,15 +112,15 @@ const (
 	Ready    MessageState = 1
 	Locked   MessageState = 2
 	Deferred MessageState = 3
-	Taken    MessageState = 4 // given in receive-and-delete, kept until its answer is known to have arrived
+	Deleting MessageState = 4 // given in receive-and-delete, kept until its answer is known to have arrived
 	// Scheduled messages wait for their time: not sent before it (Message.EnqueueAt), or
 	// given back and delayed (Settlement.Until, EntitySettings.RetryDelay).
 	Scheduled MessageState = 5
 	// Shared is the record of a topic for a message that subscriptions hold copies of: it
 	// has the body, and counts the copies. Never seen outside.
 	Shared MessageState = 6
-	// Leaving messages are in the batch that is being forwarded (ForwardMessages).
-	Leaving MessageState = 7
+	// Forwarding messages are in the batch that is being forwarded (ForwardMessages).
+	Forwarding MessageState = 7
 	// Pending messages of a topic were accepted, and wait until the rules are asked: the entry
 	// that they came with had no steps left. Never seen outside. From Level 2 on.
 	Pending MessageState = 8

@@ -19,8 +19,8 @@ type machineFSM Group
 
 var _ raft.BatchingFSM = (*machineFSM)(nil)
 
-// applied is one entry of ours, with what came of it.
-type applied struct {
+// appliedEntry is one entry of ours, with what came of it.
+type appliedEntry struct {
 	batch   *batch
 	results []fsm.Result
 	ours    bool // still: its callers were not told Unknown meanwhile
@@ -42,13 +42,13 @@ func (f *machineFSM) ApplyBatch(entries []*raft.Log) []any {
 		done, effects, n, err := g.apply(entries)
 		if err != nil {
 			g.halt(err)
-			g.p.abandon(done)
+			g.proposer.abandon(done)
 			return nothing
 		}
 		entries = entries[n:]
-		g.installs.Store(0)
-		g.p.settle(done, effects, began)
-		g.readers.notify(g.applied.Load())
+		g.installsSinceApply.Store(0)
+		g.proposer.settle(done, effects, began)
+		g.appliedWaiters.notify(g.applied.Load())
 		if g.cfg.Applied != nil {
 			g.cfg.Applied()
 		}
@@ -61,40 +61,40 @@ func (f *machineFSM) ApplyBatch(entries []*raft.Log) []any {
 // little are performed together.
 const lockStepsMax = 4 << 20
 
-// stepper is a machine that counts what entries take: those of messages.
-type stepper interface {
+// stepCounter is a machine that counts what entries take: those of messages.
+type stepCounter interface {
 	Steps() uint64    // of the newest entry
 	Exceeded() uint64 // rules that were over their budget
 }
 
 // apply performs entries, as many as the lock may be held for, and writes their bodies, once
 // for all; n says how many. Whatever panics in there ends as an error, and the replica stops.
-func (g *Group) apply(entries []*raft.Log) (done []applied, effects []fsm.Effect, n int, err error) {
+func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.Effect, n int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	defer func() {
 		if r := recover(); r != nil {
-			if s, ok := r.(stop); ok {
+			if s, ok := r.(haltPanic); ok {
 				err = s.err
 			} else {
 				err = fmt.Errorf("apply behind index %d: %v\n%s", g.applied.Load(), r, debug.Stack())
 			}
 		}
 	}()
-	counts, _ := g.machine.(stepper)
+	counts, _ := g.machine.(stepCounter)
 	for steps := uint64(0); n < len(entries) && steps < lockStepsMax; n++ {
 		e := entries[n]
 		if e.Index <= g.applied.Load() {
 			continue // replayed by an instance that was opened anew
 		}
-		if len(g.digests) > 0 {
-			g.photograph(e.Index)
+		if len(g.digestWaits) > 0 {
+			g.captureDigests(e.Index)
 		}
-		g.chain.before(g.applied.Load(), e.Index)
-		g.chain.begin(e)
+		g.rolling.checkpoint(g.applied.Load(), e.Index)
+		g.rolling.beginEntry(e)
 		switch e.Type {
 		case raft.LogConfiguration:
-			g.configured(e.Index, raft.DecodeConfiguration(e.Data).Servers)
+			g.applyConfiguration(e.Index, raft.DecodeConfiguration(e.Data).Servers)
 		case raft.LogCommand:
 			a, err := g.applyEntry(e)
 			if a.batch != nil {
@@ -107,9 +107,9 @@ func (g *Group) apply(entries []*raft.Log) (done []applied, effects []fsm.Effect
 				steps += counts.Steps()
 			}
 		}
-		g.chain.end()
+		g.rolling.endEntry()
 		g.applied.Store(e.Index)
-		g.keep.wrote(e.Index, len(e.Data))
+		g.snapshotter.countEntry(e.Index, len(e.Data))
 	}
 	if err := g.bodies.flush(); err != nil {
 		return done, nil, n, err
@@ -117,19 +117,19 @@ func (g *Group) apply(entries []*raft.Log) (done []applied, effects []fsm.Effect
 	if counts != nil {
 		g.counts.exceeded.Store(counts.Exceeded())
 	}
-	g.noteDeadline()
+	g.updateDeadline()
 	effects = g.machine.Effects()
-	g.warm(done)
+	g.readCached(done)
 	return done, effects, n, nil
 }
 
 // applyEntry performs one entry.
-func (g *Group) applyEntry(e *raft.Log) (applied, error) {
+func (g *Group) applyEntry(e *raft.Log) (appliedEntry, error) {
 	head, err := decodeEntry(e.Data)
 	if err != nil {
-		return applied{}, err
+		return appliedEntry{}, err
 	}
-	a := applied{batch: g.p.find(head.batch, head.count)}
+	a := appliedEntry{batch: g.proposer.findInFlight(head.batch, head.count)}
 	if a.batch != nil {
 		a.results = make([]fsm.Result, 0, head.count)
 	}
@@ -143,7 +143,7 @@ func (g *Group) applyEntry(e *raft.Log) (applied, error) {
 			return a, err
 		}
 		result := g.machine.Apply(env, command)
-		g.chain.result(&result)
+		g.rolling.addResult(&result)
 		if a.batch != nil {
 			a.results = append(a.results, result)
 		}
@@ -151,8 +151,8 @@ func (g *Group) applyEntry(e *raft.Log) (applied, error) {
 	return a, nil
 }
 
-// noteDeadline asks the machine when it wants the next pulse. The caller holds mu.
-func (g *Group) noteDeadline() {
+// updateDeadline asks the machine when it wants the next pulse. The caller holds mu.
+func (g *Group) updateDeadline() {
 	at, ok := g.machine.NextDeadline()
 	if !ok {
 		at = 0
@@ -160,23 +160,23 @@ func (g *Group) noteDeadline() {
 	g.deadline.Store(int64(at))
 }
 
-// warm fills in the deliveries whose bodies are still in memory; the others are pinned
+// readCached fills in the deliveries whose bodies are still in memory; the others are pinned
 // for the delivery goroutine. The caller holds mu, after a flush.
-func (g *Group) warm(done []applied) {
+func (g *Group) readCached(done []appliedEntry) {
 	for _, a := range done {
 		for i := range a.results {
 			ds := a.results[i].Deliveries
-			if len(ds) > 0 && !g.bodies.hotDelivery(ds) {
+			if len(ds) > 0 && !g.bodies.fillFromTail(ds) {
 				g.bodies.pin()
-				a.batch.items[i].cold = true
+				a.batch.items[i].needsRead = true
 			}
 		}
 	}
 }
 
 // settle answers the callers of applied entries and moves the lines on. began is when their apply did.
-func (p *proposer) settle(done []applied, effects []fsm.Effect, began time.Time) {
-	if len(done) == 0 && len(effects) == 0 && p.flying.Load() == 0 && !p.pulseSooner() {
+func (p *proposer) settle(done []appliedEntry, effects []fsm.Effect, began time.Time) {
+	if len(done) == 0 && len(effects) == 0 && p.inFlightCount.Load() == 0 && !p.oversleepsPulse() {
 		return
 	}
 	var over []*waiter
@@ -185,43 +185,43 @@ func (p *proposer) settle(done []applied, effects []fsm.Effect, began time.Time)
 	now := time.Now()
 	p.mu.Lock()
 	for i, a := range done {
-		if p.take(a.batch.id) == nil {
+		if p.removeInFlight(a.batch.id) == nil {
 			continue // leadership was lost meanwhile, and they were answered Unknown
 		}
 		done[i].ours = true
-		p.g.counts.proposals.Observe(now.Sub(a.batch.at))
-		p.wedged = time.Time{}
-		if after := p.g.cfg.SlowAfter; after > 0 && now.Sub(a.batch.since) >= after {
-			slow = append(slow, slowEntry{a.batch.since, a.batch.at, a.batch.taken, began, now, len(a.batch.items)})
+		p.g.counts.proposals.Observe(now.Sub(a.batch.composedAt))
+		p.transferStuckSince = time.Time{}
+		if after := p.g.cfg.SlowAfter; after > 0 && now.Sub(a.batch.waitingSince) >= after {
+			slow = append(slow, slowEntry{a.batch.waitingSince, a.batch.composedAt, a.batch.takenAt, began, now, len(a.batch.items)})
 		}
-		over = append(over, p.settleLines(a.batch, a.results)...)
+		over = append(over, p.updateWaitQueues(a.batch, a.results)...)
 	}
 	for _, e := range effects {
 		switch e.Kind {
 		case fsm.EffectReady, fsm.EffectSession, fsm.EffectSessionLost:
-			if l := p.observe(e); l != nil {
-				p.excite(l)
+			if l := p.observeEffect(e); l != nil {
+				p.markReady(l)
 			}
 			continue
 		case fsm.EffectIdle:
-			p.doubtAll(e.Address.Entity)
+			p.invalidateAll(e.Address.Entity)
 		case fsm.EffectForward: // for nobody who waits here
 		}
 		others = append(others, e)
 	}
-	leads := p.open
+	leads := p.leading
 	for _, a := range done {
 		if a.ours {
-			p.exciteAll(a.batch)
+			p.markAllReady(a.batch)
 		}
 	}
-	wake := p.open && (len(p.queue) > p.head || p.hungry() || p.pulseSoonerLocked())
+	wake := p.leading && (len(p.submissions) > p.submissionsHead || p.hasLocksToPropose() || p.oversleepsPulseLocked())
 	p.mu.Unlock()
 	if wake {
-		p.poke()
+		p.notify()
 	}
 	for _, w := range over {
-		w.end(Answer{Outcome: Done, Result: fsm.Result{Code: w.refused}})
+		w.answer(Answer{Outcome: Done, Result: fsm.Result{Code: w.refusal}})
 	}
 	if leads && p.g.cfg.Effect != nil {
 		for _, e := range others {
@@ -232,21 +232,21 @@ func (p *proposer) settle(done []applied, effects []fsm.Effect, began time.Time)
 		p.answer(a)
 	}
 	for _, e := range slow {
-		p.g.tellSlow(e)
+		p.g.logSlowEntry(e)
 	}
 }
 
 // answer calls back the callers of one entry.
-func (p *proposer) answer(a applied) {
+func (p *proposer) answer(a appliedEntry) {
 	for i := range a.batch.items {
 		it := &a.batch.items[i]
 		var end func(Answer)
 		if a.ours {
-			end = it.end(a.results[i])
+			end = it.callback(a.results[i])
 		}
 		switch {
-		case it.cold:
-			p.g.d.push(a.results[i], end)
+		case it.needsRead:
+			p.g.bodyReader.push(a.results[i], end)
 		case end != nil:
 			end(Answer{Outcome: Done, Result: a.results[i]})
 		}
@@ -254,10 +254,10 @@ func (p *proposer) answer(a applied) {
 }
 
 // abandon ends the callers of entries during which the replica stopped.
-func (p *proposer) abandon(done []applied) {
+func (p *proposer) abandon(done []appliedEntry) {
 	for _, a := range done {
 		p.mu.Lock()
-		found := p.take(a.batch.id) != nil
+		found := p.removeInFlight(a.batch.id) != nil
 		p.mu.Unlock()
 		if found {
 			a.batch.fail(Unknown)
@@ -274,16 +274,16 @@ func (f *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 	if err != nil {
 		return nil, err
 	}
-	written := g.keep.mark()
-	sum, version := g.chain.export()
-	return &frozen{
+	written := g.snapshotter.mark()
+	sum, version := g.rolling.export()
+	return &frozenState{
 		bodies:   g.bodies,
-		digest:   digested{sum, version, g.chain.term},
+		digest:   digestState{sum, version, g.rolling.term},
 		image:    g.machine.Image(),
 		applied:  g.applied.Load(),
 		clock:    fsm.Instant(g.clock.Load()),
 		segments: list,
-		saved:    func() { g.keep.saved(written) },
+		saved:    func() { g.snapshotter.saved(written) },
 	}, nil
 }
 
@@ -294,7 +294,7 @@ func (g *Group) freezeBodies() ([]segmentSize, error) {
 		return nil, err
 	}
 	list, err := g.bodies.freeze()
-	if err != nil && !noRoom(err) {
+	if err != nil && !isNoSpace(err) {
 		g.halt(err)
 	}
 	return list, err
@@ -309,7 +309,7 @@ func (f *machineFSM) Restore(r io.ReadCloser) error {
 	}
 	for {
 		switch x := r.(type) {
-		case *stream:
+		case *snapshotStream:
 			g.mu.Lock()
 			err := g.load(x.snap)
 			g.mu.Unlock()
@@ -317,7 +317,7 @@ func (f *machineFSM) Restore(r io.ReadCloser) error {
 				g.halt(err)
 				return err
 			}
-			g.readers.notify(g.applied.Load())
+			g.appliedWaiters.notify(g.applied.Load())
 			if g.cfg.Applied != nil {
 				g.cfg.Applied()
 			}
@@ -332,34 +332,34 @@ func (f *machineFSM) Restore(r io.ReadCloser) error {
 
 // appliedWaiters are readers that wait until an index is applied.
 type appliedWaiters struct {
-	mu    sync.Mutex
-	index map[chan struct{}]uint64
+	mu      sync.Mutex
+	indexes map[chan struct{}]uint64
 }
 
 // wait returns a channel that is closed when index is applied.
 func (a *appliedWaiters) wait(index uint64) chan struct{} {
 	c := make(chan struct{})
 	a.mu.Lock()
-	if a.index == nil {
-		a.index = make(map[chan struct{}]uint64)
+	if a.indexes == nil {
+		a.indexes = make(map[chan struct{}]uint64)
 	}
-	a.index[c] = index
+	a.indexes[c] = index
 	a.mu.Unlock()
 	return c
 }
 
-func (a *appliedWaiters) drop(c chan struct{}) {
+func (a *appliedWaiters) cancel(c chan struct{}) {
 	a.mu.Lock()
-	delete(a.index, c)
+	delete(a.indexes, c)
 	a.mu.Unlock()
 }
 
 func (a *appliedWaiters) notify(applied uint64) {
 	a.mu.Lock()
-	for c, i := range a.index {
+	for c, i := range a.indexes {
 		if i <= applied {
 			close(c)
-			delete(a.index, c)
+			delete(a.indexes, c)
 		}
 	}
 	a.mu.Unlock()

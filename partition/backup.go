@@ -33,7 +33,7 @@ const (
 	backupHeaderBytes       = 16
 	backupInfoBytesMax      = 64 << 10
 	backupTrailerBytes      = 8
-	backupRefsAtOnce        = 4096 // bodies looked up before they are copied
+	backupRefsPerRead       = 4096 // bodies looked up before they are copied
 	backupFirstTerm         = 1    // of the group that begins with a backup
 )
 
@@ -60,11 +60,11 @@ type BackupInfo struct {
 // after [Group.Read], the copy has everything that was answered before; on a follower it may
 // lag. Bytes found damaged stop the replica.
 func (g *Group) Backup(ctx context.Context, w io.Writer) (BackupInfo, error) {
-	c, err := g.copyNow()
+	c, err := g.freezeBackup()
 	if err != nil {
 		return BackupInfo{}, fmt.Errorf("back up group %d: %w", g.cfg.ID, err)
 	}
-	defer g.bodies.thaw(c.Segments)
+	defer g.bodies.releaseSegments(c.Segments)
 	if err = c.measure(); err == nil {
 		err = c.write(ctx, w)
 	}
@@ -77,37 +77,37 @@ func (g *Group) Backup(ctx context.Context, w io.Writer) (BackupInfo, error) {
 	return c.info, nil
 }
 
-// backupCopy is a frozen state on its way out.
-type backupCopy struct {
+// frozenBackup is a frozen state on its way out.
+type frozenBackup struct {
 	manifest
 
 	info   BackupInfo
 	image  fsm.Image
-	bodies *bodies
+	bodies *bodyStore
 }
 
-// copyNow freezes the state. The caller lets go of the segments.
-func (g *Group) copyNow() (*backupCopy, error) {
+// freezeBackup freezes the state. The caller lets go of the segments.
+func (g *Group) freezeBackup() (*frozenBackup, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	list, err := g.freezeBodies()
 	if err != nil {
 		return nil, err
 	}
-	c := &backupCopy{image: g.machine.Image(), bodies: g.bodies}
+	c := &frozenBackup{image: g.machine.Image(), bodies: g.bodies}
 	c.Applied, c.Clock, c.Segments = g.applied.Load(), fsm.Instant(g.clock.Load()), list
-	c.Digest, c.DigestVersion = g.chain.export()
-	c.DigestTerm = g.chain.term
+	c.Digest, c.DigestVersion = g.rolling.export()
+	c.DigestTerm = g.rolling.term
 	c.info = BackupInfo{
 		Partition: g.cfg.ID, Replica: g.cfg.Replica,
-		Index: c.Applied, Term: g.chain.term, Clock: c.Clock,
+		Index: c.Applied, Term: g.rolling.term, Clock: c.Clock,
 	}
 	return c, nil
 }
 
 // measure finds out what comes before what it is about: sizes and sums.
-func (c *backupCopy) measure() error {
-	sum := &summedWriter{sum: crc32.New(castagnoli)}
+func (c *frozenBackup) measure() error {
+	sum := &checksumWriter{sum: crc32.New(castagnoli)}
 	if _, err := c.image.WriteTo(sum); err != nil {
 		return err
 	}
@@ -125,19 +125,19 @@ func (c *backupCopy) measure() error {
 	return nil
 }
 
-// summedWriter counts and sums.
-type summedWriter struct {
+// checksumWriter counts and sums.
+type checksumWriter struct {
 	sum  hash.Hash32
 	size int64
 }
 
-func (w *summedWriter) Write(p []byte) (int, error) {
+func (w *checksumWriter) Write(p []byte) (int, error) {
 	w.size += int64(len(p))
 	return w.sum.Write(p)
 }
 
 // write writes the whole backup.
-func (c *backupCopy) write(ctx context.Context, to io.Writer) error {
+func (c *frozenBackup) write(ctx context.Context, to io.Writer) error {
 	text, err := json.Marshal(c.info)
 	if err != nil {
 		return err
@@ -169,24 +169,24 @@ func (c *backupCopy) write(ctx context.Context, to io.Writer) error {
 }
 
 // writeBodies copies the records, some thousand at a time.
-func (c *backupCopy) writeBodies(ctx context.Context, w io.Writer) error {
+func (c *frozenBackup) writeBodies(ctx context.Context, w io.Writer) error {
 	var err error
-	var room []byte
-	wishes := make([]bodyWish, 0, backupRefsAtOnce)
+	var scratch []byte
+	reads := make([]bodyRead, 0, backupRefsPerRead)
 	flush := func() {
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err == nil {
-			room, err = c.bodies.sendRecords(w, wishes, room)
+			scratch, err = c.bodies.sendRecords(w, reads, scratch)
 		}
-		wishes = wishes[:0]
+		reads = reads[:0]
 	}
 	c.image.Refs(func(_ fsm.Owner, ref fsm.Ref) {
 		if ref.Segment == 0 || err != nil {
 			return
 		}
-		if wishes = append(wishes, bodyWish{ref: ref}); len(wishes) == cap(wishes) {
+		if reads = append(reads, bodyRead{ref: ref}); len(reads) == cap(reads) {
 			flush()
 		}
 	})

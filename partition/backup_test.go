@@ -20,7 +20,7 @@ import (
 // fullGroup is one replica whose machine holds a bit of everything that has bodies.
 func fullGroup(t *testing.T) (*member, *Group, *asker) {
 	t.Helper()
-	m, g, a := oneGroup(t, func(c *Config) { c.Sizes.Segment = 8 << 10 })
+	m, g, a := openSingle(t, func(c *Config) { c.Sizes.Segment = 8 << 10 })
 	r := &asker{origin: 7, lane: 1}
 	with := settings()
 	with.RequiresSession = true
@@ -76,7 +76,7 @@ func restoreAt(t testing.TB, net *network, id fsm.MemberID, voters []Voter, back
 
 // A backup, made while others send, becomes a new group that has all of it, leads,
 // takes more, and grows to other members.
-func TestBackupComesBack(t *testing.T) {
+func TestRestoredBackupHoldsEverything(t *testing.T) {
 	t.Parallel()
 	_, g, a := fullGroup(t)
 	want := image(t, g)
@@ -123,12 +123,12 @@ func TestBackupComesBack(t *testing.T) {
 	}
 	b := &asker{origin: 99}
 	for _, id := range []fsm.MemberID{"n1", "n2"} {
-		m := newcomer(t, all, id)
+		m := startEmptyMember(t, all, id)
 		if err := atLeader(t, all, func(_ *member, g *Group) error { return g.AddNonvoter(t.Context(), string(id)+".1", id) }); err != nil {
 			t.Fatal(err)
 		}
-		insist(t, all, b.next(), send(1, body(1)))
-		catchUp(t, all, m)
+		mustEventually(t, all, b.next(), send(1, body(1)))
+		waitCaughtUp(t, all, m)
 		if err := atLeader(t, all, func(_ *member, g *Group) error { return g.AddVoter(t.Context(), string(id)+".1", id) }); err != nil {
 			t.Fatal(err)
 		}
@@ -137,12 +137,12 @@ func TestBackupComesBack(t *testing.T) {
 	sameEverywhere(t, all)
 	first.stop()
 	first.start(1)
-	insist(t, all, b.next(), send(1, body(2)))
+	mustEventually(t, all, b.next(), send(1, body(2)))
 	sameEverywhere(t, all)
 }
 
 // The same backup restored at three members with the same first voters is one group.
-func TestBackupComesBackAtThree(t *testing.T) {
+func TestBackupIsRestoredAtThreeMembers(t *testing.T) {
 	t.Parallel()
 	_, g, _ := fullGroup(t)
 	want := image(t, g)
@@ -158,20 +158,20 @@ func TestBackupComesBackAtThree(t *testing.T) {
 		all = append(all, m)
 	}
 	b := &asker{origin: 99}
-	insist(t, all, b.next(), send(1, []byte("new")))
+	mustEventually(t, all, b.next(), send(1, []byte("new")))
 	sameEverywhere(t, all)
 	_, g = leader(t, all, 1)
 	if n := len(image(t, g)); n != len(want)+1 {
 		t.Errorf("%d bodies of %d", n, len(want)+1)
 	}
-	of := make(map[digested]bool)
+	of := make(map[digestState]bool)
 	for _, m := range all {
 		r := m.group(1)
 		eventually(t, "it has applied all", func() bool { return r.Status().Applied >= g.Status().Applied })
 		r.mu.Lock()
-		sum, version := r.chain.export()
+		sum, version := r.rolling.export()
 		r.mu.Unlock()
-		of[digested{Digest: sum, DigestVersion: version}] = true
+		of[digestState{Digest: sum, DigestVersion: version}] = true
 	}
 	if len(of) != 1 {
 		t.Errorf("rolling digests %+v", of)
@@ -224,7 +224,7 @@ func TestDamagedBackupIsRefused(t *testing.T) {
 }
 
 // A restoring that was interrupted is not opened, and can be begun again.
-func TestInterruptedRestore(t *testing.T) {
+func TestInterruptedRestoreIsNotOpened(t *testing.T) {
 	t.Parallel()
 	_, g, _ := fullGroup(t)
 	whole, _ := backupOf(t, g)
@@ -237,7 +237,7 @@ func TestInterruptedRestore(t *testing.T) {
 		t.Errorf("with its context ended: %v", err)
 	}
 	// What a crash leaves.
-	if err := makeRoom(&cfg); err != nil {
+	if err := prepareRestore(&cfg); err != nil {
 		t.Fatal(err)
 	}
 	log := testGroupLog(t, m.log, 1)
@@ -271,7 +271,7 @@ func (f writerFunc) Write(p []byte) (int, error) {
 }
 
 // A backup looks at every body; damage stops the replica, and no backup comes of it.
-func TestBackupFindsDamage(t *testing.T) {
+func TestBackupOfADamagedBodyStopsTheReplica(t *testing.T) {
 	t.Parallel()
 	m, g, _ := fullGroup(t)
 	flipBit(t, segmentPath(filepath.Join(m.dir, "groups", "1", "seg"), 2), segmentHeaderBytes+recordHeaderBytes+3)
@@ -287,10 +287,10 @@ func TestBackupFindsDamage(t *testing.T) {
 }
 
 // What a backup refers to stays until it is written, whatever is consumed meanwhile.
-func TestBackupKeepsItsBodies(t *testing.T) {
+func TestBodiesStayUntilTheBackupIsWritten(t *testing.T) {
 	t.Parallel()
 	_, g, a := fullGroup(t)
-	c, err := g.copyNow()
+	c, err := g.freezeBackup()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -307,7 +307,7 @@ func TestBackupKeepsItsBodies(t *testing.T) {
 		t.Error(err)
 	}
 	before, _ := g.bodies.usage()
-	g.bodies.thaw(c.Segments)
+	g.bodies.releaseSegments(c.Segments)
 	if after, _ := g.bodies.usage(); after >= before {
 		t.Errorf("%d bytes of segments are left of %d", after, before)
 	}

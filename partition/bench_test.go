@@ -89,7 +89,7 @@ func benchmarkCycle(b *testing.B, outstanding int) {
 	for _, m := range ms {
 		m.start(1)
 	}
-	insist(b, ms, (&asker{origin: 7}).next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
+	mustEventually(b, ms, (&asker{origin: 7}).next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	_, g := leader(b, ms, 1)
 	payload := make([]byte, 1024)
 	free := make(chan int, outstanding)
@@ -156,9 +156,9 @@ func benchmarkReceive(b *testing.B, subscriptions int) {
 	if subscriptions > 0 {
 		kind = fsm.TopicEntity
 	}
-	insist(b, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings(), Kind: kind})
+	mustEventually(b, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings(), Kind: kind})
 	for i := range subscriptions {
-		insist(b, ms, a.next(), fsm.PutEntity{
+		mustEventually(b, ms, a.next(), fsm.PutEntity{
 			Entity: fsm.EntityID(2 + i), Version: 1, Settings: settings(), Kind: fsm.SubscriptionEntity, Topic: 1,
 		})
 	}

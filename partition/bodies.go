@@ -17,15 +17,15 @@ import (
 
 const (
 	segmentBytesDefault = 64 << 20 // a segment is closed when the next record would pass this
-	hotTailBytes        = 256 << 10
-	readRunBytesMax     = 4 << 20 // of neighbouring records read at once
+	cachedTailBytes     = 256 << 10
+	readRangeBytesMax   = 4 << 20 // of neighbouring records read at once
 	// unflushedBytesMax are kept in memory while the disk is full. What was committed before
 	// the log found no room either is far less, but for a start with a long log behind the
 	// snapshot; then the replica stops, and a later start reads the log again.
 	unflushedBytesMax = 256 << 20
 )
 
-// bodies keeps the message bodies of one replica in append-only segment files. It is
+// bodyStore keeps the message bodies of one replica in append-only segment files. It is
 // the fsm.Bodies of the machine.
 //
 //	Append -> tail (memory) -- flush, once per applied batch --> active segment (file)
@@ -37,17 +37,17 @@ const (
 // before it counts; after a crash the segments are cut back to the newest snapshot and
 // the log says the rest again. So a segment that a snapshot refers to stays, dead or
 // not, until a newer snapshot is on disk.
-type bodies struct {
-	dir      string
-	segBytes int64
+type bodyStore struct {
+	dir          string
+	segmentBytes int64
 	// fail stops the group: a replica that cannot write its disk must not go on.
 	fail func(error)
 	// room is told when the disk is full; ended is closed when nobody needs to wait for it any
 	// more. Both may be nil.
-	room  *space
-	ended <-chan struct{}
+	disk    *diskSpace
+	closing <-chan struct{}
 
-	unlisted []string // files found at open that no snapshot lists
+	unlistedSegments []string // files found at open that no snapshot lists
 
 	// tail mirrors the end of the active segment from tailStart on: the part not
 	// flushed yet, and before it up to hotTailBytes that were, because what was just
@@ -66,24 +66,24 @@ type bodies struct {
 	// when they were asked for: those that go meanwhile wait in doomed.
 	pinsIssued   uint64
 	pinsReleased uint64
-	doomed       []doomedSegment
-	newNames     bool // files made since the folder was last synced
+	deleting     []deletingSegment
+	folderDirty  bool // files made since the folder was last synced
 	closed       bool
 }
 
-// doomedSegment goes when all pins up to after are released.
-type doomedSegment struct {
-	segment *segment
-	after   uint64
+// deletingSegment goes when all pins up to after are released.
+type deletingSegment struct {
+	segment  *segment
+	afterPin uint64
 }
 
 // openBodies opens the segments that the newest snapshot lists. It changes nothing on
 // disk: tidy does, once the snapshot has been found sound.
-func openBodies(dir string, segBytes int64, listed []segmentSize, fail func(error)) (*bodies, error) {
+func openBodies(dir string, segBytes int64, listed []segmentSize, fail func(error)) (*bodyStore, error) {
 	if err := os.MkdirAll(dir, logFolderMode); err != nil {
 		return nil, fmt.Errorf("open bodies: %w", err)
 	}
-	b := &bodies{dir: dir, segBytes: segBytes, fail: fail, segments: make(map[uint32]*segment), next: 1}
+	b := &bodyStore{dir: dir, segmentBytes: segBytes, fail: fail, segments: make(map[uint32]*segment), next: 1}
 	for _, s := range listed {
 		seg, err := openSegment(dir, s)
 		if err != nil {
@@ -102,31 +102,31 @@ func openBodies(dir string, segBytes int64, listed []segmentSize, fail func(erro
 		}
 		b.next = max(b.next, number+1)
 		if b.segments[number] == nil {
-			b.unlisted = append(b.unlisted, filepath.Join(dir, f.Name()))
+			b.unlistedSegments = append(b.unlistedSegments, filepath.Join(dir, f.Name()))
 		}
 	}
 	return b, nil
 }
 
-// tidy cuts the listed segments to their listed sizes and removes those that were not
+// truncateToSnapshot cuts the listed segments to their listed sizes and removes those that were not
 // listed: what lies behind and in them came after the snapshot, and the log says it again.
-func (b *bodies) tidy(listed []segmentSize) error {
+func (b *bodyStore) truncateToSnapshot(listed []segmentSize) error {
 	for _, l := range listed {
 		if err := b.segments[l.Number].file.Truncate(l.Size); err != nil {
 			return fmt.Errorf("cut segment: %w", err)
 		}
 	}
-	for _, path := range b.unlisted {
+	for _, path := range b.unlistedSegments {
 		if err := os.Remove(path); err != nil {
 			return fmt.Errorf("remove segment: %w", err)
 		}
 	}
-	b.unlisted = nil
+	b.unlistedSegments = nil
 	return nil
 }
 
 // close closes the files; nothing is flushed, because the log has it all.
-func (b *bodies) close() error {
+func (b *bodyStore) close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -137,25 +137,25 @@ func (b *bodies) close() error {
 	for _, s := range b.segments {
 		errs = append(errs, s.file.Close())
 	}
-	for _, d := range b.doomed {
+	for _, d := range b.deleting {
 		errs = append(errs, d.segment.file.Close(), os.Remove(d.segment.path))
 	}
-	b.doomed = nil
+	b.deleting = nil
 	return errors.Join(errs...)
 }
 
 // Append implements fsm.Bodies.
-func (b *bodies) Append(owner fsm.Owner, body []byte) fsm.Ref {
+func (b *bodyStore) Append(owner fsm.Owner, body []byte) fsm.Ref {
 	size := int64(recordHeaderBytes + len(body))
-	if b.active == nil || (b.end()+size > b.segBytes && b.end() > segmentHeaderBytes) {
-		if err := b.rotate(); err != nil && (b.active == nil || !noRoom(err)) {
+	if b.active == nil || (b.end()+size > b.segmentBytes && b.end() > segmentHeaderBytes) {
+		if err := b.rotate(); err != nil && (b.active == nil || !isNoSpace(err)) {
 			// Apply has no way to fail; it unwinds to the group, which stops.
-			panic(stop{err})
+			panic(haltPanic{err})
 		}
 	}
 	at := b.end()
 	if at > math.MaxUint32 || len(body) > math.MaxUint32-recordHeaderBytes {
-		panic(stop{fmt.Errorf("body of %d bytes at %d: too large for a segment", len(body), at)})
+		panic(haltPanic{fmt.Errorf("body of %d bytes at %d: too large for a segment", len(body), at)})
 	}
 	b.tail = appendRecord(b.tail, owner, body)
 	b.newLive++
@@ -164,72 +164,72 @@ func (b *bodies) Append(owner fsm.Owner, body []byte) fsm.Ref {
 }
 
 // end is the place of the next record in the active segment.
-func (b *bodies) end() int64 { return b.tailStart + int64(len(b.tail)) }
+func (b *bodyStore) end() int64 { return b.tailStart + int64(len(b.tail)) }
 
 // rotate flushes and seals the active segment and makes the next one. When there is no room
 // for that the active one stays, and grows beyond its size; without one rotate waits.
-func (b *bodies) rotate() error {
+func (b *bodyStore) rotate() error {
 	if err := b.flushAll(); err != nil {
 		return err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s, err := createSegment(b.dir, b.next)
-	for noRoom(err) && (b.room.exhausted() || b.active == nil && b.waitForRoom()) {
+	for isNoSpace(err) && (b.disk.releaseBallast() || b.active == nil && b.waitForSpace()) {
 		s, err = createSegment(b.dir, b.next)
 	}
 	if err != nil {
 		return err
 	}
 	if b.active != nil {
-		b.active.sealed = true
+		b.active.closed = true
 		b.active = nil
-		b.collect()
+		b.collectDead()
 	}
 	b.next++
-	b.newNames = true
+	b.folderDirty = true
 	b.segments[s.number] = s
 	b.active = s
 	b.tail, b.tailStart = b.tail[:0], segmentHeaderBytes
 	return nil
 }
 
-// waitForRoom waits a little while the disk is full, without mu; false says that the
+// waitForSpace waits a little while the disk is full, without mu; false says that the
 // replica is closed. Called with mu held.
-func (b *bodies) waitForRoom() bool {
-	if b.room == nil {
+func (b *bodyStore) waitForSpace() bool {
+	if b.disk == nil {
 		return false
 	}
 	b.mu.Unlock()
 	defer b.mu.Lock()
-	t := time.NewTimer(roomRetryWait)
+	t := time.NewTimer(spaceRetryInterval)
 	defer t.Stop()
 	select {
 	case <-t.C:
 		return true
-	case <-b.ended:
+	case <-b.closing:
 		return false
 	}
 }
 
 // flush writes what was appended since the last flush, in one write. On a full disk it stays
 // in the tail until the next flush, and that is no error: the log has it.
-func (b *bodies) flush() error {
+func (b *bodyStore) flush() error {
 	err := b.flushAll()
-	if noRoom(err) && b.end()-b.active.size <= unflushedBytesMax {
+	if isNoSpace(err) && b.end()-b.active.size <= unflushedBytesMax {
 		return nil
 	}
 	return err
 }
 
 // flushAll is flush for those who need the bytes in the file.
-func (b *bodies) flushAll() error {
+func (b *bodyStore) flushAll() error {
 	if b.active == nil || b.end() == b.active.size {
 		return nil
 	}
 	from := b.active.size
 	_, err := b.active.file.WriteAt(b.tail[from-b.tailStart:], from)
-	if noRoom(err) && b.room.exhausted() {
+	if isNoSpace(err) && b.disk.releaseBallast() {
 		_, err = b.active.file.WriteAt(b.tail[from-b.tailStart:], from)
 	}
 	if err != nil {
@@ -237,13 +237,13 @@ func (b *bodies) flushAll() error {
 	}
 	b.mu.Lock()
 	b.active.size = b.end()
-	b.merge()
+	b.mergeCounts()
 	b.mu.Unlock()
-	if len(b.tail) > 2*hotTailBytes {
-		cut := len(b.tail) - hotTailBytes
+	if len(b.tail) > 2*cachedTailBytes {
+		cut := len(b.tail) - cachedTailBytes
 		b.tailStart += int64(cut)
-		if cap(b.tail) > 8*hotTailBytes {
-			b.tail = append(make([]byte, 0, 2*hotTailBytes), b.tail[cut:]...)
+		if cap(b.tail) > 8*cachedTailBytes {
+			b.tail = append(make([]byte, 0, 2*cachedTailBytes), b.tail[cut:]...)
 		} else {
 			b.tail = b.tail[:copy(b.tail, b.tail[cut:])]
 		}
@@ -251,9 +251,9 @@ func (b *bodies) flushAll() error {
 	return nil
 }
 
-// merge adds what was appended to the counts. Called with mu held by who holds the
+// mergeCounts adds what was appended to the counts. Called with mu held by who holds the
 // machine; so Append itself needs no lock.
-func (b *bodies) merge() {
+func (b *bodyStore) mergeCounts() {
 	if b.newLive > 0 {
 		b.active.live += b.newLive
 		b.active.liveBytes += b.newBytes
@@ -262,23 +262,23 @@ func (b *bodies) merge() {
 }
 
 // Read implements fsm.Bodies. The caller holds the machine, so the tail is at rest.
-func (b *bodies) Read(ref fsm.Ref) []byte {
+func (b *bodyStore) Read(ref fsm.Ref) []byte {
 	if ref.Segment == 0 {
 		return nil
 	}
-	if body, ok := b.hot(ref); ok {
+	if body, ok := b.inTail(ref); ok {
 		return slices.Clone(body)
 	}
 	buf := make([]byte, recordBytes(ref))
 	body, err := b.read(ref, buf)
 	if err != nil {
-		panic(stop{fmt.Errorf("read body: %w", err)})
+		panic(haltPanic{fmt.Errorf("read body: %w", err)})
 	}
 	return body
 }
 
-// hot finds a body in the tail.
-func (b *bodies) hot(ref fsm.Ref) ([]byte, bool) {
+// inTail finds a body in the tail.
+func (b *bodyStore) inTail(ref fsm.Ref) ([]byte, bool) {
 	if b.active == nil || ref.Segment != b.active.number || int64(ref.Offset) < b.tailStart {
 		return nil, false
 	}
@@ -290,7 +290,7 @@ func (b *bodies) hot(ref fsm.Ref) ([]byte, bool) {
 }
 
 // read reads one flushed record into buf and checks it.
-func (b *bodies) read(ref fsm.Ref, buf []byte) ([]byte, error) {
+func (b *bodyStore) read(ref fsm.Ref, buf []byte) ([]byte, error) {
 	if err := b.readAt(ref, buf); err != nil {
 		return nil, err
 	}
@@ -302,11 +302,11 @@ func (b *bodies) read(ref fsm.Ref, buf []byte) ([]byte, error) {
 }
 
 // readAt fills buf from where ref points. A segment that has gone is errGone.
-func (b *bodies) readAt(ref fsm.Ref, buf []byte) error {
+func (b *bodyStore) readAt(ref fsm.Ref, buf []byte) error {
 	b.mu.Lock()
 	s := b.segments[ref.Segment]
 	if s == nil {
-		for _, d := range b.doomed {
+		for _, d := range b.deleting {
 			if d.segment.number == ref.Segment {
 				s = d.segment
 			}
@@ -316,55 +316,55 @@ func (b *bodies) readAt(ref fsm.Ref, buf []byte) error {
 	b.mu.Unlock()
 	switch {
 	case s == nil:
-		return errGone
+		return errSegmentDeleted
 	case unwritten:
-		return errShort
+		return errUnwritten
 	}
 	_, err := s.file.ReadAt(buf, int64(ref.Offset))
 	switch {
 	case err == nil:
 		return nil
 	case errors.Is(err, os.ErrClosed):
-		return errGone
+		return errSegmentDeleted
 	}
 	return fmt.Errorf("read segment %s at %d: %w (%w)", s.path, ref.Offset, err, errDamaged)
 }
 
 // Release implements fsm.Bodies.
-func (b *bodies) Release(ref fsm.Ref) {
+func (b *bodyStore) Release(ref fsm.Ref) {
 	if ref.Segment == 0 {
 		return
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.merge()
+	b.mergeCounts()
 	s := b.segments[ref.Segment]
 	if s == nil || s.live == 0 {
-		panic(stop{fmt.Errorf("release of segment %d at %d, which holds nothing live", ref.Segment, ref.Offset)})
+		panic(haltPanic{fmt.Errorf("release of segment %d at %d, which holds nothing live", ref.Segment, ref.Offset)})
 	}
 	s.live--
 	s.liveBytes -= recordBytes(ref)
 	if s.live == 0 {
-		b.collect()
+		b.collectDead()
 	}
 }
 
-// collect dooms the sealed segments that nobody needs. Called with mu held.
-func (b *bodies) collect() {
+// collectDead dooms the sealed segments that nobody needs. Called with mu held.
+func (b *bodyStore) collectDead() {
 	for n, s := range b.segments {
-		if s.sealed && s.live == 0 && s.holds == 0 {
+		if s.closed && s.live == 0 && s.retained == 0 {
 			delete(b.segments, n)
-			b.doomed = append(b.doomed, doomedSegment{s, b.pinsIssued})
+			b.deleting = append(b.deleting, deletingSegment{s, b.pinsIssued})
 		}
 	}
-	b.reap()
+	b.deleteCollected()
 }
 
-// reap removes the doomed files that no pin covers. A file that cannot be removed is
+// deleteCollected removes the doomed files that no pin covers. A file that cannot be removed is
 // left: the next open removes it.
-func (b *bodies) reap() {
-	b.doomed = slices.DeleteFunc(b.doomed, func(d doomedSegment) bool {
-		if d.after > b.pinsReleased {
+func (b *bodyStore) deleteCollected() {
+	b.deleting = slices.DeleteFunc(b.deleting, func(d deletingSegment) bool {
+		if d.afterPin > b.pinsReleased {
 			return false
 		}
 		_ = d.segment.file.Close()
@@ -374,24 +374,24 @@ func (b *bodies) reap() {
 }
 
 // pin keeps all segments until unpin. Pins are released in the order they were issued.
-func (b *bodies) pin() {
+func (b *bodyStore) pin() {
 	b.mu.Lock()
 	b.pinsIssued++
 	b.mu.Unlock()
 }
 
-func (b *bodies) unpin() {
+func (b *bodyStore) unpin() {
 	b.mu.Lock()
 	b.pinsReleased++
-	if len(b.doomed) > 0 {
-		b.reap()
+	if len(b.deleting) > 0 {
+		b.deleteCollected()
 	}
 	b.mu.Unlock()
 }
 
 // freeze lists and holds the segments that the state of this moment refers to. thaw
 // lets go of them.
-func (b *bodies) freeze() ([]segmentSize, error) {
+func (b *bodyStore) freeze() ([]segmentSize, error) {
 	if err := b.flushAll(); err != nil {
 		return nil, err
 	}
@@ -399,21 +399,21 @@ func (b *bodies) freeze() ([]segmentSize, error) {
 	defer b.mu.Unlock()
 	if b.active != nil && b.active.live == 0 && b.active.size > segmentHeaderBytes {
 		// Nothing in it is needed: seal it, so that its space goes with the snapshot.
-		b.active.sealed = true
+		b.active.closed = true
 		b.active = nil
 	}
 	var list []segmentSize
 	for _, n := range slices.Sorted(maps.Keys(b.segments)) {
 		if s := b.segments[n]; s.live > 0 {
-			s.holds++
+			s.retained++
 			list = append(list, segmentSize{n, s.size})
 		}
 	}
 	return list, nil
 }
 
-// adopt makes a segment for bodies that come with a snapshot, held for it.
-func (b *bodies) adopt() (*segment, error) {
+// createImported makes a segment for bodies that come with a snapshot, held for it.
+func (b *bodyStore) createImported() (*segment, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s, err := createSegment(b.dir, b.next)
@@ -421,39 +421,39 @@ func (b *bodies) adopt() (*segment, error) {
 		return nil, err
 	}
 	b.next++
-	b.newNames = true
-	s.holds = 1
+	b.folderDirty = true
+	s.retained = 1
 	b.segments[s.number] = s
 	return s, nil
 }
 
-// grow notes that an adopted segment has size bytes.
-func (b *bodies) grow(s *segment, size int64) {
+// setSize notes that an adopted segment has size bytes.
+func (b *bodyStore) setSize(s *segment, size int64) {
 	b.mu.Lock()
 	s.size = size
 	b.mu.Unlock()
 }
 
-// seal notes that an adopted segment is complete.
-func (b *bodies) seal(s *segment) {
+// closeSegment notes that an adopted segment is complete.
+func (b *bodyStore) closeSegment(s *segment) {
 	b.mu.Lock()
-	s.sealed = true
+	s.closed = true
 	b.mu.Unlock()
 }
 
-// hold holds segments that are held already, for one more.
-func (b *bodies) hold(list []segmentSize) {
+// retain holds segments that are held already, for one more.
+func (b *bodyStore) retain(list []segmentSize) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range list {
 		if seg := b.segments[s.Number]; seg != nil {
-			seg.holds++
+			seg.retained++
 		}
 	}
 }
 
-// thaw ends a freeze or a hold.
-func (b *bodies) thaw(list []segmentSize) {
+// releaseSegments ends a freeze or a hold.
+func (b *bodyStore) releaseSegments(list []segmentSize) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -461,21 +461,21 @@ func (b *bodies) thaw(list []segmentSize) {
 	}
 	for _, s := range list {
 		if seg := b.segments[s.Number]; seg != nil {
-			seg.holds--
+			seg.retained--
 		}
 	}
-	b.collect()
+	b.collectDead()
 }
 
 // sync makes the listed segments durable up to their listed sizes, and their names.
-func (b *bodies) sync(list []segmentSize) error {
+func (b *bodyStore) sync(list []segmentSize) error {
 	for _, l := range list {
 		b.mu.Lock()
 		s := b.segments[l.Number]
 		done := s == nil || s.synced >= l.Size
 		b.mu.Unlock()
 		if s == nil {
-			return fmt.Errorf("sync segment %d: %w", l.Number, errGone)
+			return fmt.Errorf("sync segment %d: %w", l.Number, errSegmentDeleted)
 		}
 		if done {
 			continue
@@ -488,8 +488,8 @@ func (b *bodies) sync(list []segmentSize) error {
 		b.mu.Unlock()
 	}
 	b.mu.Lock()
-	names := b.newNames
-	b.newNames = false
+	names := b.folderDirty
+	b.folderDirty = false
 	b.mu.Unlock()
 	if names {
 		return syncFolder(b.dir)
@@ -499,14 +499,14 @@ func (b *bodies) sync(list []segmentSize) error {
 
 // recount takes the live records anew from the machine, after it was restored. What
 // nothing refers to goes, once no snapshot does either.
-func (b *bodies) recount(machine Machine) error {
+func (b *bodyStore) recount(machine Machine) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.newLive, b.newBytes = 0, 0
 	for _, s := range b.segments {
 		s.live, s.liveBytes = 0, 0
 		if s != b.active {
-			s.swept = false
+			s.compacted = false
 		}
 	}
 	var bad error
@@ -527,12 +527,12 @@ func (b *bodies) recount(machine Machine) error {
 	if bad != nil {
 		return bad
 	}
-	b.collect()
+	b.collectDead()
 	return nil
 }
 
 // usage returns the bytes of all segments, and of what is live in them.
-func (b *bodies) usage() (total, live int64) {
+func (b *bodyStore) usage() (total, live int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range b.segments {

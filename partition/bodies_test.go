@@ -17,14 +17,14 @@ func failed(t *testing.T) func(error) {
 	return func(err error) { t.Errorf("stopped: %v", err) }
 }
 
-func testBodies(t *testing.T, dir string, segBytes int64, listed []segmentSize) *bodies {
+func testBodies(t *testing.T, dir string, segBytes int64, listed []segmentSize) *bodyStore {
 	t.Helper()
 	b, err := openBodies(dir, segBytes, listed, failed(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.hold(listed)
-	if err := b.tidy(listed); err != nil {
+	b.retain(listed)
+	if err := b.truncateToSnapshot(listed); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = b.close() })
@@ -44,7 +44,7 @@ func owner(i int) fsm.Owner {
 	return fsm.Owner{Address: fsm.Address{Entity: 3, Sub: 1}, Sequence: fsm.SequenceNumber(i), Patch: i%2 == 0}
 }
 
-func TestBodiesReadBack(t *testing.T) {
+func TestBodiesAreReadBack(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	b := testBodies(t, dir, 64<<10, nil)
@@ -94,7 +94,7 @@ func TestBodiesReadBack(t *testing.T) {
 	}
 }
 
-func TestSegmentsGoWhenNobodyNeedsThem(t *testing.T) {
+func TestUnreferencedSegmentsAreDeleted(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	b := testBodies(t, dir, 4<<10, nil)
@@ -114,7 +114,7 @@ func TestSegmentsGoWhenNobodyNeedsThem(t *testing.T) {
 	if n := segmentFiles(t, dir); n != before {
 		t.Errorf("%d of %d segments left while a snapshot refers to them", n, before)
 	}
-	b.thaw(list)
+	b.releaseSegments(list)
 	if n := segmentFiles(t, dir); n != before {
 		t.Errorf("%d of %d segments left while a delivery is read", n, before)
 	}
@@ -131,7 +131,7 @@ func TestSegmentsGoWhenNobodyNeedsThem(t *testing.T) {
 	}
 }
 
-func TestReleaseTwiceStops(t *testing.T) {
+func TestDoubleReleaseIsRefused(t *testing.T) {
 	t.Parallel()
 	b := testBodies(t, t.TempDir(), 4<<10, nil)
 	r := b.Append(owner(1), []byte("x"))
@@ -145,7 +145,7 @@ func TestReleaseTwiceStops(t *testing.T) {
 }
 
 // After a crash the segments are cut back to what the snapshot recorded.
-func TestBodiesAreCutToTheSnapshot(t *testing.T) {
+func TestSegmentsAreTruncatedToTheSnapshot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	b := testBodies(t, dir, 4<<10, nil)
@@ -178,7 +178,7 @@ func TestBodiesAreCutToTheSnapshot(t *testing.T) {
 }
 
 // Damage is found and never repaired by cutting.
-func TestDamagedSegments(t *testing.T) {
+func TestDamagedSegmentIsRefused(t *testing.T) {
 	t.Parallel()
 	make1 := func(t *testing.T) (string, []segmentSize, fsm.Ref) {
 		dir := t.TempDir()

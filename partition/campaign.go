@@ -17,19 +17,19 @@ const (
 	// campaignApart is what lies between the campaigns of two followers that could not ask
 	// each other who goes first: time for the one to win, so that they do not take each
 	// other's votes.
-	campaignApart = 80 * time.Millisecond
+	campaignInterval = 80 * time.Millisecond
 	// campaignWithin is the time for a first campaign to be decided. It is doubled with each try.
-	campaignWithin = 300 * time.Millisecond
-	campaignAgain  = 30 * time.Millisecond // for who goes first to ask for our vote
-	campaignTries  = 4                     // then raft's own timers have run out
-	campaignLook   = 5 * time.Millisecond  // between two looks whether somebody leads
-	stepBackWithin = time.Second           // for raft to take what is told to it
+	campaignTimeout       = 300 * time.Millisecond
+	campaignRetryInterval = 30 * time.Millisecond // for who goes first to ask for our vote
+	campaignTries         = 4                     // then raft's own timers have run out
+	campaignPollInterval  = 5 * time.Millisecond  // between two looks whether somebody leads
+	abandonTimeout        = time.Second           // for raft to take what is told to it
 )
 
 // How often, and how far apart, a leader's address is tried.
 const (
-	desertedTries = 10
-	desertedApart = 10 * time.Millisecond
+	processGoneTries    = 10
+	processGoneInterval = 10 * time.Millisecond
 )
 
 // campaignLoop starts an election as soon as it is certain that the leader's process is
@@ -48,49 +48,49 @@ const (
 // not. A cut, a pause, a machine that is gone are silence, which may be our own fault: see
 // silence.go.
 func (g *Group) campaignLoop(ctx context.Context) {
-	silence := time.NewTimer(g.cfg.Timing.silenceAllowed())
+	silence := time.NewTimer(g.cfg.Timing.silenceMax())
 	defer silence.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
-		case <-g.broken:
+		case <-g.streamBroken:
 			g.replaceGone(ctx)
-		case <-g.outdone:
+		case <-g.voteRefused:
 			g.replaceCandidate(ctx)
-		case <-g.hush: // another has asked, and we are to go first
-			g.replaceSilent(ctx)
+		case <-g.leaderSilent: // another has asked, and we are to go first
+			g.replaceSilentLeader(ctx)
 		case <-silence.C:
-			g.replaceSilent(ctx)
-			silence.Reset(g.untilQuiet())
+			g.replaceSilentLeader(ctx)
+			silence.Reset(g.silenceCheckDelay())
 		}
 	}
 }
 
 // replaceGone stands for election when the leader's process is gone.
 func (g *Group) replaceGone(ctx context.Context) {
-	inst := g.inst.Load()
+	inst := g.instance.Load()
 	address, _ := inst.raft.LeaderWithID()
-	if address == "" || inst.raft.State() != raft.Follower || !g.deserted(ctx, fsm.MemberID(address)) {
+	if address == "" || inst.raft.State() != raft.Follower || !g.isProcessGone(ctx, fsm.MemberID(address)) {
 		return
 	}
-	g.succeed(ctx, inst, "the leader's process is gone")
+	g.campaignUntilLed(ctx, inst, "the leader's process is gone")
 }
 
 // replaceCandidate stands for election when this replica has refused its vote to a candidate
 // that is behind: who was elected by nobody waits long before it asks again, and would lose again.
 func (g *Group) replaceCandidate(ctx context.Context) {
-	inst := g.inst.Load()
+	inst := g.instance.Load()
 	if leader, _ := inst.raft.LeaderWithID(); leader == "" && inst.raft.State() == raft.Follower {
-		g.succeed(ctx, inst, "the candidate is behind")
+		g.campaignUntilLed(ctx, inst, "the candidate is behind")
 	}
 }
 
-// refused is told of a vote that was refused. Raft does that for more than one reason; it
+// noteRefusedVote is told of a vote that was refused. Raft does that for more than one reason; it
 // counts here that the candidate is behind. A request of a former term, or of a term in which
 // another has our vote, tells nothing: that one may be about to win. It does not block.
-func (g *Group) refused(vote *raft.RequestVoteRequest) {
-	inst := g.inst.Load()
+func (g *Group) noteRefusedVote(vote *raft.RequestVoteRequest) {
+	inst := g.instance.Load()
 	if inst == nil || vote.Term < inst.raft.CurrentTerm() {
 		return
 	}
@@ -99,64 +99,64 @@ func (g *Group) refused(vote *raft.RequestVoteRequest) {
 	}
 	term, index, err := lastEntry(inst.raft)
 	if err == nil && (term > vote.LastLogTerm || term == vote.LastLogTerm && index > vote.LastLogIndex) {
-		poke(g.outdone)
+		notify(g.voteRefused)
 	}
 }
 
-// succeed stands for election, and again, until there is another leader. The better successor
+// campaignUntilLed stands for election, and again, until there is another leader. The better successor
 // goes first: the other would lose, and raft lets who has lost wait for a second or two. If the
 // better one has not won soon this one stands all the same, and if it loses, who has
 // refused it its vote knows that it is to stand.
-func (g *Group) succeed(ctx context.Context, inst *instance, why string) {
+func (g *Group) campaignUntilLed(ctx context.Context, inst *instance, why string) {
 	r := inst.raft
 	term := r.CurrentTerm()
 	_, gone := r.LeaderWithID()
-	place, stands := g.candidacy(r, gone)
+	place, stands := g.campaignOrder(r, gone)
 	if !stands {
 		return
 	}
-	within := campaignWithin
+	within := campaignTimeout
 	for try := range campaignTries {
-		switch g.mayStand(ctx, r, term, within) {
-		case silenceLed:
+		switch g.mayCampaign(ctx, r, term, within) {
+		case answerHasLeader:
 			return // others have another leader: we shall hear from it
-		case silenceHeard: // no quorum could say: it may be there for a vote, once
+		case answerHeard: // no quorum could say: it may be there for a vote, once
 			if try > 0 {
 				return
 			}
-			g.awaitLeader(ctx, r, term, time.Duration(place)*campaignApart)
+			g.awaitLeader(ctx, r, term, time.Duration(place)*campaignInterval)
 		}
-		if ctx.Err() != nil || led(r, term) {
+		if ctx.Err() != nil || hasNewLeader(r, term) {
 			return
 		}
-		g.stand(ctx, inst, why)
+		g.campaign(ctx, inst, why)
 		g.awaitLeader(ctx, r, term, within)
-		if ctx.Err() != nil || led(r, term) {
+		if ctx.Err() != nil || hasNewLeader(r, term) {
 			return
 		}
 		within *= 2
 	}
 }
 
-// mayStand asks who goes first, and lets the other go for a time. It asks again, for while
+// mayCampaign asks who goes first, and lets the other go for a time. It asks again, for while
 // what the leader has sent last is still being written each may find the other's log longer,
 // and both would wait, and stand together.
-func (g *Group) mayStand(ctx context.Context, r *raft.Raft, term uint64, within time.Duration) byte {
+func (g *Group) mayCampaign(ctx context.Context, r *raft.Raft, term uint64, within time.Duration) byte {
 	begun := time.Now()
 	for {
-		answer := g.askAround(ctx, r, goneAsked)
-		if answer != silenceGoesFirst || time.Since(begun) >= within {
+		answer := g.pollVoters(ctx, r, askGone)
+		if answer != answerBetter || time.Since(begun) >= within {
 			return answer
 		}
-		g.awaitLeader(ctx, r, term, campaignAgain)
-		if ctx.Err() != nil || led(r, term) {
+		g.awaitLeader(ctx, r, term, campaignRetryInterval)
+		if ctx.Err() != nil || hasNewLeader(r, term) {
 			return answer
 		}
 	}
 }
 
-// led says whether there is a leader of a later term.
-func led(r *raft.Raft, term uint64) bool {
+// hasNewLeader says whether there is a leader of a later term.
+func hasNewLeader(r *raft.Raft, term uint64) bool {
 	leader, _ := r.LeaderWithID()
 	return leader != "" && r.CurrentTerm() > term
 }
@@ -166,40 +166,40 @@ func led(r *raft.Raft, term uint64) bool {
 // follower that has refused somebody its vote waits no more.
 func (g *Group) awaitLeader(ctx context.Context, r *raft.Raft, term uint64, within time.Duration) {
 	since := time.Now()
-	for ctx.Err() == nil && !led(r, term) {
+	for ctx.Err() == nil && !hasNewLeader(r, term) {
 		follows := r.State() == raft.Follower
 		if voted := r.LastContact(); follows && r.CurrentTerm() > term && voted.After(since) {
-			since, within = voted, max(within, campaignWithin)
+			since, within = voted, max(within, campaignTimeout)
 		}
 		if time.Since(since) >= within {
 			return
 		}
 		if follows {
 			select {
-			case <-g.outdone:
+			case <-g.voteRefused:
 				return
 			default:
 			}
 		}
-		pause(ctx, campaignLook)
+		pause(ctx, campaignPollInterval)
 	}
 }
 
-// stand makes this replica a candidate at once. One that has lost begins anew.
-func (g *Group) stand(ctx context.Context, inst *instance, why string) {
+// campaign makes this replica a candidate at once. One that has lost begins anew.
+func (g *Group) campaign(ctx context.Context, inst *instance, why string) {
 	g.cfg.Logger.InfoContext(ctx, "stands for election", "reason", why, "term", inst.raft.CurrentTerm())
 	if inst.raft.State() == raft.Candidate {
-		inst.stepBack(ctx)
+		inst.abandonCampaign(ctx)
 	}
 	if err := inst.campaign(g.cfg.Replica, g.cfg.Member); err != nil {
 		g.cfg.Logger.WarnContext(ctx, "stand for election", "error", err)
 	}
 }
 
-// candidacy is this replica's place in the line of those who may stand when the leader is
+// campaignOrder is this replica's place in the line of those who may stand when the leader is
 // gone, 0 first; false when it has no vote, or leads itself. Groups begin their lines with
 // different members.
-func (g *Group) candidacy(r *raft.Raft, leader raft.ServerID) (place int, stands bool) {
+func (g *Group) campaignOrder(r *raft.Raft, leader raft.ServerID) (place int, stands bool) {
 	if leader == raft.ServerID(g.cfg.Replica) {
 		return 0, false
 	}
@@ -217,13 +217,13 @@ func (g *Group) candidacy(r *raft.Raft, leader raft.ServerID) (place int, stands
 	return (at + int(g.cfg.ID)) % len(line), true
 }
 
-// deserted says whether it is certain that no process answers for a member. The kernel
+// isProcessGone says whether it is certain that no process answers for a member. The kernel
 // closes what a dead process had open one after the other: for a moment its port may still
 // take a connection, and drop it.
-func (g *Group) deserted(ctx context.Context, member fsm.MemberID) bool {
+func (g *Group) isProcessGone(ctx context.Context, member fsm.MemberID) bool {
 	ctx, cancel := context.WithTimeout(ctx, g.cfg.Timing.Heartbeat)
 	defer cancel()
-	for range desertedTries {
+	for range processGoneTries {
 		conn, err := g.cfg.Dial(ctx, member, g.cfg.ID)
 		switch {
 		case err == nil:
@@ -232,7 +232,7 @@ func (g *Group) deserted(ctx context.Context, member fsm.MemberID) bool {
 		case errors.Is(err, syscall.ECONNREFUSED):
 			return true
 		}
-		pause(ctx, desertedApart)
+		pause(ctx, processGoneInterval)
 	}
 	return false
 }
@@ -246,11 +246,11 @@ func (i *instance) campaign(replica string, member fsm.MemberID) error {
 	return i.transport.TimeoutNow(raft.ServerID(replica), raft.ServerAddress(member), &request, &raft.TimeoutNowResponse{})
 }
 
-// stepBack makes a candidate a follower again, in the next term, as the request of one does
+// abandonCampaign makes a candidate a follower again, in the next term, as the request of one does
 // whose log is empty: that is how raft leaves a campaign which nobody has won before its timer
 // has run out. It gives no vote away.
-func (i *instance) stepBack(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(ctx, stepBackWithin)
+func (i *instance) abandonCampaign(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, abandonTimeout)
 	defer cancel()
 	answer := make(chan raft.RPCResponse, 1)
 	request := &raft.RequestVoteRequest{
@@ -268,11 +268,11 @@ func (i *instance) stepBack(ctx context.Context) {
 	}
 }
 
-// streamBroke is told by the streams of a peer that ended.
-func (g *Group) streamBroke() { poke(g.broken) }
+// noteStreamEnd is told by the streams of a peer that ended.
+func (g *Group) noteStreamEnd() { notify(g.streamBroken) }
 
-// poke tells of something once, however often it happens until it is heard.
-func poke(c chan struct{}) {
+// notify tells of something once, however often it happens until it is heard.
+func notify(c chan struct{}) {
 	select {
 	case c <- struct{}{}:
 	default:

@@ -26,11 +26,11 @@ func form(t *testing.T, tune func(*Config)) []*member {
 	}
 	first := ms[1].group(1)
 	eventually(t, "the first leader", func() bool {
-		if first.Status().Leads {
+		if first.Status().IsLeader {
 			return true
 		}
-		if first.inst.Load().raft.State() == raft.Follower {
-			if err := first.inst.Load().campaign(first.cfg.Replica, first.cfg.Member); err != nil {
+		if first.instance.Load().raft.State() == raft.Follower {
+			if err := first.instance.Load().campaign(first.cfg.Replica, first.cfg.Member); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -77,7 +77,7 @@ func lag(t *testing.T, ms []*member, from, to *member) {
 	must(t, from.group(1), (&asker{origin: 7}).next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
 	for _, m := range ms {
 		if m != to {
-			catchUp(t, ms, m)
+			waitCaughtUp(t, ms, m)
 		}
 	}
 }
@@ -89,7 +89,7 @@ func TestCampaignAfterALostOne(t *testing.T) {
 	lag(t, ms, ms[1], ms[2])
 	ms[1].stop()
 	behind := ms[2].group(1)
-	if err := behind.inst.Load().campaign(behind.cfg.Replica, behind.cfg.Member); err != nil {
+	if err := behind.instance.Load().campaign(behind.cfg.Replica, behind.cfg.Member); err != nil {
 		t.Fatal(err)
 	}
 	m, g := leader(t, ms, 1)
@@ -102,27 +102,27 @@ func TestCampaignAfterALostOne(t *testing.T) {
 // Who refuses its vote to one that is behind stands itself, although it knows nothing else of
 // the leader: here the leader is cut off, which no connection tells. The candidate
 // would wait for raft's timer, and lose again.
-func TestCampaignOfOneWhoRefusedItsVote(t *testing.T) {
+func TestReplicaThatRefusedItsVoteCampaigns(t *testing.T) {
 	t.Parallel()
 	ms := formPatient(t)
 	lag(t, ms, ms[1], ms[2])
 	ms[1].net.isolate("m1", true)
 	behind := ms[2].group(1)
-	if err := behind.inst.Load().campaign(behind.cfg.Replica, behind.cfg.Member); err != nil {
+	if err := behind.instance.Load().campaign(behind.cfg.Replica, behind.cfg.Member); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the one that refused leads", func() bool { return ms[0].group(1).Status().Leads })
+	eventually(t, "the one that refused leads", func() bool { return ms[0].group(1).Status().IsLeader })
 }
 
 // Only a candidate that is behind, in a term in which nobody has our vote, makes us stand:
 // else we would take the office of one that is about to win.
-func TestRefusalsThatTellNothing(t *testing.T) {
+func TestUninformativeRefusalsStartNoCampaign(t *testing.T) {
 	t.Parallel()
 	ms := formPatient(t)
 	must(t, ms[1].group(1), (&asker{origin: 7}).next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
 	g := ms[1].group(1) // it has its own vote in this term
 	term := g.Status().Term
-	ours, index, err := lastEntry(g.inst.Load().raft)
+	ours, index, err := lastEntry(g.instance.Load().raft)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,10 +136,10 @@ func TestRefusalsThatTellNothing(t *testing.T) {
 		"a former term":     {raft.RequestVoteRequest{Term: term - 1}, 0},
 		"our vote is given": {raft.RequestVoteRequest{Term: term}, 0},
 	} {
-		alone := &Group{log: g.log, outdone: make(chan struct{}, 1)} // nobody listens
-		alone.inst.Store(g.inst.Load())
-		alone.refused(&c.vote)
-		if got := len(alone.outdone); got != c.want {
+		alone := &Group{log: g.log, voteRefused: make(chan struct{}, 1)} // nobody listens
+		alone.instance.Store(g.instance.Load())
+		alone.noteRefusedVote(&c.vote)
+		if got := len(alone.voteRefused); got != c.want {
 			t.Errorf("%s: told %d times, want %d", name, got, c.want)
 		}
 	}
@@ -151,43 +151,43 @@ func TestBetterSuccessorGoesFirst(t *testing.T) {
 	ms := formPatient(t)
 	lag(t, ms, ms[1], ms[2])
 	better, behind := ms[0].group(1), ms[2].group(1)
-	asks := func(g *Group) byte { return g.askAround(t.Context(), g.inst.Load().raft, goneAsked) }
-	if got := asks(behind); got != silenceLed {
-		t.Errorf("the leader lives: answer %d, want %d", got, silenceLed)
+	asks := func(g *Group) byte { return g.pollVoters(t.Context(), g.instance.Load().raft, askGone) }
+	if got := asks(behind); got != answerHasLeader {
+		t.Errorf("the leader lives: answer %d, want %d", got, answerHasLeader)
 	}
 	ms[1].net.isolate("m1", true)
-	if got := asks(better); got != silenceShared {
-		t.Errorf("to the better one: answer %d, want %d", got, silenceShared)
+	if got := asks(better); got != answerAgree {
+		t.Errorf("to the better one: answer %d, want %d", got, answerAgree)
 	}
-	if got := asks(behind); got != silenceGoesFirst {
-		t.Errorf("to the one that is behind: answer %d, want %d", got, silenceGoesFirst)
+	if got := asks(behind); got != answerBetter {
+		t.Errorf("to the one that is behind: answer %d, want %d", got, answerBetter)
 	}
-	ms[1].net.part("m0", "m2")
-	if got := asks(behind); got != silenceHeard {
-		t.Errorf("nobody can be asked: answer %d, want %d", got, silenceHeard)
+	ms[1].net.cutLink("m0", "m2")
+	if got := asks(behind); got != answerHeard {
+		t.Errorf("nobody can be asked: answer %d, want %d", got, answerHeard)
 	}
 }
 
 // Who waits for a better one asks again soon: while what the leader has sent last is still
 // being written each of two may find the other's log longer, and both would wait the whole
 // time and then stand together.
-func TestWhoWaitsAsksAgain(t *testing.T) {
+func TestWaitingSuccessorAsksAgain(t *testing.T) {
 	t.Parallel()
 	ms := formPatient(t)
 	lag(t, ms, ms[1], ms[2])
 	ms[1].net.isolate("m1", true)
 	behind := ms[2].group(1)
-	r := behind.inst.Load().raft
+	r := behind.instance.Load().raft
 	answer := make(chan byte, 1)
-	go func() { answer <- behind.mayStand(t.Context(), r, r.CurrentTerm(), time.Hour) }()
+	go func() { answer <- behind.mayCampaign(t.Context(), r, r.CurrentTerm(), time.Hour) }()
 	select {
 	case got := <-answer:
 		t.Fatalf("the other is better: answer %d", got)
-	case <-time.After(4 * campaignAgain): // it is no mistake to ask later
+	case <-time.After(4 * campaignRetryInterval): // it is no mistake to ask later
 	}
-	ms[1].net.part("m0", "m2")
-	if got := <-answer; got != silenceHeard {
-		t.Errorf("the other is away: answer %d, want %d", got, silenceHeard)
+	ms[1].net.cutLink("m0", "m2")
+	if got := <-answer; got != answerHeard {
+		t.Errorf("the other is away: answer %d, want %d", got, answerHeard)
 	}
 }
 
@@ -197,16 +197,16 @@ func TestCampaignAfterASplitVote(t *testing.T) {
 	ms := formPatient(t)
 	net := ms[1].net
 	net.isolate("m1", true)
-	net.part("m0", "m2")
+	net.cutLink("m0", "m2")
 	both := []*Group{ms[0].group(1), ms[2].group(1)}
 	for _, g := range both {
-		if err := g.inst.Load().campaign(g.cfg.Replica, g.cfg.Member); err != nil {
+		if err := g.instance.Load().campaign(g.cfg.Replica, g.cfg.Member); err != nil {
 			t.Fatal(err)
 		}
 	}
 	for _, g := range both {
 		eventually(t, "it has asked for votes", func() bool { return g.Status().Term == both[0].Status().Term && g.Status().Term > 1 })
-		if state := g.inst.Load().raft.State(); state != raft.Candidate {
+		if state := g.instance.Load().raft.State(); state != raft.Candidate {
 			t.Fatalf("%s is a %s", g.cfg.Replica, state)
 		}
 	}
@@ -214,8 +214,8 @@ func TestCampaignAfterASplitVote(t *testing.T) {
 	net.cut[[2]fsm.MemberID{"m0", "m2"}], net.cut[[2]fsm.MemberID{"m2", "m0"}] = false, false
 	net.mu.Unlock()
 	g := both[0]
-	g.succeed(t.Context(), g.inst.Load(), "nobody was elected")
-	eventually(t, "a leader", func() bool { return both[0].Status().Leads || both[1].Status().Leads })
+	g.campaignUntilLed(t.Context(), g.instance.Load(), "nobody was elected")
+	eventually(t, "a leader", func() bool { return both[0].Status().IsLeader || both[1].Status().IsLeader })
 }
 
 // Only a refused connection proves that a process is gone: not a cut.
@@ -223,41 +223,41 @@ func TestNoCampaignAgainstALivingLeader(t *testing.T) {
 	t.Parallel()
 	ms := formPatient(t)
 	g, net := ms[0].group(1), ms[1].net
-	if g.deserted(t.Context(), "m1") {
+	if g.isProcessGone(t.Context(), "m1") {
 		t.Error("a member that answers is taken for gone")
 	}
 	term := g.Status().Term
 	net.isolate("m1", true)
-	if g.deserted(t.Context(), "m1") {
+	if g.isProcessGone(t.Context(), "m1") {
 		t.Error("a member that is cut off is taken for gone")
 	}
 	net.isolate("m1", false)
 	a := &asker{origin: 7}
 	must(t, ms[1].group(1), a.next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
 	for _, m := range ms {
-		catchUp(t, ms, m)
+		waitCaughtUp(t, ms, m)
 		if s := m.group(1).Status(); s.Term != term || s.Leader != "m1" {
 			t.Errorf("%s: term %d and leader %q, want %d and m1", m.id, s.Term, s.Leader, term)
 		}
 	}
 	ms[1].stop()
-	if !g.deserted(t.Context(), "m1") {
+	if !g.isProcessGone(t.Context(), "m1") {
 		t.Error("a member that is gone is not noticed")
 	}
 }
 
 // Of two followers one stands first, and in other groups the other; who has no vote, and
 // the leader, do not stand.
-func TestCandidacy(t *testing.T) {
+func TestCampaignOrder(t *testing.T) {
 	t.Parallel()
 	ms := formPatient(t)
-	r := ms[0].group(1).inst.Load().raft
+	r := ms[0].group(1).instance.Load().raft
 	places := map[int]int{}
 	for _, c := range []struct {
 		replica string
 		group   fsm.PartitionID
 	}{{"m0.1", 1}, {"m2.1", 1}, {"m0.1", 2}, {"m2.1", 2}} {
-		place, stands := (&Group{cfg: Config{ID: c.group, Replica: c.replica}}).candidacy(r, "m1.1")
+		place, stands := (&Group{cfg: Config{ID: c.group, Replica: c.replica}}).campaignOrder(r, "m1.1")
 		if !stands {
 			t.Errorf("%s does not stand", c.replica)
 		}
@@ -267,7 +267,7 @@ func TestCandidacy(t *testing.T) {
 		t.Errorf("places %v, want each once", places)
 	}
 	for _, replica := range []string{"m1.1", "m9.1"} {
-		if _, stands := (&Group{cfg: Config{ID: 1, Replica: replica}}).candidacy(r, "m1.1"); stands {
+		if _, stands := (&Group{cfg: Config{ID: 1, Replica: replica}}).campaignOrder(r, "m1.1"); stands {
 			t.Errorf("%s stands", replica)
 		}
 	}
@@ -278,7 +278,7 @@ func TestCandidacy(t *testing.T) {
 func heard(t *testing.T, ms []*member) {
 	t.Helper()
 	for _, m := range ms {
-		r := m.group(1).inst.Load().raft
+		r := m.group(1).instance.Load().raft
 		eventually(t, "a heartbeat", func() bool { return r.State() == raft.Leader || !r.LastContact().IsZero() })
 	}
 }
@@ -303,7 +303,7 @@ func TestCampaignWhenTheLeaderIsSilent(t *testing.T) {
 	old.net.isolate(old.id, true)
 	eventually(t, "another leader", func() bool {
 		for _, m := range ms {
-			if m != old && m.group(1).Status().Leads {
+			if m != old && m.group(1).Status().IsLeader {
 				return true
 			}
 		}
@@ -316,28 +316,28 @@ func TestCampaignWhenTheLeaderIsSilent(t *testing.T) {
 
 // A follower that hears nothing while another does is cut off itself: it does not stand, and
 // says what it knows when it is asked.
-func TestNoCampaignOfOneWhoHearsNothing(t *testing.T) {
+func TestNoCampaignByAReplicaThatIsCutOff(t *testing.T) {
 	t.Parallel()
 	ms := form(t, slow)
 	heard(t, ms)
 	deaf, l, other := ms[0], ms[1], ms[2]
 	g := l.group(1)
 	term := g.Status().Term
-	l.net.part(l.id, deaf.id)
+	l.net.cutLink(l.id, deaf.id)
 	d := deaf.group(1)
-	eventually(t, "the follower hears nothing", func() bool { return d.silent(t.Context()) })
-	if d.askAround(t.Context(), d.inst.Load().raft, silenceAsked) != silenceHeard {
+	eventually(t, "the follower hears nothing", func() bool { return d.isLeaderSilent(t.Context()) })
+	if d.pollVoters(t.Context(), d.instance.Load().raft, askSilent) != answerHeard {
 		t.Error("one of two followers hears nothing, and takes the leader for lost")
 	}
-	question := append([]byte{silenceAsked}, make([]byte, silenceMeritBytes)...)
-	if d.askSilence(t.Context(), other.id, question) != silenceHeard {
+	question := append([]byte{askSilent}, make([]byte, rankBytes)...)
+	if d.askVoter(t.Context(), other.id, question) != answerHeard {
 		t.Error("a follower that hears the leader says that it does not")
 	}
-	if other.group(1).askSilence(t.Context(), deaf.id, question) == silenceHeard {
+	if other.group(1).askVoter(t.Context(), deaf.id, question) == answerHeard {
 		t.Error("a follower that hears nothing says that it does")
 	}
-	if s := g.Status(); !s.Leads || s.Term != term {
-		t.Errorf("leads: %v in term %d, want true and %d", s.Leads, s.Term, term)
+	if s := g.Status(); !s.IsLeader || s.Term != term {
+		t.Errorf("leads: %v in term %d, want true and %d", s.IsLeader, s.Term, term)
 	}
 }
 
@@ -351,7 +351,7 @@ func deaden(t *testing.T, a, b *member) {
 		old := raft.RequestPreVoteRequest{RPCHeader: raft.RPCHeader{
 			ProtocolVersion: raft.ProtocolVersionMax, ID: []byte(from.cfg.Replica), Addr: []byte(from.cfg.Member),
 		}}
-		err := from.inst.Load().transport.RequestPreVote(
+		err := from.instance.Load().transport.RequestPreVote(
 			raft.ServerID(to.cfg.Replica), raft.ServerAddress(to.cfg.Member), &old, new(raft.RequestPreVoteResponse))
 		if err != nil {
 			t.Fatal(err)

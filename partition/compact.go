@@ -17,8 +17,8 @@ const (
 	compactStepBytes = 1 << 20 // of records moved while apply waits
 )
 
-// mover is a machine whose bodies can be moved.
-type mover interface {
+// bodyMover is a machine whose bodies can be moved.
+type bodyMover interface {
 	// Holds says whether the body at ref, stored for owner, is still referred to.
 	Holds(owner fsm.Owner, ref fsm.Ref) bool
 	// Move notes that the body at from lies at to now.
@@ -29,11 +29,11 @@ type mover interface {
 // between which apply goes on. The emptied segments go when the next snapshot no longer
 // refers to them; until then a crash finds them as they were.
 func (g *Group) compact(ctx context.Context) {
-	if _, ok := g.machine.(mover); !ok {
+	if _, ok := g.machine.(bodyMover); !ok {
 		return
 	}
 	for _, s := range g.bodies.sparse() {
-		if err := g.sweep(ctx, s); err != nil {
+		if err := g.compactSegment(ctx, s); err != nil {
 			if ctx.Err() == nil {
 				g.halt(fmt.Errorf("compact: %w", err))
 			}
@@ -43,21 +43,21 @@ func (g *Group) compact(ctx context.Context) {
 }
 
 // sparse lists the segments worth rewriting, oldest first.
-func (b *bodies) sparse() []*segment {
+func (b *bodyStore) sparse() []*segment {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var list []*segment
 	for _, n := range slices.Sorted(maps.Keys(b.segments)) {
 		s := b.segments[n]
-		if s.sealed && !s.swept && s.live > 0 && s.liveBytes*100 < s.size*sparsePercent {
+		if s.closed && !s.compacted && s.live > 0 && s.liveBytes*100 < s.size*sparsePercent {
 			list = append(list, s)
 		}
 	}
 	return list
 }
 
-// sweep rewrites one segment.
-func (g *Group) sweep(ctx context.Context, s *segment) error {
+// compactSegment rewrites one segment.
+func (g *Group) compactSegment(ctx context.Context, s *segment) error {
 	moved := 0
 	buf := make([]byte, compactStepBytes)
 	for at := int64(segmentHeaderBytes); at < s.size; {
@@ -89,7 +89,7 @@ func (g *Group) sweep(ctx context.Context, s *segment) error {
 		buf = make([]byte, size)
 	}
 	g.bodies.mu.Lock()
-	s.swept = true
+	s.compacted = true
 	g.bodies.mu.Unlock()
 	g.cfg.Logger.DebugContext(ctx, "segment compacted", "segment", s.number, "moved", moved)
 	return nil
@@ -104,7 +104,7 @@ func (g *Group) moveRecords(s *segment, at int64, chunk []byte) (used, moved int
 			err = fmt.Errorf("move bodies of segment %s: %v", s.path, r)
 		}
 	}()
-	machine, ok := g.machine.(mover)
+	machine, ok := g.machine.(bodyMover)
 	if !ok {
 		return 0, 0, errors.New("the machine does not move bodies")
 	}
@@ -129,6 +129,6 @@ func (g *Group) moveRecords(s *segment, at int64, chunk []byte) (used, moved int
 		}
 		used += size
 	}
-	g.keep.total.Add(uint64(moved)) // a change that the next snapshot should have
+	g.snapshotter.total.Add(uint64(moved)) // a change that the next snapshot should have
 	return used, moved, g.bodies.flush()
 }

@@ -8,16 +8,16 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// hotDelivery fills in deliveries from the tail of the segment, without a system call,
+// fillFromTail fills in deliveries from the tail of the segment, without a system call,
 // when all their bodies are there. The caller holds the machine.
-func (b *bodies) hotDelivery(ds []fsm.Delivery) bool {
+func (b *bodyStore) fillFromTail(ds []fsm.Delivery) bool {
 	total := 0
 	for i := range ds {
 		for _, ref := range [2]fsm.Ref{ds[i].Body, ds[i].Patch} {
 			if ref.Segment == 0 {
 				continue
 			}
-			if _, ok := b.hot(ref); !ok {
+			if _, ok := b.inTail(ref); !ok {
 				return false
 			}
 			total += int(ref.Size)
@@ -28,7 +28,7 @@ func (b *bodies) hotDelivery(ds []fsm.Delivery) bool {
 		if ref.Segment == 0 {
 			return nil
 		}
-		body, _ := b.hot(ref)
+		body, _ := b.inTail(ref)
 		start := len(buf)
 		buf = append(buf, body...)
 		return buf[start:len(buf):len(buf)]
@@ -39,47 +39,47 @@ func (b *bodies) hotDelivery(ds []fsm.Delivery) bool {
 	return true
 }
 
-// bodyWish is one body to read: into dst, which belongs to delivery i.
-type bodyWish struct {
-	ref fsm.Ref
-	i   int
-	dst *[]byte
+// bodyRead is one body to read: into dst, which belongs to delivery i.
+type bodyRead struct {
+	ref      fsm.Ref
+	delivery int
+	dst      *[]byte
 }
 
 // readBodies fills in Payload and Patches from the files. Neighbouring records are read
 // with one system call. A delivery whose segment has gone is dropped: its message was
 // settled or taken back meanwhile.
-func (b *bodies) readBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
-	wishes := make([]bodyWish, 0, len(ds))
+func (b *bodyStore) readBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
+	reads := make([]bodyRead, 0, len(ds))
 	for i := range ds {
 		if ds[i].Body.Segment != 0 {
-			wishes = append(wishes, bodyWish{ds[i].Body, i, &ds[i].Payload})
+			reads = append(reads, bodyRead{ds[i].Body, i, &ds[i].Payload})
 		}
 		if ds[i].Patch.Segment != 0 {
-			wishes = append(wishes, bodyWish{ds[i].Patch, i, &ds[i].Patches})
+			reads = append(reads, bodyRead{ds[i].Patch, i, &ds[i].Patches})
 		}
 	}
 	var gone map[int]bool
-	for len(wishes) > 0 {
-		n, size := runLength(wishes, readRunBytesMax)
+	for len(reads) > 0 {
+		n, size := rangeLength(reads, readRangeBytesMax)
 		buf := make([]byte, size)
-		err := b.readAt(wishes[0].ref, buf)
+		err := b.readAt(reads[0].ref, buf)
 		switch {
-		case errors.Is(err, errGone):
+		case errors.Is(err, errSegmentDeleted):
 			if gone == nil {
 				gone = make(map[int]bool)
 			}
-			for _, w := range wishes[:n] {
-				gone[w.i] = true
+			for _, w := range reads[:n] {
+				gone[w.delivery] = true
 			}
 		case err != nil:
 			return nil, err
 		default:
-			if err := cutRun(buf, wishes[:n]); err != nil {
+			if err := splitRange(buf, reads[:n]); err != nil {
 				return nil, err
 			}
 		}
-		wishes = wishes[n:]
+		reads = reads[n:]
 	}
 	if gone == nil {
 		return ds, nil
@@ -88,12 +88,12 @@ func (b *bodies) readBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
 	return slices.DeleteFunc(ds, func(fsm.Delivery) bool { i++; return gone[i] }), nil
 }
 
-// runLength says how many wishes lie one behind the other in a segment, and how many
+// rangeLength says how many wishes lie one behind the other in a segment, and how many
 // bytes they take together: at most bytesMax, unless the first is larger.
-func runLength(wishes []bodyWish, bytesMax int64) (n int, size int64) {
-	size = recordBytes(wishes[0].ref)
-	for n = 1; n < len(wishes); n++ {
-		prev, ref := wishes[n-1].ref, wishes[n].ref
+func rangeLength(reads []bodyRead, bytesMax int64) (n int, size int64) {
+	size = recordBytes(reads[0].ref)
+	for n = 1; n < len(reads); n++ {
+		prev, ref := reads[n-1].ref, reads[n].ref
 		if ref.Segment != prev.Segment || int64(ref.Offset) != int64(prev.Offset)+recordBytes(prev) ||
 			size+recordBytes(ref) > bytesMax {
 			break
@@ -103,8 +103,8 @@ func runLength(wishes []bodyWish, bytesMax int64) (n int, size int64) {
 	return n, size
 }
 
-// cutRun hands out the bodies of a run.
-func cutRun(buf []byte, run []bodyWish) error {
+// splitRange hands out the bodies of a run.
+func splitRange(buf []byte, run []bodyRead) error {
 	for _, w := range run {
 		_, body, err := recordBody(buf, w.ref.Size)
 		if err != nil {

@@ -39,42 +39,42 @@ type Checkpoint struct {
 	Version uint8  `json:"Version"` // only digests of one version can be compared
 }
 
-// chain is the rolling digest of a replica. Who holds the machine calls it.
+// rollingDigest is the rolling digest of a replica. Who holds the machine calls it.
 //
 // Entries that no machine sees (raft's own) take part by their absence: a checkpoint at
 // 4096 is made when the first entry behind 4096 is applied.
-type chain struct {
+type rollingDigest struct {
 	sum   uint64
 	known bool // from its beginning, or from a snapshot
 	term  uint64
 	buf   []byte
 
-	mu   sync.Mutex
-	kept []Checkpoint // oldest first
+	mu          sync.Mutex
+	checkpoints []Checkpoint // oldest first
 }
 
-// before is called ahead of the entry at index, previous being the one applied last.
-func (c *chain) before(previous, index uint64) {
+// checkpoint is called ahead of the entry at index, previous being the one applied last.
+func (c *rollingDigest) checkpoint(previous, index uint64) {
 	stage := func(i, every uint64) uint64 { return (max(i, 1) - 1) / every }
 	if at := stage(index, checkpointEntries); at > stage(previous, checkpointEntries) && c.known {
-		c.keep(Checkpoint{Index: at * checkpointEntries, Term: c.term, Digest: c.sum, Version: digestVersion})
+		c.addCheckpoint(Checkpoint{Index: at * checkpointEntries, Term: c.term, Digest: c.sum, Version: digestVersion})
 	}
 	if epoch := stage(index, digestEpochEntries); previous == 0 || epoch > stage(previous, digestEpochEntries) {
 		c.sum, c.known = epoch, true
 	}
 }
 
-func (c *chain) keep(p Checkpoint) {
+func (c *rollingDigest) addCheckpoint(p Checkpoint) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if len(c.kept) >= checkpointsMax {
-		c.kept = slices.Delete(c.kept, 0, len(c.kept)-checkpointsMax+1)
+	if len(c.checkpoints) >= checkpointsMax {
+		c.checkpoints = slices.Delete(c.checkpoints, 0, len(c.checkpoints)-checkpointsMax+1)
 	}
-	c.kept = append(c.kept, p)
+	c.checkpoints = append(c.checkpoints, p)
 }
 
-// begin starts an entry.
-func (c *chain) begin(e *raft.Log) {
+// beginEntry starts an entry.
+func (c *rollingDigest) beginEntry(e *raft.Log) {
 	b := binary.LittleEndian.AppendUint64(c.buf[:0], c.sum)
 	b = binary.LittleEndian.AppendUint64(b, e.Index)
 	b = binary.LittleEndian.AppendUint64(b, e.Term)
@@ -82,9 +82,9 @@ func (c *chain) begin(e *raft.Log) {
 	c.term = e.Term
 }
 
-// result adds what came of a command. Where bodies lie is each replica's own business, and
+// addResult adds what came of a command. Where bodies lie is each replica's own business, and
 // what they are is in the entry that brought them.
-func (c *chain) result(r *fsm.Result) {
+func (c *rollingDigest) addResult(r *fsm.Result) {
 	b := append(c.buf, byte(len(r.Deliveries)), byte(len(r.Codes)), byte(len(r.Untils)), byte(len(r.Sequences)))
 	b = binary.LittleEndian.AppendUint32(b, uint32(r.Code))
 	for _, v := range [...]uint64{
@@ -97,7 +97,7 @@ func (c *chain) result(r *fsm.Result) {
 	for i := range r.Deliveries {
 		d := &r.Deliveries[i]
 		for _, v := range [...]uint64{
-			uint64(d.Lock.Sequence), uint64(d.Lock.Epoch), uint64(d.State), uint64(d.Attempts),
+			uint64(d.Lock.Sequence), uint64(d.Lock.Epoch), uint64(d.State), uint64(d.FailedDeliveries),
 			uint64(d.Enqueued), uint64(d.LockedUntil), uint64(d.Expires), uint64(d.Body.Size), uint64(d.Topic),
 		} {
 			b = binary.AppendUvarint(b, v)
@@ -115,16 +115,16 @@ func (c *chain) result(r *fsm.Result) {
 	c.buf = b
 }
 
-// end ends an entry.
-func (c *chain) end() { c.sum = xxhash.Sum64(c.buf) }
+// endEntry ends an entry.
+func (c *rollingDigest) endEntry() { c.sum = xxhash.Sum64(c.buf) }
 
 // restore takes the digest that came with a snapshot; version 0 says that it had none.
-func (c *chain) restore(sum uint64, version uint8, term uint64) {
+func (c *rollingDigest) restore(sum uint64, version uint8, term uint64) {
 	c.sum, c.known, c.term = sum, version == digestVersion, term
 }
 
 // export returns what goes with a snapshot.
-func (c *chain) export() (sum uint64, version uint8) {
+func (c *rollingDigest) export() (sum uint64, version uint8) {
 	if !c.known {
 		return 0, 0
 	}
@@ -134,9 +134,9 @@ func (c *chain) export() (sum uint64, version uint8) {
 // Checkpoints returns the newest checkpoints of this replica, oldest first: one every 4096
 // entries, at most 64. A replica that came up from an older release has none for a while.
 func (g *Group) Checkpoints() []Checkpoint {
-	g.chain.mu.Lock()
-	defer g.chain.mu.Unlock()
-	return slices.Clone(g.chain.kept)
+	g.rolling.mu.Lock()
+	defer g.rolling.mu.Unlock()
+	return slices.Clone(g.rolling.checkpoints)
 }
 
 // Difference is what Compare found. The zero value says that there is none.
@@ -145,12 +145,12 @@ type Difference struct {
 	// Majority is what more than half of all replicas have there; its Index is 0 when no
 	// value has a majority, and then nobody can be told to be wrong.
 	Majority Checkpoint
-	Alone    []string // replicas that have something else, sorted
+	Outliers []string // replicas that have something else, sorted
 }
 
-// Compare looks for the first index at which replicas differ. of has the checkpoints of each
+// CompareCheckpoints looks for the first index at which replicas differ. of has the checkpoints of each
 // voter that answered, by the name of its replica; voters is how many there are in all.
-func Compare(of map[string][]Checkpoint, voters int) Difference {
+func CompareCheckpoints(of map[string][]Checkpoint, voters int) Difference {
 	at := make(map[uint64]map[string]Checkpoint)
 	for replica, list := range of {
 		for _, p := range list {
@@ -180,19 +180,19 @@ func Compare(of map[string][]Checkpoint, voters int) Difference {
 		}
 		for replica, p := range points {
 			if found.Majority.Index != 0 && p != found.Majority {
-				found.Alone = append(found.Alone, replica)
+				found.Outliers = append(found.Outliers, replica)
 			}
 		}
-		slices.Sort(found.Alone)
+		slices.Sort(found.Outliers)
 	}
 	return found
 }
 
-// Condemn stops this replica because a majority has another checkpoint than it. Nothing
+// HaltDiverged stops this replica because a majority has another checkpoint than it. Nothing
 // happens, and the error says so, unless its own checkpoint at that index is there and
 // differs; a replica that has stopped already is no error. Whoever calls it has compared
 // (Difference.Alone), at the leader or elsewhere: a leader can be the one that is wrong.
-func (g *Group) Condemn(majority Checkpoint) error {
+func (g *Group) HaltDiverged(majority Checkpoint) error {
 	for _, own := range g.Checkpoints() {
 		switch {
 		case own.Index != majority.Index:

@@ -20,23 +20,23 @@ func TestCheckpointsAgree(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)
 	for i := range 30 {
-		insist(t, ms, a.next(), send(1, body(i)))
+		mustEventually(t, ms, a.next(), send(1, body(i)))
 	}
-	sums := func() (all []digested) {
+	sums := func() (all []digestState) {
 		t.Helper()
-		catchUp(t, ms, ms[0])
-		catchUp(t, ms, ms[1])
-		catchUp(t, ms, ms[2])
+		waitCaughtUp(t, ms, ms[0])
+		waitCaughtUp(t, ms, ms[1])
+		waitCaughtUp(t, ms, ms[2])
 		for _, m := range ms {
 			g := m.group(1)
 			g.mu.Lock()
-			sum, version := g.chain.export()
-			all = append(all, digested{sum, version, g.chain.term})
+			sum, version := g.rolling.export()
+			all = append(all, digestState{sum, version, g.rolling.term})
 			g.mu.Unlock()
 		}
 		return all
 	}
-	same := func(all []digested) {
+	same := func(all []digestState) {
 		t.Helper()
 		if all[0] != all[1] || all[1] != all[2] || all[0].DigestVersion != digestVersion {
 			t.Errorf("digests %+v", all)
@@ -48,7 +48,7 @@ func TestCheckpointsAgree(t *testing.T) {
 		t.Fatal(err)
 	}
 	ms[1].stop()
-	insist(t, []*member{ms[0], ms[2]}, a.next(), send(1, body(1)))
+	mustEventually(t, []*member{ms[0], ms[2]}, a.next(), send(1, body(1)))
 	ms[1].start(1)
 	after := sums()
 	same(after)
@@ -62,19 +62,19 @@ func TestCheckpointsAgree(t *testing.T) {
 // the next epoch.
 func TestCheckpointIndexes(t *testing.T) {
 	t.Parallel()
-	var c chain
+	var c rollingDigest
 	at := func(indexes ...uint64) (made []uint64) {
 		previous := indexes[0]
 		for _, i := range indexes[1:] {
-			c.before(previous, i)
-			c.begin(&raft.Log{Index: i, Term: 3})
-			c.end()
+			c.checkpoint(previous, i)
+			c.beginEntry(&raft.Log{Index: i, Term: 3})
+			c.endEntry()
 			previous = i
 		}
-		for _, p := range c.kept {
+		for _, p := range c.checkpoints {
 			made = append(made, p.Index)
 		}
-		c.kept = nil
+		c.checkpoints = nil
 		return made
 	}
 	for _, x := range []struct {
@@ -96,10 +96,10 @@ func TestCheckpointIndexes(t *testing.T) {
 		t.Errorf("after an upgrade: %v", got)
 	}
 	for i := range uint64(checkpointsMax + 5) {
-		c.keep(Checkpoint{Index: i})
+		c.addCheckpoint(Checkpoint{Index: i})
 	}
-	if len(c.kept) != checkpointsMax || c.kept[0].Index != 5 {
-		t.Errorf("%d kept from %d", len(c.kept), c.kept[0].Index)
+	if len(c.checkpoints) != checkpointsMax || c.checkpoints[0].Index != 5 {
+		t.Errorf("%d kept from %d", len(c.checkpoints), c.checkpoints[0].Index)
 	}
 }
 
@@ -124,14 +124,14 @@ func TestCompareCheckpoints(t *testing.T) {
 		"one alone": {
 			map[string][]Checkpoint{"a": list(1, 2, 3), "b": list(1, 5, 6), "c": list(1, 2, 3)},
 			3,
-			Difference{Index: 8192, Majority: list(0, 2)[1], Alone: []string{"b"}},
+			Difference{Index: 8192, Majority: list(0, 2)[1], Outliers: []string{"b"}},
 		},
 		"two differ and the third is away":     {map[string][]Checkpoint{"a": list(1), "b": list(2)}, 3, Difference{Index: 4096}},
 		"two of five agree against one":        {map[string][]Checkpoint{"a": list(1), "b": list(1), "c": list(2)}, 5, Difference{Index: 4096}},
-		"three of five agree, two are alone":   {map[string][]Checkpoint{"a": list(1), "b": list(1), "c": list(2), "d": list(1), "e": list(3)}, 5, Difference{Index: 4096, Majority: list(1)[0], Alone: []string{"c", "e"}}},
-		"the first difference is what is told": {map[string][]Checkpoint{"a": list(1, 7), "b": list(2, 7), "c": list(2, 8)}, 3, Difference{Index: 4096, Majority: list(2)[0], Alone: []string{"a"}}},
+		"three of five agree, two are alone":   {map[string][]Checkpoint{"a": list(1), "b": list(1), "c": list(2), "d": list(1), "e": list(3)}, 5, Difference{Index: 4096, Majority: list(1)[0], Outliers: []string{"c", "e"}}},
+		"the first difference is what is told": {map[string][]Checkpoint{"a": list(1, 7), "b": list(2, 7), "c": list(2, 8)}, 3, Difference{Index: 4096, Majority: list(2)[0], Outliers: []string{"a"}}},
 	} {
-		if diff := cmp.Diff(x.want, Compare(x.of, x.voters)); diff != "" {
+		if diff := cmp.Diff(x.want, CompareCheckpoints(x.of, x.voters)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
@@ -143,7 +143,7 @@ func TestDivergedReplicaStops(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)
 	for i := range 5 {
-		insist(t, ms, a.next(), send(1, body(i)))
+		mustEventually(t, ms, a.next(), send(1, body(i)))
 	}
 	lm, g := leader(t, ms, 1)
 	// The planted bug: this replica, the leader, thinks that a queue is there that is not.
@@ -156,45 +156,45 @@ func TestDivergedReplicaStops(t *testing.T) {
 	encoded := fsm.AppendCommand(nil, h, send(2, body(1)))
 	router(t, ms, h, func(g *Group, done func(Answer)) { g.Submit(encoded, done) }) // whoever leads by now
 	for _, m := range ms {
-		catchUp(t, ms, m)
+		waitCaughtUp(t, ms, m)
 		r := m.group(1)
 		r.mu.Lock()
-		r.chain.before(r.applied.Load(), checkpointEntries+1) // as if so many had been applied
+		r.rolling.checkpoint(r.applied.Load(), checkpointEntries+1) // as if so many had been applied
 		r.mu.Unlock()
 	}
 	of := make(map[string][]Checkpoint)
 	for _, m := range ms {
 		of[m.group(1).cfg.Replica] = m.group(1).Checkpoints()
 	}
-	d := Compare(of, 3)
-	if diff := cmp.Diff([]string{g.cfg.Replica}, d.Alone); diff != "" {
+	d := CompareCheckpoints(of, 3)
+	if diff := cmp.Diff([]string{g.cfg.Replica}, d.Outliers); diff != "" {
 		t.Fatalf("%+v: %s", d, diff)
 	}
 	for _, m := range ms {
-		err := m.group(1).Condemn(d.Majority)
+		err := m.group(1).HaltDiverged(d.Majority)
 		if (err == nil) != (m == lm) {
 			t.Errorf("%s: %v", m.id, err)
 		}
 	}
-	if err := g.Condemn(Checkpoint{Index: 1}); err == nil {
+	if err := g.HaltDiverged(Checkpoint{Index: 1}); err == nil {
 		t.Error("condemned for an index it knows nothing of")
 	}
 	if err := g.Status().Halted; !errors.Is(err, ErrDiverged) {
 		t.Errorf("halted: %v", err)
 	}
 	rest := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == lm })
-	insist(t, rest, a.next(), send(1, body(9)))
+	mustEventually(t, rest, a.next(), send(1, body(9)))
 }
 
 // Verify compares whole states at one index while the group is busy or idle.
-func TestVerify(t *testing.T) {
+func TestVerifyComparesTheWholeState(t *testing.T) {
 	t.Parallel()
 	for _, busy := range []bool{false, true} {
 		t.Run(fmt.Sprintf("busy %v", busy), func(t *testing.T) {
 			t.Parallel()
 			ms, a := threeReplicas(t, nil)
 			for i := range 50 {
-				insist(t, ms, a.next(), send(1, body(i)))
+				mustEventually(t, ms, a.next(), send(1, body(i)))
 			}
 			stop, stopped := make(chan struct{}), make(chan struct{})
 			go func() {
@@ -259,17 +259,17 @@ func TestVerify(t *testing.T) {
 func BenchmarkDigest(b *testing.B) {
 	for _, commands := range []int{1, 200} {
 		b.Run(fmt.Sprintf("commands=%d", commands), func(b *testing.B) {
-			var c chain
+			var c rollingDigest
 			e := &raft.Log{Index: 1, Term: 1, Data: make([]byte, commands*1100)}
 			r := fsm.Result{Sequence: 12345}
 			b.ReportAllocs()
 			for i := range b.N {
-				c.before(uint64(i), uint64(i)+1)
-				c.begin(e)
+				c.checkpoint(uint64(i), uint64(i)+1)
+				c.beginEntry(e)
 				for range commands {
-					c.result(&r)
+					c.addResult(&r)
 				}
-				c.end()
+				c.endEntry()
 			}
 		})
 	}

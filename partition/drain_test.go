@@ -9,7 +9,7 @@ import (
 
 // A lock without time to wait gets what is ready and ends at once when nothing is: a
 // link that drains asks so.
-func TestLockWithoutTimeGetsWhatIsReady(t *testing.T) {
+func TestLockWithoutWaitGetsReadyMessages(t *testing.T) {
 	t.Parallel()
 	ms := newMembers(t, 1, nil)
 	ms[0].start(1)

@@ -10,31 +10,31 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// deliverer reads the bodies of answers from disk, off the path of apply.
-type deliverer struct {
+// bodyReader reads the bodies of answers from disk, off the path of apply.
+type bodyReader struct {
 	g     *Group
 	wake  chan struct{}
 	bytes atomic.Int64 // of bodies waiting to be read
 
 	mu   sync.Mutex
-	jobs []delivery
+	jobs []readJob
 }
 
-type delivery struct {
-	result fsm.Result
-	bytes  int64
-	at     time.Time // asked for; zero when nobody wants to know
-	done   func(Answer)
+type readJob struct {
+	result   fsm.Result
+	bytes    int64
+	queuedAt time.Time // asked for; zero when nobody wants to know
+	done     func(Answer)
 }
 
-func (d *deliverer) init(g *Group) { d.g, d.wake = g, make(chan struct{}, 1) }
+func (d *bodyReader) init(g *Group) { d.g, d.wake = g, make(chan struct{}, 1) }
 
 // backlog is how many bytes wait to be read.
-func (d *deliverer) backlog() int64 { return d.bytes.Load() }
+func (d *bodyReader) backlog() int64 { return d.bytes.Load() }
 
 // push hands over an answer whose segments are pinned. done may be nil.
-func (d *deliverer) push(r fsm.Result, done func(Answer)) {
-	j := delivery{result: r, done: done, at: d.g.slowClock()}
+func (d *bodyReader) push(r fsm.Result, done func(Answer)) {
+	j := readJob{result: r, done: done, queuedAt: d.g.slowClock()}
 	for i := range r.Deliveries {
 		j.bytes += int64(r.Deliveries[i].Body.Size) + int64(r.Deliveries[i].Patch.Size)
 	}
@@ -42,15 +42,15 @@ func (d *deliverer) push(r fsm.Result, done func(Answer)) {
 	d.mu.Lock()
 	d.jobs = append(d.jobs, j)
 	d.mu.Unlock()
-	poke(d.wake)
+	notify(d.wake)
 }
 
-func (d *deliverer) run(ctx context.Context) {
+func (d *bodyReader) run(ctx context.Context) {
 	for {
 		select {
 		case <-d.wake:
 		case <-ctx.Done():
-			d.flush()
+			d.failPending()
 			return
 		}
 		d.mu.Lock()
@@ -60,12 +60,12 @@ func (d *deliverer) run(ctx context.Context) {
 		for _, j := range jobs {
 			d.read(j)
 		}
-		d.g.p.poke()
+		d.g.proposer.notify()
 	}
 }
 
-// flush answers what is left when the group closes.
-func (d *deliverer) flush() {
+// failPending answers what is left when the group closes.
+func (d *bodyReader) failPending() {
 	d.mu.Lock()
 	jobs := d.jobs
 	d.jobs = nil
@@ -79,7 +79,7 @@ func (d *deliverer) flush() {
 	}
 }
 
-func (d *deliverer) read(j delivery) {
+func (d *bodyReader) read(j readJob) {
 	a := Answer{Outcome: Done, Result: j.result}
 	began := d.g.slowClock()
 	if j.done != nil {
@@ -88,7 +88,7 @@ func (d *deliverer) read(j delivery) {
 		if err != nil {
 			a = Answer{Outcome: Unknown}
 		}
-		if err != nil && !errors.Is(err, errShort) {
+		if err != nil && !errors.Is(err, errUnwritten) {
 			d.g.halt(err)
 		}
 	}
@@ -97,23 +97,23 @@ func (d *deliverer) read(j delivery) {
 	if j.done != nil {
 		j.done(a)
 	}
-	d.g.tellSlowRead(j, began)
+	d.g.logSlowRead(j, began)
 }
 
-// pulseSooner says whether run sleeps for longer than until the next pulse is due.
-func (p *proposer) pulseSooner() bool {
+// oversleepsPulse says whether run sleeps for longer than until the next pulse is due.
+func (p *proposer) oversleepsPulse() bool {
 	if p.g.deadline.Load() == 0 {
 		return false
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.pulseSoonerLocked()
+	return p.oversleepsPulseLocked()
 }
 
-func (p *proposer) pulseSoonerLocked() bool {
+func (p *proposer) oversleepsPulseLocked() bool {
 	at := p.g.deadline.Load()
-	if !p.open || at == 0 || p.pulsing || p.rest.IsZero() {
+	if !p.leading || at == 0 || p.pulseInFlight || p.sleepUntil.IsZero() {
 		return false
 	}
-	return time.Now().Add(time.Duration(at-p.g.cfg.Now().UnixMilli()) * time.Millisecond).Before(p.rest)
+	return time.Now().Add(time.Duration(at-p.g.cfg.Now().UnixMilli()) * time.Millisecond).Before(p.sleepUntil)
 }

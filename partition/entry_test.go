@@ -15,7 +15,7 @@ func goldenParts() (fsm.Instant, uint64, [][]byte) {
 	return 1783627317248, 0x0123456789abcdef, [][]byte{[]byte("abc"), {}}
 }
 
-func TestEntryGolden(t *testing.T) {
+func TestEntryEncodingIsStable(t *testing.T) {
 	t.Parallel()
 	now, id, commands := goldenParts()
 	got := encodeEntry(now, id, commands)
@@ -55,7 +55,7 @@ func decodeAll(b []byte) (entryHead, [][]byte, error) {
 	return h, commands, nil
 }
 
-func TestEntryIsStrict(t *testing.T) {
+func TestEntryDecodingIsStrict(t *testing.T) {
 	t.Parallel()
 	good, _ := hex.DecodeString(goldenEntry)
 	for i := range good {

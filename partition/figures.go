@@ -57,23 +57,23 @@ func (h *Histogram) Durations() Durations {
 
 // counters are what a group counts while it works: per entry and per batch, never per message.
 type counters struct {
-	entries   atomic.Uint64 // applied
-	commands  atomic.Uint64 // in them
-	refused   atomic.Uint64 // submissions over a limit
-	terms     atomic.Uint64 // leaderships gained
-	exceeded  atomic.Uint64 // rules that were over their budget
-	proposals Histogram     // from composing an entry to its being applied here, at the leader
+	entries     atomic.Uint64 // applied
+	commands    atomic.Uint64 // in them
+	refused     atomic.Uint64 // submissions over a limit
+	leaderships atomic.Uint64 // leaderships gained
+	exceeded    atomic.Uint64 // rules that were over their budget
+	proposals   Histogram     // from composing an entry to its being applied here, at the leader
 }
 
-// Figures is what a replica has done since it was opened, and how large it is on disk, for
+// Stats is what a replica has done since it was opened, and how large it is on disk, for
 // pictures and alarms.
-type Figures struct {
-	Entries   uint64    // applied
-	Commands  uint64    // in them
-	Refused   uint64    // submissions refused because too much was waiting
-	Exceeded  uint64    // times that a rule of a topic took more steps than it may for one message
-	Led       uint64    // times that it became the leader
-	Proposals Durations // of entries of ours: from composing to applied
+type Stats struct {
+	Entries           uint64    // applied
+	Commands          uint64    // in them
+	Refused           uint64    // submissions refused because too much was waiting
+	Exceeded          uint64    // times that a rule of a topic took more steps than it may for one message
+	LeadershipsGained uint64    // times that it became the leader
+	Proposals         Durations // of entries of ours: from composing to applied
 	// LogBytes is what was applied since the newest snapshot was frozen: what a restart
 	// replays, about.
 	LogBytes uint64
@@ -85,21 +85,21 @@ type Figures struct {
 	SnapshotBytes int64
 }
 
-// Figures returns what is counted. It reads the time of one file.
-func (g *Group) Figures() Figures {
-	f := Figures{
+// Stats returns what is counted. It reads the time of one file.
+func (g *Group) Stats() Stats {
+	f := Stats{
 		Entries: g.counts.entries.Load(), Commands: g.counts.commands.Load(),
-		Refused: g.counts.refused.Load(), Exceeded: g.counts.exceeded.Load(), Led: g.counts.terms.Load(),
+		Refused: g.counts.refused.Load(), Exceeded: g.counts.exceeded.Load(), LeadershipsGained: g.counts.leaderships.Load(),
 		Proposals: g.counts.proposals.Durations(),
-		LogBytes:  g.keep.total.Load() - min(g.keep.base.Load(), g.keep.total.Load()),
+		LogBytes:  g.snapshotter.total.Load() - min(g.snapshotter.totalAtSnapshot.Load(), g.snapshotter.total.Load()),
 	}
 	g.bodies.mu.Lock()
-	f.Segments = len(g.bodies.segments) + len(g.bodies.doomed)
+	f.Segments = len(g.bodies.segments) + len(g.bodies.deleting)
 	g.bodies.mu.Unlock()
-	g.snaps.mu.Lock()
-	f.Snapshots = g.snaps.serial
-	newest := g.snaps.newest
-	g.snaps.mu.Unlock()
+	g.snapshots.mu.Lock()
+	f.Snapshots = g.snapshots.serial
+	newest := g.snapshots.newest
+	g.snapshots.mu.Unlock()
 	if newest != nil {
 		f.SnapshotBytes = newest.ImageBytes
 		if info, err := os.Stat(newest.dir); err == nil { // it may be replaced just now

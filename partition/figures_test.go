@@ -7,7 +7,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-func TestHistogram(t *testing.T) {
+func TestHistogramCountsByBucket(t *testing.T) {
 	t.Parallel()
 	var h Histogram
 	for i := range histogramBuckets {
@@ -29,7 +29,7 @@ func TestHistogram(t *testing.T) {
 }
 
 // What a group counts is what was done, at the leader and at its followers.
-func TestFigures(t *testing.T) {
+func TestStatsCountTheWork(t *testing.T) {
 	t.Parallel()
 	// What is counted at the leader is compared with what it was asked: it has to stay.
 	ms := form(t, func(c *Config) {
@@ -37,20 +37,20 @@ func TestFigures(t *testing.T) {
 		c.Sizes.Segment = 8 << 10
 	})
 	a := &asker{origin: 7}
-	insist(t, ms, a.next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
+	mustEventually(t, ms, a.next(), fsm.PutEntity{Entity: 5, Version: 1, Settings: settings()})
 	m, g := leader(t, ms, 1)
-	before := g.Figures()
+	before := g.Stats()
 	const sends = 20
 	for range sends {
 		must(t, g, a.next(), send(5, make([]byte, 1024)))
 	}
-	catchUp(t, ms, m)
-	f := g.Figures()
+	waitCaughtUp(t, ms, m)
+	f := g.Stats()
 	if n := f.Commands - before.Commands; n != sends {
 		t.Errorf("%d commands applied, want %d", n, sends)
 	}
-	if f.Led == 0 || f.Proposals.Count-before.Proposals.Count != f.Entries-before.Entries || f.Proposals.Sum <= 0 {
-		t.Errorf("led %d times, %d of %d entries measured", f.Led, f.Proposals.Count, f.Entries)
+	if f.LeadershipsGained == 0 || f.Proposals.Count-before.Proposals.Count != f.Entries-before.Entries || f.Proposals.Sum <= 0 {
+		t.Errorf("led %d times, %d of %d entries measured", f.LeadershipsGained, f.Proposals.Count, f.Entries)
 	}
 	if f.LogBytes < sends*1024 || f.Segments < 2 || !f.SnapshotAt.IsZero() {
 		t.Errorf("%d bytes of log, %d segments, a snapshot at %s", f.LogBytes, f.Segments, f.SnapshotAt)
@@ -58,7 +58,7 @@ func TestFigures(t *testing.T) {
 	if err := g.Snapshot(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	s := g.Figures()
+	s := g.Stats()
 	if s.Snapshots != f.Snapshots+1 || s.SnapshotBytes == 0 || time.Since(s.SnapshotAt) > time.Minute || s.LogBytes >= f.LogBytes {
 		t.Errorf("after a snapshot: %+v", s)
 	}
@@ -66,24 +66,24 @@ func TestFigures(t *testing.T) {
 		if other == m {
 			continue
 		}
-		catchUp(t, ms, other)
-		if got := other.group(1).Figures(); got.Commands != s.Commands || got.Proposals.Count != 0 {
+		waitCaughtUp(t, ms, other)
+		if got := other.group(1).Stats(); got.Commands != s.Commands || got.Proposals.Count != 0 {
 			t.Errorf("a follower applied %d commands of %d, and measured %d", got.Commands, s.Commands, got.Proposals.Count)
 		}
-		if l := other.log.Stats(); l.Took.Count != l.Commits || l.Took.Sum <= 0 || l.FileBytes == 0 {
+		if l := other.log.Stats(); l.CommitTimes.Count != l.Commits || l.CommitTimes.Sum <= 0 || l.FileBytes == 0 {
 			t.Errorf("log: %+v", l)
 		}
 	}
 	// What is over a limit is counted: nothing is taken while the queue is full.
-	g.p.mu.Lock()
-	g.p.queueBytes += queueBytesMax
-	g.p.mu.Unlock()
+	g.proposer.mu.Lock()
+	g.proposer.submissionBytes += queueBytesMax
+	g.proposer.mu.Unlock()
 	refused := make(chan Answer, 1)
 	g.Submit(fsm.AppendCommand(nil, a.next(), send(5, nil)), func(x Answer) { refused <- x })
-	g.p.mu.Lock()
-	g.p.queueBytes -= queueBytesMax
-	g.p.mu.Unlock()
-	if x := <-refused; x.Outcome != Refused || g.Figures().Refused != 1 {
-		t.Errorf("refused: %+v, %d counted", x, g.Figures().Refused)
+	g.proposer.mu.Lock()
+	g.proposer.submissionBytes -= queueBytesMax
+	g.proposer.mu.Unlock()
+	if x := <-refused; x.Outcome != Refused || g.Stats().Refused != 1 {
+		t.Errorf("refused: %+v, %d counted", x, g.Stats().Refused)
 	}
 }

@@ -32,7 +32,7 @@ func exampleManifest() manifest {
 		Index: 1 << 60, Term: 7, Configuration: raft.EncodeConfiguration(servers), ConfigurationIndex: 3,
 		Applied: 1<<60 - 1, Clock: 1_763_640_000_000, ImageBytes: 5 << 30, ImageSum: 0xfedcba98, Remapped: true,
 		Bodies: 70_000, BodyBytes: 6 << 30, Segments: []segmentSize{{Number: 4, Size: 64 << 20}, {Number: 5, Size: 1}},
-		digested: digested{Digest: 0xfedcba9876543210, DigestVersion: 2, DigestTerm: 6},
+		digestState: digestState{Digest: 0xfedcba9876543210, DigestVersion: 2, DigestTerm: 6},
 	}
 }
 

@@ -30,7 +30,7 @@ func tmpfs(t *testing.T, size string) string {
 // A disk that is really full: the one follower or leader that has it stalls, the others go
 // on, nothing is damaged, and with room it is level again by itself. It is opened once more
 // at the end, to see that what it left is sound.
-func TestDiskIsReallyFull(t *testing.T) {
+func TestFullDiskLosesNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute: raft waits longer and longer between its tries")
 	}
@@ -44,8 +44,8 @@ func TestDiskIsReallyFull(t *testing.T) {
 		m.start(1)
 	}
 	a := &asker{origin: 7}
-	insist(t, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
-	handTo(t, ms, ms[0])
+	mustEventually(t, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
+	transferTo(t, ms, ms[0])
 	payload := bytes.Repeat([]byte("x"), 100<<10)
 	g := ms[0].group(1)
 	n := 0
@@ -54,13 +54,13 @@ func TestDiskIsReallyFull(t *testing.T) {
 		if g.Status().ReadOnly {
 			return true
 		}
-		insist(t, ms, a.next(), send(1, payload))
+		mustEventually(t, ms, a.next(), send(1, payload))
 		n++
 		return false
 	})
-	handTo(t, ms, ms[1])
+	transferTo(t, ms, ms[1])
 	for range 300 { // and a good deal more, where it is taken
-		insist(t, ms[1:], a.next(), send(1, payload))
+		mustEventually(t, ms[1:], a.next(), send(1, payload))
 		n++
 	}
 	if fileExists(ballast) {
@@ -69,12 +69,12 @@ func TestDiskIsReallyFull(t *testing.T) {
 	if s := g.Status(); s.Halted != nil {
 		t.Fatalf("it stopped for good: %v", s.Halted)
 	}
-	t.Logf("%d messages of 100 KiB, %d bytes free, applied %d", n, ms[0].log.Space().Free, g.Status().Applied)
+	t.Logf("%d messages of 100 KiB, %d bytes free, applied %d", n, ms[0].log.DiskSpace().Free, g.Status().Applied)
 
 	// Everything is consumed at the others; the small disk gets the room back by itself.
 	purged := uint64(0)
 	for purged < uint64(n) {
-		purged += insist(t, ms[1:], a.next(), fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 1000}).Count
+		purged += mustEventually(t, ms[1:], a.next(), fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 1000}).Count
 	}
 	if err := syscall.Mount("none", small, "tmpfs", syscall.MS_REMOUNT, "size=96m"); err != nil {
 		t.Fatal(err)
@@ -84,13 +84,13 @@ func TestDiskIsReallyFull(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	catchUp(t, ms[1:], ms[0])
+	waitCaughtUp(t, ms[1:], ms[0])
 	eventually(t, "it takes messages again", func() bool { return !g.Status().ReadOnly })
-	insist(t, ms, a.next(), send(1, []byte("after")))
+	mustEventually(t, ms, a.next(), send(1, []byte("after")))
 	sameEverywhere(t, ms)
 	ms[0].stop()
 	ms[0].start(1)
-	catchUp(t, ms[1:], ms[0])
+	waitCaughtUp(t, ms[1:], ms[0])
 	sameEverywhere(t, ms)
 	if s := ms[0].group(1).Status(); s.Halted != nil {
 		t.Error(s.Halted)
@@ -99,7 +99,7 @@ func TestDiskIsReallyFull(t *testing.T) {
 
 // A single member on a full disk: what was confirmed is there, consuming makes room without
 // any help, and then it takes messages again.
-func TestConsumingMakesRoom(t *testing.T) {
+func TestConsumingFreesAFullDisk(t *testing.T) {
 	t.Parallel()
 	small := tmpfs(t, "64m")
 	ms := newMembers(t, 1, func(c *Config) {
@@ -141,7 +141,7 @@ func fileExists(path string) bool {
 
 // A segment that could not be made for want of room can be made when there is some, and what
 // was appended meanwhile waits in memory and is read from there.
-func TestSegmentWithoutRoom(t *testing.T) {
+func TestBodiesWaitInMemoryForAFullDisk(t *testing.T) {
 	t.Parallel()
 	small := tmpfs(t, "1m")
 	b, err := openBodies(filepath.Join(small, "seg"), 64<<10, nil, func(err error) { t.Error(err) })
@@ -171,14 +171,14 @@ func TestSegmentWithoutRoom(t *testing.T) {
 		t.Fatal("the disk is not full")
 	}
 	refs = append(refs, add(200)...)
-	if _, err := b.freeze(); !noRoom(err) {
+	if _, err := b.freeze(); !isNoSpace(err) {
 		t.Errorf("frozen without room: %v", err)
 	}
 	last := refs[len(refs)-1]
 	if got := b.Read(last); !bytes.Equal(got, bytes.Repeat(body(199), 100)) {
 		t.Error("what waits is not read")
 	}
-	if _, err := b.readBodies([]fsm.Delivery{{Body: last}}); !errors.Is(err, errShort) {
+	if _, err := b.readBodies([]fsm.Delivery{{Body: last}}); !errors.Is(err, errUnwritten) {
 		t.Errorf("what waits is read from the file: %v", err)
 	}
 	if err := os.Remove(filler); err != nil {

@@ -54,7 +54,7 @@ type Answer struct {
 	Outcome Outcome
 	// Firm says of a Refused answer that asking again soon is of no use: what grows is
 	// refused because SetReadOnly says so.
-	Firm bool
+	Final bool
 	// Result of a Refused answer has the Code ServerBusy when this leader has too much
 	// waiting, and OK when this replica is not the leader.
 	Result fsm.Result
@@ -84,18 +84,18 @@ type Config struct {
 	Applied func()
 	// Led is called when leadership is gained (true, after everything older is applied) or
 	// lost. It may be nil. It must not call Close.
-	Led func(leads bool)
+	LeadershipChanged func(leads bool)
 	// Effect is called on the leader for every effect that is not about ready messages,
 	// without locks held; it must not block. It may be nil. An effect whose leader dies
 	// is not told again: what it is about must be found in the machine.
 	Effect func(fsm.Effect)
 	Logger *slog.Logger
 	// Slow is told of entries and reads that took SlowAfter or longer, with where the time went; nil or 0: of none.
-	Slow      *slog.Logger
-	SlowAfter time.Duration
+	SlowLogger *slog.Logger
+	SlowAfter  time.Duration
 	// Free measures the file system of a folder, in bytes; nil asks the system. As with
 	// Sizes.Reserve the first group's holds.
-	Free func(dir string) (free, total uint64, err error)
+	MeasureDisk func(dir string) (free, total uint64, err error)
 	// Timing is how long things take; the zero value means DefaultTiming.
 	Timing Timing
 	// Sizes is how large things grow; the zero value means DefaultSizes.
@@ -155,12 +155,12 @@ type LockRequest struct {
 
 // Status is a group as this replica sees it.
 type Status struct {
-	ID     fsm.PartitionID
-	Leads  bool         // leader, and everything older than its term is applied
-	Leader fsm.MemberID // empty: none known
-	Term   uint64
+	ID       fsm.PartitionID
+	IsLeader bool         // leader, and everything older than its term is applied
+	Leader   fsm.MemberID // empty: none known
+	Term     uint64
 	// HandingOver says that it leads and that a transfer to another replica is under way.
-	HandingOver bool
+	Transferring bool
 	// Applied is the index of the last command or configuration the machine has seen;
 	// equal on replicas that are equal.
 	Applied     uint64
@@ -200,59 +200,59 @@ var (
 	ErrClosed = errors.New("group is closed")
 	// ErrTransferSpent says that this leader has tried to hand over before: a second try
 	// can wedge raft, so it waits for the next leadership.
-	ErrTransferSpent = errors.New("leadership transfer was tried before in this term")
+	ErrTransferUsed = errors.New("leadership transfer was tried before in this term")
 )
 
 // Group is one replica of one raft group. All methods may be called concurrently.
 type Group struct {
-	cfg    Config
-	log    *groupLog
-	bodies *bodies
-	snaps  *snapshots
-	opened time.Time
+	cfg       Config
+	log       *groupLog
+	bodies    *bodyStore
+	snapshots *snapshotStore
+	opened    time.Time
 
 	// mu guards the machine: apply, restore and compaction write, View reads.
-	mu      sync.RWMutex
-	machine Machine
-	chain   chain
-	digests []digestWait
+	mu          sync.RWMutex
+	machine     Machine
+	rolling     rollingDigest
+	digestWaits []digestWait
 
 	applied     atomic.Uint64 // index of the last command or configuration applied
 	clock       atomic.Int64  // fsm.Instant of the last entry applied
 	deadline    atomic.Int64  // fsm.Instant of the next pulse, 0 for none
 	configIndex atomic.Uint64 // of the newest committed configuration
-	inst        atomic.Pointer[instance]
+	instance    atomic.Pointer[instance]
 
-	p        proposer
-	d        deliverer
-	keep     keeper
-	counts   counters
-	probe    probe
-	readers  appliedWaiters
-	installs atomic.Int32  // snapshots that came since the last apply
-	changing chan struct{} // has room for the one change of members that may be under way
-	belonged bool          // a configuration had this replica; guarded by mu
-	removed  atomic.Bool
-	short    atomic.Bool   // SetReadOnly
-	removing chan struct{} // closed when the group has removed this replica
-	reopen   chan string   // reason
-	broken   chan struct{} // a stream of a peer ended
-	hush     chan struct{} // a peer that hears no leader asked us
-	outdone  chan struct{} // a candidate was refused our vote, for it is behind
-	haltOnce sync.Once
-	haltErr  atomic.Pointer[error]
-	halting  chan struct{}
+	proposer           proposer
+	bodyReader         bodyReader
+	snapshotter        snapshotter
+	counts             counters
+	probe              raftProbe
+	appliedWaiters     appliedWaiters
+	installsSinceApply atomic.Int32  // snapshots that came since the last apply
+	membershipSlot     chan struct{} // has room for the one change of members that may be under way
+	wasMember          bool          // a configuration had this replica; guarded by mu
+	removed            atomic.Bool
+	toldReadOnly       atomic.Bool   // SetReadOnly
+	removedCh          chan struct{} // closed when the group has removed this replica
+	reopen             chan string   // reason
+	streamBroken       chan struct{} // a stream of a peer ended
+	leaderSilent       chan struct{} // a peer that hears no leader asked us
+	voteRefused        chan struct{} // a candidate was refused our vote, for it is behind
+	haltOnce           sync.Once
+	haltErr            atomic.Pointer[error]
+	haltedCh           chan struct{}
 
 	cancel    context.CancelFunc
 	wg        sync.WaitGroup
 	closeOnce sync.Once
 	closeErr  error
-	ending    chan struct{} // closed when Close begins
+	closing   chan struct{} // closed when Close begins
 	closed    chan struct{}
 }
 
-// stop is what unwinds an apply that cannot go on.
-type stop struct{ err error }
+// haltPanic is what unwinds an apply that cannot go on.
+type haltPanic struct{ err error }
 
 // Open opens a replica and joins it to its group. ctx bounds the opening only. An error
 // that wraps stored damage leaves every byte as it was found. ErrDropped: the replica was
@@ -270,9 +270,9 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	cfg.Logger = cfg.Logger.With(slog.Uint64("partition", uint64(cfg.ID)))
 	g := &Group{
 		cfg: cfg, opened: time.Now(),
-		changing: make(chan struct{}, 1), removing: make(chan struct{}),
-		reopen: make(chan string, 1), broken: make(chan struct{}, 1), hush: make(chan struct{}, 1), outdone: make(chan struct{}, 1), halting: make(chan struct{}), closed: make(chan struct{}),
-		ending: make(chan struct{}),
+		membershipSlot: make(chan struct{}, 1), removedCh: make(chan struct{}),
+		reopen: make(chan string, 1), streamBroken: make(chan struct{}, 1), leaderSilent: make(chan struct{}, 1), voteRefused: make(chan struct{}, 1), haltedCh: make(chan struct{}), closed: make(chan struct{}),
+		closing: make(chan struct{}),
 	}
 	if isDropped(cfg.Dir) {
 		if err := Drop(cfg.Log, cfg.ID, cfg.Replica, cfg.Dir); err != nil {
@@ -283,7 +283,7 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	if _, err := os.Stat(filepath.Join(cfg.Dir, restoringFile)); err == nil {
 		return nil, fmt.Errorf("open group %d: replica %s: %w", cfg.ID, cfg.Replica, ErrRestoring)
 	}
-	cfg.Log.space.watch(ctx, cfg.Sizes, cfg.Free)
+	cfg.Log.diskSpace.watch(ctx, cfg.Sizes, cfg.MeasureDisk)
 	if err := g.openStorage(); err != nil {
 		return nil, fmt.Errorf("open group %d: %w", cfg.ID, err)
 	}
@@ -291,18 +291,18 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 		return nil, errors.Join(fmt.Errorf("open group %d: %w", cfg.ID, err), g.bodies.close())
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, errors.Join(err, g.inst.Load().close(), g.bodies.close())
+		return nil, errors.Join(err, g.instance.Load().close(), g.bodies.close())
 	}
-	g.p.init(g)
-	g.d.init(g)
-	g.keep.init(g)
+	g.proposer.init(g)
+	g.bodyReader.init(g)
+	g.snapshotter.init(g)
 	run, cancel := context.WithCancel(context.WithoutCancel(ctx))
 	g.cancel = cancel
-	g.wg.Go(func() { g.watch(run) })
+	g.wg.Go(func() { g.watchLeadership(run) })
 	g.wg.Go(func() { g.campaignLoop(run) })
-	g.wg.Go(func() { g.p.run(run) })
-	g.wg.Go(func() { g.d.run(run) })
-	g.wg.Go(func() { g.keep.run(run) })
+	g.wg.Go(func() { g.proposer.run(run) })
+	g.wg.Go(func() { g.bodyReader.run(run) })
+	g.wg.Go(func() { g.snapshotter.run(run) })
 	return g, nil
 }
 
@@ -336,7 +336,7 @@ func (g *Group) openStorage() error {
 	if err != nil {
 		return err
 	}
-	if err := g.log.fits(newest); err != nil {
+	if err := g.log.reconcileSnapshot(newest); err != nil {
 		return err
 	}
 	var listed []segmentSize
@@ -347,11 +347,11 @@ func (g *Group) openStorage() error {
 	if err != nil {
 		return err
 	}
-	g.bodies.room, g.bodies.ended = cfg.Log.space, g.ending
-	g.bodies.hold(listed)
+	g.bodies.disk, g.bodies.closing = cfg.Log.diskSpace, g.closing
+	g.bodies.retain(listed)
 	g.machine = cfg.Machine(g.bodies)
-	g.snaps = &snapshots{
-		dir: snapDir, bodies: g.bodies, machine: cfg.Machine, fail: g.halt, arrived: g.snapshotArrived,
+	g.snapshots = &snapshotStore{
+		dir: snapDir, bodies: g.bodies, machine: cfg.Machine, fail: g.halt, received: g.noteSnapshotInstalled,
 		newest: newest, serial: serial,
 	}
 	if newest != nil {
@@ -360,7 +360,7 @@ func (g *Group) openStorage() error {
 		}
 	}
 	// Everything is read and sound: only now is anything cut or removed.
-	err = errors.Join(g.bodies.tidy(listed), g.snaps.dropOlder(), syncFolder(cfg.Dir), syncFolder(filepath.Dir(cfg.Dir)))
+	err = errors.Join(g.bodies.truncateToSnapshot(listed), g.snapshots.dropOlder(), syncFolder(cfg.Dir), syncFolder(filepath.Dir(cfg.Dir)))
 	if err != nil {
 		return errors.Join(err, g.bodies.close())
 	}
@@ -368,7 +368,7 @@ func (g *Group) openStorage() error {
 }
 
 // load puts the machine into the state of a snapshot. The caller holds mu, or is Open.
-func (g *Group) load(s *stored) (err error) {
+func (g *Group) load(s *storedSnapshot) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("load snapshot %s: %v", s.dir, r)
@@ -382,18 +382,18 @@ func (g *Group) load(s *stored) (err error) {
 	}
 	g.applied.Store(s.Applied)
 	g.clock.Store(int64(s.Clock))
-	g.chain.restore(s.Digest, s.DigestVersion, s.DigestTerm)
-	g.jumped()
-	g.configured(s.ConfigurationIndex, raft.DecodeConfiguration(s.Configuration).Servers)
-	g.noteDeadline()
+	g.rolling.restore(s.Digest, s.DigestVersion, s.DigestTerm)
+	g.failPassedWaits()
+	g.applyConfiguration(s.ConfigurationIndex, raft.DecodeConfiguration(s.Configuration).Servers)
+	g.updateDeadline()
 	return nil
 }
 
-// fits checks that the log goes on where the snapshot ends, and drops a log that
+// reconcileSnapshot checks that the log goes on where the snapshot ends, and drops a log that
 // contradicts it: entries of another term at the index of the snapshot were never
 // committed, nor was anything behind them. Left in place they make raft ask for
 // snapshots without end.
-func (g *groupLog) fits(newest *stored) error {
+func (g *groupLog) reconcileSnapshot(newest *storedSnapshot) error {
 	first, _ := g.FirstIndex()
 	last, _ := g.LastIndex()
 	var index, term uint64
@@ -419,14 +419,14 @@ func (g *groupLog) fits(newest *stored) error {
 // Close stops the replica and waits until it has. What is in flight ends Unknown.
 func (g *Group) Close(ctx context.Context) error {
 	g.closeOnce.Do(func() {
-		close(g.ending)
+		close(g.closing)
 		go func() {
 			g.cancel()
-			g.p.shut(Unknown)
-			g.closeErr = g.inst.Load().close()
+			g.proposer.close(Unknown)
+			g.closeErr = g.instance.Load().close()
 			g.wg.Wait()
 			// Once more, for an instance that was opened anew meanwhile.
-			g.closeErr = errors.Join(g.closeErr, g.inst.Load().close(), g.bodies.close())
+			g.closeErr = errors.Join(g.closeErr, g.instance.Load().close(), g.bodies.close())
 			close(g.closed)
 		}()
 	})
@@ -446,7 +446,7 @@ func (g *Group) Close(ctx context.Context) error {
 func (g *Group) halt(err error) {
 	g.haltOnce.Do(func() {
 		g.haltErr.Store(&err)
-		close(g.halting)
+		close(g.haltedCh)
 		g.cfg.Logger.Error("replica stopped; its data is left as it is and it takes part in nothing until it is replaced: "+
 			"move the partition off this member (peeklock partition move), and back if it is to be here",
 			"error", err, "index", g.applied.Load())
@@ -462,7 +462,7 @@ func (g *Group) halted() error {
 }
 
 // Accept takes a raft stream that the same group of another member has dialled.
-func (g *Group) Accept(conn net.Conn) { g.inst.Load().streams.offer(conn) }
+func (g *Group) Accept(conn net.Conn) { g.instance.Load().streams.enqueue(conn) }
 
 // View calls f with the machine as it is here, perhaps behind the leader. f must not
 // change the machine, keep it, or call the group.
@@ -476,7 +476,7 @@ func (g *Group) View(f func(Machine)) {
 // is left out. Bytes that are damaged stop the replica.
 func (g *Group) ReadBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
 	out, err := g.bodies.readBodies(ds)
-	if errors.Is(err, errShort) {
+	if errors.Is(err, errUnwritten) {
 		return nil, fmt.Errorf("read bodies of group %d: %w (%w)", g.cfg.ID, fsm.ServerBusy, err)
 	}
 	if err != nil {
@@ -488,16 +488,16 @@ func (g *Group) ReadBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
 
 // Status returns the group as this replica sees it.
 func (g *Group) Status() Status {
-	r := g.inst.Load().raft
+	r := g.instance.Load().raft
 	s := Status{ID: g.cfg.ID, Term: r.CurrentTerm(), Applied: g.applied.Load(), Halted: g.halted()}
 	addr, _ := r.LeaderWithID()
 	s.Leader = fsm.MemberID(addr)
-	g.p.figures(&s)
+	g.proposer.addStatus(&s)
 	s.BodyBytes, s.LiveBytes = g.bodies.usage()
 	s.LogFirst, _ = g.log.FirstIndex()
 	s.LogLast, _ = g.log.LastIndex()
 	s.Commit, s.LastIndex = r.CommitIndex(), r.LastIndex()
-	s.Configuration, s.Removed, s.ReadOnly = g.configIndex.Load(), g.removed.Load(), g.cramped()
+	s.Configuration, s.Removed, s.ReadOnly = g.configIndex.Load(), g.removed.Load(), g.isReadOnly()
 	if r.State() != raft.Leader {
 		at := r.LastContact()
 		if at.IsZero() {

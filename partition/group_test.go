@@ -13,9 +13,9 @@ import (
 
 // What the house keeps in groups. The catalog has no bodies to move.
 var (
-	_ Machine = (*fsm.Queues)(nil)
-	_ Machine = (*fsm.Catalog)(nil)
-	_ mover   = (*fsm.Queues)(nil)
+	_ Machine   = (*fsm.Queues)(nil)
+	_ Machine   = (*fsm.Catalog)(nil)
+	_ bodyMover = (*fsm.Queues)(nil)
 )
 
 func TestOneReplicaSendsLocksAndSettles(t *testing.T) {
@@ -85,39 +85,39 @@ func TestRestartKeepsEverything(t *testing.T) {
 
 // An answer that was Unknown is asked for again at the next leader and has one
 // effect.
-func TestLeaderDies(t *testing.T) {
+func TestNothingIsLostWhenTheLeaderDies(t *testing.T) {
 	t.Parallel()
 	ms := newMembers(t, 3, nil)
 	for _, m := range ms {
 		m.start(1)
 	}
 	a := &asker{origin: 7}
-	insist(t, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
+	mustEventually(t, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	h := a.next()
-	first := insist(t, ms, h, send(1, body(1)))
+	first := mustEventually(t, ms, h, send(1, body(1)))
 	r := &asker{origin: 7, lane: 1}
 	lh := r.next()
-	locked := insistLock(t, ms, lh, lockOf(1, 1), time.Second)
+	locked := lockEventually(t, ms, lh, lockOf(1, 1), time.Second)
 	lm, _ := leader(t, ms, 1)
 	lm.stop()
-	again := insist(t, ms, h, send(1, body(1)))
+	again := mustEventually(t, ms, h, send(1, body(1)))
 	if again.Sequence != first.Sequence {
 		t.Errorf("sent twice: %d and %d", first.Sequence, again.Sequence)
 	}
-	relocked := insistLock(t, ms, lh, lockOf(1, 1), time.Second)
+	relocked := lockEventually(t, ms, lh, lockOf(1, 1), time.Second)
 	if diff := cmp.Diff(locked.Deliveries, relocked.Deliveries,
 		cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".Body" }, cmp.Ignore())); diff != "" {
 		t.Error(diff)
 	}
-	if got := insistLock(t, ms, r.next(), lockOf(1, 1), 50*time.Millisecond); len(got.Deliveries) != 0 {
+	if got := lockEventually(t, ms, r.next(), lockOf(1, 1), 50*time.Millisecond); len(got.Deliveries) != 0 {
 		t.Errorf("there is a second message: %+v", got)
 	}
-	insist(t, ms, a.next(), send(1, body(2)))
+	mustEventually(t, ms, a.next(), send(1, body(2)))
 	lm.start(1)
-	catchUp(t, ms, lm)
+	waitCaughtUp(t, ms, lm)
 }
 
-func TestFollowerRefuses(t *testing.T) {
+func TestFollowerRefusesCommands(t *testing.T) {
 	t.Parallel()
 	ms := newMembers(t, 3, nil)
 	for _, m := range ms {
@@ -128,11 +128,11 @@ func TestFollowerRefuses(t *testing.T) {
 		g := m.group(1)
 		for {
 			before := g.Status()
-			if before.Leads {
+			if before.IsLeader {
 				break
 			}
 			submitted := ask(t, g, fsm.Header{}, fsm.Pulse{})
-			locked := lock(t, g, fsm.Header{Origin: 1, Lane: 1, Serial: 1}, lockOf(1, 1), time.Second)
+			locked := lock(t, g, fsm.Header{Incarnation: 1, Receiver: 1, Serial: 1}, lockOf(1, 1), time.Second)
 			err := g.Read(t.Context(), func(Machine) {})
 			if g.Status().Term != before.Term {
 				continue // it may have led meanwhile

@@ -32,18 +32,18 @@ type groupLog struct {
 	log *Log
 	id  fsm.PartitionID
 
-	mu       sync.RWMutex
-	first    uint64
-	last     uint64
-	wasLast  uint64 // before all was deleted
-	cache    entryCache
-	voteTerm uint64 // given by raft, written together with the candidate
-	votePend bool
-	term     uint64 // as it was written last; 0: not known
+	mu              sync.RWMutex
+	first           uint64
+	last            uint64
+	lastBeforeClear uint64 // before all was deleted
+	cache           entryCache
+	voteTerm        uint64 // given by raft, written together with the candidate
+	votePending     bool
+	term            uint64 // as it was written last; 0: not known
 	// fail stops the replica, when the log does not know any more what it holds.
 	fail func(error)
 	// ended is closed with the raft instance that runs; nil while none does.
-	ended atomic.Pointer[chan struct{}]
+	instanceClosed atomic.Pointer[chan struct{}]
 }
 
 func keyIndex(k []byte) uint64 { return binary.BigEndian.Uint64(k) }
@@ -101,7 +101,7 @@ func (g *groupLog) StoreLogs(entries []*raft.Log) error {
 	if err := g.closeGap(entries[0].Index); err != nil {
 		return err
 	}
-	if err := g.cutRest(entries[0].Index); err != nil {
+	if err := g.dropPartialAppend(entries[0].Index); err != nil {
 		return err
 	}
 	for len(entries) > 0 {
@@ -118,9 +118,9 @@ func (g *groupLog) StoreLogs(entries []*raft.Log) error {
 	return nil
 }
 
-// cutRest removes what is left of an append that ended with an error after some of its pieces:
+// dropPartialAppend removes what is left of an append that ended with an error after some of its pieces:
 // raft does not know of them and begins anew where the append began.
-func (g *groupLog) cutRest(next uint64) error {
+func (g *groupLog) dropPartialAppend(next uint64) error {
 	g.mu.RLock()
 	last := g.last
 	g.mu.RUnlock()
@@ -143,7 +143,7 @@ func (g *groupLog) storePiece(entries []*raft.Log) error {
 		w.entries[i] = &shifted[i]
 		w.bytes += len(e.Data) + logEntryOverhead
 	}
-	if err := g.check(g.log.write(w)); err != nil {
+	if err := g.stopOnFatal(g.log.write(w)); err != nil {
 		return fmt.Errorf("append to group %d: %w", g.id, err)
 	}
 	g.mu.Lock()
@@ -158,9 +158,9 @@ func (g *groupLog) storePiece(entries []*raft.Log) error {
 	return nil
 }
 
-// check stops the replica after an error that is not just a full disk.
-func (g *groupLog) check(err error) error {
-	if err != nil && !retriable(err) && g.fail != nil {
+// stopOnFatal stops the replica after an error that is not just a full disk.
+func (g *groupLog) stopOnFatal(err error) error {
+	if err != nil && !isRetriable(err) && g.fail != nil {
 		g.fail(err)
 	}
 	return err
@@ -202,7 +202,7 @@ func (g *groupLog) DeleteRange(low, high uint64) error {
 	front := low == g.first
 	switch {
 	case front && high == g.last:
-		g.wasLast = high
+		g.lastBeforeClear = high
 		g.first, g.last = 0, 0
 		g.cache.reset()
 	case front:
@@ -231,24 +231,24 @@ func (g *groupLog) DeleteRange(low, high uint64) error {
 			high = w.min - 1
 		}
 		w.min, w.max = g.key(w.min), g.key(w.max)
-		if err := g.check(g.log.write(w)); err != nil {
-			g.undeleted(w.min&logIndexMax, w.max&logIndexMax, front)
+		if err := g.stopOnFatal(g.log.write(w)); err != nil {
+			g.revertDelete(w.min&logIndexMax, w.max&logIndexMax, front)
 			return fmt.Errorf("delete from group %d: %w", g.id, err)
 		}
 	}
 	return nil
 }
 
-// undeleted notes what a deletion that failed at a piece has left. Otherwise raft would
+// revertDelete notes what a deletion that failed at a piece has left. Otherwise raft would
 // write behind entries that it takes for gone, and a restart would find them there.
-func (g *groupLog) undeleted(low, high uint64, front bool) {
+func (g *groupLog) revertDelete(low, high uint64, front bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case !front:
 		g.last = high
 	case g.last == 0: // all of it was to go
-		g.first, g.last = low, g.wasLast
+		g.first, g.last = low, g.lastBeforeClear
 	default:
 		g.first = low
 	}
@@ -256,7 +256,7 @@ func (g *groupLog) undeleted(low, high uint64, front bool) {
 
 // put writes a stable value of the group; an empty value counts as none.
 func (g *groupLog) put(key string, value []byte) error {
-	return g.check(g.log.guard(func() error { return g.log.store.Set(fmt.Appendf(nil, "%d/%s", g.id, key), value) }))
+	return g.stopOnFatal(g.log.transact(func() error { return g.log.store.Set(fmt.Appendf(nil, "%d/%s", g.id, key), value) }))
 }
 
 func (g *groupLog) get(key string) ([]byte, error) {
@@ -279,8 +279,8 @@ func (g *groupLog) Set(key, value []byte) error {
 		return g.put(string(key), value)
 	}
 	g.mu.Lock()
-	term, pending := g.voteTerm, g.votePend
-	g.votePend = false
+	term, pending := g.voteTerm, g.votePending
+	g.votePending = false
 	g.mu.Unlock()
 	if !pending {
 		return fmt.Errorf("vote of group %d: candidate without a term", g.id)
@@ -301,7 +301,7 @@ func (g *groupLog) Get(key []byte) ([]byte, error) {
 func (g *groupLog) SetUint64(key []byte, value uint64) error {
 	if string(key) == raftKeyVoteTerm {
 		g.mu.Lock()
-		g.voteTerm, g.votePend = value, true
+		g.voteTerm, g.votePending = value, true
 		g.mu.Unlock()
 		return nil
 	}
@@ -330,15 +330,15 @@ func (g *groupLog) putTerm(term uint64) error {
 			g.mu.Unlock()
 			return nil
 		}
-		ended := g.ended.Load()
+		ended := g.instanceClosed.Load()
 		if ended == nil {
 			return err
 		}
-		if !retriable(err) {
+		if !isRetriable(err) {
 			runtime.Goexit() // check has stopped the replica
 		}
 		select {
-		case <-time.After(roomRetryWait):
+		case <-time.After(spaceRetryInterval):
 		case <-*ended:
 			runtime.Goexit()
 		}

@@ -12,10 +12,10 @@ import (
 )
 
 const (
-	entriesPerRequestMax = 64                   // AppendEntries; also entries per apply batch
-	trailingEntriesMin   = 256                  // more than a leader can have uncommitted (4 entries)
-	snapshotNever        = 24 * 365 * time.Hour // raft's own schedule; the keeper decides
-	installsWithoutApply = 5                    // snapshots in a row that led nowhere
+	entriesPerRequestMax    = 64                   // AppendEntries; also entries per apply batch
+	trailingEntriesMin      = 256                  // more than a leader can have uncommitted (4 entries)
+	snapshotNever           = 24 * 365 * time.Hour // raft's own schedule; the keeper decides
+	installsWithoutApplyMax = 5                    // snapshots in a row that led nowhere
 )
 
 // instance is one raft instance. A group may outlive several: some states of raft can
@@ -23,17 +23,17 @@ const (
 type instance struct {
 	raft      *raft.Raft
 	transport *raft.NetworkTransport
-	streams   *streams
+	streams   *streamLayer
 	requests  chan<- raft.RPC // to raft, as if a peer had sent them
-	ended     chan struct{}   // closed when nothing of it reaches a peer any more
+	closed    chan struct{}   // closed when nothing of it reaches a peer any more
 	once      sync.Once
 }
 
 // openRaft opens an instance over the storage of the group.
 func (g *Group) openRaft() error {
 	cfg := &g.cfg
-	logger := &raftLogger{to: cfg.Logger, name: "raft", repeats: new(repeats)}
-	s := newStreams(cfg, g.streamBroke, g.answer)
+	logger := &raftLogger{to: cfg.Logger, name: "raft", repeats: new(repeatFilter)}
+	s := newStreams(cfg, g.noteStreamEnd, g.answerQuestion)
 	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Logger:          logger,
 		Stream:          s,
@@ -43,23 +43,23 @@ func (g *Group) openRaft() error {
 	})
 	conf := cfg.raft()
 	conf.Logger = logger
-	g.log.ended.Store(nil)
+	g.log.instanceClosed.Store(nil)
 	err := g.bootstrap(conf, transport)
-	inst := &instance{transport: transport, streams: s, ended: make(chan struct{})}
+	inst := &instance{transport: transport, streams: s, closed: make(chan struct{})}
 	var r *raft.Raft
 	if err == nil {
-		g.log.ended.Store(&inst.ended)
-		safe := newSafeTransport(transport, cfg.Replica, inst.ended, g.refused)
-		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snaps, safe)
+		g.log.instanceClosed.Store(&inst.closed)
+		safe := newSafeTransport(transport, cfg.Replica, inst.closed, g.noteRefusedVote)
+		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snapshots, safe)
 		safe.raft.Store(r)
 		inst.requests = safe.consumer
 	}
 	if err != nil {
-		close(inst.ended)
+		close(inst.closed)
 		return errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
 	}
 	inst.raft = r
-	g.inst.Store(inst)
+	g.instance.Store(inst)
 	return nil
 }
 
@@ -87,7 +87,7 @@ func (g *Group) bootstrap(conf *raft.Config, transport raft.Transport) error {
 	if len(g.cfg.Bootstrap) == 0 {
 		return nil
 	}
-	err := raft.BootstrapCluster(conf, g.log, g.log, g.snaps, transport, g.cfg.firstConfiguration())
+	err := raft.BootstrapCluster(conf, g.log, g.log, g.snapshots, transport, g.cfg.firstConfiguration())
 	if errors.Is(err, raft.ErrCantBootstrap) {
 		return nil
 	}
@@ -114,22 +114,22 @@ func (i *instance) close() error {
 	err := i.transport.Close()
 	i.transport.CloseStreams()
 	err = errors.Join(err, i.streams.Close())
-	i.once.Do(func() { close(i.ended) })
+	i.once.Do(func() { close(i.closed) })
 	return errors.Join(err, f.Error())
 }
 
-// watch follows the leadership of this replica until ctx ends.
-func (g *Group) watch(ctx context.Context) {
-	halting, removing := g.halting, g.removing
+// watchLeadership follows the leadership of this replica until ctx ends.
+func (g *Group) watchLeadership(ctx context.Context) {
+	halting, removing := g.haltedCh, g.removedCh
 	for {
-		inst := g.inst.Load()
+		inst := g.instance.Load()
 		select {
 		case <-ctx.Done():
 			return
 		case leads := <-inst.raft.LeaderCh():
-			g.lost()
+			g.loseLeadership()
 			if leads && g.halted() == nil && !g.removed.Load() {
-				g.gain(ctx, inst)
+				g.gainLeadership(ctx, inst)
 			}
 		case reason := <-g.reopen:
 			g.reopenRaft(reason)
@@ -145,15 +145,15 @@ func (g *Group) watch(ctx context.Context) {
 
 // stopRaft ends this replica's part in the group; the machine can still be looked at.
 func (g *Group) stopRaft(ctx context.Context, inst *instance) {
-	g.lost()
+	g.loseLeadership()
 	if err := inst.close(); err != nil {
 		g.cfg.Logger.WarnContext(ctx, "stop raft", "error", err)
 	}
 }
 
-// gain opens the group for submissions: not when raft says leader, but when everything
+// gainLeadership opens the group for submissions: not when raft says leader, but when everything
 // older is applied and the term is still the same.
-func (g *Group) gain(ctx context.Context, inst *instance) {
+func (g *Group) gainLeadership(ctx context.Context, inst *instance) {
 	start := time.Now()
 	for ctx.Err() == nil && inst.raft.State() == raft.Leader {
 		term := inst.raft.CurrentTerm()
@@ -162,7 +162,7 @@ func (g *Group) gain(ctx context.Context, inst *instance) {
 		err := await(ctx, func() raft.Future { return f })
 		if errors.Is(err, raft.ErrLeadershipTransferInProgress) && time.Since(start) > 2*g.cfg.Timing.Election {
 			// The flag of a transfer that never ended outlives the leadership it began in.
-			g.askReopen("a leadership transfer never ended")
+			g.requestReopen("a leadership transfer never ended")
 			return
 		}
 		if err == nil && inst.raft.CurrentTerm() == term && inst.raft.State() == raft.Leader {
@@ -170,30 +170,30 @@ func (g *Group) gain(ctx context.Context, inst *instance) {
 			if x, ok := f.(raft.IndexFuture); ok {
 				barrier = x.Index()
 			}
-			g.p.lead(term, barrier)
+			g.proposer.becomeLeader(term, barrier)
 			g.cfg.Logger.InfoContext(ctx, "leads the group", "term", term, "index", barrier)
-			if g.cfg.Led != nil {
-				g.cfg.Led(true)
+			if g.cfg.LeadershipChanged != nil {
+				g.cfg.LeadershipChanged(true)
 			}
 			return
 		}
-		pause(ctx, barrierRetryWait)
+		pause(ctx, barrierRetryInterval)
 	}
 }
 
-// lost ends a leadership, if there was one.
-func (g *Group) lost() {
-	if !g.p.follow() {
+// loseLeadership ends a leadership, if there was one.
+func (g *Group) loseLeadership() {
+	if !g.proposer.stepDown() {
 		return
 	}
-	g.cfg.Logger.Info("leads the group no longer", "term", g.inst.Load().raft.CurrentTerm())
-	if g.cfg.Led != nil {
-		g.cfg.Led(false)
+	g.cfg.Logger.Info("leads the group no longer", "term", g.instance.Load().raft.CurrentTerm())
+	if g.cfg.LeadershipChanged != nil {
+		g.cfg.LeadershipChanged(false)
 	}
 }
 
-// barrierRetryWait is between two tries to get everything older applied.
-const barrierRetryWait = 10 * time.Millisecond
+// barrierRetryInterval is between two tries to get everything older applied.
+const barrierRetryInterval = 10 * time.Millisecond
 
 // pause waits for d or the end of ctx.
 func pause(ctx context.Context, d time.Duration) {
@@ -205,8 +205,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// askReopen asks the watcher to open raft anew. It does not block.
-func (g *Group) askReopen(reason string) {
+// requestReopen asks the watcher to open raft anew. It does not block.
+func (g *Group) requestReopen(reason string) {
 	select {
 	case g.reopen <- reason:
 	default:
@@ -220,14 +220,14 @@ func (g *Group) reopenRaft(reason string) {
 		return
 	}
 	g.cfg.Logger.Warn("raft is stuck and is opened anew", "reason", reason)
-	g.lost()
-	if err := g.inst.Load().close(); err != nil {
+	g.loseLeadership()
+	if err := g.instance.Load().close(); err != nil {
 		g.cfg.Logger.Warn("stop raft", "error", err)
 	}
-	g.snaps.mu.Lock()
-	newest := g.snaps.newest
-	g.snaps.mu.Unlock()
-	err := g.log.fits(newest)
+	g.snapshots.mu.Lock()
+	newest := g.snapshots.newest
+	g.snapshots.mu.Unlock()
+	err := g.log.reconcileSnapshot(newest)
 	if err == nil {
 		err = g.openRaft()
 	}
@@ -236,11 +236,11 @@ func (g *Group) reopenRaft(reason string) {
 	}
 }
 
-// snapshotArrived counts the snapshots that the leader sends. Many in a row without an
+// noteSnapshotInstalled counts the snapshots that the leader sends. Many in a row without an
 // entry between them is raft going in circles.
-func (g *Group) snapshotArrived() {
-	if g.installs.Add(1) > installsWithoutApply {
-		g.installs.Store(0)
-		g.askReopen("snapshots from the leader lead nowhere")
+func (g *Group) noteSnapshotInstalled() {
+	if g.installsSinceApply.Add(1) > installsWithoutApplyMax {
+		g.installsSinceApply.Store(0)
+		g.requestReopen("snapshots from the leader lead nowhere")
 	}
 }

@@ -11,17 +11,17 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// trailMarkBytes is how finely the keeper remembers where in the log how many bytes lie.
-const trailMarkBytes = 1 << 20
+// logMarkBytes is how finely the keeper remembers where in the log how many bytes lie.
+const logMarkBytes = 1 << 20
 
-// keeper decides when a snapshot is due: after so many bytes of log, or so much time
+// snapshotter decides when a snapshot is due: after so many bytes of log, or so much time
 // with changes. Raft counts entries instead, and ours are between 100 B and 512 KiB.
-type keeper struct {
+type snapshotter struct {
 	g    *Group
 	wake chan struct{}
 
-	total atomic.Uint64 // bytes of log applied since open
-	base  atomic.Uint64 // total when the newest snapshot was frozen
+	total           atomic.Uint64 // bytes of log applied since open
+	totalAtSnapshot atomic.Uint64 // total when the newest snapshot was frozen
 
 	mu    sync.Mutex
 	marks []logMark // one per trailMarkBytes, oldest first
@@ -30,35 +30,35 @@ type keeper struct {
 // logMark says that the log up to index takes total bytes.
 type logMark struct{ index, total uint64 }
 
-func (k *keeper) init(g *Group) { k.g, k.wake = g, make(chan struct{}, 1) }
+func (k *snapshotter) init(g *Group) { k.g, k.wake = g, make(chan struct{}, 1) }
 
-// wrote counts an applied entry.
-func (k *keeper) wrote(index uint64, size int) {
+// countEntry counts an applied entry.
+func (k *snapshotter) countEntry(index uint64, size int) {
 	before := k.total.Load()
 	total := before + uint64(size) + logEntryOverhead
 	k.total.Store(total)
-	if before/trailMarkBytes != total/trailMarkBytes {
+	if before/logMarkBytes != total/logMarkBytes {
 		k.mu.Lock()
 		k.marks = append(k.marks, logMark{index, total})
-		if keep := int(k.g.cfg.Sizes.Trailing/trailMarkBytes) + 2; len(k.marks) > 2*keep {
+		if keep := int(k.g.cfg.Sizes.Trailing/logMarkBytes) + 2; len(k.marks) > 2*keep {
 			k.marks = append(k.marks[:0], k.marks[len(k.marks)-keep:]...)
 		}
 		k.mu.Unlock()
 	}
-	if total-k.base.Load() >= uint64(k.g.cfg.Sizes.Snapshot) {
-		poke(k.wake)
+	if total-k.totalAtSnapshot.Load() >= uint64(k.g.cfg.Sizes.Snapshot) {
+		notify(k.wake)
 	}
 }
 
 // mark returns what saved needs to know.
-func (k *keeper) mark() uint64 { return k.total.Load() }
+func (k *snapshotter) mark() uint64 { return k.total.Load() }
 
 // saved notes that a snapshot frozen at that mark is on disk.
-func (k *keeper) saved(mark uint64) { k.base.Store(mark) }
+func (k *snapshotter) saved(mark uint64) { k.totalAtSnapshot.Store(mark) }
 
-// trailing is how many entries lie in the last Sizes.Trailing bytes, at least
+// trailingEntries is how many entries lie in the last Sizes.Trailing bytes, at least
 // trailingEntriesMin.
-func (k *keeper) trailing() uint64 {
+func (k *snapshotter) trailingEntries() uint64 {
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	total, last := k.total.Load(), k.g.applied.Load()
@@ -70,26 +70,26 @@ func (k *keeper) trailing() uint64 {
 	return trailingEntriesMin
 }
 
-func (k *keeper) run(ctx context.Context) {
+func (k *snapshotter) run(ctx context.Context) {
 	timer := time.NewTimer(k.g.cfg.Timing.SnapshotEvery)
 	defer timer.Stop()
-	short := time.NewTicker(shortSnapshotEvery)
+	short := time.NewTicker(lowDiskSnapshotInterval)
 	defer short.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-short.C:
-			if !k.worthRoom() {
+			if !k.freesSpace() {
 				continue
 			}
 		case <-k.wake:
-			if k.total.Load()-k.base.Load() < uint64(k.g.cfg.Sizes.Snapshot) {
+			if k.total.Load()-k.totalAtSnapshot.Load() < uint64(k.g.cfg.Sizes.Snapshot) {
 				continue
 			}
 		case <-timer.C:
 			timer.Reset(k.g.cfg.Timing.SnapshotEvery)
-			if k.total.Load() == k.base.Load() {
+			if k.total.Load() == k.totalAtSnapshot.Load() {
 				continue
 			}
 		}
@@ -102,15 +102,15 @@ func (k *keeper) run(ctx context.Context) {
 	}
 }
 
-// worthRoom says that the member is short of room and a snapshot would give some back:
+// freesSpace says that the member is short of room and a snapshot would give some back:
 // until there is one, dead bodies stay.
-func (k *keeper) worthRoom() bool {
-	if !k.g.cfg.Log.space.readOnly.Load() {
+func (k *snapshotter) freesSpace() bool {
+	if !k.g.cfg.Log.diskSpace.readOnly.Load() {
 		return false
 	}
 	all, live := k.g.bodies.usage()
-	since := k.total.Load() - k.base.Load()
-	return since >= shortSnapshotBytesMin || since > 0 && all-live >= shortSnapshotBytesMin
+	since := k.total.Load() - k.totalAtSnapshot.Load()
+	return since >= lowDiskSnapshotBytesMin || since > 0 && all-live >= lowDiskSnapshotBytesMin
 }
 
 // Snapshot writes a snapshot now and lets raft cut its log behind it. One group of a
@@ -121,9 +121,9 @@ func (g *Group) Snapshot(ctx context.Context) error {
 		return fmt.Errorf("snapshot of group %d: %w", g.cfg.ID, err)
 	}
 	defer release()
-	r := g.inst.Load().raft
+	r := g.instance.Load().raft
 	conf := r.ReloadableConfig()
-	conf.TrailingLogs = g.keep.trailing()
+	conf.TrailingLogs = g.snapshotter.trailingEntries()
 	if err := r.ReloadConfig(conf); err != nil {
 		return fmt.Errorf("snapshot of group %d: %w", g.cfg.ID, err)
 	}
@@ -131,5 +131,5 @@ func (g *Group) Snapshot(ctx context.Context) error {
 	if err == nil || errors.Is(err, raft.ErrNothingNewToSnapshot) {
 		return nil
 	}
-	return fmt.Errorf("snapshot of group %d: %w", g.cfg.ID, translate(err))
+	return fmt.Errorf("snapshot of group %d: %w", g.cfg.ID, mapRaftError(err))
 }

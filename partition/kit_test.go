@@ -129,8 +129,8 @@ func (n *network) isolate(m fsm.MemberID, on bool) {
 	}
 }
 
-// part cuts the link between two members.
-func (n *network) part(a, b fsm.MemberID) {
+// cutLink cuts the link between two members.
+func (n *network) cutLink(a, b fsm.MemberID) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	ends := [][2]fsm.MemberID{{a, b}, {b, a}}
@@ -302,7 +302,7 @@ func leader(t testing.TB, ms []*member, id fsm.PartitionID) (*member, *Group) {
 	var lg *Group
 	eventually(t, "a leader", func() bool {
 		for _, m := range ms {
-			if g := m.group(id); g != nil && g.Status().Leads {
+			if g := m.group(id); g != nil && g.Status().IsLeader {
 				lm, lg = m, g
 				return true
 			}
@@ -321,7 +321,7 @@ type asker struct {
 
 func (a *asker) next() fsm.Header {
 	a.serial++
-	return fsm.Header{Origin: a.origin, Lane: a.lane, Serial: a.serial, Low: a.serial}
+	return fsm.Header{Incarnation: a.origin, Receiver: a.lane, Serial: a.serial, Low: a.serial}
 }
 
 // ask submits and waits.
@@ -356,9 +356,9 @@ func must(t testing.TB, g *Group, h fsm.Header, c fsm.Command) fsm.Result {
 	return a.Result
 }
 
-// insist is must for groups of several replicas, whoever leads: a busy machine can cost a
+// mustEventually is must for groups of several replicas, whoever leads: a busy machine can cost a
 // leader its office at any moment. See router.
-func insist(t testing.TB, ms []*member, h fsm.Header, c fsm.Command) fsm.Result {
+func mustEventually(t testing.TB, ms []*member, h fsm.Header, c fsm.Command) fsm.Result {
 	t.Helper()
 	encoded := fsm.AppendCommand(nil, h, c)
 	r := router(t, ms, h, func(g *Group, done func(Answer)) { g.Submit(encoded, done) })
@@ -368,8 +368,8 @@ func insist(t testing.TB, ms []*member, h fsm.Header, c fsm.Command) fsm.Result 
 	return r
 }
 
-// insistLock is lock, whoever leads.
-func insistLock(t testing.TB, ms []*member, h fsm.Header, c fsm.LockMessages, wait time.Duration) fsm.Result {
+// lockEventually is lock, whoever leads.
+func lockEventually(t testing.TB, ms []*member, h fsm.Header, c fsm.LockMessages, wait time.Duration) fsm.Result {
 	t.Helper()
 	r := router(t, ms, h, func(g *Group, done func(Answer)) {
 		g.Lock(LockRequest{Header: h, Lock: c, Until: time.Now().Add(wait), Done: done})
@@ -390,16 +390,16 @@ func atLeader(t testing.TB, ms []*member, f func(m *member, g *Group) error) err
 		before := g.Status()
 		err = f(m, g)
 		after := g.Status()
-		return err == nil || before.Leads && after.Leads && before.Term == after.Term
+		return err == nil || before.IsLeader && after.IsLeader && before.Term == after.Term
 	})
 	return err
 }
 
-// handTo makes a member the leader.
-func handTo(t testing.TB, ms []*member, to *member) {
+// transferTo makes a member the leader.
+func transferTo(t testing.TB, ms []*member, to *member) {
 	t.Helper()
 	eventually(t, "it leads", func() bool {
-		if to.group(1).Status().Leads {
+		if to.group(1).Status().IsLeader {
 			return true
 		}
 		if g := anyLeader(ms); g != nil {
@@ -409,9 +409,9 @@ func handTo(t testing.TB, ms []*member, to *member) {
 	})
 }
 
-// current is a leader that has applied all that was answered before. One that has just come
+// currentLeader is a leader that has applied all that was answered before. One that has just come
 // into office knows it all and may not have applied it.
-func current(t testing.TB, ms []*member) *Group {
+func currentLeader(t testing.TB, ms []*member) *Group {
 	t.Helper()
 	var lg *Group
 	if err := atLeader(t, ms, func(_ *member, g *Group) error {
@@ -423,10 +423,10 @@ func current(t testing.TB, ms []*member) *Group {
 	return lg
 }
 
-// catchUp waits until a replica has applied what was answered before.
-func catchUp(t testing.TB, ms []*member, m *member) {
+// waitCaughtUp waits until a replica has applied what was answered before.
+func waitCaughtUp(t testing.TB, ms []*member, m *member) {
 	t.Helper()
-	current(t, ms)
+	currentLeader(t, ms)
 	eventually(t, "it catches up", func() bool {
 		g := anyLeader(ms)
 		return g != nil && m.group(1).Status().Applied >= g.Status().Applied

@@ -10,8 +10,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// oneGroup starts a member with one group and one queue, entity 1.
-func oneGroup(t *testing.T, tune func(*Config)) (*member, *Group, *asker) {
+// openSingle starts a member with one group and one queue, entity 1.
+func openSingle(t *testing.T, tune func(*Config)) (*member, *Group, *asker) {
 	t.Helper()
 	ms := newMembers(t, 1, tune)
 	ms[0].start(1)
@@ -27,13 +27,13 @@ func waitHere(t *testing.T, g *Group, n int, max uint32, until time.Duration) ([
 	var answers []chan Answer
 	var cancels []func()
 	standing := func() int {
-		g.p.mu.Lock()
-		defer g.p.mu.Unlock()
-		return len(g.p.line(lineKey{Address: fsm.Address{Entity: 1}}).waiters)
+		g.proposer.mu.Lock()
+		defer g.proposer.mu.Unlock()
+		return len(g.proposer.queueFor(waitKey{Address: fsm.Address{Entity: 1}}).waiters)
 	}
 	for i := range n {
 		got := make(chan Answer, 1)
-		h := fsm.Header{Origin: 8, Lane: uint64(i + 1), Serial: 1, Low: 1}
+		h := fsm.Header{Incarnation: 8, Receiver: uint64(i + 1), Serial: 1, Low: 1}
 		cancels = append(cancels, g.Lock(LockRequest{
 			Header: h, Lock: lockOf(1, max), Until: time.Now().Add(until),
 			Done: func(a Answer) { got <- a },
@@ -46,9 +46,9 @@ func waitHere(t *testing.T, g *Group, n int, max uint32, until time.Duration) ([
 }
 
 // The messages of one send are shared among those who wait, in the entry of the send.
-func TestWaitersShareInTheSameEntry(t *testing.T) {
+func TestWaitersShareTheMessagesOfAnEntry(t *testing.T) {
 	t.Parallel()
-	_, g, a := oneGroup(t, nil)
+	_, g, a := openSingle(t, nil)
 	answers, _ := waitHere(t, g, 4, 1000, time.Minute)
 	before := g.Status().Applied
 	must(t, g, a.next(), send(1, body(0), body(1), body(2), body(3), body(4), body(5), body(6), body(7), body(8), body(9)))
@@ -67,7 +67,7 @@ func TestWaitersShareInTheSameEntry(t *testing.T) {
 // Those who stood in line first are served first, and what is left finds the next.
 func TestWaitersAreServedInOrder(t *testing.T) {
 	t.Parallel()
-	_, g, a := oneGroup(t, nil)
+	_, g, a := openSingle(t, nil)
 	answers, _ := waitHere(t, g, 3, 1, time.Minute)
 	for i := range 3 {
 		must(t, g, a.next(), send(1, body(i)))
@@ -78,9 +78,9 @@ func TestWaitersAreServedInOrder(t *testing.T) {
 	}
 }
 
-func TestWaitEndsInTime(t *testing.T) {
+func TestWaitEndsAtItsDeadline(t *testing.T) {
 	t.Parallel()
-	_, g, a := oneGroup(t, nil)
+	_, g, a := openSingle(t, nil)
 	answers, _ := waitHere(t, g, 1, 1, time.Second)
 	if got := await1(t, answers[0]); got.Outcome != Done || len(got.Result.Deliveries) != 0 {
 		t.Errorf("%+v", got)
@@ -97,9 +97,9 @@ func TestWaitEndsInTime(t *testing.T) {
 }
 
 // A queue that is dropped tells all who wait there, not only those who come later.
-func TestWaitersHearThatTheQueueIsGone(t *testing.T) {
+func TestWaitersAreToldThatTheQueueIsDeleted(t *testing.T) {
 	t.Parallel()
-	_, g, a := oneGroup(t, nil)
+	_, g, a := openSingle(t, nil)
 	answers, _ := waitHere(t, g, 5, 1, time.Minute)
 	before := g.Status().Applied
 	must(t, g, a.next(), fsm.DropEntity{Entity: 1})
@@ -118,9 +118,9 @@ func TestWaitersHearThatTheQueueIsGone(t *testing.T) {
 }
 
 // Settings that change without stopping receivers cost one lock and nobody's place.
-func TestWaitersStayWhenSettingsChange(t *testing.T) {
+func TestWaitersSurviveAChangeOfSettings(t *testing.T) {
 	t.Parallel()
-	_, g, a := oneGroup(t, nil)
+	_, g, a := openSingle(t, nil)
 	answers, _ := waitHere(t, g, 2, 1, time.Minute)
 	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 2, Settings: settings()})
 	for i := range 2 {
@@ -131,9 +131,9 @@ func TestWaitersStayWhenSettingsChange(t *testing.T) {
 	}
 }
 
-func TestWaitIsCancelled(t *testing.T) {
+func TestCancelledWaitGetsNothing(t *testing.T) {
 	t.Parallel()
-	_, g, _ := oneGroup(t, nil)
+	_, g, _ := openSingle(t, nil)
 	answers, cancels := waitHere(t, g, 2, 1, time.Minute)
 	cancels[0]()
 	cancels[0]()
@@ -150,7 +150,7 @@ func TestWaitIsCancelled(t *testing.T) {
 // A receiver that always comes back costs one entry a message and no empty ones.
 func TestSteadyReceiverCostsNoEmptyEntries(t *testing.T) {
 	t.Parallel()
-	_, g, a := oneGroup(t, nil)
+	_, g, a := openSingle(t, nil)
 	r := &asker{origin: 9, lane: 1}
 	next := func() chan Answer {
 		got := make(chan Answer, 1)
@@ -176,11 +176,11 @@ func TestSteadyReceiverCostsNoEmptyEntries(t *testing.T) {
 }
 
 // Messages that come back by a pulse find those who wait.
-func TestPulseGivesBackAndWakes(t *testing.T) {
+func TestExpiredLockIsRedeliveredToAWaiter(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	skew := time.Duration(0)
-	_, g, a := oneGroup(t, func(c *Config) {
+	_, g, a := openSingle(t, func(c *Config) {
 		c.Now = func() time.Time {
 			mu.Lock()
 			defer mu.Unlock()
@@ -196,7 +196,7 @@ func TestPulseGivesBackAndWakes(t *testing.T) {
 	mu.Unlock()
 	must(t, g, a.next(), fsm.Pulse{})
 	again := await1(t, answers[0])
-	if len(again.Result.Deliveries) != 1 || again.Result.Deliveries[0].Attempts != 1 ||
+	if len(again.Result.Deliveries) != 1 || again.Result.Deliveries[0].FailedDeliveries != 1 ||
 		again.Result.Deliveries[0].Lock.Sequence != first.Result.Deliveries[0].Lock.Sequence {
 		t.Errorf("%+v", again)
 	}
@@ -206,7 +206,7 @@ func TestPulseGivesBackAndWakes(t *testing.T) {
 // message need be ready.
 func TestRepeatedLockIsAnsweredFromMemory(t *testing.T) {
 	t.Parallel()
-	_, g, a := oneGroup(t, nil)
+	_, g, a := openSingle(t, nil)
 	must(t, g, a.next(), send(1, body(1)))
 	r := &asker{origin: 9, lane: 1}
 	h := r.next()
@@ -217,24 +217,24 @@ func TestRepeatedLockIsAnsweredFromMemory(t *testing.T) {
 	}
 }
 
-func TestLineLimits(t *testing.T) {
+func TestWaitersAndQueuesAreBounded(t *testing.T) {
 	t.Parallel()
-	_, g, _ := oneGroup(t, nil)
-	p := &g.p
+	_, g, _ := openSingle(t, nil)
+	p := &g.proposer
 	p.mu.Lock()
-	p.waiting = waitersMax
+	p.waiterCount = waitersMax
 	p.mu.Unlock()
-	got := lock(t, g, fsm.Header{Origin: 1, Lane: 1, Serial: 1}, lockOf(1, 1), time.Minute)
+	got := lock(t, g, fsm.Header{Incarnation: 1, Receiver: 1, Serial: 1}, lockOf(1, 1), time.Minute)
 	if got.Outcome != Refused || got.Result.Code != fsm.ServerBusy {
 		t.Errorf("%+v", got)
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.waiting = 0
-	for i := range linesMax + 10 {
-		p.line(lineKey{Address: fsm.Address{Entity: fsm.EntityID(i)}})
-		if len(p.lines) > linesMax {
-			t.Fatalf("%d lines", len(p.lines))
+	p.waiterCount = 0
+	for i := range waitQueuesMax + 10 {
+		p.queueFor(waitKey{Address: fsm.Address{Entity: fsm.EntityID(i)}})
+		if len(p.queues) > waitQueuesMax {
+			t.Fatalf("%d lines", len(p.queues))
 		}
 	}
 }
@@ -242,10 +242,10 @@ func TestLineLimits(t *testing.T) {
 // Over the limits of the queue submissions are refused and never dropped.
 func TestOverloadIsRefused(t *testing.T) {
 	t.Parallel()
-	_, g, a := oneGroup(t, nil)
-	g.p.mu.Lock()
-	g.p.transferring = true // nothing leaves the queue
-	g.p.mu.Unlock()
+	_, g, a := openSingle(t, nil)
+	g.proposer.mu.Lock()
+	g.proposer.transferring = true // nothing leaves the queue
+	g.proposer.mu.Unlock()
 	var refused, done int
 	var mu sync.Mutex
 	var wg sync.WaitGroup
@@ -270,10 +270,10 @@ func TestOverloadIsRefused(t *testing.T) {
 	if got := g.Status().Queued; got > queueBytesMax>>20+1 {
 		t.Errorf("%d queued", got)
 	}
-	g.p.mu.Lock()
-	g.p.transferring = false
-	g.p.mu.Unlock()
-	g.p.poke()
+	g.proposer.mu.Lock()
+	g.proposer.transferring = false
+	g.proposer.mu.Unlock()
+	g.proposer.notify()
 	wg.Wait()
 	if refused == 0 || done == 0 || refused+done != n {
 		t.Errorf("%d refused, %d done", refused, done)

@@ -21,18 +21,18 @@ import (
 
 // The limits of the shared log.
 const (
-	logIndexBits        = 40                  // of a key; the group takes the 24 above
-	logIndexMax         = 1<<logIndexBits - 1 // entries of one group in its whole life
-	logGroupMax         = 1<<24 - 1
-	logDeleteEntriesMax = 512     // deleted in one transaction: appends wait for it
-	logCommitBytesMax   = 8 << 20 // appended in one transaction
-	logAppendBytesMax   = 1 << 20 // of one group in one transaction, unless one entry is larger: the others wait for it
-	logMapBytes         = 1 << 30 // address space taken at once, so that growing rarely remaps
-	logFileMode         = 0o600   // nobody but the member reads its log
-	logFolderMode       = 0o700   //
-	snapshotsAtOnceMax  = 1       // of all groups of a member: they write in bulk
-	logLockWait         = time.Second
-	logEntryOverhead    = 64 // bytes an entry takes beside its data, about
+	logIndexBits           = 40                  // of a key; the group takes the 24 above
+	logIndexMax            = 1<<logIndexBits - 1 // entries of one group in its whole life
+	logGroupMax            = 1<<24 - 1
+	logDeleteEntriesMax    = 512     // deleted in one transaction: appends wait for it
+	logCommitBytesMax      = 8 << 20 // appended in one transaction
+	logAppendBytesMax      = 1 << 20 // of one group in one transaction, unless one entry is larger: the others wait for it
+	logMapBytes            = 1 << 30 // address space taken at once, so that growing rarely remaps
+	logFileMode            = 0o600   // nobody but the member reads its log
+	logFolderMode          = 0o700   //
+	concurrentSnapshotsMax = 1       // of all groups of a member: they write in bulk
+	logLockTimeout         = time.Second
+	logEntryOverhead       = 64 // bytes an entry takes beside its data, about
 )
 
 // errFolderInUse says that another process holds the file lock of the log.
@@ -50,28 +50,28 @@ var errFolderInUse = errors.New("data folder is in use by another process")
 //
 // All methods may be called concurrently.
 type Log struct {
-	path   string
-	store  logStore
-	logger *slog.Logger
-	space  *space
-	broken atomic.Pointer[error] // why nothing more is written
+	path      string
+	store     logStore
+	logger    *slog.Logger
+	diskSpace *diskSpace
+	writeErr  atomic.Pointer[error] // why nothing more is written
 
 	// snapshots has room for those that may write a snapshot now.
-	snapshots chan struct{}
+	snapshotSlots chan struct{}
 
 	mu      sync.Mutex
 	writing bool
 	waiting []*logWrite
 	groups  map[fsm.PartitionID]*groupLog
-	extents map[fsm.PartitionID]extent // found on disk, not yet opened
+	ranges  map[fsm.PartitionID]logRange // found on disk, not yet opened
 	closed  bool
 
-	started atomic.Int64 // unix nanoseconds of the running transaction, 0 when none runs
-	commits atomic.Uint64
-	entries atomic.Uint64
-	bytes   atomic.Uint64
-	slowest atomic.Int64
-	took    Histogram // of transactions
+	started     atomic.Int64 // unix nanoseconds of the running transaction, 0 when none runs
+	commits     atomic.Uint64
+	entries     atomic.Uint64
+	bytes       atomic.Uint64
+	slowest     atomic.Int64
+	commitTimes Histogram // of transactions
 }
 
 // logStore is what the log needs of raft-boltdb.
@@ -84,8 +84,8 @@ type logStore interface {
 	Close() error
 }
 
-// extent is what a group has in the file: the first and last index, 0 when nothing.
-type extent struct{ first, last uint64 }
+// logRange is what a group has in the file: the first and last index, 0 when nothing.
+type logRange struct{ first, last uint64 }
 
 // LogStats are the figures a watchdog looks at.
 type LogStats struct {
@@ -97,7 +97,7 @@ type LogStats struct {
 	// Over two seconds the disk is in trouble: leaders here should move away.
 	Stalled time.Duration
 	// Took is how long transactions took, the sync of the disk included.
-	Took Durations
+	CommitTimes Durations
 	// FileBytes is the size of the file, which never shrinks: room inside is used again.
 	FileBytes int64
 }
@@ -125,30 +125,30 @@ func OpenLog(path string, logger *slog.Logger) (*Log, error) {
 		return nil, fmt.Errorf("open log %s: %w", path, err)
 	}
 	store, err := raftboltdb.New(raftboltdb.Options{Path: path, BoltOptions: &bbolt.Options{
-		Timeout:         logLockWait,
+		Timeout:         logLockTimeout,
 		FreelistType:    bbolt.FreelistMapType,
 		NoFreelistSync:  true,
 		InitialMmapSize: logMapBytes,
 	}})
 	if err != nil {
-		return nil, fmt.Errorf("open log %s: %w", path, clearer(err))
+		return nil, fmt.Errorf("open log %s: %w", path, explainLockError(err))
 	}
 	if err := syncFolder(filepath.Dir(path)); err != nil {
 		return nil, errors.Join(fmt.Errorf("open log %s: %w", path, err), store.Close())
 	}
 	return &Log{
-		path:      path,
-		store:     store,
-		logger:    logger,
-		space:     newSpace(filepath.Dir(path), logger),
-		snapshots: make(chan struct{}, snapshotsAtOnceMax),
-		groups:    make(map[fsm.PartitionID]*groupLog),
-		extents:   extents,
+		path:          path,
+		store:         store,
+		logger:        logger,
+		diskSpace:     newDiskSpace(filepath.Dir(path), logger),
+		snapshotSlots: make(chan struct{}, concurrentSnapshotsMax),
+		groups:        make(map[fsm.PartitionID]*groupLog),
+		ranges:        extents,
 	}, nil
 }
 
-// clearer turns bbolt's "timeout" into words that say what to do.
-func clearer(err error) error {
+// explainLockError turns bbolt's "timeout" into words that say what to do.
+func explainLockError(err error) error {
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return errFolderInUse
 	}
@@ -164,7 +164,7 @@ func (l *Log) Close() error {
 	if closed {
 		return nil
 	}
-	l.space.close()
+	l.diskSpace.close()
 	if err := l.store.Close(); err != nil {
 		return fmt.Errorf("close log %s: %w", l.path, err)
 	}
@@ -174,11 +174,11 @@ func (l *Log) Close() error {
 // Stats returns the figures.
 func (l *Log) Stats() LogStats {
 	s := LogStats{
-		Commits: l.commits.Load(),
-		Entries: l.entries.Load(),
-		Bytes:   l.bytes.Load(),
-		Slowest: time.Duration(l.slowest.Load()),
-		Took:    l.took.Durations(),
+		Commits:     l.commits.Load(),
+		Entries:     l.entries.Load(),
+		Bytes:       l.bytes.Load(),
+		Slowest:     time.Duration(l.slowest.Load()),
+		CommitTimes: l.commitTimes.Durations(),
 	}
 	if info, err := os.Stat(l.path); err == nil {
 		s.FileBytes = info.Size()
@@ -224,8 +224,8 @@ func (l *Log) group(id fsm.PartitionID) (*groupLog, error) {
 	defer l.mu.Unlock()
 	g := l.groups[id]
 	if g == nil {
-		x := l.extents[id]
-		delete(l.extents, id)
+		x := l.ranges[id]
+		delete(l.ranges, id)
 		g = &groupLog{log: l, id: id, first: x.first, last: x.last}
 		l.groups[id] = g
 	}
@@ -235,8 +235,8 @@ func (l *Log) group(id fsm.PartitionID) (*groupLog, error) {
 // acquireSnapshot waits for the right to write a snapshot; release gives it back.
 func (l *Log) acquireSnapshot(ctx context.Context) (release func(), err error) {
 	select {
-	case l.snapshots <- struct{}{}:
-		return func() { <-l.snapshots }, nil
+	case l.snapshotSlots <- struct{}{}:
+		return func() { <-l.snapshotSlots }, nil
 	case <-ctx.Done():
 		return nil, ctx.Err()
 	}
@@ -255,7 +255,7 @@ func (l *Log) write(w *logWrite) error {
 		l.mu.Lock()
 	}
 	l.writing = true
-	batch := l.take()
+	batch := l.nextBatch()
 	l.mu.Unlock()
 
 	err := l.commit(batch)
@@ -278,9 +278,9 @@ func (l *Log) write(w *logWrite) error {
 	return err
 }
 
-// take removes from the row what goes into the next transaction: appends together, a
+// nextBatch removes from the row what goes into the next transaction: appends together, a
 // deletion alone. Called with mu held.
-func (l *Log) take() []*logWrite {
+func (l *Log) nextBatch() []*logWrite {
 	n, size := 0, 0
 	for n < len(l.waiting) {
 		w := l.waiting[n]
@@ -307,14 +307,14 @@ func (l *Log) commit(batch []*logWrite) error {
 	defer func() {
 		l.started.Store(0)
 		took := time.Since(start)
-		l.took.Observe(took)
+		l.commitTimes.Observe(took)
 		if int64(took) > l.slowest.Load() {
 			l.slowest.Store(int64(took))
 		}
 	}()
 	l.commits.Add(1)
 	if batch[0].entries == nil {
-		return l.guard(func() error { return l.store.DeleteRange(batch[0].min, batch[0].max) })
+		return l.transact(func() error { return l.store.DeleteRange(batch[0].min, batch[0].max) })
 	}
 	entries := batch[0].entries
 	size := batch[0].bytes
@@ -324,37 +324,37 @@ func (l *Log) commit(batch []*logWrite) error {
 	}
 	l.entries.Add(uint64(len(entries)))
 	l.bytes.Add(uint64(size))
-	return l.guard(func() error { return l.store.StoreLogs(entries) })
+	return l.transact(func() error { return l.store.StoreLogs(entries) })
 }
 
-// guard does one transaction, a second time if that got it room. When one ends with
+// transact does one transaction, a second time if that got it room. When one ends with
 // anything but a full disk, what lies in the file is not known any more: no other follows,
 // and all groups stop.
-func (l *Log) guard(transact func() error) error {
-	if err := l.broken.Load(); err != nil {
+func (l *Log) transact(run func() error) error {
+	if err := l.writeErr.Load(); err != nil {
 		return *err
 	}
-	err := transact()
-	if retriable(err) && l.space.exhausted() {
-		err = transact()
+	err := run()
+	if isRetriable(err) && l.diskSpace.releaseBallast() {
+		err = run()
 	}
-	if err != nil && !retriable(err) {
+	if err != nil && !isRetriable(err) {
 		err = fmt.Errorf("log %s takes nothing more: %w", l.path, err)
-		l.broken.CompareAndSwap(nil, &err)
+		l.writeErr.CompareAndSwap(nil, &err)
 	}
 	return err
 }
 
 // scanLog reads which groups have entries, straight from the file: raft-boltdb knows
 // only one log. Keys are big endian, so each group is one range.
-func scanLog(path string) (map[fsm.PartitionID]extent, error) {
-	found := make(map[fsm.PartitionID]extent)
+func scanLog(path string) (map[fsm.PartitionID]logRange, error) {
+	found := make(map[fsm.PartitionID]logRange)
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return found, nil
 	}
-	db, err := bbolt.Open(path, logFileMode, &bbolt.Options{ReadOnly: true, Timeout: logLockWait})
+	db, err := bbolt.Open(path, logFileMode, &bbolt.Options{ReadOnly: true, Timeout: logLockTimeout})
 	if err != nil {
-		return nil, clearer(err)
+		return nil, explainLockError(err)
 	}
 	err = db.View(func(tx *bbolt.Tx) error {
 		b := tx.Bucket([]byte("logs"))
@@ -373,7 +373,7 @@ func scanLog(path string) (map[fsm.PartitionID]extent, error) {
 			} else {
 				last, _ = c.Prev()
 			}
-			found[fsm.PartitionID(group)] = extent{first & logIndexMax, keyIndex(last) & logIndexMax}
+			found[fsm.PartitionID(group)] = logRange{first & logIndexMax, keyIndex(last) & logIndexMax}
 			k = next
 		}
 		return nil

@@ -43,10 +43,10 @@ func entries(from, to, term uint64) []*raft.Log {
 	return list
 }
 
-func extentOf(g *groupLog) extent {
+func extentOf(g *groupLog) logRange {
 	first, _ := g.FirstIndex()
 	last, _ := g.LastIndex()
-	return extent{first, last}
+	return logRange{first, last}
 }
 
 // keysIn counts what the file really holds.
@@ -96,7 +96,7 @@ func TestLogHoldsManyGroups(t *testing.T) {
 	l = openTestLog(t, path)
 	for id := range fsm.PartitionID(groups) {
 		g := testGroupLog(t, l, id)
-		if diff := cmp.Diff(extent{1, each}, extentOf(g), cmp.AllowUnexported(extent{})); diff != "" {
+		if diff := cmp.Diff(logRange{1, each}, extentOf(g), cmp.AllowUnexported(logRange{})); diff != "" {
 			t.Fatal(diff)
 		}
 		var e raft.Log
@@ -106,18 +106,18 @@ func TestLogHoldsManyGroups(t *testing.T) {
 	}
 }
 
-func TestLogDeletes(t *testing.T) {
+func TestLogDeletesRanges(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		name      string
 		low, high uint64
-		want      extent
+		want      logRange
 	}{
-		{"front", 1, 700, extent{701, 1500}},
-		{"end", 200, 1500, extent{1, 199}},
-		{"all", 1, 1500, extent{}},
-		{"more than there is", 0, 9999, extent{}},
-		{"nothing", 1501, 1600, extent{1, 1500}},
+		{"front", 1, 700, logRange{701, 1500}},
+		{"end", 200, 1500, logRange{1, 199}},
+		{"all", 1, 1500, logRange{}},
+		{"more than there is", 0, 9999, logRange{}},
+		{"nothing", 1501, 1600, logRange{1, 1500}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -136,7 +136,7 @@ func TestLogDeletes(t *testing.T) {
 			}
 			check := func(g *groupLog) {
 				t.Helper()
-				if diff := cmp.Diff(tt.want, extentOf(g), cmp.AllowUnexported(extent{})); diff != "" {
+				if diff := cmp.Diff(tt.want, extentOf(g), cmp.AllowUnexported(logRange{})); diff != "" {
 					t.Error(diff)
 				}
 				for i := range uint64(1502) {
@@ -160,7 +160,7 @@ func TestLogDeletes(t *testing.T) {
 			}
 			l = openTestLog(t, path)
 			check(testGroupLog(t, l, 5))
-			if diff := cmp.Diff(extent{1, 1500}, extentOf(testGroupLog(t, l, 4)), cmp.AllowUnexported(extent{})); diff != "" {
+			if diff := cmp.Diff(logRange{1, 1500}, extentOf(testGroupLog(t, l, 4)), cmp.AllowUnexported(logRange{})); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -181,7 +181,7 @@ func TestLogRefusesHoles(t *testing.T) {
 	if err := g.StoreLogs(entries(100, 101, 2)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(extent{100, 101}, extentOf(g), cmp.AllowUnexported(extent{})); diff != "" {
+	if diff := cmp.Diff(logRange{100, 101}, extentOf(g), cmp.AllowUnexported(logRange{})); diff != "" {
 		t.Error(diff)
 	}
 	if err := g.StoreLogs([]*raft.Log{{Index: logIndexMax + 1}}); err == nil {
@@ -192,7 +192,7 @@ func TestLogRefusesHoles(t *testing.T) {
 	}
 }
 
-func TestLogVoteIsOneValue(t *testing.T) {
+func TestVoteIsWrittenAsOneValue(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.db")
 	l := openTestLog(t, path)
@@ -239,7 +239,7 @@ func TestLogForgetsAGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	g = testGroupLog(t, l, 3)
-	if has, err := raft.HasExistingState(g, g, &snapshots{}); has || err != nil {
+	if has, err := raft.HasExistingState(g, g, &snapshotStore{}); has || err != nil {
 		t.Errorf("state is left: %v %v", has, err)
 	}
 }
@@ -327,14 +327,14 @@ func TestLogAppendsInPieces(t *testing.T) {
 		t.Error(diff)
 	}
 	store.room = 1
-	if err := g.StoreLogs(large(12, 15, 1)); !noRoom(err) {
+	if err := g.StoreLogs(large(12, 15, 1)); !isNoSpace(err) {
 		t.Errorf("without room: %v", err)
 	}
 	store.room = -1
 	if err := g.StoreLogs(large(12, 12, 2)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(extent{1, 12}, extentOf(g), cmp.AllowUnexported(extent{})); diff != "" {
+	if diff := cmp.Diff(logRange{1, 12}, extentOf(g), cmp.AllowUnexported(logRange{})); diff != "" {
 		t.Error(diff)
 	}
 	var e raft.Log

@@ -16,8 +16,8 @@ import (
 // What raft says of a peer that is away, it says up to twice a second, in every group and for as
 // long as it is away: of a dead member of 64 groups that is 128 lines a second.
 const (
-	repeatApart = time.Minute // between two lines that say the same of the same peer
-	repeatsMax  = 64          // peers and messages that are remembered
+	repeatInterval = time.Minute // between two lines that say the same of the same peer
+	repeatsMax     = 64          // peers and messages that are remembered
 )
 
 // isRepeated says whether raft repeats a message while a peer is away.
@@ -31,13 +31,13 @@ type raftLogger struct {
 	to      *slog.Logger
 	name    string
 	implied []any
-	repeats *repeats // nil: everything is passed on
+	repeats *repeatFilter // nil: everything is passed on
 }
 
-// repeats bounds how often the same is said.
-type repeats struct {
+// repeatFilter bounds how often the same is said.
+type repeatFilter struct {
 	mu   sync.Mutex
-	said map[string]repeat
+	last map[string]repeat
 }
 
 // repeat is when something was said last, and how often it was left out since.
@@ -46,20 +46,20 @@ type repeat struct {
 	omitted int
 }
 
-// tell says whether it is time to say something again, and how often it was left out.
-func (r *repeats) tell(what string, now time.Time) (omitted int, is bool) {
+// allow says whether it is time to say something again, and how often it was left out.
+func (r *repeatFilter) allow(what string, now time.Time) (omitted int, is bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	before, known := r.said[what]
-	if known && now.Sub(before.at) < repeatApart {
+	before, known := r.last[what]
+	if known && now.Sub(before.at) < repeatInterval {
 		before.omitted++
-		r.said[what] = before
+		r.last[what] = before
 		return 0, false
 	}
-	if r.said == nil || len(r.said) >= repeatsMax {
-		r.said = make(map[string]repeat)
+	if r.last == nil || len(r.last) >= repeatsMax {
+		r.last = make(map[string]repeat)
 	}
-	r.said[what] = repeat{at: now}
+	r.last[what] = repeat{at: now}
 	return before.omitted, true
 }
 
@@ -80,7 +80,7 @@ func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 	}
 	attrs := make([]slog.Attr, 0, len(args)/2+1)
 	if l.repeats != nil && isRepeated(msg) {
-		omitted, is := l.repeats.tell(msg+peerIn(args), time.Now())
+		omitted, is := l.repeats.allow(msg+peerOf(args), time.Now())
 		if !is {
 			return
 		}
@@ -94,8 +94,8 @@ func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 	l.to.LogAttrs(ctx, to, "raft: "+msg, attrs...) //nolint:sloglint // the message is raft's
 }
 
-// peerIn is the peer that a message is about.
-func peerIn(args []any) string {
+// peerOf is the peer that a message is about.
+func peerOf(args []any) string {
 	for i := 0; i+1 < len(args); i += 2 {
 		if args[i] == "peer" {
 			return fmt.Sprint(args[i+1])

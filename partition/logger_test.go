@@ -13,11 +13,11 @@ import (
 
 // Of a peer that is away raft says twice a second that it is away. We say it once a minute, of each
 // peer, and how much was left out; what is not said of a peer is always said.
-func TestPeerThatIsAwayIsToldOnceAMinute(t *testing.T) {
+func TestUnreachablePeerIsLoggedOncePerMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var lines bytes.Buffer
-		l := &raftLogger{to: slog.New(slog.NewTextHandler(&lines, nil)), name: "raft", repeats: new(repeats)}
+		l := &raftLogger{to: slog.New(slog.NewTextHandler(&lines, nil)), name: "raft", repeats: new(repeatFilter)}
 		logger := l.With("x", 1).ResetNamed("raft.y")
 		for range 241 { // two minutes, and the beginning of a third
 			logger.Error("failed to heartbeat to", "peer", raft.ServerAddress("a"), "error", "away")
@@ -36,9 +36,9 @@ func TestPeerThatIsAwayIsToldOnceAMinute(t *testing.T) {
 			t.Errorf("%d lines of something else", n)
 		}
 		for i := range 3 * repeatsMax {
-			l.repeats.tell(strings.Repeat("p", i), time.Now())
+			l.repeats.allow(strings.Repeat("p", i), time.Now())
 		}
-		if n := len(l.repeats.said); n > repeatsMax {
+		if n := len(l.repeats.last); n > repeatsMax {
 			t.Errorf("remembers %d", n)
 		}
 	})

@@ -10,8 +10,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// translate turns raft's errors into ours where a caller branches.
-func translate(err error) error {
+// mapRaftError turns raft's errors into ours where a caller branches.
+func mapRaftError(err error) error {
 	switch {
 	case err == nil:
 		return nil
@@ -32,7 +32,7 @@ func await(ctx context.Context, start func() raft.Future) error {
 	go func() { done <- start().Error() }()
 	select {
 	case err := <-done:
-		return translate(err)
+		return mapRaftError(err)
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -45,10 +45,10 @@ func (g *Group) Read(ctx context.Context, f func(Machine)) error {
 	if err := g.halted(); err != nil {
 		return fmt.Errorf("read group %d: %w (%w)", g.cfg.ID, ErrClosed, err)
 	}
-	r := g.inst.Load().raft
-	g.p.mu.Lock()
-	open, term, barrier := g.p.open, g.p.term, g.p.barrier
-	g.p.mu.Unlock()
+	r := g.instance.Load().raft
+	g.proposer.mu.Lock()
+	open, term, barrier := g.proposer.leading, g.proposer.term, g.proposer.barrier
+	g.proposer.mu.Unlock()
 	if !open {
 		return fmt.Errorf("read group %d: %w", g.cfg.ID, ErrNotLeader)
 	}
@@ -74,8 +74,8 @@ func (g *Group) waitApplied(ctx context.Context, index uint64) error {
 	if g.applied.Load() >= index {
 		return nil
 	}
-	c := g.readers.wait(index)
-	defer g.readers.drop(c)
+	c := g.appliedWaiters.wait(index)
+	defer g.appliedWaiters.cancel(c)
 	if g.applied.Load() >= index {
 		return nil
 	}
@@ -84,7 +84,7 @@ func (g *Group) waitApplied(ctx context.Context, index uint64) error {
 		return nil
 	case <-ctx.Done():
 		return ctx.Err()
-	case <-g.halting:
+	case <-g.haltedCh:
 		return ErrClosed
 	case <-g.closed:
 		return ErrClosed
@@ -96,7 +96,7 @@ func (g *Group) waitApplied(ctx context.Context, index uint64) error {
 // caught up: a transfer to a dead one stalls the group for an election time, and two of
 // them in one leadership wedge raft for good, so a leader tries once.
 func (g *Group) Transfer(ctx context.Context, to fsm.MemberID) error {
-	p := &g.p
+	p := &g.proposer
 	var target *Voter
 	for _, v := range g.Status().Voters {
 		if v.Member == to && v.Replica != g.cfg.Replica {
@@ -108,18 +108,18 @@ func (g *Group) Transfer(ctx context.Context, to fsm.MemberID) error {
 		return fmt.Errorf("transfer group %d to %s: it has no other voter there", g.cfg.ID, to)
 	}
 	p.mu.Lock()
-	open, spent := p.open, p.spent == p.term
+	open, spent := p.leading, p.transferTerm == p.term
 	if open && !spent {
-		p.spent, p.transferring = p.term, true
+		p.transferTerm, p.transferring = p.term, true
 	}
 	p.mu.Unlock()
 	switch {
 	case !open:
 		return fmt.Errorf("transfer group %d: %w", g.cfg.ID, ErrNotLeader)
 	case spent:
-		return fmt.Errorf("transfer group %d: %w", g.cfg.ID, ErrTransferSpent)
+		return fmt.Errorf("transfer group %d: %w", g.cfg.ID, ErrTransferUsed)
 	}
-	r := g.inst.Load().raft
+	r := g.instance.Load().raft
 	done := make(chan error, 1)
 	go func() {
 		err := r.LeadershipTransferToServer(raft.ServerID(target.Replica), raft.ServerAddress(target.Member)).Error()
@@ -127,14 +127,14 @@ func (g *Group) Transfer(ctx context.Context, to fsm.MemberID) error {
 			p.mu.Lock()
 			p.transferring = false
 			p.mu.Unlock()
-			p.poke()
+			p.notify()
 		}
 		done <- err
 	}()
 	select {
 	case err := <-done:
 		if err != nil {
-			return fmt.Errorf("transfer group %d to %s: %w", g.cfg.ID, to, translate(err))
+			return fmt.Errorf("transfer group %d to %s: %w", g.cfg.ID, to, mapRaftError(err))
 		}
 		return nil
 	case <-ctx.Done():

@@ -12,11 +12,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// membershipWaitMax bounds a change of members when its context has no deadline.
-const membershipWaitMax = 10 * time.Second
+// membershipTimeout bounds a change of members when its context has no deadline.
+const membershipTimeout = 10 * time.Second
 
-// committedLook is the time between two looks at what is committed.
-const committedLook = 5 * time.Millisecond
+// committedPollInterval is the time between two looks at what is committed.
+const committedPollInterval = 5 * time.Millisecond
 
 // ErrNotNonvoter says that a replica cannot be made a voter because it is none of the group
 // yet: whoever counts for the quorum must have been seen caught up before.
@@ -89,29 +89,29 @@ func (g *Group) change(ctx context.Context, what string,
 	start func(r *raft.Raft, prev uint64, wait time.Duration) raft.IndexFuture,
 ) error {
 	select {
-	case g.changing <- struct{}{}:
-		defer func() { <-g.changing }()
+	case g.membershipSlot <- struct{}{}:
+		defer func() { <-g.membershipSlot }()
 	case <-ctx.Done():
 		return fmt.Errorf("%s of group %d: %w", what, g.cfg.ID, ctx.Err())
 	}
-	g.p.mu.Lock()
-	open, term := g.p.open, g.p.term
-	g.p.mu.Unlock()
+	g.proposer.mu.Lock()
+	open, term := g.proposer.leading, g.proposer.term
+	g.proposer.mu.Unlock()
 	if !open {
 		return fmt.Errorf("%s of group %d: %w", what, g.cfg.ID, ErrNotLeader)
 	}
-	wait := membershipWaitMax
+	wait := membershipTimeout
 	if at, ok := ctx.Deadline(); ok {
 		wait = time.Until(at)
 	}
 	// The index first: with one that is too old raft refuses, with one that is too new
 	// a change by somebody else could go unnoticed.
-	r, prev := g.inst.Load().raft, g.configIndex.Load()
+	r, prev := g.instance.Load().raft, g.configIndex.Load()
 	done, err := already(r.GetConfiguration().Configuration().Servers)
 	switch {
 	case err != nil:
 	case done: // perhaps by a change that is not committed yet
-		err = committed(ctx, r, wait)
+		err = waitCommitted(ctx, r, wait)
 	default:
 		err = await(ctx, func() raft.Future { return start(r, prev, wait) })
 	}
@@ -124,14 +124,14 @@ func (g *Group) change(ctx context.Context, what string,
 	return nil
 }
 
-// committed waits until everything that a leader has in its log is committed. A barrier would
+// waitCommitted waits until everything that a leader has in its log is committed. A barrier would
 // say so too, but it lies in the log, the machine never sees it, and a Read behind it would
 // wait for the next command.
-func committed(ctx context.Context, r *raft.Raft, most time.Duration) error {
+func waitCommitted(ctx context.Context, r *raft.Raft, most time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
 	last := r.LastIndex()
-	ticker := time.NewTicker(committedLook)
+	ticker := time.NewTicker(committedPollInterval)
 	defer ticker.Stop()
 	for r.CommitIndex() < last {
 		select {
@@ -143,15 +143,15 @@ func committed(ctx context.Context, r *raft.Raft, most time.Duration) error {
 	return await(ctx, r.VerifyLeader)
 }
 
-// configured notes a committed configuration. A replica that is none of it and was one
+// applyConfiguration notes a committed configuration. A replica that is none of it and was one
 // before was removed; one that was not added yet reads of groups before its time.
-func (g *Group) configured(index uint64, servers configuration) {
+func (g *Group) applyConfiguration(index uint64, servers configuration) {
 	g.configIndex.Store(index)
 	switch {
 	case servers.find(g.cfg.Replica) != nil:
-		g.belonged = true
-	case g.belonged && g.removed.CompareAndSwap(false, true):
+		g.wasMember = true
+	case g.wasMember && g.removed.CompareAndSwap(false, true):
 		g.cfg.Logger.Info("replica was removed from its group and takes part in nothing any more", "index", index)
-		close(g.removing)
+		close(g.removedCh)
 	}
 }

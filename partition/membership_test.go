@@ -14,8 +14,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// newcomer is one more member, which forms no groups.
-func newcomer(t *testing.T, ms []*member, id fsm.MemberID) *member {
+// startEmptyMember is one more member, which forms no groups.
+func startEmptyMember(t *testing.T, ms []*member, id fsm.MemberID) *member {
 	t.Helper()
 	m := &member{t: t, net: ms[0].net, id: id, dir: t.TempDir(), tune: ms[0].tune}
 	m.net.mu.Lock()
@@ -30,11 +30,11 @@ func replicaDir(m *member) string { return filepath.Join(m.dir, "groups", "1") }
 
 // A replica moves: it comes empty, catches up, votes, and the old one goes. Every
 // step can be asked again.
-func TestMembersChange(t *testing.T) {
+func TestMembershipChangesCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)
-	fourth := newcomer(t, ms, "m3")
-	insist(t, ms, a.next(), send(1, body(1)))
+	fourth := startEmptyMember(t, ms, "m3")
+	mustEventually(t, ms, a.next(), send(1, body(1)))
 	change := func(f func(g *Group) error) {
 		t.Helper()
 		for range 2 { // asked again it changes nothing
@@ -47,7 +47,7 @@ func TestMembersChange(t *testing.T) {
 		t.Errorf("a stranger votes: %v", err)
 	}
 	change(func(g *Group) error { return g.AddNonvoter(t.Context(), "m3.1", "m3") })
-	catchUp(t, ms, fourth)
+	waitCaughtUp(t, ms, fourth)
 	ms = append(slices.Clone(ms), fourth)
 	change(func(g *Group) error { return g.AddVoter(t.Context(), "m3.1", "m3") })
 	leading, _ := leader(t, ms, 1)
@@ -60,7 +60,7 @@ func TestMembersChange(t *testing.T) {
 	}
 	before := g.Status().Configuration
 	change(func(g *Group) error { return g.AddNonvoter(t.Context(), "m3.1", "m3") })
-	if s := g.Status(); s.Leads && s.Configuration != before {
+	if s := g.Status(); s.IsLeader && s.Configuration != before {
 		t.Error("what is so already was changed")
 	}
 	// What changed nothing left nothing in the log that a read would wait for.
@@ -69,16 +69,16 @@ func TestMembersChange(t *testing.T) {
 	if err := atLeader(t, ms, func(_ *member, g *Group) error { return g.Read(reading, func(Machine) {}) }); err != nil {
 		t.Errorf("read: %v", err)
 	}
-	insist(t, ms, a.next(), send(1, body(2)))
+	mustEventually(t, ms, a.next(), send(1, body(2)))
 	// prevIndex: a change that starts from an older configuration is refused.
-	f := g.inst.Load().raft.AddNonvoter("m9.1", "m9", 1, time.Second)
+	f := g.instance.Load().raft.AddNonvoter("m9.1", "m9", 1, time.Second)
 	if f.Error() == nil {
 		t.Error("a change from an old configuration went through")
 	}
 	for _, m := range ms {
-		if m != lm && !m.group(1).Status().Leads {
+		if m != lm && !m.group(1).Status().IsLeader {
 			err := m.group(1).AddVoter(t.Context(), "x", "x")
-			if !errors.Is(err, ErrNotLeader) && !m.group(1).Status().Leads {
+			if !errors.Is(err, ErrNotLeader) && !m.group(1).Status().IsLeader {
 				t.Errorf("a follower adds: %v", err)
 			}
 			break
@@ -92,7 +92,7 @@ func TestMembersChange(t *testing.T) {
 func TestRemovedLeaderStops(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)
-	insist(t, ms, a.next(), send(1, body(1)))
+	mustEventually(t, ms, a.next(), send(1, body(1)))
 	var lm *member
 	if err := atLeader(t, ms, func(m *member, g *Group) error {
 		lm = m
@@ -103,16 +103,16 @@ func TestRemovedLeaderStops(t *testing.T) {
 	g := lm.group(1)
 	eventually(t, "it knows", func() bool { return g.Status().Removed })
 	eventually(t, "its instance stops", func() bool { // its state may say follower: raft writes that last
-		s := g.inst.Load().streams
+		s := g.instance.Load().streams
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return s.closed
 	})
-	if s := g.Status(); s.Leads || s.Halted != nil {
+	if s := g.Status(); s.IsLeader || s.Halted != nil {
 		t.Errorf("%+v", s)
 	}
 	rest := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == lm })
-	insist(t, rest, a.next(), send(1, body(2)))
+	mustEventually(t, rest, a.next(), send(1, body(2)))
 
 	path := filepath.Join(lm.dir, "raftlog", "0.db")
 	if err := g.Destroy(t.Context()); err != nil {
@@ -133,7 +133,7 @@ func TestRemovedLeaderStops(t *testing.T) {
 	}); err != nil {
 		t.Fatal(err)
 	}
-	catchUp(t, rest, lm)
+	waitCaughtUp(t, rest, lm)
 	sameEverywhere(t, []*member{rest[0], rest[1], lm})
 	if lm.group(1).Status().Removed {
 		t.Error("a replica that reads of groups before its time takes itself for removed")
@@ -142,9 +142,9 @@ func TestRemovedLeaderStops(t *testing.T) {
 
 // What Destroy leaves when the process ends in the middle of it is removed by the next
 // open, and a replica that came meanwhile is not touched.
-func TestDropIsFinishedAtOpen(t *testing.T) {
+func TestInterruptedDropIsFinishedAtOpen(t *testing.T) {
 	t.Parallel()
-	m, g, a := oneGroup(t, nil)
+	m, g, a := openSingle(t, nil)
 	for i := range 20 {
 		must(t, g, a.next(), send(1, body(i)))
 	}
@@ -188,7 +188,7 @@ func TestDropIsFinishedAtOpen(t *testing.T) {
 // replica whose log is gone does not vote as if it never had.
 func TestLogAndFolderBelongTogether(t *testing.T) {
 	t.Parallel()
-	m, g, a := oneGroup(t, nil)
+	m, g, a := openSingle(t, nil)
 	must(t, g, a.next(), send(1, body(1)))
 	m.stop()
 	was := m.tune
@@ -219,10 +219,10 @@ func TestLogAndFolderBelongTogether(t *testing.T) {
 }
 
 // Members come and go one after the other under load; nothing is lost (docs/requirements.md#c9).
-func TestMovesUnderLoad(t *testing.T) {
+func TestMovesUnderLoadLoseNothing(t *testing.T) {
 	t.Parallel()
 	ms, _ := threeReplicas(t, func(c *Config) { c.Sizes = Sizes{Segment: 16 << 10, Snapshot: 64 << 10, Trailing: 0} })
-	all := append(slices.Clone(ms), newcomer(t, ms, "m3"), newcomer(t, ms, "m4"))
+	all := append(slices.Clone(ms), startEmptyMember(t, ms, "m3"), startEmptyMember(t, ms, "m4"))
 	stop := make(chan struct{})
 	sent := make(chan int)
 	go func() {
@@ -251,7 +251,7 @@ func TestMovesUnderLoad(t *testing.T) {
 		out := all[i]
 		name := fmt.Sprintf("%s.1", in.id)
 		step("add", func(g *Group) error { return g.AddNonvoter(t.Context(), name, in.id) })
-		catchUp(t, all, in)
+		waitCaughtUp(t, all, in)
 		step("promote", func(g *Group) error { return g.AddVoter(t.Context(), name, in.id) })
 		step("remove", func(g *Group) error {
 			if g.cfg.Member == out.id { // it is to hand over first; if it cannot, it goes all the same
@@ -278,11 +278,11 @@ func TestMovesUnderLoad(t *testing.T) {
 
 // Of two voters that are left one has missed that the other votes: it must vote for it all
 // the same, or nobody leads any more.
-func TestVoteForAnUnknownVoter(t *testing.T) {
+func TestUnknownVoterCanBeElected(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)
-	fourth := newcomer(t, ms, "m3")
-	insist(t, ms, a.next(), send(1, body(1)))
+	fourth := startEmptyMember(t, ms, "m3")
+	mustEventually(t, ms, a.next(), send(1, body(1)))
 	leading, _ := leader(t, ms, 1)
 	others := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == leading })
 	lagging, gone := others[0], others[1]
@@ -295,15 +295,15 @@ func TestVoteForAnUnknownVoter(t *testing.T) {
 		}
 	}
 	change(func(g *Group) error { return g.AddNonvoter(t.Context(), "m3.1", "m3") })
-	catchUp(t, reached, fourth)
+	waitCaughtUp(t, reached, fourth)
 	change(func(g *Group) error { return g.AddVoter(t.Context(), "m3.1", "m3") })
-	insist(t, reached, a.next(), send(1, body(2)))
+	mustEventually(t, reached, a.next(), send(1, body(2)))
 	change(func(g *Group) error { return g.RemoveReplica(t.Context(), gone.config(1).Replica) })
-	insist(t, []*member{leading, fourth}, a.next(), send(1, body(3)))
+	mustEventually(t, []*member{leading, fourth}, a.next(), send(1, body(3)))
 	gone.stop()
 	leading.stop()
 	leading.net.isolate(lagging.id, false)
 	left := []*member{lagging, fourth}
-	insist(t, left, a.next(), send(1, body(4)))
+	mustEventually(t, left, a.next(), send(1, body(4)))
 	sameEverywhere(t, left)
 }

@@ -13,7 +13,7 @@ import (
 // anyLeader is the leader of the moment, nil when there is none.
 func anyLeader(ms []*member) *Group {
 	for _, m := range ms {
-		if g := m.group(1); g != nil && g.Status().Leads {
+		if g := m.group(1); g != nil && g.Status().IsLeader {
 			return g
 		}
 	}
@@ -53,7 +53,7 @@ func router(t testing.TB, ms []*member, h fsm.Header, do func(g *Group, done fun
 // Members are cut off, stopped and started, and hand over while senders send and a
 // receiver completes. What was confirmed is there once or was completed once, nothing
 // comes twice, and all replicas end equal.
-func TestNothingIsLostOrDoubled(t *testing.T) {
+func TestNothingIsLostOrDuplicated(t *testing.T) {
 	t.Parallel()
 	ms, _ := threeReplicas(t, func(c *Config) {
 		c.Sizes = Sizes{Segment: 16 << 10, Snapshot: 64 << 10, Trailing: 0}
@@ -104,7 +104,7 @@ func TestNothingIsLostOrDoubled(t *testing.T) {
 	<-received
 
 	left := make(map[string]bool)
-	for _, text := range image(t, current(t, ms)) {
+	for _, text := range image(t, currentLeader(t, ms)) {
 		if left[text] || completed[text] {
 			t.Errorf("twice: %.20s", text)
 		}
@@ -172,7 +172,7 @@ func nemesis(ms []*member, rng *rand.Rand, deeds int) {
 			}
 		case 3:
 			if g := m.group(1); g != nil {
-				g.askReopen("a test")
+				g.requestReopen("a test")
 			}
 		}
 	}

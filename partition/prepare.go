@@ -21,9 +21,9 @@ const (
 	entriesInFlight       = 4         // proposed and not yet applied; more only adds to the tail a new leader must sort out
 	queueCommandsMax      = 1 << 16   // waiting for an entry
 	queueBytesMax         = 64 << 20
-	futureLookAfter       = 25 * time.Millisecond // an entry in flight for longer is looked after
-	pulseApart            = time.Millisecond      // between two pulses at least
-	deliveryBytesMax      = 64 << 20              // being read from disk: above it nothing more is locked
+	futureWatchAfter      = 25 * time.Millisecond // an entry in flight for longer is looked after
+	pulseIntervalMin      = time.Millisecond      // between two pulses at least
+	bodyReadBytesMax      = 64 << 20              // being read from disk: above it nothing more is locked
 	entryVersion     byte = 1
 )
 
@@ -35,42 +35,42 @@ type submission struct {
 
 // item is a command of an entry in flight.
 type item struct {
-	done   func(Answer)
-	waiter *waiter // of a lock request from a line
-	line   *line
-	coming int // messages that a send will make ready at line
+	done     func(Answer)
+	waiter   *waiter // of a lock request from a line
+	queue    *waitQueue
+	expected int // messages that a send will make ready at line
 	// changes is the entity that a put or drop is about: who waits there asks anew.
-	changes fsm.EntityID
-	drops   bool
-	cold    bool // the bodies of the answer must be read from disk
+	changedEntity fsm.EntityID
+	isDrop        bool
+	needsRead     bool // the bodies of the answer must be read from disk
 }
 
-// end is what to call with the result, nil for nothing: a lock that found nothing waits
+// callback is what to call with the result, nil for nothing: a lock that found nothing waits
 // on.
-func (it *item) end(r fsm.Result) func(Answer) {
+func (it *item) callback(r fsm.Result) func(Answer) {
 	if it.waiter == nil {
 		return it.done
 	}
 	if len(r.Deliveries) > 0 || r.Session.Epoch != 0 || r.Code != fsm.OK {
-		return it.waiter.end
+		return it.waiter.answer
 	}
 	return nil
 }
 
 // batch is an entry in flight.
 type batch struct {
-	id       uint64
-	items    []item
-	commands [][]byte // until encoded
-	now      fsm.Instant
-	future   raft.ApplyFuture
-	at       time.Time // composed
-	since    time.Time // the oldest of its commands came, or did not fit into the entry before
-	taken    time.Time // raft's main goroutine took it; guarded by the proposer's mu
-	watched  bool
-	pulse    bool
-	followed []followed // lines that its sends to topics may be for
-	guessed  int        // locks for them, at most speculativeLocksMax
+	id               uint64
+	items            []item
+	commands         [][]byte // until encoded
+	now              fsm.Instant
+	future           raft.ApplyFuture
+	composedAt       time.Time // composed
+	waitingSince     time.Time // the oldest of its commands came, or did not fit into the entry before
+	takenAt          time.Time // raft's main goroutine took it; guarded by the proposer's mu
+	watched          bool
+	pulse            bool
+	speculations     []speculation // lines that its sends to topics may be for
+	speculativeLocks int           // locks for them, at most speculativeLocksMax
 }
 
 // proposer is the leader's side: it gathers what waits into entries, hands them to raft
@@ -86,27 +86,27 @@ type proposer struct {
 	g    *Group
 	wake chan struct{}
 
-	flying atomic.Int32 // len(inflight), for apply on followers
+	inFlightCount atomic.Int32 // len(inflight), for apply on followers
 
-	mu           sync.Mutex
-	open         bool // this replica leads
-	closed       bool
-	transferring bool
-	term         uint64
-	barrier      uint64 // everything up to it is applied
-	queue        []submission
-	head         int
-	queueBytes   int
-	oldest       time.Time // since when the oldest in the queue waits; of use while it is not empty
-	inflight     []*batch
-	nextID       uint64
-	stamp        fsm.Instant
-	pulsing      bool
-	pulsed       time.Time // when the last one was composed
-	spent        uint64    // term in which leadership was handed over
-	wedged       time.Time // since when raft refuses because of a transfer
-	rest         time.Time // until when run sleeps, zero: until woken
-	linesState
+	mu                 sync.Mutex
+	leading            bool // this replica leads
+	closed             bool
+	transferring       bool
+	term               uint64
+	barrier            uint64 // everything up to it is applied
+	submissions        []submission
+	submissionsHead    int
+	submissionBytes    int
+	oldestSince        time.Time // since when the oldest in the queue waits; of use while it is not empty
+	inFlight           []*batch
+	nextID             uint64
+	lastStamp          fsm.Instant
+	pulseInFlight      bool
+	pulseComposedAt    time.Time // when the last one was composed
+	transferTerm       uint64    // term in which leadership was handed over
+	transferStuckSince time.Time // since when raft refuses because of a transfer
+	sleepUntil         time.Time // until when run sleeps, zero: until woken
+	waitQueues
 }
 
 func (p *proposer) init(g *Group) {
@@ -124,87 +124,87 @@ func (p *proposer) init(g *Group) {
 // blocks: over its limits it refuses with ServerBusy, and so it does, when disk or memory are
 // short, what makes the data grow.
 func (g *Group) Submit(command []byte, done func(Answer)) {
-	p := &g.p
-	firm := g.short.Load()
-	cramped := (firm || g.cfg.Log.space.refuses()) && grows(command)
+	p := &g.proposer
+	final := g.toldReadOnly.Load()
+	readOnly := (final || g.cfg.Log.diskSpace.refusesGrowth()) && growsData(command)
 	p.mu.Lock()
-	if !p.open {
+	if !p.leading {
 		p.mu.Unlock()
 		done(Answer{Outcome: Refused})
 		return
 	}
-	if cramped || len(p.queue)-p.head >= queueCommandsMax || p.queueBytes+len(command) > queueBytesMax {
+	if readOnly || len(p.submissions)-p.submissionsHead >= queueCommandsMax || p.submissionBytes+len(command) > queueBytesMax {
 		p.mu.Unlock()
 		p.g.counts.refused.Add(1)
-		done(Answer{Outcome: Refused, Firm: cramped && firm, Result: fsm.Result{Code: fsm.ServerBusy}})
+		done(Answer{Outcome: Refused, Final: readOnly && final, Result: fsm.Result{Code: fsm.ServerBusy}})
 		return
 	}
-	if p.head == len(p.queue) {
-		p.oldest = p.g.slowClock()
+	if p.submissionsHead == len(p.submissions) {
+		p.oldestSince = p.g.slowClock()
 	}
-	p.queue = append(p.queue, submission{command, done})
-	p.queueBytes += len(command)
-	wake := len(p.inflight) < entriesInFlight
+	p.submissions = append(p.submissions, submission{command, done})
+	p.submissionBytes += len(command)
+	wake := len(p.inFlight) < entriesInFlight
 	p.mu.Unlock()
 	if wake {
-		p.poke()
+		p.notify()
 	}
 }
 
-// poke wakes run.
-func (p *proposer) poke() { poke(p.wake) }
+// notify wakes run.
+func (p *proposer) notify() { notify(p.wake) }
 
-// figures adds what Status shows.
-func (p *proposer) figures(s *Status) {
+// addStatus adds what Status shows.
+func (p *proposer) addStatus(s *Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	s.Leads, s.HandingOver = p.open, p.transferring
-	s.Queued, s.InFlight, s.Waiting = len(p.queue)-p.head, len(p.inflight), p.waiting
+	s.IsLeader, s.Transferring = p.leading, p.transferring
+	s.Queued, s.InFlight, s.Waiting = len(p.submissions)-p.submissionsHead, len(p.inFlight), p.waiterCount
 }
 
-// lead opens for submissions.
-func (p *proposer) lead(term, barrier uint64) {
+// becomeLeader opens for submissions.
+func (p *proposer) becomeLeader(term, barrier uint64) {
 	p.mu.Lock()
 	if !p.closed {
-		p.open, p.term, p.barrier = true, term, barrier
+		p.leading, p.term, p.barrier = true, term, barrier
 	}
 	p.transferring = false
 	p.mu.Unlock()
-	p.g.counts.terms.Add(1)
-	p.poke()
+	p.g.counts.leaderships.Add(1)
+	p.notify()
 }
 
-// follow closes for submissions and reports whether it was open. What is in flight ends
+// stepDown closes for submissions and reports whether it was open. What is in flight ends
 // Unknown: it may still be committed by the next leader. What only waited is Refused.
-func (p *proposer) follow() bool { return p.end(Unknown) }
+func (p *proposer) stepDown() bool { return p.endLeadership(Unknown) }
 
-// shut closes for good.
-func (p *proposer) shut(inflight Outcome) {
+// close closes for good.
+func (p *proposer) close(inflight Outcome) {
 	p.mu.Lock()
 	p.closed = true
 	p.mu.Unlock()
-	p.end(inflight)
+	p.endLeadership(inflight)
 }
 
-func (p *proposer) end(inflight Outcome) bool {
+func (p *proposer) endLeadership(inflight Outcome) bool {
 	p.mu.Lock()
-	was := p.open
-	p.open, p.transferring, p.pulsing = false, false, false
-	p.wedged = time.Time{}
-	queue := p.queue[p.head:]
-	flying := p.inflight
-	waiters := p.allWaiters()
-	p.queue, p.head, p.queueBytes, p.inflight = nil, 0, 0, nil
-	p.flying.Store(0)
+	was := p.leading
+	p.leading, p.transferring, p.pulseInFlight = false, false, false
+	p.transferStuckSince = time.Time{}
+	queue := p.submissions[p.submissionsHead:]
+	batches := p.inFlight
+	waiters := p.takeAllWaiters()
+	p.submissions, p.submissionsHead, p.submissionBytes, p.inFlight = nil, 0, 0, nil
+	p.inFlightCount.Store(0)
 	p.reset()
 	p.mu.Unlock()
 	for _, s := range queue {
 		s.done(Answer{Outcome: Refused})
 	}
 	for _, w := range waiters {
-		w.end(Answer{Outcome: Refused})
+		w.answer(Answer{Outcome: Refused})
 	}
-	for _, b := range flying {
+	for _, b := range batches {
 		b.fail(inflight)
 	}
 	return was
@@ -215,7 +215,7 @@ func (b *batch) fail(o Outcome) {
 	for _, it := range b.items {
 		switch {
 		case it.waiter != nil:
-			it.waiter.end(Answer{Outcome: o})
+			it.waiter.answer(Answer{Outcome: o})
 		case it.done != nil:
 			it.done(Answer{Outcome: o})
 		}
@@ -229,16 +229,16 @@ func (p *proposer) run(ctx context.Context) {
 	for {
 		p.mu.Lock()
 		b := p.compose(time.Now())
-		var rest time.Duration
+		var wait time.Duration
 		if b == nil {
-			rest = p.sleep(time.Now())
+			wait = p.sleepFor(time.Now())
 		}
 		p.mu.Unlock()
 		if b != nil {
 			p.propose(b)
 			continue
 		}
-		timer.Reset(rest)
+		timer.Reset(wait)
 		select {
 		case <-p.wake:
 		case <-timer.C:
@@ -248,84 +248,84 @@ func (p *proposer) run(ctx context.Context) {
 	}
 }
 
-// sleep says how long nothing will have to be done unless run is woken, and looks after
+// sleepFor says how long nothing will have to be done unless run is woken, and looks after
 // entries that have been in flight for long. Called with mu held.
-func (p *proposer) sleep(now time.Time) time.Duration {
-	rest := time.Hour
-	for _, b := range p.inflight {
+func (p *proposer) sleepFor(now time.Time) time.Duration {
+	most := time.Hour
+	for _, b := range p.inFlight {
 		if b.watched || b.future == nil {
 			continue
 		}
-		if age := now.Sub(b.at); age < futureLookAfter {
-			rest = min(rest, futureLookAfter-age)
+		if age := now.Sub(b.composedAt); age < futureWatchAfter {
+			most = min(most, futureWatchAfter-age)
 			continue
 		}
 		b.watched = true
-		go p.lookAfter(b)
+		go p.watchFuture(b)
 	}
-	if due := p.g.deadline.Load(); p.open && due != 0 && !p.pulsing {
+	if due := p.g.deadline.Load(); p.leading && due != 0 && !p.pulseInFlight {
 		wait := time.Duration(due-p.g.cfg.Now().UnixMilli()) * time.Millisecond
-		rest = min(rest, max(wait, pulseApart-now.Sub(p.pulsed), 0))
+		most = min(most, max(wait, pulseIntervalMin-now.Sub(p.pulseComposedAt), 0))
 	}
-	p.rest = now.Add(rest)
-	return rest
+	p.sleepUntil = now.Add(most)
+	return most
 }
 
-// due says whether a pulse should go. Called with mu held.
-func (p *proposer) due(now time.Time) bool {
+// pulseDue says whether a pulse should go. Called with mu held.
+func (p *proposer) pulseDue(now time.Time) bool {
 	at := p.g.deadline.Load()
-	return at != 0 && !p.pulsing && p.g.cfg.Now().UnixMilli() >= at && now.Sub(p.pulsed) >= pulseApart
+	return at != 0 && !p.pulseInFlight && p.g.cfg.Now().UnixMilli() >= at && now.Sub(p.pulseComposedAt) >= pulseIntervalMin
 }
 
 // compose takes what waits into an entry, nil when there is nothing or no room. Called
 // with mu held.
 func (p *proposer) compose(now time.Time) *batch {
-	if !p.open || p.transferring || len(p.inflight) >= entriesInFlight {
+	if !p.leading || p.transferring || len(p.inFlight) >= entriesInFlight {
 		return nil
 	}
-	queued := len(p.queue) > p.head
-	if !queued && !p.hungry() && !p.due(now) {
+	queued := len(p.submissions) > p.submissionsHead
+	if !queued && !p.hasLocksToPropose() && !p.pulseDue(now) {
 		return nil
 	}
-	b := &batch{id: p.nextID, at: now, since: now}
-	if queued && !p.oldest.IsZero() {
-		b.since = p.oldest
+	b := &batch{id: p.nextID, composedAt: now, waitingSince: now}
+	if queued && !p.oldestSince.IsZero() {
+		b.waitingSince = p.oldestSince
 	}
-	p.oldest = now // of what does not fit
+	p.oldestSince = now // of what does not fit
 	size := 0
-	if p.due(now) {
-		p.pulsing, p.pulsed, b.pulse = true, now, true
+	if p.pulseDue(now) {
+		p.pulseInFlight, p.pulseComposedAt, b.pulse = true, now, true
 		b.add(fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}), item{})
 	}
-	for p.head < len(p.queue) && len(b.items) < entryCommandsMax {
-		s := p.queue[p.head]
+	for p.submissionsHead < len(p.submissions) && len(b.items) < entryCommandsMax {
+		s := p.submissions[p.submissionsHead]
 		if size > 0 && size+len(s.command) > entryBytesMax {
 			break
 		}
-		p.queue[p.head] = submission{}
-		p.head++
+		p.submissions[p.submissionsHead] = submission{}
+		p.submissionsHead++
 		size += len(s.command)
 		it := item{done: s.done}
-		p.foresee(b, s.command, &it)
+		p.countSends(b, s.command, &it)
 		b.add(s.command, it)
 	}
-	p.queueBytes -= size
-	if p.head == len(p.queue) {
-		p.queue, p.head = p.queue[:0], 0
-	} else if p.head > len(p.queue)/2 {
-		n := copy(p.queue, p.queue[p.head:])
-		clear(p.queue[n:])
-		p.queue, p.head = p.queue[:n], 0
+	p.submissionBytes -= size
+	if p.submissionsHead == len(p.submissions) {
+		p.submissions, p.submissionsHead = p.submissions[:0], 0
+	} else if p.submissionsHead > len(p.submissions)/2 {
+		n := copy(p.submissions, p.submissions[p.submissionsHead:])
+		clear(p.submissions[n:])
+		p.submissions, p.submissionsHead = p.submissions[:n], 0
 	}
-	p.feed(b)
+	p.addLocks(b)
 	if len(b.items) == 0 {
 		return nil
 	}
 	p.nextID++
-	p.stamp = max(p.stamp, fsm.Instant(p.g.cfg.Now().UnixMilli()), fsm.Instant(p.g.clock.Load()))
-	b.now = p.stamp
-	p.inflight = append(p.inflight, b)
-	p.flying.Store(int32(len(p.inflight)))
+	p.lastStamp = max(p.lastStamp, fsm.Instant(p.g.cfg.Now().UnixMilli()), fsm.Instant(p.g.clock.Load()))
+	b.now = p.lastStamp
+	p.inFlight = append(p.inFlight, b)
+	p.inFlightCount.Store(int32(len(p.inFlight)))
 	return b
 }
 
@@ -339,15 +339,15 @@ func (b *batch) add(command []byte, it item) {
 func (p *proposer) propose(b *batch) {
 	data := encodeEntry(b.now, b.id, b.commands)
 	b.commands = nil
-	f := p.g.inst.Load().raft.Apply(data, 0)
+	f := p.g.instance.Load().raft.Apply(data, 0)
 	p.mu.Lock()
-	b.future, b.taken = f, p.g.slowClock()
+	b.future, b.takenAt = f, p.g.slowClock()
 	p.mu.Unlock()
 }
 
-// lookAfter waits for the end of an entry that takes long, for the errors that do not
+// watchFuture waits for the end of an entry that takes long, for the errors that do not
 // come by way of apply.
-func (p *proposer) lookAfter(b *batch) {
+func (p *proposer) watchFuture(b *batch) {
 	err := b.future.Error()
 	outcome := Unknown
 	switch {
@@ -356,36 +356,36 @@ func (p *proposer) lookAfter(b *batch) {
 		outcome = Refused
 	}
 	p.mu.Lock()
-	found := p.take(b.id) != nil
+	found := p.removeInFlight(b.id) != nil
 	stuck := false
 	if found {
-		p.unfold(b)
+		p.revertCounts(b)
 		if errors.Is(err, raft.ErrLeadershipTransferInProgress) {
 			now := time.Now()
-			if p.wedged.IsZero() {
-				p.wedged = now
+			if p.transferStuckSince.IsZero() {
+				p.transferStuckSince = now
 			}
-			stuck = now.Sub(p.wedged) > 2*p.g.cfg.Timing.Election
+			stuck = now.Sub(p.transferStuckSince) > 2*p.g.cfg.Timing.Election
 		}
 	}
 	p.mu.Unlock()
 	if stuck {
-		p.g.askReopen("a leadership transfer never ended")
+		p.g.requestReopen("a leadership transfer never ended")
 	}
 	if found {
 		b.fail(outcome)
-		p.poke()
+		p.notify()
 	}
 }
 
-// take removes an entry from those in flight. Called with mu held.
-func (p *proposer) take(id uint64) *batch {
-	for i, b := range p.inflight {
+// removeInFlight removes an entry from those in flight. Called with mu held.
+func (p *proposer) removeInFlight(id uint64) *batch {
+	for i, b := range p.inFlight {
 		if b.id == id {
-			p.inflight = append(p.inflight[:i], p.inflight[i+1:]...)
-			p.flying.Store(int32(len(p.inflight)))
+			p.inFlight = append(p.inFlight[:i], p.inFlight[i+1:]...)
+			p.inFlightCount.Store(int32(len(p.inFlight)))
 			if b.pulse {
-				p.pulsing = false
+				p.pulseInFlight = false
 			}
 			return b
 		}
@@ -393,15 +393,15 @@ func (p *proposer) take(id uint64) *batch {
 	return nil
 }
 
-// find returns the entry of that id and number of commands that this replica has in
+// findInFlight returns the entry of that id and number of commands that this replica has in
 // flight, nil when it is not one of ours.
-func (p *proposer) find(id uint64, commands int) *batch {
-	if p.flying.Load() == 0 {
+func (p *proposer) findInFlight(id uint64, commands int) *batch {
+	if p.inFlightCount.Load() == 0 {
 		return nil
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, b := range p.inflight {
+	for _, b := range p.inFlight {
 		if b.id == id && len(b.items) == commands {
 			return b
 		}

@@ -25,7 +25,7 @@ func threeReplicas(t *testing.T, tune func(*Config)) ([]*member, *asker) {
 		m.start(1)
 	}
 	a := &asker{origin: 7}
-	insist(t, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
+	mustEventually(t, ms, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	return ms, a
 }
 
@@ -44,7 +44,7 @@ func image(t *testing.T, g *Group) map[fsm.Owner]string {
 
 func sameEverywhere(t *testing.T, ms []*member) {
 	t.Helper()
-	g := current(t, ms)
+	g := currentLeader(t, ms)
 	want := image(t, g)
 	for _, m := range ms {
 		r := m.group(1)
@@ -60,7 +60,7 @@ func sameEverywhere(t *testing.T, ms []*member) {
 func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, func(c *Config) { c.Sizes.Segment = 8 << 10 })
-	insist(t, ms, a.next(), send(1, []byte("old")))
+	mustEventually(t, ms, a.next(), send(1, []byte("old")))
 	lm, _ := leader(t, ms, 1)
 	rest := slices.Clone(ms)
 	at := slices.IndexFunc(rest, func(m *member) bool { return m != lm })
@@ -69,20 +69,20 @@ func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 	away.stop()
 	r := &asker{origin: 7, lane: 1}
 	for i := range 600 {
-		insist(t, rest, a.next(), send(1, fmt.Appendf(nil, "%0*d", i%200, i)))
+		mustEventually(t, rest, a.next(), send(1, fmt.Appendf(nil, "%0*d", i%200, i)))
 		if i%3 == 0 { // some go, some get patches
-			got := insistLock(t, rest, r.next(), lockOf(1, 1), time.Second)
+			got := lockEventually(t, rest, r.next(), lockOf(1, 1), time.Second)
 			verb := fsm.Complete
 			if i%2 == 0 {
 				verb = fsm.DeadLetter
 			}
-			insist(t, rest, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{
+			mustEventually(t, rest, a.next(), fsm.SettleMessages{Address: fsm.Address{Entity: 1}, Settlements: []fsm.Settlement{
 				{Lock: got.Deliveries[0].Lock, Verb: verb, Reason: "why", Description: fmt.Sprint(i)},
 			}})
 		}
 	}
 	for _, m := range rest { // whoever leads when it comes back
-		catchUp(t, rest, m)
+		waitCaughtUp(t, rest, m)
 		for range 2 {
 			if err := m.group(1).Snapshot(t.Context()); err != nil {
 				t.Fatal(err)
@@ -93,23 +93,23 @@ func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 		}
 	}
 	away.start(1)
-	catchUp(t, rest, away)
-	away.group(1).snaps.mu.Lock()
-	remapped := away.group(1).snaps.newest != nil && away.group(1).snaps.newest.Remapped
-	away.group(1).snaps.mu.Unlock()
+	waitCaughtUp(t, rest, away)
+	away.group(1).snapshots.mu.Lock()
+	remapped := away.group(1).snapshots.newest != nil && away.group(1).snapshots.newest.Remapped
+	away.group(1).snapshots.mu.Unlock()
 	if !remapped {
 		t.Error("it came without a snapshot")
 	}
 	sameEverywhere(t, ms)
-	insist(t, ms, a.next(), send(1, []byte("the first entry behind its snapshot")))
-	catchUp(t, ms, away)
+	mustEventually(t, ms, a.next(), send(1, []byte("the first entry behind its snapshot")))
+	waitCaughtUp(t, ms, away)
 	// Once more from its own disk, and then as the one who sends it on.
 	away.stop()
 	away.start(1)
-	catchUp(t, ms, away)
+	waitCaughtUp(t, ms, away)
 	sameEverywhere(t, ms)
-	handTo(t, ms, away)
-	insist(t, ms, a.next(), send(1, []byte("new")))
+	transferTo(t, ms, away)
+	mustEventually(t, ms, a.next(), send(1, []byte("new")))
 	sameEverywhere(t, ms)
 }
 
@@ -123,12 +123,12 @@ func copyFolder(t *testing.T, from, to string) {
 
 // After a crash the segments are cut to the snapshot and the log says the rest
 // again: with the unsynced tail there, cut short, or gone.
-func TestCrash(t *testing.T) {
+func TestConfirmedMessagesSurviveACrash(t *testing.T) {
 	t.Parallel()
 	for _, tail := range []string{"kept", "cut", "gone"} {
 		t.Run("tail "+tail, func(t *testing.T) {
 			t.Parallel()
-			m, g, a := oneGroup(t, func(c *Config) { c.Sizes.Segment = 16 << 10 })
+			m, g, a := openSingle(t, func(c *Config) { c.Sizes.Segment = 16 << 10 })
 			r := &asker{origin: 7, lane: 1}
 			work := func(n int) {
 				for i := range n {
@@ -145,12 +145,12 @@ func TestCrash(t *testing.T) {
 			if err := g.Snapshot(t.Context()); err != nil {
 				t.Fatal(err)
 			}
-			g.snaps.mu.Lock()
+			g.snapshots.mu.Lock()
 			listed := make(map[string]int64)
-			for _, s := range g.snaps.newest.Segments {
+			for _, s := range g.snapshots.newest.Segments {
 				listed[filepath.Base(segmentPath("", s.Number))] = s.Size
 			}
-			g.snaps.mu.Unlock()
+			g.snapshots.mu.Unlock()
 			work(100)
 			want := image(t, g)
 			twin := &member{t: t, net: m.net, id: m.id, dir: t.TempDir(), tune: m.tune, voters: m.voters}
@@ -194,7 +194,7 @@ func TestDamagedBodyStopsTheReplica(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, func(c *Config) { c.Sizes.Segment = 4 << 10 })
 	for i := range 50 {
-		insist(t, ms, a.next(), send(1, bytes.Repeat(body(i), 40)))
+		mustEventually(t, ms, a.next(), send(1, bytes.Repeat(body(i), 40)))
 	}
 	lm, g := leader(t, ms, 1)
 	path := segmentPath(filepath.Join(lm.dir, "groups", "1", "seg"), 1)
@@ -207,7 +207,7 @@ func TestDamagedBodyStopsTheReplica(t *testing.T) {
 	h := r.next()
 	got := lock(t, g, h, lockOf(1, 1), time.Second)
 	for got.Outcome == Refused && g.Status().Halted == nil { // it had lost its office
-		handTo(t, ms, lm)
+		transferTo(t, ms, lm)
 		got = lock(t, g, h, lockOf(1, 1), time.Second)
 	}
 	if got.Outcome != Unknown {
@@ -222,7 +222,7 @@ func TestDamagedBodyStopsTheReplica(t *testing.T) {
 			others = append(others, m)
 		}
 	}
-	next := insistLock(t, others, h, lockOf(1, 1), time.Second)
+	next := lockEventually(t, others, h, lockOf(1, 1), time.Second)
 	if len(next.Deliveries) != 1 || !bytes.Equal(next.Deliveries[0].Payload, bytes.Repeat(body(0), 40)) {
 		t.Errorf("the next leader: %+v", next)
 	}
@@ -239,7 +239,7 @@ func TestDamagedSnapshotIsNotOpened(t *testing.T) {
 	for _, file := range []string{manifestFile, imageFile} {
 		t.Run(file, func(t *testing.T) {
 			t.Parallel()
-			m, g, a := oneGroup(t, nil)
+			m, g, a := openSingle(t, nil)
 			for i := range 10 {
 				must(t, g, a.next(), send(1, body(i)))
 			}
@@ -276,7 +276,7 @@ func TestDamagedSnapshotIsNotOpened(t *testing.T) {
 }
 
 // An entry that this binary does not know stops the replica, and does not skip.
-func TestUnknownEntryStops(t *testing.T) {
+func TestUnknownEntryStopsTheReplica(t *testing.T) {
 	t.Parallel()
 	for name, data := range map[string][]byte{
 		"entry version": {9, 9, 9},
@@ -284,9 +284,9 @@ func TestUnknownEntryStops(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			_, g, _ := oneGroup(t, nil)
+			_, g, _ := openSingle(t, nil)
 			before := g.Status().Applied
-			_ = g.inst.Load().raft.Apply(data, time.Second).Error()
+			_ = g.instance.Load().raft.Apply(data, time.Second).Error()
 			eventually(t, "it stops", func() bool { return g.Status().Halted != nil })
 			if s := g.Status(); s.Applied != before {
 				t.Errorf("applied went on to %d", s.Applied)
@@ -294,7 +294,7 @@ func TestUnknownEntryStops(t *testing.T) {
 			if err := g.Read(t.Context(), func(Machine) {}); !errors.Is(err, ErrClosed) {
 				t.Errorf("read: %v", err)
 			}
-			eventually(t, "it leads no more", func() bool { return !g.Status().Leads })
+			eventually(t, "it leads no more", func() bool { return !g.Status().IsLeader })
 		})
 	}
 }
@@ -302,7 +302,7 @@ func TestUnknownEntryStops(t *testing.T) {
 // The log and the segments are bounded by what is alive, not by what went through.
 func TestLogIsBounded(t *testing.T) {
 	t.Parallel()
-	_, g, a := oneGroup(t, func(c *Config) {
+	_, g, a := openSingle(t, func(c *Config) {
 		c.Sizes = Sizes{Segment: 256 << 10, Snapshot: 1 << 20, Trailing: 0}
 	})
 	r := &asker{origin: 7, lane: 1}
@@ -325,9 +325,9 @@ func TestLogIsBounded(t *testing.T) {
 
 // A sparse segment is rewritten; messages that are left in it are read all the same,
 // also after a restart from before and after.
-func TestCompaction(t *testing.T) {
+func TestCompactionKeepsLiveBodies(t *testing.T) {
 	t.Parallel()
-	m, g, a := oneGroup(t, func(c *Config) { c.Sizes.Segment = 32 << 10 })
+	m, g, a := openSingle(t, func(c *Config) { c.Sizes.Segment = 32 << 10 })
 	r := &asker{origin: 7, lane: 1}
 	for i := range 200 {
 		must(t, g, a.next(), send(1, bytes.Repeat(body(i), 100)))
@@ -378,20 +378,20 @@ func TestTransferIsTriedOnce(t *testing.T) {
 			if err := g.Transfer(t.Context(), "nobody"); err == nil {
 				t.Error("transfer to a stranger")
 			}
-			g.p.mu.Lock()
-			g.p.spent = g.p.term
-			g.p.mu.Unlock()
+			g.proposer.mu.Lock()
+			g.proposer.transferTerm = g.proposer.term
+			g.proposer.mu.Unlock()
 			lm, other = m, ms[i]
 			if other == m {
 				other = ms[(i+1)%len(ms)]
 			}
 			return g.Transfer(t.Context(), other.id)
 		})
-		if !errors.Is(err, ErrTransferSpent) {
+		if !errors.Is(err, ErrTransferUsed) {
 			t.Errorf("a second transfer: %v", err)
 		}
 		err = other.group(1).Transfer(t.Context(), lm.id)
-		if !errors.Is(err, ErrNotLeader) && lm.group(1).Status().Leads {
+		if !errors.Is(err, ErrNotLeader) && lm.group(1).Status().IsLeader {
 			t.Errorf("transfer by a follower: %v", err)
 		}
 	}
@@ -399,7 +399,7 @@ func TestTransferIsTriedOnce(t *testing.T) {
 
 // A leader that is cut off loses what it had in flight to Unknown, what came later
 // is Refused, and no two replicas differ afterwards.
-func TestLeaderIsCutOff(t *testing.T) {
+func TestCutOffLeaderConfirmsNothing(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)
 	lm, g := leader(t, ms, 1)
@@ -410,7 +410,7 @@ func TestLeaderIsCutOff(t *testing.T) {
 	if x := await1(t, got); x.Outcome != Unknown && x.Outcome != Refused {
 		t.Errorf("%+v", x)
 	}
-	eventually(t, "the one cut off steps down", func() bool { return !g.Status().Leads })
+	eventually(t, "the one cut off steps down", func() bool { return !g.Status().IsLeader })
 	if x := ask(t, g, a.next(), send(1, body(9))); x.Outcome != Refused {
 		t.Errorf("%+v", x)
 	}
@@ -423,8 +423,8 @@ func TestLeaderIsCutOff(t *testing.T) {
 			others = append(others, m)
 		}
 	}
-	insist(t, others, h, send(1, body(1)))
-	insist(t, others, a.next(), send(1, body(2)))
+	mustEventually(t, others, h, send(1, body(1)))
+	mustEventually(t, others, a.next(), send(1, body(2)))
 	lm.net.isolate(lm.id, false)
 	sameEverywhere(t, ms)
 	if n := len(image(t, g)); n != 2 {
@@ -434,11 +434,11 @@ func TestLeaderIsCutOff(t *testing.T) {
 
 // A raft instance that got stuck is opened anew in the process, and the machine goes on
 // where it was.
-func TestRaftIsOpenedAnew(t *testing.T) {
+func TestRaftIsReopened(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)
 	for i := range 20 {
-		insist(t, ms, a.next(), send(1, body(i)))
+		mustEventually(t, ms, a.next(), send(1, body(i)))
 		if i == 10 {
 			if err := ms[0].group(1).Snapshot(t.Context()); err != nil {
 				t.Fatal(err)
@@ -446,11 +446,11 @@ func TestRaftIsOpenedAnew(t *testing.T) {
 		}
 	}
 	for _, m := range ms {
-		old := m.group(1).inst.Load()
-		m.group(1).askReopen("a test")
-		eventually(t, "it is opened anew", func() bool { return m.group(1).inst.Load() != old })
+		old := m.group(1).instance.Load()
+		m.group(1).requestReopen("a test")
+		eventually(t, "it is opened anew", func() bool { return m.group(1).instance.Load() != old })
 	}
-	insist(t, ms, a.next(), send(1, body(20)))
+	mustEventually(t, ms, a.next(), send(1, body(20)))
 	_, g := leader(t, ms, 1)
 	if err := g.Snapshot(t.Context()); err != nil {
 		t.Fatal(err)
@@ -463,58 +463,58 @@ func TestRaftIsOpenedAnew(t *testing.T) {
 
 // Snapshots of the leader that come one after the other, without an entry between them, are
 // raft going in circles.
-func TestInstallsThatLeadNowhere(t *testing.T) {
+func TestRepeatedInstallsReopenRaft(t *testing.T) {
 	t.Parallel()
-	_, g, a := oneGroup(t, nil)
-	old := g.inst.Load()
-	for range installsWithoutApply {
-		g.snapshotArrived()
+	_, g, a := openSingle(t, nil)
+	old := g.instance.Load()
+	for range installsWithoutApplyMax {
+		g.noteSnapshotInstalled()
 	}
 	must(t, g, a.next(), send(1, body(1))) // an entry: they did lead somewhere
-	for range installsWithoutApply {
-		g.snapshotArrived()
+	for range installsWithoutApplyMax {
+		g.noteSnapshotInstalled()
 	}
-	if g.inst.Load() != old || len(g.reopen) != 0 {
+	if g.instance.Load() != old || len(g.reopen) != 0 {
 		t.Error("opened anew too early")
 	}
-	g.snapshotArrived()
-	eventually(t, "it is opened anew", func() bool { return g.inst.Load() != old })
+	g.noteSnapshotInstalled()
+	eventually(t, "it is opened anew", func() bool { return g.instance.Load() != old })
 }
 
 // A log whose entry at the index of the snapshot has another term was never committed
 // from there on, and goes; one that begins too late is damage.
-func TestLogMustFitTheSnapshot(t *testing.T) {
+func TestLogThatContradictsTheSnapshotIsDropped(t *testing.T) {
 	t.Parallel()
 	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"))
 	g := testGroupLog(t, l, 1)
 	if err := g.StoreLogs(entries(1, 60, 2)); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.fits(&stored{manifest: manifest{Index: 30, Term: 2}}); err != nil || extentOf(g).last != 60 {
+	if err := g.reconcileSnapshot(&storedSnapshot{manifest: manifest{Index: 30, Term: 2}}); err != nil || extentOf(g).last != 60 {
 		t.Errorf("a log that fits: %v %+v", err, extentOf(g))
 	}
-	if err := g.fits(&stored{manifest: manifest{Index: 30, Term: 3}}); err != nil || extentOf(g) != (extent{}) {
+	if err := g.reconcileSnapshot(&storedSnapshot{manifest: manifest{Index: 30, Term: 3}}); err != nil || extentOf(g) != (logRange{}) {
 		t.Errorf("a log that contradicts: %v %+v", err, extentOf(g))
 	}
 	if err := g.StoreLogs(entries(100, 101, 3)); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.fits(&stored{manifest: manifest{Index: 30, Term: 3}}); !errors.Is(err, errDamaged) {
+	if err := g.reconcileSnapshot(&storedSnapshot{manifest: manifest{Index: 30, Term: 3}}); !errors.Is(err, errDamaged) {
 		t.Errorf("a log with a hole: %v", err)
 	}
-	if err := g.fits(&stored{manifest: manifest{Index: 99, Term: 3}}); err != nil || extentOf(g).first != 100 {
+	if err := g.reconcileSnapshot(&storedSnapshot{manifest: manifest{Index: 99, Term: 3}}); err != nil || extentOf(g).first != 100 {
 		t.Errorf("a log that begins right behind the snapshot: %v %+v", err, extentOf(g))
 	}
-	if err := g.fits(nil); !errors.Is(err, errDamaged) {
+	if err := g.reconcileSnapshot(nil); !errors.Is(err, errDamaged) {
 		t.Errorf("a log without its snapshot: %v", err)
 	}
 }
 
-func TestReadSeesWhatWasAnswered(t *testing.T) {
+func TestReadSeesConfirmedCommands(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)
 	for i := range 50 {
-		insist(t, ms, a.next(), send(1, body(i)))
+		mustEventually(t, ms, a.next(), send(1, body(i)))
 		var n uint64
 		if err := atLeader(t, ms, func(_ *member, g *Group) error {
 			n = 0
@@ -538,7 +538,7 @@ func TestReadSeesWhatWasAnswered(t *testing.T) {
 
 func TestCloseIsIdempotent(t *testing.T) {
 	t.Parallel()
-	_, g, _ := oneGroup(t, nil)
+	_, g, _ := openSingle(t, nil)
 	for range 2 {
 		if err := g.Close(t.Context()); err != nil {
 			t.Fatal(err)
@@ -547,13 +547,13 @@ func TestCloseIsIdempotent(t *testing.T) {
 	if a := ask(t, g, fsm.Header{}, fsm.Pulse{}); a.Outcome != Refused {
 		t.Errorf("%+v", a)
 	}
-	if s := g.Status(); s.Leads {
+	if s := g.Status(); s.IsLeader {
 		t.Error("a closed group leads")
 	}
 }
 
 // The heartbeat fast path of raft must stay off: on it replicas diverge.
-func TestHeartbeatsTakeTheSlowWay(t *testing.T) {
+func TestHeartbeatsUseTheMainGoroutine(t *testing.T) {
 	t.Parallel()
 	var tr raft.Transport = safeTransport{}
 	tr.SetHeartbeatHandler(func(raft.RPC) { t.Error("installed") })

@@ -51,7 +51,7 @@ func RestoreFrom(ctx context.Context, cfg Config, r io.Reader) (BackupInfo, erro
 	}
 	var info BackupInfo
 	if err == nil {
-		err = makeRoom(&cfg)
+		err = prepareRestore(&cfg)
 	}
 	if err != nil {
 		return info, fmt.Errorf("restore group %d: %w", cfg.ID, err)
@@ -63,8 +63,8 @@ func RestoreFrom(ctx context.Context, cfg Config, r io.Reader) (BackupInfo, erro
 	return info, nil
 }
 
-// makeRoom sees to it that the replica is empty, and leaves word that it is being restored.
-func makeRoom(cfg *Config) error {
+// prepareRestore sees to it that the replica is empty, and leaves word that it is being restored.
+func prepareRestore(cfg *Config) error {
 	path := filepath.Join(cfg.Dir, restoringFile)
 	if _, err := os.Stat(path); err == nil || isDropped(cfg.Dir) {
 		if err := Drop(cfg.Log, cfg.ID, cfg.Replica, cfg.Dir); err != nil {
@@ -116,10 +116,10 @@ func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, er
 		return info, err
 	}
 	defer func() { err = errors.Join(err, failed, b.close()) }()
-	store := &snapshots{dir: snapDir, bodies: b, machine: cfg.Machine, fail: fail, arrived: func() {}}
+	store := &snapshotStore{dir: snapDir, bodies: b, machine: cfg.Machine, fail: fail, received: func() {}}
 
 	whole := xxhash.New()
-	in := io.TeeReader(endsWith(ctx, r), whole)
+	in := io.TeeReader(contextReader(ctx, r), whole)
 	if info, err = ReadBackupInfo(in); err != nil {
 		return info, err
 	}
@@ -144,16 +144,16 @@ func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, er
 	if n, err := io.ReadFull(in, trailer[:1]); n != 0 || !errors.Is(err, io.EOF) {
 		return info, errors.Join(fmt.Errorf("bytes left over behind the backup: %w", errDamaged), err)
 	}
-	return info, g.begin(s)
+	return info, g.finishRestore(s)
 }
 
 // newGroupSink makes the place for the snapshot that a group begins with.
-func newGroupSink(store *snapshots, cfg *Config, index uint64) (*sink, error) {
+func newGroupSink(store *snapshotStore, cfg *Config, index uint64) (*snapshotSink, error) {
 	made, err := store.Create(raft.SnapshotVersionMax, index, backupFirstTerm, cfg.firstConfiguration(), index, nil)
 	if err != nil {
 		return nil, err
 	}
-	s, ok := made.(*sink)
+	s, ok := made.(*snapshotSink)
 	if !ok {
 		return nil, fmt.Errorf("sink is a %T", made)
 	}
@@ -161,7 +161,7 @@ func newGroupSink(store *snapshots, cfg *Config, index uint64) (*sink, error) {
 }
 
 // receiveBackup reads the snapshot out of a backup, exactly that.
-func (s *sink) receiveBackup(in io.Reader, info BackupInfo) error {
+func (s *snapshotSink) receiveBackup(in io.Reader, info BackupInfo) error {
 	limited := &io.LimitedReader{R: in, N: info.StreamBytes}
 	if err := s.receive(bufio.NewReaderSize(limited, copyBufferBytes)); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
@@ -175,16 +175,16 @@ func (s *sink) receiveBackup(in io.Reader, info BackupInfo) error {
 	return nil
 }
 
-// begin makes what was received count: it is loaded once, to be sure that it can be, then
+// finishRestore makes what was received count: it is loaded once, to be sure that it can be, then
 // the first term and the snapshot are written, and then the word that it was not finished goes.
-func (g *Group) begin(s *sink) (err error) {
+func (g *Group) finishRestore(s *snapshotSink) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
 			err = fmt.Errorf("load backup: %v: %w", r, errDamaged)
 		}
 	}()
 	machine := g.cfg.Machine(s.store.bodies)
-	trial := &stored{manifest: s.manifest, id: s.id, dir: s.dir}
+	trial := &storedSnapshot{manifest: s.manifest, id: s.id, dir: s.dir}
 	if err := trial.load(machine); err != nil {
 		return err
 	}
@@ -208,8 +208,8 @@ type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// endsWith makes a reader that ends when ctx does.
-func endsWith(ctx context.Context, r io.Reader) io.Reader {
+// contextReader makes a reader that ends when ctx does.
+func contextReader(ctx context.Context, r io.Reader) io.Reader {
 	return readerFunc(func(p []byte) (int, error) {
 		if err := ctx.Err(); err != nil {
 			return 0, err

@@ -48,8 +48,8 @@ var castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // 
 
 // What can be wrong with stored bytes. Either stops the replica.
 var (
-	errDamaged = errors.New("stored bytes are damaged")
-	errGone    = errors.New("segment is gone")
+	errDamaged        = errors.New("stored bytes are damaged")
+	errSegmentDeleted = errors.New("segment is gone")
 )
 
 // segment is one file of bodies. The owner locks.
@@ -60,15 +60,15 @@ type segment struct {
 	size   int64 // bytes written to the file
 	synced int64 // of them known to be on disk
 	// sealed: nothing is appended any more.
-	sealed bool
+	closed bool
 	// live counts the records that the machine refers to, liveBytes their bytes.
 	live      int
 	liveBytes int64
 	// holds counts the images, snapshots and streams that refer to the segment. The
 	// file goes when live and holds are both zero.
-	holds int
+	retained int
 	// swept: compaction has gone through it; what is live in it cannot be moved.
-	swept bool
+	compacted bool
 }
 
 // segmentSize is a segment as a snapshot records it.
@@ -110,7 +110,7 @@ func openSegment(dir string, s segmentSize) (*segment, error) {
 	if err := checkSegment(f, s); err != nil {
 		return nil, errors.Join(fmt.Errorf("open segment %s: %w", path, err), f.Close())
 	}
-	return &segment{number: s.Number, path: path, file: f, size: s.Size, synced: s.Size, sealed: true}, nil
+	return &segment{number: s.Number, path: path, file: f, size: s.Size, synced: s.Size, closed: true}, nil
 }
 
 func checkSegment(f *os.File, s segmentSize) error {

@@ -35,9 +35,9 @@ func sendIn(session string, bodies ...[]byte) fsm.SendMessages {
 func wait(t *testing.T, g *Group, r LockRequest, life time.Duration) chan Answer {
 	t.Helper()
 	standing := func() int {
-		g.p.mu.Lock()
-		defer g.p.mu.Unlock()
-		if l := g.p.lines[r.key()]; l != nil {
+		g.proposer.mu.Lock()
+		defer g.proposer.mu.Unlock()
+		if l := g.proposer.queues[r.waitKey()]; l != nil {
 			return len(l.waiters)
 		}
 		return 0
@@ -51,14 +51,14 @@ func wait(t *testing.T, g *Group, r LockRequest, life time.Duration) chan Answer
 
 func acceptAny(lane uint64) LockRequest {
 	return LockRequest{
-		Header: fsm.Header{Origin: 8, Lane: lane, Serial: 1, Low: 1},
+		Header: fsm.Header{Incarnation: 8, Receiver: lane, Serial: 1, Low: 1},
 		Accept: &fsm.AcceptSession{Entity: 1},
 	}
 }
 
 // Who waits for a session gets the next one that comes; who holds one and waits gets its
 // messages and nobody else's; in the entry of the send once there is an experience of it.
-func TestSessionsAreWaitedFor(t *testing.T) {
+func TestAcceptWaitsForASession(t *testing.T) {
 	t.Parallel()
 	g, a := sessionGroup(t, 30_000)
 	first := wait(t, g, acceptAny(1), time.Minute)
@@ -68,7 +68,7 @@ func TestSessionsAreWaitedFor(t *testing.T) {
 	if got.Session.ID != "red" || got.Session.Epoch == 0 {
 		t.Fatalf("got session %+v", got.Session)
 	}
-	locks := LockRequest{Header: fsm.Header{Origin: 8, Lane: 1, Serial: 2, Low: 2}, Lock: lockOf(1, 10)}
+	locks := LockRequest{Header: fsm.Header{Incarnation: 8, Receiver: 1, Serial: 2, Low: 2}, Lock: lockOf(1, 10)}
 	locks.Lock.Session = got.Session
 	if ds := await1(t, wait(t, g, locks, time.Minute)).Result.Deliveries; len(ds) != 1 || string(ds[0].Payload) != string(body(1)) {
 		t.Fatalf("got %d deliveries", len(ds))
@@ -90,7 +90,7 @@ func TestSessionsAreWaitedFor(t *testing.T) {
 }
 
 // A wait for a session ends with its time, and with leaving.
-func TestAcceptEnds(t *testing.T) {
+func TestAcceptEndsAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	g, _ := sessionGroup(t, 30_000)
 	if a := await1(t, wait(t, g, acceptAny(1), 30*time.Millisecond)); a.Outcome != Done || a.Result.Session.Epoch != 0 || a.Result.Code != fsm.OK {
@@ -107,13 +107,13 @@ func TestAcceptEnds(t *testing.T) {
 
 // A holder that waits for messages hears at once that its lock has run out, and the next one
 // gets the session.
-func TestHolderHearsOfTheEnd(t *testing.T) {
+func TestSessionHolderIsToldOfTheEnd(t *testing.T) {
 	t.Parallel()
 	g, a := sessionGroup(t, 5000)
 	must(t, g, a.next(), sendIn("red", body(1)))
 	held := must(t, g, a.next(), fsm.AcceptSession{Entity: 1, Named: true, ID: "red"}).Session
 	took := must(t, g, a.next(), fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: 10, MaxBytes: 1000, Session: held})
-	locks := LockRequest{Header: fsm.Header{Origin: 8, Lane: 1, Serial: 1, Low: 1}, Lock: lockOf(1, 10)}
+	locks := LockRequest{Header: fsm.Header{Incarnation: 8, Receiver: 1, Serial: 1, Low: 1}, Lock: lockOf(1, 10)}
 	locks.Lock.Session = held
 	holder := wait(t, g, locks, time.Minute)
 	next := wait(t, g, acceptAny(2), time.Minute)
@@ -125,20 +125,20 @@ func TestHolderHearsOfTheEnd(t *testing.T) {
 		t.Errorf("the next one gets %+v", s)
 	}
 	again := must(t, g, a.next(), fsm.LockMessages{Address: fsm.Address{Entity: 1}, Max: 10, MaxBytes: 1000, Session: s})
-	if d := cmp.Diff(took.Deliveries[0].Lock.Sequence, again.Deliveries[0].Lock.Sequence); d != "" || again.Deliveries[0].Attempts != 1 {
-		t.Errorf("the message comes back with %d attempts%s", again.Deliveries[0].Attempts, d)
+	if d := cmp.Diff(took.Deliveries[0].Lock.Sequence, again.Deliveries[0].Lock.Sequence); d != "" || again.Deliveries[0].FailedDeliveries != 1 {
+		t.Errorf("the message comes back with %d attempts%s", again.Deliveries[0].FailedDeliveries, d)
 	}
 }
 
 // Who accepts a session again gets what came to it while nobody held it, also when its last
 // holder had found it empty.
-func TestSessionIsNotTakenForEmpty(t *testing.T) {
+func TestReacceptedSessionIsNotTakenForEmpty(t *testing.T) {
 	t.Parallel()
 	g, a := sessionGroup(t, 30_000)
 	serial := uint64(0)
 	ask := func(r LockRequest, life time.Duration) fsm.Result {
 		serial++
-		r.Header = fsm.Header{Origin: 8, Lane: 1, Serial: serial, Low: serial}
+		r.Header = fsm.Header{Incarnation: 8, Receiver: 1, Serial: serial, Low: serial}
 		return await1(t, wait(t, g, r, life)).Result
 	}
 	for i := range 3 {

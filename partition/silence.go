@@ -20,46 +20,46 @@ import (
 // hear nothing from a leader either? Or: the leader's process is gone, may I stand? Behind it
 // stands how good a successor the asker is. The answer is one byte, and the stream ends.
 const (
-	silenceAsked       = 0xf0
-	goneAsked          = 0xf1
-	silenceHeard       = 0 // there is a leader, or this replica cannot say
-	silenceShared      = 1
-	silenceGoesFirst   = 2 // shared, and who answers is the better successor
-	silenceLed         = 3 // only to goneAsked: there is a leader, and its process lives
-	silenceMeritBytes  = 8 + 8 + 4
-	silenceAnswerBytes = 1
+	askSilent       = 0xf0
+	askGone         = 0xf1
+	answerHeard     = 0 // there is a leader, or this replica cannot say
+	answerAgree     = 1
+	answerBetter    = 2 // shared, and who answers is the better successor
+	answerHasLeader = 3 // only to goneAsked: there is a leader, and its process lives
+	rankBytes       = 8 + 8 + 4
+	answerBytes     = 1
 )
 
 const (
-	silenceAnswerWithin = 250 * time.Millisecond // dialling included
-	silenceLookWithin   = 50 * time.Millisecond  // for raft to show that it is not busy
-	silenceLookApart    = 20 * time.Millisecond  // between two looks: what waited in line gets its turn
-	silenceSecondAfter  = 300 * time.Millisecond // who goes first has stood by then
-	goneLookWithin      = 100 * time.Millisecond // for the leader that one knows to answer
+	answerTimeout    = 250 * time.Millisecond // dialling included
+	busyTimeout      = 50 * time.Millisecond  // for raft to show that it is not busy
+	busyPollInterval = 20 * time.Millisecond  // between two looks: what waited in line gets its turn
+	betterWait       = 300 * time.Millisecond // who goes first has stood by then
+	aliveTimeout     = 100 * time.Millisecond // for the leader that one knows to answer
 )
 
-// silenceAllowed is how long a leader may be silent before its followers talk about it: long
+// silenceMax is how long a leader may be silent before its followers talk about it: long
 // enough for a leader that reaches no quorum to have stepped down by itself, and longer than
 // three heartbeats, which come a tenth to a fifth of the timeout apart.
-func (t Timing) silenceAllowed() time.Duration { return max(t.Lease, t.Heartbeat/2) + t.Heartbeat/10 }
+func (t Timing) silenceMax() time.Duration { return max(t.Lease, t.Heartbeat/2) + t.Heartbeat/10 }
 
-// quiet says whether this replica has heard a leader once, and nothing for too long. To vote
+// hearsNoLeader says whether this replica has heard a leader once, and nothing for too long. To vote
 // for somebody is to hear, too. A candidate that nobody has elected hears nothing either.
-func (g *Group) quiet(r *raft.Raft) bool {
+func (g *Group) hearsNoLeader(r *raft.Raft) bool {
 	last, state := r.LastContact(), r.State()
 	return (state == raft.Follower || state == raft.Candidate) &&
-		!last.IsZero() && time.Since(last) > g.cfg.Timing.silenceAllowed()
+		!last.IsZero() && time.Since(last) > g.cfg.Timing.silenceMax()
 }
 
-// silent is quiet where it is certain that raft is not to blame: a heartbeat that waits
+// isLeaderSilent is quiet where it is certain that raft is not to blame: a heartbeat that waits
 // behind a slow write is heard only when raft's main goroutine comes to it.
-func (g *Group) silent(ctx context.Context) bool {
-	inst := g.inst.Load()
-	if inst == nil || !g.quiet(inst.raft) {
+func (g *Group) isLeaderSilent(ctx context.Context) bool {
+	inst := g.instance.Load()
+	if inst == nil || !g.hearsNoLeader(inst.raft) {
 		return false
 	}
 	for range 2 {
-		look, cancel := context.WithTimeout(ctx, silenceLookWithin)
+		look, cancel := context.WithTimeout(ctx, busyTimeout)
 		// A follower answers that it does not lead, which only its main goroutine can do.
 		_ = await(look, func() raft.Future { return inst.raft.VerifyLeader() })
 		late := look.Err() != nil
@@ -67,44 +67,44 @@ func (g *Group) silent(ctx context.Context) bool {
 		if late {
 			return false
 		}
-		pause(ctx, silenceLookApart)
+		pause(ctx, busyPollInterval)
 	}
-	return g.quiet(inst.raft)
+	return g.hearsNoLeader(inst.raft)
 }
 
-// untilQuiet is when it makes sense to look again.
-func (g *Group) untilQuiet() time.Duration {
+// silenceCheckDelay is when it makes sense to look again.
+func (g *Group) silenceCheckDelay() time.Duration {
 	again := g.cfg.Timing.Heartbeat / 10
-	inst := g.inst.Load()
+	inst := g.instance.Load()
 	if inst == nil || inst.raft.State() == raft.Leader {
-		return g.cfg.Timing.silenceAllowed()
+		return g.cfg.Timing.silenceMax()
 	}
-	return max(again, g.cfg.Timing.silenceAllowed()-time.Since(inst.raft.LastContact()))
+	return max(again, g.cfg.Timing.silenceMax()-time.Since(inst.raft.LastContact()))
 }
 
-// replaceSilent stands for election when a quorum hears nothing from a leader. Who is not
+// replaceSilentLeader stands for election when a quorum hears nothing from a leader. Who is not
 // the best successor lets the other go first.
-func (g *Group) replaceSilent(ctx context.Context) {
-	if !g.silent(ctx) {
+func (g *Group) replaceSilentLeader(ctx context.Context) {
+	if !g.isLeaderSilent(ctx) {
 		return
 	}
-	inst := g.inst.Load()
-	switch g.askAround(ctx, inst.raft, silenceAsked) {
-	case silenceShared:
-	case silenceGoesFirst:
-		pause(ctx, silenceSecondAfter)
+	inst := g.instance.Load()
+	switch g.pollVoters(ctx, inst.raft, askSilent) {
+	case answerAgree:
+	case answerBetter:
+		pause(ctx, betterWait)
 	default:
 		return
 	}
-	if ctx.Err() == nil && g.quiet(inst.raft) {
-		g.stand(ctx, inst, "a quorum hears nothing from the leader")
+	if ctx.Err() == nil && g.hearsNoLeader(inst.raft) {
+		g.campaign(ctx, inst, "a quorum hears nothing from the leader")
 	}
 }
 
-// askAround says what a quorum of the voters, this one among them, answers to a question. If
+// pollVoters says what a quorum of the voters, this one among them, answers to a question. If
 // all of a quorum share the silence, no leader can have confirmed anything for longer than it
 // may lead without a quorum, and to replace it takes nothing from anybody.
-func (g *Group) askAround(ctx context.Context, r *raft.Raft, asked byte) byte {
+func (g *Group) pollVoters(ctx context.Context, r *raft.Raft, kind byte) byte {
 	_, leader := r.LeaderWithID()
 	var others []fsm.MemberID
 	voters, votes := 0, false
@@ -120,24 +120,24 @@ func (g *Group) askAround(ctx context.Context, r *raft.Raft, asked byte) byte {
 		voters++
 	}
 	if !votes {
-		return silenceHeard
+		return answerHeard
 	}
-	ctx, cancel := context.WithTimeout(ctx, silenceAnswerWithin)
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
 	var asking sync.WaitGroup
 	defer asking.Wait()
 	defer cancel()
-	question := append([]byte{asked}, g.merit(r)...)
+	question := append([]byte{kind}, g.logRank(r)...)
 	answers := make(chan byte, len(others))
 	for _, member := range others {
-		asking.Go(func() { answers <- g.askSilence(ctx, member, question) })
+		asking.Go(func() { answers <- g.askVoter(ctx, member, question) })
 	}
-	verdict, missing := byte(silenceShared), voters/2 // beside ourselves
+	verdict, missing := byte(answerAgree), voters/2 // beside ourselves
 	for range others {
 		answer := <-answers
 		switch answer {
-		case silenceHeard:
+		case answerHeard:
 			continue
-		case silenceLed:
+		case answerHasLeader:
 			return answer
 		}
 		verdict = max(verdict, answer)
@@ -145,15 +145,15 @@ func (g *Group) askAround(ctx context.Context, r *raft.Raft, asked byte) byte {
 			return verdict
 		}
 	}
-	return silenceHeard
+	return answerHeard
 }
 
-// merit is greater for a better successor: a longer log, by the rule by which raft grants
+// logRank is greater for a better successor: a longer log, by the rule by which raft grants
 // votes, and for equal ones a number that is another in each group. 0 bytes are the least.
-func (g *Group) merit(r *raft.Raft) []byte {
+func (g *Group) logRank(r *raft.Raft) []byte {
 	term, index, err := lastEntry(r)
 	if err != nil {
-		return make([]byte, silenceMeritBytes)
+		return make([]byte, rankBytes)
 	}
 	m := binary.BigEndian.AppendUint64(nil, term)
 	m = binary.BigEndian.AppendUint64(m, index)
@@ -176,11 +176,11 @@ func lastEntry(r *raft.Raft) (term, index uint64, err error) {
 	return read[0], read[1], nil
 }
 
-// askSilence asks another replica. Who cannot be asked, or knows no such question, has heard.
-func (g *Group) askSilence(ctx context.Context, member fsm.MemberID, question []byte) byte {
+// askVoter asks another replica. Who cannot be asked, or knows no such question, has heard.
+func (g *Group) askVoter(ctx context.Context, member fsm.MemberID, question []byte) byte {
 	conn, err := g.cfg.Dial(ctx, member, g.cfg.ID)
 	if err != nil {
-		return silenceHeard
+		return answerHeard
 	}
 	// A close that fails leaves nothing to do; with ctx it ends the read.
 	stop := context.AfterFunc(ctx, func() { _ = conn.Close() })
@@ -190,59 +190,59 @@ func (g *Group) askSilence(ctx context.Context, member fsm.MemberID, question []
 		}
 	}()
 	if _, err := conn.Write(question); err != nil {
-		return silenceHeard
+		return answerHeard
 	}
-	answer := make([]byte, silenceAnswerBytes)
-	if _, err := io.ReadFull(conn, answer); err != nil || answer[0] > silenceLed {
-		return silenceHeard
+	answer := make([]byte, answerBytes)
+	if _, err := io.ReadFull(conn, answer); err != nil || answer[0] > answerHasLeader {
+		return answerHeard
 	}
 	return answer[0]
 }
 
-// answer is the answer to a peer of that merit.
-func (g *Group) answer(ctx context.Context, asked byte, merit []byte) byte {
-	if asked == goneAsked {
-		return g.answerGone(ctx, merit)
+// answerQuestion is the answer to a peer of that merit.
+func (g *Group) answerQuestion(ctx context.Context, kind byte, rank []byte) byte {
+	if kind == askGone {
+		return g.answerGone(ctx, rank)
 	}
-	return g.answerSilence(ctx, merit)
+	return g.answerSilence(ctx, rank)
 }
 
 // answerSilence is the answer to silenceAsked. Who goes first looks around at once.
-func (g *Group) answerSilence(ctx context.Context, merit []byte) byte {
-	if !g.silent(ctx) {
-		return silenceHeard
+func (g *Group) answerSilence(ctx context.Context, rank []byte) byte {
+	if !g.isLeaderSilent(ctx) {
+		return answerHeard
 	}
-	if bytes.Compare(g.merit(g.inst.Load().raft), merit) <= 0 {
-		return silenceShared
+	if bytes.Compare(g.logRank(g.instance.Load().raft), rank) <= 0 {
+		return answerAgree
 	}
-	poke(g.hush)
-	return silenceGoesFirst
+	notify(g.leaderSilent)
+	return answerBetter
 }
 
 // answerGone is the answer to goneAsked: the peer is certain about the leader that it knew,
 // and we may know a later one. Who goes first looks at once whether its leader is gone.
-func (g *Group) answerGone(ctx context.Context, merit []byte) byte {
-	inst := g.inst.Load()
+func (g *Group) answerGone(ctx context.Context, rank []byte) byte {
+	inst := g.instance.Load()
 	if inst == nil {
-		return silenceHeard
+		return answerHeard
 	}
 	address, _ := inst.raft.LeaderWithID()
-	if address != "" && g.lives(ctx, fsm.MemberID(address)) {
-		return silenceLed
+	if address != "" && g.isAlive(ctx, fsm.MemberID(address)) {
+		return answerHasLeader
 	}
-	if bytes.Compare(g.merit(inst.raft), merit) <= 0 {
-		return silenceShared
+	if bytes.Compare(g.logRank(inst.raft), rank) <= 0 {
+		return answerAgree
 	}
-	poke(g.broken)
-	return silenceGoesFirst
+	notify(g.streamBroken)
+	return answerBetter
 }
 
-// lives says whether it is certain that a member's process is there. It may be this one.
-func (g *Group) lives(ctx context.Context, member fsm.MemberID) bool {
+// isAlive says whether it is certain that a member's process is there. It may be this one.
+func (g *Group) isAlive(ctx context.Context, member fsm.MemberID) bool {
 	if member == g.cfg.Member {
 		return true
 	}
-	ctx, cancel := context.WithTimeout(ctx, goneLookWithin)
+	ctx, cancel := context.WithTimeout(ctx, aliveTimeout)
 	defer cancel()
 	conn, err := g.cfg.Dial(ctx, member, g.cfg.ID)
 	if err != nil {
@@ -252,15 +252,15 @@ func (g *Group) lives(ctx context.Context, member fsm.MemberID) bool {
 	return true
 }
 
-// converse reads the rest of a question, of which some bytes have come, and answers it.
-func (s *streams) converse(conn net.Conn, asked byte, come []byte) {
-	_ = conn.SetDeadline(time.Now().Add(silenceAnswerWithin)) // an error shows when it is read
-	merit := make([]byte, silenceMeritBytes)
-	n := copy(merit, come)
-	if _, err := io.ReadFull(conn, merit[n:]); err != nil {
+// serveQuestion reads the rest of a question, of which some bytes have come, and answers it.
+func (s *streamLayer) serveQuestion(conn net.Conn, kind byte, received []byte) {
+	_ = conn.SetDeadline(time.Now().Add(answerTimeout)) // an error shows when it is read
+	rank := make([]byte, rankBytes)
+	n := copy(rank, received)
+	if _, err := io.ReadFull(conn, rank[n:]); err != nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), silenceAnswerWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
-	_, _ = conn.Write([]byte{s.answer(ctx, asked, merit)}) // who asked may be gone
+	_, _ = conn.Write([]byte{s.answer(ctx, kind, rank)}) // who asked may be gone
 }

@@ -14,33 +14,33 @@ import (
 )
 
 // lines is a writer that is read while it is written.
-type slowLines struct {
+type logBuffer struct {
 	mu  sync.Mutex
 	all bytes.Buffer
 }
 
-func (l *slowLines) Write(b []byte) (int, error) {
+func (l *logBuffer) Write(b []byte) (int, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.all.Write(b)
 }
 
-func (l *slowLines) text() string {
+func (l *logBuffer) text() string {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.all.String()
 }
 
 // A send that waits for the disk is told with where it waited, and nothing that was fast is.
-func TestSlowEntry(t *testing.T) {
+func TestSlowEntryIsLogged(t *testing.T) {
 	t.Parallel()
 	const held, after = 300 * time.Millisecond, 250 * time.Millisecond
-	store, lines := &heldStore{hold: make(chan struct{}, 1)}, &slowLines{}
+	store, lines := &heldStore{hold: make(chan struct{}, 1)}, &logBuffer{}
 	ms := newMembers(t, 1, func(c *Config) {
 		if store.logStore == nil {
 			store.logStore, c.Log.store = c.Log.store, store
 		}
-		c.Slow, c.SlowAfter = slog.New(slog.NewTextHandler(lines, nil)), after
+		c.SlowLogger, c.SlowAfter = slog.New(slog.NewTextHandler(lines, nil)), after
 	})
 	ms[0].start(1)
 	_, g := leader(t, ms, 1)
@@ -51,9 +51,9 @@ func TestSlowEntry(t *testing.T) {
 	done := make(chan Answer, 1)
 	g.Submit(fsm.AppendCommand(nil, a.next(), send(1, []byte("a secret"))), func(a Answer) { done <- a })
 	eventually(t, "raft has taken it", func() bool { // and that is noted: what comes now is the quorum's
-		g.p.mu.Lock()
-		defer g.p.mu.Unlock()
-		return slices.ContainsFunc(g.p.inflight, func(b *batch) bool { return !b.taken.IsZero() })
+		g.proposer.mu.Lock()
+		defer g.proposer.mu.Unlock()
+		return slices.ContainsFunc(g.proposer.inFlight, func(b *batch) bool { return !b.takenAt.IsZero() })
 	})
 	taken := time.Now()
 	eventually(t, "it has waited", func() bool { return time.Since(taken) > held })
@@ -82,12 +82,12 @@ func TestSlowEntry(t *testing.T) {
 }
 
 // Nobody asked: no clock is read.
-func TestSlowIsOff(t *testing.T) {
+func TestSlowLogIsOffByDefault(t *testing.T) {
 	t.Parallel()
 	g := &Group{}
 	if !g.slowClock().IsZero() {
 		t.Error("the clock is read")
 	}
-	g.tellSlow(slowEntry{})
-	g.tellSlowRead(delivery{}, time.Time{})
+	g.logSlowEntry(slowEntry{})
+	g.logSlowRead(readJob{}, time.Time{})
 }

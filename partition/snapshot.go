@@ -54,28 +54,28 @@ type manifest struct {
 	Bodies             uint64        `json:"Bodies"`
 	BodyBytes          int64         `json:"BodyBytes"` // of the records of all bodies
 	Segments           []segmentSize `json:"Segments"`
-	digested
+	digestState
 }
 
-// digested is how far the rolling digest of a replica had come (digest.go). Version 0: not
+// digestState is how far the rolling digest of a replica had come (digest.go). Version 0: not
 // known.
-type digested struct {
+type digestState struct {
 	Digest        uint64 `json:"Digest"`
 	DigestVersion uint8  `json:"DigestVersion"`
 	DigestTerm    uint64 `json:"DigestTerm"`
 }
 
-// stored is a snapshot on disk. The store locks.
-type stored struct {
+// storedSnapshot is a snapshot on disk. The store locks.
+type storedSnapshot struct {
 	manifest
 
-	id       string
-	dir      string
-	streams  int // being sent
-	replaced bool
+	id          string
+	dir         string
+	openStreams int // being sent
+	replaced    bool
 }
 
-func (s *stored) meta() *raft.SnapshotMeta {
+func (s *storedSnapshot) meta() *raft.SnapshotMeta {
 	return &raft.SnapshotMeta{
 		Version:            raft.SnapshotVersionMax,
 		ID:                 s.id,
@@ -87,23 +87,23 @@ func (s *stored) meta() *raft.SnapshotMeta {
 	}
 }
 
-// snapshots is the raft.SnapshotStore of a group.
-type snapshots struct {
+// snapshotStore is the raft.SnapshotStore of a group.
+type snapshotStore struct {
 	dir     string
-	bodies  *bodies
+	bodies  *bodyStore
 	machine func(fsm.Bodies) Machine
 	fail    func(error)
 	// arrived is told of every snapshot that came from a leader.
-	arrived func()
+	received func()
 
 	mu     sync.Mutex
-	newest *stored
+	newest *storedSnapshot
 	serial uint64
 }
 
 // findSnapshot reads the newest manifest under dir, nil when there is none. It removes
 // what was not finished, and keeps everything else as it is.
-func findSnapshot(dir string) (*stored, uint64, error) {
+func findSnapshot(dir string) (*storedSnapshot, uint64, error) {
 	if err := os.MkdirAll(dir, logFolderMode); err != nil {
 		return nil, 0, fmt.Errorf("open snapshots: %w", err)
 	}
@@ -129,7 +129,7 @@ func findSnapshot(dir string) (*stored, uint64, error) {
 	if newest == "" {
 		return nil, serial, nil
 	}
-	s := &stored{id: newest, dir: filepath.Join(dir, newest)}
+	s := &storedSnapshot{id: newest, dir: filepath.Join(dir, newest)}
 	if s.manifest, err = readManifest(s.dir); err != nil {
 		return nil, 0, fmt.Errorf("open snapshot %s: %w", s.dir, err)
 	}
@@ -137,7 +137,7 @@ func findSnapshot(dir string) (*stored, uint64, error) {
 }
 
 // dropOlder removes the folders that the newest snapshot has replaced.
-func (s *snapshots) dropOlder() error {
+func (s *snapshotStore) dropOlder() error {
 	names, err := os.ReadDir(s.dir)
 	if err != nil {
 		return fmt.Errorf("open snapshots: %w", err)
@@ -199,23 +199,23 @@ func writeManifest(dir string, m manifest) error {
 	return f.finish(err)
 }
 
-// summedFile is a file being written, with its size and checksum.
-type summedFile struct {
+// checksumFile is a file being written, with its size and checksum.
+type checksumFile struct {
 	f    *os.File
 	w    *bufio.Writer
 	sum  hash.Hash32
 	size int64
 }
 
-func createFile(path string) (*summedFile, error) {
+func createFile(path string) (*checksumFile, error) {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, segmentFileMode) //nolint:gosec // a path of our own making
 	if err != nil {
 		return nil, fmt.Errorf("write snapshot: %w", err)
 	}
-	return &summedFile{f: f, w: bufio.NewWriterSize(f, copyBufferBytes), sum: crc32.New(castagnoli)}, nil
+	return &checksumFile{f: f, w: bufio.NewWriterSize(f, copyBufferBytes), sum: crc32.New(castagnoli)}, nil
 }
 
-func (f *summedFile) Write(p []byte) (int, error) {
+func (f *checksumFile) Write(p []byte) (int, error) {
 	n, err := f.w.Write(p)
 	f.sum.Write(p[:n])
 	f.size += int64(n)
@@ -223,7 +223,7 @@ func (f *summedFile) Write(p []byte) (int, error) {
 }
 
 // finish flushes, syncs and closes; err is what went wrong before.
-func (f *summedFile) finish(err error) error {
+func (f *checksumFile) finish(err error) error {
 	if err == nil {
 		err = f.w.Flush()
 	}
@@ -237,7 +237,7 @@ func (f *summedFile) finish(err error) error {
 }
 
 // load restores machine from the snapshot. A mismatch anywhere is damage.
-func (s *stored) load(machine Machine) error {
+func (s *storedSnapshot) load(machine Machine) error {
 	f, err := os.Open(filepath.Join(s.dir, imageFile))
 	if err != nil {
 		return fmt.Errorf("load snapshot: %w (%w)", err, errDamaged)
@@ -280,7 +280,7 @@ func (s *stored) load(machine Machine) error {
 	return nil
 }
 
-func (s *stored) readRefs() ([]fsm.Ref, error) {
+func (s *storedSnapshot) readRefs() ([]fsm.Ref, error) {
 	b, err := os.ReadFile(filepath.Join(s.dir, refsFile))
 	if err != nil {
 		return nil, fmt.Errorf("load snapshot: %w (%w)", err, errDamaged)
@@ -301,7 +301,7 @@ func (s *stored) readRefs() ([]fsm.Ref, error) {
 }
 
 // List implements raft.SnapshotStore.
-func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
+func (s *snapshotStore) List() ([]*raft.SnapshotMeta, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.newest == nil {
@@ -312,37 +312,37 @@ func (s *snapshots) List() ([]*raft.SnapshotMeta, error) {
 
 // Open implements raft.SnapshotStore. The snapshot and its segments stay until the
 // reader is closed.
-func (s *snapshots) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
+func (s *snapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.newest == nil || s.newest.id != id {
 		return nil, nil, fmt.Errorf("snapshot %s is no longer there", id)
 	}
 	snap := s.newest
-	snap.streams++
-	return snap.meta(), &stream{store: s, snap: snap}, nil
+	snap.openStreams++
+	return snap.meta(), &snapshotStream{store: s, snap: snap}, nil
 }
 
 // release ends a stream.
-func (s *snapshots) release(snap *stored) {
+func (s *snapshotStore) release(snap *storedSnapshot) {
 	s.mu.Lock()
-	snap.streams--
-	gone := snap.replaced && snap.streams == 0
+	snap.openStreams--
+	gone := snap.replaced && snap.openStreams == 0
 	s.mu.Unlock()
 	if gone {
-		s.retire(snap)
+		s.removeReplaced(snap)
 	}
 }
 
-// retire removes a replaced snapshot that nobody reads.
-func (s *snapshots) retire(snap *stored) {
+// removeReplaced removes a replaced snapshot that nobody reads.
+func (s *snapshotStore) removeReplaced(snap *storedSnapshot) {
 	// A folder that stays is removed at the next open.
 	_ = removeFolder(snap.dir)
-	s.bodies.thaw(snap.Segments)
+	s.bodies.releaseSegments(snap.Segments)
 }
 
 // Create implements raft.SnapshotStore, for snapshots of our own and those of a leader.
-func (s *snapshots) Create(_ raft.SnapshotVersion, index, term uint64, conf raft.Configuration,
+func (s *snapshotStore) Create(_ raft.SnapshotVersion, index, term uint64, conf raft.Configuration,
 	confIndex uint64, _ raft.Transport,
 ) (raft.SnapshotSink, error) {
 	s.mu.Lock()
@@ -353,26 +353,26 @@ func (s *snapshots) Create(_ raft.SnapshotVersion, index, term uint64, conf raft
 	if err := os.Mkdir(dir, logFolderMode); err != nil {
 		return nil, fmt.Errorf("create snapshot: %w", err)
 	}
-	return &sink{store: s, id: id, dir: dir, manifest: manifest{
+	return &snapshotSink{store: s, id: id, dir: dir, manifest: manifest{
 		Index: index, Term: term, Configuration: raft.EncodeConfiguration(conf), ConfigurationIndex: confIndex,
 	}}, nil
 }
 
-// frozen is the state at one moment: raft.FSMSnapshot.
-type frozen struct {
-	bodies   *bodies
-	image    fsm.Image
-	applied  uint64
-	clock    fsm.Instant
-	digest   digested
-	segments []segmentSize
-	kept     bool // the hold on the segments belongs to a snapshot on disk now
-	saved    func()
+// frozenState is the state at one moment: raft.FSMSnapshot.
+type frozenState struct {
+	bodies    *bodyStore
+	image     fsm.Image
+	applied   uint64
+	clock     fsm.Instant
+	digest    digestState
+	segments  []segmentSize
+	published bool // the hold on the segments belongs to a snapshot on disk now
+	saved     func()
 }
 
 // Persist implements raft.FSMSnapshot. It runs beside apply.
-func (f *frozen) Persist(to raft.SnapshotSink) error {
-	s, ok := to.(*sink)
+func (f *frozenState) Persist(to raft.SnapshotSink) error {
+	s, ok := to.(*snapshotSink)
 	if !ok {
 		return fmt.Errorf("persist snapshot: sink is a %T", to)
 	}
@@ -384,30 +384,30 @@ func (f *frozen) Persist(to raft.SnapshotSink) error {
 }
 
 // Release implements raft.FSMSnapshot.
-func (f *frozen) Release() {
-	if !f.kept {
-		f.bodies.thaw(f.segments)
+func (f *frozenState) Release() {
+	if !f.published {
+		f.bodies.releaseSegments(f.segments)
 	}
 }
 
-// sink writes one snapshot.
-type sink struct {
+// snapshotSink writes one snapshot.
+type snapshotSink struct {
 	manifest
 
-	store  *snapshots
-	id     string
-	dir    string
-	pipe   *io.PipeWriter // of a snapshot from the leader
-	result chan error
-	local  bool
-	ended  bool
+	store    *snapshotStore
+	id       string
+	dir      string
+	pipe     *io.PipeWriter // of a snapshot from the leader
+	result   chan error
+	local    bool
+	finished bool
 }
 
 // ID implements raft.SnapshotSink.
-func (s *sink) ID() string { return s.id }
+func (s *snapshotSink) ID() string { return s.id }
 
 // writeLocal writes a snapshot of our own: segments first, then the image.
-func (s *sink) writeLocal(f *frozen) error {
+func (s *snapshotSink) writeLocal(f *frozenState) error {
 	s.local = true
 	if err := s.store.bodies.sync(f.segments); err != nil {
 		s.store.fail(err) // a disk that cannot sync may have dropped what it was given
@@ -422,7 +422,7 @@ func (s *sink) writeLocal(f *frozen) error {
 		return err
 	}
 	s.ImageBytes, s.ImageSum = out.size, out.sum.Sum32()
-	s.Applied, s.Clock, s.Segments, s.digested = f.applied, f.clock, f.segments, f.digest
+	s.Applied, s.Clock, s.Segments, s.digestState = f.applied, f.clock, f.segments, f.digest
 	f.image.Refs(func(_ fsm.Owner, ref fsm.Ref) {
 		if ref.Segment != 0 {
 			s.Bodies++
@@ -432,12 +432,12 @@ func (s *sink) writeLocal(f *frozen) error {
 	if err := s.publish(); err != nil {
 		return err
 	}
-	f.kept = true
+	f.published = true
 	return nil
 }
 
 // publish makes the snapshot the newest.
-func (s *sink) publish() error {
+func (s *snapshotSink) publish() error {
 	if err := writeManifest(s.dir, s.manifest); err != nil {
 		return err
 	}
@@ -451,24 +451,24 @@ func (s *sink) publish() error {
 	if err := syncFolder(s.store.dir); err != nil {
 		return err
 	}
-	s.ended = true
+	s.finished = true
 	s.store.mu.Lock()
 	old := s.store.newest
-	s.store.newest = &stored{manifest: s.manifest, id: s.id, dir: dir}
+	s.store.newest = &storedSnapshot{manifest: s.manifest, id: s.id, dir: dir}
 	gone := false
 	if old != nil {
 		old.replaced = true
-		gone = old.streams == 0
+		gone = old.openStreams == 0
 	}
 	s.store.mu.Unlock()
 	if gone {
-		s.store.retire(old)
+		s.store.removeReplaced(old)
 	}
 	return nil
 }
 
 // Write implements raft.SnapshotSink: bytes of a snapshot that the leader sends.
-func (s *sink) Write(p []byte) (int, error) {
+func (s *snapshotSink) Write(p []byte) (int, error) {
 	if s.pipe == nil {
 		r, w := io.Pipe()
 		s.pipe, s.result = w, make(chan error, 1)
@@ -482,8 +482,8 @@ func (s *sink) Write(p []byte) (int, error) {
 }
 
 // Close implements raft.SnapshotSink: the snapshot counts when it returns nil.
-func (s *sink) Close() error {
-	if s.ended {
+func (s *snapshotSink) Close() error {
+	if s.finished {
 		return nil
 	}
 	if s.pipe == nil {
@@ -498,22 +498,22 @@ func (s *sink) Close() error {
 	if err != nil {
 		return errors.Join(fmt.Errorf("receive snapshot %s: %w", s.id, err), s.Cancel())
 	}
-	s.store.arrived()
+	s.store.received()
 	return nil
 }
 
 // Cancel implements raft.SnapshotSink.
-func (s *sink) Cancel() error {
-	if s.ended {
+func (s *snapshotSink) Cancel() error {
+	if s.finished {
 		return nil
 	}
-	s.ended = true
+	s.finished = true
 	if s.pipe != nil {
 		_ = s.pipe.CloseWithError(errors.New("cancelled"))
 		<-s.result //nolint:errcheck // it says only that it was cancelled
 	}
 	if !s.local {
-		s.store.bodies.thaw(s.Segments)
+		s.store.bodies.releaseSegments(s.Segments)
 	}
 	return os.RemoveAll(s.dir)
 }

@@ -20,24 +20,24 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// lineLog keeps what is logged.
-type lineLog struct {
+// countingLog keeps what is logged.
+type countingLog struct {
 	slog.Handler
 
 	mu    sync.Mutex
 	lines []string
 }
 
-func (l *lineLog) Enabled(context.Context, slog.Level) bool { return true }
+func (l *countingLog) Enabled(context.Context, slog.Level) bool { return true }
 
-func (l *lineLog) Handle(_ context.Context, r slog.Record) error { //nolint:gocritic // the interface has it so
+func (l *countingLog) Handle(_ context.Context, r slog.Record) error { //nolint:gocritic // the interface has it so
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.lines = append(l.lines, r.Message)
 	return nil
 }
 
-func (l *lineLog) count(part string) (n int) {
+func (l *countingLog) count(part string) (n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for _, line := range l.lines {
@@ -60,12 +60,12 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 	t.Parallel()
 	var free atomic.Uint64
 	free.Store(50 << 30)
-	lines := &lineLog{}
-	m, g, a := oneGroup(t, func(c *Config) {
-		c.Free = func(string) (uint64, uint64, error) { return free.Load(), 100 << 30, nil }
-		c.Log.space.logger = slog.New(lines)
+	lines := &countingLog{}
+	m, g, a := openSingle(t, func(c *Config) {
+		c.MeasureDisk = func(string) (uint64, uint64, error) { return free.Load(), 100 << 30, nil }
+		c.Log.diskSpace.logger = slog.New(lines)
 	})
-	if s := m.log.Space(); s.Reserve != 5<<30 || s.ReadOnly || s.Total != 100<<30 {
+	if s := m.log.DiskSpace(); s.Reserve != 5<<30 || s.ReadOnly || s.Total != 100<<30 {
 		t.Fatalf("%+v", s)
 	}
 	must(t, g, a.next(), send(1, body(1)))
@@ -93,12 +93,12 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 	must(t, g, a.next(), fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 1})
 
 	free.Store(6 << 30) // a little more is not enough
-	m.log.space.look()
+	m.log.diskSpace.refresh()
 	if !g.Status().ReadOnly {
 		t.Error("it goes to and fro")
 	}
 	free.Store(7 << 30)
-	m.log.space.look()
+	m.log.diskSpace.refresh()
 	must(t, g, a.next(), send(1, body(3)))
 	g.SetReadOnly(true)
 	if code := codeOf(t, g, a.next(), send(1, body(4))); code != fsm.ServerBusy || !g.Status().ReadOnly {
@@ -106,22 +106,22 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 	}
 	g.SetReadOnly(false)
 	must(t, g, a.next(), send(1, body(5)))
-	m.log.SetShortOfMemory(true)
+	m.log.SetLowMemory(true)
 	if code := codeOf(t, g, a.next(), send(1, body(6))); code != fsm.ServerBusy || !g.Status().ReadOnly {
 		t.Errorf("short of memory: %v", code)
 	}
-	if s := m.log.Space(); !s.Short() || !s.ShortOfMemory || s.ReadOnly {
+	if s := m.log.DiskSpace(); !s.RefusesGrowth() || !s.LowMemory || s.ReadOnly {
 		t.Errorf("short of memory: %+v", s)
 	}
 	must(t, g, a.next(), fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 1})
-	m.log.SetShortOfMemory(false)
+	m.log.SetLowMemory(false)
 	must(t, g, a.next(), send(1, body(7)))
 	if full, again := lines.count("nearly full"), lines.count("room on the disk again"); full != 1 || again != 1 {
 		t.Errorf("said %d and %d times", full, again)
 	}
 }
 
-func TestReserveOf(t *testing.T) {
+func TestReserveFollowsTheDiskSize(t *testing.T) {
 	t.Parallel()
 	for _, x := range []struct {
 		reserve int64
@@ -134,22 +134,22 @@ func TestReserveOf(t *testing.T) {
 		{7, 4 << 40, 7},
 		{-1, 4 << 40, 0},
 	} {
-		s := &space{reserve: x.reserve}
+		s := &diskSpace{reserve: x.reserve}
 		if got := s.reserveOf(x.total); got/1000 != x.want/1000 {
 			t.Errorf("%+v: %d", x, got)
 		}
 	}
 }
 
-// fullStore is a log on a disk that is full, or broken, when it is told so.
-type fullStore struct {
+// failingStore is a log on a disk that is full, or broken, when it is told so.
+type failingStore struct {
 	logStore
 
 	err     atomic.Pointer[error]
 	refused atomic.Int64
 }
 
-func (s *fullStore) set(err error) {
+func (s *failingStore) set(err error) {
 	if err == nil {
 		s.err.Store(nil)
 		return
@@ -157,7 +157,7 @@ func (s *fullStore) set(err error) {
 	s.err.Store(&err)
 }
 
-func (s *fullStore) fails() error {
+func (s *failingStore) fails() error {
 	if err := s.err.Load(); err != nil {
 		s.refused.Add(1)
 		return *err
@@ -165,21 +165,21 @@ func (s *fullStore) fails() error {
 	return nil
 }
 
-func (s *fullStore) StoreLogs(entries []*raft.Log) error {
+func (s *failingStore) StoreLogs(entries []*raft.Log) error {
 	if err := s.fails(); err != nil {
 		return err
 	}
 	return s.logStore.StoreLogs(entries)
 }
 
-func (s *fullStore) DeleteRange(low, high uint64) error {
+func (s *failingStore) DeleteRange(low, high uint64) error {
 	if err := s.fails(); err != nil {
 		return err
 	}
 	return s.logStore.DeleteRange(low, high)
 }
 
-func (s *fullStore) Set(key, value []byte) error {
+func (s *failingStore) Set(key, value []byte) error {
 	if err := s.fails(); err != nil {
 		return err
 	}
@@ -188,13 +188,13 @@ func (s *fullStore) Set(key, value []byte) error {
 
 var errNoSpace error = &fs.PathError{Op: "write", Path: "0.db", Err: syscall.ENOSPC}
 
-// onFullStores puts such a store under each member's log, before its groups are opened.
-func onFullStores(stores *sync.Map) func(*Config) {
+// withFailingStores puts such a store under each member's log, before its groups are opened.
+func withFailingStores(stores *sync.Map) func(*Config) {
 	return func(c *Config) {
-		if _, ok := c.Log.store.(*fullStore); !ok {
-			c.Log.store = &fullStore{logStore: c.Log.store}
+		if _, ok := c.Log.store.(*failingStore); !ok {
+			c.Log.store = &failingStore{logStore: c.Log.store}
 		}
-		store, _ := c.Log.store.(*fullStore)
+		store, _ := c.Log.store.(*failingStore)
 		stores.Store(c.Member, store)
 	}
 }
@@ -202,24 +202,24 @@ func onFullStores(stores *sync.Map) func(*Config) {
 // A leader whose log has no room steps down and nothing is lost or doubled; the others go
 // on; when there is room again it takes part again. Not even the end of its term makes it
 // panic, nor being closed while it waits for room.
-func TestLogWithoutRoom(t *testing.T) {
+func TestFullLogLosesNothing(t *testing.T) {
 	t.Parallel()
 	var stores sync.Map
-	ms, a := threeReplicas(t, onFullStores(&stores))
-	store := func(m *member) *fullStore {
+	ms, a := threeReplicas(t, withFailingStores(&stores))
+	store := func(m *member) *failingStore {
 		s, _ := stores.Load(m.id)
-		return s.(*fullStore)
+		return s.(*failingStore)
 	}
-	insist(t, ms, a.next(), send(1, body(1)))
+	mustEventually(t, ms, a.next(), send(1, body(1)))
 	for round := range 2 {
 		lm, g := leader(t, ms, 1)
 		store(lm).set(errNoSpace)
 		h := a.next()
 		_ = ask(t, g, h, send(1, body(2)))
-		eventually(t, "it steps down", func() bool { return !g.Status().Leads })
+		eventually(t, "it steps down", func() bool { return !g.Status().IsLeader })
 		rest := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == lm })
-		insist(t, rest, h, send(1, body(2)))
-		insist(t, rest, a.next(), send(1, body(3)))
+		mustEventually(t, rest, h, send(1, body(2)))
+		mustEventually(t, rest, a.next(), send(1, body(3)))
 		// The disk itself has room, which it looks at now and then: only writes know better.
 		eventually(t, "it is read-only", func() bool { return g.Status().ReadOnly })
 		if s := g.Status(); s.Halted != nil {
@@ -233,7 +233,7 @@ func TestLogWithoutRoom(t *testing.T) {
 			continue
 		}
 		store(lm).set(nil)
-		catchUp(t, rest, lm)
+		waitCaughtUp(t, rest, lm)
 	}
 	sameEverywhere(t, ms)
 	_, g := leader(t, ms, 1)
@@ -247,11 +247,11 @@ func TestLogWithoutRoom(t *testing.T) {
 func TestBrokenLogStopsTheMember(t *testing.T) {
 	t.Parallel()
 	var stores sync.Map
-	ms, a := threeReplicas(t, onFullStores(&stores))
-	insist(t, ms, a.next(), send(1, body(1)))
+	ms, a := threeReplicas(t, withFailingStores(&stores))
+	mustEventually(t, ms, a.next(), send(1, body(1)))
 	lm, g := leader(t, ms, 1)
 	found, _ := stores.Load(lm.id)
-	store, _ := found.(*fullStore)
+	store, _ := found.(*failingStore)
 	store.set(syscall.EIO)
 	h := a.next()
 	_ = ask(t, g, h, send(1, body(2)))
@@ -261,20 +261,20 @@ func TestBrokenLogStopsTheMember(t *testing.T) {
 		t.Errorf("the log takes more: %v", err)
 	}
 	rest := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == lm })
-	insist(t, rest, h, send(1, body(2)))
+	mustEventually(t, rest, h, send(1, body(2)))
 	// A sync that says that the disk is full may have lost pages too.
-	if retriable(syscall.ENOSPC) || !retriable(errNoSpace) || retriable(&fs.PathError{Op: "write", Err: syscall.EIO}) {
+	if isRetriable(syscall.ENOSPC) || !isRetriable(errNoSpace) || isRetriable(&fs.PathError{Op: "write", Err: syscall.EIO}) {
 		t.Error("retriable")
 	}
 }
 
 // A deletion that failed has not happened, also in memory: raft would else write behind
 // entries that a restart finds again.
-func TestFailedDeletionIsNoDeletion(t *testing.T) {
+func TestFailedDeletionIsReverted(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.db")
 	l := openTestLog(t, path)
-	store := &fullStore{logStore: l.store}
+	store := &failingStore{logStore: l.store}
 	l.store = store
 	for _, x := range []struct {
 		name      string
@@ -285,10 +285,10 @@ func TestFailedDeletionIsNoDeletion(t *testing.T) {
 			t.Fatal(err)
 		}
 		store.set(errNoSpace)
-		if err := g.DeleteRange(x.low, x.high); !noRoom(err) {
+		if err := g.DeleteRange(x.low, x.high); !isNoSpace(err) {
 			t.Errorf("%s: %v", x.name, err)
 		}
-		if got := extentOf(g); got != (extent{1, 2000}) {
+		if got := extentOf(g); got != (logRange{1, 2000}) {
 			t.Errorf("%s: %+v", x.name, got)
 		}
 		store.set(nil)

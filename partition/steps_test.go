@@ -19,9 +19,9 @@ type heavyMachine struct {
 func (m *heavyMachine) Steps() uint64    { return m.steps }
 func (m *heavyMachine) Exceeded() uint64 { return 7 }
 
-// TestLockIsGivenBackBetweenEntries: of a batch as many entries are performed under one lock as
+// TestApplyReleasesTheLockBetweenEntries: of a batch as many entries are performed under one lock as
 // take few steps; what rules were over their budget is counted.
-func TestLockIsGivenBackBetweenEntries(t *testing.T) {
+func TestApplyReleasesTheLockBetweenEntries(t *testing.T) {
 	t.Parallel()
 	var machine *heavyMachine
 	ms := newMembers(t, 1, func(c *Config) {
@@ -56,13 +56,13 @@ func TestLockIsGivenBackBetweenEntries(t *testing.T) {
 			t.Errorf("%d steps an entry: %d of 10 entries are applied", row.steps, now-before)
 		}
 	}
-	if n := g.Figures().Exceeded; n != 7 {
+	if n := g.Stats().Exceeded; n != 7 {
 		t.Errorf("%d rules over their budget are counted", n)
 	}
 }
 
-// TestRestIsPublished: the leader proposes pulses until nothing is pending at a topic.
-func TestRestIsPublished(t *testing.T) {
+// TestPendingMessagesArePublished: the leader proposes pulses until nothing is pending at a topic.
+func TestPendingMessagesArePublished(t *testing.T) {
 	t.Parallel()
 	ms := newMembers(t, 1, nil)
 	ms[0].start(1)
@@ -88,7 +88,7 @@ func TestRestIsPublished(t *testing.T) {
 		g.View(func(m Machine) { all = m.(*fsm.Queues).Ready(fsm.Address{Entity: 2}) == 40 })
 		return all
 	})
-	if n := g.Figures().Commands; n < 4+3 {
+	if n := g.Stats().Commands; n < 4+3 {
 		t.Errorf("%d commands were applied: nothing had to wait", n)
 	}
 }

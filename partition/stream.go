@@ -30,9 +30,9 @@ import (
 //	checksum 4 bytes  CRC-32C of the image
 //	records of the bodies, as in a segment, in the order of Machine.Refs
 const (
-	streamVersion     byte = 2
-	streamHeaderBytes      = 60
-	streamRunBytesMax      = 1 << 20
+	streamVersion       byte = 2
+	streamHeaderBytes        = 60
+	streamRangeBytesMax      = 1 << 20
 )
 
 var streamMagic = [4]byte{'P', 'K', 'S', 'T'} //nolint:gochecknoglobals // a constant in all but name
@@ -46,17 +46,17 @@ func (noBodies) Read(fsm.Ref) []byte { panic("partition: read through a machine 
 
 func (noBodies) Release(fsm.Ref) { panic("partition: release in a machine at rest") }
 
-// stream reads a snapshot for sending. It does nothing before the first Read: raft
+// snapshotStream reads a snapshot for sending. It does nothing before the first Read: raft
 // opens snapshots also for its own replica, which loads them from the folder.
-type stream struct {
-	store *snapshots
-	snap  *stored
-	pipe  *io.PipeReader
-	done  chan struct{}
-	ended bool
+type snapshotStream struct {
+	store  *snapshotStore
+	snap   *storedSnapshot
+	pipe   *io.PipeReader
+	done   chan struct{}
+	closed bool
 }
 
-func (s *stream) Read(p []byte) (int, error) {
+func (s *snapshotStream) Read(p []byte) (int, error) {
 	if s.pipe == nil {
 		r, w := io.Pipe()
 		s.pipe, s.done = r, make(chan struct{})
@@ -76,11 +76,11 @@ func (s *stream) Read(p []byte) (int, error) {
 	return s.pipe.Read(p)
 }
 
-func (s *stream) Close() error {
-	if s.ended {
+func (s *snapshotStream) Close() error {
+	if s.closed {
 		return nil
 	}
-	s.ended = true
+	s.closed = true
 	if s.pipe != nil {
 		_ = s.pipe.Close()
 		<-s.done
@@ -90,7 +90,7 @@ func (s *stream) Close() error {
 }
 
 // send writes the stream.
-func (s *stream) send(w io.Writer) error {
+func (s *snapshotStream) send(w io.Writer) error {
 	if _, err := w.Write(appendStreamHeader(nil, &s.snap.manifest)); err != nil {
 		return err
 	}
@@ -114,7 +114,7 @@ func appendStreamHeader(h []byte, m *manifest) []byte {
 	return binary.LittleEndian.AppendUint32(h, crc32.Checksum(h[from:], castagnoli))
 }
 
-func (s *stream) sendImage(w io.Writer) error {
+func (s *snapshotStream) sendImage(w io.Writer) error {
 	f, err := os.Open(filepath.Join(s.snap.dir, imageFile))
 	if err != nil {
 		return fmt.Errorf("send snapshot: %w", err)
@@ -133,56 +133,56 @@ func (s *stream) sendImage(w io.Writer) error {
 
 // sendBodies loads the image once more to learn which bodies belong to it: that costs
 // its memory while a snapshot is sent, and saves writing the list with every snapshot.
-func (s *stream) sendBodies(w io.Writer) error {
+func (s *snapshotStream) sendBodies(w io.Writer) error {
 	machine := s.store.machine(noBodies{})
 	if err := s.snap.load(machine); err != nil {
 		return err
 	}
-	wishes := make([]bodyWish, 0, s.snap.Bodies)
+	reads := make([]bodyRead, 0, s.snap.Bodies)
 	machine.Refs(func(_ fsm.Owner, ref fsm.Ref) fsm.Ref {
 		if ref.Segment != 0 {
-			wishes = append(wishes, bodyWish{ref: ref})
+			reads = append(reads, bodyRead{ref: ref})
 		}
 		return ref
 	})
-	if uint64(len(wishes)) != s.snap.Bodies {
+	if uint64(len(reads)) != s.snap.Bodies {
 		return fmt.Errorf("send snapshot %s: %d bodies where the manifest has %d: %w",
-			s.snap.dir, len(wishes), s.snap.Bodies, errDamaged)
+			s.snap.dir, len(reads), s.snap.Bodies, errDamaged)
 	}
-	_, err := s.store.bodies.sendRecords(w, wishes, nil)
+	_, err := s.store.bodies.sendRecords(w, reads, nil)
 	return err
 }
 
 // sendRecords writes the records of bodies as they lie in the segments, and looks at their
 // checksums on the way. Neighbours are read with one system call, into room, which it
 // returns, grown, for the next call.
-func (b *bodies) sendRecords(w io.Writer, wishes []bodyWish, room []byte) ([]byte, error) {
-	for len(wishes) > 0 {
-		n, size := runLength(wishes, streamRunBytesMax)
-		if int64(len(room)) < size {
-			room = make([]byte, size)
+func (b *bodyStore) sendRecords(w io.Writer, reads []bodyRead, scratch []byte) ([]byte, error) {
+	for len(reads) > 0 {
+		n, size := rangeLength(reads, streamRangeBytesMax)
+		if int64(len(scratch)) < size {
+			scratch = make([]byte, size)
 		}
-		buf := room[:size]
-		if err := b.readAt(wishes[0].ref, buf); err != nil {
-			return room, fmt.Errorf("send bodies: %w", err)
+		buf := scratch[:size]
+		if err := b.readAt(reads[0].ref, buf); err != nil {
+			return scratch, fmt.Errorf("send bodies: %w", err)
 		}
 		rest := buf
-		for _, wish := range wishes[:n] {
-			if _, _, err := recordBody(rest, wish.ref.Size); err != nil {
-				return room, fmt.Errorf("send bodies: segment %d at %d: %w", wish.ref.Segment, wish.ref.Offset, err)
+		for _, read := range reads[:n] {
+			if _, _, err := recordBody(rest, read.ref.Size); err != nil {
+				return scratch, fmt.Errorf("send bodies: segment %d at %d: %w", read.ref.Segment, read.ref.Offset, err)
 			}
-			rest = rest[recordBytes(wish.ref):]
+			rest = rest[recordBytes(read.ref):]
 		}
 		if _, err := w.Write(buf); err != nil {
-			return room, err
+			return scratch, err
 		}
-		wishes = wishes[n:]
+		reads = reads[n:]
 	}
-	return room, nil
+	return scratch, nil
 }
 
 // receive reads a stream into the folder of the sink and into new segments.
-func (s *sink) receive(r *bufio.Reader) error {
+func (s *snapshotSink) receive(r *bufio.Reader) error {
 	h := make([]byte, streamHeaderBytes)
 	if _, err := io.ReadFull(r, h); err != nil {
 		return err
@@ -198,7 +198,7 @@ func (s *sink) receive(r *bufio.Reader) error {
 	s.Clock = fsm.Instant(binary.LittleEndian.Uint64(h[16:]))
 	s.ImageBytes = int64(binary.LittleEndian.Uint64(h[24:]))
 	s.Bodies = binary.LittleEndian.Uint64(h[32:])
-	s.digested = digested{binary.LittleEndian.Uint64(h[40:]), h[5], binary.LittleEndian.Uint64(h[48:])}
+	s.digestState = digestState{binary.LittleEndian.Uint64(h[40:]), h[5], binary.LittleEndian.Uint64(h[48:])}
 	s.Remapped = true
 	if err := s.receiveImage(r); err != nil {
 		return err
@@ -212,7 +212,7 @@ func (s *sink) receive(r *bufio.Reader) error {
 	return s.store.bodies.sync(s.Segments)
 }
 
-func (s *sink) receiveImage(r *bufio.Reader) error {
+func (s *snapshotSink) receiveImage(r *bufio.Reader) error {
 	out, err := createFile(filepath.Join(s.dir, imageFile))
 	if err != nil {
 		return err
@@ -234,7 +234,7 @@ func (s *sink) receiveImage(r *bufio.Reader) error {
 
 // receiveBodies copies the records into segments of their own and writes down where
 // each one lies.
-func (s *sink) receiveBodies(r *bufio.Reader) error {
+func (s *snapshotSink) receiveBodies(r *bufio.Reader) error {
 	out, err := createFile(filepath.Join(s.dir, refsFile))
 	if err != nil {
 		return err
@@ -246,8 +246,8 @@ func (s *sink) receiveBodies(r *bufio.Reader) error {
 	return out.finish(err)
 }
 
-func (s *sink) copyRecords(r *bufio.Reader, refs io.Writer) (err error) {
-	w := importer{bodies: s.store.bodies}
+func (s *snapshotSink) copyRecords(r *bufio.Reader, refs io.Writer) (err error) {
+	w := segmentImporter{bodies: s.store.bodies}
 	defer func() {
 		err = errors.Join(err, w.finish())
 		s.Segments = w.list
@@ -288,23 +288,23 @@ func (s *sink) copyRecords(r *bufio.Reader, refs io.Writer) (err error) {
 	return nil
 }
 
-// importer writes segments beside the active one. They are held for the snapshot they
+// segmentImporter writes segments beside the active one. They are held for the snapshot they
 // belong to.
-type importer struct {
-	bodies *bodies
+type segmentImporter struct {
+	bodies *bodyStore
 	seg    *segment
 	w      *bufio.Writer
 	list   []segmentSize
 }
 
-func (w *importer) add(record []byte) (fsm.Ref, error) {
-	if w.seg != nil && w.seg.size+int64(len(record)) > w.bodies.segBytes {
+func (w *segmentImporter) add(record []byte) (fsm.Ref, error) {
+	if w.seg != nil && w.seg.size+int64(len(record)) > w.bodies.segmentBytes {
 		if err := w.finish(); err != nil {
 			return fsm.Ref{}, err
 		}
 	}
 	if w.seg == nil {
-		seg, err := w.bodies.adopt()
+		seg, err := w.bodies.createImported()
 		if err != nil {
 			return fsm.Ref{}, err
 		}
@@ -319,17 +319,17 @@ func (w *importer) add(record []byte) (fsm.Ref, error) {
 		return fsm.Ref{}, fmt.Errorf("write segment %s: %w", w.seg.path, err)
 	}
 	w.list[len(w.list)-1].Size += int64(len(record))
-	w.bodies.grow(w.seg, at+int64(len(record)))
+	w.bodies.setSize(w.seg, at+int64(len(record)))
 	return fsm.Ref{Segment: w.seg.number, Offset: uint32(at)}, nil
 }
 
 // finish flushes and seals the current segment.
-func (w *importer) finish() error {
+func (w *segmentImporter) finish() error {
 	if w.seg == nil {
 		return nil
 	}
 	err := w.w.Flush()
-	w.bodies.seal(w.seg)
+	w.bodies.closeSegment(w.seg)
 	w.seg = nil
 	if err != nil {
 		return fmt.Errorf("write snapshot: %w", err)

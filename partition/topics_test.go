@@ -12,26 +12,26 @@ import (
 )
 
 // follower is a line at the subscription of topic 1 with so many who wait.
-func follower(s *linesState, id fsm.EntityID, waiters int) *line {
-	l := s.line(lineKey{Address: fsm.Address{Entity: id}})
-	l.placed, l.topic, l.lucky, l.known = true, 1, true, true
-	s.join(l)
+func follower(s *waitQueues, id fsm.EntityID, waiters int) *waitQueue {
+	l := s.queueFor(waitKey{Address: fsm.Address{Entity: id}})
+	l.topicKnown, l.topic, l.lastMatched, l.countKnown = true, 1, true, true
+	s.addToTopic(l)
 	for range waiters {
-		l.waiters = append(l.waiters, &waiter{line: l})
+		l.waiters = append(l.waiters, &waiter{queue: l})
 	}
 	return l
 }
 
-func newLines() *linesState {
-	s := &linesState{}
+func newWaitQueues() *waitQueues {
+	s := &waitQueues{}
 	s.reset()
 	return s
 }
 
 func TestSpeculationIsBounded(t *testing.T) {
 	t.Parallel()
-	s, b := newLines(), &batch{}
-	var lines []*line
+	s, b := newWaitQueues(), &batch{}
+	var lines []*waitQueue
 	for i := range 40 {
 		lines = append(lines, follower(s, fsm.EntityID(2+i), 3))
 	}
@@ -40,15 +40,15 @@ func TestSpeculationIsBounded(t *testing.T) {
 	}
 	locks := 0
 	for _, l := range lines {
-		locks += min(l.coming, len(l.waiters))
+		locks += min(l.expected, len(l.waiters))
 	}
-	if locks != speculativeLocksMax || b.guessed != locks {
-		t.Errorf("%d locks, counted as %d, want %d", locks, b.guessed, speculativeLocksMax)
+	if locks != speculativeLocksMax || b.speculativeLocks != locks {
+		t.Errorf("%d locks, counted as %d, want %d", locks, b.speculativeLocks, speculativeLocksMax)
 	}
-	s.unfollow(b)
+	s.removeSpeculations(b)
 	for _, l := range lines {
-		if l.coming != 0 || !l.lucky {
-			t.Fatalf("line %d: %d coming, lucky %v", l.Entity, l.coming, l.lucky)
+		if l.expected != 0 || !l.lastMatched {
+			t.Fatalf("line %d: %d coming, lucky %v", l.Entity, l.expected, l.lastMatched)
 		}
 	}
 }
@@ -57,71 +57,71 @@ func TestSpeculationIsBounded(t *testing.T) {
 // each: what counts is the locks.
 func TestSpeculationCountsLocks(t *testing.T) {
 	t.Parallel()
-	s, b := newLines(), &batch{}
+	s, b := newWaitQueues(), &batch{}
 	one, two := follower(s, 2, 1), follower(s, 3, 100)
 	for range 50 {
 		s.speculate(b, 1, 10)
 	}
-	if one.coming != 500 || two.coming != speculativeLocksMax-1 {
-		t.Errorf("coming: %d and %d", one.coming, two.coming)
+	if one.expected != 500 || two.expected != speculativeLocksMax-1 {
+		t.Errorf("coming: %d and %d", one.expected, two.expected)
 	}
 	idle := follower(s, 4, 0)
 	s.speculate(b, 1, 1)
 	s.speculate(b, 9, 1) // a topic without lines
-	if idle.coming != 0 {
+	if idle.expected != 0 {
 		t.Error("nobody waits there")
 	}
 }
 
 // A subscription for which the last message was not is not tried again until it gets one.
-func TestSpeculationLearns(t *testing.T) {
+func TestSpeculationFollowsTheLastMatch(t *testing.T) {
 	t.Parallel()
-	s := newLines()
+	s := newWaitQueues()
 	hit, miss, cut := follower(s, 2, 2), follower(s, 3, 2), follower(s, 4, 1)
 	b := &batch{}
 	s.speculate(b, 1, 2)
-	b.learn(hit.waiters[0], 1)
-	b.learn(hit.waiters[1], 0) // one of two got nothing: the rules took one message
-	b.learn(miss.waiters[0], 0)
-	b.learn(&waiter{line: cut, must: true}, 0) // asks about an earlier lock
-	s.unfollow(b)
-	if !hit.lucky || miss.lucky || !cut.lucky {
-		t.Errorf("lucky: %v %v %v", hit.lucky, miss.lucky, cut.lucky)
+	b.recordLock(hit.waiters[0], 1)
+	b.recordLock(hit.waiters[1], 0) // one of two got nothing: the rules took one message
+	b.recordLock(miss.waiters[0], 0)
+	b.recordLock(&waiter{queue: cut, proposeNow: true}, 0) // asks about an earlier lock
+	s.removeSpeculations(b)
+	if !hit.lastMatched || miss.lastMatched || !cut.lastMatched {
+		t.Errorf("lucky: %v %v %v", hit.lastMatched, miss.lastMatched, cut.lastMatched)
 	}
 	b = &batch{}
 	s.speculate(b, 1, 1)
-	if hit.coming != 1 || miss.coming != 0 {
-		t.Errorf("coming: %d and %d", hit.coming, miss.coming)
+	if hit.expected != 1 || miss.expected != 0 {
+		t.Errorf("coming: %d and %d", hit.expected, miss.expected)
 	}
-	s.unfollow(b)
+	s.removeSpeculations(b)
 	for range 2 {
-		s.observe(fsm.Effect{Address: miss.Address, Ready: 1})
+		s.observeEffect(fsm.Effect{Address: miss.Address, Ready: 1})
 	}
-	if !miss.lucky || len(s.families[1].lucky) != 3 {
-		t.Errorf("lucky: %v, %d in all", miss.lucky, len(s.families[1].lucky))
+	if !miss.lastMatched || len(s.topics[1].lastMatched) != 3 {
+		t.Errorf("lucky: %v, %d in all", miss.lastMatched, len(s.topics[1].lastMatched))
 	}
-	dead := s.line(lineKey{Address: fsm.Address{Entity: 2, Sub: fsm.DeadLetterQueue}})
-	dead.placed, dead.topic = true, 1
-	s.observe(fsm.Effect{Address: dead.Address, Ready: 1})
-	if dead.lucky {
+	dead := s.queueFor(waitKey{Address: fsm.Address{Entity: 2, Sub: fsm.DeadLetterQueue}})
+	dead.topicKnown, dead.topic = true, 1
+	s.observeEffect(fsm.Effect{Address: dead.Address, Ready: 1})
+	if dead.lastMatched {
 		t.Error("a topic sends nothing to a dead-letter queue")
 	}
 }
 
 // Lines that are forgotten leave their family too.
-func TestFamiliesFollowTheLines(t *testing.T) {
+func TestTopicsAreRebuiltAfterEviction(t *testing.T) {
 	t.Parallel()
-	s := newLines()
+	s := newWaitQueues()
 	kept := follower(s, 2, 1)
-	for i := range linesMax + 10 {
+	for i := range waitQueuesMax + 10 {
 		follower(s, fsm.EntityID(3+i), 0)
 	}
-	if len(s.lines) > linesMax || s.lines[kept.lineKey] != kept {
-		t.Fatalf("%d lines", len(s.lines))
+	if len(s.queues) > waitQueuesMax || s.queues[kept.waitKey] != kept {
+		t.Fatalf("%d lines", len(s.queues))
 	}
-	f := s.families[1]
-	if len(f.lines) != len(s.lines) || len(f.lucky) != len(s.lines) || !slices.Contains(f.lines, kept) {
-		t.Errorf("%d lines, %d and %d in the family", len(s.lines), len(f.lines), len(f.lucky))
+	f := s.topics[1]
+	if len(f.queues) != len(s.queues) || len(f.lastMatched) != len(s.queues) || !slices.Contains(f.queues, kept) {
+		t.Errorf("%d lines, %d and %d in the family", len(s.queues), len(f.queues), len(f.lastMatched))
 	}
 }
 
@@ -162,9 +162,9 @@ func newReader(t testing.TB, g *Group, at fsm.Address, lane uint64) *reader {
 	before := g.Status().Waiting
 	r.wait()
 	eventually(t, "the request stands in line", func() bool {
-		g.p.mu.Lock()
-		defer g.p.mu.Unlock()
-		return g.p.waiting == before+1 && len(g.p.urgent) == 0 && len(g.p.lines[lineKey{Address: at}].waiters) > 0 && g.p.lines[lineKey{Address: at}].known
+		g.proposer.mu.Lock()
+		defer g.proposer.mu.Unlock()
+		return g.proposer.waiterCount == before+1 && len(g.proposer.proposeNow) == 0 && len(g.proposer.queues[waitKey{Address: at}].waiters) > 0 && g.proposer.queues[waitKey{Address: at}].countKnown
 	})
 	return r
 }
@@ -195,7 +195,7 @@ func (r *reader) next() []string {
 
 // Who waits at a subscription gets what is sent to the topic in the entry of the send,
 // also the very first message.
-func TestTopicServesInTheEntryOfTheSend(t *testing.T) {
+func TestSubscriptionIsServedInTheEntryOfTheSend(t *testing.T) {
 	t.Parallel()
 	g, a := oneTopic(t, 3)
 	var readers []*reader
@@ -241,7 +241,7 @@ func TestTopicServesManySubscriptions(t *testing.T) {
 
 // A subscription whose rules take little costs one lock in vain a message it gets, and
 // its receivers wait on.
-func TestTopicLearnsWhoGetsNothing(t *testing.T) {
+func TestSubscriptionsThatNeverMatchCostNoLocks(t *testing.T) {
 	t.Parallel()
 	g, a := oneTopic(t, 1)
 	must(t, g, a.next(), fsm.DropRule{Subscription: 2, Name: fsm.DefaultRuleName})
@@ -264,9 +264,9 @@ func TestTopicLearnsWhoGetsNothing(t *testing.T) {
 		return g.Status().Applied - before
 	}
 	lucky := func() bool {
-		g.p.mu.Lock()
-		defer g.p.mu.Unlock()
-		return g.p.lines[lineKey{Address: r.at}].lucky
+		g.proposer.mu.Lock()
+		defer g.proposer.mu.Unlock()
+		return g.proposer.queues[waitKey{Address: r.at}].lastMatched
 	}
 	for i, step := range []struct {
 		color   string
@@ -283,7 +283,7 @@ func TestTopicLearnsWhoGetsNothing(t *testing.T) {
 
 // A topic that is dropped tells those who wait at its subscriptions and at their
 // sub-queues, whether anything was ever sent or not.
-func TestWaitersHearThatTheTopicIsGone(t *testing.T) {
+func TestWaitersAreToldThatTheTopicIsDeleted(t *testing.T) {
 	t.Parallel()
 	g, a := oneTopic(t, 3)
 	must(t, g, a.next(), fsm.PutEntity{Entity: 9, Version: 1, Settings: settings()})
@@ -310,10 +310,10 @@ func TestWaitersHearThatTheTopicIsGone(t *testing.T) {
 
 // What waits to be forwarded is told to whoever forwards, and to nobody who waits for
 // messages there.
-func TestForwardingWakesNoLines(t *testing.T) {
+func TestForwardingWakesNoWaiters(t *testing.T) {
 	t.Parallel()
 	effects := make(chan fsm.Effect, 100)
-	_, g, a := oneGroup(t, func(c *Config) { c.Effect = func(e fsm.Effect) { effects <- e } })
+	_, g, a := openSingle(t, func(c *Config) { c.Effect = func(e fsm.Effect) { effects <- e } })
 	newReader(t, g, fsm.Address{Entity: 1, Sub: fsm.DeadLetterQueue}, 1)
 	waiting := newReader(t, g, fsm.Address{Entity: 1}, 2)
 	s := settings()

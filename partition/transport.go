@@ -22,8 +22,8 @@ const (
 	idleStreamsPerPeer   = 3  // kept open for the next request
 	requestsInFlight     = 2  // AppendEntries on one stream; more was measured as worse
 	streamRequestTimeout = 10 * time.Second
-	staleStreamsWithin   = 500 * time.Millisecond // a dead stream says so at once
-	beatWithin           = 500 * time.Millisecond // entries are tried again without a heartbeat, too
+	staleStreamsTimeout  = 500 * time.Millisecond // a dead stream says so at once
+	heartbeatWaitMax     = 500 * time.Millisecond // entries are tried again without a heartbeat, too
 )
 
 // safeTransport is raft's transport without its heartbeat fast path. On that path
@@ -43,25 +43,25 @@ const (
 // elected.
 type safeTransport struct {
 	*raft.NetworkTransport
-	consumer chan raft.RPC
-	raft     *atomic.Pointer[raft.Raft]     // empty until it runs
-	refused  func(*raft.RequestVoteRequest) // is told of votes that raft has refused; nil: nobody is
-	beats    *beats
-	ended    <-chan struct{}
+	consumer      chan raft.RPC
+	raft          *atomic.Pointer[raft.Raft]     // empty until it runs
+	onRefusedVote func(*raft.RequestVoteRequest) // is told of votes that raft has refused; nil: nobody is
+	heartbeats    *heartbeats
+	closed        <-chan struct{}
 }
 
-// askedPrefix begins the field of a request for a vote in which raft has the address of the
+// targetPrefix begins the field of a request for a vote in which raft has the address of the
 // candidate for very old peers. Nobody reads it (raft 1.7.3, requestVote: the header goes before
 // it); here it names the replica that is asked.
-const askedPrefix = "asked:"
+const targetPrefix = "asked:"
 
 // newSafeTransport begins to hand on what comes in; it ends with ended.
 func newSafeTransport(inner *raft.NetworkTransport, replica string, ended <-chan struct{}, refused func(*raft.RequestVoteRequest)) safeTransport {
 	t := safeTransport{
 		NetworkTransport: inner, consumer: make(chan raft.RPC), raft: new(atomic.Pointer[raft.Raft]),
-		refused: refused, beats: &beats{next: make(map[raft.ServerID]chan struct{})}, ended: ended,
+		onRefusedVote: refused, heartbeats: &heartbeats{next: make(map[raft.ServerID]chan struct{})}, closed: ended,
 	}
-	go t.handOn(replica)
+	go t.forwardRPCs(replica)
 	return t
 }
 
@@ -71,81 +71,81 @@ func (t safeTransport) Consumer() <-chan raft.RPC { return t.consumer }
 // RequestVote says whom it asks.
 func (t safeTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
 	asked := *args
-	asked.Candidate = []byte(askedPrefix + string(id)) //nolint:staticcheck // that it is deprecated is why it is free
-	return overStale(func() error { return t.NetworkTransport.RequestVote(id, target, &asked, resp) })
+	asked.Candidate = []byte(targetPrefix + string(id)) //nolint:staticcheck // that it is deprecated is why it is free
+	return retryStale(func() error { return t.NetworkTransport.RequestVote(id, target, &asked, resp) })
 }
 
 // RequestPreVote asks again where a stream was stale.
 func (t safeTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
-	return overStale(func() error { return t.NetworkTransport.RequestPreVote(id, target, args, resp) })
+	return retryStale(func() error { return t.NetworkTransport.RequestPreVote(id, target, args, resp) })
 }
 
 // TimeoutNow asks again where a stream was stale.
 func (t safeTransport) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
-	return overStale(func() error { return t.NetworkTransport.TimeoutNow(id, target, args, resp) })
+	return retryStale(func() error { return t.NetworkTransport.TimeoutNow(id, target, args, resp) })
 }
 
-// overStale makes a request again that failed, for the idle streams to a peer that was started
+// retryStale makes a request again that failed, for the idle streams to a peer that was started
 // anew are dead, and raft learns that from a request. It does not ask for a vote a second
 // time: the candidate would have lost its campaign to a peer that is well. To ask twice
 // for the same does no harm. Nobody is asked again once the campaign has another outcome.
-func overStale(request func() error) (err error) {
+func retryStale(request func() error) (err error) {
 	begun := time.Now()
 	for range idleStreamsPerPeer + 1 {
 		err = request()
-		if err == nil || errors.Is(err, syscall.ECONNREFUSED) || time.Since(begun) > staleStreamsWithin {
+		if err == nil || errors.Is(err, syscall.ECONNREFUSED) || time.Since(begun) > staleStreamsTimeout {
 			return err
 		}
 	}
 	return err
 }
 
-// handOn refuses votes that were asked of another replica.
-func (t safeTransport) handOn(replica string) {
+// forwardRPCs refuses votes that were asked of another replica.
+func (t safeTransport) forwardRPCs(replica string) {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
 			vote, is := rpc.Command.(*raft.RequestVoteRequest)
-			if is && askedOther(vote, replica) {
+			if is && isForOther(vote, replica) {
 				// Term 0: it says nothing about us, and deposes nobody.
 				rpc.Respond(&raft.RequestVoteResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}, nil)
 				continue
 			}
-			t.introduce(rpc.Command)
-			if is && t.refused != nil {
-				rpc.RespChan = t.overhear(vote, rpc.RespChan)
+			t.allowUnknownCandidate(rpc.Command)
+			if is && t.onRefusedVote != nil {
+				rpc.RespChan = t.observeVote(vote, rpc.RespChan)
 			}
 			select {
 			case t.consumer <- rpc:
-			case <-t.ended:
+			case <-t.closed:
 				return
 			}
-		case <-t.ended:
+		case <-t.closed:
 			return
 		}
 	}
 }
 
-// overhear hands the answer to a request for a vote on, and tells of a refusal.
-func (t safeTransport) overhear(vote *raft.RequestVoteRequest, to chan<- raft.RPCResponse) chan<- raft.RPCResponse {
+// observeVote hands the answer to a request for a vote on, and tells of a refusal.
+func (t safeTransport) observeVote(vote *raft.RequestVoteRequest, to chan<- raft.RPCResponse) chan<- raft.RPCResponse {
 	answers := make(chan raft.RPCResponse, 1)
 	go func() {
 		select {
 		case answer := <-answers:
 			to <- answer // the transport keeps room for it
 			if got, is := answer.Response.(*raft.RequestVoteResponse); is && !got.Granted && answer.Error == nil {
-				t.refused(vote)
+				t.onRefusedVote(vote)
 			}
-		case <-t.ended:
+		case <-t.closed:
 		}
 	}()
 	return answers
 }
 
-// introduce makes a candidate that is no voter here pass for one: the request loses the name by
+// allowUnknownCandidate makes a candidate that is no voter here pass for one: the request loses the name by
 // which raft looks for it, or gets that of a voter where raft wants one. Raft takes the name
 // for nothing else (1.7.3, requestVote and requestPreVote); a vote is written down by address.
-func (t safeTransport) introduce(command any) {
+func (t safeTransport) allowUnknownCandidate(command any) {
 	r := t.raft.Load()
 	if r == nil {
 		return
@@ -174,9 +174,9 @@ func (t safeTransport) introduce(command any) {
 	}
 }
 
-// askedOther says whether a vote is asked of another replica than this.
-func askedOther(vote *raft.RequestVoteRequest, replica string) bool {
-	asked, named := strings.CutPrefix(string(vote.Candidate), askedPrefix) //nolint:staticcheck // see RequestVote
+// isForOther says whether a vote is asked of another replica than this.
+func isForOther(vote *raft.RequestVoteRequest, replica string) bool {
+	asked, named := strings.CutPrefix(string(vote.Candidate), targetPrefix) //nolint:staticcheck // see RequestVote
 	return named && asked != replica
 }
 
@@ -191,34 +191,34 @@ func (t safeTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress
 	if len(args.Entries) == 0 && args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0 { // raft 1.7.3, heartbeat
 		err := t.NetworkTransport.AppendEntries(id, target, args, resp)
 		if err == nil {
-			t.beats.ring(id)
+			t.heartbeats.notify(id)
 		}
 		return err
 	}
 	for answered := false; ; {
-		beat := t.beats.wait(id)
+		beat := t.heartbeats.wait(id)
 		err := t.NetworkTransport.AppendEntries(id, target, args, resp)
-		if err == nil || answered || !t.leadsTo(id, args.Term) {
+		if err == nil || answered || !t.stillLeads(id, args.Term) {
 			return err
 		}
-		look := time.NewTimer(beatWithin)
+		look := time.NewTimer(heartbeatWaitMax)
 		select {
 		case <-beat:
 			answered = true
 		case <-look.C:
-		case <-t.ended:
+		case <-t.closed:
 		}
 		look.Stop()
-		if !t.leadsTo(id, args.Term) {
+		if !t.stillLeads(id, args.Term) {
 			return err
 		}
 	}
 }
 
-// leadsTo says whether this replica leads in that term, and the other is in the group.
-func (t safeTransport) leadsTo(id raft.ServerID, term uint64) bool {
+// stillLeads says whether this replica leads in that term, and the other is in the group.
+func (t safeTransport) stillLeads(id raft.ServerID, term uint64) bool {
 	select {
-	case <-t.ended:
+	case <-t.closed:
 		return false
 	default:
 	}
@@ -227,14 +227,14 @@ func (t safeTransport) leadsTo(id raft.ServerID, term uint64) bool {
 		slices.ContainsFunc(r.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id })
 }
 
-// beats tells of heartbeats that were answered.
-type beats struct {
+// heartbeats tells of heartbeats that were answered.
+type heartbeats struct {
 	mu   sync.Mutex
 	next map[raft.ServerID]chan struct{} // closed with the next one
 }
 
 // wait returns a channel that is closed with the next heartbeat of a peer.
-func (b *beats) wait(id raft.ServerID) <-chan struct{} {
+func (b *heartbeats) wait(id raft.ServerID) <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.next[id] == nil {
@@ -243,7 +243,7 @@ func (b *beats) wait(id raft.ServerID) <-chan struct{} {
 	return b.next[id]
 }
 
-func (b *beats) ring(id raft.ServerID) {
+func (b *heartbeats) notify(id raft.ServerID) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if c := b.next[id]; c != nil {
@@ -259,7 +259,7 @@ func (t safeTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Serve
 	if err != nil {
 		return nil, err
 	}
-	p := &pipeline{AppendPipeline: inner, answers: make(chan raft.AppendFuture), ended: make(chan struct{})}
+	p := &pipeline{AppendPipeline: inner, answers: make(chan raft.AppendFuture), closed: make(chan struct{})}
 	go p.relay()
 	return p, nil
 }
@@ -273,7 +273,7 @@ func (t safeTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Serve
 type pipeline struct {
 	raft.AppendPipeline
 	answers chan raft.AppendFuture
-	ended   chan struct{}
+	closed  chan struct{}
 	once    sync.Once
 }
 
@@ -282,7 +282,7 @@ func (p *pipeline) Consumer() <-chan raft.AppendFuture { return p.answers }
 
 // Close implements raft.AppendPipeline.
 func (p *pipeline) Close() error {
-	p.once.Do(func() { close(p.ended) })
+	p.once.Do(func() { close(p.closed) })
 	return p.AppendPipeline.Close()
 }
 
@@ -295,44 +295,44 @@ func (p *pipeline) relay() {
 			last := !f.Response().Success || f.Response().Term > f.Request().Term
 			select {
 			case p.answers <- f:
-			case <-p.ended:
+			case <-p.closed:
 				return
 			}
 			if last {
 				_ = p.Close()
 				return
 			}
-		case <-p.ended:
+		case <-p.closed:
 			return
 		}
 	}
 }
 
-// streams is the raft.StreamLayer of one raft instance: it dials through Config.Dial
+// streamLayer is the raft.StreamLayer of one raft instance: it dials through Config.Dial
 // and accepts what Group.Accept is given. The raft address of a replica is the id of
 // its member, so a member may change its network address at any time. It knows all its
 // streams, so that closing it frees every goroutine that reads from one.
-type streams struct {
-	id     fsm.PartitionID
-	member fsm.MemberID
-	dial   func(context.Context, fsm.MemberID, fsm.PartitionID) (net.Conn, error)
-	broken func() // a peer's stream ended, and not by our doing; must not block
+type streamLayer struct {
+	id          fsm.PartitionID
+	member      fsm.MemberID
+	dial        func(context.Context, fsm.MemberID, fsm.PartitionID) (net.Conn, error)
+	onStreamEnd func() // a peer's stream ended, and not by our doing; must not block
 	// answer answers a peer that hears no leader, or has lost it; see silence.go.
 	answer func(ctx context.Context, asked byte, merit []byte) byte
 
 	accepted chan net.Conn
-	ended    chan struct{} // closed with the instance
+	done     chan struct{} // closed with the instance
 
 	mu     sync.Mutex
 	open   map[*trackedConn]struct{}
 	closed bool
 }
 
-func newStreams(cfg *Config, broken func(), answer func(context.Context, byte, []byte) byte) *streams {
-	return &streams{
-		id: cfg.ID, member: cfg.Member, dial: cfg.Dial, broken: broken, answer: answer,
+func newStreams(cfg *Config, broken func(), answer func(context.Context, byte, []byte) byte) *streamLayer {
+	return &streamLayer{
+		id: cfg.ID, member: cfg.Member, dial: cfg.Dial, onStreamEnd: broken, answer: answer,
 		accepted: make(chan net.Conn, acceptedWaitingMax),
-		ended:    make(chan struct{}),
+		done:     make(chan struct{}),
 		open:     make(map[*trackedConn]struct{}),
 	}
 }
@@ -340,24 +340,24 @@ func newStreams(cfg *Config, broken func(), answer func(context.Context, byte, [
 // trackedConn takes itself off the list when it is closed.
 type trackedConn struct {
 	net.Conn
-	owner *streams
-	peers bool // the peer opened it
-	begun bool // something was read; one goroutine reads
+	owner    *streamLayer
+	fromPeer bool // the peer opened it
+	started  bool // something was read; one goroutine reads
 }
 
 // Read tells when a stream that the peer opened has ended: it may have died. A stream that
 // begins with our own question ends for raft before it began.
 func (c *trackedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
-	if c.peers && !c.begun && n > 0 {
-		c.begun = true
-		if b[0] == silenceAsked || b[0] == goneAsked {
-			c.owner.converse(c.Conn, b[0], b[1:n])
+	if c.fromPeer && !c.started && n > 0 {
+		c.started = true
+		if b[0] == askSilent || b[0] == askGone {
+			c.owner.serveQuestion(c.Conn, b[0], b[1:n])
 			return 0, io.EOF
 		}
 	}
-	if err != nil && c.peers && !errors.Is(err, net.ErrClosed) {
-		c.owner.broken()
+	if err != nil && c.fromPeer && !errors.Is(err, net.ErrClosed) {
+		c.owner.onStreamEnd()
 	}
 	return n, err
 }
@@ -370,8 +370,8 @@ func (c *trackedConn) Close() error {
 }
 
 // track puts a stream on the list; a closed layer closes it at once.
-func (s *streams) track(conn net.Conn, peers bool) (net.Conn, error) {
-	c := &trackedConn{Conn: conn, owner: s, peers: peers}
+func (s *streamLayer) track(conn net.Conn, peers bool) (net.Conn, error) {
+	c := &trackedConn{Conn: conn, owner: s, fromPeer: peers}
 	s.mu.Lock()
 	closed := s.closed
 	if !closed {
@@ -384,9 +384,9 @@ func (s *streams) track(conn net.Conn, peers bool) (net.Conn, error) {
 	return c, nil
 }
 
-// offer queues a stream that the peer opened; when too many wait it is closed, and the
+// enqueue queues a stream that the peer opened; when too many wait it is closed, and the
 // peer tries again.
-func (s *streams) offer(conn net.Conn) {
+func (s *streamLayer) enqueue(conn net.Conn) {
 	c, err := s.track(conn, true)
 	if err != nil {
 		return
@@ -399,27 +399,27 @@ func (s *streams) offer(conn net.Conn) {
 }
 
 // Accept implements raft.StreamLayer.
-func (s *streams) Accept() (net.Conn, error) {
+func (s *streamLayer) Accept() (net.Conn, error) {
 	select {
 	case c := <-s.accepted:
 		return c, nil
-	case <-s.ended:
+	case <-s.done:
 		return nil, net.ErrClosed
 	}
 }
 
 // Dial implements raft.StreamLayer.
-func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+func (s *streamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	if fsm.MemberID(address) == s.member { // a campaign, see instance.campaign
 		ours, theirs := net.Pipe()
-		s.offer(theirs)
+		s.enqueue(theirs)
 		return s.track(ours, false)
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), timeout)
 	defer cancel()
 	go func() {
 		select {
-		case <-s.ended:
+		case <-s.done:
 			cancel()
 		case <-ctx.Done():
 		}
@@ -432,10 +432,10 @@ func (s *streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.C
 }
 
 // Close implements raft.StreamLayer: it closes every stream.
-func (s *streams) Close() error {
+func (s *streamLayer) Close() error {
 	s.mu.Lock()
 	if !s.closed {
-		close(s.ended)
+		close(s.done)
 	}
 	s.closed = true
 	open := make([]*trackedConn, 0, len(s.open))
@@ -450,7 +450,7 @@ func (s *streams) Close() error {
 }
 
 // Addr implements raft.StreamLayer.
-func (s *streams) Addr() net.Addr { return memberAddr(s.member) }
+func (s *streamLayer) Addr() net.Addr { return memberAddr(s.member) }
 
 // memberAddr is a member id as a net.Addr.
 type memberAddr fsm.MemberID

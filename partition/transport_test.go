@@ -10,7 +10,7 @@ import (
 
 // Raft knows the member that it asks for a vote, and not the replica: one that has taken the
 // place of another on its member must not vote in its name.
-func TestVoteOfAnotherReplica(t *testing.T) {
+func TestVoteAskedOfAnotherReplicaIsRefused(t *testing.T) {
 	t.Parallel()
 	open := func(replica string) (safeTransport, *raft.NetworkTransport) {
 		inner, err := raft.NewTCPTransportWithConfig("127.0.0.1:0", nil, &raft.NetworkTransportConfig{

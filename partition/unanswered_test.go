@@ -22,7 +22,7 @@ func (s *heldStore) StoreLogs(logs []*raft.Log) error {
 }
 
 // A raft goroutine that waits for a write owes an answer until the write is done.
-func TestUnanswered(t *testing.T) {
+func TestUnansweredRaftIsMeasured(t *testing.T) {
 	t.Parallel()
 	held := &heldStore{hold: make(chan struct{}, 1)}
 	ms := newMembers(t, 1, func(c *Config) {
@@ -35,15 +35,15 @@ func TestUnanswered(t *testing.T) {
 	a := &asker{origin: 1}
 	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	for range 3 {
-		if owed := g.Unanswered(); owed > time.Second {
+		if owed := g.UnansweredFor(); owed > time.Second {
 			t.Errorf("a replica that works owes an answer for %s", owed)
 		}
 	}
 	held.hold <- struct{}{} // writes wait from here on
 	done := make(chan Answer, 1)
 	g.Submit(fsm.AppendCommand(nil, a.next(), send(1, body(1))), func(a Answer) { done <- a })
-	eventually(t, "an answer is owed", func() bool { return g.Unanswered() > 200*time.Millisecond })
+	eventually(t, "an answer is owed", func() bool { return g.UnansweredFor() > 200*time.Millisecond })
 	<-held.hold
 	await1(t, done)
-	eventually(t, "nothing is owed", func() bool { return g.Unanswered() == 0 })
+	eventually(t, "nothing is owed", func() bool { return g.UnansweredFor() == 0 })
 }

@@ -32,31 +32,31 @@ type digestWait struct {
 	image chan fsm.Image
 }
 
-// photograph gives those who wait for an index below the next one the state as it is. The
+// captureDigests gives those who wait for an index below the next one the state as it is. The
 // caller holds mu, between two entries.
-func (g *Group) photograph(next uint64) {
-	left := g.digests[:0]
-	for _, w := range g.digests {
+func (g *Group) captureDigests(next uint64) {
+	left := g.digestWaits[:0]
+	for _, w := range g.digestWaits {
 		if w.index < next {
 			w.image <- g.machine.Image()
 		} else {
 			left = append(left, w)
 		}
 	}
-	g.digests = left
+	g.digestWaits = left
 }
 
-// jumped tells those whose index a snapshot has jumped over. The caller holds mu.
-func (g *Group) jumped() {
-	left := g.digests[:0]
-	for _, w := range g.digests {
+// failPassedWaits tells those whose index a snapshot has jumped over. The caller holds mu.
+func (g *Group) failPassedWaits() {
+	left := g.digestWaits[:0]
+	for _, w := range g.digestWaits {
 		if w.index < g.applied.Load() {
 			close(w.image)
 		} else {
 			left = append(left, w)
 		}
 	}
-	g.digests = left
+	g.digestWaits = left
 }
 
 // DigestAt waits until this replica has applied everything up to index, and returns the
@@ -71,11 +71,11 @@ func (g *Group) DigestAt(ctx context.Context, index uint64) (uint64, error) {
 	case g.applied.Load() > index:
 		g.mu.Unlock()
 		return 0, fmt.Errorf("digest of group %d at %d: %w", g.cfg.ID, index, ErrPassed)
-	case len(g.digests) >= digestsWaitingMax:
+	case len(g.digestWaits) >= digestsWaitingMax:
 		g.mu.Unlock()
 		return 0, fmt.Errorf("digest of group %d: %d are being made already: %w", g.cfg.ID, digestsWaitingMax, fsm.ServerBusy)
 	}
-	g.digests = append(g.digests, w)
+	g.digestWaits = append(g.digestWaits, w)
 	g.mu.Unlock()
 	var err error
 	select {
@@ -90,15 +90,15 @@ func (g *Group) DigestAt(ctx context.Context, index uint64) (uint64, error) {
 		return 0, fmt.Errorf("digest of group %d: a %T has none", g.cfg.ID, img)
 	case <-ctx.Done():
 		err = ctx.Err()
-	case <-g.halting:
+	case <-g.haltedCh:
 		err = ErrClosed
 	case <-g.closed:
 		err = ErrClosed
 	}
 	g.mu.Lock()
-	for i := range g.digests {
-		if g.digests[i].image == w.image {
-			g.digests = append(g.digests[:i], g.digests[i+1:]...)
+	for i := range g.digestWaits {
+		if g.digestWaits[i].image == w.image {
+			g.digestWaits = append(g.digestWaits[:i], g.digestWaits[i+1:]...)
 			break
 		}
 	}
@@ -148,7 +148,7 @@ func (g *Group) verify(ctx context.Context, ahead uint64,
 	ask func(ctx context.Context, member fsm.MemberID, index uint64) (uint64, error),
 ) (Verification, error) {
 	s := g.Status()
-	if !s.Leads {
+	if !s.IsLeader {
 		return Verification{}, ErrNotLeader
 	}
 	v := Verification{Index: s.Applied + ahead, Digests: make(map[string]uint64), Missing: make(map[string]error)}
@@ -175,7 +175,7 @@ func (g *Group) verify(ctx context.Context, ahead uint64,
 		})
 	}
 	pause(ctx, verifyHeadStart)
-	err := g.push(ctx, v.Index)
+	err := g.pulsePast(ctx, v.Index)
 	if err != nil {
 		cancel() // nobody gets any further
 	}
@@ -183,8 +183,8 @@ func (g *Group) verify(ctx context.Context, ahead uint64,
 	return v, err
 }
 
-// push proposes pulses until everything up to index is applied, and one more.
-func (g *Group) push(ctx context.Context, index uint64) error {
+// pulsePast proposes pulses until everything up to index is applied, and one more.
+func (g *Group) pulsePast(ctx context.Context, index uint64) error {
 	for g.applied.Load() <= index {
 		done := make(chan Answer, 1)
 		g.Submit(fsm.AppendCommand(nil, fsm.Header{}, fsm.Pulse{}), func(a Answer) { done <- a })

@@ -19,7 +19,7 @@ const audience = "amqp://localhost:5672/orders"
 
 func noon() time.Time { return time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC) }
 
-func ring(t testing.TB) *Keyring {
+func newTestKeyring(t testing.TB) *Keyring {
 	t.Helper()
 	k, err := New(Config{Now: noon, Keys: []Key{
 		{Name: DevKeyName, Primary: DevKey, Secondary: "second/+=", Rights: fsm.Manage},
@@ -76,7 +76,7 @@ func TestToken(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			t.Parallel()
-			grant, err := ring(t).Token(context.Background(), somebody, c.kind, c.token, c.audience)
+			grant, err := newTestKeyring(t).Token(context.Background(), somebody, c.kind, c.token, c.audience)
 			check(t, err, c.want)
 			if grant.Rights != c.rights {
 				t.Errorf("rights %b, want %b", grant.Rights, c.rights)
@@ -95,7 +95,7 @@ func TestTokenOrderAndSpelling(t *testing.T) {
 	for _, sr := range []string{"sb%3a%2f%2flocalhost%2forders", "sb%3A%2F%2FLOCALHOST%2Forders%2F", "http%3a%2f%2flocalhost%3a5300%2forders%3fapi-version%3d2021-05"} {
 		sig := strings.ReplaceAll(signature(DevKey, sr, "1795176000"), "=", "%3d")
 		token := "SharedAccessSignature sig=" + strings.ReplaceAll(sig, "/", "%2F") + "&se=1795176000&skn=" + DevKeyName + "&sr=" + sr
-		if _, err := ring(t).Token(context.Background(), somebody, KindSAS, token, "AMQP://LocalHost:5672/Orders/"); err != nil {
+		if _, err := newTestKeyring(t).Token(context.Background(), somebody, KindSAS, token, "AMQP://LocalHost:5672/Orders/"); err != nil {
 			t.Errorf("%s: %v", sr, err)
 		}
 	}
@@ -126,7 +126,7 @@ func TestPassword(t *testing.T) {
 		{"nobody", "", fsm.Unauthorized},
 		{"reader", DevKey, fsm.Unauthorized},
 	} {
-		grant, err := ring(t).Password(context.Background(), somebody, c.user, c.password)
+		grant, err := newTestKeyring(t).Password(context.Background(), somebody, c.user, c.password)
 		check(t, err, c.want)
 		if !grant.Expires.IsZero() {
 			t.Error("a password does not end")
@@ -189,21 +189,21 @@ func FuzzToken(f *testing.F) {
 		if strings.Contains(token, DevKey) {
 			return
 		}
-		if grant, err := ring(t).Token(context.Background(), somebody, KindSAS, token, audience); err == nil {
+		if grant, err := newTestKeyring(t).Token(context.Background(), somebody, KindSAS, token, audience); err == nil {
 			t.Fatalf("granted %b to %q", grant.Rights, token)
 		}
 		s, err := parseSAS(token)
 		if err != nil {
 			return
 		}
-		if again, err := parseSAS(Sign(s.resource, s.key, "k", s.expiry)); err != nil || again.resource != s.resource || again.key != s.key {
+		if again, err := parseSAS(Sign(s.resource, s.keyName, "k", s.expiry)); err != nil || again.resource != s.resource || again.keyName != s.keyName {
 			t.Fatalf("%q does not survive: %v", token, err)
 		}
 	})
 }
 
 func BenchmarkToken(b *testing.B) {
-	k, token := ring(b), Sign(audience, DevKeyName, DevKey, noon().Add(time.Hour))
+	k, token := newTestKeyring(b), Sign(audience, DevKeyName, DevKey, noon().Add(time.Hour))
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := k.Token(context.Background(), somebody, KindSAS, token, audience); err != nil {

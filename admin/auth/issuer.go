@@ -74,14 +74,14 @@ func NewIssuer(c IssuerConfig) (*Issuer, error) {
 	if c.Now == nil {
 		c.Now = time.Now
 	}
-	return &Issuer{c, &keySet{url: c.URL, client: c.Client, now: time.Now, keys: &keys{}}}, nil
+	return &Issuer{c, &keySet{url: c.URL, client: c.Client, now: time.Now, keys: &signingKeys{}}}, nil
 }
 
 // unknownKeyError: no key fits the signature of a token. The client gets this error unless the
 // provider has newer keys.
 type unknownKeyError struct {
 	generation uint64 // of the keys that were tried
-	named      bool   // one of them has the id that the token names
+	keyIDKnown bool   // one of them has the id that the token names
 }
 
 func (*unknownKeyError) Error() string { return errToken.Error() }
@@ -90,20 +90,20 @@ func (*unknownKeyError) Unwrap() error { return errToken }
 // errToken says no more than that: the library's words may quote the token.
 var errToken = fmt.Errorf("%w: InvalidToken: the token is not one of the identity provider's for this audience", fsm.Unauthorized)
 
-// check verifies signature, issuer, audience and times of a token with the keys that are
+// verify verifies signature, issuer, audience and times of a token with the keys that are
 // known; it fetches none. The error is an *unknownKeyError when newer keys may verify the token.
-func (i *Issuer) check(ctx context.Context, token string) (*oidc.IDToken, error) {
+func (i *Issuer) verify(ctx context.Context, token string) (*oidc.IDToken, error) {
 	known := i.keys.current()
 	if known.generation == 0 {
 		return nil, &unknownKeyError{}
 	}
-	signed := &verification{keys: known}
+	signed := &signatureVerifier{keys: known}
 	verifier := oidc.NewVerifier(i.config.URL, signed, &oidc.Config{ClientID: i.config.Audience, SupportedSigningAlgs: known.algorithms, Now: i.config.Now})
 	checked, err := verifier.Verify(ctx, token)
 	var late *oidc.TokenExpiredError
 	switch {
-	case signed.failed:
-		return nil, &unknownKeyError{known.generation, signed.named}
+	case signed.noKeyFits:
+		return nil, &unknownKeyError{known.generation, signed.keyIDKnown}
 	case errors.As(err, &late):
 		return nil, fmt.Errorf("%w: %w: the token ended at %s", fsm.Unauthorized, errExpired, late.Expiry.UTC().Format(time.RFC3339))
 	case err != nil:
@@ -112,15 +112,15 @@ func (i *Issuer) check(ctx context.Context, token string) (*oidc.IDToken, error)
 	return checked, nil
 }
 
-// jwt checks a token of the issuer and what its roles allow.
-func (k *Keyring) jwt(ctx context.Context, from Client, token string) (Grant, error) {
+// verifyJWT checks a token of the issuer and what its roles allow.
+func (k *Keyring) verifyJWT(ctx context.Context, from Client, token string) (Grant, error) {
 	if k.issuer == nil {
 		return Grant{}, fmt.Errorf("%w: tokens of kind jwt are not accepted here: no identity provider is configured, use a shared access key", fsm.Unauthorized)
 	}
 	if len(token) > jwtBytesMax {
 		return Grant{}, fmt.Errorf("%w: the token is longer than %d bytes", fsm.InvalidArgument, jwtBytesMax)
 	}
-	checked, err := k.issuer.check(ctx, token)
+	checked, err := k.issuer.verify(ctx, token)
 	if err != nil {
 		return Grant{}, err
 	}
@@ -128,13 +128,13 @@ func (k *Keyring) jwt(ctx context.Context, from Client, token string) (Grant, er
 	if err := checked.Claims(&claims); err != nil {
 		return Grant{}, fmt.Errorf("%w: InvalidToken: the claims of the token cannot be read", fsm.Unauthorized)
 	}
-	if !k.opens(claims[namespacesClaim], from.Namespace) {
+	if !k.permitsNamespace(claims[namespacesClaim], from.Namespace) {
 		return Grant{}, fmt.Errorf("%w: the token is for other namespaces: one for this has its name in the claim %s", fsm.Unauthorized, namespacesClaim)
 	}
 	grant := Grant{Namespace: from.Namespace, Expires: checked.Expiry, Name: checked.Subject}
 	for _, claim := range []string{k.issuer.config.RolesClaim, "scp", "scope"} {
-		roles, _ := words(claims[claim])
-		grant.add(roles)
+		roles, _ := claimWords(claims[claim])
+		grant.addRoles(roles)
 	}
 	if grant.Rights == 0 {
 		return Grant{}, fmt.Errorf("%w: the token has no role for this: one of %q, %q, %q is needed", fsm.Unauthorized, roleSender, roleReceiver, roleOwner)
@@ -142,17 +142,17 @@ func (k *Keyring) jwt(ctx context.Context, from Client, token string) (Grant, er
 	return grant, nil
 }
 
-// opens says whether a token with this claim of namespaces is for one of them.
-func (k *Keyring) opens(claim any, namespace fsm.NamespaceID) bool {
-	names, limited := words(claim)
+// permitsNamespace says whether a token with this claim of namespaces is for one of them.
+func (k *Keyring) permitsNamespace(claim any, namespace fsm.NamespaceID) bool {
+	names, limited := claimWords(claim)
 	if !limited {
 		return namespace == fsm.DefaultNamespace || k.issuer.config.AllNamespaces
 	}
-	return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, k.namespace(namespace)) })
+	return slices.ContainsFunc(names, func(name string) bool { return strings.EqualFold(name, k.namespaceName(namespace)) })
 }
 
-// add gives the rights of some roles.
-func (g *Grant) add(roles []string) {
+// addRoles gives the rights of some roles.
+func (g *Grant) addRoles(roles []string) {
 	for _, role := range roles {
 		switch role {
 		case roleOperator:
@@ -168,9 +168,9 @@ func (g *Grant) add(roles []string) {
 	}
 }
 
-// words reads a claim that is a list of texts, or one text of words; false when it is not
+// claimWords reads a claim that is a list of texts, or one text of words; false when it is not
 // there. Names of roles have spaces, so a text counts as a whole too.
-func words(claim any) (list []string, there bool) {
+func claimWords(claim any) (list []string, there bool) {
 	switch claim := claim.(type) {
 	case nil:
 		return nil, false

@@ -90,7 +90,7 @@ func (p *provider) ring(claim string) *Keyring {
 	if err != nil {
 		p.t.Fatal(err)
 	}
-	k, _ := stocked(p.t, func(c *Config) { c.Issuer = issuer })
+	k, _ := newKeyringWithRules(p.t, func(c *Config) { c.Issuer = issuer })
 	return k
 }
 
@@ -174,7 +174,7 @@ func TestJWTWithoutNamespaces(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		k, _ := stocked(t, func(config *Config) { config.Issuer = issuer })
+		k, _ := newKeyringWithRules(t, func(config *Config) { config.Issuer = issuer })
 		in := func(namespace fsm.NamespaceID, host string, claims map[string]any) error {
 			claims["roles"] = c.role
 			_, err := k.Token(t.Context(), Client{Namespace: namespace}, KindJWT, p.sign(claims), "sb://"+host+"/a")

@@ -56,8 +56,8 @@ func (k Key) Validate() error {
 	return nil
 }
 
-// Short says whether one of the secrets has fewer than SecretBytesMin bytes.
-func (k Key) Short() bool {
+// HasShortSecret says whether one of the secrets has fewer than SecretBytesMin bytes.
+func (k Key) HasShortSecret() bool {
 	return len(k.Primary) < SecretBytesMin || k.Secondary != "" && len(k.Secondary) < SecretBytesMin
 }
 

@@ -34,8 +34,8 @@ func algorithms() []jose.SignatureAlgorithm {
 	}
 }
 
-// keys are the signing keys of an identity provider from one answer of it. Immutable.
-type keys struct {
+// signingKeys are the signing keys of an identity provider from one answer of it. Immutable.
+type signingKeys struct {
 	generation uint64 // rises with each answer; 0: none has been fetched yet
 	algorithms []string
 	list       []jose.JSONWebKey
@@ -49,15 +49,15 @@ type keySet struct {
 	client *http.Client
 	now    func() time.Time // for the interval
 
-	mu       sync.Mutex
-	keys     *keys
-	asked    time.Time     // when the request in flight began, else when the last one ended
-	failure  error         // of the last request
-	inFlight chan struct{} // closed when the request in flight ends; nil: there is none
+	mu          sync.Mutex
+	keys        *signingKeys
+	lastRequest time.Time     // when the request in flight began, else when the last one ended
+	failure     error         // of the last request
+	inFlight    chan struct{} // closed when the request in flight ends; nil: there is none
 }
 
 // current returns the keys to verify with. Their generation may be 0.
-func (s *keySet) current() *keys {
+func (s *keySet) current() *signingKeys {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.keys
@@ -67,21 +67,21 @@ func (s *keySet) current() *keys {
 // token: for the request in flight, or for the next one that the interval allows, which it
 // starts itself when there is none. If the key that the token names is known, refresh does not
 // wait for the interval and newer is false. Errors wrap fsm.ServerBusy.
-func (s *keySet) refresh(ctx context.Context, vain *unknownKeyError) (newer bool, err error) {
+func (s *keySet) refresh(ctx context.Context, tried *unknownKeyError) (newer bool, err error) {
 	for {
 		s.mu.Lock()
-		if s.keys.generation > vain.generation {
+		if s.keys.generation > tried.generation {
 			s.mu.Unlock()
 			return true, nil
 		}
-		rest := issuerRefreshMin - s.now().Sub(s.asked)
+		rest := issuerRefreshMin - s.now().Sub(s.lastRequest)
 		switch {
 		case s.inFlight != nil:
-		case rest > 0 && (s.failure != nil || vain.named):
+		case rest > 0 && (s.failure != nil || tried.keyIDKnown):
 			defer s.mu.Unlock()
 			return false, s.failure
 		case rest <= 0:
-			s.inFlight, s.asked = make(chan struct{}), s.now()
+			s.inFlight, s.lastRequest = make(chan struct{}), s.now()
 			go s.fetch(context.WithoutCancel(ctx), s.inFlight)
 		}
 		inFlight := s.inFlight
@@ -113,21 +113,21 @@ func wait(ctx context.Context, inFlight <-chan struct{}, rest time.Duration) err
 func (s *keySet) fetch(ctx context.Context, done chan<- struct{}) {
 	ctx, cancel := context.WithTimeout(ctx, issuerTimeMax)
 	defer cancel()
-	algorithms, list, err := s.ask(ctx)
+	algorithms, list, err := s.discover(ctx)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.inFlight, s.failure = nil, nil
-	s.asked = s.now() // restart the interval, or tokens that waited for a slow failure would ask again at once
+	s.lastRequest = s.now() // restart the interval, or tokens that waited for a slow failure would ask again at once
 	if err != nil {
 		s.failure = fmt.Errorf("%w: the identity provider does not answer: try again", fsm.ServerBusy)
 	} else {
-		s.keys = &keys{s.keys.generation + 1, algorithms, list}
+		s.keys = &signingKeys{s.keys.generation + 1, algorithms, list}
 	}
 	close(done)
 }
 
-// ask discovers the URL of the provider's keys and fetches them.
-func (s *keySet) ask(ctx context.Context) (algorithms []string, list []jose.JSONWebKey, err error) {
+// discover discovers the URL of the provider's keys and fetches them.
+func (s *keySet) discover(ctx context.Context) (algorithms []string, list []jose.JSONWebKey, err error) {
 	provider, err := oidc.NewProvider(oidc.ClientContext(ctx, s.client), s.url)
 	if err != nil {
 		return nil, nil, fmt.Errorf("discover the identity provider: %w", err)
@@ -139,13 +139,13 @@ func (s *keySet) ask(ctx context.Context) (algorithms []string, list []jose.JSON
 	if err := provider.Claims(&described); err != nil {
 		return nil, nil, fmt.Errorf("read the description of the identity provider: %w", err)
 	}
-	list, err = s.askKeys(ctx, described.Keys)
+	list, err = s.fetchKeys(ctx, described.Keys)
 	return asymmetric(described.Algorithms), list, err
 }
 
-// askKeys fetches a JSON Web Key Set. It skips keys that it cannot use (RFC 7517, 5): a provider
+// fetchKeys fetches a JSON Web Key Set. It skips keys that it cannot use (RFC 7517, 5): a provider
 // may have other keys beside those that sign tokens.
-func (s *keySet) askKeys(ctx context.Context, url string) ([]jose.JSONWebKey, error) {
+func (s *keySet) fetchKeys(ctx context.Context, url string) ([]jose.JSONWebKey, error) {
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return nil, fmt.Errorf("ask for keys: %w", err)
@@ -193,17 +193,17 @@ func asymmetric(names []string) []string {
 	return known
 }
 
-// verification verifies the signature of one token with the given keys and fetches none. It
+// signatureVerifier verifies the signature of one token with the given keys and fetches none. It
 // implements oidc.KeySet.
-type verification struct {
-	keys *keys
+type signatureVerifier struct {
+	keys *signingKeys
 	// failed: no key fits the signature, a newer one may. named: one of the keys has the id
 	// that the token names, so a newer key is unlikely to fit.
-	failed, named bool
+	noKeyFits, keyIDKnown bool
 }
 
 // VerifySignature returns the payload of a token that one of the keys has signed.
-func (v *verification) VerifySignature(_ context.Context, token string) ([]byte, error) {
+func (v *signatureVerifier) VerifySignature(_ context.Context, token string) ([]byte, error) {
 	signed, err := jose.ParseSigned(token, algorithms())
 	if err != nil || len(signed.Signatures) != 1 {
 		return nil, errors.New("the token does not have one signature")
@@ -217,8 +217,8 @@ func (v *verification) VerifySignature(_ context.Context, token string) ([]byte,
 		if payload, err := signed.Verify(key); err == nil {
 			return payload, nil
 		}
-		v.named = v.named || id != ""
+		v.keyIDKnown = v.keyIDKnown || id != ""
 	}
-	v.failed = true
+	v.noKeyFits = true
 	return nil, errors.New("no key of the identity provider fits the signature")
 }

@@ -31,7 +31,7 @@ func (p *provider) inBubble(t *testing.T) *Keyring {
 	if err != nil {
 		t.Fatal(err)
 	}
-	k, _ := stocked(t, func(c *Config) { c.Issuer = issuer })
+	k, _ := newKeyringWithRules(t, func(c *Config) { c.Issuer = issuer })
 	return k
 }
 
@@ -164,7 +164,7 @@ func TestKeysOfAProvider(t *testing.T) {
 	} {
 		server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = w.Write([]byte(c.body)) }))
 		s := &keySet{client: server.Client()}
-		list, err := s.askKeys(t.Context(), server.URL)
+		list, err := s.fetchKeys(t.Context(), server.URL)
 		server.Close()
 		if len(list) != c.keys || (err != nil) != c.bad {
 			t.Errorf("%s: %d keys, %v", name, len(list), err)
@@ -177,7 +177,7 @@ func TestKeysOfAProvider(t *testing.T) {
 			t.Errorf("of %v: %v", c.names, got)
 		}
 	}
-	if _, err := (&verification{keys: &keys{list: []jose.JSONWebKey{p.key.Load().Public()}}}).VerifySignature(t.Context(), "a.b.c"); err == nil {
+	if _, err := (&signatureVerifier{keys: &signingKeys{list: []jose.JSONWebKey{p.key.Load().Public()}}}).VerifySignature(t.Context(), "a.b.c"); err == nil {
 		t.Error("garbage has a signature")
 	}
 }

@@ -35,14 +35,14 @@ type Grant struct {
 	Expires   time.Time // zero: never
 	// Still reports whether the credential is still valid: its rule may have been removed, or its
 	// secret changed. nil: it cannot be revoked. Cheap; may be called from any goroutine.
-	Still func() bool
+	Valid func() bool
 	// Operator says that it is good for the cluster itself, not only for a namespace.
 	Operator bool
 	// Name is the rule or the subject that it was granted to, for the audit log.
 	Name string
 	// OfEntity says that the grant comes from an access rule of the entity that Path is at or
 	// below, and is valid for that entity only, not for the namespace.
-	OfEntity bool
+	EntityOnly bool
 }
 
 // Client is the client whose credential is checked.
@@ -54,7 +54,7 @@ type Client struct {
 	Release func()
 	// Through is the namespace that the host of the request selects, where the request names another
 	// one; else 0. Operators may sign for that host.
-	Through fsm.NamespaceID
+	HostNamespace fsm.NamespaceID
 }
 
 // Rules are the access rules that the cluster keeps. The methods answer at once and may be
@@ -150,11 +150,11 @@ func New(c Config) (*Keyring, error) {
 // enough and fsm.ServerBusy after too many failures, and are fit for the client.
 func (k *Keyring) Token(ctx context.Context, from Client, kind, token, audience string) (Grant, error) {
 	asked, err := ParseAudience(audience)
-	if err == nil && k.byHost(asked.Host) != from.Namespace {
+	if err == nil && k.namespaceByHost(asked.Host) != from.Namespace {
 		err = fmt.Errorf("%w: the host %.100q of the audience selects another namespace than that of the connection: name the host that the connection was opened for", fsm.InvalidArgument, asked.Host)
 	}
 	if err != nil {
-		return k.at(ctx, from, kindWord(kind), "", func() (Grant, error) { return Grant{}, err })
+		return k.authenticate(ctx, from, kindName(kind), "", func() (Grant, error) { return Grant{}, err })
 	}
 	return k.TokenFor(ctx, from, kind, token, TargetOf(asked.Path))
 }
@@ -166,15 +166,15 @@ func (k *Keyring) TokenFor(ctx context.Context, from Client, kind, token string,
 	switch kind {
 	case KindSAS:
 		s, err := parseSAS(token)
-		return k.at(ctx, from, kindWord(kind), s.key, func() (Grant, error) {
+		return k.authenticate(ctx, from, kindName(kind), s.keyName, func() (Grant, error) {
 			if err != nil {
 				return Grant{}, fmt.Errorf("%w: %w", fsm.InvalidArgument, err)
 			}
-			return k.sas(from, s, targets)
+			return k.verifySAS(from, s, targets)
 		})
 	case KindJWT:
-		return k.at(ctx, from, kindWord(kind), "", func() (Grant, error) {
-			grant, err := k.jwt(ctx, from, token)
+		return k.authenticate(ctx, from, kindName(kind), "", func() (Grant, error) {
+			grant, err := k.verifyJWT(ctx, from, token)
 			if err == nil {
 				grant.Path = targets[0].Path
 			}
@@ -184,8 +184,8 @@ func (k *Keyring) TokenFor(ctx context.Context, from Client, kind, token string,
 	return Grant{}, fmt.Errorf("%w: unknown kind of token", fsm.InvalidArgument)
 }
 
-// kindWord is a kind of token in the audit log.
-func kindWord(kind string) string {
+// kindName is a kind of token in the audit log.
+func kindName(kind string) string {
 	switch kind {
 	case KindSAS:
 		return "sas"
@@ -198,10 +198,10 @@ func kindWord(kind string) string {
 // Password checks SASL PLAIN: the name of a rule and one of its secrets. Rules of single
 // entities are not tried, since at this point nobody knows which is meant.
 func (k *Keyring) Password(ctx context.Context, from Client, user, password string) (Grant, error) {
-	return k.at(ctx, from, "plain", user, func() (Grant, error) {
+	return k.authenticate(ctx, from, "plain", user, func() (Grant, error) {
 		// Hashed first, so that neither content nor length shows in the time it takes.
 		given := sha256.Sum256([]byte(password))
-		grant, ok := k.find(from.Namespace, "", user, func(secret string) bool {
+		grant, ok := k.findRule(from.Namespace, "", user, func(secret string) bool {
 			want := sha256.Sum256([]byte(secret))
 			return hmac.Equal(given[:], want[:])
 		})
@@ -216,8 +216,8 @@ func (k *Keyring) Password(ctx context.Context, from Client, user, password stri
 // the name of a rule, and the certificate stands for its secret.
 func (k *Keyring) Certificate(ctx context.Context, from Client, certificate *x509.Certificate) (Grant, error) {
 	name := certificate.Subject.CommonName
-	return k.at(ctx, from, "external", name, func() (Grant, error) {
-		grant, ok := k.find(from.Namespace, "", name, nil)
+	return k.authenticate(ctx, from, "external", name, func() (Grant, error) {
+		grant, ok := k.findRule(from.Namespace, "", name, nil)
 		if name == "" || !ok {
 			return Grant{}, fmt.Errorf("%w: no key is called like the common name of the certificate", fsm.Unauthorized)
 		}
@@ -226,9 +226,9 @@ func (k *Keyring) Certificate(ctx context.Context, from Client, certificate *x50
 	})
 }
 
-// at verifies a credential. A valid one passes at once, whatever failed before. A failure is
+// authenticate verifies a credential. A valid one passes at once, whatever failed before. A failure is
 // counted, answered late, and written to the audit log.
-func (k *Keyring) at(ctx context.Context, from Client, kind, name string, try func() (Grant, error)) (Grant, error) {
+func (k *Keyring) authenticate(ctx context.Context, from Client, kind, name string, try func() (Grant, error)) (Grant, error) {
 	grant, err := k.verify(ctx, from, try)
 	var unknown *unknownKeyError
 	if errors.As(err, &unknown) {
@@ -243,7 +243,7 @@ func (k *Keyring) at(ctx context.Context, from Client, kind, name string, try fu
 		return grant, nil
 	}
 	if errors.Is(err, errExpired) || errors.Is(err, fsm.ServerBusy) { // nobody guesses that way
-		k.refused(ctx, from, kind, name, err.Error())
+		k.auditRefusal(ctx, from, kind, name, err.Error())
 		return Grant{}, err
 	}
 	delay, tooMany := k.limiter.recordFailure(from.Peer, from.Namespace, name)
@@ -251,7 +251,7 @@ func (k *Keyring) at(ctx context.Context, from Client, kind, name string, try fu
 	if tooMany != nil {
 		err = tooMany
 	}
-	k.refused(ctx, from, kind, name, reason)
+	k.auditRefusal(ctx, from, kind, name, reason)
 	if !k.delay(ctx, from, delay) && tooMany == nil {
 		err = &TooManyFailuresError{After: delay}
 	}
@@ -260,7 +260,7 @@ func (k *Keyring) at(ctx context.Context, from Client, kind, name string, try fu
 
 // verify runs a verification in one of the client's places.
 func (k *Keyring) verify(ctx context.Context, from Client, try func() (Grant, error)) (Grant, error) {
-	release, err := k.limiter.verify(ctx, from.Peer)
+	release, err := k.limiter.acquireVerification(ctx, from.Peer)
 	if err != nil {
 		return Grant{}, err
 	}
@@ -274,7 +274,7 @@ func (k *Keyring) delay(ctx context.Context, from Client, delay time.Duration) b
 	if delay <= 0 {
 		return true
 	}
-	release, ok := k.limiter.hold(from.Peer, delayedAnswer)
+	release, ok := k.limiter.acquireWait(from.Peer, delayedAnswer)
 	if !ok {
 		return false
 	}
@@ -293,8 +293,8 @@ func (k *Keyring) delay(ctx context.Context, from Client, delay time.Duration) b
 
 // refresh waits for newer keys of the identity provider, without occupying a place for
 // verifications.
-func (k *Keyring) refresh(ctx context.Context, from Client, vain *unknownKeyError) (newer bool, err error) {
-	release, ok := k.limiter.hold(from.Peer, keyWaiter)
+func (k *Keyring) refresh(ctx context.Context, from Client, tried *unknownKeyError) (newer bool, err error) {
+	release, ok := k.limiter.acquireWait(from.Peer, awaitingKeys)
 	if !ok {
 		return false, fmt.Errorf("%w: too many tokens wait for the keys of the identity provider: try again", fsm.ServerBusy)
 	}
@@ -302,19 +302,19 @@ func (k *Keyring) refresh(ctx context.Context, from Client, vain *unknownKeyErro
 	if from.Release != nil {
 		from.Release()
 	}
-	return k.issuer.keys.refresh(ctx, vain)
+	return k.issuer.keys.refresh(ctx, tried)
 }
 
-// refused is the line in the audit log.
-func (k *Keyring) refused(ctx context.Context, from Client, kind, name, reason string) {
+// auditRefusal is the line in the audit log.
+func (k *Keyring) auditRefusal(ctx context.Context, from Client, kind, name, reason string) {
 	peer := ""
 	if from.Peer != nil {
 		peer = from.Peer.String()
 	}
-	k.audit.WarnContext(ctx, "audit", "event", "login_refused", "kind", kind, "name", name, "peer", peer, "namespace", k.namespace(from.Namespace), "reason", reason)
+	k.audit.WarnContext(ctx, "audit", "event", "login_refused", "kind", kind, "name", name, "peer", peer, "namespace", k.namespaceName(from.Namespace), "reason", reason)
 }
 
-func (k *Keyring) namespace(id fsm.NamespaceID) string {
+func (k *Keyring) namespaceName(id fsm.NamespaceID) string {
 	if k.rules == nil {
 		return fsm.DefaultNamespaceName
 	}
@@ -326,13 +326,13 @@ var (
 	errAudience = errors.New("InvalidAudience")
 )
 
-func (k *Keyring) sas(from Client, s sas, targets []Target) (Grant, error) {
-	target, signed, covered, err := s.chosen(targets)
+func (k *Keyring) verifySAS(from Client, s sasToken, targets []Target) (Grant, error) {
+	target, signed, covered, err := s.selectTarget(targets)
 	if err != nil {
 		return Grant{}, err
 	}
-	grant, ok := k.find(from.Namespace, target.Entity, s.key, func(secret string) bool {
-		return hmac.Equal([]byte(signature(secret, s.signed, s.expires)), []byte(s.signature))
+	grant, ok := k.findRule(from.Namespace, target.Entity, s.keyName, func(secret string) bool {
+		return hmac.Equal([]byte(signature(secret, s.rawResource, s.rawExpiry)), []byte(s.signature))
 	})
 	switch {
 	case !ok:
@@ -341,40 +341,40 @@ func (k *Keyring) sas(from Client, s sas, targets []Target) (Grant, error) {
 		return Grant{}, fmt.Errorf("%w: %w: the token ended at %s", fsm.Unauthorized, errExpired, s.expiry.UTC().Format(time.RFC3339))
 	case !covered:
 		return Grant{}, fmt.Errorf("%w: %w: the token is for another resource", fsm.Unauthorized, errAudience)
-	case signed.Host != "" && !k.reaches(from, signed, grant.Operator):
+	case signed.Host != "" && !k.hostMatches(from, signed, grant.Operator):
 		return Grant{}, fmt.Errorf("%w: %w: the token is for the host %.100q, which selects another namespace: sign for a host of this one", fsm.Unauthorized, errAudience, signed.Host)
 	}
 	grant.Expires, grant.Path = s.expiry, target.Path
 	return grant, nil
 }
 
-// reaches reports whether a signed host selects the namespace of the client. The keys of operators are
+// hostMatches reports whether a signed host selects the namespace of the client. The keys of operators are
 // valid in every namespace, so a signature of theirs for the whole host of the request is also valid in
 // the namespace that the request names.
-func (k *Keyring) reaches(from Client, signed Resource, operator bool) bool {
-	selected := k.byHost(signed.Host)
-	return selected == from.Namespace || operator && signed.Path == "" && selected == from.Through
+func (k *Keyring) hostMatches(from Client, signed Resource, operator bool) bool {
+	selected := k.namespaceByHost(signed.Host)
+	return selected == from.Namespace || operator && signed.Path == "" && selected == from.HostNamespace
 }
 
-// byHost is the namespace that a host selects.
-func (k *Keyring) byHost(host string) fsm.NamespaceID {
+// namespaceByHost is the namespace that a host selects.
+func (k *Keyring) namespaceByHost(host string) fsm.NamespaceID {
 	if k.rules == nil {
 		return fsm.DefaultNamespace
 	}
 	return k.rules.NamespaceByHost(host)
 }
 
-// find looks for a rule by name whose secret fits: at the entity, then in the namespace,
+// findRule looks for a rule by name whose secret fits: at the entity, then in the namespace,
 // then among the configured keys. fits is nil where the name alone says it.
-func (k *Keyring) find(namespace fsm.NamespaceID, path, name string, fits func(secret string) bool) (Grant, bool) {
+func (k *Keyring) findRule(namespace fsm.NamespaceID, path, name string, fits func(secret string) bool) (Grant, bool) {
 	if k.rules != nil {
 		own, shared := k.rules.Access(namespace, path)
 		for i, rules := range [][]fsm.AccessRule{own, shared} {
 			if path == "" && i == 0 {
 				continue
 			}
-			if secret, rights, ok := match(rules, name, fits); ok {
-				return Grant{Rights: rights, Namespace: namespace, Name: name, OfEntity: i == 0, Still: func() bool { return k.still(namespace, path, i, name, secret, rights) }}, true
+			if secret, rights, ok := matchRule(rules, name, fits); ok {
+				return Grant{Rights: rights, Namespace: namespace, Name: name, EntityOnly: i == 0, Valid: func() bool { return k.isCurrent(namespace, path, i, name, secret, rights) }}, true
 			}
 		}
 	}
@@ -393,9 +393,9 @@ func (k *Keyring) find(namespace fsm.NamespaceID, path, name string, fits func(s
 	return Grant{Rights: key.Rights, Namespace: namespace, Name: name, Operator: operator}, true
 }
 
-// match finds a rule by name whose secret fits, and says which secret that was. It tries two secrets
+// matchRule finds a rule by name whose secret fits, and says which secret that was. It tries two secrets
 // also where no rule has that name, so that the time it takes does not tell which names there are.
-func match(rules []fsm.AccessRule, name string, fits func(secret string) bool) (secret string, rights fsm.Rights, ok bool) {
+func matchRule(rules []fsm.AccessRule, name string, fits func(secret string) bool) (secret string, rights fsm.Rights, ok bool) {
 	var rule fsm.AccessRule
 	i := slices.IndexFunc(rules, func(r fsm.AccessRule) bool { return r.Name == name })
 	if i >= 0 {
@@ -415,8 +415,8 @@ func match(rules []fsm.AccessRule, name string, fits func(secret string) bool) (
 	return "", 0, false
 }
 
-// still reports whether an access rule has the same secret and rights as when it was used to sign in.
-func (k *Keyring) still(namespace fsm.NamespaceID, path string, list int, name, secret string, rights fsm.Rights) bool {
+// isCurrent reports whether an access rule has the same secret and rights as when it was used to sign in.
+func (k *Keyring) isCurrent(namespace fsm.NamespaceID, path string, list int, name, secret string, rights fsm.Rights) bool {
 	own, shared := k.rules.Access(namespace, path)
 	for _, rule := range [][]fsm.AccessRule{own, shared}[list] {
 		if rule.Name == name {

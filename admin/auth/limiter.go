@@ -52,13 +52,13 @@ type waitKind uint8
 
 const (
 	delayedAnswer waitKind = iota // to a failure
-	keyWaiter                     // a token that needs keys which are not known yet
+	awaitingKeys                  // a token that needs keys which are not known yet
 	waitKinds
 )
 
 // max is how many of a kind there may be at a time, of one client and of all.
 func (k waitKind) max() (perClient, all int) {
-	if k == keyWaiter {
+	if k == awaitingKeys {
 		return keyWaitersPerClientMax, keyWaitersMax
 	}
 	return delayedPerClientMax, delayedMax
@@ -73,13 +73,13 @@ type limiter struct {
 	seed   maphash.Seed
 
 	mu      sync.Mutex // guards what follows, and the fields of each origin
-	origins *lru.Cache[netip.Prefix, *origin]
+	clients *lru.Cache[netip.Prefix, *clientState]
 	waiting [waitKinds]int
 }
 
-// origin holds the counts of one client. When it is evicted while requests of the client are in
+// clientState holds the counts of one client. When it is evicted while requests of the client are in
 // flight, they finish with it; new requests are counted by a new origin.
-type origin struct {
+type clientState struct {
 	verifying chan struct{} // one token for each verification under way
 	queued    int           // credentials that wait for that
 	waiting   [waitKinds]int
@@ -87,32 +87,32 @@ type origin struct {
 }
 
 func newLimiter(limits Limits, now func() time.Time) *limiter {
-	origins, err := lru.New[netip.Prefix, *origin](clientsMax)
+	origins, err := lru.New[netip.Prefix, *clientState](clientsMax)
 	if err != nil {
 		panic(err) // clientsMax is positive
 	}
-	return &limiter{limits: limits, now: now, seed: maphash.MakeSeed(), origins: origins}
+	return &limiter{limits: limits, now: now, seed: maphash.MakeSeed(), clients: origins}
 }
 
-// origin is the one of an address, nil for an address that is not counted. mu is held.
-func (l *limiter) origin(peer net.Addr) *origin {
+// client is the one of an address, nil for an address that is not counted. mu is held.
+func (l *limiter) client(peer net.Addr) *clientState {
 	prefix, counts := ClientPrefix(peer)
 	if !counts {
 		return nil
 	}
-	o, found := l.origins.Get(prefix)
+	o, found := l.clients.Get(prefix)
 	if !found {
-		o = &origin{verifying: make(chan struct{}, l.limits.VerificationsMax), failures: make(map[uint64]*rate.Limiter)}
-		l.origins.Add(prefix, o)
+		o = &clientState{verifying: make(chan struct{}, l.limits.VerificationsMax), failures: make(map[uint64]*rate.Limiter)}
+		l.clients.Add(prefix, o)
 	}
 	return o
 }
 
-// verify waits until a credential of the client may be verified; the caller calls release
+// acquireVerification waits until a credential of the client may be verified; the caller calls release
 // when that is done. Errors wrap fsm.ServerBusy.
-func (l *limiter) verify(ctx context.Context, peer net.Addr) (release func(), err error) {
+func (l *limiter) acquireVerification(ctx context.Context, peer net.Addr) (release func(), err error) {
 	l.mu.Lock()
-	o := l.origin(peer)
+	o := l.client(peer)
 	if o == nil {
 		l.mu.Unlock()
 		return func() {}, nil
@@ -151,7 +151,7 @@ func (l *limiter) verify(ctx context.Context, peer net.Addr) (release func(), er
 func (l *limiter) recordFailure(peer net.Addr, namespace fsm.NamespaceID, name string) (delay time.Duration, tooMany *TooManyFailuresError) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o := l.origin(peer)
+	o := l.client(peer)
 	if o == nil {
 		return 0, nil
 	}
@@ -170,7 +170,7 @@ func (l *limiter) recordFailure(peer net.Addr, namespace fsm.NamespaceID, name s
 
 // bucket returns the token bucket of failures that a client has left with keys of a name. Names
 // beyond the first namesPerClientMax share one bucket. mu is held.
-func (l *limiter) bucket(o *origin, namespace fsm.NamespaceID, name string, now time.Time) *rate.Limiter {
+func (l *limiter) bucket(o *clientState, namespace fsm.NamespaceID, name string, now time.Time) *rate.Limiter {
 	var h maphash.Hash
 	h.SetSeed(l.seed)
 	maphash.WriteComparable(&h, namespace)
@@ -194,15 +194,15 @@ func (l *limiter) bucket(o *origin, namespace fsm.NamespaceID, name string, now 
 	return bucket
 }
 
-// hold reserves a place for a request that waits, and returns false when there is none. The
+// acquireWait reserves a place for a request that waits, and returns false when there is none. The
 // caller calls release when the wait is over.
-func (l *limiter) hold(peer net.Addr, kind waitKind) (release func(), ok bool) {
+func (l *limiter) acquireWait(peer net.Addr, kind waitKind) (release func(), ok bool) {
 	perClient, all := kind.max()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	o := l.origin(peer)
+	o := l.client(peer)
 	if o == nil {
-		o = &origin{} // counts for the process alone
+		o = &clientState{} // counts for the process alone
 	}
 	if o.waiting[kind] >= perClient || l.waiting[kind] >= all {
 		return nil, false

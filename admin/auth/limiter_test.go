@@ -42,7 +42,7 @@ func TestFailuresRefuseNoValidKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		limits := DefaultLimits()
-		k, _ := stocked(t, func(c *Config) {
+		k, _ := newKeyringWithRules(t, func(c *Config) {
 			c.Now, c.Limits = time.Now, &Limits{limits.FailuresMax, limits.FailuresPerMinute, 0, limits.VerificationsMax}
 		})
 		for _, bad := range []string{"192.0.2.1", "2001:db8::1", "127.0.0.1", "::1"} {
@@ -85,7 +85,7 @@ func TestFailuresRefuseNoValidKey(t *testing.T) {
 func TestFailuresAreAnsweredLate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k, _ := stocked(t, func(c *Config) { c.Now = time.Now })
+		k, _ := newKeyringWithRules(t, func(c *Config) { c.Now = time.Now })
 		var total time.Duration
 		for i, want := range []time.Duration{delayMin, 2 * delayMin, 4 * delayMin, 8 * delayMin} {
 			took, err := login(t, k, "192.0.2.1", "wrong")
@@ -126,7 +126,7 @@ func TestFailuresAreAnsweredLate(t *testing.T) {
 func TestValidKeyWaitsForNoFailure(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k, _ := stocked(t, func(c *Config) { c.Now = time.Now })
+		k, _ := newKeyringWithRules(t, func(c *Config) { c.Now = time.Now })
 		var all sync.WaitGroup
 		var mu sync.Mutex
 		atOnce, late := 0, 0
@@ -166,7 +166,7 @@ func TestValidKeyWaitsForNoFailure(t *testing.T) {
 func TestReleaseBeforeTheDelay(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		k, _ := stocked(t, func(c *Config) { c.Now = time.Now })
+		k, _ := newKeyringWithRules(t, func(c *Config) { c.Now = time.Now })
 		began, released := time.Now(), 0
 		from := clientAt("192.0.2.1")
 		from.Release = func() {
@@ -204,27 +204,27 @@ func TestDelayedMax(t *testing.T) {
 		perClient, all := kind.max()
 		var releases []func()
 		for i := range all {
-			release, ok := l.hold(&net.TCPAddr{IP: net.IPv4(10, 0, 0, byte(i/perClient))}, kind)
+			release, ok := l.acquireWait(&net.TCPAddr{IP: net.IPv4(10, 0, 0, byte(i/perClient))}, kind)
 			if !ok {
 				t.Fatalf("place %d refused", i)
 			}
 			releases = append(releases, release)
 		}
-		if _, ok := l.hold(&net.TCPAddr{IP: net.IPv4(10, 1, 0, 1)}, kind); ok {
+		if _, ok := l.acquireWait(&net.TCPAddr{IP: net.IPv4(10, 1, 0, 1)}, kind); ok {
 			t.Error("one more than the process may hold")
 		}
-		if _, ok := l.hold(nil, kind); ok {
+		if _, ok := l.acquireWait(nil, kind); ok {
 			t.Error("one more without an address")
 		}
 		for _, release := range releases {
 			release()
 		}
 		for range perClient {
-			if _, ok := l.hold(&net.TCPAddr{IP: net.IPv4(10, 1, 0, 1)}, kind); !ok {
+			if _, ok := l.acquireWait(&net.TCPAddr{IP: net.IPv4(10, 1, 0, 1)}, kind); !ok {
 				t.Error("places that were given back are not to be had")
 			}
 		}
-		if _, ok := l.hold(&net.TCPAddr{IP: net.IPv4(10, 1, 0, 1)}, kind); ok {
+		if _, ok := l.acquireWait(&net.TCPAddr{IP: net.IPv4(10, 1, 0, 1)}, kind); ok {
 			t.Error("one more than a client may hold")
 		}
 	}
@@ -239,14 +239,14 @@ func TestVerificationsMax(t *testing.T) {
 		busy, quiet := clientAt("192.0.2.1").Peer, clientAt("192.0.2.2").Peer
 		var releases []func()
 		for range DefaultLimits().VerificationsMax {
-			release, err := l.verify(t.Context(), busy)
+			release, err := l.acquireVerification(t.Context(), busy)
 			check(t, err, fsm.OK)
 			releases = append(releases, release)
 		}
 		results := make(chan error, verificationQueueMax)
 		for range verificationQueueMax {
 			go func() {
-				release, err := l.verify(t.Context(), busy)
+				release, err := l.acquireVerification(t.Context(), busy)
 				if err == nil {
 					release()
 				}
@@ -254,10 +254,10 @@ func TestVerificationsMax(t *testing.T) {
 			}()
 		}
 		synctest.Wait()
-		if _, err := l.verify(t.Context(), busy); !errors.Is(err, fsm.ServerBusy) || !strings.Contains(err.Error(), "wait to be verified") {
+		if _, err := l.acquireVerification(t.Context(), busy); !errors.Is(err, fsm.ServerBusy) || !strings.Contains(err.Error(), "wait to be verified") {
 			t.Errorf("one more in the queue: %v", err)
 		}
-		if release, err := l.verify(t.Context(), quiet); err != nil {
+		if release, err := l.acquireVerification(t.Context(), quiet); err != nil {
 			t.Errorf("another client: %v", err)
 		} else {
 			release()
@@ -266,10 +266,10 @@ func TestVerificationsMax(t *testing.T) {
 		for range verificationQueueMax {
 			check(t, <-results, fsm.OK)
 		}
-		release, err := l.verify(t.Context(), busy)
+		release, err := l.acquireVerification(t.Context(), busy)
 		check(t, err, fsm.OK)
 		began := time.Now()
-		_, err = l.verify(t.Context(), busy)
+		_, err = l.acquireVerification(t.Context(), busy)
 		check(t, err, fsm.ServerBusy)
 		if time.Since(began) != verificationWaitTimeMax {
 			t.Errorf("refused after %s", time.Since(began))
@@ -300,7 +300,7 @@ func TestLimiterForgets(t *testing.T) {
 	for i := range 100 {
 		fail(first, fmt.Sprint(i))
 	}
-	if o := l.origin(first); len(o.failures) != namesPerClientMax+1 {
+	if o := l.client(first); len(o.failures) != namesPerClientMax+1 {
 		t.Errorf("%d names are told apart", len(o.failures))
 	}
 	if !fail(first, "yet another") {
@@ -310,14 +310,14 @@ func TestLimiterForgets(t *testing.T) {
 	if fail(first, "yet another") {
 		t.Error("refused an hour later")
 	}
-	if o := l.origin(first); len(o.failures) != 1 {
+	if o := l.client(first); len(o.failures) != 1 {
 		t.Errorf("an hour later %d names are told apart", len(o.failures))
 	}
 	for i := range clientsMax {
 		fail(&net.TCPAddr{IP: net.IPv4(11, byte(i>>16), byte(i>>8), byte(i))}, "app")
 	}
-	if l.origins.Len() != clientsMax {
-		t.Errorf("%d clients are remembered", l.origins.Len())
+	if l.clients.Len() != clientsMax {
+		t.Errorf("%d clients are remembered", l.clients.Len())
 	}
 	if _, tooMany := l.recordFailure(&net.UnixAddr{Name: "socket"}, fsm.DefaultNamespace, "app"); tooMany != nil {
 		t.Error("a Unix socket is counted")

@@ -191,9 +191,9 @@ func (r Resource) covers(path string) bool {
 	return r.Path == "" || found && (rest == "" || rest[0] == '/')
 }
 
-// chosen returns the first target that the signed resource covers, and that resource. When it
+// selectTarget returns the first target that the signed resource covers, and that resource. When it
 // covers none, found is false and target is the first.
-func (s sas) chosen(targets []Target) (target Target, at Resource, found bool, err error) {
+func (s sasToken) selectTarget(targets []Target) (target Target, at Resource, found bool, err error) {
 	at, err = parseSigned(s.resource)
 	for _, target := range targets {
 		if target.Written != "" && strings.EqualFold(s.resource, target.Written) {
@@ -206,9 +206,9 @@ func (s sas) chosen(targets []Target) (target Target, at Resource, found bool, e
 	return targets[0], at, false, err
 }
 
-// Concerns reports whether a token claims to be for a target; a JWT is for all. It does not verify
+// ClaimsTarget reports whether a token claims to be for a target; a JWT is for all. It does not verify
 // the token: callers use it to skip a verification that would count as a failed login.
-func Concerns(kind, token string, target Target) bool {
+func ClaimsTarget(kind, token string, target Target) bool {
 	if kind == KindJWT {
 		return token != ""
 	}
@@ -216,6 +216,6 @@ func Concerns(kind, token string, target Target) bool {
 	if err != nil {
 		return false
 	}
-	_, _, found, err := s.chosen([]Target{target})
+	_, _, found, err := s.selectTarget([]Target{target})
 	return found && err == nil
 }

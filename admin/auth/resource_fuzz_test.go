@@ -49,7 +49,7 @@ func ofEntity(target []string) bool {
 // mineOnly is a keyring with a key of the queue "mine" and one of the namespace.
 func mineOnly(t testing.TB) *Keyring {
 	t.Helper()
-	k, s := stocked(t, nil)
+	k, s := newKeyringWithRules(t, nil)
 	s.set(fsm.DefaultNamespace, "mine", fsm.AccessRule{Name: "mine", Primary: "mine-key", Rights: fsm.Send | fsm.Listen})
 	return k
 }

@@ -125,12 +125,12 @@ func TestResourcesRefused(t *testing.T) {
 // The grant tells what was authorized, in one form whatever the spelling.
 func TestGrantTellsWhere(t *testing.T) {
 	t.Parallel()
-	k, _ := stocked(t, nil)
+	k, _ := newKeyringWithRules(t, nil)
 	for _, audience := range []string{"sb://host/Orders/$Management", "AMQPS://elsewhere:5671/orders%2f$management/"} {
 		token := Sign("https://Third/ORDERS?api-version=1", "orders", "two", noon().Add(time.Hour))
 		grant, err := k.Token(t.Context(), somebody, KindSAS, token, audience)
 		check(t, err, fsm.OK)
-		if grant.Namespace != fsm.DefaultNamespace || grant.Path != "orders/$management" || !grant.OfEntity {
+		if grant.Namespace != fsm.DefaultNamespace || grant.Path != "orders/$management" || !grant.EntityOnly {
 			t.Errorf("%s: %+v", audience, grant)
 		}
 	}
@@ -139,7 +139,7 @@ func TestGrantTellsWhere(t *testing.T) {
 // Hosts that select the same namespace are equal, others are not, whoever signs.
 func TestHostsSelectTheNamespace(t *testing.T) {
 	t.Parallel()
-	k, _ := stocked(t, nil)
+	k, _ := newKeyringWithRules(t, nil)
 	for _, c := range []struct {
 		name, key, secret, signed, audience string
 		from                                Client
@@ -150,9 +150,9 @@ func TestHostsSelectTheNamespace(t *testing.T) {
 		{"asked of another", "app", "four", "sb://ns2.b/", "sb://host/x", Client{Namespace: other}, fsm.InvalidArgument},
 		{"an operator there", "root", "root-key", "sb://ns2.b/", "sb://ns2.b/x", Client{Namespace: other}, fsm.OK},
 		{"an operator signs for another", "root", "root-key", "sb://host/", "sb://ns2.b/x", Client{Namespace: other}, fsm.Unauthorized},
-		{"an operator through another", "root", "root-key", "sb://host/", "sb://ns2.b/x", Client{Namespace: other, Through: fsm.DefaultNamespace}, fsm.OK},
-		{"of it only an entity", "root", "root-key", "sb://host/x", "sb://ns2.b/x", Client{Namespace: other, Through: fsm.DefaultNamespace}, fsm.Unauthorized},
-		{"no operator through another", "app", "four", "sb://host/", "sb://ns2.b/x", Client{Namespace: other, Through: fsm.DefaultNamespace}, fsm.Unauthorized},
+		{"an operator through another", "root", "root-key", "sb://host/", "sb://ns2.b/x", Client{Namespace: other, HostNamespace: fsm.DefaultNamespace}, fsm.OK},
+		{"of it only an entity", "root", "root-key", "sb://host/x", "sb://ns2.b/x", Client{Namespace: other, HostNamespace: fsm.DefaultNamespace}, fsm.Unauthorized},
+		{"no operator through another", "app", "four", "sb://host/", "sb://ns2.b/x", Client{Namespace: other, HostNamespace: fsm.DefaultNamespace}, fsm.Unauthorized},
 	} {
 		_, err := k.Token(t.Context(), c.from, KindSAS, Sign(c.signed, c.key, c.secret, noon().Add(time.Hour)), c.audience)
 		if !errors.Is(err, c.want) && (err != nil || c.want != fsm.OK) {
@@ -164,7 +164,7 @@ func TestHostsSelectTheNamespace(t *testing.T) {
 // The first target counts that the token says to be for.
 func TestTargets(t *testing.T) {
 	t.Parallel()
-	k, _ := stocked(t, nil)
+	k, _ := newKeyringWithRules(t, nil)
 	entity, url := TargetOf("orders"), Target{Path: "v1/queues/orders"}
 	for _, c := range []struct {
 		key, secret, signed string
@@ -190,13 +190,13 @@ func TestTargets(t *testing.T) {
 		}
 		concerns := false
 		for _, target := range c.targets {
-			concerns = concerns || Concerns(KindSAS, token, target)
+			concerns = concerns || ClaimsTarget(KindSAS, token, target)
 		}
 		if concerns != (c.path != "" || c.key == "orders") {
 			t.Errorf("%s: concerns %t", c.signed, concerns)
 		}
 	}
-	if Concerns(KindSAS, "", entity) || Concerns(KindSAS, "SharedAccessSignature sr=%", entity) || Concerns(KindJWT, "", entity) || !Concerns(KindJWT, "a.b.c", entity) {
+	if ClaimsTarget(KindSAS, "", entity) || ClaimsTarget(KindSAS, "SharedAccessSignature sr=%", entity) || ClaimsTarget(KindJWT, "", entity) || !ClaimsTarget(KindJWT, "a.b.c", entity) {
 		t.Error("what is no token concerns something")
 	}
 }

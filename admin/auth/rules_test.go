@@ -17,28 +17,28 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// shelf is the rules of a cluster: by namespace and path, "" for those of the namespace.
-type shelf struct {
+// fakeRules is the rules of a cluster: by namespace and path, "" for those of the namespace.
+type fakeRules struct {
 	mu    sync.Mutex
 	rules map[fsm.NamespaceID]map[string][]fsm.AccessRule
 }
 
-func (s *shelf) Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
+func (s *fakeRules) Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.rules[namespace][path], s.rules[namespace][""]
 }
 
-func (s *shelf) NamespaceName(id fsm.NamespaceID) string { return fmt.Sprintf("ns%d", id) }
+func (s *fakeRules) NamespaceName(id fsm.NamespaceID) string { return fmt.Sprintf("ns%d", id) }
 
-func (s *shelf) NamespaceByHost(host string) fsm.NamespaceID {
+func (s *fakeRules) NamespaceByHost(host string) fsm.NamespaceID {
 	if label, _, _ := strings.Cut(host, "."); label == "ns2" {
 		return other
 	}
 	return fsm.DefaultNamespace
 }
 
-func (s *shelf) set(namespace fsm.NamespaceID, path string, rules ...fsm.AccessRule) {
+func (s *fakeRules) set(namespace fsm.NamespaceID, path string, rules ...fsm.AccessRule) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.rules[namespace] == nil {
@@ -49,11 +49,11 @@ func (s *shelf) set(namespace fsm.NamespaceID, path string, rules ...fsm.AccessR
 
 const other fsm.NamespaceID = 2
 
-// stocked is a keyring with rules of two namespaces and of two queues, one of which is
+// newKeyringWithRules is a keyring with rules of two namespaces and of two queues, one of which is
 // called as if it lay below the other.
-func stocked(t testing.TB, change func(*Config)) (*Keyring, *shelf) {
+func newKeyringWithRules(t testing.TB, change func(*Config)) (*Keyring, *fakeRules) {
 	t.Helper()
-	s := &shelf{rules: make(map[fsm.NamespaceID]map[string][]fsm.AccessRule)}
+	s := &fakeRules{rules: make(map[fsm.NamespaceID]map[string][]fsm.AccessRule)}
 	s.set(fsm.DefaultNamespace, "", fsm.AccessRule{Name: "app", Primary: "one", Rights: fsm.Send})
 	s.set(fsm.DefaultNamespace, "orders", fsm.AccessRule{Name: "orders", Primary: "two", Secondary: "three", Rights: fsm.Listen})
 	s.set(other, "", fsm.AccessRule{Name: "app", Primary: "four", Rights: fsm.Manage})
@@ -73,7 +73,7 @@ func stocked(t testing.TB, change func(*Config)) (*Keyring, *shelf) {
 
 func TestRulesAreLookedUpInOrder(t *testing.T) {
 	t.Parallel()
-	k, _ := stocked(t, nil)
+	k, _ := newKeyringWithRules(t, nil)
 	for _, c := range []struct {
 		name, key, secret, audience string
 		namespace                   fsm.NamespaceID
@@ -121,11 +121,11 @@ func TestRulesAreLookedUpInOrder(t *testing.T) {
 // which names of keys there are, in a list of rules or in the configuration.
 func TestWrongNamesCostAsMuchAsWrongSecrets(t *testing.T) {
 	t.Parallel()
-	k, _ := stocked(t, nil)
+	k, _ := newKeyringWithRules(t, nil)
 	for path, want := range map[string]int{"": 4, "orders": 6, "none": 6} {
 		for _, name := range []string{"none", "", "app", "orders", "root", "plain"} {
 			tried := 0
-			_, ok := k.find(fsm.DefaultNamespace, path, name, func(string) bool { tried++; return false })
+			_, ok := k.findRule(fsm.DefaultNamespace, path, name, func(string) bool { tried++; return false })
 			if ok || tried != want {
 				t.Errorf("key %q at %q: %v, %d secrets tried, want %d", name, path, ok, tried, want)
 			}
@@ -134,7 +134,7 @@ func TestWrongNamesCostAsMuchAsWrongSecrets(t *testing.T) {
 	// What is tried for a name that is not there opens nothing, though it may fit.
 	for _, path := range []string{"", "orders", "none"} {
 		for _, name := range []string{"none", ""} {
-			if grant, ok := k.find(fsm.DefaultNamespace, path, name, func(secret string) bool { return secret == "" }); ok {
+			if grant, ok := k.findRule(fsm.DefaultNamespace, path, name, func(secret string) bool { return secret == "" }); ok {
 				t.Errorf("key %q at %q: %+v", name, path, grant)
 			}
 		}
@@ -152,30 +152,30 @@ func TestGrantCountsWhileItsRuleDoes(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			k, s := stocked(t, nil)
+			k, s := newKeyringWithRules(t, nil)
 			grant, err := k.Token(t.Context(), somebody, KindSAS, Sign("sb://host/orders", "orders", "two", noon().Add(time.Hour)), "sb://host/orders")
 			check(t, err, fsm.OK)
 			s.set(fsm.DefaultNamespace, "orders", fsm.AccessRule{Name: "orders", Primary: "changed", Secondary: "two", Rights: fsm.Listen})
-			if !grant.Still() {
+			if !grant.Valid() {
 				t.Error("the secret is the second one now, and still good")
 			}
 			s.set(fsm.DefaultNamespace, "orders", change...)
-			if grant.Still() {
+			if grant.Valid() {
 				t.Error("it counts after the change")
 			}
 		})
 	}
-	k, _ := stocked(t, nil)
+	k, _ := newKeyringWithRules(t, nil)
 	grant, err := k.Password(t.Context(), somebody, "root", "root-key")
 	check(t, err, fsm.OK)
-	if grant.Still != nil {
+	if grant.Valid != nil {
 		t.Error("a configured key does not change")
 	}
 }
 
 func TestCertificate(t *testing.T) {
 	t.Parallel()
-	k, _ := stocked(t, nil)
+	k, _ := newKeyringWithRules(t, nil)
 	end := noon().Add(time.Hour)
 	for name, want := range map[string]fsm.Code{"app": fsm.OK, "root": fsm.OK, "nobody": fsm.Unauthorized, "": fsm.Unauthorized} {
 		grant, err := k.Certificate(t.Context(), somebody, &x509.Certificate{Subject: pkix.Name{CommonName: name}, NotAfter: end})
@@ -195,7 +195,7 @@ func TestRefusedLoginsAreWrittenDown(t *testing.T) {
 func refusedLoginsAreWrittenDown(t *testing.T) {
 	t.Helper()
 	var log bytes.Buffer
-	k, _ := stocked(t, func(c *Config) { c.Audit = slog.New(slog.NewTextHandler(&log, nil)) })
+	k, _ := newKeyringWithRules(t, func(c *Config) { c.Audit = slog.New(slog.NewTextHandler(&log, nil)) })
 	from := Client{Namespace: other, Peer: &net.TCPAddr{IP: net.IPv4(192, 0, 2, 9), Port: 77}}
 	_, err := k.Password(t.Context(), from, "app", "a-secret-guess")
 	check(t, err, fsm.Unauthorized)

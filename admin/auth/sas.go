@@ -25,37 +25,37 @@ const jwtBytesMax = 32 * 1024
 // expirySecondsMax is the last second of the year 9999: beyond it dates no longer print.
 const expirySecondsMax = 253402300799
 
-// sas is a token taken apart and not yet believed.
-type sas struct {
-	signed    string // sr as sent: the text that was signed
-	resource  string // sr decoded
-	expires   string // se as sent: the text that was signed
-	expiry    time.Time
-	key       string // skn decoded
-	signature string // sig decoded: base64 of the HMAC
+// sasToken is a token taken apart and not yet believed.
+type sasToken struct {
+	rawResource string // sr as sent: the text that was signed
+	resource    string // sr decoded
+	rawExpiry   string // se as sent: the text that was signed
+	expiry      time.Time
+	keyName     string // skn decoded
+	signature   string // sig decoded: base64 of the HMAC
 }
 
 // parseSAS takes a token apart. The parameters come in any order (the JavaScript
 // administration client sends sig, se, skn, sr), each exactly once; unknown ones are
 // passed over, as the cloud does.
-func parseSAS(token string) (sas, error) {
+func parseSAS(token string) (sasToken, error) {
 	if len(token) > tokenBytesMax {
-		return sas{}, fmt.Errorf("the token is longer than %d bytes", tokenBytesMax)
+		return sasToken{}, fmt.Errorf("the token is longer than %d bytes", tokenBytesMax)
 	}
 	word, rest, found := strings.Cut(strings.TrimSpace(token), " ")
 	if !found || !strings.EqualFold(word, sasPrefix) {
-		return sas{}, errors.New("the token does not begin with SharedAccessSignature")
+		return sasToken{}, errors.New("the token does not begin with SharedAccessSignature")
 	}
-	var s sas
+	var s sasToken
 	var skn, sig string
 	for pair := range strings.SplitSeq(strings.TrimSpace(rest), "&") {
 		name, value, _ := strings.Cut(pair, "=")
 		var field *string
 		switch name {
 		case "sr":
-			field = &s.signed
+			field = &s.rawResource
 		case "se":
-			field = &s.expires
+			field = &s.rawExpiry
 		case "skn":
 			field = &skn
 		case "sig":
@@ -64,37 +64,37 @@ func parseSAS(token string) (sas, error) {
 			continue
 		}
 		if value == "" {
-			return sas{}, fmt.Errorf("the token's %s is empty", name)
+			return sasToken{}, fmt.Errorf("the token's %s is empty", name)
 		}
 		if *field != "" {
-			return sas{}, fmt.Errorf("the token has %s twice", name)
+			return sasToken{}, fmt.Errorf("the token has %s twice", name)
 		}
 		*field = value
 	}
-	for _, f := range []struct{ name, value string }{{"sr", s.signed}, {"se", s.expires}, {"skn", skn}, {"sig", sig}} {
+	for _, f := range []struct{ name, value string }{{"sr", s.rawResource}, {"se", s.rawExpiry}, {"skn", skn}, {"sig", sig}} {
 		if f.value == "" {
-			return sas{}, fmt.Errorf("the token has no %s", f.name)
+			return sasToken{}, fmt.Errorf("the token has no %s", f.name)
 		}
 	}
 	return s.decode(skn, sig)
 }
 
 // decode fills in what the sent texts mean.
-func (s sas) decode(skn, sig string) (sas, error) {
-	seconds, err := strconv.ParseInt(s.expires, 10, 64)
+func (s sasToken) decode(skn, sig string) (sasToken, error) {
+	seconds, err := strconv.ParseInt(s.rawExpiry, 10, 64)
 	if err != nil || seconds < 0 || seconds > expirySecondsMax {
-		return sas{}, errors.New("the token's se is not a time in seconds since 1970")
+		return sasToken{}, errors.New("the token's se is not a time in seconds since 1970")
 	}
 	s.expiry = time.Unix(seconds, 0)
-	if s.resource, err = url.QueryUnescape(s.signed); err != nil {
-		return sas{}, errors.New("the token's sr is not URL-encoded")
+	if s.resource, err = url.QueryUnescape(s.rawResource); err != nil {
+		return sasToken{}, errors.New("the token's sr is not URL-encoded")
 	}
-	if s.key, err = url.QueryUnescape(skn); err != nil {
-		return sas{}, errors.New("the token's skn is not URL-encoded")
+	if s.keyName, err = url.QueryUnescape(skn); err != nil {
+		return sasToken{}, errors.New("the token's skn is not URL-encoded")
 	}
 	// Not QueryUnescape: base64 has "+" and some hand-written clients leave it as it is.
 	if s.signature, err = url.PathUnescape(sig); err != nil {
-		return sas{}, errors.New("the token's sig is not URL-encoded")
+		return sasToken{}, errors.New("the token's sig is not URL-encoded")
 	}
 	return s, nil
 }

@@ -58,8 +58,8 @@ type Owner struct {
 	Key       string
 }
 
-// Figures is a Budget at one moment, in bytes unless said otherwise.
-type Figures struct {
+// Stats is a Budget at one moment, in bytes unless said otherwise.
+type Stats struct {
 	Limit int64
 	// Used is what accounts have reserved, and the fixed costs of connections: at most twice what
 	// they hold, and little more than that near the limit.
@@ -75,22 +75,22 @@ type Figures struct {
 type Budget struct {
 	limit int64
 	chunk int64
-	tight atomic.Bool // a pool is above its threshold: accounts reserve no more than they need
+	short atomic.Bool // a pool is above its threshold: accounts reserve no more than they need
 
-	mu        sync.Mutex
-	accounts  int
-	serial    uint64
-	proven    pool
-	unproven  pool
-	evictions uint64
+	mu              sync.Mutex
+	accounts        int
+	serial          uint64
+	authenticated   pool
+	unauthenticated pool
+	evictions       uint64
 }
 
 // New makes a Budget of so many bytes, at least BytesMin.
 func New(bytes int64) *Budget {
 	bytes = max(bytes, BytesMin)
 	b := &Budget{limit: bytes, chunk: min(chunkBytesMax, max(chunkBytesMin, bytes/chunksPerPool))}
-	b.proven, b.unproven = newPool(), newPool()
-	b.unproven.oldest = true
+	b.authenticated, b.unauthenticated = newPool(), newPool()
+	b.unauthenticated.oldest = true
 	return b
 }
 
@@ -120,7 +120,7 @@ func (b *Budget) Open(changed func(Level)) *Account {
 	b.accounts++
 	b.serial++
 	a := &Account{budget: b, changed: changed, serial: b.serial}
-	b.unproven.add(a, Owner{})
+	b.unauthenticated.add(a, Owner{})
 	return a
 }
 
@@ -136,14 +136,14 @@ func (a *Account) Assign(to Owner) {
 		return
 	}
 	a.pool.remove(a)
-	b.proven.add(a, to)
+	b.authenticated.add(a, to)
 	if a.Level() == Evicted {
-		b.proven.restricted++
+		b.authenticated.restricted++
 	} else {
 		a.set(Unrestricted)
 	}
-	b.review(&b.unproven)
-	b.review(&b.proven)
+	b.review(&b.unauthenticated)
+	b.review(&b.authenticated)
 }
 
 // Set records how many bytes the connection holds now. It only compares two numbers unless that
@@ -155,7 +155,7 @@ func (a *Account) Set(bytes int64) {
 	bytes = max(0, bytes-freeBytes)
 	b := a.budget
 	chunk, spare := b.chunk, b.chunk
-	if !b.tight.Load() {
+	if !b.short.Load() {
 		spare += a.reserved / 2 // what is held rises and falls with every answer
 	}
 	if bytes > a.reserved || bytes < a.reserved-spare {
@@ -228,13 +228,13 @@ func (a *Account) set(level Level) {
 	}
 }
 
-// Figures returns what is used.
-func (b *Budget) Figures() Figures {
+// Stats returns what is used.
+func (b *Budget) Stats() Stats {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return Figures{
-		Limit: b.limit, Used: b.proven.used + b.unproven.used + b.fixed(), Unauthenticated: b.unproven.used,
-		Accounts: b.accounts, Restricted: b.proven.restricted + b.unproven.restricted, Evictions: b.evictions,
+	return Stats{
+		Limit: b.limit, Used: b.authenticated.used + b.unauthenticated.used + b.fixed(), Unauthenticated: b.unauthenticated.used,
+		Accounts: b.accounts, Restricted: b.authenticated.restricted + b.unauthenticated.restricted, Evictions: b.evictions,
 	}
 }
 
@@ -244,7 +244,7 @@ func (b *Budget) fixed() int64 { return int64(b.accounts) * ConnectionBytes }
 // capacity returns the bytes that a pool has to share.
 func (b *Budget) capacity(p *pool) int64 {
 	unproven := b.limit / 100 * UnauthenticatedPercent
-	if p == &b.unproven {
+	if p == &b.unauthenticated {
 		return unproven
 	}
 	return b.limit - unproven - min(b.fixed(), b.limit/100*connectionsPercentMax)
@@ -265,7 +265,7 @@ func (b *Budget) review(p *pool) {
 		p.reviewed = p.used
 		b.evictions += uint64(p.restrict(capacity))
 	}
-	if now := b.proven.reviewed > 0 || b.unproven.reviewed > 0; now != b.tight.Load() {
-		b.tight.Store(now)
+	if now := b.authenticated.reviewed > 0 || b.unauthenticated.reviewed > 0; now != b.short.Load() {
+		b.short.Store(now)
 	}
 }

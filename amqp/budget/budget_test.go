@@ -11,7 +11,7 @@ import (
 const limit = 256 << 20
 
 // shared is what connections that have proved themselves have to share while there are n.
-func shared(b *Budget) int64 { return b.capacity(&b.proven) }
+func shared(b *Budget) int64 { return b.capacity(&b.authenticated) }
 
 // client is an account and the levels that it was told.
 type client struct {
@@ -58,14 +58,14 @@ func TestLevels(t *testing.T) {
 	if !slices.Equal(greedy.told, []Level{NoCredit, Busy, Evicted}) || len(honest.told)+len(small.told) != 0 {
 		t.Errorf("told %v, %v, %v", greedy.told, honest.told, small.told)
 	}
-	if f := b.Figures(); f.Evictions != 1 || f.Restricted != 1 || f.Accounts != 3 || f.Limit != limit {
+	if f := b.Stats(); f.Evictions != 1 || f.Restricted != 1 || f.Accounts != 3 || f.Limit != limit {
 		t.Errorf("figures %+v", f)
 	}
 	greedy.Close()
 	greedy.Close() // once is enough
 	honest.Close()
 	small.Close()
-	if f := b.Figures(); f.Used != 0 || f.Restricted != 0 || f.Accounts != 0 {
+	if f := b.Stats(); f.Used != 0 || f.Restricted != 0 || f.Accounts != 0 {
 		t.Errorf("figures at the end %+v", f)
 	}
 }
@@ -82,13 +82,13 @@ func TestRelief(t *testing.T) {
 	check(t, b, map[*client]Level{one: NoCredit, other: NoCredit})
 	one.hold(all * 29 / 100)
 	check(t, b, map[*client]Level{one: Unrestricted})
-	if b.tight.Load() == (other.Level() == Unrestricted) {
-		t.Errorf("tight %v and the other on level %d", b.tight.Load(), other.Level())
+	if b.short.Load() == (other.Level() == Unrestricted) {
+		t.Errorf("tight %v and the other on level %d", b.short.Load(), other.Level())
 	}
 	one.hold(0)
 	check(t, b, map[*client]Level{one: Unrestricted, other: Unrestricted})
-	if f := b.Figures(); f.Restricted != 0 || b.tight.Load() {
-		t.Errorf("figures %+v, tight %v", f, b.tight.Load())
+	if f := b.Stats(); f.Restricted != 0 || b.short.Load() {
+		t.Errorf("figures %+v, tight %v", f, b.short.Load())
 	}
 	if other.Fair() < 0 {
 		t.Errorf("fair share %d", other.Fair())
@@ -169,7 +169,7 @@ func TestUnauthenticatedShare(t *testing.T) {
 	b := New(limit)
 	honest := open(b, key("a"))
 	honest.hold(shared(b) / 2)
-	pool := b.capacity(&b.unproven)
+	pool := b.capacity(&b.unauthenticated)
 	var unproven []*client
 	for range 20 {
 		c := &client{}
@@ -185,7 +185,7 @@ func TestUnauthenticatedShare(t *testing.T) {
 	if last.Level() == Evicted {
 		t.Error("the latest is ended for those before it")
 	}
-	if got := b.Figures().Unauthenticated; got < pool {
+	if got := b.Stats().Unauthenticated; got < pool {
 		t.Errorf("%d bytes unauthenticated, %d are held", got, pool)
 	}
 	last.Assign(key("b"))
@@ -195,7 +195,7 @@ func TestUnauthenticatedShare(t *testing.T) {
 	for _, c := range append(unproven, honest) {
 		c.Close()
 	}
-	if f := b.Figures(); f.Used != 0 || f.Unauthenticated != 0 || f.Restricted != 0 {
+	if f := b.Stats(); f.Used != 0 || f.Unauthenticated != 0 || f.Restricted != 0 {
 		t.Errorf("figures at the end %+v", f)
 	}
 }
@@ -230,7 +230,7 @@ func TestFixedCost(t *testing.T) {
 	for range 20_000 {
 		b.Open(func(l Level) { t.Errorf("level %d", l) }).Set(freeBytes)
 	}
-	f := b.Figures()
+	f := b.Stats()
 	if f.Used != 20_000*ConnectionBytes || f.Unauthenticated != 0 || shared(b) < BytesMin/100*(100-UnauthenticatedPercent-connectionsPercentMax) {
 		t.Errorf("figures %+v, %d to share", f, shared(b))
 	}
@@ -305,16 +305,16 @@ func TestSums(t *testing.T) {
 				restricted++
 			}
 		}
-		if b.proven.used+b.unproven.used != used || b.accounts != len(clients) || b.Figures().Restricted != restricted {
+		if b.authenticated.used+b.unauthenticated.used != used || b.accounts != len(clients) || b.Stats().Restricted != restricted {
 			t.Fatalf("used %d+%d, accounts %d, %+v: the parts are %d, %d, restricted %d",
-				b.proven.used, b.unproven.used, b.accounts, b.Figures(), used, len(clients), restricted)
+				b.authenticated.used, b.unauthenticated.used, b.accounts, b.Stats(), used, len(clients), restricted)
 		}
 	}
 	for _, c := range clients {
 		c.Close()
 	}
-	if len(b.proven.shares)+len(b.unproven.shares) != 0 || b.Figures().Used != 0 {
-		t.Errorf("something is left: %+v", b.Figures())
+	if len(b.authenticated.shares)+len(b.unauthenticated.shares) != 0 || b.Stats().Used != 0 {
+		t.Errorf("something is left: %+v", b.Stats())
 	}
 }
 
@@ -337,7 +337,7 @@ func TestConcurrently(t *testing.T) {
 		})
 	}
 	group.Wait()
-	if f := b.Figures(); f.Used != 0 || f.Restricted != 0 || b.tight.Load() {
+	if f := b.Stats(); f.Used != 0 || f.Restricted != 0 || b.short.Load() {
 		t.Errorf("figures at the end %+v", f)
 	}
 }
@@ -362,6 +362,6 @@ func BenchmarkReview(b *testing.B) {
 		a.Set(freeBytes + int64(i))
 	}
 	for b.Loop() {
-		budget.proven.restrict(budget.proven.used)
+		budget.authenticated.restrict(budget.authenticated.used)
 	}
 }

@@ -46,7 +46,7 @@ const (
 	codeArray32    = 0xf0
 
 	// wide turns the code of an 8 bit compound or array into its 32 bit sister.
-	wide = 0x10
+	code32Offset = 0x10
 )
 
 // The descriptors of the composite types (part 2, 2.7; part 3, 3.4 and 3.5; part 4,

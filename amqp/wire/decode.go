@@ -129,11 +129,11 @@ func scalar(code byte, data []byte) (any, error) {
 	case codeSymbol8, codeSymbol32:
 		return Symbol(data), nil
 	}
-	return scalarRare(code, data)
+	return otherScalar(code, data)
 }
 
-// scalarRare is the second half of scalar.
-func scalarRare(code byte, data []byte) (any, error) {
+// otherScalar is the second half of scalar.
+func otherScalar(code byte, data []byte) (any, error) {
 	switch code {
 	case codeUbyte:
 		return data[0], nil

@@ -63,11 +63,11 @@ func AppendValue(dst []byte, v any) []byte {
 		dst = AppendValue(dst, v.Descriptor)
 		return AppendValue(dst, v.Value)
 	}
-	return appendRare(dst, v)
+	return appendOther(dst, v)
 }
 
-// appendRare is the second half of AppendValue: the types that seldom occur.
-func appendRare(dst []byte, v any) []byte {
+// appendOther is the second half of AppendValue: the types that seldom occur.
+func appendOther(dst []byte, v any) []byte {
 	switch v := v.(type) {
 	case uint8:
 		return append(dst, codeUbyte, v)
@@ -169,7 +169,7 @@ func appendSize(dst []byte, code8 byte, n int) []byte {
 	if n <= math.MaxUint8 {
 		return append(dst, code8, byte(n))
 	}
-	return binary.BigEndian.AppendUint32(append(dst, code8+wide), uint32(n))
+	return binary.BigEndian.AppendUint32(append(dst, code8+code32Offset), uint32(n))
 }
 
 // openCompound appends the head of a compound or array in its 8 bit form and returns
@@ -187,16 +187,16 @@ func closeCompound(dst []byte, mark, count int) []byte {
 		dst[mark+1], dst[mark+2] = byte(size), byte(count)
 		return dst
 	}
-	return widenHead(dst, mark, size, count)
+	return convertHeadTo32(dst, mark, size, count)
 }
 
-// widenHead turns the 8 bit head at mark into a 32 bit one; size is what an 8 bit head
+// convertHeadTo32 turns the 8 bit head at mark into a 32 bit one; size is what an 8 bit head
 // counts.
-func widenHead(dst []byte, mark, size, count int) []byte {
+func convertHeadTo32(dst []byte, mark, size, count int) []byte {
 	const more = 6 // 4 + 4 bytes of size and count instead of 1 + 1
 	dst = append(dst, 0, 0, 0, 0, 0, 0)
 	copy(dst[mark+3+more:], dst[mark+3:len(dst)-more])
-	dst[mark] += wide
+	dst[mark] += code32Offset
 	binary.BigEndian.PutUint32(dst[mark+1:], uint32(size+3)) // the count has grown by 3
 	binary.BigEndian.PutUint32(dst[mark+5:], uint32(count))
 	return dst
@@ -299,7 +299,7 @@ func appendTexts[T ~string](dst []byte, code8 byte, values []T) (longer []byte, 
 	code := code8
 	for _, v := range values {
 		if len(v) > math.MaxUint8 {
-			code = code8 + wide
+			code = code8 + code32Offset
 		}
 	}
 	dst = append(dst, code)
@@ -377,7 +377,7 @@ func appendWide(dst []byte, v any) []byte {
 	case Symbol:
 		return append(binary.BigEndian.AppendUint32(append(dst, codeSymbol32), uint32(len(v))), v...)
 	case []any, Map, Array:
-		return widen(AppendValue(dst, v), len(dst))
+		return convertTo32(AppendValue(dst, v), len(dst))
 	case Described:
 		dst = append(dst, codeDescribed)
 		dst = AppendValue(dst, v.Descriptor)
@@ -386,11 +386,11 @@ func appendWide(dst []byte, v any) []byte {
 	return AppendValue(dst, v)
 }
 
-// widen rewrites the compound or array that starts at mark into its 32 bit form.
-func widen(dst []byte, mark int) []byte {
+// convertTo32 rewrites the compound or array that starts at mark into its 32 bit form.
+func convertTo32(dst []byte, mark int) []byte {
 	switch dst[mark] {
 	case codeList8, codeMap8, codeArray8:
-		return widenHead(dst, mark, len(dst)-mark-2, int(dst[mark+2]))
+		return convertHeadTo32(dst, mark, len(dst)-mark-2, int(dst[mark+2]))
 	}
 	return dst
 }

@@ -91,9 +91,9 @@ func (r *Reader) SetMaxFrame(maxFrameBytes uint32) { r.max = maxFrameBytes }
 // Buffered is the number of bytes read from the connection and not yet returned.
 func (r *Reader) Buffered() int { return r.end - r.start }
 
-// Slim gives a buffer back that traffic has made large, unless more is unread than a small
+// Shrink gives a buffer back that traffic has made large, unless more is unread than a small
 // one holds. What ReadFrame returned before is not valid any more.
-func (r *Reader) Slim() {
+func (r *Reader) Shrink() {
 	left := r.buffer[r.start:r.end]
 	if len(r.buffer) == readBufferBytes || len(left) > readBufferBytes {
 		return
@@ -107,7 +107,7 @@ func (r *Reader) Slim() {
 // them. Errors are those of the connection; io.ErrUnexpectedEOF when it ends amid the
 // header.
 func (r *Reader) ReadHeader() (header [8]byte, err error) {
-	if err := r.need(len(header)); err != nil {
+	if err := r.readAtLeast(len(header)); err != nil {
 		return header, err
 	}
 	copy(header[:], r.buffer[r.start:])
@@ -119,7 +119,7 @@ func (r *Reader) ReadHeader() (header [8]byte, err error) {
 // between frames; a *ProtocolError, that the frame is wrong or too large. See Reader
 // for how long the result is valid.
 func (r *Reader) ReadFrame() (Frame, error) {
-	if err := r.need(frameHeaderBytes); err != nil {
+	if err := r.readAtLeast(frameHeaderBytes); err != nil {
 		return Frame{}, err
 	}
 	head := r.buffer[r.start:]
@@ -135,7 +135,7 @@ func (r *Reader) ReadFrame() (Frame, error) {
 	case f.Type != FrameAMQP && f.Type != FrameSASL:
 		return Frame{}, framing("unknown frame type %d", f.Type)
 	}
-	if err := r.need(int(size)); err != nil {
+	if err := r.readAtLeast(int(size)); err != nil {
 		return Frame{}, err
 	}
 	body := r.buffer[r.start+int(dataOffset) : r.start+int(size)]
@@ -157,11 +157,11 @@ func framing(format string, args ...any) error {
 	return &ProtocolError{Condition: ConditionFramingError, Description: fmt.Sprintf(format, args...)}
 }
 
-// need reads until n bytes are buffered. The buffer doubles as bytes arrive, so a length
+// readAtLeast reads until n bytes are buffered. The buffer doubles as bytes arrive, so a length
 // that is claimed and never sent costs nothing.
-func (r *Reader) need(n int) error {
+func (r *Reader) readAtLeast(n int) error {
 	for empty := 0; r.end-r.start < n; {
-		r.makeRoom()
+		r.grow()
 		m, err := r.source.Read(r.buffer[r.end:])
 		r.end += m
 		r.full = r.end == len(r.buffer)
@@ -180,9 +180,9 @@ func (r *Reader) need(n int) error {
 	return nil
 }
 
-// makeRoom moves what is left to the front of the buffer, so that one read can bring
+// grow moves what is left to the front of the buffer, so that one read can bring
 // many frames, and enlarges it when the last read filled it.
-func (r *Reader) makeRoom() {
+func (r *Reader) grow() {
 	left := r.buffer[r.start:r.end]
 	if r.full && (len(r.buffer) < readBufferMaxBytes || len(left) == len(r.buffer)) {
 		r.buffer = make([]byte, 2*len(r.buffer))
@@ -213,7 +213,7 @@ func (r *Reader) performative(frameType byte, body []byte) (Performative, error)
 		p, err = r.readDisposition(value)
 	default:
 		// These are rare and kept: they get bytes of their own.
-		p, err = r.decoder.rare(desc, bytes.Clone(value))
+		p, err = r.decoder.otherPerformative(desc, bytes.Clone(value))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("performative 0x%02x: %w", desc, err)
@@ -250,7 +250,7 @@ func (r *Reader) readTransfer(b []byte) (*Transfer, error) {
 }
 
 func (r *Reader) readFlow(b []byte) (*Flow, error) {
-	f, err := r.decoder.only(b)
+	f, err := r.decoder.listFields(b)
 	if err != nil {
 		return nil, err
 	}
@@ -272,7 +272,7 @@ func (r *Reader) readFlow(b []byte) (*Flow, error) {
 }
 
 func (r *Reader) readDisposition(b []byte) (*Disposition, error) {
-	f, err := r.decoder.only(b)
+	f, err := r.decoder.listFields(b)
 	if err != nil {
 		return nil, err
 	}

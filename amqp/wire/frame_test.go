@@ -382,14 +382,14 @@ func TestReaderSlim(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := len(r.buffer)
-	if r.Slim(); len(r.buffer) != before {
+	if r.Shrink(); len(r.buffer) != before {
 		t.Fatal("it gave a buffer back that is needed")
 	}
 	r = NewReader(bytes.NewReader(slices.Concat(large, small)), 64<<10)
 	if _, err := r.ReadFrame(); err != nil {
 		t.Fatal(err)
 	}
-	if r.Slim(); len(r.buffer) != readBufferBytes || r.transfer.Payload != nil {
+	if r.Shrink(); len(r.buffer) != readBufferBytes || r.transfer.Payload != nil {
 		t.Fatalf("a buffer of %d bytes, and %d of the payload", len(r.buffer), len(r.transfer.Payload))
 	}
 	f, err := r.ReadFrame()

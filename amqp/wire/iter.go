@@ -135,19 +135,19 @@ func TextOf(value []byte) (text []byte, ok bool) {
 
 // StringOf reads a string.
 func StringOf(value []byte) (text []byte, ok bool) {
-	text, ok = only(value, codeString8, codeString32)
+	text, ok = expect(value, codeString8, codeString32)
 	return text, ok && utf8.Valid(text)
 }
 
 // SymbolOf reads a symbol.
-func SymbolOf(value []byte) (symbol []byte, ok bool) { return only(value, codeSymbol8, codeSymbol32) }
+func SymbolOf(value []byte) (symbol []byte, ok bool) { return expect(value, codeSymbol8, codeSymbol32) }
 
 // BinaryOf reads a binary.
-func BinaryOf(value []byte) (data []byte, ok bool) { return only(value, codeBinary8, codeBinary32) }
+func BinaryOf(value []byte) (data []byte, ok bool) { return expect(value, codeBinary8, codeBinary32) }
 
 // UUIDOf reads a uuid.
 func UUIDOf(value []byte) (id UUID, ok bool) {
-	data, ok := only(value, codeUUID, codeUUID)
+	data, ok := expect(value, codeUUID, codeUUID)
 	if !ok {
 		return UUID{}, false
 	}
@@ -157,10 +157,10 @@ func UUIDOf(value []byte) (id UUID, ok bool) {
 // MillisOf reads a timestamp in milliseconds since the Unix epoch, also from a long, as
 // the Python SDK writes times that it passes on.
 func MillisOf(value []byte) (ms int64, ok bool) {
-	if data, ok := only(value, codeTimestamp, codeLong); ok {
+	if data, ok := expect(value, codeTimestamp, codeLong); ok {
 		return int64(binary.BigEndian.Uint64(data)), true
 	}
-	if data, ok := only(value, codeSmallLong, codeSmallLong); ok {
+	if data, ok := expect(value, codeSmallLong, codeSmallLong); ok {
 		return int64(int8(data[0])), true
 	}
 	return 0, false
@@ -173,7 +173,7 @@ func UintOf(value []byte) (n uint64, ok bool) {
 	}
 	switch value[0] {
 	case codeUint0, codeUlong0, codeUbyte, codeSmallUint, codeSmallUlong, codeUshort, codeUint, codeUlong:
-		data, ok := only(value, value[0], value[0])
+		data, ok := expect(value, value[0], value[0])
 		return unsigned(data), ok
 	}
 	return 0, false
@@ -189,7 +189,7 @@ func UlongOf(value []byte) (n uint64, ok bool) {
 
 // IsTimestamp says whether an encoded value is a timestamp.
 func IsTimestamp(value []byte) bool {
-	_, ok := only(value, codeTimestamp, codeTimestamp)
+	_, ok := expect(value, codeTimestamp, codeTimestamp)
 	return ok
 }
 
@@ -206,9 +206,9 @@ func BoolOf(value []byte) (v, ok bool) {
 	return false, false
 }
 
-// only cuts the data of the value when its constructor is one of the two and nothing
+// expect cuts the data of the value when its constructor is one of the two and nothing
 // follows it.
-func only(value []byte, one, other byte) (data []byte, ok bool) {
+func expect(value []byte, one, other byte) (data []byte, ok bool) {
 	if len(value) == 0 || value[0] != one && value[0] != other {
 		return nil, false
 	}

@@ -2,8 +2,8 @@ package wire
 
 import "fmt"
 
-// only opens the list of a performative that nothing may follow.
-func (d *decoder) only(b []byte) (fields, error) {
+// listFields opens the list of a performative that nothing may follow.
+func (d *decoder) listFields(b []byte) (fields, error) {
 	f, rest, err := d.fields(b, depthMax)
 	if err == nil && len(rest) != 0 {
 		err = errTrailing
@@ -11,10 +11,10 @@ func (d *decoder) only(b []byte) (fields, error) {
 	return f, err
 }
 
-// rare decodes the performatives that are not the traffic itself. b is the list behind
+// otherPerformative decodes the performatives that are not the traffic itself. b is the list behind
 // the descriptor; the result keeps parts of it.
-func (d *decoder) rare(desc uint64, b []byte) (Performative, error) {
-	f, err := d.only(b)
+func (d *decoder) otherPerformative(desc uint64, b []byte) (Performative, error) {
+	f, err := d.listFields(b)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func IntOf(value []byte) (n int64, ok bool) {
 	if len(value) == 0 {
 		return 0, false
 	}
-	data, ok := only(value, value[0], value[0])
+	data, ok := expect(value, value[0], value[0])
 	if !ok {
 		return 0, false
 	}
@@ -47,10 +47,10 @@ func IntOf(value []byte) (n int64, ok bool) {
 
 // FloatOf reads a float or a double.
 func FloatOf(value []byte) (f float64, ok bool) {
-	if data, ok := only(value, codeDouble, codeDouble); ok {
+	if data, ok := expect(value, codeDouble, codeDouble); ok {
 		return math.Float64frombits(binary.BigEndian.Uint64(data)), true
 	}
-	if data, ok := only(value, codeFloat, codeFloat); ok {
+	if data, ok := expect(value, codeFloat, codeFloat); ok {
 		return float64(math.Float32frombits(binary.BigEndian.Uint32(data))), true
 	}
 	return 0, false
@@ -58,7 +58,7 @@ func FloatOf(value []byte) (f float64, ok bool) {
 
 // CharOf reads a char (part 1, 1.6.16).
 func CharOf(value []byte) (c Char, ok bool) {
-	data, ok := only(value, codeChar, codeChar)
+	data, ok := expect(value, codeChar, codeChar)
 	if !ok {
 		return 0, false
 	}
@@ -67,10 +67,10 @@ func CharOf(value []byte) (c Char, ok bool) {
 
 // DecimalOf gives the 4, 8 or 16 bytes of a decimal (part 1, 1.6.13 to 1.6.15).
 func DecimalOf(value []byte) (data []byte, ok bool) {
-	if data, ok = only(value, codeDecimal32, codeDecimal64); ok {
+	if data, ok = expect(value, codeDecimal32, codeDecimal64); ok {
 		return data, true
 	}
-	return only(value, codeDecimal128, codeDecimal128)
+	return expect(value, codeDecimal128, codeDecimal128)
 }
 
 // DescribedOf splits a described value into its descriptor and the value described, both

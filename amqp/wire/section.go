@@ -72,8 +72,8 @@ func sectionOfName(name []byte) SectionKind {
 	return 0
 }
 
-// takes says whether a value with this constructor may be the body of the section.
-func (k SectionKind) takes(code byte) bool {
+// allows says whether a value with this constructor may be the body of the section.
+func (k SectionKind) allows(code byte) bool {
 	switch k {
 	case SectionHeader, SectionProperties, SectionSequence:
 		return isList(code)
@@ -118,7 +118,7 @@ func NextSection(b []byte) (kind SectionKind, value, whole, rest []byte, err err
 	if len(value) == 0 {
 		return 0, nil, nil, nil, errTruncated
 	}
-	if !kind.takes(value[0]) {
+	if !kind.allows(value[0]) {
 		return 0, nil, nil, nil, fmt.Errorf("%s cannot be of type 0x%02x", kind, value[0])
 	}
 	if rest, err = SkipValue(value); err != nil {
@@ -156,7 +156,7 @@ func AppendHeader(dst []byte, h *Header) []byte {
 // DecodeHeader decodes the value of a header section, as NextSection gives it.
 func DecodeHeader(value []byte) (Header, error) {
 	d := decoder{zeroWidth: zeroWidthElementsMax}
-	f, err := d.only(value)
+	f, err := d.listFields(value)
 	if err != nil {
 		return Header{}, fmt.Errorf("header: %w", err)
 	}
@@ -199,7 +199,7 @@ func appendTimePointer(dst []byte, t *time.Time) []byte {
 // Byte slices in the result are parts of value.
 func DecodeProperties(value []byte) (Properties, error) {
 	d := decoder{zeroWidth: zeroWidthElementsMax}
-	f, err := d.only(value)
+	f, err := d.listFields(value)
 	if err != nil {
 		return Properties{}, fmt.Errorf("properties: %w", err)
 	}

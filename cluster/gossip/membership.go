@@ -29,10 +29,10 @@ const (
 // Member is a process as gossip knows it.
 type Member struct {
 	Metadata
-	Alive   bool
-	Since   time.Time // of the last change of Alive, by the local clock
-	node    string    // name in gossip
-	address string    // ip:port in gossip
+	Alive    bool
+	Since    time.Time // of the last change of Alive, by the local clock
+	nodeName string    // name in gossip
+	address  string    // ip:port in gossip
 }
 
 // PeerAddress is the host:port at which the member accepts streams.
@@ -64,12 +64,12 @@ type Membership struct {
 	join     []string
 	changed  notify.Broadcast
 	refusals throttle.Log       // log lines about gossip that cannot be decrypted
-	lost     func(fsm.MemberID) // Config.Lost
+	onLost   func(fsm.MemberID) // Config.Lost
 
-	mu         sync.Mutex
-	self       Metadata
-	members    map[fsm.MemberID]*Member // of each member the latest process
-	foreignLog time.Time                // when a foreign member was last logged
+	mu              sync.Mutex
+	self            Metadata
+	members         map[fsm.MemberID]*Member // of each member the latest process
+	foreignLoggedAt time.Time                // when a foreign member was last logged
 
 	stop chan struct{}
 	done sync.WaitGroup
@@ -93,7 +93,7 @@ type Config struct {
 
 	// Lost is called when the process of a member is gone, from memberlist's goroutines and with no
 	// lock held. It must not block.
-	Lost   func(fsm.MemberID)
+	OnLost func(fsm.MemberID)
 	Logger *slog.Logger
 }
 
@@ -102,7 +102,7 @@ func Open(c *Config, self Metadata) (*Membership, error) {
 	g := &Membership{
 		log:     c.Logger,
 		join:    c.Join,
-		lost:    c.Lost,
+		onLost:  c.OnLost,
 		self:    self,
 		members: make(map[fsm.MemberID]*Member),
 		stop:    make(chan struct{}),
@@ -121,7 +121,7 @@ func Open(c *Config, self Metadata) (*Membership, error) {
 
 func (g *Membership) memberlistConfig(c *Config) (*memberlist.Config, error) {
 	config := memberlist.DefaultLANConfig()
-	config.Name = g.self.node()
+	config.Name = g.self.nodeName()
 	config.Label = c.Label
 	config.LogOutput = memberlistLog{log: c.Logger, refusals: &g.refusals}
 	config.Delegate, config.Events, config.Alive, config.Merge = g, g, g, g
@@ -173,7 +173,7 @@ func (g *Membership) rejoinLoop(interval time.Duration) {
 	pause := time.Duration(0)
 	for {
 		changed := g.changed.Wait()
-		if names := g.missing(); len(names) > 0 {
+		if names := g.addressesToContact(); len(names) > 0 {
 			if _, err := g.list.Join(names); err != nil {
 				logGossip(g.log, &g.refusals, "join", err.Error())
 			}
@@ -198,8 +198,8 @@ func (g *Membership) rejoinLoop(interval time.Duration) {
 	}
 }
 
-// missing returns the addresses to contact, none when no member is known to be missing.
-func (g *Membership) missing() []string {
+// addressesToContact returns the addresses to contact, none when no member is known to be missing.
+func (g *Membership) addressesToContact() []string {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	alone := true
@@ -345,14 +345,14 @@ func (g *Membership) NotifyUpdate(node *memberlist.Node) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	known := g.members[meta.Member]
-	if known != nil && known.node != node.Name && known.Started > meta.Started {
+	if known != nil && known.nodeName != node.Name && known.Started > meta.Started {
 		if known.Alive {
 			g.log.Warn("an earlier process of a member is alive: was its data folder copied?", "peer", meta.Member)
 		}
 		return
 	}
-	now := Member{Metadata: meta, node: node.Name, address: node.Address(), Alive: true, Since: time.Now()}
-	if known != nil && known.node == node.Name && known.Alive {
+	now := Member{Metadata: meta, nodeName: node.Name, address: node.Address(), Alive: true, Since: time.Now()}
+	if known != nil && known.nodeName == node.Name && known.Alive {
 		now.Since = known.Since
 	} else if meta.Member != g.self.Member {
 		g.log.Info("member is here", "peer", meta.Member, "name", meta.Name, "address", now.PeerAddress())
@@ -369,7 +369,7 @@ func (g *Membership) NotifyLeave(node *memberlist.Node) {
 	}
 	g.mu.Lock()
 	known := g.members[meta.Member]
-	if known == nil || known.node != node.Name {
+	if known == nil || known.nodeName != node.Name {
 		g.mu.Unlock()
 		return // a later process of the member is here already
 	}
@@ -380,7 +380,7 @@ func (g *Membership) NotifyLeave(node *memberlist.Node) {
 	g.changed.Notify()
 	if !us {
 		g.log.Info("member is gone", "peer", meta.Member, "name", meta.Name, "state", state)
-		g.lost(meta.Member)
+		g.onLost(meta.Member)
 	}
 }
 
@@ -392,10 +392,10 @@ func (g *Membership) NotifyAlive(node *memberlist.Node) error {
 	}
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	if g.foreign(&meta) {
+	if g.isForeignCluster(&meta) {
 		return fmt.Errorf("member %s belongs to another cluster", meta.Member)
 	}
-	if g.members[meta.Member] == nil && len(g.members) >= membersMax && !g.forgetOne() {
+	if g.members[meta.Member] == nil && len(g.members) >= membersMax && !g.evictOne() {
 		return fmt.Errorf("more than %d members", membersMax)
 	}
 	return nil
@@ -406,28 +406,28 @@ func (g *Membership) NotifyMerge(nodes []*memberlist.Node) error {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, node := range nodes {
-		if meta, err := decodeMetadata(node.Meta); err == nil && g.foreign(&meta) {
+		if meta, err := decodeMetadata(node.Meta); err == nil && g.isForeignCluster(&meta) {
 			return fmt.Errorf("member %s belongs to another cluster", meta.Member)
 		}
 	}
 	return nil
 }
 
-// foreign reports whether a member belongs to another cluster, and logs that at a limited rate.
-func (g *Membership) foreign(meta *Metadata) bool {
+// isForeignCluster reports whether a member belongs to another cluster, and logs that at a limited rate.
+func (g *Membership) isForeignCluster(meta *Metadata) bool {
 	if meta.Cluster == "" || g.self.Cluster == "" || meta.Cluster == g.self.Cluster {
 		return false
 	}
-	if now := time.Now(); now.Sub(g.foreignLog) > throttle.LogEvery {
-		g.foreignLog = now
+	if now := time.Now(); now.Sub(g.foreignLoggedAt) > throttle.LogEvery {
+		g.foreignLoggedAt = now
 		g.log.Error("a member of another cluster is refused: check the names to join",
 			"peer", meta.Member, "name", meta.Name, "their_cluster", meta.Cluster, "our_cluster", g.self.Cluster)
 	}
 	return true
 }
 
-// forgetOne drops the member that has been dead for longest.
-func (g *Membership) forgetOne() bool {
+// evictOne drops the member that has been dead for longest.
+func (g *Membership) evictOne() bool {
 	var oldest *Member
 	for _, m := range g.members {
 		if !m.Alive && (oldest == nil || m.Since.Before(oldest.Since)) {

@@ -95,10 +95,10 @@ func decodeMetadata(src []byte) (m Metadata, err error) {
 	return m, nil
 }
 
-// node is the name of the process in gossip. Each start is a node of its own, so a
+// nodeName is the name of the process in gossip. Each start is a node of its own, so a
 // member that comes back at another address is never in conflict with what gossip
 // still holds of its former self.
-func (m *Metadata) node() string { return fmt.Sprintf("%s.%016x", m.Member, m.Incarnation) }
+func (m *Metadata) nodeName() string { return fmt.Sprintf("%s.%016x", m.Member, m.Incarnation) }
 
 // memberIDBytes is the length of a member id: 128 random bits and more in base32.
 const memberIDBytes = 26

@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/test/golden"
 )
 
-func TestMetadata(t *testing.T) {
+func TestMetadataRoundTrip(t *testing.T) {
 	t.Parallel()
 	id := fsm.MemberID(rand.Text())
 	text := func(n int) string { return strings.Repeat("x", n) }
@@ -42,7 +42,7 @@ func TestMetadata(t *testing.T) {
 }
 
 // Members of other releases read these bytes.
-func TestMetadataBytes(t *testing.T) {
+func TestMetadataFitsLimit(t *testing.T) {
 	t.Parallel()
 	m := Metadata{
 		Member: "M", Name: "name", Cluster: "C", Peer: "p:1", AMQP: "a:2", HTTP: "h:3", Version: "v4", Zone: "z",

@@ -15,13 +15,13 @@ import (
 
 // The limits of encryption between members.
 const (
-	lingerBytesMax    = 64 << 10       // read from a peer of the other kind before its stream is closed
-	lingerWaitMax     = time.Second    // for it to close its end
-	tlsHelloRecord    = 0x16           // first byte of a TLS stream: a handshake record (RFC 8446, 5.1)
-	tlsHelloMajor     = 0x03           // second byte of one
-	opAlert           = "remote error" // how crypto/tls marks an alert of the other end
-	textNoTrust       = "failed to open a stream to a member: no mutual trust"
-	textNoTrustAccept = "stream refused: the peer is not trusted"
+	drainBytesMax      = 64 << 10       // read from a peer of the other kind before its stream is closed
+	drainTimeout       = time.Second    // for it to close its end
+	tlsHelloRecord     = 0x16           // first byte of a TLS stream: a handshake record (RFC 8446, 5.1)
+	tlsHelloMajor      = 0x03           // second byte of one
+	opAlert            = "remote error" // how crypto/tls marks an alert of the other end
+	msgDialUntrusted   = "failed to open a stream to a member: no mutual trust"
+	msgAcceptUntrusted = "stream refused: the peer is not trusted"
 )
 
 var (
@@ -107,7 +107,7 @@ func (s *memberTLS) accept(conn net.Conn) (net.Conn, error) {
 	if s == nil {
 		return conn, nil
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), handshakeWaitMax)
+	ctx, cancel := context.WithTimeout(context.Background(), handshakeTimeout)
 	defer cancel()
 	c := tls.Server(conn, s.server)
 	err := c.HandshakeContext(ctx)
@@ -116,11 +116,11 @@ func (s *memberTLS) accept(conn net.Conn) (net.Conn, error) {
 	case err == nil:
 		return abruptConn{c}, nil
 	case errors.As(err, &other) && isPeerMagic(other.RecordHeader[:]):
-		part(conn, []byte{byte(WantsTLS)})
+		closeUntrusted(conn, []byte{byte(WantsTLS)})
 		return nil, errPlainPeer
 	}
-	if err = (trustError{err}); distrusted(err) {
-		part(conn, nil) // TLS has said why
+	if err = (trustError{err}); isUntrusted(err) {
+		closeUntrusted(conn, nil) // TLS has said why
 	}
 	return nil, err
 }
@@ -135,16 +135,16 @@ func isTLSHello(first []byte) bool {
 	return len(first) > 1 && first[0] == tlsHelloRecord && first[1] == tlsHelloMajor
 }
 
-// part sends the last bytes, if any, to a peer that is not trusted, and waits until the peer could
+// closeUntrusted sends the last bytes, if any, to a peer that is not trusted, and waits until the peer could
 // read them: closing a stream with unread bytes would reset it.
-func part(conn net.Conn, word []byte) {
-	if err := conn.SetDeadline(time.Now().Add(lingerWaitMax)); err != nil {
+func closeUntrusted(conn net.Conn, word []byte) {
+	if err := conn.SetDeadline(time.Now().Add(drainTimeout)); err != nil {
 		return
 	}
 	if _, err := conn.Write(word); err != nil {
 		return
 	}
-	_, _ = io.CopyN(io.Discard, conn, lingerBytesMax)
+	_, _ = io.CopyN(io.Discard, conn, drainBytesMax)
 }
 
 // abruptConn is a TLS stream that closes like a plain one: at once, and without the close_notify
@@ -161,8 +161,8 @@ type trustError struct{ err error }
 func (e trustError) Error() string { return "tls: " + e.err.Error() }
 func (e trustError) Unwrap() error { return e.err }
 
-// distrusted reports whether an error is about the identity of the peer, not about the network.
-func distrusted(err error) bool {
+// isUntrusted reports whether an error is about the identity of the peer, not about the network.
+func isUntrusted(err error) bool {
 	var trust trustError
 	var alert *net.OpError
 	var refused RefusedError

@@ -55,7 +55,7 @@ func TestPeersTrust(t *testing.T) {
 	with := func(a *kit.Authority, c *tls.Certificate) *tls.Config {
 		current := new(atomic.Pointer[tls.Certificate])
 		current.Store(c)
-		return a.Config(current)
+		return a.TLSConfig(current)
 	}
 	usage := func(usages ...x509.ExtKeyUsage) *tls.Config {
 		return with(ours, ours.Issue(t, func(c *x509.Certificate) { c.ExtKeyUsage = usages }))
@@ -66,17 +66,17 @@ func TestPeersTrust(t *testing.T) {
 		dialer, server string // words of the log; empty: the stream stands
 	}{
 		"plain":                       {nil, nil, "", ""},
-		"tls":                         {ours.Member(t), ours.Member(t), "", ""},
+		"tls":                         {ours.MemberTLSConfig(t), ours.MemberTLSConfig(t), "", ""},
 		"no usages":                   {usage(), usage(), "", ""},
-		"plain to tls":                {nil, ours.Member(t), "takes streams in TLS only", "without TLS"},
-		"tls to plain":                {ours.Member(t), nil, "without TLS", "speaks TLS"},
-		"another authority":           {theirs.Member(t), ours.Member(t), "unknown authority", "bad certificate"},
-		"trusts us, foreign itself":   {with(ours, theirs.Issue(t, nil)), ours.Member(t), "unknown certificate authority", "unknown authority"},
-		"no certificate":              {with(ours, nil), ours.Member(t), "certificate required", "provide a certificate"},
-		"expired":                     {late, ours.Member(t), "expired", "expired"},
-		"we are expired":              {ours.Member(t), late, "expired", "bad certificate"},
-		"a client's certificate":      {usage(x509.ExtKeyUsageClientAuth), ours.Member(t), "bad certificate", "incompatible key usage"},
-		"a server's certificate only": {ours.Member(t), usage(x509.ExtKeyUsageServerAuth), "incompatible key usage", "bad certificate"},
+		"plain to tls":                {nil, ours.MemberTLSConfig(t), "takes streams in TLS only", "without TLS"},
+		"tls to plain":                {ours.MemberTLSConfig(t), nil, "without TLS", "speaks TLS"},
+		"another authority":           {theirs.MemberTLSConfig(t), ours.MemberTLSConfig(t), "unknown authority", "bad certificate"},
+		"trusts us, foreign itself":   {with(ours, theirs.Issue(t, nil)), ours.MemberTLSConfig(t), "unknown certificate authority", "unknown authority"},
+		"no certificate":              {with(ours, nil), ours.MemberTLSConfig(t), "certificate required", "provide a certificate"},
+		"expired":                     {late, ours.MemberTLSConfig(t), "expired", "expired"},
+		"we are expired":              {ours.MemberTLSConfig(t), late, "expired", "bad certificate"},
+		"a client's certificate":      {usage(x509.ExtKeyUsageClientAuth), ours.MemberTLSConfig(t), "bad certificate", "incompatible key usage"},
+		"a server's certificate only": {ours.MemberTLSConfig(t), usage(x509.ExtKeyUsageServerAuth), "incompatible key usage", "bad certificate"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -102,8 +102,8 @@ func TestPeersTrust(t *testing.T) {
 			if c.dialer == "" {
 				return
 			}
-			kit.Eventually(t, "a line at the server", func() bool { return server.lines.Has(textNoTrustAccept, c.server) })
-			if !dialer.lines.Has(textNoTrust, c.dialer, "peer=B") {
+			kit.Eventually(t, "a line at the server", func() bool { return server.lines.Has(msgAcceptUntrusted, c.server) })
+			if !dialer.lines.Has(msgDialUntrusted, c.dialer, "peer=B") {
 				t.Errorf("the dialer said %s", dialer.lines.String())
 			}
 			server.Close()
@@ -127,8 +127,8 @@ func TestSecureHandshakeIsBounded(t *testing.T) {
 	}
 	defer mute.Close()
 	ours := kit.NewAuthority(t)
-	server := newPort(t, "B", ours.Member(t), nil)
-	dialer := newPort(t, "A", ours.Member(t), server)
+	server := newPort(t, "B", ours.MemberTLSConfig(t), nil)
+	dialer := newPort(t, "A", ours.MemberTLSConfig(t), server)
 	dialer.config.Address = func(fsm.MemberID) (string, error) { return mute.Addr().String(), nil }
 	dialer.config.DialTimeout = 50 * time.Millisecond
 	if _, err := dialer.Dial(t.Context(), ForwardStream, "B", 0); !errors.Is(err, context.DeadlineExceeded) {
@@ -139,7 +139,7 @@ func TestSecureHandshakeIsBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer conn.Close()
-	if err := conn.SetReadDeadline(time.Now().Add(4 * handshakeWaitMax)); err != nil {
+	if err := conn.SetReadDeadline(time.Now().Add(4 * handshakeTimeout)); err != nil {
 		t.Fatal(err)
 	}
 	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, context.DeadlineExceeded) {
@@ -155,8 +155,8 @@ func TestSecureHandshakeIsBounded(t *testing.T) {
 func TestSecureDialTellsTheDead(t *testing.T) {
 	t.Parallel()
 	ours := kit.NewAuthority(t)
-	server := newPort(t, "B", ours.Member(t), nil)
-	dialer := newPort(t, "A", ours.Member(t), server)
+	server := newPort(t, "B", ours.MemberTLSConfig(t), nil)
+	dialer := newPort(t, "A", ours.MemberTLSConfig(t), server)
 	conn, err := dialer.Dial(t.Context(), ForwardStream, "B", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -174,7 +174,7 @@ func TestSecureDialTellsTheDead(t *testing.T) {
 	if _, err := conn.Read(make([]byte, 1)); err == nil || errors.Is(err, net.ErrClosed) {
 		t.Errorf("the stream of a peer that is gone: %v", err)
 	}
-	if _, err := dialer.Dial(t.Context(), ForwardStream, "B", 0); !errors.Is(err, syscall.ECONNREFUSED) || distrusted(err) {
+	if _, err := dialer.Dial(t.Context(), ForwardStream, "B", 0); !errors.Is(err, syscall.ECONNREFUSED) || isUntrusted(err) {
 		t.Errorf("dial: %v", err)
 	}
 }
@@ -183,11 +183,11 @@ func TestSecureDialTellsTheDead(t *testing.T) {
 func TestSecureCloseDoesNotWait(t *testing.T) {
 	t.Parallel()
 	ours := kit.NewAuthority(t)
-	server := newPort(t, "B", ours.Member(t), nil)
+	server := newPort(t, "B", ours.MemberTLSConfig(t), nil)
 	hold := make(chan struct{})
 	server.config.Forward = func(fsm.MemberID, net.Conn) { <-hold }
 	defer close(hold)
-	dialer := newPort(t, "A", ours.Member(t), server)
+	dialer := newPort(t, "A", ours.MemberTLSConfig(t), server)
 	conn, err := dialer.Dial(t.Context(), ForwardStream, "B", 0)
 	if err != nil {
 		t.Fatal(err)
@@ -212,13 +212,13 @@ func TestSecureCertificateIsReplaced(t *testing.T) {
 	ours := kit.NewAuthority(t)
 	current := new(atomic.Pointer[tls.Certificate])
 	current.Store(ours.Issue(t, nil))
-	server := newPort(t, "B", ours.Config(current), nil)
+	server := newPort(t, "B", ours.TLSConfig(current), nil)
 	seen := make(chan *big.Int, 2)
 	server.config.Forward = func(_ fsm.MemberID, conn net.Conn) {
 		seen <- conn.(abruptConn).ConnectionState().PeerCertificates[0].SerialNumber
 		_, _ = io.Copy(conn, conn)
 	}
-	dialer := newPort(t, "A", ours.Config(current), server)
+	dialer := newPort(t, "A", ours.TLSConfig(current), server)
 	var conns []net.Conn
 	for range 2 {
 		conn, err := dialer.Dial(t.Context(), ForwardStream, "B", 0)
@@ -250,7 +250,7 @@ func BenchmarkSecureHandshake(b *testing.B) {
 	for _, c := range []struct {
 		name string
 		tls  func() *tls.Config
-	}{{"plain", func() *tls.Config { return nil }}, {"tls", func() *tls.Config { return ours.Member(b) }}} {
+	}{{"plain", func() *tls.Config { return nil }}, {"tls", func() *tls.Config { return ours.MemberTLSConfig(b) }}} {
 		b.Run(c.name, func(b *testing.B) {
 			server := newPort(b, "B", c.tls(), nil)
 			dialer := newPort(b, "A", c.tls(), server)

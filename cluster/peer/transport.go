@@ -19,7 +19,7 @@ import (
 
 // The limits of the peer port.
 const (
-	handshakeWaitMax   = 5 * time.Second // of TLS and header of one stream
+	handshakeTimeout   = 5 * time.Second // of TLS and header of one stream
 	handshakesMax      = 128             // at a time
 	streamsMax         = 8192            // streams accepted and open
 	memberIDBytesMax   = 64
@@ -183,19 +183,19 @@ type Transport struct {
 	refusals throttle.Log // log lines about peers that are not trusted
 	counts   counters
 
-	mu         sync.Mutex
-	streams    map[net.Conn]struct{} // accepted, and still ours to close
-	closed     bool
-	foreignLog time.Time     // when a foreign member was last logged
-	places     chan struct{} // one per handshake
-	done       sync.WaitGroup
+	mu             sync.Mutex
+	streams        map[net.Conn]struct{} // accepted, and still ours to close
+	closed         bool
+	foreignLog     time.Time     // when a foreign member was last logged
+	handshakeSlots chan struct{} // one per handshake
+	done           sync.WaitGroup
 }
 
 // New makes a transport. It accepts nothing before Start.
 func New(c *Config) *Transport {
 	return &Transport{
 		config: *c, tls: newTLS(c.TLS),
-		streams: make(map[net.Conn]struct{}), places: make(chan struct{}, handshakesMax),
+		streams: make(map[net.Conn]struct{}), handshakeSlots: make(chan struct{}, handshakesMax),
 	}
 }
 
@@ -220,7 +220,7 @@ func (p *Transport) acceptLoop() {
 		}
 		if err != nil { // out of file descriptors, most likely
 			p.config.Logger.Warn("accept on the peer port", "error", err)
-			if p.pause(pause) {
+			if p.sleep(pause) {
 				return
 			}
 			pause = min(2*pause, acceptPauseMax)
@@ -228,22 +228,22 @@ func (p *Transport) acceptLoop() {
 		}
 		pause = acceptPauseMin
 		select {
-		case p.places <- struct{}{}:
+		case p.handshakeSlots <- struct{}{}:
 		default: // too many handshakes: refuse this one at no further cost
 			_ = conn.Close()
 			continue
 		}
 		if !p.track(conn) {
-			<-p.places
+			<-p.handshakeSlots
 			_ = conn.Close()
 			continue
 		}
-		p.done.Go(func() { p.welcome(conn) })
+		p.done.Go(func() { p.acceptStream(conn) })
 	}
 }
 
-// pause waits and reports whether the port was closed meanwhile.
-func (p *Transport) pause(length time.Duration) bool {
+// sleep waits and reports whether the port was closed meanwhile.
+func (p *Transport) sleep(length time.Duration) bool {
 	timer := time.NewTimer(length)
 	defer timer.Stop()
 	<-timer.C
@@ -270,11 +270,11 @@ func (p *Transport) untrack(conn net.Conn) {
 	delete(p.streams, conn)
 }
 
-// welcome reads the header of one accepted stream and hands the stream on.
-func (p *Transport) welcome(raw net.Conn) {
+// acceptStream reads the header of one accepted stream and hands the stream on.
+func (p *Transport) acceptStream(raw net.Conn) {
 	defer p.untrack(raw)
 	conn, header, err := p.handshake(raw)
-	<-p.places
+	<-p.handshakeSlots
 	if err != nil {
 		_ = raw.Close()
 		p.logRefused(raw.RemoteAddr().String(), err)
@@ -298,7 +298,7 @@ func (p *Transport) welcome(raw net.Conn) {
 // handshake does the TLS handshake where TLS is configured, and reads, checks and answers the
 // header of a stream, all within handshakeWaitMax.
 func (p *Transport) handshake(raw net.Conn) (net.Conn, streamHeader, error) {
-	if err := raw.SetDeadline(time.Now().Add(handshakeWaitMax)); err != nil {
+	if err := raw.SetDeadline(time.Now().Add(handshakeTimeout)); err != nil {
 		return nil, streamHeader{}, err
 	}
 	conn, err := p.tls.accept(raw)
@@ -308,10 +308,10 @@ func (p *Transport) handshake(raw net.Conn) (net.Conn, streamHeader, error) {
 	header, err := readStreamHeader(conn)
 	var refused RefusedError
 	if errors.As(err, &refused) && refused.Reply == WantsPlain {
-		part(conn, append([]byte(streamMagic), streamVersion)) // what no TLS begins with
+		closeUntrusted(conn, append([]byte(streamMagic), streamVersion)) // what no TLS begins with
 		return nil, header, err
 	}
-	reply := p.judge(&header)
+	reply := p.checkHeader(&header)
 	switch {
 	case errors.As(err, &refused):
 		reply = refused.Reply
@@ -330,18 +330,18 @@ func (p *Transport) handshake(raw net.Conn) (net.Conn, streamHeader, error) {
 // logRefused logs a refused stream: as a warning, at a limited rate, when its peer is not trusted,
 // else at level DEBUG.
 func (p *Transport) logRefused(from string, err error) {
-	if distrusted(err) {
+	if isUntrusted(err) {
 		p.counts.untrusted.Add(1)
 	}
 	host, _, splitErr := net.SplitHostPort(from)
-	if splitErr == nil && distrusted(err) && p.refusals.Allow("from "+host, time.Now()) {
-		p.config.Logger.Warn(textNoTrustAccept, "from", from, "error", err)
+	if splitErr == nil && isUntrusted(err) && p.refusals.Allow("from "+host, time.Now()) {
+		p.config.Logger.Warn(msgAcceptUntrusted, "from", from, "error", err)
 		return
 	}
 	p.config.Logger.Debug("stream refused", "from", from, "error", err)
 }
 
-func (p *Transport) judge(header *streamHeader) Reply {
+func (p *Transport) checkHeader(header *streamHeader) Reply {
 	ours := p.config.Cluster()
 	switch {
 	case header.Kind != RaftStream && header.Kind != ForwardStream && (header.Kind != BackupStream || p.config.Backup == nil):
@@ -361,12 +361,12 @@ func (p *Transport) judge(header *streamHeader) Reply {
 func (p *Transport) logForeign(header *streamHeader, ours string) {
 	now := time.Now()
 	p.mu.Lock()
-	quiet := now.Sub(p.foreignLog) < throttle.LogEvery
-	if !quiet {
+	recent := now.Sub(p.foreignLog) < throttle.LogEvery
+	if !recent {
 		p.foreignLog = now
 	}
 	p.mu.Unlock()
-	if !quiet {
+	if !recent {
 		p.config.Logger.Error("a stream from a member of another cluster is refused",
 			"peer", header.From, "their_cluster", header.Cluster, "our_cluster", ours)
 	}
@@ -389,16 +389,16 @@ func (p *Transport) Dial(ctx context.Context, kind Kind, to fsm.MemberID, id fsm
 	conn, err := p.tls.dial(ctx, raw)
 	if err == nil {
 		header := streamHeader{Kind: kind, Partition: id, To: to, From: p.config.Self, Cluster: p.config.Cluster()}
-		err = p.introduce(ctx, conn, &header)
+		err = p.sendHeader(ctx, conn, &header)
 	}
 	if err != nil {
 		_ = raw.Close()
 		p.counts.failed.Add(1)
-		if distrusted(err) {
+		if isUntrusted(err) {
 			p.counts.untrusted.Add(1)
 		}
-		if distrusted(err) && p.refusals.Allow("to "+string(to), time.Now()) {
-			p.config.Logger.WarnContext(ctx, textNoTrust, "peer", to, "address", address, "error", err)
+		if isUntrusted(err) && p.refusals.Allow("to "+string(to), time.Now()) {
+			p.config.Logger.WarnContext(ctx, msgDialUntrusted, "peer", to, "address", address, "error", err)
 		}
 		return nil, fmt.Errorf("reach member %s at %s: %w", to, address, err)
 	}
@@ -406,8 +406,8 @@ func (p *Transport) Dial(ctx context.Context, kind Kind, to fsm.MemberID, id fsm
 	return conn, nil
 }
 
-// introduce sends the header and waits for the reply.
-func (p *Transport) introduce(ctx context.Context, conn net.Conn, header *streamHeader) error {
+// sendHeader sends the header and waits for the reply.
+func (p *Transport) sendHeader(ctx context.Context, conn net.Conn, header *streamHeader) error {
 	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })
 	defer stop()
 	if _, err := conn.Write(header.encode()); err != nil {

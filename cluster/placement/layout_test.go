@@ -18,8 +18,8 @@ func layout(parts ...string) (placed []fsm.Partition) {
 	return placed
 }
 
-// TestShort: who holds fewer than its share by more than one.
-func TestShort(t *testing.T) {
+// TestUnderloadedFindsMembersBelowTheirShare: who holds fewer than its share by more than one.
+func TestUnderloadedFindsMembersBelowTheirShare(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		name       string
@@ -50,9 +50,9 @@ func members(letters string) (ids []fsm.MemberID) {
 	return ids
 }
 
-// TestMadeUp: what a dead member held goes to others where most replicas are there and
+// TestReplacementsOfDeadMember: what a dead member held goes to others where most replicas are there and
 // somebody can take it.
-func TestMadeUp(t *testing.T) {
+func TestReplacementsOfDeadMember(t *testing.T) {
 	t.Parallel()
 	alive := func(id fsm.MemberID) bool { return id != "a" && id != "x" }
 	placed := layout("abc", "bcd", "ax", "bad", "cab", "abc", "a")

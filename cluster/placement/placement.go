@@ -55,44 +55,44 @@ func Compute(s Spec) []fsm.Partition {
 	candidates := slices.Clone(s.Candidates)
 	slices.SortFunc(candidates, func(a, b Candidate) int { return cmp.Compare(a.ID, b.ID) })
 	p := &plan{
-		candidates: candidates, at: make(map[fsm.MemberID]*Candidate), load: make(map[fsm.MemberID]int64),
-		leads: make(map[fsm.MemberID]int64), highest: make(map[fsm.PartitionID]uint32),
+		candidates: candidates, byID: make(map[fsm.MemberID]*Candidate), load: make(map[fsm.MemberID]int64),
+		leaders: make(map[fsm.MemberID]int64), highest: make(map[fsm.PartitionID]uint32),
 	}
 	for i := range candidates {
 		candidates[i].Weight = cmp.Or(candidates[i].Weight, defaultWeight)
-		p.at[candidates[i].ID] = &candidates[i]
+		p.byID[candidates[i].ID] = &candidates[i]
 	}
-	p.keep(s.Partitions, s.Current)
-	if !p.fill(s.Replication, s.Rebalance) {
+	p.loadCurrent(s.Partitions, s.Current)
+	if !p.fillReplicas(s.Replication, s.Rebalance) {
 		return nil
 	}
 	if s.Rebalance {
-		p.zone()
-		p.level()
+		p.spreadZones()
+		p.balanceReplicas()
 	}
-	p.lead(s.Rebalance)
+	p.assignLeaders(s.Rebalance)
 	return p.partitions
 }
 
 // plan is the working state of Compute.
 type plan struct {
 	candidates []Candidate // by id
-	at         map[fsm.MemberID]*Candidate
+	byID       map[fsm.MemberID]*Candidate
 	partitions []fsm.Partition
 	wanted     []int                  // replicas that a partition had, 0 for a new one
-	orphaned   []bool                 // its preferred leader is gone
+	leaderGone []bool                 // its preferred leader is gone
 	load       map[fsm.MemberID]int64 // replicas held
-	leads      map[fsm.MemberID]int64 // of them the first
+	leaders    map[fsm.MemberID]int64 // of them the first
 	highest    map[fsm.PartitionID]uint32
 }
 
-// keep starts from what is there, without the members that are gone.
-func (p *plan) keep(n int, current []fsm.Partition) {
+// loadCurrent starts from what is there, without the members that are gone.
+func (p *plan) loadCurrent(n int, current []fsm.Partition) {
 	p.partitions = make([]fsm.Partition, n)
-	p.wanted, p.orphaned = make([]int, n), make([]bool, n)
+	p.wanted, p.leaderGone = make([]int, n), make([]bool, n)
 	for i := range p.partitions {
 		p.partitions[i].ID = fsm.PartitionID(i + 1)
-		p.orphaned[i] = true
+		p.leaderGone[i] = true
 	}
 	for _, old := range current {
 		if old.ID < 1 || int(old.ID) > n {
@@ -105,29 +105,29 @@ func (p *plan) keep(n int, current []fsm.Partition) {
 		p.highest[old.ID] = old.Last
 		for i, replica := range old.Replicas {
 			p.highest[old.ID] = max(p.highest[old.ID], replica.Number)
-			if p.at[replica.Member] != nil {
+			if p.byID[replica.Member] != nil {
 				part.Replicas = append(part.Replicas, replica)
 				p.load[replica.Member]++
-				p.orphaned[at] = p.orphaned[at] && i > 0
+				p.leaderGone[at] = p.leaderGone[at] && i > 0
 			}
 		}
 	}
 }
 
-// fill gives every partition its replicas, or takes those that are too many; false when one
+// fillReplicas gives every partition its replicas, or takes those that are too many; false when one
 // gets none.
-func (p *plan) fill(replicas int, level bool) bool {
+func (p *plan) fillReplicas(replicas int, rebalance bool) bool {
 	for i := range p.partitions {
 		part := &p.partitions[i]
 		wanted := replicas
-		if !level && p.wanted[i] > 0 {
+		if !rebalance && p.wanted[i] > 0 {
 			wanted = p.wanted[i]
 		}
 		for len(part.Replicas) > wanted {
-			p.drop(part, p.mostCrowded(part))
+			p.drop(part, p.replicaToDrop(part))
 		}
 		for len(part.Replicas) < wanted {
-			best := p.best(part, i)
+			best := p.bestCandidate(part, i)
 			if best == nil {
 				break
 			}
@@ -140,45 +140,45 @@ func (p *plan) fill(replicas int, level bool) bool {
 	return true
 }
 
-// in counts the replicas of a partition in a zone, without that of one member.
-func (p *plan) in(part *fsm.Partition, zone string, without fsm.MemberID) (n int) {
+// countInZone counts the replicas of a partition in a zone, without that of one member.
+func (p *plan) countInZone(part *fsm.Partition, zone string, without fsm.MemberID) (n int) {
 	for _, replica := range part.Replicas {
-		if replica.Member != without && p.at[replica.Member].Zone == zone {
+		if replica.Member != without && p.byID[replica.Member].Zone == zone {
 			n++
 		}
 	}
 	return n
 }
 
-// fuller compares how much of their share two members hold.
-func (p *plan) fuller(a, b *Candidate) int {
+// compareLoad compares how much of their share two members hold.
+func (p *plan) compareLoad(a, b *Candidate) int {
 	return cmp.Compare(p.load[a.ID]*int64(b.Weight), p.load[b.ID]*int64(a.Weight))
 }
 
-// best is who should get a further replica of part: in the zone that has fewest of it, the
+// bestCandidate is who should get a further replica of part: in the zone that has fewest of it, the
 // one that holds least of its share. Equals are taken in turn, beginning elsewhere for
 // each partition, so that partitions do not all share the same few members.
-func (p *plan) best(part *fsm.Partition, turn int) *Candidate {
+func (p *plan) bestCandidate(part *fsm.Partition, turn int) *Candidate {
 	var best *Candidate
 	for i := range p.candidates {
 		s := &p.candidates[(turn+i)%len(p.candidates)]
 		if !s.AcceptsReplicas || HoldsReplica(part, s.ID) {
 			continue
 		}
-		if best == nil || cmp.Or(cmp.Compare(p.in(part, s.Zone, ""), p.in(part, best.Zone, "")), p.fuller(s, best)) < 0 {
+		if best == nil || cmp.Or(cmp.Compare(p.countInZone(part, s.Zone, ""), p.countInZone(part, best.Zone, "")), p.compareLoad(s, best)) < 0 {
 			best = s
 		}
 	}
 	return best
 }
 
-// mostCrowded is who should give up its replica of part: the last of those in the zone that
+// replicaToDrop is who should give up its replica of part: the last of those in the zone that
 // has most of it, that hold most of their share.
-func (p *plan) mostCrowded(part *fsm.Partition) fsm.MemberID {
+func (p *plan) replicaToDrop(part *fsm.Partition) fsm.MemberID {
 	var worst *Candidate
 	for _, replica := range part.Replicas {
-		s := p.at[replica.Member]
-		if worst == nil || cmp.Or(cmp.Compare(p.in(part, s.Zone, ""), p.in(part, worst.Zone, "")), p.fuller(s, worst)) >= 0 {
+		s := p.byID[replica.Member]
+		if worst == nil || cmp.Or(cmp.Compare(p.countInZone(part, s.Zone, ""), p.countInZone(part, worst.Zone, "")), p.compareLoad(s, worst)) >= 0 {
 			worst = s
 		}
 	}
@@ -196,14 +196,14 @@ func (p *plan) drop(part *fsm.Partition, member fsm.MemberID) {
 	p.load[member]--
 }
 
-// zone brings partitions that crowd in one zone into others that have none of them.
-func (p *plan) zone() {
+// spreadZones brings partitions that crowd in one zone into others that have none of them.
+func (p *plan) spreadZones() {
 	for i := range p.partitions {
 		part := &p.partitions[i]
 		for {
-			from := p.mostCrowded(part)
-			to := p.best(part, i)
-			if to == nil || p.in(part, to.Zone, "") > 0 || p.in(part, p.at[from].Zone, from) == 0 {
+			from := p.replicaToDrop(part)
+			to := p.bestCandidate(part, i)
+			if to == nil || p.countInZone(part, to.Zone, "") > 0 || p.countInZone(part, p.byID[from].Zone, from) == 0 {
 				break
 			}
 			p.drop(part, from)
@@ -212,33 +212,33 @@ func (p *plan) zone() {
 	}
 }
 
-// evens says whether the loads of two members come closer when high gives one to low.
-func evens(high, low int64, weightHigh, weightLow uint32) bool {
+// improvesBalance says whether the loads of two members come closer when high gives one to low.
+func improvesBalance(high, low int64, weightHigh, weightLow uint32) bool {
 	return (2*low+1)*int64(weightHigh) < (2*high-1)*int64(weightLow)
 }
 
-// level moves replicas from full to less full members until no move helps.
-func (p *plan) level() {
-	for p.levelOne() {
+// balanceReplicas moves replicas from full to less full members until no move helps.
+func (p *plan) balanceReplicas() {
+	for p.moveOneReplica() {
 	}
 }
 
-func (p *plan) levelOne() bool {
+func (p *plan) moveOneReplica() bool {
 	order := make([]*Candidate, len(p.candidates))
 	for i := range p.candidates {
 		order[i] = &p.candidates[i]
 	}
-	slices.SortStableFunc(order, p.fuller)
+	slices.SortStableFunc(order, p.compareLoad)
 	for _, high := range slices.Backward(order) {
 		for _, low := range order {
-			if !low.AcceptsReplicas || !evens(p.load[high.ID], p.load[low.ID], high.Weight, low.Weight) {
+			if !low.AcceptsReplicas || !improvesBalance(p.load[high.ID], p.load[low.ID], high.Weight, low.Weight) {
 				continue
 			}
 			for i := range p.partitions {
 				part := &p.partitions[i]
 				// No zone loses its last replica to one that has some.
 				if !HoldsReplica(part, high.ID) || HoldsReplica(part, low.ID) ||
-					p.in(part, low.Zone, high.ID) > p.in(part, high.Zone, high.ID) {
+					p.countInZone(part, low.Zone, high.ID) > p.countInZone(part, high.Zone, high.ID) {
 					continue
 				}
 				p.drop(part, high.ID)
@@ -250,34 +250,34 @@ func (p *plan) levelOne() bool {
 	return false
 }
 
-// lead chooses the first replicas: those that may not lead hand on, and while one member
+// assignLeaders chooses the first replicas: those that may not lead hand on, and while one member
 // leads more than its share, a chain of partitions hands one place on to another. Without
 // level only partitions that have lost their leader get another.
-func (p *plan) lead(level bool) {
+func (p *plan) assignLeaders(rebalance bool) {
 	for i := range p.partitions {
-		p.leads[p.partitions[i].Replicas[0].Member]++
+		p.leaders[p.partitions[i].Replicas[0].Member]++
 	}
 	for i := range p.partitions {
 		part := &p.partitions[i]
-		if first := p.at[part.Replicas[0].Member]; first.AcceptsLeaders && (level || !p.orphaned[i]) {
+		if first := p.byID[part.Replicas[0].Member]; first.AcceptsLeaders && (rebalance || !p.leaderGone[i]) {
 			continue
-		} else if at := p.leastLeading(part); at > 0 {
-			p.leads[first.ID]--
-			p.leads[part.Replicas[at].Member]++
+		} else if at := p.leastLoadedLeader(part); at > 0 {
+			p.leaders[first.ID]--
+			p.leaders[part.Replicas[at].Member]++
 			part.Replicas = slices.Clone(part.Replicas)
 			part.Replicas[0], part.Replicas[at] = part.Replicas[at], part.Replicas[0]
 		}
 	}
-	for level && p.leadOne() {
+	for rebalance && p.moveOneLeader() {
 	}
 }
 
-// leastLeading is the place in part of who leads least of its share among those who may
+// leastLoadedLeader is the place in part of who leads least of its share among those who may
 // lead; 0 when nobody may.
-func (p *plan) leastLeading(part *fsm.Partition) int {
+func (p *plan) leastLoadedLeader(part *fsm.Partition) int {
 	best := -1
 	for i, replica := range part.Replicas {
-		s := p.at[replica.Member]
+		s := p.byID[replica.Member]
 		if !s.AcceptsLeaders {
 			continue
 		}
@@ -285,36 +285,36 @@ func (p *plan) leastLeading(part *fsm.Partition) int {
 			best = i
 			continue
 		}
-		b := p.at[part.Replicas[best].Member]
-		if p.leads[s.ID]*int64(b.Weight) < p.leads[b.ID]*int64(s.Weight) {
+		b := p.byID[part.Replicas[best].Member]
+		if p.leaders[s.ID]*int64(b.Weight) < p.leaders[b.ID]*int64(s.Weight) {
 			best = i
 		}
 	}
 	return max(best, 0)
 }
 
-func (p *plan) leadOne() bool {
+func (p *plan) moveOneLeader() bool {
 	order := make([]*Candidate, len(p.candidates))
 	for i := range p.candidates {
 		order[i] = &p.candidates[i]
 	}
 	slices.SortStableFunc(order, func(a, b *Candidate) int {
-		return cmp.Compare(p.leads[b.ID]*int64(a.Weight), p.leads[a.ID]*int64(b.Weight))
+		return cmp.Compare(p.leaders[b.ID]*int64(a.Weight), p.leaders[a.ID]*int64(b.Weight))
 	})
 	for _, high := range order {
-		if low, ok := p.handOn(high); ok {
-			p.leads[high.ID]--
-			p.leads[low]++
+		if low, ok := p.shiftLeadership(high); ok {
+			p.leaders[high.ID]--
+			p.leaders[low]++
 			return true
 		}
 	}
 	return false
 }
 
-// handOn searches breadth first, from high along "leads a partition that the next one
+// shiftLeadership searches breadth first, from high along "leads a partition that the next one
 // holds", for a member that leads so much less that one more evens it out, and turns every
 // partition on the way over to the next member.
-func (p *plan) handOn(high *Candidate) (fsm.MemberID, bool) {
+func (p *plan) shiftLeadership(high *Candidate) (fsm.MemberID, bool) {
 	through := map[fsm.MemberID]int{high.ID: -1} // the partition by which a member was reached
 	for queue := []fsm.MemberID{high.ID}; len(queue) > 0; queue = queue[1:] {
 		for i := range p.partitions {
@@ -323,13 +323,13 @@ func (p *plan) handOn(high *Candidate) (fsm.MemberID, bool) {
 				continue
 			}
 			for _, replica := range part.Replicas[1:] {
-				s := p.at[replica.Member]
+				s := p.byID[replica.Member]
 				if _, seen := through[s.ID]; seen || !s.AcceptsLeaders {
 					continue
 				}
 				through[s.ID] = i
-				if evens(p.leads[high.ID], p.leads[s.ID], high.Weight, s.Weight) {
-					p.turnOver(s.ID, high.ID, through)
+				if improvesBalance(p.leaders[high.ID], p.leaders[s.ID], high.Weight, s.Weight) {
+					p.swapLeaders(s.ID, high.ID, through)
 					return s.ID, true
 				}
 				queue = append(queue, s.ID)
@@ -339,9 +339,9 @@ func (p *plan) handOn(high *Candidate) (fsm.MemberID, bool) {
 	return "", false
 }
 
-// turnOver makes member first in the partition by which it was reached, then the
+// swapLeaders makes member first in the partition by which it was reached, then the
 // member that was first there in the one by which that one was reached, back to high.
-func (p *plan) turnOver(member, high fsm.MemberID, through map[fsm.MemberID]int) {
+func (p *plan) swapLeaders(member, high fsm.MemberID, through map[fsm.MemberID]int) {
 	for member != high {
 		part := &p.partitions[through[member]]
 		before := part.Replicas[0].Member

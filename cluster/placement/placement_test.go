@@ -35,18 +35,18 @@ func spread(members []fsm.MemberID, partitions []fsm.Partition) (replicas, leade
 	return replicas, leaders
 }
 
-// placeAll places on members that are all alike.
-func placeAll(members []fsm.MemberID, n, replication int, current []fsm.Partition) []fsm.Partition {
+// computeUniform places on members that are all alike.
+func computeUniform(members []fsm.MemberID, n, replication int, current []fsm.Partition) []fsm.Partition {
 	return Compute(Spec{Candidates: Uniform(members), Partitions: n, Replication: replication, Current: current, Rebalance: true})
 }
 
-func TestPlaceSpreadsReplicasAndLeaders(t *testing.T) {
+func TestComputeSpreadsReplicasAndLeaders(t *testing.T) {
 	t.Parallel()
 	for members := 1; members <= 9; members++ {
 		for _, n := range []int{1, 4, 16, 17, 64} {
 			for _, replication := range []int{1, 2, 3, 5} {
 				names := memberNames(members)
-				got := placeAll(names, n, replication, nil)
+				got := computeUniform(names, n, replication, nil)
 				if len(got) != n {
 					t.Fatalf("%d members: %d partitions placed, want %d", members, len(got), n)
 				}
@@ -71,23 +71,23 @@ func TestPlaceSpreadsReplicasAndLeaders(t *testing.T) {
 	}
 }
 
-func TestPlaceIgnoresTheOrderOfMembers(t *testing.T) {
+func TestComputeIgnoresOrderOfMembers(t *testing.T) {
 	t.Parallel()
 	forward := memberNames(5)
 	backward := memberNames(5)
 	for i := range backward {
 		backward[i] = forward[len(forward)-1-i]
 	}
-	if diff := cmp.Diff(placeAll(forward, 16, 3, nil), placeAll(backward, 16, 3, nil)); diff != "" {
+	if diff := cmp.Diff(computeUniform(forward, 16, 3, nil), computeUniform(backward, 16, 3, nil)); diff != "" {
 		t.Fatal(diff)
 	}
 }
 
-func TestPlaceAgainMovesNothing(t *testing.T) {
+func TestComputeIsStable(t *testing.T) {
 	t.Parallel()
 	members := memberNames(5)
-	first := placeAll(members, 16, 3, nil)
-	if diff := cmp.Diff(first, placeAll(members, 16, 3, first)); diff != "" {
+	first := computeUniform(members, 16, 3, nil)
+	if diff := cmp.Diff(first, computeUniform(members, 16, 3, first)); diff != "" {
 		t.Fatal(diff)
 	}
 }
@@ -104,14 +104,14 @@ func moved(a, b []fsm.Partition) (n int) {
 	return n
 }
 
-func TestPlaceMovesAsLittleAsPossible(t *testing.T) {
+func TestComputeMovesAsLittleAsPossible(t *testing.T) {
 	t.Parallel()
-	before := placeAll(memberNames(4), 16, 3, nil) // 12 replicas each
-	grown := placeAll(memberNames(5), 16, 3, before)
+	before := computeUniform(memberNames(4), 16, 3, nil) // 12 replicas each
+	grown := computeUniform(memberNames(5), 16, 3, before)
 	if got := moved(before, grown); got != 9 { // 48 replicas over five: the newcomer gets 9
 		t.Errorf("a fifth member moves %d replicas, want 9", got)
 	}
-	shrunk := placeAll(memberNames(3), 16, 3, before)
+	shrunk := computeUniform(memberNames(3), 16, 3, before)
 	if got := moved(before, shrunk); got != 12 { // what the fourth held
 		t.Errorf("a lost member moves %d replicas, want 12", got)
 	}
@@ -126,9 +126,9 @@ func TestPlaceMovesAsLittleAsPossible(t *testing.T) {
 	}
 }
 
-func TestPlaceNobody(t *testing.T) {
+func TestComputeWithoutCandidates(t *testing.T) {
 	t.Parallel()
-	if got := placeAll(nil, 4, 3, nil); got != nil {
+	if got := computeUniform(nil, 4, 3, nil); got != nil {
 		t.Fatalf("placed %v on nobody", got)
 	}
 }
@@ -159,7 +159,7 @@ func fewestZones(candidates []Candidate, partitions []fsm.Partition) int {
 	return fewest
 }
 
-func TestPlaceSpreadsOverZones(t *testing.T) {
+func TestComputeSpreadsOverZones(t *testing.T) {
 	t.Parallel()
 	for _, n := range []int{3, 4, 5, 6, 7, 9} {
 		candidates := zoned(n)
@@ -168,7 +168,7 @@ func TestPlaceSpreadsOverZones(t *testing.T) {
 			t.Errorf("%d members: a partition lies in %d zones", n, zones)
 		}
 		// The same without zones first, then told of them: everything moves into three.
-		before := placeAll(memberNames(n), 16, 3, nil)
+		before := computeUniform(memberNames(n), 16, 3, nil)
 		after := Compute(Spec{Candidates: candidates, Partitions: 16, Replication: 3, Current: before, Rebalance: true})
 		if zones := fewestZones(candidates, after); zones != 3 {
 			t.Errorf("%d members, told later: a partition lies in %d zones", n, zones)
@@ -186,7 +186,7 @@ func TestPlaceSpreadsOverZones(t *testing.T) {
 	}
 }
 
-func TestPlaceByWeight(t *testing.T) {
+func TestComputeRespectsWeight(t *testing.T) {
 	t.Parallel()
 	candidates := Uniform(memberNames(4))
 	candidates[0].Weight = 30 // three times the normal one
@@ -204,9 +204,9 @@ func TestPlaceByWeight(t *testing.T) {
 	}
 }
 
-func TestPlaceDrainedAndGone(t *testing.T) {
+func TestComputeReplacesDrainedAndGoneMembers(t *testing.T) {
 	t.Parallel()
-	before := placeAll(memberNames(4), 16, 3, nil)
+	before := computeUniform(memberNames(4), 16, 3, nil)
 	candidates := Uniform(memberNames(5))
 	candidates[1].AcceptsReplicas, candidates[1].AcceptsLeaders = false, false
 	got := Compute(Spec{Candidates: candidates, Partitions: 16, Replication: 3, Current: before, Rebalance: true})
@@ -243,10 +243,10 @@ func TestPlaceDrainedAndGone(t *testing.T) {
 	}
 }
 
-// TestPlaceGrows: further partitions go where there is most room, those that are there stay.
-func TestPlaceGrows(t *testing.T) {
+// TestComputePlacesAddedPartitions: further partitions go where there is most room, those that are there stay.
+func TestComputePlacesAddedPartitions(t *testing.T) {
 	t.Parallel()
-	before := placeAll(memberNames(3), 4, 2, nil)
+	before := computeUniform(memberNames(3), 4, 2, nil)
 	got := Compute(Spec{Candidates: Uniform(memberNames(4)), Partitions: 8, Replication: 2, Current: before})
 	for i := range before {
 		if !slices.Equal(before[i].Replicas, got[i].Replicas) {

@@ -14,17 +14,17 @@ import (
 )
 
 const (
-	atOnceMax      = 8 // entities that are worked at together
-	retryPause     = 200 * time.Millisecond
-	rulesPage      = 200
-	messageNormal  = 256 << 10 // bytes, of an entity that is made
-	deliveryNormal = 3
-	lockNormal     = time.Minute
+	concurrencyMax       = 8 // entities that are worked at together
+	retryPause           = 200 * time.Millisecond
+	rulesPage            = 200
+	defaultMessageBytes  = 256 << 10 // bytes, of an entity that is made
+	defaultDeliveryCount = 3
+	defaultLockDuration  = time.Minute
 )
 
 // Control is what is asked of the cluster. Errors wrap an fsm.Code.
 type Control interface {
-	In(namespace fsm.NamespaceID) admin.Space
+	In(namespace fsm.NamespaceID) admin.NamespaceView
 	Namespace(ctx context.Context, name string) (fsm.Namespace, error)
 	CreateNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings, rules []fsm.AccessRule) (fsm.Namespace, error)
 }
@@ -43,46 +43,46 @@ type Report struct {
 // cluster is busy; only the end of the context is an error, and the file may be applied
 // again then. What cannot be done is in the report, and the rest is done.
 func (f *File) Apply(ctx context.Context, cluster Control) (Report, error) {
-	var works []*work
+	var works []*task
 	var err error
 	for i := range f.namespaces {
-		var more []*work
-		if more, err = f.namespaces[i].works(ctx, cluster, i == 0); err != nil {
+		var more []*task
+		if more, err = f.namespaces[i].tasks(ctx, cluster, i == 0); err != nil {
 			return report(works), err
 		}
 		works = append(works, more...)
 	}
 	for _, step := range []struct {
 		atOnce int
-		do     func(*work, context.Context) error
+		do     func(*task, context.Context) error
 	}{
 		// One after the other: each is placed where there are the fewest, and those on their
 		// way are not counted.
-		{1, func(w *work, ctx context.Context) error { return w.create(ctx, fsm.QueueEntity, fsm.TopicEntity) }},
-		{atOnceMax, func(w *work, ctx context.Context) error { return w.create(ctx, fsm.SubscriptionEntity) }},
-		{atOnceMax, (*work).settle},
-		{atOnceMax, (*work).arrange},
+		{1, func(w *task, ctx context.Context) error { return w.create(ctx, fsm.QueueEntity, fsm.TopicEntity) }},
+		{concurrencyMax, func(w *task, ctx context.Context) error { return w.create(ctx, fsm.SubscriptionEntity) }},
+		{concurrencyMax, (*task).applySettings},
+		{concurrencyMax, (*task).applyRules},
 	} {
-		if err = together(ctx, works, step.atOnce, step.do); err != nil {
+		if err = concurrently(ctx, works, step.atOnce, step.do); err != nil {
 			break
 		}
 	}
 	return report(works), err
 }
 
-// work is an entity on its way, or a namespace (entity nil) that is there already.
-type work struct {
+// task is an entity on its way, or a namespace (entity nil) that is there already.
+type task struct {
 	*entity
 
-	space   admin.Space
-	largest uint32 // bytes of a message, of the namespace; 0: no bound
-	created bool
-	updated bool
-	problem string // why it is given up, or what stays different
-	gone    bool   // given up
+	namespace       admin.NamespaceView
+	messageBytesMax uint32 // bytes of a message, of the namespace; 0: no bound
+	created         bool
+	updated         bool
+	problem         string // why it is given up, or what stays different
+	failed          bool   // given up
 }
 
-func report(works []*work) Report {
+func report(works []*task) Report {
 	var r Report
 	for _, w := range works {
 		switch {
@@ -90,7 +90,7 @@ func report(works []*work) Report {
 			r.Created++
 		case w.updated:
 			r.Updated++
-		case !w.gone:
+		case !w.failed:
 			r.Unchanged++
 		}
 		if w.problem != "" {
@@ -100,14 +100,14 @@ func report(works []*work) Report {
 	return r
 }
 
-// works makes the namespace, unless it is there, and lists what is to be done in it.
-func (n *namespace) works(ctx context.Context, cluster Control, first bool) ([]*work, error) {
+// tasks makes the namespace, unless it is there, and lists what is to be done in it.
+func (n *namespace) tasks(ctx context.Context, cluster Control, first bool) ([]*task, error) {
 	name, made := n.name, false
 	if first {
 		name = fsm.DefaultNamespaceName
 	}
 	var space fsm.Namespace
-	err := patiently(ctx, func() (err error) {
+	err := retryWhileBusy(ctx, func() (err error) {
 		space, err = cluster.Namespace(ctx, name)
 		if errors.Is(err, fsm.EntityNotFound) && !first {
 			space, err = cluster.CreateNamespace(ctx, name, fsm.NamespaceSettings{}, nil)
@@ -118,16 +118,16 @@ func (n *namespace) works(ctx context.Context, cluster Control, first bool) ([]*
 		}
 		return err
 	})
-	all := []*work{{created: made}}
+	all := []*task{{created: made}}
 	if err != nil {
 		if ctx.Err() != nil {
 			return nil, err
 		}
-		all[0].gone, all[0].problem = true, fmt.Sprintf("%s (%s): %v", n.path, name, err)
+		all[0].failed, all[0].problem = true, fmt.Sprintf("%s (%s): %v", n.path, name, err)
 		return all, nil
 	}
 	for _, e := range n.entities {
-		all = append(all, &work{entity: e, space: cluster.In(space.ID), largest: space.Settings.MessageBytesMax})
+		all = append(all, &task{entity: e, namespace: cluster.In(space.ID), messageBytesMax: space.Settings.MessageBytesMax})
 	}
 	if first {
 		return all[1:], nil // the default namespace is nothing that the file lists
@@ -135,13 +135,13 @@ func (n *namespace) works(ctx context.Context, cluster Control, first bool) ([]*
 	return all, nil
 }
 
-// together does a step for all works, some at a time, and returns the first error.
-func together(ctx context.Context, works []*work, atOnce int, step func(*work, context.Context) error) error {
+// concurrently does a step for all works, some at a time, and returns the first error.
+func concurrently(ctx context.Context, works []*task, atOnce int, step func(*task, context.Context) error) error {
 	slots := make(chan struct{}, atOnce)
 	errs := make([]error, len(works))
 	var group sync.WaitGroup
 	for i, w := range works {
-		if w.entity == nil || w.gone {
+		if w.entity == nil || w.failed {
 			continue
 		}
 		slots <- struct{}{}
@@ -157,9 +157,9 @@ func together(ctx context.Context, works []*work, atOnce int, step func(*work, c
 	return nil
 }
 
-// patiently asks until the answer is one. Making something again is safe: what was made
+// retryWhileBusy asks until the answer is one. Making something again is safe: what was made
 // exists then.
-func patiently(ctx context.Context, ask func() error) error {
+func retryWhileBusy(ctx context.Context, ask func() error) error {
 	for {
 		err := ask()
 		if !errors.Is(err, fsm.ServerBusy) && !errors.Is(err, fsm.Timeout) {
@@ -173,23 +173,23 @@ func patiently(ctx context.Context, ask func() error) error {
 	}
 }
 
-// try asks patiently. An answer that says no is noted and ends the work: then go on is
+// attempt asks patiently. An answer that says no is noted and ends the work: then go on is
 // false. The error is for the end of the context alone.
-func (w *work) try(ctx context.Context, ask func() error) (goOn bool, err error) {
-	err = patiently(ctx, ask)
+func (w *task) attempt(ctx context.Context, ask func() error) (goOn bool, err error) {
+	err = retryWhileBusy(ctx, ask)
 	switch {
 	case err == nil:
 		return true, nil
 	case ctx.Err() != nil:
 		return false, err
 	}
-	w.note("%v", err)
-	w.gone = true
+	w.recordProblem("%v", err)
+	w.failed = true
 	return false, nil
 }
 
-// note keeps the first problem of a work: later ones follow from it as a rule.
-func (w *work) note(format string, args ...any) {
+// recordProblem keeps the first problem of a work: later ones follow from it as a rule.
+func (w *task) recordProblem(format string, args ...any) {
 	if w.problem == "" {
 		w.problem = fmt.Sprintf("%s (%s): %s", w.path, w.name, fmt.Sprintf(format, args...))
 	}
@@ -197,26 +197,26 @@ func (w *work) note(format string, args ...any) {
 
 // defaults are those of the emulator for what decides how often and how long something is
 // given out, because tests are written around them. Its life of an hour is a limit and not ours.
-func (w *work) defaults() fsm.EntitySettings {
+func (w *task) defaults() fsm.EntitySettings {
 	s := fsm.DefaultSettings()
-	s.LockDuration = millis(lockNormal)
-	s.MaxDeliveryCount = deliveryNormal
-	s.DuplicateWindow = millis(duplicateWindowMin)
-	s.MaxMessageBytes = messageNormal
-	if w.largest > 0 {
-		s.MaxMessageBytes = min(s.MaxMessageBytes, w.largest)
+	s.LockDuration = toMillis(defaultLockDuration)
+	s.MaxDeliveryCount = defaultDeliveryCount
+	s.DuplicateWindow = toMillis(duplicateWindowMin)
+	s.MaxMessageBytes = defaultMessageBytes
+	if w.messageBytesMax > 0 {
+		s.MaxMessageBytes = min(s.MaxMessageBytes, w.messageBytesMax)
 	}
 	s.DeadLetterOnFilterErrors = w.kind == fsm.SubscriptionEntity
 	return s
 }
 
 // create makes an entity of these kinds, without forwarding, if it is not there.
-func (w *work) create(ctx context.Context, kinds ...fsm.EntityKind) error {
+func (w *task) create(ctx context.Context, kinds ...fsm.EntityKind) error {
 	if !slices.Contains(kinds, w.kind) {
 		return nil
 	}
 	settings := w.defaults()
-	for _, lay := range w.lay {
+	for _, lay := range w.changes {
 		lay(&settings)
 	}
 	settings.ForwardTo, settings.ForwardDeadLettersTo = "", ""
@@ -224,8 +224,8 @@ func (w *work) create(ctx context.Context, kinds ...fsm.EntityKind) error {
 	if len(w.rules) > 0 {
 		rule = &w.rules[0]
 	}
-	_, err := w.try(ctx, func() error {
-		_, err := w.space.CreateEntity(ctx, w.kind, w.name, settings, rule, nil)
+	_, err := w.attempt(ctx, func() error {
+		_, err := w.namespace.CreateEntity(ctx, w.kind, w.name, settings, rule, nil)
 		if errors.Is(err, fsm.EntityExists) {
 			return nil
 		}
@@ -235,11 +235,11 @@ func (w *work) create(ctx context.Context, kinds ...fsm.EntityKind) error {
 	return err
 }
 
-// settle lays the settings of the file over those that are there.
-func (w *work) settle(ctx context.Context) error {
+// applySettings lays the settings of the file over those that are there.
+func (w *task) applySettings(ctx context.Context) error {
 	var found fsm.Entity
-	goOn, err := w.try(ctx, func() (err error) {
-		found, _, err = w.space.Entity(ctx, w.kind, w.name)
+	goOn, err := w.attempt(ctx, func() (err error) {
+		found, _, err = w.namespace.Entity(ctx, w.kind, w.name)
 		if errors.Is(err, fsm.EntityNotFound) {
 			return fmt.Errorf("the name is taken by an entity of another kind: %w", fsm.EntityExists)
 		}
@@ -250,15 +250,15 @@ func (w *work) settle(ctx context.Context) error {
 	}
 	old := found.Settings.WithDefaults()
 	wanted := old
-	for _, lay := range w.lay {
+	for _, lay := range w.changes {
 		lay(&wanted)
 	}
 	if wanted.RequiresSession != old.RequiresSession {
-		w.note("Properties.RequiresSession is %t in the %s that exists, and cannot be changed: delete it first", old.RequiresSession, w.kind)
+		w.recordProblem("Properties.RequiresSession is %t in the %s that exists, and cannot be changed: delete it first", old.RequiresSession, w.kind)
 		wanted.RequiresSession = old.RequiresSession
 	}
 	if wanted.RequiresDuplicateDetection != old.RequiresDuplicateDetection {
-		w.note("Properties.RequiresDuplicateDetection is %t in the %s that exists, and cannot be changed: delete it first", old.RequiresDuplicateDetection, w.kind)
+		w.recordProblem("Properties.RequiresDuplicateDetection is %t in the %s that exists, and cannot be changed: delete it first", old.RequiresDuplicateDetection, w.kind)
 		wanted.RequiresDuplicateDetection = old.RequiresDuplicateDetection
 	}
 	if strings.EqualFold(wanted.ForwardTo, old.ForwardTo) {
@@ -270,22 +270,22 @@ func (w *work) settle(ctx context.Context) error {
 	if wanted == old {
 		return nil
 	}
-	_, err = w.try(ctx, func() error {
-		_, err := w.space.UpdateEntity(ctx, w.kind, w.name, wanted)
+	_, err = w.attempt(ctx, func() error {
+		_, err := w.namespace.UpdateEntity(ctx, w.kind, w.name, wanted)
 		w.updated = w.updated || err == nil
 		return err
 	})
 	return err
 }
 
-// arrange makes a subscription have the rules of the file. Others that it has stay, except
+// applyRules makes a subscription have the rules of the file. Others that it has stay, except
 // for the one that it was made with and that takes everything.
-func (w *work) arrange(ctx context.Context) error {
+func (w *task) applyRules(ctx context.Context) error {
 	if w.kind != fsm.SubscriptionEntity || len(w.rules) == 0 {
 		return nil
 	}
-	_, err := w.try(ctx, func() error {
-		present, err := w.present(ctx)
+	_, err := w.attempt(ctx, func() error {
+		present, err := w.listRules(ctx)
 		if err != nil {
 			return err
 		}
@@ -294,16 +294,16 @@ func (w *work) arrange(ctx context.Context) error {
 				return err
 			}
 		}
-		return w.clear(ctx, present)
+		return w.dropDefaultRule(ctx, present)
 	})
 	return err
 }
 
-// present are all rules that there are.
-func (w *work) present(ctx context.Context) ([]fsm.Rule, error) {
+// listRules are all rules that there are.
+func (w *task) listRules(ctx context.Context) ([]fsm.Rule, error) {
 	var all []fsm.Rule
 	for {
-		page, err := w.space.Rules(ctx, w.name, len(all), rulesPage)
+		page, err := w.namespace.Rules(ctx, w.name, len(all), rulesPage)
 		if err != nil {
 			return nil, err
 		}
@@ -313,12 +313,12 @@ func (w *work) present(ctx context.Context) ([]fsm.Rule, error) {
 	}
 }
 
-func (w *work) putRule(ctx context.Context, present []fsm.Rule, rule fsm.Rule) error {
+func (w *task) putRule(ctx context.Context, present []fsm.Rule, rule fsm.Rule) error {
 	at := slices.IndexFunc(present, func(p fsm.Rule) bool { return strings.EqualFold(p.Name, rule.Name) })
 	if at >= 0 && equalRules(&present[at], &rule) {
 		return nil
 	}
-	err := w.space.PutRule(ctx, w.name, rule, at >= 0)
+	err := w.namespace.PutRule(ctx, w.name, rule, at >= 0)
 	switch {
 	case err == nil:
 		w.updated = true
@@ -328,17 +328,17 @@ func (w *work) putRule(ctx context.Context, present []fsm.Rule, rule fsm.Rule) e
 	return err
 }
 
-func (w *work) clear(ctx context.Context, present []fsm.Rule) error {
+func (w *task) dropDefaultRule(ctx context.Context, present []fsm.Rule) error {
 	for i := range present {
 		p := &present[i]
 		if slices.ContainsFunc(w.rules, func(r fsm.Rule) bool { return strings.EqualFold(r.Name, p.Name) }) {
 			continue
 		}
 		if p.Name != fsm.DefaultRuleName || p.Filter.Kind != fsm.TrueFilter || p.Action.Text != "" {
-			w.note("the subscription also has the rule %q, which stays: remove it if it is not wanted", short(p.Name))
+			w.recordProblem("the subscription also has the rule %q, which stays: remove it if it is not wanted", truncate(p.Name))
 			continue
 		}
-		switch err := w.space.DropRule(ctx, w.name, p.Name); {
+		switch err := w.namespace.DropRule(ctx, w.name, p.Name); {
 		case err == nil:
 			w.updated = true
 		case !errors.Is(err, fsm.RuleNotFound):

@@ -18,8 +18,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// house is a cluster in memory: namespaces, entities and rules by name without case.
-type house struct {
+// fakeCluster is a cluster in memory: namespaces, entities and rules by name without case.
+type fakeCluster struct {
 	mu       sync.Mutex
 	busy     int // answers that are still ServerBusy
 	calls    int // that changed something
@@ -29,15 +29,15 @@ type house struct {
 	order    []string // names, as they were made
 }
 
-func newHouse() *house {
-	return &house{
+func newFakeCluster() *fakeCluster {
+	return &fakeCluster{
 		spaces:   []fsm.Namespace{{ID: fsm.DefaultNamespace, Name: fsm.DefaultNamespaceName}},
 		entities: map[string]*fsm.Entity{}, rules: map[string][]fsm.Rule{},
 	}
 }
 
 // enter locks the house, unless it is busy.
-func (h *house) enter() error {
+func (h *fakeCluster) enter() error {
 	h.mu.Lock()
 	if h.busy > 0 {
 		h.busy--
@@ -47,7 +47,7 @@ func (h *house) enter() error {
 	return nil
 }
 
-func (h *house) Namespace(_ context.Context, name string) (fsm.Namespace, error) {
+func (h *fakeCluster) Namespace(_ context.Context, name string) (fsm.Namespace, error) {
 	if err := h.enter(); err != nil {
 		return fsm.Namespace{}, err
 	}
@@ -60,7 +60,7 @@ func (h *house) Namespace(_ context.Context, name string) (fsm.Namespace, error)
 	return fsm.Namespace{}, fsm.EntityNotFound
 }
 
-func (h *house) CreateNamespace(_ context.Context, name string, settings fsm.NamespaceSettings, _ []fsm.AccessRule) (fsm.Namespace, error) {
+func (h *fakeCluster) CreateNamespace(_ context.Context, name string, settings fsm.NamespaceSettings, _ []fsm.AccessRule) (fsm.Namespace, error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.calls++
@@ -69,19 +69,23 @@ func (h *house) CreateNamespace(_ context.Context, name string, settings fsm.Nam
 	return n, nil
 }
 
-func (h *house) In(namespace fsm.NamespaceID) admin.Space { return space{house: h, id: namespace} }
+func (h *fakeCluster) In(namespace fsm.NamespaceID) admin.NamespaceView {
+	return fakeNamespace{house: h, id: namespace}
+}
 
-// space leaves what is not asked for to the nil interface: a panic.
-type space struct {
-	admin.Space
+// fakeNamespace leaves what is not asked for to the nil interface: a panic.
+type fakeNamespace struct {
+	admin.NamespaceView
 
-	house *house
+	house *fakeCluster
 	id    fsm.NamespaceID
 }
 
-func (s space) key(name string) string { return fmt.Sprintf("%d/%s", s.id, strings.ToLower(name)) }
+func (s fakeNamespace) key(name string) string {
+	return fmt.Sprintf("%d/%s", s.id, strings.ToLower(name))
+}
 
-func (s space) CreateEntity(_ context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule, _ []fsm.AccessRule) (fsm.Entity, error) {
+func (s fakeNamespace) CreateEntity(_ context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule, _ []fsm.AccessRule) (fsm.Entity, error) {
 	if err := s.house.enter(); err != nil {
 		return fsm.Entity{}, err
 	}
@@ -104,7 +108,7 @@ func (s space) CreateEntity(_ context.Context, kind fsm.EntityKind, name string,
 	return *s.house.entities[s.key(name)], nil
 }
 
-func (s space) destinations(settings fsm.EntitySettings) error {
+func (s fakeNamespace) destinations(settings fsm.EntitySettings) error {
 	for _, to := range []string{settings.ForwardTo, settings.ForwardDeadLettersTo} {
 		if to != "" && s.house.entities[s.key(to)] == nil {
 			return fmt.Errorf("%w: there is no such queue or topic as %s", fsm.InvalidArgument, to)
@@ -113,7 +117,7 @@ func (s space) destinations(settings fsm.EntitySettings) error {
 	return settings.Validate()
 }
 
-func (s space) Entity(_ context.Context, kind fsm.EntityKind, name string) (fsm.Entity, fsm.Counts, error) {
+func (s fakeNamespace) Entity(_ context.Context, kind fsm.EntityKind, name string) (fsm.Entity, fsm.Counts, error) {
 	s.house.mu.Lock()
 	defer s.house.mu.Unlock()
 	e := s.house.entities[s.key(name)]
@@ -123,7 +127,7 @@ func (s space) Entity(_ context.Context, kind fsm.EntityKind, name string) (fsm.
 	return *e, fsm.Counts{}, nil
 }
 
-func (s space) UpdateEntity(_ context.Context, _ fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.Entity, error) {
+func (s fakeNamespace) UpdateEntity(_ context.Context, _ fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.Entity, error) {
 	if err := s.house.enter(); err != nil {
 		return fsm.Entity{}, err
 	}
@@ -136,14 +140,14 @@ func (s space) UpdateEntity(_ context.Context, _ fsm.EntityKind, name string, se
 	return *s.house.entities[s.key(name)], nil
 }
 
-func (s space) Rules(_ context.Context, name string, skip, most int) ([]fsm.Rule, error) {
+func (s fakeNamespace) Rules(_ context.Context, name string, skip, most int) ([]fsm.Rule, error) {
 	s.house.mu.Lock()
 	defer s.house.mu.Unlock()
 	all := s.house.rules[s.key(name)]
 	return slices.Clone(all[min(skip, len(all)):min(skip+most, len(all))]), nil
 }
 
-func (s space) PutRule(_ context.Context, name string, rule fsm.Rule, replace bool) error {
+func (s fakeNamespace) PutRule(_ context.Context, name string, rule fsm.Rule, replace bool) error {
 	s.house.mu.Lock()
 	defer s.house.mu.Unlock()
 	s.house.calls++
@@ -160,7 +164,7 @@ func (s space) PutRule(_ context.Context, name string, rule fsm.Rule, replace bo
 	return nil
 }
 
-func (s space) DropRule(_ context.Context, name, rule string) error {
+func (s fakeNamespace) DropRule(_ context.Context, name, rule string) error {
 	s.house.mu.Lock()
 	defer s.house.mu.Unlock()
 	s.house.calls++
@@ -168,7 +172,7 @@ func (s space) DropRule(_ context.Context, name, rule string) error {
 	return nil
 }
 
-func (h *house) ruleNames(name string) []string {
+func (h *fakeCluster) ruleNames(name string) []string {
 	var names []string
 	for _, r := range h.rules["1/"+strings.ToLower(name)] {
 		names = append(names, r.Name)
@@ -185,7 +189,7 @@ func parse(t *testing.T, text string) *File {
 	return file
 }
 
-func apply(t *testing.T, h *house, f *File, want Report) {
+func apply(t *testing.T, h *fakeCluster, f *File, want Report) {
 	t.Helper()
 	got, err := f.Apply(t.Context(), h)
 	if err != nil {
@@ -209,7 +213,7 @@ func sample(t *testing.T) *File {
 // doing it again changes nothing.
 func TestSampleIsMadeOnce(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFakeCluster()
 	file := sample(t)
 	if len(file.Warnings) > 0 {
 		t.Error(file.Warnings)
@@ -256,7 +260,7 @@ func TestSampleIsMadeOnce(t *testing.T) {
 // said by whoever did it.
 func TestMembersApplyTogether(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFakeCluster()
 	var group sync.WaitGroup
 	for range 5 {
 		file := sample(t)
@@ -279,7 +283,7 @@ func TestMembersApplyTogether(t *testing.T) {
 // changed is told, and so is what stays; nothing is deleted but the first rule.
 func TestWhatExistsIsUpdated(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFakeCluster()
 	apply(t, h, parse(t, `{"UserConfig":{"Namespaces":[{"Name":"n","Queues":[
 		{"Name":"a","Properties":{"MaxDeliveryCount":7,"LockDuration":"PT2M"}},{"Name":"b"}],
 		"Topics":[{"Name":"t","Subscriptions":[{"Name":"s"}]}]}]}}`), Report{Created: 4})
@@ -317,7 +321,7 @@ func TestWhatExistsIsUpdated(t *testing.T) {
 // The largest message is that of the namespace, where that is less than usual.
 func TestTierBoundsWhatIsMade(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFakeCluster()
 	h.spaces[0].Settings.MessageBytesMax = 1000
 	apply(t, h, parse(t, `{"UserConfig":{"Namespaces":[{"Queues":[{"Name":"a"}]}]}}`), Report{Created: 1})
 	if got := h.entities["1/a"].Settings.MaxMessageBytes; got != 1000 {
@@ -328,7 +332,7 @@ func TestTierBoundsWhatIsMade(t *testing.T) {
 // A cluster that stays busy is asked until the time is up, and that is an error.
 func TestApplyEndsWithItsContext(t *testing.T) {
 	t.Parallel()
-	h := newHouse()
+	h := newFakeCluster()
 	h.busy = 1 << 30
 	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Millisecond)
 	defer cancel()
@@ -391,7 +395,7 @@ func TestMistakesHaveTheirPath(t *testing.T) {
 		t.Error(err)
 	}
 	many := `{"UserConfig":{"Namespaces":[{"Queues":[` + strings.Repeat(`{},`, 1000) + `]}]}}`
-	if _, err := Parse([]byte(many)); err == nil || strings.Count(err.Error(), "\n") != mistakesMax-1 {
+	if _, err := Parse([]byte(many)); err == nil || strings.Count(err.Error(), "\n") != errorsMax-1 {
 		t.Error(err)
 	}
 }

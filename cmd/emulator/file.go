@@ -15,7 +15,7 @@ import (
 const (
 	fileBytesMax          = 1 << 20
 	warningsMax           = 100 // further ones are only counted
-	mistakesMax           = 10  // told at once
+	errorsMax             = 10  // told at once
 	namespaceNameBytesMax = 50
 	nameBytesMax          = 260
 	subscriptionNameMax   = 50 // bytes
@@ -42,12 +42,12 @@ type entity struct {
 	kind fsm.EntityKind
 	name string // of a subscription: its path
 	// lay are the settings that the file gives.
-	lay   []change
-	rules []fsm.Rule // of a subscription; none: as it is made
+	changes []settingChange
+	rules   []fsm.Rule // of a subscription; none: as it is made
 }
 
-// change is one setting of the file.
-type change func(*fsm.EntitySettings)
+// settingChange is one setting of the file.
+type settingChange func(*fsm.EntitySettings)
 
 // Read reads a file of at most 1 MiB.
 func Read(path string) (*File, error) {
@@ -74,18 +74,18 @@ func Parse(data []byte) (*File, error) {
 	if len(data) > fileBytesMax {
 		return nil, errors.New("the file is larger than 1 MiB")
 	}
-	data = plainJSON(data)
+	data = toJSON(data)
 	var raw json.RawMessage
 	if err := json.Unmarshal(data, &raw); err != nil {
 		return nil, syntaxError(data, err)
 	}
 	r := &reader{}
 	r.object("", raw, field{"UserConfig", r.userConfig})
-	if len(r.mistakes) == 0 && !r.found {
-		r.wrong("UserConfig.Namespaces", "is missing: is this a Config.json of the Service Bus emulator?")
+	if len(r.errors) == 0 && !r.found {
+		r.addError("UserConfig.Namespaces", "is missing: is this a Config.json of the Service Bus emulator?")
 	}
-	if len(r.mistakes) > 0 {
-		return nil, errors.Join(r.mistakes...)
+	if len(r.errors) > 0 {
+		return nil, errors.Join(r.errors...)
 	}
 	if r.dropped > 0 {
 		r.file.Warnings = append(r.file.Warnings, fmt.Sprintf("and %d more", r.dropped))
@@ -103,9 +103,9 @@ func syntaxError(data []byte, err error) error {
 	return fmt.Errorf("line %d: %w", bytes.Count(before, []byte("\n"))+1, err)
 }
 
-// plainJSON puts spaces in the place of a byte order mark, of comments and of commas
+// toJSON puts spaces in the place of a byte order mark, of comments and of commas
 // before a closing bracket, so that what is left is JSON with every line where it was.
-func plainJSON(data []byte) []byte {
+func toJSON(data []byte) []byte {
 	out := bytes.Clone(data)
 	if bytes.HasPrefix(out, []byte("\uFEFF")) {
 		copy(out, "   ")

@@ -24,10 +24,10 @@ const (
 
 // reader walks the JSON and collects what is wrong with it.
 type reader struct {
-	file     File
-	found    bool // namespaces were there
-	mistakes []error
-	dropped  int // warnings that were one too many
+	file    File
+	found   bool // namespaces were there
+	errors  []error
+	dropped int // warnings that were one too many
 }
 
 // field is something that an object may have.
@@ -36,9 +36,9 @@ type field struct {
 	read func(path string, raw json.RawMessage)
 }
 
-func (r *reader) wrong(path, format string, args ...any) {
-	if len(r.mistakes) < mistakesMax {
-		r.mistakes = append(r.mistakes, fmt.Errorf("%s: %w", path, fmt.Errorf(format, args...)))
+func (r *reader) addError(path, format string, args ...any) {
+	if len(r.errors) < errorsMax {
+		r.errors = append(r.errors, fmt.Errorf("%s: %w", path, fmt.Errorf(format, args...)))
 	}
 }
 
@@ -55,22 +55,22 @@ func (r *reader) warn(path, format string, args ...any) {
 func (r *reader) object(path string, raw json.RawMessage, fields ...field) {
 	var found map[string]json.RawMessage
 	if json.Unmarshal(raw, &found) != nil || found == nil {
-		r.wrong(path, "is an object in braces, not %.40s", raw)
+		r.addError(path, "is an object in braces, not %.40s", raw)
 		return
 	}
 	for _, key := range slices.Sorted(maps.Keys(found)) {
 		at := slices.IndexFunc(fields, func(f field) bool { return strings.EqualFold(f.name, key) })
 		switch {
 		case at < 0:
-			r.warn(under(path, key), "unknown and ignored")
+			r.warn(joinPath(path, key), "unknown and ignored")
 		case string(found[key]) != "null":
-			fields[at].read(under(path, fields[at].name), found[key])
+			fields[at].read(joinPath(path, fields[at].name), found[key])
 		}
 	}
 }
 
-// under is the path of a field. What everything is under is not worth its place.
-func under(path, name string) string {
+// joinPath is the path of a field. What everything is under is not worth its place.
+func joinPath(path, name string) string {
 	if path == "" || path == "UserConfig" {
 		return name
 	}
@@ -82,7 +82,7 @@ func (r *reader) list(each func(path string, raw json.RawMessage)) func(string, 
 	return func(path string, raw json.RawMessage) {
 		var found []json.RawMessage
 		if json.Unmarshal(raw, &found) != nil {
-			r.wrong(path, "is a list in brackets, not %.40s", raw)
+			r.addError(path, "is a list in brackets, not %.40s", raw)
 			return
 		}
 		for i, element := range found {
@@ -94,7 +94,7 @@ func (r *reader) list(each func(path string, raw json.RawMessage)) func(string, 
 func (r *reader) text(into *string) func(string, json.RawMessage) {
 	return func(path string, raw json.RawMessage) {
 		if json.Unmarshal(raw, into) != nil {
-			r.wrong(path, "is a text in quotes, not %.40s", raw)
+			r.addError(path, "is a text in quotes, not %.40s", raw)
 		}
 	}
 }
@@ -103,7 +103,7 @@ func (r *reader) userConfig(path string, raw json.RawMessage) {
 	r.object(path, raw,
 		field{"Namespaces", r.list(r.namespace)},
 		field{"Logging", func(string, json.RawMessage) {}}) // where the emulator writes its log
-	r.unique()
+	r.checkUniqueNames()
 }
 
 func (r *reader) namespace(path string, raw json.RawMessage) {
@@ -117,9 +117,9 @@ func (r *reader) namespace(path string, raw json.RawMessage) {
 	switch {
 	case first: // of no consequence: it is the default one
 	case !isLabel(n.name):
-		r.wrong(path+".Name", "%q: a namespace has 1 to %d letters, digits and inner hyphens", short(n.name), namespaceNameBytesMax)
+		r.addError(path+".Name", "%q: a namespace has 1 to %d letters, digits and inner hyphens", truncate(n.name), namespaceNameBytesMax)
 	case strings.EqualFold(n.name, fsm.DefaultNamespaceName):
-		r.wrong(path+".Name", "%q is what the first namespace of the file becomes", n.name)
+		r.addError(path+".Name", "%q is what the first namespace of the file becomes", n.name)
 	}
 	r.file.namespaces = append(r.file.namespaces, n)
 }
@@ -127,14 +127,14 @@ func (r *reader) namespace(path string, raw json.RawMessage) {
 // isLabel says whether a name can be the first part of a host name.
 func isLabel(name string) bool {
 	for _, c := range name {
-		if !plain(c) && c != '-' {
+		if !isAlphanumeric(c) && c != '-' {
 			return false
 		}
 	}
 	return name != "" && len(name) <= namespaceNameBytesMax && name[0] != '-' && name[len(name)-1] != '-'
 }
 
-func plain(c rune) bool {
+func isAlphanumeric(c rune) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9'
 }
 
@@ -142,14 +142,14 @@ func plain(c rune) bool {
 func (r *reader) name(path, name string, bytesMax int, others string) {
 	switch {
 	case name == "":
-		r.wrong(path+".Name", "is missing")
+		r.addError(path+".Name", "is missing")
 	case len(name) > bytesMax:
-		r.wrong(path+".Name", "is at most %d characters long", bytesMax)
-	case strings.ContainsFunc(name, func(c rune) bool { return !plain(c) && !strings.ContainsRune(others, c) }) ||
-		!plain(rune(name[0])) || !plain(rune(name[len(name)-1])):
-		r.wrong(path+".Name", "%q: a name has letters, digits and %s, and begins and ends with a letter or digit", short(name), others)
+		r.addError(path+".Name", "is at most %d characters long", bytesMax)
+	case strings.ContainsFunc(name, func(c rune) bool { return !isAlphanumeric(c) && !strings.ContainsRune(others, c) }) ||
+		!isAlphanumeric(rune(name[0])) || !isAlphanumeric(rune(name[len(name)-1])):
+		r.addError(path+".Name", "%q: a name has letters, digits and %s, and begins and ends with a letter or digit", truncate(name), others)
 	case slices.ContainsFunc(strings.Split(name, "/"), func(part string) bool { return part == "" || strings.EqualFold(part, "Subscriptions") }):
-		r.wrong(path+".Name", "%q: a name has no part that is empty or Subscriptions", short(name))
+		r.addError(path+".Name", "%q: a name has no part that is empty or Subscriptions", truncate(name))
 	}
 }
 
@@ -180,87 +180,87 @@ func (r *reader) subscription(n *namespace, path string, raw json.RawMessage) {
 	n.entities = append(n.entities, e)
 }
 
-// unique refuses names that are given twice, which would change each other's settings.
-func (r *reader) unique() {
+// checkUniqueNames refuses names that are given twice, which would change each other's settings.
+func (r *reader) checkUniqueNames() {
 	spaces := make(map[string]string)
 	for i := range r.file.namespaces {
 		n := &r.file.namespaces[i]
-		once(r, spaces, n.path, n.name, "the namespace")
+		checkUnique(r, spaces, n.path, n.name, "the namespace")
 		names := make(map[string]string)
 		for _, e := range n.entities {
-			once(r, names, e.path, e.name, "an entity")
+			checkUnique(r, names, e.path, e.name, "an entity")
 			rules := make(map[string]string)
 			for j, rule := range e.rules {
-				once(r, rules, fmt.Sprintf("%s.Rules[%d]", e.path, j), rule.Name, "the rule")
+				checkUnique(r, rules, fmt.Sprintf("%s.Rules[%d]", e.path, j), rule.Name, "the rule")
 			}
 		}
 	}
 }
 
-func once(r *reader, seen map[string]string, path, name, what string) {
+func checkUnique(r *reader, seen map[string]string, path, name, what string) {
 	key := strings.ToLower(name)
 	if other, twice := seen[key]; twice {
-		r.wrong(path+".Name", "%s %q is in the file already: %s", what, short(name), other)
+		r.addError(path+".Name", "%s %q is in the file already: %s", what, truncate(name), other)
 	}
 	seen[key] = path
 }
 
 // properties reads the settings that the kind of entity has.
 func (r *reader) properties(e *entity) func(string, json.RawMessage) {
-	fields := []field{r.length(e, "DefaultMessageTimeToLive", lifeMin, admin.Forever, func(s *fsm.EntitySettings, v fsm.Millis) { s.DefaultTimeToLive = v })}
+	fields := []field{r.durationField(e, "DefaultMessageTimeToLive", lifeMin, admin.Forever, func(s *fsm.EntitySettings, v fsm.Millis) { s.DefaultTimeToLive = v })}
 	if e.kind != fsm.SubscriptionEntity {
 		fields = append(fields,
-			r.window(e),
-			setting(r, e, "RequiresDuplicateDetection", "true or false", nil, func(s *fsm.EntitySettings, v bool) { s.RequiresDuplicateDetection = v }))
+			r.duplicateWindowField(e),
+			valueField(r, e, "RequiresDuplicateDetection", "true or false", nil, func(s *fsm.EntitySettings, v bool) { s.RequiresDuplicateDetection = v }))
 	}
 	if e.kind != fsm.TopicEntity {
 		fields = append(fields,
-			r.length(e, "LockDuration", lockDurationMin, lockDurationMax, func(s *fsm.EntitySettings, v fsm.Millis) { s.LockDuration = v }),
-			setting(r, e, "MaxDeliveryCount", fmt.Sprintf("a number from 1 to %d", deliveryCountMax),
+			r.durationField(e, "LockDuration", lockDurationMin, lockDurationMax, func(s *fsm.EntitySettings, v fsm.Millis) { s.LockDuration = v }),
+			valueField(r, e, "MaxDeliveryCount", fmt.Sprintf("a number from 1 to %d", deliveryCountMax),
 				func(v uint32) bool { return v >= 1 && v <= deliveryCountMax }, func(s *fsm.EntitySettings, v uint32) { s.MaxDeliveryCount = v }),
-			setting(r, e, "DeadLetteringOnMessageExpiration", "true or false", nil, func(s *fsm.EntitySettings, v bool) { s.DeadLetterOnExpiry = v }),
-			setting(r, e, "RequiresSession", "true or false", nil, func(s *fsm.EntitySettings, v bool) { s.RequiresSession = v }),
-			setting(r, e, "ForwardTo", "the name of a queue or topic", isDestination, func(s *fsm.EntitySettings, v string) { s.ForwardTo = v }),
-			setting(r, e, "ForwardDeadLetteredMessagesTo", "the name of a queue or topic", isDestination, func(s *fsm.EntitySettings, v string) { s.ForwardDeadLettersTo = v }))
+			valueField(r, e, "DeadLetteringOnMessageExpiration", "true or false", nil, func(s *fsm.EntitySettings, v bool) { s.DeadLetterOnExpiry = v }),
+			valueField(r, e, "RequiresSession", "true or false", nil, func(s *fsm.EntitySettings, v bool) { s.RequiresSession = v }),
+			valueField(r, e, "ForwardTo", "the name of a queue or topic", isDestination, func(s *fsm.EntitySettings, v string) { s.ForwardTo = v }),
+			valueField(r, e, "ForwardDeadLetteredMessagesTo", "the name of a queue or topic", isDestination, func(s *fsm.EntitySettings, v string) { s.ForwardDeadLettersTo = v }))
 	}
 	return func(path string, raw json.RawMessage) { r.object(path, raw, fields...) }
 }
 
 func isDestination(name string) bool { return len(name) <= nameBytesMax }
 
-// setting is a field that is one JSON value.
-func setting[T any](r *reader, e *entity, name, is string, good func(T) bool, into func(*fsm.EntitySettings, T)) field {
+// valueField is a field that is one JSON value.
+func valueField[T any](r *reader, e *entity, name, is string, good func(T) bool, into func(*fsm.EntitySettings, T)) field {
 	return field{name, func(path string, raw json.RawMessage) {
 		var value T
 		if json.Unmarshal(raw, &value) != nil || good != nil && !good(value) {
-			r.wrong(path, "is %s, not %.40s", is, raw)
+			r.addError(path, "is %s, not %.40s", is, raw)
 			return
 		}
-		e.lay = append(e.lay, func(s *fsm.EntitySettings) { into(s, value) })
+		e.changes = append(e.changes, func(s *fsm.EntitySettings) { into(s, value) })
 	}}
 }
 
-// length is a field that is a length of time.
-func (r *reader) length(e *entity, name string, least, most time.Duration, into func(*fsm.EntitySettings, fsm.Millis)) field {
+// durationField is a field that is a length of time.
+func (r *reader) durationField(e *entity, name string, least, most time.Duration, into func(*fsm.EntitySettings, fsm.Millis)) field {
 	return field{name, func(path string, raw json.RawMessage) {
 		var value admin.Duration
 		switch err := value.UnmarshalJSON(raw); {
 		case err != nil:
-			r.wrong(path, "%w", err)
+			r.addError(path, "%w", err)
 		case time.Duration(value) < least || time.Duration(value) > most:
-			r.wrong(path, "is %s to %s, not %s", least, admin.Duration(most), value)
+			r.addError(path, "is %s to %s, not %s", least, admin.Duration(most), value)
 		default:
-			e.lay = append(e.lay, func(s *fsm.EntitySettings) { into(s, millis(time.Duration(value))) })
+			e.changes = append(e.changes, func(s *fsm.EntitySettings) { into(s, toMillis(time.Duration(value))) })
 		}
 	}}
 }
 
-// window is how long ids are remembered. The emulator takes less than we remember: more
+// duplicateWindowField is how long ids are remembered. The emulator takes less than we remember: more
 // is what nobody will miss.
-func (r *reader) window(e *entity) field {
+func (r *reader) duplicateWindowField(e *entity) field {
 	const name = "DuplicateDetectionHistoryTimeWindow"
-	into := func(s *fsm.EntitySettings, v fsm.Millis) { s.DuplicateWindow = max(v, millis(duplicateWindowMin)) }
-	plain := r.length(e, name, time.Second, duplicateWindowMax, into)
+	into := func(s *fsm.EntitySettings, v fsm.Millis) { s.DuplicateWindow = max(v, toMillis(duplicateWindowMin)) }
+	plain := r.durationField(e, name, time.Second, duplicateWindowMax, into)
 	return field{name, func(path string, raw json.RawMessage) {
 		var value admin.Duration
 		if value.UnmarshalJSON(raw) == nil && value >= admin.Duration(time.Second) && value < admin.Duration(duplicateWindowMin) {
@@ -270,15 +270,15 @@ func (r *reader) window(e *entity) field {
 	}}
 }
 
-func millis(d time.Duration) fsm.Millis {
+func toMillis(d time.Duration) fsm.Millis {
 	if d == admin.Forever {
 		return fsm.Forever
 	}
 	return fsm.Millis(d.Milliseconds())
 }
 
-// short keeps what a file says from filling the screen.
-func short(text string) string {
+// truncate keeps what a file says from filling the screen.
+func truncate(text string) string {
 	if len(text) > 80 {
 		return text[:80] + "..."
 	}

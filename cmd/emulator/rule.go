@@ -11,8 +11,8 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// ruleText is a rule as it stands in a file.
-type ruleText struct {
+// ruleConfig is a rule as it stands in a file.
+type ruleConfig struct {
 	kind        string
 	sql, action string
 	hasSQL      bool
@@ -22,49 +22,49 @@ type ruleText struct {
 
 // rule reads one rule and has it checked by who will evaluate it.
 func (r *reader) rule(e *entity, path string, raw json.RawMessage) {
-	var text ruleText
+	var text ruleConfig
 	rule := fsm.Rule{}
-	before := len(r.mistakes)
+	before := len(r.errors)
 	r.object(path, raw,
 		field{"Name", r.text(&rule.Name)},
 		field{"Properties", func(path string, raw json.RawMessage) { r.ruleProperties(&text, path, raw) }})
-	if len(r.mistakes) > before {
+	if len(r.errors) > before {
 		return
 	}
 	switch properties := path + ".Properties"; strings.ToLower(text.kind) {
 	case "sql", "sqlfilter":
 		rule.Filter = fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: text.sql}}
-		r.belongs(properties, text.hasSQL, text.hasCorr, "SqlFilter", "CorrelationFilter")
+		r.checkFilterType(properties, text.hasSQL, text.hasCorr, "SqlFilter", "CorrelationFilter")
 	case "correlation", "correlationfilter":
 		rule.Filter = fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: text.conditions}
-		r.belongs(properties, text.hasCorr, text.hasSQL, "CorrelationFilter", "SqlFilter")
+		r.checkFilterType(properties, text.hasCorr, text.hasSQL, "CorrelationFilter", "SqlFilter")
 	case "":
-		r.wrong(properties+".FilterType", "is missing: it is Sql or Correlation")
+		r.addError(properties+".FilterType", "is missing: it is Sql or Correlation")
 	default:
-		r.wrong(properties+".FilterType", "is Sql or Correlation, not %q", short(text.kind))
+		r.addError(properties+".FilterType", "is Sql or Correlation, not %q", truncate(text.kind))
 	}
 	rule.Action.Text = text.action
-	if len(r.mistakes) > before {
+	if len(r.errors) > before {
 		return
 	}
 	if err := rule.Validate(); err != nil {
-		r.wrong(path, "%w", err)
+		r.addError(path, "%w", err)
 		return
 	}
 	e.rules = append(e.rules, rule)
 }
 
-// belongs says whether the filter that FilterType announces is there, alone.
-func (r *reader) belongs(path string, wanted, other bool, name, otherName string) {
+// checkFilterType says whether the filter that FilterType announces is there, alone.
+func (r *reader) checkFilterType(path string, wanted, other bool, name, otherName string) {
 	if !wanted {
-		r.wrong(path+"."+name, "is missing, and FilterType says that it is there")
+		r.addError(path+"."+name, "is missing, and FilterType says that it is there")
 	}
 	if other {
 		r.warn(path+"."+otherName, "ignored: FilterType names another filter")
 	}
 }
 
-func (r *reader) ruleProperties(text *ruleText, path string, raw json.RawMessage) {
+func (r *reader) ruleProperties(text *ruleConfig, path string, raw json.RawMessage) {
 	r.object(path, raw,
 		field{"FilterType", r.text(&text.kind)},
 		field{"SqlFilter", func(path string, raw json.RawMessage) {
@@ -82,7 +82,7 @@ func (r *reader) ruleProperties(text *ruleText, path string, raw json.RawMessage
 
 // correlation reads the conditions in an order that does not depend on the file, so that
 // two readings of it are equal.
-func (r *reader) correlation(text *ruleText, path string, raw json.RawMessage) {
+func (r *reader) correlation(text *ruleConfig, path string, raw json.RawMessage) {
 	var fields []field
 	for name, property := range map[string]string{
 		"ContentType": filter.ContentType, "CorrelationId": filter.CorrelationID, "Label": filter.Label, "Subject": filter.Label,
@@ -102,16 +102,16 @@ func (r *reader) correlation(text *ruleText, path string, raw json.RawMessage) {
 }
 
 // conditions reads those on application properties, whose values keep their type.
-func (r *reader) conditions(text *ruleText, path string, raw json.RawMessage) {
+func (r *reader) conditions(text *ruleConfig, path string, raw json.RawMessage) {
 	var found map[string]json.RawMessage
 	if json.Unmarshal(raw, &found) != nil {
-		r.wrong(path, "is an object in braces, not %.40s", raw)
+		r.addError(path, "is an object in braces, not %.40s", raw)
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(found)) {
 		var value admin.Value
 		if err := json.Unmarshal(found[name], &value); err != nil {
-			r.wrong(under(path, short(name)), "%w", err)
+			r.addError(joinPath(path, truncate(name)), "%w", err)
 			continue
 		}
 		text.conditions = append(text.conditions, filter.Condition{Property: filter.Property{Name: name}, Value: value.Value})

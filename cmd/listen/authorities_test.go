@@ -73,7 +73,7 @@ func (i issuer) sign(t *testing.T, name string, use x509.ExtKeyUsage) tls.Certif
 
 // identified opens a port that asks for certificates of clients and hands what the AMQP
 // server gets to the test.
-func identified(t *testing.T, clients *Authorities, files Files) (string, <-chan tls.ConnectionState) {
+func identified(t *testing.T, clients *Authorities, files DevelopmentFiles) (string, <-chan tls.ConnectionState) {
 	t.Helper()
 	config := DefaultConfig()
 	config.Listeners = []net.Listener{listenLoopback(t)}
@@ -124,7 +124,7 @@ func speak(t *testing.T, address string, config *tls.Config, certificates ...tls
 // The servers behind the port learn who the client is and by which name it called, in TLS
 // and in WebSocket; without TLS they learn nothing. A certificate is not needed, and one that
 // leads nowhere is refused.
-func TestClientCertificates(t *testing.T) {
+func TestClientCertificatesAreVerified(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
 	ours, foreign := newIssuer(t, "ours"), newIssuer(t, "foreign")

@@ -26,8 +26,8 @@ const (
 	backdate        = time.Hour                 // clocks of containers differ
 )
 
-// Files says where the development certificate lies.
-type Files struct {
+// DevelopmentFiles says where the development certificate lies.
+type DevelopmentFiles struct {
 	CA   string `json:"ca"`          // the authority: what clients are told to trust
 	Cert string `json:"certificate"` // what the listeners show
 	Key  string `json:"key"`
@@ -40,10 +40,10 @@ type Files struct {
 // The authority can sign for loopback names alone (name constraints, RFC 5280,
 // 4.2.1.10): its key lies unencrypted in a development folder, and somebody's browser may
 // have been told to trust it.
-func Development(dir string) (Files, error) {
-	f := Files{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
+func Development(dir string) (DevelopmentFiles, error) {
+	f := DevelopmentFiles{CA: filepath.Join(dir, "ca.pem"), Cert: filepath.Join(dir, "cert.pem"), Key: filepath.Join(dir, "key.pem")}
 	if err := os.MkdirAll(dir, 0o750); err != nil {
-		return Files{}, fmt.Errorf("make the folder of certificates: %w", err)
+		return DevelopmentFiles{}, fmt.Errorf("make the folder of certificates: %w", err)
 	}
 	caKeyFile := filepath.Join(dir, "ca-key.pem")
 	now := time.Now()
@@ -52,7 +52,7 @@ func Development(dir string) (Files, error) {
 		ca, caKey, err = issue(f.CA, caKeyFile, authority(now), nil, nil)
 	}
 	if err != nil {
-		return Files{}, fmt.Errorf("development authority: %w", err)
+		return DevelopmentFiles{}, fmt.Errorf("development authority: %w", err)
 	}
 	cert, _, err := readPair(f.Cert, f.Key)
 	if err == nil && now.Add(renewBefore).Before(cert.NotAfter) && cert.CheckSignatureFrom(ca) == nil {
@@ -60,7 +60,7 @@ func Development(dir string) (Files, error) {
 	}
 	// Missing, old, of another authority, or written half: nobody misses it.
 	if _, _, err := issue(f.Cert, f.Key, loopback(now), ca, caKey); err != nil {
-		return Files{}, fmt.Errorf("development certificate: %w", err)
+		return DevelopmentFiles{}, fmt.Errorf("development certificate: %w", err)
 	}
 	return f, nil
 }
@@ -121,7 +121,7 @@ func issue(certFile, keyFile string, template, parent *x509.Certificate, parentK
 		der        []byte
 		mode       fs.FileMode
 	}{{keyFile, "PRIVATE KEY", secret, 0o600}, {certFile, "CERTIFICATE", der, 0o644}} {
-		if err := replace(w.path, pem.EncodeToMemory(&pem.Block{Type: w.kind, Bytes: w.der}), w.mode); err != nil {
+		if err := writeFileAtomically(w.path, pem.EncodeToMemory(&pem.Block{Type: w.kind, Bytes: w.der}), w.mode); err != nil {
 			return nil, nil, err
 		}
 	}
@@ -129,8 +129,8 @@ func issue(certFile, keyFile string, template, parent *x509.Certificate, parentK
 	return cert, key, err
 }
 
-// replace writes a file whole or not at all.
-func replace(path string, data []byte, mode fs.FileMode) error {
+// writeFileAtomically writes a file whole or not at all.
+func writeFileAtomically(path string, data []byte, mode fs.FileMode) error {
 	if err := os.WriteFile(path+".new", data, mode); err != nil {
 		return fmt.Errorf("write %s: %w", path, err)
 	}

@@ -17,7 +17,7 @@ import (
 
 // development makes certificates in a folder of the test and what a client needs to
 // trust them.
-func development(t testing.TB) (Files, *tls.Config) {
+func development(t testing.TB) (DevelopmentFiles, *tls.Config) {
 	t.Helper()
 	files, err := Development(filepath.Join(t.TempDir(), "tls"))
 	if err != nil {
@@ -26,7 +26,7 @@ func development(t testing.TB) (Files, *tls.Config) {
 	return files, trust(t, files)
 }
 
-func trust(t testing.TB, files Files) *tls.Config {
+func trust(t testing.TB, files DevelopmentFiles) *tls.Config {
 	t.Helper()
 	ca, err := os.ReadFile(files.CA)
 	if err != nil {
@@ -39,7 +39,7 @@ func trust(t testing.TB, files Files) *tls.Config {
 	return config
 }
 
-func load(t testing.TB, files Files) *Certificate {
+func load(t testing.TB, files DevelopmentFiles) *Certificate {
 	t.Helper()
 	c, err := LoadCertificate(files.Cert, files.Key, slog.New(slog.DiscardHandler))
 	if err != nil {
@@ -146,7 +146,7 @@ func TestLoadCertificateRefuses(t *testing.T) {
 }
 
 // The authority outlives certificates, and can sign for loopback alone.
-func TestDevelopment(t *testing.T) {
+func TestDevelopmentCertificateIsReusedUntilItExpires(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
 	read := func(path string) []byte {

@@ -11,12 +11,12 @@ import (
 type protocol uint8
 
 const (
-	undecided protocol = iota // more bytes are needed
-	speaksAMQP
-	speaksTLS
-	speaksHTTP
-	speaksWebSocket // HTTP, and asks for the path of AMQP over WebSocket
-	speaksProxy     // a PROXY protocol header, where none is due
+	protocolUnknown protocol = iota // more bytes are needed
+	protocolAMQP
+	protocolTLS
+	protocolHTTP
+	protocolWebSocket // HTTP, and asks for the path of AMQP over WebSocket
+	protocolProxy     // a PROXY protocol header, where none is due
 )
 
 // firstBytesMax is how much is looked at. A request line with a longer target is HTTP,
@@ -35,42 +35,42 @@ func classify(first []byte) protocol {
 	const header, get = "AMQP", "GET "
 	switch {
 	case len(first) == 0:
-		return undecided
+		return protocolUnknown
 	case first[0] == 0x16: // a handshake record, version 3.x (RFC 8446, 5.1)
 		if len(first) == 1 {
-			return undecided
+			return protocolUnknown
 		}
 		if first[1] == 3 {
-			return speaksTLS
+			return protocolTLS
 		}
-		return speaksAMQP
+		return protocolAMQP
 	case bytes.HasPrefix(first, proxyproto.SIGV1), bytes.HasPrefix(first, proxyproto.SIGV2):
-		return speaksProxy
+		return protocolProxy
 	case bytes.HasPrefix(proxyproto.SIGV1, first), bytes.HasPrefix(proxyproto.SIGV2, first):
-		return undecided
+		return protocolUnknown
 	case first[0] < 'A' || first[0] > 'Z':
-		return speaksAMQP
+		return protocolAMQP
 	case bytes.HasPrefix(first, []byte(header)):
-		return speaksAMQP
+		return protocolAMQP
 	case strings.HasPrefix(header, string(first)), strings.HasPrefix(get, string(first)):
-		return undecided
+		return protocolUnknown
 	case bytes.HasPrefix(first, []byte(get)):
-		if p := target(first[len(get):]); p != undecided || len(first) < firstBytesMax {
+		if p := classifyTarget(first[len(get):]); p != protocolUnknown || len(first) < firstBytesMax {
 			return p
 		}
 	}
-	return speaksHTTP
+	return protocolHTTP
 }
 
-// target tells AMQP over WebSocket from the rest by the target of a GET request. Most
+// classifyTarget tells AMQP over WebSocket from the rest by the target of a GET request. Most
 // clients send a path. The Java client sends the whole URL, as if to a proxy.
-func target(b []byte) protocol {
+func classifyTarget(b []byte) protocol {
 	end := bytes.IndexAny(b, " \r\n")
 	if end < 0 {
-		if len(b) > 0 && b[0] == '/' && !leadsToWebSocket(string(b)) {
-			return speaksHTTP // the usual case: no need to see the whole line
+		if len(b) > 0 && b[0] == '/' && !mayBecomeWebSocketPath(string(b)) {
+			return protocolHTTP // the usual case: no need to see the whole line
 		}
-		return undecided
+		return protocolUnknown
 	}
 	path := string(b[:end])
 	if _, rest, ok := strings.Cut(path, "://"); ok && path[0] != '/' {
@@ -79,9 +79,9 @@ func target(b []byte) protocol {
 	}
 	path, _, _ = strings.Cut(path, "?")
 	if isWebSocketPath(path) {
-		return speaksWebSocket
+		return protocolWebSocket
 	}
-	return speaksHTTP
+	return protocolHTTP
 }
 
 // isWebSocketPath compares as the router of the service does: the dollar may be escaped.
@@ -90,8 +90,8 @@ func isWebSocketPath(path string) bool {
 	return strings.EqualFold(path, webSocketPath) || strings.EqualFold(path, escapedPath())
 }
 
-// leadsToWebSocket says whether the path of which b is the beginning may yet be the one.
-func leadsToWebSocket(b string) bool {
+// mayBecomeWebSocketPath says whether the path of which b is the beginning may yet be the one.
+func mayBecomeWebSocketPath(b string) bool {
 	for _, full := range []string{webSocketPath, escapedPath()} {
 		if n := min(len(b), len(full)); strings.EqualFold(b[:n], full[:n]) {
 			return true

@@ -29,12 +29,12 @@ func (p *pipes) dialFrom(t *testing.T, ip string) net.Conn {
 
 // Thousands of silent connections of one address cut off each other, and not a client elsewhere
 // that is slow to say what it speaks. Addresses of one /64 of IPv6 are one.
-func TestCrowdCutsOffItsOwn(t *testing.T) {
+func TestFloodClosesConnectionsOfItsOwnAddress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		listener := newPipes()
 		config := DefaultConfig()
-		config.Listeners, config.StrangersMax = []net.Listener{listener}, 4
+		config.Listeners, config.PendingMax = []net.Listener{listener}, 4
 		p, err := Open(t.Context(), config)
 		if err != nil {
 			t.Fatal(err)
@@ -58,19 +58,19 @@ func TestCrowdCutsOffItsOwn(t *testing.T) {
 		if err := p.Close(t.Context()); err != nil {
 			t.Error(err)
 		}
-		if n := len(p.origins); n != 0 || p.strangers.Len() != 0 {
-			t.Errorf("%d addresses and %d connections are remembered", n, p.strangers.Len())
+		if n := len(p.origins); n != 0 || p.pending.Len() != 0 {
+			t.Errorf("%d addresses and %d connections are remembered", n, p.pending.Len())
 		}
 	})
 }
 
 // Behind a proxy all connections have one address, and are counted by that in their header.
-func TestCrowdBehindAProxyCutsOffItsOwn(t *testing.T) {
+func TestFloodBehindAProxyClosesItsOwnConnections(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		listener := newPipes()
 		config := DefaultConfig()
-		config.Listeners, config.StrangersMax = []net.Listener{listener}, 4
+		config.Listeners, config.PendingMax = []net.Listener{listener}, 4
 		config.ProxyFrom = []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}
 		p, err := Open(t.Context(), config)
 		if err != nil {

@@ -17,11 +17,11 @@ import (
 // Limits of connections whose protocol is not known yet, called strangers in the code. Each costs a
 // goroutine, 1 KiB of first bytes, and during a TLS handshake some 30 KiB more.
 const (
-	strangersMaxDefault    = 1000
-	strangerTimeMaxDefault = 10 * time.Second // as long as the gateway waits for open
-	originBitsIPv6         = 64               // of an IPv6 address: the prefix that one customer usually gets
-	refusalTimeMax         = time.Second      // for the peer to read the refusal
-	refusalBytesMax        = 64 * 1024        // read from the peer after the refusal
+	pendingMaxDefault     = 1000
+	pendingTimeoutDefault = 10 * time.Second // as long as the gateway waits for open
+	originBitsIPv6        = 64               // of an IPv6 address: the prefix that one customer usually gets
+	refusalTimeMax        = time.Second      // for the peer to read the refusal
+	refusalBytesMax       = 64 * 1024        // read from the peer after the refusal
 )
 
 // Config configures a Port. Start from DefaultConfig.
@@ -45,16 +45,16 @@ type Config struct {
 	Origins []string
 	Logger  *slog.Logger
 
-	StrangersMax    int           // connections at a time whose protocol is not known yet
-	StrangerTimeMax time.Duration // from accept until the connection is handed to a server
+	PendingMax     int           // connections at a time whose protocol is not known yet
+	PendingTimeout time.Duration // from accept until the connection is handed to a server
 }
 
 // DefaultConfig is a Config with the limits set; the Listeners are left to the caller.
 func DefaultConfig() Config {
 	return Config{
-		Logger:          slog.New(slog.DiscardHandler),
-		StrangersMax:    strangersMaxDefault,
-		StrangerTimeMax: strangerTimeMaxDefault,
+		Logger:         slog.New(slog.DiscardHandler),
+		PendingMax:     pendingMaxDefault,
+		PendingTimeout: pendingTimeoutDefault,
 	}
 }
 
@@ -67,10 +67,10 @@ func (c Config) Validate() error {
 		return errors.New("port has no logger")
 	case c.RequireTLS && c.TLS == nil:
 		return errors.New("port requires tls and has no certificate")
-	case c.StrangersMax < 1:
-		return fmt.Errorf("strangers max %d is below 1", c.StrangersMax)
-	case c.StrangerTimeMax <= 0:
-		return fmt.Errorf("stranger time max %s is not positive", c.StrangerTimeMax)
+	case c.PendingMax < 1:
+		return fmt.Errorf("strangers max %d is below 1", c.PendingMax)
+	case c.PendingTimeout <= 0:
+		return fmt.Errorf("stranger time max %s is not positive", c.PendingTimeout)
 	}
 	return nil
 }
@@ -81,24 +81,24 @@ type Port struct {
 	config Config
 	stop   context.CancelFunc
 	group  sync.WaitGroup // accept loops and strangers
-	amqp   *side
-	http   *side
+	amqp   *protocolListener
+	http   *protocolListener
 
-	mu        sync.Mutex
-	strangers *list.List         // of *stranger, the oldest in front
-	origins   map[netip.Addr]int // how many of them come from each address
-	closed    bool
-	warned    time.Time // when tellRefused last told people
+	mu          sync.Mutex
+	pending     *list.List         // of *stranger, the oldest in front
+	origins     map[netip.Addr]int // how many of them come from each address
+	closed      bool
+	lastWarning time.Time // when tellRefused last told people
 }
 
-// stranger is a connection that no server has taken yet.
-type stranger struct {
-	port *Port
-	raw  net.Conn      // as accepted
-	peer net.Addr      // for logs: of raw, or what the header of a proxy says
-	conn net.Conn      // what the server will read: raw, TLS or WebSocket, unread
-	at   *list.Element // in strangers; nil once taken or cut off; under mu of the port
-	from netip.Addr    // that of peer, or the /64 of IPv6; the zero Addr when it has none; under mu of the port
+// pendingConn is a connection that no server has taken yet.
+type pendingConn struct {
+	port    *Port
+	raw     net.Conn      // as accepted
+	peer    net.Addr      // for logs: of raw, or what the header of a proxy says
+	conn    net.Conn      // what the server will read: raw, TLS or WebSocket, unread
+	element *list.Element // in strangers; nil once taken or cut off; under mu of the port
+	origin  netip.Addr    // that of peer, or the /64 of IPv6; the zero Addr when it has none; under mu of the port
 	// proxied says that a header of a proxy was read.
 	proxied bool
 }
@@ -110,9 +110,9 @@ func Open(ctx context.Context, config Config) (*Port, error) {
 		return nil, fmt.Errorf("open port: %w", err)
 	}
 	ctx, stop := context.WithCancel(context.WithoutCancel(ctx))
-	p := &Port{config: config, stop: stop, strangers: list.New(), origins: make(map[netip.Addr]int)}
+	p := &Port{config: config, stop: stop, pending: list.New(), origins: make(map[netip.Addr]int)}
 	addr := config.Listeners[0].Addr()
-	p.amqp, p.http = newSide(addr), newSide(addr)
+	p.amqp, p.http = newProtocolListener(addr), newProtocolListener(addr)
 	for _, l := range config.Listeners {
 		p.group.Go(func() { p.accept(ctx, l) })
 	}
@@ -126,11 +126,11 @@ func (p *Port) AMQP() net.Listener { return p.amqp }
 // HTTP is the same for HTTP clients.
 func (p *Port) HTTP() net.Listener { return p.http }
 
-// Strangers is how many connections have not been handed over yet.
-func (p *Port) Strangers() int {
+// Pending is how many connections have not been handed over yet.
+func (p *Port) Pending() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	return p.strangers.Len()
+	return p.pending.Len()
 }
 
 // Close stops to accept, cuts strangers off and waits for all goroutines. Connections that
@@ -139,8 +139,8 @@ func (p *Port) Close(ctx context.Context) error {
 	p.mu.Lock()
 	first := !p.closed
 	p.closed = true
-	for e := p.strangers.Front(); e != nil; e = e.Next() {
-		_ = e.Value.(*stranger).raw.Close() //nolint:forcetypeassert // nothing else is put in
+	for e := p.pending.Front(); e != nil; e = e.Next() {
+		_ = e.Value.(*pendingConn).raw.Close() //nolint:forcetypeassert // nothing else is put in
 	}
 	p.mu.Unlock()
 	var errs []error
@@ -169,8 +169,8 @@ func (p *Port) accept(ctx context.Context, l net.Listener) {
 		raw, err := l.Accept()
 		if err == nil {
 			pause = 0
-			if s := p.admit(ctx, raw); s != nil {
-				p.group.Go(func() { p.meet(ctx, s) })
+			if s := p.register(ctx, raw); s != nil {
+				p.group.Go(func() { p.handle(ctx, s) })
 			}
 			continue
 		}
@@ -188,64 +188,64 @@ func (p *Port) accept(ctx context.Context, l net.Listener) {
 	}
 }
 
-// admit registers a stranger. When there are too many, it closes the oldest one of the address that
+// register registers a stranger. When there are too many, it closes the oldest one of the address that
 // has the most: an honest client sends its first bytes at once, and a client that opens thousands of
 // connections loses its own.
-func (p *Port) admit(ctx context.Context, raw net.Conn) *stranger {
+func (p *Port) register(ctx context.Context, raw net.Conn) *pendingConn {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if p.closed {
 		_ = raw.Close()
 		return nil
 	}
-	if p.strangers.Len() >= p.config.StrangersMax {
+	if p.pending.Len() >= p.config.PendingMax {
 		oldest := p.oldestOfMost()
 		p.remove(oldest)
 		_ = oldest.raw.Close()
-		p.config.Logger.DebugContext(ctx, "connection closed: too many connections whose protocol is not known yet", "peer", oldest.raw.RemoteAddr(), "max", p.config.StrangersMax)
+		p.config.Logger.DebugContext(ctx, "connection closed: too many connections whose protocol is not known yet", "peer", oldest.raw.RemoteAddr(), "max", p.config.PendingMax)
 	}
-	s := &stranger{port: p, raw: raw, peer: raw.RemoteAddr(), from: originOf(raw.RemoteAddr())}
-	s.at = p.strangers.PushBack(s)
-	p.origins[s.from]++
+	s := &pendingConn{port: p, raw: raw, peer: raw.RemoteAddr(), origin: originOf(raw.RemoteAddr())}
+	s.element = p.pending.PushBack(s)
+	p.origins[s.origin]++
 	return s
 }
 
 // oldestOfMost returns the oldest stranger of the address, or addresses, with the most of them. There
 // is at least one stranger.
-func (p *Port) oldestOfMost() *stranger {
+func (p *Port) oldestOfMost() *pendingConn {
 	most := 0
 	for _, n := range p.origins {
 		most = max(most, n)
 	}
-	for e := p.strangers.Front(); ; e = e.Next() {
-		if s := e.Value.(*stranger); p.origins[s.from] == most { //nolint:forcetypeassert // nothing else is put in
+	for e := p.pending.Front(); ; e = e.Next() {
+		if s := e.Value.(*pendingConn); p.origins[s.origin] == most { //nolint:forcetypeassert // nothing else is put in
 			return s
 		}
 	}
 }
 
 // remove takes a stranger off the list.
-func (p *Port) remove(s *stranger) {
-	p.strangers.Remove(s.at)
-	s.at = nil
+func (p *Port) remove(s *pendingConn) {
+	p.pending.Remove(s.element)
+	s.element = nil
 	p.uncount(s)
 }
 
-func (p *Port) uncount(s *stranger) {
-	if p.origins[s.from]--; p.origins[s.from] == 0 {
-		delete(p.origins, s.from)
+func (p *Port) uncount(s *pendingConn) {
+	if p.origins[s.origin]--; p.origins[s.origin] == 0 {
+		delete(p.origins, s.origin)
 	}
 }
 
 // countAs counts a stranger by another address, the one in a PROXY header.
-func (p *Port) countAs(s *stranger, from netip.Addr) {
+func (p *Port) countAs(s *pendingConn, from netip.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if s.at == nil {
+	if s.element == nil {
 		return // it was cut off
 	}
 	p.uncount(s)
-	s.from = from
+	s.origin = from
 	p.origins[from]++
 }
 
@@ -267,85 +267,85 @@ func originOf(addr net.Addr) netip.Addr {
 	return prefix.Addr()
 }
 
-// take ends being a stranger; false when it was cut off before.
-func (s *stranger) take() bool {
+// claim ends being a stranger; false when it was cut off before.
+func (s *pendingConn) claim() bool {
 	s.port.mu.Lock()
 	defer s.port.mu.Unlock()
-	if s.at == nil || s.port.closed {
+	if s.element == nil || s.port.closed {
 		return false
 	}
 	s.port.remove(s)
 	return true
 }
 
-// meet finds out what a stranger speaks and hands it over, or closes it.
-func (p *Port) meet(ctx context.Context, s *stranger) {
-	ctx, cancel := context.WithTimeout(ctx, p.config.StrangerTimeMax)
+// handle finds out what a stranger speaks and hands it over, or closes it.
+func (p *Port) handle(ctx context.Context, s *pendingConn) {
+	ctx, cancel := context.WithTimeout(ctx, p.config.PendingTimeout)
 	defer cancel()
-	_ = s.raw.SetDeadline(time.Now().Add(p.config.StrangerTimeMax))
+	_ = s.raw.SetDeadline(time.Now().Add(p.config.PendingTimeout))
 	to, err := p.identify(ctx, s)
 	if err == nil {
 		_ = s.raw.SetDeadline(time.Time{})
-		err = to.hand(ctx, s)
+		err = to.deliver(ctx, s)
 	}
 	if err == nil {
 		return
 	}
-	s.take()
+	s.claim()
 	_ = s.raw.Close()
-	p.tellRefused(ctx, s, err)
+	p.logRefused(ctx, s, err)
 }
 
 var (
-	errNoTLS     = errors.New("tls was spoken and there is no certificate")
-	errTLSInTLS  = errors.New("tls was spoken inside tls")
-	errPlain     = errors.New("tls was not spoken and is required")
-	errNotServed = errors.New("the server of that protocol is closed")
+	errNoTLS        = errors.New("tls was spoken and there is no certificate")
+	errTLSInTLS     = errors.New("tls was spoken inside tls")
+	errTLSRequired  = errors.New("tls was not spoken and is required")
+	errServerClosed = errors.New("the server of that protocol is closed")
 )
 
 // identify reads the first bytes, sheds the header of a proxy, TLS and WebSocket, leaves
 // what is inside in s.conn and returns the side that serves it.
-func (p *Port) identify(ctx context.Context, s *stranger) (*side, error) {
+func (p *Port) identify(ctx context.Context, s *pendingConn) (*protocolListener, error) {
 	from, err := p.unwrap(s)
 	if err != nil {
 		return nil, err
 	}
-	kind, conn, err := sniff(from)
+	kind, conn, err := peekProtocol(from)
 	if err != nil {
 		return nil, err
 	}
 	switch {
-	case kind == speaksTLS && p.config.TLS == nil:
-		refuse(s.raw, speaksTLS)
+	case kind == protocolTLS && p.config.TLS == nil:
+		refuse(s.raw, protocolTLS)
 		return nil, errNoTLS
-	case kind == speaksTLS:
+	case kind == protocolTLS:
 		secure := tls.Server(conn, p.config.TLS)
 		if err := secure.HandshakeContext(ctx); err != nil {
 			return nil, fmt.Errorf("tls handshake: %w", err)
 		}
-		if kind, conn, err = sniff(secure); err != nil {
+		if kind, conn, err = peekProtocol(secure); err != nil {
 			return nil, err
 		}
-		if kind == speaksTLS {
+		if kind == protocolTLS {
 			return nil, errTLSInTLS
 		}
-	case p.config.RequireTLS && kind != speaksProxy && !p.mayBePlain(s):
+	case p.config.RequireTLS && kind != protocolProxy && !p.isExemptFromTLS(s):
 		refuse(s.raw, kind)
-		return nil, errPlain
+		return nil, errTLSRequired
 	}
 	conn.proxied = s.proxied
 	s.conn = conn
 	switch kind {
-	case speaksProxy:
+	case protocolProxy:
 		return nil, errProxyUntrusted
-	case speaksHTTP:
+	case protocolHTTP:
 		return p.http, nil
-	case speaksWebSocket:
+	case protocolWebSocket:
 		if s.conn, err = upgrade(ctx, conn, p.config.Origins); err != nil {
-			linger(conn)
+			drainBeforeClose(conn)
 		}
 		return p.amqp, err
-	case undecided, speaksAMQP, speaksTLS:
+	case protocolUnknown, protocolAMQP, protocolTLS:
 	}
 	return p.amqp, nil
 }
@@ -355,22 +355,22 @@ func (p *Port) identify(ctx context.Context, s *stranger) (*side, error) {
 func refuse(raw net.Conn, kind protocol) {
 	var b []byte
 	switch kind {
-	case speaksTLS:
+	case protocolTLS:
 		b = []byte{0x15, 3, 3, 0, 2, 2, 40} // alert: fatal, handshake_failure (RFC 8446, 6)
-	case speaksHTTP, speaksWebSocket:
+	case protocolHTTP, protocolWebSocket:
 		b = []byte("HTTP/1.1 400 Bad Request\r\nContent-Type: text/plain\r\nConnection: close\r\n\r\nUse TLS (https or wss): plain connections are refused.\n")
-	case undecided, speaksAMQP, speaksProxy:
+	case protocolUnknown, protocolAMQP, protocolProxy:
 		b = []byte("AMQP\x02\x01\x00\x00") // the header of TLS (part 5, 5.2.1): what we would like to see
 	}
 	_ = raw.SetWriteDeadline(time.Now().Add(refusalTimeMax))
 	_, _ = raw.Write(b)
-	linger(raw)
+	drainBeforeClose(raw)
 }
 
-// linger ends what we send and reads for a moment what is still coming: closing a socket
+// drainBeforeClose ends what we send and reads for a moment what is still coming: closing a socket
 // with unread bytes would destroy the refusal on its way.
-func linger(conn net.Conn) {
-	if u, ok := conn.(*unread); ok {
+func drainBeforeClose(conn net.Conn) {
+	if u, ok := conn.(*peekedConn); ok {
 		conn = u.Conn
 	}
 	if half, ok := conn.(interface{ CloseWrite() error }); ok {
@@ -380,8 +380,8 @@ func linger(conn net.Conn) {
 	_, _ = io.CopyN(io.Discard, conn, refusalBytesMax)
 }
 
-// mayBePlain says whether a peer is excused from TLS.
-func (p *Port) mayBePlain(s *stranger) bool {
+// isExemptFromTLS says whether a peer is excused from TLS.
+func (p *Port) isExemptFromTLS(s *pendingConn) bool {
 	return p.config.TrustLoopback && !s.proxied && onLoopback(s.raw.RemoteAddr())
 }
 

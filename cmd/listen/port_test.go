@@ -125,52 +125,52 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 }
 
-func TestClassify(t *testing.T) {
+func TestClassifyRecognizesEveryProtocol(t *testing.T) {
 	t.Parallel()
 	long := "GET /$servicebus/websocket?" + strings.Repeat("x", firstBytesMax)
 	for first, want := range map[string]protocol{
-		"":                                      undecided,
-		"A":                                     undecided,
-		"AMQ":                                   undecided,
-		"AMQP":                                  speaksAMQP,
-		"AMQP\x03\x01\x00\x00":                  speaksAMQP,
-		"AMQX":                                  speaksHTTP,
-		"\x16":                                  undecided,
-		"\x16\x03":                              speaksTLS,
-		"\x16\x03\x01\x02\x00\x01":              speaksTLS,
-		"\x16\x04":                              speaksAMQP, // who answers with what we speak
-		"\x00\x00\x00\x08\x02\x00\x00\x00":      speaksAMQP,
-		"hello":                                 speaksAMQP,
-		"PUT /orders HTTP/1.1":                  speaksHTTP,
-		"P":                                     undecided,
-		"PO":                                    speaksHTTP,
-		"PROX":                                  undecided,
-		"PROXY":                                 speaksProxy,
-		"PROPFIND":                              speaksHTTP,
-		"\r\n\r\n\x00\r\nQUIT":                  undecided,
-		"\r\n\r\n\x00\r\nQUIT\n":                speaksProxy,
-		"\r\nAMQP":                              speaksAMQP,
-		"G":                                     undecided,
-		"GET ":                                  undecided,
-		"GET /":                                 undecided,
-		"GET /h":                                speaksHTTP,
-		"GET / ":                                speaksHTTP,
-		"GET /\r\n":                             speaksHTTP,
-		"GET /$servicebus/websocke":             undecided,
-		"GET /$servicebus/websocket":            undecided,
-		"GET /$servicebus/websocket HTTP/1.1":   speaksWebSocket,
-		"GET /$servicebus/websocket/ HTTP/1.1":  speaksWebSocket, // .NET
-		"GET /$servicebus/websocket?a=b HTTP/1": speaksWebSocket,
-		"GET /%24servicebus/websocket HTTP/1.1": speaksWebSocket,
-		"GET /$ServiceBus/WebSocket HTTP/1.1":   speaksWebSocket,
-		"GET /$servicebus/websockets HTTP/1.1":  speaksHTTP,
-		"GET /$servicebus HTTP/1.1":             speaksHTTP,
-		"GET https://host:443/$servicebus/websocket HTTP/1.1": speaksWebSocket, // Java
-		"GET https://host/orders HTTP/1.1":                    speaksHTTP,
-		"GET https://host HTTP/1.1":                           speaksHTTP,
-		"GET https://ho":                                      undecided,
-		long[:firstBytesMax-1]:                                undecided,
-		long[:firstBytesMax]:                                  speaksHTTP,
+		"":                                      protocolUnknown,
+		"A":                                     protocolUnknown,
+		"AMQ":                                   protocolUnknown,
+		"AMQP":                                  protocolAMQP,
+		"AMQP\x03\x01\x00\x00":                  protocolAMQP,
+		"AMQX":                                  protocolHTTP,
+		"\x16":                                  protocolUnknown,
+		"\x16\x03":                              protocolTLS,
+		"\x16\x03\x01\x02\x00\x01":              protocolTLS,
+		"\x16\x04":                              protocolAMQP, // who answers with what we speak
+		"\x00\x00\x00\x08\x02\x00\x00\x00":      protocolAMQP,
+		"hello":                                 protocolAMQP,
+		"PUT /orders HTTP/1.1":                  protocolHTTP,
+		"P":                                     protocolUnknown,
+		"PO":                                    protocolHTTP,
+		"PROX":                                  protocolUnknown,
+		"PROXY":                                 protocolProxy,
+		"PROPFIND":                              protocolHTTP,
+		"\r\n\r\n\x00\r\nQUIT":                  protocolUnknown,
+		"\r\n\r\n\x00\r\nQUIT\n":                protocolProxy,
+		"\r\nAMQP":                              protocolAMQP,
+		"G":                                     protocolUnknown,
+		"GET ":                                  protocolUnknown,
+		"GET /":                                 protocolUnknown,
+		"GET /h":                                protocolHTTP,
+		"GET / ":                                protocolHTTP,
+		"GET /\r\n":                             protocolHTTP,
+		"GET /$servicebus/websocke":             protocolUnknown,
+		"GET /$servicebus/websocket":            protocolUnknown,
+		"GET /$servicebus/websocket HTTP/1.1":   protocolWebSocket,
+		"GET /$servicebus/websocket/ HTTP/1.1":  protocolWebSocket, // .NET
+		"GET /$servicebus/websocket?a=b HTTP/1": protocolWebSocket,
+		"GET /%24servicebus/websocket HTTP/1.1": protocolWebSocket,
+		"GET /$ServiceBus/WebSocket HTTP/1.1":   protocolWebSocket,
+		"GET /$servicebus/websockets HTTP/1.1":  protocolHTTP,
+		"GET /$servicebus HTTP/1.1":             protocolHTTP,
+		"GET https://host:443/$servicebus/websocket HTTP/1.1": protocolWebSocket, // Java
+		"GET https://host/orders HTTP/1.1":                    protocolHTTP,
+		"GET https://host HTTP/1.1":                           protocolHTTP,
+		"GET https://ho":                                      protocolUnknown,
+		long[:firstBytesMax-1]:                                protocolUnknown,
+		long[:firstBytesMax]:                                  protocolHTTP,
 	} {
 		if got := classify([]byte(first)); got != want {
 			t.Errorf("%.60q: %d, want %d", first, got, want)
@@ -191,16 +191,16 @@ func FuzzFirstBytes(f *testing.F) {
 	f.Fuzz(func(t *testing.T, sent []byte, step uint8) {
 		first := sent[:min(len(sent), firstBytesMax)]
 		for n := range len(first) {
-			if early, late := classify(first[:n]), classify(first); early != undecided && early != late {
+			if early, late := classify(first[:n]), classify(first); early != protocolUnknown && early != late {
 				t.Fatalf("%q was %d, %q is %d", first[:n], early, first, late)
 			}
 		}
-		if len(first) == firstBytesMax && classify(first) == undecided {
+		if len(first) == firstBytesMax && classify(first) == protocolUnknown {
 			t.Fatalf("%q is undecided", first)
 		}
-		kind, conn, err := sniff(&script{left: bytes.Clone(sent), step: int(step%64) + 1})
+		kind, conn, err := peekProtocol(&script{left: bytes.Clone(sent), step: int(step%64) + 1})
 		if err != nil {
-			if kind != undecided || len(sent) >= firstBytesMax || classify(sent) != undecided {
+			if kind != protocolUnknown || len(sent) >= firstBytesMax || classify(sent) != protocolUnknown {
 				t.Fatalf("%q: %d, %v", sent, kind, err)
 			}
 			return
@@ -229,7 +229,7 @@ func (s *script) Read(b []byte) (int, error) {
 }
 
 // Byte by byte or all at once, plain or in TLS.
-func TestHandsOver(t *testing.T) {
+func TestConnectionsReachTheServerOfTheirProtocol(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
 	r := openRig(t, func(c *Config) { c.TLS = load(t, files).TLS() })
@@ -258,12 +258,12 @@ func TestHandsOver(t *testing.T) {
 			}
 		}
 	}
-	eventually(t, "no strangers", func() bool { return r.port.Strangers() == 0 })
+	eventually(t, "no strangers", func() bool { return r.port.Pending() == 0 })
 }
 
 // Who says nothing, or nothing whole, is gone after the time, in every state. In a bubble: on
 // sockets, a machine that is busy for a third of a second is a stranger that is too slow.
-func TestSlowStrangers(t *testing.T) {
+func TestPendingConnectionsTimeOut(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
 	now := time.Now() // of the certificates: bubbles begin in another year
@@ -274,7 +274,7 @@ func TestSlowStrangers(t *testing.T) {
 		r := openRig(t, func(c *Config) {
 			c.Listeners = []net.Listener{pipes}
 			c.TLS = load(t, files).TLS()
-			c.StrangerTimeMax = within
+			c.PendingTimeout = within
 		})
 		known := pipes.dial(t)
 		exchange(t, known, "AMQP", "amqp:AMQP")
@@ -289,19 +289,19 @@ func TestSlowStrangers(t *testing.T) {
 		exchange(t, inside, "AM", "") // the handshake, and then half a word
 		silent = append(silent, inside)
 		synctest.Wait()
-		if n := r.port.Strangers(); n != len(silent) {
+		if n := r.port.Pending(); n != len(silent) {
 			t.Errorf("%d strangers, want %d", n, len(silent))
 		}
 		time.Sleep(within - 1) //nolint:forbidigo // of the bubble's clock
 		synctest.Wait()
-		if n := r.port.Strangers(); n != len(silent) {
+		if n := r.port.Pending(); n != len(silent) {
 			t.Errorf("%d strangers before the time, want %d", n, len(silent))
 		}
 		for _, conn := range silent {
 			ended(t, conn)
 		}
 		synctest.Wait()
-		if n := r.port.Strangers(); n != 0 {
+		if n := r.port.Pending(); n != 0 {
 			t.Errorf("%d strangers after the time", n)
 		}
 		// Who could have been told why is waited for a moment longer.
@@ -356,13 +356,13 @@ func (p *pipes) dial(t testing.TB) net.Conn {
 
 // Many that say nothing do not keep out one that speaks, and not more than StrangersMax
 // are held.
-func TestStrangersMax(t *testing.T) {
+func TestPendingConnectionsAreBounded(t *testing.T) {
 	t.Parallel()
-	r := openRig(t, func(c *Config) { c.StrangersMax = 3 })
+	r := openRig(t, func(c *Config) { c.PendingMax = 3 })
 	var silent []net.Conn
 	for i := range 5 {
 		silent = append(silent, r.dial(t))
-		eventually(t, "accepted", func() bool { return r.port.Strangers() == min(i+1, 3) })
+		eventually(t, "accepted", func() bool { return r.port.Pending() == min(i+1, 3) })
 	}
 	ended(t, silent[0])
 	ended(t, silent[1])
@@ -374,13 +374,13 @@ func TestStrangersMax(t *testing.T) {
 
 // A server that takes nothing does not make the port hold connections for ever. In a bubble,
 // for the time of a stranger passes here too.
-func TestServerThatDoesNotAccept(t *testing.T) {
+func TestConnectionsStayPendingUntilAccepted(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		config := DefaultConfig()
 		waits := newPipes()
 		config.Listeners = []net.Listener{newPipes(), waits}
-		config.StrangerTimeMax = 300 * time.Millisecond
+		config.PendingTimeout = 300 * time.Millisecond
 		p, err := Open(t.Context(), config)
 		if err != nil {
 			t.Fatal(err)
@@ -389,7 +389,7 @@ func TestServerThatDoesNotAccept(t *testing.T) {
 		conn := waits.dial(t)
 		exchange(t, conn, "AMQP", "")
 		ended(t, conn)
-		if took := time.Since(begin); took != config.StrangerTimeMax {
+		if took := time.Since(begin); took != config.PendingTimeout {
 			t.Errorf("closed after %s", took)
 		}
 		if err := p.AMQP().Close(); err != nil {
@@ -405,7 +405,7 @@ func TestServerThatDoesNotAccept(t *testing.T) {
 		held := waits.dial(t)
 		exchange(t, held, "POST", "")
 		synctest.Wait()
-		if n := p.Strangers(); n != 1 {
+		if n := p.Pending(); n != 1 {
 			t.Errorf("%d wait for the server, want 1", n)
 		}
 		for range 2 {
@@ -443,7 +443,7 @@ func (r remote) CloseWrite() error { return r.Conn.(*net.TCPConn).CloseWrite() }
 func (remote) RemoteAddr() net.Addr { return &net.TCPAddr{IP: net.IPv4(192, 0, 2, 1), Port: 1} }
 
 // What is refused is refused in the words of the client's protocol.
-func TestRefusals(t *testing.T) {
+func TestRefusalsUseTheProtocolOfTheClient(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
 	strict := openRig(t, func(c *Config) {
@@ -483,17 +483,17 @@ func TestRefusals(t *testing.T) {
 	}
 }
 
-func TestConfigIsChecked(t *testing.T) {
+func TestInvalidConfigIsRefused(t *testing.T) {
 	t.Parallel()
 	for name, change := range map[string]func(*Config){
 		"listener":     func(c *Config) { c.Listeners = nil },
 		"logger":       func(c *Config) { c.Logger = nil },
 		"certificate":  func(c *Config) { c.RequireTLS = true },
-		"below 1":      func(c *Config) { c.StrangersMax = 0 },
-		"not positive": func(c *Config) { c.StrangerTimeMax = 0 },
+		"below 1":      func(c *Config) { c.PendingMax = 0 },
+		"not positive": func(c *Config) { c.PendingTimeout = 0 },
 	} {
 		config := DefaultConfig()
-		config.Listeners = []net.Listener{&side{}}
+		config.Listeners = []net.Listener{&protocolListener{}}
 		change(&config)
 		if _, err := Open(t.Context(), config); err == nil || !strings.Contains(err.Error(), name) {
 			t.Errorf("%s: %v", name, err)
@@ -514,7 +514,7 @@ func (f *failing) Accept() (net.Conn, error) {
 	return f.Listener.Accept()
 }
 
-func TestAcceptRecovers(t *testing.T) {
+func TestAcceptContinuesAfterErrors(t *testing.T) {
 	t.Parallel()
 	r := openRig(t, func(c *Config) { c.Listeners = []net.Listener{&failing{c.Listeners[0], 3}} })
 	exchange(t, r.dial(t), "AMQP", "amqp:AMQP")
@@ -539,7 +539,7 @@ func (r *rig) ws(t *testing.T, scheme, path, subprotocol, origin string, config 
 	return conn, err
 }
 
-func TestWebSocket(t *testing.T) {
+func TestWebSocketCarriesAMQP(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
 	r := openRig(t, func(c *Config) {
@@ -576,12 +576,12 @@ func TestWebSocket(t *testing.T) {
 		exchange(t, stream, "", strings.Repeat("x", 3*messageBytesMax+1))
 		_ = stream.Close()
 	}
-	eventually(t, "no strangers", func() bool { return r.port.Strangers() == 0 })
+	eventually(t, "no strangers", func() bool { return r.port.Pending() == 0 })
 }
 
 // The request as the Java client writes it: the whole URL, no port in Host, and the first
 // bytes of the WebSocket in the same packet.
-func TestWebSocketOfJava(t *testing.T) {
+func TestUpgradeRequestOfTheJavaClientIsAccepted(t *testing.T) {
 	t.Parallel()
 	r := openRig(t, nil)
 	conn := r.dial(t)
@@ -598,7 +598,7 @@ func TestWebSocketOfJava(t *testing.T) {
 }
 
 // A request that is no upgrade, or too large, is told so.
-func TestUpgradeRefused(t *testing.T) {
+func TestInvalidUpgradeRequestsAreRefused(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
 	r := openRig(t, func(c *Config) { c.TLS = load(t, files).TLS() })

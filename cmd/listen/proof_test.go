@@ -35,8 +35,8 @@ func (d *doors) Namespace(host string) fsm.NamespaceID {
 	return fsm.DefaultNamespace
 }
 
-func (*doors) Resolve(_ context.Context, _ fsm.NamespaceID, path string) (fsm.Place, error) {
-	return fsm.Place{Entity: fsm.Entity{ID: 1, Name: path, Settings: fsm.EntitySettings{MaxMessageBytes: 1 << 20}}}, nil
+func (*doors) Resolve(_ context.Context, _ fsm.NamespaceID, path string) (fsm.EntityRef, error) {
+	return fsm.EntityRef{Entity: fsm.Entity{ID: 1, Name: path, Settings: fsm.EntitySettings{MaxMessageBytes: 1 << 20}}}, nil
 }
 
 func (d *doors) Certificate(_ context.Context, from amqp.Client, c *x509.Certificate) (amqp.Grant, error) {
@@ -51,7 +51,7 @@ func (d *doors) Certificate(_ context.Context, from amqp.Client, c *x509.Certifi
 
 // A client certificate reaches the gateway through the port, in TLS and in WebSocket in
 // TLS, and opens what its rule allows.
-func TestExternalThroughThePort(t *testing.T) {
+func TestSASLExternalWorksThroughThePort(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
 	clients := newIssuer(t, "clients")

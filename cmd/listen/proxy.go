@@ -139,7 +139,7 @@ func parseProxy(raw net.Conn, b []byte, size int) (*proxied, error) {
 }
 
 // unwrap reads the PROXY header of a connection where one is required, and else returns the connection as it is.
-func (p *Port) unwrap(s *stranger) (net.Conn, error) {
+func (p *Port) unwrap(s *pendingConn) (net.Conn, error) {
 	if !p.fromProxy(s.raw.RemoteAddr()) {
 		return s.raw, nil
 	}
@@ -152,24 +152,24 @@ func (p *Port) unwrap(s *stranger) (net.Conn, error) {
 	return conn, nil
 }
 
-// tellRefused logs why a connection ended before it was handed to a server: as a warning, at most once per
+// logRefused logs why a connection ended before it was handed to a server: as a warning, at most once per
 // proxyWarnEvery, when a setting here or on the balancer is wrong, else at level DEBUG.
-func (p *Port) tellRefused(ctx context.Context, s *stranger, err error) {
+func (p *Port) logRefused(ctx context.Context, s *pendingConn, err error) {
 	wrong := errors.Is(err, errProxyMissing) || errors.Is(err, errProxyTooLong) || errors.Is(err, errProxyMalformed) || errors.Is(err, errProxyUntrusted)
-	if wrong && p.mayWarn() {
+	if wrong && p.shouldWarn() {
 		p.config.Logger.WarnContext(ctx, "connection refused", "peer", s.peer, "error", err)
 		return
 	}
 	p.config.Logger.DebugContext(ctx, "connection refused", "peer", s.peer, "error", err)
 }
 
-func (p *Port) mayWarn() bool {
+func (p *Port) shouldWarn() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	now := time.Now()
-	if now.Sub(p.warned) < proxyWarnEvery {
+	if now.Sub(p.lastWarning) < proxyWarnEvery {
 		return false
 	}
-	p.warned = now
+	p.lastWarning = now
 	return true
 }

@@ -84,7 +84,7 @@ const (
 
 // The client's address is that of the header, and the proxy's own where the connection is its own; what follows is
 // as without a proxy, however it is cut into packets.
-func TestProxyHeaders(t *testing.T) {
+func TestProxyHeaderSetsTheClientAddress(t *testing.T) {
 	t.Parallel()
 	four := &net.TCPAddr{IP: net.IPv4(198, 51, 100, 7), Port: 4711}
 	six := &net.TCPAddr{IP: net.ParseIP("2001:db8::7"), Port: 4711}
@@ -173,7 +173,7 @@ func (r *records) all() []string {
 
 // A proxy that sends no header, or a wrong one, is refused and never taken for the client; so is whoever sends one
 // and is no proxy. The log says it to people once, not for each.
-func TestProxyHeadersRefused(t *testing.T) {
+func TestInvalidProxyHeadersAreRefused(t *testing.T) {
 	t.Parallel()
 	files, trusted := development(t)
 	two := header(t, proxyproto.PROXY, proxyproto.TCPv4, &net.TCPAddr{IP: net.IPv4(198, 51, 100, 7), Port: 1}, 0)
@@ -234,13 +234,13 @@ type nearProxy struct{ *pipes }
 func (l nearProxy) Accept() (net.Conn, error) { return elsewhere{l.pipes}.Accept() }
 
 // A header that does not come, or does not end, takes no more time than anything else before sign-in.
-func TestSlowProxyHeaders(t *testing.T) {
+func TestSlowProxyHeadersTimeOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const within = 300 * time.Millisecond
 		pipes := newPipes()
 		openRig(t, func(c *Config) {
-			c.Listeners, c.ProxyFrom, c.StrangerTimeMax = []net.Listener{nearProxy{pipes}}, behind, within
+			c.Listeners, c.ProxyFrom, c.PendingTimeout = []net.Listener{nearProxy{pipes}}, behind, within
 		})
 		for _, say := range []string{"", "PROX", lineTCP4[:30], "\r\n\r\n", lineTCP4, lineTCP4 + "AM"} {
 			begin := time.Now()
@@ -255,7 +255,7 @@ func TestSlowProxyHeaders(t *testing.T) {
 }
 
 // TLS is waived for loopback where that is asked for, and never for an address that a header claims.
-func TestLoopbackMayBePlain(t *testing.T) {
+func TestTrustedLoopbackIsExemptFromTLS(t *testing.T) {
 	t.Parallel()
 	files, _ := development(t)
 	const tlsHeader = "AMQP\x02\x01\x00\x00"

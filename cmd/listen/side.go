@@ -8,26 +8,26 @@ import (
 	"sync"
 )
 
-// side is the listener of one kind of client.
-type side struct {
+// protocolListener is the listener of one kind of client.
+type protocolListener struct {
 	addr   net.Addr
-	queue  chan *stranger
+	queue  chan *pendingConn
 	closed chan struct{}
 	once   sync.Once
 }
 
-func newSide(addr net.Addr) *side {
-	return &side{addr: addr, queue: make(chan *stranger), closed: make(chan struct{})}
+func newProtocolListener(addr net.Addr) *protocolListener {
+	return &protocolListener{addr: addr, queue: make(chan *pendingConn), closed: make(chan struct{})}
 }
 
 // Accept gives the next connection of this kind.
-func (l *side) Accept() (net.Conn, error) {
+func (l *protocolListener) Accept() (net.Conn, error) {
 	for {
 		select {
 		case <-l.closed:
 			return nil, net.ErrClosed
 		case s := <-l.queue:
-			if s.take() { // else it was cut off while it waited here
+			if s.claim() { // else it was cut off while it waited here
 				return s.conn, nil
 			}
 		}
@@ -35,46 +35,46 @@ func (l *side) Accept() (net.Conn, error) {
 }
 
 // Close makes Accept fail and refuses what comes later. The Port goes on.
-func (l *side) Close() error {
+func (l *protocolListener) Close() error {
 	l.once.Do(func() { close(l.closed) })
 	return nil
 }
 
 // Addr is the address of the first listener of the port.
-func (l *side) Addr() net.Addr { return l.addr }
+func (l *protocolListener) Addr() net.Addr { return l.addr }
 
-// hand waits until the server takes the connection, as long as ctx lasts. While it
+// deliver waits until the server takes the connection, as long as ctx lasts. While it
 // waits it counts as a stranger: a server that is full does not make the port hold more.
-func (l *side) hand(ctx context.Context, s *stranger) error {
+func (l *protocolListener) deliver(ctx context.Context, s *pendingConn) error {
 	select {
 	case l.queue <- s:
 		return nil
 	case <-l.closed:
-		return errNotServed
+		return errServerClosed
 	case <-ctx.Done():
 		return fmt.Errorf("wait for the server: %w", ctx.Err())
 	}
 }
 
-// sniff reads until the protocol is certain. The connection that it returns gives the
+// peekProtocol reads until the protocol is certain. The connection that it returns gives the
 // bytes read once more.
-func sniff(conn net.Conn) (protocol, *unread, error) {
+func peekProtocol(conn net.Conn) (protocol, *peekedConn, error) {
 	first := make([]byte, 0, firstBytesMax)
 	for {
 		n, err := conn.Read(first[len(first):cap(first)])
 		first = first[:len(first)+n]
-		if kind := classify(first); kind != undecided {
-			return kind, &unread{Conn: conn, first: first}, nil
+		if kind := classify(first); kind != protocolUnknown {
+			return kind, &peekedConn{Conn: conn, first: first}, nil
 		}
 		if err != nil {
-			return undecided, nil, fmt.Errorf("read the first bytes: %w", err)
+			return protocolUnknown, nil, fmt.Errorf("read the first bytes: %w", err)
 		}
 	}
 }
 
-// unread is a connection of which some bytes were read and are given again. As with any
+// peekedConn is a connection of which some bytes were read and are given again. As with any
 // net.Conn whose protocol is a stream, one goroutine reads at a time.
-type unread struct {
+type peekedConn struct {
 	net.Conn
 	first []byte // not yet given; nil once all are, so that the buffer goes
 	// proxied is what Proxied tells.
@@ -83,21 +83,21 @@ type unread struct {
 
 // Proxied says whether the address of the peer is one that a proxy has told: it proves nothing about where a client
 // is, and no right may rest on it.
-func (u *unread) Proxied() bool { return u.proxied }
+func (u *peekedConn) Proxied() bool { return u.proxied }
 
 // ConnectionState is that of the TLS connection below; without one it is zero.
-func (u *unread) ConnectionState() tls.ConnectionState { return stateOf(u.Conn) }
+func (u *peekedConn) ConnectionState() tls.ConnectionState { return tlsState(u.Conn) }
 
-// stateOf is the zero value of a connection that is not in TLS. A server learns from it who
+// tlsState is the zero value of a connection that is not in TLS. A server learns from it who
 // the client is and by which name it called.
-func stateOf(conn net.Conn) tls.ConnectionState {
+func tlsState(conn net.Conn) tls.ConnectionState {
 	if secure, ok := conn.(interface{ ConnectionState() tls.ConnectionState }); ok {
 		return secure.ConnectionState()
 	}
 	return tls.ConnectionState{}
 }
 
-func (u *unread) Read(b []byte) (int, error) {
+func (u *peekedConn) Read(b []byte) (int, error) {
 	if u.first == nil {
 		return u.Conn.Read(b)
 	}

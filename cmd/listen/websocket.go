@@ -34,7 +34,7 @@ var errUpgrade = errors.New("no upgrade to websocket")
 // an AMQP client, and because until then it is a stranger like any other.
 func upgrade(ctx context.Context, conn net.Conn, origins []string) (net.Conn, error) {
 	reader := bufio.NewReaderSize(&io.LimitedReader{R: conn, N: upgradeBytesMax}, upgradeBufferBytes)
-	w := &answer{conn: conn, reader: reader, header: make(http.Header)}
+	w := &upgradeResponse{conn: conn, reader: reader, header: make(http.Header)}
 	request, err := http.ReadRequest(reader)
 	if err != nil {
 		http.Error(w, "The request is malformed or larger than 16 KiB.", http.StatusBadRequest)
@@ -55,7 +55,7 @@ func upgrade(ctx context.Context, conn net.Conn, origins []string) (net.Conn, er
 		return nil, fmt.Errorf("%w: %w", errUpgrade, err)
 	}
 	// Deadlines and Close end the stream; the context is that of a stranger.
-	return &webSocket{Conn: websocket.NetConn(context.WithoutCancel(ctx), ws, websocket.MessageBinary), ws: ws, below: conn}, nil
+	return &webSocket{Conn: websocket.NetConn(context.WithoutCancel(ctx), ws, websocket.MessageBinary), ws: ws, transport: conn}, nil
 }
 
 // offersAMQP says whether a subprotocol that we speak is among those offered.
@@ -74,12 +74,12 @@ func offersAMQP(h http.Header) bool {
 // webSocket is the stream of bytes inside binary WebSocket messages.
 type webSocket struct {
 	net.Conn
-	ws    *websocket.Conn
-	below net.Conn // what the WebSocket runs in
+	ws        *websocket.Conn
+	transport net.Conn // what the WebSocket runs in
 }
 
 // ConnectionState is that of the TLS connection below; without one it is zero.
-func (c *webSocket) ConnectionState() tls.ConnectionState { return stateOf(c.below) }
+func (c *webSocket) ConnectionState() tls.ConnectionState { return tlsState(c.transport) }
 
 // Write sends b in messages that are not too large for any client's buffer.
 func (c *webSocket) Write(b []byte) (int, error) {
@@ -96,15 +96,15 @@ func (c *webSocket) Write(b []byte) (int, error) {
 // Close sends a close frame and does not wait for the peer's: whoever closes has said
 // what there was to say in AMQP, and a server that shuts down closes thousands.
 func (c *webSocket) Close() error {
-	_ = c.below.SetReadDeadline(time.Unix(1, 0))
-	_ = c.below.SetWriteDeadline(time.Now().Add(closeFrameTimeMax))
+	_ = c.transport.SetReadDeadline(time.Unix(1, 0))
+	_ = c.transport.SetWriteDeadline(time.Now().Add(closeFrameTimeMax))
 	_ = c.ws.Close(websocket.StatusNormalClosure, "")
 	_ = c.Conn.Close() // its timers; the rest is closed
 	return nil
 }
 
-// answer writes one HTTP response to a connection. It is all that is needed of a server.
-type answer struct {
+// upgradeResponse writes one HTTP response to a connection. It is all that is needed of a server.
+type upgradeResponse struct {
 	conn   net.Conn
 	reader *bufio.Reader
 	header http.Header
@@ -113,10 +113,10 @@ type answer struct {
 }
 
 // Header is what WriteHeader will send.
-func (a *answer) Header() http.Header { return a.header }
+func (a *upgradeResponse) Header() http.Header { return a.header }
 
 // WriteHeader sends the head, once. The end of the connection is the end of the body.
-func (a *answer) WriteHeader(status int) {
+func (a *upgradeResponse) WriteHeader(status int) {
 	if a.wrote {
 		return
 	}
@@ -132,12 +132,12 @@ func (a *answer) WriteHeader(status int) {
 }
 
 // Write sends a part of the body.
-func (a *answer) Write(b []byte) (int, error) {
+func (a *upgradeResponse) Write(b []byte) (int, error) {
 	a.WriteHeader(http.StatusOK)
 	return a.conn.Write(b)
 }
 
 // Hijack gives the connection and what was read of it beyond the request.
-func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (a *upgradeResponse) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return a.conn, bufio.NewReadWriter(a.reader, bufio.NewWriterSize(a.conn, upgradeBufferBytes)), nil
 }

@@ -29,38 +29,38 @@ type (
 
 // family is one metric: everything that is known of it stands in one place.
 type family struct {
-	name   string
-	kind   kind
-	labels []string
-	help   string
-	read   func(p *picture, to emit)      // of gauges and counters
-	times  func(p *picture, to emitTimes) // of histograms
-	names  bool                           // it tells the names of entities
+	name        string
+	kind        kind
+	labels      []string
+	help        string
+	read        func(p *statsSnapshot, to emit)      // of gauges and counters
+	times       func(p *statsSnapshot, to emitTimes) // of histograms
+	entityNames bool                                 // it tells the names of entities
 
 	desc *prometheus.Desc
 }
 
 // sample makes a gauge or counter without labels.
-func sample(name string, k kind, help string, read func(*picture) float64) family {
-	return family{name: name, kind: k, help: help, read: func(p *picture, to emit) { to(read(p)) }}
+func sample(name string, k kind, help string, read func(*statsSnapshot) float64) family {
+	return family{name: name, kind: k, help: help, read: func(p *statsSnapshot, to emit) { to(read(p)) }}
 }
 
 // perPartition makes a family with one sample for each replica of this member.
-func perPartition(name string, k kind, help string, read func(*cluster.PartitionFigures) float64) family {
-	return family{name: name, kind: k, labels: []string{"partition"}, help: help, read: func(p *picture, to emit) {
+func perPartition(name string, k kind, help string, read func(*cluster.PartitionStats) float64) family {
+	return family{name: name, kind: k, labels: []string{"partition"}, help: help, read: func(p *statsSnapshot, to emit) {
 		for i := range p.node.Partitions {
 			part := &p.node.Partitions[i]
-			to(read(part), number(part.ID))
+			to(read(part), partitionLabel(part.ID))
 		}
 	}}
 }
 
 // collect sends the samples of the family.
-func (f *family) collect(p *picture, to chan<- prometheus.Metric) {
+func (f *family) collect(p *statsSnapshot, to chan<- prometheus.Metric) {
 	switch f.kind {
 	case histogram:
 		f.times(p, func(d partition.Durations, labels ...string) {
-			clean(labels)
+			sanitizeLabels(labels)
 			within := make(map[float64]uint64, len(d.Within))
 			for i, n := range d.Within {
 				within[partition.Bound(i).Seconds()] = n
@@ -73,7 +73,7 @@ func (f *family) collect(p *picture, to chan<- prometheus.Metric) {
 			value = prometheus.CounterValue
 		}
 		f.read(p, func(v float64, labels ...string) {
-			clean(labels)
+			sanitizeLabels(labels)
 			to <- prometheus.MustNewConstMetric(f.desc, value, v, labels...)
 		})
 	}
@@ -103,14 +103,14 @@ func Table() string {
 	return b.String()
 }
 
-// clean makes labels of what Prometheus takes, which is UTF-8 alone: one name must not cost all others.
-func clean(labels []string) {
+// sanitizeLabels makes labels of what Prometheus takes, which is UTF-8 alone: one name must not cost all others.
+func sanitizeLabels(labels []string) {
 	for i := range labels {
 		labels[i] = strings.ToValidUTF8(labels[i], "\uFFFD")
 	}
 }
 
-func truth(b bool) float64 {
+func boolValue(b bool) float64 {
 	if b {
 		return 1
 	}

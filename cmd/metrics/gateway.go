@@ -10,7 +10,7 @@ import (
 
 // gateway makes a family with one sample, where there is a gateway.
 func gateway(name string, k kind, help string, read func(*amqp.Stats) uint64) family {
-	return family{name: name, kind: k, help: help, read: func(p *picture, to emit) {
+	return family{name: name, kind: k, help: help, read: func(p *statsSnapshot, to emit) {
 		if p.hasGateway {
 			to(float64(read(&p.gateway)))
 		}
@@ -24,9 +24,9 @@ func gatewayFamilies() []family {
 		{
 			name: "peeklock_amqp_connections_max", kind: gauge,
 			help: "Connections of clients that are taken at a time; more are closed at once.",
-			read: func(p *picture, to emit) {
-				if p.hasGateway && p.connections > 0 {
-					to(float64(p.connections))
+			read: func(p *statsSnapshot, to emit) {
+				if p.hasGateway && p.connectionsMax > 0 {
+					to(float64(p.connectionsMax))
 				}
 			},
 		},
@@ -37,7 +37,7 @@ func gatewayFamilies() []family {
 		gateway("peeklock_amqp_accepted_connections_total", counter, "Connections of clients that were taken.",
 			func(s *amqp.Stats) uint64 { return s.Accepted }),
 		gateway("peeklock_amqp_crowded_connections_total", counter, "Connections that were closed at once, because there are too many or too many from one address.",
-			func(s *amqp.Stats) uint64 { return s.Crowded }),
+			func(s *amqp.Stats) uint64 { return s.Rejected }),
 		gateway("peeklock_amqp_received_bytes_total", counter, "Bytes from clients, as AMQP: without TLS and WebSocket around it.",
 			func(s *amqp.Stats) uint64 { return s.BytesIn }),
 		gateway("peeklock_amqp_sent_bytes_total", counter, "Bytes to clients, as AMQP.",
@@ -51,7 +51,7 @@ func gatewayFamilies() []family {
 		{
 			name: "peeklock_amqp_settled_messages_total", kind: counter, labels: []string{"verb"},
 			help: "Messages that receivers settled, by what they said: complete, abandon, defer, dead_letter, release. In a transaction they are counted when it is committed.",
-			read: func(p *picture, to emit) {
+			read: func(p *statsSnapshot, to emit) {
 				if !p.hasGateway {
 					return
 				}
@@ -65,7 +65,7 @@ func gatewayFamilies() []family {
 		{
 			name: "peeklock_amqp_refusals_total", kind: counter, labels: []string{"condition"},
 			help: "Transfers, settlements, links, requests, sessions and connections that were refused or ended by the member, by the AMQP condition that the client was told.",
-			read: func(p *picture, to emit) {
+			read: func(p *statsSnapshot, to emit) {
 				for _, condition := range slices.Sorted(maps.Keys(p.gateway.Refused)) {
 					to(float64(p.gateway.Refused[condition]), string(condition))
 				}

@@ -22,7 +22,7 @@ const (
 	EntitiesDefault = 1000
 	// EntitiesMax is how many it may be told to show: ten series each.
 	EntitiesMax   = 10_000
-	pictureEvery  = time.Second // a younger picture serves again
+	snapshotEvery = time.Second // a younger picture serves again
 	scrapesMax    = 4           // at once; more are answered 503
 	scrapeTimeMax = 10 * time.Second
 )
@@ -63,53 +63,53 @@ func (c *Config) Validate() error {
 	return nil
 }
 
-// Member collects the figures of one member. It may be used by any number of goroutines.
-type Member struct {
+// Collector collects the figures of one member. It may be used by any number of goroutines.
+type Collector struct {
 	config   Config
 	families []family
 
 	mu   sync.Mutex
-	last *picture
+	last *statsSnapshot
 }
 
-// picture is a member at one moment.
-type picture struct {
-	at            time.Time
-	name, version string
-	ready         bool
-	node          cluster.Stats
-	gateway       amqp.Stats
-	hasGateway    bool
-	connections   int // that the gateway takes
-	expiries      map[string]time.Time
-	memory        Memory
-	hasMemory     bool
+// statsSnapshot is a member at one moment.
+type statsSnapshot struct {
+	at             time.Time
+	name, version  string
+	ready          bool
+	node           cluster.Stats
+	gateway        amqp.Stats
+	hasGateway     bool
+	connectionsMax int // that the gateway takes
+	expiries       map[string]time.Time
+	memory         Memory
+	hasMemory      bool
 }
 
 // New prepares the collection; nothing is asked before the first scrape.
-func New(c Config) (*Member, error) {
+func New(c Config) (*Collector, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
 	}
-	return &Member{config: c, families: families()}, nil
+	return &Collector{config: c, families: families()}, nil
 }
 
-// look takes a picture, or gives the last one when it is young: several who scrape, or one who
+// snapshot takes a picture, or gives the last one when it is young: several who scrape, or one who
 // does it without end, cost no more than one a second.
-func (m *Member) look() *picture {
+func (m *Collector) snapshot() *statsSnapshot {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	if m.last != nil && time.Since(m.last.at) < pictureEvery {
+	if m.last != nil && time.Since(m.last.at) < snapshotEvery {
 		return m.last
 	}
-	p := &picture{
+	p := &statsSnapshot{
 		name: m.config.Name, version: m.config.Version, ready: m.config.Ready(),
 		node: m.config.Node(m.config.Entities),
 	}
 	if m.config.Gateway != nil {
 		p.gateway, p.hasGateway = m.config.Gateway(), true
 	}
-	p.connections = m.config.ConnectionsMax
+	p.connectionsMax = m.config.ConnectionsMax
 	if m.config.Expiries != nil {
 		p.expiries = m.config.Expiries()
 	}
@@ -121,26 +121,26 @@ func (m *Member) look() *picture {
 	return p
 }
 
-// view is the member as one kind of caller sees it. It implements prometheus.Collector.
-type view struct {
-	member *Member
-	names  bool
+// handlerCollector is the member as one kind of caller sees it. It implements prometheus.Collector.
+type handlerCollector struct {
+	member      *Collector
+	entityNames bool
 }
 
 // Describe implements prometheus.Collector.
-func (v view) Describe(to chan<- *prometheus.Desc) {
+func (v handlerCollector) Describe(to chan<- *prometheus.Desc) {
 	for i := range v.member.families {
-		if f := &v.member.families[i]; v.names || !f.names {
+		if f := &v.member.families[i]; v.entityNames || !f.entityNames {
 			to <- f.desc
 		}
 	}
 }
 
 // Collect implements prometheus.Collector.
-func (v view) Collect(to chan<- prometheus.Metric) {
-	p := v.member.look()
+func (v handlerCollector) Collect(to chan<- prometheus.Metric) {
+	p := v.member.snapshot()
 	for i := range v.member.families {
-		if f := &v.member.families[i]; v.names || !f.names {
+		if f := &v.member.families[i]; v.entityNames || !f.entityNames {
 			f.collect(p, to)
 		}
 	}
@@ -148,12 +148,12 @@ func (v view) Collect(to chan<- prometheus.Metric) {
 
 // Handler answers scrapes, with those of the Go runtime and the process. names says whether the
 // names of entities are told.
-func (m *Member) Handler(names bool) (http.Handler, error) {
+func (m *Collector) Handler(names bool) (http.Handler, error) {
 	registry := prometheus.NewPedanticRegistry()
 	for _, c := range []prometheus.Collector{
 		collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
-		view{member: m, names: names},
+		handlerCollector{member: m, entityNames: names},
 	} {
 		if err := registry.Register(c); err != nil {
 			return nil, fmt.Errorf("register metrics: %w", err)

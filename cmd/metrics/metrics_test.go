@@ -28,32 +28,32 @@ func figures() cluster.Stats {
 	var times partition.Histogram
 	times.Observe(time.Millisecond)
 	times.Observe(time.Minute)
-	part := cluster.PartitionFigures{Entities: 2, Messages: 3}
-	part.ID, part.Leads, part.Leader, part.Halted, part.LogFirst, part.LogLast = 7, true, "m", errors.New("x"), 5, 9
+	part := cluster.PartitionStats{Entities: 2, Messages: 3}
+	part.ID, part.IsLeader, part.Leader, part.Halted, part.LogFirst, part.LogLast = 7, true, "m", errors.New("x"), 5, 9
 	part.Moving, part.ReadOnly = true, true
 	part.Proposals, part.SnapshotAt = times.Durations(), time.Now().Add(-time.Minute)
 	s := cluster.Stats{
 		Member: "m", Cluster: "c", Alive: 3, Led: 1,
-		Partitions: []cluster.PartitionFigures{{}, part},
-		Entities: []cluster.EntityFigures{
+		Partitions: []cluster.PartitionStats{{}, part},
+		Entities: []cluster.EntityStats{
 			{Namespace: "default", Name: "a-secret-name", Counts: fsm.Counts{Active: 4, Locked: 1, DeadLetter: 2}, Oldest: time.Second},
 			{Namespace: "default", Name: "topic/Subscriptions/strange \"\\\n\xff", Kind: fsm.SubscriptionEntity},
 		},
 		Omitted: 1,
 	}
-	s.Store.Space = partition.Space{Reserve: 9, ReadOnly: true, ShortOfMemory: true}
-	s.Store.Took, s.Requests.Took = times.Durations(), times.Durations()
+	s.Store.DiskSpace = partition.DiskSpace{Reserve: 9, ReadOnly: true, LowMemory: true}
+	s.Store.CommitTimes, s.Requests.Took = times.Durations(), times.Durations()
 	return s
 }
 
-func newMember(t *testing.T, change func(*Config)) *Member {
+func newMember(t *testing.T, change func(*Config)) *Collector {
 	t.Helper()
 	c := Config{
 		Name: "m0", Version: "v1", Node: func(int) cluster.Stats { return figures() }, Ready: func() bool { return true },
 		Gateway: func() amqp.Stats {
 			return amqp.Stats{
 				Connections: 2, Received: 5, Refused: map[wire.Symbol]uint64{wire.ConditionUnauthorizedAccess: 3},
-				Memory: budget.Figures{Used: 11, Limit: 12, Unauthenticated: 13, Restricted: 14, Evictions: 15}, MemoryRefused: 16,
+				Memory: budget.Stats{Used: 11, Limit: 12, Unauthenticated: 13, Restricted: 14, Evictions: 15}, MemoryRefused: 16,
 			}
 		},
 		Memory:         func() Memory { return Memory{Limit: 7, Index: 8, IndexMax: 9} },
@@ -70,7 +70,7 @@ func newMember(t *testing.T, change func(*Config)) *Member {
 	return m
 }
 
-func scrape(t *testing.T, m *Member, names bool) string {
+func scrape(t *testing.T, m *Collector, names bool) string {
 	t.Helper()
 	h, err := m.Handler(names)
 	if err != nil {
@@ -84,8 +84,8 @@ func scrape(t *testing.T, m *Member, names bool) string {
 	return w.Body.String()
 }
 
-// TestNames: what Prometheus thinks of our names and helps, and the rule of the house.
-func TestNames(t *testing.T) {
+// TestNamesFollowTheConventions: what Prometheus thinks of our names and helps, and the rule of the house.
+func TestNamesFollowTheConventions(t *testing.T) {
 	t.Parallel()
 	text := scrape(t, newMember(t, nil), true)
 	problems, err := promlint.New(strings.NewReader(text)).Lint()
@@ -111,8 +111,8 @@ func TestNames(t *testing.T) {
 	}
 }
 
-// TestValues: figures arrive as they are, under their labels.
-func TestValues(t *testing.T) {
+// TestValuesComeFromTheStats: figures arrive as they are, under their labels.
+func TestValuesComeFromTheStats(t *testing.T) {
 	t.Parallel()
 	text := scrape(t, newMember(t, nil), true)
 	for _, line := range []string{
@@ -159,7 +159,7 @@ func TestValues(t *testing.T) {
 }
 
 // Whoever is not told the names of entities finds none, and everything else.
-func TestNamesOfEntitiesAreKept(t *testing.T) {
+func TestEntityNamesAreHidden(t *testing.T) {
 	t.Parallel()
 	m := newMember(t, nil)
 	text := scrape(t, m, false)
@@ -172,7 +172,7 @@ func TestNamesOfEntitiesAreKept(t *testing.T) {
 }
 
 // A member that is asked by many, or without end, is looked at once a second.
-func TestPictureIsShared(t *testing.T) {
+func TestScrapesShareASnapshot(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	m := newMember(t, func(c *Config) {
@@ -194,11 +194,11 @@ func TestPictureIsShared(t *testing.T) {
 		})
 	}
 	scrapes.Wait()
-	if most := int32(time.Since(start)/pictureEvery) + 1; asked.Load() > most {
+	if most := int32(time.Since(start)/snapshotEvery) + 1; asked.Load() > most {
 		t.Errorf("looked %d times, at most %d are fine", asked.Load(), most)
 	}
 	m.mu.Lock()
-	m.last.at = m.last.at.Add(-pictureEvery)
+	m.last.at = m.last.at.Add(-snapshotEvery)
 	m.mu.Unlock()
 	before := asked.Load()
 	if scrape(t, m, true); asked.Load() != before+1 {
@@ -250,7 +250,7 @@ func TestScrapesAreBounded(t *testing.T) {
 	}
 }
 
-func TestConfig(t *testing.T) {
+func TestInvalidConfigIsRefused(t *testing.T) {
 	t.Parallel()
 	for _, c := range []Config{
 		{},

@@ -24,21 +24,21 @@ const (
 	ObjectBytesMax = partBytes * partsMax
 )
 
-// errBroken stands for the error of a writer where the library reads: that takes some errors,
+// errSourceFailed stands for the error of a writer where the library reads: that takes some errors,
 // io.ErrUnexpectedEOF among them, for the end of the object.
-var errBroken = errors.New("the source broke off")
+var errSourceFailed = errors.New("the source broke off")
 
 // bucket is a place in an object store. Every object is uploaded in parts, for how large it
 // will be is not known; it comes to be when the last part is there and the upload is
 // completed. What breaks off is aborted; what could not be aborted is no object, but is kept
 // (and billed) until it is: stores have a rule for that.
 type bucket struct {
-	client   *minio.Client
-	name     string
-	prefix   string // empty, or with a slash at its end
-	part     uint64 // bytes
-	bytesMax int64
-	plain    bool // no checksum of parts: the library has none for this store
+	client           *minio.Client
+	name             string
+	prefix           string // empty, or with a slash at its end
+	part             uint64 // bytes
+	bytesMax         int64
+	withoutChecksums bool // no checksum of parts: the library has none for this store
 }
 
 func (b *bucket) String() string { return "s3://" + b.name + "/" + b.prefix }
@@ -51,11 +51,11 @@ func (b *bucket) Claim(ctx context.Context) error {
 	for o := range b.client.ListObjects(ctx, b.name, minio.ListObjectsOptions{Prefix: b.prefix, Recursive: true, MaxKeys: 2}) {
 		switch {
 		case o.Err != nil:
-			return b.failed("list", "", o.Err)
+			return b.wrapError("list", "", o.Err)
 		case o.Key == b.prefix && o.Size == 0:
 			continue
 		}
-		return &Error{Doing: b.String(), Err: ErrNotEmpty, Hint: "give another prefix"}
+		return &Error{Op: b.String(), Err: ErrNotEmpty, Hint: "give another prefix"}
 	}
 	return ctx.Err()
 }
@@ -65,17 +65,17 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 	from, to := io.Pipe()
 	stored := make(chan error, 1)
 	go func() {
-		_, err := b.client.PutObject(ctx, b.name, b.prefix+name, &bounded{from: from, left: b.bytesMax}, -1, minio.PutObjectOptions{
+		_, err := b.client.PutObject(ctx, b.name, b.prefix+name, &boundedReader{from: from, remaining: b.bytesMax}, -1, minio.PutObjectOptions{
 			ContentType: "application/octet-stream", PartSize: b.part,
-			ConcurrentStreamParts: true, NumThreads: partsInMemory, SendContentMd5: !b.plain,
+			ConcurrentStreamParts: true, NumThreads: partsInMemory, SendContentMd5: !b.withoutChecksums,
 		})
-		err = b.failed("write", name, err)
+		err = b.wrapError("write", name, err)
 		_ = from.CloseWithError(err) // whoever still writes hears why it is in vain
 		stored <- err
 	}()
 	err := write(to)
 	if err != nil {
-		_ = to.CloseWithError(errBroken)
+		_ = to.CloseWithError(errSourceFailed)
 	} else {
 		_ = to.Close()
 	}
@@ -87,43 +87,43 @@ func (b *bucket) Put(ctx context.Context, name string, write func(io.Writer) err
 func (b *bucket) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	o, err := b.client.GetObject(ctx, b.name, b.prefix+name, minio.GetObjectOptions{})
 	if err != nil {
-		return nil, b.failed("read", name, err)
+		return nil, b.wrapError("read", name, err)
 	}
-	return &object{b, name, o}, nil
+	return &bucketReader{b, name, o}, nil
 }
 
-// object is one that is being read.
-type object struct {
+// bucketReader is one that is being read.
+type bucketReader struct {
 	bucket *bucket
 	name   string
 	*minio.Object
 }
 
 // Read names what failed.
-func (o *object) Read(p []byte) (int, error) {
+func (o *bucketReader) Read(p []byte) (int, error) {
 	n, err := o.Object.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
-		err = o.bucket.failed("read", o.name, err)
+		err = o.bucket.wrapError("read", o.name, err)
 	}
 	return n, err
 }
 
-// bounded refuses more than left bytes before they are uploaded in vain.
-type bounded struct {
-	from io.Reader
-	left int64
+// boundedReader refuses more than left bytes before they are uploaded in vain.
+type boundedReader struct {
+	from      io.Reader
+	remaining int64
 }
 
-func (r *bounded) Read(p []byte) (int, error) {
+func (r *boundedReader) Read(p []byte) (int, error) {
 	n, err := r.from.Read(p)
-	if r.left -= int64(n); r.left < 0 {
+	if r.remaining -= int64(n); r.remaining < 0 {
 		return 0, errors.New("larger than an object store takes in one object: copy to a folder")
 	}
 	return n, err
 }
 
-// failed makes an *Error of what the library says, and says what to do where that is known.
-func (b *bucket) failed(verb, name string, err error) error {
+// wrapError makes an *Error of what the library says, and says what to do where that is known.
+func (b *bucket) wrapError(verb, name string, err error) error {
 	if err == nil {
 		return nil
 	}
@@ -146,5 +146,5 @@ func (b *bucket) failed(verb, name string, err error) error {
 	if errors.As(err, &network) && network.Op == "dial" {
 		hint = "no object store answers there: look at AWS_ENDPOINT_URL_S3"
 	}
-	return &Error{Doing: verb + " " + b.String() + name, Err: err, Hint: hint}
+	return &Error{Op: verb + " " + b.String() + name, Err: err, Hint: hint}
 }

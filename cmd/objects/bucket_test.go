@@ -45,7 +45,7 @@ func environment(pairs ...string) func(string) string {
 // at is a place in a store, with small parts.
 func at(t *testing.T, s *objectstore.Store, location string, pairs ...string) *bucket {
 	t.Helper()
-	place, err := At(t.Context(), location, environment(append(s.Environment(), pairs...)...))
+	place, err := Open(t.Context(), location, environment(append(s.Environment(), pairs...)...))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -77,7 +77,7 @@ func writing(body []byte, err error) func(io.Writer) error {
 	}
 }
 
-func get(t *testing.T, p Place, name string) ([]byte, error) {
+func get(t *testing.T, p Store, name string) ([]byte, error) {
 	t.Helper()
 	r, err := p.Get(t.Context(), name)
 	if err != nil {
@@ -88,18 +88,18 @@ func get(t *testing.T, p Place, name string) ([]byte, error) {
 }
 
 // What both kinds of place promise.
-func TestPlaces(t *testing.T) {
+func TestStoresKeepWholeObjectsOnly(t *testing.T) {
 	t.Parallel()
-	for kind, start := range map[string]func(t *testing.T) func() Place{
-		"folder": func(t *testing.T) func() Place {
+	for kind, start := range map[string]func(t *testing.T) func() Store{
+		"folder": func(t *testing.T) func() Store {
 			dir := filepath.Join(t.TempDir(), "a", "copy")
-			return func() Place { return folder(dir) }
+			return func() Store { return folder(dir) }
 		},
-		"bucket": func(t *testing.T) func() Place {
+		"bucket": func(t *testing.T) func() Store {
 			s := objectstore.Start(t)
 			s.Set("copy-1/neighbour", []byte("x")) // not under the prefix
 			s.Set("copy/", []byte{})               // a folder, as consoles make it
-			return func() Place { return at(t, s, "s3://"+objectstore.Bucket+"/copy/") }
+			return func() Store { return at(t, s, "s3://"+objectstore.Bucket+"/copy/") }
 		},
 	} {
 		t.Run(kind, func(t *testing.T) {
@@ -160,14 +160,14 @@ func TestPlaces(t *testing.T) {
 
 // A store that fails in the middle is an error of the place, for whoever writes too, and leaves
 // no object and no part that would be billed. So does one who cancels.
-func TestUploadIsCut(t *testing.T) {
+func TestInterruptedUploadLeavesNoObject(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(w http.ResponseWriter, cancel func()){
 		"refused": func(w http.ResponseWriter, _ func()) {
-			objectstore.Refuse(w, http.StatusForbidden, "AccessDenied", "no more")
+			objectstore.WriteError(w, http.StatusForbidden, "AccessDenied", "no more")
 		},
 		"full": func(w http.ResponseWriter, _ func()) {
-			objectstore.Refuse(w, http.StatusInsufficientStorage, "XStorageFull", "full")
+			objectstore.WriteError(w, http.StatusInsufficientStorage, "XStorageFull", "full")
 		},
 		"broken":    func(http.ResponseWriter, func()) { panic(http.ErrAbortHandler) },
 		"cancelled": func(_ http.ResponseWriter, cancel func()) { cancel(); panic(http.ErrAbortHandler) },
@@ -202,7 +202,7 @@ func TestUploadIsCut(t *testing.T) {
 }
 
 // One failed try of a part is nothing.
-func TestPartIsSentAgain(t *testing.T) {
+func TestFailedPartIsRetried(t *testing.T) {
 	t.Parallel()
 	s := objectstore.Start(t)
 	var mu sync.Mutex
@@ -227,7 +227,7 @@ func TestPartIsSentAgain(t *testing.T) {
 }
 
 // Whatever the store is slow to take is not read from the member.
-func TestMemoryOfAnUpload(t *testing.T) {
+func TestUploadMemoryIsBounded(t *testing.T) {
 	t.Parallel()
 	s := objectstore.Start(t)
 	readAhead := make(chan struct{})
@@ -248,7 +248,7 @@ func TestMemoryOfAnUpload(t *testing.T) {
 			if written == 2*testPart { // the second is read while the first is sent
 				close(readAhead)
 			}
-			if held := written - s.Taken(); held > partsInMemory*testPart+int64(len(piece)) {
+			if held := written - s.StoredBytes(); held > partsInMemory*testPart+int64(len(piece)) {
 				t.Fatalf("%d bytes are read and not stored", held)
 			}
 		}
@@ -260,7 +260,7 @@ func TestMemoryOfAnUpload(t *testing.T) {
 }
 
 // The limit of an object, here a smaller one, is met before the upload is completed.
-func TestLargestObject(t *testing.T) {
+func TestTooLargeObjectIsRefused(t *testing.T) {
 	t.Parallel()
 	if ObjectBytesMax != 10_000*16<<20 {
 		t.Error("the README names another limit")
@@ -283,7 +283,7 @@ func TestLargestObject(t *testing.T) {
 }
 
 // What an operator gets wrong, and what is said about it.
-func TestWrongStore(t *testing.T) {
+func TestStoreErrorsHaveHints(t *testing.T) {
 	t.Parallel()
 	s := objectstore.Start(t)
 	for _, c := range []struct {

@@ -15,8 +15,8 @@ import (
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 )
 
-// Variables says, for people, what is read of the environment.
-const Variables = `AWS_ENDPOINT_URL_S3, or AWS_ENDPOINT_URL, is the URL of the store (without: AWS itself); it may be http://,
+// EnvironmentHelp says, for people, what is read of the environment.
+const EnvironmentHelp = `AWS_ENDPOINT_URL_S3, or AWS_ENDPOINT_URL, is the URL of the store (without: AWS itself); it may be http://,
 over which everything can be read on the way. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
 AWS_SESSION_TOKEN are the key; without, it is that of AWS_PROFILE in the shared credentials file, or of the role
 of the machine, task or pod. AWS_REGION is the region, SSL_CERT_FILE names certificates to trust besides the system's.`
@@ -37,7 +37,7 @@ func newBucket(ctx context.Context, name, prefix string, getenv func(string) str
 	if err != nil || endpoint.Host == "" || endpoint.Scheme != "http" && endpoint.Scheme != "https" || strings.Trim(endpoint.Path, "/") != "" {
 		return nil, errors.New("AWS_ENDPOINT_URL_S3 is no URL of an object store: write it like https://store.example:9000")
 	}
-	keys := keysOf(getenv, given == "")
+	keys := credentialChain(getenv, given == "")
 	if found, err := keys.GetWithContext(credContext(ctx)); err != nil || found.SignerType.IsAnonymous() {
 		return nil, errors.Join(errors.New("no key for the object store: set AWS_ACCESS_KEY_ID and AWS_SECRET_ACCESS_KEY"), err)
 	}
@@ -52,14 +52,14 @@ func newBucket(ctx context.Context, name, prefix string, getenv func(string) str
 	client.SetAppInfo("peeklock", "backup")
 	return &bucket{
 		client: client, name: name, prefix: prefix, part: partBytes, bytesMax: ObjectBytesMax,
-		plain: s3utils.IsGoogleEndpoint(*endpoint),
+		withoutChecksums: s3utils.IsGoogleEndpoint(*endpoint),
 	}, nil
 }
 
-// keysOf is the library's chain: the environment, the shared files, which it finds and reads by
+// credentialChain is the library's chain: the environment, the shared files, which it finds and reads by
 // itself, and the role. The address that tells a machine of AWS its role is asked only where
 // it may be there.
-func keysOf(getenv func(string) string, amazon bool) *credentials.Credentials {
+func credentialChain(getenv func(string) string, amazon bool) *credentials.Credentials {
 	chain := []credentials.Provider{
 		&credentials.Static{Value: credentials.Value{
 			AccessKeyID: getenv("AWS_ACCESS_KEY_ID"), SecretAccessKey: getenv("AWS_SECRET_ACCESS_KEY"),

@@ -13,8 +13,8 @@ import (
 // while it is written it is called otherwise.
 type folder string
 
-// unfinished is the end of the name of a file that is being written.
-const unfinished = ".part"
+// partialSuffix is the end of the name of a file that is being written.
+const partialSuffix = ".part"
 
 func (f folder) String() string { return string(f) }
 
@@ -27,41 +27,41 @@ func (f folder) Claim(context.Context) error {
 	case err == nil && len(names) > 0:
 		err = ErrNotEmpty
 	}
-	return f.failed(err)
+	return f.wrapError(err)
 }
 
 // Put writes a file, syncs it, and gives it its name.
 func (f folder) Put(_ context.Context, name string, write func(io.Writer) error) error {
 	path := filepath.Join(string(f), name)
-	file, err := os.OpenFile(path+unfinished, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) //nolint:gosec // in the folder that was named
+	file, err := os.OpenFile(path+partialSuffix, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600) //nolint:gosec // in the folder that was named
 	if err != nil {
-		return f.failed(err)
+		return f.wrapError(err)
 	}
 	defer func() { _ = file.Close() }() // closed before where it counts
 	if err := write(fileWriter{f, file}); err != nil {
 		return err
 	}
 	if err := errors.Join(file.Sync(), file.Close()); err != nil {
-		return f.failed(err)
+		return f.wrapError(err)
 	}
-	return f.failed(os.Rename(path+unfinished, path))
+	return f.wrapError(os.Rename(path+partialSuffix, path))
 }
 
 // Get opens a file.
 func (f folder) Get(ctx context.Context, name string) (io.ReadCloser, error) {
 	file, err := os.Open(filepath.Join(string(f), name)) //nolint:gosec // in the folder that was named
 	if err != nil {
-		return nil, f.failed(err)
+		return nil, f.wrapError(err)
 	}
 	return fileReader{ctx, file}, nil
 }
 
-// failed makes an *Error, whose paths are in the cause.
-func (f folder) failed(err error) error {
+// wrapError makes an *Error, whose paths are in the cause.
+func (f folder) wrapError(err error) error {
 	if err == nil {
 		return nil
 	}
-	return &Error{Doing: string(f), Err: err}
+	return &Error{Op: string(f), Err: err}
 }
 
 // fileWriter tells failures of the disk from those of the source.
@@ -72,7 +72,7 @@ type fileWriter struct {
 
 func (w fileWriter) Write(p []byte) (int, error) {
 	n, err := w.file.Write(p)
-	return n, w.folder.failed(err)
+	return n, w.folder.wrapError(err)
 }
 
 // fileReader is a file that ends with a context.

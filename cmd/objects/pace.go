@@ -11,36 +11,36 @@ import (
 const (
 	// PaceBytesMin is the slowest pace, in bytes a second. A member that sends a copy waits a
 	// minute for each piece of 256 KiB to be taken.
-	PaceBytesMin = 64 << 10
+	RateBytesMin = 64 << 10
 	// paceBurstParts of a second may go at once: timers are late by milliseconds, and
 	// what they lose has to be made up for.
-	paceBurstParts = 10
+	burstsPerSecond = 10
 )
 
-// Pace holds up what is copied so that it is no faster than so many bytes a second, all
+// RateLimit holds up what is copied so that it is no faster than so many bytes a second, all
 // objects together. nil holds up nothing.
-type Pace struct{ limiter *rate.Limiter }
+type RateLimit struct{ limiter *rate.Limiter }
 
-// NewPace makes a pace, of PaceBytesMin or more.
-func NewPace(bytesPerSecond int64) *Pace {
-	return &Pace{rate.NewLimiter(rate.Limit(bytesPerSecond), int(max(PaceBytesMin, bytesPerSecond/paceBurstParts)))}
+// NewRateLimit makes a pace, of PaceBytesMin or more.
+func NewRateLimit(bytesPerSecond int64) *RateLimit {
+	return &RateLimit{rate.NewLimiter(rate.Limit(bytesPerSecond), int(max(RateBytesMin, bytesPerSecond/burstsPerSecond)))}
 }
 
 // Writer takes bytes at that pace, and forgets them. It is put beside, and before, the writer
 // that is to be held up. Its writes end with ctx.
-func (p *Pace) Writer(ctx context.Context) io.Writer {
+func (p *RateLimit) Writer(ctx context.Context) io.Writer {
 	if p == nil {
 		return io.Discard
 	}
-	return pacer{ctx, p.limiter}
+	return rateLimitedWriter{ctx, p.limiter}
 }
 
-type pacer struct {
+type rateLimitedWriter struct {
 	ctx     context.Context //nolint:containedctx // it lives as long as the copying
 	limiter *rate.Limiter
 }
 
-func (p pacer) Write(b []byte) (int, error) {
+func (p rateLimitedWriter) Write(b []byte) (int, error) {
 	for left := len(b); left > 0; {
 		n := min(left, p.limiter.Burst())
 		if err := p.limiter.WaitN(p.ctx, n); err != nil {

@@ -11,8 +11,8 @@ import (
 // ErrNotEmpty says that a place that was to be claimed holds something.
 var ErrNotEmpty = errors.New("is not empty")
 
-// Place is where one copy lies. Its calls are made one after the other, by one goroutine.
-type Place interface {
+// Store is where one copy lies. Its calls are made one after the other, by one goroutine.
+type Store interface {
 	// Claim sees to it that the place can be used and holds nothing: ErrNotEmpty. Two that
 	// claim one place at a time may both be let in; what they write together no manifest fits.
 	Claim(ctx context.Context) error
@@ -30,14 +30,14 @@ type Place interface {
 // Error is a failure of a place. Doing the same again at once is of no use: what may pass by
 // itself was tried again already.
 type Error struct {
-	Doing string // verb and object
-	Err   error
-	Hint  string // what to do, or nothing
+	Op   string // verb and object
+	Err  error
+	Hint string // what to do, or nothing
 }
 
 // Error is one line.
 func (e *Error) Error() string {
-	text := fmt.Sprintf("%s: %s", e.Doing, e.Err)
+	text := fmt.Sprintf("%s: %s", e.Op, e.Err)
 	if e.Hint != "" {
 		text += ": " + e.Hint
 	}
@@ -47,11 +47,11 @@ func (e *Error) Error() string {
 // Unwrap gives the cause.
 func (e *Error) Unwrap() error { return e.Err }
 
-// At gives the place that location names: s3://bucket/prefix, or a folder. Getenv reads the
+// Open gives the place that location names: s3://bucket/prefix, or a folder. Getenv reads the
 // environment, where an object store's address and keys are; see [Variables]. It asks
 // nobody but, for keys, the credentials file and what hands out roles. All its errors are for the one who
 // named the place.
-func At(ctx context.Context, location string, getenv func(string) string) (Place, error) {
+func Open(ctx context.Context, location string, getenv func(string) string) (Store, error) {
 	scheme, rest, isURL := strings.Cut(location, "://")
 	switch {
 	case !isURL:

@@ -13,7 +13,7 @@ import (
 	"github.com/peeklock/peeklock/test/objectstore"
 )
 
-func TestLocations(t *testing.T) {
+func TestLocationsSelectFolderOrBucket(t *testing.T) {
 	t.Parallel()
 	s := objectstore.Start(t)
 	getenv := environment(s.Environment()...)
@@ -26,7 +26,7 @@ func TestLocations(t *testing.T) {
 		"s3://copies/a/b": "s3://copies/a/b/",
 		"s3://copies/a/":  "s3://copies/a/",
 	} {
-		p, err := At(t.Context(), location, getenv)
+		p, err := Open(t.Context(), location, getenv)
 		if err != nil || p.String() != want {
 			t.Error(location, p, err)
 		}
@@ -35,19 +35,19 @@ func TestLocations(t *testing.T) {
 		"gs://copies/a", "http://127.0.0.1/a", "s3://", "s3:///a", "s3://id:secret@copies/a", "s3://copies/a?b=c", "s3://copies//a",
 		"s3://No_Bucket/a",
 	} {
-		if p, err := At(t.Context(), location, getenv); err == nil {
+		if p, err := Open(t.Context(), location, getenv); err == nil {
 			t.Error(location, "is", p)
 		}
 	}
 	for _, endpoint := range []string{"store:9000", "ftp://store", "https://", "https://store/path", "::"} {
-		if _, err := At(t.Context(), "s3://copies/a", environment(append(s.Environment(), "AWS_ENDPOINT_URL_S3="+endpoint)...)); err == nil || !strings.Contains(err.Error(), "AWS_ENDPOINT_URL_S3") {
+		if _, err := Open(t.Context(), "s3://copies/a", environment(append(s.Environment(), "AWS_ENDPOINT_URL_S3="+endpoint)...)); err == nil || !strings.Contains(err.Error(), "AWS_ENDPOINT_URL_S3") {
 			t.Error(endpoint, err)
 		}
 	}
 }
 
 // The endpoint of S3 alone goes before the one of everything; HTTP is had by its URL only.
-func TestEndpoints(t *testing.T) {
+func TestEndpointComesFromTheEnvironment(t *testing.T) {
 	t.Parallel()
 	keys := []string{"AWS_ACCESS_KEY_ID=a", "AWS_SECRET_ACCESS_KEY=b"}
 	for want, pairs := range map[string][]string{
@@ -55,32 +55,32 @@ func TestEndpoints(t *testing.T) {
 		"http://a:1":               {"AWS_ENDPOINT_URL=http://a:1"},
 		"https://b:2":              {"AWS_ENDPOINT_URL=http://a:1", "AWS_ENDPOINT_URL_S3=https://b:2/"},
 	} {
-		p, err := At(t.Context(), "s3://copies/a", environment(append(pairs, keys...)...))
+		p, err := Open(t.Context(), "s3://copies/a", environment(append(pairs, keys...)...))
 		if err != nil {
 			t.Fatal(err)
 		}
-		if b, ok := p.(*bucket); !ok || b.client.EndpointURL().String() != want || b.plain {
+		if b, ok := p.(*bucket); !ok || b.client.EndpointURL().String() != want || b.withoutChecksums {
 			t.Error(want, b.client.EndpointURL())
 		}
 	}
-	p, err := At(t.Context(), "s3://copies/a", environment(append(keys, "AWS_ENDPOINT_URL=https://storage.googleapis.com")...))
+	p, err := Open(t.Context(), "s3://copies/a", environment(append(keys, "AWS_ENDPOINT_URL=https://storage.googleapis.com")...))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if b, ok := p.(*bucket); !ok || !b.plain {
+	if b, ok := p.(*bucket); !ok || !b.withoutChecksums {
 		t.Error("the library makes no checksums for Google's")
 	}
 }
 
 // Not parallel: the library reads the shared credentials file by the environment of the process.
-func TestKeys(t *testing.T) {
+func TestKeysComeFromTheEnvironment(t *testing.T) {
 	s := objectstore.Start(t)
 	for _, name := range []string{"AWS_CONFIG_FILE", "AWS_SHARED_CREDENTIALS_FILE"} {
 		t.Setenv(name, filepath.Join(t.TempDir(), "none"))
 	}
 	t.Setenv("AWS_PROFILE", "copies")
 	bare := environment("AWS_ENDPOINT_URL=" + s.URL)
-	if _, err := At(t.Context(), "s3://copies/a", bare); err == nil || !strings.Contains(err.Error(), "set AWS_ACCESS_KEY_ID") {
+	if _, err := Open(t.Context(), "s3://copies/a", bare); err == nil || !strings.Contains(err.Error(), "set AWS_ACCESS_KEY_ID") {
 		t.Error(err)
 	}
 	path := filepath.Join(t.TempDir(), "credentials")
@@ -88,7 +88,7 @@ func TestKeys(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Setenv("AWS_SHARED_CREDENTIALS_FILE", path)
-	p, err := At(t.Context(), "s3://copies/a", bare)
+	p, err := Open(t.Context(), "s3://copies/a", bare)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -98,12 +98,12 @@ func TestKeys(t *testing.T) {
 }
 
 // By a clock that goes when everybody waits.
-func TestPace(t *testing.T) {
+func TestRateLimitBoundsAllWriters(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const perSecond = 1 << 20
 		began := time.Now()
-		w := NewPace(perSecond).Writer(t.Context())
+		w := NewRateLimit(perSecond).Writer(t.Context())
 		piece := make([]byte, 256<<10)
 		for range 4 * 60 {
 			if n, err := w.Write(piece); n != len(piece) || err != nil {
@@ -117,18 +117,18 @@ func TestPace(t *testing.T) {
 
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
-		if _, err := NewPace(PaceBytesMin).Writer(ctx).Write(make([]byte, 1<<20)); err == nil || time.Since(began) > 62*time.Second {
+		if _, err := NewRateLimit(RateBytesMin).Writer(ctx).Write(make([]byte, 1<<20)); err == nil || time.Since(began) > 62*time.Second {
 			t.Error("it does not end with its context:", err)
 		}
 	})
-	var none *Pace
+	var none *RateLimit
 	if n, err := none.Writer(t.Context()).Write(make([]byte, 7)); n != 7 || err != nil {
 		t.Error(n, err)
 	}
 }
 
 // A disk that fails is a failure of the place.
-func TestFolderFails(t *testing.T) {
+func TestFolderErrorsNameThePath(t *testing.T) {
 	t.Parallel()
 	file := filepath.Join(t.TempDir(), "file")
 	if err := os.WriteFile(file, nil, 0o600); err != nil {

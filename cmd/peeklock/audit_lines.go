@@ -19,47 +19,47 @@ const (
 // isRefusal reports whether a client can cause this event of the audit log without any right.
 func isRefusal(event string) bool { return event == "login_refused" || event == "right_missing" }
 
-// clientLines is a slog.Handler for the audit log that passes auditLinesMax refusals of each client
+// refusalLimiter is a slog.Handler for the audit log that passes auditLinesMax refusals of each client
 // per auditLinesEvery, and then logs how many it omitted. It passes all other events.
-type clientLines struct {
+type refusalLimiter struct {
 	to    slog.Handler
-	state *clientCounts
+	state *refusalCounts
 }
 
-// clientCounts is shared by a handler and those derived from it with WithAttrs and WithGroup.
-type clientCounts struct {
+// refusalCounts is shared by a handler and those derived from it with WithAttrs and WithGroup.
+type refusalCounts struct {
 	to  slog.Handler // for the lines with the numbers of omitted refusals
 	now func() time.Time
 
 	mu      sync.Mutex
-	clients map[string]*clientCount
+	clients map[string]*refusalCount
 	timer   *time.Timer // calls tell; nil: no line was omitted
 	closed  bool
 }
 
-// clientCount counts the refusals of one client since a point in time.
-type clientCount struct {
+// refusalCount counts the refusals of one client since a point in time.
+type refusalCount struct {
 	since          time.Time
 	lines, omitted int
 }
 
-func newClientLines(to slog.Handler, now func() time.Time) *clientLines {
-	return &clientLines{to, &clientCounts{to: to, now: now, clients: make(map[string]*clientCount)}}
+func newRefusalLimiter(to slog.Handler, now func() time.Time) *refusalLimiter {
+	return &refusalLimiter{to, &refusalCounts{to: to, now: now, clients: make(map[string]*refusalCount)}}
 }
 
 // close logs the numbers of omitted lines. Lines that are omitted after that are not reported.
-func (h *clientLines) close() {
+func (h *refusalLimiter) close() {
 	h.state.mu.Lock()
 	h.state.closed = true
 	if h.state.timer != nil {
 		h.state.timer.Stop()
 	}
 	h.state.mu.Unlock()
-	h.state.tell(true)
+	h.state.logOmitted(true)
 }
 
 // pass reports whether a line of a client may be written, and counts it.
-func (c *clientCounts) pass(client string) bool {
+func (c *refusalCounts) pass(client string) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	now, count := c.now(), c.clients[client]
@@ -71,12 +71,12 @@ func (c *clientCounts) pass(client string) bool {
 			client = ""
 		}
 		if count = c.clients[client]; count == nil {
-			count = &clientCount{since: now}
+			count = &refusalCount{since: now}
 			c.clients[client] = count
 		}
 	}
 	if count.omitted == 0 && now.Sub(count.since) >= auditLinesEvery {
-		*count = clientCount{since: now}
+		*count = refusalCount{since: now}
 	}
 	if count.lines < auditLinesMax {
 		count.lines++
@@ -84,13 +84,13 @@ func (c *clientCounts) pass(client string) bool {
 	}
 	count.omitted++
 	if c.timer == nil && !c.closed {
-		c.timer = time.AfterFunc(auditLinesEvery, func() { c.tell(false) })
+		c.timer = time.AfterFunc(auditLinesEvery, func() { c.logOmitted(false) })
 	}
 	return false
 }
 
 // forget removes clients whose interval is over. mu is held.
-func (c *clientCounts) forget(now time.Time) {
+func (c *refusalCounts) forget(now time.Time) {
 	for client, count := range c.clients {
 		if count.omitted == 0 && now.Sub(count.since) >= auditLinesEvery {
 			delete(c.clients, client)
@@ -98,9 +98,9 @@ func (c *clientCounts) forget(now time.Time) {
 	}
 }
 
-// tell writes a line for each client with omitted lines, and removes the client. Unless all is set,
+// logOmitted writes a line for each client with omitted lines, and removes the client. Unless all is set,
 // clients whose interval is not over wait for the next call.
-func (c *clientCounts) tell(all bool) {
+func (c *refusalCounts) logOmitted(all bool) {
 	c.mu.Lock()
 	now, left := c.now(), false
 	omitted := make(map[string]int)
@@ -116,7 +116,7 @@ func (c *clientCounts) tell(all bool) {
 	}
 	c.timer = nil
 	if left && !c.closed {
-		c.timer = time.AfterFunc(auditLinesEvery, func() { c.tell(false) })
+		c.timer = time.AfterFunc(auditLinesEvery, func() { c.logOmitted(false) })
 	}
 	c.mu.Unlock()
 	for client, count := range omitted {
@@ -147,12 +147,12 @@ func clientOf(peer string) string {
 }
 
 // Enabled implements slog.Handler.
-func (h *clientLines) Enabled(ctx context.Context, level slog.Level) bool {
+func (h *refusalLimiter) Enabled(ctx context.Context, level slog.Level) bool {
 	return h.to.Enabled(ctx, level)
 }
 
 // Handle implements slog.Handler.
-func (h *clientLines) Handle(ctx context.Context, r slog.Record) error {
+func (h *refusalLimiter) Handle(ctx context.Context, r slog.Record) error {
 	var event, peer string
 	r.Attrs(func(a slog.Attr) bool {
 		switch a.Key {
@@ -170,11 +170,11 @@ func (h *clientLines) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs implements slog.Handler.
-func (h *clientLines) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &clientLines{h.to.WithAttrs(attrs), h.state}
+func (h *refusalLimiter) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &refusalLimiter{h.to.WithAttrs(attrs), h.state}
 }
 
 // WithGroup implements slog.Handler.
-func (h *clientLines) WithGroup(name string) slog.Handler {
-	return &clientLines{h.to.WithGroup(name), h.state}
+func (h *refusalLimiter) WithGroup(name string) slog.Handler {
+	return &refusalLimiter{h.to.WithGroup(name), h.state}
 }

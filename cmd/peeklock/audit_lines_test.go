@@ -17,11 +17,11 @@ func refuse(to *slog.Logger, event, peer string) {
 
 // Some refusals of each client are told, the others counted and the count told within two
 // intervals, or at the end; what is no refusal is always told.
-func TestRefusalsOfAClientAreFew(t *testing.T) {
+func TestAuditedRefusalsAreBoundedPerClient(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		var out lockedBuffer
-		h := newClientLines(slog.NewTextHandler(&out, nil), time.Now)
+		h := newRefusalLimiter(slog.NewTextHandler(&out, nil), time.Now)
 		one, other := slog.New(h), slog.New(h).With("member", "m")
 		for i := range auditLinesMax {
 			refuse(one, "login_refused", fmt.Sprint("192.0.2.1:", i))
@@ -55,11 +55,11 @@ func TestRefusalsOfAClientAreFew(t *testing.T) {
 	})
 }
 
-func TestAuditClientsMax(t *testing.T) {
+func TestAuditedClientsAreBounded(t *testing.T) {
 	t.Parallel()
 	now := time.Unix(1000, 0)
 	var out bytes.Buffer
-	h := newClientLines(slog.NewTextHandler(&out, nil), func() time.Time { return now })
+	h := newRefusalLimiter(slog.NewTextHandler(&out, nil), func() time.Time { return now })
 	log := slog.New(h)
 	for i := range auditClientsMax {
 		refuse(log, "login_refused", fmt.Sprintf("10.0.%d.%d:1", i>>8, i&0xff))

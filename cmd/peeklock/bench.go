@@ -40,21 +40,21 @@ type benchOptions struct {
 	senders, receivers int
 	queues             int
 	topic              benchTopic
-	grouped            benchSessions
+	perSession         benchSessions
 	prefix             string
 	keep               bool
 	partitioned        bool
 	window             int
 	credit             int
 	settlers           int
-	takes              bool
+	receiveAndDelete   bool
 	size               int
 	rate               float64
 	duration, warmup   time.Duration
 	messages           uint64
 	spread             bool
 	pids               []int
-	locks              time.Duration // lock duration of the queues
+	lockDuration       time.Duration // lock duration of the queues
 }
 
 func newBench(c *client) *cobra.Command {
@@ -91,14 +91,14 @@ the command fail too.`,
 	f.IntVar(&o.receivers, "receivers", 0, "receiving clients, each with a connection of its own (default: one per queue or subscription)")
 	f.IntVar(&o.queues, "queues", 1, "queues that the clients are spread over; made if missing")
 	o.topic.flags(cmd)
-	o.grouped.flags(cmd)
+	o.perSession.flags(cmd)
 	f.StringVar(&o.prefix, "queue-prefix", "bench", "the queues are called PREFIX-0 and so on, a topic PREFIX-topic")
 	f.BoolVar(&o.keep, "keep", false, "keep what was made")
 	f.BoolVar(&o.partitioned, "partitioned", false, "spread each queue or topic over several partitions")
 	f.IntVar(&o.window, "window", 100, "sends of a sender that await confirmation at once")
 	f.IntVar(&o.credit, "credit", 500, "messages on their way to a receiver, or unsettled there, at once")
 	f.IntVar(&o.settlers, "settlers", 128, "messages of a receiver that await the end of their settlement at once")
-	f.BoolVar(&o.takes, "delete", false, "receive-and-delete instead of peek-lock")
+	f.BoolVar(&o.receiveAndDelete, "delete", false, "receive-and-delete instead of peek-lock")
 	f.IntVar(&o.size, "size", 1024, "bytes of a body, at least 32")
 	f.Float64Var(&o.rate, "rate", 0, "messages per second of all senders together; 0: as fast as can be")
 	f.DurationVar(&o.duration, "duration", 10*time.Second, "how long to measure; with --messages or when only receiving there is no limit unless it is given")
@@ -106,7 +106,7 @@ the command fail too.`,
 	f.DurationVar(&o.warmup, "warmup", 0, "time before measuring begins")
 	f.BoolVar(&o.spread, "members-spread", false, "spread the clients over all members")
 	f.IntSliceVar(&o.pids, "pids", nil, "processes of the members on this machine: their CPU time is counted")
-	f.DurationVar(&o.locks, "lock-duration", 30*time.Second, "lock duration of queues that are made")
+	f.DurationVar(&o.lockDuration, "lock-duration", 30*time.Second, "lock duration of queues that are made")
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
 		// A run with an end of its own (a number of messages, an empty queue) is only
 		// limited in time when that was asked for.
@@ -125,7 +125,7 @@ func (o *benchOptions) check() error {
 	if err := o.topic.check(o.queues); err != nil {
 		return err
 	}
-	if err := o.grouped.check(o); err != nil {
+	if err := o.perSession.check(o); err != nil {
 		return err
 	}
 	if o.mode != modeSend && o.mode != modeReceive && o.mode != modeBoth {
@@ -141,7 +141,7 @@ func (o *benchOptions) check() error {
 		{"--window", o.window, 1, benchWindowMax},
 		{"--credit", o.credit, 1, benchCreditMax},
 		{"--settlers", o.settlers, 1, benchSettlersMax},
-		{"--size", o.size, stampBytes, sendSizeMax},
+		{"--size", o.size, headerBytes, sendSizeMax},
 	} {
 		if f.value < f.low || f.value > f.high {
 			return usagef("%s is %d to %d, not %d", f.flag, f.low, f.high, f.value)
@@ -195,7 +195,7 @@ func (c *client) bench(ctx context.Context, o *benchOptions) error {
 		err = c.benchRun(ctx, o, addresses, out)
 	}
 	if !o.keep {
-		err = errors.Join(err, c.dropAll(ctx, made))
+		err = errors.Join(err, c.deleteEntities(ctx, made))
 	}
 	return err
 }
@@ -226,10 +226,10 @@ func (c *client) benchRun(ctx context.Context, o *benchOptions, addresses []stri
 // takes over the lock duration of what exists: it says how long to wait for messages at the
 // end.
 func (c *client) benchEntities(ctx context.Context, o *benchOptions) ([]string, error) {
-	lock := admin.Duration(o.locks)
+	lock := admin.Duration(o.lockDuration)
 	room := uint32(benchMegabytes)
 	settings := admin.Settings{LockDuration: &lock, MaxSizeInMegabytes: &room}
-	if o.grouped.sessions > 0 {
+	if o.perSession.sessions > 0 {
 		yes := true
 		settings.RequiresSession = &yes
 	}
@@ -245,9 +245,9 @@ func (c *client) benchEntities(ctx context.Context, o *benchOptions) ([]string, 
 	}
 	var made []string
 	for i := range o.queues {
-		path := queueNoun().path(o.queue(i))
+		path := queueResource().path(o.queue(i))
 		var q admin.Queue
-		isNew, err := c.ensure(ctx, o, path, settings, &q)
+		isNew, err := c.ensureEntity(ctx, o, path, settings, &q)
 		if err != nil {
 			return made, fmt.Errorf("queue %s: %w", o.queue(i), err)
 		}
@@ -255,13 +255,13 @@ func (c *client) benchEntities(ctx context.Context, o *benchOptions) ([]string, 
 			made = append(made, path)
 		}
 		if q.LockDuration != nil {
-			o.locks = max(o.locks, time.Duration(*q.LockDuration))
+			o.lockDuration = max(o.lockDuration, time.Duration(*q.LockDuration))
 		}
 	}
 	return made, nil
 }
 
-func (c *client) dropAll(ctx context.Context, paths []string) error {
+func (c *client) deleteEntities(ctx context.Context, paths []string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), benchCleanupMax)
 	defer cancel()
 	var all []error

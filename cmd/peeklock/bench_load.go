@@ -27,7 +27,7 @@ type load struct {
 	options   *benchOptions
 	client    *client
 	addresses []string
-	ledger    *ledger
+	ledger    *deliveryLedger
 	counts    counters
 	measuring atomic.Bool
 	senders   []*sender
@@ -55,9 +55,9 @@ func newLoad(c *client, o *benchOptions, addresses []string) *load {
 			l.receivers = append(l.receivers, newReceiver(l, i))
 		}
 	}
-	o.grouped.prepare(len(l.senders))
+	o.perSession.prepare(len(l.senders))
 	l.attached.Add(len(l.senders) + len(l.receivers))
-	l.ledger = newLedger(binary.BigEndian.Uint64(run[:]), len(l.senders), o.topic.copies(), o.mode == modeReceive)
+	l.ledger = newDeliveryLedger(binary.BigEndian.Uint64(run[:]), len(l.senders), o.topic.copies(), o.mode == modeReceive)
 	return l
 }
 
@@ -81,7 +81,7 @@ func (l *load) run(ctx context.Context) (benchResult, error) {
 		defer close(sent)
 		sending.Wait()
 	}()
-	painter := l.paint()
+	painter := l.showProgress()
 	first, second, err := l.phases(ctx, sent)
 	painter()
 	endWork()
@@ -95,7 +95,7 @@ func (l *load) run(ctx context.Context) (benchResult, error) {
 
 // phases are warm-up, measuring, and the wait for the rest. It returns what was counted at the
 // beginning and at the end of measuring.
-func (l *load) phases(ctx context.Context, sent <-chan struct{}) (first, second mark, err error) {
+func (l *load) phases(ctx context.Context, sent <-chan struct{}) (first, second progressMark, err error) {
 	// Connecting is not what is measured.
 	attached := make(chan struct{})
 	go func() {
@@ -130,12 +130,12 @@ func (l *load) phases(ctx context.Context, sent <-chan struct{}) (first, second 
 	return first, second, err
 }
 
-// pollEvery is how often a run looks at itself.
-const pollEvery = 50 * time.Millisecond
+// progressEvery is how often a run looks at itself.
+const progressEvery = 50 * time.Millisecond
 
 // wait returns when the time is up, the work is done, or there is a reason to stop.
 func (l *load) wait(ctx context.Context, limit time.Duration, finished <-chan struct{}) {
-	timer, poll := time.NewTimer(limit), time.NewTicker(pollEvery)
+	timer, poll := time.NewTimer(limit), time.NewTicker(progressEvery)
 	defer timer.Stop()
 	defer poll.Stop()
 	last, since := l.counts.received.Load(), time.Now()
@@ -169,11 +169,11 @@ func (l *load) wait(ctx context.Context, limit time.Duration, finished <-chan st
 // drain waits until everything sent is confirmed, received and settled, or until nothing
 // moves any more for longer than a lock lasts.
 func (l *load) drain(ctx context.Context, sent <-chan struct{}) {
-	poll := time.NewTicker(pollEvery)
+	poll := time.NewTicker(progressEvery)
 	defer poll.Stop()
-	patience := benchIdleMax
+	idleMax := benchIdleMax
 	if l.options.receives() {
-		patience += l.options.locks
+		idleMax += l.options.lockDuration
 	}
 	progress := func() uint64 {
 		c := &l.counts
@@ -191,7 +191,7 @@ func (l *load) drain(ctx context.Context, sent <-chan struct{}) {
 		now := <-poll.C
 		if p := progress(); p != last {
 			last, since = p, now
-		} else if now.Sub(since) > patience {
+		} else if now.Sub(since) > idleMax {
 			return
 		}
 	}
@@ -217,15 +217,15 @@ func (l *load) settling() int64 {
 	return n
 }
 
-// mark is what had been done at a moment.
-type mark struct {
+// progressMark is what had been done at a moment.
+type progressMark struct {
 	at                           time.Time
 	confirmed, received, settled uint64
 	servers, own                 cpuTime
 }
 
-func (l *load) mark() mark {
-	return mark{
+func (l *load) mark() progressMark {
+	return progressMark{
 		at:        time.Now(),
 		confirmed: l.counts.confirmed.Load(), received: l.counts.received.Load(), settled: l.counts.settled.Load(),
 		servers: cpuOf(l.options.pids...), own: cpuOfSelf(),
@@ -261,8 +261,8 @@ const (
 	backoffMax = time.Second
 )
 
-// pause waits and returns the next, longer wait; false when the work has ended.
-func pause(ctx context.Context, d time.Duration) (time.Duration, bool) {
+// backOff waits and returns the next, longer wait; false when the work has ended.
+func backOff(ctx context.Context, d time.Duration) (time.Duration, bool) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {

@@ -15,18 +15,18 @@ import (
 // settlements are under way as there are workers. (go-amqp settles one at a time per
 // caller and offers no ranges.)
 type receiver struct {
-	load     *load
-	index    int
-	queue    string
-	theCopy  int // of every message that it gets
-	arrivals *latencies
-	attached func() // the first connection stands
-	settling atomic.Int64
+	load      *load
+	index     int
+	queue     string
+	copyIndex int // of every message that it gets
+	arrivals  *latencies
+	attached  func() // the first connection stands
+	settling  atomic.Int64
 }
 
 func newReceiver(l *load, index int) *receiver {
-	source, theCopy := l.options.source(index)
-	return &receiver{load: l, index: index, queue: source, theCopy: theCopy, arrivals: newLatencies(), attached: sync.OnceFunc(l.attached.Done)}
+	source, copyIndex := l.options.source(index)
+	return &receiver{load: l, index: index, queue: source, copyIndex: copyIndex, arrivals: newLatencies(), attached: sync.OnceFunc(l.attached.Done)}
 }
 
 // run receives until the work has ended, over as many connections as it takes.
@@ -39,7 +39,7 @@ func (r *receiver) run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		if hopeless(err) {
+		if isPermanent(err) {
 			r.load.fail(fmt.Errorf("receive from %s: %w", r.queue, plainError(err)))
 			return
 		}
@@ -47,7 +47,7 @@ func (r *receiver) run(ctx context.Context) {
 		if r.load.counts.received.Load() > before {
 			wait = backoffMin
 		}
-		wait, _ = pause(ctx, wait)
+		wait, _ = backOff(ctx, wait)
 	}
 }
 
@@ -58,10 +58,10 @@ func (r *receiver) connection(ctx context.Context, address string) error {
 	}
 	defer d.close()
 	o := r.load.options
-	if o.grouped.sessions > 0 {
+	if o.perSession.sessions > 0 {
 		return r.sessions(ctx, d)
 	}
-	link, err := d.receiver(ctx, r.queue, int32(o.credit), o.takes)
+	link, err := d.receiver(ctx, r.queue, int32(o.credit), o.receiveAndDelete)
 	if err != nil {
 		return err
 	}
@@ -79,34 +79,34 @@ func (r *receiver) connection(ctx context.Context, address string) error {
 
 // work is one worker; it returns why the link cannot be used any more.
 func (r *receiver) work(ctx context.Context, link *amqp.Receiver) error {
-	takes := r.load.options.takes
+	receiveAndDelete := r.load.options.receiveAndDelete
 	for {
 		message, err := link.Receive(ctx, nil)
 		if err != nil {
 			return err
 		}
-		t, counter := r.arrived(message)
-		if takes {
+		t, counter := r.countArrival(message)
+		if receiveAndDelete {
 			r.load.counts.settled.Add(1)
 			continue
 		}
 		r.settling.Add(1)
 		err = link.AcceptMessage(ctx, message)
 		r.settling.Add(-1)
-		if err := r.settledAs(err, t, counter); err != nil {
+		if err := r.countSettlement(err, t, counter); err != nil {
 			return err
 		}
 	}
 }
 
-// arrived checks a message and counts it. The fate is nil when it is not of this run.
-func (r *receiver) arrived(message *amqp.Message) (*fate, uint64) {
+// countArrival checks a message and counts it. The fate is nil when it is not of this run.
+func (r *receiver) countArrival(message *amqp.Message) (*copyState, uint64) {
 	c := &r.load.counts
 	now := time.Now().UnixNano()
-	var s stamp
+	var s messageHeader
 	ok := false
 	if len(message.Data) == 1 {
-		s, ok = readStamp(message.Data[0])
+		s, ok = readHeader(message.Data[0])
 	}
 	c.received.Add(1)
 	c.lastReceive.Store(now)
@@ -114,13 +114,13 @@ func (r *receiver) arrived(message *amqp.Message) (*fate, uint64) {
 		c.foreign.Add(1)
 		return nil, 0
 	}
-	judged, t := r.load.ledger.arrive(s, r.theCopy, r.load.options.takes)
+	judged, t := r.load.ledger.recordDelivery(s, r.copyIndex, r.load.options.receiveAndDelete)
 	switch judged {
-	case fresh:
+	case firstDelivery:
 		if r.load.measuring.Load() {
 			r.arrivals.add(now - s.sent)
 		}
-		if !r.load.options.grouped.ordered(s) {
+		if !r.load.options.perSession.ordered(s) {
 			c.misordered.Add(1)
 		}
 	case redelivered:
@@ -135,8 +135,8 @@ func (r *receiver) arrived(message *amqp.Message) (*fate, uint64) {
 	return t, s.counter
 }
 
-// settledAs counts how a settlement ended; an error ends the worker.
-func (r *receiver) settledAs(err error, t *fate, counter uint64) error {
+// countSettlement counts how a settlement ended; an error ends the worker.
+func (r *receiver) countSettlement(err error, t *copyState, counter uint64) error {
 	c := &r.load.counts
 	switch {
 	case err == nil:
@@ -146,7 +146,7 @@ func (r *receiver) settledAs(err error, t *fate, counter uint64) error {
 		c.settled.Add(1)
 		c.lastSettle.Store(time.Now().UnixNano())
 		return nil
-	case refused(err):
+	case isRefused(err):
 		c.settleLost.Add(1) // the lock had ended: the message comes again
 		return nil
 	}

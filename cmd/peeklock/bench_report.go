@@ -87,7 +87,7 @@ type benchCPU struct {
 }
 
 // result puts together what was measured between two marks.
-func (l *load) result(first, second mark) benchResult {
+func (l *load) result(first, second progressMark) benchResult {
 	o := l.options
 	r := benchResult{
 		Run: fmt.Sprintf("%016x", l.ledger.run), Mode: o.mode, Queues: o.queues,
@@ -98,7 +98,7 @@ func (l *load) result(first, second mark) benchResult {
 		r.Queues = 0
 		r.Topic = &benchFanOut{Subscriptions: b.subscriptions, Copies: b.copies(), SQLRules: b.sqlRules, CorrelationRules: b.correlationRules, Matching: b.matching}
 	}
-	if n := o.grouped.sessions; n > 0 {
+	if n := o.perSession.sessions; n > 0 {
 		r.Groups = &benchGroups{Sessions: n, Accepted: l.counts.accepted.Load(), Misordered: l.counts.misordered.Load()}
 	}
 	// A run over a number of messages, or until a queue is empty, ends with the last of
@@ -124,7 +124,7 @@ func (l *load) result(first, second mark) benchResult {
 		r.Receive = rateOf(second.received-first.received, end(l.counts.lastReceive.Load()))
 		r.Seconds = end(l.counts.lastReceive.Load()).Seconds()
 		r.EndToEnd = l.merge(l.arrivalHistograms())
-		if !o.takes {
+		if !o.receiveAndDelete {
 			r.Settle = rateOf(items, end(l.counts.lastSettle.Load()))
 		}
 	}
@@ -218,7 +218,7 @@ func (r benchResult) report(out *output) error {
 }
 
 func (r benchResult) print(out *output) error {
-	if !out.people() {
+	if !out.isTable() {
 		return out.data(r)
 	}
 	head := fmt.Sprintf("%s, %d B, %d queues", r.Mode, r.Size, r.Queues)
@@ -307,9 +307,9 @@ func (r benchResult) printRest(out *output) error {
 		v.Confirmed, v.Received, v.Settled, v.SendRefused, v.SendUnknown, v.SettleLost, v.SettleUnknown, v.Redelivered, v.Foreign, v.Reconnects)
 }
 
-// paint shows rates once a second while the run lasts, on a terminal only. The function
+// showProgress shows rates once a second while the run lasts, on a terminal only. The function
 // that is returned ends it.
-func (l *load) paint() func() {
+func (l *load) showProgress() func() {
 	if !l.client.interactive {
 		return func() {}
 	}
@@ -331,7 +331,7 @@ func (l *load) paint() func() {
 			per := func(a, b uint64) float64 { return float64(b-a) / now.at.Sub(last.at).Seconds() }
 			_, _ = fmt.Fprintf(l.client.err, "\r\x1b[K%4.0fs  send %7.0f/s  receive %7.0f/s  settle %7.0f/s  behind %d",
 				now.at.Sub(begin).Seconds(), per(last.confirmed, now.confirmed), per(last.received, now.received),
-				per(last.settled, now.settled), l.behind(now))
+				per(last.settled, now.settled), l.backlog(now))
 			last = now
 		}
 	}()
@@ -341,8 +341,8 @@ func (l *load) paint() func() {
 	}
 }
 
-// behind is how many copies of messages are confirmed and not yet received.
-func (l *load) behind(m mark) uint64 {
+// backlog is how many copies of messages are confirmed and not yet received.
+func (l *load) backlog(m progressMark) uint64 {
 	copies := m.confirmed * uint64(l.options.topic.copies())
 	if l.options.mode != modeBoth || m.received > copies {
 		return 0

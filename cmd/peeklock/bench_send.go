@@ -35,7 +35,7 @@ func newSender(l *load, index int) *sender {
 		s.body[i] = fillerAlphabet[i%len(fillerAlphabet)]
 	}
 	s.message = &amqp.Message{Data: [][]byte{s.body}}
-	o.topic.dress(s.message)
+	o.topic.setProperties(s.message)
 	if o.messages > 0 {
 		s.limit = o.messages / uint64(o.senders)
 		if uint64(index) < o.messages%uint64(o.senders) {
@@ -62,7 +62,7 @@ func (s *sender) run(ctx context.Context) {
 		if err == nil || ctx.Err() != nil {
 			return
 		}
-		if hopeless(err) {
+		if isPermanent(err) {
 			s.load.fail(fmt.Errorf("send to %s: %w", s.queue, plainError(err)))
 			return
 		}
@@ -71,14 +71,14 @@ func (s *sender) run(ctx context.Context) {
 			wait = backoffMin
 		}
 		var more bool
-		if wait, more = pause(ctx, wait); !more {
+		if wait, more = backOff(ctx, wait); !more {
 			return
 		}
 	}
 }
 
-// hopeless says that connecting again will meet the same answer.
-func hopeless(err error) bool {
+// isPermanent says that connecting again will meet the same answer.
+func isPermanent(err error) bool {
 	var answer *amqp.Error
 	if !errors.As(err, &answer) {
 		return false
@@ -99,8 +99,8 @@ func (s *sender) done() bool {
 	}
 }
 
-// flight is a message that awaits its confirmation.
-type flight struct {
+// pendingSend is a message that awaits its confirmation.
+type pendingSend struct {
 	receipt amqp.SendReceipt
 	counter uint64
 	start   time.Time
@@ -129,11 +129,11 @@ func (s *sender) connection(ctx context.Context, address string) error {
 	}
 	window := s.load.options.window
 	if window == 1 {
-		return s.lockstep(ctx, link)
+		return s.sendOneByOne(ctx, link)
 	}
 	// One message is being sent, one is awaited by the other goroutine and the rest wait
 	// in the channel: together the window.
-	flights := make(chan flight, window-2)
+	flights := make(chan pendingSend, window-2)
 	confirmed := make(chan error, 1)
 	go func() { confirmed <- s.confirm(ctx, flights) }()
 	err = s.stream(ctx, link, flights)
@@ -142,9 +142,9 @@ func (s *sender) connection(ctx context.Context, address string) error {
 }
 
 // stream sends without waiting for confirmations.
-func (s *sender) stream(ctx context.Context, link *amqp.Sender, flights chan<- flight) error {
+func (s *sender) stream(ctx context.Context, link *amqp.Sender, flights chan<- pendingSend) error {
 	for !s.done() {
-		f, err := s.one(ctx, link)
+		f, err := s.sendNext(ctx, link)
 		if err != nil {
 			return err
 		}
@@ -155,51 +155,51 @@ func (s *sender) stream(ctx context.Context, link *amqp.Sender, flights chan<- f
 	return nil
 }
 
-// lockstep waits for each confirmation before the next send, in this goroutine: a hop to
+// sendOneByOne waits for each confirmation before the next send, in this goroutine: a hop to
 // another would be a good part of the latency that is measured.
-func (s *sender) lockstep(ctx context.Context, link *amqp.Sender) error {
+func (s *sender) sendOneByOne(ctx context.Context, link *amqp.Sender) error {
 	for !s.done() {
-		f, err := s.one(ctx, link)
+		f, err := s.sendNext(ctx, link)
 		if err != nil {
 			return err
 		}
 		if f.receipt.DeliveryTag() == nil {
 			return nil
 		}
-		if err := s.outcome(ctx, &f); err != nil {
+		if err := s.awaitConfirmation(ctx, &f); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// one sends the next message. An empty flight: told to stop while waiting for its time.
-func (s *sender) one(ctx context.Context, link *amqp.Sender) (flight, error) {
-	start, more := s.pace()
+// sendNext sends the next message. An empty flight: told to stop while waiting for its time.
+func (s *sender) sendNext(ctx context.Context, link *amqp.Sender) (pendingSend, error) {
+	start, more := s.waitUntilDue()
 	if !more {
-		return flight{}, nil
+		return pendingSend{}, nil
 	}
 	counter := s.next
 	s.next++
 	t := s.load.ledger.tracks[s.index]
 	t.attempted.Store(s.next)
-	s.load.options.grouped.dress(s.message, counter)
-	stamp{run: s.load.ledger.run, sender: uint32(s.index), counter: counter, sent: start.UnixNano()}.put(s.body)
+	s.load.options.perSession.setSession(s.message, counter)
+	messageHeader{run: s.load.ledger.run, sender: uint32(s.index), counter: counter, sent: start.UnixNano()}.put(s.body)
 	receipt, err := link.SendWithReceipt(ctx, s.message, nil)
 	if err != nil {
 		s.load.counts.sendUnknown.Add(1)
-		return flight{}, err
+		return pendingSend{}, err
 	}
-	return flight{receipt: receipt, counter: counter, start: start}, nil
+	return pendingSend{receipt: receipt, counter: counter, start: start}, nil
 }
 
 // lateMax is how late a timer may fire without the message counting as held up: below it
 // lies the scheduler's own imprecision, which is not the broker's.
 const lateMax = time.Millisecond
 
-// pace waits until the next message is due and returns the moment from which its
+// waitUntilDue waits until the next message is due and returns the moment from which its
 // latency counts; false when there is nothing more to send.
-func (s *sender) pace() (time.Time, bool) {
+func (s *sender) waitUntilDue() (time.Time, bool) {
 	now := time.Now()
 	if s.interval == 0 {
 		return now, true
@@ -223,18 +223,18 @@ func (s *sender) pace() (time.Time, bool) {
 
 // confirm takes the confirmations. When the connection is gone it goes on: every message
 // in flight then has an unknown outcome and is counted so.
-func (s *sender) confirm(ctx context.Context, flights <-chan flight) error {
+func (s *sender) confirm(ctx context.Context, flights <-chan pendingSend) error {
 	var first error
 	for f := range flights {
-		if err := s.outcome(ctx, &f); err != nil && first == nil {
+		if err := s.awaitConfirmation(ctx, &f); err != nil && first == nil {
 			first = err
 		}
 	}
 	return first
 }
 
-// outcome waits for what became of one message and counts it.
-func (s *sender) outcome(ctx context.Context, f *flight) error {
+// awaitConfirmation waits for what became of one message and counts it.
+func (s *sender) awaitConfirmation(ctx context.Context, f *pendingSend) error {
 	c := &s.load.counts
 	err := awaitOutcome(ctx, &f.receipt)
 	now := time.Now()
@@ -250,7 +250,7 @@ func (s *sender) outcome(ctx context.Context, f *flight) error {
 	case isRejection(err):
 		s.load.ledger.tracks[s.index].refused.set(f.counter)
 		c.sendRefused.Add(1)
-		if hopeless(err) {
+		if isPermanent(err) {
 			return err
 		}
 		return nil
@@ -277,11 +277,11 @@ func awaitOutcome(ctx context.Context, receipt *amqp.SendReceipt) error {
 	if err != nil {
 		return err
 	}
-	return judge(state)
+	return classifyOutcome(state)
 }
 
-// judge says whether a delivery state means that the message was taken.
-func judge(state amqp.DeliveryState) error {
+// classifyOutcome says whether a delivery state means that the message was taken.
+func classifyOutcome(state amqp.DeliveryState) error {
 	switch state := state.(type) {
 	case *amqp.StateAccepted:
 		return nil

@@ -15,9 +15,9 @@ import (
 
 // Limits of a benchmark with sessions.
 const (
-	benchSessionsMax = 1 << 20
-	benchOrdersMax   = 1 << 24         // senders times sessions: 8 bytes each
-	benchAcceptMax   = 2 * time.Second // one waiting for the next session
+	benchSessionsMax     = 1 << 20
+	benchLastCountersMax = 1 << 24         // senders times sessions: 8 bytes each
+	benchAcceptMax       = 2 * time.Second // one waiting for the next session
 )
 
 // benchSessions are the flags of bench about sessions, and what is checked of them. Without
@@ -26,9 +26,9 @@ const (
 // Message c of a sender belongs to session c mod sessions of its queue. A receiver accepts the
 // next session, takes what is there, settles it and gives the session back.
 type benchSessions struct {
-	sessions int
-	names    []string
-	orders   [][]atomic.Uint64 // by sender, then session: one more than the counter that came last
+	sessions     int
+	names        []string
+	lastCounters [][]atomic.Uint64 // by sender, then session: one more than the counter that came last
 }
 
 func (b *benchSessions) flags(cmd *cobra.Command) {
@@ -41,10 +41,10 @@ func (b *benchSessions) check(o *benchOptions) error {
 		return usagef("--sessions is 0 to %d, not %d", benchSessionsMax, b.sessions)
 	case b.sessions > 0 && o.topic.subscriptions > 0:
 		return usagef("give --sessions or --topic, not both")
-	case b.sessions > 0 && o.takes:
+	case b.sessions > 0 && o.receiveAndDelete:
 		return usagef("give --sessions or --delete, not both: what was under way when a session was given back would be lost")
-	case o.sends() && b.sessions*o.senders > benchOrdersMax:
-		return usagef("%d senders with %d sessions are too many to follow: at most %d together", o.senders, b.sessions, benchOrdersMax)
+	case o.sends() && b.sessions*o.senders > benchLastCountersMax:
+		return usagef("%d senders with %d sessions are too many to follow: at most %d together", o.senders, b.sessions, benchLastCountersMax)
 	}
 	return nil
 }
@@ -55,14 +55,14 @@ func (b *benchSessions) prepare(senders int) {
 	for i := range b.names {
 		b.names[i] = "session-" + strconv.Itoa(i)
 	}
-	b.orders = make([][]atomic.Uint64, senders)
-	for i := range b.orders {
-		b.orders[i] = make([]atomic.Uint64, b.sessions)
+	b.lastCounters = make([][]atomic.Uint64, senders)
+	for i := range b.lastCounters {
+		b.lastCounters[i] = make([]atomic.Uint64, b.sessions)
 	}
 }
 
-// dress puts message counter of a sender into its session.
-func (b *benchSessions) dress(m *amqp.Message, counter uint64) {
+// setSession puts message counter of a sender into its session.
+func (b *benchSessions) setSession(m *amqp.Message, counter uint64) {
 	if b.sessions > 0 {
 		m.Properties = &amqp.MessageProperties{GroupID: &b.names[counter%uint64(b.sessions)]}
 	}
@@ -71,11 +71,11 @@ func (b *benchSessions) dress(m *amqp.Message, counter uint64) {
 // ordered notes an arrival for the first time and says whether it came after those that were
 // sent before it to the same session. A session has one holder, so arrivals are one after
 // the other.
-func (b *benchSessions) ordered(s stamp) bool {
-	if b.sessions == 0 || int(s.sender) >= len(b.orders) {
+func (b *benchSessions) ordered(s messageHeader) bool {
+	if b.sessions == 0 || int(s.sender) >= len(b.lastCounters) {
 		return true
 	}
-	last := &b.orders[s.sender][s.counter%uint64(b.sessions)]
+	last := &b.lastCounters[s.sender][s.counter%uint64(b.sessions)]
 	if last.Load() > s.counter+1 {
 		return false
 	}
@@ -91,18 +91,18 @@ type benchGroups struct {
 }
 
 // sessions works off one session after the other over a connection.
-func (r *receiver) sessions(ctx context.Context, d *data) error {
+func (r *receiver) sessions(ctx context.Context, d *amqpSession) error {
 	r.attached()
 	for {
 		link, err := d.acceptSession(ctx, r.queue, -1, false, nil, benchAcceptMax)
 		switch {
-		case errors.Is(err, errNothing):
+		case errors.Is(err, errNoMessage):
 			continue
 		case err != nil:
 			return err
 		}
 		r.load.counts.accepted.Add(1)
-		if err := r.workOff(ctx, link); err != nil {
+		if err := r.drainSession(ctx, link); err != nil {
 			return fmt.Errorf("session %s: %w", sessionOf(link), err)
 		}
 		if err := link.Close(ctx); err != nil {
@@ -111,8 +111,8 @@ func (r *receiver) sessions(ctx context.Context, d *data) error {
 	}
 }
 
-// workOff takes what a session has, as much as there is credit for.
-func (r *receiver) workOff(ctx context.Context, link *amqp.Receiver) error {
+// drainSession takes what a session has, as much as there is credit for.
+func (r *receiver) drainSession(ctx context.Context, link *amqp.Receiver) error {
 	if err := link.IssueCredit(uint32(r.load.options.credit)); err != nil {
 		return err
 	}
@@ -120,7 +120,7 @@ func (r *receiver) workOff(ctx context.Context, link *amqp.Receiver) error {
 	// it is here would not do: go-amqp may put the drain before the credit.
 	first, err := next(ctx, link, benchAcceptMax)
 	switch {
-	case errors.Is(err, errNothing):
+	case errors.Is(err, errNoMessage):
 		return nil
 	case err != nil:
 		return err
@@ -138,14 +138,14 @@ func (r *receiver) settleAll(ctx context.Context, link *amqp.Receiver, first *am
 	room := make(chan struct{}, r.load.options.settlers)
 	var settling sync.WaitGroup
 	for message := first; message != nil; message = link.Prefetched() {
-		t, counter := r.arrived(message)
+		t, counter := r.countArrival(message)
 		r.settling.Add(1)
 		room <- struct{}{}
 		settling.Go(func() {
 			defer func() { <-room }()
 			err := link.AcceptMessage(ctx, message)
 			r.settling.Add(-1)
-			if err := r.settledAs(err, t, counter); err != nil {
+			if err := r.countSettlement(err, t, counter); err != nil {
 				cancel(err)
 			}
 		})

@@ -102,10 +102,10 @@ func (o *benchOptions) target(sender int) string {
 }
 
 // source is where a receiver receives, and which of the copies of a message it gets.
-func (o *benchOptions) source(receiver int) (address string, theCopy int) {
+func (o *benchOptions) source(receiver int) (address string, copyIndex int) {
 	if o.topic.subscriptions > 0 {
-		theCopy = receiver % o.topic.copies()
-		return o.subscription(theCopy), theCopy
+		copyIndex = receiver % o.topic.copies()
+		return o.subscription(copyIndex), copyIndex
 	}
 	return o.queue(receiver), 0
 }
@@ -120,8 +120,8 @@ const (
 	benchRegion = "eu"
 )
 
-// dress gives a message the properties that the rules ask about.
-func (b *benchTopic) dress(m *amqp.Message) {
+// setProperties gives a message the properties that the rules ask about.
+func (b *benchTopic) setProperties(m *amqp.Message) {
 	if b.rules() == 0 {
 		return
 	}
@@ -185,21 +185,21 @@ func (c *client) benchTopic(ctx context.Context, o *benchOptions, settings admin
 func (c *client) makeTopic(ctx context.Context, o *benchOptions, settings admin.Settings) ([]string, error) {
 	var made []string
 	var topic admin.Topic
-	isNew, err := c.ensure(ctx, o, topicNoun().path(o.topicName()), admin.Settings{
+	isNew, err := c.ensureEntity(ctx, o, topicResource().path(o.topicName()), admin.Settings{
 		EnablePartitioning: settings.EnablePartitioning, MaxSizeInMegabytes: settings.MaxSizeInMegabytes, MaxMessageBytes: settings.MaxMessageBytes,
 	}, &topic)
 	if err != nil {
 		return nil, fmt.Errorf("topic %s: %w", o.topicName(), err)
 	}
 	if isNew {
-		made = append(made, topicNoun().path(o.topicName())) // its subscriptions go with it
+		made = append(made, topicResource().path(o.topicName())) // its subscriptions go with it
 	}
 	fresh := make([]bool, o.topic.subscriptions)
 	locks := make([]time.Duration, o.topic.subscriptions)
 	err = parallel(ctx, o.topic.subscriptions, func(ctx context.Context, i int) error {
-		path := subscriptionNoun().path(o.subscription(i))
+		path := subscriptionResource().path(o.subscription(i))
 		var s admin.Subscription
-		isFresh, err := c.ensure(ctx, o, path, admin.SubscriptionRequest{
+		isFresh, err := c.ensureEntity(ctx, o, path, admin.SubscriptionRequest{
 			Settings: admin.Settings{LockDuration: settings.LockDuration}, DefaultRule: o.topic.firstRule(i),
 		}, &s)
 		if s.LockDuration != nil {
@@ -209,9 +209,9 @@ func (c *client) makeTopic(ctx context.Context, o *benchOptions, settings admin.
 		return err
 	})
 	for i := range fresh {
-		o.locks = max(o.locks, locks[i])
+		o.lockDuration = max(o.lockDuration, locks[i])
 		if fresh[i] && !isNew {
-			made = append(made, subscriptionNoun().path(o.subscription(i)))
+			made = append(made, subscriptionResource().path(o.subscription(i)))
 		}
 	}
 	if err != nil {
@@ -245,8 +245,8 @@ func (c *client) benchRules(ctx context.Context, o *benchOptions, fresh []bool) 
 	return nil
 }
 
-// ensure gets an entity, or makes it when it is not there and the run sends.
-func (c *client) ensure(ctx context.Context, o *benchOptions, path string, body, out any) (made bool, err error) {
+// ensureEntity gets an entity, or makes it when it is not there and the run sends.
+func (c *client) ensureEntity(ctx context.Context, o *benchOptions, path string, body, out any) (made bool, err error) {
 	err = c.call(ctx, http.MethodGet, path, nil, out)
 	if !o.sends() || !isNotFound(err) {
 		return false, err
@@ -284,7 +284,7 @@ func parallel(ctx context.Context, n int, do func(ctx context.Context, i int) er
 func (c *client) storedBytes(ctx context.Context, o *benchOptions) (uint64, error) {
 	if o.topic.subscriptions > 0 {
 		var t admin.Topic
-		err := c.call(ctx, http.MethodGet, topicNoun().path(o.topicName()), nil, &t)
+		err := c.call(ctx, http.MethodGet, topicResource().path(o.topicName()), nil, &t)
 		if err == nil && t.Counts == nil {
 			err = errors.New("the member gives no counts")
 		}

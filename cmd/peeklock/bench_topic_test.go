@@ -13,24 +13,24 @@ import (
 )
 
 // Copies of one message are judged on their own.
-func TestLedgerKnowsCopies(t *testing.T) {
+func TestLedgerCountsCopies(t *testing.T) {
 	t.Parallel()
-	l := newLedger(7, 1, 3, false)
+	l := newDeliveryLedger(7, 1, 3, false)
 	l.tracks[0].attempted.Store(2)
 	l.tracks[0].confirmed.set(0)
 	l.tracks[0].confirmed.set(1)
-	at := func(counter uint64) stamp { return stamp{run: 7, counter: counter} }
+	at := func(counter uint64) messageHeader { return messageHeader{run: 7, counter: counter} }
 	for c := range 3 {
-		if v, _ := l.arrive(at(0), c, false); v != fresh {
+		if v, _ := l.recordDelivery(at(0), c, false); v != firstDelivery {
 			t.Errorf("copy %d: verdict %d", c, v)
 		}
 	}
-	_, f := l.arrive(at(1), 2, false)
+	_, f := l.recordDelivery(at(1), 2, false)
 	f.settled.set(1)
-	if v, _ := l.arrive(at(1), 2, false); v != duplicated {
+	if v, _ := l.recordDelivery(at(1), 2, false); v != duplicated {
 		t.Errorf("settled and again: verdict %d", v)
 	}
-	if v, _ := l.arrive(at(1), 1, false); v != fresh {
+	if v, _ := l.recordDelivery(at(1), 1, false); v != firstDelivery {
 		t.Errorf("another copy: verdict %d", v)
 	}
 	if got := l.lost(); got != 1 {
@@ -40,7 +40,7 @@ func TestLedgerKnowsCopies(t *testing.T) {
 
 // The rules are dealt out so that exactly the subscriptions that are received from take the
 // messages: evaluated here, by the language of the broker.
-func TestBenchRulesMatchAsAnnounced(t *testing.T) {
+func TestBenchRulesMatchTheGivenNumber(t *testing.T) {
 	t.Parallel()
 	for _, b := range []benchTopic{
 		{subscriptions: 1, sqlRules: 1000, matching: 10},
@@ -53,8 +53,8 @@ func TestBenchRulesMatchAsAnnounced(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := new(amqp.Message)
-		b.dress(m)
-		seen := peeked{m, show(m)}
+		b.setProperties(m)
+		seen := peeked{m, newShownMessage(m)}
 		takers := make(map[int]bool)
 		for i := range b.rules() {
 			rule := b.correlationRule

@@ -15,30 +15,30 @@ import (
 //	16 counter  uint64, from 0
 //	24 sent     int64, nanoseconds since 1970
 const (
-	stampBytes = 32
-	stampMagic = "PLB1"
+	headerBytes = 32
+	headerMagic = "PLB1"
 )
 
-type stamp struct {
+type messageHeader struct {
 	run     uint64
 	sender  uint32
 	counter uint64
 	sent    int64
 }
 
-func (s stamp) put(body []byte) {
-	copy(body, stampMagic)
+func (s messageHeader) put(body []byte) {
+	copy(body, headerMagic)
 	binary.BigEndian.PutUint64(body[4:], s.run)
 	binary.BigEndian.PutUint32(body[12:], s.sender)
 	binary.BigEndian.PutUint64(body[16:], s.counter)
 	binary.BigEndian.PutUint64(body[24:], uint64(s.sent))
 }
 
-func readStamp(body []byte) (stamp, bool) {
-	if len(body) < stampBytes || string(body[:4]) != stampMagic {
-		return stamp{}, false
+func readHeader(body []byte) (messageHeader, bool) {
+	if len(body) < headerBytes || string(body[:4]) != headerMagic {
+		return messageHeader{}, false
 	}
-	return stamp{
+	return messageHeader{
 		run:     binary.BigEndian.Uint64(body[4:]),
 		sender:  binary.BigEndian.Uint32(body[12:]),
 		counter: binary.BigEndian.Uint64(body[16:]),
@@ -84,15 +84,15 @@ func (b *bitmap) word(i uint64) uint64 {
 	return c[i%(chunkBits/64)].Load()
 }
 
-// track is what became of the messages of one sender.
-type track struct {
+// senderTrack is what became of the messages of one sender.
+type senderTrack struct {
 	attempted          atomic.Uint64 // counters below it may have been sent
 	confirmed, refused bitmap
-	fates              []fate // of each copy: one, or one for each subscription that takes all
+	copies             []copyState // of each copy: one, or one for each subscription that takes all
 }
 
-// fate is what became of one copy of each message.
-type fate struct{ received, settled bitmap }
+// copyState is what became of one copy of each message.
+type copyState struct{ received, settled bitmap }
 
 // trackKey names the sender of some run.
 type trackKey struct {
@@ -100,38 +100,40 @@ type trackKey struct {
 	sender uint32
 }
 
-// ledger checks every message against what was sent.
+// deliveryLedger checks every message against what was sent.
 //
 //	lost        confirmed and never received
 //	duplicated  received again after its completion was confirmed (or taken twice)
 //	unexpected  received and never sent, or refused when it was sent
 //	redelivered received again before its completion was confirmed: allowed, a lock ended
 //	foreign     not of this run
-type ledger struct {
+type deliveryLedger struct {
 	run     uint64
-	copies  int      // of every message
-	tracks  []*track // of this run, by sender
-	foreign bool     // also follow other runs: there is no sender in this one
+	copies  int            // of every message
+	tracks  []*senderTrack // of this run, by sender
+	foreign bool           // also follow other runs: there is no sender in this one
 
 	mu     sync.Mutex
-	others map[trackKey]*track
+	others map[trackKey]*senderTrack
 }
 
 // othersMax bounds what a receiving run follows of earlier ones, all copies together.
 const othersMax = 1024
 
-func newLedger(run uint64, senders, copies int, foreign bool) *ledger {
-	l := &ledger{run: run, copies: copies, tracks: make([]*track, senders), foreign: foreign, others: make(map[trackKey]*track)}
+func newDeliveryLedger(run uint64, senders, copies int, foreign bool) *deliveryLedger {
+	l := &deliveryLedger{run: run, copies: copies, tracks: make([]*senderTrack, senders), foreign: foreign, others: make(map[trackKey]*senderTrack)}
 	for i := range l.tracks {
 		l.tracks[i] = l.newTrack()
 	}
 	return l
 }
 
-func (l *ledger) newTrack() *track { return &track{fates: make([]fate, l.copies)} }
+func (l *deliveryLedger) newTrack() *senderTrack {
+	return &senderTrack{copies: make([]copyState, l.copies)}
+}
 
-// of finds the track of a message, nil when it is none of ours.
-func (l *ledger) of(s stamp) *track {
+// trackOf finds the track of a message, nil when it is none of ours.
+func (l *deliveryLedger) trackOf(s messageHeader) *senderTrack {
 	if s.counter >= countersMax {
 		return nil
 	}
@@ -160,28 +162,28 @@ func (l *ledger) of(s stamp) *track {
 type verdict uint8
 
 const (
-	fresh verdict = iota
+	firstDelivery verdict = iota
 	redelivered
 	duplicated
 	unexpected
 	foreign
 )
 
-// arrive notes a delivery of one of the copies and judges it. takes: it is gone by now.
-func (l *ledger) arrive(s stamp, theCopy int, takes bool) (verdict, *fate) {
-	t := l.of(s)
+// recordDelivery notes a delivery of one of the copies and judges it. takes: it is gone by now.
+func (l *deliveryLedger) recordDelivery(s messageHeader, copyIndex int, receiveAndDelete bool) (verdict, *copyState) {
+	t := l.trackOf(s)
 	if t == nil {
 		if s.run == l.run {
 			return unexpected, nil
 		}
 		return foreign, nil
 	}
-	f := &t.fates[theCopy]
+	f := &t.copies[copyIndex]
 	// Asked before received is set: a settlement follows its own delivery, so a settled
 	// bit seen here is of an earlier one.
 	settled := f.settled.has(s.counter)
 	again := f.received.set(s.counter)
-	if takes {
+	if receiveAndDelete {
 		f.settled.set(s.counter)
 	}
 	switch {
@@ -192,17 +194,17 @@ func (l *ledger) arrive(s stamp, theCopy int, takes bool) (verdict, *fate) {
 	case again:
 		return redelivered, f
 	}
-	return fresh, f
+	return firstDelivery, f
 }
 
 // lost counts the copies of what was confirmed that were not received.
-func (l *ledger) lost() uint64 {
+func (l *deliveryLedger) lost() uint64 {
 	var n uint64
 	for _, t := range l.tracks {
 		for i := range words(t.attempted.Load()) {
 			confirmed := t.confirmed.word(i)
-			for c := range t.fates {
-				n += uint64(bits.OnesCount64(confirmed &^ t.fates[c].received.word(i)))
+			for c := range t.copies {
+				n += uint64(bits.OnesCount64(confirmed &^ t.copies[c].received.word(i)))
 			}
 		}
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/peeklock/peeklock/cmd/objects"
 )
 
-// byteRate is a flag: bytes a second, with or without a unit; 0 is no bound.
-type byteRate int64
+// rateFlag is a flag: bytes a second, with or without a unit; 0 is no bound.
+type rateFlag int64
 
 // byteUnits are the units that it takes, the longer names first.
 func byteUnits() []struct {
@@ -24,21 +24,21 @@ func byteUnits() []struct {
 }
 
 // String is what Set takes.
-func (r *byteRate) String() string { return strconv.FormatInt(int64(*r), 10) }
+func (r *rateFlag) String() string { return strconv.FormatInt(int64(*r), 10) }
 
 // Type is the name in the help.
-func (r *byteRate) Type() string { return "bytes" }
+func (r *rateFlag) Type() string { return "bytes" }
 
 // Set reads a rate like 50MiB.
-func (r *byteRate) Set(text string) error {
+func (r *rateFlag) Set(text string) error {
 	bytes, ok := parseBytes(text)
 	switch {
 	case !ok:
 		return fmt.Errorf("%q is no rate: write it like 50MiB", printable(text, 100))
-	case bytes > 0 && bytes < objects.PaceBytesMin:
+	case bytes > 0 && bytes < objects.RateBytesMin:
 		return fmt.Errorf("%s a second is too slow for the members: 64KiB or more", text)
 	}
-	*r = byteRate(bytes)
+	*r = rateFlag(bytes)
 	return nil
 }
 

@@ -35,16 +35,16 @@ const (
 // client is the command line as a client of the control API.
 type client struct {
 	process
-	servers []string // addresses of members, tried in order
-	keyName string
-	key     string
-	form    string
-	space   string // namespace, "": that of the host
-	caFile  string
-	http    *http.Client // nil: the default one
-	trusted *tls.Config  // set with http; nil: the default one
-	secure  bool         // the member that told the AMQP addresses was asked over TLS
-	asked   string       // host:port where it was asked; it speaks AMQP there, too. "": a control socket
+	servers        []string // addresses of members, tried in order
+	keyName        string
+	key            string
+	form           string
+	namespaceFlag  string // namespace, "": that of the host
+	caFile         string
+	http           *http.Client // nil: the default one
+	trusted        *tls.Config  // set with http; nil: the default one
+	usesTLS        bool         // the member that told the AMQP addresses was asked over TLS
+	controlAddress string       // host:port where it was asked; it speaks AMQP there, too. "": a control socket
 }
 
 // flags adds what every client command understands. Values that are not given come
@@ -55,12 +55,12 @@ func (c *client) flags(root *cobra.Command) {
 	f.StringVar(&c.keyName, "key-name", "", "name of the access key (env PEEKLOCK_KEY_NAME, default "+auth.DevKeyName+")")
 	f.StringVar(&c.key, "key", "", "access key (env PEEKLOCK_KEY; none is needed for a control socket or for dev)")
 	f.StringVar(&c.caFile, "ca", "", "certificates to trust instead of the system's, PEM file; for https:// servers (env PEEKLOCK_CA)")
-	f.StringVar(&c.space, "namespace", "", "namespace to work in (env PEEKLOCK_NAMESPACE, default the one that the server's host name selects)")
+	f.StringVar(&c.namespaceFlag, "namespace", "", "namespace to work in (env PEEKLOCK_NAMESPACE, default the one that the server's host name selects)")
 	f.StringVarP(&c.form, "output", "o", "table", "table, json or yaml")
 }
 
 // namespace is the one that was asked for, "" when none was.
-func (c *client) namespace() string { return cmp.Or(c.space, c.getenv("PEEKLOCK_NAMESPACE")) }
+func (c *client) namespace() string { return cmp.Or(c.namespaceFlag, c.getenv("PEEKLOCK_NAMESPACE")) }
 
 func (c *client) output() (*output, error) { return newOutput(c.out, c.form) }
 
@@ -151,7 +151,7 @@ func (c *client) callVia(ctx context.Context, method, path string, in, out any) 
 	path = inNamespace(path, c.namespace())
 	var last error
 	for _, base := range urls {
-		last = c.once(ctx, method, base, path, body, out)
+		last = c.callOnce(ctx, method, base, path, body, out)
 		if dial := dialError(last); dial != nil {
 			last = fmt.Errorf("no member answers at %s: %w", base, dial)
 			continue // nothing was sent: another member may be asked
@@ -161,14 +161,14 @@ func (c *client) callVia(ctx context.Context, method, path string, in, out any) 
 	return "", last
 }
 
-// prepare makes the HTTP client, once, when it must trust other certificates than those
+// prepareHTTP makes the HTTP client, once, when it must trust other certificates than those
 // of the system.
-func (c *client) prepare() error {
+func (c *client) prepareHTTP() error {
 	file := cmp.Or(c.caFile, c.getenv("PEEKLOCK_CA"))
 	if c.http != nil || file == "" {
 		return nil
 	}
-	config, err := trust(file)
+	config, err := tlsClientConfig(file)
 	if err != nil {
 		return err
 	}
@@ -205,7 +205,7 @@ func (c *client) request(ctx context.Context, method, base, path string, body []
 		}
 		r.Header.Set("Authorization", auth.Sign(resource, name, key, time.Now().Add(signatureLife)))
 	}
-	return r, c.prepare()
+	return r, c.prepareHTTP()
 }
 
 func (c *client) do(r *http.Request) (*http.Response, error) {
@@ -215,7 +215,7 @@ func (c *client) do(r *http.Request) (*http.Response, error) {
 	return cmp.Or(c.http, http.DefaultClient).Do(r)
 }
 
-func (c *client) once(ctx context.Context, method, base, path string, body []byte, out any) error {
+func (c *client) callOnce(ctx context.Context, method, base, path string, body []byte, out any) error {
 	r, err := c.request(ctx, method, base, path, body)
 	if err != nil {
 		return err
@@ -233,7 +233,7 @@ func (c *client) once(ctx context.Context, method, base, path string, body []byt
 		return fmt.Errorf("read the answer of %s: %w", base, err)
 	}
 	if response.StatusCode >= 300 {
-		return problem(response.StatusCode, method, base, answer)
+		return responseError(response.StatusCode, method, base, answer)
 	}
 	if out == nil || len(answer) == 0 {
 		return nil
@@ -244,9 +244,9 @@ func (c *client) once(ctx context.Context, method, base, path string, body []byt
 	return nil
 }
 
-// problem turns an answer that is not 2xx into an error. Time that ran out inside
+// responseError turns an answer that is not 2xx into an error. Time that ran out inside
 // the cluster leaves open what became of a change.
-func problem(status int, method, base string, body []byte) error {
+func responseError(status int, method, base string, body []byte) error {
 	var p admin.Problem
 	if json.Unmarshal(body, &p) != nil || p.Message == "" {
 		return fmt.Errorf("%s does not answer like a Peeklock member: status %d", base, status)
@@ -276,7 +276,7 @@ func (c *client) endpoints(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	via, err := c.askedAt(base, list)
+	via, err := c.recordControlAddress(base, list)
 	if err != nil {
 		return nil, err
 	}
@@ -303,23 +303,23 @@ func (c *client) endpoints(ctx context.Context) ([]string, error) {
 	return append(alive, others...), nil
 }
 
-// askedAt remembers by which way a member has answered, and tells the host of it.
-func (c *client) askedAt(base string, list admin.Endpoints) (host string, err error) {
+// recordControlAddress remembers by which way a member has answered, and tells the host of it.
+func (c *client) recordControlAddress(base string, list admin.Endpoints) (host string, err error) {
 	if _, ok := socketPath(base); ok {
-		c.secure, c.asked = list.RequireTLS, ""
+		c.usesTLS, c.controlAddress = list.RequireTLS, ""
 		return socketHost, nil
 	}
 	via, err := url.Parse(base)
 	if err != nil {
 		return "", fmt.Errorf("parse %s: %w", base, err)
 	}
-	c.secure, c.asked = via.Scheme == "https", via.Host
+	c.usesTLS, c.controlAddress = via.Scheme == "https", via.Host
 	if via.Port() == "" {
 		port := "80"
-		if c.secure {
+		if c.usesTLS {
 			port = "443"
 		}
-		c.asked = net.JoinHostPort(via.Hostname(), port)
+		c.controlAddress = net.JoinHostPort(via.Hostname(), port)
 	}
 	return via.Hostname(), nil
 }

@@ -28,7 +28,7 @@ func newClusterStatus(c *client) *cobra.Command {
 			if err := c.call(cmd.Context(), http.MethodGet, "/v1/status", nil, &st); err != nil {
 				return err
 			}
-			if !out.people() {
+			if !out.isTable() {
 				return out.data(st)
 			}
 			return printStatus(out, st)
@@ -36,8 +36,8 @@ func newClusterStatus(c *client) *cobra.Command {
 	}
 }
 
-// state is a member's state for people: one whose disk is nearly full is alive, and of less use.
-func state(m admin.MemberStatus) string {
+// aliveStateText is a member's state for people: one whose disk is nearly full is alive, and of less use.
+func aliveStateText(m admin.MemberStatus) string {
 	if m.ReadOnly && m.State == "alive" {
 		return m.State + ", read-only"
 	}
@@ -51,7 +51,7 @@ func printStatus(out *output, st admin.Status) error {
 	members := make([][]any, len(st.Members))
 	for i, m := range st.Members {
 		names[m.ID] = m.Name
-		members[i] = []any{m.Name, state(m), m.AMQP, m.HTTP, m.Leads, m.Holds, m.Version}
+		members[i] = []any{m.Name, aliveStateText(m), m.AMQP, m.HTTP, m.Leads, m.Holds, m.Version}
 	}
 	name := func(id fsm.MemberID) string {
 		if n := names[id]; n != "" {

@@ -52,7 +52,7 @@ type backedUpPart struct {
 }
 
 func newClusterBackup(c *client) *cobra.Command {
-	var pace byteRate
+	var pace rateFlag
 	cmd := &cobra.Command{
 		Use: "backup DIR|s3://BUCKET/PREFIX", Short: "Copy the cluster to a folder or an object store, while it runs",
 		Long: `Copy every partition to a folder, which must be empty or not there, or to an object store, where
@@ -67,7 +67,7 @@ A copy keeps what it needs on its leader, so a slow disk or store here costs dis
 is in the files, messages and keys: protect them. "peeklock restore" reads them.
 
 Any object store that speaks S3 will do; the bytes go through this command, not from member to store.
-` + objects.Variables,
+` + objects.EnvironmentHelp,
 		Example: `  peeklock cluster backup /backups/2026-11-20
   AWS_ENDPOINT_URL_S3=https://store.example:9000 peeklock cluster backup s3://backups/2026-11-20 --rate 50MiB`,
 		Args: wantArgs(1),
@@ -85,21 +85,21 @@ type backedUp struct {
 	CatalogChanged bool   `json:"catalogChanged"`
 }
 
-// copying is one copy on its way.
-type copying struct {
+// backupRun is one copy on its way.
+type backupRun struct {
 	*client
 
-	to       objects.Place
-	pace     *objects.Pace
-	manifest backupManifest
+	to        objects.Store
+	rateLimit *objects.RateLimit
+	manifest  backupManifest
 }
 
-func (c *client) backup(ctx context.Context, location string, pace byteRate) error {
+func (c *client) backup(ctx context.Context, location string, pace rateFlag) error {
 	out, err := c.output()
 	if err != nil {
 		return err
 	}
-	to, err := objects.At(ctx, location, c.getenv)
+	to, err := objects.Open(ctx, location, c.getenv)
 	if err != nil {
 		return usageError{err}
 	}
@@ -112,14 +112,14 @@ func (c *client) backup(ctx context.Context, location string, pace byteRate) err
 	if err := c.call(ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
 		return err
 	}
-	x := &copying{client: c, to: to, manifest: backupManifest{
+	x := &backupRun{client: c, to: to, manifest: backupManifest{
 		Version: manifestVersion, ClusterID: st.ClusterID, Release: version(), Began: time.Now().UTC(),
 	}}
 	if pace > 0 {
-		x.pace = objects.NewPace(int64(pace))
+		x.rateLimit = objects.NewRateLimit(int64(pace))
 	}
 	m := c.meter("copying", len(st.Partitions)+1)
-	err = x.all(ctx, st, m)
+	err = x.copyAll(ctx, st, m)
 	m.end(err != nil)
 	if err != nil {
 		return fmt.Errorf("%s is no backup: %w: throw away what is there, and begin again elsewhere", to, err)
@@ -128,20 +128,20 @@ func (c *client) backup(ctx context.Context, location string, pace byteRate) err
 	for _, p := range x.manifest.Partitions {
 		answer.Bytes += p.Bytes
 	}
-	if !out.people() {
+	if !out.isTable() {
 		return out.data(answer)
 	}
 	if answer.CatalogChanged {
 		_, _ = fmt.Fprintln(c.err, "entities, keys or placements changed meanwhile: the last state of the catalog counts")
 	}
-	return out.note("%d partitions, %s, copied to %s", answer.Partitions, sized(answer.Bytes), location)
+	return out.note("%d partitions, %s, copied to %s", answer.Partitions, signedBytesText(answer.Bytes), location)
 }
 
-// all copies the catalog, the partitions and the catalog again. A partition that was
+// copyAll copies the catalog, the partitions and the catalog again. A partition that was
 // copied before an entity was made in it is filled by the cluster that is restored; one that
 // knows of an entity that the catalog does not would be worse. So the last catalog counts.
-func (x *copying) all(ctx context.Context, st admin.Status, m *meter) error {
-	first, err := x.one(ctx, fsm.CatalogPartition)
+func (x *backupRun) copyAll(ctx context.Context, st admin.Status, m *meter) error {
+	first, err := x.copyPartition(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return err
 	}
@@ -152,14 +152,14 @@ func (x *copying) all(ctx context.Context, st admin.Status, m *meter) error {
 		if p.ID == fsm.CatalogPartition {
 			continue
 		}
-		part, err := x.one(ctx, p.ID)
+		part, err := x.copyPartition(ctx, p.ID)
 		if err != nil {
 			return err
 		}
 		manifest.Partitions = append(manifest.Partitions, part)
 		m.add(1)
 	}
-	last, err := x.one(ctx, fsm.CatalogPartition)
+	last, err := x.copyPartition(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return err
 	}
@@ -182,35 +182,35 @@ func (x *copying) all(ctx context.Context, st admin.Status, m *meter) error {
 	})
 }
 
-// one copies one partition, and tries again while its leader changes.
-func (x *copying) one(ctx context.Context, id fsm.PartitionID) (part backedUpPart, err error) {
+// copyPartition copies one partition, and tries again while its leader changes.
+func (x *backupRun) copyPartition(ctx context.Context, id fsm.PartitionID) (part backedUpPart, err error) {
 	for range backupTries {
-		if part, err = x.once(ctx, id); err == nil {
+		if part, err = x.tryPartition(ctx, id); err == nil {
 			return part, nil
 		}
 		var refused *refusedError
 		if ctx.Err() != nil || errors.As(err, &refused) && refused.Code != "ServerBusy" && refused.Code != "Timeout" || errors.As(err, new(*objects.Error)) {
 			break
 		}
-		pauseFor(ctx, backupRetry)
+		sleepContext(ctx, backupRetry)
 	}
 	return part, fmt.Errorf("partition %d: %w", id, err)
 }
 
-// once copies one partition. What arrives is checked as it is written.
-func (x *copying) once(ctx context.Context, id fsm.PartitionID) (part backedUpPart, err error) {
+// tryPartition copies one partition. What arrives is checked as it is written.
+func (x *backupRun) tryPartition(ctx context.Context, id fsm.PartitionID) (part backedUpPart, err error) {
 	name := fmt.Sprintf("partition-%d.backup", id)
 	sum := sha256.New()
 	err = x.to.Put(ctx, name, func(w io.Writer) (err error) {
-		part.Bytes, part.BackupInfo, err = x.checked(ctx, id, io.MultiWriter(w, sum))
+		part.Bytes, part.BackupInfo, err = x.copyAndCheck(ctx, id, io.MultiWriter(w, sum))
 		return err
 	})
 	part.File, part.SHA256, part.Ended = name, hex.EncodeToString(sum.Sum(nil)), time.Now().UTC()
 	return part, err
 }
 
-// checked writes the copy of a partition, and makes sure that it is a whole one.
-func (x *copying) checked(ctx context.Context, id fsm.PartitionID, to io.Writer) (n int64, info partition.BackupInfo, err error) {
+// copyAndCheck writes the copy of a partition, and makes sure that it is a whole one.
+func (x *backupRun) copyAndCheck(ctx context.Context, id fsm.PartitionID, to io.Writer) (n int64, info partition.BackupInfo, err error) {
 	checked, checking := io.Pipe()
 	found := make(chan error, 1)
 	go func() {
@@ -219,7 +219,7 @@ func (x *copying) checked(ctx context.Context, id fsm.PartitionID, to io.Writer)
 		_ = checked.CloseWithError(cmp.Or(err, errors.New("more than a backup")))
 		found <- err
 	}()
-	n, err = x.download(ctx, fmt.Sprintf("/v1/backup/%d", id), io.MultiWriter(x.pace.Writer(ctx), to, checking))
+	n, err = x.download(ctx, fmt.Sprintf("/v1/backup/%d", id), io.MultiWriter(x.rateLimit.Writer(ctx), to, checking))
 	_ = checking.CloseWithError(err) // nil: the end
 	judged := <-found
 	switch {
@@ -256,7 +256,7 @@ func (c *client) download(ctx context.Context, path string, to io.Writer) (n int
 			if err != nil {
 				return 0, err
 			}
-			return 0, problem(response.StatusCode, http.MethodGet, base, body)
+			return 0, responseError(response.StatusCode, http.MethodGet, base, body)
 		}
 		return io.Copy(to, response.Body)
 	}

@@ -139,7 +139,7 @@ func TestBackupToAnObjectStore(t *testing.T) {
 }
 
 // Whatever fails in the middle, there is no manifest, so no copy; a second one elsewhere is whole.
-func TestBackupIsCut(t *testing.T) {
+func TestInterruptedBackupIsNoBackup(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(copiedMember{size: 100 << 10})
 	t.Cleanup(server.Close)
@@ -150,10 +150,10 @@ func TestBackupIsCut(t *testing.T) {
 		want string
 	}{
 		{"partition-2.backup", func(w http.ResponseWriter, _ func()) {
-			objectstore.Refuse(w, http.StatusForbidden, "AccessDenied", "Access Denied")
+			objectstore.WriteError(w, http.StatusForbidden, "AccessDenied", "Access Denied")
 		}, "partition 2: write s3://copies/a/partition-2.backup: Access Denied: look at AWS_"},
 		{manifestFile, func(w http.ResponseWriter, _ func()) {
-			objectstore.Refuse(w, http.StatusInsufficientStorage, "XStorageFull", "the disk is full")
+			objectstore.WriteError(w, http.StatusInsufficientStorage, "XStorageFull", "the disk is full")
 		}, "the disk is full"},
 		{"partition-1.backup", func(_ http.ResponseWriter, cancel func()) {
 			cancel()
@@ -212,7 +212,7 @@ func (m cutMember) RoundTrip(r *http.Request) (*http.Response, error) {
 
 // A member that breaks off is asked again, five times in all; what it sent of it is no file. By
 // a clock that goes when everybody waits.
-func TestBackupIsTriedAgain(t *testing.T) {
+func TestBackupRetriesPartitions(t *testing.T) {
 	t.Parallel()
 	for times, whole := range map[int32]bool{backupTries - 1: true, backupTries: false} {
 		synctest.Test(t, func(t *testing.T) {
@@ -233,12 +233,12 @@ func TestBackupIsTriedAgain(t *testing.T) {
 }
 
 // By a clock that goes when everybody waits: 3 MiB and the catalog once more, at 1 MiB a second.
-func TestBackupAtARate(t *testing.T) {
+func TestBackupKeepsTheRate(t *testing.T) {
 	t.Parallel()
 	for rate, want := range map[string]time.Duration{"1MiB": 4 * time.Second, "512KiB": 8 * time.Second, "0": 0, "": 0} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			var pace byteRate
+			var pace rateFlag
 			if rate != "" {
 				if err := pace.Set(rate); err != nil {
 					t.Fatal(err)
@@ -257,16 +257,16 @@ func TestBackupAtARate(t *testing.T) {
 
 func TestByteRate(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]byteRate{
+	for text, want := range map[string]rateFlag{
 		"0": 0, "0MiB": 0, "64KiB": 64 << 10, "50MiB": 50 << 20, "2GiB": 2 << 30, "65536": 64 << 10, "70000B": 70000,
 	} {
-		var r byteRate
+		var r rateFlag
 		if err := r.Set(text); err != nil || r != want {
 			t.Error(text, r, err)
 		}
 	}
 	for _, text := range []string{"", "fast", "-1", "1.5MiB", "50MB/s", "50 MiB", "63KiB", "1", "9223372036854775807GiB", "MiB"} {
-		var r byteRate
+		var r rateFlag
 		if err := r.Set(text); err == nil {
 			t.Error(text, "is", r)
 		}
@@ -278,7 +278,7 @@ func TestByteRate(t *testing.T) {
 
 // The main job, with members that are real: a copy goes to an object store, and a cluster
 // begins with it; one byte that is another lets it be refused.
-func TestDevObjectStore(t *testing.T) {
+func TestBackupAndRestoreThroughAnObjectStore(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts four members")
 	}

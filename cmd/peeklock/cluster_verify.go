@@ -12,8 +12,8 @@ import (
 	"github.com/peeklock/peeklock/admin"
 )
 
-// errDiffer is the end of a verification that found something.
-var errDiffer = errors.New("not all replicas are known to be equal")
+// errReplicasDiffer is the end of a verification that found something.
+var errReplicasDiffer = errors.New("not all replicas are known to be equal")
 
 // verified is the answer of cluster verify.
 type verified struct {
@@ -22,7 +22,7 @@ type verified struct {
 }
 
 type verifiedPartitions struct {
-	admin.Verified
+	admin.VerifyResult
 	Error string `json:"error,omitempty"` // why nothing could be compared
 }
 
@@ -44,7 +44,7 @@ func (c *client) verify(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	r, err := c.roster(ctx)
+	r, err := c.memberList(ctx)
 	if err != nil {
 		return err
 	}
@@ -56,8 +56,8 @@ func (c *client) verify(ctx context.Context) error {
 	answer := verified{Equal: true}
 	rows := make([][]any, 0, len(st.Partitions))
 	for _, p := range st.Partitions {
-		one := verifiedPartitions{Verified: admin.Verified{Partition: p.ID, Replicas: []admin.VerifiedReplica{}}}
-		if err := c.call(ctx, http.MethodGet, fmt.Sprintf("/v1/verify/%d", p.ID), nil, &one.Verified); err != nil {
+		one := verifiedPartitions{VerifyResult: admin.VerifyResult{Partition: p.ID, Replicas: []admin.VerifiedReplica{}}}
+		if err := c.call(ctx, http.MethodGet, fmt.Sprintf("/v1/verify/%d", p.ID), nil, &one.VerifyResult); err != nil {
 			if ctx.Err() != nil {
 				m.end(true)
 				return err
@@ -66,7 +66,7 @@ func (c *client) verify(ctx context.Context) error {
 		}
 		answer.Equal = answer.Equal && one.Equal
 		answer.Partitions = append(answer.Partitions, one)
-		rows = append(rows, []any{uint32(p.ID), one.Index, len(one.Replicas), compared(r, one)})
+		rows = append(rows, []any{uint32(p.ID), one.Index, len(one.Replicas), comparisonText(r, one)})
 		m.add(1)
 	}
 	m.end(!answer.Equal)
@@ -74,13 +74,13 @@ func (c *client) verify(ctx context.Context) error {
 		return err
 	}
 	if !answer.Equal {
-		return errDiffer
+		return errReplicasDiffer
 	}
 	return nil
 }
 
-// compared is what was found about a partition, for people.
-func compared(r *roster, v verifiedPartitions) string {
+// comparisonText is what was found about a partition, for people.
+func comparisonText(r *memberList, v verifiedPartitions) string {
 	if v.Error != "" {
 		return "not compared: " + v.Error
 	}

@@ -89,7 +89,7 @@ func (c *client) completeNamespace(cmd *cobra.Command, args []string, _ string) 
 // notTopic adds to an error that a queue is not there what a topic of that name would say.
 func (c *client) notTopic(ctx context.Context, name string, err error) error {
 	var t admin.Topic
-	if isNotFound(err) && c.call(ctx, http.MethodGet, topicNoun().path(name), nil, &t) == nil {
+	if isNotFound(err) && c.call(ctx, http.MethodGet, topicResource().path(name), nil, &t) == nil {
 		return usagef("%s is a topic and holds no messages: name one of its subscriptions, %s/Subscriptions/NAME", t.Name, t.Name)
 	}
 	return err

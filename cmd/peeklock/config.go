@@ -201,7 +201,7 @@ func loadSettings(p process, flags *pflag.FlagSet) (*settings, error) {
 			return k.Load(file.Provider(s.file), yamlParser{})
 		}},
 		{fromEnv, func(k *koanf.Koanf) error { return k.Load(confmap.Provider(environment(p), ""), nil) }},
-		{fromFlag, func(k *koanf.Koanf) error { return k.Load(confmap.Provider(given(flags, known), ""), nil) }},
+		{fromFlag, func(k *koanf.Koanf) error { return k.Load(confmap.Provider(changedFlags(flags, known), ""), nil) }},
 	}
 	for _, layer := range layers {
 		k := koanf.New(".")
@@ -257,8 +257,8 @@ func fromKubernetes(name string) bool {
 		name == "PORT" || strings.HasPrefix(name, "PORT_") || strings.Contains(name, "_PORT_") || strings.HasSuffix(name, "_PORT")
 }
 
-// given is the flags that were set, under the names of settings.
-func given(flags *pflag.FlagSet, known map[string]any) map[string]any {
+// changedFlags is the flags that were set, under the names of settings.
+func changedFlags(flags *pflag.FlagSet, known map[string]any) map[string]any {
 	out := make(map[string]any)
 	flags.Visit(func(f *pflag.Flag) {
 		key := strings.ReplaceAll(f.Name, "-", "_")
@@ -305,7 +305,7 @@ func (s *settings) origin(key string) string {
 
 // validate says what cannot work before anything is opened.
 func (s *settings) validate() error {
-	for _, a := range s.listens() {
+	for _, a := range s.listenAddresses() {
 		if _, _, err := net.SplitHostPort(a.address); err != nil {
 			return usagef("%s: %q is no address: write host:port", a.setting, a.address)
 		}
@@ -351,16 +351,16 @@ func (s *settings) validate() error {
 	return nil
 }
 
-// place is an address that the member will listen on.
-type place struct {
+// listenAddress is an address that the member will listen on.
+type listenAddress struct {
 	setting, address string
 	clients          bool // for clients, not for other members
 }
 
-func (s *settings) listens() []place {
-	all := []place{{"amqp", s.AMQP, true}, {"admin", s.Admin, true}, {"peer", s.Peer, false}, {"gossip", s.Gossip, false}}
+func (s *settings) listenAddresses() []listenAddress {
+	all := []listenAddress{{"amqp", s.AMQP, true}, {"admin", s.Admin, true}, {"peer", s.Peer, false}, {"gossip", s.Gossip, false}}
 	for _, address := range s.Also {
-		all = append(all, place{"also", address, true})
+		all = append(all, listenAddress{"also", address, true})
 	}
 	return all
 }
@@ -378,7 +378,7 @@ func (s *settings) keys() (auth.Config, error) {
 	}
 	own := secret != "" || len(s.Keys) > 0
 	s.ownKey = own && secret != auth.DevKey
-	if err := s.mayListen(s.ownKey); err != nil {
+	if err := s.checkListenAddresses(s.ownKey); err != nil {
 		return auth.Config{}, err
 	}
 	if !own && !s.TrustLoopback {
@@ -412,12 +412,12 @@ func (s *settings) keys() (auth.Config, error) {
 	return config, nil
 }
 
-func (s *settings) mayListen(ownKey bool) error {
-	for _, a := range s.listens() {
+func (s *settings) checkListenAddresses(ownKey bool) error {
+	for _, a := range s.listenAddresses() {
 		if isLoopback(a.address) {
 			continue
 		}
-		if missing := s.plain(a); missing != "" && !s.AllowRemotePlain {
+		if missing := s.missingEncryption(a); missing != "" && !s.AllowRemotePlain {
 			return usagef("%s: %s can be reached from other machines and nothing is encrypted: give %s, or say --allow-remote-plain if the network is trusted", a.setting, a.address, missing)
 		}
 		if !ownKey {

@@ -8,7 +8,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 )
 
-func TestLoginSettings(t *testing.T) {
+func TestInvalidLoginSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	config, err := settingsOf(t, "--key-file", written(t, auth.DevKey)).keys()
 	if err != nil || *config.Limits != auth.DefaultLimits() {

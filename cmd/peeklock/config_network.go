@@ -26,8 +26,8 @@ func (s *settings) validateNetwork() error {
 	return err
 }
 
-// warn logs the settings that may give access to more clients than the operator intended.
-func (s *settings) warn(ctx context.Context, logger *slog.Logger) {
+// logWarnings logs the settings that may give access to more clients than the operator intended.
+func (s *settings) logWarnings(ctx context.Context, logger *slog.Logger) {
 	if s.TrustLoopback {
 		logger.WarnContext(ctx, "loopback addresses are trusted: every connection from one is an operator's", "setting", "trust_loopback")
 	}

@@ -40,8 +40,8 @@ func TestProxyNetworks(t *testing.T) {
 	}
 }
 
-// TestWarnings: what lets others in is told at the start.
-func TestWarnings(t *testing.T) {
+// TestOpenSettingsAreLogged: what lets others in is told at the start.
+func TestOpenSettingsAreLogged(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		args []string
@@ -56,7 +56,7 @@ func TestWarnings(t *testing.T) {
 			t.Fatal(err)
 		}
 		var log bytes.Buffer
-		s.warn(t.Context(), slog.New(slog.NewTextHandler(&log, nil)))
+		s.logWarnings(t.Context(), slog.New(slog.NewTextHandler(&log, nil)))
 		wants(t, log.String(), c.want...)
 		if strings.Count(log.String(), "\n") != len(c.want) {
 			t.Errorf("%q: %s", c.args, log.String())
@@ -64,8 +64,8 @@ func TestWarnings(t *testing.T) {
 	}
 }
 
-// TestDevSaysWhomItTrusts: the first lines that people read say that no key is needed.
-func TestDevSaysWhomItTrusts(t *testing.T) {
+// TestDevPrintsThatLoopbackIsTrusted: the first lines that people read say that no key is needed.
+func TestDevPrintsThatLoopbackIsTrusted(t *testing.T) {
 	t.Parallel()
 	var printed bytes.Buffer
 	out, err := newOutput(&printed, "table")

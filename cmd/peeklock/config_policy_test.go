@@ -8,9 +8,9 @@ import (
 	"github.com/peeklock/peeklock/cluster"
 )
 
-// TestPolicySettings: where a member stands and what the cluster does unasked reach it, and
+// TestPlacementPolicySettings: where a member stands and what the cluster does unasked reach it, and
 // what cannot be is refused before anything is opened.
-func TestPolicySettings(t *testing.T) {
+func TestPlacementPolicySettings(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		args    []string

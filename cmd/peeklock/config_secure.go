@@ -79,8 +79,8 @@ func (s *settings) issuer() (*auth.Issuer, error) {
 	return issuer, nil
 }
 
-// plain names the setting without which an address is not encrypted, "" when it is.
-func (s *settings) plain(a place) string {
+// missingEncryption names the setting without which an address is not encrypted, "" when it is.
+func (s *settings) missingEncryption(a listenAddress) string {
 	switch {
 	case a.clients && s.TLSCert == "":
 		return "tls_cert and tls_key"
@@ -101,7 +101,7 @@ func (s *settings) peerTLS(logger *slog.Logger) (*tls.Config, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	trusted, err := trust(s.PeerCA)
+	trusted, err := tlsClientConfig(s.PeerCA)
 	if err != nil {
 		return nil, err
 	}
@@ -137,14 +137,14 @@ func (s *settings) gossipKeys() ([][]byte, error) {
 // one client it tells some and counts the others. end may be called when nobody writes any more.
 func (s *settings) audit(logger *slog.Logger) (audit *slog.Logger, end func(), err error) {
 	if s.AuditLog == "" {
-		lines := newClientLines(logger.With("room", "audit").Handler(), time.Now)
+		lines := newRefusalLimiter(logger.With("room", "audit").Handler(), time.Now)
 		return slog.New(lines), lines.close, nil
 	}
 	file, err := os.OpenFile(s.AuditLog, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, nil, usageError{fmt.Errorf("audit_log: %w", err)}
 	}
-	lines := newClientLines(slog.NewJSONHandler(file, nil).WithAttrs([]slog.Attr{slog.String("member", s.Name)}), time.Now)
+	lines := newRefusalLimiter(slog.NewJSONHandler(file, nil).WithAttrs([]slog.Attr{slog.String("member", s.Name)}), time.Now)
 	end = func() {
 		lines.close()
 		if err := file.Close(); err != nil {

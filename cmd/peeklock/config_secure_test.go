@@ -38,7 +38,7 @@ func written(t *testing.T, content string) string {
 
 // What is reached from other machines must be encrypted, each place by what it takes,
 // unless somebody says that the network is trusted (S.1).
-func TestBeyondLoopbackWantsEncryption(t *testing.T) {
+func TestAddressesBeyondLoopbackNeedEncryption(t *testing.T) {
 	t.Parallel()
 	peers := []string{"--peer-cert", "c", "--peer-key", "k", "--peer-ca", "a"}
 	gossip := []string{"--gossip-key", "g"}
@@ -58,20 +58,20 @@ func TestBeyondLoopbackWantsEncryption(t *testing.T) {
 		{nil, ""},
 	} {
 		s := settingsOf(t, c.args...)
-		switch err := s.mayListen(true); {
+		switch err := s.checkListenAddresses(true); {
 		case c.want == "" && err != nil:
 			t.Errorf("%v: %v", c.args, err)
 		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
 			t.Errorf("%v: %v, want %s", c.args, err, c.want)
 		}
-		if err := s.mayListen(false); (err == nil) != (len(c.args) == 0) {
+		if err := s.checkListenAddresses(false); (err == nil) != (len(c.args) == 0) {
 			t.Errorf("%v without a key: %v", c.args, err)
 		}
 	}
 }
 
 // Halves of what works only as a whole are refused.
-func TestSecurityIsWholeOrNotThere(t *testing.T) {
+func TestIncompleteSecuritySettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	const oidc = "--oidc-issuer=https://login.example.com/t"
 	for _, c := range []struct{ args, want string }{
@@ -170,7 +170,7 @@ func TestAuditLogFile(t *testing.T) {
 }
 
 // An identity provider is configured without being asked: a member starts when it is away.
-func TestIssuerIsNotAskedAtTheStart(t *testing.T) {
+func TestIssuerIsNotContactedAtStart(t *testing.T) {
 	t.Parallel()
 	keys, err := settingsOf(t, "--key-file", written(t, auth.DevKey), "--oidc-issuer", "http://127.0.0.1:1/tenant", "--oidc-audience", "peeklock").keys()
 	if err != nil || keys.Issuer == nil {

@@ -25,15 +25,15 @@ const (
 	connectionLife = 24 * time.Hour
 )
 
-// data is a session with a member over AMQP.
-type data struct {
+// amqpSession is a session with a member over AMQP.
+type amqpSession struct {
 	conn    *amqp.Conn
 	session *amqp.Session
 }
 
 // dial opens a session with the first member that answers. Signing in is SASL PLAIN:
 // putting tokens to $cbs would need two more links for the same result.
-func (c *client) dial(ctx context.Context, addresses []string) (*data, error) {
+func (c *client) dial(ctx context.Context, addresses []string) (*amqpSession, error) {
 	var all []error
 	for _, address := range addresses {
 		d, err := c.dialOne(ctx, address)
@@ -49,7 +49,7 @@ func (c *client) dial(ctx context.Context, addresses []string) (*data, error) {
 }
 
 // dialOne speaks TLS where the control API did: every port of a member takes both.
-func (c *client) dialOne(ctx context.Context, address string) (*data, error) {
+func (c *client) dialOne(ctx context.Context, address string) (*amqpSession, error) {
 	name, key, _ := c.credentials()
 	ctx, cancel := context.WithTimeout(ctx, dialTimeMax)
 	defer cancel()
@@ -58,7 +58,7 @@ func (c *client) dialOne(ctx context.Context, address string) (*data, error) {
 		return nil, usagef("%q is no address: write host:port", address)
 	}
 	scheme, trusted := "amqp://", c.trusted.Clone() // the dialler writes the name into it
-	if c.secure {
+	if c.usesTLS {
 		scheme = "amqps://"
 		if trusted == nil {
 			trusted = &tls.Config{MinVersion: tls.VersionTLS12}
@@ -78,7 +78,7 @@ func (c *client) dialOne(ctx context.Context, address string) (*data, error) {
 		_ = conn.Close()
 		return nil, fmt.Errorf("open a session with %s: %w", address, err)
 	}
-	d := &data{conn: conn, session: session}
+	d := &amqpSession{conn: conn, session: session}
 	if c.namespace() != "" {
 		if err := d.putToken(ctx, "amqp://"+options.HostName+"/", name, key); err != nil {
 			d.close()
@@ -90,7 +90,7 @@ func (c *client) dialOne(ctx context.Context, address string) (*data, error) {
 
 // putToken signs in to a namespace. SASL PLAIN says who one is before the connection says
 // where, and this library leaves the host name out of it; a token is put after that.
-func (d *data) putToken(ctx context.Context, audience, name, key string) error {
+func (d *amqpSession) putToken(ctx context.Context, audience, name, key string) error {
 	const node, answers = "$cbs", "cbs-answers"
 	sender, err := d.session.NewSender(ctx, node, nil)
 	if err != nil {
@@ -125,18 +125,18 @@ func (d *data) putToken(ctx context.Context, audience, name, key string) error {
 }
 
 // close ends the connection; links and session end with it.
-func (d *data) close() { _ = d.conn.Close() }
+func (d *amqpSession) close() { _ = d.conn.Close() }
 
 // connect learns the addresses from the control API and dials. The last of them is the one where
 // it was asked: members may tell names that mean nothing here, as containers do, and pods behind
 // a forwarded port.
-func (c *client) connect(ctx context.Context) (*data, error) {
+func (c *client) connect(ctx context.Context) (*amqpSession, error) {
 	addresses, err := c.endpoints(ctx)
 	if err != nil {
 		return nil, err
 	}
-	if c.asked != "" && !slices.Contains(addresses, c.asked) {
-		addresses = append(addresses, c.asked)
+	if c.controlAddress != "" && !slices.Contains(addresses, c.controlAddress) {
+		addresses = append(addresses, c.controlAddress)
 	}
 	return c.dial(ctx, addresses)
 }
@@ -144,13 +144,13 @@ func (c *client) connect(ctx context.Context) (*data, error) {
 // receiver attaches a peek-lock receiver, or one that takes messages for good. The modes
 // are those of the official clients (second means: wait for the broker's word on every
 // settlement).
-func (d *data) receiver(ctx context.Context, source string, credit int32, takes bool) (*amqp.Receiver, error) {
-	return d.session.NewReceiver(ctx, source, receiverOptions(credit, takes))
+func (d *amqpSession) receiver(ctx context.Context, source string, credit int32, receiveAndDelete bool) (*amqp.Receiver, error) {
+	return d.session.NewReceiver(ctx, source, receiverOptions(credit, receiveAndDelete))
 }
 
-func receiverOptions(credit int32, takes bool) *amqp.ReceiverOptions {
+func receiverOptions(credit int32, receiveAndDelete bool) *amqp.ReceiverOptions {
 	options := &amqp.ReceiverOptions{Credit: credit}
-	if takes {
+	if receiveAndDelete {
 		options.RequestedSenderSettleMode = amqp.SenderSettleModeSettled.Ptr()
 		options.SettlementMode = amqp.ReceiverSettleModeFirst.Ptr()
 	} else {
@@ -159,9 +159,9 @@ func receiverOptions(credit int32, takes bool) *amqp.ReceiverOptions {
 	return options
 }
 
-// refused says whether err is the member's answer to one message. Anything else (a link
+// isRefused says whether err is the member's answer to one message. Anything else (a link
 // that was detached, a lost connection, time that ran out) leaves open what happened.
-func refused(err error) bool {
+func isRefused(err error) bool {
 	var answer *amqp.Error
 	var link *amqp.LinkError
 	var session *amqp.SessionError

@@ -8,7 +8,7 @@ import (
 
 // Members in containers tell names that mean nothing outside. The member that was asked speaks
 // AMQP where it was asked, so that is where a command connects at last.
-func TestConnectsWhereItAsked(t *testing.T) {
+func TestControlAddressIsAFallbackForAMQP(t *testing.T) {
 	t.Parallel()
 	server := httptest.NewServer(newStub())
 	defer server.Close()

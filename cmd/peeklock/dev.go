@@ -148,21 +148,21 @@ func dev(ctx context.Context, p process, out *output, o *devOptions) error {
 		return err
 	}
 	if err := o.prepareDir(); err != nil {
-		release(parts)
+		closeListeners(parts)
 		return err
 	}
-	files, err := o.secure(parts, logger)
+	files, err := o.loadTLS(parts, logger)
 	if err != nil {
-		release(parts)
+		closeListeners(parts)
 		return err
 	}
-	if err := o.fill(ctx, parts, logger); err != nil {
-		release(parts)
+	if err := o.configureMembers(ctx, parts, logger); err != nil {
+		closeListeners(parts)
 		return err
 	}
 	memory, err := o.guardMemory(ctx, p, logger)
 	if err != nil {
-		release(parts)
+		closeListeners(parts)
 		return err
 	}
 	defer memory.start(ctx)()
@@ -170,25 +170,25 @@ func dev(ctx context.Context, p process, out *output, o *devOptions) error {
 		parts[i].gate, parts[i].memory = listed.gate(), memory
 		parts[i].metrics = metricsParts{metricsOpen, metrics.EntitiesDefault}
 	}
-	members, err := openAll(ctx, parts)
+	members, err := openMembers(ctx, parts)
 	if ctx.Err() != nil { // Ctrl-C while starting is no failure
-		return closeAll(ctx, members)
+		return closeMembers(ctx, members)
 	}
 	if err != nil {
-		return errors.Join(err, closeAll(ctx, members))
+		return errors.Join(err, closeMembers(ctx, members))
 	}
-	if err := awaitAll(ctx, members); err != nil {
-		return errors.Join(err, closeAll(ctx, members))
+	if err := waitReady(ctx, members); err != nil {
+		return errors.Join(err, closeMembers(ctx, members))
 	}
 	config, err := listed.applyDev(ctx, p, members[0], parts[0].cluster.AMQPAddr)
 	if err == nil && ctx.Err() == nil {
 		err = o.print(out, parts, files, config)
 	}
 	if err != nil {
-		return errors.Join(err, closeAll(ctx, members))
+		return errors.Join(err, closeMembers(ctx, members))
 	}
 	<-ctx.Done()
-	return errors.Join(out.note("stopping"), closeAll(ctx, members))
+	return errors.Join(out.note("stopping"), closeMembers(ctx, members))
 }
 
 // bind takes all client ports or none.
@@ -207,7 +207,7 @@ func (o *devOptions) bind(ctx context.Context) ([]memberParts, error) {
 			var err error
 			if *l.to, err = listenLoopback(ctx, port); err != nil {
 				*l.to = nil
-				release(parts)
+				closeListeners(parts)
 				return nil, fmt.Errorf("%w (choose another with %s)", err, l.flag)
 			}
 		}
@@ -216,9 +216,9 @@ func (o *devOptions) bind(ctx context.Context) ([]memberParts, error) {
 	return parts, nil
 }
 
-func release(parts []memberParts) {
+func closeListeners(parts []memberParts) {
 	for _, p := range parts {
-		p.release()
+		p.closeListeners()
 	}
 }
 
@@ -265,9 +265,9 @@ func (o *devOptions) prepareDir() error {
 	return nil
 }
 
-// fill gives every member its configuration. Ports between members are free ones, new
+// configureMembers gives every member its configuration. Ports between members are free ones, new
 // at each start: nothing outside needs to know them.
-func (o *devOptions) fill(ctx context.Context, parts []memberParts, logger *slog.Logger) error {
+func (o *devOptions) configureMembers(ctx context.Context, parts []memberParts, logger *slog.Logger) error {
 	keys := auth.Config{Keys: []auth.Key{{Name: auth.DevKeyName, Primary: auth.DevKey, Rights: fsm.Manage}}}
 	gossip := make([]string, len(parts))
 	for i := range gossip {
@@ -303,9 +303,9 @@ func localhost(l net.Listener) string {
 	return net.JoinHostPort("localhost", port)
 }
 
-// openAll opens all members at the same time: they found the cluster together. Those
+// openMembers opens all members at the same time: they found the cluster together. Those
 // that did open are returned with the error of those that did not.
-func openAll(ctx context.Context, parts []memberParts) ([]*member, error) {
+func openMembers(ctx context.Context, parts []memberParts) ([]*member, error) {
 	members := make([]*member, len(parts))
 	var group errgroup.Group
 	for i, p := range parts {
@@ -318,8 +318,8 @@ func openAll(ctx context.Context, parts []memberParts) ([]*member, error) {
 	return members, group.Wait()
 }
 
-// awaitAll waits until every member serves clients, or the user has had enough.
-func awaitAll(ctx context.Context, members []*member) error {
+// waitReady waits until every member serves clients, or the user has had enough.
+func waitReady(ctx context.Context, members []*member) error {
 	waiting, cancel := context.WithTimeout(ctx, devReadyMax)
 	defer cancel()
 	for _, m := range members {
@@ -348,7 +348,7 @@ func (o *devOptions) print(out *output, parts []memberParts, files *devTLS, conf
 		m.addTLS(p)
 		ready.Members = append(ready.Members, m)
 	}
-	if !out.people() {
+	if !out.isTable() {
 		return out.data(ready)
 	}
 	if err := out.note("Peeklock is ready: %d members, data in %s", len(parts), ready.Dir); err != nil {

@@ -17,7 +17,7 @@ const sampleConfig = "../emulator/testdata/Config.json"
 
 // Who used the emulator gives its Config.json to dev and finds everything in place, with
 // the official client and the connection string of the emulator's documentation.
-func TestDevEmulatorConfig(t *testing.T) {
+func TestDevCreatesWhatConfigJSONLists(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
 	}
@@ -80,7 +80,7 @@ func TestDevEmulatorConfig(t *testing.T) {
 
 // A file that is wrong is told before anything is touched; one that does not fit what
 // exists is told and the rest is done.
-func TestDevEmulatorConfigRefused(t *testing.T) {
+func TestDevRefusesInvalidConfigJSON(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, "Config.json")

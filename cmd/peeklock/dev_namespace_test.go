@@ -22,7 +22,7 @@ const secondConfig = `{"UserConfig":{"Namespaces":[
 // Two namespaces keep what is theirs apart, for the official client, that chooses by host
 // name, and for the command line, by flag. Keys open one of them, and no more once they
 // are changed.
-func TestDevNamespaces(t *testing.T) {
+func TestNamespacesAreIsolated(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
 	}

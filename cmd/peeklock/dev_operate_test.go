@@ -16,7 +16,7 @@ import (
 
 // An operator's day, against members that are real: look, weigh, drain, hand over, move,
 // rebalance, grow, compare, copy, remove; and the copy begins anew.
-func TestDevOperate(t *testing.T) {
+func TestClusterIsOperatedFromTheCommandLine(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts four members")
 	}
@@ -34,7 +34,7 @@ func TestDevOperate(t *testing.T) {
 	say(t, a, 0, "member", "set", "member-2", "--weight", "10")
 
 	wants(t, say(t, a, 0, "member", "drain", "member-3"), "member-3 drained")
-	var list struct{ Partitions []shownPartition }
+	var list struct{ Partitions []partitionInfo }
 	look := func() {
 		t.Helper()
 		list.Partitions = nil
@@ -49,7 +49,7 @@ func TestDevOperate(t *testing.T) {
 	// Whoever may be elected by raft's own timers, on a busy machine, hands on at once.
 	eventually(t, "the drained member leads nothing", func() bool {
 		look()
-		return !slices.ContainsFunc(list.Partitions, func(p shownPartition) bool { return p.Leader == third.ID })
+		return !slices.ContainsFunc(list.Partitions, func(p partitionInfo) bool { return p.Leader == third.ID })
 	})
 	wants(t, say(t, a, 0, "member", "list"), "alive, drained")
 	wants(t, say(t, a, 0, "member", "undrain", "member-3", "-o", "json"), `"did": "undrained"`)

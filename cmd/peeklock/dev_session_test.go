@@ -9,7 +9,7 @@ import (
 
 // Sessions as a user of the command line meets them: sent to, listed, peeked at, received
 // from by name and as they come.
-func TestDevSessions(t *testing.T) {
+func TestMessagesOfSessionsStayInOrder(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
 	}
@@ -70,7 +70,7 @@ func TestDevSessions(t *testing.T) {
 
 // Each message comes once, in the order of its session, to consumers that work off one
 // session after the other.
-func TestDevBenchSessions(t *testing.T) {
+func TestBenchVerifiesSessions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a member")
 	}

@@ -101,7 +101,7 @@ func wants(t *testing.T, text string, parts ...string) {
 // The main job, as a user of the command line does it: any member takes any client,
 // messages are settled in every way, and a second start finds them again.
 // Not parallel: it looks for goroutines that stay behind.
-func TestDev(t *testing.T) {
+func TestDevClusterKeepsMessagesOverRestarts(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
 	}
@@ -150,7 +150,7 @@ func TestDev(t *testing.T) {
 }
 
 // What is in the way is one line, and nothing is touched.
-func TestDevRefuses(t *testing.T) {
+func TestDevRefusesInvalidOptions(t *testing.T) {
 	t.Parallel()
 	l, err := (&net.ListenConfig{}).Listen(t.Context(), "tcp4", "127.0.0.1:0")
 	if err != nil {
@@ -183,7 +183,7 @@ func TestDevRefuses(t *testing.T) {
 }
 
 // A folder belongs to one process at a time.
-func TestDevFolderLocked(t *testing.T) {
+func TestDevFolderIsLocked(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a member")
 	}
@@ -199,7 +199,7 @@ func TestDevFolderLocked(t *testing.T) {
 }
 
 // Clients that resolve localhost to either address reach the same listener.
-func TestLoopbackListensOnBoth(t *testing.T) {
+func TestLocalhostListensOnBothAddresses(t *testing.T) {
 	t.Parallel()
 	l, err := listenLoopback(t.Context(), 0)
 	if err != nil {
@@ -207,7 +207,7 @@ func TestLoopbackListensOnBoth(t *testing.T) {
 	}
 	_, port, _ := net.SplitHostPort(l.Addr().String())
 	hosts := []string{"127.0.0.1"}
-	if _, both := l.(*joined); both {
+	if _, both := l.(*multiListener); both {
 		hosts = append(hosts, "::1")
 	}
 	for _, host := range hosts {

@@ -24,7 +24,7 @@ func items(t *testing.T, text string) []shownMessage {
 
 // Schedules, lives and limits as a user of the command line meets them, each step at
 // another member.
-func TestDevTime(t *testing.T) {
+func TestScheduledAndExpiringMessages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
 	}
@@ -71,7 +71,7 @@ func TestDevTime(t *testing.T) {
 }
 
 // Dead letters go back, filtered; what is left is purged.
-func TestDevRedriveAndLimits(t *testing.T) {
+func TestDeadLettersAreRedriven(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a member")
 	}

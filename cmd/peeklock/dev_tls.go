@@ -18,7 +18,7 @@ const (
 )
 
 // devTLS is what dev --tls prints besides the rest: absolute paths.
-type devTLS struct{ listen.Files }
+type devTLS struct{ listen.DevelopmentFiles }
 
 // bindTLS takes the cloud's ports for the first member, if they are to be had: 443 needs
 // permission, and either may be somebody else's. Nothing depends on them.
@@ -33,8 +33,8 @@ func (o *devOptions) bindTLS(ctx context.Context, first *memberParts) {
 	}
 }
 
-// secure gives every member the development certificate, nil without --tls.
-func (o *devOptions) secure(parts []memberParts, logger *slog.Logger) (*devTLS, error) {
+// loadTLS gives every member the development certificate, nil without --tls.
+func (o *devOptions) loadTLS(parts []memberParts, logger *slog.Logger) (*devTLS, error) {
 	for i := range parts {
 		parts[i].origins = origins(false)
 	}

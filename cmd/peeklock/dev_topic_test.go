@@ -9,7 +9,7 @@ import (
 
 // Topics as a user of the command line meets them: copies by rules, types of properties,
 // actions, and messages that travel on by themselves.
-func TestDevTopics(t *testing.T) {
+func TestTopicsGiveCopiesToSubscriptions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
 	}
@@ -55,7 +55,7 @@ func TestDevTopics(t *testing.T) {
 }
 
 // What cannot go on is kept, with the reason, and can be received.
-func TestDevForwarding(t *testing.T) {
+func TestForwardingMovesMessages(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
 	}
@@ -85,7 +85,7 @@ func TestDevForwarding(t *testing.T) {
 }
 
 // Each subscription that is to take the messages gets each of them once.
-func TestDevBenchTopic(t *testing.T) {
+func TestBenchVerifiesTopics(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a member")
 	}

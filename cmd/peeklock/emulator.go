@@ -14,8 +14,8 @@ import (
 // are made in it.
 const emulatorTimeMax = 2 * time.Minute
 
-// emulated is a Config.json on its way into the cluster; nil where none is given.
-type emulated struct {
+// emulatorConfig is a Config.json on its way into the cluster; nil where none is given.
+type emulatorConfig struct {
 	path   string
 	file   *emulator.File
 	opened chan struct{} // closed once the entities are there
@@ -23,7 +23,7 @@ type emulated struct {
 
 // readEmulator reads the file, nil for "". Everything that can be wrong with it is known
 // before a port is taken or a folder made.
-func readEmulator(path string) (*emulated, error) {
+func readEmulator(path string) (*emulatorConfig, error) {
 	if path == "" {
 		return nil, nil //nolint:nilnil // nothing is asked for, and nothing is wrong
 	}
@@ -31,11 +31,11 @@ func readEmulator(path string) (*emulated, error) {
 	if err != nil {
 		return nil, usageError{err}
 	}
-	return &emulated{path: path, file: file, opened: make(chan struct{})}, nil
+	return &emulatorConfig{path: path, file: file, opened: make(chan struct{})}, nil
 }
 
 // gate is what members wait for before they call themselves ready.
-func (e *emulated) gate() <-chan struct{} {
+func (e *emulatorConfig) gate() <-chan struct{} {
 	if e == nil {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (e *emulated) gate() <-chan struct{} {
 
 // apply makes what the file lists and opens the gate, whatever could not be made: a member
 // that never becomes ready would hide why.
-func (e *emulated) apply(ctx context.Context, m *member) (emulator.Report, error) {
+func (e *emulatorConfig) apply(ctx context.Context, m *member) (emulator.Report, error) {
 	report, err := e.file.Apply(ctx, control{m.node.Router()})
 	if err != nil {
 		return report, fmt.Errorf("create what %s lists: %w", e.path, err)
@@ -68,7 +68,7 @@ type devNamespace struct {
 }
 
 // applyDev is apply for dev, which tells people what was not as they wrote it.
-func (e *emulated) applyDev(ctx context.Context, p process, m *member, address string) (*devConfig, error) {
+func (e *emulatorConfig) applyDev(ctx context.Context, p process, m *member, address string) (*devConfig, error) {
 	if e == nil || ctx.Err() != nil {
 		return nil, nil //nolint:nilnil // nothing is asked for, and nothing is wrong
 	}
@@ -123,7 +123,7 @@ func (d *devConfig) note(out *output) error {
 
 // applyServe is apply for serve: other members may do the same at the same time, and what
 // is not as the file says is for the log.
-func (e *emulated) applyServe(ctx context.Context, m *member, logger *slog.Logger) {
+func (e *emulatorConfig) applyServe(ctx context.Context, m *member, logger *slog.Logger) {
 	if e == nil {
 		return
 	}

@@ -13,18 +13,18 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// noun is a kind of entity on the command line; T is how the API shows one.
-type noun[T any] struct {
-	kind   fsm.EntityKind
-	plural string // in the path of the API
-	arg    string // what the help calls its name
-	head   func(*T) (name string, partition fsm.PartitionID)
+// resource is a kind of entity on the command line; T is how the API shows one.
+type resource[T any] struct {
+	kind     fsm.EntityKind
+	plural   string // in the path of the API
+	argument string // what the help calls its name
+	summary  func(*T) (name string, partition fsm.PartitionID)
 }
 
-func (n *noun[T]) path(name string) string { return namePath("/v1/"+n.plural+"/", name) }
+func (n *resource[T]) path(name string) string { return namePath("/v1/"+n.plural+"/", name) }
 
 // put creates or updates.
-func (n *noun[T]) put(cmd *cobra.Command, c *client, method, name string, body any, done string) error {
+func (n *resource[T]) put(cmd *cobra.Command, c *client, method, name string, body any, done string) error {
 	out, err := c.output()
 	if err != nil {
 		return err
@@ -33,16 +33,16 @@ func (n *noun[T]) put(cmd *cobra.Command, c *client, method, name string, body a
 	if err := c.call(cmd.Context(), method, n.path(name), body, &e); err != nil {
 		return err
 	}
-	if out.people() {
-		shown, partition := n.head(&e)
+	if out.isTable() {
+		shown, partition := n.summary(&e)
 		return out.note("%s %s %s on partition %d", n.kind, shown, done, partition)
 	}
 	return out.fields(e)
 }
 
-func (n *noun[T]) newShow(c *client, example string) *cobra.Command {
+func (n *resource[T]) newShow(c *client, example string) *cobra.Command {
 	return &cobra.Command{
-		Use: "show " + n.arg, Short: fmt.Sprintf("Show settings and counts of a %s", n.kind), Args: wantArgs(1),
+		Use: "show " + n.argument, Short: fmt.Sprintf("Show settings and counts of a %s", n.kind), Args: wantArgs(1),
 		Example:           "  peeklock " + n.kind.String() + " show " + example,
 		ValidArgsFunction: c.complete(n.plural),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -59,9 +59,9 @@ func (n *noun[T]) newShow(c *client, example string) *cobra.Command {
 	}
 }
 
-func (n *noun[T]) newDelete(c *client, example, what string) *cobra.Command {
+func (n *resource[T]) newDelete(c *client, example, what string) *cobra.Command {
 	return &cobra.Command{
-		Use: "delete " + n.arg, Short: fmt.Sprintf("Delete a %s and %s", n.kind, what), Args: wantArgs(1),
+		Use: "delete " + n.argument, Short: fmt.Sprintf("Delete a %s and %s", n.kind, what), Args: wantArgs(1),
 		Example:           "  peeklock " + n.kind.String() + " delete " + example,
 		ValidArgsFunction: c.complete(n.plural),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -72,7 +72,7 @@ func (n *noun[T]) newDelete(c *client, example, what string) *cobra.Command {
 			if err := c.call(cmd.Context(), http.MethodDelete, n.path(args[0]), nil, nil); err != nil {
 				return err
 			}
-			if out.people() {
+			if out.isTable() {
 				return out.note("%s %s deleted", n.kind, args[0])
 			}
 			return out.data(deleted{Name: args[0], Deleted: true})

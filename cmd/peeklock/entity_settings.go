@@ -20,13 +20,13 @@ type entitySettings struct {
 	}
 }
 
-// lengthFlag is a length of time on the command line: "30s", "PT30S" or "forever".
-type lengthFlag struct{ to **admin.Duration }
+// durationFlag is a length of time on the command line: "30s", "PT30S" or "forever".
+type durationFlag struct{ to **admin.Duration }
 
-var _ pflag.Value = lengthFlag{}
+var _ pflag.Value = durationFlag{}
 
 // Set parses what was given.
-func (l lengthFlag) Set(text string) error {
+func (l durationFlag) Set(text string) error {
 	d, err := admin.ParseDuration(text)
 	if err == nil {
 		*l.to = (*admin.Duration)(&d)
@@ -35,7 +35,7 @@ func (l lengthFlag) Set(text string) error {
 }
 
 // String is the value so far; there is no default, the server has one.
-func (l lengthFlag) String() string {
+func (l durationFlag) String() string {
 	if l.to == nil || *l.to == nil {
 		return ""
 	}
@@ -43,26 +43,26 @@ func (l lengthFlag) String() string {
 }
 
 // Type is what the help calls it.
-func (l lengthFlag) Type() string { return "duration" }
+func (l durationFlag) Type() string { return "duration" }
 
 // flags are those that the kind of entity has.
 func (s *entitySettings) flags(cmd *cobra.Command, c *client, kind fsm.EntityKind) {
-	lengths := []lengthOption{
+	lengths := []durationOption{
 		{"default-ttl", "how long messages live at most, and without a time to live of their own, or forever (server default)", &s.DefaultMessageTimeToLive},
 		{"auto-delete-on-idle", "delete the " + kind.String() + " when it was not used for so long, 5m or more, or forever (server default)", &s.AutoDeleteOnIdle},
 	}
 	if kind != fsm.TopicEntity {
-		lengths = append(lengths, s.givingFlags(cmd, c)...)
+		lengths = append(lengths, s.deliveryFlags(cmd, c)...)
 	}
 	if kind != fsm.SubscriptionEntity {
-		lengths = append(lengths, s.storingFlags(cmd, kind)...)
+		lengths = append(lengths, s.storageFlags(cmd, kind)...)
 	}
 	f := cmd.Flags()
 	if kind == fsm.SubscriptionEntity {
 		f.BoolVar(&s.given.failed, "dead-letter-on-filter-errors", true, "dead-letter messages for which a rule fails")
 	}
 	for _, length := range lengths {
-		f.Var(lengthFlag{length.to}, length.name, length.usage)
+		f.Var(durationFlag{length.to}, length.name, length.usage)
 	}
 	f.StringVar(&s.given.status, "status", "", "Active, Disabled, SendDisabled or ReceiveDisabled")
 	f.StringVar(&s.given.metadata, "user-metadata", "", "text of your own, up to 1024 bytes")
@@ -70,13 +70,13 @@ func (s *entitySettings) flags(cmd *cobra.Command, c *client, kind fsm.EntityKin
 		[]string{"Active", "Disabled", "SendDisabled", "ReceiveDisabled"}, cobra.ShellCompDirectiveNoFileComp))
 }
 
-type lengthOption struct {
+type durationOption struct {
 	name, usage string
 	to          **admin.Duration
 }
 
-// givingFlags are about giving messages out: a topic does not.
-func (s *entitySettings) givingFlags(cmd *cobra.Command, c *client) []lengthOption {
+// deliveryFlags are about giving messages out: a topic does not.
+func (s *entitySettings) deliveryFlags(cmd *cobra.Command, c *client) []durationOption {
 	f := cmd.Flags()
 	f.Uint32Var(&s.given.attempts, "max-delivery-count", 0, "attempts before a message is dead-lettered, 1 to 2000 (server default 10)")
 	f.BoolVar(&s.given.expire, "dead-letter-on-expiry", false, "dead-letter messages that expire instead of dropping them")
@@ -87,7 +87,7 @@ func (s *entitySettings) givingFlags(cmd *cobra.Command, c *client) []lengthOpti
 	}
 	_ = cmd.RegisterFlagCompletionFunc("forward-to", destinations)
 	_ = cmd.RegisterFlagCompletionFunc("forward-dead-letters-to", destinations)
-	return []lengthOption{
+	return []durationOption{
 		{"lock-duration", "how long a receiver holds a message, 5s to 5m (server default 30s)", &s.LockDuration},
 		{"dead-letter-ttl", "how long dead letters are kept, 1s or more, or forever (server default)", &s.DeadLetterTimeToLive},
 		{"retry-delay", "pause after a failed attempt, doubled after each, up to 7 days; 0s: none (server default)", &s.RetryDelay},
@@ -95,12 +95,12 @@ func (s *entitySettings) givingFlags(cmd *cobra.Command, c *client) []lengthOpti
 	}
 }
 
-// storingFlags are about taking messages: a subscription has them from its topic.
-func (s *entitySettings) storingFlags(cmd *cobra.Command, kind fsm.EntityKind) []lengthOption {
+// storageFlags are about taking messages: a subscription has them from its topic.
+func (s *entitySettings) storageFlags(cmd *cobra.Command, kind fsm.EntityKind) []durationOption {
 	f := cmd.Flags()
 	f.Uint32Var(&s.given.bytes, "max-message-bytes", 0, "largest message accepted (server default 262144)")
 	f.Uint32Var(&s.given.megabytes, "max-size-mb", 0, "how many MiB of messages the "+kind.String()+" holds, 1 to 81920 (server default 1024)")
-	return []lengthOption{
+	return []durationOption{
 		{"duplicate-window", "how long message ids are remembered, 20s to 7 days (server default 10m)", &s.DuplicateDetectionHistoryTimeWindow},
 	}
 }

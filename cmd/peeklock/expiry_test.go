@@ -10,7 +10,7 @@ import (
 )
 
 // Each certificate is told under who is shown it, as it is now; what is plain is not.
-func TestExpiries(t *testing.T) {
+func TestCertificateExpiriesAreReported(t *testing.T) {
 	t.Parallel()
 	end := time.Unix(1_900_000_000, 0)
 	shown := func() *tls.Config {

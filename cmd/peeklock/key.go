@@ -51,7 +51,7 @@ func (c *client) printKey(k *admin.AccessRule, done string) error {
 	if err != nil {
 		return err
 	}
-	if out.people() {
+	if out.isTable() {
 		return out.note("key %s %s\n  %s", k.Name, done, keyText(k))
 	}
 	return out.fields(k)
@@ -126,7 +126,7 @@ func newKeyList(c *client) *cobra.Command {
 			rows := make([][]any, len(page.Rules))
 			for i, k := range page.Rules {
 				list[i] = listedKey{k.Name, k.Rights, k.Created, k.Updated}
-				rows[i] = []any{printable(k.Name, 60), strings.Join(k.Rights, ","), momentText(&k.Updated)}
+				rows[i] = []any{printable(k.Name, 60), strings.Join(k.Rights, ","), timeText(&k.Updated)}
 			}
 			return out.rows(list, []any{"name", "rights", "changed (UTC)"}, rows)
 		},
@@ -171,7 +171,7 @@ primary.`,
 			if which == admin.KeySecondary { // the new one is what is wanted
 				shown := key
 				shown.PrimaryKey, shown.PrimaryConnectionString = key.SecondaryKey, key.SecondaryConnectionString
-				if out, err := c.output(); err == nil && out.people() {
+				if out, err := c.output(); err == nil && out.isTable() {
 					key = shown
 				}
 			}
@@ -195,7 +195,7 @@ func newKeyDelete(c *client) *cobra.Command {
 			if err := c.call(cmd.Context(), http.MethodDelete, keyPath(args), nil, nil); err != nil {
 				return err
 			}
-			if out.people() {
+			if out.isTable() {
 				return out.note("key %s deleted", args[0])
 			}
 			return out.data(deleted{Name: args[0], Deleted: true})

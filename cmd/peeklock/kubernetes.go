@@ -27,21 +27,21 @@ import (
 
 // How a pod that is to stop behaves towards Kubernetes.
 const (
-	kubernetesAccount  = "/var/run/secrets/kubernetes.io/serviceaccount"
-	kubernetesAskMax   = 10 * time.Second
-	kubernetesBytesMax = 4 << 20
-	kubernetesTries    = 3
-	prestopWithin      = 55 * time.Minute // less than the pod's grace, or it would be killed while it moves
-	prestopForget      = 5 * time.Second  // for services to forget a pod that ends
+	kubernetesAccount    = "/var/run/secrets/kubernetes.io/serviceaccount"
+	kubernetesAskMax     = 10 * time.Second
+	kubernetesBytesMax   = 4 << 20
+	kubernetesTries      = 3
+	prestopWithin        = 55 * time.Minute // less than the pod's grace, or it would be killed while it moves
+	prestopEndpointDelay = 5 * time.Second  // for services to forget a pod that ends
 )
 
 // prestop is one run of peeklock kubernetes prestop.
 type prestop struct {
 	*client
-	set     string // the StatefulSet
-	within  time.Duration
-	forget  time.Duration
-	account string // folder of the service account
+	set            string // the StatefulSet
+	within         time.Duration
+	endpointDelay  time.Duration
+	serviceAccount string // folder of the service account
 }
 
 func newKubernetes(c *client) *cobra.Command {
@@ -65,8 +65,8 @@ stops the pod all the same.`,
 	f := cmd.Flags()
 	f.StringVar(&p.set, "statefulset", "", "name of the StatefulSet that this pod belongs to")
 	f.DurationVar(&p.within, "within", prestopWithin, "end after this time at the latest")
-	f.DurationVar(&p.forget, "forget", prestopForget, "how long services take to forget a pod")
-	f.StringVar(&p.account, "account", kubernetesAccount, "folder of the service account: token, ca.crt, namespace")
+	f.DurationVar(&p.endpointDelay, "forget", prestopEndpointDelay, "how long services take to forget a pod")
+	f.StringVar(&p.serviceAccount, "account", kubernetesAccount, "folder of the service account: token, ca.crt, namespace")
 	for _, name := range []string{"forget", "account"} {
 		_ = f.MarkHidden(name) // for tests
 	}
@@ -97,7 +97,7 @@ member begins there. Any other folder is left as it is.`,
 	return cmd
 }
 
-func (p *prestop) tell(format string, args ...any) {
+func (p *prestop) logf(format string, args ...any) {
 	_, _ = fmt.Fprintf(p.err, "prestop: "+format+"\n", args...)
 }
 
@@ -106,19 +106,19 @@ func (p *prestop) tell(format string, args ...any) {
 func (p *prestop) run(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, p.within)
 	defer cancel()
-	leaves, err := p.leaves(ctx)
+	leaves, err := p.isScaledDown(ctx)
 	switch {
 	case err != nil:
 		err = fmt.Errorf("cannot tell whether this pod comes back, so nothing is moved: %w", err)
 	case leaves:
-		if err := p.leave(ctx); err != nil {
+		if err := p.removeSelf(ctx); err != nil {
 			return err
 		}
-		p.tell("the member was removed, its data is with others")
+		p.logf("the member was removed, its data is with others")
 		return nil
 	}
-	p.tell("waits %s until services have forgotten this pod", p.forget)
-	pauseFor(ctx, p.forget)
+	p.logf("waits %s until services have forgotten this pod", p.endpointDelay)
+	sleepContext(ctx, p.endpointDelay)
 	return err
 }
 
@@ -135,8 +135,8 @@ type statefulSet struct {
 	} `json:"spec"`
 }
 
-// leaves says whether this pod is one too many for good.
-func (p *prestop) leaves(ctx context.Context) (bool, error) {
+// isScaledDown says whether this pod is one too many for good.
+func (p *prestop) isScaledDown(ctx context.Context) (bool, error) {
 	name, err := p.podName()
 	if err != nil {
 		return false, err
@@ -148,10 +148,10 @@ func (p *prestop) leaves(ctx context.Context) (bool, error) {
 	}
 	var set statefulSet
 	for range kubernetesTries {
-		if err = p.ask(ctx, &set); err == nil || ctx.Err() != nil {
+		if err = p.readStatefulSet(ctx, &set); err == nil || ctx.Err() != nil {
 			break
 		}
-		pauseFor(ctx, operateRetry)
+		sleepContext(ctx, retryInterval)
 	}
 	switch {
 	case err != nil:
@@ -174,14 +174,14 @@ func (p *prestop) podName() (string, error) {
 	return os.Hostname()
 }
 
-// ask reads the StatefulSet from the API server.
-func (p *prestop) ask(ctx context.Context, set *statefulSet) error {
+// readStatefulSet reads the StatefulSet from the API server.
+func (p *prestop) readStatefulSet(ctx context.Context, set *statefulSet) error {
 	host, port := p.getenv("KUBERNETES_SERVICE_HOST"), cmp.Or(p.getenv("KUBERNETES_SERVICE_PORT"), "443")
 	if host == "" {
 		return errors.New("KUBERNETES_SERVICE_HOST is not set: this is no pod")
 	}
 	read := func(name string) (string, error) {
-		text, err := os.ReadFile(filepath.Join(p.account, name)) //nolint:gosec // of the folder that was named
+		text, err := os.ReadFile(filepath.Join(p.serviceAccount, name)) //nolint:gosec // of the folder that was named
 		return strings.TrimSpace(string(text)), err
 	}
 	token, err := read("token")
@@ -192,7 +192,7 @@ func (p *prestop) ask(ctx context.Context, set *statefulSet) error {
 	}
 	roots := x509.NewCertPool()
 	if !roots.AppendCertsFromPEM([]byte(authority)) {
-		return fmt.Errorf("%s holds no certificate", filepath.Join(p.account, "ca.crt"))
+		return fmt.Errorf("%s holds no certificate", filepath.Join(p.serviceAccount, "ca.crt"))
 	}
 	transport := &http.Transport{TLSClientConfig: &tls.Config{RootCAs: roots, MinVersion: tls.VersionTLS12}}
 	defer transport.CloseIdleConnections()
@@ -220,9 +220,9 @@ func (p *prestop) ask(ctx context.Context, set *statefulSet) error {
 	return json.Unmarshal(body, set)
 }
 
-// hasLeft says whether the member, which does not answer any more, has stopped because it was removed. Its data folder
+// wasRemoved says whether the member, which does not answer any more, has stopped because it was removed. Its data folder
 // knows; one that crashed on the way is none of those.
-func (p *prestop) hasLeft() bool {
+func (p *prestop) wasRemoved() bool {
 	dir := p.getenv("PEEKLOCK_DIR")
 	if dir == "" {
 		return false
@@ -231,18 +231,18 @@ func (p *prestop) hasLeft() bool {
 	return err == nil && removed
 }
 
-// leave removes this member and waits for that. The process may stop as soon as it has
+// removeSelf removes this member and waits for that. The process may stop as soon as it has
 // learnt that it was removed; then nobody answers any more.
-func (p *prestop) leave(ctx context.Context) error {
+func (p *prestop) removeSelf(ctx context.Context) error {
 	name, err := p.podName()
 	if err != nil {
 		return err
 	}
-	p.tell("the set gets smaller: moves the data of %s to others", name)
+	p.logf("the set gets smaller: moves the data of %s to others", name)
 	begun := false
-	err = p.persist(ctx, "removing "+name, func(ctx context.Context) error {
+	err = p.retryUntilDone(ctx, "removing "+name, func(ctx context.Context) error {
 		err := p.call(ctx, http.MethodPost, memberPath(name, "remove"), nil, nil)
-		if begun && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)) && p.hasLeft() {
+		if begun && (errors.Is(err, syscall.ECONNREFUSED) || errors.Is(err, fs.ErrNotExist)) && p.wasRemoved() {
 			return nil // its socket is gone with it, or nobody listens there
 		}
 		begun = begun || errors.As(err, new(unknownError))

@@ -50,7 +50,7 @@ func apiServer(t *testing.T, status int, body string) (env []string, account str
 
 // A pod that is one too many takes its data away; one that comes back does not, nor one
 // that cannot know, which is a failure that Kubernetes tells people of.
-func TestPrestop(t *testing.T) {
+func TestPrestopRemovesOnlyScaledDownMembers(t *testing.T) {
 	t.Parallel()
 	three := `{"metadata":{"name":"peeklock"},"spec":{"replicas":3}}`
 	for _, c := range []struct {
@@ -101,7 +101,7 @@ func TestPrestop(t *testing.T) {
 }
 
 // A pod stops in its time, whatever the cluster does, and says that its data has not left.
-func TestPrestopEnds(t *testing.T) {
+func TestPrestopEndsInTime(t *testing.T) {
 	t.Parallel()
 	env, account := apiServer(t, 200, `{"spec":{"replicas":1}}`)
 	slow := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -138,7 +138,7 @@ func TestPrestopEnds(t *testing.T) {
 }
 
 // A member that ends while it is asked to leave has left only if its data folder says that it was removed.
-func TestPrestopOfAMemberThatEnds(t *testing.T) {
+func TestPrestopAcceptsAMemberThatStopped(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]int{
 		`{"version":1,"member":"ABCDEFGHIJKLMNOPQRSTUVWXYZ","removed":true}`: exitDone,
@@ -182,7 +182,7 @@ func TestPrestopOfAMemberThatEnds(t *testing.T) {
 }
 
 // The disk of a removed member is emptied, that of any other is not.
-func TestPrepare(t *testing.T) {
+func TestPrepareEmptiesFoldersOfRemovedMembersOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	prepare := func() (int, string) {

@@ -50,7 +50,7 @@ func listenLoopback(ctx context.Context, port int) (net.Listener, error) {
 	v6, err := lc.Listen(ctx, "tcp6", address)
 	switch {
 	case err == nil:
-		return join(v4, v6), nil
+		return joinListeners(v4, v6), nil
 	case errors.Is(err, syscall.EADDRINUSE) && port != 0:
 		// Somebody else's service there would get some of our clients.
 		return nil, errors.Join(portError(address, err), v4.Close())
@@ -69,16 +69,16 @@ func portError(address string, err error) error {
 	return fmt.Errorf("listen on %s: %w", address, err)
 }
 
-// join makes one listener of several. It shows the address of the first.
-func join(listeners ...net.Listener) net.Listener {
-	j := &joined{listeners: listeners, accepted: make(chan accepted), closed: make(chan struct{})}
+// joinListeners makes one listener of several. It shows the address of the first.
+func joinListeners(listeners ...net.Listener) net.Listener {
+	j := &multiListener{listeners: listeners, accepted: make(chan accepted), closed: make(chan struct{})}
 	for _, l := range listeners {
 		j.accepting.Go(func() { j.accept(l) })
 	}
 	return j
 }
 
-type joined struct {
+type multiListener struct {
 	listeners []net.Listener
 	accepted  chan accepted
 	closed    chan struct{}
@@ -91,7 +91,7 @@ type accepted struct {
 	err  error
 }
 
-func (j *joined) accept(l net.Listener) {
+func (j *multiListener) accept(l net.Listener) {
 	for {
 		conn, err := l.Accept()
 		select {
@@ -109,7 +109,7 @@ func (j *joined) accept(l net.Listener) {
 }
 
 // Accept returns the next connection of any of the listeners.
-func (j *joined) Accept() (net.Conn, error) {
+func (j *multiListener) Accept() (net.Conn, error) {
 	select {
 	case a := <-j.accepted:
 		return a.conn, a.err
@@ -119,7 +119,7 @@ func (j *joined) Accept() (net.Conn, error) {
 }
 
 // Close closes all listeners and waits for their loops.
-func (j *joined) Close() error {
+func (j *multiListener) Close() error {
 	var err error
 	j.once.Do(func() {
 		close(j.closed)
@@ -132,7 +132,7 @@ func (j *joined) Close() error {
 }
 
 // Addr is the address of the first listener.
-func (j *joined) Addr() net.Addr { return j.listeners[0].Addr() }
+func (j *multiListener) Addr() net.Addr { return j.listeners[0].Addr() }
 
 // Where ports for gossip are looked for: below what systems hand out to connections that go out
 // (from 32768 on Linux, 49152 elsewhere). One of those can be given away between here and its

@@ -8,7 +8,7 @@ import (
 
 // A port that systems hand out to connections that go out can be gone before gossip listens
 // on it; on a busy machine it was, and dev did not start.
-func TestGossipPortIsNotHandedOut(t *testing.T) {
+func TestGossipPortIsOutsideTheEphemeralRange(t *testing.T) {
 	t.Parallel()
 	const lowest = 32768 // of those handed out; on other systems than Linux 49152
 	for range 100 {

@@ -70,8 +70,8 @@ func (p memberParts) listeners() []net.Listener {
 	return slices.DeleteFunc(append([]net.Listener{p.amqp, p.admin}, p.also...), func(l net.Listener) bool { return l == nil })
 }
 
-// open puts the listeners behind one port.
-func (p memberParts) open(ctx context.Context) (*listen.Port, error) {
+// openPort puts the listeners behind one port.
+func (p memberParts) openPort(ctx context.Context) (*listen.Port, error) {
 	config := listen.DefaultConfig()
 	config.Listeners = p.listeners()
 	config.TLS, config.RequireTLS, config.Origins = p.tls, p.requireTLS, p.origins
@@ -80,9 +80,9 @@ func (p memberParts) open(ctx context.Context) (*listen.Port, error) {
 	return listen.Open(ctx, config)
 }
 
-// release gives the listeners back, on the way out of a failure that is worth telling;
+// closeListeners gives the listeners back, on the way out of a failure that is worth telling;
 // what closing says is not.
-func (p memberParts) release() {
+func (p memberParts) closeListeners() {
 	for _, l := range p.listeners() {
 		_ = l.Close()
 	}
@@ -95,17 +95,17 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 	var err error
 	p.cluster.Reread = amqp.Reread // what is forwarded, only the gateway can read
 	if m.node, err = cluster.Open(ctx, p.cluster); err != nil {
-		p.release()
+		p.closeListeners()
 		return nil, err
 	}
-	if m.port, err = p.open(ctx); err != nil {
-		p.release()
+	if m.port, err = p.openPort(ctx); err != nil {
+		p.closeListeners()
 		return nil, errors.Join(err, m.close(ctx))
 	}
-	p.auth.Rules, p.auth.Audit = rules{m.node.Router()}, p.audit
+	p.auth.Rules, p.auth.Audit = accessRules{m.node.Router()}, p.audit
 	ring, err := auth.New(p.auth)
 	if err != nil {
-		p.release()
+		p.closeListeners()
 		return nil, errors.Join(err, m.close(ctx))
 	}
 	gateway := amqp.DefaultConfig()
@@ -126,14 +126,14 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 	}
 	m.connectionsMax = gateway.ConnectionsMax
 	if m.gateway, err = amqp.Open(ctx, gateway); err != nil {
-		p.release()
+		p.closeListeners()
 		return nil, errors.Join(err, m.close(ctx))
 	}
 	if p.memory != nil {
 		p.memory.watch(m)
 	}
 	if m.admin, err = p.openAdmin(ctx, m, ring); err != nil {
-		p.release()
+		p.closeListeners()
 		return nil, errors.Join(err, m.close(ctx))
 	}
 	waitCtx, stop := context.WithCancel(context.WithoutCancel(ctx))
@@ -152,28 +152,28 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 // folder is this process's own by now, so a socket in it is no other member's.
 func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyring) (*admin.Server, error) {
 	api := admin.Config{
-		Listener:      m.port.HTTP(),
-		Control:       control{m.node.Router()},
-		Authority:     ring,
-		Audit:         p.audit,
-		Ready:         m.isReady,
-		Parts:         m.readiness,
-		Live:          m.liveness,
-		Logger:        p.logger.With("room", "admin"),
-		Slow:          p.cluster.Slow,
-		SlowAfter:     p.cluster.SlowAfter,
-		TrustLoopback: p.trustLoopback,
-		RequireTLS:    p.requireTLS,
+		Listener:        m.port.HTTP(),
+		Control:         control{m.node.Router()},
+		Authority:       ring,
+		Audit:           p.audit,
+		Ready:           m.isReady,
+		ReadinessChecks: m.readiness,
+		LivenessChecks:  m.liveness,
+		Logger:          p.logger.With("room", "admin"),
+		Slow:            p.cluster.Slow,
+		SlowAfter:       p.cluster.SlowAfter,
+		TrustLoopback:   p.trustLoopback,
+		RequireTLS:      p.requireTLS,
 	}
 	var err error
-	if api.Metrics, api.MetricsOpen, err = p.handlers(m); err != nil {
+	if api.Metrics, api.PublicMetrics, err = p.handlers(m); err != nil {
 		return nil, err
 	}
 	if p.socket != "" {
 		if api.Local.Listener, err = listenSocket(ctx, p.socket); err != nil {
 			return nil, err
 		}
-		api.Local.Endpoint = reachable(p.cluster.AMQPAddr)
+		api.Local.Endpoint = reachableAddress(p.cluster.AMQPAddr)
 	}
 	server, err := admin.Open(ctx, api)
 	if err != nil && api.Local.Listener != nil {
@@ -182,9 +182,9 @@ func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyrin
 	return server, err
 }
 
-// reachable is an address that clients can be told, "" for one that only says to listen
+// reachableAddress is an address that clients can be told, "" for one that only says to listen
 // everywhere.
-func reachable(address string) string {
+func reachableAddress(address string) string {
 	host, _, err := net.SplitHostPort(address)
 	if ip := net.ParseIP(host); err != nil || host == "" || ip != nil && ip.IsUnspecified() {
 		return ""
@@ -220,12 +220,12 @@ func (m *member) readiness() []admin.Check {
 	if !start.OK {
 		start.Text = "replicas are opened, leaders found and the configuration applied; or the member is leaving"
 	}
-	return append([]admin.Check{start}, checks(m.node.Readiness())...)
+	return append([]admin.Check{start}, toChecks(m.node.Readiness())...)
 }
 
-func (m *member) liveness() []admin.Check { return checks(m.node.Liveness()) }
+func (m *member) liveness() []admin.Check { return toChecks(m.node.Liveness()) }
 
-func checks(from []cluster.Check) []admin.Check {
+func toChecks(from []cluster.Check) []admin.Check {
 	out := make([]admin.Check, len(from))
 	for i, c := range from {
 		out[i] = admin.Check(c)
@@ -257,9 +257,9 @@ func (m *member) close(ctx context.Context) error {
 // their connections, sync.
 const closeTimeMax = 15 * time.Second
 
-// closeAll closes members at the same time: one after the other, each would hand its
+// closeMembers closes members at the same time: one after the other, each would hand its
 // leaderships to one that closes next.
-func closeAll(ctx context.Context, members []*member) error {
+func closeMembers(ctx context.Context, members []*member) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeMax)
 	defer cancel()
 	errs := make([]error, len(members))

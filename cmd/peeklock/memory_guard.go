@@ -15,16 +15,16 @@ import (
 
 // Intervals and thresholds of the guard.
 const (
-	memoryLookEvery = time.Second
+	memoryCheckEvery = time.Second
 	// memoryCollectEvery is how often the collector is run while sends are refused. Otherwise minutes
 	// could pass until a cycle shows that receiving has freed memory.
 	memoryCollectEvery = 10 * time.Second
 	// Sends are accepted again when the index is below memoryBackPercent of its share.
-	memoryBackPercent = 90
+	memoryResumePercent = 90
 )
 
-// memoryUser is what the guard needs of a member.
-type memoryUser interface {
+// memoryConsumer is what the guard needs of a member.
+type memoryConsumer interface {
 	memoryUsed() int64 // by its gateway, in bytes
 	setShortOfMemory(on bool)
 }
@@ -40,10 +40,10 @@ type memoryGuard struct {
 	collect func()
 
 	mu        sync.Mutex
-	users     []memoryUser
+	consumers []memoryConsumer
 	cycles    uint64
 	index     int64 // at the end of the last cycle
-	short     bool
+	overLimit bool
 	collected time.Time
 }
 
@@ -83,11 +83,11 @@ func readHeap() (live int64, cycles uint64) {
 }
 
 // watch adds a member.
-func (g *memoryGuard) watch(u memoryUser) {
+func (g *memoryGuard) watch(u memoryConsumer) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	g.users = append(g.users, u)
-	u.setShortOfMemory(g.short)
+	g.consumers = append(g.consumers, u)
+	u.setShortOfMemory(g.overLimit)
 }
 
 // start checks memory every memoryLookEvery until the returned function is called.
@@ -95,12 +95,12 @@ func (g *memoryGuard) start(ctx context.Context) (stop func()) {
 	ctx, cancel := context.WithCancel(ctx)
 	var group sync.WaitGroup
 	group.Go(func() {
-		tick := time.NewTicker(memoryLookEvery)
+		tick := time.NewTicker(memoryCheckEvery)
 		defer tick.Stop()
 		for {
 			select {
 			case now := <-tick.C:
-				g.look(ctx, now)
+				g.check(ctx, now)
 			case <-ctx.Done():
 				return
 			}
@@ -109,28 +109,28 @@ func (g *memoryGuard) start(ctx context.Context) (stop func()) {
 	return func() { cancel(); group.Wait() }
 }
 
-// look compares the index with its share, when the collector has finished another cycle.
-func (g *memoryGuard) look(ctx context.Context, now time.Time) {
+// check compares the index with its share, when the collector has finished another cycle.
+func (g *memoryGuard) check(ctx context.Context, now time.Time) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	if live, cycles := g.read(); cycles != g.cycles {
 		g.cycles, g.index = cycles, live
-		for _, u := range g.users {
+		for _, u := range g.consumers {
 			g.index -= u.memoryUsed()
 		}
 		g.index = max(0, g.index)
 	}
 	switch {
-	case !g.short && g.index > g.plan.index:
+	case !g.overLimit && g.index > g.plan.index:
 		g.set(true)
 		g.logger.ErrorContext(ctx, "member became read-only: waiting messages take more than their share of memory, so new messages and entities are refused; "+
 			"receive, purge or delete messages, raise memory_limit, or move partitions to other members",
 			"index_bytes", g.index, "index_bytes_max", g.plan.index, "limit_bytes", g.plan.limit)
 		g.collected = now
-	case g.short && g.index <= g.plan.index/100*memoryBackPercent:
+	case g.overLimit && g.index <= g.plan.index/100*memoryResumePercent:
 		g.set(false)
 		g.logger.InfoContext(ctx, "member is writable again: enough memory is free", "index_bytes", g.index)
-	case g.short && now.Sub(g.collected) >= memoryCollectEvery:
+	case g.overLimit && now.Sub(g.collected) >= memoryCollectEvery:
 		g.collected = now
 		g.collect()
 	}
@@ -138,22 +138,22 @@ func (g *memoryGuard) look(ctx context.Context, now time.Time) {
 
 // set changes the state and calls the members. mu is held.
 func (g *memoryGuard) set(short bool) {
-	g.short = short
-	for _, u := range g.users {
+	g.overLimit = short
+	for _, u := range g.consumers {
 		u.setShortOfMemory(short)
 	}
 }
 
-// figuresOf returns the source of the memory metrics, nil when nothing is limited.
-func (g *memoryGuard) figuresOf() func() figures.Memory {
+// statsFunc returns the source of the memory metrics, nil when nothing is limited.
+func (g *memoryGuard) statsFunc() func() figures.Memory {
 	if g == nil {
 		return nil
 	}
-	return g.figures
+	return g.stats
 }
 
-// figures returns the values of the memory metrics.
-func (g *memoryGuard) figures() figures.Memory {
+// stats returns the values of the memory metrics.
+func (g *memoryGuard) stats() figures.Memory {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return figures.Memory{Limit: g.plan.limit, Index: g.index, IndexMax: g.plan.index}
@@ -162,4 +162,4 @@ func (g *memoryGuard) figures() figures.Memory {
 // memoryUsed returns what the connections of the gateway hold, in bytes.
 func (m *member) memoryUsed() int64 { return m.gateway.Stats().Memory.Used }
 
-func (m *member) setShortOfMemory(on bool) { m.node.SetShortOfMemory(on) }
+func (m *member) setShortOfMemory(on bool) { m.node.SetLowMemory(on) }

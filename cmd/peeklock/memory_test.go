@@ -39,7 +39,7 @@ func files(pairs ...string) fs.FS {
 
 // The limit is what was set, else what Go was told, else the smallest of the cgroups, else a
 // part of the machine.
-func TestMemoryLimitIsFound(t *testing.T) {
+func TestMemoryLimitSources(t *testing.T) {
 	t.Parallel()
 	const machine = "MemFree: 1 kB\nMemTotal:       16777216 kB\n"
 	for name, c := range map[string]struct {
@@ -83,7 +83,7 @@ func TestMemoryLimitIsFound(t *testing.T) {
 }
 
 // The parts fit into the whole, whatever it is, and are never too small to work with.
-func TestPlanMemory(t *testing.T) {
+func TestMemoryLimitIsDividedAmongMembers(t *testing.T) {
 	t.Parallel()
 	for _, limit := range []int64{1, memoryLimitMin, 1 << 30, 2 << 30, 64 << 30} {
 		for _, members := range []int{1, 3, 5} {
@@ -119,7 +119,7 @@ func (u *user) setShortOfMemory(on bool) { u.short, u.told = on, u.told+1 }
 // Sends are refused from the share of the index on, and taken again when it is clearly below;
 // what connections hold is not the index, and nothing is judged twice between two cycles of
 // the collector.
-func TestMemoryGuard(t *testing.T) {
+func TestMemoryGuardRefusesSendsAboveTheShare(t *testing.T) {
 	t.Parallel()
 	const share = 1000
 	g := newMemoryGuard(memoryPlan{index: share}, slog.New(slog.DiscardHandler))
@@ -142,7 +142,7 @@ func TestMemoryGuard(t *testing.T) {
 		{live: share + 1, short: true},
 		{live: share, short: true},
 		{live: share, same: true, after: memoryCollectEvery, short: true, collected: 1},
-		{live: share / 100 * memoryBackPercent, collected: 1},
+		{live: share / 100 * memoryResumePercent, collected: 1},
 		{live: 100, used: 500, collected: 1},
 	} {
 		live, u.used = c.live, c.used
@@ -150,22 +150,22 @@ func TestMemoryGuard(t *testing.T) {
 			cycles++
 		}
 		now = now.Add(c.after)
-		g.look(t.Context(), now)
+		g.check(t.Context(), now)
 		if u.short != c.short || collected != c.collected {
 			t.Errorf("step %d: short %v, collected %d times", i, u.short, collected)
 		}
 	}
-	if f := g.figures(); f.Index != 0 || f.IndexMax != share || u.told != 3 {
+	if f := g.stats(); f.Index != 0 || f.IndexMax != share || u.told != 3 {
 		t.Errorf("figures %+v, told %d times", f, u.told)
 	}
 	var none *memoryGuard
-	if none.figuresOf() != nil {
+	if none.statsFunc() != nil {
 		t.Error("figures of nothing")
 	}
 }
 
 // The runtime knows the figures that the guard goes by.
-func TestReadHeap(t *testing.T) {
+func TestLiveHeapIsMeasured(t *testing.T) {
 	t.Parallel()
 	g := newMemoryGuard(memoryPlan{index: math.MaxInt64}, slog.New(slog.DiscardHandler))
 	g.collect()

@@ -52,15 +52,15 @@ type shownMessage struct {
 	Settled       string         `json:"settled,omitempty"`    // what receive did with it
 }
 
-// show turns what came over the wire into what is printed.
-func show(m *amqp.Message) *shownMessage {
+// newShownMessage turns what came over the wire into what is printed.
+func newShownMessage(m *amqp.Message) *shownMessage {
 	s := &shownMessage{Properties: m.ApplicationProperties}
 	if n, ok := m.Annotations[noteSequence].(int64); ok {
 		s.Sequence = n
 	}
-	s.Enqueued = moment(m.Annotations[noteEnqueued])
-	s.LockedUntil = moment(m.Annotations[noteLockedUntil])
-	s.Scheduled = moment(m.Annotations[noteScheduled])
+	s.Enqueued = timeOf(m.Annotations[noteEnqueued])
+	s.LockedUntil = timeOf(m.Annotations[noteLockedUntil])
+	s.Scheduled = timeOf(m.Annotations[noteScheduled])
 	if m.Header != nil {
 		s.DeliveryCount = m.Header.DeliveryCount
 	}
@@ -114,15 +114,15 @@ func stateName(v any) string {
 // header cannot say more than 49 days.
 func expiry(m *amqp.Message, enqueued *time.Time) *time.Time {
 	if m.Properties != nil && m.Properties.AbsoluteExpiryTime != nil && m.Properties.CreationTime != nil {
-		return moment(*m.Properties.AbsoluteExpiryTime)
+		return timeOf(*m.Properties.AbsoluteExpiryTime)
 	}
 	if m.Header == nil || m.Header.TTL <= 0 || enqueued == nil {
 		return nil
 	}
-	return moment(enqueued.Add(m.Header.TTL))
+	return timeOf(enqueued.Add(m.Header.TTL))
 }
 
-func moment(v any) *time.Time {
+func timeOf(v any) *time.Time {
 	if t, ok := v.(time.Time); ok && !t.IsZero() {
 		t = t.UTC()
 		return &t
@@ -141,7 +141,7 @@ func textOf(s *string) string {
 // come, so the columns have fixed widths.
 const lineHeader = "SEQUENCE  ATTEMPTS  ENQUEUED (UTC)           ID                    BODY"
 
-func (s *shownMessage) line() string {
+func (s *shownMessage) tableLine() string {
 	when, id := "-", "-"
 	if s.Enqueued != nil {
 		when = s.Enqueued.Format("2006-01-02 15:04:05.000")

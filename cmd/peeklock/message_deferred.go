@@ -12,44 +12,44 @@ const deferredCountMax = 1000
 
 // The receiver settle modes of receive-by-sequence-number (docs/service-bus-protocol.md#receive-by-sequence-number).
 const (
-	fetchTakes uint32 = 0
-	fetchLocks uint32 = 1
+	settleModeFirst  uint32 = 0
+	settleModeSecond uint32 = 1
 )
 
-// fetched is a deferred message, with the token of its lock unless it was taken.
-type fetched struct {
+// deferredMessage is a deferred message, with the token of its lock unless it was taken.
+type deferredMessage struct {
 	message *amqp.Message
 	token   amqp.UUID
 }
 
-// fetch receives one deferred message by its number.
-func (n *node) fetch(ctx context.Context, number int64, takes bool) (fetched, error) {
-	mode := fetchLocks
-	if takes {
-		mode = fetchTakes
+// receiveDeferred receives one deferred message by its number.
+func (n *managementNode) receiveDeferred(ctx context.Context, number int64, receiveAndDelete bool) (deferredMessage, error) {
+	mode := settleModeSecond
+	if receiveAndDelete {
+		mode = settleModeFirst
 	}
-	content, err := n.change(ctx, "com.microsoft:receive-by-sequence-number", n.of(map[string]any{
+	content, err := n.requestChange(ctx, "com.microsoft:receive-by-sequence-number", n.withSession(map[string]any{
 		"sequence-numbers": []int64{number}, "receiver-settle-mode": mode,
 	}))
 	if err != nil {
-		return fetched{}, err
+		return deferredMessage{}, err
 	}
 	list, _ := content["messages"].([]any)
 	if len(list) != 1 {
-		return fetched{}, fmt.Errorf("no deferred message has the number %d", number)
+		return deferredMessage{}, fmt.Errorf("no deferred message has the number %d", number)
 	}
 	fields, _ := list[0].(map[string]any)
 	encoded, _ := fields["message"].([]byte)
 	token, _ := fields["lock-token"].(amqp.UUID)
-	f := fetched{message: new(amqp.Message), token: token}
+	f := deferredMessage{message: new(amqp.Message), token: token}
 	if err := f.message.UnmarshalBinary(encoded); err != nil {
-		return fetched{}, fmt.Errorf("decode a message: %w", err)
+		return deferredMessage{}, fmt.Errorf("decode a message: %w", err)
 	}
 	return f, nil
 }
 
 // settle ends the lock of a fetched message in the way that was asked for.
-func (n *node) settle(ctx context.Context, f fetched, o *receiveOptions) error {
+func (n *managementNode) settle(ctx context.Context, f deferredMessage, o *receiveOptions) error {
 	request := map[string]any{"lock-tokens": []amqp.UUID{f.token}}
 	switch {
 	case o.abandon:
@@ -62,27 +62,27 @@ func (n *node) settle(ctx context.Context, f fetched, o *receiveOptions) error {
 	default:
 		request["disposition-status"] = "completed"
 	}
-	_, err := n.change(ctx, "com.microsoft:update-disposition", request)
+	_, err := n.requestChange(ctx, "com.microsoft:update-disposition", request)
 	return err
 }
 
-// byNumber receives and settles deferred messages, one after the other in the order
+// receiveBySequence receives and settles deferred messages, one after the other in the order
 // asked for, and stops at the first that is not there.
-func (o *receiveOptions) byNumber(ctx context.Context, out *output, node *node) (int, error) {
+func (o *receiveOptions) receiveBySequence(ctx context.Context, out *output, node *managementNode) (int, error) {
 	if err := out.note("%s", lineHeader); err != nil {
 		return 0, err
 	}
 	for got, number := range o.sequences {
-		f, err := node.fetch(ctx, number, o.takes)
+		f, err := node.receiveDeferred(ctx, number, o.receiveAndDelete)
 		if err != nil {
 			return got, fmt.Errorf("receive message %d: %w", number, err)
 		}
-		shown := show(f.message)
+		shown := newShownMessage(f.message)
 		shown.Settled = o.verb()
-		if err := out.item(shown, shown.line()); err != nil {
+		if err := out.item(shown, shown.tableLine()); err != nil {
 			return got, err
 		}
-		if o.takes {
+		if o.receiveAndDelete {
 			continue
 		}
 		if err := node.settle(ctx, f, o); err != nil {

@@ -63,8 +63,8 @@ func (c *client) peek(ctx context.Context, queue string, o *peekOptions) error {
 		return err
 	}
 	defer d.close()
-	address := o.of(queue)
-	node, err := d.manage(ctx, address)
+	address := o.address(queue)
+	node, err := d.openManagement(ctx, address)
 	if err != nil {
 		return fmt.Errorf("peek at %s: %w", queue, plainError(err))
 	}
@@ -83,20 +83,20 @@ func (c *client) peek(ctx context.Context, queue string, o *peekOptions) error {
 			return fmt.Errorf("peek at %s: %w", queue, err)
 		}
 		for _, m := range page {
-			shown := show(m)
+			shown := newShownMessage(m)
 			shown.State = stateName(m.Annotations[noteState])
 			if shown.Sequence < from {
 				return fmt.Errorf("peek at %s: the member repeats itself", queue)
 			}
 			from = shown.Sequence + 1
-			wanted, err := takes(o.where, m, shown)
+			wanted, err := receiveAndDelete(o.where, m, shown)
 			if err != nil {
 				return err
 			}
 			if !wanted || o.count > 0 && seen == o.count {
 				continue
 			}
-			if err := out.item(shown, shown.line()); err != nil {
+			if err := out.item(shown, shown.tableLine()); err != nil {
 				return err
 			}
 			seen++
@@ -108,9 +108,9 @@ func (c *client) peek(ctx context.Context, queue string, o *peekOptions) error {
 	return out.note("%d seen in %s", seen, queue)
 }
 
-// node is the management node of an entity: requests over one link, answers over
+// managementNode is the management node of an entity: requests over one link, answers over
 // another (docs/service-bus-protocol.md#the-management-node).
-type node struct {
+type managementNode struct {
 	requests *amqp.Sender
 	answers  *amqp.Receiver
 	replyTo  string
@@ -118,16 +118,16 @@ type node struct {
 	session  *string // peeked at or fetched from; nil: whatever there is
 }
 
-// of adds to the body of a request which session is meant.
-func (n *node) of(body map[string]any) map[string]any {
+// withSession adds to the body of a request which session is meant.
+func (n *managementNode) withSession(body map[string]any) map[string]any {
 	if n.session != nil {
 		body["session-id"] = *n.session
 	}
 	return body
 }
 
-func (d *data) manage(ctx context.Context, entity string) (*node, error) {
-	n := &node{replyTo: "peeklock-cli-answers"}
+func (d *amqpSession) openManagement(ctx context.Context, entity string) (*managementNode, error) {
+	n := &managementNode{replyTo: "peeklock-cli-answers"}
 	var err error
 	if n.requests, err = d.session.NewSender(ctx, entity+"/$management", nil); err != nil {
 		return nil, err
@@ -138,8 +138,8 @@ func (d *data) manage(ctx context.Context, entity string) (*node, error) {
 	return n, err
 }
 
-// ask performs one operation and returns the body of its answer, nil for "no content".
-func (n *node) ask(ctx context.Context, operation string, body map[string]any) (map[string]any, error) {
+// request performs one operation and returns the body of its answer, nil for "no content".
+func (n *managementNode) request(ctx context.Context, operation string, body map[string]any) (map[string]any, error) {
 	ctx, cancel := context.WithTimeout(ctx, manageTimeMax)
 	defer cancel()
 	n.serial++
@@ -178,10 +178,10 @@ type answerError struct {
 // Error is the member's text.
 func (e *answerError) Error() string { return e.text }
 
-// change is ask for what changes something: unless an answer says that it was not done,
+// requestChange is ask for what changes something: unless an answer says that it was not done,
 // nobody knows.
-func (n *node) change(ctx context.Context, operation string, body map[string]any) (map[string]any, error) {
-	content, err := n.ask(ctx, operation, body)
+func (n *managementNode) requestChange(ctx context.Context, operation string, body map[string]any) (map[string]any, error) {
+	content, err := n.request(ctx, operation, body)
 	var answer *answerError
 	switch {
 	case err == nil:
@@ -194,8 +194,8 @@ func (n *node) change(ctx context.Context, operation string, body map[string]any
 
 // peek reads up to count messages from a sequence number on; fewer when an answer is
 // full, none at the end.
-func (n *node) peek(ctx context.Context, from int64, count int) ([]*amqp.Message, error) {
-	content, err := n.ask(ctx, "com.microsoft:peek-message", n.of(map[string]any{
+func (n *managementNode) peek(ctx context.Context, from int64, count int) ([]*amqp.Message, error) {
+	content, err := n.request(ctx, "com.microsoft:peek-message", n.withSession(map[string]any{
 		"from-sequence-number": from, "message-count": int32(count),
 	}))
 	if err != nil {

@@ -27,8 +27,8 @@ func (s *subQueue) check() error {
 	return nil
 }
 
-// of is the address of the sub-queue of an entity.
-func (s *subQueue) of(name string) string {
+// address is the address of the sub-queue of an entity.
+func (s *subQueue) address(name string) string {
 	switch {
 	case s.deadLetters:
 		return name + deadLetterSuffix
@@ -38,8 +38,8 @@ func (s *subQueue) of(name string) string {
 	return name
 }
 
-// api is what the control API calls it.
-func (s *subQueue) api() string {
+// apiName is what the control API calls it.
+func (s *subQueue) apiName() string {
 	switch {
 	case s.deadLetters:
 		return "deadLetter"
@@ -49,8 +49,8 @@ func (s *subQueue) api() string {
 	return ""
 }
 
-// takesSends refuses to send to a subscription before anything is asked.
-func takesSends(name string) error {
+// checkSendTarget refuses to send to a subscription before anything is asked.
+func checkSendTarget(name string) error {
 	if topic, _, ok := fsm.SplitSubscriptionPath(name); ok {
 		return usagef("messages are sent to the topic %s, not to its subscriptions", printable(topic, 100))
 	}

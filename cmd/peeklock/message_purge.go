@@ -50,7 +50,7 @@ begins: what is sent meanwhile does not keep it going.`,
 	f := cmd.Flags()
 	o.flags(f, "purge")
 	f.StringVar(&o.before, "before", "", "only messages enqueued before this moment, as in 2026-11-20T12:00:00Z")
-	f.Var(lengthFlag{&o.olderThan}, "older-than", "only messages enqueued longer ago than this, as in 90m or P7D")
+	f.Var(durationFlag{&o.olderThan}, "older-than", "only messages enqueued longer ago than this, as in 90m or P7D")
 	f.IntVar(&o.max, "max", 0, "at most so many; 0: as many as there are now")
 	f.BoolVar(&o.yes, "yes", false, "yes, remove them: there is no way back")
 	return cmd
@@ -86,7 +86,7 @@ func (c *client) purge(ctx context.Context, queue string, o *purgeOptions) error
 	if err := o.check(); err != nil {
 		return err
 	}
-	request := admin.PurgeRequest{SubQueue: o.api()}
+	request := admin.PurgeRequest{SubQueue: o.apiName()}
 	if request.Before, err = o.bound(time.Now()); err != nil {
 		return err
 	}
@@ -113,8 +113,8 @@ func (c *client) purge(ctx context.Context, queue string, o *purgeOptions) error
 	if err != nil {
 		return fmt.Errorf("after %d messages: %w", done, err)
 	}
-	if out.people() {
-		return out.note("%d purged from %s", done, o.of(queue))
+	if out.isTable() {
+		return out.note("%d purged from %s", done, o.address(queue))
 	}
 	return out.data(purged{Queue: queue, DeadLetters: o.deadLetters, Transfer: o.transfer, Purged: done})
 }
@@ -139,11 +139,11 @@ func (c *client) purgeable(ctx context.Context, name string, sub subQueue) (int,
 func (c *client) countsOf(ctx context.Context, name string) (*admin.Counts, error) {
 	if _, _, ok := fsm.SplitSubscriptionPath(name); ok {
 		var s admin.Subscription
-		err := c.call(ctx, http.MethodGet, subscriptionNoun().path(name), nil, &s)
+		err := c.call(ctx, http.MethodGet, subscriptionResource().path(name), nil, &s)
 		return s.Counts, err
 	}
 	var q admin.Queue
-	if err := c.call(ctx, http.MethodGet, queueNoun().path(name), nil, &q); err != nil {
+	if err := c.call(ctx, http.MethodGet, queueResource().path(name), nil, &q); err != nil {
 		return nil, c.notTopic(ctx, name, err)
 	}
 	return q.Counts, nil

@@ -22,7 +22,7 @@ const (
 
 // receiveOptions are the flags of message receive.
 type receiveOptions struct {
-	complete, abandon, deadLetter, deferred, takes bool
+	complete, abandon, deadLetter, deferred, receiveAndDelete bool
 	subQueue
 	chosenSession
 	count               int
@@ -54,7 +54,7 @@ of one session, which is accepted first and given back at the end.`,
 	f.BoolVar(&o.abandon, "abandon", false, "give it back; counts as an attempt")
 	f.BoolVar(&o.deadLetter, "dead-letter", false, "move it to the dead-letter queue")
 	f.BoolVar(&o.deferred, "defer", false, "set it aside, to be fetched by sequence number")
-	f.BoolVar(&o.takes, "delete", false, "receive-and-delete: it is gone before it is printed")
+	f.BoolVar(&o.receiveAndDelete, "delete", false, "receive-and-delete: it is gone before it is printed")
 	o.subQueue.flags(f, "receive from")
 	o.chosenSession.flags(f)
 	f.Int64SliceVar(&o.sequences, "sequence", nil, "receive the deferred message of this number, several by commas")
@@ -67,7 +67,7 @@ of one session, which is accepted first and given back at the end.`,
 
 func (o *receiveOptions) checkAll() error {
 	ways := 0
-	for _, way := range []bool{o.complete, o.abandon, o.deadLetter, o.deferred, o.takes} {
+	for _, way := range []bool{o.complete, o.abandon, o.deadLetter, o.deferred, o.receiveAndDelete} {
 		if way {
 			ways++
 		}
@@ -113,7 +113,7 @@ func (c *client) receive(ctx context.Context, queue string, o *receiveOptions) e
 	defer d.close()
 	receiver, err := o.attach(ctx, out, d, queue)
 	switch {
-	case errors.Is(err, errNothing):
+	case errors.Is(err, errNoMessage):
 		return out.note("no session to accept in %s", queue)
 	case err != nil:
 		return fmt.Errorf("receive from %s: %w", queue, plainError(err))
@@ -124,7 +124,7 @@ func (c *client) receive(ctx context.Context, queue string, o *receiveOptions) e
 	} else {
 		got, err = o.run(ctx, out, receiver)
 	}
-	if err != nil && !errors.Is(err, errNothing) {
+	if err != nil && !errors.Is(err, errNoMessage) {
 		return err
 	}
 	return out.note("%d received from %s", got, queue)
@@ -132,15 +132,15 @@ func (c *client) receive(ctx context.Context, queue string, o *receiveOptions) e
 
 // attach opens the link, and with it the session, that messages come over: nil for deferred
 // messages without session.
-func (o *receiveOptions) attach(ctx context.Context, out *output, d *data, queue string) (*amqp.Receiver, error) {
+func (o *receiveOptions) attach(ctx context.Context, out *output, d *amqpSession, queue string) (*amqp.Receiver, error) {
 	// The credit is given by hand: go-amqp's own way would ask for more than --count.
 	if !o.wanted() {
 		if len(o.sequences) > 0 {
 			return nil, nil //nolint:nilnil // none is needed
 		}
-		return d.receiver(ctx, o.of(queue), -1, o.takes)
+		return d.receiver(ctx, o.address(queue), -1, o.receiveAndDelete)
 	}
-	receiver, err := d.acceptSession(ctx, queue, -1, o.takes, o.session, o.wait)
+	receiver, err := d.acceptSession(ctx, queue, -1, o.receiveAndDelete, o.session, o.wait)
 	if err != nil {
 		return nil, err
 	}
@@ -148,8 +148,8 @@ func (o *receiveOptions) attach(ctx context.Context, out *output, d *data, queue
 }
 
 // fetch receives deferred messages, of the session that a receiver holds if there is one.
-func (o *receiveOptions) fetch(ctx context.Context, out *output, d *data, queue string, holder *amqp.Receiver) (int, error) {
-	node, err := d.manage(ctx, o.of(queue))
+func (o *receiveOptions) fetch(ctx context.Context, out *output, d *amqpSession, queue string, holder *amqp.Receiver) (int, error) {
+	node, err := d.openManagement(ctx, o.address(queue))
 	if err != nil {
 		return 0, fmt.Errorf("receive from %s: %w", queue, plainError(err))
 	}
@@ -157,7 +157,7 @@ func (o *receiveOptions) fetch(ctx context.Context, out *output, d *data, queue 
 		session := sessionOf(holder)
 		node.session = &session
 	}
-	return o.byNumber(ctx, out, node)
+	return o.receiveBySequence(ctx, out, node)
 }
 
 // run receives until there are enough or none comes.
@@ -177,7 +177,7 @@ func (o *receiveOptions) run(ctx context.Context, out *output, receiver *amqp.Re
 			return got, err
 		}
 		got++
-		if err := o.one(ctx, out, receiver, message); err != nil {
+		if err := o.printAndSettle(ctx, out, receiver, message); err != nil {
 			return got, err
 		}
 		if o.count == 0 || issued < o.count {
@@ -199,23 +199,23 @@ func next(ctx context.Context, receiver *amqp.Receiver, wait time.Duration) (*am
 	case err == nil:
 		return message, nil
 	case ctx.Err() == nil && errors.Is(err, context.DeadlineExceeded):
-		return nil, errNothing
+		return nil, errNoMessage
 	}
 	return nil, plainError(err)
 }
 
-// one prints a message and then settles it: what was not printed must not be gone.
-func (o *receiveOptions) one(ctx context.Context, out *output, receiver *amqp.Receiver, m *amqp.Message) error {
-	shown := show(m)
+// printAndSettle prints a message and then settles it: what was not printed must not be gone.
+func (o *receiveOptions) printAndSettle(ctx context.Context, out *output, receiver *amqp.Receiver, m *amqp.Message) error {
+	shown := newShownMessage(m)
 	shown.Settled = o.verb()
-	if err := out.item(shown, shown.line()); err != nil {
+	if err := out.item(shown, shown.tableLine()); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, settleTimeMax)
 	defer cancel()
 	var err error
 	switch {
-	case o.takes:
+	case o.receiveAndDelete:
 		return nil
 	case o.abandon:
 		err = receiver.ModifyMessage(ctx, m, nil)
@@ -230,7 +230,7 @@ func (o *receiveOptions) one(ctx context.Context, out *output, receiver *amqp.Re
 		return nil
 	}
 	failed := fmt.Errorf("%s message %d: %w", o.verb(), shown.Sequence, plainError(err))
-	if !refused(err) {
+	if !isRefused(err) {
 		return unknownError{failed}
 	}
 	return failed
@@ -249,7 +249,7 @@ func (o *receiveOptions) rejection() *amqp.Error {
 
 func (o *receiveOptions) verb() string {
 	switch {
-	case o.takes:
+	case o.receiveAndDelete:
 		return "delete"
 	case o.abandon:
 		return "abandon"

@@ -57,7 +57,7 @@ receiver holds, or has deferred, stay. Without filters all go back; several filt
 	f := cmd.Flags()
 	f.StringVar(&o.reason, "reason", "", "only those dead-lettered with this reason")
 	f.StringVar(&o.contains, "contains", "", "only those whose body, as text, contains this")
-	f.Var(lengthFlag{&o.olderThan}, "older-than", "only those enqueued longer ago than this, as in 90m or P7D")
+	f.Var(durationFlag{&o.olderThan}, "older-than", "only those enqueued longer ago than this, as in 90m or P7D")
 	f.Var(whereFlag{&o.where}, "where", "only those for which this is true")
 	f.IntVar(&o.max, "max", 0, "at most so many; 0: all that match")
 	f.BoolVar(&o.dryRun, "dry-run", false, "only show which would go back")
@@ -99,27 +99,27 @@ func (c *client) redrive(ctx context.Context, queue string, o *redriveOptions) e
 		return err
 	}
 	defer d.close()
-	node, err := d.manage(ctx, letters.of(queue))
+	node, err := d.openManagement(ctx, letters.address(queue))
 	if err != nil {
 		return fmt.Errorf("peek at the dead letters of %s: %w", queue, plainError(err))
 	}
-	run := redriving{client: c, out: out, options: o, queue: queue, now: time.Now(), meter: c.meter("redriving "+queue, total)}
-	err = run.all(ctx, node)
+	run := redriveRun{client: c, out: out, options: o, queue: queue, now: time.Now(), meter: c.meter("redriving "+queue, total)}
+	err = run.scan(ctx, node)
 	run.meter.end(err != nil)
 	if err != nil {
 		return fmt.Errorf("after %d messages: %w", run.redriven, err)
 	}
-	if !out.people() && !o.dryRun {
+	if !out.isTable() && !o.dryRun {
 		return out.data(redriven{Queue: queue, Matched: run.matched, Redriven: run.redriven})
 	}
 	if o.dryRun {
-		return out.note("%d of %s would go back", run.matched, letters.of(queue))
+		return out.note("%d of %s would go back", run.matched, letters.address(queue))
 	}
 	return out.note("%d of %d redriven to %s", run.redriven, run.matched, queue)
 }
 
-// redriving is one redrive under way.
-type redriving struct {
+// redriveRun is one redrive under way.
+type redriveRun struct {
 	client  *client
 	out     *output
 	options *redriveOptions
@@ -132,9 +132,9 @@ type redriving struct {
 	redriven int
 }
 
-// all walks the dead letters in order, once: one that fails again and comes back while
+// scan walks the dead letters in order, once: one that fails again and comes back while
 // the walk goes on has its old number, which is behind us.
-func (r *redriving) all(ctx context.Context, node *node) error {
+func (r *redriveRun) scan(ctx context.Context, node *managementNode) error {
 	if r.options.dryRun {
 		if err := r.out.note("%s", lineHeader); err != nil {
 			return err
@@ -146,13 +146,13 @@ func (r *redriving) all(ctx context.Context, node *node) error {
 			return fmt.Errorf("peek at the dead letters of %s: %w", r.queue, err)
 		}
 		for _, m := range page {
-			shown := show(m)
+			shown := newShownMessage(m)
 			shown.State = stateName(m.Annotations[noteState])
 			if shown.Sequence < from {
 				return fmt.Errorf("peek at the dead letters of %s: the member repeats itself", r.queue)
 			}
 			from = shown.Sequence + 1
-			if err := r.one(ctx, m, shown); err != nil {
+			if err := r.consider(ctx, m, shown); err != nil {
 				return err
 			}
 			if r.options.max > 0 && r.matched >= r.options.max {
@@ -166,16 +166,16 @@ func (r *redriving) all(ctx context.Context, node *node) error {
 	}
 }
 
-func (r *redriving) one(ctx context.Context, m *amqp.Message, shown *shownMessage) error {
+func (r *redriveRun) consider(ctx context.Context, m *amqp.Message, shown *shownMessage) error {
 	if !r.options.matches(shown, r.now) {
 		return nil
 	}
-	if wanted, err := takes(r.options.where, m, shown); err != nil || !wanted {
+	if wanted, err := receiveAndDelete(r.options.where, m, shown); err != nil || !wanted {
 		return err
 	}
 	r.matched++
 	if r.options.dryRun {
-		return r.out.item(shown, shown.line())
+		return r.out.item(shown, shown.tableLine())
 	}
 	r.pending = append(r.pending, fsm.SequenceNumber(shown.Sequence))
 	if len(r.pending) < redriveStep {
@@ -185,7 +185,7 @@ func (r *redriving) one(ctx context.Context, m *amqp.Message, shown *shownMessag
 }
 
 // flush brings back what has gathered.
-func (r *redriving) flush(ctx context.Context) error {
+func (r *redriveRun) flush(ctx context.Context) error {
 	if len(r.pending) == 0 {
 		return nil
 	}

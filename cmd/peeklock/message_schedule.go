@@ -35,9 +35,9 @@ type scheduleOptions struct {
 
 func (o *scheduleOptions) timeFlags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.Var(lengthFlag{&o.ttl}, "ttl", "how long the messages live, as in 30s or PT1H")
+	f.Var(durationFlag{&o.ttl}, "ttl", "how long the messages live, as in 30s or PT1H")
 	f.StringVar(&o.at, "at", "", "schedule for this moment, as in 2026-11-20T12:00:00Z")
-	f.Var(lengthFlag{&o.in}, "in", "schedule for so long from now, as in 90s")
+	f.Var(durationFlag{&o.in}, "in", "schedule for so long from now, as in 90s")
 }
 
 // apply puts the time to live into a message. In the header it is a number of
@@ -90,17 +90,17 @@ type scheduled struct {
 
 // schedule hands messages over that become active later, and prints their numbers,
 // which cancel wants.
-func (c *client) schedule(ctx context.Context, out *output, d *data, queue string, template amqp.Message, at time.Time, bodies iter.Seq2[[]byte, error]) error {
-	node, err := d.manage(ctx, queue)
+func (c *client) schedule(ctx context.Context, out *output, d *amqpSession, queue string, template amqp.Message, at time.Time, bodies iter.Seq2[[]byte, error]) error {
+	node, err := d.openManagement(ctx, queue)
 	if err != nil {
 		return fmt.Errorf("schedule for %s: %w", queue, plainError(err))
 	}
 	template.Annotations = amqp.Annotations{noteScheduled: at}
-	s := scheduling{node: node, template: template, numbers: []int64{}}
+	s := scheduleBatch{node: node, template: template, numbers: []int64{}}
 	if err := s.all(ctx, bodies); err != nil {
 		return fmt.Errorf("after %d messages: %w", len(s.numbers), err)
 	}
-	if !out.people() {
+	if !out.isTable() {
 		return out.data(scheduled{Queue: queue, Sent: len(s.numbers), At: at, Sequences: s.numbers})
 	}
 	return out.note("%d scheduled in %s for %s: %s", len(s.numbers), queue, at.Format(time.RFC3339Nano), numberText(s.numbers))
@@ -115,16 +115,16 @@ func numberText(numbers []int64) string {
 	return strings.Join(text, " ")
 }
 
-// scheduling gathers messages into requests.
-type scheduling struct {
-	node     *node
+// scheduleBatch gathers messages into requests.
+type scheduleBatch struct {
+	node     *managementNode
 	template amqp.Message
 	pending  []any
 	bytes    int
 	numbers  []int64
 }
 
-func (s *scheduling) all(ctx context.Context, bodies iter.Seq2[[]byte, error]) error {
+func (s *scheduleBatch) all(ctx context.Context, bodies iter.Seq2[[]byte, error]) error {
 	for body, err := range bodies {
 		if err != nil {
 			return errors.Join(err, s.flush(ctx))
@@ -147,11 +147,11 @@ func (s *scheduling) all(ctx context.Context, bodies iter.Seq2[[]byte, error]) e
 }
 
 // flush asks for what has gathered. Whether it was done is unknown unless an answer came.
-func (s *scheduling) flush(ctx context.Context) error {
+func (s *scheduleBatch) flush(ctx context.Context) error {
 	if len(s.pending) == 0 {
 		return nil
 	}
-	content, err := s.node.change(ctx, "com.microsoft:schedule-message", map[string]any{"messages": s.pending})
+	content, err := s.node.requestChange(ctx, "com.microsoft:schedule-message", map[string]any{"messages": s.pending})
 	if err != nil {
 		return err
 	}
@@ -204,14 +204,14 @@ func (c *client) cancel(ctx context.Context, queue string, args []string) error 
 		return err
 	}
 	defer d.close()
-	node, err := d.manage(ctx, queue)
+	node, err := d.openManagement(ctx, queue)
 	if err != nil {
 		return fmt.Errorf("cancel in %s: %w", queue, plainError(err))
 	}
-	if _, err := node.change(ctx, "com.microsoft:cancel-scheduled-message", map[string]any{"sequence-numbers": numbers}); err != nil {
+	if _, err := node.requestChange(ctx, "com.microsoft:cancel-scheduled-message", map[string]any{"sequence-numbers": numbers}); err != nil {
 		return fmt.Errorf("cancel in %s: %w", queue, err)
 	}
-	if out.people() {
+	if out.isTable() {
 		return out.note("%d cancelled in %s", len(numbers), queue)
 	}
 	return out.data(cancelled{Queue: queue, Cancelled: numbers})

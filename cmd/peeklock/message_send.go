@@ -87,7 +87,7 @@ func (c *client) send(ctx context.Context, queue string, bodies []string, o *sen
 	if err != nil {
 		return err
 	}
-	if err := takesSends(queue); err != nil {
+	if err := checkSendTarget(queue); err != nil {
 		return err
 	}
 	template, err := o.template()
@@ -117,7 +117,7 @@ func (c *client) send(ctx context.Context, queue string, bodies []string, o *sen
 	if err != nil {
 		return fmt.Errorf("after %d messages: %w", n, err)
 	}
-	if out.people() {
+	if out.isTable() {
 		return out.note("%d sent to %s", n, queue)
 	}
 	return out.data(sent{Queue: queue, Sent: n})
@@ -199,16 +199,16 @@ func (o *sendOptions) bodies(in io.Reader, args []string) iter.Seq2[[]byte, erro
 	}
 }
 
-// sending is a stream of sends with up to sendWindow answers outstanding.
-type sending struct {
+// sendWindowState is a stream of sends with up to sendWindow answers outstanding.
+type sendWindowState struct {
 	waiting   []amqp.SendReceipt // in the order of sending
 	confirmed int
 	unknown   int
 	first     error
 }
 
-// await takes answers until only so many are outstanding.
-func (s *sending) await(ctx context.Context, room int) {
+// awaitUntil takes answers until only so many are outstanding.
+func (s *sendWindowState) awaitUntil(ctx context.Context, room int) {
 	for len(s.waiting) > room {
 		s.count(awaitReceipt(ctx, &s.waiting[0]))
 		s.waiting = s.waiting[1:]
@@ -216,12 +216,12 @@ func (s *sending) await(ctx context.Context, room int) {
 }
 
 // count notes how one send ended: confirmed, refused by the member, or nobody knows.
-func (s *sending) count(err error) {
+func (s *sendWindowState) count(err error) {
 	switch {
 	case err == nil:
 		s.confirmed++
 		return
-	case !refused(err):
+	case !isRefused(err):
 		s.unknown++
 	}
 	if s.first == nil {
@@ -232,7 +232,7 @@ func (s *sending) count(err error) {
 // sendAll sends until one fails and returns how many were confirmed. What is under way
 // then is still awaited: the count should be right.
 func sendAll(ctx context.Context, sender *amqp.Sender, template amqp.Message, bodies iter.Seq2[[]byte, error]) (int, error) {
-	var s sending
+	var s sendWindowState
 	for body, err := range bodies {
 		if err != nil {
 			s.first = err
@@ -246,12 +246,12 @@ func sendAll(ctx context.Context, sender *amqp.Sender, template amqp.Message, bo
 			break
 		}
 		s.waiting = append(s.waiting, receipt)
-		s.await(ctx, sendWindow-1)
+		s.awaitUntil(ctx, sendWindow-1)
 		if s.first != nil {
 			break
 		}
 	}
-	s.await(ctx, 0)
+	s.awaitUntil(ctx, 0)
 	if s.unknown > 0 {
 		return s.confirmed, unknownError{fmt.Errorf("%d more may or may not have been sent: %w", s.unknown, plainError(s.first))}
 	}
@@ -269,8 +269,8 @@ func awaitReceipt(ctx context.Context, receipt *amqp.SendReceipt) error {
 	if err != nil {
 		return err
 	}
-	return judge(state)
+	return classifyOutcome(state)
 }
 
-// errNothing ends a receive that waited in vain; it is not shown.
-var errNothing = errors.New("no message came")
+// errNoMessage ends a receive that waited in vain; it is not shown.
+var errNoMessage = errors.New("no message came")

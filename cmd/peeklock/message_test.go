@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-func TestShowMessage(t *testing.T) {
+func TestMessagesArePrintedWhole(t *testing.T) {
 	t.Parallel()
 	subject := "s"
 	at := time.Date(2026, 11, 20, 12, 0, 0, 0, time.FixedZone("east", 3600))
@@ -36,14 +36,14 @@ func TestShowMessage(t *testing.T) {
 		"empty":      {&amqp.Message{}, &shownMessage{}},
 		"wrong type": {&amqp.Message{Annotations: amqp.Annotations{noteSequence: "7", noteEnqueued: 7}}, &shownMessage{}},
 	} {
-		if diff := cmp.Diff(c.want, show(c.message)); diff != "" {
+		if diff := cmp.Diff(c.want, newShownMessage(c.message)); diff != "" {
 			t.Errorf("%s: %s", name, diff)
 		}
 	}
 }
 
 // A body is somebody else's: it must not reach the terminal as commands.
-func TestPrintable(t *testing.T) {
+func TestControlCharactersAreEscaped(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"plain \u00e4": "plain \u00e4", "\x1b[2Jx": `\x1b[2Jx`, "a\nb": `a\x0ab`, "\u009b": `\x9b`, "123456789012": "1234567890...",
@@ -55,7 +55,7 @@ func TestPrintable(t *testing.T) {
 }
 
 // Nor may a field: rules and metadata are somebody else's too. JSON has all of it.
-func TestFieldsArePrintable(t *testing.T) {
+func TestFieldsAreEscaped(t *testing.T) {
 	t.Parallel()
 	value := map[string]string{"a": "\x1b[2J", "b": strings.Repeat("x", fieldCharactersMax+1)}
 	var table, whole lockedBuffer
@@ -96,7 +96,7 @@ func TestTypedProperties(t *testing.T) {
 	}
 }
 
-func TestBodiesToSend(t *testing.T) {
+func TestBodiesComeFromArgumentsSizeOrInput(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		options sendOptions
@@ -128,10 +128,10 @@ func TestBodiesToSend(t *testing.T) {
 }
 
 // What a script may retry depends on this: refused is certain, everything else is not.
-func TestOutcomeOfSends(t *testing.T) {
+func TestSendsReportUnknownOutcomes(t *testing.T) {
 	t.Parallel()
 	answer := &amqp.Error{Condition: amqp.ErrCondNotFound, Description: "gone"}
-	var s sending
+	var s sendWindowState
 	for _, err := range []error{nil, nil, rejection{answer}, answer, &amqp.LinkError{RemoteErr: answer}, &amqp.ConnError{}, context.DeadlineExceeded, io.ErrUnexpectedEOF} {
 		s.count(err)
 	}

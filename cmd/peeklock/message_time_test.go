@@ -48,7 +48,7 @@ func TestTimeToLiveOfMessages(t *testing.T) {
 	}
 }
 
-func TestWhenToSchedule(t *testing.T) {
+func TestScheduleTime(t *testing.T) {
 	t.Parallel()
 	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
 	for name, c := range map[string]struct {

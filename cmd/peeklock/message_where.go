@@ -36,10 +36,10 @@ func (f whereFlag) String() string {
 // Type names what is wanted.
 func (whereFlag) Type() string { return "expression" }
 
-// takes says whether a message is wanted: without an expression all are. An expression
+// receiveAndDelete says whether a message is wanted: without an expression all are. An expression
 // that fails for one message, say by dividing by zero, fails the command: leaving the
 // message out would hide it.
-func takes(where *filter.Expr, m *amqp.Message, s *shownMessage) (bool, error) {
+func receiveAndDelete(where *filter.Expr, m *amqp.Message, s *shownMessage) (bool, error) {
 	if where == nil {
 		return true, nil
 	}

@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-func TestWhere(t *testing.T) {
+func TestWhereSelectsMessages(t *testing.T) {
 	t.Parallel()
 	text := func(s string) *string { return &s }
 	m := &amqp.Message{
@@ -58,16 +58,16 @@ func TestWhere(t *testing.T) {
 			t.Errorf("%s: %v", expression, err)
 			continue
 		}
-		if got, err := takes(where, m, show(m)); got != want || err != nil {
+		if got, err := receiveAndDelete(where, m, newShownMessage(m)); got != want || err != nil {
 			t.Errorf("%s: got %t, %v", expression, got, err)
 		}
 	}
-	if got, err := takes(nil, &amqp.Message{}, &shownMessage{}); !got || err != nil {
+	if got, err := receiveAndDelete(nil, &amqp.Message{}, &shownMessage{}); !got || err != nil {
 		t.Errorf("no expression: %t, %v", got, err)
 	}
 }
 
-func TestWhereFailsLoudly(t *testing.T) {
+func TestWhereErrorsEndTheCommand(t *testing.T) {
 	t.Parallel()
 	var where *filter.Expr
 	if err := (whereFlag{&where}).Set("customer = = 7"); err == nil || !strings.Contains(err.Error(), "character 12") {
@@ -78,7 +78,7 @@ func TestWhereFailsLoudly(t *testing.T) {
 			t.Fatal(err)
 		}
 		m := &amqp.Message{Annotations: amqp.Annotations{noteSequence: int64(42)}}
-		if _, err := takes(where, m, show(m)); err == nil || !strings.Contains(err.Error(), "message 42") {
+		if _, err := receiveAndDelete(where, m, newShownMessage(m)); err == nil || !strings.Contains(err.Error(), "message 42") {
 			t.Errorf("%s: got %v", expression, err)
 		}
 	}

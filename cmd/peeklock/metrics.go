@@ -48,7 +48,7 @@ func (p memberParts) handlers(m *member) (whole, others http.Handler, err error)
 	figures, err := metrics.New(metrics.Config{
 		Name: p.cluster.Name, Version: p.cluster.Version,
 		Node: m.node.Stats, Gateway: m.gateway.Stats, Ready: m.isReady,
-		ConnectionsMax: m.connectionsMax, Expiries: p.expiries, Memory: p.memory.figuresOf(),
+		ConnectionsMax: m.connectionsMax, Expiries: p.expiries, Memory: p.memory.statsFunc(),
 		Entities: p.metrics.entities, Logger: p.logger.With("room", "metrics"),
 	})
 	if err != nil {

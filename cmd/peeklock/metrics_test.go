@@ -50,9 +50,9 @@ func sum(t *testing.T, scrapes []string, begin string) (total float64) {
 	return total
 }
 
-// TestDevMetrics: what the members of a cluster say of themselves can be read by Prometheus, adds
+// TestMetricsOfMembersAddUp: what the members of a cluster say of themselves can be read by Prometheus, adds
 // up, and follows what clients do.
-func TestDevMetrics(t *testing.T) {
+func TestMetricsOfMembersAddUp(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
 	}
@@ -122,7 +122,7 @@ func TestDevMetrics(t *testing.T) {
 	}
 }
 
-func TestMetricsSettings(t *testing.T) {
+func TestMetricsAccessSettings(t *testing.T) {
 	t.Parallel()
 	for access, ok := range map[string]bool{"open": true, "all": true, "operators": true, "off": true, "": false, "yes": false} {
 		s := settings{memberConfig: memberConfig{Metrics: access, MetricsEntities: 5}}

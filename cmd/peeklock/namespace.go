@@ -55,7 +55,7 @@ func (n *namespaceFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringSliceVar(&n.hosts, "host", nil, "host name that selects it, besides NAME.anything; several by commas or repeated; '' takes all away")
 	f.Uint32Var(&n.bytes, "max-message-bytes", 0, "largest --max-message-bytes of its entities, 1 KiB to 100 MiB; 0: as large as the cluster allows (server default)")
-	f.Var(lengthFlag{&n.lock}, "max-lock-duration", "longest --lock-duration of its entities, 5s to 24h; 0s: 5m (server default)")
+	f.Var(durationFlag{&n.lock}, "max-lock-duration", "longest --lock-duration of its entities, 5s to 24h; 0s: 5m (server default)")
 	f.Uint32Var(&n.entities, "max-entities", 0, "how many queues and topics it holds; 0: no limit (server default)")
 	f.StringVar(&n.metadata, "user-metadata", "", "text of your own, up to 1024 bytes")
 }
@@ -104,7 +104,7 @@ connection string is printed.`,
 		if err := c.call(cmd.Context(), method, namespacePath(args[0]), n.body(cmd), &made); err != nil {
 			return err
 		}
-		if !out.people() {
+		if !out.isTable() {
 			return out.data(made)
 		}
 		if err := out.note("namespace %s %s", made.Name, done); err != nil {
@@ -135,15 +135,15 @@ func newNamespaceList(c *client) *cobra.Command {
 			rows := make([][]any, len(list))
 			for i := range list {
 				n := &list[i]
-				rows[i] = []any{n.Name, printable(strings.Join(n.Hosts, " "), 80), boundText(n.MaxMessageBytes), boundText(n.MaxEntities), lengthFlag{&n.MaxLockDuration}.String()}
+				rows[i] = []any{n.Name, printable(strings.Join(n.Hosts, " "), 80), limitText(n.MaxMessageBytes), limitText(n.MaxEntities), durationFlag{&n.MaxLockDuration}.String()}
 			}
 			return out.rows(list, []any{"name", "hosts", "max message bytes", "max entities", "max lock duration"}, rows)
 		},
 	}
 }
 
-// boundText is a bound, of which 0 is none.
-func boundText(bound *uint32) any {
+// limitText is a bound, of which 0 is none.
+func limitText(bound *uint32) any {
 	if bound == nil || *bound == 0 {
 		return "-"
 	}
@@ -184,7 +184,7 @@ func newNamespaceDelete(c *client) *cobra.Command {
 			if err := c.call(cmd.Context(), http.MethodDelete, namespacePath(args[0]), nil, nil); err != nil {
 				return err
 			}
-			if out.people() {
+			if out.isTable() {
 				return out.note("namespace %s deleted", args[0])
 			}
 			return out.data(deleted{Name: args[0], Deleted: true})

@@ -19,28 +19,28 @@ import (
 
 // How the command line accompanies what the cluster does by itself.
 const (
-	operateLook  = 500 * time.Millisecond // between two looks at how far it has come
-	operateRetry = time.Second            // before a member that is busy or gone is asked again
-	operateLost  = 15 * time.Second       // without an answer, after which we stop asking
+	watchInterval  = 500 * time.Millisecond // between two looks at how far it has come
+	retryInterval  = time.Second            // before a member that is busy or gone is asked again
+	unreachableMax = 15 * time.Second       // without an answer, after which we stop asking
 	// copyRate is what an estimate assumes, in bytes a second, of two copies at a time.
 	copyRate = 50 << 20
 	// copyOverhead is what a partition takes besides: to open, to vote, to hand over.
 	copyOverhead = 2 * time.Second
 )
 
-// roster is the members with what people call them.
-type roster struct{ members []admin.Member }
+// memberList is the members with what people call them.
+type memberList struct{ members []admin.Member }
 
-func (c *client) roster(ctx context.Context) (*roster, error) {
+func (c *client) memberList(ctx context.Context) (*memberList, error) {
 	var list admin.Members
 	if err := c.call(ctx, http.MethodGet, "/v1/members", nil, &list); err != nil {
 		return nil, err
 	}
-	return &roster{list.Members}, nil
+	return &memberList{list.Members}, nil
 }
 
 // name is what a member is called: its name, if no other bears it.
-func (r *roster) name(id fsm.MemberID) string {
+func (r *memberList) name(id fsm.MemberID) string {
 	at := slices.IndexFunc(r.members, func(m admin.Member) bool { return m.ID == id })
 	if at < 0 {
 		return string(id)
@@ -51,7 +51,7 @@ func (r *roster) name(id fsm.MemberID) string {
 	return r.members[at].Name
 }
 
-func (r *roster) names(ids []fsm.MemberID) string {
+func (r *memberList) names(ids []fsm.MemberID) string {
 	texts := make([]string, len(ids))
 	for i, id := range ids {
 		texts[i] = r.name(id)
@@ -60,7 +60,7 @@ func (r *roster) names(ids []fsm.MemberID) string {
 }
 
 // find looks for a member by name or id, as the control API does.
-func (r *roster) find(text string) (admin.Member, error) {
+func (r *memberList) find(text string) (admin.Member, error) {
 	var named []admin.Member
 	for _, m := range r.members {
 		if string(m.ID) == text {
@@ -93,7 +93,7 @@ func (c *client) completeMember(from, most int) cobra.CompletionFunc {
 		}
 		ctx, cancel := context.WithTimeout(cmd.Context(), completionTime)
 		defer cancel()
-		r, err := c.roster(ctx)
+		r, err := c.memberList(ctx)
 		if err != nil {
 			return nil, cobra.ShellCompDirectiveNoFileComp
 		}
@@ -134,19 +134,19 @@ func isCode(err error, code string) bool {
 	return errors.As(err, &refused) && refused.Code == code
 }
 
-// goesOn is the error of a command that stopped to look at what the cluster does.
-func goesOn(what string, why error) error {
+// detachedError is the error of a command that stopped to look at what the cluster does.
+func detachedError(what string, why error) error {
 	return unknownError{fmt.Errorf("%s goes on in the cluster, nobody watches it any more (%w): peeklock partition moves shows how far it is, and the same command takes it up again", what, why)}
 }
 
-// persist asks for something until it is done. A member waits with us for up to half a
+// retryUntilDone asks for something until it is done. A member waits with us for up to half a
 // minute, then says Timeout and goes on, so it is asked again; so it is when it is busy, or
 // cannot be reached for a moment. look is called now and then.
-func (c *client) persist(ctx context.Context, what string, ask func(context.Context) error, look func(context.Context)) error {
+func (c *client) retryUntilDone(ctx context.Context, what string, ask func(context.Context) error, look func(context.Context)) error {
 	watching, stop := context.WithCancel(ctx)
 	var watch sync.WaitGroup
 	if c.interactive {
-		watch.Go(func() { every(watching, operateLook, func() bool { look(watching); return true }) })
+		watch.Go(func() { pollWhile(watching, watchInterval, func() bool { look(watching); return true }) })
 	}
 	defer watch.Wait()
 	defer stop()
@@ -158,10 +158,10 @@ func (c *client) persist(ctx context.Context, what string, ask func(context.Cont
 		case err == nil:
 			return nil
 		case ctx.Err() != nil:
-			return goesOn(what, errors.New("interrupted"))
+			return detachedError(what, errors.New("interrupted"))
 		case isCode(err, "Timeout"):
 			begun, lost = true, time.Time{}
-			pauseFor(ctx, operateLook) // it has waited; a member that does not must not be flooded
+			sleepContext(ctx, watchInterval) // it has waited; a member that does not must not be flooded
 			continue
 		case isCode(err, "ServerBusy"):
 		case !begun && !errors.As(err, new(unknownError)), errors.As(err, &refused):
@@ -172,24 +172,24 @@ func (c *client) persist(ctx context.Context, what string, ask func(context.Cont
 		if lost.IsZero() {
 			lost = now
 		}
-		if now.Sub(lost) > operateLost {
+		if now.Sub(lost) > unreachableMax {
 			if !begun {
 				return err
 			}
-			return goesOn(what, err)
+			return detachedError(what, err)
 		}
-		pauseFor(ctx, operateRetry)
+		sleepContext(ctx, retryInterval)
 	}
 }
 
-// every calls at once and then again and again, until that says false or ctx ends.
-func every(ctx context.Context, pause time.Duration, call func() bool) {
+// pollWhile calls at once and then again and again, until that says false or ctx ends.
+func pollWhile(ctx context.Context, pause time.Duration, call func() bool) {
 	for ctx.Err() == nil && call() {
-		pauseFor(ctx, pause)
+		sleepContext(ctx, pause)
 	}
 }
 
-func pauseFor(ctx context.Context, d time.Duration) {
+func sleepContext(ctx context.Context, d time.Duration) {
 	timer := time.NewTimer(d)
 	defer timer.Stop()
 	select {
@@ -203,25 +203,25 @@ func estimate(bytes int64, moves int) time.Duration {
 	return (time.Duration(float64(bytes)/copyRate*float64(time.Second)) + time.Duration(moves)*copyOverhead).Round(time.Second)
 }
 
-// sized is bytesText of what is not negative.
-func sized(n int64) string { return bytesText(uint64(max(0, n))) }
+// signedBytesText is bytesText of what is not negative.
+func signedBytesText(n int64) string { return bytesText(uint64(max(0, n))) }
 
 // errMovesPaused ends the watching of moves that will not end by themselves.
 var errMovesPaused = errors.New("paused")
 
-// follow watches moves until none of these partitions is on its way any more. sizes are
+// watchMoves watches moves until none of these partitions is on its way any more. sizes are
 // what has to be copied, as far as is known.
-func (c *client) follow(ctx context.Context, what string, sizes map[fsm.PartitionID]int64) (err error) {
+func (c *client) watchMoves(ctx context.Context, what string, sizes map[fsm.PartitionID]int64) (err error) {
 	m := c.bytesMeter(what, 1)
 	defer func() { m.end(err != nil) }()
 	lost := time.Time{}
-	every(ctx, operateLook, func() bool {
+	pollWhile(ctx, watchInterval, func() bool {
 		var list admin.Moves
 		if err = c.call(ctx, http.MethodGet, "/v1/moves", nil, &list); err != nil {
 			if lost.IsZero() {
 				lost = time.Now()
 			}
-			return time.Since(lost) < operateLost
+			return time.Since(lost) < unreachableMax
 		}
 		lost = time.Time{}
 		left, paused := m.moves(what, sizes, list.Moves)
@@ -232,11 +232,11 @@ func (c *client) follow(ctx context.Context, what string, sizes map[fsm.Partitio
 	})
 	switch {
 	case ctx.Err() != nil:
-		return goesOn(what, errors.New("interrupted"))
+		return detachedError(what, errors.New("interrupted"))
 	case errors.Is(err, errMovesPaused):
 		return fmt.Errorf("%s: what is left is paused: peeklock partition resume ID lets it go on", what)
 	case err != nil:
-		return goesOn(what, err)
+		return detachedError(what, err)
 	}
 	return nil
 }

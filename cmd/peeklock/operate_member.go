@@ -30,15 +30,15 @@ func memberPath(name, verb string) string {
 	return path
 }
 
-// condition is what people want to know of a member at a glance.
-func condition(m admin.Member) string {
+// memberStateText is what people want to know of a member at a glance.
+func memberStateText(m admin.Member) string {
 	switch {
 	case m.Removed:
 		return "removed"
 	case m.Drained:
-		return state(m.MemberStatus) + ", drained"
+		return aliveStateText(m.MemberStatus) + ", drained"
 	}
-	return state(m.MemberStatus)
+	return aliveStateText(m.MemberStatus)
 }
 
 func newMemberList(c *client) *cobra.Command {
@@ -50,14 +50,14 @@ func newMemberList(c *client) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := c.roster(cmd.Context())
+			r, err := c.memberList(cmd.Context())
 			if err != nil {
 				return err
 			}
 			shown := slices.DeleteFunc(slices.Clone(r.members), func(m admin.Member) bool { return m.Removed && !all })
 			rows := make([][]any, len(shown))
 			for i, m := range shown {
-				rows[i] = []any{m.Name, condition(m), m.Zone, m.Weight, m.Leads, m.Holds, m.AMQP, m.HTTP, m.Version}
+				rows[i] = []any{m.Name, memberStateText(m), m.Zone, m.Weight, m.Leads, m.Holds, m.AMQP, m.HTTP, m.Version}
 			}
 			return out.rows(admin.Members{Members: shown}, []any{"member", "state", "zone", "weight", "leads", "holds", "amqp", "http", "version"}, rows)
 		},
@@ -74,7 +74,7 @@ func newMemberShow(c *client) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := c.roster(cmd.Context())
+			r, err := c.memberList(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -153,16 +153,16 @@ no error and keep their locks. It returns when the member leads nothing that ano
 	return cmd
 }
 
-// departFlags are those of what is for good.
-type departFlags struct{ yes, dryRun bool }
+// removalFlags are those of what is for good.
+type removalFlags struct{ yes, dryRun bool }
 
-func (d *departFlags) flags(cmd *cobra.Command) {
+func (d *removalFlags) flags(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&d.dryRun, "dry-run", false, "only show what would move")
 	cmd.Flags().BoolVar(&d.yes, "yes", false, "yes: the member never comes back, its disk can be thrown away")
 }
 
 func newMemberRemove(c *client) *cobra.Command {
-	var d departFlags
+	var d removalFlags
 	cmd := &cobra.Command{
 		Use: "remove MEMBER", Short: "Move everything away from a member, for good",
 		Long: `Move everything that a member holds to others and take it out of the cluster. It may be dead.
@@ -172,7 +172,7 @@ few other members, partitions have fewer replicas afterwards.`,
   peeklock member remove c --yes`,
 		Args: wantArgs(1), ValidArgsFunction: c.completeMember(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.depart(cmd.Context(), args[0], "", d)
+			return c.removeMember(cmd.Context(), args[0], "", d)
 		},
 	}
 	d.flags(cmd)
@@ -180,7 +180,7 @@ few other members, partitions have fewer replicas afterwards.`,
 }
 
 func newMemberReplace(c *client) *cobra.Command {
-	var d departFlags
+	var d removalFlags
 	cmd := &cobra.Command{
 		Use: "replace OLD NEW", Short: "Move everything from one member to a new one, for good",
 		Long: `Move everything that a member holds to another one, which must be there and hold none of the
@@ -188,15 +188,15 @@ same partitions, and take the old one out of the cluster. It may be dead.`,
 		Example: `  peeklock member replace c d --yes`,
 		Args:    exactArgs(2), ValidArgsFunction: c.completeMember(0, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.depart(cmd.Context(), args[0], args[1], d)
+			return c.removeMember(cmd.Context(), args[0], args[1], d)
 		},
 	}
 	d.flags(cmd)
 	return cmd
 }
 
-// depart removes a member, or replaces it where fresh is not "".
-func (c *client) depart(ctx context.Context, name, fresh string, d departFlags) error {
+// removeMember removes a member, or replaces it where fresh is not "".
+func (c *client) removeMember(ctx context.Context, name, fresh string, d removalFlags) error {
 	out, err := c.output()
 	if err != nil {
 		return err
@@ -205,7 +205,7 @@ func (c *client) depart(ctx context.Context, name, fresh string, d departFlags) 
 		return usagef("a member that is removed never comes back: add --yes, or look first with --dry-run")
 	}
 	if d.dryRun {
-		return c.showDeparture(ctx, out, name, fresh)
+		return c.printRemovalPlan(ctx, out, name, fresh)
 	}
 	if fresh == "" {
 		return c.changeMember(ctx, name, "remove", nil, memberDone{Member: name, Did: "removed"})
@@ -213,16 +213,16 @@ func (c *client) depart(ctx context.Context, name, fresh string, d departFlags) 
 	return c.changeMember(ctx, name, "replace", admin.MemberReplacement{With: fresh}, memberDone{Member: name, Did: "replaced", With: fresh})
 }
 
-// departure is the answer of --dry-run.
-type departure struct {
+// removalPlan is the answer of --dry-run.
+type removalPlan struct {
 	Member     fsm.MemberID      `json:"member"`
 	With       fsm.MemberID      `json:"with,omitempty"`
 	Partitions []fsm.PartitionID `json:"partitions"` // that it holds
 	Leads      int               `json:"leads"`
 }
 
-func (c *client) showDeparture(ctx context.Context, out *output, name, fresh string) error {
-	r, err := c.roster(ctx)
+func (c *client) printRemovalPlan(ctx context.Context, out *output, name, fresh string) error {
+	r, err := c.memberList(ctx)
 	if err != nil {
 		return err
 	}
@@ -230,7 +230,7 @@ func (c *client) showDeparture(ctx context.Context, out *output, name, fresh str
 	if err != nil {
 		return err
 	}
-	d := departure{Member: m.ID, Leads: m.Leads, Partitions: []fsm.PartitionID{}}
+	d := removalPlan{Member: m.ID, Leads: m.Leads, Partitions: []fsm.PartitionID{}}
 	to := "others, which the cluster chooses"
 	if fresh != "" {
 		with, err := r.find(fresh)
@@ -248,7 +248,7 @@ func (c *client) showDeparture(ctx context.Context, out *output, name, fresh str
 			d.Partitions = append(d.Partitions, p.ID)
 		}
 	}
-	if !out.people() {
+	if !out.isTable() {
 		return out.data(d)
 	}
 	return out.note("%s holds %d partitions %v and leads %d: they would go to %s", name, len(d.Partitions), d.Partitions, m.Leads, to)
@@ -264,7 +264,7 @@ func (c *client) changeMember(ctx context.Context, name, verb string, body any, 
 	m := c.meter(what, 1)
 	most := int64(0)
 	look := func(ctx context.Context) {
-		left, detail := c.leftAt(ctx, name, verb)
+		left, detail := c.remainingAt(ctx, name, verb)
 		if left < 0 {
 			return
 		}
@@ -272,14 +272,14 @@ func (c *client) changeMember(ctx context.Context, name, verb string, body any, 
 		m.set(most-left, most)
 		m.say(what + detail)
 	}
-	err = c.persist(ctx, what, func(ctx context.Context) error {
+	err = c.retryUntilDone(ctx, what, func(ctx context.Context) error {
 		return c.call(ctx, http.MethodPost, memberPath(name, verb), body, nil)
 	}, look)
 	m.end(err != nil)
 	if err != nil {
 		return err
 	}
-	if !out.people() {
+	if !out.isTable() {
 		return out.data(done)
 	}
 	if done.With != "" {
@@ -288,10 +288,10 @@ func (c *client) changeMember(ctx context.Context, name, verb string, body any, 
 	return out.note("%s %s", name, done.Did)
 }
 
-// leftAt says how much of a member is left to go: leaderships for drain, replicas otherwise;
+// remainingAt says how much of a member is left to go: leaderships for drain, replicas otherwise;
 // -1 when that is not known.
-func (c *client) leftAt(ctx context.Context, name, verb string) (left int64, detail string) {
-	r, err := c.roster(ctx)
+func (c *client) remainingAt(ctx context.Context, name, verb string) (left int64, detail string) {
+	r, err := c.memberList(ctx)
 	if err != nil {
 		return -1, ""
 	}

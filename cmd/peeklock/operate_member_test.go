@@ -7,7 +7,7 @@ import (
 )
 
 // What a member is for people: one that takes no messages says so, wherever it is shown.
-func TestCondition(t *testing.T) {
+func TestMemberStateText(t *testing.T) {
 	t.Parallel()
 	for want, m := range map[string]admin.Member{
 		"alive":                     {MemberStatus: admin.MemberStatus{State: "alive"}},
@@ -16,7 +16,7 @@ func TestCondition(t *testing.T) {
 		"dead":                      {MemberStatus: admin.MemberStatus{State: "dead", ReadOnly: true}},
 		"removed":                   {MemberStatus: admin.MemberStatus{State: "left"}, Removed: true, Drained: true},
 	} {
-		if got := condition(m); got != want {
+		if got := memberStateText(m); got != want {
 			t.Errorf("%+v is %q, want %q", m, got, want)
 		}
 	}

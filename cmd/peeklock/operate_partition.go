@@ -49,15 +49,15 @@ func exactArgs(n int) cobra.PositionalArgs {
 	}
 }
 
-// shownPartition is a partition with its move, if there is one.
-type shownPartition struct {
+// partitionInfo is a partition with its move, if there is one.
+type partitionInfo struct {
 	admin.PartitionStatus
 	Move *admin.Move `json:"move,omitempty"`
 }
 
 // partitions asks for all of them.
-func (c *client) partitions(ctx context.Context) ([]shownPartition, *roster, error) {
-	r, err := c.roster(ctx)
+func (c *client) partitions(ctx context.Context) ([]partitionInfo, *memberList, error) {
+	r, err := c.memberList(ctx)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -69,7 +69,7 @@ func (c *client) partitions(ctx context.Context) ([]shownPartition, *roster, err
 	if err := c.call(ctx, http.MethodGet, "/v1/moves", nil, &moves); err != nil {
 		return nil, nil, err
 	}
-	list := make([]shownPartition, len(st.Partitions))
+	list := make([]partitionInfo, len(st.Partitions))
 	for i, p := range st.Partitions {
 		list[i].PartitionStatus = p
 		if at := slices.IndexFunc(moves.Moves, func(m admin.Move) bool { return m.Partition == p.ID }); at >= 0 {
@@ -107,10 +107,10 @@ func newPartitionList(c *client) *cobra.Command {
 	}
 }
 
-func moveText(r *roster, m admin.Move) string {
+func moveText(r *memberList, m admin.Move) string {
 	text := m.State + ", to " + r.names(m.To)
 	if m.Bytes > 0 {
-		text += fmt.Sprintf(", %s of %s", sized(m.Copied), sized(m.Bytes))
+		text += fmt.Sprintf(", %s of %s", signedBytesText(m.Copied), signedBytesText(m.Bytes))
 	}
 	return text
 }
@@ -119,7 +119,7 @@ func newPartitionShow(c *client) *cobra.Command {
 	return &cobra.Command{
 		Use: "show ID", Short: "Show one partition", Args: wantArgs(1), ValidArgsFunction: c.completePartition,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, id, err := c.aboutPartition(args[0])
+			out, id, err := c.partitionCommand(args[0])
 			if err != nil {
 				return err
 			}
@@ -127,21 +127,21 @@ func newPartitionShow(c *client) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			at := slices.IndexFunc(list, func(p shownPartition) bool { return p.ID == id })
+			at := slices.IndexFunc(list, func(p partitionInfo) bool { return p.ID == id })
 			if at < 0 {
 				return fmt.Errorf("there is no partition %d: peeklock partition list shows them", id)
 			}
 			p := list[at]
-			if out.people() { // names, not ids
-				named(r, &p)
+			if out.isTable() { // names, not ids
+				replaceMemberIDs(r, &p)
 			}
 			return out.fields(p)
 		},
 	}
 }
 
-// named puts names in the place of ids.
-func named(r *roster, p *shownPartition) {
+// replaceMemberIDs puts names in the place of ids.
+func replaceMemberIDs(r *memberList, p *partitionInfo) {
 	if p.Leader != "" {
 		p.Leader = fsm.MemberID(r.name(p.Leader))
 	}
@@ -176,21 +176,21 @@ filled before the first of the former replicas goes. Until then it can be paused
   peeklock partition move 3 a b d --no-wait`,
 		Args: atLeastArgs(2), ValidArgsFunction: c.completeMember(1, -1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, id, err := c.aboutPartition(args[0])
+			out, id, err := c.partitionCommand(args[0])
 			if err != nil {
 				return err
 			}
 			ctx, done := cmd.Context(), partitionDone{Partition: id, Did: "ordered", Members: args[1:]}
-			if err := c.call(ctx, http.MethodPost, partitionPath(id, "move"), admin.Placement{Members: args[1:]}, nil); err != nil {
+			if err := c.call(ctx, http.MethodPost, partitionPath(id, "move"), admin.MoveRequest{Members: args[1:]}, nil); err != nil {
 				return err
 			}
 			if !noWait {
 				done.Did = "moved"
-				if err := c.follow(ctx, fmt.Sprintf("moving partition %d", id), map[fsm.PartitionID]int64{id: 0}); err != nil {
+				if err := c.watchMoves(ctx, fmt.Sprintf("moving partition %d", id), map[fsm.PartitionID]int64{id: 0}); err != nil {
 					return err
 				}
 			}
-			return c.sayPartition(out, done, fmt.Sprintf("to %v", args[1:]))
+			return c.printPartition(out, done, fmt.Sprintf("to %v", args[1:]))
 		},
 	}
 	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return when the move is recorded")
@@ -207,8 +207,8 @@ func atLeastArgs(n int) cobra.PositionalArgs {
 	}
 }
 
-func (c *client) sayPartition(out *output, done partitionDone, detail string) error {
-	if !out.people() {
+func (c *client) printPartition(out *output, done partitionDone, detail string) error {
+	if !out.isTable() {
 		return out.data(done)
 	}
 	return out.note("partition %d %s %s", done.Partition, done.Did, detail)
@@ -222,20 +222,20 @@ leader from then on.`,
 		Example: `  peeklock partition transfer 3 b`,
 		Args:    exactArgs(2), ValidArgsFunction: c.completeMember(1, 2),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, id, err := c.aboutPartition(args[0])
+			out, id, err := c.partitionCommand(args[0])
 			if err != nil {
 				return err
 			}
-			if err := c.call(cmd.Context(), http.MethodPost, partitionPath(id, "transfer"), admin.Transfer{To: args[1]}, nil); err != nil {
+			if err := c.call(cmd.Context(), http.MethodPost, partitionPath(id, "transfer"), admin.TransferRequest{To: args[1]}, nil); err != nil {
 				return err
 			}
-			return c.sayPartition(out, partitionDone{Partition: id, Did: "transferred", Members: args[1:]}, "to "+args[1])
+			return c.printPartition(out, partitionDone{Partition: id, Did: "transferred", Members: args[1:]}, "to "+args[1])
 		},
 	}
 }
 
-// aboutPartition is what every command about one partition begins with.
-func (c *client) aboutPartition(arg string) (out *output, id fsm.PartitionID, err error) {
+// partitionCommand is what every command about one partition begins with.
+func (c *client) partitionCommand(arg string) (out *output, id fsm.PartitionID, err error) {
 	if out, err = c.output(); err == nil {
 		id, err = partitionID(arg)
 	}
@@ -246,14 +246,14 @@ func newPartitionChange(c *client, verb, short, did string) *cobra.Command {
 	return &cobra.Command{
 		Use: verb + " ID", Short: short, Args: wantArgs(1), ValidArgsFunction: c.completePartition,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			out, id, err := c.aboutPartition(args[0])
+			out, id, err := c.partitionCommand(args[0])
 			if err != nil {
 				return err
 			}
 			if err := c.call(cmd.Context(), http.MethodPost, partitionPath(id, verb), nil, nil); err != nil {
 				return err
 			}
-			if !out.people() {
+			if !out.isTable() {
 				return out.data(partitionDone{Partition: id, Did: did})
 			}
 			return out.note("move of partition %d %s", id, did)
@@ -269,7 +269,7 @@ func newPartitionMoves(c *client) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			r, err := c.roster(cmd.Context())
+			r, err := c.memberList(cmd.Context())
 			if err != nil {
 				return err
 			}
@@ -277,14 +277,14 @@ func newPartitionMoves(c *client) *cobra.Command {
 			if err := c.call(cmd.Context(), http.MethodGet, "/v1/moves", nil, &list); err != nil {
 				return err
 			}
-			if out.people() && len(list.Moves) == 0 {
+			if out.isTable() && len(list.Moves) == 0 {
 				return out.note("nothing moves")
 			}
 			rows := make([][]any, len(list.Moves))
 			for i, m := range list.Moves {
 				copied := ""
 				if m.Bytes > 0 {
-					copied = fmt.Sprintf("%s of %s, %d %%", sized(m.Copied), sized(m.Bytes), m.Copied*100/m.Bytes)
+					copied = fmt.Sprintf("%s of %s, %d %%", signedBytesText(m.Copied), signedBytesText(m.Bytes), m.Copied*100/m.Bytes)
 				}
 				rows[i] = []any{uint32(m.Partition), r.names(m.From), r.names(m.To), m.State, copied}
 			}
@@ -308,11 +308,11 @@ go to the new partitions first. Partitions are never taken away.`,
 			if err != nil || n < 1 {
 				return usagef("%q is no number of partitions", printable(args[0], 100))
 			}
-			var grown admin.Grown
-			if err := c.call(cmd.Context(), http.MethodPost, "/v1/partitions", admin.Growth{Add: n}, &grown); err != nil {
+			var grown admin.GrowResult
+			if err := c.call(cmd.Context(), http.MethodPost, "/v1/partitions", admin.GrowRequest{Add: n}, &grown); err != nil {
 				return err
 			}
-			if !out.people() {
+			if !out.isTable() {
 				return out.data(grown)
 			}
 			return out.note("%d added: the cluster has %d partitions", n, grown.Partitions)

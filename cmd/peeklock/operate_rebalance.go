@@ -60,7 +60,7 @@ func (c *client) rebalance(ctx context.Context, o rebalanceOptions) error {
 	if err := c.call(ctx, http.MethodGet, "/v1/rebalance", nil, &plan); err != nil {
 		return err
 	}
-	r, err := c.roster(ctx)
+	r, err := c.memberList(ctx)
 	if err != nil {
 		return err
 	}
@@ -78,16 +78,16 @@ func (c *client) rebalance(ctx context.Context, o rebalanceOptions) error {
 	}
 	if !o.dryRun && len(plan.Moves) > 0 {
 		answer.State = "ordered"
-		if err := c.order(ctx, plan.Moves); err != nil {
+		if err := c.submitMoves(ctx, plan.Moves); err != nil {
 			return err
 		}
 		if !o.noWait {
-			if err := c.seeThrough(ctx, &answer); err != nil {
+			if err := c.watchRebalance(ctx, &answer); err != nil {
 				return err
 			}
 		}
 	}
-	if !out.people() {
+	if !out.isTable() {
 		return out.data(answer)
 	}
 	switch {
@@ -102,8 +102,8 @@ func (c *client) rebalance(ctx context.Context, o rebalanceOptions) error {
 }
 
 // printPlan shows people what would move.
-func printPlan(out *output, r *roster, plan rebalanced, copies int) error {
-	if !out.people() {
+func printPlan(out *output, r *memberList, plan rebalanced, copies int) error {
+	if !out.isTable() {
 		return nil
 	}
 	if len(plan.Moves) == 0 {
@@ -111,7 +111,7 @@ func printPlan(out *output, r *roster, plan rebalanced, copies int) error {
 	}
 	rows := make([][]any, len(plan.Moves))
 	for i, m := range plan.Moves {
-		what := sized(m.Bytes)
+		what := signedBytesText(m.Bytes)
 		if m.LeaderOnly {
 			what = "leader only"
 		}
@@ -120,11 +120,11 @@ func printPlan(out *output, r *roster, plan rebalanced, copies int) error {
 	if err := out.rows(nil, []any{"partition", "from", "", "to", "copies"}, rows); err != nil {
 		return err
 	}
-	return out.note("\n%d of %d partitions are copied, %s in all: about %s at %s/s", copies, len(plan.Moves), sized(plan.Bytes), plan.Estimate, sized(copyRate))
+	return out.note("\n%d of %d partitions are copied, %s in all: about %s at %s/s", copies, len(plan.Moves), signedBytesText(plan.Bytes), plan.Estimate, signedBytesText(copyRate))
 }
 
-// order records the moves of a plan, some at a time.
-func (c *client) order(ctx context.Context, moves []admin.PlannedMove) error {
+// submitMoves records the moves of a plan, some at a time.
+func (c *client) submitMoves(ctx context.Context, moves []admin.PlannedMove) error {
 	for done := 0; done < len(moves); done += planStep {
 		some := moves[done:min(len(moves), done+planStep)]
 		if err := c.call(ctx, http.MethodPost, "/v1/rebalance", admin.Plan{Moves: some}, nil); err != nil {
@@ -137,8 +137,8 @@ func (c *client) order(ctx context.Context, moves []admin.PlannedMove) error {
 	return nil
 }
 
-// seeThrough watches a plan until it is done.
-func (c *client) seeThrough(ctx context.Context, plan *rebalanced) error {
+// watchRebalance watches a plan until it is done.
+func (c *client) watchRebalance(ctx context.Context, plan *rebalanced) error {
 	sizes, leaders := map[fsm.PartitionID]int64{}, map[fsm.PartitionID]fsm.MemberID{}
 	for _, m := range plan.Moves {
 		leaders[m.Partition] = m.To[0]
@@ -147,13 +147,13 @@ func (c *client) seeThrough(ctx context.Context, plan *rebalanced) error {
 		}
 	}
 	if len(sizes) > 0 {
-		if err := c.follow(ctx, "rebalancing", sizes); err != nil {
+		if err := c.watchMoves(ctx, "rebalancing", sizes); err != nil {
 			return err
 		}
 	}
 	plan.State = "done"
 	began := time.Now()
-	every(ctx, operateLook, func() bool {
+	pollWhile(ctx, watchInterval, func() bool {
 		var st admin.Status
 		if c.call(ctx, http.MethodGet, "/v1/status", nil, &st) == nil {
 			plan.Leaders = 0
@@ -166,7 +166,7 @@ func (c *client) seeThrough(ctx context.Context, plan *rebalanced) error {
 		return plan.Leaders > 0 && time.Since(began) < leadersFollowMax
 	})
 	if ctx.Err() != nil {
-		return goesOn("rebalancing", errors.New("interrupted"))
+		return detachedError("rebalancing", errors.New("interrupted"))
 	}
 	return nil
 }

@@ -15,7 +15,7 @@ import (
 
 // Whoever stops watching is told that it goes on and how to look, with the exit code of what is
 // not known to be done; a terminal sees how far it is meanwhile.
-func TestInterrupted(t *testing.T) {
+func TestInterruptedCommandsReportUnknownOutcome(t *testing.T) {
 	t.Parallel()
 	for _, args := range [][]string{
 		{"member", "remove", "two", "--yes"},
@@ -53,7 +53,7 @@ func TestInterrupted(t *testing.T) {
 }
 
 // A member that is gone for a moment is asked again, one that is never there is not waited for.
-func TestPersist(t *testing.T) {
+func TestRetryUntilDone(t *testing.T) {
 	t.Parallel()
 	var asked atomic.Int32
 	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -28,12 +28,12 @@ func newOutput(w io.Writer, form string) (*output, error) {
 	return nil, usagef("unknown output %q: choose from table, json, yaml", form)
 }
 
-// people says that a person reads the output.
-func (o *output) people() bool { return o.form == "table" }
+// isTable says that a person reads the output.
+func (o *output) isTable() bool { return o.form == "table" }
 
 // rows prints value, for people as a table.
 func (o *output) rows(value any, header []any, rows [][]any) error {
-	if !o.people() {
+	if !o.isTable() {
 		return o.data(value)
 	}
 	t := table.NewWriter()
@@ -55,7 +55,7 @@ func (o *output) rows(value any, header []any, rows [][]any) error {
 
 // fields prints value, for people as lines of name and value, in the order of the JSON.
 func (o *output) fields(value any) error {
-	if !o.people() {
+	if !o.isTable() {
 		return o.data(value)
 	}
 	// By way of YAML nodes: they keep the order, a map would not.
@@ -111,7 +111,7 @@ func (o *output) item(value any, line string) error {
 
 // note prints a line for people only.
 func (o *output) note(format string, args ...any) error {
-	if !o.people() {
+	if !o.isTable() {
 		return nil
 	}
 	return o.write(fmt.Sprintf(format, args...) + "\n")

@@ -108,7 +108,7 @@ func TestEveryProtocolOnEveryPort(t *testing.T) {
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"), "--members", "1", "--tls")
 	m := ready.Members[0]
-	trusted, err := trust(ready.TLS.CA)
+	trusted, err := tlsClientConfig(ready.TLS.CA)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -193,7 +193,7 @@ func eventually(t testing.TB, what string, ok func() bool) {
 }
 
 // A member shows a new certificate when its files are replaced, and does not restart.
-func TestServeReplacesItsCertificate(t *testing.T) {
+func TestServeReloadsItsCertificate(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a member")
 	}
@@ -204,7 +204,7 @@ func TestServeReplacesItsCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	address, _, log := startServe(t, "--key", auth.DevKey, "--tls-cert", files.Cert, "--tls-key", files.Key)
-	trusted, err := trust(files.CA)
+	trusted, err := tlsClientConfig(files.CA)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -244,7 +244,7 @@ func outward(t *testing.T) string {
 
 // With a certificate a member may listen beyond loopback, and then takes from other
 // machines what is encrypted and nothing else, unless it is told that plain will do.
-func TestServeBeyondLoopback(t *testing.T) {
+func TestServeRequiresTLSBeyondLoopback(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts two members")
 	}
@@ -254,7 +254,7 @@ func TestServeBeyondLoopback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trusted, err := trust(files.CA)
+	trusted, err := tlsClientConfig(files.CA)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -308,7 +308,7 @@ func TestServeBeyondLoopback(t *testing.T) {
 }
 
 // Further addresses serve the same as the first.
-func TestServeAlso(t *testing.T) {
+func TestServeListensOnAdditionalAddresses(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a member")
 	}

@@ -10,20 +10,20 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-func queueNoun() *noun[admin.Queue] {
-	return &noun[admin.Queue]{
-		kind: fsm.QueueEntity, plural: "queues", arg: "NAME",
-		head: func(q *admin.Queue) (string, fsm.PartitionID) { return q.Name, q.Partition },
+func queueResource() *resource[admin.Queue] {
+	return &resource[admin.Queue]{
+		kind: fsm.QueueEntity, plural: "queues", argument: "NAME",
+		summary: func(q *admin.Queue) (string, fsm.PartitionID) { return q.Name, q.Partition },
 	}
 }
 
 func newQueue(c *client) *cobra.Command {
-	n := queueNoun()
+	n := queueResource()
 	return group("queue", "Create, list, show, change and delete queues",
 		newQueueCreate(c, n), newQueueUpdate(c, n), newQueueList(c), n.newShow(c, "orders"), n.newDelete(c, "orders", "every message in it"))
 }
 
-func newQueueCreate(c *client, n *noun[admin.Queue]) *cobra.Command {
+func newQueueCreate(c *client, n *resource[admin.Queue]) *cobra.Command {
 	var s entitySettings
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create a queue", Args: wantArgs(1),
@@ -41,7 +41,7 @@ func newQueueCreate(c *client, n *noun[admin.Queue]) *cobra.Command {
 	return cmd
 }
 
-func newQueueUpdate(c *client, n *noun[admin.Queue]) *cobra.Command {
+func newQueueUpdate(c *client, n *resource[admin.Queue]) *cobra.Command {
 	var s entitySettings
 	cmd := &cobra.Command{
 		Use: "update NAME", Short: "Change settings of a queue; what is not given stays", Args: wantArgs(1),

@@ -45,7 +45,7 @@ queue list" says in which partition a queue lies. Messages that it sent to other
 what they sent to it, do not fit any more; let nobody work with it.
 
 A backup may lie in an object store that speaks S3.
-` + objects.Variables,
+` + objects.EnvironmentHelp,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if from == "" || dir == "" {
@@ -73,7 +73,7 @@ func (c *client) restore(ctx context.Context, from, dir string, partitions []uin
 	if err != nil {
 		return err
 	}
-	place, err := objects.At(ctx, from, c.getenv)
+	place, err := objects.Open(ctx, from, c.getenv)
 	if err != nil {
 		return usageError{err}
 	}
@@ -102,7 +102,7 @@ func (c *client) restore(ctx context.Context, from, dir string, partitions []uin
 		return fmt.Errorf("%w: throw the folder away", err)
 	}
 	answer := restored{Dir: dir, ClusterID: manifest.ClusterID, Partitions: len(manifest.Partitions), Messages: manifest.Ended.Format("2006-01-02T15:04:05Z")}
-	if !out.people() {
+	if !out.isTable() {
 		return out.data(answer)
 	}
 	if len(only) > 0 {
@@ -113,7 +113,7 @@ func (c *client) restore(ctx context.Context, from, dir string, partitions []uin
 		answer.Partitions, answer.ClusterID, answer.Messages, dir, dir)
 }
 
-func readManifest(ctx context.Context, from objects.Place) (*backupManifest, error) {
+func readManifest(ctx context.Context, from objects.Store) (*backupManifest, error) {
 	file, err := from.Get(ctx, manifestFile)
 	if err != nil {
 		return nil, fmt.Errorf("%s is no whole backup: %w", from, err)
@@ -134,7 +134,7 @@ func readManifest(ctx context.Context, from objects.Place) (*backupManifest, err
 }
 
 // openBackup opens the copy of a partition, which is compared with what the manifest says of it.
-func openBackup(ctx context.Context, from objects.Place, m *backupManifest, id fsm.PartitionID) (io.ReadCloser, error) {
+func openBackup(ctx context.Context, from objects.Store, m *backupManifest, id fsm.PartitionID) (io.ReadCloser, error) {
 	for _, p := range m.Partitions {
 		if p.Partition != id {
 			continue
@@ -146,13 +146,13 @@ func openBackup(ctx context.Context, from objects.Place, m *backupManifest, id f
 		if err != nil {
 			return nil, err
 		}
-		return &summedFile{ReadCloser: file, name: p.File, sum: sha256.New(), want: p.SHA256}, nil
+		return &checksummedFile{ReadCloser: file, name: p.File, sum: sha256.New(), want: p.SHA256}, nil
 	}
 	return nil, errors.New("the backup has none")
 }
 
-// summedFile is a file whose checksum is compared when it is closed.
-type summedFile struct {
+// checksummedFile is a file whose checksum is compared when it is closed.
+type checksummedFile struct {
 	io.ReadCloser
 
 	name string
@@ -160,14 +160,14 @@ type summedFile struct {
 	want string
 }
 
-func (f *summedFile) Read(p []byte) (int, error) {
+func (f *checksummedFile) Read(p []byte) (int, error) {
 	n, err := f.ReadCloser.Read(p)
 	f.sum.Write(p[:n])
 	return n, err
 }
 
 // Close says so when not exactly what was written has been read.
-func (f *summedFile) Close() error {
+func (f *checksummedFile) Close() error {
 	err := f.ReadCloser.Close()
 	if got := hex.EncodeToString(f.sum.Sum(nil)); got != f.want {
 		err = errors.Join(err, fmt.Errorf("%s is not what was backed up: SHA-256 %s, not %s", f.name, got, f.want))

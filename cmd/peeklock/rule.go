@@ -138,7 +138,7 @@ func newRulePut(c *client, replace bool) *cobra.Command {
 			if err := c.call(cmd.Context(), http.MethodPut, path, rule, &made); err != nil {
 				return err
 			}
-			if out.people() {
+			if out.isTable() {
 				return out.note("rule %s %s at %s", made.Name, done, args[0])
 			}
 			return out.fields(made)
@@ -181,7 +181,7 @@ func newRuleRemove(c *client) *cobra.Command {
 			if err := c.call(cmd.Context(), http.MethodDelete, rulePath(args[0], args[1]), nil, nil); err != nil {
 				return err
 			}
-			if out.people() {
+			if out.isTable() {
 				return out.note("rule %s removed from %s", args[1], args[0])
 			}
 			return out.data(deleted{Name: args[1], Deleted: true})

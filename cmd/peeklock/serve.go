@@ -86,7 +86,7 @@ func serve(ctx context.Context, p process, s *settings, profile string) error {
 	parts.connectionsPerAddress = s.ConnectionsPerAddress
 	parts.socket, parts.trustLoopback = s.controlSocket(), s.TrustLoopback
 	if parts.proxyFrom, err = s.proxyNetworks(); err != nil {
-		parts.release()
+		parts.closeListeners()
 		return err
 	}
 	set, _ := parseMemoryLimit(s.MemoryLimit) // it was validated
@@ -99,12 +99,12 @@ func serve(ctx context.Context, p process, s *settings, profile string) error {
 	defer parts.memory.start(ctx)()
 	logger.InfoContext(ctx, "member started", "name", s.Name, "dir", s.Dir,
 		"amqp", parts.cluster.AMQPAddr, "http", parts.cluster.HTTPAddr, "tls", parts.tls != nil, "require_tls", parts.requireTLS, "control_socket", parts.socket, "version", version())
-	s.warn(ctx, logger)
+	s.logWarnings(ctx, logger)
 	if err := m.node.Ready(ctx); err == nil {
 		listed.applyServe(ctx, m, logger)
 		logger.InfoContext(ctx, "member ready", "name", s.Name)
 	} else if !errors.Is(err, context.Canceled) {
-		return errors.Join(fmt.Errorf("become ready: %w", err), closeAll(ctx, []*member{m}))
+		return errors.Join(fmt.Errorf("become ready: %w", err), closeMembers(ctx, []*member{m}))
 	}
 	select {
 	case <-ctx.Done():
@@ -114,7 +114,7 @@ func serve(ctx context.Context, p process, s *settings, profile string) error {
 		err = m.node.Ready(ctx)
 	}
 	logger.InfoContext(context.WithoutCancel(ctx), "member stopping", "name", s.Name)
-	return errors.Join(err, closeAll(ctx, []*member{m}))
+	return errors.Join(err, closeMembers(ctx, []*member{m}))
 }
 
 // parts binds the client listeners and turns the settings into what the rooms want.
@@ -131,13 +131,13 @@ func (s *settings) parts(ctx context.Context, logger *slog.Logger) (memberParts,
 	for _, address := range s.Also {
 		l, err := listenOn(ctx, address)
 		if err != nil {
-			p.release()
+			p.closeListeners()
 			return memberParts{}, fmt.Errorf("also: %w", err)
 		}
 		p.also = append(p.also, l)
 	}
-	if err := s.secure(&p); err != nil {
-		p.release()
+	if err := s.applyTLS(&p); err != nil {
+		p.closeListeners()
 		return memberParts{}, err
 	}
 	c := cluster.Default()
@@ -145,7 +145,7 @@ func (s *settings) parts(ctx context.Context, logger *slog.Logger) (memberParts,
 		c.GossipKeys, err = s.gossipKeys()
 	}
 	if err != nil {
-		p.release()
+		p.closeListeners()
 		return memberParts{}, err
 	}
 	c.Name, c.Dir = s.Name, s.Dir

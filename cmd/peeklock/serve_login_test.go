@@ -63,7 +63,7 @@ func plainLogin(ctx context.Context, address, name, secret string) error {
 
 // A client that guesses is told to come back later, over HTTP and AMQP, in few lines of the
 // audit log; a valid key from the same address passes all the while.
-func TestGuessingLocksNobodyOut(t *testing.T) {
+func TestGuessedKeysDoNotLockClientsOut(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts a member")
 	}
@@ -207,5 +207,5 @@ func cbsLogin(ctx context.Context, address, name, secret string) error {
 	if err != nil {
 		return err
 	}
-	return (&data{conn: conn, session: session}).putToken(ctx, "amqp://127.0.0.1/", name, secret)
+	return (&amqpSession{conn: conn, session: session}).putToken(ctx, "amqp://127.0.0.1/", name, secret)
 }

@@ -68,7 +68,7 @@ func peerFiles(t *testing.T) (cert, key, ca string) {
 
 // Three members that encrypt what they say to each other found a cluster and all make what
 // the same Config.json lists; what is done is in the audit log.
-func TestServeSecurely(t *testing.T) {
+func TestServeWithEncryptionEverywhere(t *testing.T) {
 	if testing.Short() {
 		t.Skip("starts three members")
 	}

@@ -55,7 +55,7 @@ func newSessionList(c *client) *cobra.Command {
 			rows := make([][]any, len(sessions))
 			for i := range sessions {
 				s := &sessions[i]
-				rows[i] = []any{printable(strconv.Quote(s.ID), 60), s.Messages, s.Ready, momentText(s.Until), stateText(s)}
+				rows[i] = []any{printable(strconv.Quote(s.ID), 60), s.Messages, s.Ready, timeText(s.Until), stateText(s)}
 			}
 			return out.rows(sessions, []any{"session", "messages", "ready", "held until (UTC)", "state"}, rows)
 		},
@@ -84,7 +84,7 @@ func (c *client) sessions(ctx context.Context, name string, count int) ([]admin.
 	}
 }
 
-func momentText(t *time.Time) string {
+func timeText(t *time.Time) string {
 	if t == nil {
 		return "-"
 	}
@@ -146,10 +146,10 @@ func (s *chosenSession) check(o *subQueue) error {
 
 // acceptSession attaches a receiver that holds a session: the one named, or the next for nil.
 // errNothing when none came in time. The session is given back with the link.
-func (d *data) acceptSession(ctx context.Context, source string, credit int32, takes bool, session *string, wait time.Duration) (*amqp.Receiver, error) {
+func (d *amqpSession) acceptSession(ctx context.Context, source string, credit int32, receiveAndDelete bool, session *string, wait time.Duration) (*amqp.Receiver, error) {
 	ctx, cancel := context.WithTimeout(ctx, wait+acceptTimeMax)
 	defer cancel()
-	options := receiverOptions(credit, takes)
+	options := receiverOptions(credit, receiveAndDelete)
 	var name any // nil would be no nil in an interface
 	if session != nil {
 		name = *session
@@ -159,7 +159,7 @@ func (d *data) acceptSession(ctx context.Context, source string, credit int32, t
 	receiver, err := d.session.NewReceiver(ctx, source, options)
 	var answer *amqp.Error
 	if errors.As(err, &answer) && answer.Condition == acceptCondition {
-		return nil, errNothing
+		return nil, errNoMessage
 	}
 	return receiver, err
 }

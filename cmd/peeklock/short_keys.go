@@ -21,7 +21,7 @@ const shortKeyAdvice = "shorter keys can be guessed: replace it with a random on
 // warnShortKeys logs configured keys that are too short for new ones.
 func warnShortKeys(ctx context.Context, keys []auth.Key, logger *slog.Logger) {
 	for _, k := range keys {
-		if k.Short() {
+		if k.HasShortSecret() {
 			logger.WarnContext(ctx, "configured key is short", "name", k.Name, "bytes_min", auth.SecretBytesMin, "advice", shortKeyAdvice)
 		}
 	}
@@ -104,7 +104,7 @@ func (s *shortKeySearch) entities(ctx context.Context, namespace fsm.Namespace, 
 // rules logs the short keys of a namespace or, when entity is not empty, of an entity.
 func (s *shortKeySearch) rules(ctx context.Context, namespace, entity string, rules []fsm.AccessRule) {
 	for _, rule := range rules {
-		if !(auth.Key{Primary: rule.Primary, Secondary: rule.Secondary}).Short() {
+		if !(auth.Key{Primary: rule.Primary, Secondary: rule.Secondary}).HasShortSecret() {
 			continue
 		}
 		if s.found++; s.found <= shortKeysLoggedMax {

@@ -34,7 +34,7 @@ func (a *accessPages) Entities(_ context.Context, in fsm.NamespaceID, kind fsm.E
 
 // Every stored key that is short is found, wherever it is, and told without its secret; of very
 // many some are told, and how many more there are.
-func TestShortStoredKeysAreTold(t *testing.T) {
+func TestShortStoredKeysAreLogged(t *testing.T) {
 	t.Parallel()
 	long := strings.Repeat("l", auth.SecretBytesMin)
 	rule := func(name, primary, secondary string) []fsm.AccessRule {

@@ -32,11 +32,11 @@ func (s *settings) validateSlow() error {
 
 // slowLogger is where all rooms of a member tell of what was slow.
 func slowLogger(to *slog.Logger) *slog.Logger {
-	return slog.New(&fewLines{to: to.With("room", "slow").Handler(), state: &lineCount{}, now: time.Now})
+	return slog.New(&rateLimitedHandler{to: to.With("room", "slow").Handler(), state: &lineCount{}, now: time.Now})
 }
 
-// fewLines is a slog.Handler that passes on some lines of each second.
-type fewLines struct {
+// rateLimitedHandler is a slog.Handler that passes on some lines of each second.
+type rateLimitedHandler struct {
 	to    slog.Handler
 	state *lineCount
 	now   func() time.Time
@@ -67,12 +67,12 @@ func (c *lineCount) pass(now time.Time) (ok bool, omitted uint64) {
 }
 
 // Enabled implements slog.Handler.
-func (h *fewLines) Enabled(ctx context.Context, level slog.Level) bool {
+func (h *rateLimitedHandler) Enabled(ctx context.Context, level slog.Level) bool {
 	return h.to.Enabled(ctx, level)
 }
 
 // Handle implements slog.Handler.
-func (h *fewLines) Handle(ctx context.Context, r slog.Record) error {
+func (h *rateLimitedHandler) Handle(ctx context.Context, r slog.Record) error {
 	ok, omitted := h.state.pass(h.now())
 	if !ok {
 		return nil
@@ -84,11 +84,11 @@ func (h *fewLines) Handle(ctx context.Context, r slog.Record) error {
 }
 
 // WithAttrs implements slog.Handler.
-func (h *fewLines) WithAttrs(attrs []slog.Attr) slog.Handler {
-	return &fewLines{to: h.to.WithAttrs(attrs), state: h.state, now: h.now}
+func (h *rateLimitedHandler) WithAttrs(attrs []slog.Attr) slog.Handler {
+	return &rateLimitedHandler{to: h.to.WithAttrs(attrs), state: h.state, now: h.now}
 }
 
 // WithGroup implements slog.Handler.
-func (h *fewLines) WithGroup(name string) slog.Handler {
-	return &fewLines{to: h.to.WithGroup(name), state: h.state, now: h.now}
+func (h *rateLimitedHandler) WithGroup(name string) slog.Handler {
+	return &rateLimitedHandler{to: h.to.WithGroup(name), state: h.state, now: h.now}
 }

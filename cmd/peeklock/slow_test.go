@@ -9,11 +9,11 @@ import (
 )
 
 // Ten lines a second, the others counted on the next that is written.
-func TestSlowLinesAreFew(t *testing.T) {
+func TestSlowOperationLinesAreBounded(t *testing.T) {
 	t.Parallel()
 	var out bytes.Buffer
 	now := time.Unix(100, 0)
-	h := &fewLines{to: slog.NewTextHandler(&out, nil), state: &lineCount{}, now: func() time.Time { return now }}
+	h := &rateLimitedHandler{to: slog.NewTextHandler(&out, nil), state: &lineCount{}, now: func() time.Time { return now }}
 	one, other := slog.New(h), slog.New(h).With("partition", 7)
 	for range slowLinesMax {
 		one.Warn("slow operation")
@@ -31,7 +31,7 @@ func TestSlowLinesAreFew(t *testing.T) {
 	}
 }
 
-func TestSlowSetting(t *testing.T) {
+func TestInvalidSlowSettingIsRefused(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]time.Duration{"1s": time.Second, "0": 0, "250ms": 250 * time.Millisecond} {
 		s := &settings{memberConfig: memberConfig{Slow: text}}

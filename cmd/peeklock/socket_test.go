@@ -23,9 +23,9 @@ import (
 	"github.com/peeklock/peeklock/cmd/listen"
 )
 
-// TestSocketFile: only its owner can open the socket, what a killed process left is replaced, what lives or is
+// TestControlSocketIsOpenToItsOwnerOnly: only its owner can open the socket, what a killed process left is replaced, what lives or is
 // somebody else's is not, and a closed one leaves nothing.
-func TestSocketFile(t *testing.T) {
+func TestControlSocketIsOpenToItsOwnerOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
 	path := filepath.Join(dir, socketName)
@@ -88,8 +88,8 @@ func TestSocketFile(t *testing.T) {
 	}
 }
 
-// TestSocketPath: a path that no system takes is refused before anything is opened, with what to do.
-func TestSocketPath(t *testing.T) {
+// TestControlSocketPathIsBounded: a path that no system takes is refused before anything is opened, with what to do.
+func TestControlSocketPathIsBounded(t *testing.T) {
 	t.Parallel()
 	long := "/" + strings.Repeat("d", socketPathBytesMax-len("//"+socketName))
 	for _, c := range []struct {
@@ -125,8 +125,8 @@ func TestSocketPath(t *testing.T) {
 	}
 }
 
-// TestServerAddresses: which member a command asks when nothing, or several things, say so.
-func TestServerAddresses(t *testing.T) {
+// TestServerAddressesFromFlagsAndEnvironment: which member a command asks when nothing, or several things, say so.
+func TestServerAddressesFromFlagsAndEnvironment(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		servers, env []string
@@ -168,9 +168,9 @@ func status(t *testing.T, address, first string) int {
 	return response.StatusCode
 }
 
-// TestServeTrustsNoAddress: who connects from 127.0.0.1 and calls for localhost is nobody in serve, unless the operator
+// TestServeTrustsNoAddressByDefault: who connects from 127.0.0.1 and calls for localhost is nobody in serve, unless the operator
 // says otherwise, and never when it is a proxy that says 127.0.0.1; the socket is the operator's, with TLS required, too.
-func TestServeTrustsNoAddress(t *testing.T) {
+func TestServeTrustsNoAddressByDefault(t *testing.T) {
 	t.Parallel()
 	if testing.Short() {
 		t.Skip("starts members")
@@ -239,8 +239,8 @@ func TestProxiedClientsAreAudited(t *testing.T) {
 	}
 }
 
-// TestUnixServer: a command speaks plain HTTP through a socket, and says so when nobody is there.
-func TestUnixServer(t *testing.T) {
+// TestCommandsUseTheControlSocket: a command speaks plain HTTP through a socket, and says so when nobody is there.
+func TestCommandsUseTheControlSocket(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "s")
 	ask := func() (int, string) {

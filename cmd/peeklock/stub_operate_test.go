@@ -70,9 +70,9 @@ func (s *operateStub) change(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *operateStub) grow(w http.ResponseWriter, r *http.Request) {
-	var asked admin.Growth
+	var asked admin.GrowRequest
 	_ = json.NewDecoder(r.Body).Decode(&asked)
-	answer(w, 200, admin.Grown{Partitions: 1 + asked.Add})
+	answer(w, 200, admin.GrowResult{Partitions: 1 + asked.Add})
 }
 
 // partition lets partition 7 be a move that is paused, and others move until they were looked
@@ -114,10 +114,10 @@ func (s *operateStub) rebalance(w http.ResponseWriter, r *http.Request) {
 
 func (s *operateStub) verify(w http.ResponseWriter, r *http.Request) {
 	if r.PathValue("name") == "0" {
-		answer(w, 200, admin.Verified{Index: 40, Equal: true, Replicas: []admin.VerifiedReplica{{Member: "m1", Digest: "aa"}, {Member: "m2", Digest: "aa"}}})
+		answer(w, 200, admin.VerifyResult{Index: 40, Equal: true, Replicas: []admin.VerifiedReplica{{Member: "m1", Digest: "aa"}, {Member: "m2", Digest: "aa"}}})
 		return
 	}
-	answer(w, 200, admin.Verified{Partition: 1, Index: 41, Replicas: []admin.VerifiedReplica{{Member: "m1", Digest: "aa"}, {Member: "m2", Error: "no stream"}}})
+	answer(w, 200, admin.VerifyResult{Partition: 1, Index: 41, Replicas: []admin.VerifiedReplica{{Member: "m1", Digest: "aa"}, {Member: "m2", Error: "no stream"}}})
 }
 
 func (s *operateStub) backup(w http.ResponseWriter, _ *http.Request) {

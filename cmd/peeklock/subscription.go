@@ -13,15 +13,15 @@ import (
 // subscriptionArg is how a subscription is written: as clients address it.
 const subscriptionArg = "TOPIC/Subscriptions/NAME"
 
-func subscriptionNoun() *noun[admin.Subscription] {
-	return &noun[admin.Subscription]{
-		kind: fsm.SubscriptionEntity, plural: "subscriptions", arg: subscriptionArg,
-		head: func(s *admin.Subscription) (string, fsm.PartitionID) { return s.Name, s.Partition },
+func subscriptionResource() *resource[admin.Subscription] {
+	return &resource[admin.Subscription]{
+		kind: fsm.SubscriptionEntity, plural: "subscriptions", argument: subscriptionArg,
+		summary: func(s *admin.Subscription) (string, fsm.PartitionID) { return s.Name, s.Partition },
 	}
 }
 
 func newSubscription(c *client) *cobra.Command {
-	n := subscriptionNoun()
+	n := subscriptionResource()
 	cmd := group("subscription", "Create, list, show, change and delete subscriptions of topics",
 		newSubscriptionCreate(c, n), newSubscriptionUpdate(c, n), newSubscriptionList(c),
 		n.newShow(c, "orders/Subscriptions/audit"), n.newDelete(c, "orders/Subscriptions/audit", "every message in it"))
@@ -44,7 +44,7 @@ func wantSubscription(more int) cobra.PositionalArgs {
 	}
 }
 
-func newSubscriptionCreate(c *client, n *noun[admin.Subscription]) *cobra.Command {
+func newSubscriptionCreate(c *client, n *resource[admin.Subscription]) *cobra.Command {
 	var s entitySettings
 	var first ruleFlags
 	cmd := &cobra.Command{
@@ -74,7 +74,7 @@ unless a filter is given: then its first rule, called $Default, has this filter.
 	return cmd
 }
 
-func newSubscriptionUpdate(c *client, n *noun[admin.Subscription]) *cobra.Command {
+func newSubscriptionUpdate(c *client, n *resource[admin.Subscription]) *cobra.Command {
 	var s entitySettings
 	cmd := &cobra.Command{
 		Use: "update " + subscriptionArg, Short: "Change settings of a subscription; what is not given stays", Args: wantSubscription(0),

@@ -9,12 +9,12 @@ import (
 	"github.com/peeklock/peeklock/cmd/listen"
 )
 
-// secure says how the clients of a member of serve are listened to.
+// applyTLS says how the clients of a member of serve are listened to.
 //
 // TLS alone must never be weakened by the word that is needed for the members among
 // themselves, nor by silence: without allow_remote_plain clients speak TLS, with it require_tls still asks
 // for that. Nobody is excused for an address: a proxy on this machine has one on loopback.
-func (s *settings) secure(p *memberParts) error {
+func (s *settings) applyTLS(p *memberParts) error {
 	p.origins = origins(s.ownKey)
 	if s.TLSCert == "" {
 		return nil
@@ -44,9 +44,9 @@ func origins(ownKey bool) []string {
 	return []string{"localhost", "localhost:*", "*.localhost", "*.localhost:*", "127.0.0.1", "127.0.0.1:*", `\[::1\]`, `\[::1\]:*`}
 }
 
-// trust is the configuration of a TLS client that trusts the authorities in the PEM file,
+// tlsClientConfig is the configuration of a TLS client that trusts the authorities in the PEM file,
 // and those of the system when there is none.
-func trust(caFile string) (*tls.Config, error) {
+func tlsClientConfig(caFile string) (*tls.Config, error) {
 	config := &tls.Config{MinVersion: tls.VersionTLS12}
 	if caFile == "" {
 		return config, nil

@@ -9,15 +9,15 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-func topicNoun() *noun[admin.Topic] {
-	return &noun[admin.Topic]{
-		kind: fsm.TopicEntity, plural: "topics", arg: "NAME",
-		head: func(t *admin.Topic) (string, fsm.PartitionID) { return t.Name, t.Partition },
+func topicResource() *resource[admin.Topic] {
+	return &resource[admin.Topic]{
+		kind: fsm.TopicEntity, plural: "topics", argument: "NAME",
+		summary: func(t *admin.Topic) (string, fsm.PartitionID) { return t.Name, t.Partition },
 	}
 }
 
 func newTopic(c *client) *cobra.Command {
-	n := topicNoun()
+	n := topicResource()
 	cmd := group("topic", "Create, list, show, change and delete topics",
 		newTopicCreate(c, n), newTopicUpdate(c, n), newTopicList(c), n.newShow(c, "orders"),
 		n.newDelete(c, "orders", "its subscriptions, with every message in them"))
@@ -26,7 +26,7 @@ its subscriptions, each of which gets a copy of what its rules take.`
 	return cmd
 }
 
-func newTopicCreate(c *client, n *noun[admin.Topic]) *cobra.Command {
+func newTopicCreate(c *client, n *resource[admin.Topic]) *cobra.Command {
 	var s entitySettings
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create a topic", Args: wantArgs(1),
@@ -41,7 +41,7 @@ func newTopicCreate(c *client, n *noun[admin.Topic]) *cobra.Command {
 	return cmd
 }
 
-func newTopicUpdate(c *client, n *noun[admin.Topic]) *cobra.Command {
+func newTopicUpdate(c *client, n *resource[admin.Topic]) *cobra.Command {
 	var s entitySettings
 	cmd := &cobra.Command{
 		Use: "update NAME", Short: "Change settings of a topic; what is not given stays", Args: wantArgs(1),

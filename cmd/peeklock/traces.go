@@ -12,7 +12,7 @@ import (
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
 	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
-	"go.opentelemetry.io/otel/sdk/resource"
+	otelresource "go.opentelemetry.io/otel/sdk/resource"
 	sdktrace "go.opentelemetry.io/otel/sdk/trace"
 	"go.opentelemetry.io/otel/trace"
 )
@@ -53,7 +53,7 @@ func openTraces(ctx context.Context, endpoint, member, version string, logger *s
 	provider := sdktrace.NewTracerProvider(
 		sdktrace.WithBatcher(exporter),
 		sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())),
-		sdktrace.WithResource(resource.NewSchemaless(
+		sdktrace.WithResource(otelresource.NewSchemaless(
 			attribute.String("service.name", "peeklock"), attribute.String("service.instance.id", member), attribute.String("service.version", version))))
 	return provider.Tracer(tracerName), func() {
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), tracesCloseMax)

@@ -15,7 +15,7 @@ import (
 
 // Spans below a sampled parent reach the collector, others are not even made; without an endpoint there
 // is nothing.
-func TestTracesAreSent(t *testing.T) {
+func TestSampledTracesAreExported(t *testing.T) {
 	t.Parallel()
 	got := make(chan []byte, 4)
 	collector := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -67,7 +67,7 @@ func TestTracesAreSent(t *testing.T) {
 	done()
 }
 
-func TestTraceSetting(t *testing.T) {
+func TestInvalidTraceEndpointIsRefused(t *testing.T) {
 	t.Parallel()
 	for text, good := range map[string]bool{
 		"": true, "http://localhost:4318": true, "https://collector.example.com/v1/traces": true,

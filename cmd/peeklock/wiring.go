@@ -23,18 +23,18 @@ type broker struct{ *cluster.Router }
 func (b broker) Namespace(host string) fsm.NamespaceID { return b.NamespaceByHost(host) }
 
 // Resolve finds an entity of a namespace.
-func (b broker) Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.Place, error) {
+func (b broker) Resolve(ctx context.Context, namespace fsm.NamespaceID, path string) (fsm.EntityRef, error) {
 	return b.In(namespace).Resolve(ctx, path)
 }
 
 // Receiver opens a lane. The receivers of both rooms have the same methods.
-func (b broker) Receiver(at fsm.Place, takes bool) amqp.Receiver {
-	return b.Router.Receiver(at, takes)
+func (b broker) Receiver(at fsm.EntityRef, receiveAndDelete bool) amqp.Receiver {
+	return b.Router.Receiver(at, receiveAndDelete)
 }
 
 // AcceptSession hands a session over as the gateway knows it.
-func (b broker) AcceptSession(at fsm.Place, name *string, takes bool, wait time.Duration, done func(fsm.Code, amqp.Session)) (cancel func()) {
-	return b.Router.AcceptSession(at, name, takes, wait, func(code fsm.Code, s *cluster.SessionReceiver) {
+func (b broker) AcceptSession(at fsm.EntityRef, name *string, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, amqp.Session)) (cancel func()) {
+	return b.Router.AcceptSession(at, name, receiveAndDelete, wait, func(code fsm.Code, s *cluster.SessionReceiver) {
 		if s == nil {
 			done(code, nil)
 			return
@@ -44,7 +44,7 @@ func (b broker) AcceptSession(at fsm.Place, name *string, takes bool, wait time.
 }
 
 // Sessions lists names only.
-func (b broker) Sessions(ctx context.Context, at fsm.Place, updatedAfter fsm.Instant, skip, most int) ([]string, error) {
+func (b broker) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm.Instant, skip, most int) ([]string, error) {
 	list, err := b.Router.Sessions(ctx, at, updatedAfter, skip, most)
 	names := make([]string, len(list))
 	for i := range list {
@@ -57,7 +57,9 @@ func (b broker) Sessions(ctx context.Context, at fsm.Place, updatedAfter fsm.Ins
 type control struct{ *cluster.Router }
 
 // In is the entities of a namespace.
-func (c control) In(namespace fsm.NamespaceID) admin.Space { return space{c.Router.In(namespace)} }
+func (c control) In(namespace fsm.NamespaceID) admin.NamespaceView {
+	return namespaceView{c.Router.In(namespace)}
+}
 
 // Status copies the picture field by field: the JSON is admin's, not cluster's.
 func (c control) Status(ctx context.Context) (admin.Status, error) {
@@ -109,12 +111,12 @@ func (c control) Moves(ctx context.Context) ([]admin.Move, error) {
 }
 
 // Verify compares the replicas of a partition.
-func (c control) Verify(ctx context.Context, id fsm.PartitionID) (admin.Verified, error) {
+func (c control) Verify(ctx context.Context, id fsm.PartitionID) (admin.VerifyResult, error) {
 	found, err := c.Router.Verify(ctx, id)
 	if err != nil {
-		return admin.Verified{}, err
+		return admin.VerifyResult{}, err
 	}
-	out := admin.Verified{Partition: found.Partition, Index: found.Index, Equal: found.Equal()}
+	out := admin.VerifyResult{Partition: found.Partition, Index: found.Index, Equal: found.Equal()}
 	for _, r := range found.Replicas {
 		one := admin.VerifiedReplica{Member: r.Member, Replica: r.Replica, Error: r.Failed}
 		if r.Failed == "" {
@@ -125,11 +127,11 @@ func (c control) Verify(ctx context.Context, id fsm.PartitionID) (admin.Verified
 	return out, nil
 }
 
-// space is the entities of a namespace as the control API wants them.
-type space struct{ cluster.Space }
+// namespaceView is the entities of a namespace as the control API wants them.
+type namespaceView struct{ cluster.NamespaceView }
 
 // Sessions lists the sessions of what a path names. A topic has none itself.
-func (s space) Sessions(ctx context.Context, path string, skip, most int) ([]fsm.Session, error) {
+func (s namespaceView) Sessions(ctx context.Context, path string, skip, most int) ([]fsm.Session, error) {
 	at, err := s.Resolve(ctx, path)
 	switch {
 	case err != nil:
@@ -140,46 +142,48 @@ func (s space) Sessions(ctx context.Context, path string, skip, most int) ([]fsm
 	return s.Router.Sessions(ctx, at, 0, skip, most)
 }
 
-// rules are those of the catalog as the keyring wants them.
-type rules struct{ router *cluster.Router }
+// accessRules are those of the catalog as the keyring wants them.
+type accessRules struct{ router *cluster.Router }
 
 // Access is what our own replica of the catalog says.
-func (r rules) Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
+func (r accessRules) Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
 	return r.router.Access(namespace, path)
 }
 
 // NamespaceName is how a namespace is called.
-func (r rules) NamespaceName(id fsm.NamespaceID) string { return r.router.NamespaceName(id) }
+func (r accessRules) NamespaceName(id fsm.NamespaceID) string { return r.router.NamespaceName(id) }
 
 // NamespaceByHost is what a host name selects in our own replica of the catalog.
-func (r rules) NamespaceByHost(host string) fsm.NamespaceID { return r.router.NamespaceByHost(host) }
+func (r accessRules) NamespaceByHost(host string) fsm.NamespaceID {
+	return r.router.NamespaceByHost(host)
+}
 
 // authorizer is the keyring as the gateway wants it.
 type authorizer struct{ ring *auth.Keyring }
 
 // Token checks a put-token.
 func (a authorizer) Token(ctx context.Context, from amqp.Client, kind, token, audience string) (amqp.Grant, error) {
-	return granted(a.ring.Token(ctx, asker(from), kind, token, audience))
+	return toGrant(a.ring.Token(ctx, authClient(from), kind, token, audience))
 }
 
 // Password checks SASL PLAIN.
 func (a authorizer) Password(ctx context.Context, from amqp.Client, user, password string) (amqp.Grant, error) {
-	return granted(a.ring.Password(ctx, asker(from), user, password))
+	return toGrant(a.ring.Password(ctx, authClient(from), user, password))
 }
 
 // Certificate checks SASL EXTERNAL.
 func (a authorizer) Certificate(ctx context.Context, from amqp.Client, certificate *x509.Certificate) (amqp.Grant, error) {
-	return granted(a.ring.Certificate(ctx, asker(from), certificate))
+	return toGrant(a.ring.Certificate(ctx, authClient(from), certificate))
 }
 
-// asker is the client that the keyring is asked about. It holds nothing that others need: each
+// authClient is the client that the keyring is asked about. It holds nothing that others need: each
 // login is a goroutine of its connection.
-func asker(from amqp.Client) auth.Client {
+func authClient(from amqp.Client) auth.Client {
 	return auth.Client{Namespace: from.Namespace, Peer: from.Peer}
 }
 
-func granted(grant auth.Grant, err error) (amqp.Grant, error) {
+func toGrant(grant auth.Grant, err error) (amqp.Grant, error) {
 	return amqp.Grant{
-		Rights: grant.Rights, Namespace: grant.Namespace, Path: grant.Path, OfEntity: grant.OfEntity, Expires: grant.Expires, Name: grant.Name, Still: grant.Still,
+		Rights: grant.Rights, Namespace: grant.Namespace, Path: grant.Path, OfEntity: grant.EntityOnly, Expires: grant.Expires, Name: grant.Name, Valid: grant.Valid,
 	}, err
 }

@@ -24,7 +24,7 @@ type Writer interface {
 // ParseAction reads an action: SET and REMOVE, with or without semicolons between them.
 // Limits and errors are those of Parse, and StatementsMax.
 func ParseAction(text string, parameters []Parameter) (*Action, error) {
-	if err := bounded(text); err != nil {
+	if err := checkLength(text); err != nil {
 		return nil, err
 	}
 	return parseAction(text, parameters)
@@ -46,7 +46,7 @@ func parseAction(text string, parameters []Parameter) (*Action, error) {
 			return nil, err
 		}
 		a.statements = append(a.statements, s)
-		if _, err := p.take(";"); err != nil {
+		if _, err := p.accept(";"); err != nil {
 			return nil, err
 		}
 	}
@@ -64,7 +64,7 @@ func (p *parser) statement() (s statement, err error) {
 	if s.target, err = p.property(); err != nil || !set {
 		return s, err
 	}
-	if err := p.demand("="); err != nil {
+	if err := p.expect("="); err != nil {
 		return s, err
 	}
 	s.value, err = p.termHere(p.sum)
@@ -89,7 +89,7 @@ func (s *statement) apply(r *Runner, w Writer) error {
 		return err
 	}
 	if s.value == nil {
-		return s.told("REMOVE ", w.Remove(s.target.Property))
+		return s.describe("REMOVE ", w.Remove(s.target.Property))
 	}
 	v, err := s.value.value(r)
 	if err != nil {
@@ -103,13 +103,13 @@ func (s *statement) apply(r *Runner, w Writer) error {
 			v = converted
 		}
 	}
-	if err := r.spend(pieces(len(v.text), copyBytes)); err != nil { // to be written down
+	if err := r.spend(stepsPer(len(v.text), copyBytes)); err != nil { // to be written down
 		return err
 	}
-	return s.told("SET ", w.Set(s.target.Property, v))
+	return s.describe("SET ", w.Set(s.target.Property, v))
 }
 
-func (s *statement) told(what string, err error) error {
+func (s *statement) describe(what string, err error) error {
 	if err == nil {
 		return nil
 	}

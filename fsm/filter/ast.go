@@ -29,8 +29,8 @@ type property struct {
 	position int
 }
 
-// named is property(name): the user property whose name is computed.
-type named struct {
+// namedProperty is property(name): the user property whose name is computed.
+type namedProperty struct {
 	name     term
 	position int
 }
@@ -53,8 +53,8 @@ type arithmetic struct {
 	position int
 }
 
-// truthOf is a value where a condition is needed, as in NOT flag.
-type truthOf struct{ of term }
+// termTruth is a value where a condition is needed, as in NOT flag.
+type termTruth struct{ of term }
 
 // logic is AND or OR of two or more.
 type logic struct {
@@ -92,7 +92,7 @@ type in struct {
 // like is a [NOT] LIKE pattern [ESCAPE escape].
 type like struct {
 	of, text, escape term      // escape is nil if there is none
-	ready            *pattern  // made when parsing, if text and escape do not depend on the message
+	compiled         *pattern  // made when parsing, if text and escape do not depend on the message
 	name             *Property // of what is asked, folded, if that is a property
 	negated          bool
 	position         int

@@ -15,10 +15,10 @@ type Condition struct {
 
 // Correlation is a correlation filter: all its conditions must hold. One without
 // conditions takes every message. It is immutable.
-type Correlation struct{ conditions []held }
+type Correlation struct{ conditions []equalCondition }
 
-// held is a Condition as it is compared: the name folded, the value unified.
-type held struct {
+// equalCondition is a Condition as it is compared: the name folded, the value unified.
+type equalCondition struct {
 	name  string // folded for User
 	value Value
 	scope Scope
@@ -31,13 +31,13 @@ func NewCorrelation(conditions []Condition) (*Correlation, error) {
 	if len(conditions) > ConditionsMax {
 		return nil, fmt.Errorf("%w: %d conditions, %d at most", ErrInvalid, len(conditions), ConditionsMax)
 	}
-	c := &Correlation{conditions: make([]held, 0, len(conditions))}
+	c := &Correlation{conditions: make([]equalCondition, 0, len(conditions))}
 	size := 0
 	for _, one := range conditions {
-		h := held{scope: one.Property.Scope, name: one.Property.Name, value: unified(one.Value)}
+		h := equalCondition{scope: one.Property.Scope, name: one.Property.Name, value: normalized(one.Value)}
 		if h.scope == User {
 			h.name = Fold(h.name)
-		} else if h.name = canonical(h.name); systemIndex(h.name) < 0 {
+		} else if h.name = canonicalName(h.name); systemIndex(h.name) < 0 {
 			return nil, fmt.Errorf("%w: no condition on %v", ErrInvalid, one.Property)
 		}
 		switch size += len(h.name) + h.value.size(); {
@@ -50,7 +50,7 @@ func NewCorrelation(conditions []Condition) (*Correlation, error) {
 		}
 		c.conditions = append(c.conditions, h)
 	}
-	slices.SortStableFunc(c.conditions, func(a, b held) int {
+	slices.SortStableFunc(c.conditions, func(a, b equalCondition) int {
 		if a.scope != b.scope {
 			return int(b.scope) - int(a.scope) // System first: the usual ones, and cheap to ask
 		}
@@ -70,36 +70,36 @@ func NewCorrelation(conditions []Condition) (*Correlation, error) {
 // what a message has not is not equal.
 func (c *Correlation) Match(m Message) bool {
 	for i := range c.conditions {
-		if !c.conditions[i].holds(m) {
+		if !c.conditions[i].matches(m) {
 			return false
 		}
 	}
 	return true
 }
 
-func (h *held) holds(m Message) bool {
+func (h *equalCondition) matches(m Message) bool {
 	var v Value
 	if h.scope == User {
 		v, _ = m.User(h.name)
 	} else {
 		v, _ = m.System(h.name)
 	}
-	return v.kind != KindNull && unified(v) == h.value && !nan(v)
+	return v.kind != KindNull && normalized(v) == h.value && !isNaN(v)
 }
 
-// unified gives equal numbers one form: the integer, if there is one. Then values are
+// normalized gives equal numbers one form: the integer, if there is one. Then values are
 // equal as keys of a map are.
-func unified(v Value) Value {
+func normalized(v Value) Value {
 	if v.kind != KindDouble {
 		return v
 	}
-	if i, ok := whole(v); ok {
+	if i, ok := integerPart(v); ok {
 		return i
 	}
 	return v
 }
 
-func nan(v Value) bool { return v.kind == KindDouble && math.IsNaN(v.AsDouble()) }
+func isNaN(v Value) bool { return v.kind == KindDouble && math.IsNaN(v.AsDouble()) }
 
 // systemNames are the system properties that a correlation filter can name.
 func systemNames() [8]string {

@@ -155,8 +155,8 @@ func TestIndexAgreesWithTestingAll(t *testing.T) {
 	for id := range all {
 		x.Remove(id)
 	}
-	if len(x.filters)+len(x.users)+len(x.always)+len(x.byHeld) != 0 || len(x.free) != len(x.all) {
-		t.Errorf("%d filters, %d properties, %d always, %d conditions stay behind", len(x.filters), len(x.users), len(x.always), len(x.byHeld))
+	if len(x.filters)+len(x.users)+len(x.always)+len(x.conditionIDs) != 0 || len(x.free) != len(x.conditions) {
+		t.Errorf("%d filters, %d properties, %d always, %d conditions stay behind", len(x.filters), len(x.users), len(x.always), len(x.conditionIDs))
 	}
 	for i := range x.system {
 		if x.system[i] != 0 {
@@ -175,8 +175,8 @@ func TestIndexTestsFewFilters(t *testing.T) {
 			system(Label, Text("order")), user("customer", Text(fmt.Sprint(i))), user("region", Text(fmt.Sprint(i%5)))), ByFewest)
 	}
 	longest := 0
-	for i := range x.all {
-		longest = max(longest, len(x.all[i].filters))
+	for i := range x.conditions {
+		longest = max(longest, len(x.conditions[i].filters))
 	}
 	if longest > 2 {
 		t.Errorf("a bucket of %d filters", longest)

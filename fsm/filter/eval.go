@@ -60,9 +60,9 @@ func DeriveID(a, b uint64, call int) GUID {
 	var g GUID
 	state := a
 	for _, mix := range [...]uint64{b, uint64(call), 0} {
-		state = scramble(state + 0x9E3779B97F4A7C15 + mix)
+		state = mixBits(state + 0x9E3779B97F4A7C15 + mix)
 	}
-	first, second := state, scramble(state^a)+b
+	first, second := state, mixBits(state^a)+b
 	for i := range 8 {
 		g[i] = byte(first >> (8 * i))
 		g[8+i] = byte(second >> (8 * i))
@@ -72,8 +72,8 @@ func DeriveID(a, b uint64, call int) GUID {
 	return g
 }
 
-// scramble is the finalizer of SplitMix64: a bijection that spreads each bit over all.
-func scramble(x uint64) uint64 {
+// mixBits is the finalizer of SplitMix64: a bijection that spreads each bit over all.
+func mixBits(x uint64) uint64 {
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
 	x = (x ^ x>>27) * 0x94D049BB133111EB
 	return x ^ x>>31
@@ -102,7 +102,7 @@ func (n newID) value(r *Runner) (Value, error) {
 }
 
 func (p *property) value(r *Runner) (Value, error) {
-	r.look()
+	r.countLookup()
 	if p.Scope == User {
 		v, _ := r.m.User(p.folded)
 		return v, nil
@@ -114,8 +114,8 @@ func (p *property) value(r *Runner) (Value, error) {
 	return v, nil
 }
 
-func (n *named) value(r *Runner) (Value, error) {
-	r.look()
+func (n *namedProperty) value(r *Runner) (Value, error) {
+	r.countLookup()
 	name, err := n.name.value(r)
 	if err != nil || name.kind == KindNull {
 		return Value{}, err
@@ -176,8 +176,8 @@ func (a *arithmetic) value(r *Runner) (Value, error) {
 			r.steps += stepsRemainder
 		}
 		return Double(a.decimals(x.AsDouble(), y.AsDouble())), nil
-	case a.op == '+' && (x.kind == KindText || y.kind == KindText) && joinable(x.kind) && joinable(y.kind):
-		return a.join(r, x, y)
+	case a.op == '+' && (x.kind == KindText || y.kind == KindText) && canConcatenate(x.kind) && canConcatenate(y.kind):
+		return a.concatenate(r, x, y)
 	}
 	return Value{}, &EvalError{
 		Err: ErrOperand, Detail: fmt.Sprintf("%c between %v and %v", a.op, x.kind, y.kind), Position: a.position,
@@ -220,13 +220,13 @@ func (a *arithmetic) decimals(x, y float64) float64 {
 	return remainder(x, y) // exact, so the same everywhere
 }
 
-// joinable says whether + glues the kind to a string.
-func joinable(k Kind) bool {
+// canConcatenate says whether + glues the kind to a string.
+func canConcatenate(k Kind) bool {
 	return k == KindText || k == KindInt || k == KindDouble || k == KindBool || k == KindGUID
 }
 
-func (a *arithmetic) join(r *Runner, x, y Value) (Value, error) {
-	if err := r.spend(joinSteps(x, y)); err != nil {
+func (a *arithmetic) concatenate(r *Runner, x, y Value) (Value, error) {
+	if err := r.spend(concatenateSteps(x, y)); err != nil {
 		return Value{}, err
 	}
 	left, right := x.String(), y.String()
@@ -236,7 +236,7 @@ func (a *arithmetic) join(r *Runner, x, y Value) (Value, error) {
 	return Text(left + right), nil
 }
 
-func (t truthOf) test(r *Runner) (Truth, error) {
+func (t termTruth) test(r *Runner) (Truth, error) {
 	r.steps += stepsNode
 	v, err := t.of.value(r)
 	if err != nil || v.kind != KindBool {
@@ -294,12 +294,12 @@ func (c *comparison) test(r *Runner) (Truth, error) {
 			return truth(x.text == y.text), nil
 		}
 	}
-	return compared(x, c.op, y), nil
+	return compareTruth(x, c.op, y), nil
 }
 
-// compared is Unknown for values that the language does not compare, and for an order of
+// compareTruth is Unknown for values that the language does not compare, and for an order of
 // booleans; a NaN differs from every number, itself included, and has no order (C#).
-func compared(x Value, op string, y Value) Truth {
+func compareTruth(x Value, op string, y Value) Truth {
 	order, ok := Compare(x, y)
 	if !ok {
 		if x.number() && y.number() {
@@ -337,7 +337,7 @@ func (n *isNull) test(r *Runner) (Truth, error) {
 func (e exists) test(r *Runner) (Truth, error) {
 	r.steps += stepsNode
 	if e.of.Scope == User {
-		r.look()
+		r.countLookup()
 		_, found := r.m.User(e.of.folded)
 		return truth(found), nil
 	}
@@ -362,7 +362,7 @@ func (i *in) test(r *Runner) (Truth, error) {
 		if err := r.spend(compareSteps(len(x.text), len(y.text))); err != nil {
 			return Unknown, err
 		}
-		switch compared(x, "=", y) {
+		switch compareTruth(x, "=", y) {
 		case True:
 			return truth(!i.negated), nil
 		case Unknown:

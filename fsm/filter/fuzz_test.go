@@ -66,7 +66,7 @@ func FuzzLike(f *testing.F) {
 		if !utf8.ValidString(s) || !utf8.ValidString(text) || !utf8.ValidString(escape) || len(s)+len(text) > 1000 {
 			return
 		}
-		p, ok := compile(text, escape, nil)
+		p, ok := compilePattern(text, escape, nil)
 		if utf8.RuneCountInString(escape) > 1 {
 			if ok {
 				t.Fatalf("an escape of %q", escape)
@@ -91,7 +91,7 @@ func FuzzLike(f *testing.F) {
 // of the lengths divided by 64, so this returns at once. Doing it by trying all splits would not end.
 func TestLikeIsNotExponential(t *testing.T) {
 	t.Parallel()
-	p, ok := compile(strings.Repeat("%a", 400)+"b", "", nil)
+	p, ok := compilePattern(strings.Repeat("%a", 400)+"b", "", nil)
 	var m matcher
 	if !ok || m.match(&p, strings.Repeat("a", 30_000), nil) {
 		t.Error("matched")

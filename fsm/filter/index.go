@@ -24,21 +24,21 @@ type ListedMessage interface {
 // It is not safe for concurrent use. By which condition a filter is filed depends on the order
 // of the calls, unless Add is told; what Match finds does not, but the steps it takes do.
 type Index struct {
-	filters map[uint64]filed
-	byHeld  map[held]uint32 // conditions by what they are
-	system  [8]int          // how many conditions there are of each system property
-	users   map[string]int  // and of application properties, by folded name
-	all     []indexed       // the conditions; free ones have no holders
-	free    []uint32
-	always  []entry
-	message uint32 // number of the message at hand: conditions that hold have it
-	holding []uint32
+	filters      map[uint64]indexedFilter
+	conditionIDs map[equalCondition]uint32 // conditions by what they are
+	system       [8]int                    // how many conditions there are of each system property
+	users        map[string]int            // and of application properties, by folded name
+	conditions   []indexedCondition        // the conditions; free ones have no holders
+	free         []uint32
+	always       []entry
+	message      uint32 // number of the message at hand: conditions that hold have it
+	satisfied    []uint32
 }
 
-// indexed is a condition in an index.
-type indexed struct {
+// indexedCondition is a condition in an index.
+type indexedCondition struct {
 	filters []entry // that are filed by it
-	holders uint32  // filters that have it
+	refs    uint32  // filters that have it
 	message uint32  // for which it held last
 }
 
@@ -48,8 +48,8 @@ type entry struct {
 	id         uint64
 }
 
-// filed says where a filter is: which of its conditions it is filed by, -1 for always.
-type filed struct {
+// indexedFilter says where a filter is: which of its conditions it is filed by, -1 for always.
+type indexedFilter struct {
 	filter     *Correlation
 	conditions []uint32
 	by         int
@@ -66,7 +66,7 @@ const (
 
 // NewIndex is an empty index.
 func NewIndex() *Index {
-	return &Index{filters: map[uint64]filed{}, byHeld: map[held]uint32{}, users: map[string]int{}}
+	return &Index{filters: map[uint64]indexedFilter{}, conditionIDs: map[equalCondition]uint32{}, users: map[string]int{}}
 }
 
 // Len is how many filters there are.
@@ -79,62 +79,62 @@ func (x *Index) Len() int { return len(x.filters) }
 // which of its conditions that is, -1 for a filter that has none.
 func (x *Index) Add(id uint64, c *Correlation, by int) int {
 	x.Remove(id)
-	f := filed{filter: c, conditions: make([]uint32, len(c.conditions)), by: by}
+	f := indexedFilter{filter: c, conditions: make([]uint32, len(c.conditions)), by: by}
 	for i := range c.conditions {
-		f.conditions[i] = x.hold(&c.conditions[i])
+		f.conditions[i] = x.acquire(&c.conditions[i])
 	}
 	if by == ByFewest {
 		f.by = -1
 		for i, n := range f.conditions {
-			if f.by < 0 || len(x.all[n].filters) < len(x.all[f.conditions[f.by]].filters) {
+			if f.by < 0 || len(x.conditions[n].filters) < len(x.conditions[f.conditions[f.by]].filters) {
 				f.by = i
 			}
 		}
 	}
 	x.filters[id] = f
-	at := x.place(&f)
+	at := x.bucket(&f)
 	*at = append(*at, entry{conditions: f.conditions, id: id})
 	return f.by
 }
 
-// place is the list that a filter lies in.
-func (x *Index) place(f *filed) *[]entry {
+// bucket is the list that a filter lies in.
+func (x *Index) bucket(f *indexedFilter) *[]entry {
 	if f.by < 0 {
 		return &x.always
 	}
-	return &x.all[f.conditions[f.by]].filters
+	return &x.conditions[f.conditions[f.by]].filters
 }
 
-// hold finds or makes a condition, for one filter more.
-func (x *Index) hold(h *held) uint32 {
-	n, found := x.byHeld[*h]
+// acquire finds or makes a condition, for one filter more.
+func (x *Index) acquire(h *equalCondition) uint32 {
+	n, found := x.conditionIDs[*h]
 	if !found {
 		if last := len(x.free) - 1; last >= 0 {
 			n, x.free = x.free[last], x.free[:last]
 		} else {
-			n = uint32(len(x.all))
-			x.all = append(x.all, indexed{})
+			n = uint32(len(x.conditions))
+			x.conditions = append(x.conditions, indexedCondition{})
 		}
-		x.byHeld[*h] = n
+		x.conditionIDs[*h] = n
 		x.count(h, 1)
 	}
-	x.all[n].holders++
+	x.conditions[n].refs++
 	return n
 }
 
 // release is the opposite of hold.
-func (x *Index) release(h *held, n uint32) {
-	if x.all[n].holders--; x.all[n].holders > 0 {
+func (x *Index) release(h *equalCondition, n uint32) {
+	if x.conditions[n].refs--; x.conditions[n].refs > 0 {
 		return
 	}
-	x.all[n] = indexed{}
+	x.conditions[n] = indexedCondition{}
 	x.free = append(x.free, n)
-	delete(x.byHeld, *h)
+	delete(x.conditionIDs, *h)
 	x.count(h, -1)
 }
 
 // count keeps the numbers of conditions by property.
-func (x *Index) count(h *held, change int) {
+func (x *Index) count(h *equalCondition, change int) {
 	if h.scope == System {
 		x.system[systemIndex(h.name)] += change
 		return
@@ -151,15 +151,15 @@ func (x *Index) Remove(id uint64) {
 		return
 	}
 	delete(x.filters, id)
-	at := x.place(&f)
-	*at = without(*at, id)
+	at := x.bucket(&f)
+	*at = removeEntry(*at, id)
 	for i, n := range f.conditions {
 		x.release(&f.filter.conditions[i], n)
 	}
 }
 
-// without takes the entry of the id out, without keeping the order.
-func without(entries []entry, id uint64) []entry {
+// removeEntry takes the entry of the id out, without keeping the order.
+func removeEntry(entries []entry, id uint64) []entry {
 	at := slices.IndexFunc(entries, func(e entry) bool { return e.id == id })
 	last := len(entries) - 1
 	if last == 0 {
@@ -174,30 +174,30 @@ func without(entries []entry, id uint64) []entry {
 // many steps that took.
 func (x *Index) Match(m ListedMessage, dst []uint64) (ids []uint64, steps uint64) {
 	start := len(dst)
-	x.observe(m)
-	dst, steps = x.test(x.always, dst, 0)
-	for _, n := range x.holding {
-		dst, steps = x.test(x.all[n].filters, dst, steps)
+	x.findSatisfied(m)
+	dst, steps = x.testEntries(x.always, dst, 0)
+	for _, n := range x.satisfied {
+		dst, steps = x.testEntries(x.conditions[n].filters, dst, steps)
 	}
 	slices.Sort(dst[start:])
 	return dst, steps
 }
 
-// observe finds the conditions that hold for a message, each once.
-func (x *Index) observe(m ListedMessage) {
+// findSatisfied finds the conditions that hold for a message, each once.
+func (x *Index) findSatisfied(m ListedMessage) {
 	if x.message++; x.message == 0 { // all numbers were used
-		for i := range x.all {
-			x.all[i].message = 0
+		for i := range x.conditions {
+			x.conditions[i].message = 0
 		}
 		x.message = 1
 	}
-	x.holding = x.holding[:0]
+	x.satisfied = x.satisfied[:0]
 	for i, name := range systemNames() {
 		if x.system[i] == 0 {
 			continue
 		}
 		if v, _ := m.System(name); v.kind != KindNull {
-			x.holds(held{scope: System, name: name, value: unified(v)})
+			x.markSatisfied(equalCondition{scope: System, name: name, value: normalized(v)})
 		}
 	}
 	if len(x.users) > 0 {
@@ -208,37 +208,37 @@ func (x *Index) observe(m ListedMessage) {
 			}
 			// Of properties that differ in case only, one counts.
 			if v, _ := m.User(folded); v.kind != KindNull {
-				x.holds(held{scope: User, name: folded, value: unified(v)})
+				x.markSatisfied(equalCondition{scope: User, name: folded, value: normalized(v)})
 			}
 		})
 	}
 }
 
-// holds notes that a condition holds, if any filter has it.
-func (x *Index) holds(h held) {
-	n, found := x.byHeld[h]
-	if !found || nan(h.value) || x.all[n].message == x.message {
+// markSatisfied notes that a condition holds, if any filter has it.
+func (x *Index) markSatisfied(h equalCondition) {
+	n, found := x.conditionIDs[h]
+	if !found || isNaN(h.value) || x.conditions[n].message == x.message {
 		return
 	}
-	x.all[n].message = x.message
-	x.holding = append(x.holding, n)
+	x.conditions[n].message = x.message
+	x.satisfied = append(x.satisfied, n)
 }
 
-// test appends the filters all of whose conditions hold.
-func (x *Index) test(entries []entry, dst []uint64, steps uint64) ([]uint64, uint64) {
+// testEntries appends the filters all of whose conditions hold.
+func (x *Index) testEntries(entries []entry, dst []uint64, steps uint64) ([]uint64, uint64) {
 	for i := range entries {
 		e := &entries[i]
 		steps += stepsTested + stepsCondition*uint64(len(e.conditions))
-		if x.allHold(e.conditions) {
+		if x.allSatisfied(e.conditions) {
 			dst = append(dst, e.id)
 		}
 	}
 	return dst, steps
 }
 
-func (x *Index) allHold(conditions []uint32) bool {
+func (x *Index) allSatisfied(conditions []uint32) bool {
 	for _, n := range conditions {
-		if x.all[n].message != x.message {
+		if x.conditions[n].message != x.message {
 			return false
 		}
 	}

@@ -6,14 +6,14 @@ import (
 	"unicode/utf8"
 )
 
-// kind is what a token is.
-type kind uint8
+// tokenKind is what a token is.
+type tokenKind uint8
 
 const (
-	tokenEnd       kind = iota
-	tokenName           // a plain name that is no word of the language
-	tokenDelimited      // [name] or "name"
-	tokenParameter      // @name
+	tokenEnd       tokenKind = iota
+	tokenName                // a plain name that is no word of the language
+	tokenDelimited           // [name] or "name"
+	tokenParameter           // @name
 	tokenInteger
 	tokenDecimal
 	tokenText
@@ -23,7 +23,7 @@ const (
 
 // token is a piece of the text.
 type token struct {
-	kind     kind
+	kind     tokenKind
 	position int    // of its first character, from 1
 	text     string // name or string without quotes, digits, operator, or word
 	source   string // as it was written
@@ -34,8 +34,8 @@ func (t *token) is(text string) bool {
 	return (t.kind == tokenSign || t.kind == tokenWord) && t.text == text
 }
 
-// shown is the token as errors show it.
-func (t *token) shown() string {
+// describe is the token as errors show it.
+func (t *token) describe() string {
 	if t.kind == tokenEnd {
 		return "the end"
 	}
@@ -75,23 +75,23 @@ func (l *lexer) skipWhile(match func(rune) bool) {
 	}
 }
 
-func space(r rune) bool {
+func isSpace(r rune) bool {
 	return r == ' ' || '\t' <= r && r <= '\r' || r == 0xA0
 }
 
-func nameRest(r rune) bool { return letter(r) || digit(r) || r == '_' }
+func isNameRest(r rune) bool { return isLetter(r) || isDigit(r) || r == '_' }
 
 // next cuts off the next token.
 func (l *lexer) next() (token, error) {
-	l.skipWhile(space)
+	l.skipWhile(isSpace)
 	t := token{position: l.position}
 	start := l.at
 	var err error
 	switch r := l.peek(); {
 	case !l.more():
 		return t, nil
-	case letter(r):
-		l.skipWhile(nameRest)
+	case isLetter(r):
+		l.skipWhile(isNameRest)
 		l.name(&t, l.text[start:l.at])
 	case r == '[':
 		t.kind = tokenDelimited
@@ -104,19 +104,19 @@ func (l *lexer) next() (token, error) {
 		t.text, err = l.quoted('\'', "a closing '")
 	case r == '@':
 		l.skip()
-		l.skipWhile(nameRest)
+		l.skipWhile(isNameRest)
 		t.kind, t.text = tokenParameter, l.text[start+1:l.at]
 		if t.text == "" {
 			err = l.fail("the name of a parameter")
 		}
-	case digit(r), r == '.' && l.at+1 < len(l.text) && digit(rune(l.text[l.at+1])):
+	case isDigit(r), r == '.' && l.at+1 < len(l.text) && isDigit(rune(l.text[l.at+1])):
 		err = l.number(&t)
 	default:
 		err = l.sign(&t)
 	}
 	t.source = l.text[start:l.at]
 	if err == nil && t.kind == tokenDelimited && t.text == "" {
-		err = &SyntaxError{Position: t.position, Expected: "a name", Found: t.shown()}
+		err = &SyntaxError{Position: t.position, Expected: "a name", Found: t.describe()}
 	}
 	return t, err
 }
@@ -134,13 +134,13 @@ func (l *lexer) fail(expected string) error {
 // name decides between names and words.
 func (l *lexer) name(t *token, name string) {
 	t.kind, t.text = tokenName, name
-	if word := reserved(name); word != "" && (l.action || word != "SET" && word != "REMOVE") {
+	if word := reservedWord(name); word != "" && (l.action || word != "SET" && word != "REMOVE") {
 		t.kind, t.text = tokenWord, word
 	}
 }
 
-// reserved is the word of the language that a name is, in capitals, or nothing.
-func reserved(name string) string {
+// reservedWord is the word of the language that a name is, in capitals, or nothing.
+func reservedWord(name string) string {
 	const longest = len("REMOVE")
 	if len(name) > longest {
 		return ""
@@ -181,11 +181,11 @@ func (l *lexer) quoted(end rune, expected string) (string, error) {
 func (l *lexer) number(t *token) error {
 	start := l.at
 	t.kind = tokenInteger
-	l.skipWhile(digit)
+	l.skipWhile(isDigit)
 	if l.more() && l.peek() == '.' {
 		t.kind = tokenDecimal
 		l.skip()
-		l.skipWhile(digit)
+		l.skipWhile(isDigit)
 	}
 	if l.more() && (l.peek() == 'e' || l.peek() == 'E') {
 		t.kind = tokenDecimal
@@ -193,12 +193,12 @@ func (l *lexer) number(t *token) error {
 		if l.more() && (l.peek() == '+' || l.peek() == '-') {
 			l.skip()
 		}
-		if !l.more() || !digit(l.peek()) {
+		if !l.more() || !isDigit(l.peek()) {
 			return l.fail("the digits of an exponent")
 		}
-		l.skipWhile(digit)
+		l.skipWhile(isDigit)
 	}
-	if l.more() && (nameRest(l.peek()) || l.peek() == '.') {
+	if l.more() && (isNameRest(l.peek()) || l.peek() == '.') {
 		return l.fail("the end of the number")
 	}
 	t.text = l.text[start:l.at]

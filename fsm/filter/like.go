@@ -19,10 +19,10 @@ const (
 	anyCharacters                   // %
 )
 
-// compile takes a pattern apart into units, whose room is used again. escape is the empty
+// compilePattern takes a pattern apart into units, whose room is used again. escape is the empty
 // string for none, else one character: what follows it in the pattern stands for itself,
 // whatever it is. ok is false if the escape is longer or the pattern ends in it.
-func compile(text, escape string, units []unit) (p pattern, ok bool) {
+func compilePattern(text, escape string, units []unit) (p pattern, ok bool) {
 	if escape != "" && utf8.RuneCountInString(escape) != 1 {
 		return pattern{}, false
 	}
@@ -56,12 +56,12 @@ func (p *pattern) literal(text string) {
 	}
 }
 
-// crawl says whether all of s fits a pattern that is not UTF-8, one step after the other.
+// matchBytewise says whether all of s fits a pattern that is not UTF-8, one step after the other.
 // On a mismatch it goes back to the last % only: the time is at most length times length.
 // It defines what such patterns mean, which is not what an automaton would make of them: a
 // byte of the pattern may end within a character of s, and from there on characters are
 // others.
-func (p *pattern) crawl(s string) bool {
+func (p *pattern) matchBytewise(s string) bool {
 	at, restart, behind := 0, -1, ""
 	for len(s) > 0 || at < len(p.units) {
 		if at < len(p.units) {
@@ -101,7 +101,7 @@ func (l *like) test(r *Runner) (Truth, error) {
 	if err != nil {
 		return Unknown, err
 	}
-	p := l.ready
+	p := l.compiled
 	if p == nil {
 		made, ok, err := l.pattern(r)
 		if !ok {
@@ -140,7 +140,7 @@ func (l *like) pattern(r *Runner) (p pattern, ok bool, err error) {
 	if err := r.spend(stepsPatternByte * uint64(len(text.text)+len(escape.text))); err != nil {
 		return p, false, err
 	}
-	p, ok = compile(text.text, escape.text, r.units)
+	p, ok = compilePattern(text.text, escape.text, r.units)
 	r.units = p.units
 	if !ok {
 		return p, false, l.wrongEscape()

@@ -101,7 +101,7 @@ func (p *backtracker) match(s string) bool {
 func agree(t *testing.T, m *matcher, s, text, escape string) bool {
 	t.Helper()
 	want, valid := backtracking(text, escape)
-	p, ok := compile(text, escape, nil)
+	p, ok := compilePattern(text, escape, nil)
 	if ok != valid {
 		t.Fatalf("%q ESCAPE %q: %v, want %v", text, escape, ok, valid)
 	}
@@ -177,7 +177,7 @@ func FuzzLikeAgreesWithBacktracking(f *testing.F) {
 // TestLikeAllocatesNothing, once it has room for the texts.
 func TestLikeAllocatesNothing(t *testing.T) { // not parallel: it counts allocations
 	short, long := strings.Repeat("ab", 20), strings.Repeat("a\u20acb", 10_000)
-	p, _ := compile("%a_b%b_a%", "", nil)
+	p, _ := compilePattern("%a_b%b_a%", "", nil)
 	var m matcher
 	longName, shortName := Property{Name: "long"}, Property{Name: "short"}
 	if n := testing.AllocsPerRun(20, func() {

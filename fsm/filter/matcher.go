@@ -19,10 +19,10 @@ import (
 //
 // Its zero value is ready. It allocates only to grow.
 type matcher struct {
-	other   textBits // of a text that is not kept; empty between two calls
+	scratch textBits // of a text that is not kept; empty between two calls
 	kept    map[Property]int
 	texts   []textBits // those that are kept
-	room    []uint64   // memory for their bitmaps; all zero from used on
+	memory  []uint64   // memory for their bitmaps; all zero from used on
 	used    int
 	idle    int // consecutive messages that needed little of room
 	reached []uint64
@@ -48,18 +48,18 @@ type textBits struct {
 
 // forget releases the texts of the message.
 func (m *matcher) forget() {
-	if m.idle++; m.used > len(m.room)/4 {
+	if m.idle++; m.used > len(m.memory)/4 {
 		m.idle = 0
 	}
 	if m.idle > idleMax {
-		m.room, m.reached, m.other, m.idle = nil, nil, textBits{}, 0
+		m.memory, m.reached, m.scratch, m.idle = nil, nil, textBits{}, 0
 	}
 	if len(m.kept) == 0 {
 		return
 	}
 	clear(m.kept)
 	clear(m.texts)
-	clear(m.room[:min(m.used, len(m.room))])
+	clear(m.memory[:min(m.used, len(m.memory))])
 	m.texts, m.used = m.texts[:0], 0
 }
 
@@ -67,7 +67,7 @@ func (m *matcher) forget() {
 // if it is not the value of one.
 func (m *matcher) match(p *pattern, s string, name *Property) bool {
 	if !p.utf8 {
-		return p.crawl(s)
+		return p.matchBytewise(s)
 	}
 	units, from, to := p.units, 0, len(s)
 	for ; len(units) > 0 && units[0] < anyCharacter; from++ { // literal bytes at the start
@@ -89,16 +89,16 @@ func (m *matcher) match(p *pattern, s string, name *Property) bool {
 		return true
 	}
 	if name != nil && len(s) >= keptTextBytesMin {
-		return m.run(m.keep(name, s), units, from, to)
+		return m.run(m.keptBits(name, s), units, from, to)
 	}
-	m.other.take(s[from:to])
-	found := m.run(&m.other, units, 0, to-from)
-	m.other.drop(s[from:to])
+	m.scratch.build(s[from:to])
+	found := m.run(&m.scratch, units, 0, to-from)
+	m.scratch.reset(s[from:to])
 	return found
 }
 
-// keep returns the bitmaps of a property, and makes them when they are not kept yet.
-func (m *matcher) keep(name *Property, s string) *textBits {
+// keptBits returns the bitmaps of a property, and makes them when they are not kept yet.
+func (m *matcher) keptBits(name *Property, s string) *textBits {
 	if i, found := m.kept[*name]; found {
 		return &m.texts[i]
 	}
@@ -106,19 +106,19 @@ func (m *matcher) keep(name *Property, s string) *textBits {
 		m.kept = map[Property]int{}
 	}
 	n := bitmaps * (len(s)/64 + 1)
-	if len(m.room)-m.used < n {
-		m.room, m.used = make([]uint64, max(n, 2*len(m.room))), 0 // texts of before keep the old one
+	if len(m.memory)-m.used < n {
+		m.memory, m.used = make([]uint64, max(n, 2*len(m.memory))), 0 // texts of before keep the old one
 	}
-	b := textBits{has: m.room[m.used : m.used+n]}
+	b := textBits{has: m.memory[m.used : m.used+n]}
 	m.used += n
-	b.take(s)
+	b.build(s)
 	m.kept[*name] = len(m.texts)
 	m.texts = append(m.texts, b)
 	return &m.texts[len(m.texts)-1]
 }
 
-// take makes the bitmaps of a text. No bits of another text may be set.
-func (b *textBits) take(s string) {
+// build makes the bitmaps of a text. No bits of another text may be set.
+func (b *textBits) build(s string) {
 	b.words = len(s)/64 + 1
 	if n := bitmaps * b.words; len(b.has) < n {
 		b.has = make([]uint64, n)
@@ -141,8 +141,8 @@ func (b *textBits) take(s string) {
 	}
 }
 
-// drop clears the bits that take set for the text.
-func (b *textBits) drop(s string) {
+// reset clears the bits that take set for the text.
+func (b *textBits) reset(s string) {
 	for i := range len(s) {
 		b.has[int(s[i])*b.words+i>>6] = 0
 	}
@@ -166,11 +166,11 @@ func (m *matcher) run(b *textBits, units []unit, from, to int) bool {
 			if first > to || i == len(units)-1 {
 				return first <= to
 			}
-			a.spread(first)
+			a.anyString(first)
 		case anyCharacter:
 			a.step()
 		default:
-			a.eat(byte(u))
+			a.literal(byte(u))
 		}
 		if !a.trim() {
 			return false
@@ -186,8 +186,8 @@ type automaton struct {
 	low, high int // the words of reached that are not all zero lie between them
 }
 
-// eat advances by one literal byte.
-func (a *automaton) eat(c byte) {
+// literal advances by one literal byte.
+func (a *automaton) literal(c byte) {
 	at := int(c) * a.b.words
 	has := a.b.has[at+a.low : at+a.high+1]
 	reached := a.reached[a.low : a.high+1][:len(has)]
@@ -235,8 +235,8 @@ func (a *automaton) grow(word uint64) {
 	}
 }
 
-// spread marks every character from a position on as reached.
-func (a *automaton) spread(first int) {
+// anyString marks every character from a position on as reached.
+func (a *automaton) anyString(first int) {
 	a.high = len(a.reached) - 1
 	for i := a.low; i <= a.high; i++ {
 		a.reached[i] = ^uint64(0)

@@ -59,9 +59,9 @@ const (
 	ViaPartitionKey            = "ViaPartitionKey"
 )
 
-// canonical finds the constant that a name of a system property means, without case;
+// canonicalName finds the constant that a name of a system property means, without case;
 // names that mean none stay.
-func canonical(name string) string {
+func canonicalName(name string) string {
 	folded := Fold(name)
 	if folded == "subject" {
 		return Label
@@ -85,7 +85,7 @@ func canonical(name string) string {
 func Fold(name string) string {
 	changed := false
 	for _, r := range name {
-		if small(r) != r {
+		if toLower(r) != r {
 			changed = true
 			break
 		}
@@ -100,14 +100,14 @@ func Fold(name string) string {
 		if r == utf8.RuneError && n == 1 {
 			b.WriteByte(name[i]) // not a character: stays as it is
 		} else {
-			b.WriteRune(small(r))
+			b.WriteRune(toLower(r))
 		}
 		i += n
 	}
 	return b.String()
 }
 
-func small(r rune) rune {
+func toLower(r rune) rune {
 	switch {
 	case 'A' <= r && r <= 'Z',
 		0xC0 <= r && r <= 0xDE && r != 0xD7,    // À to Þ without ×
@@ -120,22 +120,22 @@ func small(r rune) rune {
 	return r
 }
 
-// regular says whether a name can be written without brackets: a letter, then letters,
+// isPlainName says whether a name can be written without brackets: a letter, then letters,
 // digits and underscores. Not whether it is a word of the language.
-func regular(name string) bool {
+func isPlainName(name string) bool {
 	for i, r := range name {
-		if !letter(r) && (i == 0 || !digit(r) && r != '_') {
+		if !isLetter(r) && (i == 0 || !isDigit(r) && r != '_') {
 			return false
 		}
 	}
 	return name != "" && utf8.ValidString(name)
 }
 
-func digit(r rune) bool { return '0' <= r && r <= '9' }
+func isDigit(r rune) bool { return '0' <= r && r <= '9' }
 
-// letter is what a plain name may begin with. Beyond ASCII all is letters that is not
+// isLetter is what a plain name may begin with. Beyond ASCII all is letters that is not
 // space, control, punctuation or symbol in the common blocks; see Fold for why no table.
-func letter(r rune) bool {
+func isLetter(r rune) bool {
 	switch {
 	case r < 0x80:
 		return 'a' <= r && r <= 'z' || 'A' <= r && r <= 'Z'

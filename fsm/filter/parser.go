@@ -40,7 +40,7 @@ type operand struct {
 // over their limits are refused, as are parameters that are not given; parameters that are
 // not used are not. The error is a *SyntaxError or wraps ErrInvalid.
 func Parse(text string, parameters []Parameter) (*Expr, error) {
-	if err := bounded(text); err != nil {
+	if err := checkLength(text); err != nil {
 		return nil, err
 	}
 	return parse(text, parameters)
@@ -62,8 +62,8 @@ func parse(text string, parameters []Parameter) (*Expr, error) {
 	return &Expr{root: root}, nil
 }
 
-// bounded refuses texts that are too long, before any work is done.
-func bounded(text string) error {
+// checkLength refuses texts that are too long, before any work is done.
+func checkLength(text string) error {
 	if n := utf8.RuneCountInString(text); n > TextCharactersMax {
 		return &SyntaxError{
 			Position: TextCharactersMax + 1, Expected: "the end, after at most " + strconv.Itoa(TextCharactersMax) + " characters",
@@ -74,7 +74,7 @@ func bounded(text string) error {
 }
 
 func newParser(text string, parameters []Parameter, action bool) (*parser, error) {
-	parameters, err := sorted(parameters)
+	parameters, err := sortParameters(parameters)
 	if err != nil {
 		return nil, err
 	}
@@ -82,9 +82,9 @@ func newParser(text string, parameters []Parameter, action bool) (*parser, error
 	return p, p.advance()
 }
 
-// sorted copies the parameters, names folded and in order, so that their order when given
+// sortParameters copies the parameters, names folded and in order, so that their order when given
 // does not matter.
-func sorted(parameters []Parameter) ([]Parameter, error) {
+func sortParameters(parameters []Parameter) ([]Parameter, error) {
 	if len(parameters) > ParametersMax {
 		return nil, fmt.Errorf("%w: %d parameters, %d at most", ErrInvalid, len(parameters), ParametersMax)
 	}
@@ -110,19 +110,19 @@ func (p *parser) advance() (err error) {
 }
 
 func (p *parser) fail(expected string) error {
-	return &SyntaxError{Position: p.token.position, Expected: expected, Found: p.token.shown()}
+	return &SyntaxError{Position: p.token.position, Expected: expected, Found: p.token.describe()}
 }
 
-// take goes on if the token is this one.
-func (p *parser) take(text string) (bool, error) {
+// accept goes on if the token is this one.
+func (p *parser) accept(text string) (bool, error) {
 	if !p.token.is(text) {
 		return false, nil
 	}
 	return true, p.advance()
 }
 
-// demand goes on if the token is this one, and fails if not.
-func (p *parser) demand(text string) error {
+// expect goes on if the token is this one, and fails if not.
+func (p *parser) expect(text string) error {
 	if !p.token.is(text) {
 		return p.fail(text)
 	}
@@ -147,25 +147,25 @@ func (o *operand) asCondition() (condition, error) {
 		return o.condition, nil
 	}
 	switch t := o.term.(type) {
-	case *property, *named:
-		return truthOf{o.term}, nil
+	case *property, *namedProperty:
+		return termTruth{o.term}, nil
 	case parameter:
 		if t.v.kind == KindBool || t.v.kind == KindNull {
-			return truthOf{t}, nil
+			return termTruth{t}, nil
 		}
 	case constant:
 		if t.v.kind == KindBool || t.v.kind == KindNull {
-			return truthOf{t}, nil
+			return termTruth{t}, nil
 		}
 	}
-	return nil, &SyntaxError{Position: o.start.position, Expected: "a condition", Found: "the value that begins with " + o.start.shown()}
+	return nil, &SyntaxError{Position: o.start.position, Expected: "a condition", Found: "the value that begins with " + o.start.describe()}
 }
 
 func (o *operand) asTerm() (term, error) {
 	if o.term != nil {
 		return o.term, nil
 	}
-	return nil, &SyntaxError{Position: o.start.position, Expected: "a value", Found: "the condition that begins with " + o.start.shown()}
+	return nil, &SyntaxError{Position: o.start.position, Expected: "a value", Found: "the condition that begins with " + o.start.describe()}
 }
 
 func (p *parser) conditionHere(level func() (operand, error)) (condition, error) {
@@ -273,26 +273,26 @@ func (p *parser) comparison(a term) (condition, error) {
 
 func (p *parser) null(of term) (condition, error) {
 	switch of.(type) {
-	case *property, *named:
+	case *property, *namedProperty:
 	default:
 		return nil, p.fail("IS NULL after a property only")
 	}
 	if err := p.advance(); err != nil {
 		return nil, err
 	}
-	negated, err := p.take("NOT")
+	negated, err := p.accept("NOT")
 	if err != nil {
 		return nil, err
 	}
 	if !negated && !p.token.is("NULL") {
 		return nil, p.fail("NULL or NOT NULL")
 	}
-	return &isNull{of: of, negated: negated}, p.demand("NULL")
+	return &isNull{of: of, negated: negated}, p.expect("NULL")
 }
 
 // membership reads [NOT] IN and [NOT] LIKE.
 func (p *parser) membership(of term) (condition, error) {
-	negated, err := p.take("NOT")
+	negated, err := p.accept("NOT")
 	if err != nil {
 		return nil, err
 	}
@@ -314,7 +314,7 @@ func (p *parser) membership(of term) (condition, error) {
 }
 
 func (p *parser) list() ([]term, error) {
-	if err := p.demand("("); err != nil {
+	if err := p.expect("("); err != nil {
 		return nil, err
 	}
 	var list []term
@@ -324,7 +324,7 @@ func (p *parser) list() ([]term, error) {
 			return nil, err
 		}
 		list = append(list, t)
-		switch more, err := p.take(","); {
+		switch more, err := p.accept(","); {
 		case err != nil:
 			return nil, err
 		case more:
@@ -342,7 +342,7 @@ func (p *parser) like(l *like) (_ condition, err error) {
 		return nil, err
 	}
 	escape := p.token
-	more, err := p.take("ESCAPE")
+	more, err := p.accept("ESCAPE")
 	if err != nil {
 		return nil, err
 	}
@@ -364,7 +364,7 @@ func (p *parser) like(l *like) (_ condition, err error) {
 // prepare compiles the pattern if it does not depend on the message, and refuses one that
 // could never be evaluated.
 func (l *like) prepare(pattern, escape *token) error {
-	if !fixed(l.text) || l.escape != nil && !fixed(l.escape) {
+	if !isConstant(l.text) || l.escape != nil && !isConstant(l.escape) {
 		return nil
 	}
 	r := Runner{budget: Unlimited}
@@ -372,17 +372,17 @@ func (l *like) prepare(pattern, escape *token) error {
 	if err != nil {
 		return &SyntaxError{
 			Position: escape.position, Expected: "an ESCAPE of one character that the pattern does not end in",
-			Found: "the pattern " + pattern.shown() + " and " + escape.shown(),
+			Found: "the pattern " + pattern.describe() + " and " + escape.describe(),
 		}
 	}
 	if ok {
-		l.ready = &ready
+		l.compiled = &ready
 	}
 	return nil
 }
 
-// fixed says whether a term is the same for all messages.
-func fixed(t term) bool {
+// isConstant says whether a term is the same for all messages.
+func isConstant(t term) bool {
 	switch t.(type) {
 	case constant, parameter:
 		return true

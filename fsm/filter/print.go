@@ -40,12 +40,12 @@ func (p *printer) write(parts ...string) {
 func (p *printer) term(t term, level int) {
 	own := levelSign
 	if a, ok := t.(*arithmetic); ok {
-		own = levelOf(a.op)
+		own = precedenceOf(a.op)
 	}
-	p.wrapped(own < level, t.print)
+	p.parenthesized(own < level, t.print)
 }
 
-func levelOf(op byte) int {
+func precedenceOf(op byte) int {
 	if op == '+' || op == '-' {
 		return levelSum
 	}
@@ -61,10 +61,10 @@ func (p *printer) condition(c condition, level int) {
 	case not:
 		own = levelNot
 	}
-	p.wrapped(own < level, c.print)
+	p.parenthesized(own < level, c.print)
 }
 
-func (p *printer) wrapped(parentheses bool, print func(*printer)) {
+func (p *printer) parenthesized(parentheses bool, print func(*printer)) {
 	if !parentheses {
 		print(p)
 		return
@@ -103,7 +103,7 @@ func (t *property) print(p *printer) { p.write(t.String()) }
 // String is the property as the language writes it.
 func (p Property) String() string {
 	name := p.Name
-	if !regular(name) || reserved(name) != "" {
+	if !isPlainName(name) || reservedWord(name) != "" {
 		name = quote("[", name, "]")
 	}
 	if p.Scope == System {
@@ -112,7 +112,7 @@ func (p Property) String() string {
 	return name
 }
 
-func (n *named) print(p *printer) {
+func (n *namedProperty) print(p *printer) {
 	p.write("property(")
 	n.name.print(p)
 	p.write(")")
@@ -130,13 +130,13 @@ func (s *sign) print(p *printer) {
 }
 
 func (a *arithmetic) print(p *printer) {
-	level := levelOf(a.op)
+	level := precedenceOf(a.op)
 	p.term(a.a, level)
 	p.write(" ", string(rune(a.op)), " ")
 	p.term(a.b, level+1)
 }
 
-func (t truthOf) print(p *printer) { t.of.print(p) }
+func (t termTruth) print(p *printer) { t.of.print(p) }
 
 func (l *logic) level() int {
 	if l.or {

@@ -14,8 +14,8 @@ func remainder(x, y float64) float64 {
 	case math.Abs(x) < math.Abs(y) || x == 0:
 		return x
 	}
-	a, up := parts(x)
-	b, down := parts(y)
+	a, up := decompose(x)
+	b, down := decompose(y)
 	// x = a * 2^up and y = b * 2^down with down <= up: 64 bits of the quotient at a time.
 	rest := a % b
 	for shift := up - down; shift > 0 && rest != 0; shift -= 64 {
@@ -26,8 +26,8 @@ func remainder(x, y float64) float64 {
 	return math.Copysign(math.Ldexp(float64(rest), down), x)
 }
 
-// parts takes the absolute value of a finite number that is not zero apart, into m * 2^e.
-func parts(f float64) (m uint64, e int) {
+// decompose takes the absolute value of a finite number that is not zero apart, into m * 2^e.
+func decompose(f float64) (m uint64, e int) {
 	const mantissa = 52
 	b := math.Float64bits(f)
 	m, e = b&(1<<mantissa-1), int(b>>mantissa&0x7FF)

@@ -17,7 +17,7 @@ const (
 	stepsPatternByte = 8   // a byte of a pattern or escape that depends on the message
 	stepsTextByte    = 4   // a byte of the string of LIKE, unless it is a property of keptTextBytesMin or more
 	stepsForeignPair = 16  // a byte of a string and one of a pattern that is not UTF-8
-	stepsJoin        = 96  // in addition, + between strings
+	stepsConcatenate = 96  // in addition, + between strings
 	stepsDecimalText = 512 // a decimal as a string, or a string as a value of another type
 	stepsNumberText  = 128 // an integer, boolean or GUID as a string
 	stepsStatement   = 64  // each SET and REMOVE
@@ -33,12 +33,12 @@ const Unlimited uint64 = math.MaxUint64
 // Runner evaluates filters and actions and counts the steps that it takes, each within a
 // budget. Its zero value is ready. It is not safe for concurrent use.
 type Runner struct {
-	m       Message
-	steps   uint64 // of the current evaluation
-	budget  uint64
-	finding uint64 // steps to find a property
-	matcher matcher
-	units   []unit // of a pattern that depends on the message
+	m           Message
+	steps       uint64 // of the current evaluation
+	budget      uint64
+	lookupSteps uint64 // steps to find a property
+	matcher     matcher
+	units       []unit // of a pattern that depends on the message
 }
 
 // Begin sets the message that the following calls evaluate. The Runner keeps references to its
@@ -51,18 +51,18 @@ func (r *Runner) Begin(m Message) {
 // Match evaluates a filter from left to right; it skips parts that cannot change the result any
 // more. A filter that would exceed the budget fails with ErrSteps. Errors are *EvalError.
 func (r *Runner) Match(e *Expr, budget uint64) (Truth, error) {
-	r.steps, r.budget, r.finding = stepsEvaluation, budget, stepsNode+stepsProperty
+	r.steps, r.budget, r.lookupSteps = stepsEvaluation, budget, stepsNode+stepsProperty
 	t, err := e.root.test(r)
 	return t, r.end(err)
 }
 
 // Apply runs an action as [Action.Apply] does, within a budget.
 func (r *Runner) Apply(a *Action, w Writer, budget uint64) error {
-	r.steps, r.budget, r.finding = stepsEvaluation, budget, stepsNode+stepsProperty
+	r.steps, r.budget, r.lookupSteps = stepsEvaluation, budget, stepsNode+stepsProperty
 	var err error
 	for i := 0; i < len(a.statements) && err == nil; i++ {
 		err = a.statements[i].apply(r, w)
-		r.finding += stepsChange
+		r.lookupSteps += stepsChange
 	}
 	return r.end(err)
 }
@@ -92,12 +92,12 @@ func (r *Runner) end(err error) error {
 // errSteps is allocated once: a filter that exceeds its budget often does so for every message.
 var errSteps error = &EvalError{Err: ErrSteps, Detail: "more steps than a rule may take for one message", Position: 1}
 
-// pieces returns the steps for a number of bytes, at one step per size bytes.
-func pieces(bytes, size int) uint64 { return uint64(bytes+size-1) / uint64(size) }
+// stepsPer returns the steps for a number of bytes, at one step per size bytes.
+func stepsPer(bytes, size int) uint64 { return uint64(bytes+size-1) / uint64(size) }
 
 // compareSteps returns the steps, beyond that of the node, for comparing two strings of x and y
 // bytes: they are compared up to the end of the shorter one. Other values take none.
-func compareSteps(x, y int) uint64 { return pieces(min(x, y), compareBytes) }
+func compareSteps(x, y int) uint64 { return stepsPer(min(x, y), compareBytes) }
 
 // steps returns what matching a string takes beyond the nodes.
 func (l *like) steps(p *pattern, text string) uint64 {
@@ -112,9 +112,9 @@ func (l *like) steps(p *pattern, text string) uint64 {
 	return n
 }
 
-// joinSteps returns what + between two values, one of them a string, takes beyond the node.
-func joinSteps(x, y Value) uint64 {
-	return stepsJoin + textSteps(x) + textSteps(y) + pieces(len(x.text)+len(y.text), copyBytes)
+// concatenateSteps returns what + between two values, one of them a string, takes beyond the node.
+func concatenateSteps(x, y Value) uint64 {
+	return stepsConcatenate + textSteps(x) + textSteps(y) + stepsPer(len(x.text)+len(y.text), copyBytes)
 }
 
 // textSteps returns what converting a value to a string takes.
@@ -142,5 +142,5 @@ func convertSteps(v Value, to Kind) uint64 {
 	return 0
 }
 
-// look counts the steps of finding a property.
-func (r *Runner) look() { r.steps += r.finding }
+// countLookup counts the steps of finding a property.
+func (r *Runner) countLookup() { r.steps += r.lookupSteps }

@@ -102,7 +102,7 @@ func TestUsualFiltersStayWithinABudget(t *testing.T) {
 		"{EXISTS(q) OR *75}flag", "{newid()='' OR *70}flag", "{color+'x'='' OR *50}flag", "long LIKE '%word%' OR long LIKE '%other%'",
 	} {
 		text = expand(text)
-		if err := bounded(text); err != nil {
+		if err := checkLength(text); err != nil {
 			t.Fatalf("%.40s: %v", text, err)
 		}
 		if n := stepsOf(t, text); n >= stepsBudget {

@@ -149,14 +149,14 @@ func (p *parser) exists() (operand, error) {
 	if err := p.advance(); err != nil {
 		return operand{}, err
 	}
-	if err := p.demand("("); err != nil {
+	if err := p.expect("("); err != nil {
 		return operand{}, err
 	}
 	of, err := p.property()
 	if err != nil {
 		return operand{}, err
 	}
-	return operand{condition: exists{of}, start: start}, p.demand(")")
+	return operand{condition: exists{of}, start: start}, p.expect(")")
 }
 
 // property reads [scope .] name.
@@ -194,13 +194,13 @@ func (p *parser) scope(t *token) (Scope, error) {
 			return User, nil
 		}
 	}
-	return User, &SyntaxError{Position: t.position, Expected: "the scope sys or user", Found: t.shown()}
+	return User, &SyntaxError{Position: t.position, Expected: "the scope sys or user", Found: t.describe()}
 }
 
 func newProperty(scope Scope, name *token) *property {
 	p := &property{Property: Property{Scope: scope, Name: name.text}, folded: Fold(name.text), position: name.position}
 	if scope == System {
-		p.Name = canonical(name.text)
+		p.Name = canonicalName(name.text)
 	}
 	return p
 }
@@ -219,7 +219,7 @@ func (p *parser) name() (term, error) {
 	switch function {
 	case "newid", "property", "p":
 	default:
-		return nil, &SyntaxError{Position: first.position, Expected: "newid, property or p before (", Found: first.shown()}
+		return nil, &SyntaxError{Position: first.position, Expected: "newid, property or p before (", Found: first.describe()}
 	}
 	if err := p.enter(); err != nil {
 		return nil, err
@@ -230,11 +230,11 @@ func (p *parser) name() (term, error) {
 	}
 	if function == "newid" {
 		p.ids++
-		return newID{p.ids - 1}, p.demand(")")
+		return newID{p.ids - 1}, p.expect(")")
 	}
 	name, err := p.termHere(p.sum)
 	if err != nil {
 		return nil, err
 	}
-	return &named{name: name, position: first.position}, p.demand(")")
+	return &namedProperty{name: name, position: first.position}, p.expect(")")
 }

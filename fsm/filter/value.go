@@ -234,15 +234,15 @@ func convert(v Value, to Kind) (Value, bool) {
 	case to == KindDouble && v.kind == KindInt:
 		return Double(v.AsDouble()), true
 	case to == KindInt && v.kind == KindDouble:
-		return whole(v)
+		return integerPart(v)
 	case v.kind == KindText:
 		return read(v.text, to)
 	}
 	return Value{}, false
 }
 
-// whole is a decimal as an integer, if it is one.
-func whole(v Value) (Value, bool) {
+// integerPart is a decimal as an integer, if it is one.
+func integerPart(v Value) (Value, bool) {
 	f := v.AsDouble()
 	if f != math.Trunc(f) || f < math.MinInt64 || f >= math.MaxInt64 {
 		return Value{}, false

@@ -23,8 +23,8 @@ func TestFold(t *testing.T) {
 		if folded := Fold(s); folded != s && folded != strings.ToLower(s) || Fold(folded) != folded {
 			t.Errorf("%q becomes %q", s, folded)
 		}
-		if utf8.ValidString(s) && r < 0x250 && letter(r) != (strings.ToUpper(s) != strings.ToLower(s)) && r < 0x80 {
-			t.Errorf("%q is a letter: %t", s, letter(r))
+		if utf8.ValidString(s) && r < 0x250 && isLetter(r) != (strings.ToUpper(s) != strings.ToLower(s)) && r < 0x80 {
+			t.Errorf("%q is a letter: %t", s, isLetter(r))
 		}
 	}
 }
@@ -32,12 +32,12 @@ func TestFold(t *testing.T) {
 func TestLetters(t *testing.T) {
 	t.Parallel()
 	for _, r := range "azAZäÄßµªºñλЖאك名あ가" {
-		if !letter(r) {
+		if !isLetter(r) {
 			t.Errorf("%q is no letter", r)
 		}
 	}
 	for _, r := range "09_-$@#~.,;:!?'\"[]{}()<>=+*/%&|^\\` \t\n\u00a0\u0085×÷–…“„€→≤■\u3000、\ufeff\uffff\ue000" {
-		if letter(r) {
+		if isLetter(r) {
 			t.Errorf("%q is a letter", r)
 		}
 	}

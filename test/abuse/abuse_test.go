@@ -22,10 +22,10 @@ const (
 	// what it was told that it may use, which is the least that it takes.
 	residentBytesMax = 256 << 20
 
-	shortAttack = 2 * time.Second  // at least
-	fullAttack  = 15 * time.Second // and as long before it, and at the sink
-	shortSends  = 100              // of honest clients during an attack, at least
-	shortCome   = 6                // newcomers during an attack, at least
+	shortAttack    = 2 * time.Second  // at least
+	fullAttack     = 15 * time.Second // and as long before it, and at the sink
+	shortSends     = 100              // of honest clients during an attack, at least
+	shortNewcomers = 6                // newcomers during an attack, at least
 
 	// An attack may make honest clients wait for so many times what they wait with the attackers
 	// aimed at a sink. What is below the floor nobody notices, and two members differ by as much.
@@ -57,27 +57,27 @@ func TestAbuse(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes two minutes with three processes: left out by -short")
 	}
-	a := newArena(t)
+	a := newAbuseRun(t)
 	for _, k := range attacks() {
-		t.Run(strings.ReplaceAll(k.name, " ", "-"), func(t *testing.T) { a.suffer(t, k) })
+		t.Run(strings.ReplaceAll(k.name, " ", "-"), func(t *testing.T) { a.runAttack(t, k) })
 	}
 	a.honest.finish()
-	a.print()
+	a.printTable()
 }
 
-// arena is the members, their honest clients, and what was measured.
-type arena struct {
+// abuseRun is the members, their honest clients, and what was measured.
+type abuseRun struct {
 	*harness.Cluster
-	t      *testing.T
-	honest *honest
-	full   bool
-	sink   []string // addresses; only with full
-	calm   []footprint
-	rows   []row
+	t        *testing.T
+	honest   *honest
+	full     bool
+	sink     []string // addresses; only with full
+	baseline []resourceUse
+	results  []attackResult
 }
 
-// row is a line of the table.
-type row struct {
+// attackResult is a line of the table.
+type attackResult struct {
 	name, limit            string
 	before, sink, attacked time.Duration // 99th percentile of honest sends
 	newcomers              time.Duration // 99th percentile with the attack
@@ -85,9 +85,9 @@ type row struct {
 	after                  time.Duration // until everything was given back
 }
 
-func newArena(t *testing.T) *arena {
+func newAbuseRun(t *testing.T) *abuseRun {
 	t.Helper()
-	a := &arena{t: t, full: os.Getenv(fullVariable) != ""}
+	a := &abuseRun{t: t, full: os.Getenv(fullVariable) != ""}
 	// In one partition everybody waits for the same lock and the same log.
 	a.Cluster = harness.Start(t, harness.Options{Partitions: 1, Args: append(harness.ServerTLSArgs(t),
 		"--allow-remote-plain", "--memory-limit", strconv.Itoa(residentBytesMax)+"B")})
@@ -95,29 +95,29 @@ func newArena(t *testing.T) *arena {
 	if a.full {
 		a.sink = startSink(t, 2*len(a.Members))
 	}
-	a.honest.through(shortSends, shortCome)
+	a.honest.waitProgress(shortSends, shortNewcomers)
 	for _, m := range a.Members {
-		print, err := footprintOf(t.Context(), m)
+		print, err := resourceUseOf(t.Context(), m)
 		if err != nil {
 			t.Fatal(err)
 		}
-		a.calm = append(a.calm, print)
+		a.baseline = append(a.baseline, print)
 	}
 	return a
 }
 
-// suffer makes one attack, and judges.
-func (a *arena) suffer(t *testing.T, k attack) {
+// runAttack makes one attack, and judges.
+func (a *abuseRun) runAttack(t *testing.T, k attack) {
 	if k.prepare != nil {
 		k.prepare(a)
 	}
-	r := row{name: k.name, limit: k.limit}
+	r := attackResult{name: k.name, limit: k.limit}
 	if a.full {
 		a.honest.latencies()
-		rest(t.Context(), fullAttack)
+		sleep(t.Context(), fullAttack)
 		r.before, _ = a.honest.latencies()
 		n := len(a.Members)
-		a.strike(t, k, &target{amqp: a.sink[:n], admin: a.sink[n:], sink: true, full: true})
+		a.attackTarget(t, k, &target{amqp: a.sink[:n], admin: a.sink[n:], sink: true, full: true})
 		r.sink, _ = a.honest.latencies()
 	}
 	members := &target{full: a.full}
@@ -125,9 +125,9 @@ func (a *arena) suffer(t *testing.T, k attack) {
 		members.amqp, members.admin = append(members.amqp, m.AMQP), append(members.admin, m.Admin)
 	}
 	a.honest.latencies()
-	r.resident = a.strike(t, k, members)
+	r.resident = a.attackTarget(t, k, members)
 	r.attacked, r.newcomers = a.honest.latencies()
-	for _, failure := range a.honest.errors() {
+	for _, failure := range a.honest.takeFailures() {
 		t.Errorf("honest client: %s", failure)
 	}
 	if r.resident > residentBytesMax {
@@ -139,15 +139,15 @@ func (a *arena) suffer(t *testing.T, k attack) {
 	if k.clean != nil {
 		k.clean(a)
 	}
-	r.after = a.recover(t)
+	r.after = a.waitRecovered(t)
 	t.Logf("%d hits, RSS max %d MiB, sends p99 %v, newcomers p99 %v, given back after %v",
 		members.hits.Load(), r.resident>>20, r.attacked, r.newcomers, r.after)
-	a.rows = append(a.rows, r)
+	a.results = append(a.results, r)
 }
 
-// strike attacks a target for the time of the run, and until honest clients have got through,
+// attackTarget attacks a target for the time of the run, and until honest clients have got through,
 // and returns the most memory that a member had meanwhile.
-func (a *arena) strike(t *testing.T, k attack, at *target) (resident int64) {
+func (a *abuseRun) attackTarget(t *testing.T, k attack, at *target) (resident int64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -166,8 +166,8 @@ func (a *arena) strike(t *testing.T, k attack, at *target) (resident int64) {
 	if a.full {
 		length = fullAttack
 	}
-	rest(ctx, length)
-	a.honest.through(shortSends, shortCome)
+	sleep(ctx, length)
+	a.honest.waitProgress(shortSends, shortNewcomers)
 	cancel()
 	attacking.Wait()
 	watching.Wait()
@@ -185,37 +185,37 @@ func (a *arena) strike(t *testing.T, k attack, at *target) (resident int64) {
 	return resident
 }
 
-// footprint is what a member holds.
-type footprint struct{ goroutines, files, links, heap float64 }
+// resourceUse is what a member holds.
+type resourceUse struct{ goroutines, files, links, heap float64 }
 
-func footprintOf(ctx context.Context, m *harness.Member) (footprint, error) {
+func resourceUseOf(ctx context.Context, m *harness.Member) (resourceUse, error) {
 	const goroutines, files, heap = "go_goroutines", "process_open_fds", "go_memstats_heap_inuse_bytes"
 	const connections, sessions, links = "peeklock_amqp_connections", "peeklock_amqp_sessions", "peeklock_amqp_links"
 	found, err := m.Metrics(ctx, goroutines, files, heap, connections, sessions, links)
-	return footprint{found[goroutines], found[files], found[connections] + found[sessions] + found[links], found[heap]}, err
+	return resourceUse{found[goroutines], found[files], found[connections] + found[sessions] + found[links], found[heap]}, err
 }
 
-func (f footprint) String() string {
+func (f resourceUse) String() string {
 	return fmt.Sprintf("%.0f goroutines, %.0f open files, %.0f connections, sessions and links, and %.0f MiB of heap", f.goroutines, f.files, f.links, f.heap/(1<<20))
 }
 
-// near says whether a member holds hardly more than in calm.
-func (f footprint) near(calm footprint) bool {
-	return f.goroutines <= calm.goroutines+goroutinesMore && f.files <= calm.files+filesMore &&
-		f.links <= calm.links+linksMore && f.heap <= calm.heap+heapBytesMore
+// isNear says whether a member holds hardly more than in calm.
+func (f resourceUse) isNear(baseline resourceUse) bool {
+	return f.goroutines <= baseline.goroutines+goroutinesMore && f.files <= baseline.files+filesMore &&
+		f.links <= baseline.links+linksMore && f.heap <= baseline.heap+heapBytesMore
 }
 
-// recover waits until every member has given back what it held for the attackers.
-func (a *arena) recover(t *testing.T) time.Duration {
+// waitRecovered waits until every member has given back what it held for the attackers.
+func (a *abuseRun) waitRecovered(t *testing.T) time.Duration {
 	t.Helper()
 	begun := time.Now()
 	harness.Eventually(t, recoverWithin, "the members give back what they held for the attackers", func(ctx context.Context) error {
 		for i, m := range a.Members {
-			now, err := footprintOf(ctx, m)
+			now, err := resourceUseOf(ctx, m)
 			if err != nil {
 				return err
 			}
-			if calm := a.calm[i]; !now.near(calm) {
+			if calm := a.baseline[i]; !now.isNear(calm) {
 				return fmt.Errorf("%s had %v; it has %v", m.Name, calm, now)
 			}
 		}
@@ -224,20 +224,20 @@ func (a *arena) recover(t *testing.T) time.Duration {
 	return time.Since(begun)
 }
 
-// print shows the table.
-func (a *arena) print() {
+// printTable shows the table.
+func (a *abuseRun) printTable() {
 	if !a.full {
 		return
 	}
 	var text strings.Builder
-	w := tabwriter.NewWriter(&text, 0, 0, 1, ' ', tabwriter.AlignRight|tabwriter.Debug)
-	_, err := fmt.Fprintln(w, "attack\tbefore\tsink p99\tattacked p99\tRSS max\tafter\t")
-	for _, r := range a.rows {
-		_, one := fmt.Fprintf(w, "%s\t%.1f ms\t%.1f ms\t%.1f ms\t%d MiB\t%.1f s\t\n",
+	table := tabwriter.NewWriter(&text, 0, 0, 1, ' ', tabwriter.AlignRight|tabwriter.Debug)
+	_, err := fmt.Fprintln(table, "attack\tbefore\tsink p99\tattacked p99\tRSS max\tafter\t")
+	for _, r := range a.results {
+		_, one := fmt.Fprintf(table, "%s\t%.1f ms\t%.1f ms\t%.1f ms\t%d MiB\t%.1f s\t\n",
 			r.name, millis(r.before), millis(r.sink), millis(r.attacked), r.resident>>20, r.after.Seconds())
 		err = errors.Join(err, one)
 	}
-	if err = errors.Join(err, w.Flush()); err != nil {
+	if err = errors.Join(err, table.Flush()); err != nil {
 		a.t.Error(err)
 	}
 	a.t.Logf("99th percentiles of honest sends\n%s", text.String())

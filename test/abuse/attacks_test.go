@@ -15,18 +15,18 @@ func attacks() []attack {
 		{name: "session flood", limit: "5,000 sessions of a connection; 64 before a token", run: sessionFlood},
 		{name: "detach storm", limit: "10,000 links of a connection; nothing is read above 4 MiB of answers", run: detachStorm},
 		{name: "flow storm", limit: "nothing is read above 4 MiB of answers", run: flowStorm},
-		{name: "numbers wrap around", limit: "serial numbers (RFC 1982)", prepare: queueFor(wrapQueue), run: wrapAround, clean: without(wrapQueue)},
+		{name: "numbers wrap around", limit: "serial numbers (RFC 1982)", prepare: createQueue(wrapQueue), run: wrapAround, clean: deleteQueue(wrapQueue)},
 		// transfer_test.go
-		{name: "endless transfers", limit: "32 MiB of unfinished deliveries of a connection", prepare: queueFor(endlessQueue), run: endlessTransfers, clean: without(endlessQueue)},
-		{name: "endless transactions", limit: "32 MiB of transactions of a connection, 2 min of each", prepare: queueFor(endlessQueue), run: endlessTransactions, clean: without(endlessQueue)},
-		{name: "frames of rubbish", limit: "depth and counts of values; a connection ends with its first fault", run: rubbish},
+		{name: "endless transfers", limit: "32 MiB of unfinished deliveries of a connection", prepare: createQueue(endlessQueue), run: endlessTransfers, clean: deleteQueue(endlessQueue)},
+		{name: "endless transactions", limit: "32 MiB of transactions of a connection, 2 min of each", prepare: createQueue(endlessQueue), run: endlessTransactions, clean: deleteQueue(endlessQueue)},
+		{name: "frames of rubbish", limit: "depth and counts of values; a connection ends with its first fault", run: malformedFrames},
 		// receiver_test.go
-		{name: "receivers that never settle", limit: "65,536 unsettled deliveries of a session; locks end", prepare: stocked(hoardQueue, hoardBytes), run: hoard, clean: without(hoardQueue)},
-		{name: "receivers that never read", limit: "1 MiB to a peer; 30 s for a write", prepare: stocked(deafQueue, deafBytes), run: deaf, clean: without(deafQueue)},
+		{name: "receivers that never settle", limit: "65,536 unsettled deliveries of a session; locks end", prepare: filledQueue(unsettledQueue, unsettledBytes), run: receiveWithoutSettling, clean: deleteQueue(unsettledQueue)},
+		{name: "receivers that never read", limit: "1 MiB to a peer; 30 s for a write", prepare: filledQueue(unreadQueue, unreadBytes), run: receiveWithoutReading, clean: deleteQueue(unreadQueue)},
 		// filter_test.go
-		{name: "worst filters", limit: "steps of a rule and of an entry", prepare: worstFilters, run: sendLong, clean: withoutTopic},
-		{name: "wide IN lists", limit: "1,024 characters of a filter; 128 parameters", prepare: wideLists, run: sendLong, clean: withoutTopic},
-		{name: "wide correlation filters", limit: "64 conditions, 16 KiB", prepare: wideCorrelation, run: sendLong, clean: withoutTopic},
+		{name: "worst filters", limit: "steps of a rule and of an entry", prepare: worstFilters, run: sendLong, clean: deleteTopic},
+		{name: "wide IN lists", limit: "1,024 characters of a filter; 128 parameters", prepare: wideLists, run: sendLong, clean: deleteTopic},
+		{name: "wide correlation filters", limit: "64 conditions, 16 KiB", prepare: wideCorrelation, run: sendLong, clean: deleteTopic},
 		// document_test.go
 		{name: "XML bombs", limit: "bytes and depth of a document; no entities", run: xmlBombs},
 		{name: "JSON bombs", limit: "bytes and depth of a document", run: jsonBombs},

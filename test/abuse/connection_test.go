@@ -15,9 +15,9 @@ import (
 
 // halfOpen connects and says nothing.
 func halfOpen(ctx context.Context, at *target) error {
-	return at.swarm(ctx, at.n(1500, 10_000), func(_ context.Context, _ int, c *rawamqp.Conn) error {
-		at.hit()
-		return held(c)
+	return at.swarm(ctx, at.attackers(1500, 10_000), func(_ context.Context, _ int, c *rawamqp.Conn) error {
+		at.countHit()
+		return waitClosed(c)
 	})
 }
 
@@ -27,13 +27,13 @@ func halfHandshakes(ctx context.Context, at *target) error {
 	whole := sasl[:]
 	whole = wire.AppendFrame(whole, wire.FrameSASL, 0, &wire.SASLInit{Mechanism: "ANONYMOUS"})
 	whole = append(whole, amqp[:]...)
-	whole = wire.AppendFrame(whole, wire.FrameAMQP, 0, open())
-	return at.swarm(ctx, at.n(1500, 10_000), func(_ context.Context, i int, c *rawamqp.Conn) error {
-		at.hit()
+	whole = wire.AppendFrame(whole, wire.FrameAMQP, 0, openFrame())
+	return at.swarm(ctx, at.attackers(1500, 10_000), func(_ context.Context, i int, c *rawamqp.Conn) error {
+		at.countHit()
 		if _, err := c.Write(whole[:1+i%(len(whole)-1)]); err != nil {
 			return err
 		}
-		return held(c)
+		return waitClosed(c)
 	})
 }
 
@@ -50,7 +50,7 @@ func hello() []byte {
 // tlsLorises send a byte of their hello now and then.
 func tlsLorises(ctx context.Context, at *target) error {
 	hello := hello()
-	return at.swarm(ctx, at.n(500, 2000), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
+	return at.swarm(ctx, at.attackers(500, 2000), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
 		go discard(c)
 		left := hello[:len(hello)-1]
 		return every(ctx, 200*time.Millisecond, func() error {
@@ -59,7 +59,7 @@ func tlsLorises(ctx context.Context, at *target) error {
 			}
 			_, err := c.Write(left[:1])
 			left = left[1:]
-			at.hit()
+			at.countHit()
 			return err
 		})
 	})
@@ -68,7 +68,7 @@ func tlsLorises(ctx context.Context, at *target) error {
 // tlsHellos make the member answer a hello, which costs it a signature, and go.
 func tlsHellos(ctx context.Context, at *target) error {
 	hello := hello()
-	return at.swarm(ctx, at.n(8, 16), func(ctx context.Context, i int, c *rawamqp.Conn) error {
+	return at.swarm(ctx, at.attackers(8, 16), func(ctx context.Context, i int, c *rawamqp.Conn) error {
 		_ = c.Close()
 		return every(ctx, 50*time.Millisecond, func() error {
 			return at.connect(ctx, at.amqp[i%len(at.amqp)], func(c *rawamqp.Conn) error {
@@ -78,7 +78,7 @@ func tlsHellos(ctx context.Context, at *target) error {
 				if !at.sink {
 					_, _ = c.Read(make([]byte, 1))
 				}
-				at.hit()
+				at.countHit()
 				return nil
 			})
 		})
@@ -89,13 +89,13 @@ func tlsHellos(ctx context.Context, at *target) error {
 func httpLorises(ctx context.Context, at *target) error {
 	http := &target{amqp: append(append([]string{}, at.amqp...), at.admin...), sink: at.sink, full: at.full}
 	defer func() { at.hits.Add(http.hits.Load()) }()
-	return http.swarm(ctx, at.n(600, 3000), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
+	return http.swarm(ctx, at.attackers(600, 3000), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
 		go discard(c)
 		if _, err := c.Write([]byte("POST /v1/queues HTTP/1.1\r\nHost: localhost\r\nContent-Length: 1000000\r\n")); err != nil {
 			return err
 		}
 		return every(ctx, 500*time.Millisecond, func() error {
-			http.hit()
+			http.countHit()
 			_, err := c.Write([]byte("X-More: more\r\n"))
 			return err
 		})
@@ -104,14 +104,14 @@ func httpLorises(ctx context.Context, at *target) error {
 
 // churn signs in, opens links, and goes without a word, again and again.
 func churn(ctx context.Context, at *target) error {
-	return at.swarm(ctx, at.n(8, 16), func(ctx context.Context, i int, c *rawamqp.Conn) error {
+	return at.swarm(ctx, at.attackers(8, 16), func(ctx context.Context, i int, c *rawamqp.Conn) error {
 		_ = c.Close()
 		return every(ctx, 40*time.Millisecond, func() error {
 			return at.connect(ctx, at.amqp[i%len(at.amqp)], func(c *rawamqp.Conn) error {
 				if err := signIn(c, harness.ListenKeyName); err != nil {
 					return err
 				}
-				at.hit()
+				at.countHit()
 				return c.Send(0, rawamqp.Receiver(0, honestQueue))
 			})
 		})
@@ -120,8 +120,8 @@ func churn(ctx context.Context, at *target) error {
 
 // tinyIdle asks for a heartbeat every millisecond, before it signs in and after.
 func tinyIdle(ctx context.Context, at *target) error {
-	return at.swarm(ctx, at.n(300, 1500), func(_ context.Context, i int, c *rawamqp.Conn) error {
-		at.hit()
+	return at.swarm(ctx, at.attackers(300, 1500), func(_ context.Context, i int, c *rawamqp.Conn) error {
+		at.countHit()
 		login := c.Anonymous
 		if i%2 == 0 {
 			login = func() error { return c.Login(harness.SendKeyName, harness.Key) }
@@ -129,11 +129,11 @@ func tinyIdle(ctx context.Context, at *target) error {
 		if err := login(); err != nil {
 			return err
 		}
-		o := open()
+		o := openFrame()
 		o.IdleTimeOut = ptr(uint32(1))
 		if err := c.Send(0, o); err != nil {
 			return err
 		}
-		return held(c)
+		return waitClosed(c)
 	})
 }

@@ -22,7 +22,7 @@ var errUnauthorized = errors.New("a signed request was refused as unauthorized: 
 func bombs(ctx context.Context, at *target, method, path, kind string, bodies []string) error {
 	http := &target{amqp: at.admin, sink: at.sink, full: at.full}
 	defer func() { at.hits.Add(http.hits.Load()) }()
-	return http.each(ctx, at.n(12, 24), bombPace, func(ctx context.Context, i, round int) error {
+	return http.paced(ctx, at.attackers(12, 24), bombPace, func(ctx context.Context, i, round int) error {
 		body, address, signed := bodies[(i+round)%len(bodies)], http.amqp[i%len(http.amqp)], i%2 == 0
 		authorization := ""
 		if signed {
@@ -31,7 +31,7 @@ func bombs(ctx context.Context, at *target, method, path, kind string, bodies []
 		}
 		request := fmt.Sprintf("%s %s HTTP/1.1\r\nHost: %s\r\nConnection: close\r\n%sContent-Type: %s\r\nContent-Length: %d\r\n\r\n%s",
 			method, path, address, authorization, kind, len(body), body)
-		answer, err := http.say(ctx, address, request)
+		answer, err := http.request(ctx, address, request)
 		if err == nil && signed && strings.HasPrefix(answer, "HTTP/1.1 401") {
 			err = errUnauthorized
 		}
@@ -39,16 +39,16 @@ func bombs(ctx context.Context, at *target, method, path, kind string, bodies []
 	})
 }
 
-// say opens a connection, writes a text, and returns what the member says until it closes the
+// request opens a connection, writes a text, and returns what the member says until it closes the
 // connection; "" also when it does so before it has read all.
-func (at *target) say(ctx context.Context, address, text string) (string, error) {
+func (at *target) request(ctx context.Context, address, text string) (string, error) {
 	conn, err := at.dial(ctx, address)
 	if err != nil {
 		return "", err
 	}
 	defer func() { _ = conn.Close() }()
 	_ = conn.SetDeadline(time.Now().Add(answerWithin))
-	at.hit()
+	at.countHit()
 	if _, err := io.WriteString(conn, text); err != nil || at.sink {
 		return "", nil // a member that has read enough may close at once
 	}

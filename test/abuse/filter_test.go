@@ -21,8 +21,8 @@ const (
 	sendPace        = 250 * time.Millisecond
 )
 
-// filters makes a topic with one subscription that has a number of rules.
-func filters(a *arena, rule func(i int) harness.Rule) {
+// createTopicWithRules makes a topic with one subscription that has a number of rules.
+func createTopicWithRules(a *abuseRun, rule func(i int) harness.Rule) {
 	a.CreateTopic(a.t, filterTopic, harness.Settings{})
 	rules := make([]harness.Rule, filterRules)
 	if a.full {
@@ -35,20 +35,20 @@ func filters(a *arena, rule func(i int) harness.Rule) {
 	a.CreateSubscription(a.t, filterTopic, "all", harness.Settings{}, rules...)
 }
 
-func withoutTopic(a *arena) { a.DeleteTopic(a.t, filterTopic) }
+func deleteTopic(a *abuseRun) { a.DeleteTopic(a.t, filterTopic) }
 
 // worstFilters have patterns that a text nearly matches at every position, and patterns with
 // as many ways to match as there may be.
-func worstFilters(a *arena) {
+func worstFilters(a *abuseRun) {
 	patterns := []string{"%" + strings.Repeat("_", 900) + "b", strings.Repeat("%a", 450) + "b"}
-	filters(a, func(i int) harness.Rule {
+	createTopicWithRules(a, func(i int) harness.Rule {
 		return harness.Rule{SQL: fmt.Sprintf("a LIKE '%s%d'", patterns[i%len(patterns)], i)}
 	})
 }
 
 // wideLists have as many values as fit into the text of a filter.
-func wideLists(a *arena) {
-	filters(a, func(i int) harness.Rule {
+func wideLists(a *abuseRun) {
+	createTopicWithRules(a, func(i int) harness.Rule {
 		var values []string
 		for j := range 200 {
 			values = append(values, fmt.Sprint(100+(i+j)%900))
@@ -58,8 +58,8 @@ func wideLists(a *arena) {
 }
 
 // wideCorrelation compare as many properties as they may.
-func wideCorrelation(a *arena) {
-	filters(a, func(i int) harness.Rule {
+func wideCorrelation(a *abuseRun) {
+	createTopicWithRules(a, func(i int) harness.Rule {
 		conditions := harness.Fields{}
 		for j := range 64 {
 			conditions[fmt.Sprintf("property-%d", j)] = fmt.Sprintf("%0200d", i)
@@ -84,7 +84,7 @@ func longMessage() []byte {
 // sendLong sends such messages to the topic.
 func sendLong(ctx context.Context, at *target) error {
 	message := longMessage()
-	return at.swarm(ctx, at.n(4, 12), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
+	return at.swarm(ctx, at.attackers(4, 12), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
 		if err := signIn(c, harness.SendKeyName); err != nil {
 			return err
 		}
@@ -94,7 +94,7 @@ func sendLong(ctx context.Context, at *target) error {
 		go discard(c)
 		id := uint32(0)
 		return every(ctx, sendPace, func() error {
-			at.hit()
+			at.countHit()
 			t := &wire.Transfer{Handle: 0, DeliveryID: ptr(id), DeliveryTag: []byte{byte(id)}, MessageFormat: new(uint32), Payload: message}
 			id++
 			return c.Send(0, t)

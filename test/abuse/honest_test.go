@@ -32,12 +32,12 @@ type honest struct {
 	t *testing.T
 	c *harness.Cluster
 
-	mu       sync.Mutex
-	took     []time.Duration // of sends, since the last call of latencies
-	arrived  []time.Duration // of newcomers, from dial to the confirmation of their send
-	period   int             // number of calls of latencies
-	failures []string
-	next     int
+	mu                sync.Mutex
+	sendLatencies     []time.Duration // of sends, since the last call of latencies
+	newcomerLatencies []time.Duration // of newcomers, from dial to the confirmation of their send
+	period            int             // number of calls of latencies
+	failures          []string
+	next              int
 
 	sending, receiving   context.Context //nolint:containedctx // of the test
 	stopSends, stop      context.CancelFunc
@@ -60,19 +60,19 @@ func newHonest(t *testing.T, c *harness.Cluster) *honest {
 	for _, m := range c.Members {
 		for i := range honestSenders {
 			name := fmt.Sprintf("sender-%d@%s", i, m.Name)
-			h.senders.Go(func() { h.run(h.sending, name, m, h.sends) })
+			h.senders.Go(func() { h.keepSession(h.sending, name, m, h.sendLoop) })
 		}
-		h.receivers.Go(func() { h.run(h.receiving, "receiver@"+m.Name, m, h.receives) })
+		h.receivers.Go(func() { h.keepSession(h.receiving, "receiver@"+m.Name, m, h.receiveLoop) })
 		h.senders.Go(func() {
 			name := "newcomer@" + m.Name
-			_ = every(h.sending, newcomerPace, func() error { h.comes(name, m); return nil })
+			_ = every(h.sending, newcomerPace, func() error { h.connectAndSend(name, m); return nil })
 		})
 	}
 	return h
 }
 
-// session opens a connection and a session, and gives them to do.
-func session(ctx context.Context, m *harness.Member, do func(*amqp.Session) error) error {
+// withSession opens a connection and a session, and gives them to do.
+func withSession(ctx context.Context, m *harness.Member, do func(*amqp.Session) error) error {
 	dial, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
 	conn, err := amqp.Dial(dial, "amqp://"+m.AMQP, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain(harness.KeyName, harness.Key)})
@@ -87,59 +87,59 @@ func session(ctx context.Context, m *harness.Member, do func(*amqp.Session) erro
 	return do(s)
 }
 
-// run does something on a session until ctx ends; whatever ends it before is a failure.
-func (h *honest) run(ctx context.Context, name string, m *harness.Member, do func(context.Context, string, *amqp.Session) error) {
+// keepSession does something on a session until ctx ends; whatever ends it before is a failure.
+func (h *honest) keepSession(ctx context.Context, name string, m *harness.Member, do func(context.Context, string, *amqp.Session) error) {
 	for ctx.Err() == nil {
-		err := session(ctx, m, func(s *amqp.Session) error { return do(ctx, name, s) })
+		err := withSession(ctx, m, func(s *amqp.Session) error { return do(ctx, name, s) })
 		if err != nil && ctx.Err() == nil {
-			h.fails(name, err)
-			rest(ctx, redialDelay)
+			h.recordFailure(name, err)
+			sleep(ctx, redialDelay)
 		}
 	}
 }
 
-func (h *honest) fails(name string, err error) {
+func (h *honest) recordFailure(name string, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.failures = append(h.failures, fmt.Sprintf("%s %s: %v", time.Now().Format("15:04:05.000"), name, err))
 }
 
-// sends sends at the pace; a send that has to wait for the one before counts from its turn on,
+// sendLoop sends at the pace; a send that has to wait for the one before counts from its turn on,
 // or from the last call of latencies if that was later.
-func (h *honest) sends(ctx context.Context, name string, s *amqp.Session) error {
+func (h *honest) sendLoop(ctx context.Context, name string, s *amqp.Session) error {
 	link, err := s.NewSender(ctx, honestQueue, nil)
 	if err != nil {
 		return fmt.Errorf("attach: %w", err)
 	}
 	period := 0
 	for due := time.Now(); ; due = due.Add(honestPace) {
-		if rest(ctx, time.Until(due)); ended(ctx) {
+		if sleep(ctx, time.Until(due)); ended(ctx) {
 			return nil
 		}
-		if now := h.now(); now != period {
+		if now := h.currentPeriod(); now != period {
 			period, due = now, time.Now()
 		}
 		if err := h.sendOne(link, name); err != nil {
 			return err
 		}
-		h.confirm(period, time.Since(due))
+		h.recordLatency(period, time.Since(due))
 	}
 }
 
-// now is the number of the period that latencies measures.
-func (h *honest) now() int {
+// currentPeriod is the number of the period that latencies measures.
+func (h *honest) currentPeriod() int {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	return h.period
 }
 
-// confirm notes how long a send took, if it was of the period that is measured now.
-func (h *honest) confirm(period int, took time.Duration) {
+// recordLatency notes how long a send took, if it was of the period that is measured now.
+func (h *honest) recordLatency(period int, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.confirmed++
 	if period == h.period {
-		h.took = append(h.took, took)
+		h.sendLatencies = append(h.sendLatencies, took)
 	}
 }
 
@@ -161,10 +161,10 @@ func (h *honest) sendOne(link *amqp.Sender, name string) error {
 	return nil
 }
 
-// comes is one newcomer.
-func (h *honest) comes(name string, m *harness.Member) {
+// connectAndSend is one newcomer.
+func (h *honest) connectAndSend(name string, m *harness.Member) {
 	at := time.Now()
-	err := session(context.WithoutCancel(h.sending), m, func(s *amqp.Session) error {
+	err := withSession(context.WithoutCancel(h.sending), m, func(s *amqp.Session) error {
 		ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 		defer cancel()
 		link, err := s.NewSender(ctx, honestQueue, nil)
@@ -174,17 +174,17 @@ func (h *honest) comes(name string, m *harness.Member) {
 		return h.sendOne(link, name)
 	})
 	if err != nil {
-		h.fails(name, err)
+		h.recordFailure(name, err)
 		return
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.arrived = append(h.arrived, time.Since(at))
+	h.newcomerLatencies = append(h.newcomerLatencies, time.Since(at))
 	h.newcomers++
 }
 
-// receives receives and completes.
-func (h *honest) receives(ctx context.Context, name string, s *amqp.Session) error {
+// receiveLoop receives and completes.
+func (h *honest) receiveLoop(ctx context.Context, name string, s *amqp.Session) error {
 	link, err := s.NewReceiver(ctx, honestQueue, &amqp.ReceiverOptions{Credit: 16, SettlementMode: amqp.ReceiverSettleModeSecond.Ptr()})
 	if err != nil {
 		return fmt.Errorf("attach: %w", err)
@@ -200,7 +200,7 @@ func (h *honest) receives(ctx context.Context, name string, s *amqp.Session) err
 		id, _ := m.Properties.MessageID.(string)
 		sequence, _ := m.Annotations["x-opt-sequence-number"].(int64)
 		until, _ := m.Annotations["x-opt-locked-until"].(time.Time)
-		h.Add(history.Event{Kind: history.Delivered, ID: id, Client: name, Sequence: sequence, Attempts: m.Header.DeliveryCount, LockedUntil: until})
+		h.Add(history.Event{Kind: history.Delivered, ID: id, Client: name, Sequence: sequence, FailedDeliveries: m.Header.DeliveryCount, LockedUntil: until})
 		h.Add(history.Event{Kind: history.SettleBegun, ID: id, Client: name})
 		settle, cancel := context.WithTimeout(context.Background(), answerWithin)
 		err = link.AcceptMessage(settle, m)
@@ -213,8 +213,8 @@ func (h *honest) receives(ctx context.Context, name string, s *amqp.Session) err
 	}
 }
 
-// through waits until honest clients have done so much more than at the call.
-func (h *honest) through(sends, newcomers int) {
+// waitProgress waits until honest clients have done so much more than at the call.
+func (h *honest) waitProgress(sends, newcomers int) {
 	h.t.Helper()
 	begun := func() int { h.mu.Lock(); defer h.mu.Unlock(); return h.confirmed }()
 	came := func() int { h.mu.Lock(); defer h.mu.Unlock(); return h.newcomers }()
@@ -234,8 +234,8 @@ func (h *honest) through(sends, newcomers int) {
 func (h *honest) latencies() (sends, newcomers time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	sends, newcomers = p99(h.took), p99(h.arrived)
-	h.took, h.arrived = nil, nil
+	sends, newcomers = p99(h.sendLatencies), p99(h.newcomerLatencies)
+	h.sendLatencies, h.newcomerLatencies = nil, nil
 	h.period++
 	return sends, newcomers
 }
@@ -248,8 +248,8 @@ func p99(took []time.Duration) time.Duration {
 	return took[len(took)*99/100]
 }
 
-// errors returns what failed since the last call.
-func (h *honest) errors() []string {
+// takeFailures returns what failed since the last call.
+func (h *honest) takeFailures() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	failures := h.failures
@@ -263,7 +263,7 @@ func (h *honest) finish() {
 	h.stopSends()
 	h.senders.Wait()
 	harness.Progress(h.t, progressWithin, "all messages of honest clients arrive", func(context.Context) (int, error) {
-		if open := history.Open(h.Events()); len(open) > 0 {
+		if open := history.Unfinished(h.Events()); len(open) > 0 {
 			return h.Count(history.Completed), fmt.Errorf("%d have not", len(open))
 		}
 		return 0, nil
@@ -273,7 +273,7 @@ func (h *honest) finish() {
 	for _, b := range history.Check(h.Events()) {
 		h.t.Error(b)
 	}
-	for _, failure := range h.errors() {
+	for _, failure := range h.takeFailures() {
 		h.t.Errorf("honest client: %s", failure)
 	}
 }

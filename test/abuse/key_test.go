@@ -20,8 +20,8 @@ const guessPace = 20 * time.Millisecond // between two guesses of one attacker
 
 var errGuessed = errors.New("a guess was right")
 
-// each runs n attackers that do something at a pace, on connections of their own making.
-func (at *target) each(ctx context.Context, n int, pace time.Duration, do func(ctx context.Context, i, round int) error) error {
+// paced runs n attackers that do something at a pace, on connections of their own making.
+func (at *target) paced(ctx context.Context, n int, pace time.Duration, do func(ctx context.Context, i, round int) error) error {
 	var running sync.WaitGroup
 	var first error
 	var once sync.Once
@@ -45,9 +45,9 @@ func (at *target) each(ctx context.Context, n int, pace time.Duration, do func(c
 // and half of the time from their address.
 func guessKeys(ctx context.Context, at *target) error {
 	names := []string{harness.KeyName, harness.SendKeyName, harness.ListenKeyName, "nobody"}
-	return at.each(ctx, at.n(16, 48), guessPace, func(ctx context.Context, i, round int) error {
+	return at.paced(ctx, at.attackers(16, 48), guessPace, func(ctx context.Context, i, round int) error {
 		guess := func(c *rawamqp.Conn) error {
-			at.hit()
+			at.countHit()
 			return c.Login(names[i%len(names)], fmt.Sprintf("guess %d of %d", round, i))
 		}
 		address := at.amqp[i%len(at.amqp)]
@@ -58,7 +58,7 @@ func guessKeys(ctx context.Context, at *target) error {
 				if err != nil {
 					return err
 				}
-				c.Blind = at.sink
+				c.SendOnly = at.sink
 				return errors.Join(guess(c), c.Close())
 			}
 		}
@@ -73,11 +73,11 @@ func guessKeys(ctx context.Context, at *target) error {
 func guessTokens(ctx context.Context, at *target) error {
 	http := &target{amqp: at.admin, sink: at.sink, full: at.full}
 	defer func() { at.hits.Add(http.hits.Load()) }()
-	return http.each(ctx, at.n(16, 48), guessPace, func(ctx context.Context, i, round int) error {
+	return http.paced(ctx, at.attackers(16, 48), guessPace, func(ctx context.Context, i, round int) error {
 		address := http.amqp[i%len(http.amqp)]
 		token := auth.Sign("http://"+address+"/", harness.KeyName, fmt.Sprintf("guess %d of %d", round, i), time.Now().Add(time.Hour))
 		request := fmt.Sprintf("GET /%s?api-version=2021-05 HTTP/1.1\r\nHost: %s\r\nConnection: close\r\nAuthorization: %s\r\n\r\n", url.PathEscape(honestQueue), address, token)
-		answer, err := http.say(ctx, address, request)
+		answer, err := http.request(ctx, address, request)
 		if strings.HasPrefix(answer, "HTTP/1.1 2") {
 			return errGuessed
 		}

@@ -14,27 +14,27 @@ import (
 // Receivers that take and give nothing back.
 
 const (
-	hoardQueue, hoardBytes = "abuse-hoard", 1_000
-	deafQueue, deafBytes   = "abuse-deaf", 100_000
+	unsettledQueue, unsettledBytes = "abuse-hoard", 1_000
+	unreadQueue, unreadBytes       = "abuse-deaf", 100_000
 
 	stockBytes = 24 << 20 // of messages in a queue that is received from
 )
 
-// queueFor makes a queue.
-func queueFor(name string) func(*arena) {
-	return func(a *arena) { a.CreateQueue(a.t, name, harness.Settings{LockDuration: 5 * time.Minute}) }
+// createQueue makes a queue.
+func createQueue(name string) func(*abuseRun) {
+	return func(a *abuseRun) { a.CreateQueue(a.t, name, harness.Settings{LockDuration: 5 * time.Minute}) }
 }
 
-// without deletes it.
-func without(name string) func(*arena) {
-	return func(a *arena) { a.DeleteQueue(a.t, name) }
+// deleteQueue deletes it.
+func deleteQueue(name string) func(*abuseRun) {
+	return func(a *abuseRun) { a.DeleteQueue(a.t, name) }
 }
 
-// stocked makes a queue full of messages of a size.
-func stocked(name string, size int) func(*arena) {
-	return func(a *arena) {
-		queueFor(name)(a)
-		err := session(a.t.Context(), a.Members[0], func(s *amqp.Session) error {
+// filledQueue makes a queue full of messages of a size.
+func filledQueue(name string, size int) func(*abuseRun) {
+	return func(a *abuseRun) {
+		createQueue(name)(a)
+		err := withSession(a.t.Context(), a.Members[0], func(s *amqp.Session) error {
 			link, err := s.NewSender(a.t.Context(), name, nil)
 			if err != nil {
 				return err
@@ -64,19 +64,19 @@ func stocked(name string, size int) func(*arena) {
 	}
 }
 
-// hoard receives everything and settles nothing.
-func hoard(ctx context.Context, at *target) error {
-	return at.swarm(ctx, at.n(60, 300), func(_ context.Context, _ int, c *rawamqp.Conn) error {
-		if err := take(c, hoardQueue); err != nil {
+// receiveWithoutSettling receives everything and settles nothing.
+func receiveWithoutSettling(ctx context.Context, at *target) error {
+	return at.swarm(ctx, at.attackers(60, 300), func(_ context.Context, _ int, c *rawamqp.Conn) error {
+		if err := attachReceiver(c, unsettledQueue); err != nil {
 			return err
 		}
-		at.hit()
-		return held(c)
+		at.countHit()
+		return waitClosed(c)
 	})
 }
 
-// take signs in and gives a link all credit that there is.
-func take(c *rawamqp.Conn, queue string) error {
+// attachReceiver signs in and gives a link all credit that there is.
+func attachReceiver(c *rawamqp.Conn, queue string) error {
 	if err := signIn(c, harness.ListenKeyName); err != nil {
 		return err
 	}
@@ -86,13 +86,13 @@ func take(c *rawamqp.Conn, queue string) error {
 	return c.Send(0, rawamqp.Credit(0, 1<<31-1))
 }
 
-// deaf asks for everything and reads nothing.
-func deaf(ctx context.Context, at *target) error {
-	return at.swarm(ctx, at.n(60, 300), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
-		if err := take(c, deafQueue); err != nil {
+// receiveWithoutReading asks for everything and reads nothing.
+func receiveWithoutReading(ctx context.Context, at *target) error {
+	return at.swarm(ctx, at.attackers(60, 300), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
+		if err := attachReceiver(c, unreadQueue); err != nil {
 			return err
 		}
-		at.hit()
+		at.countHit()
 		<-ctx.Done()
 		return nil
 	})

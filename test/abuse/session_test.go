@@ -21,9 +21,9 @@ const (
 // sessionFlood begins every session that the member allows, half of them before a token.
 func sessionFlood(ctx context.Context, at *target) error {
 	const sessions = 5000
-	return at.swarm(ctx, at.n(12, 60), func(ctx context.Context, i int, c *rawamqp.Conn) error {
+	return at.swarm(ctx, at.attackers(12, 60), func(ctx context.Context, i int, c *rawamqp.Conn) error {
 		go discard(c)
-		c.Blind = true
+		c.SendOnly = true
 		login := c.Anonymous
 		if i%2 == 0 {
 			login = func() error { return c.Login(harness.SendKeyName, harness.Key) }
@@ -31,7 +31,7 @@ func sessionFlood(ctx context.Context, at *target) error {
 		if err := login(); err != nil {
 			return err
 		}
-		if err := c.Send(0, open()); err != nil {
+		if err := c.Send(0, openFrame()); err != nil {
 			return err
 		}
 		channel := uint16(0)
@@ -41,15 +41,15 @@ func sessionFlood(ctx context.Context, at *target) error {
 				channel = (channel + 1) % sessions
 				b = wire.AppendFrame(b, wire.FrameAMQP, channel, rawamqp.Begin())
 			}
-			at.hit()
+			at.countHit()
 			_, err := c.Write(b)
 			return err
 		})
 	})
 }
 
-// storm signs in, opens a session and writes what frames gives for each round.
-func storm(ctx context.Context, at *target, n int, frames func(c *rawamqp.Conn, round uint32) []byte) error {
+// sendFrames signs in, opens a session and writes what frames gives for each round.
+func sendFrames(ctx context.Context, at *target, n int, frames func(c *rawamqp.Conn, round uint32) []byte) error {
 	return at.swarm(ctx, n, func(ctx context.Context, _ int, c *rawamqp.Conn) error {
 		if err := signIn(c, harness.ListenKeyName); err != nil {
 			return err
@@ -57,7 +57,7 @@ func storm(ctx context.Context, at *target, n int, frames func(c *rawamqp.Conn, 
 		go discard(c)
 		round := uint32(0)
 		return every(ctx, stormPace, func() error {
-			at.hit()
+			at.countHit()
 			_, err := c.Write(frames(c, round))
 			round++
 			return err
@@ -67,7 +67,7 @@ func storm(ctx context.Context, at *target, n int, frames func(c *rawamqp.Conn, 
 
 // detachStorm attaches links and detaches them at once, under names and handles that repeat.
 func detachStorm(ctx context.Context, at *target) error {
-	return storm(ctx, at, at.n(12, 30), func(_ *rawamqp.Conn, round uint32) (b []byte) {
+	return sendFrames(ctx, at, at.attackers(12, 30), func(_ *rawamqp.Conn, round uint32) (b []byte) {
 		for i := range uint32(stormFrames) {
 			a := rawamqp.Receiver(i, honestQueue)
 			a.Name = fmt.Sprintf("link-%d-%d", i, round%4)
@@ -80,7 +80,7 @@ func detachStorm(ctx context.Context, at *target) error {
 
 // flowStorm asks for an answer to each of many flows, and gives and takes back credit.
 func flowStorm(ctx context.Context, at *target) error {
-	return storm(ctx, at, at.n(12, 30), func(_ *rawamqp.Conn, round uint32) (b []byte) {
+	return sendFrames(ctx, at, at.attackers(12, 30), func(_ *rawamqp.Conn, round uint32) (b []byte) {
 		if round == 0 {
 			return wire.AppendFrame(b, wire.FrameAMQP, 0, rawamqp.Receiver(0, honestQueue+"/$DeadLetterQueue"))
 		}
@@ -97,13 +97,13 @@ func flowStorm(ctx context.Context, at *target) error {
 // highest handle, which must go well; then it uses numbers twice.
 func wrapAround(ctx context.Context, at *target) error {
 	const handle, first, legal = 9999, uint32(1<<32 - 15), 30
-	return at.swarm(ctx, at.n(6, 12), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
+	return at.swarm(ctx, at.attackers(6, 12), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
 		if err := c.Login(harness.SendKeyName, harness.Key); err != nil {
 			return err
 		}
 		begin := rawamqp.Begin()
 		begin.NextOutgoingID = first
-		if err := c.Send(0, open(), begin); err != nil {
+		if err := c.Send(0, openFrame(), begin); err != nil {
 			return err
 		}
 		a := rawamqp.Sender(handle, wrapQueue)
@@ -121,7 +121,7 @@ func wrapAround(ctx context.Context, at *target) error {
 		return every(ctx, stormPace, func() error {
 			id := first + n%legal
 			if n++; n == legal {
-				at.hit() // all of them were taken
+				at.countHit() // all of them were taken
 			}
 			t := &wire.Transfer{Handle: handle, DeliveryID: &id, DeliveryTag: []byte{byte(id)}, MessageFormat: new(uint32), Payload: rawamqp.Message(make([]byte, 64))}
 			if err := c.Send(0, t); err != nil || at.sink {

@@ -28,11 +28,11 @@ type attack struct {
 	name  string // as in the table
 	limit string // what stops it
 	// prepare makes the entities that it needs; nil: none.
-	prepare func(*arena)
+	prepare func(*abuseRun)
 	// run attacks until ctx ends. An error means that the attack could not be made at all.
 	run func(ctx context.Context, at *target) error
 	// clean removes what prepare and run have left in entities; nil: nothing.
-	clean func(*arena)
+	clean func(*abuseRun)
 }
 
 // target is what attackers aim at: the members of a cluster, or a sink.
@@ -44,16 +44,16 @@ type target struct {
 	hits  atomic.Int64
 }
 
-// n is the number of attackers of one kind; fewer where a process may not open as many files.
-func (at *target) n(short, full int) int {
+// attackers is the number of attackers of one kind; fewer where a process may not open as many files.
+func (at *target) attackers(short, full int) int {
 	if !at.full {
 		return short
 	}
 	return min(full, filesMax()/2)
 }
 
-// hit counts one thing done to the target, so that an attack that does nothing is noticed.
-func (at *target) hit() { at.hits.Add(1) }
+// countHit counts one thing done to the target, so that an attack that does nothing is noticed.
+func (at *target) countHit() { at.hits.Add(1) }
 
 // swarm runs n attackers at once, each on a connection of its own to one of the members in
 // turn. One whose connection has ended begins again after redialDelay, until ctx ends; all
@@ -79,7 +79,7 @@ func (at *target) swarm(ctx context.Context, n int, one func(context.Context, in
 				if err := at.connect(ctx, at.amqp[i%len(at.amqp)], func(c *rawamqp.Conn) error { return one(ctx, i, c) }); err != nil && ctx.Err() == nil {
 					once.Do(func() { first = err })
 				}
-				rest(ctx, redialDelay)
+				sleep(ctx, redialDelay)
 			}
 		})
 	}
@@ -97,7 +97,7 @@ func (at *target) connect(ctx context.Context, address string, one func(*rawamqp
 		return err
 	}
 	c := rawamqp.New(ctx, conn)
-	c.Blind = at.sink
+	c.SendOnly = at.sink
 	defer func() { _ = c.Close() }()
 	return one(c)
 }
@@ -111,8 +111,8 @@ func (at *target) dial(ctx context.Context, address string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", address)
 }
 
-// rest waits, or until ctx ends.
-func rest(ctx context.Context, d time.Duration) {
+// sleep waits, or until ctx ends.
+func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
 	case <-time.After(d):
@@ -142,20 +142,20 @@ func every(ctx context.Context, interval time.Duration, do func() error) error {
 // discard reads whatever the member sends, and returns when it has ended the connection.
 func discard(c *rawamqp.Conn) { _, _ = io.Copy(io.Discard, c) }
 
-// held waits until the member ends the connection, or ctx ends, which closes it.
-func held(c *rawamqp.Conn) error {
+// waitClosed waits until the member ends the connection, or ctx ends, which closes it.
+func waitClosed(c *rawamqp.Conn) error {
 	discard(c)
 	return nil
 }
 
 func ptr[T any](v T) *T { return &v }
 
-// open is the open of an attacker.
-func open() *wire.Open {
+// openFrame is the open of an attacker.
+func openFrame() *wire.Open {
 	return &wire.Open{ContainerID: "attacker", Hostname: ptr("localhost"), MaxFrameSize: ptr(uint32(65536)), ChannelMax: ptr(uint16(65535))}
 }
 
 // signIn opens a connection with the key that may send only, or the one that may receive only.
 func signIn(c *rawamqp.Conn, key string) error {
-	return errors.Join(c.Login(key, harness.Key), c.Open(open()))
+	return errors.Join(c.Login(key, harness.Key), c.Open(openFrame()))
 }

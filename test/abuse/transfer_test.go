@@ -23,7 +23,7 @@ const (
 // links of many connections.
 func endlessTransfers(ctx context.Context, at *target) error {
 	payload := make([]byte, endlessFrame)
-	return at.swarm(ctx, at.n(40, 80), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
+	return at.swarm(ctx, at.attackers(40, 80), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
 		if err := signIn(c, harness.SendKeyName); err != nil {
 			return err
 		}
@@ -38,7 +38,7 @@ func endlessTransfers(ctx context.Context, at *target) error {
 			if n == endlessLinks*endlessDelivery {
 				return nil // it holds what it has
 			}
-			at.hit()
+			at.countHit()
 			handle := n / endlessDelivery
 			t := &wire.Transfer{Handle: handle, More: true, Payload: payload}
 			if n%endlessDelivery == 0 {
@@ -54,7 +54,7 @@ func endlessTransfers(ctx context.Context, at *target) error {
 func endlessTransactions(ctx context.Context, at *target) error {
 	const controller, sender, body = 0, 1, 50_000
 	message := rawamqp.Message(make([]byte, body))
-	return at.swarm(ctx, at.n(40, 80), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
+	return at.swarm(ctx, at.attackers(40, 80), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
 		if err := signIn(c, harness.SendKeyName); err != nil {
 			return err
 		}
@@ -69,7 +69,7 @@ func endlessTransactions(ctx context.Context, at *target) error {
 			go discard(c)
 		}
 		return every(ctx, endlessPace, func() (err error) {
-			at.hit()
+			at.countHit()
 			if at.sink {
 				return c.Send(0, &wire.Transfer{Handle: sender, DeliveryID: new(uint32), DeliveryTag: []byte{1}, MessageFormat: new(uint32), Payload: message})
 			}
@@ -85,9 +85,9 @@ func endlessTransactions(ctx context.Context, at *target) error {
 	})
 }
 
-// rubbish is what no client sends: lengths that lie, depth without end, frames that do not
+// malformedFrames is what no client sends: lengths that lie, depth without end, frames that do not
 // belong where they come.
-func rubbish(ctx context.Context, at *target) error {
+func malformedFrames(ctx context.Context, at *target) error {
 	deep := make([]byte, 0, 60_000)
 	for len(deep) < 50_000 { // a list in a list in a list
 		deep = append(deep, 0xc0, 0xff, 0x01)
@@ -100,13 +100,13 @@ func rubbish(ctx context.Context, at *target) error {
 		wire.AppendFrame(nil, wire.FrameAMQP, 0, &wire.Disposition{Role: wire.RoleReceiver, First: 0, Last: ptr(uint32(1<<32 - 1)), Settled: true, State: &wire.Accepted{}}),
 		wire.AppendFrame(nil, wire.FrameAMQP, 0, &wire.Attach{Name: "a", Handle: 1<<32 - 1, Role: wire.RoleSender}),
 	}
-	return at.swarm(ctx, at.n(30, 60), func(ctx context.Context, i int, c *rawamqp.Conn) error {
+	return at.swarm(ctx, at.attackers(30, 60), func(ctx context.Context, i int, c *rawamqp.Conn) error {
 		if err := signIn(c, harness.SendKeyName); err != nil {
 			return err
 		}
 		go discard(c)
 		return every(ctx, stormPace, func() error {
-			at.hit()
+			at.countHit()
 			_, err := c.Write(frames[i%len(frames)])
 			return err
 		})

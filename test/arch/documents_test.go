@@ -109,7 +109,7 @@ func TestPathOfAMessageNamesWhatExists(t *testing.T) {
 		t.Fatalf("only %d steps found in the path of a message", len(steps))
 	}
 	name := regexp.MustCompile(`\b([A-Za-z]\w*\.)?[A-Za-z]\w*\b`)
-	have := house(t)
+	have := loadPackages(t)
 	for _, step := range steps {
 		names := declared(have, step[1])
 		text, _, _ := strings.Cut(step[2], "  ") // two spaces, then words for people

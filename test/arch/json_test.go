@@ -23,7 +23,7 @@ func jsonPackages() []string { return []string{"partition", "cluster", "admin", 
 func jsonRooms(t *testing.T) []*packages.Package {
 	t.Helper()
 	var all []*packages.Package
-	for room, p := range house(t) {
+	for room, p := range loadPackages(t) {
 		if slices.ContainsFunc(jsonPackages(), func(below string) bool { return room == below || strings.HasPrefix(room, below+"/") }) {
 			all = append(all, p)
 		}

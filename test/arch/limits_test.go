@@ -106,7 +106,7 @@ func connectionLimits() []limit {
 // TestDocsLimits: the reference shows the limits that the code has.
 func TestDocsLimits(t *testing.T) {
 	t.Parallel()
-	have := house(t)
+	have := loadPackages(t)
 	for name, rows := range map[string][]limit{"entities": entityLimits(), "messages": messageLimits(), "connections": connectionLimits()} {
 		var text strings.Builder
 		text.WriteString("| what | limit | beyond it |\n|---|---|---|\n")

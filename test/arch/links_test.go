@@ -47,7 +47,7 @@ func cites(name string) bool {
 	case ".java", ".py", ".scenarios", ".txt", ".tpl", ".ini":
 		return true
 	}
-	return written(name)
+	return isWritten(name)
 }
 
 // anchors are the headings of a Markdown file as links name them, made as GitHub does: lower case,

@@ -52,7 +52,7 @@ func impurities(fset *token.FileSet, info *types.Info, files []*ast.File, floats
 
 func TestMachineIsDeterministic(t *testing.T) {
 	t.Parallel()
-	have := house(t)
+	have := loadPackages(t)
 	for _, room := range []string{"fsm", "fsm/filter"} {
 		p := have[room]
 		if len(p.Syntax) == 0 {

@@ -9,6 +9,9 @@ import (
 	"testing"
 )
 
+// glossary maps old names to new ones.
+const glossary = "docs/glossary.md"
+
 // Tests that documents name exist, so that a promise is not said to be shown by what was
 // renamed or removed.
 func TestCitedTestsExist(t *testing.T) {
@@ -16,6 +19,9 @@ func TestCitedTestsExist(t *testing.T) {
 	declared := testsDeclared(t)
 	name := regexp.MustCompile("`((?:Test|Fuzz|Benchmark)[A-Z]\\w*)[^`]*`")
 	for file := range documents(t) {
+		if file == glossary { // it lists old names
+			continue
+		}
 		for n, line := range strings.Split(read(t, file), "\n") {
 			for _, hit := range name.FindAllStringSubmatch(line, -1) {
 				if len(declared[hit[1]]) == 0 {

@@ -14,10 +14,10 @@ const (
 	root   = "../.."
 )
 
-// rooms maps a room to the rooms it may import. A room that is not listed as a value
+// packageImports maps a room to the rooms it may import. A room that is not listed as a value
 // of another is invisible to it; a room that is no key fails the test. Rooms under
 // test may import everything and are imported by nobody outside test.
-func rooms() map[string][]string {
+func packageImports() map[string][]string {
 	return map[string][]string{
 		"fsm/filter":        {},
 		"fsm":               {"fsm/filter"},
@@ -41,10 +41,10 @@ func rooms() map[string][]string {
 	}
 }
 
-// addresses gives every outside module the rooms that may import it from code that is
+// libraryImporters gives every outside module the rooms that may import it from code that is
 // not a test, so that replacing one is a change of one room. "test" stands for
 // everything below test.
-func addresses() map[string][]string {
+func libraryImporters() map[string][]string {
 	return map[string][]string{
 		"github.com/hashicorp/raft":             {"partition"},
 		"github.com/hashicorp/raft-boltdb":      {"partition"},
@@ -83,10 +83,10 @@ func addresses() map[string][]string {
 	}
 }
 
-// machineImports is all of the standard library that fsm may use: nothing that reads a
+// stateMachineImports is all of the standard library that fsm may use: nothing that reads a
 // clock, a random source, the system, or that runs beside it. crypto/sha256 is a pure
 // function of its input; ids that are watched for duplicates are kept as such hashes.
-func machineImports() []string {
+func stateMachineImports() []string {
 	return []string{
 		"bytes", "cmp", "crypto/sha256", "encoding/binary", "errors", "fmt", "hash/crc32", "io", "iter",
 		"math", "math/bits", "slices", "strconv", "strings", "unicode/utf8",
@@ -102,44 +102,44 @@ var load = sync.OnceValues(func() ([]*packages.Package, error) {
 	}, "./...")
 })
 
-// house returns the packages of the module by their room, the import path below the
+// loadPackages returns the packages of the module by their room, the import path below the
 // module path. A package that does not compile fails the test.
-func house(t *testing.T) map[string]*packages.Package {
+func loadPackages(t *testing.T) map[string]*packages.Package {
 	t.Helper()
 	all, err := load()
 	if err != nil {
 		t.Fatalf("load packages: %v", err)
 	}
-	byRoom := map[string]*packages.Package{}
+	byPath := map[string]*packages.Package{}
 	for _, p := range all {
 		for _, e := range p.Errors {
 			t.Errorf("%s: %v", p.PkgPath, e)
 		}
 		if room, ok := strings.CutPrefix(p.PkgPath, module); ok {
-			byRoom[room] = p
+			byPath[room] = p
 		}
 	}
-	if len(byRoom) == 0 {
+	if len(byPath) == 0 {
 		t.Fatal("no packages found: the test looks at the wrong place")
 	}
-	return byRoom
+	return byPath
 }
 
-// ward is the room as addresses name it: everything under test is one.
-func ward(room string) string {
+// importerName is the room as addresses name it: everything under test is one.
+func importerName(room string) string {
 	if strings.HasPrefix(room, "test/") {
 		return "test"
 	}
 	return room
 }
 
-func TestRoomsImportDownward(t *testing.T) {
+func TestPackagesImportDownward(t *testing.T) {
 	t.Parallel()
-	plan := rooms()
-	for room, p := range house(t) {
+	plan := packageImports()
+	for room, p := range loadPackages(t) {
 		allowed, ok := plan[room]
 		switch {
-		case ward(room) == "test":
+		case importerName(room) == "test":
 			continue
 		case !ok:
 			t.Errorf("%s is not on the plan: add it to rooms or move it", room)
@@ -153,39 +153,39 @@ func TestRoomsImportDownward(t *testing.T) {
 	}
 }
 
-func TestRoomsOfThePlanExist(t *testing.T) {
+func TestListedPackagesExist(t *testing.T) {
 	t.Parallel()
-	have := house(t)
-	for room := range rooms() {
+	have := loadPackages(t)
+	for room := range packageImports() {
 		if have[room] == nil {
 			t.Errorf("the plan names %s, which has no Go files", room)
 		}
 	}
 }
 
-func TestEveryLibraryHasOneAddress(t *testing.T) {
+func TestEveryLibraryHasOneImporter(t *testing.T) {
 	t.Parallel()
-	table := addresses()
-	for room, p := range house(t) {
+	table := libraryImporters()
+	for room, p := range loadPackages(t) {
 		for path := range p.Imports {
 			first, _, _ := strings.Cut(path, "/")
 			if strings.HasPrefix(path, module) || !strings.Contains(first, ".") {
 				continue // ours, or of the standard library
 			}
-			allowed, ok := address(table, path)
+			allowed, ok := importersOf(table, path)
 			switch {
 			case !ok:
 				t.Errorf("%s imports %s, which has no address: choose its room in addresses", room, path)
-			case !slices.Contains(allowed, ward(room)):
+			case !slices.Contains(allowed, importerName(room)):
 				t.Errorf("%s imports %s, which lives in %s", room, path, strings.Join(allowed, ", "))
 			}
 		}
 	}
 }
 
-// address finds the entry of the module that holds path: the longest prefix that ends
+// importersOf finds the entry of the module that holds path: the longest prefix that ends
 // at a path element.
-func address(table map[string][]string, path string) ([]string, bool) {
+func importersOf(table map[string][]string, path string) ([]string, bool) {
 	for at := path; ; {
 		if allowed, ok := table[at]; ok {
 			return allowed, true
@@ -198,7 +198,7 @@ func address(table map[string][]string, path string) ([]string, bool) {
 	}
 }
 
-func TestAddressTakesWholePathElements(t *testing.T) {
+func TestImportersMatchWholePathElements(t *testing.T) {
 	t.Parallel()
 	table := map[string][]string{"example.com/raft": {"partition"}}
 	for path, want := range map[string]bool{
@@ -207,19 +207,19 @@ func TestAddressTakesWholePathElements(t *testing.T) {
 		"example.com/raft-boltdb": false,
 		"example.com":             false,
 	} {
-		if _, got := address(table, path); got != want {
+		if _, got := importersOf(table, path); got != want {
 			t.Errorf("address(%q) found %v, want %v", path, got, want)
 		}
 	}
 }
 
-func TestMachineImportsOnlyWhatIsPure(t *testing.T) {
+func TestStateMachineImportsAreDeterministic(t *testing.T) {
 	t.Parallel()
-	have := house(t)
+	have := loadPackages(t)
 	for _, room := range []string{"fsm", "fsm/filter"} {
 		for path := range have[room].Imports {
 			first, _, _ := strings.Cut(path, "/")
-			if !strings.Contains(first, ".") && !slices.Contains(machineImports(), path) {
+			if !strings.Contains(first, ".") && !slices.Contains(stateMachineImports(), path) {
 				t.Errorf("%s may not import %s", room, path)
 			}
 		}

@@ -19,10 +19,10 @@ const (
 	functionLinesHard = 70
 )
 
-// texts visits the files of the repository that people wrote: Go, Markdown, YAML,
+// visitTexts visits the files of the repository that people wrote: Go, Markdown, YAML,
 // shell, the Makefile. It leaves out hidden folders except .ci, test data, generated
 // code, and the licence.
-func texts(t *testing.T, visit func(path string, content []byte)) {
+func visitTexts(t *testing.T, visit func(path string, content []byte)) {
 	t.Helper()
 	seen := 0
 	err := filepath.WalkDir(root, func(path string, d fs.DirEntry, err error) error {
@@ -33,7 +33,7 @@ func texts(t *testing.T, visit func(path string, content []byte)) {
 		case d.IsDir() && path != root && (name == "testdata" || name == "node_modules" || name == "bin" || strings.HasPrefix(name, ".") && name != ".ci"),
 			d.IsDir() && strings.HasPrefix(name, "peeklock-"): // data of a `dev` in the working directory
 			return fs.SkipDir
-		case d.IsDir() || !written(name):
+		case d.IsDir() || !isWritten(name):
 			return nil
 		}
 		content, err := os.ReadFile(path)
@@ -51,8 +51,8 @@ func texts(t *testing.T, visit func(path string, content []byte)) {
 	}
 }
 
-// written says whether people write files of this name.
-func written(name string) bool {
+// isWritten says whether people write files of this name.
+func isWritten(name string) bool {
 	switch filepath.Ext(name) {
 	case ".go", ".md", ".yml", ".yaml", ".json", ".mod", ".sh", ".js", ".mjs":
 		return true
@@ -62,7 +62,7 @@ func written(name string) bool {
 
 func TestFilesStaySmall(t *testing.T) {
 	t.Parallel()
-	texts(t, func(path string, content []byte) {
+	visitTexts(t, func(path string, content []byte) {
 		if !strings.HasSuffix(path, ".go") {
 			return
 		}
@@ -77,7 +77,7 @@ func TestFilesStaySmall(t *testing.T) {
 
 func TestFunctionsStaySmall(t *testing.T) {
 	t.Parallel()
-	for _, p := range house(t) {
+	for _, p := range loadPackages(t) {
 		for _, f := range p.Syntax {
 			if ast.IsGenerated(f) {
 				continue
@@ -99,9 +99,9 @@ func TestFunctionsStaySmall(t *testing.T) {
 	}
 }
 
-func TestEveryPackageSaysWhatItIs(t *testing.T) {
+func TestEveryPackageHasADocComment(t *testing.T) {
 	t.Parallel()
-	for room, p := range house(t) {
+	for room, p := range loadPackages(t) {
 		documented := len(p.Syntax) == 0 // test files only
 		for _, f := range p.Syntax {
 			documented = documented || f.Doc.Text() != ""
@@ -112,7 +112,7 @@ func TestEveryPackageSaysWhatItIs(t *testing.T) {
 	}
 }
 
-func TestEveryRoomExplainsItself(t *testing.T) {
+func TestDesignDocumentsExist(t *testing.T) {
 	t.Parallel()
 	for _, path := range []string{
 		"fsm/DESIGN.md", "partition/DESIGN.md", "cluster/DESIGN.md", "amqp/DESIGN.md", "admin/DESIGN.md",
@@ -139,7 +139,7 @@ func TestForbiddenWords(t *testing.T) {
 		regexp.MustCompile(`/(root|home|Users|work)/[\w.]`):                                                  "a path of one machine",
 		regexp.MustCompile(`proxy\.golang\.org|registry\.npmjs|files\.pythonhosted|pypi\.org|repo1?\.maven`): "the host of a package registry",
 	}
-	texts(t, func(path string, content []byte) {
+	visitTexts(t, func(path string, content []byte) {
 		if path == "test/arch/shape_test.go" {
 			return
 		}

@@ -5,9 +5,9 @@ import (
 	"syscall"
 )
 
-// taken is how much of a disk a file takes: logs are longer than that, for they grow in
+// diskBytes is how much of a disk a file takes: logs are longer than that, for they grow in
 // large steps.
-func taken(info fs.FileInfo) int64 {
+func diskBytes(info fs.FileInfo) int64 {
 	if stat, ok := info.Sys().(*syscall.Stat_t); ok {
 		return stat.Blocks * 512
 	}

@@ -39,7 +39,7 @@ func BenchmarkFlood(b *testing.B) {
 		<-time.After(watched)
 		calm := at.MemoryBytes()
 		flooded := time.Now()
-		conns := pour(b, at.AMQP)
+		conns := openConnections(b, at.AMQP)
 		full := time.Now()
 		<-time.After(watched)
 		b.ReportMetric(float64(at.MemoryBytes()-calm)/flood, "B/conn")
@@ -62,8 +62,8 @@ func BenchmarkFlood(b *testing.B) {
 	b.ReportMetric(0, "ns/op") // the length of a run says nothing
 }
 
-// pour opens the connections: SASL ANONYMOUS, open, and its answer.
-func pour(b *testing.B, address string) []net.Conn {
+// openConnections opens the connections: SASL ANONYMOUS, open, and its answer.
+func openConnections(b *testing.B, address string) []net.Conn {
 	b.Helper()
 	hello := []byte("AMQP\x03\x01\x00\x00")
 	hello = wire.AppendFrame(hello, wire.FrameSASL, 0, &wire.SASLInit{Mechanism: "ANONYMOUS"})

@@ -20,18 +20,18 @@ import (
 )
 
 const (
-	movedPartitions  = 8
-	movedBytes       = 8 << 10 // of each message of the backlog
-	movedMessages    = 1024    // of the backlog of each partition: 64 MiB in all
-	movedBatch       = 16      // messages of the backlog in one transfer
-	laneBytes        = 1024    // of each message that is sent meanwhile
-	laneUnder        = 128     // sends of one queue under way; then the sender waits for its turn
-	laneCredit       = 128     // messages at the receiver of one queue
-	measuredFor      = 5 * time.Second
-	phaseFor         = 10 * time.Second // of the phases in which nothing moves
-	moveMax          = 5 * time.Minute  // for one of the phases in which partitions do
-	laneQueuesMax    = 64               // made until each partition has one
-	laneDrainsWithin = time.Minute
+	movedPartitions      = 8
+	movedBytes           = 8 << 10 // of each message of the backlog
+	movedMessages        = 1024    // of the backlog of each partition: 64 MiB in all
+	movedBatch           = 16      // messages of the backlog in one transfer
+	workloadBytes        = 1024    // of each message that is sent meanwhile
+	workloadInFlight     = 128     // sends of one queue under way; then the sender waits for its turn
+	workloadCredit       = 128     // messages at the receiver of one queue
+	measuredFor          = 5 * time.Second
+	phaseFor             = 10 * time.Second // of the phases in which nothing moves
+	moveMax              = 5 * time.Minute  // for one of the phases in which partitions do
+	workloadQueuesMax    = 64               // made until each partition has one
+	workloadDrainsWithin = time.Minute
 )
 
 // BenchmarkRebalance brings eight partitions with 64 MiB of messages from three members to five
@@ -52,8 +52,8 @@ func BenchmarkRebalance(b *testing.B) {
 // rebalance is one run of it.
 type rebalance struct {
 	c       *harness.Cluster
-	backlog []string // a queue of each partition that is only full
-	lanes   []*lane  // a queue of each partition that is in use
+	backlog []string    // a queue of each partition that is only full
+	lanes   []*workload // a queue of each partition that is in use
 	phases  []phase
 	work    context.Context
 	stop    context.CancelFunc
@@ -74,7 +74,7 @@ func newRebalance(b *testing.B) *rebalance {
 	r.backlog = r.queues(b, "backlog")
 	for i, queue := range r.queues(b, "steady") {
 		at := r.c.Members[i%len(r.c.Members)]
-		r.lanes = append(r.lanes, &lane{queue: queue, sender: link(r.work, b, at, queue), receiver: source(r.work, b, at, queue, laneCredit, false)})
+		r.lanes = append(r.lanes, &workload{queue: queue, sender: link(r.work, b, at, queue), receiver: source(r.work, b, at, queue, workloadCredit, false)})
 	}
 	return r
 }
@@ -83,7 +83,7 @@ func newRebalance(b *testing.B) *rebalance {
 func (r *rebalance) queues(b *testing.B, name string) []string {
 	b.Helper()
 	in := map[uint32]string{}
-	for i := 0; i < laneQueuesMax && len(in) < movedPartitions; i++ {
+	for i := 0; i < workloadQueuesMax && len(in) < movedPartitions; i++ {
 		queue := fmt.Sprintf("%s-%d", name, i)
 		r.c.CreateQueue(b, queue, harness.Settings{})
 		q, err := r.c.Members[0].Queue(b.Context(), queue)
@@ -93,7 +93,7 @@ func (r *rebalance) queues(b *testing.B, name string) []string {
 		in[q.Partition] = queue
 	}
 	if len(in) < movedPartitions {
-		b.Fatalf("%d queues lie in %d of %d partitions", laneQueuesMax, len(in), movedPartitions)
+		b.Fatalf("%d queues lie in %d of %d partitions", workloadQueuesMax, len(in), movedPartitions)
 	}
 	var queues []string
 	for id := range uint32(movedPartitions) {
@@ -117,7 +117,7 @@ func (r *rebalance) run(b *testing.B) {
 	for _, l := range r.lanes {
 		l.pace.Store(int64(pace))
 	}
-	r.caughtUp(b, laneUnder)
+	r.caughtUp(b, workloadInFlight)
 	b.Logf("the most was %.0f messages/s; %d senders each send one in %v", rate, len(r.lanes), pace)
 	calm := func() int { r.watch(b, phaseFor); return 0 }
 	r.phase("before", calm)
@@ -193,7 +193,7 @@ func (r *rebalance) measure(b *testing.B) float64 {
 func (r *rebalance) caughtUp(b *testing.B, but int64) {
 	b.Helper()
 	for _, l := range r.lanes {
-		harness.Eventually(b, laneDrainsWithin, "all of "+l.queue, func(context.Context) error {
+		harness.Eventually(b, workloadDrainsWithin, "all of "+l.queue, func(context.Context) error {
 			r.sound(b)
 			if left := l.sent.Load() - l.completed.Load(); left > but {
 				return fmt.Errorf("%d are left", left)
@@ -259,7 +259,7 @@ func (r *rebalance) holds(b *testing.B, m *harness.Member) (n int) {
 func (r *rebalance) equal(b *testing.B) {
 	b.Helper()
 	for id := range movedPartitions {
-		harness.Eventually(b, laneDrainsWithin, fmt.Sprintf("partition %d is equal everywhere", id+1), func(ctx context.Context) error {
+		harness.Eventually(b, workloadDrainsWithin, fmt.Sprintf("partition %d is equal everywhere", id+1), func(ctx context.Context) error {
 			var said struct {
 				Equal    bool
 				Replicas []struct{ Member, Digest, Error string }
@@ -345,9 +345,9 @@ func (r *rebalance) fill(b *testing.B, queue string) {
 // take asserts that a backlog is all there, each message once.
 func (r *rebalance) take(b *testing.B, queue string) {
 	b.Helper()
-	ctx, cancel := context.WithTimeout(b.Context(), laneDrainsWithin)
+	ctx, cancel := context.WithTimeout(b.Context(), workloadDrainsWithin)
 	defer cancel()
-	receiver := source(ctx, b, r.c.Members[0], queue, laneCredit, true)
+	receiver := source(ctx, b, r.c.Members[0], queue, workloadCredit, true)
 	var seen [movedMessages]bool
 	for range movedMessages {
 		m, err := receiver.Receive(ctx, nil)
@@ -360,7 +360,7 @@ func (r *rebalance) take(b *testing.B, queue string) {
 		}
 		seen[n] = true
 	}
-	harness.Eventually(b, laneDrainsWithin, "nothing is left of "+queue, func(ctx context.Context) error {
+	harness.Eventually(b, workloadDrainsWithin, "nothing is left of "+queue, func(ctx context.Context) error {
 		q, err := r.c.Members[0].Queue(ctx, queue)
 		if err == nil && q.Counts != (harness.Counts{}) {
 			err = fmt.Errorf("counts %+v", q.Counts)
@@ -402,8 +402,8 @@ func number(m *amqp.Message) uint64 {
 	return binary.BigEndian.Uint64(append(m.GetData(), make([]byte, 8)...))
 }
 
-// lane is a queue in use: a sender at a pace and a receiver that completes what comes.
-type lane struct {
+// workload is a queue in use: a sender at a pace and a receiver that completes what comes.
+type workload struct {
 	queue    string
 	sender   *amqp.Sender
 	receiver *amqp.Receiver
@@ -420,7 +420,7 @@ type lane struct {
 }
 
 // fail notes the first error that a client of the queue has seen.
-func (l *lane) fail(ctx context.Context, err error) {
+func (l *workload) fail(ctx context.Context, err error) {
 	if ctx.Err() != nil {
 		return // the end of the benchmark
 	}
@@ -431,7 +431,7 @@ func (l *lane) fail(ctx context.Context, err error) {
 	}
 }
 
-func (l *lane) error() error {
+func (l *workload) error() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.failed
@@ -439,8 +439,8 @@ func (l *lane) error() error {
 
 // send sends at the pace until it is to end, and waits for the last confirmation. A send that had to wait for its turn counts from
 // when it was due.
-func (l *lane) send(ctx context.Context) {
-	places := make(chan struct{}, laneUnder)
+func (l *workload) send(ctx context.Context) {
+	places := make(chan struct{}, workloadInFlight)
 	var waiting sync.WaitGroup
 	defer waiting.Wait()
 	for due := time.Now(); ctx.Err() == nil && !l.ended.Load(); {
@@ -460,7 +460,7 @@ func (l *lane) send(ctx context.Context) {
 			return
 		}
 		n := l.sent.Add(1) - 1
-		receipt, err := l.sender.SendWithReceipt(ctx, amqp.NewMessage(numbered(uint64(n), laneBytes)), nil)
+		receipt, err := l.sender.SendWithReceipt(ctx, amqp.NewMessage(numbered(uint64(n), workloadBytes)), nil)
 		if err != nil {
 			l.fail(ctx, fmt.Errorf("send: %w", err))
 			return
@@ -485,7 +485,7 @@ func (l *lane) send(ctx context.Context) {
 }
 
 // receive completes what comes.
-func (l *lane) receive(ctx context.Context) {
+func (l *workload) receive(ctx context.Context) {
 	for {
 		m, err := l.receiver.Receive(ctx, nil)
 		if err != nil {
@@ -517,7 +517,7 @@ func (l *lane) receive(ctx context.Context) {
 }
 
 // judge asserts that each message came once. Call it when all goroutines have ended.
-func (l *lane) judge(b *testing.B) {
+func (l *workload) judge(b *testing.B) {
 	b.Helper()
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -536,7 +536,7 @@ func (l *lane) judge(b *testing.B) {
 
 // during is how long the sends took that were due in a phase, and the longest time between two
 // confirmations that began in it.
-func (l *lane) during(p *phase) (took []time.Duration, gap time.Duration) {
+func (l *workload) during(p *phase) (took []time.Duration, gap time.Duration) {
 	var ends []time.Time
 	for _, c := range l.took {
 		if p.has(c.due) {

@@ -141,7 +141,7 @@ func (f fanout) each(b *testing.B, n int, do func(ctx context.Context, n int) er
 func (f fanout) publish(b *testing.B, c *harness.Cluster, entity, holder string) {
 	b.Helper()
 	leader := c.Leader(b, holder)
-	segments, logs := weigh(b, leader.Dir)
+	segments, logs := weighFolder(b, leader.Dir)
 	links := make([]*amqp.Sender, publishers)
 	for i := range links {
 		links[i] = link(b.Context(), b, leader, entity)
@@ -162,7 +162,7 @@ func (f fanout) publish(b *testing.B, c *harness.Cluster, entity, holder string)
 		b.FailNow()
 	}
 	f.arrived(b, leader, holder)
-	segmentsAfter, logsAfter := weigh(b, leader.Dir)
+	segmentsAfter, logsAfter := weighFolder(b, leader.Dir)
 	n := float64(f.messages)
 	b.ReportMetric(n/took.Seconds(), "messages/s")
 	b.ReportMetric(n*float64(f.copies)/took.Seconds(), "copies/s")
@@ -214,8 +214,8 @@ func (f fanout) arrived(b *testing.B, leader *harness.Member, holder string) {
 	}
 }
 
-// weigh says how many bytes of a disk the segments and all else of a member take.
-func weigh(b *testing.B, dir string) (segments, logs int64) {
+// weighFolder says how many bytes of a disk the segments and all else of a member take.
+func weighFolder(b *testing.B, dir string) (segments, logs int64) {
 	b.Helper()
 	err := filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
 		if err != nil || d.IsDir() {
@@ -226,9 +226,9 @@ func weigh(b *testing.B, dir string) (segments, logs int64) {
 			return err
 		}
 		if strings.HasSuffix(path, ".seg") {
-			segments += taken(info)
+			segments += diskBytes(info)
 		} else {
-			logs += taken(info)
+			logs += diskBytes(info)
 		}
 		return nil
 	})

@@ -36,8 +36,8 @@ func start(t *testing.T, s harness.Settings, args ...string) (c *harness.Cluster
 // members of TestLeaderIsKilled write between two snapshots.
 const missedEntries = 1000
 
-// applied is how much of the queue's log a member has applied.
-func applied(t *testing.T, m *harness.Member) uint64 {
+// appliedIndex is how much of the queue's log a member has applied.
+func appliedIndex(t *testing.T, m *harness.Member) uint64 {
 	t.Helper()
 	var n uint64
 	harness.Eventually(t, confirmsWithin, "what "+m.Name+" has applied", func(ctx context.Context) error {
@@ -50,15 +50,15 @@ func applied(t *testing.T, m *harness.Member) uint64 {
 	return n
 }
 
-// caughtUp waits until a member has applied as much of the queue's log as another had
+// waitCaughtUp waits until a member has applied as much of the queue's log as another had
 // when this began.
-func caughtUp(t *testing.T, late, other *harness.Member) {
+func waitCaughtUp(t *testing.T, late, other *harness.Member) {
 	t.Helper()
-	caughtUpOn(t, queue, late, other)
+	waitCaughtUpOn(t, queue, late, other)
 }
 
-// caughtUpOn is caughtUp for another queue.
-func caughtUpOn(t *testing.T, queue string, late, other *harness.Member) {
+// waitCaughtUpOn is caughtUp for another queue.
+func waitCaughtUpOn(t *testing.T, queue string, late, other *harness.Member) {
 	t.Helper()
 	var partition uint32
 	var want uint64
@@ -82,32 +82,32 @@ func caughtUpOn(t *testing.T, queue string, late, other *harness.Member) {
 // The leader is killed under load. Clients at the members that live see no error, only
 // a pause; nothing is lost, nothing comes twice; the killed member comes back and
 // catches up by snapshot, because the log that it missed is gone; then it serves.
-func TestLeaderIsKilled(t *testing.T) {
+func TestMessagesSurviveLeaderKill(t *testing.T) {
 	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute}, "--snapshot-bytes", "1048576", "--log-level", "debug")
 	l := newLoad(t, queue)
 	l.send(senders, others[0])
 	l.receive(receivers, others[0])
 	l.receive(receivers, others[1])
 	l.waitConfirmed(phase, "load before the fault")
-	l.pause()
+	l.takeLongestPause()
 
-	begun := applied(t, others[0])
+	begun := appliedIndex(t, others[0])
 	leader.Kill()
 	l.waitConfirmed(2*phase, "load without the leader") // more log than is kept, by size,
 	harness.Progress(t, confirmsWithin, "more log than is kept", func(context.Context) (int, error) {
-		n := int(applied(t, others[0]) - begun)
+		n := int(appliedIndex(t, others[0]) - begun)
 		if n < missedEntries { // and by number: the busier a machine is, the more goes into an entry
 			return n, fmt.Errorf("%d entries of %d", n, missedEntries)
 		}
 		return n, nil
 	})
-	t.Logf("leader killed: sends paused for %v", l.pause().Round(time.Millisecond))
+	t.Logf("leader killed: sends paused for %v", l.takeLongestPause().Round(time.Millisecond))
 
 	before := leader.LogSize()
 	leader.Start()
 	leader.WaitReady()
 	l.waitConfirmed(phase, "load with the member back")
-	caughtUp(t, leader, others[0])
+	waitCaughtUp(t, leader, others[0])
 	// It has applied a snapshot a moment before it says so.
 	harness.Eventually(t, confirmsWithin, "the member comes back by snapshot, for the others have cut their log", func(context.Context) error {
 		if !strings.Contains(leader.LogSince(before), "nstalled remote snapshot") {
@@ -115,7 +115,7 @@ func TestLeaderIsKilled(t *testing.T) {
 		}
 		return nil
 	})
-	t.Logf("member back: sends paused for %v", l.pause().Round(time.Millisecond))
+	t.Logf("member back: sends paused for %v", l.takeLongestPause().Round(time.Millisecond))
 
 	l.finish(c)
 	if n := l.errors.Load(); n != 0 {
@@ -133,12 +133,12 @@ func TestLeaderIsKilled(t *testing.T) {
 // Receive-and-delete over the death of the leader: a message is gone from the queue when
 // it is given, and yet the member that serves the receiver gets it again from the next
 // leader when the answer was lost between them.
-func TestLeaderIsKilledWhileMessagesAreTaken(t *testing.T) {
+func TestReceiveAndDeleteSurvivesLeaderKill(t *testing.T) {
 	c, leader, others := start(t, harness.Settings{})
 	l := newLoad(t, queue)
 	l.send(senders, others[0])
-	l.take(2, others[0])
-	l.take(2, others[1])
+	l.receiveAndDelete(2, others[0])
+	l.receiveAndDelete(2, others[1])
 	l.waitConfirmed(phase, "load before the fault")
 	leader.Kill()
 	l.waitConfirmed(phase, "load without the leader")
@@ -149,20 +149,20 @@ func TestLeaderIsKilledWhileMessagesAreTaken(t *testing.T) {
 }
 
 // The leader stops for longer than an election and comes back believing that it leads.
-func TestLeaderIsPaused(t *testing.T) {
+func TestMessagesSurviveLeaderPause(t *testing.T) {
 	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute})
 	l := newLoad(t, queue)
 	l.send(senders, others[0])
 	l.receive(receivers, others[0])
 	l.receive(receivers, others[1])
 	l.waitConfirmed(phase, "load before the fault")
-	l.pause()
+	l.takeLongestPause()
 	leader.Pause()
 	l.waitConfirmed(phase, "load while the leader is paused")
 	leader.Resume()
-	t.Logf("leader paused: sends paused for %v", l.pause().Round(time.Millisecond))
+	t.Logf("leader paused: sends paused for %v", l.takeLongestPause().Round(time.Millisecond))
 	l.waitConfirmed(phase, "load with the member back")
-	caughtUp(t, leader, others[0])
+	waitCaughtUp(t, leader, others[0])
 	if n := l.errors.Load(); n != 0 {
 		t.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
 	}
@@ -171,7 +171,7 @@ func TestLeaderIsPaused(t *testing.T) {
 
 // A member is killed together with the connections of its clients, who go elsewhere:
 // what they held comes back when its locks run out, and what they were told stays true.
-func TestMemberIsKilledWithItsClients(t *testing.T) {
+func TestMessagesSurviveKillOfAMemberWithClients(t *testing.T) {
 	c, leader, others := start(t, harness.Settings{LockDuration: 5 * time.Second})
 	l := newLoad(t, queue)
 	l.send(senders, leader, others[0])
@@ -182,13 +182,13 @@ func TestMemberIsKilledWithItsClients(t *testing.T) {
 	l.waitConfirmed(phase, "load at the members left")
 	leader.Start()
 	leader.WaitReady()
-	caughtUp(t, leader, others[0])
+	waitCaughtUp(t, leader, others[0])
 	l.finish(c)
 }
 
 // Without a quorum nothing is confirmed, neither a send nor a completion; with it back
 // everything that waited goes through.
-func TestNothingIsConfirmedAlone(t *testing.T) {
+func TestNothingIsConfirmedWithoutQuorum(t *testing.T) {
 	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute})
 	l := newLoad(t, queue)
 	l.send(senders, leader)
@@ -207,7 +207,7 @@ func TestNothingIsConfirmedAlone(t *testing.T) {
 		t.Errorf("confirmed by one member of three: %s", e)
 	}
 	l.waitConfirmed(phase, "load with the members back")
-	t.Logf("two members paused: sends paused for %v", l.pause().Round(time.Millisecond))
+	t.Logf("two members paused: sends paused for %v", l.takeLongestPause().Round(time.Millisecond))
 	l.finish(c)
 	if n := l.errors.Load(); n != 0 {
 		t.Errorf("clients at a member that lived saw %d errors, they are to see a pause only", n)
@@ -215,7 +215,7 @@ func TestNothingIsConfirmedAlone(t *testing.T) {
 }
 
 // All members lose power at once. What was accepted is there when they are back.
-func TestAllAreKilled(t *testing.T) {
+func TestMessagesSurviveKillOfAllMembers(t *testing.T) {
 	c, leader, others := start(t, harness.Settings{LockDuration: 5 * time.Second})
 	l := newLoad(t, queue)
 	l.send(senders, leader, others[0], others[1])

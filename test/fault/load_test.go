@@ -27,11 +27,11 @@ const (
 // several places at which every message is to come out. They write down what they see.
 type load struct {
 	history.Log
-	t      *testing.T
-	queue  string       // senders send to it
-	places []string     // where receivers receive; none: from the queue
-	drains []string     // what is empty in the end
-	next   atomic.Int64 // number of the next message
+	t             *testing.T
+	queue         string       // senders send to it
+	entities      []string     // where receivers receive; none: from the queue
+	drainedQueues []string     // what is empty in the end
+	next          atomic.Int64 // number of the next message
 
 	// Errors that clients saw. At a member that lives through the fault there may be none.
 	errors atomic.Int64
@@ -45,11 +45,11 @@ type load struct {
 	sending, receiving         context.Context
 }
 
-func newLoad(t *testing.T, queue string, places ...string) *load {
+func newLoad(t *testing.T, queue string, entities ...string) *load {
 	t.Helper()
-	l := &load{t: t, queue: queue, places: places, drains: places}
-	if len(places) == 0 {
-		l.drains = []string{queue}
+	l := &load{t: t, queue: queue, entities: entities, drainedQueues: entities}
+	if len(entities) == 0 {
+		l.drainedQueues = []string{queue}
 	}
 	l.sending, l.stopSending = context.WithCancel(t.Context())
 	l.receiving, l.stopReceiving = context.WithCancel(t.Context())
@@ -68,7 +68,7 @@ func (l *load) send(n int, at ...*harness.Member) {
 	for i := range n {
 		name := fmt.Sprintf("sender-%d@%s", i, at[0].Name)
 		l.senders.Go(func() {
-			l.keep(l.sending, name, at, func(ctx context.Context, s *amqp.Session) error {
+			l.reconnectLoop(l.sending, name, at, func(ctx context.Context, s *amqp.Session) error {
 				link, err := s.NewSender(ctx, l.queue, nil)
 				if err != nil {
 					return err
@@ -98,7 +98,7 @@ func (l *load) sendOne(link *amqp.Sender, name string) error {
 	switch {
 	case err == nil:
 		l.Add(history.Event{Kind: history.SendAccepted, ID: id, Client: name})
-		l.confirmed()
+		l.recordConfirmed()
 		return nil
 	case errors.As(err, &refused):
 		l.Add(history.Event{Kind: history.SendRefused, ID: id, Client: name, Note: err.Error()})
@@ -108,8 +108,8 @@ func (l *load) sendOne(link *amqp.Sender, name string) error {
 	return err
 }
 
-// confirmed notes the time of a confirmed send.
-func (l *load) confirmed() {
+// recordConfirmed notes the time of a confirmed send.
+func (l *load) recordConfirmed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	now := time.Now()
@@ -119,8 +119,8 @@ func (l *load) confirmed() {
 	l.last = now
 }
 
-// pause returns the longest time between two confirmed sends since the last call.
-func (l *load) pause() time.Duration {
+// takeLongestPause returns the longest time between two confirmed sends since the last call.
+func (l *load) takeLongestPause() time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	longest := l.longest
@@ -131,10 +131,10 @@ func (l *load) pause() time.Duration {
 // receive starts n receivers, at each place where there are several, that complete what they
 // get, except that each abandons one message in fifty once.
 func (l *load) receive(n int, at ...*harness.Member) {
-	if len(l.places) == 0 {
+	if len(l.entities) == 0 {
 		l.receiveFrom(l.queue, "", n, at)
 	}
-	for _, place := range l.places {
+	for _, place := range l.entities {
 		l.receiveFrom(place, place, n, at)
 	}
 }
@@ -144,7 +144,7 @@ func (l *load) receiveFrom(queue, place string, n int, at []*harness.Member) {
 	for i := range n {
 		name := fmt.Sprintf("receiver-%d@%s", i, at[0].Name)
 		l.receivers.Go(func() {
-			l.keep(l.receiving, name, at, func(ctx context.Context, s *amqp.Session) error {
+			l.reconnectLoop(l.receiving, name, at, func(ctx context.Context, s *amqp.Session) error {
 				link, err := s.NewReceiver(ctx, queue, &amqp.ReceiverOptions{
 					Credit: 4, SettlementMode: amqp.ReceiverSettleModeSecond.Ptr(),
 				})
@@ -173,11 +173,11 @@ func (l *load) receiveOne(ctx context.Context, link *amqp.Receiver, name, place 
 	origin, _ := m.Annotations["x-opt-enqueue-sequence-number"].(int64)
 	until, _ := m.Annotations["x-opt-locked-until"].(time.Time)
 	note := func(kind history.Kind, what string) {
-		l.Add(history.Event{Kind: kind, ID: id, Client: name, Place: place, Note: what})
+		l.Add(history.Event{Kind: kind, ID: id, Client: name, Entity: place, Note: what})
 	}
 	l.Add(history.Event{
-		Kind: history.Delivered, ID: id, Client: name, Place: place,
-		Sequence: sequence, Origin: origin, Attempts: m.Header.DeliveryCount, LockedUntil: until,
+		Kind: history.Delivered, ID: id, Client: name, Entity: place,
+		Sequence: sequence, EnqueuedSequence: origin, FailedDeliveries: m.Header.DeliveryCount, LockedUntil: until,
 	})
 	if body := string(m.GetData()); !strings.HasPrefix(body, id+".") || len(body) != 1024 {
 		l.t.Errorf("message %s came with another body of %d bytes", id, len(body))
@@ -200,12 +200,12 @@ func (l *load) receiveOne(ctx context.Context, link *amqp.Receiver, name, place 
 	return nil
 }
 
-// take starts n receivers that receive and delete.
-func (l *load) take(n int, at ...*harness.Member) {
+// receiveAndDelete starts n receivers that receive and delete.
+func (l *load) receiveAndDelete(n int, at ...*harness.Member) {
 	for i := range n {
 		name := fmt.Sprintf("taker-%d@%s", i, at[0].Name)
 		l.receivers.Go(func() {
-			l.keep(l.receiving, name, at, func(ctx context.Context, s *amqp.Session) error {
+			l.reconnectLoop(l.receiving, name, at, func(ctx context.Context, s *amqp.Session) error {
 				link, err := s.NewReceiver(ctx, l.queue, &amqp.ReceiverOptions{
 					Credit: 16, RequestedSenderSettleMode: amqp.SenderSettleModeSettled.Ptr(),
 				})
@@ -219,19 +219,19 @@ func (l *load) take(n int, at ...*harness.Member) {
 					}
 					id, _ := m.Properties.MessageID.(string)
 					sequence, _ := m.Annotations["x-opt-sequence-number"].(int64)
-					l.Add(history.Event{Kind: history.Taken, ID: id, Client: name, Sequence: sequence, Attempts: m.Header.DeliveryCount})
+					l.Add(history.Event{Kind: history.ReceivedAndDeleted, ID: id, Client: name, Sequence: sequence, FailedDeliveries: m.Header.DeliveryCount})
 				}
 			})
 		})
 	}
 }
 
-// keep runs work over a session until ctx ends, dialling again, at the next member,
+// reconnectLoop runs work over a session until ctx ends, dialling again, at the next member,
 // when the work or the connection fails.
-func (l *load) keep(ctx context.Context, name string, at []*harness.Member, work func(context.Context, *amqp.Session) error) {
+func (l *load) reconnectLoop(ctx context.Context, name string, at []*harness.Member, work func(context.Context, *amqp.Session) error) {
 	for turn := 0; ctx.Err() == nil; turn++ {
 		m := at[turn%len(at)]
-		err := l.once(ctx, m, work)
+		err := l.onConnection(ctx, m, work)
 		if ctx.Err() != nil {
 			return
 		}
@@ -244,8 +244,8 @@ func (l *load) keep(ctx context.Context, name string, at []*harness.Member, work
 	}
 }
 
-// once runs work over one connection.
-func (l *load) once(ctx context.Context, m *harness.Member, work func(context.Context, *amqp.Session) error) error {
+// onConnection runs work over one connection.
+func (l *load) onConnection(ctx context.Context, m *harness.Member, work func(context.Context, *amqp.Session) error) error {
 	dial, cancel := context.WithTimeout(ctx, dialWithin)
 	defer cancel()
 	conn, err := amqp.Dial(dial, "amqp://"+m.AMQP, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain(harness.KeyName, harness.Key)})
@@ -301,18 +301,18 @@ func (l *load) confirmedBetween(from, to time.Time) []history.Event {
 			if begun["settle "+e.ID] {
 				found = append(found, e)
 			}
-		case history.SendRefused, history.SendUnknown, history.Delivered, history.Taken, history.Renewed, history.SettleFailed:
+		case history.SendRefused, history.SendUnknown, history.Delivered, history.ReceivedAndDeleted, history.Renewed, history.SettleFailed:
 		}
 	}
 	return found
 }
 
-// drained waits until one member counts nothing any more, for as long as something arrives.
-func (l *load) drained(c *harness.Cluster) {
+// waitDrained waits until one member counts nothing any more, for as long as something arrives.
+func (l *load) waitDrained(c *harness.Cluster) {
 	l.t.Helper()
-	for _, queue := range l.drains {
+	for _, queue := range l.drainedQueues {
 		harness.Progress(l.t, confirmsWithin, queue+" is drained", func(ctx context.Context) (int, error) {
-			n := l.Count(history.Completed) + l.Count(history.Taken)
+			n := l.Count(history.Completed) + l.Count(history.ReceivedAndDeleted)
 			q, err := c.Running()[0].Queue(ctx, queue)
 			if err == nil && q.Counts != (harness.Counts{}) {
 				err = fmt.Errorf("counts %+v", q.Counts)
@@ -327,13 +327,13 @@ func (l *load) finish(c *harness.Cluster) {
 	l.t.Helper()
 	l.stopSending()
 	l.senders.Wait()
-	l.drained(c)
-	for _, queue := range l.drains {
+	l.waitDrained(c)
+	for _, queue := range l.drainedQueues {
 		c.WaitCounts(l.t, queue, harness.Counts{})
 	}
-	if l.Count(history.Taken) > 0 { // those that left the queue may still be on their way
+	if l.Count(history.ReceivedAndDeleted) > 0 { // those that left the queue may still be on their way
 		harness.Eventually(l.t, confirmsWithin, "the last messages", func(context.Context) error {
-			if open := history.Open(l.Events(), l.places...); len(open) > 0 {
+			if open := history.Unfinished(l.Events(), l.entities...); len(open) > 0 {
 				return fmt.Errorf("%d accepted messages did not arrive, %s first", len(open), open[0])
 			}
 			return nil
@@ -342,18 +342,18 @@ func (l *load) finish(c *harness.Cluster) {
 	l.stopReceiving()
 	l.receivers.Wait()
 	events := l.Events()
-	breaches := history.Check(events, l.places...)
-	for i, b := range breaches {
+	violations := history.Check(events, l.entities...)
+	for i, b := range violations {
 		if i == 20 {
-			l.t.Errorf("and %d more", len(breaches)-i)
+			l.t.Errorf("and %d more", len(violations)-i)
 			break
 		}
 		l.t.Error(b)
 	}
 	l.t.Logf("%d sends accepted, %d refused, %d unknown; %d deliveries, %d taken, %d completed, %d returned, %d settlements failed",
-		l.Count(history.SendAccepted), l.Count(history.SendRefused), l.Count(history.SendUnknown), l.Count(history.Delivered), l.Count(history.Taken),
+		l.Count(history.SendAccepted), l.Count(history.SendRefused), l.Count(history.SendUnknown), l.Count(history.Delivered), l.Count(history.ReceivedAndDeleted),
 		l.Count(history.Completed), l.Count(history.Returned), l.Count(history.SettleFailed))
-	if open := history.Open(events, l.places...); len(open) != 0 && l.Count(history.SettleFailed) == 0 {
+	if open := history.Unfinished(events, l.entities...); len(open) != 0 && l.Count(history.SettleFailed) == 0 {
 		l.t.Errorf("the queue is empty, but %d accepted messages were not completed, %s first", len(open), open[0])
 	}
 }

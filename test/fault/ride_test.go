@@ -21,15 +21,15 @@ import (
 // A ride is a client of the official kind that rides out faults: it sends, receives, holds
 // locks and a session, at a member that lives through all of them.
 const (
-	rideSenders   = 4
-	rideReceivers = 3
-	rideHolds     = 12  // locks that are held over a fault
-	ridePhase     = 300 // sends confirmed in each phase of a round
-	rideSession   = 2   // messages of the session that are held over a fault
-	rideLock      = 2 * time.Minute
-	rideBatch     = 8
-	rideQueue     = "ride"
-	roundsDefault = 1 // of each kind of fault; PEEKLOCK_ROUNDS says another number
+	failoverSenders         = 4
+	failoverReceivers       = 3
+	failoverLocks           = 12  // locks that are held over a fault
+	failoverPhase           = 300 // sends confirmed in each phase of a round
+	failoverSessionMessages = 2   // messages of the session that are held over a fault
+	failoverLockDuration    = 2 * time.Minute
+	failoverBatch           = 8
+	failoverQueue           = "ride"
+	roundsDefault           = 1 // of each kind of fault; PEEKLOCK_ROUNDS says another number
 )
 
 // roundsVariable is set by who has the machine for himself, and wants more than one round.
@@ -49,29 +49,29 @@ func rounds(t *testing.T) int {
 	return n
 }
 
-// ride has its queue, and one with sessions in the same partition, so that what happens to
+// failoverClient has its queue, and one with sessions in the same partition, so that what happens to
 // the leader of one happens to that of the other.
-type ride struct {
+type failoverClient struct {
 	*load
-	c       *harness.Cluster
-	at      *harness.Member
-	client  *azservicebus.Client
-	holder  *azservicebus.Receiver
-	session *azservicebus.SessionReceiver
-	talk    *azservicebus.Sender // into the session
+	c             *harness.Cluster
+	at            *harness.Member
+	client        *azservicebus.Client
+	lockReceiver  *azservicebus.Receiver
+	session       *azservicebus.SessionReceiver
+	sessionSender *azservicebus.Sender // into the session
 
-	held    []*azservicebus.ReceivedMessage
-	talked  []*azservicebus.ReceivedMessage
-	counted int // messages of the session so far
+	lockedMessages  []*azservicebus.ReceivedMessage
+	sessionMessages []*azservicebus.ReceivedMessage
+	sessionSent     int // messages of the session so far
 }
 
-// newRide makes the queues, puts the load on, and takes the session. The name parts rides
+// newFailoverClient makes the queues, puts the load on, and takes the session. The name parts rides
 // of one cluster.
-func newRide(t *testing.T, c *harness.Cluster, at *harness.Member, name string) *ride {
+func newFailoverClient(t *testing.T, c *harness.Cluster, at *harness.Member, name string) *failoverClient {
 	t.Helper()
-	r := &ride{load: newLoad(t, name), c: c, at: at}
-	c.CreateQueue(t, name, harness.Settings{LockDuration: rideLock})
-	sessions := r.beside()
+	r := &failoverClient{load: newLoad(t, name), c: c, at: at}
+	c.CreateQueue(t, name, harness.Settings{LockDuration: failoverLockDuration})
+	sessions := r.createSessionQueue()
 	var err error
 	r.client, err = azservicebus.NewClientFromConnectionString(at.ConnectionString(), &azservicebus.ClientOptions{
 		RetryOptions: azservicebus.RetryOptions{MaxRetries: -1}, // errors are to be seen
@@ -80,26 +80,26 @@ func newRide(t *testing.T, c *harness.Cluster, at *harness.Member, name string) 
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { _ = r.client.Close(context.Background()) })
-	r.must(&r.holder)(r.client.NewReceiverForQueue(name, nil))
-	if r.talk, err = r.client.NewSender(sessions, nil); err != nil {
+	r.must(&r.lockReceiver)(r.client.NewReceiverForQueue(name, nil))
+	if r.sessionSender, err = r.client.NewSender(sessions, nil); err != nil {
 		t.Fatal(err)
 	}
-	r.say()
+	r.sendToSession()
 	if r.session, err = r.client.AcceptSessionForQueue(t.Context(), sessions, heldSession, nil); err != nil {
 		t.Fatal(err)
 	}
-	r.talked = r.listen()
-	for i := range rideSenders {
-		r.senders.Go(func() { r.sends(fmt.Sprintf("sender-%d@%s", i, at.Name)) })
+	r.sessionMessages = r.receiveFromSession()
+	for i := range failoverSenders {
+		r.senders.Go(func() { r.sendLoop(fmt.Sprintf("sender-%d@%s", i, at.Name)) })
 	}
-	for i := range rideReceivers {
-		r.receivers.Go(func() { r.receives(fmt.Sprintf("receiver-%d@%s", i, at.Name)) })
+	for i := range failoverReceivers {
+		r.receivers.Go(func() { r.receiveLoop(fmt.Sprintf("receiver-%d@%s", i, at.Name)) })
 	}
 	return r
 }
 
 // must takes a receiver, or ends the test.
-func (r *ride) must(to **azservicebus.Receiver) func(*azservicebus.Receiver, error) {
+func (r *failoverClient) must(to **azservicebus.Receiver) func(*azservicebus.Receiver, error) {
 	return func(got *azservicebus.Receiver, err error) {
 		if err != nil {
 			r.t.Fatal(err)
@@ -108,8 +108,8 @@ func (r *ride) must(to **azservicebus.Receiver) func(*azservicebus.Receiver, err
 	}
 }
 
-// beside makes a queue with sessions in the partition of the ride's queue.
-func (r *ride) beside() string {
+// createSessionQueue makes a queue with sessions in the partition of the ride's queue.
+func (r *failoverClient) createSessionQueue() string {
 	r.t.Helper()
 	partition := func(name string) uint32 {
 		q, err := r.at.Queue(r.t.Context(), name)
@@ -121,7 +121,7 @@ func (r *ride) beside() string {
 	want := partition(r.queue)
 	for i := range 64 {
 		name := fmt.Sprintf("%s-sessions-%d", r.queue, i)
-		r.c.CreateQueue(r.t, name, harness.Settings{LockDuration: rideLock, More: harness.Fields{"requiresSession": true}})
+		r.c.CreateQueue(r.t, name, harness.Settings{LockDuration: failoverLockDuration, More: harness.Fields{"requiresSession": true}})
 		if partition(name) == want {
 			return name
 		}
@@ -130,8 +130,8 @@ func (r *ride) beside() string {
 	return ""
 }
 
-// trouble notes an error that a client saw, and waits a little.
-func (r *ride) trouble(ctx context.Context, name, what string, err error) {
+// recordError notes an error that a client saw, and waits a little.
+func (r *failoverClient) recordError(ctx context.Context, name, what string, err error) {
 	if ctx.Err() != nil {
 		return
 	}
@@ -143,21 +143,21 @@ func (r *ride) trouble(ctx context.Context, name, what string, err error) {
 	}
 }
 
-// sends sends one message after the other.
-func (r *ride) sends(name string) {
+// sendLoop sends one message after the other.
+func (r *failoverClient) sendLoop(name string) {
 	sender, err := r.client.NewSender(r.queue, nil)
 	for r.sending.Err() == nil {
 		if err == nil {
-			err = r.sendsOne(sender, name)
+			err = r.sendMessage(sender, name)
 		}
 		if err != nil {
-			r.trouble(r.sending, name, "send", err)
+			r.recordError(r.sending, name, "send", err)
 			err = nil
 		}
 	}
 }
 
-func (r *ride) sendsOne(sender *azservicebus.Sender, name string) error {
+func (r *failoverClient) sendMessage(sender *azservicebus.Sender, name string) error {
 	id := fmt.Sprintf("m%07d", r.next.Add(1))
 	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 	defer cancel()
@@ -168,39 +168,39 @@ func (r *ride) sendsOne(sender *azservicebus.Sender, name string) error {
 		return err
 	}
 	r.Add(history.Event{Kind: history.SendAccepted, ID: id, Client: name})
-	r.confirmed()
+	r.recordConfirmed()
 	return nil
 }
 
-// receives receives and completes.
-func (r *ride) receives(name string) {
+// receiveLoop receives and completes.
+func (r *failoverClient) receiveLoop(name string) {
 	receiver, err := r.client.NewReceiverForQueue(r.queue, nil)
 	for r.receiving.Err() == nil {
 		var messages []*azservicebus.ReceivedMessage
 		if err == nil {
-			messages, err = receiver.ReceiveMessages(r.receiving, rideBatch, nil)
+			messages, err = receiver.ReceiveMessages(r.receiving, failoverBatch, nil)
 		}
 		for _, m := range messages {
-			r.arrived(m, name)
+			r.recordDelivery(m, name)
 		}
 		for _, m := range messages {
 			r.settle(receiver, m, name)
 		}
 		if err != nil {
-			r.trouble(r.receiving, name, "receive", err)
+			r.recordError(r.receiving, name, "receive", err)
 			err = nil
 		}
 	}
 }
 
-// arrived writes a delivery down.
-func (r *ride) arrived(m *azservicebus.ReceivedMessage, name string) {
-	e := history.Event{Kind: history.Delivered, ID: m.MessageID, Client: name, Attempts: m.DeliveryCount - 1}
+// recordDelivery writes a delivery down.
+func (r *failoverClient) recordDelivery(m *azservicebus.ReceivedMessage, name string) {
+	e := history.Event{Kind: history.Delivered, ID: m.MessageID, Client: name, FailedDeliveries: m.DeliveryCount - 1}
 	if m.SequenceNumber != nil && m.LockedUntil != nil {
 		e.Sequence, e.LockedUntil = *m.SequenceNumber, *m.LockedUntil
 	}
 	r.Add(e)
-	if e.Attempts != 0 {
+	if e.FailedDeliveries != 0 {
 		r.t.Errorf("%s was delivered before: attempt %d", m.MessageID, m.DeliveryCount)
 	}
 	if !strings.HasPrefix(string(m.Body), m.MessageID+".") || len(m.Body) != 1024 {
@@ -209,95 +209,95 @@ func (r *ride) arrived(m *azservicebus.ReceivedMessage, name string) {
 }
 
 // settle completes a message.
-func (r *ride) settle(receiver *azservicebus.Receiver, m *azservicebus.ReceivedMessage, name string) {
+func (r *failoverClient) settle(receiver *azservicebus.Receiver, m *azservicebus.ReceivedMessage, name string) {
 	ctx, cancel := context.WithTimeout(context.Background(), answerWithin)
 	defer cancel()
 	r.Add(history.Event{Kind: history.SettleBegun, ID: m.MessageID, Client: name})
 	if err := receiver.CompleteMessage(ctx, m, nil); err != nil {
 		r.Add(history.Event{Kind: history.SettleFailed, ID: m.MessageID, Client: name, Note: err.Error()})
-		r.trouble(ctx, name, "complete", err)
+		r.recordError(ctx, name, "complete", err)
 		return
 	}
 	r.Add(history.Event{Kind: history.Completed, ID: m.MessageID, Client: name})
 }
 
-// hold takes locks that are held until goesOn.
-func (r *ride) hold() {
+// lockMessages takes locks that are held until goesOn.
+func (r *failoverClient) lockMessages() {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), confirmsWithin)
 	defer cancel()
-	for len(r.held) < rideHolds {
-		some, err := r.holder.ReceiveMessages(ctx, rideHolds-len(r.held), nil)
+	for len(r.lockedMessages) < failoverLocks {
+		some, err := r.lockReceiver.ReceiveMessages(ctx, failoverLocks-len(r.lockedMessages), nil)
 		if err != nil {
 			r.t.Fatalf("receive what is to be held: %v", err)
 		}
 		for _, m := range some {
-			r.arrived(m, "holder@"+r.at.Name)
+			r.recordDelivery(m, "holder@"+r.at.Name)
 		}
-		r.held = append(r.held, some...)
+		r.lockedMessages = append(r.lockedMessages, some...)
 	}
 }
 
-// say sends the next messages of the session.
-func (r *ride) say() {
+// sendToSession sends the next messages of the session.
+func (r *failoverClient) sendToSession() {
 	r.t.Helper()
-	for range rideSession {
+	for range failoverSessionMessages {
 		session := heldSession
-		m := &azservicebus.Message{SessionID: &session, Body: fmt.Appendf(nil, "%d", r.counted)}
-		r.counted++
-		if err := r.talk.SendMessage(r.t.Context(), m, nil); err != nil {
+		m := &azservicebus.Message{SessionID: &session, Body: fmt.Appendf(nil, "%d", r.sessionSent)}
+		r.sessionSent++
+		if err := r.sessionSender.SendMessage(r.t.Context(), m, nil); err != nil {
 			r.errors.Add(1)
 			r.t.Errorf("send into the session: %v", err)
 		}
 	}
 }
 
-// listen receives them.
-func (r *ride) listen() []*azservicebus.ReceivedMessage {
+// receiveFromSession receives them.
+func (r *failoverClient) receiveFromSession() []*azservicebus.ReceivedMessage {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), confirmsWithin)
 	defer cancel()
 	var all []*azservicebus.ReceivedMessage
-	for len(all) < rideSession {
-		some, err := r.session.ReceiveMessages(ctx, rideSession-len(all), nil)
+	for len(all) < failoverSessionMessages {
+		some, err := r.session.ReceiveMessages(ctx, failoverSessionMessages-len(all), nil)
 		if err != nil {
 			r.t.Fatalf("receive in the session that is held: %v", err)
 		}
 		all = append(all, some...)
 	}
 	for i, m := range all {
-		if want := r.counted - rideSession + i; string(m.Body) != fmt.Sprint(want) || m.DeliveryCount != 1 {
+		if want := r.sessionSent - failoverSessionMessages + i; string(m.Body) != fmt.Sprint(want) || m.DeliveryCount != 1 {
 			r.t.Errorf("the session gave %s as delivery %d, not number %d", m.Body, m.DeliveryCount, want)
 		}
 	}
 	return all
 }
 
-// goesOn settles what was held, in the session too, renews and takes the next of it.
-func (r *ride) goesOn() {
+// settleLocked settles what was held, in the session too, renews and takes the next of it.
+func (r *failoverClient) settleLocked() {
 	r.t.Helper()
-	for _, m := range r.held {
-		r.settle(r.holder, m, "holder@"+r.at.Name)
+	for _, m := range r.lockedMessages {
+		r.settle(r.lockReceiver, m, "holder@"+r.at.Name)
 	}
-	r.held = nil
+	r.lockedMessages = nil
 	ctx, cancel := context.WithTimeout(r.t.Context(), answerWithin)
 	defer cancel()
 	if err := r.session.RenewSessionLock(ctx, nil); err != nil {
 		r.errors.Add(1)
 		r.t.Errorf("renew the session: %v", err)
 	}
-	for _, m := range r.talked {
+	for _, m := range r.sessionMessages {
 		if err := r.session.CompleteMessage(ctx, m, nil); err != nil {
 			r.errors.Add(1)
 			r.t.Errorf("complete %s of the session: %v", m.Body, err)
 		}
 	}
-	r.say()
-	r.talked = r.listen()
+	r.sendToSession()
+	r.sessionMessages = r.receiveFromSession()
 }
 
-// ends drains and judges.
-func (r *ride) ends() {
+// finishWithoutErrors drains and judges.
+func (r *failoverClient) finishWithoutErrors() {
 	r.t.Helper()
 	r.finish(r.c)
 	if n := r.errors.Load(); n != 0 {
@@ -305,9 +305,9 @@ func (r *ride) ends() {
 	}
 }
 
-// victim is the leader of the ride's queue. When the client's own member leads it is made to
+// leaderToFail is the leader of the ride's queue. When the client's own member leads it is made to
 // hand over first, to the next in line.
-func (r *ride) victim(round int) *harness.Member {
+func (r *failoverClient) leaderToFail(round int) *harness.Member {
 	r.t.Helper()
 	q, err := r.at.Queue(r.t.Context(), r.queue)
 	if err != nil {
@@ -328,53 +328,53 @@ func (r *ride) victim(round int) *harness.Member {
 
 // A strike is something that happens to a member. It returns when the load went on without
 // it, and mend when all is as before.
-type strike struct {
+type failure struct {
 	name   string
-	strike func(r *ride, m *harness.Member)
-	mend   func(m *harness.Member)
+	inject func(r *failoverClient, m *harness.Member)
+	repair func(m *harness.Member)
 }
 
-// back starts a member again.
-func back(m *harness.Member) {
+// restart starts a member again.
+func restart(m *harness.Member) {
 	m.Start()
 	m.WaitReady()
 }
 
-// nothing is the mend of what mends itself.
-func nothing(*harness.Member) {}
+// noRepair is the mend of what mends itself.
+func noRepair(*harness.Member) {}
 
-// through has the ride go through a number of rounds of one kind of fault, and says how long
+// injectRounds has the ride go through a number of rounds of one kind of fault, and says how long
 // no send was confirmed in each.
-func (r *ride) through(s strike) []time.Duration {
+func (r *failoverClient) injectRounds(s failure) []time.Duration {
 	r.t.Helper()
 	var gaps []time.Duration
 	for round := range rounds(r.t) {
-		m := r.victim(round)
-		r.waitConfirmed(ridePhase, "load before the fault")
-		r.hold()
-		r.pause()
+		m := r.leaderToFail(round)
+		r.waitConfirmed(failoverPhase, "load before the fault")
+		r.lockMessages()
+		r.takeLongestPause()
 		at := time.Now()
-		s.strike(r, m)
-		r.waitConfirmed(ridePhase, "load in spite of the fault")
-		gap := r.pause()
+		s.inject(r, m)
+		r.waitConfirmed(failoverPhase, "load in spite of the fault")
+		gap := r.takeLongestPause()
 		r.t.Logf("%s, round %d at %s: %s, sends paused for %v", s.name, round+1, at.Format("15:04:05.000"), m.Name, gap.Round(time.Millisecond))
-		r.goesOn()
-		s.mend(m)
-		caughtUpOn(r.t, r.queue, m, r.at)
+		r.settleLocked()
+		s.repair(m)
+		waitCaughtUpOn(r.t, r.queue, m, r.at)
 		gaps = append(gaps, gap)
 	}
 	slices.Sort(gaps)
 	return gaps
 }
 
-// tell prints the gaps of a kind of fault, and fails the test where they are too long.
-func tell(t *testing.T, name string, gaps []time.Duration, allowed time.Duration) {
+// reportPauses prints the gaps of a kind of fault, and fails the test where they are too long.
+func reportPauses(t *testing.T, name string, pauses []time.Duration, allowed time.Duration) {
 	t.Helper()
 	if os.Getenv(roundsVariable) == "" {
 		allowed *= busyFactor
 	}
-	median, most := gaps[len(gaps)/2], gaps[len(gaps)-1]
-	t.Logf("GAP %-22s %3d rounds, median %6d ms, longest %6d ms", name, len(gaps), median.Milliseconds(), most.Milliseconds())
+	median, most := pauses[len(pauses)/2], pauses[len(pauses)-1]
+	t.Logf("GAP %-22s %3d rounds, median %6d ms, longest %6d ms", name, len(pauses), median.Milliseconds(), most.Milliseconds())
 	if most > allowed {
 		t.Errorf("%s: no send was confirmed for %v, at most %v is allowed", name, most.Round(time.Millisecond), allowed)
 	}
@@ -394,19 +394,19 @@ const (
 // The leader is killed, paused or stopped, again and again, under a client at another member:
 // it sees no error, loses nothing, sees nothing twice, and settles afterwards what it had
 // locked before.
-func TestClientsRideOut(t *testing.T) {
+func TestClientsSurviveFailover(t *testing.T) {
 	c, _, _ := start(t, harness.Settings{})
-	rideOut(t, newRide(t, c, c.Members[0], rideQueue), []ridden{
-		{strike{"kill -9", func(_ *ride, m *harness.Member) { m.Kill() }, back}, killAllowed},
-		{strike{"pause, 3 to 5 s", pauseFor(3*time.Second, 5*time.Second), nothing}, silentAllowed},
-		{strike{"pause, 0.5 to 2 s", pauseFor(500*time.Millisecond, 2*time.Second), nothing}, silentAllowed},
-		{strike{"stop in order", func(_ *ride, m *harness.Member) { m.Stop() }, back}, stopAllowed},
+	surviveFailures(t, newFailoverClient(t, c, c.Members[0], failoverQueue), []failureLimit{
+		{failure{"kill -9", func(_ *failoverClient, m *harness.Member) { m.Kill() }, restart}, killAllowed},
+		{failure{"pause, 3 to 5 s", pauseFor(3*time.Second, 5*time.Second), noRepair}, silentAllowed},
+		{failure{"pause, 0.5 to 2 s", pauseFor(500*time.Millisecond, 2*time.Second), noRepair}, silentAllowed},
+		{failure{"stop in order", func(_ *failoverClient, m *harness.Member) { m.Stop() }, restart}, stopAllowed},
 	})
 }
 
 // pauseFor pauses a member for some time between two.
-func pauseFor(least, most time.Duration) func(*ride, *harness.Member) {
-	return func(r *ride, m *harness.Member) {
+func pauseFor(least, most time.Duration) func(*failoverClient, *harness.Member) {
+	return func(r *failoverClient, m *harness.Member) {
 		r.t.Helper()
 		m.Pause()
 		select {
@@ -417,27 +417,27 @@ func pauseFor(least, most time.Duration) func(*ride, *harness.Member) {
 	}
 }
 
-// ridden is a strike and how long the client may wait.
-type ridden struct {
-	strike
+// failureLimit is a strike and how long the client may wait.
+type failureLimit struct {
+	failure
 	allowed time.Duration
 }
 
-func rideOut(t *testing.T, r *ride, strikes []ridden) {
+func surviveFailures(t *testing.T, r *failoverClient, failures []failureLimit) {
 	t.Helper()
-	gaps := make([][]time.Duration, len(strikes))
-	for i, s := range strikes {
-		gaps[i] = r.through(s.strike)
+	gaps := make([][]time.Duration, len(failures))
+	for i, s := range failures {
+		gaps[i] = r.injectRounds(s.failure)
 	}
-	r.ends()
-	for i, s := range strikes {
-		tell(t, s.name, gaps[i], s.allowed)
+	r.finishWithoutErrors()
+	for i, s := range failures {
+		reportPauses(t, s.name, gaps[i], s.allowed)
 	}
 }
 
 // The same where cables can be drawn: the leader is cut off from all, hears nothing, or
 // is not heard. No connection breaks, there is silence only.
-func TestClientsRideOutCuts(t *testing.T) {
+func TestClientsSurviveNetworkPartitions(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes a minute with three processes: left out by -short")
 	}
@@ -446,19 +446,19 @@ func TestClientsRideOutCuts(t *testing.T) {
 		return
 	}
 	c := harness.Start(t, harness.Options{Network: n, Args: []string{"--log-level", "debug"}})
-	mend := (*harness.Member).Mend
-	rideOut(t, newRide(t, c, c.Members[0], rideQueue), []ridden{
-		{strike{"cut off", func(_ *ride, m *harness.Member) { m.Cut() }, mend}, silentAllowed},
-		{strike{"hears nothing", func(_ *ride, m *harness.Member) { m.Deafen() }, mend}, silentAllowed},
-		{strike{"is not heard", func(_ *ride, m *harness.Member) { m.Mute() }, mend}, silentAllowed},
+	mend := (*harness.Member).Heal
+	surviveFailures(t, newFailoverClient(t, c, c.Members[0], failoverQueue), []failureLimit{
+		{failure{"cut off", func(_ *failoverClient, m *harness.Member) { m.Isolate() }, mend}, silentAllowed},
+		{failure{"hears nothing", func(_ *failoverClient, m *harness.Member) { m.DropInbound() }, mend}, silentAllowed},
+		{failure{"is not heard", func(_ *failoverClient, m *harness.Member) { m.DropOutbound() }, mend}, silentAllowed},
 	})
 }
 
 // Encryption between members takes nothing from how soon a death is noticed: a process that
 // is gone shows through TLS as it does without.
-func TestClientsRideOutWithPeerTLS(t *testing.T) {
+func TestClientsSurviveFailoverWithPeerTLS(t *testing.T) {
 	c, _, _ := start(t, harness.Settings{}, harness.PeerArgs(t)...)
-	rideOut(t, newRide(t, c, c.Members[0], rideQueue), []ridden{
-		{strike{"kill -9, peer TLS", func(_ *ride, m *harness.Member) { m.Kill() }, back}, killAllowed},
+	surviveFailures(t, newFailoverClient(t, c, c.Members[0], failoverQueue), []failureLimit{
+		{failure{"kill -9, peer TLS", func(_ *failoverClient, m *harness.Member) { m.Kill() }, restart}, killAllowed},
 	})
 }

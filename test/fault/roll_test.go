@@ -16,36 +16,36 @@ const drainWithin = 3 * time.Minute
 func TestRollingRestart(t *testing.T) {
 	c, _, _ := start(t, harness.Settings{})
 	for _, m := range c.Members {
-		var rides []*ride
+		var rides []*failoverClient
 		for _, at := range c.Others(m) {
-			rides = append(rides, newRide(t, c, at, "roll-"+m.Name+"-"+at.Name))
+			rides = append(rides, newFailoverClient(t, c, at, "roll-"+m.Name+"-"+at.Name))
 		}
-		each := func(do func(*ride)) {
+		each := func(do func(*failoverClient)) {
 			for _, r := range rides {
 				do(r)
 			}
 		}
-		each(func(r *ride) { r.waitConfirmed(ridePhase, "load before") })
-		each((*ride).hold)
-		each(func(r *ride) { r.pause() })
+		each(func(r *failoverClient) { r.waitConfirmed(failoverPhase, "load before") })
+		each((*failoverClient).lockMessages)
+		each(func(r *failoverClient) { r.takeLongestPause() })
 		other := rides[0].at
 		// As the command line does it: the answer may be that it goes on.
 		harness.Eventually(t, drainWithin, "drain", func(ctx context.Context) error {
 			return other.Call(ctx, "POST", "/v1/members/"+m.Name+"/drain", nil, nil)
 		})
-		each(func(r *ride) { r.waitConfirmed(ridePhase, "load with the member drained") })
+		each(func(r *failoverClient) { r.waitConfirmed(failoverPhase, "load with the member drained") })
 		m.Stop()
-		each(func(r *ride) { r.waitConfirmed(ridePhase, "load without the member") })
-		back(m)
+		each(func(r *failoverClient) { r.waitConfirmed(failoverPhase, "load without the member") })
+		restart(m)
 		harness.Eventually(t, drainWithin, "undrain", func(ctx context.Context) error {
 			return other.Call(ctx, "POST", "/v1/members/"+m.Name+"/undrain", nil, nil)
 		})
-		each(func(r *ride) { r.waitConfirmed(ridePhase, "load with the member back") })
-		each((*ride).goesOn)
-		each(func(r *ride) {
-			t.Logf("%s restarted: sends at %s paused for %v", m.Name, r.at.Name, r.pause())
-			caughtUpOn(t, r.queue, m, r.at)
-			r.ends()
+		each(func(r *failoverClient) { r.waitConfirmed(failoverPhase, "load with the member back") })
+		each((*failoverClient).settleLocked)
+		each(func(r *failoverClient) {
+			t.Logf("%s restarted: sends at %s paused for %v", m.Name, r.at.Name, r.takeLongestPause())
+			waitCaughtUpOn(t, r.queue, m, r.at)
+			r.finishWithoutErrors()
 		})
 		c.WaitLed(t)
 	}

@@ -29,8 +29,8 @@ const (
 	preStopWithin  = 3 * time.Minute
 )
 
-// pod is the environment of a container whose StatefulSet is to have two pods, numbered from 1.
-func pod(t *testing.T, m *harness.Member) (env []string, account string) {
+// podEnvironment is the environment of a container whose StatefulSet is to have two pods, numbered from 1.
+func podEnvironment(t *testing.T, m *harness.Member) (env []string, account string) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.URL.Path != "/apis/apps/v1/namespaces/queues/statefulsets/member" {
@@ -56,8 +56,8 @@ func pod(t *testing.T, m *harness.Member) (env []string, account string) {
 	return []string{"KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port, "PEEKLOCK_NAME=" + m.Name, "PEEKLOCK_DIR=" + m.Dir}, account
 }
 
-// tool runs the binary and returns what it prints, and its exit code.
-func tool(t *testing.T, env []string, args ...string) (code int, printed, said string) {
+// runBinary runs the binary and returns what it prints, and its exit code.
+func runBinary(t *testing.T, env []string, args ...string) (code int, printed, said string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), preStopWithin)
 	defer cancel()
@@ -71,8 +71,8 @@ func tool(t *testing.T, env []string, args ...string) (code int, printed, said s
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// lying says which members hold a replica of a partition.
-func lying(ctx context.Context, at *harness.Member) (map[uint32][]string, error) {
+// replicasByPartition says which members hold a replica of a partition.
+func replicasByPartition(ctx context.Context, at *harness.Member) (map[uint32][]string, error) {
 	s, err := at.Status(ctx)
 	if err != nil {
 		return nil, err
@@ -103,26 +103,26 @@ func TestScaleDownMovesData(t *testing.T) {
 	for i := range scaledQueues {
 		name := fmt.Sprint("scaled-", i)
 		c.CreateQueue(t, name, harness.Settings{})
-		code, _, said := tool(t, nil, "--server", goes.Socket(), "--ca", files.CA, "message", "send", name, "--size", "100", "--count", fmt.Sprint(scaledMessages))
+		code, _, said := runBinary(t, nil, "--server", goes.Socket(), "--ca", files.CA, "message", "send", name, "--size", "100", "--count", fmt.Sprint(scaledMessages))
 		if code != 0 {
 			t.Fatal(code, said)
 		}
 	}
-	before, err := lying(t.Context(), stays)
+	before, err := replicasByPartition(t.Context(), stays)
 	if err != nil || len(before) == 0 || !slices.ContainsFunc(slices.Collect(maps.Values(before)), func(held []string) bool { return slices.Contains(held, goes.Name) }) {
 		t.Fatal(before, err)
 	}
 
-	env, account := pod(t, goes)
+	env, account := podEnvironment(t, goes)
 	hook := []string{"kubernetes", "prestop", "--statefulset", "member", "--account", account, "--forget", "1ms"}
 	// The address that the hook used to go to opens nothing any more, and the hook says that it has failed.
-	if code, _, said := tool(t, env, append([]string{"--server", "http://" + goes.Admin}, hook...)...); code == 0 || !strings.Contains(said, "Use TLS") && !strings.Contains(said, "status 400") {
+	if code, _, said := runBinary(t, env, append([]string{"--server", "http://" + goes.Admin}, hook...)...); code == 0 || !strings.Contains(said, "Use TLS") && !strings.Contains(said, "status 400") {
 		t.Fatal(code, said)
 	}
-	if held, err := lying(t.Context(), stays); err != nil || !slices.Equal(held[1], before[1]) {
+	if held, err := replicasByPartition(t.Context(), stays); err != nil || !slices.Equal(held[1], before[1]) {
 		t.Fatal(held, before, err)
 	}
-	code, _, said := tool(t, env, append([]string{"--server", goes.Socket()}, hook...)...)
+	code, _, said := runBinary(t, env, append([]string{"--server", goes.Socket()}, hook...)...)
 	if code != 0 || !strings.Contains(said, "its data is with others") {
 		t.Fatal(code, said)
 	}
@@ -130,7 +130,7 @@ func TestScaleDownMovesData(t *testing.T) {
 
 	for _, m := range c.Running() {
 		harness.Eventually(t, confirmsWithin, m.Name+" knows where everything lies", func(ctx context.Context) error {
-			held, err := lying(ctx, m)
+			held, err := replicasByPartition(ctx, m)
 			if err != nil {
 				return err
 			}
@@ -151,7 +151,7 @@ func TestScaleDownMovesData(t *testing.T) {
 		t.Errorf("left in the folder of the member that went: %q, %v", left, err)
 	}
 	for i := range scaledQueues {
-		code, printed, said := tool(t, nil, "--server", c.Members[1].Socket(), "--ca", files.CA, "-o", "json", "message", "receive", fmt.Sprint("scaled-", i), "--count", fmt.Sprint(scaledMessages), "--wait", "60s")
+		code, printed, said := runBinary(t, nil, "--server", c.Members[1].Socket(), "--ca", files.CA, "-o", "json", "message", "receive", fmt.Sprint("scaled-", i), "--count", fmt.Sprint(scaledMessages), "--wait", "60s")
 		got := 0
 		for line := range strings.Lines(printed) {
 			if json.Valid([]byte(line)) {

@@ -21,7 +21,7 @@ const (
 	sessionsEach    = 10                // sessions of a sender
 	sessionLife     = time.Minute       // of a lock: longer than a fault
 	sessionWait     = 2 * time.Second   // for the next session
-	sessionTurn     = 20                // messages of one turn at most
+	sessionBatch    = 20                // messages of one turn at most
 	sessionArrivals = 1500              // messages in each phase of a test
 	sessionsWithin  = 120 * time.Second // for all of a phase
 )
@@ -94,7 +94,7 @@ func (l *sessionLoad) consume(name string, m *harness.Member) {
 	client := l.client(m)
 	l.running.Go(func() {
 		for l.work.Err() == nil {
-			err := l.turn(client, name)
+			err := l.serveSession(client, name)
 			var coded *azservicebus.Error
 			if err == nil || l.work.Err() != nil || errors.As(err, &coded) && coded.Code == azservicebus.CodeTimeout {
 				continue
@@ -106,8 +106,8 @@ func (l *sessionLoad) consume(name string, m *harness.Member) {
 	})
 }
 
-// turn holds one session: nobody else may, and its messages come in order.
-func (l *sessionLoad) turn(client *azservicebus.Client, name string) error {
+// serveSession holds one session: nobody else may, and its messages come in order.
+func (l *sessionLoad) serveSession(client *azservicebus.Client, name string) error {
 	ctx, cancel := context.WithTimeout(l.work, sessionWait)
 	defer cancel()
 	r, err := client.AcceptNextSessionForQueue(ctx, queue, nil)
@@ -124,7 +124,7 @@ func (l *sessionLoad) turn(client *azservicebus.Client, name string) error {
 	}
 	l.holders[session] = name
 	l.mu.Unlock()
-	messages, err := r.ReceiveMessages(l.Context(), sessionTurn, nil)
+	messages, err := r.ReceiveMessages(l.Context(), sessionBatch, nil)
 	if err == nil {
 		err = l.settle(r, messages)
 	}
@@ -152,8 +152,8 @@ func (l *sessionLoad) settle(r *azservicebus.SessionReceiver, messages []*azserv
 	return nil
 }
 
-// arrive waits until so many more were completed.
-func (l *sessionLoad) arrive(n int64, what string) {
+// waitCompleted waits until so many more were completed.
+func (l *sessionLoad) waitCompleted(n int64, what string) {
 	l.Helper()
 	begun := l.received.Load()
 	harness.Progress(l, sessionsWithin, what, func(context.Context) (int, error) {
@@ -188,8 +188,8 @@ func (l *sessionLoad) finish(stop context.CancelFunc) {
 	l.Logf("%d messages of %d sessions", l.received.Load(), len(l.sent))
 }
 
-// throughFault runs the load while something is done to the leader.
-func throughFault(t *testing.T, strike func(l *sessionLoad, leader *harness.Member)) {
+// surviveWithSessions runs the load while something is done to the leader.
+func surviveWithSessions(t *testing.T, inject func(l *sessionLoad, leader *harness.Member)) {
 	c, leader, others := start(t, harness.Settings{LockDuration: sessionLife, More: harness.Fields{"requiresSession": true}})
 	l := newSessionLoad(t, c)
 	sending, stop := context.WithCancel(t.Context())
@@ -199,52 +199,52 @@ func throughFault(t *testing.T, strike func(l *sessionLoad, leader *harness.Memb
 		l.send(sending, fmt.Sprintf("sender-%d", i), others[i%2])
 		l.consume(fmt.Sprintf("consumer-%d", i), others[(i+1)%2])
 	}
-	l.arrive(sessionArrivals, "load before the fault")
-	strike(l, leader)
-	held.goesOn()
-	l.arrive(sessionArrivals, "load after the fault")
+	l.waitCompleted(sessionArrivals, "load before the fault")
+	inject(l, leader)
+	held.checkHeld()
+	l.waitCompleted(sessionArrivals, "load after the fault")
 	l.finish(stop)
 }
 
 // The leader is killed while sessions are held, waited for and given back: their holders go
 // on, nobody else gets what they hold, and each message comes once, in the order of its
 // session.
-func TestLeaderIsKilledWhileSessionsAreHeld(t *testing.T) {
-	throughFault(t, func(l *sessionLoad, leader *harness.Member) {
+func TestSessionsSurviveLeaderKill(t *testing.T) {
+	surviveWithSessions(t, func(l *sessionLoad, leader *harness.Member) {
 		leader.Kill()
-		l.arrive(sessionArrivals, "load without the leader")
+		l.waitCompleted(sessionArrivals, "load without the leader")
 		leader.Start()
 		leader.WaitReady()
-		caughtUp(t, leader, l.c.Others(leader)[0])
+		waitCaughtUp(t, leader, l.c.Others(leader)[0])
 	})
 }
 
 // The same with a leader that stops for a while and comes back believing that it leads.
-func TestLeaderIsPausedWhileSessionsAreHeld(t *testing.T) {
-	throughFault(t, func(l *sessionLoad, leader *harness.Member) {
+func TestSessionsSurviveLeaderPause(t *testing.T) {
+	surviveWithSessions(t, func(l *sessionLoad, leader *harness.Member) {
 		leader.Pause()
-		l.arrive(sessionArrivals, "load while the leader is paused")
+		l.waitCompleted(sessionArrivals, "load while the leader is paused")
 		leader.Resume()
-		caughtUp(t, leader, l.c.Others(leader)[0])
+		waitCaughtUp(t, leader, l.c.Others(leader)[0])
 	})
 }
 
-// holding is a session that is held all through a fault, with messages in flight and a
+// sessionHolder is a session that is held all through a fault, with messages in flight and a
 // state.
-type holding struct {
+type sessionHolder struct {
 	l        *sessionLoad
 	r        *azservicebus.SessionReceiver
 	inFlight []*azservicebus.ReceivedMessage
-	beside   *azservicebus.Client
+	rival    *azservicebus.Client
 }
 
 // heldSession is the session that is held all the time.
 const heldSession = "held"
 
-func (l *sessionLoad) hold(m *harness.Member) *holding {
+func (l *sessionLoad) hold(m *harness.Member) *sessionHolder {
 	l.Helper()
-	h := &holding{l: l, beside: l.client(l.c.Others(m)[0])}
-	sender, err := h.beside.NewSender(queue, nil)
+	h := &sessionHolder{l: l, rival: l.client(l.c.Others(m)[0])}
+	sender, err := h.rival.NewSender(queue, nil)
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -264,7 +264,7 @@ func (l *sessionLoad) hold(m *harness.Member) *holding {
 	return h
 }
 
-func (h *holding) receive(n int) []*azservicebus.ReceivedMessage {
+func (h *sessionHolder) receive(n int) []*azservicebus.ReceivedMessage {
 	h.l.Helper()
 	var all []*azservicebus.ReceivedMessage
 	for len(all) < n {
@@ -277,12 +277,12 @@ func (h *holding) receive(n int) []*azservicebus.ReceivedMessage {
 	return all
 }
 
-// goesOn completes what was in flight before the fault and the rest, in order, renews, and
+// checkHeld completes what was in flight before the fault and the rest, in order, renews, and
 // finds the state; meanwhile nobody else can have the session.
-func (h *holding) goesOn() {
+func (h *sessionHolder) checkHeld() {
 	h.l.Helper()
 	ctx := h.l.Context()
-	if _, err := h.beside.AcceptSessionForQueue(ctx, queue, heldSession, nil); err == nil {
+	if _, err := h.rival.AcceptSessionForQueue(ctx, queue, heldSession, nil); err == nil {
 		h.l.Error("a session that is held was given to another")
 	}
 	if err := h.r.RenewSessionLock(ctx, nil); err != nil {

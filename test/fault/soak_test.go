@@ -36,7 +36,7 @@ const (
 // time. In the last third none may be above the most of the first by more than this factor
 // and this much.
 type soakBound struct {
-	figure string
+	metric string
 	factor float64
 	more   float64
 	mean   bool // of a third, not the most: what comes in bursts
@@ -56,15 +56,15 @@ func soakBounds() []soakBound {
 // soak is cycles of all kinds at all members, each over and over on connections that come and
 // go, while a leader is killed now and then.
 type soak struct {
-	t       *testing.T
-	c       *harness.Cluster
-	done    map[string]*atomic.Int64 // cycles by kind; fixed once they run
-	cut     atomic.Int64             // cycles that a fault interrupted
-	samples []map[string]float64     // the most of all members
-	logged  float64
-	logAt   time.Time
-	mu      sync.Mutex
-	trouble map[string]int // by text
+	t           *testing.T
+	c           *harness.Cluster
+	done        map[string]*atomic.Int64 // cycles by kind; fixed once they run
+	interrupted atomic.Int64             // cycles that a fault interrupted
+	samples     []map[string]float64     // the most of all members
+	logged      float64
+	logAt       time.Time
+	mu          sync.Mutex
+	errors      map[string]int // by text
 }
 
 // soakKind is one cycle: what it sends it receives.
@@ -85,7 +85,7 @@ func TestSoak(t *testing.T) {
 		t.Fatal(err)
 	}
 	s := &soak{
-		t: t, trouble: map[string]int{}, done: map[string]*atomic.Int64{}, logAt: time.Now(),
+		t: t, errors: map[string]int{}, done: map[string]*atomic.Int64{}, logAt: time.Now(),
 		c: harness.Start(t, harness.Options{Args: []string{"--snapshot-bytes", "1048576"}}), // many snapshots
 	}
 	s.entities()
@@ -100,7 +100,7 @@ func TestSoak(t *testing.T) {
 	}
 	s.watch(ctx, length)
 	working.Wait()
-	s.judge()
+	s.checkGrowth()
 }
 
 // entities makes what the cycles use.
@@ -143,8 +143,8 @@ func (s *soak) work(ctx context.Context, kind soakKind, at *harness.Member) {
 			s.done[kind.name].Add(1)
 		}
 		if ctx.Err() == nil && err != nil {
-			s.cut.Add(1)
-			s.note(kind.name, err)
+			s.interrupted.Add(1)
+			s.recordError(kind.name, err)
 			at = s.c.Members[rand.N(len(s.c.Members))]
 		}
 		// The member may be dead, and its connections with it.
@@ -152,12 +152,12 @@ func (s *soak) work(ctx context.Context, kind soakKind, at *harness.Member) {
 	}
 }
 
-// note keeps what went wrong, without what differs each time.
-func (s *soak) note(kind string, err error) {
+// recordError keeps what went wrong, without what differs each time.
+func (s *soak) recordError(kind string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.trouble) < 50 {
-		s.trouble[fmt.Sprintf("%s: %.120v", kind, strings.ReplaceAll(err.Error(), "\n", " "))]++
+	if len(s.errors) < 50 {
+		s.errors[fmt.Sprintf("%s: %.120v", kind, strings.ReplaceAll(err.Error(), "\n", " "))]++
 	}
 }
 
@@ -181,7 +181,7 @@ func (s *soak) watch(ctx context.Context, length time.Duration) {
 			}
 			n++
 			m.Kill()
-			back(m)
+			restart(m)
 		}
 	}
 }
@@ -224,8 +224,8 @@ func folderBytes(dir string) float64 {
 	return sum
 }
 
-// judge prints the table and compares the last third with the first.
-func (s *soak) judge() {
+// checkGrowth prints the table and compares the last third with the first.
+func (s *soak) checkGrowth() {
 	s.t.Logf("%-16s %10s %10s %10s %10s", "worst member", "1st third", "2nd third", "3rd third", "allowed")
 	third := len(s.samples) / 3
 	if third == 0 {
@@ -235,15 +235,15 @@ func (s *soak) judge() {
 		var most [3]float64
 		for i, sample := range s.samples[:3*third] {
 			if b.mean {
-				most[i/third] += sample[b.figure] / float64(third)
+				most[i/third] += sample[b.metric] / float64(third)
 			} else {
-				most[i/third] = max(most[i/third], sample[b.figure])
+				most[i/third] = max(most[i/third], sample[b.metric])
 			}
 		}
 		allowed := b.factor*most[0] + b.more
-		s.t.Logf("%-16s %10.1f %10.1f %10.1f %10.1f", b.figure, most[0], most[1], most[2], allowed)
+		s.t.Logf("%-16s %10.1f %10.1f %10.1f %10.1f", b.metric, most[0], most[1], most[2], allowed)
 		if most[2] > allowed {
-			s.t.Errorf("%s grew from %.1f to %.1f", b.figure, most[0], most[2])
+			s.t.Errorf("%s grew from %.1f to %.1f", b.metric, most[0], most[2])
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.done)) {
@@ -253,14 +253,14 @@ func (s *soak) judge() {
 			s.t.Errorf("no cycle of %s was done", name)
 		}
 	}
-	s.t.Logf("%8d cycles were interrupted", s.cut.Load())
-	for _, text := range slices.Sorted(maps.Keys(s.trouble)) {
-		s.t.Logf("%8d times %s", s.trouble[text], text)
+	s.t.Logf("%8d cycles were interrupted", s.interrupted.Load())
+	for _, text := range slices.Sorted(maps.Keys(s.errors)) {
+		s.t.Logf("%8d times %s", s.errors[text], text)
 	}
 }
 
-// sent sends messages made by fill.
-func sent(ctx context.Context, client *azservicebus.Client, to string, n int, fill func(i int, m *azservicebus.Message)) error {
+// sendAll sends messages made by fill.
+func sendAll(ctx context.Context, client *azservicebus.Client, to string, n int, fill func(i int, m *azservicebus.Message)) error {
 	sender, err := client.NewSender(to, nil)
 	if err != nil {
 		return err
@@ -277,8 +277,8 @@ func sent(ctx context.Context, client *azservicebus.Client, to string, n int, fi
 	return sender.Close(ctx)
 }
 
-// gone receives n messages and settles each.
-func gone(ctx context.Context, r *azservicebus.Receiver, err error, n int, settle func(*azservicebus.Receiver, *azservicebus.ReceivedMessage) error) error {
+// receiveAll receives n messages and settles each.
+func receiveAll(ctx context.Context, r *azservicebus.Receiver, err error, n int, settle func(*azservicebus.Receiver, *azservicebus.ReceivedMessage) error) error {
 	for got := 0; got < n && err == nil; {
 		var some []*azservicebus.ReceivedMessage
 		some, err = r.ReceiveMessages(ctx, n-got, nil)
@@ -302,11 +302,11 @@ func (s *soak) kinds() []soakKind {
 	}
 	queueCycle := func(name string, n int, fill func(turn int64) func(int, *azservicebus.Message)) soakKind {
 		return soakKind{name, func(ctx context.Context, c *azservicebus.Client, turn int64) error {
-			if err := sent(ctx, c, name, soakBatch, fill(turn)); err != nil {
+			if err := sendAll(ctx, c, name, soakBatch, fill(turn)); err != nil {
 				return err
 			}
 			r, err := c.NewReceiverForQueue(name, nil)
-			return gone(ctx, r, err, n, complete(ctx))
+			return receiveAll(ctx, r, err, n, complete(ctx))
 		}}
 	}
 	none := func(int64) func(int, *azservicebus.Message) { return nil }
@@ -327,36 +327,36 @@ func (s *soak) kinds() []soakKind {
 		}),
 		{"short", func(ctx context.Context, c *azservicebus.Client, _ int64) error {
 			life := soakLife
-			return sent(ctx, c, "short", soakBatch, func(_ int, m *azservicebus.Message) { m.TimeToLive = &life })
+			return sendAll(ctx, c, "short", soakBatch, func(_ int, m *azservicebus.Message) { m.TimeToLive = &life })
 		}},
 		{"topic", func(ctx context.Context, c *azservicebus.Client, _ int64) error {
-			err := sent(ctx, c, "topic", soakBatch, nil)
+			err := sendAll(ctx, c, "topic", soakBatch, nil)
 			for _, sub := range []string{"one", "two"} {
 				if err == nil {
 					r, failed := c.NewReceiverForSubscription("topic", sub, nil)
-					err = gone(ctx, r, failed, soakBatch, complete(ctx))
+					err = receiveAll(ctx, r, failed, soakBatch, complete(ctx))
 				}
 			}
 			return err
 		}},
-		{"dead", soakDead},
+		{"dead", soakDeadLetters},
 		{"sessions", soakSession},
 	}
 }
 
-// soakDead makes dead letters and takes them away.
-func soakDead(ctx context.Context, c *azservicebus.Client, _ int64) error {
-	if err := sent(ctx, c, "dead", soakBatch, nil); err != nil {
+// soakDeadLetters makes dead letters and takes them away.
+func soakDeadLetters(ctx context.Context, c *azservicebus.Client, _ int64) error {
+	if err := sendAll(ctx, c, "dead", soakBatch, nil); err != nil {
 		return err
 	}
 	r, err := c.NewReceiverForQueue("dead", nil)
-	if err := gone(ctx, r, err, soakBatch, func(r *azservicebus.Receiver, m *azservicebus.ReceivedMessage) error {
+	if err := receiveAll(ctx, r, err, soakBatch, func(r *azservicebus.Receiver, m *azservicebus.ReceivedMessage) error {
 		return r.DeadLetterMessage(ctx, m, nil)
 	}); err != nil {
 		return err
 	}
 	r, err = c.NewReceiverForQueue("dead", &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueDeadLetter})
-	return gone(ctx, r, err, soakBatch, func(r *azservicebus.Receiver, m *azservicebus.ReceivedMessage) error {
+	return receiveAll(ctx, r, err, soakBatch, func(r *azservicebus.Receiver, m *azservicebus.ReceivedMessage) error {
 		return r.CompleteMessage(ctx, m, nil)
 	})
 }
@@ -364,7 +364,7 @@ func soakDead(ctx context.Context, c *azservicebus.Client, _ int64) error {
 // soakSession makes a session, with a state, and leaves nothing of it.
 func soakSession(ctx context.Context, c *azservicebus.Client, _ int64) error {
 	session := fmt.Sprint(rand.Int64())
-	if err := sent(ctx, c, "sessions", soakBatch, func(_ int, m *azservicebus.Message) { m.SessionID = &session }); err != nil {
+	if err := sendAll(ctx, c, "sessions", soakBatch, func(_ int, m *azservicebus.Message) { m.SessionID = &session }); err != nil {
 		return err
 	}
 	r, err := c.AcceptSessionForQueue(ctx, "sessions", session, nil)

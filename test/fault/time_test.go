@@ -18,18 +18,18 @@ import (
 // They are parallel, for they wait for the clock most of the time.
 
 const (
-	timed      = 2000             // messages that something is to happen to
-	timedBatch = 100              // of them in one request
-	spread     = 12 * time.Second // from the first to the last of them
-	lead       = 4 * time.Second  // until the first: enough to send all of them
-	timedCase  = 10 * time.Minute // for one try of a test
+	timedMessages = 2000             // messages that something is to happen to
+	timedBatch    = 100              // of them in one request
+	timedSpread   = 12 * time.Second // from the first to the last of them
+	timedLead     = 4 * time.Second  // until the first: enough to send all of them
+	timedCase     = 10 * time.Minute // for one try of a test
 	// A machine that is too slow for these times is tried again with so many times as much.
 	paceFactor = 4
 	paceMost   = 16
 )
 
-// timing is three members, the first of which leads the queue.
-type timing struct {
+// timedRun is three members, the first of which leads the queue.
+type timedRun struct {
 	*harness.Cluster
 	*testing.T
 	ctx    context.Context
@@ -42,12 +42,12 @@ type timing struct {
 // something happens: what is found then says nothing.
 type tooLate struct{}
 
-// startTiming runs a test, again with more time while the machine is too slow for it.
-func startTiming(t *testing.T, more harness.Fields, run func(timing)) {
+// runTimed runs a test, again with more time while the machine is too slow for it.
+func runTimed(t *testing.T, more harness.Fields, run func(timedRun)) {
 	t.Helper()
 	for pace := 1; ; pace *= paceFactor {
 		c, leader, _ := start(t, harness.Settings{LockDuration: 5 * time.Minute, More: more})
-		if (timing{Cluster: c, T: t, leader: leader, pace: pace}).try(run) {
+		if (timedRun{Cluster: c, T: t, leader: leader, pace: pace}).try(run) {
 			return
 		}
 		for _, m := range c.Members {
@@ -57,7 +57,7 @@ func startTiming(t *testing.T, more harness.Fields, run func(timing)) {
 }
 
 // try says whether the test came to its end.
-func (v timing) try(run func(timing)) (done bool) {
+func (v timedRun) try(run func(timedRun)) (done bool) {
 	v.Helper()
 	defer func() {
 		if r := recover(); r != nil {
@@ -75,7 +75,7 @@ func (v timing) try(run func(timing)) (done bool) {
 }
 
 // inTime ends the try when the time of a message has come.
-func (v timing) inTime(i int) {
+func (v timedRun) inTime(i int) {
 	v.Helper()
 	if time.Now().Before(v.due(i)) {
 		return
@@ -83,7 +83,7 @@ func (v timing) inTime(i int) {
 	v.late("what had to be done before message %d was due", i)
 }
 
-func (v timing) late(format string, args ...any) {
+func (v timedRun) late(format string, args ...any) {
 	v.Helper()
 	if v.pace >= paceMost {
 		v.Fatalf("the machine is too slow for this test: "+format, args...)
@@ -92,14 +92,14 @@ func (v timing) late(format string, args ...any) {
 }
 
 // due is the time of one of the messages.
-func (v timing) due(i int) time.Time {
-	return v.begun.Add(time.Duration(v.pace) * (lead + time.Duration(i/timedBatch*timedBatch)*spread/timed))
+func (v timedRun) due(i int) time.Time {
+	return v.begun.Add(time.Duration(v.pace) * (timedLead + time.Duration(i/timedBatch*timedBatch)*timedSpread/timedMessages))
 }
 
-// comes waits until all has happened and every member counts so.
-func (v timing) comes(want harness.Counts) {
+// waitDone waits until all has happened and every member counts so.
+func (v timedRun) waitDone(want harness.Counts) {
 	v.Helper()
-	harness.Eventually(v.T, max(0, time.Until(v.due(timed-1)))+confirmsWithin, "all that is due", func(ctx context.Context) error {
+	harness.Eventually(v.T, max(0, time.Until(v.due(timedMessages-1)))+confirmsWithin, "all that is due", func(ctx context.Context) error {
 		q, err := v.Members[0].Queue(ctx, queue)
 		if err == nil && q.Counts != want {
 			err = fmt.Errorf("counts %+v, want %+v", q.Counts, want)
@@ -110,7 +110,7 @@ func (v timing) comes(want harness.Counts) {
 }
 
 // client opens a client at a member that does not lead.
-func (v timing) client() *azservicebus.Client {
+func (v timedRun) client() *azservicebus.Client {
 	v.Helper()
 	c, err := azservicebus.NewClientFromConnectionString(v.Others(v.leader)[0].ConnectionString(), nil)
 	v.must("new client", err)
@@ -118,14 +118,14 @@ func (v timing) client() *azservicebus.Client {
 	return c
 }
 
-func (v timing) sender(queue string) *azservicebus.Sender {
+func (v timedRun) sender(queue string) *azservicebus.Sender {
 	v.Helper()
 	s, err := v.client().NewSender(queue, nil)
 	v.must("new sender", err)
 	return s
 }
 
-func (v timing) must(what string, err error) {
+func (v timedRun) must(what string, err error) {
 	v.Helper()
 	if err != nil {
 		v.Fatalf("%s: %v", what, err)
@@ -133,7 +133,7 @@ func (v timing) must(what string, err error) {
 }
 
 // batch sends messages in one batch.
-func (v timing) batch(s *azservicebus.Sender, messages []*azservicebus.Message) {
+func (v timedRun) batch(s *azservicebus.Sender, messages []*azservicebus.Message) {
 	v.Helper()
 	b, err := s.NewMessageBatch(v.ctx, nil)
 	v.must("new batch", err)
@@ -156,24 +156,24 @@ func messages(from int, shape func(i int, m *azservicebus.Message)) []*azservice
 	return all
 }
 
-// begins waits until something has happened, but not all of it.
-func (v timing) begins(what string, happened func(harness.Counts) uint64) {
+// waitBegun waits until something has happened, but not all of it.
+func (v timedRun) waitBegun(what string, happened func(harness.Counts) uint64) {
 	v.Helper()
-	harness.Eventually(v.T, time.Duration(v.pace)*(lead+spread)+confirmsWithin, what, func(ctx context.Context) error {
+	harness.Eventually(v.T, time.Duration(v.pace)*(timedLead+timedSpread)+confirmsWithin, what, func(ctx context.Context) error {
 		q, err := v.Others(v.leader)[0].Queue(ctx, queue)
 		if err == nil && happened(q.Counts) == 0 {
 			err = fmt.Errorf("counts %+v", q.Counts)
 		}
-		if err == nil && happened(q.Counts) >= timed*3/4 {
+		if err == nil && happened(q.Counts) >= timedMessages*3/4 {
 			v.late("%s are almost over: %+v", what, q.Counts)
 		}
 		return err
 	})
 }
 
-// crash kills the leader, waits until the others have another one, does something there,
+// killLeader kills the leader, waits until the others have another one, does something there,
 // and brings the killed one back.
-func (v timing) crash(meanwhile func()) {
+func (v timedRun) killLeader(meanwhile func()) {
 	v.Helper()
 	v.leader.Kill()
 	at := time.Now()
@@ -186,8 +186,8 @@ func (v timing) crash(meanwhile func()) {
 	v.leader.WaitReady()
 }
 
-// blackout kills all members at once and starts them again.
-func (v timing) blackout() {
+// killAll kills all members at once and starts them again.
+func (v timedRun) killAll() {
 	v.Helper()
 	for _, m := range v.Members {
 		m.Kill()
@@ -203,8 +203,8 @@ func (v timing) blackout() {
 	v.Logf("all killed %v after the begin, back after %v", at.Sub(v.begun).Round(time.Millisecond), time.Since(at).Round(time.Millisecond))
 }
 
-// all receives n messages, sees that nothing more comes, and shows each to look.
-func (v timing) all(o *azservicebus.ReceiverOptions, n int, look func(*azservicebus.ReceivedMessage)) {
+// receiveAll receives n messages, sees that nothing more comes, and shows each to look.
+func (v timedRun) receiveAll(o *azservicebus.ReceiverOptions, n int, look func(*azservicebus.ReceivedMessage)) {
 	v.Helper()
 	r, err := v.client().NewReceiverForQueue(queue, o)
 	v.must("new receiver", err)
@@ -233,15 +233,15 @@ func (v timing) all(o *azservicebus.ReceiverOptions, n int, look func(*azservice
 
 // Scheduled messages come once each, not before their time, and cancelled ones never, when
 // the leader dies among them and then all members do.
-func TestLeaderIsKilledWithMessagesScheduled(t *testing.T) {
+func TestSchedulesSurviveKills(t *testing.T) {
 	t.Parallel()
-	startTiming(t, nil, scheduledOverDeaths)
+	runTimed(t, nil, scheduledOverKills)
 }
 
-func scheduledOverDeaths(v timing) {
+func scheduledOverKills(v timedRun) {
 	s := v.sender(queue)
 	var numbers []int64
-	for from := 0; from < timed; from += timedBatch {
+	for from := 0; from < timedMessages; from += timedBatch {
 		some, err := s.ScheduleMessages(v.ctx, messages(from, nil), v.due(from), nil)
 		v.must("schedule", err)
 		numbers = append(numbers, some...)
@@ -259,13 +259,13 @@ func scheduledOverDeaths(v timing) {
 	}
 	cancel(0, 50)
 	v.inTime(0)
-	v.begins("the first activations", func(c harness.Counts) uint64 { return c.Active })
-	v.crash(func() { cancel(timed-100, 50) })
-	v.blackout()
-	v.comes(harness.Counts{Active: timed - 100})
-	v.Logf("all active %v after the begin, the last was due %v after", time.Since(v.begun).Round(time.Millisecond), v.due(timed-1).Sub(v.begun))
+	v.waitBegun("the first activations", func(c harness.Counts) uint64 { return c.Active })
+	v.killLeader(func() { cancel(timedMessages-100, 50) })
+	v.killAll()
+	v.waitDone(harness.Counts{Active: timedMessages - 100})
+	v.Logf("all active %v after the begin, the last was due %v after", time.Since(v.begun).Round(time.Millisecond), v.due(timedMessages-1).Sub(v.begun))
 	var given []int64
-	v.all(nil, timed-100, func(m *azservicebus.ReceivedMessage) {
+	v.receiveAll(nil, timedMessages-100, func(m *azservicebus.ReceivedMessage) {
 		var i int
 		if _, err := fmt.Sscanf(m.MessageID, "m%05d", &i); err != nil || cancelled[m.MessageID] {
 			v.Errorf("%s came: it was cancelled", m.MessageID)
@@ -276,33 +276,33 @@ func scheduledOverDeaths(v timing) {
 		given = append(given, *m.SequenceNumber)
 	})
 	slices.Sort(given)
-	if first, last := given[0], given[len(given)-1]; first <= numbers[timed-1] || last-first != int64(len(given)-1) {
-		v.Errorf("new numbers go from %d to %d, the old ones to %d: each message is to take one number", first, last, numbers[timed-1])
+	if first, last := given[0], given[len(given)-1]; first <= numbers[timedMessages-1] || last-first != int64(len(given)-1) {
+		v.Errorf("new numbers go from %d to %d, the old ones to %d: each message is to take one number", first, last, numbers[timedMessages-1])
 	}
 }
 
 // Messages that expire are dead-lettered once each, when the leader dies among them and
 // then all members do.
-func TestLeaderIsKilledWithMessagesExpiring(t *testing.T) {
+func TestExpirySurvivesKills(t *testing.T) {
 	t.Parallel()
-	startTiming(t, harness.Fields{"deadLetteringOnMessageExpiration": true}, expiringOverDeaths)
+	runTimed(t, harness.Fields{"deadLetteringOnMessageExpiration": true}, expiringOverKills)
 }
 
-func expiringOverDeaths(v timing) {
+func expiringOverKills(v timedRun) {
 	s := v.sender(queue)
-	for from := 0; from < timed; from += timedBatch {
+	for from := 0; from < timedMessages; from += timedBatch {
 		v.batch(s, messages(from, func(i int, m *azservicebus.Message) {
 			life := max(time.Millisecond, time.Until(v.due(i)))
 			m.TimeToLive = &life
 		}))
 	}
 	v.inTime(0)
-	v.begins("the first expiries", func(c harness.Counts) uint64 { return c.DeadLetter })
-	v.crash(nil)
-	v.blackout()
-	v.comes(harness.Counts{DeadLetter: timed})
-	v.Logf("all dead-lettered %v after the begin, the last was due %v after", time.Since(v.begun).Round(time.Millisecond), v.due(timed-1).Sub(v.begun))
-	v.all(&azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueDeadLetter}, timed, func(m *azservicebus.ReceivedMessage) {
+	v.waitBegun("the first expiries", func(c harness.Counts) uint64 { return c.DeadLetter })
+	v.killLeader(nil)
+	v.killAll()
+	v.waitDone(harness.Counts{DeadLetter: timedMessages})
+	v.Logf("all dead-lettered %v after the begin, the last was due %v after", time.Since(v.begun).Round(time.Millisecond), v.due(timedMessages-1).Sub(v.begun))
+	v.receiveAll(&azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueDeadLetter}, timedMessages, func(m *azservicebus.ReceivedMessage) {
 		if m.DeadLetterReason == nil || *m.DeadLetterReason != "TTLExpiredException" {
 			v.Errorf("%s has the reason %v", m.MessageID, m.DeadLetterReason)
 		}
@@ -311,32 +311,32 @@ func expiringOverDeaths(v timing) {
 
 // Messages put off with their abandonment come back once each, not before their time, under
 // their numbers, with their attempts, when the leader dies among them and then all members do.
-func TestLeaderIsKilledWithMessagesPutOff(t *testing.T) {
+func TestDelayedAbandonSurvivesKills(t *testing.T) {
 	t.Parallel()
-	startTiming(t, nil, putOffOverDeaths)
+	runTimed(t, nil, delayedOverKills)
 }
 
-func putOffOverDeaths(v timing) {
+func delayedOverKills(v timedRun) {
 	s := v.sender(queue)
-	for from := 0; from < timed; from += timedBatch {
+	for from := 0; from < timedMessages; from += timedBatch {
 		v.batch(s, messages(from, nil))
 	}
-	putOff(v)
+	abandonDelayed(v)
 	v.inTime(0)
-	v.begins("the first returns", func(c harness.Counts) uint64 { return c.Active })
-	v.crash(nil)
-	v.blackout()
-	v.comes(harness.Counts{Active: timed})
-	v.Logf("all back %v after the begin, the last was due %v after", time.Since(v.begun).Round(time.Millisecond), v.due(timed-1).Sub(v.begun))
-	v.all(nil, timed, func(m *azservicebus.ReceivedMessage) { // in no strict order: the client releases some between its calls
+	v.waitBegun("the first returns", func(c harness.Counts) uint64 { return c.Active })
+	v.killLeader(nil)
+	v.killAll()
+	v.waitDone(harness.Counts{Active: timedMessages})
+	v.Logf("all back %v after the begin, the last was due %v after", time.Since(v.begun).Round(time.Millisecond), v.due(timedMessages-1).Sub(v.begun))
+	v.receiveAll(nil, timedMessages, func(m *azservicebus.ReceivedMessage) { // in no strict order: the client releases some between its calls
 		if want := fmt.Sprintf("m%05d", *m.SequenceNumber-1); m.MessageID != want || m.DeliveryCount != 2 {
 			v.Errorf("%s came with number %d, which is that of %s, delivery count %d, want 2", m.MessageID, *m.SequenceNumber, want, m.DeliveryCount)
 		}
 	})
 }
 
-// putOff receives all messages of the queue and abandons each until its time.
-func putOff(v timing) {
+// abandonDelayed receives all messages of the queue and abandons each until its time.
+func abandonDelayed(v timedRun) {
 	v.Helper()
 	conn, err := amqp.Dial(v.ctx, "amqp://"+v.Others(v.leader)[0].AMQP, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain(harness.KeyName, harness.Key)})
 	v.must("dial", err)
@@ -345,7 +345,7 @@ func putOff(v timing) {
 	v.must("new session", err)
 	r, err := session.NewReceiver(v.ctx, queue, &amqp.ReceiverOptions{Credit: 500, SettlementMode: amqp.ReceiverSettleModeFirst.Ptr()})
 	v.must("new receiver", err)
-	for i := range timed {
+	for i := range timedMessages {
 		m, err := r.Receive(v.ctx, nil)
 		v.must("receive", err)
 		v.must("put off", r.ModifyMessage(v.ctx, m, &amqp.ModifyMessageOptions{
@@ -364,32 +364,32 @@ func putOff(v timing) {
 
 // Message ids are remembered over the death of the leader and of all members, for as long
 // as their window says and no longer.
-func TestLeaderIsKilledWithinTheDuplicateWindow(t *testing.T) {
+func TestDuplicateDetectionSurvivesKills(t *testing.T) {
 	t.Parallel()
 	const window = 10 * time.Minute
-	startTiming(t, harness.Fields{"requiresDuplicateDetection": true, "duplicateDetectionHistoryTimeWindow": window.String()}, duplicatesOverDeaths)
+	runTimed(t, harness.Fields{"requiresDuplicateDetection": true, "duplicateDetectionHistoryTimeWindow": window.String()}, duplicatesOverKills)
 }
 
-func duplicatesOverDeaths(v timing) {
+func duplicatesOverKills(v timedRun) {
 	const brief = 20 * time.Second // the shortest window that a queue may have
 	v.CreateQueue(v.T, "brief", harness.Settings{More: harness.Fields{
 		"requiresDuplicateDetection": true, "duplicateDetectionHistoryTimeWindow": brief.String(),
 	}})
 	sendAll := func() {
 		s := v.sender(queue)
-		for from := 0; from < timed; from += timedBatch {
+		for from := 0; from < timedMessages; from += timedBatch {
 			v.batch(s, messages(from, nil))
 		}
 	}
 	begun := time.Now()
 	v.batch(v.sender("brief"), messages(0, nil))
 	sendAll()
-	v.crash(sendAll)
-	v.WaitCounts(v.T, queue, harness.Counts{Active: timed})
-	v.blackout()
+	v.killLeader(sendAll)
+	v.WaitCounts(v.T, queue, harness.Counts{Active: timedMessages})
+	v.killAll()
 	sendAll()
-	v.WaitCounts(v.T, queue, harness.Counts{Active: timed})
-	v.all(nil, timed, func(*azservicebus.ReceivedMessage) {})
+	v.WaitCounts(v.T, queue, harness.Counts{Active: timedMessages})
+	v.receiveAll(nil, timedMessages, func(*azservicebus.ReceivedMessage) {})
 
 	s := v.sender("brief")
 	harness.Eventually(v.T, brief+confirmsWithin, "the brief window to end", func(ctx context.Context) error {

@@ -13,13 +13,13 @@ import (
 )
 
 const (
-	crossing = 10_000 // messages that wait to cross from one partition to another when the fault comes
-	copied   = 3      // subscriptions at the end of the way
-	fanned   = 10     // subscriptions of a topic that is published to under load
+	forwardedMessages    = 10_000 // messages that wait to cross from one partition to another when the fault comes
+	forwardSubscriptions = 3      // subscriptions at the end of the way
+	publishSubscriptions = 10     // subscriptions of a topic that is published to under load
 )
 
-// subscriptions makes subscriptions of a topic and returns their paths.
-func subscriptions(t *testing.T, c *harness.Cluster, topic string, n int) []string {
+// createSubscriptions makes subscriptions of a topic and returns their paths.
+func createSubscriptions(t *testing.T, c *harness.Cluster, topic string, n int) []string {
 	t.Helper()
 	paths := make([]string, n)
 	for i := range paths {
@@ -30,9 +30,9 @@ func subscriptions(t *testing.T, c *harness.Cluster, topic string, n int) []stri
 	return paths
 }
 
-// crossed is a queue in one partition that forwards to a topic in another. Different
+// forwardLoad is a queue in one partition that forwards to a topic in another. Different
 // members lead them; the third leads neither.
-type crossed struct {
+type forwardLoad struct {
 	*harness.Cluster
 	*testing.T
 	*load
@@ -40,18 +40,18 @@ type crossed struct {
 	topic                      string
 }
 
-// cross fills the queue, lets its messages cross while more are sent, and strikes when the
+// surviveWhileForwarding fills the queue, lets its messages cross while more are sent, and strikes when the
 // first ones have arrived. Clients are at the members that are not struck.
-func cross(t *testing.T, clients func(crossed) []*harness.Member, strike func(crossed)) {
+func surviveWhileForwarding(t *testing.T, clients func(forwardLoad) []*harness.Member, inject func(forwardLoad)) {
 	c, source, others := start(t, harness.Settings{LockDuration: time.Minute})
-	v := crossed{Cluster: c, T: t, source: source}
-	var places []string
-	for i := 0; places == nil; i++ {
+	v := forwardLoad{Cluster: c, T: t, source: source}
+	var entities []string
+	for i := 0; entities == nil; i++ {
 		v.topic = fmt.Sprintf("topic-%d", i)
 		c.CreateTopic(t, v.topic, harness.Settings{})
-		paths := subscriptions(t, c, v.topic, copied)
+		paths := createSubscriptions(t, c, v.topic, forwardSubscriptions)
 		if v.destination = c.Leader(t, paths[0]); v.destination != source {
-			places = paths
+			entities = paths
 		}
 	}
 	for _, m := range others {
@@ -59,18 +59,18 @@ func cross(t *testing.T, clients func(crossed) []*harness.Member, strike func(cr
 			v.third = m
 		}
 	}
-	v.load = newLoad(t, queue, places...)
-	v.drains = append([]string{queue}, places...)
+	v.load = newLoad(t, queue, entities...)
+	v.drainedQueues = append([]string{queue}, entities...)
 	at := clients(v)
 	v.send(senders, at[0])
 	for _, m := range at {
 		v.receive(receivers/len(at), m)
 	}
-	v.waitConfirmed(crossing, "messages before the fault")
+	v.waitConfirmed(forwardedMessages, "messages before the fault")
 	c.UpdateQueue(t, queue, harness.Fields{"forwardTo": v.topic})
-	v.midway()
-	strike(v)
-	v.arrive(phase, "arrivals after the fault")
+	v.waitQuarterForwarded()
+	inject(v)
+	v.waitDelivered(phase, "arrivals after the fault")
 	v.waitConfirmed(phase, "sends after the fault")
 	v.finish(c)
 	if n := v.errors.Load(); n != 0 {
@@ -78,14 +78,14 @@ func cross(t *testing.T, clients func(crossed) []*harness.Member, strike func(cr
 	}
 }
 
-// arrive waits until n more copies were given to receivers.
-func (v crossed) arrive(n int, what string) {
+// waitDelivered waits until n more copies were given to receivers.
+func (v forwardLoad) waitDelivered(n int, what string) {
 	v.Helper()
 	v.waitCount(history.Delivered, n, what)
 }
 
-// midway waits until a quarter of the messages that waited have crossed.
-func (v crossed) midway() {
+// waitQuarterForwarded waits until a quarter of the messages that waited have crossed.
+func (v forwardLoad) waitQuarterForwarded() {
 	v.Helper()
 	harness.Progress(v.T, confirmsWithin, "a quarter has crossed", func(ctx context.Context) (int, error) {
 		q, err := v.third.Queue(ctx, queue)
@@ -93,15 +93,15 @@ func (v crossed) midway() {
 			return math.MinInt, err
 		}
 		left := int(q.Counts.Transfer)
-		if left > crossing*3/4 {
+		if left > forwardedMessages*3/4 {
 			err = fmt.Errorf("%d are left", left)
 		}
 		return -left, err
 	})
 }
 
-// under says how far the crossing is, when something is done to it.
-func (v crossed) under(what string) {
+// logProgress says how far the crossing is, when something is done to it.
+func (v forwardLoad) logProgress(what string) {
 	v.Helper()
 	q, err := v.third.Queue(v.Context(), queue)
 	if err == nil && q.Counts.Transfer == 0 {
@@ -110,46 +110,46 @@ func (v crossed) under(what string) {
 	if err != nil {
 		v.Fatal(err)
 	}
-	v.Logf("%s with %d messages still to cross, %d of %d copies delivered", what, q.Counts.Transfer, v.Count(history.Delivered), copied*v.Count(history.SendAccepted))
+	v.Logf("%s with %d messages still to cross, %d of %d copies delivered", what, q.Counts.Transfer, v.Count(history.Delivered), forwardSubscriptions*v.Count(history.SendAccepted))
 }
 
 // The leader of a queue is killed while 10,000 of its messages cross to a topic of another
 // partition, and comes back: each arrives once at each subscription.
-func TestLeaderIsKilledWhileMessagesCross(t *testing.T) {
-	cross(t, func(v crossed) []*harness.Member {
+func TestForwardingSurvivesLeaderKill(t *testing.T) {
+	surviveWhileForwarding(t, func(v forwardLoad) []*harness.Member {
 		return []*harness.Member{v.third, v.destination}
-	}, func(v crossed) {
-		v.under("the source's leader is killed")
+	}, func(v forwardLoad) {
+		v.logProgress("the source's leader is killed")
 		v.source.Kill()
 		v.waitConfirmed(phase, "sends without the leader")
 		v.source.Start()
 		v.source.WaitReady()
-		caughtUp(v.T, v.source, v.third)
+		waitCaughtUp(v.T, v.source, v.third)
 	})
 }
 
 // The same leader is paused for longer than an election, and goes on with the batch that
 // it had in hand: the next one has sent it already.
-func TestLeaderIsPausedWhileMessagesCross(t *testing.T) {
-	cross(t, func(v crossed) []*harness.Member {
+func TestForwardingSurvivesLeaderPause(t *testing.T) {
+	surviveWhileForwarding(t, func(v forwardLoad) []*harness.Member {
 		return []*harness.Member{v.third, v.destination}
-	}, func(v crossed) {
-		v.under("the source's leader is paused")
+	}, func(v forwardLoad) {
+		v.logProgress("the source's leader is paused")
 		v.source.Pause()
 		v.waitConfirmed(phase, "sends while the leader is paused")
 		v.source.Resume()
 		v.waitConfirmed(phase, "sends with the member back")
-		caughtUp(v.T, v.source, v.third)
+		waitCaughtUp(v.T, v.source, v.third)
 	})
 }
 
 // The leader of the topic is killed: what it took and had not yet answered is not taken
 // again by the next one.
-func TestLeaderOfTheTopicIsKilledWhileMessagesCross(t *testing.T) {
-	cross(t, func(v crossed) []*harness.Member {
+func TestForwardingSurvivesDestinationLeaderKill(t *testing.T) {
+	surviveWhileForwarding(t, func(v forwardLoad) []*harness.Member {
 		return []*harness.Member{v.third, v.source}
-	}, func(v crossed) {
-		v.under("the topic's leader is killed")
+	}, func(v forwardLoad) {
+		v.logProgress("the topic's leader is killed")
 		v.destination.Kill()
 		v.waitConfirmed(phase, "sends without the topic's leader")
 		v.destination.Start()
@@ -159,11 +159,11 @@ func TestLeaderOfTheTopicIsKilledWhileMessagesCross(t *testing.T) {
 
 // The leader is killed while messages are published: each that was accepted comes once at
 // each of ten subscriptions.
-func TestLeaderIsKilledWhilePublishing(t *testing.T) {
+func TestPublishingSurvivesLeaderKill(t *testing.T) {
 	const topic = "topic"
 	c, _, _ := start(t, harness.Settings{}, "--snapshot-bytes", "1048576")
 	c.CreateTopic(t, topic, harness.Settings{})
-	places := subscriptions(t, c, topic, fanned)
+	places := createSubscriptions(t, c, topic, publishSubscriptions)
 	leader := c.Leader(t, places[0])
 	others := c.Others(leader)
 	l := newLoad(t, topic, places...)
@@ -171,10 +171,10 @@ func TestLeaderIsKilledWhilePublishing(t *testing.T) {
 	l.receive(2, others[0])
 	l.receive(1, others[1])
 	l.waitConfirmed(phase/2, "load before the fault")
-	l.pause()
+	l.takeLongestPause()
 	leader.Kill()
 	l.waitConfirmed(phase, "load without the leader")
-	t.Logf("leader killed: sends paused for %v", l.pause().Round(time.Millisecond))
+	t.Logf("leader killed: sends paused for %v", l.takeLongestPause().Round(time.Millisecond))
 	leader.Start()
 	leader.WaitReady()
 	l.waitConfirmed(phase/2, "load with the member back")
@@ -187,23 +187,23 @@ func TestLeaderIsKilledWhilePublishing(t *testing.T) {
 			t.Error(err)
 		}
 	}
-	c.WaitTopicCounts(t, topic, harness.Counts{Subscriptions: fanned})
+	c.WaitTopicCounts(t, topic, harness.Counts{Subscriptions: publishSubscriptions})
 }
 
 // All members lose power while messages cross, and their clients with them: what was
 // accepted arrives once at each subscription when they are back.
-func TestAllAreKilledWhileMessagesCross(t *testing.T) {
+func TestForwardingSurvivesKillOfAllMembers(t *testing.T) {
 	c, _, _ := start(t, harness.Settings{}, "--snapshot-bytes", "1048576")
 	const topic = "topic"
 	c.CreateTopic(t, topic, harness.Settings{})
-	places := subscriptions(t, c, topic, copied)
-	v := crossed{Cluster: c, T: t, third: c.Members[2], load: newLoad(t, queue, places...)}
-	v.drains = append([]string{queue}, places...)
+	places := createSubscriptions(t, c, topic, forwardSubscriptions)
+	v := forwardLoad{Cluster: c, T: t, third: c.Members[2], load: newLoad(t, queue, places...)}
+	v.drainedQueues = append([]string{queue}, places...)
 	v.send(senders, c.Members[2], c.Members[0], c.Members[1])
-	v.waitConfirmed(crossing, "messages before the fault")
+	v.waitConfirmed(forwardedMessages, "messages before the fault")
 	c.UpdateQueue(t, queue, harness.Fields{"forwardTo": topic})
-	v.midway()
-	v.under("all are killed")
+	v.waitQuarterForwarded()
+	v.logProgress("all are killed")
 	for _, m := range c.Members {
 		m.Kill()
 	}

@@ -17,50 +17,50 @@ import (
 
 // The kinds of entities and messages that TestRollingUpgrade carries over its restarts.
 
-func (v *carried) putLocked(ctx context.Context, at carriedAt, turn int) error {
+func (v *upgradeEntities) storeLocked(ctx context.Context, at upgradeMember, turn int) error {
 	err := v.send(ctx, at, "locked", turn, nil)
 	if err != nil {
 		return err
 	}
 	v.holding = at.Client
-	if v.holder, err = at.NewReceiverForQueue(v.at("locked"), nil); err != nil {
+	if v.holder, err = at.NewReceiverForQueue(v.entity("locked"), nil); err != nil {
 		return err
 	}
-	v.held, err = receive(ctx, v.holder, carriedEach)
+	v.held, err = receive(ctx, v.holder, upgradeMessages)
 	return err
 }
 
-// takeLocked settles at the member where the locks were taken: they hold over the restart.
-func (v *carried) takeLocked(ctx context.Context, _ carriedAt, turn int) error {
+// checkLocked settles at the member where the locks were taken: they hold over the restart.
+func (v *upgradeEntities) checkLocked(ctx context.Context, _ upgradeMember, turn int) error {
 	holding := v.holding
 	v.holding = nil
-	return errors.Join(same(ctx, v.holder, v.held, v.bodies("locked", turn)), holding.Close(ctx))
+	return errors.Join(completeAndCompare(ctx, v.holder, v.held, v.bodies("locked", turn)), holding.Close(ctx))
 }
 
-func (v *carried) session(turn int) string { return fmt.Sprintf("session of turn %d", turn) }
+func (v *upgradeEntities) session(turn int) string { return fmt.Sprintf("session of turn %d", turn) }
 
-func (v *carried) putSession(ctx context.Context, at carriedAt, turn int) error {
+func (v *upgradeEntities) storeSession(ctx context.Context, at upgradeMember, turn int) error {
 	session := v.session(turn)
 	if err := v.send(ctx, at, "sessions", turn, func(_ int, m *azservicebus.Message) { m.SessionID = &session }); err != nil {
 		return err
 	}
-	r, err := at.AcceptSessionForQueue(ctx, v.at("sessions"), session, nil)
+	r, err := at.AcceptSessionForQueue(ctx, v.entity("sessions"), session, nil)
 	if err != nil {
 		return err
 	}
 	return errors.Join(r.SetSessionState(ctx, []byte(session), nil), r.Close(ctx))
 }
 
-func (v *carried) takeSession(ctx context.Context, at carriedAt, turn int) error {
+func (v *upgradeEntities) checkSession(ctx context.Context, at upgradeMember, turn int) error {
 	session := v.session(turn)
-	r, err := at.AcceptSessionForQueue(ctx, v.at("sessions"), session, nil)
+	r, err := at.AcceptSessionForQueue(ctx, v.entity("sessions"), session, nil)
 	if err != nil {
 		return err
 	}
 	if state, err := r.GetSessionState(ctx, nil); err != nil || string(state) != session {
 		return fmt.Errorf("the state is %q, %w", state, err)
 	}
-	messages, err := receive(ctx, r, carriedEach)
+	messages, err := receive(ctx, r, upgradeMessages)
 	if err != nil {
 		return err
 	}
@@ -72,49 +72,49 @@ func (v *carried) takeSession(ctx context.Context, at carriedAt, turn int) error
 			return fmt.Errorf("message %d is %q", i, m.Body)
 		}
 	}
-	return errors.Join(same(ctx, r, messages, v.bodies("sessions", turn)), r.SetSessionState(ctx, []byte{}, nil), r.Close(ctx))
+	return errors.Join(completeAndCompare(ctx, r, messages, v.bodies("sessions", turn)), r.SetSessionState(ctx, []byte{}, nil), r.Close(ctx))
 }
 
-func (v *carried) numbered(turn int) func(int, *azservicebus.Message) {
+func (v *upgradeEntities) numbered(turn int) func(int, *azservicebus.Message) {
 	return func(i int, m *azservicebus.Message) {
 		id := fmt.Sprintf("turn %d, message %d", turn, i)
 		m.MessageID, m.PartitionKey = &id, &id
 	}
 }
 
-func (v *carried) putDuplicates(ctx context.Context, at carriedAt, turn int) error {
+func (v *upgradeEntities) storeDuplicates(ctx context.Context, at upgradeMember, turn int) error {
 	return v.send(ctx, at, "duplicates", turn, v.numbered(turn))
 }
 
-// takeDuplicates sends all messages a second time, which stores nothing.
-func (v *carried) takeDuplicates(ctx context.Context, at carriedAt, turn int) error {
+// checkDuplicates sends all messages a second time, which stores nothing.
+func (v *upgradeEntities) checkDuplicates(ctx context.Context, at upgradeMember, turn int) error {
 	if err := v.send(ctx, at, "duplicates", turn, v.numbered(turn)); err != nil {
 		return err
 	}
-	r, err := at.NewReceiverForQueue(v.at("duplicates"), nil)
-	return takeAll(ctx, r, err, v.bodies("duplicates", turn))
+	r, err := at.NewReceiverForQueue(v.entity("duplicates"), nil)
+	return checkAll(ctx, r, err, v.bodies("duplicates", turn))
 }
 
-func (v *carried) putPartitioned(ctx context.Context, at carriedAt, turn int) error {
+func (v *upgradeEntities) storePartitioned(ctx context.Context, at upgradeMember, turn int) error {
 	return v.send(ctx, at, "partitioned", turn, v.numbered(turn))
 }
 
-func (v *carried) takePartitioned(ctx context.Context, at carriedAt, turn int) error {
-	r, err := at.NewReceiverForQueue(v.at("partitioned"), nil)
-	return takeAll(ctx, r, err, v.bodies("partitioned", turn))
+func (v *upgradeEntities) checkPartitioned(ctx context.Context, at upgradeMember, turn int) error {
+	r, err := at.NewReceiverForQueue(v.entity("partitioned"), nil)
+	return checkAll(ctx, r, err, v.bodies("partitioned", turn))
 }
 
-func (v *carried) putTopic(ctx context.Context, at carriedAt, turn int) error {
+func (v *upgradeEntities) storeTopic(ctx context.Context, at upgradeMember, turn int) error {
 	return v.send(ctx, at, "topic", turn, func(i int, m *azservicebus.Message) {
 		label := fmt.Sprintf("message %d", i)
 		m.Subject, m.ApplicationProperties = &label, map[string]any{"number": int64(i)}
 	})
 }
 
-func (v *carried) takeTopic(ctx context.Context, at carriedAt, turn int) error {
+func (v *upgradeEntities) checkTopic(ctx context.Context, at upgradeMember, turn int) error {
 	all := v.bodies("topic", turn)
 	for name, want := range map[string][]string{"all": all, "sql": all[3:], "correlation": all[1:2]} {
-		r, err := at.NewReceiverForSubscription(v.at("topic"), name, nil)
+		r, err := at.NewReceiverForSubscription(v.entity("topic"), name, nil)
 		if err != nil {
 			return err
 		}
@@ -128,30 +128,30 @@ func (v *carried) takeTopic(ctx context.Context, at carriedAt, turn int) error {
 				return fmt.Errorf("subscription %s: properties %v", name, m.ApplicationProperties)
 			}
 		}
-		if err := errors.Join(same(ctx, r, messages, want), r.Close(ctx)); err != nil {
+		if err := errors.Join(completeAndCompare(ctx, r, messages, want), r.Close(ctx)); err != nil {
 			return fmt.Errorf("subscription %s: %w", name, err)
 		}
 	}
 	return nil
 }
 
-func (v *carried) putForwarded(ctx context.Context, at carriedAt, turn int) error {
+func (v *upgradeEntities) storeForwarded(ctx context.Context, at upgradeMember, turn int) error {
 	return v.send(ctx, at, "forwards", turn, nil)
 }
 
-func (v *carried) takeForwarded(ctx context.Context, at carriedAt, turn int) error {
-	r, err := at.NewReceiverForQueue(v.at("forwarded"), nil)
-	return takeAll(ctx, r, err, v.bodies("forwards", turn))
+func (v *upgradeEntities) checkForwarded(ctx context.Context, at upgradeMember, turn int) error {
+	r, err := at.NewReceiverForQueue(v.entity("forwarded"), nil)
+	return checkAll(ctx, r, err, v.bodies("forwards", turn))
 }
 
-// putScheduled schedules messages that are due soon, and one that take cancels.
-func (v *carried) putScheduled(ctx context.Context, at carriedAt, turn int) error {
-	soon := time.Now().Add(carriedAfter)
+// storeScheduled schedules messages that are due soon, and one that take cancels.
+func (v *upgradeEntities) storeScheduled(ctx context.Context, at upgradeMember, turn int) error {
+	soon := time.Now().Add(upgradeScheduleDelay)
 	err := v.send(ctx, at, "scheduled", turn, func(_ int, m *azservicebus.Message) { m.ScheduledEnqueueTime = &soon })
 	if err != nil {
 		return err
 	}
-	s, err := at.NewSender(v.at("scheduled"), nil)
+	s, err := at.NewSender(v.entity("scheduled"), nil)
 	if err != nil {
 		return err
 	}
@@ -159,28 +159,28 @@ func (v *carried) putScheduled(ctx context.Context, at carriedAt, turn int) erro
 	return errors.Join(err, s.Close(ctx))
 }
 
-func (v *carried) takeScheduled(ctx context.Context, at carriedAt, turn int) error {
-	s, err := at.NewSender(v.at("scheduled"), nil)
+func (v *upgradeEntities) checkScheduled(ctx context.Context, at upgradeMember, turn int) error {
+	s, err := at.NewSender(v.entity("scheduled"), nil)
 	if err != nil {
 		return err
 	}
 	if err := errors.Join(s.CancelScheduledMessages(ctx, v.scheduled, nil), s.Close(ctx)); err != nil {
 		return fmt.Errorf("cancel: %w", err)
 	}
-	r, err := at.NewReceiverForQueue(v.at("scheduled"), nil)
-	return takeAll(ctx, r, err, v.bodies("scheduled", turn))
+	r, err := at.NewReceiverForQueue(v.entity("scheduled"), nil)
+	return checkAll(ctx, r, err, v.bodies("scheduled", turn))
 }
 
-func (v *carried) putDeferred(ctx context.Context, at carriedAt, turn int) error {
+func (v *upgradeEntities) storeDeferred(ctx context.Context, at upgradeMember, turn int) error {
 	v.deferred = nil
 	if err := v.send(ctx, at, "deferred", turn, nil); err != nil {
 		return err
 	}
-	r, err := at.NewReceiverForQueue(v.at("deferred"), nil)
+	r, err := at.NewReceiverForQueue(v.entity("deferred"), nil)
 	if err != nil {
 		return err
 	}
-	messages, err := receive(ctx, r, carriedEach)
+	messages, err := receive(ctx, r, upgradeMessages)
 	for _, m := range messages {
 		err = errors.Join(err, r.DeferMessage(ctx, m, nil))
 		v.deferred = append(v.deferred, *m.SequenceNumber)
@@ -188,8 +188,8 @@ func (v *carried) putDeferred(ctx context.Context, at carriedAt, turn int) error
 	return errors.Join(err, r.Close(ctx))
 }
 
-func (v *carried) takeDeferred(ctx context.Context, at carriedAt, turn int) error {
-	r, err := at.NewReceiverForQueue(v.at("deferred"), nil)
+func (v *upgradeEntities) checkDeferred(ctx context.Context, at upgradeMember, turn int) error {
+	r, err := at.NewReceiverForQueue(v.entity("deferred"), nil)
 	if err != nil {
 		return err
 	}
@@ -197,20 +197,20 @@ func (v *carried) takeDeferred(ctx context.Context, at carriedAt, turn int) erro
 	if err != nil {
 		return fmt.Errorf("receive deferred: %w", err)
 	}
-	return errors.Join(same(ctx, r, messages, v.bodies("deferred", turn)), r.Close(ctx))
+	return errors.Join(completeAndCompare(ctx, r, messages, v.bodies("deferred", turn)), r.Close(ctx))
 }
 
 const deadReason = "put aside"
 
-func (v *carried) putDead(ctx context.Context, at carriedAt, turn int) error {
+func (v *upgradeEntities) storeDeadLetters(ctx context.Context, at upgradeMember, turn int) error {
 	if err := v.send(ctx, at, "dead", turn, nil); err != nil {
 		return err
 	}
-	r, err := at.NewReceiverForQueue(v.at("dead"), nil)
+	r, err := at.NewReceiverForQueue(v.entity("dead"), nil)
 	if err != nil {
 		return err
 	}
-	messages, err := receive(ctx, r, carriedEach)
+	messages, err := receive(ctx, r, upgradeMessages)
 	reason := deadReason
 	for _, m := range messages {
 		err = errors.Join(err, r.DeadLetterMessage(ctx, m, &azservicebus.DeadLetterOptions{Reason: &reason}))
@@ -218,12 +218,12 @@ func (v *carried) putDead(ctx context.Context, at carriedAt, turn int) error {
 	return errors.Join(err, r.Close(ctx))
 }
 
-func (v *carried) takeDead(ctx context.Context, at carriedAt, turn int) error {
-	r, err := at.NewReceiverForQueue(v.at("dead"), &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueDeadLetter})
+func (v *upgradeEntities) checkDeadLetters(ctx context.Context, at upgradeMember, turn int) error {
+	r, err := at.NewReceiverForQueue(v.entity("dead"), &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueDeadLetter})
 	if err != nil {
 		return err
 	}
-	messages, err := receive(ctx, r, carriedEach)
+	messages, err := receive(ctx, r, upgradeMessages)
 	if err != nil {
 		return err
 	}
@@ -232,12 +232,12 @@ func (v *carried) takeDead(ctx context.Context, at carriedAt, turn int) error {
 			return fmt.Errorf("the reason of %q is %v", m.Body, m.DeadLetterReason)
 		}
 	}
-	return errors.Join(same(ctx, r, messages, v.bodies("dead", turn)), r.Close(ctx))
+	return errors.Join(completeAndCompare(ctx, r, messages, v.bodies("dead", turn)), r.Close(ctx))
 }
 
-// putTransaction completes the messages of one queue and sends others to a second one, in one
+// storeTransaction completes the messages of one queue and sends others to a second one, in one
 // transaction; a transaction that is rolled back leaves nothing.
-func (v *carried) putTransaction(ctx context.Context, at carriedAt, turn int) error {
+func (v *upgradeEntities) storeTransaction(ctx context.Context, at upgradeMember, turn int) error {
 	const controller, sender, receiver = 0, 1, 2
 	if err := v.send(ctx, at, "transactions", turn, nil); err != nil {
 		return err
@@ -252,7 +252,7 @@ func (v *carried) putTransaction(ctx context.Context, at carriedAt, turn int) er
 		return err
 	}
 	for _, a := range []*wire.Attach{
-		rawamqp.Controller(controller), rawamqp.Sender(sender, v.at("transacted")), rawamqp.Receiver(receiver, v.at("transactions")),
+		rawamqp.Controller(controller), rawamqp.Sender(sender, v.entity("transacted")), rawamqp.Receiver(receiver, v.entity("transactions")),
 	} {
 		if err := c.Attach(a); err != nil {
 			return fmt.Errorf("attach %s: %w", a.Name, err)
@@ -291,11 +291,11 @@ func (v *carried) putTransaction(ctx context.Context, at carriedAt, turn int) er
 }
 
 // settleIn receives the messages of the first queue and completes them in a transaction.
-func (v *carried) settleIn(c *rawamqp.Conn, receiver uint32, txn []byte) error {
-	if err := c.Send(0, rawamqp.Credit(receiver, carriedEach)); err != nil {
+func (v *upgradeEntities) settleIn(c *rawamqp.Conn, receiver uint32, txn []byte) error {
+	if err := c.Send(0, rawamqp.Credit(receiver, upgradeMessages)); err != nil {
 		return err
 	}
-	for range carriedEach {
+	for range upgradeMessages {
 		t, err := rawamqp.Expect[*wire.Transfer](c)
 		if err != nil {
 			return err
@@ -306,7 +306,7 @@ func (v *carried) settleIn(c *rawamqp.Conn, receiver uint32, txn []byte) error {
 			return err
 		}
 	}
-	for settled := uint32(0); settled < carriedEach; {
+	for settled := uint32(0); settled < upgradeMessages; {
 		d, err := rawamqp.Expect[*wire.Disposition](c)
 		if err != nil {
 			return err
@@ -319,7 +319,7 @@ func (v *carried) settleIn(c *rawamqp.Conn, receiver uint32, txn []byte) error {
 	return nil
 }
 
-func (v *carried) takeTransaction(ctx context.Context, at carriedAt, turn int) error {
-	r, err := at.NewReceiverForQueue(v.at("transacted"), nil)
-	return takeAll(ctx, r, err, v.bodies("transacted", turn))
+func (v *upgradeEntities) checkTransaction(ctx context.Context, at upgradeMember, turn int) error {
+	r, err := at.NewReceiverForQueue(v.entity("transacted"), nil)
+	return checkAll(ctx, r, err, v.bodies("transacted", turn))
 }

@@ -30,7 +30,7 @@ const (
 	upgradePhase     = 200 // sends confirmed before and after each restart
 
 	// upgradeRises is longer than the leader of the catalog waits before it raises the level.
-	upgradeRises = 15 * time.Second
+	upgradeLevelWait = 15 * time.Second
 )
 
 // TestRollingUpgrade replaces the binary of an earlier commit by the one of the working tree,
@@ -47,16 +47,16 @@ func TestRollingUpgrade(t *testing.T) {
 	c := harness.Start(t, harness.Options{Binary: oldBinary})
 	u := &upgrade{Cluster: c, t: t, oldBinary: oldBinary, newBinary: newBinary}
 	_, u.before = u.levels(c.Members[0], 0)
-	u.atLevel(u.before) // a new cluster begins at the lowest level and rises soon
+	u.waitLevel(u.before) // a new cluster begins at the lowest level and rises soon
 	c.CreateQueue(t, queue, harness.Settings{})
-	u.each, u.whole = newCarried(t, c, "each"), newCarried(t, c, "whole")
+	u.each, u.whole = newUpgradeEntities(t, c, "each"), newUpgradeEntities(t, c, "whole")
 	u.whole.kinds = u.whole.kinds[1:] // locks are held by a client at one member, which is restarted too
 	first, second, third := c.Members[0], c.Members[1], c.Members[2]
-	u.whole.put(c.Members[0], 0)
+	u.whole.store(c.Members[0], 0)
 
 	u.restart(first, u.newBinary)
 	u.restart(second, u.newBinary)
-	u.staysAt(u.before, third) // one member is old: nothing new is written
+	u.checkLevelStays(u.before, third) // one member is old: nothing new is written
 	u.restart(second, u.oldBinary)
 	u.restart(first, u.oldBinary)
 
@@ -64,15 +64,15 @@ func TestRollingUpgrade(t *testing.T) {
 	u.restart(first, u.newBinary)
 	u.restart(second, u.newBinary)
 	if _, knows := u.levels(second, 0); knows > u.before {
-		u.atLevel(knows)
+		u.waitLevel(knows)
 		t.Logf("the level rose from %d to %d", u.before, knows)
-		u.refused(third, knows)
+		u.checkRefused(third, knows)
 	} else {
 		t.Logf("both binaries know level %d: the old one starts again", knows)
 		u.restart(third, u.oldBinary)
 	}
 	u.restart(third, u.newBinary)
-	u.whole.take(second, 0)
+	u.whole.check(second, 0)
 }
 
 // upgrade is a cluster whose members run one of two binaries.
@@ -81,7 +81,7 @@ type upgrade struct {
 	t                    *testing.T
 	oldBinary, newBinary string // paths of the binaries
 	before               uint32 // level of the cluster of old members
-	each, whole          *carried
+	each, whole          *upgradeEntities
 	turn                 int
 }
 
@@ -96,42 +96,42 @@ func (u *upgrade) restart(m *harness.Member, binary string) {
 		l.send(upgradeSenders/len(others), at)
 		l.receive(upgradeReceivers, at)
 	}
-	u.each.put(others[0], u.turn)
+	u.each.store(others[0], u.turn)
 	l.waitConfirmed(upgradePhase, "load before the restart")
-	l.pause()
+	l.takeLongestPause()
 	m.Stop()
 	m.SetBinary(binary)
-	back(m)
+	restart(m)
 	l.waitConfirmed(upgradePhase, "load with the member back")
-	u.t.Logf("restart %d, %s: sends paused for %v", u.turn, m.Name, l.pause())
-	caughtUp(u.t, m, others[0])
-	u.each.take(others[1], u.turn)
+	u.t.Logf("restart %d, %s: sends paused for %v", u.turn, m.Name, l.takeLongestPause())
+	waitCaughtUp(u.t, m, others[0])
+	u.each.check(others[1], u.turn)
 	l.finish(u.Cluster)
 	if n := l.errors.Load(); n != 0 {
 		u.t.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
 	}
 }
 
-// staysAt drains the member that is still old, so that a new one leads the catalog, and gives
+// checkLevelStays drains the member that is still old, so that a new one leads the catalog, and gives
 // that one more time than it needs to raise the level, which it must not do.
-func (u *upgrade) staysAt(level uint32, old *harness.Member) {
+func (u *upgrade) checkLevelStays(level uint32, old *harness.Member) {
 	u.t.Helper()
 	other := u.Others(old)[0]
 	harness.Eventually(u.t, drainWithin, "drain", func(ctx context.Context) error {
 		return other.Call(ctx, "POST", "/v1/members/"+old.Name+"/drain", nil, nil)
 	})
 	if _, knows := u.levels(other, 0); knows > level {
-		<-time.After(upgradeRises)
+		<-time.After(upgradeLevelWait)
 	}
-	u.atLevel(level)
+	u.waitLevel(level)
 	harness.Eventually(u.t, drainWithin, "undrain", func(ctx context.Context) error {
 		return other.Call(ctx, "POST", "/v1/members/"+old.Name+"/undrain", nil, nil)
 	})
 }
 
-// refused starts the old binary on the folder of a member whose cluster has risen to a higher
+// checkRefused starts the old binary on the folder of a member whose cluster has risen to a higher
 // level. It must end, and say what to do.
-func (u *upgrade) refused(m *harness.Member, level uint32) {
+func (u *upgrade) checkRefused(m *harness.Member, level uint32) {
 	u.t.Helper()
 	m.Stop()
 	m.SetBinary(u.oldBinary)
@@ -146,7 +146,7 @@ func (u *upgrade) refused(m *harness.Member, level uint32) {
 		u.t.Errorf("the old binary does not say %q:\n%s", want, said)
 	}
 	m.SetBinary(u.newBinary)
-	back(m)
+	restart(m)
 }
 
 // levelLine finds what a member logs when it learns the level of its cluster.
@@ -174,8 +174,8 @@ func (u *upgrade) levels(m *harness.Member, since int64) (level, knows uint32) {
 	return level, knows
 }
 
-// atLevel waits until every member has logged that the cluster is at a level.
-func (u *upgrade) atLevel(want uint32) {
+// waitLevel waits until every member has logged that the cluster is at a level.
+func (u *upgrade) waitLevel(want uint32) {
 	u.t.Helper()
 	for _, m := range u.Members {
 		harness.Eventually(u.t, confirmsWithin, fmt.Sprintf("%s at level %d", m.Name, want), func(context.Context) error {

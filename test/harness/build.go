@@ -10,11 +10,11 @@ import (
 	"testing"
 )
 
-// built builds the binary on first use, and says where it lies.
-var built = sync.OnceValues(build) //nolint:gochecknoglobals // one binary for all tests of a process
+// binaryOnce builds the binary on first use, and says where it lies.
+var binaryOnce = sync.OnceValues(build) //nolint:gochecknoglobals // one binary for all tests of a process
 
-// folder is where the binary of this test process goes; empty until it is built.
-var folder struct { //nolint:gochecknoglobals // as above: Main removes it after the last test
+// binaryFolder is where the binary of this test process goes; empty until it is built.
+var binaryFolder struct { //nolint:gochecknoglobals // as above: Main removes it after the last test
 	sync.Mutex
 	path string
 }
@@ -23,10 +23,10 @@ var folder struct { //nolint:gochecknoglobals // as above: Main removes it after
 // afterwards. Call it from TestMain.
 func Main(m *testing.M) {
 	defer func() {
-		folder.Lock()
-		defer folder.Unlock()
-		if folder.path != "" {
-			_ = os.RemoveAll(folder.path)
+		binaryFolder.Lock()
+		defer binaryFolder.Unlock()
+		if binaryFolder.path != "" {
+			_ = os.RemoveAll(binaryFolder.path)
 		}
 	}()
 	m.Run()
@@ -41,9 +41,9 @@ func build() (string, error) {
 	if err != nil {
 		return "", err
 	}
-	folder.Lock()
-	folder.path = dir
-	folder.Unlock()
+	binaryFolder.Lock()
+	binaryFolder.path = dir
+	binaryFolder.Unlock()
 	root, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		return "", fmt.Errorf("find the module: %w", err)
@@ -64,7 +64,7 @@ func build() (string, error) {
 // Binary returns the path of the peeklock binary, built from this module.
 func Binary(t testing.TB) string {
 	t.Helper()
-	path, err := built()
+	path, err := binaryOnce()
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -23,8 +23,8 @@ const (
 	ListenKeyName = "Listener"
 )
 
-// settleWithin bounds the waits for elections and for what the cluster does by itself.
-const settleWithin = 120 * time.Second
+// convergeWithin bounds the waits for elections and for what the cluster does by itself.
+const convergeWithin = 120 * time.Second
 
 // Options says what cluster to start. The zero value is three members.
 type Options struct {
@@ -57,13 +57,13 @@ func Start(t testing.TB, o Options) *Cluster {
 	}
 	dir := t.TempDir()
 	c := &Cluster{t: t, options: o}
-	free := c.addresses(t)
+	free := c.memberAddresses(t)
 	c.gossip, free = free[:o.Members], free[o.Members:]
 	for i := range o.Members {
 		m := newMember(t, dir, "member-"+strconv.Itoa(i+1))
-		c.describe(m, c.gossip[i], free[3*i:])
+		c.configure(m, c.gossip[i], free[3*i:])
 		if o.Network != nil {
-			o.Network.take(m, i)
+			o.Network.assign(m, i)
 		}
 		c.Members = append(c.Members, m)
 	}
@@ -78,8 +78,8 @@ func Start(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// addresses are those of all members: that of gossip of each, and behind these three of each.
-func (c *Cluster) addresses(t testing.TB) []string {
+// memberAddresses are those of all members: that of gossip of each, and behind these three of each.
+func (c *Cluster) memberAddresses(t testing.TB) []string {
 	t.Helper()
 	if c.options.Network == nil {
 		return freeAddresses(t, 4*c.options.Members)
@@ -99,8 +99,8 @@ const moreKeys = "keys:\n" +
 	"  - {name: " + SendKeyName + ", primary: " + Key + ", rights: send}\n" +
 	"  - {name: " + ListenKeyName + ", primary: " + Key + ", rights: listen}\n"
 
-// describe gives a member its addresses, of which it takes three, and its flags.
-func (c *Cluster) describe(m *Member, gossip string, free []string) {
+// configure gives a member its addresses, of which it takes three, and its flags.
+func (c *Cluster) configure(m *Member, gossip string, free []string) {
 	config := filepath.Join(m.Dir, "peeklock.yaml")
 	if err := os.WriteFile(config, []byte(moreKeys), 0o600); err != nil {
 		c.t.Fatal(err)
@@ -139,7 +139,7 @@ func (c *Cluster) Join(t testing.TB) *Member {
 	t.Helper()
 	m := newMember(c.t, c.t.TempDir(), "member-"+strconv.Itoa(len(c.Members)+len(c.joined)+1))
 	free := freeAddresses(t, 4)
-	c.describe(m, free[0], free[1:])
+	c.configure(m, free[0], free[1:])
 	c.joined = append(c.joined, m)
 	m.Start()
 	m.WaitReady()
@@ -161,7 +161,7 @@ func (c *Cluster) close() {
 			<-m.done
 		}
 		if c.t.Failed() {
-			c.t.Logf("end of the log of %s:\n%s", m.Name, m.tail())
+			c.t.Logf("end of the log of %s:\n%s", m.Name, m.logTail())
 		}
 	}
 }
@@ -210,7 +210,7 @@ func (c *Cluster) Running() []*Member {
 // WaitLed waits until each running member knows a living leader of every partition.
 func (c *Cluster) WaitLed(t testing.TB) {
 	t.Helper()
-	Eventually(t, settleWithin, "a leader for every partition", func(ctx context.Context) error {
+	Eventually(t, convergeWithin, "a leader for every partition", func(ctx context.Context) error {
 		for _, m := range c.Running() {
 			s, err := m.Status(ctx)
 			if err != nil {
@@ -220,7 +220,7 @@ func (c *Cluster) WaitLed(t testing.TB) {
 				return fmt.Errorf("%s knows no partitions", m.Name)
 			}
 			for _, p := range s.Partitions {
-				if c.named(s, p.Leader) == nil {
+				if c.runningMember(s, p.Leader) == nil {
 					return fmt.Errorf("%s knows no leader of partition %d", m.Name, p.ID)
 				}
 			}
@@ -229,8 +229,8 @@ func (c *Cluster) WaitLed(t testing.TB) {
 	})
 }
 
-// named finds the running member with an id, or nil.
-func (c *Cluster) named(s Status, id string) *Member {
+// runningMember finds the running member with an id, or nil.
+func (c *Cluster) runningMember(s Status, id string) *Member {
 	for _, known := range s.Members {
 		if known.ID != id {
 			continue
@@ -249,7 +249,7 @@ func (c *Cluster) named(s Status, id string) *Member {
 func (c *Cluster) Leader(t testing.TB, queue string) *Member {
 	t.Helper()
 	var leader *Member
-	Eventually(t, settleWithin, "leader of "+queue, func(ctx context.Context) error {
+	Eventually(t, convergeWithin, "leader of "+queue, func(ctx context.Context) error {
 		leader = nil
 		for _, m := range c.Running() {
 			q, err := m.Queue(ctx, queue)
@@ -264,7 +264,7 @@ func (c *Cluster) Leader(t testing.TB, queue string) *Member {
 				if p.ID != q.Partition {
 					continue
 				}
-				seen := c.named(s, p.Leader)
+				seen := c.runningMember(s, p.Leader)
 				if seen == nil || leader != nil && seen != leader {
 					return fmt.Errorf("members do not agree on a leader of partition %d", p.ID)
 				}

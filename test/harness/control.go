@@ -50,7 +50,7 @@ func (m *Member) Metrics(ctx context.Context, names ...string) (map[string]float
 // Command runs the binary as a client of a member, with JSON for output, and returns
 // what it prints.
 func (m *Member) Command(ctx context.Context, args ...string) (string, error) {
-	path, err := built()
+	path, err := binaryOnce()
 	if err != nil {
 		return "", err
 	}

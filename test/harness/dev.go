@@ -15,7 +15,7 @@ import (
 func StartDev(t testing.TB, args ...string) *Cluster {
 	t.Helper()
 	host := newMember(t, t.TempDir(), "dev")
-	host.out = filepath.Join(host.Dir, "printed")
+	host.stdoutFile = filepath.Join(host.Dir, "printed")
 	host.args = append([]string{
 		"dev", "--output", "json", "--amqp-port", "0", "--admin-port", "0", "--dir", filepath.Join(host.Dir, "data"),
 	}, args...)
@@ -28,9 +28,9 @@ func StartDev(t testing.TB, args ...string) *Cluster {
 	}
 	Eventually(t, readyWithin, "dev ready", func(context.Context) error {
 		if !host.Running() {
-			t.Fatalf("dev ended instead of getting ready:\n%s", host.tail())
+			t.Fatalf("dev ended instead of getting ready:\n%s", host.logTail())
 		}
-		text, err := os.ReadFile(host.out)
+		text, err := os.ReadFile(host.stdoutFile)
 		if err != nil {
 			return err
 		}

@@ -9,19 +9,19 @@ import (
 	"testing"
 )
 
-// Doomed is a member that is going to die, behind an address that leads to the first member
+// Killable is a member that is going to die, behind an address that leads to the first member
 // of the cluster afterwards, as the balancer before a cluster does. It holds nothing, so
 // that its death disturbs its clients alone. Its methods are for the goroutine of the test.
-type Doomed struct {
+type Killable struct {
 	Address string // for clients, before and after the death
 	member  *Member
 	target  atomic.Pointer[string]
 }
 
-// Doomed starts such a member, or the last one again. One lives at a time.
-func (c *Cluster) Doomed(t testing.TB) *Doomed {
+// StartKillable starts such a member, or the last one again. One lives at a time.
+func (c *Cluster) StartKillable(t testing.TB) *Killable {
 	t.Helper()
-	var d Doomed
+	var d Killable
 	if len(c.joined) == 0 {
 		d.member = c.Join(t)
 	} else {
@@ -55,20 +55,20 @@ func (c *Cluster) Doomed(t testing.TB) *Doomed {
 
 // Kill ends the member as a power cut would. Who comes to the address now finds the first
 // member of the cluster.
-func (d *Doomed) Kill(c *Cluster) {
+func (d *Killable) Kill(c *Cluster) {
 	d.target.Store(&c.Members[0].AMQP)
 	d.member.Kill()
 }
 
 // relay joins a connection to another until either ends.
-func relay(near net.Conn, address string) {
-	far, err := net.Dial("tcp", address)
+func relay(client net.Conn, address string) {
+	server, err := net.Dial("tcp", address)
 	if err != nil {
-		_ = near.Close()
+		_ = client.Close()
 		return
 	}
 	var both sync.WaitGroup
-	for one, other := range map[net.Conn]net.Conn{near: far, far: near} {
+	for one, other := range map[net.Conn]net.Conn{client: server, server: client} {
 		both.Go(func() {
 			_, err := io.Copy(one, other)
 			_ = errors.Join(err, one.Close(), other.Close())

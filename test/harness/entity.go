@@ -99,7 +99,7 @@ func (c *Cluster) create(t testing.TB, path string, fields any) {
 		t.Fatal(err)
 	}
 	var before error
-	Eventually(t, settleWithin, "make "+path, func(ctx context.Context) error {
+	Eventually(t, convergeWithin, "make "+path, func(ctx context.Context) error {
 		_, err := c.Running()[0].request(ctx, http.MethodPut, path, bytes.NewReader(body))
 		if before != nil && errors.Is(err, errConflict) {
 			return nil // the try before was done, and only its answer was lost
@@ -145,16 +145,16 @@ func (c *Cluster) update(t testing.TB, path string, change Fields) {
 // DeleteQueue deletes a queue or subscription through the first running member.
 func (c *Cluster) DeleteQueue(t testing.TB, name string) {
 	t.Helper()
-	c.remove(t, entityURL("queues", name))
+	c.deleteEntity(t, entityURL("queues", name))
 }
 
 // DeleteTopic deletes a topic and its subscriptions through the first running member.
 func (c *Cluster) DeleteTopic(t testing.TB, name string) {
 	t.Helper()
-	c.remove(t, entityURL("topics", name))
+	c.deleteEntity(t, entityURL("topics", name))
 }
 
-func (c *Cluster) remove(t testing.TB, path string) {
+func (c *Cluster) deleteEntity(t testing.TB, path string) {
 	t.Helper()
 	if _, err := c.Running()[0].request(t.Context(), http.MethodDelete, path, nil); err != nil {
 		t.Fatal(err)
@@ -194,7 +194,7 @@ func (c *Cluster) WaitTopicCounts(t testing.TB, topic string, want Counts) {
 
 func (c *Cluster) waitCounts(t testing.TB, path string, want Counts) {
 	t.Helper()
-	Eventually(t, settleWithin, "counts of "+path, func(ctx context.Context) error {
+	Eventually(t, convergeWithin, "counts of "+path, func(ctx context.Context) error {
 		for _, m := range c.Running() {
 			q, err := m.entity(ctx, path)
 			if err != nil {

@@ -41,26 +41,26 @@ type Member struct {
 	Admin string // host:port of the HTTP control API
 	Dir   string
 
-	t    testing.TB
-	args []string
-	log  string // file that holds the output of all its lives
-	out  string // file for standard output, when it is to be read apart
-	cmd  *exec.Cmd
-	done chan struct{} // closed when the process has ended
-	gone bool          // the test ended the process
+	t          testing.TB
+	args       []string
+	logFile    string // file that holds the output of all its lives
+	stdoutFile string // file for standard output, when it is to be read apart
+	cmd        *exec.Cmd
+	done       chan struct{} // closed when the process has ended
+	ended      bool          // the test ended the process
 
-	binary  string   // that it runs; "": the one of this module
-	before  []string // command that runs it where it belongs
-	network *Network // that it is in, or nil
-	port    string   // of the network's switch
-	key     string   // of its own; "": Key
-	socket  string   // path of its control socket; "": it is one of dev, which trusts loopback
+	binary   string   // that it runs; "": the one of this module
+	launcher []string // command that runs it where it belongs
+	network  *Network // that it is in, or nil
+	link     string   // of the network's switch
+	key      string   // of its own; "": Key
+	socket   string   // path of its control socket; "": it is one of dev, which trusts loopback
 }
 
 // Start starts the process. It does not wait until the member serves.
 func (m *Member) Start() {
 	m.t.Helper()
-	out, err := os.OpenFile(m.log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	out, err := os.OpenFile(m.logFile, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -69,11 +69,11 @@ func (m *Member) Start() {
 	if binary == "" {
 		binary = Binary(m.t)
 	}
-	words := slices.Concat(m.before, []string{binary}, m.args)
+	words := slices.Concat(m.launcher, []string{binary}, m.args)
 	m.cmd = exec.Command(words[0], words[1:]...)
 	m.cmd.Stdout, m.cmd.Stderr = out, out
-	if m.out != "" {
-		printed, err := os.Create(m.out)
+	if m.stdoutFile != "" {
+		printed, err := os.Create(m.stdoutFile)
 		if err != nil {
 			m.t.Fatal(err)
 		}
@@ -88,7 +88,7 @@ func (m *Member) Start() {
 		m.t.Fatalf("start %s: %v", m.Name, err)
 	}
 	cmd, done := m.cmd, make(chan struct{})
-	m.done, m.gone = done, false
+	m.done, m.ended = done, false
 	go func() {
 		_ = cmd.Wait() // a killed process ends with an error, as it should
 		close(done)
@@ -120,7 +120,7 @@ func (m *Member) Stop() {
 	m.t.Helper()
 	m.end(syscall.SIGTERM)
 	if code := m.cmd.ProcessState.ExitCode(); code != 0 {
-		m.t.Errorf("%s ended with exit status %d:\n%s", m.Name, code, m.tail())
+		m.t.Errorf("%s ended with exit status %d:\n%s", m.Name, code, m.logTail())
 	}
 }
 
@@ -160,7 +160,7 @@ func (m *Member) end(s syscall.Signal) {
 	if !m.Running() {
 		return
 	}
-	m.gone = true
+	m.ended = true
 	m.signal(s)
 	select {
 	case <-m.done:
@@ -175,11 +175,11 @@ func (m *Member) end(s syscall.Signal) {
 // member was removed from its cluster or cannot start, and returns its exit status.
 func (m *Member) WaitEnded() int {
 	m.t.Helper()
-	m.gone = true
+	m.ended = true
 	select {
 	case <-m.done:
-	case <-time.After(settleWithin):
-		m.t.Fatalf("%s still runs after %v", m.Name, settleWithin)
+	case <-time.After(convergeWithin):
+		m.t.Fatalf("%s still runs after %v", m.Name, convergeWithin)
 	}
 	return m.cmd.ProcessState.ExitCode()
 }
@@ -219,7 +219,7 @@ func (m *Member) WaitReady() {
 	m.t.Helper()
 	Eventually(m.t, readyWithin, m.Name+" ready", func(ctx context.Context) error {
 		if !m.Running() {
-			m.t.Fatalf("%s ended instead of getting ready:\n%s", m.Name, m.tail())
+			m.t.Fatalf("%s ended instead of getting ready:\n%s", m.Name, m.logTail())
 		}
 		_, err := m.get(ctx, "/readyz")
 		return err
@@ -289,10 +289,10 @@ func (m *Member) secret() string { return cmp.Or(m.key, Key) }
 // verify fails the test when the member ended by itself, or logged what no member may.
 func (m *Member) verify() {
 	m.t.Helper()
-	if m.done != nil && !m.Running() && !m.gone {
+	if m.done != nil && !m.Running() && !m.ended {
 		m.t.Errorf("%s ended by itself: %v", m.Name, m.cmd.ProcessState)
 	}
-	content, err := os.ReadFile(m.log)
+	content, err := os.ReadFile(m.logFile)
 	if err != nil {
 		m.t.Error(err)
 		return
@@ -304,9 +304,9 @@ func (m *Member) verify() {
 	}
 }
 
-// tail is the end of the member's log.
-func (m *Member) tail() string {
-	content, err := os.ReadFile(m.log)
+// logTail is the end of the member's log.
+func (m *Member) logTail() string {
+	content, err := os.ReadFile(m.logFile)
 	if err != nil {
 		return err.Error()
 	}
@@ -319,7 +319,7 @@ func (m *Member) tail() string {
 // LogSize is how many bytes the member has logged over all its lives: for LogSince.
 func (m *Member) LogSize() int64 {
 	m.t.Helper()
-	info, err := os.Stat(m.log)
+	info, err := os.Stat(m.logFile)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -329,7 +329,7 @@ func (m *Member) LogSize() int64 {
 // LogSince is what the member has logged since it had logged so many bytes.
 func (m *Member) LogSince(size int64) string {
 	m.t.Helper()
-	content, err := os.ReadFile(m.log)
+	content, err := os.ReadFile(m.logFile)
 	if err != nil {
 		m.t.Fatal(err)
 	}
@@ -339,7 +339,7 @@ func (m *Member) LogSince(size int64) string {
 // newMember prepares a member with a folder of its own below dir.
 func newMember(t testing.TB, dir, name string) *Member {
 	t.Helper()
-	m := &Member{Name: name, Dir: filepath.Join(dir, name), log: filepath.Join(dir, name+".log"), t: t}
+	m := &Member{Name: name, Dir: filepath.Join(dir, name), logFile: filepath.Join(dir, name+".log"), t: t}
 	if err := os.MkdirAll(m.Dir, 0o700); err != nil {
 		t.Fatal(err)
 	}

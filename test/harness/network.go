@@ -19,7 +19,7 @@ import (
 const (
 	networkVariable  = "PEEKLOCK_TEST_NETWORK"  // set in a test that runs inside a network
 	binaryVariable   = "PEEKLOCK_TEST_BINARY"   // what such a test runs: it need not build again
-	demandedVariable = "PEEKLOCK_TEST_NETWORKS" // set: a test without a network fails instead of being left out
+	requiredVariable = "PEEKLOCK_TEST_NETWORKS" // set: a test without a network fails instead of being left out
 
 	namespacePrefix = "pklt-"       // of all network namespaces: pklt-<process of the test>-<who>
 	networkHost     = "198.18.0.%d" // from the range that is kept for tests of networks (RFC 2544)
@@ -47,48 +47,48 @@ func InNetwork(t *testing.T, members int) *Network {
 	if prefix := os.Getenv(networkVariable); prefix != "" {
 		return &Network{t: t, prefix: prefix}
 	}
-	without := t.Skipf
-	if os.Getenv(demandedVariable) != "" {
-		without = t.Fatalf
+	skip := t.Skipf
+	if os.Getenv(requiredVariable) != "" {
+		skip = t.Fatalf
 	}
 	if os.Geteuid() != 0 {
-		without("cables are drawn in network namespaces, which take root to make")
+		skip("cables are drawn in network namespaces, which take root to make")
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
-		without("cables are drawn with ip, of iproute2: %v", err)
+		skip("cables are drawn with ip, of iproute2: %v", err)
 	}
-	sweepNetworks(t)
+	removeStaleNetworks(t)
 	n := &Network{t: t, prefix: namespacePrefix + strconv.Itoa(os.Getpid()) + "-"}
 	t.Cleanup(func() { removeNamespaces(t, n.prefix) })
 	if err := n.build(members); err != nil {
-		without("make a network of namespaces: %v", err)
+		skip("make a network of namespaces: %v", err)
 	}
-	n.begin(t)
+	n.rerun(t)
 	return nil
 }
 
 // build makes the namespaces and lays the cables.
 func (n *Network) build(members int) error {
-	hub := n.prefix + "hub"
-	err := run("ip", "netns", "add", hub)
-	err = errors.Join(err, run("ip", "-n", hub, "link", "add", "switch", "type", "bridge"))
-	err = errors.Join(err, run("ip", "-n", hub, "link", "set", "switch", "up"))
-	err = errors.Join(err, n.cable("client", clientHost))
+	switchNamespace := n.prefix + "hub"
+	err := run("ip", "netns", "add", switchNamespace)
+	err = errors.Join(err, run("ip", "-n", switchNamespace, "link", "add", "switch", "type", "bridge"))
+	err = errors.Join(err, run("ip", "-n", switchNamespace, "link", "set", "switch", "up"))
+	err = errors.Join(err, n.addLink("client", clientHost))
 	for i := range members {
-		err = errors.Join(err, n.cable(cableOf(i), firstMemberHost+i))
+		err = errors.Join(err, n.addLink(linkName(i), firstMemberHost+i))
 	}
 	return err
 }
 
-// cable makes the namespace of one who takes part, and joins it to the switch.
-func (n *Network) cable(who string, host int) error {
-	hub, own := n.prefix+"hub", n.prefix+who
+// addLink makes the namespace of one who takes part, and joins it to the switch.
+func (n *Network) addLink(name string, host int) error {
+	switchNamespace, own := n.prefix+"hub", n.prefix+name
 	var err error
 	for _, words := range []string{
 		"netns add " + own,
-		"-n " + hub + " link add " + who + " type veth peer name eth0 netns " + own,
-		"-n " + hub + " link set " + who + " master switch",
-		"-n " + hub + " link set " + who + " up",
+		"-n " + switchNamespace + " link add " + name + " type veth peer name eth0 netns " + own,
+		"-n " + switchNamespace + " link set " + name + " master switch",
+		"-n " + switchNamespace + " link set " + name + " up",
 		"-n " + own + " addr add " + fmt.Sprintf(networkHost, host) + "/24 dev eth0",
 		"-n " + own + " link set eth0 up",
 		"-n " + own + " link set lo up",
@@ -98,8 +98,8 @@ func (n *Network) cable(who string, host int) error {
 	return err
 }
 
-// begin runs the test in the namespace of the clients, and waits for its end.
-func (n *Network) begin(t *testing.T) {
+// rerun runs the test in the namespace of the clients, and waits for its end.
+func (n *Network) rerun(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
 		t.Fatal(err)
@@ -131,42 +131,46 @@ func (n *Network) begin(t *testing.T) {
 	}
 }
 
-// cableOf names the cable of a member: the first has 1, as in its name.
-func cableOf(member int) string { return "m" + strconv.Itoa(member+1) }
+// linkName names the cable of a member: the first has 1, as in its name.
+func linkName(member int) string { return "m" + strconv.Itoa(member+1) }
 
 // address is that of a member, of which nobody else uses a port.
 func (n *Network) address(member, port int) string {
 	return fmt.Sprintf(networkHost, firstMemberHost+member) + ":" + strconv.Itoa(port)
 }
 
-// take puts a member into its namespace, where it runs as the same process that started,
+// assign puts a member into its namespace, where it runs as the same process that started,
 // and gives it a key: the one that everybody knows is refused there.
-func (n *Network) take(m *Member, member int) {
-	m.network, m.port, m.key = n, cableOf(member), networkKey
-	m.before = []string{"ip", "netns", "exec", n.prefix + m.port}
+func (n *Network) assign(m *Member, member int) {
+	m.network, m.link, m.key = n, linkName(member), networkKey
+	m.launcher = []string{"ip", "netns", "exec", n.prefix + m.link}
 	m.args = append(m.args, "--key", m.key, "--allow-remote-plain")
 	m.args = slices.DeleteFunc(m.args, func(a string) bool { return a == "--config" || strings.HasSuffix(a, ".yaml") }) // known keys
 }
 
-// Cut draws the cable of a member at the switch: nothing reaches it and nothing leaves it.
+// Isolate draws the cable of a member at the switch: nothing reaches it and nothing leaves it.
 // Like Deafen and Mute it holds until Mend.
-func (m *Member) Cut() { m.cable("ip -n hub link set cable down") }
+func (m *Member) Isolate() { m.runOnLink("ip -n hub link set cable down") }
 
-// Deafen lets nothing reach a member; what it sends arrives.
-func (m *Member) Deafen() { m.cable("ip netns exec hub tc qdisc add dev cable root blackhole") }
-
-// Mute lets nothing that a member sends arrive; it hears all.
-func (m *Member) Mute() { m.cable("ip netns exec own tc qdisc add dev eth0 root blackhole") }
-
-// Mend ends a Cut, a Deafen or a Mute.
-func (m *Member) Mend() {
-	m.cable("ip -n hub link set cable up")
-	m.cable("ip netns exec hub tc qdisc replace dev cable root noqueue")
-	m.cable("ip netns exec own tc qdisc replace dev eth0 root noqueue")
+// DropInbound lets nothing reach a member; what it sends arrives.
+func (m *Member) DropInbound() {
+	m.runOnLink("ip netns exec hub tc qdisc add dev cable root blackhole")
 }
 
-// cable runs a command in which the words hub, own and cable stand for those of the member.
-func (m *Member) cable(command string) {
+// DropOutbound lets nothing that a member sends arrive; it hears all.
+func (m *Member) DropOutbound() {
+	m.runOnLink("ip netns exec own tc qdisc add dev eth0 root blackhole")
+}
+
+// Heal ends a Cut, a Deafen or a Mute.
+func (m *Member) Heal() {
+	m.runOnLink("ip -n hub link set cable up")
+	m.runOnLink("ip netns exec hub tc qdisc replace dev cable root noqueue")
+	m.runOnLink("ip netns exec own tc qdisc replace dev eth0 root noqueue")
+}
+
+// runOnLink runs a command in which the words hub, own and cable stand for those of the member.
+func (m *Member) runOnLink(command string) {
 	m.t.Helper()
 	words := strings.Fields(command)
 	for i, w := range words {
@@ -174,9 +178,9 @@ func (m *Member) cable(command string) {
 		case "hub":
 			words[i] = m.network.prefix + "hub"
 		case "own":
-			words[i] = m.network.prefix + m.port
+			words[i] = m.network.prefix + m.link
 		case "cable":
-			words[i] = m.port
+			words[i] = m.link
 		}
 	}
 	if err := run(words[0], words[1:]...); err != nil {
@@ -184,8 +188,8 @@ func (m *Member) cable(command string) {
 	}
 }
 
-// sweepNetworks removes what tests left that were killed.
-func sweepNetworks(t testing.TB) {
+// removeStaleNetworks removes what tests left that were killed.
+func removeStaleNetworks(t testing.TB) {
 	t.Helper()
 	left, err := filepath.Glob("/run/netns/" + namespacePrefix + "*")
 	if err != nil {

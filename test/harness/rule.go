@@ -78,7 +78,7 @@ func (m *Member) PutRule(ctx context.Context, subscription string, r Rule, repla
 func (c *Cluster) AddRule(t testing.TB, subscription string, r Rule) {
 	t.Helper()
 	var before error
-	Eventually(t, settleWithin, "rule "+r.Name, func(ctx context.Context) error {
+	Eventually(t, convergeWithin, "rule "+r.Name, func(ctx context.Context) error {
 		err := c.TryRule(ctx, subscription, r)
 		if before != nil && errors.Is(err, errConflict) {
 			return nil // the try before was done, and only its answer was lost

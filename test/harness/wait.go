@@ -72,9 +72,9 @@ func Progress(t testing.TB, standstill time.Duration, what string, try func(cont
 	}
 }
 
-// given are the ports that this process has given out. A member that was killed comes back to
+// reserved are the ports that this process has given out. A member that was killed comes back to
 // its own, and until then nobody listens there.
-var given struct { //nolint:gochecknoglobals // as many as there are ports on this machine
+var reserved struct { //nolint:gochecknoglobals // as many as there are ports on this machine
 	sync.Mutex
 	ports map[int]bool
 }
@@ -84,20 +84,20 @@ var given struct { //nolint:gochecknoglobals // as many as there are ports on th
 // what one has chosen, or has lost with a killed member, the next would find free.
 func freeAddresses(t testing.TB, n int) []string {
 	t.Helper()
-	given.Lock()
-	defer given.Unlock()
-	if given.ports == nil {
-		given.ports = make(map[int]bool)
+	reserved.Lock()
+	defer reserved.Unlock()
+	if reserved.ports == nil {
+		reserved.ports = make(map[int]bool)
 	}
-	const places = 10
-	const size = (portHigh - portLow) / places
-	low := portLow + os.Getpid()%places*size
+	const ranges = 10
+	const size = (portHigh - portLow) / ranges
+	low := portLow + os.Getpid()%ranges*size
 	var found []string
 	for range 10 * size {
 		port := low + rand.IntN(size)
 		address := net.JoinHostPort("127.0.0.1", strconv.Itoa(port))
-		if !given.ports[port] && free(t.Context(), address) {
-			given.ports[port] = true
+		if !reserved.ports[port] && isFree(t.Context(), address) {
+			reserved.ports[port] = true
 			found = append(found, address)
 		}
 		if len(found) == n {
@@ -108,8 +108,8 @@ func freeAddresses(t testing.TB, n int) []string {
 	return nil
 }
 
-// free tries to listen on an address.
-func free(ctx context.Context, address string) bool {
+// isFree tries to listen on an address.
+func isFree(ctx context.Context, address string) bool {
 	var lc net.ListenConfig
 	tcp, err := lc.Listen(ctx, "tcp", address)
 	if err != nil {

@@ -31,44 +31,44 @@ type Kind string
 
 // The kinds.
 const (
-	SendBegun    Kind = "send begun"
-	SendAccepted Kind = "send accepted"
-	SendRefused  Kind = "send refused" // certainly not stored
-	SendUnknown  Kind = "send unknown" // the connection went, or the wait ended
-	Delivered    Kind = "delivered"    // under a lock
-	Taken        Kind = "taken"        // by receive-and-delete
-	Renewed      Kind = "renewed"
-	SettleBegun  Kind = "settle begun" // of any verb: from here on the lock may be gone
-	Completed    Kind = "completed"    // confirmed by the broker
-	Returned     Kind = "returned"     // abandoned or released, confirmed by the broker
-	SettleFailed Kind = "settle failed"
+	SendBegun          Kind = "send begun"
+	SendAccepted       Kind = "send accepted"
+	SendRefused        Kind = "send refused" // certainly not stored
+	SendUnknown        Kind = "send unknown" // the connection went, or the wait ended
+	Delivered          Kind = "delivered"    // under a lock
+	ReceivedAndDeleted Kind = "taken"        // by receive-and-delete
+	Renewed            Kind = "renewed"
+	SettleBegun        Kind = "settle begun" // of any verb: from here on the lock may be gone
+	Completed          Kind = "completed"    // confirmed by the broker
+	Returned           Kind = "returned"     // abandoned or released, confirmed by the broker
+	SettleFailed       Kind = "settle failed"
 )
 
 // Event is one thing that a client saw. Fields that its kind has no use for are zero.
 type Event struct {
-	Kind        Kind
-	ID          string // of the message: unique over all sends of a history
-	Place       string // where it was received; "" in the history of a single queue, and for sends
-	Client      string
-	At          time.Time // set by Log.Add when zero
-	Sequence    int64     // Delivered, Taken
-	Origin      int64     // Delivered, Taken: number under which it was first enqueued; 0 when not asked
-	Attempts    uint32    // Delivered, Taken: deliveries before this one that failed
-	LockedUntil time.Time // Delivered, Renewed
-	Note        string    // for people
+	Kind             Kind
+	ID               string // of the message: unique over all sends of a history
+	Entity           string // where it was received; "" in the history of a single queue, and for sends
+	Client           string
+	At               time.Time // set by Log.Add when zero
+	Sequence         int64     // Delivered, Taken
+	EnqueuedSequence int64     // Delivered, Taken: number under which it was first enqueued; 0 when not asked
+	FailedDeliveries uint32    // Delivered, Taken: deliveries before this one that failed
+	LockedUntil      time.Time // Delivered, Renewed
+	Note             string    // for people
 }
 
 // String is the event as one line of a report.
 func (e Event) String() string {
 	s := fmt.Sprintf("%s %-13s %s", e.At.Format("15:04:05.000"), e.Kind, e.Client)
-	if e.Place != "" {
-		s += " at " + e.Place
+	if e.Entity != "" {
+		s += " at " + e.Entity
 	}
 	if e.Sequence != 0 {
-		s += fmt.Sprintf(" seq=%d attempts=%d", e.Sequence, e.Attempts)
+		s += fmt.Sprintf(" seq=%d attempts=%d", e.Sequence, e.FailedDeliveries)
 	}
-	if e.Origin != 0 {
-		s += fmt.Sprintf(" origin=%d", e.Origin)
+	if e.EnqueuedSequence != 0 {
+		s += fmt.Sprintf(" origin=%d", e.EnqueuedSequence)
 	}
 	if !e.LockedUntil.IsZero() {
 		s += " until=" + e.LockedUntil.Format("15:04:05.000")
@@ -116,22 +116,22 @@ func (l *Log) Count(kind Kind) int {
 	return n
 }
 
-// Breach is one broken promise, with all that was seen of its message.
-type Breach struct {
-	Rule  string
-	ID    string
-	Place string // "" in the history of a single queue
-	Trail []Event
+// Violation is one broken promise, with all that was seen of its message.
+type Violation struct {
+	Rule   string
+	ID     string
+	Entity string // "" in the history of a single queue
+	Events []Event
 }
 
-// String is the breach with its trail, one event a line.
-func (b Breach) String() string {
+// String is the violation with its trail, one event a line.
+func (b Violation) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s: message %s", b.Rule, b.ID)
-	if b.Place != "" {
-		s.WriteString(" at " + b.Place)
+	if b.Entity != "" {
+		s.WriteString(" at " + b.Entity)
 	}
-	for _, e := range b.Trail {
+	for _, e := range b.Events {
 		s.WriteString("\n    " + e.String())
 	}
 	return s.String()
@@ -139,77 +139,77 @@ func (b Breach) String() string {
 
 // The rules, as they stand in Breach.Rule.
 const (
-	RuleLost           = "lost"
-	RuleAfter          = "delivered after its completion"
-	RuleStoredTwice    = "stored twice"
-	RuleCopiedTwice    = "copied twice"
-	RuleTwoHolders     = "two holders"
-	RuleAttemptsFell   = "attempts fell"
-	RuleCompletedTwice = "completed twice"
-	RulePhantom        = "phantom"
+	RuleLost                 = "lost"
+	RuleAfterCompletion      = "delivered after its completion"
+	RuleStoredTwice          = "stored twice"
+	RuleCopiedTwice          = "copied twice"
+	RuleTwoHolders           = "two holders"
+	RuleFailedDeliveriesFell = "attempts fell"
+	RuleCompletedTwice       = "completed twice"
+	RulePhantom              = "phantom"
 )
 
 // Check holds a finished history, after the queue was drained, against all rules, and
-// returns the breaches in the order of the first event of their message. With places, every
+// returns the violations in the order of the first event of their message. With places, every
 // accepted send is to come out once at each of them, and nowhere else; receivers then say
 // at which they are.
-func Check(events []Event, places ...string) []Breach {
-	trails := map[string][]Event{}
+func Check(events []Event, entities ...string) []Violation {
+	eventsByID := map[string][]Event{}
 	var order []string
 	for _, e := range events {
-		if _, ok := trails[e.ID]; !ok {
+		if _, ok := eventsByID[e.ID]; !ok {
 			order = append(order, e.ID)
 		}
-		trails[e.ID] = append(trails[e.ID], e)
+		eventsByID[e.ID] = append(eventsByID[e.ID], e)
 	}
-	if len(places) == 0 {
-		places = []string{""}
+	if len(entities) == 0 {
+		entities = []string{""}
 	}
-	var breaches []Breach
+	var violations []Violation
 	for _, id := range order {
-		for _, place := range places {
-			for _, rule := range broken(seenAt(place, trails[id])) {
-				breaches = append(breaches, Breach{Rule: rule, ID: id, Place: place, Trail: trails[id]})
+		for _, entity := range entities {
+			for _, rule := range violatedRules(eventsAt(entity, eventsByID[id])) {
+				violations = append(violations, Violation{Rule: rule, ID: id, Entity: entity, Events: eventsByID[id]})
 			}
 		}
-		for _, e := range trails[id] {
-			if e.received() && !slices.Contains(places, e.Place) {
-				breaches = append(breaches, Breach{Rule: RulePhantom, ID: id, Place: e.Place, Trail: trails[id]})
+		for _, e := range eventsByID[id] {
+			if e.isReceipt() && !slices.Contains(entities, e.Entity) {
+				violations = append(violations, Violation{Rule: RulePhantom, ID: id, Entity: e.Entity, Events: eventsByID[id]})
 			}
 		}
 	}
-	return breaches
+	return violations
 }
 
-// received says that the event is the arrival of a message.
-func (e Event) received() bool { return e.Kind == Delivered || e.Kind == Taken }
+// isReceipt says that the event is the arrival of a message.
+func (e Event) isReceipt() bool { return e.Kind == Delivered || e.Kind == ReceivedAndDeleted }
 
-// seenAt is what a trail says of one place: how the message was sent, and what was done
+// eventsAt is what a trail says of one place: how the message was sent, and what was done
 // with it there.
-func seenAt(place string, trail []Event) []Event {
-	return slices.DeleteFunc(slices.Clone(trail), func(e Event) bool { return e.Place != "" && e.Place != place })
+func eventsAt(entity string, events []Event) []Event {
+	return slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.Entity != "" && e.Entity != entity })
 }
 
 // message is what the events so far say about one message.
 type message struct {
-	begun, accepted, refused bool
-	given, completed, taken  bool
-	sequence, origin         int64
-	attempts                 uint32
-	holds                    map[string]time.Time // client to end of its lock
-	rules                    []string
+	begun, accepted, refused      bool
+	delivered, completed, deleted bool
+	sequence, enqueuedSequence    int64
+	failedDeliveries              uint32
+	locks                         map[string]time.Time // client to end of its lock
+	violated                      []string
 }
 
-func (m *message) breach(rule string) {
-	if !slices.Contains(m.rules, rule) {
-		m.rules = append(m.rules, rule)
+func (m *message) violate(rule string) {
+	if !slices.Contains(m.violated, rule) {
+		m.violated = append(m.violated, rule)
 	}
 }
 
-// broken returns the rules that the trail of one message breaks.
-func broken(trail []Event) []string {
-	m := &message{holds: map[string]time.Time{}}
-	for _, e := range trail {
+// violatedRules returns the rules that the trail of one message breaks.
+func violatedRules(events []Event) []string {
+	m := &message{locks: map[string]time.Time{}}
+	for _, e := range events {
 		switch e.Kind {
 		case SendBegun:
 			m.begun = true
@@ -217,74 +217,74 @@ func broken(trail []Event) []string {
 			m.accepted = true
 		case SendRefused:
 			m.refused = true
-		case Delivered, Taken:
-			m.deliver(e)
+		case Delivered, ReceivedAndDeleted:
+			m.checkDelivery(e)
 		case Renewed:
-			m.holds[e.Client] = e.LockedUntil
+			m.locks[e.Client] = e.LockedUntil
 		case SettleBegun:
-			delete(m.holds, e.Client)
+			delete(m.locks, e.Client)
 		case Completed:
 			if m.completed {
-				m.breach(RuleCompletedTwice)
+				m.violate(RuleCompletedTwice)
 			}
 			m.completed = true
 		case SendUnknown, Returned, SettleFailed:
 		}
 	}
-	if m.accepted && !m.given {
-		m.breach(RuleLost)
+	if m.accepted && !m.delivered {
+		m.violate(RuleLost)
 	}
-	if m.given && m.refused {
-		m.breach(RulePhantom)
+	if m.delivered && m.refused {
+		m.violate(RulePhantom)
 	}
-	return m.rules
+	return m.violated
 }
 
-// deliver judges one delivery by what was seen before it.
-func (m *message) deliver(e Event) {
+// checkDelivery judges one delivery by what was seen before it.
+func (m *message) checkDelivery(e Event) {
 	if !m.begun {
-		m.breach(RulePhantom)
+		m.violate(RulePhantom)
 	}
 	switch {
-	case !m.given || e.Sequence == m.sequence:
-		m.again(e)
-	case e.Origin != 0 && e.Origin == m.origin:
-		m.breach(RuleCopiedTwice) // what follows is the life of the other copy
+	case !m.delivered || e.Sequence == m.sequence:
+		m.checkRedelivery(e)
+	case e.EnqueuedSequence != 0 && e.EnqueuedSequence == m.enqueuedSequence:
+		m.violate(RuleCopiedTwice) // what follows is the life of the other copy
 	default:
-		m.breach(RuleStoredTwice)
+		m.violate(RuleStoredTwice)
 	}
-	clear(m.holds)
-	m.given = true
-	m.sequence, m.origin, m.attempts = e.Sequence, e.Origin, e.Attempts
-	if e.Kind == Taken {
-		m.taken = true
+	clear(m.locks)
+	m.delivered = true
+	m.sequence, m.enqueuedSequence, m.failedDeliveries = e.Sequence, e.EnqueuedSequence, e.FailedDeliveries
+	if e.Kind == ReceivedAndDeleted {
+		m.deleted = true
 		return
 	}
-	m.holds[e.Client] = e.LockedUntil
+	m.locks[e.Client] = e.LockedUntil
 }
 
-// again judges a delivery under the number that the message had at the one before.
-func (m *message) again(e Event) {
-	if m.completed || m.taken {
-		m.breach(RuleAfter)
+// checkRedelivery judges a delivery under the number that the message had at the one before.
+func (m *message) checkRedelivery(e Event) {
+	if m.completed || m.deleted {
+		m.violate(RuleAfterCompletion)
 	}
-	if m.given && e.Attempts < m.attempts {
-		m.breach(RuleAttemptsFell)
+	if m.delivered && e.FailedDeliveries < m.failedDeliveries {
+		m.violate(RuleFailedDeliveriesFell)
 	}
-	for _, until := range m.holds {
+	for _, until := range m.locks {
 		if e.At.Before(until) {
-			m.breach(RuleTwoHolders)
+			m.violate(RuleTwoHolders)
 		}
 	}
 }
 
-// Open lists the messages that were accepted and whose end was not confirmed, neither
+// Unfinished lists the messages that were accepted and whose end was not confirmed, neither
 // completed nor taken: what a drain still has to bring. A message whose completion was
 // begun and not answered is listed too; it may be gone. With places, a message is listed
 // until its end was confirmed at each of them.
-func Open(events []Event, places ...string) []string {
-	if len(places) == 0 {
-		places = []string{""}
+func Unfinished(events []Event, entities ...string) []string {
+	if len(entities) == 0 {
+		entities = []string{""}
 	}
 	type end struct{ id, place string }
 	ended := map[end]bool{}
@@ -297,12 +297,12 @@ func Open(events []Event, places ...string) []string {
 				order = append(order, e.ID)
 				accepted[e.ID] = true
 			}
-		case Completed, Taken:
-			ended[end{e.ID, e.Place}] = true
+		case Completed, ReceivedAndDeleted:
+			ended[end{e.ID, e.Entity}] = true
 		case SendBegun, SendRefused, SendUnknown, Delivered, Renewed, SettleBegun, Returned, SettleFailed:
 		}
 	}
 	return slices.DeleteFunc(order, func(id string) bool {
-		return !slices.ContainsFunc(places, func(place string) bool { return !ended[end{id, place}] })
+		return !slices.ContainsFunc(entities, func(entity string) bool { return !ended[end{id, entity}] })
 	})
 }

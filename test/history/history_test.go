@@ -32,23 +32,23 @@ func rulesOf(events []Event) map[string][]string {
 	return found
 }
 
-func TestCheckAllowsWhatIsPromised(t *testing.T) {
+func TestCheckAcceptsCorrectHistories(t *testing.T) {
 	t.Parallel()
 	send := []Event{{Kind: SendBegun, ID: "m", At: at(0)}, {Kind: SendAccepted, ID: "m", At: at(1)}}
 	for name, events := range map[string][]Event{
 		"a life without trouble": good("m"),
 		"a lock that ran out": append(send[:2:2],
 			Event{Kind: Delivered, ID: "m", Client: "r1", At: at(2), Sequence: 7, LockedUntil: at(32)},
-			Event{Kind: Delivered, ID: "m", Client: "r2", At: at(33), Sequence: 7, Attempts: 1, LockedUntil: at(63)}),
+			Event{Kind: Delivered, ID: "m", Client: "r2", At: at(33), Sequence: 7, FailedDeliveries: 1, LockedUntil: at(63)}),
 		"an abandon, then another receiver": append(send[:2:2],
 			Event{Kind: Delivered, ID: "m", Client: "r1", At: at(2), Sequence: 7, LockedUntil: at(32)},
 			Event{Kind: SettleBegun, ID: "m", Client: "r1", At: at(3)},
-			Event{Kind: Delivered, ID: "m", Client: "r2", At: at(4), Sequence: 7, Attempts: 1, LockedUntil: at(34)}),
+			Event{Kind: Delivered, ID: "m", Client: "r2", At: at(4), Sequence: 7, FailedDeliveries: 1, LockedUntil: at(34)}),
 		"a completion without an answer, then again": append(send[:2:2],
 			Event{Kind: Delivered, ID: "m", Client: "r1", At: at(2), Sequence: 7, LockedUntil: at(32)},
 			Event{Kind: SettleBegun, ID: "m", Client: "r1", At: at(3)},
 			Event{Kind: SettleFailed, ID: "m", Client: "r1", At: at(9)},
-			Event{Kind: Delivered, ID: "m", Client: "r2", At: at(33), Sequence: 7, Attempts: 1, LockedUntil: at(63)}),
+			Event{Kind: Delivered, ID: "m", Client: "r2", At: at(33), Sequence: 7, FailedDeliveries: 1, LockedUntil: at(63)}),
 		"a send without an answer that was stored": {
 			{Kind: SendBegun, ID: "m", At: at(0)},
 			{Kind: SendUnknown, ID: "m", At: at(1)},
@@ -60,7 +60,7 @@ func TestCheckAllowsWhatIsPromised(t *testing.T) {
 		},
 		"a delivery before the sender hears of its send": {
 			{Kind: SendBegun, ID: "m", At: at(0)},
-			{Kind: Taken, ID: "m", Client: "r1", At: at(1), Sequence: 7},
+			{Kind: ReceivedAndDeleted, ID: "m", Client: "r1", At: at(1), Sequence: 7},
 			{Kind: SendAccepted, ID: "m", At: at(2)},
 		},
 	} {
@@ -74,7 +74,7 @@ func TestCheckCatchesPlantedBugs(t *testing.T) {
 	t.Parallel()
 	for rule, plant := range map[string]func([]Event) []Event{
 		RuleLost: func(h []Event) []Event { return h[:2] },
-		RuleAfter: func(h []Event) []Event {
+		RuleAfterCompletion: func(h []Event) []Event {
 			return append(h, Event{Kind: Delivered, ID: "m", Client: "r2", At: at(40), Sequence: 7, LockedUntil: at(70)})
 		},
 		RuleStoredTwice: func(h []Event) []Event {
@@ -83,9 +83,9 @@ func TestCheckCatchesPlantedBugs(t *testing.T) {
 		RuleTwoHolders: func(h []Event) []Event {
 			return append(h[:3], Event{Kind: Delivered, ID: "m", Client: "r2", At: at(31), Sequence: 7, LockedUntil: at(61)})
 		},
-		RuleAttemptsFell: func(h []Event) []Event {
-			h[2].Attempts = 2
-			return append(h[:4], Event{Kind: Delivered, ID: "m", Client: "r2", At: at(40), Sequence: 7, Attempts: 1, LockedUntil: at(70)})
+		RuleFailedDeliveriesFell: func(h []Event) []Event {
+			h[2].FailedDeliveries = 2
+			return append(h[:4], Event{Kind: Delivered, ID: "m", Client: "r2", At: at(40), Sequence: 7, FailedDeliveries: 1, LockedUntil: at(70)})
 		},
 		RuleCompletedTwice: func(h []Event) []Event {
 			return append(h, Event{Kind: Completed, ID: "m", Client: "r2", At: at(40)})
@@ -99,19 +99,19 @@ func TestCheckCatchesPlantedBugs(t *testing.T) {
 	}
 }
 
-func TestCheckCatchesTheOtherWaysOfTheSameBugs(t *testing.T) {
+func TestCheckCatchesVariantsOfPlantedBugs(t *testing.T) {
 	t.Parallel()
 	taken := good("m")[:2:2]
-	taken = append(taken, Event{Kind: Taken, ID: "m", Client: "r1", At: at(2), Sequence: 7})
+	taken = append(taken, Event{Kind: ReceivedAndDeleted, ID: "m", Client: "r1", At: at(2), Sequence: 7})
 	for name, c := range map[string]struct {
 		events []Event
 		rule   string
 	}{
-		"taken twice": {append(taken, taken[2]), RuleAfter},
+		"taken twice": {append(taken, taken[2]), RuleAfterCompletion},
 		"refused and yet delivered": {[]Event{
 			{Kind: SendBegun, ID: "m", At: at(0)},
 			{Kind: SendRefused, ID: "m", At: at(1)},
-			{Kind: Taken, ID: "m", At: at(2), Sequence: 7},
+			{Kind: ReceivedAndDeleted, ID: "m", At: at(2), Sequence: 7},
 		}, RulePhantom},
 		"given to another during a renewed lock": {append(good("m")[:3],
 			Event{Kind: Renewed, ID: "m", Client: "r1", At: at(20), LockedUntil: at(50)},
@@ -130,9 +130,9 @@ func copies(id string) []Event {
 	events := good(id)[:2]
 	for n, place := range []string{"a", "b"} {
 		events = append(events,
-			Event{Kind: Delivered, ID: id, Place: place, Client: "r1", At: at(2), Sequence: int64(7 + n), Origin: 3, LockedUntil: at(32)},
-			Event{Kind: SettleBegun, ID: id, Place: place, Client: "r1", At: at(3)},
-			Event{Kind: Completed, ID: id, Place: place, Client: "r1", At: at(4)})
+			Event{Kind: Delivered, ID: id, Entity: place, Client: "r1", At: at(2), Sequence: int64(7 + n), EnqueuedSequence: 3, LockedUntil: at(32)},
+			Event{Kind: SettleBegun, ID: id, Entity: place, Client: "r1", At: at(3)},
+			Event{Kind: Completed, ID: id, Entity: place, Client: "r1", At: at(4)})
 	}
 	return events
 }
@@ -156,25 +156,25 @@ func TestCheckCatchesPlantedBugsOfCopies(t *testing.T) {
 			return h[:2]
 		}, []found{{RuleLost, "a"}, {RuleLost, "b"}}},
 		"a copy doubled": {func(h []Event) []Event {
-			return append(h, arrival(Event{Place: "b", Sequence: 9, Origin: 3}))
+			return append(h, arrival(Event{Entity: "b", Sequence: 9, EnqueuedSequence: 3}))
 		}, []found{{RuleCopiedTwice, "b"}}},
 		"a forward doubled": {func(h []Event) []Event { // it came to the topic twice, so at each place
-			return append(h, arrival(Event{Place: "a", Sequence: 9, Origin: 3}), arrival(Event{Place: "b", Sequence: 10, Origin: 3}))
+			return append(h, arrival(Event{Entity: "a", Sequence: 9, EnqueuedSequence: 3}), arrival(Event{Entity: "b", Sequence: 10, EnqueuedSequence: 3}))
 		}, []found{{RuleCopiedTwice, "a"}, {RuleCopiedTwice, "b"}}},
 		"a send doubled": {func(h []Event) []Event {
-			return append(h, arrival(Event{Place: "a", Sequence: 9, Origin: 4}), arrival(Event{Place: "b", Sequence: 10, Origin: 4}))
+			return append(h, arrival(Event{Entity: "a", Sequence: 9, EnqueuedSequence: 4}), arrival(Event{Entity: "b", Sequence: 10, EnqueuedSequence: 4}))
 		}, []found{{RuleStoredTwice, "a"}, {RuleStoredTwice, "b"}}},
 		"a copy after its completion": {func(h []Event) []Event {
-			return append(h, arrival(Event{Place: "a", Sequence: 7, Origin: 3}))
-		}, []found{{RuleAfter, "a"}}},
+			return append(h, arrival(Event{Entity: "a", Sequence: 7, EnqueuedSequence: 3}))
+		}, []found{{RuleAfterCompletion, "a"}}},
 		"a copy where no rule wants it": {func(h []Event) []Event {
-			return append(h, arrival(Event{Place: "c", Sequence: 1, Origin: 3}))
+			return append(h, arrival(Event{Entity: "c", Sequence: 1, EnqueuedSequence: 3}))
 		}, []found{{RulePhantom, "c"}}},
 		"a copy of what was never sent": {func(h []Event) []Event {
 			return h[2:5]
 		}, []found{{RulePhantom, "a"}}},
 		"a copy in two hands": {func(h []Event) []Event {
-			return append(h[:3], append([]Event{arrival(Event{Place: "a", Sequence: 7, Origin: 3})}, h[5:]...)...)
+			return append(h[:3], append([]Event{arrival(Event{Entity: "a", Sequence: 7, EnqueuedSequence: 3})}, h[5:]...)...)
 		}, []found{{RuleTwoHolders, "a"}}},
 	} {
 		events := append(c.plant(copies("m")), copies("innocent")...)
@@ -184,7 +184,7 @@ func TestCheckCatchesPlantedBugsOfCopies(t *testing.T) {
 				t.Errorf("%s: reported %v", name, b)
 				continue
 			}
-			got = append(got, found{b.Rule, b.Place})
+			got = append(got, found{b.Rule, b.Entity})
 		}
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: (-want +got)\n%s", name, diff)
@@ -195,7 +195,7 @@ func TestCheckCatchesPlantedBugsOfCopies(t *testing.T) {
 func TestOpenWantsAnEndAtEachPlace(t *testing.T) {
 	t.Parallel()
 	events := append(copies("done"), copies("half")[:5]...)
-	if diff := cmp.Diff([]string{"half"}, Open(events, "a", "b")); diff != "" {
+	if diff := cmp.Diff([]string{"half"}, Unfinished(events, "a", "b")); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }
@@ -206,7 +206,7 @@ func TestOpenListsWhatADrainMustBring(t *testing.T) {
 	events = append(events, good("held")[:3]...)
 	events = append(events, good("waiting")[:2]...)
 	events = append(events, good("unsure")[:1]...)
-	if diff := cmp.Diff([]string{"held", "waiting"}, Open(events)); diff != "" {
+	if diff := cmp.Diff([]string{"held", "waiting"}, Unfinished(events)); diff != "" {
 		t.Errorf("(-want +got)\n%s", diff)
 	}
 }

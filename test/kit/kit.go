@@ -82,8 +82,8 @@ func (a *Authority) Issue(t testing.TB, change func(*x509.Certificate)) *tls.Cer
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// Config is a TLS configuration of a member that shows the certificate in current, or none.
-func (a *Authority) Config(current *atomic.Pointer[tls.Certificate]) *tls.Config {
+// TLSConfig is a TLS configuration of a member that shows the certificate in current, or none.
+func (a *Authority) TLSConfig(current *atomic.Pointer[tls.Certificate]) *tls.Config {
 	return &tls.Config{
 		RootCAs:        a.Pool,
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return current.Load(), nil },
@@ -96,12 +96,12 @@ func (a *Authority) Config(current *atomic.Pointer[tls.Certificate]) *tls.Config
 	}
 }
 
-// Member is a TLS configuration with a certificate of its own.
-func (a *Authority) Member(t testing.TB) *tls.Config {
+// MemberTLSConfig is a TLS configuration with a certificate of its own.
+func (a *Authority) MemberTLSConfig(t testing.TB) *tls.Config {
 	t.Helper()
 	current := new(atomic.Pointer[tls.Certificate])
 	current.Store(a.Issue(t, nil))
-	return a.Config(current)
+	return a.TLSConfig(current)
 }
 
 // LogLines is a log that a test reads while it is written.

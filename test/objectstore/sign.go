@@ -14,9 +14,9 @@ import (
 
 const algorithm = "AWS4-HMAC-SHA256"
 
-// unsigned says what is wrong with the signature (version 4) of a request, in the words of the
+// signatureError says what is wrong with the signature (version 4) of a request, in the words of the
 // protocol, or nothing.
-func unsigned(r *http.Request) string {
+func signatureError(r *http.Request) string {
 	fields := map[string]string{}
 	text, found := strings.CutPrefix(r.Header.Get("Authorization"), algorithm+" ")
 	for _, field := range strings.Split(text, ",") {
@@ -67,8 +67,8 @@ func mac(key []byte, text string) []byte {
 	return h.Sum(nil)
 }
 
-// unframe reads pieces, each with its size in hex and a signature before it; an empty one ends.
-func unframe(r io.Reader) ([]byte, error) {
+// decodeChunks reads pieces, each with its size in hex and a signature before it; an empty one ends.
+func decodeChunks(r io.Reader) ([]byte, error) {
 	in := bufio.NewReader(r)
 	var whole bytes.Buffer
 	for {

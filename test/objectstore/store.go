@@ -34,11 +34,11 @@ type Store struct {
 	// It is set before the first one.
 	Before func(w http.ResponseWriter, r *http.Request) bool
 
-	mu      sync.Mutex
-	objects map[string][]byte
-	uploads map[string]map[int][]byte // parts by upload
-	begun   int
-	taken   int64
+	mu          sync.Mutex
+	objects     map[string][]byte
+	uploads     map[string]map[int][]byte // parts by upload
+	begun       int
+	storedBytes int64
 }
 
 // Start begins a store that ends with the test.
@@ -87,15 +87,15 @@ func (s *Store) Unfinished() int {
 	return len(s.uploads)
 }
 
-// Taken counts the bytes of all parts that were stored.
-func (s *Store) Taken() int64 {
+// StoredBytes counts the bytes of all parts that were stored.
+func (s *Store) StoredBytes() int64 {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.taken
+	return s.storedBytes
 }
 
-// Refuse answers with an error of the protocol.
-func Refuse(w http.ResponseWriter, status int, code, message string) {
+// WriteError answers with an error of the protocol.
+func WriteError(w http.ResponseWriter, status int, code, message string) {
 	w.Header().Set("Content-Type", "application/xml")
 	w.WriteHeader(status)
 	_, _ = fmt.Fprintf(w, "<Error><Code>%s</Code><Message>%s</Message></Error>", code, message)
@@ -103,8 +103,8 @@ func Refuse(w http.ResponseWriter, status int, code, message string) {
 
 // ServeHTTP is one request of the protocol.
 func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if code := unsigned(r); code != "" {
-		Refuse(w, http.StatusForbidden, code, "the request is not signed as it should be")
+	if code := signatureError(r); code != "" {
+		WriteError(w, http.StatusForbidden, code, "the request is not signed as it should be")
 		return
 	}
 	if s.Before != nil && s.Before(w, r) {
@@ -112,7 +112,7 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	bucket, name, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 	if bucket != Bucket {
-		Refuse(w, http.StatusNotFound, "NoSuchBucket", "The specified bucket does not exist")
+		WriteError(w, http.StatusNotFound, "NoSuchBucket", "The specified bucket does not exist")
 		return
 	}
 	query := r.URL.Query()
@@ -130,7 +130,7 @@ func (s *Store) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	case r.Method == http.MethodGet || r.Method == http.MethodHead:
 		s.read(w, r, name)
 	default:
-		Refuse(w, http.StatusNotImplemented, "NotImplemented", "this store does not know it")
+		WriteError(w, http.StatusNotImplemented, "NotImplemented", "this store does not know it")
 	}
 }
 
@@ -169,23 +169,23 @@ func (s *Store) begin(w http.ResponseWriter, name string) {
 func (s *Store) part(w http.ResponseWriter, r *http.Request, upload, number string) {
 	body, err := payload(r)
 	if err != nil {
-		Refuse(w, http.StatusBadRequest, "IncompleteBody", "the body broke off")
+		WriteError(w, http.StatusBadRequest, "IncompleteBody", "the body broke off")
 		return
 	}
 	sum := md5.Sum(body)
 	if base64.StdEncoding.EncodeToString(sum[:]) != r.Header.Get("Content-Md5") {
-		Refuse(w, http.StatusBadRequest, "BadDigest", "the body is not what was sent")
+		WriteError(w, http.StatusBadRequest, "BadDigest", "the body is not what was sent")
 		return
 	}
 	n, err := strconv.Atoi(number)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err != nil || s.uploads[upload] == nil {
-		Refuse(w, http.StatusNotFound, "NoSuchUpload", "there is no such upload")
+		WriteError(w, http.StatusNotFound, "NoSuchUpload", "there is no such upload")
 		return
 	}
 	s.uploads[upload][n] = body
-	s.taken += int64(len(body))
+	s.storedBytes += int64(len(body))
 	w.Header().Set("ETag", `"`+hex.EncodeToString(sum[:])+`"`)
 }
 
@@ -198,7 +198,7 @@ func (s *Store) complete(w http.ResponseWriter, r *http.Request, name, upload st
 	defer s.mu.Unlock()
 	parts := s.uploads[upload]
 	if err != nil || parts == nil || len(asked.Part) != len(parts) {
-		Refuse(w, http.StatusBadRequest, "InvalidPart", "not the parts that are here")
+		WriteError(w, http.StatusBadRequest, "InvalidPart", "not the parts that are here")
 		return
 	}
 	var whole bytes.Buffer
@@ -222,7 +222,7 @@ func (s *Store) read(w http.ResponseWriter, r *http.Request, name string) {
 	body, found := s.objects[name]
 	s.mu.Unlock()
 	if !found {
-		Refuse(w, http.StatusNotFound, "NoSuchKey", "The specified key does not exist.")
+		WriteError(w, http.StatusNotFound, "NoSuchKey", "The specified key does not exist.")
 		return
 	}
 	w.Header().Set("ETag", `"1"`)
@@ -235,5 +235,5 @@ func payload(r *http.Request) ([]byte, error) {
 	if !strings.HasPrefix(r.Header.Get("X-Amz-Content-Sha256"), "STREAMING-") {
 		return io.ReadAll(r.Body)
 	}
-	return unframe(r.Body)
+	return decodeChunks(r.Body)
 }

@@ -22,10 +22,10 @@ type Conn struct {
 	net.Conn
 	// Blind makes Login, Anonymous, Open and Attach wait for no answer, for peers that read and
 	// never answer. Set it before the first of these calls.
-	Blind  bool
-	reader *wire.Reader
-	stop   func() bool // stops closing the connection with its context
-	next   uint32      // delivery-id of the next transfer of session 0
+	SendOnly bool
+	reader   *wire.Reader
+	stop     func() bool // stops closing the connection with its context
+	next     uint32      // delivery-id of the next transfer of session 0
 }
 
 // Dial opens a TCP connection to a member and sends nothing. The connection is closed when ctx
@@ -74,7 +74,7 @@ func (e *RefusedError) Error() string { return fmt.Sprintf("SASL outcome %d", e.
 
 // outcome reads the answer to a SASL init.
 func (c *Conn) outcome() error {
-	if c.Blind {
+	if c.SendOnly {
 		return nil
 	}
 	outcome, err := Expect[*wire.SASLOutcome](c)
@@ -103,7 +103,7 @@ func (c *Conn) header(want [8]byte) error {
 	if _, err := c.Write(want[:]); err != nil {
 		return err
 	}
-	if c.Blind {
+	if c.SendOnly {
 		return nil
 	}
 	got, err := c.reader.ReadHeader()
@@ -115,7 +115,7 @@ func (c *Conn) header(want [8]byte) error {
 
 // Open opens the connection and session 0.
 func (c *Conn) Open(open *wire.Open) error {
-	if err := c.Send(0, open, Begin()); err != nil || c.Blind {
+	if err := c.Send(0, open, Begin()); err != nil || c.SendOnly {
 		return err
 	}
 	if _, err := Expect[*wire.Open](c); err != nil {
@@ -135,9 +135,9 @@ func (c *Conn) Send(channel uint16, frames ...wire.Performative) error {
 	return err
 }
 
-// Next returns the next frame that is not empty. Transfers, flows and dispositions are valid
+// ReadFrame returns the next frame that is not empty. Transfers, flows and dispositions are valid
 // until the next call. Frames are buffered: do not mix it with Read.
-func (c *Conn) Next() (wire.Frame, error) {
+func (c *Conn) ReadFrame() (wire.Frame, error) {
 	for {
 		f, err := c.reader.ReadFrame()
 		if err != nil || f.Body != nil {
@@ -164,7 +164,7 @@ func (e *EndedError) Error() string {
 func Expect[P wire.Performative](c *Conn) (P, error) {
 	var none P
 	for {
-		f, err := c.Next()
+		f, err := c.ReadFrame()
 		if err != nil {
 			return none, fmt.Errorf("wait for %T: %w", none, err)
 		}

@@ -45,7 +45,7 @@ func Controller(handle uint32) *wire.Attach {
 // Attach attaches a link of session 0 and waits for the answer; for a link that sends, also
 // for its first credit.
 func (c *Conn) Attach(a *wire.Attach) error {
-	if err := c.Send(0, a); err != nil || c.Blind {
+	if err := c.Send(0, a); err != nil || c.SendOnly {
 		return err
 	}
 	if _, err := Expect[*wire.Attach](c); err != nil {

@@ -147,7 +147,7 @@ func Run(t *testing.T, s Suite) {
 	_, port, _ := strings.Cut(cluster.Members[0].AMQP, ":")
 	ctx, cancel := context.WithTimeout(t.Context(), suiteWithin)
 	defer cancel()
-	operator := newOperator(ctx, t)
+	operator := newClusterOperator(ctx, t)
 	var printed bytes.Buffer
 	cmd := exec.CommandContext(ctx, s.Command[0], s.Command[1:]...)
 	cmd.Dir = s.Folder

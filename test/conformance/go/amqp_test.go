@@ -83,7 +83,7 @@ func (s suite) get(r *amqp.Receiver) *amqp.Message {
 // none asserts that a link gets no message for a while.
 func (s suite) none(r *amqp.Receiver) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.ctx, quiet)
+	ctx, cancel := context.WithTimeout(s.ctx, noMessageWait)
 	defer cancel()
 	if m, err := r.Receive(ctx, nil); err == nil {
 		s.Fatalf("message %q came, none may", m.GetData())

@@ -19,10 +19,10 @@ import (
 )
 
 const (
-	caseWithin  = 5 * time.Minute        // of one try of a case; generous, since all cases share two cores
-	quiet       = 700 * time.Millisecond // how long "nothing comes" is watched
-	lockMinimum = 5 * time.Second        // the shortest lock that a queue may have
-	lockLong    = 5 * time.Minute        // the longest: for cases that take long, and are not about locks
+	caseWithin    = 5 * time.Minute        // of one try of a case; generous, since all cases share two cores
+	noMessageWait = 700 * time.Millisecond // how long "nothing comes" is watched
+	lockMinimum   = 5 * time.Second        // the shortest lock that a queue may have
+	lockLong      = 5 * time.Minute        // the longest: for cases that take long, and are not about locks
 )
 
 // A case that has to do something before a moment comes lays that moment so far ahead in its
@@ -36,14 +36,14 @@ const (
 // outcomes are those of all cases, for the matrix of clients and scenarios.
 var outcomes scenario.Outcomes
 
-// sideBySide is how many cases run at once, whatever the number of processors: most wait for
+// parallelCases is how many cases run at once, whatever the number of processors: most wait for
 // a lock or a clock. With -short, which the race detector comes with, as many as processors.
-const sideBySide = "5"
+const parallelCases = "5"
 
 func TestMain(m *testing.M) {
 	flag.Parse()
 	if !testing.Short() {
-		if err := flag.Set("test.parallel", sideBySide); err != nil {
+		if err := flag.Set("test.parallel", parallelCases); err != nil {
 			panic(err)
 		}
 	}
@@ -127,7 +127,7 @@ func TestClients(t *testing.T) {
 	t.Parallel()
 	runChecks(t, harness.Start(t, harness.Options{}), map[string][]check{
 		"azservicebus":   slices.Concat(sendChecks(), settleChecks(), lockChecks(), editChecks(), keyChecks()),
-		"time":           slices.Concat(lifeChecks(), scheduleChecks(), duplicateChecks()),
+		"time":           slices.Concat(timeToLiveChecks(), scheduleChecks(), duplicateChecks()),
 		"limits":         limitChecks(),
 		"tools":          toolChecks(),
 		"go-amqp":        slices.Concat(amqpChecks(), linkChecks(), shareChecks(), plainChecks()),
@@ -284,7 +284,7 @@ func (s suite) receiveOne(r *azservicebus.Receiver) *azservicebus.ReceivedMessag
 // nothing asserts that a receiver gets no message for a while.
 func (s suite) nothing(r *azservicebus.Receiver) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.ctx, quiet)
+	ctx, cancel := context.WithTimeout(s.ctx, noMessageWait)
 	defer cancel()
 	if got, err := r.ReceiveMessages(ctx, 1, nil); len(got) != 0 {
 		s.Fatalf("message %s came (error %v), none may", got[0].MessageID, err)

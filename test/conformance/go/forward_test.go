@@ -34,7 +34,7 @@ func forwardChecks() []check {
 		{name: "refused", run: refusedWhileForwarding},
 		{name: "settings", run: settingsOfForwarding},
 		{name: "scheduled", run: forwardScheduled},
-		{name: "lives", run: forwardLives},
+		{name: "lives", run: forwardTimeToLive},
 		{name: "duplicates", run: forwardDuplicates},
 		{name: "hops", run: hops},
 		{name: "circle", run: circle},
@@ -328,7 +328,7 @@ func forwardScheduled(s suite) {
 }
 
 // A forwarded message has its sender's time to live anew, cut by where it comes to.
-func forwardLives(s suite) {
+func forwardTimeToLive(s suite) {
 	to := s.another("to", s, harness.Settings{More: harness.Fields{"defaultMessageTimeToLive": "1m"}})
 	s.UpdateQueue(s.T, s.queue, harness.Fields{"forwardTo": to.queue, "defaultMessageTimeToLive": "5s"})
 	s.sendWith(0, "none")
@@ -336,7 +336,7 @@ func forwardLives(s suite) {
 	s.sendWith(10*time.Second, "less")
 	want := map[string]time.Duration{"none": time.Minute, "more": time.Minute, "less": 10 * time.Second}
 	for _, m := range to.gets(2, "none", "more", "less") {
-		if got := lifeOf(m); got != want[m.MessageID] {
+		if got := timeToLive(m); got != want[m.MessageID] {
 			s.Errorf("%q lives for %v, want %v", m.MessageID, got, want[m.MessageID])
 		}
 	}

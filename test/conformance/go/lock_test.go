@@ -29,7 +29,7 @@ func byToken(m *azservicebus.ReceivedMessage) *azservicebus.ReceivedMessage {
 
 // receiveBriefly receives for a moment; that nothing came is no error.
 func receiveBriefly(s suite, r *azservicebus.Receiver, n int) ([]*azservicebus.ReceivedMessage, error) {
-	ctx, cancel := context.WithTimeout(s.ctx, quiet)
+	ctx, cancel := context.WithTimeout(s.ctx, noMessageWait)
 	defer cancel()
 	got, err := r.ReceiveMessages(ctx, n, nil)
 	if ctx.Err() != nil { // whatever the client, that may have been connecting, makes of it

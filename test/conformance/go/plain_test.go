@@ -16,7 +16,7 @@ func plainChecks() []check {
 		{name: "quickstart", run: plainQuickstart},
 		{name: "content", run: plainContent},
 		{name: "large", run: plainLarge},
-		{name: "taken", run: plainTaken},
+		{name: "taken", run: plainReceiveAndDelete},
 		{name: "settlements", run: plainSettlements},
 		{name: "schedule", run: plainSchedule},
 		{name: "duplicates", settings: harness.Settings{More: harness.Fields{"requiresDuplicateDetection": true}}, run: plainDuplicates},
@@ -94,7 +94,7 @@ func plainLarge(s suite) {
 }
 
 // What is settled as it is sent is gone.
-func plainTaken(s suite) {
+func plainReceiveAndDelete(s suite) {
 	s.must("send", s.amqpSender(1, nil).Send(s.ctx, text("x"), nil))
 	r := s.amqpReceiver(2, &amqp.ReceiverOptions{RequestedSenderSettleMode: amqp.SenderSettleModeSettled.Ptr(), SettlementMode: amqp.ReceiverSettleModeFirst.Ptr()})
 	if m := s.get(r); string(m.GetData()) != "x" {

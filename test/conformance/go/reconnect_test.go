@@ -12,13 +12,13 @@ import (
 // reconnectChecks kill a member. It is a fourth one, which holds nothing: the cases beside
 // them are not to notice.
 func reconnectChecks() []check {
-	return []check{{name: "member dies", run: memberDies}}
+	return []check{{name: "member dies", run: memberIsKilled}}
 }
 
 // The member of a client dies: the same sender and receiver go on at another one, and what
 // the receiver had locked is still its own.
-func memberDies(s suite) {
-	doomed := s.Doomed(s.T)
+func memberIsKilled(s suite) {
+	doomed := s.StartKillable(s.T)
 	client, err := azservicebus.NewClientFromConnectionString(harness.ConnectionString(doomed.Address), &azservicebus.ClientOptions{
 		RetryOptions: azservicebus.RetryOptions{MaxRetries: 10, RetryDelay: 200 * time.Millisecond, MaxRetryDelay: 2 * time.Second},
 	})

@@ -19,7 +19,7 @@ func scheduleChecks() []check {
 	return []check{
 		{name: "schedule", run: schedule},
 		{name: "schedule by property", run: scheduleByProperty},
-		{name: "schedule and life", run: scheduleAndLife},
+		{name: "schedule and life", run: scheduleAndTimeToLive},
 		{name: "schedule alone", run: scheduleAlone},
 		{name: "cancel", run: cancelScheduled},
 		{name: "cancel too late", run: cancelTooLate},
@@ -131,14 +131,14 @@ func scheduleByProperty(s suite) {
 }
 
 // A scheduled message lives from its activation on (docs/requirements.md#e1), however long it waited.
-func scheduleAndLife(s suite) {
+func scheduleAndTimeToLive(s suite) {
 	const life = 3 * time.Second
 	due := time.Now().Add(life + time.Second)
 	_, err := s.sender(1).ScheduleMessages(s.ctx, []*azservicebus.Message{{MessageID: ptr("x"), TimeToLive: ptr(life)}}, due, nil)
 	s.must("schedule", err)
 	m := s.receiveOne(s.receiver(2))
 	s.notBefore("the message", due, *m.EnqueuedTime)
-	if got := lifeOf(m); got != life {
+	if got := timeToLive(m); got != life {
 		s.Errorf("it lives for %v after its activation, want %v", got, life)
 	}
 }

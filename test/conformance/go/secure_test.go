@@ -20,7 +20,7 @@ import (
 func secureChecks() []check {
 	return []check{
 		{name: "tls", run: secureClient},
-		{name: "unknown authority", run: secureStranger},
+		{name: "unknown authority", run: secureUntrusted},
 		{name: "websocket", run: secureWebSocket},
 		{name: "administration", run: secureAdmin},
 		{name: "go-amqp tls", run: securePlain},
@@ -72,7 +72,7 @@ func (s suite) roundTrip(c *azservicebus.Client) {
 func secureClient(s suite) { s.roundTrip(s.secured(&azservicebus.ClientOptions{TLSConfig: s.trust()})) }
 
 // Who does not trust the authority does not come through by accident.
-func secureStranger(s suite) {
+func secureUntrusted(s suite) {
 	c := s.secured(&azservicebus.ClientOptions{RetryOptions: azservicebus.RetryOptions{MaxRetries: -1}})
 	sender, err := c.NewSender(s.queue, nil)
 	s.must("sender", err)

@@ -103,7 +103,7 @@ func (s suite) held(member int, session string) {
 // noSession asserts that no session is to be had for a while.
 func (s suite) noSession(member int) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.ctx, quiet)
+	ctx, cancel := context.WithTimeout(s.ctx, noMessageWait)
 	defer cancel()
 	if r, err := s.tryAccept(ctx, s.oneTry(member), nil, nil); err == nil {
 		s.Fatalf("session %q was accepted, there is none", r.SessionID())
@@ -140,7 +140,7 @@ func (s suite) inSession(r *azservicebus.SessionReceiver, want ...string) []*azs
 // noneIn asserts that a session gives nothing for a while.
 func (s suite) noneIn(r *azservicebus.SessionReceiver) {
 	s.Helper()
-	ctx, cancel := context.WithTimeout(s.ctx, quiet)
+	ctx, cancel := context.WithTimeout(s.ctx, noMessageWait)
 	defer cancel()
 	if got, err := r.ReceiveMessages(ctx, 1, nil); len(got) != 0 {
 		s.Fatalf("message %s came in session %q (error %v), none may", got[0].MessageID, r.SessionID(), err)
@@ -169,9 +169,9 @@ func (s suite) linkTo(member int, session string, credit uint32) *amqp.Receiver 
 // that was given up too early, while it still connects, is not what is tried here.
 const workWithin = 15 * time.Second
 
-// workOff accepts the next session, completes what is there and closes it. That there is
+// receiveAllSessions accepts the next session, completes what is there and closes it. That there is
 // none for a while is no error.
-func (s suite) workOff(ctx context.Context, c *azservicebus.Client) (session string, got []string, err error) {
+func (s suite) receiveAllSessions(ctx context.Context, c *azservicebus.Client) (session string, got []string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, workWithin)
 	defer cancel()
 	r, err := s.tryAccept(ctx, c, nil, nil)

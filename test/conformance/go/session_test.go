@@ -27,12 +27,12 @@ func sessionChecks() []check {
 		{name: "order", settings: sessions, run: orderInSession},
 		{name: "one holder", settings: sessions, run: oneHolder},
 		{name: "several on a connection", settings: sessions, run: severalSessions},
-		{name: "connection goes", settings: sessions, run: connectionGoes},
+		{name: "connection goes", settings: sessions, run: connectionIsLost},
 		{name: "renew session", settings: short, run: renewSession},
 		{name: "lock ends", settings: short, run: sessionLockEnds},
 		{name: "lock ends unseen", settings: short, run: sessionLockEndsUnseen},
 		{name: "by hand", settings: sessions, run: sessionByHand},
-		{name: "take session", settings: sessions, run: takeSession},
+		{name: "take session", settings: sessions, run: receiveAndDeleteSession},
 		{name: "wrong ends of sessions", settings: sessions, run: wrongEndsOfSessions},
 		{name: "names of sessions", settings: sessions, run: namesOfSessions},
 		{name: "two hundred sessions", settings: grouped(harness.Settings{LockDuration: lockLong}), run: twoHundredSessions},
@@ -133,14 +133,14 @@ func waitForSession(s suite) {
 	begun := time.Now()
 	_, err := s.session(2).NewReceiver(s.ctx, s.queue, &amqp.ReceiverOptions{
 		Filters:    []amqp.LinkFilter{amqp.NewLinkFilter(sessionFilter, 0, nil)},
-		Properties: map[string]any{"com.microsoft:timeout": uint32(quiet.Milliseconds())},
+		Properties: map[string]any{"com.microsoft:timeout": uint32(noMessageWait.Milliseconds())},
 	})
 	wantCondition(s, "wait in vain", err, "com.microsoft:timeout")
-	if waited := time.Since(begun); waited < quiet {
+	if waited := time.Since(begun); waited < noMessageWait {
 		s.Errorf("was told so after %v", waited)
 	}
 	// azservicebus sends its own deadline less a hundredth, and may give up before the answer.
-	ctx, cancel := context.WithTimeout(s.ctx, quiet)
+	ctx, cancel := context.WithTimeout(s.ctx, noMessageWait)
 	defer cancel()
 	_, err = s.tryAccept(ctx, s.oneTry(2), nil, nil)
 	var coded *azservicebus.Error
@@ -155,7 +155,7 @@ func waitForSession(s suite) {
 		defer close(over)
 		_, _ = s.tryAccept(waiting, gone, nil, nil)
 	}()
-	<-time.After(quiet)
+	<-time.After(noMessageWait)
 	leave()
 	<-over
 	s.must("close", gone.Close(s.ctx))
@@ -246,7 +246,7 @@ func severalSessions(s suite) {
 }
 
 // When a connection goes, its sessions are free at once, and no attempt is counted.
-func connectionGoes(s suite) {
+func connectionIsLost(s suite) {
 	s.sendIn("red", "m1", "m2")
 	client := s.client(2)
 	r, err := s.tryAccept(s.ctx, client, ptr("red"), nil)
@@ -386,7 +386,7 @@ func sessionByHand(s suite) {
 }
 
 // Receive and delete takes the messages of a session in order, once, and no others.
-func takeSession(s suite) {
+func receiveAndDeleteSession(s suite) {
 	s.sendIn("red", "m1", "m2", "m3")
 	s.sendIn("blue", "x1")
 	r, err := s.tryAccept(s.ctx, s.oneTry(3), ptr("red"), &azservicebus.SessionReceiverOptions{ReceiveMode: azservicebus.ReceiveModeReceiveAndDelete})
@@ -471,7 +471,7 @@ func twoHundredSessions(s suite) {
 		client := s.oneTry(member + 2)
 		consumers.Go(func() {
 			for waiting.Err() == nil {
-				session, got, err := s.workOff(waiting, client)
+				session, got, err := s.receiveAllSessions(waiting, client)
 				if err != nil {
 					s.Errorf("consumer at member %d: %v", member+2, err)
 					return

@@ -20,7 +20,7 @@ const short = 2 * time.Second
 // asDeadLetters makes a queue keep what expires.
 func asDeadLetters() harness.Fields { return harness.Fields{"deadLetteringOnMessageExpiration": true} }
 
-func lifeChecks() []check {
+func timeToLiveChecks() []check {
 	return []check{
 		{name: "expires at", run: expiresAt},
 		{name: "ceiling", settings: harness.Settings{More: harness.Fields{"defaultMessageTimeToLive": "30s"}}, run: ceiling},
@@ -30,7 +30,7 @@ func lifeChecks() []check {
 		{name: "expired are dead-lettered", settings: harness.Settings{More: asDeadLetters()}, run: expiredAreDeadLettered},
 		{name: "expiry and locks", settings: harness.Settings{LockDuration: lockMinimum, More: asDeadLetters()}, run: expiryAndLocks},
 		{name: "expiry of deferred", settings: harness.Settings{More: asDeadLetters()}, run: expiryOfDeferred},
-		{name: "dead-letter life", settings: harness.Settings{More: harness.Fields{"deadLetterTimeToLive": "2s"}}, run: deadLetterLife},
+		{name: "dead-letter life", settings: harness.Settings{More: harness.Fields{"deadLetterTimeToLive": "2s"}}, run: deadLetterTimeToLive},
 	}
 }
 
@@ -47,8 +47,8 @@ func (s suite) sendWith(life time.Duration, ids ...string) {
 	}
 }
 
-// lifeOf is the time that a message was given from its enqueueing on.
-func lifeOf(m *azservicebus.ReceivedMessage) time.Duration {
+// timeToLive is the time that a message was given from its enqueueing on.
+func timeToLive(m *azservicebus.ReceivedMessage) time.Duration {
 	if m.ExpiresAt == nil || m.EnqueuedTime == nil {
 		return 0
 	}
@@ -63,7 +63,7 @@ func expiresAt(s suite) {
 	r := s.receiver(2)
 	for _, m := range s.receive(r, 2) {
 		want := map[string]time.Duration{"a minute": time.Minute, "for ever": 0}[m.MessageID]
-		if got := lifeOf(m); got != want {
+		if got := timeToLive(m); got != want {
 			s.Errorf("%q lives for %v, want %v", m.MessageID, got, want)
 		}
 		if m.EnqueuedTime.Before(before.Add(-time.Second)) || m.EnqueuedTime.After(time.Now().Add(time.Second)) {
@@ -87,7 +87,7 @@ func ceiling(s suite) {
 	s.sendWith(10*time.Second, "less")
 	want := map[string]time.Duration{"none": 30 * time.Second, "more": 30 * time.Second, "less": 10 * time.Second}
 	for _, m := range s.receive(s.receiver(2), 3) {
-		if got := lifeOf(m); got != want[m.MessageID] {
+		if got := timeToLive(m); got != want[m.MessageID] {
 			s.Errorf("%q lives for %v, want %v", m.MessageID, got, want[m.MessageID])
 		}
 		if m.TimeToLive == nil || *m.TimeToLive != want[m.MessageID] {
@@ -103,7 +103,7 @@ func ceilingChanged(s suite) {
 	s.sendWith(0, "after")
 	want := map[string]time.Duration{"before": 0, "after": 45 * time.Second}
 	for _, m := range s.receive(s.receiver(3), 2) {
-		if got := lifeOf(m); got != want[m.MessageID] {
+		if got := timeToLive(m); got != want[m.MessageID] {
 			s.Errorf("%q lives for %v, want %v", m.MessageID, got, want[m.MessageID])
 		}
 	}
@@ -253,7 +253,7 @@ func expiryOfDeferred(s suite) {
 }
 
 // The time to live of dead letters counts from their dead-lettering.
-func deadLetterLife(s suite) {
+func deadLetterTimeToLive(s suite) {
 	s.send(2)
 	r := s.receiver(2)
 	m := s.receive(r, 2)

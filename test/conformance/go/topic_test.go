@@ -21,7 +21,7 @@ func topicChecks() []check {
 		{name: "no subscription", run: noSubscription},
 		{name: "settle copies", run: settleCopies},
 		{name: "settle copies elsewhere", run: settleCopiesElsewhere},
-		{name: "take copies", run: takeCopies},
+		{name: "take copies", run: receiveAndDeleteCopies},
 		{name: "peek copies", run: peekCopies},
 		{name: "delivery counts of copies", run: deliveryCountsOfCopies},
 		{name: "locks of copies", run: locksOfCopies},
@@ -29,8 +29,8 @@ func topicChecks() []check {
 		{name: "compete", run: competeForCopies},
 		{name: "wrong ends", run: wrongEnds},
 		{name: "names of topics", run: namesOfTopics},
-		{name: "subscription goes", run: subscriptionGoes},
-		{name: "topic goes", run: topicGoes},
+		{name: "subscription goes", run: subscriptionIsDeleted},
+		{name: "topic goes", run: topicIsDeleted},
 	}
 }
 
@@ -173,7 +173,7 @@ func settleCopiesElsewhere(s suite) {
 }
 
 // Receive-and-delete takes the copy of its subscription only.
-func takeCopies(s suite) {
+func receiveAndDeleteCopies(s suite) {
 	topic := s.topic(nil)
 	a, b := topic.subscription("a", harness.Settings{}), topic.subscription("b", harness.Settings{})
 	topic.send(3)
@@ -382,7 +382,7 @@ func namesOfTopics(s suite) {
 
 // A subscription that is deleted ends its receivers and forgets what it held; made again
 // it is empty. The others do not notice.
-func subscriptionGoes(s suite) {
+func subscriptionIsDeleted(s suite) {
 	topic := s.topic(nil)
 	a, b := topic.subscription("a", harness.Settings{}), topic.subscription("b", harness.Settings{})
 	topic.send(3)
@@ -400,7 +400,7 @@ func subscriptionGoes(s suite) {
 }
 
 // With a topic its subscriptions go, and both names are free again.
-func topicGoes(s suite) {
+func topicIsDeleted(s suite) {
 	topic := s.topic(nil)
 	a := topic.subscription("a", harness.Settings{})
 	topic.send(3)

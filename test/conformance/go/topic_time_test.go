@@ -17,7 +17,7 @@ func topicTimeChecks() []check {
 	return []check{
 		{name: "schedule at a topic", run: scheduleAtTopic},
 		{name: "rules of the moment", run: rulesOfTheMoment},
-		{name: "lives of copies", run: livesOfCopies},
+		{name: "lives of copies", run: timeToLiveOfCopies},
 		{name: "expired copies", run: expiredCopies},
 		{name: "duplicates at a topic", run: duplicatesAtTopic},
 		{name: "duplicates of scheduled at a topic", run: duplicatesOfScheduledAtTopic},
@@ -81,7 +81,7 @@ func rulesOfTheMoment(s suite) {
 }
 
 // A copy lives as long as the shortest of the message, the topic and the subscription says.
-func livesOfCopies(s suite) {
+func timeToLiveOfCopies(s suite) {
 	topic := s.topic(harness.Fields{"defaultMessageTimeToLive": "1m"})
 	plain := topic.subscription("plain", harness.Settings{})
 	brief := topic.subscription("brief", harness.Settings{More: harness.Fields{"defaultMessageTimeToLive": "30s"}})
@@ -95,7 +95,7 @@ func livesOfCopies(s suite) {
 		long:  {"none": time.Minute, "more": time.Minute, "less": 10 * time.Second},
 	} {
 		for _, m := range sub.receive(sub.receiver(2), 3) {
-			if got := lifeOf(m); got != want[m.MessageID] {
+			if got := timeToLive(m); got != want[m.MessageID] {
 				s.Errorf("%q of %s lives for %v, want %v", m.MessageID, sub.queue, got, want[m.MessageID])
 			}
 		}

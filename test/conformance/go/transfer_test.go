@@ -12,7 +12,7 @@ import (
 
 func transferChecks() []check {
 	return []check{
-		{name: "destination goes", run: destinationGoes},
+		{name: "destination goes", run: destinationIsDeleted},
 		{name: "destination disabled", run: destinationDisabled},
 		{name: "destination full", run: destinationFull},
 		{name: "too large for the destination", run: tooLargeForDestination},
@@ -38,7 +38,7 @@ func (s suite) failed(member int, reason string, want ...string) {
 
 // When the destination is gone, messages are kept as transfer dead letters; a new one of
 // its name gets what comes then.
-func destinationGoes(s suite) {
+func destinationIsDeleted(s suite) {
 	to := s.another("to", s, harness.Settings{})
 	s.UpdateQueue(s.T, s.queue, forwardingTo(to))
 	s.send(1)
@@ -131,7 +131,7 @@ func transferDeadLettersOfDeadLetters(s suite) {
 	if again := s.receiveOne(rt); again.MessageID != "m1" || again.DeliveryCount != 2 {
 		s.Errorf("abandoned came %s, delivery count %d", again.MessageID, again.DeliveryCount)
 	}
-	ctx, cancel := context.WithTimeout(s.ctx, quiet)
+	ctx, cancel := context.WithTimeout(s.ctx, noMessageWait)
 	defer cancel()
 	if got, _ := s.deadLetters(1).ReceiveMessages(ctx, 1, nil); len(got) != 0 {
 		s.Errorf("%s came from the dead-letter queue", got[0].MessageID)
