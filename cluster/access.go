@@ -8,22 +8,21 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// How long a change of the catalog waits to be seen here before it is told as done, and
-// how often that is looked at.
+// How long a change of the catalog waits until this member's replica has it, and how often it looks.
 const (
 	awaitCatalogMax   = 2 * time.Second
 	awaitCatalogEvery = 10 * time.Millisecond
 )
 
-// Access is the access rules of the entity that a path names (of its topic, for a
+// Access returns the access rules of the entity that a path names (of its topic, for a
 // subscription) and of the namespace, as our own replica of the catalog knows them. They
-// hold secrets, and are only read. It does not block.
+// contain secrets and must not be changed. It does not block.
 func (r *Router) Access(namespace fsm.NamespaceID, path string) (own, shared []fsm.AccessRule) {
 	r.viewCatalog(func(c *fsm.Catalog) { own, shared = c.Access(namespace, path) })
 	return own, shared
 }
 
-// NamespaceName is how a namespace is called, "" when our own replica of the catalog does not
+// NamespaceName returns the name of a namespace, "" when our own replica of the catalog does not
 // know it. It does not block.
 func (r *Router) NamespaceName(id fsm.NamespaceID) (name string) {
 	r.viewCatalog(func(c *fsm.Catalog) {
@@ -33,7 +32,7 @@ func (r *Router) NamespaceName(id fsm.NamespaceID) (name string) {
 	return name
 }
 
-// viewCatalog looks at our own replica of the catalog, if there is one.
+// viewCatalog calls a function with our own replica of the catalog, if it is open.
 func (r *Router) viewCatalog(look func(*fsm.Catalog)) {
 	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) {
@@ -44,9 +43,9 @@ func (r *Router) viewCatalog(look func(*fsm.Catalog)) {
 	}
 }
 
-// awaitCatalog waits until our own replica of the catalog has a change that its leader has made,
-// for at most seenWaitMax: then who made it can use it here at once. A replica that is
-// further behind than that is no error; it will follow.
+// awaitCatalog waits until our own replica of the catalog has a change that its leader has made, so
+// that the caller can use it here at once, for at most awaitCatalogMax. It is no error if the
+// replica is further behind.
 func (r *Router) awaitCatalog(ctx context.Context, seen func(*fsm.Catalog) bool) {
 	ctx, cancel := context.WithTimeout(ctx, awaitCatalogMax)
 	defer cancel()

@@ -9,22 +9,22 @@ import (
 )
 
 const (
-	// touchEvery is how often activity that leaves no trace in a machine is reported, per
-	// entity: a tenth of the shortest AutoDeleteOnIdle, so that nine reports may be lost.
+	// touchEvery is the least time between two reports of activity that leaves no trace in
+	// the log, per entity: a tenth of the shortest AutoDeleteOnIdle, so that nine may be lost.
 	activityReportEvery = 30 * time.Second
-	// touchesMax is how many entities are remembered to have been looked at; over it all
-	// are forgotten, at the cost of one look and perhaps one report each.
+	// touchesMax is the most entities that are remembered; when there are more, all are
+	// forgotten, at the cost of one look-up and perhaps one report each.
 	activityEntitiesMax = 65536
 )
 
-// activityLimiter remembers when an entity was last looked at, whether it was reported or not:
-// most never delete themselves, and that too is only asked every touchEvery.
+// activityLimiter remembers when the activity of an entity was last looked at, whether it was reported
+// or not: most entities never delete themselves, and the look-up of that is limited, too.
 type activityLimiter struct {
 	mu   sync.Mutex
 	last map[fsm.EntityID]time.Time
 }
 
-// due says whether an entity is to be looked at now, and notes that it was.
+// due reports whether an entity is to be looked at now, and remembers that it was.
 func (t *activityLimiter) due(id fsm.EntityID, now time.Time) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -40,13 +40,13 @@ func (t *activityLimiter) due(id fsm.EntityID, now time.Time) bool {
 }
 
 // reportActivity reports a peek or a waiting receive of an entity that deletes itself when it is
-// idle: the machine does not see either (docs/requirements.md#e8). It does not block. A report that gets
-// lost is made up for by the next.
+// idle: the state machine sees neither (docs/requirements.md#e8). It does not block. A lost report
+// does not matter, because the next one follows.
 func (r *Router) reportActivity(entity fsm.Entity) {
 	if !r.activity.due(entity.ID, r.now()) {
 		return
 	}
-	// A link holds the entity as it was when it was attached; settings change.
+	// A link has the settings of the time when it was attached.
 	settings := entity.Settings
 	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) {
@@ -61,8 +61,8 @@ func (r *Router) reportActivity(entity fsm.Entity) {
 	r.client(entity.Partition).submit(fsm.Touch{Entity: entity.ID}, func(fsm.Result) {})
 }
 
-// markTouched notes that somebody receives, at most every touchEvery for each receiver, for
-// the next tick: a Lock may have ended before that. mu is held.
+// markTouched records the activity of a receiver for the next tick, at most once per
+// activityReportEvery: the Lock may have ended by then. mu is held.
 func (p *partitionClient) markTouched(r *Receiver, now time.Time) {
 	if now.Sub(r.lastTouched) < activityReportEvery || len(p.touched) >= activityEntitiesMax {
 		return
@@ -71,8 +71,8 @@ func (p *partitionClient) markTouched(r *Receiver, now time.Time) {
 	p.touched = append(p.touched, r.at.Entity)
 }
 
-// takeTouched returns the entities that were received from, and those on which somebody
-// still waits.
+// takeTouched returns the entities that messages were received from, and those that receivers wait
+// for.
 func (p *partitionClient) takeTouched() []fsm.Entity {
 	now := p.now()
 	p.mu.Lock()

@@ -12,12 +12,12 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// CreateEntity makes a queue or topic on the partition with the fewest entities, or a
-// subscription, named by its path, beside its topic. rule is the one that a subscription
-// is made with, nil for the default. An open MaxMessageBytes (0) is the default, or what the
-// namespace allows where that is less. When it returns, every member can use the entity: one
-// whose catalog is behind asks the catalog's leader; its own access rules count at this
-// member, and a moment later at the others. Errors wrap EntityExists,
+// CreateEntity creates a queue or topic in the partition with the fewest entities, or a subscription,
+// named by its path, in the partition of its topic. rule is the first rule of a subscription, nil for
+// the default. A MaxMessageBytes of 0 means the default, or the limit of the namespace if that is
+// less. When it returns, every member can use the entity: one whose catalog is behind asks the
+// catalog's leader; its own access rules are in force at this member, and a moment later at the
+// others. Errors wrap EntityExists,
 // EntityNotFound (no such topic), InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
 func (r NamespaceView) CreateEntity(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings, rule *fsm.Rule, access []fsm.AccessRule) (fsm.Entity, error) {
 	entity, err := r.create(ctx, kind, name, settings, rule, access)
@@ -60,8 +60,8 @@ func (r NamespaceView) create(ctx context.Context, kind fsm.EntityKind, name str
 	return entity, err
 }
 
-// undoCreate takes an entity back that its partition refuses for good: the topic of a
-// subscription has no room for its rule. It would be listed, and nobody could use it.
+// undoCreate deletes an entity that its partition refuses for good because the topic of a
+// subscription cannot hold its rule. It would be listed and could not be used.
 func (r *Router) undoCreate(ctx context.Context, id fsm.EntityID) error {
 	entity, err := r.lookup(ctx, lookupQuery{ID: id})
 	if err == nil {
@@ -71,13 +71,13 @@ func (r *Router) undoCreate(ctx context.Context, id fsm.EntityID) error {
 		err = r.dropEntity(ctx, entity)
 	}
 	if err != nil && !errors.Is(err, fsm.EntityNotFound) {
-		return fmt.Errorf("take entity %d back: %w", id, err)
+		return fmt.Errorf("undo the creation of entity %d: %w", id, err)
 	}
 	return nil
 }
 
-// withPlacement says where an entity is made: a subscription at its topic, whose name it takes as
-// that is spelled.
+// withPlacement adds the place of a new entity to the command: the partitions with the fewest
+// entities, or the topic of a subscription, whose spelling its path takes.
 func (r NamespaceView) withPlacement(ctx context.Context, command fsm.CreateEntity) (fsm.CreateEntity, error) {
 	var err error
 	command.Namespace = r.id
@@ -105,15 +105,15 @@ func (r NamespaceView) withPlacement(ctx context.Context, command fsm.CreateEnti
 func (r NamespaceView) topicByName(ctx context.Context, name string) (fsm.Entity, error) {
 	topic, err := r.entityOfKind(ctx, fsm.TopicEntity, name)
 	if errors.Is(err, fsm.EntityNotFound) {
-		err = fmt.Errorf("%w: there is no topic %q", fsm.EntityNotFound, name)
+		err = fmt.Errorf("%w: topic %q does not exist", fsm.EntityNotFound, name)
 	}
 	return topic, err
 }
 
-// UpdateEntity changes the settings of an entity; locks that are held stay as they are.
-// Whether duplicates are detected and sessions are required is chosen at creation, once.
-// Errors wrap EntityNotFound, also when the name is that of another kind, InvalidArgument,
-// ServerBusy or Timeout; after the last two it may be asked again.
+// UpdateEntity changes the settings of an entity; existing locks stay as they are. Duplicate
+// detection, sessions and partitioning are chosen at creation and cannot change. Errors wrap
+// EntityNotFound, also when the name is that of another kind, InvalidArgument, ServerBusy or
+// Timeout; after the last two it may be called again.
 func (r NamespaceView) UpdateEntity(ctx context.Context, kind fsm.EntityKind, name string, settings fsm.EntitySettings) (fsm.Entity, error) {
 	entity, err := r.update(ctx, kind, name, settings)
 	if err != nil {
@@ -150,9 +150,9 @@ func (r NamespaceView) update(ctx context.Context, kind fsm.EntityKind, name str
 	return r.putEntity(ctx, entity.ID)
 }
 
-// DeleteEntity frees the name, then drops the messages; a topic goes with its
-// subscriptions. Once the first has happened the rest follows, if need be without the
-// caller.
+// DeleteEntity frees the name, then drops the messages; a topic is deleted with its subscriptions.
+// After the first step the cluster completes the rest, also when the caller fails. Errors wrap
+// EntityNotFound, ServerBusy or Timeout.
 func (r NamespaceView) DeleteEntity(ctx context.Context, kind fsm.EntityKind, name string) error {
 	entity, err := r.entityOfKind(ctx, kind, name)
 	if err != nil {
@@ -162,12 +162,12 @@ func (r NamespaceView) DeleteEntity(ctx context.Context, kind fsm.EntityKind, na
 		return fmt.Errorf("delete %s %q: %w", kind, name, err)
 	}
 	if err := r.dropEntity(ctx, entity); err != nil {
-		r.log.InfoContext(ctx, "entity is deleted, its messages will be dropped later", "entity", name, "error", err)
+		r.log.InfoContext(ctx, "failed to drop the messages of a deleted entity, will retry", "entity", name, "error", err)
 	}
 	return nil
 }
 
-// entityOfKind finds an entity by name: EntityNotFound when it is of another kind.
+// entityOfKind finds an entity by name; EntityNotFound when it is of another kind.
 func (r NamespaceView) entityOfKind(ctx context.Context, kind fsm.EntityKind, name string) (fsm.Entity, error) {
 	entity, err := r.lookup(ctx, lookupQuery{Namespace: r.id, Name: name})
 	if err == nil && entity.Kind != kind {
@@ -176,7 +176,8 @@ func (r NamespaceView) entityOfKind(ctx context.Context, kind fsm.EntityKind, na
 	return entity, err
 }
 
-// Entity describes an entity and counts its messages.
+// Entity returns an entity and the counts of its messages. Errors wrap EntityNotFound, ServerBusy or
+// Timeout.
 func (r NamespaceView) Entity(ctx context.Context, kind fsm.EntityKind, name string) (fsm.Entity, fsm.Counts, error) {
 	entity, err := r.entityOfKind(ctx, kind, name)
 	if err != nil {
@@ -189,8 +190,8 @@ func (r NamespaceView) Entity(ctx context.Context, kind fsm.EntityKind, name str
 	return entity, counts[0], nil
 }
 
-// Entities lists entities of a kind by name without regard to case, in order, from the
-// first name after the one given, at most max (1000). Subscriptions are listed under the
+// Entities lists entities of a kind by name, regardless of case, from the first after the given
+// name, at most max (1000). Subscriptions are listed under the
 // path of their topic; under is "" for the other kinds. Errors wrap EntityNotFound (no such
 // topic), InvalidArgument, ServerBusy or Timeout.
 func (r NamespaceView) Entities(ctx context.Context, kind fsm.EntityKind, under, after string, max int) ([]fsm.Entity, error) {
@@ -216,8 +217,8 @@ func (r NamespaceView) Entities(ctx context.Context, kind fsm.EntityKind, under,
 	return entities, reply.decode(&entities)
 }
 
-// Counts says what each entity holds, in the order given. The leaders are asked once
-// per partition (and 4096 entities), all at the same time.
+// Counts returns the message counts of entities, in their order. It asks the leader of each partition
+// once per 4096 entities, all concurrently. Errors wrap ServerBusy or Timeout.
 func (r *Router) Counts(ctx context.Context, entities []fsm.Entity) ([]fsm.Counts, error) {
 	if slices.ContainsFunc(entities, func(e fsm.Entity) bool { return len(e.Shards) > 0 }) {
 		return r.countShards(ctx, entities)
@@ -248,7 +249,7 @@ func (r *Router) Counts(ctx context.Context, entities []fsm.Entity) ([]fsm.Count
 	return counts, nil
 }
 
-// countSome fills the counts at the given places, all of one partition.
+// countSome fills the counts at the given positions, all of one partition.
 func (r *Router) countSome(ctx context.Context, id fsm.PartitionID, entities []fsm.Entity, positions []int, counts []fsm.Counts) error {
 	q := countsQuery{Partition: id, Entities: make([]fsm.EntityID, len(positions))}
 	for i, position := range positions {
@@ -271,7 +272,7 @@ func (r *Router) countSome(ctx context.Context, id fsm.PartitionID, entities []f
 	return nil
 }
 
-// command submits and waits. An error wraps the Code.
+// command submits a command and waits for its result. An error wraps the Code.
 func (r *Router) command(ctx context.Context, id fsm.PartitionID, command fsm.Command) (fsm.Result, error) {
 	results := make(chan fsm.Result, 1)
 	r.client(id).submit(command, func(result fsm.Result) { results <- result })
@@ -286,8 +287,8 @@ func (r *Router) command(ctx context.Context, id fsm.PartitionID, command fsm.Co
 	}
 }
 
-// leastLoaded is the message partitions, that with the fewest entities first, equals by
-// number. Queues made at the same time may end up together.
+// leastLoaded returns the message partitions by their number of entities, the fewest first, equal ones
+// by id. Queues that are created at the same time may be placed together.
 func (r *Router) leastLoaded(ctx context.Context) ([]fsm.PartitionID, error) {
 	if !r.catalogLoaded() {
 		return nil, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
@@ -311,7 +312,7 @@ func (r *Router) leastLoaded(ctx context.Context) ([]fsm.PartitionID, error) {
 	return partitions, nil
 }
 
-// catalogLoaded says whether our replica of the catalog knows the cluster.
+// catalogLoaded reports whether our replica of the catalog knows the cluster.
 func (r *Router) catalogLoaded() (loaded bool) {
 	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) { loaded = catalogOf(m).ClusterID() != "" })
@@ -319,14 +320,13 @@ func (r *Router) catalogLoaded() (loaded bool) {
 	return loaded
 }
 
-// putEntity tells the partitions of an entity about it as the catalog's leader knows it now.
-// Should the entity be deleted meanwhile, what was put is dropped again: its partition would
-// keep it for ever.
+// putEntity puts an entity, as the catalog's leader knows it now, in its partitions. If the entity is
+// deleted meanwhile, it is dropped there again: its partition would keep it for ever.
 func (r *Router) putEntity(ctx context.Context, id fsm.EntityID) (fsm.Entity, error) {
 	return r.putParts(ctx, id, func(at fsm.EntityRef) fsm.EntityRef { return at })
 }
 
-// putShard is put for the one shard of a partitioned entity that has the id.
+// putShard is putEntity for the one shard of a partitioned entity that has the id.
 func (r *Router) putShard(ctx context.Context, id fsm.EntityID) (fsm.Entity, error) {
 	return r.putParts(ctx, id, func(at fsm.EntityRef) fsm.EntityRef {
 		if shard, found := at.ShardOf(id); found {
@@ -355,7 +355,7 @@ func (r *Router) putParts(ctx context.Context, id fsm.EntityID, part func(fsm.En
 	return entity, err
 }
 
-// putInPartition tells one partition about an entity, or a shard, and first about the topic of a
+// putInPartition puts an entity, or a shard, in its partition, and first the topic of a
 // subscription if that is not known there.
 func (r *Router) putInPartition(ctx context.Context, entity fsm.Entity) error {
 	put := fsm.PutEntity{
@@ -364,20 +364,20 @@ func (r *Router) putInPartition(ctx context.Context, entity fsm.Entity) error {
 	}
 	_, err := r.command(ctx, entity.Partition, put)
 	if errors.Is(err, fsm.EntityNotFound) && entity.Kind == fsm.SubscriptionEntity {
-		// The making of its topic was interrupted too. A topic has none itself: this goes no
-		// deeper.
+		// The creation of its topic was interrupted, too. A topic has no topic, so this does not recurse
+		// further.
 		if _, err = r.putShard(ctx, entity.Topic); err == nil {
 			_, err = r.command(ctx, entity.Partition, put)
 		}
 	}
 	if err != nil {
-		return fmt.Errorf("tell partition %d about %q: %w", entity.Partition, entity.Name, err)
+		return fmt.Errorf("put %q in partition %d: %w", entity.Name, entity.Partition, err)
 	}
 	return nil
 }
 
-// dropEntity drops the messages of a deleted entity and then forgets it. With a topic its
-// partition drops the subscriptions, which the catalog has forgotten already.
+// dropEntity drops the messages of a deleted entity and then removes it from the catalog. With a topic
+// its partition drops the subscriptions, which the catalog has removed already.
 func (r *Router) dropEntity(ctx context.Context, entity fsm.Entity) error {
 	if err := r.dropParts(ctx, fsm.EntityRef{Entity: entity}); err != nil {
 		return fmt.Errorf("drop messages of %q: %w", entity.Name, err)
@@ -396,9 +396,9 @@ func (r *Router) dropParts(ctx context.Context, at fsm.EntityRef) error {
 	})
 }
 
-// recreate is called when a partition does not know an entity: if the catalog does, its
-// making was interrupted half way and is finished now. then hears whether asking
-// again may help. It does not block.
+// recreate is called when a partition does not know an entity: if the catalog does, its creation was
+// interrupted and is completed now. done is called with whether another attempt may succeed. It does
+// not block.
 func (r *Router) recreate(entity fsm.Entity, done func(recreated bool)) {
 	r.mu.Lock()
 	waiters, running := r.recreating[entity.ID]
@@ -430,29 +430,29 @@ func (r *Router) recreated(id fsm.EntityID, recreated bool) {
 func (r *Router) recreateOne(ctx context.Context, entity fsm.Entity) bool {
 	_, err := r.putShard(ctx, entity.ID)
 	if err == nil {
-		r.log.InfoContext(ctx, "the making of an entity was finished", "entity", entity.Name, "partition", entity.Partition)
+		r.log.InfoContext(ctx, "completed the interrupted creation of an entity", "entity", entity.Name, "partition", entity.Partition)
 	} else if !errors.Is(err, fsm.EntityNotFound) {
-		r.log.WarnContext(ctx, "finish the making of an entity", "entity", entity.Name, "partition", entity.Partition, "error", err)
+		r.log.WarnContext(ctx, "failed to complete the interrupted creation of an entity", "entity", entity.Name, "partition", entity.Partition, "error", err)
 	}
 	return err == nil
 }
 
-// deleteDropped finishes deletions that were interrupted. Only the catalog's leader does it.
+// deleteDropped completes interrupted deletions. Only the catalog's leader calls it.
 func (r *Router) deleteDropped(ctx context.Context, group localGroup) {
 	var dropping []fsm.Entity
 	group.View(func(m partition.Machine) { dropping = catalogOf(m).Dropping() })
 	now := fsm.Instant(r.now().UnixMilli())
 	for _, entity := range dropping {
 		if entity.Updated.After(deleteDroppedAfter) > now {
-			continue // whoever deletes it is most likely still at it
+			continue // the caller that deletes it is most likely still at work
 		}
 		if err := r.dropEntity(ctx, entity); err != nil {
-			r.log.WarnContext(ctx, "drop a deleted entity", "entity", entity.Name, "error", err)
+			r.log.WarnContext(ctx, "failed to drop the messages of a deleted entity, will retry", "entity", entity.Name, "error", err)
 			return
 		}
-		r.log.InfoContext(ctx, "the deletion of an entity was finished", "entity", entity.Name)
+		r.log.InfoContext(ctx, "completed the interrupted deletion of an entity", "entity", entity.Name)
 	}
 }
 
-// deleteDroppedAfter is how long a deletion is left to its asker.
+// deleteDroppedAfter is how long a deletion is left to its caller.
 const deleteDroppedAfter = fsm.Millis(2000)

@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The limits that texts name, as in fsm.
+// The limits that error texts name, as in fsm.
 const (
 	subscriptionsMax = 2000    // of a topic
 	entitiesMax      = 100_000 // of a cluster
@@ -18,8 +18,7 @@ const (
 // subscriptionsSegment is the part of a path that makes it one of a subscription.
 const subscriptionsSegment = "subscriptions"
 
-// checkNew says what is wrong with an entity that is to be made, apart from what the
-// catalog has to be asked for, in words for who asked.
+// checkNew refuses what is wrong with a new entity, except what only the catalog knows.
 func checkNew(kind fsm.EntityKind, name string, rule *fsm.Rule) error {
 	_, _, isPath := fsm.SplitSubscriptionPath(name)
 	switch {
@@ -50,11 +49,10 @@ func hasSubscriptionsSegment(name string) bool {
 	return false
 }
 
-// checkSettings says what is wrong with settings for an entity of that kind and name:
-// what the machines would refuse without a word, and destinations of forwarding that are
-// not there. One may go later: what cannot be forwarded then is kept in the transfer
-// dead-letter queue, and other settings can still be changed: only destinations that old,
-// the settings until now, do not name are looked for.
+// checkSettings refuses settings for an entity of that kind and name: those that the state machines
+// would refuse without a reason, and destinations of forwarding that do not exist. A destination may
+// be deleted later: messages then go to the transfer dead-letter queue, and other settings can
+// still be changed, because only destinations that the old settings do not name are looked up.
 func (r NamespaceView) checkSettings(ctx context.Context, kind fsm.EntityKind, name string, settings, old fsm.EntitySettings) error {
 	switch {
 	case kind == fsm.TopicEntity && (settings.ForwardTo != "" || settings.ForwardDeadLettersTo != ""):
@@ -83,7 +81,7 @@ func (r NamespaceView) checkSettings(ctx context.Context, kind fsm.EntityKind, n
 	return nil
 }
 
-// checkDestination wants a queue or topic, other than the entity itself.
+// checkDestination refuses a destination that is not a queue or topic, or is the entity itself.
 func (r NamespaceView) checkDestination(ctx context.Context, from, what, to string) error {
 	switch {
 	case to == "":
@@ -94,16 +92,16 @@ func (r NamespaceView) checkDestination(ctx context.Context, from, what, to stri
 	entity, err := r.lookup(ctx, lookupQuery{Namespace: r.id, Name: to})
 	switch {
 	case errors.Is(err, fsm.EntityNotFound):
-		return fmt.Errorf("%w: %s are to be forwarded to %q, and there is no such queue or topic", fsm.InvalidArgument, what, to)
+		return fmt.Errorf("%w: %s are to be forwarded to %q, which is not an existing queue or topic", fsm.InvalidArgument, what, to)
 	case err != nil:
-		return fmt.Errorf("look for %q: %w", to, err)
+		return fmt.Errorf("look up %q: %w", to, err)
 	case entity.Kind == fsm.SubscriptionEntity:
 		return fmt.Errorf("%w: %s can be forwarded to a queue or topic, and %q is a subscription", fsm.InvalidArgument, what, entity.Name)
 	}
 	return nil
 }
 
-// checkUpdate says which of the settings cannot be changed any more.
+// checkUpdate refuses changes of settings that are fixed at creation.
 func checkUpdate(kind fsm.EntityKind, old, settings fsm.EntitySettings) error {
 	var what string
 	switch {
@@ -119,7 +117,7 @@ func checkUpdate(kind fsm.EntityKind, old, settings fsm.EntitySettings) error {
 	return fmt.Errorf("%w: whether %s is chosen when a %s is created and cannot be changed afterwards", fsm.InvalidArgument, what, kind)
 }
 
-// explainCreate adds to what the catalog says of a creation what may be meant.
+// explainCreate adds the likely reason to an error of the catalog.
 func explainCreate(namespace *fsm.Namespace, kind fsm.EntityKind, err error) error {
 	switch {
 	case errors.Is(err, fsm.EntityExists) && kind != fsm.SubscriptionEntity:

@@ -9,14 +9,14 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The pace of seeking a leader.
+// The pace of looking for a leader.
 const (
 	findPauseMin   = 2 * time.Millisecond
 	findPauseMax   = 50 * time.Millisecond
-	askReplicasMax = 150 * time.Millisecond // for the replicas to say who leads
+	askReplicasMax = 150 * time.Millisecond // for the replicas to answer
 )
 
-// findLeader finds a leader in a goroutine of its own, one per line; mu is held.
+// findLeader looks for the leader in a goroutine, one per partition client; mu is held.
 func (p *partitionClient) findLeader() {
 	if p.finding || p.closed {
 		return
@@ -24,7 +24,7 @@ func (p *partitionClient) findLeader() {
 	p.finding = p.transport.goTask(p.findLeaderLoop)
 }
 
-// findLeaderLoop asks until somebody leads or nobody wants to know any more.
+// findLeaderLoop asks until a member leads or nothing waits for a leader any more.
 func (p *partitionClient) findLeaderLoop(ctx context.Context) {
 	p.mu.Lock()
 	pause := min(findPauseMin<<min(p.refusals, 10), findPauseMax)
@@ -37,7 +37,7 @@ func (p *partitionClient) findLeaderLoop(ctx context.Context) {
 			pause = min(2*pause, findPauseMax)
 		}
 		wait = true
-		changed = p.transport.changes() // before looking, so that nothing is missed
+		changed = p.transport.changes() // before asking, so that no change is missed
 		leader, term := p.askReplicas(ctx)
 		p.mu.Lock()
 		if leader != "" {
@@ -54,7 +54,7 @@ func (p *partitionClient) findLeaderLoop(ctx context.Context) {
 	}
 }
 
-// waitForChange waits for a pause, or until something has changed that may have made a leader.
+// waitForChange waits for a pause, or until leaders or members have changed.
 func (p *partitionClient) waitForChange(ctx context.Context, changed <-chan struct{}, pause time.Duration) {
 	timer := time.NewTimer(pause)
 	defer timer.Stop()
@@ -65,8 +65,8 @@ func (p *partitionClient) waitForChange(ctx context.Context, changed <-chan stru
 	}
 }
 
-// verifyLeader asks who leads although a leader is known, because it is slow; mu is held.
-// Requests are not taken from a leader that is still the leader.
+// verifyLeader asks which member leads although a leader is known, because that one is slow; mu is held.
+// Requests stay with a leader that still leads.
 func (p *partitionClient) verifyLeader() {
 	if p.finding || p.closed || p.leader == "" {
 		return
@@ -79,11 +79,11 @@ func (p *partitionClient) verifyLeader() {
 			p.followLeader(leader, term)
 			return
 		}
-		p.sendQueued() // what was queued meanwhile could not start a seek of its own
+		p.sendQueued() // what was queued meanwhile could not look for a leader itself
 	})
 }
 
-// followLeader makes a member the leader in our eyes. What is on its way to another one is
+// followLeader sends everything to the leader from now on. What is in flight to another member is
 // sent again: the header keeps it from being done twice. mu is held and is released.
 func (p *partitionClient) followLeader(leader fsm.MemberID, term uint64) {
 	if leader != p.leader {
@@ -106,8 +106,8 @@ func (p *partitionClient) followLeader(leader fsm.MemberID, term uint64) {
 	p.sendQueued()
 }
 
-// askReplicas asks our own replica and the living others, all at once, who leads. Only a
-// replica that says so of itself is believed; of several, the one with the highest term.
+// askReplicas asks our own replica and the living others, all at once, whether they lead. Only a
+// replica that says so of itself counts; of several, the one with the highest term.
 func (p *partitionClient) askReplicas(ctx context.Context) (leader fsm.MemberID, term uint64) {
 	if own := p.transport.localReplica(p.id); own != nil {
 		if status := own.Status(); status.IsLeader {
@@ -135,18 +135,18 @@ func (p *partitionClient) askReplicas(ctx context.Context) (leader fsm.MemberID,
 		}()
 	}
 	for range members {
-		reply := <-replies // comes at the latest when ctx ends
+		reply := <-replies // at the latest when ctx ends
 		if reply.status.Leads && (leader == "" || reply.status.Term > term) {
 			leader, term = reply.member, reply.status.Term
 			if term >= minTerm {
-				break // nobody whom we know of has led later
+				break // no leader of a later term is known
 			}
 		}
 	}
 	return leader, term
 }
 
-// awaitLeader returns who leads, and waits for somebody to do so.
+// awaitLeader waits until a leader is known and returns it.
 func (p *partitionClient) awaitLeader(ctx context.Context) (fsm.MemberID, error) {
 	p.mu.Lock()
 	p.leaderWaiters++

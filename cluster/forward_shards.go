@@ -7,10 +7,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// sendBatch brings messages to an entity, or to the shards of one: each to that of its key,
-// those without a key all to one, which the serial chooses. A batch that is brought again
-// is spread in the same way, and each shard knows what it has taken, so each message
-// arrives once.
+// sendBatch sends messages to an entity, or to the shards of one: each to that of its key, those
+// without a key all to one, which the serial selects. A batch that is sent again is spread in the
+// same way, and each shard knows what it has accepted, so each message arrives once.
 func (f *forwarder) sendBatch(ctx context.Context, to fsm.Destination, entity *fsm.Entity, command fsm.TransferMessages) ([]fsm.Code, error) {
 	if len(entity.Shards) == 0 || to.Entity != entity.ID {
 		return f.sendBatchTo(ctx, to.Partition, command)
@@ -51,7 +50,7 @@ func (f *forwarder) sendBatchTo(ctx context.Context, to fsm.PartitionID, command
 	}
 	n := len(command.Messages)
 	if mayPass(result.Code) {
-		return nil, fmt.Errorf("bring a batch of %d messages: %w", n, result.Code)
+		return nil, fmt.Errorf("transfer a batch of %d messages: %w", n, result.Code)
 	}
 	return codesOf(result, n), nil
 }

@@ -12,24 +12,24 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// noDestination is the destination of a batch whose setting names nothing that exists: an id
-// that no catalog gives. Its messages are taken all the same, to be moved aside.
+// noDestination is the destination of a batch whose setting names no existing entity: an id that no
+// catalog gives. Its messages are taken all the same, to be moved aside.
 const noDestination = fsm.EntityID(math.MaxUint64)
 
-// perMessageDestination is the destination that the forwarder names for what transactions send: each
-// message there has one of its own, so any but the zero will do.
+// perMessageDestination is the destination of a batch that transactions sent: each of its
+// messages has its own, so any destination but the zero one will do.
 func perMessageDestination() fsm.Destination {
 	return fsm.Destination{Partition: math.MaxUint32, Entity: noDestination}
 }
 
-// errSourceGone says that the catalog knows the source no more: its partition drops it, or
-// has, and what it held goes nowhere.
+// errSourceGone says that the source is no longer in the catalog: its partition drops it, or has, and
+// its messages are not forwarded.
 var errSourceGone = errors.New("the entity that forwards is deleted")
 
-// step ends the batch that has arrived, takes the next, and brings it to its destination:
-// one entry in the log of the source, one in that of the destination. Whatever is
-// interrupted is done again from the start, by this leader or another: the source gives
-// the batch that is out until it is told its end, the destination takes its serial once.
+// step ends the batch that has arrived, takes the next, and transfers it to its destination:
+// one entry in the log of the source, one in that of the destination. An interrupted step is
+// repeated, by this leader or another: the source returns the batch in transit until it is told
+// its end, and the destination accepts its serial once.
 func (f *forwarder) step(ctx context.Context, task *forwardTask) stepResult {
 	group := f.transport.localReplica(task.source.Partition)
 	if group == nil {
@@ -56,7 +56,7 @@ func (f *forwarder) step(ctx context.Context, task *forwardTask) stepResult {
 		toward = next
 	}
 	if toward == (fsm.Destination{}) && task.done == 0 {
-		return stepDone // nothing is forwarded from here any more
+		return stepDone // the entity does not forward any more
 	}
 	if toward == perMessageDestination() {
 		toward.Partition = 0 // not known yet
@@ -83,7 +83,7 @@ func (f *forwarder) step(ctx context.Context, task *forwardTask) stepResult {
 	return stepMore
 }
 
-// readOutbox reads how a sub-queue stands, as of now and here.
+// readOutbox reads the state of a sub-queue from this replica.
 func readOutbox(group localGroup, at fsm.Address) (out bool, to fsm.Destination, wants string, ok bool) {
 	group.View(func(m partition.Machine) {
 		if machine, is := m.(outboxSource); is {
@@ -93,8 +93,8 @@ func readOutbox(group localGroup, at fsm.Address) (out bool, to fsm.Destination,
 	return out, to, wants, ok
 }
 
-// destination finds what the setting names. Our own catalog is asked first, which is up to
-// date but for moments; where the last batch found nobody its leader is.
+// destination finds the entity that the setting names: in our own catalog, which lags only by
+// moments, or, when the last batch had no destination, at the catalog's leader.
 func (f *forwarder) destination(ctx context.Context, task *forwardTask, wants string) (fsm.Destination, error) {
 	switch {
 	case task.source.Address.Sub == fsm.TransferQueue:
@@ -119,7 +119,7 @@ func (f *forwarder) destination(ctx context.Context, task *forwardTask, wants st
 	return fsm.Destination{Partition: entity.Partition, Entity: entity.ID}, nil
 }
 
-// sourceEntity is what an task's source is in the catalog: errSourceGone when it is not there.
+// sourceEntity finds the source of a task in the catalog: errSourceGone when it is not there.
 func (f *forwarder) sourceEntity(ctx context.Context, task *forwardTask) (fsm.Entity, error) {
 	source, err := f.deps.entityByID(ctx, task.source.Address.Entity)
 	switch {
@@ -131,7 +131,7 @@ func (f *forwarder) sourceEntity(ctx context.Context, task *forwardTask) (fsm.En
 	return source, nil
 }
 
-// takeBatch ends the batch before and takes the next: turnMore brings the one that is out.
+// takeBatch ends the batch before and takes the next; with stepMore it returns the one in transit.
 func (f *forwarder) takeBatch(ctx context.Context, task *forwardTask, group localGroup, next fsm.Destination) (fsm.Result, stepResult) {
 	command := fsm.ForwardMessages{
 		Address: task.source.Address, Done: task.done, Codes: task.codes,
@@ -150,11 +150,11 @@ func (f *forwarder) takeBatch(ctx context.Context, task *forwardTask, group loca
 	case answer.Outcome == partition.Refused && result.Code == fsm.OK:
 		return result, stepLostLead // another leads
 	case answer.Outcome != partition.Done:
-		return result, stepBackoff // overloaded, or being deposed: the same again
+		return result, stepBackoff // overloaded, or losing leadership: the same again
 	case result.Code == fsm.EntityNotFound:
 		return result, stepDone // deleted meanwhile
 	case result.Code != fsm.OK:
-		task.done, task.codes = 0, nil // if that was wrong, it is not said again
+		task.done, task.codes = 0, nil // not repeated, since it may have been the reason
 		return result, f.backOff(ctx, task, fmt.Errorf("take a batch: %w", result.Code))
 	}
 	task.done, task.codes = 0, nil
@@ -164,8 +164,8 @@ func (f *forwarder) takeBatch(ctx context.Context, task *forwardTask, group loca
 	return result, stepMore
 }
 
-// transferBatch moves a batch to its destination and says what became of each message; nil is
-// that all have arrived. After an error nothing is known, and the batch stays out.
+// transferBatch transfers a batch to its destination and returns a code per message; nil when all
+// have arrived. After an error nothing is known, and the batch stays in transit.
 func (f *forwarder) transferBatch(ctx context.Context, task *forwardTask, batch *fsm.Result) ([]fsm.Code, error) {
 	codes := make([]fsm.Code, len(batch.Deliveries))
 	if batch.To.Entity == noDestination {
@@ -190,9 +190,9 @@ func (f *forwarder) transferBatch(ctx context.Context, task *forwardTask, batch 
 
 func refused(code fsm.Code) bool { return code != fsm.OK }
 
-// mayPass says whether what a destination answered may be another answer later: nobody
-// leads there, or somebody else has brought the batch before us (Stale). Codes of later
-// releases are among them: waiting loses nothing.
+// mayPass reports whether a destination may answer differently later: it has no leader, or another
+// member has transferred the batch before us (Stale). So may codes of later releases: waiting loses
+// nothing.
 func mayPass(code fsm.Code) bool {
 	final := []fsm.Code{
 		fsm.OK, fsm.EntityNotFound, fsm.EntityDisabled, fsm.InvalidArgument,
@@ -201,7 +201,7 @@ func mayPass(code fsm.Code) bool {
 	return !slices.Contains(final, code)
 }
 
-// mergeCodes writes the answers for the messages that were sent, in order, over those that
+// mergeCodes writes the answers for the messages that were sent, in order, into the positions that
 // have no code yet.
 func mergeCodes(codes, answers []fsm.Code) {
 	for i := range codes {
@@ -218,14 +218,14 @@ func fillCodes(codes []fsm.Code, code fsm.Code) []fsm.Code {
 	return codes
 }
 
-// encodeBatch makes the command that the destination gets, and says what that is. A message that
-// cannot go gets its code and is left out, so that it does not hold up the others.
+// encodeBatch makes the command for the destination, and returns that entity. A message that cannot
+// be forwarded gets its code and is left out, so that it does not hold up the others.
 func (f *forwarder) encodeBatch(ctx context.Context, task *forwardTask, batch *fsm.Result, codes []fsm.Code) (fsm.TransferMessages, fsm.Entity, error) {
 	command := fsm.TransferMessages{
 		Entity: batch.To.Entity, Source: task.source, Serial: batch.Serial,
 		Messages: make([]fsm.Transferred, 0, len(batch.Deliveries)),
 	}
-	path := "" // of where dead letters come from
+	path := "" // of the entity that dead letters come from
 	source, err := f.sourceEntity(ctx, task)
 	if err != nil {
 		return command, fsm.Entity{}, err
@@ -238,12 +238,12 @@ func (f *forwarder) encodeBatch(ctx context.Context, task *forwardTask, batch *f
 	if err != nil && !errors.Is(err, fsm.EntityNotFound) { // it may have shards
 		return command, fsm.Entity{}, fmt.Errorf("look for entity %d: %w", batch.To.Entity, err)
 	}
-	// Only rules want the properties; a destination that is not known may have some.
+	// Only rules need the properties; an unknown destination may have some.
 	withoutProperties := err == nil && entity.Kind == fsm.QueueEntity
 	for i := range batch.Deliveries {
 		message, err := f.toTransferred(&toClientSequences(shardBits(shard), batch.Deliveries[i:i+1])[0], path)
 		if err != nil {
-			f.log.ErrorContext(ctx, "a message cannot be read to be forwarded", "entity_id", uint64(task.source.Address.Entity),
+			f.log.ErrorContext(ctx, "failed to read a message to forward", "entity_id", uint64(task.source.Address.Entity),
 				"sequence", uint64(batch.Deliveries[i].Lock.Sequence), "error", err)
 			codes[i] = fsm.Internal
 			continue
@@ -262,7 +262,7 @@ func (f *forwarder) encodeBatch(ctx context.Context, task *forwardTask, batch *f
 	return command, entity, nil
 }
 
-// toTransferred turns what the source gave out into what the destination takes.
+// toTransferred turns a delivery of the source into a message for the destination.
 func (f *forwarder) toTransferred(d *fsm.Delivery, path string) (fsm.Transferred, error) {
 	message, err := f.reread(d.Payload, d.Patches)
 	if err != nil {
@@ -273,7 +273,7 @@ func (f *forwarder) toTransferred(d *fsm.Delivery, path string) (fsm.Transferred
 		return fsm.Transferred{}, err
 	}
 	if sent := slices.IndexFunc(patches, func(p fsm.Patch) bool { return p.To != fsm.Destination{} }); sent >= 0 {
-		// A transaction sent it there in the first place: it was nowhere else before.
+		// A transaction sent it to the destination: no other entity has held it.
 		patches = slices.Delete(patches, sent, sent+1)
 		return fsm.Transferred{Message: message, Patches: fsm.AppendPatches(nil, patches), Hops: d.Hops}, nil
 	}
@@ -283,7 +283,7 @@ func (f *forwarder) toTransferred(d *fsm.Delivery, path string) (fsm.Transferred
 	}
 	for i := range patches {
 		if patches[i].Enqueued != 0 {
-			patch.Enqueued = 0 // the first number is the one that stays
+			patch.Enqueued = 0 // the first number is kept
 		}
 	}
 	moved := fsm.Transferred{Message: message, Patches: d.Patches, Hops: d.Hops + 1}
@@ -293,7 +293,7 @@ func (f *forwarder) toTransferred(d *fsm.Delivery, path string) (fsm.Transferred
 	return moved, nil
 }
 
-// backOff logs why an task rests, unless it is over because we lead no more.
+// backOff logs why a task backs off, unless leadership was lost.
 func (f *forwarder) backOff(ctx context.Context, task *forwardTask, err error) stepResult {
 	if ctx.Err() != nil {
 		return stepLostLead
@@ -304,15 +304,15 @@ func (f *forwarder) backOff(ctx context.Context, task *forwardTask, err error) s
 	return stepBackoff
 }
 
-// logFailure logs why a sub-queue is not forwarded, once until that changes.
+// logFailure logs why a sub-queue is not forwarded, once until the code changes.
 func (f *forwarder) logFailure(ctx context.Context, task *forwardTask, code fsm.Code, err error) {
 	if f.setFailure(task, code) {
 		f.log.LogAttrs(ctx, logLevel(code), "messages wait to be forwarded", f.logAttrs(ctx, task, slog.Any("error", err))...)
 	}
 }
 
-// countBatch keeps the stats, and logs, once until that changes, that messages are not taken
-// where they are sent, or are again.
+// countBatch counts a transferred batch, and logs, once until that changes, that the destination
+// refuses messages, or accepts them again.
 func (f *forwarder) countBatch(ctx context.Context, task *forwardTask, messages int, codes []fsm.Code) {
 	worst, refusedCount := fsm.OK, 0
 	for _, code := range codes {
@@ -328,14 +328,14 @@ func (f *forwarder) countBatch(ctx context.Context, task *forwardTask, messages 
 		return
 	}
 	if worst == fsm.OK {
-		f.log.LogAttrs(ctx, slog.LevelInfo, "messages are forwarded again", f.logAttrs(ctx, task)...)
+		f.log.LogAttrs(ctx, slog.LevelInfo, "forwarding resumed", f.logAttrs(ctx, task)...)
 		return
 	}
-	f.log.LogAttrs(ctx, logLevel(worst), "messages are not taken where they are forwarded to and go to the transfer dead-letter queue",
+	f.log.LogAttrs(ctx, logLevel(worst), "destination refused forwarded messages, moved to the transfer dead-letter queue",
 		f.logAttrs(ctx, task, slog.String("reason", worst.String()), slog.Int("messages", refusedCount))...)
 }
 
-// logLevel is that of an operator's mistake, or of ours.
+// logLevel is WARN for what an operator can correct, ERROR for a fault of this program.
 func logLevel(code fsm.Code) slog.Level {
 	if code == fsm.Internal {
 		return slog.LevelError
@@ -343,7 +343,7 @@ func logLevel(code fsm.Code) slog.Level {
 	return slog.LevelWarn
 }
 
-// setFailure notes the state of a sub-queue and says whether it is another than before.
+// setFailure records the code of a sub-queue, OK for none, and reports whether it has changed.
 func (f *forwarder) setFailure(task *forwardTask, code fsm.Code) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -360,7 +360,7 @@ func (f *forwarder) setFailure(task *forwardTask, code fsm.Code) bool {
 	return code != before
 }
 
-// logAttrs names the sub-queue of an task for people.
+// logAttrs names the sub-queue of a task for people.
 func (f *forwarder) logAttrs(ctx context.Context, task *forwardTask, more ...slog.Attr) []slog.Attr {
 	attrs := []slog.Attr{slog.Uint64("partition", uint64(task.source.Partition)), slog.Uint64("entity_id", uint64(task.source.Address.Entity))}
 	if entity, err := f.deps.entityByID(ctx, task.source.Address.Entity); err == nil {
@@ -387,7 +387,7 @@ func (r *Router) entityByName(ctx context.Context, namespace fsm.NamespaceID, na
 	return entity, nil
 }
 
-// entityByID finds an entity by id, likewise.
+// entityByID finds an entity or shard by id in our own catalog, or at the catalog's leader.
 func (r *Router) entityByID(ctx context.Context, id fsm.EntityID) (entity fsm.Entity, err error) {
 	found := false
 	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
@@ -399,9 +399,9 @@ func (r *Router) entityByID(ctx context.Context, id fsm.EntityID) (entity fsm.En
 	return entity, nil
 }
 
-// transfer asks the partition of the destination, as often as need be. An entity that only
-// the catalog knows is put first: its making was interrupted. Errors are those that may
-// pass; EntityNotFound as a result is final.
+// transfer submits a batch to the partition of the destination. If only the catalog knows the
+// destination, its creation was interrupted, and it is put there first. Errors are temporary;
+// EntityNotFound as a result is final.
 func (r *Router) transfer(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error) {
 	result, err := r.command(ctx, to, command)
 	if errors.Is(err, fsm.EntityNotFound) {
@@ -410,7 +410,7 @@ func (r *Router) transfer(ctx context.Context, to fsm.PartitionID, command fsm.T
 			return result, nil
 		}
 		if err != nil {
-			return result, fmt.Errorf("finish the making of entity %d: %w", command.Entity, err)
+			return result, fmt.Errorf("complete the creation of entity %d: %w", command.Entity, err)
 		}
 		result, err = r.command(ctx, to, command)
 	}

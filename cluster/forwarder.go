@@ -17,15 +17,15 @@ import (
 const (
 	forwardMessagesMax            = 256       // messages of one batch
 	forwardBytesMax               = 512 << 10 // their payloads, unless one alone is larger
-	forwardTasksMax               = 128       // tasks of this member that run at a time: about 1 MiB each
-	forwardTasksPerSourceMax      = 64        // of them from one partition
-	forwardTasksPerDestinationMax = 32        // of them towards one partition, so that a dead one does not take all places
+	forwardTasksMax               = 128       // running tasks of this member: about 1 MiB each
+	forwardTasksPerSourceMax      = 64        // of them, from one partition
+	forwardTasksPerDestinationMax = 32        // of them, to one partition, so that a dead one does not take all slots
 	forwardBackoffMin             = 50 * time.Millisecond
 	forwardBackoffMax             = 5 * time.Second
-	failuresMax                   = 4096 // sub-queues whose trouble is remembered, so that it is logged once
+	failuresMax                   = 4096 // sub-queues whose last failure is remembered, so that it is logged once
 )
 
-// outboxSource is what the forwarder looks at in a machine. *fsm.Queues is one.
+// outboxSource is what the forwarder reads of a state machine. *fsm.Queues is one.
 type outboxSource interface {
 	Outboxes() []fsm.Address
 	Outbox(at fsm.Address) (batchOut bool, to fsm.Destination, wants string, ok bool)
@@ -33,81 +33,80 @@ type outboxSource interface {
 
 var _ outboxSource = (*fsm.Queues)(nil)
 
-// forwardDeps is how messages get to other entities. *Router is one.
+// forwardDeps is what the forwarder needs to find and reach other entities. *Router is one.
 type forwardDeps interface {
-	// named finds an entity of a namespace by name; newest asks the catalog's leader at once.
+	// named finds an entity of a namespace by name; with newest it asks the catalog's leader at once.
 	entityByName(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (fsm.Entity, error)
-	// known finds an entity by id.
+	// known finds an entity or shard by id.
 	entityByID(ctx context.Context, id fsm.EntityID) (fsm.Entity, error)
-	// transfer brings a batch to its destination. An error is one that may pass.
+	// transfer transfers a batch to its destination. Its errors are temporary.
 	transfer(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error)
 }
 
-// forwarder forwards messages: those of the partitions that this member leads. What is to
-// be forwarded, and how far that has come, lies in the machines; the forwarder remembers
-// nothing that the next leader would miss.
+// forwarder forwards the messages of the partitions that this member leads. The state machines
+// know what is to be forwarded and how far that has come; the forwarder remembers nothing that
+// the next leader would need.
 //
-//	EffectForward, Led, tick -> task (waits) -> runs, a turn after the other -> over
+//	EffectForward, Led, tick -> task (queued) -> runs, one step after the other -> done
 //	                               ^                |
-//	                               |                +-> rests: destination or catalog not there
-//	                               +--- others wait, or the rest has ended
+//	                               |                +-> backs off: destination or catalog not available
+//	                               +--- others wait, or the backoff has ended
 //
-// An task is a sub-queue with something to forward. One goroutine (run) gives tasks
-// their places, first come first served; after each turn an task goes to the end of the
-// row if others wait.
+// A task is a sub-queue with something to forward. One goroutine (run) gives tasks their slots, first
+// come, first served; after each step a task goes to the end of the queue if others wait.
 type forwarder struct {
 	transport transport
 	deps      forwardDeps
 	reread    func(payload, patches []byte) (fsm.Message, error)
-	scanEvery time.Duration // between two looks at all that is to be forwarded
+	scanEvery time.Duration // between two scans of all sub-queues with something to forward
 	log       *slog.Logger
 	wakeUp    chan struct{} // holds one
 	counts    forwardCounts
 
 	mu         sync.Mutex
-	led        map[fsm.PartitionID]bool // false: not looked through since we lead it
+	led        map[fsm.PartitionID]bool // value: scanned since this member leads it
 	tasks      map[fsm.Outbox]*forwardTask
-	queue      []*forwardTask // that wait, in order
+	queue      []*forwardTask // waiting for a slot, in order
 	backingOff map[*forwardTask]struct{}
 	running    int
-	from       map[fsm.PartitionID]int // running ones, by source
-	towards    map[fsm.PartitionID]int // running ones, by destination where that is known
-	failures   map[fsm.Outbox]fsm.Code // what was logged last
+	from       map[fsm.PartitionID]int // running tasks, by source
+	towards    map[fsm.PartitionID]int // running tasks, by destination where that is known
+	failures   map[fsm.Outbox]fsm.Code // last logged code
 }
 
-// forwardCounts counts what was done since the start.
+// forwardCounts counts since the start.
 type forwardCounts struct {
-	batches  atomic.Uint64 // brought to their destinations
-	messages atomic.Uint64 // of them, arrived
-	refused  atomic.Uint64 // gone to a transfer dead-letter queue
-	backoffs atomic.Uint64 // turns that ended with a pause
+	batches  atomic.Uint64 // transferred to their destinations
+	messages atomic.Uint64 // that arrived
+	refused  atomic.Uint64 // messages moved to a transfer dead-letter queue
+	backoffs atomic.Uint64 // steps that ended with a backoff
 }
 
-// ForwardStats says what this member has forwarded since its start.
+// ForwardStats counts what this member has forwarded since its start.
 type ForwardStats struct {
-	Batches  uint64 // brought to their destinations
-	Messages uint64 // of them, arrived
-	Refused  uint64 // not taken, gone to a transfer dead-letter queue
-	Backoffs uint64 // tries put off because something was not there
+	Batches  uint64 // transferred to their destinations
+	Messages uint64 // that arrived
+	Refused  uint64 // messages refused there and moved to a transfer dead-letter queue
+	Backoffs uint64 // attempts postponed because the destination or the catalog was not available
 }
 
-// task is one sub-queue with something to forward. It is in the row, or resting, or has
-// a place and a goroutine.
+// task is one sub-queue with something to forward. It is queued, or backs off, or has
+// a slot and a goroutine.
 type forwardTask struct {
 	source fsm.Outbox
 
 	// Guarded by forwarder.mu.
-	woken   bool // something new came while it ran
+	woken   bool // there is something new since the step began
 	dropped bool // leadership was lost
 	cancel  context.CancelFunc
-	to      fsm.PartitionID // where it went last; 0: not known
-	since   time.Time       // when the rest began
+	to      fsm.PartitionID // last destination; 0: not known
+	since   time.Time       // when the backoff began
 	until   time.Time       // when it ends
 
-	// Of the goroutine that runs it.
-	done    uint64        // batch to be ended with the next turn, 0: none
+	// Used only by the goroutine that runs it.
+	done    uint64        // serial of the batch that the next step ends, 0: none
 	codes   []fsm.Code    // of its messages, nil: all have arrived
-	backoff time.Duration // the last one, 0 after a turn that went well
+	backoff time.Duration // the last one, 0 after a step that succeeded
 }
 
 func newForwarder(transport transport, deps forwardDeps, reread func(payload, patches []byte) (fsm.Message, error), every time.Duration, log *slog.Logger) *forwarder {
@@ -126,7 +125,8 @@ func (f *forwarder) stats() ForwardStats {
 	}
 }
 
-// leaderChanged is called when this member has gained or lost a partition. It does not block.
+// leaderChanged is called when this member has gained or lost the leadership of a partition. It
+// does not block.
 func (f *forwarder) leaderChanged(id fsm.PartitionID, leads bool) {
 	f.mu.Lock()
 	if leads {
@@ -139,8 +139,8 @@ func (f *forwarder) leaderChanged(id fsm.PartitionID, leads bool) {
 	notify.WakeUp(f.wakeUp)
 }
 
-// drop ends the tasks of a partition; mu is held. Turns under way end by themselves, and
-// what they may still do is done once: the machines see to that.
+// drop ends the tasks of a partition; mu is held. Running steps end by themselves, and the state
+// machines ensure that what these still do is done once.
 func (f *forwarder) drop(id fsm.PartitionID) {
 	for source, task := range f.tasks {
 		if source.Partition != id {
@@ -166,7 +166,7 @@ func (f *forwarder) wake(source fsm.Outbox) {
 	}
 }
 
-// add makes an task, or tells a running one to look again; mu is held.
+// add makes a task, or makes a running one look again; mu is held.
 func (f *forwarder) add(source fsm.Outbox) (fresh bool) {
 	if task := f.tasks[source]; task != nil {
 		task.woken = true
@@ -181,7 +181,7 @@ func (f *forwarder) add(source fsm.Outbox) (fresh bool) {
 	return true
 }
 
-// run gives tasks their places until ctx ends.
+// run gives tasks their slots until ctx ends.
 func (f *forwarder) run(ctx context.Context) {
 	ticker, timer := time.NewTicker(f.scanEvery), time.NewTimer(f.scanEvery)
 	defer ticker.Stop()
@@ -205,8 +205,8 @@ func (f *forwarder) run(ctx context.Context) {
 	}
 }
 
-// scan makes an task of everything that there is to forward in a partition that is led,
-// for the first time since it is, or again with all: an effect is lost with its leader.
+// scan makes a task for every sub-queue with something to forward: in partitions that this member
+// leads and has not scanned yet, or with all in every one. An effect is lost with its leader.
 func (f *forwarder) scan(all bool) {
 	f.mu.Lock()
 	groups := make(map[fsm.PartitionID]localGroup)
@@ -214,7 +214,7 @@ func (f *forwarder) scan(all bool) {
 		if looked && !all {
 			continue
 		}
-		if group := f.transport.localReplica(id); group != nil { // else it leads before it is known to be open
+		if group := f.transport.localReplica(id); group != nil { // else leadership was reported before the replica was registered
 			groups[id], f.led[id] = group, true
 		}
 	}
@@ -234,7 +234,8 @@ func (f *forwarder) scan(all bool) {
 	}
 }
 
-// shortenBackoffs ends rests early because something has changed, if they lasted at all.
+// shortenBackoffs ends backoffs early because something has changed, but not before the shortest
+// backoff.
 func (f *forwarder) shortenBackoffs(now time.Time) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -249,8 +250,8 @@ func (f *forwarder) shortenBackoffs(now time.Time) {
 	}
 }
 
-// dispatch starts what there is a place for, and says how long nothing will have to be
-// started unless something happens.
+// dispatch starts the tasks that there are slots for, and returns how long there is nothing to start
+// unless something happens.
 func (f *forwarder) dispatch(now time.Time) time.Duration {
 	f.mu.Lock()
 	sleep := time.Hour
@@ -283,7 +284,7 @@ func (f *forwarder) dispatch(now time.Time) time.Duration {
 	return sleep
 }
 
-// acquireSlot takes (1) or gives back (-1) the place of an task; mu is held.
+// acquireSlot acquires (1) or releases (-1) the slot of a task; mu is held.
 func (f *forwarder) acquireSlot(task *forwardTask, n int) {
 	count := func(slots map[fsm.PartitionID]int, id fsm.PartitionID) {
 		if slots[id] += n; slots[id] == 0 {
@@ -297,7 +298,8 @@ func (f *forwarder) acquireSlot(task *forwardTask, n int) {
 	}
 }
 
-// setDestination says where a running task goes now; false: too many go there already.
+// setDestination records the destination of a running task. It returns false when too many tasks go
+// there already.
 func (f *forwarder) setDestination(task *forwardTask, to fsm.PartitionID) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -311,18 +313,18 @@ func (f *forwarder) setDestination(task *forwardTask, to fsm.PartitionID) bool {
 	return !full
 }
 
-// stepResult is how a turn of an task ended.
+// stepResult is how a step of a task ended.
 type stepResult uint8
 
 const (
-	stepMore     stepResult = iota // a batch was brought: there may be another
+	stepMore     stepResult = iota // a batch was transferred, there may be another
 	stepDone                       // nothing is left
-	stepYield                      // too many go to the same partition: wait in the row
-	stepBackoff                    // something is not there: try later
-	stepLostLead                   // we lead no more
+	stepYield                      // too many tasks go to the same partition: wait in the queue
+	stepBackoff                    // something is not available: try later
+	stepLostLead                   // this member does not lead the source any more
 )
 
-// runTask runs an task until it is over, rests, or others wait for its place.
+// runTask runs a task until it is done, backs off, or others wait for its slot.
 func (f *forwarder) runTask(ctx context.Context, task *forwardTask) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -331,7 +333,7 @@ func (f *forwarder) runTask(ctx context.Context, task *forwardTask) {
 	f.mu.Unlock()
 	for {
 		f.mu.Lock()
-		task.woken = false // what comes from here on may be missed by the turn
+		task.woken = false // the step may miss what comes from here on
 		f.mu.Unlock()
 		if !f.keepsSlot(task, f.step(ctx, task)) {
 			notify.WakeUp(f.wakeUp)
@@ -340,7 +342,8 @@ func (f *forwarder) runTask(ctx context.Context, task *forwardTask) {
 	}
 }
 
-// keepsSlot says whether an task keeps its place after a turn, and else finds it another.
+// keepsSlot reports whether a task keeps its slot after a step, and otherwise queues, delays or ends
+// it.
 func (f *forwarder) keepsSlot(task *forwardTask, result stepResult) bool {
 	if result == stepMore {
 		task.backoff = 0

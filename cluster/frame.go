@@ -14,11 +14,11 @@ import (
 
 // The limits of frames between members.
 const (
-	frameBytesMax        = 32 << 20 // of one frame, behind its length
+	frameBytesMax        = 32 << 20 // of one frame, without its length
 	frameHeaderBytes     = 9        // kind and id
 	frameLengthBytes     = 4
 	readChunkBytes       = 64 << 10
-	writeBufferKeepBytes = 1 << 20 // a write buffer above this is not kept for reuse
+	writeBufferKeepBytes = 1 << 20 // a larger write buffer is not kept for reuse
 	requestBufferBytes   = 32 << 20
 	answerBufferBytes    = 256 << 20
 	writeTimeout         = 10 * time.Second // for one write to a member that does not read
@@ -31,7 +31,7 @@ type frameKind byte
 const (
 	frameSubmit frameKind = 1 // partition, command bytes
 	frameLock   frameKind = 2 // partition, wait in ms, command bytes of a LockMessages
-	frameCancel frameKind = 3 // ends the waiting of the lock with the same id
+	frameCancel frameKind = 3 // ends the wait of the lock with the same id
 	frameQuery  frameKind = 4 // query kind, arguments
 	framePing   frameKind = 5
 
@@ -53,10 +53,10 @@ var (
 //	id      8 bytes, little endian: given by the asking member, returned in the answer
 //	body
 
-// frameWriter collects frames and lets one goroutine write all that has gathered with one
-// write. Its methods but write may be called concurrently.
+// frameWriter collects frames, and one goroutine (writeTo) writes all that have gathered with one
+// write. Its other methods may be called concurrently.
 type frameWriter struct {
-	limit int // bytes that may gather
+	limit int // bytes that may gather; a frame may exceed it
 
 	mu         sync.Mutex
 	pending    []byte
@@ -69,8 +69,8 @@ func newFrameWriter(limit int) *frameWriter {
 	return &frameWriter{limit: limit, wake: make(chan struct{}, 1)}
 }
 
-// begin locks the outbox and returns the buffer with the frame's head on it; the caller
-// appends the body and gives the buffer to end. After an error nothing is locked.
+// begin locks the writer and returns the buffer with the header of a frame; the caller appends the
+// body and passes the buffer to end. After an error nothing is locked.
 func (o *frameWriter) begin(kind frameKind, id uint64) ([]byte, error) {
 	o.mu.Lock()
 	if o.closed {
@@ -86,7 +86,7 @@ func (o *frameWriter) begin(kind frameKind, id uint64) ([]byte, error) {
 	return binary.LittleEndian.AppendUint64(buf, id), nil
 }
 
-// end completes the frame that begin began.
+// end completes the frame and unlocks the writer.
 func (o *frameWriter) end(buf []byte) error {
 	size := len(buf) - o.frameStart - frameLengthBytes
 	if size > frameBytesMax {
@@ -101,7 +101,7 @@ func (o *frameWriter) end(buf []byte) error {
 	return nil
 }
 
-// close makes every later begin fail.
+// close makes every later begin fail and ends writeTo.
 func (o *frameWriter) close() {
 	o.mu.Lock()
 	o.closed = true
@@ -110,7 +110,7 @@ func (o *frameWriter) close() {
 	notify.WakeUp(o.wake)
 }
 
-// writeTo writes what gathers until the outbox is closed or a write fails.
+// writeTo writes what gathers until the writer is closed or a write fails.
 func (o *frameWriter) writeTo(conn net.Conn) error {
 	var spare []byte
 	for {
@@ -138,16 +138,16 @@ func (o *frameWriter) writeTo(conn net.Conn) error {
 	}
 }
 
-// frameReader takes frames off a stream without copying them: bodies point into the
-// chunk that was read, and a chunk that has been pointed into is never written again.
+// frameReader reads frames without copying them: bodies point into the chunk that was read, and
+// bytes that a body points to are never overwritten.
 type frameReader struct {
 	from  io.Reader
 	chunk []byte
-	start int // of what is read and not yet handed out
+	start int // of the bytes that were read and not yet returned
 	end   int
 }
 
-// next returns one frame. The body stays valid, and is the caller's.
+// next returns one frame. The body stays valid and belongs to the caller.
 func (r *frameReader) next() (kind frameKind, id uint64, body []byte, err error) {
 	if err := r.readAtLeast(frameLengthBytes); err != nil {
 		return 0, 0, nil, err
@@ -164,8 +164,8 @@ func (r *frameReader) next() (kind frameKind, id uint64, body []byte, err error)
 	return frameKind(frame[0]), binary.LittleEndian.Uint64(frame[1:]), frame[frameHeaderBytes:], nil
 }
 
-// readAtLeast reads until n bytes lie ready. Memory is taken as bytes arrive, at most twice
-// their number, so a length that nothing follows costs nothing.
+// readAtLeast reads until n bytes are buffered. It allocates as bytes arrive, at most twice their
+// number, so a length that no bytes follow costs nothing.
 func (r *frameReader) readAtLeast(n int) error {
 	for r.end-r.start < n {
 		if r.end == len(r.chunk) {

@@ -9,11 +9,11 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// removeIdleMax is how many entities one step buries; the rest comes at once in the next.
+// removeIdleMax is how many entities one step removes; the next step follows at once.
 const removeIdleMax = 256
 
-// handleEffect is called by a group that leads. What is to be done lies in the machine, for
-// the next leader too; this is only the alarm clock.
+// handleEffect is called by a group that leads. The state machine holds what is to be done, also for
+// the next leader; the effect only wakes up this member.
 func (n *Node) handleEffect(id fsm.PartitionID, e fsm.Effect) {
 	if e.Kind == fsm.EffectIdle {
 		notify.WakeUp(n.reconcileNow)
@@ -23,12 +23,11 @@ func (n *Node) handleEffect(id fsm.PartitionID, e fsm.Effect) {
 	}
 }
 
-// removeIdleEntities takes the entities that deleted themselves out of the catalog, a topic with its
-// subscriptions. Their partition has dropped the messages, keeps a tombstone that nothing
-// brings to life, and the leader of the partition carries the news, whoever that is: each
-// step may be done twice, or be taken up by another leader.
+// removeIdleEntities removes entities that deleted themselves from the catalog, a topic with its
+// subscriptions. Their partition has dropped the messages and keeps a tombstone; the leader of the
+// partition does the rest. Each step may be repeated, also by another leader.
 //
-//	idle for too long: tombstone -> name is freed -> tombstone goes -> catalog forgets
+//	idle for too long: tombstone -> name freed -> tombstone removed -> removed from the catalog
 func (n *Node) removeIdleEntities(ctx context.Context, group *partition.Group) {
 	var gone []fsm.EntityID
 	group.View(func(m partition.Machine) {
@@ -48,17 +47,17 @@ func (n *Node) removeIdleEntities(ctx context.Context, group *partition.Group) {
 	id := group.Status().ID
 	for _, entity := range gone {
 		if err := n.router.removeIdleEntity(ctx, id, entity); err != nil {
-			n.log.WarnContext(ctx, "delete an idle entity", "entity_id", uint64(entity), "partition", id, "error", err)
-			return // the next round tries again
+			n.log.WarnContext(ctx, "failed to remove an idle entity, will retry", "entity_id", uint64(entity), "partition", id, "error", err)
+			return // the next round retries
 		}
 	}
 }
 
-// removeIdleEntity deletes one entity that deleted itself.
+// removeIdleEntity removes one entity that deleted itself from the catalog.
 func (r *Router) removeIdleEntity(ctx context.Context, at fsm.PartitionID, id fsm.EntityID) error {
 	entity, err := r.lookup(ctx, lookupQuery{ID: id})
 	if errors.Is(err, fsm.EntityNotFound) {
-		// Forgotten already, and an id is never given twice: only the tombstone is left.
+		// Removed already, and an id is never given twice: only the tombstone is left.
 		_, err = r.command(ctx, at, fsm.DropEntity{Entity: id})
 		return err
 	}
@@ -67,13 +66,13 @@ func (r *Router) removeIdleEntity(ctx context.Context, at fsm.PartitionID, id fs
 	}
 	if !entity.Dropping {
 		_, err = r.command(ctx, fsm.CatalogPartition, fsm.DeleteEntity{Entity: entity.ID})
-		if err != nil && !errors.Is(err, fsm.EntityNotFound) { // deleted by somebody meanwhile
+		if err != nil && !errors.Is(err, fsm.EntityNotFound) { // deleted meanwhile
 			return err
 		}
 	}
 	if err := r.dropEntity(ctx, entity); err != nil {
 		return err
 	}
-	r.log.InfoContext(ctx, "entity was idle and is deleted", "kind", entity.Kind.String(), "entity", entity.Name, "partition", at)
+	r.log.InfoContext(ctx, "deleted an idle entity", "kind", entity.Kind.String(), "entity", entity.Name, "partition", at)
 	return nil
 }

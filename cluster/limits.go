@@ -11,11 +11,10 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// defaultLockDurationMax is the longest lock of a namespace that says nothing of it: that of
-// the cloud.
+// defaultLockDurationMax is the longest lock in a namespace without a limit of its own, as in the cloud.
 const defaultLockDurationMax = fsm.Millis(5 * 60 * 1000)
 
-// namespaceLimits is the namespace as the catalog's leader knows it, for what it allows.
+// namespaceLimits returns the namespace, with its limits, as the catalog's leader knows it.
 func (r NamespaceView) namespaceLimits(ctx context.Context) (fsm.Namespace, error) {
 	if !r.catalogLoaded() {
 		return fsm.Namespace{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
@@ -27,8 +26,8 @@ func (r NamespaceView) namespaceLimits(ctx context.Context) (fsm.Namespace, erro
 	return namespace, err
 }
 
-// withMessageSize gives settings the size of messages that they leave open: the default, or what the
-// namespace allows where that is less.
+// withMessageSize sets an unset message size: to the default, or to the limit of the namespace if
+// that is less.
 func withMessageSize(namespace *fsm.Namespace, settings fsm.EntitySettings) fsm.EntitySettings {
 	if settings.MaxMessageBytes == 0 {
 		size := fsm.DefaultSettings().MaxMessageBytes
@@ -37,9 +36,9 @@ func withMessageSize(namespace *fsm.Namespace, settings fsm.EntitySettings) fsm.
 	return settings
 }
 
-// checkLimits says which limit of its namespace an entity would be over. What is as it was
-// (old; zero for a new one) is not looked at: a limit that came later changes nothing. Nor is
-// what has no effect for a kind.
+// checkLimits refuses settings that exceed a limit of the namespace. Settings that do not change (old;
+// zero for a new entity) are not checked, because a later limit does not affect them; nor are those
+// without effect for a kind.
 func checkLimits(namespace *fsm.Namespace, kind fsm.EntityKind, settings, old fsm.EntitySettings) error {
 	tier := namespace.Settings.MessageBytesMax
 	if tier != 0 && kind != fsm.SubscriptionEntity && settings.MaxMessageBytes > tier && settings.MaxMessageBytes != old.MaxMessageBytes {
@@ -59,7 +58,7 @@ func toDuration(d fsm.Millis) time.Duration {
 	return time.Duration(min(d, most)) * time.Millisecond
 }
 
-// explainLimits adds to what the catalog says of settings which limit that may be about.
+// explainLimits adds the exceeded limit to an error of the catalog.
 func explainLimits(namespace *fsm.Namespace, kind fsm.EntityKind, settings fsm.EntitySettings, err error) error {
 	if !errors.Is(err, fsm.InvalidArgument) {
 		return err
@@ -70,12 +69,11 @@ func explainLimits(namespace *fsm.Namespace, kind fsm.EntityKind, settings fsm.E
 	return err
 }
 
-// explainNamespace adds to what the catalog says of a new or changed namespace what may be
-// meant.
+// explainNamespace adds the likely reason to an error of the catalog about a namespace.
 func (r *Router) explainNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings, err error) error {
 	switch {
 	case errors.Is(err, fsm.QuotaExceeded):
-		return fmt.Errorf("%w: there are as many namespaces as a cluster may have", err)
+		return fmt.Errorf("%w: the cluster has the most namespaces that it may have", err)
 	case !errors.Is(err, fsm.EntityExists):
 		return err
 	}

@@ -10,11 +10,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// This file is how a node reaches members and is reached by them; it makes the node the
-// ways of its router and the host of its forward servers.
+// This file connects a node with other members: it makes the node the transport of its router and
+// the host of requests of other members.
 
-// onMemberLost breaks the connection to a member that gossip holds for dead: what is
-// outstanding there is asked elsewhere at once.
+// onMemberLost breaks the connection to a member that gossip has marked dead: what is outstanding
+// there is sent to another member at once.
 func (n *Node) onMemberLost(member fsm.MemberID) { n.peerClient.drop(member) }
 
 func (n *Node) clusterID() string {
@@ -24,16 +24,16 @@ func (n *Node) clusterID() string {
 	return n.gossip.ClusterID()
 }
 
-// address finds a member by id: gossip is the address book.
+// address returns the peer address of a member, as gossip knows it.
 func (n *Node) address(id fsm.MemberID) (string, error) {
 	m, ok := n.gossip.Lookup(id)
 	if !ok {
-		return "", fmt.Errorf("member %s is not known here", id)
+		return "", fmt.Errorf("member %s is unknown to gossip", id)
 	}
 	return m.PeerAddress(), nil
 }
 
-// acceptRaft hands a stream to a group; with a nil conn it only says whether it could.
+// acceptRaft passes a stream to a group; with a nil conn it only reports whether the group is open.
 func (n *Node) acceptRaft(id fsm.PartitionID, conn net.Conn) bool {
 	group := (*n.groups.Load())[id]
 	if group != nil && conn != nil {
@@ -42,9 +42,9 @@ func (n *Node) acceptRaft(id fsm.PartitionID, conn net.Conn) bool {
 	return group != nil
 }
 
-// acceptPeer serves the requests of another member. A second connection of the
-// same member takes the place of the first, and is served only when nothing waits in
-// the name of the first any more: what waits there could lock messages for nobody.
+// acceptPeer serves the requests of another member. A second connection of the same member replaces
+// the first, and is served only when nothing waits in the name of the first any more: what waits
+// there could lock messages that no receiver gets.
 func (n *Node) acceptPeer(ctx context.Context, from fsm.MemberID, conn net.Conn) {
 	now := &peerServerConn{conn: conn, done: make(chan struct{})}
 	defer close(now.done)
@@ -64,7 +64,7 @@ func (n *Node) acceptPeer(ctx context.Context, from fsm.MemberID, conn net.Conn)
 	n.mu.Unlock()
 }
 
-// answerQuery answers a question of another member.
+// answerQuery answers a query of another member.
 func (n *Node) answerQuery(ctx context.Context, kind queryKind, arguments []byte) queryReply {
 	switch kind {
 	case queryHello:
@@ -85,7 +85,7 @@ func (n *Node) answerQuery(ctx context.Context, kind queryKind, arguments []byte
 	return n.router.queries.answer(ctx, kind, arguments)
 }
 
-// ask asks another member.
+// ask sends a query to another member.
 func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
 	conn := n.peerClient.connTo(member) //nolint:contextcheck // the connection outlives the question
 	if conn == nil {
@@ -109,7 +109,7 @@ func (n *Node) localReplica(id fsm.PartitionID) localGroup {
 
 func (n *Node) conn(member fsm.MemberID) *peerConn { return n.peerClient.connTo(member) }
 
-// leaderCandidates are the other living members that may lead a partition.
+// leaderCandidates returns the other living members that may lead a partition.
 func (n *Node) leaderCandidates(id fsm.PartitionID) []fsm.MemberID {
 	others := slices.DeleteFunc(n.gossip.Alive(), func(m fsm.MemberID) bool { return m == n.self })
 	placed := n.partitions.Load()

@@ -12,19 +12,19 @@ import (
 // namespacesMax is the most namespaces of one list.
 const namespacesMax = 1000
 
-// NamespaceView is the entities of one namespace: what is asked by name is asked of it.
+// NamespaceView is a Router with the operations on the entities of one namespace that take names.
 type NamespaceView struct {
 	*Router
 
 	id fsm.NamespaceID
 }
 
-// In is the entities of a namespace; whether there is such a one shows when something is
-// asked. It does not block.
+// In returns the view of a namespace. It does not check that the namespace exists: the operations
+// do. It does not block.
 func (r *Router) In(namespace fsm.NamespaceID) NamespaceView { return NamespaceView{r, namespace} }
 
-// NamespaceByHost is the namespace that a host name selects in our own replica of the
-// catalog, the default one if no other. It does not block.
+// NamespaceByHost returns the namespace that a host name selects in our own replica of the catalog,
+// by default the default namespace. It does not block.
 func (r *Router) NamespaceByHost(host string) fsm.NamespaceID {
 	id := fsm.DefaultNamespace
 	r.viewCatalog(func(c *fsm.Catalog) { id = c.NamespaceByHost(host) })
@@ -49,8 +49,8 @@ func (r *Router) askNamespace(ctx context.Context, q namespaceQuery) (namespace 
 	return namespace, err
 }
 
-// Namespaces lists namespaces by name without regard to case, from the first after the
-// one given, at most max (1000). Errors wrap ServerBusy or Timeout.
+// Namespaces lists namespaces by name, regardless of case, from the first after the given name, at
+// most max (1000). Errors wrap ServerBusy or Timeout.
 func (r *Router) Namespaces(ctx context.Context, after string, max int) (list []fsm.Namespace, err error) {
 	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryNamespaces, namespacesQuery{After: after, Max: max})
 	if err == nil {
@@ -62,7 +62,7 @@ func (r *Router) Namespaces(ctx context.Context, after string, max int) (list []
 	return list, nil
 }
 
-// CreateNamespace makes a namespace and returns when this member knows it; the others do
+// CreateNamespace creates a namespace and returns when this member knows it; the others know it
 // a moment later. Errors wrap EntityExists, InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
 func (r *Router) CreateNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings, rules []fsm.AccessRule) (fsm.Namespace, error) {
 	result, err := r.command(ctx, fsm.CatalogPartition, fsm.CreateNamespace{Name: name, Settings: settings, Access: rules})
@@ -72,7 +72,7 @@ func (r *Router) CreateNamespace(ctx context.Context, name string, settings fsm.
 	return r.awaitChanged(ctx, name, result.Namespace)
 }
 
-// awaitChanged is a namespace as it is now, once this member knows it.
+// awaitChanged returns a namespace as it is now, once this member knows it.
 func (r *Router) awaitChanged(ctx context.Context, name string, id fsm.NamespaceID) (fsm.Namespace, error) {
 	namespace, err := r.askNamespace(ctx, namespaceQuery{ID: id})
 	if err != nil {
@@ -82,8 +82,8 @@ func (r *Router) awaitChanged(ctx context.Context, name string, id fsm.Namespace
 	return namespace, nil
 }
 
-// UpdateNamespace changes the settings of a namespace; entities that are over a new limit
-// stay as they are. Errors wrap EntityNotFound, EntityExists (a host is taken),
+// UpdateNamespace changes the settings of a namespace; entities that exceed a new limit
+// stay as they are. Errors wrap EntityNotFound, EntityExists (a host name is in use),
 // InvalidArgument, ServerBusy or Timeout.
 func (r *Router) UpdateNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings) (fsm.Namespace, error) {
 	namespace, err := r.Namespace(ctx, name)
@@ -96,8 +96,8 @@ func (r *Router) UpdateNamespace(ctx context.Context, name string, settings fsm.
 	return r.awaitChanged(ctx, name, namespace.ID)
 }
 
-// DeleteNamespace removes a namespace without entities: PreconditionFails when it has some,
-// NotAllowed for the default one, EntityNotFound, ServerBusy or Timeout.
+// DeleteNamespace removes a namespace without entities. Errors wrap PreconditionFails (it has some),
+// NotAllowed (the default namespace), EntityNotFound, ServerBusy or Timeout.
 func (r *Router) DeleteNamespace(ctx context.Context, name string) error {
 	namespace, err := r.Namespace(ctx, name)
 	if err == nil {
@@ -107,7 +107,7 @@ func (r *Router) DeleteNamespace(ctx context.Context, name string) error {
 		err = fmt.Errorf("%w: it has queues or topics: delete them first", err)
 	}
 	if errors.Is(err, fsm.NotAllowed) {
-		err = fmt.Errorf("%w: the default namespace stays", err)
+		err = fmt.Errorf("%w: the default namespace cannot be deleted", err)
 	}
 	if err != nil {
 		return fmt.Errorf("delete namespace %q: %w", name, err)
@@ -119,7 +119,7 @@ func (r *Router) DeleteNamespace(ctx context.Context, name string) error {
 	return nil
 }
 
-// Describe is the namespace itself, as the catalog's leader knows it.
+// Describe returns the namespace as the catalog's leader knows it.
 func (r NamespaceView) Describe(ctx context.Context) (fsm.Namespace, error) {
 	namespace, err := r.askNamespace(ctx, namespaceQuery{ID: r.id})
 	if err != nil {
@@ -128,9 +128,9 @@ func (r NamespaceView) Describe(ctx context.Context) (fsm.Namespace, error) {
 	return namespace, nil
 }
 
-// SetAccess replaces the access rules of a queue or topic, or of the namespace where name
-// is "". version is that of the rules that were changed, or 0. When it returns, this member
-// goes by the new rules; the others do a moment later. Errors wrap EntityNotFound,
+// SetAccess replaces the access rules of a queue or topic, or of the namespace when name is "".
+// version is the version of the rules that were changed, or 0 to replace any. When it returns, this
+// member uses the new rules; the others do a moment later. Errors wrap EntityNotFound,
 // PreconditionFails, InvalidArgument, ServerBusy or Timeout.
 func (r NamespaceView) SetAccess(ctx context.Context, name string, version uint64, rules []fsm.AccessRule) error {
 	command := fsm.SetAccess{Namespace: r.id, Version: version, Rules: rules}
@@ -147,7 +147,7 @@ func (r NamespaceView) SetAccess(ctx context.Context, name string, version uint6
 	result, err := r.command(ctx, fsm.CatalogPartition, command)
 	switch {
 	case errors.Is(err, fsm.PreconditionFails):
-		return fmt.Errorf("access rules of %q: %w: somebody else has changed them meanwhile", name, err)
+		return fmt.Errorf("access rules of %q: %w: they were changed meanwhile", name, err)
 	case err != nil:
 		return fmt.Errorf("access rules of %q: %w", name, err)
 	case name == "":
@@ -158,7 +158,7 @@ func (r NamespaceView) SetAccess(ctx context.Context, name string, version uint6
 	return nil
 }
 
-// What queries about namespaces ask.
+// Arguments of queries about namespaces.
 type (
 	namespaceQuery struct {
 		Name string          `json:"Name"` // or,

@@ -11,40 +11,40 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// The limits of a line.
+// The limits of a partition client.
 const (
-	// outstandingMax bounds the serials between the oldest unanswered one and the newest:
-	// half of the answers that a machine remembers for one lane (fsm.answersOutstandingMax).
+	// outstandingMax bounds the serials between the oldest unanswered one and the newest: half of
+	// the answers that a state machine remembers for one receiver id (fsm.answersOutstandingMax).
 	outstandingMax       = 8192
 	waitingRequestsMax   = 32768 // requests behind the window; more are answered ServerBusy
-	sendBatchMax         = 64    // requests taken under one lock
+	sendBatchMax         = 64    // submissions collected under one lock
 	windowMin            = 64    // first size of a window, a power of two
 	commandOverheadBytes = 64    // bytes of a command that are not messages, roughly
 	messageOverheadBytes = 32    // bytes of a message that are not its payload, roughly
 )
 
-// requestState is where a request stands.
+// requestState is the progress of a request or a lock call.
 type requestState uint8
 
 const (
-	requestQueued requestState = iota // to be sent when a leader is known
-	requestSent                       // one attempt is on its way
+	requestQueued requestState = iota // sent when a leader is known
+	requestSent                       // one submission is in flight
 	requestDone                       // answered or given up
 )
 
-// request is one command of lane 0 on its way.
+// request is one command of receiver id 0 that has not ended.
 type request struct {
 	client      *partitionClient
 	command     fsm.Command // nil once encoded
-	bytes       []byte      // encoded once; every attempt carries the same bytes
+	bytes       []byte      // encoded once; every submission carries the same bytes
 	done        func(fsm.Result)
 	deadline    time.Time
 	sentAt      time.Time
 	target      fsm.MemberID
 	serial      uint64
-	submissions uint64 // of the attempt that counts; a Done of an older one counts too
+	submissions uint64 // number of the latest; a Done of an older one counts, too
 	state       requestState
-	unknown     bool // some attempt may have come into the log
+	unknown     bool // some submission may have got into the log
 }
 
 // handleAnswer is called at the end of an attempt.
@@ -52,18 +52,18 @@ func (q *request) handleAnswer(tag uint64, answer partition.Answer, hint fsm.Mem
 	q.client.handleAnswer(q, tag, answer, hint)
 }
 
-// partitionClient brings this member's commands to one partition, exactly once each. It numbers
-// them (fsm.Header), keeps them until they are answered, and sends them, with the same
-// bytes, to whoever leads the partition, again and again if need be.
+// partitionClient brings this member's commands to one partition, each exactly once. It numbers
+// them (fsm.Header), keeps them until they are answered, and submits them, with the same
+// bytes, to the leader of the partition, as often as needed.
 //
 //	waiting -> window [low, next) -> leader
 //
 // Invariants:
-//   - low is the oldest serial in the window that has not ended, or next;
+//   - low is the oldest serial in the window that is not done, or next;
 //   - next-low <= outstandingMax, and waiting is empty unless the window is full;
 //   - no request below cursor is queued.
 //
-// No lock is held while a group or a connection is called, because those may answer
+// No lock is held while a replica or a connection is called, because those may answer
 // before they return.
 type partitionClient struct {
 	id          fsm.PartitionID
@@ -72,7 +72,7 @@ type partitionClient struct {
 	transport   transport
 	timing      Timing
 	log         *slog.Logger
-	now         func() time.Time // the clock that messages live by
+	now         func() time.Time // the clock of messages
 
 	counts clientCounts
 	slow   slowLogger
@@ -84,45 +84,45 @@ type partitionClient struct {
 	cursor  uint64
 	waiting []*request
 
-	receivers       map[*Receiver]struct{} // with a Lock under way
-	queuedReceivers []*Receiver            // of these, the ones to be sent
-	touched         []fsm.Entity           // received from since the last tick
+	receivers       map[*Receiver]struct{} // with an outstanding Lock
+	queuedReceivers []*Receiver            // those of them whose Lock is to be sent
+	touched         []fsm.Entity           // that messages were received from since the last tick
 
-	leader        fsm.MemberID     // empty: to be sought
-	term          uint64           // highest in which a leader was found
-	hint          fsm.MemberID     // who may be the leader
+	leader        fsm.MemberID     // empty: unknown
+	term          uint64           // highest term in which a leader was found
+	hint          fsm.MemberID     // member that may be the leader
 	refusals      int              // in a row
 	leaderWaiters int              // callers of awaitLeader
-	leaderKnown   notify.Broadcast // rings when a leader is found
+	leaderKnown   notify.Broadcast // notified when a leader is found
 	verifiedAt    time.Time        // when the leader was last verified
 
-	sending bool // a goroutine is in pump
+	sending bool // a goroutine is in sendQueued
 	batch   []submission
 	finding bool
 	closed  bool
 }
 
-// transport is how a line reaches replicas.
+// transport is how the router reaches replicas.
 type transport interface {
-	// local returns this member's replica of the partition, nil when it has none open.
+	// localReplica returns this member's replica of the partition, nil when it has none open.
 	localReplica(id fsm.PartitionID) localGroup
 	// conn returns the connection to another member, nil while closing.
 	conn(member fsm.MemberID) *peerConn
 	// replicas returns the other members that may hold replicas and are alive.
 	leaderCandidates(id fsm.PartitionID) []fsm.MemberID
-	// changes rings when leaders or members have changed.
+	// changes is closed when leaders or members have changed.
 	changes() <-chan struct{}
 	// work runs a goroutine that Close waits for; ctx ends with the router. False: closing.
 	goTask(func(ctx context.Context)) bool
 }
 
-// submission is one sending of a request or of a lock call.
+// submission is one attempt to have a request or a lock call done.
 type submission struct {
 	request *request
 	lock    *lockCall
 	tag     uint64
 	bytes   []byte
-	probe   bool // of a lock: do not wait
+	probe   bool // of a lock: ask what an earlier submission has locked, do not wait
 }
 
 func newPartitionClient(id fsm.PartitionID, incarnation uint64, self fsm.MemberID, transport transport, timing Timing, log *slog.Logger) *partitionClient {
@@ -134,8 +134,9 @@ func newPartitionClient(id fsm.PartitionID, incarnation uint64, self fsm.MemberI
 	}
 }
 
-// submit sends a command and calls done with its result, or with ServerBusy or Timeout
-// when it was given up. It does not block; done may be called before it returns.
+// submit sends a command and calls done exactly once: with its result, or with ServerBusy
+// (certainly not done) or Timeout (perhaps done) when it was given up after Timing.Retry. It does
+// not block; done may be called before it returns.
 func (p *partitionClient) submit(command fsm.Command, done func(fsm.Result)) {
 	if code := fsm.Check(command); code != fsm.OK {
 		done(fsm.Result{Code: code})
@@ -160,7 +161,7 @@ func (p *partitionClient) submit(command fsm.Command, done func(fsm.Result)) {
 	p.encode(q, header)
 }
 
-// assignSerial puts a request into the window; mu is held.
+// assignSerial puts a request into the window, which grows as needed; mu is held.
 func (p *partitionClient) assignSerial(q *request) fsm.Header {
 	if p.next-p.low == uint64(len(p.window)) {
 		grown := make([]*request, 2*len(p.window))
@@ -179,8 +180,8 @@ func (p *partitionClient) windowSlot(serial uint64) **request {
 	return &p.window[serial%uint64(len(p.window))]
 }
 
-// encode gives a numbered request its bytes and sends it. The encoding is done without
-// the lock: requests behind this one wait for it in pump, others are numbered meanwhile.
+// encode encodes a numbered request and sends it. It encodes without the lock: requests behind this
+// one wait for it in sendQueued, and others are numbered meanwhile.
 func (p *partitionClient) encode(q *request, header fsm.Header) {
 	bytes := fsm.AppendCommand(make([]byte, 0, commandSize(q.command)), header, q.command)
 	p.mu.Lock()
@@ -193,7 +194,7 @@ func (p *partitionClient) encode(q *request, header fsm.Header) {
 	p.sendQueued()
 }
 
-// commandSize guesses the size of a command, so that encoding allocates once.
+// commandSize estimates the size of a command, so that encoding allocates once.
 func commandSize(command fsm.Command) int {
 	size := commandOverheadBytes
 	switch c := command.(type) {
@@ -241,7 +242,7 @@ func messagesSize(messages []fsm.Message) (size int) {
 	return size
 }
 
-// finish ends a request; mu is held and is released.
+// finish ends a request, unless it has ended; mu is held and is released.
 func (p *partitionClient) finish(q *request, result fsm.Result) {
 	if q.state == requestDone {
 		p.mu.Unlock()
@@ -259,14 +260,14 @@ func (p *partitionClient) finish(q *request, result fsm.Result) {
 	q.done(result)
 }
 
-// windowEntry is a request that has moved up into the window.
+// windowEntry is a request that has moved into the window.
 type windowEntry struct {
 	request *request
 	header  fsm.Header
 }
 
-// advanceLow marks a request ended, moves low on, and numbers waiting requests for the room
-// that this makes; the caller encodes them. mu is held.
+// advanceLow marks a request done, advances low, and numbers as many waiting requests as now fit into
+// the window; the caller encodes them. mu is held.
 func (p *partitionClient) advanceLow(q *request) (admitted []windowEntry) {
 	q.state, q.bytes = requestDone, nil
 	for p.low < p.next && (*p.windowSlot(p.low)).state == requestDone {
@@ -287,7 +288,7 @@ func (p *partitionClient) advanceLow(q *request) (admitted []windowEntry) {
 }
 
 // sendQueued sends what is queued. mu is held and is released. One goroutine at a time sends;
-// another that comes meanwhile leaves its requests to the first.
+// another one that comes meanwhile leaves its requests to the first.
 func (p *partitionClient) sendQueued() {
 	if p.sending {
 		p.mu.Unlock()
@@ -311,8 +312,8 @@ func (p *partitionClient) sendQueued() {
 	p.mu.Unlock()
 }
 
-// collectBatch fills batch with attempts for the leader; false: there is nothing to send,
-// or nobody to send it to, who is then sought. mu is held.
+// collectBatch fills batch with submissions for the leader. It returns false when there is nothing to
+// send, or no known leader, which it then starts to look for. mu is held.
 func (p *partitionClient) collectBatch() bool {
 	p.batch = p.batch[:0]
 	if p.leader == "" {
@@ -328,7 +329,7 @@ func (p *partitionClient) collectBatch() bool {
 			continue
 		}
 		if q.bytes == nil {
-			break // being encoded: its turn comes first
+			break // still being encoded; later ones must not overtake it
 		}
 		q.state, q.target, q.sentAt = requestSent, p.leader, now
 		if q.submissions++; q.submissions > 1 {
@@ -339,7 +340,7 @@ func (p *partitionClient) collectBatch() bool {
 	return p.collectReceivers() || len(p.batch) > 0
 }
 
-// hasQueued says whether something waits for a leader; mu is held.
+// hasQueued reports whether something waits for a leader; mu is held.
 func (p *partitionClient) hasQueued() bool {
 	for ; p.cursor < p.next; p.cursor++ {
 		if (*p.windowSlot(p.cursor)).state == requestQueued {
@@ -349,7 +350,7 @@ func (p *partitionClient) hasQueued() bool {
 	return len(p.queuedReceivers) > 0
 }
 
-// send starts one attempt; mu is not held.
+// send starts one submission; mu is not held.
 func (p *partitionClient) send(target fsm.MemberID, a *submission) {
 	if a.lock != nil {
 		p.sendLock(target, a)
@@ -358,7 +359,7 @@ func (p *partitionClient) send(target fsm.MemberID, a *submission) {
 	p.submitTo(target, a.bytes, a.request, a.tag)
 }
 
-// submitTo submits an encoded command to whoever is held for the leader; mu is not held.
+// submitTo submits an encoded command to the presumed leader; mu is not held.
 func (p *partitionClient) submitTo(target fsm.MemberID, command []byte, handler answerHandler, tag uint64) {
 	if target != p.self {
 		if conn := p.transport.conn(target); conn != nil {
@@ -374,7 +375,7 @@ func (p *partitionClient) submitTo(target fsm.MemberID, command []byte, handler 
 	handler.handleAnswer(tag, partition.Answer{Outcome: partition.Refused}, "")
 }
 
-// leaderHint is who a group that refused holds for the leader.
+// leaderHint returns the member that a replica which refused takes for the leader.
 func leaderHint(group localGroup, answer partition.Answer) fsm.MemberID {
 	if answer.Outcome != partition.Refused {
 		return ""
@@ -382,7 +383,7 @@ func leaderHint(group localGroup, answer partition.Answer) fsm.MemberID {
 	return group.Status().Leader
 }
 
-// handleAnswer takes the end of one attempt.
+// handleAnswer handles the end of one submission.
 func (p *partitionClient) handleAnswer(q *request, tag uint64, answer partition.Answer, hint fsm.MemberID) {
 	p.mu.Lock()
 	if q.state == requestDone {
@@ -397,9 +398,9 @@ func (p *partitionClient) handleAnswer(q *request, tag uint64, answer partition.
 	q.unknown = q.unknown || answer.Outcome == partition.Unknown
 	if tag != q.submissions {
 		p.mu.Unlock()
-		return // a later attempt is on its way
+		return // a later submission is in flight
 	}
-	if answer.Final && !q.unknown { // the disks are full: the leader is the right one
+	if answer.Final && !q.unknown { // the disks are full; another submission would not change that
 		p.finish(q, fsm.Result{Code: fsm.ServerBusy})
 		return
 	}
@@ -409,7 +410,7 @@ func (p *partitionClient) handleAnswer(q *request, tag uint64, answer partition.
 	p.sendQueued()
 }
 
-// suspectLeader forgets a leader that did not do what was asked; mu is held.
+// suspectLeader forgets a leader that refused or did not answer; mu is held.
 func (p *partitionClient) suspectLeader(target, hint fsm.MemberID) {
 	if hint != "" && hint != target {
 		p.hint = hint
@@ -420,8 +421,8 @@ func (p *partitionClient) suspectLeader(target, hint fsm.MemberID) {
 	}
 }
 
-// tick gives up what is overdue, and has the leader verified when it is slow. It is
-// called a few times a second.
+// tick gives up what is overdue, and verifies the leader when it is slow. It is called a few times
+// a second.
 func (p *partitionClient) tick(now time.Time) {
 	p.mu.Lock()
 	var overdue []*request
@@ -462,7 +463,7 @@ func (p *partitionClient) tick(now time.Time) {
 	}
 }
 
-// close ends everything with ServerBusy.
+// close ends all requests and lock calls with ServerBusy.
 func (p *partitionClient) close() {
 	p.mu.Lock()
 	p.closed = true

@@ -15,16 +15,17 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// pingIntervalsSilentMax is how many intervals a connection may be silent before it is given up.
+// pingIntervalsSilentMax is how many intervals a connection may be silent before it is closed.
 const pingIntervalsSilentMax = 3
 
-// answerHandler takes the end of one attempt. tag is what was given with the attempt. It is
-// called exactly once per attempt, from a goroutine of the room's, and must not block.
+// answerHandler gets the end of one submission: the answer, the tag of the submission and, with a
+// refusal, the member that the other one takes for the leader. It is called exactly once per
+// submission, from any goroutine, and must not block.
 type answerHandler interface {
 	handleAnswer(tag uint64, answer partition.Answer, hint fsm.MemberID)
 }
 
-// peerClient brings requests to other members: one connection per member, opened when
+// peerClient sends requests to other members: it has one connection per member, opened when
 // first needed and kept. Its methods may be called concurrently.
 type peerClient struct {
 	dial func(ctx context.Context, to fsm.MemberID) (net.Conn, error)
@@ -41,8 +42,8 @@ func newPeerClient(log *slog.Logger, ping time.Duration, dial func(context.Conte
 	return &peerClient{dial: dial, log: log, ping: ping, conns: make(map[fsm.MemberID]*peerConn)}
 }
 
-// connTo returns the connection to a member, opening it if need be; nil while closing. It
-// does not block: what is asked before the connection stands is sent when it does.
+// connTo returns the connection to a member and opens it if there is none; nil while closing. It
+// does not block: requests wait until the connection is open.
 func (f *peerClient) connTo(member fsm.MemberID) *peerConn {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -63,7 +64,7 @@ func (f *peerClient) connTo(member fsm.MemberID) *peerConn {
 }
 
 // drop breaks the connection to a member that is gone: what is outstanding there
-// ends as unknown at once.
+// ends as Unknown at once.
 func (f *peerClient) drop(member fsm.MemberID) {
 	f.mu.Lock()
 	c := f.conns[member]
@@ -73,7 +74,7 @@ func (f *peerClient) drop(member fsm.MemberID) {
 	}
 }
 
-// pingAll pings every connection and breaks those that have been silent for too long.
+// pingAll pings every connection and closes those that have been silent for too long.
 func (f *peerClient) pingAll(now time.Time) {
 	f.mu.Lock()
 	conns := make([]*peerConn, 0, len(f.conns))
@@ -84,10 +85,10 @@ func (f *peerClient) pingAll(now time.Time) {
 	for _, c := range conns {
 		heard := c.lastHeard.Load()
 		if heard == 0 {
-			continue // not open yet: the dial has its own limit
+			continue // not open yet; the dial has its own limit
 		}
 		if now.UnixNano()-heard > int64(pingIntervalsSilentMax*f.ping) {
-			f.log.Warn("a member does not answer: its connection is given up", "peer", c.member)
+			f.log.Warn("closed the connection to a member that does not answer", "peer", c.member)
 			c.close()
 			continue
 		}
@@ -97,7 +98,7 @@ func (f *peerClient) pingAll(now time.Time) {
 	}
 }
 
-// close breaks all connections and waits.
+// close closes all connections and waits until everything outstanding has ended.
 func (f *peerClient) close() {
 	f.mu.Lock()
 	f.closed = true
@@ -110,7 +111,7 @@ func (f *peerClient) close() {
 	f.running.Wait()
 }
 
-// run is the life of one connection: dial, read until it breaks, end what is outstanding.
+// run serves one connection: it dials, reads until the connection breaks, and ends what is outstanding.
 func (f *peerClient) run(ctx context.Context, c *peerConn) {
 	outcome := partition.Refused // nothing has been sent
 	conn, err := f.dial(ctx, c.member)
@@ -118,7 +119,7 @@ func (f *peerClient) run(ctx context.Context, c *peerConn) {
 		outcome = partition.Unknown
 		var writer sync.WaitGroup
 		writer.Go(func() {
-			_ = c.writer.writeTo(conn) // what went wrong shows at the reader too
+			_ = c.writer.writeTo(conn) // the reader sees the failure, too
 			_ = conn.Close()
 		})
 		err = c.read(conn)
@@ -131,11 +132,11 @@ func (f *peerClient) run(ctx context.Context, c *peerConn) {
 		delete(f.conns, c.member)
 	}
 	f.mu.Unlock()
-	f.log.DebugContext(ctx, "forward connection ended", "peer", c.member, "error", err)
+	f.log.DebugContext(ctx, "connection to a member ended", "peer", c.member, "error", err)
 	c.endAll(outcome, err)
 }
 
-// pendingCall is one request on its way: either to takes the answer, or reply the reply.
+// pendingCall is one outstanding request: a submission has a handler, a query a reply channel.
 type pendingCall struct {
 	handler answerHandler
 	tag     uint64
@@ -151,12 +152,12 @@ type queryReply struct {
 }
 
 // peerConn is a connection to another member, in the direction of our requests.
-// Invariant: every id in calls was put into out, and is answered exactly once.
+// Invariant: every id in calls was written or is about to be, and is answered exactly once.
 type peerConn struct {
 	member     fsm.MemberID
 	writer     *frameWriter
 	cancelDial context.CancelFunc // ends the dial
-	lastHeard  atomic.Int64       // ns since 1970 of the last frame, 0 before the connection stands
+	lastHeard  atomic.Int64       // time of the last frame in ns since 1970, 0 before the connection is open
 
 	mu     sync.Mutex
 	conn   net.Conn
@@ -165,7 +166,7 @@ type peerConn struct {
 	broken bool
 }
 
-// opened takes the dialed connection; false: it was broken off meanwhile.
+// opened stores the dialled connection. It returns false when the connection was closed meanwhile.
 func (c *peerConn) opened(conn net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -178,7 +179,7 @@ func (c *peerConn) opened(conn net.Conn) bool {
 	return true
 }
 
-// close ends the connection; run then ends what is outstanding.
+// close closes the connection; run then ends what is outstanding.
 func (c *peerConn) close() {
 	c.mu.Lock()
 	c.broken = true
@@ -190,7 +191,7 @@ func (c *peerConn) close() {
 	c.writer.close()
 }
 
-// endAll ends everything outstanding, and everything that still comes.
+// endAll ends everything outstanding, and everything that is still to come.
 func (c *peerConn) endAll(outcome partition.Outcome, err error) {
 	c.mu.Lock()
 	c.broken = true
@@ -210,7 +211,7 @@ func (c *peerConn) endAll(outcome partition.Outcome, err error) {
 	}
 }
 
-// register gives a request its id; false: the connection has ended.
+// register gives a request its id. It returns false when the connection has ended.
 func (c *peerConn) register(call pendingCall) (uint64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -222,7 +223,7 @@ func (c *peerConn) register(call pendingCall) (uint64, bool) {
 	return c.lastID, true
 }
 
-// unregister takes a request out; false: somebody else has ended it.
+// unregister removes a request. It returns false when the request has ended already.
 func (c *peerConn) unregister(id uint64) (pendingCall, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -231,13 +232,13 @@ func (c *peerConn) unregister(id uint64) (pendingCall, bool) {
 	return call, ok
 }
 
-// submit brings the command to the partition's replica at the other end.
+// submit sends an encoded command to the replica of a partition at the other member.
 func (c *peerConn) submit(id fsm.PartitionID, command []byte, to answerHandler, tag uint64) {
 	c.send(frameSubmit, id, 0, command, to, tag)
 }
 
-// lock brings a LockMessages there, which waits up to wait. The id is for cancel; 0 when
-// the request has ended already.
+// lock sends an encoded LockMessages or AcceptSession, which waits there up to wait. It returns the
+// id for cancel; 0 when the request has ended already.
 func (c *peerConn) lock(id fsm.PartitionID, wait time.Duration, command []byte, to answerHandler, tag uint64) uint64 {
 	return c.send(frameLock, id, wait, command, to, tag)
 }
@@ -265,14 +266,14 @@ func (c *peerConn) send(kind frameKind, id fsm.PartitionID, wait time.Duration, 
 	return request
 }
 
-// cancel ends the waiting of a lock request; its answer still comes.
+// cancel ends the wait of a lock request; its answer still comes.
 func (c *peerConn) cancel(request uint64) {
 	if buf, err := c.writer.begin(frameCancel, request); err == nil {
 		_ = c.writer.end(buf)
 	}
 }
 
-// query asks and waits for the reply.
+// query sends a query and waits for the reply or the end of ctx.
 func (c *peerConn) query(ctx context.Context, kind queryKind, arguments []byte) (queryReply, error) {
 	reply := make(chan queryReply, 1)
 	request, ok := c.register(pendingCall{reply: reply})
@@ -296,7 +297,7 @@ func (c *peerConn) query(ctx context.Context, kind queryKind, arguments []byte) 
 	}
 }
 
-// read dispatches what the other member sends until the connection breaks.
+// read dispatches the frames of the other member until the connection breaks.
 func (c *peerConn) read(conn net.Conn) error {
 	reader := frameReader{from: conn}
 	for {
@@ -322,8 +323,8 @@ func (c *peerConn) read(conn net.Conn) error {
 	}
 }
 
-// handleAnswer: outcome, length of leader, leader, result bytes. A refusal has one byte in their
-// place when it is firm.
+// handleAnswer decodes an answer: outcome, length of leader, leader, result bytes. A final refusal has
+// one byte in place of the result.
 func (c *peerConn) handleAnswer(id uint64, body []byte) error {
 	if len(body) < 2 || len(body) < 2+int(body[1]) {
 		return errFrame
@@ -349,7 +350,7 @@ func (c *peerConn) handleAnswer(id uint64, body []byte) error {
 	return nil
 }
 
-// handleReply: status, code, bytes.
+// handleReply decodes a reply: status, code, bytes.
 func (c *peerConn) handleReply(id uint64, body []byte) error {
 	if len(body) < 2 {
 		return errFrame

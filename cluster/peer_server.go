@@ -14,17 +14,17 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// The limits of what one other member may have going on here.
+// The limits of what one other member may have outstanding here.
 const (
 	serveRequestsMax  = 256 << 10        // submissions and locks not yet answered
 	serveBytesMax     = 256 << 20        // of their commands
 	serveQueriesMax   = 64               // queries at a time
 	serveQueryTimeout = 10 * time.Second // for one query
-	serveIdleMax      = time.Minute      // a member that never pings is gone
+	serveIdleMax      = time.Minute      // without a frame, pings included
 	lockWaitMax       = 10 * time.Minute // of one lock request
 )
 
-// localGroup is a group as the router and the forward server use it. *partition.Group is one.
+// localGroup is a replica of this member. *partition.Group is one.
 type localGroup interface {
 	Submit(command []byte, done func(partition.Answer))
 	Lock(request partition.LockRequest) (cancel func())
@@ -34,27 +34,27 @@ type localGroup interface {
 	ReadBodies(deliveries []fsm.Delivery) ([]fsm.Delivery, error)
 }
 
-// requestHost is what the forward server serves.
+// requestHost answers the requests of other members.
 type requestHost interface {
-	// local returns this member's replica of a partition, nil when it has none open.
+	// localReplica returns this member's replica of a partition, nil when it has none open.
 	localReplica(id fsm.PartitionID) localGroup
-	// answerQuery answers a question of a member. It may block until ctx ends.
+	// answerQuery answers a query. It may block until ctx ends.
 	answerQuery(ctx context.Context, kind queryKind, arguments []byte) queryReply
 }
 
-// peerServer is one connection of another member, in the direction of its requests.
+// peerServer serves one connection of another member, in the direction of its requests.
 type peerServer struct {
 	host   requestHost
 	log    *slog.Logger
 	from   fsm.MemberID
 	writer *frameWriter
 
-	queries chan struct{} // one place per query
+	queries chan struct{} // one slot per query
 
 	mu       sync.Mutex
 	requests int
 	bytes    int
-	locks    map[uint64]func() // of lock requests that wait: their cancel
+	locks    map[uint64]func() // cancels waiting lock requests; nil before Lock has returned
 	ended    bool
 }
 
@@ -70,7 +70,7 @@ func servePeer(ctx context.Context, h requestHost, log *slog.Logger, from fsm.Me
 	defer cancel()
 	var goroutines sync.WaitGroup
 	goroutines.Go(func() {
-		_ = s.writer.writeTo(conn) // what went wrong shows at the reader too
+		_ = s.writer.writeTo(conn) // the reader sees the failure, too
 		_ = conn.Close()
 	})
 	err := s.read(ctx, conn, &goroutines)
@@ -79,14 +79,14 @@ func servePeer(ctx context.Context, h requestHost, log *slog.Logger, from fsm.Me
 	s.writer.close()
 	s.cancelLocks()
 	goroutines.Wait()
-	log.DebugContext(ctx, "forward connection of a member ended", "peer", from, "error", err)
+	log.DebugContext(ctx, "connection of a member ended", "peer", from, "error", err)
 }
 
 func (s *peerServer) read(ctx context.Context, conn net.Conn, goroutines *sync.WaitGroup) error {
 	reader := frameReader{from: conn}
 	var deadline time.Time
 	for {
-		// Moving the deadline costs more than a frame does, so it is moved now and then.
+		// Setting the deadline costs more than a frame, so it is set rarely.
 		if now := time.Now(); deadline.Sub(now) < serveIdleMax/2 {
 			deadline = now.Add(serveIdleMax)
 			if err := conn.SetReadDeadline(deadline); err != nil {
@@ -122,7 +122,7 @@ func (s *peerServer) read(ctx context.Context, conn net.Conn, goroutines *sync.W
 	}
 }
 
-// handleSubmit: partition, command.
+// handleSubmit decodes a submission: partition, command.
 func (s *peerServer) handleSubmit(id uint64, body []byte) error {
 	if len(body) < 4 {
 		return errFrame
@@ -143,9 +143,9 @@ func (s *peerServer) handleSubmit(id uint64, body []byte) error {
 	return nil
 }
 
-// verify refuses what must not get into a log: a command that the partition's machine
-// does not take, or that does not decode, stops every replica that applies it. A member
-// that sends one is newer than we are, or broken.
+// verify refuses what must not get into a log: a command that the state machine of the partition does
+// not know, or that does not decode, stops every replica that applies it. A member that sends one is
+// newer than this one, or faulty.
 func verify(to fsm.PartitionID, command []byte) error {
 	info, err := fsm.PeekCommand(command)
 	if err != nil {
@@ -157,7 +157,7 @@ func verify(to fsm.PartitionID, command []byte) error {
 	return fsm.VerifyCommand(command)
 }
 
-// handleLock: partition, wait in ms, command.
+// handleLock decodes a lock request: partition, wait in ms, command.
 func (s *peerServer) handleLock(id uint64, body []byte) error {
 	if len(body) < 8 {
 		return errFrame
@@ -186,7 +186,7 @@ func (s *peerServer) handleLock(id uint64, body []byte) error {
 		return nil
 	}
 	s.mu.Lock()
-	s.locks[id] = nil // waits, and cannot be cancelled before Lock has returned
+	s.locks[id] = nil // cannot be cancelled before Lock has returned
 	s.mu.Unlock()
 	request.Done = func(a partition.Answer) {
 		s.mu.Lock()
@@ -213,8 +213,8 @@ func (s *peerServer) handleCancel(id uint64) {
 	}
 }
 
-// cancelLocks ends the waiting of a member that is gone; what was locked for it meanwhile
-// it gets again by asking with the same header.
+// cancelLocks ends the waits of a member that is gone; it gets what was locked for it meanwhile by
+// asking with the same header.
 func (s *peerServer) cancelLocks() {
 	s.mu.Lock()
 	s.ended = true
@@ -230,7 +230,8 @@ func (s *peerServer) cancelLocks() {
 	}
 }
 
-// handleQuery: kind, arguments. Queries may block, so each has a goroutine; their number is bounded.
+// handleQuery decodes a query: kind, arguments. Queries may block, so each has a goroutine; their number
+// is bounded.
 func (s *peerServer) handleQuery(ctx context.Context, id uint64, body []byte, goroutines *sync.WaitGroup) error {
 	if len(body) < 1 {
 		return errFrame
@@ -250,7 +251,7 @@ func (s *peerServer) handleQuery(ctx context.Context, id uint64, body []byte, go
 	return nil
 }
 
-// acquire counts a request in; false: the member has too much going on here.
+// acquire counts a request. It returns false when the member has too many outstanding.
 func (s *peerServer) acquire(bytes int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,7 +270,7 @@ func (s *peerServer) release(bytes int) {
 	s.bytes -= bytes
 }
 
-// answer sends the end of a submission or lock; a refusal names the leader we know.
+// answer sends the end of a submission or lock; a refusal names the leader, if this member knows it.
 func (s *peerServer) answer(id uint64, group localGroup, a partition.Answer) {
 	hint := fsm.MemberID("")
 	if a.Outcome == partition.Refused && group != nil {
@@ -287,8 +288,8 @@ func (s *peerServer) answer(id uint64, group localGroup, a partition.Answer) {
 		}
 		err = s.writer.end(buf)
 	}
-	if errors.Is(err, errBufferFull) { // the member does not read: without answers it is better off with a new stream
-		s.log.Warn("a member does not read its answers: its stream is closed", "peer", s.from)
+	if errors.Is(err, errBufferFull) { // the member does not read; it needs a new connection to learn what it missed
+		s.log.Warn("closed the connection of a member that does not read its answers", "peer", s.from)
 		s.writer.close()
 	}
 }
@@ -300,7 +301,7 @@ func (s *peerServer) reply(id uint64, r queryReply) {
 		return
 	}
 	if err := s.writer.end(append(append(buf, byte(r.status), byte(r.code)), r.body...)); err != nil {
-		s.log.Warn("reply is too long", "peer", s.from, "bytes", len(r.body))
+		s.log.Warn("failed to send a reply: it is too long", "peer", s.from, "bytes", len(r.body))
 		if buf, err := s.writer.begin(frameReply, id); err == nil {
 			_ = s.writer.end(append(buf, byte(queryFailed), byte(fsm.Internal)))
 		}

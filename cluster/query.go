@@ -123,7 +123,7 @@ type (
 		// For moves.
 		Replica   string            `json:"Replica"` // its name in raft
 		Commit    uint64            `json:"Commit"`
-		Live      int64             `json:"Live"`    // bytes of bodies that the machine refers to
+		Live      int64             `json:"Live"`    // bytes of bodies that the state machine refers to
 		Removed   bool              `json:"Removed"` // its group has removed it
 		Voters    []partition.Voter `json:"Voters"`
 		Nonvoters []partition.Voter `json:"Nonvoters"`
@@ -251,7 +251,7 @@ func (d queryHandler) status(id fsm.PartitionID) (statusReply, error) {
 	return reply, nil
 }
 
-// read looks at a machine at its leader.
+// read calls a function with a state machine at its leader, as of the call or later.
 func (d queryHandler) read(ctx context.Context, id fsm.PartitionID, look func(partition.Machine)) error {
 	group := d.local(id)
 	if group == nil {
@@ -314,8 +314,8 @@ func (d queryHandler) rules(ctx context.Context, q rulesQuery) (rules []fsm.Rule
 	return rules, err
 }
 
-// peek reads messages at the leader. Bodies are read after the machine has been left,
-// so a slow disk holds up nobody else.
+// peek reads messages at the leader. Bodies are read while the state machine is not locked, so a
+// slow disk does not hold up other requests.
 func (d queryHandler) peek(ctx context.Context, q peekQuery) ([]fsm.Delivery, error) {
 	if q.Partition == fsm.CatalogPartition {
 		return nil, fsm.InvalidArgument

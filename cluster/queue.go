@@ -8,16 +8,16 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The limits of what one request takes away or brings back, as in fsm. Whoever wants
-// more asks again.
+// The limits of what one request removes or redrives, as in fsm. A caller that wants more asks
+// again.
 const (
 	purgeMessagesMax   = 4000 // of one purge: what the cloud allows
 	redriveMessagesMax = 1000 // of one redrive
 )
 
-// Schedule stores messages, of which some or all carry an EnqueueAt, all or none. done
-// gets one number per message, in order; 0 for a duplicate that was dropped.
-// CancelScheduled takes these numbers. The rules of Send hold.
+// Schedule stores messages, all or none, of which some or all have an EnqueueAt. done gets one
+// sequence number per message, in order, for CancelScheduled; 0 for a duplicate that was dropped. As
+// with Send, the caller gives the messages away.
 func (r *Router) Schedule(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
 	n := len(messages)
 	r.sendMessages(at, messages, func(result fsm.Result) {
@@ -36,8 +36,8 @@ func (r *Router) Schedule(at fsm.EntityRef, messages []fsm.Message, done func(fs
 	})
 }
 
-// CancelScheduled removes messages whose time has not come (1 to 4096), all of them or
-// none: MessageNotFound when one is not waiting to be enqueued.
+// CancelScheduled removes scheduled messages (1 to 4096), all or none: MessageNotFound when one of
+// the numbers is not a scheduled message.
 func (r *Router) CancelScheduled(at fsm.EntityRef, sequences []fsm.SequenceNumber, done func(fsm.Code)) {
 	if at.Sub != fsm.MainQueue {
 		done(fsm.MessageNotFound) // nothing is scheduled there
@@ -51,9 +51,9 @@ func (r *Router) CancelScheduled(at fsm.EntityRef, sequences []fsm.SequenceNumbe
 	r.client(at.Partition).submit(command, func(result fsm.Result) { done(result.Code) })
 }
 
-// Purge removes ready messages that were enqueued before a moment (0: whenever), oldest
-// first, at most max (1 to 4000; more is cut). done gets how many went; none says that
-// there are no more, fewer than max does not: what had expired is not counted.
+// Purge removes ready messages that were enqueued before a moment (0: all), oldest first, at most
+// max (1 to 4000; more is cut). done gets the number of removed messages. 0 means that there are no
+// more; fewer than max does not, because expired messages are not counted.
 func (r *Router) Purge(at fsm.EntityRef, before fsm.Instant, max int, done func(fsm.Code, int)) {
 	if max < 1 {
 		done(fsm.InvalidArgument, 0)
@@ -67,8 +67,8 @@ func (r *Router) Purge(at fsm.EntityRef, before fsm.Instant, max int, done func(
 	r.client(at.Partition).submit(command, func(result fsm.Result) { done(result.Code, int(result.Count)) })
 }
 
-// PurgeEntity is Purge for an operator, by name; the zero before means whenever. After
-// ServerBusy nothing was removed; after Timeout it may have been, and may be asked again.
+// PurgeEntity is Purge by name; a zero time means all. After ServerBusy nothing was removed; after
+// Timeout some messages may have been, and it may be called again.
 func (r NamespaceView) PurgeEntity(ctx context.Context, name string, sub fsm.SubQueue, before time.Time, most int) (int, error) {
 	entity, err := r.messageHolder(ctx, name)
 	if err != nil {
@@ -76,7 +76,7 @@ func (r NamespaceView) PurgeEntity(ctx context.Context, name string, sub fsm.Sub
 	}
 	var beforeInstant fsm.Instant
 	if !before.IsZero() {
-		// From the first moment of 1970 on, so that an earlier one does not mean "all".
+		// At least 1, because 0 means "all".
 		beforeInstant = fsm.Instant(max(1, before.UnixMilli()))
 	}
 	type purged struct {
@@ -96,9 +96,9 @@ func (r NamespaceView) PurgeEntity(ctx context.Context, name string, sub fsm.Sub
 	}
 }
 
-// RedriveEntity brings dead letters (1 to 1000, by number) back to their main queue and
-// says how many: numbers that are not ready dead letters are left out. Errors wrap
-// EntityNotFound, InvalidArgument, ServerBusy or Timeout; asking again does no harm.
+// RedriveEntity moves dead letters (1 to 1000, by number) back to their main queue and returns how
+// many: it skips numbers that are not ready dead letters. Errors wrap EntityNotFound,
+// InvalidArgument, NotAllowed (a topic), ServerBusy or Timeout; it may be called again.
 func (r NamespaceView) RedriveEntity(ctx context.Context, name string, sequences []fsm.SequenceNumber) (int, error) {
 	if len(sequences) < 1 || len(sequences) > redriveMessagesMax {
 		return 0, fmt.Errorf("redrive %q: %w: 1 to %d numbers at a time, not %d", name, fsm.InvalidArgument, redriveMessagesMax, len(sequences))

@@ -7,59 +7,60 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// lockBytesMax bounds the payloads of one Lock, so that its answer fits a frame; a
+// lockBytesMax bounds the payloads of one Lock, so that its answer fits into a frame; a
 // single message may be larger.
 const lockBytesMax = 8 << 20
 
-// lockGrace is how long past its time a Lock that waits at a leader may stay unanswered
-// before the leader is asked whether it still leads.
+// lockGrace is how long after its time a Lock that waits at a leader may stay unanswered
+// before the router verifies that the leader still leads.
 const lockGrace = time.Second
 
-// Receiver is the source of one receiving link: a lane of its own to the partition of
-// one address. At most one Lock is outstanding, so a retry after a change of leader gets
+// Receiver gets messages for one receiving link, from one sub-queue, under a receiver id of its
+// own. At most one Lock is outstanding, so a retry after a change of leader gets
 // the same messages again and none is lost between two leaders. Its methods may be
 // called concurrently; none blocks.
 type Receiver struct {
-	shards *shardReceiver // of a partitioned entity; then there is nothing else
+	shards *shardReceiver // of a partitioned entity; then the other fields are not set
 
 	router           *Router
 	client           *partitionClient
 	id               uint64
 	at               fsm.EntityRef
 	receiveAndDelete bool
-	shardBits        fsm.SequenceNumber // that the numbers of this shard have outside
+	shardBits        fsm.SequenceNumber // added to the shard's sequence numbers for clients
 
-	// Guarded by line.mu.
+	// Guarded by partitionClient.mu.
 	serial      uint64
-	call        *lockCall       // under way
-	session     fsm.SessionLock // that is held; set before the first Lock
+	call        *lockCall       // outstanding; nil: none
+	session     fsm.SessionLock // of a session receiver; set before the first Lock
 	closed      bool
-	lastTouched time.Time // when the router last heard that this receiver is there
+	lastTouched time.Time // when its activity was last noted
 }
 
-// lockCall is one Lock on its way. Its fields are guarded by line.mu.
+// lockCall is one outstanding Lock or AcceptSession. Its fields are guarded by partitionClient.mu.
 type lockCall struct {
 	receiver    *Receiver
 	bytes       []byte // encoded once, as in request
 	lock        fsm.LockMessages
-	accept      *fsm.AcceptSession // asked instead of lock, where it is not nil
+	accept      *fsm.AcceptSession // when set, submitted instead of lock
 	header      fsm.Header
 	until       time.Time
 	done        func(fsm.Result)
 	submissions uint64
 	target      fsm.MemberID
-	stop        func() // ends the waiting at the leader; nil before it is known
+	stop        func() // ends the wait at the leader; nil while it is not known
 	state       requestState
 	unknown     bool
 	cancelled   bool
-	inQueue     bool // is in queuedLanes
-	probe       bool // the attempt under way asks what became of an earlier one
+	inQueue     bool // is in queuedReceivers
+	probe       bool // the submission in flight asks what an earlier one has locked
 }
 
-// Lock asks for up to max messages of together at most maxBytes and waits up to wait
-// for the first. done gets what was locked, or nothing when the time ran out or Cancel
-// came. A Code other than OK means that the entity cannot be received from any more
-// (EntityNotFound) or not now (ServerBusy).
+// Lock locks up to max messages (1 to 4096) with payloads of at most maxBytes (8 MiB) in all, and
+// waits up to wait (10 minutes) for the first; a single message may be larger. done is called once
+// with what was locked, or with nothing when the time ran out or Cancel was called. A Code other
+// than OK means that the entity cannot be received from any more (EntityNotFound) or not now
+// (ServerBusy, also for a second Lock while one is outstanding).
 func (r *Receiver) Lock(max, maxBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
 	if r.shards != nil {
 		r.shards.lock(max, maxBytes, wait, done)
@@ -70,8 +71,8 @@ func (r *Receiver) Lock(max, maxBytes int, wait time.Duration, done func(fsm.Cod
 			done(result.Code, toClientSequences(r.shardBits, result.Deliveries))
 			return
 		}
-		// The catalog may know the queue although its making was interrupted before
-		// the partition heard of it.
+		// The catalog may know the queue although its creation was interrupted before the
+		// partition knew it.
 		r.router.recreate(r.at.Entity, func(recreated bool) {
 			if !recreated {
 				done(fsm.EntityNotFound, nil)
@@ -95,7 +96,7 @@ func (r *Receiver) startLock(max, maxBytes int, until time.Time, done func(fsm.R
 	})
 }
 
-// begin starts a call.
+// begin starts a call, or ends it with ServerBusy when the receiver is closed or has one.
 func (r *Receiver) begin(call *lockCall) {
 	call.receiver = r
 	client := r.client
@@ -119,8 +120,8 @@ func (r *Receiver) begin(call *lockCall) {
 	client.sendQueued()
 }
 
-// Cancel ends the waiting of an outstanding Lock soon; done is still called, and may
-// still bring messages.
+// Cancel ends the wait of an outstanding Lock soon. Its done function is still called, and may
+// still get messages.
 func (r *Receiver) Cancel() {
 	if r.shards != nil {
 		r.shards.cancel()
@@ -144,7 +145,7 @@ func (r *Receiver) Cancel() {
 	}
 }
 
-// Close cancels and frees the lane. Locks already granted stay as they are.
+// Close cancels an outstanding Lock and frees the receiver id. Locks of messages stay as they are.
 func (r *Receiver) Close() {
 	if r.shards != nil {
 		r.shards.close()
@@ -161,17 +162,17 @@ func (r *Receiver) Close() {
 	case idle && used:
 		r.closeReceiver()
 	default:
-		r.Cancel() // and finish frees the lane
+		r.Cancel() // finish then frees the receiver id
 	}
 }
 
-// closeReceiver lets the machine forget the lane. Should it not arrive, the machine forgets the
-// lane with this member.
+// closeReceiver lets the state machine forget the receiver id. If the command is lost, the state machine
+// forgets it together with this incarnation of the member.
 func (r *Receiver) closeReceiver() {
 	r.client.submit(fsm.CloseReceiver{Incarnation: r.client.incarnation, Receiver: r.id}, func(fsm.Result) {})
 }
 
-// enqueue has the call sent by the next pump; line.mu is held.
+// enqueue makes the next sendQueued send the call; the mutex of the client is held.
 func (c *lockCall) enqueue() {
 	c.state, c.stop = requestQueued, nil
 	if !c.inQueue {
@@ -180,7 +181,7 @@ func (c *lockCall) enqueue() {
 	}
 }
 
-// finish ends the call; line.mu is not held.
+// finish ends the call, unless it has ended; the mutex of the client is not held.
 func (c *lockCall) finish(result fsm.Result) {
 	r := c.receiver
 	client := r.client
@@ -218,7 +219,7 @@ func (c *lockCall) handleAnswer(tag uint64, answer partition.Answer, hint fsm.Me
 		client.refusals = 0
 		empty := answer.Result.Code == fsm.OK && len(answer.Result.Deliveries) == 0 && answer.Result.Session.Epoch == 0
 		if empty && c.probe && tag == c.submissions && !c.cancelled && time.Now().Before(c.until) {
-			c.unknown = false // nothing came of the earlier attempts: wait in line again
+			c.unknown = false // the earlier submissions have locked nothing: wait again
 			c.enqueue()
 			client.sendQueued()
 			return
@@ -238,13 +239,14 @@ func (c *lockCall) handleAnswer(tag uint64, answer partition.Answer, hint fsm.Me
 		c.finish(fsm.Result{})
 		return
 	}
-	// With an unknown attempt behind it even a cancelled Lock is asked again: messages
-	// may be locked for it, and the answer says which.
+	// After an unknown outcome even a cancelled Lock is submitted again: messages may be locked
+	// for it, and the answer says which.
 	c.enqueue()
 	client.sendQueued()
 }
 
-// collectReceivers adds the queued lock calls to the batch; mu is held.
+// collectReceivers adds the queued lock calls to the batch; it reports whether the batch has
+// submissions. mu is held.
 func (p *partitionClient) collectReceivers() bool {
 	for len(p.queuedReceivers) > 0 && len(p.batch) < sendBatchMax {
 		receiver := p.queuedReceivers[0]
@@ -268,9 +270,9 @@ func (p *partitionClient) collectReceivers() bool {
 	return len(p.batch) > 0
 }
 
-// sendLock starts one attempt; mu is not held. After an unknown outcome the command is
-// submitted like any other instead of waiting in line: messages may be locked for it
-// already, and the machine says so only when it is asked.
+// sendLock starts one submission; mu is not held. After an unknown outcome the command is
+// submitted like any other and does not wait at the leader: messages may be locked for it
+// already, and only the answer of the state machine says so.
 func (p *partitionClient) sendLock(target fsm.MemberID, a *submission) {
 	call, tag := a.lock, a.tag
 	if a.probe {
@@ -311,8 +313,8 @@ func (p *partitionClient) sendLock(target fsm.MemberID, a *submission) {
 	}
 }
 
-// expireReceivers returns the calls to give up, and whether some call has waited for so
-// long that its leader is in doubt; mu is held.
+// expireReceivers returns the calls to give up, and whether a call has waited for so long that its
+// leader must be verified; mu is held.
 func (p *partitionClient) expireReceivers(now time.Time) (givenUp []*lockCall, slow bool) {
 	for receiver := range p.receivers {
 		call := receiver.call

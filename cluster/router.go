@@ -19,16 +19,16 @@ import (
 const (
 	lockMessagesMax    = 4096 // messages of one Lock, as in fsm
 	tickEvery          = 100 * time.Millisecond
-	recreatingMax      = 1024 // entities being healed at a time
+	recreatingMax      = 1024 // entities being recreated at a time
 	recreateWaitersMax = 4096 // requests that wait for one of them
 	askPauseMin        = 5 * time.Millisecond
 	askPauseMax        = 200 * time.Millisecond
 )
 
-// Router brings what the gateways ask to where it is done. It hides which member
-// leads what: a caller sees time pass, and after Timing.Retry ServerBusy (certainly
-// not done) or Timeout (perhaps done). All methods may be called concurrently. done functions
-// are called exactly once, possibly before the method returns, and must not block.
+// Router brings the requests of the gateways to the leader of their partition and retries until
+// there is an answer, for at most Timing.Retry: then the result is ServerBusy (certainly not done)
+// or Timeout (perhaps done). All methods may be called concurrently. done functions are called
+// exactly once, possibly before the method returns, and must not block.
 type Router struct {
 	transport   transport
 	queries     queryHandler
@@ -38,10 +38,10 @@ type Router struct {
 	log         *slog.Logger
 	slow        slowLogger
 	status      func(context.Context) (Status, error) // the node's
-	now         func() time.Time                      // the clock that messages live by
+	now         func() time.Time                      // the clock of messages
 	node        *Node                                 // whose gossip and configuration placement asks; nil in tests
 	receiverIDs atomic.Uint64
-	shardTurns  atomic.Uint64 // of the shards of partitioned entities
+	shardTurns  atomic.Uint64 // whose turn it is among the shards of partitioned entities
 	tokens      atomic.Pointer[tokenCipher]
 
 	activity activityLimiter
@@ -60,7 +60,7 @@ func newRouter(transport transport, incarnation uint64, self fsm.MemberID, timin
 	}
 }
 
-// client returns the line to a partition. Partitions come from the catalog, so their number is bounded.
+// client returns the client of a partition. Partitions come from the catalog, so their number is bounded.
 func (r *Router) client(id fsm.PartitionID) *partitionClient {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -83,7 +83,7 @@ func (r *Router) allClients() []*partitionClient {
 	return clients
 }
 
-// tickLoop gives up what is overdue until ctx ends.
+// tickLoop gives up overdue requests and reports activity until ctx ends.
 func (r *Router) tickLoop(ctx context.Context) {
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
@@ -102,7 +102,7 @@ func (r *Router) tickLoop(ctx context.Context) {
 	}
 }
 
-// close ends everything that is under way with ServerBusy.
+// close ends all requests with ServerBusy.
 func (r *Router) close() {
 	r.mu.Lock()
 	r.closed = true
@@ -119,8 +119,8 @@ func (r *Router) close() {
 	}
 }
 
-// leaderChanged is called when this member has gained or lost a partition: who waits for a
-// leader looks again at once, and what is on its way to an old one is sent again.
+// leaderChanged is called when this member has gained or lost the leadership of a partition: the
+// search for a leader begins again at once, and what is in flight to an old leader is sent again.
 func (r *Router) leaderChanged(id fsm.PartitionID) {
 	client := r.client(id)
 	client.mu.Lock()
@@ -130,10 +130,10 @@ func (r *Router) leaderChanged(id fsm.PartitionID) {
 	client.mu.Unlock()
 }
 
-// Resolve finds the entity that path names, without regard to case; a subscription is
+// Resolve finds the entity that path names, regardless of case; a subscription is
 // topic/Subscriptions/name. A path that ends in /$DeadLetterQueue, or in
 // /$Transfer/$DeadLetterQueue, names that sub-queue; a topic has the second only. Errors wrap an
-// fsm.Code: EntityNotFound, ServerBusy while the catalog is not loaded or has no leader.
+// fsm.Code: EntityNotFound, or ServerBusy while the catalog is not loaded or has no leader.
 func (r NamespaceView) Resolve(ctx context.Context, path string) (fsm.EntityRef, error) {
 	name, sub := splitPath(path)
 	entity, found, loaded := fsm.Entity{}, false, false
@@ -146,9 +146,9 @@ func (r NamespaceView) Resolve(ctx context.Context, path string) (fsm.EntityRef,
 	if !loaded {
 		return fsm.EntityRef{}, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
-	// Our replica may be behind: an entity just made at another member must be found, and
-	// one just enabled there, or that just ceased to forward, must not be refused, since
-	// clients do not try again then.
+	// Our replica may be behind: an entity that was just created at another member must be found, and
+	// one that was just enabled there, or that just stopped forwarding, must not be refused, since
+	// clients do not retry then.
 	if !found || entity.Settings.Status != fsm.Active || isForwarding(entity.Settings, sub) {
 		newest, err := r.lookup(ctx, lookupQuery{Namespace: r.id, Name: name})
 		if err != nil {
@@ -162,9 +162,9 @@ func (r NamespaceView) Resolve(ctx context.Context, path string) (fsm.EntityRef,
 	return fsm.EntityRef{Entity: entity, Sub: sub}, nil
 }
 
-// isForwarding says that what comes to a sub-queue goes elsewhere.
+// isForwarding reports whether the messages of a sub-queue are forwarded.
 func isForwarding(settings fsm.EntitySettings, sub fsm.SubQueue) bool {
-	switch sub { //nolint:exhaustive // the others go nowhere
+	switch sub { //nolint:exhaustive // the others do not forward
 	case fsm.MainQueue:
 		return settings.ForwardTo != ""
 	case fsm.DeadLetterQueue:
@@ -173,7 +173,7 @@ func isForwarding(settings fsm.EntitySettings, sub fsm.SubQueue) bool {
 	return false
 }
 
-// splitPath takes the sub-queue off a path.
+// splitPath splits the sub-queue off a path.
 func splitPath(path string) (name string, sub fsm.SubQueue) {
 	path = strings.Trim(path, "/")
 	for _, known := range [...]struct {
@@ -190,14 +190,16 @@ func splitPath(path string) (name string, sub fsm.SubQueue) {
 	return path, fsm.MainQueue
 }
 
-// Send stores the messages, all or none. The payloads must not be changed before done;
-// they are not referred to afterwards.
+// Send stores the messages, all or none, and calls done exactly once, possibly before it returns.
+// The caller gives the messages away: neither they nor what they refer to (payloads, properties) may
+// be changed after the call, not even after done, because a request that was given up may still be
+// encoded.
 func (r *Router) Send(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Code)) {
 	r.sendMessages(at, messages, func(result fsm.Result) { done(result.Code) })
 }
 
-// sendMessages is Send with the whole result. An entity whose making was interrupted is
-// finished on the way. Only a topic puts messages into its subscriptions.
+// sendMessages is Send with the whole result. It completes an interrupted creation of the entity.
+// Only a topic puts messages into its subscriptions.
 func (r *Router) sendMessages(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Result)) {
 	if at.Sub != fsm.MainQueue || at.Kind == fsm.SubscriptionEntity {
 		done(fsm.Result{Code: fsm.NotAllowed})
@@ -224,7 +226,8 @@ func (r *Router) sendMessages(at fsm.EntityRef, messages []fsm.Message, done fun
 	})
 }
 
-// Receiver opens a lane for one receiving link; takes means receive-and-delete.
+// Receiver opens a receiver for one receiving link. With receiveAndDelete, messages are deleted as
+// they are received and not locked.
 func (r *Router) Receiver(at fsm.EntityRef, receiveAndDelete bool) *Receiver {
 	if len(at.Shards) > 0 {
 		return &Receiver{shards: newShardReceiver(r, at, receiveAndDelete)}
@@ -232,7 +235,7 @@ func (r *Router) Receiver(at fsm.EntityRef, receiveAndDelete bool) *Receiver {
 	return r.receiver(at, receiveAndDelete, 0)
 }
 
-// receiver is Receiver at an entity that is not partitioned, or at one shard.
+// receiver is Receiver of an entity that is not partitioned, or of one shard.
 func (r *Router) receiver(at fsm.EntityRef, receiveAndDelete bool, shard int) *Receiver {
 	return &Receiver{
 		router: r, client: r.client(at.Partition), id: r.receiverIDs.Add(1), at: at, receiveAndDelete: receiveAndDelete, shardBits: shardBits(shard),
@@ -267,7 +270,7 @@ func (r *Router) Renew(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Cod
 	})
 }
 
-// codesOf is one Code for each of n items: a command that was refused as a whole
+// codesOf returns one Code for each of n items: a command that was refused as a whole
 // refuses each of them.
 func codesOf(result fsm.Result, n int) []fsm.Code {
 	if result.Code == fsm.OK && len(result.Codes) == n {
@@ -284,7 +287,7 @@ func codesOf(result fsm.Result, n int) []fsm.Code {
 	return codes
 }
 
-// Fetch locks deferred messages by number, or takes them for good.
+// Fetch locks deferred messages by number, or deletes them as they are received.
 func (r *Router) Fetch(at fsm.EntityRef, sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
 	if len(at.Shards) > 0 {
 		r.fetchShards(at, sequences, receiveAndDelete, done)
@@ -296,7 +299,8 @@ func (r *Router) Fetch(at fsm.EntityRef, sequences []fsm.SequenceNumber, receive
 
 // Peek reads up to max messages (at most 1024) from the number on, in order, without
 // locking, and stops before the payloads exceed maxBytes (at most 8 MiB); the first is
-// always given. A topic has nothing to peek at but what could not be transferred: NotAllowed.
+// always returned. Of a topic only the transfer dead-letter queue can be peeked: NotAllowed
+// otherwise. Other errors wrap EntityNotFound, ServerBusy or Timeout.
 func (r *Router) Peek(ctx context.Context, at fsm.EntityRef, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
 	if len(at.Shards) > 0 {
 		return r.peekShards(ctx, at, from, max, maxBytes)
@@ -320,7 +324,7 @@ func (r *Router) peek(ctx context.Context, at fsm.EntityRef, q peekQuery) ([]fsm
 	return result.Deliveries, nil
 }
 
-// LockToken turns a LockID into the token that clients see. Before the catalog is loaded
+// LockToken encrypts a lock id into the token that clients see. Before the catalog is loaded
 // nothing can be locked, and the token is zero.
 func (r *Router) LockToken(at fsm.EntityRef, id fsm.LockID) fsm.LockToken {
 	s := r.tokenCipher()
@@ -330,7 +334,8 @@ func (r *Router) LockToken(at fsm.EntityRef, id fsm.LockID) fsm.LockToken {
 	return s.encrypt(at.Address(), id)
 }
 
-// ParseLockToken turns a token back, and says false when it was not made for that place.
+// ParseLockToken decrypts a lock token. It returns false when the token was not made for that entity and
+// sub-queue.
 func (r *Router) ParseLockToken(at fsm.EntityRef, token fsm.LockToken) (fsm.LockID, bool) {
 	s := r.tokenCipher()
 	if s == nil {
@@ -339,7 +344,8 @@ func (r *Router) ParseLockToken(at fsm.EntityRef, token fsm.LockToken) (fsm.Lock
 	return s.decrypt(at.Address(), token)
 }
 
-// tokenCipher is made once from the catalog's key, which never changes; nil before there is one.
+// tokenCipher is made once from the key in the catalog, which never changes; nil before the catalog is
+// loaded.
 func (r *Router) tokenCipher() *tokenCipher {
 	if s := r.tokens.Load(); s != nil {
 		return s
@@ -358,14 +364,14 @@ func (r *Router) tokenCipher() *tokenCipher {
 	}
 	s, err := newTokenCipher(key)
 	if err != nil {
-		r.log.Error("seal key", "error", err)
+		r.log.Error("failed to use the key of lock tokens", "error", err)
 		return nil
 	}
 	r.tokens.Store(s)
 	return s
 }
 
-// askLeader asks a partition's leader and, when that has changed, the next one,
+// askLeader asks the leader of a partition and, when it has changed, the next one,
 // until ctx or Timing.Retry ends. Errors wrap an fsm.Code.
 func (r *Router) askLeader(ctx context.Context, id fsm.PartitionID, kind queryKind, question any) (reply queryReply, err error) {
 	arguments, err := json.Marshal(question)
@@ -384,9 +390,9 @@ func (r *Router) askLeader(ctx context.Context, id fsm.PartitionID, kind queryKi
 	return reply, nil
 }
 
-// atLeader calls with the leader of a partition, and again, for as long as ctx and Timing.Retry
-// let it, while who was taken for that is not, or does not answer. An error of the call that
-// wraps an fsm.Code is an answer.
+// atLeader calls a function with the leader of a partition, and again, until ctx or Timing.Retry
+// ends, while that member does not lead or does not answer. An error of the function that wraps an
+// fsm.Code is an answer.
 func (r *Router) atLeader(ctx context.Context, id fsm.PartitionID, call func(leader fsm.MemberID) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.timing.Retry)
 	defer cancel()
@@ -394,7 +400,7 @@ func (r *Router) atLeader(ctx context.Context, id fsm.PartitionID, call func(lea
 	for pause := askPauseMin; ; pause = min(2*pause, askPauseMax) {
 		leader, err := client.awaitLeader(ctx)
 		if err != nil {
-			return fmt.Errorf("it has no leader: %w", fsm.ServerBusy)
+			return fmt.Errorf("the partition has no leader: %w", fsm.ServerBusy)
 		}
 		err = call(leader)
 		var code fsm.Code
@@ -408,8 +414,8 @@ func (r *Router) atLeader(ctx context.Context, id fsm.PartitionID, call func(lea
 	}
 }
 
-// askMember asks a member, which may be this one. One that does not answer for long
-// is given up, so that another can be asked.
+// askMember asks a member, which may be this one. It gives up a member that does not answer, so
+// that another one can be asked.
 func (r *Router) askMember(ctx context.Context, member fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(time.Second, 2*r.timing.Suspect))
 	defer cancel()

@@ -8,14 +8,14 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The limits that texts name, as in fsm.
+// The limits that error texts name, as in fsm.
 const (
 	sqlRulesMax         = 2000    // of a topic, true and false ones included
 	correlationRulesMax = 100_000 // of a topic
 	rulesMiBMax         = 125     // of a topic, MiB
 )
 
-// AddRule adds a rule to the subscription at a place. Errors wrap RuleExists,
+// AddRule adds a rule to a subscription. Errors wrap RuleExists,
 // EntityNotFound, QuotaExceeded, InvalidArgument, ServerBusy or Timeout.
 func (r *Router) AddRule(ctx context.Context, at fsm.EntityRef, rule fsm.Rule) error {
 	return r.putRule(ctx, at.Entity, rule, false)
@@ -27,8 +27,8 @@ func (r *Router) RemoveRule(ctx context.Context, at fsm.EntityRef, name string) 
 	return r.dropRule(ctx, at.Entity, name)
 }
 
-// ListRules gives up to max rules of a subscription in the order of their making, without
-// the first skip.
+// ListRules returns up to max rules (1000) of a subscription in the order of their creation, after the
+// first skip.
 func (r *Router) ListRules(ctx context.Context, at fsm.EntityRef, skip, max int) ([]fsm.Rule, error) {
 	if at.Kind != fsm.SubscriptionEntity {
 		return nil, fmt.Errorf("rules of %q: %w: only a subscription has rules", at.Name, fsm.NotAllowed)
@@ -49,7 +49,8 @@ func (r *Router) ListRules(ctx context.Context, at fsm.EntityRef, skip, max int)
 	return rules, reply.decode(&rules)
 }
 
-// PutRule adds a rule to a subscription, or replaces the one of that name.
+// PutRule adds a rule to a subscription, or with replace replaces the one of that name. Errors are
+// those of AddRule, and RuleNotFound with replace.
 func (r NamespaceView) PutRule(ctx context.Context, subscription string, rule fsm.Rule, replace bool) error {
 	entity, err := r.entityOfKind(ctx, fsm.SubscriptionEntity, subscription)
 	if err != nil {
@@ -58,7 +59,7 @@ func (r NamespaceView) PutRule(ctx context.Context, subscription string, rule fs
 	return r.putRule(ctx, entity, rule, replace)
 }
 
-// DropRule removes a rule by name.
+// DropRule removes a rule by name. Errors are those of RemoveRule.
 func (r NamespaceView) DropRule(ctx context.Context, subscription, name string) error {
 	entity, err := r.entityOfKind(ctx, fsm.SubscriptionEntity, subscription)
 	if err != nil {
@@ -67,7 +68,8 @@ func (r NamespaceView) DropRule(ctx context.Context, subscription, name string) 
 	return r.dropRule(ctx, entity, name)
 }
 
-// Rules lists the rules of a subscription in the order of their making.
+// Rules lists up to max rules (1000) of a subscription in the order of their creation, after the
+// first skip.
 func (r NamespaceView) Rules(ctx context.Context, subscription string, skip, max int) ([]fsm.Rule, error) {
 	entity, err := r.entityOfKind(ctx, fsm.SubscriptionEntity, subscription)
 	if err != nil {
@@ -101,7 +103,7 @@ func (r *Router) putRule(ctx context.Context, entity fsm.Entity, rule fsm.Rule, 
 	return nil
 }
 
-// explainRules says which limit of rules was met.
+// explainRules adds the limits of rules to an error.
 func explainRules(err error) error {
 	return fmt.Errorf("%w: the subscriptions of a topic have at most %d rules with a correlation filter and %d others, of %d MiB in all",
 		err, correlationRulesMax, sqlRulesMax, rulesMiBMax)
@@ -132,8 +134,8 @@ func (r *Router) changeRules(ctx context.Context, entity fsm.Entity, command fsm
 	})
 }
 
-// withRecreate asks, and once more when the partition does not know the entity and the catalog
-// does: its making was interrupted.
+// withRecreate calls a function, and once more when the partition does not know the entity and the
+// catalog does, because its creation was interrupted.
 func (r *Router) withRecreate(ctx context.Context, id fsm.EntityID, ask func() error) error {
 	err := ask()
 	if errors.Is(err, fsm.EntityNotFound) {

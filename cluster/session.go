@@ -10,13 +10,12 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// sessionsListMax is the sessions of one list.
+// sessionsListMax is the most sessions of one list.
 const sessionsListMax = 1000
 
-// SessionReceiver is a session that is held, and the source of the link that holds it: its
-// Lock gives the messages of the session in order, and SessionLockLost once it is not
-// held any more. Its methods may be called concurrently; those without a context do not
-// block.
+// SessionReceiver holds the lock of a session and gets its messages for the link that accepted
+// it: Lock gives them in order, and SessionLockLost once the session lock has ended. Its methods
+// may be called concurrently; those without a context do not block.
 type SessionReceiver struct {
 	*Receiver
 
@@ -24,11 +23,11 @@ type SessionReceiver struct {
 	until atomic.Int64 // fsm.Instant
 }
 
-// AcceptSession locks a session for one receiving link: the one named, or for nil the one
-// with the oldest message that nobody holds, waiting up to wait for one. done gets the
-// session, or Timeout when the time ran out or cancel was called, SessionCannotBeLocked,
-// EntityNotFound, EntityDisabled, NotAllowed (no sessions there) or ServerBusy. What is
-// granted after cancel is released. It does not block.
+// AcceptSession locks a session for one receiving link: the named one, or for nil the unlocked
+// session with the oldest message, for which it waits up to wait (10 minutes). done is called once:
+// with the session, or with Timeout when the time ran out or cancel was called, SessionCannotBeLocked,
+// EntityNotFound, EntityDisabled, NotAllowed (no sessions there) or ServerBusy. A session that is
+// locked after cancel is released. It does not block.
 func (r *Router) AcceptSession(at fsm.EntityRef, name *string, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
 	switch {
 	case len(at.Shards) == 0:
@@ -61,7 +60,7 @@ func (r *Router) accept(at fsm.EntityRef, shard int, name *string, receiveAndDel
 	return a.cancel
 }
 
-// sessionAccept is one AcceptSession under way.
+// sessionAccept is one outstanding AcceptSession.
 type sessionAccept struct {
 	router    *Router
 	receiver  *Receiver
@@ -69,7 +68,7 @@ type sessionAccept struct {
 	until     time.Time
 	done      func(fsm.Code, *SessionReceiver)
 	cancelled atomic.Bool
-	recreated bool // the partition was told about the entity; only read and written by ended
+	recreated bool // the entity was put in its partition again; used by handleResult only
 }
 
 func (a *sessionAccept) submit() {
@@ -91,7 +90,7 @@ func (a *sessionAccept) handleResult(result fsm.Result) {
 	switch {
 	case code == fsm.EntityNotFound && !a.recreated:
 		a.recreated = true
-		// The catalog may know the entity although its making was interrupted half way.
+		// The catalog may know the entity although its creation was interrupted.
 		a.router.recreate(a.receiver.at.Entity, func(recreated bool) {
 			if !recreated {
 				a.refuse(fsm.EntityNotFound)
@@ -125,13 +124,14 @@ func (a *sessionAccept) refuse(code fsm.Code) {
 	a.done(code, nil)
 }
 
-// Name is the name of the session.
+// Name returns the id of the session.
 func (s *SessionReceiver) Name() string { return s.lock.ID }
 
-// Until is the end of the lock, as far as it is known here.
+// Until returns the end of the session lock as of the last answer.
 func (s *SessionReceiver) Until() fsm.Instant { return fsm.Instant(s.until.Load()) }
 
-// Renew extends the lock of the session, and with it those of all messages locked under it.
+// Renew extends the lock of the session, and with it the locks of all messages locked under it.
+// done gets the new end.
 func (s *SessionReceiver) Renew(done func(fsm.Code, fsm.Instant)) {
 	s.client.submit(fsm.RenewSession{Entity: s.at.ID, Lock: s.lock}, func(result fsm.Result) {
 		if result.Code != fsm.OK || len(result.Untils) == 0 {
@@ -143,7 +143,7 @@ func (s *SessionReceiver) Renew(done func(fsm.Code, fsm.Instant)) {
 	})
 }
 
-// State is what was kept with the session, nil for nothing. Errors wrap SessionLockLost,
+// State returns the state of the session, nil when none is set. Errors wrap SessionLockLost,
 // EntityNotFound, ServerBusy or Timeout.
 func (s *SessionReceiver) State(ctx context.Context) ([]byte, error) {
 	reply, err := s.router.askLeader(ctx, s.at.Partition, querySessionState, sessionStateQuery{Partition: s.at.Partition, Entity: s.at.ID, Lock: s.lock})
@@ -157,8 +157,8 @@ func (s *SessionReceiver) State(ctx context.Context) ([]byte, error) {
 	return append([]byte{}, state.State...), nil
 }
 
-// SetState keeps a state with the session; nil takes it away, which an empty one does not.
-// Errors are those of State, MessageTooLarge and QuotaExceeded.
+// SetState sets the state of the session; nil removes it, an empty state does not. Errors are
+// those of State, MessageTooLarge and QuotaExceeded.
 func (s *SessionReceiver) SetState(ctx context.Context, state []byte) error {
 	command := fsm.SetSessionState{Entity: s.at.ID, Lock: s.lock, State: state, Clear: state == nil}
 	if _, err := s.router.command(ctx, s.at.Partition, command); err != nil {
@@ -167,9 +167,9 @@ func (s *SessionReceiver) SetState(ctx context.Context, state []byte) error {
 	return nil
 }
 
-// Fetch locks deferred messages of the session by number, or takes them for good.
+// Fetch locks deferred messages of the session by number, or deletes them as they are received.
 func (s *SessionReceiver) Fetch(sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
-	inside := make([]fsm.SequenceNumber, 0, len(sequences)) // numbers of other shards are not of this session
+	inside := make([]fsm.SequenceNumber, 0, len(sequences)) // a session is in one shard
 	for _, n := range sequences {
 		if n&^(1<<shardShift-1) == s.shardBits {
 			inside = append(inside, n&^s.shardBits)
@@ -183,12 +183,12 @@ func (s *SessionReceiver) Fetch(sequences []fsm.SequenceNumber, receiveAndDelete
 	s.client.submit(command, func(result fsm.Result) { done(result.Code, toClientSequences(s.shardBits, result.Deliveries)) })
 }
 
-// Close is Release that tells nobody.
+// Close is Release without a callback.
 func (s *SessionReceiver) Close() { s.Release(func() {}) }
 
-// Release gives the session back, with what is locked under it, and frees the lane. done is
-// called when somebody else can have the session, or when it is given up: then the lock ends
-// by its time.
+// Release unlocks the session and the messages locked under it, and frees the receiver id. done is
+// called when another receiver can lock the session, or when the request was given up: then the
+// lock ends by its time.
 func (s *SessionReceiver) Release(done func()) {
 	client := s.client
 	client.mu.Lock()
@@ -202,7 +202,7 @@ func (s *SessionReceiver) Release(done func()) {
 	client.submit(fsm.ReleaseSession{Entity: s.at.ID, Lock: s.lock}, func(fsm.Result) { done() })
 }
 
-// PeekSession is Peek for the messages of one session.
+// PeekSession is Peek restricted to the messages of one session.
 func (r *Router) PeekSession(ctx context.Context, at fsm.EntityRef, session string, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
 	if len(at.Shards) > 0 {
 		shard := hashShard(&at.Entity, session)
@@ -213,9 +213,9 @@ func (r *Router) PeekSession(ctx context.Context, at fsm.EntityRef, session stri
 	})
 }
 
-// Sessions lists up to max sessions (1000), without the first skip: those that have messages
-// or a state, or, with a moment, those whose state was set after it. NotAllowed where
-// there are no sessions.
+// Sessions lists up to max sessions (1000) after the first skip: those that have messages
+// or a state, or, when updatedAfter is set, those whose state was set after it. Errors wrap
+// NotAllowed for an entity without sessions, EntityNotFound, ServerBusy or Timeout.
 func (r *Router) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm.Instant, skip, max int) ([]fsm.Session, error) {
 	if len(at.Shards) > 0 {
 		return r.shardSessions(ctx, at, updatedAfter, skip, max)
@@ -230,7 +230,7 @@ func (r *Router) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fs
 	return sessions, reply.decode(&sessions)
 }
 
-// What is asked about sessions.
+// Arguments and replies of queries about sessions.
 type (
 	sessionStateQuery struct {
 		Partition fsm.PartitionID `json:"Partition"`
@@ -251,7 +251,7 @@ type (
 	}
 )
 
-// sessionState reads the state of a session. Its body is read after the machine has been left.
+// sessionState reads the state of a session. Its body is read while the state machine is not locked.
 func (d queryHandler) sessionState(ctx context.Context, q sessionStateQuery) (reply sessionStateReply, err error) {
 	if q.Partition == fsm.CatalogPartition {
 		return reply, fsm.InvalidArgument
@@ -273,7 +273,7 @@ func (d queryHandler) sessionState(ctx context.Context, q sessionStateQuery) (re
 	if err != nil {
 		return reply, err
 	}
-	if len(read) == 0 { // set anew since
+	if len(read) == 0 { // another state was set meanwhile
 		return reply, fsm.ServerBusy
 	}
 	reply.State = read[0].Payload

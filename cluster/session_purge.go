@@ -11,12 +11,12 @@ import (
 
 // The limits of a PurgeSession.
 const (
-	purgeSessionAttemptsMax = 8       // changes of the holder of the session that it survives
+	purgeSessionAttemptsMax = 8       // starts, since the holder of the session may change
 	purgeLockMessagesMax    = 256     // messages locked at a time
 	purgeLockBytesMax       = 1 << 20 // payloads of those; the first is locked whatever its size
 )
 
-// What is asked before messages of a session are removed.
+// Arguments and reply of the query that precedes each purge of a session.
 type (
 	purgeableQuery struct {
 		Partition fsm.PartitionID `json:"Partition"`
@@ -71,7 +71,7 @@ func (r *Router) PurgeSession(ctx context.Context, at fsm.EntityRef, session str
 	return p.removed, nil
 }
 
-// sessionPurge is one PurgeSession under way.
+// sessionPurge is one running PurgeSession.
 type sessionPurge struct {
 	router  *Router
 	at      fsm.EntityRef // a shard of a partitioned entity
@@ -81,7 +81,7 @@ type sessionPurge struct {
 	removed int
 }
 
-// run tries again when the session gets another holder meanwhile.
+// run starts again when the session gets another holder meanwhile.
 func (p *sessionPurge) run(ctx context.Context) error {
 	var err error
 	for range purgeSessionAttemptsMax {
@@ -116,8 +116,8 @@ func (p *sessionPurge) purgeOnce(ctx context.Context) error {
 	return p.purgeUnderLock(ctx, lock, found.Reach)
 }
 
-// purgeUnderLock locks so many messages under a lock of the session, and removes those that are meant. The
-// others are given back at the end, or they would be locked again at once.
+// purgeUnderLock locks up to reach messages under a lock of the session and removes those that are
+// old enough. The others are released at the end: earlier they would be locked again at once.
 func (p *sessionPurge) purgeUnderLock(ctx context.Context, lock fsm.SessionLock, reach int) error {
 	var toRelease []fsm.Settlement
 	defer func() {
@@ -125,7 +125,7 @@ func (p *sessionPurge) purgeUnderLock(ctx context.Context, lock fsm.SessionLock,
 			p.submitAlways(ctx, fsm.SettleMessages{Address: p.at.Address(), Settlements: toRelease})
 		}
 	}()
-	// What was locked has to be settled, so the client's going away ends this between batches only.
+	// What was locked must be settled, so a client that goes away ends this only between batches.
 	uncancelled := context.WithoutCancel(ctx)
 	for reach > 0 && p.removed < p.most && ctx.Err() == nil {
 		result, err := p.router.command(uncancelled, p.at.Partition, fsm.LockMessages{
@@ -150,13 +150,13 @@ func (p *sessionPurge) purgeUnderLock(ctx context.Context, lock fsm.SessionLock,
 	return ctx.Err()
 }
 
-// submitAlways gives back what was locked, and waits for it: the caller's next request may want it. When
-// that fails the lock of the session ends it.
+// submitAlways submits a command that releases locks, also when ctx has ended, and waits for it: the
+// caller's next request may need them. When it fails, the locks end with that of the session.
 func (p *sessionPurge) submitAlways(ctx context.Context, command fsm.Command) {
 	_, _ = p.router.command(context.WithoutCancel(ctx), p.at.Partition, command)
 }
 
-// complete removes locked messages and counts those that went.
+// complete removes locked messages and counts them.
 func (p *sessionPurge) complete(ctx context.Context, toRemove []fsm.Settlement) error {
 	if len(toRemove) == 0 {
 		return nil

@@ -9,29 +9,29 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// shardShift is where the number of the shard begins in a sequence number, as in the cloud:
-// 48 bits are left for the number that the shard gave.
+// shardShift is the lowest bit of the shard in a sequence number, as in the cloud: 48 bits are left
+// for the number within the shard.
 const shardShift = 48
 
-// shardRef is a place within one shard of a partitioned entity: an entity like any other.
+// shardRef refers to one shard of a partitioned entity, which is an entity like any other.
 func shardRef(at fsm.EntityRef, shard int) fsm.EntityRef {
 	at.ID, at.Partition = at.Shards[shard].Entity, at.Shards[shard].Partition
 	if at.Topic != 0 {
-		at.Topic += fsm.EntityID(shard) // the shard of the topic that is beside it
+		at.Topic += fsm.EntityID(shard) // the shard of the topic in the same partition
 	}
 	at.Shards = nil
 	return at
 }
 
-// shardBits are what the numbers of a shard get outside.
+// shardBits are added to the sequence numbers of a shard for clients.
 func shardBits(shard int) fsm.SequenceNumber { return fsm.SequenceNumber(shard) << shardShift }
 
-// splitSequence takes a number from outside apart.
+// splitSequence splits a client's sequence number into the shard and the number within it.
 func splitSequence(n fsm.SequenceNumber) (shard int, inside fsm.SequenceNumber) {
 	return int(n >> shardShift), n & (1<<shardShift - 1)
 }
 
-// toClientSequences gives deliveries of a shard the numbers that they have outside.
+// toClientSequences gives deliveries of a shard the sequence numbers that clients see.
 func toClientSequences(bits fsm.SequenceNumber, deliveries []fsm.Delivery) []fsm.Delivery {
 	if bits == 0 {
 		return deliveries
@@ -46,8 +46,8 @@ func toClientSequences(bits fsm.SequenceNumber, deliveries []fsm.Delivery) []fsm
 	return deliveries
 }
 
-// shardKey is what binds a message to a shard: its session, else its partition key, else
-// its id where duplicates are detected. False: any shard will do.
+// shardKey returns what binds a message to a shard: its session, else its partition key, else
+// its id if the entity detects duplicates. False means that any shard will do.
 func shardKey(e *fsm.Entity, m *fsm.Message) (key string, bound bool) {
 	switch {
 	case m.HasSession:
@@ -60,7 +60,7 @@ func shardKey(e *fsm.Entity, m *fsm.Message) (key string, bound bool) {
 	return "", false
 }
 
-// hashShard is the shard of a key: FNV-1a of 64 bits, modulo. It must never change, or the
+// hashShard returns the shard of a key: 64-bit FNV-1a, modulo. It must never change, or the
 // messages of a session would be in two shards.
 func hashShard(e *fsm.Entity, key string) int {
 	const offset, prime = 14695981039346656037, 1099511628211
@@ -71,9 +71,9 @@ func hashShard(e *fsm.Entity, key string) int {
 	return int(hash % uint64(len(e.Shards)))
 }
 
-// chooseShard chooses the shard of a batch, which stays together because it is stored as a
-// whole: InvalidArgument when its messages have different keys. Where no key binds them
-// the shards take turns, but for those that are known to have no leader.
+// chooseShard chooses the shard of a batch, which is stored as a whole: InvalidArgument when its
+// messages have different keys. Without a key the shards take turns, except those that are known
+// to have no leader.
 func (r *Router) chooseShard(e *fsm.Entity, messages []fsm.Message) (int, fsm.Code) {
 	if len(messages) == 0 {
 		return 0, fsm.InvalidArgument
@@ -98,14 +98,14 @@ func (r *Router) chooseShard(e *fsm.Entity, messages []fsm.Message) (int, fsm.Co
 	return int(next % n), fsm.OK
 }
 
-// hasNoLeader says whether requests wait because nobody is known to lead.
+// hasNoLeader reports whether requests wait because no leader is known.
 func (p *partitionClient) hasNoLeader() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.leader == "" && p.low < p.next
 }
 
-// sendShard is sendMessages to a partitioned entity.
+// sendShard is sendMessages for a partitioned entity.
 func (r *Router) sendShard(at fsm.EntityRef, messages []fsm.Message, done func(fsm.Result)) {
 	shard, code := r.chooseShard(&at.Entity, messages)
 	if code != fsm.OK {
@@ -126,8 +126,8 @@ func (r *Router) sendShard(at fsm.EntityRef, messages []fsm.Message, done func(f
 	})
 }
 
-// positionsByShard sorts n numbers from outside by their shards: positions, in order. Numbers of a
-// shard that is not there are left out.
+// positionsByShard groups the positions of n client sequence numbers by their shards, in order. It leaves
+// out numbers of shards that do not exist.
 func positionsByShard(at fsm.EntityRef, n int, number func(int) fsm.SequenceNumber) map[int][]int {
 	groups := make(map[int][]int)
 	for i := range n {
@@ -138,8 +138,7 @@ func positionsByShard(at fsm.EntityRef, n int, number func(int) fsm.SequenceNumb
 	return groups
 }
 
-// settleShards is Settle at a partitioned entity: each shard for itself, and done when all
-// have answered.
+// settleShards is Settle for a partitioned entity: done is called when all shards have answered.
 func (r *Router) settleShards(at fsm.EntityRef, settlements []fsm.Settlement, done func([]fsm.Code)) {
 	codes := lockLostCodes(len(settlements))
 	groups := positionsByShard(at, len(settlements), func(i int) fsm.SequenceNumber { return settlements[i].Lock.Sequence })
@@ -154,7 +153,7 @@ func (r *Router) settleShards(at fsm.EntityRef, settlements []fsm.Settlement, do
 	}
 }
 
-// toShardSettlements is some of the settlements, with the numbers that their shard knows.
+// toShardSettlements returns the settlements at some positions, with the numbers within their shard.
 func toShardSettlements(settlements []fsm.Settlement, positions []int) []fsm.Settlement {
 	some := make([]fsm.Settlement, len(positions))
 	for i, position := range positions {
@@ -164,7 +163,7 @@ func toShardSettlements(settlements []fsm.Settlement, positions []int) []fsm.Set
 	return some
 }
 
-// renewShards is Renew at a partitioned entity.
+// renewShards is Renew for a partitioned entity.
 func (r *Router) renewShards(at fsm.EntityRef, locks []fsm.LockID, done func([]fsm.Code, []fsm.Instant)) {
 	codes, untils := lockLostCodes(len(locks)), make([]fsm.Instant, len(locks))
 	groups := positionsByShard(at, len(locks), func(i int) fsm.SequenceNumber { return locks[i].Sequence })
@@ -184,11 +183,11 @@ func (r *Router) renewShards(at fsm.EntityRef, locks []fsm.LockID, done func([]f
 	}
 }
 
-// lockLostCodes is n times MessageLockLost: what is said of locks that no shard is asked about.
+// lockLostCodes returns n times MessageLockLost, the code of locks whose shard does not exist.
 func lockLostCodes(n int) []fsm.Code { return fillCodes(make([]fsm.Code, n), fsm.MessageLockLost) }
 
-// fetchShards is Fetch at a partitioned entity. What some shards have locked is given even
-// when others cannot be asked.
+// fetchShards is Fetch for a partitioned entity. It returns what some shards have locked even when
+// others do not answer.
 func (r *Router) fetchShards(at fsm.EntityRef, sequences []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
 	groups := positionsByShard(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
 	var mu sync.Mutex
@@ -214,7 +213,7 @@ func (r *Router) fetchShards(at fsm.EntityRef, sequences []fsm.SequenceNumber, r
 	}
 }
 
-// toShardSequences is some of the numbers from outside, as their shard knows them.
+// toShardSequences returns the client sequence numbers at some positions as numbers within their shard.
 func toShardSequences(sequences []fsm.SequenceNumber, positions []int) []fsm.SequenceNumber {
 	some := make([]fsm.SequenceNumber, len(positions))
 	for i, position := range positions {
@@ -223,8 +222,8 @@ func toShardSequences(sequences []fsm.SequenceNumber, positions []int) []fsm.Seq
 	return some
 }
 
-// cancelShards is CancelScheduled at a partitioned entity: all or none within each shard,
-// and an error when one of them refuses, though others may have done it.
+// cancelShards is CancelScheduled for a partitioned entity: all or none within each shard, and an
+// error when one of them refuses, although others may have done their part.
 func (r *Router) cancelShards(at fsm.EntityRef, sequences []fsm.SequenceNumber, done func(fsm.Code)) {
 	groups := positionsByShard(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
 	known := 0
@@ -247,8 +246,8 @@ func (r *Router) cancelShards(at fsm.EntityRef, sequences []fsm.SequenceNumber, 
 	}
 }
 
-// purgeShards is Purge at a partitioned entity, one shard after the other. A shard that
-// cannot be asked is passed over; its code is given when nothing else went.
+// purgeShards is Purge for a partitioned entity, one shard after the other. It skips a shard that
+// does not answer; the code of that one is returned when nothing was removed.
 func (r *Router) purgeShards(at fsm.EntityRef, before fsm.Instant, max, shard, removed int, worst fsm.Code, done func(fsm.Code, int)) {
 	if shard == len(at.Shards) || max <= 0 {
 		if removed > 0 {
@@ -265,7 +264,7 @@ func (r *Router) purgeShards(at fsm.EntityRef, before fsm.Instant, max, shard, r
 	})
 }
 
-// countdown calls then when a number of parts have ended; at once when there are none.
+// countdown calls a function when a number of parts are done; at once when there are none.
 type countdown struct {
 	left atomic.Int64
 	then func()
@@ -286,8 +285,8 @@ func (j *countdown) partDone() {
 	}
 }
 
-// onShards does something at every shard of an entity, all at the same time, or at the
-// entity itself when it is not partitioned. Errors are joined.
+// onShards calls a function for every shard of an entity concurrently, or for the entity itself when
+// it is not partitioned. Errors are joined.
 func onShards(ctx context.Context, at fsm.EntityRef, do func(ctx context.Context, at fsm.EntityRef, shard int) error) error {
 	if len(at.Shards) == 0 {
 		return do(ctx, at, 0)

@@ -10,11 +10,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// shardPeekMax is how long one shard is waited for by a peek, which then passes it over.
+// shardPeekMax is how long a peek waits for one shard before it skips it.
 const shardPeekMax = 3 * time.Second
 
-// peekShards is Peek at a partitioned entity: shard by shard, in the order of the numbers
-// that they have outside. A shard that cannot be asked is passed over, unless none can.
+// peekShards is Peek for a partitioned entity: shard by shard, in the order of the client sequence
+// numbers. It skips a shard that does not answer, unless none does.
 func (r *Router) peekShards(ctx context.Context, at fsm.EntityRef, from fsm.SequenceNumber, max, maxBytes int) ([]fsm.Delivery, error) {
 	var found []fsm.Delivery
 	var failed error
@@ -42,8 +42,8 @@ func (r *Router) peekShards(ctx context.Context, at fsm.EntityRef, from fsm.Sequ
 	return found, nil
 }
 
-// peekShardAll reads one shard to its end, or until there is no room for more (full). must says
-// that the first message is given whatever its size.
+// peekShardAll reads one shard to its end, or until a limit is reached (full). With giveFirst the
+// first message is returned whatever its size.
 func (r *Router) peekShardAll(ctx context.Context, at fsm.EntityRef, shard int, from fsm.SequenceNumber, most, maxBytes int, giveFirst bool) (found []fsm.Delivery, full bool, err error) {
 	ctx, cancel := context.WithTimeout(ctx, shardPeekMax)
 	defer cancel()
@@ -68,7 +68,7 @@ func (r *Router) peekShardAll(ctx context.Context, at fsm.EntityRef, shard int, 
 	return found, true, nil
 }
 
-// peekShard is Peek, or PeekSession, at one shard.
+// peekShard is Peek, or PeekSession, for one shard.
 func (r *Router) peekShard(ctx context.Context, at fsm.EntityRef, shard int, from fsm.SequenceNumber, most, maxBytes int, session *string) ([]fsm.Delivery, error) {
 	first, inside := splitSequence(from)
 	switch {
@@ -84,7 +84,7 @@ func (r *Router) peekShard(ctx context.Context, at fsm.EntityRef, shard int, fro
 	return toClientSequences(shardBits(shard), got), err
 }
 
-// shardSessions is Sessions at a partitioned entity, one shard after the other.
+// shardSessions is Sessions for a partitioned entity, one shard after the other.
 func (r *Router) shardSessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm.Instant, skip, most int) (all []fsm.Session, err error) {
 	for shard := range at.Shards {
 		for seen := 0; len(all) < most; {
@@ -104,8 +104,8 @@ func (r *Router) shardSessions(ctx context.Context, at fsm.EntityRef, updatedAft
 	return all[:min(len(all), max(0, most))], nil
 }
 
-// redriveShards is redrive at a partitioned entity. It counts what the shards did that
-// answered, also beside an error.
+// redriveShards is redrive for a partitioned entity. It returns the count of the shards that
+// answered, also with an error.
 func (r *Router) redriveShards(ctx context.Context, at fsm.EntityRef, sequences []fsm.SequenceNumber) (int, error) {
 	groups := positionsByShard(at, len(sequences), func(i int) fsm.SequenceNumber { return sequences[i] })
 	var mu sync.Mutex
@@ -124,9 +124,9 @@ func (r *Router) redriveShards(ctx context.Context, at fsm.EntityRef, sequences 
 	return total, err
 }
 
-// changeShardRules does something to the rules of every shard of a subscription. Shards may
-// differ for as long as such a change is interrupted: what some have done already is no
-// error as long as others had it to do, and mend makes those alike that refused.
+// changeShardRules changes the rules of every shard of a subscription. Shards may differ while such
+// a change is interrupted: a shard that refuses because it has the change already is no error as long
+// as another one had to make it, and repair then makes those equal that refused.
 func (r *Router) changeShardRules(ctx context.Context, at fsm.EntityRef, refusal fsm.Code, change, repair func(fsm.EntityID) fsm.Command) error {
 	refusals := make([]bool, len(at.Shards))
 	err := onShards(ctx, at, func(ctx context.Context, part fsm.EntityRef, shard int) error {
@@ -160,8 +160,8 @@ func (r *Router) changeShardRules(ctx context.Context, at fsm.EntityRef, refusal
 	})
 }
 
-// countShards is Counts where some of the entities are partitioned: each shard is counted,
-// and what belongs together is summed.
+// countShards is Counts when some of the entities are partitioned: it counts each shard and adds up
+// those of one entity.
 func (r *Router) countShards(ctx context.Context, entities []fsm.Entity) ([]fsm.Counts, error) {
 	var parts []fsm.Entity
 	for i := range entities {
@@ -188,7 +188,7 @@ func (r *Router) countShards(ctx context.Context, entities []fsm.Entity) ([]fsm.
 	return sums, nil
 }
 
-// addCounts adds up what two shards hold. Every shard of a topic has the same subscriptions.
+// addCounts adds the counts of two shards. Every shard of a topic has the same subscriptions.
 func addCounts(a, b fsm.Counts) fsm.Counts {
 	a.Active += b.Active
 	a.Locked += b.Locked
@@ -203,7 +203,7 @@ func addCounts(a, b fsm.Counts) fsm.Counts {
 	return a
 }
 
-// checkPartitioning says what a partitioned entity cannot have.
+// checkPartitioning refuses settings that a partitioned entity cannot have.
 func checkPartitioning(partitioned bool, settings fsm.EntitySettings) error {
 	if idle := settings.WithDefaults().AutoDeleteOnIdle; partitioned && idle < fsm.Forever {
 		return fmt.Errorf("%w: a partitioned entity cannot delete itself for being idle: a partition does not know whether the others are", fsm.InvalidArgument)

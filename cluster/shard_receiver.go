@@ -8,26 +8,26 @@ import (
 )
 
 const (
-	// fanLinger is how long what was locked too much is kept for the next Lock.
+	// fanLinger is how long surplus messages are kept for the next Lock.
 	keepFor = 200 * time.Millisecond
-	// fanGrace is how long past the time of a Lock a silent shard is waited for.
+	// fanGrace is how long after the time of a Lock to wait for a silent shard.
 	silentShardGrace = time.Second
 )
 
-// shardReceiver is the source of one receiving link at a partitioned entity: a receiver for every
-// shard, and one Lock that asks all of them at the same time.
+// shardReceiver gets messages for one receiving link from a partitioned entity: it has a receiver for
+// every shard, and one Lock that asks all of them at the same time.
 //
-//	Lock -> kept from before?  given at once
-//	     -> each idle shard: its share of the messages; the first that has some ends the Lock
+//	Lock -> messages kept?  returned at once
+//	     -> each idle shard: its share of the messages; the first that has some ends the Lock,
 //	        and what the others bring is kept for the next one
 //
-// Shards take turns message by message. A shard asks nobody while something of it is kept,
-// so no more is kept than one share each, and none waits without a Lock. What nobody asks
-// for within fanLinger is released, which counts no attempt. A shard that is silent keeps its own receiver
-// waiting and nobody else.
+// Shards take turns message by message. A shard is not asked while messages of it are kept, so at
+// most one share of each is kept, and none waits without a Lock. Messages that no Lock asks for
+// within keepFor are released, which counts no failed delivery. A silent shard holds up its own
+// receiver only.
 //
-// With takes (receive-and-delete) messages are locked, and completed before they are
-// given: what is kept can be released, and nothing is lost with a link that goes.
+// With receiveAndDelete messages are locked, and completed before they are returned: kept ones can
+// be released, and nothing is lost with a link that ends.
 type shardReceiver struct {
 	router           *Router
 	at               fsm.EntityRef
@@ -35,31 +35,31 @@ type shardReceiver struct {
 
 	mu        sync.Mutex
 	parts     []shardPart
-	nextShard int // shard whose turn it is
+	nextShard int // whose turn it is
 	call      *shardLock
-	keepTimer *time.Timer // runs between two Locks; nil: nothing is kept
+	keepTimer *time.Timer // runs between two Locks; nil: none does
 	closed    bool
 }
 
 // shardPart is the receiver of one shard.
 type shardPart struct {
 	receiver *Receiver
-	busy     bool // has a Lock under way
+	busy     bool // has an outstanding Lock
 	kept     []fsm.Delivery
 }
 
-// shardLock is one Lock under way.
+// shardLock is the outstanding Lock.
 type shardLock struct {
 	max, maxBytes int
 	until         time.Time
 	timer         *time.Timer
 	done          func(fsm.Code, []fsm.Delivery)
-	settling      bool // ended, but for the messages to be completed
+	settling      bool // waits only for its messages to be completed
 }
 
 func newShardReceiver(r *Router, at fsm.EntityRef, receiveAndDelete bool) *shardReceiver {
 	f := &shardReceiver{router: r, at: at, receiveAndDelete: receiveAndDelete, parts: make([]shardPart, len(at.Shards))}
-	f.nextShard = int(r.shardTurns.Add(1) % uint64(len(at.Shards))) // links begin at different shards
+	f.nextShard = int(r.shardTurns.Add(1) % uint64(len(at.Shards))) // links start at different shards
 	for shard := range f.parts {
 		f.parts[shard].receiver = r.receiver(shardRef(at, shard), false, shard)
 	}
@@ -100,7 +100,7 @@ func (f *shardReceiver) lock(most, mostBytes int, wait time.Duration, done func(
 	}
 }
 
-// ask has a shard look for its share; mu is not held.
+// ask locks the share of a shard; mu is not held.
 func (f *shardReceiver) ask(shard int, call *shardLock) {
 	n := len(f.parts)
 	f.parts[shard].receiver.Lock((call.max+n-1)/n, max(1, call.maxBytes/n), time.Until(call.until), func(code fsm.Code, got []fsm.Delivery) {
@@ -108,7 +108,7 @@ func (f *shardReceiver) ask(shard int, call *shardLock) {
 	})
 }
 
-// handleDeliveries takes what a shard has found.
+// handleDeliveries handles what a shard has locked.
 func (f *shardReceiver) handleDeliveries(shard int, code fsm.Code, got []fsm.Delivery) {
 	f.mu.Lock()
 	part := &f.parts[shard]
@@ -131,7 +131,7 @@ func (f *shardReceiver) handleDeliveries(shard int, code fsm.Code, got []fsm.Del
 	case code != fsm.OK && code != fsm.Timeout:
 		f.finish(call, code, nil)
 	case code == fsm.OK && time.Now().Before(call.until):
-		part.busy = true // it was asked by an earlier Lock, or cancelled
+		part.busy = true // an earlier Lock asked it, or it was cancelled
 		f.mu.Unlock()
 		f.ask(shard, call)
 	case f.isWaiting():
@@ -141,7 +141,7 @@ func (f *shardReceiver) handleDeliveries(shard int, code fsm.Code, got []fsm.Del
 	}
 }
 
-// isWaiting says whether some shard is still looking; mu is held.
+// isWaiting reports whether a shard has not answered; mu is held.
 func (f *shardReceiver) isWaiting() bool {
 	for i := range f.parts {
 		if f.parts[i].busy {
@@ -151,8 +151,7 @@ func (f *shardReceiver) isWaiting() bool {
 	return false
 }
 
-// collect takes what is kept, a message of each shard in turn, as much as the call wants;
-// mu is held.
+// collect takes kept messages, one of each shard in turn, as many as the call wants; mu is held.
 func (f *shardReceiver) collect(call *shardLock) (got []fsm.Delivery) {
 	bytesLeft := call.maxBytes
 	for empty := 0; empty < len(f.parts) && len(got) < call.max; {
@@ -178,7 +177,8 @@ func (f *shardReceiver) collect(call *shardLock) (got []fsm.Delivery) {
 	return got
 }
 
-// finish ends a call; mu is held and is released.
+// finish completes the messages of a receive-and-delete and ends the call; mu is held and is
+// released.
 func (f *shardReceiver) finish(call *shardLock, code fsm.Code, got []fsm.Delivery) {
 	if call.timer != nil {
 		call.timer.Stop()
@@ -202,7 +202,7 @@ func (f *shardReceiver) finish(call *shardLock, code fsm.Code, got []fsm.Deliver
 	f.complete(call, code, got)
 }
 
-// complete tells the asker; mu is held and is released.
+// complete ends the call; mu is held and is released.
 func (f *shardReceiver) complete(call *shardLock, code fsm.Code, got []fsm.Delivery) {
 	f.call = nil
 	if !f.closed {
@@ -214,7 +214,7 @@ func (f *shardReceiver) complete(call *shardLock, code fsm.Code, got []fsm.Deliv
 	idle := f.call == nil
 	f.mu.Unlock()
 	if idle {
-		f.cancelParts() // shards that wait would lock for nobody what comes now
+		f.cancelParts() // or waiting shards would lock messages that no Lock asks for
 	}
 }
 
@@ -228,14 +228,14 @@ func (f *shardReceiver) expire(call *shardLock) {
 	f.finish(call, fsm.OK, f.collect(call))
 }
 
-// releaseKept gives back what is kept because no Lock came.
+// releaseKept releases kept messages because no Lock came.
 func (f *shardReceiver) releaseKept() {
 	f.mu.Lock()
 	if f.call != nil || f.keepTimer == nil {
 		f.mu.Unlock()
 		return
 	}
-	f.keepTimer.Stop() // one that was started after this one had fired
+	f.keepTimer.Stop() // it may have been started after this call's timer fired
 	f.keepTimer = nil
 	f.release(f.takeKept())
 }
@@ -247,7 +247,7 @@ func (f *shardReceiver) cancelParts() {
 	}
 }
 
-// takeKept takes all that is kept; mu is held.
+// takeKept takes all kept messages; mu is held.
 func (f *shardReceiver) takeKept() (kept []fsm.Delivery) {
 	for i := range f.parts {
 		kept = append(kept, f.parts[i].kept...)
@@ -256,7 +256,7 @@ func (f *shardReceiver) takeKept() (kept []fsm.Delivery) {
 	return kept
 }
 
-// release gives messages back to their places; mu is held and is released.
+// release unlocks messages; mu is held and is released.
 func (f *shardReceiver) release(kept []fsm.Delivery) {
 	f.mu.Unlock()
 	if len(kept) > 0 {
@@ -272,7 +272,7 @@ func settleAll(deliveries []fsm.Delivery, verb fsm.Verb) []fsm.Settlement {
 	return settlements
 }
 
-// cancel ends the Lock under way with what is there; what comes later is released.
+// cancel ends the outstanding Lock with the kept messages; those that come later are released.
 func (f *shardReceiver) cancel() {
 	f.mu.Lock()
 	call := f.call
@@ -284,7 +284,7 @@ func (f *shardReceiver) cancel() {
 	f.releaseKept()
 }
 
-// close ends the Lock under way and the receivers of all shards.
+// close ends the outstanding Lock and closes the receivers of all shards.
 func (f *shardReceiver) close() {
 	f.mu.Lock()
 	f.closed = true
@@ -294,7 +294,7 @@ func (f *shardReceiver) close() {
 	}
 	call := f.call
 	if call != nil && call.settling {
-		call = nil // its messages are given as soon as they are completed
+		call = nil // it returns its messages as soon as they are completed
 	}
 	if call != nil {
 		f.call = nil

@@ -7,22 +7,22 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// acceptEarly is how long before its time a wait for any session ends: clients count the
-// same time, and are to hear from us first.
+// acceptEarly is how long before its time a wait for any session ends: clients measure the same time,
+// and the answer should reach them first.
 const acceptEarly = 50 * time.Millisecond
 
-// acceptAny is AcceptSession of the next session at a partitioned entity: it waits at every
-// shard, and the first to have one wins. Which session is the oldest is only known within
+// acceptAny is AcceptSession of the next session of a partitioned entity: it waits at every
+// shard, and the first that has one wins. Which session is the oldest is known only within
 // a shard.
 type acceptAny struct {
 	done func(fsm.Code, *SessionReceiver)
 
 	mu      sync.Mutex
-	timer   *time.Timer // when the time is up, the last shard is not waited for
+	timer   *time.Timer // ends the wait without the shards that have not answered
 	cancels []func()
 	left    int // shards that have not answered
 	ended   bool
-	busy    bool // some shard could not be asked
+	busy    bool // some shard answered ServerBusy
 }
 
 func (r *Router) acceptAny(at fsm.EntityRef, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
@@ -44,8 +44,8 @@ func (r *Router) acceptAny(at fsm.EntityRef, receiveAndDelete bool, wait time.Du
 	return a.cancel
 }
 
-// handleAccept is called by each shard. A session that comes after another was taken is given
-// back at once, which counts no attempt.
+// handleAccept is called with the answer of each shard. A session that comes after another one won is
+// released at once, which counts no failed delivery.
 func (a *acceptAny) handleAccept(code fsm.Code, s *SessionReceiver) {
 	a.mu.Lock()
 	a.left--

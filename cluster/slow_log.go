@@ -8,28 +8,28 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// slowLogger tells of what took long. Lines of one operation are put together by partition and time: what
-// the leader did in it says the leader (partition.Config.Slow), under the same name.
+// slowLogger logs slow operations. The leader logs its part under the same message
+// (partition.Config.Slow); partition and time relate the lines of one operation.
 type slowLogger struct {
 	logger *slog.Logger
 	after  time.Duration // 0: nothing is slow
 }
 
-// isSlow says whether something took long enough to be told.
+// isSlow reports whether something took long enough to be logged.
 func (s *slowLogger) isSlow(took time.Duration) bool {
 	return s.after > 0 && took >= s.after && s.logger != nil
 }
 
-// requestProgress is how far a request had come when it ended.
+// requestProgress is what was done for a request when it ended.
 type requestProgress struct {
-	command     []byte       // encoded, nil when it was not
-	sentAt      time.Time    // the last attempt left, zero when none did
-	target      fsm.MemberID // to whom
+	command     []byte       // encoded; nil when it was not encoded yet
+	sentAt      time.Time    // of the last submission; zero when there was none
+	target      fsm.MemberID // of the last submission
 	submissions uint64
 }
 
-// logRequest says where the time of a command went: until its last attempt left (sought: for want of a leader,
-// of room in the window, or in attempts before it), and with who was held for the leader.
+// logRequest logs where the time of a command went: until its last submission (sought: no leader, a full
+// window, earlier submissions), and at the presumed leader.
 func (s *slowLogger) logRequest(id fsm.PartitionID, progress requestProgress, code fsm.Code, took time.Duration) {
 	atLeader := time.Duration(0)
 	if !progress.sentAt.IsZero() {
@@ -38,7 +38,7 @@ func (s *slowLogger) logRequest(id fsm.PartitionID, progress requestProgress, co
 	s.log(id, progress, code, slog.Duration("took", took), slog.Duration("sought", took-atLeader), slog.Duration("at_leader", atLeader))
 }
 
-// logLock tells of the waiting of a receiver, which takes as long as it was asked for: late is what came on top.
+// logLock logs a Lock that took longer than it was asked to wait, by late.
 func (s *slowLogger) logLock(id fsm.PartitionID, progress requestProgress, code fsm.Code, late time.Duration) {
 	s.log(id, progress, code, slog.Duration("late", late))
 }
@@ -59,7 +59,7 @@ func (s *slowLogger) log(id fsm.PartitionID, progress requestProgress, code fsm.
 	s.logger.Warn("slow operation", attrs...)
 }
 
-// operationName is the word of operators for a command.
+// operationName returns the operators' word for a command.
 func operationName(kind fsm.Kind) string {
 	switch kind { //nolint:exhaustive // the others by their number
 	case fsm.KindSendMessages:

@@ -11,20 +11,20 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-// The limits of stats.
+// The limits of statistics.
 const (
 	statsEntitiesMax    = 10_000  // entities of one Stats
-	statsScanMax        = 200_000 // entities looked at for one Stats
-	statsPageEntities   = 256     // entities read under one lock of a machine
-	statsOldestMessages = 64      // messages looked at for the oldest
+	statsScanMax        = 200_000 // entities scanned for one Stats
+	statsPageEntities   = 256     // entities read under one lock of a state machine
+	statsOldestMessages = 64      // messages searched for the oldest
 )
 
-// Stats is what this member has done since its start, and what it holds, for pictures and
-// alarms. Counters only rise while the process lives.
+// Stats is what this member has done since its start, and what it holds, for dashboards and
+// alerts. Counters never decrease while the process runs.
 type Stats struct {
 	Member  fsm.MemberID
 	Cluster string // id, empty before it is known
-	// Alive, Dead and Left count the members that gossip knows, this one among the living.
+	// Alive, Dead and Left count the members that gossip knows; Alive includes this one.
 	Alive, Dead, Left int
 	// Led is how many partitions this member leads, the catalog included.
 	Led        int
@@ -33,9 +33,9 @@ type Stats struct {
 	Requests   RequestStats
 	Forwarding ForwardStats
 	Streams    StreamStats
-	// Entities are those whose partition this member leads, with the most messages first, as
-	// many as were asked for; of a partitioned entity the shards led here. Omitted is how many
-	// more there are.
+	// Entities are those whose partition this member leads, those with the most messages first, up to
+	// the requested number; of a partitioned entity the shards led here. Omitted is how many more
+	// there are.
 	Entities []EntityStats
 	Omitted  int
 }
@@ -46,42 +46,41 @@ type PartitionStats struct {
 	partition.Stats
 	Entities int
 	Messages uint64 // of a partition of messages
-	// Moving says that the catalog wants the partition elsewhere and that the move is not paused:
-	// told by its leader only.
+	// Moving says that the partition has a move that is not paused. Only its leader reports it.
 	Moving bool
-	// Undecided says that replicas differ and none of them has a majority: told by their leader
-	// only.
+	// Undecided says that replicas differ and none of them has a majority. Only their leader reports
+	// it.
 	Undecided bool
 }
 
 // StoreStats is the disk.
 type StoreStats struct {
 	partition.LogStats
-	// DiskBytes and FreeBytes are of the file system of the data folder; FreeBytes is what this
-	// process may still use. 0 where the system does not say.
+	// DiskBytes and FreeBytes are of the file system of the data directory; FreeBytes is what this
+	// process may still use. 0 when the operating system does not tell.
 	DiskBytes, FreeBytes uint64
-	// Space is what the log goes by when it makes the member read-only.
+	// Space is what makes the member read-only.
 	DiskSpace partition.DiskSpace
 }
 
-// RequestStats is the router's commands to partitions: sends, settlements and the like, not
-// the waiting of receivers.
+// RequestStats counts the router's commands to partitions: sends, settlements and others, not the waits
+// of receivers.
 type RequestStats struct {
 	Requests uint64 // begun
-	Retries  uint64 // further attempts, after a leader refused, died or went silent
+	Retries  uint64 // further submissions, after a leader refused, failed or went silent
 	Busy     uint64 // ended ServerBusy: certainly not done
 	Timeouts uint64 // given up: perhaps done
-	// Took is from the gateway's asking to the answer, retries included.
+	// Took is the time from the call of the gateway to the answer, retries included.
 	Took partition.Durations
 }
 
 // StreamStats is the peer port.
 type StreamStats struct {
 	Dialled   uint64 // streams opened to other members
-	Accepted  uint64 // streams of other members that were taken
-	Failed    uint64 // tries to open one that failed, whatever the reason
+	Accepted  uint64 // streams accepted from other members
+	Failed    uint64 // failed attempts to open one
 	Untrusted uint64 // streams refused, by either end, for a certificate or for the lack of TLS
-	Forward   int    // forward connections open, to and from others
+	Forward   int    // open connections for requests, to and from others
 }
 
 // EntityStats is a queue, a topic or a subscription.
@@ -90,23 +89,23 @@ type EntityStats struct {
 	Name      string // of a subscription its path
 	Kind      fsm.EntityKind
 	fsm.Counts
-	// Oldest is the age of the first message of the main queue that is not scheduled, by its
-	// number; 0 when there is none among the first 64.
+	// Oldest is the age of the first message of the main queue, by number, that is not scheduled; 0
+	// when there is none among the first 64.
 	Oldest time.Duration
 }
 
-// messages is what the entities are ordered by.
+// messages is the number of messages, by which entities are ordered.
 func (f *EntityStats) messages() uint64 {
 	return f.Active + f.Deferred + f.Scheduled + f.DeadLetter + f.Transfer + f.TransferDeadLetter
 }
 
-// clientCounts is what a line counts: per request, with atomics.
+// clientCounts counts the requests of a partition client.
 type clientCounts struct {
 	requests, retries, busy, timeouts atomic.Uint64
 	took                              partition.Histogram
 }
 
-// count notes the end of a request and says how long it took.
+// count records the end of a request and returns how long it took.
 func (c *clientCounts) count(q *request, code fsm.Code, retry time.Duration) time.Duration {
 	took := time.Since(q.deadline.Add(-retry))
 	c.took.Observe(took)
@@ -119,8 +118,8 @@ func (c *clientCounts) count(q *request, code fsm.Code, retry time.Duration) tim
 	return took
 }
 
-// Stats returns the stats, with at most that many entities (0 to 10,000). It looks at every
-// entity of the catalog and at every replica here: once a second is often enough.
+// Stats returns the statistics, with at most that many entities (0 to 10,000). It looks at every
+// entity of the catalog and at every replica here: do not call it more than once a second.
 func (n *Node) Stats(entities int) Stats {
 	s := Stats{Member: n.self, Cluster: n.clusterID(), Forwarding: n.forwarder.stats(), Requests: n.router.requestStats()}
 	for _, m := range n.gossip.All() {
@@ -161,7 +160,7 @@ func (n *Node) Stats(entities int) Stats {
 	return s
 }
 
-// movingPartitions are those whose target our replica of the catalog knows.
+// movingPartitions are those that have a target in our replica of the catalog and are not paused.
 func (n *Node) movingPartitions() map[fsm.PartitionID]bool {
 	moving := make(map[fsm.PartitionID]bool)
 	if placed := n.partitions.Load(); placed != nil {
@@ -187,7 +186,7 @@ func partitionStats(group *partition.Group) PartitionStats {
 	return p
 }
 
-// peerConns counts the forward connections of both directions.
+// peerConns counts the connections for requests in both directions.
 func (n *Node) peerConns() int {
 	n.mu.Lock()
 	conns := len(n.servedConns)
@@ -197,7 +196,7 @@ func (n *Node) peerConns() int {
 	return conns + len(n.peerClient.conns)
 }
 
-// requestStats sums the lines.
+// requestStats sums the counts of all partition clients.
 func (r *Router) requestStats() RequestStats {
 	var f RequestStats
 	for _, client := range r.allClients() {
@@ -215,20 +214,20 @@ func (r *Router) requestStats() RequestStats {
 	return f
 }
 
-// entityScan goes through the catalog and finds the entities with the most messages among those
-// that are led here.
+// entityScan scans the catalog for the entities with the most messages among those that this member
+// leads.
 type entityScan struct {
 	catalog *partition.Group
 	led     map[fsm.PartitionID]*partition.Group
 	max     int
 	clock   func() time.Time
 
-	scanned int // entities looked at
+	scanned int // entities
 	found   int // of them, led here
 	top     []*shardedEntity
 }
 
-// shardedEntity is one of them with where its shards are.
+// shardedEntity is one of them with the shards that are led here.
 type shardedEntity struct {
 	EntityStats
 	shards []fsm.Shard
@@ -257,7 +256,7 @@ func (w *entityScan) run() (top []EntityStats, omitted int) {
 	return top, w.found - len(w.top)
 }
 
-// scanKind goes through the entities of one kind in a namespace, page by page: no machine is locked
+// scanKind scans the entities of one kind in a namespace, page by page: no state machine is locked
 // for longer than a page takes.
 func (w *entityScan) scanKind(namespace *fsm.Namespace, kind fsm.EntityKind) {
 	for after := ""; w.scanned < statsScanMax; {
@@ -303,7 +302,7 @@ type shardOfPage struct {
 	shard fsm.Shard
 }
 
-// shardsOrSelf are those of an entity, itself when it has none.
+// shardsOrSelf returns the shards of an entity, or the entity itself when it has none.
 func shardsOrSelf(e *fsm.Entity) []fsm.Shard {
 	if len(e.Shards) > 0 {
 		return e.Shards
@@ -311,7 +310,7 @@ func shardsOrSelf(e *fsm.Entity) []fsm.Shard {
 	return []fsm.Shard{{Entity: e.ID, Partition: e.Partition}}
 }
 
-// add sums a shard into its entity.
+// add adds the counts of a shard to its entity.
 func (w *entityScan) add(here []*shardedEntity, page []fsm.Entity, namespace string, s shardOfPage, counts fsm.Counts) {
 	r := here[s.i]
 	if r == nil {
@@ -322,8 +321,8 @@ func (w *entityScan) add(here []*shardedEntity, page []fsm.Entity, namespace str
 	r.Counts = addCounts(r.Counts, counts)
 }
 
-// keepTop keeps the entities with the most messages; of equal ones those whose names come first, so
-// that the choice does not change from one time to the next.
+// keepTop keeps the entities with the most messages; equal ones are ordered by name, so that the choice
+// is stable.
 func (w *entityScan) keepTop() {
 	slices.SortFunc(w.top, func(a, b *shardedEntity) int {
 		return cmp.Or(cmp.Compare(b.messages(), a.messages()), strings.Compare(a.Namespace, b.Namespace), strings.Compare(a.Name, b.Name))
@@ -334,7 +333,7 @@ func (w *entityScan) keepTop() {
 	}
 }
 
-// setOldest looks for the oldest message.
+// setOldest finds the age of the oldest message.
 func (w *entityScan) setOldest(r *shardedEntity) {
 	if r.Active+r.Deferred == 0 {
 		return

@@ -327,8 +327,8 @@ func TestRefusalsOfTopics(t *testing.T) {
 		code fsm.Code
 		text string
 	}{
-		"no topic":             {create(fsm.SubscriptionEntity, "none/Subscriptions/s", testSettings, nil), fsm.EntityNotFound, `there is no topic "none"`},
-		"a queue for topic":    {create(fsm.SubscriptionEntity, "q/Subscriptions/s", testSettings, nil), fsm.EntityNotFound, `there is no topic "q"`},
+		"no topic":             {create(fsm.SubscriptionEntity, "none/Subscriptions/s", testSettings, nil), fsm.EntityNotFound, `topic "none" does not exist`},
+		"a queue for topic":    {create(fsm.SubscriptionEntity, "q/Subscriptions/s", testSettings, nil), fsm.EntityNotFound, `topic "q" does not exist`},
 		"no path":              {create(fsm.SubscriptionEntity, "s", testSettings, nil), fsm.InvalidArgument, "topic/Subscriptions/subscription"},
 		"path of a queue":      {create(fsm.QueueEntity, "t/subscriptions/x", testSettings, nil), fsm.InvalidArgument, "those are the paths of subscriptions"},
 		"path of a topic":      {create(fsm.TopicEntity, "Subscriptions", testSettings, nil), fsm.InvalidArgument, "those are the paths of subscriptions"},

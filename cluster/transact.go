@@ -6,14 +6,14 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Transact does all of a transaction, once, or nothing. done gets OK, or why it cannot be
-// done: NotAllowed when it settles messages in more than one partition, or sends through
-// an entity of another partition than that: one entry of one log does all of it, and no
-// entry is in two logs. ServerBusy says that nothing was done, Timeout that all or nothing
-// was. It does not block.
+// Transact does all of a transaction, once, or nothing. done gets OK, or NotAllowed when the
+// transaction settles messages in more than one partition, or sends through an entity of another
+// partition than that: one entry of one log does all of it, and no entry is in two logs. ServerBusy
+// means that nothing was done, Timeout that all or nothing was. As with Send, the caller gives the
+// messages away. It does not block.
 //
-// What goes to entities of other partitions is stored in this one and forwarded from there:
-// it arrives once, a moment after the rest.
+// Messages to entities of other partitions are stored in this one and forwarded from there: they
+// arrive once, a moment after the rest.
 func (r *Router) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 	tx, code := r.resolveShards(tx)
 	if code != fsm.OK {
@@ -31,8 +31,8 @@ func (r *Router) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 			done(result.Code)
 			return
 		}
-		// The partition does not know one of the entities, and nothing was done. The catalog
-		// may know it: then its making was interrupted half way.
+		// The partition does not know one of the entities, and nothing was done. If the catalog knows
+		// it, its creation was interrupted.
 		r.recreateAll(entitiesIn(tx, home.Partition), func(recreated bool) {
 			if !recreated {
 				done(fsm.EntityNotFound)
@@ -43,9 +43,9 @@ func (r *Router) Transact(tx fsm.Transaction, done func(fsm.Code)) {
 	})
 }
 
-// resolveShards puts shards in the place of partitioned entities. Settlements are of the shard in
-// their numbers; a message goes to the shard of its key, and where none binds it to one in
-// the partition of the rest, if there is one.
+// resolveShards replaces partitioned entities by shards. Settlements belong to the shard in their
+// sequence numbers; a message goes to the shard of its key, and without a key to the one in the
+// partition of the rest, if there is one.
 func (r *Router) resolveShards(tx fsm.Transaction) (fsm.Transaction, fsm.Code) {
 	out, home := fsm.Transaction{}, fsm.CatalogPartition
 	for i := range tx.Settles {
@@ -94,7 +94,7 @@ func (r *Router) resolveShards(tx fsm.Transaction) (fsm.Transaction, fsm.Code) {
 	return out, fsm.OK
 }
 
-// shardForSend is the place that a send of a transaction goes to, or through.
+// shardForSend returns the shard that a send of a transaction goes to, or through.
 func (r *Router) shardForSend(at fsm.EntityRef, messages []fsm.Message, home fsm.PartitionID) (fsm.EntityRef, fsm.Code) {
 	if len(at.Shards) == 0 {
 		return at, fsm.OK
@@ -112,8 +112,8 @@ func (r *Router) shardForSend(at fsm.EntityRef, messages []fsm.Message, home fsm
 	return shardRef(at, shard), fsm.OK
 }
 
-// groupTransaction makes the command of a transaction, for the partition of home: that of
-// the settlements, without any that of the first send, or of what it goes through.
+// groupTransaction makes the command of a transaction for its home, which is the entity of the first
+// settlement, without settlements that of the first send, or the one that this goes through.
 func groupTransaction(tx fsm.Transaction) (home fsm.EntityRef, command fsm.Transact, code fsm.Code) {
 	for i := range tx.Settles {
 		s := &tx.Settles[i]
@@ -150,7 +150,7 @@ func groupTransaction(tx fsm.Transaction) (home fsm.EntityRef, command fsm.Trans
 	return home, command, fsm.OK
 }
 
-// viaOrHome is what a send goes through: what it names, or home.
+// viaOrHome returns the entity that a send goes through: the one it names, or home.
 func viaOrHome(via *fsm.EntityRef, home fsm.EntityRef) fsm.EntityRef {
 	if via != nil {
 		return *via
@@ -158,7 +158,7 @@ func viaOrHome(via *fsm.EntityRef, home fsm.EntityRef) fsm.EntityRef {
 	return home
 }
 
-// entitiesIn is the entities of a transaction that lie in a partition, each once.
+// entitiesIn returns the entities of a transaction that are in a partition, each once.
 func entitiesIn(tx fsm.Transaction, in fsm.PartitionID) (all []fsm.Entity) {
 	add := func(at fsm.EntityRef) {
 		known := func(e fsm.Entity) bool { return e.ID == at.ID }
@@ -178,8 +178,8 @@ func entitiesIn(tx fsm.Transaction, in fsm.PartitionID) (all []fsm.Entity) {
 	return all
 }
 
-// recreateAll heals one entity after the other; then hears whether all are there. It does not
-// block.
+// recreateAll recreates one entity after the other and calls then with whether all succeeded. It
+// does not block.
 func (r *Router) recreateAll(entities []fsm.Entity, then func(recreated bool)) {
 	if len(entities) == 0 {
 		then(true)
