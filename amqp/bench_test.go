@@ -167,6 +167,12 @@ func encodedMessage(t testing.TB, body []byte) []byte {
 func raw(b *testing.B, n *noopBroker) *peer {
 	b.Helper()
 	_, address := gateway(b, n)
+	return rawAt(b, address)
+}
+
+// rawAt connects such a peer to a gateway.
+func rawAt(b *testing.B, address string) *peer {
+	b.Helper()
 	conn, err := new(net.Dialer).DialContext(b.Context(), "tcp", address)
 	if err != nil {
 		b.Fatal(err)

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -220,6 +221,11 @@ func (c *conn) read(ctx context.Context) error {
 		}
 		if last {
 			return nil
+		}
+		switch frame.Body.(type) {
+		case *wire.Transfer, *wire.Disposition: // bounded by credit
+		default:
+			runtime.Gosched() // a storm of links, sessions or flows takes turns with the other connections
 		}
 	}
 }
