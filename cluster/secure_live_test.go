@@ -119,9 +119,7 @@ func TestSecureDeathIsNoticed(t *testing.T) {
 	const patience = 4 * time.Second // of raft; an election by timers takes longer
 	c := newTestCluster(t, 3, 1)
 	c.useTLS(kit.NewAuthority(t))
-	lines := new(kit.LogLines)
 	for i := range c.configs {
-		c.configs[i].Logger = lines.Logger()
 		raft := &c.configs[i].Timing.Raft
 		raft.Heartbeat, raft.Election, raft.Lease = patience, patience, patience
 	}
@@ -130,13 +128,11 @@ func TestSecureDeathIsNoticed(t *testing.T) {
 	leader := c.leader(at.Partition)
 	client := c.nodes[(leader+1)%3]
 	sendMessage(t, client, at, "before")
-	const text, reason = "stands for election", "the leader's process is gone"
-	before, start := lines.Count(text, reason), time.Now()
+	start := time.Now()
 	c.kill(leader)
 	sendMessage(t, client, at, "after")
-	t.Logf("a send went through %s after the leader's death", time.Since(start))
-	if lines.Count(text, reason) == before {
-		t.Errorf("nobody has noticed: %s", lines)
+	if took := time.Since(start); took >= patience {
+		t.Errorf("a send was confirmed %s after the leader's death", took)
 	}
 }
 

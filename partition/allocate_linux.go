@@ -6,7 +6,7 @@ import (
 	"syscall"
 )
 
-// reserveBytes makes the file system set the bytes aside.
+// reserveBytes reserves the bytes in the file system.
 func reserveBytes(f *os.File, size int64) error {
 	err := syscall.Fallocate(int(f.Fd()), 0, 0, size)
 	if errors.Is(err, syscall.EOPNOTSUPP) {

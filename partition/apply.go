@@ -13,24 +13,24 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// machineFSM is the group as raft sees it. It implements raft.BatchingFSM and not
-// raft.ConfigurationStore: so configurations come as entries of a batch, in order.
+// machineFSM is the group as raft sees it. It implements raft.BatchingFSM but not raft.ConfigurationStore, so
+// configurations arrive as entries of a batch, in order.
 type machineFSM Group
 
 var _ raft.BatchingFSM = (*machineFSM)(nil)
 
-// appliedEntry is one entry of ours, with what came of it.
+// appliedEntry is an entry that this replica has proposed, with the results of its commands.
 type appliedEntry struct {
 	batch   *batch
 	results []fsm.Result
-	ours    bool // still: its callers were not told Unknown meanwhile
+	ours    bool // its callers still wait: they were not answered Unknown meanwhile
 }
 
 // Apply implements raft.FSM.
 func (f *machineFSM) Apply(entry *raft.Log) any { return f.ApplyBatch([]*raft.Log{entry})[0] }
 
-// ApplyBatch implements raft.BatchingFSM. The answers do not go by way of raft's
-// futures, so the results are nil.
+// ApplyBatch implements raft.BatchingFSM. The results are nil because answers do not go through raft's
+// futures.
 func (f *machineFSM) ApplyBatch(entries []*raft.Log) []any {
 	g := (*Group)(f)
 	nothing := make([]any, len(entries))
@@ -56,19 +56,18 @@ func (f *machineFSM) ApplyBatch(entries []*raft.Log) []any {
 	return nothing
 }
 
-// lockStepsMax is what the entries of a batch may take, in steps of the machine, before the
-// lock is given back and others have their turn: some milliseconds. Entries that take
-// little are performed together.
+// lockStepsMax is the number of machine steps after which apply releases the lock between two entries of a
+// batch, so that readers get it: some milliseconds of work. Cheap entries are applied under one lock.
 const lockStepsMax = 4 << 20
 
-// stepCounter is a machine that counts what entries take: those of messages.
+// stepCounter is implemented by machines that count the steps of their entries (those of message partitions).
 type stepCounter interface {
 	Steps() uint64    // of the newest entry
-	Exceeded() uint64 // rules that were over their budget
+	Exceeded() uint64 // evaluations of rules that exceeded their budget
 }
 
-// apply performs entries, as many as the lock may be held for, and writes their bodies, once
-// for all; n says how many. Whatever panics in there ends as an error, and the replica stops.
+// apply applies entries until lockStepsMax is reached and writes their bodies in one flush; n is the number
+// of entries applied. A panic becomes an error, and the replica stops.
 func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.Effect, n int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -85,7 +84,7 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 	for steps := uint64(0); n < len(entries) && steps < lockStepsMax; n++ {
 		e := entries[n]
 		if e.Index <= g.applied.Load() {
-			continue // replayed by an instance that was opened anew
+			continue // replayed by an instance that was reopened
 		}
 		if len(g.digestWaits) > 0 {
 			g.captureDigests(e.Index)
@@ -123,7 +122,7 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 	return done, effects, n, nil
 }
 
-// applyEntry performs one entry.
+// applyEntry applies one entry.
 func (g *Group) applyEntry(e *raft.Log) (appliedEntry, error) {
 	head, err := decodeEntry(e.Data)
 	if err != nil {
@@ -151,7 +150,7 @@ func (g *Group) applyEntry(e *raft.Log) (appliedEntry, error) {
 	return a, nil
 }
 
-// updateDeadline asks the machine when it wants the next pulse. The caller holds mu.
+// updateDeadline stores the time of the machine's next pulse. The caller holds mu.
 func (g *Group) updateDeadline() {
 	at, ok := g.machine.NextDeadline()
 	if !ok {
@@ -160,8 +159,8 @@ func (g *Group) updateDeadline() {
 	g.deadline.Store(int64(at))
 }
 
-// readCached fills in the deliveries whose bodies are still in memory; the others are pinned
-// for the delivery goroutine. The caller holds mu, after a flush.
+// readCached fills in the deliveries whose bodies are still in memory, and pins the segments of the others
+// for the body reader. The caller holds mu, after a flush.
 func (g *Group) readCached(done []appliedEntry) {
 	for _, a := range done {
 		for i := range a.results {
@@ -174,7 +173,8 @@ func (g *Group) readCached(done []appliedEntry) {
 	}
 }
 
-// settle answers the callers of applied entries and moves the lines on. began is when their apply did.
+// settle answers the callers of applied entries and updates the wait queues. began is the start of their
+// apply.
 func (p *proposer) settle(done []appliedEntry, effects []fsm.Effect, began time.Time) {
 	if len(done) == 0 && len(effects) == 0 && p.inFlightCount.Load() == 0 && !p.oversleepsPulse() {
 		return
@@ -186,7 +186,7 @@ func (p *proposer) settle(done []appliedEntry, effects []fsm.Effect, began time.
 	p.mu.Lock()
 	for i, a := range done {
 		if p.removeInFlight(a.batch.id) == nil {
-			continue // leadership was lost meanwhile, and they were answered Unknown
+			continue // leadership was lost meanwhile, and the callers were answered Unknown
 		}
 		done[i].ours = true
 		p.g.counts.proposals.Observe(now.Sub(a.batch.composedAt))
@@ -205,7 +205,7 @@ func (p *proposer) settle(done []appliedEntry, effects []fsm.Effect, began time.
 			continue
 		case fsm.EffectIdle:
 			p.invalidateAll(e.Address.Entity)
-		case fsm.EffectForward: // for nobody who waits here
+		case fsm.EffectForward: // concerns no waiter of this replica
 		}
 		others = append(others, e)
 	}
@@ -236,7 +236,7 @@ func (p *proposer) settle(done []appliedEntry, effects []fsm.Effect, began time.
 	}
 }
 
-// answer calls back the callers of one entry.
+// answer calls the callers of one entry back.
 func (p *proposer) answer(a appliedEntry) {
 	for i := range a.batch.items {
 		it := &a.batch.items[i]
@@ -253,7 +253,7 @@ func (p *proposer) answer(a appliedEntry) {
 	}
 }
 
-// abandon ends the callers of entries during which the replica stopped.
+// abandon answers the callers of entries during which the replica stopped.
 func (p *proposer) abandon(done []appliedEntry) {
 	for _, a := range done {
 		p.mu.Lock()
@@ -287,8 +287,8 @@ func (f *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 	}, nil
 }
 
-// freezeBodies holds the segments of a state that is to be written; the caller has mu. Bodies
-// that could not be written stop the group, unless it was for want of room.
+// freezeBodies retains the segments of a state that is to be written; the caller holds mu. A failed write of
+// bodies stops the replica, unless the disk is full.
 func (g *Group) freezeBodies() ([]segmentSize, error) {
 	if err := g.halted(); err != nil {
 		return nil, err
@@ -300,8 +300,8 @@ func (g *Group) freezeBodies() ([]segmentSize, error) {
 	return list, err
 }
 
-// Restore implements raft.FSM: it takes a snapshot that came from the leader. The
-// reader is only the name of it; the bodies are in their segments already.
+// Restore implements raft.FSM: it loads a snapshot that was received from the leader. The reader only
+// identifies the snapshot; its bodies are in segments already.
 func (f *machineFSM) Restore(r io.ReadCloser) error {
 	g := (*Group)(f)
 	if err := g.halted(); err != nil {
@@ -325,12 +325,12 @@ func (f *machineFSM) Restore(r io.ReadCloser) error {
 		case raft.ReadCloserWrapper:
 			r = x.WrappedReadCloser()
 		default:
-			return errors.New("restore: not a snapshot of this group")
+			return errors.New("restore: the reader is not a snapshot of this group")
 		}
 	}
 }
 
-// appliedWaiters are readers that wait until an index is applied.
+// appliedWaiters holds the readers that wait until an index is applied.
 type appliedWaiters struct {
 	mu      sync.Mutex
 	indexes map[chan struct{}]uint64

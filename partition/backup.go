@@ -33,8 +33,8 @@ const (
 	backupHeaderBytes       = 16
 	backupInfoBytesMax      = 64 << 10
 	backupTrailerBytes      = 8
-	backupRefsPerRead       = 4096 // bodies looked up before they are copied
-	backupFirstTerm         = 1    // of the group that begins with a backup
+	backupRefsPerRead       = 4096 // bodies listed before they are copied
+	backupFirstTerm         = 1    // first term of a restored group
 )
 
 var backupMagic = [4]byte{'P', 'K', 'B', 'K'} //nolint:gochecknoglobals // a constant in all but name
@@ -42,23 +42,22 @@ var backupMagic = [4]byte{'P', 'K', 'B', 'K'} //nolint:gochecknoglobals // a con
 // BackupInfo describes a backup.
 type BackupInfo struct {
 	Partition fsm.PartitionID `json:"partition"`
-	Replica   string          `json:"replica"` // that it was made from
-	Index     uint64          `json:"index"`   // everything up to it is in the backup, nothing behind it
+	Replica   string          `json:"replica"` // that it was taken from
+	Index     uint64          `json:"index"`   // the backup contains everything up to it and nothing behind it
 	Term      uint64          `json:"term"`    // of the entry at Index
 	Clock     fsm.Instant     `json:"clock"`   // the machine's, at Index
 	Bodies    uint64          `json:"bodies"`
-	// StreamBytes are those of the snapshot; the backup has some hundred more.
+	// StreamBytes is the size of the snapshot stream; the backup has some hundred bytes more.
 	StreamBytes int64 `json:"stream_bytes"`
-	// State is the digest of the whole machine, 0 when it has none. Releases may differ in it.
+	// State is the digest of the whole machine, 0 when it has none. It may differ between releases.
 	State uint64 `json:"state"`
 }
 
-// Backup writes a consistent copy of this replica as it is now: the image of the machine and
-// its live bodies, whose checksums it looks at. Apply is held up for microseconds; what the
-// image shares with the machine, and the segments of its bodies, stay until it has been
-// written, so a slow w costs memory and disk. Beside that it holds some MiB. On the leader,
-// after [Group.Read], the copy has everything that was answered before; on a follower it may
-// lag. Bytes found damaged stop the replica.
+// Backup writes a consistent copy of the current state of this replica: the image of the machine and its live
+// bodies, whose checksums it verifies. Apply is delayed for microseconds. The memory that the image shares
+// with the machine and the segments of its bodies are kept until the backup is written, so a slow w costs
+// memory and disk; beyond that Backup uses some MiB. On the leader, after [Group.Read], the copy contains
+// everything that was answered before; on a follower it may lag. Damaged bytes stop the replica.
 func (g *Group) Backup(ctx context.Context, w io.Writer) (BackupInfo, error) {
 	c, err := g.freezeBackup()
 	if err != nil {
@@ -77,7 +76,7 @@ func (g *Group) Backup(ctx context.Context, w io.Writer) (BackupInfo, error) {
 	return c.info, nil
 }
 
-// frozenBackup is a frozen state on its way out.
+// frozenBackup is a frozen state that is being backed up.
 type frozenBackup struct {
 	manifest
 
@@ -86,7 +85,7 @@ type frozenBackup struct {
 	bodies *bodyStore
 }
 
-// freezeBackup freezes the state. The caller lets go of the segments.
+// freezeBackup freezes the state. The caller releases the segments.
 func (g *Group) freezeBackup() (*frozenBackup, error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -105,7 +104,7 @@ func (g *Group) freezeBackup() (*frozenBackup, error) {
 	return c, nil
 }
 
-// measure finds out what comes before what it is about: sizes and sums.
+// measure computes the sizes and checksums that are written before the data.
 func (c *frozenBackup) measure() error {
 	sum := &checksumWriter{sum: crc32.New(castagnoli)}
 	if _, err := c.image.WriteTo(sum); err != nil {
@@ -125,7 +124,7 @@ func (c *frozenBackup) measure() error {
 	return nil
 }
 
-// checksumWriter counts and sums.
+// checksumWriter counts the bytes and computes their checksum.
 type checksumWriter struct {
 	sum  hash.Hash32
 	size int64
@@ -204,7 +203,7 @@ func ReadBackupInfo(r io.Reader) (BackupInfo, error) {
 	size := binary.LittleEndian.Uint32(h[8:])
 	switch {
 	case [4]byte(h[:4]) != backupMagic:
-		return info, errors.New("read backup: this is not a backup of a partition")
+		return info, errors.New("read backup: not a backup of a partition")
 	case h[4] != backupVersion:
 		return info, fmt.Errorf("read backup: version %d is not known to this binary", h[4])
 	case size > backupInfoBytesMax:

@@ -9,9 +9,9 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// CheckBackup reads a backup to its end and says whether it arrived as it was written:
-// whole, with nothing behind it, and with the right checksum. What is in it [RestoreFrom]
-// looks at. It needs some KiB of memory.
+// CheckBackup reads a backup to its end and verifies that it is complete, that nothing follows it and that
+// its checksum is right. It does not verify the content, which [RestoreFrom] does. It needs some KiB of
+// memory.
 func CheckBackup(r io.Reader) (BackupInfo, error) {
 	whole := xxhash.New()
 	in := io.TeeReader(r, whole)

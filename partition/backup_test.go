@@ -17,7 +17,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// fullGroup is one replica whose machine holds a bit of everything that has bodies.
+// fullGroup is one replica whose machine has every kind of object with a body.
 func fullGroup(t *testing.T) (*member, *Group, *asker) {
 	t.Helper()
 	m, g, a := openSingle(t, func(c *Config) { c.Sizes.Segment = 8 << 10 })
@@ -57,7 +57,7 @@ func backupOf(t testing.TB, g *Group) ([]byte, BackupInfo) {
 	return b.Bytes(), info
 }
 
-// restoreAt makes a member whose group begins with a backup.
+// restoreAt creates a member whose group begins with a backup.
 func restoreAt(t testing.TB, net *network, id fsm.MemberID, voters []Voter, backup []byte) (*member, error) {
 	t.Helper()
 	m := &member{t: t, net: net, id: id, dir: t.TempDir(), voters: voters}
@@ -74,8 +74,8 @@ func restoreAt(t testing.TB, net *network, id fsm.MemberID, voters []Voter, back
 	return m, err
 }
 
-// A backup, made while others send, becomes a new group that has all of it, leads,
-// takes more, and grows to other members.
+// A backup taken during sends becomes a new group that has all of its messages, elects a leader, accepts more
+// messages, and can be extended to other members.
 func TestRestoredBackupHoldsEverything(t *testing.T) {
 	t.Parallel()
 	_, g, a := fullGroup(t)
@@ -141,7 +141,7 @@ func TestRestoredBackupHoldsEverything(t *testing.T) {
 	sameEverywhere(t, all)
 }
 
-// The same backup restored at three members with the same first voters is one group.
+// The same backup restored at three members with the same first voters forms one group.
 func TestBackupIsRestoredAtThreeMembers(t *testing.T) {
 	t.Parallel()
 	_, g, _ := fullGroup(t)
@@ -178,8 +178,8 @@ func TestBackupIsRestoredAtThreeMembers(t *testing.T) {
 	}
 }
 
-// A backup with one bit flipped anywhere, cut short, or with something behind it is
-// refused, and nothing of the replica is left.
+// A backup with a flipped bit, a truncated one, or one with bytes behind its end is refused, and the replica
+// leaves nothing behind.
 func TestDamagedBackupIsRefused(t *testing.T) {
 	t.Parallel()
 	_, g, _ := fullGroup(t)
@@ -223,7 +223,7 @@ func TestDamagedBackupIsRefused(t *testing.T) {
 	}
 }
 
-// A restoring that was interrupted is not opened, and can be begun again.
+// A replica whose restore was interrupted is not opened, and can be restored again.
 func TestInterruptedRestoreIsNotOpened(t *testing.T) {
 	t.Parallel()
 	_, g, _ := fullGroup(t)
@@ -236,7 +236,7 @@ func TestInterruptedRestoreIsNotOpened(t *testing.T) {
 	if _, err := RestoreFrom(ctx, cfg, io.TeeReader(bytes.NewReader(whole), writerFunc(cancel))); !errors.Is(err, context.Canceled) {
 		t.Errorf("with its context ended: %v", err)
 	}
-	// What a crash leaves.
+	// The state that a crash leaves.
 	if err := prepareRestore(&cfg); err != nil {
 		t.Fatal(err)
 	}
@@ -270,7 +270,7 @@ func (f writerFunc) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// A backup looks at every body; damage stops the replica, and no backup comes of it.
+// A backup verifies every body; damage stops the replica, and the backup fails.
 func TestBackupOfADamagedBodyStopsTheReplica(t *testing.T) {
 	t.Parallel()
 	m, g, _ := fullGroup(t)
@@ -286,7 +286,7 @@ func TestBackupOfADamagedBodyStopsTheReplica(t *testing.T) {
 	}
 }
 
-// What a backup refers to stays until it is written, whatever is consumed meanwhile.
+// The bodies of a backup are kept until it is written, whatever is consumed meanwhile.
 func TestBodiesStayUntilTheBackupIsWritten(t *testing.T) {
 	t.Parallel()
 	_, g, a := fullGroup(t)
@@ -313,7 +313,7 @@ func TestBodiesStayUntilTheBackupIsWritten(t *testing.T) {
 	}
 }
 
-// BenchmarkBackup copies 64 MiB of bodies of 1 KiB, and makes a replica of them.
+// BenchmarkBackup backs up 64 MiB of bodies of 1 KiB and restores them.
 func BenchmarkBackup(b *testing.B) {
 	ms := newMembers(b, 1, nil)
 	ms[0].start(1)

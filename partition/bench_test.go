@@ -9,9 +9,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// BenchmarkPropose measures sends of 1 KiB through three replicas in one process over
-// loopback, with so many outstanding. One P per fsync would hide what sharing the log
-// gains, so there are eight.
+// BenchmarkPropose measures sends of 1 KiB through three replicas in one process over loopback, by the number
+// of outstanding sends. One P per fsync would hide the gain of the shared log, so there are eight.
 func BenchmarkPropose(b *testing.B) {
 	for _, groups := range []int{1, 16} {
 		for _, outstanding := range []int{1, 64, 1024} {
@@ -136,8 +135,8 @@ func benchmarkCycle(b *testing.B, outstanding int) {
 	b.ReportMetric(float64(entries)/3/float64(b.N), "entries/cycle")
 }
 
-// BenchmarkReceive measures the time from a send to its delivery to receivers that stand in
-// line, one message at a time: at a queue, and at so many subscriptions of a topic.
+// BenchmarkReceive measures the time from a send to its delivery to waiting receivers, one message at a time:
+// at a queue, and at several subscriptions of a topic.
 func BenchmarkReceive(b *testing.B) {
 	b.Run("queue", func(b *testing.B) { benchmarkReceive(b, 0) })
 	for _, subscriptions := range []int{1, 10, 40} {
@@ -181,7 +180,7 @@ func benchmarkReceive(b *testing.B, subscriptions int) {
 	b.ReportMetric(float64(g.Status().Applied-before)/float64(b.N), "entries/message")
 }
 
-// BenchmarkBodiesAppend measures one body of 1 KiB, 64 to a flush.
+// BenchmarkBodiesAppend measures appending one body of 1 KiB, with 64 bodies per flush.
 func BenchmarkBodiesAppend(b *testing.B) {
 	bs, err := openBodies(b.TempDir(), segmentBytesDefault, nil, func(err error) { b.Error(err) })
 	if err != nil {

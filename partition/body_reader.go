@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// bodyReader reads the bodies of answers from disk, off the path of apply.
+// bodyReader reads the bodies of answers from disk, on a goroutine of its own beside apply.
 type bodyReader struct {
 	g     *Group
 	wake  chan struct{}
@@ -23,16 +23,16 @@ type bodyReader struct {
 type readJob struct {
 	result   fsm.Result
 	bytes    int64
-	queuedAt time.Time // asked for; zero when nobody wants to know
+	queuedAt time.Time // zero when slow operations are not logged
 	done     func(Answer)
 }
 
 func (d *bodyReader) init(g *Group) { d.g, d.wake = g, make(chan struct{}, 1) }
 
-// backlog is how many bytes wait to be read.
+// backlog returns the number of bytes that wait to be read.
 func (d *bodyReader) backlog() int64 { return d.bytes.Load() }
 
-// push hands over an answer whose segments are pinned. done may be nil.
+// push queues an answer whose segments are pinned. done may be nil.
 func (d *bodyReader) push(r fsm.Result, done func(Answer)) {
 	j := readJob{result: r, done: done, queuedAt: d.g.slowClock()}
 	for i := range r.Deliveries {
@@ -64,7 +64,7 @@ func (d *bodyReader) run(ctx context.Context) {
 	}
 }
 
-// failPending answers what is left when the group closes.
+// failPending answers the pending jobs with Unknown when the group closes.
 func (d *bodyReader) failPending() {
 	d.mu.Lock()
 	jobs := d.jobs
@@ -100,7 +100,7 @@ func (d *bodyReader) read(j readJob) {
 	d.g.logSlowRead(j, began)
 }
 
-// oversleepsPulse says whether run sleeps for longer than until the next pulse is due.
+// oversleepsPulse reports whether run would sleep beyond the time of the next pulse.
 func (p *proposer) oversleepsPulse() bool {
 	if p.g.deadline.Load() == 0 {
 		return false

@@ -16,45 +16,44 @@ import (
 )
 
 const (
-	segmentBytesDefault = 64 << 20 // a segment is closed when the next record would pass this
+	segmentBytesDefault = 64 << 20 // a segment is closed when the next record would exceed this
 	cachedTailBytes     = 256 << 10
-	readRangeBytesMax   = 4 << 20 // of neighbouring records read at once
-	// unflushedBytesMax are kept in memory while the disk is full. What was committed before
-	// the log found no room either is far less, but for a start with a long log behind the
-	// snapshot; then the replica stops, and a later start reads the log again.
+	readRangeBytesMax   = 4 << 20 // of adjacent records, read at once
+	// unflushedBytesMax bounds the bodies kept in memory while the disk is full. Far less is committed before
+	// the log runs out of space too, except at a start with a long log behind the snapshot: then the replica
+	// stops, and a later start replays the log again.
 	unflushedBytesMax = 256 << 20
 )
 
-// bodyStore keeps the message bodies of one replica in append-only segment files. It is
-// the fsm.Bodies of the machine.
+// bodyStore stores the message bodies of one replica in append-only segment files. It is the fsm.Bodies of
+// the machine.
 //
 //	Append -> tail (memory) -- flush, once per applied batch --> active segment (file)
 //
-// Append, Release, Read, flush and freeze are called by whoever holds the machine
-// (Group.mu for writing; Read also for reading). The rest may be called by anyone.
+// The caller of Append, Release, Read, flush and freeze holds the machine (Group.mu for writing; for Read,
+// for reading is enough). The other methods may be called concurrently.
 //
-// Nothing is synced here: the raft log is the promise. A snapshot syncs the segments
-// before it counts; after a crash the segments are cut back to the newest snapshot and
-// the log says the rest again. So a segment that a snapshot refers to stays, dead or
-// not, until a newer snapshot is on disk.
+// Appends are not synced: the raft log provides durability. A snapshot syncs its segments before it becomes
+// valid. After a crash the segments are truncated to the sizes in the newest snapshot, and the log is
+// replayed from there. So a segment that a snapshot refers to stays, even without live records, until a newer
+// snapshot is on disk.
 type bodyStore struct {
 	dir          string
 	segmentBytes int64
-	// fail stops the group: a replica that cannot write its disk must not go on.
+	// fail stops the group: a replica that cannot write to its disk must not continue.
 	fail func(error)
-	// room is told when the disk is full; ended is closed when nobody needs to wait for it any
-	// more. Both may be nil.
+	// disk is told when the disk is full; closing is closed when waiting for space is pointless. Both may be
+	// nil.
 	disk    *diskSpace
 	closing <-chan struct{}
 
-	unlistedSegments []string // files found at open that no snapshot lists
+	unlistedSegments []string // segment files found at open that no snapshot lists
 
-	// tail mirrors the end of the active segment from tailStart on: the part not
-	// flushed yet, and before it up to hotTailBytes that were, because what was just
-	// sent is what is delivered next.
+	// tail mirrors the end of the active segment from tailStart on: the bytes not flushed yet, and before
+	// them up to cachedTailBytes of flushed ones, because messages just sent are delivered next.
 	tail      []byte
 	tailStart int64
-	// What was appended since counts were last merged into the active segment.
+	// Records and bytes appended since the counts were last merged into the active segment.
 	newLive  int
 	newBytes int64
 
@@ -62,23 +61,23 @@ type bodyStore struct {
 	active   *segment
 	segments map[uint32]*segment
 	next     uint32 // number of the next segment
-	// Deliveries that are read off the apply path hold every segment that was there
-	// when they were asked for: those that go meanwhile wait in doomed.
+	// A delivery that is read beside apply pins every segment that existed when it was requested: segments
+	// that become dead meanwhile wait in deleting.
 	pinsIssued   uint64
 	pinsReleased uint64
 	deleting     []deletingSegment
-	folderDirty  bool // files made since the folder was last synced
+	folderDirty  bool // files were created since the folder was last synced
 	closed       bool
 }
 
-// deletingSegment goes when all pins up to after are released.
+// deletingSegment is deleted when all pins up to afterPin are released.
 type deletingSegment struct {
 	segment  *segment
 	afterPin uint64
 }
 
-// openBodies opens the segments that the newest snapshot lists. It changes nothing on
-// disk: tidy does, once the snapshot has been found sound.
+// openBodies opens the segments that the newest snapshot lists. It changes nothing on disk:
+// truncateToSnapshot does, after the snapshot was loaded and verified.
 func openBodies(dir string, segBytes int64, listed []segmentSize, fail func(error)) (*bodyStore, error) {
 	if err := os.MkdirAll(dir, logFolderMode); err != nil {
 		return nil, fmt.Errorf("open bodies: %w", err)
@@ -108,12 +107,12 @@ func openBodies(dir string, segBytes int64, listed []segmentSize, fail func(erro
 	return b, nil
 }
 
-// truncateToSnapshot cuts the listed segments to their listed sizes and removes those that were not
-// listed: what lies behind and in them came after the snapshot, and the log says it again.
+// truncateToSnapshot truncates the listed segments to their listed sizes and removes the unlisted ones: their
+// records are newer than the snapshot, and replay of the log appends them again.
 func (b *bodyStore) truncateToSnapshot(listed []segmentSize) error {
 	for _, l := range listed {
 		if err := b.segments[l.Number].file.Truncate(l.Size); err != nil {
-			return fmt.Errorf("cut segment: %w", err)
+			return fmt.Errorf("truncate segment: %w", err)
 		}
 	}
 	for _, path := range b.unlistedSegments {
@@ -125,7 +124,7 @@ func (b *bodyStore) truncateToSnapshot(listed []segmentSize) error {
 	return nil
 }
 
-// close closes the files; nothing is flushed, because the log has it all.
+// close closes the files. It does not flush, because the log has all records.
 func (b *bodyStore) close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -149,7 +148,7 @@ func (b *bodyStore) Append(owner fsm.Owner, body []byte) fsm.Ref {
 	size := int64(recordHeaderBytes + len(body))
 	if b.active == nil || (b.end()+size > b.segmentBytes && b.end() > segmentHeaderBytes) {
 		if err := b.rotate(); err != nil && (b.active == nil || !isNoSpace(err)) {
-			// Apply has no way to fail; it unwinds to the group, which stops.
+			// Apply cannot return an error; the panic unwinds to the group, which stops.
 			panic(haltPanic{err})
 		}
 	}
@@ -163,11 +162,11 @@ func (b *bodyStore) Append(owner fsm.Owner, body []byte) fsm.Ref {
 	return fsm.Ref{Segment: b.active.number, Offset: uint32(at), Size: uint32(len(body))}
 }
 
-// end is the place of the next record in the active segment.
+// end returns the offset of the next record in the active segment.
 func (b *bodyStore) end() int64 { return b.tailStart + int64(len(b.tail)) }
 
-// rotate flushes and seals the active segment and makes the next one. When there is no room
-// for that the active one stays, and grows beyond its size; without one rotate waits.
+// rotate flushes and closes the active segment and creates the next one. On a full disk the active segment
+// stays open and grows beyond its size; if there is none, rotate waits for space.
 func (b *bodyStore) rotate() error {
 	if err := b.flushAll(); err != nil {
 		return err
@@ -194,8 +193,8 @@ func (b *bodyStore) rotate() error {
 	return nil
 }
 
-// waitForSpace waits a little while the disk is full, without mu; false says that the
-// replica is closed. Called with mu held.
+// waitForSpace releases mu and waits a short time while the disk is full; it returns false when the replica
+// is closing. Called with mu held.
 func (b *bodyStore) waitForSpace() bool {
 	if b.disk == nil {
 		return false
@@ -212,8 +211,8 @@ func (b *bodyStore) waitForSpace() bool {
 	}
 }
 
-// flush writes what was appended since the last flush, in one write. On a full disk it stays
-// in the tail until the next flush, and that is no error: the log has it.
+// flush writes the records appended since the last flush, in one write. On a full disk they stay in the tail
+// until the next flush, which is no error: the log has them.
 func (b *bodyStore) flush() error {
 	err := b.flushAll()
 	if isNoSpace(err) && b.end()-b.active.size <= unflushedBytesMax {
@@ -222,7 +221,7 @@ func (b *bodyStore) flush() error {
 	return err
 }
 
-// flushAll is flush for those who need the bytes in the file.
+// flushAll is flush for callers that need the bytes in the file.
 func (b *bodyStore) flushAll() error {
 	if b.active == nil || b.end() == b.active.size {
 		return nil
@@ -251,8 +250,8 @@ func (b *bodyStore) flushAll() error {
 	return nil
 }
 
-// mergeCounts adds what was appended to the counts. Called with mu held by who holds the
-// machine; so Append itself needs no lock.
+// mergeCounts adds the appended records to the counts of the active segment. Called with mu held by the
+// holder of the machine, so Append itself needs no lock.
 func (b *bodyStore) mergeCounts() {
 	if b.newLive > 0 {
 		b.active.live += b.newLive
@@ -261,7 +260,7 @@ func (b *bodyStore) mergeCounts() {
 	}
 }
 
-// Read implements fsm.Bodies. The caller holds the machine, so the tail is at rest.
+// Read implements fsm.Bodies. The caller holds the machine, so the tail does not change.
 func (b *bodyStore) Read(ref fsm.Ref) []byte {
 	if ref.Segment == 0 {
 		return nil
@@ -277,7 +276,7 @@ func (b *bodyStore) Read(ref fsm.Ref) []byte {
 	return body
 }
 
-// inTail finds a body in the tail.
+// inTail returns a body from the tail.
 func (b *bodyStore) inTail(ref fsm.Ref) ([]byte, bool) {
 	if b.active == nil || ref.Segment != b.active.number || int64(ref.Offset) < b.tailStart {
 		return nil, false
@@ -289,7 +288,7 @@ func (b *bodyStore) inTail(ref fsm.Ref) ([]byte, bool) {
 	return b.tail[at : at+int64(ref.Size)], true
 }
 
-// read reads one flushed record into buf and checks it.
+// read reads one flushed record into buf and verifies it.
 func (b *bodyStore) read(ref fsm.Ref, buf []byte) ([]byte, error) {
 	if err := b.readAt(ref, buf); err != nil {
 		return nil, err
@@ -301,7 +300,7 @@ func (b *bodyStore) read(ref fsm.Ref, buf []byte) ([]byte, error) {
 	return body, nil
 }
 
-// readAt fills buf from where ref points. A segment that has gone is errGone.
+// readAt fills buf from the offset of ref. It returns errSegmentDeleted for a segment that was deleted.
 func (b *bodyStore) readAt(ref fsm.Ref, buf []byte) error {
 	b.mu.Lock()
 	s := b.segments[ref.Segment]
@@ -340,7 +339,7 @@ func (b *bodyStore) Release(ref fsm.Ref) {
 	b.mergeCounts()
 	s := b.segments[ref.Segment]
 	if s == nil || s.live == 0 {
-		panic(haltPanic{fmt.Errorf("release of segment %d at %d, which holds nothing live", ref.Segment, ref.Offset)})
+		panic(haltPanic{fmt.Errorf("release of segment %d at %d, which has no live records", ref.Segment, ref.Offset)})
 	}
 	s.live--
 	s.liveBytes -= recordBytes(ref)
@@ -349,7 +348,8 @@ func (b *bodyStore) Release(ref fsm.Ref) {
 	}
 }
 
-// collectDead dooms the sealed segments that nobody needs. Called with mu held.
+// collectDead schedules closed segments without live records and references for deletion. Called with mu
+// held.
 func (b *bodyStore) collectDead() {
 	for n, s := range b.segments {
 		if s.closed && s.live == 0 && s.retained == 0 {
@@ -360,8 +360,8 @@ func (b *bodyStore) collectDead() {
 	b.deleteCollected()
 }
 
-// deleteCollected removes the doomed files that no pin covers. A file that cannot be removed is
-// left: the next open removes it.
+// deleteCollected deletes the scheduled files that no pin covers. The next open removes a file that could not
+// be deleted.
 func (b *bodyStore) deleteCollected() {
 	b.deleting = slices.DeleteFunc(b.deleting, func(d deletingSegment) bool {
 		if d.afterPin > b.pinsReleased {
@@ -373,7 +373,7 @@ func (b *bodyStore) deleteCollected() {
 	})
 }
 
-// pin keeps all segments until unpin. Pins are released in the order they were issued.
+// pin keeps all segments until unpin. Pins are released in the order in which they were issued.
 func (b *bodyStore) pin() {
 	b.mu.Lock()
 	b.pinsIssued++
@@ -389,8 +389,7 @@ func (b *bodyStore) unpin() {
 	b.mu.Unlock()
 }
 
-// freeze lists and holds the segments that the state of this moment refers to. thaw
-// lets go of them.
+// freeze lists and retains the segments that the current state refers to. releaseSegments ends that.
 func (b *bodyStore) freeze() ([]segmentSize, error) {
 	if err := b.flushAll(); err != nil {
 		return nil, err
@@ -398,7 +397,7 @@ func (b *bodyStore) freeze() ([]segmentSize, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.active != nil && b.active.live == 0 && b.active.size > segmentHeaderBytes {
-		// Nothing in it is needed: seal it, so that its space goes with the snapshot.
+		// It has no live records: close it, so that its space is freed with the snapshot.
 		b.active.closed = true
 		b.active = nil
 	}
@@ -412,7 +411,7 @@ func (b *bodyStore) freeze() ([]segmentSize, error) {
 	return list, nil
 }
 
-// createImported makes a segment for bodies that come with a snapshot, held for it.
+// createImported creates a segment for bodies received with a snapshot, retained for that snapshot.
 func (b *bodyStore) createImported() (*segment, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -427,21 +426,21 @@ func (b *bodyStore) createImported() (*segment, error) {
 	return s, nil
 }
 
-// setSize notes that an adopted segment has size bytes.
+// setSize records the size of an imported segment.
 func (b *bodyStore) setSize(s *segment, size int64) {
 	b.mu.Lock()
 	s.size = size
 	b.mu.Unlock()
 }
 
-// closeSegment notes that an adopted segment is complete.
+// closeSegment marks an imported segment as complete.
 func (b *bodyStore) closeSegment(s *segment) {
 	b.mu.Lock()
 	s.closed = true
 	b.mu.Unlock()
 }
 
-// retain holds segments that are held already, for one more.
+// retain retains segments once more that are retained already.
 func (b *bodyStore) retain(list []segmentSize) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -452,7 +451,7 @@ func (b *bodyStore) retain(list []segmentSize) {
 	}
 }
 
-// releaseSegments ends a freeze or a hold.
+// releaseSegments ends a freeze or a retain.
 func (b *bodyStore) releaseSegments(list []segmentSize) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -467,7 +466,7 @@ func (b *bodyStore) releaseSegments(list []segmentSize) {
 	b.collectDead()
 }
 
-// sync makes the listed segments durable up to their listed sizes, and their names.
+// sync makes the listed segments, up to their listed sizes, and their names durable.
 func (b *bodyStore) sync(list []segmentSize) error {
 	for _, l := range list {
 		b.mu.Lock()
@@ -497,8 +496,8 @@ func (b *bodyStore) sync(list []segmentSize) error {
 	return nil
 }
 
-// recount takes the live records anew from the machine, after it was restored. What
-// nothing refers to goes, once no snapshot does either.
+// recount counts the live records again from the machine, after it was restored. Segments without live
+// records are deleted as soon as no snapshot refers to them.
 func (b *bodyStore) recount(machine Machine) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -531,7 +530,7 @@ func (b *bodyStore) recount(machine Machine) error {
 	return nil
 }
 
-// usage returns the bytes of all segments, and of what is live in them.
+// usage returns the bytes of all segments and of the live records in them.
 func (b *bodyStore) usage() (total, live int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()

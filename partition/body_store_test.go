@@ -12,7 +12,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// failed collects what would stop a group.
+// failed fails the test when the store would stop its group.
 func failed(t *testing.T) func(error) {
 	return func(err error) { t.Errorf("stopped: %v", err) }
 }
@@ -54,7 +54,7 @@ func TestBodiesAreReadBack(t *testing.T) {
 	for i := range 500 {
 		body := make([]byte, rng.IntN(3000))
 		if i == 250 {
-			body = make([]byte, 200<<10) // larger than a segment: has one of its own
+			body = make([]byte, 200<<10) // larger than a segment: gets a segment of its own
 		}
 		for j := range body {
 			body[j] = byte(rng.Uint32())
@@ -144,7 +144,7 @@ func TestDoubleReleaseIsRefused(t *testing.T) {
 	b.Release(r)
 }
 
-// After a crash the segments are cut back to what the snapshot recorded.
+// After a crash the segments are truncated to the sizes in the snapshot.
 func TestSegmentsAreTruncatedToTheSnapshot(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -177,7 +177,7 @@ func TestSegmentsAreTruncatedToTheSnapshot(t *testing.T) {
 	}
 }
 
-// Damage is found and never repaired by cutting.
+// Damage is detected and never repaired by truncating.
 func TestDamagedSegmentIsRefused(t *testing.T) {
 	t.Parallel()
 	make1 := func(t *testing.T) (string, []segmentSize, fsm.Ref) {

@@ -2,14 +2,14 @@ package partition
 
 import "github.com/hashicorp/raft"
 
-// entryCacheBytesMax bounds the newest entries kept in memory for each group. Raft's
-// own LogCache counts entries, and ours are up to 512 KiB each.
+// entryCacheBytesMax bounds the newest entries kept in memory for each group. Raft's own LogCache counts
+// entries, and entries here have up to 512 KiB each.
 const entryCacheBytesMax = 2 << 20
 
-// entryCache holds the newest entries of a log without gaps. Entries are shared and
-// never changed. The owner locks.
+// entryCache holds the newest entries of a log without gaps. Entries are shared and never changed. The group
+// log guards it.
 type entryCache struct {
-	entries []*raft.Log // by rising index; the front is cut off by reslicing
+	entries []*raft.Log // by rising index; the front is dropped by reslicing
 	bytes   int
 }
 

@@ -187,12 +187,12 @@ func (g *Group) awaitLeader(ctx context.Context, r *raft.Raft, term uint64, with
 
 // campaign makes this replica a candidate at once. One that has lost begins anew.
 func (g *Group) campaign(ctx context.Context, inst *instance, why string) {
-	g.cfg.Logger.InfoContext(ctx, "stands for election", "reason", why, "term", inst.raft.CurrentTerm())
+	g.cfg.Logger.InfoContext(ctx, "started a campaign", "reason", why, "term", inst.raft.CurrentTerm())
 	if inst.raft.State() == raft.Candidate {
 		inst.abandonCampaign(ctx)
 	}
 	if err := inst.campaign(g.cfg.Replica, g.cfg.Member); err != nil {
-		g.cfg.Logger.WarnContext(ctx, "stand for election", "error", err)
+		g.cfg.Logger.WarnContext(ctx, "failed to start a campaign", "error", err)
 	}
 }
 

@@ -13,21 +13,21 @@ import (
 )
 
 const (
-	sparsePercent    = 20      // a sealed segment with less than this live is rewritten
+	sparsePercent    = 20      // a closed segment with a smaller live part is rewritten
 	compactStepBytes = 1 << 20 // of records moved while apply waits
 )
 
-// bodyMover is a machine whose bodies can be moved.
+// bodyMover is implemented by machines whose bodies can be moved.
 type bodyMover interface {
-	// Holds says whether the body at ref, stored for owner, is still referred to.
+	// Holds reports whether owner still refers to the body at ref.
 	Holds(owner fsm.Owner, ref fsm.Ref) bool
-	// Move notes that the body at from lies at to now.
+	// Move replaces the reference from by to.
 	Move(owner fsm.Owner, from, to fsm.Ref) bool
 }
 
-// compact moves what is live in sparse segments to the active one, in small steps
-// between which apply goes on. The emptied segments go when the next snapshot no longer
-// refers to them; until then a crash finds them as they were.
+// compact moves the live records of sparse segments to the active one, in small steps between which apply
+// continues. The emptied segments are deleted when the next snapshot no longer refers to them; until then a
+// crash finds them unchanged.
 func (g *Group) compact(ctx context.Context) {
 	if _, ok := g.machine.(bodyMover); !ok {
 		return
@@ -42,7 +42,7 @@ func (g *Group) compact(ctx context.Context) {
 	}
 }
 
-// sparse lists the segments worth rewriting, oldest first.
+// sparse returns the segments worth rewriting, oldest first.
 func (b *bodyStore) sparse() []*segment {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -81,7 +81,7 @@ func (g *Group) compactSegment(ctx context.Context, s *segment) error {
 		if used > 0 {
 			continue
 		}
-		// A record larger than the buffer, or than the file.
+		// The record is larger than the buffer, or than the file.
 		size, err := recordSize(chunk)
 		if err != nil || int64(size) > s.size-at {
 			return fmt.Errorf("segment %s at %d: %w", s.path, at, errDamaged)
@@ -95,7 +95,7 @@ func (g *Group) compactSegment(ctx context.Context, s *segment) error {
 	return nil
 }
 
-// moveRecords moves the live ones among the whole records of chunk, which lies at at.
+// moveRecords moves the live records among the complete ones of chunk, which starts at offset at.
 func (g *Group) moveRecords(s *segment, at int64, chunk []byte) (used, moved int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -122,13 +122,13 @@ func (g *Group) moveRecords(s *segment, at int64, chunk []byte) (used, moved int
 		if machine.Holds(owner, from) {
 			to := g.bodies.Append(owner, body)
 			if !machine.Move(owner, from, to) {
-				return used, moved, fmt.Errorf("message %d of entity %d did not move", owner.Sequence, owner.Entity)
+				return used, moved, fmt.Errorf("message %d of entity %d was not moved", owner.Sequence, owner.Entity)
 			}
 			g.bodies.Release(from)
 			moved++
 		}
 		used += size
 	}
-	g.snapshotter.total.Add(uint64(moved)) // a change that the next snapshot should have
+	g.snapshotter.total.Add(uint64(moved)) // makes the next snapshot due
 	return used, moved, g.bodies.flush()
 }

@@ -17,43 +17,44 @@ import (
 )
 
 const (
-	reserveBytesMin     = 1 << 30  // kept free by default at least
+	reserveBytesMin     = 1 << 30  // minimum of the default reserve
 	reservePercent      = 5        // of the file system, if that is more
-	reserveBytesMax     = 16 << 30 // and no more than this
+	reserveBytesMax     = 16 << 30 // maximum of the default reserve
 	ballastBytesDefault = 64 << 20
 	ballastFile         = "ballast"
 	spaceCheckInterval  = time.Second
-	// spaceBackPercent of the reserve must be free before a member that had too little takes
-	// messages again, so that it does not go to and fro.
+	// spaceRecoverPercent of the reserve must be free before a read-only member accepts messages again, so
+	// that it does not alternate.
 	spaceRecoverPercent  = 125
 	spaceRecoverBytesMin = 1 << 20
-	spaceRetryInterval   = 200 * time.Millisecond // for space, by those who can do nothing else
-	// shortSnapshotEvery is how often a member without room writes snapshots of groups in which
-	// something was consumed: bodies go with the next snapshot only.
+	spaceRetryInterval   = 200 * time.Millisecond // between two tries of a write that has to wait for space
+	// lowDiskSnapshotInterval is the interval at which a read-only member writes snapshots of groups from
+	// which messages were consumed: bodies are deleted only with the next snapshot.
 	lowDiskSnapshotInterval = 5 * time.Second
-	lowDiskSnapshotBytesMin = 1 << 20 // of dead bodies or log that make one worth its while
+	lowDiskSnapshotBytesMin = 1 << 20 // of dead bodies or log that make a snapshot worthwhile
 )
 
-// errUnwritten says that something is in memory that has no room on the disk yet.
-var errUnwritten = fmt.Errorf("bodies wait in memory for room on the disk: %w", syscall.ENOSPC)
+// errUnwritten means that bodies are still in memory because the disk is full.
+var errUnwritten = fmt.Errorf("bodies wait in memory for disk space: %w", syscall.ENOSPC)
 
-// DiskSpace is the room on the file system of a member's data, in bytes.
+// DiskDiskSpace is the space on the file system of a member's data, in bytes.
 type DiskSpace struct {
 	Free  uint64 // for this process
 	Total uint64
-	// Reserve is what must stay free. Below it the member is ReadOnly: its leaders take no new
-	// messages and entities (fsm.ServerBusy), everything else goes on.
+	// Reserve must stay free. Below it the member is ReadOnly: its leaders refuse new messages and entities
+	// (fsm.ServerBusy), everything else continues.
 	Reserve  uint64
 	ReadOnly bool
-	// ShortOfMemory says that the process was told that its memory is nearly used up
-	// (SetShortOfMemory): the member refuses then what it refuses when it is ReadOnly.
+	// LowMemory is set when the memory of the process is nearly used up (SetLowMemory): the member then
+	// refuses the same commands as when it is ReadOnly.
 	LowMemory bool
 }
 
-// RefusesGrowth says whether the member refuses what grows, for want of either.
+// RefusesGrowth reports whether the member refuses commands that make data grow, for lack of disk space or
+// memory.
 func (s *DiskSpace) RefusesGrowth() bool { return s.ReadOnly || s.LowMemory }
 
-// diskSpace watches the room for a member's data. The log owns it.
+// diskSpace watches the disk space of a member. The log owns it.
 type diskSpace struct {
 	dir     string
 	logger  *slog.Logger
@@ -70,14 +71,14 @@ type diskSpace struct {
 	wg     sync.WaitGroup
 
 	mu         sync.Mutex // guards the ballast file and changes of state
-	hasBallast bool       // the ballast lies there
+	hasBallast bool       // the ballast file exists
 }
 
 func newDiskSpace(dir string, logger *slog.Logger) *diskSpace {
 	return &diskSpace{dir: dir, logger: logger, measure: fileSystemSpace}
 }
 
-// watch begins to look, until close, with the sizes of the first group that is opened.
+// watch starts to measure until close, with the sizes of the first group that is opened.
 func (s *diskSpace) watch(ctx context.Context, sizes Sizes, measure func(dir string) (free, total uint64, err error)) {
 	s.once.Do(func() {
 		s.reserve, s.ballast = sizes.Reserve, sizes.Ballast
@@ -107,7 +108,7 @@ func (s *diskSpace) watch(ctx context.Context, sizes Sizes, measure func(dir str
 	})
 }
 
-// close stops looking.
+// close stops measuring.
 func (s *diskSpace) close() {
 	s.once.Do(func() {})
 	if s.cancel != nil {
@@ -116,11 +117,11 @@ func (s *diskSpace) close() {
 	s.wg.Wait()
 }
 
-// refresh measures, and says what follows from it.
+// refresh measures the free space and updates the state.
 func (s *diskSpace) refresh() {
 	free, total, err := s.measure(s.dir)
 	if err != nil || total == 0 {
-		return // what is not known is no reason to stop
+		return // unknown space is no reason to refuse commands
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -132,7 +133,7 @@ func (s *diskSpace) refresh() {
 		s.logReadOnly(&now)
 	case now.ReadOnly && free >= s.recoverAt(reserve):
 		now.ReadOnly = false
-		s.logger.Info("there is room on the disk again: the member takes new messages", "folder", s.dir, "free_bytes", free)
+		s.logger.Info("disk space recovered; the member accepts new messages again", "folder", s.dir, "free_bytes", free)
 	}
 	s.state.Store(&now)
 	s.readOnly.Store(now.ReadOnly)
@@ -141,20 +142,20 @@ func (s *diskSpace) refresh() {
 	}
 }
 
-// logReadOnly says once what is to be done.
+// logReadOnly logs that the member is read-only, and what to do.
 func (s *diskSpace) logReadOnly(now *DiskSpace) {
-	s.logger.Error("disk is nearly full: the member takes no new messages and entities until there is room; "+
+	s.logger.Error("disk is nearly full; the member refuses new messages and entities until space is freed: "+
 		"receive, purge or delete messages, make the volume larger, or move partitions to other members",
 		"folder", s.dir, "free_bytes", now.Free, "reserve_bytes", now.Reserve,
 		"goes_on_at_bytes", s.recoverAt(now.Reserve))
 }
 
-// recoverAt is how much must be free again.
+// recoverAt returns the free bytes at which the member accepts messages again.
 func (s *diskSpace) recoverAt(reserve uint64) uint64 {
 	return max(reserve/100*spaceRecoverPercent, 2*uint64(max(s.ballast, 0)), spaceRecoverBytesMin)
 }
 
-// reserveOf is what must stay free of so much.
+// reserveOf returns the reserve of a file system with total bytes.
 func (s *diskSpace) reserveOf(total uint64) uint64 {
 	switch {
 	case s.reserve < 0:
@@ -165,7 +166,7 @@ func (s *diskSpace) reserveOf(total uint64) uint64 {
 	return min(max(reserveBytesMin, total/100*reservePercent), reserveBytesMax)
 }
 
-// releaseBallast is told that a write found no room at all. It gives the ballast away and says
+// releaseBallast is called after a write has failed for lack of space. It deletes the ballast and reports
 // whether it did: then the write should be tried once more.
 func (s *diskSpace) releaseBallast() bool {
 	if s == nil {
@@ -189,12 +190,12 @@ func (s *diskSpace) releaseBallast() bool {
 	if err := os.Remove(filepath.Join(s.dir, ballastFile)); err != nil {
 		return false
 	}
-	s.logger.Warn("disk is full: gave away the space kept for cutting the log", "folder", s.dir, "freed_bytes", s.ballast)
+	s.logger.Warn("disk is full; deleted the ballast to keep space for the log", "folder", s.dir, "freed_bytes", s.ballast)
 	return true
 }
 
-// DiskSpace says how much room there is, as it was within the last second; zeros before the
-// first group is opened.
+// DiskDiskSpace returns the disk space as measured within the last second; zeros before the first group is
+// opened.
 func (l *Log) DiskSpace() (now DiskSpace) {
 	if known := l.diskSpace.state.Load(); known != nil {
 		now = *known
@@ -203,14 +204,14 @@ func (l *Log) DiskSpace() (now DiskSpace) {
 	return now
 }
 
-// SetLowMemory makes every group of the log refuse what grows, when it leads, as if the
-// disk were short of room: what waits in queues takes memory on each replica.
+// SetLowMemory makes every leader of the log's groups refuse commands that make data grow, as if disk space
+// were low: messages that wait in queues use memory on each replica.
 func (l *Log) SetLowMemory(on bool) { l.diskSpace.lowMemory.Store(on) }
 
-// refusesGrowth says whether disk or memory are short.
+// refusesGrowth reports whether disk space or memory is low.
 func (s *diskSpace) refusesGrowth() bool { return s.readOnly.Load() || s.lowMemory.Load() }
 
-// allocate makes a file that really takes so many bytes.
+// allocate creates a file for which the file system has reserved size bytes.
 func allocate(path string, size int64) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, segmentFileMode) //nolint:gosec // a path of our own making
 	if err != nil {
@@ -223,7 +224,7 @@ func allocate(path string, size int64) error {
 	return nil
 }
 
-// writeZeros is for file systems that set nothing aside.
+// writeZeros is for file systems that cannot reserve space.
 func writeZeros(f *os.File, size int64) error {
 	zeros := make([]byte, copyBufferBytes)
 	for size > 0 {
@@ -236,21 +237,21 @@ func writeZeros(f *os.File, size int64) error {
 	return f.Sync()
 }
 
-// isNoSpace says that a disk or a quota is full.
+// isNoSpace reports whether a disk or a quota is full.
 func isNoSpace(err error) bool {
 	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
 }
 
-// isRetriable says that a write to the log found no room and changed nothing, so that it can
-// be tried again. Anything else, a failed sync above all, leaves open what is on the disk.
+// isRetriable reports whether a write to the log has failed for lack of space and changed nothing, so that it
+// can be tried again. After any other error, a failed sync above all, the content of the disk is unknown.
 func isRetriable(err error) bool {
 	var p *fs.PathError
 	return isNoSpace(err) && errors.As(err, &p) && p.Op == "write"
 }
 
-// growsData says whether a command makes the data of a group larger, and may thus be refused:
-// the others make it smaller, or others wait for them. A transaction may settle, but what
-// it sends comes with it.
+// growsData reports whether a command makes the data of a group grow and may therefore be refused: the others
+// make it smaller, or other commands depend on them. A transaction may settle messages, but its sends come
+// with it.
 func growsData(command []byte) bool {
 	info, err := fsm.PeekCommand(command)
 	if err != nil {
@@ -263,12 +264,11 @@ func growsData(command []byte) bool {
 	return false
 }
 
-// SetReadOnly makes this replica, when it leads, refuse what grows, as if its own disk were
-// short of room: for when so many members of the other voters are that no quorum has any. Its
-// refusals are then Firm.
+// SetReadOnly makes this replica, as leader, refuse commands that make data grow, as if its own disk were low
+// on space: for when so many other voters are low that no quorum has space. Its refusals are then Final.
 func (g *Group) SetReadOnly(on bool) { g.toldReadOnly.Store(on) }
 
-// isReadOnly says whether what grows is refused.
+// isReadOnly reports whether commands that make data grow are refused.
 func (g *Group) isReadOnly() bool {
 	return g.toldReadOnly.Load() || g.cfg.Log.diskSpace.refusesGrowth()
 }

@@ -2,5 +2,5 @@
 
 package partition
 
-// fileSystemSpace is not known here: the member finds out when its disk is full.
+// fileSystemSpace is not available on this system: the member finds out when its disk is full.
 func fileSystemSpace(string) (free, total uint64, err error) { return 0, 0, nil }

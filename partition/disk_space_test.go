@@ -8,7 +8,6 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
 	"sync"
 	"sync/atomic"
 	"syscall"
@@ -20,50 +19,41 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// countingLog keeps what is logged.
+// countingLog counts log records by level.
 type countingLog struct {
 	slog.Handler
 
-	mu    sync.Mutex
-	lines []string
+	errors, infos atomic.Int32
 }
 
 func (l *countingLog) Enabled(context.Context, slog.Level) bool { return true }
 
 func (l *countingLog) Handle(_ context.Context, r slog.Record) error { //nolint:gocritic // the interface has it so
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.lines = append(l.lines, r.Message)
+	switch r.Level {
+	case slog.LevelError:
+		l.errors.Add(1)
+	case slog.LevelInfo:
+		l.infos.Add(1)
+	}
 	return nil
 }
 
-func (l *countingLog) count(part string) (n int) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, line := range l.lines {
-		if strings.Contains(line, part) {
-			n++
-		}
-	}
-	return n
-}
-
-// try submits and tells the code of a command that was not refused as Busy.
+// codeOf submits a command and returns its code.
 func codeOf(t *testing.T, g *Group, h fsm.Header, c fsm.Command) fsm.Code {
 	t.Helper()
 	return ask(t, g, h, c).Result.Code
 }
 
-// Below the reserve a leader takes nothing that grows and everything else, and goes on by
-// itself when there is clearly more room again. It says so once.
+// Below the reserve a leader refuses commands that make data grow, and accepts all others. It recovers by
+// itself when there is clearly more space. It logs each change once.
 func TestReadOnlyBelowTheReserve(t *testing.T) {
 	t.Parallel()
 	var free atomic.Uint64
 	free.Store(50 << 30)
-	lines := &countingLog{}
+	logged := &countingLog{}
 	m, g, a := openSingle(t, func(c *Config) {
 		c.MeasureDisk = func(string) (uint64, uint64, error) { return free.Load(), 100 << 30, nil }
-		c.Log.diskSpace.logger = slog.New(lines)
+		c.Log.diskSpace.logger = slog.New(logged)
 	})
 	if s := m.log.DiskSpace(); s.Reserve != 5<<30 || s.ReadOnly || s.Total != 100<<30 {
 		t.Fatalf("%+v", s)
@@ -92,10 +82,10 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 	must(t, g, fsm.Header{}, fsm.Pulse{})
 	must(t, g, a.next(), fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 1})
 
-	free.Store(6 << 30) // a little more is not enough
+	free.Store(6 << 30) // slightly more than the reserve is not enough
 	m.log.diskSpace.refresh()
 	if !g.Status().ReadOnly {
-		t.Error("it goes to and fro")
+		t.Error("it alternates")
 	}
 	free.Store(7 << 30)
 	m.log.diskSpace.refresh()
@@ -108,16 +98,16 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 	must(t, g, a.next(), send(1, body(5)))
 	m.log.SetLowMemory(true)
 	if code := codeOf(t, g, a.next(), send(1, body(6))); code != fsm.ServerBusy || !g.Status().ReadOnly {
-		t.Errorf("short of memory: %v", code)
+		t.Errorf("low on memory: %v", code)
 	}
 	if s := m.log.DiskSpace(); !s.RefusesGrowth() || !s.LowMemory || s.ReadOnly {
-		t.Errorf("short of memory: %+v", s)
+		t.Errorf("low on memory: %+v", s)
 	}
 	must(t, g, a.next(), fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 1})
 	m.log.SetLowMemory(false)
 	must(t, g, a.next(), send(1, body(7)))
-	if full, again := lines.count("nearly full"), lines.count("room on the disk again"); full != 1 || again != 1 {
-		t.Errorf("said %d and %d times", full, again)
+	if low, recovered := logged.errors.Load(), logged.infos.Load(); low != 1 || recovered != 1 {
+		t.Errorf("logged %d and %d times", low, recovered)
 	}
 }
 
@@ -141,7 +131,7 @@ func TestReserveFollowsTheDiskSize(t *testing.T) {
 	}
 }
 
-// failingStore is a log on a disk that is full, or broken, when it is told so.
+// failingStore is a log whose writes fail with a given error.
 type failingStore struct {
 	logStore
 
@@ -188,7 +178,7 @@ func (s *failingStore) Set(key, value []byte) error {
 
 var errNoSpace error = &fs.PathError{Op: "write", Path: "0.db", Err: syscall.ENOSPC}
 
-// withFailingStores puts such a store under each member's log, before its groups are opened.
+// withFailingStores puts a failingStore under each member's log before its groups are opened.
 func withFailingStores(stores *sync.Map) func(*Config) {
 	return func(c *Config) {
 		if _, ok := c.Log.store.(*failingStore); !ok {
@@ -199,9 +189,9 @@ func withFailingStores(stores *sync.Map) func(*Config) {
 	}
 }
 
-// A leader whose log has no room steps down and nothing is lost or doubled; the others go
-// on; when there is room again it takes part again. Not even the end of its term makes it
-// panic, nor being closed while it waits for room.
+// A leader whose log is on a full disk steps down, and nothing is lost or duplicated; the others continue;
+// when there is space again it takes part again. It panics neither at the end of its term nor when it is
+// closed while it waits for space.
 func TestFullLogLosesNothing(t *testing.T) {
 	t.Parallel()
 	var stores sync.Map
@@ -220,7 +210,7 @@ func TestFullLogLosesNothing(t *testing.T) {
 		rest := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == lm })
 		mustEventually(t, rest, h, send(1, body(2)))
 		mustEventually(t, rest, a.next(), send(1, body(3)))
-		// The disk itself has room, which it looks at now and then: only writes know better.
+		// The periodic measurement still finds free space: only the writes fail.
 		eventually(t, "it is read-only", func() bool { return g.Status().ReadOnly })
 		if s := g.Status(); s.Halted != nil {
 			t.Errorf("%+v", s)
@@ -242,8 +232,8 @@ func TestFullLogLosesNothing(t *testing.T) {
 	}
 }
 
-// After any other error of a write nobody knows what the log holds: all groups of the member
-// stop, and nothing more is written, even if the disk would take it.
+// After any other write error the content of the log is unknown: all groups of the member stop, and nothing
+// more is written, even if the disk works again.
 func TestBrokenLogStopsTheMember(t *testing.T) {
 	t.Parallel()
 	var stores sync.Map
@@ -262,14 +252,14 @@ func TestBrokenLogStopsTheMember(t *testing.T) {
 	}
 	rest := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == lm })
 	mustEventually(t, rest, h, send(1, body(2)))
-	// A sync that says that the disk is full may have lost pages too.
+	// A sync that fails with a full disk may have lost pages too.
 	if isRetriable(syscall.ENOSPC) || !isRetriable(errNoSpace) || isRetriable(&fs.PathError{Op: "write", Err: syscall.EIO}) {
 		t.Error("retriable")
 	}
 }
 
-// A deletion that failed has not happened, also in memory: raft would else write behind
-// entries that a restart finds again.
+// A failed deletion is reverted in memory too: otherwise raft would write behind entries that a restart finds
+// again.
 func TestFailedDeletionIsReverted(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.db")

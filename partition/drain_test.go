@@ -7,8 +7,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// A lock without time to wait gets what is ready and ends at once when nothing is: a
-// link that drains asks so.
+// A lock without time to wait gets the ready messages, and ends at once when there are none: a draining link
+// asks so.
 func TestLockWithoutWaitGetsReadyMessages(t *testing.T) {
 	t.Parallel()
 	ms := newMembers(t, 1, nil)
@@ -16,7 +16,7 @@ func TestLockWithoutWaitGetsReadyMessages(t *testing.T) {
 	_, g := leader(t, ms, 1)
 	a, r := &asker{origin: 7}, &asker{origin: 7, lane: 1}
 	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
-	for range 3 { // the first of a lane takes another way than those behind it
+	for range 3 { // the first request of a receiver id takes another path than later ones
 		if got := lock(t, g, r.next(), lockOf(1, 10), 0); got.Outcome != Done || len(got.Result.Deliveries) != 0 {
 			t.Fatalf("lock of an empty queue: %+v", got)
 		}

@@ -10,14 +10,13 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// A replica lies in two places, its folder and a range of the shared log, and each knows
-// the other:
+// A replica consists of its folder and a range of the shared log, and each names the replica:
 //
 //	folder   file "replica": version byte, then the name of the replica
 //	log      value "Replica" of the group: the name of the replica whose entries they are
 //
-// So entries are never taken for those of another replica, and a folder whose log is gone
-// is not opened as if it had never voted. A replica that is to go has the file "dropped".
+// So entries are never taken for those of another replica, and a folder whose log was lost is not opened as
+// if the replica had never voted. A replica that is being removed has the file "dropped".
 const (
 	replicaFile         = "replica"
 	replicaVersion byte = 1
@@ -25,15 +24,16 @@ const (
 	keyReplica          = "Replica"
 )
 
-// ErrDropped says that the replica was being removed when the process ended; it is gone now.
+// ErrDropped means that the process ended while the replica was being removed, and that the removal is now
+// complete.
 var ErrDropped = errors.New("replica was dropped")
 
-// ErrForeignLog says that the log holds entries of another replica of the same group, which
-// must be dropped first.
+// ErrForeignLog means that the log holds entries of another replica of the same group, which must be dropped
+// first.
 var ErrForeignLog = errors.New("log holds another replica of the group")
 
-// claim makes sure that the range of the log and the folder belong together, and to this
-// replica. Nothing of either has been opened yet.
+// claim verifies that the range of the log and the folder belong to this replica, and claims both if they are
+// new. It runs before either is opened.
 func (g *Group) claim() error {
 	dir, replica := g.cfg.Dir, g.cfg.Replica
 	if err := os.MkdirAll(dir, logFolderMode); err != nil {
@@ -44,7 +44,7 @@ func (g *Group) claim() error {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("claim folder: %w", err)
 	}
-	claimed := err == nil && len(named) > 0 // an empty file is what a crash left
+	claimed := err == nil && len(named) > 0 // a crash can leave an empty file
 	switch {
 	case claimed && named[0] != replicaVersion:
 		return fmt.Errorf("file %s has version %d, which is not known to this binary", path, named[0])
@@ -56,7 +56,7 @@ func (g *Group) claim() error {
 	case err != nil:
 		return err
 	case owner == "" && claimed:
-		return fmt.Errorf("log of replica %s is gone: give the member a new replica instead: %w", replica, errDamaged)
+		return fmt.Errorf("log of replica %s was lost: add a new replica on the member instead: %w", replica, errDamaged)
 	case owner != "" && owner != replica:
 		return fmt.Errorf("log of group %d holds %s: %w", g.cfg.ID, owner, ErrForeignLog)
 	case owner == "":
@@ -70,7 +70,7 @@ func (g *Group) claim() error {
 	return writeSynced(path, append([]byte{replicaVersion}, replica...))
 }
 
-// owner is the replica whose entries the group has in the log, "" when nobody has any.
+// owner returns the replica whose entries the log holds for the group, "" for none.
 func (g *groupLog) owner() (string, error) {
 	v, err := g.get(keyReplica)
 	if isNotFound(err) {
@@ -82,7 +82,7 @@ func (g *groupLog) owner() (string, error) {
 	return string(v), nil
 }
 
-// writeSynced writes a small file and makes it and its name durable.
+// writeSynced writes a small file and makes the file and its name durable.
 func writeSynced(path string, content []byte) error {
 	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, segmentFileMode) //nolint:gosec // a path of our own making
 	if err != nil {
@@ -98,17 +98,16 @@ func writeSynced(path string, content []byte) error {
 	return syncFolder(filepath.Dir(path))
 }
 
-// Destroy closes the replica and removes everything that this member holds of it. The
-// group must have removed it, or be given up: it must never come back under its name. When
-// ctx ends before the replica has stopped, or the process does, the rest is done by the
-// next [Open] of it, which returns ErrDropped, or by [Drop].
+// Destroy closes the replica and removes all of its data from this member. The group must have removed the
+// replica, or be abandoned: a replica must never return under the same name. If ctx or the process ends
+// before Destroy is done, the next [Open] of the replica, which returns ErrDropped, or [Drop] completes it.
 func (g *Group) Destroy(ctx context.Context) error {
 	if err := markDropped(g.cfg.Dir); err != nil {
 		return fmt.Errorf("destroy replica %s: %w", g.cfg.Replica, err)
 	}
 	if err := g.Close(ctx); err != nil {
 		select {
-		case <-g.closed: // it has stopped; what went wrong is about data that goes
+		case <-g.closed: // it has stopped; the error concerns data that is removed
 		default:
 			return fmt.Errorf("destroy replica %s: %w", g.cfg.Replica, err)
 		}
@@ -116,9 +115,9 @@ func (g *Group) Destroy(ctx context.Context) error {
 	return Drop(g.cfg.Log, g.cfg.ID, g.cfg.Replica, g.cfg.Dir)
 }
 
-// Drop removes what a member holds of a replica that is not open: its entries, term and
-// vote in the log, unless they are of another replica by now, then its folder. It can be
-// repeated at any time, also when nothing is left. It is how a damaged replica makes room.
+// Drop removes the data of a replica that is not open from this member: its entries, term and vote in the
+// log, unless another replica owns them by now, then its folder. It can be repeated at any time, also when
+// nothing is left. A damaged replica is replaced by way of Drop.
 func Drop(log *Log, id fsm.PartitionID, replica, dir string) error {
 	if err := markDropped(dir); err != nil {
 		return fmt.Errorf("drop replica %s: %w", replica, err)
@@ -140,7 +139,7 @@ func Drop(log *Log, id fsm.PartitionID, replica, dir string) error {
 	return nil
 }
 
-// markDropped leaves word that a folder is to go, if there is one.
+// markDropped marks a folder, if it exists, for removal.
 func markDropped(dir string) error {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil
@@ -148,13 +147,13 @@ func markDropped(dir string) error {
 	return writeSynced(filepath.Join(dir, droppedFile), nil)
 }
 
-// isDropped says whether a folder is to go.
+// isDropped reports whether a folder is marked for removal.
 func isDropped(dir string) bool {
 	_, err := os.Stat(filepath.Join(dir, droppedFile))
 	return err == nil
 }
 
-// removeDropped removes a folder, the mark last.
+// removeDropped removes a folder, its mark last.
 func removeDropped(dir string) error {
 	names, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {

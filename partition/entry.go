@@ -19,17 +19,17 @@ import (
 //	  length uvarint
 //	  command         as fsm.AppendCommand wrote it
 //
-// Nothing may follow. Numbers have their shortest form. Anything else stops the
-// replica: it comes from a newer release, and skipping it would fork the state.
+// Nothing may follow. Numbers have their shortest form. Anything else stops the replica: it comes from a
+// newer release, and skipping it would make replicas diverge.
 
 var (
 	errEntryShort    = errors.New("entry ends early")
 	errEntryVersion  = errors.New("entry version is not known to this binary")
-	errEntryNumber   = errors.New("entry has a number out of form or range")
+	errEntryNumber   = errors.New("entry has a number that is too long or out of range")
 	errEntryTrailing = errors.New("entry has bytes left over")
 )
 
-// encodeEntry makes the data of an entry.
+// encodeEntry encodes the data of an entry.
 func encodeEntry(now fsm.Instant, batch uint64, commands [][]byte) []byte {
 	size := 1 + 3*binary.MaxVarintLen64
 	for _, c := range commands {
@@ -46,7 +46,7 @@ func encodeEntry(now fsm.Instant, batch uint64, commands [][]byte) []byte {
 	return dst
 }
 
-// entryHead is the front of an entry, and what follows it.
+// entryHead is the decoded front of an entry, with the commands that follow it.
 type entryHead struct {
 	now   fsm.Instant
 	batch uint64
@@ -54,7 +54,7 @@ type entryHead struct {
 	rest  []byte
 }
 
-// decodeEntry reads the front of an entry.
+// decodeEntry decodes the front of an entry.
 func decodeEntry(b []byte) (entryHead, error) {
 	if len(b) == 0 {
 		return entryHead{}, errEntryShort
@@ -81,7 +81,7 @@ func decodeEntry(b []byte) (entryHead, error) {
 	return h, nil
 }
 
-// next cuts the next command off. After the last one nothing may be left.
+// next returns the next command. After the last one no bytes may be left.
 func (h *entryHead) next(last bool) ([]byte, error) {
 	n, b, err := number(h.rest, math.MaxUint32)
 	if err != nil {
@@ -97,7 +97,7 @@ func (h *entryHead) next(last bool) ([]byte, error) {
 	return b[:n:n], nil
 }
 
-// number reads a uvarint in its shortest form, at most limit.
+// number decodes a uvarint in its shortest form, at most limit.
 func number(b []byte, limit uint64) (uint64, []byte, error) {
 	v, n := binary.Uvarint(b)
 	switch {

@@ -8,7 +8,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The log format: these bytes must decode for ever.
+// The log format: these bytes must decode in all future releases.
 const goldenEntry = "01" + "8080e4c3f433" + "efcdab8967452301" + "02" + "03616263" + "00"
 
 func goldenParts() (fsm.Instant, uint64, [][]byte) {
@@ -37,7 +37,7 @@ func TestEntryEncodingIsStable(t *testing.T) {
 	}
 }
 
-// decodeAll reads a whole entry as apply does.
+// decodeAll decodes a whole entry as apply does.
 func decodeAll(b []byte) (entryHead, [][]byte, error) {
 	h, err := decodeEntry(b)
 	if err != nil {

@@ -14,7 +14,7 @@ import (
 	"github.com/peeklock/peeklock/test/golden"
 )
 
-// TestJSONFormats: what is stored is stored so for ever.
+// TestJSONFormats verifies that stored JSON keeps its form.
 func TestJSONFormats(t *testing.T) {
 	t.Parallel()
 	golden.JSON(t, "testdata/formats.golden", []golden.Format{
@@ -36,8 +36,8 @@ func exampleManifest() manifest {
 	}
 }
 
-// TestManifestFile: the file of a snapshot, with raft's encoding of its configuration, stays as it
-// is, and is read as what was written.
+// TestManifestFile verifies that the manifest of a snapshot, with raft's encoding of its configuration, keeps
+// its bytes and is read back as written.
 func TestManifestFile(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
@@ -54,7 +54,7 @@ func TestManifestFile(t *testing.T) {
 	}
 }
 
-// TestBinaryFormats: the record of a body, and what opens a snapshot that is sent, byte by byte. (The
+// TestBinaryFormats verifies the bytes of the record of a body and of the header of a snapshot stream. (The
 // bytes of an entry are in entry_test.go.)
 func TestBinaryFormats(t *testing.T) {
 	t.Parallel()

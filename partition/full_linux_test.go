@@ -27,9 +27,8 @@ func tmpfs(t *testing.T, size string) string {
 	return dir
 }
 
-// A disk that is really full: the one follower or leader that has it stalls, the others go
-// on, nothing is damaged, and with room it is level again by itself. It is opened once more
-// at the end, to see that what it left is sound.
+// With a disk that is really full, the follower or leader on it stalls, the others continue, nothing is
+// damaged, and with free space it catches up by itself. It is reopened at the end, to verify its data.
 func TestFullDiskLosesNothing(t *testing.T) {
 	if testing.Short() {
 		t.Skip("takes half a minute: raft waits longer and longer between its tries")
@@ -59,7 +58,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 		return false
 	})
 	transferTo(t, ms, ms[1])
-	for range 300 { // and a good deal more, where it is taken
+	for range 300 { // and much more, if it is accepted
 		mustEventually(t, ms[1:], a.next(), send(1, payload))
 		n++
 	}
@@ -71,7 +70,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 	}
 	t.Logf("%d messages of 100 KiB, %d bytes free, applied %d", n, ms[0].log.DiskSpace().Free, g.Status().Applied)
 
-	// Everything is consumed at the others; the small disk gets the room back by itself.
+	// The others consume everything; the small disk gets its space back by itself.
 	purged := uint64(0)
 	for purged < uint64(n) {
 		purged += mustEventually(t, ms[1:], a.next(), fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 1000}).Count
@@ -79,7 +78,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 	if err := syscall.Mount("none", small, "tmpfs", syscall.MS_REMOUNT, "size=96m"); err != nil {
 		t.Fatal(err)
 	}
-	for _, m := range ms[1:] { // what they send is without the bodies then
+	for _, m := range ms[1:] { // their snapshots contain no bodies then
 		if err := m.group(1).Snapshot(t.Context()); err != nil {
 			t.Fatal(err)
 		}
@@ -97,8 +96,8 @@ func TestFullDiskLosesNothing(t *testing.T) {
 	}
 }
 
-// A single member on a full disk: what was confirmed is there, consuming makes room without
-// any help, and then it takes messages again.
+// A single member on a full disk keeps confirmed messages, consuming frees space without an operator, and
+// then the member accepts messages again.
 func TestConsumingFreesAFullDisk(t *testing.T) {
 	t.Parallel()
 	small := tmpfs(t, "64m")
@@ -139,8 +138,8 @@ func fileExists(path string) bool {
 	return err == nil
 }
 
-// A segment that could not be made for want of room can be made when there is some, and what
-// was appended meanwhile waits in memory and is read from there.
+// A segment that could not be created on a full disk is created when there is space; bodies appended
+// meanwhile wait in memory and are read from there.
 func TestBodiesWaitInMemoryForAFullDisk(t *testing.T) {
 	t.Parallel()
 	small := tmpfs(t, "1m")

@@ -18,55 +18,57 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Machine is what a group keeps alive: [fsm.Queues] or [fsm.Catalog]. The group calls
-// it from one goroutine at a time.
+// Machine is the replicated state machine of a group: [fsm.Queues] or [fsm.Catalog]. The group calls it from
+// one goroutine at a time.
 type Machine interface {
-	// Apply performs one encoded command. It panics on bytes it does not know, and the
-	// group then stops: skipping a command would fork the replica.
+	// Apply executes one encoded command. It panics on bytes that it does not know, and the replica then
+	// stops: skipping a command would make replicas diverge.
 	Apply(env fsm.Env, command []byte) fsm.Result
-	// Effects returns and clears what the applies since the last call ask of the leader.
+	// Effects returns and clears the effects that the Apply calls since the last call have produced for the
+	// leader.
 	Effects() []fsm.Effect
-	// NextDeadline says when the next Pulse is due.
+	// NextDeadline returns the time at which the next Pulse is due; ok is false when none is needed.
 	NextDeadline() (at fsm.Instant, ok bool)
-	// Image freezes the state in microseconds; the image stays as it is while Apply goes on.
+	// Image freezes the state in microseconds; later calls of Apply do not change the image.
 	Image() fsm.Image
 	// Restore replaces the state with an image read back.
 	Restore(r io.Reader) error
-	// Refs visits every body reference in a fixed order; what visit returns takes its place.
+	// Refs calls visit for every body reference, in a fixed order, and stores the reference that visit
+	// returns.
 	Refs(visit func(fsm.Owner, fsm.Ref) fsm.Ref)
 }
 
-// Image is a frozen state.
+// Image is a frozen copy of the state of a machine.
 type Image = fsm.Image
 
-// Outcome is how a submission ended.
+// Outcome is the end of a submission.
 type Outcome uint8
 
 // The outcomes.
 const (
 	Done    Outcome = iota + 1 // applied; Result is meaningful
 	Refused                    // certainly not in the log: ask the leader
-	Unknown                    // may or may not have happened: ask again with the same Header
+	Unknown                    // may or may not have been applied: submit it again with the same Header
 )
 
-// Answer is the end of a submission.
+// Answer reports the end of a submission.
 type Answer struct {
 	Outcome Outcome
-	// Firm says of a Refused answer that asking again soon is of no use: what grows is
-	// refused because SetReadOnly says so.
+	// Final is set in a Refused answer that a retry will not change soon: the leader refuses commands that
+	// make data grow because of SetReadOnly.
 	Final bool
-	// Result of a Refused answer has the Code ServerBusy when this leader has too much
-	// waiting, and OK when this replica is not the leader.
+	// Result of a Refused answer has the Code ServerBusy when a queue of this leader is full, and OK when
+	// this replica is not the leader.
 	Result fsm.Result
 }
 
-// Voter is a member of a group at bootstrap.
+// Voter names a replica of a group and the member that holds it.
 type Voter struct {
 	Replica string       `json:"Replica"` // raft server id, never reused
 	Member  fsm.MemberID `json:"Member"`
 }
 
-// Config is what a group needs. Log is shared by all groups of a member.
+// Config configures a group. Log is shared by all groups of a member.
 type Config struct {
 	ID        fsm.PartitionID
 	Replica   string // this replica's raft server id
@@ -74,45 +76,47 @@ type Config struct {
 	Dir       string // of this replica alone
 	Log       *Log
 	Machine   func(fsm.Bodies) Machine
-	Bootstrap []Voter // non-empty: form the group if it holds no state yet
+	Bootstrap []Voter // if not empty: form the group, unless it has state already
 	// Dial opens a raft stream to the same group at another member.
 	Dial func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (net.Conn, error)
-	// Now is the wall clock of prepare.
+	// Now is the wall clock that stamps entries.
 	Now func() time.Time
 	// Applied is called after every applied batch, on every replica, without locks held;
 	// it must not block. It may be nil.
 	Applied func()
-	// Led is called when leadership is gained (true, after everything older is applied) or
-	// lost. It may be nil. It must not call Close.
+	// LeadershipChanged is called with true when this replica has become the leader and has applied
+	// everything older than its term, and with false when it has lost leadership. It may be nil. It must not
+	// call Close.
 	LeadershipChanged func(leads bool)
-	// Effect is called on the leader for every effect that is not about ready messages,
-	// without locks held; it must not block. It may be nil. An effect whose leader dies
-	// is not told again: what it is about must be found in the machine.
+	// Effect is called on the leader for every effect that is not about ready messages, without locks held;
+	// it must not block. It may be nil. An effect is lost with its leader: the state of the machine must show
+	// what it was about.
 	Effect func(fsm.Effect)
 	Logger *slog.Logger
-	// Slow is told of entries and reads that took SlowAfter or longer, with where the time went; nil or 0: of none.
+	// SlowLogger logs entries and reads that took SlowAfter or longer, with the time of each stage. A nil
+	// SlowLogger or a SlowAfter of 0 turns this off.
 	SlowLogger *slog.Logger
 	SlowAfter  time.Duration
-	// Free measures the file system of a folder, in bytes; nil asks the system. As with
-	// Sizes.Reserve the first group's holds.
+	// MeasureDisk returns the free and total bytes of the file system of a folder; nil means statfs. As with
+	// Sizes.Reserve, the first group that is opened on a Log decides.
 	MeasureDisk func(dir string) (free, total uint64, err error)
-	// Timing is how long things take; the zero value means DefaultTiming.
+	// Timing holds timeouts and intervals; the zero value means DefaultTiming.
 	Timing Timing
-	// Sizes is how large things grow; the zero value means DefaultSizes.
+	// Sizes holds limits in bytes; the zero value means DefaultSizes.
 	Sizes Sizes
 }
 
-// Timing is how long things take. Lease <= Heartbeat <= Election.
+// Timing holds the timeouts and intervals of a group. Lease <= Heartbeat <= Election.
 type Timing struct {
-	Heartbeat     time.Duration // silence of the leader after which a follower asks around; at least 5 ms
-	Election      time.Duration // after which a candidate tries again
-	Lease         time.Duration // without a quorum after which a leader steps down
-	Commit        time.Duration // after which idle followers learn what is committed
+	Heartbeat     time.Duration // raft's heartbeat timeout; at least 5 ms
+	Election      time.Duration // raft's election timeout: a candidate tries again after it
+	Lease         time.Duration // a leader without a quorum steps down after it
+	Commit        time.Duration // an idle follower learns the commit index after it
 	SnapshotEvery time.Duration // between snapshots of a group in which little changes
 }
 
-// DefaultTiming is for members in one data centre: a leader whose process is gone costs some
-// ten milliseconds, a silent one less than a second, an idle group a quarter of a percent of a
+// DefaultTiming suits members in one data centre: replacing a leader takes some ten milliseconds when its
+// process has ended and less than a second when it is silent; an idle group costs a quarter of a percent of a
 // core.
 func DefaultTiming() Timing {
 	return Timing{
@@ -124,15 +128,15 @@ func DefaultTiming() Timing {
 	}
 }
 
-// Sizes is how large things grow, in bytes.
+// Sizes holds the limits of a group, in bytes.
 type Sizes struct {
-	Segment  int64 // of a file of bodies
+	Segment  int64 // of one segment file
 	Snapshot int64 // of log entries between two snapshots
 	Trailing int64 // of log entries kept behind a snapshot, for followers that lag a little
-	// Reserve is what stays free of the file system of the log: below it the member is
-	// read-only. 0 means 5 % of it, at least 1 and at most 16 GiB; negative: nothing. Ballast is
-	// a file that is given up when there is no room at all, so that the log can be cut; 0 means
-	// 64 MiB, negative: none. For all groups of a Log those of the first that is opened hold.
+	// Reserve is the part of the log's file system that stays free: below it the member is read-only. 0 means
+	// 5 % of the file system, at least 1 and at most 16 GiB; a negative value means none. Ballast is the size
+	// of a file that is deleted when the disk is full, so that the log can be compacted; 0 means 64 MiB, a
+	// negative value means none. The values of the first group that is opened hold for all groups of a Log.
 	Reserve int64
 	Ballast int64
 }
@@ -142,64 +146,64 @@ func DefaultSizes() Sizes {
 	return Sizes{Segment: segmentBytesDefault, Snapshot: 64 << 20, Trailing: 32 << 20}
 }
 
-// LockRequest waits at the leader until messages are ready, or for a session.
+// LockRequest waits at the leader until messages are ready, or until a session can be accepted.
 type LockRequest struct {
 	Header fsm.Header
 	Lock   fsm.LockMessages
-	// Accept, where it is not nil, is asked instead of Lock. It is one without a name: one with
-	// a name never waits and is submitted.
+	// Accept, if it is not nil, is proposed instead of Lock. It names no session: a request for a named
+	// session never waits and goes through Submit.
 	Accept *fsm.AcceptSession
-	Until  time.Time // when waiting ends: Done then gets Done with nothing
+	Until  time.Time // end of the wait: Done then gets the outcome Done without deliveries
 	Done   func(Answer)
 }
 
-// Status is a group as this replica sees it.
+// Status is the state of a group as this replica sees it.
 type Status struct {
 	ID       fsm.PartitionID
-	IsLeader bool         // leader, and everything older than its term is applied
+	IsLeader bool         // it is the leader and has applied everything older than its term
 	Leader   fsm.MemberID // empty: none known
 	Term     uint64
-	// HandingOver says that it leads and that a transfer to another replica is under way.
+	// Transferring is set while this leader transfers leadership to another replica.
 	Transferring bool
-	// Applied is the index of the last command or configuration the machine has seen;
-	// equal on replicas that are equal.
+	// Applied is the index of the last command or configuration that was applied; it is the same on replicas
+	// with the same state.
 	Applied     uint64
 	LastContact time.Duration
 	Voters      []Voter
 	Nonvoters   []Voter
 	Halted      error // why this replica stopped, nil while it runs
-	// What waits and what is on disk, for pictures and alarms.
+	// Queue lengths and disk use, for dashboards and alerts.
 	Queued    int   // commands that wait for an entry
 	InFlight  int   // entries proposed and not yet applied
 	Waiting   int   // lock requests that wait for messages
 	BodyBytes int64 // of all segments
-	LiveBytes int64 // of them, what the machine refers to
+	LiveBytes int64 // the part that the machine refers to
 	LogFirst  uint64
 	LogLast   uint64
-	// Commit is the newest index that this replica knows to be committed, LastIndex the newest
-	// in its log or snapshot. A leader learns nothing of its followers from raft: whoever wants
-	// to know whether one has caught up compares its Applied with the leader's, twice.
+	// Commit is the newest index that this replica knows to be committed, LastIndex the newest in its log or
+	// snapshot. Raft tells a leader nothing about its followers: to find out whether one has caught up,
+	// compare its Applied with the leader's, twice.
 	Commit    uint64
 	LastIndex uint64
 	// Configuration is the index of the newest committed configuration that was applied here.
 	// Voters and Nonvoters may be of a later one, which is not committed yet.
 	Configuration uint64
-	// Removed says that the group has removed this replica and it has stopped: Destroy it.
+	// Removed is set when the group has removed this replica and the replica has stopped: Destroy it.
 	Removed bool
-	// ReadOnly says that this replica refuses what grows while it leads, because its member is
-	// short of room (Log.Space) or it was told so (SetReadOnly): if another voter has room,
-	// leadership should go there.
+	// ReadOnly is set when this replica, as leader, refuses commands that make data grow, because its member
+	// is low on disk space or memory (Log.DiskSpace) or because of SetReadOnly: leadership should go to a
+	// voter that has space.
 	ReadOnly bool
 }
 
-// The errors callers branch on.
+// The errors that callers branch on.
 var (
-	// ErrNotLeader says that this replica does not lead now: ask another.
+	// ErrNotLeader means that this replica is not the leader now: ask another.
 	ErrNotLeader = errors.New("not the leader of the group")
-	// ErrClosed says that the group is closed or has stopped.
+	// ErrClosed means that the group is closed or has stopped.
 	ErrClosed = errors.New("group is closed")
-	// ErrTransferSpent says that this leader has tried to hand over before: a second try
-	// can wedge raft, so it waits for the next leadership.
+	// ErrTransferUsed means that this leader has already tried to transfer leadership in its term: a second
+	// try can wedge raft, so it is refused until the next leadership.
 	ErrTransferUsed = errors.New("leadership transfer was tried before in this term")
 )
 
@@ -229,16 +233,16 @@ type Group struct {
 	counts             counters
 	probe              raftProbe
 	appliedWaiters     appliedWaiters
-	installsSinceApply atomic.Int32  // snapshots that came since the last apply
-	membershipSlot     chan struct{} // has room for the one change of members that may be under way
-	wasMember          bool          // a configuration had this replica; guarded by mu
+	installsSinceApply atomic.Int32  // snapshots received since the last apply
+	membershipSlot     chan struct{} // semaphore: one change of membership at a time
+	wasMember          bool          // a committed configuration contained this replica; guarded by mu
 	removed            atomic.Bool
 	toldReadOnly       atomic.Bool   // SetReadOnly
 	removedCh          chan struct{} // closed when the group has removed this replica
 	reopen             chan string   // reason
-	streamBroken       chan struct{} // a stream of a peer ended
-	leaderSilent       chan struct{} // a peer that hears no leader asked us
-	voteRefused        chan struct{} // a candidate was refused our vote, for it is behind
+	streamBroken       chan struct{} // a stream from a peer ended
+	leaderSilent       chan struct{} // a peer that hears no leader has asked, and this replica has the better log
+	voteRefused        chan struct{} // this replica has refused its vote to a candidate with an older log
 	haltOnce           sync.Once
 	haltErr            atomic.Pointer[error]
 	haltedCh           chan struct{}
@@ -251,12 +255,12 @@ type Group struct {
 	closed    chan struct{}
 }
 
-// haltPanic is what unwinds an apply that cannot go on.
+// haltPanic is the panic value with which an apply that cannot continue unwinds to the group.
 type haltPanic struct{ err error }
 
-// Open opens a replica and joins it to its group. ctx bounds the opening only. An error
-// that wraps stored damage leaves every byte as it was found. ErrDropped: the replica was
-// being removed, and is gone now. ErrRestoring: see RestoreFrom.
+// Open opens a replica and joins it to its group. ctx bounds the opening only. When stored bytes are damaged,
+// Open returns an error and changes nothing on disk. ErrDropped means that the removal of the replica had
+// been interrupted and is now complete. For ErrRestoring see RestoreFrom.
 func Open(ctx context.Context, cfg Config) (*Group, error) {
 	if cfg.Timing == (Timing{}) {
 		cfg.Timing = DefaultTiming()
@@ -389,10 +393,9 @@ func (g *Group) load(s *storedSnapshot) (err error) {
 	return nil
 }
 
-// reconcileSnapshot checks that the log goes on where the snapshot ends, and drops a log that
-// contradicts it: entries of another term at the index of the snapshot were never
-// committed, nor was anything behind them. Left in place they make raft ask for
-// snapshots without end.
+// reconcileSnapshot checks that the log continues where the snapshot ends, and drops a log that contradicts
+// the snapshot: entries of another term at the index of the snapshot were never committed, nor was anything
+// behind them. If they stayed, raft would ask for snapshots without end.
 func (g *groupLog) reconcileSnapshot(newest *storedSnapshot) error {
 	first, _ := g.FirstIndex()
 	last, _ := g.LastIndex()
@@ -404,7 +407,7 @@ func (g *groupLog) reconcileSnapshot(newest *storedSnapshot) error {
 		return fmt.Errorf("log of group %d begins at %d and the newest snapshot ends at %d: %w", g.id, first, index, errDamaged)
 	}
 	if index == 0 || index < first || last < index {
-		return nil // nothing at the index of the snapshot that could contradict it
+		return nil // no entry at the index of the snapshot that could contradict it
 	}
 	var e raft.Log
 	if err := g.GetLog(index, &e); err != nil {
@@ -416,7 +419,7 @@ func (g *groupLog) reconcileSnapshot(newest *storedSnapshot) error {
 	return g.clear()
 }
 
-// Close stops the replica and waits until it has. What is in flight ends Unknown.
+// Close stops the replica and waits until it has stopped or ctx ends. Entries in flight end with Unknown.
 func (g *Group) Close(ctx context.Context) error {
 	g.closeOnce.Do(func() {
 		close(g.closing)
@@ -425,7 +428,7 @@ func (g *Group) Close(ctx context.Context) error {
 			g.proposer.close(Unknown)
 			g.closeErr = g.instance.Load().close()
 			g.wg.Wait()
-			// Once more, for an instance that was opened anew meanwhile.
+			// Once more, for an instance that was reopened meanwhile.
 			g.closeErr = errors.Join(g.closeErr, g.instance.Load().close(), g.bodies.close())
 			close(g.closed)
 		}()
@@ -441,19 +444,19 @@ func (g *Group) Close(ctx context.Context) error {
 	}
 }
 
-// halt stops this replica for good: its disk or its machine cannot be trusted. Bytes
-// stay as they are for whoever looks into it. It does not wait.
+// halt stops this replica for good: its disk or its machine cannot be trusted. The data on disk stays as it
+// is for an investigation. halt does not wait.
 func (g *Group) halt(err error) {
 	g.haltOnce.Do(func() {
 		g.haltErr.Store(&err)
 		close(g.haltedCh)
-		g.cfg.Logger.Error("replica stopped; its data is left as it is and it takes part in nothing until it is replaced: "+
-			"move the partition off this member (peeklock partition move), and back if it is to be here",
+		g.cfg.Logger.Error("replica stopped after a failure; its data is kept, and it takes no part in the group until it is replaced: "+
+			"move the partition off this member (peeklock partition move), and back if it belongs here",
 			"error", err, "index", g.applied.Load())
 	})
 }
 
-// halted says why the replica stopped.
+// halted returns the reason for which the replica stopped, nil while it runs.
 func (g *Group) halted() error {
 	if err := g.haltErr.Load(); err != nil {
 		return *err
@@ -461,19 +464,19 @@ func (g *Group) halted() error {
 	return nil
 }
 
-// Accept takes a raft stream that the same group of another member has dialled.
+// Accept hands over a raft stream that the same group of another member has dialled.
 func (g *Group) Accept(conn net.Conn) { g.instance.Load().streams.enqueue(conn) }
 
-// View calls f with the machine as it is here, perhaps behind the leader. f must not
-// change the machine, keep it, or call the group.
+// View calls f with this replica's machine, which may lag behind the leader's. f must not change the machine,
+// keep it, or call the group.
 func (g *Group) View(f func(Machine)) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	f(g.machine)
 }
 
-// ReadBodies fills in Payload and Patches. A delivery whose message has gone meanwhile
-// is left out. Bytes that are damaged stop the replica.
+// ReadBodies fills in Payload and Patches. It omits a delivery whose message was deleted meanwhile. Damaged
+// bytes stop the replica.
 func (g *Group) ReadBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
 	out, err := g.bodies.readBodies(ds)
 	if errors.Is(err, errUnwritten) {
@@ -486,7 +489,7 @@ func (g *Group) ReadBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
 	return out, nil
 }
 
-// Status returns the group as this replica sees it.
+// Status returns the state of the group as this replica sees it.
 func (g *Group) Status() Status {
 	r := g.instance.Load().raft
 	s := Status{ID: g.cfg.ID, Term: r.CurrentTerm(), Applied: g.applied.Load(), Halted: g.halted()}

@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// What the house keeps in groups. The catalog has no bodies to move.
+// The machines that groups replicate. The catalog has no bodies to move.
 var (
 	_ Machine   = (*fsm.Queues)(nil)
 	_ Machine   = (*fsm.Catalog)(nil)
@@ -83,8 +83,7 @@ func TestRestartKeepsEverything(t *testing.T) {
 	}
 }
 
-// An answer that was Unknown is asked for again at the next leader and has one
-// effect.
+// A command that ended Unknown is submitted again at the next leader and is applied once.
 func TestNothingIsLostWhenTheLeaderDies(t *testing.T) {
 	t.Parallel()
 	ms := newMembers(t, 3, nil)
@@ -135,7 +134,7 @@ func TestFollowerRefusesCommands(t *testing.T) {
 			locked := lock(t, g, fsm.Header{Incarnation: 1, Receiver: 1, Serial: 1}, lockOf(1, 1), time.Second)
 			err := g.Read(t.Context(), func(Machine) {})
 			if g.Status().Term != before.Term {
-				continue // it may have led meanwhile
+				continue // it may have been the leader meanwhile
 			}
 			if submitted.Outcome != Refused || submitted.Result.Code != fsm.OK {
 				t.Errorf("submit: %+v", submitted)

@@ -15,8 +15,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The keys under which a group keeps what raft calls stable values. Raft's own two
-// keys for the vote are kept as one value.
+// The keys of a group's stable values, as raft calls them. The vote, for which raft uses two keys, is stored
+// as one value.
 const (
 	keyTerm = "CurrentTerm"
 	keyVote = "Vote" // 8 bytes term, then the candidate
@@ -25,9 +25,9 @@ const (
 	raftKeyVoteCand = "LastVoteCand"
 )
 
-// groupLog is the part of one group in the shared log: its raft.LogStore and
-// raft.StableStore. The first and last index are in memory, as are the newest entries
-// (raft reads each entry again for the machine and once per follower).
+// groupLog is the part of one group in the shared log: its raft.LogStore and raft.StableStore. It caches the
+// first and last index and the newest entries, since raft reads each entry again for the machine and once per
+// follower.
 type groupLog struct {
 	log *Log
 	id  fsm.PartitionID
@@ -35,14 +35,14 @@ type groupLog struct {
 	mu              sync.RWMutex
 	first           uint64
 	last            uint64
-	lastBeforeClear uint64 // before all was deleted
+	lastBeforeClear uint64 // last, before all entries were deleted
 	cache           entryCache
-	voteTerm        uint64 // given by raft, written together with the candidate
+	voteTerm        uint64 // set by raft, written together with the candidate
 	votePending     bool
-	term            uint64 // as it was written last; 0: not known
-	// fail stops the replica, when the log does not know any more what it holds.
+	term            uint64 // as written last; 0: unknown
+	// fail stops the replica when the content of the log is unknown.
 	fail func(error)
-	// ended is closed with the raft instance that runs; nil while none does.
+	// instanceClosed is closed with the running raft instance; nil while none runs.
 	instanceClosed atomic.Pointer[chan struct{}]
 }
 
@@ -90,10 +90,10 @@ func (g *groupLog) GetLog(index uint64, out *raft.Log) error {
 // StoreLog implements raft.LogStore.
 func (g *groupLog) StoreLog(entry *raft.Log) error { return g.StoreLogs([]*raft.Log{entry}) }
 
-// StoreLogs implements raft.LogStore: it returns when the entries are on disk. Many of them, which
-// come when a replica is filled, are written in pieces: the other groups of the member, which may
-// have to confirm something or to hear their leader, wait for a piece and not for the whole. A
-// crash between two pieces leaves the first of the entries, as one before the last would.
+// StoreLogs implements raft.LogStore: it returns when the entries are on disk. It writes many entries, as
+// they arrive when a replica catches up, in pieces: the other groups of the member, which have commands to
+// confirm and heartbeats to process, wait for one piece and not for the whole. A crash between two pieces
+// leaves a prefix of the entries, as an earlier crash would.
 func (g *groupLog) StoreLogs(entries []*raft.Log) error {
 	if len(entries) == 0 {
 		return nil
@@ -118,8 +118,8 @@ func (g *groupLog) StoreLogs(entries []*raft.Log) error {
 	return nil
 }
 
-// dropPartialAppend removes what is left of an append that ended with an error after some of its pieces:
-// raft does not know of them and begins anew where the append began.
+// dropPartialAppend removes the written pieces of an append that failed: raft does not know of them and
+// repeats the append from its start.
 func (g *groupLog) dropPartialAppend(next uint64) error {
 	g.mu.RLock()
 	last := g.last
@@ -158,7 +158,7 @@ func (g *groupLog) storePiece(entries []*raft.Log) error {
 	return nil
 }
 
-// stopOnFatal stops the replica after an error that is not just a full disk.
+// stopOnFatal stops the replica after any error other than a full disk.
 func (g *groupLog) stopOnFatal(err error) error {
 	if err != nil && !isRetriable(err) && g.fail != nil {
 		g.fail(err)
@@ -166,8 +166,8 @@ func (g *groupLog) stopOnFatal(err error) error {
 	return err
 }
 
-// closeGap drops what lies before a gap: after a snapshot from the leader raft goes on
-// behind it, and what was there before is of no more use. So the log has no holes.
+// closeGap drops the entries before a gap, so that the log has no holes: after a snapshot from the leader
+// raft continues behind it, and older entries are no longer needed.
 func (g *groupLog) closeGap(next uint64) error {
 	g.mu.RLock()
 	gap := g.last != 0 && next > g.last+1
@@ -189,9 +189,9 @@ func (g *groupLog) clear() error {
 	return g.DeleteRange(first, last)
 }
 
-// DeleteRange implements raft.LogStore, in pieces: other groups wait for a piece and
-// not for the whole. A crash between two pieces leaves no hole, so a range at the front
-// goes from its start and one at the end from its end.
+// DeleteRange implements raft.LogStore. It deletes in pieces, so that other groups wait for one piece and not
+// for the whole. To leave no hole after a crash between two pieces, it deletes a range at the front from its
+// start and a range at the end from its end.
 func (g *groupLog) DeleteRange(low, high uint64) error {
 	g.mu.Lock()
 	if g.last == 0 || low > g.last || high < g.first {
@@ -239,22 +239,22 @@ func (g *groupLog) DeleteRange(low, high uint64) error {
 	return nil
 }
 
-// revertDelete notes what a deletion that failed at a piece has left. Otherwise raft would
-// write behind entries that it takes for gone, and a restart would find them there.
+// revertDelete restores the range that a failed deletion has left. Otherwise raft would write behind entries
+// that it takes for deleted, and a restart would find them.
 func (g *groupLog) revertDelete(low, high uint64, front bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
 	case !front:
 		g.last = high
-	case g.last == 0: // all of it was to go
+	case g.last == 0: // all entries were to be deleted
 		g.first, g.last = low, g.lastBeforeClear
 	default:
 		g.first = low
 	}
 }
 
-// put writes a stable value of the group; an empty value counts as none.
+// put writes a stable value of the group; an empty value means that it is not set.
 func (g *groupLog) put(key string, value []byte) error {
 	return g.stopOnFatal(g.log.transact(func() error { return g.log.store.Set(fmt.Appendf(nil, "%d/%s", g.id, key), value) }))
 }
@@ -267,13 +267,13 @@ func (g *groupLog) get(key string) ([]byte, error) {
 	return v, err
 }
 
-// isNotFound says that a stable value has never been written.
+// isNotFound reports whether a stable value has never been written.
 func isNotFound(err error) bool { return errors.Is(err, raftboltdb.ErrKeyNotFound) }
 
-// Set implements raft.StableStore. Raft writes the term of a vote and then its
-// candidate, as two values. A crash between them would leave the new term with the
-// candidate of an older vote, to whom this term's vote would then be granted again. So
-// the term waits here for the candidate and both are written as one.
+// Set implements raft.StableStore. Raft writes the term of a vote and then its candidate, as two values. A
+// crash between them would leave the new term with the candidate of an older vote, and that candidate would
+// then get the vote of this term too. So the term is held back until the candidate follows, and both are
+// written as one value.
 func (g *groupLog) Set(key, value []byte) error {
 	if string(key) != raftKeyVoteCand {
 		return g.put(string(key), value)
@@ -311,10 +311,10 @@ func (g *groupLog) SetUint64(key []byte, value uint64) error {
 	return g.put(string(key), binary.BigEndian.AppendUint64(nil, value))
 }
 
-// putTerm writes the term. Raft panics when that fails, and takes the process along, so
-// while an instance runs it does not: on a full disk raft's main goroutine waits here for
-// room, a replica that answers nobody meanwhile; when the replica stops, it ends here. What
-// is written already is not written again, which saves each opening a sync.
+// putTerm writes the term. Raft panics and ends the process when that fails, so it does not fail while an
+// instance runs: on a full disk raft's main goroutine waits here for space, and the replica answers no
+// requests meanwhile; when the replica stops, the goroutine ends here. A term that is stored already is not
+// written again, which saves a sync per open.
 func (g *groupLog) putTerm(term uint64) error {
 	g.mu.RLock()
 	known := g.term
@@ -335,7 +335,7 @@ func (g *groupLog) putTerm(term uint64) error {
 			return err
 		}
 		if !isRetriable(err) {
-			runtime.Goexit() // check has stopped the replica
+			runtime.Goexit() // stopOnFatal has stopped the replica
 		}
 		select {
 		case <-time.After(spaceRetryInterval):

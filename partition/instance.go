@@ -12,24 +12,24 @@ import (
 )
 
 const (
-	entriesPerRequestMax    = 64                   // AppendEntries; also entries per apply batch
+	entriesPerRequestMax    = 64                   // of one AppendEntries request; also entries per apply batch
 	trailingEntriesMin      = 256                  // more than a leader can have uncommitted (4 entries)
-	snapshotNever           = 24 * 365 * time.Hour // raft's own schedule; the keeper decides
-	installsWithoutApplyMax = 5                    // snapshots in a row that led nowhere
+	snapshotNever           = 24 * 365 * time.Hour // turns raft's own schedule off; the snapshotter decides
+	installsWithoutApplyMax = 5                    // snapshots in a row without an applied entry
 )
 
-// instance is one raft instance. A group may outlive several: some states of raft can
-// only be left by opening it anew.
+// instance is one raft instance. A group may use several in turn: raft leaves some states only when it is
+// reopened.
 type instance struct {
 	raft      *raft.Raft
 	transport *raft.NetworkTransport
 	streams   *streamLayer
 	requests  chan<- raft.RPC // to raft, as if a peer had sent them
-	closed    chan struct{}   // closed when nothing of it reaches a peer any more
+	closed    chan struct{}   // closed when the instance no longer reaches any peer
 	once      sync.Once
 }
 
-// openRaft opens an instance over the storage of the group.
+// openRaft opens an instance on the storage of the group.
 func (g *Group) openRaft() error {
 	cfg := &g.cfg
 	logger := &raftLogger{to: cfg.Logger, name: "raft", repeats: new(repeatFilter)}
@@ -63,7 +63,7 @@ func (g *Group) openRaft() error {
 	return nil
 }
 
-// raft is the configuration of raft.
+// raft returns raft's configuration.
 func (c *Config) raft() *raft.Config {
 	conf := raft.DefaultConfig()
 	conf.LocalID = raft.ServerID(c.Replica)
@@ -82,7 +82,7 @@ func (c *Config) raft() *raft.Config {
 	return conf
 }
 
-// bootstrap forms the group when it has nothing yet.
+// bootstrap forms the group if it has no state yet.
 func (g *Group) bootstrap(conf *raft.Config, transport raft.Transport) error {
 	if len(g.cfg.Bootstrap) == 0 {
 		return nil
@@ -94,7 +94,7 @@ func (g *Group) bootstrap(conf *raft.Config, transport raft.Transport) error {
 	return err
 }
 
-// firstConfiguration is that of a group that Bootstrap forms.
+// firstConfiguration returns the configuration of the group that Bootstrap forms.
 func (c *Config) firstConfiguration() raft.Configuration {
 	var first raft.Configuration
 	for _, v := range c.Bootstrap {
@@ -107,8 +107,8 @@ func (c *Config) firstConfiguration() raft.Configuration {
 	return first
 }
 
-// close stops the instance and waits for its goroutines. Streams are closed before
-// waiting: a replicator may sit in a request to a peer that is away.
+// close stops the instance and waits for its goroutines. It closes the streams first: a replicator may be
+// blocked in a request to a peer that does not answer.
 func (i *instance) close() error {
 	f := i.raft.Shutdown()
 	err := i.transport.Close()
@@ -118,7 +118,8 @@ func (i *instance) close() error {
 	return errors.Join(err, f.Error())
 }
 
-// watchLeadership follows the leadership of this replica until ctx ends.
+// watchLeadership follows changes of this replica's leadership until ctx ends, and reopens or stops raft on
+// request.
 func (g *Group) watchLeadership(ctx context.Context) {
 	halting, removing := g.haltedCh, g.removedCh
 	for {
@@ -143,25 +144,25 @@ func (g *Group) watchLeadership(ctx context.Context) {
 	}
 }
 
-// stopRaft ends this replica's part in the group; the machine can still be looked at.
+// stopRaft ends this replica's part in the group; View still works.
 func (g *Group) stopRaft(ctx context.Context, inst *instance) {
 	g.loseLeadership()
 	if err := inst.close(); err != nil {
-		g.cfg.Logger.WarnContext(ctx, "stop raft", "error", err)
+		g.cfg.Logger.WarnContext(ctx, "failed to stop raft", "error", err)
 	}
 }
 
-// gainLeadership opens the group for submissions: not when raft says leader, but when everything
-// older is applied and the term is still the same.
+// gainLeadership opens the group for submissions: not when raft becomes leader, but when everything older is
+// applied and the term is still the same.
 func (g *Group) gainLeadership(ctx context.Context, inst *instance) {
 	start := time.Now()
 	for ctx.Err() == nil && inst.raft.State() == raft.Leader {
 		term := inst.raft.CurrentTerm()
 		f := inst.raft.Barrier(0)
-		// Raft may lose a barrier that it is shut down with, committed and not yet applied.
+		// Raft never completes a barrier that is committed and not yet applied when raft is shut down.
 		err := await(ctx, func() raft.Future { return f })
 		if errors.Is(err, raft.ErrLeadershipTransferInProgress) && time.Since(start) > 2*g.cfg.Timing.Election {
-			// The flag of a transfer that never ended outlives the leadership it began in.
+			// The flag of a transfer that never ended outlives the leadership in which the transfer began.
 			g.requestReopen("a leadership transfer never ended")
 			return
 		}
@@ -171,7 +172,7 @@ func (g *Group) gainLeadership(ctx context.Context, inst *instance) {
 				barrier = x.Index()
 			}
 			g.proposer.becomeLeader(term, barrier)
-			g.cfg.Logger.InfoContext(ctx, "leads the group", "term", term, "index", barrier)
+			g.cfg.Logger.InfoContext(ctx, "became leader of the group", "term", term, "index", barrier)
 			if g.cfg.LeadershipChanged != nil {
 				g.cfg.LeadershipChanged(true)
 			}
@@ -181,21 +182,21 @@ func (g *Group) gainLeadership(ctx context.Context, inst *instance) {
 	}
 }
 
-// loseLeadership ends a leadership, if there was one.
+// loseLeadership ends this replica's leadership, if it was the leader.
 func (g *Group) loseLeadership() {
 	if !g.proposer.stepDown() {
 		return
 	}
-	g.cfg.Logger.Info("leads the group no longer", "term", g.instance.Load().raft.CurrentTerm())
+	g.cfg.Logger.Info("lost leadership of the group", "term", g.instance.Load().raft.CurrentTerm())
 	if g.cfg.LeadershipChanged != nil {
 		g.cfg.LeadershipChanged(false)
 	}
 }
 
-// barrierRetryInterval is between two tries to get everything older applied.
+// barrierRetryInterval is the time between two barriers of a new leader.
 const barrierRetryInterval = 10 * time.Millisecond
 
-// pause waits for d or the end of ctx.
+// pause waits for d or for the end of ctx.
 func pause(ctx context.Context, d time.Duration) {
 	t := time.NewTimer(d)
 	defer t.Stop()
@@ -205,7 +206,7 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// requestReopen asks the watcher to open raft anew. It does not block.
+// requestReopen asks watchLeadership to reopen raft. It does not block.
 func (g *Group) requestReopen(reason string) {
 	select {
 	case g.reopen <- reason:
@@ -213,16 +214,16 @@ func (g *Group) requestReopen(reason string) {
 	}
 }
 
-// reopenRaft replaces the raft instance. The machine stays as it is: entries that raft
-// replays are skipped up to what it has seen.
+// reopenRaft replaces the raft instance. The machine keeps its state: apply skips the entries that raft
+// replays up to the applied index.
 func (g *Group) reopenRaft(reason string) {
 	if g.halted() != nil || g.removed.Load() {
 		return
 	}
-	g.cfg.Logger.Warn("raft is stuck and is opened anew", "reason", reason)
+	g.cfg.Logger.Warn("raft got stuck and is being reopened", "reason", reason)
 	g.loseLeadership()
 	if err := g.instance.Load().close(); err != nil {
-		g.cfg.Logger.Warn("stop raft", "error", err)
+		g.cfg.Logger.Warn("failed to stop raft", "error", err)
 	}
 	g.snapshots.mu.Lock()
 	newest := g.snapshots.newest
@@ -232,15 +233,15 @@ func (g *Group) reopenRaft(reason string) {
 		err = g.openRaft()
 	}
 	if err != nil {
-		g.halt(fmt.Errorf("open raft anew: %w", err))
+		g.halt(fmt.Errorf("reopen raft: %w", err))
 	}
 }
 
-// noteSnapshotInstalled counts the snapshots that the leader sends. Many in a row without an
-// entry between them is raft going in circles.
+// noteSnapshotInstalled counts the snapshots that the leader sends. Many in a row without an applied entry
+// between them mean that raft is in a loop.
 func (g *Group) noteSnapshotInstalled() {
 	if g.installsSinceApply.Add(1) > installsWithoutApplyMax {
 		g.installsSinceApply.Store(0)
-		g.requestReopen("snapshots from the leader lead nowhere")
+		g.requestReopen("the leader sends snapshots without end")
 	}
 }

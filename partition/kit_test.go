@@ -21,13 +21,12 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// raft does not answer a transfer that it is shut down with, and who waits for it cannot
-// be told (see await).
+// raft never completes a transfer during which it is shut down, so its waiting goroutine stays (see await).
 func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m, goleak.IgnoreAnyFunction("github.com/hashicorp/raft.(*deferError).Error"))
 }
 
-// network joins members over loopback TCP. Links can be cut, one way too.
+// network connects members over loopback TCP. Links can be cut, also in one direction.
 type network struct {
 	listener net.Listener
 
@@ -111,7 +110,7 @@ func (n *network) dial(ctx context.Context, from, to fsm.MemberID, id fsm.Partit
 	return c, nil
 }
 
-// isolate cuts a member off, or joins it again.
+// isolate cuts a member off, or connects it again.
 func (n *network) isolate(m fsm.MemberID, on bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -145,7 +144,7 @@ func (n *network) cutLink(a, b fsm.MemberID) {
 	}
 }
 
-// member is one process: a log and its groups.
+// member stands for one process: a log and its groups.
 type member struct {
 	t      testing.TB
 	net    *network
@@ -159,8 +158,8 @@ type member struct {
 	groups map[fsm.PartitionID]*Group
 }
 
-// fastTiming is short, and long enough to keep a leader on a machine that is busy with
-// other tests too: a test that wants a stable leader must not lose it to the scheduler.
+// fastTiming is short, but long enough to keep a leader on a machine that is busy with other tests: a test
+// that needs a stable leader must not lose it to the scheduler.
 func fastTiming() Timing {
 	return Timing{
 		Heartbeat: 500 * time.Millisecond, Election: 500 * time.Millisecond, Lease: 400 * time.Millisecond,
@@ -228,7 +227,7 @@ func (m *member) config(id fsm.PartitionID) Config {
 	return cfg
 }
 
-// stop closes everything, as an orderly end of the process does.
+// stop closes everything, like an orderly shutdown.
 func (m *member) stop() {
 	m.mu.Lock()
 	log, groups := m.log, m.groups
@@ -253,7 +252,7 @@ func (m *member) stop() {
 	}
 }
 
-// newMembers makes n members that will form their groups together.
+// newMembers creates n members that form their groups together.
 func newMembers(t testing.TB, n int, tune func(*Config)) []*member {
 	t.Helper()
 	net := newNetwork(t)
@@ -312,7 +311,7 @@ func leader(t testing.TB, ms []*member, id fsm.PartitionID) (*member, *Group) {
 	return lm, lg
 }
 
-// asker numbers commands like a router.
+// asker numbers commands as a router does.
 type asker struct {
 	origin uint64
 	lane   uint64
@@ -324,7 +323,7 @@ func (a *asker) next() fsm.Header {
 	return fsm.Header{Incarnation: a.origin, Receiver: a.lane, Serial: a.serial, Low: a.serial}
 }
 
-// ask submits and waits.
+// ask submits a command and waits for its answer.
 func ask(t testing.TB, g *Group, h fsm.Header, c fsm.Command) Answer {
 	t.Helper()
 	got := make(chan Answer, 1)
@@ -345,8 +344,8 @@ func await1(t testing.TB, got chan Answer) Answer {
 	}
 }
 
-// must is ask for what must succeed, at the leader of one replica: it has nobody to lose
-// its leadership to. With more of them, insist.
+// must is ask for a command that must succeed, at a group of one replica, which cannot lose its leadership to
+// another. With several replicas use mustEventually.
 func must(t testing.TB, g *Group, h fsm.Header, c fsm.Command) fsm.Result {
 	t.Helper()
 	a := ask(t, g, h, c)
@@ -356,8 +355,8 @@ func must(t testing.TB, g *Group, h fsm.Header, c fsm.Command) fsm.Result {
 	return a.Result
 }
 
-// mustEventually is must for groups of several replicas, whoever leads: a busy machine can cost a
-// leader its office at any moment. See router.
+// mustEventually is must for groups of several replicas, at the current leader: leadership can change at any
+// moment on a busy machine. See router.
 func mustEventually(t testing.TB, ms []*member, h fsm.Header, c fsm.Command) fsm.Result {
 	t.Helper()
 	encoded := fsm.AppendCommand(nil, h, c)
@@ -368,7 +367,7 @@ func mustEventually(t testing.TB, ms []*member, h fsm.Header, c fsm.Command) fsm
 	return r
 }
 
-// lockEventually is lock, whoever leads.
+// lockEventually is lock at the current leader.
 func lockEventually(t testing.TB, ms []*member, h fsm.Header, c fsm.LockMessages, wait time.Duration) fsm.Result {
 	t.Helper()
 	r := router(t, ms, h, func(g *Group, done func(Answer)) {
@@ -380,8 +379,8 @@ func lockEventually(t testing.TB, ms []*member, h fsm.Header, c fsm.LockMessages
 	return r
 }
 
-// atLeader does what only a leader can do, again while elections come between. An error
-// of a replica that leads before and after, in one term, is its answer.
+// atLeader calls f at the leader and repeats it after elections. It returns the error of a replica that was
+// the leader before and after the call, in one term.
 func atLeader(t testing.TB, ms []*member, f func(m *member, g *Group) error) error {
 	t.Helper()
 	var err error
@@ -409,8 +408,8 @@ func transferTo(t testing.TB, ms []*member, to *member) {
 	})
 }
 
-// currentLeader is a leader that has applied all that was answered before. One that has just come
-// into office knows it all and may not have applied it.
+// currentLeader returns a leader that has applied everything that was answered before. A new leader has it in
+// its log but may not have applied it.
 func currentLeader(t testing.TB, ms []*member) *Group {
 	t.Helper()
 	var lg *Group
@@ -423,7 +422,7 @@ func currentLeader(t testing.TB, ms []*member) *Group {
 	return lg
 }
 
-// waitCaughtUp waits until a replica has applied what was answered before.
+// waitCaughtUp waits until a replica has applied everything that was answered before.
 func waitCaughtUp(t testing.TB, ms []*member, m *member) {
 	t.Helper()
 	currentLeader(t, ms)
@@ -451,7 +450,7 @@ func lockOf(entity fsm.EntityID, n uint32) fsm.LockMessages {
 	return fsm.LockMessages{Address: fsm.Address{Entity: entity}, Max: n, MaxBytes: 1 << 24}
 }
 
-// lock asks for messages and waits.
+// lock requests messages and waits.
 func lock(t testing.TB, g *Group, h fsm.Header, c fsm.LockMessages, wait time.Duration) Answer {
 	t.Helper()
 	got := make(chan Answer, 1)

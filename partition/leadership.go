@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// mapRaftError turns raft's errors into ours where a caller branches.
+// mapRaftError maps raft's errors to the errors of this package where a caller branches on them.
 func mapRaftError(err error) error {
 	switch {
 	case err == nil:
@@ -24,9 +24,9 @@ func mapRaftError(err error) error {
 	return err
 }
 
-// await waits for a future of raft, or for ctx. The future ends by itself later, unless
-// raft is shut down with a leadership transfer or a committed barrier still in its hands:
-// those are never answered, and the goroutine stays with them.
+// await waits for a future of raft, or for ctx. After ctx has ended, the future still completes later, unless
+// raft is shut down during a leadership transfer or with a committed barrier not yet applied: raft never
+// completes those, and their goroutine stays.
 func await(ctx context.Context, start func() raft.Future) error {
 	done := make(chan error, 1)
 	go func() { done <- start().Error() }()
@@ -38,9 +38,9 @@ func await(ctx context.Context, start func() raft.Future) error {
 	}
 }
 
-// Read calls f with a machine that has seen everything committed before the call. It
-// works on the leader only: elsewhere, and when leadership is lost on the way, it
-// returns an error that wraps ErrNotLeader. f is under the rules of View.
+// Read calls f with a machine that has applied everything that was committed before the call. It works on the
+// leader only: on another replica, and when leadership is lost meanwhile, it returns an error that wraps
+// ErrNotLeader. The rules of View apply to f.
 func (g *Group) Read(ctx context.Context, f func(Machine)) error {
 	if err := g.halted(); err != nil {
 		return fmt.Errorf("read group %d: %w (%w)", g.cfg.ID, ErrClosed, err)
@@ -59,8 +59,8 @@ func (g *Group) Read(ctx context.Context, f func(Machine)) error {
 	if r.CurrentTerm() != term {
 		return fmt.Errorf("read group %d: %w", g.cfg.ID, ErrNotLeader)
 	}
-	// What lies behind the barrier of this leadership is commands and configurations,
-	// and all of them come through apply; before it all is applied.
+	// Entries behind the barrier of this leadership are commands and configurations, which all go through
+	// apply; everything before it is applied already.
 	if index > barrier {
 		if err := g.waitApplied(ctx, index); err != nil {
 			return fmt.Errorf("read group %d: %w", g.cfg.ID, err)
@@ -91,10 +91,10 @@ func (g *Group) waitApplied(ctx context.Context, index uint64) error {
 	}
 }
 
-// Transfer hands leadership to the replica of another member and returns when this one
-// leads no longer. The caller has checked that the member is alive and its replica
-// caught up: a transfer to a dead one stalls the group for an election time, and two of
-// them in one leadership wedge raft for good, so a leader tries once.
+// Transfer transfers leadership to the replica of another member and returns when this replica is no longer
+// the leader. The caller has checked that the member is alive and that its replica has caught up: a transfer
+// to a dead member stalls the group for an election timeout, and two such transfers in one leadership wedge
+// raft for good, so a leader tries only once.
 func (g *Group) Transfer(ctx context.Context, to fsm.MemberID) error {
 	p := &g.proposer
 	var target *Voter
@@ -105,7 +105,7 @@ func (g *Group) Transfer(ctx context.Context, to fsm.MemberID) error {
 		}
 	}
 	if target == nil {
-		return fmt.Errorf("transfer group %d to %s: it has no other voter there", g.cfg.ID, to)
+		return fmt.Errorf("transfer group %d to %s: the member has no other voter of the group", g.cfg.ID, to)
 	}
 	p.mu.Lock()
 	open, spent := p.leading, p.transferTerm == p.term

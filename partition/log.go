@@ -21,32 +21,30 @@ import (
 
 // The limits of the shared log.
 const (
-	logIndexBits           = 40                  // of a key; the group takes the 24 above
-	logIndexMax            = 1<<logIndexBits - 1 // entries of one group in its whole life
+	logIndexBits           = 40                  // of a key; the 24 bits above are the group
+	logIndexMax            = 1<<logIndexBits - 1 // entries of one group in its lifetime
 	logGroupMax            = 1<<24 - 1
 	logDeleteEntriesMax    = 512     // deleted in one transaction: appends wait for it
 	logCommitBytesMax      = 8 << 20 // appended in one transaction
-	logAppendBytesMax      = 1 << 20 // of one group in one transaction, unless one entry is larger: the others wait for it
-	logMapBytes            = 1 << 30 // address space taken at once, so that growing rarely remaps
-	logFileMode            = 0o600   // nobody but the member reads its log
+	logAppendBytesMax      = 1 << 20 // of one group in one transaction, unless one entry is larger: other groups wait for it
+	logMapBytes            = 1 << 30 // address space reserved at once, so that growth rarely remaps
+	logFileMode            = 0o600   // readable by the member only
 	logFolderMode          = 0o700   //
-	concurrentSnapshotsMax = 1       // of all groups of a member: they write in bulk
+	concurrentSnapshotsMax = 1       // of all groups of a member: each writes in bulk
 	logLockTimeout         = time.Second
-	logEntryOverhead       = 64 // bytes an entry takes beside its data, about
+	logEntryOverhead       = 64 // bytes of an entry besides its data, approximately
 )
 
-// errFolderInUse says that another process holds the file lock of the log.
+// errFolderInUse means that another process holds the file lock of the log.
 var errFolderInUse = errors.New("data folder is in use by another process")
 
-// Log is the one raft-boltdb file of a member, shared by all its groups. Entry i of
-// group g lies under index g<<40 | i. Appends of groups that come at the same time
-// share one transaction and thus one fsync (3.8 times the commits of one file per
-// group at 64 groups).
+// Log is the one raft-boltdb file of a member, shared by all its groups. Entry i of group g is stored under
+// index g<<40 | i. Concurrent appends of several groups share one transaction and thus one fsync (3.8 times
+// the commits of one file per group, at 64 groups).
 //
-// There is no committer goroutine: whoever comes while nobody writes does the
-// transaction itself, for itself; those who come meanwhile wait in a row, and the
-// first of them does the next transaction for all of them. At low load an append
-// thus costs no change of goroutine at all.
+// There is no committer goroutine: a writer that finds no transaction running does its own; writers that
+// arrive meanwhile queue, and the first of them does the next transaction for all of them. So an append at
+// low load needs no switch of goroutines.
 //
 // All methods may be called concurrently.
 type Log struct {
@@ -56,25 +54,25 @@ type Log struct {
 	diskSpace *diskSpace
 	writeErr  atomic.Pointer[error] // why nothing more is written
 
-	// snapshots has room for those that may write a snapshot now.
+	// snapshotSlots is the semaphore of groups that may write a snapshot.
 	snapshotSlots chan struct{}
 
 	mu      sync.Mutex
 	writing bool
 	waiting []*logWrite
 	groups  map[fsm.PartitionID]*groupLog
-	ranges  map[fsm.PartitionID]logRange // found on disk, not yet opened
+	ranges  map[fsm.PartitionID]logRange // ranges found on disk, of groups not yet opened
 	closed  bool
 
-	started     atomic.Int64 // unix nanoseconds of the running transaction, 0 when none runs
+	started     atomic.Int64 // start of the running transaction in Unix nanoseconds, 0 when none runs
 	commits     atomic.Uint64
 	entries     atomic.Uint64
 	bytes       atomic.Uint64
 	slowest     atomic.Int64
-	commitTimes Histogram // of transactions
+	commitTimes Histogram // of transactions, the sync included
 }
 
-// logStore is what the log needs of raft-boltdb.
+// logStore is the part of raft-boltdb that the log uses.
 type logStore interface {
 	GetLog(index uint64, out *raft.Log) error
 	StoreLogs(entries []*raft.Log) error
@@ -84,21 +82,21 @@ type logStore interface {
 	Close() error
 }
 
-// logRange is what a group has in the file: the first and last index, 0 when nothing.
+// logRange is the range of a group in the file: the first and last index, both 0 when it has no entries.
 type logRange struct{ first, last uint64 }
 
-// LogStats are the figures a watchdog looks at.
+// LogStats are statistics of the log, for metrics and health checks.
 type LogStats struct {
 	Commits uint64        // transactions since OpenLog
 	Entries uint64        // entries appended since OpenLog
 	Bytes   uint64        // bytes appended since OpenLog
 	Slowest time.Duration // longest transaction since OpenLog
-	// Stalled is how long the running transaction has been running, 0 when none is.
-	// Over two seconds the disk is in trouble: leaders here should move away.
+	// Stalled is the age of the running transaction, 0 when none runs. More than two seconds mean that the
+	// disk has a problem: leaders should move to other members.
 	Stalled time.Duration
-	// Took is how long transactions took, the sync of the disk included.
+	// CommitTimes are the durations of transactions, the sync of the disk included.
 	CommitTimes Durations
-	// FileBytes is the size of the file, which never shrinks: room inside is used again.
+	// FileBytes is the size of the file, which never shrinks: free pages are reused.
 	FileBytes int64
 }
 
@@ -109,13 +107,13 @@ type logWrite struct {
 	min     uint64 // deletion, when entries is nil
 	max     uint64
 	err     error
-	// turn gets true when this write leads the next transaction, false when another
-	// has done it.
+	// turn receives true when this write must run the next transaction, false when another writer has done
+	// it.
 	turn chan bool
 }
 
-// OpenLog opens the log file, or makes it. A file that another process has open is an
-// error within a second. The logger is for what goes wrong later.
+// OpenLog opens the log file and creates it if needed. It returns an error within a second if another process
+// has the file open. The logger gets later events, as of a full disk.
 func OpenLog(path string, logger *slog.Logger) (*Log, error) {
 	if err := os.MkdirAll(filepath.Dir(path), logFolderMode); err != nil {
 		return nil, fmt.Errorf("open log %s: %w", path, err)
@@ -147,7 +145,7 @@ func OpenLog(path string, logger *slog.Logger) (*Log, error) {
 	}, nil
 }
 
-// explainLockError turns bbolt's "timeout" into words that say what to do.
+// explainLockError replaces bbolt's "timeout" by an error that says what to do.
 func explainLockError(err error) error {
 	if errors.Is(err, bolterrors.ErrTimeout) {
 		return errFolderInUse
@@ -171,7 +169,7 @@ func (l *Log) Close() error {
 	return nil
 }
 
-// Stats returns the figures.
+// Stats returns the statistics of the log.
 func (l *Log) Stats() LogStats {
 	s := LogStats{
 		Commits:     l.commits.Load(),
@@ -189,9 +187,8 @@ func (l *Log) Stats() LogStats {
 	return s
 }
 
-// Forget removes everything of a group: its entries, its term and its vote. The group
-// must be closed, and its replica number must never come back. A Forget that was
-// interrupted is simply repeated.
+// Forget removes all data of a group: its entries, its term and its vote. The group must be closed, and its
+// replica number must never be used again. An interrupted Forget can be repeated.
 func (l *Log) Forget(id fsm.PartitionID) error {
 	g, err := l.group(id)
 	if err != nil {
@@ -215,7 +212,7 @@ func (l *Log) Forget(id fsm.PartitionID) error {
 	return nil
 }
 
-// group returns the part of one group.
+// group returns the log of one group.
 func (l *Log) group(id fsm.PartitionID) (*groupLog, error) {
 	if id > logGroupMax {
 		return nil, fmt.Errorf("group %d: the log holds groups up to %d", id, logGroupMax)
@@ -232,7 +229,7 @@ func (l *Log) group(id fsm.PartitionID) (*groupLog, error) {
 	return g, nil
 }
 
-// acquireSnapshot waits for the right to write a snapshot; release gives it back.
+// acquireSnapshot waits for a slot to write a snapshot; release returns it.
 func (l *Log) acquireSnapshot(ctx context.Context) (release func(), err error) {
 	select {
 	case l.snapshotSlots <- struct{}{}:
@@ -242,7 +239,7 @@ func (l *Log) acquireSnapshot(ctx context.Context) (release func(), err error) {
 	}
 }
 
-// write performs w: in a transaction of its own, or in one with others.
+// write executes w, in a transaction of its own or with other writes.
 func (l *Log) write(w *logWrite) error {
 	w.turn = make(chan bool, 1)
 	l.mu.Lock()
@@ -278,8 +275,8 @@ func (l *Log) write(w *logWrite) error {
 	return err
 }
 
-// nextBatch removes from the row what goes into the next transaction: appends together, a
-// deletion alone. Called with mu held.
+// nextBatch removes the writes of the next transaction from the queue: appends together, a deletion alone.
+// Called with mu held.
 func (l *Log) nextBatch() []*logWrite {
 	n, size := 0, 0
 	for n < len(l.waiting) {
@@ -327,9 +324,9 @@ func (l *Log) commit(batch []*logWrite) error {
 	return l.transact(func() error { return l.store.StoreLogs(entries) })
 }
 
-// transact does one transaction, a second time if that got it room. When one ends with
-// anything but a full disk, what lies in the file is not known any more: no other follows,
-// and all groups stop.
+// transact runs one transaction, and once more if deleting the ballast has freed space. After any error other
+// than a full disk the content of the file is unknown: the log accepts no further writes, and all groups
+// stop.
 func (l *Log) transact(run func() error) error {
 	if err := l.writeErr.Load(); err != nil {
 		return *err
@@ -339,14 +336,14 @@ func (l *Log) transact(run func() error) error {
 		err = run()
 	}
 	if err != nil && !isRetriable(err) {
-		err = fmt.Errorf("log %s takes nothing more: %w", l.path, err)
+		err = fmt.Errorf("log %s accepts no more writes: %w", l.path, err)
 		l.writeErr.CompareAndSwap(nil, &err)
 	}
 	return err
 }
 
-// scanLog reads which groups have entries, straight from the file: raft-boltdb knows
-// only one log. Keys are big endian, so each group is one range.
+// scanLog finds the groups that have entries, directly in the file, because raft-boltdb knows only one log.
+// Keys are big endian, so each group is one range of keys.
 func scanLog(path string) (map[fsm.PartitionID]logRange, error) {
 	found := make(map[fsm.PartitionID]logRange)
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {

@@ -49,7 +49,7 @@ func extentOf(g *groupLog) logRange {
 	return logRange{first, last}
 }
 
-// keysIn counts what the file really holds.
+// keysIn counts the keys in the file.
 func keysIn(t *testing.T, path string) int {
 	t.Helper()
 	db, err := bbolt.Open(path, logFileMode, &bbolt.Options{ReadOnly: true})
@@ -177,7 +177,7 @@ func TestLogRefusesHoles(t *testing.T) {
 	if err := g.DeleteRange(3, 5); err == nil {
 		t.Error("a hole was made")
 	}
-	// After a snapshot from the leader raft goes on behind it; what was before goes.
+	// After a snapshot from the leader raft continues behind it; older entries are dropped.
 	if err := g.StoreLogs(entries(100, 101, 2)); err != nil {
 		t.Fatal(err)
 	}
@@ -282,12 +282,12 @@ func TestEntryCacheIsBounded(t *testing.T) {
 	}
 }
 
-// pieceStore notes how much each transaction appends, and has no room after some.
+// pieceStore records the size of each transaction, and fails with a full disk after some.
 type pieceStore struct {
 	logStore
 
 	sizes []int
-	room  int // transactions that find room; negative: all
+	room  int // transactions that succeed; negative: all
 }
 
 func (s *pieceStore) StoreLogs(entries []*raft.Log) error {
@@ -303,9 +303,9 @@ func (s *pieceStore) StoreLogs(entries []*raft.Log) error {
 	return s.logStore.StoreLogs(entries)
 }
 
-// What one group appends is written in pieces, so that the other groups of the member do not wait
-// for all of it: a replica that is filled comes with tens of MiB. An append that had room for
-// some of its pieces has left nothing behind when it is tried again, be it with other entries.
+// The appends of one group are written in pieces, so that the other groups of the member do not wait for all
+// of them: a replica that catches up appends tens of MiB. An append of which only some pieces were written
+// leaves nothing behind when it is repeated, even with other entries.
 func TestLogAppendsInPieces(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.db")

@@ -12,20 +12,20 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// membershipTimeout bounds a change of members when its context has no deadline.
+// membershipTimeout bounds a change of membership when its context has no deadline.
 const membershipTimeout = 10 * time.Second
 
-// committedPollInterval is the time between two looks at what is committed.
+// committedPollInterval is the time between two reads of the commit index.
 const committedPollInterval = 5 * time.Millisecond
 
-// ErrNotNonvoter says that a replica cannot be made a voter because it is none of the group
-// yet: whoever counts for the quorum must have been seen caught up before.
+// ErrNotNonvoter means that a replica cannot become a voter because the group does not contain it yet: a
+// replica that counts for the quorum must have caught up before.
 var ErrNotNonvoter = errors.New("the replica is not a non-voter of the group")
 
-// configuration is what a change of members looks at.
+// configuration is the list of servers of a raft configuration.
 type configuration []raft.Server
 
-// find returns the place of a replica, nil when it is none of the group.
+// find returns the server entry of a replica, nil when the group does not contain it.
 func (c configuration) find(replica string) *raft.Server {
 	at := slices.IndexFunc(c, func(s raft.Server) bool { return string(s.ID) == replica })
 	if at < 0 {
@@ -34,10 +34,9 @@ func (c configuration) find(replica string) *raft.Server {
 	return &c[at]
 }
 
-// AddNonvoter adds a replica that receives the log and does not vote. Leader only; it
-// returns when the change is committed. What is in the group already, as a voter too,
-// stays as it is, and that is no error. A member has one replica of a group at a time: its
-// former one must have been removed.
+// AddNonvoter adds a replica that receives the log and does not vote. Leader only; it returns when the change
+// is committed. A replica that the group contains already, also as a voter, is not changed, and that is no
+// error. A member has one replica of a group at a time: its former one must have been removed.
 func (g *Group) AddNonvoter(ctx context.Context, replica string, member fsm.MemberID) error {
 	return g.change(ctx, "add non-voter "+replica,
 		func(c configuration) (bool, error) {
@@ -49,10 +48,10 @@ func (g *Group) AddNonvoter(ctx context.Context, replica string, member fsm.Memb
 		})
 }
 
-// AddVoter makes a non-voter a voter. It counts for the quorum at once: the caller has
-// seen it caught up ([Status] of that member: Applied). Leader only; it returns when the
-// change is committed, and at once when the replica is a voter already. ErrNotNonvoter when
-// the group does not know it.
+// AddVoter makes a non-voter a voter. The replica counts for the quorum at once, so the caller has checked
+// that it has caught up (Applied in the [Status] of that member). Leader only; it returns when the change is
+// committed, and at once when the replica is a voter already. It returns ErrNotNonvoter when the group does
+// not contain the replica.
 func (g *Group) AddVoter(ctx context.Context, replica string, member fsm.MemberID) error {
 	return g.change(ctx, "add voter "+replica,
 		func(c configuration) (bool, error) {
@@ -67,12 +66,12 @@ func (g *Group) AddVoter(ctx context.Context, replica string, member fsm.MemberI
 		})
 }
 
-// RemoveReplica takes a replica out of the group, voter or not. Leader only; it returns
-// when the change is committed, and at once when the replica is none of the group. The
-// last voter stays: an error. A leader that removes itself leads no longer when it
-// returns, and the others then need an election: hand over first. A replica that learns
-// that it was removed stops its raft instance ([Status].Removed) and keeps its data until
-// Destroy; one that was cut off does not learn it, and can do no harm.
+// RemoveReplica removes a voter or non-voter from the group. Leader only; it returns when the change is
+// committed, and at once when the group does not contain the replica. Removing the last voter is an error. A
+// leader that removes itself is no longer the leader when RemoveReplica returns, and the others then need an
+// election: transfer leadership first. A replica that learns of its removal stops its raft instance
+// ([Status].Removed) and keeps its data until Destroy; a replica that is cut off does not learn of it and can
+// do no harm.
 func (g *Group) RemoveReplica(ctx context.Context, replica string) error {
 	return g.change(ctx, "remove replica "+replica,
 		func(c configuration) (bool, error) { return c.find(replica) == nil, nil },
@@ -81,9 +80,9 @@ func (g *Group) RemoveReplica(ctx context.Context, replica string) error {
 		})
 }
 
-// change makes one change of members on top of the newest configuration that this leader
-// has applied: when another one came between, raft refuses. already says that nothing is to
-// be done, or that nothing can be.
+// change makes one change of membership on top of the newest configuration that this leader has applied: raft
+// refuses it when another change came between. already reports that the change is done already, or returns
+// why it cannot be made.
 func (g *Group) change(ctx context.Context, what string,
 	already func(configuration) (bool, error),
 	start func(r *raft.Raft, prev uint64, wait time.Duration) raft.IndexFuture,
@@ -104,8 +103,8 @@ func (g *Group) change(ctx context.Context, what string,
 	if at, ok := ctx.Deadline(); ok {
 		wait = time.Until(at)
 	}
-	// The index first: with one that is too old raft refuses, with one that is too new
-	// a change by somebody else could go unnoticed.
+	// The index is read first: raft refuses a change whose index is too old; with an index that is too new a
+	// concurrent change could go unnoticed.
 	r, prev := g.instance.Load().raft, g.configIndex.Load()
 	done, err := already(r.GetConfiguration().Configuration().Servers)
 	switch {
@@ -124,9 +123,8 @@ func (g *Group) change(ctx context.Context, what string,
 	return nil
 }
 
-// waitCommitted waits until everything that a leader has in its log is committed. A barrier would
-// say so too, but it lies in the log, the machine never sees it, and a Read behind it would
-// wait for the next command.
+// waitCommitted waits until the leader's whole log is committed. A barrier would do the same, but it is an
+// entry that the machine never sees, and a Read behind it would wait for the next command.
 func waitCommitted(ctx context.Context, r *raft.Raft, most time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, most)
 	defer cancel()
@@ -143,15 +141,15 @@ func waitCommitted(ctx context.Context, r *raft.Raft, most time.Duration) error 
 	return await(ctx, r.VerifyLeader)
 }
 
-// applyConfiguration notes a committed configuration. A replica that is none of it and was one
-// before was removed; one that was not added yet reads of groups before its time.
+// applyConfiguration records a committed configuration. A replica that was in an earlier configuration and is
+// not in this one was removed; a replica that was never in one sees configurations from before it was added.
 func (g *Group) applyConfiguration(index uint64, servers configuration) {
 	g.configIndex.Store(index)
 	switch {
 	case servers.find(g.cfg.Replica) != nil:
 		g.wasMember = true
 	case g.wasMember && g.removed.CompareAndSwap(false, true):
-		g.cfg.Logger.Info("replica was removed from its group and takes part in nothing any more", "index", index)
+		g.cfg.Logger.Info("replica was removed from its group and has stopped", "index", index)
 		close(g.removedCh)
 	}
 }

@@ -14,7 +14,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// startEmptyMember is one more member, which forms no groups.
+// startEmptyMember starts one more member, which forms no groups.
 func startEmptyMember(t *testing.T, ms []*member, id fsm.MemberID) *member {
 	t.Helper()
 	m := &member{t: t, net: ms[0].net, id: id, dir: t.TempDir(), tune: ms[0].tune}
@@ -28,8 +28,8 @@ func startEmptyMember(t *testing.T, ms []*member, id fsm.MemberID) *member {
 
 func replicaDir(m *member) string { return filepath.Join(m.dir, "groups", "1") }
 
-// A replica moves: it comes empty, catches up, votes, and the old one goes. Every
-// step can be asked again.
+// A replica moves: the new one is added empty, catches up, becomes a voter, and the old one is removed. Every
+// step can be repeated.
 func TestMembershipChangesCanBeRepeated(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)
@@ -37,7 +37,7 @@ func TestMembershipChangesCanBeRepeated(t *testing.T) {
 	mustEventually(t, ms, a.next(), send(1, body(1)))
 	change := func(f func(g *Group) error) {
 		t.Helper()
-		for range 2 { // asked again it changes nothing
+		for range 2 { // repeated it changes nothing
 			if err := atLeader(t, ms, func(_ *member, g *Group) error { return f(g) }); err != nil {
 				t.Fatal(err)
 			}
@@ -63,7 +63,7 @@ func TestMembershipChangesCanBeRepeated(t *testing.T) {
 	if s := g.Status(); s.IsLeader && s.Configuration != before {
 		t.Error("what is so already was changed")
 	}
-	// What changed nothing left nothing in the log that a read would wait for.
+	// Repeated changes leave nothing in the log that a read would wait for.
 	reading, cancel := context.WithTimeout(t.Context(), 20*time.Second)
 	defer cancel()
 	if err := atLeader(t, ms, func(_ *member, g *Group) error { return g.Read(reading, func(Machine) {}) }); err != nil {
@@ -87,8 +87,8 @@ func TestMembershipChangesCanBeRepeated(t *testing.T) {
 	sameEverywhere(t, ms)
 }
 
-// A leader that is removed steps down, its raft instance is stopped, and the others go on.
-// Nothing of it is left when it has been destroyed, and another replica can take its place.
+// A removed leader steps down, its raft instance stops, and the others continue. Destroy leaves nothing
+// behind, and another replica can take its place.
 func TestRemovedLeaderStops(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)
@@ -140,8 +140,8 @@ func TestRemovedLeaderStops(t *testing.T) {
 	}
 }
 
-// What Destroy leaves when the process ends in the middle of it is removed by the next
-// open, and a replica that came meanwhile is not touched.
+// The next open completes a Destroy that was interrupted by the end of the process, and does not touch a
+// replica that was added meanwhile.
 func TestInterruptedDropIsFinishedAtOpen(t *testing.T) {
 	t.Parallel()
 	m, g, a := openSingle(t, nil)
@@ -161,8 +161,8 @@ func TestInterruptedDropIsFinishedAtOpen(t *testing.T) {
 	if n := keysIn(t, filepath.Join(m.dir, "raftlog", "0.db")); n != 0 {
 		t.Errorf("%d entries are left", n)
 	}
-	// Another replica comes; the old folder turns up again, as after a crash between the
-	// log and the folder.
+	// Another replica is added; the old folder reappears, as after a crash between the removals of the log
+	// and of the folder.
 	m.tune = func(c *Config) {
 		c.Replica, c.Dir, c.Bootstrap = "m0.2", filepath.Join(m.dir, "groups", "1.2"), []Voter{{"m0.2", "m0"}}
 	}
@@ -184,8 +184,8 @@ func TestInterruptedDropIsFinishedAtOpen(t *testing.T) {
 	}
 }
 
-// Log and folder belong to one replica: neither is taken for those of another, and a
-// replica whose log is gone does not vote as if it never had.
+// Log and folder belong to one replica: neither is used for another one, and a replica whose log was lost
+// does not vote as if it never had.
 func TestLogAndFolderBelongTogether(t *testing.T) {
 	t.Parallel()
 	m, g, a := openSingle(t, nil)
@@ -218,7 +218,7 @@ func TestLogAndFolderBelongTogether(t *testing.T) {
 	}
 }
 
-// Members come and go one after the other under load; nothing is lost (docs/requirements.md#c9).
+// Replicas are added and removed one after the other under load; nothing is lost (docs/requirements.md#c9).
 func TestMovesUnderLoadLoseNothing(t *testing.T) {
 	t.Parallel()
 	ms, _ := threeReplicas(t, func(c *Config) { c.Sizes = Sizes{Segment: 16 << 10, Snapshot: 64 << 10, Trailing: 0} })
@@ -254,7 +254,7 @@ func TestMovesUnderLoadLoseNothing(t *testing.T) {
 		waitCaughtUp(t, all, in)
 		step("promote", func(g *Group) error { return g.AddVoter(t.Context(), name, in.id) })
 		step("remove", func(g *Group) error {
-			if g.cfg.Member == out.id { // it is to hand over first; if it cannot, it goes all the same
+			if g.cfg.Member == out.id { // it transfers leadership first; if it cannot, it is removed all the same
 				if err := g.Transfer(t.Context(), in.id); err == nil {
 					return ErrNotLeader
 				}
@@ -276,8 +276,8 @@ func TestMovesUnderLoadLoseNothing(t *testing.T) {
 	}
 }
 
-// Of two voters that are left one has missed that the other votes: it must vote for it all
-// the same, or nobody leads any more.
+// Of the two remaining voters one has not learnt that the other is a voter: it must vote for it all the same,
+// or no leader is ever elected.
 func TestUnknownVoterCanBeElected(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)

@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// anyLeader is the leader of the moment, nil when there is none.
+// anyLeader returns the current leader, nil when there is none.
 func anyLeader(ms []*member) *Group {
 	for _, m := range ms {
 		if g := m.group(1); g != nil && g.Status().IsLeader {
@@ -20,8 +20,8 @@ func anyLeader(ms []*member) *Group {
 	return nil
 }
 
-// router asks as the real one does: whoever leads, and again with the same header until
-// the answer is Done.
+// router submits as the real one does: at the current leader, and again with the same header until the answer
+// is Done.
 func router(t testing.TB, ms []*member, h fsm.Header, do func(g *Group, done func(Answer))) fsm.Result {
 	t.Helper()
 	deadline := time.Now().Add(120 * time.Second)
@@ -50,9 +50,9 @@ func router(t testing.TB, ms []*member, h fsm.Header, do func(g *Group, done fun
 	return fsm.Result{Code: fsm.Internal}
 }
 
-// Members are cut off, stopped and started, and hand over while senders send and a
-// receiver completes. What was confirmed is there once or was completed once, nothing
-// comes twice, and all replicas end equal.
+// Members are cut off, stopped and started, and transfer leadership, while senders send and a receiver
+// completes. Every confirmed message exists once or was completed once, no message is delivered twice, and
+// all replicas are equal at the end.
 func TestNothingIsLostOrDuplicated(t *testing.T) {
 	t.Parallel()
 	ms, _ := threeReplicas(t, func(c *Config) {
@@ -151,7 +151,7 @@ func receive(t *testing.T, ms []*member, completed map[string]bool, sending chan
 	}
 }
 
-// nemesis does bad things one after the other, and ends with everything whole.
+// nemesis injects faults one after the other, and repairs everything at the end.
 func nemesis(ms []*member, rng *rand.Rand, deeds int) {
 	rest := func(atMost int) { <-time.After(time.Duration(rng.IntN(atMost)) * time.Millisecond) }
 	for range deeds {

@@ -14,16 +14,16 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The limits of prepare.
+// The limits of proposing.
 const (
 	entryCommandsMax      = 256
-	entryBytesMax         = 512 << 10 // of commands, unless one alone is larger
-	entriesInFlight       = 4         // proposed and not yet applied; more only adds to the tail a new leader must sort out
+	entryBytesMax         = 512 << 10 // of commands, unless a single one is larger
+	entriesInFlight       = 4         // proposed and not yet applied; more would only lengthen the uncommitted tail that a new leader must resolve
 	queueCommandsMax      = 1 << 16   // waiting for an entry
 	queueBytesMax         = 64 << 20
-	futureWatchAfter      = 25 * time.Millisecond // an entry in flight for longer is looked after
+	futureWatchAfter      = 25 * time.Millisecond // an entry in flight for longer gets a goroutine on its future
 	pulseIntervalMin      = time.Millisecond      // between two pulses at least
-	bodyReadBytesMax      = 64 << 20              // being read from disk: above it nothing more is locked
+	bodyReadBytesMax      = 64 << 20              // being read from disk: above it no further locks are proposed
 	entryVersion     byte = 1
 )
 
@@ -36,17 +36,17 @@ type submission struct {
 // item is a command of an entry in flight.
 type item struct {
 	done     func(Answer)
-	waiter   *waiter // of a lock request from a line
+	waiter   *waiter // set for a lock request from a wait queue
 	queue    *waitQueue
-	expected int // messages that a send will make ready at line
-	// changes is the entity that a put or drop is about: who waits there asks anew.
+	expected int // messages that a send will make ready at queue
+	// changedEntity is the entity of a put or drop: what is known about its wait queues becomes invalid.
 	changedEntity fsm.EntityID
 	isDrop        bool
 	needsRead     bool // the bodies of the answer must be read from disk
 }
 
-// callback is what to call with the result, nil for nothing: a lock that found nothing waits
-// on.
+// callback returns the function to call with the result, nil for none: a lock that found nothing continues to
+// wait.
 func (it *item) callback(r fsm.Result) func(Answer) {
 	if it.waiter == nil {
 		return it.done
@@ -65,47 +65,47 @@ type batch struct {
 	now              fsm.Instant
 	future           raft.ApplyFuture
 	composedAt       time.Time // composed
-	waitingSince     time.Time // the oldest of its commands came, or did not fit into the entry before
+	waitingSince     time.Time // its oldest command was submitted, or did not fit into the previous entry
 	takenAt          time.Time // raft's main goroutine took it; guarded by the proposer's mu
 	watched          bool
 	pulse            bool
-	speculations     []speculation // lines that its sends to topics may be for
-	speculativeLocks int           // locks for them, at most speculativeLocksMax
+	speculations     []speculation // wait queues that its sends to topics may serve
+	speculativeLocks int           // locks proposed for them, at most speculativeLocksMax
 }
 
-// proposer is the leader's side: it gathers what waits into entries, hands them to raft
-// and finds the callers again when they are applied.
+// proposer is the leader's part of a group: it batches waiting commands and locks into entries, hands them to
+// raft and finds their callers again when the entries are applied.
 //
-//	Submit, Lock -> queue, lines -- run: compose, encode --> raft.Apply
+//	Submit, Lock -> submissions, wait queues -- run: compose, encode --> raft.Apply
 //	                                         ... quorum ...
 //	callers      <- settle <- apply, which finds the entry by its batch id
 //
-// Raft's futures are not waited for: apply answers. Only an entry that takes long gets
-// a goroutine that listens to its future, for the errors that never reach apply.
+// The proposer does not wait for raft's futures: apply answers. Only an entry that takes long gets a
+// goroutine that waits for its future, for the errors that never reach apply.
 type proposer struct {
 	g    *Group
 	wake chan struct{}
 
-	inFlightCount atomic.Int32 // len(inflight), for apply on followers
+	inFlightCount atomic.Int32 // len(inFlight), for apply on followers
 
 	mu                 sync.Mutex
-	leading            bool // this replica leads
+	leading            bool // this replica is the leader and accepts submissions
 	closed             bool
 	transferring       bool
 	term               uint64
-	barrier            uint64 // everything up to it is applied
+	barrier            uint64 // everything up to this index is applied
 	submissions        []submission
 	submissionsHead    int
 	submissionBytes    int
-	oldestSince        time.Time // since when the oldest in the queue waits; of use while it is not empty
+	oldestSince        time.Time // time since which the oldest submission waits; meaningless while there is none
 	inFlight           []*batch
 	nextID             uint64
 	lastStamp          fsm.Instant
 	pulseInFlight      bool
-	pulseComposedAt    time.Time // when the last one was composed
-	transferTerm       uint64    // term in which leadership was handed over
-	transferStuckSince time.Time // since when raft refuses because of a transfer
-	sleepUntil         time.Time // until when run sleeps, zero: until woken
+	pulseComposedAt    time.Time // time at which the last pulse was composed
+	transferTerm       uint64    // term in which a leadership transfer was tried
+	transferStuckSince time.Time // time since which raft refuses entries because of a transfer
+	sleepUntil         time.Time // time until which run sleeps; zero: until it is woken
 	waitQueues
 }
 
@@ -118,11 +118,11 @@ func (p *proposer) init(g *Group) {
 	p.nextID = binary.LittleEndian.Uint64(seed[:])
 }
 
-// Submit hands in a command encoded with fsm.AppendCommand; it belongs to the group
-// from now on. done gets the end of it, once: on the goroutine of apply, of a delivery,
-// or, when it is refused at once, on the caller's own. It must not block. Submit never
-// blocks: over its limits it refuses with ServerBusy, and so it does, when disk or memory are
-// short, what makes the data grow.
+// Submit queues a command encoded with fsm.AppendCommand; the group owns the bytes from now on. done is
+// called exactly once with the outcome: on the goroutine of apply, on that of the body reader or, when the
+// command is refused at once, on the caller's own. It must not block. Submit never blocks: over its limits it
+// refuses with ServerBusy, and it does the same for commands that make data grow while disk or memory are
+// low.
 func (g *Group) Submit(command []byte, done func(Answer)) {
 	p := &g.proposer
 	final := g.toldReadOnly.Load()
@@ -154,7 +154,7 @@ func (g *Group) Submit(command []byte, done func(Answer)) {
 // notify wakes run.
 func (p *proposer) notify() { notify(p.wake) }
 
-// addStatus adds what Status shows.
+// addStatus fills in the fields of Status that the proposer knows.
 func (p *proposer) addStatus(s *Status) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -162,7 +162,7 @@ func (p *proposer) addStatus(s *Status) {
 	s.Queued, s.InFlight, s.Waiting = len(p.submissions)-p.submissionsHead, len(p.inFlight), p.waiterCount
 }
 
-// becomeLeader opens for submissions.
+// becomeLeader opens the group for submissions.
 func (p *proposer) becomeLeader(term, barrier uint64) {
 	p.mu.Lock()
 	if !p.closed {
@@ -174,11 +174,11 @@ func (p *proposer) becomeLeader(term, barrier uint64) {
 	p.notify()
 }
 
-// stepDown closes for submissions and reports whether it was open. What is in flight ends
-// Unknown: it may still be committed by the next leader. What only waited is Refused.
+// stepDown closes the group for submissions and reports whether it was open. Entries in flight end with
+// Unknown, because the next leader may still commit them. Commands that only waited are Refused.
 func (p *proposer) stepDown() bool { return p.endLeadership(Unknown) }
 
-// close closes for good.
+// close closes the proposer for good.
 func (p *proposer) close(inflight Outcome) {
 	p.mu.Lock()
 	p.closed = true
@@ -248,7 +248,7 @@ func (p *proposer) run(ctx context.Context) {
 	}
 }
 
-// sleepFor says how long nothing will have to be done unless run is woken, and looks after
+// sleepFor returns the time for which run has nothing to do unless it is woken, and starts watchFuture for
 // entries that have been in flight for long. Called with mu held.
 func (p *proposer) sleepFor(now time.Time) time.Duration {
 	most := time.Hour
@@ -271,14 +271,14 @@ func (p *proposer) sleepFor(now time.Time) time.Duration {
 	return most
 }
 
-// pulseDue says whether a pulse should go. Called with mu held.
+// pulseDue reports whether a pulse should be proposed. Called with mu held.
 func (p *proposer) pulseDue(now time.Time) bool {
 	at := p.g.deadline.Load()
 	return at != 0 && !p.pulseInFlight && p.g.cfg.Now().UnixMilli() >= at && now.Sub(p.pulseComposedAt) >= pulseIntervalMin
 }
 
-// compose takes what waits into an entry, nil when there is nothing or no room. Called
-// with mu held.
+// compose batches waiting commands and locks into an entry. It returns nil when there are none or too many
+// entries are in flight. Called with mu held.
 func (p *proposer) compose(now time.Time) *batch {
 	if !p.leading || p.transferring || len(p.inFlight) >= entriesInFlight {
 		return nil
@@ -291,7 +291,7 @@ func (p *proposer) compose(now time.Time) *batch {
 	if queued && !p.oldestSince.IsZero() {
 		b.waitingSince = p.oldestSince
 	}
-	p.oldestSince = now // of what does not fit
+	p.oldestSince = now // of the commands that do not fit
 	size := 0
 	if p.pulseDue(now) {
 		p.pulseInFlight, p.pulseComposedAt, b.pulse = true, now, true
@@ -334,8 +334,8 @@ func (b *batch) add(command []byte, it item) {
 	b.items = append(b.items, it)
 }
 
-// propose hands an entry to raft. It waits until raft's main goroutine takes it, which
-// is where what comes meanwhile gathers for the next entry.
+// propose hands an entry to raft. It waits until raft's main goroutine takes the entry; meanwhile commands
+// gather for the next one.
 func (p *proposer) propose(b *batch) {
 	data := encodeEntry(b.now, b.id, b.commands)
 	b.commands = nil
@@ -345,8 +345,7 @@ func (p *proposer) propose(b *batch) {
 	p.mu.Unlock()
 }
 
-// watchFuture waits for the end of an entry that takes long, for the errors that do not
-// come by way of apply.
+// watchFuture waits for the future of an entry that takes long, for the errors that never reach apply.
 func (p *proposer) watchFuture(b *batch) {
 	err := b.future.Error()
 	outcome := Unknown
@@ -393,8 +392,8 @@ func (p *proposer) removeInFlight(id uint64) *batch {
 	return nil
 }
 
-// findInFlight returns the entry of that id and number of commands that this replica has in
-// flight, nil when it is not one of ours.
+// findInFlight returns the entry in flight with that id and number of commands, nil when this replica has not
+// proposed it.
 func (p *proposer) findInFlight(id uint64, commands int) *batch {
 	if p.inFlightCount.Load() == 0 {
 		return nil

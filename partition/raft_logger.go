@@ -13,40 +13,40 @@ import (
 	"github.com/hashicorp/go-hclog"
 )
 
-// What raft says of a peer that is away, it says up to twice a second, in every group and for as
-// long as it is away: of a dead member of 64 groups that is 128 lines a second.
+// While a peer is unreachable, raft logs that up to twice a second in every group: 128 lines a second for a
+// dead member of 64 groups.
 const (
-	repeatInterval = time.Minute // between two lines that say the same of the same peer
-	repeatsMax     = 64          // peers and messages that are remembered
+	repeatInterval = time.Minute // between two equal lines about the same peer
+	repeatsMax     = 64          // combinations of peer and message that are remembered
 )
 
-// isRepeated says whether raft repeats a message while a peer is away.
+// isRepeated reports whether raft repeats a message while a peer is unreachable.
 func isRepeated(msg string) bool {
 	return msg == "failed to heartbeat to" || msg == "failed to appendEntries to"
 }
 
-// raftLogger passes raft's own log on. What raft calls an error is as a rule a peer
-// that is away for a while, so each level goes down by one.
+// raftLogger forwards raft's log. Most errors of raft are peers that are unreachable for a while, so each
+// level is lowered by one.
 type raftLogger struct {
 	to      *slog.Logger
 	name    string
 	implied []any
-	repeats *repeatFilter // nil: everything is passed on
+	repeats *repeatFilter // nil: everything is logged
 }
 
-// repeatFilter bounds how often the same is said.
+// repeatFilter limits how often the same line is logged.
 type repeatFilter struct {
 	mu   sync.Mutex
 	last map[string]repeat
 }
 
-// repeat is when something was said last, and how often it was left out since.
+// repeat is the time at which a line was logged last, and how often it was omitted since.
 type repeat struct {
 	at      time.Time
 	omitted int
 }
 
-// allow says whether it is time to say something again, and how often it was left out.
+// allow reports whether a line may be logged again, and how often it was omitted.
 func (r *repeatFilter) allow(what string, now time.Time) (omitted int, is bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -94,7 +94,7 @@ func (l *raftLogger) Log(level hclog.Level, msg string, args ...any) {
 	l.to.LogAttrs(ctx, to, "raft: "+msg, attrs...) //nolint:sloglint // the message is raft's
 }
 
-// peerOf is the peer that a message is about.
+// peerOf returns the peer that a message is about.
 func peerOf(args []any) string {
 	for i := 0; i+1 < len(args); i += 2 {
 		if args[i] == "peer" {

@@ -11,8 +11,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Of a peer that is away raft says twice a second that it is away. We say it once a minute, of each
-// peer, and how much was left out; what is not said of a peer is always said.
+// Raft logs an unreachable peer twice a second. The adapter logs it once a minute for each peer, with the
+// number of omitted lines; lines that are not about a peer are always logged.
 func TestUnreachablePeerIsLoggedOncePerMinute(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {

@@ -5,17 +5,17 @@ import (
 	"time"
 )
 
-// raftProbe asks raft's main goroutine whether it is there: one question at a time.
+// raftProbe measures whether raft's main goroutine responds, with one request at a time.
 type raftProbe struct {
 	mu      sync.Mutex
-	askedAt time.Time // of the question that is open, zero when none is
+	askedAt time.Time // time of the open request, zero when none is open
 }
 
-// UnansweredFor says for how long raft's main goroutine has owed an answer, and asks it again when it
-// owes none: so a first call returns 0. Who leads or whether there is a quorum plays no part: a
-// follower answers at once, a leader without a quorum when its lease has ended. A replica that has
-// stopped answers. Each call costs a goroutine until the answer, and a leader a round of heartbeats,
-// so every few seconds is often enough. May be called concurrently.
+// UnansweredFor returns the time for which raft's main goroutine has not answered a request, and sends a new
+// request when none is open: so a first call returns 0. Leadership and quorum do not matter: a follower
+// answers at once, a leader without a quorum when its lease has ended. A replica that has stopped answers.
+// Each request costs a goroutine until the answer, and a leader a round of heartbeats, so a call every few
+// seconds is enough. May be called concurrently.
 func (g *Group) UnansweredFor() time.Duration {
 	p := &g.probe
 	p.mu.Lock()
@@ -31,7 +31,7 @@ func (g *Group) UnansweredFor() time.Duration {
 	p.askedAt = time.Now()
 	r := g.instance.Load().raft
 	go func() {
-		_ = r.VerifyLeader().Error() // whatever it says, it says something
+		_ = r.VerifyLeader().Error() // any answer will do
 		p.mu.Lock()
 		p.askedAt = time.Time{}
 		p.mu.Unlock()

@@ -9,10 +9,10 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// heldStore lets writes wait.
+// heldStore can block writes.
 type heldStore struct {
 	logStore
-	hold chan struct{} // has one: the next write of entries waits until it is taken out
+	hold chan struct{} // while it has an element, the next write of entries waits until the element is received
 }
 
 func (s *heldStore) StoreLogs(logs []*raft.Log) error {
@@ -21,7 +21,7 @@ func (s *heldStore) StoreLogs(logs []*raft.Log) error {
 	return s.logStore.StoreLogs(logs)
 }
 
-// A raft goroutine that waits for a write owes an answer until the write is done.
+// While raft's main goroutine waits for a write, the request stays unanswered.
 func TestUnansweredRaftIsMeasured(t *testing.T) {
 	t.Parallel()
 	held := &heldStore{hold: make(chan struct{}, 1)}

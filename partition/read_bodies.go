@@ -8,8 +8,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// fillFromTail fills in deliveries from the tail of the segment, without a system call,
-// when all their bodies are there. The caller holds the machine.
+// fillFromTail fills in deliveries from the cached tail of the active segment, without a system call, if all
+// their bodies are there, and reports whether it did. The caller holds the machine.
 func (b *bodyStore) fillFromTail(ds []fsm.Delivery) bool {
 	total := 0
 	for i := range ds {
@@ -39,16 +39,15 @@ func (b *bodyStore) fillFromTail(ds []fsm.Delivery) bool {
 	return true
 }
 
-// bodyRead is one body to read: into dst, which belongs to delivery i.
+// bodyRead is one body to read: into dst, a field of the delivery with that index.
 type bodyRead struct {
 	ref      fsm.Ref
 	delivery int
 	dst      *[]byte
 }
 
-// readBodies fills in Payload and Patches from the files. Neighbouring records are read
-// with one system call. A delivery whose segment has gone is dropped: its message was
-// settled or taken back meanwhile.
+// readBodies fills in Payload and Patches from the files. It reads adjacent records with one system call. It
+// drops a delivery whose segment was deleted: the message was settled, or its lock ended, meanwhile.
 func (b *bodyStore) readBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
 	reads := make([]bodyRead, 0, len(ds))
 	for i := range ds {
@@ -88,8 +87,8 @@ func (b *bodyStore) readBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
 	return slices.DeleteFunc(ds, func(fsm.Delivery) bool { i++; return gone[i] }), nil
 }
 
-// rangeLength says how many wishes lie one behind the other in a segment, and how many
-// bytes they take together: at most bytesMax, unless the first is larger.
+// rangeLength returns the number of reads at the front that are adjacent in a segment, and their bytes
+// together: at most bytesMax, unless the first record is larger.
 func rangeLength(reads []bodyRead, bytesMax int64) (n int, size int64) {
 	size = recordBytes(reads[0].ref)
 	for n = 1; n < len(reads); n++ {
@@ -103,7 +102,7 @@ func rangeLength(reads []bodyRead, bytesMax int64) (n int, size int64) {
 	return n, size
 }
 
-// splitRange hands out the bodies of a run.
+// splitRange splits the bytes of adjacent records into their bodies.
 func splitRange(buf []byte, run []bodyRead) error {
 	for _, w := range run {
 		_, body, err := recordBody(buf, w.ref.Size)

@@ -29,7 +29,7 @@ func threeReplicas(t *testing.T, tune func(*Config)) ([]*member, *asker) {
 	return ms, a
 }
 
-// image is the state of a replica with its bodies in the place of its references.
+// image returns the state of a replica with bodies instead of references.
 func image(t *testing.T, g *Group) map[fsm.Owner]string {
 	t.Helper()
 	all := make(map[fsm.Owner]string)
@@ -55,8 +55,8 @@ func sameEverywhere(t *testing.T, ms []*member) {
 	}
 }
 
-// A replica that was away for longer than the log reaches back gets a snapshot
-// with its bodies, and can then lead.
+// A replica that was down for longer than the log reaches back receives a snapshot with its bodies, and can
+// then be the leader.
 func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, func(c *Config) { c.Sizes.Segment = 8 << 10 })
@@ -70,7 +70,7 @@ func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 	r := &asker{origin: 7, lane: 1}
 	for i := range 600 {
 		mustEventually(t, rest, a.next(), send(1, fmt.Appendf(nil, "%0*d", i%200, i)))
-		if i%3 == 0 { // some go, some get patches
+		if i%3 == 0 { // some are completed, some get patches
 			got := lockEventually(t, rest, r.next(), lockOf(1, 1), time.Second)
 			verb := fsm.Complete
 			if i%2 == 0 {
@@ -81,7 +81,7 @@ func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 			}})
 		}
 	}
-	for _, m := range rest { // whoever leads when it comes back
+	for _, m := range rest { // whichever is the leader when it returns
 		waitCaughtUp(t, rest, m)
 		for range 2 {
 			if err := m.group(1).Snapshot(t.Context()); err != nil {
@@ -103,7 +103,7 @@ func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 	sameEverywhere(t, ms)
 	mustEventually(t, ms, a.next(), send(1, []byte("the first entry behind its snapshot")))
 	waitCaughtUp(t, ms, away)
-	// Once more from its own disk, and then as the one who sends it on.
+	// Once more from its own disk, and then as the sender of a snapshot.
 	away.stop()
 	away.start(1)
 	waitCaughtUp(t, ms, away)
@@ -113,7 +113,7 @@ func TestLaggingFollowerGetsASnapshot(t *testing.T) {
 	sameEverywhere(t, ms)
 }
 
-// copyFolder is what a crash leaves: the files as they are while the process runs.
+// copyFolder copies the files as a crash leaves them, while the process runs.
 func copyFolder(t *testing.T, from, to string) {
 	t.Helper()
 	if err := os.CopyFS(to, os.DirFS(from)); err != nil {
@@ -121,8 +121,8 @@ func copyFolder(t *testing.T, from, to string) {
 	}
 }
 
-// After a crash the segments are cut to the snapshot and the log says the rest
-// again: with the unsynced tail there, cut short, or gone.
+// After a crash the segments are truncated to the snapshot and the log is replayed: with the unsynced tail
+// present, truncated, or lost.
 func TestConfirmedMessagesSurviveACrash(t *testing.T) {
 	t.Parallel()
 	for _, tail := range []string{"kept", "cut", "gone"} {
@@ -189,7 +189,7 @@ func TestConfirmedMessagesSurviveACrash(t *testing.T) {
 	}
 }
 
-// A bad checksum stops the replica that has it, and only that; its bytes stay.
+// A bad checksum stops the replica that has it, and no other; its bytes are kept.
 func TestDamagedBodyStopsTheReplica(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, func(c *Config) { c.Sizes.Segment = 4 << 10 })
@@ -206,7 +206,7 @@ func TestDamagedBodyStopsTheReplica(t *testing.T) {
 	r := &asker{origin: 7, lane: 1}
 	h := r.next()
 	got := lock(t, g, h, lockOf(1, 1), time.Second)
-	for got.Outcome == Refused && g.Status().Halted == nil { // it had lost its office
+	for got.Outcome == Refused && g.Status().Halted == nil { // it had lost leadership
 		transferTo(t, ms, lm)
 		got = lock(t, g, h, lockOf(1, 1), time.Second)
 	}
@@ -266,7 +266,7 @@ func TestDamagedSnapshotIsNotOpened(t *testing.T) {
 			if _, err := os.Stat(found[0]); err != nil {
 				t.Error(err)
 			}
-			// Without any snapshot the log alone must not pass for the whole.
+			// Without any snapshot the log alone must not be taken for the whole state.
 			_ = os.Remove(found[0])
 			if err := m.tryStart(1); err == nil {
 				t.Error("it opened without the file")
@@ -275,7 +275,7 @@ func TestDamagedSnapshotIsNotOpened(t *testing.T) {
 	}
 }
 
-// An entry that this binary does not know stops the replica, and does not skip.
+// An unknown entry stops the replica and is not skipped.
 func TestUnknownEntryStopsTheReplica(t *testing.T) {
 	t.Parallel()
 	for name, data := range map[string][]byte{
@@ -299,7 +299,7 @@ func TestUnknownEntryStopsTheReplica(t *testing.T) {
 	}
 }
 
-// The log and the segments are bounded by what is alive, not by what went through.
+// The log and the segments are bounded by the live messages, not by the throughput.
 func TestLogIsBounded(t *testing.T) {
 	t.Parallel()
 	_, g, a := openSingle(t, func(c *Config) {
@@ -323,8 +323,8 @@ func TestLogIsBounded(t *testing.T) {
 	}
 }
 
-// A sparse segment is rewritten; messages that are left in it are read all the same,
-// also after a restart from before and after.
+// A sparse segment is rewritten; its remaining messages stay readable, also after a restart from a state
+// before or after.
 func TestCompactionKeepsLiveBodies(t *testing.T) {
 	t.Parallel()
 	m, g, a := openSingle(t, func(c *Config) { c.Sizes.Segment = 32 << 10 })
@@ -397,8 +397,8 @@ func TestTransferIsTriedOnce(t *testing.T) {
 	}
 }
 
-// A leader that is cut off loses what it had in flight to Unknown, what came later
-// is Refused, and no two replicas differ afterwards.
+// A leader that is cut off ends its entries in flight with Unknown and refuses later commands, and all
+// replicas are equal afterwards.
 func TestCutOffLeaderConfirmsNothing(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)
@@ -432,8 +432,7 @@ func TestCutOffLeaderConfirmsNothing(t *testing.T) {
 	}
 }
 
-// A raft instance that got stuck is opened anew in the process, and the machine goes on
-// where it was.
+// A raft instance that got stuck is reopened within the process, and the machine continues where it was.
 func TestRaftIsReopened(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)
@@ -461,8 +460,7 @@ func TestRaftIsReopened(t *testing.T) {
 	}
 }
 
-// Snapshots of the leader that come one after the other, without an entry between them, are
-// raft going in circles.
+// Successive snapshots of the leader without an entry between them mean that raft is in a loop.
 func TestRepeatedInstallsReopenRaft(t *testing.T) {
 	t.Parallel()
 	_, g, a := openSingle(t, nil)
@@ -470,7 +468,7 @@ func TestRepeatedInstallsReopenRaft(t *testing.T) {
 	for range installsWithoutApplyMax {
 		g.noteSnapshotInstalled()
 	}
-	must(t, g, a.next(), send(1, body(1))) // an entry: they did lead somewhere
+	must(t, g, a.next(), send(1, body(1))) // an entry: the snapshots had an effect
 	for range installsWithoutApplyMax {
 		g.noteSnapshotInstalled()
 	}
@@ -481,8 +479,8 @@ func TestRepeatedInstallsReopenRaft(t *testing.T) {
 	eventually(t, "it is opened anew", func() bool { return g.instance.Load() != old })
 }
 
-// A log whose entry at the index of the snapshot has another term was never committed
-// from there on, and goes; one that begins too late is damage.
+// A log whose entry at the index of the snapshot has another term was never committed from there on, and is
+// dropped; one that begins too late is damaged.
 func TestLogThatContradictsTheSnapshotIsDropped(t *testing.T) {
 	t.Parallel()
 	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"))

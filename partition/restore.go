@@ -14,30 +14,27 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// restoringFile lies in the folder of a replica while a backup is being written into it.
+// restoringFile marks the folder of a replica into which a backup is being restored.
 const restoringFile = "restoring"
 
-// The errors of restoring that callers branch on.
+// The errors of a restore that callers branch on.
 var (
-	// ErrNotEmpty says that the replica holds something already: it must be dropped first.
+	// ErrNotEmpty means that the replica has data already: it must be dropped first.
 	ErrNotEmpty = errors.New("replica is not empty")
-	// ErrRestoring says that writing a backup into the replica was interrupted: restore again,
-	// or drop it.
+	// ErrRestoring means that a restore into the replica was interrupted: restore again, or drop the replica.
 	ErrRestoring = errors.New("restoring of the replica was not finished")
 )
 
-// RestoreFrom makes a new group out of a backup, of which this is one of the first replicas:
-// afterwards [Open] with the same Config opens it. Config.Bootstrap names all of them. Either
-// it names this one alone, and others are added when it leads; or the same backup is restored
-// with the same Bootstrap at each of them. The group is another one than that of the backup:
-// its replicas have names of their own, its terms begin anew, its log begins behind the
-// backup's index. The partition of the backup and of Config may differ; whether that makes
-// sense is for the caller to know.
+// RestoreFrom creates one of the first replicas of a new group from a backup; afterwards [Open] with the same
+// Config opens it. Config.Bootstrap names all first replicas. Either it names this one alone, and others are
+// added when it is the leader; or the same backup is restored with the same Bootstrap at each of them. The
+// new group is independent of that of the backup: its replicas have names of their own, its terms begin at 1,
+// and its log begins behind the backup's index. The partition of the backup and of Config may differ; the
+// caller must know whether that makes sense.
 //
-// The replica must be empty (ErrNotEmpty); what a restoring left that was interrupted is
-// dropped first. Nothing counts before all of the backup has been read and found sound: when
-// it is damaged, cut short or of another machine, nothing of the replica is left, and the
-// error says so.
+// The replica must be empty (ErrNotEmpty); the remains of an interrupted restore are dropped first. The
+// replica becomes valid only after the whole backup was read and verified: if the backup is damaged,
+// truncated or of another machine, RestoreFrom removes everything it has written and returns an error.
 func RestoreFrom(ctx context.Context, cfg Config, r io.Reader) (BackupInfo, error) {
 	if cfg.Sizes == (Sizes{}) {
 		cfg.Sizes = DefaultSizes()
@@ -63,7 +60,7 @@ func RestoreFrom(ctx context.Context, cfg Config, r io.Reader) (BackupInfo, erro
 	return info, nil
 }
 
-// prepareRestore sees to it that the replica is empty, and leaves word that it is being restored.
+// prepareRestore verifies that the replica is empty, and marks it as being restored.
 func prepareRestore(cfg *Config) error {
 	path := filepath.Join(cfg.Dir, restoringFile)
 	if _, err := os.Stat(path); err == nil || isDropped(cfg.Dir) {
@@ -106,7 +103,7 @@ func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, er
 		return info, err
 	}
 	snapDir := filepath.Join(cfg.Dir, "snap")
-	if _, _, err := findSnapshot(snapDir); err != nil { // makes the folder
+	if _, _, err := findSnapshot(snapDir); err != nil { // creates the folder
 		return info, err
 	}
 	var failed error
@@ -147,7 +144,7 @@ func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, er
 	return info, g.finishRestore(s)
 }
 
-// newGroupSink makes the place for the snapshot that a group begins with.
+// newGroupSink creates the sink of the snapshot with which the group begins.
 func newGroupSink(store *snapshotStore, cfg *Config, index uint64) (*snapshotSink, error) {
 	made, err := store.Create(raft.SnapshotVersionMax, index, backupFirstTerm, cfg.firstConfiguration(), index, nil)
 	if err != nil {
@@ -160,7 +157,7 @@ func newGroupSink(store *snapshotStore, cfg *Config, index uint64) (*snapshotSin
 	return s, nil
 }
 
-// receiveBackup reads the snapshot out of a backup, exactly that.
+// receiveBackup reads the snapshot from a backup, and nothing behind it.
 func (s *snapshotSink) receiveBackup(in io.Reader, info BackupInfo) error {
 	limited := &io.LimitedReader{R: in, N: info.StreamBytes}
 	if err := s.receive(bufio.NewReaderSize(limited, copyBufferBytes)); err != nil {
@@ -175,8 +172,8 @@ func (s *snapshotSink) receiveBackup(in io.Reader, info BackupInfo) error {
 	return nil
 }
 
-// finishRestore makes what was received count: it is loaded once, to be sure that it can be, then
-// the first term and the snapshot are written, and then the word that it was not finished goes.
+// finishRestore makes the received snapshot valid: it loads the snapshot once, to verify it, writes the first
+// term and the snapshot, and then removes the mark of the restore.
 func (g *Group) finishRestore(s *snapshotSink) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
@@ -203,12 +200,12 @@ func (g *Group) finishRestore(s *snapshotSink) (err error) {
 	return syncFolder(g.cfg.Dir)
 }
 
-// readerFunc is a reader that is a function.
+// readerFunc is a function that implements io.Reader.
 type readerFunc func(p []byte) (int, error)
 
 func (f readerFunc) Read(p []byte) (int, error) { return f(p) }
 
-// contextReader makes a reader that ends when ctx does.
+// contextReader returns a reader that fails when ctx has ended.
 func contextReader(ctx context.Context, r io.Reader) io.Reader {
 	return readerFunc(func(p []byte) (int, error) {
 		if err := ctx.Err(); err != nil {

@@ -14,35 +14,35 @@ import (
 )
 
 const (
-	// digestVersion says how digests are made. Those of different versions say nothing about
-	// each other.
+	// digestVersion identifies the way in which digests are computed. Digests of different versions cannot be
+	// compared.
 	digestVersion = 1
-	// checkpointEntries lie between two checkpoints, by index.
+	// checkpointEntries is the distance between two checkpoints, in indexes.
 	checkpointEntries = 4096
-	// digestEpochEntries is after how many entries, by index, a digest begins anew: a replica
-	// that does not know how it began, after an upgrade, can be compared again from there.
+	// digestEpochEntries is the distance, in indexes, after which a digest restarts: a replica that does not
+	// know its digest, after an upgrade, can be compared again from there.
 	digestEpochEntries = 16 * checkpointEntries
-	checkpointsMax     = 64 // kept, the newest
+	checkpointsMax     = 64 // the newest are kept
 )
 
-// ErrDiverged says that a replica has applied something else than the majority, or that the
-// same did something else to it.
+// ErrDiverged means that a replica has applied other entries than the majority, or that the same entries had
+// other results.
 var ErrDiverged = errors.New("replica differs from the majority")
 
-// Checkpoint is what a replica had applied up to an index that all replicas stop at, in one
-// number: the bytes of every entry and what came of each command, one on top of the other.
-// Where it differs, replicas differ, at that index or before.
+// Checkpoint is the rolling digest of a replica at an index that is the same for all replicas: a hash over
+// the bytes of every entry and the result of every command up to there. If two checkpoints differ, the
+// replicas differ at that index or before.
 type Checkpoint struct {
-	Index   uint64 `json:"Index"` // everything up to it counts
-	Term    uint64 `json:"Term"`  // of the last entry of it that was applied
+	Index   uint64 `json:"Index"` // covers everything up to it
+	Term    uint64 `json:"Term"`  // of the last applied entry up to Index
 	Digest  uint64 `json:"Digest"`
 	Version uint8  `json:"Version"` // only digests of one version can be compared
 }
 
-// rollingDigest is the rolling digest of a replica. Who holds the machine calls it.
+// rollingDigest is the rolling digest of a replica. Its caller holds the machine.
 //
-// Entries that no machine sees (raft's own) take part by their absence: a checkpoint at
-// 4096 is made when the first entry behind 4096 is applied.
+// Entries that no machine sees (raft's own) are left out: the checkpoint at 4096 is made when the first entry
+// behind 4096 is applied.
 type rollingDigest struct {
 	sum   uint64
 	known bool // from its beginning, or from a snapshot
@@ -53,7 +53,7 @@ type rollingDigest struct {
 	checkpoints []Checkpoint // oldest first
 }
 
-// checkpoint is called ahead of the entry at index, previous being the one applied last.
+// checkpoint is called before the entry at index is applied; previous is the index applied last.
 func (c *rollingDigest) checkpoint(previous, index uint64) {
 	stage := func(i, every uint64) uint64 { return (max(i, 1) - 1) / every }
 	if at := stage(index, checkpointEntries); at > stage(previous, checkpointEntries) && c.known {
@@ -82,8 +82,8 @@ func (c *rollingDigest) beginEntry(e *raft.Log) {
 	c.term = e.Term
 }
 
-// addResult adds what came of a command. Where bodies lie is each replica's own business, and
-// what they are is in the entry that brought them.
+// addResult adds the result of a command. It leaves out the places of bodies, which differ between replicas;
+// their content is in the entry that brought them.
 func (c *rollingDigest) addResult(r *fsm.Result) {
 	b := append(c.buf, byte(len(r.Deliveries)), byte(len(r.Codes)), byte(len(r.Untils)), byte(len(r.Sequences)))
 	b = binary.LittleEndian.AppendUint32(b, uint32(r.Code))
@@ -118,12 +118,12 @@ func (c *rollingDigest) addResult(r *fsm.Result) {
 // endEntry ends an entry.
 func (c *rollingDigest) endEntry() { c.sum = xxhash.Sum64(c.buf) }
 
-// restore takes the digest that came with a snapshot; version 0 says that it had none.
+// restore sets the digest from a snapshot; version 0 means that the snapshot has none.
 func (c *rollingDigest) restore(sum uint64, version uint8, term uint64) {
 	c.sum, c.known, c.term = sum, version == digestVersion, term
 }
 
-// export returns what goes with a snapshot.
+// export returns the digest and its version for a snapshot.
 func (c *rollingDigest) export() (sum uint64, version uint8) {
 	if !c.known {
 		return 0, 0
@@ -131,25 +131,25 @@ func (c *rollingDigest) export() (sum uint64, version uint8) {
 	return c.sum, digestVersion
 }
 
-// Checkpoints returns the newest checkpoints of this replica, oldest first: one every 4096
-// entries, at most 64. A replica that came up from an older release has none for a while.
+// Checkpoints returns the newest checkpoints of this replica, oldest first: one every 4096 entries, at most
+// 64. After an upgrade from a release with another digest version there are none for a while.
 func (g *Group) Checkpoints() []Checkpoint {
 	g.rolling.mu.Lock()
 	defer g.rolling.mu.Unlock()
 	return slices.Clone(g.rolling.checkpoints)
 }
 
-// Difference is what Compare found. The zero value says that there is none.
+// Difference is the result of CompareCheckpoints. The zero value means that there is none.
 type Difference struct {
 	Index uint64 // of the first checkpoint that differs
-	// Majority is what more than half of all replicas have there; its Index is 0 when no
-	// value has a majority, and then nobody can be told to be wrong.
+	// Majority is the checkpoint of more than half of all voters; its Index is 0 when no value has a
+	// majority, and then no replica can be called wrong.
 	Majority Checkpoint
-	Outliers []string // replicas that have something else, sorted
+	Outliers []string // replicas whose checkpoint differs from Majority, sorted
 }
 
-// CompareCheckpoints looks for the first index at which replicas differ. of has the checkpoints of each
-// voter that answered, by the name of its replica; voters is how many there are in all.
+// CompareCheckpoints returns the first index at which replicas differ. of holds the checkpoints of each voter
+// that answered, by the name of its replica; voters is the number of all voters.
 func CompareCheckpoints(of map[string][]Checkpoint, voters int) Difference {
 	at := make(map[uint64]map[string]Checkpoint)
 	for replica, list := range of {
@@ -188,23 +188,23 @@ func CompareCheckpoints(of map[string][]Checkpoint, voters int) Difference {
 	return found
 }
 
-// HaltDiverged stops this replica because a majority has another checkpoint than it. Nothing
-// happens, and the error says so, unless its own checkpoint at that index is there and
-// differs; a replica that has stopped already is no error. Whoever calls it has compared
-// (Difference.Alone), at the leader or elsewhere: a leader can be the one that is wrong.
+// HaltDiverged stops this replica because a majority has another checkpoint. It returns an error and does
+// nothing unless this replica has a checkpoint at that index that differs; a replica that has stopped already
+// is no error. The caller has compared (Difference.Outliers), at the leader or elsewhere: the leader itself
+// can be the outlier.
 func (g *Group) HaltDiverged(majority Checkpoint) error {
 	for _, own := range g.Checkpoints() {
 		switch {
 		case own.Index != majority.Index:
 		case own.Version != majority.Version:
-			return fmt.Errorf("condemn replica %s: its digests have version %d and not %d", g.cfg.Replica, own.Version, majority.Version)
+			return fmt.Errorf("halt diverged replica %s: its digests have version %d and not %d", g.cfg.Replica, own.Version, majority.Version)
 		case own == majority:
-			return fmt.Errorf("condemn replica %s: it has the same at %d", g.cfg.Replica, own.Index)
+			return fmt.Errorf("halt diverged replica %s: it has the same checkpoint at %d", g.cfg.Replica, own.Index)
 		default:
-			g.halt(fmt.Errorf("at index %d it has digest %016x of term %d and the majority %016x of term %d: %w",
+			g.halt(fmt.Errorf("digest at index %d is %016x of term %d, that of the majority %016x of term %d: %w",
 				own.Index, own.Digest, own.Term, majority.Digest, majority.Term, ErrDiverged))
 			return nil
 		}
 	}
-	return fmt.Errorf("condemn replica %s: it has no checkpoint at %d", g.cfg.Replica, majority.Index)
+	return fmt.Errorf("halt diverged replica %s: it has no checkpoint at %d", g.cfg.Replica, majority.Index)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// Checkpoints are at the same indexes on every replica, whatever raft keeps for itself
-// between them, and equal; after a restart from a snapshot they go on as they were.
+// Checkpoints are at the same indexes on every replica, whatever entries raft adds between them, and equal;
+// they continue unchanged after a restart from a snapshot.
 func TestCheckpointsAgree(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)
@@ -57,9 +57,8 @@ func TestCheckpointsAgree(t *testing.T) {
 	}
 }
 
-// A checkpoint is made when the first entry behind its index comes, once, also when the
-// index itself was one of raft's own, and a digest of unknown beginning counts again from
-// the next epoch.
+// A checkpoint is made once, when the first entry behind its index is applied, also when the index itself was
+// one of raft's own entries. An unknown digest becomes known again at the next epoch.
 func TestCheckpointIndexes(t *testing.T) {
 	t.Parallel()
 	var c rollingDigest
@@ -137,8 +136,8 @@ func TestCompareCheckpoints(t *testing.T) {
 	}
 }
 
-// A replica that applied something else is found by its digests, stops, and says why;
-// the others go on. One that is right cannot be stopped that way.
+// A diverged replica is found by its digests and stops with a reason; the others continue. A correct replica
+// cannot be stopped that way.
 func TestDivergedReplicaStops(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)
@@ -146,15 +145,15 @@ func TestDivergedReplicaStops(t *testing.T) {
 		mustEventually(t, ms, a.next(), send(1, body(i)))
 	}
 	lm, g := leader(t, ms, 1)
-	// The planted bug: this replica, the leader, thinks that a queue is there that is not.
-	// What comes of sends to it differs then.
+	// The planted bug: this replica, the leader, has a queue that does not exist elsewhere. The results of
+	// sends to it differ then.
 	g.mu.Lock()
 	g.machine.Apply(fsm.Env{Index: g.applied.Load(), Now: fsm.Instant(g.clock.Load())},
 		fsm.AppendCommand(nil, fsm.Header{}, fsm.PutEntity{Entity: 2, Version: 1, Settings: settings()}))
 	g.mu.Unlock()
 	h := a.next()
 	encoded := fsm.AppendCommand(nil, h, send(2, body(1)))
-	router(t, ms, h, func(g *Group, done func(Answer)) { g.Submit(encoded, done) }) // whoever leads by now
+	router(t, ms, h, func(g *Group, done func(Answer)) { g.Submit(encoded, done) }) // at the current leader
 	for _, m := range ms {
 		waitCaughtUp(t, ms, m)
 		r := m.group(1)
@@ -255,7 +254,7 @@ func TestVerifyComparesTheWholeState(t *testing.T) {
 	}
 }
 
-// What the digest costs: the part of an entry of one send of 1 KiB and of 200 of them.
+// BenchmarkDigest measures the digest of an entry with one send of 1 KiB and with 200 of them.
 func BenchmarkDigest(b *testing.B) {
 	for _, commands := range []int{1, 200} {
 		b.Run(fmt.Sprintf("commands=%d", commands), func(b *testing.B) {

@@ -31,12 +31,12 @@ import (
 //	flags    1 byte   recordPatch
 //	body
 //
-// Numbers are little endian. A fsm.Ref points at the checksum of its record.
+// Numbers are little endian. The offset of a fsm.Ref is that of the checksum of its record.
 const (
 	segmentVersion     byte = 1
 	segmentHeaderBytes      = 16
 	recordHeaderBytes       = 26
-	recordBodyBytesMax      = 256 << 20 // more in a stream from the leader is damage
+	recordBodyBytesMax      = 256 << 20 // a larger body in a snapshot stream is damage
 	recordPatch        byte = 1
 	segmentFileMode         = 0o600
 )
@@ -46,32 +46,32 @@ var segmentMagic = [4]byte{'P', 'K', 'S', 'G'} //nolint:gochecknoglobals // a co
 // castagnoli is the table of CRC-32C, which the processor computes.
 var castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // read only
 
-// What can be wrong with stored bytes. Either stops the replica.
+// Errors of stored bytes. errDamaged stops the replica.
 var (
 	errDamaged        = errors.New("stored bytes are damaged")
 	errSegmentDeleted = errors.New("segment is gone")
 )
 
-// segment is one file of bodies. The owner locks.
+// segment is one file of bodies. The body store guards it.
 type segment struct {
 	number uint32
 	path   string
 	file   *os.File
 	size   int64 // bytes written to the file
-	synced int64 // of them known to be on disk
-	// sealed: nothing is appended any more.
+	synced int64 // the part known to be on disk
+	// closed: no more records are appended.
 	closed bool
 	// live counts the records that the machine refers to, liveBytes their bytes.
 	live      int
 	liveBytes int64
-	// holds counts the images, snapshots and streams that refer to the segment. The
-	// file goes when live and holds are both zero.
+	// retained counts the images, snapshots and streams that refer to the segment. The file is deleted when
+	// live and retained are both zero.
 	retained int
-	// swept: compaction has gone through it; what is live in it cannot be moved.
+	// compacted: compaction has processed it; records still live in it cannot be moved.
 	compacted bool
 }
 
-// segmentSize is a segment as a snapshot records it.
+// segmentSize is a segment as the manifest of a snapshot lists it.
 type segmentSize struct {
 	Number uint32 `json:"Number"`
 	Size   int64  `json:"Size"`
@@ -81,7 +81,7 @@ func segmentPath(dir string, number uint32) string {
 	return filepath.Join(dir, fmt.Sprintf("%08d.seg", number))
 }
 
-// createSegment makes a new file. The folder is synced before a snapshot counts on it.
+// createSegment creates a new file. The folder is synced before a snapshot relies on it.
 func createSegment(dir string, number uint32) (*segment, error) {
 	path := segmentPath(dir, number)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, segmentFileMode) //nolint:gosec // a path of our own making
@@ -99,8 +99,8 @@ func createSegment(dir string, number uint32) (*segment, error) {
 	return &segment{number: number, path: path, file: f, size: segmentHeaderBytes}, nil
 }
 
-// openSegment opens a file that a snapshot recorded with size bytes. What lies behind
-// them came later and does not count. A shorter file is damage.
+// openSegment opens a file that a snapshot lists with a size. Bytes behind that size are newer than the
+// snapshot and are ignored. A shorter file is damaged.
 func openSegment(dir string, s segmentSize) (*segment, error) {
 	path := segmentPath(dir, s.Number)
 	f, err := os.OpenFile(path, os.O_RDWR, 0) //nolint:gosec // a path of our own making
@@ -152,11 +152,11 @@ func appendRecord(dst []byte, owner fsm.Owner, body []byte) []byte {
 	return dst
 }
 
-// recordBytes is what a body takes in a segment.
+// recordBytes returns the size of the record of a body in a segment.
 func recordBytes(ref fsm.Ref) int64 { return recordHeaderBytes + int64(ref.Size) }
 
-// recordBody checks the record at the start of b, which must hold a body of size
-// bytes, and returns the body as a piece of b.
+// recordBody verifies the record at the start of b, which must hold a body of size bytes, and returns the
+// body as a slice of b.
 func recordBody(b []byte, size uint32) (fsm.Owner, []byte, error) {
 	if len(b) < recordHeaderBytes+int(size) {
 		return fsm.Owner{}, nil, fmt.Errorf("record of %d bytes: %w", size, io.ErrUnexpectedEOF)
@@ -169,8 +169,8 @@ func recordBody(b []byte, size uint32) (fsm.Owner, []byte, error) {
 	return recordOwner(b), b[recordHeaderBytes:end:end], nil
 }
 
-// recordSize is what the record at the start of b takes, its header included. The
-// checksum is not looked at.
+// recordSize returns the size of the record at the start of b, header included. It does not verify the
+// checksum.
 func recordSize(b []byte) (int, error) {
 	if len(b) < recordHeaderBytes {
 		return 0, io.ErrUnexpectedEOF
@@ -178,7 +178,7 @@ func recordSize(b []byte) (int, error) {
 	return recordHeaderBytes + int(binary.LittleEndian.Uint32(b[4:])), nil
 }
 
-// recordOwner reads the owner out of a record header.
+// recordOwner decodes the owner from a record header.
 func recordOwner(b []byte) fsm.Owner {
 	return fsm.Owner{
 		Address: fsm.Address{
@@ -190,7 +190,7 @@ func recordOwner(b []byte) fsm.Owner {
 	}
 }
 
-// syncFolder makes new and removed names in dir durable.
+// syncFolder makes created and removed names in dir durable.
 func syncFolder(dir string) error {
 	d, err := os.Open(dir) //nolint:gosec // a path of our own making
 	if err != nil {

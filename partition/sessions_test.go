@@ -31,7 +31,7 @@ func sendIn(session string, bodies ...[]byte) fsm.SendMessages {
 	return c
 }
 
-// wait starts a request and waits until it stands in line.
+// wait starts a request and returns when it waits.
 func wait(t *testing.T, g *Group, r LockRequest, life time.Duration) chan Answer {
 	t.Helper()
 	standing := func() int {
@@ -56,8 +56,8 @@ func acceptAny(lane uint64) LockRequest {
 	}
 }
 
-// Who waits for a session gets the next one that comes; who holds one and waits gets its
-// messages and nobody else's; in the entry of the send once there is an experience of it.
+// A receiver that waits for a session gets the next one; a receiver that holds a session gets its messages
+// and no others; in the entry of the send once one has matched.
 func TestAcceptWaitsForASession(t *testing.T) {
 	t.Parallel()
 	g, a := sessionGroup(t, 30_000)
@@ -89,7 +89,7 @@ func TestAcceptWaitsForASession(t *testing.T) {
 	}
 }
 
-// A wait for a session ends with its time, and with leaving.
+// A wait for a session ends at its deadline, and when it is cancelled.
 func TestAcceptEndsAtItsDeadline(t *testing.T) {
 	t.Parallel()
 	g, _ := sessionGroup(t, 30_000)
@@ -105,8 +105,8 @@ func TestAcceptEndsAtItsDeadline(t *testing.T) {
 	}
 }
 
-// A holder that waits for messages hears at once that its lock has run out, and the next one
-// gets the session.
+// A holder that waits for messages is told at once that its lock has expired, and the next receiver gets the
+// session.
 func TestSessionHolderIsToldOfTheEnd(t *testing.T) {
 	t.Parallel()
 	g, a := sessionGroup(t, 5000)
@@ -130,8 +130,8 @@ func TestSessionHolderIsToldOfTheEnd(t *testing.T) {
 	}
 }
 
-// Who accepts a session again gets what came to it while nobody held it, also when its last
-// holder had found it empty.
+// A receiver that accepts a session again gets the messages that arrived while it was not held, also when its
+// last holder had found it empty.
 func TestReacceptedSessionIsNotTakenForEmpty(t *testing.T) {
 	t.Parallel()
 	g, a := sessionGroup(t, 30_000)

@@ -5,18 +5,17 @@ import (
 	"time"
 )
 
-// slowEntry is an entry of this leader that took long, as times.
+// slowEntry holds the times of the stages of an entry that took long at this leader.
 type slowEntry struct {
-	waitingSince time.Time // its oldest command came
+	waitingSince time.Time // its oldest command was submitted
 	composed     time.Time
-	taken        time.Time // by raft's main goroutine; zero when the quorum was faster than we came to note it
-	began        time.Time // to be applied: it is committed
+	taken        time.Time // by raft's main goroutine; zero when the entry was committed before the time was recorded
+	began        time.Time // apply began, so it was committed
 	applied      time.Time
 	commands     int
 }
 
-// slowClock reads the clock, if anybody wants to know what is slow: a few times per entry, never per
-// command.
+// slowClock reads the clock if slow operations are logged: a few times per entry, never per command.
 func (g *Group) slowClock() time.Time {
 	if g.cfg.SlowAfter <= 0 {
 		return time.Time{}
@@ -24,10 +23,10 @@ func (g *Group) slowClock() time.Time {
 	return time.Now()
 }
 
-// logSlowEntry says where the time of an entry went. queued is what the oldest command waited for its entry
-// (others are in flight, or the leader is full), raft until raft's main goroutine took it (it writes
-// others), quorum until it was committed (our disk, the network, the followers' disks),
-// applied the machine and the bodies of messages.
+// logSlowEntry logs the time of each stage of an entry. queued: its oldest command waited for an entry,
+// because others were in flight or the leader was full; raft: the entry waited for raft's main goroutine,
+// which was writing others; quorum: until it was committed (the disk here, the network, the followers'
+// disks); applied: the machine and the writing of bodies.
 func (g *Group) logSlowEntry(e slowEntry) {
 	if g.cfg.SlowLogger == nil {
 		return
@@ -42,7 +41,7 @@ func (g *Group) logSlowEntry(e slowEntry) {
 		slog.Duration("applied", e.applied.Sub(e.began)), slog.Int("commands", e.commands))
 }
 
-// logSlowRead says how long bodies waited to be read from the disk, and the reading.
+// logSlowRead logs the time that a read of bodies waited, and the time of the read.
 func (g *Group) logSlowRead(j readJob, began time.Time) {
 	if g.cfg.SlowLogger == nil || j.queuedAt.IsZero() || time.Since(j.queuedAt) < g.cfg.SlowAfter {
 		return

@@ -13,7 +13,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// lines is a writer that is read while it is written.
+// logBuffer is a writer that may be read concurrently.
 type logBuffer struct {
 	mu  sync.Mutex
 	all bytes.Buffer
@@ -31,7 +31,7 @@ func (l *logBuffer) text() string {
 	return l.all.String()
 }
 
-// A send that waits for the disk is told with where it waited, and nothing that was fast is.
+// A send that waits for the disk is logged with the stage in which it waited; fast operations are not logged.
 func TestSlowEntryIsLogged(t *testing.T) {
 	t.Parallel()
 	const held, after = 300 * time.Millisecond, 250 * time.Millisecond
@@ -50,7 +50,7 @@ func TestSlowEntryIsLogged(t *testing.T) {
 	store.hold <- struct{}{}
 	done := make(chan Answer, 1)
 	g.Submit(fsm.AppendCommand(nil, a.next(), send(1, []byte("a secret"))), func(a Answer) { done <- a })
-	eventually(t, "raft has taken it", func() bool { // and that is noted: what comes now is the quorum's
+	eventually(t, "raft has taken it", func() bool { // and recorded it: further time counts for the quorum
 		g.proposer.mu.Lock()
 		defer g.proposer.mu.Unlock()
 		return slices.ContainsFunc(g.proposer.inFlight, func(b *batch) bool { return !b.takenAt.IsZero() })
@@ -81,7 +81,7 @@ func TestSlowEntryIsLogged(t *testing.T) {
 	}
 }
 
-// Nobody asked: no clock is read.
+// Without SlowAfter no clock is read.
 func TestSlowLogIsOffByDefault(t *testing.T) {
 	t.Parallel()
 	g := &Group{}

@@ -21,14 +21,13 @@ import (
 
 // A snapshot on disk is a folder snap/<term>-<index>-<n>:
 //
-//	image     what the machine wrote
-//	refs      only of a snapshot that came from the leader: where its bodies lie here,
+//	image     the image of the machine
+//	refs      only of a snapshot that a leader has sent: the references of its bodies here,
 //	          12 bytes each in the order of Machine.Refs, then a CRC-32C
 //	manifest  version byte, CRC-32C, JSON: raft's metadata, sizes, segments
 //
-// It is written under a name that begins with "tmp", synced and renamed; n rises with
-// every snapshot. The newest counts and there is no falling back to an older one: the
-// log behind that one may be gone.
+// It is written under a name that begins with "tmp", synced and renamed; n rises with every snapshot. The
+// newest one is valid. There is no falling back to an older one: the log behind it may have been deleted.
 const (
 	manifestVersion   byte = 1
 	snapshotTemporary      = "tmp"
@@ -39,39 +38,38 @@ const (
 	copyBufferBytes        = 256 << 10
 )
 
-// manifest says what a snapshot consists of. Unknown keys are ignored, so that the release before
-// still opens the folder when it is put back; what it must not ignore raises manifestVersion.
+// manifest describes a snapshot. Unknown keys are ignored, so that the previous release still opens the
+// folder after a downgrade; a key that it must not ignore raises manifestVersion.
 type manifest struct {
 	Index              uint64        `json:"Index"`
 	Term               uint64        `json:"Term"`
 	Configuration      []byte        `json:"Configuration"`
 	ConfigurationIndex uint64        `json:"ConfigurationIndex"`
-	Applied            uint64        `json:"Applied"` // index the image has seen; entries up to it are skipped
+	Applied            uint64        `json:"Applied"` // index up to which the image has applied entries; they are skipped
 	Clock              fsm.Instant   `json:"Clock"`
 	ImageBytes         int64         `json:"ImageBytes"`
 	ImageSum           uint32        `json:"ImageSum"`
-	Remapped           bool          `json:"Remapped"` // refs in the image are the sender's, the file refs says ours
+	Remapped           bool          `json:"Remapped"` // refs in the image are the sender's, those of this replica are in the file refs
 	Bodies             uint64        `json:"Bodies"`
 	BodyBytes          int64         `json:"BodyBytes"` // of the records of all bodies
 	Segments           []segmentSize `json:"Segments"`
 	digestState
 }
 
-// digestState is how far the rolling digest of a replica had come (digest.go). Version 0: not
-// known.
+// digestState is the rolling digest at Applied (rolling_digest.go). Version 0: unknown.
 type digestState struct {
 	Digest        uint64 `json:"Digest"`
 	DigestVersion uint8  `json:"DigestVersion"`
 	DigestTerm    uint64 `json:"DigestTerm"`
 }
 
-// storedSnapshot is a snapshot on disk. The store locks.
+// storedSnapshot is a snapshot on disk. The store guards it.
 type storedSnapshot struct {
 	manifest
 
 	id          string
 	dir         string
-	openStreams int // being sent
+	openStreams int // streams that send it
 	replaced    bool
 }
 
@@ -93,7 +91,7 @@ type snapshotStore struct {
 	bodies  *bodyStore
 	machine func(fsm.Bodies) Machine
 	fail    func(error)
-	// arrived is told of every snapshot that came from a leader.
+	// received is called after every snapshot that a leader has sent.
 	received func()
 
 	mu     sync.Mutex
@@ -101,8 +99,8 @@ type snapshotStore struct {
 	serial uint64
 }
 
-// findSnapshot reads the newest manifest under dir, nil when there is none. It removes
-// what was not finished, and keeps everything else as it is.
+// findSnapshot reads the newest manifest under dir, nil when there is none. It removes unfinished snapshots
+// and changes nothing else.
 func findSnapshot(dir string) (*storedSnapshot, uint64, error) {
 	if err := os.MkdirAll(dir, logFolderMode); err != nil {
 		return nil, 0, fmt.Errorf("open snapshots: %w", err)
@@ -153,7 +151,7 @@ func (s *snapshotStore) dropOlder() error {
 	return nil
 }
 
-// removeFolder removes a snapshot so that a crash cannot leave half of it under its name.
+// removeFolder removes a snapshot so that a crash cannot leave a part of it under its name.
 func removeFolder(dir string) error {
 	aside := filepath.Join(filepath.Dir(dir), snapshotTemporary+"-"+filepath.Base(dir))
 	if err := os.Rename(dir, aside); err != nil {
@@ -199,7 +197,7 @@ func writeManifest(dir string, m manifest) error {
 	return f.finish(err)
 }
 
-// checksumFile is a file being written, with its size and checksum.
+// checksumFile is a file that is being written, with its size and checksum.
 type checksumFile struct {
 	f    *os.File
 	w    *bufio.Writer
@@ -222,7 +220,7 @@ func (f *checksumFile) Write(p []byte) (int, error) {
 	return n, err
 }
 
-// finish flushes, syncs and closes; err is what went wrong before.
+// finish flushes, syncs and closes the file; err is an earlier error of its writer.
 func (f *checksumFile) finish(err error) error {
 	if err == nil {
 		err = f.w.Flush()
@@ -236,7 +234,7 @@ func (f *checksumFile) finish(err error) error {
 	return nil
 }
 
-// load restores machine from the snapshot. A mismatch anywhere is damage.
+// load restores machine from the snapshot. Any mismatch is errDamaged.
 func (s *storedSnapshot) load(machine Machine) error {
 	f, err := os.Open(filepath.Join(s.dir, imageFile))
 	if err != nil {
@@ -310,13 +308,12 @@ func (s *snapshotStore) List() ([]*raft.SnapshotMeta, error) {
 	return []*raft.SnapshotMeta{s.newest.meta()}, nil
 }
 
-// Open implements raft.SnapshotStore. The snapshot and its segments stay until the
-// reader is closed.
+// Open implements raft.SnapshotStore. The snapshot and its segments are kept until the reader is closed.
 func (s *snapshotStore) Open(id string) (*raft.SnapshotMeta, io.ReadCloser, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.newest == nil || s.newest.id != id {
-		return nil, nil, fmt.Errorf("snapshot %s is no longer there", id)
+		return nil, nil, fmt.Errorf("snapshot %s no longer exists", id)
 	}
 	snap := s.newest
 	snap.openStreams++
@@ -334,14 +331,14 @@ func (s *snapshotStore) release(snap *storedSnapshot) {
 	}
 }
 
-// removeReplaced removes a replaced snapshot that nobody reads.
+// removeReplaced removes a replaced snapshot without open streams.
 func (s *snapshotStore) removeReplaced(snap *storedSnapshot) {
-	// A folder that stays is removed at the next open.
+	// The next open removes a folder that could not be removed.
 	_ = removeFolder(snap.dir)
 	s.bodies.releaseSegments(snap.Segments)
 }
 
-// Create implements raft.SnapshotStore, for snapshots of our own and those of a leader.
+// Create implements raft.SnapshotStore, for snapshots of this replica and those that a leader sends.
 func (s *snapshotStore) Create(_ raft.SnapshotVersion, index, term uint64, conf raft.Configuration,
 	confIndex uint64, _ raft.Transport,
 ) (raft.SnapshotSink, error) {
@@ -358,7 +355,7 @@ func (s *snapshotStore) Create(_ raft.SnapshotVersion, index, term uint64, conf 
 	}}, nil
 }
 
-// frozenState is the state at one moment: raft.FSMSnapshot.
+// frozenState is the state of a group at one index, as raft.FSMSnapshot.
 type frozenState struct {
 	bodies    *bodyStore
 	image     fsm.Image
@@ -366,7 +363,7 @@ type frozenState struct {
 	clock     fsm.Instant
 	digest    digestState
 	segments  []segmentSize
-	published bool // the hold on the segments belongs to a snapshot on disk now
+	published bool // a snapshot on disk now retains the segments
 	saved     func()
 }
 
@@ -397,7 +394,7 @@ type snapshotSink struct {
 	store    *snapshotStore
 	id       string
 	dir      string
-	pipe     *io.PipeWriter // of a snapshot from the leader
+	pipe     *io.PipeWriter // of a snapshot that the leader sends
 	result   chan error
 	local    bool
 	finished bool
@@ -406,11 +403,11 @@ type snapshotSink struct {
 // ID implements raft.SnapshotSink.
 func (s *snapshotSink) ID() string { return s.id }
 
-// writeLocal writes a snapshot of our own: segments first, then the image.
+// writeLocal writes a snapshot of this replica: segments first, then the image.
 func (s *snapshotSink) writeLocal(f *frozenState) error {
 	s.local = true
 	if err := s.store.bodies.sync(f.segments); err != nil {
-		s.store.fail(err) // a disk that cannot sync may have dropped what it was given
+		s.store.fail(err) // a disk that cannot sync may have lost earlier writes
 		return err
 	}
 	out, err := createFile(filepath.Join(s.dir, imageFile))
@@ -436,7 +433,7 @@ func (s *snapshotSink) writeLocal(f *frozenState) error {
 	return nil
 }
 
-// publish makes the snapshot the newest.
+// publish makes the snapshot the newest one.
 func (s *snapshotSink) publish() error {
 	if err := writeManifest(s.dir, s.manifest); err != nil {
 		return err
@@ -467,7 +464,7 @@ func (s *snapshotSink) publish() error {
 	return nil
 }
 
-// Write implements raft.SnapshotSink: bytes of a snapshot that the leader sends.
+// Write implements raft.SnapshotSink: it takes the bytes of a snapshot that the leader sends.
 func (s *snapshotSink) Write(p []byte) (int, error) {
 	if s.pipe == nil {
 		r, w := io.Pipe()
@@ -481,7 +478,7 @@ func (s *snapshotSink) Write(p []byte) (int, error) {
 	return s.pipe.Write(p)
 }
 
-// Close implements raft.SnapshotSink: the snapshot counts when it returns nil.
+// Close implements raft.SnapshotSink: the snapshot is valid when it returns nil.
 func (s *snapshotSink) Close() error {
 	if s.finished {
 		return nil
@@ -510,7 +507,7 @@ func (s *snapshotSink) Cancel() error {
 	s.finished = true
 	if s.pipe != nil {
 		_ = s.pipe.CloseWithError(errors.New("cancelled"))
-		<-s.result //nolint:errcheck // it says only that it was cancelled
+		<-s.result //nolint:errcheck // the error only reports the cancellation
 	}
 	if !s.local {
 		s.store.bodies.releaseSegments(s.Segments)

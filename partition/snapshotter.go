@@ -11,11 +11,12 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// logMarkBytes is how finely the keeper remembers where in the log how many bytes lie.
+// logMarkBytes is the distance, in bytes of log, between two marks that the snapshotter keeps.
 const logMarkBytes = 1 << 20
 
-// snapshotter decides when a snapshot is due: after so many bytes of log, or so much time
-// with changes. Raft counts entries instead, and ours are between 100 B and 512 KiB.
+// snapshotter decides when a snapshot is due: after Sizes.Snapshot bytes of log, or after
+// Timing.SnapshotEvery with changes. Raft counts entries instead, and entries here have between 100 B and 512
+// KiB.
 type snapshotter struct {
 	g    *Group
 	wake chan struct{}
@@ -24,15 +25,15 @@ type snapshotter struct {
 	totalAtSnapshot atomic.Uint64 // total when the newest snapshot was frozen
 
 	mu    sync.Mutex
-	marks []logMark // one per trailMarkBytes, oldest first
+	marks []logMark // one per logMarkBytes, oldest first
 }
 
-// logMark says that the log up to index takes total bytes.
+// logMark records that the log up to index has total bytes.
 type logMark struct{ index, total uint64 }
 
 func (k *snapshotter) init(g *Group) { k.g, k.wake = g, make(chan struct{}, 1) }
 
-// countEntry counts an applied entry.
+// countEntry counts an applied entry and wakes run when a snapshot is due.
 func (k *snapshotter) countEntry(index uint64, size int) {
 	before := k.total.Load()
 	total := before + uint64(size) + logEntryOverhead
@@ -50,13 +51,13 @@ func (k *snapshotter) countEntry(index uint64, size int) {
 	}
 }
 
-// mark returns what saved needs to know.
+// mark returns the argument for saved.
 func (k *snapshotter) mark() uint64 { return k.total.Load() }
 
-// saved notes that a snapshot frozen at that mark is on disk.
+// saved records that a snapshot frozen at that mark is on disk.
 func (k *snapshotter) saved(mark uint64) { k.totalAtSnapshot.Store(mark) }
 
-// trailingEntries is how many entries lie in the last Sizes.Trailing bytes, at least
+// trailingEntries returns the number of entries in the last Sizes.Trailing bytes, at least
 // trailingEntriesMin.
 func (k *snapshotter) trailingEntries() uint64 {
 	k.mu.Lock()
@@ -94,7 +95,7 @@ func (k *snapshotter) run(ctx context.Context) {
 			}
 		}
 		if err := k.g.Snapshot(ctx); err != nil && ctx.Err() == nil && k.g.halted() == nil {
-			k.g.cfg.Logger.WarnContext(ctx, "snapshot", "error", err)
+			k.g.cfg.Logger.WarnContext(ctx, "failed to write snapshot", "error", err)
 			pause(ctx, time.Second)
 		}
 		k.g.compact(ctx)
@@ -102,8 +103,8 @@ func (k *snapshotter) run(ctx context.Context) {
 	}
 }
 
-// freesSpace says that the member is short of room and a snapshot would give some back:
-// until there is one, dead bodies stay.
+// freesSpace reports whether the member is low on disk space and a snapshot would free some: dead bodies stay
+// until the next snapshot.
 func (k *snapshotter) freesSpace() bool {
 	if !k.g.cfg.Log.diskSpace.readOnly.Load() {
 		return false
@@ -113,8 +114,8 @@ func (k *snapshotter) freesSpace() bool {
 	return since >= lowDiskSnapshotBytesMin || since > 0 && all-live >= lowDiskSnapshotBytesMin
 }
 
-// Snapshot writes a snapshot now and lets raft cut its log behind it. One group of a
-// member writes at a time; the others wait.
+// Snapshot writes a snapshot now and lets raft compact its log up to it. One group of a member writes at a
+// time; the others wait.
 func (g *Group) Snapshot(ctx context.Context) error {
 	release, err := g.cfg.Log.acquireSnapshot(ctx)
 	if err != nil {

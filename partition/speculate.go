@@ -6,33 +6,32 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// speculativeLocksMax is how many locks one entry carries for subscriptions to whose topic
-// it sends, at most: whether a subscription gets anything only its rules know, and those
-// are asked when the entry is applied.
+// speculativeLocksMax bounds the locks that one entry carries for subscriptions to whose topic it sends:
+// whether a subscription gets a message depends on its rules, which are evaluated when the entry is applied.
 const speculativeLocksMax = 16
 
-// topicMachine is a machine that knows which topic fills an entity: 0 for none, false when it
-// does not know the entity.
+// topicMachine is implemented by machines that know which topic fills an entity: 0 for none, false for an
+// unknown entity.
 type topicMachine interface {
 	TopicOf(id fsm.EntityID) (topic fsm.EntityID, known bool)
 }
 
-// topicWaiters is the lines at the subscriptions of one topic.
+// topicWaiters holds the wait queues at the subscriptions of one topic.
 type topicWaiters struct {
 	queues      []*waitQueue
-	lastMatched []*waitQueue // those that the next message of the topic is likely for, see line.lucky
+	lastMatched []*waitQueue // those that the next message of the topic is likely to match, see waitQueue.lastMatched
 }
 
-// speculation is a line that the sends of an entry to its topic may be for.
+// speculation counts what the sends of one entry to a topic may bring to one wait queue.
 type speculation struct {
 	queue    *waitQueue
 	expected int
-	hasLock  bool // a lock of the entry waits for what comes
-	matched  bool // and one of them found something
+	hasLock  bool // the entry has a lock for it
+	matched  bool // and one of its locks found a message
 }
 
-// topicOf asks the machine whose subscription an entity is. Called without mu: apply
-// takes mu under the lock of the machine.
+// topicOf asks the machine for the topic of a subscription. Called without mu, because apply takes mu under
+// the lock of the machine.
 func (g *Group) topicOf(id fsm.EntityID) (topic fsm.EntityID, known bool) {
 	g.View(func(m Machine) {
 		if m, ok := m.(topicMachine); ok {
@@ -42,8 +41,8 @@ func (g *Group) topicOf(id fsm.EntityID) (topic fsm.EntityID, known bool) {
 	return topic, known
 }
 
-// queueWithTopic finds or makes the line of an address and sees to it that its topic is known,
-// which is asked once. Called with mu held, which it may let go of meanwhile.
+// queueWithTopic returns the wait queue of an address and makes sure that its topic is known, which is asked
+// once. Called with mu held; it may release mu meanwhile.
 func (p *proposer) queueWithTopic(key waitKey) *waitQueue {
 	if l := p.queues[key]; l != nil && l.topicKnown {
 		return l
@@ -56,15 +55,15 @@ func (p *proposer) queueWithTopic(key waitKey) *waitQueue {
 		topic = key.Entity
 	}
 	if known && !l.topicKnown {
-		l.topicKnown, l.topic, l.countKnown = true, topic, false // it may have been dropped meanwhile: ask
-		// The first message is worth a try: whoever is mistaken is not tried again.
+		l.topicKnown, l.topic, l.countKnown = true, topic, false // it may have been deleted meanwhile: find out with a lock
+		// Speculate on the first message: after a miss the queue is not tried again.
 		l.lastMatched = topic != 0 && key.Sub == fsm.MainQueue
 		p.addToTopic(l)
 	}
 	return l
 }
 
-// addToTopic adds a line to those of its topic. Called with mu held, like all below.
+// addToTopic adds a wait queue to those of its topic. Called with mu held, like all below.
 func (s *waitQueues) addToTopic(l *waitQueue) {
 	if l.topic == 0 {
 		return
@@ -80,7 +79,7 @@ func (s *waitQueues) addToTopic(l *waitQueue) {
 	}
 }
 
-// rebuildTopics finds the families again after lines have gone.
+// rebuildTopics rebuilds the queues by topic after wait queues were dropped.
 func (s *waitQueues) rebuildTopics() {
 	clear(s.topics)
 	for _, l := range s.queues {
@@ -88,10 +87,9 @@ func (s *waitQueues) rebuildTopics() {
 	}
 }
 
-// setLastMatched notes whether the next message of its topic is likely for a line: whether the
-// last one that was looked at was. So a subscription that gets everything has its locks
-// in the entries of the sends, and one that gets little costs one lock in vain for each
-// message it gets.
+// setLastMatched records whether the next message of the topic is likely to match a subscription: whether the
+// last evaluated one did. A subscription that gets everything has its locks in the entries of the sends; one
+// that gets little costs one wasted lock for each message that it gets.
 func (s *waitQueues) setLastMatched(l *waitQueue, matched bool) {
 	if l.topic == 0 || l.Sub != fsm.MainQueue || l.lastMatched == matched {
 		return
@@ -105,9 +103,9 @@ func (s *waitQueues) setLastMatched(l *waitQueue, matched bool) {
 	}
 }
 
-// speculate notes that messages sent to a topic may become ready at its subscriptions.
-// Those for which there is no room, or which were not thought of, are served when apply
-// has said what came: an entry later.
+// speculate counts messages sent to a topic as expected at its subscriptions. Subscriptions beyond
+// speculativeLocksMax, and those that did not match last, are served one entry later, when apply has reported
+// what became ready.
 func (s *waitQueues) speculate(b *batch, topic fsm.EntityID, messages int) {
 	f := s.topics[topic]
 	if f == nil {
@@ -135,7 +133,8 @@ func (s *waitQueues) speculate(b *batch, topic fsm.EntityID, messages int) {
 	}
 }
 
-// speculationFor finds or makes the place of a line in the entry, nil when there is none left.
+// speculationFor returns the speculation of a wait queue in the entry and creates it if needed; nil when the
+// entry has no locks left.
 func (b *batch) speculationFor(l *waitQueue) *speculation {
 	for i := range b.speculations {
 		if b.speculations[i].queue == l {
@@ -149,7 +148,7 @@ func (b *batch) speculationFor(l *waitQueue) *speculation {
 	return &b.speculations[len(b.speculations)-1]
 }
 
-// recordLock notes what a lock for somebody who waited has found.
+// recordLock records how many messages the lock of a waiter has found.
 func (b *batch) recordLock(w *waiter, found int) {
 	for i := range b.speculations {
 		if x := &b.speculations[i]; x.queue == w.queue && !w.proposeNow {
@@ -159,7 +158,8 @@ func (b *batch) recordLock(w *waiter, found int) {
 	}
 }
 
-// removeSpeculations takes back what an entry was thought to bring, and remembers who waited in vain.
+// removeSpeculations removes what an entry was expected to bring, and records the queues whose locks found
+// nothing.
 func (s *waitQueues) removeSpeculations(b *batch) {
 	for _, x := range b.speculations {
 		x.queue.expected -= x.expected
@@ -169,8 +169,7 @@ func (s *waitQueues) removeSpeculations(b *batch) {
 	}
 }
 
-// invalidateAll is doubt for an entity that has gone, which takes the subscriptions of a topic
-// along.
+// invalidateAll is invalidate for an entity that was deleted; a topic includes its subscriptions.
 func (s *waitQueues) invalidateAll(id fsm.EntityID) {
 	s.invalidate(id)
 	if f := s.topics[id]; f != nil {

@@ -11,7 +11,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// follower is a line at the subscription of topic 1 with so many who wait.
+// follower returns a wait queue at a subscription of topic 1 with some waiters.
 func follower(s *waitQueues, id fsm.EntityID, waiters int) *waitQueue {
 	l := s.queueFor(waitKey{Address: fsm.Address{Entity: id}})
 	l.topicKnown, l.topic, l.lastMatched, l.countKnown = true, 1, true, true
@@ -53,8 +53,8 @@ func TestSpeculationIsBounded(t *testing.T) {
 	}
 }
 
-// Many who wait at one subscription, or many messages for one who waits, are one thing
-// each: what counts is the locks.
+// Locks are counted, not waiters or messages: many waiters at one subscription, or many messages for one
+// waiter.
 func TestSpeculationCountsLocks(t *testing.T) {
 	t.Parallel()
 	s, b := newWaitQueues(), &batch{}
@@ -67,13 +67,13 @@ func TestSpeculationCountsLocks(t *testing.T) {
 	}
 	idle := follower(s, 4, 0)
 	s.speculate(b, 1, 1)
-	s.speculate(b, 9, 1) // a topic without lines
+	s.speculate(b, 9, 1) // a topic without wait queues
 	if idle.expected != 0 {
 		t.Error("nobody waits there")
 	}
 }
 
-// A subscription for which the last message was not is not tried again until it gets one.
+// A subscription that the last message did not match is not tried again until it gets a message.
 func TestSpeculationFollowsTheLastMatch(t *testing.T) {
 	t.Parallel()
 	s := newWaitQueues()
@@ -81,9 +81,9 @@ func TestSpeculationFollowsTheLastMatch(t *testing.T) {
 	b := &batch{}
 	s.speculate(b, 1, 2)
 	b.recordLock(hit.waiters[0], 1)
-	b.recordLock(hit.waiters[1], 0) // one of two got nothing: the rules took one message
+	b.recordLock(hit.waiters[1], 0) // one of two got nothing: the rules matched one message
 	b.recordLock(miss.waiters[0], 0)
-	b.recordLock(&waiter{queue: cut, proposeNow: true}, 0) // asks about an earlier lock
+	b.recordLock(&waiter{queue: cut, proposeNow: true}, 0) // retry of an earlier lock
 	s.removeSpeculations(b)
 	if !hit.lastMatched || miss.lastMatched || !cut.lastMatched {
 		t.Errorf("lucky: %v %v %v", hit.lastMatched, miss.lastMatched, cut.lastMatched)
@@ -108,7 +108,7 @@ func TestSpeculationFollowsTheLastMatch(t *testing.T) {
 	}
 }
 
-// Lines that are forgotten leave their family too.
+// Wait queues that are dropped leave their topic too.
 func TestTopicsAreRebuiltAfterEviction(t *testing.T) {
 	t.Parallel()
 	s := newWaitQueues()
@@ -125,7 +125,7 @@ func TestTopicsAreRebuiltAfterEviction(t *testing.T) {
 	}
 }
 
-// topicGroup makes topic 1 with so many subscriptions, from 2 on, that get everything.
+// topicGroup creates topic 1 with subscriptions from entity 2 on that get every message.
 func topicGroup(t testing.TB, g *Group, a *asker, subscriptions int) {
 	t.Helper()
 	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings(), Kind: fsm.TopicEntity})
@@ -146,7 +146,7 @@ func oneTopic(t *testing.T, subscriptions int) (*Group, *asker) {
 	return g, a
 }
 
-// reader is a receiver that always comes back.
+// reader is a receiver that requests again after every answer.
 type reader struct {
 	t   testing.TB
 	g   *Group
@@ -155,7 +155,7 @@ type reader struct {
 	got chan Answer
 }
 
-// newReader waits until its first request stands in line.
+// newReader returns when its first request waits.
 func newReader(t testing.TB, g *Group, at fsm.Address, lane uint64) *reader {
 	t.Helper()
 	r := &reader{t: t, g: g, at: at, ask: asker{origin: 8, lane: lane}}
@@ -178,7 +178,7 @@ func (r *reader) wait() {
 	})
 }
 
-// next is what the request at hand gets; the one after it is made.
+// next returns the result of the current request, and starts the next one.
 func (r *reader) next() []string {
 	r.t.Helper()
 	a := await1(r.t, r.got)
@@ -193,8 +193,8 @@ func (r *reader) next() []string {
 	return got
 }
 
-// Who waits at a subscription gets what is sent to the topic in the entry of the send,
-// also the very first message.
+// A waiter at a subscription gets a message sent to the topic in the entry of the send, also the very first
+// one.
 func TestSubscriptionIsServedInTheEntryOfTheSend(t *testing.T) {
 	t.Parallel()
 	g, a := oneTopic(t, 3)
@@ -216,7 +216,7 @@ func TestSubscriptionIsServedInTheEntryOfTheSend(t *testing.T) {
 	}
 }
 
-// More subscriptions than an entry speculates for are all served, an entry later.
+// More subscriptions than an entry speculates for are all served, one entry later.
 func TestTopicServesManySubscriptions(t *testing.T) {
 	t.Parallel()
 	const subscriptions = 40
@@ -234,13 +234,13 @@ func TestTopicServesManySubscriptions(t *testing.T) {
 			}
 		}
 	}
-	if n := g.Status().Applied - before; n > 6+3 { // a reader may come back while the second entry is on its way
+	if n := g.Status().Applied - before; n > 6+3 { // a reader may ask again while the second entry is in flight
 		t.Errorf("3 messages took %d entries", n)
 	}
 }
 
-// A subscription whose rules take little costs one lock in vain a message it gets, and
-// its receivers wait on.
+// A subscription whose rules match little costs one wasted lock for each message that it gets, and its
+// receivers keep waiting.
 func TestSubscriptionsThatNeverMatchCostNoLocks(t *testing.T) {
 	t.Parallel()
 	g, a := oneTopic(t, 1)
@@ -281,8 +281,8 @@ func TestSubscriptionsThatNeverMatchCostNoLocks(t *testing.T) {
 	}
 }
 
-// A topic that is dropped tells those who wait at its subscriptions and at their
-// sub-queues, whether anything was ever sent or not.
+// When a topic is deleted, waiters at its subscriptions and their sub-queues are told, whether or not a
+// message was ever sent.
 func TestWaitersAreToldThatTheTopicIsDeleted(t *testing.T) {
 	t.Parallel()
 	g, a := oneTopic(t, 3)
@@ -308,8 +308,7 @@ func TestWaitersAreToldThatTheTopicIsDeleted(t *testing.T) {
 	other.next()
 }
 
-// What waits to be forwarded is told to whoever forwards, and to nobody who waits for
-// messages there.
+// Messages that wait to be forwarded are reported to the forwarder, and to no waiter.
 func TestForwardingWakesNoWaiters(t *testing.T) {
 	t.Parallel()
 	effects := make(chan fsm.Effect, 100)

@@ -7,21 +7,21 @@ import (
 	"time"
 )
 
-// The buckets of a histogram: bucket i counts what took up to histogramFirst << i, and the
-// one behind them the rest, so 250 us to 8.2 s.
+// The buckets of a histogram: bucket i counts durations up to histogramFirst << i, that is 250 us to 8.2 s,
+// and one more bucket counts the rest.
 const (
 	histogramFirst   = 250 * time.Microsecond
 	histogramBuckets = 16
 )
 
-// Histogram counts how long things took. Its zero value is ready; it may be used by any
-// number of goroutines and costs two atomic additions each time.
+// Histogram counts durations. Its zero value is ready to use. It may be used concurrently and costs two
+// atomic additions for each observation.
 type Histogram struct {
 	counts [histogramBuckets + 1]atomic.Uint64
 	nanos  atomic.Int64
 }
 
-// Observe counts one.
+// Observe counts one duration.
 func (h *Histogram) Observe(took time.Duration) {
 	took = max(took, 0)
 	i := 0
@@ -32,18 +32,18 @@ func (h *Histogram) Observe(took time.Duration) {
 	h.nanos.Add(int64(took))
 }
 
-// Durations is a histogram at one moment.
+// Durations is a snapshot of a histogram.
 type Durations struct {
-	// Within[i] counts what took up to Bound(i), the counts before it included.
+	// Within[i] counts durations up to Bound(i); the counts are cumulative.
 	Within [histogramBuckets]uint64
-	Count  uint64 // all
+	Count  uint64 // of all durations
 	Sum    time.Duration
 }
 
-// Bound is the upper end of bucket i.
+// Bound returns the upper end of bucket i.
 func Bound(i int) time.Duration { return histogramFirst << i }
 
-// Durations reads the histogram. What is counted meanwhile may be in it or not.
+// Durations returns a snapshot of the histogram. Concurrent observations may or may not be included.
 func (h *Histogram) Durations() Durations {
 	d := Durations{Sum: time.Duration(h.nanos.Load())}
 	for i := range h.counts {
@@ -55,37 +55,37 @@ func (h *Histogram) Durations() Durations {
 	return d
 }
 
-// counters are what a group counts while it works: per entry and per batch, never per message.
+// counters are the counters of a group, updated per entry and per batch, never per message.
 type counters struct {
 	entries     atomic.Uint64 // applied
 	commands    atomic.Uint64 // in them
 	refused     atomic.Uint64 // submissions over a limit
 	leaderships atomic.Uint64 // leaderships gained
 	exceeded    atomic.Uint64 // rules that were over their budget
-	proposals   Histogram     // from composing an entry to its being applied here, at the leader
+	proposals   Histogram     // from composing an entry to applying it, at the leader
 }
 
-// Stats is what a replica has done since it was opened, and how large it is on disk, for
-// pictures and alarms.
+// Stats are the counters of a replica since it was opened and its size on disk, for dashboards and alerts.
 type Stats struct {
 	Entries           uint64    // applied
 	Commands          uint64    // in them
-	Refused           uint64    // submissions refused because too much was waiting
-	Exceeded          uint64    // times that a rule of a topic took more steps than it may for one message
-	LeadershipsGained uint64    // times that it became the leader
-	Proposals         Durations // of entries of ours: from composing to applied
-	// LogBytes is what was applied since the newest snapshot was frozen: what a restart
-	// replays, about.
+	Refused           uint64    // submissions refused because a queue was full
+	Exceeded          uint64    // evaluations of a topic's rule that exceeded the steps allowed for one message
+	LeadershipsGained uint64    // times that this replica became the leader
+	Proposals         Durations // of entries proposed here, from composing to applied
+	// LogBytes are the bytes of log applied since the newest snapshot was frozen: about what a restart
+	// replays.
 	LogBytes uint64
-	Segments int // files of bodies
-	// Snapshots is the number of the newest snapshot: it rises with each, also over restarts.
-	// SnapshotAt and SnapshotBytes are of the newest one, without the bodies; zero when there is none.
+	Segments int // segment files
+	// Snapshots is the serial number of the newest snapshot; it rises with each snapshot, also across
+	// restarts. SnapshotAt and SnapshotBytes, without bodies, describe the newest snapshot; they are zero
+	// when there is none.
 	Snapshots     uint64
 	SnapshotAt    time.Time
 	SnapshotBytes int64
 }
 
-// Stats returns what is counted. It reads the time of one file.
+// Stats returns the counters. It reads the time of one file.
 func (g *Group) Stats() Stats {
 	f := Stats{
 		Entries: g.counts.entries.Load(), Commands: g.counts.commands.Load(),
@@ -102,7 +102,7 @@ func (g *Group) Stats() Stats {
 	g.snapshots.mu.Unlock()
 	if newest != nil {
 		f.SnapshotBytes = newest.ImageBytes
-		if info, err := os.Stat(newest.dir); err == nil { // it may be replaced just now
+		if info, err := os.Stat(newest.dir); err == nil { // it may have been replaced meanwhile
 			f.SnapshotAt = info.ModTime()
 		}
 	}

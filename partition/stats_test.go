@@ -19,7 +19,7 @@ func TestHistogramCountsByBucket(t *testing.T) {
 	h.Observe(time.Hour)
 	d := h.Durations()
 	for i, got := range d.Within {
-		if want := uint64(2*i + 3); got != want { // two of each bucket before, one of this, two of nothing
+		if want := uint64(2*i + 3); got != want { // two of each bucket before, one of this, two of zero
 			t.Errorf("within %s: %d, want %d", Bound(i), got, want)
 		}
 	}
@@ -28,10 +28,10 @@ func TestHistogramCountsByBucket(t *testing.T) {
 	}
 }
 
-// What a group counts is what was done, at the leader and at its followers.
+// The counters of a group match the work done, at the leader and at its followers.
 func TestStatsCountTheWork(t *testing.T) {
 	t.Parallel()
-	// What is counted at the leader is compared with what it was asked: it has to stay.
+	// The counters of the leader are compared with the commands given to it: it must not change.
 	ms := form(t, func(c *Config) {
 		patient(c)
 		c.Sizes.Segment = 8 << 10
@@ -74,7 +74,7 @@ func TestStatsCountTheWork(t *testing.T) {
 			t.Errorf("log: %+v", l)
 		}
 	}
-	// What is over a limit is counted: nothing is taken while the queue is full.
+	// Refused commands are counted: nothing is accepted while the queue is full.
 	g.proposer.mu.Lock()
 	g.proposer.submissionBytes += queueBytesMax
 	g.proposer.mu.Unlock()

@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// heavyMachine is one whose every entry took so many steps.
+// heavyMachine is a machine with a fixed number of steps per entry.
 type heavyMachine struct {
 	*fsm.Queues
 	steps uint64
@@ -19,8 +19,8 @@ type heavyMachine struct {
 func (m *heavyMachine) Steps() uint64    { return m.steps }
 func (m *heavyMachine) Exceeded() uint64 { return 7 }
 
-// TestApplyReleasesTheLockBetweenEntries: of a batch as many entries are performed under one lock as
-// take few steps; what rules were over their budget is counted.
+// TestApplyReleasesTheLockBetweenEntries verifies that only as many entries of a batch are applied under one
+// lock as have few steps together, and that rules over their budget are counted.
 func TestApplyReleasesTheLockBetweenEntries(t *testing.T) {
 	t.Parallel()
 	var machine *heavyMachine
@@ -61,7 +61,8 @@ func TestApplyReleasesTheLockBetweenEntries(t *testing.T) {
 	}
 }
 
-// TestPendingMessagesArePublished: the leader proposes pulses until nothing is pending at a topic.
+// TestPendingMessagesArePublished verifies that the leader proposes pulses until no message is pending at a
+// topic.
 func TestPendingMessagesArePublished(t *testing.T) {
 	t.Parallel()
 	ms := newMembers(t, 1, nil)

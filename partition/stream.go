@@ -13,7 +13,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// A snapshot on its way to another member:
+// The stream of a snapshot to another member:
 //
 //	magic    4 bytes  "PKST"
 //	version  1 byte   streamVersion
@@ -37,17 +37,19 @@ const (
 
 var streamMagic = [4]byte{'P', 'K', 'S', 'T'} //nolint:gochecknoglobals // a constant in all but name
 
-// noBodies is for a machine that is only looked through.
+// noBodies is for a machine whose references are only listed.
 type noBodies struct{}
 
-func (noBodies) Append(fsm.Owner, []byte) fsm.Ref { panic("partition: append to a machine at rest") }
+func (noBodies) Append(fsm.Owner, []byte) fsm.Ref {
+	panic("partition: append to a machine that is only read")
+}
 
-func (noBodies) Read(fsm.Ref) []byte { panic("partition: read through a machine at rest") }
+func (noBodies) Read(fsm.Ref) []byte { panic("partition: body read from a machine that is only read") }
 
-func (noBodies) Release(fsm.Ref) { panic("partition: release in a machine at rest") }
+func (noBodies) Release(fsm.Ref) { panic("partition: release in a machine that is only read") }
 
-// snapshotStream reads a snapshot for sending. It does nothing before the first Read: raft
-// opens snapshots also for its own replica, which loads them from the folder.
+// snapshotStream reads a snapshot for sending. It does nothing before the first Read, because raft also opens
+// snapshots for its own replica, which loads them from the folder.
 type snapshotStream struct {
 	store  *snapshotStore
 	snap   *storedSnapshot
@@ -131,8 +133,8 @@ func (s *snapshotStream) sendImage(w io.Writer) error {
 	return err
 }
 
-// sendBodies loads the image once more to learn which bodies belong to it: that costs
-// its memory while a snapshot is sent, and saves writing the list with every snapshot.
+// sendBodies loads the image once more to find the bodies that belong to it: this costs the memory of the
+// image while a snapshot is sent, and saves writing a list with every snapshot.
 func (s *snapshotStream) sendBodies(w io.Writer) error {
 	machine := s.store.machine(noBodies{})
 	if err := s.snap.load(machine); err != nil {
@@ -153,9 +155,8 @@ func (s *snapshotStream) sendBodies(w io.Writer) error {
 	return err
 }
 
-// sendRecords writes the records of bodies as they lie in the segments, and looks at their
-// checksums on the way. Neighbours are read with one system call, into room, which it
-// returns, grown, for the next call.
+// sendRecords writes the records of bodies as stored in the segments, and verifies their checksums. It reads
+// adjacent records with one system call into scratch, which it grows if needed and returns for the next call.
 func (b *bodyStore) sendRecords(w io.Writer, reads []bodyRead, scratch []byte) ([]byte, error) {
 	for len(reads) > 0 {
 		n, size := rangeLength(reads, streamRangeBytesMax)
@@ -232,8 +233,7 @@ func (s *snapshotSink) receiveImage(r *bufio.Reader) error {
 	return nil
 }
 
-// receiveBodies copies the records into segments of their own and writes down where
-// each one lies.
+// receiveBodies copies the records into new segments and writes the reference of each to the file refs.
 func (s *snapshotSink) receiveBodies(r *bufio.Reader) error {
 	out, err := createFile(filepath.Join(s.dir, refsFile))
 	if err != nil {
@@ -288,8 +288,8 @@ func (s *snapshotSink) copyRecords(r *bufio.Reader, refs io.Writer) (err error) 
 	return nil
 }
 
-// segmentImporter writes segments beside the active one. They are held for the snapshot they
-// belong to.
+// segmentImporter writes segments beside the active one. They are retained for the snapshot to which they
+// belong.
 type segmentImporter struct {
 	bodies *bodyStore
 	seg    *segment
@@ -323,7 +323,7 @@ func (w *segmentImporter) add(record []byte) (fsm.Ref, error) {
 	return fsm.Ref{Segment: w.seg.number, Offset: uint32(at)}, nil
 }
 
-// finish flushes and seals the current segment.
+// finish flushes and closes the current segment.
 func (w *segmentImporter) finish() error {
 	if w.seg == nil {
 		return nil

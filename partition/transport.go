@@ -22,40 +22,38 @@ const (
 	idleStreamsPerPeer   = 3  // kept open for the next request
 	requestsInFlight     = 2  // AppendEntries on one stream; more was measured as worse
 	streamRequestTimeout = 10 * time.Second
-	staleStreamsTimeout  = 500 * time.Millisecond // a dead stream says so at once
-	heartbeatWaitMax     = 500 * time.Millisecond // entries are tried again without a heartbeat, too
+	staleStreamsTimeout  = 500 * time.Millisecond // a dead stream fails at once
+	heartbeatWaitMax     = 500 * time.Millisecond // entries are sent again after this time, also without a heartbeat
 )
 
-// safeTransport is raft's transport without its heartbeat fast path. On that path
-// heartbeats change term and state beside the main goroutine, and a leader that comes
-// back from a pause can then write a client's command with the term of its successor:
-// replicas diverge. Without it heartbeats take the same way as all else.
+// safeTransport is raft's transport without its heartbeat fast path. On that path heartbeats change term and
+// state beside the main goroutine, and a leader that resumes after a pause can then write a client's command
+// with the term of its successor: replicas diverge. Here heartbeats go through the main goroutine like all
+// other requests.
 //
-// It also sees to it that a vote is given by the replica that was asked. Raft reaches a
-// replica by the address of its member alone. A member that gave up its replica of a group and
-// gets another one would be asked for the vote of the former by whoever was cut off
-// meanwhile, and the new one, empty as it is, would grant it: two of the old three could
-// then lead beside the group.
+// It also ensures that a vote is given by the replica that was asked. Raft addresses a replica by its member
+// alone. If a member has lost its replica of a group and received a new one, a candidate that was cut off
+// meanwhile would ask the new replica for the vote of the former one, and the new one, which is empty, would
+// grant it: two of the three old replicas could then have a leader beside that of the group.
 //
-// And it lets a replica vote for one that it does not know as a voter yet, as Raft's author
-// has it (dissertation, 4.2.2). Raft refuses that: where of the voters that are left one
-// has the votes' newest log and the others have not heard yet that it votes, nobody is ever
-// elected.
+// And it lets a replica vote for a candidate that it does not know as a voter yet, as Raft's author specifies
+// (dissertation, 4.2.2). The raft library refuses that: if the remaining voter with the newest log was
+// promoted in an entry that the others do not have yet, no candidate is ever elected.
 type safeTransport struct {
 	*raft.NetworkTransport
 	consumer      chan raft.RPC
-	raft          *atomic.Pointer[raft.Raft]     // empty until it runs
-	onRefusedVote func(*raft.RequestVoteRequest) // is told of votes that raft has refused; nil: nobody is
+	raft          *atomic.Pointer[raft.Raft]     // nil until raft runs
+	onRefusedVote func(*raft.RequestVoteRequest) // called for votes that raft has refused; may be nil
 	heartbeats    *heartbeats
 	closed        <-chan struct{}
 }
 
-// targetPrefix begins the field of a request for a vote in which raft has the address of the
-// candidate for very old peers. Nobody reads it (raft 1.7.3, requestVote: the header goes before
-// it); here it names the replica that is asked.
+// targetPrefix begins the Candidate field of a vote request, which raft fills with the candidate's address
+// for very old peers and no longer reads (raft 1.7.3, requestVote: the header takes precedence). Here the
+// field names the replica that is asked.
 const targetPrefix = "asked:"
 
-// newSafeTransport begins to hand on what comes in; it ends with ended.
+// newSafeTransport starts to forward incoming requests until closed is closed.
 func newSafeTransport(inner *raft.NetworkTransport, replica string, ended <-chan struct{}, refused func(*raft.RequestVoteRequest)) safeTransport {
 	t := safeTransport{
 		NetworkTransport: inner, consumer: make(chan raft.RPC), raft: new(atomic.Pointer[raft.Raft]),
@@ -65,30 +63,30 @@ func newSafeTransport(inner *raft.NetworkTransport, replica string, ended <-chan
 	return t
 }
 
-// Consumer gives what handOn lets through.
+// Consumer returns the requests that forwardRPCs lets through.
 func (t safeTransport) Consumer() <-chan raft.RPC { return t.consumer }
 
-// RequestVote says whom it asks.
+// RequestVote names the replica that it asks.
 func (t safeTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
 	asked := *args
-	asked.Candidate = []byte(targetPrefix + string(id)) //nolint:staticcheck // that it is deprecated is why it is free
+	asked.Candidate = []byte(targetPrefix + string(id)) //nolint:staticcheck // the field is free because it is deprecated
 	return retryStale(func() error { return t.NetworkTransport.RequestVote(id, target, &asked, resp) })
 }
 
-// RequestPreVote asks again where a stream was stale.
+// RequestPreVote retries over stale streams.
 func (t safeTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
 	return retryStale(func() error { return t.NetworkTransport.RequestPreVote(id, target, args, resp) })
 }
 
-// TimeoutNow asks again where a stream was stale.
+// TimeoutNow retries over stale streams.
 func (t safeTransport) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
 	return retryStale(func() error { return t.NetworkTransport.TimeoutNow(id, target, args, resp) })
 }
 
-// retryStale makes a request again that failed, for the idle streams to a peer that was started
-// anew are dead, and raft learns that from a request. It does not ask for a vote a second
-// time: the candidate would have lost its campaign to a peer that is well. To ask twice
-// for the same does no harm. Nobody is asked again once the campaign has another outcome.
+// retryStale repeats a failed request: the idle streams to a peer that was restarted are dead, and raft finds
+// that out with a request. Raft asks for a vote only once, so without the retry a candidate would lose its
+// campaign although the peer is healthy. Asking twice for the same vote is harmless. The retries end after
+// staleStreamsTimeout.
 func retryStale(request func() error) (err error) {
 	begun := time.Now()
 	for range idleStreamsPerPeer + 1 {
@@ -100,14 +98,14 @@ func retryStale(request func() error) (err error) {
 	return err
 }
 
-// forwardRPCs refuses votes that were asked of another replica.
+// forwardRPCs forwards requests to raft and refuses votes that were asked of another replica.
 func (t safeTransport) forwardRPCs(replica string) {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
 			vote, is := rpc.Command.(*raft.RequestVoteRequest)
 			if is && isForOther(vote, replica) {
-				// Term 0: it says nothing about us, and deposes nobody.
+				// Term 0 reveals nothing about this replica and deposes no leader.
 				rpc.Respond(&raft.RequestVoteResponse{RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax}}, nil)
 				continue
 			}
@@ -126,13 +124,13 @@ func (t safeTransport) forwardRPCs(replica string) {
 	}
 }
 
-// observeVote hands the answer to a request for a vote on, and tells of a refusal.
+// observeVote forwards the answer to a vote request, and reports a refusal.
 func (t safeTransport) observeVote(vote *raft.RequestVoteRequest, to chan<- raft.RPCResponse) chan<- raft.RPCResponse {
 	answers := make(chan raft.RPCResponse, 1)
 	go func() {
 		select {
 		case answer := <-answers:
-			to <- answer // the transport keeps room for it
+			to <- answer // the channel is buffered by the transport
 			if got, is := answer.Response.(*raft.RequestVoteResponse); is && !got.Granted && answer.Error == nil {
 				t.onRefusedVote(vote)
 			}
@@ -142,9 +140,9 @@ func (t safeTransport) observeVote(vote *raft.RequestVoteRequest, to chan<- raft
 	return answers
 }
 
-// allowUnknownCandidate makes a candidate that is no voter here pass for one: the request loses the name by
-// which raft looks for it, or gets that of a voter where raft wants one. Raft takes the name
-// for nothing else (1.7.3, requestVote and requestPreVote); a vote is written down by address.
+// allowUnknownCandidate makes raft accept a candidate that is not a voter in this replica's configuration: it
+// removes the id by which raft looks the candidate up, or replaces it by that of a voter where raft requires
+// one. Raft uses the id for nothing else (1.7.3, requestVote and requestPreVote); it stores votes by address.
 func (t safeTransport) allowUnknownCandidate(command any) {
 	r := t.raft.Load()
 	if r == nil {
@@ -174,19 +172,19 @@ func (t safeTransport) allowUnknownCandidate(command any) {
 	}
 }
 
-// isForOther says whether a vote is asked of another replica than this.
+// isForOther reports whether a vote is asked of another replica than this one.
 func isForOther(vote *raft.RequestVoteRequest, replica string) bool {
 	asked, named := strings.CutPrefix(string(vote.Candidate), targetPrefix) //nolint:staticcheck // see RequestVote
 	return named && asked != replica
 }
 
-// SetHeartbeatHandler leaves the fast path off.
+// SetHeartbeatHandler leaves the heartbeat fast path off.
 func (safeTransport) SetHeartbeatHandler(func(raft.RPC)) {}
 
-// AppendEntries tries entries again that could not be sent, as soon as the peer answers a
-// heartbeat. Raft would try them after pauses that double up to ten seconds: a member that
-// comes back gets nothing meanwhile, and is far behind when it is needed. Heartbeats are tried
-// twice a second at least. What fails although heartbeats are answered is left to raft.
+// AppendEntries sends entries again that could not be sent, as soon as the peer answers a heartbeat. Raft
+// would retry them with a backoff of up to ten seconds: a member that returns gets nothing meanwhile, and is
+// far behind when it is needed. Heartbeats are sent at least twice a second. A request that fails although
+// heartbeats are answered is left to raft.
 func (t safeTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if len(args.Entries) == 0 && args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0 { // raft 1.7.3, heartbeat
 		err := t.NetworkTransport.AppendEntries(id, target, args, resp)
@@ -215,7 +213,7 @@ func (t safeTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress
 	}
 }
 
-// stillLeads says whether this replica leads in that term, and the other is in the group.
+// stillLeads reports whether this replica is the leader in that term and the group contains the other.
 func (t safeTransport) stillLeads(id raft.ServerID, term uint64) bool {
 	select {
 	case <-t.closed:
@@ -227,13 +225,13 @@ func (t safeTransport) stillLeads(id raft.ServerID, term uint64) bool {
 		slices.ContainsFunc(r.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id })
 }
 
-// heartbeats tells of heartbeats that were answered.
+// heartheartbeats signals heartbeats that were answered.
 type heartbeats struct {
 	mu   sync.Mutex
-	next map[raft.ServerID]chan struct{} // closed with the next one
+	next map[raft.ServerID]chan struct{} // closed with the next answered heartbeat
 }
 
-// wait returns a channel that is closed with the next heartbeat of a peer.
+// wait returns a channel that is closed when the peer answers its next heartbeat.
 func (b *heartbeats) wait(id raft.ServerID) <-chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -252,8 +250,8 @@ func (b *heartbeats) notify(id raft.ServerID) {
 	}
 }
 
-// AppendEntriesPipeline opens a pipeline that ends with the first answer raft will not
-// read on after (raft 1.7.3, pipelineDecode).
+// AppendEntriesPipeline opens a pipeline that ends with the first answer after which raft stops reading (raft
+// 1.7.3, pipelineDecode).
 func (t safeTransport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
 	inner, err := t.NetworkTransport.AppendEntriesPipeline(id, target)
 	if err != nil {
@@ -264,12 +262,11 @@ func (t safeTransport) AppendEntriesPipeline(id raft.ServerID, target raft.Serve
 	return p, nil
 }
 
-// pipeline is raft's, without its way to get stuck. Raft reads no more answers after one
-// that says no, and may yet send: then the transport waits for a reader of the next
-// answer, and the sender for the transport, for ever. That replica gets no entries any
-// more while its leader leads, for heartbeats go another way, and the raft instance
-// cannot be shut down. Here the pipeline is closed behind such an answer, which is what
-// raft itself does next, and whoever sends gets an error.
+// pipeline wraps raft's pipeline so that it cannot deadlock. Raft stops reading answers after a negative one
+// but may still send: then the transport waits forever for a reader of the next answer, and the sender waits
+// forever for the transport. The follower receives no entries while its leader stays in office, because
+// heartbeats use another stream, and the raft instance cannot be shut down. Here the pipeline is closed after
+// a negative answer, which is what raft itself does next, and the sender gets an error.
 type pipeline struct {
 	raft.AppendPipeline
 	answers chan raft.AppendFuture
@@ -286,12 +283,12 @@ func (p *pipeline) Close() error {
 	return p.AppendPipeline.Close()
 }
 
-// relay hands the answers on.
+// relay forwards the answers.
 func (p *pipeline) relay() {
 	for {
 		select {
 		case f := <-p.AppendPipeline.Consumer():
-			// Raft owns the answer once it has it. A request that failed has an empty one.
+			// Raft owns an answer once it has received it. A failed request has an empty answer.
 			last := !f.Response().Success || f.Response().Term > f.Request().Term
 			select {
 			case p.answers <- f:
@@ -308,16 +305,16 @@ func (p *pipeline) relay() {
 	}
 }
 
-// streamLayer is the raft.StreamLayer of one raft instance: it dials through Config.Dial
-// and accepts what Group.Accept is given. The raft address of a replica is the id of
-// its member, so a member may change its network address at any time. It knows all its
-// streams, so that closing it frees every goroutine that reads from one.
+// streamLayer is the raft.StreamLayer of one raft instance: it dials through Config.Dial and accepts the
+// streams given to Group.Accept. The raft address of a replica is the id of its member, so a member may
+// change its network address at any time. The layer tracks all its streams, so closing it unblocks every
+// goroutine that reads from one.
 type streamLayer struct {
 	id          fsm.PartitionID
 	member      fsm.MemberID
 	dial        func(context.Context, fsm.MemberID, fsm.PartitionID) (net.Conn, error)
-	onStreamEnd func() // a peer's stream ended, and not by our doing; must not block
-	// answer answers a peer that hears no leader, or has lost it; see silence.go.
+	onStreamEnd func() // called when a peer's stream ended other than by a close of this side; must not block
+	// answer answers a peer that hears no leader or has lost it; see silence.go.
 	answer func(ctx context.Context, asked byte, merit []byte) byte
 
 	accepted chan net.Conn
@@ -337,16 +334,16 @@ func newStreams(cfg *Config, broken func(), answer func(context.Context, byte, [
 	}
 }
 
-// trackedConn takes itself off the list when it is closed.
+// trackedConn removes itself from the layer when it is closed.
 type trackedConn struct {
 	net.Conn
 	owner    *streamLayer
 	fromPeer bool // the peer opened it
-	started  bool // something was read; one goroutine reads
+	started  bool // something was read; only one goroutine reads
 }
 
-// Read tells when a stream that the peer opened has ended: it may have died. A stream that
-// begins with our own question ends for raft before it began.
+// Read reports the end of a stream that the peer opened, because the peer may have died. It hides a stream
+// that begins with a question of silence.go from raft: raft sees the end of the stream.
 func (c *trackedConn) Read(b []byte) (int, error) {
 	n, err := c.Conn.Read(b)
 	if c.fromPeer && !c.started && n > 0 {
@@ -369,7 +366,7 @@ func (c *trackedConn) Close() error {
 	return c.Conn.Close()
 }
 
-// track puts a stream on the list; a closed layer closes it at once.
+// track registers a stream; a closed layer closes it at once.
 func (s *streamLayer) track(conn net.Conn, peers bool) (net.Conn, error) {
 	c := &trackedConn{Conn: conn, owner: s, fromPeer: peers}
 	s.mu.Lock()
@@ -384,8 +381,8 @@ func (s *streamLayer) track(conn net.Conn, peers bool) (net.Conn, error) {
 	return c, nil
 }
 
-// enqueue queues a stream that the peer opened; when too many wait it is closed, and the
-// peer tries again.
+// enqueue queues a stream that the peer opened; when too many wait, it closes the stream, and the peer tries
+// again.
 func (s *streamLayer) enqueue(conn net.Conn) {
 	c, err := s.track(conn, true)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// Raft knows the member that it asks for a vote, and not the replica: one that has taken the
-// place of another on its member must not vote in its name.
+// Raft addresses a vote request to a member, not to a replica: a replica that has replaced another on its
+// member must not vote in its name.
 func TestVoteAskedOfAnotherReplicaIsRefused(t *testing.T) {
 	t.Parallel()
 	open := func(replica string) (safeTransport, *raft.NetworkTransport) {
@@ -52,7 +52,7 @@ func TestVoteAskedOfAnotherReplicaIsRefused(t *testing.T) {
 			t.Errorf("%s is asked: %+v", asked, got)
 		}
 	}
-	// A request that names nobody is raft's alone.
+	// A request that names no replica is decided by raft alone.
 	var got raft.RequestVoteResponse
 	plain := raft.RequestVoteRequest{Term: 3, Candidate: []byte("A")} //nolint:staticcheck // likewise
 	if err := candidate.NetworkTransport.RequestVote("B.4", inner.LocalAddr(), &plain, &got); err != nil || !got.Granted {
@@ -60,8 +60,8 @@ func TestVoteAskedOfAnotherReplicaIsRefused(t *testing.T) {
 	}
 }
 
-// Raft reads no more after an answer that says no, and may still send: a sender that then
-// waits for ever is a replica that gets nothing any more, and a group that cannot close.
+// Raft stops reading after a negative answer and may still send: if that sender waited forever, the follower
+// would get nothing and the group could not close.
 func TestPipelineEndsWithARefusal(t *testing.T) {
 	t.Parallel()
 	open := func() *raft.NetworkTransport {
@@ -114,7 +114,7 @@ func TestPipelineEndsWithARefusal(t *testing.T) {
 				}
 			}
 			ended := make(chan struct{})
-			go func() { // nobody reads answers now
+			go func() { // no goroutine reads answers now
 				for send() == nil {
 				}
 				close(ended)
@@ -131,8 +131,8 @@ func TestPipelineEndsWithARefusal(t *testing.T) {
 	}
 }
 
-// Entries for a peer that is away go out as soon as it answers a heartbeat: raft alone would
-// wait ten seconds for the next try.
+// Entries for an unreachable peer are sent as soon as it answers a heartbeat: raft alone would wait ten
+// seconds for the next try.
 func TestEntriesWaitForAHeartbeat(t *testing.T) {
 	t.Parallel()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")

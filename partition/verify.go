@@ -11,29 +11,30 @@ import (
 )
 
 const (
-	digestsWaitingMax = 4    // DigestAt at a time, of one replica
-	verifyAheadMin    = 32   // entries between asking and the index that is compared
-	verifyAheadMax    = 2048 // in a group so busy that fewer have passed before all were asked
+	digestsWaitingMax = 4    // concurrent calls of DigestAt of one replica
+	verifyAheadMin    = 32   // entries between the request and the index that is compared
+	verifyAheadMax    = 2048 // in a group so busy that smaller distances are passed before all replicas were asked
 	verifyAheadFactor = 8    //
-	// verifyHeadStart is what a question has to reach the other replicas before the leader
-	// fills an idle group's log up to the index.
+	// verifyHeadStart is the time for the requests to reach the other replicas before the leader fills an
+	// idle group's log up to the index.
 	verifyHeadStart = 20 * time.Millisecond
 )
 
-// ErrPassed says that a replica has applied more than what was asked about.
+// ErrPassed means that a replica has already applied entries behind the requested index.
 var ErrPassed = errors.New("index is passed already")
 
-// digestible is an image that knows its digest. Those of package fsm do.
+// digestible is implemented by images that have a digest, as those of package fsm.
 type digestible interface{ Digest() uint64 }
 
-// digestWait is one DigestAt; it gets the image, or nothing when the index was jumped over.
+// digestWait is one call of DigestAt; its channel gets the image, or is closed when a snapshot skipped the
+// index.
 type digestWait struct {
 	index uint64
 	image chan fsm.Image
 }
 
-// captureDigests gives those who wait for an index below the next one the state as it is. The
-// caller holds mu, between two entries.
+// captureDigests sends the current image to the calls that wait for an index below next. The caller holds mu,
+// between two entries.
 func (g *Group) captureDigests(next uint64) {
 	left := g.digestWaits[:0]
 	for _, w := range g.digestWaits {
@@ -46,7 +47,7 @@ func (g *Group) captureDigests(next uint64) {
 	g.digestWaits = left
 }
 
-// failPassedWaits tells those whose index a snapshot has jumped over. The caller holds mu.
+// failPassedWaits ends the calls whose index a snapshot has skipped. The caller holds mu.
 func (g *Group) failPassedWaits() {
 	left := g.digestWaits[:0]
 	for _, w := range g.digestWaits {
@@ -59,11 +60,10 @@ func (g *Group) failPassedWaits() {
 	g.digestWaits = left
 }
 
-// DigestAt waits until this replica has applied everything up to index, and returns the
-// digest of its whole state before the next entry: equal on replicas that are equal, if
-// they are of one release. Apply is held up for microseconds. An idle group waits until
-// something is proposed. ErrPassed when the replica has gone on already. At most four may
-// wait at a time.
+// DigestAt waits until this replica has applied everything up to index, and returns the digest of its whole
+// state before the next entry. Replicas of one release with equal states have equal digests. Apply is delayed
+// for microseconds. In an idle group DigestAt waits until a command is proposed. It returns ErrPassed when
+// the replica is behind index already. At most four calls may wait at a time.
 func (g *Group) DigestAt(ctx context.Context, index uint64) (uint64, error) {
 	w := digestWait{index, make(chan fsm.Image, 1)}
 	g.mu.Lock()
@@ -73,7 +73,7 @@ func (g *Group) DigestAt(ctx context.Context, index uint64) (uint64, error) {
 		return 0, fmt.Errorf("digest of group %d at %d: %w", g.cfg.ID, index, ErrPassed)
 	case len(g.digestWaits) >= digestsWaitingMax:
 		g.mu.Unlock()
-		return 0, fmt.Errorf("digest of group %d: %d are being made already: %w", g.cfg.ID, digestsWaitingMax, fsm.ServerBusy)
+		return 0, fmt.Errorf("digest of group %d: %d calls wait already: %w", g.cfg.ID, digestsWaitingMax, fsm.ServerBusy)
 	}
 	g.digestWaits = append(g.digestWaits, w)
 	g.mu.Unlock()
@@ -87,7 +87,7 @@ func (g *Group) DigestAt(ctx context.Context, index uint64) (uint64, error) {
 		if img == nil {
 			return 0, fmt.Errorf("digest of group %d at %d: %w", g.cfg.ID, index, ErrPassed)
 		}
-		return 0, fmt.Errorf("digest of group %d: a %T has none", g.cfg.ID, img)
+		return 0, fmt.Errorf("digest of group %d: %T has no digest", g.cfg.ID, img)
 	case <-ctx.Done():
 		err = ctx.Err()
 	case <-g.haltedCh:
@@ -106,14 +106,14 @@ func (g *Group) DigestAt(ctx context.Context, index uint64) (uint64, error) {
 	return 0, fmt.Errorf("digest of group %d at %d: %w", g.cfg.ID, index, err)
 }
 
-// Verification is what Verify found.
+// Verification is the result of Verify.
 type Verification struct {
 	Index   uint64
 	Digests map[string]uint64 // of the whole state at Index, by replica
-	Missing map[string]error  // replicas that gave no answer, and why
+	Missing map[string]error  // replicas that returned no digest, with the reason
 }
 
-// Agree says that all replicas have answered, and the same.
+// Agree reports whether all replicas have answered with the same digest.
 func (v *Verification) Agree() bool {
 	seen := make(map[uint64]bool)
 	for _, d := range v.Digests {
@@ -122,10 +122,10 @@ func (v *Verification) Agree() bool {
 	return len(v.Missing) == 0 && len(seen) == 1
 }
 
-// Verify compares the whole state of all replicas, voters and others, at one index. Leader
-// only. ask calls DigestAt at another member, for all of them at a time. It costs each
-// replica as much as writing a snapshot, beside apply, and an idle group some pulses. Bodies
-// are not read: their checksums are looked at whenever they are.
+// Verify compares the whole state of all replicas, voters and non-voters, at one index. Leader only. ask
+// calls DigestAt at another member; it is called concurrently for all of them. Verify costs each replica as
+// much as writing a snapshot, beside apply, and an idle group some pulses. It does not read bodies, whose
+// checksums are verified on every read.
 func (g *Group) Verify(ctx context.Context,
 	ask func(ctx context.Context, member fsm.MemberID, index uint64) (uint64, error),
 ) (Verification, error) {
@@ -138,7 +138,7 @@ func (g *Group) Verify(ctx context.Context,
 		for _, reason := range v.Missing {
 			passed = passed || errors.Is(reason, ErrPassed)
 		}
-		if !passed || ahead >= verifyAheadMax { // who is away is so at any index
+		if !passed || ahead >= verifyAheadMax { // a replica that cannot be reached cannot be reached at any index
 			return v, nil
 		}
 	}
@@ -177,13 +177,13 @@ func (g *Group) verify(ctx context.Context, ahead uint64,
 	pause(ctx, verifyHeadStart)
 	err := g.pulsePast(ctx, v.Index)
 	if err != nil {
-		cancel() // nobody gets any further
+		cancel() // no replica will reach the index
 	}
 	asking.Wait()
 	return v, err
 }
 
-// pulsePast proposes pulses until everything up to index is applied, and one more.
+// pulsePast proposes pulses until the applied index is behind index.
 func (g *Group) pulsePast(ctx context.Context, index uint64) error {
 	for g.applied.Load() <= index {
 		done := make(chan Answer, 1)

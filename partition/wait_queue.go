@@ -12,41 +12,41 @@ import (
 // The limits of waiting.
 const (
 	waitersMax    = 1 << 16 // lock requests that wait in a group
-	waitQueuesMax = 1 << 16 // addresses remembered; over it those without waiters go
-	receiversMax  = 1 << 16 // receivers remembered; over it all go, at the cost of one lock command each
+	waitQueuesMax = 1 << 16 // wait queues remembered; above it those without waiters are dropped
+	receiversMax  = 1 << 16 // receivers remembered; above it all are dropped, at the cost of one lock command each
 )
 
-// waitQueues is the part of the proposer that knows who waits for messages. Nothing of
-// it is in the log: a new leader starts empty, and the routers ask again.
+// waitQueues is the part of the proposer that holds the lock requests that wait for messages. Nothing of it
+// is in the log: a new leader starts without waiters, and the routers ask again.
 type waitQueues struct {
 	queues        map[waitKey]*waitQueue
-	topics        map[fsm.EntityID]*topicWaiters // lines at subscriptions, by topic
-	receivers     map[receiverKey]uint64         // the serial of the last lock proposed
-	proposeNow    []*waiter                      // to be proposed whatever is ready
-	ready         []*waitQueue                   // lines that may have something for somebody
-	sessionQueues int                            // lines that are not of whole addresses
-	waiterCount   int                            // waiters in lines and in urgent
-	lastArrival   uint64                         // of the newest waiter
+	topics        map[fsm.EntityID]*topicWaiters // wait queues at subscriptions, by topic
+	receivers     map[receiverKey]uint64         // serial of the last lock proposed
+	proposeNow    []*waiter                      // waiters to be proposed whether or not messages are ready
+	ready         []*waitQueue                   // wait queues that may have messages for a waiter
+	sessionQueues int                            // number of queues that are not of kind waitMessages
+	waiterCount   int                            // waiters in queues and in proposeNow
+	lastArrival   uint64                         // arrival number of the newest waiter
 }
 
 type receiverKey struct{ incarnation, receiver uint64 }
 
-// waitKey says what those in a line wait for.
+// waitKey identifies a wait queue by what its waiters wait for.
 type waitKey struct {
 	fsm.Address
 	kind    waitKind
-	session string // sessionLine only
+	session string // waitSessionMessages only
 }
 
 type waitKind uint8
 
 const (
-	waitMessages        waitKind = iota // messages of an address
-	waitSessionMessages                 // messages of a session that is held
-	waitSession                         // a session that nobody holds
+	waitMessages        waitKind = iota // for messages of an address
+	waitSessionMessages                 // for messages of a session that the receiver holds
+	waitSession                         // for a session that no receiver holds
 )
 
-// waitKey is the line that a request waits in.
+// waitKey returns the key of the queue in which a request waits.
 func (r *LockRequest) waitKey() waitKey {
 	switch {
 	case r.Accept != nil:
@@ -57,42 +57,43 @@ func (r *LockRequest) waitKey() waitKey {
 	return waitKey{Address: r.Lock.Address}
 }
 
-// waitQueue is the row of those who wait for the same: at one address, or in one session.
+// waitQueue holds the lock requests that wait for the same: messages of an address or of a session, or a
+// session to accept.
 //
 //	what a lock proposed now would find = ready + coming - promised
 type waitQueue struct {
 	waitKey
 	waiters         []*waiter // by arrival
-	proposeNowCount int       // of those who are to be proposed at once
-	ready           int       // as of the last apply, when known
-	countKnown      bool      // false: only a lock command can tell
-	expected        int       // messages sent in entries in flight
-	requested       int       // asked for by locks in entries in flight
-	inReadyList     bool      // is in the list
-	sessionEpoch    uint64    // of the session lock that was asked under last; session lines only
+	proposeNowCount int       // its waiters in waitQueues.proposeNow
+	ready           int       // messages ready as of the last apply, if countKnown
+	countKnown      bool      // false: only a lock command can tell the number
+	expected        int       // messages sent to it in entries in flight
+	requested       int       // messages requested by locks in entries in flight
+	inReadyList     bool      // is in waitQueues.ready
+	sessionEpoch    uint64    // epoch of the session lock of the last request; session queues only
 
-	topicKnown bool // the machine has said what topic is
-	// topic is whose sends may be for this line, only the machine knows which: the topic of
-	// a subscription, the entity itself where messages are given out by session, else 0.
+	topicKnown bool // topic is set from the machine
+	// topic is the entity whose sends may make messages ready here, as only the machine can decide: the topic
+	// of a subscription, the entity itself for queues that hand out sessions, else 0.
 	topic fsm.EntityID
-	// lucky is whether the last message of the topic that was looked at was for this line,
-	// as far as is known. Main queues of subscriptions only.
+	// lastMatched is set when the last evaluated message of the topic matched this subscription, as far as is
+	// known. Main queues of subscriptions only.
 	lastMatched bool
 }
 
-// waiter is one lock request.
+// waiter is one waiting lock request.
 type waiter struct {
 	LockRequest
 
 	queue      *waitQueue
 	timer      *time.Timer
-	requested  int    // asked for by the lock in flight
+	requested  int    // messages requested by the lock in flight
 	arrival    uint64 // by arrival
 	proposeNow bool
-	// state, late and refused belong to proposer.mu.
+	// state, expired and refusal are guarded by proposer.mu.
 	state   waiterState
-	expired bool     // its time ran out, or it was cancelled, while in flight
-	refusal fsm.Code // why nobody waits there any more
+	expired bool     // it timed out or was cancelled while its lock was in flight
+	refusal fsm.Code // why requests cannot wait at this address
 	once    sync.Once
 }
 
@@ -104,7 +105,7 @@ const (
 	waiterDone
 )
 
-// answer answers, once.
+// answer answers the request, once.
 func (w *waiter) answer(a Answer) {
 	w.once.Do(func() {
 		if w.timer != nil {
@@ -122,14 +123,13 @@ func (s *waitQueues) reset() {
 	}
 }
 
-// Lock waits until messages are ready at the leader and locks them. Done is called
-// once, under the rules of Submit; when the wait ends at Until or by cancel it gets
-// Done without deliveries. After a cancel that comes too late Done gets what was
-// locked. The request is in no log while it waits: when leadership is lost it is
-// Refused, or Unknown when its command was proposed already.
+// Lock waits at the leader until messages are ready, and locks them. Done is called once, under the rules of
+// Submit; when the wait ends at Until or by cancel, it gets the outcome Done without deliveries. After a
+// cancel that comes too late, Done gets the locked messages. The request is not in the log while it waits:
+// when leadership is lost it is Refused, or Unknown when its command was proposed already.
 //
-// A request whose Serial was proposed before, or whose lane this leader has not seen,
-// is proposed at once: it may be a retry whose answer the machine remembers.
+// A request whose Serial was proposed before, or whose receiver id this leader has not seen, is proposed at
+// once: it may be a retry whose answer the machine remembers.
 func (g *Group) Lock(r LockRequest) (cancel func()) {
 	p := &g.proposer
 	if r.Accept != nil {
@@ -153,8 +153,8 @@ func (g *Group) Lock(r LockRequest) (cancel func()) {
 	p.lastArrival++
 	w := &waiter{LockRequest: r, queue: l, arrival: p.lastArrival}
 	last, seen := p.receivers[receiverKey{r.Header.Incarnation, r.Header.Receiver}]
-	// One that has no time to wait is to get what is ready: a link that drains. Where it
-	// is known that nothing is, that needs no command.
+	// A request without time to wait (a draining link) gets what is ready. If it is known that nothing is
+	// ready, no command is needed.
 	hurried := !time.Now().Before(r.Until)
 	again := !seen || r.Header.Serial <= last
 	if hurried && !again && w.queue.countKnown && w.queue.estimate() <= 0 {
@@ -180,7 +180,7 @@ func (g *Group) Lock(r LockRequest) (cancel func()) {
 	return func() { p.cancelWait(w) }
 }
 
-// cancelWait ends the wait of w, unless its lock is in flight or must be proposed once.
+// cancelWait ends the wait of w, unless its lock is in flight or must be proposed first.
 func (p *proposer) cancelWait(w *waiter) {
 	p.mu.Lock()
 	waited := w.state == waiterPending && !w.proposeNow
@@ -200,7 +200,7 @@ func (p *proposer) cancelWait(w *waiter) {
 	}
 }
 
-// queueFor finds or makes a line. Called with mu held, like all below.
+// queueFor returns the queue of key and creates it if needed. Called with mu held, like all below.
 func (s *waitQueues) queueFor(key waitKey) *waitQueue {
 	l := s.queues[key]
 	if l == nil {
@@ -228,8 +228,8 @@ func (s *waitQueues) remove(key waitKey) {
 	}
 }
 
-// estimate says how many messages a lock proposed now would find. Where nothing is
-// known one command finds out.
+// estimate returns the number of messages that a lock proposed now would find. If the number is unknown, one
+// lock at a time finds out.
 func (l *waitQueue) estimate() int {
 	switch {
 	case l.countKnown:
@@ -240,16 +240,16 @@ func (l *waitQueue) estimate() int {
 	return 1
 }
 
-// setSessionEpoch notes under which session lock is asked. Effects tell of a session only while it is
-// held, so what was known under an earlier lock says nothing: messages may have come, or come
-// back, before the next one.
+// setSessionEpoch records the epoch of the session lock under which a request waits. Effects report on a
+// session only while it is held, so the count from an earlier lock is invalid: messages may have arrived or
+// been returned before the next lock.
 func (l *waitQueue) setSessionEpoch(epoch uint64) {
 	if l.sessionEpoch != epoch {
 		l.sessionEpoch, l.countKnown = epoch, false
 	}
 }
 
-// markReady notes that l may have something for those who wait.
+// markReady adds l to the ready list if it may have messages for its waiters.
 func (s *waitQueues) markReady(l *waitQueue) {
 	if !l.inReadyList && len(l.waiters) > 0 && l.estimate() > 0 {
 		l.inReadyList = true
@@ -257,10 +257,10 @@ func (s *waitQueues) markReady(l *waitQueue) {
 	}
 }
 
-// hasLocksToPropose says whether a lock should go into an entry.
+// hasLocksToPropose reports whether a lock should be added to an entry.
 func (s *waitQueues) hasLocksToPropose() bool { return len(s.proposeNow) > 0 || len(s.ready) > 0 }
 
-// countSends notes what a command of the entry being composed will make ready.
+// countSends counts the messages that a command of the entry being composed will make ready.
 func (p *proposer) countSends(b *batch, command []byte, it *item) {
 	if len(p.queues) == 0 {
 		return
@@ -286,7 +286,7 @@ func (p *proposer) countSends(b *batch, command []byte, it *item) {
 	p.markReady(l)
 }
 
-// addLocks adds the locks of those who wait to the entry, right behind the sends.
+// addLocks adds locks of waiters to the entry, right behind the sends.
 func (p *proposer) addLocks(b *batch) {
 	if p.g.bodyReader.backlog() > bodyReadBytesMax {
 		return
@@ -334,7 +334,7 @@ func (p *proposer) addLocks(b *batch) {
 	p.ready = p.ready[:0]
 }
 
-// fairShare is what each of n gets of what is there, rounded up.
+// fairShare returns the share of each of n waiters, rounded up.
 func fairShare(there, n int) int {
 	if n == 0 || there <= 0 {
 		return 0
@@ -361,7 +361,7 @@ func (p *proposer) addLock(b *batch, w *waiter, give int) {
 	b.add(fsm.AppendCommand(nil, w.Header, lock), item{waiter: w, queue: w.queue})
 }
 
-// revertCounts takes back what an entry that failed had promised.
+// revertCounts reverts the counts of an entry that failed.
 func (p *proposer) revertCounts(b *batch) {
 	for _, it := range b.items {
 		if it.waiter != nil {
@@ -375,8 +375,8 @@ func (p *proposer) revertCounts(b *batch) {
 	p.removeSpeculations(b)
 }
 
-// updateWaitQueues brings the lines up to an applied entry. Locks that found nothing go back
-// to their seats; those among them that have no more time come back.
+// updateWaitQueues updates the counts of the queues from an applied entry. Waiters whose locks found nothing
+// go back to their positions; expired ones are returned in over.
 func (p *proposer) updateWaitQueues(b *batch, results []fsm.Result) (over []*waiter) {
 	var back []*waiter
 	for i, it := range b.items {
@@ -409,7 +409,7 @@ func (p *proposer) updateWaitQueues(b *batch, results []fsm.Result) (over []*wai
 		}
 		w.state = waiterDone
 		if code := results[i].Code; code == fsm.EntityNotFound || code == fsm.EntityDisabled || code == fsm.NotAllowed {
-			over = append(over, p.refuseWaiters(l, code)...) // it is gone, closed, or forwards
+			over = append(over, p.refuseWaiters(l, code)...) // it was deleted, is disabled, or forwards
 		}
 		if found > 0 || results[i].Code != fsm.OK {
 			continue
@@ -432,8 +432,8 @@ func (p *proposer) updateWaitQueues(b *batch, results []fsm.Result) (over []*wai
 	return over
 }
 
-// refuseWaiters ends the waiting at an address that gives nothing any more: what one lock was
-// told holds for all who wait there. Whoever comes asks anew.
+// refuseWaiters ends the waits at an address that no longer delivers: the error of one lock applies to all
+// waiters there. Later requests are proposed again.
 func (p *proposer) refuseWaiters(l *waitQueue, code fsm.Code) []*waiter {
 	all := l.waiters
 	l.waiters, l.countKnown = nil, false
@@ -444,8 +444,8 @@ func (p *proposer) refuseWaiters(l *waitQueue, code fsm.Code) []*waiter {
 	return all
 }
 
-// invalidate forgets what is known of a queue that was changed, dropped, or has deleted
-// itself: the first of those who wait there finds out, for all.
+// invalidate discards the counts of a queue that was changed, deleted, or has deleted itself: the first
+// waiter finds out, for all.
 func (s *waitQueues) invalidate(id fsm.EntityID) {
 	for _, sub := range []fsm.SubQueue{fsm.MainQueue, fsm.DeadLetterQueue, fsm.TransferDeadLetterQueue} {
 		if l := s.queues[waitKey{Address: fsm.Address{Entity: id, Sub: sub}}]; l != nil {
@@ -464,13 +464,13 @@ func (s *waitQueues) invalidate(id fsm.EntityID) {
 	}
 }
 
-// observeEffect takes what apply says of an address.
+// observeEffect updates the queue of an address from an effect of apply.
 func (s *waitQueues) observeEffect(e fsm.Effect) *waitQueue {
 	l := s.queueOfEffect(e)
 	switch {
 	case l == nil:
 	case e.Kind == fsm.EffectSessionLost:
-		l.countKnown = false // whoever waits there finds out
+		l.countKnown = false // the next lock of its waiters finds out
 	default:
 		l.ready, l.countKnown = int(min(e.Ready, 1<<30)), true
 		s.setLastMatched(l, true)
@@ -478,7 +478,7 @@ func (s *waitQueues) observeEffect(e fsm.Effect) *waitQueue {
 	return l
 }
 
-// queueOfEffect is the line that an effect is about, nil when nobody ever waited there.
+// queueOfEffect returns the queue that an effect is about, nil when no request has waited there.
 func (s *waitQueues) queueOfEffect(e fsm.Effect) *waitQueue {
 	if e.Kind == fsm.EffectSession {
 		return s.queues[waitKey{Address: e.Address, kind: waitSession}]
@@ -491,7 +491,7 @@ func (s *waitQueues) queueOfEffect(e fsm.Effect) *waitQueue {
 	return s.queues[waitKey{Address: e.Address}]
 }
 
-// markAllReady looks again at the lines of an applied entry.
+// markAllReady calls markReady for the queues of an applied entry.
 func (s *waitQueues) markAllReady(b *batch) {
 	for _, it := range b.items {
 		if it.queue != nil {
@@ -503,7 +503,7 @@ func (s *waitQueues) markAllReady(b *batch) {
 	}
 }
 
-// takeAllWaiters empties the lines and returns who waited there.
+// takeAllWaiters empties the queues and returns their waiters.
 func (s *waitQueues) takeAllWaiters() []*waiter {
 	all := s.proposeNow
 	for _, l := range s.queues {

@@ -21,7 +21,7 @@ func openSingle(t *testing.T, tune func(*Config)) (*member, *Group, *asker) {
 	return ms[0], g, a
 }
 
-// waitHere starts n lock requests and waits until they stand in line.
+// waitHere starts n lock requests and returns when they wait.
 func waitHere(t *testing.T, g *Group, n int, max uint32, until time.Duration) ([]chan Answer, []func()) {
 	t.Helper()
 	var answers []chan Answer
@@ -39,13 +39,13 @@ func waitHere(t *testing.T, g *Group, n int, max uint32, until time.Duration) ([
 			Done: func(a Answer) { got <- a },
 		}))
 		answers = append(answers, got)
-		// or has stood there, when this goroutine waited for longer than it did
+		// or has ended its wait, when this goroutine was delayed for longer
 		eventually(t, "the request stands in line", func() bool { return standing() == i+1 || len(got) > 0 })
 	}
 	return answers, cancels
 }
 
-// The messages of one send are shared among those who wait, in the entry of the send.
+// The messages of one send are shared among the waiters, in the entry of the send.
 func TestWaitersShareTheMessagesOfAnEntry(t *testing.T) {
 	t.Parallel()
 	_, g, a := openSingle(t, nil)
@@ -64,7 +64,7 @@ func TestWaitersShareTheMessagesOfAnEntry(t *testing.T) {
 	}
 }
 
-// Those who stood in line first are served first, and what is left finds the next.
+// The oldest waiters are served first, and remaining messages go to the next.
 func TestWaitersAreServedInOrder(t *testing.T) {
 	t.Parallel()
 	_, g, a := openSingle(t, nil)
@@ -88,7 +88,7 @@ func TestWaitEndsAtItsDeadline(t *testing.T) {
 	if n := g.Status().Waiting; n != 0 {
 		t.Errorf("%d still wait", n)
 	}
-	// The message is there for the next one.
+	// The message is there for the next receiver.
 	must(t, g, a.next(), send(1, body(1)))
 	r := &asker{origin: 9, lane: 1}
 	if got := lock(t, g, r.next(), lockOf(1, 1), time.Minute); len(got.Result.Deliveries) != 1 {
@@ -96,7 +96,7 @@ func TestWaitEndsAtItsDeadline(t *testing.T) {
 	}
 }
 
-// A queue that is dropped tells all who wait there, not only those who come later.
+// When a queue is deleted, all its waiters are told, not only later requests.
 func TestWaitersAreToldThatTheQueueIsDeleted(t *testing.T) {
 	t.Parallel()
 	_, g, a := openSingle(t, nil)
@@ -117,7 +117,7 @@ func TestWaitersAreToldThatTheQueueIsDeleted(t *testing.T) {
 	}
 }
 
-// Settings that change without stopping receivers cost one lock and nobody's place.
+// A change of settings that does not stop receivers costs one lock, and every waiter keeps its position.
 func TestWaitersSurviveAChangeOfSettings(t *testing.T) {
 	t.Parallel()
 	_, g, a := openSingle(t, nil)
@@ -147,7 +147,7 @@ func TestCancelledWaitGetsNothing(t *testing.T) {
 	await1(t, answers[1])
 }
 
-// A receiver that always comes back costs one entry a message and no empty ones.
+// A steady receiver costs one entry per message and no empty ones.
 func TestSteadyReceiverCostsNoEmptyEntries(t *testing.T) {
 	t.Parallel()
 	_, g, a := openSingle(t, nil)
@@ -175,7 +175,7 @@ func TestSteadyReceiverCostsNoEmptyEntries(t *testing.T) {
 	}
 }
 
-// Messages that come back by a pulse find those who wait.
+// Messages that a pulse returns go to the waiters.
 func TestExpiredLockIsRedeliveredToAWaiter(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -202,8 +202,7 @@ func TestExpiredLockIsRedeliveredToAWaiter(t *testing.T) {
 	}
 }
 
-// A request seen before is proposed at once: the machine remembers the answer, and no
-// message need be ready.
+// A repeated request is proposed at once: the machine remembers the answer, and no message need be ready.
 func TestRepeatedLockIsAnsweredFromMemory(t *testing.T) {
 	t.Parallel()
 	_, g, a := openSingle(t, nil)
@@ -239,7 +238,7 @@ func TestWaitersAndQueuesAreBounded(t *testing.T) {
 	}
 }
 
-// Over the limits of the queue submissions are refused and never dropped.
+// Submissions over the limits are refused and never dropped.
 func TestOverloadIsRefused(t *testing.T) {
 	t.Parallel()
 	_, g, a := openSingle(t, nil)
