@@ -142,7 +142,7 @@ func TestRequestsMax(t *testing.T) {
 		askOn(p, i/requestCreditMax*2, i, "com.microsoft:renew-lock", renew)
 	}
 	r := p.response()
-	if lookup(r.properties, "statusCode") != int32(503) || lookup(r.properties, "errorCondition") != wire.ConditionServerBusy {
+	if r.properties.Get("statusCode") != int32(503) || r.properties.Get("errorCondition") != wire.ConditionServerBusy {
 		t.Errorf("response %+v", r)
 	}
 }
@@ -182,7 +182,7 @@ func TestRequestCreditMax(t *testing.T) {
 	const answered = requestCreditMax/2 + 1
 	for range answered {
 		(<-h.renewals)([]fsm.Code{fsm.OK}, []fsm.Instant{0})
-		if r := p.response(); lookup(r.properties, "statusCode") != int32(200) {
+		if r := p.response(); r.properties.Get("statusCode") != int32(200) {
 			t.Fatalf("response %+v", r)
 		}
 	}
@@ -201,7 +201,7 @@ func TestPeekWithin(t *testing.T) {
 		p.credit(1, 0, 1000)
 		before := time.Now()
 		ask(p, 0, "com.microsoft:peek-message", wire.Map{{Key: "from-sequence-number", Value: int64(0)}, {Key: "message-count", Value: int32(1)}})
-		if r := p.response(); lookup(r.properties, "statusCode") != int32(503) || time.Since(before) != peekWithin {
+		if r := p.response(); r.properties.Get("statusCode") != int32(503) || time.Since(before) != peekWithin {
 			t.Errorf("after %v: %+v", time.Since(before), r)
 		}
 	})
@@ -270,7 +270,7 @@ func TestFetchBytesMax(t *testing.T) {
 		t.Fatal(err)
 	}
 	body, _ := r.body.(wire.Map)
-	messages, _ := lookup(body, "messages").([]any)
+	messages, _ := body.Get("messages").([]any)
 	if len(messages) != 2*fetchAtOnceMax || len(joined) > fetchBytesMax+fetchAtOnceMax*(101<<10) {
 		t.Errorf("%d messages in %d bytes", len(messages), len(joined))
 	}
@@ -289,7 +289,7 @@ func TestRightsOfOneKind(t *testing.T) {
 	p.receiver(1, "orders/$management")
 	p.credit(1, 0, 10)
 	ask(p, 0, "com.microsoft:peek-message", nil)
-	if r := p.response(); lookup(r.properties, "statusCode") != int32(401) {
+	if r := p.response(); r.properties.Get("statusCode") != int32(401) {
 		t.Errorf("response %+v", r)
 	}
 	p.sender(2, "orders")

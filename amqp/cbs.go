@@ -29,7 +29,8 @@ func (c *conn) putToken(ctx context.Context, r *request) {
 }
 
 func (c *conn) acceptToken(ctx context.Context, r *request) response {
-	token, audience := textOf(r.body), r.argument("name")
+	token, _ := wire.AsText(r.body)
+	audience := r.argument("name")
 	if token == "" {
 		return badRequest("The request has no token. Put one into its body.")
 	}

@@ -139,7 +139,7 @@ func (c *conn) manageInTransaction(ctx context.Context, r *request, operation st
 		resp = badRequest("")
 		resp.refusal = notInTransaction(operation)
 	case deferredOperation:
-		if mode, given := integerOf(lookup(body, "receiver-settle-mode")); !given || mode != 0 {
+		if mode, given := integerOf(body.Get("receiver-settle-mode")); !given || mode != 0 {
 			return false
 		}
 		resp = badRequest("")

@@ -183,7 +183,7 @@ func TestAdvertisedSizes(t *testing.T) {
 			p.send(&wire.Attach{Name: address, Handle: handle, Target: &wire.Target{Address: address}})
 			a := expect[*wire.Attach](p)
 			expect[*wire.Flow](p)
-			if *a.MaxMessageSize != want[0] || lookup(a.Properties, string(batchBytesKey)) != min(want[0], want[1]) {
+			if *a.MaxMessageSize != want[0] || a.Properties.Get(string(batchBytesKey)) != min(want[0], want[1]) {
 				t.Errorf("%s of %d bytes: message %d, properties %v, want %d", address, c.entity, *a.MaxMessageSize, a.Properties, want)
 			}
 		}

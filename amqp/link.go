@@ -203,7 +203,8 @@ func (l *link) readTransferDestination(a *wire.Attach) refusal {
 		if pair.Key != destinationKey && pair.Key != string(destinationKey) || pair.Value == nil {
 			continue
 		}
-		path, ok := reducePath(textOf(pair.Value))
+		address, _ := wire.AsText(pair.Value)
+		path, ok := reducePath(address)
 		if !ok || path == "" {
 			return newRefusal(wire.ConditionInvalidField, "%s is not an address. Name the entity there that the messages are for.", destinationKey)
 		}

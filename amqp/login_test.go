@@ -229,7 +229,7 @@ func TestAuditOfALogin(t *testing.T) {
 	p.receiver(3, "orders/$management")
 	p.credit(3, 0, 10)
 	askOn(p, 2, 0, peekOperation, nil)
-	if r := p.response(); lookup(r.properties, "statusCode") != int32(401) || !strings.HasPrefix(textOf(lookup(r.properties, "statusDescription")), "Unauthorized access. 'Listen' claim(s) are required to perform this operation. Resource: 'orders/$management'.") {
+	if r := p.response(); r.properties.Get("statusCode") != int32(401) || !strings.HasPrefix(r.properties.Text("statusDescription"), "Unauthorized access. 'Listen' claim(s) are required to perform this operation. Resource: 'orders/$management'.") {
 		t.Errorf("response %+v", r)
 	}
 	lines := j.lines(t)

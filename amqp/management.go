@@ -59,7 +59,7 @@ func (c *conn) manage(ctx context.Context, r *request, operation string) {
 // lockIDs reads the lock tokens of a request. ok is false when one is not of this
 // place, or when there are none or too many: then say is the answer.
 func (c *conn) lockIDs(r *request, body wire.Map) (ids []fsm.LockID, resp response, ok bool) {
-	tokens := valuesOf[wire.UUID](lookup(body, "lock-tokens"))
+	tokens := valuesOf[wire.UUID](body.Get("lock-tokens"))
 	if len(tokens) == 0 || len(tokens) > tokensMax {
 		return nil, badRequest("The request must name between 1 and %d lock tokens. Ask for fewer at a time.", tokensMax), false
 	}
@@ -141,7 +141,7 @@ func (c *conn) settlementsOf(r *request, body wire.Map) (settlements []fsm.Settl
 
 // decideByName turns the words of update-disposition into a settlement.
 func decideByName(body wire.Map) (what fsm.Settlement, resp response, ok bool) {
-	switch status := textOf(lookup(body, "disposition-status")); status {
+	switch status := body.Text("disposition-status"); status {
 	case "completed":
 		what.Verb = fsm.Complete
 	case "abandoned":
@@ -150,12 +150,12 @@ func decideByName(body wire.Map) (what fsm.Settlement, resp response, ok bool) {
 		what.Verb = fsm.Defer
 	case "suspended":
 		what.Verb = fsm.DeadLetter
-		what.Reason = textOf(lookup(body, "deadletter-reason"))
-		what.Description = textOf(lookup(body, "deadletter-description"))
+		what.Reason = body.Text("deadletter-reason")
+		what.Description = body.Text("deadletter-description")
 	default:
 		return what, badRequest("The disposition status '%.64s' is not known.", status), false
 	}
-	properties, _ := lookup(body, "properties-to-modify").(wire.Map)
+	properties, _ := body.Get("properties-to-modify").(wire.Map)
 	if cause := setModifications(&what, properties); cause.condition != "" {
 		return what, response{errorReply: errorReply{cause, http.StatusBadRequest}}, false
 	}
@@ -165,8 +165,8 @@ func decideByName(body wire.Map) (what fsm.Settlement, resp response, ok bool) {
 // peekMessage reads messages without locking them.
 func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
-	from, ok := integerOf(lookup(body, "from-sequence-number"))
-	count, okCount := integerOf(lookup(body, "message-count"))
+	from, ok := integerOf(body.Get("from-sequence-number"))
+	count, okCount := integerOf(body.Get("message-count"))
 	if !ok || !okCount || count < 1 {
 		c.respond(ctx, r, badRequest("The request needs from-sequence-number and a positive message-count."))
 		return
@@ -224,7 +224,7 @@ type deferredFetch struct {
 // sequenceNumbers reads the numbers of a request. ok is false when there are none or too
 // many: then say is the answer.
 func sequenceNumbers(body wire.Map) (numbers []fsm.SequenceNumber, resp response, ok bool) {
-	given := valuesOf[int64](lookup(body, "sequence-numbers"))
+	given := valuesOf[int64](body.Get("sequence-numbers"))
 	if len(given) == 0 || len(given) > tokensMax {
 		return nil, badRequest("The request must name between 1 and %d sequence numbers. Ask for fewer at a time.", tokensMax), false
 	}
@@ -243,7 +243,7 @@ func (c *conn) receiveBySequenceNumber(ctx context.Context, r *request, body wir
 		return
 	}
 	f := &deferredFetch{c: c, r: r, left: numbers}
-	mode, given := integerOf(lookup(body, "receiver-settle-mode"))
+	mode, given := integerOf(body.Get("receiver-settle-mode"))
 	f.receiveAndDelete = given && mode == 0
 	f.fetch = func(some []fsm.SequenceNumber, receiveAndDelete bool, done func(fsm.Code, []fsm.Delivery)) {
 		c.config.Broker.Fetch(r.link.entity, some, receiveAndDelete, done)

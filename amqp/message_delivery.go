@@ -282,7 +282,7 @@ func withoutNullReasons(value []byte) []byte {
 func encodeProperties(m wire.Map) ([]byte, error) {
 	var pairs []byte
 	for _, p := range m {
-		key, ok := textKey(p.Key)
+		key, ok := wire.AsText(p.Key)
 		if !ok {
 			return nil, newMessageError(wire.ConditionInvalidField, "property to modify whose key is neither string nor symbol")
 		}
@@ -306,7 +306,7 @@ func encodeProperties(m wire.Map) ([]byte, error) {
 // came with it; a value that is not a string counts as none.
 func splitDeadLetter(m wire.Map) (reason, description string, rest wire.Map) {
 	for _, p := range m {
-		key, _ := textKey(p.Key)
+		key, _ := wire.AsText(p.Key)
 		switch key {
 		case deadLetterReasonKey:
 			reason, _ = p.Value.(string)
@@ -317,17 +317,6 @@ func splitDeadLetter(m wire.Map) (reason, description string, rest wire.Map) {
 		}
 	}
 	return reason, description, rest
-}
-
-// textKey reads the key of a map, a string or a symbol.
-func textKey(key any) (text string, ok bool) {
-	switch k := key.(type) {
-	case string:
-		return k, true
-	case wire.Symbol:
-		return string(k), true
-	}
-	return "", false
 }
 
 // uuidFromToken gives the AMQP uuid of a lock. The delivery-tag is the token as it is, and

@@ -153,7 +153,7 @@ func ticksUTC(at fsm.Instant) int64 { return int64(at)*ticksPerMilli + ticksOf19
 // connection hold: by its name, which the Go client leaves out when it asks for deferred
 // messages, and by that of the link. ok is false when there is none: then say is the answer.
 func (c *conn) heldSession(r *request, body wire.Map) (held Session, resp response, ok bool) {
-	name, named := lookup(body, "session-id").(string)
+	name, named := body.Get("session-id").(string)
 	link := r.argument("associated-link-name")
 	if !named && link == "" {
 		return nil, badRequest("The request needs a session-id. Give the id of the session."), false
@@ -186,7 +186,7 @@ func (c *conn) requestedSession(r *request, body wire.Map) (name string, one boo
 	if at := &r.link.entity; !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
 		return "", false
 	}
-	if name, one = lookup(body, "session-id").(string); one {
+	if name, one = body.Get("session-id").(string); one {
 		return name, true
 	}
 	if held, _, ok := c.heldSession(r, body); ok { // the Go client names its link only
@@ -261,7 +261,7 @@ func (c *conn) setSessionState(ctx context.Context, r *request, body wire.Map) {
 		return
 	}
 	var state []byte
-	switch v := lookup(body, "session-state").(type) {
+	switch v := body.Get("session-state").(type) {
 	case nil:
 	case []byte:
 		state = append([]byte{}, v...)
@@ -282,13 +282,13 @@ func (c *conn) setSessionState(ctx context.Context, r *request, body wire.Map) {
 // state was set after a moment.
 func (c *conn) listSessions(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
-	skip, _ := integerOf(lookup(body, "skip"))
-	top, ok := integerOf(lookup(body, "top"))
+	skip, _ := integerOf(body.Get("skip"))
+	top, ok := integerOf(body.Get("top"))
 	if !ok || top < 1 || skip < 0 || skip > math.MaxInt32 {
 		c.respond(ctx, r, badRequest("The request needs a positive top, and a skip that is not negative."))
 		return
 	}
-	after, given := instantOf(lookup(body, "last-updated-time"))
+	after, given := instantOf(body.Get("last-updated-time"))
 	if !given || after <= 0 || after >= farFutureMillis {
 		after = 0
 	}

@@ -206,7 +206,7 @@ func TestAnnotationTypes(t *testing.T) {
 	} {
 		encoded := section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: c.key, Value: c.value}})
 		m := deliver(t, section(encoded, wire.SectionData, []byte{}), fsm.Delivery{}, deliveryOptions{})
-		name, _ := textKey(c.key)
+		name, _ := wire.AsText(c.key)
 		got, present := m.Annotations[name]
 		if diff := cmp.Diff(c.want, got); diff != "" {
 			t.Errorf("%s: %s", c.name, diff)

@@ -51,36 +51,8 @@ func parseRequest(l *incomingLink, payload []byte) (*request, error) {
 	return r, nil
 }
 
-// lookup finds the value of a text key; some clients send symbols for strings.
-func lookup(m wire.Map, key string) any {
-	for _, pair := range m {
-		switch k := pair.Key.(type) {
-		case string:
-			if k == key {
-				return pair.Value
-			}
-		case wire.Symbol:
-			if string(k) == key {
-				return pair.Value
-			}
-		}
-	}
-	return nil
-}
-
 // argument is a text among the application-properties, "" when it is not there.
-func (r *request) argument(key string) string { return textOf(lookup(r.arguments, key)) }
-
-// textOf is a string or symbol as text.
-func textOf(v any) string {
-	switch v := v.(type) {
-	case string:
-		return v
-	case wire.Symbol:
-		return string(v)
-	}
-	return ""
-}
+func (r *request) argument(key string) string { return r.arguments.Text(key) }
 
 // response is what a node says to one request.
 type response struct {
@@ -228,7 +200,7 @@ func appendResponse(dst []byte, r *request, resp response) []byte {
 // $cbs has no reply-to at all).
 func (c *conn) responseLink(r *request) *outgoingLink {
 	s := r.link.session
-	replyTo := textOf(r.properties.ReplyTo)
+	replyTo, _ := wire.AsText(r.properties.ReplyTo)
 	if replyTo != "" {
 		if l := s.findByReplyTo(r, replyTo); l != nil {
 			return l

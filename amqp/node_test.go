@@ -61,7 +61,7 @@ func (p *peer) putToken(audience string, status int32) {
 	if r.correlation != uint64(0) {
 		p.Errorf("correlation %T %v, want ulong 0", r.correlation, r.correlation)
 	}
-	if got := lookup(r.properties, "status-code"); got != status {
+	if got := r.properties.Get("status-code"); got != status {
 		p.Errorf("status-code %T %v, want int %d", got, got, status)
 	}
 	p.send(&wire.Detach{Handle: 100, Closed: true}, &wire.Detach{Handle: 101, Closed: true})
@@ -93,10 +93,10 @@ func TestPutToken(t *testing.T) {
 		if diff := cmp.Diff(any(wire.UUID{1, 2}), r.correlation); diff != "" {
 			t.Errorf("%s: correlation %s", name, diff)
 		}
-		if got := lookup(r.properties, "status-code"); got != c.status {
+		if got := r.properties.Get("status-code"); got != c.status {
 			t.Errorf("%s: status %v", name, got)
 		}
-		if got := lookup(r.properties, "error-condition"); got != c.condition {
+		if got := r.properties.Get("error-condition"); got != c.condition {
 			t.Errorf("%s: condition %T %v, want symbol %s", name, got, got, c.condition)
 		}
 		p.send(&wire.Detach{Handle: 0, Closed: true}, &wire.Detach{Handle: 1, Closed: true})
@@ -178,10 +178,10 @@ func TestManagementFaults(t *testing.T) {
 		p.transfer(0, uint32(i), requestMessage(wire.Properties{MessageID: "m"}, wire.Map{{Key: "operation", Value: c.operation}}, c.body))
 		p.accepted()
 		r := p.response()
-		if got := lookup(r.properties, "statusCode"); got != c.status {
+		if got := r.properties.Get("statusCode"); got != c.status {
 			t.Errorf("%s %v: status %T %v, want %d", c.operation, c.body, got, got, c.status)
 		}
-		if got := lookup(r.properties, "errorCondition"); got != c.condition {
+		if got := r.properties.Get("errorCondition"); got != c.condition {
 			t.Errorf("%s: condition %v, want %v", c.operation, got, c.condition)
 		}
 		if _, ok := r.body.(wire.Map); !ok {
@@ -204,7 +204,7 @@ func TestPeekIsBounded(t *testing.T) {
 		wire.Map{{Key: "from-sequence-number", Value: int64(1)}, {Key: "message-count", Value: int32(100000)}}))
 	p.accepted()
 	body, _ := p.response().body.(wire.Map)
-	messages, _ := lookup(body, "messages").([]any)
+	messages, _ := body.Get("messages").([]any)
 	if len(messages) != peekMessagesMax {
 		t.Errorf("%d messages, want %d", len(messages), peekMessagesMax)
 	}

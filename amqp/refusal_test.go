@@ -106,8 +106,8 @@ func TestEveryRefusalIsExplained(t *testing.T) {
 		if node == "$cbs" {
 			text, condition = "status-description", "error-condition"
 		}
-		symbol, _ := lookup(r.properties, condition).(wire.Symbol)
-		book.check(t, node, symbol, textOf(lookup(r.properties, text)))
+		symbol, _ := r.properties.Get(condition).(wire.Symbol)
+		book.check(t, node, symbol, r.properties.Text(text))
 		p.send(&wire.Detach{Handle: 2, Closed: true}, &wire.Detach{Handle: 3, Closed: true})
 		expect[*wire.Detach](p)
 		expect[*wire.Detach](p)

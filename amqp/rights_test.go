@@ -210,7 +210,7 @@ func TestTokenWithFewerRights(t *testing.T) {
 	if lost := p.detached(1); lost[0] == nil || !strings.Contains(lost[0].Description, "fewer rights") {
 		t.Errorf("%+v", lost)
 	}
-	if r := p.response(); lookup(r.properties, "status-code") != int32(202) {
+	if r := p.response(); r.properties.Get("status-code") != int32(202) {
 		t.Errorf("response %+v", r)
 	}
 	p.undisturbed()

@@ -61,13 +61,13 @@ func correlationKeys() [8]correlationKey {
 // sentences without what to do about it. Whether the machine would take the rule is checked
 // too.
 func parseRule(body wire.Map) (fsm.Rule, error) {
-	description, ok := lookup(body, ruleDescriptionKey).(wire.Map)
+	description, ok := body.Get(ruleDescriptionKey).(wire.Map)
 	if !ok {
 		return fsm.Rule{}, errors.New("the request has no map " + ruleDescriptionKey)
 	}
-	rule := fsm.Rule{Name: textOf(lookup(body, ruleNameKey))}
+	rule := fsm.Rule{Name: body.Text(ruleNameKey)}
 	if rule.Name == "" {
-		rule.Name = textOf(lookup(description, ruleNameKey))
+		rule.Name = description.Text(ruleNameKey)
 	}
 	if rule.Name == "" {
 		return rule, errors.New("the request has no " + ruleNameKey)
@@ -84,7 +84,7 @@ func parseRule(body wire.Map) (fsm.Rule, error) {
 
 // parseFilter reads the filter. One and only one must be there.
 func parseFilter(description wire.Map) (f fsm.RuleFilter, err error) {
-	sql, correlation := lookup(description, sqlFilterKey), lookup(description, correlationFilterKey)
+	sql, correlation := description.Get(sqlFilterKey), description.Get(correlationFilterKey)
 	switch {
 	case sql != nil && correlation != nil:
 		return f, errors.New("the rule has two filters, " + sqlFilterKey + " and " + correlationFilterKey)
@@ -115,8 +115,8 @@ func parseFilter(description wire.Map) (f fsm.RuleFilter, err error) {
 // parseAction reads the action. null, and an action without text, is none: .NET writes the
 // first, others the second.
 func parseAction(description wire.Map) (t fsm.SQLText, err error) {
-	action := lookup(description, sqlActionKey)
-	if m, ok := action.(wire.Map); action == nil || ok && lookup(m, expressionKey) == nil {
+	action := description.Get(sqlActionKey)
+	if m, ok := action.(wire.Map); action == nil || ok && m.Get(expressionKey) == nil {
 		return t, nil
 	}
 	t.Text, err = parseExpression(sqlActionKey, action)
@@ -129,7 +129,7 @@ func parseExpression(what string, v any) (string, error) {
 	if !ok {
 		return "", errors.New(what + " is not a map")
 	}
-	text, ok := textKey(lookup(m, expressionKey))
+	text, ok := wire.AsText(m.Get(expressionKey))
 	if !ok {
 		return "", errors.New(what + " has no string " + expressionKey)
 	}
@@ -139,23 +139,23 @@ func parseExpression(what string, v any) (string, error) {
 // parseConditions reads a correlation filter. What is null is no condition.
 func parseConditions(m wire.Map) (conditions []filter.Condition, err error) {
 	for _, k := range correlationKeys() {
-		v := lookup(m, k.key)
+		v := m.Get(k.key)
 		if v == nil {
 			continue
 		}
-		text, ok := textKey(v)
+		text, ok := wire.AsText(v)
 		if !ok {
 			return nil, fmt.Errorf("%s of %s is not a string", k.key, correlationFilterKey)
 		}
 		conditions = append(conditions, condition(filter.System, k.property, filter.Text(text)))
 	}
-	given := lookup(m, conditionsKey)
+	given := m.Get(conditionsKey)
 	properties, ok := given.(wire.Map)
 	if given != nil && !ok {
 		return nil, fmt.Errorf("%s of %s is not a map", conditionsKey, correlationFilterKey)
 	}
 	for _, p := range properties {
-		name, ok := textKey(p.Key)
+		name, ok := wire.AsText(p.Key)
 		if !ok {
 			return nil, fmt.Errorf("a key in %s of %s is not a string", conditionsKey, correlationFilterKey)
 		}

@@ -151,11 +151,11 @@ func TestEveryTypeThroughAnAction(t *testing.T) {
 			}
 			d := fsm.Delivery{Payload: m.Payload, Patches: fsm.AppendPatches(nil, []fsm.Patch{{Changes: copied.changes}})}
 			got := sectionsOf(t, d)
-			if !cmp.Equal(lookup(got.application, "b"), c.back) {
-				t.Errorf("b is %T %v, want %T %v", lookup(got.application, "b"), lookup(got.application, "b"), c.back, c.back)
+			if !cmp.Equal(got.application.Get("b"), c.back) {
+				t.Errorf("b is %T %v, want %T %v", got.application.Get("b"), got.application.Get("b"), c.back, c.back)
 			}
 			want := wire.AppendValue(nil, c.wire)
-			if a := wire.AppendValue(nil, lookup(got.application, "a")); string(a) != string(want) && name != "false" && name != "ulong0" {
+			if a := wire.AppendValue(nil, got.application.Get("a")); string(a) != string(want) && name != "false" && name != "ulong0" {
 				t.Errorf("a became %x, was %x", a, want)
 			}
 			if got.properties.Subject == nil || *got.properties.Subject != "done" {

@@ -28,7 +28,7 @@ func (c *conn) addRule(ctx context.Context, r *request, body wire.Map) {
 // removeRule removes a rule by name: 404 when there is none.
 func (c *conn) removeRule(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
-	name := textOf(lookup(body, ruleNameKey))
+	name := body.Text(ruleNameKey)
 	if name == "" {
 		c.respond(ctx, r, badRequest("The request has no %s. Name the rule.", ruleNameKey))
 		return
@@ -61,8 +61,8 @@ func ruleResponse(r *request, name string, err error) response {
 // asks for and takes for the last one when it is shorter, always fits.
 func (c *conn) enumerateRules(ctx context.Context, r *request, body wire.Map) {
 	defer c.recovered(ctx)
-	top, okTop := integerOr(lookup(body, "top"), math.MaxInt32)
-	skip, okSkip := integerOr(lookup(body, "skip"), 0)
+	top, okTop := integerOr(body.Get("top"), math.MaxInt32)
+	skip, okSkip := integerOr(body.Get("skip"), 0)
 	if !okTop || !okSkip || top < 1 || skip < 0 {
 		c.respond(ctx, r, badRequest("The request needs a positive top and a skip that is not negative."))
 		return

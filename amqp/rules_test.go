@@ -158,10 +158,10 @@ func badRule(name string, err error) string {
 // rulesOf reads the names in an answer to enumerate-rules.
 func rulesOf(t *testing.T, answer wire.Map) (names []string) {
 	t.Helper()
-	rules, _ := lookup(answer, "rules").([]any)
+	rules, _ := answer.Get("rules").([]any)
 	for _, r := range rules {
 		entry, _ := r.(wire.Map)
-		d, ok := lookup(entry, ruleDescriptionKey).(wire.Described)
+		d, ok := entry.Get(ruleDescriptionKey).(wire.Described)
 		list, isList := d.Value.([]any)
 		if !ok || !isList || d.Descriptor != uint64(ruleDescriptor) || len(list) != 4 {
 			t.Fatalf("rule %+v", entry)
@@ -169,7 +169,8 @@ func rulesOf(t *testing.T, answer wire.Map) (names []string) {
 		if _, ok := list[1].(wire.Described); !ok {
 			t.Errorf("action %+v", list[1])
 		}
-		names = append(names, textOf(list[2]))
+		name, _ := wire.AsText(list[2])
+		names = append(names, name)
 	}
 	return names
 }
@@ -371,7 +372,7 @@ func ruleShown(d wire.Described) (rule fsm.Rule, err error) {
 	if d.Descriptor != uint64(ruleDescriptor) || len(list) != 4 {
 		return rule, errors.New("not a rule")
 	}
-	rule.Name = textOf(list[2])
+	rule.Name, _ = wire.AsText(list[2])
 	f, _ := list[0].(wire.Described)
 	fields, _ := f.Value.([]any)
 	switch f.Descriptor {
@@ -379,7 +380,8 @@ func ruleShown(d wire.Described) (rule fsm.Rule, err error) {
 	case uint64(falseFilterDescriptor):
 		rule.Filter.Kind = fsm.FalseFilter
 	case uint64(sqlFilterDescriptor):
-		rule.Filter.Kind, rule.Filter.SQL.Text = fsm.SQLFilter, textOf(fields[0])
+		rule.Filter.Kind = fsm.SQLFilter
+		rule.Filter.SQL.Text, _ = wire.AsText(fields[0])
 	case uint64(correlationFilterDescriptor):
 		rule.Filter.Kind = fsm.CorrelationFilter
 		m := wire.Map{{Key: "properties", Value: fields[8]}}
@@ -394,7 +396,7 @@ func ruleShown(d wire.Described) (rule fsm.Rule, err error) {
 	switch text, _ := a.Value.([]any); a.Descriptor {
 	case uint64(emptyActionDescriptor):
 	case uint64(sqlActionDescriptor):
-		rule.Action.Text = textOf(text[0])
+		rule.Action.Text, _ = wire.AsText(text[0])
 	default:
 		err = errors.New("unknown action")
 	}

@@ -35,7 +35,7 @@ func (c *conn) scheduleMessage(ctx context.Context, r *request, body wire.Map) {
 // scheduledMessages reads the messages of a request. What a client says of a message
 // beside it is not looked at: the message says it itself.
 func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Message, resp response, ok bool) {
-	entries, _ := lookup(body, "messages").([]any)
+	entries, _ := body.Get("messages").([]any)
 	if len(entries) == 0 || len(entries) > batchMessagesMax {
 		return nil, badRequest("The request must hold between 1 and %d messages. Schedule fewer at a time.", batchMessagesMax), false
 	}
@@ -47,7 +47,7 @@ func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Mess
 	messages = make([]fsm.Message, len(entries))
 	for i, entry := range entries {
 		entry, _ := entry.(wire.Map)
-		encoded, _ := lookup(entry, "message").([]byte)
+		encoded, _ := entry.Get("message").([]byte)
 		if len(encoded) > int(min(r.link.entity.Settings.MaxMessageBytes, messageBytesMax)) {
 			return nil, responseFor(fsm.MessageTooLarge), false
 		}
@@ -157,18 +157,18 @@ func deletionOf(r *request) (asked deletion, cause refusal) {
 	if cause = checkDeletionKeys(body); cause.condition != "" {
 		return asked, cause
 	}
-	count, ok := integerOf(lookup(body, messageCountKey))
+	count, ok := integerOf(body.Get(messageCountKey))
 	if !ok || count < 1 {
 		return asked, newRefusal(wire.ConditionArgumentError, "The request needs a positive %s. Give one of at most %d.", messageCountKey, purgeMessagesMax)
 	}
 	asked.most = int(min(count, purgeMessagesMax))
-	if moment := lookup(body, enqueuedTimeUTCKey); moment != nil {
+	if moment := body.Get(enqueuedTimeUTCKey); moment != nil {
 		if asked.before, ok = instantOf(moment); !ok {
 			return asked, newRefusal(wire.ConditionArgumentError, "%s is not a timestamp. Give it as one.", enqueuedTimeUTCKey)
 		}
 		asked.before = max(1, asked.before) // 0 would mean whenever
 	}
-	session := lookup(body, sessionIDKey)
+	session := body.Get(sessionIDKey)
 	if session == nil {
 		return asked, refusal{}
 	}

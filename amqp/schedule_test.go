@@ -42,7 +42,7 @@ func (p *peer) manage(id uint32, operation string, body wire.Map) (status, condi
 	if !ok {
 		p.Fatalf("%s: body %T", operation, r.body)
 	}
-	return lookup(r.properties, "statusCode"), lookup(r.properties, "errorCondition"), answer
+	return r.properties.Get("statusCode"), r.properties.Get("errorCondition"), answer
 }
 
 // scheduled encodes a message that is to be enqueued at a time.
@@ -69,7 +69,7 @@ func TestScheduleOnTheWire(t *testing.T) {
 	p := managementPeer(t, h, fsm.Send)
 	in := time.Now().Add(time.Hour)
 	status, condition, body := p.manage(0, scheduleOperation, entries(scheduled(in), scheduled(in.UnixMilli()), scheduled(int64(1))))
-	got, ok := lookup(body, "sequence-numbers").(wire.Array)
+	got, ok := body.Get("sequence-numbers").(wire.Array)
 	if status != int32(200) || condition != nil || !ok {
 		t.Fatalf("status %v condition %v body %+v", status, condition, body)
 	}
@@ -186,15 +186,15 @@ func TestBatchDelete(t *testing.T) {
 	}
 	const operation = "com.microsoft:batch-delete-messages"
 	status, _, body := p.manage(0, operation, request(int32(2), time.Now().Add(time.Hour)))
-	if n := lookup(body, "message-count"); status != int32(200) || n != int32(2) {
+	if n := body.Get("message-count"); status != int32(200) || n != int32(2) {
 		t.Errorf("status %v, %T %v deleted", status, n, n)
 	}
 	status, condition, body := p.manage(1, operation, request(int32(2), time.UnixMilli(0)))
-	if n := lookup(body, "message-count"); status != int32(204) || condition != nil || n != int32(0) || h.before != 1 {
+	if n := body.Get("message-count"); status != int32(204) || condition != nil || n != int32(0) || h.before != 1 {
 		t.Errorf("before 1970: status %v, %v deleted, before %d", status, n, h.before)
 	}
 	status, _, body = p.manage(2, operation, wire.Map{{Key: "message-count", Value: int64(1 << 40)}})
-	if n := lookup(body, "message-count"); status != int32(200) || n != int32(3) || h.most != purgeMessagesMax || h.before != 0 {
+	if n := body.Get("message-count"); status != int32(200) || n != int32(3) || h.most != purgeMessagesMax || h.before != 0 {
 		t.Errorf("all: status %v, %v deleted, %d asked for, before %d", status, n, h.most, h.before)
 	}
 	if c := h.counts("orders"); c.Active != 0 {
@@ -217,7 +217,7 @@ func TestBatchDeleteInSession(t *testing.T) {
 		t.Helper()
 		got, condition, answer := p.manage(id, batchDeleteOperation, body)
 		id++
-		if n := lookup(answer, messageCountKey); got != status || n != count {
+		if n := answer.Get(messageCountKey); got != status || n != count {
 			t.Errorf("%v: status %v (%v), %v deleted, want %d, %d", body, got, condition, n, status, count)
 		}
 	}
@@ -245,7 +245,7 @@ func TestBatchDeleteInSession(t *testing.T) {
 		p.transfer(0, id, requestMessage(wire.Properties{MessageID: uint64(id)}, wire.Map{{Key: "operation", Value: batchDeleteOperation}}, body), settled)
 		id++
 		r := p.response()
-		if status, condition := lookup(r.properties, "statusCode"), lookup(r.properties, "errorCondition"); status != int32(400) || condition != wire.ConditionArgumentError {
+		if status, condition := r.properties.Get("statusCode"), r.properties.Get("errorCondition"); status != int32(400) || condition != wire.ConditionArgumentError {
 			t.Errorf("%s: status %v, condition %v", name, status, condition)
 		}
 	}

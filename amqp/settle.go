@@ -69,7 +69,7 @@ const deliveryTimeKey = "x-opt-delivery-time"
 func setModifications(s *fsm.Settlement, properties wire.Map) refusal {
 	rest := properties
 	for i, p := range properties {
-		if key, _ := textKey(p.Key); key == deliveryTimeKey {
+		if key, _ := wire.AsText(p.Key); key == deliveryTimeKey {
 			if cause := setDeliveryTime(s, p.Value); cause.condition != "" {
 				return cause
 			}

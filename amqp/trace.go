@@ -58,7 +58,7 @@ func (t *tracer) senderContext(payload []byte) trace.SpanContext {
 		return trace.SpanContext{}
 	}
 	for _, key := range []string{traceparentKey, diagnosticIDKey} {
-		text, _ := lookup(properties, key).(string)
+		text, _ := properties.Get(key).(string)
 		if sc := parseTraceparent(text); sc.IsSampled() {
 			return sc
 		}

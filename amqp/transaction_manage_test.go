@@ -16,7 +16,7 @@ func (p *peer) manageIn(txn []byte, id uint32, operation string, body wire.Map) 
 	p.transfer(0, id, requestMessage(wire.Properties{MessageID: uint64(id)}, wire.Map{{Key: "operation", Value: operation}}, body), settled, in(txn))
 	r := p.response()
 	answer, _ = r.body.(wire.Map)
-	return lookup(r.properties, "statusCode"), lookup(r.properties, "errorCondition"), answer
+	return r.properties.Get("statusCode"), r.properties.Get("errorCondition"), answer
 }
 
 // locked locks one message of a queue and gives its token.
@@ -139,7 +139,7 @@ func TestManagementInTransactionsRefused(t *testing.T) {
 			continue
 		}
 		p.within(txn, wire.RoleReceiver, id, id, "accepted")
-		if r := p.response(); lookup(r.properties, "errorCondition") != wire.ConditionTransactionUnknownID {
+		if r := p.response(); r.properties.Get("errorCondition") != wire.ConditionTransactionUnknownID {
 			t.Errorf("%+v", r)
 		}
 	}

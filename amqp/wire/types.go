@@ -19,6 +19,34 @@ type Map []Pair
 // Pair is one entry of a Map.
 type Pair struct{ Key, Value any }
 
+// Get returns the value of a key, nil when there is none. Some clients write symbols for strings, so the
+// types of the keys do not matter.
+func (m Map) Get(key string) any {
+	for _, pair := range m {
+		if text, ok := AsText(pair.Key); ok && text == key {
+			return pair.Value
+		}
+	}
+	return nil
+}
+
+// Text returns the value of a key when it is a string or symbol, otherwise "".
+func (m Map) Text(key string) string {
+	text, _ := AsText(m.Get(key))
+	return text
+}
+
+// AsText returns a string or symbol as text; ok is false for every other value.
+func AsText(v any) (text string, ok bool) {
+	switch v := v.(type) {
+	case string:
+		return v, true
+	case Symbol:
+		return string(v), true
+	}
+	return "", false
+}
+
 // Array marks a slice to be written as an AMQP array instead of a list
 // (part 1, 1.6.24): []int64, []time.Time, []UUID, []Symbol, []string and []uint64 are
 // the element types known.
