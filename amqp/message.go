@@ -2,7 +2,6 @@ package amqp
 
 import (
 	"encoding/binary"
-	"errors"
 	"fmt"
 	"math"
 
@@ -54,26 +53,17 @@ const (
 	payloadOverheadBytes = 3 + 5*5
 )
 
-// messageError says why a message or its properties are refused. Its text is fit for the
-// client.
-type messageError struct{ refusal }
+// messageError says why a message or its properties are refused. Its text is fit for the client: a clause
+// without what to do about it.
+type messageError struct {
+	condition wire.Symbol
+	text      string
+}
 
 func (e *messageError) Error() string { return string(e.condition) + ": " + e.text }
 
 func newMessageError(condition wire.Symbol, format string, args ...any) error {
-	return &messageError{newRefusal(condition, format, args...)}
-}
-
-// refusalOf is what the client is told of an error of the parser about what it sent. The
-// error is a clause; here it becomes a sentence, and what to do is added.
-func refusalOf(what string, err error) refusal {
-	r := refusal{condition: wire.ConditionDecodeError, text: err.Error()}
-	var m *messageError
-	if errors.As(err, &m) {
-		r = m.refusal
-	}
-	r.text = what + " cannot be taken: " + r.text + ". Correct it and send it again."
-	return r
+	return &messageError{condition, fmt.Sprintf(format, args...)}
 }
 
 // sectionError says that the bytes of a section are not AMQP.

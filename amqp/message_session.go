@@ -146,9 +146,6 @@ func (l *outgoingLink) sessionAccepted(code fsm.Code, held Session) {
 	l.completeAttach(ctx, l, l.entity)
 }
 
-// ticksUTC is a moment as .NET counts it.
-func ticksUTC(at fsm.Instant) int64 { return int64(at)*ticksPerMilli + ticksOf1970 }
-
 // heldSession finds the session that a request is about among those that links of the
 // connection hold: by its name, which the Go client leaves out when it asks for deferred
 // messages, and by that of the link. ok is false when there is none: then say is the answer.
@@ -315,7 +312,7 @@ func applySessions(at *fsm.EntityRef, messages []fsm.Message) error {
 	case at.Settings.RequiresSession:
 		for i := range messages {
 			if !messages[i].HasSession {
-				return &messageError{refusal{wire.ConditionNotAllowed, "the SessionId was not set, and entities that have session support enabled can only receive messages that have the SessionId set to a valid value", retryNever}}
+				return newMessageError(wire.ConditionNotAllowed, "the SessionId was not set, and entities that have session support enabled can only receive messages that have the SessionId set to a valid value")
 			}
 		}
 	case at.Kind != fsm.TopicEntity:

@@ -3,6 +3,7 @@ package amqp
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
@@ -65,6 +66,18 @@ func (c *conn) newError(ctx context.Context, r refusal, about ...any) *wire.Erro
 		Condition:   r.condition,
 		Description: r.text + " " + r.retry.advice() + " TrackingId:" + id + ", Timestamp:" + now.Format(time.RFC3339),
 	}
+}
+
+// refusalOf is what the client is told of an error of the parser about what it sent. The
+// error is a clause; here it becomes a sentence, and what to do is added.
+func refusalOf(what string, err error) refusal {
+	r := refusal{condition: wire.ConditionDecodeError, text: err.Error()}
+	var m *messageError
+	if errors.As(err, &m) {
+		r.condition, r.text = m.condition, m.text
+	}
+	r.text = what + " cannot be taken: " + r.text + ". Correct it and send it again."
+	return r
 }
 
 // withBusyReason adds to a refusal as server-busy why the member takes no new messages, where it knows.

@@ -7,6 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/peeklock/peeklock/amqp/wire"
+	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
@@ -39,6 +40,9 @@ const (
 	ticksPerMilli = 10_000
 	ticksOf1970   = 621_355_968_000_000_000
 )
+
+// ticksUTC is a moment as .NET counts it.
+func ticksUTC(at fsm.Instant) int64 { return int64(at)*ticksPerMilli + ticksOf1970 }
 
 // ruleValue gives an encoded value to rules. text holds the same bytes; what is text is cut
 // out of it, so that all properties of a message cost one allocation together. ok is false
