@@ -9,6 +9,7 @@ import (
 
 	goamqp "github.com/Azure/go-amqp"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -129,7 +130,7 @@ func BenchmarkSendWindow100(b *testing.B) {
 // BenchmarkReceive is one receiver of 1 KiB messages with a credit of 500 that
 // completes each.
 func BenchmarkReceive(b *testing.B) {
-	stored, err := parseMessage(encodedMessage(b, make([]byte, 1024)))
+	stored, err := message.Parse(encodedMessage(b, make([]byte, 1024)))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -210,7 +211,7 @@ func BenchmarkGatewaySend(b *testing.B) {
 // BenchmarkGatewayReceive is what one 1 KiB message costs the gateway: 200 credits at
 // a time, settled by one disposition.
 func BenchmarkGatewayReceive(b *testing.B) {
-	stored, err := parseMessage(encodedMessage(b, make([]byte, 1024)))
+	stored, err := message.Parse(encodedMessage(b, make([]byte, 1024)))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -245,7 +246,7 @@ func (*noopBroker) ListRules(context.Context, fsm.EntityRef, int, int) ([]fsm.Ru
 // BenchmarkGatewayTransaction is declare, one send, one settlement, discharge, all from bare frames,
 // with a broker that answers at once.
 func BenchmarkGatewayTransaction(b *testing.B) {
-	stored, err := parseMessage(encodedMessage(b, make([]byte, 1024)))
+	stored, err := message.Parse(encodedMessage(b, make([]byte, 1024)))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -26,7 +27,7 @@ func onlyConn(t *testing.T, s *Server) *conn {
 // outBytesHigh, and gets everything when it reads again.
 func TestSlowReaderStopsTheLink(t *testing.T) {
 	t.Parallel()
-	stored, err := parseMessage(encodedMessage(t, make([]byte, 8<<10)))
+	stored, err := message.Parse(encodedMessage(t, make([]byte, 8<<10)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -136,7 +137,7 @@ func TestRequestsMax(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := uuidFromToken(h.LockToken(at, fsm.LockID{Sequence: 1, Epoch: 1}))
+	token := message.UUIDFromToken(h.LockToken(at, fsm.LockID{Sequence: 1, Epoch: 1}))
 	renew := wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}}}
 	for i := range uint32(requestsMax + 1) {
 		askOn(p, i/requestCreditMax*2, i, "com.microsoft:renew-lock", renew)
@@ -175,7 +176,7 @@ func TestRequestCreditMax(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	token := uuidFromToken(h.LockToken(at, fsm.LockID{Sequence: 1, Epoch: 1}))
+	token := message.UUIDFromToken(h.LockToken(at, fsm.LockID{Sequence: 1, Epoch: 1}))
 	for i := range uint32(requestCreditMax) {
 		ask(p, i, "com.microsoft:renew-lock", wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}}})
 	}
@@ -236,7 +237,7 @@ func TestFetchBytesMax(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := parseMessage(encodedMessage(t, make([]byte, 100<<10)))
+	m, err := message.Parse(encodedMessage(t, make([]byte, 100<<10)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -49,8 +50,8 @@ type conn struct {
 	lastRead  atomic.Int64  // unix nanoseconds of the last bytes in
 	lastWrite atomic.Int64  // unix nanoseconds of the last bytes out
 
-	idBuffer []byte     // the reader's: a message that was given an id
-	rules    ruleReader // the reader's too
+	idBuffer []byte             // the reader's: a message that was given an id
+	rules    message.RuleReader // the reader's too
 
 	mu               sync.Mutex
 	phase            phase
@@ -472,6 +473,6 @@ func (*conn) unauthenticatedLimit(what string, most int) *wire.Error {
 // comes: the peer has nothing else to say. mu is held.
 func (c *conn) shrinkBuffers() {
 	c.reader.Shrink()
-	c.idBuffer, c.rules, c.scratch = nil, ruleReader{}, nil
+	c.idBuffer, c.rules, c.scratch = nil, message.RuleReader{}, nil
 	c.memory.account.Trim(c.heldBytes())
 }

@@ -8,6 +8,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	goamqp "github.com/Azure/go-amqp"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -123,7 +124,7 @@ func TestBurstIsDivided(t *testing.T) {
 	}
 	burst := make([]fsm.Message, 60)
 	for i := range burst {
-		if burst[i], err = parseMessage(encodedMessage(t, []byte{byte(i)})); err != nil {
+		if burst[i], err = message.Parse(encodedMessage(t, []byte{byte(i)})); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -5,6 +5,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -334,10 +335,10 @@ func (c *conn) parse(a *incomingDelivery) (messages []fsm.Message, err error) {
 	payload := a.payload
 	if a.format == batchFormat {
 		var ok bool
-		if c.idBuffer, ok = appendIdentifiedBatch(c.idBuffer[:0], payload); ok {
+		if c.idBuffer, ok = message.AppendBatchWithIDs(c.idBuffer[:0], payload); ok {
 			payload = c.idBuffer
 		}
-		messages, err = parseBatch(payload)
+		messages, err = message.ParseBatch(payload)
 	} else {
 		messages = make([]fsm.Message, 1)
 		messages[0], err = c.parseOne(payload)
@@ -346,7 +347,7 @@ func (c *conn) parse(a *incomingDelivery) (messages []fsm.Message, err error) {
 		err = applySessions(&a.link.entity, messages)
 	}
 	if err == nil && a.link.entity.Kind == fsm.TopicEntity {
-		err = c.rules.readAll(messages)
+		err = c.rules.ReadAll(messages)
 	}
 	return messages, err
 }
@@ -354,10 +355,10 @@ func (c *conn) parse(a *incomingDelivery) (messages []fsm.Message, err error) {
 // parseOne makes what is stored of one encoded message. Only the reader calls it.
 func (c *conn) parseOne(encoded []byte) (fsm.Message, error) {
 	var ok bool
-	if c.idBuffer, ok = appendIdentified(c.idBuffer[:0], encoded); ok {
+	if c.idBuffer, ok = message.AppendWithID(c.idBuffer[:0], encoded); ok {
 		encoded = c.idBuffer
 	}
-	return parseMessage(encoded)
+	return message.Parse(encoded)
 }
 
 // finishSend answers a delivery: accepted when nothing refuses it, else rejected. It is

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -65,7 +66,7 @@ func (c *conn) lockIDs(r *request, body wire.Map) (ids []fsm.LockID, resp respon
 	}
 	ids = make([]fsm.LockID, len(tokens))
 	for i, token := range tokens {
-		if ids[i], ok = c.config.Broker.ParseLockToken(r.link.entity, tokenFromUUID(token)); !ok {
+		if ids[i], ok = c.config.Broker.ParseLockToken(r.link.entity, message.TokenFromUUID(token)); !ok {
 			return nil, responseFor(fsm.MessageLockLost), false
 		}
 	}
@@ -187,12 +188,12 @@ func (c *conn) peekMessage(ctx context.Context, r *request, body wire.Map) {
 	}
 	messages := make([]any, 0, len(found))
 	for _, d := range found {
-		message, err := appendDelivery(nil, r.link.entity, d, deliveryOptions{peeked: true})
+		encoded, err := message.AppendDelivery(nil, r.link.entity, d, message.DeliveryOptions{Peeked: true})
 		if err != nil {
 			c.log.ErrorContext(ctx, "stored message cannot be encoded", "path", r.link.path, "sequence", uint64(d.Lock.Sequence), "error", err)
 			continue
 		}
-		messages = append(messages, wire.Map{{Key: "message", Value: message}})
+		messages = append(messages, wire.Map{{Key: "message", Value: encoded}})
 	}
 	if len(messages) == 0 {
 		c.respond(ctx, r, noContent("No messages.", nil))
@@ -285,23 +286,23 @@ func (f *deferredFetch) next(ctx context.Context) {
 // beside it, where the others do.
 func (f *deferredFetch) add(ctx context.Context, d fsm.Delivery) {
 	d.State = fsm.Deferred // what clients show of a fetched message, locked or not
-	var options deliveryOptions
+	var options message.DeliveryOptions
 	var token fsm.LockToken
 	if !f.receiveAndDelete {
 		token = f.c.config.Broker.LockToken(f.r.link.entity, d.Lock)
-		options.lockToken = &token
+		options.LockToken = &token
 	}
-	message, err := appendDelivery(nil, f.r.link.entity, d, options)
+	encoded, err := message.AppendDelivery(nil, f.r.link.entity, d, options)
 	if err != nil {
 		f.c.log.ErrorContext(ctx, "stored message cannot be encoded", "path", f.r.link.path, "sequence", uint64(d.Lock.Sequence), "error", err)
 		return
 	}
-	entry := wire.Map{{Key: "message", Value: message}}
+	entry := wire.Map{{Key: "message", Value: encoded}}
 	if !f.receiveAndDelete {
-		entry = append(entry, wire.Pair{Key: "lock-token", Value: uuidFromToken(token)})
+		entry = append(entry, wire.Pair{Key: "lock-token", Value: message.UUIDFromToken(token)})
 	}
 	f.messages = append(f.messages, entry)
-	f.bytes += len(message)
+	f.bytes += len(encoded)
 }
 
 // charge counts the answer as far as it is there.

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/amqp/budget"
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -401,7 +402,7 @@ func (h *fakeBroker) store(t testing.TB, encoded []byte) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := parseMessage(encoded)
+	m, err := message.Parse(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -414,7 +415,7 @@ func TestUnsentBytesMax(t *testing.T) {
 	h := newFakeBroker("orders")
 	h.settings.MaxMessageBytes = messageBytesMax
 	h.add("large")
-	stored, err := parseMessage(encodedMessage(t, make([]byte, 8<<20)))
+	stored, err := message.Parse(encodedMessage(t, make([]byte, 8<<20)))
 	if err != nil {
 		t.Fatal(err)
 	}

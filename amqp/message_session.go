@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -27,7 +28,7 @@ const (
 	sessionWithin    = 60 * time.Second // one operation on a session
 	farFutureMillis  = 253402300800000  // the year 10000: from then on a moment means "whenever"
 	sessionBytesMax  = 1 << 20          // names of sessions in one answer
-	bytesPerNameMost = 4 * nameCharactersMax
+	bytesPerNameMost = 4 * message.NameCharactersMax
 )
 
 // sessionFilter is the session that a link asks for. The reply has the same form: the Go
@@ -57,8 +58,8 @@ func sessionFilterOf(filter wire.Map) (*sessionFilter, refusal) {
 		switch v := value.(type) {
 		case nil:
 		case string:
-			if err := checkName("session id", []byte(v)); err != nil {
-				return nil, newRefusal(wire.ConditionInvalidField, "The session id has more than %d characters. Use a shorter one.", nameCharactersMax)
+			if err := message.CheckName("session id", []byte(v)); err != nil {
+				return nil, newRefusal(wire.ConditionInvalidField, "The session id has more than %d characters. Use a shorter one.", message.NameCharactersMax)
 			}
 			f.name = &v
 		default:
@@ -142,7 +143,7 @@ func (l *outgoingLink) sessionAccepted(code fsm.Code, held Session) {
 	}
 	l.messageSession, l.receiver = held, held
 	l.reply.Source.Filter = l.wantedSession.reply(held.Name())
-	l.reply.Properties = append(l.reply.Properties, wire.Pair{Key: lockedUntilUTCKey, Value: ticksUTC(held.Until())})
+	l.reply.Properties = append(l.reply.Properties, wire.Pair{Key: lockedUntilUTCKey, Value: message.Ticks(held.Until())})
 	l.completeAttach(ctx, l, l.entity)
 }
 
@@ -312,7 +313,7 @@ func applySessions(at *fsm.EntityRef, messages []fsm.Message) error {
 	case at.Settings.RequiresSession:
 		for i := range messages {
 			if !messages[i].HasSession {
-				return newMessageError(wire.ConditionNotAllowed, "the SessionId was not set, and entities that have session support enabled can only receive messages that have the SessionId set to a valid value")
+				return message.NewError(wire.ConditionNotAllowed, "the SessionId was not set, and entities that have session support enabled can only receive messages that have the SessionId set to a valid value")
 			}
 		}
 	case at.Kind != fsm.TopicEntity:

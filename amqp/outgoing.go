@@ -7,6 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -293,7 +294,7 @@ func (l *outgoingLink) beginDelivery(q queuedDelivery) {
 	if payload == nil {
 		h.tag = c.config.Broker.LockToken(l.entity, q.delivery.Lock)
 		var err error
-		c.scratch, err = appendDelivery(c.scratch[:0], l.entity, q.delivery, deliveryOptions{})
+		c.scratch, err = message.AppendDelivery(c.scratch[:0], l.entity, q.delivery, message.DeliveryOptions{})
 		if err != nil { // it was checked when it was sent; its lock will run out
 			c.log.Error("stored message cannot be encoded", "path", l.path, "sequence", uint64(q.delivery.Lock.Sequence), "error", err)
 			return

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -316,7 +317,7 @@ func TestOutgoingWindow(t *testing.T) {
 	}
 	body := bytes.Repeat([]byte("0123456789"), 300)
 	for range 3 {
-		m, err := parseMessage(encodedMessage(t, body))
+		m, err := message.Parse(encodedMessage(t, body))
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -234,7 +235,7 @@ func (h *fakeBroker) messages(t testing.TB, queue string, n int) {
 		t.Fatal(err)
 	}
 	for i := range n {
-		m, err := parseMessage(encodedMessage(t, []byte{byte(i)}))
+		m, err := message.Parse(encodedMessage(t, []byte{byte(i)}))
 		if err != nil {
 			t.Fatal(err)
 		}

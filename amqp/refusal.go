@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -72,9 +73,9 @@ func (c *conn) newError(ctx context.Context, r refusal, about ...any) *wire.Erro
 // error is a clause; here it becomes a sentence, and what to do is added.
 func refusalOf(what string, err error) refusal {
 	r := refusal{condition: wire.ConditionDecodeError, text: err.Error()}
-	var m *messageError
+	var m *message.Error
 	if errors.As(err, &m) {
-		r.condition, r.text = m.condition, m.text
+		r.condition, r.text = m.Condition, m.Text
 	}
 	r.text = what + " cannot be taken: " + r.text + ". Correct it and send it again."
 	return r

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
@@ -160,7 +161,7 @@ func parseConditions(m wire.Map) (conditions []filter.Condition, err error) {
 			return nil, fmt.Errorf("a key in %s of %s is not a string", conditionsKey, correlationFilterKey)
 		}
 		encoded := wire.AppendValue(nil, p.Value)
-		v, ok := ruleValue(encoded, string(encoded))
+		v, ok := message.FilterValue(encoded, string(encoded))
 		if !ok {
 			return nil, fmt.Errorf("property %q of %s is of a type that cannot be compared", name, correlationFilterKey)
 		}
@@ -220,7 +221,7 @@ func describeCorrelation(conditions []filter.Condition) wire.Described {
 	properties := wire.Map{}
 	for i := range conditions {
 		c := &conditions[i]
-		encoded := wire.Raw(encodeRuleValue(c.Value))
+		encoded := wire.Raw(message.EncodeFilterValue(c.Value))
 		if c.Property.Scope == filter.User {
 			properties = append(properties, wire.Pair{Key: c.Property.Name, Value: encoded})
 			continue

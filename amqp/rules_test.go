@@ -58,6 +58,9 @@ func TestRuleDescriptions(t *testing.T) {
 	}
 }
 
+// sameValue compares values of rules; a NaN is itself.
+func sameValue(a, b filter.Value) bool { return a == b }
+
 func sqlFilter(text any) wire.Pair {
 	return wire.Pair{Key: sqlFilterKey, Value: wire.Map{{Key: expressionKey, Value: text}}}
 }
@@ -79,7 +82,7 @@ func TestRuleRequests(t *testing.T) {
 		{Key: "session-id", Value: "6"},
 		{Key: "reply-to-session-id", Value: "7"},
 		{Key: "content-type", Value: "8"},
-		{Key: "properties", Value: wire.Map{{Key: "n", Value: int32(1)}, {Key: wire.Symbol("t"), Value: at}, {Key: "x", Value: wire.Described{Descriptor: wire.Symbol(timespanDescriptor), Value: int64(7)}}}},
+		{Key: "properties", Value: wire.Map{{Key: "n", Value: int32(1)}, {Key: wire.Symbol("t"), Value: at}, {Key: "x", Value: wire.Described{Descriptor: wire.Symbol("com.microsoft:timespan"), Value: int64(7)}}}},
 	}}
 	for name, c := range map[string]struct {
 		body wire.Map

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -36,8 +37,8 @@ func (c *conn) scheduleMessage(ctx context.Context, r *request, body wire.Map) {
 // beside it is not looked at: the message says it itself.
 func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Message, resp response, ok bool) {
 	entries, _ := body.Get("messages").([]any)
-	if len(entries) == 0 || len(entries) > batchMessagesMax {
-		return nil, badRequest("The request must hold between 1 and %d messages. Schedule fewer at a time.", batchMessagesMax), false
+	if len(entries) == 0 || len(entries) > message.BatchMessagesMax {
+		return nil, badRequest("The request must hold between 1 and %d messages. Schedule fewer at a time.", message.BatchMessagesMax), false
 	}
 	if c.shortOfMemory() {
 		resp = responseFor(fsm.ServerBusy)
@@ -58,7 +59,7 @@ func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Mess
 			return nil, resp, false
 		}
 		if m.EnqueueAt == 0 {
-			return nil, badRequest("A message to be scheduled has no annotation %s. Give it one.", scheduledEnqueueTimeKey), false
+			return nil, badRequest("A message to be scheduled has no annotation %s. Give it one.", message.ScheduledEnqueueTimeKey), false
 		}
 		messages[i] = m
 	}
@@ -68,7 +69,7 @@ func (c *conn) scheduledMessages(r *request, body wire.Map) (messages []fsm.Mess
 		return nil, resp, false
 	}
 	if r.link.entity.Kind == fsm.TopicEntity {
-		if err := c.rules.readAll(messages); err != nil {
+		if err := c.rules.ReadAll(messages); err != nil {
 			resp = badRequest("")
 			resp.refusal = refusalOf("The message", err)
 			return nil, resp, false
@@ -201,8 +202,8 @@ func sessionToDelete(given any, at *fsm.EntityRef) (*string, refusal) {
 	if !ok {
 		return nil, newRefusal(wire.ConditionArgumentError, "%s is not a string. Give the id of the session as one.", sessionIDKey)
 	}
-	if err := checkName("session id", []byte(name)); err != nil {
-		return nil, newRefusal(wire.ConditionArgumentError, "The session id has more than %d characters. Use a shorter one.", nameCharactersMax)
+	if err := message.CheckName("session id", []byte(name)); err != nil {
+		return nil, newRefusal(wire.ConditionArgumentError, "The session id has more than %d characters. Use a shorter one.", message.NameCharactersMax)
 	}
 	if !at.Settings.RequiresSession || at.Sub != fsm.MainQueue {
 		return nil, noSessions(at).refusal

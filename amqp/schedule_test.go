@@ -7,6 +7,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -47,7 +48,7 @@ func (p *peer) manage(id uint32, operation string, body wire.Map) (status, condi
 
 // scheduled encodes a message that is to be enqueued at a time.
 func scheduled(at any) []byte {
-	b := section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(scheduledEnqueueTimeKey), Value: at}})
+	b := section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(message.ScheduledEnqueueTimeKey), Value: at}})
 	return section(b, wire.SectionData, []byte("x"))
 }
 
@@ -105,7 +106,7 @@ func TestScheduleFaults(t *testing.T) {
 	}{
 		{scheduleOperation, nil, 400, wire.ConditionArgumentError},
 		{scheduleOperation, entries(), 400, wire.ConditionArgumentError},
-		{scheduleOperation, entries(make([][]byte, batchMessagesMax+1)...), 400, wire.ConditionArgumentError},
+		{scheduleOperation, entries(make([][]byte, message.BatchMessagesMax+1)...), 400, wire.ConditionArgumentError},
 		{scheduleOperation, wire.Map{{Key: "messages", Value: "none"}}, 400, wire.ConditionArgumentError},
 		{scheduleOperation, wire.Map{{Key: "messages", Value: []any{1}}}, 400, wire.ConditionArgumentError},
 		{scheduleOperation, entries(scheduled(in), plain), 400, wire.ConditionArgumentError},
@@ -236,7 +237,7 @@ func TestBatchDeleteInSession(t *testing.T) {
 	for name, body := range map[string]any{
 		"number":    in(int32(1)),
 		"symbol":    in(wire.Symbol("red")),
-		"too long":  in(strings.Repeat("x", nameCharactersMax+1)),
+		"too long":  in(strings.Repeat("x", message.NameCharactersMax+1)),
 		"misspelt":  wire.Map{{Key: messageCountKey, Value: int32(1)}, {Key: "sessionId", Value: "red"}},
 		"twice":     wire.Map{{Key: messageCountKey, Value: int32(1)}, {Key: sessionIDKey, Value: "red"}, {Key: wire.Symbol(sessionIDKey), Value: nil}},
 		"other key": wire.Map{{Key: messageCountKey, Value: int32(1)}, {Key: uint64(1), Value: "red"}},
@@ -290,7 +291,7 @@ func TestRequestsAreInFlight(t *testing.T) {
 	if n := inFlight(); n != 0 {
 		t.Errorf("%d bytes in flight with nothing to do", n)
 	}
-	token := uuidFromToken(h.LockToken(fsm.EntityRef{Entity: h.names["orders"]}, fsm.LockID{Sequence: 1}))
+	token := message.UUIDFromToken(h.LockToken(fsm.EntityRef{Entity: h.names["orders"]}, fsm.LockID{Sequence: 1}))
 	ask(p, 1, "com.microsoft:renew-lock", wire.Map{{Key: "lock-tokens", Value: wire.Array{Values: []wire.UUID{token}}}})
 	if n := inFlight(); n < inFlightOverhead {
 		t.Errorf("%d bytes in flight with a request that is not answered", n)

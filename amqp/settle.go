@@ -7,6 +7,7 @@ import (
 
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -38,7 +39,7 @@ func decide(state any, settled bool) decision {
 		d := decision{settlement: fsm.Settlement{Verb: fsm.DeadLetter}, outcome: rejected}
 		if e := state.Error; e != nil {
 			var rest wire.Map
-			d.settlement.Reason, d.settlement.Description, rest = splitDeadLetter(e.Info)
+			d.settlement.Reason, d.settlement.Description, rest = message.SplitDeadLetter(e.Info)
 			if d.settlement.Description == "" {
 				d.settlement.Description = e.Description // Python puts it there
 			}
@@ -76,7 +77,7 @@ func setModifications(s *fsm.Settlement, properties wire.Map) refusal {
 			rest = slices.Concat(properties[:i], properties[i+1:])
 		}
 	}
-	encoded, err := encodeProperties(rest)
+	encoded, err := message.EncodeProperties(rest)
 	if err != nil {
 		return refusalOf("A property to modify", err)
 	}

@@ -1,6 +1,7 @@
 package amqp
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -171,7 +173,7 @@ func (h *fakeBroker) forward(t *testing.T, from, to string) {
 	batch := h.do(fsm.ForwardMessages{Address: source.Address(), To: target, Max: 100, MaxBytes: 1 << 20})
 	transfer := fsm.TransferMessages{Entity: destination.ID, Source: fsm.Outbox{Partition: 1, Address: source.Address()}, Serial: batch.Serial}
 	for _, d := range batch.Deliveries {
-		m, err := Reread(d.Payload, d.Patches)
+		m, err := message.Reread(d.Payload, d.Patches)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +181,7 @@ func (h *fakeBroker) forward(t *testing.T, from, to string) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p := fsm.Patch{Enqueued: enqueueSequenceNumber(&d, changes{})}
+		p := fsm.Patch{Enqueued: cmp.Or(d.Topic, d.Lock.Sequence)}
 		for _, old := range patches {
 			if old.Enqueued != 0 {
 				p.Enqueued = 0

@@ -9,6 +9,7 @@ import (
 	"go.opentelemetry.io/otel/codes"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -42,14 +43,14 @@ func newTracer(to trace.Tracer) *tracer {
 // senderContext is the context that the sender of a stored message was in; invalid when there is none that is
 // sampled.
 func (t *tracer) senderContext(payload []byte) trace.SpanContext {
-	view, err := openPayload(payload)
-	if err != nil || len(view.application) == 0 || len(view.application) > traceSearchBytesMax {
+	application, err := message.ApplicationProperties(payload)
+	if err != nil || len(application) == 0 || len(application) > traceSearchBytesMax {
 		return trace.SpanContext{}
 	}
-	if !bytes.Contains(view.application, []byte(traceparentKey)) && !bytes.Contains(view.application, []byte(diagnosticIDKey)) {
+	if !bytes.Contains(application, []byte(traceparentKey)) && !bytes.Contains(application, []byte(diagnosticIDKey)) {
 		return trace.SpanContext{}
 	}
-	_, value, _, _, err := wire.NextSection(view.application)
+	_, value, _, _, err := wire.NextSection(application)
 	if err != nil {
 		return trace.SpanContext{}
 	}

@@ -14,6 +14,7 @@ import (
 	"go.opentelemetry.io/otel/sdk/trace/tracetest"
 	"go.opentelemetry.io/otel/trace"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -69,7 +70,7 @@ func TestSenderOfAMessage(t *testing.T) {
 		"no text":       {map[string]any{traceparentKey: int64(7)}, false},
 		"too many":      {map[string]any{traceparentKey: sampled, "x": strings.Repeat("x", traceSearchBytesMax)}, false},
 	} {
-		m, err := parseMessage(traced(t, c.properties))
+		m, err := message.Parse(traced(t, c.properties))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -141,7 +142,7 @@ func TestTrace(t *testing.T) {
 // Without a tracer no message is looked into, and nothing is allocated.
 func TestNoTrace(t *testing.T) { // not parallel: it counts allocations
 	var off *tracer
-	m, err := parseMessage(traced(t, map[string]any{traceparentKey: sampled}))
+	m, err := message.Parse(traced(t, map[string]any{traceparentKey: sampled}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -160,7 +161,7 @@ func TestNoTrace(t *testing.T) { // not parallel: it counts allocations
 func TestSpansAreBounded(t *testing.T) {
 	t.Parallel()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
-	m, err := parseMessage(traced(t, map[string]any{traceparentKey: sampled}))
+	m, err := message.Parse(traced(t, map[string]any{traceparentKey: sampled}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,7 +177,7 @@ func TestSpansAreBounded(t *testing.T) {
 
 // BenchmarkTraceSearch is what a message costs that is not traced while others are.
 func BenchmarkTraceSearch(b *testing.B) {
-	m, err := parseMessage(traced(b, map[string]any{"customer": "C-1", "kind": "order", "total": 12.5}))
+	m, err := message.Parse(traced(b, map[string]any{"customer": "C-1", "kind": "order", "total": 12.5}))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/amqp/wire"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -30,7 +31,7 @@ func (l *transactionLog) locked(t *testing.T, queue string) wire.UUID {
 	if len(r.Deliveries) != 1 {
 		t.Fatalf("%+v", r)
 	}
-	return uuidFromToken(l.LockToken(at, r.Deliveries[0].Lock))
+	return message.UUIDFromToken(l.LockToken(at, r.Deliveries[0].Lock))
 }
 
 func settlesBy(status string, tokens ...wire.UUID) wire.Map {

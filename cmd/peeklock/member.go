@@ -18,6 +18,7 @@ import (
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/amqp"
+	"github.com/peeklock/peeklock/amqp/message"
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/cmd/listen"
 )
@@ -93,7 +94,7 @@ func (p memberParts) closeListeners() {
 func openMember(ctx context.Context, p memberParts) (*member, error) {
 	m := &member{}
 	var err error
-	p.cluster.Reread = amqp.Reread // what is forwarded, only the gateway can read
+	p.cluster.Reread = message.Reread // what is forwarded, only the gateway can read
 	if m.node, err = cluster.Open(ctx, p.cluster); err != nil {
 		p.closeListeners()
 		return nil, err

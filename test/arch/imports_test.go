@@ -30,14 +30,15 @@ func packageImports() map[string][]string {
 		"cluster/throttle":  {},
 		"amqp/wire":         {},
 		"amqp/budget":       {},
-		"amqp":              {"fsm", "fsm/filter", "amqp/wire", "amqp/budget"},
+		"amqp/message":      {"fsm", "fsm/filter", "amqp/wire"},
+		"amqp":              {"fsm", "fsm/filter", "amqp/wire", "amqp/message", "amqp/budget"},
 		"admin/auth":        {"fsm"},
 		"admin":             {"fsm", "fsm/filter", "admin/auth"},
 		"cmd/listen":        {},
 		"cmd/emulator":      {"fsm", "fsm/filter", "admin"},
 		"cmd/objects":       {},
 		"cmd/metrics":       {"fsm", "partition", "cluster", "amqp"},
-		"cmd/peeklock":      {"cmd/listen", "cmd/metrics", "cmd/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "amqp/budget", "admin", "admin/auth"},
+		"cmd/peeklock":      {"cmd/listen", "cmd/metrics", "cmd/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "amqp/message", "amqp/budget", "admin", "admin/auth"},
 	}
 }
 

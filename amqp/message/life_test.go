@@ -1,4 +1,4 @@
-package amqp
+package message
 
 import (
 	"errors"
@@ -7,7 +7,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 	goamqp "github.com/Azure/go-amqp"
 
 	"github.com/peeklock/peeklock/amqp/wire"
@@ -58,7 +57,7 @@ func TestTimeToLiveIsRead(t *testing.T) {
 		"zero header and a span":    {ptr(uint32(0)), ptr(int64(1000)), ptr(int64(2000)), 1000},
 		"wraps around and backward": {nil, ptr(int64(math.MaxInt64)), ptr(int64(math.MinInt64)), 0},
 	} {
-		m, err := parseMessage(timed(c.ttl, c.created, c.expires))
+		m, err := Parse(timed(c.ttl, c.created, c.expires))
 		if err != nil || m.TimeToLive != c.want {
 			t.Errorf("%s: %d, %v, want %d", name, m.TimeToLive, err, c.want)
 		}
@@ -75,13 +74,13 @@ func TestEnqueueTimeIsRead(t *testing.T) {
 		"timestamp": {at, 1_900_000_000_123}, "long": {at.UnixMilli(), 1_900_000_000_123},
 		"null": {nil, 0}, "in 1970": {time.UnixMilli(0), 1}, "before 1970": {int64(-5), 1},
 	} {
-		b := section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(scheduledEnqueueTimeKey), Value: c.value}})
-		m, err := parseMessage(section(b, wire.SectionData, []byte("x")))
+		b := section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(ScheduledEnqueueTimeKey), Value: c.value}})
+		m, err := Parse(section(b, wire.SectionData, []byte("x")))
 		if err != nil || m.EnqueueAt != c.want {
 			t.Errorf("%s: %d, %v, want %d", name, m.EnqueueAt, err, c.want)
 		}
 	}
-	m, err := parseMessage(section(nil, wire.SectionData, []byte("x")))
+	m, err := Parse(section(nil, wire.SectionData, []byte("x")))
 	if err != nil || m.EnqueueAt != 0 {
 		t.Errorf("without: %d, %v", m.EnqueueAt, err)
 	}
@@ -113,7 +112,7 @@ func TestTimeToLiveIsTold(t *testing.T) {
 		"expired, on a peek": {both, fsm.Delivery{Enqueued: 1000, Expires: 1001}, time.Millisecond, 501, 0},
 	} {
 		c.d.Lock.Sequence = 1
-		got := deliver(t, c.encoded, c.d, deliveryOptions{})
+		got := deliver(t, c.encoded, c.d, DeliveryOptions{})
 		if got.Header.TTL != c.ttl {
 			t.Errorf("%s: ttl %v, want %v", name, got.Header.TTL, c.ttl)
 		}
@@ -126,12 +125,12 @@ func TestTimeToLiveIsTold(t *testing.T) {
 		}
 	}
 	// The stored bytes are shared by all deliveries and must stay as they are.
-	m, err := parseMessage(both)
+	m, err := Parse(both)
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := string(m.Payload)
-	if _, err := appendDelivery(nil, testPlace(), fsm.Delivery{Payload: m.Payload, Enqueued: 1, Expires: 2}, deliveryOptions{}); err != nil || string(m.Payload) != before {
+	if _, err := AppendDelivery(nil, testPlace(), fsm.Delivery{Payload: m.Payload, Enqueued: 1, Expires: 2}, DeliveryOptions{}); err != nil || string(m.Payload) != before {
 		t.Errorf("delivery changed the payload (%v)", err)
 	}
 }
@@ -158,7 +157,7 @@ func TestOnlyTheExpiryIsCorrected(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		got := deliver(t, encoded, fsm.Delivery{Enqueued: 1000, Expires: 4000}, deliveryOptions{})
+		got := deliver(t, encoded, fsm.Delivery{Enqueued: 1000, Expires: 4000}, DeliveryOptions{})
 		p.AbsoluteExpiryTime = ptr(p.CreationTime.Add(3 * time.Second))
 		if !sameMessage(&goamqp.Message{Properties: &p}, &goamqp.Message{Properties: got.Properties}) {
 			t.Fatalf("fields %013b: %+v, want %+v", fields, got.Properties, p)
@@ -179,52 +178,14 @@ func TestNamesMax(t *testing.T) {
 		},
 	}
 	for what, encode := range build {
-		fits := section(encode(strings.Repeat("ä", nameCharactersMax)), wire.SectionData, []byte("x"))
-		if _, err := parseMessage(fits); err != nil {
-			t.Errorf("%s of %d characters: %v", what, nameCharactersMax, err)
+		fits := section(encode(strings.Repeat("ä", NameCharactersMax)), wire.SectionData, []byte("x"))
+		if _, err := Parse(fits); err != nil {
+			t.Errorf("%s of %d characters: %v", what, NameCharactersMax, err)
 		}
-		_, err := parseMessage(section(encode(strings.Repeat("ä", nameCharactersMax+1)), wire.SectionData, []byte("x")))
-		var m *messageError
-		if !errors.As(err, &m) || m.condition != wire.ConditionArgumentError || !strings.Contains(m.text, what) {
+		_, err := Parse(section(encode(strings.Repeat("ä", NameCharactersMax+1)), wire.SectionData, []byte("x")))
+		var m *Error
+		if !errors.As(err, &m) || m.Condition != wire.ConditionArgumentError || !strings.Contains(m.Text, what) {
 			t.Errorf("%s one too long: %v", what, err)
 		}
-	}
-}
-
-func TestSDKTimeToLive(t *testing.T) {
-	t.Parallel()
-	p := newSDKPair(t, nil)
-	p.house.change("orders", func(s *fsm.EntitySettings) {
-		s.DefaultTimeToLive, s.DeadLetterOnExpiry, s.LockDuration = 3600_000, true, 300_000
-	})
-	for body, life := range map[string]time.Duration{"none": 0, "short": time.Minute, "done": time.Minute, "long": 1000 * time.Hour} {
-		m := &azservicebus.Message{Body: []byte(body)}
-		if life > 0 {
-			m.TimeToLive = &life
-		}
-		p.must(p.sender.SendMessage(p.ctx, m, nil))
-	}
-	want := map[string]time.Duration{"none": time.Hour, "short": time.Minute, "done": time.Minute, "long": time.Hour}
-	held := make(map[string]*azservicebus.ReceivedMessage)
-	for _, m := range p.receive(p.receiver, 4) {
-		body := string(m.Body)
-		held[body] = m
-		if *m.TimeToLive != want[body] || !m.ExpiresAt.Equal(m.EnqueuedTime.Add(want[body])) {
-			t.Errorf("%q lives %v, until %v, enqueued %v", m.Body, *m.TimeToLive, *m.ExpiresAt, *m.EnqueuedTime)
-		}
-	}
-	// A locked message outlives its time and may be completed; an abandoned one expires
-	// at once (docs/requirements.md#e3), with a reason (docs/requirements.md#e5).
-	p.house.advanceClock(2 * time.Minute)
-	p.must(p.receiver.CompleteMessage(p.ctx, held["done"], nil))
-	p.must(p.receiver.AbandonMessage(p.ctx, held["short"], nil))
-	dead, err := p.client.NewReceiverForQueue("orders", &azservicebus.ReceiverOptions{SubQueue: azservicebus.SubQueueDeadLetter})
-	p.must(err)
-	m := p.receive(dead, 1)[0]
-	if string(m.Body) != "short" || *m.DeadLetterReason != "TTLExpiredException" || *m.TimeToLive != time.Minute {
-		t.Errorf("dead letter %q: %v, life %v", m.Body, *m.DeadLetterReason, *m.TimeToLive)
-	}
-	if c := p.house.counts("orders"); c.Active != 2 || c.DeadLetter != 1 {
-		t.Errorf("counts %+v", c)
 	}
 }

@@ -1,4 +1,4 @@
-package amqp
+package message
 
 import (
 	"math/big"
@@ -37,17 +37,17 @@ const (
 
 // .NET counts time in ticks of 100 ns, moments from the first day of year 1 on.
 const (
-	ticksPerMilli = 10_000
-	ticksOf1970   = 621_355_968_000_000_000
+	TicksPerMillisecond = 10_000
+	ticksOf1970         = 621_355_968_000_000_000
 )
 
-// ticksUTC is a moment as .NET counts it.
-func ticksUTC(at fsm.Instant) int64 { return int64(at)*ticksPerMilli + ticksOf1970 }
+// Ticks is a moment as .NET counts it.
+func Ticks(at fsm.Instant) int64 { return int64(at)*TicksPerMillisecond + ticksOf1970 }
 
-// ruleValue gives an encoded value to rules. text holds the same bytes; what is text is cut
+// FilterValue gives an encoded value to rules. text holds the same bytes; what is text is cut
 // out of it, so that all properties of a message cost one allocation together. ok is false
 // for what rules know nothing of.
-func ruleValue(encoded []byte, text string) (v filter.Value, ok bool) {
+func FilterValue(encoded []byte, text string) (v filter.Value, ok bool) {
 	if data, ok := wire.TextOf(encoded); ok { // the data of a string ends where its value ends
 		return filter.Text(text[len(text)-len(data):]), true
 	}
@@ -73,7 +73,7 @@ func ruleValue(encoded []byte, text string) (v filter.Value, ok bool) {
 	return rareRuleValue(encoded, text)
 }
 
-// rareRuleValue is the second half of ruleValue: the types that seldom occur.
+// rareRuleValue is the second half of FilterValue: the types that seldom occur.
 func rareRuleValue(encoded []byte, text string) (v filter.Value, ok bool) {
 	if wire.IsNull(encoded) {
 		return filter.Value{}, true
@@ -101,7 +101,7 @@ func rareRuleValue(encoded []byte, text string) (v filter.Value, ok bool) {
 		return filter.Int(ticks), ok
 	case dateTimeOffsetDescriptor:
 		ticks, ok := wire.IntOf(inner)
-		return filter.Time((ticks - ticksOf1970) / ticksPerMilli), ok
+		return filter.Time((ticks - ticksOf1970) / TicksPerMillisecond), ok
 	}
 	return v, false
 }
@@ -147,8 +147,8 @@ func decimalText(text string) filter.Value {
 	return filter.Double(f)
 }
 
-// encodeRuleValue encodes a value of the language as AMQP.
-func encodeRuleValue(v filter.Value) []byte {
+// EncodeFilterValue encodes a value of the language as AMQP.
+func EncodeFilterValue(v filter.Value) []byte {
 	switch v.Kind() {
 	case filter.KindNull:
 	case filter.KindBool:

@@ -1,4 +1,4 @@
-package amqp
+package message
 
 import (
 	"fmt"
@@ -121,7 +121,7 @@ func (p *messagePatcher) change(v *payloadView, c *fsm.Change) error {
 		p.set.change(name, nil)
 		return nil
 	}
-	value := encodeRuleValue(c.Value)
+	value := EncodeFilterValue(c.Value)
 	if isDeadLetterKey(name) {
 		value = nil // the Go client takes these two for strings without looking
 		if c.Value.Kind() != filter.KindNull {
@@ -153,7 +153,7 @@ func (p *messagePatcher) changeField(field int, c *fsm.Change) {
 	case field == contentTypeField:
 		p.fields[field] = wire.AppendSymbol(nil, text)
 	case field == messageIDField || field == groupIDField:
-		p.fields[field] = wire.AppendString(nil, truncateCharacters(text, nameCharactersMax))
+		p.fields[field] = wire.AppendString(nil, truncateCharacters(text, NameCharactersMax))
 	default:
 		p.fields[field] = wire.AppendString(nil, text)
 	}

@@ -1,4 +1,4 @@
-package amqp
+package message
 
 import (
 	"encoding/binary"
@@ -44,42 +44,43 @@ const (
 // The limits of a message besides the size that its queue allows. They are the cloud's
 // (docs/service-bus-protocol.md#message-sizes, #batches).
 const (
-	nameCharactersMax  = 128      // message-id, group-id and partition keys
+	NameCharactersMax  = 128      // message-id, group-id and partition keys
 	propertiesBytesMax = 64 << 10 // annotations kept, properties and application properties together
 	propertyBytesMax   = 32 << 10 // one property with its key
-	batchMessagesMax   = 4096     // messages of one batch: what one command may hold
+	BatchMessagesMax   = 4096     // messages of one batch: what one command may hold
 	// payloadOverheadBytes is the most that a payload is longer than the message: version,
 	// flags, priority, and five numbers of at most five bytes.
 	payloadOverheadBytes = 3 + 5*5
 )
 
-// messageError says why a message or its properties are refused. Its text is fit for the client: a clause
+// Error says why a message or its properties are refused. Its text is fit for the client: a clause
 // without what to do about it.
-type messageError struct {
-	condition wire.Symbol
-	text      string
+type Error struct {
+	Condition wire.Symbol
+	Text      string
 }
 
-func (e *messageError) Error() string { return string(e.condition) + ": " + e.text }
+func (e *Error) Error() string { return string(e.Condition) + ": " + e.Text }
 
-func newMessageError(condition wire.Symbol, format string, args ...any) error {
-	return &messageError{condition, fmt.Sprintf(format, args...)}
+// NewError makes an *Error.
+func NewError(condition wire.Symbol, format string, args ...any) error {
+	return &Error{condition, fmt.Sprintf(format, args...)}
 }
 
 // sectionError says that the bytes of a section are not AMQP.
 func sectionError(what fmt.Stringer, err error) error {
-	return newMessageError(wire.ConditionDecodeError, "%s: %s", what, err)
+	return NewError(wire.ConditionDecodeError, "%s: %s", what, err)
 }
 
-// parseMessage makes of one complete encoded message (AMQP 1.0 part 3, 3.2) what the
+// Parse makes of one complete encoded message (AMQP 1.0 part 3, 3.2) what the
 // machines store. All sections are checked to the last byte, so that no receiver is
-// given something that it cannot decode. Errors are *messageError. b is not kept.
-func parseMessage(b []byte) (fsm.Message, error) {
+// given something that it cannot decode. Errors are *Error. b is not kept.
+func Parse(b []byte) (fsm.Message, error) {
 	m, _, err := parseInto(make([]byte, 0, len(b)+payloadOverheadBytes), b)
 	return m, err
 }
 
-// parseInto is parseMessage with the payload in arena, which it returns longer.
+// parseInto is Parse with the payload in arena, which it returns longer.
 func parseInto(arena, b []byte) (fsm.Message, []byte, error) {
 	var p parsedMessage
 	if err := p.scan(b); err != nil {
@@ -97,37 +98,37 @@ func parseInto(arena, b []byte) (fsm.Message, []byte, error) {
 	return m, arena, nil
 }
 
-// parseBatch makes the messages of a batch: transfer.message-format 0x80013700, sections
+// ParseBatch makes the messages of a batch: transfer.message-format 0x80013700, sections
 // of an envelope that is only advice, then data sections that each hold one encoded
-// message (docs/service-bus-protocol.md#batches). Errors are *messageError and concern the whole batch. b
+// message (docs/service-bus-protocol.md#batches). Errors are *Error and concern the whole batch. b
 // is not kept.
-func parseBatch(b []byte) ([]fsm.Message, error) {
+func ParseBatch(b []byte) ([]fsm.Message, error) {
 	count := 0
 	var before wire.SectionKind
 	for rest := b; len(rest) > 0; {
 		kind, _, _, behind, err := wire.NextSection(rest)
 		switch {
 		case err != nil:
-			return nil, newMessageError(wire.ConditionDecodeError, "batch: %s", err)
+			return nil, NewError(wire.ConditionDecodeError, "batch: %s", err)
 		case !kind.Follows(before) || kind == wire.SectionSequence || kind == wire.SectionValue:
-			return nil, newMessageError(wire.ConditionDecodeError, "batch: %s is out of place", kind)
+			return nil, NewError(wire.ConditionDecodeError, "batch: %s is out of place", kind)
 		case kind == wire.SectionData:
 			count++
 		}
 		rest, before = behind, kind
 	}
 	if count == 0 {
-		return nil, newMessageError(wire.ConditionArgumentError, "batch holds no message")
+		return nil, NewError(wire.ConditionArgumentError, "batch holds no message")
 	}
-	if count > batchMessagesMax {
-		return nil, newMessageError(wire.ConditionMessageSizeExceeded, "batch holds %d messages, more than %d", count, batchMessagesMax)
+	if count > BatchMessagesMax {
+		return nil, NewError(wire.ConditionMessageSizeExceeded, "batch holds %d messages, more than %d", count, BatchMessagesMax)
 	}
 	messages := make([]fsm.Message, 0, count)
 	arena := make([]byte, 0, len(b)+count*payloadOverheadBytes) // one allocation for all payloads
 	for rest := b; len(rest) > 0; {
 		kind, value, _, behind, err := wire.NextSection(rest)
 		if err != nil {
-			return nil, newMessageError(wire.ConditionDecodeError, "batch: %s", err)
+			return nil, NewError(wire.ConditionDecodeError, "batch: %s", err)
 		}
 		if rest = behind; kind != wire.SectionData {
 			continue
@@ -171,12 +172,12 @@ func (p *parsedMessage) scan(b []byte) error {
 	for rest := b; len(rest) > 0; {
 		kind, value, _, behind, err := wire.NextSection(rest)
 		if err != nil {
-			return newMessageError(wire.ConditionDecodeError, "message: %s", err)
+			return NewError(wire.ConditionDecodeError, "message: %s", err)
 		}
 		// rhea, under the JavaScript client, writes the footer in front of the body.
 		early := kind == wire.SectionFooter && p.footer == nil
 		if !early && (!kind.Follows(before) || kind == wire.SectionFooter) {
-			return newMessageError(wire.ConditionDecodeError, "%s is out of place", kind)
+			return NewError(wire.ConditionDecodeError, "%s is out of place", kind)
 		}
 		if _, err := wire.CheckValue(value); err != nil {
 			return sectionError(kind, err)
@@ -204,7 +205,7 @@ func (p *parsedMessage) scan(b []byte) error {
 			return err
 		}
 		if counted > propertiesBytesMax {
-			return newMessageError(wire.ConditionMessageSizeExceeded, "properties take more than %d bytes", propertiesBytesMax)
+			return NewError(wire.ConditionMessageSizeExceeded, "properties take more than %d bytes", propertiesBytesMax)
 		}
 		if rest = behind; !early {
 			before = kind
@@ -245,7 +246,7 @@ func (p *parsedMessage) scanHeader(value []byte) error {
 			p.ttl, p.flags = uint32(n), p.flags|payloadHasTTL
 		}
 		if !ok {
-			return newMessageError(wire.ConditionDecodeError, "header: field %d is of a wrong type", i)
+			return NewError(wire.ConditionDecodeError, "header: field %d is of a wrong type", i)
 		}
 	}
 }
@@ -286,7 +287,7 @@ func (p *parsedMessage) appendPayload(dst []byte) ([]byte, error) {
 		application = withoutNullReasons(application)
 	}
 	if kept+len(p.properties)+len(application) > propertiesBytesMax {
-		return dst[:start], newMessageError(wire.ConditionMessageSizeExceeded, "properties and annotations take more than %d bytes", propertiesBytesMax)
+		return dst[:start], NewError(wire.ConditionMessageSizeExceeded, "properties and annotations take more than %d bytes", propertiesBytesMax)
 	}
 	dst = binary.AppendUvarint(dst, sectionLen(p.properties))
 	dst = binary.AppendUvarint(dst, sectionLen(application))
@@ -295,7 +296,7 @@ func (p *parsedMessage) appendPayload(dst []byte) ([]byte, error) {
 	for rest := p.body; len(rest) > 0; {
 		kind, value, _, behind, err := wire.NextSection(rest)
 		if err != nil {
-			return dst[:start], newMessageError(wire.ConditionDecodeError, "message: %s", err)
+			return dst[:start], NewError(wire.ConditionDecodeError, "message: %s", err)
 		}
 		if rest = behind; kind != wire.SectionFooter {
 			dst = appendSection(dst, kind, value)

@@ -1,4 +1,4 @@
-package amqp
+package message
 
 import (
 	"bytes"
@@ -34,7 +34,7 @@ func TestMessagesWithoutIDGetOne(t *testing.T) {
 		"garbage":            {[]byte("garbage"), false},
 		"nothing":            {nil, false},
 	} {
-		got, ok := appendIdentified(nil, c.message)
+		got, ok := AppendWithID(nil, c.message)
 		if ok != c.given {
 			t.Errorf("%s: given %v", name, ok)
 			continue
@@ -46,19 +46,19 @@ func TestMessagesWithoutIDGetOne(t *testing.T) {
 		if len(id) != 32 {
 			t.Errorf("%s: id %q", name, id)
 		}
-		again, _ := appendIdentified(nil, c.message)
+		again, _ := AppendWithID(nil, c.message)
 		if other := messageIDOf(t, again); other == id {
 			t.Errorf("%s: the same id twice", name)
 		}
 		if !bytes.HasSuffix(got, body) {
 			t.Errorf("%s: the body is not at the end", name)
 		}
-		parsed, err := parseMessage(got)
+		parsed, err := Parse(got)
 		if err != nil || parsed.ID != id {
 			t.Errorf("%s: parsed id %q, %v", name, parsed.ID, err)
 		}
 	}
-	got, _ := appendIdentified(nil, join(header, properties(nil), application, body))
+	got, _ := AppendWithID(nil, join(header, properties(nil), application, body))
 	want := join(header, properties(messageIDOf(t, got)), application, body)
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("other properties changed: %s", diff)
@@ -90,18 +90,18 @@ func TestBatchesWithoutIDsGetThem(t *testing.T) {
 	with := bytes.Join([][]byte{wire.AppendProperties(nil, &wire.Properties{MessageID: "x"}), section(nil, wire.SectionData, []byte("1"))}, nil)
 	without := section(nil, wire.SectionData, []byte("2"))
 	data := func(b []byte) []byte { return section(nil, wire.SectionData, b) }
-	if _, ok := appendIdentifiedBatch(nil, data(with)); ok {
+	if _, ok := AppendBatchWithIDs(nil, data(with)); ok {
 		t.Error("changed a batch with ids")
 	}
-	got, ok := appendIdentifiedBatch(nil, bytes.Join([][]byte{data(without), data(with), data(without)}, nil))
+	got, ok := AppendBatchWithIDs(nil, bytes.Join([][]byte{data(without), data(with), data(without)}, nil))
 	if !ok {
 		t.Fatal("not changed")
 	}
-	messages, err := parseBatch(got)
+	messages, err := ParseBatch(got)
 	if err != nil || len(messages) != 3 || len(messages[0].ID) != 32 || messages[1].ID != "x" || messages[2].ID == messages[0].ID {
 		t.Errorf("%v %+v", err, messages)
 	}
-	if _, ok := appendIdentifiedBatch(nil, []byte("garbage")); ok {
+	if _, ok := AppendBatchWithIDs(nil, []byte("garbage")); ok {
 		t.Error("changed garbage")
 	}
 }

@@ -1,4 +1,4 @@
-package amqp
+package message
 
 import (
 	"errors"
@@ -18,16 +18,16 @@ func TestDeliveryOptions(t *testing.T) {
 	locked := fsm.Delivery{Lock: fsm.LockID{Sequence: 1}, State: fsm.Locked, LockedUntil: 5}
 	token := fsm.LockToken{0x33, 0x22, 0x11, 0x00, 0x55, 0x44, 0x77, 0x66, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
 
-	m := deliver(t, encoded, locked, deliveryOptions{lockToken: &token})
+	m := deliver(t, encoded, locked, DeliveryOptions{LockToken: &token})
 	want := goamqp.UUID{0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
 	if got := m.DeliveryAnnotations["x-opt-lock-token"]; got != want {
 		t.Errorf("lock token %v", got)
 	}
-	m = deliver(t, encoded, locked, deliveryOptions{peeked: true})
+	m = deliver(t, encoded, locked, DeliveryOptions{Peeked: true})
 	if _, ok := m.Annotations["x-opt-locked-until"]; ok || m.DeliveryAnnotations != nil {
 		t.Errorf("peeked, but a lock is told: %v", m.Annotations)
 	}
-	m = deliver(t, encoded, fsm.Delivery{State: fsm.Deferred}, deliveryOptions{})
+	m = deliver(t, encoded, fsm.Delivery{State: fsm.Deferred}, DeliveryOptions{})
 	if got := m.Annotations["x-opt-message-state"]; got != int32(1) {
 		t.Errorf("deferred: state %v", got)
 	}
@@ -39,7 +39,7 @@ func TestDeliveryOptions(t *testing.T) {
 	}
 	place := testPlace()
 	place.Sub = fsm.DeadLetterQueue
-	m = deliverAt(t, place, encoded, locked, deliveryOptions{})
+	m = deliverAt(t, place, encoded, locked, DeliveryOptions{})
 	if got := m.Annotations["x-opt-deadletter-source"]; got != "Orders" {
 		t.Errorf("deadletter-source %v", got)
 	}
@@ -52,7 +52,7 @@ func TestNullReason(t *testing.T) {
 	encoded := section(nil, wire.SectionApplicationProperties, wire.Map{
 		{Key: "a", Value: int32(1)}, {Key: "DeadLetterReason", Value: nil}, {Key: "DeadLetterErrorDescription", Value: "why"},
 	})
-	m := deliver(t, encoded, fsm.Delivery{}, deliveryOptions{})
+	m := deliver(t, encoded, fsm.Delivery{}, DeliveryOptions{})
 	want := map[string]any{"a": int32(1), "DeadLetterErrorDescription": "why"}
 	if diff := cmp.Diff(want, m.ApplicationProperties); diff != "" {
 		t.Error(diff)
@@ -61,7 +61,7 @@ func TestNullReason(t *testing.T) {
 
 func encodePatch(t *testing.T, m wire.Map) []byte {
 	t.Helper()
-	b, err := encodeProperties(m)
+	b, err := EncodeProperties(m)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -85,7 +85,7 @@ func TestPatches(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		m := deliver(t, encoded, fsm.Delivery{Patches: patches}, deliveryOptions{})
+		m := deliver(t, encoded, fsm.Delivery{Patches: patches}, DeliveryOptions{})
 		want := map[string]any{
 			"b": "patched", "c": int64(2), "d": nil,
 			"DeadLetterReason": "reason", "DeadLetterErrorDescription": "description",
@@ -102,14 +102,14 @@ func TestPatches(t *testing.T) {
 	}
 	// A dead-letter without reason says nothing.
 	patches = fsm.AppendPatches(nil, []fsm.Patch{{DeadLetter: true}})
-	if m := deliver(t, encodedMessage(t, nil), fsm.Delivery{Patches: patches}, deliveryOptions{}); m.ApplicationProperties != nil {
+	if m := deliver(t, encodedMessage(t, nil), fsm.Delivery{Patches: patches}, DeliveryOptions{}); m.ApplicationProperties != nil {
 		t.Error(m.ApplicationProperties)
 	}
 }
 
 func TestEncodeProperties(t *testing.T) {
 	t.Parallel()
-	if b, err := encodeProperties(nil); b != nil || err != nil {
+	if b, err := EncodeProperties(nil); b != nil || err != nil {
 		t.Error(b, err)
 	}
 	if b := encodePatch(t, wire.Map{{Key: "DeadLetterReason", Value: int32(1)}, {Key: "DeadLetterErrorDescription", Value: nil}}); b != nil {
@@ -120,19 +120,19 @@ func TestEncodeProperties(t *testing.T) {
 		"one property": {{Key: "k", Value: strings.Repeat("x", propertyBytesMax)}},
 		"all":          manyProperties(propertiesBytesMax + 10),
 	} {
-		var refused *messageError
-		if _, err := encodeProperties(m); !errors.As(err, &refused) {
+		var refused *Error
+		if _, err := EncodeProperties(m); !errors.As(err, &refused) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if b, err := encodeProperties(manyProperties(propertiesBytesMax + 9)); len(b) != propertiesBytesMax || err != nil {
+	if b, err := EncodeProperties(manyProperties(propertiesBytesMax + 9)); len(b) != propertiesBytesMax || err != nil {
 		t.Error(len(b), err)
 	}
 }
 
 func TestSplitDeadLetter(t *testing.T) {
 	t.Parallel()
-	reason, description, rest := splitDeadLetter(wire.Map{
+	reason, description, rest := SplitDeadLetter(wire.Map{
 		{Key: wire.Symbol("DeadLetterReason"), Value: "r"},
 		{Key: "DeadLetterErrorDescription", Value: nil},
 		{Key: "other", Value: int32(1)},
@@ -147,10 +147,10 @@ func TestTokenBytes(t *testing.T) {
 	t.Parallel()
 	token := fsm.LockToken{0x33, 0x22, 0x11, 0x00, 0x55, 0x44, 0x77, 0x66, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
 	id := wire.UUID{0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
-	if got := uuidFromToken(token); got != id {
+	if got := UUIDFromToken(token); got != id {
 		t.Errorf("%x", got)
 	}
-	if got := tokenFromUUID(id); got != token {
+	if got := TokenFromUUID(id); got != token {
 		t.Errorf("%x", got)
 	}
 }

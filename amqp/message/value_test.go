@@ -1,4 +1,4 @@
-package amqp
+package message
 
 import (
 	"encoding/hex"
@@ -28,7 +28,7 @@ type typedValue struct {
 func typedValues() map[string]typedValue {
 	at := time.UnixMilli(1_700_000_000_123).UTC()
 	id := wire.UUID{0xc0, 0xff, 0xee, 15: 1}
-	ticks := int64(ticksOf1970 + 1_700_000_000_123*ticksPerMilli + 7)
+	ticks := int64(ticksOf1970 + 1_700_000_000_123*TicksPerMillisecond + 7)
 	raw := func(text string) wire.Raw {
 		b, err := hex.DecodeString(strings.ReplaceAll(text, " ", ""))
 		if err != nil {
@@ -83,17 +83,17 @@ func TestRuleValues(t *testing.T) {
 	t.Parallel()
 	for name, c := range typedValues() {
 		encoded := wire.AppendValue(nil, c.wire)
-		got, ok := ruleValue(encoded, string(encoded))
+		got, ok := FilterValue(encoded, string(encoded))
 		if !ok || got != c.rule {
 			t.Errorf("%s: %v %v, want %v", name, got, ok, c.rule)
 		}
-		back, rest, err := wire.DecodeValue(encodeRuleValue(got))
+		back, rest, err := wire.DecodeValue(EncodeFilterValue(got))
 		if err != nil || len(rest) > 0 || !cmp.Equal(back, c.back) {
 			t.Errorf("%s: back %v, want %v; %v", name, back, c.back, err)
 		}
 	}
 	nan := []byte{0x94, 0x7c, 15: 0, 16: 0}
-	if v, ok := ruleValue(nan, string(nan)); !ok || !math.IsNaN(v.AsDouble()) {
+	if v, ok := FilterValue(nan, string(nan)); !ok || !math.IsNaN(v.AsDouble()) {
 		t.Errorf("decimal NaN is %v", v)
 	}
 	for name, v := range map[string]any{
@@ -104,7 +104,7 @@ func TestRuleValues(t *testing.T) {
 		"span of text":  wire.Described{Descriptor: wire.Symbol(timespanDescriptor), Value: "1"},
 	} {
 		encoded := wire.AppendValue(nil, v)
-		if got, ok := ruleValue(encoded, string(encoded)); ok {
+		if got, ok := FilterValue(encoded, string(encoded)); ok {
 			t.Errorf("%s is %v to rules", name, got)
 		}
 	}
@@ -114,11 +114,11 @@ func TestRuleValues(t *testing.T) {
 func TestRuleValuesAreUTF8(t *testing.T) {
 	t.Parallel()
 	encoded := wire.AppendSymbol(nil, "a\xffb")
-	v, ok := ruleValue(encoded, string(encoded))
+	v, ok := FilterValue(encoded, string(encoded))
 	if !ok || v != filter.Text("a\xffb") {
 		t.Fatalf("%v %v", v, ok)
 	}
-	if back, _, err := wire.DecodeValue(encodeRuleValue(v)); err != nil || back != "a\ufffdb" {
+	if back, _, err := wire.DecodeValue(EncodeFilterValue(v)); err != nil || back != "a\ufffdb" {
 		t.Errorf("%q, %v", back, err)
 	}
 }
@@ -134,11 +134,11 @@ func TestEveryTypeThroughAnAction(t *testing.T) {
 	for name, c := range typedValues() {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			m, err := parseMessage(section(nil, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: c.wire}}))
+			m, err := Parse(section(nil, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: c.wire}}))
 			if err != nil {
 				t.Fatal(err)
 			}
-			encoded, err := new(ruleReader).read(m.Payload)
+			encoded, err := new(RuleReader).read(m.Payload)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -227,7 +227,7 @@ func sectionsOf(t testing.TB, d fsm.Delivery, change ...func(*fsm.EntityRef)) (s
 	for _, c := range change {
 		c(&place)
 	}
-	out, err := appendDelivery(nil, place, d, deliveryOptions{})
+	out, err := AppendDelivery(nil, place, d, DeliveryOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}

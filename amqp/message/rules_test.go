@@ -1,4 +1,4 @@
-package amqp
+package message
 
 import (
 	"errors"
@@ -6,7 +6,6 @@ import (
 	"math"
 	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -28,14 +27,14 @@ func user(name string, v filter.Value) fsm.Property {
 // asked is what rules can ask about an encoded message.
 func asked(t testing.TB, encoded []byte) []fsm.Property {
 	t.Helper()
-	m, err := parseMessage(encoded)
+	m, err := Parse(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
-	return askedOf(t, new(ruleReader), m.Payload)
+	return askedOf(t, new(RuleReader), m.Payload)
 }
 
-func askedOf(t testing.TB, r *ruleReader, payload []byte) []fsm.Property {
+func askedOf(t testing.TB, r *RuleReader, payload []byte) []fsm.Property {
 	t.Helper()
 	properties, err := r.read(payload)
 	if err != nil {
@@ -54,7 +53,7 @@ func TestRuleProperties(t *testing.T) {
 	b := section(nil, wire.SectionMessageAnnotations, wire.Map{
 		{Key: wire.Symbol(partitionKeyKey), Value: "pk"},
 		{Key: wire.Symbol(viaPartitionKeyKey), Value: "via"},
-		{Key: wire.Symbol(scheduledEnqueueTimeKey), Value: in},
+		{Key: wire.Symbol(ScheduledEnqueueTimeKey), Value: in},
 		{Key: wire.Symbol("x-opt-own"), Value: "not a property"},
 	})
 	contentType := wire.Symbol("text/plain")
@@ -103,13 +102,13 @@ func TestRuleIDs(t *testing.T) {
 // The buffer of the reader is used again, and says nothing of the message before.
 func TestRuleReaderForgets(t *testing.T) {
 	t.Parallel()
-	var r ruleReader
+	var r RuleReader
 	payload := func(n int) []byte {
 		properties := wire.Map{}
 		for i := range n {
 			properties = append(properties, wire.Pair{Key: fmt.Sprint("p", i), Value: int32(i)})
 		}
-		m, err := parseMessage(section(nil, wire.SectionApplicationProperties, properties))
+		m, err := Parse(section(nil, wire.SectionApplicationProperties, properties))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -130,73 +129,6 @@ func TestRuleReaderForgets(t *testing.T) {
 	}
 }
 
-// What is stored where: a topic gets the properties with single messages, batches and what
-// is scheduled; a queue gets none and pays nothing.
-func TestPropertiesGoToTopicsOnly(t *testing.T) {
-	t.Parallel()
-	h := &recording{fakeBroker: newFakeBroker("queue").topic("topic", "sub")}
-	one := section(section(nil, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(scheduledEnqueueTimeKey), Value: time.Now().Add(time.Hour)}}),
-		wire.SectionApplicationProperties, wire.Map{{Key: "n", Value: int32(1)}})
-	for _, place := range []string{"queue", "topic"} {
-		p := managementPeerAt(t, h, fsm.Manage, place+"/$management")
-		p.sender(2, place)
-		p.transfer(2, 100, one)
-		p.accepted()
-		p.transfer(2, 101, batch(one, one), func(t *wire.Transfer) { t.MessageFormat = ptr(uint32(batchFormat)) })
-		p.accepted()
-		if status, _, _ := p.manage(102, scheduleOperation, entries(one)); status != int32(200) {
-			t.Errorf("%s: schedule %v", place, status)
-		}
-		sent := h.taken()
-		if len(sent) != 4 {
-			t.Fatalf("%s: %d messages", place, len(sent))
-		}
-		for i, m := range sent {
-			properties, err := fsm.DecodeProperties(m.Properties)
-			if err != nil {
-				t.Fatal(err)
-			}
-			found := false
-			for _, p := range properties {
-				found = found || p == user("n", filter.Int(1))
-			}
-			if found != (place == "topic") || place == "queue" && m.Properties != nil {
-				t.Errorf("%s: message %d has properties %v", place, i, properties)
-			}
-		}
-	}
-}
-
-// recording is a broker that notes what is sent.
-type recording struct {
-	*fakeBroker
-	mu   sync.Mutex
-	sent []fsm.Message
-}
-
-func (r *recording) Send(_ fsm.EntityRef, messages []fsm.Message, done func(fsm.Code)) {
-	r.note(messages)
-	done(fsm.OK)
-}
-
-func (r *recording) Schedule(_ fsm.EntityRef, messages []fsm.Message, done func(fsm.Code, []fsm.SequenceNumber)) {
-	r.note(messages)
-	done(fsm.OK, make([]fsm.SequenceNumber, len(messages)))
-}
-
-func (r *recording) note(messages []fsm.Message) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.sent = append(r.sent, messages...)
-}
-
-func (r *recording) taken() (sent []fsm.Message) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	sent, r.sent = r.sent, nil
-	return sent
-}
-
 // What rules can ask about may take more room than the sections; a message for which it is
 // too much is refused by a topic, in a sentence.
 func TestRulePropertiesBytesMax(t *testing.T) {
@@ -211,16 +143,16 @@ func TestRulePropertiesBytesMax(t *testing.T) {
 	const some = 300
 	room := rulePropertiesBytesMax - len(fsm.AppendProperties(nil, asked(t, long(some))))
 	for n, ok := range map[int]bool{some + room: true, some + room + 1: false} {
-		m, err := parseMessage(long(n))
+		m, err := Parse(long(n))
 		if err != nil {
 			t.Fatal(err)
 		}
-		properties, err := new(ruleReader).read(m.Payload)
-		var refused *messageError
+		properties, err := new(RuleReader).read(m.Payload)
+		var refused *Error
 		switch {
 		case ok && (err != nil || len(properties) != rulePropertiesBytesMax):
 			t.Errorf("%d: %d bytes, %v", n, len(properties), err)
-		case !ok && (!errors.As(err, &refused) || refused.condition != wire.ConditionMessageSizeExceeded):
+		case !ok && (!errors.As(err, &refused) || refused.Condition != wire.ConditionMessageSizeExceeded):
 			t.Errorf("%d: %v", n, err)
 		}
 		again, err := Reread(m.Payload, nil) // it may go to a queue, which does not care
@@ -239,7 +171,7 @@ func TestReread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := parseMessage(encoded)
+	m, err := Parse(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -250,7 +182,7 @@ func TestReread(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m.Properties, err = new(ruleReader).read(m.Payload)
+	m.Properties, err = new(RuleReader).read(m.Payload)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -264,9 +196,9 @@ func TestRereadPatched(t *testing.T) {
 	created := time.UnixMilli(1000).UTC()
 	expires := created.Add(100 * 24 * time.Hour)
 	b := wire.AppendHeader(nil, &wire.Header{TTL: ptr(uint32(math.MaxUint32))})
-	b = section(b, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(scheduledEnqueueTimeKey), Value: time.UnixMilli(5)}})
+	b = section(b, wire.SectionMessageAnnotations, wire.Map{{Key: wire.Symbol(ScheduledEnqueueTimeKey), Value: time.UnixMilli(5)}})
 	b = wire.AppendProperties(b, &wire.Properties{MessageID: uint64(7), AbsoluteExpiryTime: &expires, CreationTime: &created})
-	m, err := parseMessage(section(b, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: "b"}}))
+	m, err := Parse(section(b, wire.SectionApplicationProperties, wire.Map{{Key: "a", Value: "b"}}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -319,14 +251,14 @@ func FuzzRuleProperties(f *testing.F) {
 	}
 	f.Add(section(wire.AppendProperties(nil, &wire.Properties{MessageID: uint64(9), CorrelationID: wire.UUID{1}, To: "x"}), wire.SectionApplicationProperties, every))
 	f.Fuzz(func(t *testing.T, b []byte) {
-		m, err := parseMessage(b)
+		m, err := Parse(b)
 		if err != nil {
 			return
 		}
-		properties, err := new(ruleReader).read(m.Payload)
+		properties, err := new(RuleReader).read(m.Payload)
 		if err != nil {
-			var refused *messageError
-			if !errors.As(err, &refused) || refused.condition != wire.ConditionMessageSizeExceeded {
+			var refused *Error
+			if !errors.As(err, &refused) || refused.Condition != wire.ConditionMessageSizeExceeded {
 				t.Fatalf("taken, but not read: %v", err)
 			}
 			return
@@ -397,11 +329,11 @@ func naiveProperties(t testing.TB, payload []byte) (all []fsm.Property) {
 	}
 	for _, a := range d.annotations {
 		switch name := a.Key; name {
-		case wire.Symbol(partitionKeyKey), wire.Symbol(viaPartitionKeyKey), wire.Symbol(scheduledEnqueueTimeKey):
+		case wire.Symbol(partitionKeyKey), wire.Symbol(viaPartitionKeyKey), wire.Symbol(ScheduledEnqueueTimeKey):
 			v, _ := naiveValue(a.Value)
 			all = append(all, system(map[any]string{
 				wire.Symbol(partitionKeyKey): filter.PartitionKey, wire.Symbol(viaPartitionKeyKey): filter.ViaPartitionKey,
-				wire.Symbol(scheduledEnqueueTimeKey): filter.ScheduledEnqueueTimeUTC,
+				wire.Symbol(ScheduledEnqueueTimeKey): filter.ScheduledEnqueueTimeUTC,
 			}[name], v))
 		}
 	}
@@ -482,11 +414,11 @@ func naiveValue(v any) (filter.Value, bool) {
 
 func benchmarkProperties(b *testing.B, encoded []byte) {
 	b.Helper()
-	m, err := parseMessage(encoded)
+	m, err := Parse(encoded)
 	if err != nil {
 		b.Fatal(err)
 	}
-	var r ruleReader
+	var r RuleReader
 	b.ReportAllocs()
 	for b.Loop() {
 		if _, err := r.read(m.Payload); err != nil {
@@ -509,7 +441,7 @@ func BenchmarkRuleProperties(b *testing.B) {
 }
 
 func BenchmarkReread(b *testing.B) {
-	m, err := parseMessage(benchmarkMessage(b))
+	m, err := Parse(benchmarkMessage(b))
 	if err != nil {
 		b.Fatal(err)
 	}

@@ -1,4 +1,4 @@
-package amqp
+package message
 
 import (
 	"encoding/binary"
@@ -20,7 +20,7 @@ const (
 	messageStateKey          = "x-opt-message-state"
 	partitionIDKey           = "x-opt-partition-id"
 	lockTokenKey             = "x-opt-lock-token" //nolint:gosec // the name of an annotation
-	scheduledEnqueueTimeKey  = "x-opt-scheduled-enqueue-time"
+	ScheduledEnqueueTimeKey  = "x-opt-scheduled-enqueue-time"
 	partitionKeyKey          = "x-opt-partition-key"
 	viaPartitionKeyKey       = "x-opt-via-partition-key"
 )
@@ -40,10 +40,10 @@ const (
 	messageStateScheduled int32 = 2 // also of messages that were put off by an abandon
 )
 
-// deliveryOptions says how a message is shown.
-type deliveryOptions struct {
-	lockToken *fsm.LockToken // written as a delivery annotation, for deferred messages fetched under a lock
-	peeked    bool           // not given out, only shown: no lock is told
+// DeliveryOptions says how a message is shown.
+type DeliveryOptions struct {
+	LockToken *fsm.LockToken // written as a delivery annotation, for deferred messages fetched under a lock
+	Peeked    bool           // not given out, only shown: no lock is told
 }
 
 // errPayload says that stored bytes are not a payload of a version known here.
@@ -60,6 +60,13 @@ type payloadView struct {
 	application []byte // section
 	bare        []byte // properties, application-properties and all that follows
 	body        []byte // what follows application-properties
+}
+
+// ApplicationProperties returns the application-properties section of a stored payload, as a part of it;
+// empty when there is none.
+func ApplicationProperties(payload []byte) (section []byte, err error) {
+	v, err := openPayload(payload)
+	return v.application, err
 }
 
 func openPayload(b []byte) (payloadView, error) {
@@ -106,11 +113,11 @@ func takeUvarint(b []byte, limit uint64) (n uint64, rest []byte, ok bool) {
 	return n, b[size:], true
 }
 
-// appendDelivery appends the encoded message that a receiver gets for d. place is where
+// AppendDelivery appends the encoded message that a receiver gets for d. place is where
 // it was received. Header, message annotations and properties are always there: the Go
 // client derives delivery count and time to live only when they are. An error means that
 // the stored bytes are damaged. Without patches it does not allocate when dst has room.
-func appendDelivery(dst []byte, place fsm.EntityRef, d fsm.Delivery, o deliveryOptions) ([]byte, error) {
+func AppendDelivery(dst []byte, place fsm.EntityRef, d fsm.Delivery, o DeliveryOptions) ([]byte, error) {
 	v, err := openPayload(d.Payload)
 	if err != nil {
 		return dst, fmt.Errorf("message %d of entity %d: %w", d.Lock.Sequence, place.ID, err)
@@ -120,16 +127,16 @@ func appendDelivery(dst []byte, place fsm.EntityRef, d fsm.Delivery, o deliveryO
 		return dst, fmt.Errorf("message %d of entity %d: %w", d.Lock.Sequence, place.ID, err)
 	}
 	dst = v.appendHeader(dst, &d)
-	if o.lockToken != nil {
+	if o.LockToken != nil {
 		dst = wire.AppendSectionDescriptor(dst, wire.SectionDeliveryAnnotations)
 		dst = wire.AppendMapOf(dst, func(dst []byte) ([]byte, int) {
 			dst = wire.AppendSymbol(dst, lockTokenKey)
-			return wire.AppendUUID(dst, uuidFromToken(*o.lockToken)), 1
+			return wire.AppendUUID(dst, UUIDFromToken(*o.LockToken)), 1
 		})
 	}
 	dst = wire.AppendSectionDescriptor(dst, wire.SectionMessageAnnotations)
 	dst = wire.AppendMapOf(dst, func(dst []byte) ([]byte, int) {
-		dst, own := appendBrokerAnnotations(dst, &place, &d, changed, o.peeked)
+		dst, own := appendBrokerAnnotations(dst, &place, &d, changed, o.Peeked)
 		return append(dst, v.annotations...), own + v.pairs
 	})
 	if len(v.properties) == 0 {
@@ -274,17 +281,17 @@ func withoutNullReasons(value []byte) []byte {
 	return set.appendMap(nil)
 }
 
-// encodeProperties encodes what a settlement changes in the application properties, for
+// EncodeProperties encodes what a settlement changes in the application properties, for
 // fsm.Settlement.Properties: keys and values one behind the other. Keys may be strings
 // or symbols and become strings. Dead-letter properties that are not strings are left
 // out, because the Go client panics on them. No properties give nil. Errors are
-// *messageError.
-func encodeProperties(m wire.Map) ([]byte, error) {
+// *Error.
+func EncodeProperties(m wire.Map) ([]byte, error) {
 	var pairs []byte
 	for _, p := range m {
 		key, ok := wire.AsText(p.Key)
 		if !ok {
-			return nil, newMessageError(wire.ConditionInvalidField, "property to modify whose key is neither string nor symbol")
+			return nil, NewError(wire.ConditionInvalidField, "property to modify whose key is neither string nor symbol")
 		}
 		if _, isString := p.Value.(string); !isString && (key == deadLetterReasonKey || key == deadLetterDescriptionKey) {
 			continue
@@ -293,18 +300,18 @@ func encodeProperties(m wire.Map) ([]byte, error) {
 		pairs = wire.AppendString(pairs, key)
 		pairs = wire.AppendValue(pairs, p.Value)
 		if len(pairs)-before > propertyBytesMax {
-			return nil, newMessageError(wire.ConditionMessageSizeExceeded, "property to modify takes more than %d bytes", propertyBytesMax)
+			return nil, NewError(wire.ConditionMessageSizeExceeded, "property to modify takes more than %d bytes", propertyBytesMax)
 		}
 		if len(pairs) > propertiesBytesMax {
-			return nil, newMessageError(wire.ConditionMessageSizeExceeded, "properties to modify take more than %d bytes", propertiesBytesMax)
+			return nil, NewError(wire.ConditionMessageSizeExceeded, "properties to modify take more than %d bytes", propertiesBytesMax)
 		}
 	}
 	return pairs, nil
 }
 
-// splitDeadLetter takes reason and description of a dead-lettering out of the map that
+// SplitDeadLetter takes reason and description of a dead-lettering out of the map that
 // came with it; a value that is not a string counts as none.
-func splitDeadLetter(m wire.Map) (reason, description string, rest wire.Map) {
+func SplitDeadLetter(m wire.Map) (reason, description string, rest wire.Map) {
 	for _, p := range m {
 		key, _ := wire.AsText(p.Key)
 		switch key {
@@ -319,13 +326,13 @@ func splitDeadLetter(m wire.Map) (reason, description string, rest wire.Map) {
 	return reason, description, rest
 }
 
-// uuidFromToken gives the AMQP uuid of a lock. The delivery-tag is the token as it is, and
+// UUIDFromToken gives the AMQP uuid of a lock. The delivery-tag is the token as it is, and
 // clients read that as a GUID in .NET's byte order: the first three groups in little-endian
 // order, where AMQP has network order (docs/service-bus-protocol.md#lock-tokens).
-func uuidFromToken(token fsm.LockToken) wire.UUID { return wire.UUID(swapGUID(token)) }
+func UUIDFromToken(token fsm.LockToken) wire.UUID { return wire.UUID(swapGUID(token)) }
 
-// tokenFromUUID is the way back, for tokens in management requests.
-func tokenFromUUID(id wire.UUID) fsm.LockToken { return fsm.LockToken(swapGUID(id)) }
+// TokenFromUUID is the way back, for tokens in management requests.
+func TokenFromUUID(id wire.UUID) fsm.LockToken { return fsm.LockToken(swapGUID(id)) }
 
 // swapGUID turns .NET's byte order of a GUID into network order, or back.
 func swapGUID(g [16]byte) [16]byte {

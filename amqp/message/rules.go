@@ -1,4 +1,4 @@
-package amqp
+package message
 
 import (
 	"fmt"
@@ -61,29 +61,29 @@ func fieldOf(name string) int {
 // than in its sections.
 const rulePropertiesBytesMax = 64 << 10
 
-// ruleReader takes the properties of messages out for the rules of a topic. It keeps its
+// RuleReader takes the properties of messages out for the rules of a topic. It keeps its
 // buffer, so it is used by one goroutine. The zero value is ready.
-type ruleReader struct{ list []fsm.Property }
+type RuleReader struct{ list []fsm.Property }
 
 // read encodes the properties of a stored message, for fsm.Message.Properties. Errors are
-// *messageError.
-func (r *ruleReader) read(payload []byte) ([]byte, error) {
+// *Error.
+func (r *RuleReader) read(payload []byte) ([]byte, error) {
 	v, err := openPayload(payload)
 	if err != nil {
-		return nil, newMessageError(wire.ConditionInternalError, "%s", err)
+		return nil, NewError(wire.ConditionInternalError, "%s", err)
 	}
 	encoded, err := r.encode(&v, "")
 	switch {
 	case err != nil:
-		return nil, newMessageError(wire.ConditionDecodeError, "%s", err)
+		return nil, NewError(wire.ConditionDecodeError, "%s", err)
 	case len(encoded) > rulePropertiesBytesMax:
-		return nil, newMessageError(wire.ConditionMessageSizeExceeded, "what rules can ask about takes more than %d bytes", rulePropertiesBytesMax)
+		return nil, NewError(wire.ConditionMessageSizeExceeded, "what rules can ask about takes more than %d bytes", rulePropertiesBytesMax)
 	}
 	return encoded, nil
 }
 
-// readAll does so for all messages that are sent together.
-func (r *ruleReader) readAll(messages []fsm.Message) (err error) {
+// ReadAll does so for all messages that are sent together.
+func (r *RuleReader) ReadAll(messages []fsm.Message) (err error) {
 	for i := range messages {
 		if messages[i].Properties, err = r.read(messages[i].Payload); err != nil {
 			return err
@@ -94,7 +94,7 @@ func (r *ruleReader) readAll(messages []fsm.Message) (err error) {
 
 // encode reads the sections and the annotations of a view. source is the entity from whose
 // dead-letter queue the message comes, if it does.
-func (r *ruleReader) encode(v *payloadView, source string) ([]byte, error) {
+func (r *RuleReader) encode(v *payloadView, source string) ([]byte, error) {
 	r.list = r.list[:0]
 	if source != "" {
 		r.add(filter.System, filter.DeadLetterSource, filter.Text(source))
@@ -120,12 +120,12 @@ func (r *ruleReader) encode(v *payloadView, source string) ([]byte, error) {
 // ruleListKept is how many properties a list has room for that is kept for the next message.
 const ruleListKept = 1024
 
-func (r *ruleReader) add(scope filter.Scope, name string, v filter.Value) {
+func (r *RuleReader) add(scope filter.Scope, name string, v filter.Value) {
 	r.list = append(r.list, fsm.Property{Name: filter.Property{Name: name, Scope: scope}, Value: v})
 }
 
 // properties reads the properties section. A field that is null is not there.
-func (r *ruleReader) properties(section []byte) error {
+func (r *RuleReader) properties(section []byte) error {
 	if len(section) == 0 {
 		return nil
 	}
@@ -144,7 +144,7 @@ func (r *ruleReader) properties(section []byte) error {
 			continue
 		}
 		end := len(text) - fields.Rest()
-		if v, ok := ruleValue(field, text[end-len(field):end]); ok {
+		if v, ok := FilterValue(field, text[end-len(field):end]); ok {
 			r.add(filter.System, name, idValue(v))
 		}
 	}
@@ -164,7 +164,7 @@ func idValue(v filter.Value) filter.Value {
 }
 
 // annotations reads those that are properties of a message to rules.
-func (r *ruleReader) annotations(pairs []byte) error {
+func (r *RuleReader) annotations(pairs []byte) error {
 	all := wire.IterPairs(pairs)
 	for {
 		key, value, ok := all.Next()
@@ -178,12 +178,12 @@ func (r *ruleReader) annotations(pairs []byte) error {
 			property = filter.PartitionKey
 		case viaPartitionKeyKey:
 			property = filter.ViaPartitionKey
-		case scheduledEnqueueTimeKey:
+		case ScheduledEnqueueTimeKey:
 			property = filter.ScheduledEnqueueTimeUTC
 		default:
 			continue
 		}
-		if v, ok := ruleValue(value, string(value)); ok {
+		if v, ok := FilterValue(value, string(value)); ok {
 			r.add(filter.System, property, v)
 		}
 	}
@@ -195,7 +195,7 @@ func (r *ruleReader) annotations(pairs []byte) error {
 
 // application reads the application properties. One that is null is there; the reason and
 // description of a dead letter are system properties besides.
-func (r *ruleReader) application(section []byte) error {
+func (r *RuleReader) application(section []byte) error {
 	if len(section) == 0 {
 		return nil
 	}
@@ -210,7 +210,7 @@ func (r *ruleReader) application(section []byte) error {
 			break
 		}
 		end := len(text) - pairs.Rest()
-		v, known := ruleValue(value, text[end-len(value):end])
+		v, known := FilterValue(value, text[end-len(value):end])
 		if !known {
 			continue
 		}
@@ -250,7 +250,7 @@ func Reread(payload, patches []byte) (fsm.Message, error) {
 	if err := p.readStoredProperties(v.properties); err != nil {
 		return fsm.Message{}, fmt.Errorf("reread message: %w", err)
 	}
-	properties, err := new(ruleReader).encode(&v, changed.source)
+	properties, err := new(RuleReader).encode(&v, changed.source)
 	if err != nil {
 		return fsm.Message{}, fmt.Errorf("reread message: %w", err)
 	}

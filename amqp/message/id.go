@@ -1,4 +1,4 @@
-package amqp
+package message
 
 import (
 	"encoding/binary"
@@ -22,9 +22,9 @@ func newMessageID() string {
 	return hex.EncodeToString(id[:])
 }
 
-// appendIdentified appends message with a message-id to dst. Nothing is appended, and ok
+// AppendWithID appends message with a message-id to dst. Nothing is appended, and ok
 // is false, when it has one already or cannot be read, which the parser then says.
-func appendIdentified(dst, message []byte) (longer []byte, ok bool) {
+func AppendWithID(dst, message []byte) (longer []byte, ok bool) {
 	for rest := message; len(rest) > 0; {
 		kind, value, _, behind, err := wire.NextSection(rest)
 		if err != nil {
@@ -62,9 +62,9 @@ func hasMessageID(properties []byte) bool {
 	return ok && !wire.IsNull(first)
 }
 
-// appendIdentifiedBatch does the same for the messages of a batch: ok is false when
+// AppendBatchWithIDs does the same for the messages of a batch: ok is false when
 // there is nothing to change.
-func appendIdentifiedBatch(dst, batch []byte) (longer []byte, ok bool) {
+func AppendBatchWithIDs(dst, batch []byte) (longer []byte, ok bool) {
 	start := len(dst)
 	var scratch []byte
 	for rest := batch; len(rest) > 0; {
@@ -75,7 +75,7 @@ func appendIdentifiedBatch(dst, batch []byte) (longer []byte, ok bool) {
 		rest = behind
 		if message, isBinary := wire.BinaryOf(value); isBinary && kind == wire.SectionData {
 			var changed bool
-			if scratch, changed = appendIdentified(scratch[:0], message); changed {
+			if scratch, changed = AppendWithID(scratch[:0], message); changed {
 				ok = true
 				dst = wire.AppendBinary(wire.AppendSectionDescriptor(dst, kind), scratch)
 				continue

@@ -1,4 +1,4 @@
-package amqp
+package message
 
 import (
 	"encoding/binary"
@@ -27,17 +27,17 @@ func (p *parsedMessage) scanProperties(value []byte) error {
 			return nil // CheckValue has seen the whole list
 		}
 		if len(field) > propertyBytesMax {
-			return newMessageError(wire.ConditionMessageSizeExceeded, "property %d takes more than %d bytes", i, propertyBytesMax)
+			return NewError(wire.ConditionMessageSizeExceeded, "property %d takes more than %d bytes", i, propertyBytesMax)
 		}
 		if wire.IsNull(field) {
 			continue
 		}
 		if !propertyHasType(i, field) {
-			return newMessageError(wire.ConditionDecodeError, "properties: field %d is of a wrong type", i)
+			return NewError(wire.ConditionDecodeError, "properties: field %d is of a wrong type", i)
 		}
 		if i == groupIDField {
 			text, _ := wire.StringOf(field)
-			err = checkName("group-id", text)
+			err = CheckName("group-id", text)
 		}
 		if err == nil {
 			err = p.keepField(i, field)
@@ -67,10 +67,10 @@ func (p *parsedMessage) keepField(i int, field []byte) (err error) {
 	return err
 }
 
-// checkName refuses names that are longer than the cloud's (docs/service-bus-protocol.md#message-sizes).
-func checkName(what string, text []byte) error {
-	if utf8.RuneCount(text) > nameCharactersMax {
-		return newMessageError(wire.ConditionArgumentError, "%s has more than %d characters", what, nameCharactersMax)
+// CheckName refuses names that are longer than the cloud's (docs/service-bus-protocol.md#message-sizes).
+func CheckName(what string, text []byte) error {
+	if utf8.RuneCount(text) > NameCharactersMax {
+		return NewError(wire.ConditionArgumentError, "%s has more than %d characters", what, NameCharactersMax)
 	}
 	return nil
 }
@@ -109,8 +109,8 @@ func propertyHasType(i int, field []byte) (ok bool) {
 // gets "s:" in front.
 func messageIDText(field []byte) (string, error) {
 	if text, ok := wire.StringOf(field); ok {
-		if utf8.RuneCount(text) > nameCharactersMax {
-			return "", newMessageError(wire.ConditionArgumentError, "message-id has more than %d characters", nameCharactersMax)
+		if utf8.RuneCount(text) > NameCharactersMax {
+			return "", NewError(wire.ConditionArgumentError, "message-id has more than %d characters", NameCharactersMax)
 		}
 		if len(text) >= 2 && text[1] == ':' {
 			switch text[0] {
@@ -127,8 +127,8 @@ func messageIDText(field []byte) (string, error) {
 		return "g:" + fmt.Sprintf("%x-%x-%x-%x-%x", id[:4], id[4:6], id[6:8], id[8:10], id[10:]), nil
 	}
 	data, _ := wire.BinaryOf(field)
-	if len(data) > nameCharactersMax {
-		return "", newMessageError(wire.ConditionArgumentError, "message-id has more than %d bytes", nameCharactersMax)
+	if len(data) > NameCharactersMax {
+		return "", NewError(wire.ConditionArgumentError, "message-id has more than %d bytes", NameCharactersMax)
 	}
 	return "b:" + hex.EncodeToString(data), nil
 }
@@ -148,16 +148,16 @@ func (p *parsedMessage) scanApplication(value []byte) error {
 		}
 		name, isString := wire.StringOf(key)
 		if !isString {
-			return newMessageError(wire.ConditionDecodeError, "application property whose key is not a string")
+			return NewError(wire.ConditionDecodeError, "application property whose key is not a string")
 		}
 		if len(key)+len(v) > propertyBytesMax {
-			return newMessageError(wire.ConditionMessageSizeExceeded, "application property takes more than %d bytes", propertyBytesMax)
+			return NewError(wire.ConditionMessageSizeExceeded, "application property takes more than %d bytes", propertyBytesMax)
 		}
 		// The Go client takes these two for strings without looking, and panics.
 		if string(name) == deadLetterReasonKey || string(name) == deadLetterDescriptionKey {
 			if _, isString := wire.StringOf(v); !isString {
 				if !wire.IsNull(v) {
-					return newMessageError(wire.ConditionInvalidField, "application property %s is not a string", name)
+					return NewError(wire.ConditionInvalidField, "application property %s is not a string", name)
 				}
 				p.dropNullReasons = true
 			}
@@ -209,22 +209,22 @@ func (p *parsedMessage) appendAnnotation(dst, key, value []byte) ([]byte, error)
 		if _, isNumber := wire.UlongOf(key); isNumber {
 			return append(append(dst, key...), value...), nil // reserved keys (part 3, 3.2.10)
 		}
-		return dst, newMessageError(wire.ConditionDecodeError, "message annotation whose key is neither symbol nor ulong")
+		return dst, NewError(wire.ConditionDecodeError, "message annotation whose key is neither symbol nor ulong")
 	}
 	if len(key)+len(value) > propertyBytesMax {
-		return dst, newMessageError(wire.ConditionMessageSizeExceeded, "message annotation takes more than %d bytes", propertyBytesMax)
+		return dst, NewError(wire.ConditionMessageSizeExceeded, "message annotation takes more than %d bytes", propertyBytesMax)
 	}
 	switch string(name) {
 	case sequenceNumberKey, enqueuedTimeKey, lockedUntilKey, enqueueSequenceNumberKey,
 		deadLetterSourceKey, messageStateKey, partitionIDKey, lockTokenKey:
 		return dst, nil // the broker's
-	case scheduledEnqueueTimeKey:
+	case ScheduledEnqueueTimeKey:
 		if wire.IsNull(value) {
 			return dst, nil
 		}
 		ms, ok := wire.MillisOf(value)
 		if !ok {
-			return dst, newMessageError(wire.ConditionInvalidField, "message annotation %s is not a timestamp", name)
+			return dst, NewError(wire.ConditionInvalidField, "message annotation %s is not a timestamp", name)
 		}
 		p.enqueueAt = fsm.Instant(max(1, ms)) // one of 1970 is over, but it was given
 		return wire.AppendMillis(wire.AppendSymbol(dst, name), ms), nil
@@ -234,9 +234,9 @@ func (p *parsedMessage) appendAnnotation(dst, key, value []byte) ([]byte, error)
 		}
 		text, ok := wire.TextOf(value)
 		if !ok {
-			return dst, newMessageError(wire.ConditionInvalidField, "message annotation %s is not a string", name)
+			return dst, NewError(wire.ConditionInvalidField, "message annotation %s is not a string", name)
 		}
-		if err := checkName(string(name), text); err != nil {
+		if err := CheckName(string(name), text); err != nil {
 			return dst, err
 		}
 		if string(name) == partitionKeyKey {

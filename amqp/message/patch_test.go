@@ -1,4 +1,4 @@
-package amqp
+package message
 
 import (
 	"fmt"
@@ -31,7 +31,7 @@ func removed(scope filter.Scope, name string) fsm.Change {
 // patched delivers a message with patches.
 func patched(t *testing.T, encoded []byte, patches ...fsm.Patch) sections {
 	t.Helper()
-	m, err := parseMessage(encoded)
+	m, err := Parse(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestChangedFields(t *testing.T) {
 		ContentType: &contentType, GroupID: ptr("g"), GroupSequence: ptr(uint32(3)), ReplyToGroupID: ptr("rg"),
 	}
 	encoded := section(wire.AppendProperties(nil, &own), wire.SectionData, []byte("x"))
-	long := strings.Repeat("ä", nameCharactersMax+1)
+	long := strings.Repeat("ä", NameCharactersMax+1)
 	got := patched(t, encoded, fsm.Patch{Changes: []fsm.Change{
 		setSystem(filter.MessageID, filter.Text(long)), setSystem(filter.To, filter.Text(long)), setSystem(filter.Label, filter.Text("label")),
 		setSystem(filter.ReplyTo, filter.Int(5)), setSystem(filter.CorrelationID, filter.ID(filter.GUID{15: 1})),
@@ -99,7 +99,7 @@ func TestChangedFields(t *testing.T) {
 		setSystem(filter.SequenceNumber, filter.Int(1)), setSystem("nonsense", filter.Int(1)),
 	}})
 	changed := wire.Symbol("c/d")
-	short := strings.Repeat("ä", nameCharactersMax)
+	short := strings.Repeat("ä", NameCharactersMax)
 	want := wire.Properties{
 		MessageID: short, UserID: []byte("u"), To: long, Subject: ptr("label"), ReplyTo: "5", CorrelationID: "00000000-0000-0000-0000-000000000001",
 		ContentType: &changed, GroupID: &short, GroupSequence: ptr(uint32(3)), ReplyToGroupID: ptr(""),
@@ -126,7 +126,7 @@ func TestChangedFields(t *testing.T) {
 func TestChangedFieldsAndExpiry(t *testing.T) {
 	t.Parallel()
 	created, expires := ptr(millis(1000)), ptr(millis(9_000_000))
-	m, err := parseMessage(wire.AppendProperties(nil, &wire.Properties{MessageID: "id", Subject: ptr("short"), CreationTime: created, AbsoluteExpiryTime: expires}))
+	m, err := Parse(wire.AppendProperties(nil, &wire.Properties{MessageID: "id", Subject: ptr("short"), CreationTime: created, AbsoluteExpiryTime: expires}))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestForwardedAnnotations(t *testing.T) {
 	dead := func(p *fsm.EntityRef) { p.Sub = fsm.DeadLetterQueue }
 	stranded := func(p *fsm.EntityRef) { p.Sub = fsm.TransferDeadLetterQueue }
 	main := func(*fsm.EntityRef) {}
-	m, err := parseMessage(section(nil, wire.SectionData, []byte("x")))
+	m, err := Parse(section(nil, wire.SectionData, []byte("x")))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -188,7 +188,7 @@ func TestForwardedIsCopied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	m, err := parseMessage(encoded)
+	m, err := Parse(encoded)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -196,7 +196,7 @@ func TestForwardedIsCopied(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, err := appendDelivery(nil, testPlace(), fsm.Delivery{Payload: m.Payload, Patches: fsm.AppendPatches(nil, []fsm.Patch{{Enqueued: 5, Source: "q"}})}, deliveryOptions{})
+	out, err := AppendDelivery(nil, testPlace(), fsm.Delivery{Payload: m.Payload, Patches: fsm.AppendPatches(nil, []fsm.Patch{{Enqueued: 5, Source: "q"}})}, DeliveryOptions{})
 	if err != nil || !strings.HasSuffix(string(out), string(v.bare)) {
 		t.Errorf("%v: bare message is another", err)
 	}
@@ -217,7 +217,7 @@ func BenchmarkChanges(b *testing.B) {
 	for i := range 1000 {
 		properties = append(properties, wire.Pair{Key: fmt.Sprint("Property", i), Value: int32(i)})
 	}
-	m, err := parseMessage(section(nil, wire.SectionApplicationProperties, properties))
+	m, err := Parse(section(nil, wire.SectionApplicationProperties, properties))
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func BenchmarkChanges(b *testing.B) {
 		b.Run(name, func(b *testing.B) {
 			b.ReportAllocs()
 			for b.Loop() {
-				if _, err := appendDelivery(nil, testPlace(), d, deliveryOptions{}); err != nil {
+				if _, err := AppendDelivery(nil, testPlace(), d, DeliveryOptions{}); err != nil {
 					b.Fatal(err)
 				}
 			}
