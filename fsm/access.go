@@ -7,8 +7,8 @@ import (
 	"unicode/utf8"
 )
 
-// Validate reports InvalidArgument, as an error, unless every field is within what
-// [AccessRule] says of it. Rights are Send, Listen, both, or Manage.
+// Validate returns InvalidArgument, as an error, unless every field is in the range that
+// [AccessRule] documents. Rights are Send, Listen, both, or Manage.
 func (a AccessRule) Validate() error {
 	if a.Name == "" || len(a.Name) > accessNameBytesMax || !utf8.ValidString(a.Name) || strings.ContainsFunc(a.Name, isControl) ||
 		!validSecret(a.Primary) || a.Secondary != "" && !validSecret(a.Secondary) ||
@@ -18,14 +18,14 @@ func (a AccessRule) Validate() error {
 	return nil
 }
 
-// isControl says whether a character is one that a log or header must not repeat.
+// isControl reports whether a character must not be repeated in a log or header.
 func isControl(r rune) bool { return r < ' ' || r >= 0x7f && r < 0xa0 }
 
 func validSecret(text string) bool {
 	return text != "" && len(text) <= accessSecretBytesMax && utf8.ValidString(text)
 }
 
-// validAccess says whether these can be the rules of an entity or namespace.
+// validAccess reports whether these can be the access rules of an entity or namespace.
 func validAccess(rules []AccessRule) bool {
 	if len(rules) > accessRulesMax {
 		return false
@@ -38,8 +38,8 @@ func validAccess(rules []AccessRule) bool {
 	return true
 }
 
-// validNamespace says whether an entity may be made in that namespace with these rules: a
-// subscription has both of its topic.
+// validNamespace reports whether an entity can be created in that namespace with these access
+// rules. A subscription has the namespace and the access rules of its topic.
 func (c CreateEntity) validNamespace() bool {
 	if c.Kind == SubscriptionEntity {
 		return len(c.Access) == 0
@@ -47,9 +47,8 @@ func (c CreateEntity) validNamespace() bool {
 	return c.Namespace != 0 && validAccess(c.Access)
 }
 
-// mergeAccess is what becomes of rules when others take their place: in the order of their
-// names, with the moments of those that were there, so that it equals old where nothing
-// changes.
+// mergeAccess returns the rules that replace old: sorted by name, with the times of those that
+// existed, so that the result equals old if nothing changes.
 func mergeAccess(old, rules []AccessRule, now Instant) []AccessRule {
 	list := slices.Clone(rules)
 	slices.SortFunc(list, func(a, b AccessRule) int { return cmp.Compare(a.Name, b.Name) })
@@ -68,7 +67,7 @@ func mergeAccess(old, rules []AccessRule, now Instant) []AccessRule {
 	return list
 }
 
-// setAccess replaces the rules of an entity or of a namespace.
+// setAccess replaces the access rules of an entity or namespace.
 func (c *Catalog) setAccess(cmd SetAccess) Result {
 	s := c.namespace(cmd.Namespace)
 	if s == nil {
@@ -108,11 +107,10 @@ func (c *Catalog) setEntityAccess(cmd SetAccess) Result {
 	return Result{Version: e.AccessVersion}
 }
 
-// Access returns the rules that a client may sign with for a path of a namespace: those of
-// the entity that the path names, of a subscription those of its topic, and those of the
-// namespace. A path that names no entity has none of its own. Sub-queue suffixes and
-// management nodes are to be cut off by the caller, who must not write to the lists. It
-// allocates nothing.
+// Access returns the access rules with which a client can sign for a path of a namespace: those of
+// the entity that the path names, for a subscription those of its topic, and those of the
+// namespace. A path that names no entity has none of its own. The caller removes sub-queue suffixes
+// and management nodes from the path, and must not write to the lists. Access allocates nothing.
 func (c *Catalog) Access(namespace NamespaceID, path string) (own, namespaceRules []AccessRule) {
 	s := c.namespace(namespace)
 	if s == nil {

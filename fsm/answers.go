@@ -5,29 +5,29 @@ import (
 	"slices"
 )
 
-// answerRecord is what is remembered of one command: 32 bytes for a send or for settlements
-// that all succeeded, with more only where the result cannot be told from them.
+// answerRecord is the remembered answer to one command: 32 bytes for a send, or for settlements
+// that all succeeded; more only if the result cannot be derived from them.
 type answerRecord struct {
 	serial  uint64
-	number  uint64 // SendMessages: first sequence; settlements: how many; catalog: entity, namespace, version or count
+	number  uint64 // SendMessages: first sequence number; settlements: their number; catalog: entity, namespace, version or count
 	details *answerDetails
 	kind    Kind
 	code    Code
 }
 
-// answerDetails are written once and then only read, so images share them.
+// answerDetails are immutable: images share them.
 type answerDetails struct {
 	address  Address          // LockMessages, FetchDeferred
-	deleting bool             // the locks are of messages given for good, which go when this is forgotten
+	deleting bool             // the locks are of messages that are Deleting, which go with this answer
 	locks    []LockID         // LockMessages, FetchDeferred
-	codes    []Code           // settlements, when they are not all OK
+	codes    []Code           // settlements, if not all are OK
 	untils   []Instant        // RenewLocks
-	numbers  []SequenceNumber // SendMessages, when there were duplicates; Transact
+	numbers  []SequenceNumber // SendMessages with duplicates; Transact
 	version  uint64           // catalog
 	session  SessionLock      // AcceptSession
 }
 
-// receiver is one row of requests of an incarnation: its answers, sorted by serial. Always
+// receiverAnswers are the answers of one receiver of an incarnation, sorted by serial. Always
 //
 //	low <= answers[i].serial < low + answersOutstandingMax
 type receiverAnswers struct {
@@ -37,7 +37,7 @@ type receiverAnswers struct {
 	answers    []answerRecord
 }
 
-// incarnation is one incarnation of a member.
+// incarnation is one start of a member.
 type incarnation struct {
 	id         uint64
 	seen       Instant            // when its last command was applied
@@ -45,18 +45,18 @@ type incarnation struct {
 	receivers  []*receiverAnswers // sorted by id
 }
 
-// answerTable makes commands exactly-once (Raft dissertation, 6.3): what a machine
-// remembers of the commands whose askers may still ask again. It is part of the state
-// and of the image. It is bounded by incarnations, receivers and answers per receiver; an incarnation
-// that is not heard of for originIdleMax is forgotten by a Pulse.
+// answerTable makes commands exactly-once (Raft dissertation, section 6.3): it holds the answers to
+// commands that may still be repeated. It is part of the state and of the image. It is bounded by
+// the numbers of incarnations, of receivers, and of answers per receiver; a pulse forgets an
+// incarnation that has been silent for incarnationIdleMax.
 type answerTable struct {
 	generation   *generation
 	incarnations []*incarnation // sorted by id
-	// due is no later than the first moment at which an incarnation has been idle for
-	// originIdleMax; 0 when there are none. It decides when to look and not what goes,
+	// due is no later than the first time at which an incarnation has been silent for
+	// incarnationIdleMax; 0 if there are none. It decides when to look and not what is forgotten,
 	// so it may differ between replicas.
 	due Instant
-	// forget is called with the details of every answer that goes.
+	// forget is called with the details of every answer that is forgotten.
 	forget func(*answerDetails)
 }
 
@@ -82,10 +82,10 @@ func (l *receiverAnswers) find(serial uint64) (int, bool) {
 	return slices.BinarySearchFunc(l.answers, serial, func(x answerRecord, serial uint64) int { return cmp.Compare(x.serial, serial) })
 }
 
-// begin opens the turn of a command. When the code is not OK, the command is refused
-// and nothing remembered: Stale, ServerBusy when a limit is reached, InvalidArgument
-// for a header that cannot be. When old is set, the command was performed before and
-// old is what is remembered. Else it is to be performed, and its answer goes to receiver.
+// begin looks up a command before it is performed. If the code is not OK, the command is refused
+// and nothing is remembered: Stale, ServerBusy if a limit is reached, InvalidArgument for an
+// impossible header. If old is set, the command was performed before and old is its answer.
+// Otherwise it is to be performed, and its answer is remembered in the result to.
 func (a *answerTable) begin(h Header, now Instant) (to *receiverAnswers, old *answerRecord, code Code) {
 	if h.Serial == 0 || h.Low > h.Serial {
 		return nil, nil, InvalidArgument
@@ -115,7 +115,7 @@ func (a *answerTable) begin(h Header, now Instant) (to *receiverAnswers, old *an
 	return l, nil, OK
 }
 
-// incarnation finds or makes an incarnation; nil when there are too many.
+// incarnation finds or adds an incarnation; nil if there are too many.
 func (a *answerTable) incarnation(id uint64, now Instant) *incarnation {
 	i, found := a.find(id)
 	if found {
@@ -132,7 +132,7 @@ func (a *answerTable) incarnation(id uint64, now Instant) *incarnation {
 	return o
 }
 
-// receiver finds or makes a receiver, for writing; nil when the incarnation has too many.
+// receiver finds or adds a receiver, for writing; nil if the incarnation has too many.
 func (a *answerTable) receiver(o *incarnation, id uint64) *receiverAnswers {
 	i, found := o.find(id)
 	if !found && len(o.receivers) >= receiversPerIncarnationMax {
@@ -164,14 +164,14 @@ func (a *answerTable) dropBelow(l *receiverAnswers) {
 	a.release(l.answers[:n])
 	if left := len(l.answers) - n; left > n {
 		l.answers = l.answers[n:]
-	} else { // few are left: reuse the array from its start
+	} else { // few are left: reuse the start of the array
 		copy(l.answers, l.answers[n:])
 		clear(l.answers[left:])
 		l.answers = l.answers[:left]
 	}
 }
 
-// release lets answers go; the caller owns them.
+// release forgets answers; the caller owns them.
 func (a *answerTable) release(gone []answerRecord) {
 	for i := range gone {
 		if more := gone[i].details; more != nil {
@@ -181,13 +181,13 @@ func (a *answerTable) release(gone []answerRecord) {
 	}
 }
 
-// remember keeps the answer of a command that began in receiver l.
+// remember stores the answer to a command that began with these answers.
 func (a *answerTable) remember(l *receiverAnswers, x answerRecord) {
 	i, _ := l.find(x.serial)
 	l.answers = slices.Insert(l.answers, i, x)
 }
 
-// closeReceiver forgets a receiver and all its answers. An unknown one is forgotten already.
+// closeReceiver forgets a receiver and its answers. An unknown receiver has been forgotten already.
 func (a *answerTable) closeReceiver(c CloseReceiver) {
 	i, found := a.find(c.Incarnation)
 	if !found {
@@ -203,8 +203,8 @@ func (a *answerTable) closeReceiver(c CloseReceiver) {
 	}
 }
 
-// forgetIdle forgets incarnations that were idle for originIdleMax, at most budget receivers
-// and answers; the rest follows with the next pulse, which is due at once.
+// forgetIdle forgets incarnations that have been silent for incarnationIdleMax, at most budget
+// receivers and answers; the next pulse, which is due at once, continues.
 func (a *answerTable) forgetIdle(now Instant, budget int) {
 	if a.due == 0 || now < a.due {
 		return
@@ -231,8 +231,8 @@ func (a *answerTable) forgetIdle(now Instant, budget int) {
 	a.due = next
 }
 
-// shrink forgets up to budget answers of a receiver, newest first, and the receiver when none
-// is left.
+// shrink forgets up to budget answers of a receiver, newest first, and the receiver if none is
+// left.
 func (a *answerTable) shrink(o *incarnation, i, budget int) (spent int) {
 	l := a.receiver(o, o.receivers[i].id)
 	keep := len(l.answers)
@@ -259,7 +259,7 @@ type frozenIncarnation struct {
 	receivers []*receiverAnswers
 }
 
-// freeze copies what must be copied for an image; the caller raises the generation.
+// freeze copies what an image cannot share; the caller then increments the generation.
 func (a *answerTable) freeze() []frozenIncarnation {
 	frozen := make([]frozenIncarnation, len(a.incarnations))
 	for i, o := range a.incarnations {
@@ -268,8 +268,8 @@ func (a *answerTable) freeze() []frozenIncarnation {
 	return frozen
 }
 
-// newAnswerRecord condenses a result. It is not ok when there is nothing to remember: a lock
-// or fetch that found nothing gave nothing away, and asked again it may find something.
+// newAnswerRecord condenses a result. ok is false if nothing is to be remembered: a lock or fetch
+// that found nothing changed nothing, and may find something when it is repeated.
 func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answerRecord, ok bool) {
 	x = answerRecord{serial: serial, kind: kind, code: res.Code}
 	switch kind {
@@ -308,7 +308,7 @@ func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answer
 	case KindPurgeMessages, KindRedriveMessages, KindAddPartitions:
 		x.number = res.Count
 	case KindForwardMessages, KindTransferMessages:
-		return x, false // they are exactly-once by their own serials
+		return x, false // they are exactly-once by serials of their own
 	case KindAcceptSession:
 		if res.Session.Epoch == 0 {
 			return x, res.Code != OK
@@ -322,12 +322,12 @@ func newAnswerRecord(kind Kind, serial uint64, at Address, res Result) (x answer
 		KindReleaseSession, KindSetSessionState,
 		KindFoundCluster, KindPartitionFormed, KindDeleteEntity, KindForgetEntity,
 		KindDeleteNamespace, KindSetMember, KindPlacePartition, KindPartitionPlaced, KindRaiseLevel:
-		// The code says it all.
+		// The code is the whole answer.
 	}
 	return x, true
 }
 
-// result is the result that newAnswer condensed, without the deliveries.
+// result returns the result that newAnswerRecord condensed, without the deliveries.
 func (x *answerRecord) result() Result {
 	res := Result{Code: x.code}
 	switch x.kind {
@@ -347,7 +347,7 @@ func (x *answerRecord) result() Result {
 		if x.details != nil {
 			res.Version = x.details.version
 		}
-	case KindLockMessages, KindFetchDeferred: // the machine of queues adds deliveries
+	case KindLockMessages, KindFetchDeferred: // Queues adds the deliveries
 	case KindCreateNamespace:
 		res.Namespace = NamespaceID(x.number)
 		if x.details != nil {
@@ -358,7 +358,7 @@ func (x *answerRecord) result() Result {
 	case KindPurgeMessages, KindRedriveMessages, KindAddPartitions:
 		res.Count = x.number
 	case KindForwardMessages, KindTransferMessages: // not remembered
-	case KindAcceptSession: // the machine of queues shows the grant as it stands
+	case KindAcceptSession: // Queues adds the lock as it is now
 	case KindRenewSession:
 		if x.details != nil {
 			res.Untils = slices.Clone(x.details.untils)

@@ -7,22 +7,22 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// Publishing is bounded by steps: they count the work of the rules of a topic for a message (see
-// package filter) and of making its copies. A machine below Level 2 does not count them.
+// Publishing is limited by steps: they count the work of the rules of a topic for a message (see
+// package filter) and of making its copies. Below format level 2 steps are not counted.
 //
-//	one rule, one message       ruleStepsMax; beyond it the rule fails
-//	one entry, all messages     no message is begun after entryStepsStart, so entryStepsMax at most
-//	messages not begun          Pending, published by the pulses that follow
+//	one rule, one message       ruleStepsMax; the rule fails if it needs more
+//	one entry, all messages     no message begins after entryStepsStart, so entryStepsMax at most
+//	messages that do not begin  Pending, published by the following pulses
 //
 // A step takes about a nanosecond at worst, mostly half of one.
 const (
 	// ruleStepsMax is the budget of one rule for one message: its filter, its action and the
 	// copy that the action makes.
 	ruleStepsMax = 12_800
-	// messageStepsMax is the most that one message takes, apart from patches that it got where it
-	// was forwarded from: ruleStepsMax for each of sqlRulesMax rules, as much for the actions of
-	// all correlation filters, and as much again to find those and to make copies, of which at
-	// most some two thirds are needed.
+	// messageStepsMax is the most that one message takes, apart from patches that it already has
+	// because it was forwarded: ruleStepsMax for each of sqlRulesMax rules, as much for the actions
+	// of all correlation filters, and as much again to find those filters and to make copies, of
+	// which at most some two thirds are needed.
 	messageStepsMax = 3 * sqlRulesMax * ruleStepsMax
 	// An entry begins a new message while it has taken fewer than entryStepsStart steps, and a
 	// Pending one while it has taken fewer than pulseStepsStart: that leaves steps to the commands
@@ -31,12 +31,12 @@ const (
 	pulseStepsStart = entryStepsStart / 2
 	// entryStepsMax is the most that one entry takes.
 	entryStepsMax = entryStepsStart + messageStepsMax
-	// turnSteps is how much the Pending messages of one topic take before those of the next
-	// topic have their turn.
+	// turnSteps is the number of steps after which the Pending messages of the next topic have
+	// their turn.
 	turnSteps = pulseStepsStart / 8
 )
 
-// Steps that a message takes besides those of its rules.
+// Steps that a message takes in addition to those of its rules.
 const (
 	stepsMessage       = 512
 	stepsPropertyByte  = 16   // a byte of its properties, which are decoded
@@ -47,7 +47,7 @@ const (
 	patchBytes         = 16   // bytes of the patches of a copy per step
 )
 
-// bounded reports whether the machine counts steps.
+// bounded reports whether the state machine counts steps.
 func (q *Queues) bounded() bool { return q.level >= levelPublishSteps }
 
 // mayPublish reports whether the current entry may publish another message of the topic.
@@ -174,8 +174,8 @@ func (q *Queues) publishNext(x *entityState) {
 // restVersion is the first byte of the rest of a Pending message.
 const restVersion byte = 1
 
-// appendRest encodes the rest of a Pending message: what it has besides payload and time to live,
-// which are its hops, session, patches and properties. It appends nothing when there is none.
+// appendRest encodes the rest of a Pending message: its hops, session, patches and properties.
+// Payload and time to live are in its record. It appends nothing if there is none of these.
 func appendRest(dst []byte, m *sentMessage) []byte {
 	if m.hops == 0 && !m.hasSession && len(m.patches)+len(m.properties) == 0 {
 		return dst

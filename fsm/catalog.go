@@ -6,29 +6,29 @@ import (
 	"strings"
 )
 
-// Catalog is the machine of partition 0: which namespaces and entities exist, with which
-// settings and keys, and on which members the partitions lie. It is not safe for concurrent use: whoever
-// owns it calls one method at a time. Images made by it may be used beside it.
+// Catalog is the state machine of partition 0: the namespaces and entities with their settings and
+// access rules, and the members on which partitions are placed. It is not safe for concurrent use;
+// its images may be used concurrently with it.
 //
-// Entities, namespaces, partitions and members are never changed in place: a change puts
-// another one in the place of the old one, so images share them.
+// Entities, namespaces, partitions and members are never changed in place: a change replaces them,
+// so images share them.
 type Catalog struct {
 	clock            Instant // of the newest entry; never goes back
 	generation       generation
 	table            answerTable
 	clusterID        string
 	tokenKey         [16]byte
-	level            uint32            // what may be written; 0 before the founding
-	members          []*Member         // those that something was said of, sorted by ID
-	partitions       []*Partition      // sorted by ID: partition i+1 at i; the slice is copied as well
-	lastNamespace    NamespaceID       // the highest that was ever given
+	level            uint32            // the level of the cluster; 0 before it is founded
+	members          []*Member         // those with a record, sorted by ID
+	partitions       []*Partition      // sorted by ID: partition i+1 at i; the slice is copied before a change
+	lastNamespace    NamespaceID       // highest id assigned so far
 	namespaces       []*namespaceState // sorted by ID
-	namespacesByName []*namespaceState // sorted by key of the name
+	namespacesByName []*namespaceState // sorted by the key of the name
 	hosts            []hostEntry       // sorted by host
-	lastEntity       EntityID          // given to the newest entity
-	byID             []*Entity         // every entity, dropping ones too, sorted by ID
+	lastEntity       EntityID          // highest id assigned so far
+	byID             []*Entity         // all entities, those being deleted included, sorted by ID
 	dropping         []*Entity         // sorted by ID
-	load             []int             // entities of partition i+1, dropping ones too
+	load             []int             // entities of partition i+1, those being deleted included
 }
 
 // nameEntry is an entity with the key of its name.
@@ -37,8 +37,9 @@ type nameEntry struct {
 	entity *Entity
 }
 
-// nameKey is what names are compared by: names differ by more than case. Only ASCII letters
-// are folded: others are in no name, and must not become one, as the sign for kelvin would.
+// nameKey returns the form in which names are compared, case-insensitively. Only ASCII letters are
+// folded: names contain no others, and other characters must not become equal to ASCII letters, as
+// the Kelvin sign would.
 func nameKey(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r >= 'A' && r <= 'Z' {
@@ -48,8 +49,7 @@ func nameKey(name string) string {
 	}, name)
 }
 
-// compareKey compares the key of a name with a name, as if it were the key of that. What is
-// asked by name on every request allocates nothing that way.
+// compareKey compares a key with nameKey(name) without allocating: every request looks up names.
 func compareKey(key, name string) int {
 	for i := range min(len(key), len(name)) {
 		c := name[i]
@@ -63,7 +63,7 @@ func compareKey(key, name string) int {
 	return cmp.Compare(len(key), len(name))
 }
 
-// NewCatalog makes an empty machine. It holds no bodies.
+// NewCatalog returns an empty state machine. It stores no bodies.
 func NewCatalog() *Catalog {
 	c := &Catalog{}
 	c.reset()
@@ -75,11 +75,11 @@ func (c *Catalog) reset() {
 	c.table = newAnswerTable(&c.generation, func(*answerDetails) {})
 }
 
-// Apply performs one command at env and reports what came of it. A refused command
-// changes nothing. A command seen before is answered from memory.
+// Apply performs one command and returns its result. A refused command changes nothing. A repeated
+// command is answered from memory.
 //
-// It panics, with the index and the reason, on bytes that do not decode and on kinds
-// that are not of this machine.
+// Apply panics, with the index and the reason, if the bytes do not decode or the kind is not one of
+// the catalog.
 func (c *Catalog) Apply(env Env, command []byte) Result {
 	c.clock = max(c.clock, env.Now)
 	r := reader{b: command}
@@ -196,7 +196,7 @@ func (c *Catalog) createEntity(cmd CreateEntity) Result {
 	return Result{Entity: c.byID[len(c.byID)-1].ID, Version: 1}
 }
 
-// addEntity makes the entity that a command describes.
+// addEntity adds the entity that a command describes.
 func (c *Catalog) addEntity(s *namespaceState, cmd *CreateEntity) {
 	e := &Entity{
 		ID: c.lastEntity + 1, Shards: shardsFrom(c.lastEntity+1, cmd.Partitions), Namespace: cmd.Namespace, Kind: cmd.Kind, Topic: cmd.Topic, Name: cmd.Name,
@@ -213,8 +213,8 @@ func (c *Catalog) addEntity(s *namespaceState, cmd *CreateEntity) {
 	c.addLoad(e, 1)
 }
 
-// inheritFromTopic finishes the description of a subscription by what its topic says: the namespace,
-// how its name is spelled, and the partition.
+// inheritFromTopic completes the description of a subscription with what its topic determines: the
+// namespace, the spelling of its name, and the partition.
 func (c *Catalog) inheritFromTopic(cmd *CreateEntity) Code {
 	i, found := c.idIndex(cmd.Topic)
 	if !found || c.byID[i].Dropping || c.byID[i].Kind != TopicEntity || cmd.Namespace != 0 && cmd.Namespace != c.byID[i].Namespace {
@@ -240,11 +240,11 @@ func (c *Catalog) inheritFromTopic(cmd *CreateEntity) Code {
 	return OK
 }
 
-// subscriptions says where those of a topic lie in their list.
+// subscriptions returns the range of the subscriptions of a topic in their list.
 func (s *namespaceState) subscriptions(topic string) (from, to int) {
 	prefix := SubscriptionPath(topic, "")
 	from, _ = s.nameIndex(SubscriptionEntity, prefix)
-	to, _ = s.nameIndex(SubscriptionEntity, prefix[:len(prefix)-1]+string(rune('/'+1))) // behind all that begin so
+	to, _ = s.nameIndex(SubscriptionEntity, prefix[:len(prefix)-1]+string(rune('/'+1))) // after all with that prefix
 	return from, to
 }
 
@@ -271,7 +271,7 @@ func (c *Catalog) updateEntity(cmd UpdateEntity) Result {
 	return Result{Entity: e.ID, Version: e.Version}
 }
 
-// replace puts an entity that is not dropping in the place of the one at i, which it was.
+// replace replaces the entity at i, which is not being deleted, by a changed one.
 func (c *Catalog) replace(i int, e *Entity) {
 	c.replaceByID(i, e)
 	s := c.namespace(e.Namespace)
@@ -279,7 +279,7 @@ func (c *Catalog) replace(i int, e *Entity) {
 	s.byName[e.Kind][at].entity = e
 }
 
-// canChangeTo says whether settings may be changed to others: three cannot change.
+// canChangeTo reports whether settings can be changed to others: three of them cannot change.
 func (s EntitySettings) canChangeTo(to *EntitySettings) bool {
 	return s.RequiresDuplicateDetection == to.RequiresDuplicateDetection && s.RequiresSession == to.RequiresSession &&
 		s.EnablePartitioning == to.EnablePartitioning
@@ -304,14 +304,15 @@ func (c *Catalog) deleteEntity(id EntityID) Result {
 	return Result{}
 }
 
-// deleteSubscriptions takes those of a topic out for good; the topic stands for them until
-// its partition has dropped it. One that is dropping already goes by itself.
+// deleteSubscriptions removes the subscriptions of a topic; the topic represents them until its
+// partition has deleted it. A subscription that is being deleted already is removed by its own
+// ForgetEntity.
 func (c *Catalog) deleteSubscriptions(s *namespaceState, topic *Entity) {
 	from, to := s.subscriptions(topic.Name)
 	if from == to {
 		return
 	}
-	c.addLoad(topic, from-to) // they lie where it lies
+	c.addLoad(topic, from-to) // they are in the partitions of the topic
 	s.entityCount -= to - from
 	s.byName[SubscriptionEntity] = slices.Delete(s.byName[SubscriptionEntity], from, to)
 	kept := make([]*Entity, 0, len(c.byID)) // an image may share the old slice
@@ -339,14 +340,14 @@ func (c *Catalog) forgetEntity(id EntityID) Result {
 	return Result{}
 }
 
-// replaceByID puts e in the place of the entity at i. The slice is copied, not written:
-// an image may share it. Changes of entities are rare.
+// replaceByID replaces the entity at i. The slice is copied, not written: an image may share it.
+// Changes of entities are rare.
 func (c *Catalog) replaceByID(i int, e *Entity) {
 	c.byID = slices.Clone(c.byID)
 	c.byID[i] = e
 }
 
-// findEntity finds the entity that has an id, itself or as that of a shard.
+// findEntity finds an entity by its id or by that of one of its shards.
 func findEntity(list []*Entity, id EntityID) (int, bool) {
 	i, found := slices.BinarySearchFunc(list, id, func(e *Entity, id EntityID) int { return cmp.Compare(e.ID, id) })
 	if !found && i > 0 {
@@ -359,11 +360,11 @@ func findEntity(list []*Entity, id EntityID) (int, bool) {
 
 func (c *Catalog) idIndex(id EntityID) (int, bool) { return findEntity(c.byID, id) }
 
-// Effects returns nothing: a catalog wakes nobody.
+// Effects returns nothing: a catalog has no effects.
 func (c *Catalog) Effects() []Effect { return nil }
 
-// NextDeadline says when an incarnation is to be forgotten.
+// NextDeadline returns the time at which an incarnation is to be forgotten.
 func (c *Catalog) NextDeadline() (at Instant, ok bool) { return c.table.due, c.table.due != 0 }
 
-// Refs visits nothing: a catalog has no bodies.
+// Refs calls visit for nothing: a catalog has no bodies.
 func (c *Catalog) Refs(func(Owner, Ref) Ref) {}

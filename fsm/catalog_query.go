@@ -2,8 +2,8 @@ package fsm
 
 import "slices"
 
-// Lookup finds an entity of a namespace by name or path, without case; one that is dropping
-// is not found. Queues and topics share one space of names.
+// Lookup finds an entity of a namespace by name or path, case-insensitively; an entity that is
+// being deleted is not found. Queues and topics share one set of names.
 func (c *Catalog) Lookup(namespace NamespaceID, name string) (Entity, bool) {
 	if s := c.namespace(namespace); s != nil {
 		if e := s.lookup(name); e != nil {
@@ -13,7 +13,7 @@ func (c *Catalog) Lookup(namespace NamespaceID, name string) (Entity, bool) {
 	return Entity{}, false
 }
 
-// ByID finds an entity by its id or that of a shard, also one that is dropping.
+// ByID finds an entity by its id or that of a shard, also one that is being deleted.
 func (c *Catalog) ByID(id EntityID) (Entity, bool) {
 	if i, found := c.idIndex(id); found {
 		return *c.byID[i], true
@@ -21,9 +21,9 @@ func (c *Catalog) ByID(id EntityID) (Entity, bool) {
 	return Entity{}, false
 }
 
-// List returns up to most entities of a kind in a namespace in the order of their names
-// without case, beginning behind the name after ("" begins at the start): of subscriptions
-// those of one topic, or of all where it is 0. Dropping ones are left out.
+// List returns up to most entities of a kind in a namespace in the order of their names,
+// case-insensitively, beginning after the name after ("" begins at the start): subscriptions of one
+// topic, or of all if topic is 0. Entities that are being deleted are left out.
 func (c *Catalog) List(namespace NamespaceID, kind EntityKind, topic EntityID, after string, most int) []Entity {
 	s := c.namespace(namespace)
 	if s == nil || kind > SubscriptionEntity {
@@ -51,8 +51,8 @@ func (c *Catalog) List(namespace NamespaceID, kind EntityKind, topic EntityID, a
 	return list
 }
 
-// Dropping returns the entities that were deleted and whose partition has not dropped
-// them yet, by ID.
+// Dropping returns, by ID, the entities that are being deleted: their partition has not confirmed
+// it yet.
 func (c *Catalog) Dropping() []Entity {
 	list := make([]Entity, len(c.dropping))
 	for i, e := range c.dropping {
@@ -61,15 +61,15 @@ func (c *Catalog) Dropping() []Entity {
 	return list
 }
 
-// Entities is the number of entities of all namespaces, without dropping ones.
+// Entities returns the number of entities of all namespaces, without those being deleted.
 func (c *Catalog) Entities() int { return len(c.byID) - len(c.dropping) }
 
-// PartitionLoad is the number of entities and shards of each partition, dropping ones included:
-// partition i+1 at i.
+// PartitionLoad returns the number of entities and shards of each partition, those being deleted
+// included: partition i+1 at i.
 func (c *Catalog) PartitionLoad() []int { return slices.Clone(c.load) }
 
-// ClusterID is the name of the cluster, "" before it was founded.
+// ClusterID returns the id of the cluster, "" before it is founded.
 func (c *Catalog) ClusterID() string { return c.clusterID }
 
-// TokenKey is the key that seals lock tokens. It is a secret.
+// TokenKey returns the key that encrypts lock tokens. It is a secret.
 func (c *Catalog) TokenKey() [16]byte { return c.tokenKey }

@@ -7,11 +7,11 @@ import (
 	"unicode/utf8"
 )
 
-// The limits of settings and of the catalog.
+// Limits of settings and of the catalog.
 const (
 	lockDurationMin       = Millis(5 * 1000)
-	lockDurationMax       = Millis(24 * 60 * 60 * 1000) // where a namespace allows it
-	lockDurationCloudMax  = Millis(5 * 60 * 1000)       // where it says nothing of it
+	lockDurationMax       = Millis(24 * 60 * 60 * 1000) // if the namespace allows it
+	lockDurationCloudMax  = Millis(5 * 60 * 1000)       // if the namespace does not set a limit
 	deliveryCountMax      = 2000
 	messageBytesFloor     = 1
 	messageBytesMax       = 100 << 20
@@ -26,25 +26,25 @@ const (
 	memberIDBytesMax      = 256
 	partitionsMax         = 4096
 	partitionReplicaMax   = 16
-	partitionHeldMax      = 2 * partitionReplicaMax // replicas of a partition while it moves
-	membersMax            = 1024                    // that the catalog knows something of, removed ones included
+	partitionHeldMax      = 2 * partitionReplicaMax // replicas of a partition during a move
+	membersMax            = 1024                    // members with a record in the catalog, removed ones included
 	memberTextBytesMax    = 64                      // name, zone
 	memberWeightMax       = 100
 	namespacesMax         = 1000
 	namespaceNameBytesMax = 50
 	namespaceHostsMax     = 16
-	hostBytesMax          = 253 // RFC 1035 2.3.4, without the dot of the root
+	hostBytesMax          = 253 // RFC 1035 section 2.3.4, without the trailing dot
 	hostLabelBytesMax     = 63
-	accessRulesMax        = 12 // of an entity or namespace, as in the cloud
+	accessRulesMax        = 12 // of an entity or namespace, as in Azure Service Bus
 	accessNameBytesMax    = 256
 	accessSecretBytesMax  = 256
-	entitiesMax           = 100_000 // entities of a cluster, dropping ones included
-	incarnationsMax       = 1024    // members remembered in one partition
+	entitiesMax           = 100_000 // entities of a cluster, those being deleted included
+	incarnationsMax       = 1024    // remembered incarnations of members, per partition
 )
 
-// DefaultSettings is what a queue gets when its description leaves everything
-// out: a lock of 60 s and 10 deliveries, as in the cloud, messages up to 1 MiB that live
-// for ever, a window of 10 min should duplicates be detected, and 1 GiB in all.
+// DefaultSettings returns the settings of a queue whose description is empty: a lock of 60 s and 10
+// deliveries, as in Azure Service Bus, messages up to 1 MiB without expiry, a window of 10 min if
+// duplicates are detected, and 1 GiB in all.
 func DefaultSettings() EntitySettings {
 	return EntitySettings{
 		LockDuration: 60 * 1000, MaxDeliveryCount: 10, MaxMessageBytes: 1 << 20,
@@ -53,8 +53,8 @@ func DefaultSettings() EntitySettings {
 	}
 }
 
-// WithDefaults puts the default in the place of every zero that stands for one. The
-// machines do so before they store settings, so what they answer is complete.
+// WithDefaults replaces every zero that stands for a default. The state machines call it before
+// they store settings, so stored settings are complete.
 func (s EntitySettings) WithDefaults() EntitySettings {
 	d := DefaultSettings()
 	s.DefaultTimeToLive = cmp.Or(s.DefaultTimeToLive, d.DefaultTimeToLive)
@@ -65,8 +65,8 @@ func (s EntitySettings) WithDefaults() EntitySettings {
 	return s
 }
 
-// Validate reports InvalidArgument, as an error, unless every field is within what
-// [EntitySettings] says of it, or is a zero that stands for the default.
+// Validate returns InvalidArgument, as an error, unless every field is in the range that
+// [EntitySettings] documents, or is a zero that stands for the default.
 func (s EntitySettings) Validate() error {
 	s = s.WithDefaults()
 	if s.LockDuration < lockDurationMin || s.LockDuration > lockDurationMax ||
@@ -93,7 +93,7 @@ func (s EntitySettings) validForwarding() bool {
 		utf8.ValidString(s.ForwardTo) && utf8.ValidString(s.ForwardDeadLettersTo) && (s.ForwardTo == "" || !s.RequiresSession)
 }
 
-// validFor says whether an entity of that kind can have these settings.
+// validFor reports whether an entity of that kind can have these settings.
 func (s EntitySettings) validFor(kind EntityKind) bool {
 	switch kind {
 	case TopicEntity:
@@ -112,9 +112,9 @@ func (s EntitySettings) validDelays() bool {
 	return s.RetryDelay > 0 && s.RetryDelay <= s.RetryDelayMax && s.RetryDelayMax <= delayMax
 }
 
-// Check says whether a command keeps the limits that hold whatever the state is: OK,
-// InvalidArgument or MessageTooLarge. Whoever builds a command calls it before the
-// command is encoded; the machines check again.
+// Check validates a command against the limits that do not depend on state: OK, InvalidArgument or
+// MessageTooLarge. Callers that build a command check it before they encode it; the state machines
+// check again.
 func Check(c Command) Code {
 	switch c := c.(type) {
 	case PutEntity:
@@ -183,7 +183,7 @@ func checkCatalog(c Command) Code {
 	return OK
 }
 
-// validKind says whether an entity of that kind can have this topic and first rule.
+// validKind reports whether an entity of that kind can have this topic and first rule.
 func validKind(kind EntityKind, topic EntityID, rule *Rule) bool {
 	return kind <= SubscriptionEntity && (kind == SubscriptionEntity) == (topic != 0) &&
 		(rule == nil || kind == SubscriptionEntity && rule.Validate() == nil)
@@ -212,7 +212,7 @@ func checkSend(c SendMessages) Code {
 	return OK
 }
 
-// validTime says whether a message may carry these: any moment up to the end of time.
+// validTime reports whether a message may have this time to live and time of enqueueing.
 func validTime(ttl Millis, at Instant) bool { return ttl >= 0 && at >= 0 && at <= Instant(Forever) }
 
 func checkLock(c LockMessages) Code {
@@ -239,8 +239,8 @@ func checkSettle(c SettleMessages) Code {
 	return OK
 }
 
-// validSettlement is checked alone when applied, so that one settlement over a limit
-// does not stop its neighbours.
+// validSettlement checks one settlement. Apply checks each settlement alone, so that one that is
+// over a limit does not affect the others.
 func validSettlement(s *Settlement) bool {
 	return validVerb(s.Verb) &&
 		len(s.Reason) <= reasonBytesMax && len(s.Description) <= reasonBytesMax &&
@@ -250,14 +250,14 @@ func validSettlement(s *Settlement) bool {
 
 func validVerb(v Verb) bool { return v >= Complete && v <= Release }
 
-// validUntil says whether a settlement may carry this: only what is abandoned is put
-// off.
+// validUntil reports whether a settlement may have this delay: only abandoned messages can be
+// delayed.
 func validUntil(v Verb, until Instant) bool { return until == 0 || until > 0 && v == Abandon }
 
-// within says whether a list has items, and no more than limit.
+// within reports whether n is between 1 and limit.
 func within(n, limit int) bool { return n > 0 && n <= limit }
 
-// valid says whether there can be such a sub-queue.
+// valid reports whether clients can address such a sub-queue.
 func (a Address) valid() bool { return a.Sub <= TransferDeadLetterQueue }
 
 func validFoundation(c FoundCluster) bool {
@@ -274,8 +274,8 @@ func validFoundation(c FoundCluster) bool {
 	return true
 }
 
-// validPath says whether an entity of that kind may be called so. A queue or topic has no
-// segment that a subscription is told by.
+// validPath reports whether an entity of that kind can have this path. The name of a queue or topic
+// has no segment "Subscriptions".
 func validPath(kind EntityKind, path string) bool {
 	topic, subscription, ok := SplitSubscriptionPath(path)
 	if kind != SubscriptionEntity {
@@ -285,17 +285,16 @@ func validPath(kind EntityKind, path string) bool {
 		len(subscription) <= subscriptionNameCharactersMax && !strings.Contains(subscription, "/")
 }
 
-// isSubscriptions says whether the first or the last segment of a name is the word.
+// isSubscriptions reports whether the first or the last segment of a name is "Subscriptions".
 func isSubscriptions(name string) bool {
 	key := nameKey(name)
 	return key == subscriptionsSegment || strings.HasPrefix(key, subscriptionsSegment+"/") || strings.HasSuffix(key, "/"+subscriptionsSegment)
 }
 
-// validName says whether an entity may be called so: ASCII letters and digits, '.',
-// '-', '_' and '/', at most 260 of them, no '/' at either end. ASCII only, because
-// folding the case of other letters changes with the Unicode tables of the compiler,
-// and replicas of two releases must agree. '$' is not among them, which keeps the
-// reserved sub-paths ($DeadLetterQueue, $management) apart.
+// validName reports whether a name is valid for an entity: 1 to 260 ASCII letters and digits, '.',
+// '-', '_' and '/', no '/' at either end. ASCII only, because case folding of other letters changes
+// with the Unicode tables of the compiler, and replicas of two releases must agree. '$' is
+// excluded, so that names differ from reserved sub-paths ($DeadLetterQueue, $management).
 func validName(name string) bool {
 	if name == "" || len(name) > entityNameBytesMax || name[0] == '/' || name[len(name)-1] == '/' {
 		return false

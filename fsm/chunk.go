@@ -5,31 +5,31 @@ import (
 	"slices"
 )
 
-// A chunk holds the records of chunkSlots consecutive sequence numbers. Its slots are
-// numbered from 0; base<<chunkShift + slot is the sequence number.
+// A chunk holds the records of chunkSlots consecutive sequence numbers. Its slots are numbered from
+// 0; base<<chunkShift + slot is the sequence number.
 const (
 	chunkShift = 10
 	chunkSlots = 1 << chunkShift
 	chunkWords = chunkSlots / 64
 )
 
-// repackMin is the number of kept places below which a chunk is not repacked: moving
-// less is not worth the call.
+// repackMin is the number of kept records below which a chunk is not repacked: the gain would be
+// too small.
 const repackMin = 4
 
-// record is one message: 48 bytes without a pointer, so that a backlog of millions
-// gives the garbage collector nothing to walk.
+// record is the index entry of one message: 48 bytes without a pointer, so that the garbage
+// collector need not scan a backlog of millions.
 type record struct {
 	body     Ref
-	epoch    uint32  // grants so far: the epoch of the lock while Locked or Taken
+	epoch    uint32  // number of locks so far: the epoch of the lock while Locked or Deleting
 	enqueued Instant // when it was accepted
 	deadline Instant // Locked: end of the lock; Scheduled: when it is due; else zero
-	// expires is when the life of the message ends, 0 if never. In the dead-letter queue
-	// it stays for a redrive and has no effect. While the message waits to be enqueued it
-	// is the time to live that the sender gave.
+	// expires is the end of the time to live, 0 for none. In the dead-letter queue it is kept for a
+	// redrive and has no effect. While the message waits to be enqueued it is the time to live set
+	// by the sender.
 	expires          Instant
-	deadLetterExpiry uint32 // dead-letter queues: second since the epoch when it is dropped, 0 if never
-	failedDeliveries uint16 // deliveries that failed; stays at its largest value
+	deadLetterExpiry uint32 // dead-letter queues: second since the Unix epoch at which it is deleted, 0 for never
+	failedDeliveries uint16 // stays at its largest value
 	state            MessageState
 	flags            recordFlags
 }
@@ -38,54 +38,53 @@ type record struct {
 type recordFlags uint8
 
 const (
-	// fromDeferred says that the lock or grant was made by number: abandoning it brings
-	// the message back to Deferred and not among the ready ones.
+	// fromDeferred means that the message was locked by number: when it is abandoned, it becomes
+	// Deferred again instead of Ready.
 	fromDeferred recordFlags = 1 << 0
-	// delayed says of a Scheduled message that it was put off: it has been enqueued before
-	// and comes back under its number.
+	// delayed means that the redelivery of a Scheduled message is delayed: it has been enqueued
+	// before and keeps its number.
 	delayed recordFlags = 1 << 1
-	// redriven says that the message was enqueued later than its number tells.
+	// redriven means that the message was enqueued later than its number suggests.
 	redriven recordFlags = 1 << 2
 
-	// shared says of a message of a subscription that its body is the topic's: body holds the
-	// number of that message there (sharedRef), and the size.
+	// shared means that the message is a copy in a subscription and its body belongs to the topic:
+	// body holds the number of the message there (sharedRef), and the size.
 	shared recordFlags = 1 << 3
 
-	// The bits from hopsShift on say how often the message was forwarded: 0 to hopsMax.
+	// The bits from hopsShift on are the number of times the message was forwarded: 0 to hopsMax.
 	hopsShift             = 5
 	hopsBits  recordFlags = 7 << hopsShift
 
 	recordFlagsKnown = fromDeferred | delayed | redriven | shared | hopsBits
-	// recordFlagsStay go with a message to whatever sub-queue it is moved.
+	// recordFlagsStay are kept when a message moves to another sub-queue.
 	recordFlagsStay = shared | hopsBits
 )
 
-// hops is how often a message was forwarded.
+// hops returns the number of times the message was forwarded.
 func (f recordFlags) hops() uint8 { return uint8(f >> hopsShift) }
 
-// patchRef says where the patches of the message in slot lie.
+// patchRef is the location of the patches of the message in slot.
 type patchRef struct {
 	slot uint16
 	ref  Ref
 }
 
-// chunk keeps records densely: records[i] belongs to the i-th slot set in kept. A
-// message that goes clears its live bit and leaves its place empty; when fewer than
-// half of the places are live, the chunk is repacked. So
+// chunk stores records densely: records[i] belongs to the i-th slot set in kept. Removing a message
+// clears its live bit and leaves its record unused; when fewer than half of the records are live,
+// the chunk is repacked. So
 //
 //	ready <= live <= kept (as sets),  len(records) = |kept| < 2|live| + repackMin
 //
-// and a chunk with one survivor costs some hundred bytes instead of 48 KiB.
+// and a chunk with one survivor takes some hundred bytes instead of 48 KiB.
 type chunk struct {
-	generation generation // the chunk may be written only while this is the generation of its machine
+	generation generation // the chunk is copied before it is written in a later generation
 	count      int        // |live|
 	kept       bitmap
 	live       bitmap
 	ready      bitmap
 	records    []record
 	patches    []patchRef // sorted by slot; few messages have any
-	// sessions are the slots of the sessions that records belong to, place by place; none
-	// where there are no sessions.
+	// sessions[i] is the session slot of records[i]; empty if the entity has no sessions.
 	sessions []uint32
 }
 
@@ -121,27 +120,26 @@ func (b *bitmap) next(slot int) int {
 	}
 }
 
-// recordIndex finds the record of a slot that is live.
+// recordIndex returns the index in records of a live slot.
 func (c *chunk) recordIndex(slot int) int {
-	// A chunk that was filled at the tail and never repacked holds slot i at place i.
+	// A chunk that was filled at the tail and never repacked holds slot i at index i.
 	if slot < len(c.records) && c.kept[slot>>6] == ^uint64(0) && len(c.records) == chunkSlots {
 		return slot
 	}
 	return c.kept.rank(slot)
 }
 
-// noSession stands for the session of a record where there are none.
+// noSession is the session slot of records of entities without sessions.
 const noSession uint32 = 1<<32 - 1
 
-// sessionless stands for the session of a dead letter that has none, where there are
-// sessions.
+// sessionless is the session slot of a dead letter without a session in an entity with sessions.
 const sessionless = noSession - 1
 
-// insert gives slot, which is not live, a place. All records of a chunk belong to a session
-// or none does.
+// insert adds a record at slot, which is not live. Either all records of a chunk belong to a
+// session or none does.
 func (c *chunk) insert(slot int, rec *record, session uint32) {
 	i := c.kept.rank(slot)
-	reused := c.kept.has(slot) // the place of one that left
+	reused := c.kept.has(slot) // an unused record is there
 	switch {
 	case reused:
 		c.records[i] = *rec
@@ -165,8 +163,8 @@ func (c *chunk) insert(slot int, rec *record, session uint32) {
 	c.count++
 }
 
-// grow makes room for one more: 4, 16, 64, 256, 1024 places. A full chunk wastes
-// nothing; the waste of append's own steps would be a quarter.
+// grow reserves capacity for one more record: 4, 16, 64, 256, 1024. A full chunk wastes nothing;
+// the growth of append would waste a quarter.
 func (c *chunk) grow() {
 	if len(c.records) < cap(c.records) {
 		return
@@ -175,7 +173,7 @@ func (c *chunk) grow() {
 	c.records = append(make([]record, 0, room), c.records...)
 }
 
-// remove takes a live slot out.
+// remove removes the record of a live slot.
 func (c *chunk) remove(slot int) {
 	c.live.remove(slot)
 	c.ready.remove(slot)
@@ -186,8 +184,8 @@ func (c *chunk) remove(slot int) {
 	}
 }
 
-// repack moves the live records together. It touches twice as many records as are
-// live, and as many removals went before it: constant work per removal.
+// repack removes unused records. It touches twice as many records as are live, after as many
+// removals: constant work per removal.
 func (c *chunk) repack() {
 	to, from := 0, 0
 	for slot := c.kept.next(0); slot >= 0; slot = c.kept.next(slot + 1) {
@@ -211,7 +209,7 @@ func (c *chunk) repack() {
 	c.kept = c.live
 }
 
-// patch returns where the patches of slot lie, zero when there are none.
+// patch returns the location of the patches of slot, zero if there are none.
 func (c *chunk) patch(slot int) Ref {
 	if len(c.patches) == 0 {
 		return Ref{}
@@ -222,7 +220,7 @@ func (c *chunk) patch(slot int) Ref {
 	return Ref{}
 }
 
-// setPatch notes where the patches of slot lie; the zero Ref takes the note away.
+// setPatch sets the location of the patches of slot; the zero Ref removes it.
 func (c *chunk) setPatch(slot int, ref Ref) {
 	if len(c.patches) == 0 && ref == (Ref{}) {
 		return
@@ -242,7 +240,7 @@ func (c *chunk) findPatch(slot int) (int, bool) {
 	return slices.BinarySearchFunc(c.patches, slot, func(p patchRef, slot int) int { return int(p.slot) - slot })
 }
 
-// clone copies a chunk that an image shares, so that the copy may be written.
+// clone copies a chunk that an image may share.
 func (c *chunk) clone(now generation) *chunk {
 	d := *c
 	d.generation = now

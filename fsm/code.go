@@ -2,11 +2,11 @@ package fsm
 
 import "strconv"
 
-// Error makes a Code usable as an error: wrap it with fmt.Errorf and %w, find it with
-// errors.As. OK is not an error.
+// Error implements error: wrap a Code with fmt.Errorf and %w, find it with errors.As. OK is not an
+// error.
 func (c Code) Error() string { return c.String() }
 
-// String is the code as people read it in messages and logs.
+// String returns the code in words, for messages and logs.
 func (c Code) String() string {
 	switch c {
 	case OK:

@@ -1,20 +1,27 @@
-// Package fsm decides: from log entries alone it says what every entity, message
-// and lock is.
+// Package fsm contains the deterministic state machines of Peeklock. From the entries of a log
+// alone it derives the state of every entity, message and lock.
 //
-// It holds two machines. [Queues] is the machine of a message partition: the
-// queues, topics and subscriptions placed there, their messages, locks and rules. [Catalog]
-// is the machine of partition 0: which namespaces and entities exist, who may use them, where
-// they are placed, which members hold which partition. Both see three things: their own state, the [Env] of the log
-// entry, and the command bytes. They read no clock, draw no random number, start no
-// goroutine and range over no map, so every replica that applies the same entries
-// holds the same bytes.
+// There are two state machines. [Queues] runs in a message partition and holds the queues, topics
+// and subscriptions that are placed there, with their messages, locks and rules. [Catalog] runs in
+// partition 0 and holds the namespaces and entities, their access rules, the members of the
+// cluster, and the placement of partitions.
 //
-// Work passes through three steps, of which only the middle one lives here:
+// Package partition applies log entries, takes images and carries out effects. Packages cluster,
+// amqp and admin use the types of commands, results and settings. The package does no input or
+// output: bodies of messages are stored through the interface [Bodies], snapshots are written to an
+// io.Writer. It has no logs, metrics or configuration.
 //
-//	prepare  the leader stamps time and identity into the entry   (partition)
-//	apply    every replica, pure: (state, Env, command) -> Result, Effects
-//	effect   the leader acts on the world: wakes, arms the pulse  (partition)
+// A state machine depends on three inputs only: its own state, the [Env] of the log entry, and the
+// bytes of the command. It reads no clock, draws no random number, starts no goroutine and ranges
+// over no map, so all replicas that apply the same entries hold the same state.
 //
-// Losing an effect costs latency and never correctness; everything durable is in
-// the state.
+// A command passes through three steps, of which only the second belongs to this package:
+//
+//	prepare  the leader stamps time and identity into the entry       (partition)
+//	apply    every replica, pure: (state, Env, command) -> Result      (fsm)
+//	effect   the leader notifies receivers and schedules a pulse      (partition)
+//
+// The loss of an effect costs latency and never correctness: everything durable is in the state.
+//
+// The bytes of commands, results and images are formats; see [FormatLevel] for how they change.
 package fsm

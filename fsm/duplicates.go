@@ -6,23 +6,23 @@ import (
 	"slices"
 )
 
-// What bounds the memory of ids. 2^24 less some is what 24 bits of an index slot can
-// tell apart; at 10,000 ids a second it is a window of 27 minutes.
+// Limits of the memory for ids. 2^24, less one page, is what 24 bits of an index slot can
+// distinguish; at 10,000 ids a second it is a window of 27 minutes.
 const (
 	windowIDsMax   = 1<<24 - windowPage
 	windowPage     = 256    // ids of one page
-	windowTables   = 64     // tables of one index: growing one of them stops nobody
+	windowTables   = 64     // hash tables of one index, so that growing one takes little time
 	tableSlotsMin  = 16     // slots of a table
-	sweepPerSend   = 2      // forgotten ids that a send takes out for each it adds
-	sweepPerPulse  = 16_384 // that a pulse takes out of one queue
-	sweepPerBudget = 64     // ids that count as one message of a pulse
-	// sweepDelay is how long forgotten ids stay in memory before a pulse is due for them,
-	// and between two such pulses. It only saves pulses: look-ups are exact.
+	sweepPerSend   = 2      // expired ids that a send removes for each id it adds
+	sweepPerPulse  = 16_384 // expired ids that a pulse removes from one queue
+	sweepPerBudget = 64     // removed ids that count as one message of a pulse
+	// sweepDelay is how long expired ids stay in memory before a pulse is due for them, and between
+	// two such pulses. It only saves pulses: look-ups are exact.
 	sweepDelay = Millis(5 * 1000)
 )
 
-// idKey stands for a message-id: the first 128 bits of its SHA-256. Two ids with one key
-// do not happen by chance, and finding some on purpose takes 2^64 hashes.
+// idKey represents a message id: the first 128 bits of its SHA-256. Two ids do not have the same
+// key by chance, and finding such ids on purpose takes 2^64 hashes.
 type idKey [16]byte
 
 func keyOf(id []byte) idKey {
@@ -36,23 +36,23 @@ type duplicateID struct {
 	at  Instant
 }
 
-// duplicateWindow holds the ids of the messages of a queue that were sent lately, oldest first, in
-// positions [head, tail). What was written once is not changed, so images share pages.
-// The index is derived from them; what it costs is at most 11 bytes an id, for 35 in all.
+// duplicateWindow holds the ids of recently sent messages of a queue, oldest first, at positions
+// [head, tail). Entries are immutable, so images share the pages. The index is derived from them;
+// it takes at most 11 bytes an id, 35 in all.
 type duplicateWindow struct {
 	generation generation // of the slice pages
 	pages      []*[windowPage]duplicateID
 	head, tail uint64
-	// floor is the earliest moment of sending that is still remembered: what was forgotten
-	// once stays so when the window grows.
+	// floor is the earliest time of sending that is still remembered: ids that were forgotten once
+	// stay forgotten when the window grows.
 	floor Instant
-	swept Instant // when a pulse took ids out last
+	swept Instant // when a pulse last removed ids
 	index [windowTables]windowTable
 }
 
-// windowTable is an open-addressing table with linear probing. A slot holds the low 24 bits of a
-// position under 8 bits of the key that are never 0, so that 0 is an empty slot and a
-// look-up reads a page only when the id is probably the one.
+// windowTable is an open-addressing hash table with linear probing. A slot holds the low 24 bits of
+// a position below 8 bits of the key that are never 0, so that 0 is an empty slot and a look-up
+// reads a page only if the id probably matches.
 type windowTable struct {
 	slots []uint32
 	count int
@@ -67,17 +67,17 @@ func (k *idKey) table() int   { return int(k[0]) % windowTables }
 func (k *idKey) hash() uint64 { return binary.LittleEndian.Uint64(k[1:9]) }
 func (k *idKey) tag() uint32  { return uint32(k[9]|1) << slotBits }
 
-// at is what stands at a position.
+// at returns the entry at a position.
 func (w *duplicateWindow) at(pos uint64) *duplicateID {
 	return &w.pages[pos/windowPage-w.head/windowPage][pos%windowPage]
 }
 
-// position is the position that a slot names.
+// position returns the position that a slot refers to.
 func (w *duplicateWindow) position(slot uint32) uint64 {
 	return w.head + (uint64(slot)-w.head)&slotMask
 }
 
-// find returns the place of a key in its table: where it is, or where it belongs.
+// find returns the slot of a key in its table: where it is, or where it belongs.
 func (w *duplicateWindow) find(s *windowTable, key *idKey) (at int, found bool) {
 	mask := len(s.slots) - 1
 	for i := int(key.hash()) & mask; ; i = (i + 1) & mask {
@@ -91,7 +91,7 @@ func (w *duplicateWindow) find(s *windowTable, key *idKey) (at int, found bool) 
 	}
 }
 
-// contains says whether an id is remembered at a moment, exactly.
+// contains reports whether an id is remembered at a time, exactly.
 func (w *duplicateWindow) contains(key *idKey, now Instant, span Millis) bool {
 	s := &w.index[key.table()]
 	if s.count == 0 {
@@ -105,8 +105,8 @@ func (w *duplicateWindow) isRemembered(x *duplicateID, now Instant, span Millis)
 	return x.at >= w.floor && x.at.After(span) > now
 }
 
-// remember notes an id that is not known at this moment. An entry under the same key that
-// is no longer valid is left for the sweep; the index names the newest.
+// remember adds an id that is not remembered at this time. An expired entry with the same key is
+// left to the sweep; the index refers to the newest.
 func (w *duplicateWindow) remember(key *idKey, now Instant) {
 	if w.tail%windowPage == 0 || len(w.pages) == 0 {
 		w.pages = append(w.pages, new([windowPage]duplicateID))
@@ -141,7 +141,7 @@ func (w *duplicateWindow) resize(s *windowTable, slots int) {
 	}
 }
 
-// sweep takes out ids from the oldest on that are forgotten, at most so many.
+// sweep removes expired ids, oldest first, at most so many.
 func (w *duplicateWindow) sweep(now Instant, span Millis, most int, current generation) (taken int) {
 	for taken < most && w.head < w.tail {
 		x := w.at(w.head)
@@ -158,10 +158,10 @@ func (w *duplicateWindow) sweep(now Instant, span Millis, most int, current gene
 	return taken
 }
 
-// dropPage lets the first page go: it is used up, or nothing is left.
+// dropPage removes the first page, all of whose entries are removed.
 func (w *duplicateWindow) dropPage(current generation) {
 	if w.head == w.tail {
-		// Positions begin anew with a page: none is half used.
+		// Positions continue at the start of a page, so that no page is used in part.
 		w.pages, w.generation = nil, current
 		w.head = (w.head + windowPage - 1) / windowPage * windowPage
 		w.tail = w.head
@@ -174,7 +174,7 @@ func (w *duplicateWindow) dropPage(current generation) {
 	w.pages = w.pages[1:]
 }
 
-// removeFromIndex takes the entry at head out of the index, unless a newer one stands there.
+// removeFromIndex removes the entry at head from the index, unless the index refers to a newer one.
 func (w *duplicateWindow) removeFromIndex(key *idKey) {
 	s := &w.index[key.table()]
 	hole, found := w.find(s, key)
@@ -185,7 +185,7 @@ func (w *duplicateWindow) removeFromIndex(key *idKey) {
 	mask := len(s.slots) - 1
 	for i := (hole + 1) & mask; s.slots[i] != 0; i = (i + 1) & mask {
 		home := int(w.at(w.position(s.slots[i])).key.hash()) & mask
-		if (i-home)&mask >= (i-hole)&mask { // it may stand at the hole: its home is not behind it
+		if (i-home)&mask >= (i-hole)&mask { // it may move to the hole: its home slot is not after it
 			s.slots[hole] = s.slots[i]
 			hole = i
 		}
@@ -196,13 +196,13 @@ func (w *duplicateWindow) removeFromIndex(key *idKey) {
 	}
 }
 
-// raiseFloor raises the floor over what is not valid at this moment; it runs before the
-// span changes.
+// raiseFloor sets the floor above everything that has expired at this time; it runs before the span
+// changes.
 func (w *duplicateWindow) raiseFloor(now Instant, span Millis) {
 	w.floor = max(w.floor, now-Instant(span)+1)
 }
 
-// sweepDue is when a pulse should take ids out; 0 if there are none.
+// sweepDue returns the time at which a pulse should remove ids; 0 if there are none.
 func (x *entityState) sweepDue() Instant {
 	w := x.window
 	if w == nil || w.head == w.tail {
@@ -212,7 +212,7 @@ func (x *entityState) sweepDue() Instant {
 	return max(oldest, w.swept).After(sweepDelay)
 }
 
-// sweep lets a pulse take forgotten ids out.
+// sweep removes expired ids in a pulse.
 func (q *Queues) sweep(x *entityState) (taken int) {
 	x.window.swept = q.clock
 	return x.window.sweep(q.clock, x.settings.DuplicateWindow, sweepPerPulse, q.arena.generation)
@@ -222,8 +222,8 @@ func (q *Queues) scheduleSweep(x *entityState) {
 	q.setEntityTimer(x, &x.sweepAt, x.sweepDue(), timerSweep)
 }
 
-// checkDuplicate says whether a message is a duplicate, and remembers it if not. A message
-// without an id never is one.
+// checkDuplicate reports whether a message is a duplicate, and remembers its id if not. A message
+// without an id is never one.
 func (q *Queues) checkDuplicate(x *entityState, id []byte) bool {
 	if x.window == nil || len(id) == 0 {
 		return false
@@ -236,8 +236,8 @@ func (q *Queues) checkDuplicate(x *entityState, id []byte) bool {
 	return false
 }
 
-// uniqueBytes is the size of the payloads that are not duplicates. It is asked only when
-// a queue is nearly full: it does the work twice.
+// uniqueBytes returns the size of the payloads that are not duplicates. It repeats the work of the
+// look-ups, so it is called only if a queue is nearly full.
 func (q *Queues) uniqueBytes(x *entityState, messages []sentMessage) uint64 {
 	total := uint64(0)
 	batch := make(map[idKey]struct{}, len(messages))

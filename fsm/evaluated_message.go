@@ -9,37 +9,37 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// Why an action cannot do what it says. All replicas make the same text of it.
+// Errors of actions. All replicas make the same text of them.
 var (
 	errReadOnly    = errors.New("property cannot be changed")
 	errNoText      = errors.New("property takes strings only")
 	errActionBytes = errors.New("the actions of the topic's rules make too much of one message")
 )
 
-// evaluatedMessage is a message as rules see it: a [filter.ListedMessage], and the copy that an
-// action changes. It is used again for message after message, and takes the properties
-// apart only when a rule asks.
+// evaluatedMessage is the message that rules evaluate: a [filter.ListedMessage], and the copy that
+// an action changes. It is reused for message after message, and decodes the properties only when a
+// rule reads one.
 type evaluatedMessage struct {
-	raw        []byte // as AppendProperties writes them; valid
-	decoded    bool   // raw was taken apart
+	raw        []byte // as written by AppendProperties; valid
+	decoded    bool   // properties and folds are decoded from raw
 	properties []Property
 	folds      []string // of the names in properties
-	order      []int32  // places in properties, sorted by scope and fold, when there are many
+	order      []int32  // indexes of properties, sorted by scope and fold, if there are many
 
 	topic    EntityID
 	number   SequenceNumber // at the topic
 	enqueued Instant
 	expires  Instant // 0 if never
 	size     int     // of the payload
-	rule     uint64  // number of the rule at hand
+	rule     uint64  // number of the current rule
 
-	// What the action at hand did, and what of that counts against propertiesBytesMax.
+	// Changes of the current action, and their size against propertiesBytesMax.
 	changes      []Change
 	changedFolds []string
 	changedBytes int
 }
 
-// begin makes it another message.
+// begin starts the evaluation of another message.
 func (s *evaluatedMessage) begin(topic EntityID, n SequenceNumber, raw []byte) {
 	clear(s.properties)
 	clear(s.folds)
@@ -73,15 +73,15 @@ func (s *evaluatedMessage) decodeProperties() {
 	})
 }
 
-// linearSearchMax is the number of properties up to which one is found by looking at all of them.
+// linearSearchMax is the number of properties up to which a property is found by linear search.
 const linearSearchMax = 8
 
-// compare orders the property at a place and a name.
+// compare compares the property at an index with a name.
 func (s *evaluatedMessage) compare(at int32, scope filter.Scope, fold string) int {
 	return cmp.Or(cmp.Compare(s.properties[at].Name.Scope, scope), strings.Compare(s.folds[at], fold))
 }
 
-// find looks for a property by the fold of its name, first among what an action changed.
+// find finds a property by the fold of its name, first among the changes of an action.
 func (s *evaluatedMessage) find(scope filter.Scope, fold string) (v filter.Value, found bool) {
 	for i := len(s.changes) - 1; i >= 0; i-- {
 		if c := &s.changes[i]; c.Property.Scope == scope && s.changedFolds[i] == fold {
@@ -113,8 +113,8 @@ func (s *evaluatedMessage) find(scope filter.Scope, fold string) (v filter.Value
 	return filter.Value{}, false
 }
 
-// System is that of filter.Message. What the gateway says goes before what the machine
-// knows by itself.
+// System implements filter.Message. Properties set by the gateway take precedence over those that
+// the state machine knows.
 func (s *evaluatedMessage) System(name string) (filter.Value, bool) {
 	if v, found := s.find(filter.System, name); found {
 		return v, true
@@ -136,12 +136,12 @@ func (s *evaluatedMessage) System(name string) (filter.Value, bool) {
 	return filter.Value{}, filter.IsSystem(name)
 }
 
-// User is that of filter.Message.
+// User implements filter.Message.
 func (s *evaluatedMessage) User(folded string) (filter.Value, bool) {
 	return s.find(filter.User, folded)
 }
 
-// EachUser is that of filter.ListedMessage. The index asks, before any action.
+// EachUser implements filter.ListedMessage. The index calls it, before any action.
 func (s *evaluatedMessage) EachUser(visit func(name string, v filter.Value)) {
 	if !s.decoded {
 		s.decodeProperties()
@@ -153,17 +153,17 @@ func (s *evaluatedMessage) EachUser(visit func(name string, v filter.Value)) {
 	}
 }
 
-// NewID is that of filter.Message: no two messages, topics or rules have one in common.
+// NewID implements filter.Message: the ids of different messages, topics and rules differ.
 func (s *evaluatedMessage) NewID(call int) filter.GUID {
 	return filter.DeriveID(uint64(s.number), uint64(s.topic)<<32^s.rule, call)
 }
 
-// beginAction begins the copy that an action changes.
+// beginAction discards the changes of the previous action.
 func (s *evaluatedMessage) beginAction(rule uint64) {
 	s.rule, s.changes, s.changedFolds, s.changedBytes = rule, s.changes[:0], s.changedFolds[:0], 0
 }
 
-// Set is that of filter.Writer.
+// Set implements filter.Writer.
 func (s *evaluatedMessage) Set(p filter.Property, v filter.Value) error {
 	if p.Scope == filter.System && isWritable(p.Name) && v.Kind() != filter.KindText && v.Kind() != filter.KindNull {
 		return errNoText
@@ -171,7 +171,7 @@ func (s *evaluatedMessage) Set(p filter.Property, v filter.Value) error {
 	return s.change(Change{Property: p, Value: v})
 }
 
-// Remove is that of filter.Writer.
+// Remove implements filter.Writer.
 func (s *evaluatedMessage) Remove(p filter.Property) error {
 	return s.change(Change{Property: p, Remove: true})
 }
@@ -190,7 +190,7 @@ func (s *evaluatedMessage) change(c Change) error {
 	return nil
 }
 
-// isWritable says whether an action may change a system property: those that senders give.
+// isWritable reports whether an action can change a system property: those that senders set.
 func isWritable(name string) bool {
 	switch name {
 	case filter.ContentType, filter.CorrelationID, filter.Label, filter.MessageID, filter.ReplyTo,

@@ -7,14 +7,15 @@ import (
 	"slices"
 )
 
-// What an expired message is dead-lettered with, word for word as in the cloud (docs/requirements.md#e5).
+// Reason and description of expired messages that are dead-lettered, exactly as in Azure Service
+// Bus (docs/requirements.md#e5).
 const (
 	reasonExpired      = "TTLExpiredException"
 	descriptionExpired = "The message expired and was dead lettered."
 )
 
-// effectiveTimeToLive is how long a message of this queue lives: what its sender gave, 0 if nothing,
-// cut to what the queue allows (docs/requirements.md#e4).
+// effectiveTimeToLive returns the time to live of a message of this entity: the sender's, 0 for
+// none, limited by that of the entity (docs/requirements.md#e4).
 func (x *entityState) effectiveTimeToLive(given Millis) Millis {
 	if given == 0 {
 		return x.settings.DefaultTimeToLive
@@ -22,7 +23,8 @@ func (x *entityState) effectiveTimeToLive(given Millis) Millis {
 	return min(given, x.settings.DefaultTimeToLive)
 }
 
-// expiry is the end of a life that begins at a moment (docs/requirements.md#e1); 0 if it never ends.
+// expiry returns the end of a time to live that begins at a time (docs/requirements.md#e1); 0 for
+// none.
 func expiry(from Instant, life Millis) Instant {
 	if at := from.After(life); at < Instant(Forever) {
 		return at
@@ -30,9 +32,9 @@ func expiry(from Instant, life Millis) Instant {
 	return 0
 }
 
-// deadLetterExpirySecond is the second in which a dead letter that lies down at a moment is dropped,
-// not earlier than it should be; 0 if never. A second is enough for a rule that counts
-// in days, and it keeps the record at 48 bytes.
+// deadLetterExpirySecond returns the second in which a message that is dead-lettered at a time is
+// deleted, rounded up; 0 for never. A resolution of one second is enough for a setting in days, and
+// keeps the record at 48 bytes.
 func deadLetterExpirySecond(from Instant, life Millis) uint32 {
 	const second = 1000
 	at := expiry(from, life)
@@ -42,8 +44,7 @@ func deadLetterExpirySecond(from Instant, life Millis) uint32 {
 	return uint32((at + second - 1) / second)
 }
 
-// expiresAt is when a message that has been enqueued is dropped or dead-lettered by time; 0 if
-// never.
+// expiresAt returns the time at which an enqueued message expires; 0 for never.
 func (sub *subqueue) expiresAt(rec *record) Instant {
 	if sub.address.Sub != MainQueue {
 		return Instant(rec.deadLetterExpiry) * 1000
@@ -51,14 +52,14 @@ func (sub *subqueue) expiresAt(rec *record) Instant {
 	return rec.expires
 }
 
-// expired says whether a message that has been enqueued must not be given out any more.
+// expired reports whether an enqueued message has expired and must not be delivered any more.
 func (q *Queues) expired(sub *subqueue, rec *record) bool {
 	end := sub.expiresAt(rec)
 	return end != 0 && end <= q.clock
 }
 
-// expire ends the life of a message that nobody holds: it goes to the dead-letter
-// queue, or for good. The patch is of the settlement that ended its lock, if one did.
+// expire moves an expired message that is not locked to the dead-letter queue, or deletes it. The
+// patch is that of the settlement that ended its lock, if one did.
 func (q *Queues) expire(sub *subqueue, at cursor, rec record, patch Patch) {
 	if sub.address.Sub != MainQueue || !sub.entity.settings.DeadLetterOnExpiry {
 		q.deleteMessage(sub, at, &rec)
@@ -68,8 +69,8 @@ func (q *Queues) expire(sub *subqueue, at cursor, rec record, patch Patch) {
 	q.deadLetter(sub.entity, at, rec, patch)
 }
 
-// dueAt is when time does something with a message that nobody holds; 0 if never. A
-// deferred message is left alone until it is asked for.
+// dueAt returns the time at which a pulse has to process a message that is not locked; 0 for never.
+// A deferred message expires only when it is fetched.
 func (sub *subqueue) dueAt(rec *record) Instant {
 	switch rec.state {
 	case Ready:
@@ -86,7 +87,7 @@ func (sub *subqueue) dueAt(rec *record) Instant {
 	return 0
 }
 
-// insert adds a message to a sub-queue and sees to what time will do with it.
+// insert adds a message to a sub-queue and schedules its due time.
 func (q *Queues) insert(sub *subqueue, n SequenceNumber, rec record) cursor {
 	return q.insertInSession(sub, n, rec, noSession)
 }
@@ -98,7 +99,7 @@ func (q *Queues) insertInSession(sub *subqueue, n SequenceNumber, rec record, se
 	return at
 }
 
-// replaceRecord replaces a record and sees to what time will do with it.
+// replaceRecord replaces a record and schedules its due time.
 func (q *Queues) replaceRecord(sub *subqueue, at cursor, rec record) {
 	sub.ix.set(at, rec)
 	q.scheduleDue(sub, at, &rec)
@@ -110,7 +111,7 @@ func (q *Queues) scheduleDue(sub *subqueue, at cursor, rec *record) {
 	}
 }
 
-// lowerDue sees to it that the chunk at pos is looked at by then.
+// lowerDue makes sure that the chunk at pos is processed no later than when.
 func (q *Queues) lowerDue(sub *subqueue, pos int, when Instant) {
 	old := sub.ix.entries[pos].due
 	if old != 0 && old <= when {
@@ -129,10 +130,10 @@ type dueMessage struct {
 	number SequenceNumber
 }
 
-// collectDue collects what is due in the chunk at pos until a moment, earliest first, and
-// says when the rest of it is. It goes over the records as they lie, dead places
-// included, and sorts only what it collects: chunks whose moments alternate cost a walk
-// each time, some microseconds, and no more.
+// collectDue collects the messages of the chunk at pos that are due until a time, earliest first,
+// and returns when the rest of them are. It reads the records in order, unused ones included, and
+// sorts only what it collects: chunks whose due times alternate are read once for each, some
+// microseconds.
 func (q *Queues) collectDue(sub *subqueue, pos int, until Instant) (rest Instant) {
 	q.dueMessages = q.dueMessages[:0]
 	c, first := sub.ix.entries[pos].c, sub.ix.number(cursor{pos: pos})

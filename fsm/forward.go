@@ -5,32 +5,31 @@ import (
 	"strings"
 )
 
-// hopsMax is how often a message is forwarded at most: what it takes to end a ring of
-// entities that forward to each other.
+// hopsMax is the number of times that a message can be forwarded: it ends cycles of entities that
+// forward to each other.
 const hopsMax = 4
 
-// What a message is dead-lettered with that was forwarded hopsMax times; the reason is
-// that of the cloud.
+// Reason and description of messages that were forwarded hopsMax times; the reason is that of Azure
+// Service Bus.
 const (
 	reasonHops      = "MaxTransferHopCountExceeded"
 	descriptionHops = "The message was forwarded %d times, which is as often as a message may be."
 )
 
-// outbox is the batch of a sub-queue that is being forwarded. It is replaced and never
+// outbox is the forwarding state of a sub-queue: the batch in flight. It is replaced and never
 // changed, because images share it.
 type outbox struct {
 	serial uint64      // of the newest batch
-	to     Destination // of the batch that is out
-	// numbers are the messages of the batch that is out, rising: all that are Forwarding. There
-	// are none when no batch is out.
+	to     Destination // of the batch in flight
+	// numbers are the messages of the batch in flight, rising: all that are Forwarding. Empty if no
+	// batch is in flight.
 	numbers []SequenceNumber
 }
 
-// hasBatch says whether a batch is out.
+// hasBatch reports whether a batch is in flight.
 func (o *outbox) hasBatch() bool { return o != nil && len(o.numbers) > 0 }
 
-// destination is the name of what the messages of a sub-queue are sent on to, "" for
-// nothing.
+// destination returns the name of the entity to which the sub-queue forwards, "" for none.
 func (sub *subqueue) destination() string {
 	if sub.address.Sub == MainQueue {
 		return sub.entity.settings.ForwardTo
@@ -41,18 +40,18 @@ func (sub *subqueue) destination() string {
 	return ""
 }
 
-// reportsForwarding says whether effects of this sub-queue concern forwarding.
+// reportsForwarding reports whether effects of this sub-queue concern forwarding.
 func (sub *subqueue) reportsForwarding() bool { return sub.resumed || sub.forwardsReady() }
 
-// forwardsReady says whether what is ready here goes elsewhere.
+// forwardsReady reports whether ready messages here are forwarded.
 func (sub *subqueue) forwardsReady() bool {
 	return sub.address.Sub == TransferQueue || sub.destination() != ""
 }
 
-// canForward says whether messages may be forwarded from such a sub-queue.
+// canForward reports whether messages can be forwarded from such a sub-queue.
 func (a Address) canForward() bool { return a.Sub <= DeadLetterQueue || a.Sub == TransferQueue }
 
-// forwardSource finds a sub-queue that messages may be forwarded from.
+// forwardSource finds a sub-queue from which messages can be forwarded.
 func (q *Queues) forwardSource(a Address) *subqueue {
 	if x := q.byID[a.Entity]; x != nil && a.canForward() {
 		return &x.subs[a.Sub]
@@ -60,7 +59,7 @@ func (q *Queues) forwardSource(a Address) *subqueue {
 	return nil
 }
 
-// awaitingTransfer counts the messages that are under way or wait to be.
+// awaitingTransfer counts the messages that are in flight or wait to be forwarded.
 func (sub *subqueue) awaitingTransfer() uint64 {
 	n := sub.ix.counts[Forwarding]
 	if sub.forwardsReady() {
@@ -69,11 +68,11 @@ func (sub *subqueue) awaitingTransfer() uint64 {
 	return n
 }
 
-// storedCount counts the messages that were not given for good.
+// storedCount counts the messages without those that are Deleting.
 func (sub *subqueue) storedCount() uint64 { return sub.ix.total() - sub.ix.counts[Deleting] }
 
-// notifyForward adds what the leader is asked about forwarding. A batch that is out needs no
-// urging, unless whoever saw to it went with the last process.
+// notifyForward adds the effect that starts forwarding. A batch in flight needs none, unless the
+// forwarder that carried it stopped with the last process.
 func (sub *subqueue) notifyForward(effects []Effect) []Effect {
 	resumed := sub.resumed
 	sub.resumed = false
@@ -84,7 +83,7 @@ func (sub *subqueue) notifyForward(effects []Effect) []Effect {
 	return append(effects, Effect{Address: sub.address, Ready: ready, Kind: EffectForward})
 }
 
-// notifyRedirected sees to it that the leader hears of messages that wait for somebody else now.
+// notifyRedirected notifies the leader of messages whose destination has changed.
 func (q *Queues) notifyRedirected(x *entityState, old *EntitySettings) {
 	if old != nil && old.ForwardTo != x.settings.ForwardTo {
 		q.notifyReady(&x.subs[MainQueue])
@@ -94,7 +93,7 @@ func (q *Queues) notifyRedirected(x *entityState, old *EntitySettings) {
 	}
 }
 
-// validForward says whether a ForwardMessages keeps the limits.
+// validForward checks the limits of a ForwardMessages.
 func validForward(c *ForwardMessages) bool {
 	if !c.Address.canForward() || len(c.Codes) > commandMessagesMax || c.Done == 0 && len(c.Codes) > 0 {
 		return false
@@ -103,8 +102,8 @@ func validForward(c *ForwardMessages) bool {
 		c.To.Partition != CatalogPartition && c.To.Entity != 0 && within(int(c.Max), commandMessagesMax)
 }
 
-// forward ends the batch that is out, if the command says how it fared, and takes the
-// next one, if the command says where it goes.
+// forward ends the batch in flight, if the command reports its outcome, and takes the next one, if
+// the command names a destination.
 func (q *Queues) forward(c *ForwardMessages) Result {
 	if !validForward(c) {
 		return Result{Code: InvalidArgument}
@@ -128,8 +127,8 @@ func (q *Queues) forward(c *ForwardMessages) Result {
 	return q.batchResult(sub)
 }
 
-// endBatch ends the batch that is out. What could not be delivered goes to the transfer
-// dead-letter queue: it must not stand in the way of what can.
+// endBatch ends the batch in flight. Messages that could not be delivered move to the transfer
+// dead-letter queue, so that they do not block the others.
 func (q *Queues) endBatch(sub *subqueue, codes []Code) {
 	to := &sub.entity.subs[TransferDeadLetterQueue]
 	for i, n := range sub.out.numbers {
@@ -154,10 +153,10 @@ func (q *Queues) endBatch(sub *subqueue, codes []Code) {
 	}
 }
 
-// theDestination is what the descriptions of failures call it.
+// theDestination begins the descriptions of failures.
 const theDestination = "The destination"
 
-// transferFailure is what a message is dead-lettered with whose destination refused it.
+// transferFailure returns the reason and description of a message that its destination refused.
 func transferFailure(code Code) (reason, description string) {
 	for _, x := range [...]struct {
 		code                Code
@@ -175,9 +174,9 @@ func transferFailure(code Code) (reason, description string) {
 	return "TransferFailed", fmt.Sprintf("%s refused the message with code %d.", theDestination, code)
 }
 
-// takeBatch takes the oldest ready messages into a batch. What has expired is not taken, nor
-// what was forwarded too often; when there is very much of that, the rest is left to the
-// next time. From a transfer queue those are taken that go to one destination.
+// takeBatch takes the oldest ready messages into a batch, without those that have expired or were
+// forwarded too often; if there are very many of these, the rest is left to the next call. A batch
+// of a transfer queue has one destination.
 func (q *Queues) takeBatch(sub *subqueue, c *ForwardMessages) {
 	numbers := make([]SequenceNumber, 0, min(uint64(c.Max), sub.ix.counts[Ready]))
 	size, aside, to := uint64(0), 0, c.To
@@ -207,7 +206,7 @@ func (q *Queues) takeBatch(sub *subqueue, c *ForwardMessages) {
 			}
 			to = its
 		}
-		// Patches travel too.
+		// Patches are sent too.
 		if size += uint64(rec.body.Size) + uint64(sub.ix.patch(at).Size); size > uint64(c.MaxBytes) && len(numbers) > 0 {
 			break
 		}
@@ -225,14 +224,14 @@ func (q *Queues) takeBatch(sub *subqueue, c *ForwardMessages) {
 	sub.out = next
 }
 
-// deadLetterHops dead-letters a message that was forwarded as often as it may be.
+// deadLetterHops dead-letters a message that was forwarded hopsMax times.
 func (q *Queues) deadLetterHops(sub *subqueue, at cursor, rec record) {
 	to := &sub.entity.subs[sub.address.Sub+1]
 	description := fmt.Sprintf(descriptionHops, rec.flags.hops())
 	q.moveToSubQueue(sub, to, at, rec, Patch{DeadLetter: true, Reason: reasonHops, Description: description})
 }
 
-// batchResult is the answer that shows the batch that is out.
+// batchResult returns the batch in flight.
 func (q *Queues) batchResult(sub *subqueue) Result {
 	if !sub.out.hasBatch() {
 		return Result{}
@@ -246,9 +245,9 @@ func (q *Queues) batchResult(sub *subqueue) Result {
 	return res
 }
 
-// Outboxes returns every sub-queue that has a batch out, or something to forward, in the
-// order of their addresses. A new leader begins with them: an [EffectForward] may be lost
-// with the old one.
+// Outboxes returns every sub-queue that has a batch in flight or messages to forward, in the order
+// of their addresses. A new leader begins with them: an [EffectForward] may be lost with the old
+// leader.
 func (q *Queues) Outboxes() []Address {
 	var list []Address
 	for _, x := range q.entities {
@@ -261,10 +260,10 @@ func (q *Queues) Outboxes() []Address {
 	return list
 }
 
-// Outbox says of a sub-queue whether a batch is out and where that goes, and the name of
-// what its settings want messages to be forwarded to, "" for nothing and for a transfer
-// queue, whose messages know themselves where they go. It is not ok when
-// there is no such sub-queue or nothing is ever forwarded from it.
+// Outbox reports whether a sub-queue has a batch in flight and its destination, and the name to
+// which its settings forward messages, "" for none and for a transfer queue, whose messages have
+// destinations of their own. ok is false if there is no such sub-queue or nothing is ever forwarded
+// from it.
 func (q *Queues) Outbox(a Address) (out bool, to Destination, wants string, ok bool) {
 	sub := q.forwardSource(a)
 	if sub == nil {

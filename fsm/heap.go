@@ -1,6 +1,6 @@
 package fsm
 
-// ordered is what a heap can order.
+// ordered is implemented by elements of a heap.
 type ordered[T any] interface{ before(other T) bool }
 
 // heap is a binary heap: the least element is at 0.
@@ -19,7 +19,7 @@ func (h *heap[T]) push(e T) {
 	}
 }
 
-// pop takes the least element out.
+// pop removes and returns the least element.
 func (h *heap[T]) pop() T {
 	x := *h
 	least, last := x[0], len(x)-1
@@ -46,7 +46,7 @@ func (h *heap[T]) down(i int) {
 	}
 }
 
-// rebuild keeps what valid says is not stale; of the room, so much whatever is in it.
+// rebuild removes the elements for which valid is false, and releases capacity beyond slack.
 func (h *heap[T]) rebuild(slack int, valid func(T) bool) {
 	kept := (*h)[:0]
 	for _, x := range *h {

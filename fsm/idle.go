@@ -5,7 +5,7 @@ import (
 	"slices"
 )
 
-// recordActivity notes activity that leaves no other trace (docs/requirements.md#e8).
+// recordActivity records activity that changes nothing else (docs/requirements.md#e8).
 func (q *Queues) recordActivity(c Touch) Result {
 	x := q.byID[c.Entity]
 	if x == nil {
@@ -15,8 +15,9 @@ func (q *Queues) recordActivity(c Touch) Result {
 	return Result{}
 }
 
-// idleDue is when the queue deletes itself if nothing happens; 0 if never, as when it
-// forwards (docs/requirements.md#e8), or has messages that others are to get: of transactions, or to publish.
+// idleDue returns the time at which the entity is deleted if it stays idle; 0 for never, as while
+// it forwards (docs/requirements.md#e8) or holds messages for other entities: of transactions, or
+// to publish.
 func (x *entityState) idleDue() Instant {
 	if x.settings.ForwardTo != "" || x.settings.ForwardDeadLettersTo != "" ||
 		x.subs[TransferQueue].ix.total() > 0 || x.subs[MainQueue].ix.counts[Pending] > 0 {
@@ -25,14 +26,13 @@ func (x *entityState) idleDue() Instant {
 	return expiry(x.lastActivity, x.settings.AutoDeleteOnIdle)
 }
 
-// scheduleIdle sees to it that the queue is looked at by the time at which it is idle.
-// Activity moves that moment away and touches no timer.
+// scheduleIdle schedules the check for idleness. Activity moves its time and touches no timer.
 func (q *Queues) scheduleIdle(x *entityState) {
 	q.setEntityTimer(x, &x.idleAt, x.idleDue(), timerIdle)
 }
 
-// setEntityTimer arms an timer that concerns a whole queue, unless one stands that rings by
-// then. A when of 0 leaves none.
+// setEntityTimer adds a timer for a whole entity, unless one exists that is due by then. A when of
+// 0 leaves none.
 func (q *Queues) setEntityTimer(x *entityState, standing *Instant, when Instant, kind timerKind) {
 	if *standing != 0 && when != 0 && *standing <= when || *standing == when {
 		return
@@ -46,8 +46,8 @@ func (q *Queues) setEntityTimer(x *entityState, standing *Instant, when Instant,
 	}
 }
 
-// deleteIdle deletes a queue that was idle for too long. A tombstone stays until the queue is
-// dropped by command: else a PutEntity on its way would make it again.
+// deleteIdle deletes an entity that was idle for too long. A tombstone remains until the entity is
+// dropped by command: otherwise a PutEntity in flight would create it again.
 func (q *Queues) deleteIdle(x *entityState) {
 	q.deleteEntity(x)
 	tombstoneOf := tombstone{id: x.id}
@@ -59,14 +59,14 @@ func (q *Queues) deleteIdle(x *entityState) {
 	q.deletedIdle = append(q.deletedIdle, x.id)
 }
 
-// tombstone is left of an entity that deleted itself.
+// tombstone represents an entity that was deleted automatically.
 type tombstone struct{ id, topic EntityID }
 
 func (q *Queues) findTombstone(id EntityID) (int, bool) {
 	return slices.BinarySearchFunc(q.tombstones, id, func(t tombstone, id EntityID) int { return cmp.Compare(t.id, id) })
 }
 
-// removeTombstones clears the tombstone of an entity, and those of subscriptions of it: they are not
+// removeTombstones removes the tombstone of an entity, and those of its subscriptions: they are not
 // dropped one by one when their topic is.
 func (q *Queues) removeTombstones(id EntityID) {
 	of := func(t tombstone) bool { return t.id == id || t.topic == id }
@@ -75,9 +75,9 @@ func (q *Queues) removeTombstones(id EntityID) {
 	}
 }
 
-// Tombstones returns the queues that deleted themselves for being idle and were not dropped by
-// command since, by id: their names are to be deleted from the catalog. A new leader
-// asks, because an [EffectIdle] may be lost with the old one.
+// Tombstones returns, by id, the entities that were deleted because they were idle and not dropped
+// by command since: their names have to be deleted from the catalog. A new leader calls it, because
+// an [EffectIdle] may be lost with the old leader.
 func (q *Queues) Tombstones() []EntityID {
 	if len(q.tombstones) == 0 {
 		return nil

@@ -8,18 +8,18 @@ import (
 	"github.com/cespare/xxhash/v2"
 )
 
-// Image is a frozen state of a machine. Its methods may run beside Apply of the
-// machine that made it, and beside each other.
+// Image is the frozen state of a state machine. Its methods may run concurrently with Apply of that
+// state machine, and with each other.
 type Image interface {
-	// WriteTo writes the image: version, kind, state, checksum. Restore reads it back.
+	// WriteTo writes the image: version, kind, state, checksum. Restore reads it.
 	WriteTo(w io.Writer) (int64, error)
-	// Refs visits every body reference of the image: queues by entity, the main queue
-	// before the dead-letter queue, messages by number, the message before its patches.
+	// Refs calls visit for every body reference of the image: entities by id, their sub-queues in
+	// the order of SubQueue, messages by number, the message before its patches.
 	Refs(visit func(Owner, Ref))
 }
 
-// queuesImage is an image of Queues. It shares chunks and answers with the machine,
-// which copies what it writes from now on.
+// queuesImage is an image of Queues. It shares chunks and answers with the state machine, which
+// copies them before it writes.
 type queuesImage struct {
 	clock         Instant
 	level         uint32
@@ -29,7 +29,7 @@ type queuesImage struct {
 	incarnations  []frozenIncarnation
 }
 
-// frozenEntity is a queue in an image.
+// frozenEntity is an entity in an image.
 type frozenEntity struct {
 	id            EntityID
 	version       uint64
@@ -48,14 +48,14 @@ type frozenEntity struct {
 	outs          [4]*outbox
 }
 
-// frozenDuplicateWindow is what is remembered of ids, in an image.
+// frozenDuplicateWindow is a duplicate window in an image.
 type frozenDuplicateWindow struct {
 	pages        []*[windowPage]duplicateID
 	head, tail   uint64
 	floor, swept Instant
 }
 
-// Image freezes the state: it copies some 100 bytes a queue and nothing per message.
+// Image freezes the state: it copies some 100 bytes per entity and nothing per message.
 func (q *Queues) Image() Image { return q.freeze() }
 
 func (q *Queues) freeze() *queuesImage {
@@ -146,8 +146,7 @@ func (w *imageWriter) entityState(x *frozenEntity) {
 	}
 }
 
-// window writes the ids that are remembered, oldest first. That there is a window says
-// the setting.
+// window writes the remembered ids, oldest first. The settings tell whether there is a window.
 func (w *imageWriter) window(x *frozenDuplicateWindow) {
 	w.instant(x.floor)
 	w.instant(x.swept)
@@ -179,7 +178,7 @@ func (r *imageReader) window(w *duplicateWindow) {
 	})
 }
 
-// The bits that say which fields of a record follow.
+// Bits that tell which optional fields of a record follow.
 const (
 	patched              byte = 1 << 0
 	withExpires          byte = 1 << 1
@@ -225,9 +224,9 @@ func (w *imageWriter) record(step SequenceNumber, rec *record, patch Ref) {
 	w.flushIfFull()
 }
 
-// Restore replaces the state with an image read back. On an error the machine is as it
-// was. Bodies are not touched: the references are those of the replica that wrote the
-// image, and [Queues.Refs] puts others in their place.
+// Restore replaces the state by that of an image. On an error the state machine is unchanged.
+// Bodies are not touched: the references are those of the replica that wrote the image, and
+// [Queues.Refs] replaces them.
 func (q *Queues) Restore(r io.Reader) error {
 	var fresh Queues
 	fresh.bodies = q.bodies
@@ -249,8 +248,8 @@ func (q *Queues) Restore(r io.Reader) error {
 	return nil
 }
 
-// adopt takes over the state of a machine that is not used any more, and ties what
-// points into it to q.
+// adopt takes over the state of a state machine that is no longer used, and makes references into
+// it point to q.
 func (q *Queues) adopt(fresh *Queues) {
 	fresh.exceeded = q.exceeded
 	*q = *fresh
@@ -310,7 +309,7 @@ func (r *imageReader) entityState(q *Queues) {
 	}
 }
 
-// record reads one message into its sub-queue and arms its timer.
+// record reads one message into its sub-queue and adds its timer.
 func (r *imageReader) record(q *Queues, sub *subqueue, before, last SequenceNumber) SequenceNumber {
 	n := before + SequenceNumber(r.uvarint())
 	rec := record{state: MessageState(r.byte()), flags: recordFlags(r.byte())}
@@ -360,9 +359,9 @@ func (r *imageReader) record(q *Queues, sub *subqueue, before, last SequenceNumb
 	return n
 }
 
-// Digest is a hash of the whole state without the references, which differ between
-// replicas: two replicas that applied the same entries have the same digest. It costs
-// as much as writing an image.
+// Digest returns a hash of the whole state without the references, which differ between replicas:
+// two replicas that applied the same entries have the same digest. It costs as much as writing an
+// image.
 func (q *Queues) Digest() uint64 { return digest(q.freeze()) }
 
 func digest(img interface {
@@ -370,6 +369,6 @@ func digest(img interface {
 },
 ) uint64 {
 	h := xxhash.New()
-	_, _ = img.write(h, false) // a hash takes everything
+	_, _ = img.write(h, false) // a hash never fails
 	return h.Sum64()
 }

@@ -1,6 +1,6 @@
 package fsm
 
-// Every answer carries a byte that says whether details follow.
+// Every answer has a byte that tells whether details follow.
 const (
 	withoutDetails byte = 0
 	withDetails    byte = 1
@@ -59,7 +59,7 @@ func (w *imageWriter) answer(x *answerRecord) {
 	w.string(x.details.session.ID)
 }
 
-// answers reads the table back into an empty one.
+// answers reads the table into an empty one.
 func (r *imageReader) answers(a *answerTable) {
 	r.repeat(incarnationsMax, func() {
 		o := &incarnation{id: r.fixed64(), seen: r.instant(), generation: *a.generation}

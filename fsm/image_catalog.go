@@ -23,7 +23,8 @@ type catalogImage struct {
 	incarnations  []frozenIncarnation
 }
 
-// Image freezes the state: it copies nothing but a pointer a namespace and the answers' table of contents.
+// Image freezes the state: it copies only a pointer per namespace and the lists of the answer
+// table.
 func (c *Catalog) Image() Image { return c.freeze() }
 
 func (c *Catalog) freeze() *catalogImage {
@@ -42,7 +43,7 @@ func (c *Catalog) freeze() *catalogImage {
 // WriteTo writes the image.
 func (img *catalogImage) WriteTo(w io.Writer) (int64, error) { return img.write(w, true) }
 
-// Refs visits nothing: a catalog has no bodies.
+// Refs calls visit for nothing: a catalog has no bodies.
 func (img *catalogImage) Refs(func(Owner, Ref)) {}
 
 func (img *catalogImage) write(w io.Writer, refs bool) (int64, error) {
@@ -114,15 +115,14 @@ func (w *imageWriter) entity(e *Entity) {
 	}
 }
 
-// The parts that only some entities have.
+// Bits that tell which optional parts of an entity follow.
 const (
 	entityHasRule   byte = 1 << 0
 	entityHasShards byte = 1 << 1
 	entityHasAccess byte = 1 << 2
 )
 
-// Restore replaces the state with an image read back. On an error the machine is as it
-// was.
+// Restore replaces the state by that of an image. On an error the state machine is unchanged.
 func (c *Catalog) Restore(r io.Reader) error {
 	fresh := NewCatalog()
 	ir := newImageReader(r, machineCatalog)
@@ -195,7 +195,7 @@ func (r *imageReader) entity(c *Catalog) {
 	}
 }
 
-// shards reads where those of an entity lie: a partition of its own for each.
+// shards reads the partitions of the shards of an entity: each shard has a partition of its own.
 func (r *imageReader) shards(c *Catalog, e *Entity) {
 	var partitions []PartitionID
 	r.repeat(ShardsMax, func() {
@@ -207,8 +207,8 @@ func (r *imageReader) shards(c *Catalog, e *Entity) {
 	e.Shards = shardsFrom(e.ID, partitions)
 }
 
-// names puts the names of a namespace in order. Two entities with one name cannot be, nor a
-// subscription without its topic.
+// names sorts the names of a namespace and checks them: no two entities have the same name, and
+// every subscription has its topic.
 func (r *imageReader) names(s *namespaceState) {
 	for kind, list := range s.byName {
 		slices.SortFunc(list, func(a, b nameEntry) int { return cmp.Compare(a.key, b.key) })
@@ -227,14 +227,14 @@ func (r *imageReader) names(s *namespaceState) {
 	}
 }
 
-// isColocated says whether a subscription is of a topic and lies where it lies.
+// isColocated reports whether a subscription belongs to a topic and is in the same partitions.
 func isColocated(subscription, topic *Entity) bool {
 	return subscription.Topic == topic.ID && subscription.Partition == topic.Partition &&
 		slices.Equal(subscription.partitions(), topic.partitions())
 }
 
-// Digest is a hash of the whole state: two replicas that applied the same entries have
-// the same digest.
+// Digest returns a hash of the whole state: two replicas that applied the same entries have the
+// same digest.
 func (c *Catalog) Digest() uint64 { return digest(c.freeze()) }
 
 func (w *imageWriter) rule(x *Rule) { w.buf = appendBytes(w.buf, appendRule(nil, x)) }

@@ -1,9 +1,7 @@
 package fsm
 
-// Digest is [Queues.Digest] of the state that the image has frozen: it can be made beside
-// apply.
+// Digest is [Queues.Digest] of the frozen state. It may run concurrently with Apply.
 func (img *queuesImage) Digest() uint64 { return digest(img) }
 
-// Digest is [Catalog.Digest] of the state that the image has frozen: it can be made beside
-// apply.
+// Digest is [Catalog.Digest] of the frozen state. It may run concurrently with Apply.
 func (img *catalogImage) Digest() uint64 { return digest(img) }

@@ -2,7 +2,7 @@ package fsm
 
 import "math"
 
-// outbox writes what is remembered of forwarding from a sub-queue, behind its messages.
+// outbox writes the forwarding state of a sub-queue, after its messages.
 func (w *imageWriter) outbox(o *outbox) {
 	if o == nil {
 		w.uvarint(0)
@@ -23,7 +23,7 @@ func (w *imageWriter) outbox(o *outbox) {
 	}
 }
 
-// outbox reads it back: the messages of the batch are all that are leaving.
+// outbox reads the forwarding state: the messages of the batch are all that are Forwarding.
 func (r *imageReader) outbox(q *Queues, sub *subqueue) {
 	serial := r.uvarint()
 	if serial == 0 {

@@ -45,7 +45,7 @@ func (r *imageReader) namespace(c *Catalog) {
 	c.namespacesByName = slices.Insert(c.namespacesByName, at, s)
 }
 
-// hosts puts the host names of all namespaces in order. No two can have one.
+// hosts sorts the host names of all namespaces and checks that no two namespaces have the same.
 func (r *imageReader) hosts(c *Catalog) {
 	for _, s := range c.namespaces {
 		r.require(!c.hostTaken(s.Settings.Hosts, 0))
@@ -61,7 +61,7 @@ func (r *imageReader) namespaceSettings() NamespaceSettings {
 	return s
 }
 
-// access reads rules, which lie in the order of their names.
+// access reads rules, which are sorted by name.
 func (r *imageReader) access() []AccessRule {
 	var rules []AccessRule
 	r.repeat(accessRulesMax, func() {

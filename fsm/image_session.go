@@ -2,7 +2,7 @@ package fsm
 
 import "math"
 
-// sessions writes the sessions of an entity by slot, without what its messages tell.
+// sessions writes the sessions of an entity by slot, without what follows from its messages.
 func (w *imageWriter) sessions(x *frozenEntity) {
 	w.uvarint(x.grants)
 	count := 0
@@ -44,7 +44,7 @@ func (w *imageWriter) sessionOf(slot uint32) {
 	w.uvarint(uint64(slot) + 1)
 }
 
-// sessions reads them back into an entity that has none yet.
+// sessions reads the sessions into an entity that has none yet.
 func (r *imageReader) sessions(q *Queues, x *entityState) {
 	s := x.sessions
 	x.grants = r.uvarint()
@@ -68,7 +68,7 @@ func (r *imageReader) sessions(q *Queues, x *entityState) {
 	})
 }
 
-// sessionOf reads the session of a record, noSession where there are none.
+// sessionOf reads the session of a record, noSession if the entity has no sessions.
 func (r *imageReader) sessionOf(sub *subqueue, rec *record) uint32 {
 	s := sub.ix.sessions
 	if s == nil {
@@ -87,8 +87,8 @@ func (r *imageReader) sessionOf(sub *subqueue, rec *record) uint32 {
 	return slot
 }
 
-// sessionsUsed checks, once the messages are read, that every session is there for a
-// reason, and derives the rest.
+// sessionsUsed checks, after all messages are read, that every session has a reason to exist, and
+// derives the rest.
 func (r *imageReader) sessionsUsed(q *Queues, x *entityState) {
 	s := x.sessions
 	for slot := range s.top {
@@ -107,7 +107,7 @@ func (r *imageReader) sessionsUsed(q *Queues, x *entityState) {
 	}
 }
 
-// eachState visits the states of sessions that an image has.
+// eachState calls visit for the session states of an image.
 func eachState(id EntityID, pages []*sessionPage, visit func(Owner, Ref)) {
 	for p, page := range pages {
 		for i := range page.slots {
@@ -118,7 +118,8 @@ func eachState(id EntityID, pages []*sessionPage, visit func(Owner, Ref)) {
 	}
 }
 
-// stateRefs visits the states of sessions; what visit returns takes their place.
+// stateRefs calls visit for the session states of an entity; the result of visit replaces the
+// reference.
 func (q *Queues) stateRefs(x *entityState, visit func(Owner, Ref) Ref) {
 	for slot := range x.sessions.top {
 		h := x.sessions.at(slot)
@@ -135,7 +136,7 @@ func stateOwner(id EntityID, slot uint32) Owner {
 	return Owner{Address: Address{Entity: id, Sub: sessionStates}, Sequence: SequenceNumber(slot)}
 }
 
-// holdsState says whether the state at ref, stored for owner, is still that of its session.
+// holdsState reports whether the state at ref, stored for owner, is still that of its session.
 func (q *Queues) holdsState(owner Owner, ref Ref) bool {
 	x := q.byID[owner.Entity]
 	if x == nil || x.sessions == nil || owner.Sequence >= SequenceNumber(x.sessions.top) {
@@ -145,7 +146,7 @@ func (q *Queues) holdsState(owner Owner, ref Ref) bool {
 	return h.updated != 0 && h.state == ref
 }
 
-// releaseStates lets the states of one page go.
+// releaseStates releases the states of one page.
 func (q *Queues) releaseStates(page *sessionPage) {
 	for i := range page.slots {
 		if h := &page.slots[i]; h.updated != 0 {

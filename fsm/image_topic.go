@@ -6,7 +6,7 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// rules writes what makes an entity a topic or a subscription.
+// rules writes the state of a topic or subscription about rules.
 func (w *imageWriter) rules(x *frozenEntity) {
 	switch x.kind {
 	case TopicEntity:
@@ -26,8 +26,8 @@ func (w *imageWriter) rules(x *frozenEntity) {
 	}
 }
 
-// rules reads it back. A subscription finds its topic when all entities are there (share):
-// until then a stand-in has the topic's id.
+// rules reads it. Until all entities are read (attachSubscriptions), a placeholder with the id of
+// the topic represents it.
 func (r *imageReader) rules(x *entityState) {
 	switch x.kind {
 	case TopicEntity:
@@ -51,19 +51,19 @@ func (r *imageReader) numberedRule(x *entityState) {
 	x.rules.list = append(x.rules.list, &rule{Rule: read, parsed: ready, number: number, subscription: x, indexedBy: filed})
 }
 
-// sharedRef reads which message of the topic a record is a copy of.
+// sharedRef reads the number of the message at the topic of which a record is a copy.
 func (r *imageReader) sharedRef() Ref {
 	n := SequenceNumber(r.uvarintMax(math.MaxInt64))
 	return sharedRef(n, int(r.uint32()))
 }
 
-// canHold says whether a record can be in this sub-queue, going by the kind of its entity.
+// canHold reports whether a record can be in this sub-queue of an entity of its kind.
 func (sub *subqueue) canHold(rec *record, patch Ref) bool {
 	own := rec.state != Shared && rec.state != Pending && rec.flags&shared == 0
 	switch {
 	case sub.address.Sub == TransferQueue:
 		return own && rec.flags == 0 && (rec.state == Ready || rec.state == Forwarding) && rec.deadLetterExpiry == 0 && rec.expires == 0 && patch != Ref{}
-	case sub.address.Sub == TransferDeadLetterQueue && own: // it was a transfer, where the entity is no queue
+	case sub.address.Sub == TransferDeadLetterQueue && own: // it was a transfer, if the entity is not a queue
 		return rec.state != Scheduled || rec.flags&delayed != 0 || sub.entity.kind == QueueEntity
 	}
 	switch main := sub.address.Sub == MainQueue; sub.entity.kind {
@@ -78,7 +78,7 @@ func (sub *subqueue) canHold(rec *record, patch Ref) bool {
 	return own
 }
 
-// attachSubscriptions puts subscriptions and topics together, once all are read: every copy must have
+// attachSubscriptions connects subscriptions and topics after all are read: every copy must have
 // its message at the topic, and every message as many copies as it counts.
 func (r *imageReader) attachSubscriptions(q *Queues) {
 	for _, x := range q.entities {
@@ -93,8 +93,8 @@ func (r *imageReader) attachSubscriptions(q *Queues) {
 	}
 }
 
-// attachSubscription ties one subscription to its topic. While copies are counted a message of the
-// topic has what it claims in rots.
+// attachSubscription connects one subscription to its topic. While copies are counted,
+// deadLetterExpiry of a message of the topic holds the number of copies that it claims.
 func (r *imageReader) attachSubscription(q *Queues, x *entityState) {
 	topic := q.byID[x.topic.id]
 	r.require(topic != nil && topic.kind == TopicEntity)
@@ -132,7 +132,7 @@ func (r *imageReader) attachSubscription(q *Queues, x *entityState) {
 	}
 }
 
-// checkCopies compares what the messages of a topic claim with what was counted.
+// checkCopies compares the numbers of copies that the messages of a topic claim with those counted.
 func (r *imageReader) checkCopies(x *entityState) {
 	main := &x.subs[MainQueue].ix
 	for pos := range main.entries {

@@ -2,21 +2,21 @@ package fsm
 
 import "slices"
 
-// generation counts the images of a machine. What carries an older generation than the machine may
-// be shared with an image and is copied before it is written.
+// generation counts the images of a state machine. Data with an older generation than the state
+// machine may be shared with an image and is copied before it is written.
 type generation uint64
 
-// freeChunksMax is the number of emptied chunks kept for reuse by a machine: a queue that
-// is emptied and filled message by message would else allocate one each time.
+// freeChunksMax is the number of empty chunks that a state machine keeps for reuse: a queue that is
+// filled and emptied message by message would allocate one each time.
 const freeChunksMax = 4
 
-// arena is what the indexes of a machine share.
+// arena is shared by the indexes of a state machine.
 type arena struct {
 	generation generation
 	freeChunks []*chunk
 }
 
-// freeze starts a new generation: everything of the old one is shared from now on.
+// freeze begins a new generation: everything of the old one is shared from now on.
 func (a *arena) freeze() {
 	a.generation++
 	a.freeChunks = nil
@@ -31,7 +31,7 @@ func (a *arena) chunk() *chunk {
 	return &chunk{generation: a.generation}
 }
 
-// recycle takes back an empty chunk of this generation.
+// recycle keeps an empty chunk of this generation for reuse.
 func (a *arena) recycle(c *chunk) {
 	if c.generation != a.generation || len(a.freeChunks) == freeChunksMax {
 		return
@@ -40,37 +40,36 @@ func (a *arena) recycle(c *chunk) {
 	a.freeChunks = append(a.freeChunks, c)
 }
 
-// chunkEntry is a chunk of an index. Base and the number of ready messages stand here, so
-// that a search reads one flat slice and not a chunk after the other.
+// chunkEntry is a chunk of an index. base and the number of ready messages are stored here, so that
+// a search reads one flat slice instead of every chunk.
 type chunkEntry struct {
 	base  uint64 // sequence numbers base<<chunkShift and the chunkSlots-1 after it
 	ready uint32 // |c.ready|
 	c     *chunk
-	// due is no later than the first moment at which time does something with a message
-	// of the chunk that nobody holds; 0 says that there is none. While it is not 0 an
-	// timer stands for it.
+	// due is no later than the first time at which a message of the chunk that is not locked is
+	// due; 0 if there is none. While it is not 0 a timer exists for it.
 	due Instant
 }
 
-// index is the ordered map from sequence number to record of one sub-queue. Nothing
-// in it costs more when more is stored, except the search for the first ready message
-// when chunks full of messages that are not ready lie before it: 32 bytes are read
-// for every 1024 of those.
+// index is the ordered map from sequence number to record of one sub-queue. No operation takes
+// longer with more messages, except the search for the first ready message when chunks without
+// ready messages precede it: it reads 32 bytes for every 1024 messages in those.
 type index struct {
 	arena      *arena
-	generation generation   // of the slice entries itself
+	generation generation   // of the slice entries
 	entries    []chunkEntry // sorted by base; none is empty
-	hint       uint64       // no chunk with a lower base holds ready messages
+	hint       uint64       // no chunk with a lower base has ready messages
 	counts     [Pending + 1]uint64
-	bytes      uint64 // of the bodies that are not Taken
-	lostTimers int    // chunks that went while an timer stood for them
-	// sessions are told of every message that comes, goes or changes; nil where there are none.
+	bytes      uint64 // of the bodies of messages that are not Deleting
+	lostTimers int    // chunks that were removed while a timer existed for them
+	// sessions is notified of every message that is added, removed or changed; nil if the entity
+	// has no sessions.
 	sessions *sessionTable
-	main     bool // of the main queue: elsewhere a session only counts its messages
+	main     bool // this is the main queue: in others a session only counts its messages
 }
 
-// cursor is a live message: entry and slot. Any change that adds or removes messages
-// makes it invalid.
+// cursor is the position of a live message: entry and slot. Adding or removing messages invalidates
+// it.
 type cursor struct{ pos, slot int }
 
 func split(n SequenceNumber) (base uint64, slot int) {
@@ -82,7 +81,7 @@ func (ix *index) find(base uint64) (pos int, found bool) {
 	if len(ix.entries) == 0 || base < ix.entries[0].base {
 		return 0, false
 	}
-	// Most indexes have no gaps between chunks: try where base lies then.
+	// Most indexes have no gaps between chunks: try the position without gaps.
 	if pos := base - ix.entries[0].base; pos < uint64(len(ix.entries)) && ix.entries[pos].base == base {
 		return int(pos), true
 	}
@@ -113,7 +112,7 @@ func (ix *index) seek(n SequenceNumber) (cursor, bool) {
 	return cursor{pos: pos, slot: slot}, true
 }
 
-// number is the sequence number at a cursor.
+// number returns the sequence number at a cursor.
 func (ix *index) number(at cursor) SequenceNumber {
 	return SequenceNumber(ix.entries[at.pos].base<<chunkShift + uint64(at.slot))
 }
@@ -124,10 +123,10 @@ func (ix *index) get(at cursor) record {
 	return c.records[c.recordIndex(at.slot)]
 }
 
-// patch returns where the patches at a cursor lie.
+// patch returns the location of the patches at a cursor.
 func (ix *index) patch(at cursor) Ref { return ix.entries[at.pos].c.patch(at.slot) }
 
-// own makes the slice of entries writable.
+// own copies the slice of entries if an image may share it.
 func (ix *index) own() {
 	if ix.generation != ix.arena.generation {
 		ix.entries = slices.Clone(ix.entries)
@@ -145,8 +144,7 @@ func (ix *index) write(pos int) *chunk {
 	return e.c
 }
 
-// insert adds a message that is not there, to a session where there are sessions and else
-// with noSession.
+// insert adds a message, with the slot of its session, or noSession if the entity has no sessions.
 func (ix *index) insert(n SequenceNumber, rec record, session uint32) cursor {
 	base, slot := split(n)
 	pos, found := ix.find(base)
@@ -161,7 +159,8 @@ func (ix *index) insert(n SequenceNumber, rec record, session uint32) cursor {
 	return at
 }
 
-// session is that of the message at a cursor, noSession where there are none.
+// session returns the session slot of the message at a cursor, noSession if the entity has no
+// sessions.
 func (ix *index) session(at cursor) uint32 {
 	if ix.sessions == nil {
 		return noSession
@@ -170,7 +169,7 @@ func (ix *index) session(at cursor) uint32 {
 	return c.sessions[c.recordIndex(at.slot)]
 }
 
-// updateSession tells the session of a message how its state has changed; 0 is not there.
+// updateSession notifies the session of a message of a change of its state; 0 means absent.
 func (ix *index) updateSession(at cursor, session uint32, from, to MessageState) {
 	if ix.sessions != nil && from != to {
 		ix.sessions.messageChanged(session, ix.number(at), from, to, ix.main, ix.arena.generation)
@@ -190,7 +189,7 @@ func (ix *index) set(at cursor, rec record) {
 	}
 }
 
-// setPatch notes where the patches at a cursor lie.
+// setPatch sets the location of the patches at a cursor.
 func (ix *index) setPatch(at cursor, ref Ref) { ix.write(at.pos).setPatch(at.slot, ref) }
 
 // setDue sets the bound of the chunk at pos.
@@ -199,13 +198,13 @@ func (ix *index) setDue(pos int, due Instant) {
 	ix.entries[pos].due = due
 }
 
-// setBody notes that the body at a cursor lies elsewhere; its size is the same.
+// setBody sets the new location of the body at a cursor; its size is the same.
 func (ix *index) setBody(at cursor, ref Ref) {
 	c := ix.write(at.pos)
 	c.records[c.recordIndex(at.slot)].body = ref
 }
 
-// remove takes a message out.
+// remove removes a message.
 func (ix *index) remove(at cursor) {
 	c := ix.write(at.pos)
 	rec := &c.records[c.recordIndex(at.slot)]
@@ -221,7 +220,7 @@ func (ix *index) remove(at cursor) {
 		ix.lostTimers++
 	}
 	ix.arena.recycle(c)
-	if at.pos == 0 && len(ix.entries) > 1 { // the usual end of a chunk
+	if at.pos == 0 && len(ix.entries) > 1 { // the usual case
 		ix.entries[0] = chunkEntry{}
 		ix.entries = ix.entries[1:]
 		return
@@ -229,7 +228,7 @@ func (ix *index) remove(at cursor) {
 	ix.entries = slices.Delete(ix.entries, at.pos, at.pos+1)
 }
 
-// countIn counts a record in; the chunk is writable.
+// countIn adds a record to the counts; the chunk is writable.
 func (ix *index) countIn(at cursor, rec *record) {
 	ix.counts[rec.state]++
 	if rec.state != Deleting {
@@ -243,7 +242,7 @@ func (ix *index) countIn(at cursor, rec *record) {
 	}
 }
 
-// countOut counts a record out; the chunk is writable.
+// countOut removes a record from the counts; the chunk is writable.
 func (ix *index) countOut(at cursor, rec *record) {
 	ix.counts[rec.state]--
 	if rec.state != Deleting {
@@ -269,7 +268,7 @@ func (ix *index) firstReady() (cursor, bool) {
 	return cursor{pos: pos, slot: ix.entries[pos].c.ready.next(0)}, true
 }
 
-// nextReady finds the oldest ready message from a number on.
+// nextReady finds the oldest ready message at or after a number.
 func (ix *index) nextReady(from SequenceNumber) (cursor, bool) {
 	base, slot := split(from)
 	pos, found := ix.find(max(base, ix.hint))
@@ -287,7 +286,7 @@ func (ix *index) nextReady(from SequenceNumber) (cursor, bool) {
 	return cursor{}, false
 }
 
-// total is the number of messages in whatever state.
+// total returns the number of messages in all states.
 func (ix *index) total() uint64 {
 	n := uint64(0)
 	for _, c := range ix.counts {
@@ -296,9 +295,9 @@ func (ix *index) total() uint64 {
 	return n
 }
 
-// walk visits the messages of entries from a number on, in order, until visit says
-// false; session is noSession where there are none. It reads nothing but entries, so an
-// image may walk its own.
+// walk calls visit for the messages of entries from a number on, in order, until visit returns
+// false; session is noSession if the entity has no sessions. It reads nothing but entries, so an
+// image can call it with its own.
 func walk(entries []chunkEntry, from SequenceNumber, visit func(n SequenceNumber, rec *record, patch Ref, session uint32) bool) {
 	for i := range entries {
 		e := &entries[i]

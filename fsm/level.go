@@ -1,37 +1,38 @@
 package fsm
 
-// FormatLevel is the highest level that this binary knows.
+// FormatLevel is the highest format level that this binary knows.
 //
-// A level is a number for a set of formats: which kinds of commands a binary of that level may
-// write and in which versions, and so what stands in logs, images, backups, gossip and results. Whatever
-// an older binary would refuse or read otherwise is a new level, however small it is. A binary reads all
-// levels up to its own, and writes that of the cluster (Catalog.Level), which rises when all members know
-// the next one. So a change of format comes in two parts: the code that reads it, with a new Level here,
-// and the code that writes it where Catalog.Level says that it may.
+// A format level is a number for a set of formats: which kinds of commands a binary of that level
+// may write and in which versions, and therefore the contents of logs, images, backups, gossip and
+// results. Every change that an older binary would refuse or read differently is a new level,
+// however small it is. A binary reads all levels up to its own, and writes that of the cluster
+// (Catalog.FormatLevel), which rises when all members know the next one. A change of format
+// therefore has two parts: the code that reads it, with a new FormatLevel here, and the code that
+// writes it if Catalog.FormatLevel permits it.
 //
-//	1  all that stands in testdata/formats
-//	2  RaiseLevel in the logs of message partitions. From it on a message machine counts steps
-//	   (ruleStepsMax, entryStepsMax), keeps what does not fit into an entry as Pending messages,
-//	   and writes image version 4, which begins with its level.
+//	1  the formats in testdata/formats
+//	2  RaiseLevel in the logs of message partitions. From it on, a state machine counts steps
+//	   (ruleStepsMax, entryStepsMax), stores messages that exceed the budget of an entry as
+//	   Pending, and writes image version 4, which begins with its level.
 const FormatLevel uint32 = 2
 
-// levelPublishSteps is the level from which on publishing is bounded by steps.
+// levelPublishSteps is the first level at which publishing is limited by steps.
 const levelPublishSteps = 2
 
-// RaiseLevel records that every member knows a level, which must be above 0: from now on its
-// formats may be written, and a binary that knows less takes part no more. Result: nothing. It
-// never falls: PreconditionFails, as in a catalog that is not founded.
+// RaiseLevel records that every member knows a format level, which must be above 0: from now on its
+// formats may be written, and a binary with a lower FormatLevel can no longer participate. The
+// level never falls: PreconditionFails, as for a catalog without a cluster.
 //
-// In the catalog it is the level of the cluster. In the log of a message partition it is that of
-// its machine, which knows no other: the leader writes it there when it has heard that the cluster
-// has risen, and from that entry on all replicas do what the level says, whatever their members
-// have heard.
+// In the catalog it is the level of the cluster. In the log of a message partition it is the level
+// of its state machine, which knows no other: the leader writes the command when it learns that the
+// cluster has a higher level, and from that entry on all replicas behave as the level says,
+// whatever their members have learned.
 type RaiseLevel struct{ Level uint32 }
 
 func (RaiseLevel) command() {}
 
-// raiseLevel sets the level. A binary of any level does so: that it knows less than it raises to
-// is for its owner to find out.
+// raiseLevel sets the level of the cluster. A level above FormatLevel is accepted too: all replicas
+// must answer alike, and package cluster checks whether this binary is too old.
 func (c *Catalog) raiseLevel(level uint32) Code {
 	if level < c.level || c.clusterID == "" {
 		return PreconditionFails
@@ -40,12 +41,12 @@ func (c *Catalog) raiseLevel(level uint32) Code {
 	return OK
 }
 
-// FormatLevel is the level of the machine: what of its behaviour and of its image is decided by a
-// level goes by it. 1 or more.
+// FormatLevel returns the level of the state machine, 1 or more, which decides its behaviour and
+// the version of its image.
 func (q *Queues) FormatLevel() uint32 { return max(1, q.level) }
 
-// raiseLevel sets the level of the machine. Nothing of before is taken apart: what was
-// published stays so.
+// raiseLevel sets the level of the state machine. Messages that were published before stay
+// published.
 func (q *Queues) raiseLevel(level uint32) Code {
 	if level == 0 {
 		return InvalidArgument
@@ -64,5 +65,6 @@ func (q *Queues) raiseLevel(level uint32) Code {
 	return OK
 }
 
-// FormatLevel is the level of the cluster: what may be written. 0 before it is founded, then 1 or more.
+// FormatLevel returns the level of the cluster, which decides what may be written: 0 before the
+// cluster is founded, then 1 or more.
 func (c *Catalog) FormatLevel() uint32 { return c.level }

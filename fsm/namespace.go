@@ -12,11 +12,11 @@ import (
 type namespaceState struct {
 	*Namespace  // never changed in place: images share it
 	key         string
-	byName      [3][]nameEntry // by kind: entities that are not dropping, sorted by key
-	entityCount int            // entities, dropping ones and subscriptions included
+	byName      [3][]nameEntry // by kind: entities that are not being deleted, sorted by key
+	entityCount int            // entities, those being deleted and subscriptions included
 }
 
-// hostEntry says which namespace a host name of its own selects.
+// hostEntry maps a host name to the namespace that has it in its settings.
 type hostEntry struct {
 	host      string
 	namespace *namespaceState
@@ -26,7 +26,7 @@ func (s *namespaceState) nameIndex(kind EntityKind, name string) (int, bool) {
 	return slices.BinarySearchFunc(s.byName[kind], name, func(n nameEntry, name string) int { return compareKey(n.key, name) })
 }
 
-// lookup finds an entity by name or path, nil when there is none.
+// lookup finds an entity by name or path, nil if there is none.
 func (s *namespaceState) lookup(name string) *Entity {
 	for kind := range s.byName {
 		if i, found := s.nameIndex(EntityKind(kind), name); found {
@@ -36,7 +36,7 @@ func (s *namespaceState) lookup(name string) *Entity {
 	return nil
 }
 
-// admits says whether the limits of a namespace leave room for a new entity.
+// admits checks the limits of the namespace for a new entity.
 func (s *namespaceState) admits(cmd *CreateEntity) Code {
 	if !s.allows(cmd.Kind, &cmd.Settings, nil) {
 		return InvalidArgument
@@ -48,10 +48,10 @@ func (s *namespaceState) admits(cmd *CreateEntity) Code {
 	return OK
 }
 
-// allows says whether an entity of that kind can have these settings here. What is over a
-// limit but was so before (old, nil for a new entity) may stay as it is: else nobody could
-// disable a queue whose namespace was made smaller. Settings that are of no effect for a
-// kind are not looked at.
+// allows reports whether an entity of that kind can have these settings in this namespace. A
+// setting that is over a limit and does not change (old, nil for a new entity) is allowed:
+// otherwise nobody could disable a queue after the limits of its namespace were lowered. Settings
+// without effect for a kind are not checked.
 func (s *namespaceState) allows(kind EntityKind, settings, old *EntitySettings) bool {
 	size, lock := s.Settings.MessageBytesMax, cmp.Or(s.Settings.LockDurationMax, lockDurationCloudMax)
 	if kind != SubscriptionEntity && size > 0 && settings.MaxMessageBytes > size &&
@@ -61,8 +61,8 @@ func (s *namespaceState) allows(kind EntityKind, settings, old *EntitySettings) 
 	return kind == TopicEntity || settings.LockDuration <= lock || old != nil && settings.LockDuration == old.LockDuration
 }
 
-// Validate reports InvalidArgument, as an error, unless every field is within what
-// [NamespaceSettings] says of it.
+// Validate returns InvalidArgument, as an error, unless every field is in the range that
+// [NamespaceSettings] documents.
 func (s NamespaceSettings) Validate() error {
 	valid := s.MessageBytesMax <= messageBytesMax && len(s.Hosts) <= namespaceHostsMax &&
 		(s.LockDurationMax == 0 || s.LockDurationMax >= lockDurationMin && s.LockDurationMax <= lockDurationMax) &&
@@ -81,16 +81,16 @@ func (s NamespaceSettings) equal(t *NamespaceSettings) bool {
 		s.UserMetadata == t.UserMetadata && slices.Equal(s.Hosts, t.Hosts)
 }
 
-// localhost is what every machine calls itself: it selects no namespace.
+// localhost is a name of every machine: it selects no namespace.
 const localhost = "localhost"
 
-// validNamespaceName says whether a namespace may be called so.
+// validNamespaceName reports whether a name is valid for a namespace.
 func validNamespaceName(name string) bool {
 	return len(name) <= namespaceNameBytesMax && validLabel(nameKey(name), false) && compareKey(localhost, name) != 0
 }
 
-// validHost says whether a host name may select a namespace. Addresses never do: a machine
-// has them for all namespaces.
+// validHost reports whether a host name can select a namespace. Addresses cannot: all namespaces
+// share the addresses of a machine.
 func validHost(host string) bool {
 	if len(host) > hostBytesMax || host == localhost || isAddress(host) {
 		return false
@@ -103,8 +103,8 @@ func validHost(host string) bool {
 	return true
 }
 
-// validLabel says whether a label of a host name is one (RFC 1123 2.1), in lower case. There
-// are hosts with an underscore.
+// validLabel reports whether text is a label of a host name (RFC 1123 section 2.1), in lower case.
+// Some host names have underscores.
 func validLabel(label string, underscore bool) bool {
 	if label == "" || len(label) > hostLabelBytesMax || label[0] == '-' || label[len(label)-1] == '-' {
 		return false
@@ -118,8 +118,8 @@ func validLabel(label string, underscore bool) bool {
 	return true
 }
 
-// isAddress says whether a host, without port, is an IPv4 address or is told by its last
-// label, which is a number, that it is nothing else: no top-level domain is a number.
+// isAddress reports whether a host, without port, is an IPv4 address or ends in a number, which no
+// host name does: no top-level domain is a number.
 func isAddress(host string) bool {
 	last := host[strings.LastIndexByte(host, '.')+1:]
 	for i := range len(last) {
@@ -130,7 +130,7 @@ func isAddress(host string) bool {
 	return last != ""
 }
 
-// bareHost is a host without port and the dot of the root; "" for an IPv6 address.
+// bareHost removes the port and the trailing dot from a host; "" for an IPv6 address.
 func bareHost(host string) string {
 	if colon := strings.IndexByte(host, ':'); colon >= 0 {
 		if strings.IndexByte(host[colon+1:], ':') >= 0 { // with brackets or without
@@ -141,10 +141,9 @@ func bareHost(host string) string {
 	return strings.TrimSuffix(host, ".")
 }
 
-// NamespaceByHost is the namespace that a host name selects, the default one if no other:
-// one whose Hosts have it, or whose Name is its first label. Port, case and the dot of the
-// root do not count; addresses select the default one. It costs two searches and
-// allocates nothing.
+// NamespaceByHost returns the namespace that a host name selects: the one that has it in its Hosts,
+// or whose Name is its first label; otherwise, and for addresses, the default namespace. Port, case
+// and trailing dot are ignored. It makes two searches and allocates nothing.
 func (c *Catalog) NamespaceByHost(host string) NamespaceID {
 	host = bareHost(host)
 	if host == "" || isAddress(host) {
@@ -168,7 +167,7 @@ func (c *Catalog) NamespaceByID(id NamespaceID) (Namespace, bool) {
 	return Namespace{}, false
 }
 
-// NamespaceByName finds a namespace by name, without case. The caller must not write to its
+// NamespaceByName finds a namespace by name, case-insensitively. The caller must not write to its
 // lists.
 func (c *Catalog) NamespaceByName(name string) (Namespace, bool) {
 	if i, found := c.nameIndex(name); found {
@@ -177,8 +176,8 @@ func (c *Catalog) NamespaceByName(name string) (Namespace, bool) {
 	return Namespace{}, false
 }
 
-// Namespaces returns up to most namespaces in the order of their names without case, from
-// the first behind the name after. The caller must not write to their lists.
+// Namespaces returns up to most namespaces in the order of their names, case-insensitively,
+// beginning after the name after. The caller must not write to their lists.
 func (c *Catalog) Namespaces(after string, most int) []Namespace {
 	from, found := c.nameIndex(after)
 	if found {
@@ -195,7 +194,7 @@ func (c *Catalog) namespaceIndex(id NamespaceID) (int, bool) {
 	return slices.BinarySearchFunc(c.namespaces, id, func(s *namespaceState, id NamespaceID) int { return cmp.Compare(s.ID, id) })
 }
 
-// namespace finds a namespace, nil when there is none.
+// namespace finds a namespace, nil if there is none.
 func (c *Catalog) namespace(id NamespaceID) *namespaceState {
 	if i, found := c.namespaceIndex(id); found {
 		return c.namespaces[i]
@@ -211,7 +210,7 @@ func (c *Catalog) hostIndex(name string) (int, bool) {
 	return slices.BinarySearchFunc(c.hosts, name, func(h hostEntry, name string) int { return compareKey(h.host, name) })
 }
 
-// applyNamespaceCommand performs the commands that are about namespaces and access.
+// applyNamespaceCommand performs the commands about namespaces and access rules.
 func (c *Catalog) applyNamespaceCommand(cmd Command) Result {
 	switch cmd := cmd.(type) {
 	case CreateNamespace:
@@ -240,7 +239,7 @@ func (c *Catalog) createNamespace(cmd CreateNamespace) Result {
 	return Result{Namespace: s.ID, Version: s.Version}
 }
 
-// hostTaken says whether another namespace than id has one of these hosts.
+// hostTaken reports whether a namespace other than id has one of these hosts.
 func (c *Catalog) hostTaken(hosts []string, id NamespaceID) bool {
 	return slices.ContainsFunc(hosts, func(host string) bool {
 		i, found := c.hostIndex(host)
@@ -248,7 +247,7 @@ func (c *Catalog) hostTaken(hosts []string, id NamespaceID) bool {
 	})
 }
 
-// addNamespace makes a namespace.
+// addNamespace adds a namespace.
 func (c *Catalog) addNamespace(cmd CreateNamespace) *namespaceState {
 	c.lastNamespace++
 	n := &Namespace{ID: c.lastNamespace, Name: cmd.Name, Settings: cmd.Settings, Version: 1, Created: c.clock, Updated: c.clock}
@@ -292,7 +291,7 @@ func (c *Catalog) updateNamespace(cmd UpdateNamespace) Result {
 	return Result{Version: s.Version}
 }
 
-// change puts a changed namespace in the place of what it was.
+// change replaces the namespace by a changed one.
 func (s *namespaceState) change(n *Namespace, now Instant) {
 	n.Version++
 	n.Updated = now

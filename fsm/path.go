@@ -2,13 +2,13 @@ package fsm
 
 import "strings"
 
-// PathKey is the form of a path in which paths are compared: names differ by more than case.
+// PathKey returns the form in which paths are compared, case-insensitively.
 func PathKey(path string) string { return nameKey(path) }
 
-// EntityPath is the path of the queue or topic that a path is at or below, "" for the namespace.
-// Below a queue or topic are its sub-queues and management nodes, whose names begin with $; below
-// a topic also Subscriptions, each of them, and what is below those. A name that begins with that
-// of another entity and a slash is an entity of its own: "orders/new" is not below "orders".
+// EntityPath returns the path of the queue or topic at or above a path, "" for the namespace. Below
+// a queue or topic are its sub-queues and management nodes, whose names begin with $; below a topic
+// also Subscriptions, each of them, and what is below those. A name that begins with the name of
+// another entity and a slash is an entity of its own: "orders/new" is not below "orders".
 func EntityPath(path string) string {
 	if topic, _, ok := SplitSubscriptionPath(path); ok {
 		return topic
@@ -18,7 +18,7 @@ func EntityPath(path string) string {
 		switch {
 		case strings.HasPrefix(part, "$"):
 			path = parent
-		case parent != "" && nameKey(part) == subscriptionsSegment: // the list of them
+		case parent != "" && nameKey(part) == subscriptionsSegment: // the list of subscriptions
 			return parent
 		default:
 			return path
@@ -26,8 +26,8 @@ func EntityPath(path string) string {
 	}
 }
 
-// PathAbove is the place whose rights hold for a path too: what a sub-queue or management node
-// belongs to, the topic of what is below it, and else the namespace, "".
+// PathAbove returns the path whose access rules apply to a path too: the entity of a sub-queue or
+// management node, the topic of everything below it, and otherwise the namespace, "".
 func PathAbove(path string) string {
 	if parent, part := cutPath(path); strings.HasPrefix(part, "$") {
 		return parent
@@ -38,7 +38,7 @@ func PathAbove(path string) string {
 	return ""
 }
 
-// cutPath takes the last part off a path.
+// cutPath splits the last part off a path.
 func cutPath(path string) (parent, part string) {
 	cut := strings.LastIndexByte(path, '/')
 	if cut < 0 {

@@ -7,7 +7,7 @@ import (
 	"unicode/utf8"
 )
 
-// valid says whether a member can be described so.
+// valid reports whether all fields of a member are within their limits.
 func (m *Member) valid() bool {
 	return validMember(m.ID) && len(m.Name) <= memberTextBytesMax && utf8.ValidString(m.Name) &&
 		len(m.Zone) <= memberTextBytesMax && utf8.ValidString(m.Zone) && m.Weight <= memberWeightMax
@@ -15,7 +15,7 @@ func (m *Member) valid() bool {
 
 func validMember(id MemberID) bool { return id != "" && len(id) <= memberIDBytesMax }
 
-// validMembers says whether a partition can lie on these: each once.
+// validMembers reports whether a partition can have replicas on these members: each once.
 func validMembers(members []MemberID) bool {
 	if !within(len(members), partitionReplicaMax) {
 		return false
@@ -28,7 +28,7 @@ func validMembers(members []MemberID) bool {
 	return true
 }
 
-// validReplicas says whether a partition can have these: no two on one member.
+// validReplicas reports whether a partition can have these replicas: no two on one member.
 func validReplicas(replicas []Replica, most int) bool {
 	if !within(len(replicas), most) {
 		return false
@@ -49,13 +49,13 @@ func replicaOn(replicas []Replica, member MemberID) (Replica, bool) {
 	return Replica{}, false
 }
 
-// sameReplicas says whether two lists, in which no member is twice, have the same ones.
+// sameReplicas reports whether two lists without duplicates contain the same replicas.
 func sameReplicas(a, b []Replica) bool {
 	return len(a) == len(b) && !slices.ContainsFunc(a, func(r Replica) bool { return !slices.Contains(b, r) })
 }
 
-// heldReplicas are the replicas that members hold: those of a partition, then those of its target
-// that are not among them.
+// heldReplicas returns the replicas that members hold: those of a partition, then those of its
+// target that are not among them.
 func (p *Partition) heldReplicas() []Replica {
 	list := slices.Clone(p.Replicas)
 	for _, replica := range p.Target {
@@ -66,7 +66,7 @@ func (p *Partition) heldReplicas() []Replica {
 	return list
 }
 
-// applyPlacementCommand performs the commands that are about members and where partitions lie.
+// applyPlacementCommand performs the commands about members and the placement of partitions.
 func (c *Catalog) applyPlacementCommand(cmd Command) Result {
 	switch cmd := cmd.(type) {
 	case SetMember:
@@ -85,8 +85,8 @@ func (c *Catalog) memberAt(id MemberID) (int, bool) {
 	return slices.BinarySearchFunc(c.members, id, func(m *Member, id MemberID) int { return cmp.Compare(m.ID, id) })
 }
 
-// setMember records a member. Those that were removed stay known, else one that comes back
-// from a long absence would be taken for a new one.
+// setMember records a member. Removed members stay known: one that returns after a long absence
+// must not be mistaken for a new one.
 func (c *Catalog) setMember(m Member) Code {
 	i, known := c.memberAt(m.ID)
 	switch {
@@ -109,7 +109,7 @@ func (c *Catalog) setMember(m Member) Code {
 	return OK
 }
 
-// hasMember says whether a member has a replica of the partition, or is to have one.
+// hasMember reports whether a member has a replica of the partition, or is to have one.
 func (p *Partition) hasMember(member MemberID) bool {
 	_, now := replicaOn(p.Replicas, member)
 	_, then := replicaOn(p.Target, member)
@@ -127,7 +127,7 @@ func (c *Catalog) placePartition(cmd PlacePartition) Code {
 	if old == nil {
 		return InvalidArgument
 	}
-	if !old.Formed { // who bootstraps it goes by Replicas, which must be the same for all
+	if !old.Formed { // members bootstrap it with Replicas, which must be the same for all
 		return PreconditionFails
 	}
 	p := *old
@@ -136,7 +136,7 @@ func (c *Catalog) placePartition(cmd PlacePartition) Code {
 		return code
 	}
 	switch {
-	case p.Target == nil && sameReplicas(target, p.Replicas): // another leader is preferred, at most
+	case p.Target == nil && sameReplicas(target, p.Replicas): // at most another leader is preferred
 		p.Replicas = target
 	case sameReplicas(target, p.Target):
 		p.Target, p.Paused = target, cmd.Paused
@@ -153,8 +153,8 @@ func (c *Catalog) placePartition(cmd PlacePartition) Code {
 	return OK
 }
 
-// targetReplicas gives the replicas on these members their numbers. A member that has one keeps
-// it; others get a number that the partition never had.
+// targetReplicas assigns numbers to the replicas on these members. A member that has a replica
+// keeps it; others get a number that the partition never had.
 func (c *Catalog) targetReplicas(p *Partition, members []MemberID) ([]Replica, Code) {
 	held := p.heldReplicas()
 	list := make([]Replica, len(members))
@@ -175,14 +175,13 @@ func (c *Catalog) targetReplicas(p *Partition, members []MemberID) ([]Replica, C
 	return list, OK
 }
 
-// acceptsReplicas says whether a member may get further replicas.
+// acceptsReplicas reports whether a member can get further replicas.
 func (c *Catalog) acceptsReplicas(member MemberID) bool {
 	i, known := c.memberAt(member)
 	return !known || !c.members[i].Drained && !c.members[i].Removed
 }
 
-// finishMove ends a move. That a move was ended before is no error: leaders change, and the
-// next one says it again.
+// finishMove ends a move. Ending a move twice is no error: a new leader repeats the command.
 func (c *Catalog) finishMove(cmd PartitionPlaced) Code {
 	old := c.partition(cmd.Partition)
 	switch {
@@ -222,7 +221,7 @@ func (c *Catalog) addPartitions(cmd AddPartitions) Result {
 	return Result{Count: uint64(len(list))}
 }
 
-// partition finds a partition, nil when there is none; the catalog itself is none.
+// partition finds a partition, nil if there is none and for the catalog.
 func (c *Catalog) partition(id PartitionID) *Partition {
 	if id == CatalogPartition || int64(id) > int64(len(c.partitions)) {
 		return nil
@@ -230,8 +229,7 @@ func (c *Catalog) partition(id PartitionID) *Partition {
 	return c.partitions[id-1]
 }
 
-// putPartition puts p in the place of the partition that it was. The slice is copied, not
-// written: an image may share it.
+// putPartition replaces a partition. The slice is copied, not written: an image may share it.
 func (c *Catalog) putPartition(p *Partition) {
 	c.partitions = slices.Clone(c.partitions)
 	c.partitions[p.ID-1] = p
@@ -247,7 +245,7 @@ func (c *Catalog) Partitions() []Partition {
 	return list
 }
 
-// Members returns the members that something was said of, by ID, removed ones included.
+// Members returns the members with a record, by ID, removed ones included.
 func (c *Catalog) Members() []Member {
 	list := make([]Member, len(c.members))
 	for i, m := range c.members {
@@ -256,7 +254,7 @@ func (c *Catalog) Members() []Member {
 	return list
 }
 
-// Member finds a member; false, with the zero value and the ID, when nothing was said of it.
+// Member finds a member; if it has no record, the result is false and the zero value with the ID.
 func (c *Catalog) Member(id MemberID) (Member, bool) {
 	if i, known := c.memberAt(id); known {
 		return *c.members[i], true

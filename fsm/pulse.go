@@ -1,6 +1,6 @@
 package fsm
 
-// addTimer adds an timer.
+// addTimer adds a timer.
 func (q *Queues) addTimer(sub *subqueue, x timer) {
 	sub.timers.heap.push(x)
 	if sub.timers.heap[0] == x {
@@ -8,8 +8,8 @@ func (q *Queues) addTimer(sub *subqueue, x timer) {
 	}
 }
 
-// isTimerCurrent says whether an timer still means something, if not by itself then as a lower
-// bound.
+// isTimerCurrent reports whether a timer is not stale: what it stands for exists, and is due then
+// or later.
 func (sub *subqueue) isTimerCurrent(x timer) bool {
 	switch x.kind {
 	case timerLock:
@@ -29,8 +29,8 @@ func (sub *subqueue) isTimerCurrent(x timer) bool {
 	return false
 }
 
-// removeStaleTimers bounds the stale timers of a sub-queue by its live ones. It must run after
-// locks or messages have gone, once the records say so.
+// removeStaleTimers bounds the number of stale timers of a sub-queue by that of the others. It must
+// run after locks or messages were removed, once the records reflect it.
 func (q *Queues) removeStaleTimers(sub *subqueue) {
 	a := &sub.timers
 	stale := a.stale + sub.ix.lostTimers
@@ -41,7 +41,7 @@ func (q *Queues) removeStaleTimers(sub *subqueue) {
 	}
 }
 
-// nextTimer finds the timer that rings first of all, taking stale ones out on the way.
+// nextTimer finds the earliest timer of all; it removes stale ones before it.
 func (q *Queues) nextTimer() (*subqueue, timer, bool) {
 	for len(q.timers) > 0 {
 		sub := q.timers[0]
@@ -56,7 +56,7 @@ func (q *Queues) nextTimer() (*subqueue, timer, bool) {
 	return nil, timer{}, false
 }
 
-// countSkipped counts a stale timer out.
+// countSkipped counts a stale timer that was removed.
 func (sub *subqueue) countSkipped(x timer) {
 	if x.kind == timerChunk && sub.ix.lostTimers > 0 {
 		sub.ix.lostTimers--
@@ -65,11 +65,11 @@ func (sub *subqueue) countSkipped(x timer) {
 	}
 }
 
-// pulse publishes what is Pending, and does what is due, earliest first, at most
-// pulseMessagesMax messages: locks that
-// have run out give their messages back, lives end, scheduled messages become active,
-// idle queues go, ids and incarnations are forgotten. Which lower bounds stand decides
-// nothing: before something is done its exact moment is compared with all timers.
+// pulse publishes Pending messages, then processes what is due, earliest first, at most
+// pulseMessagesMax messages: expired locks return their messages, messages expire, scheduled
+// messages become active, idle entities are deleted, ids and incarnations are forgotten. Lower
+// bounds of timers have no influence on the result: before something is done, its exact time is
+// compared with all timers.
 func (q *Queues) pulse() {
 	q.releasePending(releasesPerPulse)
 	q.publishPending()
@@ -116,8 +116,8 @@ func (q *Queues) pulse() {
 	q.table.forgetIdle(q.clock, max(budget, 0))
 }
 
-// NextDeadline says when something is due that a Pulse does, or earlier. A moment that
-// the clock of the newest entry has reached already means that a Pulse is due now.
+// NextDeadline returns a time at or before which something is due for a Pulse. A time that the
+// clock of the newest entry has reached means that a Pulse is due now.
 func (q *Queues) NextDeadline() (at Instant, ok bool) {
 	if len(q.pendingReleases) > 0 || len(q.pending) > 0 {
 		return max(q.clock, 1), true

@@ -2,7 +2,7 @@ package fsm
 
 import "fmt"
 
-// purge removes ready messages for good, oldest number first.
+// purge deletes ready messages, lowest number first.
 func (q *Queues) purge(c PurgeMessages) Result {
 	if code := Check(c); code != OK {
 		return Result{Code: code}
@@ -13,8 +13,8 @@ func (q *Queues) purge(c PurgeMessages) Result {
 	}
 	var res Result
 	next := SequenceNumber(0)
-	// What has expired is not purged but expires, and may be dead-lettered; there may be
-	// many of those, so they are bounded too.
+	// Expired messages are not purged but expire, and may be dead-lettered; there may be many of
+	// them, so they are bounded too.
 	for expired := 0; res.Count < uint64(c.Max) && expired < pulseMessagesMax; {
 		at, found := sub.ix.nextReady(next)
 		if !found {
@@ -26,10 +26,10 @@ func (q *Queues) purge(c PurgeMessages) Result {
 			if rec.flags&redriven != 0 {
 				continue
 			}
-			break // those behind it were enqueued later still
+			break // the following ones were enqueued later
 		}
 		if sub.deliversBySession() && sub.entity.sessions.at(sub.ix.session(at)).epoch != 0 {
-			continue // its session is held
+			continue // its session is locked
 		}
 		if q.expired(sub, &rec) {
 			expired++
@@ -44,15 +44,15 @@ func (q *Queues) purge(c PurgeMessages) Result {
 	return res
 }
 
-// purgeScanMax bounds the messages that PurgeableInSession looks at: those that a purge may
-// remove, and as many that were redriven and are too young.
+// purgeScanMax bounds the messages that PurgeableInSession reads: those that a purge can remove,
+// and as many that were redriven and are too young.
 const purgeScanMax = 2 * commandPurgeMax
 
-// PurgeableInSession says how the first messages of a session can be removed that are ready and
-// were enqueued before a moment (0: whenever), at most so many. lock is the lock under which the
-// session is held, with Epoch 0 when it is not held. reach is the number of ready messages, from
-// the oldest on, that have to be locked to have all of those; 0 when there are none. Codes:
-// EntityNotFound, NotAllowed where there are no sessions.
+// PurgeableInSession returns how to remove the first ready messages of a session that were enqueued
+// before a time (0: all), at most so many. lock is the lock under which the session is held, with
+// Epoch 0 if it is not locked. reach is the number of ready messages, from the oldest on, that have
+// to be locked to include all of those; 0 if there are none. Codes: EntityNotFound, NotAllowed
+// without sessions.
 func (q *Queues) PurgeableInSession(id EntityID, session string, before Instant, most int) (lock SessionLock, reach int, code Code) {
 	x, code := q.findSessionEntity(id)
 	if code != OK {
@@ -71,14 +71,14 @@ func (q *Queues) PurgeableInSession(id EntityID, session string, before Instant,
 		at, _ := sub.ix.seek(n)
 		rec := sub.ix.get(at)
 		if q.expired(sub, &rec) {
-			continue // a lock does not give it out
+			continue // a lock does not deliver it
 		}
 		live++
 		if before == 0 || rec.enqueued < before {
 			matches++
 			reach = live
 		} else if rec.flags&redriven == 0 {
-			break // those behind it were enqueued later still
+			break // the following ones were enqueued later
 		}
 	}
 	if h := x.sessions.at(slot); h.epoch != 0 {
@@ -87,7 +87,7 @@ func (q *Queues) PurgeableInSession(id EntityID, session string, before Instant,
 	return lock, reach, OK
 }
 
-// redrive brings dead letters back to the main queue.
+// redrive moves dead letters back to the main queue.
 func (q *Queues) redrive(c RedriveMessages) Result {
 	if code := Check(c); code != OK {
 		return Result{Code: code}
@@ -119,9 +119,9 @@ func (q *Queues) redrive(c RedriveMessages) Result {
 	return res
 }
 
-// redriveOne moves one dead letter back under its old number. Its life begins again, and
-// with it the moment it was enqueued, so that it still expires one life after that (docs/requirements.md#e1).
-// It may be forwarded as often as if it were new.
+// redriveOne moves one dead letter back under its old number. Its time to live starts again, and
+// with it the time of enqueueing, so that it still expires one time to live after that
+// (docs/requirements.md#e1). It can be forwarded as often as a new message.
 func (q *Queues) redriveOne(x *entityState, at cursor, rec record) {
 	from, to := &x.subs[DeadLetterQueue], &x.subs[MainQueue]
 	n, patches := from.ix.number(at), from.ix.patch(at)
@@ -145,7 +145,7 @@ func (q *Queues) redriveOne(x *entityState, at cursor, rec record) {
 	q.notifyReady(to)
 }
 
-// withoutReasons is what is left of patches without what they were dead-lettered with.
+// withoutReasons removes the reasons of dead-lettering from patches.
 func withoutReasons(patches []Patch) []Patch {
 	kept := patches[:0]
 	for _, p := range patches {

@@ -1,9 +1,9 @@
 package fsm
 
-// peekMax is the number of messages one Peek gives at most.
+// peekMax is the maximum number of messages of one Peek.
 const peekMax = 4096
 
-// Counts says how many messages a queue holds; false when there is no such queue.
+// Counts returns the numbers of messages of an entity; false if there is no such entity.
 func (q *Queues) Counts(id EntityID) (Counts, bool) {
 	x := q.byID[id]
 	if x == nil {
@@ -24,7 +24,7 @@ func (q *Queues) Counts(id EntityID) (Counts, bool) {
 	}, true
 }
 
-// subscriptions is the number of those of a topic.
+// subscriptions returns the number of subscriptions of a topic.
 func (x *entityState) subscriptions() uint64 {
 	if x.topicState == nil {
 		return 0
@@ -32,7 +32,7 @@ func (x *entityState) subscriptions() uint64 {
 	return uint64(len(x.topicState.subscriptions))
 }
 
-// Settings are those of a queue; false when there is no such queue.
+// Settings returns the settings of an entity; false if there is no such entity.
 func (q *Queues) Settings(id EntityID) (EntitySettings, bool) {
 	if x := q.byID[id]; x != nil {
 		return *x.settings, true
@@ -40,8 +40,8 @@ func (q *Queues) Settings(id EntityID) (EntitySettings, bool) {
 	return EntitySettings{}, false
 }
 
-// Ready is the number of messages that a LockMessages could give out, and of those that
-// have expired since the last pulse; 0 when there is no such queue.
+// Ready returns the number of messages that a LockMessages could deliver, including those that have
+// expired since the last pulse; 0 if there is no such sub-queue.
 func (q *Queues) Ready(a Address) uint64 {
 	if sub := q.subqueueAt(a); sub != nil {
 		return sub.ix.counts[Ready]
@@ -49,8 +49,8 @@ func (q *Queues) Ready(a Address) uint64 {
 	return 0
 }
 
-// Peek returns up to most messages from a sequence number on, in order and in every
-// state but Taken, and changes nothing. At most 4096 are given.
+// Peek returns up to most messages from a sequence number on, at most 4096, in order and in every
+// state but Deleting. It changes nothing.
 func (q *Queues) Peek(a Address, from SequenceNumber, most int) []Delivery {
 	sub := q.subqueueAt(a)
 	if sub == nil || most <= 0 || sub.hasNoReceivers() {
@@ -69,11 +69,11 @@ func (q *Queues) Peek(a Address, from SequenceNumber, most int) []Delivery {
 	return found
 }
 
-// Entities is the number of queues.
+// Entities returns the number of entities.
 func (q *Queues) Entities() int { return len(q.entities) }
 
-// Messages is the number of messages stored, in whatever state; of a topic those that wait
-// for their time.
+// Messages returns the number of stored messages in all states, for a topic those that are
+// scheduled or pending.
 func (q *Queues) Messages() uint64 {
 	n := uint64(0)
 	for _, x := range q.entities {
@@ -84,8 +84,8 @@ func (q *Queues) Messages() uint64 {
 	return n
 }
 
-// TopicOf is the topic that fills an entity, 0 when it is no subscription; false when
-// there is no such entity. It is the same as long as the entity is there.
+// TopicOf returns the topic of a subscription, 0 for other entities; false if there is no such
+// entity. It does not change while the entity exists.
 func (q *Queues) TopicOf(id EntityID) (topic EntityID, found bool) {
 	x := q.byID[id]
 	if x == nil {

@@ -1,6 +1,6 @@
 package fsm
 
-// send stores messages at the tail: all or none, duplicates left out.
+// send stores messages at the tail, all or none, except duplicates.
 func (q *Queues) send(id EntityID, messages []sentMessage) Result {
 	x, code := q.admit(id, messages)
 	if code != OK {
@@ -30,7 +30,7 @@ func (q *Queues) send(id EntityID, messages []sentMessage) Result {
 	return res
 }
 
-// finishStore ends the storing of so many messages, sent or forwarded.
+// finishStore updates the entity after so many messages were stored, sent or forwarded.
 func (q *Queues) finishStore(x *entityState, messages int) {
 	if x.window != nil {
 		x.window.sweep(q.clock, x.settings.DuplicateWindow, sweepPerSend*messages, q.arena.generation)
@@ -40,7 +40,7 @@ func (q *Queues) finishStore(x *entityState, messages int) {
 	x.lastActivity = q.clock
 }
 
-// admit checks everything about a send before anything is changed.
+// admit checks a send before anything is changed.
 func (q *Queues) admit(id EntityID, messages []sentMessage) (*entityState, Code) {
 	if !within(len(messages), commandMessagesMax) {
 		return nil, InvalidArgument
@@ -59,7 +59,7 @@ func (q *Queues) admit(id EntityID, messages []sentMessage) (*entityState, Code)
 	return x, q.checkQuota(x, x.storedBytes(), size, messages)
 }
 
-// sendable finds an entity that takes messages.
+// sendable finds an entity that accepts messages.
 func (q *Queues) sendable(id EntityID) (*entityState, Code) {
 	x := q.byID[id]
 	switch {
@@ -73,8 +73,7 @@ func (q *Queues) sendable(id EntityID) (*entityState, Code) {
 	return x, OK
 }
 
-// checkMessages says whether each of these messages may be sent here, and how large they are
-// together.
+// checkMessages checks each of these messages, and returns their size together.
 func (x *entityState) checkMessages(messages []sentMessage) (size uint64, code Code) {
 	for i := range messages {
 		m := &messages[i]
@@ -92,13 +91,13 @@ func (x *entityState) checkMessages(messages []sentMessage) (size uint64, code C
 	return size, OK
 }
 
-// validSent is what a message must keep, whatever it is sent to.
+// validSent checks the limits of a message that do not depend on the entity.
 func validSent(m *sentMessage) bool {
 	return len(m.id) <= messageIDBytesMax && len(m.session) <= sessionIDBytesMax && validTime(m.ttl, m.at) &&
 		(len(m.properties) == 0 || validProperties(m.properties))
 }
 
-// checkQuota says whether an entity that holds so many bytes can take messages of a size.
+// checkQuota reports whether an entity with held bytes can store messages of a size.
 func (q *Queues) checkQuota(x *entityState, held, size uint64, messages []sentMessage) Code {
 	if held+size > x.settings.MaxBytes && held+q.uniqueBytes(x, messages) > x.settings.MaxBytes {
 		return QuotaExceeded
@@ -112,7 +111,7 @@ func (q *Queues) checkQuota(x *entityState, held, size uint64, messages []sentMe
 	return OK
 }
 
-// storedBytes is the size of all payloads, whatever sub-queue they are in.
+// storedBytes returns the size of all payloads, in all sub-queues.
 func (x *entityState) storedBytes() uint64 {
 	total := uint64(0)
 	for i := range x.subs {
@@ -124,7 +123,7 @@ func (x *entityState) storedBytes() uint64 {
 	return total
 }
 
-// storeOrPublish stores one message that was admitted.
+// storeOrPublish stores one admitted message, or publishes it at a topic.
 func (q *Queues) storeOrPublish(x *entityState, m *sentMessage) SequenceNumber {
 	if x.kind == TopicEntity {
 		return q.publish(x, m)
@@ -132,7 +131,7 @@ func (q *Queues) storeOrPublish(x *entityState, m *sentMessage) SequenceNumber {
 	return q.store(x, m)
 }
 
-// store puts one message at the tail.
+// store stores one message at the tail.
 func (q *Queues) store(x *entityState, m *sentMessage) SequenceNumber {
 	sub := &x.subs[MainQueue]
 	x.last++
@@ -148,7 +147,7 @@ func (q *Queues) store(x *entityState, m *sentMessage) SequenceNumber {
 	return x.last
 }
 
-// delivery is the message at a cursor as it is given out.
+// delivery returns the message at a cursor as a delivery.
 func (sub *subqueue) delivery(at cursor, rec *record) Delivery {
 	return sub.newDelivery(sub.ix.number(at), rec, sub.ix.patch(at))
 }
@@ -179,7 +178,7 @@ func (sub *subqueue) newDelivery(n SequenceNumber, rec *record, patch Ref) Deliv
 	return d
 }
 
-// receivable finds the sub-queue that a receiver asks.
+// receivable finds the sub-queue of a receiver.
 func (q *Queues) receivable(a Address) (*subqueue, Code) {
 	sub := q.subqueueAt(a)
 	switch {
@@ -190,18 +189,18 @@ func (q *Queues) receivable(a Address) (*subqueue, Code) {
 	case !sub.entity.settings.Status.allowsReceive():
 		return nil, EntityDisabled
 	case sub.destination() != "":
-		return nil, NotAllowed // what is here goes elsewhere
+		return nil, NotAllowed // its messages are forwarded
 	}
 	return sub, OK
 }
 
-// hasNoReceivers says that nobody can attach to a sub-queue: of a topic only to what could not
-// be transferred.
+// hasNoReceivers reports whether the sub-queue cannot be received from: those of a topic, except
+// the transfer dead-letter queue.
 func (sub *subqueue) hasNoReceivers() bool {
 	return sub.entity.kind == TopicEntity && sub.address.Sub != TransferDeadLetterQueue
 }
 
-// findSubQueue finds a sub-queue that can hold messages.
+// findSubQueue finds a sub-queue that can contain messages for receivers.
 func (q *Queues) findSubQueue(a Address) (*subqueue, Code) {
 	sub := q.subqueueAt(a)
 	switch {
@@ -213,10 +212,10 @@ func (q *Queues) findSubQueue(a Address) (*subqueue, Code) {
 	return sub, OK
 }
 
-// lock gives out the oldest ready messages. remembered says that the answer will be:
-// giving for good without remembering would lose the messages with the first answer
-// that gets lost. What has expired is not given out even if no pulse came yet; when there
-// is very much of that, the rest is left to the next lock.
+// lock delivers the oldest ready messages. remembered tells whether the answer will be remembered:
+// receive-and-delete requires it, because the messages would be lost with a lost answer. Expired
+// messages are not delivered even if no pulse came yet; if there are very many, the rest is left to
+// the next lock.
 func (q *Queues) lock(c LockMessages, remembered bool) Result {
 	if checkLock(c) != OK || (c.Delete && !remembered) {
 		return Result{Code: InvalidArgument}
@@ -263,14 +262,14 @@ func (q *Queues) lock(c LockMessages, remembered bool) Result {
 	return Result{Deliveries: deliveries}
 }
 
-// grant gives out one message, ready or deferred: under a lock, or for good.
+// grant delivers one message, ready or deferred: locks it, or marks it Deleting.
 func (q *Queues) grant(sub *subqueue, at cursor, rec record, forGood bool) Delivery {
 	rec.epoch++
 	switch {
 	case forGood:
 		rec.state = Deleting
 	case sub.deliversBySession():
-		rec.state = Locked // as long as its session is held
+		rec.state = Locked // as long as its session is locked
 	default:
 		rec.state = Locked
 		rec.deadline = q.clock.After(sub.entity.settings.LockDuration)
@@ -282,9 +281,8 @@ func (q *Queues) grant(sub *subqueue, at cursor, rec record, forGood bool) Deliv
 	return sub.delivery(at, &rec)
 }
 
-// fetch gives out deferred messages by number. One that is asked for twice is given
-// once: it is not deferred any more the second time. One whose life has ended meanwhile
-// expires now.
+// fetch delivers deferred messages by number. A number that is named twice is delivered once,
+// because the message is no longer deferred the second time. An expired message expires now.
 func (q *Queues) fetch(c FetchDeferred, remembered bool) Result {
 	if checkFetch(c) != OK || (c.Delete && !remembered) {
 		return Result{Code: InvalidArgument}

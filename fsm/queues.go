@@ -8,39 +8,38 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// Queues is the machine of a message partition: queues, messages and locks. It is not
-// safe for concurrent use: whoever owns it calls one method at a time. Images made by
-// it may be used beside it.
+// Queues is the state machine of a message partition: entities, messages and locks. It is not safe
+// for concurrent use; its images may be used concurrently with it.
 type Queues struct {
 	bodies       Bodies
 	clock        Instant // of the newest entry; never goes back
 	arena        arena
 	entities     []*entityState            // sorted by id
-	byID         map[EntityID]*entityState // the same, for lookups only: never ranged over
+	byID         map[EntityID]*entityState // the same, for look-ups only: never ranged over
 	timers       timerQueue
 	readyChanged []*subqueue // whose ready count rose since the last Effects
-	tombstones   []tombstone // deleted for being idle, not dropped by command yet; sorted
-	deletedIdle  []EntityID  // the same since the last Effects
-	// remains are messages of queues that are gone whose bodies are not released yet. They
-	// are a matter of this replica and no part of its state.
+	tombstones   []tombstone // of entities deleted because they were idle and not dropped by command since; sorted
+	deletedIdle  []EntityID  // those since the last Effects
+	// pendingReleases are the bodies of deleted entities that are not released yet. They are local
+	// to this replica and no part of its state.
 	pendingReleases []pendingRelease
 	table           answerTable
 
-	// Taken apart commands, reused from one apply to the next.
+	// Scratch space, reused from one apply to the next.
 	sends       []sentMessage
 	settlements []Settlement
-	dueMessages []dueMessage // of the chunk at hand
+	dueMessages []dueMessage // of the current chunk
 	evaluated   evaluatedMessage
 	matches     []ruleMatch
 	numbers     []uint64 // of correlation rules that match
 	runner      filter.Runner
 
-	level         uint32         // of formats and behaviour, see RaiseLevel; 0 is 1
+	level         uint32         // format level, see RaiseLevel; 0 stands for 1
 	pending       []*entityState // topics with Pending messages, sorted by id; derived
 	lastPublished EntityID       // the topic whose Pending messages were published last
-	entryIndex    uint64         // index of the entry at hand
-	spent         uint64         // steps that it took so far
-	exceeded      uint64         // rules that were over their budget, on this replica
+	entryIndex    uint64         // index of the current entry
+	spent         uint64         // steps of the current entry so far
+	exceeded      uint64         // rules that exceeded their budget, on this replica
 }
 
 // entityState is one entity: its main queue, its two dead-letter queues, and its transfer queue.
@@ -52,32 +51,32 @@ type entityState struct {
 	topic         *entityState     // of a subscription, else nil
 	topicState    *topicState      // of a topic, else nil
 	rules         ruleSet          // of a subscription
-	last          SequenceNumber   // given to the newest message
-	lastActivity  Instant          // when somebody used it last
+	last          SequenceNumber   // highest sequence number assigned so far
+	lastActivity  Instant          // time of the last activity
 	window        *duplicateWindow // nil unless duplicates are detected
-	sourceBatches sourceBatches    // what other entities forwarded here
-	sessions      *sessionTable    // nil unless every message belongs to one
-	grants        uint64           // session locks given so far
+	sourceBatches sourceBatches    // last batches of the entities that forward to this one
+	sessions      *sessionTable    // nil unless the entity requires sessions
+	grants        uint64           // number of session locks so far
 	subs          [4]subqueue      // by SubQueue
 
-	// When the timers that stand for the queue ring, 0 for none; derived.
+	// Times of the timers of the whole entity, 0 for none; derived.
 	sweepAt, idleAt Instant
 }
 
-// subqueue is what a link attaches to.
+// subqueue is one queue of an entity, what a link attaches to.
 type subqueue struct {
 	entity       *entityState
 	address      Address
 	ix           index
 	timers       timers
 	out          *outbox // nil until something was forwarded
-	heapIndex    int     // place in the schedule, -1 when it has no timers
-	readyChanged bool    // is in raised
-	resumed      bool    // restored with a batch out: the next Effects say so
+	heapIndex    int     // index in Queues.timers, -1 without timers
+	readyChanged bool    // is in Queues.readyChanged
+	resumed      bool    // restored with a batch in flight: the next Effects report it
 	dropped      bool
 }
 
-// NewQueues makes an empty machine that keeps message bodies in bodies.
+// NewQueues returns an empty state machine that stores message bodies in bodies.
 func NewQueues(bodies Bodies) *Queues {
 	q := &Queues{bodies: bodies}
 	q.reset()
@@ -90,12 +89,12 @@ func (q *Queues) reset() {
 	q.table = newAnswerTable(&q.arena.generation, q.forgetAnswer)
 }
 
-// Apply performs one command at env and reports what came of it. A refused command
-// changes nothing. A command seen before is answered from memory.
+// Apply performs one command and returns its result. A refused command changes nothing. A repeated
+// command is answered from memory.
 //
-// It panics, with the index and the reason, on bytes that do not decode and on kinds
-// that are not of this machine: they come from a newer release, and a replica that
-// skipped them would no longer be like the others.
+// Apply panics, with the index and the reason, if the bytes do not decode or the kind is not one of
+// this state machine: they come from a newer release, and a replica that skipped them would diverge
+// from the others.
 func (q *Queues) Apply(env Env, command []byte) Result {
 	q.clock = max(q.clock, env.Now)
 	r := reader{b: command}
@@ -134,8 +133,8 @@ func undecodable(env Env, kind Kind, err error) string {
 	return fmt.Sprintf("fsm: command of kind %d at index %d: %v", kind, env.Index, err)
 }
 
-// repeatAnswer answers a command that was performed before. Messages locked or taken then
-// are given as they stand now; one whose lock has ended meanwhile is left out.
+// repeatAnswer answers a command that was performed before. Its messages are returned in their
+// current state; a message whose lock has ended is left out.
 func (q *Queues) repeatAnswer(old *answerRecord) Result {
 	res := old.result()
 	more := old.details
@@ -164,8 +163,8 @@ func (q *Queues) repeatAnswer(old *answerRecord) Result {
 	return res
 }
 
-// forgetAnswer ends what an answer was remembered for: messages given for good go now that
-// they are known to have arrived, or that nobody is left to ask for them.
+// forgetAnswer deletes the messages of a receive-and-delete whose answer is known to have arrived,
+// or will not be asked for again.
 func (q *Queues) forgetAnswer(more *answerDetails) {
 	if !more.deleting {
 		return
@@ -183,7 +182,8 @@ func (q *Queues) forgetAnswer(more *answerDetails) {
 	}
 }
 
-// perform takes the payload apart and does it. The address is that of a lock or fetch.
+// perform decodes the payload and performs the command. The address is that of a lock, fetch or
+// accept.
 func (q *Queues) perform(env Env, kind Kind, h Header, r *reader) (Result, Address) {
 	switch kind {
 	case KindSendMessages:
@@ -233,15 +233,14 @@ func (q *Queues) perform(env Env, kind Kind, h Header, r *reader) (Result, Addre
 		KindFoundCluster, KindPartitionFormed, KindCreateEntity, KindUpdateEntity, KindDeleteEntity, KindForgetEntity,
 		KindCreateNamespace, KindUpdateNamespace, KindDeleteNamespace, KindSetAccess,
 		KindSetMember, KindPlacePartition, KindPartitionPlaced, KindAddPartitions, KindRaiseLevel:
-		// Rare, or of the other machine and stopped by Apply.
+		// Rare, or of the other state machine and stopped by Apply.
 	}
 	cmd := r.payload(kind)
 	mustDecode(env, kind, r)
 	return q.applyRareCommand(cmd), Address{}
 }
 
-// mustDecode stops the replica, before anything is changed, unless the whole command was
-// understood.
+// mustDecode stops the replica, before anything is changed, unless the whole command was decoded.
 func mustDecode(env Env, kind Kind, r *reader) {
 	if err := r.end(); err != nil {
 		panic(undecodable(env, kind, err))
@@ -289,7 +288,7 @@ func (q *Queues) entityIndex(id EntityID) (int, bool) {
 	return slices.BinarySearchFunc(q.entities, id, func(x *entityState, id EntityID) int { return cmp.Compare(x.id, id) })
 }
 
-// subqueueAt returns the sub-queue at an address, nil when there is none.
+// subqueueAt returns the sub-queue at an address, nil if there is none.
 func (q *Queues) subqueueAt(a Address) *subqueue {
 	if x := q.byID[a.Entity]; x != nil && a.valid() {
 		return &x.subs[a.Sub]
@@ -297,7 +296,7 @@ func (q *Queues) subqueueAt(a Address) *subqueue {
 	return nil
 }
 
-// putEntity makes a queue or changes its settings. Locks and lives keep their end.
+// putEntity creates an entity or changes its settings. Existing locks and expiry times stay.
 func (q *Queues) putEntity(c PutEntity) Result {
 	if code := Check(c); code != OK {
 		return Result{Code: code}
@@ -332,7 +331,7 @@ func (q *Queues) putEntity(c PutEntity) Result {
 	return Result{}
 }
 
-// createEntity makes an empty entity.
+// createEntity creates an empty entity.
 func (q *Queues) createEntity(c *PutEntity) (*entityState, Code) {
 	topic, first := q.byID[c.Topic], c.Rule
 	if first == nil {
@@ -355,13 +354,13 @@ func (q *Queues) createEntity(c *PutEntity) (*entityState, Code) {
 	return x, OK
 }
 
-// detectsDuplicates says whether an entity with these settings detects duplicates. A subscription
-// leaves that to its topic.
+// detectsDuplicates reports whether an entity with these settings detects duplicates. The topic of
+// a subscription does that.
 func (x *entityState) detectsDuplicates(s *EntitySettings) bool {
 	return s.RequiresDuplicateDetection && x.kind != SubscriptionEntity
 }
 
-// addEntity makes an empty entity; a subscription has no topic yet.
+// addEntity adds an empty entity; a subscription has no topic yet.
 func (q *Queues) addEntity(id EntityID, kind EntityKind) *entityState {
 	x := &entityState{id: id, kind: kind}
 	if kind == TopicEntity {
@@ -381,7 +380,7 @@ func (q *Queues) addEntity(id EntityID, kind EntityKind) *entityState {
 	return x
 }
 
-// dropEntity removes a queue for good, also one that went by itself.
+// dropEntity deletes an entity, or the tombstone of one that was deleted automatically.
 func (q *Queues) dropEntity(id EntityID) {
 	q.removeTombstones(id)
 	if x := q.byID[id]; x != nil {
@@ -389,8 +388,8 @@ func (q *Queues) dropEntity(id EntityID) {
 	}
 }
 
-// deleteEntity takes an entity out, a topic with its subscriptions. Bodies are let go little by
-// little, but not those that a subscription shares with a topic that stays.
+// deleteEntity deletes an entity, a topic with its subscriptions. Bodies are released in steps,
+// except those that a subscription shares with a topic that stays.
 func (q *Queues) deleteEntity(x *entityState) {
 	switch x.kind {
 	case TopicEntity:
@@ -425,7 +424,7 @@ func (q *Queues) removeEntity(x *entityState) {
 	delete(q.byID, x.id)
 }
 
-// releaseBodies lets the bodies of a message go.
+// releaseBodies releases the bodies of a message.
 func (q *Queues) releaseBodies(body, patch Ref) {
 	q.bodies.Release(body)
 	if patch != (Ref{}) {
@@ -433,7 +432,7 @@ func (q *Queues) releaseBodies(body, patch Ref) {
 	}
 }
 
-// deleteMessage removes a message for good. A lock on it is ended by the caller.
+// deleteMessage deletes a message. The caller ends its lock.
 func (q *Queues) deleteMessage(sub *subqueue, at cursor, rec *record) {
 	if patch := sub.ix.patch(at); rec.flags&shared == 0 {
 		q.releaseBodies(rec.body, patch)
@@ -446,7 +445,7 @@ func (q *Queues) deleteMessage(sub *subqueue, at cursor, rec *record) {
 	sub.ix.remove(at)
 }
 
-// notifyReady notes that more messages are ready than before.
+// notifyReady records that a sub-queue has more ready messages than before, for Effects.
 func (q *Queues) notifyReady(sub *subqueue) {
 	if !sub.readyChanged {
 		sub.readyChanged = true
@@ -454,9 +453,9 @@ func (q *Queues) notifyReady(sub *subqueue) {
 	}
 }
 
-// Effects returns and clears what the applies since the last call ask of the leader:
-// one entry for every address whose ready count rose and is not zero now, of another kind
-// where messages are forwarded, and one for every queue that deleted itself.
+// Effects returns and clears the effects of the applies since the last call: one for every address
+// whose ready count rose and is not zero now, of another kind if messages are forwarded, and one
+// for every entity that was deleted automatically.
 func (q *Queues) Effects() []Effect {
 	var effects []Effect
 	for i, sub := range q.readyChanged {

@@ -1,6 +1,6 @@
 package fsm
 
-// Refs visits every body reference of the image.
+// Refs calls visit for every body reference of the image.
 func (img *queuesImage) Refs(visit func(Owner, Ref)) {
 	for i := range img.entities {
 		x := &img.entities[i]
@@ -22,8 +22,8 @@ func (img *queuesImage) Refs(visit func(Owner, Ref)) {
 	}
 }
 
-// Refs visits every body reference in the order of [Image]; what visit returns takes
-// its place. Sizes must stay as they are.
+// Refs calls visit for every body reference in the order of [Image]; the result replaces the
+// reference. Sizes must not change.
 func (q *Queues) Refs(visit func(Owner, Ref) Ref) {
 	for _, x := range q.entities {
 		for i := range x.subs {
@@ -38,7 +38,7 @@ func (q *Queues) Refs(visit func(Owner, Ref) Ref) {
 func (sub *subqueue) refs(visit func(Owner, Ref) Ref) {
 	ix := &sub.ix
 	for pos := range ix.entries {
-		live := ix.entries[pos].c.live // a copy: the chunk may be replaced meanwhile
+		live := ix.entries[pos].c.live // a copy: the chunk may be replaced during the loop
 		for slot := live.next(0); slot >= 0; slot = live.next(slot + 1) {
 			at := cursor{pos: pos, slot: slot}
 			owner := Owner{Address: sub.address, Sequence: ix.number(at)}
@@ -57,8 +57,8 @@ func (sub *subqueue) refs(visit func(Owner, Ref) Ref) {
 	}
 }
 
-// locate finds the message that refers to a body. The owner stored beside a body may
-// name the other sub-queue: a message that is dead-lettered takes its body along.
+// locate finds the message that references a body. The owner stored beside a body may name another
+// sub-queue: a message that is dead-lettered keeps its body.
 func (q *Queues) locate(owner Owner, ref Ref) (*index, cursor, bool) {
 	x := q.byID[owner.Entity]
 	if x == nil {
@@ -80,7 +80,7 @@ func (q *Queues) locate(owner Owner, ref Ref) (*index, cursor, bool) {
 	return nil, cursor{}, false
 }
 
-// Holds says whether the body at ref, stored for owner, is still referred to.
+// Holds reports whether the body at ref, stored for owner, is still referenced.
 func (q *Queues) Holds(owner Owner, ref Ref) bool {
 	if owner.Sub == sessionStates {
 		return q.holdsState(owner, ref)
@@ -89,8 +89,8 @@ func (q *Queues) Holds(owner Owner, ref Ref) bool {
 	return found
 }
 
-// Move notes that the body at from, stored for owner, lies at to now. It reports false,
-// and changes nothing, when the body is not referred to any more.
+// Move records that the body at from, stored for owner, is now at to. It returns false, and changes
+// nothing, if the body is no longer referenced.
 func (q *Queues) Move(owner Owner, from, to Ref) bool {
 	if owner.Sub == sessionStates {
 		held := q.holdsState(owner, from)
@@ -111,22 +111,21 @@ func (q *Queues) Move(owner Owner, from, to Ref) bool {
 	return true
 }
 
-// How many bodies of queues that are gone are released at a time.
+// Numbers of bodies of deleted entities that are released at a time.
 const (
 	releasesPerApply = 256
 	releasesPerPulse = 8192
 )
 
-// pendingRelease is what is left of a sub-queue that is gone: bodies from a number on, or the
-// states of sessions.
+// pendingRelease is the rest of a deleted sub-queue: bodies from a number on, or session states.
 type pendingRelease struct {
 	entries []chunkEntry
 	next    SequenceNumber
 	states  []*sessionPage
 }
 
-// releasePending releases bodies of queues that are gone, at most so many. It changes nothing that
-// shows: what is not released yet counts for nothing and is not held.
+// releasePending releases bodies of deleted entities, at most so many. It has no visible effect:
+// these bodies are in no count and not held.
 func (q *Queues) releasePending(most int) {
 	for most > 0 && len(q.pendingReleases) > 0 {
 		r := &q.pendingReleases[0]

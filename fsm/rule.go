@@ -8,24 +8,24 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// The limits of rules and of their names.
+// Limits of rules and of their names.
 const (
 	ruleNameCharactersMax         = 50
 	subscriptionNameCharactersMax = 50
-	// ruleBytesMax bounds a rule as it is encoded, without the moment of its making, and
-	// rulesBytesMax all rules of a topic: 2,000 of the longest, or 100,000 of 1,342 bytes.
+	// ruleBytesMax is the maximum size of an encoded rule, without its time of creation, and
+	// rulesBytesMax that of all rules of a topic: 2,000 of the longest, or 100,000 of 1,342 bytes.
 	ruleBytesMax         = 64 * 1024
 	rulesBytesMax        = 2000 * ruleBytesMax
 	subscriptionsMax     = 2000    // subscriptions of a topic
-	sqlRulesMax          = 2000    // rules of a topic but correlation filters
+	sqlRulesMax          = 2000    // rules of a topic that are not correlation filters
 	correlationRulesMax  = 100_000 // correlation filters of a topic
 	subscriptionsSegment = "subscriptions"
 )
 
-// DefaultRuleName is the rule that a subscription is made with unless another is given.
+// DefaultRuleName is the first rule of a subscription unless another is given.
 const DefaultRuleName = "$Default"
 
-// FilterKind says how a rule decides.
+// FilterKind is the kind of filter of a rule.
 type FilterKind uint8
 
 // The kinds of filters. The numbers are part of the log format.
@@ -36,15 +36,15 @@ const (
 	CorrelationFilter FilterKind = 3
 )
 
-// Rule says which messages of the topic a subscription gets, and how its copies differ.
-// A subscription gets one copy of a message if any rule without action takes it, and one
-// more for every rule with an action that does; those carry the name of the rule in the
-// application property RuleName.
+// Rule selects the messages of the topic that a subscription gets, and can change its copies. A
+// subscription gets one copy of a message if any rule without action matches it, and one more for
+// every rule with an action that matches; those have the name of the rule in the application
+// property RuleName.
 type Rule struct {
-	Name    string     `json:"Name"` // 1 to 50 characters; compared without case
+	Name    string     `json:"Name"` // 1 to 50 characters; compared case-insensitively
 	Filter  RuleFilter `json:"Filter"`
 	Action  SQLText    `json:"Action"`  // "" for none
-	Created Instant    `json:"Created"` // set by the machine
+	Created Instant    `json:"Created"` // set by the state machine
 }
 
 // RuleFilter is the condition of a rule.
@@ -54,31 +54,31 @@ type RuleFilter struct {
 	Conditions []filter.Condition `json:"Conditions"` // CorrelationFilter only
 }
 
-// SQLText is a text of the SQL language of rules with the values of its @parameters.
+// SQLText is a text in the SQL language of rules with the values of its @parameters.
 type SQLText struct {
 	Text       string             `json:"Text"` // at most filter.TextCharactersMax characters
 	Parameters []filter.Parameter `json:"Parameters"`
 }
 
-// Property is one property of a message as rules see it.
+// Property is one property of a message as rules read it.
 type Property struct {
 	Name  filter.Property
 	Value filter.Value
 }
 
-// Validate says what is wrong with a rule, as an error that wraps InvalidArgument and is fit
-// for who wrote it.
+// Validate returns an error that wraps InvalidArgument if the rule is invalid. Its text is meant
+// for the author of the rule.
 func (r Rule) Validate() error {
 	_, err := parseRule(&r)
 	return err
 }
 
-// parsed is what a rule decides by.
+// parsed is the parsed form of a rule.
 type parsed struct {
 	sql         *filter.Expr        // SQLFilter
 	correlation *filter.Correlation // CorrelationFilter
 	action      *filter.Action      // nil for none
-	size        int                 // of the rule as it is encoded, whenever it was made
+	size        int                 // of the encoded rule, without its time of creation
 }
 
 func parseRule(r *Rule) (p parsed, err error) {
@@ -90,7 +90,8 @@ func parseRule(r *Rule) (p parsed, err error) {
 	case !validTexts(r):
 		return p, fmt.Errorf("%w: a text is not UTF-8", InvalidArgument)
 	}
-	// What was taken once must be taken from an image too, where it has its moment.
+	// The size does not depend on the time of creation: a rule that was accepted must be accepted
+	// from an image too, where it has one.
 	timeless := *r
 	timeless.Created = 0
 	if p.size = len(appendRule(nil, &timeless)); p.size > ruleBytesMax {
@@ -125,7 +126,7 @@ func parseRule(r *Rule) (p parsed, err error) {
 	return p, nil
 }
 
-// validTexts says whether all names and texts can travel as JSON unchanged.
+// validTexts reports whether all names and texts can be sent as JSON unchanged.
 func validTexts(r *Rule) bool {
 	valid := utf8.ValidString(r.Name) && r.Filter.SQL.valid() && r.Action.valid()
 	for i := range r.Filter.Conditions {
@@ -143,14 +144,14 @@ func (t *SQLText) valid() bool {
 	return valid
 }
 
-// SubscriptionPath is the Name of a subscription of a topic.
+// SubscriptionPath returns the path of a subscription of a topic.
 func SubscriptionPath(topic, subscription string) string {
 	return topic + "/Subscriptions/" + subscription
 }
 
-// SplitSubscriptionPath takes a path apart into topic and subscription, with the word
-// between them in any case; false when it is none. Whether the names are allowed is not
-// looked at, nor whether they exist.
+// SplitSubscriptionPath splits a path into topic and subscription at the segment Subscriptions,
+// case-insensitively; ok is false if it is not the path of a subscription. It does not check
+// whether the names are valid or exist.
 func SplitSubscriptionPath(path string) (topic, subscription string, ok bool) {
 	for at := 0; ; {
 		slash := strings.IndexByte(path[at:], '/')

@@ -1,9 +1,8 @@
 package fsm
 
-// processDue does what is due among the messages of a chunk, whose timer x is the first of
-// all, in the order of time until another timer comes before the next message. It
-// returns how many messages it moved, at most budget and the copies of the last one: none
-// if x was only a bound.
+// processDue processes what is due among the messages of a chunk, whose timer x is the first of
+// all, in the order of time until another timer precedes the next message. It returns how many
+// messages it moved, at most budget and the copies of the last one: none if x was only a bound.
 func (q *Queues) processDue(sub *subqueue, x timer, budget int) (moved int) {
 	base, _ := split(x.number)
 	pos, _ := sub.ix.find(base)
@@ -31,7 +30,7 @@ func (q *Queues) processDue(sub *subqueue, x timer, budget int) (moved int) {
 	return moved
 }
 
-// hasEarlierTimer says whether some other timer comes before a chunk's at that moment.
+// hasEarlierTimer reports whether another timer precedes that of a chunk at that time.
 func (q *Queues) hasEarlierTimer(sub *subqueue, number SequenceNumber, at Instant) bool {
 	if len(q.timers) == 0 {
 		return false
@@ -47,8 +46,8 @@ func (q *Queues) hasEarlierTimer(sub *subqueue, number SequenceNumber, at Instan
 	return x.number < number
 }
 
-// processDueMessage does what is due with one message that nobody holds: its life has ended, or
-// its time has come. It returns how much of a pulse that takes: copies count like messages.
+// processDueMessage processes one message that is due: it expires, or becomes active. It returns
+// its share of the budget of a pulse: copies count like messages.
 func (q *Queues) processDueMessage(sub *subqueue, n SequenceNumber) (moved int) {
 	at, _ := sub.ix.seek(n)
 	rec := sub.ix.get(at)
@@ -59,7 +58,7 @@ func (q *Queues) processDueMessage(sub *subqueue, n SequenceNumber) (moved int) 
 		q.activate(sub, at, rec)
 	case q.expired(sub, &rec):
 		q.expire(sub, at, rec, Patch{})
-	default: // put off until now
+	default: // its delay is over
 		rec.state, rec.deadline, rec.flags = Ready, 0, rec.flags&^delayed
 		q.replaceRecord(sub, at, rec)
 		q.notifyReady(sub)
@@ -67,9 +66,9 @@ func (q *Queues) processDueMessage(sub *subqueue, n SequenceNumber) (moved int) 
 	return 1
 }
 
-// activate enqueues a message whose time has come: under a new number at the tail, with
-// its life beginning now. The body is written again because the owner stored beside a
-// body says which record refers to it; each message pays for that once.
+// activate enqueues a scheduled message: under a new number at the tail, and its time to live
+// begins now. The body is written again because the owner stored beside a body identifies the
+// record that references it; each message pays for that once.
 func (q *Queues) activate(sub *subqueue, at cursor, rec record) {
 	x, session := sub.entity, sub.ix.session(at)
 	sub.ix.sessions.pin(session)
@@ -84,7 +83,7 @@ func (q *Queues) activate(sub *subqueue, at cursor, rec record) {
 	q.notifyReady(sub)
 }
 
-// cancel removes messages whose time has not come: all or none.
+// cancel removes scheduled messages: all or none.
 func (q *Queues) cancel(c CancelScheduled) Result {
 	if code := Check(c); code != OK {
 		return Result{Code: code}
@@ -114,9 +113,9 @@ func (q *Queues) cancel(c CancelScheduled) Result {
 	return Result{}
 }
 
-// retryAt is until when a message that is given back waits: what the receiver asked for,
-// or the queue's delay after a failed attempt, doubled with every attempt. The result is
-// not in the future when the message is ready at once.
+// retryAt returns the time until which a returned message waits: what the receiver requested, or
+// the queue's delay after a failed delivery, doubled with every failure. A time that is not in the
+// future means that the message is ready at once.
 func (q *Queues) retryAt(sub *subqueue, rec *record, failed bool, until Instant) Instant {
 	s := sub.entity.settings
 	if until > q.clock || !failed || s.RetryDelay == 0 || sub.address.Sub != MainQueue {

@@ -6,12 +6,12 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// sessionStates is where the states of sessions lie as far as bodies are concerned: the
-// owner of a state is (entity, sessionStates, slot). Nobody can attach to it.
+// sessionStates is the sub-queue in the owner of a session state: (entity, sessionStates, slot). It
+// is not addressable.
 const sessionStates SubQueue = 255
 
-// What a message is dead-lettered with that came to an entity with sessions on a way that
-// cannot refuse it, word for word as in the cloud.
+// Reason and description of a message without a session that was forwarded to an entity with
+// sessions, exactly as in Azure Service Bus.
 const (
 	reasonNoSession      = "Session ID is null"
 	descriptionNoSession = "Session enabled entity doesn't allow a message whose session identifier is null."
@@ -29,7 +29,7 @@ func (q *Queues) findSessionEntity(id EntityID) (*entityState, Code) {
 	return x, OK
 }
 
-// lockedSession finds a session by its lock. Only the epoch says whether it is still held.
+// lockedSession finds a session by its lock. Only the epoch decides whether it is still locked.
 func (x *entityState) lockedSession(l SessionLock) (slot uint32, ok bool) {
 	slot, found := x.sessions.find(l.ID)
 	return slot, found && l.Epoch != 0 && x.sessions.at(slot).epoch == l.Epoch
@@ -71,7 +71,7 @@ func (q *Queues) accept(c AcceptSession) Result {
 	return Result{Session: SessionLock{ID: h.id, Epoch: h.epoch}, Untils: []Instant{h.until}}
 }
 
-// repeatAccept answers an accept that was performed before: with the grant as it stands.
+// repeatAccept answers an accept that was performed before with the lock as it is now.
 func (q *Queues) repeatAccept(at Address, l SessionLock) Result {
 	x, code := q.findSessionEntity(at.Entity)
 	if code != OK {
@@ -89,7 +89,7 @@ func (q *Queues) addSessionTimer(x *entityState, slot uint32) {
 	q.addTimer(&x.subs[MainQueue], timer{at: h.until, number: SequenceNumber(slot), epoch: uint32(h.epoch), kind: timerSession})
 }
 
-// isSessionTimerCurrent says whether an timer is that of a session lock.
+// isSessionTimerCurrent reports whether a timer is that of a current session lock.
 func (x *entityState) isSessionTimerCurrent(a timer) bool {
 	if x.sessions == nil || a.number >= SequenceNumber(x.sessions.top) {
 		return false
@@ -111,7 +111,7 @@ func (q *Queues) renewSession(c RenewSession) Result {
 	return Result{Untils: []Instant{q.extendSession(x, slot)}}
 }
 
-// extendSession lets a session lock end a lock duration from now.
+// extendSession extends a session lock by the lock duration from now.
 func (q *Queues) extendSession(x *entityState, slot uint32) Instant {
 	x.lastActivity = q.clock
 	until := q.clock.After(x.settings.LockDuration)
@@ -127,7 +127,7 @@ func (q *Queues) extendSession(x *entityState, slot uint32) Instant {
 	return until
 }
 
-// releaseSession ends a session lock for its holder.
+// releaseSession ends a session lock at the request of its holder.
 func (q *Queues) releaseSession(c ReleaseSession) Result {
 	x, code := q.findSessionEntity(c.Entity)
 	if code != OK {
@@ -143,8 +143,8 @@ func (q *Queues) releaseSession(c ReleaseSession) Result {
 	return Result{}
 }
 
-// endSession gives back what is locked under a session, in order, and lets the session go.
-// Its timer has rung or is counted as stale by the caller.
+// endSession returns the messages that are locked under a session, in order, and unlocks the
+// session. Its timer is due, or the caller counts it as stale.
 func (q *Queues) endSession(x *entityState, slot uint32, failed bool) {
 	sub, s := &x.subs[MainQueue], x.sessions
 	h := s.write(slot, q.arena.generation)
@@ -152,7 +152,7 @@ func (q *Queues) endSession(x *entityState, slot uint32, failed bool) {
 	if failed {
 		s.expiredLocks = append(s.expiredLocks, h.id)
 	}
-	s.pin(slot) // its last message may expire on the way back: it is let go once, here
+	s.pin(slot) // its last message may expire during the return: the session is removed once, here
 	for n := s.messages[slot].locked.first(); n != 0; n = s.messages[slot].locked.first() {
 		at, found := sub.ix.seek(n)
 		if !found {
@@ -164,8 +164,8 @@ func (q *Queues) endSession(x *entityState, slot uint32, failed bool) {
 	q.notifyReady(sub)
 }
 
-// receiverSession is the session that a receiver asks in, noSession where there are none. Who holds
-// no session cannot ask where there are, and the other way round.
+// receiverSession returns the session of a receiver, noSession if the entity has no sessions. An
+// entity with sessions requires a session lock, other entities refuse one.
 func (sub *subqueue) receiverSession(l SessionLock) (session uint32, code Code) {
 	switch {
 	case sub.deliversBySession() != (l.Epoch != 0):
@@ -193,10 +193,10 @@ func (sub *subqueue) oldestReady(session uint32) (cursor, bool) {
 	if session == noSession {
 		return sub.ix.firstReady()
 	}
-	return sub.ix.seek(sub.entity.sessions.messages[session].ready.first()) // 0 is never there
+	return sub.ix.seek(sub.entity.sessions.messages[session].ready.first()) // 0 is never found
 }
 
-// setState keeps the state of a session that the asker holds.
+// setState stores the state of a session for its holder.
 func (q *Queues) setState(c SetSessionState) Result {
 	x, code := q.findSessionEntity(c.Entity)
 	if code != OK {
@@ -226,8 +226,8 @@ func (q *Queues) setState(c SetSessionState) Result {
 	return Result{}
 }
 
-// SessionState is the state of a session that the asker holds: where it lies, and whether
-// there is one. SessionLockLost when it is not held under this lock.
+// SessionState returns the location of the state of a locked session, and whether there is one.
+// SessionLockLost if the session is not locked with this lock.
 func (q *Queues) SessionState(id EntityID, l SessionLock) (at Ref, set bool, code Code) {
 	x, code := q.findSessionEntity(id)
 	if code != OK {
@@ -241,10 +241,9 @@ func (q *Queues) SessionState(id EntityID, l SessionLock) (at Ref, set bool, cod
 	return h.state, h.updated != 0, OK
 }
 
-// Sessions lists up to most sessions of an entity in the order of their slots, without the
-// first skip of those meant: with a moment those whose state was set after it, without one
-// (0) those that have messages in the main queue or a state. False when the entity is not
-// there or has no sessions.
+// Sessions lists up to most sessions of an entity in the order of their slots, without the first
+// skip: with a time those whose state was set after it, without one (0) those that have messages in
+// the main queue or a state. False if the entity does not exist or has no sessions.
 func (q *Queues) Sessions(id EntityID, updatedAfter Instant, skip, most int) ([]Session, bool) {
 	x, code := q.findSessionEntity(id)
 	if code != OK {
@@ -276,8 +275,7 @@ func (q *Queues) Sessions(id EntityID, updatedAfter Instant, skip, most int) ([]
 	return found, true
 }
 
-// AvailableSessions is the number of sessions that an AcceptSession without a name could
-// give.
+// AvailableSessions returns the number of sessions that an AcceptSession without a name could lock.
 func (q *Queues) AvailableSessions(id EntityID) uint64 {
 	if x := q.byID[id]; x != nil && x.sessions != nil {
 		return uint64(x.sessions.available)
@@ -285,8 +283,8 @@ func (q *Queues) AvailableSessions(id EntityID) uint64 {
 	return 0
 }
 
-// ReadySession is the number of messages that a LockMessages under a session lock could
-// give; 0 when the lock has ended.
+// ReadySession returns the number of messages that a LockMessages under a session lock could
+// deliver; 0 if there is no such session.
 func (q *Queues) ReadySession(id EntityID, session string) uint64 {
 	if x := q.byID[id]; x != nil && x.sessions != nil {
 		if slot, found := x.sessions.find(session); found {
@@ -319,7 +317,7 @@ func (q *Queues) PeekSession(id EntityID, session string, from SequenceNumber, m
 	return found
 }
 
-// sessionsUsed is the number of sessions that hold messages or state, or are held.
+// sessionsUsed returns the number of sessions that have messages or state, or are locked.
 func (x *entityState) sessionsUsed() uint64 {
 	if x.sessions == nil {
 		return 0
@@ -327,7 +325,7 @@ func (x *entityState) sessionsUsed() uint64 {
 	return uint64(x.sessions.count)
 }
 
-// enableSessions makes an empty entity one whose messages belong to sessions.
+// enableSessions makes an empty entity one with sessions.
 func (q *Queues) enableSessions(x *entityState) {
 	x.sessions = newSessionTable(q.arena.generation)
 	for i := range x.subs {
@@ -335,11 +333,11 @@ func (q *Queues) enableSessions(x *entityState) {
 	}
 }
 
-// deliversBySession says whether messages here are given out by session.
+// deliversBySession reports whether messages here are delivered by session.
 func (sub *subqueue) deliversBySession() bool { return sub.ix.main }
 
-// messageSession is the slot of the session that a message was admitted with, noSession where
-// there are none.
+// messageSession returns the slot of the session of an admitted message, noSession if the entity
+// has no sessions.
 func (q *Queues) messageSession(x *entityState, m *sentMessage) uint32 {
 	if x.sessions == nil {
 		return noSession
@@ -348,7 +346,8 @@ func (q *Queues) messageSession(x *entityState, m *sentMessage) uint32 {
 	return slot
 }
 
-// sessionSlot is that of a session, which is made if need be: sessionless, and false, for none.
+// sessionSlot returns the slot of a session, which is added if necessary: sessionless and false for
+// none.
 func (q *Queues) sessionSlot(x *entityState, session []byte, has bool) (slot uint32, ok bool) {
 	if !has {
 		return sessionless, false
@@ -362,8 +361,8 @@ func (q *Queues) sessionSlot(x *entityState, session []byte, has bool) (slot uin
 	return slot, true
 }
 
-// deadLetterSessionless dead-letters a message that came without a session on a way that
-// cannot refuse it. Its number is that given last.
+// deadLetterSessionless dead-letters a message without a session that cannot be refused. Its number
+// is the last one assigned.
 func (q *Queues) deadLetterSessionless(x *entityState, rec record, patches []byte) {
 	sub := &x.subs[DeadLetterQueue]
 	rec.deadLetterExpiry = deadLetterExpirySecond(q.clock, x.settings.DeadLetterTimeToLive)
@@ -372,8 +371,8 @@ func (q *Queues) deadLetterSessionless(x *entityState, rec record, patches []byt
 	q.notifyReady(sub)
 }
 
-// copySessionSlot is the session of a copy that a subscription gets: what the action at hand
-// has made of it, else what the message was sent with.
+// copySessionSlot returns the session of a copy for a subscription: the one set by the current
+// action, else that of the message.
 func (q *Queues) copySessionSlot(x *entityState, c *fanOutContext) (slot uint32, ok bool) {
 	s := &q.evaluated
 	if len(s.changes) == 0 && c.hasSession {
@@ -386,7 +385,7 @@ func (q *Queues) copySessionSlot(x *entityState, c *fanOutContext) (slot uint32,
 	return q.sessionSlot(x, []byte(v.AsText()), true)
 }
 
-// lockEnd is when the lock on a message ends.
+// lockEnd returns the end of the lock of a message.
 func (sub *subqueue) lockEnd(n SequenceNumber, rec *record) Instant {
 	if !sub.deliversBySession() {
 		return rec.deadline
@@ -395,8 +394,8 @@ func (sub *subqueue) lockEnd(n SequenceNumber, rec *record) Instant {
 	return sub.entity.sessions.at(sub.ix.session(at)).until
 }
 
-// sessionEffects says which held sessions have something for their holders, and whether there
-// are sessions to accept.
+// sessionEffects adds effects for locked sessions with messages for their holders, and for sessions
+// that can be accepted.
 func (sub *subqueue) sessionEffects(effects []Effect) []Effect {
 	s := sub.entity.sessions
 	for _, slot := range s.readyChanged {

@@ -4,18 +4,18 @@ import (
 	"slices"
 )
 
-// The limits of sessions.
+// Limits of sessions.
 const (
-	sessionsMax       = 1 << 21 // sessions of one entity that hold messages or state, or are held
+	sessionsMax       = 1 << 21 // sessions of one entity that have messages or state, or are locked
 	sessionIDBytesMax = 128 * 4 // 128 characters
-	sessionPageSlots  = 256     // sessions of one page: what is copied when one of them is written after an image
-	availableSlack    = 64      // stale entries of the heap of available sessions, whatever is in it
+	sessionPageSlots  = 256     // sessions of one page, which is copied when one of them is written after an image
+	availableSlack    = 64      // stale entries that the heap of available sessions may always have
 )
 
-// sessionTable are the sessions of an entity. A session has a slot for as long as it has
-// messages, is held, or has a state; the lowest free slot is given next, on every replica.
-// What an image must tell of a session is its holding, in pages that images share; the
-// rest is derived from the records of the messages.
+// sessionTable is the set of sessions of an entity. A session has a slot as long as it has
+// messages, is locked, or has a state; the lowest free slot is assigned next, on every replica. An
+// image contains the sessionRecords, in pages that images share; the rest is derived from the
+// records of the messages.
 type sessionTable struct {
 	generation generation // of the slice pages
 	pages      []*sessionPage
@@ -26,11 +26,11 @@ type sessionTable struct {
 	slots    map[string]uint32 // by id; for look-ups only: never ranged over
 	messages []sessionMessages // by slot
 
-	heap         heap[availableSession] // by number; stale ones among them
-	available    int                    // sessions that nobody holds and that have ready messages
+	heap         heap[availableSession] // by number; with stale entries
+	available    int                    // unlocked sessions that have ready messages
 	bytes        uint64                 // of the states
-	readyChanged []uint32               // whose ready messages grew since the last Effects
-	expiredLocks []string               // whose lock ran out since then
+	readyChanged []uint32               // whose number of ready messages rose since the last Effects
+	expiredLocks []string               // whose lock expired since the last Effects
 }
 
 type sessionPage struct {
@@ -38,27 +38,27 @@ type sessionPage struct {
 	slots      [sessionPageSlots]sessionRecord
 }
 
-// sessionRecord is the part of a session that is kept in images: 64 bytes.
+// sessionRecord is the part of a session that images contain: 64 bytes.
 type sessionRecord struct {
 	id      string
-	epoch   uint64  // of the lock, 0 when nobody holds it
+	epoch   uint64  // of the lock, 0 if it is not locked
 	until   Instant // end of the lock
-	updated Instant // when the state was set, 0 when there is none
+	updated Instant // when the state was set, 0 if there is none
 	state   Ref
 	used    bool
 }
 
-// sessionMessages is what the messages of a session say of it.
+// sessionMessages is the part of a session that is derived from its messages.
 type sessionMessages struct {
-	all          numberList // in the main queue, in whatever state
+	all          numberList // in the main queue, in all states
 	ready        numberList
 	locked       numberList     // locked under the session
-	otherCount   uint64         // in the other sub-queues: they may come back
-	readyChanged bool           // is in raised
-	heapNumber   SequenceNumber // of its entry in the heap that is not stale, 0 for none
+	otherCount   uint64         // messages in other sub-queues: they may come back
+	readyChanged bool           // is in sessionTable.readyChanged
+	heapNumber   SequenceNumber // number of its current entry in the heap, 0 for none
 }
 
-// availableSession is a session that may be accepted, by its first ready message.
+// availableSession is a session that can be accepted, ordered by its first ready message.
 type availableSession struct {
 	number SequenceNumber
 	slot   uint32
@@ -66,7 +66,7 @@ type availableSession struct {
 
 func (c availableSession) before(other availableSession) bool { return c.number < other.number }
 
-// freeSlot is a slot that is given to the next session if it is the lowest.
+// freeSlot is an unused slot; the lowest is assigned next.
 type freeSlot uint32
 
 func (f freeSlot) before(other freeSlot) bool { return f < other }
@@ -75,12 +75,12 @@ func newSessionTable(now generation) *sessionTable {
 	return &sessionTable{generation: now, slots: make(map[string]uint32)}
 }
 
-// at reads a session.
+// at returns a session for reading.
 func (s *sessionTable) at(slot uint32) *sessionRecord {
 	return &s.pages[slot/sessionPageSlots].slots[slot%sessionPageSlots]
 }
 
-// write gives a session for writing.
+// write returns a session for writing.
 func (s *sessionTable) write(slot uint32, now generation) *sessionRecord {
 	if s.generation != now {
 		s.pages, s.generation = slices.Clone(s.pages), now
@@ -94,14 +94,14 @@ func (s *sessionTable) write(slot uint32, now generation) *sessionRecord {
 	return &(*page).slots[slot%sessionPageSlots]
 }
 
-// find looks a session up.
+// find looks up a session.
 func (s *sessionTable) find(id string) (slot uint32, found bool) {
 	slot, found = s.slots[id]
 	return slot, found
 }
 
-// findOrAdd finds or makes a session; false when there are too many. One that was made must be
-// given a message, a holder or a state, or be let go.
+// findOrAdd finds or adds a session; false if there are too many. A new session must be given a
+// message, a lock or a state, or be removed.
 func (s *sessionTable) findOrAdd(id string, now generation) (slot uint32, ok bool) {
 	if slot, found := s.slots[id]; found {
 		return slot, true
@@ -119,7 +119,7 @@ func (s *sessionTable) findOrAdd(id string, now generation) (slot uint32, ok boo
 	return slot, true
 }
 
-// fillSlot puts a session into a slot that is free.
+// fillSlot stores a session in a free slot.
 func (s *sessionTable) fillSlot(slot uint32, h sessionRecord, now generation) {
 	for int(slot/sessionPageSlots) >= len(s.pages) {
 		if s.generation != now {
@@ -135,7 +135,8 @@ func (s *sessionTable) fillSlot(slot uint32, h sessionRecord, now generation) {
 	s.count++
 }
 
-// messageChanged notes that a message of a session comes (from 0), goes (to 0) or changes.
+// messageChanged updates a session when one of its messages is added (from 0), removed (to 0) or
+// changed.
 func (s *sessionTable) messageChanged(slot uint32, n SequenceNumber, from, to MessageState, main bool, now generation) {
 	if slot == sessionless {
 		return
@@ -173,7 +174,7 @@ func (s *sessionTable) messageChanged(slot uint32, n SequenceNumber, from, to Me
 	s.update(slot, now)
 }
 
-// pin keeps a session while its message moves: it may be the last. s may be nil.
+// pin keeps a session while its message, which may be its last, is moved. s may be nil.
 func (s *sessionTable) pin(slot uint32) {
 	if s != nil && slot != sessionless {
 		s.messages[slot].otherCount++
@@ -187,7 +188,7 @@ func (s *sessionTable) unpin(slot uint32, now generation) {
 	}
 }
 
-// notifyReady notes that a session has more ready messages than before.
+// notifyReady records that a session has more ready messages than before.
 func (s *sessionTable) notifyReady(slot uint32) {
 	if line := &s.messages[slot]; !line.readyChanged {
 		line.readyChanged = true
@@ -195,8 +196,8 @@ func (s *sessionTable) notifyReady(slot uint32) {
 	}
 }
 
-// update brings what is derived of a session up to date after a change of it, and lets it go
-// when nothing is left of it.
+// update updates what is derived of a session after a change, and removes the session if it is
+// empty.
 func (s *sessionTable) update(slot uint32, now generation) {
 	line, h := &s.messages[slot], s.at(slot)
 	first := SequenceNumber(0)
@@ -224,7 +225,7 @@ func (s *sessionTable) update(slot uint32, now generation) {
 	}
 }
 
-// oldestAvailable is the session with the oldest ready message that nobody holds.
+// oldestAvailable returns the unlocked session with the oldest ready message.
 func (s *sessionTable) oldestAvailable() (slot uint32, found bool) {
 	for len(s.heap) > 0 {
 		if c := s.heap[0]; s.messages[c.slot].heapNumber == c.number {
@@ -235,8 +236,8 @@ func (s *sessionTable) oldestAvailable() (slot uint32, found bool) {
 	return 0, false
 }
 
-// removeStale takes stale entries out of the heap when they are more than the others. Its work is
-// paid by the changes that made them stale.
+// removeStale removes stale entries from the heap when they outnumber the others. The changes that
+// made them stale pay for its work.
 func (s *sessionTable) removeStale() {
 	if len(s.heap) <= 2*s.available+availableSlack {
 		return
@@ -245,7 +246,7 @@ func (s *sessionTable) removeStale() {
 		line := &s.messages[c.slot]
 		valid := line.heapNumber == c.number
 		if valid {
-			line.heapNumber = 0 // a second entry that says the same goes
+			line.heapNumber = 0 // a duplicate entry is removed
 		}
 		return valid
 	})
@@ -254,8 +255,8 @@ func (s *sessionTable) removeStale() {
 	}
 }
 
-// numberList is a sorted list of sequence numbers that mostly grows at its end and shrinks at
-// its front.
+// numberList is a sorted list of sequence numbers that mostly grows at its end and shrinks at its
+// front.
 type numberList struct {
 	list []SequenceNumber
 	head int
@@ -264,7 +265,7 @@ type numberList struct {
 func (l *numberList) live() []SequenceNumber { return l.list[l.head:] }
 func (l *numberList) count() int             { return len(l.list) - l.head }
 
-// first is the lowest number, 0 when there is none.
+// first returns the lowest number, 0 if there is none.
 func (l *numberList) first() SequenceNumber {
 	if l.head == len(l.list) {
 		return 0
@@ -272,7 +273,7 @@ func (l *numberList) first() SequenceNumber {
 	return l.list[l.head]
 }
 
-// add puts a number in that is not there.
+// add inserts a number that is not in the list.
 func (l *numberList) add(n SequenceNumber) {
 	switch {
 	case l.head == len(l.list):
@@ -285,14 +286,14 @@ func (l *numberList) add(n SequenceNumber) {
 			l.list = slices.Insert(l.list, l.head+i, n)
 			return
 		}
-		// Given back near the front: those before it make room, not the many behind it.
+		// Returned near the front: move the few before it, not the many after it.
 		l.head--
 		copy(l.list[l.head:], l.list[l.head+1:l.head+1+i])
 		l.list[l.head+i] = n
 	}
 }
 
-// remove takes a number out; it says whether it was there.
+// remove removes a number and reports whether it was in the list.
 func (l *numberList) remove(n SequenceNumber) bool {
 	if l.first() == n && n != 0 {
 		l.head++
@@ -313,10 +314,10 @@ func (l *numberList) remove(n SequenceNumber) bool {
 	return true
 }
 
-// numbersKept is the room that a list keeps whatever is in it.
+// numbersKept is the capacity that a list always keeps.
 const numbersKept = 16
 
-// shrink gives room back that is used by less than a quarter.
+// shrink releases capacity of which less than a quarter is used.
 func (l *numberList) shrink() {
 	n := l.count()
 	switch {

@@ -6,15 +6,15 @@ import (
 	"strconv"
 )
 
-// What a message is dead-lettered with when its deliveries are used up, word for word
-// as in the cloud.
+// Reason and description of a message that reached MaxDeliveryCount, exactly as in Azure Service
+// Bus.
 const (
 	reasonDeliveryCount      = "MaxDeliveryCountExceeded"
 	descriptionDeliveryCount = "Message could not be consumed after %s delivery attempts."
 )
 
-// findLocked finds a message by its lock. Only the epoch says whether a lock is still held;
-// a clock never does.
+// findLocked finds a message by its lock. Only the epoch decides whether a lock is still held; a
+// clock never does.
 func (sub *subqueue) findLocked(l LockID) (at cursor, rec record, ok bool) {
 	at, found := sub.ix.seek(l.Sequence)
 	if !found {
@@ -24,7 +24,7 @@ func (sub *subqueue) findLocked(l LockID) (at cursor, rec record, ok bool) {
 	return at, rec, rec.state == Locked && rec.epoch == l.Epoch
 }
 
-// settle ends locks, each for itself.
+// settle ends locks, each independently.
 func (q *Queues) settle(c SettleMessages) Result {
 	if !within(len(c.Settlements), commandSettlementsMax) || !c.Address.valid() {
 		return Result{Code: InvalidArgument}
@@ -42,7 +42,7 @@ func (q *Queues) settle(c SettleMessages) Result {
 	return Result{Codes: codes}
 }
 
-// settleable finds the message that a settlement is about, if it can be performed.
+// settleable finds the message of a settlement, if it can be performed.
 func (q *Queues) settleable(sub *subqueue, s *Settlement) (at cursor, rec record, code Code) {
 	if !validSettlement(s) || s.Until > q.clock.After(delayMax) {
 		return at, rec, InvalidArgument
@@ -87,11 +87,10 @@ func (q *Queues) settleOne(sub *subqueue, s *Settlement) Code {
 	return OK
 }
 
-// returnToQueue ends a lock without settling the message: it returns to where the lock was
-// made from, at once or when it was put off to. A message whose life has ended meanwhile
-// expires now (docs/requirements.md#e3). A failed attempt counts, and the last one allowed sends the message
-// to the dead-letter queue instead, in the same apply. In the dead-letter queue attempts
-// count on and nothing follows from them.
+// returnToQueue ends a lock without settling the message: the message returns to where it was
+// locked, at once or after a delay. An expired message expires now (docs/requirements.md#e3). A
+// failed delivery is counted, and the last one allowed sends the message to the dead-letter queue
+// instead, in the same apply. In the dead-letter queue failures are counted without consequences.
 func (q *Queues) returnToQueue(sub *subqueue, at cursor, rec record, failed bool, until Instant, patch Patch) {
 	if failed && rec.failedDeliveries < math.MaxUint16 {
 		rec.failedDeliveries++
@@ -125,8 +124,8 @@ func (q *Queues) deadLetter(x *entityState, at cursor, rec record, patch Patch) 
 }
 
 // moveToSubQueue moves a message to another sub-queue of its entity, where it is ready under its
-// old number and with its old attempts. Its body stays where it is: the owner stored
-// beside it still names the old sub-queue, and [Queues.Holds] knows.
+// old number with its old failed deliveries. Its body stays where it is: the owner stored beside it
+// still names the old sub-queue, and [Queues.Holds] takes that into account.
 func (q *Queues) moveToSubQueue(from, to *subqueue, at cursor, rec record, patch Patch) {
 	n, patches, session := from.ix.number(at), from.ix.patch(at), from.ix.session(at)
 	from.ix.sessions.pin(session)
@@ -142,8 +141,8 @@ func (q *Queues) moveToSubQueue(from, to *subqueue, at cursor, rec record, patch
 	q.notifyReady(to)
 }
 
-// addPatch adds a patch to a message. All patches of a message are one body, which is
-// written anew: it happens rarely, and the record stays small.
+// addPatch adds a patch to a message. All patches of a message are one body, which is rewritten: it
+// happens rarely, and the record stays small.
 func (q *Queues) addPatch(sub *subqueue, at cursor, p Patch) {
 	if !p.DeadLetter && len(p.Properties) == 0 {
 		return
@@ -165,9 +164,9 @@ func (q *Queues) addPatch(sub *subqueue, at cursor, p Patch) {
 	}
 }
 
-// patchFits says whether properties may be added to the patches at old: together no
-// more than propertiesBytesMax. Reasons do not count, else a message whose properties
-// are full could not be dead-lettered.
+// patchFits reports whether properties can be added to the patches at old: together no more than
+// propertiesBytesMax. Reasons do not count, otherwise a message with the maximum of properties
+// could not be dead-lettered.
 func (q *Queues) patchFits(old Ref, properties []byte) bool {
 	if len(properties) == 0 || old == (Ref{}) {
 		return true
@@ -180,7 +179,7 @@ func (q *Queues) patchFits(old Ref, properties []byte) bool {
 	return total <= propertiesBytesMax
 }
 
-// renew extends locks that are held, each for itself.
+// renew extends locks that are held, each independently.
 func (q *Queues) renew(c RenewLocks) Result {
 	if checkRenew(c) != OK {
 		return Result{Code: InvalidArgument}

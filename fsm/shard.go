@@ -2,22 +2,21 @@ package fsm
 
 import "slices"
 
-// ShardsMax is the most shards of an entity.
+// ShardsMax is the maximum number of shards of an entity.
 const ShardsMax = 16
 
-// Shard is one part of a partitioned entity: an entity of the message machine of its
-// partition like any other, that knows nothing of the other shards. Which message belongs
-// to which shard is decided outside the machines, before it is sent.
+// Shard is one part of a partitioned entity. In the state machine of its partition it is an
+// ordinary entity that knows nothing of the other shards. The router decides which message belongs
+// to which shard before it is sent.
 type Shard struct {
 	Partition PartitionID `json:"Partition"`
 	Entity    EntityID    `json:"Entity"`
 }
 
-// The ids of the shards of an entity follow one another, the first is that of the entity
-// itself: whoever has the id of a shard finds the entity by a search in the sorted list,
-// and no second index is needed.
+// The ids of the shards of an entity are consecutive, the first is that of the entity itself: the
+// entity of a shard is found by binary search, without a second index.
 
-// shardsFrom gives the shards of the entity id, in these partitions; nil for none.
+// shardsFrom returns the shards of the entity id in these partitions; nil for none.
 func shardsFrom(id EntityID, partitions []PartitionID) []Shard {
 	if len(partitions) == 0 {
 		return nil
@@ -29,8 +28,8 @@ func shardsFrom(id EntityID, partitions []PartitionID) []Shard {
 	return shards
 }
 
-// ShardOf says which shard of an entity has that id; false when none has, also when the
-// entity is not partitioned.
+// ShardOf returns the index of the shard with that id; false if there is none, also if the entity
+// is not partitioned.
 func (e *Entity) ShardOf(id EntityID) (int, bool) {
 	if id < e.ID || id-e.ID >= EntityID(len(e.Shards)) {
 		return 0, false
@@ -38,10 +37,10 @@ func (e *Entity) ShardOf(id EntityID) (int, bool) {
 	return int(id - e.ID), true
 }
 
-// ids is how many ids an entity takes.
+// ids returns the number of ids that an entity uses.
 func (e *Entity) ids() EntityID { return EntityID(max(1, len(e.Shards))) }
 
-// partitions are those of the shards.
+// partitions returns the partitions of the shards.
 func (e *Entity) partitions() []PartitionID {
 	list := make([]PartitionID, len(e.Shards))
 	for i, shard := range e.Shards {
@@ -50,8 +49,8 @@ func (e *Entity) partitions() []PartitionID {
 	return list
 }
 
-// validShards says whether an entity may be made in these partitions: shards exactly where
-// the settings want them, each in a partition of its own.
+// validShards reports whether an entity can be created in these partitions: shards exactly if the
+// settings require them, each in a partition of its own.
 func (c CreateEntity) validShards() bool {
 	if !c.Settings.EnablePartitioning {
 		return len(c.Partitions) == 0
@@ -67,7 +66,7 @@ func (c CreateEntity) validShards() bool {
 	return true
 }
 
-// addLoad adds n to the load of every partition that an entity lies in.
+// addLoad adds n to the load of every partition of an entity.
 func (c *Catalog) addLoad(e *Entity, n int) {
 	if len(e.Shards) == 0 {
 		c.load[e.Partition-1] += n

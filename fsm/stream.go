@@ -11,16 +11,16 @@ import (
 // The layout of an image:
 //
 //	version   1 byte   see imageVersion
-//	machine   1 byte   which machine wrote it
-//	state              as the machine says
+//	machine   1 byte   which state machine wrote it
+//	state              depends on the state machine
 //	checksum  4 bytes  CRC-32 (Castagnoli) of everything before, little endian
 //
-// and nothing behind it.
+// and nothing follows it.
 //
-// Version 4 of the catalog has namespaces, access rules, members and moves; others of it are not
-// read. Version 4 of the queues begins with the level of the machine and the topic whose Pending
-// messages were published last, has such messages, and says how correlation filters are filed. A
-// machine writes version 3 until it has Level 2; both are read.
+// Version 4 of the catalog has namespaces, access rules, members and moves; no other version of it
+// is read. Version 4 of the queues begins with the format level and the topic whose Pending
+// messages were published last, has Pending messages, and tells by which condition correlation
+// filters are indexed. A state machine writes version 3 below format level 2; both are read.
 func imageVersion(machine byte, level uint32) byte {
 	if machine == machineCatalog || level >= levelPublishSteps {
 		return 4
@@ -28,16 +28,16 @@ func imageVersion(machine byte, level uint32) byte {
 	return 3
 }
 
-// The machines. The numbers are part of the image format.
+// The state machines. The numbers are part of the image format.
 const (
 	machineQueues  byte = 1
 	machineCatalog byte = 2
 )
 
-// settingsBytesMax is more than encoded settings can take.
+// settingsBytesMax is an upper bound for encoded settings.
 const settingsBytesMax = userMetadataBytesMax + 2*entityNameBytesMax + 256
 
-// streamBytes is what an image is read and written by.
+// streamBytes is the size of the pieces in which an image is read and written.
 const streamBytes = 64 << 10
 
 var (
@@ -57,9 +57,9 @@ type imageWriter struct {
 	n    int64
 	sum  uint32
 	err  error
-	refs bool // write where bodies lie; without, images of all replicas are equal
+	refs bool // write the locations of bodies; without them, images of all replicas are equal
 
-	withIndexedBy bool // of queues: write how correlation filters are filed
+	withIndexedBy bool // of queues: write by which condition correlation filters are indexed
 }
 
 func newImageWriter(w io.Writer, machine, version byte, refs bool) *imageWriter {
@@ -92,8 +92,8 @@ func (w *imageWriter) ref(r Ref) {
 	w.uvarint(uint64(r.Size))
 }
 
-// flushIfFull passes on what has gathered, once it is worth it. Call it between items: an
-// item is far smaller than the room behind streamBytes.
+// flushIfFull writes the buffer if it is full. Call it between items: an item is far smaller than
+// the reserve beyond streamBytes.
 func (w *imageWriter) flushIfFull() {
 	if len(w.buf) >= streamBytes {
 		w.flush()
@@ -121,16 +121,15 @@ func (w *imageWriter) finish() (int64, error) {
 	return w.n, w.err
 }
 
-// imageReader reads an image back. Like reader it keeps the first error and gives
-// zeros from then on; unlike it, it cannot know how much is left, so whoever reads a
-// list grows it as the items arrive.
+// imageReader reads an image. Like reader it keeps the first error and returns zeros from then on;
+// unlike it, it does not know how many bytes follow, so lists grow as their items are read.
 type imageReader struct {
 	r           io.Reader
 	buf         []byte
 	pos, end    int
 	summed      int // buf[:summed] is in sum
 	sum         uint32
-	err, endErr error // ended: why there are no more bytes
+	err, endErr error // endErr: why there are no more bytes
 	version     byte
 }
 
@@ -159,7 +158,7 @@ func (r *imageReader) require(ok bool) {
 	}
 }
 
-// fill reads more bytes; it reports false when there are none.
+// fill reads more bytes; it returns false if there are none.
 func (r *imageReader) fill() bool {
 	if r.endErr != nil {
 		return false
@@ -253,15 +252,14 @@ func (r *imageReader) string(limit int) string {
 	return string(b)
 }
 
-// repeat runs item as often as the count that stands here says, until the first error.
+// repeat reads a count, at most limit, and calls item as often, until the first error.
 func (r *imageReader) repeat(limit uint64, item func()) {
 	for n := r.uvarintMax(limit); n > 0 && r.err == nil; n-- {
 		item()
 	}
 }
 
-// settings reads what stands there with its length before it, so that it is read by
-// the same code as in a command.
+// settings reads settings with their length before them, with the decoder of commands.
 func (r *imageReader) settings() EntitySettings {
 	inner := reader{b: []byte(r.string(settingsBytesMax)), version: commandVersion}
 	s := inner.settings()

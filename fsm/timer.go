@@ -2,9 +2,9 @@ package fsm
 
 import "math"
 
-// timer says when to look at something. It is stale when what it stands for has gone or
-// moved meanwhile: timers are not searched for and taken out, they are skipped when due.
-// All but the ends of locks are lower bounds.
+// timer is a time at which something has to be checked. It is stale when its subject was removed or
+// moved: stale timers are not searched for and removed, but skipped when they are due. All timers
+// but those of locks are lower bounds.
 type timer struct {
 	at     Instant
 	number SequenceNumber // of the message, the first one of the chunk, or lastNumber
@@ -12,19 +12,19 @@ type timer struct {
 	kind   timerKind
 }
 
-// timerKind says what an timer stands for.
+// timerKind is the subject of a timer.
 type timerKind uint8
 
 const (
-	timerChunk timerKind = 0 // messages of a chunk that nobody holds: entry.due
+	timerChunk timerKind = 0 // messages of a chunk that are not locked: chunkEntry.due
 	timerLock  timerKind = 1 // the end of a lock
-	timerSweep timerKind = 2 // remembered ids that may go: queue.sweepAt; main queue only
-	timerIdle  timerKind = 3 // the queue itself may go: queue.idleAt; main queue only
-	// alarmSession is the end of a session lock; its number is the slot. Main queue only.
+	timerSweep timerKind = 2 // remembered ids that have expired: entityState.sweepAt; main queue only
+	timerIdle  timerKind = 3 // the entity may be idle: entityState.idleAt; main queue only
+	// timerSession is the end of a session lock; its number is the slot. Main queue only.
 	timerSession timerKind = 4
 )
 
-// lastNumber puts what concerns the whole queue behind its messages.
+// lastNumber orders timers of the whole entity after those of its messages.
 const lastNumber SequenceNumber = math.MaxUint64
 
 func (a timer) before(b timer) bool {
@@ -40,26 +40,25 @@ func (a timer) before(b timer) bool {
 	return a.epoch < b.epoch
 }
 
-// staleSlack is the number of stale timers a queue may hold whatever is in it.
+// staleSlack is the number of stale timers that a sub-queue can always have.
 const staleSlack = 64
 
-// timers is ordered by (moment, number). It is derived from the records and not part of
-// an image; which stale timers it holds decides nothing.
+// timers is ordered by (time, number). It is derived from the records and not part of an image;
+// stale timers have no influence on the result.
 type timers struct {
 	heap  heap[timer]
-	stale int // how many of heap are stale: never more than the others + staleSlack
+	stale int // number of stale timers in heap: never more than the others + staleSlack
 }
 
-// rebuild keeps what valid says is not stale. Its work is paid by the timers that
-// became stale since the last one.
+// rebuild removes stale timers. The timers that became stale since the last call pay for its work.
 func (a *timers) rebuild(valid func(timer) bool) {
 	a.heap.rebuild(staleSlack, valid)
 	a.stale = 0
 }
 
-// timerQueue orders the sub-queues that have timers by the first of them: a binary heap
-// whose members know their place. With the timers of each it makes one total order,
-// (moment, entity, sub-queue, number), whatever the shape of the heaps.
+// timerQueue orders the sub-queues that have timers by their first one: a binary heap whose
+// elements know their index. Together with the timers of each it is one total order, (time, entity,
+// sub-queue, number), whatever the shape of the heaps.
 type timerQueue []*subqueue
 
 func (s *timerQueue) before(i, j int) bool {
@@ -83,7 +82,8 @@ func (s *timerQueue) swap(i, j int) {
 	x[i].heapIndex, x[j].heapIndex = i, j
 }
 
-// fix puts a sub-queue where its first timer belongs: in, out, up or down.
+// fix restores the order after the first timer of a sub-queue changed: it adds, removes or moves
+// it.
 func (s *timerQueue) fix(sub *subqueue) {
 	switch {
 	case len(sub.timers.heap) == 0 && sub.heapIndex < 0:

@@ -7,31 +7,32 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// The limits of what one publishing makes.
+// Limits of publishing.
 const (
-	// publishingsMax bounds, below Level 2, what the messages of one SendMessages do together: true and SQL
-	// rules that are asked, and copies that correlation filters make. It is a tenth of a second
-	// of the machine, 524 messages for 2,000 subscriptions, or 4,096 for 256.
+	// publishingsMax bounds, below format level 2, the work for the messages of one SendMessages
+	// together: evaluations of true and SQL rules, and copies made by correlation filters. It is a
+	// tenth of a second of the state machine, 524 messages for 2,000 subscriptions, or 4,096 for
+	// 256.
 	publishingsMax = 1 << 20
-	// actedBytesMax bounds the patches that the actions of all rules make for one message.
-	// Behind it they fail.
+	// actionBytesMax bounds the patches that the actions of all rules make for one message. Further
+	// actions fail.
 	actionBytesMax = 64 << 20
 )
 
-// What a message is dead-lettered with that a rule failed on, as in the cloud.
+// Reason of a message that is dead-lettered because a rule failed, as in Azure Service Bus.
 const reasonFilter = "FilterEvaluationException"
 
-// ruleNameProperty is the application property that says which rule changed a copy.
+// ruleNameProperty is the application property with the name of the rule that changed a copy.
 const ruleNameProperty = "RuleName"
 
-// ruleMatch is a rule that takes a message, or that failed on it.
+// ruleMatch is a rule that matches a message, or fails.
 type ruleMatch struct {
 	rule  *rule
 	err   error
-	steps uint64 // that its filter took
+	steps uint64 // of its filter
 }
 
-// publish takes one message at a topic: for now, or for when its time comes.
+// publish accepts one message at a topic: to be published now, or when its time comes.
 func (q *Queues) publish(x *entityState, m *sentMessage) SequenceNumber {
 	x.last++
 	if m.at <= q.clock {
@@ -50,8 +51,7 @@ func (q *Queues) publish(x *entityState, m *sentMessage) SequenceNumber {
 	return x.last
 }
 
-// publishDue publishes a message of a topic whose time has come, and says how many copies that
-// made.
+// publishDue publishes a scheduled message of a topic, and returns the number of copies.
 func (q *Queues) publishDue(sub *subqueue, at cursor, rec record) (copies int) {
 	x := sub.entity
 	m := sentMessage{payload: q.bodies.Read(rec.body), ttl: Millis(rec.expires)}
@@ -67,9 +67,9 @@ func (q *Queues) publishDue(sub *subqueue, at cursor, rec record) (copies int) {
 	return copies
 }
 
-// enqueue takes a message whose time has come, under a new number, and says how many copies
-// were made at once: it is published now, or by one of the next pulses. The body is stored once,
-// with a record of the topic that counts the copies; when nobody takes the message there is neither.
+// enqueue accepts a message that is due, under a new number, and returns the number of copies made
+// at once: it is published now, or by one of the next pulses. The body is stored once, with a
+// record of the topic that counts the copies; if no subscription gets a copy, neither is stored.
 func (q *Queues) enqueue(x *entityState, n SequenceNumber, m *sentMessage) (copies int) {
 	if !q.mayPublish(x) {
 		q.storePending(x, n, m)
@@ -84,8 +84,8 @@ func (q *Queues) enqueue(x *entityState, n SequenceNumber, m *sentMessage) (copi
 	return copies
 }
 
-// fanOut gives a message that has number n at a topic, and was accepted at a moment, to the
-// subscriptions whose rules take it. It is to be stored when there are copies.
+// fanOut gives a message with number n at a topic, which was accepted at a time, to the
+// subscriptions whose rules match. The caller stores it if there are copies.
 func (q *Queues) fanOut(x *entityState, n SequenceNumber, m *sentMessage, enqueued Instant) (copies int) {
 	life := x.effectiveTimeToLive(m.ttl)
 	s := &q.evaluated
@@ -106,14 +106,14 @@ func (q *Queues) fanOut(x *entityState, n SequenceNumber, m *sentMessage, enqueu
 		copies += q.deliverCopies(matches[from].rule.subscription, matches[from:to], &c)
 		from = to
 	}
-	clear(matches) // they hold on to rules
+	clear(matches) // they reference rules
 	s.begin(0, 0, nil)
 	q.runner.Begin(nil)
 	return copies
 }
 
-// matchRules finds the rules that take the subject, in order, and those that fail on it.
-// Nothing is allocated for one that does not match.
+// matchRules finds the rules that match the evaluated message, in order, and those that fail. A
+// rule that does not match causes no allocation.
 func (q *Queues) matchRules(h *topicState) []ruleMatch {
 	list, s := q.matches[:0], &q.evaluated
 	for _, r := range h.trueRules {
@@ -153,8 +153,8 @@ func (q *Queues) matchRules(h *topicState) []ruleMatch {
 // fanOutContext is what the copies of a message have in common.
 type fanOutContext struct {
 	rec     record
-	life    Millis // what the topic allows
-	patches []byte // that the message brought along
+	life    Millis // time to live at the topic
+	patches []byte // of the message, from where it was forwarded
 
 	session    []byte
 	hasSession bool
@@ -163,9 +163,9 @@ type fanOutContext struct {
 	correlationBudget uint64 // what the actions of correlation filters of each subscription may take
 }
 
-// deliverCopies makes the copies of one subscription: one if a rule without action took the
-// message, one for every rule with an action that did, and a dead letter if a rule failed
-// and the subscription keeps such messages.
+// deliverCopies makes the copies of one subscription: one if a rule without action matches, one for
+// every rule with an action that matches, and a dead letter if a rule fails and the subscription
+// keeps such messages.
 func (q *Queues) deliverCopies(x *entityState, matches []ruleMatch, c *fanOutContext) (copies int) {
 	c.rec.expires = expiry(c.rec.enqueued, min(c.life, x.settings.DefaultTimeToLive))
 	if slices.ContainsFunc(matches, func(m ruleMatch) bool { return m.err == nil && m.rule.action == nil }) {
@@ -182,7 +182,7 @@ func (q *Queues) deliverCopies(x *entityState, matches []ruleMatch, c *fanOutCon
 				q.addCopy(x, c, patches)
 				copies++
 			}
-			q.evaluated.beginAction(0) // others see the message as it was sent
+			q.evaluated.beginAction(0) // other rules evaluate the message as it was sent
 		}
 		if failure == nil {
 			failure = err
@@ -195,8 +195,8 @@ func (q *Queues) deliverCopies(x *entityState, matches []ruleMatch, c *fanOutCon
 	return copies
 }
 
-// runAction lets the action of a rule change a copy, and returns its patches. share is what is left
-// to all correlation filters of the subscription.
+// runAction applies the action of a rule to a copy, and returns its patches. share is the rest of
+// the budget of all correlation filters of the subscription.
 func (q *Queues) runAction(m ruleMatch, c *fanOutContext, share *uint64) ([]byte, error) {
 	s, r := &q.evaluated, m.rule
 	s.beginAction(r.number)
@@ -223,14 +223,14 @@ func (q *Queues) runAction(m ruleMatch, c *fanOutContext, share *uint64) ([]byte
 	return patches, nil
 }
 
-// countExceeded counts a rule that was over its budget.
+// countExceeded counts a rule that exceeded its budget.
 func (q *Queues) countExceeded(err error) {
 	if errors.Is(err, filter.ErrSteps) {
 		q.exceeded++
 	}
 }
 
-// addCopy puts a copy at the tail of a subscription.
+// addCopy stores a copy at the tail of a subscription.
 func (q *Queues) addCopy(x *entityState, c *fanOutContext, patches []byte) {
 	q.countSteps(stepsCopy + uint64(len(patches))/patchBytes)
 	sub := &x.subs[MainQueue]
@@ -248,7 +248,7 @@ func (q *Queues) addCopy(x *entityState, c *fanOutContext, patches []byte) {
 	q.notifyReady(sub)
 }
 
-// addFailedCopy puts a copy into the dead-letter queue of a subscription, because a rule failed.
+// addFailedCopy stores a copy in the dead-letter queue of a subscription, because a rule failed.
 func (q *Queues) addFailedCopy(x *entityState, c *fanOutContext, failure error) {
 	q.countSteps(stepsCopy + stepsChangedCopy + uint64(len(c.patches))/patchBytes)
 	sub := &x.subs[DeadLetterQueue]
@@ -264,7 +264,7 @@ func (q *Queues) addFailedCopy(x *entityState, c *fanOutContext, failure error) 
 	q.notifyReady(sub)
 }
 
-// storePatches notes the patches that a new message comes with.
+// storePatches stores the patches of a new message.
 func (q *Queues) storePatches(sub *subqueue, at cursor, patches []byte) {
 	if len(patches) > 0 {
 		owner := Owner{Address: sub.address, Sequence: sub.ix.number(at), Patch: true}
@@ -272,7 +272,7 @@ func (q *Queues) storePatches(sub *subqueue, at cursor, patches []byte) {
 	}
 }
 
-// mustJoinPatches is joinPatches of patches that were checked.
+// mustJoinPatches is joinPatches for patches that were checked.
 func mustJoinPatches(old []byte, p *Patch) []byte {
 	joined, err := joinPatches(old, p)
 	if err != nil {
@@ -281,24 +281,24 @@ func mustJoinPatches(old []byte, p *Patch) []byte {
 	return joined
 }
 
-// sharedRef says in the record of a copy which message of the topic it is a copy of.
+// sharedRef encodes, in the record of a copy, the number of the message at the topic.
 func sharedRef(n SequenceNumber, size int) Ref {
 	return Ref{Segment: uint32(n >> 32), Offset: uint32(n), Size: uint32(size)}
 }
 
-// originalNumber is the number at the topic of the message that a record is a copy of.
+// originalNumber returns the number at the topic of the message of which a record is a copy.
 func (rec *record) originalNumber() SequenceNumber {
 	return SequenceNumber(rec.body.Segment)<<32 | SequenceNumber(rec.body.Offset)
 }
 
-// sharedBody is where the body of a copy lies, and its number at the topic.
+// sharedBody returns the location of the body of a copy, and its number at the topic.
 func (sub *subqueue) sharedBody(rec *record) (Ref, SequenceNumber) {
 	ix, n := &sub.entity.topic.subs[MainQueue].ix, rec.originalNumber()
 	at, _ := ix.seek(n)
 	return ix.get(at).body, n
 }
 
-// releaseCopy counts a copy out; the last one takes the message of the topic along.
+// releaseCopy decrements the number of copies; the last one deletes the message of the topic.
 func (q *Queues) releaseCopy(topic *entityState, n SequenceNumber) {
 	ix := &topic.subs[MainQueue].ix
 	at, _ := ix.seek(n)
@@ -311,8 +311,7 @@ func (q *Queues) releaseCopy(topic *entityState, n SequenceNumber) {
 	ix.remove(at)
 }
 
-// unsubscribe takes a subscription out whose topic stays: its copies are counted out, all
-// at once.
+// unsubscribe removes a subscription from a topic that stays: its copies are released at once.
 func (q *Queues) unsubscribe(x *entityState) {
 	x.topic.topicState.removeSubscription(x)
 	for i := range x.subs {

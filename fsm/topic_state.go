@@ -7,48 +7,49 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// rule is a rule of a subscription, ready to be asked. It is never changed: images share
-// it.
+// rule is a parsed rule of a subscription. It is immutable: images share it.
 type rule struct {
 	Rule
 	parsed
-	number       uint64       // rises by one with every rule of a topic; a rule in the place of another keeps it
-	subscription *entityState // the subscription
-	indexedBy    int          // which of its conditions a correlation filter is filed by, see filter.Index
+	number       uint64 // rises by one with every rule of a topic; a rule that replaces another keeps its number
+	subscription *entityState
+	indexedBy    int // the condition by which a correlation filter is indexed, see filter.Index
 }
 
-// order is that in which the rules of a topic are asked: by subscription, then by age.
+// order compares rules in the order in which a topic evaluates them: by subscription, then by
+// number.
 func (r *rule) order(s *rule) int {
 	return cmp.Or(cmp.Compare(r.subscription.id, s.subscription.id), cmp.Compare(r.number, s.number))
 }
 
-// topicState is what a topic knows of its subscriptions: derived from them but for last.
+// topicState is the state of a topic about its subscriptions: derived from them except for
+// lastRule.
 type topicState struct {
 	subscriptions []*entityState // sorted by id
 	lastRule      uint64         // number of the newest rule
-	// pending are the messages to be published, oldest first: all that are Pending. Derived.
+	// pending are the Pending messages, oldest first. Derived.
 	pending []SequenceNumber
-	// All rules, by what their filters are. False ones are only counted. Correlation filters
-	// lie in the index under their number.
+	// All rules, by kind of filter. Rules with a false filter are only counted. Correlation filters
+	// are in the index under their number.
 	trueRules, sqlRules []*rule // in order
 	falseRules          int
 	ruleBytes           int // of all rules
 	index               *filter.Index
-	correlationRules    map[uint64]*rule // those in the index
+	correlationRules    map[uint64]*rule // by number, those in the index
 }
 
 func newTopicState() *topicState {
 	return &topicState{index: filter.NewIndex(), correlationRules: map[uint64]*rule{}}
 }
 
-// ruleSet is what a subscription knows of its rules.
+// ruleSet are the rules of a subscription.
 type ruleSet struct {
 	generation generation // of list
 	list       []*rule    // by number
 	names      map[string]*rule
 }
 
-// own makes the list writable: an image may share it.
+// own copies the list if an image may share it.
 func (b *ruleSet) own(current generation) {
 	if b.generation != current {
 		b.list, b.generation = slices.Clone(b.list), current
@@ -59,7 +60,7 @@ func (b *ruleSet) find(number uint64) (int, bool) {
 	return slices.BinarySearchFunc(b.list, number, func(r *rule, n uint64) int { return cmp.Compare(r.number, n) })
 }
 
-// ruleList is the list that rules of this kind of filter lie in, nil for those that lie in none.
+// ruleList returns the list for rules with this kind of filter, nil for kinds without a list.
 func (h *topicState) ruleList(kind FilterKind) *[]*rule {
 	switch kind {
 	case TrueFilter:
@@ -71,7 +72,7 @@ func (h *topicState) ruleList(kind FilterKind) *[]*rule {
 	return nil
 }
 
-// addRule makes a rule one that is asked.
+// addRule adds a rule to those that the topic evaluates.
 func (h *topicState) addRule(r *rule) {
 	h.ruleBytes += r.size
 	switch r.Filter.Kind {
@@ -87,7 +88,7 @@ func (h *topicState) addRule(r *rule) {
 	}
 }
 
-// removeRule is the opposite of enlist.
+// removeRule is the opposite of addRule.
 func (h *topicState) removeRule(r *rule) {
 	h.ruleBytes -= r.size
 	switch r.Filter.Kind {
@@ -104,11 +105,11 @@ func (h *topicState) removeRule(r *rule) {
 	}
 }
 
-// rebuildMin is the number of rules above which the index is made anew when a subscription
-// leaves: taking filters out one by one costs a search each among those that are alike.
+// rebuildMin is the number of rules above which removing a subscription rebuilds the index:
+// removing filters one by one takes a search each among those that are alike.
 const rebuildMin = 1000
 
-// removeSubscription takes the rules of a subscription out.
+// removeSubscription removes a subscription and its rules.
 func (h *topicState) removeSubscription(x *entityState) {
 	many := len(x.rules.list) > rebuildMin
 	for _, r := range x.rules.list {
@@ -134,9 +135,9 @@ func (h *topicState) removeSubscription(x *entityState) {
 	}
 }
 
-// rebuildIndex files all correlation filters anew, in the order of subscriptions and rules: replicas
-// that were restored from an image may have filed them otherwise than the others, and what
-// publishing takes depends on it. Rules are replaced, because images share them.
+// rebuildIndex indexes all correlation filters again, in the order of subscriptions and rules.
+// Replicas that were restored from an image may have indexed them differently, and the steps of
+// publishing depend on it. Rules are replaced, because images share them.
 func (h *topicState) rebuildIndex(current generation) {
 	h.index = filter.NewIndex()
 	for _, x := range h.subscriptions {
@@ -152,7 +153,7 @@ func (h *topicState) rebuildIndex(current generation) {
 	}
 }
 
-// addSubscription makes a queue a subscription of the topic.
+// addSubscription adds a subscription to the topic.
 func (h *topicState) addSubscription(x *entityState) {
 	i, _ := h.subscriptionIndex(x.id)
 	h.subscriptions = slices.Insert(h.subscriptions, i, x)
@@ -162,8 +163,8 @@ func (h *topicState) subscriptionIndex(id EntityID) (int, bool) {
 	return slices.BinarySearchFunc(h.subscriptions, id, func(x *entityState, id EntityID) int { return cmp.Compare(x.id, id) })
 }
 
-// isFull says whether the topic has no room for a rule of this kind and size, besides the one
-// that it takes the place of, if it does.
+// isFull reports whether the topic has reached its limits for a rule of this kind and size, which
+// replaces old if that is not nil.
 func (h *topicState) isFull(kind FilterKind, size int, old *rule) bool {
 	correlations, others, bytes := h.index.Len(), len(h.trueRules)+len(h.sqlRules)+h.falseRules, h.ruleBytes+size
 	if old != nil {
@@ -182,8 +183,9 @@ func (h *topicState) isFull(kind FilterKind, size int, old *rule) bool {
 	return others >= sqlRulesMax || bytes > rulesBytesMax
 }
 
-// exceedsPublishingsMax says whether messages that are sent together may make more than publishingsMax
-// copies, or questions to rules. A message alone never does: its rules are limited.
+// exceedsPublishingsMax reports whether messages that are sent together may make more than
+// publishingsMax copies and evaluations. A single message never does: the number of rules is
+// limited.
 func (q *Queues) exceedsPublishingsMax(h *topicState, messages []sentMessage) bool {
 	asked := len(messages) * (len(h.trueRules) + len(h.sqlRules))
 	if len(messages) <= 1 || asked+len(messages)*h.index.Len() <= publishingsMax {
@@ -198,7 +200,7 @@ func (q *Queues) exceedsPublishingsMax(h *topicState, messages []sentMessage) bo
 	return asked > publishingsMax
 }
 
-// subscription finds a subscription, nil when there is none.
+// subscription finds a subscription, nil if there is none.
 func (q *Queues) subscription(id EntityID) *entityState {
 	if x := q.byID[id]; x != nil && x.kind == SubscriptionEntity {
 		return x
@@ -206,7 +208,7 @@ func (q *Queues) subscription(id EntityID) *entityState {
 	return nil
 }
 
-// putRule adds a rule, or puts it in the place of that of its name.
+// putRule adds a rule, or replaces the one with its name.
 func (q *Queues) putRule(c PutRule) Result {
 	ready, err := parseRule(&c.Rule)
 	if err != nil {
@@ -239,7 +241,7 @@ func (q *Queues) putRule(c PutRule) Result {
 	return Result{}
 }
 
-// addRule makes a rule one of its subscription, in the place of that of its number.
+// addRule adds a rule to its subscription, or replaces the one with its number.
 func (q *Queues) addRule(r *rule) {
 	b := &r.subscription.rules
 	b.own(q.arena.generation)
@@ -275,9 +277,9 @@ func (q *Queues) dropRule(c DropRule) Result {
 	return Result{}
 }
 
-// Rules returns up to most rules of a subscription in the order of their making, without
-// the first skip; false when there is no such subscription. The caller must not write to
-// what they hold.
+// Rules returns up to most rules of a subscription in the order of their creation, without the
+// first skip; false if there is no such subscription. The caller must not write to the slices in
+// them.
 func (q *Queues) Rules(id EntityID, skip, most int) ([]Rule, bool) {
 	x := q.subscription(id)
 	if x == nil {
@@ -291,10 +293,10 @@ func (q *Queues) Rules(id EntityID, skip, most int) ([]Rule, bool) {
 	return rules, true
 }
 
-// defaultRule takes everything.
+// defaultRule returns the rule that matches all messages.
 func defaultRule() *Rule { return &Rule{Name: DefaultRuleName, Filter: RuleFilter{Kind: TrueFilter}} }
 
-// subscribe makes a new queue a subscription, with its first rule.
+// subscribe makes a new entity a subscription of a topic, with its first rule.
 func (q *Queues) subscribe(x, topic *entityState, first *rule) {
 	x.topic = topic
 	topic.topicState.addSubscription(x)

@@ -5,8 +5,8 @@ import (
 	"slices"
 )
 
-// transactionOperationsMax is the number of messages that one transaction sends and settles,
-// as in the cloud.
+// transactionOperationsMax is the number of messages that one transaction can send and settle, as
+// in Azure Service Bus.
 const transactionOperationsMax = 100
 
 // transaction is a Transact whose messages alias the command.
@@ -30,7 +30,7 @@ type transactionTransfer struct {
 	messages []sentMessage
 }
 
-// operations counts what a transaction does.
+// operations returns the number of messages that a transaction settles and sends.
 func (c *transaction) operations() int {
 	n := 0
 	for i := range c.settles {
@@ -45,7 +45,7 @@ func (c *transaction) operations() int {
 	return n
 }
 
-// transact does all of a transaction, or nothing.
+// transact performs all of a transaction, or nothing.
 func (q *Queues) transact(c *transaction) Result {
 	if code := q.checkTransaction(c); code != OK {
 		return Result{Code: code}
@@ -71,7 +71,7 @@ func (q *Queues) transact(c *transaction) Result {
 	return res
 }
 
-// settleAll performs settlements that were tried.
+// settleAll performs settlements that were checked.
 func (q *Queues) settleAll(c *SettleMessages) {
 	sub := q.subqueueAt(c.Address)
 	for i := range c.Settlements {
@@ -83,9 +83,9 @@ func (q *Queues) settleAll(c *SettleMessages) {
 	sub.entity.lastActivity = q.clock
 }
 
-// addTransfer puts messages for another partition into the transfer queue of the entity that they
-// go through. They get numbers of that entity, like all that lies in its sub-queues, and no
-// end of their lives: these begin at the destination.
+// addTransfer stores messages for another partition in the transfer queue of the entity that they
+// go through. They get numbers of that entity, like all messages of its sub-queues, and no expiry:
+// time to live begins at the destination.
 func (q *Queues) addTransfer(p *transactionTransfer) {
 	x := q.byID[p.via]
 	sub, session := &x.subs[TransferQueue], noSession
@@ -99,10 +99,10 @@ func (q *Queues) addTransfer(p *transactionTransfer) {
 		at := q.insertInSession(sub, x.last, record{body: body, enqueued: q.clock, state: Ready}, session)
 		q.storePatches(sub, at, patches)
 	}
-	q.notifyReady(sub) // that this is activity shows when they have left: until then there is no idleness
+	q.notifyReady(sub) // the activity is recorded when they have left: until then the entity is not idle
 }
 
-// transferTarget is where a message of a transfer queue goes, going by its patches.
+// transferTarget returns the destination of a message of a transfer queue, from its patches.
 func (q *Queues) transferTarget(patches Ref) (to Destination, name string) {
 	for _, p := range q.patches(patches) {
 		if p.To != (Destination{}) {
@@ -112,32 +112,32 @@ func (q *Queues) transferTarget(patches Ref) (to Destination, name string) {
 	panic(fmt.Sprintf("fsm: the message with patches at %v is to be transferred nowhere", patches))
 }
 
-// dryRun looks at the operations of a transaction one after the other, and remembers what
-// those before would have done. It changes nothing. Its lists are as short as transactions
-// are, so they are searched from one end to the other.
+// dryRun checks the operations of a transaction one after the other, with the effects of the
+// earlier ones in mind. It changes nothing. Its lists are as short as transactions are, so they are
+// searched linearly.
 type dryRun struct {
 	q       *Queues
 	settled []messageRef // messages whose locks were ended
-	copies  []messageRef // that were completed, each as the message of the topic that it shares
+	copies  []messageRef // copies that were completed, each as the message of the topic that it shares
 	changes []*entityChanges
 }
 
-// messageRef is a message, by where it lies.
+// messageRef identifies a message.
 type messageRef struct {
 	Address
 	number SequenceNumber
 }
 
-// entityChanges is what the operations so far would have done to one entity.
+// entityChanges are the effects of the operations so far on one entity.
 type entityChanges struct {
 	entity *entityState
-	freed  uint64 // bytes of what was completed
-	moved  uint64 // bytes of what was transferred
+	freed  uint64 // bytes of completed messages
+	moved  uint64 // bytes of transferred messages
 	sends  []sentMessage
 }
 
-// checkTransaction says whether a transaction can be done as a whole: with what the first operation is
-// refused that cannot be done after those before it.
+// checkTransaction checks whether a transaction can be performed as a whole, and returns the code
+// of the first operation that cannot be performed after those before it.
 func (q *Queues) checkTransaction(c *transaction) Code {
 	if !within(c.operations(), transactionOperationsMax) {
 		return InvalidArgument
@@ -188,7 +188,7 @@ func (t *dryRun) settle(c *SettleMessages) Code {
 	return OK
 }
 
-// settleOne tries one settlement. A second one of the same lock finds it lost.
+// settleOne checks one settlement. A second one of the same lock finds the lock lost.
 func (t *dryRun) settleOne(sub *subqueue, s *Settlement) Code {
 	if s.Verb == Release {
 		return InvalidArgument
@@ -196,7 +196,7 @@ func (t *dryRun) settleOne(sub *subqueue, s *Settlement) Code {
 	at, rec, code := t.q.settleable(sub, s)
 	if code != OK {
 		if _, found := sub.ix.seek(s.Lock.Sequence); found && code == MessageLockLost && sub.deliversBySession() {
-			return SessionLockLost // the message is still here: it went back with its session
+			return SessionLockLost // the message still exists: it was returned with its session
 		}
 		return code
 	}
@@ -211,8 +211,8 @@ func (t *dryRun) settleOne(sub *subqueue, s *Settlement) Code {
 	return OK
 }
 
-// free counts the bytes of a message that goes. A copy frees those of its topic when it is
-// the last one.
+// free counts the bytes of a completed message. The last copy frees those of the message of the
+// topic.
 func (t *dryRun) free(sub *subqueue, rec *record) {
 	if rec.flags&shared == 0 {
 		t.changesOf(sub.entity).freed += uint64(rec.body.Size)
@@ -252,7 +252,7 @@ func (t *dryRun) send(c *transactionSend) Code {
 	return t.checkQuota(s, 0)
 }
 
-// checkQuota says whether an entity has room for all that it got so far, and more bytes.
+// checkQuota checks whether an entity can store all messages so far, and more bytes.
 func (t *dryRun) checkQuota(s *entityChanges, more uint64) Code {
 	size := uint64(0)
 	for i := range s.sends {
@@ -261,8 +261,8 @@ func (t *dryRun) checkQuota(s *entityChanges, more uint64) Code {
 	return t.q.checkQuota(s.entity, s.entity.storedBytes()-s.freed+s.moved+more, size, s.sends)
 }
 
-// transfer tries what goes elsewhere. It counts in the bytes of the entity that it goes through,
-// whose status and largest message say nothing about it.
+// transfer checks messages for another partition. They count in the bytes of the entity that they
+// go through, whose status and largest message do not apply to them.
 func (t *dryRun) transfer(p *transactionTransfer) Code {
 	if !validTransferOut(p.via, p.to, len(p.name), len(p.messages)) {
 		return InvalidArgument
@@ -285,12 +285,12 @@ func (t *dryRun) transfer(p *transactionTransfer) Code {
 	if x.kind != SubscriptionEntity {
 		return t.checkQuota(s, 0)
 	}
-	// What a subscription may hold is its topic's to say.
+	// The quota of a subscription is that of its topic.
 	own := x.subs[TransferQueue].ix.bytes + x.subs[TransferDeadLetterQueue].ix.bytes
 	return t.checkQuota(t.changesOf(x.topic), own+s.moved)
 }
 
-// validTransferOut says whether a posting keeps the limits, its messages aside.
+// validTransferOut checks the limits of a TransferOut, its messages aside.
 func validTransferOut(via EntityID, to Destination, nameBytes, messages int) bool {
 	return via != 0 && to.Partition != CatalogPartition && to.Entity != 0 && nameBytes <= entityNameBytesMax && messages > 0
 }

@@ -5,29 +5,29 @@ import (
 	"slices"
 )
 
-// The limits of what is forwarded to one entity.
+// Limits of messages that are forwarded to one entity.
 const (
-	// transferSourcesMax is the number of sub-queues whose last batch one entity remembers.
+	// transferSourcesMax is the number of sources whose last batch an entity remembers.
 	transferSourcesMax = 10_000
-	// transferMemory is how long, at least, the last batch of a source is remembered. A source
-	// repeats a batch until it is answered, so this is how long it may be cut off.
+	// transferMemory is the minimum time for which the last batch of a source is remembered. A
+	// source repeats a batch until it is answered, so this is how long it may be disconnected.
 	transferMemory = Millis(30 * 24 * 60 * 60 * 1000)
-	// transferPatchesBytesMax bounds the patches that a message brings along: the properties
-	// and reasons of hopsMax entities on the way have room in it.
+	// transferPatchesBytesMax bounds the patches of a forwarded message: it has room for the
+	// properties and reasons of hopsMax entities.
 	transferPatchesBytesMax = 1 << 20
 )
 
-// sourceBatch is the last batch that was taken from a source.
+// sourceBatch is the last batch that was accepted from a source.
 type sourceBatch struct {
 	from    Outbox
 	serial  uint64
-	at      Instant // when it came
+	at      Instant // time of arrival
 	count   uint16  // messages
-	refused Code    // as a whole; OK when the messages were taken or refused one by one
-	codes   []Code  // one per message when they are not all OK; written once, images share it
+	refused Code    // refusal of the whole batch; OK if the messages were accepted or refused one by one
+	codes   []Code  // one per message if not all are OK; immutable, images share it
 }
 
-// result is the answer to the batch, for whoever asks again.
+// result returns the answer to a repeated batch.
 func (a *sourceBatch) result() Result {
 	switch {
 	case a.refused != OK:
@@ -38,7 +38,7 @@ func (a *sourceBatch) result() Result {
 	return Result{Codes: slices.Clone(a.codes)}
 }
 
-// sourceBatches makes forwarding exactly-once at the side of the destination. It is bounded by
+// sourceBatches makes forwarding exactly-once at the destination. It is bounded by
 // transferSourcesMax.
 type sourceBatches struct {
 	generation generation    // of the slice list
@@ -57,8 +57,8 @@ func (a *sourceBatches) find(from Outbox) (int, bool) {
 	return slices.BinarySearchFunc(a.list, from, func(x sourceBatch, from Outbox) int { return x.from.compare(from) })
 }
 
-// reserve makes room for a source, if it is a new one, at the expense of those that are
-// silent for transferMemory. It reports false when there is none.
+// reserve makes room for a new source by forgetting sources that were silent for transferMemory. It
+// returns false if there is none.
 func (a *sourceBatches) reserve(from Outbox, now Instant, current generation) bool {
 	if _, found := a.find(from); found {
 		return true
@@ -71,14 +71,14 @@ func (a *sourceBatches) reserve(from Outbox, now Instant, current generation) bo
 	return len(a.list) < transferSourcesMax
 }
 
-// own makes the list writable.
+// own copies the list if an image may share it.
 func (a *sourceBatches) own(current generation) {
 	if a.generation != current {
 		a.list, a.generation = slices.Clone(a.list), current
 	}
 }
 
-// record remembers a batch in the place of the one before it.
+// record remembers a batch instead of the previous one of its source.
 func (a *sourceBatches) record(x sourceBatch, current generation) {
 	a.own(current)
 	if i, found := a.find(x.from); found {
@@ -88,19 +88,19 @@ func (a *sourceBatches) record(x sourceBatch, current generation) {
 	}
 }
 
-// validTransfer says whether a TransferMessages of so many messages keeps the limits.
+// validTransfer checks the limits of a TransferMessages of so many messages, its messages aside.
 func validTransfer(c *TransferMessages, messages int) bool {
 	return c.Entity != 0 && c.Serial != 0 && c.Source.Partition != CatalogPartition && c.Source.Address.Entity != 0 &&
 		c.Source.Address.canForward() && within(messages, commandMessagesMax)
 }
 
-// validTransferred is what a message of it must keep, whatever its destination is.
+// validTransferred checks the limits of one of its messages that do not depend on the destination.
 func validTransferred(from Address, id, session int, life Millis, hops uint8, properties []byte) bool {
 	return id <= messageIDBytesMax && session <= sessionIDBytesMax && life >= 0 && validHops(from, hops) && validProperties(properties)
 }
 
-// validHops says how often a message may have been forwarded that comes from there. What a
-// transaction sends has not been: it is on the way to where it was sent first.
+// validHops reports whether a message from that source can have been forwarded so often. A message
+// of a transaction has not been forwarded: it is in transit to where it was sent.
 func validHops(from Address, hops uint8) bool {
 	if from.Sub == TransferQueue {
 		return hops == 0
@@ -124,9 +124,9 @@ func checkTransfer(c *TransferMessages) Code {
 	return OK
 }
 
-// transfer stores what another entity forwards, once. That a batch was refused because
-// the entity is disabled is remembered like any other answer: the source goes by it and
-// dead-letters the batch, so an old copy of the command must not be taken later.
+// transfer stores a batch that another entity forwards, exactly once. A refusal because the entity
+// is disabled is remembered like any other answer: the source dead-letters the batch because of it,
+// so a late copy of the command must not be accepted.
 func (q *Queues) transfer(c *TransferMessages, messages []sentMessage) Result {
 	if !validTransfer(c, len(messages)) {
 		return Result{Code: InvalidArgument}
@@ -166,7 +166,7 @@ func (q *Queues) transfer(c *TransferMessages, messages []sentMessage) Result {
 	return Result{Codes: codes}
 }
 
-// checkTransferred looks at all messages before anything is changed.
+// checkTransferred checks all messages before anything is changed.
 func checkTransferred(from Address, messages []sentMessage) Code {
 	for i := range messages {
 		m := &messages[i]
@@ -180,7 +180,7 @@ func checkTransferred(from Address, messages []sentMessage) Code {
 	return OK
 }
 
-// storeTransferred takes messages, each for itself, and says how each of them fared.
+// storeTransferred stores messages, each independently, and returns their codes.
 func (q *Queues) storeTransferred(x *entityState, messages []sentMessage) []Code {
 	codes := make([]Code, len(messages))
 	for i := range messages {
@@ -190,8 +190,8 @@ func (q *Queues) storeTransferred(x *entityState, messages []sentMessage) []Code
 	return codes
 }
 
-// storeTransferredMessage stores a message that was forwarded, as if it had been sent here, unless it
-// is a duplicate.
+// storeTransferredMessage stores a message as if it had been sent to this entity, unless it is a
+// duplicate.
 func (q *Queues) storeTransferredMessage(x *entityState, m *sentMessage) Code {
 	if uint64(len(m.payload)) > uint64(x.settings.MaxMessageBytes) || len(m.patches) > transferPatchesBytesMax {
 		return MessageTooLarge
@@ -229,7 +229,7 @@ func (q *Queues) storeTransferredMessage(x *entityState, m *sentMessage) Code {
 	return OK
 }
 
-// hasRoomFor says whether one message more is within what the entity may hold and remember.
+// hasRoomFor reports whether one more message is within the quotas of the entity.
 func (x *entityState) hasRoomFor(m *sentMessage) bool {
 	w, g := x.window, x.sessions
 	return x.storedBytes()+uint64(len(m.payload)) <= x.settings.MaxBytes &&

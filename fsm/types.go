@@ -2,16 +2,16 @@ package fsm
 
 import "strconv"
 
-// Instant is a moment in milliseconds since the Unix epoch, UTC. Zero means "none".
+// Instant is a point in time in milliseconds since the Unix epoch, UTC. Zero means "none".
 type Instant int64
 
-// Millis is a length of time in milliseconds.
+// Millis is a duration in milliseconds.
 type Millis int64
 
-// Forever is the length of time that never ends: the cloud's TimeSpan.MaxValue.
+// Forever is the infinite duration: TimeSpan.MaxValue of Azure Service Bus.
 const Forever Millis = 922337203685477
 
-// After returns the moment d after t; Forever saturates instead of overflowing.
+// After returns the time d after t; Forever saturates instead of overflowing.
 func (t Instant) After(d Millis) Instant {
 	if d >= Forever-Millis(t) {
 		return Instant(Forever)
@@ -19,42 +19,42 @@ func (t Instant) After(d Millis) Instant {
 	return t + Instant(d)
 }
 
-// SequenceNumber orders the messages of one entity. It starts at 1, rises without
-// gaps at enqueue and is never reused; 0 means "not yet assigned".
+// SequenceNumber orders the messages of one entity. It starts at 1, rises without gaps and is never
+// reused; 0 means "not yet assigned".
 type SequenceNumber uint64
 
-// EntityID names an entity for ever: the catalog draws it at creation and never
-// reuses it, so that a queue deleted and made again under its old name is another.
+// EntityID identifies an entity permanently: the catalog assigns it at creation and never reuses
+// it, so an entity that is deleted and created again under the same name has another id.
 type EntityID uint64
 
-// PartitionID names a raft group. Partition 0 is the catalog.
+// PartitionID identifies a Raft group. Partition 0 is the catalog.
 type PartitionID uint32
 
-// CatalogPartition is the raft group of the catalog machine.
+// CatalogPartition is the Raft group of the catalog.
 const CatalogPartition PartitionID = 0
 
-// SubQueue names one of the queues that share an entity.
+// SubQueue identifies one of the queues of an entity.
 type SubQueue uint8
 
 // The sub-queues. The numbers are part of the log format.
 const (
 	MainQueue       SubQueue = 0
 	DeadLetterQueue SubQueue = 1
-	// TransferDeadLetterQueue holds what could not be forwarded.
+	// TransferDeadLetterQueue holds messages that could not be forwarded.
 	TransferDeadLetterQueue SubQueue = 2
 )
 
-// EntityKind says what an entity is.
+// EntityKind is the kind of an entity.
 type EntityKind uint8
 
 // The kinds of entities. The numbers are part of the log format.
 const (
 	QueueEntity        EntityKind = 0
-	TopicEntity        EntityKind = 1 // takes messages and gives each to the subscriptions whose rules match
-	SubscriptionEntity EntityKind = 2 // a queue that is filled by its topic
+	TopicEntity        EntityKind = 1 // gives each message to the subscriptions whose rules match
+	SubscriptionEntity EntityKind = 2 // a queue that its topic fills
 )
 
-// String is the kind as people call it.
+// String returns the kind in lower case, as in messages.
 func (k EntityKind) String() string {
 	switch k {
 	case QueueEntity:
@@ -67,25 +67,25 @@ func (k EntityKind) String() string {
 	return "kind " + strconv.Itoa(int(k))
 }
 
-// Address is a sub-queue of an entity: what a link is attached to.
+// Address identifies a sub-queue of an entity: what a link is attached to.
 type Address struct {
 	Entity EntityID `json:"Entity"`
 	Sub    SubQueue `json:"Sub"`
 }
 
-// LockID names one grant of a peek-lock within an address. Epoch counts the grants
-// of a message, so a LockID is never granted twice.
+// LockID identifies one lock of a message within an address. Epoch counts the locks of a message,
+// so a LockID is never reused.
 type LockID struct {
 	Sequence SequenceNumber
 	Epoch    uint32
 }
 
-// LockToken is a LockID sealed for the outside: 16 bytes that cannot be guessed. On
-// the wire it is the delivery-tag (AMQP 1.0 part 2, section 2.6.12) and the GUID
-// that clients settle by through the management node.
+// LockToken is an encrypted LockID for clients: 16 bytes that cannot be guessed. On the wire it is
+// the delivery-tag (AMQP 1.0 part 2, section 2.6.12) and the GUID by which clients settle through
+// the management node.
 type LockToken [16]byte
 
-// String is the status as Service Bus spells it.
+// String returns the status as Service Bus spells it.
 func (s EntityStatus) String() string {
 	switch s {
 	case Active:
@@ -103,44 +103,44 @@ func (s EntityStatus) String() string {
 func (s EntityStatus) allowsSend() bool    { return s == Active || s == ReceiveDisabled }
 func (s EntityStatus) allowsReceive() bool { return s == Active || s == SendDisabled }
 
-// MessageState is where a message stands within its sub-queue.
+// MessageState is the state of a message within its sub-queue.
 type MessageState uint8
 
-// The states. The numbers are part of the log format. Ready and Locked are both
-// "active" to a client.
+// The states. The numbers are part of the format of images. Ready and Locked are both "active" for
+// a client.
 const (
 	Ready    MessageState = 1
 	Locked   MessageState = 2
 	Deferred MessageState = 3
-	Deleting MessageState = 4 // given in receive-and-delete, kept until its answer is known to have arrived
-	// Scheduled messages wait for their time: not sent before it (Message.EnqueueAt), or
-	// given back and delayed (Settlement.Until, EntitySettings.RetryDelay).
+	Deleting MessageState = 4 // delivered in receive-and-delete mode; kept until the receiver is known to have the answer
+	// Scheduled messages wait for a time: they were sent with Message.EnqueueAt, or their
+	// redelivery is delayed (Settlement.Until, EntitySettings.RetryDelay).
 	Scheduled MessageState = 5
-	// Shared is the record of a topic for a message that subscriptions hold copies of: it
-	// has the body, and counts the copies. Never seen outside.
+	// Shared is the record of a topic for a message of which subscriptions have copies: it holds
+	// the body and the number of copies. Never visible to clients.
 	Shared MessageState = 6
 	// Forwarding messages are in the batch that is being forwarded (ForwardMessages).
 	Forwarding MessageState = 7
-	// Pending messages of a topic were accepted, and wait until the rules are asked: the entry
-	// that they came with had no steps left. Never seen outside. From Level 2 on.
+	// Pending messages of a topic were accepted and not yet published, because the entry that
+	// brought them had used its budget of steps. Never visible to clients. From format level 2 on.
 	Pending MessageState = 8
 )
 
-// Verb is one way to settle a lock.
+// Verb is a way to settle a lock.
 type Verb uint8
 
 // The verbs. The numbers are part of the log format.
 const (
-	Complete   Verb = 1 // the message is done and goes
-	Abandon    Verb = 2 // back to its place at the front; counts as an attempt
-	Defer      Verb = 3 // set aside, fetched by sequence number
+	Complete   Verb = 1 // the message is deleted
+	Abandon    Verb = 2 // returned to its place in the queue; counts as a failed delivery
+	Defer      Verb = 3 // set aside; received by sequence number
 	DeadLetter Verb = 4 // moved to the dead-letter queue of its entity
-	Release    Verb = 5 // back to its place at the front; does not count as an attempt
+	Release    Verb = 5 // returned to its place in the queue; does not count as a failed delivery
 )
 
-// Code says why a request was refused. The list is closed and append-only: the
-// numbers are part of the log format and of the frames between members. The
-// gateways turn a Code into an AMQP condition or an HTTP status, each in one table.
+// Code is the reason why a request was refused. The list is closed and append-only: the numbers are
+// part of the formats of logs and of the frames between members. Each gateway maps codes to AMQP
+// conditions or HTTP statuses in one table.
 type Code uint8
 
 // The codes.
@@ -157,20 +157,20 @@ const (
 	Unauthorized      Code = 9
 	ServerBusy        Code = 10 // retry later: no leader, overload, starting
 	Timeout           Code = 11
-	Stale             Code = 12 // an answer that its asker has already acknowledged
+	Stale             Code = 12 // the requester has already acknowledged the answer
 	Internal          Code = 13
 	NotImplemented    Code = 14
 	PreconditionFails Code = 15
-	EntityDisabled    Code = 16 // its status does not allow this; an operator can change that
+	EntityDisabled    Code = 16 // the status of the entity does not allow it; an operator can change that
 	RuleNotFound      Code = 17
 	RuleExists        Code = 18
 
 	SessionLockLost       Code = 19
-	SessionCannotBeLocked Code = 20 // somebody else holds it
+	SessionCannotBeLocked Code = 20 // locked by another receiver
 )
 
-// EntityStatus is what an operator allows with an entity. The numbers are part of the
-// log format. Settling and renewing locks that are held goes on whatever the status is.
+// EntityStatus is set by an operator and restricts an entity. The numbers are part of the log
+// format. Locks that are held can be settled and renewed in every status.
 type EntityStatus uint8
 
 // The statuses.
@@ -181,7 +181,7 @@ const (
 	ReceiveDisabled EntityStatus = 3 // sends only
 )
 
-// Rights are what a key or token allows. They combine by or.
+// Rights are the permissions of a key or token. They combine by bitwise or.
 type Rights uint8
 
 // The rights. Manage includes the two others.
@@ -191,13 +191,13 @@ const (
 	Manage Rights = 4 | Send | Listen
 )
 
-// Env is what an entry knows about its own place in the log.
+// Env is the position of an entry in the log and its time.
 type Env struct {
-	Index uint64  // raft index; unique and rising within a partition
-	Now   Instant // leader's clock at prepare, never lower than in the entry before
+	Index uint64  // Raft index; unique and rising within a partition
+	Now   Instant // clock of the leader at prepare, never lower than in the entry before
 }
 
-// Ref is where a body lies on this replica's disk. It is local: it takes no part in
+// Ref is the location of a body on the disk of this replica. It is local: it has no influence on
 // decisions, answers or digests. The zero Ref means "no body".
 type Ref struct {
 	Segment uint32
@@ -205,23 +205,22 @@ type Ref struct {
 	Size    uint32 // bytes of the body itself
 }
 
-// Bodies keeps message bodies outside the machine. Append buffers; partition writes
-// what was appended once per applied batch and only then answers. There is no error
-// result on purpose: a replica that cannot read or write its own disk must stop, and
-// partition sees to that.
+// Bodies stores message bodies outside the state machine. Append may buffer; partition writes the
+// appended bodies once per applied batch and only then answers. There is no error result on
+// purpose: a replica that cannot read or write its disk must stop, and partition does that.
 type Bodies interface {
-	// Append keeps a copy of body and says where. owner is stored beside it so that
-	// compaction can ask whether the body is still referred to.
+	// Append stores a copy of body and returns its location. owner is stored beside it, so that
+	// compaction can ask whether the body is still referenced.
 	Append(owner Owner, body []byte) Ref
-	// Read returns the body at ref. Apply calls it only on slow paths.
+	// Read returns the body at ref. Apply calls it on rare paths only.
 	Read(ref Ref) []byte
-	// Release says that ref will not be asked for again.
+	// Release declares that ref is no longer referenced.
 	Release(ref Ref)
 }
 
-// Owner names the message record that refers to a body.
+// Owner identifies the message record that references a body.
 type Owner struct {
 	Address
 	Sequence SequenceNumber
-	Patch    bool // the body holds the patches of the message, not the message
+	Patch    bool // the body contains the patches of the message, not the message
 }

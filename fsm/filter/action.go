@@ -11,18 +11,18 @@ type statement struct {
 	value  term
 }
 
-// Writer is the copy of the message that an action changes. Names are spelled as
-// Property says. An error ends the action; it must be the same on all replicas.
+// Writer is the copy of the message that an action changes. Names are spelled as Property
+// documents. An error ends the action; it must be the same on all replicas.
 type Writer interface {
-	// Set gives the property a value, which may be NULL. System properties want a type; the
+	// Set sets a property to a value, which may be NULL. System properties require a type; the
 	// value has it if the property had a value before.
 	Set(p Property, v Value) error
-	// Remove takes the property away. It is not an error if it is not there.
+	// Remove removes a property. Removing a missing property is no error.
 	Remove(p Property) error
 }
 
-// ParseAction reads an action: SET and REMOVE, with or without semicolons between them.
-// Limits and errors are those of Parse, and StatementsMax.
+// ParseAction parses an action: SET and REMOVE, with or without semicolons between them. Limits and
+// errors are those of Parse, and StatementsMax.
 func ParseAction(text string, parameters []Parameter) (*Action, error) {
 	if err := checkLength(text); err != nil {
 		return nil, err
@@ -71,10 +71,10 @@ func (p *parser) statement() (s statement, err error) {
 	return s, err
 }
 
-// Apply runs the statements in order: each is evaluated with m and changes w at once. m
-// must show what w has been told, so that a statement sees what those before it did. The
-// error is an *EvalError; what was changed until then stays, so w should be a copy. There is
-// no budget: see [Runner.Apply].
+// Apply runs the statements in order: each is evaluated with m and changes w at once. m must
+// reflect the changes of w, so that a statement reads the results of those before it. The error is
+// an *EvalError; changes made until then stay, so w should be a copy. There is no budget: see
+// [Runner.Apply].
 func (a *Action) Apply(m Message, w Writer) error {
 	r := Runner{m: m}
 	return r.Apply(a, w, Unlimited)
@@ -84,7 +84,7 @@ func (s *statement) apply(r *Runner, w Writer) error {
 	if err := r.spend(stepsStatement + stepsNameByte*uint64(len(s.target.Name))); err != nil {
 		return err
 	}
-	old, err := s.target.value(r) // fails for system properties that are not there at all
+	old, err := s.target.value(r) // fails for unknown system properties
 	if err != nil {
 		return err
 	}
@@ -103,7 +103,7 @@ func (s *statement) apply(r *Runner, w Writer) error {
 			v = converted
 		}
 	}
-	if err := r.spend(stepsPer(len(v.text), copyBytes)); err != nil { // to be written down
+	if err := r.spend(stepsPer(len(v.text), copyBytes)); err != nil { // for the copy of the value
 		return err
 	}
 	return s.describe("SET ", w.Set(s.target.Property, v))
@@ -116,7 +116,7 @@ func (s *statement) describe(what string, err error) error {
 	return &EvalError{Err: err, Detail: what + s.target.String(), Position: s.target.position}
 }
 
-// String prints the action in one canonical form, as Expr.String does.
+// String returns the action in one canonical form, like Expr.String.
 func (a *Action) String() string {
 	var p printer
 	for i, s := range a.statements {

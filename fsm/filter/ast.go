@@ -1,7 +1,7 @@
 package filter
 
-// A term gives a value, a condition a truth value. Each kind of node says below what it
-// is; eval.go what it means; print.go how it is written.
+// A term evaluates to a value, a condition to a truth value. The types of nodes follow; eval.go
+// evaluates them, print.go prints them.
 type (
 	term interface {
 		value(r *Runner) (Value, error)
@@ -29,14 +29,14 @@ type property struct {
 	position int
 }
 
-// namedProperty is property(name): the user property whose name is computed.
+// namedProperty is property(name): the user property with a computed name.
 type namedProperty struct {
 	name     term
 	position int
 }
 
-// newID is newid(). Calls are counted in the order of the text, so that each gets an id
-// of its own from the message.
+// newID is newid(). Calls are numbered in the order of the text, so that each gets an id of its
+// own.
 type newID struct{ call int }
 
 // sign is -a or +a.
@@ -53,10 +53,10 @@ type arithmetic struct {
 	position int
 }
 
-// termTruth is a value where a condition is needed, as in NOT flag.
+// termTruth is a value used as a condition, as in NOT flag.
 type termTruth struct{ of term }
 
-// logic is AND or OR of two or more.
+// logic is AND or OR of two or more conditions.
 type logic struct {
 	of []condition
 	or bool
@@ -70,7 +70,7 @@ type comparison struct {
 	a, b  term
 	op    string
 	equal bool   // op is =
-	value *Value // of b, if that is a constant or parameter, as it nearly always is
+	value *Value // of b, if that is a constant or parameter, as in most filters
 }
 
 // isNull is a IS [NOT] NULL.
@@ -92,8 +92,8 @@ type in struct {
 // like is a [NOT] LIKE pattern [ESCAPE escape].
 type like struct {
 	of, text, escape term      // escape is nil if there is none
-	compiled         *pattern  // made when parsing, if text and escape do not depend on the message
-	name             *Property // of what is asked, folded, if that is a property
+	compiled         *pattern  // compiled when parsed, if text and escape do not depend on the message
+	name             *Property // of the tested property, folded; nil if a term is tested
 	negated          bool
 	position         int
 }

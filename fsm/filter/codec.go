@@ -10,13 +10,12 @@ import (
 	"unicode/utf8"
 )
 
-// errEncoding is what DecodeValue meets in bytes that AppendValue did not write.
+// errEncoding is the error of DecodeValue for bytes that AppendValue does not write.
 var errEncoding = errors.New("value is not encoded as it must be")
 
-// AppendValue appends the one encoding of a value to dst: its kind in a byte, then nothing
-// for NULL, a byte for a boolean, a zigzag varint for an integer or a moment, 8 bytes
-// little endian for a decimal, 16 for a GUID, and a uvarint length with as many bytes for a
-// string or a binary.
+// AppendValue appends the one encoding of a value to dst: its kind in a byte, then nothing for
+// NULL, a byte for a boolean, a zigzag varint for an integer or timestamp, 8 bytes little endian
+// for a decimal, 16 for a GUID, and a uvarint length with as many bytes for a string or a binary.
 func AppendValue(dst []byte, v Value) []byte {
 	dst = append(dst, byte(v.kind))
 	switch v.kind {
@@ -35,15 +34,14 @@ func AppendValue(dst []byte, v Value) []byte {
 	return dst
 }
 
-// DecodeValue reads a value at the start of b and returns what is behind it. Bytes that
-// AppendValue does not write are an error. The value does not alias b.
+// DecodeValue reads a value at the start of b and returns the rest. Bytes that AppendValue does not
+// write are an error. The value does not alias b.
 func DecodeValue(b []byte) (v Value, rest []byte, err error) { return decode(b) }
 
-// CutValue is DecodeValue of a string: texts of the value are pieces of s, so it allocates
-// nothing.
+// CutValue is DecodeValue for a string: texts of the value alias s, so it allocates nothing.
 func CutValue(s string) (v Value, rest string, err error) { return decode(s) }
 
-// SkipValue is DecodeValue for who only wants to know what is behind the value.
+// SkipValue is DecodeValue without the value.
 func SkipValue(b []byte) (rest []byte, err error) {
 	_, _, to, ok := measure(b)
 	if !ok {
@@ -63,13 +61,13 @@ func decode[B []byte | string](b B) (v Value, rest B, err error) {
 	return v, b[to:], nil
 }
 
-// measure reads a value but for its text, which is b[from:to]; to is where it ends.
+// measure reads a value without its text, which is b[from:to]; to is where the value ends.
 func measure[B []byte | string](b B) (v Value, from, to int, ok bool) {
 	if len(b) == 0 {
 		return v, 0, 0, false
 	}
 	v.kind, from = Kind(b[0]), 1
-	var size int // of what stands behind the kind
+	var size int // of the bytes after the kind
 	switch v.kind {
 	case KindNull:
 		return v, from, from, true
@@ -101,8 +99,8 @@ func measure[B []byte | string](b B) (v Value, from, to int, ok bool) {
 	return v, from, from + size, size > 0 && from+size <= len(b)
 }
 
-// CutText reads a text with its length before it, as AppendValue writes strings behind
-// their kind, and returns what is behind it.
+// CutText reads a text with its length before it, as AppendValue writes strings after their kind,
+// and returns the rest.
 func CutText[B []byte | string](s B) (text, rest B, ok bool) {
 	size, head := uvarint(s)
 	if head == 0 || size > uint64(len(s)-head) {
@@ -126,12 +124,12 @@ func uvarint[B []byte | string](b B) (v uint64, n int) {
 	return 0, 0
 }
 
-// errText is what UnmarshalText meets in other texts than those of MarshalText.
+// errText is the error of UnmarshalText for texts that MarshalText does not write.
 var errText = errors.New("not a value")
 
-// MarshalText writes the value for JSON and people, kind first: null, bool:true, int:5,
-// double:0.5, text:abc, time:1700000000000, guid:..., binary:00ff. A string that is not
-// UTF-8, which JSON would change, is written as hex: bytes:ff.
+// MarshalText returns the value for JSON and display, kind first: null, bool:true, int:5,
+// double:0.5, text:abc, time:1700000000000, guid:..., binary:00ff. A string that is not UTF-8,
+// which JSON would change, is written as hex: bytes:ff.
 func (v Value) MarshalText() ([]byte, error) {
 	switch v.kind {
 	case KindBool:
@@ -156,7 +154,7 @@ func (v Value) MarshalText() ([]byte, error) {
 	return []byte("null"), nil
 }
 
-// UnmarshalText reads what MarshalText wrote.
+// UnmarshalText parses the output of MarshalText.
 func (v *Value) UnmarshalText(text []byte) error {
 	kind, rest, colon := strings.Cut(string(text), ":")
 	var read Value
@@ -179,7 +177,7 @@ func (v *Value) UnmarshalText(text []byte) error {
 	case "double":
 		var f float64
 		if f, err = strconv.ParseFloat(rest, 64); math.IsInf(f, 0) {
-			err = nil // too large and infinite are one
+			err = nil // a number that is too large is infinite
 		}
 		read = Double(f)
 	case "guid":
@@ -220,7 +218,7 @@ func readHex(text string) ([]byte, error) {
 	return out, nil
 }
 
-// IsSystem says whether there is a system property of this canonical name.
+// IsSystem reports whether there is a system property of this canonical name.
 func IsSystem(name string) bool {
 	switch name {
 	case ContentType, CorrelationID, Label, MessageID, ReplyTo, ReplyToSessionID, SessionID, To,

@@ -13,20 +13,20 @@ type Condition struct {
 	Value    Value    `json:"Value"`
 }
 
-// Correlation is a correlation filter: all its conditions must hold. One without
-// conditions takes every message. It is immutable.
+// Correlation is a correlation filter: all its conditions must hold. A filter without conditions
+// matches every message. It is immutable.
 type Correlation struct{ conditions []equalCondition }
 
-// equalCondition is a Condition as it is compared: the name folded, the value unified.
+// equalCondition is a Condition as it is compared: the name folded, the value normalized.
 type equalCondition struct {
 	name  string // folded for User
 	value Value
 	scope Scope
 }
 
-// NewCorrelation checks and copies the conditions. System properties must be of the eight
-// that a correlation filter has (ContentType to To), no property may be there twice, and
-// no value NULL. Errors wrap ErrInvalid.
+// NewCorrelation checks and copies the conditions. System properties must be among the eight that a
+// correlation filter can use (ContentType to To), no property may occur twice, and no value may be
+// NULL. Errors wrap ErrInvalid.
 func NewCorrelation(conditions []Condition) (*Correlation, error) {
 	if len(conditions) > ConditionsMax {
 		return nil, fmt.Errorf("%w: %d conditions, %d at most", ErrInvalid, len(conditions), ConditionsMax)
@@ -52,7 +52,7 @@ func NewCorrelation(conditions []Condition) (*Correlation, error) {
 	}
 	slices.SortStableFunc(c.conditions, func(a, b equalCondition) int {
 		if a.scope != b.scope {
-			return int(b.scope) - int(a.scope) // System first: the usual ones, and cheap to ask
+			return int(b.scope) - int(a.scope) // System first: the usual ones, and cheap to look up
 		}
 		return strings.Compare(a.name, b.name)
 	})
@@ -64,10 +64,10 @@ func NewCorrelation(conditions []Condition) (*Correlation, error) {
 	return c, nil
 }
 
-// Match says whether all conditions hold. Values are equal if type and value are: strings
-// with case, a string never equals a number; but an integer equals a decimal that is
-// exactly this integer, because senders in JavaScript have no choice. It cannot fail:
-// what a message has not is not equal.
+// Match reports whether all conditions hold. Values are equal if type and value are: strings
+// case-sensitively, a string never equals a number; but an integer equals a decimal that is exactly
+// this integer, because JavaScript senders have no other numbers. Match cannot fail: a missing
+// property is not equal.
 func (c *Correlation) Match(m Message) bool {
 	for i := range c.conditions {
 		if !c.conditions[i].matches(m) {
@@ -87,8 +87,8 @@ func (h *equalCondition) matches(m Message) bool {
 	return v.kind != KindNull && normalized(v) == h.value && !isNaN(v)
 }
 
-// normalized gives equal numbers one form: the integer, if there is one. Then values are
-// equal as keys of a map are.
+// normalized returns one form for equal numbers: the integer, if there is one. Then values that are
+// equal are equal keys of a map.
 func normalized(v Value) Value {
 	if v.kind != KindDouble {
 		return v
@@ -101,7 +101,7 @@ func normalized(v Value) Value {
 
 func isNaN(v Value) bool { return v.kind == KindDouble && math.IsNaN(v.AsDouble()) }
 
-// systemNames are the system properties that a correlation filter can name.
+// systemNames are the system properties that a correlation filter can use.
 func systemNames() [8]string {
 	return [8]string{ContentType, CorrelationID, Label, MessageID, ReplyTo, ReplyToSessionID, SessionID, To}
 }

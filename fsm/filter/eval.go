@@ -5,7 +5,7 @@ import (
 	"math"
 )
 
-// Truth is a truth value. A rule takes a message only if its filter is True.
+// Truth is a truth value. A rule matches a message only if its filter is True.
 type Truth uint8
 
 // The three truth values of SQL.
@@ -15,7 +15,7 @@ const (
 	True    Truth = 2
 )
 
-// String is the name.
+// String returns the name.
 func (t Truth) String() string {
 	switch t {
 	case False:
@@ -35,27 +35,26 @@ func truth(b bool) Truth {
 	return False
 }
 
-// Not is the opposite; that of Unknown is Unknown.
+// Not returns the negation; that of Unknown is Unknown.
 func (t Truth) Not() Truth { return True - t }
 
-// Message is what a filter sees of a message. Its answers may not change during a Match.
+// Message gives a filter access to a message. Its results must not change during a Match.
 type Message interface {
-	// System gives a system property by its canonical name (see ContentType and its
-	// followers); NULL if this message has none. known is false if there is no such
-	// property at all, which makes the evaluation fail.
+	// System returns a system property by its canonical name (see ContentType and the following
+	// constants); NULL if this message has none. known is false if there is no such property at
+	// all: then the evaluation fails.
 	System(name string) (v Value, known bool)
-	// User gives an application property. The name is folded (see Fold); the message
-	// compares it with the folds of its names.
+	// User returns an application property. The name is folded (see Fold); the message compares it
+	// with the folds of its names.
 	User(folded string) (v Value, found bool)
-	// NewID gives the id that the call-th newid() of a text evaluates to, from 0 on. It
-	// must be a function of the message and the rule, the same on all replicas; DeriveID
-	// makes one.
+	// NewID returns the value of the call-th newid() of a text, from 0 on. It must be a function of
+	// the message and the rule, the same on all replicas; see DeriveID.
 	NewID(call int) GUID
 }
 
-// DeriveID makes an id from two numbers that are unique together, such as the sequence
-// number of a message and the number of a rule, and from the number of the call. It is a
-// version 8 UUID (RFC 9562): unique, and guessable by whoever knows the numbers.
+// DeriveID returns an id derived from two numbers that are unique together, such as the sequence
+// number of a message and the number of a rule, and from the number of the call. It is a version 8
+// UUID (RFC 9562): unique, but predictable if the numbers are known.
 func DeriveID(a, b uint64, call int) GUID {
 	var g GUID
 	state := a
@@ -79,8 +78,8 @@ func mixBits(x uint64) uint64 {
 	return x ^ x>>31
 }
 
-// Match evaluates the filter with one message as [Runner.Match] does, without a budget. Who
-// evaluates many uses one Runner for all.
+// Match evaluates the filter with one message like [Runner.Match], without a budget. Use one Runner
+// to evaluate many filters.
 func (e *Expr) Match(m Message) (Truth, error) {
 	r := Runner{m: m}
 	return r.Match(e, Unlimited)
@@ -145,7 +144,7 @@ func (s *sign) value(r *Runner) (Value, error) {
 	return negative(v), nil
 }
 
-// negative of a number. The negative of the smallest integer is itself (C#, unchecked).
+// negative returns -v. The negative of the smallest integer is itself (C#, unchecked).
 func negative(v Value) Value {
 	if v.kind == KindInt {
 		return Int(-v.AsInt())
@@ -154,7 +153,7 @@ func negative(v Value) Value {
 }
 
 func (a *arithmetic) value(r *Runner) (Value, error) {
-	if err := r.spend(stepsNode + stepsArithmetic); err != nil { // sums are the deepest of texts
+	if err := r.spend(stepsNode + stepsArithmetic); err != nil { // sums are the deepest nodes of a text
 		return Value{}, err
 	}
 	x, err := a.a.value(r)
@@ -184,8 +183,8 @@ func (a *arithmetic) value(r *Runner) (Value, error) {
 	}
 }
 
-// integers computes as C# does outside of checked: sums, differences and products wrap
-// around; a quotient that does not exist or does not fit is an error.
+// integers computes as C# does outside of checked: sums, differences and products wrap around; a
+// quotient that does not exist or does not fit is an error.
 func (a *arithmetic) integers(x, y int64) (Value, error) {
 	switch a.op {
 	case '+':
@@ -217,10 +216,10 @@ func (a *arithmetic) decimals(x, y float64) float64 {
 	case '/':
 		return float64(x / y)
 	}
-	return remainder(x, y) // exact, so the same everywhere
+	return remainder(x, y) // exact, so the same on all processors
 }
 
-// canConcatenate says whether + glues the kind to a string.
+// canConcatenate reports whether + accepts the kind beside a string.
 func canConcatenate(k Kind) bool {
 	return k == KindText || k == KindInt || k == KindDouble || k == KindBool || k == KindGUID
 }
@@ -247,7 +246,7 @@ func (t termTruth) test(r *Runner) (Truth, error) {
 
 func (l *logic) test(r *Runner) (Truth, error) {
 	r.steps += stepsNode
-	// decisive is what ends the evaluation: one True for OR, one False for AND.
+	// decisive ends the evaluation: one True for OR, one False for AND.
 	result, decisive := True, False
 	if l.or {
 		result, decisive = False, True
@@ -290,14 +289,14 @@ func (c *comparison) test(r *Runner) (Truth, error) {
 		if err := r.spend(compareSteps(len(x.text), len(y.text))); err != nil {
 			return Unknown, err
 		}
-		if c.equal && x.kind == KindText && y.kind == KindText { // the usual question
+		if c.equal && x.kind == KindText && y.kind == KindText { // the usual case
 			return truth(x.text == y.text), nil
 		}
 	}
 	return compareTruth(x, c.op, y), nil
 }
 
-// compareTruth is Unknown for values that the language does not compare, and for an order of
+// compareTruth returns Unknown for values that the language does not compare, and for an order of
 // booleans; a NaN differs from every number, itself included, and has no order (C#).
 func compareTruth(x Value, op string, y Value) Truth {
 	order, ok := Compare(x, y)
@@ -333,7 +332,7 @@ func (n *isNull) test(r *Runner) (Truth, error) {
 	return truth((v.kind == KindNull) != n.negated), err
 }
 
-// test: a user property exists even if it is null, a system property if it is not null.
+// test: a user property exists even if it is NULL, a system property if it is not NULL.
 func (e exists) test(r *Runner) (Truth, error) {
 	r.steps += stepsNode
 	if e.of.Scope == User {
@@ -345,8 +344,8 @@ func (e exists) test(r *Runner) (Truth, error) {
 	return truth(v.kind != KindNull), err
 }
 
-// test: equal to one of the list is True; else Unknown if it cannot be told for one of
-// them (SQL-92 8.4: IN is = SOME); else False.
+// test: True if one element is equal; otherwise Unknown if the comparison with one of them is
+// (SQL-92 8.4: IN is = SOME); otherwise False.
 func (i *in) test(r *Runner) (Truth, error) {
 	r.steps += stepsNode
 	x, err := i.of.value(r)

@@ -2,7 +2,7 @@ package filter
 
 import "slices"
 
-// ListedMessage is a Message that can tell which user properties it has.
+// ListedMessage is a Message that can list its user properties.
 type ListedMessage interface {
 	Message
 	// EachUser calls visit for every application property, in any order, with names folded
@@ -11,72 +11,73 @@ type ListedMessage interface {
 }
 
 // Index finds the correlation filters that match a message without testing the others. Each
-// condition, a property and the value it must have, is there once however many filters have
-// it. Every filter is filed by one of its conditions; a message can only match filters that are
-// filed by a condition that holds, so of its at most 8 + number of application properties
-// conditions only the filters filed by them are tested. Which conditions hold is found out
-// once for a message, so a test costs little.
+// condition, a property and the value it must have, is stored once however many filters have it.
+// Every filter is indexed by one of its conditions; a message can only match filters that are
+// indexed by a condition that holds, so for its at most 8 + number of application properties
+// conditions only the filters indexed by them are tested. The conditions that hold are found once
+// for a message, so a test is cheap.
 //
 //	sys.Label = 'order'   ─► holds for this message? filters 3, 9
 //	region = 'eu'         ─► holds for this message? filter 4
 //	always                ─► filters without conditions
 //
-// It is not safe for concurrent use. By which condition a filter is filed depends on the order
-// of the calls, unless Add is told; what Match finds does not, but the steps it takes do.
+// An Index is not safe for concurrent use. The condition by which a filter is indexed depends on
+// the order of the calls, unless Add is told; the result of Match does not depend on it, but its
+// steps do.
 type Index struct {
 	filters      map[uint64]indexedFilter
-	conditionIDs map[equalCondition]uint32 // conditions by what they are
-	system       [8]int                    // how many conditions there are of each system property
-	users        map[string]int            // and of application properties, by folded name
-	conditions   []indexedCondition        // the conditions; free ones have no holders
+	conditionIDs map[equalCondition]uint32 // numbers of the conditions
+	system       [8]int                    // conditions of each system property
+	users        map[string]int            // conditions of each application property, by folded name
+	conditions   []indexedCondition        // by number; free ones have no refs
 	free         []uint32
 	always       []entry
-	message      uint32 // number of the message at hand: conditions that hold have it
+	message      uint32 // number of the current message: conditions that hold have it
 	satisfied    []uint32
 }
 
 // indexedCondition is a condition in an index.
 type indexedCondition struct {
-	filters []entry // that are filed by it
-	refs    uint32  // filters that have it
-	message uint32  // for which it held last
+	filters []entry // indexed by it
+	refs    uint32  // number of filters that have it
+	message uint32  // the last message for which it held
 }
 
-// entry is a filter where it is filed: the conditions that it has.
+// entry is a filter in the list of the condition by which it is indexed.
 type entry struct {
 	conditions []uint32
 	id         uint64
 }
 
-// indexedFilter says where a filter is: which of its conditions it is filed by, -1 for always.
+// indexedFilter is a filter and the condition by which it is indexed, -1 for none.
 type indexedFilter struct {
 	filter     *Correlation
 	conditions []uint32
 	by         int
 }
 
-// ByFewest lets Add choose the condition by which a filter is filed.
+// ByFewest lets Add choose the condition by which a filter is indexed.
 const ByFewest = -2
 
-// What Match takes, in steps: for a filter that is tested, and for each of its conditions.
+// Steps of Match: for a filter that is tested, and for each of its conditions.
 const (
 	stepsTested    = 16
 	stepsCondition = 2
 )
 
-// NewIndex is an empty index.
+// NewIndex returns an empty index.
 func NewIndex() *Index {
 	return &Index{filters: map[uint64]indexedFilter{}, conditionIDs: map[equalCondition]uint32{}, users: map[string]int{}}
 }
 
-// Len is how many filters there are.
+// Len returns the number of filters.
 func (x *Index) Len() int { return len(x.filters) }
 
-// Add puts a filter in under an id; one that was there under it goes. It is filed by the
-// condition that is told, or for ByFewest by that by which the fewest others are, so that what
-// many filters have in common (a type, a region) does not gather them: of 100,000 filters
-// with a common label and an own customer each, all but the first lie alone. The result is
-// which of its conditions that is, -1 for a filter that has none.
+// Add adds a filter under an id; it replaces the one with that id. The filter is indexed by the
+// condition by, or for ByFewest by the one by which the fewest others are, so that common
+// conditions (a type, a region) do not collect many filters: of 100,000 filters with a common label
+// and a customer of their own each, all but the first are alone in their list. Add returns the
+// number of the condition, -1 for a filter without conditions.
 func (x *Index) Add(id uint64, c *Correlation, by int) int {
 	x.Remove(id)
 	f := indexedFilter{filter: c, conditions: make([]uint32, len(c.conditions)), by: by}
@@ -97,7 +98,7 @@ func (x *Index) Add(id uint64, c *Correlation, by int) int {
 	return f.by
 }
 
-// bucket is the list that a filter lies in.
+// bucket returns the list that contains a filter.
 func (x *Index) bucket(f *indexedFilter) *[]entry {
 	if f.by < 0 {
 		return &x.always
@@ -105,7 +106,7 @@ func (x *Index) bucket(f *indexedFilter) *[]entry {
 	return &x.conditions[f.conditions[f.by]].filters
 }
 
-// acquire finds or makes a condition, for one filter more.
+// acquire finds or adds a condition, and counts one more reference.
 func (x *Index) acquire(h *equalCondition) uint32 {
 	n, found := x.conditionIDs[*h]
 	if !found {
@@ -122,7 +123,7 @@ func (x *Index) acquire(h *equalCondition) uint32 {
 	return n
 }
 
-// release is the opposite of hold.
+// release is the opposite of acquire.
 func (x *Index) release(h *equalCondition, n uint32) {
 	if x.conditions[n].refs--; x.conditions[n].refs > 0 {
 		return
@@ -133,7 +134,7 @@ func (x *Index) release(h *equalCondition, n uint32) {
 	x.count(h, -1)
 }
 
-// count keeps the numbers of conditions by property.
+// count updates the numbers of conditions by property.
 func (x *Index) count(h *equalCondition, change int) {
 	if h.scope == System {
 		x.system[systemIndex(h.name)] += change
@@ -144,7 +145,7 @@ func (x *Index) count(h *equalCondition, change int) {
 	}
 }
 
-// Remove takes a filter out; it does nothing if there is none under the id.
+// Remove removes a filter; it does nothing if there is none with the id.
 func (x *Index) Remove(id uint64) {
 	f, found := x.filters[id]
 	if !found {
@@ -158,7 +159,7 @@ func (x *Index) Remove(id uint64) {
 	}
 }
 
-// removeEntry takes the entry of the id out, without keeping the order.
+// removeEntry removes the entry of the id, without keeping the order.
 func removeEntry(entries []entry, id uint64) []entry {
 	at := slices.IndexFunc(entries, func(e entry) bool { return e.id == id })
 	last := len(entries) - 1
@@ -170,8 +171,8 @@ func removeEntry(entries []entry, id uint64) []entry {
 	return entries[:last]
 }
 
-// Match appends the ids of the filters that match to dst, in ascending order, and says how
-// many steps that took.
+// Match appends the ids of the filters that match to dst, in ascending order, and returns the steps
+// taken.
 func (x *Index) Match(m ListedMessage, dst []uint64) (ids []uint64, steps uint64) {
 	start := len(dst)
 	x.findSatisfied(m)
@@ -214,7 +215,7 @@ func (x *Index) findSatisfied(m ListedMessage) {
 	}
 }
 
-// markSatisfied notes that a condition holds, if any filter has it.
+// markSatisfied records that a condition holds, if any filter has it.
 func (x *Index) markSatisfied(h equalCondition) {
 	n, found := x.conditionIDs[h]
 	if !found || isNaN(h.value) || x.conditions[n].message == x.message {

@@ -6,35 +6,35 @@ import (
 	"unicode/utf8"
 )
 
-// tokenKind is what a token is.
+// tokenKind is the kind of a token.
 type tokenKind uint8
 
 const (
 	tokenEnd       tokenKind = iota
-	tokenName                // a plain name that is no word of the language
+	tokenName                // a plain name that is not a reserved word
 	tokenDelimited           // [name] or "name"
 	tokenParameter           // @name
 	tokenInteger
 	tokenDecimal
 	tokenText
 	tokenSign // operators and punctuation; text has it
-	tokenWord // a word of the language; text has it in capitals
+	tokenWord // a reserved word; text has it in capitals
 )
 
-// token is a piece of the text.
+// token is a lexical token.
 type token struct {
 	kind     tokenKind
 	position int    // of its first character, from 1
 	text     string // name or string without quotes, digits, operator, or word
-	source   string // as it was written
+	source   string // as written
 }
 
-// is says whether the token is this operator or word.
+// is reports whether the token is this operator or word.
 func (t *token) is(text string) bool {
 	return (t.kind == tokenSign || t.kind == tokenWord) && t.text == text
 }
 
-// describe is the token as errors show it.
+// describe returns the token as errors show it.
 func (t *token) describe() string {
 	if t.kind == tokenEnd {
 		return "the end"
@@ -48,11 +48,11 @@ func (t *token) describe() string {
 	return strconv.Quote(t.source)
 }
 
-// lexer cuts a text into tokens, one at a time.
+// lexer splits a text into tokens, one at a time.
 type lexer struct {
 	text     string
 	at       int  // byte
-	position int  // character at at, from 1
+	position int  // number of the character at at, from 1
 	action   bool // SET and REMOVE are words
 }
 
@@ -81,7 +81,7 @@ func isSpace(r rune) bool {
 
 func isNameRest(r rune) bool { return isLetter(r) || isDigit(r) || r == '_' }
 
-// next cuts off the next token.
+// next returns the next token.
 func (l *lexer) next() (token, error) {
 	l.skipWhile(isSpace)
 	t := token{position: l.position}
@@ -121,7 +121,7 @@ func (l *lexer) next() (token, error) {
 	return t, err
 }
 
-// fail reports the character at hand.
+// fail returns an error about the current character.
 func (l *lexer) fail(expected string) error {
 	found := "the end"
 	if l.more() {
@@ -131,7 +131,7 @@ func (l *lexer) fail(expected string) error {
 	return &SyntaxError{Position: l.position, Expected: expected, Found: found}
 }
 
-// name decides between names and words.
+// name distinguishes names and reserved words.
 func (l *lexer) name(t *token, name string) {
 	t.kind, t.text = tokenName, name
 	if word := reservedWord(name); word != "" && (l.action || word != "SET" && word != "REMOVE") {
@@ -139,7 +139,7 @@ func (l *lexer) name(t *token, name string) {
 	}
 }
 
-// reservedWord is the word of the language that a name is, in capitals, or nothing.
+// reservedWord returns the reserved word that a name is, in capitals, or "".
 func reservedWord(name string) string {
 	const longest = len("REMOVE")
 	if len(name) > longest {
@@ -152,7 +152,7 @@ func reservedWord(name string) string {
 	return ""
 }
 
-// quoted reads up to the closing character, which stands for itself if doubled.
+// quoted reads up to the closing character; a doubled one stands for itself.
 func (l *lexer) quoted(end rune, expected string) (string, error) {
 	l.skip()
 	var b strings.Builder

@@ -2,16 +2,16 @@ package filter
 
 import "unicode/utf8"
 
-// pattern is a LIKE pattern taken apart, with one unit for each byte of text that must
-// stand there and one for each wildcard.
+// pattern is a compiled LIKE pattern, with one unit for each literal byte and one for each
+// wildcard.
 type pattern struct {
 	units []unit
-	// utf8 says that the pattern is UTF-8. Others, which only a message can bring along,
-	// are matched character by character, see crawl.
+	// utf8 tells whether the pattern is UTF-8. Other patterns, which only a message can contain,
+	// are matched character by character, see matchBytewise.
 	utf8 bool
 }
 
-// unit is a byte of text, or a wildcard.
+// unit is a literal byte, or a wildcard.
 type unit uint16
 
 const (
@@ -19,9 +19,9 @@ const (
 	anyCharacters                   // %
 )
 
-// compilePattern takes a pattern apart into units, whose room is used again. escape is the empty
-// string for none, else one character: what follows it in the pattern stands for itself,
-// whatever it is. ok is false if the escape is longer or the pattern ends in it.
+// compilePattern compiles a pattern into units, whose memory is reused. escape is the empty string
+// for none, else one character: the character after it in the pattern stands for itself. ok is
+// false if the escape is longer or the pattern ends in it.
 func compilePattern(text, escape string, units []unit) (p pattern, ok bool) {
 	if escape != "" && utf8.RuneCountInString(escape) != 1 {
 		return pattern{}, false
@@ -56,11 +56,10 @@ func (p *pattern) literal(text string) {
 	}
 }
 
-// matchBytewise says whether all of s fits a pattern that is not UTF-8, one step after the other.
-// On a mismatch it goes back to the last % only: the time is at most length times length.
-// It defines what such patterns mean, which is not what an automaton would make of them: a
-// byte of the pattern may end within a character of s, and from there on characters are
-// others.
+// matchBytewise reports whether all of s matches a pattern that is not UTF-8, one step after the
+// other. On a mismatch it returns to the last % only: the time is at most length times length. It
+// defines the meaning of such patterns, which differs from that of an automaton: a byte of the
+// pattern may end within a character of s, and the following characters are read from there.
 func (p *pattern) matchBytewise(s string) bool {
 	at, restart, behind := 0, -1, ""
 	for len(s) > 0 || at < len(p.units) {
@@ -87,14 +86,14 @@ func (p *pattern) matchBytewise(s string) bool {
 		if restart == len(p.units) {
 			return true
 		}
-		_, n := utf8.DecodeRuneInString(behind) // the % takes one character more
+		_, n := utf8.DecodeRuneInString(behind) // the % matches one character more
 		behind = behind[n:]
 		at, s = restart, behind
 	}
 	return true
 }
 
-// test is Unknown unless all operands are strings.
+// test returns Unknown unless all operands are strings.
 func (l *like) test(r *Runner) (Truth, error) {
 	r.steps += stepsNode
 	v, err := l.of.value(r)
@@ -118,8 +117,8 @@ func (l *like) test(r *Runner) (Truth, error) {
 	return truth(r.matcher.match(p, v.text, l.name) != l.negated), nil
 }
 
-// pattern compiles what depends on the message. It is not ok, without an error, if an operand
-// is not a string.
+// pattern compiles a pattern that depends on the message. It is not ok, without an error, if an
+// operand is not a string.
 func (l *like) pattern(r *Runner) (p pattern, ok bool, err error) {
 	text, err := l.text.value(r)
 	if err != nil {

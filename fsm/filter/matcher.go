@@ -5,43 +5,44 @@ import (
 	"unicode/utf8"
 )
 
-// matcher runs LIKE patterns as automata, 64 positions of the text at a time. For each byte
-// there is a set of the positions at which the text has it, as a bitmap:
+// matcher runs LIKE patterns as automata, 64 positions of the text at a time. For each byte there
+// is a set of the positions at which the text has it, as a bitmap:
 //
 //	text            r e d   r o s e
 //	has['r']        1 0 0 0 1 0 0 0
 //	reached         1 0 0 0 0 0 0 0      at first: the start
 //	'r'             0 1 0 0 0 0 0 0      (reached & has['r']) << 1
 //
-// So each unit of the pattern costs a few operations per 64 positions, whatever the text and
-// the pattern are. The bitmaps of a longer property are kept until the next message, because
-// many filters of a topic use the same properties.
+// So each unit of the pattern takes a few operations per 64 positions, whatever the text and the
+// pattern are. The bitmaps of a longer property are kept until the next message, because many
+// filters of a topic use the same properties.
 //
-// Its zero value is ready. It allocates only to grow.
+// The zero value is ready for use. It allocates only to grow.
 type matcher struct {
 	scratch textBits // of a text that is not kept; empty between two calls
 	kept    map[Property]int
 	texts   []textBits // those that are kept
-	memory  []uint64   // memory for their bitmaps; all zero from used on
+	memory  []uint64   // for their bitmaps; all zero from used on
 	used    int
-	idle    int // consecutive messages that needed little of room
+	idle    int // consecutive messages that needed little of memory
 	reached []uint64
 }
 
 const (
-	// keptTextBytesMin is the least length of a property whose bitmaps are kept.
+	// keptTextBytesMin is the minimum length of a property whose bitmaps are kept.
 	keptTextBytesMin = 65
-	// bitmaps is how many a text has: one for each byte, and the inner positions. All kept
-	// texts of a message, whose properties are 64 KiB, take 4.2 MB at most.
+	// bitmaps is the number of bitmaps of a text: one for each byte, and the inner positions. All
+	// kept texts of a message, whose properties are 64 KiB, take 4.2 MB at most.
 	bitmaps = 257
-	// idleMax is how many consecutive messages may need little of room before it is released.
+	// idleMax is the number of consecutive messages that need little of the memory before it is
+	// released.
 	idleMax = 256
 )
 
 // textBits are the bitmaps of one text; position len(text) is its end.
 type textBits struct {
 	words int      // of a bitmap
-	has   []uint64 // bitmaps one behind the other, that of the inner positions last
+	has   []uint64 // one bitmap after the other, that of the inner positions last
 	inner []uint64 // the positions at which no character begins
 	plain bool     // there are none: every byte is a character
 }
@@ -107,7 +108,7 @@ func (m *matcher) keptBits(name *Property, s string) *textBits {
 	}
 	n := bitmaps * (len(s)/64 + 1)
 	if len(m.memory)-m.used < n {
-		m.memory, m.used = make([]uint64, max(n, 2*len(m.memory))), 0 // texts of before keep the old one
+		m.memory, m.used = make([]uint64, max(n, 2*len(m.memory))), 0 // earlier texts keep the old one
 	}
 	b := textBits{has: m.memory[m.used : m.used+n]}
 	m.used += n
@@ -117,7 +118,7 @@ func (m *matcher) keptBits(name *Property, s string) *textBits {
 	return &m.texts[len(m.texts)-1]
 }
 
-// build makes the bitmaps of a text. No bits of another text may be set.
+// build sets the bitmaps of a text. No bits of another text may be set.
 func (b *textBits) build(s string) {
 	b.words = len(s)/64 + 1
 	if n := bitmaps * b.words; len(b.has) < n {
@@ -141,7 +142,7 @@ func (b *textBits) build(s string) {
 	}
 }
 
-// reset clears the bits that take set for the text.
+// reset clears the bits that build set for the text.
 func (b *textBits) reset(s string) {
 	for i := range len(s) {
 		b.has[int(s[i])*b.words+i>>6] = 0
@@ -179,11 +180,12 @@ func (m *matcher) run(b *textBits, units []unit, from, to int) bool {
 	return a.reached[to>>6]&(1<<(to&63)) != 0
 }
 
-// automaton is the set of positions in a text that a pattern can have reached after some of its units.
+// automaton is the set of positions in a text that a pattern can have reached after some of its
+// units.
 type automaton struct {
 	b         *textBits
 	reached   []uint64
-	low, high int // the words of reached that are not all zero lie between them
+	low, high int // the words of reached that are not zero are between them
 }
 
 // literal advances by one literal byte.

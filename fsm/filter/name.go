@@ -5,16 +5,16 @@ import (
 	"unicode/utf8"
 )
 
-// Scope says whose property a name means.
+// Scope is the set of properties that a name refers to.
 type Scope uint8
 
 // The scopes. User is the default of the language.
 const (
-	User   Scope = 0 // application properties, which senders name as they like
+	User   Scope = 0 // application properties, named by senders
 	System Scope = 1 // properties that the service defines; written sys.Name
 )
 
-// String is the word of the language.
+// String returns the scope as written in a filter.
 func (s Scope) String() string {
 	if s == System {
 		return "sys"
@@ -24,15 +24,14 @@ func (s Scope) String() string {
 
 // Property names a property of a message.
 type Property struct {
-	// Name is in the spelling of the constants below for a System property that is among
-	// them, else as it was written. Names differ only if Fold of them differs.
+	// Name is spelled like the constants below for a System property that is among them, else as it
+	// was written. Two names are equal if their Folds are.
 	Name  string `json:"Name"`
 	Scope Scope  `json:"Scope"`
 }
 
-// The system properties, as the service's message class spells them. The first eight are
-// those a correlation filter can name. A Message need not know all of them: what it does
-// not know is an error for who asks.
+// The system properties, as the service's message class spells them. A correlation filter can use
+// the first eight. A Message need not know all of them: the evaluation of an unknown one fails.
 const (
 	ContentType      = "ContentType"
 	CorrelationID    = "CorrelationId"
@@ -42,8 +41,8 @@ const (
 	ReplyToSessionID = "ReplyToSessionId"
 	SessionID        = "SessionId"
 	To               = "To"
-	// The reason and description of a dead letter are application properties on the wire;
-	// the message classes of the clients show them among their own.
+	// The reason and description of a dead letter are application properties on the wire; the
+	// message classes of the clients show them as properties of their own.
 	DeadLetterReason           = "DeadLetterReason"
 	DeadLetterErrorDescription = "DeadLetterErrorDescription"
 	DeadLetterSource           = "DeadLetterSource"
@@ -59,8 +58,8 @@ const (
 	ViaPartitionKey            = "ViaPartitionKey"
 )
 
-// canonicalName finds the constant that a name of a system property means, without case;
-// names that mean none stay.
+// canonicalName returns the constant for the name of a system property, case-insensitively; other
+// names are returned unchanged.
 func canonicalName(name string) string {
 	folded := Fold(name)
 	if folded == "subject" {
@@ -78,10 +77,10 @@ func canonicalName(name string) string {
 	return name
 }
 
-// Fold gives the form in which names of properties are compared: capital letters of ASCII,
-// Latin-1, Greek and Cyrillic become small, everything else stays. Tables of the Unicode
-// release of some Go version are not used on purpose: two replicas built with different
-// ones must agree. It allocates only if something changes.
+// Fold returns the form in which names of properties are compared: capital letters of ASCII,
+// Latin-1, Greek and Cyrillic become small, everything else stays. The Unicode tables of the Go
+// release are deliberately not used: two replicas built with different releases must agree. It
+// allocates only if something changes.
 func Fold(name string) string {
 	changed := false
 	for _, r := range name {
@@ -111,7 +110,7 @@ func toLower(r rune) rune {
 	switch {
 	case 'A' <= r && r <= 'Z',
 		0xC0 <= r && r <= 0xDE && r != 0xD7,    // À to Þ without ×
-		0x391 <= r && r <= 0x3A9 && r != 0x3A2, // Α to Ω, one is not given
+		0x391 <= r && r <= 0x3A9 && r != 0x3A2, // Α to Ω, one is unassigned
 		0x410 <= r && r <= 0x42F:               // А to Я
 		return r + 0x20
 	case 0x400 <= r && r <= 0x40F: // Ѐ to Џ
@@ -120,8 +119,8 @@ func toLower(r rune) rune {
 	return r
 }
 
-// isPlainName says whether a name can be written without brackets: a letter, then letters,
-// digits and underscores. Not whether it is a word of the language.
+// isPlainName reports whether a name can be written without brackets: a letter, then letters,
+// digits and underscores. It does not check whether the name is a reserved word.
 func isPlainName(name string) bool {
 	for i, r := range name {
 		if !isLetter(r) && (i == 0 || !isDigit(r) && r != '_') {
@@ -133,8 +132,9 @@ func isPlainName(name string) bool {
 
 func isDigit(r rune) bool { return '0' <= r && r <= '9' }
 
-// isLetter is what a plain name may begin with. Beyond ASCII all is letters that is not
-// space, control, punctuation or symbol in the common blocks; see Fold for why no table.
+// isLetter reports whether a plain name can begin with r. Beyond ASCII these are all characters
+// that are not space, control, punctuation or symbol in the common blocks; see Fold for why no
+// table is used.
 func isLetter(r rune) bool {
 	switch {
 	case r < 0x80:

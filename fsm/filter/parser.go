@@ -8,8 +8,8 @@ import (
 	"unicode/utf8"
 )
 
-// Parameter gives @Name in a text a value: Bool, Int, Double, Text or NULL, as the service
-// allows, or a moment. A leading @ of Name is not part of it.
+// Parameter is the value of @Name in a text: Bool, Int, Double, Text or NULL, as the service
+// allows, or a timestamp. A leading @ is not part of Name.
 type Parameter struct {
 	Name  string `json:"Name"`
 	Value Value  `json:"Value"`
@@ -18,27 +18,27 @@ type Parameter struct {
 // Expr is a parsed filter. Any number of goroutines may use it.
 type Expr struct{ root condition }
 
-// parser is a parser by recursive descent: each level of precedence is a method, in the
-// order of SQL-92: OR, AND, NOT, predicates, sums, products, signs.
+// parser is a recursive descent parser: each level of precedence is a method, in the order of
+// SQL-92: OR, AND, NOT, predicates, sums, products, signs.
 type parser struct {
 	lexer      lexer
-	token      token // the one to look at
+	token      token // the current token
 	parameters []Parameter
 	depth      int
-	ids        int // newid() so far
+	ids        int // calls of newid() so far
 }
 
-// operand is what a level found: exactly one of the two is set. Parentheses may hold
-// either, so only who uses an operand knows which of them it must be.
+// operand is the result of a level: either a term or a condition. Parentheses may contain either,
+// so the user of an operand decides which of them it must be.
 type operand struct {
 	term      term
 	condition condition
 	start     token
 }
 
-// Parse reads a filter. Texts over TextCharactersMax, depths over DepthMax and parameters
-// over their limits are refused, as are parameters that are not given; parameters that are
-// not used are not. The error is a *SyntaxError or wraps ErrInvalid.
+// Parse parses a filter. It refuses texts over TextCharactersMax, nesting over DepthMax, parameters
+// over their limits and undefined parameters; unused parameters are allowed. The error is a
+// *SyntaxError or wraps ErrInvalid.
 func Parse(text string, parameters []Parameter) (*Expr, error) {
 	if err := checkLength(text); err != nil {
 		return nil, err
@@ -82,8 +82,8 @@ func newParser(text string, parameters []Parameter, action bool) (*parser, error
 	return p, p.advance()
 }
 
-// sortParameters copies the parameters, names folded and in order, so that their order when given
-// does not matter.
+// sortParameters returns a copy of the parameters, with folded names, sorted by name, so that their
+// order has no influence.
 func sortParameters(parameters []Parameter) ([]Parameter, error) {
 	if len(parameters) > ParametersMax {
 		return nil, fmt.Errorf("%w: %d parameters, %d at most", ErrInvalid, len(parameters), ParametersMax)
@@ -113,7 +113,7 @@ func (p *parser) fail(expected string) error {
 	return &SyntaxError{Position: p.token.position, Expected: expected, Found: p.token.describe()}
 }
 
-// accept goes on if the token is this one.
+// accept advances if the token is this one, and reports whether it was.
 func (p *parser) accept(text string) (bool, error) {
 	if !p.token.is(text) {
 		return false, nil
@@ -121,7 +121,7 @@ func (p *parser) accept(text string) (bool, error) {
 	return true, p.advance()
 }
 
-// expect goes on if the token is this one, and fails if not.
+// expect advances if the token is this one, and fails if not.
 func (p *parser) expect(text string) error {
 	if !p.token.is(text) {
 		return p.fail(text)
@@ -129,7 +129,7 @@ func (p *parser) expect(text string) error {
 	return p.advance()
 }
 
-// enter counts a level of nesting; leave gives it back.
+// enter adds a level of nesting; leave removes it.
 func (p *parser) enter() error {
 	p.depth++
 	if p.depth > DepthMax {
@@ -140,8 +140,8 @@ func (p *parser) enter() error {
 
 func (p *parser) leave() { p.depth-- }
 
-// asCondition makes an operand a condition. Values that may be a boolean are: properties,
-// parameters, TRUE and FALSE.
+// asCondition converts an operand to a condition. Terms that may be boolean can be converted:
+// properties, parameters, TRUE and FALSE.
 func (o *operand) asCondition() (condition, error) {
 	if o.condition != nil {
 		return o.condition, nil
@@ -188,7 +188,7 @@ func (p *parser) or() (operand, error) { return p.chain("OR", p.and) }
 
 func (p *parser) and() (operand, error) { return p.chain("AND", p.not) }
 
-// chain reads a [word b [word c …]].
+// chain parses a [word b [word c …]].
 func (p *parser) chain(word string, level func() (operand, error)) (operand, error) {
 	first, err := level()
 	if err != nil || !p.token.is(word) {
@@ -227,7 +227,7 @@ func (p *parser) not() (operand, error) {
 	return operand{condition: not{c}, start: start}, err
 }
 
-// predicate reads a value and what is asked of it, if anything.
+// predicate parses a term and the predicate on it, if any.
 func (p *parser) predicate() (operand, error) {
 	left, err := p.sum()
 	if err != nil {
@@ -290,7 +290,7 @@ func (p *parser) null(of term) (condition, error) {
 	return &isNull{of: of, negated: negated}, p.expect("NULL")
 }
 
-// membership reads [NOT] IN and [NOT] LIKE.
+// membership parses [NOT] IN and [NOT] LIKE.
 func (p *parser) membership(of term) (condition, error) {
 	negated, err := p.accept("NOT")
 	if err != nil {
@@ -361,8 +361,8 @@ func (p *parser) like(l *like) (_ condition, err error) {
 	return l, l.prepare(&pattern, &escape)
 }
 
-// prepare compiles the pattern if it does not depend on the message, and refuses one that
-// could never be evaluated.
+// prepare compiles the pattern if it does not depend on the message, and refuses one that could
+// never be evaluated.
 func (l *like) prepare(pattern, escape *token) error {
 	if !isConstant(l.text) || l.escape != nil && !isConstant(l.escape) {
 		return nil
@@ -381,7 +381,7 @@ func (l *like) prepare(pattern, escape *token) error {
 	return nil
 }
 
-// isConstant says whether a term is the same for all messages.
+// isConstant reports whether a term is the same for all messages.
 func isConstant(t term) bool {
 	switch t.(type) {
 	case constant, parameter:

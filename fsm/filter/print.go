@@ -5,8 +5,8 @@ import (
 	"strings"
 )
 
-// The levels of precedence, loosest first. An operand of a looser level than its place
-// wants is printed in parentheses.
+// The levels of precedence, lowest first. An operand of a lower level than required is printed in
+// parentheses.
 const (
 	levelOr = iota
 	levelAnd
@@ -17,13 +17,12 @@ const (
 	levelSign
 )
 
-// printer writes nodes as text.
+// printer prints nodes.
 type printer struct{ strings.Builder }
 
-// String prints the filter in one canonical form: words in capitals, one space around
-// operators, no parentheses that are not needed. Parsed again with the same parameters it
-// gives an equal filter with the same String; it can be longer than the text it came from,
-// and so longer than TextCharactersMax.
+// String returns the filter in one canonical form: words in capitals, one space around operators,
+// no unnecessary parentheses. Parsed again with the same parameters it gives an equal filter with
+// the same String; it can be longer than the original text, and so longer than TextCharactersMax.
 func (e *Expr) String() string {
 	var p printer
 	e.root.print(&p)
@@ -36,7 +35,7 @@ func (p *printer) write(parts ...string) {
 	}
 }
 
-// term prints t where at least the level is wanted.
+// term prints t, in parentheses if it is below the level.
 func (p *printer) term(t term, level int) {
 	own := levelSign
 	if a, ok := t.(*arithmetic); ok {
@@ -52,7 +51,7 @@ func precedenceOf(op byte) int {
 	return levelProduct
 }
 
-// condition prints c where at least the level is wanted.
+// condition prints c, in parentheses if it is below the level.
 func (p *printer) condition(c condition, level int) {
 	own := levelPredicate
 	switch c := c.(type) {
@@ -91,7 +90,7 @@ func (c constant) print(p *printer) {
 			s += ".0"
 		}
 		p.write(s)
-	case KindNull, KindInt, KindTime, KindGUID, KindBinary: // the last three are no literals
+	case KindNull, KindInt, KindTime, KindGUID, KindBinary: // the last three have no literals
 		p.write(c.v.String())
 	}
 }
@@ -100,7 +99,7 @@ func (t parameter) print(p *printer) { p.write("@", t.name) }
 
 func (t *property) print(p *printer) { p.write(t.String()) }
 
-// String is the property as the language writes it.
+// String returns the property as written in a filter.
 func (p Property) String() string {
 	name := p.Name
 	if !isPlainName(name) || reservedWord(name) != "" {

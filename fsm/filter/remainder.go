@@ -5,7 +5,7 @@ import (
 	"math/bits"
 )
 
-// remainder is math.Mod(x, y), bit for bit, in bounded time: math.Mod takes a step for each
+// remainder returns math.Mod(x, y), bit for bit, in bounded time: math.Mod takes a step for each
 // bit by which the exponents differ, which are 2,000 at most.
 func remainder(x, y float64) float64 {
 	switch {
@@ -26,7 +26,7 @@ func remainder(x, y float64) float64 {
 	return math.Copysign(math.Ldexp(float64(rest), down), x)
 }
 
-// decompose takes the absolute value of a finite number that is not zero apart, into m * 2^e.
+// decompose splits the absolute value of a finite number that is not zero into m * 2^e.
 func decompose(f float64) (m uint64, e int) {
 	const mantissa = 52
 	b := math.Float64bits(f)

@@ -30,13 +30,13 @@ const (
 // Unlimited is a budget that no evaluation exceeds.
 const Unlimited uint64 = math.MaxUint64
 
-// Runner evaluates filters and actions and counts the steps that it takes, each within a
-// budget. Its zero value is ready. It is not safe for concurrent use.
+// Runner evaluates filters and actions and counts the steps, each within a budget. The zero value
+// is ready for use. It is not safe for concurrent use.
 type Runner struct {
 	m           Message
 	steps       uint64 // of the current evaluation
 	budget      uint64
-	lookupSteps uint64 // steps to find a property
+	lookupSteps uint64 // steps to look up a property
 	matcher     matcher
 	units       []unit // of a pattern that depends on the message
 }
@@ -99,7 +99,7 @@ func stepsPer(bytes, size int) uint64 { return uint64(bytes+size-1) / uint64(siz
 // bytes: they are compared up to the end of the shorter one. Other values take none.
 func compareSteps(x, y int) uint64 { return stepsPer(min(x, y), compareBytes) }
 
-// steps returns what matching a string takes beyond the nodes.
+// steps returns the steps of matching a string in addition to the nodes.
 func (l *like) steps(p *pattern, text string) uint64 {
 	units, bytes := uint64(len(p.units)), uint64(len(text))
 	if !p.utf8 {
@@ -112,12 +112,13 @@ func (l *like) steps(p *pattern, text string) uint64 {
 	return n
 }
 
-// concatenateSteps returns what + between two values, one of them a string, takes beyond the node.
+// concatenateSteps returns the steps of + between two values, one of them a string, in addition to
+// the node.
 func concatenateSteps(x, y Value) uint64 {
 	return stepsConcatenate + textSteps(x) + textSteps(y) + stepsPer(len(x.text)+len(y.text), copyBytes)
 }
 
-// textSteps returns what converting a value to a string takes.
+// textSteps returns the steps of converting a value to a string.
 func textSteps(v Value) uint64 {
 	switch v.kind {
 	case KindText:
@@ -129,7 +130,7 @@ func textSteps(v Value) uint64 {
 	return stepsNumberText
 }
 
-// convertSteps returns what converting a value to another type takes.
+// convertSteps returns the steps of converting a value to another type.
 func convertSteps(v Value, to Kind) uint64 {
 	switch {
 	case v.kind == to:
@@ -142,5 +143,5 @@ func convertSteps(v Value, to Kind) uint64 {
 	return 0
 }
 
-// countLookup counts the steps of finding a property.
+// countLookup counts the steps of looking up a property.
 func (r *Runner) countLookup() { r.steps += r.lookupSteps }

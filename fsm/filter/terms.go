@@ -9,7 +9,7 @@ func (p *parser) sum() (operand, error) { return p.operators("+-", p.product) }
 
 func (p *parser) product() (operand, error) { return p.operators("*/%", p.sign) }
 
-// operators reads a [op b [op c …]], grouped from the left.
+// operators parses a [op b [op c …]], grouped from the left.
 func (p *parser) operators(ops string, level func() (operand, error)) (operand, error) {
 	left, err := level()
 	if err != nil {
@@ -33,7 +33,7 @@ func (p *parser) operators(ops string, level func() (operand, error)) (operand, 
 	return left, nil
 }
 
-// sign reads signs. A minus belongs to the number behind it, so that the smallest integer
+// sign parses signs. A minus before a number belongs to the number, so that the smallest integer
 // can be written.
 func (p *parser) sign() (operand, error) {
 	start := p.token
@@ -81,8 +81,7 @@ func (p *parser) decimal() (Value, error) {
 	return Double(f), p.advance()
 }
 
-// primary reads what stands for itself: constants, parameters, properties, functions,
-// EXISTS, and anything in parentheses.
+// primary parses constants, parameters, properties, functions, EXISTS, and anything in parentheses.
 func (p *parser) primary() (operand, error) {
 	start := p.token
 	var v Value
@@ -159,7 +158,7 @@ func (p *parser) exists() (operand, error) {
 	return operand{condition: exists{of}, start: start}, p.expect(")")
 }
 
-// property reads [scope .] name.
+// property parses [scope .] name.
 func (p *parser) property() (*property, error) {
 	first := p.token
 	if first.kind != tokenName && first.kind != tokenDelimited {
@@ -205,7 +204,7 @@ func newProperty(scope Scope, name *token) *property {
 	return p
 }
 
-// name reads a property or a function: newid(), property(name), p(name).
+// name parses a property or a function: newid(), property(name), p(name).
 func (p *parser) name() (term, error) {
 	first := p.token
 	of, err := p.property()

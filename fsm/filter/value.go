@@ -9,9 +9,9 @@ import (
 // Kind is the type of a Value.
 type Kind uint8
 
-// The kinds. Their numbers may be stored: new ones are appended.
+// The kinds. The numbers are part of stored formats: append only.
 const (
-	KindNull   Kind = 0 // NULL, or a property that is not there
+	KindNull   Kind = 0 // NULL, or a missing property
 	KindBool   Kind = 1
 	KindInt    Kind = 2 // signed 64 bits, as System.Int64
 	KindDouble Kind = 3 // IEEE 754 binary64, as System.Double
@@ -21,7 +21,7 @@ const (
 	KindBinary Kind = 7
 )
 
-// String names the kind as errors do.
+// String returns the name of the kind as in errors.
 func (k Kind) String() string {
 	switch k {
 	case KindNull:
@@ -44,10 +44,10 @@ func (k Kind) String() string {
 	return "kind " + strconv.Itoa(int(k))
 }
 
-// GUID is 16 bytes in the order they are written in.
+// GUID is 16 bytes in the order in which they are written.
 type GUID [16]byte
 
-// String is the usual form, in small letters, as .NET prints a Guid.
+// String returns the usual form, in small letters, as .NET prints a Guid.
 func (g GUID) String() string {
 	const digits = "0123456789abcdef"
 	out := make([]byte, 0, 36)
@@ -60,16 +60,16 @@ func (g GUID) String() string {
 	return string(out)
 }
 
-// Value is what a property holds or an expression gives. The zero Value is NULL. Values
-// are immutable and comparable with ==, which is identity: a NaN is itself, an integer is
-// no decimal. What the language calls equal is [Compare] and [Correlation].
+// Value is the value of a property or expression. The zero Value is NULL. Values are immutable and
+// comparable with ==, which is identity: a NaN is itself, an integer is no decimal. Equality in the
+// language is defined by [Compare] and [Correlation].
 type Value struct {
 	text string // KindText, KindGUID, KindBinary
 	bits uint64 // the others
 	kind Kind
 }
 
-// Bool is TRUE or FALSE.
+// Bool returns TRUE or FALSE.
 func Bool(b bool) Value {
 	if b {
 		return Value{kind: KindBool, bits: 1}
@@ -77,11 +77,11 @@ func Bool(b bool) Value {
 	return Value{kind: KindBool}
 }
 
-// Int is an integer. All AMQP integers that fit come as this.
+// Int returns an integer. It represents all AMQP integers that fit.
 func Int(i int64) Value { return Value{kind: KindInt, bits: uint64(i)} }
 
-// Uint is an integer if it is below 2^63, else the nearest decimal, which is what C#
-// makes of it beside a double.
+// Uint returns an integer if u is below 2^63, else the nearest decimal, as C# converts it beside a
+// double.
 func Uint(u uint64) Value {
 	if u <= math.MaxInt64 {
 		return Int(int64(u))
@@ -89,28 +89,28 @@ func Uint(u uint64) Value {
 	return Double(float64(u))
 }
 
-// Double is a decimal. AMQP floats and doubles come as this.
+// Double returns a decimal. It represents AMQP floats and doubles.
 func Double(f float64) Value { return Value{kind: KindDouble, bits: math.Float64bits(f)} }
 
-// Text is a string. It may hold any bytes.
+// Text returns a string, which may contain any bytes.
 func Text(s string) Value { return Value{kind: KindText, text: s} }
 
-// Time is a moment in milliseconds since 1970 UTC.
+// Time returns a timestamp in milliseconds since 1970 UTC.
 func Time(ms int64) Value { return Value{kind: KindTime, bits: uint64(ms)} }
 
-// ID is a GUID.
+// ID returns a GUID.
 func ID(g GUID) Value { return Value{kind: KindGUID, text: string(g[:])} }
 
-// Binary is a byte string; b is copied.
+// Binary returns a byte string; b is copied.
 func Binary(b []byte) Value { return Value{kind: KindBinary, text: string(b)} }
 
-// Kind is the type.
+// Kind returns the type.
 func (v Value) Kind() Kind { return v.kind }
 
-// AsBool is the boolean; false for other kinds.
+// AsBool returns the boolean; false for other kinds.
 func (v Value) AsBool() bool { return v.kind == KindBool && v.bits != 0 }
 
-// AsInt is the integer or the moment; 0 for other kinds.
+// AsInt returns the integer or timestamp; 0 for other kinds.
 func (v Value) AsInt() int64 {
 	if v.kind != KindInt && v.kind != KindTime {
 		return 0
@@ -118,7 +118,7 @@ func (v Value) AsInt() int64 {
 	return int64(v.bits)
 }
 
-// AsDouble is the number, integers rounded to the nearest decimal; 0 for other kinds.
+// AsDouble returns the number, integers rounded to the nearest decimal; 0 for other kinds.
 func (v Value) AsDouble() float64 {
 	switch v.kind {
 	case KindInt:
@@ -130,17 +130,16 @@ func (v Value) AsDouble() float64 {
 	return 0
 }
 
-// AsText is the string, or the bytes of a GUID or a binary; empty for other kinds.
+// AsText returns the string, or the bytes of a GUID or a binary; empty for other kinds.
 func (v Value) AsText() string { return v.text }
 
-// size is how many bytes the value holds on to beside its own.
+// size returns the number of bytes that the value references.
 func (v Value) size() int { return len(v.text) }
 
 func (v Value) number() bool { return v.kind == KindInt || v.kind == KindDouble }
 
-// String prints the value as `+` does when it glues it to a string, which is as .NET does
-// in the invariant culture. NULL, moments and binaries, which `+` refuses, print as
-// themselves for people.
+// String returns the value as `+` converts it for a string, which is as .NET prints it in the
+// invariant culture. NULL, timestamps and binaries, which `+` refuses, are printed for display.
 func (v Value) String() string {
 	switch v.kind {
 	case KindNull:
@@ -164,8 +163,8 @@ func (v Value) String() string {
 	return ""
 }
 
-// formatDouble writes the shortest digits that give the number back, with an exponent from
-// 1E+15 up and from 1E-05 down, as System.Double.ToString does.
+// formatDouble returns the shortest digits that represent the number, with an exponent from 1E+15
+// up and from 1E-05 down, as System.Double.ToString does.
 func formatDouble(f float64) string {
 	switch {
 	case math.IsNaN(f):
@@ -183,12 +182,11 @@ func formatDouble(f float64) string {
 	return scientific
 }
 
-// Compare orders two values: negative, 0 or positive. ok is false if the language does
-// not compare them: NULL with anything, a NaN with a number, or different types. Numbers
-// compare with each other, integers as integers and else as decimals (C# promotion);
-// strings, GUIDs and binaries byte by byte, which for strings is the order of their
-// characters' numbers ("ordinal"). Booleans are equal or not, with no order: the result is
-// 0 or 1.
+// Compare compares two values: negative, 0 or positive. ok is false if the language does not
+// compare them: NULL with anything, a NaN with a number, or different types. Numbers compare with
+// each other, integers as integers and otherwise as decimals (C# promotion); strings, GUIDs and
+// binaries byte by byte, which for strings is the order of code points ("ordinal"). Booleans are
+// equal or not, without an order: the result is 0 or 1.
 func Compare(a, b Value) (order int, ok bool) {
 	if a.number() && b.number() {
 		if a.kind == KindInt && b.kind == KindInt {
@@ -222,9 +220,9 @@ func three[N int64 | float64](x, y N) int {
 	return 0
 }
 
-// convert turns a value into another kind where nothing is lost in meaning. It is what SET
-// does when the property has a value already: the new one takes its type "if possible"
-// (documentation of SQL actions; strings too, as the maintainers of the service say).
+// convert converts a value to another kind without loss of meaning. SET uses it if the property has
+// a value already: the new value gets its type "if possible" (documentation of SQL actions; strings
+// too, as the maintainers of the service say).
 func convert(v Value, to Kind) (Value, bool) {
 	switch {
 	case v.kind == to:
@@ -241,7 +239,7 @@ func convert(v Value, to Kind) (Value, bool) {
 	return Value{}, false
 }
 
-// integerPart is a decimal as an integer, if it is one.
+// integerPart returns a decimal as an integer, if it is one.
 func integerPart(v Value) (Value, bool) {
 	f := v.AsDouble()
 	if f != math.Trunc(f) || f < math.MinInt64 || f >= math.MaxInt64 {
@@ -250,14 +248,14 @@ func integerPart(v Value) (Value, bool) {
 	return Int(int64(f)), true
 }
 
-// read reads a string as a value of another kind.
+// read parses a string as a value of another kind.
 func read(text string, to Kind) (Value, bool) {
 	switch to {
 	case KindInt:
 		i, err := strconv.ParseInt(text, 10, 64)
 		return Int(i), err == nil
 	case KindDouble:
-		if strings.ContainsAny(text, "xXpP_nN") { // hexadecimal, Inf and NaN are Go's, not ours
+		if strings.ContainsAny(text, "xXpP_nN") { // Go accepts hexadecimal, Inf and NaN; the language does not
 			return Value{}, false
 		}
 		f, err := strconv.ParseFloat(text, 64)
