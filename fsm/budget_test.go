@@ -88,10 +88,10 @@ func (b *between) ready(id fsm.EntityID) (payloads []string, numbers []fsm.Seque
 	return payloads, numbers
 }
 
-// TestRestOfASend: what does not fit into an entry is answered with it and published by the
+// TestSendOverBudgetIsPublishedByPulses: what does not fit into an entry is answered with it and published by the
 // pulses that follow, in order, under the numbers that were answered and as of the moment at
 // which it was accepted; later sends queue behind it.
-func TestRestOfASend(t *testing.T) {
+func TestSendOverBudgetIsPublishedByPulses(t *testing.T) {
 	t.Parallel()
 	b := newBudgeted(t)
 	accepted := b.env.Now
@@ -132,8 +132,8 @@ func TestRestOfASend(t *testing.T) {
 	}
 }
 
-// TestRestKeepsWhatAMessageIs: its session, its patches, how often it was forwarded, its time to live.
-func TestRestKeepsWhatAMessageIs(t *testing.T) {
+// TestPendingMessageKeepsItsFields: its session, its patches, how often it was forwarded, its time to live.
+func TestPendingMessageKeepsItsFields(t *testing.T) {
 	t.Parallel()
 	show := func(b *between) string {
 		c := transferOf(1, carried("early"), carried("late"))
@@ -176,9 +176,9 @@ func TestRestKeepsWhatAMessageIs(t *testing.T) {
 	}
 }
 
-// TestTopicsTakeTurns: a topic with a great many messages that wait does not keep another one's
+// TestTopicsWithPendingMessagesTakeTurns: a topic with a great many messages that wait does not keep another one's
 // waiting.
-func TestTopicsTakeTurns(t *testing.T) {
+func TestTopicsWithPendingMessagesTakeTurns(t *testing.T) {
 	t.Parallel()
 	b := newBudgeted(t)
 	b.topic(11, 1)
@@ -206,10 +206,10 @@ func TestTopicsTakeTurns(t *testing.T) {
 	}
 }
 
-// TestRuleOverItsBudget has failed: the message is dead-lettered where the subscription asks for
+// TestRuleOverBudgetFailsAlone has failed: the message is dead-lettered where the subscription asks for
 // that, else not taken. Other rules of the same subscription go on. Below Level 2 there
 // is no budget.
-func TestRuleOverItsBudget(t *testing.T) {
+func TestRuleOverBudgetFailsAlone(t *testing.T) {
 	t.Parallel()
 	over := fsm.Rule{Name: "over", Filter: sqlFilter("long LIKE '%" + strings.Repeat("_", 100) + "a'")}
 	within := fsm.Rule{Name: "within", Filter: sqlFilter("long LIKE '%a%' AND n = 1")}
@@ -281,9 +281,9 @@ func TestWorstRulesStayWithinAnEntry(t *testing.T) {
 	}
 }
 
-// TestRestAgrees: two machines that apply one history, one of them restored from its own image
+// TestReplicasAgreeOnPendingMessages: two machines that apply one history, one of them restored from its own image
 // again and again, are equal all the time: below Level 2, when it is raised, and from then on.
-func TestRestAgrees(t *testing.T) {
+func TestReplicasAgreeOnPendingMessages(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2) {
 		random := rand.New(rand.NewPCG(seed, 7))
@@ -377,9 +377,9 @@ func TestRestAgrees(t *testing.T) {
 	}
 }
 
-// TestLevelOfAMachine: it only rises, travels in images, and begins at 1, where images are
+// TestFormatLevelRisesOnlyByCommand: it only rises, travels in images, and begins at 1, where images are
 // what they were.
-func TestLevelOfAMachine(t *testing.T) {
+func TestFormatLevelRisesOnlyByCommand(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
 	if version := b.image()[0]; b.q.FormatLevel() != 1 || version != 3 {
@@ -398,10 +398,10 @@ func TestLevelOfAMachine(t *testing.T) {
 	}
 }
 
-// TestFilingTravels: how correlation filters are filed depends on those that were there before,
+// TestImageKeepsIndexConditions: how correlation filters are filed depends on those that were there before,
 // and what publishing takes on how they are filed. A machine that is restored has them as they
 // were; below Level 2 it may file them otherwise, and the raise makes all alike.
-func TestFilingTravels(t *testing.T) {
+func TestImageKeepsIndexConditions(t *testing.T) {
 	t.Parallel()
 	rule := func(name string, properties ...string) fsm.Rule {
 		r := fsm.Rule{Name: name, Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter}}
@@ -466,9 +466,9 @@ func examplePending(t testing.TB) *between {
 	return b
 }
 
-// TestImageOfPendingMessages: the format of an image of Level 2, and what becomes of one of
+// TestPendingMessagesSurviveImages: the format of an image of Level 2, and what becomes of one of
 // whose bytes one is changed: it is refused, or makes a machine that works.
-func TestImageOfPendingMessages(t *testing.T) {
+func TestPendingMessagesSurviveImages(t *testing.T) {
 	t.Parallel()
 	b := examplePending(t)
 	image := b.image()
@@ -494,8 +494,8 @@ func TestImageOfPendingMessages(t *testing.T) {
 	}
 }
 
-// TestRestFormat: what is stored of a message that waits.
-func TestRestFormat(t *testing.T) {
+// TestPendingMessageFormat: what is stored of a message that waits.
+func TestPendingMessageFormat(t *testing.T) {
 	t.Parallel()
 	b := newBudgeted(t)
 	b.sendHeavy(1, 1, 4)

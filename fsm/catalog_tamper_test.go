@@ -7,9 +7,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// TestTamperedCatalog restores an image of a catalog with each of its bytes changed: it is
+// TestTamperedCatalogImageIsRefused restores an image of a catalog with each of its bytes changed: it is
 // refused, or makes a machine that works and writes the same image.
-func TestTamperedCatalog(t *testing.T) {
+func TestTamperedCatalogImageIsRefused(t *testing.T) {
 	t.Parallel()
 	var b bytes.Buffer
 	if _, err := exampleCatalog(t).Image().WriteTo(&b); err != nil {
@@ -71,8 +71,8 @@ func exerciseCatalog(t *testing.T, c *fsm.Catalog, image []byte) {
 	}
 }
 
-// TestStatesThatCannotBe: an image that reads well and contradicts itself is refused.
-func TestStatesThatCannotBe(t *testing.T) {
+// TestContradictoryImageIsRefused: an image that reads well and contradicts itself is refused.
+func TestContradictoryImageIsRefused(t *testing.T) {
 	t.Parallel()
 	c, apply := catalog(t) // partition 1 on m, number 1
 	rules := []fsm.AccessRule{{Name: "r1", Primary: "p", Rights: fsm.Send}, {Name: "r2", Primary: "p", Rights: fsm.Send}}

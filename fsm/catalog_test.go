@@ -20,8 +20,8 @@ type catalogStory struct {
 	last   []byte
 }
 
-// TestCatalogStories replays the stories in testdata/catalog.
-func TestCatalogStories(t *testing.T) {
+// TestCatalogScenarios replays the stories in testdata/catalog.
+func TestCatalogScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/catalog", func(t *testing.T, path string) {
 		s := &catalogStory{c: fsm.NewCatalog(), env: fsm.Env{Now: 100_000}}
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {
@@ -236,8 +236,8 @@ func TestEntityNames(t *testing.T) {
 	}
 }
 
-// TestCatalogImageStandsStill: what happens after an image was taken is not in it.
-func TestCatalogImageStandsStill(t *testing.T) {
+// TestCatalogImageIsImmutable: what happens after an image was taken is not in it.
+func TestCatalogImageIsImmutable(t *testing.T) {
 	t.Parallel()
 	c := fsm.NewCatalog()
 	serial := uint64(0)
@@ -274,9 +274,9 @@ func TestCatalogImageStandsStill(t *testing.T) {
 	}
 }
 
-// TestCatalogSettings: what is stored is complete, and whether duplicates are detected is
+// TestStoredSettingsAreComplete: what is stored is complete, and whether duplicates are detected is
 // chosen once.
-func TestCatalogSettings(t *testing.T) {
+func TestStoredSettingsAreComplete(t *testing.T) {
 	t.Parallel()
 	c := fsm.NewCatalog()
 	serial := uint64(0)

@@ -66,8 +66,8 @@ func TestCommandIsStrict(t *testing.T) {
 	}
 }
 
-// TestPeekCommand: what the batcher asks.
-func TestPeekCommand(t *testing.T) {
+// TestPeekAgreesWithCommand: what the batcher asks.
+func TestPeekAgreesWithCommand(t *testing.T) {
 	t.Parallel()
 	dead := fsm.Address{Entity: 300, Sub: fsm.DeadLetterQueue}
 	want := map[fsm.Kind]fsm.CommandInfo{
@@ -265,8 +265,8 @@ func TestCommandLimits(t *testing.T) {
 	}
 }
 
-// TestPayloadLimit: no message above 100 MiB, whatever the queue allows.
-func TestPayloadLimit(t *testing.T) {
+// TestPayloadOver100MiBIsRefused: no message above 100 MiB, whatever the queue allows.
+func TestPayloadOver100MiBIsRefused(t *testing.T) {
 	t.Parallel()
 	payload := make([]byte, 100<<20+1) // never touched: the zero page backs it
 	c := fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: payload[:100<<20]}}}
@@ -279,9 +279,9 @@ func TestPayloadLimit(t *testing.T) {
 	}
 }
 
-// TestCountsAllocateNothing: a count that the bytes cannot back is refused before
+// TestFalseCountsAllocateNothing: a count that the bytes cannot back is refused before
 // memory is taken for it.
-func TestCountsAllocateNothing(t *testing.T) { // not parallel: it counts allocations
+func TestFalseCountsAllocateNothing(t *testing.T) { // not parallel: it counts allocations
 	huge := []byte{0xff, 0xff, 0xff, 0xff, 0x0f}
 	for _, c := range []fsm.Command{
 		fsm.SendMessages{},

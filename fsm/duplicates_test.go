@@ -162,9 +162,9 @@ func TestWindowMemory(t *testing.T) { // not parallel: it measures the heap
 	runtime.KeepAlive(w)
 }
 
-// TestWindowImageStandsStill: ids that are forgotten after an image was taken are still
+// TestWindowImageIsImmutable: ids that are forgotten after an image was taken are still
 // in it.
-func TestWindowImageStandsStill(t *testing.T) {
+func TestWindowImageIsImmutable(t *testing.T) {
 	t.Parallel()
 	w := &duplicateWindow{}
 	for i := range 2000 {

@@ -44,8 +44,8 @@ func TestPropertiesAreFound(t *testing.T) {
 	}
 }
 
-// TestTableAllocatesNothing beyond the copy that properties are pieces of.
-func TestTableAllocatesNothing(t *testing.T) { // not parallel: it counts allocations
+// TestPropertyTableAllocatesNothing beyond the copy that properties are pieces of.
+func TestPropertyTableAllocatesNothing(t *testing.T) { // not parallel: it counts allocations
 	var list []Property
 	for i := range 100 {
 		list = append(list, Property{Name: filter.Property{Name: fmt.Sprint("p", i)}, Value: filter.Int(int64(i))})

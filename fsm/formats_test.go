@@ -172,10 +172,10 @@ func examplePatches() []fsm.Patch {
 	}
 }
 
-// TestFormats: what is written today is written so for ever. What lies in
+// TestFormatsNeverChange: what is written today is written so for ever. What lies in
 // testdata/formats is never changed; a new format adds files. Run with the variable
 // REWRITE_FORMATS=1 to write those that are missing.
-func TestFormats(t *testing.T) {
+func TestFormatsNeverChange(t *testing.T) {
 	t.Parallel()
 	for _, c := range examples() {
 		name := fmt.Sprintf("command-v4-%T", c)

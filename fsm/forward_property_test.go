@@ -374,10 +374,10 @@ func (m *mail) drain() {
 	m.t.Fatal("forwarding does not come to an end")
 }
 
-// TestForwardingLosesAndDoublesNothing: whatever answers get lost, whatever is repeated or
+// TestForwardingIsExactlyOnce: whatever answers get lost, whatever is repeated or
 // comes late, restored, dropped or redirected meanwhile, every message ends in one place
 // (docs/requirements.md#c9).
-func TestForwardingLosesAndDoublesNothing(t *testing.T) {
+func TestForwardingIsExactlyOnce(t *testing.T) {
 	t.Parallel()
 	for range 5 { // what goes wrong only when three things meet is rare in one round
 		rapid.Check(t, func(rt *rapid.T) { forwarding(t, rt) })

@@ -230,9 +230,9 @@ func TestForwardIsIdempotent(t *testing.T) {
 	}
 }
 
-// TestForwardRefusals: each code a ForwardMessages is refused with, and that it changes
+// TestRefusedForwardChangesNothing: each code a ForwardMessages is refused with, and that it changes
 // nothing then.
-func TestForwardRefusals(t *testing.T) {
+func TestRefusedForwardChangesNothing(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
 	b.put(1, 1, onward)
@@ -263,9 +263,9 @@ func TestForwardRefusals(t *testing.T) {
 	}
 }
 
-// TestForwardBounds: a batch ends at Max and at MaxBytes, patches included, and takes one
+// TestForwardBatchIsBounded: a batch ends at Max and at MaxBytes, patches included, and takes one
 // message in any case.
-func TestForwardBounds(t *testing.T) {
+func TestForwardBatchIsBounded(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
 	b.put(1, 1, nil)
@@ -291,9 +291,9 @@ func TestForwardBounds(t *testing.T) {
 	}
 }
 
-// TestForwardLeavesAsideInSteps: a turn that finds nothing but messages to put aside stops
+// TestForwardDeadLettersInSteps: a turn that finds nothing but messages to put aside stops
 // at some point and asks to be repeated.
-func TestForwardLeavesAsideInSteps(t *testing.T) {
+func TestForwardDeadLettersInSteps(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
 	b.put(1, 1, func(s *fsm.EntitySettings) { onward(s); s.DeadLetterOnExpiry = true })
@@ -317,9 +317,9 @@ func TestForwardLeavesAsideInSteps(t *testing.T) {
 	}
 }
 
-// TestForwardingNeverIdles: an entity that forwards does not delete itself (docs/requirements.md#e8); once it
+// TestForwardingEntityIsNotIdle: an entity that forwards does not delete itself (docs/requirements.md#e8); once it
 // does not, its time begins.
-func TestForwardingNeverIdles(t *testing.T) {
+func TestForwardingEntityIsNotIdle(t *testing.T) {
 	t.Parallel()
 	idle := func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 300_000 }
 	for name, forwards := range map[string]func(*fsm.EntitySettings){

@@ -192,9 +192,9 @@ func TestSparseChunkIsSmall(t *testing.T) {
 	}
 }
 
-// TestAlarmsAreBounded: locks that end before their time leave no more stale timers
+// TestStaleTimersAreBounded: locks that end before their time leave no more stale timers
 // than there are live ones, and some.
-func TestAlarmsAreBounded(t *testing.T) {
+func TestStaleTimersAreBounded(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	settings := DefaultSettings()
@@ -239,9 +239,9 @@ func TestPulseIsBounded(t *testing.T) {
 	}
 }
 
-// TestForgettingIsBounded: an incarnation with many receivers is forgotten in several pulses,
+// TestIncarnationIsForgottenInSteps: an incarnation with many receivers is forgotten in several pulses,
 // and what it had taken goes.
-func TestForgettingIsBounded(t *testing.T) {
+func TestIncarnationIsForgottenInSteps(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	apply := testApply(q)
@@ -268,8 +268,8 @@ func TestForgettingIsBounded(t *testing.T) {
 	}
 }
 
-// TestTableLimits: incarnations and receivers beyond the limits are refused and not remembered.
-func TestTableLimits(t *testing.T) {
+// TestAnswerTableIsBounded: incarnations and receivers beyond the limits are refused and not remembered.
+func TestAnswerTableIsBounded(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	do := func(h Header) Code {
@@ -293,8 +293,8 @@ func TestTableLimits(t *testing.T) {
 	}
 }
 
-// TestMove: compaction moves a body of a message wherever the message has gone.
-func TestMove(t *testing.T) {
+// TestMovedBodyStaysReferenced: compaction moves a body of a message wherever the message has gone.
+func TestMovedBodyStaysReferenced(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(&countingBodies{})
 	apply := testApply(q)

@@ -225,8 +225,8 @@ func TestAccessAllocatesNothing(t *testing.T) { // not parallel: it counts alloc
 	}
 }
 
-// TestLongLocks: the queue machine grants what a namespace may allow.
-func TestLongLocks(t *testing.T) {
+// TestLocksUpTo24HoursAreGranted: the queue machine grants what a namespace may allow.
+func TestLocksUpTo24HoursAreGranted(t *testing.T) {
 	t.Parallel()
 	r := newReplica(t)
 	settings := fsm.DefaultSettings()
@@ -255,9 +255,9 @@ func TestLongLocks(t *testing.T) {
 	}
 }
 
-// TestUnknownVersionsAreTold: whoever meets other bytes is told what they are and what is
+// TestErrorsNameUnknownVersions: whoever meets other bytes is told what they are and what is
 // read.
-func TestUnknownVersionsAreTold(t *testing.T) {
+func TestErrorsNameUnknownVersions(t *testing.T) {
 	t.Parallel()
 	command := fsm.AppendCommand(nil, header, fsm.Pulse{})
 	command[0] = 9

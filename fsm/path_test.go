@@ -6,7 +6,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-func TestPaths(t *testing.T) {
+func TestPathsAboveEntities(t *testing.T) {
 	t.Parallel()
 	for path, want := range map[string]struct{ entity, above string }{
 		"":                                      {"", ""},

@@ -141,8 +141,8 @@ func TestMovesAreLimited(t *testing.T) {
 	}
 }
 
-// TestNumbersEnd: a number that is used up is not given twice.
-func TestNumbersEnd(t *testing.T) {
+// TestReplicaNumbersAreNeverReused: a number that is used up is not given twice.
+func TestReplicaNumbersAreNeverReused(t *testing.T) {
 	t.Parallel()
 	c, env := fsm.NewCatalog(), fsm.Env{}
 	apply := func(cmd fsm.Command) fsm.Code {

@@ -454,10 +454,10 @@ func TestReplicasAgree(t *testing.T) {
 	})
 }
 
-// TestNothingIsLostOrInTwoHands checks what the model takes for granted, from the
+// TestNoMessageIsLostOrLockedTwice checks what the model takes for granted, from the
 // outside: every message sent is somewhere or was completed or given for good, nobody
 // is given a message that someone else holds, and attempts never fall (docs/requirements.md#e2, #c9).
-func TestNothingIsLostOrInTwoHands(t *testing.T) {
+func TestNoMessageIsLostOrLockedTwice(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		r := newReplica(t)

@@ -134,9 +134,9 @@ func TestPulsesAgree(t *testing.T) {
 	}
 }
 
-// TestManyAlarmsAreBounded: neither lives that end earlier and earlier nor messages that
+// TestTimersOfExpiringMessagesAreBounded: neither lives that end earlier and earlier nor messages that
 // go before their time leave timers behind.
-func TestManyAlarmsAreBounded(t *testing.T) {
+func TestTimersOfExpiringMessagesAreBounded(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	apply := testApply(q)
@@ -175,8 +175,8 @@ func TestManyAlarmsAreBounded(t *testing.T) {
 	}
 }
 
-// TestTombstonesStandStill: queues that go idle after an image was taken are not in it.
-func TestTombstonesStandStill(t *testing.T) {
+// TestTombstonesOfImageAreImmutable: queues that go idle after an image was taken are not in it.
+func TestTombstonesOfImageAreImmutable(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	apply := testApply(q)
@@ -214,9 +214,9 @@ func imageBytes(t *testing.T, img Image) []byte {
 	return b.Bytes()
 }
 
-// TestLockMeetsExpired: a lock goes over a bounded number of expired messages, and asks
+// TestLockExpiresMessagesInSteps: a lock goes over a bounded number of expired messages, and asks
 // the leader to try again for the rest.
-func TestLockMeetsExpired(t *testing.T) {
+func TestLockExpiresMessagesInSteps(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	apply := testApply(q)
@@ -259,8 +259,8 @@ func TestLockMeetsExpired(t *testing.T) {
 	}
 }
 
-// TestPurgeMeetsExpired: a purge goes over a bounded number of expired messages.
-func TestPurgeMeetsExpired(t *testing.T) {
+// TestPurgeExpiresMessagesInSteps: a purge goes over a bounded number of expired messages.
+func TestPurgeExpiresMessagesInSteps(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	apply := testApply(q)
@@ -286,9 +286,9 @@ type releasing struct {
 
 func (r *releasing) Release(Ref) { r.released++ }
 
-// TestGoingIsBounded: a big queue that goes lets its bodies go in several steps, none is
+// TestBigQueueIsDeletedInSteps: a big queue that goes lets its bodies go in several steps, none is
 // forgotten, and a replica that was restored in between is the same.
-func TestGoingIsBounded(t *testing.T) {
+func TestBigQueueIsDeletedInSteps(t *testing.T) {
 	t.Parallel()
 	for name, idle := range map[string]bool{"dropped": false, "idle": true} {
 		bodies := &releasing{}

@@ -295,10 +295,10 @@ func (w *twins) pass() {
 	w.do(0, fsm.Pulse{})
 }
 
-// TestTwinsAgree: replicas that were restored go on like those that were not, whatever is
+// TestReplicasAgreeAfterRestore: replicas that were restored go on like those that were not, whatever is
 // done with topics, sessions, lives, forwarding and transactions together; and when all is
 // dropped no body is held.
-func TestTwinsAgree(t *testing.T) {
+func TestReplicasAgreeAfterRestore(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(12) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {

@@ -92,9 +92,9 @@ type brokenWriter struct{ err error }
 
 func (b brokenWriter) Write([]byte) (int, error) { return 0, b.err }
 
-// TestUnknownBytesStopTheMachine: a command of a later release, or of the other
+// TestUndecodableCommandPanics: a command of a later release, or of the other
 // machine, must not be skipped; the panic says where.
-func TestUnknownBytesStopTheMachine(t *testing.T) {
+func TestUndecodableCommandPanics(t *testing.T) {
 	t.Parallel()
 	send := fsm.AppendCommand(nil, fsm.Header{}, fsm.SendMessages{Entity: 5, Messages: make([]fsm.Message, 1)})
 	for name, b := range map[string][]byte{
@@ -127,9 +127,9 @@ func TestUnknownBytesStopTheMachine(t *testing.T) {
 	}
 }
 
-// TestOverLimitIsRefusedNotFatal: a command over a limit that reached the log after
+// TestCommandOverLimitIsRefused: a command over a limit that reached the log after
 // all is refused; it must not stop every replica.
-func TestOverLimitIsRefusedNotFatal(t *testing.T) {
+func TestCommandOverLimitIsRefused(t *testing.T) {
 	t.Parallel()
 	r := exampleQueues(t)
 	before := r.q.Digest()

@@ -36,9 +36,9 @@ func newStory(t *testing.T) *story {
 	return &story{t: t, q: fsm.NewQueues(m), bodies: m, env: fsm.Env{Now: 100_000}}
 }
 
-// TestQueueStories replays the stories in testdata/queues. Run with -rewrite to record
+// TestQueueScenarios replays the stories in testdata/queues. Run with -rewrite to record
 // them again, and read the diff: it is the review.
-func TestQueueStories(t *testing.T) {
+func TestQueueScenarios(t *testing.T) {
 	datadriven.Walk(t, "testdata/queues", func(t *testing.T, path string) {
 		s := newStory(t)
 		datadriven.RunTest(t, path, func(t *testing.T, d *datadriven.TestData) string {

@@ -6,10 +6,10 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// TestLastMessageExpiresWithItsSession: a session whose last message expires while the
+// TestSessionIsRemovedOnceWithItsLastMessage: a session whose last message expires while the
 // session is given back goes once. It used to go twice: two sessions got its slot, the
 // holder of one was given the messages of the other, and a restored replica did not.
-func TestLastMessageExpiresWithItsSession(t *testing.T) {
+func TestSessionIsRemovedOnceWithItsLastMessage(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(*between, fsm.SessionLock){
 		"released": func(b *between, l fsm.SessionLock) {

@@ -8,7 +8,7 @@ import (
 )
 
 // Numbers are a sorted set, whatever comes in and goes out.
-func TestNumbersAgainstSlice(t *testing.T) {
+func TestNumberListAgainstSlice(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(50) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -46,7 +46,7 @@ func TestNumbersAgainstSlice(t *testing.T) {
 
 // What is locked at the front of a long list and given back moves those before it, and not
 // the long rest: the rest stays where it is in memory.
-func TestNumbersMoveTheShorterSide(t *testing.T) {
+func TestNumberListMovesTheShorterSide(t *testing.T) {
 	t.Parallel()
 	var l numberList
 	for n := SequenceNumber(1); n <= 1000; n++ {
@@ -150,7 +150,7 @@ func TestSessionsAgainstMap(t *testing.T) {
 }
 
 // What an image shares is not written.
-func TestSessionPagesAreCopied(t *testing.T) {
+func TestSessionPagesAreCopiedOnWrite(t *testing.T) {
 	t.Parallel()
 	s := newSessionTable(1)
 	slot, _ := s.findOrAdd("a", 1)

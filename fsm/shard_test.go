@@ -60,7 +60,7 @@ func restored(t *testing.T, c *fsm.Catalog) *fsm.Catalog {
 
 // A partitioned entity is one entity, found by the id of any shard, and each of its shards
 // weighs on its partition; a subscription lies where its topic lies.
-func TestCatalogShards(t *testing.T) {
+func TestShardsHaveConsecutiveIDs(t *testing.T) {
 	t.Parallel()
 	made, apply := shardedCatalog(t)
 	for _, c := range []*fsm.Catalog{made, restored(t, made)} {
@@ -106,7 +106,7 @@ func TestCatalogShards(t *testing.T) {
 }
 
 // What cannot be partitioned is refused, and whether an entity is cannot be changed.
-func TestCatalogShardsRefused(t *testing.T) {
+func TestInvalidShardsAreRefused(t *testing.T) {
 	t.Parallel()
 	_, apply := shardedCatalog(t)
 	spread := fsm.DefaultSettings()
@@ -166,7 +166,7 @@ func TestCatalogShardsRefused(t *testing.T) {
 }
 
 // The partitions of a partitioned entity are part of the command that makes it.
-func TestCreatePartitionedFormat(t *testing.T) {
+func TestPartitionedEntityFormat(t *testing.T) {
 	t.Parallel()
 	settings := exampleSettings()
 	settings.EnablePartitioning, settings.AutoDeleteOnIdle = true, fsm.Forever

@@ -68,9 +68,9 @@ func TestLongestRuleIsRestored(t *testing.T) {
 	}
 }
 
-// TestBytesOfRulesOfATopic: the rules of a topic have 125 MiB together, correlation filters
+// TestRulesOfATopicAreBoundedInBytes: the rules of a topic have 125 MiB together, correlation filters
 // too: 100,000 of the longest would be 1.6 GiB.
-func TestBytesOfRulesOfATopic(t *testing.T) {
+func TestRulesOfATopicAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
 	m := newTopicBench([]fsm.Rule{{Name: "first"}, {Name: "first"}})
 	put := func(i int) fsm.Code {
@@ -111,10 +111,10 @@ func TestBytesOfRulesOfATopic(t *testing.T) {
 	}
 }
 
-// TestCopiesOfOneSend: a send makes a million copies or questions to rules at most. One that
+// TestCopiesOfOneSendAreBounded: a send makes a million copies or questions to rules at most. One that
 // would make more is refused as too large, before anything is stored; one message goes
 // whatever it makes.
-func TestCopiesOfOneSend(t *testing.T) {
+func TestCopiesOfOneSendAreBounded(t *testing.T) {
 	t.Parallel()
 	send := func(n int) fsm.SendMessages {
 		c := fsm.SendMessages{Entity: 1, Messages: make([]fsm.Message, n)}
@@ -173,10 +173,10 @@ func TestCopiesOfOneSend(t *testing.T) {
 	}
 }
 
-// TestActionsOfOneMessage: the patches of one message have 64 MiB. A small rule can make a
+// TestPatchesOfOneMessageAreBounded: the patches of one message have 64 MiB. A small rule can make a
 // copy of 60 KiB, so 2,000 would make 120 MiB of one message, and 100,000 six gigabytes. What
 // is behind fails as a filter does.
-func TestActionsOfOneMessage(t *testing.T) {
+func TestPatchesOfOneMessageAreBounded(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
 	b.subscribe(nil, nil)

@@ -13,8 +13,8 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// TestSubscriptionsOfATopic: 2,000 work, one more is refused, and another topic has room.
-func TestSubscriptionsOfATopic(t *testing.T) {
+// TestSubscriptionsOfATopicAreLimited: 2,000 work, one more is refused, and another topic has room.
+func TestSubscriptionsOfATopicAreLimited(t *testing.T) {
 	t.Parallel()
 	c := fsm.NewCatalog()
 	index := uint64(0)
@@ -50,9 +50,9 @@ func TestSubscriptionsOfATopic(t *testing.T) {
 	}
 }
 
-// TestRulesOfATopic: the limits hold over all subscriptions of a topic, by kind, and a rule
+// TestRulesOfATopicAreLimited: the limits hold over all subscriptions of a topic, by kind, and a rule
 // that takes the place of another counts for it.
-func TestRulesOfATopic(t *testing.T) {
+func TestRulesOfATopicAreLimited(t *testing.T) {
 	t.Parallel()
 	m := newTopicBench([]fsm.Rule{{Name: "first"}, {Name: "first"}})
 	put := func(subscription fsm.EntityID, name string, f fsm.RuleFilter, replace bool) fsm.Code {
@@ -101,8 +101,8 @@ func TestRulesOfATopic(t *testing.T) {
 	want("its room", put(2, "more", customerFilter(1), false), fsm.OK)
 }
 
-// TestRuleValidate: what is wrong is said, with the place.
-func TestRuleValidate(t *testing.T) {
+// TestInvalidRulesAreExplained: what is wrong is said, with the place.
+func TestInvalidRulesAreExplained(t *testing.T) {
 	t.Parallel()
 	text := func(n int) string { return strings.Repeat("n", n) }
 	condition := func(name, value string) filter.Condition {
@@ -211,9 +211,9 @@ func exampleProperties() []fsm.Property {
 	return list
 }
 
-// TestProperties: they come back as they were, no byte may be missing, and more than 64 KiB
+// TestPropertiesRoundTrip: they come back as they were, no byte may be missing, and more than 64 KiB
 // are refused, by commands too.
-func TestProperties(t *testing.T) {
+func TestPropertiesRoundTrip(t *testing.T) {
 	t.Parallel()
 	b := fsm.AppendProperties(nil, exampleProperties())
 	got, err := fsm.DecodeProperties(b)
@@ -324,9 +324,9 @@ func topicCommands() []fsm.Command {
 	}
 }
 
-// TestTamperedTopics: an image of topics with one byte changed, its checksum put right, is
+// TestTamperedTopicImageIsRefused: an image of topics with one byte changed, its checksum put right, is
 // refused or makes a machine that works.
-func TestTamperedTopics(t *testing.T) {
+func TestTamperedTopicImageIsRefused(t *testing.T) {
 	t.Parallel()
 	image := exampleTopics(t).image()
 	whole := fsm.NewQueues(&nowhere{})

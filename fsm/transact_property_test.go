@@ -386,9 +386,9 @@ func (b *bank) empty() {
 	}
 }
 
-// TestTransactionsAreWholeOrAbsent: whatever answers get lost, whatever is repeated or
+// TestTransactionsAreAtomic: whatever answers get lost, whatever is repeated or
 // restored, a transaction is done once, as a whole, or has left nothing.
-func TestTransactionsAreWholeOrAbsent(t *testing.T) {
+func TestTransactionsAreAtomic(t *testing.T) {
 	t.Parallel()
 	rapid.Check(t, func(rt *rapid.T) {
 		b := &bank{

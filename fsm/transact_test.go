@@ -181,9 +181,9 @@ func TestTransactLimits(t *testing.T) {
 	}
 }
 
-// TestTransact: all of it happens, the answer is remembered, and asked again it is not done
+// TestTransactionIsPerformedOnce: all of it happens, the answer is remembered, and asked again it is not done
 // again.
-func TestTransact(t *testing.T) {
+func TestTransactionIsPerformedOnce(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
 	b.put(1, 1, nil)
@@ -380,9 +380,9 @@ func TestTransactSendsAllOrNone(t *testing.T) {
 	}
 }
 
-// TestTransferQueue: what goes elsewhere goes in order, by destination, and nobody can get at
+// TestTransfersLeaveInOrder: what goes elsewhere goes in order, by destination, and nobody can get at
 // it; what is not taken lies where it can be looked at, also at a topic.
-func TestTransferQueue(t *testing.T) {
+func TestTransfersLeaveInOrder(t *testing.T) {
 	t.Parallel()
 	for kind := range fsm.SubscriptionEntity + 1 {
 		b := newBetween(t)
@@ -471,8 +471,8 @@ func TestTransferQueue(t *testing.T) {
 	}
 }
 
-// TestDropWithTransfers: what is left goes with the entity, whatever it is.
-func TestDropWithTransfers(t *testing.T) {
+// TestDropDeletesTransfers: what is left goes with the entity, whatever it is.
+func TestDropDeletesTransfers(t *testing.T) {
 	t.Parallel()
 	for _, drop := range []fsm.EntityID{1, 2, 3} {
 		b := newBetween(t)
@@ -504,9 +504,9 @@ func TestDropWithTransfers(t *testing.T) {
 	}
 }
 
-// TestTransfersKeepAwake: an entity does not delete itself (docs/requirements.md#e7) while others are to get what
+// TestPendingTransfersPreventIdleDeletion: an entity does not delete itself (docs/requirements.md#e7) while others are to get what
 // lies in it; when they have it, its time begins.
-func TestTransfersKeepAwake(t *testing.T) {
+func TestPendingTransfersPreventIdleDeletion(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
 	b.put(1, 1, func(s *fsm.EntitySettings) { s.AutoDeleteOnIdle = 300_000 })
@@ -535,8 +535,8 @@ func TestTransfersKeepAwake(t *testing.T) {
 	}
 }
 
-// TestTransactOpensSessions: sessions that a transaction opens count together.
-func TestTransactOpensSessions(t *testing.T) {
+// TestSessionsOfATransactionCountTogether: sessions that a transaction opens count together.
+func TestSessionsOfATransactionCountTogether(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
 	b.put(40, 1, func(s *fsm.EntitySettings) { s.RequiresSession = true })
@@ -585,9 +585,9 @@ func TestTransactIsActivity(t *testing.T) {
 	}
 }
 
-// TestTransferHops: what a transaction sends has not been forwarded when it arrives, and
+// TestTransactionTransferIsNoHop: what a transaction sends has not been forwarded when it arrives, and
 // all else has.
-func TestTransferHops(t *testing.T) {
+func TestTransactionTransferIsNoHop(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		sub   fsm.SubQueue

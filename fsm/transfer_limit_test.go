@@ -5,9 +5,9 @@ import (
 	"testing"
 )
 
-// TestTransferLimits: what bounds the memory of an entity bounds what is forwarded to it,
+// TestTransferRespectsQuotas: what bounds the memory of an entity bounds what is forwarded to it,
 // message by message.
-func TestTransferLimits(t *testing.T) {
+func TestTransferRespectsQuotas(t *testing.T) {
 	t.Parallel()
 	q := NewQueues(noBodies{})
 	apply := testApply(q)

@@ -9,9 +9,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// TestTransferRefusals: each code a TransferMessages is refused with as a whole, and which
+// TestTransferRefusalsAreRemembered: each code a TransferMessages is refused with as a whole, and which
 // of them are remembered.
-func TestTransferRefusals(t *testing.T) {
+func TestTransferRefusalsAreRemembered(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
 	b.put(1, 1, nil)
@@ -60,9 +60,9 @@ func TestTransferRefusals(t *testing.T) {
 	}
 }
 
-// TestTransferAdmitsEachAlone: one message that is refused does not stop its neighbours,
+// TestTransferChecksMessagesIndependently: one message that is refused does not stop its neighbours,
 // and the answer stays the same.
-func TestTransferAdmitsEachAlone(t *testing.T) {
+func TestTransferChecksMessagesIndependently(t *testing.T) {
 	t.Parallel()
 	b := newBetween(t)
 	b.put(1, 1, func(s *fsm.EntitySettings) {
@@ -105,9 +105,9 @@ func TestTransferAdmitsEachAlone(t *testing.T) {
 	}
 }
 
-// TestTransferSourcesMax: an entity remembers so many sources, and those that are silent
+// TestSilentSourcesAreForgotten: an entity remembers so many sources, and those that are silent
 // for 30 days make room.
-func TestTransferSourcesMax(t *testing.T) {
+func TestSilentSourcesAreForgotten(t *testing.T) {
 	t.Parallel()
 	const sources = 10_000
 	b := newBetween(t)

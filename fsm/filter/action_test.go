@@ -28,7 +28,7 @@ func changes(m *fake) string {
 	return strings.Join(out, "; ")
 }
 
-func TestActions(t *testing.T) {
+func TestActionsChangeProperties(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		// SET makes and changes, REMOVE takes away

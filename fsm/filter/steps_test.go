@@ -62,10 +62,10 @@ func stepsOf(t *testing.T, text string) uint64 {
 	return r.Steps()
 }
 
-// TestSteps: what evaluation takes is defined by texts and messages, for ever. A change of the
+// TestStepsNeverChange: what evaluation takes is defined by texts and messages, for ever. A change of the
 // evaluator that makes this fail would take replicas of two releases apart. Lines that begin with
 // a question mark get their number with -rewrite-steps; numbers that are there are never changed.
-func TestSteps(t *testing.T) {
+func TestStepsNeverChange(t *testing.T) {
 	t.Parallel()
 	const file = "testdata/steps.txt"
 	b, err := os.ReadFile(file)
@@ -111,8 +111,8 @@ func TestUsualFiltersStayWithinABudget(t *testing.T) {
 	}
 }
 
-// TestBudget: one step less than an evaluation takes, and it fails.
-func TestBudget(t *testing.T) {
+// TestEvaluationOverBudgetFails: one step less than an evaluation takes, and it fails.
+func TestEvaluationOverBudgetFails(t *testing.T) {
 	t.Parallel()
 	for _, text := range []string{"Size > 5", "long LIKE '%word%'", "long = also", "color + 1 = 'x'", "p(color) = 1"} {
 		e, err := Parse(text, nil)

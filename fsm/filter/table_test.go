@@ -68,7 +68,7 @@ func answer(e *Expr, err error, m Message) string {
 	return err.Error()
 }
 
-func TestFilters(t *testing.T) {
+func TestFilterTable(t *testing.T) {
 	t.Parallel()
 	for _, r := range rows(t) {
 		e, err := Parse(r.text, parameters())
@@ -146,7 +146,7 @@ func TestEvaluationErrorsTellNoValues(t *testing.T) {
 	}
 }
 
-func TestPrintedForm(t *testing.T) {
+func TestPrintedFormParsesAgain(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{
 		"((a=1))and((b!=2)or(c<3))":              "a = 1 AND (b <> 2 OR c < 3)",

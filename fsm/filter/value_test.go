@@ -29,7 +29,7 @@ func TestFold(t *testing.T) {
 	}
 }
 
-func TestLetters(t *testing.T) {
+func TestLettersOfPlainNames(t *testing.T) {
 	t.Parallel()
 	for _, r := range "azAZäÄßµªºñλЖאك名あ가" {
 		if !isLetter(r) {
