@@ -78,11 +78,11 @@ func (c *Certificate) get() *tls.Certificate {
 		pair, err = tls.X509KeyPair(cert, key)
 	}
 	if err != nil {
-		c.logger.Warn("certificate not replaced", "error", err)
+		c.logger.Warn("failed to reload certificate", "error", err)
 		return c.current
 	}
 	c.current = &pair
-	c.logger.Info("certificate replaced", "file", c.certFile, "not_after", pair.Leaf.NotAfter)
+	c.logger.Info("certificate reloaded", "file", c.certFile, "not_after", pair.Leaf.NotAfter)
 	return c.current
 }
 

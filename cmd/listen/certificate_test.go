@@ -112,14 +112,14 @@ func TestCertificateIsReplaced(t *testing.T) {
 		if r.serial(t, trusted).Cmp(before) != 0 {
 			t.Fatal("a certificate without its key is shown")
 		}
-		return strings.Contains(log.String(), "certificate not replaced")
+		return strings.Contains(log.String(), "failed to reload certificate")
 	})
 	if err := os.WriteFile(files.Key, newKey, 0o600); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the new certificate is shown", func() bool { return r.serial(t, trusted).Cmp(before) != 0 })
 	exchange(t, open, "still here", "still here")
-	if n := strings.Count(log.String(), "certificate not replaced"); n != 1 {
+	if n := strings.Count(log.String(), "failed to reload certificate"); n != 1 {
 		t.Errorf("told %d times", n)
 	}
 }

@@ -63,11 +63,11 @@ func (a *Authorities) get() *x509.CertPool {
 		pool, err = a.pool(pem)
 	}
 	if err != nil {
-		a.logger.Warn("certificates to trust not replaced", "error", err)
+		a.logger.Warn("failed to reload client authorities", "error", err)
 		return a.current
 	}
 	a.current = pool
-	a.logger.Info("certificates to trust replaced", "file", a.file)
+	a.logger.Info("client authorities reloaded", "file", a.file)
 	return a.current
 }
 

@@ -179,7 +179,7 @@ func (p *Port) accept(ctx context.Context, l net.Listener) {
 		}
 		// Out of file descriptors and the like: it passes, but not faster for asking.
 		pause = min(time.Second, max(10*time.Millisecond, 2*pause))
-		p.config.Logger.WarnContext(ctx, "accept failed", "error", err)
+		p.config.Logger.WarnContext(ctx, "failed to accept client connection", "error", err)
 		select {
 		case <-time.After(pause):
 		case <-ctx.Done():
@@ -202,7 +202,7 @@ func (p *Port) register(ctx context.Context, raw net.Conn) *pendingConn {
 		oldest := p.oldestOfMost()
 		p.remove(oldest)
 		_ = oldest.raw.Close()
-		p.config.Logger.DebugContext(ctx, "connection closed: too many connections whose protocol is not known yet", "peer", oldest.raw.RemoteAddr(), "max", p.config.PendingMax)
+		p.config.Logger.DebugContext(ctx, "pending connection closed: too many connections whose protocol is not known yet", "peer", oldest.raw.RemoteAddr(), "max", p.config.PendingMax)
 	}
 	s := &pendingConn{port: p, raw: raw, peer: raw.RemoteAddr(), origin: originOf(raw.RemoteAddr())}
 	s.element = p.pending.PushBack(s)

@@ -7,6 +7,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -156,11 +157,11 @@ func (p *Port) unwrap(s *pendingConn) (net.Conn, error) {
 // proxyWarnEvery, when a setting here or on the balancer is wrong, else at level DEBUG.
 func (p *Port) logRefused(ctx context.Context, s *pendingConn, err error) {
 	wrong := errors.Is(err, errProxyMissing) || errors.Is(err, errProxyTooLong) || errors.Is(err, errProxyMalformed) || errors.Is(err, errProxyUntrusted)
+	level := slog.LevelDebug
 	if wrong && p.shouldWarn() {
-		p.config.Logger.WarnContext(ctx, "connection refused", "peer", s.peer, "error", err)
-		return
+		level = slog.LevelWarn
 	}
-	p.config.Logger.DebugContext(ctx, "connection refused", "peer", s.peer, "error", err)
+	p.config.Logger.Log(ctx, level, "connection refused", "peer", s.peer, "error", err)
 }
 
 func (p *Port) shouldWarn() bool {

@@ -20,6 +20,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
 // How the command line behaves towards the cluster.
@@ -96,7 +97,7 @@ func (c *client) addresses() ([]string, error) {
 		}
 		if path, ok := socketPath(address); ok {
 			if path == "" {
-				return nil, usagef("%q is no server address: write it like unix:///data/%s", address, socketName)
+				return nil, usagef("%q is no server address: write it like unix:///data/%s", address, config.SocketName)
 			}
 			urls = append(urls, address)
 			continue
@@ -123,7 +124,7 @@ func (c *client) localServer() string {
 		return socketScheme + path
 	}
 	if dir := c.getenv("PEEKLOCK_DIR"); dir != "" {
-		return socketScheme + filepath.Join(dir, socketName)
+		return socketScheme + filepath.Join(dir, config.SocketName)
 	}
 	return ""
 }
@@ -168,12 +169,12 @@ func (c *client) prepareHTTP() error {
 	if c.http != nil || file == "" {
 		return nil
 	}
-	config, err := tlsClientConfig(file)
+	trusted, err := config.ClientTLS(file)
 	if err != nil {
-		return err
+		return usageError{err}
 	}
-	c.trusted = config
-	c.http = &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: config.Clone(), ForceAttemptHTTP2: true}}
+	c.trusted = trusted
+	c.http = &http.Client{Transport: &http.Transport{Proxy: http.ProxyFromEnvironment, TLSClientConfig: trusted.Clone(), ForceAttemptHTTP2: true}}
 	return nil
 }
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,6 +20,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/cmd/metrics"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -39,7 +41,7 @@ type devOptions struct {
 	amqpPort, adminPort int
 	members             int
 	dir                 string
-	level               string
+	level, format       string
 	pprof               string
 	tls                 bool
 	memoryLimit         string
@@ -96,8 +98,9 @@ file; nothing is deleted.`,
 	f.StringVar(&o.dir, "dir", ".peeklock-dev", "data folder")
 	f.StringVar(&o.config, "config", "", "create what this Config.json of the Service Bus emulator lists")
 	f.BoolVar(&o.tls, "tls", false, "make a development CA and a certificate in the data folder and speak TLS too; also on 5671 and 443 if they can be had")
-	memoryFlag(f, &o.memoryLimit)
-	f.StringVar(&o.level, "log-level", "error", "debug, info, warn or error")
+	f.StringVar(&o.memoryLimit, "memory-limit", "", config.MemoryLimitHelp+" (default: "+config.MemoryLimitDefault+")")
+	f.StringVar(&o.level, "log-level", "error", "least severe level that is logged: debug, info, warn or error")
+	f.StringVar(&o.format, "log-format", "", "format of the log on standard error: text or json (env PEEKLOCK_LOG_FORMAT, default text)")
 	pprofFlag(cmd, &o.pprof)
 	return cmd
 }
@@ -119,15 +122,18 @@ func (o *devOptions) check() error {
 	if o.amqpPort != 0 && o.adminPort != 0 && apart%devPortStep == 0 && max(apart, -apart) <= last {
 		return usagef("--amqp-port %d and --admin-port %d collide", o.amqpPort, o.adminPort)
 	}
-	var level slog.Level
-	if level.UnmarshalText([]byte(o.level)) != nil {
-		return usagef("--log-level is debug, info, warn or error, not %q", o.level)
+	if err := config.CheckLogLevel(o.level); err != nil {
+		return usagef("--log-level is %w", err)
+	}
+	if err := config.CheckLogFormat(o.format); err != nil {
+		return usagef("--log-format is %w", err)
 	}
 	return nil
 }
 
 // dev runs the members until the context ends.
 func dev(ctx context.Context, p process, out *output, o *devOptions) error {
+	o.format = cmp.Or(o.format, p.getenv("PEEKLOCK_LOG_FORMAT"), config.LogText)
 	if err := o.check(); err != nil {
 		return err
 	}
@@ -136,7 +142,7 @@ func dev(ctx context.Context, p process, out *output, o *devOptions) error {
 		return err
 	}
 	raiseProcs(procsDev)
-	logger := newLogger(p.err, o.level)
+	logger := newLogger(p.err, o.level, o.format)
 	stopProfile, err := servePprof(ctx, o.pprof, logger)
 	if err != nil {
 		return err
@@ -168,7 +174,7 @@ func dev(ctx context.Context, p process, out *output, o *devOptions) error {
 	defer memory.start(ctx)()
 	for i := range parts {
 		parts[i].gate, parts[i].memory = listed.gate(), memory
-		parts[i].metrics = metricsParts{metricsOpen, metrics.EntitiesDefault}
+		parts[i].metrics = metricsParts{config.MetricsOpen, metrics.EntitiesDefault}
 	}
 	members, err := openMembers(ctx, parts)
 	if ctx.Err() != nil { // Ctrl-C while starting is no failure
@@ -180,9 +186,9 @@ func dev(ctx context.Context, p process, out *output, o *devOptions) error {
 	if err := waitReady(ctx, members); err != nil {
 		return errors.Join(err, closeMembers(ctx, members))
 	}
-	config, err := listed.applyDev(ctx, p, members[0], parts[0].cluster.AMQPAddr)
+	created, err := listed.applyDev(ctx, p, members[0], parts[0].cluster.AMQPAddr)
 	if err == nil && ctx.Err() == nil {
-		err = o.print(out, parts, files, config)
+		err = o.print(out, parts, files, created)
 	}
 	if err != nil {
 		return errors.Join(err, closeMembers(ctx, members))
@@ -290,8 +296,8 @@ func (o *devOptions) configureMembers(ctx context.Context, parts []memberParts, 
 		c.Sizes = partition.DefaultSizes()
 		c.Sizes.Reserve, c.Sizes.Ballast = devReserveBytes, devBallastBytes
 		parts[i].logger = logger.With("node", c.Name)
-		c.Logger = parts[i].logger.With("room", "cluster")
-		parts[i].audit = parts[i].logger.With("room", "audit")
+		c.Logger = parts[i].logger.With("component", "cluster")
+		parts[i].audit = parts[i].logger.With("component", "audit")
 		parts[i].cluster, parts[i].auth, parts[i].trustLoopback = c, keys, true
 	}
 	return nil
@@ -335,8 +341,8 @@ func waitReady(ctx context.Context, members []*member) error {
 }
 
 // print says where everything is.
-func (o *devOptions) print(out *output, parts []memberParts, files *devTLS, config *devConfig) error {
-	ready := devReady{Dir: o.dir, TLS: files, Config: config}
+func (o *devOptions) print(out *output, parts []memberParts, files *devTLS, created *devConfig) error {
+	ready := devReady{Dir: o.dir, TLS: files, Config: created}
 	if full, err := filepath.Abs(o.dir); err == nil {
 		ready.Dir = full
 	}
@@ -365,7 +371,7 @@ func (o *devOptions) print(out *output, parts []memberParts, files *devTLS, conf
 	if err := files.note(out, ready.Members); err != nil {
 		return err
 	}
-	if err := config.note(out); err != nil {
+	if err := created.note(out); err != nil {
 		return err
 	}
 	return out.note("\nCtrl-C stops; the data stays.")

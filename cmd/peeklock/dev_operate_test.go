@@ -12,6 +12,7 @@ import (
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
 // An operator's day, against members that are real: look, weigh, drain, hand over, move,
@@ -145,8 +146,8 @@ func servesKept(t *testing.T, dir string) {
 			"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip,
 		}, in: strings.NewReader(""), out: &bytes.Buffer{}, err: &log})
 	}()
-	eventually(t, "the restored member is ready", func() bool { return strings.Contains(log.String(), "member ready") })
-	m := devMember{Admin: socketScheme + filepath.Join(dir, socketName)}
+	eventually(t, "the restored member is ready", func() bool { return strings.Contains(log.String(), "member became ready") })
+	m := devMember{Admin: socketScheme + filepath.Join(dir, config.SocketName)}
 	wants(t, say(t, m, 0, "message", "receive", "orders"), "kept")
 	wants(t, say(t, m, 0, "partition", "moves"), "nothing moves")
 	cancel()

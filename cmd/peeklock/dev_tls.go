@@ -49,7 +49,7 @@ func (o *devOptions) loadTLS(parts []memberParts, logger *slog.Logger) (*devTLS,
 	if err != nil {
 		return nil, err
 	}
-	cert, err := listen.LoadCertificate(files.Cert, files.Key, logger.With("room", "listen"))
+	cert, err := listen.LoadCertificate(files.Cert, files.Key, logger.With("component", "listen"))
 	if err != nil {
 		return nil, err
 	}

@@ -6,9 +6,9 @@ import (
 	"testing"
 
 	"github.com/spf13/cobra"
-	"github.com/spf13/pflag"
 
 	"github.com/peeklock/peeklock/cmd/metrics"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/test/document"
 )
 
@@ -86,80 +86,5 @@ func writeCommand(text *strings.Builder, cmd *cobra.Command) {
 // TestDocsConfiguration: the reference lists every setting of serve.
 func TestDocsConfiguration(t *testing.T) {
 	t.Parallel()
-	cmd := &cobra.Command{Use: "serve"}
-	root := newRoot(process{})
-	configFlags(cmd)
-	known := defaults()
-	var rows strings.Builder
-	rows.WriteString("| setting | flag | default | meaning |\n|---|---|---|---|\n")
-	for _, name := range settingNames() {
-		flag := flagOf(name, cmd, root)
-		fmt.Fprintf(&rows, "| `%s` | %s | %s | %s |\n", name, flagCell(name, flag), defaultCell(known[name], flag), document.Cell(meaningOf(t, name, flag)))
-	}
-	document.Section(t, docs+"configuration.md", "settings", rows.String())
-}
-
-// flagOf is the flag of a setting, nil for those that only the file has.
-func flagOf(name string, serve, root *cobra.Command) *pflag.Flag {
-	dashed := strings.ReplaceAll(name, "_", "-")
-	if f := serve.Flags().Lookup(dashed); f != nil {
-		return f
-	}
-	return root.PersistentFlags().Lookup(dashed)
-}
-
-func flagCell(name string, flag *pflag.Flag) string {
-	if flag == nil {
-		return "file only"
-	}
-	return "`--" + strings.ReplaceAll(name, "_", "-") + "`"
-}
-
-// defaultCell shows a default, and what the help text says of it where that is more.
-func defaultCell(value any, flag *pflag.Flag) string {
-	said := ""
-	if flag != nil {
-		_, said = splitUsage(flag.Usage)
-	}
-	shown := strings.Trim(fmt.Sprint(value), "[]")
-	switch {
-	case said == "" && shown == "":
-		return "none"
-	case said == "the host name": // it differs by machine
-		return said
-	case said == "" || said == shown:
-		return "`" + shown + "`"
-	case shown == "":
-		return said
-	}
-	return "`" + shown + "`: " + said
-}
-
-// splitUsage takes the default out of the help text of a flag.
-func splitUsage(usage string) (meaning, normal string) {
-	before, rest, found := strings.Cut(usage, " (default")
-	normal, after, closed := strings.Cut(rest, ")")
-	if !found || !closed {
-		return usage, ""
-	}
-	return before + after, strings.TrimSpace(strings.TrimPrefix(normal, ":"))
-}
-
-// meaningOf is the help text of the flag without its default, which has a column of its own. Keys
-// share their flags with the commands that are clients, whose texts say something else.
-func meaningOf(t *testing.T, name string, flag *pflag.Flag) string {
-	t.Helper()
-	switch name {
-	case "keys":
-		return "further operator keys: a list of mappings with name, primary, secondary and rights (send, listen, manage, separated by commas)"
-	case "key":
-		return "secret of the operator key; prefer key_file, because command lines and environments are visible to others"
-	case "key_name":
-		return "name of the operator key"
-	}
-	if flag == nil {
-		t.Fatalf("the setting %s has no flag: describe it here", name)
-	}
-	meaning, _ := splitUsage(flag.Usage)
-	return meaning
+	document.Section(t, docs+"configuration.md", "settings", config.Reference())
 }

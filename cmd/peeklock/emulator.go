@@ -128,14 +128,14 @@ func (e *emulatorConfig) applyServe(ctx context.Context, m *member, logger *slog
 		return
 	}
 	for _, text := range e.file.Warnings {
-		logger.WarnContext(ctx, "emulator configuration", "file", e.path, "warning", text)
+		logger.WarnContext(ctx, "emulator configuration was changed where it could not be applied", "file", e.path, "warning", text)
 	}
 	report, err := e.apply(ctx, m)
 	if err != nil {
 		return // the member is stopping
 	}
 	for _, text := range report.Problems {
-		logger.ErrorContext(ctx, "emulator configuration", "file", e.path, "problem", text)
+		logger.ErrorContext(ctx, "failed to create what the emulator configuration lists", "file", e.path, "problem", text)
 	}
 	logger.InfoContext(ctx, "emulator configuration applied", "file", e.path,
 		"created", report.Created, "updated", report.Updated, "unchanged", report.Unchanged)

@@ -3,6 +3,7 @@ package main
 import (
 	"testing"
 
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/test/golden"
 )
 
@@ -23,7 +24,7 @@ func TestPrintedFormats(t *testing.T) {
 		{Name: "cluster backup", Of: backedUp{}},
 		{Name: "cluster verify", Of: verified{}},
 		{Name: "restore", Of: restored{}},
-		{Name: "config show", Of: []setting(nil)},
+		{Name: "config show", Of: []config.Value(nil)},
 		{Name: "dev", Of: devReady{}},
 		{Name: "delete", Of: deleted{}},
 		{Name: "key list", Of: []listedKey(nil)},

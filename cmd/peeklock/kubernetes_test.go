@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
 // apiServer answers about one StatefulSet, as Kubernetes does, and gives the environment
@@ -152,7 +153,7 @@ func TestPrestopAcceptsAMemberThatStopped(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		l, err := listenSocket(t.Context(), filepath.Join(dir, socketName))
+		l, err := listenSocket(t.Context(), filepath.Join(dir, config.SocketName))
 		if err != nil {
 			t.Fatal(err)
 		}

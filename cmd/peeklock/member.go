@@ -77,7 +77,7 @@ func (p memberParts) openPort(ctx context.Context) (*listen.Port, error) {
 	config.Listeners = p.listeners()
 	config.TLS, config.RequireTLS, config.Origins = p.tls, p.requireTLS, p.origins
 	config.TrustLoopback, config.ProxyFrom = p.trustLoopback, p.proxyFrom
-	config.Logger = p.logger.With("room", "listen")
+	config.Logger = p.logger.With("component", "listen")
 	return listen.Open(ctx, config)
 }
 
@@ -113,7 +113,7 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 	gateway.Listener = m.port.AMQP()
 	gateway.Broker = broker{m.node.Router()}
 	gateway.Authorizer = authorizer{ring}
-	gateway.Logger = p.logger.With("room", "amqp")
+	gateway.Logger = p.logger.With("component", "amqp")
 	gateway.Audit = p.audit
 	gateway.Tracer = p.tracer
 	gateway.Slow, gateway.SlowAfter = p.cluster.Slow, p.cluster.SlowAfter
@@ -160,7 +160,7 @@ func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyrin
 		Ready:           m.isReady,
 		ReadinessChecks: m.readiness,
 		LivenessChecks:  m.liveness,
-		Logger:          p.logger.With("room", "admin"),
+		Logger:          p.logger.With("component", "admin"),
 		Slow:            p.cluster.Slow,
 		SlowAfter:       p.cluster.SlowAfter,
 		TrustLoopback:   p.trustLoopback,

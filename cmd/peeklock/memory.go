@@ -10,10 +10,9 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/spf13/pflag"
-
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/amqp/budget"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
 // Shares of the memory limit of the process, in percent. The shares below GOMEMLIMIT leave 20 % to the
@@ -27,7 +26,6 @@ const (
 )
 
 const (
-	memoryLimitMin = 256 << 20 // an idle member needs this much, with some room for the collector
 	// connectionCostBytes is the fixed cost of a connection with its socket and TLS (cmd/listen).
 	connectionCostBytes = 32 << 10
 	// connectionsMin is the number of connections that are accepted however low the limit is.
@@ -47,36 +45,6 @@ const (
 	memoryFromMachine   = "memory of the machine"
 	memoryFromNoSources = "assumed"
 )
-
-// memoryFlag adds the flag for serve and dev.
-func memoryFlag(f *pflag.FlagSet, to *string) {
-	const help = "memory that the process may use, 256MiB or more, like 4GiB; the member refuses sends before it is used up (default: that of the cgroup, else a part of the machine's)"
-	if to == nil {
-		f.String("memory-limit", "", help)
-		return
-	}
-	f.StringVar(to, "memory-limit", "", help)
-}
-
-// parseMemoryLimit parses a limit; it returns 0 for "", which means the default.
-func parseMemoryLimit(text string) (int64, error) {
-	if text == "" {
-		return 0, nil
-	}
-	bytes, ok := parseBytes(text)
-	switch {
-	case !ok:
-		return 0, usagef("memory_limit: %q is no number of bytes: write it like 4GiB", printable(text, 100))
-	case bytes < memoryLimitMin:
-		return 0, usagef("memory_limit: %s is too little: 256MiB or more", text)
-	}
-	return bytes, nil
-}
-
-func (s *settings) validateMemory() error {
-	_, err := parseMemoryLimit(s.MemoryLimit)
-	return err
-}
 
 // memoryPlan is the memory of the process and its parts, in bytes unless said otherwise.
 type memoryPlan struct {
@@ -99,7 +67,7 @@ func (p memoryPlan) perAddress(set int) int {
 
 // planMemory divides a limit among the members of the process.
 func planMemory(limit int64, source string, members int) memoryPlan {
-	shared := max(limit, memoryLimitMin)
+	shared := max(limit, config.MemoryLimitMin)
 	each := shared / int64(members)
 	return memoryPlan{
 		limit: limit, source: source,
@@ -141,10 +109,10 @@ func limitMemory(ctx context.Context, plan *memoryPlan, getenv func(string) stri
 	if getenv("GOMEMLIMIT") == "" {
 		debug.SetMemoryLimit(plan.limit / 100 * memoryGoPercent)
 	}
-	logger.InfoContext(ctx, "memory limited", "bytes", plan.limit, "from", plan.source,
+	logger.InfoContext(ctx, "memory limit was set", "bytes", plan.limit, "from", plan.source,
 		"index_bytes", plan.index, "gateway_bytes", plan.gateway, "connections", plan.connections)
-	if plan.limit < memoryLimitMin {
-		logger.WarnContext(ctx, "memory limit is too low for a member: set memory_limit, or raise the limit of the container", "bytes", plan.limit, "bytes_min", memoryLimitMin)
+	if plan.limit < config.MemoryLimitMin {
+		logger.WarnContext(ctx, "memory limit was found too low for a member: set memory_limit, or raise the limit of the container", "bytes", plan.limit, "bytes_min", config.MemoryLimitMin)
 	}
 }
 

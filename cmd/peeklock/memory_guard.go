@@ -11,6 +11,7 @@ import (
 	"time"
 
 	figures "github.com/peeklock/peeklock/cmd/metrics"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
 // Intervals and thresholds of the guard.
@@ -63,9 +64,9 @@ func guardMemory(ctx context.Context, p process, set, ofMachinePercent int64, me
 
 // guardMemory does the same for the members of dev, which share one process.
 func (o *devOptions) guardMemory(ctx context.Context, p process, logger *slog.Logger) (*memoryGuard, error) {
-	set, err := parseMemoryLimit(o.memoryLimit)
+	set, err := config.ParseMemoryLimit(o.memoryLimit)
 	if err != nil {
-		return nil, err
+		return nil, usageError{err}
 	}
 	return guardMemory(ctx, p, set, memoryOfMachineDevPercent, o.members, logger), nil
 }
@@ -123,13 +124,13 @@ func (g *memoryGuard) check(ctx context.Context, now time.Time) {
 	switch {
 	case !g.overLimit && g.index > g.plan.index:
 		g.set(true)
-		g.logger.ErrorContext(ctx, "member became read-only: waiting messages take more than their share of memory, so new messages and entities are refused; "+
+		g.logger.ErrorContext(ctx, "member became read-only: waiting messages exceeded their share of memory, so new messages and entities are refused; "+
 			"receive, purge or delete messages, raise memory_limit, or move partitions to other members",
 			"index_bytes", g.index, "index_bytes_max", g.plan.index, "limit_bytes", g.plan.limit)
 		g.collected = now
 	case g.overLimit && g.index <= g.plan.index/100*memoryResumePercent:
 		g.set(false)
-		g.logger.InfoContext(ctx, "member is writable again: enough memory is free", "index_bytes", g.index)
+		g.logger.InfoContext(ctx, "member became writable again: enough memory was freed", "index_bytes", g.index)
 	case g.overLimit && now.Sub(g.collected) >= memoryCollectEvery:
 		g.collected = now
 		g.collect()

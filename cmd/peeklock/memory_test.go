@@ -5,28 +5,14 @@ import (
 	"io/fs"
 	"log/slog"
 	"math"
-	"strings"
 	"testing"
 	"testing/fstest"
 	"time"
 
 	"github.com/peeklock/peeklock/amqp"
 	"github.com/peeklock/peeklock/amqp/budget"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
-
-func TestParseMemoryLimit(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]int64{"": 0, "256MiB": 256 << 20, "4GiB": 4 << 30, "268435456": 256 << 20, "268435456B": 256 << 20} {
-		if got, err := parseMemoryLimit(text); got != want || err != nil {
-			t.Errorf("%q is %d, %v", text, got, err)
-		}
-	}
-	for text, say := range map[string]string{"much": "write it like 4GiB", "-1": "write it like 4GiB", "0": "256MiB or more", "255MiB": "256MiB or more", "4GB": "write it like 4GiB"} {
-		if got, err := parseMemoryLimit(text); err == nil || !strings.Contains(err.Error(), say) {
-			t.Errorf("%q is %d, %v", text, got, err)
-		}
-	}
-}
 
 // files makes a file system of names and contents.
 func files(pairs ...string) fs.FS {
@@ -85,7 +71,7 @@ func TestMemoryLimitSources(t *testing.T) {
 // The parts fit into the whole, whatever it is, and are never too small to work with.
 func TestMemoryLimitIsDividedAmongMembers(t *testing.T) {
 	t.Parallel()
-	for _, limit := range []int64{1, memoryLimitMin, 1 << 30, 2 << 30, 64 << 30} {
+	for _, limit := range []int64{1, config.MemoryLimitMin, 1 << 30, 2 << 30, 64 << 30} {
 		for _, members := range []int{1, 3, 5} {
 			p := planMemory(limit, "", members)
 			if p.gateway < budget.BytesMin || p.connections < connectionsMin || p.connections > amqp.DefaultConfig().ConnectionsMax || p.limit != limit {

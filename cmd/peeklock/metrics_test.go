@@ -121,17 +121,3 @@ func TestMetricsOfMembersAddUp(t *testing.T) {
 		t.Errorf("exit code %d", code)
 	}
 }
-
-func TestMetricsAccessSettings(t *testing.T) {
-	t.Parallel()
-	for access, ok := range map[string]bool{"open": true, "all": true, "operators": true, "off": true, "": false, "yes": false} {
-		s := settings{memberConfig: memberConfig{Metrics: access, MetricsEntities: 5}}
-		if err := s.validateMetrics(); (err == nil) != ok {
-			t.Errorf("metrics %q: %v", access, err)
-		}
-	}
-	s := settings{memberConfig: memberConfig{Metrics: "open", MetricsEntities: 10_001}}
-	if err := s.validateMetrics(); err == nil {
-		t.Error("10,001 entities are taken")
-	}
-}

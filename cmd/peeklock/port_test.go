@@ -24,6 +24,7 @@ import (
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/listen"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
 // getJSON asks over HTTP or HTTPS.
@@ -108,7 +109,7 @@ func TestEveryProtocolOnEveryPort(t *testing.T) {
 		goleak.IgnoreAnyFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreAnyFunction("net/http.(*persistConn).writeLoop"))
 	ready, stop := startDev(t, filepath.Join(t.TempDir(), "data"), "--members", "1", "--tls")
 	m := ready.Members[0]
-	trusted, err := tlsClientConfig(ready.TLS.CA)
+	trusted, err := config.ClientTLS(ready.TLS.CA)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +174,7 @@ func startServe(t *testing.T, args ...string) (amqpAddr, httpAddr string, log *l
 			t.Fatalf("serve ended with %d: %s", c, log.String())
 		default:
 		}
-		return strings.Contains(log.String(), "member ready")
+		return strings.Contains(log.String(), "member became ready")
 	})
 	found := regexp.MustCompile(`amqp=(\S+) http=(\S+)`).FindStringSubmatch(log.String())
 	return found[1], found[2], log
@@ -204,7 +205,7 @@ func TestServeReloadsItsCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	address, _, log := startServe(t, "--key", auth.DevKey, "--tls-cert", files.Cert, "--tls-key", files.Key)
-	trusted, err := tlsClientConfig(files.CA)
+	trusted, err := config.ClientTLS(files.CA)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -224,7 +225,7 @@ func TestServeReloadsItsCertificate(t *testing.T) {
 		t.Fatal(err)
 	}
 	eventually(t, "the new certificate is shown", func() bool { return serial() != before })
-	wants(t, log.String(), "certificate replaced")
+	wants(t, log.String(), "certificate reloaded")
 }
 
 // outward is an address of this machine that is not loopback, or none.
@@ -254,7 +255,7 @@ func TestServeRequiresTLSBeyondLoopback(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	trusted, err := tlsClientConfig(files.CA)
+	trusted, err := config.ClientTLS(files.CA)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/spf13/cobra"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
 // raiseProcs gives the scheduler at least so many processors. A thread that waits for
@@ -41,7 +43,7 @@ func servePprof(ctx context.Context, address string, logger *slog.Logger) (func(
 	if address == "" {
 		return func() {}, nil
 	}
-	if !isLoopback(address) {
+	if !config.IsLoopback(address) {
 		return nil, usagef("pprof: %s can be reached from other machines: use a loopback address", address)
 	}
 	l, err := listenOn(ctx, address)
@@ -59,7 +61,7 @@ func servePprof(ctx context.Context, address string, logger *slog.Logger) (func(
 	go func() {
 		defer close(done)
 		if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-			logger.ErrorContext(ctx, "profile listener ended", "error", err.Error())
+			logger.ErrorContext(ctx, "profile listener failed", "error", err.Error())
 		}
 	}()
 	return func() {

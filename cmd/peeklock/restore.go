@@ -16,6 +16,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster"
 	"github.com/peeklock/peeklock/cmd/objects"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -95,7 +96,7 @@ func (c *client) restore(ctx context.Context, from, dir string, partitions []uin
 		Restored: func(partition.BackupInfo, int) {
 			m.add(1)
 		},
-		Logger: newLogger(c.err, "warn"),
+		Logger: newLogger(c.err, "warn", config.LogText),
 	})
 	m.end(err != nil)
 	if err != nil {

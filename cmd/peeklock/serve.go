@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/cluster"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 	"github.com/peeklock/peeklock/partition"
 )
 
@@ -34,34 +35,34 @@ its owner alone can open: peeklock --server unix:///DIR/peeklock.sock member lis
 on loopback proves nothing: --trust-loopback is for machines where nobody else gets there.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			s, err := loadSettings(p, cmd.Flags())
+			s, err := config.Load(p.env, cmd.Flags())
 			if err != nil {
-				return err
+				return usageError{err}
 			}
 			return serve(cmd.Context(), p, s, profile)
 		},
 	}
-	configFlags(cmd)
+	config.AddFlags(cmd.Flags())
 	pprofFlag(cmd, &profile)
 	return cmd
 }
 
 // serve runs a member until the context ends.
-func serve(ctx context.Context, p process, s *settings, profile string) error {
-	if err := s.validate(); err != nil {
-		return err
+func serve(ctx context.Context, p process, s *config.Settings, profile string) error {
+	if err := s.Validate(); err != nil {
+		return usageError{err}
 	}
-	keys, err := s.keys()
+	keys, err := s.AuthConfig()
 	if err != nil {
-		return err
+		return usageError{err}
 	}
 	listed, err := readEmulator(s.ConfigEmulator)
 	if err != nil {
 		return err
 	}
 	raiseProcs(procsServe)
-	logger := newLogger(p.err, s.LogLevel)
-	audit, closeAudit, err := s.audit(logger) //nolint:contextcheck // what it tells at the end outlives ctx
+	logger := newLogger(p.err, s.LogLevel, s.LogFormat)
+	audit, closeAudit, err := openAudit(s, logger) //nolint:contextcheck // the lines at its end outlive ctx
 	if err != nil {
 		return err
 	}
@@ -76,7 +77,7 @@ func serve(ctx context.Context, p process, s *settings, profile string) error {
 		return err
 	}
 	defer endTraces()
-	parts, err := s.parts(ctx, logger)
+	parts, err := bindParts(ctx, s, logger)
 	if err != nil {
 		return err
 	}
@@ -84,12 +85,12 @@ func serve(ctx context.Context, p process, s *settings, profile string) error {
 	parts.auth, parts.audit, parts.gate = keys, audit, listed.gate()
 	parts.metrics = metricsParts{s.Metrics, s.MetricsEntities}
 	parts.connectionsPerAddress = s.ConnectionsPerAddress
-	parts.socket, parts.trustLoopback = s.controlSocket(), s.TrustLoopback
-	if parts.proxyFrom, err = s.proxyNetworks(); err != nil {
+	parts.socket, parts.trustLoopback = s.ControlSocketPath(), s.TrustLoopback
+	if parts.proxyFrom, err = s.ProxyNetworks(); err != nil {
 		parts.closeListeners()
-		return err
+		return usageError{err}
 	}
-	set, _ := parseMemoryLimit(s.MemoryLimit) // it was validated
+	set, _ := config.ParseMemoryLimit(s.MemoryLimit) // it was validated
 	parts.memory = guardMemory(ctx, p, set, memoryOfMachineServePercent, 1, logger)
 	m, err := openMember(ctx, parts)
 	if err != nil {
@@ -99,10 +100,10 @@ func serve(ctx context.Context, p process, s *settings, profile string) error {
 	defer parts.memory.start(ctx)()
 	logger.InfoContext(ctx, "member started", "name", s.Name, "dir", s.Dir,
 		"amqp", parts.cluster.AMQPAddr, "http", parts.cluster.HTTPAddr, "tls", parts.tls != nil, "require_tls", parts.requireTLS, "control_socket", parts.socket, "version", version())
-	s.logWarnings(ctx, logger)
+	logWarnings(ctx, s, logger)
 	if err := m.node.Ready(ctx); err == nil {
 		listed.applyServe(ctx, m, logger)
-		logger.InfoContext(ctx, "member ready", "name", s.Name)
+		logger.InfoContext(ctx, "member became ready", "name", s.Name)
 	} else if !errors.Is(err, context.Canceled) {
 		return errors.Join(fmt.Errorf("become ready: %w", err), closeMembers(ctx, []*member{m}))
 	}
@@ -113,12 +114,12 @@ func serve(ctx context.Context, p process, s *settings, profile string) error {
 	case <-m.node.Outdated(): // members of a newer release have gone ahead
 		err = m.node.Ready(ctx)
 	}
-	logger.InfoContext(context.WithoutCancel(ctx), "member stopping", "name", s.Name)
+	logger.InfoContext(context.WithoutCancel(ctx), "member shutdown started", "name", s.Name)
 	return errors.Join(err, closeMembers(ctx, []*member{m}))
 }
 
-// parts binds the client listeners and turns the settings into what the rooms want.
-func (s *settings) parts(ctx context.Context, logger *slog.Logger) (memberParts, error) {
+// bindParts binds the client listeners and converts the settings to the configurations of the packages.
+func bindParts(ctx context.Context, s *config.Settings, logger *slog.Logger) (memberParts, error) {
 	clients, err := listenOn(ctx, s.AMQP)
 	if err != nil {
 		return memberParts{}, fmt.Errorf("amqp: %w", err)
@@ -136,45 +137,59 @@ func (s *settings) parts(ctx context.Context, logger *slog.Logger) (memberParts,
 		}
 		p.also = append(p.also, l)
 	}
-	if err := s.applyTLS(&p); err != nil {
+	if err := applyTLS(s, &p); err != nil {
 		p.closeListeners()
 		return memberParts{}, err
 	}
 	c := cluster.Default()
-	if c.PeerTLS, err = s.peerTLS(logger.With("room", "cluster")); err == nil {
-		c.GossipKeys, err = s.gossipKeys()
+	if c.PeerTLS, err = s.PeerTLS(logger.With("component", "cluster")); err == nil {
+		c.GossipKeys, err = s.GossipKeys()
 	}
 	if err != nil {
 		p.closeListeners()
-		return memberParts{}, err
+		return memberParts{}, usageError{err}
 	}
 	c.Name, c.Dir = s.Name, s.Dir
 	c.PeerAddr, c.GossipAddr = s.Peer, s.Gossip
 	if s.Advertise != "" {
-		c.PeerAdvertise = s.advertised(s.Peer)
+		c.PeerAdvertise = s.AdvertisedAddress(s.Peer)
 		if net.ParseIP(s.Advertise) != nil { // gossip takes no names
-			c.GossipAdvertise = s.advertised(s.Gossip)
+			c.GossipAdvertise = s.AdvertisedAddress(s.Gossip)
 		}
 	}
 	c.Join, c.Expect = s.Join, s.Expect
 	c.Partitions, c.Replication = s.Partitions, s.Replication
-	s.policy(&c)
-	c.AMQPAddr, c.HTTPAddr = s.advertised(clients.Addr().String()), s.advertised(controls.Addr().String())
+	c.Zone, c.Rebalance, c.ReplaceAfter = s.Zone, s.Rebalance, s.ReplaceAfterDuration()
+	c.AMQPAddr, c.HTTPAddr = s.AdvertisedAddress(clients.Addr().String()), s.AdvertisedAddress(controls.Addr().String())
 	c.Version = version()
 	c.Sizes = partition.DefaultSizes()
 	c.Sizes.Snapshot, c.Sizes.Trailing = s.SnapshotBytes, s.SnapshotBytes/2
 	c.Sizes.Reserve = s.DiskReserve
-	c.Logger = logger.With("room", "cluster")
-	c.Slow, c.SlowAfter = slowLogger(logger), s.slowAfter()
+	c.Logger = logger.With("component", "cluster")
+	c.Slow, c.SlowAfter = slowLogger(logger), s.SlowAfter()
 	p.cluster = c
 	return p, nil
 }
 
-// newLogger writes to standard error as text. An unknown level was refused before.
-func newLogger(w io.Writer, level string) *slog.Logger {
+// newLogger logs to w. Level and format were checked before.
+func newLogger(w io.Writer, level, format string) *slog.Logger {
 	var l slog.Level
 	if l.UnmarshalText([]byte(level)) != nil {
 		l = slog.LevelInfo
 	}
-	return slog.New(slog.NewTextHandler(w, &slog.HandlerOptions{Level: l}))
+	options := &slog.HandlerOptions{Level: l}
+	if format == config.LogJSON {
+		return slog.New(slog.NewJSONHandler(w, options))
+	}
+	return slog.New(slog.NewTextHandler(w, options))
+}
+
+// logWarnings logs the settings that may give access to more clients than the operator intended.
+func logWarnings(ctx context.Context, s *config.Settings, logger *slog.Logger) {
+	if s.TrustLoopback {
+		logger.WarnContext(ctx, "loopback addresses were made trusted: every connection from one has the rights of an operator", "setting", "trust_loopback")
+	}
+	if !s.HasOwnKey() {
+		logger.WarnContext(ctx, "the emulator's key, which everybody knows, was configured for operators: configure another one", "setting", "key_file")
+	}
 }

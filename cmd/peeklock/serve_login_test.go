@@ -43,7 +43,7 @@ func startAlone(t testing.TB, args ...string) (m devMember, log *lockedBuffer, s
 		}
 	})
 	t.Cleanup(stop)
-	eventually(t, "ready", func() bool { return strings.Contains(log.String(), "member ready") })
+	eventually(t, "ready", func() bool { return strings.Contains(log.String(), "member became ready") })
 	field := func(name string) string {
 		_, after, _ := strings.Cut(log.String(), " "+name+"=")
 		value, _, _ := strings.Cut(after, " ")
@@ -72,7 +72,7 @@ func TestGuessedKeysDoNotLockClientsOut(t *testing.T) {
 	audit := filepath.Join(t.TempDir(), "audit.log")
 	settings := fmt.Sprintf("key: %s\nkeys:\n  - {name: old, primary: short, rights: send}\n", secret)
 	m, log, stop := startAlone(t, "--config", written(t, settings), "--login-failures", "3", "--login-failures-per-minute", "1", "--login-delay", "100ms", "--audit-log", audit)
-	wants(t, log.String(), `msg="configured key is short" name=old bytes_min=16`)
+	wants(t, log.String(), `msg="short configured key found" name=old bytes_min=16`)
 
 	ctx, end := context.WithCancel(t.Context())
 	var flood sync.WaitGroup

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
 // peerFiles are a certificate for members, as an operator makes it: for servers and
@@ -88,7 +89,7 @@ func TestServeWithEncryptionEverywhere(t *testing.T) {
 	logs, codes := make([]lockedBuffer, len(gossip)), make(chan int, len(gossip))
 	for i := range gossip {
 		dir := t.TempDir()
-		members[i].Admin = socketScheme + filepath.Join(dir, socketName)
+		members[i].Admin = socketScheme + filepath.Join(dir, config.SocketName)
 		args := []string{
 			"serve", "--name", fmt.Sprint("m", i), "--dir", dir, "--expect", "3", "--join", strings.Join(gossip, ","), "--partitions", "2",
 			"--amqp", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--peer", "127.0.0.1:0", "--gossip", gossip[i],
@@ -108,7 +109,7 @@ func TestServeWithEncryptionEverywhere(t *testing.T) {
 		}
 	})
 	for i := range logs {
-		eventually(t, "ready: "+logs[i].String(), func() bool { return strings.Contains(logs[i].String(), "member ready") })
+		eventually(t, "ready: "+logs[i].String(), func() bool { return strings.Contains(logs[i].String(), "member became ready") })
 		wants(t, logs[i].String(), "emulator configuration applied")
 		if strings.Contains(logs[i].String(), "problem=") {
 			t.Error(logs[i].String())

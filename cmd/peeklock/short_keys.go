@@ -22,7 +22,7 @@ const shortKeyAdvice = "shorter keys can be guessed: replace it with a random on
 func warnShortKeys(ctx context.Context, keys []auth.Key, logger *slog.Logger) {
 	for _, k := range keys {
 		if k.HasShortSecret() {
-			logger.WarnContext(ctx, "configured key is short", "name", k.Name, "bytes_min", auth.SecretBytesMin, "advice", shortKeyAdvice)
+			logger.WarnContext(ctx, "short configured key found", "name", k.Name, "bytes_min", auth.SecretBytesMin, "advice", shortKeyAdvice)
 		}
 	}
 }
@@ -62,7 +62,7 @@ func (s *shortKeySearch) run(ctx context.Context) {
 	case err != nil:
 		s.logger.WarnContext(ctx, "failed to search for short keys", "error", err)
 	case s.found > shortKeysLoggedMax:
-		s.logger.WarnContext(ctx, "more stored keys are short", "count", s.found-shortKeysLoggedMax)
+		s.logger.WarnContext(ctx, "further short stored keys found", "count", s.found-shortKeysLoggedMax)
 	}
 }
 
@@ -108,7 +108,7 @@ func (s *shortKeySearch) rules(ctx context.Context, namespace, entity string, ru
 			continue
 		}
 		if s.found++; s.found <= shortKeysLoggedMax {
-			s.logger.WarnContext(ctx, "stored key is short", "namespace", namespace, "entity", entity, "name", rule.Name, "bytes_min", auth.SecretBytesMin, "advice", shortKeyAdvice)
+			s.logger.WarnContext(ctx, "short stored key found", "namespace", namespace, "entity", entity, "name", rule.Name, "bytes_min", auth.SecretBytesMin, "advice", shortKeyAdvice)
 		}
 	}
 }

@@ -65,7 +65,7 @@ func TestShortStoredKeysAreLogged(t *testing.T) {
 	out.Reset()
 	search = shortKeySearch{from: source, logger: search.logger}
 	search.run(t.Context())
-	wants(t, out.String(), `msg="more stored keys are short" count=103`)
+	wants(t, out.String(), `msg="further short stored keys found" count=103`)
 	if n := strings.Count(out.String(), "\n"); n != shortKeysLoggedMax+1 {
 		t.Errorf("%d lines", n)
 	}

@@ -5,34 +5,18 @@ import (
 	"log/slog"
 	"sync"
 	"time"
-
-	"github.com/spf13/pflag"
 )
 
 // slowLinesMax is how many lines about slow operations a member writes in a second; the others are
 // counted on the next line. When a disk hangs everything is slow at once.
 const slowLinesMax = 10
 
-func slowFlags(f *pflag.FlagSet) {
-	f.String("slow", "", "log operations that take this long or longer, with where the time went, like 500ms; 0: none (default 1s)")
-}
+// slowLogger returns the logger to which all packages of a member report slow operations.
+func slowLogger(to *slog.Logger) *slog.Logger { return rateLimited(to.With("component", "slow")) }
 
-// slowAfter is the setting slow; it was checked.
-func (s *settings) slowAfter() time.Duration {
-	after, _ := time.ParseDuration(s.Slow)
-	return after
-}
-
-func (s *settings) validateSlow() error {
-	if after, err := time.ParseDuration(s.Slow); err != nil || after < 0 {
-		return usagef("slow: a length of time like 500ms or 2s, or 0 for none, not %q", s.Slow)
-	}
-	return nil
-}
-
-// slowLogger is where all rooms of a member tell of what was slow.
-func slowLogger(to *slog.Logger) *slog.Logger {
-	return slog.New(&rateLimitedHandler{to: to.With("room", "slow").Handler(), state: &lineCount{}, now: time.Now})
+// rateLimited returns a logger that passes slowLinesMax lines per second and counts the others.
+func rateLimited(to *slog.Logger) *slog.Logger {
+	return slog.New(&rateLimitedHandler{to: to.Handler(), state: &lineCount{}, now: time.Now})
 }
 
 // rateLimitedHandler is a slog.Handler that passes on some lines of each second.

@@ -30,18 +30,3 @@ func TestSlowOperationLinesAreBounded(t *testing.T) {
 		t.Errorf("%s", out.String())
 	}
 }
-
-func TestInvalidSlowSettingIsRefused(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]time.Duration{"1s": time.Second, "0": 0, "250ms": 250 * time.Millisecond} {
-		s := &settings{memberConfig: memberConfig{Slow: text}}
-		if err := s.validateSlow(); err != nil || s.slowAfter() != want {
-			t.Errorf("%q: %s, %v", text, s.slowAfter(), err)
-		}
-	}
-	for _, text := range []string{"", "1", "-1s", "soon"} {
-		if (&settings{memberConfig: memberConfig{Slow: text}}).validateSlow() == nil {
-			t.Errorf("%q is taken", text)
-		}
-	}
-}

@@ -12,27 +12,16 @@ import (
 	"strings"
 	"sync"
 	"syscall"
+
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
 const (
-	// socketName is the control socket in the data folder of a member.
-	socketName = "peeklock.sock"
-	// socketPathBytesMax is the longest path that every system accepts: sun_path has 104 bytes on macOS and
-	// BSD, 108 on Linux, one of which is the terminator.
-	socketPathBytesMax = 103
 	// socketScheme begins the address of a control socket; what follows is its path as it is.
 	socketScheme = "unix://"
 	// socketHost is the host of requests through a socket: it selects the default namespace.
 	socketHost = "localhost"
 )
-
-// checkSocketPath returns an error when the path is too long for a socket.
-func checkSocketPath(path string) error {
-	if len(path) > socketPathBytesMax {
-		return fmt.Errorf("the path of the control socket has %d bytes, at most %d are possible: %s", len(path), socketPathBytesMax, path)
-	}
-	return nil
-}
 
 // listenSocket opens a control socket that only its owner can connect to. It replaces the socket that a killed
 // process left at the path; it fails when another process listens there, or when the file is not a socket.
@@ -40,13 +29,13 @@ func checkSocketPath(path string) error {
 // The socket is bound in a new folder with mode 0700 and then renamed: at no moment can other users connect, whatever
 // the umask is, and the old socket is replaced atomically.
 func listenSocket(ctx context.Context, path string) (_ net.Listener, err error) {
-	if err := checkSocketPath(path); err != nil {
+	if err := config.CheckSocketPath(path); err != nil {
 		return nil, err
 	}
 	if err := socketIsFree(ctx, path); err != nil {
 		return nil, err
 	}
-	folder, err := os.MkdirTemp(filepath.Dir(path), "s") // with mode 0700, and a name shorter than socketName
+	folder, err := os.MkdirTemp(filepath.Dir(path), "s") // with mode 0700, and a name shorter than config.SocketName
 	if err != nil {
 		return nil, fmt.Errorf("listen on %s: %w", path, err)
 	}

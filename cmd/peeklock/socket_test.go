@@ -21,6 +21,7 @@ import (
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/listen"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
 )
 
 // TestControlSocketIsOpenToItsOwnerOnly: only its owner can open the socket, what a killed process left is replaced, what lives or is
@@ -28,7 +29,7 @@ import (
 func TestControlSocketIsOpenToItsOwnerOnly(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	path := filepath.Join(dir, socketName)
+	path := filepath.Join(dir, config.SocketName)
 	open := func() net.Listener {
 		t.Helper()
 		l, err := listenSocket(t.Context(), path)
@@ -91,7 +92,7 @@ func TestControlSocketIsOpenToItsOwnerOnly(t *testing.T) {
 // TestControlSocketPathIsBounded: a path that no system takes is refused before anything is opened, with what to do.
 func TestControlSocketPathIsBounded(t *testing.T) {
 	t.Parallel()
-	long := "/" + strings.Repeat("d", socketPathBytesMax-len("//"+socketName))
+	long := "/" + strings.Repeat("d", config.SocketPathBytesMax-len("//"+config.SocketName))
 	for _, c := range []struct {
 		args    []string
 		path    string
@@ -106,18 +107,18 @@ func TestControlSocketPathIsBounded(t *testing.T) {
 		{[]string{"--control-socket", long + strings.Repeat("d", 20)}, "", true},
 	} {
 		s := settingsOf(t, c.args...)
-		switch err := s.validate(); {
+		switch err := s.Validate(); {
 		case c.refused != (err != nil), err != nil && !strings.Contains(err.Error(), "at most 103 are possible") || err != nil && !strings.Contains(err.Error(), "control_socket"):
 			t.Errorf("%q: %v", c.args, err)
-		case err == nil && s.controlSocket() != c.path:
-			t.Errorf("%q: %s", c.args, s.controlSocket())
+		case err == nil && s.ControlSocketPath() != c.path:
+			t.Errorf("%q: %s", c.args, s.ControlSocketPath())
 		}
 	}
 	// The longest path that is allowed can be opened on this system.
 	dir := t.TempDir()
-	path := filepath.Join(dir, strings.Repeat("s", socketPathBytesMax-len(dir)-1))
+	path := filepath.Join(dir, strings.Repeat("s", config.SocketPathBytesMax-len(dir)-1))
 	l, err := listenSocket(t.Context(), path)
-	if err != nil || len(path) != socketPathBytesMax {
+	if err != nil || len(path) != config.SocketPathBytesMax {
 		t.Fatal(len(path), err)
 	}
 	if err := l.Close(); err != nil {

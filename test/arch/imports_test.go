@@ -34,11 +34,13 @@ func packageImports() map[string][]string {
 		"amqp":              {"fsm", "fsm/filter", "amqp/wire", "amqp/message", "amqp/budget"},
 		"admin/auth":        {"fsm"},
 		"admin":             {"fsm", "fsm/filter", "admin/auth"},
-		"cmd/listen":        {},
-		"cmd/emulator":      {"fsm", "fsm/filter", "admin"},
-		"cmd/objects":       {},
-		"cmd/metrics":       {"fsm", "partition", "cluster", "amqp"},
-		"cmd/peeklock":      {"cmd/listen", "cmd/metrics", "cmd/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "amqp/message", "amqp/budget", "admin", "admin/auth"},
+
+		"cmd/listen":                   {},
+		"cmd/emulator":                 {"fsm", "fsm/filter", "admin"},
+		"cmd/objects":                  {},
+		"cmd/metrics":                  {"fsm", "partition", "cluster", "amqp"},
+		"cmd/peeklock/internal/config": {"cmd/listen", "cmd/metrics", "fsm", "partition", "amqp", "admin/auth"},
+		"cmd/peeklock":                 {"cmd/peeklock/internal/config", "cmd/listen", "cmd/metrics", "cmd/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "amqp/message", "amqp/budget", "admin", "admin/auth"},
 	}
 }
 
@@ -62,10 +64,10 @@ func libraryImporters() map[string][]string {
 		"golang.org/x/time":                     {"admin/auth", "cmd/objects"},
 		"golang.org/x/crypto":                   {"cmd/peeklock"},
 		"github.com/spf13/cobra":                {"cmd/peeklock"},
-		"github.com/spf13/pflag":                {"cmd/peeklock"},
-		"github.com/knadh/koanf":                {"cmd/peeklock"},
-		"github.com/go-viper/mapstructure":      {"cmd/peeklock"}, // decodes what koanf has read
-		"go.yaml.in/yaml":                       {"cmd/peeklock"},
+		"github.com/spf13/pflag":                {"cmd/peeklock", "cmd/peeklock/internal/config"},
+		"github.com/knadh/koanf":                {"cmd/peeklock/internal/config"},
+		"github.com/go-viper/mapstructure":      {"cmd/peeklock/internal/config"}, // decodes what koanf has read
+		"go.yaml.in/yaml":                       {"cmd/peeklock", "cmd/peeklock/internal/config"},
 		"github.com/jedib0t/go-pretty":          {"cmd/peeklock"},
 		"github.com/HdrHistogram":               {"cmd/peeklock"},
 		"github.com/minio/minio-go":             {"cmd/objects"},

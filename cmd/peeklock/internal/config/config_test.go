@@ -1,0 +1,322 @@
+package config
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/spf13/pflag"
+
+	"github.com/peeklock/peeklock/admin/auth"
+)
+
+// settingsOf loads the settings of a command line.
+func settingsOf(t *testing.T, args ...string) *Settings {
+	t.Helper()
+	flags := pflag.NewFlagSet("serve", pflag.ContinueOnError)
+	AddFlags(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Load(nil, flags)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// written writes a file of the test and gives its path.
+func written(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// What is reached from other machines must be encrypted, each place by what it takes,
+// unless somebody says that the network is trusted (S.1).
+func TestAddressesBeyondLoopbackNeedEncryption(t *testing.T) {
+	t.Parallel()
+	peers := []string{"--peer-cert", "c", "--peer-key", "k", "--peer-ca", "a"}
+	gossip := []string{"--gossip-key", "g"}
+	clients := []string{"--tls-cert", "c", "--tls-key", "k"}
+	for _, c := range []struct {
+		args []string
+		want string // "": may be opened
+	}{
+		{[]string{"--peer", ":7947"}, "peer: :7947 can be reached from other machines and nothing is encrypted: give peer_cert, peer_key and peer_ca, or say --allow-remote-plain"},
+		{append([]string{"--peer", ":7947"}, clients...), "give peer_cert"},
+		{append([]string{"--peer", ":7947"}, peers...), ""},
+		{append([]string{"--gossip", "0.0.0.0:7946"}, peers...), "gossip: 0.0.0.0:7946 can be reached from other machines and nothing is encrypted: give gossip_key"},
+		{append([]string{"--gossip", "0.0.0.0:7946"}, gossip...), ""},
+		{append(append([]string{"--peer", ":7947", "--gossip", ":7946", "--amqp", ":5672"}, gossip...), peers...), "amqp: :5672 can be reached from other machines and nothing is encrypted: give tls_cert and tls_key"},
+		{append(append(append([]string{"--peer", ":7947", "--gossip", ":7946", "--amqp", ":5672", "--admin", ":5300", "--also", ":443"}, gossip...), peers...), clients...), ""},
+		{[]string{"--peer", ":7947", "--gossip", ":7946", "--amqp", ":5672", "--allow-remote-plain"}, ""},
+		{nil, ""},
+	} {
+		s := settingsOf(t, c.args...)
+		switch err := s.checkListenAddresses(true); {
+		case c.want == "" && err != nil:
+			t.Errorf("%v: %v", c.args, err)
+		case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)):
+			t.Errorf("%v: %v, want %s", c.args, err, c.want)
+		}
+		if err := s.checkListenAddresses(false); (err == nil) != (len(c.args) == 0) {
+			t.Errorf("%v without a key: %v", c.args, err)
+		}
+	}
+}
+
+// Halves of what works only as a whole are refused.
+func TestIncompleteSecuritySettingsAreRefused(t *testing.T) {
+	t.Parallel()
+	const oidc = "--oidc-issuer=https://login.example.com/t"
+	for _, c := range []struct{ args, want string }{
+		{"--peer-cert=c --peer-key=k", "peer_cert, peer_key and peer_ca belong together"},
+		{"--peer-ca=c", "peer_cert, peer_key and peer_ca belong together"},
+		{"--peer-cert=c --peer-key=k --peer-ca=a", ""},
+		{"--tls-client-ca=a", "tls_client_ca needs a certificate"},
+		{"--tls-client-ca=a --tls-cert=c --tls-key=k", ""},
+		{"--oidc-audience=x", "give oidc_issuer, too"},
+		{oidc, "oidc_issuer needs oidc_audience"},
+		{oidc + " --oidc-audience=x", ""},
+		{oidc + " --oidc-audience=x --oidc-roles-claim=", "name the claim"},
+		{"--oidc-issuer=login --oidc-audience=x", "is no URL"},
+		{"--oidc-issuer=http://login.example.com --oidc-audience=x", "could issue tokens: use https"},
+		{"--oidc-issuer=http://login.example.com --oidc-audience=x --allow-remote-plain", ""},
+		{"--oidc-issuer=http://127.0.0.1:8080 --oidc-audience=x", ""},
+		{"--oidc-issuer=http://localhost:8080/x --oidc-audience=x", ""},
+	} {
+		err := settingsOf(t, strings.Fields(c.args)...).Validate()
+		if (err == nil) != (c.want == "") || err != nil && !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v, want %q", c.args, err, c.want)
+		}
+	}
+}
+
+// The file of gossip keys holds one to eight; what stands in it is in no error.
+func TestGossipKeys(t *testing.T) {
+	t.Parallel()
+	const (
+		short = "c2VjcmV0LTE2LWJ5dGVzIQ=="                     // 16 bytes
+		long  = "c2VjcmV0LW9mLXRoaXJ0eS10d28tYnl0ZXMtLS0tLS0=" // 32 bytes
+	)
+	keys, err := settingsOf(t, "--gossip-key", written(t, long+"\r\n\n "+short+"\n")).GossipKeys()
+	if err != nil || len(keys) != 2 || string(keys[0]) != "secret-of-thirty-two-bytes------" || string(keys[1]) != "secret-16-bytes!" {
+		t.Errorf("%q %v", keys, err)
+	}
+	if keys, err := settingsOf(t).GossipKeys(); keys != nil || err != nil {
+		t.Error(keys, err)
+	}
+	if keys, err := settingsOf(t, "--gossip-key", written(t, strings.Repeat(short+"\n", gossipKeysMax))).GossipKeys(); len(keys) != gossipKeysMax || err != nil {
+		t.Error(len(keys), err)
+	}
+	for content, want := range map[string]string{
+		"": "holds 0 keys",
+		strings.Repeat(short+"\n", gossipKeysMax+1): "holds 9 keys",
+		short + "\nc2VjcmV0":                        "key 2 of",
+		"secret-16-bytes!":                          "key 1 of",
+	} {
+		_, err := settingsOf(t, "--gossip-key", written(t, content)).GossipKeys()
+		if err == nil || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "ecret") || strings.Contains(err.Error(), "c2Vj") {
+			t.Errorf("%v, want %s", err, want)
+		}
+	}
+	if _, err := settingsOf(t, "--gossip-key", "/none").GossipKeys(); err == nil {
+		t.Error("a file that is not there was read")
+	}
+}
+
+// An identity provider is configured without being asked: a member starts when it is away.
+func TestIssuerIsNotContactedAtStart(t *testing.T) {
+	t.Parallel()
+	keys, err := settingsOf(t, "--key-file", written(t, auth.DevKey), "--oidc-issuer", "http://127.0.0.1:1/tenant", "--oidc-audience", "peeklock").AuthConfig()
+	if err != nil || keys.Issuer == nil {
+		t.Error(keys.Issuer, err)
+	}
+	if keys, err := settingsOf(t, "--key-file", written(t, auth.DevKey)).AuthConfig(); err != nil || keys.Issuer != nil {
+		t.Error(keys.Issuer, err)
+	}
+}
+
+// TestProxyNetworks: networks are read in every layer's form, and what is none is refused.
+func TestProxyNetworks(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args    []string
+		want    string
+		refused string
+	}{
+		{nil, "[]", ""},
+		{[]string{"--proxy-protocol-from", "10.1.0.0/16,2001:db8::/32", "--proxy-protocol-from", "10.2.3.4/32"}, "[10.1.0.0/16 2001:db8::/32 10.2.3.4/32]", ""},
+		{[]string{"--proxy-protocol-from", "10.1.2.3/16"}, "[10.1.0.0/16]", ""},
+		{[]string{"--proxy-protocol-from", "10.1.2.3"}, "", `"10.1.2.3" is no network`},
+		{[]string{"--proxy-protocol-from", "balancer"}, "", "is no network"},
+		{[]string{"--proxy-protocol-from", "10.0.0.0/33"}, "", "is no network"},
+		{[]string{"--proxy-protocol-from", "::ffff:10.0.0.0/104"}, "", "is no network"},
+	} {
+		s := settingsOf(t, c.args...)
+		err := s.Validate()
+		if c.refused != "" {
+			if err == nil || !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("%q: %v", c.args, err)
+			}
+			continue
+		}
+		if networks, _ := s.ProxyNetworks(); err != nil || fmt.Sprint(networks) != c.want {
+			t.Errorf("%q: %v, %v", c.args, networks, err)
+		}
+	}
+}
+
+// TestPlacementPolicySettings: where a member stands and what the cluster does unasked reach it, and
+// what cannot be is refused before anything is opened.
+// placement is what the placement settings are to become.
+type placement struct {
+	Zone         string
+	Rebalance    bool
+	ReplaceAfter time.Duration
+}
+
+func TestPlacementPolicySettings(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args    []string
+		want    placement
+		refused string
+	}{
+		{},
+		{args: []string{"--zone", "eu-1", "--rebalance", "--replace-after", "10m"}, want: placement{Zone: "eu-1", Rebalance: true, ReplaceAfter: 10 * time.Minute}},
+		{args: []string{"--replace-after", "1m"}, want: placement{ReplaceAfter: time.Minute}},
+		{args: []string{"--replace-after", "59s"}, refused: "replace_after: 0 for never"},
+		{args: []string{"--replace-after", "-1m"}, refused: "replace_after"},
+		{args: []string{"--replace-after", "soon"}, refused: `not "soon"`},
+		{args: []string{"--zone", strings.Repeat("z", zoneBytesMax)}, want: placement{Zone: strings.Repeat("z", zoneBytesMax)}},
+		{args: []string{"--zone", strings.Repeat("z", zoneBytesMax+1)}, refused: "zone: at most 64 bytes"},
+		{args: []string{"--zone", "\xff"}, refused: "zone"},
+	} {
+		s := settingsOf(t, c.args...)
+		err := s.Validate()
+		if c.refused != "" {
+			if err == nil || !strings.Contains(err.Error(), c.refused) {
+				t.Errorf("%q: %v", c.args, err)
+			}
+			continue
+		}
+		if err != nil || s.Zone != c.want.Zone || s.Rebalance != c.want.Rebalance || s.ReplaceAfterDuration() != c.want.ReplaceAfter {
+			t.Errorf("%q: %+v, %v", c.args, s.Member, err)
+		}
+	}
+}
+
+func TestInvalidLoginSettingsAreRefused(t *testing.T) {
+	t.Parallel()
+	config, err := settingsOf(t, "--key-file", written(t, auth.DevKey)).AuthConfig()
+	if err != nil || *config.Limits != auth.DefaultLimits() {
+		t.Errorf("by default: %+v, %v", config.Limits, err)
+	}
+	config, err = settingsOf(t, "--key-file", written(t, auth.DevKey), "--login-failures", "5", "--login-failures-per-minute", "10", "--login-delay", "0", "--login-verifications", "2").AuthConfig()
+	if want := (auth.Limits{FailuresMax: 5, FailuresPerMinute: 10, VerificationsMax: 2}); err != nil || *config.Limits != want {
+		t.Errorf("%+v, %v", config.Limits, err)
+	}
+	for flag, value := range map[string]string{"--login-failures": "0", "--login-failures-per-minute": "-1", "--login-delay": "6s", "--login-verifications": "0"} {
+		if err := settingsOf(t, flag, value).Validate(); err == nil || !strings.Contains(err.Error(), "login") {
+			t.Errorf("%s %s: %v", flag, value, err)
+		}
+	}
+	if err := settingsOf(t, "--login-delay", "soon").Validate(); err == nil || !strings.Contains(err.Error(), "login_delay: a duration") {
+		t.Error(err)
+	}
+	if limits, err := settingsOf(t, "--login-delay", "5s").loginLimits(); err != nil || limits.DelayMax != 5*time.Second {
+		t.Errorf("%+v, %v", limits, err)
+	}
+}
+
+func TestMetricsAccessSettings(t *testing.T) {
+	t.Parallel()
+	for access, ok := range map[string]bool{"open": true, "all": true, "operators": true, "off": true, "": false, "yes": false} {
+		if err := settingsOf(t, "--metrics", access, "--metrics-entities", "5").Validate(); (err == nil) != ok {
+			t.Errorf("metrics %q: %v", access, err)
+		}
+	}
+	if err := settingsOf(t, "--metrics-entities", "10001").Validate(); err == nil {
+		t.Error("10,001 entities are taken")
+	}
+}
+
+func TestInvalidSlowSettingIsRefused(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]time.Duration{"1s": time.Second, "0": 0, "250ms": 250 * time.Millisecond} {
+		s := settingsOf(t, "--slow", text)
+		if err := s.Validate(); err != nil || s.SlowAfter() != want {
+			t.Errorf("%q: %s, %v", text, s.SlowAfter(), err)
+		}
+	}
+	for _, text := range []string{"", "1", "-1s", "soon"} {
+		if settingsOf(t, "--slow", text).Validate() == nil {
+			t.Errorf("%q is taken", text)
+		}
+	}
+}
+
+func TestInvalidTraceEndpointIsRefused(t *testing.T) {
+	t.Parallel()
+	for text, good := range map[string]bool{
+		"": true, "http://localhost:4318": true, "https://collector.example.com/v1/traces": true,
+		"localhost:4318": false, "ftp://a": false, "http://": false,
+	} {
+		err := settingsOf(t, "--otlp-endpoint", text).Validate()
+		if (err == nil) != good || err != nil && !strings.Contains(err.Error(), "otlp_endpoint") {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestParseMemoryLimit(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]int64{"": 0, "256MiB": 256 << 20, "4GiB": 4 << 30, "268435456": 256 << 20, "268435456B": 256 << 20} {
+		if got, err := ParseMemoryLimit(text); got != want || err != nil {
+			t.Errorf("%q is %d, %v", text, got, err)
+		}
+	}
+	for text, say := range map[string]string{"much": "write it like 4GiB", "-1": "write it like 4GiB", "0": "256MiB or more", "255MiB": "256MiB or more", "4GB": "write it like 4GiB"} {
+		if got, err := ParseMemoryLimit(text); err == nil || !strings.Contains(err.Error(), say) {
+			t.Errorf("%q is %d, %v", text, got, err)
+		}
+	}
+}
+
+// TestEverySettingHasAField: a setting without a field could never be read, and a field without a setting never be set.
+func TestEverySettingHasAField(t *testing.T) {
+	t.Parallel()
+	fields := map[string]bool{}
+	for f := range reflect.TypeFor[Member]().Fields() {
+		fields[strings.ToLower(f.Name)] = true
+	}
+	for _, s := range Table() {
+		name := strings.ReplaceAll(s.Name, "_", "")
+		if !fields[name] {
+			t.Errorf("%s has no field", s.Name)
+		}
+		delete(fields, name)
+	}
+	for name := range fields {
+		t.Errorf("the field %s has no setting", name)
+	}
+}
+
+// TestLogFormatSetting: json and text are the only formats.
+func TestLogFormatSetting(t *testing.T) {
+	t.Parallel()
+	for format, ok := range map[string]bool{"json": true, "text": true, "": false, "logfmt": false} {
+		if err := settingsOf(t, "--log-format", format).Validate(); (err == nil) != ok {
+			t.Errorf("%q: %v", format, err)
+		}
+	}
+}

@@ -1,0 +1,254 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+
+	"github.com/go-viper/mapstructure/v2"
+	"github.com/knadh/koanf/providers/confmap"
+	"github.com/knadh/koanf/providers/file"
+	"github.com/knadh/koanf/v2"
+	"github.com/spf13/pflag"
+	"go.yaml.in/yaml/v3"
+)
+
+// fileBytesMax bounds the configuration file, which people write by hand.
+const fileBytesMax = 1024 * 1024
+
+// The layers of the configuration, from weak to strong.
+const (
+	fromDefault = "default"
+	fromFile    = "file"
+	fromEnv     = "environment"
+	fromFlag    = "flag"
+)
+
+// envPrefix begins every environment variable of the configuration.
+const envPrefix = "PEEKLOCK_"
+
+// Settings is the configuration of a member with the origin of each value.
+type Settings struct {
+	Member
+	ownKey bool // a key other than the emulator's is configured; set by Keys
+	layers map[string]*koanf.Koanf
+	merged *koanf.Koanf
+}
+
+// Load reads the layers in the order file, environment (KEY=value), flags; later ones win. All its errors are mistakes
+// of the user.
+func Load(env []string, flags *pflag.FlagSet) (*Settings, error) {
+	s := &Settings{layers: make(map[string]*koanf.Koanf), merged: koanf.New(".")}
+	known := defaults()
+	path, _ := flags.GetString("config")
+	if path == "" {
+		for _, pair := range env {
+			if value, found := strings.CutPrefix(pair, envPrefix+"CONFIG="); found {
+				path = value
+			}
+		}
+	}
+	for _, layer := range []struct {
+		name string
+		load func(*koanf.Koanf) error
+	}{
+		{fromDefault, func(k *koanf.Koanf) error { return k.Load(confmap.Provider(known, ""), nil) }},
+		{fromFile, func(k *koanf.Koanf) error {
+			if path == "" {
+				return nil
+			}
+			return k.Load(file.Provider(path), yamlParser{})
+		}},
+		{fromEnv, func(k *koanf.Koanf) error { return k.Load(confmap.Provider(environment(env, known), ""), nil) }},
+		{fromFlag, func(k *koanf.Koanf) error { return k.Load(confmap.Provider(changedFlags(flags, known), ""), nil) }},
+	} {
+		k := koanf.New(".")
+		if err := layer.load(k); err != nil {
+			return nil, fmt.Errorf("read the configuration from the %s: %w", layer.name, err)
+		}
+		for _, key := range k.Keys() {
+			if _, ok := known[key]; !ok {
+				return nil, fmt.Errorf("unknown setting %q in the %s: possible are %s", key, layer.name, strings.Join(names(), ", "))
+			}
+		}
+		s.layers[layer.name] = k
+		if err := s.merged.Merge(k); err != nil {
+			return nil, fmt.Errorf("read the configuration from the %s: %w", layer.name, err)
+		}
+	}
+	if len(s.merged.Strings("join")) > 0 && s.origin("expect") == fromDefault {
+		// A member that names others is to join them. With the default it would bootstrap a cluster of its own before
+		// it has heard of them.
+		if err := s.merged.Set("expect", 0); err != nil {
+			return nil, fmt.Errorf("read the configuration: %w", err)
+		}
+	}
+	if err := s.merged.UnmarshalWithConf("", &s.Member, koanf.UnmarshalConf{DecoderConfig: decoderConfig(&s.Member)}); err != nil {
+		return nil, fmt.Errorf("read the configuration: %w", err)
+	}
+	return s, nil
+}
+
+// defaults are the default values by name.
+func defaults() map[string]any {
+	all := make(map[string]any)
+	for _, s := range Table() {
+		all[s.Name] = s.Default
+	}
+	name, err := os.Hostname()
+	if err != nil || name == "" {
+		name = "member"
+	}
+	all["name"] = name
+	return all
+}
+
+// environment returns the settings among the environment variables. The variables that the command line reads as a
+// client are not settings, nor are those that Kubernetes sets for a Service that is called peeklock
+// (PEEKLOCK_SERVICE_HOST, PEEKLOCK_PORT_5672_TCP).
+func environment(env []string, known map[string]any) map[string]any {
+	out := make(map[string]any)
+	for _, pair := range env {
+		name, value, _ := strings.Cut(pair, "=")
+		name, found := strings.CutPrefix(name, envPrefix)
+		if !found || slices.Contains([]string{"SERVER", "CONFIG", "CA", "NAMESPACE"}, name) || fromKubernetes(name) {
+			continue
+		}
+		key := strings.ToLower(name)
+		if _, isList := known[key].([]string); isList {
+			out[key] = splitList(value)
+			continue
+		}
+		out[key] = value
+	}
+	return out
+}
+
+func fromKubernetes(name string) bool {
+	return strings.HasPrefix(name, "SERVICE_") || strings.Contains(name, "_SERVICE_") ||
+		name == "PORT" || strings.HasPrefix(name, "PORT_") || strings.Contains(name, "_PORT_") || strings.HasSuffix(name, "_PORT")
+}
+
+// changedFlags returns the flags that were set, by the names of their settings.
+func changedFlags(flags *pflag.FlagSet, known map[string]any) map[string]any {
+	out := make(map[string]any)
+	flags.Visit(func(f *pflag.Flag) {
+		key := strings.ReplaceAll(f.Name, "-", "_")
+		if _, ok := known[key]; !ok {
+			return
+		}
+		if list, ok := f.Value.(pflag.SliceValue); ok {
+			out[key] = list.GetSlice()
+			return
+		}
+		out[key] = f.Value.String()
+	})
+	return out
+}
+
+func splitList(text string) []string {
+	var out []string
+	for part := range strings.SplitSeq(text, ",") {
+		if part = strings.TrimSpace(part); part != "" {
+			out = append(out, part)
+		}
+	}
+	return out
+}
+
+// sortedTable is Table by name.
+func sortedTable() []Setting {
+	all := Table()
+	slices.SortFunc(all, func(a, b Setting) int { return strings.Compare(a.Name, b.Name) })
+	return all
+}
+
+func names() []string {
+	var list []string
+	for _, s := range sortedTable() {
+		list = append(list, s.Name)
+	}
+	return list
+}
+
+// origin names the strongest layer that has the setting.
+func (s *Settings) origin(key string) string {
+	for _, layer := range []string{fromFlag, fromEnv, fromFile} {
+		if s.layers[layer].Exists(key) {
+			return layer
+		}
+	}
+	return fromDefault
+}
+
+// Value is a setting with its effective value, as config print shows it.
+type Value struct {
+	Name   string `json:"name"`
+	Value  string `json:"value"`
+	Origin string `json:"origin"`
+}
+
+// List returns all settings by name. Of secrets it tells only whether they are set.
+func (s *Settings) List() []Value {
+	var out []Value
+	for _, row := range sortedTable() {
+		text := fmt.Sprint(s.merged.Get(row.Name))
+		switch {
+		case row.Name == "keys":
+			names := make([]string, len(s.Member.Keys))
+			for i, k := range s.Member.Keys {
+				names[i] = k.Name
+			}
+			text = strings.Join(names, ",")
+		case row.IsSecret && text != "":
+			text = "(hidden)"
+		default:
+			if _, isList := row.Default.([]string); isList {
+				text = strings.Join(decodeList(s.merged.Get(row.Name)), ",")
+			}
+		}
+		out = append(out, Value{Name: row.Name, Value: text, Origin: s.origin(row.Name)})
+	}
+	return out
+}
+
+// decodeList decodes a list, which may be one text with commas; nil when it is none.
+func decodeList(value any) (list []string) {
+	decoder, err := mapstructure.NewDecoder(decoderConfig(&list))
+	if err != nil || decoder.Decode(value) != nil {
+		return nil
+	}
+	return list
+}
+
+// decoderConfig reads numbers and booleans from text, which is all that the environment has, and refuses fields that do
+// not exist. A setting belongs to the field that has its name without underscores.
+func decoderConfig(result any) *mapstructure.DecoderConfig {
+	return &mapstructure.DecoderConfig{
+		Result: result, WeaklyTypedInput: true, ErrorUnused: true,
+		DecodeHook: mapstructure.StringToSliceHookFunc(","),
+		MatchName: func(key, field string) bool {
+			return strings.EqualFold(strings.ReplaceAll(key, "_", ""), field)
+		},
+	}
+}
+
+// yamlParser lets koanf read YAML with the library that the rest of the module uses.
+type yamlParser struct{}
+
+// Unmarshal reads a mapping; an empty file is an empty mapping.
+func (yamlParser) Unmarshal(data []byte) (map[string]any, error) {
+	if len(data) > fileBytesMax {
+		return nil, errors.New("the file is larger than 1 MiB")
+	}
+	out := map[string]any{}
+	if err := yaml.Unmarshal(data, &out); err != nil {
+		return nil, err
+	}
+	return out, nil
+}
+
+// Marshal implements koanf.Parser; the configuration is never written.
+func (yamlParser) Marshal(value map[string]any) ([]byte, error) { return yaml.Marshal(value) }

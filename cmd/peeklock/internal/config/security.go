@@ -1,0 +1,216 @@
+package config
+
+import (
+	"bytes"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/base64"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/url"
+	"os"
+	"time"
+
+	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cmd/listen"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// gossipKeysMax is how many keys a file may hold: two during a rotation, and a few that were not removed.
+const gossipKeysMax = 8
+
+// HasOwnKey reports whether a key other than the emulator's, which everybody knows, is configured. It is known after
+// AuthConfig.
+func (s *Settings) HasOwnKey() bool { return s.ownKey }
+
+// AuthConfig reads the keys of operators. It refuses to listen on addresses that others can reach without a key or without
+// encryption, unless the settings allow it explicitly.
+func (s *Settings) AuthConfig() (auth.Config, error) {
+	secret := s.Key
+	if s.KeyFile != "" {
+		var err error
+		if secret, err = readSecret(s.KeyFile); err != nil {
+			return auth.Config{}, err
+		}
+	}
+	hasKey := secret != "" || len(s.Keys) > 0
+	s.ownKey = hasKey && secret != auth.DevKey
+	if err := s.checkListenAddresses(s.ownKey); err != nil {
+		return auth.Config{}, err
+	}
+	if !hasKey && !s.TrustLoopback {
+		// With the emulator's key, every client that reaches a loopback port would be an operator, through a proxy too.
+		return auth.Config{}, errors.New("no key of operators is configured: write one to a file (head -c 32 /dev/urandom | base64) and give key_file, or say trust_loopback where every process and forwarded connection of this machine may administer the cluster")
+	}
+	var config auth.Config
+	if secret != "" || len(s.Keys) == 0 {
+		if secret == "" {
+			secret = auth.DevKey
+		}
+		config.Keys = append(config.Keys, auth.Key{Name: s.KeyName, Primary: secret, Secondary: s.KeySecondary, Rights: fsm.Manage})
+	}
+	for _, row := range s.Keys {
+		rights, err := auth.ParseRights(row.Rights)
+		if err != nil {
+			return auth.Config{}, fmt.Errorf("keys: %s: %w", row.Name, err)
+		}
+		config.Keys = append(config.Keys, auth.Key{Name: row.Name, Primary: row.Primary, Secondary: row.Secondary, Rights: rights})
+	}
+	if err := config.Validate(); err != nil {
+		return auth.Config{}, fmt.Errorf("keys: %w", err)
+	}
+	var err error
+	if config.Limits, err = s.loginLimits(); err != nil {
+		return auth.Config{}, err
+	}
+	if config.Issuer, err = s.issuer(); err != nil {
+		return auth.Config{}, err
+	}
+	return config, nil
+}
+
+// readSecret reads a key from a file, as orchestrators mount them: one line, with or without a line end.
+func readSecret(path string) (string, error) {
+	data, err := os.ReadFile(path) //nolint:gosec // the operator names the file
+	if err != nil {
+		return "", fmt.Errorf("read the key file: %w", err)
+	}
+	data = bytes.TrimRight(data, "\r\n")
+	if len(data) == 0 {
+		return "", fmt.Errorf("the key file %s is empty", path)
+	}
+	return string(data), nil
+}
+
+// loginLimits returns the limits of failed logins.
+func (s *Settings) loginLimits() (*auth.Limits, error) {
+	delay, err := time.ParseDuration(s.LoginDelay)
+	if err != nil {
+		return nil, fmt.Errorf("login_delay: a duration such as 500ms or 3s, or 0, not %q", s.LoginDelay)
+	}
+	limits := &auth.Limits{FailuresMax: s.LoginFailures, FailuresPerMinute: s.LoginFailuresPerMinute, DelayMax: delay, VerificationsMax: s.LoginVerifications}
+	if err := limits.Validate(); err != nil {
+		return nil, fmt.Errorf("login settings: %w", err)
+	}
+	return limits, nil
+}
+
+func (s *Settings) validateLogin() error {
+	_, err := s.loginLimits()
+	return err
+}
+
+// validateTLS refuses certificates without their keys.
+func (s *Settings) validateTLS() error {
+	peer := 0
+	for _, file := range []string{s.PeerCert, s.PeerKey, s.PeerCA} {
+		if file != "" {
+			peer++
+		}
+	}
+	switch {
+	case (s.TLSCert == "") != (s.TLSKey == ""):
+		return errors.New("tls_cert and tls_key belong together: give both")
+	case s.RequireTLS && s.TLSCert == "":
+		return errors.New("require_tls needs a certificate: give tls_cert and tls_key")
+	case peer != 0 && peer != 3:
+		return errors.New("peer_cert, peer_key and peer_ca belong together: give all three")
+	case s.TLSClientCA != "" && s.TLSCert == "":
+		return errors.New("tls_client_ca needs a certificate: give tls_cert and tls_key")
+	}
+	return nil
+}
+
+func (s *Settings) validateIssuer() error {
+	switch {
+	case s.OIDCIssuer == "" && s.OIDCAudience != "":
+		return errors.New("oidc_audience needs the issuer of the tokens: give oidc_issuer, too")
+	case s.OIDCIssuer == "":
+		return nil
+	case s.OIDCAudience == "":
+		return errors.New("oidc_issuer needs oidc_audience: without it, tokens for other services would be accepted")
+	case s.OIDCRolesClaim == "":
+		return errors.New("oidc_roles_claim: name the claim that holds the roles")
+	}
+	issuer, err := url.Parse(s.OIDCIssuer)
+	switch {
+	case err != nil || validateURL(s.OIDCIssuer) != nil:
+		return fmt.Errorf("oidc_issuer: %q is no URL: write it like https://login.example.com/tenant", s.OIDCIssuer)
+	case issuer.Scheme == "http" && !IsLoopback(issuer.Hostname()+":0") && !s.AllowRemotePlain:
+		return errors.New("oidc_issuer: an attacker between this member and the provider could issue tokens: use https, or say --allow-remote-plain if the network is trusted")
+	}
+	return nil
+}
+
+// issuer verifies the tokens of the identity provider, nil for none. It contacts the provider when the first token
+// comes, so that a member starts without it.
+func (s *Settings) issuer() (*auth.Issuer, error) {
+	if s.OIDCIssuer == "" {
+		return nil, nil //nolint:nilnil // no issuer is configured, which is no error
+	}
+	issuer, err := auth.NewIssuer(auth.IssuerConfig{URL: s.OIDCIssuer, Audience: s.OIDCAudience, RolesClaim: s.OIDCRolesClaim, AllNamespaces: s.OIDCAllNamespaces})
+	if err != nil {
+		return nil, fmt.Errorf("oidc_issuer: %w", err)
+	}
+	return issuer, nil
+}
+
+// PeerTLS returns the TLS configuration of connections between members, nil without TLS.
+func (s *Settings) PeerTLS(logger *slog.Logger) (*tls.Config, error) {
+	if s.PeerCert == "" {
+		return nil, nil //nolint:nilnil // no certificate is configured, which is no error
+	}
+	cert, err := listen.LoadCertificate(s.PeerCert, s.PeerKey, logger)
+	if err != nil {
+		return nil, err
+	}
+	trusted, err := ClientTLS(s.PeerCA)
+	if err != nil {
+		return nil, err
+	}
+	config := cert.Peer()
+	config.RootCAs = trusted.RootCAs
+	return config, nil
+}
+
+// ClientTLS returns the configuration of a TLS client that trusts the authorities in the PEM file, and those of the
+// system without a file.
+func ClientTLS(caFile string) (*tls.Config, error) {
+	config := &tls.Config{MinVersion: tls.VersionTLS12}
+	if caFile == "" {
+		return config, nil
+	}
+	pem, err := os.ReadFile(caFile) //nolint:gosec // the user names the file
+	if err != nil {
+		return nil, fmt.Errorf("read the certificates to trust: %w", err)
+	}
+	config.RootCAs = x509.NewCertPool()
+	if !config.RootCAs.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("%s holds no certificate in PEM form", caFile)
+	}
+	return config, nil
+}
+
+// GossipKeys reads the file of gossip_key. Its errors never show the content.
+func (s *Settings) GossipKeys() ([][]byte, error) {
+	if s.GossipKey == "" {
+		return nil, nil
+	}
+	data, err := os.ReadFile(s.GossipKey)
+	if err != nil {
+		return nil, fmt.Errorf("gossip_key: %w", err)
+	}
+	var keys [][]byte
+	for line := range bytes.FieldsSeq(data) {
+		key, err := base64.StdEncoding.DecodeString(string(line))
+		if n := len(key); err != nil || n != 16 && n != 24 && n != 32 {
+			return nil, fmt.Errorf("gossip_key: key %d of %s is not 16, 24 or 32 bytes in base64", len(keys)+1, s.GossipKey)
+		}
+		keys = append(keys, key)
+	}
+	if len(keys) == 0 || len(keys) > gossipKeysMax {
+		return nil, fmt.Errorf("gossip_key: %s holds %d keys, 1 to %d are possible", s.GossipKey, len(keys), gossipKeysMax)
+	}
+	return keys, nil
+}

@@ -1,0 +1,116 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+)
+
+// settingsOf loads the settings of a command line of serve.
+func settingsOf(t *testing.T, args ...string) *config.Settings {
+	t.Helper()
+	cmd := newServe(process{})
+	if err := cmd.ParseFlags(args); err != nil {
+		t.Fatal(err)
+	}
+	s, err := config.Load(nil, cmd.Flags())
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// written writes a file of the test and gives its path.
+func written(t *testing.T, content string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "file")
+	if err := os.WriteFile(path, []byte(content), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// The audit log is appended to, is nobody else's to read, and holds JSON.
+func TestAuditLogFile(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "audit.log")
+	var ordinary bytes.Buffer
+	logger := slog.New(slog.NewTextHandler(&ordinary, nil))
+	for range 2 {
+		audit, closeFile, err := openAudit(settingsOf(t, "--audit-log", path, "--name", "a"), logger)
+		if err != nil {
+			t.Fatal(err)
+		}
+		audit.Info("audit", "event", "login")
+		closeFile()
+	}
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	info, err := os.Stat(path)
+	if err != nil || info.Mode().Perm() != 0o600 {
+		t.Error(info.Mode(), err)
+	}
+	lines := strings.Split(strings.TrimSpace(string(data)), "\n")
+	var line struct{ Msg, Event, Member string }
+	if err := json.Unmarshal([]byte(lines[len(lines)-1]), &line); err != nil || len(lines) != 2 || line.Event != "login" || line.Member != "a" {
+		t.Errorf("%v %s", err, data)
+	}
+	audit, closeFile, err := openAudit(settingsOf(t), logger)
+	if err != nil {
+		t.Fatal(err)
+	}
+	audit.Info("audit", "event", "login")
+	closeFile()
+	wants(t, ordinary.String(), "component=audit", "event=login")
+	if _, _, err := openAudit(settingsOf(t, "--audit-log", filepath.Join(path, "x")), logger); err == nil {
+		t.Error("a file was opened below a file")
+	}
+}
+
+// TestOpenSettingsAreLogged: what lets others in is told at the start.
+func TestOpenSettingsAreLogged(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		args []string
+		want []string
+	}{
+		{[]string{"--key-file", written(t, "a key of our own")}, nil},
+		{[]string{"--key-file", written(t, auth.DevKey)}, []string{"key_file"}},
+		{[]string{"--key-file", written(t, "a key of our own"), "--trust-loopback"}, []string{"trust_loopback"}},
+	} {
+		s := settingsOf(t, c.args...)
+		if _, err := s.AuthConfig(); err != nil {
+			t.Fatal(err)
+		}
+		var log bytes.Buffer
+		logWarnings(t.Context(), s, slog.New(slog.NewTextHandler(&log, nil)))
+		wants(t, log.String(), c.want...)
+		if strings.Count(log.String(), "\n") != len(c.want) {
+			t.Errorf("%q: %s", c.args, log.String())
+		}
+	}
+}
+
+// TestDevPrintsThatLoopbackIsTrusted: the first lines that people read say that no key is needed.
+func TestDevPrintsThatLoopbackIsTrusted(t *testing.T) {
+	t.Parallel()
+	var printed bytes.Buffer
+	out, err := newOutput(&printed, "table")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := (&devOptions{dir: "data"}).print(out, []memberParts{{}}, nil, nil); err != nil {
+		t.Fatal(err)
+	}
+	lines := strings.Split(printed.String(), "\n")
+	wants(t, strings.Join(lines[:2], "\n"), "Peeklock is ready", "without a key")
+}

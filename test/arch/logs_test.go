@@ -1,0 +1,183 @@
+package arch
+
+import (
+	"fmt"
+	"go/ast"
+	"go/constant"
+	"go/types"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"golang.org/x/tools/go/packages"
+)
+
+// unconvertedLogs are the packages whose messages do not follow the rules yet.
+func unconvertedLogs() []string {
+	return []string{"admin", "admin/auth", "amqp", "cluster", "cluster/gossip", "cluster/peer", "partition"}
+}
+
+// sharedLogMessages are logged from several places, with the reason.
+func sharedLogMessages() map[string]string {
+	return map[string]string{
+		"audit":          "the attribute event says what happened",
+		"slow operation": "the attribute operation says which",
+	}
+}
+
+// logLine is one call that logs.
+type logLine struct {
+	at, message string
+	isConstant  bool
+	keys        []string // of its attributes, as far as they are constant
+}
+
+// logLines are the calls of slog.Logger in a package, outside its tests.
+func logLines(p *packages.Package) (found []logLine) {
+	for _, file := range p.Syntax {
+		ast.Inspect(file, func(n ast.Node) bool {
+			call, ok := n.(*ast.CallExpr)
+			if !ok {
+				return true
+			}
+			message := messageArgument(p.TypesInfo, call)
+			if message == withAttributes {
+				for _, argument := range call.Args {
+					if key, ok := constantText(p.TypesInfo, argument); ok && key == "room" {
+						at := p.Fset.Position(call.Pos())
+						found = append(found, logLine{at: fmt.Sprintf("%s:%d", filepath.Base(at.Filename), at.Line), isConstant: true, keys: []string{key}})
+					}
+				}
+			}
+			if message < 0 || message >= len(call.Args) {
+				return true
+			}
+			at := p.Fset.Position(call.Pos())
+			line := logLine{at: fmt.Sprintf("%s:%d", filepath.Base(at.Filename), at.Line)}
+			line.message, line.isConstant = constantText(p.TypesInfo, call.Args[message])
+			for _, argument := range call.Args[message+1:] {
+				if key, ok := constantText(p.TypesInfo, argument); ok {
+					line.keys = append(line.keys, key)
+				}
+			}
+			found = append(found, line)
+			return true
+		})
+	}
+	return found
+}
+
+// withAttributes stands for calls of slog.Logger that add attributes and log nothing.
+const withAttributes = -2
+
+// messageArgument is the position of the message among the arguments of a call of slog.Logger, withAttributes, or -1 for
+// other calls.
+func messageArgument(info *types.Info, call *ast.CallExpr) int {
+	selector, ok := call.Fun.(*ast.SelectorExpr)
+	if !ok {
+		return -1
+	}
+	f, ok := info.Uses[selector.Sel].(*types.Func)
+	if !ok || f.Pkg() == nil || f.Pkg().Path() != "log/slog" {
+		return -1
+	}
+	switch f.Name() {
+	case "Debug", "Info", "Warn", "Error":
+		return 0
+	case "DebugContext", "InfoContext", "WarnContext", "ErrorContext":
+		return 1
+	case "Log", "LogAttrs", "NewRecord":
+		return 2
+	case "With":
+		return withAttributes
+	}
+	return -1
+}
+
+func constantText(info *types.Info, e ast.Expr) (string, bool) {
+	value := info.Types[e].Value
+	if value == nil || value.Kind() != constant.String {
+		return "", false
+	}
+	return constant.StringVal(value), true
+}
+
+var (
+	failureWords = regexp.MustCompile(`^(failed to|could not) |\b(failed|refused|lost|ended|stopped|halted|aborted|rejected|closed|timed out|broke off|deferred)\b`)
+	pastWords    = regexp.MustCompile(`^(failed to|could not) |\b(\w+ed|became|began|found|gave|held|left|lost|met|read|sent|shut|took|was|were|went|wrote)\b`)
+)
+
+// logMistake says what is wrong with a line, "" when nothing is.
+func logMistake(line logLine) string {
+	switch {
+	case !line.isConstant:
+		return "the message is not constant: put what varies in attributes"
+	case slices.Contains(line.keys, "room"):
+		return "the attribute is called component"
+	case sharedLogMessages()[line.message] != "":
+		return ""
+	case line.message != strings.TrimSpace(line.message) || line.message == "" || strings.HasSuffix(line.message, "."):
+		return "a message has no full stop and no blanks around it"
+	case !pastWords.MatchString(line.message):
+		return `a message is an event in the past, or begins with "failed to" or "could not"`
+	case slices.Contains(line.keys, "error") && !failureWords.MatchString(line.message):
+		return "a line with an error says that something failed"
+	}
+	return ""
+}
+
+// TestLogMessagesAreEvents: an operator knows from the message alone what has happened, and whether it failed.
+func TestLogMessagesAreEvents(t *testing.T) {
+	t.Parallel()
+	places := map[string][]string{}
+	total := 0
+	for name, p := range loadPackages(t) {
+		lines := logLines(p)
+		if slices.Contains(unconvertedLogs(), name) || strings.HasPrefix(name, "test/") {
+			continue
+		}
+		total += len(lines)
+		for _, line := range lines {
+			if mistake := logMistake(line); mistake != "" {
+				t.Errorf("%s/%s: %q: %s", name, line.at, line.message, mistake)
+			}
+			places[line.message] = append(places[line.message], name+"/"+line.at)
+		}
+	}
+	if total < 20 {
+		t.Errorf("only %d lines found: the test looks at the wrong place", total)
+	}
+	for message, at := range places {
+		if len(at) > 1 && sharedLogMessages()[message] == "" {
+			t.Errorf("%q is logged from %d places: %s", message, len(at), strings.Join(at, ", "))
+		}
+	}
+}
+
+// TestLogMistakesAreFound shows that the rules above refuse what they should.
+func TestLogMistakesAreFound(t *testing.T) {
+	t.Parallel()
+	for _, line := range []logLine{
+		{message: "opens replica", isConstant: true},
+		{message: "open replica", isConstant: true, keys: []string{"error"}},
+		{message: "replica opened", isConstant: true, keys: []string{"error"}},
+		{message: "replica opened.", isConstant: true},
+		{message: "replica opened", isConstant: true, keys: []string{"room"}},
+		{message: "replica opened"},
+	} {
+		if logMistake(line) == "" {
+			t.Errorf("%+v is accepted", line)
+		}
+	}
+	for _, line := range []logLine{
+		{message: "replica opened", isConstant: true, keys: []string{"partition"}},
+		{message: "failed to open replica", isConstant: true, keys: []string{"error"}},
+		{message: "connection refused", isConstant: true, keys: []string{"error"}},
+	} {
+		if mistake := logMistake(line); mistake != "" {
+			t.Errorf("%+v: %s", line, mistake)
+		}
+	}
+}
