@@ -4,6 +4,7 @@ import (
 	"context"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -36,7 +37,7 @@ func (r *Router) NamespaceName(id fsm.NamespaceID) (name string) {
 func (r *Router) viewCatalog(look func(*fsm.Catalog)) {
 	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) {
-			if c := catalogOf(m); c != nil {
+			if c := raftgroup.Catalog(m); c != nil {
 				look(c)
 			}
 		})

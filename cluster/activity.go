@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -50,7 +51,7 @@ func (r *Router) reportActivity(entity fsm.Entity) {
 	settings := entity.Settings
 	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) {
-			if current, found := catalogOf(m).ByID(entity.ID); found {
+			if current, found := raftgroup.Catalog(m).ByID(entity.ID); found {
 				settings = current.Settings
 			}
 		})

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"sync"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -315,7 +316,7 @@ func (r *Router) leastLoaded(ctx context.Context) ([]fsm.PartitionID, error) {
 // catalogLoaded reports whether our replica of the catalog knows the cluster.
 func (r *Router) catalogLoaded() (loaded bool) {
 	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
-		group.View(func(m partition.Machine) { loaded = catalogOf(m).ClusterID() != "" })
+		group.View(func(m partition.Machine) { loaded = raftgroup.Catalog(m).ClusterID() != "" })
 	}
 	return loaded
 }
@@ -440,7 +441,7 @@ func (r *Router) recreateOne(ctx context.Context, entity fsm.Entity) bool {
 // deleteDropped completes interrupted deletions. Only the catalog's leader calls it.
 func (r *Router) deleteDropped(ctx context.Context, group localGroup) {
 	var dropping []fsm.Entity
-	group.View(func(m partition.Machine) { dropping = catalogOf(m).Dropping() })
+	group.View(func(m partition.Machine) { dropping = raftgroup.Catalog(m).Dropping() })
 	now := fsm.Instant(r.now().UnixMilli())
 	for _, entity := range dropping {
 		if entity.Updated.After(deleteDroppedAfter) > now {

@@ -14,21 +14,13 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/peer"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
 
-// catalogReplicaNumber is the number of every replica of the catalog: a member whose disk was
-// wiped has another member id, so the number need not tell them apart.
-const catalogReplicaNumber = 1
-
 // openRetryInterval is how long a replica that could not be opened is left alone.
 const openRetryInterval = 5 * time.Second
-
-// replicaID names a replica in raft, for ever.
-func replicaID(member fsm.MemberID, number uint32) string {
-	return string(member) + "." + strconv.FormatUint(uint64(number), 10)
-}
 
 // catalogLoop opens this member's replica of the catalog, finding or founding a cluster
 // first if need be, and from then on the replicas that the catalog gives this member.
@@ -38,9 +30,9 @@ func (n *Node) catalogLoop(ctx context.Context) {
 		n.openExisting(ctx)
 		voters := make([]partition.Voter, len(initial))
 		for i, member := range initial {
-			voters[i] = partition.Voter{Replica: replicaID(member, catalogReplicaNumber), Member: member}
+			voters[i] = partition.Voter{Replica: raftgroup.ReplicaID(member, raftgroup.CatalogReplica), Member: member}
 		}
-		err = n.openReplica(ctx, fsm.CatalogPartition, catalogReplicaNumber, voters)
+		err = n.openReplica(ctx, fsm.CatalogPartition, raftgroup.CatalogReplica, voters)
 	}
 	if err != nil {
 		if ctx.Err() == nil {
@@ -85,8 +77,8 @@ func (n *Node) followCatalog(ctx context.Context) {
 	var members []fsm.Member
 	var level uint32
 	group.View(func(m partition.Machine) {
-		cluster, placed, members = catalogOf(m).ClusterID(), catalogOf(m).Partitions(), catalogOf(m).Members()
-		level = catalogOf(m).FormatLevel()
+		cluster, placed, members = raftgroup.Catalog(m).ClusterID(), raftgroup.Catalog(m).Partitions(), raftgroup.Catalog(m).Members()
+		level = raftgroup.Catalog(m).FormatLevel()
 	})
 	if cluster == "" {
 		return
@@ -172,7 +164,7 @@ func (n *Node) openAssigned(ctx context.Context, placed []fsm.Partition) {
 		var voters []partition.Voter
 		if !part.Formed {
 			for _, r := range part.Replicas {
-				voters = append(voters, partition.Voter{Replica: replicaID(r.Member, r.Number), Member: r.Member})
+				voters = append(voters, partition.Voter{Replica: raftgroup.ReplicaID(r.Member, r.Number), Member: r.Member})
 			}
 		}
 		slots <- struct{}{}
@@ -264,8 +256,8 @@ func (n *Node) openReplica(ctx context.Context, id fsm.PartitionID, number uint3
 		return fmt.Errorf("make replica folder: %w", err)
 	}
 	config := partition.Config{
-		ID: id, Replica: replicaID(n.self, number), Member: n.self, Dir: path,
-		Log: n.raftLog, Machine: newMachine(id), Bootstrap: voters,
+		ID: id, Replica: raftgroup.ReplicaID(n.self, number), Member: n.self, Dir: path,
+		Log: n.raftLog, Machine: raftgroup.NewMachine(id), Bootstrap: voters,
 		Dial: func(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (net.Conn, error) {
 			return n.peers.Dial(ctx, peer.RaftStream, member, id)
 		},
@@ -320,7 +312,7 @@ func (n *Node) replicaNumber(id fsm.PartitionID) uint32 {
 // replicaName is the name in raft of our open replica of a partition, "" when there is none.
 func (n *Node) replicaName(id fsm.PartitionID) string {
 	if number := n.replicaNumber(id); number != 0 {
-		return replicaID(n.self, number)
+		return raftgroup.ReplicaID(n.self, number)
 	}
 	return ""
 }

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/cluster/notify"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -46,7 +47,7 @@ func (n *Node) reconcileCatalogVoters(ctx context.Context, group *partition.Grou
 	}
 	if self.Removed || self.Drained {
 		err := n.transferToHolder(ctx, &fsm.Partition{Replicas: n.catalogReplicas(status.Voters)}, group)
-		own := partition.Voter{Replica: replicaID(n.self, catalogReplicaNumber), Member: n.self}
+		own := partition.Voter{Replica: raftgroup.ReplicaID(n.self, raftgroup.CatalogReplica), Member: n.self}
 		if self.Removed && errors.Is(err, partition.ErrTransferUsed) {
 			n.removeFromCatalog(ctx, group, own)
 		}
@@ -56,7 +57,7 @@ func (n *Node) reconcileCatalogVoters(ctx context.Context, group *partition.Grou
 func (n *Node) catalogReplicas(voters []partition.Voter) []fsm.Replica {
 	all := make([]fsm.Replica, len(voters))
 	for i, v := range voters {
-		all[i] = fsm.Replica{Member: v.Member, Number: catalogReplicaNumber}
+		all[i] = fsm.Replica{Member: v.Member, Number: raftgroup.CatalogReplica}
 	}
 	return all
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -21,7 +22,7 @@ func diverge(t *testing.T, node *Node, id fsm.PartitionID, purge fsm.PurgeMessag
 	t.Helper()
 	group := (*node.groups.Load())[id]
 	group.View(func(m partition.Machine) {
-		queues := queuesOf(m)
+		queues := raftgroup.Queues(m)
 		result := queues.Apply(fsm.Env{Index: group.Status().Applied, Now: 1}, fsm.AppendCommand(nil, fsm.Header{}, purge))
 		if result.Code != fsm.OK || result.Count != uint64(purge.Max) {
 			t.Errorf("plant: %+v", result)

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -106,7 +107,7 @@ func TestFullDiskMovesLeaderships(t *testing.T) {
 		if node.acceptsLeaders(preferred) || node.acceptsReplicas(preferred) || !node.isStaying(preferred) {
 			t.Errorf("member %d takes it for one with room", i)
 		}
-		var all placementReply
+		var all placement.Record
 		if err := retryUntilLed(t, func() (err error) {
 			all, err = node.router.placementFromLeader(t.Context(), fsm.CatalogPartition)
 			return err

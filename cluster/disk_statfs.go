@@ -2,7 +2,9 @@
 
 package cluster
 
-import "syscall"
+import (
+	"syscall"
+)
 
 // diskSpace is the size of the file system that holds a folder, and what is free in it for
 // this process; zeros when the system does not say.

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -113,7 +114,7 @@ func (n *Node) raisePartitionLevels(ctx context.Context) {
 			continue
 		}
 		below := false
-		group.View(func(m partition.Machine) { below = queuesOf(m).FormatLevel() < level })
+		group.View(func(m partition.Machine) { below = raftgroup.Queues(m).FormatLevel() < level })
 		if !below {
 			continue
 		}

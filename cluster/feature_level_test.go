@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -164,7 +165,7 @@ func (c *testCluster) hasPartitionLevel(level uint32) bool {
 			return false
 		}
 		at := uint32(0)
-		group.View(func(m partition.Machine) { at = queuesOf(m).FormatLevel() })
+		group.View(func(m partition.Machine) { at = raftgroup.Queues(m).FormatLevel() })
 		if at != level {
 			return false
 		}

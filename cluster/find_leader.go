@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -125,7 +126,7 @@ func (p *partitionClient) askReplicas(ctx context.Context) (leader fsm.MemberID,
 	defer cancel()
 	type found struct {
 		member fsm.MemberID
-		status statusReply
+		status raftgroup.Status
 	}
 	replies := make(chan found, len(members))
 	for _, member := range members {
@@ -177,7 +178,7 @@ func (p *partitionClient) awaitLeader(ctx context.Context) (fsm.MemberID, error)
 }
 
 // askStatus asks one member about its replica of a partition.
-func askStatus(ctx context.Context, transport transport, member fsm.MemberID, id fsm.PartitionID) (status statusReply, err error) {
+func askStatus(ctx context.Context, transport transport, member fsm.MemberID, id fsm.PartitionID) (status raftgroup.Status, err error) {
 	conn := transport.conn(member)
 	if conn == nil {
 		return status, errStreamClosed

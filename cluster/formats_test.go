@@ -11,6 +11,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
 	"github.com/peeklock/peeklock/partition"
@@ -26,7 +28,7 @@ func queryFormats() []golden.Format {
 		{Name: "2 pledge, query", Of: pledgeQuery{}},
 		{Name: "2 pledge, reply", Of: false},
 		{Name: "3 status, query", Of: statusQuery{}},
-		{Name: "3 status, reply", Of: statusReply{}},
+		{Name: "3 status, reply", Of: raftgroup.Status{}},
 		{Name: "4 lookup, query", Of: lookupQuery{}},
 		{Name: "4 lookup, reply", Of: fsm.Entity{}},
 		{Name: "5 list, query", Of: listQuery{}},
@@ -47,7 +49,7 @@ func queryFormats() []golden.Format {
 		{Name: "13 namespaces, query", Of: namespacesQuery{}},
 		{Name: "13 namespaces, reply", Of: []fsm.Namespace(nil)},
 		{Name: "14 placement, query", Of: placementQuery{}},
-		{Name: "14 placement, reply", Of: placementReply{}},
+		{Name: "14 placement, reply", Of: placement.Record{}},
 		{Name: "15 depart, query", Of: replicaRemovedQuery{}},
 		{Name: "15 depart, reply", Of: struct{}{}},
 		{Name: "16 digest, query", Of: digestQuery{}},

@@ -8,6 +8,7 @@ import (
 	"math"
 	"slices"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -379,7 +380,7 @@ func (f *forwarder) logAttrs(ctx context.Context, task *forwardTask, more ...slo
 func (r *Router) entityByName(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (entity fsm.Entity, err error) {
 	found := false
 	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil && !newest {
-		group.View(func(m partition.Machine) { entity, found = catalogOf(m).Lookup(namespace, name) })
+		group.View(func(m partition.Machine) { entity, found = raftgroup.Catalog(m).Lookup(namespace, name) })
 	}
 	if !found {
 		return r.lookup(ctx, lookupQuery{Namespace: namespace, Name: name})
@@ -391,7 +392,7 @@ func (r *Router) entityByName(ctx context.Context, namespace fsm.NamespaceID, na
 func (r *Router) entityByID(ctx context.Context, id fsm.EntityID) (entity fsm.Entity, err error) {
 	found := false
 	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
-		group.View(func(m partition.Machine) { entity, found = catalogOf(m).ByID(id) })
+		group.View(func(m partition.Machine) { entity, found = raftgroup.Catalog(m).ByID(id) })
 	}
 	if !found {
 		return r.lookup(ctx, lookupQuery{ID: id})

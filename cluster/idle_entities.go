@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/peeklock/peeklock/cluster/notify"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -31,7 +32,7 @@ func (n *Node) handleEffect(id fsm.PartitionID, e fsm.Effect) {
 func (n *Node) removeIdleEntities(ctx context.Context, group *partition.Group) {
 	var gone []fsm.EntityID
 	group.View(func(m partition.Machine) {
-		if queues := queuesOf(m); queues != nil {
+		if queues := raftgroup.Queues(m); queues != nil {
 			gone = queues.Tombstones()
 		}
 	})

@@ -7,6 +7,7 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -95,7 +96,7 @@ func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind queryKind, arg
 }
 
 // askStatus asks another member about its replica.
-func (n *Node) askStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (statusReply, error) {
+func (n *Node) askStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error) {
 	return askStatus(ctx, n, member, id)
 }
 

@@ -162,7 +162,7 @@ func (r *Router) Undrain(ctx context.Context, id fsm.MemberID) error {
 // members partitions have fewer replicas afterwards. Errors wrap InvalidArgument when some
 // partition could be held by nobody else, EntityNotFound, ServerBusy or Timeout.
 func (r *Router) RemoveMember(ctx context.Context, id fsm.MemberID) error {
-	return r.removeMember(ctx, id, func(all placementReply) ([]fsm.Partition, error) {
+	return r.removeMember(ctx, id, func(all placement.Record) ([]fsm.Partition, error) {
 		current := placement.Settled(all.Partitions)
 		wanted := placement.Compute(placement.Spec{Candidates: r.placementCandidates(all, id), Partitions: len(current), Replication: r.node.config.Replication, Current: current})
 		if wanted == nil {
@@ -175,7 +175,7 @@ func (r *Router) RemoveMember(ctx context.Context, id fsm.MemberID) error {
 // ReplaceMember is RemoveMember with all replicas going to one member, that must hold none of
 // the same partitions and be there: InvalidArgument.
 func (r *Router) ReplaceMember(ctx context.Context, dead, replacement fsm.MemberID) error {
-	return r.removeMember(ctx, dead, func(all placementReply) ([]fsm.Partition, error) {
+	return r.removeMember(ctx, dead, func(all placement.Record) ([]fsm.Partition, error) {
 		if m := findMember(all.Members, replacement); replacement == dead || m.Drained || m.Removed || !r.node.isAlive(replacement) {
 			return nil, fmt.Errorf("%w: member %s is not there to take its place", fsm.InvalidArgument, replacement)
 		}
@@ -196,7 +196,7 @@ func (r *Router) ReplaceMember(ctx context.Context, dead, replacement fsm.Member
 	})
 }
 
-func (r *Router) removeMember(ctx context.Context, id fsm.MemberID, wanted func(placementReply) ([]fsm.Partition, error)) error {
+func (r *Router) removeMember(ctx context.Context, id fsm.MemberID, wanted func(placement.Record) ([]fsm.Partition, error)) error {
 	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err == nil && !findMember(all.Members, id).Removed {
 		err = r.moveReplicasAway(ctx, id, all, wanted)
@@ -214,7 +214,7 @@ func (r *Router) removeMember(ctx context.Context, id fsm.MemberID, wanted func(
 }
 
 // moveReplicasAway moves everything away from a member.
-func (r *Router) moveReplicasAway(ctx context.Context, id fsm.MemberID, all placementReply, plan func(placementReply) ([]fsm.Partition, error)) error {
+func (r *Router) moveReplicasAway(ctx context.Context, id fsm.MemberID, all placement.Record, plan func(placement.Record) ([]fsm.Partition, error)) error {
 	wanted, err := plan(all)
 	if err != nil {
 		return err

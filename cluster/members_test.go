@@ -3,6 +3,7 @@ package cluster
 import (
 	"testing"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -21,10 +22,10 @@ func TestMayLead(t *testing.T) {
 		want   bool
 	}{
 		{"it leads", part, leaderReply{member: drained}, true, true},
-		{"another leads", part, leaderReply{member: other, statusReply: statusReply{Catalog: known}}, true, false},
+		{"another leads", part, leaderReply{member: other, Status: raftgroup.Status{Catalog: known}}, true, false},
 		{"another leads that does not say what it knows", part, leaderReply{member: other}, true, false},
-		{"another is handing over", part, leaderReply{member: other, statusReply: statusReply{HandingOver: true, Catalog: known}}, true, true},
-		{"another leads that does not know of the drain yet", part, leaderReply{member: other, statusReply: statusReply{Catalog: known - 1}}, true, true},
+		{"another is handing over", part, leaderReply{member: other, Status: raftgroup.Status{HandingOver: true, Catalog: known}}, true, true},
+		{"another leads that does not know of the drain yet", part, leaderReply{member: other, Status: raftgroup.Status{Catalog: known - 1}}, true, true},
 		{"nobody leads", part, leaderReply{}, false, true},
 		{"nobody leads what it does not hold", elsewhere, leaderReply{}, false, false},
 	} {

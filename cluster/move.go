@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -21,7 +22,6 @@ const (
 	moveBackoffMax        = 5 * time.Second
 	transferRetriesMin    = 3  // looks at a hand-over that was tried in vain before the leader just leaves
 	moveRetriesMax        = 20 // of one goroutine; the reconciler starts another
-	indexBytesPerMessage  = 200
 )
 
 // moveStage is what the leader of a partition does next to bring it where it shall lie.
@@ -68,7 +68,7 @@ func nextStep(part *fsm.Partition, status *partition.Status, self fsm.MemberID, 
 		return moveStep{}
 	}
 	for _, replica := range part.Target {
-		v := partition.Voter{Replica: replicaID(replica.Member, replica.Number), Member: replica.Member}
+		v := partition.Voter{Replica: raftgroup.ReplicaID(replica.Member, replica.Number), Member: replica.Member}
 		switch {
 		case slices.Contains(status.Voters, v):
 		case slices.Contains(status.Nonvoters, v):
@@ -83,7 +83,7 @@ func nextStep(part *fsm.Partition, status *partition.Status, self fsm.MemberID, 
 // staleReplicas are those of the group that the catalog does not know, or not any more.
 func staleReplicas(part *fsm.Partition, status *partition.Status) (stale []partition.Voter) {
 	for _, v := range slices.Concat(status.Nonvoters, status.Voters) {
-		known := func(r fsm.Replica) bool { return replicaID(r.Member, r.Number) == v.Replica }
+		known := func(r fsm.Replica) bool { return raftgroup.ReplicaID(r.Member, r.Number) == v.Replica }
 		if !slices.ContainsFunc(part.Replicas, known) && !slices.ContainsFunc(part.Target, known) {
 			stale = append(stale, v)
 		}
@@ -331,7 +331,7 @@ func (n *Node) transferToHolder(ctx context.Context, part *fsm.Partition, group 
 func (n *Node) transferToEligible(ctx context.Context, part *fsm.Partition, group *partition.Group, eligible func(fsm.MemberID) bool) error {
 	voters := group.Status().Voters
 	for _, replica := range slices.Concat(part.Target, part.Replicas) {
-		isThis := func(v partition.Voter) bool { return v.Replica == replicaID(replica.Member, replica.Number) }
+		isThis := func(v partition.Voter) bool { return v.Replica == raftgroup.ReplicaID(replica.Member, replica.Number) }
 		if replica.Member == n.self || !slices.ContainsFunc(voters, isThis) || !eligible(replica.Member) ||
 			!n.isCaughtUp(ctx, replica.Member, part.ID, group) {
 			continue
@@ -348,7 +348,7 @@ func (n *Node) transferToEligible(ctx context.Context, part *fsm.Partition, grou
 }
 
 // replicaStatus asks a member, which may be this one, about its replica.
-func (n *Node) replicaStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (statusReply, error) {
+func (n *Node) replicaStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error) {
 	if member == n.self {
 		return n.router.queries.status(id)
 	}

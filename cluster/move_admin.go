@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -207,7 +208,7 @@ func (r *Router) transferLeader(ctx context.Context, id fsm.PartitionID, to fsm.
 
 // leaderReply is a leader with what it says of its replica.
 type leaderReply struct {
-	statusReply
+	raftgroup.Status
 	member fsm.MemberID
 }
 
@@ -232,7 +233,7 @@ func (r *Router) leaderStatus(ctx context.Context, id fsm.PartitionID) (leaderRe
 	return leaderReply{status, member}, err
 }
 
-func (r *Router) memberStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (statusReply, error) {
+func (r *Router) memberStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error) {
 	if member == r.self {
 		return r.queries.status(id)
 	}
@@ -260,9 +261,6 @@ func (r *Router) leaderStatuses(ctx context.Context, parts []fsm.Partition) map[
 	return all
 }
 
-// sizeBytes is about what a copy of a partition takes.
-func (s *statusReply) sizeBytes() int64 { return s.Live + int64(s.Messages)*indexBytesPerMessage }
-
 // PlanRebalance says what would have to move so that replicas and leaders are spread by
 // zones and weights over the members that are there and not drained, moving as little as
 // possible. It changes nothing. Errors wrap ServerBusy or Timeout.
@@ -280,7 +278,7 @@ func (r *Router) PlanRebalance(ctx context.Context) (Plan, error) {
 
 // placementCandidates are those who may hold replicas, without one member. Who is away, has no room, or has
 // not joined yet keeps what it has: a replica that is planned on a stranger waits for ever.
-func (r *Router) placementCandidates(all placementReply, without fsm.MemberID) []placement.Candidate {
+func (r *Router) placementCandidates(all placement.Record, without fsm.MemberID) []placement.Candidate {
 	known := slices.DeleteFunc(r.node.gossip.Alive(), func(id fsm.MemberID) bool { return !slices.Contains(all.Joined, id) })
 	alive := len(known)
 	for i := range all.Partitions {
@@ -321,7 +319,7 @@ func (r *Router) diffPlacements(ctx context.Context, current, wanted []fsm.Parti
 		status, known := sizes[m.Partition]
 		for _, id := range m.To {
 			if known && !slices.Contains(m.From, id) {
-				m.Bytes += status.sizeBytes()
+				m.Bytes += status.CopyBytes()
 			}
 		}
 	}
@@ -420,7 +418,7 @@ func (r *Router) moveStatus(ctx context.Context, part *fsm.Partition, leader *le
 		ctx, cancel := context.WithTimeout(ctx, memberQueryTimeout)
 		defer cancel()
 		if theirs, err := r.memberStatus(ctx, step.replica.Member, part.ID); err == nil {
-			m.Bytes, m.Copied = leader.sizeBytes(), min(theirs.sizeBytes(), leader.sizeBytes())
+			m.Bytes, m.Copied = leader.CopyBytes(), min(theirs.CopyBytes(), leader.CopyBytes())
 		}
 	default:
 		m.State = MoveHandingOver

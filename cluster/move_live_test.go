@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -185,7 +186,7 @@ func (c *testCluster) settled() []fsm.Partition {
 		last = fmt.Sprintf("%+v, %v", moves, err)
 		return err == nil && len(moves) == 0
 	})
-	var all placementReply
+	var all placement.Record
 	if err := retryUntilLed(c.t, func() (err error) { all, err = router.placementFromLeader(c.t.Context(), 0); return err }); err != nil {
 		c.t.Fatal(err)
 	}
@@ -201,7 +202,7 @@ func (c *testCluster) settled() []fsm.Partition {
 				voters = append(voters, v.Replica)
 			}
 			for _, r := range part.Replicas {
-				wanted = append(wanted, replicaID(r.Member, r.Number))
+				wanted = append(wanted, raftgroup.ReplicaID(r.Member, r.Number))
 			}
 			slices.Sort(voters)
 			slices.Sort(wanted)
@@ -671,7 +672,7 @@ func TestUnjoinedMembersGetNoReplicas(t *testing.T) {
 	if _, err := router.Grow(t.Context(), 4); err != nil {
 		t.Fatal(err)
 	}
-	var all placementReply
+	var all placement.Record
 	if err := retryUntilLed(t, func() (err error) {
 		all, err = router.placementFromLeader(t.Context(), fsm.CatalogPartition)
 		return err

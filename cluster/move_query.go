@@ -7,6 +7,8 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/cluster/notify"
+	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -16,12 +18,6 @@ type (
 	// placementQuery asks where partitions lie: one, or all where it is 0.
 	placementQuery struct {
 		Partition fsm.PartitionID `json:"Partition"`
-	}
-	placementReply struct {
-		Partitions []fsm.Partition `json:"Partitions"`
-		Members    []fsm.Member    `json:"Members"`
-		// Joined are those who hold the catalog: whom gossip shows besides may be anybody.
-		Joined []fsm.MemberID `json:"Joined"`
 	}
 
 	// departQuery asks the leader of a partition whether a replica is none of its group any
@@ -34,7 +30,7 @@ type (
 
 // placementFromLeader asks the catalog's leader where partitions shall lie and what is known of
 // members: as of a moment after the call.
-func (r *Router) placementFromLeader(ctx context.Context, id fsm.PartitionID) (all placementReply, err error) {
+func (r *Router) placementFromLeader(ctx context.Context, id fsm.PartitionID) (all placement.Record, err error) {
 	ctx, cancel := context.WithTimeout(ctx, placementQueryTimeout)
 	defer cancel()
 	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryPlacement, placementQuery{Partition: id})
@@ -47,9 +43,9 @@ func (r *Router) placementFromLeader(ctx context.Context, id fsm.PartitionID) (a
 	return all, nil
 }
 
-func (d queryHandler) readPlacement(ctx context.Context, q placementQuery) (all placementReply, err error) {
+func (d queryHandler) readPlacement(ctx context.Context, q placementQuery) (all placement.Record, err error) {
 	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
-		all.Partitions, all.Members = catalogOf(m).Partitions(), catalogOf(m).Members()
+		all.Partitions, all.Members = raftgroup.Catalog(m).Partitions(), raftgroup.Catalog(m).Members()
 	})
 	if catalog := d.local(fsm.CatalogPartition); err == nil && catalog != nil {
 		status := catalog.Status()
@@ -59,7 +55,7 @@ func (d queryHandler) readPlacement(ctx context.Context, q placementQuery) (all 
 	}
 	if err == nil && q.Partition != fsm.CatalogPartition {
 		if int64(q.Partition) > int64(len(all.Partitions)) {
-			return placementReply{}, fsm.EntityNotFound
+			return placement.Record{}, fsm.EntityNotFound
 		}
 		all.Partitions = all.Partitions[q.Partition-1 : q.Partition]
 	}
@@ -84,7 +80,7 @@ func (n *Node) confirmReplicaRemoved(ctx context.Context, arguments []byte) quer
 	if part := &placement.Partitions[0]; !isRetired(part, q.Replica) {
 		return queryReply{status: queryFailed, code: fsm.PreconditionFails}
 	}
-	name := replicaID(q.Replica.Member, q.Replica.Number)
+	name := raftgroup.ReplicaID(q.Replica.Member, q.Replica.Number)
 	status, isThis := group.Status(), func(v partition.Voter) bool { return v.Replica == name }
 	if slices.ContainsFunc(status.Voters, isThis) || slices.ContainsFunc(status.Nonvoters, isThis) {
 		notify.WakeUp(n.reconcileNow) // it is on its way out

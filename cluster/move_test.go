@@ -6,6 +6,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -18,7 +19,7 @@ func testReplicas(members ...fsm.MemberID) (all []fsm.Replica) {
 }
 
 func voterOf(r fsm.Replica) partition.Voter {
-	return partition.Voter{Replica: replicaID(r.Member, r.Number), Member: r.Member}
+	return partition.Voter{Replica: raftgroup.ReplicaID(r.Member, r.Number), Member: r.Member}
 }
 
 func votersOf(replicas ...fsm.Replica) (all []partition.Voter) {

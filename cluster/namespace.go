@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -174,9 +175,9 @@ func (d queryHandler) namespace(ctx context.Context, q namespaceQuery) (namespac
 	found := false
 	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
 		if q.Name != "" {
-			namespace, found = catalogOf(m).NamespaceByName(q.Name)
+			namespace, found = raftgroup.Catalog(m).NamespaceByName(q.Name)
 		} else {
-			namespace, found = catalogOf(m).NamespaceByID(q.ID)
+			namespace, found = raftgroup.Catalog(m).NamespaceByID(q.ID)
 		}
 	})
 	if err == nil && !found {
@@ -187,7 +188,7 @@ func (d queryHandler) namespace(ctx context.Context, q namespaceQuery) (namespac
 
 func (d queryHandler) namespaces(ctx context.Context, q namespacesQuery) (list []fsm.Namespace, err error) {
 	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
-		list = catalogOf(m).Namespaces(q.After, clamp(q.Max, 0, namespacesMax))
+		list = raftgroup.Catalog(m).Namespaces(q.After, clamp(q.Max, 0, namespacesMax))
 	})
 	return list, err
 }

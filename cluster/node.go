@@ -16,6 +16,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -174,7 +175,7 @@ func (n *Node) open(ctx context.Context) error {
 		self: n.self, expect: n.config.Expect, dataDir: n.dataDir, log: n.log, readableLevel: n.readableLevel(),
 		alive:   func() []fsm.MemberID { return n.gossip.Alive() },
 		query:   n.ask,
-		hasData: n.dataDir.identity.Bootstrapping || n.dataDir.identity.Cluster != "" || n.dataDir.hasReplica(fsm.CatalogPartition, catalogReplicaNumber),
+		hasData: n.dataDir.identity.Bootstrapping || n.dataDir.identity.Cluster != "" || n.dataDir.hasReplica(fsm.CatalogPartition, raftgroup.CatalogReplica),
 	}
 	if n.gossip, err = gossip.Open(n.gossipConfig(), n.metadata(listener)); err != nil {
 		return err

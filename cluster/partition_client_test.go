@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/notify"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -61,7 +62,7 @@ func (h memberHost) localReplica(fsm.PartitionID) localGroup { return h.group }
 
 func (h memberHost) answerQuery(context.Context, queryKind, []byte) queryReply {
 	s := h.group.Status()
-	body, _ := json.Marshal(statusReply{Leads: s.IsLeader, Term: s.Term})
+	body, _ := json.Marshal(raftgroup.Status{Leads: s.IsLeader, Term: s.Term})
 	return queryReply{status: queryOK, body: body}
 }
 

@@ -6,6 +6,8 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -108,27 +110,6 @@ type (
 	statusQuery struct {
 		Partition fsm.PartitionID `json:"Partition"`
 	}
-	statusReply struct {
-		Leads    bool         `json:"Leads"`
-		Leader   fsm.MemberID `json:"Leader"`
-		Term     uint64       `json:"Term"`
-		Applied  uint64       `json:"Applied"`
-		Entities int          `json:"Entities"`
-		Messages uint64       `json:"Messages"`
-		Halted   bool         `json:"Halted"`
-		// For draining, of a leader: whether a hand-over is under way, and what the member that
-		// answers has applied of the catalog; 0: it does not say.
-		HandingOver bool   `json:"HandingOver,omitempty"`
-		Catalog     uint64 `json:"Catalog,omitempty"`
-		// For moves.
-		Replica   string            `json:"Replica"` // its name in raft
-		Commit    uint64            `json:"Commit"`
-		Live      int64             `json:"Live"`    // bytes of bodies that the state machine refers to
-		Removed   bool              `json:"Removed"` // its group has removed it
-		Voters    []partition.Voter `json:"Voters"`
-		Nonvoters []partition.Voter `json:"Nonvoters"`
-	}
-
 	lookupQuery struct {
 		Namespace fsm.NamespaceID `json:"Namespace"`
 		Name      string          `json:"Name"` // or,
@@ -175,7 +156,7 @@ type queryHandler struct {
 func (d queryHandler) answer(ctx context.Context, kind queryKind, arguments []byte) queryReply {
 	switch kind {
 	case queryStatusOf:
-		return answerTyped(arguments, func(q statusQuery) (statusReply, error) { return d.status(q.Partition) })
+		return answerTyped(arguments, func(q statusQuery) (raftgroup.Status, error) { return d.status(q.Partition) })
 	case queryLookup:
 		return answerTyped(arguments, func(q lookupQuery) (fsm.Entity, error) { return d.lookup(ctx, q) })
 	case queryList:
@@ -195,7 +176,7 @@ func (d queryHandler) answer(ctx context.Context, kind queryKind, arguments []by
 	case queryNamespaces:
 		return answerTyped(arguments, func(q namespacesQuery) ([]fsm.Namespace, error) { return d.namespaces(ctx, q) })
 	case queryPlacement:
-		return answerTyped(arguments, func(q placementQuery) (placementReply, error) { return d.readPlacement(ctx, q) })
+		return answerTyped(arguments, func(q placementQuery) (placement.Record, error) { return d.readPlacement(ctx, q) })
 	case queryLoad:
 		return answerTyped(arguments, func(struct{}) ([]int, error) { return d.partitionLoad(ctx) })
 	case queryPeek:
@@ -223,13 +204,13 @@ func answerTyped[Q, R any](arguments []byte, answer func(Q) (R, error)) queryRep
 }
 
 // status reads a replica as it stands, leader or not.
-func (d queryHandler) status(id fsm.PartitionID) (statusReply, error) {
+func (d queryHandler) status(id fsm.PartitionID) (raftgroup.Status, error) {
 	group := d.local(id)
 	if group == nil {
-		return statusReply{}, fsm.EntityNotFound
+		return raftgroup.Status{}, fsm.EntityNotFound
 	}
 	s := group.Status()
-	reply := statusReply{
+	reply := raftgroup.Status{
 		Leads: s.IsLeader, Leader: s.Leader, Term: s.Term, Applied: s.Applied, Halted: s.Halted != nil,
 		Commit: s.Commit, Live: s.LiveBytes, Removed: s.Removed, Voters: s.Voters, Nonvoters: s.Nonvoters,
 	}
@@ -241,10 +222,10 @@ func (d queryHandler) status(id fsm.PartitionID) (statusReply, error) {
 		reply.Replica = d.replicaName(id)
 	}
 	group.View(func(m partition.Machine) {
-		if queues := queuesOf(m); queues != nil {
+		if queues := raftgroup.Queues(m); queues != nil {
 			reply.Entities, reply.Messages = queues.Entities(), queues.Messages()
 		}
-		if catalog := catalogOf(m); catalog != nil {
+		if catalog := raftgroup.Catalog(m); catalog != nil {
 			reply.Entities = catalog.Entities()
 		}
 	})
@@ -264,9 +245,9 @@ func (d queryHandler) lookup(ctx context.Context, q lookupQuery) (entity fsm.Ent
 	found := false
 	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
 		if q.Name != "" {
-			entity, found = catalogOf(m).Lookup(q.Namespace, q.Name)
+			entity, found = raftgroup.Catalog(m).Lookup(q.Namespace, q.Name)
 		} else {
-			entity, found = catalogOf(m).ByID(q.ID)
+			entity, found = raftgroup.Catalog(m).ByID(q.ID)
 		}
 	})
 	if err == nil && !found {
@@ -277,13 +258,13 @@ func (d queryHandler) lookup(ctx context.Context, q lookupQuery) (entity fsm.Ent
 
 func (d queryHandler) list(ctx context.Context, q listQuery) (entities []fsm.Entity, err error) {
 	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
-		entities = catalogOf(m).List(q.Namespace, q.Kind, q.Topic, q.After, clamp(q.Max, 0, listMax))
+		entities = raftgroup.Catalog(m).List(q.Namespace, q.Kind, q.Topic, q.After, clamp(q.Max, 0, listMax))
 	})
 	return entities, err
 }
 
 func (d queryHandler) partitionLoad(ctx context.Context) (load []int, err error) {
-	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) { load = catalogOf(m).PartitionLoad() })
+	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) { load = raftgroup.Catalog(m).PartitionLoad() })
 	return load, err
 }
 
@@ -294,7 +275,7 @@ func (d queryHandler) counts(ctx context.Context, q countsQuery) ([]fsm.Counts, 
 	counts := make([]fsm.Counts, len(q.Entities))
 	err := d.read(ctx, q.Partition, func(m partition.Machine) {
 		for i, id := range q.Entities {
-			counts[i], _ = queuesOf(m).Counts(id) // not there yet: nothing in it
+			counts[i], _ = raftgroup.Queues(m).Counts(id) // not there yet: nothing in it
 		}
 	})
 	return counts, err
@@ -306,7 +287,7 @@ func (d queryHandler) rules(ctx context.Context, q rulesQuery) (rules []fsm.Rule
 	}
 	found := false
 	err = d.read(ctx, q.Partition, func(m partition.Machine) {
-		rules, found = queuesOf(m).Rules(q.Entity, q.Skip, clamp(q.Max, 0, rulesMax))
+		rules, found = raftgroup.Queues(m).Rules(q.Entity, q.Skip, clamp(q.Max, 0, rulesMax))
 	})
 	if err == nil && !found {
 		err = fsm.EntityNotFound
@@ -323,10 +304,10 @@ func (d queryHandler) peek(ctx context.Context, q peekQuery) ([]fsm.Delivery, er
 	var found []fsm.Delivery
 	err := d.read(ctx, q.Partition, func(m partition.Machine) {
 		if q.Session != nil {
-			found = queuesOf(m).PeekSession(q.Address.Entity, *q.Session, q.From, clamp(q.Max, 0, peekCountMax))
+			found = raftgroup.Queues(m).PeekSession(q.Address.Entity, *q.Session, q.From, clamp(q.Max, 0, peekCountMax))
 			return
 		}
-		found = queuesOf(m).Peek(q.Address, q.From, clamp(q.Max, 0, peekCountMax))
+		found = raftgroup.Queues(m).Peek(q.Address, q.From, clamp(q.Max, 0, peekCountMax))
 	})
 	if err != nil {
 		return nil, err

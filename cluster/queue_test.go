@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -230,8 +231,8 @@ func (c *testCluster) gone(at fsm.EntityRef) bool {
 		}
 		clean := false
 		node.localReplica(at.Partition).View(func(m partition.Machine) {
-			_, there := queuesOf(m).Settings(at.ID)
-			clean = !there && len(queuesOf(m).Tombstones()) == 0
+			_, there := raftgroup.Queues(m).Settings(at.ID)
+			clean = !there && len(raftgroup.Queues(m).Tombstones()) == 0
 		})
 		if !clean {
 			return false
@@ -348,7 +349,7 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 		found := true
 		node.localReplica(fsm.CatalogPartition).View(func(m partition.Machine) {
 			for _, at := range []fsm.EntityRef{peeked, received, polled} {
-				entity, _ := catalogOf(m).ByID(at.ID)
+				entity, _ := raftgroup.Catalog(m).ByID(at.ID)
 				found = found && entity.Settings.AutoDeleteOnIdle == settings.AutoDeleteOnIdle
 			}
 		})

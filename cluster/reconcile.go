@@ -11,6 +11,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/placement"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -51,7 +52,7 @@ func (n *Node) reconcileLoop(ctx context.Context) {
 // reconcileCatalog is the work of the catalog's leader.
 func (n *Node) reconcileCatalog(ctx context.Context, group *partition.Group) {
 	founded := false
-	group.View(func(m partition.Machine) { founded = catalogOf(m).ClusterID() != "" })
+	group.View(func(m partition.Machine) { founded = raftgroup.Catalog(m).ClusterID() != "" })
 	if !founded {
 		n.bootstrapCluster(ctx, group)
 		return
@@ -123,7 +124,7 @@ func (n *Node) addMember(ctx context.Context, group *partition.Group, member fsm
 	if err := n.confirmMembership(ctx, member); err != nil {
 		return err
 	}
-	return group.AddNonvoter(ctx, replicaID(member, catalogReplicaNumber), member)
+	return group.AddNonvoter(ctx, raftgroup.ReplicaID(member, raftgroup.CatalogReplica), member)
 }
 
 // confirmMembership asks the member itself whether it is one of ours: gossip may be about a process that
@@ -199,7 +200,7 @@ func (n *Node) transferToPreferred(ctx context.Context, part *fsm.Partition, gro
 		}
 		return
 	}
-	isThis := func(v partition.Voter) bool { return v.Replica == replicaID(wanted.Member, wanted.Number) }
+	isThis := func(v partition.Voter) bool { return v.Replica == raftgroup.ReplicaID(wanted.Member, wanted.Number) }
 	if wanted.Member == n.self || !n.acceptsLeaders(wanted.Member) || !slices.ContainsFunc(group.Status().Voters, isThis) {
 		return
 	}

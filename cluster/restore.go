@@ -12,6 +12,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -87,7 +88,7 @@ type restoreRun struct {
 }
 
 func (x *restoreRun) restoreAll(ctx context.Context) error {
-	info, err := x.restoreOne(ctx, fsm.CatalogPartition, catalogReplicaNumber)
+	info, err := x.restoreOne(ctx, fsm.CatalogPartition, raftgroup.CatalogReplica)
 	if err != nil {
 		return err
 	}
@@ -125,10 +126,10 @@ func (x *restoreRun) reportProgress(info partition.BackupInfo, of int) {
 // groupConfig is how the only replica of a partition is opened here.
 func (x *restoreRun) groupConfig(id fsm.PartitionID, number uint32) partition.Config {
 	self := x.dataDir.identity.Member
-	name := replicaID(self, number)
+	name := raftgroup.ReplicaID(self, number)
 	return partition.Config{
 		ID: id, Replica: name, Member: self, Dir: x.dataDir.replicaPath(id, number),
-		Log: x.raftLog, Machine: newMachine(id), Bootstrap: []partition.Voter{{Replica: name, Member: self}},
+		Log: x.raftLog, Machine: raftgroup.NewMachine(id), Bootstrap: []partition.Voter{{Replica: name, Member: self}},
 		Dial: func(context.Context, fsm.MemberID, fsm.PartitionID) (net.Conn, error) {
 			return nil, errors.New("nobody else is there")
 		},
@@ -163,7 +164,7 @@ func (x *restoreRun) createEmpty(ctx context.Context, id fsm.PartitionID, number
 // member, as its only replica, and nobody else is a member any more. What it says, the
 // replicas that are restored next make true, before anybody can read it.
 func (x *restoreRun) rewriteCatalog(ctx context.Context) (placed []fsm.Partition, err error) {
-	group, err := partition.Open(ctx, x.groupConfig(fsm.CatalogPartition, catalogReplicaNumber))
+	group, err := partition.Open(ctx, x.groupConfig(fsm.CatalogPartition, raftgroup.CatalogReplica))
 	if err != nil {
 		return nil, err
 	}
@@ -174,8 +175,8 @@ func (x *restoreRun) rewriteCatalog(ctx context.Context) (placed []fsm.Partition
 	var members []fsm.Member
 	look := func() {
 		group.View(func(m partition.Machine) {
-			placed, members = catalogOf(m).Partitions(), catalogOf(m).Members()
-			x.dataDir.identity.Cluster = catalogOf(m).ClusterID()
+			placed, members = raftgroup.Catalog(m).Partitions(), raftgroup.Catalog(m).Members()
+			x.dataDir.identity.Cluster = raftgroup.Catalog(m).ClusterID()
 		})
 	}
 	look()

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/notify"
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -121,7 +122,7 @@ func (n *Node) retireOne(ctx context.Context, id fsm.PartitionID, number uint32)
 		n.forwarder.leaderChanged(id, false)
 		err = group.Destroy(ctx)
 	} else {
-		err = partition.Drop(n.raftLog, id, replicaID(n.self, number), path)
+		err = partition.Drop(n.raftLog, id, raftgroup.ReplicaID(n.self, number), path)
 	}
 	if err != nil {
 		return err

@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -139,8 +140,8 @@ func (r NamespaceView) Resolve(ctx context.Context, path string) (fsm.EntityRef,
 	entity, found, loaded := fsm.Entity{}, false, false
 	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) {
-			loaded = catalogOf(m).ClusterID() != ""
-			entity, found = catalogOf(m).Lookup(r.id, name)
+			loaded = raftgroup.Catalog(m).ClusterID() != ""
+			entity, found = raftgroup.Catalog(m).Lookup(r.id, name)
 		})
 	}
 	if !loaded {
@@ -357,7 +358,7 @@ func (r *Router) tokenCipher() *tokenCipher {
 	var key [16]byte
 	loaded := false
 	group.View(func(m partition.Machine) {
-		key, loaded = catalogOf(m).TokenKey(), catalogOf(m).ClusterID() != ""
+		key, loaded = raftgroup.Catalog(m).TokenKey(), raftgroup.Catalog(m).ClusterID() != ""
 	})
 	if !loaded {
 		return nil

@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -259,7 +260,7 @@ func (d queryHandler) sessionState(ctx context.Context, q sessionStateQuery) (re
 	var at fsm.Ref
 	var code fsm.Code
 	err = d.read(ctx, q.Partition, func(m partition.Machine) {
-		at, reply.Set, code = queuesOf(m).SessionState(q.Entity, q.Lock)
+		at, reply.Set, code = raftgroup.Queues(m).SessionState(q.Entity, q.Lock)
 	})
 	switch {
 	case err != nil:
@@ -286,7 +287,7 @@ func (d queryHandler) sessions(ctx context.Context, q sessionsQuery) (list []fsm
 	}
 	found := false
 	err = d.read(ctx, q.Partition, func(m partition.Machine) {
-		list, found = queuesOf(m).Sessions(q.Entity, q.UpdatedAfter, q.Skip, clamp(q.Max, 0, sessionsListMax))
+		list, found = raftgroup.Queues(m).Sessions(q.Entity, q.UpdatedAfter, q.Skip, clamp(q.Max, 0, sessionsListMax))
 	})
 	if err == nil && !found {
 		err = fsm.NotAllowed

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -37,7 +38,7 @@ func (d queryHandler) purgeable(ctx context.Context, q purgeableQuery) (reply pu
 	}
 	code := fsm.OK
 	err = d.read(ctx, q.Partition, func(m partition.Machine) {
-		reply.Lock, reply.Reach, code = queuesOf(m).PurgeableInSession(q.Entity, q.Session, q.Before, clamp(q.Max, 0, purgeMessagesMax))
+		reply.Lock, reply.Reach, code = raftgroup.Queues(m).PurgeableInSession(q.Entity, q.Session, q.Before, clamp(q.Max, 0, purgeMessagesMax))
 	})
 	if err == nil && code != fsm.OK {
 		err = code

@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -176,10 +177,10 @@ func (n *Node) movingPartitions() map[fsm.PartitionID]bool {
 func partitionStats(group *partition.Group) PartitionStats {
 	p := PartitionStats{Status: group.Status(), Stats: group.Stats()}
 	group.View(func(m partition.Machine) {
-		if queues := queuesOf(m); queues != nil {
+		if queues := raftgroup.Queues(m); queues != nil {
 			p.Entities, p.Messages = queues.Entities(), queues.Messages()
 		}
-		if catalog := catalogOf(m); catalog != nil {
+		if catalog := raftgroup.Catalog(m); catalog != nil {
 			p.Entities = catalog.Entities()
 		}
 	})
@@ -237,7 +238,7 @@ func (w *entityScan) run() (top []EntityStats, omitted int) {
 	var namespaces []fsm.Namespace
 	for after := ""; ; after = namespaces[len(namespaces)-1].Name {
 		var page []fsm.Namespace
-		w.catalog.View(func(m partition.Machine) { page = catalogOf(m).Namespaces(after, statsPageEntities) })
+		w.catalog.View(func(m partition.Machine) { page = raftgroup.Catalog(m).Namespaces(after, statsPageEntities) })
 		if namespaces = append(namespaces, page...); len(page) < statsPageEntities {
 			break
 		}
@@ -261,7 +262,9 @@ func (w *entityScan) run() (top []EntityStats, omitted int) {
 func (w *entityScan) scanKind(namespace *fsm.Namespace, kind fsm.EntityKind) {
 	for after := ""; w.scanned < statsScanMax; {
 		var page []fsm.Entity
-		w.catalog.View(func(m partition.Machine) { page = catalogOf(m).List(namespace.ID, kind, 0, after, statsPageEntities) })
+		w.catalog.View(func(m partition.Machine) {
+			page = raftgroup.Catalog(m).List(namespace.ID, kind, 0, after, statsPageEntities)
+		})
 		at := make(map[fsm.PartitionID][]shardOfPage)
 		for i := range page {
 			for _, shard := range shardsOrSelf(&page[i]) {
@@ -274,7 +277,7 @@ func (w *entityScan) scanKind(namespace *fsm.Namespace, kind fsm.EntityKind) {
 		for id, shards := range at {
 			w.led[id].View(func(m partition.Machine) {
 				for _, s := range shards {
-					if counts, ok := queuesOf(m).Counts(s.shard.Entity); ok {
+					if counts, ok := raftgroup.Queues(m).Counts(s.shard.Entity); ok {
 						w.add(here, page, namespace.Name, s, counts)
 					}
 				}
@@ -342,7 +345,7 @@ func (w *entityScan) setOldest(r *shardedEntity) {
 	for _, shard := range r.shards {
 		group := w.led[shard.Partition]
 		group.View(func(m partition.Machine) {
-			for _, d := range queuesOf(m).Peek(fsm.Address{Entity: shard.Entity}, 0, statsOldestMessages) {
+			for _, d := range raftgroup.Queues(m).Peek(fsm.Address{Entity: shard.Entity}, 0, statsOldestMessages) {
 				if d.State != fsm.Scheduled {
 					r.Oldest = max(r.Oldest, time.Duration(max(now, d.Enqueued)-d.Enqueued)*time.Millisecond)
 					return

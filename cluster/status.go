@@ -5,6 +5,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -111,7 +112,7 @@ func (n *Node) partitionStatus(ctx context.Context, part *fsm.Partition) Partiti
 		defer cancel()
 		p.Leader, _ = n.router.client(part.ID).awaitLeader(waiting)
 	}
-	var leader statusReply
+	var leader raftgroup.Status
 	err := errNotLeader
 	switch p.Leader {
 	case "":

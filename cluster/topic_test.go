@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
 	"github.com/peeklock/peeklock/partition"
@@ -100,7 +101,7 @@ func (c *testCluster) holds(id fsm.PartitionID, want ...fsm.EntityID) bool {
 		there := 0
 		all := true
 		node.localReplica(id).View(func(m partition.Machine) {
-			queues := queuesOf(m)
+			queues := raftgroup.Queues(m)
 			there = queues.Entities() + len(queues.Tombstones())
 			for _, entity := range want {
 				_, found := queues.Settings(entity)
@@ -735,7 +736,7 @@ func TestTopicsComeAndGo(t *testing.T) {
 	eventually(t, "nothing is left", func() bool {
 		left := 0
 		c.nodes[0].localReplica(fsm.CatalogPartition).View(func(m partition.Machine) {
-			left = catalogOf(m).Entities() + len(catalogOf(m).Dropping())
+			left = raftgroup.Catalog(m).Entities() + len(raftgroup.Catalog(m).Dropping())
 		})
 		return left == 0 && c.holds(1)
 	})

@@ -7,8 +7,8 @@ import (
 	"errors"
 	"fmt"
 	"slices"
-	"strings"
 
+	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -102,19 +102,13 @@ func (n *Node) verify(ctx context.Context, q verifyQuery) (v Verification, err e
 	}
 	v = Verification{Partition: q.Partition, Index: found.Index}
 	for name, digest := range found.Digests {
-		v.Replicas = append(v.Replicas, VerifiedReplica{Member: replicaMember(name), Replica: name, Digest: digest})
+		v.Replicas = append(v.Replicas, VerifiedReplica{Member: raftgroup.ReplicaMember(name), Replica: name, Digest: digest})
 	}
 	for name, reason := range found.Missing {
-		v.Replicas = append(v.Replicas, VerifiedReplica{Member: replicaMember(name), Replica: name, Failed: reason.Error()})
+		v.Replicas = append(v.Replicas, VerifiedReplica{Member: raftgroup.ReplicaMember(name), Replica: name, Failed: reason.Error()})
 	}
 	slices.SortFunc(v.Replicas, func(a, b VerifiedReplica) int { return cmp.Compare(a.Replica, b.Replica) })
 	return v, nil
-}
-
-// replicaMember is the other way round from replicaID.
-func replicaMember(name string) fsm.MemberID {
-	at := strings.LastIndexByte(name, '.')
-	return fsm.MemberID(name[:max(0, at)])
 }
 
 func (n *Node) askDigest(ctx context.Context, member fsm.MemberID, q digestQuery) (digest uint64, err error) {

@@ -1,0 +1,35 @@
+package raftgroup
+
+import (
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// indexBytesPerMessage is about what the index of one message takes in a copy.
+const indexBytesPerMessage = 200
+
+// Status is what a member reports about one of its replicas when it is asked. Members of neighbouring
+// releases send it to each other.
+type Status struct {
+	Leads    bool         `json:"Leads"`
+	Leader   fsm.MemberID `json:"Leader"` // as far as the replica knows; may be empty
+	Term     uint64       `json:"Term"`
+	Applied  uint64       `json:"Applied"` // index of the last applied entry
+	Entities int          `json:"Entities"`
+	Messages uint64       `json:"Messages"`
+	Halted   bool         `json:"Halted"` // the replica has stopped for good
+	// HandingOver and Catalog are for draining, of a leader: whether a leadership transfer is under way, and
+	// the index that the answering member has applied of the catalog; 0: not reported.
+	HandingOver bool   `json:"HandingOver,omitempty"`
+	Catalog     uint64 `json:"Catalog,omitempty"`
+	// The rest is for moves.
+	Replica   string            `json:"Replica"` // name of the replica in raft
+	Commit    uint64            `json:"Commit"`
+	Live      int64             `json:"Live"`    // bytes of bodies that the state machine refers to
+	Removed   bool              `json:"Removed"` // the group has removed the replica
+	Voters    []partition.Voter `json:"Voters"`
+	Nonvoters []partition.Voter `json:"Nonvoters"`
+}
+
+// CopyBytes estimates the size of a copy of the partition, in bytes.
+func (s *Status) CopyBytes() int64 { return s.Live + int64(s.Messages)*indexBytesPerMessage }
