@@ -47,11 +47,11 @@ func backupReply(b byte) error {
 // does; what the copy shares with the leader's replica takes memory and disk there until then.
 // An error that wraps EntityNotFound or ServerBusy comes before anything is written. Whatever
 // comes later leaves a part behind, which Restore refuses.
-func (r *Router) Backup(ctx context.Context, id fsm.PartitionID, w io.Writer) error {
+func (o *Operator) Backup(ctx context.Context, id fsm.PartitionID, w io.Writer) error {
 	var from io.Reader
 	var end func()
-	err := r.atPlacedLeader(ctx, id, func(leader fsm.MemberID) (err error) {
-		from, end, err = r.node.openBackup(ctx, leader, id)
+	err := o.atPlacedLeader(ctx, id, func(leader fsm.MemberID) (err error) {
+		from, end, err = o.node.openBackup(ctx, leader, id)
 		return err
 	})
 	if err != nil {

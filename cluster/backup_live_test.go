@@ -21,7 +21,7 @@ func (c *testCluster) backupAll(node *Node, partitions int) map[fsm.PartitionID]
 	copies := make(map[fsm.PartitionID][]byte)
 	for id := partitions; id >= 0; id-- {
 		var b bytes.Buffer
-		if err := node.router.Backup(c.t.Context(), fsm.PartitionID(id), &b); err != nil {
+		if err := node.operator.Backup(c.t.Context(), fsm.PartitionID(id), &b); err != nil {
 			c.t.Fatal(err)
 		}
 		info, err := partition.CheckBackup(bytes.NewReader(b.Bytes()))
@@ -82,7 +82,7 @@ func TestBackupAndRestore(t *testing.T) {
 	if node.clusterID() != before {
 		t.Error("another cluster id")
 	}
-	members, err := node.router.Members(ctx)
+	members, err := node.operator.Members(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -91,7 +91,7 @@ func TestBackupAndRestore(t *testing.T) {
 			t.Errorf("%+v", m)
 		}
 	}
-	moves, err := node.router.Moves(ctx)
+	moves, err := node.operator.Moves(ctx)
 	if err != nil || len(moves) != 0 {
 		t.Error("something moves:", moves, err)
 	}
@@ -106,20 +106,20 @@ func TestBackupAndRestore(t *testing.T) {
 	again.startMore(1)
 	var plan Plan
 	if err := retryUntilLed(t, func() (err error) {
-		if plan, err = node.router.PlanRebalance(ctx); err == nil {
-			err = node.router.Rebalance(ctx, plan)
+		if plan, err = node.operator.PlanRebalance(ctx); err == nil {
+			err = node.operator.Rebalance(ctx, plan)
 		}
 		return err
 	}); err != nil || len(plan.Moves) == 0 {
 		t.Fatal(plan, err)
 	}
 	eventually(t, "the new member has its share", func() bool {
-		moves, err := node.router.Moves(ctx)
+		moves, err := node.operator.Moves(ctx)
 		return err == nil && len(moves) == 0
 	})
 	for id := fsm.PartitionID(0); id <= 3; id++ {
 		eventually(t, "both replicas are equal", func() bool { // a catalog takes a vote after a replica
-			v, err := node.router.Verify(ctx, id)
+			v, err := node.operator.Verify(ctx, id)
 			return err == nil && v.Equal() && len(v.Replicas) == 2
 		})
 	}
@@ -227,16 +227,16 @@ func TestBackupLimits(t *testing.T) {
 		})
 	}
 	var b bytes.Buffer
-	if err := node.router.Backup(t.Context(), 1, &b); !errors.Is(err, fsm.ServerBusy) || b.Len() > 0 {
+	if err := node.operator.Backup(t.Context(), 1, &b); !errors.Is(err, fsm.ServerBusy) || b.Len() > 0 {
 		t.Error(b.Len(), err)
 	}
-	if err := node.router.Backup(t.Context(), 2, &b); !errors.Is(err, fsm.EntityNotFound) || b.Len() > 0 {
+	if err := node.operator.Backup(t.Context(), 2, &b); !errors.Is(err, fsm.EntityNotFound) || b.Len() > 0 {
 		t.Error(b.Len(), err)
 	}
 	cancel()
 	running.Wait()
 	eventually(t, "there is room again", func() bool { return node.backupsRunning.Load() == 0 })
-	if err := node.router.Backup(t.Context(), 1, &b); err != nil {
+	if err := node.operator.Backup(t.Context(), 1, &b); err != nil {
 		t.Error(err)
 	}
 }
@@ -248,17 +248,17 @@ func TestVerifyReportsAbsentMember(t *testing.T) {
 	c.startAll()
 	for i := range c.nodes {
 		eventually(t, "all three answer, and are equal", func() bool {
-			v, err := c.nodes[i].router.Verify(t.Context(), 1)
+			v, err := c.nodes[i].operator.Verify(t.Context(), 1)
 			return err == nil && v.Equal() && len(v.Replicas) == 3
 		})
 	}
-	if err := retryUntilLed(t, func() error { return second(c.nodes[0].router.Verify(t.Context(), 2)) }); !errors.Is(err, fsm.EntityNotFound) {
+	if err := retryUntilLed(t, func() error { return second(c.nodes[0].operator.Verify(t.Context(), 2)) }); !errors.Is(err, fsm.EntityNotFound) {
 		t.Error(err)
 	}
 	gone := c.nodes[2].self
 	c.stop(2)
 	eventually(t, "the others verify without it", func() bool {
-		v, err := c.nodes[0].router.Verify(t.Context(), 1)
+		v, err := c.nodes[0].operator.Verify(t.Context(), 1)
 		if err != nil {
 			return false
 		}

@@ -134,7 +134,7 @@ func (n *Node) openAssigned(ctx context.Context, placed []fsm.Partition) {
 	defer opening.Wait()
 	slots := make(chan struct{}, concurrentOpensMax)
 	newest := func() []fsm.Partition { // asked once, if at all
-		all, err := n.router.placementFromLeader(ctx, 0)
+		all, err := n.operator.placementFromLeader(ctx, 0)
 		if err != nil {
 			n.log.InfoContext(ctx, "new replicas wait for the leader of the catalog", "error", err)
 		}

@@ -121,7 +121,7 @@ func (n *Node) recordSelf(ctx context.Context) {
 	if n.selfRecorded || n.config.Zone == "" && n.config.Weight == 0 || n.partitions.Load() == nil {
 		return
 	}
-	err := n.router.updateMember(ctx, n.self, func(m *fsm.Member) {
+	err := n.operator.updateMember(ctx, n.self, func(m *fsm.Member) {
 		m.Name = n.config.Name
 		if n.config.Zone != "" {
 			m.Zone = n.config.Zone

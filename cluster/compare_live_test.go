@@ -132,18 +132,18 @@ func (d divergence) aReplica() (after func()) {
 				t.Errorf("member %d: %v", i, err)
 			}
 		}
-		router := d.nodes[odd].Router()
+		operator := d.nodes[odd].Operator()
 		ids := []fsm.MemberID{d.nodes[d.leader].self, d.nodes[(d.leader+2)%3].self, d.nodes[odd].self}
 		for _, members := range [][]fsm.MemberID{ids[:2], ids} {
-			if err := retryUntilLed(t, func() error { return router.Move(t.Context(), d.id, members) }); err != nil {
+			if err := retryUntilLed(t, func() error { return operator.Move(t.Context(), d.id, members) }); err != nil {
 				t.Fatal(err)
 			}
 			eventually(t, "it is moved", func() bool {
-				part, err := router.partitionRecord(t.Context(), d.id)
+				part, err := operator.partitionRecord(t.Context(), d.id)
 				if err != nil || part.Target != nil || len(part.Replicas) != len(members) {
 					return false
 				}
-				left, err := router.Moves(t.Context())
+				left, err := operator.Moves(t.Context())
 				return err == nil && len(left) == 0
 			})
 		}
@@ -151,7 +151,7 @@ func (d divergence) aReplica() (after func()) {
 			t.Errorf("the new replica: %v", err)
 		}
 		eventually(t, "all three are equal", func() bool {
-			v, err := router.Verify(t.Context(), d.id)
+			v, err := operator.Verify(t.Context(), d.id)
 			return err == nil && v.Equal() && len(v.Replicas) == 3
 		})
 		if n := countMessages(t, d.nodes[odd], d.at); n.Active != 6 {

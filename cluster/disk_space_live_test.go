@@ -109,12 +109,12 @@ func TestFullDiskMovesLeaderships(t *testing.T) {
 		}
 		var all placement.Record
 		if err := retryUntilLed(t, func() (err error) {
-			all, err = node.router.placementFromLeader(t.Context(), fsm.CatalogPartition)
+			all, err = node.operator.placementFromLeader(t.Context(), fsm.CatalogPartition)
 			return err
 		}); err != nil {
 			t.Fatal(err)
 		}
-		for _, s := range node.router.placementCandidates(all, "") {
+		for _, s := range node.operator.placementCandidates(all, "") {
 			if short := s.ID == preferred; s.AcceptsReplicas == short || s.AcceptsLeaders == short {
 				t.Errorf("member %d gives a placement.Candidate %+v", i, s)
 			}

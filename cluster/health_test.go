@@ -51,7 +51,7 @@ func TestReadiness(t *testing.T) {
 
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
-	if err := retryUntilLed(t, func() error { return n.router.Drain(ctx, n.self) }); err != nil {
+	if err := retryUntilLed(t, func() error { return n.operator.Drain(ctx, n.self) }); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "drained, and ready", func() bool {

@@ -28,13 +28,13 @@ func (n *Node) isKnown(id fsm.MemberID) bool {
 
 // Members lists the members that gossip or the catalog knows, removed ones included, by id.
 // Errors wrap ServerBusy or Timeout.
-func (r *Router) Members(ctx context.Context) ([]fsm.Member, error) {
-	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
+func (o *Operator) Members(ctx context.Context) ([]fsm.Member, error) {
+	all, err := o.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return nil, fmt.Errorf("list members: %w", err)
 	}
 	list := slices.Clone(all.Members)
-	for _, m := range r.node.gossip.All() {
+	for _, m := range o.node.gossip.All() {
 		if findMember(list, m.Member) == (fsm.Member{ID: m.Member}) {
 			list = append(list, fsm.Member{ID: m.Member, Name: m.Name})
 		}
@@ -46,22 +46,22 @@ func (r *Router) Members(ctx context.Context) ([]fsm.Member, error) {
 // SetMember records name, zone and weight of a member, and whether it is drained. Removed is
 // RemoveMember's to set: InvalidArgument. Errors wrap EntityNotFound (nobody knows such a
 // member), InvalidArgument, ServerBusy or Timeout.
-func (r *Router) SetMember(ctx context.Context, member fsm.Member) error {
+func (o *Operator) SetMember(ctx context.Context, member fsm.Member) error {
 	if member.Removed {
 		return fmt.Errorf("set member %s: %w: a member is removed in another way", member.ID, fsm.InvalidArgument)
 	}
-	return r.updateMember(ctx, member.ID, func(m *fsm.Member) { *m = member })
+	return o.updateMember(ctx, member.ID, func(m *fsm.Member) { *m = member })
 }
 
 // updateMember reads, changes and writes what is known of a member; this member sees it
 // when it returns.
-func (r *Router) updateMember(ctx context.Context, id fsm.MemberID, change func(*fsm.Member)) error {
-	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
+func (o *Operator) updateMember(ctx context.Context, id fsm.MemberID, change func(*fsm.Member)) error {
+	all, err := o.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return fmt.Errorf("change member %s: %w", id, err)
 	}
 	member := findMember(all.Members, id)
-	if m, known := r.node.gossip.Lookup(id); known && member.Name == "" {
+	if m, known := o.node.gossip.Lookup(id); known && member.Name == "" {
 		member.Name = m.Name
 	} else if !known && member == (fsm.Member{ID: id}) {
 		return fmt.Errorf("change member %s: %w: nobody knows it", id, fsm.EntityNotFound)
@@ -70,10 +70,10 @@ func (r *Router) updateMember(ctx context.Context, id fsm.MemberID, change func(
 	if change(&member); member == before && findMember(all.Members, id) == before {
 		return nil
 	}
-	if _, err := r.command(ctx, fsm.CatalogPartition, fsm.SetMember{Member: member}); err != nil {
+	if _, err := o.router.command(ctx, fsm.CatalogPartition, fsm.SetMember{Member: member}); err != nil {
 		return fmt.Errorf("change member %s: %w", id, err)
 	}
-	r.awaitCatalog(ctx, func(c *fsm.Catalog) bool {
+	o.router.awaitCatalog(ctx, func(c *fsm.Catalog) bool {
 		now, _ := c.Member(id)
 		return now == member
 	})
@@ -83,19 +83,19 @@ func (r *Router) updateMember(ctx context.Context, id fsm.MemberID, change func(
 // Drain takes a member out of service: it gives its leaderships away, gets none, and gets no
 // further replicas. It returns when it leads nothing that another could lead, or with Timeout
 // when ctx ends before: the draining goes on. It is what stands before stopping a member.
-func (r *Router) Drain(ctx context.Context, id fsm.MemberID) error {
-	if err := r.updateMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
+func (o *Operator) Drain(ctx context.Context, id fsm.MemberID) error {
+	if err := o.updateMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
 		return fmt.Errorf("drain: %w", err)
 	}
 	// Who has applied less of the catalog than we have now may not know of it yet, and make it
 	// a leader for being preferred.
 	var known uint64
-	if catalog, err := r.queries.status(fsm.CatalogPartition); err == nil {
+	if catalog, err := o.router.queries.status(fsm.CatalogPartition); err == nil {
 		known = catalog.Applied
 	}
 	var left []fsm.PartitionID
 	if !pollUntil(ctx, func() bool {
-		left = r.remainingLeaderships(ctx, id, known)
+		left = o.remainingLeaderships(ctx, id, known)
 		return len(left) == 0
 	}) {
 		return fmt.Errorf("drain %s: %w: partitions %v are led by it still, or by nobody", id, fsm.Timeout, left)
@@ -106,8 +106,8 @@ func (r *Router) Drain(ctx context.Context, id fsm.MemberID) error {
 // remainingLeaderships are the partitions that a member leads or may lead in a moment, and another member
 // could: also those without a leader, those that are being handed over, and those whose
 // leader has applied less of the catalog than known.
-func (r *Router) remainingLeaderships(ctx context.Context, id fsm.MemberID, known uint64) (left []fsm.PartitionID) {
-	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
+func (o *Operator) remainingLeaderships(ctx context.Context, id fsm.MemberID, known uint64) (left []fsm.PartitionID) {
+	all, err := o.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return []fsm.PartitionID{fsm.CatalogPartition} // not known yet
 	}
@@ -116,10 +116,10 @@ func (r *Router) remainingLeaderships(ctx context.Context, id fsm.MemberID, know
 		catalog.Replicas = append(catalog.Replicas, fsm.Replica{Member: m.ID})
 	}
 	parts := append([]fsm.Partition{catalog}, all.Partitions...)
-	leaders := r.leaderStatuses(ctx, parts)
+	leaders := o.leaderStatuses(ctx, parts)
 	for i := range parts {
 		status, led := leaders[parts[i].ID]
-		if mayLead(id, &parts[i], &status, led, known) && r.hasOtherCandidate(id, &parts[i], &status) {
+		if mayLead(id, &parts[i], &status, led, known) && o.hasOtherCandidate(id, &parts[i], &status) {
 			left = append(left, parts[i].ID)
 		}
 	}
@@ -138,18 +138,18 @@ func mayLead(id fsm.MemberID, part *fsm.Partition, status *leaderReply, led bool
 }
 
 // hasOtherCandidate says whether somebody else could lead a partition.
-func (r *Router) hasOtherCandidate(id fsm.MemberID, part *fsm.Partition, status *leaderReply) bool {
+func (o *Operator) hasOtherCandidate(id fsm.MemberID, part *fsm.Partition, status *leaderReply) bool {
 	candidates := placement.Members(part.Replicas)
 	for _, v := range status.Voters {
 		candidates = append(candidates, v.Member)
 	}
-	return slices.ContainsFunc(candidates, func(m fsm.MemberID) bool { return m != id && r.node.isStaying(m) })
+	return slices.ContainsFunc(candidates, func(m fsm.MemberID) bool { return m != id && o.node.isStaying(m) })
 }
 
 // Undrain takes a member back into service. Leaderships for which it is preferred come
 // back by themselves.
-func (r *Router) Undrain(ctx context.Context, id fsm.MemberID) error {
-	if err := r.updateMember(ctx, id, func(m *fsm.Member) { m.Drained = false }); err != nil {
+func (o *Operator) Undrain(ctx context.Context, id fsm.MemberID) error {
+	if err := o.updateMember(ctx, id, func(m *fsm.Member) { m.Drained = false }); err != nil {
 		return fmt.Errorf("undrain: %w", err)
 	}
 	return nil
@@ -161,10 +161,10 @@ func (r *Router) Undrain(ctx context.Context, id fsm.MemberID) error {
 // what is left, the moves go on (Moves), and it can be asked again. With too few other
 // members partitions have fewer replicas afterwards. Errors wrap InvalidArgument when some
 // partition could be held by nobody else, EntityNotFound, ServerBusy or Timeout.
-func (r *Router) RemoveMember(ctx context.Context, id fsm.MemberID) error {
-	return r.removeMember(ctx, id, func(all placement.Record) ([]fsm.Partition, error) {
+func (o *Operator) RemoveMember(ctx context.Context, id fsm.MemberID) error {
+	return o.removeMember(ctx, id, func(all placement.Record) ([]fsm.Partition, error) {
 		current := placement.Settled(all.Partitions)
-		wanted := placement.Compute(placement.Spec{Candidates: r.placementCandidates(all, id), Partitions: len(current), Replication: r.node.config.Replication, Current: current})
+		wanted := placement.Compute(placement.Spec{Candidates: o.placementCandidates(all, id), Partitions: len(current), Replication: o.node.config.Replication, Current: current})
 		if wanted == nil {
 			return nil, fmt.Errorf("%w: no other member can hold what it holds", fsm.InvalidArgument)
 		}
@@ -174,9 +174,9 @@ func (r *Router) RemoveMember(ctx context.Context, id fsm.MemberID) error {
 
 // ReplaceMember is RemoveMember with all replicas going to one member, that must hold none of
 // the same partitions and be there: InvalidArgument.
-func (r *Router) ReplaceMember(ctx context.Context, dead, replacement fsm.MemberID) error {
-	return r.removeMember(ctx, dead, func(all placement.Record) ([]fsm.Partition, error) {
-		if m := findMember(all.Members, replacement); replacement == dead || m.Drained || m.Removed || !r.node.isAlive(replacement) {
+func (o *Operator) ReplaceMember(ctx context.Context, dead, replacement fsm.MemberID) error {
+	return o.removeMember(ctx, dead, func(all placement.Record) ([]fsm.Partition, error) {
+		if m := findMember(all.Members, replacement); replacement == dead || m.Drained || m.Removed || !o.node.isAlive(replacement) {
 			return nil, fmt.Errorf("%w: member %s is not there to take its place", fsm.InvalidArgument, replacement)
 		}
 		wanted := placement.Settled(all.Partitions)
@@ -196,16 +196,16 @@ func (r *Router) ReplaceMember(ctx context.Context, dead, replacement fsm.Member
 	})
 }
 
-func (r *Router) removeMember(ctx context.Context, id fsm.MemberID, wanted func(placement.Record) ([]fsm.Partition, error)) error {
-	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
+func (o *Operator) removeMember(ctx context.Context, id fsm.MemberID, wanted func(placement.Record) ([]fsm.Partition, error)) error {
+	all, err := o.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err == nil && !findMember(all.Members, id).Removed {
-		err = r.moveReplicasAway(ctx, id, all, wanted)
+		err = o.moveReplicasAway(ctx, id, all, wanted)
 	}
 	if err == nil {
-		err = r.updateMember(ctx, id, func(m *fsm.Member) { m.Drained, m.Removed = true, true })
+		err = o.updateMember(ctx, id, func(m *fsm.Member) { m.Drained, m.Removed = true, true })
 	}
 	if err == nil {
-		err = r.awaitRemovedFromCatalog(ctx, id)
+		err = o.awaitRemovedFromCatalog(ctx, id)
 	}
 	if err != nil {
 		return fmt.Errorf("remove member %s: %w", id, err)
@@ -214,26 +214,26 @@ func (r *Router) removeMember(ctx context.Context, id fsm.MemberID, wanted func(
 }
 
 // moveReplicasAway moves everything away from a member.
-func (r *Router) moveReplicasAway(ctx context.Context, id fsm.MemberID, all placement.Record, plan func(placement.Record) ([]fsm.Partition, error)) error {
+func (o *Operator) moveReplicasAway(ctx context.Context, id fsm.MemberID, all placement.Record, plan func(placement.Record) ([]fsm.Partition, error)) error {
 	wanted, err := plan(all)
 	if err != nil {
 		return err
 	}
 	// Drained first, so that nothing comes while it goes; what was planned takes it into account.
-	if err := r.updateMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
+	if err := o.updateMember(ctx, id, func(m *fsm.Member) { m.Drained = true }); err != nil {
 		return err
 	}
 	for i, part := range placement.Settled(all.Partitions) {
 		if !placement.HoldsReplica(&part, id) {
 			continue
 		}
-		if err := r.Move(ctx, part.ID, placement.Members(wanted[i].Replicas)); err != nil {
+		if err := o.Move(ctx, part.ID, placement.Members(wanted[i].Replicas)); err != nil {
 			return err
 		}
 	}
 	var left []fsm.PartitionID
 	if !pollUntil(ctx, func() bool {
-		left, err = r.partitionsHeldBy(ctx, id)
+		left, err = o.partitionsHeldBy(ctx, id)
 		return err == nil && len(left) == 0
 	}) {
 		return fmt.Errorf("%w: partitions %v are still to be moved; that goes on", fsm.Timeout, left)
@@ -243,12 +243,12 @@ func (r *Router) moveReplicasAway(ctx context.Context, id fsm.MemberID, all plac
 
 // partitionsHeldBy are the partitions that a member holds by the catalog, or by the configuration of the
 // group.
-func (r *Router) partitionsHeldBy(ctx context.Context, id fsm.MemberID) (left []fsm.PartitionID, err error) {
-	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
+func (o *Operator) partitionsHeldBy(ctx context.Context, id fsm.MemberID) (left []fsm.PartitionID, err error) {
+	all, err := o.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return nil, err
 	}
-	leaders := r.leaderStatuses(ctx, all.Partitions)
+	leaders := o.leaderStatuses(ctx, all.Partitions)
 	for i := range all.Partitions {
 		part := &all.Partitions[i]
 		_, held := findReplica(part, id)
@@ -264,9 +264,9 @@ func (r *Router) partitionsHeldBy(ctx context.Context, id fsm.MemberID) (left []
 }
 
 // awaitRemovedFromCatalog waits until a removed member is none of the catalog's group.
-func (r *Router) awaitRemovedFromCatalog(ctx context.Context, id fsm.MemberID) error {
+func (o *Operator) awaitRemovedFromCatalog(ctx context.Context, id fsm.MemberID) error {
 	if !pollUntil(ctx, func() bool {
-		status, err := r.leaderStatus(ctx, fsm.CatalogPartition)
+		status, err := o.leaderStatus(ctx, fsm.CatalogPartition)
 		return err == nil && !slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), matchesMember(id))
 	}) {
 		return fmt.Errorf("%w: it holds nothing any more and has still to leave the catalog; that goes on", fsm.Timeout)

@@ -184,7 +184,7 @@ func sleep(ctx context.Context, d time.Duration) {
 // was right then could undo what was done since. done: it worked; more: there may be
 // another.
 func (n *Node) runMoveStep(ctx context.Context, id fsm.PartitionID, group *partition.Group, tries int) (done, more bool, err error) {
-	reply, err := n.router.placementFromLeader(ctx, id)
+	reply, err := n.operator.placementFromLeader(ctx, id)
 	if err != nil || len(reply.Partitions) != 1 {
 		return false, true, err
 	}

@@ -56,11 +56,11 @@ type MoveStatus struct {
 }
 
 // partitionRecord is the catalog's word about one partition.
-func (r *Router) partitionRecord(ctx context.Context, id fsm.PartitionID) (fsm.Partition, error) {
+func (o *Operator) partitionRecord(ctx context.Context, id fsm.PartitionID) (fsm.Partition, error) {
 	if id == fsm.CatalogPartition {
 		return fsm.Partition{}, fmt.Errorf("%w: partition 0 is the catalog: it lies on every member", fsm.InvalidArgument)
 	}
-	all, err := r.placementFromLeader(ctx, id)
+	all, err := o.placementFromLeader(ctx, id)
 	if err != nil {
 		return fsm.Partition{}, err
 	}
@@ -74,13 +74,13 @@ func (r *Router) partitionRecord(ctx context.Context, id fsm.PartitionID) (fsm.P
 // Errors wrap EntityNotFound (no such partition), InvalidArgument (a member that is unknown,
 // drained or removed), PreconditionFails (the partition has never had a leader), ServerBusy or
 // Timeout.
-func (r *Router) Move(ctx context.Context, id fsm.PartitionID, members []fsm.MemberID) error {
-	part, err := r.partitionRecord(ctx, id)
+func (o *Operator) Move(ctx context.Context, id fsm.PartitionID, members []fsm.MemberID) error {
+	part, err := o.partitionRecord(ctx, id)
 	if err == nil {
-		err = r.checkTarget(ctx, &part, members)
+		err = o.checkTarget(ctx, &part, members)
 	}
 	if err == nil {
-		_, err = r.command(ctx, fsm.CatalogPartition, fsm.PlacePartition{Partition: id, Members: members})
+		_, err = o.router.command(ctx, fsm.CatalogPartition, fsm.PlacePartition{Partition: id, Members: members})
 	}
 	if errors.Is(err, fsm.PreconditionFails) {
 		err = fmt.Errorf("%w: it has had no leader yet", err)
@@ -92,11 +92,11 @@ func (r *Router) Move(ctx context.Context, id fsm.PartitionID, members []fsm.Mem
 }
 
 // checkTarget says in words what the catalog would refuse without.
-func (r *Router) checkTarget(ctx context.Context, part *fsm.Partition, members []fsm.MemberID) error {
+func (o *Operator) checkTarget(ctx context.Context, part *fsm.Partition, members []fsm.MemberID) error {
 	if len(members) == 0 || len(members) > targetReplicasMax {
 		return fmt.Errorf("%w: a partition lies on 1 to %d members", fsm.InvalidArgument, targetReplicasMax)
 	}
-	all, err := r.placementFromLeader(ctx, part.ID)
+	all, err := o.placementFromLeader(ctx, part.ID)
 	if err != nil {
 		return err
 	}
@@ -111,7 +111,7 @@ func (r *Router) checkTarget(ctx context.Context, part *fsm.Partition, members [
 			return fmt.Errorf("%w: member %s was removed", fsm.InvalidArgument, id)
 		case m.Drained:
 			return fmt.Errorf("%w: member %s is drained and takes no further replicas", fsm.InvalidArgument, id)
-		case r.node != nil && !r.node.isKnown(id):
+		case !o.node.isKnown(id):
 			return fmt.Errorf("%w: there is no member %s", fsm.InvalidArgument, id)
 		}
 	}
@@ -120,15 +120,15 @@ func (r *Router) checkTarget(ctx context.Context, part *fsm.Partition, members [
 
 // PauseMove lets a move wait as it stands, with what it has copied. Errors wrap
 // PreconditionFails when the partition does not move, else those of Move.
-func (r *Router) PauseMove(ctx context.Context, id fsm.PartitionID) error {
-	return r.updateMove(ctx, "pause", id, func(part *fsm.Partition) fsm.PlacePartition {
+func (o *Operator) PauseMove(ctx context.Context, id fsm.PartitionID) error {
+	return o.updateMove(ctx, "pause", id, func(part *fsm.Partition) fsm.PlacePartition {
 		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Target), Paused: true}
 	})
 }
 
 // ResumeMove lets a paused move go on.
-func (r *Router) ResumeMove(ctx context.Context, id fsm.PartitionID) error {
-	return r.updateMove(ctx, "resume", id, func(part *fsm.Partition) fsm.PlacePartition {
+func (o *Operator) ResumeMove(ctx context.Context, id fsm.PartitionID) error {
+	return o.updateMove(ctx, "resume", id, func(part *fsm.Partition) fsm.PlacePartition {
 		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Target)}
 	})
 }
@@ -137,19 +137,19 @@ func (r *Router) ResumeMove(ctx context.Context, id fsm.PartitionID) error {
 // removed. Once former replicas are being removed there is nothing to cancel any more:
 // PreconditionFails. A move that was given another target on its way goes back to all that
 // have become members of it.
-func (r *Router) CancelMove(ctx context.Context, id fsm.PartitionID) error {
-	return r.updateMove(ctx, "cancel", id, func(part *fsm.Partition) fsm.PlacePartition {
+func (o *Operator) CancelMove(ctx context.Context, id fsm.PartitionID) error {
+	return o.updateMove(ctx, "cancel", id, func(part *fsm.Partition) fsm.PlacePartition {
 		return fsm.PlacePartition{Partition: id, Members: placement.Members(part.Replicas[:min(len(part.Replicas), targetReplicasMax)])}
 	})
 }
 
-func (r *Router) updateMove(ctx context.Context, what string, id fsm.PartitionID, with func(*fsm.Partition) fsm.PlacePartition) error {
-	part, err := r.partitionRecord(ctx, id)
+func (o *Operator) updateMove(ctx context.Context, what string, id fsm.PartitionID, with func(*fsm.Partition) fsm.PlacePartition) error {
+	part, err := o.partitionRecord(ctx, id)
 	if err == nil && part.Target == nil {
 		err = fmt.Errorf("%w: it does not move", fsm.PreconditionFails)
 	}
 	if err == nil {
-		_, err = r.command(ctx, fsm.CatalogPartition, with(&part))
+		_, err = o.router.command(ctx, fsm.CatalogPartition, with(&part))
 	}
 	if err != nil {
 		return fmt.Errorf("%s the move of partition %d: %w", what, id, err)
@@ -161,16 +161,16 @@ func (r *Router) updateMove(ctx context.Context, what string, id fsm.PartitionID
 // most 20 s, until it leads. It becomes so when it is there and caught up; a leader tries to hand
 // over once while it leads. Errors wrap InvalidArgument (it does not hold the partition, or is
 // drained), EntityNotFound, ServerBusy or Timeout: it may lead later.
-func (r *Router) TransferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error {
-	err := r.transferLeader(ctx, id, to)
+func (o *Operator) TransferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error {
+	err := o.transferLeader(ctx, id, to)
 	if err != nil {
 		return fmt.Errorf("transfer partition %d to %s: %w", id, to, err)
 	}
 	return nil
 }
 
-func (r *Router) transferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error {
-	all, err := r.placementFromLeader(ctx, id)
+func (o *Operator) transferLeader(ctx context.Context, id fsm.PartitionID, to fsm.MemberID) error {
+	all, err := o.placementFromLeader(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -192,13 +192,13 @@ func (r *Router) transferLeader(ctx context.Context, id fsm.PartitionID, to fsm.
 	}
 	members = slices.Insert(slices.Delete(members, at, at+1), 0, to)
 	command := fsm.PlacePartition{Partition: id, Members: members, Paused: part.Paused}
-	if _, err := r.command(ctx, fsm.CatalogPartition, command); err != nil {
+	if _, err := o.router.command(ctx, fsm.CatalogPartition, command); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
 	defer cancel()
 	if !pollUntil(ctx, func() bool {
-		status, err := r.leaderStatus(ctx, id)
+		status, err := o.leaderStatus(ctx, id)
 		return err == nil && status.member == to
 	}) {
 		return fmt.Errorf("%w: it is preferred now and does not lead yet", fsm.Timeout)
@@ -213,19 +213,19 @@ type leaderReply struct {
 }
 
 // leaderStatus asks the leader of a partition about itself, for up to a second.
-func (r *Router) leaderStatus(ctx context.Context, id fsm.PartitionID) (leaderReply, error) {
+func (o *Operator) leaderStatus(ctx context.Context, id fsm.PartitionID) (leaderReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, memberQueryTimeout)
 	defer cancel()
-	member, err := r.client(id).awaitLeader(ctx)
+	member, err := o.router.client(id).awaitLeader(ctx)
 	if err != nil {
 		return leaderReply{}, fmt.Errorf("partition %d has no leader: %w", id, fsm.ServerBusy)
 	}
-	status, err := r.memberStatus(ctx, member, id)
+	status, err := o.memberStatus(ctx, member, id)
 	if err == nil && !status.Leads {
 		err = errNotLeader
 	}
 	if err != nil {
-		client := r.client(id)
+		client := o.router.client(id)
 		client.mu.Lock()
 		client.suspectLeader(member, "")
 		client.mu.Unlock()
@@ -233,15 +233,15 @@ func (r *Router) leaderStatus(ctx context.Context, id fsm.PartitionID) (leaderRe
 	return leaderReply{status, member}, err
 }
 
-func (r *Router) memberStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error) {
-	if member == r.self {
-		return r.queries.status(id)
+func (o *Operator) memberStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error) {
+	if member == o.router.self {
+		return o.router.queries.status(id)
 	}
-	return askStatus(ctx, r.transport, member, id)
+	return askStatus(ctx, o.router.transport, member, id)
 }
 
 // leaderStatuses asks the leaders of all partitions given, some at a time.
-func (r *Router) leaderStatuses(ctx context.Context, parts []fsm.Partition) map[fsm.PartitionID]leaderReply {
+func (o *Operator) leaderStatuses(ctx context.Context, parts []fsm.Partition) map[fsm.PartitionID]leaderReply {
 	all := make(map[fsm.PartitionID]leaderReply, len(parts))
 	var mu sync.Mutex
 	var asking sync.WaitGroup
@@ -250,7 +250,7 @@ func (r *Router) leaderStatuses(ctx context.Context, parts []fsm.Partition) map[
 		slots <- struct{}{}
 		asking.Go(func() {
 			defer func() { <-slots }()
-			if status, err := r.leaderStatus(ctx, parts[i].ID); err == nil {
+			if status, err := o.leaderStatus(ctx, parts[i].ID); err == nil {
 				mu.Lock()
 				all[parts[i].ID] = status
 				mu.Unlock()
@@ -264,22 +264,22 @@ func (r *Router) leaderStatuses(ctx context.Context, parts []fsm.Partition) map[
 // PlanRebalance says what would have to move so that replicas and leaders are spread by
 // zones and weights over the members that are there and not drained, moving as little as
 // possible. It changes nothing. Errors wrap ServerBusy or Timeout.
-func (r *Router) PlanRebalance(ctx context.Context) (Plan, error) {
-	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
+func (o *Operator) PlanRebalance(ctx context.Context) (Plan, error) {
+	all, err := o.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return Plan{}, fmt.Errorf("plan a rebalance: %w", err)
 	}
 	current := placement.Settled(all.Partitions)
 	wanted := placement.Compute(placement.Spec{
-		Candidates: r.placementCandidates(all, ""), Partitions: len(current), Replication: r.node.config.Replication, Current: current, Rebalance: true,
+		Candidates: o.placementCandidates(all, ""), Partitions: len(current), Replication: o.node.config.Replication, Current: current, Rebalance: true,
 	})
-	return r.diffPlacements(ctx, current, wanted), nil
+	return o.diffPlacements(ctx, current, wanted), nil
 }
 
 // placementCandidates are those who may hold replicas, without one member. Who is away, has no room, or has
 // not joined yet keeps what it has: a replica that is planned on a stranger waits for ever.
-func (r *Router) placementCandidates(all placement.Record, without fsm.MemberID) []placement.Candidate {
-	known := slices.DeleteFunc(r.node.gossip.Alive(), func(id fsm.MemberID) bool { return !slices.Contains(all.Joined, id) })
+func (o *Operator) placementCandidates(all placement.Record, without fsm.MemberID) []placement.Candidate {
+	known := slices.DeleteFunc(o.node.gossip.Alive(), func(id fsm.MemberID) bool { return !slices.Contains(all.Joined, id) })
 	alive := len(known)
 	for i := range all.Partitions {
 		for _, replica := range slices.Concat(all.Partitions[i].Replicas, all.Partitions[i].Target) {
@@ -294,7 +294,7 @@ func (r *Router) placementCandidates(all placement.Record, without fsm.MemberID)
 		if m.Removed || id == without {
 			continue
 		}
-		room := r.node.hasSpace(id)
+		room := o.node.hasSpace(id)
 		candidates = append(candidates, placement.Candidate{
 			ID: id, Zone: m.Zone, Weight: m.Weight, AcceptsReplicas: i < alive && !m.Drained && room, AcceptsLeaders: !m.Drained && room,
 		})
@@ -303,7 +303,7 @@ func (r *Router) placementCandidates(all placement.Record, without fsm.MemberID)
 }
 
 // diffPlacements lists the differences, with sizes.
-func (r *Router) diffPlacements(ctx context.Context, current, wanted []fsm.Partition) (plan Plan) {
+func (o *Operator) diffPlacements(ctx context.Context, current, wanted []fsm.Partition) (plan Plan) {
 	var differ []fsm.Partition
 	for i := range wanted {
 		from, to := placement.Members(current[i].Replicas), placement.Members(wanted[i].Replicas)
@@ -313,7 +313,7 @@ func (r *Router) diffPlacements(ctx context.Context, current, wanted []fsm.Parti
 		differ = append(differ, current[i])
 		plan.Moves = append(plan.Moves, PlanMove{Partition: current[i].ID, From: from, To: to, LeaderOnly: placement.SameMembers(from, to)})
 	}
-	sizes := r.leaderStatuses(ctx, differ)
+	sizes := o.leaderStatuses(ctx, differ)
 	for i := range plan.Moves {
 		m := &plan.Moves[i]
 		status, known := sizes[m.Partition]
@@ -329,17 +329,17 @@ func (r *Router) diffPlacements(ctx context.Context, current, wanted []fsm.Parti
 // Rebalance orders the moves of a plan and returns; Moves shows how they get on, two at a
 // time. PreconditionFails when a partition lies elsewhere than when the plan was made: what
 // came before it in the plan is ordered, make another plan for the rest.
-func (r *Router) Rebalance(ctx context.Context, plan Plan) error {
+func (o *Operator) Rebalance(ctx context.Context, plan Plan) error {
 	for i := range plan.Moves {
 		m := &plan.Moves[i]
-		part, err := r.partitionRecord(ctx, m.Partition)
+		part, err := o.partitionRecord(ctx, m.Partition)
 		if err != nil {
 			return fmt.Errorf("rebalance: %w", err)
 		}
 		if now := placement.Members(placement.Settled([]fsm.Partition{part})[0].Replicas); !slices.Equal(now, m.From) {
 			return fmt.Errorf("rebalance: %w: partition %d lies elsewhere since the plan was made", fsm.PreconditionFails, m.Partition)
 		}
-		if err := r.Move(ctx, m.Partition, m.To); err != nil {
+		if err := o.Move(ctx, m.Partition, m.To); err != nil {
 			return err
 		}
 	}
@@ -349,8 +349,8 @@ func (r *Router) Rebalance(ctx context.Context, plan Plan) error {
 // Grow adds n partitions (1 to 1024 in all) where there is most room, and says how many there
 // are then. Entities that are there stay where they are; new ones go to the new partitions first.
 // Errors wrap InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
-func (r *Router) Grow(ctx context.Context, n int) (int, error) {
-	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
+func (o *Operator) Grow(ctx context.Context, n int) (int, error) {
+	all, err := o.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return 0, fmt.Errorf("grow: %w", err)
 	}
@@ -359,7 +359,7 @@ func (r *Router) Grow(ctx context.Context, n int) (int, error) {
 		return 0, fmt.Errorf("grow: %w: a cluster has at most %d partitions, this one has %d", fsm.InvalidArgument, partitionsMax, len(current))
 	}
 	wanted := placement.Compute(placement.Spec{
-		Candidates: r.placementCandidates(all, ""), Partitions: len(current) + n, Replication: r.node.config.Replication, Current: current,
+		Candidates: o.placementCandidates(all, ""), Partitions: len(current) + n, Replication: o.node.config.Replication, Current: current,
 	})
 	if wanted == nil {
 		return 0, fmt.Errorf("grow: %w: no member can take further replicas", fsm.InvalidArgument)
@@ -368,7 +368,7 @@ func (r *Router) Grow(ctx context.Context, n int) (int, error) {
 	for i := range wanted[len(current):] {
 		command.Partitions = append(command.Partitions, placement.Members(wanted[len(current)+i].Replicas))
 	}
-	result, err := r.command(ctx, fsm.CatalogPartition, command)
+	result, err := o.router.command(ctx, fsm.CatalogPartition, command)
 	if err != nil {
 		return 0, fmt.Errorf("grow: %w", err)
 	}
@@ -377,27 +377,27 @@ func (r *Router) Grow(ctx context.Context, n int) (int, error) {
 
 // Moves lists the partitions that do not lie where they shall, by id. It asks their leaders
 // for up to a second each. Errors wrap ServerBusy or Timeout.
-func (r *Router) Moves(ctx context.Context) ([]MoveStatus, error) {
-	all, err := r.placementFromLeader(ctx, fsm.CatalogPartition)
+func (o *Operator) Moves(ctx context.Context) ([]MoveStatus, error) {
+	all, err := o.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return nil, fmt.Errorf("list moves: %w", err)
 	}
-	leaders := r.leaderStatuses(ctx, all.Partitions)
+	leaders := o.leaderStatuses(ctx, all.Partitions)
 	var moves []MoveStatus
 	for i := range all.Partitions {
 		part := &all.Partitions[i]
 		leader, known := leaders[part.ID]
 		status := partition.Status{Voters: leader.Voters, Nonvoters: leader.Nonvoters}
-		step := nextStep(part, &status, leader.member, r.node.isAlive)
+		step := nextStep(part, &status, leader.member, o.node.isAlive)
 		if part.Target == nil && (!known || step.stage == stageNone) {
 			continue
 		}
-		moves = append(moves, r.moveStatus(ctx, part, &leader, known, step, all.Partitions))
+		moves = append(moves, o.moveStatus(ctx, part, &leader, known, step, all.Partitions))
 	}
 	return moves, nil
 }
 
-func (r *Router) moveStatus(ctx context.Context, part *fsm.Partition, leader *leaderReply, known bool, step moveStep, all []fsm.Partition) MoveStatus {
+func (o *Operator) moveStatus(ctx context.Context, part *fsm.Partition, leader *leaderReply, known bool, step moveStep, all []fsm.Partition) MoveStatus {
 	m := MoveStatus{Partition: part.ID, From: placement.Members(part.Replicas), To: placement.Members(part.Target), State: MoveWaiting}
 	switch {
 	case part.Target == nil:
@@ -410,14 +410,14 @@ func (r *Router) moveStatus(ctx context.Context, part *fsm.Partition, leader *le
 		}
 	case part.Paused:
 		m.State = MovePaused
-	case !known || addsReplicas(part) && !isAdmitted(part.ID, all, r.node.acceptsReplicas):
+	case !known || addsReplicas(part) && !isAdmitted(part.ID, all, o.node.acceptsReplicas):
 	case step.stage == stageAdd:
 		m.State = MoveAdding
 	case step.stage == stageCatchUp:
 		m.State = MoveCatchingUp
 		ctx, cancel := context.WithTimeout(ctx, memberQueryTimeout)
 		defer cancel()
-		if theirs, err := r.memberStatus(ctx, step.replica.Member, part.ID); err == nil {
+		if theirs, err := o.memberStatus(ctx, step.replica.Member, part.ID); err == nil {
 			m.Bytes, m.Copied = leader.CopyBytes(), min(theirs.CopyBytes(), leader.CopyBytes())
 		}
 	default:

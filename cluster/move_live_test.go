@@ -174,7 +174,7 @@ func (c *testCluster) describe() {
 // settled waits until nothing moves, and says where each partition lies.
 func (c *testCluster) settled() []fsm.Partition {
 	c.t.Helper()
-	router, last := c.any().Router(), ""
+	operator, last := c.any().Operator(), ""
 	c.t.Cleanup(func() {
 		if c.t.Failed() {
 			c.t.Log("moves:", last)
@@ -182,18 +182,18 @@ func (c *testCluster) settled() []fsm.Partition {
 		}
 	})
 	eventually(c.t, "nothing moves", func() bool {
-		moves, err := router.Moves(c.t.Context())
+		moves, err := operator.Moves(c.t.Context())
 		last = fmt.Sprintf("%+v, %v", moves, err)
 		return err == nil && len(moves) == 0
 	})
 	var all placement.Record
-	if err := retryUntilLed(c.t, func() (err error) { all, err = router.placementFromLeader(c.t.Context(), 0); return err }); err != nil {
+	if err := retryUntilLed(c.t, func() (err error) { all, err = operator.placementFromLeader(c.t.Context(), 0); return err }); err != nil {
 		c.t.Fatal(err)
 	}
 	for _, part := range all.Partitions {
 		var voters, wanted []string
 		eventually(c.t, "the voters are those of the catalog", func() bool {
-			status, err := router.leaderStatus(c.t.Context(), part.ID)
+			status, err := operator.leaderStatus(c.t.Context(), part.ID)
 			if err != nil || len(status.Nonvoters) > 0 {
 				return false
 			}
@@ -236,7 +236,7 @@ func (c *testCluster) clean(parts []fsm.Partition) {
 
 func (c *testCluster) move(id fsm.PartitionID, to ...fsm.MemberID) {
 	c.t.Helper()
-	if err := retryUntilLed(c.t, func() error { return c.any().Router().Move(c.t.Context(), id, to) }); err != nil {
+	if err := retryUntilLed(c.t, func() error { return c.any().Operator().Move(c.t.Context(), id, to) }); err != nil {
 		c.t.Fatal(err)
 	}
 }
@@ -290,13 +290,13 @@ func TestMoveWhileInUse(t *testing.T) {
 func TestClusterGrowsAndShrinks(t *testing.T) {
 	t.Parallel()
 	c := newGrowingCluster(t, 3, 5, 4)
-	router := c.nodes[0].Router()
+	operator := c.nodes[0].Operator()
 	x := c.traffic(c.nodes[:3], createQueue(t, c.nodes[0], "a"), createQueue(t, c.nodes[0], "b"))
 	more := []fsm.MemberID{c.startMore(3), c.startMore(4)}
 	var plan Plan
 	if err := retryUntilLed(t, func() (err error) {
-		if plan, err = router.PlanRebalance(t.Context()); err == nil {
-			err = router.Rebalance(t.Context(), plan)
+		if plan, err = operator.PlanRebalance(t.Context()); err == nil {
+			err = operator.Rebalance(t.Context(), plan)
 		}
 		return err
 	}); err != nil || len(plan.Moves) == 0 {
@@ -310,16 +310,16 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 		}
 	}
 	c.clean(parts)
-	if err := retryUntilLed(t, func() error { return router.Rebalance(t.Context(), plan) }); !errors.Is(err, fsm.PreconditionFails) {
+	if err := retryUntilLed(t, func() error { return operator.Rebalance(t.Context(), plan) }); !errors.Is(err, fsm.PreconditionFails) {
 		t.Errorf("an old plan: %v", err)
 	}
 	var again Plan
-	if err := retryUntilLed(t, func() (err error) { again, err = router.PlanRebalance(t.Context()); return err }); err != nil || len(again.Moves) != 0 {
+	if err := retryUntilLed(t, func() (err error) { again, err = operator.PlanRebalance(t.Context()); return err }); err != nil || len(again.Moves) != 0 {
 		t.Errorf("a second plan %+v, %v", again, err)
 	}
 	for _, id := range more {
 		ctx, cancel := context.WithTimeout(t.Context(), waitMax)
-		err := retryUntilLed(t, func() error { return router.RemoveMember(ctx, id) })
+		err := retryUntilLed(t, func() error { return operator.RemoveMember(ctx, id) })
 		cancel()
 		if err != nil {
 			t.Fatal(err)
@@ -345,10 +345,10 @@ func TestClusterGrowsAndShrinks(t *testing.T) {
 	parts = c.settled()
 	c.clean(parts)
 	x.stop()
-	if err := retryUntilLed(t, func() error { return router.RemoveMember(t.Context(), more[0]) }); err != nil {
+	if err := retryUntilLed(t, func() error { return operator.RemoveMember(t.Context(), more[0]) }); err != nil {
 		t.Errorf("again: %v", err)
 	}
-	if err := retryUntilLed(t, func() error { return router.SetMember(t.Context(), fsm.Member{ID: more[0]}) }); !errors.Is(err, fsm.InvalidArgument) {
+	if err := retryUntilLed(t, func() error { return operator.SetMember(t.Context(), fsm.Member{ID: more[0]}) }); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("it is taken back: %v", err)
 	}
 }
@@ -376,7 +376,7 @@ func TestRemovedMemberIsEmpty(t *testing.T) {
 	})
 	ctx, cancel := context.WithTimeout(t.Context(), 60*time.Second)
 	defer cancel()
-	if err := c.nodes[0].Router().RemoveMember(ctx, id); err != nil {
+	if err := c.nodes[0].Operator().RemoveMember(ctx, id); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "the others tell it", func() bool {
@@ -409,14 +409,14 @@ func TestMemberRemovedWhileDownLearnsIt(t *testing.T) {
 	queue := createQueue(t, c.nodes[0], "q")
 	dead, fresh := c.nodes[2].self, c.startMore(3)
 	c.kill(2)
-	router := c.nodes[0].Router()
+	operator := c.nodes[0].Operator()
 	eventually(t, "it is missed", func() bool { return !c.nodes[0].isAlive(dead) })
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
-	if err := retryUntilLed(t, func() error { return router.ReplaceMember(ctx, dead, dead) }); !errors.Is(err, fsm.InvalidArgument) {
+	if err := retryUntilLed(t, func() error { return operator.ReplaceMember(ctx, dead, dead) }); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("replaced by itself: %v", err)
 	}
-	if err := retryUntilLed(t, func() error { return router.ReplaceMember(ctx, dead, fresh) }); err != nil {
+	if err := retryUntilLed(t, func() error { return operator.ReplaceMember(ctx, dead, fresh) }); err != nil {
 		t.Fatal(err)
 	}
 	parts := c.settled()
@@ -427,7 +427,7 @@ func TestMemberRemovedWhileDownLearnsIt(t *testing.T) {
 	}
 	sendMessage(t, c.nodes[3], queue, "x")
 	eventually(t, "the newcomer votes in the catalog", func() bool {
-		status, err := router.leaderStatus(t.Context(), fsm.CatalogPartition)
+		status, err := operator.leaderStatus(t.Context(), fsm.CatalogPartition)
 		return err == nil && len(status.Voters) == 3 && slices.ContainsFunc(status.Voters, matchesMember(fresh))
 	})
 	node := c.start(2)
@@ -464,7 +464,7 @@ func TestMoveSurvivesItsLeader(t *testing.T) {
 	})
 	c.kill(dead)
 	for {
-		all, err := c.any().router.placementFromLeader(t.Context(), 1)
+		all, err := c.any().operator.placementFromLeader(t.Context(), 1)
 		if err == nil && all.Partitions[0].Target == nil {
 			break
 		}
@@ -488,12 +488,12 @@ func TestMoveIsCancelled(t *testing.T) {
 	t.Parallel()
 	c := newGrowingCluster(t, 3, 4, 1)
 	fresh := c.startMore(3)
-	router := c.nodes[0].Router()
+	operator := c.nodes[0].Operator()
 	queue := createQueue(t, c.nodes[0], "q")
 	c.fillQueue(queue, 1000)
 	before := c.settled()[0]
 	for what, change := range map[string]func(context.Context, fsm.PartitionID) error{
-		"pause": router.PauseMove, "resume": router.ResumeMove, "cancel": router.CancelMove,
+		"pause": operator.PauseMove, "resume": operator.ResumeMove, "cancel": operator.CancelMove,
 	} {
 		if err := retryUntilLed(t, func() error { return change(t.Context(), 1) }); !errors.Is(err, fsm.PreconditionFails) {
 			t.Errorf("%s what does not move: %v", what, err)
@@ -501,7 +501,7 @@ func TestMoveIsCancelled(t *testing.T) {
 	}
 	members := placement.Members(before.Replicas)
 	state := func() string {
-		moves, err := router.Moves(t.Context())
+		moves, err := operator.Moves(t.Context())
 		if err != nil || len(moves) != 1 {
 			return fmt.Sprint(moves, err)
 		}
@@ -514,7 +514,7 @@ func TestMoveIsCancelled(t *testing.T) {
 	})
 	c.move(1, fresh, members[1], members[2])
 	eventually(t, "it waits for its member", func() bool { return state() == MoveWaiting })
-	if err := retryUntilLed(t, func() error { return router.PauseMove(t.Context(), 1) }); err != nil {
+	if err := retryUntilLed(t, func() error { return operator.PauseMove(t.Context(), 1) }); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it is paused", func() bool { return state() == MovePaused })
@@ -523,7 +523,7 @@ func TestMoveIsCancelled(t *testing.T) {
 	if status := c.nodes[c.leader(1)].localReplica(1).Status(); len(status.Voters)+len(status.Nonvoters) != 3 {
 		t.Errorf("it goes on: %v and %v", status.Voters, status.Nonvoters)
 	}
-	if err := retryUntilLed(t, func() error { return router.CancelMove(t.Context(), 1) }); err != nil {
+	if err := retryUntilLed(t, func() error { return operator.CancelMove(t.Context(), 1) }); err != nil {
 		t.Fatal(err)
 	}
 	parts := c.settled()
@@ -542,9 +542,9 @@ func TestMoveIsCancelled(t *testing.T) {
 		status := group.Status()
 		return slices.ContainsFunc(slices.Concat(status.Voters, status.Nonvoters), matchesMember(fresh))
 	})
-	_ = router.PauseMove(t.Context(), 1) // perhaps too late
+	_ = operator.PauseMove(t.Context(), 1) // perhaps too late
 	c.kill(3)
-	if err := retryUntilLed(t, func() error { return router.CancelMove(t.Context(), 1) }); err != nil && !errors.Is(err, fsm.PreconditionFails) {
+	if err := retryUntilLed(t, func() error { return operator.CancelMove(t.Context(), 1) }); err != nil && !errors.Is(err, fsm.PreconditionFails) {
 		t.Fatal(err)
 	}
 	c.settled()
@@ -561,7 +561,7 @@ func TestDrainMovesLeadershipsAway(t *testing.T) {
 	t.Parallel()
 	c := newTestCluster(t, 3, 4)
 	c.startAll()
-	router := c.nodes[0].Router()
+	operator := c.nodes[0].Operator()
 	queue := createQueue(t, c.nodes[0], "q")
 	x := c.traffic(c.nodes, queue)
 	eventually(t, "the leaders are spread", func() bool {
@@ -576,7 +576,7 @@ func TestDrainMovesLeadershipsAway(t *testing.T) {
 	id := c.nodes[drained].self
 	ctx, cancel := context.WithTimeout(t.Context(), waitMax)
 	defer cancel()
-	if err := retryUntilLed(t, func() error { return router.Drain(ctx, id) }); err != nil {
+	if err := retryUntilLed(t, func() error { return operator.Drain(ctx, id) }); err != nil {
 		t.Fatal(err)
 	}
 	for p := range fsm.PartitionID(5) {
@@ -584,10 +584,10 @@ func TestDrainMovesLeadershipsAway(t *testing.T) {
 			t.Errorf("it leads partition %d", p)
 		}
 	}
-	if err := retryUntilLed(t, func() error { return router.TransferLeader(ctx, 1, id) }); !errors.Is(err, fsm.InvalidArgument) {
+	if err := retryUntilLed(t, func() error { return operator.TransferLeader(ctx, 1, id) }); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("transfer to a drained member: %v", err)
 	}
-	if err := retryUntilLed(t, func() error { return router.Undrain(ctx, id) }); err != nil {
+	if err := retryUntilLed(t, func() error { return operator.Undrain(ctx, id) }); err != nil {
 		t.Fatal(err)
 	}
 	eventually(t, "it leads again", func() bool {
@@ -599,10 +599,10 @@ func TestDrainMovesLeadershipsAway(t *testing.T) {
 		return false
 	})
 	to := (c.leader(1) + 1) % 3
-	if err := retryUntilLed(t, func() error { return router.TransferLeader(ctx, 1, c.nodes[to].self) }); err != nil {
+	if err := retryUntilLed(t, func() error { return operator.TransferLeader(ctx, 1, c.nodes[to].self) }); err != nil {
 		t.Error(err)
 	}
-	if err := retryUntilLed(t, func() error { return router.TransferLeader(ctx, 1, "NOBODY") }); !errors.Is(err, fsm.InvalidArgument) {
+	if err := retryUntilLed(t, func() error { return operator.TransferLeader(ctx, 1, "NOBODY") }); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("transfer to nobody: %v", err)
 	}
 	x.stop()
@@ -614,7 +614,7 @@ func TestGrowAddsPartitions(t *testing.T) {
 	c := newTestCluster(t, 3, 1)
 	c.startAll()
 	before := createQueue(t, c.nodes[0], "before")
-	n, err := c.nodes[1].Router().Grow(t.Context(), 2)
+	n, err := c.nodes[1].Operator().Grow(t.Context(), 2)
 	if err != nil || n != 3 {
 		t.Fatalf("%d, %v", n, err)
 	}
@@ -629,7 +629,7 @@ func TestGrowAddsPartitions(t *testing.T) {
 	}
 	c.ready()
 	c.clean(c.settled())
-	if _, err := c.nodes[0].Router().Grow(t.Context(), partitionsMax); !errors.Is(err, fsm.InvalidArgument) {
+	if _, err := c.nodes[0].Operator().Grow(t.Context(), partitionsMax); !errors.Is(err, fsm.InvalidArgument) {
 		t.Errorf("too many: %v", err)
 	}
 }
@@ -648,7 +648,7 @@ func TestZoneAndWeight(t *testing.T) {
 		}
 	}
 	var list []fsm.Member
-	if err := retryUntilLed(t, func() (err error) { list, err = c.nodes[0].Router().Members(t.Context()); return err }); err != nil || len(list) != 2 {
+	if err := retryUntilLed(t, func() (err error) { list, err = c.nodes[0].Operator().Members(t.Context()); return err }); err != nil || len(list) != 2 {
 		t.Errorf("%+v, %v", list, err)
 	}
 }
@@ -664,17 +664,17 @@ func TestUnjoinedMembersGetNoReplicas(t *testing.T) {
 	c.configs[at].PeerTLS = kit.NewAuthority(t).MemberTLSConfig(t)
 	stranger := c.start(at).self
 	eventually(t, "gossip shows it", func() bool { return c.nodes[0].isAlive(stranger) })
-	router := c.nodes[0].Router()
+	operator := c.nodes[0].Operator()
 	var plan Plan
-	if err := retryUntilLed(t, func() (err error) { plan, err = router.PlanRebalance(t.Context()); return err }); err != nil || len(plan.Moves) != 0 {
+	if err := retryUntilLed(t, func() (err error) { plan, err = operator.PlanRebalance(t.Context()); return err }); err != nil || len(plan.Moves) != 0 {
 		t.Errorf("plan %+v, %v", plan, err)
 	}
-	if _, err := router.Grow(t.Context(), 4); err != nil {
+	if _, err := operator.Grow(t.Context(), 4); err != nil {
 		t.Fatal(err)
 	}
 	var all placement.Record
 	if err := retryUntilLed(t, func() (err error) {
-		all, err = router.placementFromLeader(t.Context(), fsm.CatalogPartition)
+		all, err = operator.placementFromLeader(t.Context(), fsm.CatalogPartition)
 		return err
 	}); err != nil {
 		t.Fatal(err)
@@ -684,7 +684,7 @@ func TestUnjoinedMembersGetNoReplicas(t *testing.T) {
 			t.Errorf("partition %d lies on %v", all.Partitions[i].ID, all.Partitions[i].Replicas)
 		}
 	}
-	for _, s := range router.placementCandidates(all, c.nodes[2].self) {
+	for _, s := range operator.placementCandidates(all, c.nodes[2].self) {
 		if s.ID == stranger {
 			t.Errorf("it may take the place of another: %+v", s)
 		}

@@ -30,10 +30,10 @@ type (
 
 // placementFromLeader asks the catalog's leader where partitions shall lie and what is known of
 // members: as of a moment after the call.
-func (r *Router) placementFromLeader(ctx context.Context, id fsm.PartitionID) (all placement.Record, err error) {
+func (o *Operator) placementFromLeader(ctx context.Context, id fsm.PartitionID) (all placement.Record, err error) {
 	ctx, cancel := context.WithTimeout(ctx, placementQueryTimeout)
 	defer cancel()
-	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryPlacement, placementQuery{Partition: id})
+	reply, err := o.router.askLeader(ctx, fsm.CatalogPartition, queryPlacement, placementQuery{Partition: id})
 	if err == nil {
 		err = reply.decode(&all)
 	}
@@ -73,7 +73,7 @@ func (n *Node) confirmReplicaRemoved(ctx context.Context, arguments []byte) quer
 	if group == nil || !group.Status().IsLeader {
 		return queryReply{status: queryNotLeader}
 	}
-	placement, err := n.router.placementFromLeader(ctx, q.Partition)
+	placement, err := n.operator.placementFromLeader(ctx, q.Partition)
 	if err != nil {
 		return replyWith(nil, err)
 	}

@@ -35,7 +35,7 @@ func TestRandomMovesWithFailures(t *testing.T) {
 	c := newGrowingCluster(t, 3, members, partitions)
 	ids := []fsm.MemberID{c.nodes[0].self, c.nodes[1].self, c.nodes[2].self, c.startMore(3), c.startMore(4)}
 	x := c.traffic(c.nodes[:2], createQueue(t, c.nodes[0], "a"), createQueue(t, c.nodes[0], "b"))
-	router := c.nodes[0].Router()
+	operator := c.nodes[0].Operator()
 	dead := -1
 	for range rounds {
 		id := fsm.PartitionID(1 + random.IntN(partitions))
@@ -47,13 +47,13 @@ func TestRandomMovesWithFailures(t *testing.T) {
 			for i, m := range order {
 				to[i] = ids[m]
 			}
-			err = router.Move(ctx, id, to)
+			err = operator.Move(ctx, id, to)
 		case 3:
-			err = router.CancelMove(ctx, id)
+			err = operator.CancelMove(ctx, id)
 		case 4:
-			err = router.PauseMove(ctx, id)
+			err = operator.PauseMove(ctx, id)
 		case 5:
-			err = router.ResumeMove(ctx, id)
+			err = operator.ResumeMove(ctx, id)
 		default:
 			// One member at a time, and none that alone has a partition, or the two in use.
 			if dead >= 0 {
@@ -62,7 +62,7 @@ func TestRandomMovesWithFailures(t *testing.T) {
 				break
 			}
 			dead = 2 + random.IntN(members-2)
-			all, err := router.placementFromLeader(ctx, 0)
+			all, err := operator.placementFromLeader(ctx, 0)
 			if err != nil || slices.ContainsFunc(all.Partitions, func(p fsm.Partition) bool { return mayHold(&p, ids[dead]) }) {
 				dead = -1
 				break
@@ -79,7 +79,7 @@ func TestRandomMovesWithFailures(t *testing.T) {
 		c.start(dead)
 	}
 	for id := range fsm.PartitionID(partitions) {
-		_ = router.ResumeMove(t.Context(), id+1)
+		_ = operator.ResumeMove(t.Context(), id+1)
 	}
 	parts := c.settled()
 	c.clean(parts)
@@ -100,7 +100,7 @@ func mayHold(p *fsm.Partition, id fsm.MemberID) bool {
 func (c *testCluster) equal(part fsm.Partition) {
 	c.t.Helper()
 	eventually(c.t, "the replicas are equal", func() bool {
-		v, err := c.any().Router().Verify(c.t.Context(), part.ID)
+		v, err := c.any().Operator().Verify(c.t.Context(), part.ID)
 		return err == nil && len(v.Replicas) == len(part.Replicas) && v.Equal()
 	})
 }

@@ -43,6 +43,7 @@ type Node struct {
 	peers        *peer.Transport
 	peerClient   *peerClient
 	router       *Router
+	operator     *Operator
 	forwarder    *forwarder
 	bootstrapper *bootstrapper
 
@@ -167,7 +168,8 @@ func (n *Node) open(ctx context.Context) error {
 		return n.peers.Dial(ctx, peer.ForwardStream, to, fsm.CatalogPartition)
 	})
 	n.router = newRouter(n, n.incarnation, n.self, n.config.Timing, n.log)
-	n.router.status, n.router.now, n.router.node = n.status, n.config.Now, n
+	n.router.now, n.router.answerLocal = n.config.Now, n.answerQuery
+	n.operator = &Operator{node: n, router: n.router}
 	n.router.slow = slowLogger{n.config.Slow, n.config.SlowAfter}
 	n.router.queries.replicaName = n.replicaName
 	n.forwarder = newForwarder(n, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)
@@ -235,9 +237,6 @@ func (n *Node) GossipAddr() string { return n.gossip.Address() }
 
 // PeerAddr is the host:port of the peer port.
 func (n *Node) PeerAddr() string { return n.peers.Addr().String() }
-
-// Status is the cluster as this member sees it.
-func (n *Node) Status(ctx context.Context) (Status, error) { return n.status(ctx) }
 
 // Ready waits until the catalog is loaded, every replica of this member is open and
 // every partition has a leader. It returns early when that can never be.

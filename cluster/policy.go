@@ -90,15 +90,15 @@ func (n *Node) shouldRebalance(members []fsm.MemberID, placed []fsm.Partition) b
 
 // rebalance plans and orders, if the plan helps a member that is short.
 func (n *Node) rebalance(ctx context.Context, members []fsm.MemberID) error {
-	if moves, err := n.router.Moves(ctx); err != nil || len(moves) > 0 {
+	if moves, err := n.operator.Moves(ctx); err != nil || len(moves) > 0 {
 		return err // former replicas are still being removed
 	}
-	all, err := n.router.placementFromLeader(ctx, fsm.CatalogPartition)
+	all, err := n.operator.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return err
 	}
 	current := placement.Settled(all.Partitions)
-	candidates := placement.Among(members, n.router.placementCandidates(all, ""))
+	candidates := placement.Among(members, n.operator.placementCandidates(all, ""))
 	wanted := placement.Compute(placement.Spec{Candidates: candidates, Partitions: len(current), Replication: n.config.Replication, Current: current, Rebalance: true})
 	total, before, after := 0, placement.ReplicaCounts(current), placement.ReplicaCounts(wanted)
 	for _, replicas := range after {
@@ -108,9 +108,9 @@ func (n *Node) rebalance(ctx context.Context, members []fsm.MemberID) error {
 	if len(gets) == 0 {
 		return nil
 	}
-	plan := n.router.diffPlacements(ctx, current, wanted)
+	plan := n.operator.diffPlacements(ctx, current, wanted)
 	n.log.InfoContext(ctx, "members hold less than their share: partitions are moved", "members", gets, "moves", len(plan.Moves), "bytes", plan.totalBytes())
-	return n.router.Rebalance(ctx, plan)
+	return n.operator.Rebalance(ctx, plan)
 }
 
 // totalBytes is what a plan copies.
@@ -146,12 +146,12 @@ func (n *Node) longDeadMember(members []fsm.MemberID, placed []fsm.Partition) (g
 // replaceMember orders that others hold what a member held. It stays a member: when it comes
 // back its former replicas are removed, and it gets its share again.
 func (n *Node) replaceMember(ctx context.Context, gone fsm.MemberID, members []fsm.MemberID) error {
-	all, err := n.router.placementFromLeader(ctx, fsm.CatalogPartition)
+	all, err := n.operator.placementFromLeader(ctx, fsm.CatalogPartition)
 	if err != nil {
 		return err
 	}
 	current := placement.Settled(all.Partitions)
-	wanted := placement.Compute(placement.Spec{Candidates: placement.Among(members, n.router.placementCandidates(all, gone)), Partitions: len(current), Replication: n.config.Replication, Current: current})
+	wanted := placement.Compute(placement.Spec{Candidates: placement.Among(members, n.operator.placementCandidates(all, gone)), Partitions: len(current), Replication: n.config.Replication, Current: current})
 	moves := placement.Replacements(gone, all.Partitions, wanted, n.isAlive)
 	if len(moves) == 0 {
 		return nil
@@ -161,7 +161,7 @@ func (n *Node) replaceMember(ctx context.Context, gone fsm.MemberID, members []f
 		if n.isAlive(gone) {
 			return nil // it is back: the rest stays its own
 		}
-		if err := n.router.Move(ctx, part.ID, placement.Members(part.Replicas)); err != nil {
+		if err := n.operator.Move(ctx, part.ID, placement.Members(part.Replicas)); err != nil {
 			return err
 		}
 	}

@@ -35,7 +35,7 @@ func TestBootstrapSpreadsOverZones(t *testing.T) {
 	// What an operator says counts until the member starts again.
 	moved := c.nodes[0].memberRecord(west)
 	moved.Zone = "north"
-	if err := retryUntilLed(t, func() error { return c.nodes[1].Router().SetMember(t.Context(), moved) }); err != nil {
+	if err := retryUntilLed(t, func() error { return c.nodes[1].Operator().SetMember(t.Context(), moved) }); err != nil {
 		t.Fatal(err)
 	}
 	c.awaitReconciles(5)
@@ -163,7 +163,7 @@ func TestLostCatalogVoteIsReplaced(t *testing.T) {
 	c.startMore(3)
 	c.startMore(4)
 	voters := func() int {
-		status, err := c.any().Router().leaderStatus(t.Context(), fsm.CatalogPartition)
+		status, err := c.any().Operator().leaderStatus(t.Context(), fsm.CatalogPartition)
 		if err != nil {
 			return 0
 		}

@@ -38,9 +38,9 @@ type Router struct {
 	timing      Timing
 	log         *slog.Logger
 	slow        slowLogger
-	status      func(context.Context) (Status, error) // the node's
-	now         func() time.Time                      // the clock of messages
-	node        *Node                                 // whose gossip and configuration placement asks; nil in tests
+	now         func() time.Time // the clock of messages
+	// answerLocal answers the queries that concern the node of this member. nil in tests: they concern replicas.
+	answerLocal func(ctx context.Context, kind queryKind, arguments []byte) queryReply
 	receiverIDs atomic.Uint64
 	shardTurns  atomic.Uint64 // whose turn it is among the shards of partitioned entities
 	tokens      atomic.Pointer[tokenCipher]
@@ -421,8 +421,8 @@ func (r *Router) askMember(ctx context.Context, member fsm.MemberID, kind queryK
 	ctx, cancel := context.WithTimeout(ctx, max(time.Second, 2*r.timing.Suspect))
 	defer cancel()
 	if member == r.self {
-		if r.node != nil {
-			return r.node.answerQuery(ctx, kind, arguments), nil
+		if r.answerLocal != nil {
+			return r.answerLocal(ctx, kind, arguments), nil
 		}
 		return r.queries.answer(ctx, kind, arguments), nil
 	}

@@ -49,9 +49,10 @@ type PartitionStatus struct {
 
 // Status is the cluster as its leaders see it. It asks each for up to a second; instead of
 // what one does not answer stands what this member knows.
-func (r *Router) Status(ctx context.Context) (Status, error) { return r.status(ctx) }
+func (o *Operator) Status(ctx context.Context) (Status, error) { return o.node.Status(ctx) }
 
-func (n *Node) status(ctx context.Context) (Status, error) {
+// Status is the cluster as this member sees it.
+func (n *Node) Status(ctx context.Context) (Status, error) {
 	s := Status{ClusterID: n.clusterID(), Level: n.FeatureLevel()}
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout)
 	defer cancel()
@@ -83,7 +84,7 @@ func (n *Node) status(ctx context.Context) (Status, error) {
 func (n *Node) currentPlacement(ctx context.Context) []fsm.Partition {
 	ctx, cancel := context.WithTimeout(ctx, statusTimeout/2)
 	defer cancel()
-	if all, err := n.router.placementFromLeader(ctx, fsm.CatalogPartition); err == nil {
+	if all, err := n.operator.placementFromLeader(ctx, fsm.CatalogPartition); err == nil {
 		return all.Partitions
 	}
 	if placed := n.partitions.Load(); placed != nil {

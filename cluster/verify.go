@@ -53,11 +53,11 @@ func (v *Verification) Equal() bool {
 // that all of them reach, 0 being the catalog. It costs each as much as writing a snapshot, and
 // holds nobody up. Replicas on binaries of different releases may differ without harm.
 // Errors wrap EntityNotFound, ServerBusy (no leader) or Timeout.
-func (r *Router) Verify(ctx context.Context, id fsm.PartitionID) (v Verification, err error) {
+func (o *Operator) Verify(ctx context.Context, id fsm.PartitionID) (v Verification, err error) {
 	arguments, err := json.Marshal(verifyQuery{Partition: id})
 	if err == nil {
-		err = r.atPlacedLeader(ctx, id, func(leader fsm.MemberID) error {
-			reply, err := r.node.askNode(ctx, leader, queryVerify, arguments)
+		err = o.atPlacedLeader(ctx, id, func(leader fsm.MemberID) error {
+			reply, err := o.node.askNode(ctx, leader, queryVerify, arguments)
 			if err == nil {
 				err = reply.decode(&v)
 			}
@@ -79,13 +79,13 @@ func (n *Node) askNode(ctx context.Context, member fsm.MemberID, kind queryKind,
 }
 
 // atPlacedLeader is atLeader for a partition of messages that may not be there.
-func (r *Router) atPlacedLeader(ctx context.Context, id fsm.PartitionID, call func(leader fsm.MemberID) error) error {
-	if placed := r.node.partitions.Load(); placed == nil {
+func (o *Operator) atPlacedLeader(ctx context.Context, id fsm.PartitionID, call func(leader fsm.MemberID) error) error {
+	if placed := o.node.partitions.Load(); placed == nil {
 		return fmt.Errorf("the catalog is not loaded yet: %w", fsm.ServerBusy)
 	} else if int64(id) > int64(len(*placed)) {
 		return fmt.Errorf("%w: there are %d partitions", fsm.EntityNotFound, len(*placed))
 	}
-	return r.atLeader(ctx, id, call)
+	return o.router.atLeader(ctx, id, call)
 }
 
 // verify answers queryVerify.

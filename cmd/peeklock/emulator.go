@@ -45,7 +45,7 @@ func (e *emulatorConfig) gate() <-chan struct{} {
 // apply makes what the file lists and opens the gate, whatever could not be made: a member
 // that never becomes ready would hide why.
 func (e *emulatorConfig) apply(ctx context.Context, m *member) (emulator.Report, error) {
-	report, err := e.file.Apply(ctx, control{m.node.Router()})
+	report, err := e.file.Apply(ctx, control{m.node.Router(), m.node.Operator()})
 	if err != nil {
 		return report, fmt.Errorf("create what %s lists: %w", e.path, err)
 	}

@@ -154,7 +154,7 @@ func openMember(ctx context.Context, p memberParts) (*member, error) {
 func (p memberParts) openAdmin(ctx context.Context, m *member, ring *auth.Keyring) (*admin.Server, error) {
 	api := admin.Config{
 		Listener:        m.port.HTTP(),
-		Control:         control{m.node.Router()},
+		Control:         control{m.node.Router(), m.node.Operator()},
 		Authority:       ring,
 		Audit:           p.audit,
 		Ready:           m.isReady,

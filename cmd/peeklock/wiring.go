@@ -53,8 +53,11 @@ func (b broker) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fsm
 	return names, err
 }
 
-// control is the router as the control API wants it.
-type control struct{ *cluster.Router }
+// control adapts the router and the operator to the control API.
+type control struct {
+	*cluster.Router
+	*cluster.Operator
+}
 
 // In is the entities of a namespace.
 func (c control) In(namespace fsm.NamespaceID) admin.NamespaceView {
@@ -63,7 +66,7 @@ func (c control) In(namespace fsm.NamespaceID) admin.NamespaceView {
 
 // Status copies the picture field by field: the JSON is admin's, not cluster's.
 func (c control) Status(ctx context.Context) (admin.Status, error) {
-	st, err := c.Router.Status(ctx)
+	st, err := c.Operator.Status(ctx)
 	if err != nil {
 		return admin.Status{}, err
 	}
@@ -97,12 +100,12 @@ func (c control) Rebalance(ctx context.Context, moves []admin.PlannedMove) error
 	for i, m := range moves {
 		plan.Moves[i] = cluster.PlanMove(m)
 	}
-	return c.Router.Rebalance(ctx, plan)
+	return c.Operator.Rebalance(ctx, plan)
 }
 
 // Moves lists the partitions that move.
 func (c control) Moves(ctx context.Context) ([]admin.Move, error) {
-	list, err := c.Router.Moves(ctx)
+	list, err := c.Operator.Moves(ctx)
 	moves := make([]admin.Move, len(list))
 	for i, m := range list {
 		moves[i] = admin.Move(m)
@@ -112,7 +115,7 @@ func (c control) Moves(ctx context.Context) ([]admin.Move, error) {
 
 // Verify compares the replicas of a partition.
 func (c control) Verify(ctx context.Context, id fsm.PartitionID) (admin.VerifyResult, error) {
-	found, err := c.Router.Verify(ctx, id)
+	found, err := c.Operator.Verify(ctx, id)
 	if err != nil {
 		return admin.VerifyResult{}, err
 	}

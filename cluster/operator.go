@@ -1,0 +1,11 @@
+package cluster
+
+// Operator does what operators ask of a whole cluster: members, placement and moves of partitions,
+// verification and backups. Its methods may be called concurrently.
+type Operator struct {
+	node   *Node
+	router *Router // finds the leaders
+}
+
+// Operator returns the interface for the operators of the cluster.
+func (n *Node) Operator() *Operator { return n.operator }
