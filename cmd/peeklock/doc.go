@@ -15,7 +15,7 @@
 //	listen.go profile.go       listeners, processors, profiles
 //	tls.go dev_tls.go          certificates; package cmd/listen tells protocols apart
 //	config_secure.go           what is encrypted, audited, and who is believed
-//	emulator.go                Config.json of the emulator; package cmd/emulator reads it
+//	emulator.go                Config.json of the emulator; package admin/emulator reads it
 //	client.go dataplane.go     the control API and AMQP as clients use them
 //	queue*.go message*.go namespace.go key.go cluster.go
 //	bench*.go                  load, measuring, and the check of every message

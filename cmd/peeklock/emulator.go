@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin/auth"
-	"github.com/peeklock/peeklock/cmd/emulator"
+	"github.com/peeklock/peeklock/admin/emulator"
 )
 
 // emulatorTimeMax is how long dev works at what a Config.json lists: thousands of entities

@@ -35,13 +35,13 @@ func packageImports() map[string][]string {
 		"amqp":              {"fsm", "fsm/filter", "amqp/wire", "amqp/message", "amqp/budget"},
 		"admin/auth":        {"fsm"},
 		"admin":             {"fsm", "fsm/filter", "admin/auth"},
+		"admin/emulator":    {"fsm", "fsm/filter", "admin"},
 
 		"cmd/listen":                   {},
-		"cmd/emulator":                 {"fsm", "fsm/filter", "admin"},
 		"cmd/objects":                  {},
 		"cmd/metrics":                  {"fsm", "partition", "cluster", "amqp"},
 		"cmd/peeklock/internal/config": {"cmd/listen", "cmd/metrics", "fsm", "partition", "amqp", "admin/auth"},
-		"cmd/peeklock":                 {"cmd/peeklock/internal/config", "cmd/listen", "cmd/metrics", "cmd/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "amqp/message", "amqp/budget", "admin", "admin/auth"},
+		"cmd/peeklock":                 {"cmd/peeklock/internal/config", "cmd/listen", "cmd/metrics", "admin/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "amqp/message", "amqp/budget", "admin", "admin/auth"},
 	}
 }
 
