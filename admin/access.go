@@ -1,28 +1,18 @@
 package admin
 
 import (
-	"crypto/rand"
-	"encoding/base64"
 	"errors"
 	"fmt"
 	"net/http"
 	"slices"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
-	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// What may be asked of access rules. The catalog checks again; the texts are here.
-const (
-	accessRulesMax       = 12  // of an entity or namespace, as in the cloud
-	accessNameBytesMax   = 256 // of one name
-	accessSecretBytesMax = 256 // of one key; the cloud's are 44 characters of base64
-	accessTriesMax       = 5   // of a change that others come before
-	secretBytes          = 32  // drawn for a key, before base64
-)
+// accessTriesMax is how often a change of access rules is repeated when others come before it.
+const accessTriesMax = 5
 
 // accessOwner is what has access rules: an entity, or the namespace where name is "".
 type accessOwner struct {
@@ -37,14 +27,14 @@ func (s *Server) accessOwnerOf(r *http.Request, path string) (accessOwner, error
 		namespace, err := s.namespace(r).Describe(r.Context())
 		return accessOwner{version: namespace.Version, rules: namespace.Access}, err
 	}
-	var entity fsm.Entity
+	var found fsm.Entity
 	var err error
 	for _, kind := range []fsm.EntityKind{fsm.QueueEntity, fsm.TopicEntity} {
-		if entity, _, err = s.namespace(r).Entity(r.Context(), kind, path); !errors.Is(err, fsm.EntityNotFound) {
+		if found, _, err = s.namespace(r).Entity(r.Context(), kind, path); !errors.Is(err, fsm.EntityNotFound) {
 			break
 		}
 	}
-	return accessOwner{entity.Name, entity.AccessVersion, entity.Access}, withEntityName(path, err)
+	return accessOwner{found.Name, found.AccessVersion, found.Access}, withEntityName(path, err)
 }
 
 // accessOwnerPath is the name in the path, checked.
@@ -56,7 +46,7 @@ func accessOwnerPath(r *http.Request) (string, error) {
 	if path == "" && !strings.HasSuffix(r.URL.Path, "/") {
 		return "", nil // the namespace
 	}
-	return path, checkName(fsm.QueueEntity, path)
+	return path, entity.CheckName(fsm.QueueEntity, path)
 }
 
 // updateAccess reads access rules, has them changed and writes them, again when somebody else
@@ -117,7 +107,7 @@ func (s *Server) replyAccess(w http.ResponseWriter, r *http.Request, status int,
 	if err != nil {
 		return err
 	}
-	i := findAccessRule(h.rules, rule)
+	i := entity.FindAccessRule(h.rules, rule)
 	if i < 0 {
 		return accessRuleNotFound(rule)
 	}
@@ -136,7 +126,7 @@ func (s *Server) putAccess(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return err
 	}
-	var asked AccessRuleRequest
+	var asked entity.AccessRuleRequest
 	if err := decodeBody(r, &asked, "name, rights, primaryKey, secondaryKey"); err != nil {
 		return err
 	}
@@ -145,14 +135,14 @@ func (s *Server) putAccess(w http.ResponseWriter, r *http.Request) error {
 	}
 	asked.Name = rule
 	err = s.updateAccess(r, path, func(rules []fsm.AccessRule) ([]fsm.AccessRule, error) {
-		i := findAccessRule(rules, rule)
+		i := entity.FindAccessRule(rules, rule)
 		switch {
 		case replace && i < 0:
 			return nil, accessRuleNotFound(rule)
 		case !replace && i >= 0:
 			return nil, fmt.Errorf("%w: an access rule '%s' is there: replace=true changes it", fsm.RuleExists, rule)
 		}
-		changed, err := completeAccessRules([]AccessRuleRequest{asked}, rules)
+		changed, err := entity.CompleteAccessRules([]entity.AccessRuleRequest{asked}, rules)
 		switch {
 		case err != nil:
 			return nil, err
@@ -161,7 +151,7 @@ func (s *Server) putAccess(w http.ResponseWriter, r *http.Request) error {
 		default:
 			rules = append(rules, changed[0])
 		}
-		return rules, checkAccessRuleCount(len(rules))
+		return rules, entity.CheckAccessRuleCount(len(rules))
 	})
 	if err != nil {
 		return err
@@ -181,7 +171,7 @@ func (s *Server) deleteAccess(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	err = s.updateAccess(r, path, func(rules []fsm.AccessRule) ([]fsm.AccessRule, error) {
-		i := findAccessRule(rules, rule)
+		i := entity.FindAccessRule(rules, rule)
 		if i < 0 {
 			return nil, accessRuleNotFound(rule)
 		}
@@ -212,14 +202,14 @@ func (s *Server) regenerate(w http.ResponseWriter, r *http.Request) error {
 	}
 	contextOf(r).rule = asked.Rule
 	err = s.updateAccess(r, path, func(rules []fsm.AccessRule) ([]fsm.AccessRule, error) {
-		i := findAccessRule(rules, asked.Rule)
+		i := entity.FindAccessRule(rules, asked.Rule)
 		switch {
 		case i < 0:
 			return nil, accessRuleNotFound(asked.Rule)
 		case asked.Which == KeyPrimary:
-			rules[i].Primary = newSecret()
+			rules[i].Primary = entity.NewSecret()
 		default:
-			rules[i].Secondary = newSecret()
+			rules[i].Secondary = entity.NewSecret()
 		}
 		return rules, nil
 	})
@@ -240,134 +230,18 @@ func accessRuleName(r *http.Request, others ...string) (path, rule string, err e
 	return path, rule, err
 }
 
-// findAccessRule looks for a rule by its name, which is compared exactly.
-func findAccessRule(rules []fsm.AccessRule, name string) int {
-	return slices.IndexFunc(rules, func(r fsm.AccessRule) bool { return r.Name == name })
-}
-
 func accessRuleNotFound(rule string) error {
 	return fmt.Errorf("%w: there is no access rule '%.256s'", fsm.RuleNotFound, rule)
 }
 
-func checkAccessRuleCount(rules int) error {
-	if rules > accessRulesMax {
-		return fmt.Errorf("%w: there are at most %d access rules to an entity or namespace", fsm.QuotaExceeded, accessRulesMax)
-	}
-	return nil
-}
-
-// completeAccessRules completes and checks rules: keys that are left out are those of the old rule of
-// that name, and drawn where there is none. Errors name no key.
-func completeAccessRules(asked []AccessRuleRequest, old []fsm.AccessRule) ([]fsm.AccessRule, error) {
-	rules := make([]fsm.AccessRule, 0, len(asked))
-	for _, a := range asked {
-		rule := fsm.AccessRule{Name: a.Name, Primary: a.PrimaryKey, Secondary: a.SecondaryKey}
-		kept := []string{""} // secrets that may be short: they were there before
-		if i := findAccessRule(old, a.Name); i >= 0 {
-			kept = append(kept, old[i].Primary, old[i].Secondary)
-			if rule.Primary == "" {
-				rule.Primary = old[i].Primary
-			}
-			if rule.Secondary == "" {
-				rule.Secondary = old[i].Secondary
-			}
-		} else {
-			if rule.Primary == "" {
-				rule.Primary = newSecret()
-			}
-			if rule.Secondary == "" {
-				rule.Secondary = newSecret()
-			}
-		}
-		var err error
-		if rule.Rights, err = parseRights(a.Rights); err == nil {
-			err = checkAccess(rule)
-		}
-		if err == nil {
-			err = checkNewSecrets(rule, kept)
-		}
-		if err == nil && findAccessRule(rules, a.Name) >= 0 {
-			err = errors.New("it is given twice")
-		}
-		if err != nil {
-			return nil, fmt.Errorf("%w: access rule %.60q: %w", fsm.InvalidArgument, a.Name, err)
-		}
-		rules = append(rules, rule)
-	}
-	return rules, checkAccessRuleCount(len(rules))
-}
-
-func checkAccess(rule fsm.AccessRule) error {
-	if rule.Name == "" || len(rule.Name) > accessNameBytesMax || !isPrintable(rule.Name) {
-		return fmt.Errorf("a name is 1 to %d bytes of text without control characters", accessNameBytesMax)
-	}
-	for _, secret := range []string{rule.Primary, rule.Secondary} {
-		if len(secret) > accessSecretBytesMax || !isPrintable(secret) {
-			return fmt.Errorf("a key is 1 to %d bytes of text without control characters", accessSecretBytesMax)
-		}
-	}
-	return nil
-}
-
-// checkNewSecrets refuses secrets that are short, but for those of the rule as it was.
-func checkNewSecrets(rule fsm.AccessRule, kept []string) error {
-	for _, secret := range []string{rule.Primary, rule.Secondary} {
-		if len(secret) < auth.SecretBytesMin && !slices.Contains(kept, secret) {
-			return fmt.Errorf("a new key has at least %d bytes: give a longer one, or none to have it drawn at random", auth.SecretBytesMin)
-		}
-	}
-	return nil
-}
-
-func isPrintable(text string) bool {
-	return utf8.ValidString(text) && !strings.ContainsFunc(text, unicode.IsControl)
-}
-
-// parseRights reads the service's words, in any case. Manage means the other two as well.
-func parseRights(words []string) (fsm.Rights, error) {
-	var rights fsm.Rights
-	for _, word := range words {
-		right, ok := auth.ParseRight(word)
-		if !ok {
-			return 0, fmt.Errorf("rights are %s, %s and %s, not %.40q", RightSend, RightListen, RightManage, word)
-		}
-		rights |= right
-	}
-	if rights == 0 {
-		return 0, fmt.Errorf("it has no rights: give some of %s, %s and %s", RightSend, RightListen, RightManage)
-	}
-	return rights, nil
-}
-
-// rightNames are the rights in the order of the service.
-func rightNames(rights fsm.Rights) []string {
-	var words []string
-	for _, r := range []struct {
-		right fsm.Rights
-		word  string
-	}{{fsm.Manage, RightManage}, {fsm.Send, RightSend}, {fsm.Listen, RightListen}} {
-		if rights&r.right == r.right {
-			words = append(words, r.word)
-		}
-	}
-	return words
-}
-
-// newSecret draws a key as the cloud does: 44 characters of base64.
-func newSecret() string {
-	var secret [secretBytes]byte
-	_, _ = rand.Read(secret[:]) // never fails: crypto/rand ends the process instead
-	return base64.StdEncoding.EncodeToString(secret[:])
-}
-
 // describeAccess shows rules by name, with their keys.
-func describeAccess(rules []fsm.AccessRule, endpoint, entity string) []AccessRule {
+func describeAccess(rules []fsm.AccessRule, endpoint, entityName string) []AccessRule {
 	list := make([]AccessRule, len(rules))
 	for i, rule := range rules {
 		list[i] = AccessRule{
-			Name: rule.Name, Rights: rightNames(rule.Rights), PrimaryKey: rule.Primary, SecondaryKey: rule.Secondary,
-			PrimaryConnectionString:   connectionString(endpoint, rule.Name, rule.Primary, entity),
-			SecondaryConnectionString: connectionString(endpoint, rule.Name, rule.Secondary, entity),
+			Name: rule.Name, Rights: entity.RightNames(rule.Rights), PrimaryKey: rule.Primary, SecondaryKey: rule.Secondary,
+			PrimaryConnectionString:   connectionString(endpoint, rule.Name, rule.Primary, entityName),
+			SecondaryConnectionString: connectionString(endpoint, rule.Name, rule.Secondary, entityName),
 			Created:                   toTime(rule.Created), Updated: toTime(rule.Updated),
 		}
 	}

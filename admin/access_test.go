@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -57,9 +58,9 @@ func TestAccessLife(t *testing.T) {
 		{"PUT", "/v1/access/t?rule=r", `{}`, 400, "it has no rights"},
 		{"PUT", "/v1/access/t?rule=r", `{"rights":["own"]}`, 400, "rights are Send, Listen and Manage"},
 		{"PUT", "/v1/access/t?rule=r", `{"rights":["Send"],"key":"x"}`, 400, "possible are name, rights"},
-		{"PUT", "/v1/access/t?rule=" + strings.Repeat("r", accessNameBytesMax+1), `{"rights":["Send"]}`, 400, "1 to 256 bytes"},
+		{"PUT", "/v1/access/t?rule=" + strings.Repeat("r", entity.AccessNameBytesMax+1), `{"rights":["Send"]}`, 400, "1 to 256 bytes"},
 		{"PUT", "/v1/access/t?rule=a%0Ab", `{"rights":["Send"]}`, 400, "control characters"},
-		{"PUT", "/v1/access/t?rule=r", `{"rights":["Send"],"primaryKey":"` + strings.Repeat("s", accessSecretBytesMax+1) + `"}`, 400, "a key is 1 to 256 bytes"},
+		{"PUT", "/v1/access/t?rule=r", `{"rights":["Send"],"primaryKey":"` + strings.Repeat("s", entity.AccessSecretBytesMax+1) + `"}`, 400, "a key is 1 to 256 bytes"},
 		{"PUT", "/v1/access/t?rule=r", `{"rights":["Send"],"secondaryKey":"a\nb-and-long-enough"}`, 400, "a key is 1 to 256 bytes"},
 		{"PUT", "/v1/access/t?role=r", `{"rights":["Send"]}`, 400, "unknown parameter"},
 		{"POST", "/v1/regenerate/t", `{"rule":"a b/c","which":"both"}`, 400, "which is primary or secondary"},
@@ -132,9 +133,9 @@ func TestNewSecretsAreLong(t *testing.T) {
 func TestAccessAtItsLimits(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
-	for i := range accessRulesMax {
-		name := fmt.Sprintf("%02d", i) + strings.Repeat("n", accessNameBytesMax-2)
-		body := `{"rights":["Send"],"primaryKey":"` + strings.Repeat("p", accessSecretBytesMax) + `"}`
+	for i := range entity.AccessRulesMax {
+		name := fmt.Sprintf("%02d", i) + strings.Repeat("n", entity.AccessNameBytesMax-2)
+		body := `{"rights":["Send"],"primaryKey":"` + strings.Repeat("p", entity.AccessSecretBytesMax) + `"}`
 		if status, answer := r.request("PUT", "/v1/access?rule="+name, body, nil); status != http.StatusCreated {
 			t.Fatal(status, answer)
 		}
@@ -248,7 +249,7 @@ func TestATOMAccessRefuses(t *testing.T) {
 		return "<AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights><KeyName>" + name + "</KeyName></AuthorizationRule>"
 	}
 	many := ""
-	for i := range accessRulesMax + 1 {
+	for i := range entity.AccessRulesMax + 1 {
 		many += rule(fmt.Sprintf("r%d", i))
 	}
 	for _, c := range []struct {
@@ -296,8 +297,8 @@ func FuzzAccess(f *testing.F) {
 	f.Add([]byte(`{"name":"\u0085","rights":["listen"],"secondaryKey":"\u2028"}`))
 	f.Add([]byte(entryOf("QueueDescription", `<AuthorizationRules><AuthorizationRule><Rights><AccessRights>Send</AccessRights></Rights><KeyName>a</KeyName></AuthorizationRule></AuthorizationRules>`)))
 	f.Fuzz(func(t *testing.T, data []byte) {
-		var one AccessRuleRequest
-		asked := []AccessRuleRequest{one}
+		var one entity.AccessRuleRequest
+		asked := []entity.AccessRuleRequest{one}
 		if json.Unmarshal(data, &asked[0]) != nil {
 			description, err := readDescription(strings.NewReader(string(data)))
 			if err != nil {
@@ -307,7 +308,7 @@ func FuzzAccess(f *testing.F) {
 				return
 			}
 		}
-		rules, err := completeAccessRules(asked, nil)
+		rules, err := entity.CompleteAccessRules(asked, nil)
 		if err != nil {
 			if codeOf(err) == fsm.Internal {
 				t.Errorf("%q: %v", data, err)

@@ -1,10 +1,9 @@
 package admin
 
 import (
-	"encoding/json"
-	"fmt"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -22,21 +21,21 @@ type Queue struct {
 // Settings of a queue, topic or subscription. A field that is nil is left as it is by PATCH
 // and gets its default from PUT. Which kind has which is said by settingNames.
 type Settings struct {
-	LockDuration     *Duration `json:"lockDuration,omitempty"`     // 5 s to 5 min, or what the namespace allows; default 30 s
-	MaxDeliveryCount *uint32   `json:"maxDeliveryCount,omitempty"` // 1 to 2000; default 10
-	MaxMessageBytes  *uint32   `json:"maxMessageBytes,omitempty"`  // 1 KiB to 1 MiB, or what the namespace allows; default 256 KiB
+	LockDuration     *entity.Duration `json:"lockDuration,omitempty"`     // 5 s to 5 min, or what the namespace allows; default 30 s
+	MaxDeliveryCount *uint32          `json:"maxDeliveryCount,omitempty"` // 1 to 2000; default 10
+	MaxMessageBytes  *uint32          `json:"maxMessageBytes,omitempty"`  // 1 KiB to 1 MiB, or what the namespace allows; default 256 KiB
 
 	// DefaultMessageTimeToLive is the life of messages that say nothing themselves, and
 	// the ceiling for those that do. 1 ms to forever, the default.
-	DefaultMessageTimeToLive         *Duration `json:"defaultMessageTimeToLive,omitempty"`
-	DeadLetteringOnMessageExpiration *bool     `json:"deadLetteringOnMessageExpiration,omitempty"` // default false: dropped
+	DefaultMessageTimeToLive         *entity.Duration `json:"defaultMessageTimeToLive,omitempty"`
+	DeadLetteringOnMessageExpiration *bool            `json:"deadLetteringOnMessageExpiration,omitempty"` // default false: dropped
 	// RequiresDuplicateDetection cannot be changed after creation.
-	RequiresDuplicateDetection          *bool     `json:"requiresDuplicateDetection,omitempty"`
-	DuplicateDetectionHistoryTimeWindow *Duration `json:"duplicateDetectionHistoryTimeWindow,omitempty"` // 20 s to 7 days; default 10 min
-	AutoDeleteOnIdle                    *Duration `json:"autoDeleteOnIdle,omitempty"`                    // 5 min to forever, the default
-	MaxSizeInMegabytes                  *uint32   `json:"maxSizeInMegabytes,omitempty"`                  // MiB of payloads, 1 to 81920; default 1024
-	Status                              *string   `json:"status,omitempty"`                              // Active, Disabled, SendDisabled, ReceiveDisabled
-	UserMetadata                        *string   `json:"userMetadata,omitempty"`                        // at most 1024 bytes
+	RequiresDuplicateDetection          *bool            `json:"requiresDuplicateDetection,omitempty"`
+	DuplicateDetectionHistoryTimeWindow *entity.Duration `json:"duplicateDetectionHistoryTimeWindow,omitempty"` // 20 s to 7 days; default 10 min
+	AutoDeleteOnIdle                    *entity.Duration `json:"autoDeleteOnIdle,omitempty"`                    // 5 min to forever, the default
+	MaxSizeInMegabytes                  *uint32          `json:"maxSizeInMegabytes,omitempty"`                  // MiB of payloads, 1 to 81920; default 1024
+	Status                              *string          `json:"status,omitempty"`                              // Active, Disabled, SendDisabled, ReceiveDisabled
+	UserMetadata                        *string          `json:"userMetadata,omitempty"`                        // at most 1024 bytes
 
 	// DeadLetteringOnFilterEvaluationExceptions keeps a message for which a rule of the
 	// subscription fails, in its dead-letter queue. Default true.
@@ -53,11 +52,11 @@ type Settings struct {
 
 	// What follows goes beyond the cloud.
 
-	DeadLetterTimeToLive *Duration `json:"deadLetterTimeToLive,omitempty"` // 1 s to forever, the default
+	DeadLetterTimeToLive *entity.Duration `json:"deadLetterTimeToLive,omitempty"` // 1 s to forever, the default
 	// RetryDelay is the pause after a first failed attempt; it doubles up to
 	// RetryDelayMax. 1 ms to 7 days; 0, the default, gives a message back at once.
-	RetryDelay    *Duration `json:"retryDelay,omitempty"`
-	RetryDelayMax *Duration `json:"retryDelayMax,omitempty"` // default 10 min, or RetryDelay where that is longer
+	RetryDelay    *entity.Duration `json:"retryDelay,omitempty"`
+	RetryDelayMax *entity.Duration `json:"retryDelayMax,omitempty"` // default 10 min, or RetryDelay where that is longer
 }
 
 // Counts is what a queue or subscription holds, in messages, and the bytes of all its
@@ -124,33 +123,4 @@ type Problem struct {
 	Code       string `json:"code"` // stable, for programs
 	Message    string `json:"message"`
 	TrackingID string `json:"trackingId"` // also in the log of the member that answered
-}
-
-// Duration is a length of time that reads "30s" or "PT30S" and writes "30s"; [Forever] is
-// "forever".
-type Duration time.Duration
-
-// String is the form of time.Duration, or "forever".
-func (d Duration) String() string {
-	if d == Duration(Forever) {
-		return foreverText
-	}
-	return time.Duration(d).String()
-}
-
-// MarshalJSON writes the text of String.
-func (d Duration) MarshalJSON() ([]byte, error) { return json.Marshal(d.String()) }
-
-// UnmarshalJSON reads text; a bare number is refused, because nobody can tell its unit.
-func (d *Duration) UnmarshalJSON(data []byte) error {
-	var text string
-	if err := json.Unmarshal(data, &text); err != nil {
-		return fmt.Errorf("a duration is text like \"30s\", not %.40s", data)
-	}
-	parsed, err := ParseDuration(text)
-	if err != nil {
-		return err
-	}
-	*d = Duration(parsed)
-	return nil
 }

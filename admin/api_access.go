@@ -1,6 +1,10 @@
 package admin
 
-import "time"
+import (
+	"time"
+
+	"github.com/peeklock/peeklock/admin/entity"
+)
 
 // Namespace is a set of entities with keys and limits of its own, as the API shows it.
 type Namespace struct {
@@ -25,9 +29,9 @@ type NamespaceSettings struct {
 	MaxMessageBytes *uint32 `json:"maxMessageBytes,omitempty"`
 	// MaxLockDuration is the longest lockDuration that an entity may have, 5 s to 24 h; default 5
 	// min, which "0s" chooses too.
-	MaxLockDuration *Duration `json:"maxLockDuration,omitempty"`
-	MaxEntities     *uint32   `json:"maxEntities,omitempty"`  // queues and topics together; 0, the default: no limit of its own
-	UserMetadata    *string   `json:"userMetadata,omitempty"` // at most 1024 bytes
+	MaxLockDuration *entity.Duration `json:"maxLockDuration,omitempty"`
+	MaxEntities     *uint32          `json:"maxEntities,omitempty"`  // queues and topics together; 0, the default: no limit of its own
+	UserMetadata    *string          `json:"userMetadata,omitempty"` // at most 1024 bytes
 }
 
 // NamespaceRequest is the body of PUT /v1/namespaces/{name}.
@@ -35,7 +39,7 @@ type NamespaceRequest struct {
 	NamespaceSettings
 	// AccessRules are its first ones; none: RootManageSharedAccessKey with every right and
 	// keys drawn at random.
-	AccessRules []AccessRuleRequest `json:"accessRules,omitempty"`
+	AccessRules []entity.AccessRuleRequest `json:"accessRules,omitempty"`
 }
 
 // NamespacePage is one answer of the list of namespaces. Next is the "after" of the next
@@ -45,19 +49,11 @@ type NamespacePage struct {
 	Next       string      `json:"next,omitempty"`
 }
 
-// The rights of an access rule, in the service's words; they are read in any case. Who may
-// manage may send and listen, too.
-const (
-	RightSend   = "Send"
-	RightListen = "Listen"
-	RightManage = "Manage"
-)
-
 // AccessRule is a named pair of keys and what their holder may do, with a namespace or with
 // one queue or topic. It is shown only to who may manage that.
 type AccessRule struct {
 	Name         string   `json:"name"`
-	Rights       []string `json:"rights"` // RightSend and so on; all three of who may manage
+	Rights       []string `json:"rights"` // entity.RightSend and so on; all three of who may manage
 	PrimaryKey   string   `json:"primaryKey"`
 	SecondaryKey string   `json:"secondaryKey,omitempty"`
 	// The connection strings are complete: applications need nothing else. They name the host
@@ -66,16 +62,6 @@ type AccessRule struct {
 	SecondaryConnectionString string    `json:"secondaryConnectionString,omitempty"`
 	Created                   time.Time `json:"createdAt"`
 	Updated                   time.Time `json:"updatedAt"`
-}
-
-// AccessRuleRequest is the body of PUT /v1/access/{queue or topic}?rule=, and without a name
-// in the path that of a rule of the namespace. With &replace=true it changes a rule that is
-// there; keys that are left out stay then, and are drawn at random otherwise.
-type AccessRuleRequest struct {
-	Name         string   `json:"name,omitempty"` // 1 to 256 bytes; as in the parameter, or left out
-	Rights       []string `json:"rights"`
-	PrimaryKey   string   `json:"primaryKey,omitempty"` // 16 to 256 bytes, used as it is written; one that stays may be shorter
-	SecondaryKey string   `json:"secondaryKey,omitempty"`
 }
 
 // AccessPage answers GET /v1/access and GET /v1/access/{queue or topic} with all rules, by

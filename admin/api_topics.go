@@ -3,6 +3,7 @@ package admin
 import (
 	"time"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -48,7 +49,7 @@ type Subscription struct {
 type SubscriptionRequest struct {
 	Settings
 	// DefaultRule is the first rule. Without it, one named $Default takes everything.
-	DefaultRule *Rule `json:"defaultRule,omitempty"`
+	DefaultRule *entity.Rule `json:"defaultRule,omitempty"`
 }
 
 // SubscriptionPage is one answer of the list of the subscriptions of a topic. Next is the
@@ -58,44 +59,9 @@ type SubscriptionPage struct {
 	Next          string         `json:"next,omitempty"`
 }
 
-// The kinds of filters, as the API calls them.
-const (
-	FilterSQL         = "sql"
-	FilterCorrelation = "correlation"
-	FilterTrue        = "true"
-	FilterFalse       = "false"
-)
-
-// Rule is a rule of a subscription: which messages of the topic it takes, and how its
-// copies differ.
-type Rule struct {
-	Name    string     `json:"name,omitempty"` // 1 to 50 characters; in a request as in its path, or left out
-	Filter  Filter     `json:"filter"`
-	Action  *SQLText   `json:"action,omitempty"`    // nil: none
-	Created *time.Time `json:"createdAt,omitempty"` // the member's; of no effect in a request
-}
-
-// Filter is the condition of a rule.
-type Filter struct {
-	Kind string `json:"kind"` // FilterSQL and so on
-	// Expression and Parameters belong to FilterSQL.
-	Expression string           `json:"expression,omitempty"`
-	Parameters map[string]Value `json:"parameters,omitempty"` // by name without @
-	// Conditions belong to FilterCorrelation: what each property must be. "sys.Label" and its
-	// like are what Service Bus defines, other names are application properties, before
-	// which "user." may stand.
-	Conditions map[string]Value `json:"conditions,omitempty"`
-}
-
-// SQLText is the action of a rule: a text of the language with values of its parameters.
-type SQLText struct {
-	Expression string           `json:"expression"`
-	Parameters map[string]Value `json:"parameters,omitempty"`
-}
-
 // RulePage is one answer of the list of rules, in the order of their making. Next is the
 // "skip" of the next page, 0 at the end.
 type RulePage struct {
-	Rules []Rule `json:"rules"`
-	Next  int    `json:"next,omitempty"`
+	Rules []entity.Rule `json:"rules"`
+	Next  int           `json:"next,omitempty"`
 }

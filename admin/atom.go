@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -144,28 +145,28 @@ func (s *Server) atomRoute(t atomTarget, method string) atomHandler {
 
 // atomFind looks a name up as every kind that it can be: queues and topics share paths.
 func (s *Server) atomFind(r *http.Request, t atomTarget) (fsm.Entity, fsm.Counts, error) {
-	var entity fsm.Entity
+	var found fsm.Entity
 	var counts fsm.Counts
 	var err error
 	for _, kind := range t.kinds() {
-		if err = checkName(kind, t.name); err != nil {
-			return entity, counts, err
+		if err = entity.CheckName(kind, t.name); err != nil {
+			return found, counts, err
 		}
-		entity, counts, err = s.namespace(r).Entity(r.Context(), kind, t.name)
+		found, counts, err = s.namespace(r).Entity(r.Context(), kind, t.name)
 		if !errors.Is(err, fsm.EntityNotFound) {
 			break
 		}
 	}
-	return entity, counts, withEntityName(t.name, err)
+	return found, counts, withEntityName(t.name, err)
 }
 
 // atomGetEntity is GET /{entity}: settings and runtime properties are one answer.
 func (s *Server) atomGetEntity(w http.ResponseWriter, r *http.Request, t atomTarget) error {
-	entity, counts, err := s.atomFind(r, t)
+	found, counts, err := s.atomFind(r, t)
 	if err != nil {
 		return err
 	}
-	s.replyEntity(w, r, http.StatusOK, entity, counts)
+	s.replyEntity(w, r, http.StatusOK, found, counts)
 	return nil
 }
 
@@ -178,7 +179,7 @@ func (s *Server) atomPutEntity(w http.ResponseWriter, r *http.Request, t atomTar
 	}
 	kind, err := description.kind(t)
 	if err == nil {
-		err = checkName(kind, t.name)
+		err = entity.CheckName(kind, t.name)
 	}
 	if err != nil {
 		return err
@@ -188,7 +189,7 @@ func (s *Server) atomPutEntity(w http.ResponseWriter, r *http.Request, t atomTar
 	if err == nil {
 		err = s.permitForwarding(r, description)
 	}
-	var access []AccessRuleRequest
+	var access []entity.AccessRuleRequest
 	if err == nil {
 		access, err = description.access()
 	}
@@ -198,7 +199,7 @@ func (s *Server) atomPutEntity(w http.ResponseWriter, r *http.Request, t atomTar
 	if r.Header.Get("If-Match") != "" {
 		return s.atomUpdate(w, r, kind, t.name, asked, access)
 	}
-	rules, err := completeAccessRules(access, nil)
+	rules, err := entity.CompleteAccessRules(access, nil)
 	if err != nil {
 		return err
 	}
@@ -222,46 +223,46 @@ func (s *Server) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 			return err
 		}
 	}
-	entity, err := s.namespace(r).CreateEntity(r.Context(), kind, name, settings, rule, rules)
+	found, err := s.namespace(r).CreateEntity(r.Context(), kind, name, settings, rule, rules)
 	if err != nil {
 		return withNewEntityName(kind, name, err)
 	}
-	s.replyEntity(w, r, http.StatusCreated, entity, fsm.Counts{})
+	s.replyEntity(w, r, http.StatusCreated, found, fsm.Counts{})
 	return nil
 }
 
 // atomUpdate lays what is given over what there is. Clients send back what they got, and leave
 // out a text to clear it; what the service's API does not know (retryDelay) stays. The access
 // rules come last: when the settings are refused, no key has changed.
-func (s *Server) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked Settings, access []AccessRuleRequest) error {
+func (s *Server) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked Settings, access []entity.AccessRuleRequest) error {
 	limits, err := s.namespaceLimits(r)
 	if err != nil {
 		return err
 	}
-	entity, counts, err := s.namespace(r).Entity(r.Context(), kind, name)
+	found, counts, err := s.namespace(r).Entity(r.Context(), kind, name)
 	if err != nil {
 		return withEntityName(name, err)
 	}
-	old := entity.Settings.WithDefaults()
+	old := found.Settings.WithDefaults()
 	old.UserMetadata, old.ForwardTo, old.ForwardDeadLettersTo = "", "", ""
 	settings, err := asked.applyTo(kind, old, limits)
 	if err != nil {
 		return err
 	}
-	rules, err := completeAccessRules(access, entity.Access)
+	rules, err := entity.CompleteAccessRules(access, found.Access)
 	if err != nil {
 		return err
 	}
-	differ := !slices.EqualFunc(rules, entity.Access, equalAccessRule)
-	if entity, err = s.namespace(r).UpdateEntity(r.Context(), kind, name, settings); err != nil {
+	differ := !slices.EqualFunc(rules, found.Access, equalAccessRule)
+	if found, err = s.namespace(r).UpdateEntity(r.Context(), kind, name, settings); err != nil {
 		return withEntityName(name, err)
 	}
 	if differ {
-		if entity, err = s.replaceAccess(r, kind, name, access); err != nil {
+		if found, err = s.replaceAccess(r, kind, name, access); err != nil {
 			return err
 		}
 	}
-	s.replyEntity(w, r, http.StatusOK, entity, counts)
+	s.replyEntity(w, r, http.StatusOK, found, counts)
 	return nil
 }
 
@@ -269,7 +270,7 @@ func (s *Server) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 func (s *Server) atomDeleteEntity(w http.ResponseWriter, r *http.Request, t atomTarget) error {
 	var err error
 	for _, kind := range t.kinds() {
-		if err = checkName(kind, t.name); err != nil {
+		if err = entity.CheckName(kind, t.name); err != nil {
 			return err
 		}
 		if err = s.namespace(r).DeleteEntity(r.Context(), kind, t.name); !errors.Is(err, fsm.EntityNotFound) {

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -20,7 +21,7 @@ const (
 )
 
 // access reads the AuthorizationRules of a description; none are none.
-func (n *element) access() ([]AccessRuleRequest, error) {
+func (n *element) access() ([]entity.AccessRuleRequest, error) {
 	list := n.child(accessListName)
 	if list == nil {
 		return nil, nil
@@ -28,7 +29,7 @@ func (n *element) access() ([]AccessRuleRequest, error) {
 	if n.name == "SubscriptionDescription" && len(list.children) > 0 {
 		return nil, fmt.Errorf("%w: %s: a subscription has those of its topic", fsm.InvalidArgument, accessListName)
 	}
-	rules := make([]AccessRuleRequest, 0, len(list.children))
+	rules := make([]entity.AccessRuleRequest, 0, len(list.children))
 	for i := range list.children {
 		c := &list.children[i]
 		if c.name != accessElement {
@@ -37,7 +38,7 @@ func (n *element) access() ([]AccessRuleRequest, error) {
 		if kind := c.kindName(); kind != "" && kind != accessType {
 			return nil, fmt.Errorf("%w: %s of the type %.60q: there is only %s", fsm.NotImplemented, accessElement, kind, accessType)
 		}
-		rule := AccessRuleRequest{Name: c.leafText("KeyName"), PrimaryKey: c.leafText("PrimaryKey"), SecondaryKey: c.leafText("SecondaryKey")}
+		rule := entity.AccessRuleRequest{Name: c.leafText("KeyName"), PrimaryKey: c.leafText("PrimaryKey"), SecondaryKey: c.leafText("SecondaryKey")}
 		if rights := c.child("Rights"); rights != nil {
 			for j := range rights.children {
 				rule.Rights = append(rule.Rights, rights.children[j].text)
@@ -59,14 +60,14 @@ func (n *element) leafText(name string) string {
 // replaceAccess makes the rules of an entity those of its description and answers with what it
 // is then. The list is the whole of them: the Go client leaves an empty one out, so none given
 // are none.
-func (s *Server) replaceAccess(r *http.Request, kind fsm.EntityKind, name string, asked []AccessRuleRequest) (fsm.Entity, error) {
-	err := s.updateAccess(r, name, func(old []fsm.AccessRule) ([]fsm.AccessRule, error) { return completeAccessRules(asked, old) })
+func (s *Server) replaceAccess(r *http.Request, kind fsm.EntityKind, name string, asked []entity.AccessRuleRequest) (fsm.Entity, error) {
+	err := s.updateAccess(r, name, func(old []fsm.AccessRule) ([]fsm.AccessRule, error) { return entity.CompleteAccessRules(asked, old) })
 	s.auditChange(r, auditedChange{operation: "update", kind: "access_rules", name: name}, err)
 	if err != nil {
 		return fsm.Entity{}, err
 	}
-	entity, _, err := s.namespace(r).Entity(r.Context(), kind, name)
-	return entity, withEntityName(name, err)
+	found, _, err := s.namespace(r).Entity(r.Context(), kind, name)
+	return found, withEntityName(name, err)
 }
 
 // equalAccessRule passes the times over.
@@ -84,7 +85,7 @@ func (x *xmlWriter) accessRules(rules []fsm.AccessRule) {
 		x.leaf("ClaimType", accessClaimType)
 		x.leaf("ClaimValue", accessClaim)
 		x.open("Rights")
-		for _, word := range rightNames(rule.Rights) {
+		for _, word := range entity.RightNames(rule.Rights) {
 			x.leaf("AccessRights", word)
 		}
 		x.end("Rights")

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -42,7 +43,7 @@ func (s *Server) atomListEntities(w http.ResponseWriter, r *http.Request, t atom
 	case fsm.TopicEntity:
 		path, title = resourcesWord+"/Topics", "Topics"
 	case fsm.SubscriptionEntity:
-		if err := checkName(fsm.TopicEntity, t.name); err != nil {
+		if err := entity.CheckName(fsm.TopicEntity, t.name); err != nil {
 			return err
 		}
 		topic, _, err := s.namespace(r).Entity(r.Context(), fsm.TopicEntity, t.name)
@@ -98,7 +99,7 @@ func (s *Server) entitiesFrom(r *http.Request, t atomTarget, skip, most int) ([]
 func (s *Server) atomListRules(w http.ResponseWriter, r *http.Request, t atomTarget) error {
 	page, err := readPage(r)
 	if err == nil {
-		err = checkName(fsm.SubscriptionEntity, t.name)
+		err = entity.CheckName(fsm.SubscriptionEntity, t.name)
 	}
 	if err != nil {
 		return err

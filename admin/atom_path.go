@@ -2,10 +2,10 @@ package admin
 
 import (
 	"fmt"
-	"path"
 	"slices"
 	"strings"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -61,14 +61,14 @@ func parseATOMPath(p string) (atomTarget, error) {
 	case ends(0) || strings.HasPrefix(parts[0], "$"):
 		return atomTarget{}, nothing
 	}
-	i := slices.IndexFunc(parts, func(part string) bool { return strings.EqualFold(part, subscriptionWord) })
+	i := slices.IndexFunc(parts, func(part string) bool { return strings.EqualFold(part, entity.SubscriptionsWord) })
 	if i < 0 {
 		name := strings.TrimSuffix(strings.Join(parts, "/"), "/")
-		return atomTarget{resource: atomEntity, name: name}, checkPathName(name)
+		return atomTarget{resource: atomEntity, name: name}, entity.CheckPathName(name)
 	}
 	topic := strings.Join(parts[:i], "/")
 	if ends(i + 1) {
-		return atomTarget{resource: atomList, kind: fsm.SubscriptionEntity, name: topic}, checkPathName(topic)
+		return atomTarget{resource: atomList, kind: fsm.SubscriptionEntity, name: topic}, entity.CheckPathName(topic)
 	}
 	t := atomTarget{resource: atomEntity, name: fsm.SubscriptionPath(topic, parts[i+1])}
 	switch {
@@ -80,14 +80,5 @@ func parseATOMPath(p string) (atomTarget, error) {
 	default:
 		t.resource, t.rule = atomRule, strings.Join(parts[i+3:], "/")
 	}
-	return t, checkPathName(t.name)
-}
-
-// checkPathName refuses names with empty parts and dots for parts, as the control API does: what
-// is between a client and us may have tidied up another path.
-func checkPathName(name string) error {
-	if name != path.Clean(name) || name == "." || name == ".." {
-		return fmt.Errorf("%w: %.400q: a name has no empty part, nor . or .. as one", fsm.InvalidArgument, name)
-	}
-	return nil
+	return t, entity.CheckPathName(t.name)
 }

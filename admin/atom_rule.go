@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
@@ -37,7 +38,7 @@ func (s *Server) atomGetRule(w http.ResponseWriter, r *http.Request, t atomTarge
 
 // replyRule answers with a rule as the machine has it.
 func (s *Server) replyRule(w http.ResponseWriter, r *http.Request, status int, t atomTarget) error {
-	if err := checkName(fsm.SubscriptionEntity, t.name); err != nil {
+	if err := entity.CheckName(fsm.SubscriptionEntity, t.name); err != nil {
 		return err
 	}
 	subscription, _, err := s.namespace(r).Entity(r.Context(), fsm.SubscriptionEntity, t.name)
@@ -57,7 +58,7 @@ func (s *Server) replyRule(w http.ResponseWriter, r *http.Request, status int, t
 // atomPutRule is PUT .../Rules/{rule}, which adds a rule, and with If-Match replaces it. The Go
 // client leaves the name out of the path for the default rule.
 func (s *Server) atomPutRule(w http.ResponseWriter, r *http.Request, t atomTarget) error {
-	if err := checkName(fsm.SubscriptionEntity, t.name); err != nil {
+	if err := entity.CheckName(fsm.SubscriptionEntity, t.name); err != nil {
 		return err
 	}
 	description, err := readDescription(r.Body)
@@ -84,7 +85,7 @@ func (s *Server) atomPutRule(w http.ResponseWriter, r *http.Request, t atomTarge
 
 // atomDeleteRule is DELETE .../Rules/{rule}.
 func (s *Server) atomDeleteRule(w http.ResponseWriter, r *http.Request, t atomTarget) error {
-	if err := checkName(fsm.SubscriptionEntity, t.name); err != nil {
+	if err := entity.CheckName(fsm.SubscriptionEntity, t.name); err != nil {
 		return err
 	}
 	if err := s.namespace(r).DropRule(r.Context(), t.name, t.rule); err != nil {
@@ -107,7 +108,7 @@ func (n *element) firstRule() (*fsm.Rule, error) {
 // rule reads a rule and checks it as the control API does. The name is that of the path, or of
 // the body, or the default one.
 func (n *element) rule(pathName string) (fsm.Rule, error) {
-	out := Rule{Name: pathName}
+	out := entity.Rule{Name: pathName}
 	if name := n.child("Name"); name != nil && name.text != "" {
 		if pathName != "" && !strings.EqualFold(name.text, pathName) {
 			return fsm.Rule{}, fmt.Errorf("%w: the path calls the rule %.60q and the body %.60q", fsm.InvalidArgument, pathName, name.text)
@@ -124,21 +125,21 @@ func (n *element) rule(pathName string) (fsm.Rule, error) {
 	if out.Action, err = n.child("Action").action(); err != nil {
 		return fsm.Rule{}, fmt.Errorf("%w: rule %.60q: Action: %w", codeOr(err, fsm.InvalidArgument), out.Name, err)
 	}
-	return out.rule()
+	return out.Parse()
 }
 
 // filter reads a Filter; none is the one that takes everything.
-func (n *element) filter() (Filter, error) {
+func (n *element) filter() (entity.Filter, error) {
 	if n == nil {
-		return Filter{Kind: FilterTrue}, nil
+		return entity.Filter{Kind: entity.FilterTrue}, nil
 	}
 	switch kind := n.kindName(); kind {
 	case typeTrueFilter:
-		return Filter{Kind: FilterTrue}, nil
+		return entity.Filter{Kind: entity.FilterTrue}, nil
 	case typeFalseFilter:
-		return Filter{Kind: FilterFalse}, nil
+		return entity.Filter{Kind: entity.FilterFalse}, nil
 	case typeSQLFilter:
-		out := Filter{Kind: FilterSQL}
+		out := entity.Filter{Kind: entity.FilterSQL}
 		if text := n.child("SqlExpression"); text != nil {
 			out.Expression = text.text
 		}
@@ -148,29 +149,29 @@ func (n *element) filter() (Filter, error) {
 	case typeCorrelationFilter:
 		return n.correlation()
 	default:
-		return Filter{}, fmt.Errorf("the type is one of %s, %s, %s and %s, not %.40q",
+		return entity.Filter{}, fmt.Errorf("the type is one of %s, %s, %s and %s, not %.40q",
 			typeSQLFilter, typeCorrelationFilter, typeTrueFilter, typeFalseFilter, kind)
 	}
 }
 
-func (n *element) correlation() (Filter, error) {
-	out := Filter{Kind: FilterCorrelation, Conditions: make(map[string]Value)}
+func (n *element) correlation() (entity.Filter, error) {
+	out := entity.Filter{Kind: entity.FilterCorrelation, Conditions: make(map[string]entity.Value)}
 	properties, err := n.child("Properties").pairs()
 	if err != nil {
 		return out, err
 	}
 	for key, value := range properties {
-		out.Conditions[conditionName(filter.Property{Name: key})] = value
+		out.Conditions[entity.ConditionName(filter.Property{Name: key})] = value
 	}
 	for _, name := range correlationOrder() {
 		if c := n.child(name); c != nil {
-			out.Conditions[systemPrefix+name] = Value{filter.Text(c.text)}
+			out.Conditions[entity.SystemPrefix+name] = entity.Value{Value: filter.Text(c.text)}
 		}
 	}
 	return out, nil
 }
 
-func (n *element) action() (*SQLText, error) {
+func (n *element) action() (*entity.SQLText, error) {
 	if n == nil {
 		return nil, nil //nolint:nilnil // no action is no error
 	}
@@ -178,7 +179,7 @@ func (n *element) action() (*SQLText, error) {
 	case typeNoAction:
 		return nil, nil //nolint:nilnil // no action is no error
 	case typeSQLAction:
-		out := &SQLText{}
+		out := &entity.SQLText{}
 		if text := n.child("SqlExpression"); text != nil {
 			out.Expression = text.text
 		}

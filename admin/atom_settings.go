@@ -5,9 +5,9 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -54,7 +54,7 @@ func (n *element) settings() (Settings, error) {
 func (s *Settings) set(c *element) error {
 	switch c.name {
 	case "LockDuration":
-		return parseInto(&s.LockDuration, c, parseATOMDuration)
+		return parseInto(&s.LockDuration, c, entity.ParseISODuration)
 	case "MaxSizeInMegabytes":
 		return parseInto(&s.MaxSizeInMegabytes, c, parseUint32)
 	case "RequiresDuplicateDetection":
@@ -62,13 +62,13 @@ func (s *Settings) set(c *element) error {
 	case "RequiresSession":
 		return parseInto(&s.RequiresSession, c, parseBool)
 	case "DefaultMessageTimeToLive":
-		return parseInto(&s.DefaultMessageTimeToLive, c, parseATOMDuration)
+		return parseInto(&s.DefaultMessageTimeToLive, c, entity.ParseISODuration)
 	case "DeadLetteringOnMessageExpiration":
 		return parseInto(&s.DeadLetteringOnMessageExpiration, c, parseBool)
 	case "DeadLetteringOnFilterEvaluationExceptions":
 		return parseInto(&s.DeadLetteringOnFilterEvaluationExceptions, c, parseBool)
 	case "DuplicateDetectionHistoryTimeWindow":
-		return parseInto(&s.DuplicateDetectionHistoryTimeWindow, c, parseATOMDuration)
+		return parseInto(&s.DuplicateDetectionHistoryTimeWindow, c, entity.ParseISODuration)
 	case "MaxDeliveryCount":
 		return parseInto(&s.MaxDeliveryCount, c, parseUint32)
 	case "Status":
@@ -80,7 +80,7 @@ func (s *Settings) set(c *element) error {
 	case "UserMetadata":
 		s.UserMetadata = &c.text
 	case "AutoDeleteOnIdle":
-		return parseInto(&s.AutoDeleteOnIdle, c, parseATOMDuration)
+		return parseInto(&s.AutoDeleteOnIdle, c, entity.ParseISODuration)
 	case "MaxMessageSizeInKilobytes":
 		return parseInto(&s.MaxMessageBytes, c, parseKilobytes)
 	case "EnablePartitioning":
@@ -134,51 +134,6 @@ func parseKilobytes(text string) (uint32, error) {
 		return 0, fmt.Errorf("%d is more than %d", n, tierBytesMax/1024)
 	}
 	return n * 1024, err
-}
-
-// parseATOMDuration reads ISO 8601. What is longer than we can count (292 years) never ends:
-// clients write the largest TimeSpan of .NET in ways of their own, Java in hours.
-func parseATOMDuration(text string) (Duration, error) {
-	if len(text) > durationBytesMax || !strings.HasPrefix(text, "P") {
-		return 0, fmt.Errorf("%.70q is no duration like PT30S", text)
-	}
-	nanoseconds, err := isoNanoseconds(text)
-	if err != nil {
-		return 0, err
-	}
-	if nanoseconds >= math.MaxInt64 {
-		return Duration(Forever), nil
-	}
-	return Duration(nanoseconds), nil
-}
-
-// isoText writes a length of time as the service does: P1DT2H3M4.5S.
-func isoText(d Duration) string {
-	if d == Duration(Forever) {
-		return timeSpanText
-	}
-	text, rest := "P", time.Duration(d)
-	if days := rest / (24 * time.Hour); days > 0 {
-		text += strconv.FormatInt(int64(days), 10) + "D"
-		rest %= 24 * time.Hour
-	}
-	if rest == 0 && text != "P" {
-		return text
-	}
-	text += "T"
-	for _, unit := range []struct {
-		length time.Duration
-		name   string
-	}{{time.Hour, "H"}, {time.Minute, "M"}} {
-		if n := rest / unit.length; n > 0 {
-			text += strconv.FormatInt(int64(n), 10) + unit.name
-			rest %= unit.length
-		}
-	}
-	if rest > 0 || strings.HasSuffix(text, "T") {
-		text += strconv.FormatFloat(rest.Seconds(), 'f', -1, 64) + "S"
-	}
-	return text
 }
 
 // parseDestination reduces what clients write for a destination, a name or an absolute URL, to

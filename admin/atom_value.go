@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
@@ -24,11 +25,11 @@ const (
 )
 
 // pairs reads Parameters or Properties: a list of names with values.
-func (n *element) pairs() (map[string]Value, error) {
+func (n *element) pairs() (map[string]entity.Value, error) {
 	if n == nil {
 		return nil, nil //nolint:nilnil // none given is no error
 	}
-	values := make(map[string]Value, len(n.children))
+	values := make(map[string]entity.Value, len(n.children))
 	for i := range n.children {
 		pair := &n.children[i]
 		key := pair.child("Key")
@@ -42,7 +43,7 @@ func (n *element) pairs() (map[string]Value, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%.60q: %w", key.text, err)
 		}
-		values[key.text] = Value{value}
+		values[key.text] = entity.Value{Value: value}
 	}
 	return values, nil
 }
@@ -72,7 +73,7 @@ func (n *element) value() (filter.Value, error) {
 	case xsdDateTime:
 		return parseTime(text)
 	case "guid":
-		return parseGUID(text)
+		return entity.ParseGUID(text)
 	case "base64Binary":
 		b, err := base64.StdEncoding.DecodeString(text)
 		if err != nil {
@@ -131,7 +132,7 @@ func valueXML(v filter.Value) (kind, text string) {
 		text = strconv.FormatFloat(v.AsDouble(), 'g', -1, 64)
 		return xsdDouble, strings.TrimPrefix(strings.ReplaceAll(text, "Inf", "INF"), "+")
 	case filter.KindTime:
-		return xsdDateTime, time.UnixMilli(v.AsInt()).UTC().Format(timeLayout)
+		return xsdDateTime, time.UnixMilli(v.AsInt()).UTC().Format(entity.TimeLayout)
 	case filter.KindGUID:
 		return xsdString, v.String()
 	case filter.KindBinary:

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -66,7 +67,7 @@ func (x *xmlWriter) bool(name string, b bool) { x.leaf(name, strconv.FormatBool(
 
 func (x *xmlWriter) number(name string, n uint64) { x.leaf(name, strconv.FormatUint(n, 10)) }
 
-func (x *xmlWriter) duration(name string, m fsm.Millis) { x.leaf(name, isoText(*fromMillis(m))) }
+func (x *xmlWriter) duration(name string, m fsm.Millis) { x.leaf(name, entity.FromMillis(m).ISO()) }
 
 // optional leaves a text out that is empty, as the service does.
 func (x *xmlWriter) optional(name, text string) {

@@ -62,14 +62,14 @@ func hostSelecting(asked string, namespace fsm.Namespace) string {
 
 // connectionString is what an application needs to know, "" when it cannot be told so: the
 // form has no way to write a semicolon.
-func connectionString(endpoint, rule, secret, entity string) string {
+func connectionString(endpoint, rule, secret, entityName string) string {
 	if endpoint == "" || secret == "" || strings.ContainsAny(rule+secret, ";") {
 		return ""
 	}
 	endpoint, flag, _ := strings.Cut(endpoint, ";")
 	text := endpoint + ";SharedAccessKeyName=" + rule + ";SharedAccessKey=" + secret
-	if entity != "" {
-		text += ";EntityPath=" + entity
+	if entityName != "" {
+		text += ";EntityPath=" + entityName
 	}
 	if flag != "" {
 		text += ";" + flag

@@ -6,19 +6,16 @@ import (
 	"net/http"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
 // What may be asked of an entity.
 const (
-	nameCharactersMax      = 260             // of a queue or topic, as in the cloud
-	subscriptionNameMax    = 50              // characters, as in the cloud
-	subscriptionWord       = "subscriptions" // in any case
-	pageEntitiesMax        = 1000
-	pageEntitiesNormal     = 100
-	purgeMessagesMax       = 4000 // of one request
-	redriveMessagesMax     = 1000 // of one request
-	subscriptionPathSample = "TOPIC/Subscriptions/NAME"
+	pageEntitiesMax    = 1000
+	pageEntitiesNormal = 100
+	purgeMessagesMax   = 4000 // of one request
+	redriveMessagesMax = 1000 // of one request
 )
 
 // handler is one route; its error becomes a Problem.
@@ -79,28 +76,28 @@ func (s *Server) topicOf(r *http.Request) (string, error) {
 	if topic == "" {
 		return "", fmt.Errorf("%w: whose subscriptions? say so with ?topic=", fsm.InvalidArgument)
 	}
-	if err := checkName(fsm.TopicEntity, topic); err != nil {
+	if err := entity.CheckName(fsm.TopicEntity, topic); err != nil {
 		return "", err
 	}
-	entity, _, err := s.namespace(r).Entity(r.Context(), fsm.TopicEntity, topic)
+	found, _, err := s.namespace(r).Entity(r.Context(), fsm.TopicEntity, topic)
 	if err != nil {
 		return "", withEntityName(topic, err)
 	}
-	return entity.Name, nil
+	return found.Name, nil
 }
 
 // show is GET /v1/queues/{name} and its like, always with counts.
 func (s *Server) show(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		name, err := entityName(kind, r)
+		name, err := nameInPath(kind, r)
 		if err != nil {
 			return err
 		}
-		entity, counts, err := s.namespace(r).Entity(r.Context(), kind, name)
+		found, counts, err := s.namespace(r).Entity(r.Context(), kind, name)
 		if err != nil {
 			return withEntityName(name, err)
 		}
-		s.writeJSON(w, r, http.StatusOK, describe(entity, &counts))
+		s.writeJSON(w, r, http.StatusOK, describe(found, &counts))
 		return nil
 	}
 }
@@ -108,7 +105,7 @@ func (s *Server) show(kind fsm.EntityKind) handler {
 // create is PUT /v1/queues/{name} and its like; no body means every default.
 func (s *Server) create(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		name, err := entityName(kind, r)
+		name, err := nameInPath(kind, r)
 		if err != nil {
 			return err
 		}
@@ -127,11 +124,11 @@ func (s *Server) create(kind fsm.EntityKind) handler {
 		if err != nil {
 			return err
 		}
-		entity, err := s.namespace(r).CreateEntity(r.Context(), kind, name, settings, rule, nil)
+		found, err := s.namespace(r).CreateEntity(r.Context(), kind, name, settings, rule, nil)
 		if err != nil {
 			return withNewEntityName(kind, name, err)
 		}
-		s.writeJSON(w, r, http.StatusCreated, describe(entity, nil))
+		s.writeJSON(w, r, http.StatusCreated, describe(found, nil))
 		return nil
 	}
 }
@@ -140,7 +137,7 @@ func (s *Server) create(kind fsm.EntityKind) handler {
 // of different settings at the same moment may lose one: the last write wins.
 func (s *Server) update(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		name, err := entityName(kind, r)
+		name, err := nameInPath(kind, r)
 		if err != nil {
 			return err
 		}
@@ -152,21 +149,21 @@ func (s *Server) update(kind fsm.EntityKind) handler {
 		if err != nil {
 			return err
 		}
-		entity, _, err := s.namespace(r).Entity(r.Context(), kind, name)
+		found, _, err := s.namespace(r).Entity(r.Context(), kind, name)
 		if err != nil {
 			return withEntityName(name, err)
 		}
-		settings, err := asked.applyTo(kind, entity.Settings.WithDefaults(), limits)
+		settings, err := asked.applyTo(kind, found.Settings.WithDefaults(), limits)
 		if err == nil {
-			err = s.permitNewForwarding(r, asked, entity.Settings)
+			err = s.permitNewForwarding(r, asked, found.Settings)
 		}
 		if err != nil {
 			return err
 		}
-		if entity, err = s.namespace(r).UpdateEntity(r.Context(), kind, name, settings); err != nil {
+		if found, err = s.namespace(r).UpdateEntity(r.Context(), kind, name, settings); err != nil {
 			return withEntityName(name, err)
 		}
-		s.writeJSON(w, r, http.StatusOK, describe(entity, nil))
+		s.writeJSON(w, r, http.StatusOK, describe(found, nil))
 		return nil
 	}
 }
@@ -175,7 +172,7 @@ func (s *Server) update(kind fsm.EntityKind) handler {
 // its subscriptions.
 func (s *Server) remove(kind fsm.EntityKind) handler {
 	return func(w http.ResponseWriter, r *http.Request) error {
-		name, err := entityName(kind, r)
+		name, err := nameInPath(kind, r)
 		if err != nil {
 			return err
 		}

@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -348,7 +349,7 @@ func (h *fakeControl) shorten(path, rule, secret string) {
 	if path != "" {
 		rules = h.entities[path].Access
 	}
-	rules[findAccessRule(rules, rule)].Primary = secret
+	rules[entity.FindAccessRule(rules, rule)].Primary = secret
 }
 
 func (h *fakeControl) SetAccess(_ context.Context, name string, version uint64, rules []fsm.AccessRule) error {

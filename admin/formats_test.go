@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm/filter"
 	"github.com/peeklock/peeklock/test/golden"
 )
@@ -28,7 +29,7 @@ func apiFormats() []golden.Format {
 		{Name: "subscription", Of: Subscription{}},
 		{Name: "subscription, request", Of: SubscriptionRequest{}},
 		{Name: "subscriptions", Of: SubscriptionPage{}},
-		{Name: "rule", Of: Rule{}},
+		{Name: "rule", Of: entity.Rule{}},
 		{Name: "rules", Of: RulePage{}},
 		{Name: "session", Of: Session{}},
 		{Name: "sessions", Of: SessionPage{}},
@@ -36,7 +37,7 @@ func apiFormats() []golden.Format {
 		{Name: "namespace, request", Of: NamespaceRequest{}},
 		{Name: "namespaces", Of: NamespacePage{}},
 		{Name: "access rule", Of: AccessRule{}},
-		{Name: "access rule, request", Of: AccessRuleRequest{}},
+		{Name: "access rule, request", Of: entity.AccessRuleRequest{}},
 		{Name: "access rules", Of: AccessPage{}},
 		{Name: "regenerate", Of: RegenerateRequest{}},
 		{Name: "members", Of: Members{}},
@@ -56,7 +57,7 @@ func apiFormats() []golden.Format {
 // TestAPIFormats: programs key on the names in requests and answers.
 func TestAPIFormats(t *testing.T) {
 	t.Parallel()
-	golden.JSON(t, "testdata/api.golden", apiFormats(), Value{filter.Int(-7)}, Duration(90*time.Second))
+	golden.JSON(t, "testdata/api.golden", apiFormats(), entity.Value{Value: filter.Int(-7)}, entity.Duration(90*time.Second))
 }
 
 // TestValueFormats: the values of rules, of every type, are written as they were and read back.
@@ -68,12 +69,12 @@ func TestValueFormats(t *testing.T) {
 		filter.Bool(true), filter.Int(-7), filter.Int(1 << 60), filter.Double(0.5), filter.Double(2), filter.Double(math.Inf(1)), filter.Text("text"),
 		filter.Time(1_700_000_000_000), filter.ID(filter.GUID{1, 15: 2}), filter.Binary([]byte{0, 255}),
 	} {
-		text, err := json.Marshal(Value{value})
+		text, err := json.Marshal(entity.Value{Value: value})
 		if err != nil {
 			t.Fatal(err)
 		}
 		written = append(append(written, text...), '\n')
-		var read Value
+		var read entity.Value
 		if err := json.Unmarshal(text, &read); err != nil || read.Value != value {
 			t.Errorf("%s is decoded as %v, %v", text, read, err)
 		}

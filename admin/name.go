@@ -6,69 +6,23 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"unicode/utf8"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// entityName is the name in the path, checked for its kind.
-func entityName(kind fsm.EntityKind, r *http.Request) (string, error) {
+// nameInPath returns the name in the path, checked for its kind.
+func nameInPath(kind fsm.EntityKind, r *http.Request) (string, error) {
 	name := r.PathValue("name")
-	return name, checkName(kind, name)
+	return name, entity.CheckName(kind, name)
 }
 
 // messageEntityName is the name in the path of what holds messages: a queue or a subscription.
 func messageEntityName(r *http.Request) (string, error) {
 	if _, _, ok := fsm.SplitSubscriptionPath(r.PathValue("name")); ok {
-		return entityName(fsm.SubscriptionEntity, r)
+		return nameInPath(fsm.SubscriptionEntity, r)
 	}
-	return entityName(fsm.QueueEntity, r)
-}
-
-// checkName says what is wrong with a name, as the cloud does: letters, digits and . - _ /,
-// beginning and ending with a letter or digit. The name of a subscription is a path.
-func checkName(kind fsm.EntityKind, name string) error {
-	if name == "" {
-		return fmt.Errorf("%w: the path names no %s", fsm.InvalidArgument, kind)
-	}
-	topic, subscription, isPath := fsm.SplitSubscriptionPath(name)
-	if kind != fsm.SubscriptionEntity {
-		if isPath {
-			return fmt.Errorf("%w: %.400q names a subscription, not a %s", fsm.InvalidArgument, name, kind)
-		}
-		return checkNameText(name, nameCharactersMax)
-	}
-	if !isPath {
-		return fmt.Errorf("%w: %.400q names no subscription: write it like %s", fsm.InvalidArgument, name, subscriptionPathSample)
-	}
-	if err := checkNameText(topic, nameCharactersMax); err != nil {
-		return err
-	}
-	if strings.Contains(subscription, "/") {
-		return fmt.Errorf("%w: the name of a subscription has no /", fsm.InvalidArgument)
-	}
-	return checkNameText(subscription, subscriptionNameMax)
-}
-
-func checkNameText(name string, charactersMax int) error {
-	if utf8.RuneCountInString(name) > charactersMax {
-		return fmt.Errorf("%w: a name is at most %d characters long", fsm.InvalidArgument, charactersMax)
-	}
-	plain := func(c rune) bool { return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' }
-	for _, c := range name {
-		if !plain(c) && !strings.ContainsRune(".-_/", c) {
-			return fmt.Errorf("%w: a name has only letters, digits and . - _ /, not %q", fsm.InvalidArgument, c)
-		}
-	}
-	if name == "" || !plain(rune(name[0])) || !plain(rune(name[len(name)-1])) || strings.Contains(name, "//") {
-		return fmt.Errorf("%w: a name begins and ends with a letter or digit and has no empty part", fsm.InvalidArgument)
-	}
-	for part := range strings.SplitSeq(name, "/") {
-		if strings.EqualFold(part, subscriptionWord) {
-			return fmt.Errorf("%w: a name has no part %q: it stands between a topic and its subscription", fsm.InvalidArgument, part)
-		}
-	}
-	return nil
+	return nameInPath(fsm.QueueEntity, r)
 }
 
 // checkParameters refuses every parameter that is not possible: a misspelt one must not

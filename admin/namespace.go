@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -78,9 +79,9 @@ func (s *Server) createNamespace(w http.ResponseWriter, r *http.Request) error {
 		return err
 	}
 	if len(asked.AccessRules) == 0 {
-		asked.AccessRules = []AccessRuleRequest{{Name: rootRuleName, Rights: []string{RightManage}}}
+		asked.AccessRules = []entity.AccessRuleRequest{{Name: rootRuleName, Rights: []string{entity.RightManage}}}
 	}
-	rules, err := completeAccessRules(asked.AccessRules, nil)
+	rules, err := entity.CompleteAccessRules(asked.AccessRules, nil)
 	if err != nil {
 		return err
 	}
@@ -190,7 +191,7 @@ func (s *NamespaceSettings) applyTo(old fsm.NamespaceSettings) (fsm.NamespaceSet
 		if t := time.Duration(*d); t != 0 && t < lockDurationMin || t > tierLockDurationMax {
 			return old, fmt.Errorf("%w: maxLockDuration is %s to %s, or 0s for %s, not %s", fsm.InvalidArgument, lockDurationMin, tierLockDurationMax, lockDurationMax, t)
 		}
-		old.LockDurationMax = toMillis(*d)
+		old.LockDurationMax = entity.ToMillis(*d)
 	}
 	if s.MaxEntities != nil {
 		old.EntitiesMax = *s.MaxEntities

@@ -61,7 +61,7 @@ func (s *Server) namespace(r *http.Request) NamespaceView {
 // admit finds the namespace of a request and says whether its caller may have what the route
 // needs; entity is what it is about, "" the namespace. The request that it returns knows
 // both.
-func (s *Server) admit(r *http.Request, n requiredAccess, entity string) (*http.Request, error) {
+func (s *Server) admit(r *http.Request, n requiredAccess, entityName string) (*http.Request, error) {
 	v := &requestContext{}
 	r = r.WithContext(context.WithValue(r.Context(), requestContextKey{}, v))
 	if r.Header.Get("Authorization") == "" && s.trustedCaller(r) == "" { // before anybody is asked anything
@@ -74,10 +74,10 @@ func (s *Server) admit(r *http.Request, n requiredAccess, entity string) (*http.
 	if missing != nil {
 		n = operatorOnly // or keys of one namespace would find out the names of others
 	}
-	if n == manageEntity && entity == "" {
+	if n == manageEntity && entityName == "" {
 		n = manageNamespace
 	}
-	if err := s.authorize(r, v, n, entity); err != nil {
+	if err := s.authorize(r, v, n, entityName); err != nil {
 		return r, err
 	}
 	return r, missing
@@ -118,14 +118,14 @@ func (s *Server) authClient(r *http.Request) auth.Client {
 
 // authorize says whether the caller may. A signature that is given must be right, of those who
 // need none as well: a wrong key should not look as if it worked.
-func (s *Server) authorize(r *http.Request, v *requestContext, n requiredAccess, entity string) error {
+func (s *Server) authorize(r *http.Request, v *requestContext, n requiredAccess, entityName string) error {
 	given := r.Header.Get("Authorization")
 	if given == "" { // or admit had refused
 		v.caller, v.trusted = s.trustedCaller(r), true
 		return nil
 	}
 	kind, token := parseAuthorization(given)
-	grant, err := s.authenticate(r, kind, token, targets(r, n, entity))
+	grant, err := s.authenticate(r, kind, token, targets(r, n, entityName))
 	if err != nil {
 		if isATOM(r) && errors.Is(err, fsm.InvalidArgument) {
 			// To clients it is 401 that tells them to look at their credentials.
@@ -143,18 +143,18 @@ func (s *Server) authorize(r *http.Request, v *requestContext, n requiredAccess,
 
 // targets are the names of what a request is about. Clients sign the URL that they see or, as for AMQP,
 // the entity. In the control API a URL stands for no entity: a queue may be called v1/queues.
-func targets(r *http.Request, n requiredAccess, entity string) []auth.Target {
+func targets(r *http.Request, n requiredAccess, entityName string) []auth.Target {
 	path, err := auth.TargetPath(r.URL.Path)
 	if err != nil {
 		path = "" // nothing is there, which whoever may use the whole namespace is told
 	}
-	name := fsm.PathKey(entity)
+	name := fsm.PathKey(entityName)
 	url := auth.Target{Path: path}
 	if isATOM(r) {
 		url.Entity = fsm.EntityPath(name)
 		return []auth.Target{url}
 	}
-	if entity != "" && (n == manageEntity || n == anyKey) {
+	if entityName != "" && (n == manageEntity || n == anyKey) {
 		return []auth.Target{auth.TargetOf(name), url}
 	}
 	return []auth.Target{url}

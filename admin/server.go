@@ -208,8 +208,8 @@ func (s *Server) serveRoute(to route) http.HandlerFunc {
 			defer s.logSlow(r, time.Now())
 		}
 		name, query := r.PathValue("name"), r.URL.Query()
-		entity := cmp.Or(name, query.Get("topic"), query.Get("entity"))
-		r, err := s.admit(r, to.need, entity)
+		entityName := cmp.Or(name, query.Get("topic"), query.Get("entity"))
+		r, err := s.admit(r, to.need, entityName)
 		if err == nil {
 			err = to.serve(w, r)
 			if to.operation != "" {

@@ -24,6 +24,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -143,7 +144,7 @@ func TestRequestsAreRefused(t *testing.T) {
 		{"PUT", "/v1/queues/q", `{`, 400, "the body"},
 		{"PUT", "/v1/queues/q", strings.Repeat(" ", bodyBytesMax+1), 413, "131072 bytes"},
 		{"PUT", "/v1/queues/", "", 400, "names no queue"},
-		{"PUT", "/v1/queues/" + strings.Repeat("n", nameCharactersMax+1), "", 400, "260"},
+		{"PUT", "/v1/queues/" + strings.Repeat("n", entity.NameCharactersMax+1), "", 400, "260"},
 		{"PUT", "/v1/queues/a$b", "", 400, "letters"},
 		{"PUT", "/v1/queues/a%2f%2fb", "", 400, "empty part"},
 		{"PUT", "/v1/queues/a//b", "", 400, "empty part"},
@@ -168,7 +169,7 @@ func TestRequestsAreRefused(t *testing.T) {
 		t.Errorf("something was made: %v", r.entities)
 	}
 	// The limits themselves are allowed.
-	if status, body := r.request("PUT", "/v1/queues/"+strings.Repeat("n", nameCharactersMax), `{"lockDuration":"5m","maxDeliveryCount":2000,"maxMessageBytes":1048576}`, nil); status != 201 {
+	if status, body := r.request("PUT", "/v1/queues/"+strings.Repeat("n", entity.NameCharactersMax), `{"lockDuration":"5m","maxDeliveryCount":2000,"maxMessageBytes":1048576}`, nil); status != 201 {
 		t.Error(status, body)
 	}
 }
@@ -535,23 +536,6 @@ func TestOverTheNetwork(t *testing.T) {
 		_ = response.Body.Close()
 		if response.StatusCode != want {
 			t.Errorf("%d bytes of header: %d, want %d", size, response.StatusCode, want)
-		}
-	}
-}
-
-func TestParseDuration(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]time.Duration{
-		"30s": 30 * time.Second, "1m30s": 90 * time.Second, "PT30S": 30 * time.Second, "PT1M30.5S": 90*time.Second + 500*time.Millisecond,
-		"P1D": 24 * time.Hour, "P1DT1H": 25 * time.Hour, "P2W": 14 * 24 * time.Hour, "PT5M": 5 * time.Minute, "0s": 0,
-	} {
-		if got, err := ParseDuration(text); err != nil || got != want {
-			t.Errorf("%s: %s, %v", text, got, err)
-		}
-	}
-	for _, text := range []string{"", "30", "-1s", "P", "PT", "P1", "PS", "PT1S1M", "P1M", "P1Y", "P1DT", "PT-1S", "PT1e9S", "PTinfS", "P99999999999999W", "30 s", strings.Repeat("1", durationBytesMax) + "s"} {
-		if got, err := ParseDuration(text); err == nil {
-			t.Errorf("%q reads as %s", text, got)
 		}
 	}
 }

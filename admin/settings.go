@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -89,7 +90,7 @@ func decodeCreation(kind fsm.EntityKind, r *http.Request) (Settings, *fsm.Rule, 
 	if asked.DefaultRule.Name == "" {
 		asked.DefaultRule.Name = fsm.DefaultRuleName
 	}
-	rule, err := asked.DefaultRule.rule()
+	rule, err := asked.DefaultRule.Parse()
 	return asked.Settings, &rule, err
 }
 
@@ -127,8 +128,8 @@ func (s *Settings) overForwarding(q *fsm.EntitySettings) error {
 		if f.given == nil {
 			continue
 		}
-		if len(*f.given) > nameCharactersMax {
-			return fmt.Errorf("%s is the name of a queue or topic, at most %d characters long", f.name, nameCharactersMax)
+		if len(*f.given) > entity.NameCharactersMax {
+			return fmt.Errorf("%s is the name of a queue or topic, at most %d characters long", f.name, entity.NameCharactersMax)
 		}
 		*f.into = *f.given
 	}
@@ -147,15 +148,15 @@ func (s *Settings) overForwarding(q *fsm.EntitySettings) error {
 func (s *Settings) overTimes(q *fsm.EntitySettings, l namespaceLimits) error {
 	for _, f := range []struct {
 		name     string
-		given    *Duration
+		given    *entity.Duration
 		min, max time.Duration
 		into     *fsm.Millis
 	}{
 		{"lockDuration", s.LockDuration, lockDurationMin, l.lockDuration, &q.LockDuration},
-		{"defaultMessageTimeToLive", s.DefaultMessageTimeToLive, lifeMin, Forever, &q.DefaultTimeToLive},
+		{"defaultMessageTimeToLive", s.DefaultMessageTimeToLive, lifeMin, entity.Forever, &q.DefaultTimeToLive},
 		{"duplicateDetectionHistoryTimeWindow", s.DuplicateDetectionHistoryTimeWindow, duplicateWindowMin, duplicateWindowMax, &q.DuplicateWindow},
-		{"autoDeleteOnIdle", s.AutoDeleteOnIdle, autoDeleteMin, Forever, &q.AutoDeleteOnIdle},
-		{"deadLetterTimeToLive", s.DeadLetterTimeToLive, deadLetterLifeMin, Forever, &q.DeadLetterTimeToLive},
+		{"autoDeleteOnIdle", s.AutoDeleteOnIdle, autoDeleteMin, entity.Forever, &q.AutoDeleteOnIdle},
+		{"deadLetterTimeToLive", s.DeadLetterTimeToLive, deadLetterLifeMin, entity.Forever, &q.DeadLetterTimeToLive},
 		{"retryDelay", s.RetryDelay, 0, retryDelayMax, &q.RetryDelay},
 		{"retryDelayMax", s.RetryDelayMax, 0, retryDelayMax, &q.RetryDelayMax},
 	} {
@@ -163,9 +164,9 @@ func (s *Settings) overTimes(q *fsm.EntitySettings, l namespaceLimits) error {
 			continue
 		}
 		if d := time.Duration(*f.given); d < f.min || d > f.max {
-			return fmt.Errorf("%s is %s to %s, not %s", f.name, f.min, Duration(f.max), d)
+			return fmt.Errorf("%s is %s to %s, not %s", f.name, f.min, entity.Duration(f.max), d)
 		}
-		*f.into = toMillis(*f.given)
+		*f.into = entity.ToMillis(*f.given)
 	}
 	return nil
 }
@@ -236,18 +237,7 @@ func (s *Settings) overDelays(q *fsm.EntitySettings) error {
 	return nil
 }
 
-// toMillis and duration turn lengths of time over; the end of time stays what it is.
-func toMillis(d Duration) fsm.Millis {
-	if d == Duration(Forever) {
-		return fsm.Forever
-	}
-	return fsm.Millis(time.Duration(d).Milliseconds())
-}
-
-func fromMillis(m fsm.Millis) *Duration {
-	d := Duration(Forever)
-	if m < fsm.Millis(Forever.Milliseconds()) {
-		d = Duration(time.Duration(m) * time.Millisecond)
-	}
+func fromMillis(m fsm.Millis) *entity.Duration {
+	d := entity.FromMillis(m)
 	return &d
 }

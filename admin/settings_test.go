@@ -4,10 +4,10 @@ import (
 	"encoding/json"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -83,22 +83,22 @@ func TestSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	for body, want := range map[string]string{
-		`{"defaultMessageTimeToLive":"0s"}`:                                      "1ms to forever",
-		`{"defaultMessageTimeToLive":"eternal"}`:                                 "write it like 30s",
-		`{"duplicateDetectionHistoryTimeWindow":"19s"}`:                          "20s to 168h0m0s",
-		`{"duplicateDetectionHistoryTimeWindow":"P7DT1S"}`:                       "20s to 168h0m0s",
-		`{"autoDeleteOnIdle":"299s"}`:                                            "5m0s to forever, not 4m59s",
-		`{"maxSizeInMegabytes":0}`:                                               "1 to 81920",
-		`{"maxSizeInMegabytes":81921}`:                                           "1 to 81920",
-		`{"status":"Gone"}`:                                                      "Active, Disabled, SendDisabled, ReceiveDisabled",
-		`{"userMetadata":"` + strings.Repeat("x", userMetadataBytesMax+1) + `"}`: "1024 bytes",
-		`{"deadLetterTimeToLive":"999ms"}`:                                       "1s to forever",
-		`{"retryDelay":"P7DT1S"}`:                                                "0s to 168h0m0s",
-		`{"retryDelayMax":"1s"}`:                                                 "needs a retryDelay",
-		`{"retryDelay":"2s","retryDelayMax":"1s"}`:                               "at least retryDelay",
-		`{"requiresDuplicateDetection":"yes"}`:                                   "the body",
-		`{"deadLetteringOnFilterEvaluationExceptions":true}`:                     "of subscriptions, not of queues",
-		`{"forwardTo":"` + strings.Repeat("x", nameCharactersMax+1) + `"}`:       "260 characters",
+		`{"defaultMessageTimeToLive":"0s"}`:                                       "1ms to forever",
+		`{"defaultMessageTimeToLive":"eternal"}`:                                  "write it like 30s",
+		`{"duplicateDetectionHistoryTimeWindow":"19s"}`:                           "20s to 168h0m0s",
+		`{"duplicateDetectionHistoryTimeWindow":"P7DT1S"}`:                        "20s to 168h0m0s",
+		`{"autoDeleteOnIdle":"299s"}`:                                             "5m0s to forever, not 4m59s",
+		`{"maxSizeInMegabytes":0}`:                                                "1 to 81920",
+		`{"maxSizeInMegabytes":81921}`:                                            "1 to 81920",
+		`{"status":"Gone"}`:                                                       "Active, Disabled, SendDisabled, ReceiveDisabled",
+		`{"userMetadata":"` + strings.Repeat("x", userMetadataBytesMax+1) + `"}`:  "1024 bytes",
+		`{"deadLetterTimeToLive":"999ms"}`:                                        "1s to forever",
+		`{"retryDelay":"P7DT1S"}`:                                                 "0s to 168h0m0s",
+		`{"retryDelayMax":"1s"}`:                                                  "needs a retryDelay",
+		`{"retryDelay":"2s","retryDelayMax":"1s"}`:                                "at least retryDelay",
+		`{"requiresDuplicateDetection":"yes"}`:                                    "the body",
+		`{"deadLetteringOnFilterEvaluationExceptions":true}`:                      "of subscriptions, not of queues",
+		`{"forwardTo":"` + strings.Repeat("x", entity.NameCharactersMax+1) + `"}`: "260 characters",
 	} {
 		status, answer := r.request("PUT", "/v1/queues/q", body, nil)
 		var p Problem
@@ -170,23 +170,5 @@ func TestPurgeAndRedrive(t *testing.T) {
 	long := `{"sequences":[` + strings.Repeat("18446744073709551615,", redriveMessagesMax-1) + `1]}`
 	if status, body := r.request("POST", "/v1/redrive/a/b", long, nil); status != 200 {
 		t.Error(status, body)
-	}
-}
-
-func TestForever(t *testing.T) {
-	t.Parallel()
-	for text, want := range map[string]time.Duration{
-		"forever": Forever, "P10675199DT2H48M5.4775807S": Forever, "PT0.5S": time.Second / 2, "0": 0,
-	} {
-		got, err := ParseDuration(text)
-		if err != nil || got != want {
-			t.Errorf("%s: %v %v", text, got, err)
-		}
-	}
-	if got := *fromMillis(fsm.Forever); got.String() != "forever" || toMillis(got) != fsm.Forever {
-		t.Error(got)
-	}
-	if got := *fromMillis(1500); toMillis(got) != 1500 {
-		t.Error(got)
 	}
 }

@@ -70,9 +70,9 @@ func (f *File) Apply(ctx context.Context, cluster Control) (Report, error) {
 	return report(works), err
 }
 
-// task is an entity on its way, or a namespace (entity nil) that is there already.
+// task is an entity on its way, or a namespace (resource nil) that is there already.
 type task struct {
-	*entity
+	*resource
 
 	namespace       admin.NamespaceView
 	messageBytesMax uint32 // bytes of a message, of the namespace; 0: no bound
@@ -127,7 +127,7 @@ func (n *namespace) tasks(ctx context.Context, cluster Control, first bool) ([]*
 		return all, nil
 	}
 	for _, e := range n.entities {
-		all = append(all, &task{entity: e, namespace: cluster.In(space.ID), messageBytesMax: space.Settings.MessageBytesMax})
+		all = append(all, &task{resource: e, namespace: cluster.In(space.ID), messageBytesMax: space.Settings.MessageBytesMax})
 	}
 	if first {
 		return all[1:], nil // the default namespace is nothing that the file lists
@@ -141,7 +141,7 @@ func concurrently(ctx context.Context, works []*task, atOnce int, step func(*tas
 	errs := make([]error, len(works))
 	var group sync.WaitGroup
 	for i, w := range works {
-		if w.entity == nil || w.failed {
+		if w.resource == nil || w.failed {
 			continue
 		}
 		slots <- struct{}{}

@@ -370,7 +370,7 @@ func TestMistakesHaveTheirPath(t *testing.T) {
 		queue(`{"Name":"a","Properties":{"LockDuration":"PT4S"}}`):                       "Namespaces[0].Queues[1].Properties.LockDuration: is 5s to 24h0m0s, not 4s",
 		queue(`{"Name":"a","Properties":{"LockDuration":"P2D"}}`):                        "Properties.LockDuration: is 5s to 24h0m0s, not 48h0m0s",
 		queue(`{"Name":"a","Properties":{"LockDuration":60}}`):                           "Properties.LockDuration: a duration is text",
-		queue(`{"Name":"a","Properties":{"DefaultMessageTimeToLive":"P1M"}}`):            `Properties.DefaultMessageTimeToLive: "P1M" is no duration`,
+		queue(`{"Name":"a","Properties":{"DefaultMessageTimeToLive":"P1M"}}`):            `Properties.DefaultMessageTimeToLive: "P1M" is not a duration`,
 		queue(`{"Name":"a","Properties":{"DuplicateDetectionHistoryTimeWindow":"P8D"}}`): "DuplicateDetectionHistoryTimeWindow: is 1s to 168h0m0s",
 		queue(`{"Name":"a","Properties":{"MaxDeliveryCount":0}}`):                        "Properties.MaxDeliveryCount: is a number from 1 to 2000, not 0",
 		queue(`{"Name":"a","Properties":{"MaxDeliveryCount":2001}}`):                     "not 2001",

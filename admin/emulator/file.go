@@ -33,11 +33,11 @@ type File struct {
 // cluster, whatever it is called.
 type namespace struct {
 	path, name string
-	entities   []*entity // topics before their subscriptions
+	entities   []*resource // topics before their subscriptions
 }
 
-// entity is a queue, topic or subscription.
-type entity struct {
+// resource is a queue, topic or subscription.
+type resource struct {
 	path string // in the file: Namespaces[0].Queues[2]
 	kind fsm.EntityKind
 	name string // of a subscription: its path

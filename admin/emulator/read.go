@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -154,14 +154,14 @@ func (r *reader) name(path, name string, bytesMax int, others string) {
 }
 
 func (r *reader) queue(n *namespace, path string, raw json.RawMessage) {
-	e := &entity{path: path, kind: fsm.QueueEntity}
+	e := &resource{path: path, kind: fsm.QueueEntity}
 	r.object(path, raw, field{"Name", r.text(&e.name)}, field{"Properties", r.properties(e)})
 	r.name(path, e.name, nameBytesMax, ".-_/")
 	n.entities = append(n.entities, e)
 }
 
 func (r *reader) topic(n *namespace, path string, raw json.RawMessage) {
-	e := &entity{path: path, kind: fsm.TopicEntity}
+	e := &resource{path: path, kind: fsm.TopicEntity}
 	n.entities = append(n.entities, e)
 	first := len(n.entities)
 	r.object(path, raw, field{"Name", r.text(&e.name)}, field{"Properties", r.properties(e)},
@@ -173,7 +173,7 @@ func (r *reader) topic(n *namespace, path string, raw json.RawMessage) {
 }
 
 func (r *reader) subscription(n *namespace, path string, raw json.RawMessage) {
-	e := &entity{path: path, kind: fsm.SubscriptionEntity}
+	e := &resource{path: path, kind: fsm.SubscriptionEntity}
 	r.object(path, raw, field{"Name", r.text(&e.name)}, field{"Properties", r.properties(e)},
 		field{"Rules", r.list(func(path string, raw json.RawMessage) { r.rule(e, path, raw) })})
 	r.name(path, e.name, subscriptionNameMax, ".-_")
@@ -206,8 +206,8 @@ func checkUnique(r *reader, seen map[string]string, path, name, what string) {
 }
 
 // properties reads the settings that the kind of entity has.
-func (r *reader) properties(e *entity) func(string, json.RawMessage) {
-	fields := []field{r.durationField(e, "DefaultMessageTimeToLive", lifeMin, admin.Forever, func(s *fsm.EntitySettings, v fsm.Millis) { s.DefaultTimeToLive = v })}
+func (r *reader) properties(e *resource) func(string, json.RawMessage) {
+	fields := []field{r.durationField(e, "DefaultMessageTimeToLive", lifeMin, entity.Forever, func(s *fsm.EntitySettings, v fsm.Millis) { s.DefaultTimeToLive = v })}
 	if e.kind != fsm.SubscriptionEntity {
 		fields = append(fields,
 			r.duplicateWindowField(e),
@@ -229,7 +229,7 @@ func (r *reader) properties(e *entity) func(string, json.RawMessage) {
 func isDestination(name string) bool { return len(name) <= nameBytesMax }
 
 // valueField is a field that is one JSON value.
-func valueField[T any](r *reader, e *entity, name, is string, good func(T) bool, into func(*fsm.EntitySettings, T)) field {
+func valueField[T any](r *reader, e *resource, name, is string, good func(T) bool, into func(*fsm.EntitySettings, T)) field {
 	return field{name, func(path string, raw json.RawMessage) {
 		var value T
 		if json.Unmarshal(raw, &value) != nil || good != nil && !good(value) {
@@ -241,14 +241,14 @@ func valueField[T any](r *reader, e *entity, name, is string, good func(T) bool,
 }
 
 // durationField is a field that is a length of time.
-func (r *reader) durationField(e *entity, name string, least, most time.Duration, into func(*fsm.EntitySettings, fsm.Millis)) field {
+func (r *reader) durationField(e *resource, name string, least, most time.Duration, into func(*fsm.EntitySettings, fsm.Millis)) field {
 	return field{name, func(path string, raw json.RawMessage) {
-		var value admin.Duration
+		var value entity.Duration
 		switch err := value.UnmarshalJSON(raw); {
 		case err != nil:
 			r.addError(path, "%w", err)
 		case time.Duration(value) < least || time.Duration(value) > most:
-			r.addError(path, "is %s to %s, not %s", least, admin.Duration(most), value)
+			r.addError(path, "is %s to %s, not %s", least, entity.Duration(most), value)
 		default:
 			e.changes = append(e.changes, func(s *fsm.EntitySettings) { into(s, toMillis(time.Duration(value))) })
 		}
@@ -257,13 +257,13 @@ func (r *reader) durationField(e *entity, name string, least, most time.Duration
 
 // duplicateWindowField is how long ids are remembered. The emulator takes less than we remember: more
 // is what nobody will miss.
-func (r *reader) duplicateWindowField(e *entity) field {
+func (r *reader) duplicateWindowField(e *resource) field {
 	const name = "DuplicateDetectionHistoryTimeWindow"
 	into := func(s *fsm.EntitySettings, v fsm.Millis) { s.DuplicateWindow = max(v, toMillis(duplicateWindowMin)) }
 	plain := r.durationField(e, name, time.Second, duplicateWindowMax, into)
 	return field{name, func(path string, raw json.RawMessage) {
-		var value admin.Duration
-		if value.UnmarshalJSON(raw) == nil && value >= admin.Duration(time.Second) && value < admin.Duration(duplicateWindowMin) {
+		var value entity.Duration
+		if value.UnmarshalJSON(raw) == nil && value >= entity.Duration(time.Second) && value < entity.Duration(duplicateWindowMin) {
 			r.warn(path, "%s is raised to %s, the least there is", value, duplicateWindowMin)
 		}
 		plain.read(path, raw)
@@ -271,7 +271,7 @@ func (r *reader) duplicateWindowField(e *entity) field {
 }
 
 func toMillis(d time.Duration) fsm.Millis {
-	if d == admin.Forever {
+	if d == entity.Forever {
 		return fsm.Forever
 	}
 	return fsm.Millis(d.Milliseconds())

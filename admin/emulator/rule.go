@@ -6,7 +6,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
@@ -21,7 +21,7 @@ type ruleConfig struct {
 }
 
 // rule reads one rule and has it checked by who will evaluate it.
-func (r *reader) rule(e *entity, path string, raw json.RawMessage) {
+func (r *reader) rule(e *resource, path string, raw json.RawMessage) {
 	var text ruleConfig
 	rule := fsm.Rule{}
 	before := len(r.errors)
@@ -109,7 +109,7 @@ func (r *reader) conditions(text *ruleConfig, path string, raw json.RawMessage) 
 		return
 	}
 	for _, name := range slices.Sorted(maps.Keys(found)) {
-		var value admin.Value
+		var value entity.Value
 		if err := json.Unmarshal(found[name], &value); err != nil {
 			r.addError(joinPath(path, truncate(name)), "%w", err)
 			continue

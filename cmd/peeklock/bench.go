@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 )
 
 // Limits of a benchmark.
@@ -226,7 +227,7 @@ func (c *client) benchRun(ctx context.Context, o *benchOptions, addresses []stri
 // takes over the lock duration of what exists: it says how long to wait for messages at the
 // end.
 func (c *client) benchEntities(ctx context.Context, o *benchOptions) ([]string, error) {
-	lock := admin.Duration(o.lockDuration)
+	lock := entity.Duration(o.lockDuration)
 	room := uint32(benchMegabytes)
 	settings := admin.Settings{LockDuration: &lock, MaxSizeInMegabytes: &room}
 	if o.perSession.sessions > 0 {

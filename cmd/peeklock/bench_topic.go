@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -138,28 +139,28 @@ func (b *benchTopic) customer(i int) int {
 	return i + 1
 }
 
-func (b *benchTopic) sqlRule(i int) admin.Rule {
-	return admin.Rule{Name: "sql-" + strconv.Itoa(i), Filter: admin.Filter{
-		Kind: admin.FilterSQL, Expression: fmt.Sprintf("customer = %d AND region = '%s'", b.customer(i), benchRegion),
+func (b *benchTopic) sqlRule(i int) entity.Rule {
+	return entity.Rule{Name: "sql-" + strconv.Itoa(i), Filter: entity.Filter{
+		Kind: entity.FilterSQL, Expression: fmt.Sprintf("customer = %d AND region = '%s'", b.customer(i), benchRegion),
 	}}
 }
 
-func (b *benchTopic) correlationRule(i int) admin.Rule {
-	value := func(json string) (v admin.Value) {
+func (b *benchTopic) correlationRule(i int) entity.Rule {
+	value := func(json string) (v entity.Value) {
 		_ = v.UnmarshalJSON([]byte(json)) // a constant form
 		return v
 	}
-	return admin.Rule{Name: "correlation-" + strconv.Itoa(i), Filter: admin.Filter{
-		Kind: admin.FilterCorrelation,
-		Conditions: map[string]admin.Value{
+	return entity.Rule{Name: "correlation-" + strconv.Itoa(i), Filter: entity.Filter{
+		Kind: entity.FilterCorrelation,
+		Conditions: map[string]entity.Value{
 			"sys.Label": value(strconv.Quote(benchLabel)), "customer": value(strconv.Itoa(b.customer(i))),
 		},
 	}}
 }
 
 // firstRule is what subscription i is made with, nil for the rule that takes everything.
-func (b *benchTopic) firstRule(i int) *admin.Rule {
-	var rule admin.Rule
+func (b *benchTopic) firstRule(i int) *entity.Rule {
+	var rule entity.Rule
 	switch {
 	case i < b.sqlRules:
 		rule = b.sqlRule(i)

@@ -8,7 +8,7 @@ import (
 
 	"github.com/Azure/go-amqp"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
@@ -82,9 +82,9 @@ func TestBenchRulesMatchTheGivenNumber(t *testing.T) {
 	}
 }
 
-func benchTakes(t *testing.T, r admin.Rule, m peeked) bool {
+func benchTakes(t *testing.T, r entity.Rule, m peeked) bool {
 	t.Helper()
-	if r.Filter.Kind == admin.FilterSQL {
+	if r.Filter.Kind == entity.FilterSQL {
 		expr, err := filter.Parse(r.Filter.Expression, nil)
 		if err != nil {
 			t.Fatal(err)

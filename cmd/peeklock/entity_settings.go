@@ -5,6 +5,7 @@ import (
 	"github.com/spf13/pflag"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -21,15 +22,15 @@ type entitySettings struct {
 }
 
 // durationFlag is a length of time on the command line: "30s", "PT30S" or "forever".
-type durationFlag struct{ to **admin.Duration }
+type durationFlag struct{ to **entity.Duration }
 
 var _ pflag.Value = durationFlag{}
 
 // Set parses what was given.
 func (l durationFlag) Set(text string) error {
-	d, err := admin.ParseDuration(text)
+	d, err := entity.ParseDuration(text)
 	if err == nil {
-		*l.to = (*admin.Duration)(&d)
+		*l.to = (*entity.Duration)(&d)
 	}
 	return err
 }
@@ -72,7 +73,7 @@ func (s *entitySettings) flags(cmd *cobra.Command, c *client, kind fsm.EntityKin
 
 type durationOption struct {
 	name, usage string
-	to          **admin.Duration
+	to          **entity.Duration
 }
 
 // deliveryFlags are about giving messages out: a topic does not.

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 )
 
 // keyHelp explains whose keys the commands are about.
@@ -58,7 +59,7 @@ func (c *client) printKey(k *admin.AccessRule, done string) error {
 }
 
 func newKeyPut(c *client, update bool) *cobra.Command {
-	var asked admin.AccessRuleRequest
+	var asked entity.AccessRuleRequest
 	cmd := &cobra.Command{
 		Use: "create NAME [QUEUE-OR-TOPIC]", Short: "Create a key and print its connection string", Args: wantArgs(2),
 		Long: "Create a key and print its connection string. Secrets that are not given are drawn at random.\n\n" + keyHelp,

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -20,7 +21,7 @@ const purgeStep = 1000
 type purgeOptions struct {
 	subQueue
 	before    string
-	olderThan *admin.Duration
+	olderThan *entity.Duration
 	max       int
 	yes       bool
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
@@ -22,7 +23,7 @@ const redriveStep = 500
 type redriveOptions struct {
 	reason    string
 	contains  string
-	olderThan *admin.Duration
+	olderThan *entity.Duration
 	where     *filter.Expr
 	max       int
 	dryRun    bool

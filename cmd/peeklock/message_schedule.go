@@ -13,7 +13,7 @@ import (
 	"github.com/Azure/go-amqp"
 	"github.com/spf13/cobra"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 )
 
 // The limits of one request to schedule or cancel.
@@ -28,9 +28,9 @@ const noteScheduled = "x-opt-scheduled-enqueue-time"
 
 // scheduleOptions are the flags of message send that are about time.
 type scheduleOptions struct {
-	ttl *admin.Duration
+	ttl *entity.Duration
 	at  string
-	in  *admin.Duration
+	in  *entity.Duration
 }
 
 func (o *scheduleOptions) timeFlags(cmd *cobra.Command) {
@@ -44,7 +44,7 @@ func (o *scheduleOptions) timeFlags(cmd *cobra.Command) {
 // milliseconds in 32 bits (49 days); longer ones stand in the properties, as official
 // clients write them.
 func (o *scheduleOptions) apply(m *amqp.Message, now time.Time) error {
-	if o.ttl == nil || *o.ttl == admin.Duration(admin.Forever) {
+	if o.ttl == nil || *o.ttl == entity.Duration(entity.Forever) {
 		return nil
 	}
 	ttl := time.Duration(*o.ttl)
@@ -72,7 +72,7 @@ func (o *scheduleOptions) moment(now time.Time) (time.Time, bool, error) {
 			return now, false, usagef("--at %q: write it like 2026-11-20T12:00:00Z", o.at)
 		}
 		return at.UTC(), true, nil
-	case o.in != nil && *o.in == admin.Duration(admin.Forever):
+	case o.in != nil && *o.in == entity.Duration(entity.Forever):
 		return now, false, usagef("--in is a length of time, not forever")
 	case o.in != nil:
 		return now.Add(time.Duration(*o.in)).UTC(), true, nil

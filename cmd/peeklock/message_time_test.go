@@ -8,10 +8,10 @@ import (
 
 	"github.com/Azure/go-amqp"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 )
 
-func lengthOf(d time.Duration) *admin.Duration { return (*admin.Duration)(&d) }
+func lengthOf(d time.Duration) *entity.Duration { return (*entity.Duration)(&d) }
 
 // A time to live stands where official clients put it: in the header while it fits into 32
 // bits of milliseconds, else in the properties too.
@@ -24,7 +24,7 @@ func TestTimeToLiveOfMessages(t *testing.T) {
 		absolute bool
 	}{
 		time.Millisecond: {time.Millisecond, false}, time.Hour: {time.Hour, false},
-		longest: {longest, false}, longest + time.Millisecond: {longest, true}, admin.Forever: {0, false},
+		longest: {longest, false}, longest + time.Millisecond: {longest, true}, entity.Forever: {0, false},
 	} {
 		m := amqp.Message{Properties: &amqp.MessageProperties{}}
 		o := scheduleOptions{ttl: lengthOf(ttl)}
@@ -39,7 +39,7 @@ func TestTimeToLiveOfMessages(t *testing.T) {
 			t.Errorf("%s: header %s, properties %+v", ttl, got, m.Properties)
 		}
 		end := expiry(&m, &now)
-		if ttl == admin.Forever && end != nil || ttl != admin.Forever && (end == nil || !end.Equal(now.Add(ttl))) {
+		if ttl == entity.Forever && end != nil || ttl != entity.Forever && (end == nil || !end.Equal(now.Add(ttl))) {
 			t.Errorf("%s: shown to expire at %v", ttl, end)
 		}
 	}

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 )
 
 // inNamespace adds the namespace that was asked for to the path of a request. What is about
@@ -46,7 +47,7 @@ the namespace "default". Every command takes --namespace NAME.`
 type namespaceFlags struct {
 	hosts    []string
 	bytes    uint32
-	lock     *admin.Duration
+	lock     *entity.Duration
 	entities uint32
 	metadata string
 }

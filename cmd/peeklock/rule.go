@@ -13,6 +13,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 )
 
 // ruleHelp explains the flags of a filter.
@@ -63,17 +64,17 @@ func (r *ruleFlags) given(cmd *cobra.Command) bool {
 }
 
 // rule is the rule without its name. given must have been called.
-func (r *ruleFlags) rule() (admin.Rule, error) {
-	var rule admin.Rule
+func (r *ruleFlags) rule() (entity.Rule, error) {
+	var rule entity.Rule
 	filters := 0
 	for _, f := range []struct {
 		given bool
 		kind  string
 	}{
-		{r.isSQL, admin.FilterSQL},
-		{r.isCorrelation, admin.FilterCorrelation},
-		{r.all, admin.FilterTrue},
-		{r.none, admin.FilterFalse},
+		{r.isSQL, entity.FilterSQL},
+		{r.isCorrelation, entity.FilterCorrelation},
+		{r.all, entity.FilterTrue},
+		{r.none, entity.FilterFalse},
 	} {
 		if f.given {
 			filters++
@@ -95,7 +96,7 @@ func (r *ruleFlags) rule() (admin.Rule, error) {
 		rule.Filter.Parameters = parameters
 	}
 	if r.action != "" {
-		rule.Action = &admin.SQLText{Expression: r.action, Parameters: parameters}
+		rule.Action = &entity.SQLText{Expression: r.action, Parameters: parameters}
 	}
 	if len(parameters) > 0 && !r.isSQL && r.action == "" {
 		return rule, usagef("--parameter goes with --sql or --action")
@@ -134,7 +135,7 @@ func newRulePut(c *client, replace bool) *cobra.Command {
 			if replace {
 				path += "&replace=true"
 			}
-			var made admin.Rule
+			var made entity.Rule
 			if err := c.call(cmd.Context(), http.MethodPut, path, rule, &made); err != nil {
 				return err
 			}
@@ -158,7 +159,7 @@ func newRuleShow(c *client) *cobra.Command {
 			if err != nil {
 				return err
 			}
-			var rule admin.Rule
+			var rule entity.Rule
 			if err := c.call(cmd.Context(), http.MethodGet, rulePath(args[0], args[1]), nil, &rule); err != nil {
 				return err
 			}
@@ -217,8 +218,8 @@ func newRuleList(c *client) *cobra.Command {
 	}
 }
 
-func (c *client) rules(ctx context.Context, subscription string) ([]admin.Rule, error) {
-	return allPages(ctx, c, namePath("/v1/rules/", subscription)+"?max=200", "skip", func(p *admin.RulePage) ([]admin.Rule, string) {
+func (c *client) rules(ctx context.Context, subscription string) ([]entity.Rule, error) {
+	return allPages(ctx, c, namePath("/v1/rules/", subscription)+"?max=200", "skip", func(p *admin.RulePage) ([]entity.Rule, string) {
 		if p.Next == 0 {
 			return p.Rules, ""
 		}
@@ -227,18 +228,18 @@ func (c *client) rules(ctx context.Context, subscription string) ([]admin.Rule, 
 }
 
 // filterText is a filter for people.
-func filterText(f *admin.Filter) string {
+func filterText(f *entity.Filter) string {
 	switch f.Kind {
-	case admin.FilterSQL:
+	case entity.FilterSQL:
 		return f.Expression + parametersText(f.Parameters)
-	case admin.FilterCorrelation:
+	case entity.FilterCorrelation:
 		return f.Kind + pairsText(f.Conditions, "")
 	}
 	return f.Kind
 }
 
 // parametersText stands behind an expression.
-func parametersText(values map[string]admin.Value) string {
+func parametersText(values map[string]entity.Value) string {
 	if len(values) == 0 {
 		return ""
 	}
@@ -246,7 +247,7 @@ func parametersText(values map[string]admin.Value) string {
 }
 
 // pairsText is names and values, those of text in quotes, in the order of the names.
-func pairsText(values map[string]admin.Value, before string) string {
+func pairsText(values map[string]entity.Value, before string) string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(values)) {
 		value, err := values[name].MarshalJSON()

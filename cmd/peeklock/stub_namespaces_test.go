@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 )
 
 // namespaceStub answers about namespaces and keys as a member does, and has a stub of its own
@@ -119,7 +120,7 @@ func (s *namespaceStub) getKeys(w http.ResponseWriter, r *http.Request, name str
 }
 
 func (s *namespaceStub) putKey(w http.ResponseWriter, r *http.Request, name string) {
-	var asked admin.AccessRuleRequest
+	var asked entity.AccessRuleRequest
 	if err := json.NewDecoder(r.Body).Decode(&asked); err != nil {
 		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
 		return

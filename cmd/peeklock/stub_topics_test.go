@@ -10,6 +10,7 @@ import (
 	"sync"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 )
 
 // topicStub answers about topics, subscriptions and rules as a member does.
@@ -17,11 +18,11 @@ type topicStub struct {
 	mu            sync.Mutex
 	topics        map[string]admin.Topic
 	subscriptions map[string]admin.Subscription
-	rules         map[string][]admin.Rule
+	rules         map[string][]entity.Rule
 }
 
 func (s *topicStub) routes(mux *http.ServeMux) {
-	s.topics, s.subscriptions, s.rules = map[string]admin.Topic{}, map[string]admin.Subscription{}, map[string][]admin.Rule{}
+	s.topics, s.subscriptions, s.rules = map[string]admin.Topic{}, map[string]admin.Subscription{}, map[string][]entity.Rule{}
 	for pattern, serve := range map[string]func(w http.ResponseWriter, r *http.Request, name string){
 		"GET /v1/topics": s.listTopics, "GET /v1/topics/{name...}": s.showTopic,
 		"PUT /v1/topics/{name...}": s.putTopic, "PATCH /v1/topics/{name...}": s.putTopic, "DELETE /v1/topics/{name...}": s.delete,
@@ -95,7 +96,7 @@ func (s *topicStub) putSubscription(w http.ResponseWriter, r *http.Request, name
 	s.subscriptions[name] = sub
 	if asked.DefaultRule != nil {
 		asked.DefaultRule.Name = "$Default"
-		s.rules[name] = []admin.Rule{*asked.DefaultRule}
+		s.rules[name] = []entity.Rule{*asked.DefaultRule}
 	}
 	answer(w, 200, sub)
 }
@@ -134,7 +135,7 @@ func (s *topicStub) getRules(w http.ResponseWriter, r *http.Request, name string
 			answer(w, 200, rule)
 			return
 		case i == skip:
-			page.Rules, page.Next = []admin.Rule{rule}, skip+1
+			page.Rules, page.Next = []entity.Rule{rule}, skip+1
 		}
 	}
 	if query.Has("name") {
@@ -145,13 +146,13 @@ func (s *topicStub) getRules(w http.ResponseWriter, r *http.Request, name string
 }
 
 func (s *topicStub) putRule(w http.ResponseWriter, r *http.Request, name string) {
-	rule := admin.Rule{}
+	rule := entity.Rule{}
 	if err := json.NewDecoder(r.Body).Decode(&rule); err != nil {
 		answer(w, 400, admin.Problem{Code: "InvalidArgument", Message: err.Error(), TrackingID: "t"})
 		return
 	}
 	rule.Name = r.URL.Query().Get("name")
-	at := slices.IndexFunc(s.rules[name], func(r admin.Rule) bool { return r.Name == rule.Name })
+	at := slices.IndexFunc(s.rules[name], func(r entity.Rule) bool { return r.Name == rule.Name })
 	switch replace := r.URL.Query().Get("replace") == "true"; {
 	case replace && at < 0:
 		missing(w, "Rule")
@@ -166,7 +167,7 @@ func (s *topicStub) putRule(w http.ResponseWriter, r *http.Request, name string)
 
 func (s *topicStub) deleteRule(w http.ResponseWriter, r *http.Request, name string) {
 	before := len(s.rules[name])
-	s.rules[name] = slices.DeleteFunc(s.rules[name], func(rule admin.Rule) bool { return rule.Name == r.URL.Query().Get("name") })
+	s.rules[name] = slices.DeleteFunc(s.rules[name], func(rule entity.Rule) bool { return rule.Name == r.URL.Query().Get("name") })
 	if len(s.rules[name]) == before {
 		missing(w, "Rule")
 		return

@@ -7,21 +7,21 @@ import (
 
 	"github.com/Azure/go-amqp"
 
-	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
 // typedPair reads key=value, which is text, or key:=json, which keeps its type.
-func typedPair(flag, pair string) (string, admin.Value, error) {
+func typedPair(flag, pair string) (string, entity.Value, error) {
 	key, text, found := strings.Cut(pair, "=")
 	key, typed := strings.CutSuffix(key, ":")
 	if !found || key == "" {
-		return "", admin.Value{}, usagef("%s is key=value, not %q", flag, printable(pair, 100))
+		return "", entity.Value{}, usagef("%s is key=value, not %q", flag, printable(pair, 100))
 	}
 	if !typed {
-		return key, admin.Value{Value: filter.Text(text)}, nil
+		return key, entity.Value{Value: filter.Text(text)}, nil
 	}
-	var value admin.Value
+	var value entity.Value
 	if err := json.Unmarshal([]byte(text), &value); err != nil {
 		return "", value, usagef("%s %s: after := stands JSON, as in %s:=7; %w", flag, key, key, err)
 	}
@@ -29,8 +29,8 @@ func typedPair(flag, pair string) (string, admin.Value, error) {
 }
 
 // typedPairs reads many; a key may stand there once.
-func typedPairs(flag string, pairs []string) (map[string]admin.Value, error) {
-	var values map[string]admin.Value
+func typedPairs(flag string, pairs []string) (map[string]entity.Value, error) {
+	var values map[string]entity.Value
 	for _, pair := range pairs {
 		key, value, err := typedPair(flag, pair)
 		if err != nil {
@@ -40,7 +40,7 @@ func typedPairs(flag string, pairs []string) (map[string]admin.Value, error) {
 			return nil, usagef("%s %s is given twice", flag, key)
 		}
 		if values == nil {
-			values = make(map[string]admin.Value)
+			values = make(map[string]entity.Value)
 		}
 		values[key] = value
 	}

@@ -34,14 +34,15 @@ func packageImports() map[string][]string {
 		"amqp/message":      {"fsm", "fsm/filter", "amqp/wire"},
 		"amqp":              {"fsm", "fsm/filter", "amqp/wire", "amqp/message", "amqp/budget"},
 		"admin/auth":        {"fsm"},
-		"admin":             {"fsm", "fsm/filter", "admin/auth"},
-		"admin/emulator":    {"fsm", "fsm/filter", "admin"},
+		"admin/entity":      {"fsm", "fsm/filter", "admin/auth"},
+		"admin":             {"fsm", "fsm/filter", "admin/auth", "admin/entity"},
+		"admin/emulator":    {"fsm", "fsm/filter", "admin", "admin/entity"},
 
 		"cmd/listen":                   {},
 		"cmd/objects":                  {},
 		"cmd/metrics":                  {"fsm", "partition", "cluster", "amqp"},
 		"cmd/peeklock/internal/config": {"cmd/listen", "cmd/metrics", "fsm", "partition", "amqp", "admin/auth"},
-		"cmd/peeklock":                 {"cmd/peeklock/internal/config", "cmd/listen", "cmd/metrics", "admin/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "amqp/message", "amqp/budget", "admin", "admin/auth"},
+		"cmd/peeklock":                 {"cmd/peeklock/internal/config", "cmd/listen", "cmd/metrics", "admin/emulator", "cmd/objects", "fsm", "fsm/filter", "partition", "cluster", "amqp", "amqp/wire", "amqp/message", "amqp/budget", "admin", "admin/auth", "admin/entity"},
 	}
 }
 

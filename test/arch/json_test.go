@@ -46,7 +46,7 @@ func TestJSONNamesAreExplicit(t *testing.T) {
 func withoutGolden() map[string]string {
 	return map[string]string{
 		"cmd/peeklock.statefulSet": "Kubernetes writes it, and it is only read",
-		"admin.typedValue":         "TestValueFormats of admin shows all of its forms",
+		"admin/entity.typedValue":  "TestValueFormats of admin shows all of its forms",
 		"cmd/peeklock.named":       "reads the names alone of what the control API answers",
 	}
 }

@@ -24,8 +24,8 @@ type limit struct {
 // entityLimits are what may be asked of entities, and how many there may be.
 func entityLimits() []limit {
 	return []limit{
-		{"name of a queue or topic", "admin.nameCharactersMax", "characters", "`InvalidArgument`"},
-		{"name of a subscription", "admin.subscriptionNameMax", "characters", "`InvalidArgument`"},
+		{"name of a queue or topic", "admin.NameCharactersMax", "characters", "`InvalidArgument`"},
+		{"name of a subscription", "admin.SubscriptionNameMax", "characters", "`InvalidArgument`"},
 		{"name of a rule", "fsm.ruleNameCharactersMax", "characters", "`InvalidArgument`"},
 		{"name of a namespace", "admin.namespaceNameMax", "characters", "`InvalidArgument`"},
 		{"lock duration, least", "fsm.lockDurationMin", "ms", "`InvalidArgument`"},

@@ -1,4 +1,4 @@
-package admin
+package entity
 
 import (
 	"bytes"
@@ -15,20 +15,20 @@ import (
 	"github.com/peeklock/peeklock/fsm/filter"
 )
 
-// Value is the value of a parameter or condition in JSON. Booleans, strings and null are
-// themselves; a number is an integer, or a decimal when it has a point or an exponent. What
-// JSON has no word for is an object:
+// Value is the value of a parameter or condition in JSON. Booleans, strings and null stand for
+// themselves; a number is an integer, or a decimal when it has a point or an exponent. Values of the
+// other types are objects:
 //
 //	{"type":"guid","value":"0d2c3a5e-..."}
 //	{"type":"time","value":"2026-11-20T12:00:00.000Z"}    to the millisecond
 //	{"type":"binary","value":"AAEC"}                       base64
 //	{"type":"double","value":"NaN"}                        or Infinity, -Infinity, or any number
-//	{"type":"int","value":"9007199254740993"}              for who has only decimals
+//	{"type":"int","value":"9007199254740993"}              for clients that have only decimals
 //
-// What is written is read as the same value of the same type.
+// Marshalling and unmarshalling keep value and type.
 type Value struct{ filter.Value }
 
-// The types of values that are objects.
+// Types of values that are written as objects.
 const (
 	typeGUID   = "guid"
 	typeTime   = "time"
@@ -37,16 +37,16 @@ const (
 	typeInt    = "int"
 )
 
-// typedValue is a value that JSON has no word for.
+// typedValue is a value of a type that JSON does not have.
 type typedValue struct {
 	Type  string          `json:"type"`
 	Value json.RawMessage `json:"value"`
 }
 
-// timeLayout is a moment to the millisecond, UTC.
-const timeLayout = "2006-01-02T15:04:05.000Z07:00"
+// TimeLayout formats a time in UTC to the millisecond.
+const TimeLayout = "2006-01-02T15:04:05.000Z07:00"
 
-// MarshalJSON writes the value so that it is read as the same type.
+// MarshalJSON writes the value so that UnmarshalJSON returns the same type.
 func (v Value) MarshalJSON() ([]byte, error) {
 	switch v.Kind() {
 	case filter.KindNull:
@@ -60,13 +60,13 @@ func (v Value) MarshalJSON() ([]byte, error) {
 	case filter.KindText:
 		return json.Marshal(v.AsText())
 	case filter.KindTime:
-		return typedJSON(typeTime, time.UnixMilli(v.AsInt()).UTC().Format(timeLayout))
+		return typedJSON(typeTime, time.UnixMilli(v.AsInt()).UTC().Format(TimeLayout))
 	case filter.KindGUID:
 		return typedJSON(typeGUID, v.String())
 	case filter.KindBinary:
 		return typedJSON(typeBinary, base64.StdEncoding.EncodeToString([]byte(v.AsText())))
 	}
-	return nil, fmt.Errorf("a value of %s has no JSON", v.Kind())
+	return nil, fmt.Errorf("a value of type %s has no form in JSON", v.Kind())
 }
 
 func typedJSON(name, value string) ([]byte, error) {
@@ -77,7 +77,7 @@ func typedJSON(name, value string) ([]byte, error) {
 	return json.Marshal(typedValue{Type: name, Value: text})
 }
 
-// doubleJSON writes a decimal with a point or an exponent, so that it stays one.
+// doubleJSON writes a decimal with a point or an exponent, so that it is not read as an integer.
 func doubleJSON(f float64) ([]byte, error) {
 	text := strconv.FormatFloat(f, 'g', -1, 64)
 	switch {
@@ -89,10 +89,10 @@ func doubleJSON(f float64) ([]byte, error) {
 	return []byte(text), nil
 }
 
-// errValue says what a value can be.
+// errValue lists the possible values.
 var errValue = errors.New(`a value is a boolean, number, string or null, or an object as in {"type":"guid","value":"..."}, where type is guid, time, binary, double or int`)
 
-// UnmarshalJSON reads the value.
+// UnmarshalJSON parses the value.
 func (v *Value) UnmarshalJSON(data []byte) (err error) {
 	data = bytes.TrimSpace(data)
 	if len(data) == 0 {
@@ -121,13 +121,13 @@ func parseNumber(text string, double bool) (filter.Value, error) {
 	if double {
 		f, err := strconv.ParseFloat(text, 64)
 		if err != nil {
-			return filter.Value{}, fmt.Errorf("%.40q is no decimal of 64 bits", text)
+			return filter.Value{}, fmt.Errorf("%.40q is not a decimal of 64 bits", text)
 		}
 		return filter.Double(f), nil
 	}
 	i, err := strconv.ParseInt(text, 10, 64)
 	if err != nil {
-		return filter.Value{}, fmt.Errorf("%.40q is no integer of 64 bits", text)
+		return filter.Value{}, fmt.Errorf("%.40q is not an integer of 64 bits", text)
 	}
 	return filter.Int(i), nil
 }
@@ -145,11 +145,11 @@ func parseTyped(data []byte) (filter.Value, error) {
 	}
 	switch typed.Type {
 	case typeGUID:
-		return parseGUID(text)
+		return ParseGUID(text)
 	case typeTime:
 		at, err := time.Parse(time.RFC3339Nano, text)
 		if err != nil {
-			return filter.Value{}, fmt.Errorf("%.40q is no moment: write it like 2026-11-20T12:00:00Z", text)
+			return filter.Value{}, fmt.Errorf("%.40q is not a time: write it like 2026-11-20T12:00:00Z", text)
 		}
 		return filter.Time(at.UnixMilli()), nil
 	case typeBinary:
@@ -166,11 +166,12 @@ func parseTyped(data []byte) (filter.Value, error) {
 	return filter.Value{}, errValue
 }
 
-func parseGUID(text string) (filter.Value, error) {
+// ParseGUID parses the form 8-4-4-4-12 in any case.
+func ParseGUID(text string) (filter.Value, error) {
 	var g filter.GUID
 	digits := strings.ReplaceAll(text, "-", "")
 	if n, err := hex.Decode(g[:], []byte(digits[:min(len(digits), 2*len(g))])); err != nil || n != len(g) || !strings.EqualFold(g.String(), text) {
-		return filter.Value{}, fmt.Errorf("%.40q is no GUID: write it like 0d2c3a5e-1b2c-4d5e-8f90-a1b2c3d4e5f6", text)
+		return filter.Value{}, fmt.Errorf("%.40q is not a GUID: write it like 0d2c3a5e-1b2c-4d5e-8f90-a1b2c3d4e5f6", text)
 	}
 	return filter.ID(g), nil
 }

@@ -1,4 +1,4 @@
-package admin
+package entity
 
 import (
 	"fmt"
@@ -11,20 +11,19 @@ import (
 // durationBytesMax bounds the text of a duration before it is parsed.
 const durationBytesMax = 64
 
-// Forever is the length of time that does not end.
+// Forever is a length of time without end.
 const Forever = time.Duration(math.MaxInt64)
 
-// The texts of Forever: ours, and the largest TimeSpan of .NET, which the official
+// The texts of Forever: that of this API, and the largest TimeSpan of .NET, which the official
 // administration API uses for it.
 const (
 	foreverText  = "forever"
 	timeSpanText = "P10675199DT2H48M5.4775807S"
 )
 
-// ParseDuration reads a length of time as Go writes it ("1m30s") or as ISO 8601 does
-// ("PT1M30S", "P1D"), which is how the official administration API writes them. Years
-// and months are refused: their length is not fixed. Negative lengths are refused.
-// "forever" is Forever.
+// ParseDuration parses a length of time in the form of Go ("1m30s") or of ISO 8601 ("PT1M30S", "P1D"), which the
+// official administration API uses. Years and months are refused, since their length is not fixed, and
+// so are negative lengths. "forever" is Forever.
 func ParseDuration(text string) (time.Duration, error) {
 	if len(text) > durationBytesMax {
 		return 0, fmt.Errorf("a duration is at most %d characters long", durationBytesMax)
@@ -37,12 +36,12 @@ func ParseDuration(text string) (time.Duration, error) {
 	}
 	d, err := time.ParseDuration(text)
 	if err != nil || d < 0 {
-		return 0, fmt.Errorf("%q is no duration: write it like 30s or PT30S", text)
+		return 0, fmt.Errorf("%q is not a duration: write it like 30s or PT30S", text)
 	}
 	return d, nil
 }
 
-// parseISO reads ISO 8601 and refuses what cannot be counted in nanoseconds.
+// parseISO parses ISO 8601 and refuses lengths that do not fit an int64 of nanoseconds.
 func parseISO(text string) (time.Duration, error) {
 	total, err := isoNanoseconds(text)
 	if err == nil && total >= math.MaxInt64 {
@@ -51,10 +50,10 @@ func parseISO(text string) (time.Duration, error) {
 	return time.Duration(total), err
 }
 
-// isoNanoseconds reads P[nW][nD][T[nH][nM][nS]] (ISO 8601-1, 5.5.2) into nanoseconds, however many;
+// isoNanoseconds parses P[nW][nD][T[nH][nM][nS]] (ISO 8601-1, 5.5.2) into nanoseconds of any number;
 // each part may have a fraction. The text begins with P.
 func isoNanoseconds(text string) (float64, error) {
-	bad := fmt.Errorf("%q is no duration: write it like 30s or PT30S", text)
+	bad := fmt.Errorf("%q is not a duration: write it like 30s or PT30S", text)
 	date, clock, hasClock := strings.Cut(text[1:], "T")
 	days, err := isoParts(date, "WD")
 	if err != nil {
@@ -79,7 +78,7 @@ func isoParts(text, units string) (float64, error) {
 		if end < 0 {
 			return 0, strconv.ErrSyntax
 		}
-		// ParseFloat also takes signs, exponents, "inf" and hexadecimal.
+		// ParseFloat also accepts signs, exponents, "inf" and hexadecimal.
 		if strings.Trim(text[:end], "0123456789.") != "" {
 			return 0, strconv.ErrSyntax
 		}

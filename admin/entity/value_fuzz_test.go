@@ -1,4 +1,4 @@
-package admin
+package entity
 
 import (
 	"encoding/json"
