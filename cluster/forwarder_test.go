@@ -17,12 +17,13 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/fakegroup"
 )
 
 // fakeOutboxes is a leading replica that holds sub-queues to be forwarded, as the machine
 // would: it stands for all partitions that are led.
 type fakeOutboxes struct {
-	fakeGroup
+	fakegroup.Group
 	partition.Machine // of which nothing is asked but what is here
 
 	mu       sync.Mutex

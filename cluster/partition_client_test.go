@@ -12,12 +12,13 @@ import (
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/fakegroup"
 )
 
 // fakeTransport is a world of one line: a local group that may lead, and other members
 // behind real connections.
 type fakeTransport struct {
-	group      *fakeGroup
+	group      *fakegroup.Group
 	peerClient *peerClient
 	others     []fsm.MemberID
 	changed    notify.Broadcast
@@ -39,24 +40,8 @@ func (w *fakeTransport) goTask(task func(ctx context.Context)) (took bool) {
 	return true
 }
 
-// lead makes the fake group the leader, or not.
-func (g *fakeGroup) lead(leads bool, term uint64) {
-	g.mu.Lock()
-	g.status.IsLeader, g.status.Term = leads, term
-	g.mu.Unlock()
-}
-
-// take returns what was submitted so far and forgets it.
-func (g *fakeGroup) take() []fakeSubmit {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	taken := g.submits
-	g.submits = nil
-	return taken
-}
-
 // memberHost is another member that serves a fake group.
-type memberHost struct{ group *fakeGroup }
+type memberHost struct{ group *fakegroup.Group }
 
 func (h memberHost) localReplica(fsm.PartitionID) localGroup { return h.group }
 
@@ -66,7 +51,7 @@ func (h memberHost) answerQuery(context.Context, queryKind, []byte) queryReply {
 	return queryReply{status: queryOK, body: body}
 }
 
-func newTestPartitionClient(t *testing.T, group *fakeGroup, others map[fsm.MemberID]*fakeGroup) *partitionClient {
+func newTestPartitionClient(t *testing.T, group *fakegroup.Group, others map[fsm.MemberID]*fakegroup.Group) *partitionClient {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	var serving sync.WaitGroup
@@ -114,31 +99,31 @@ func submitted(client *partitionClient) chan fsm.Result {
 
 func TestPartitionClientNumbersRequestsAndAdvancesLow(t *testing.T) {
 	t.Parallel()
-	group := &fakeGroup{}
-	group.lead(true, 1)
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
 	client := newTestPartitionClient(t, group, nil)
 	for range 3 {
 		submitted(client)
 	}
-	group.await(t, 3, 0)
-	first := group.take()
+	group.Await(t, 3, 0)
+	first := group.Take()
 	for i, s := range first {
-		if got := header(t, s.command); got != (fsm.Header{Incarnation: 77, Serial: uint64(i + 1), Low: 1}) {
+		if got := header(t, s.Command); got != (fsm.Header{Incarnation: 77, Serial: uint64(i + 1), Low: 1}) {
 			t.Errorf("request %d has %+v", i, got)
 		}
 	}
 	// Low passes what has ended in a row, and nothing else.
-	first[0].done(done(fsm.OK))
-	first[2].done(done(fsm.OK))
+	first[0].Done(done(fsm.OK))
+	first[2].Done(done(fsm.OK))
 	submitted(client)
-	group.await(t, 1, 0)
-	if got := header(t, group.take()[0].command); got.Serial != 4 || got.Low != 2 {
+	group.Await(t, 1, 0)
+	if got := header(t, group.Take()[0].Command); got.Serial != 4 || got.Low != 2 {
 		t.Errorf("with 2 open: %+v", got)
 	}
-	first[1].done(done(fsm.OK))
+	first[1].Done(done(fsm.OK))
 	submitted(client)
-	group.await(t, 1, 0)
-	if got := header(t, group.take()[0].command); got.Serial != 5 || got.Low != 4 {
+	group.Await(t, 1, 0)
+	if got := header(t, group.Take()[0].Command); got.Serial != 5 || got.Low != 4 {
 		t.Errorf("with 4 open: %+v", got)
 	}
 }
@@ -148,24 +133,24 @@ func TestPartitionClientRetriesWithTheSameBytes(t *testing.T) {
 	for name, outcome := range map[string]partition.Outcome{"refused": partition.Refused, "unknown": partition.Unknown} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			group, other := &fakeGroup{}, &fakeGroup{}
-			group.lead(true, 1)
-			client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakeGroup{"other": other})
+			group, other := &fakegroup.Group{}, &fakegroup.Group{}
+			group.Lead(true, 1)
+			client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
 			ends := []chan fsm.Result{submitted(client), submitted(client), submitted(client)}
-			group.await(t, 3, 0)
-			before := group.take()
-			group.lead(false, 2)
-			other.lead(true, 2)
+			group.Await(t, 3, 0)
+			before := group.Take()
+			group.Lead(false, 2)
+			other.Lead(true, 2)
 			for _, s := range before { // in whatever order they end
-				s.done(partition.Answer{Outcome: outcome})
+				s.Done(partition.Answer{Outcome: outcome})
 			}
-			other.await(t, 3, 0)
-			again := other.take()
+			other.Await(t, 3, 0)
+			again := other.Take()
 			for i := range before {
-				if string(again[i].command) != string(before[i].command) {
+				if string(again[i].Command) != string(before[i].Command) {
 					t.Errorf("request %d changed, or its place", i)
 				}
-				again[i].done(done(fsm.OK))
+				again[i].Done(done(fsm.OK))
 			}
 			for i, end := range ends {
 				if result := <-end; result.Code != fsm.OK {
@@ -180,26 +165,26 @@ func TestPartitionClientRetriesWithTheSameBytes(t *testing.T) {
 // member leads in a later term. The late answer of the first still counts, once.
 func TestPartitionClientLeavesASilentLeader(t *testing.T) {
 	t.Parallel()
-	group, other := &fakeGroup{}, &fakeGroup{}
-	group.lead(true, 1)
-	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakeGroup{"other": other})
+	group, other := &fakegroup.Group{}, &fakegroup.Group{}
+	group.Lead(true, 1)
+	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
 	end := submitted(client)
-	group.await(t, 1, 0)
-	stuck := group.take()[0]
-	group.lead(false, 1)
-	other.lead(true, 2)
+	group.Await(t, 1, 0)
+	stuck := group.Take()[0]
+	group.Lead(false, 1)
+	other.Lead(true, 2)
 	eventually(t, "the request is sent to the new leader", func() bool {
 		client.tick(time.Now())
-		other.mu.Lock()
-		defer other.mu.Unlock()
-		return len(other.submits) == 1
+		other.Mu.Lock()
+		defer other.Mu.Unlock()
+		return len(other.Submits) == 1
 	})
-	again := other.take()[0]
-	if string(again.command) != string(stuck.command) {
+	again := other.Take()[0]
+	if string(again.Command) != string(stuck.Command) {
 		t.Error("the bytes changed")
 	}
-	stuck.done(partition.Answer{Outcome: partition.Unknown}) // of no interest any more
-	again.done(done(fsm.OK))
+	stuck.Done(partition.Answer{Outcome: partition.Unknown}) // of no interest any more
+	again.Done(done(fsm.OK))
 	if result := <-end; result.Code != fsm.OK {
 		t.Fatalf("ended %v", result.Code)
 	}
@@ -209,12 +194,12 @@ func TestPartitionClientLeavesASilentLeader(t *testing.T) {
 // and is doubted no more often than Suspect says.
 func TestPartitionClientKeepsASlowLeader(t *testing.T) {
 	t.Parallel()
-	group, other := &fakeGroup{}, &fakeGroup{}
-	other.lead(true, 1)
-	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakeGroup{"other": other})
+	group, other := &fakegroup.Group{}, &fakegroup.Group{}
+	other.Lead(true, 1)
+	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
 	client.timing.Suspect = Default().Timing.Suspect
 	end := submitted(client)
-	other.await(t, 1, 0)
+	other.Await(t, 1, 0)
 	checks, last := 0, time.Time{}
 	const slow = 6 * time.Second
 	begun := time.Now()
@@ -234,11 +219,11 @@ func TestPartitionClientKeepsASlowLeader(t *testing.T) {
 	if most := int(slow / client.timing.Suspect); checks == 0 || checks > most {
 		t.Errorf("the leader was doubted %d times in %v, want 1 to %d", checks, slow, most)
 	}
-	asked := other.take()
+	asked := other.Take()
 	if len(asked) != 1 {
 		t.Fatalf("the leader was asked %d times, want once", len(asked))
 	}
-	asked[0].done(done(fsm.OK))
+	asked[0].Done(done(fsm.OK))
 	if result := <-end; result.Code != fsm.OK {
 		t.Fatalf("ended %v", result.Code)
 	}
@@ -248,10 +233,10 @@ func TestPartitionClientKeepsASlowLeader(t *testing.T) {
 // asked in a tight loop.
 func TestPartitionClientRetriesARefusedRequest(t *testing.T) {
 	t.Parallel()
-	group := &fakeGroup{}
-	group.lead(true, 1)
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
 	tries := 0
-	group.answer = func([]byte) partition.Answer {
+	group.Answer = func([]byte) partition.Answer {
 		if tries++; tries < 8 {
 			return partition.Answer{Outcome: partition.Refused, Result: fsm.Result{Code: fsm.ServerBusy}}
 		}
@@ -271,13 +256,13 @@ func TestPartitionClientRetriesARefusedRequest(t *testing.T) {
 // still get to the same leader; but what may have been done is not said to be refused.
 func TestPartitionClientDoesNotRetryAFinalRefusal(t *testing.T) {
 	t.Parallel()
-	group := &fakeGroup{}
-	group.lead(true, 1)
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
 	client := newTestPartitionClient(t, group, nil)
 	firm := partition.Answer{Outcome: partition.Refused, Final: true, Result: fsm.Result{Code: fsm.ServerBusy}}
 	end := submitted(client)
-	group.await(t, 1, 0)
-	group.take()[0].done(firm)
+	group.Await(t, 1, 0)
+	group.Take()[0].Done(firm)
 	if result := <-end; result.Code != fsm.ServerBusy {
 		t.Fatalf("ended %v", result.Code)
 	}
@@ -286,12 +271,12 @@ func TestPartitionClientDoesNotRetryAFinalRefusal(t *testing.T) {
 	}
 	client.mu.Unlock()
 	perhaps := submitted(client)
-	group.await(t, 1, 0)
-	group.take()[0].done(partition.Answer{Outcome: partition.Unknown})
-	group.await(t, 1, 0)
-	group.take()[0].done(firm)
-	group.await(t, 1, 0)
-	group.take()[0].done(done(fsm.OK))
+	group.Await(t, 1, 0)
+	group.Take()[0].Done(partition.Answer{Outcome: partition.Unknown})
+	group.Await(t, 1, 0)
+	group.Take()[0].Done(firm)
+	group.Await(t, 1, 0)
+	group.Take()[0].Done(done(fsm.OK))
 	if result := <-perhaps; result.Code != fsm.OK {
 		t.Fatalf("what may have been done ended %v", result.Code)
 	}
@@ -299,7 +284,7 @@ func TestPartitionClientDoesNotRetryAFinalRefusal(t *testing.T) {
 
 func TestPartitionClientGivesUpAtTheDeadline(t *testing.T) {
 	t.Parallel()
-	group := &fakeGroup{}
+	group := &fakegroup.Group{}
 	client := newTestPartitionClient(t, group, nil) // nobody leads
 	before := time.Now()                            // its minute begins later
 	refused := submitted(client)
@@ -313,33 +298,33 @@ func TestPartitionClientGivesUpAtTheDeadline(t *testing.T) {
 	if result := <-refused; result.Code != fsm.ServerBusy { // certainly not done
 		t.Fatalf("never sent: %v", result.Code)
 	}
-	group.lead(true, 1)
+	group.Lead(true, 1)
 	perhaps := submitted(client)
-	group.await(t, 1, 0)
-	stuck := group.take()[0]
+	group.Await(t, 1, 0)
+	stuck := group.Take()[0]
 	client.tick(time.Now().Add(2 * time.Minute))
 	if result := <-perhaps; result.Code != fsm.Timeout { // perhaps done
 		t.Fatalf("sent: %v", result.Code)
 	}
-	stuck.done(done(fsm.OK)) // late: nobody is asked twice
+	stuck.Done(done(fsm.OK)) // late: nobody is asked twice
 	// Low has passed both, so that the machine performs neither any more.
 	submitted(client)
-	group.await(t, 1, 0)
-	if got := header(t, group.take()[0].command); got.Low != 3 || got.Serial != 3 {
+	group.Await(t, 1, 0)
+	if got := header(t, group.Take()[0].Command); got.Low != 3 || got.Serial != 3 {
 		t.Fatalf("after giving up: %+v", got)
 	}
 }
 
 func TestPartitionClientBoundsWindowAndQueue(t *testing.T) {
 	t.Parallel()
-	group := &fakeGroup{}
-	group.lead(true, 1)
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
 	client := newTestPartitionClient(t, group, nil)
 	var ends []chan fsm.Result
 	for range outstandingMax + waitingRequestsMax {
 		ends = append(ends, submitted(client))
 	}
-	group.await(t, outstandingMax, 0)
+	group.Await(t, outstandingMax, 0)
 	if result := <-submitted(client); result.Code != fsm.ServerBusy {
 		t.Fatalf("one too many: %v", result.Code)
 	}
@@ -350,12 +335,12 @@ func TestPartitionClientBoundsWindowAndQueue(t *testing.T) {
 	client.mu.Unlock()
 	// As answers come, those who wait move up, and all end.
 	for open := len(ends); open > 0; {
-		group.await(t, 1, 0)
-		for _, s := range group.take() {
-			if h := header(t, s.command); h.Serial-h.Low >= outstandingMax {
+		group.Await(t, 1, 0)
+		for _, s := range group.Take() {
+			if h := header(t, s.Command); h.Serial-h.Low >= outstandingMax {
 				t.Fatalf("too far ahead: %+v", h)
 			}
-			s.done(done(fsm.OK))
+			s.Done(done(fsm.OK))
 			open--
 		}
 	}
@@ -368,8 +353,8 @@ func TestPartitionClientBoundsWindowAndQueue(t *testing.T) {
 
 func TestPartitionClientRefusesTooLargeAndInvalidCommands(t *testing.T) {
 	t.Parallel()
-	group := &fakeGroup{}
-	group.lead(true, 1)
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
 	client := newTestPartitionClient(t, group, nil)
 	end := make(chan fsm.Result, 1)
 	client.submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: make([]byte, frameBytesMax)}}}, func(r fsm.Result) { end <- r })
@@ -382,15 +367,15 @@ func TestPartitionClientRefusesTooLargeAndInvalidCommands(t *testing.T) {
 	}
 	// The one that was never sent holds nobody up.
 	submitted(client)
-	group.await(t, 1, 0)
-	if got := header(t, group.take()[0].command); got.Low != got.Serial {
+	group.Await(t, 1, 0)
+	if got := header(t, group.Take()[0].Command); got.Low != got.Serial {
 		t.Fatalf("held up: %+v", got)
 	}
 }
 
 func TestPartitionClientEndsRequestsWhenClosed(t *testing.T) {
 	t.Parallel()
-	group := &fakeGroup{}
+	group := &fakegroup.Group{}
 	client := newTestPartitionClient(t, group, nil)
 	open := submitted(client)
 	receiver := &Receiver{client: client, id: 1}
@@ -412,31 +397,31 @@ func TestPartitionClientEndsRequestsWhenClosed(t *testing.T) {
 // is submitted (it does not wait in line) until the machine has said what it locked.
 func TestReceiverResolvesALockWithUnknownOutcome(t *testing.T) {
 	t.Parallel()
-	group := &fakeGroup{}
-	group.lead(true, 1)
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
 	client := newTestPartitionClient(t, group, nil)
 	receiver := &Receiver{client: client, id: 5}
 	got := make(chan lockedMessages, 1)
 	receiver.Lock(2, 100, time.Minute, func(code fsm.Code, d []fsm.Delivery) { got <- lockedMessages{code, d} })
-	group.await(t, 0, 1)
+	group.Await(t, 0, 1)
 	want := fsm.Header{Incarnation: 77, Receiver: 5, Serial: 1, Low: 1}
-	if group.locks[0].Header != want {
-		t.Fatalf("lock with %+v", group.locks[0].Header)
+	if group.Locks[0].Header != want {
+		t.Fatalf("lock with %+v", group.Locks[0].Header)
 	}
-	group.locks[0].Done(partition.Answer{Outcome: partition.Unknown})
-	group.await(t, 1, 1)
-	probe := group.take()[0]
-	if header(t, probe.command) != want {
-		t.Fatalf("probe with %+v", header(t, probe.command))
+	group.Locks[0].Done(partition.Answer{Outcome: partition.Unknown})
+	group.Await(t, 1, 1)
+	probe := group.Take()[0]
+	if header(t, probe.Command) != want {
+		t.Fatalf("probe with %+v", header(t, probe.Command))
 	}
 	// Nothing came of it: back in line, with the time that is left.
-	probe.done(done(fsm.OK))
-	group.await(t, 0, 2)
-	if group.locks[1].Header != want {
-		t.Fatalf("lock again with %+v", group.locks[1].Header)
+	probe.Done(done(fsm.OK))
+	group.Await(t, 0, 2)
+	if group.Locks[1].Header != want {
+		t.Fatalf("lock again with %+v", group.Locks[1].Header)
 	}
-	group.locks[1].Done(partition.Answer{Outcome: partition.Unknown})
-	group.await(t, 1, 2)
+	group.Locks[1].Done(partition.Answer{Outcome: partition.Unknown})
+	group.Await(t, 1, 2)
 	// Even cancelled it waits for the answer: messages may be locked for it.
 	receiver.Cancel()
 	select {
@@ -446,19 +431,19 @@ func TestReceiverResolvesALockWithUnknownOutcome(t *testing.T) {
 	}
 	answer := done(fsm.OK)
 	answer.Result.Deliveries = []fsm.Delivery{{Lock: fsm.LockID{Sequence: 1, Epoch: 1}}}
-	group.take()[0].done(answer)
+	group.Take()[0].Done(answer)
 	if end := <-got; end.code != fsm.OK || len(end.deliveries) != 1 {
 		t.Fatalf("ended with %+v", end)
 	}
 	// The next one has the next serial, and closing frees the lane.
 	receiver.Lock(1, 1, time.Minute, func(fsm.Code, []fsm.Delivery) {})
-	group.await(t, 0, 3)
-	if h := group.locks[2].Header; h.Serial != 2 || h.Low != 2 {
+	group.Await(t, 0, 3)
+	if h := group.Locks[2].Header; h.Serial != 2 || h.Low != 2 {
 		t.Fatalf("next lock with %+v", h)
 	}
 	receiver.Close()
-	group.await(t, 1, 3)
-	_, command, err := fsm.DecodeCommand(group.take()[0].command)
+	group.Await(t, 1, 3)
+	_, command, err := fsm.DecodeCommand(group.Take()[0].Command)
 	if err != nil || command != (fsm.CloseReceiver{Incarnation: 77, Receiver: 5}) {
 		t.Fatalf("closed with %#v, %v", command, err)
 	}
@@ -466,12 +451,12 @@ func TestReceiverResolvesALockWithUnknownOutcome(t *testing.T) {
 
 func TestReceiverRefusesASecondConcurrentLock(t *testing.T) {
 	t.Parallel()
-	group := &fakeGroup{}
-	group.lead(true, 1)
+	group := &fakegroup.Group{}
+	group.Lead(true, 1)
 	client := newTestPartitionClient(t, group, nil)
 	receiver := &Receiver{client: client, id: 1}
 	receiver.Lock(1, 1, time.Minute, func(fsm.Code, []fsm.Delivery) {})
-	group.await(t, 0, 1)
+	group.Await(t, 0, 1)
 	second := make(chan fsm.Code, 1)
 	receiver.Lock(1, 1, time.Minute, func(code fsm.Code, _ []fsm.Delivery) { second <- code })
 	if code := <-second; code != fsm.ServerBusy {
@@ -483,7 +468,7 @@ func TestReceiverRefusesASecondConcurrentLock(t *testing.T) {
 // TestReceiverEndsAtItsTimeWithoutALeader: a Lock whose time runs out while nobody leads ends empty.
 func TestReceiverEndsAtItsTimeWithoutALeader(t *testing.T) {
 	t.Parallel()
-	client := newTestPartitionClient(t, &fakeGroup{}, nil)
+	client := newTestPartitionClient(t, &fakegroup.Group{}, nil)
 	receiver := &Receiver{client: client, id: 1}
 	got := make(chan lockedMessages, 2)
 	end := func(code fsm.Code, d []fsm.Delivery) { got <- lockedMessages{code, d} }

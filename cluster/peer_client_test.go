@@ -8,102 +8,16 @@ import (
 	"io"
 	"net"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
 
-	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/fakegroup"
 )
 
-// fakeGroup is a replica that the test plays by hand.
-type fakeGroup struct {
-	mu      sync.Mutex
-	status  partition.Status
-	submits []fakeSubmit
-	locks   []partition.LockRequest
-	cancels int
-	arrived notify.Broadcast
-	// answer, when set, answers submissions at once.
-	answer func(command []byte) partition.Answer
-	forget bool // what was submitted
-}
-
-type fakeSubmit struct {
-	command []byte
-	done    func(partition.Answer)
-}
-
-func (g *fakeGroup) Submit(command []byte, done func(partition.Answer)) {
-	g.mu.Lock()
-	answer := g.answer
-	if !g.forget {
-		g.submits = append(g.submits, fakeSubmit{command, done})
-	}
-	g.mu.Unlock()
-	g.arrived.Notify()
-	if answer != nil {
-		done(answer(command))
-	}
-}
-
-func (g *fakeGroup) Lock(r partition.LockRequest) func() {
-	// As with a real group there is one answer: a stop that comes after it says nothing.
-	var answered atomic.Bool
-	answer := r.Done
-	r.Done = func(a partition.Answer) {
-		if answered.CompareAndSwap(false, true) {
-			answer(a)
-		}
-	}
-	g.mu.Lock()
-	g.locks = append(g.locks, r)
-	g.mu.Unlock()
-	g.arrived.Notify()
-	return func() {
-		g.mu.Lock()
-		g.cancels++
-		g.mu.Unlock()
-		r.Done(partition.Answer{Outcome: partition.Done})
-	}
-}
-
-func (g *fakeGroup) Status() partition.Status {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	return g.status
-}
-
-func (g *fakeGroup) View(func(partition.Machine)) {}
-
-func (g *fakeGroup) Read(context.Context, func(partition.Machine)) error {
-	return partition.ErrNotLeader
-}
-
-func (g *fakeGroup) ReadBodies(d []fsm.Delivery) ([]fsm.Delivery, error) { return d, nil }
-
-// await waits until n submissions and m locks have come.
-func (g *fakeGroup) await(t *testing.T, submits, locks int) {
-	t.Helper()
-	for {
-		arrived := g.arrived.Wait()
-		g.mu.Lock()
-		enough := len(g.submits) >= submits && len(g.locks) >= locks
-		g.mu.Unlock()
-		if enough {
-			return
-		}
-		select {
-		case <-arrived:
-		case <-time.After(waitMax):
-			t.Fatalf("%d submissions and %d locks did not come", submits, locks)
-		}
-	}
-}
-
 // fakeHost serves one group as every partition but 9.
-type fakeHost struct{ group *fakeGroup }
+type fakeHost struct{ group *fakegroup.Group }
 
 func (h fakeHost) localReplica(id fsm.PartitionID) localGroup {
 	if id == 9 {
@@ -195,30 +109,30 @@ func lockCommand(header fsm.Header) []byte {
 
 func TestSubmitIsAnsweredByTheOtherMember(t *testing.T) {
 	t.Parallel()
-	group := &fakeGroup{status: partition.Status{Leader: "somebody"}}
+	group := &fakegroup.Group{State: partition.Status{Leader: "somebody"}}
 	f, _ := pair(t, fakeHost{group})
 	got := make(answers, 8)
 	f.connTo("server").submit(1, pulseCommand(), got, 7)
-	group.await(t, 1, 0)
-	if !bytes.Equal(group.submits[0].command, pulseCommand()) {
+	group.Await(t, 1, 0)
+	if !bytes.Equal(group.Submits[0].Command, pulseCommand()) {
 		t.Fatal("the command changed on the way")
 	}
 	want := fsm.Result{Code: fsm.OK, Sequence: 5, Deliveries: []fsm.Delivery{{Lock: fsm.LockID{Sequence: 5, Epoch: 1}, Payload: []byte("p")}}}
-	group.submits[0].done(partition.Answer{Outcome: partition.Done, Result: want})
+	group.Submits[0].Done(partition.Answer{Outcome: partition.Done, Result: want})
 	a := got.next(t)
 	if a.tag != 7 || a.answer.Outcome != partition.Done || a.answer.Result.Sequence != 5 || string(a.answer.Result.Deliveries[0].Payload) != "p" {
 		t.Fatalf("answered %+v", a)
 	}
 	// A refusal names the leader; a partition that is not here is refused too.
 	f.connTo("server").submit(1, pulseCommand(), got, 8)
-	group.await(t, 2, 0)
-	group.submits[1].done(partition.Answer{Outcome: partition.Refused})
+	group.Await(t, 2, 0)
+	group.Submits[1].Done(partition.Answer{Outcome: partition.Refused})
 	if a := got.next(t); a.answer.Outcome != partition.Refused || a.answer.Final || a.hint != "somebody" {
 		t.Fatalf("answered %+v", a)
 	}
 	f.connTo("server").submit(1, pulseCommand(), got, 10)
-	group.await(t, 3, 0)
-	group.submits[2].done(partition.Answer{Outcome: partition.Refused, Final: true})
+	group.Await(t, 3, 0)
+	group.Submits[2].Done(partition.Answer{Outcome: partition.Refused, Final: true})
 	if a := got.next(t); a.answer.Outcome != partition.Refused || !a.answer.Final || a.hint != "somebody" {
 		t.Fatalf("a firm refusal: %+v", a)
 	}
@@ -230,14 +144,14 @@ func TestSubmitIsAnsweredByTheOtherMember(t *testing.T) {
 
 func TestLockWaitsAtTheOtherMemberUntilCancelled(t *testing.T) {
 	t.Parallel()
-	group := &fakeGroup{}
+	group := &fakegroup.Group{}
 	f, _ := pair(t, fakeHost{group})
 	got := make(answers, 8)
 	header := fsm.Header{Incarnation: 4, Receiver: 3, Serial: 2, Low: 2}
 	conn := f.connTo("server")
 	id := conn.lock(1, time.Minute, lockCommand(header), got, 1)
-	group.await(t, 0, 1)
-	lock := group.locks[0]
+	group.Await(t, 0, 1)
+	lock := group.Locks[0]
 	if wait := time.Until(lock.Until); lock.Header != header || lock.Lock.Max != 3 || wait > time.Minute || wait < 50*time.Second {
 		t.Fatalf("arrived as %+v, to wait %v", lock, wait)
 	}
@@ -250,13 +164,13 @@ func TestLockWaitsAtTheOtherMemberUntilCancelled(t *testing.T) {
 
 func TestBrokenConnectionEndsRequestsAsUnknown(t *testing.T) {
 	t.Parallel()
-	group := &fakeGroup{}
+	group := &fakegroup.Group{}
 	f, last := pair(t, fakeHost{group})
 	got := make(answers, 8)
 	conn := f.connTo("server")
 	conn.submit(1, pulseCommand(), got, 1)
 	conn.lock(1, time.Minute, lockCommand(fsm.Header{Incarnation: 1, Receiver: 1, Serial: 1, Low: 1}), got, 2)
-	group.await(t, 1, 1)
+	group.Await(t, 1, 1)
 	_ = last().Close()
 	for range 2 {
 		if a := got.next(t); a.answer.Outcome != partition.Unknown {
@@ -264,14 +178,14 @@ func TestBrokenConnectionEndsRequestsAsUnknown(t *testing.T) {
 		}
 	}
 	eventually(t, "the lock of the broken connection is cancelled", func() bool {
-		group.mu.Lock()
-		defer group.mu.Unlock()
-		return group.cancels == 1
+		group.Mu.Lock()
+		defer group.Mu.Unlock()
+		return group.Cancels == 1
 	})
 	// The next request opens a new connection.
 	eventually(t, "a new connection", func() bool { return f.connTo("server") != conn })
 	f.connTo("server").submit(1, pulseCommand(), got, 3)
-	group.await(t, 2, 1)
+	group.Await(t, 2, 1)
 	// To a member that cannot be reached, nothing was sent.
 	f.connTo("nobody").submit(1, pulseCommand(), got, 4)
 	if a := got.next(t); a.answer.Outcome != partition.Refused || a.tag != 4 {
@@ -281,7 +195,7 @@ func TestBrokenConnectionEndsRequestsAsUnknown(t *testing.T) {
 
 func TestQueryIsAnsweredByTheOtherMember(t *testing.T) {
 	t.Parallel()
-	f, _ := pair(t, fakeHost{&fakeGroup{}})
+	f, _ := pair(t, fakeHost{&fakegroup.Group{}})
 	reply, err := f.connTo("server").query(t.Context(), queryCounts, []byte("abc"))
 	if err != nil || string(reply.body) != string([]byte{byte(queryCounts)})+"abc" {
 		t.Fatalf("replied %q, %v", reply.body, err)
@@ -409,7 +323,7 @@ func TestServerRefusesMalformedFrames(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			ours, theirs := net.Pipe()
-			group := &fakeGroup{}
+			group := &fakegroup.Group{}
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
@@ -421,7 +335,7 @@ func TestServerRefusesMalformedFrames(t *testing.T) {
 			case <-time.After(waitMax):
 				t.Fatal("the connection is still served")
 			}
-			if len(group.submits)+len(group.locks) > 0 {
+			if len(group.Submits)+len(group.Locks) > 0 {
 				t.Fatal("it reached the group")
 			}
 			_ = ours.Close()

@@ -1,0 +1,58 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/fakegroup"
+	"github.com/peeklock/peeklock/test/golden"
+)
+
+// TestStreamFormats: what fills the streams between members, byte by byte.
+// The numbers of kinds, statuses and outcomes are in them.
+func TestStreamFormats(t *testing.T) {
+	t.Parallel()
+	var written []byte
+	add := func(name string, encoded []byte) { written = fmt.Appendf(written, "%s: %x\n", name, encoded) }
+	asking := &peerConn{writer: newFrameWriter(requestBufferBytes), calls: map[uint64]pendingCall{}}
+	frame := func(name string, out *frameWriter) {
+		add(name, out.pending)
+		out.pending = nil
+	}
+	asking.submit(300, []byte("command"), nil, 0)
+	frame("submit", asking.writer)
+	asking.lock(300, time.Second, []byte("command"), nil, 0)
+	frame("lock", asking.writer)
+	asking.cancel(2)
+	frame("cancel", asking.writer)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := asking.query(ctx, queryLookup, []byte("{}")); err == nil {
+		t.Error("a query that was given up was answered")
+	}
+	frame("query", asking.writer)
+
+	serving := &peerServer{writer: newFrameWriter(answerBufferBytes)}
+	follower := &fakegroup.Group{}
+	follower.State.Leader = "L"
+	for _, answer := range []partition.Answer{
+		{Outcome: partition.Done, Result: fsm.Result{Code: fsm.OK, Sequence: 9}},
+		{Outcome: partition.Refused},
+		{Outcome: partition.Refused, Final: true},
+		{Outcome: partition.Unknown},
+	} {
+		serving.answer(4, follower, answer)
+		frame(fmt.Sprintf("answer, outcome %d, firm %v", answer.Outcome, answer.Final), serving.writer)
+	}
+	serving.reply(5, queryReply{status: queryOK, body: []byte("{}")})
+	frame("reply, OK", serving.writer)
+	serving.reply(5, queryReply{status: queryNotLeader})
+	frame("reply, not the leader", serving.writer)
+	serving.reply(5, queryReply{status: queryFailed, code: fsm.EntityNotFound})
+	frame("reply, failed", serving.writer)
+	golden.Compare(t, "testdata/streams.golden", written)
+}
