@@ -35,7 +35,7 @@ func (r *Router) NamespaceName(id fsm.NamespaceID) (name string) {
 
 // viewCatalog calls a function with our own replica of the catalog, if it is open.
 func (r *Router) viewCatalog(look func(*fsm.Catalog)) {
-	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
+	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) {
 			if c := raftgroup.Catalog(m); c != nil {
 				look(c)
@@ -53,7 +53,7 @@ func (r *Router) awaitCatalog(ctx context.Context, seen func(*fsm.Catalog) bool)
 	ticker := time.NewTicker(awaitCatalogEvery)
 	defer ticker.Stop()
 	for {
-		changed, has := r.transport.changes(), false
+		changed, has := r.transport.Changes(), false
 		r.viewCatalog(func(c *fsm.Catalog) { has = seen(c) })
 		if has {
 			return

@@ -49,7 +49,7 @@ func (r *Router) reportActivity(entity fsm.Entity) {
 	}
 	// A link has the settings of the time when it was attached.
 	settings := entity.Settings
-	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
+	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) {
 			if current, found := raftgroup.Catalog(m).ByID(entity.ID); found {
 				settings = current.Settings

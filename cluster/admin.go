@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -210,12 +211,12 @@ func (r NamespaceView) Entities(ctx context.Context, kind fsm.EntityKind, under,
 			q.After = fsm.SubscriptionPath(topic.Name, after)
 		}
 	}
-	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryList, q)
+	reply, err := r.askLeader(ctx, fsm.CatalogPartition, rpc.QueryEntities, q)
 	if err != nil {
 		return nil, fmt.Errorf("list entities: %w", err)
 	}
 	var entities []fsm.Entity
-	return entities, reply.decode(&entities)
+	return entities, reply.Decode(&entities)
 }
 
 // Counts returns the message counts of entities, in their order. It asks the leader of each partition
@@ -256,16 +257,16 @@ func (r *Router) countSome(ctx context.Context, id fsm.PartitionID, entities []f
 	for i, position := range positions {
 		q.Entities[i] = entities[position].ID
 	}
-	reply, err := r.askLeader(ctx, id, queryCounts, q)
+	reply, err := r.askLeader(ctx, id, rpc.QueryCounts, q)
 	if err != nil {
 		return err
 	}
 	var some []fsm.Counts
-	if err := reply.decode(&some); err != nil {
+	if err := reply.Decode(&some); err != nil {
 		return err
 	}
 	if len(some) != len(positions) {
-		return errFrame
+		return rpc.ErrFrame
 	}
 	for i, position := range positions {
 		counts[position] = some[i]
@@ -294,12 +295,12 @@ func (r *Router) leastLoaded(ctx context.Context) ([]fsm.PartitionID, error) {
 	if !r.catalogLoaded() {
 		return nil, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
-	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryLoad, struct{}{})
+	reply, err := r.askLeader(ctx, fsm.CatalogPartition, rpc.QueryLoad, struct{}{})
 	if err != nil {
 		return nil, err
 	}
 	var load []int
-	if err := reply.decode(&load); err != nil {
+	if err := reply.Decode(&load); err != nil {
 		return nil, err
 	}
 	if len(load) == 0 {
@@ -315,7 +316,7 @@ func (r *Router) leastLoaded(ctx context.Context) ([]fsm.PartitionID, error) {
 
 // catalogLoaded reports whether our replica of the catalog knows the cluster.
 func (r *Router) catalogLoaded() (loaded bool) {
-	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
+	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) { loaded = raftgroup.Catalog(m).ClusterID() != "" })
 	}
 	return loaded
@@ -413,7 +414,7 @@ func (r *Router) recreate(entity fsm.Entity, done func(recreated bool)) {
 	if running {
 		return
 	}
-	if !r.transport.goTask(func(ctx context.Context) { r.recreated(entity.ID, r.recreateOne(ctx, entity)) }) {
+	if !r.transport.Go(func(ctx context.Context) { r.recreated(entity.ID, r.recreateOne(ctx, entity)) }) {
 		r.recreated(entity.ID, false)
 	}
 }
@@ -439,7 +440,7 @@ func (r *Router) recreateOne(ctx context.Context, entity fsm.Entity) bool {
 }
 
 // deleteDropped completes interrupted deletions. Only the catalog's leader calls it.
-func (r *Router) deleteDropped(ctx context.Context, group localGroup) {
+func (r *Router) deleteDropped(ctx context.Context, group rpc.Group) {
 	var dropping []fsm.Entity
 	group.View(func(m partition.Machine) { dropping = raftgroup.Catalog(m).Dropping() })
 	now := fsm.Instant(r.now().UnixMilli())

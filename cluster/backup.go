@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/peer"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -39,7 +40,7 @@ func backupReply(b byte) error {
 	case backupBusy:
 		return fmt.Errorf("%w: the leader writes %d backups already", fsm.ServerBusy, backupsMax)
 	}
-	return errNotLeader
+	return rpc.ErrNotLeader
 }
 
 // Backup writes a consistent copy of a partition, 0 being the catalog: all that was answered

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -53,7 +54,7 @@ type bootstrapper struct {
 	dataDir       *dataDir
 	log           *slog.Logger
 	alive         func() []fsm.MemberID // by gossip, this member included
-	query         func(ctx context.Context, member fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error)
+	query         func(ctx context.Context, member fsm.MemberID, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error)
 
 	mu                sync.Mutex // guards folder.id too
 	hasData           bool       // a replica of the catalog is open, or about to be
@@ -61,7 +62,7 @@ type bootstrapper struct {
 	collectingPledges bool
 }
 
-// hello answers queryHello.
+// hello answers rpc.QueryHello.
 func (b *bootstrapper) hello() helloReply {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -72,7 +73,7 @@ func (b *bootstrapper) hello() helloReply {
 	return reply
 }
 
-// handlePledge answers queryPledge: true is a promise.
+// handlePledge answers rpc.QueryPledge: true is a promise.
 func (b *bootstrapper) handlePledge(q pledgeQuery) (bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -170,9 +171,9 @@ func (b *bootstrapper) helloAll(ctx context.Context, members []fsm.MemberID) []h
 			ctx, cancel := context.WithTimeout(ctx, time.Second)
 			defer cancel()
 			var hello helloReply
-			reply, err := b.query(ctx, member, queryHello, arguments)
+			reply, err := b.query(ctx, member, rpc.QueryHello, arguments)
 			if err == nil {
-				err = reply.decode(&hello)
+				err = reply.Decode(&hello)
 			}
 			if err != nil || hello.Member != member {
 				b.log.DebugContext(ctx, "ask for data", "peer", member, "error", err)
@@ -253,9 +254,9 @@ func (b *bootstrapper) collectPledges(ctx context.Context, chosen []fsm.MemberID
 		}
 		ctx, cancel := context.WithTimeout(ctx, time.Second)
 		promised := false
-		reply, err := b.query(ctx, member, queryPledge, arguments)
+		reply, err := b.query(ctx, member, rpc.QueryPledge, arguments)
 		if err == nil {
-			err = reply.decode(&promised)
+			err = reply.Decode(&promised)
 		}
 		cancel()
 		if err != nil || !promised {

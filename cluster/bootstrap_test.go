@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -34,7 +35,7 @@ func newBootstrapNetwork(t *testing.T, expect, members int) *bootstrapNetwork {
 		w.members[id] = &bootstrapper{
 			self: id, expect: expect, dataDir: dir, log: testLogger(),
 			alive: func() []fsm.MemberID { return w.seen(id) },
-			query: func(_ context.Context, to fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
+			query: func(_ context.Context, to fsm.MemberID, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
 				return w.query(id, to, kind, arguments)
 			},
 		}
@@ -53,17 +54,17 @@ func (w *bootstrapNetwork) seen(by fsm.MemberID) (alive []fsm.MemberID) {
 	return alive
 }
 
-func (w *bootstrapNetwork) query(from, to fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
+func (w *bootstrapNetwork) query(from, to fsm.MemberID, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
 	w.mu.Lock()
 	f, sees := w.members[to], w.sees(from, to)
 	w.mu.Unlock()
 	if f == nil || !sees {
-		return queryReply{}, errors.New("unreachable")
+		return rpc.Reply{}, errors.New("unreachable")
 	}
-	if kind == queryHello {
-		return replyWith(f.hello(), nil), nil
+	if kind == rpc.QueryHello {
+		return rpc.NewReply(f.hello(), nil), nil
 	}
-	return answerTyped(arguments, f.handlePledge), nil
+	return rpc.AnswerTyped(arguments, f.handlePledge), nil
 }
 
 func TestBootstrapMembersAgree(t *testing.T) {
@@ -105,9 +106,9 @@ func TestBootstrapWaitsForExpectedMembers(t *testing.T) {
 	w = newBootstrapNetwork(t, 3, 3)
 	w.members["C"].query = nil
 	answer := w.members["A"].query
-	w.members["A"].query = func(ctx context.Context, to fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
+	w.members["A"].query = func(ctx context.Context, to fsm.MemberID, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
 		if to == "C" {
-			return queryReply{}, errors.New("unreachable")
+			return rpc.Reply{}, errors.New("unreachable")
 		}
 		return answer(ctx, to, kind, arguments)
 	}

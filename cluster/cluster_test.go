@@ -203,7 +203,7 @@ func (n *Node) abandon() {
 	n.closing = true
 	n.mu.Unlock()
 	n.stop()
-	n.peerClient.close()
+	n.peerClient.Close()
 	_ = n.closeGroups(context.Background())
 	n.router.close()
 	n.gossip.Abort()
@@ -227,7 +227,7 @@ func (c *testCluster) leader(id fsm.PartitionID) (leader int) {
 			if node == nil {
 				continue
 			}
-			if group := node.localReplica(id); group != nil {
+			if group := node.LocalReplica(id); group != nil {
 				if status := group.Status(); status.IsLeader && status.Term > term {
 					leader, term = i, status.Term
 				}

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -138,14 +139,14 @@ func (n *Node) askCheckpoints(ctx context.Context, member fsm.MemberID, q checkp
 	if err != nil {
 		return r, err
 	}
-	reply, err := n.askNode(ctx, member, queryCheckpoints, arguments)
+	reply, err := n.askNode(ctx, member, rpc.QueryCheckpoints, arguments)
 	if err == nil {
-		err = reply.decode(&r)
+		err = reply.Decode(&r)
 	}
 	return r, err
 }
 
-// answerCheckpoints answers queryCheckpoints.
+// answerCheckpoints answers rpc.QueryCheckpoints.
 func (n *Node) answerCheckpoints(q checkpointsQuery) (checkpointsReply, error) {
 	group := (*n.groups.Load())[q.Partition]
 	if group == nil {

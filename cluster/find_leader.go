@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -22,7 +23,7 @@ func (p *partitionClient) findLeader() {
 	if p.finding || p.closed {
 		return
 	}
-	p.finding = p.transport.goTask(p.findLeaderLoop)
+	p.finding = p.transport.Go(p.findLeaderLoop)
 }
 
 // findLeaderLoop asks until a member leads or nothing waits for a leader any more.
@@ -31,14 +32,14 @@ func (p *partitionClient) findLeaderLoop(ctx context.Context) {
 	pause := min(findPauseMin<<min(p.refusals, 10), findPauseMax)
 	wait := p.refusals > 1 // the last leader found refused at once
 	p.mu.Unlock()
-	changed := p.transport.changes()
+	changed := p.transport.Changes()
 	for {
 		if wait {
 			p.waitForChange(ctx, changed, pause)
 			pause = min(2*pause, findPauseMax)
 		}
 		wait = true
-		changed = p.transport.changes() // before asking, so that no change is missed
+		changed = p.transport.Changes() // before asking, so that no change is missed
 		leader, term := p.askReplicas(ctx)
 		p.mu.Lock()
 		if leader != "" {
@@ -72,7 +73,7 @@ func (p *partitionClient) verifyLeader() {
 	if p.finding || p.closed || p.leader == "" {
 		return
 	}
-	p.finding = p.transport.goTask(func(ctx context.Context) {
+	p.finding = p.transport.Go(func(ctx context.Context) {
 		leader, term := p.askReplicas(ctx)
 		p.mu.Lock()
 		p.finding = false
@@ -110,12 +111,12 @@ func (p *partitionClient) followLeader(leader fsm.MemberID, term uint64) {
 // askReplicas asks our own replica and the living others, all at once, whether they lead. Only a
 // replica that says so of itself counts; of several, the one with the highest term.
 func (p *partitionClient) askReplicas(ctx context.Context) (leader fsm.MemberID, term uint64) {
-	if own := p.transport.localReplica(p.id); own != nil {
+	if own := p.transport.LocalReplica(p.id); own != nil {
 		if status := own.Status(); status.IsLeader {
 			return p.self, status.Term
 		}
 	}
-	members := p.transport.leaderCandidates(p.id)
+	members := p.transport.LeaderCandidates(p.id)
 	p.mu.Lock()
 	hint, minTerm := p.hint, p.term
 	p.mu.Unlock()
@@ -179,17 +180,17 @@ func (p *partitionClient) awaitLeader(ctx context.Context) (fsm.MemberID, error)
 
 // askStatus asks one member about its replica of a partition.
 func askStatus(ctx context.Context, transport transport, member fsm.MemberID, id fsm.PartitionID) (status raftgroup.Status, err error) {
-	conn := transport.conn(member)
+	conn := transport.Conn(member)
 	if conn == nil {
-		return status, errStreamClosed
+		return status, rpc.ErrClosed
 	}
 	arguments, err := json.Marshal(statusQuery{Partition: id})
 	if err != nil {
 		return status, err
 	}
-	reply, err := conn.query(ctx, queryStatusOf, arguments)
+	reply, err := conn.Query(ctx, rpc.QueryStatus, arguments)
 	if err == nil {
-		err = reply.decode(&status)
+		err = reply.Decode(&status)
 	}
 	return status, err
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
 	"github.com/peeklock/peeklock/test/golden"
@@ -64,7 +65,7 @@ func queryFormats() []golden.Format {
 func TestQueryFormats(t *testing.T) {
 	t.Parallel()
 	formats := queryFormats()
-	for kind := queryHello; kind <= queryPurgeable; kind++ {
+	for kind := rpc.QueryHello; kind <= rpc.QueryPurgeable; kind++ {
 		found := false
 		for _, format := range formats {
 			found = found || strings.HasPrefix(format.Name, fmt.Sprintf("%d ", kind))

@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -32,7 +33,7 @@ var errSourceGone = errors.New("the entity that forwards is deleted")
 // repeated, by this leader or another: the source returns the batch in transit until it is told
 // its end, and the destination accepts its serial once.
 func (f *forwarder) step(ctx context.Context, task *forwardTask) stepResult {
-	group := f.transport.localReplica(task.source.Partition)
+	group := f.transport.LocalReplica(task.source.Partition)
 	if group == nil {
 		return stepLostLead
 	}
@@ -85,7 +86,7 @@ func (f *forwarder) step(ctx context.Context, task *forwardTask) stepResult {
 }
 
 // readOutbox reads the state of a sub-queue from this replica.
-func readOutbox(group localGroup, at fsm.Address) (out bool, to fsm.Destination, wants string, ok bool) {
+func readOutbox(group rpc.Group, at fsm.Address) (out bool, to fsm.Destination, wants string, ok bool) {
 	group.View(func(m partition.Machine) {
 		if machine, is := m.(outboxSource); is {
 			out, to, wants, ok = machine.Outbox(at)
@@ -133,7 +134,7 @@ func (f *forwarder) sourceEntity(ctx context.Context, task *forwardTask) (fsm.En
 }
 
 // takeBatch ends the batch before and takes the next; with stepMore it returns the one in transit.
-func (f *forwarder) takeBatch(ctx context.Context, task *forwardTask, group localGroup, next fsm.Destination) (fsm.Result, stepResult) {
+func (f *forwarder) takeBatch(ctx context.Context, task *forwardTask, group rpc.Group, next fsm.Destination) (fsm.Result, stepResult) {
 	command := fsm.ForwardMessages{
 		Address: task.source.Address, Done: task.done, Codes: task.codes,
 		To: next, Max: forwardMessagesMax, MaxBytes: forwardBytesMax,
@@ -379,7 +380,7 @@ func (f *forwarder) logAttrs(ctx context.Context, task *forwardTask, more ...slo
 // not there or newest is set. Errors wrap EntityNotFound, ServerBusy or Timeout.
 func (r *Router) entityByName(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (entity fsm.Entity, err error) {
 	found := false
-	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil && !newest {
+	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil && !newest {
 		group.View(func(m partition.Machine) { entity, found = raftgroup.Catalog(m).Lookup(namespace, name) })
 	}
 	if !found {
@@ -391,7 +392,7 @@ func (r *Router) entityByName(ctx context.Context, namespace fsm.NamespaceID, na
 // entityByID finds an entity or shard by id in our own catalog, or at the catalog's leader.
 func (r *Router) entityByID(ctx context.Context, id fsm.EntityID) (entity fsm.Entity, err error) {
 	found := false
-	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
+	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) { entity, found = raftgroup.Catalog(m).ByID(id) })
 	}
 	if !found {

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/notify"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -186,7 +187,7 @@ func (f *forwarder) run(ctx context.Context) {
 	ticker, timer := time.NewTicker(f.scanEvery), time.NewTimer(f.scanEvery)
 	defer ticker.Stop()
 	defer timer.Stop()
-	changed := f.transport.changes()
+	changed := f.transport.Changes()
 	for {
 		all := false
 		select {
@@ -197,7 +198,7 @@ func (f *forwarder) run(ctx context.Context) {
 		case <-timer.C:
 		case <-f.wakeUp:
 		case <-changed:
-			changed = f.transport.changes()
+			changed = f.transport.Changes()
 			f.shortenBackoffs(time.Now())
 		}
 		f.scan(all)
@@ -209,12 +210,12 @@ func (f *forwarder) run(ctx context.Context) {
 // leads and has not scanned yet, or with all in every one. An effect is lost with its leader.
 func (f *forwarder) scan(all bool) {
 	f.mu.Lock()
-	groups := make(map[fsm.PartitionID]localGroup)
+	groups := make(map[fsm.PartitionID]rpc.Group)
 	for id, looked := range f.led {
 		if looked && !all {
 			continue
 		}
-		if group := f.transport.localReplica(id); group != nil { // else leadership was reported before the replica was registered
+		if group := f.transport.LocalReplica(id); group != nil { // else leadership was reported before the replica was registered
 			groups[id], f.led[id] = group, true
 		}
 	}
@@ -277,7 +278,7 @@ func (f *forwarder) dispatch(now time.Time) time.Duration {
 	f.queue = kept
 	f.mu.Unlock()
 	for _, task := range started {
-		if !f.transport.goTask(func(ctx context.Context) { f.runTask(ctx, task) }) {
+		if !f.transport.Go(func(ctx context.Context) { f.runTask(ctx, task) }) {
 			return sleep // closing
 		}
 	}

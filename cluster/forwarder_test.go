@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/fakegroup"
@@ -170,7 +171,7 @@ type forwarderTransport struct {
 	source *fakeOutboxes
 }
 
-func (w forwarderTransport) localReplica(fsm.PartitionID) localGroup { return w.source }
+func (w forwarderTransport) LocalReplica(fsm.PartitionID) rpc.Group { return w.source }
 
 // rereadWhole takes the beginning of a payload for its id; all of it where it says so.
 func rereadWhole(payload, _ []byte) (fsm.Message, error) {
@@ -204,7 +205,7 @@ func newForwarderTest(t *testing.T) *forwarderTest {
 	}
 	log := slog.New(slog.NewTextHandler(&lockedWriter{to: x.log}, nil))
 	x.forwarder = newForwarder(forwarderTransport{x.ways, x.source}, x.roads, rereadWhole, time.Hour, log)
-	x.ways.goTask(x.run)
+	x.ways.Go(x.run)
 	t.Cleanup(func() {
 		cancel()
 		x.ways.tasks.Wait()

@@ -8,6 +8,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -16,7 +17,7 @@ import (
 
 // onMemberLost breaks the connection to a member that gossip has marked dead: what is outstanding
 // there is sent to another member at once.
-func (n *Node) onMemberLost(member fsm.MemberID) { n.peerClient.drop(member) }
+func (n *Node) onMemberLost(member fsm.MemberID) { n.peerClient.Drop(member) }
 
 func (n *Node) clusterID() string {
 	if n.gossip == nil {
@@ -57,7 +58,7 @@ func (n *Node) acceptPeer(ctx context.Context, from fsm.MemberID, conn net.Conn)
 		_ = before.conn.Close()
 		<-before.done
 	}
-	servePeer(ctx, n, n.log, from, conn)
+	rpc.Serve(ctx, n, n.log, from, conn)
 	n.mu.Lock()
 	if n.servedConns[from] == now {
 		delete(n.servedConns, from)
@@ -65,34 +66,34 @@ func (n *Node) acceptPeer(ctx context.Context, from fsm.MemberID, conn net.Conn)
 	n.mu.Unlock()
 }
 
-// answerQuery answers a query of another member.
-func (n *Node) answerQuery(ctx context.Context, kind queryKind, arguments []byte) queryReply {
+// AnswerQuery answers a query of another member.
+func (n *Node) AnswerQuery(ctx context.Context, kind rpc.QueryKind, arguments []byte) rpc.Reply {
 	switch kind {
-	case queryHello:
+	case rpc.QueryHello:
 		return n.hello(arguments)
-	case queryPledge:
-		return answerTyped(arguments, n.bootstrapper.handlePledge)
-	case queryReplicaRemoved:
+	case rpc.QueryPledge:
+		return rpc.AnswerTyped(arguments, n.bootstrapper.handlePledge)
+	case rpc.QueryReplicaRemoved:
 		return n.confirmReplicaRemoved(ctx, arguments)
-	case queryDigest:
-		return answerTyped(arguments, func(q digestQuery) (uint64, error) { return n.digest(ctx, q) })
-	case queryVerify:
-		return answerTyped(arguments, func(q verifyQuery) (Verification, error) { return n.verify(ctx, q) })
-	case queryCheckpoints:
-		return answerTyped(arguments, n.answerCheckpoints)
-	case queryPlacement, queryNamespace, queryNamespaces:
-	case queryStatusOf, queryLookup, queryList, queryCounts, queryPeek, queryLoad, queryRules, querySessionState, querySessions, queryPurgeable:
+	case rpc.QueryDigest:
+		return rpc.AnswerTyped(arguments, func(q digestQuery) (uint64, error) { return n.digest(ctx, q) })
+	case rpc.QueryVerify:
+		return rpc.AnswerTyped(arguments, func(q verifyQuery) (Verification, error) { return n.verify(ctx, q) })
+	case rpc.QueryCheckpoints:
+		return rpc.AnswerTyped(arguments, n.answerCheckpoints)
+	case rpc.QueryPlacement, rpc.QueryNamespace, rpc.QueryNamespaces:
+	case rpc.QueryStatus, rpc.QueryEntity, rpc.QueryEntities, rpc.QueryCounts, rpc.QueryPeek, rpc.QueryLoad, rpc.QueryRules, rpc.QuerySessionState, rpc.QuerySessions, rpc.QueryPurgeable:
 	}
 	return n.router.queries.answer(ctx, kind, arguments)
 }
 
 // ask sends a query to another member.
-func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
-	conn := n.peerClient.connTo(member) //nolint:contextcheck // the connection outlives the question
+func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
+	conn := n.peerClient.Conn(member) //nolint:contextcheck // the connection outlives the question
 	if conn == nil {
-		return queryReply{}, errStreamClosed
+		return rpc.Reply{}, rpc.ErrClosed
 	}
-	return conn.query(ctx, kind, arguments)
+	return conn.Query(ctx, kind, arguments)
 }
 
 // askStatus asks another member about its replica.
@@ -100,18 +101,18 @@ func (n *Node) askStatus(ctx context.Context, member fsm.MemberID, id fsm.Partit
 	return askStatus(ctx, n, member, id)
 }
 
-// localReplica is this member's replica of a partition, nil when it has none open.
-func (n *Node) localReplica(id fsm.PartitionID) localGroup {
+// LocalReplica is this member's replica of a partition, nil when it has none open.
+func (n *Node) LocalReplica(id fsm.PartitionID) rpc.Group {
 	if group := (*n.groups.Load())[id]; group != nil {
 		return group
 	}
 	return nil
 }
 
-func (n *Node) conn(member fsm.MemberID) *peerConn { return n.peerClient.connTo(member) }
+func (n *Node) Conn(member fsm.MemberID) *rpc.Conn { return n.peerClient.Conn(member) }
 
-// leaderCandidates returns the other living members that may lead a partition.
-func (n *Node) leaderCandidates(id fsm.PartitionID) []fsm.MemberID {
+// LeaderCandidates returns the other living members that may lead a partition.
+func (n *Node) LeaderCandidates(id fsm.PartitionID) []fsm.MemberID {
 	others := slices.DeleteFunc(n.gossip.Alive(), func(m fsm.MemberID) bool { return m == n.self })
 	placed := n.partitions.Load()
 	if id == fsm.CatalogPartition || placed == nil || int(id) > len(*placed) {
@@ -123,6 +124,6 @@ func (n *Node) leaderCandidates(id fsm.PartitionID) []fsm.MemberID {
 	})
 }
 
-func (n *Node) changes() <-chan struct{} { return n.changed.Wait() }
+func (n *Node) Changes() <-chan struct{} { return n.changed.Wait() }
 
-func (n *Node) goTask(task func(ctx context.Context)) bool { return n.startTask(task) }
+func (n *Node) Go(task func(ctx context.Context)) bool { return n.startTask(task) }

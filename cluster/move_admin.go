@@ -10,6 +10,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -222,7 +223,7 @@ func (o *Operator) leaderStatus(ctx context.Context, id fsm.PartitionID) (leader
 	}
 	status, err := o.memberStatus(ctx, member, id)
 	if err == nil && !status.Leads {
-		err = errNotLeader
+		err = rpc.ErrNotLeader
 	}
 	if err != nil {
 		client := o.router.client(id)

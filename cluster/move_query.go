@@ -9,6 +9,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -33,9 +34,9 @@ type (
 func (o *Operator) placementFromLeader(ctx context.Context, id fsm.PartitionID) (all placement.Record, err error) {
 	ctx, cancel := context.WithTimeout(ctx, placementQueryTimeout)
 	defer cancel()
-	reply, err := o.router.askLeader(ctx, fsm.CatalogPartition, queryPlacement, placementQuery{Partition: id})
+	reply, err := o.router.askLeader(ctx, fsm.CatalogPartition, rpc.QueryPlacement, placementQuery{Partition: id})
 	if err == nil {
-		err = reply.decode(&all)
+		err = reply.Decode(&all)
 	}
 	if err != nil {
 		return all, fmt.Errorf("ask where partitions lie: %w", err)
@@ -62,32 +63,32 @@ func (d queryHandler) readPlacement(ctx context.Context, q placementQuery) (all 
 	return all, err
 }
 
-// confirmReplicaRemoved answers queryDepart. That a replica is out is said only when the group has
+// confirmReplicaRemoved answers rpc.QueryDepart. That a replica is out is said only when the group has
 // committed a configuration without it and the catalog will never want it again.
-func (n *Node) confirmReplicaRemoved(ctx context.Context, arguments []byte) queryReply {
+func (n *Node) confirmReplicaRemoved(ctx context.Context, arguments []byte) rpc.Reply {
 	var q replicaRemovedQuery
 	if json.Unmarshal(arguments, &q) != nil || q.Partition == fsm.CatalogPartition {
-		return queryReply{status: queryFailed, code: fsm.InvalidArgument}
+		return rpc.Reply{Status: rpc.StatusFailed, Code: fsm.InvalidArgument}
 	}
 	group := (*n.groups.Load())[q.Partition]
 	if group == nil || !group.Status().IsLeader {
-		return queryReply{status: queryNotLeader}
+		return rpc.Reply{Status: rpc.StatusNotLeader}
 	}
 	placement, err := n.operator.placementFromLeader(ctx, q.Partition)
 	if err != nil {
-		return replyWith(nil, err)
+		return rpc.NewReply(nil, err)
 	}
 	if part := &placement.Partitions[0]; !isRetired(part, q.Replica) {
-		return queryReply{status: queryFailed, code: fsm.PreconditionFails}
+		return rpc.Reply{Status: rpc.StatusFailed, Code: fsm.PreconditionFails}
 	}
 	name := raftgroup.ReplicaID(q.Replica.Member, q.Replica.Number)
 	status, isThis := group.Status(), func(v partition.Voter) bool { return v.Replica == name }
 	if slices.ContainsFunc(status.Voters, isThis) || slices.ContainsFunc(status.Nonvoters, isThis) {
 		notify.WakeUp(n.reconcileNow) // it is on its way out
-		return queryReply{status: queryFailed, code: fsm.PreconditionFails}
+		return rpc.Reply{Status: rpc.StatusFailed, Code: fsm.PreconditionFails}
 	}
 	// It is not in the newest configuration; this returns when that is committed.
-	return replyWith(struct{}{}, group.RemoveReplica(ctx, name))
+	return rpc.NewReply(struct{}{}, group.RemoveReplica(ctx, name))
 }
 
 // isRetired says whether a replica is none of a partition any more. The number tells a record

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -43,9 +44,9 @@ func (r *Router) Namespace(ctx context.Context, name string) (fsm.Namespace, err
 }
 
 func (r *Router) askNamespace(ctx context.Context, q namespaceQuery) (namespace fsm.Namespace, err error) {
-	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryNamespace, q)
+	reply, err := r.askLeader(ctx, fsm.CatalogPartition, rpc.QueryNamespace, q)
 	if err == nil {
-		err = reply.decode(&namespace)
+		err = reply.Decode(&namespace)
 	}
 	return namespace, err
 }
@@ -53,9 +54,9 @@ func (r *Router) askNamespace(ctx context.Context, q namespaceQuery) (namespace 
 // Namespaces lists namespaces by name, regardless of case, from the first after the given name, at
 // most max (1000). Errors wrap ServerBusy or Timeout.
 func (r *Router) Namespaces(ctx context.Context, after string, max int) (list []fsm.Namespace, err error) {
-	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryNamespaces, namespacesQuery{After: after, Max: max})
+	reply, err := r.askLeader(ctx, fsm.CatalogPartition, rpc.QueryNamespaces, namespacesQuery{After: after, Max: max})
 	if err == nil {
-		err = reply.decode(&list)
+		err = reply.Decode(&list)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("list namespaces: %w", err)

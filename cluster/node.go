@@ -17,6 +17,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -41,7 +42,7 @@ type Node struct {
 	raftLog      *partition.Log
 	gossip       *gossip.Membership
 	peers        *peer.Transport
-	peerClient   *peerClient
+	peerClient   *rpc.Client
 	router       *Router
 	operator     *Operator
 	forwarder    *forwarder
@@ -164,11 +165,11 @@ func (n *Node) open(ctx context.Context) error {
 		Forward: func(from fsm.MemberID, conn net.Conn) { n.acceptPeer(ctx, from, conn) },
 		Backup:  n.serveBackup, Logger: n.log,
 	})
-	n.peerClient = newPeerClient(n.log, n.config.Timing.Ping, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
+	n.peerClient = rpc.NewClient(n.log, n.config.Timing.Ping, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
 		return n.peers.Dial(ctx, peer.ForwardStream, to, fsm.CatalogPartition)
 	})
 	n.router = newRouter(n, n.incarnation, n.self, n.config.Timing, n.log)
-	n.router.now, n.router.answerLocal = n.config.Now, n.answerQuery
+	n.router.now, n.router.answerLocal = n.config.Now, n.AnswerQuery
 	n.operator = &Operator{node: n, router: n.router}
 	n.router.slow = slowLogger{n.config.Slow, n.config.SlowAfter}
 	n.router.queries.replicaName = n.replicaName
@@ -311,7 +312,7 @@ func (n *Node) close(ctx context.Context) error {
 		n.gossip.Close()
 	}
 	if n.peerClient != nil {
-		n.peerClient.close()
+		n.peerClient.Close()
 	}
 	n.tasks.Wait() // from here on nobody opens a replica
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
@@ -360,7 +361,7 @@ func (n *Node) pingLoop(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			n.peerClient.pingAll(now)
+			n.peerClient.PingAll(now)
 		}
 	}
 }

@@ -226,7 +226,7 @@ func TestRequestsSurviveLeaderDeath(t *testing.T) {
 	c.ready()
 	eventually(t, "leaders are where they are wanted", func() bool {
 		for _, part := range *client.partitions.Load() {
-			own := client.localReplica(part.ID).Status()
+			own := client.LocalReplica(part.ID).Status()
 			if own.Leader != part.Replicas[0].Member {
 				return false
 			}
@@ -329,7 +329,7 @@ func TestMemberWithDataNeverBootstraps(t *testing.T) {
 	if got := lone.clusterID(); got != before {
 		t.Fatalf("cluster %q became %q", before, got)
 	}
-	if group := lone.localReplica(fsm.CatalogPartition); group == nil || group.Status().IsLeader {
+	if group := lone.LocalReplica(fsm.CatalogPartition); group == nil || group.Status().IsLeader {
 		t.Fatal("a member of three leads the catalog alone")
 	}
 }
@@ -363,7 +363,7 @@ func TestFourthMemberJoinsAndServes(t *testing.T) {
 	if err != nil || len(peeked) != 1 || string(peeked[0].Payload) != "seen" {
 		t.Fatalf("peeked %+v, %v", peeked, err)
 	}
-	for _, voter := range c.nodes[0].localReplica(fsm.CatalogPartition).Status().Voters {
+	for _, voter := range c.nodes[0].LocalReplica(fsm.CatalogPartition).Status().Voters {
 		if voter.Member == fourth.self {
 			t.Fatal("the fourth member votes in the catalog")
 		}
@@ -437,7 +437,7 @@ func TestMembersBeyondExpectedJoin(t *testing.T) {
 			t.Fatalf("clusters %q and %q", node.clusterID(), c.nodes[0].clusterID())
 		}
 	}
-	if voters := c.nodes[0].localReplica(fsm.CatalogPartition).Status().Voters; len(voters) != 3 {
+	if voters := c.nodes[0].LocalReplica(fsm.CatalogPartition).Status().Voters; len(voters) != 3 {
 		t.Fatalf("%d voters, want 3", len(voters))
 	}
 }

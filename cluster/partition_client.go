@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/notify"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -47,8 +48,8 @@ type request struct {
 	unknown     bool // some submission may have got into the log
 }
 
-// handleAnswer is called at the end of an attempt.
-func (q *request) handleAnswer(tag uint64, answer partition.Answer, hint fsm.MemberID) {
+// HandleAnswer is called at the end of an attempt.
+func (q *request) HandleAnswer(tag uint64, answer partition.Answer, hint fsm.MemberID) {
 	q.client.handleAnswer(q, tag, answer, hint)
 }
 
@@ -105,15 +106,15 @@ type partitionClient struct {
 // transport is how the router reaches replicas.
 type transport interface {
 	// localReplica returns this member's replica of the partition, nil when it has none open.
-	localReplica(id fsm.PartitionID) localGroup
+	LocalReplica(id fsm.PartitionID) rpc.Group
 	// conn returns the connection to another member, nil while closing.
-	conn(member fsm.MemberID) *peerConn
+	Conn(member fsm.MemberID) *rpc.Conn
 	// replicas returns the other members that may hold replicas and are alive.
-	leaderCandidates(id fsm.PartitionID) []fsm.MemberID
+	LeaderCandidates(id fsm.PartitionID) []fsm.MemberID
 	// changes is closed when leaders or members have changed.
-	changes() <-chan struct{}
+	Changes() <-chan struct{}
 	// work runs a goroutine that Close waits for; ctx ends with the router. False: closing.
-	goTask(func(ctx context.Context)) bool
+	Go(func(ctx context.Context)) bool
 }
 
 // submission is one attempt to have a request or a lock call done.
@@ -186,7 +187,7 @@ func (p *partitionClient) encode(q *request, header fsm.Header) {
 	bytes := fsm.AppendCommand(make([]byte, 0, commandSize(q.command)), header, q.command)
 	p.mu.Lock()
 	q.command = nil
-	if len(bytes) > frameBytesMax-frameHeaderBytes-8 {
+	if len(bytes) > rpc.FrameBytesMax-rpc.FrameHeaderBytes-8 {
 		p.finish(q, fsm.Result{Code: fsm.MessageTooLarge})
 		return
 	}
@@ -360,23 +361,23 @@ func (p *partitionClient) send(target fsm.MemberID, a *submission) {
 }
 
 // submitTo submits an encoded command to the presumed leader; mu is not held.
-func (p *partitionClient) submitTo(target fsm.MemberID, command []byte, handler answerHandler, tag uint64) {
+func (p *partitionClient) submitTo(target fsm.MemberID, command []byte, handler rpc.AnswerHandler, tag uint64) {
 	if target != p.self {
-		if conn := p.transport.conn(target); conn != nil {
-			conn.submit(p.id, command, handler, tag)
+		if conn := p.transport.Conn(target); conn != nil {
+			conn.Submit(p.id, command, handler, tag)
 			return
 		}
-	} else if group := p.transport.localReplica(p.id); group != nil {
+	} else if group := p.transport.LocalReplica(p.id); group != nil {
 		group.Submit(command, func(answer partition.Answer) {
-			handler.handleAnswer(tag, answer, leaderHint(group, answer))
+			handler.HandleAnswer(tag, answer, leaderHint(group, answer))
 		})
 		return
 	}
-	handler.handleAnswer(tag, partition.Answer{Outcome: partition.Refused}, "")
+	handler.HandleAnswer(tag, partition.Answer{Outcome: partition.Refused}, "")
 }
 
 // leaderHint returns the member that a replica which refused takes for the leader.
-func leaderHint(group localGroup, answer partition.Answer) fsm.MemberID {
+func leaderHint(group rpc.Group, answer partition.Answer) fsm.MemberID {
 	if answer.Outcome != partition.Refused {
 		return ""
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/fakegroup"
@@ -19,23 +20,23 @@ import (
 // behind real connections.
 type fakeTransport struct {
 	group      *fakegroup.Group
-	peerClient *peerClient
+	peerClient *rpc.Client
 	others     []fsm.MemberID
 	changed    notify.Broadcast
 	ctx        context.Context
 	tasks      sync.WaitGroup
 }
 
-func (w *fakeTransport) localReplica(fsm.PartitionID) localGroup {
+func (w *fakeTransport) LocalReplica(fsm.PartitionID) rpc.Group {
 	if w.group == nil {
 		return nil
 	}
 	return w.group
 }
-func (w *fakeTransport) conn(m fsm.MemberID) *peerConn                   { return w.peerClient.connTo(m) }
-func (w *fakeTransport) leaderCandidates(fsm.PartitionID) []fsm.MemberID { return w.others }
-func (w *fakeTransport) changes() <-chan struct{}                        { return w.changed.Wait() }
-func (w *fakeTransport) goTask(task func(ctx context.Context)) (took bool) {
+func (w *fakeTransport) Conn(m fsm.MemberID) *rpc.Conn                   { return w.peerClient.Conn(m) }
+func (w *fakeTransport) LeaderCandidates(fsm.PartitionID) []fsm.MemberID { return w.others }
+func (w *fakeTransport) Changes() <-chan struct{}                        { return w.changed.Wait() }
+func (w *fakeTransport) Go(task func(ctx context.Context)) (took bool) {
 	w.tasks.Go(func() { task(w.ctx) })
 	return true
 }
@@ -43,12 +44,12 @@ func (w *fakeTransport) goTask(task func(ctx context.Context)) (took bool) {
 // memberHost is another member that serves a fake group.
 type memberHost struct{ group *fakegroup.Group }
 
-func (h memberHost) localReplica(fsm.PartitionID) localGroup { return h.group }
+func (h memberHost) LocalReplica(fsm.PartitionID) rpc.Group { return h.group }
 
-func (h memberHost) answerQuery(context.Context, queryKind, []byte) queryReply {
+func (h memberHost) AnswerQuery(context.Context, rpc.QueryKind, []byte) rpc.Reply {
 	s := h.group.Status()
 	body, _ := json.Marshal(raftgroup.Status{Leads: s.IsLeader, Term: s.Term})
-	return queryReply{status: queryOK, body: body}
+	return rpc.Reply{Status: rpc.StatusOK, Body: body}
 }
 
 func newTestPartitionClient(t *testing.T, group *fakegroup.Group, others map[fsm.MemberID]*fakegroup.Group) *partitionClient {
@@ -59,9 +60,9 @@ func newTestPartitionClient(t *testing.T, group *fakegroup.Group, others map[fsm
 	for member := range others {
 		w.others = append(w.others, member)
 	}
-	w.peerClient = newPeerClient(testLogger(), time.Second, func(_ context.Context, to fsm.MemberID) (net.Conn, error) {
+	w.peerClient = rpc.NewClient(testLogger(), time.Second, func(_ context.Context, to fsm.MemberID) (net.Conn, error) {
 		ours, theirs := net.Pipe()
-		serving.Go(func() { servePeer(ctx, memberHost{others[to]}, testLogger(), "self", theirs) })
+		serving.Go(func() { rpc.Serve(ctx, memberHost{others[to]}, testLogger(), "self", theirs) })
 		return ours, nil
 	})
 	timing := testTiming()
@@ -70,7 +71,7 @@ func newTestPartitionClient(t *testing.T, group *fakegroup.Group, others map[fsm
 	t.Cleanup(func() {
 		client.close()
 		cancel()
-		w.peerClient.close()
+		w.peerClient.Close()
 		serving.Wait()
 		w.tasks.Wait()
 	})
@@ -357,7 +358,7 @@ func TestPartitionClientRefusesTooLargeAndInvalidCommands(t *testing.T) {
 	group.Lead(true, 1)
 	client := newTestPartitionClient(t, group, nil)
 	end := make(chan fsm.Result, 1)
-	client.submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: make([]byte, frameBytesMax)}}}, func(r fsm.Result) { end <- r })
+	client.submit(fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: make([]byte, rpc.FrameBytesMax)}}}, func(r fsm.Result) { end <- r })
 	if result := <-end; result.Code != fsm.MessageTooLarge {
 		t.Fatalf("over a frame: %v", result.Code)
 	}

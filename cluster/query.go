@@ -6,6 +6,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -62,50 +63,50 @@ type (
 
 // queryHandler answers queries from this member's replicas.
 type queryHandler struct {
-	local       func(fsm.PartitionID) localGroup
+	local       func(fsm.PartitionID) rpc.Group
 	replicaName func(fsm.PartitionID) string // of the replica, in raft; nil in tests
 }
 
 // answer answers one query that concerns replicas.
-func (d queryHandler) answer(ctx context.Context, kind queryKind, arguments []byte) queryReply {
+func (d queryHandler) answer(ctx context.Context, kind rpc.QueryKind, arguments []byte) rpc.Reply {
 	switch kind {
-	case queryStatusOf:
-		return answerTyped(arguments, func(q statusQuery) (raftgroup.Status, error) { return d.status(q.Partition) })
-	case queryLookup:
-		return answerTyped(arguments, func(q lookupQuery) (fsm.Entity, error) { return d.lookup(ctx, q) })
-	case queryList:
-		return answerTyped(arguments, func(q listQuery) ([]fsm.Entity, error) { return d.list(ctx, q) })
-	case queryCounts:
-		return answerTyped(arguments, func(q countsQuery) ([]fsm.Counts, error) { return d.counts(ctx, q) })
-	case queryRules:
-		return answerTyped(arguments, func(q rulesQuery) ([]fsm.Rule, error) { return d.rules(ctx, q) })
-	case querySessionState:
-		return answerTyped(arguments, func(q sessionStateQuery) (sessionStateReply, error) { return d.sessionState(ctx, q) })
-	case querySessions:
-		return answerTyped(arguments, func(q sessionsQuery) ([]fsm.Session, error) { return d.sessions(ctx, q) })
-	case queryPurgeable:
-		return answerTyped(arguments, func(q purgeableQuery) (purgeableReply, error) { return d.purgeable(ctx, q) })
-	case queryNamespace:
-		return answerTyped(arguments, func(q namespaceQuery) (fsm.Namespace, error) { return d.namespace(ctx, q) })
-	case queryNamespaces:
-		return answerTyped(arguments, func(q namespacesQuery) ([]fsm.Namespace, error) { return d.namespaces(ctx, q) })
-	case queryPlacement:
-		return answerTyped(arguments, func(q placementQuery) (placement.Record, error) { return d.readPlacement(ctx, q) })
-	case queryLoad:
-		return answerTyped(arguments, func(struct{}) ([]int, error) { return d.partitionLoad(ctx) })
-	case queryPeek:
+	case rpc.QueryStatus:
+		return rpc.AnswerTyped(arguments, func(q statusQuery) (raftgroup.Status, error) { return d.status(q.Partition) })
+	case rpc.QueryEntity:
+		return rpc.AnswerTyped(arguments, func(q lookupQuery) (fsm.Entity, error) { return d.lookup(ctx, q) })
+	case rpc.QueryEntities:
+		return rpc.AnswerTyped(arguments, func(q listQuery) ([]fsm.Entity, error) { return d.list(ctx, q) })
+	case rpc.QueryCounts:
+		return rpc.AnswerTyped(arguments, func(q countsQuery) ([]fsm.Counts, error) { return d.counts(ctx, q) })
+	case rpc.QueryRules:
+		return rpc.AnswerTyped(arguments, func(q rulesQuery) ([]fsm.Rule, error) { return d.rules(ctx, q) })
+	case rpc.QuerySessionState:
+		return rpc.AnswerTyped(arguments, func(q sessionStateQuery) (sessionStateReply, error) { return d.sessionState(ctx, q) })
+	case rpc.QuerySessions:
+		return rpc.AnswerTyped(arguments, func(q sessionsQuery) ([]fsm.Session, error) { return d.sessions(ctx, q) })
+	case rpc.QueryPurgeable:
+		return rpc.AnswerTyped(arguments, func(q purgeableQuery) (purgeableReply, error) { return d.purgeable(ctx, q) })
+	case rpc.QueryNamespace:
+		return rpc.AnswerTyped(arguments, func(q namespaceQuery) (fsm.Namespace, error) { return d.namespace(ctx, q) })
+	case rpc.QueryNamespaces:
+		return rpc.AnswerTyped(arguments, func(q namespacesQuery) ([]fsm.Namespace, error) { return d.namespaces(ctx, q) })
+	case rpc.QueryPlacement:
+		return rpc.AnswerTyped(arguments, func(q placementQuery) (placement.Record, error) { return d.readPlacement(ctx, q) })
+	case rpc.QueryLoad:
+		return rpc.AnswerTyped(arguments, func(struct{}) ([]int, error) { return d.partitionLoad(ctx) })
+	case rpc.QueryPeek:
 		var q peekQuery
 		if json.Unmarshal(arguments, &q) != nil {
-			return queryReply{status: queryFailed, code: fsm.InvalidArgument}
+			return rpc.Reply{Status: rpc.StatusFailed, Code: fsm.InvalidArgument}
 		}
 		deliveries, err := d.peek(ctx, q)
 		if err != nil {
-			return replyWith(nil, err)
+			return rpc.NewReply(nil, err)
 		}
-		return queryReply{status: queryOK, body: fsm.AppendResult(nil, fsm.Result{Deliveries: deliveries})}
-	case queryHello, queryPledge, queryReplicaRemoved, queryDigest, queryVerify, queryCheckpoints: // the node's, not the desk's
+		return rpc.Reply{Status: rpc.StatusOK, Body: fsm.AppendResult(nil, fsm.Result{Deliveries: deliveries})}
+	case rpc.QueryHello, rpc.QueryPledge, rpc.QueryReplicaRemoved, rpc.QueryDigest, rpc.QueryVerify, rpc.QueryCheckpoints: // the node's, not the desk's
 	}
-	return queryReply{status: queryFailed, code: fsm.NotImplemented}
+	return rpc.Reply{Status: rpc.StatusFailed, Code: fsm.NotImplemented}
 }
 
 // status reads a replica as it stands, leader or not.
@@ -141,7 +142,7 @@ func (d queryHandler) status(id fsm.PartitionID) (raftgroup.Status, error) {
 func (d queryHandler) read(ctx context.Context, id fsm.PartitionID, look func(partition.Machine)) error {
 	group := d.local(id)
 	if group == nil {
-		return errNotLeader
+		return rpc.ErrNotLeader
 	}
 	return group.Read(ctx, look)
 }

@@ -230,7 +230,7 @@ func (c *testCluster) gone(at fsm.EntityRef) bool {
 			return false
 		}
 		clean := false
-		node.localReplica(at.Partition).View(func(m partition.Machine) {
+		node.LocalReplica(at.Partition).View(func(m partition.Machine) {
 			_, there := raftgroup.Queues(m).Settings(at.ID)
 			clean = !there && len(raftgroup.Queues(m).Tombstones()) == 0
 		})
@@ -347,7 +347,7 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	}
 	known := func() bool { // so that the reports do not depend on how fast the catalog is
 		found := true
-		node.localReplica(fsm.CatalogPartition).View(func(m partition.Machine) {
+		node.LocalReplica(fsm.CatalogPartition).View(func(m partition.Machine) {
 			for _, at := range []fsm.EntityRef{peeked, received, polled} {
 				entity, _ := raftgroup.Catalog(m).ByID(at.ID)
 				found = found && entity.Settings.AutoDeleteOnIdle == settings.AutoDeleteOnIdle

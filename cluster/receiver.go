@@ -3,6 +3,7 @@ package cluster
 import (
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -66,7 +67,7 @@ func (r *Receiver) Lock(max, maxBytes int, wait time.Duration, done func(fsm.Cod
 		r.shards.lock(max, maxBytes, wait, done)
 		return
 	}
-	r.startLock(max, maxBytes, time.Now().Add(min(wait, lockWaitMax)), func(result fsm.Result) {
+	r.startLock(max, maxBytes, time.Now().Add(min(wait, rpc.LockWaitMax)), func(result fsm.Result) {
 		if result.Code != fsm.EntityNotFound {
 			done(result.Code, toClientSequences(r.shardBits, result.Deliveries))
 			return
@@ -207,8 +208,8 @@ func (c *lockCall) finish(result fsm.Result) {
 	}
 }
 
-// handleAnswer is called at the end of an attempt.
-func (c *lockCall) handleAnswer(tag uint64, answer partition.Answer, hint fsm.MemberID) {
+// HandleAnswer is called at the end of an attempt.
+func (c *lockCall) HandleAnswer(tag uint64, answer partition.Answer, hint fsm.MemberID) {
 	client := c.receiver.client
 	client.mu.Lock()
 	if c.state == requestDone {
@@ -281,23 +282,23 @@ func (p *partitionClient) sendLock(target fsm.MemberID, a *submission) {
 	}
 	var stop func()
 	if target != p.self {
-		conn := p.transport.conn(target)
+		conn := p.transport.Conn(target)
 		if conn == nil {
-			call.handleAnswer(tag, partition.Answer{Outcome: partition.Refused}, "")
+			call.HandleAnswer(tag, partition.Answer{Outcome: partition.Refused}, "")
 			return
 		}
-		id := conn.lock(p.id, time.Until(call.until), a.bytes, call, tag)
-		stop = func() { conn.cancel(id) }
+		id := conn.Lock(p.id, time.Until(call.until), a.bytes, call, tag)
+		stop = func() { conn.Cancel(id) }
 	} else {
-		group := p.transport.localReplica(p.id)
+		group := p.transport.LocalReplica(p.id)
 		if group == nil {
-			call.handleAnswer(tag, partition.Answer{Outcome: partition.Refused}, "")
+			call.HandleAnswer(tag, partition.Answer{Outcome: partition.Refused}, "")
 			return
 		}
 		stop = group.Lock(partition.LockRequest{
 			Header: call.header, Lock: call.lock, Accept: call.accept, Until: call.until,
 			Done: func(answer partition.Answer) {
-				call.handleAnswer(tag, answer, leaderHint(group, answer))
+				call.HandleAnswer(tag, answer, leaderHint(group, answer))
 			},
 		})
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/peeklock/peeklock/cluster/peer"
 	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -144,9 +145,9 @@ func (n *Node) confirmMembership(ctx context.Context, member fsm.MemberID) error
 
 // askHello asks a member about itself.
 func (n *Node) askHello(ctx context.Context, member fsm.MemberID) (hello helloReply, err error) {
-	reply, err := n.ask(ctx, member, queryHello, []byte("{}"))
+	reply, err := n.ask(ctx, member, rpc.QueryHello, []byte("{}"))
 	if err == nil {
-		err = reply.decode(&hello)
+		err = reply.Decode(&hello)
 	}
 	return hello, err
 }

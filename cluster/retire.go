@@ -12,6 +12,7 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -137,9 +138,9 @@ func (n *Node) retireOne(ctx context.Context, id fsm.PartitionID, number uint32)
 func (n *Node) askReplicaRemoved(ctx context.Context, id fsm.PartitionID, number uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, retireQueryTimeout)
 	defer cancel()
-	reply, err := n.router.askLeader(ctx, id, queryReplicaRemoved, replicaRemovedQuery{Partition: id, Replica: fsm.Replica{Member: n.self, Number: number}})
+	reply, err := n.router.askLeader(ctx, id, rpc.QueryReplicaRemoved, replicaRemovedQuery{Partition: id, Replica: fsm.Replica{Member: n.self, Number: number}})
 	if err == nil {
-		err = reply.decode(nil)
+		err = reply.Decode(nil)
 	}
 	return err
 }
@@ -175,21 +176,21 @@ func (n *Node) markRemoved(ctx context.Context) {
 	close(n.removed)
 }
 
-// helloQuery is the argument of queryHello. Who asks hears whether it was removed.
+// helloQuery is the argument of rpc.QueryHello. Who asks hears whether it was removed.
 type helloQuery struct {
 	From fsm.MemberID `json:"From"`
 }
 
-// hello answers queryHello.
-func (n *Node) hello(arguments []byte) queryReply {
+// hello answers rpc.QueryHello.
+func (n *Node) hello(arguments []byte) rpc.Reply {
 	var q helloQuery
 	if json.Unmarshal(arguments, &q) != nil {
-		return queryReply{status: queryFailed, code: fsm.InvalidArgument}
+		return rpc.Reply{Status: rpc.StatusFailed, Code: fsm.InvalidArgument}
 	}
 	reply := n.bootstrapper.hello()
 	reply.Removed = q.From != "" && n.memberRecord(q.From).Removed
 	reply.ReadableLevel, reply.RequiredLevel = n.readableLevel(), n.featureLevel.Load()
-	return replyWith(reply, nil)
+	return rpc.NewReply(reply, nil)
 }
 
 // askIfRemoved asks the others while nobody leads the catalog here: a member that was

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -40,7 +41,7 @@ type Router struct {
 	slow        slowLogger
 	now         func() time.Time // the clock of messages
 	// answerLocal answers the queries that concern the node of this member. nil in tests: they concern replicas.
-	answerLocal func(ctx context.Context, kind queryKind, arguments []byte) queryReply
+	answerLocal func(ctx context.Context, kind rpc.QueryKind, arguments []byte) rpc.Reply
 	receiverIDs atomic.Uint64
 	shardTurns  atomic.Uint64 // whose turn it is among the shards of partitioned entities
 	tokens      atomic.Pointer[tokenCipher]
@@ -55,7 +56,7 @@ type Router struct {
 
 func newRouter(transport transport, incarnation uint64, self fsm.MemberID, timing Timing, log *slog.Logger) *Router {
 	return &Router{
-		transport: transport, queries: queryHandler{local: transport.localReplica}, incarnation: incarnation, self: self, timing: timing, log: log, now: time.Now,
+		transport: transport, queries: queryHandler{local: transport.LocalReplica}, incarnation: incarnation, self: self, timing: timing, log: log, now: time.Now,
 		clients:    make(map[fsm.PartitionID]*partitionClient),
 		recreating: make(map[fsm.EntityID][]func(bool)),
 	}
@@ -138,7 +139,7 @@ func (r *Router) leaderChanged(id fsm.PartitionID) {
 func (r NamespaceView) Resolve(ctx context.Context, path string) (fsm.EntityRef, error) {
 	name, sub := splitPath(path)
 	entity, found, loaded := fsm.Entity{}, false, false
-	if group := r.transport.localReplica(fsm.CatalogPartition); group != nil {
+	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
 		group.View(func(m partition.Machine) {
 			loaded = raftgroup.Catalog(m).ClusterID() != ""
 			entity, found = raftgroup.Catalog(m).Lookup(r.id, name)
@@ -314,11 +315,11 @@ func (r *Router) peek(ctx context.Context, at fsm.EntityRef, q peekQuery) ([]fsm
 		return nil, fmt.Errorf("peek at topic %q: %w", at.Name, fsm.NotAllowed)
 	}
 	r.reportActivity(at.Entity)
-	reply, err := r.askLeader(ctx, at.Partition, queryPeek, q)
+	reply, err := r.askLeader(ctx, at.Partition, rpc.QueryPeek, q)
 	if err != nil {
 		return nil, err
 	}
-	result, err := fsm.DecodeResult(reply.body)
+	result, err := fsm.DecodeResult(reply.Body)
 	if err != nil {
 		return nil, fmt.Errorf("peek: %w", err)
 	}
@@ -351,7 +352,7 @@ func (r *Router) tokenCipher() *tokenCipher {
 	if s := r.tokens.Load(); s != nil {
 		return s
 	}
-	group := r.transport.localReplica(fsm.CatalogPartition)
+	group := r.transport.LocalReplica(fsm.CatalogPartition)
 	if group == nil {
 		return nil
 	}
@@ -374,19 +375,19 @@ func (r *Router) tokenCipher() *tokenCipher {
 
 // askLeader asks the leader of a partition and, when it has changed, the next one,
 // until ctx or Timing.Retry ends. Errors wrap an fsm.Code.
-func (r *Router) askLeader(ctx context.Context, id fsm.PartitionID, kind queryKind, question any) (reply queryReply, err error) {
+func (r *Router) askLeader(ctx context.Context, id fsm.PartitionID, kind rpc.QueryKind, question any) (reply rpc.Reply, err error) {
 	arguments, err := json.Marshal(question)
 	if err != nil {
-		return queryReply{}, fmt.Errorf("encode query: %w", err)
+		return rpc.Reply{}, fmt.Errorf("encode query: %w", err)
 	}
 	err = r.atLeader(ctx, id, func(leader fsm.MemberID) (err error) {
 		if reply, err = r.askMember(ctx, leader, kind, arguments); err == nil {
-			err = reply.decode(nil)
+			err = reply.Decode(nil)
 		}
 		return err
 	})
 	if err != nil {
-		return queryReply{}, fmt.Errorf("ask partition %d: %w", id, err)
+		return rpc.Reply{}, fmt.Errorf("ask partition %d: %w", id, err)
 	}
 	return reply, nil
 }
@@ -417,7 +418,7 @@ func (r *Router) atLeader(ctx context.Context, id fsm.PartitionID, call func(lea
 
 // askMember asks a member, which may be this one. It gives up a member that does not answer, so
 // that another one can be asked.
-func (r *Router) askMember(ctx context.Context, member fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
+func (r *Router) askMember(ctx context.Context, member fsm.MemberID, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
 	ctx, cancel := context.WithTimeout(ctx, max(time.Second, 2*r.timing.Suspect))
 	defer cancel()
 	if member == r.self {
@@ -426,18 +427,18 @@ func (r *Router) askMember(ctx context.Context, member fsm.MemberID, kind queryK
 		}
 		return r.queries.answer(ctx, kind, arguments), nil
 	}
-	conn := r.transport.conn(member)
+	conn := r.transport.Conn(member)
 	if conn == nil {
-		return queryReply{}, errStreamClosed
+		return rpc.Reply{}, rpc.ErrClosed
 	}
-	return conn.query(ctx, kind, arguments)
+	return conn.Query(ctx, kind, arguments)
 }
 
 // lookup finds an entity at the catalog's leader.
 func (r *Router) lookup(ctx context.Context, q lookupQuery) (entity fsm.Entity, err error) {
-	reply, err := r.askLeader(ctx, fsm.CatalogPartition, queryLookup, q)
+	reply, err := r.askLeader(ctx, fsm.CatalogPartition, rpc.QueryEntity, q)
 	if err == nil {
-		err = reply.decode(&entity)
+		err = reply.Decode(&entity)
 	}
 	return entity, err
 }

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -37,16 +38,16 @@ func (r *Router) ListRules(ctx context.Context, at fsm.EntityRef, skip, max int)
 		at = shardRef(at, 0) // all shards have the same
 	}
 	q := rulesQuery{Partition: at.Partition, Entity: at.ID, Skip: skip, Max: max}
-	var reply queryReply
+	var reply rpc.Reply
 	err := r.withRecreate(ctx, at.ID, func() (err error) {
-		reply, err = r.askLeader(ctx, at.Partition, queryRules, q)
+		reply, err = r.askLeader(ctx, at.Partition, rpc.QueryRules, q)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("rules of %q: %w", at.Name, err)
 	}
 	var rules []fsm.Rule
-	return rules, reply.decode(&rules)
+	return rules, reply.Decode(&rules)
 }
 
 // PutRule adds a rule to a subscription, or with replace replaces the one of that name. Errors are

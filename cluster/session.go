@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -48,7 +49,7 @@ func (r *Router) accept(at fsm.EntityRef, shard int, name *string, receiveAndDel
 	a := &sessionAccept{
 		router: r, receiver: r.receiver(at, receiveAndDelete, shard), done: done,
 		command: fsm.AcceptSession{Entity: at.ID, Named: name != nil},
-		until:   time.Now().Add(min(wait, lockWaitMax)),
+		until:   time.Now().Add(min(wait, rpc.LockWaitMax)),
 	}
 	if at.Sub != fsm.MainQueue {
 		done(fsm.NotAllowed, nil) // dead letters have no sessions
@@ -147,12 +148,12 @@ func (s *SessionReceiver) Renew(done func(fsm.Code, fsm.Instant)) {
 // State returns the state of the session, nil when none is set. Errors wrap SessionLockLost,
 // EntityNotFound, ServerBusy or Timeout.
 func (s *SessionReceiver) State(ctx context.Context) ([]byte, error) {
-	reply, err := s.router.askLeader(ctx, s.at.Partition, querySessionState, sessionStateQuery{Partition: s.at.Partition, Entity: s.at.ID, Lock: s.lock})
+	reply, err := s.router.askLeader(ctx, s.at.Partition, rpc.QuerySessionState, sessionStateQuery{Partition: s.at.Partition, Entity: s.at.ID, Lock: s.lock})
 	if err != nil {
 		return nil, fmt.Errorf("state of session %q: %w", s.lock.ID, err)
 	}
 	var state sessionStateReply
-	if err := reply.decode(&state); err != nil || !state.Set {
+	if err := reply.Decode(&state); err != nil || !state.Set {
 		return nil, err
 	}
 	return append([]byte{}, state.State...), nil
@@ -221,14 +222,14 @@ func (r *Router) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fs
 	if len(at.Shards) > 0 {
 		return r.shardSessions(ctx, at, updatedAfter, skip, max)
 	}
-	reply, err := r.askLeader(ctx, at.Partition, querySessions, sessionsQuery{
+	reply, err := r.askLeader(ctx, at.Partition, rpc.QuerySessions, sessionsQuery{
 		Partition: at.Partition, Entity: at.ID, UpdatedAfter: updatedAfter, Skip: skip, Max: max,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sessions of %q: %w", at.Name, err)
 	}
 	var sessions []fsm.Session
-	return sessions, reply.decode(&sessions)
+	return sessions, reply.Decode(&sessions)
 }
 
 // Arguments and replies of queries about sessions.

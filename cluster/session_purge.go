@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -95,14 +96,14 @@ func (p *sessionPurge) run(ctx context.Context) error {
 
 // purgeOnce removes messages under one lock of the session.
 func (p *sessionPurge) purgeOnce(ctx context.Context) error {
-	answer, err := p.router.askLeader(ctx, p.at.Partition, queryPurgeable, purgeableQuery{
+	answer, err := p.router.askLeader(ctx, p.at.Partition, rpc.QueryPurgeable, purgeableQuery{
 		Partition: p.at.Partition, Entity: p.at.ID, Session: p.session, Before: p.before, Max: p.most - p.removed,
 	})
 	if err != nil {
 		return err
 	}
 	var found purgeableReply
-	if err = answer.decode(&found); err != nil || found.Reach == 0 {
+	if err = answer.Decode(&found); err != nil || found.Reach == 0 {
 		return err
 	}
 	lock := found.Lock

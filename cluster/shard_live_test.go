@@ -311,7 +311,7 @@ func TestPartitionedInterrupted(t *testing.T) {
 	for _, shard := range half.Shards {
 		eventually(t, "the shard is dropped", func() bool {
 			there := true
-			c.nodes[0].localReplica(shard.Partition).View(func(m partition.Machine) { _, there = raftgroup.Queues(m).Settings(shard.Entity) })
+			c.nodes[0].LocalReplica(shard.Partition).View(func(m partition.Machine) { _, there = raftgroup.Queues(m).Settings(shard.Entity) })
 			return !there
 		})
 	}

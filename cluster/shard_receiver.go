@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -69,7 +70,7 @@ func newShardReceiver(r *Router, at fsm.EntityRef, receiveAndDelete bool) *shard
 func (f *shardReceiver) lock(most, mostBytes int, wait time.Duration, done func(fsm.Code, []fsm.Delivery)) {
 	call := &shardLock{
 		max: clamp(most, 1, lockMessagesMax), maxBytes: clamp(mostBytes, 1, lockBytesMax),
-		until: time.Now().Add(min(wait, lockWaitMax)), done: done,
+		until: time.Now().Add(min(wait, rpc.LockWaitMax)), done: done,
 	}
 	f.mu.Lock()
 	if f.closed || f.call != nil {

@@ -4,6 +4,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -27,7 +28,7 @@ type acceptAny struct {
 
 func (r *Router) acceptAny(at fsm.EntityRef, receiveAndDelete bool, wait time.Duration, done func(fsm.Code, *SessionReceiver)) (cancel func()) {
 	a := &acceptAny{done: done, left: len(at.Shards)}
-	wait = min(wait, lockWaitMax)
+	wait = min(wait, rpc.LockWaitMax)
 	a.timer = time.AfterFunc(wait-min(wait/8, acceptEarly), a.expire)
 	first := int(r.shardTurns.Add(1) % uint64(len(at.Shards)))
 	for i := range at.Shards {

@@ -192,9 +192,7 @@ func (n *Node) peerConns() int {
 	n.mu.Lock()
 	conns := len(n.servedConns)
 	n.mu.Unlock()
-	n.peerClient.mu.Lock()
-	defer n.peerClient.mu.Unlock()
-	return conns + len(n.peerClient.conns)
+	return conns + n.peerClient.Conns()
 }
 
 // requestStats sums the counts of all partition clients.

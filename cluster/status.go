@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -99,7 +100,7 @@ func (n *Node) partitionStatus(ctx context.Context, part *fsm.Partition) Partiti
 	for _, r := range part.Replicas {
 		p.Replicas = append(p.Replicas, r.Member)
 	}
-	if own := n.localReplica(part.ID); own != nil {
+	if own := n.LocalReplica(part.ID); own != nil {
 		s := own.Status()
 		p.Leader, p.Term, p.Applied, p.Contact = s.Leader, s.Term, s.Applied, s.LastContact
 		if part.ID == fsm.CatalogPartition {
@@ -114,7 +115,7 @@ func (n *Node) partitionStatus(ctx context.Context, part *fsm.Partition) Partiti
 		p.Leader, _ = n.router.client(part.ID).awaitLeader(waiting)
 	}
 	var leader raftgroup.Status
-	err := errNotLeader
+	err := rpc.ErrNotLeader
 	switch p.Leader {
 	case "":
 	case n.self:

@@ -100,7 +100,7 @@ func (c *testCluster) holds(id fsm.PartitionID, want ...fsm.EntityID) bool {
 		}
 		there := 0
 		all := true
-		node.localReplica(id).View(func(m partition.Machine) {
+		node.LocalReplica(id).View(func(m partition.Machine) {
 			queues := raftgroup.Queues(m)
 			there = queues.Entities() + len(queues.Tombstones())
 			for _, entity := range want {
@@ -513,7 +513,7 @@ func TestWaitingReceiversHearThatTheTopicIsDeleted(t *testing.T) {
 		receiver.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { answer <- lockedMessages{code, d} })
 		waiting = append(waiting, answer)
 	}
-	leader := c.nodes[c.leader(1)].localReplica(1)
+	leader := c.nodes[c.leader(1)].LocalReplica(1)
 	eventually(t, "they stand in line", func() bool { return leader.Status().Waiting == len(waiting) })
 	if err := c.nodes[1].Router().In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.TopicEntity, "t"); err != nil {
 		t.Fatal(err)
@@ -735,7 +735,7 @@ func TestTopicsComeAndGo(t *testing.T) {
 	}
 	eventually(t, "nothing is left", func() bool {
 		left := 0
-		c.nodes[0].localReplica(fsm.CatalogPartition).View(func(m partition.Machine) {
+		c.nodes[0].LocalReplica(fsm.CatalogPartition).View(func(m partition.Machine) {
 			left = raftgroup.Catalog(m).Entities() + len(raftgroup.Catalog(m).Dropping())
 		})
 		return left == 0 && c.holds(1)

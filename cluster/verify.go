@@ -9,6 +9,7 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
+	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -57,9 +58,9 @@ func (o *Operator) Verify(ctx context.Context, id fsm.PartitionID) (v Verificati
 	arguments, err := json.Marshal(verifyQuery{Partition: id})
 	if err == nil {
 		err = o.atPlacedLeader(ctx, id, func(leader fsm.MemberID) error {
-			reply, err := o.node.askNode(ctx, leader, queryVerify, arguments)
+			reply, err := o.node.askNode(ctx, leader, rpc.QueryVerify, arguments)
 			if err == nil {
-				err = reply.decode(&v)
+				err = reply.Decode(&v)
 			}
 			return err
 		})
@@ -71,9 +72,9 @@ func (o *Operator) Verify(ctx context.Context, id fsm.PartitionID) (v Verificati
 }
 
 // askNode asks a member, which may be this one, what its node answers.
-func (n *Node) askNode(ctx context.Context, member fsm.MemberID, kind queryKind, arguments []byte) (queryReply, error) {
+func (n *Node) askNode(ctx context.Context, member fsm.MemberID, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
 	if member == n.self {
-		return n.answerQuery(ctx, kind, arguments), nil
+		return n.AnswerQuery(ctx, kind, arguments), nil
 	}
 	return n.ask(ctx, member, kind, arguments)
 }
@@ -88,11 +89,11 @@ func (o *Operator) atPlacedLeader(ctx context.Context, id fsm.PartitionID, call 
 	return o.router.atLeader(ctx, id, call)
 }
 
-// verify answers queryVerify.
+// verify answers rpc.QueryVerify.
 func (n *Node) verify(ctx context.Context, q verifyQuery) (v Verification, err error) {
 	group := (*n.groups.Load())[q.Partition]
 	if group == nil {
-		return v, errNotLeader
+		return v, rpc.ErrNotLeader
 	}
 	found, err := group.Verify(ctx, func(ctx context.Context, member fsm.MemberID, index uint64) (uint64, error) {
 		return n.askDigest(ctx, member, digestQuery{Partition: q.Partition, Index: index})
@@ -116,9 +117,9 @@ func (n *Node) askDigest(ctx context.Context, member fsm.MemberID, q digestQuery
 	if err != nil {
 		return 0, err
 	}
-	reply, err := n.ask(ctx, member, queryDigest, arguments)
+	reply, err := n.ask(ctx, member, rpc.QueryDigest, arguments)
 	if err == nil {
-		err = reply.decode(&digest)
+		err = reply.Decode(&digest)
 	}
 	if errors.Is(err, fsm.Stale) {
 		err = partition.ErrPassed
@@ -126,7 +127,7 @@ func (n *Node) askDigest(ctx context.Context, member fsm.MemberID, q digestQuery
 	return digest, err
 }
 
-// digest answers queryDigest.
+// digest answers rpc.QueryDigest.
 func (n *Node) digest(ctx context.Context, q digestQuery) (uint64, error) {
 	group := (*n.groups.Load())[q.Partition]
 	if group == nil {

@@ -12,9 +12,10 @@ import (
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
-const waitMax = time.Minute // for what must come
+const waitMax = kit.WaitMax
 
 // Group is a replica of a partition that the test controls. It satisfies rpc.Group.
 type Group struct {

@@ -1,4 +1,4 @@
-package cluster
+package rpc
 
 import (
 	"bytes"
@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
+	"log/slog"
 	"net"
 	"sync"
 	"testing"
@@ -14,23 +15,28 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 	"github.com/peeklock/peeklock/test/fakegroup"
+	"github.com/peeklock/peeklock/test/kit"
 )
+
+const waitMax = kit.WaitMax
+
+func testLogger() *slog.Logger { return slog.New(slog.DiscardHandler) }
 
 // fakeHost serves one group as every partition but 9.
 type fakeHost struct{ group *fakegroup.Group }
 
-func (h fakeHost) localReplica(id fsm.PartitionID) localGroup {
+func (h fakeHost) LocalReplica(id fsm.PartitionID) Group {
 	if id == 9 {
 		return nil
 	}
 	return h.group
 }
 
-func (h fakeHost) answerQuery(_ context.Context, kind queryKind, arguments []byte) queryReply {
-	if kind == queryPeek {
-		return queryReply{status: queryOK, body: make([]byte, frameBytesMax)}
+func (h fakeHost) AnswerQuery(_ context.Context, kind QueryKind, arguments []byte) Reply {
+	if kind == QueryPeek {
+		return Reply{Status: StatusOK, Body: make([]byte, FrameBytesMax)}
 	}
-	return queryReply{status: queryOK, body: append([]byte{byte(kind)}, arguments...)}
+	return Reply{Status: StatusOK, Body: append([]byte{byte(kind)}, arguments...)}
 }
 
 // answers collects what attempts end with.
@@ -42,7 +48,7 @@ type answered struct {
 	hint   fsm.MemberID
 }
 
-func (a answers) handleAnswer(tag uint64, answer partition.Answer, hint fsm.MemberID) {
+func (a answers) HandleAnswer(tag uint64, answer partition.Answer, hint fsm.MemberID) {
 	a <- answered{tag, answer, hint}
 }
 
@@ -57,8 +63,8 @@ func (a answers) next(t *testing.T) answered {
 	}
 }
 
-// pair connects a forwarder to a forward server over loopback.
-func pair(t *testing.T, host requestHost) (*peerClient, func() net.Conn) {
+// pair connects a client to a server over loopback.
+func pair(t *testing.T, host Host) (*Client, func() net.Conn) {
 	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -76,17 +82,17 @@ func pair(t *testing.T, host requestHost) (*peerClient, func() net.Conn) {
 			mu.Lock()
 			last = conn
 			mu.Unlock()
-			serving.Go(func() { servePeer(context.Background(), host, testLogger(), "asker", conn) })
+			serving.Go(func() { Serve(context.Background(), host, testLogger(), "asker", conn) })
 		}
 	})
-	f := newPeerClient(testLogger(), 100*time.Millisecond, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
+	f := NewClient(testLogger(), 100*time.Millisecond, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
 		if to != "server" {
 			return nil, errors.New("no such member")
 		}
 		return new(net.Dialer).DialContext(ctx, "tcp", listener.Addr().String())
 	})
 	t.Cleanup(func() {
-		f.close()
+		f.Close()
 		_ = listener.Close()
 		serving.Wait()
 	})
@@ -112,7 +118,7 @@ func TestSubmitIsAnsweredByTheOtherMember(t *testing.T) {
 	group := &fakegroup.Group{State: partition.Status{Leader: "somebody"}}
 	f, _ := pair(t, fakeHost{group})
 	got := make(answers, 8)
-	f.connTo("server").submit(1, pulseCommand(), got, 7)
+	f.Conn("server").Submit(1, pulseCommand(), got, 7)
 	group.Await(t, 1, 0)
 	if !bytes.Equal(group.Submits[0].Command, pulseCommand()) {
 		t.Fatal("the command changed on the way")
@@ -124,19 +130,19 @@ func TestSubmitIsAnsweredByTheOtherMember(t *testing.T) {
 		t.Fatalf("answered %+v", a)
 	}
 	// A refusal names the leader; a partition that is not here is refused too.
-	f.connTo("server").submit(1, pulseCommand(), got, 8)
+	f.Conn("server").Submit(1, pulseCommand(), got, 8)
 	group.Await(t, 2, 0)
 	group.Submits[1].Done(partition.Answer{Outcome: partition.Refused})
 	if a := got.next(t); a.answer.Outcome != partition.Refused || a.answer.Final || a.hint != "somebody" {
 		t.Fatalf("answered %+v", a)
 	}
-	f.connTo("server").submit(1, pulseCommand(), got, 10)
+	f.Conn("server").Submit(1, pulseCommand(), got, 10)
 	group.Await(t, 3, 0)
 	group.Submits[2].Done(partition.Answer{Outcome: partition.Refused, Final: true})
 	if a := got.next(t); a.answer.Outcome != partition.Refused || !a.answer.Final || a.hint != "somebody" {
 		t.Fatalf("a firm refusal: %+v", a)
 	}
-	f.connTo("server").submit(9, pulseCommand(), got, 9)
+	f.Conn("server").Submit(9, pulseCommand(), got, 9)
 	if a := got.next(t); a.answer.Outcome != partition.Refused || a.tag != 9 {
 		t.Fatalf("answered %+v", a)
 	}
@@ -148,18 +154,18 @@ func TestLockWaitsAtTheOtherMemberUntilCancelled(t *testing.T) {
 	f, _ := pair(t, fakeHost{group})
 	got := make(answers, 8)
 	header := fsm.Header{Incarnation: 4, Receiver: 3, Serial: 2, Low: 2}
-	conn := f.connTo("server")
-	id := conn.lock(1, time.Minute, lockCommand(header), got, 1)
+	conn := f.Conn("server")
+	id := conn.Lock(1, time.Minute, lockCommand(header), got, 1)
 	group.Await(t, 0, 1)
 	lock := group.Locks[0]
 	if wait := time.Until(lock.Until); lock.Header != header || lock.Lock.Max != 3 || wait > time.Minute || wait < 50*time.Second {
 		t.Fatalf("arrived as %+v, to wait %v", lock, wait)
 	}
-	conn.cancel(id)
+	conn.Cancel(id)
 	if a := got.next(t); a.answer.Outcome != partition.Done || len(a.answer.Result.Deliveries) != 0 {
 		t.Fatalf("cancelled with %+v", a)
 	}
-	conn.cancel(id) // of what has ended: nothing happens
+	conn.Cancel(id) // of what has ended: nothing happens
 }
 
 func TestBrokenConnectionEndsRequestsAsUnknown(t *testing.T) {
@@ -167,9 +173,9 @@ func TestBrokenConnectionEndsRequestsAsUnknown(t *testing.T) {
 	group := &fakegroup.Group{}
 	f, last := pair(t, fakeHost{group})
 	got := make(answers, 8)
-	conn := f.connTo("server")
-	conn.submit(1, pulseCommand(), got, 1)
-	conn.lock(1, time.Minute, lockCommand(fsm.Header{Incarnation: 1, Receiver: 1, Serial: 1, Low: 1}), got, 2)
+	conn := f.Conn("server")
+	conn.Submit(1, pulseCommand(), got, 1)
+	conn.Lock(1, time.Minute, lockCommand(fsm.Header{Incarnation: 1, Receiver: 1, Serial: 1, Low: 1}), got, 2)
 	group.Await(t, 1, 1)
 	_ = last().Close()
 	for range 2 {
@@ -177,17 +183,17 @@ func TestBrokenConnectionEndsRequestsAsUnknown(t *testing.T) {
 			t.Fatalf("broke with %+v", a)
 		}
 	}
-	eventually(t, "the lock of the broken connection is cancelled", func() bool {
+	kit.Eventually(t, "the lock of the broken connection is cancelled", func() bool {
 		group.Mu.Lock()
 		defer group.Mu.Unlock()
 		return group.Cancels == 1
 	})
 	// The next request opens a new connection.
-	eventually(t, "a new connection", func() bool { return f.connTo("server") != conn })
-	f.connTo("server").submit(1, pulseCommand(), got, 3)
+	kit.Eventually(t, "a new connection", func() bool { return f.Conn("server") != conn })
+	f.Conn("server").Submit(1, pulseCommand(), got, 3)
 	group.Await(t, 2, 1)
 	// To a member that cannot be reached, nothing was sent.
-	f.connTo("nobody").submit(1, pulseCommand(), got, 4)
+	f.Conn("nobody").Submit(1, pulseCommand(), got, 4)
 	if a := got.next(t); a.answer.Outcome != partition.Refused || a.tag != 4 {
 		t.Fatalf("unreachable: %+v", a)
 	}
@@ -196,18 +202,18 @@ func TestBrokenConnectionEndsRequestsAsUnknown(t *testing.T) {
 func TestQueryIsAnsweredByTheOtherMember(t *testing.T) {
 	t.Parallel()
 	f, _ := pair(t, fakeHost{&fakegroup.Group{}})
-	reply, err := f.connTo("server").query(t.Context(), queryCounts, []byte("abc"))
-	if err != nil || string(reply.body) != string([]byte{byte(queryCounts)})+"abc" {
-		t.Fatalf("replied %q, %v", reply.body, err)
+	reply, err := f.Conn("server").Query(t.Context(), QueryCounts, []byte("abc"))
+	if err != nil || string(reply.Body) != string([]byte{byte(QueryCounts)})+"abc" {
+		t.Fatalf("replied %q, %v", reply.Body, err)
 	}
 	// A reply that fits no frame ends the query, not the connection.
-	reply, err = f.connTo("server").query(t.Context(), queryPeek, nil)
-	if err != nil || reply.status != queryFailed || reply.code != fsm.Internal {
+	reply, err = f.Conn("server").Query(t.Context(), QueryPeek, nil)
+	if err != nil || reply.Status != StatusFailed || reply.Code != fsm.Internal {
 		t.Fatalf("replied %+v, %v", reply, err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := f.connTo("server").query(ctx, queryCounts, nil); !errors.Is(err, context.Canceled) {
+	if _, err := f.Conn("server").Query(ctx, QueryCounts, nil); !errors.Is(err, context.Canceled) {
 		t.Fatalf("cancelled: %v", err)
 	}
 }
@@ -220,12 +226,12 @@ func TestSilentMemberIsDisconnected(t *testing.T) {
 	var reading sync.WaitGroup
 	reading.Go(func() { _, _ = io.Copy(io.Discard, theirs) })
 	defer reading.Wait()
-	f := newPeerClient(testLogger(), 10*time.Millisecond, func(context.Context, fsm.MemberID) (net.Conn, error) { return ours, nil })
-	defer f.close()
+	f := NewClient(testLogger(), 10*time.Millisecond, func(context.Context, fsm.MemberID) (net.Conn, error) { return ours, nil })
+	defer f.Close()
 	got := make(answers, 1)
-	f.connTo("server").submit(1, pulseCommand(), got, 1)
-	eventually(t, "the silent member is given up", func() bool {
-		f.pingAll(time.Now())
+	f.Conn("server").Submit(1, pulseCommand(), got, 1)
+	kit.Eventually(t, "the silent member is given up", func() bool {
+		f.PingAll(time.Now())
 		return len(got) == 1
 	})
 	if a := got.next(t); a.answer.Outcome != partition.Unknown {
@@ -235,7 +241,7 @@ func TestSilentMemberIsDisconnected(t *testing.T) {
 }
 
 func frame(kind frameKind, id uint64, body []byte) []byte {
-	b := binary.LittleEndian.AppendUint32(nil, uint32(frameHeaderBytes+len(body)))
+	b := binary.LittleEndian.AppendUint32(nil, uint32(FrameHeaderBytes+len(body)))
 	b = append(b, byte(kind))
 	b = binary.LittleEndian.AppendUint64(b, id)
 	return append(b, body...)
@@ -289,15 +295,15 @@ func TestFrameReaderRefusesMalformedFrames(t *testing.T) {
 	for name, bytes := range map[string][]byte{
 		"4 GiB":     {0xff, 0xff, 0xff, 0xff, 1},
 		"too short": {8, 0, 0, 0, 1, 0, 0, 0, 0, 0, 0, 0},
-		"over":      binary.LittleEndian.AppendUint32(nil, frameBytesMax+1),
+		"over":      binary.LittleEndian.AppendUint32(nil, FrameBytesMax+1),
 	} {
 		reader := frameReader{from: &oneByteReader{bytes, 100}}
-		if _, _, _, err := reader.next(); !errors.Is(err, errFrame) {
+		if _, _, _, err := reader.next(); !errors.Is(err, ErrFrame) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
 	// The largest length that is allowed, and no bytes behind it, takes no memory.
-	reader := frameReader{from: &oneByteReader{binary.LittleEndian.AppendUint32(nil, frameBytesMax), 100}}
+	reader := frameReader{from: &oneByteReader{binary.LittleEndian.AppendUint32(nil, FrameBytesMax), 100}}
 	if _, _, _, err := reader.next(); !errors.Is(err, io.EOF) || len(reader.chunk) > readChunkBytes {
 		t.Errorf("empty promise: %v, %d bytes taken", err, len(reader.chunk))
 	}
@@ -327,7 +333,7 @@ func TestServerRefusesMalformedFrames(t *testing.T) {
 			ended := make(chan struct{})
 			go func() {
 				defer close(ended)
-				servePeer(context.Background(), fakeHost{group}, testLogger(), "stranger", theirs)
+				Serve(context.Background(), fakeHost{group}, testLogger(), "stranger", theirs)
 			}()
 			_, _ = ours.Write(bytes)
 			select {
@@ -346,7 +352,7 @@ func TestServerRefusesMalformedFrames(t *testing.T) {
 // TestServerBoundsOutstandingRequests: what one member may have going on is bounded by number and bytes.
 func TestServerBoundsOutstandingRequests(t *testing.T) {
 	t.Parallel()
-	s := &peerServer{}
+	s := &server{}
 	if !s.acquire(serveBytesMax) || s.acquire(1) {
 		t.Fatal("bytes are not bounded")
 	}
@@ -378,11 +384,11 @@ func TestFrameWriterBoundsItsBuffer(t *testing.T) {
 	}
 	big := newFrameWriter(100)
 	buf, _ := big.begin(frameReply, 1)
-	if err := big.end(append(buf, make([]byte, frameBytesMax)...)); !errors.Is(err, errBufferFull) || len(big.pending) != 0 {
+	if err := big.end(append(buf, make([]byte, FrameBytesMax)...)); !errors.Is(err, errBufferFull) || len(big.pending) != 0 {
 		t.Fatalf("a frame over the limit: %v, %d bytes left", err, len(big.pending))
 	}
 	big.close()
-	if _, err := big.begin(frameReply, 1); !errors.Is(err, errStreamClosed) {
+	if _, err := big.begin(frameReply, 1); !errors.Is(err, ErrClosed) {
 		t.Fatalf("closed: %v", err)
 	}
 }

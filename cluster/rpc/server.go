@@ -1,4 +1,4 @@
-package cluster
+package rpc
 
 import (
 	"context"
@@ -21,11 +21,11 @@ const (
 	serveQueriesMax   = 64               // queries at a time
 	serveQueryTimeout = 10 * time.Second // for one query
 	serveIdleMax      = time.Minute      // without a frame, pings included
-	lockWaitMax       = 10 * time.Minute // of one lock request
+	LockWaitMax       = 10 * time.Minute // of one lock request
 )
 
-// localGroup is a replica of this member. *partition.Group is one.
-type localGroup interface {
+// Group is a replica of this member. *partition.Group is one.
+type Group interface {
 	Submit(command []byte, done func(partition.Answer))
 	Lock(request partition.LockRequest) (cancel func())
 	Status() partition.Status
@@ -34,17 +34,17 @@ type localGroup interface {
 	ReadBodies(deliveries []fsm.Delivery) ([]fsm.Delivery, error)
 }
 
-// requestHost answers the requests of other members.
-type requestHost interface {
+// Host answers the requests of other members.
+type Host interface {
 	// localReplica returns this member's replica of a partition, nil when it has none open.
-	localReplica(id fsm.PartitionID) localGroup
+	LocalReplica(id fsm.PartitionID) Group
 	// answerQuery answers a query. It may block until ctx ends.
-	answerQuery(ctx context.Context, kind queryKind, arguments []byte) queryReply
+	AnswerQuery(ctx context.Context, kind QueryKind, arguments []byte) Reply
 }
 
-// peerServer serves one connection of another member, in the direction of its requests.
-type peerServer struct {
-	host   requestHost
+// server serves one connection of another member, in the direction of its requests.
+type server struct {
+	host   Host
 	log    *slog.Logger
 	from   fsm.MemberID
 	writer *frameWriter
@@ -58,9 +58,9 @@ type peerServer struct {
 	ended    bool
 }
 
-// servePeer serves one connection until it ends.
-func servePeer(ctx context.Context, h requestHost, log *slog.Logger, from fsm.MemberID, conn net.Conn) {
-	s := &peerServer{
+// Serve serves one connection until it ends.
+func Serve(ctx context.Context, h Host, log *slog.Logger, from fsm.MemberID, conn net.Conn) {
+	s := &server{
 		host: h, log: log, from: from,
 		writer:  newFrameWriter(answerBufferBytes),
 		queries: make(chan struct{}, serveQueriesMax),
@@ -82,7 +82,7 @@ func servePeer(ctx context.Context, h requestHost, log *slog.Logger, from fsm.Me
 	log.DebugContext(ctx, "connection of a member ended", "peer", from, "error", err)
 }
 
-func (s *peerServer) read(ctx context.Context, conn net.Conn, goroutines *sync.WaitGroup) error {
+func (s *server) read(ctx context.Context, conn net.Conn, goroutines *sync.WaitGroup) error {
 	reader := frameReader{from: conn}
 	var deadline time.Time
 	for {
@@ -112,9 +112,9 @@ func (s *peerServer) read(ctx context.Context, conn net.Conn, goroutines *sync.W
 				err = s.writer.end(buf)
 			}
 		case frameAnswer, frameReply, framePong:
-			err = errFrame
+			err = ErrFrame
 		default:
-			err = errFrame
+			err = ErrFrame
 		}
 		if err != nil {
 			return err
@@ -123,15 +123,15 @@ func (s *peerServer) read(ctx context.Context, conn net.Conn, goroutines *sync.W
 }
 
 // handleSubmit decodes a submission: partition, command.
-func (s *peerServer) handleSubmit(id uint64, body []byte) error {
+func (s *server) handleSubmit(id uint64, body []byte) error {
 	if len(body) < 4 {
-		return errFrame
+		return ErrFrame
 	}
 	to, command := fsm.PartitionID(binary.LittleEndian.Uint32(body)), body[4:]
 	if err := verify(to, command); err != nil {
 		return err
 	}
-	group := s.host.localReplica(to)
+	group := s.host.LocalReplica(to)
 	if group == nil || !s.acquire(len(command)) {
 		s.answer(id, group, partition.Answer{Outcome: partition.Refused})
 		return nil
@@ -152,18 +152,18 @@ func verify(to fsm.PartitionID, command []byte) error {
 		return err
 	}
 	if !info.Kind.IsFor(to) {
-		return fmt.Errorf("%w: command of kind %d for partition %d", errFrame, info.Kind, to)
+		return fmt.Errorf("%w: command of kind %d for partition %d", ErrFrame, info.Kind, to)
 	}
 	return fsm.VerifyCommand(command)
 }
 
 // handleLock decodes a lock request: partition, wait in ms, command.
-func (s *peerServer) handleLock(id uint64, body []byte) error {
+func (s *server) handleLock(id uint64, body []byte) error {
 	if len(body) < 8 {
-		return errFrame
+		return ErrFrame
 	}
 	to := fsm.PartitionID(binary.LittleEndian.Uint32(body))
-	wait := min(time.Duration(binary.LittleEndian.Uint32(body[4:]))*time.Millisecond, lockWaitMax)
+	wait := min(time.Duration(binary.LittleEndian.Uint32(body[4:]))*time.Millisecond, LockWaitMax)
 	header, command, err := fsm.DecodeCommand(body[8:])
 	if err != nil {
 		return err
@@ -175,12 +175,12 @@ func (s *peerServer) handleLock(id uint64, body []byte) error {
 	case fsm.AcceptSession:
 		request.Accept = &c
 	default:
-		return errFrame
+		return ErrFrame
 	}
 	if !fsm.KindLockMessages.IsFor(to) {
-		return errFrame
+		return ErrFrame
 	}
-	group := s.host.localReplica(to)
+	group := s.host.LocalReplica(to)
 	if group == nil || !s.acquire(0) {
 		s.answer(id, group, partition.Answer{Outcome: partition.Refused})
 		return nil
@@ -204,7 +204,7 @@ func (s *peerServer) handleLock(id uint64, body []byte) error {
 	return nil
 }
 
-func (s *peerServer) handleCancel(id uint64) {
+func (s *server) handleCancel(id uint64) {
 	s.mu.Lock()
 	cancel := s.locks[id]
 	s.mu.Unlock()
@@ -215,7 +215,7 @@ func (s *peerServer) handleCancel(id uint64) {
 
 // cancelLocks ends the waits of a member that is gone; it gets what was locked for it meanwhile by
 // asking with the same header.
-func (s *peerServer) cancelLocks() {
+func (s *server) cancelLocks() {
 	s.mu.Lock()
 	s.ended = true
 	cancels := make([]func(), 0, len(s.locks))
@@ -232,27 +232,27 @@ func (s *peerServer) cancelLocks() {
 
 // handleQuery decodes a query: kind, arguments. Queries may block, so each has a goroutine; their number
 // is bounded.
-func (s *peerServer) handleQuery(ctx context.Context, id uint64, body []byte, goroutines *sync.WaitGroup) error {
+func (s *server) handleQuery(ctx context.Context, id uint64, body []byte, goroutines *sync.WaitGroup) error {
 	if len(body) < 1 {
-		return errFrame
+		return ErrFrame
 	}
 	select {
 	case s.queries <- struct{}{}:
 	default:
-		s.reply(id, queryReply{status: queryFailed, code: fsm.ServerBusy})
+		s.reply(id, Reply{Status: StatusFailed, Code: fsm.ServerBusy})
 		return nil
 	}
 	goroutines.Go(func() {
 		defer func() { <-s.queries }()
 		ctx, cancel := context.WithTimeout(ctx, serveQueryTimeout)
 		defer cancel()
-		s.reply(id, s.host.answerQuery(ctx, queryKind(body[0]), body[1:]))
+		s.reply(id, s.host.AnswerQuery(ctx, QueryKind(body[0]), body[1:]))
 	})
 	return nil
 }
 
 // acquire counts a request. It returns false when the member has too many outstanding.
-func (s *peerServer) acquire(bytes int) bool {
+func (s *server) acquire(bytes int) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ended || s.requests >= serveRequestsMax || s.bytes+bytes > serveBytesMax {
@@ -263,7 +263,7 @@ func (s *peerServer) acquire(bytes int) bool {
 	return true
 }
 
-func (s *peerServer) release(bytes int) {
+func (s *server) release(bytes int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.requests--
@@ -271,7 +271,7 @@ func (s *peerServer) release(bytes int) {
 }
 
 // answer sends the end of a submission or lock; a refusal names the leader, if this member knows it.
-func (s *peerServer) answer(id uint64, group localGroup, a partition.Answer) {
+func (s *server) answer(id uint64, group Group, a partition.Answer) {
 	hint := fsm.MemberID("")
 	if a.Outcome == partition.Refused && group != nil {
 		hint = group.Status().Leader
@@ -295,15 +295,15 @@ func (s *peerServer) answer(id uint64, group localGroup, a partition.Answer) {
 }
 
 // reply sends the end of a query.
-func (s *peerServer) reply(id uint64, r queryReply) {
+func (s *server) reply(id uint64, r Reply) {
 	buf, err := s.writer.begin(frameReply, id)
 	if err != nil {
 		return
 	}
-	if err := s.writer.end(append(append(buf, byte(r.status), byte(r.code)), r.body...)); err != nil {
-		s.log.Warn("failed to send a reply: it is too long", "peer", s.from, "bytes", len(r.body))
+	if err := s.writer.end(append(append(buf, byte(r.Status), byte(r.Code)), r.Body...)); err != nil {
+		s.log.Warn("failed to send a reply: it is too long", "peer", s.from, "bytes", len(r.Body))
 		if buf, err := s.writer.begin(frameReply, id); err == nil {
-			_ = s.writer.end(append(buf, byte(queryFailed), byte(fsm.Internal)))
+			_ = s.writer.end(append(buf, byte(StatusFailed), byte(fsm.Internal)))
 		}
 	}
 }

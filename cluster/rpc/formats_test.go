@@ -1,4 +1,4 @@
-package cluster
+package rpc
 
 import (
 	"context"
@@ -18,25 +18,25 @@ func TestStreamFormats(t *testing.T) {
 	t.Parallel()
 	var written []byte
 	add := func(name string, encoded []byte) { written = fmt.Appendf(written, "%s: %x\n", name, encoded) }
-	asking := &peerConn{writer: newFrameWriter(requestBufferBytes), calls: map[uint64]pendingCall{}}
+	asking := &Conn{writer: newFrameWriter(requestBufferBytes), calls: map[uint64]pendingCall{}}
 	frame := func(name string, out *frameWriter) {
 		add(name, out.pending)
 		out.pending = nil
 	}
-	asking.submit(300, []byte("command"), nil, 0)
+	asking.Submit(300, []byte("command"), nil, 0)
 	frame("submit", asking.writer)
-	asking.lock(300, time.Second, []byte("command"), nil, 0)
+	asking.Lock(300, time.Second, []byte("command"), nil, 0)
 	frame("lock", asking.writer)
-	asking.cancel(2)
+	asking.Cancel(2)
 	frame("cancel", asking.writer)
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if _, err := asking.query(ctx, queryLookup, []byte("{}")); err == nil {
+	if _, err := asking.Query(ctx, QueryEntity, []byte("{}")); err == nil {
 		t.Error("a query that was given up was answered")
 	}
 	frame("query", asking.writer)
 
-	serving := &peerServer{writer: newFrameWriter(answerBufferBytes)}
+	serving := &server{writer: newFrameWriter(answerBufferBytes)}
 	follower := &fakegroup.Group{}
 	follower.State.Leader = "L"
 	for _, answer := range []partition.Answer{
@@ -48,11 +48,11 @@ func TestStreamFormats(t *testing.T) {
 		serving.answer(4, follower, answer)
 		frame(fmt.Sprintf("answer, outcome %d, firm %v", answer.Outcome, answer.Final), serving.writer)
 	}
-	serving.reply(5, queryReply{status: queryOK, body: []byte("{}")})
+	serving.reply(5, Reply{Status: StatusOK, Body: []byte("{}")})
 	frame("reply, OK", serving.writer)
-	serving.reply(5, queryReply{status: queryNotLeader})
+	serving.reply(5, Reply{Status: StatusNotLeader})
 	frame("reply, not the leader", serving.writer)
-	serving.reply(5, queryReply{status: queryFailed, code: fsm.EntityNotFound})
+	serving.reply(5, Reply{Status: StatusFailed, Code: fsm.EntityNotFound})
 	frame("reply, failed", serving.writer)
 	golden.Compare(t, "testdata/streams.golden", written)
 }

@@ -1,4 +1,4 @@
-package cluster
+package rpc
 
 import (
 	"context"
@@ -34,7 +34,7 @@ func BenchmarkForwardStream(b *testing.B) {
 				Cluster: func() string { return "" },
 				Address: func(fsm.MemberID) (string, error) { return listener.Addr().String(), nil },
 				Forward: func(from fsm.MemberID, conn net.Conn) {
-					servePeer(context.Background(), fakeHost{group}, testLogger(), from, conn)
+					Serve(context.Background(), fakeHost{group}, testLogger(), from, conn)
 				},
 			}
 			server := peer.New(&config)
@@ -42,14 +42,14 @@ func BenchmarkForwardStream(b *testing.B) {
 			b.Cleanup(server.Close)
 			config.Self, config.TLS = "A", c.tls()
 			dialer := peer.New(&config)
-			f := newPeerClient(testLogger(), time.Minute, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
+			f := NewClient(testLogger(), time.Minute, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
 				return dialer.Dial(ctx, peer.ForwardStream, to, 0)
 			})
-			b.Cleanup(f.close)
+			b.Cleanup(f.Close)
 			const outstanding = 256
 			got := make(answers, outstanding)
 			command := fsm.AppendCommand(nil, fsm.Header{Incarnation: 1, Serial: 1}, fsm.SendMessages{Entity: 1, Messages: []fsm.Message{{Payload: make([]byte, 1024)}}})
-			conn := f.connTo("B")
+			conn := f.Conn("B")
 			b.SetBytes(int64(len(command)))
 			b.ReportAllocs()
 			b.ResetTimer()
@@ -59,7 +59,7 @@ func BenchmarkForwardStream(b *testing.B) {
 						b.Fatalf("outcome %d", a.answer.Outcome)
 					}
 				}
-				conn.submit(1, command, got, uint64(i))
+				conn.Submit(1, command, got, uint64(i))
 			}
 			for range min(b.N, outstanding) {
 				<-got

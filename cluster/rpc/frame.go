@@ -1,4 +1,4 @@
-package cluster
+package rpc
 
 import (
 	"encoding/binary"
@@ -14,8 +14,8 @@ import (
 
 // The limits of frames between members.
 const (
-	frameBytesMax        = 32 << 20 // of one frame, without its length
-	frameHeaderBytes     = 9        // kind and id
+	FrameBytesMax        = 32 << 20 // of one frame, without its length
+	FrameHeaderBytes     = 9        // kind and id
 	frameLengthBytes     = 4
 	readChunkBytes       = 64 << 10
 	writeBufferKeepBytes = 1 << 20 // a larger write buffer is not kept for reuse
@@ -41,9 +41,9 @@ const (
 )
 
 var (
-	errFrame        = errors.New("frame cannot be read")
-	errBufferFull   = errors.New("too much is waiting to be written")
-	errStreamClosed = errors.New("stream is closed")
+	ErrFrame      = errors.New("frame cannot be read")
+	errBufferFull = errors.New("too much is waiting to be written")
+	ErrClosed     = errors.New("stream is closed")
 )
 
 // A frame on the wire:
@@ -75,7 +75,7 @@ func (o *frameWriter) begin(kind frameKind, id uint64) ([]byte, error) {
 	o.mu.Lock()
 	if o.closed {
 		o.mu.Unlock()
-		return nil, errStreamClosed
+		return nil, ErrClosed
 	}
 	if len(o.pending) > o.limit {
 		o.mu.Unlock()
@@ -89,7 +89,7 @@ func (o *frameWriter) begin(kind frameKind, id uint64) ([]byte, error) {
 // end completes the frame and unlocks the writer.
 func (o *frameWriter) end(buf []byte) error {
 	size := len(buf) - o.frameStart - frameLengthBytes
-	if size > frameBytesMax {
+	if size > FrameBytesMax {
 		o.pending = buf[:o.frameStart]
 		o.mu.Unlock()
 		return errBufferFull
@@ -153,15 +153,15 @@ func (r *frameReader) next() (kind frameKind, id uint64, body []byte, err error)
 		return 0, 0, nil, err
 	}
 	size := int(binary.LittleEndian.Uint32(r.chunk[r.start:]))
-	if size < frameHeaderBytes || size > frameBytesMax {
-		return 0, 0, nil, fmt.Errorf("%w: %d bytes long", errFrame, size)
+	if size < FrameHeaderBytes || size > FrameBytesMax {
+		return 0, 0, nil, fmt.Errorf("%w: %d bytes long", ErrFrame, size)
 	}
 	if err := r.readAtLeast(frameLengthBytes + size); err != nil {
 		return 0, 0, nil, err
 	}
 	frame := r.chunk[r.start+frameLengthBytes : r.start+frameLengthBytes+size : r.start+frameLengthBytes+size]
 	r.start += frameLengthBytes + size
-	return frameKind(frame[0]), binary.LittleEndian.Uint64(frame[1:]), frame[frameHeaderBytes:], nil
+	return frameKind(frame[0]), binary.LittleEndian.Uint64(frame[1:]), frame[FrameHeaderBytes:], nil
 }
 
 // readAtLeast reads until n bytes are buffered. It allocates as bytes arrive, at most twice their

@@ -1,4 +1,4 @@
-package cluster
+package rpc
 
 import (
 	"context"
@@ -18,33 +18,35 @@ import (
 // pingIntervalsSilentMax is how many intervals a connection may be silent before it is closed.
 const pingIntervalsSilentMax = 3
 
-// answerHandler gets the end of one submission: the answer, the tag of the submission and, with a
+// AnswerHandler gets the end of one submission: the answer, the tag of the submission and, with a
 // refusal, the member that the other one takes for the leader. It is called exactly once per
 // submission, from any goroutine, and must not block.
-type answerHandler interface {
-	handleAnswer(tag uint64, answer partition.Answer, hint fsm.MemberID)
+type AnswerHandler interface {
+	HandleAnswer(tag uint64, answer partition.Answer, hint fsm.MemberID)
 }
 
-// peerClient sends requests to other members: it has one connection per member, opened when
+// Client sends requests to other members: it has one connection per member, opened when
 // first needed and kept. Its methods may be called concurrently.
-type peerClient struct {
+type Client struct {
 	dial func(ctx context.Context, to fsm.MemberID) (net.Conn, error)
 	log  *slog.Logger
 	ping time.Duration
 
 	mu      sync.Mutex
-	conns   map[fsm.MemberID]*peerConn
+	conns   map[fsm.MemberID]*Conn
 	closed  bool
 	running sync.WaitGroup
 }
 
-func newPeerClient(log *slog.Logger, ping time.Duration, dial func(context.Context, fsm.MemberID) (net.Conn, error)) *peerClient {
-	return &peerClient{dial: dial, log: log, ping: ping, conns: make(map[fsm.MemberID]*peerConn)}
+// NewClient returns a client that opens connections with dial, and pings them once per interval (ping) when
+// PingAll is called so often.
+func NewClient(log *slog.Logger, ping time.Duration, dial func(context.Context, fsm.MemberID) (net.Conn, error)) *Client {
+	return &Client{dial: dial, log: log, ping: ping, conns: make(map[fsm.MemberID]*Conn)}
 }
 
-// connTo returns the connection to a member and opens it if there is none; nil while closing. It
+// Conn returns the connection to a member and opens it if there is none; nil while closing. It
 // does not block: requests wait until the connection is open.
-func (f *peerClient) connTo(member fsm.MemberID) *peerConn {
+func (f *Client) Conn(member fsm.MemberID) *Conn {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.closed {
@@ -53,7 +55,7 @@ func (f *peerClient) connTo(member fsm.MemberID) *peerConn {
 	c := f.conns[member]
 	if c == nil {
 		ctx, cancel := context.WithCancel(context.Background())
-		c = &peerConn{member: member, writer: newFrameWriter(requestBufferBytes), calls: make(map[uint64]pendingCall), cancelDial: cancel}
+		c = &Conn{member: member, writer: newFrameWriter(requestBufferBytes), calls: make(map[uint64]pendingCall), cancelDial: cancel}
 		f.conns[member] = c
 		f.running.Go(func() {
 			defer cancel()
@@ -63,9 +65,16 @@ func (f *peerClient) connTo(member fsm.MemberID) *peerConn {
 	return c
 }
 
-// drop breaks the connection to a member that is gone: what is outstanding there
+// Conns returns the number of connections, those that are being opened included.
+func (f *Client) Conns() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.conns)
+}
+
+// Drop breaks the connection to a member that is gone: what is outstanding there
 // ends as Unknown at once.
-func (f *peerClient) drop(member fsm.MemberID) {
+func (f *Client) Drop(member fsm.MemberID) {
 	f.mu.Lock()
 	c := f.conns[member]
 	f.mu.Unlock()
@@ -74,10 +83,10 @@ func (f *peerClient) drop(member fsm.MemberID) {
 	}
 }
 
-// pingAll pings every connection and closes those that have been silent for too long.
-func (f *peerClient) pingAll(now time.Time) {
+// PingAll pings every connection and closes those that have been silent for too long.
+func (f *Client) PingAll(now time.Time) {
 	f.mu.Lock()
-	conns := make([]*peerConn, 0, len(f.conns))
+	conns := make([]*Conn, 0, len(f.conns))
 	for _, c := range f.conns {
 		conns = append(conns, c)
 	}
@@ -98,12 +107,12 @@ func (f *peerClient) pingAll(now time.Time) {
 	}
 }
 
-// close closes all connections and waits until everything outstanding has ended.
-func (f *peerClient) close() {
+// Close closes all connections and waits until everything outstanding has ended.
+func (f *Client) Close() {
 	f.mu.Lock()
 	f.closed = true
 	conns := f.conns
-	f.conns = make(map[fsm.MemberID]*peerConn)
+	f.conns = make(map[fsm.MemberID]*Conn)
 	f.mu.Unlock()
 	for _, c := range conns {
 		c.close()
@@ -112,7 +121,7 @@ func (f *peerClient) close() {
 }
 
 // run serves one connection: it dials, reads until the connection breaks, and ends what is outstanding.
-func (f *peerClient) run(ctx context.Context, c *peerConn) {
+func (f *Client) run(ctx context.Context, c *Conn) {
 	outcome := partition.Refused // nothing has been sent
 	conn, err := f.dial(ctx, c.member)
 	if err == nil && c.opened(conn) {
@@ -138,22 +147,22 @@ func (f *peerClient) run(ctx context.Context, c *peerConn) {
 
 // pendingCall is one outstanding request: a submission has a handler, a query a reply channel.
 type pendingCall struct {
-	handler answerHandler
+	handler AnswerHandler
 	tag     uint64
-	reply   chan<- queryReply
+	reply   chan<- Reply
 }
 
-// queryReply is the end of a query; err is set when no reply came.
-type queryReply struct {
-	status queryStatus
-	code   fsm.Code
-	body   []byte
+// Reply is the end of a query; err is set when no reply came.
+type Reply struct {
+	Status ReplyStatus
+	Code   fsm.Code
+	Body   []byte
 	err    error
 }
 
-// peerConn is a connection to another member, in the direction of our requests.
+// Conn is a connection to another member, in the direction of our requests.
 // Invariant: every id in calls was written or is about to be, and is answered exactly once.
-type peerConn struct {
+type Conn struct {
 	member     fsm.MemberID
 	writer     *frameWriter
 	cancelDial context.CancelFunc // ends the dial
@@ -167,7 +176,7 @@ type peerConn struct {
 }
 
 // opened stores the dialled connection. It returns false when the connection was closed meanwhile.
-func (c *peerConn) opened(conn net.Conn) bool {
+func (c *Conn) opened(conn net.Conn) bool {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.broken {
@@ -180,7 +189,7 @@ func (c *peerConn) opened(conn net.Conn) bool {
 }
 
 // close closes the connection; run then ends what is outstanding.
-func (c *peerConn) close() {
+func (c *Conn) close() {
 	c.mu.Lock()
 	c.broken = true
 	if c.conn != nil {
@@ -192,7 +201,7 @@ func (c *peerConn) close() {
 }
 
 // endAll ends everything outstanding, and everything that is still to come.
-func (c *peerConn) endAll(outcome partition.Outcome, err error) {
+func (c *Conn) endAll(outcome partition.Outcome, err error) {
 	c.mu.Lock()
 	c.broken = true
 	calls := c.calls
@@ -200,19 +209,19 @@ func (c *peerConn) endAll(outcome partition.Outcome, err error) {
 	c.mu.Unlock()
 	c.writer.close()
 	if err == nil {
-		err = errStreamClosed
+		err = ErrClosed
 	}
 	for _, call := range calls {
 		if call.reply != nil {
-			call.reply <- queryReply{err: err}
+			call.reply <- Reply{err: err}
 		} else {
-			call.handler.handleAnswer(call.tag, partition.Answer{Outcome: outcome}, "")
+			call.handler.HandleAnswer(call.tag, partition.Answer{Outcome: outcome}, "")
 		}
 	}
 }
 
 // register gives a request its id. It returns false when the connection has ended.
-func (c *peerConn) register(call pendingCall) (uint64, bool) {
+func (c *Conn) register(call pendingCall) (uint64, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.calls == nil {
@@ -224,7 +233,7 @@ func (c *peerConn) register(call pendingCall) (uint64, bool) {
 }
 
 // unregister removes a request. It returns false when the request has ended already.
-func (c *peerConn) unregister(id uint64) (pendingCall, bool) {
+func (c *Conn) unregister(id uint64) (pendingCall, bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	call, ok := c.calls[id]
@@ -232,21 +241,21 @@ func (c *peerConn) unregister(id uint64) (pendingCall, bool) {
 	return call, ok
 }
 
-// submit sends an encoded command to the replica of a partition at the other member.
-func (c *peerConn) submit(id fsm.PartitionID, command []byte, to answerHandler, tag uint64) {
+// Submit sends an encoded command to the replica of a partition at the other member.
+func (c *Conn) Submit(id fsm.PartitionID, command []byte, to AnswerHandler, tag uint64) {
 	c.send(frameSubmit, id, 0, command, to, tag)
 }
 
-// lock sends an encoded LockMessages or AcceptSession, which waits there up to wait. It returns the
+// Lock sends an encoded LockMessages or AcceptSession, which waits there up to wait. It returns the
 // id for cancel; 0 when the request has ended already.
-func (c *peerConn) lock(id fsm.PartitionID, wait time.Duration, command []byte, to answerHandler, tag uint64) uint64 {
+func (c *Conn) Lock(id fsm.PartitionID, wait time.Duration, command []byte, to AnswerHandler, tag uint64) uint64 {
 	return c.send(frameLock, id, wait, command, to, tag)
 }
 
-func (c *peerConn) send(kind frameKind, id fsm.PartitionID, wait time.Duration, command []byte, to answerHandler, tag uint64) uint64 {
+func (c *Conn) send(kind frameKind, id fsm.PartitionID, wait time.Duration, command []byte, to AnswerHandler, tag uint64) uint64 {
 	request, ok := c.register(pendingCall{handler: to, tag: tag})
 	if !ok {
-		to.handleAnswer(tag, partition.Answer{Outcome: partition.Refused}, "")
+		to.HandleAnswer(tag, partition.Answer{Outcome: partition.Refused}, "")
 		return 0
 	}
 	buf, err := c.writer.begin(kind, request)
@@ -259,26 +268,26 @@ func (c *peerConn) send(kind frameKind, id fsm.PartitionID, wait time.Duration, 
 	}
 	if err != nil {
 		if _, mine := c.unregister(request); mine {
-			to.handleAnswer(tag, partition.Answer{Outcome: partition.Refused}, "")
+			to.HandleAnswer(tag, partition.Answer{Outcome: partition.Refused}, "")
 		}
 		return 0
 	}
 	return request
 }
 
-// cancel ends the wait of a lock request; its answer still comes.
-func (c *peerConn) cancel(request uint64) {
+// Cancel ends the wait of a lock request; its answer still comes.
+func (c *Conn) Cancel(request uint64) {
 	if buf, err := c.writer.begin(frameCancel, request); err == nil {
 		_ = c.writer.end(buf)
 	}
 }
 
-// query sends a query and waits for the reply or the end of ctx.
-func (c *peerConn) query(ctx context.Context, kind queryKind, arguments []byte) (queryReply, error) {
-	reply := make(chan queryReply, 1)
+// Query sends a query and waits for the reply or the end of ctx.
+func (c *Conn) Query(ctx context.Context, kind QueryKind, arguments []byte) (Reply, error) {
+	reply := make(chan Reply, 1)
 	request, ok := c.register(pendingCall{reply: reply})
 	if !ok {
-		return queryReply{}, errStreamClosed
+		return Reply{}, ErrClosed
 	}
 	buf, err := c.writer.begin(frameQuery, request)
 	if err == nil {
@@ -286,19 +295,19 @@ func (c *peerConn) query(ctx context.Context, kind queryKind, arguments []byte) 
 	}
 	if err != nil {
 		c.unregister(request)
-		return queryReply{}, fmt.Errorf("ask member %s: %w", c.member, err)
+		return Reply{}, fmt.Errorf("ask member %s: %w", c.member, err)
 	}
 	select {
 	case r := <-reply:
 		return r, r.err
 	case <-ctx.Done():
 		c.unregister(request)
-		return queryReply{}, fmt.Errorf("ask member %s: %w", c.member, ctx.Err())
+		return Reply{}, fmt.Errorf("ask member %s: %w", c.member, ctx.Err())
 	}
 }
 
 // read dispatches the frames of the other member until the connection breaks.
-func (c *peerConn) read(conn net.Conn) error {
+func (c *Conn) read(conn net.Conn) error {
 	reader := frameReader{from: conn}
 	for {
 		kind, id, body, err := reader.next()
@@ -313,9 +322,9 @@ func (c *peerConn) read(conn net.Conn) error {
 			err = c.handleReply(id, body)
 		case framePong:
 		case frameSubmit, frameLock, frameCancel, frameQuery, framePing:
-			err = errFrame
+			err = ErrFrame
 		default:
-			err = errFrame
+			err = ErrFrame
 		}
 		if err != nil {
 			return fmt.Errorf("frame of kind %d: %w", kind, err)
@@ -325,9 +334,9 @@ func (c *peerConn) read(conn net.Conn) error {
 
 // handleAnswer decodes an answer: outcome, length of leader, leader, result bytes. A final refusal has
 // one byte in place of the result.
-func (c *peerConn) handleAnswer(id uint64, body []byte) error {
+func (c *Conn) handleAnswer(id uint64, body []byte) error {
 	if len(body) < 2 || len(body) < 2+int(body[1]) {
-		return errFrame
+		return ErrFrame
 	}
 	answer := partition.Answer{Outcome: partition.Outcome(body[0])}
 	hint := fsm.MemberID(body[2 : 2+body[1]])
@@ -335,28 +344,28 @@ func (c *peerConn) handleAnswer(id uint64, body []byte) error {
 	case partition.Done:
 		result, err := fsm.DecodeResult(body[2+int(body[1]):])
 		if err != nil {
-			return errors.Join(errFrame, err)
+			return errors.Join(ErrFrame, err)
 		}
 		answer.Result = result
 	case partition.Refused:
 		answer.Final = len(body) > 2+int(body[1])
 	case partition.Unknown:
 	default:
-		return errFrame
+		return ErrFrame
 	}
 	if call, ok := c.unregister(id); ok && call.handler != nil {
-		call.handler.handleAnswer(call.tag, answer, hint)
+		call.handler.HandleAnswer(call.tag, answer, hint)
 	}
 	return nil
 }
 
 // handleReply decodes a reply: status, code, bytes.
-func (c *peerConn) handleReply(id uint64, body []byte) error {
+func (c *Conn) handleReply(id uint64, body []byte) error {
 	if len(body) < 2 {
-		return errFrame
+		return ErrFrame
 	}
 	if call, ok := c.unregister(id); ok && call.reply != nil {
-		call.reply <- queryReply{status: queryStatus(body[0]), code: fsm.Code(body[1]), body: body[2:]}
+		call.reply <- Reply{Status: ReplyStatus(body[0]), Code: fsm.Code(body[1]), Body: body[2:]}
 	}
 	return nil
 }

@@ -1,0 +1,104 @@
+package rpc
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition"
+)
+
+// QueryKind says what is asked.
+type QueryKind byte
+
+// The queries. Their arguments and answers are JSON, except for the messages of a
+// peek: nothing here is asked per message.
+const (
+	QueryHello        QueryKind = 1  // bootstrap: who are you, do you hold data
+	QueryPledge       QueryKind = 2  // bootstrap: promise to found with these members
+	QueryStatus       QueryKind = 3  // of one replica
+	QueryEntity       QueryKind = 4  // an entity, at the catalog's leader
+	QueryEntities     QueryKind = 5  // entities, at the catalog's leader
+	QueryCounts       QueryKind = 6  // of entities, at their partition's leader
+	QueryPeek         QueryKind = 7  // messages, at their partition's leader
+	QueryLoad         QueryKind = 8  // entities of each partition, at the catalog's leader
+	QueryRules        QueryKind = 9  // of a subscription, at its partition's leader
+	QuerySessionState QueryKind = 10 // of a session, at its partition's leader
+	QuerySessions     QueryKind = 11 // of an entity, at its partition's leader
+
+	QueryNamespace  QueryKind = 12 // one, at the catalog's leader
+	QueryNamespaces QueryKind = 13 // a list, at the catalog's leader
+
+	QueryPlacement      QueryKind = 14 // of partitions and members, at the catalog's leader
+	QueryReplicaRemoved QueryKind = 15 // whether a replica is out, at its partition's leader
+
+	QueryDigest QueryKind = 16 // of a replica's state at an index
+	QueryVerify QueryKind = 17 // of all replicas, at their partition's leader
+
+	QueryCheckpoints QueryKind = 18 // of a replica, which may be told that it differs
+
+	QueryPurgeable QueryKind = 19 // in a session, at its partition's leader
+)
+
+// ReplyStatus is how a query ended.
+type ReplyStatus byte
+
+// The ends of a query.
+const (
+	StatusOK        ReplyStatus = 1
+	StatusNotLeader ReplyStatus = 2 // ask the leader
+	StatusFailed    ReplyStatus = 3 // the code says why
+)
+
+var ErrNotLeader = errors.New("not the leader")
+
+// Decode turns a reply into a value or an error: errNotLeader, or an fsm.Code.
+func (r *Reply) Decode(into any) error {
+	switch r.Status {
+	case StatusOK:
+		if into == nil {
+			return nil
+		}
+		if err := json.Unmarshal(r.Body, into); err != nil {
+			return fmt.Errorf("decode reply: %w", err)
+		}
+		return nil
+	case StatusNotLeader:
+		return ErrNotLeader
+	case StatusFailed:
+		return r.Code
+	}
+	return ErrFrame
+}
+
+// NewReply turns a value or an error into a reply.
+func NewReply(value any, err error) Reply {
+	if err == nil {
+		body, encodeErr := json.Marshal(value)
+		if encodeErr == nil {
+			return Reply{Status: StatusOK, Body: body}
+		}
+		err = encodeErr
+	}
+	var code fsm.Code
+	switch {
+	case errors.Is(err, partition.ErrNotLeader), errors.Is(err, ErrNotLeader):
+		return Reply{Status: StatusNotLeader}
+	case errors.As(err, &code):
+		return Reply{Status: StatusFailed, Code: code}
+	case errors.Is(err, context.DeadlineExceeded), errors.Is(err, context.Canceled):
+		return Reply{Status: StatusFailed, Code: fsm.Timeout}
+	}
+	return Reply{Status: StatusFailed, Code: fsm.Internal}
+}
+
+// AnswerTyped decodes the arguments, asks, and encodes the answer.
+func AnswerTyped[Q, R any](arguments []byte, answer func(Q) (R, error)) Reply {
+	var q Q
+	if json.Unmarshal(arguments, &q) != nil {
+		return Reply{Status: StatusFailed, Code: fsm.InvalidArgument}
+	}
+	return NewReply(answer(q))
+}
