@@ -7,21 +7,27 @@ func attacks() []attack {
 		{name: "half open", limit: "10 s from accept to open; 5,000 connections of an address", run: halfOpen},
 		{name: "half handshakes", limit: "10 s from accept to open; 4 KiB of a SASL frame", run: halfHandshakes},
 		{name: "TLS slow lorises", limit: "10 s from accept to the end of the handshake", run: tlsLorises},
-		{name: "TLS hellos", limit: "what a handshake costs", run: tlsHellos},
-		{name: "HTTP slow lorises", limit: "time for the header of a request", run: httpLorises},
+		{name: "TLS hellos", limit: "the cost of a handshake", run: tlsHellos},
+		{name: "HTTP slow lorises", limit: "a deadline for the header of a request", run: httpLorises},
 		{name: "connections come and go", limit: "goroutines and buffers of a connection end with it", run: churn},
 		{name: "tiny idle-time-outs", limit: "an idle-time-out under a second is refused", run: tinyIdle},
+		// websocket_test.go
+		{name: "WebSocket slow upgrades", limit: "10 s from accept to open; 16 KiB of the request for an upgrade", run: slowUpgrades},
+		{name: "WebSocket endless fragments", limit: "10 s from accept to open; one fragment is read at a time", run: endlessFragments},
 		// session_test.go
 		{name: "session flood", limit: "5,000 sessions of a connection; 64 before a token", run: sessionFlood},
 		{name: "detach storm", limit: "10,000 links of a connection; nothing is read above 4 MiB of answers", run: detachStorm},
 		{name: "flow storm", limit: "nothing is read above 4 MiB of answers", run: flowStorm},
 		{name: "numbers wrap around", limit: "serial numbers (RFC 1982)", prepare: createQueue(wrapQueue), run: wrapAround, clean: deleteQueue(wrapQueue)},
+		// request_test.go
+		{name: "put-token flood", limit: "100 requests in progress on a link; 256 responses that wait; 256 KiB before a token", run: putTokens},
+		{name: "management flood", limit: "100 requests in progress on a link; 64 deferred messages are asked for at a time; nothing is read above 4 MiB of answers", prepare: filledQueue(unreadQueue, unreadBytes), run: manageFlood, clean: deleteQueue(unreadQueue)},
 		// transfer_test.go
 		{name: "endless transfers", limit: "32 MiB of unfinished deliveries of a connection", prepare: createQueue(endlessQueue), run: endlessTransfers, clean: deleteQueue(endlessQueue)},
 		{name: "endless transactions", limit: "32 MiB of transactions of a connection, 2 min of each", prepare: createQueue(endlessQueue), run: endlessTransactions, clean: deleteQueue(endlessQueue)},
-		{name: "frames of rubbish", limit: "depth and counts of values; a connection ends with its first fault", run: malformedFrames},
+		{name: "malformed frames", limit: "depth and counts of values; the first error closes a connection", run: malformedFrames},
 		// receiver_test.go
-		{name: "receivers that never settle", limit: "65,536 unsettled deliveries of a session; locks end", prepare: filledQueue(unsettledQueue, unsettledBytes), run: receiveWithoutSettling, clean: deleteQueue(unsettledQueue)},
+		{name: "receivers that never settle", limit: "65,536 unsettled deliveries of a session; locks expire", prepare: filledQueue(unsettledQueue, unsettledBytes), run: receiveWithoutSettling, clean: deleteQueue(unsettledQueue)},
 		{name: "receivers that never read", limit: "1 MiB to a peer; 30 s for a write", prepare: filledQueue(unreadQueue, unreadBytes), run: receiveWithoutReading, clean: deleteQueue(unreadQueue)},
 		// filter_test.go
 		{name: "worst filters", limit: "steps of a rule and of an entry", prepare: worstFilters, run: sendLong, clean: deleteTopic},

@@ -90,8 +90,8 @@ func TestReadmeOpensWithTheTwoCommands(t *testing.T) {
 			t.Errorf("the opening of README.md does not show %q", command)
 		}
 	}
-	if !strings.Contains(read(t, ".ci/run"), "go test ./...") {
-		t.Error(".ci/run does not run the test command of README.md")
+	if !strings.Contains(read(t, ".ci/run"), "make check") || !strings.Contains(read(t, ".ci/check"), "./test/fault ./...") {
+		t.Error(".ci/run does not run the tests of README.md through make check and .ci/check")
 	}
 }
 
