@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -24,6 +25,9 @@ const (
 	// stops, and a later start replays the log again.
 	unflushedBytesMax = 256 << 20
 )
+
+// errUnwritten means that bodies are still in memory because the disk is full.
+var errUnwritten = fmt.Errorf("bodies wait in memory for disk space: %w", syscall.ENOSPC)
 
 // bodyStore stores the message bodies of one replica in append-only segment files. It is the fsm.Bodies of
 // the machine.
@@ -79,7 +83,7 @@ type deletingSegment struct {
 // openBodies opens the segments that the newest snapshot lists. It changes nothing on disk:
 // truncateToSnapshot does, after the snapshot was loaded and verified.
 func openBodies(dir string, segBytes int64, listed []segmentSize, fail func(error)) (*bodyStore, error) {
-	if err := os.MkdirAll(dir, logFolderMode); err != nil {
+	if err := os.MkdirAll(dir, folderMode); err != nil {
 		return nil, fmt.Errorf("open bodies: %w", err)
 	}
 	b := &bodyStore{dir: dir, segmentBytes: segBytes, fail: fail, segments: make(map[uint32]*segment), next: 1}

@@ -94,7 +94,7 @@ func (g *Group) noteRefusedVote(vote *raft.RequestVoteRequest) {
 	if inst == nil || vote.Term < inst.raft.CurrentTerm() {
 		return
 	}
-	if given, err := g.log.GetUint64([]byte(raftKeyVoteTerm)); err == nil && given >= vote.Term {
+	if given, err := g.log.VoteTerm(); err == nil && given >= vote.Term {
 		return
 	}
 	term, index, err := lastEntry(inst.raft)

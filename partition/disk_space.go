@@ -4,16 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
-
-	"github.com/peeklock/peeklock/fsm"
 )
 
 const (
@@ -28,16 +24,9 @@ const (
 	spaceRecoverPercent  = 125
 	spaceRecoverBytesMin = 1 << 20
 	spaceRetryInterval   = 200 * time.Millisecond // between two tries of a write that has to wait for space
-	// lowDiskSnapshotInterval is the interval at which a read-only member writes snapshots of groups from
-	// which messages were consumed: bodies are deleted only with the next snapshot.
-	lowDiskSnapshotInterval = 5 * time.Second
-	lowDiskSnapshotBytesMin = 1 << 20 // of dead bodies or log that make a snapshot worthwhile
 )
 
-// errUnwritten means that bodies are still in memory because the disk is full.
-var errUnwritten = fmt.Errorf("bodies wait in memory for disk space: %w", syscall.ENOSPC)
-
-// DiskDiskSpace is the space on the file system of a member's data, in bytes.
+// DiskSpace is the space on the file system of a member's data, in bytes.
 type DiskSpace struct {
 	Free  uint64 // for this process
 	Total uint64
@@ -64,7 +53,7 @@ type diskSpace struct {
 
 	state     atomic.Pointer[DiskSpace]
 	readOnly  atomic.Bool
-	lowMemory atomic.Bool // SetShortOfMemory
+	lowMemory atomic.Bool // SetLowMemory
 
 	once   sync.Once
 	cancel context.CancelFunc
@@ -78,10 +67,10 @@ func newDiskSpace(dir string, logger *slog.Logger) *diskSpace {
 	return &diskSpace{dir: dir, logger: logger, measure: fileSystemSpace}
 }
 
-// watch starts to measure until close, with the sizes of the first group that is opened.
-func (s *diskSpace) watch(ctx context.Context, sizes Sizes, measure func(dir string) (free, total uint64, err error)) {
+// watch starts to measure until close, with the sizes of the first call.
+func (s *diskSpace) watch(ctx context.Context, reserve, ballast int64, measure func(dir string) (free, total uint64, err error)) {
 	s.once.Do(func() {
-		s.reserve, s.ballast = sizes.Reserve, sizes.Ballast
+		s.reserve, s.ballast = reserve, ballast
 		if s.ballast == 0 {
 			s.ballast = ballastBytesDefault
 		}
@@ -194,26 +183,27 @@ func (s *diskSpace) releaseBallast() bool {
 	return true
 }
 
-// DiskDiskSpace returns the disk space as measured within the last second; zeros before the first group is
-// opened.
-func (l *Log) DiskSpace() (now DiskSpace) {
-	if known := l.diskSpace.state.Load(); known != nil {
+// isReadOnly reports whether disk space is low.
+func (s *diskSpace) isReadOnly() bool { return s.readOnly.Load() }
+
+// space returns the disk space as measured within the last second; zeros before watch.
+func (s *diskSpace) space() (now DiskSpace) {
+	if known := s.state.Load(); known != nil {
 		now = *known
 	}
-	now.LowMemory = l.diskSpace.lowMemory.Load()
+	now.LowMemory = s.lowMemory.Load()
 	return now
 }
 
-// SetLowMemory makes every leader of the log's groups refuse commands that make data grow, as if disk space
-// were low: messages that wait in queues use memory on each replica.
-func (l *Log) SetLowMemory(on bool) { l.diskSpace.lowMemory.Store(on) }
+// setLowMemory records whether the memory of the process is nearly used up.
+func (s *diskSpace) setLowMemory(on bool) { s.lowMemory.Store(on) }
 
 // refusesGrowth reports whether disk space or memory is low.
 func (s *diskSpace) refusesGrowth() bool { return s.readOnly.Load() || s.lowMemory.Load() }
 
 // allocate creates a file for which the file system has reserved size bytes.
 func allocate(path string, size int64) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, segmentFileMode) //nolint:gosec // a path of our own making
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode) //nolint:gosec // a path of our own making
 	if err != nil {
 		return fmt.Errorf("allocate: %w", err)
 	}
@@ -235,40 +225,4 @@ func writeZeros(f *os.File, size int64) error {
 		size -= int64(n)
 	}
 	return f.Sync()
-}
-
-// isNoSpace reports whether a disk or a quota is full.
-func isNoSpace(err error) bool {
-	return errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT)
-}
-
-// isRetriable reports whether a write to the log has failed for lack of space and changed nothing, so that it
-// can be tried again. After any other error, a failed sync above all, the content of the disk is unknown.
-func isRetriable(err error) bool {
-	var p *fs.PathError
-	return isNoSpace(err) && errors.As(err, &p) && p.Op == "write"
-}
-
-// growsData reports whether a command makes the data of a group grow and may therefore be refused: the others
-// make it smaller, or other commands depend on them. A transaction may settle messages, but its sends come
-// with it.
-func growsData(command []byte) bool {
-	info, err := fsm.PeekCommand(command)
-	if err != nil {
-		return false
-	}
-	switch info.Kind { //nolint:exhaustive // the others do not
-	case fsm.KindSendMessages, fsm.KindTransferMessages, fsm.KindTransact, fsm.KindCreateEntity, fsm.KindCreateNamespace:
-		return true
-	}
-	return false
-}
-
-// SetReadOnly makes this replica, as leader, refuse commands that make data grow, as if its own disk were low
-// on space: for when so many other voters are low that no quorum has space. Its refusals are then Final.
-func (g *Group) SetReadOnly(on bool) { g.toldReadOnly.Store(on) }
-
-// isReadOnly reports whether commands that make data grow are refused.
-func (g *Group) isReadOnly() bool {
-	return g.toldReadOnly.Load() || g.cfg.Log.diskSpace.refusesGrowth()
 }

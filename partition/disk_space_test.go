@@ -51,10 +51,11 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 	var free atomic.Uint64
 	free.Store(50 << 30)
 	logged := &countingLog{}
-	m, g, a := openSingle(t, func(c *Config) {
+	ms := newMembers(t, 1, func(c *Config) {
 		c.MeasureDisk = func(string) (uint64, uint64, error) { return free.Load(), 100 << 30, nil }
-		c.Log.diskSpace.logger = slog.New(logged)
 	})
+	ms[0].logger = slog.New(logged)
+	m, g, a := startSingle(t, ms)
 	if s := m.log.DiskSpace(); s.Reserve != 5<<30 || s.ReadOnly || s.Total != 100<<30 {
 		t.Fatalf("%+v", s)
 	}
@@ -83,12 +84,12 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 	must(t, g, a.next(), fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 1})
 
 	free.Store(6 << 30) // slightly more than the reserve is not enough
-	m.log.diskSpace.refresh()
+	m.log.Disk().refresh()
 	if !g.Status().ReadOnly {
 		t.Error("it alternates")
 	}
 	free.Store(7 << 30)
-	m.log.diskSpace.refresh()
+	m.log.Disk().refresh()
 	must(t, g, a.next(), send(1, body(3)))
 	g.SetReadOnly(true)
 	if code := codeOf(t, g, a.next(), send(1, body(4))); code != fsm.ServerBusy || !g.Status().ReadOnly {
@@ -108,26 +109,6 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 	must(t, g, a.next(), send(1, body(7)))
 	if low, recovered := logged.errors.Load(), logged.infos.Load(); low != 1 || recovered != 1 {
 		t.Errorf("logged %d and %d times", low, recovered)
-	}
-}
-
-func TestReserveFollowsTheDiskSize(t *testing.T) {
-	t.Parallel()
-	for _, x := range []struct {
-		reserve int64
-		total   uint64
-		want    uint64
-	}{
-		{0, 10 << 30, 1 << 30},
-		{0, 100 << 30, 5 << 30},
-		{0, 4 << 40, 16 << 30},
-		{7, 4 << 40, 7},
-		{-1, 4 << 40, 0},
-	} {
-		s := &diskSpace{reserve: x.reserve}
-		if got := s.reserveOf(x.total); got/1000 != x.want/1000 {
-			t.Errorf("%+v: %d", x, got)
-		}
 	}
 }
 
@@ -176,16 +157,19 @@ func (s *failingStore) Set(key, value []byte) error {
 	return s.logStore.Set(key, value)
 }
 
-var errNoSpace error = &fs.PathError{Op: "write", Path: "0.db", Err: syscall.ENOSPC}
+var errDiskFull error = &fs.PathError{Op: "write", Path: "0.db", Err: syscall.ENOSPC}
 
 // withFailingStores puts a failingStore under each member's log before its groups are opened.
 func withFailingStores(stores *sync.Map) func(*Config) {
 	return func(c *Config) {
-		if _, ok := c.Log.store.(*failingStore); !ok {
-			c.Log.store = &failingStore{logStore: c.Log.store}
-		}
-		store, _ := c.Log.store.(*failingStore)
-		stores.Store(c.Member, store)
+		c.Log.WrapStore(func(inner logStore) logStore {
+			store, ok := inner.(*failingStore)
+			if !ok {
+				store = &failingStore{logStore: inner}
+			}
+			stores.Store(c.Member, store)
+			return store
+		})
 	}
 }
 
@@ -203,7 +187,7 @@ func TestFullLogLosesNothing(t *testing.T) {
 	mustEventually(t, ms, a.next(), send(1, body(1)))
 	for round := range 2 {
 		lm, g := leader(t, ms, 1)
-		store(lm).set(errNoSpace)
+		store(lm).set(errDiskFull)
 		h := a.next()
 		_ = ask(t, g, h, send(1, body(2)))
 		eventually(t, "it steps down", func() bool { return !g.Status().IsLeader })
@@ -247,47 +231,9 @@ func TestBrokenLogStopsTheMember(t *testing.T) {
 	_ = ask(t, g, h, send(1, body(2)))
 	eventually(t, "it stops", func() bool { return errors.Is(g.Status().Halted, syscall.EIO) })
 	store.set(nil)
-	if err := g.log.put("x", []byte("y")); !errors.Is(err, syscall.EIO) {
+	if err := g.log.Set([]byte("x"), []byte("y")); !errors.Is(err, syscall.EIO) {
 		t.Errorf("the log takes more: %v", err)
 	}
 	rest := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == lm })
 	mustEventually(t, rest, h, send(1, body(2)))
-	// A sync that fails with a full disk may have lost pages too.
-	if isRetriable(syscall.ENOSPC) || !isRetriable(errNoSpace) || isRetriable(&fs.PathError{Op: "write", Err: syscall.EIO}) {
-		t.Error("retriable")
-	}
-}
-
-// A failed deletion is reverted in memory too: otherwise raft would write behind entries that a restart finds
-// again.
-func TestFailedDeletionIsReverted(t *testing.T) {
-	t.Parallel()
-	path := filepath.Join(t.TempDir(), "0.db")
-	l := openTestLog(t, path)
-	store := &failingStore{logStore: l.store}
-	l.store = store
-	for _, x := range []struct {
-		name      string
-		low, high uint64
-	}{{"front", 1, 700}, {"end", 300, 2000}, {"all", 1, 2000}} {
-		g := testGroupLog(t, l, fsm.PartitionID(len(x.name)))
-		if err := g.StoreLogs(entries(1, 2000, 1)); err != nil {
-			t.Fatal(err)
-		}
-		store.set(errNoSpace)
-		if err := g.DeleteRange(x.low, x.high); !isNoSpace(err) {
-			t.Errorf("%s: %v", x.name, err)
-		}
-		if got := extentOf(g); got != (logRange{1, 2000}) {
-			t.Errorf("%s: %+v", x.name, got)
-		}
-		store.set(nil)
-		if err := g.DeleteRange(x.low, x.high); err != nil {
-			t.Error(err)
-		}
-		var e raft.Log
-		if err := g.GetLog(x.low, &e); !errors.Is(err, raft.ErrLogNotFound) {
-			t.Errorf("%s: %v", x.name, err)
-		}
-	}
 }

@@ -21,7 +21,6 @@ const (
 	replicaFile         = "replica"
 	replicaVersion byte = 1
 	droppedFile         = "dropped"
-	keyReplica          = "Replica"
 )
 
 // ErrDropped means that the process ended while the replica was being removed, and that the removal is now
@@ -36,7 +35,7 @@ var ErrForeignLog = errors.New("log holds another replica of the group")
 // new. It runs before either is opened.
 func (g *Group) claim() error {
 	dir, replica := g.cfg.Dir, g.cfg.Replica
-	if err := os.MkdirAll(dir, logFolderMode); err != nil {
+	if err := os.MkdirAll(dir, folderMode); err != nil {
 		return fmt.Errorf("claim folder: %w", err)
 	}
 	path := filepath.Join(dir, replicaFile)
@@ -51,7 +50,7 @@ func (g *Group) claim() error {
 	case claimed && string(named[1:]) != replica:
 		return fmt.Errorf("folder %s belongs to replica %s and not to %s: %w", dir, named[1:], replica, errDamaged)
 	}
-	owner, err := g.log.owner()
+	owner, err := g.log.Owner()
 	switch {
 	case err != nil:
 		return err
@@ -60,7 +59,7 @@ func (g *Group) claim() error {
 	case owner != "" && owner != replica:
 		return fmt.Errorf("log of group %d holds %s: %w", g.cfg.ID, owner, ErrForeignLog)
 	case owner == "":
-		if err := g.log.put(keyReplica, []byte(replica)); err != nil {
+		if err := g.log.SetOwner(replica); err != nil {
 			return fmt.Errorf("claim log of group %d: %w", g.cfg.ID, err)
 		}
 	}
@@ -68,34 +67,6 @@ func (g *Group) claim() error {
 		return nil
 	}
 	return writeSynced(path, append([]byte{replicaVersion}, replica...))
-}
-
-// owner returns the replica whose entries the log holds for the group, "" for none.
-func (g *groupLog) owner() (string, error) {
-	v, err := g.get(keyReplica)
-	if isNotFound(err) {
-		return "", nil
-	}
-	if err != nil {
-		return "", fmt.Errorf("read owner of group %d: %w", g.id, err)
-	}
-	return string(v), nil
-}
-
-// writeSynced writes a small file and makes the file and its name durable.
-func writeSynced(path string, content []byte) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, segmentFileMode) //nolint:gosec // a path of our own making
-	if err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	_, err = f.Write(content)
-	if err == nil {
-		err = f.Sync()
-	}
-	if err = errors.Join(err, f.Close()); err != nil {
-		return fmt.Errorf("write %s: %w", path, err)
-	}
-	return syncFolder(filepath.Dir(path))
 }
 
 // Destroy closes the replica and removes all of its data from this member. The group must have removed the
@@ -126,7 +97,7 @@ func Drop(log *Log, id fsm.PartitionID, replica, dir string) error {
 	if err != nil {
 		return fmt.Errorf("drop replica %s: %w", replica, err)
 	}
-	owner, err := g.owner()
+	owner, err := g.Owner()
 	if err == nil && (owner == "" || owner == replica) {
 		err = log.Forget(id)
 	}

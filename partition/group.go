@@ -287,7 +287,7 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	if _, err := os.Stat(filepath.Join(cfg.Dir, restoringFile)); err == nil {
 		return nil, fmt.Errorf("open group %d: replica %s: %w", cfg.ID, cfg.Replica, ErrRestoring)
 	}
-	cfg.Log.diskSpace.watch(ctx, cfg.Sizes, cfg.MeasureDisk)
+	cfg.Log.Disk().watch(ctx, cfg.Sizes.Reserve, cfg.Sizes.Ballast, cfg.MeasureDisk)
 	if err := g.openStorage(); err != nil {
 		return nil, fmt.Errorf("open group %d: %w", cfg.ID, err)
 	}
@@ -331,7 +331,7 @@ func (g *Group) openStorage() error {
 	if g.log, err = cfg.Log.group(cfg.ID); err != nil {
 		return err
 	}
-	g.log.fail = g.halt
+	g.log.OnFailure(g.halt)
 	if err := g.claim(); err != nil {
 		return err
 	}
@@ -340,7 +340,7 @@ func (g *Group) openStorage() error {
 	if err != nil {
 		return err
 	}
-	if err := g.log.reconcileSnapshot(newest); err != nil {
+	if err := g.log.Reconcile(newest.end()); err != nil {
 		return err
 	}
 	var listed []segmentSize
@@ -351,7 +351,7 @@ func (g *Group) openStorage() error {
 	if err != nil {
 		return err
 	}
-	g.bodies.disk, g.bodies.closing = cfg.Log.diskSpace, g.closing
+	g.bodies.disk, g.bodies.closing = cfg.Log.Disk(), g.closing
 	g.bodies.retain(listed)
 	g.machine = cfg.Machine(g.bodies)
 	g.snapshots = &snapshotStore{
@@ -391,32 +391,6 @@ func (g *Group) load(s *storedSnapshot) (err error) {
 	g.applyConfiguration(s.ConfigurationIndex, raft.DecodeConfiguration(s.Configuration).Servers)
 	g.updateDeadline()
 	return nil
-}
-
-// reconcileSnapshot checks that the log continues where the snapshot ends, and drops a log that contradicts
-// the snapshot: entries of another term at the index of the snapshot were never committed, nor was anything
-// behind them. If they stayed, raft would ask for snapshots without end.
-func (g *groupLog) reconcileSnapshot(newest *storedSnapshot) error {
-	first, _ := g.FirstIndex()
-	last, _ := g.LastIndex()
-	var index, term uint64
-	if newest != nil {
-		index, term = newest.Index, newest.Term
-	}
-	if first > index+1 {
-		return fmt.Errorf("log of group %d begins at %d and the newest snapshot ends at %d: %w", g.id, first, index, errDamaged)
-	}
-	if index == 0 || index < first || last < index {
-		return nil // no entry at the index of the snapshot that could contradict it
-	}
-	var e raft.Log
-	if err := g.GetLog(index, &e); err != nil {
-		return fmt.Errorf("read log of group %d at %d: %w", g.id, index, err)
-	}
-	if e.Term == term {
-		return nil
-	}
-	return g.clear()
 }
 
 // Close stops the replica and waits until it has stopped or ctx ends. Entries in flight end with Unknown.

@@ -21,6 +21,8 @@ const (
 	keyTerm = "CurrentTerm"
 	keyVote = "Vote" // 8 bytes term, then the candidate
 
+	keyReplica = "Replica"
+
 	raftKeyVoteTerm = "LastVoteTerm"
 	raftKeyVoteCand = "LastVoteCand"
 )
@@ -43,7 +45,7 @@ type groupLog struct {
 	// fail stops the replica when the content of the log is unknown.
 	fail func(error)
 	// instanceClosed is closed with the running raft instance; nil while none runs.
-	instanceClosed atomic.Pointer[chan struct{}]
+	instanceClosed atomic.Pointer[<-chan struct{}]
 }
 
 func keyIndex(k []byte) uint64 { return binary.BigEndian.Uint64(k) }
@@ -375,4 +377,61 @@ func (g *groupLog) vote() (term uint64, cand []byte, err error) {
 		return 0, nil, fmt.Errorf("vote of group %d has %d bytes", g.id, len(v))
 	}
 	return binary.BigEndian.Uint64(v), v[8:], nil
+}
+
+// VoteTerm returns the term of the last vote of the replica.
+func (g *groupLog) VoteTerm() (uint64, error) { return g.GetUint64([]byte(raftKeyVoteTerm)) }
+
+// SetTerm writes the first term of a group that begins with a backup.
+func (g *groupLog) SetTerm(term uint64) error { return g.putTerm(term) }
+
+// Owner returns the replica whose entries the log holds for the group, "" for none.
+func (g *groupLog) Owner() (string, error) {
+	v, err := g.get(keyReplica)
+	if isNotFound(err) {
+		return "", nil
+	}
+	if err != nil {
+		return "", fmt.Errorf("read owner of group %d: %w", g.id, err)
+	}
+	return string(v), nil
+}
+
+// SetOwner claims the log for a replica.
+func (g *groupLog) SetOwner(replica string) error { return g.put(keyReplica, []byte(replica)) }
+
+// OnFailure sets the function that stops the replica when the content of the log is unknown. It is
+// called before the log is used.
+func (g *groupLog) OnFailure(fail func(error)) { g.fail = fail }
+
+// SetInstance tells the log which raft instance uses it: closed is closed with the instance; nil while
+// none runs.
+func (g *groupLog) SetInstance(closed <-chan struct{}) {
+	if closed == nil {
+		g.instanceClosed.Store(nil)
+		return
+	}
+	g.instanceClosed.Store(&closed)
+}
+
+// Reconcile checks that the log continues where the newest snapshot ends, at an index of a term, and drops a log that contradicts
+// the snapshot: entries of another term at the index of the snapshot were never committed, nor was anything
+// behind them. If they stayed, raft would ask for snapshots without end.
+func (g *groupLog) Reconcile(index, term uint64) error {
+	first, _ := g.FirstIndex()
+	last, _ := g.LastIndex()
+	if first > index+1 {
+		return fmt.Errorf("log of group %d begins at %d and the newest snapshot ends at %d: %w", g.id, first, index, errDamaged)
+	}
+	if index == 0 || index < first || last < index {
+		return nil // no entry at the index of the snapshot that could contradict it
+	}
+	var e raft.Log
+	if err := g.GetLog(index, &e); err != nil {
+		return fmt.Errorf("read log of group %d at %d: %w", g.id, index, err)
+	}
+	if e.Term == term {
+		return nil
+	}
+	return g.clear()
 }

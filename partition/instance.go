@@ -43,12 +43,12 @@ func (g *Group) openRaft() error {
 	})
 	conf := cfg.raft()
 	conf.Logger = logger
-	g.log.instanceClosed.Store(nil)
+	g.log.SetInstance(nil)
 	err := g.bootstrap(conf, transport)
 	inst := &instance{transport: transport, streams: s, closed: make(chan struct{})}
 	var r *raft.Raft
 	if err == nil {
-		g.log.instanceClosed.Store(&inst.closed)
+		g.log.SetInstance(inst.closed)
 		safe := newSafeTransport(transport, cfg.Replica, inst.closed, g.noteRefusedVote)
 		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snapshots, safe)
 		safe.raft.Store(r)
@@ -228,7 +228,7 @@ func (g *Group) reopenRaft(reason string) {
 	g.snapshots.mu.Lock()
 	newest := g.snapshots.newest
 	g.snapshots.mu.Unlock()
-	err := g.log.reconcileSnapshot(newest)
+	err := g.log.Reconcile(newest.end())
 	if err == nil {
 		err = g.openRaft()
 	}

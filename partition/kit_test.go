@@ -152,6 +152,7 @@ type member struct {
 	dir    string
 	tune   func(*Config)
 	voters []Voter
+	logger *slog.Logger // of the log; nil: testLogger
 
 	mu     sync.Mutex
 	log    *Log
@@ -189,7 +190,11 @@ func (m *member) start(ids ...fsm.PartitionID) {
 }
 
 func (m *member) tryStart(ids ...fsm.PartitionID) error {
-	log, err := OpenLog(filepath.Join(m.dir, "raftlog", "0.db"), testLogger(m.t))
+	logger := m.logger
+	if logger == nil {
+		logger = testLogger(m.t)
+	}
+	log, err := OpenLog(filepath.Join(m.dir, "raftlog", "0.db"), logger)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
@@ -28,8 +29,6 @@ const (
 	logCommitBytesMax      = 8 << 20 // appended in one transaction
 	logAppendBytesMax      = 1 << 20 // of one group in one transaction, unless one entry is larger: other groups wait for it
 	logMapBytes            = 1 << 30 // address space reserved at once, so that growth rarely remaps
-	logFileMode            = 0o600   // readable by the member only
-	logFolderMode          = 0o700   //
 	concurrentSnapshotsMax = 1       // of all groups of a member: each writes in bulk
 	logLockTimeout         = time.Second
 	logEntryOverhead       = 64 // bytes of an entry besides its data, approximately
@@ -115,7 +114,7 @@ type logWrite struct {
 // OpenLog opens the log file and creates it if needed. It returns an error within a second if another process
 // has the file open. The logger gets later events, as of a full disk.
 func OpenLog(path string, logger *slog.Logger) (*Log, error) {
-	if err := os.MkdirAll(filepath.Dir(path), logFolderMode); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
 		return nil, fmt.Errorf("open log %s: %w", path, err)
 	}
 	extents, err := scanLog(path)
@@ -152,6 +151,13 @@ func explainLockError(err error) error {
 	}
 	return err
 }
+
+// Disk returns the monitor of the disk space of the log's file system.
+func (l *Log) Disk() *diskSpace { return l.diskSpace }
+
+// WrapStore replaces the store of entries by a wrapper of it, before any group is opened. It is for
+// tests that inject faults.
+func (l *Log) WrapStore(wrap func(logStore) logStore) { l.store = wrap(l.store) }
 
 // Close closes the file. The groups must have been closed before.
 func (l *Log) Close() error {
@@ -349,7 +355,7 @@ func scanLog(path string) (map[fsm.PartitionID]logRange, error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return found, nil
 	}
-	db, err := bbolt.Open(path, logFileMode, &bbolt.Options{ReadOnly: true, Timeout: logLockTimeout})
+	db, err := bbolt.Open(path, fileMode, &bbolt.Options{ReadOnly: true, Timeout: logLockTimeout})
 	if err != nil {
 		return nil, explainLockError(err)
 	}
@@ -377,3 +383,18 @@ func scanLog(path string) (map[fsm.PartitionID]logRange, error) {
 	})
 	return found, errors.Join(err, db.Close())
 }
+
+// isRetriable reports whether a write to the log has failed for lack of space and changed nothing, so that it
+// can be tried again. After any other error, a failed sync above all, the content of the disk is unknown.
+func isRetriable(err error) bool {
+	var p *fs.PathError
+	return isNoSpace(err) && errors.As(err, &p) && p.Op == "write"
+}
+
+// DiskSpace returns the disk space as measured within the last second; zeros before the first group is
+// opened.
+func (l *Log) DiskSpace() DiskSpace { return l.diskSpace.space() }
+
+// SetLowMemory makes every leader of the log's groups refuse commands that make data grow, as if disk space
+// were low: messages that wait in queues use memory on each replica.
+func (l *Log) SetLowMemory(on bool) { l.diskSpace.setLowMemory(on) }

@@ -4,9 +4,12 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"io/fs"
+	"log/slog"
 	"path/filepath"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -18,7 +21,7 @@ import (
 
 func openTestLog(t *testing.T, path string) *Log {
 	t.Helper()
-	l, err := OpenLog(path, testLogger(t))
+	l, err := OpenLog(path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -52,7 +55,7 @@ func extentOf(g *groupLog) logRange {
 // keysIn counts the keys in the file.
 func keysIn(t *testing.T, path string) int {
 	t.Helper()
-	db, err := bbolt.Open(path, logFileMode, &bbolt.Options{ReadOnly: true})
+	db, err := bbolt.Open(path, fileMode, &bbolt.Options{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -248,7 +251,7 @@ func TestLogIsHeldByOneProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.db")
 	openTestLog(t, path)
-	_, err := OpenLog(path, testLogger(t))
+	_, err := OpenLog(path, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Errorf("second open: %v", err)
 	}
@@ -280,6 +283,23 @@ func TestEntryCacheIsBounded(t *testing.T) {
 	if c.get(90, &e) || !c.get(200, &e) || len(c.entries) != 1 {
 		t.Error("a gap empties the cache")
 	}
+}
+
+// errNoSpace is the error of a write to a full disk.
+var errNoSpace error = &fs.PathError{Op: "write", Path: "0.db", Err: syscall.ENOSPC}
+
+// fullStore fails deletions with an error, if it is set.
+type fullStore struct {
+	logStore
+
+	err error
+}
+
+func (s *fullStore) DeleteRange(low, high uint64) error {
+	if s.err != nil {
+		return s.err
+	}
+	return s.logStore.DeleteRange(low, high)
 }
 
 // pieceStore records the size of each transaction, and fails with a full disk after some.
@@ -346,5 +366,76 @@ func TestLogAppendsInPieces(t *testing.T) {
 	}
 	if n := keysIn(t, path); n != 12 {
 		t.Errorf("the file holds %d entries", n)
+	}
+}
+
+// A log whose entry at the index of the snapshot has another term was never committed from there on, and is
+// dropped; one that begins too late is damaged.
+func TestLogThatContradictsTheSnapshotIsDropped(t *testing.T) {
+	t.Parallel()
+	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"))
+	g := testGroupLog(t, l, 1)
+	if err := g.StoreLogs(entries(1, 60, 2)); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Reconcile(30, 2); err != nil || extentOf(g).last != 60 {
+		t.Errorf("a log that fits: %v %+v", err, extentOf(g))
+	}
+	if err := g.Reconcile(30, 3); err != nil || extentOf(g) != (logRange{}) {
+		t.Errorf("a log that contradicts: %v %+v", err, extentOf(g))
+	}
+	if err := g.StoreLogs(entries(100, 101, 3)); err != nil {
+		t.Fatal(err)
+	}
+	if err := g.Reconcile(30, 3); !errors.Is(err, errDamaged) {
+		t.Errorf("a log with a hole: %v", err)
+	}
+	if err := g.Reconcile(99, 3); err != nil || extentOf(g).first != 100 {
+		t.Errorf("a log that begins right behind the snapshot: %v %+v", err, extentOf(g))
+	}
+	if err := g.Reconcile(0, 0); !errors.Is(err, errDamaged) {
+		t.Errorf("a log without its snapshot: %v", err)
+	}
+}
+
+// A failed deletion is reverted in memory too: otherwise raft would write behind entries that a restart finds
+// again.
+func TestFailedDeletionIsReverted(t *testing.T) {
+	t.Parallel()
+	path := filepath.Join(t.TempDir(), "0.db")
+	l := openTestLog(t, path)
+	store := &fullStore{logStore: l.store}
+	l.store = store
+	for _, x := range []struct {
+		name      string
+		low, high uint64
+	}{{"front", 1, 700}, {"end", 300, 2000}, {"all", 1, 2000}} {
+		g := testGroupLog(t, l, fsm.PartitionID(len(x.name)))
+		if err := g.StoreLogs(entries(1, 2000, 1)); err != nil {
+			t.Fatal(err)
+		}
+		store.err = errNoSpace
+		if err := g.DeleteRange(x.low, x.high); !isNoSpace(err) {
+			t.Errorf("%s: %v", x.name, err)
+		}
+		if got := extentOf(g); got != (logRange{1, 2000}) {
+			t.Errorf("%s: %+v", x.name, got)
+		}
+		store.err = nil
+		if err := g.DeleteRange(x.low, x.high); err != nil {
+			t.Error(err)
+		}
+		var e raft.Log
+		if err := g.GetLog(x.low, &e); !errors.Is(err, raft.ErrLogNotFound) {
+			t.Errorf("%s: %v", x.name, err)
+		}
+	}
+}
+
+// Only a write that found no space may be repeated. A sync that fails with a full disk may have lost pages.
+func TestOnlyAFailedWriteIsRetriable(t *testing.T) {
+	t.Parallel()
+	if isRetriable(syscall.ENOSPC) || !isRetriable(errNoSpace) || isRetriable(&fs.PathError{Op: "write", Err: syscall.EIO}) {
+		t.Error("isRetriable")
 	}
 }

@@ -27,7 +27,10 @@ func TestUnansweredRaftIsMeasured(t *testing.T) {
 	held := &heldStore{hold: make(chan struct{}, 1)}
 	ms := newMembers(t, 1, func(c *Config) {
 		if held.logStore == nil {
-			held.logStore, c.Log.store = c.Log.store, held
+			c.Log.WrapStore(func(inner logStore) logStore {
+				held.logStore = inner
+				return held
+			})
 		}
 	})
 	ms[0].start(1)

@@ -479,35 +479,6 @@ func TestRepeatedInstallsReopenRaft(t *testing.T) {
 	eventually(t, "it is opened anew", func() bool { return g.instance.Load() != old })
 }
 
-// A log whose entry at the index of the snapshot has another term was never committed from there on, and is
-// dropped; one that begins too late is damaged.
-func TestLogThatContradictsTheSnapshotIsDropped(t *testing.T) {
-	t.Parallel()
-	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"))
-	g := testGroupLog(t, l, 1)
-	if err := g.StoreLogs(entries(1, 60, 2)); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.reconcileSnapshot(&storedSnapshot{manifest: manifest{Index: 30, Term: 2}}); err != nil || extentOf(g).last != 60 {
-		t.Errorf("a log that fits: %v %+v", err, extentOf(g))
-	}
-	if err := g.reconcileSnapshot(&storedSnapshot{manifest: manifest{Index: 30, Term: 3}}); err != nil || extentOf(g) != (logRange{}) {
-		t.Errorf("a log that contradicts: %v %+v", err, extentOf(g))
-	}
-	if err := g.StoreLogs(entries(100, 101, 3)); err != nil {
-		t.Fatal(err)
-	}
-	if err := g.reconcileSnapshot(&storedSnapshot{manifest: manifest{Index: 30, Term: 3}}); !errors.Is(err, errDamaged) {
-		t.Errorf("a log with a hole: %v", err)
-	}
-	if err := g.reconcileSnapshot(&storedSnapshot{manifest: manifest{Index: 99, Term: 3}}); err != nil || extentOf(g).first != 100 {
-		t.Errorf("a log that begins right behind the snapshot: %v %+v", err, extentOf(g))
-	}
-	if err := g.reconcileSnapshot(nil); !errors.Is(err, errDamaged) {
-		t.Errorf("a log without its snapshot: %v", err)
-	}
-}
-
 func TestReadSeesConfirmedCommands(t *testing.T) {
 	t.Parallel()
 	ms, a := threeReplicas(t, nil)

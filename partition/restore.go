@@ -72,7 +72,7 @@ func prepareRestore(cfg *Config) error {
 	if err != nil {
 		return err
 	}
-	owner, err := log.owner()
+	owner, err := log.Owner()
 	if err != nil {
 		return err
 	}
@@ -86,7 +86,7 @@ func prepareRestore(cfg *Config) error {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return err
 	}
-	if err := os.MkdirAll(cfg.Dir, logFolderMode); err != nil {
+	if err := os.MkdirAll(cfg.Dir, folderMode); err != nil {
 		return err
 	}
 	return errors.Join(writeSynced(path, nil), syncFolder(filepath.Dir(cfg.Dir)))
@@ -188,7 +188,7 @@ func (g *Group) finishRestore(s *snapshotSink) (err error) {
 	if err := s.store.bodies.recount(machine); err != nil {
 		return err
 	}
-	if err := g.log.SetUint64([]byte(keyTerm), backupFirstTerm); err != nil {
+	if err := g.log.SetTerm(backupFirstTerm); err != nil {
 		return fmt.Errorf("write first term: %w", err)
 	}
 	if err := s.publish(); err != nil {

@@ -38,19 +38,12 @@ const (
 	recordHeaderBytes       = 26
 	recordBodyBytesMax      = 256 << 20 // a larger body in a snapshot stream is damage
 	recordPatch        byte = 1
-	segmentFileMode         = 0o600
 )
 
 var segmentMagic = [4]byte{'P', 'K', 'S', 'G'} //nolint:gochecknoglobals // a constant in all but name
 
-// castagnoli is the table of CRC-32C, which the processor computes.
-var castagnoli = crc32.MakeTable(crc32.Castagnoli) //nolint:gochecknoglobals // read only
-
-// Errors of stored bytes. errDamaged stops the replica.
-var (
-	errDamaged        = errors.New("stored bytes are damaged")
-	errSegmentDeleted = errors.New("segment is gone")
-)
+// errSegmentDeleted means that the segment of a body was deleted.
+var errSegmentDeleted = errors.New("segment is deleted")
 
 // segment is one file of bodies. The body store guards it.
 type segment struct {
@@ -84,7 +77,7 @@ func segmentPath(dir string, number uint32) string {
 // createSegment creates a new file. The folder is synced before a snapshot relies on it.
 func createSegment(dir string, number uint32) (*segment, error) {
 	path := segmentPath(dir, number)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, segmentFileMode) //nolint:gosec // a path of our own making
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode) //nolint:gosec // a path of our own making
 	if err != nil {
 		return nil, fmt.Errorf("create segment: %w", err)
 	}
@@ -188,17 +181,4 @@ func recordOwner(b []byte) fsm.Owner {
 		Sequence: fsm.SequenceNumber(binary.LittleEndian.Uint64(b[16:])),
 		Patch:    b[25]&recordPatch != 0,
 	}
-}
-
-// syncFolder makes created and removed names in dir durable.
-func syncFolder(dir string) error {
-	d, err := os.Open(dir) //nolint:gosec // a path of our own making
-	if err != nil {
-		return fmt.Errorf("sync folder: %w", err)
-	}
-	err = d.Sync()
-	if err = errors.Join(err, d.Close()); err != nil {
-		return fmt.Errorf("sync folder %s: %w", dir, err)
-	}
-	return nil
 }

@@ -38,7 +38,10 @@ func TestSlowEntryIsLogged(t *testing.T) {
 	store, lines := &heldStore{hold: make(chan struct{}, 1)}, &logBuffer{}
 	ms := newMembers(t, 1, func(c *Config) {
 		if store.logStore == nil {
-			store.logStore, c.Log.store = c.Log.store, store
+			c.Log.WrapStore(func(inner logStore) logStore {
+				store.logStore = inner
+				return store
+			})
 		}
 		c.SlowLogger, c.SlowAfter = slog.New(slog.NewTextHandler(lines, nil)), after
 	})

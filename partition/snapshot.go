@@ -85,6 +85,14 @@ func (s *storedSnapshot) meta() *raft.SnapshotMeta {
 	}
 }
 
+// end returns the index and term at which the snapshot ends, zeros without a snapshot.
+func (s *storedSnapshot) end() (index, term uint64) {
+	if s == nil {
+		return 0, 0
+	}
+	return s.Index, s.Term
+}
+
 // snapshotStore is the raft.SnapshotStore of a group.
 type snapshotStore struct {
 	dir     string
@@ -102,7 +110,7 @@ type snapshotStore struct {
 // findSnapshot reads the newest manifest under dir, nil when there is none. It removes unfinished snapshots
 // and changes nothing else.
 func findSnapshot(dir string) (*storedSnapshot, uint64, error) {
-	if err := os.MkdirAll(dir, logFolderMode); err != nil {
+	if err := os.MkdirAll(dir, folderMode); err != nil {
 		return nil, 0, fmt.Errorf("open snapshots: %w", err)
 	}
 	names, err := os.ReadDir(dir)
@@ -206,7 +214,7 @@ type checksumFile struct {
 }
 
 func createFile(path string) (*checksumFile, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, segmentFileMode) //nolint:gosec // a path of our own making
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode) //nolint:gosec // a path of our own making
 	if err != nil {
 		return nil, fmt.Errorf("write snapshot: %w", err)
 	}
@@ -347,7 +355,7 @@ func (s *snapshotStore) Create(_ raft.SnapshotVersion, index, term uint64, conf 
 	id := fmt.Sprintf("%d-%d-%d", term, index, s.serial)
 	s.mu.Unlock()
 	dir := filepath.Join(s.dir, snapshotTemporary+"-"+id)
-	if err := os.Mkdir(dir, logFolderMode); err != nil {
+	if err := os.Mkdir(dir, folderMode); err != nil {
 		return nil, fmt.Errorf("create snapshot: %w", err)
 	}
 	return &snapshotSink{store: s, id: id, dir: dir, manifest: manifest{

@@ -11,8 +11,14 @@ import (
 	"github.com/hashicorp/raft"
 )
 
-// logMarkBytes is the distance, in bytes of log, between two marks that the snapshotter keeps.
-const logMarkBytes = 1 << 20
+const (
+	// logMarkBytes is the distance, in bytes of log, between two marks that the snapshotter keeps.
+	logMarkBytes = 1 << 20
+	// lowDiskSnapshotInterval is the interval at which a read-only member writes snapshots of groups from
+	// which messages were consumed: bodies are deleted only with the next snapshot.
+	lowDiskSnapshotInterval = 5 * time.Second
+	lowDiskSnapshotBytesMin = 1 << 20 // of dead bodies or log that make a snapshot worthwhile
+)
 
 // snapshotter decides when a snapshot is due: after Sizes.Snapshot bytes of log, or after
 // Timing.SnapshotEvery with changes. Raft counts entries instead, and entries here have between 100 B and 512
@@ -106,7 +112,7 @@ func (k *snapshotter) run(ctx context.Context) {
 // freesSpace reports whether the member is low on disk space and a snapshot would free some: dead bodies stay
 // until the next snapshot.
 func (k *snapshotter) freesSpace() bool {
-	if !k.g.cfg.Log.diskSpace.readOnly.Load() {
+	if !k.g.cfg.Log.Disk().isReadOnly() {
 		return false
 	}
 	all, live := k.g.bodies.usage()

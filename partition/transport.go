@@ -225,7 +225,7 @@ func (t safeTransport) stillLeads(id raft.ServerID, term uint64) bool {
 		slices.ContainsFunc(r.GetConfiguration().Configuration().Servers, func(s raft.Server) bool { return s.ID == id })
 }
 
-// heartheartbeats signals heartbeats that were answered.
+// heartbeats signals heartbeats that were answered.
 type heartbeats struct {
 	mu   sync.Mutex
 	next map[raft.ServerID]chan struct{} // closed with the next answered heartbeat

@@ -13,7 +13,12 @@ import (
 // openSingle starts a member with one group and one queue, entity 1.
 func openSingle(t *testing.T, tune func(*Config)) (*member, *Group, *asker) {
 	t.Helper()
-	ms := newMembers(t, 1, tune)
+	return startSingle(t, newMembers(t, 1, tune))
+}
+
+// startSingle starts the only member, with one group and one queue, entity 1.
+func startSingle(t *testing.T, ms []*member) (*member, *Group, *asker) {
+	t.Helper()
 	ms[0].start(1)
 	_, g := leader(t, ms, 1)
 	a := &asker{origin: 7}

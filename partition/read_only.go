@@ -1,0 +1,27 @@
+package partition
+
+import "github.com/peeklock/peeklock/fsm"
+
+// growsData reports whether a command makes the data of a group grow and may therefore be refused: the others
+// make it smaller, or other commands depend on them. A transaction may settle messages, but its sends come
+// with it.
+func growsData(command []byte) bool {
+	info, err := fsm.PeekCommand(command)
+	if err != nil {
+		return false
+	}
+	switch info.Kind { //nolint:exhaustive // the others do not
+	case fsm.KindSendMessages, fsm.KindTransferMessages, fsm.KindTransact, fsm.KindCreateEntity, fsm.KindCreateNamespace:
+		return true
+	}
+	return false
+}
+
+// SetReadOnly makes this replica, as leader, refuse commands that make data grow, as if its own disk were low
+// on space: for when so many other voters are low that no quorum has space. Its refusals are then Final.
+func (g *Group) SetReadOnly(on bool) { g.toldReadOnly.Store(on) }
+
+// isReadOnly reports whether commands that make data grow are refused.
+func (g *Group) isReadOnly() bool {
+	return g.toldReadOnly.Load() || g.cfg.Log.Disk().refusesGrowth()
+}
