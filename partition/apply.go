@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // machineFSM is the group as raft sees it. It implements raft.BatchingFSM but not raft.ConfigurationStore, so
@@ -294,7 +295,7 @@ func (g *Group) freezeBodies() ([]segmentSize, error) {
 		return nil, err
 	}
 	list, err := g.bodies.freeze()
-	if err != nil && !isNoSpace(err) {
+	if err != nil && !disk.IsNoSpace(err) {
 		g.halt(err)
 	}
 	return list, err

@@ -14,6 +14,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // A backup:
@@ -67,7 +68,7 @@ func (g *Group) Backup(ctx context.Context, w io.Writer) (BackupInfo, error) {
 	if err = c.measure(); err == nil {
 		err = c.write(ctx, w)
 	}
-	if errors.Is(err, errDamaged) {
+	if errors.Is(err, disk.ErrDamaged) {
 		g.halt(err)
 	}
 	if err != nil {
@@ -106,7 +107,7 @@ func (g *Group) freezeBackup() (*frozenBackup, error) {
 
 // measure computes the sizes and checksums that are written before the data.
 func (c *frozenBackup) measure() error {
-	sum := &checksumWriter{sum: crc32.New(castagnoli)}
+	sum := &checksumWriter{sum: crc32.New(disk.Castagnoli)}
 	if _, err := c.image.WriteTo(sum); err != nil {
 		return err
 	}
@@ -146,7 +147,7 @@ func (c *frozenBackup) write(ctx context.Context, to io.Writer) error {
 	h := append(make([]byte, 0, backupHeaderBytes+len(text)), backupMagic[:]...)
 	h = append(h, backupVersion, 0, 0, 0)
 	h = binary.LittleEndian.AppendUint32(h, uint32(len(text)))
-	h = binary.LittleEndian.AppendUint32(h, crc32.Update(crc32.Checksum(h, castagnoli), castagnoli, text))
+	h = binary.LittleEndian.AppendUint32(h, crc32.Update(crc32.Checksum(h, disk.Castagnoli), disk.Castagnoli, text))
 	h = appendStreamHeader(append(h, text...), &c.manifest)
 	if _, err := w.Write(h); err != nil {
 		return err
@@ -198,7 +199,7 @@ func ReadBackupInfo(r io.Reader) (BackupInfo, error) {
 	var h [backupHeaderBytes]byte
 	var info BackupInfo
 	if _, err := io.ReadFull(r, h[:]); err != nil {
-		return info, fmt.Errorf("read backup: %w (%w)", err, errDamaged)
+		return info, fmt.Errorf("read backup: %w (%w)", err, disk.ErrDamaged)
 	}
 	size := binary.LittleEndian.Uint32(h[8:])
 	switch {
@@ -207,14 +208,14 @@ func ReadBackupInfo(r io.Reader) (BackupInfo, error) {
 	case h[4] != backupVersion:
 		return info, fmt.Errorf("read backup: version %d is not known to this binary", h[4])
 	case size > backupInfoBytesMax:
-		return info, fmt.Errorf("read backup: description of %d bytes: %w", size, errDamaged)
+		return info, fmt.Errorf("read backup: description of %d bytes: %w", size, disk.ErrDamaged)
 	}
 	text := make([]byte, size)
 	if _, err := io.ReadFull(r, text); err != nil {
-		return info, fmt.Errorf("read backup: %w (%w)", err, errDamaged)
+		return info, fmt.Errorf("read backup: %w (%w)", err, disk.ErrDamaged)
 	}
-	if crc32.Update(crc32.Checksum(h[:12], castagnoli), castagnoli, text) != binary.LittleEndian.Uint32(h[12:]) {
-		return info, fmt.Errorf("read backup: description: checksum: %w", errDamaged)
+	if crc32.Update(crc32.Checksum(h[:12], disk.Castagnoli), disk.Castagnoli, text) != binary.LittleEndian.Uint32(h[12:]) {
+		return info, fmt.Errorf("read backup: description: checksum: %w", disk.ErrDamaged)
 	}
 	if err := json.Unmarshal(text, &info); err != nil {
 		return info, fmt.Errorf("read backup: description: %w", err)

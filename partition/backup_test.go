@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // fullGroup is one replica whose machine has every kind of object with a body.
@@ -275,10 +276,10 @@ func TestBackupOfADamagedBodyStopsTheReplica(t *testing.T) {
 	t.Parallel()
 	m, g, _ := fullGroup(t)
 	flipBit(t, segmentPath(filepath.Join(m.dir, "groups", "1", "seg"), 2), segmentHeaderBytes+recordHeaderBytes+3)
-	if _, err := g.Backup(t.Context(), io.Discard); !errors.Is(err, errDamaged) {
+	if _, err := g.Backup(t.Context(), io.Discard); !errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("backed up: %v", err)
 	}
-	if err := g.Status().Halted; !errors.Is(err, errDamaged) {
+	if err := g.Status().Halted; !errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("halted: %v", err)
 	}
 	if _, err := g.Backup(t.Context(), io.Discard); err == nil {

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 const (
@@ -48,7 +49,7 @@ type bodyStore struct {
 	fail func(error)
 	// disk is told when the disk is full; closing is closed when waiting for space is pointless. Both may be
 	// nil.
-	disk    *diskSpace
+	disk    *disk.Monitor
 	closing <-chan struct{}
 
 	unlistedSegments []string // segment files found at open that no snapshot lists
@@ -83,7 +84,7 @@ type deletingSegment struct {
 // openBodies opens the segments that the newest snapshot lists. It changes nothing on disk:
 // truncateToSnapshot does, after the snapshot was loaded and verified.
 func openBodies(dir string, segBytes int64, listed []segmentSize, fail func(error)) (*bodyStore, error) {
-	if err := os.MkdirAll(dir, folderMode); err != nil {
+	if err := os.MkdirAll(dir, disk.FolderMode); err != nil {
 		return nil, fmt.Errorf("open bodies: %w", err)
 	}
 	b := &bodyStore{dir: dir, segmentBytes: segBytes, fail: fail, segments: make(map[uint32]*segment), next: 1}
@@ -151,7 +152,7 @@ func (b *bodyStore) close() error {
 func (b *bodyStore) Append(owner fsm.Owner, body []byte) fsm.Ref {
 	size := int64(recordHeaderBytes + len(body))
 	if b.active == nil || (b.end()+size > b.segmentBytes && b.end() > segmentHeaderBytes) {
-		if err := b.rotate(); err != nil && (b.active == nil || !isNoSpace(err)) {
+		if err := b.rotate(); err != nil && (b.active == nil || !disk.IsNoSpace(err)) {
 			// Apply cannot return an error; the panic unwinds to the group, which stops.
 			panic(haltPanic{err})
 		}
@@ -178,7 +179,7 @@ func (b *bodyStore) rotate() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s, err := createSegment(b.dir, b.next)
-	for isNoSpace(err) && (b.disk.releaseBallast() || b.active == nil && b.waitForSpace()) {
+	for disk.IsNoSpace(err) && (b.disk.ReleaseBallast() || b.active == nil && b.waitForSpace()) {
 		s, err = createSegment(b.dir, b.next)
 	}
 	if err != nil {
@@ -205,7 +206,7 @@ func (b *bodyStore) waitForSpace() bool {
 	}
 	b.mu.Unlock()
 	defer b.mu.Lock()
-	t := time.NewTimer(spaceRetryInterval)
+	t := time.NewTimer(disk.RetryInterval)
 	defer t.Stop()
 	select {
 	case <-t.C:
@@ -219,7 +220,7 @@ func (b *bodyStore) waitForSpace() bool {
 // until the next flush, which is no error: the log has them.
 func (b *bodyStore) flush() error {
 	err := b.flushAll()
-	if isNoSpace(err) && b.end()-b.active.size <= unflushedBytesMax {
+	if disk.IsNoSpace(err) && b.end()-b.active.size <= unflushedBytesMax {
 		return nil
 	}
 	return err
@@ -232,7 +233,7 @@ func (b *bodyStore) flushAll() error {
 	}
 	from := b.active.size
 	_, err := b.active.file.WriteAt(b.tail[from-b.tailStart:], from)
-	if isNoSpace(err) && b.disk.releaseBallast() {
+	if disk.IsNoSpace(err) && b.disk.ReleaseBallast() {
 		_, err = b.active.file.WriteAt(b.tail[from-b.tailStart:], from)
 	}
 	if err != nil {
@@ -330,7 +331,7 @@ func (b *bodyStore) readAt(ref fsm.Ref, buf []byte) error {
 	case errors.Is(err, os.ErrClosed):
 		return errSegmentDeleted
 	}
-	return fmt.Errorf("read segment %s at %d: %w (%w)", s.path, ref.Offset, err, errDamaged)
+	return fmt.Errorf("read segment %s at %d: %w (%w)", s.path, ref.Offset, err, disk.ErrDamaged)
 }
 
 // Release implements fsm.Bodies.
@@ -495,7 +496,7 @@ func (b *bodyStore) sync(list []segmentSize) error {
 	b.folderDirty = false
 	b.mu.Unlock()
 	if names {
-		return syncFolder(b.dir)
+		return disk.SyncFolder(b.dir)
 	}
 	return nil
 }
@@ -520,7 +521,7 @@ func (b *bodyStore) recount(machine Machine) error {
 		s := b.segments[ref.Segment]
 		if s == nil || int64(ref.Offset)+recordBytes(ref) > s.size {
 			bad = fmt.Errorf("message %d of entity %d refers to segment %d at %d: %w",
-				owner.Sequence, owner.Entity, ref.Segment, ref.Offset, errDamaged)
+				owner.Sequence, owner.Entity, ref.Segment, ref.Offset, disk.ErrDamaged)
 			return ref
 		}
 		s.live++

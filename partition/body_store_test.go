@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // failed fails the test when the store would stop its group.
@@ -200,7 +201,7 @@ func TestDamagedSegmentIsRefused(t *testing.T) {
 		if err := os.Truncate(path, list[0].Size-1); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openBodies(dir, 4<<10, list, failed(t)); !errors.Is(err, errDamaged) {
+		if _, err := openBodies(dir, 4<<10, list, failed(t)); !errors.Is(err, disk.ErrDamaged) {
 			t.Errorf("open: %v", err)
 		}
 		if info, err := os.Stat(path); err != nil || info.Size() != list[0].Size-1 {
@@ -213,7 +214,7 @@ func TestDamagedSegmentIsRefused(t *testing.T) {
 		if err := os.Remove(segmentPath(dir, list[0].Number)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openBodies(dir, 4<<10, list, failed(t)); !errors.Is(err, errDamaged) {
+		if _, err := openBodies(dir, 4<<10, list, failed(t)); !errors.Is(err, disk.ErrDamaged) {
 			t.Errorf("open: %v", err)
 		}
 	})
@@ -223,7 +224,7 @@ func TestDamagedSegmentIsRefused(t *testing.T) {
 			dir, list, r := make1(t)
 			flipBit(t, segmentPath(dir, r.Segment), int64(r.Offset)+at)
 			b := testBodies(t, dir, 4<<10, list)
-			if _, err := b.readBodies([]fsm.Delivery{{Body: r}}); !errors.Is(err, errDamaged) {
+			if _, err := b.readBodies([]fsm.Delivery{{Body: r}}); !errors.Is(err, disk.ErrDamaged) {
 				t.Errorf("read: %v", err)
 			}
 		})

@@ -10,6 +10,7 @@ import (
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 const (
@@ -84,7 +85,7 @@ func (g *Group) compactSegment(ctx context.Context, s *segment) error {
 		// The record is larger than the buffer, or than the file.
 		size, err := recordSize(chunk)
 		if err != nil || int64(size) > s.size-at {
-			return fmt.Errorf("segment %s at %d: %w", s.path, at, errDamaged)
+			return fmt.Errorf("segment %s at %d: %w", s.path, at, disk.ErrDamaged)
 		}
 		buf = make([]byte, size)
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // countingLog counts log records by level.
@@ -60,8 +61,8 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 		t.Fatalf("%+v", s)
 	}
 	must(t, g, a.next(), send(1, body(1)))
-	ballast := filepath.Join(m.dir, "raftlog", ballastFile)
-	if info, err := os.Stat(ballast); err != nil || info.Size() != ballastBytesDefault {
+	ballast := filepath.Join(m.dir, "raftlog", disk.BallastFile)
+	if info, err := os.Stat(ballast); err != nil || info.Size() != disk.BallastBytesDefault {
 		t.Errorf("ballast: %v", err)
 	}
 	free.Store(5<<30 - 1)
@@ -84,12 +85,12 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 	must(t, g, a.next(), fsm.PurgeMessages{Address: fsm.Address{Entity: 1}, Max: 1})
 
 	free.Store(6 << 30) // slightly more than the reserve is not enough
-	m.log.Disk().refresh()
+	m.log.Disk().Refresh()
 	if !g.Status().ReadOnly {
 		t.Error("it alternates")
 	}
 	free.Store(7 << 30)
-	m.log.Disk().refresh()
+	m.log.Disk().Refresh()
 	must(t, g, a.next(), send(1, body(3)))
 	g.SetReadOnly(true)
 	if code := codeOf(t, g, a.next(), send(1, body(4))); code != fsm.ServerBusy || !g.Status().ReadOnly {

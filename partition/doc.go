@@ -43,5 +43,5 @@
 // Goroutines of a group, besides raft's own: one that follows leadership (instance.go), one that
 // campaigns (campaign.go), one that composes entries (propose.go), one that reads bodies
 // (body_reader.go), one that takes snapshots and compacts (snapshotter.go). The log has one that
-// measures the disk (disk_space.go).
+// measures the disk (package disk).
 package partition

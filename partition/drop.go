@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // A replica consists of its folder and a range of the shared log, and each names the replica:
@@ -35,7 +36,7 @@ var ErrForeignLog = errors.New("log holds another replica of the group")
 // new. It runs before either is opened.
 func (g *Group) claim() error {
 	dir, replica := g.cfg.Dir, g.cfg.Replica
-	if err := os.MkdirAll(dir, folderMode); err != nil {
+	if err := os.MkdirAll(dir, disk.FolderMode); err != nil {
 		return fmt.Errorf("claim folder: %w", err)
 	}
 	path := filepath.Join(dir, replicaFile)
@@ -48,14 +49,14 @@ func (g *Group) claim() error {
 	case claimed && named[0] != replicaVersion:
 		return fmt.Errorf("file %s has version %d, which is not known to this binary", path, named[0])
 	case claimed && string(named[1:]) != replica:
-		return fmt.Errorf("folder %s belongs to replica %s and not to %s: %w", dir, named[1:], replica, errDamaged)
+		return fmt.Errorf("folder %s belongs to replica %s and not to %s: %w", dir, named[1:], replica, disk.ErrDamaged)
 	}
 	owner, err := g.log.Owner()
 	switch {
 	case err != nil:
 		return err
 	case owner == "" && claimed:
-		return fmt.Errorf("log of replica %s was lost: add a new replica on the member instead: %w", replica, errDamaged)
+		return fmt.Errorf("log of replica %s was lost: add a new replica on the member instead: %w", replica, disk.ErrDamaged)
 	case owner != "" && owner != replica:
 		return fmt.Errorf("log of group %d holds %s: %w", g.cfg.ID, owner, ErrForeignLog)
 	case owner == "":
@@ -66,7 +67,7 @@ func (g *Group) claim() error {
 	if claimed {
 		return nil
 	}
-	return writeSynced(path, append([]byte{replicaVersion}, replica...))
+	return disk.WriteSynced(path, append([]byte{replicaVersion}, replica...))
 }
 
 // Destroy closes the replica and removes all of its data from this member. The group must have removed the
@@ -115,7 +116,7 @@ func markDropped(dir string) error {
 	if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 		return nil
 	}
-	return writeSynced(filepath.Join(dir, droppedFile), nil)
+	return disk.WriteSynced(filepath.Join(dir, droppedFile), nil)
 }
 
 // isDropped reports whether a folder is marked for removal.
@@ -141,11 +142,11 @@ func removeDropped(dir string) error {
 			return fmt.Errorf("remove folder: %w", err)
 		}
 	}
-	if err := syncFolder(dir); err != nil {
+	if err := disk.SyncFolder(dir); err != nil {
 		return err
 	}
 	if err := os.RemoveAll(dir); err != nil {
 		return fmt.Errorf("remove folder: %w", err)
 	}
-	return syncFolder(filepath.Dir(dir))
+	return disk.SyncFolder(filepath.Dir(dir))
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // tmpfs mounts a small disk, or skips the test.
@@ -48,7 +49,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 	payload := bytes.Repeat([]byte("x"), 100<<10)
 	g := ms[0].group(1)
 	n := 0
-	ballast := filepath.Join(small, "raftlog", ballastFile)
+	ballast := filepath.Join(small, "raftlog", disk.BallastFile)
 	eventually(t, "the disk is full", func() bool {
 		if g.Status().ReadOnly {
 			return true
@@ -163,14 +164,14 @@ func TestBodiesWaitInMemoryForAFullDisk(t *testing.T) {
 	}
 	refs := add(100)
 	filler := filepath.Join(small, "filler")
-	if err := allocate(filler, 1<<20); err == nil {
+	if err := disk.Allocate(filler, 1<<20); err == nil {
 		t.Fatal("the disk is not full")
 	}
 	if err := os.WriteFile(filler, make([]byte, 1<<20), 0o600); err == nil {
 		t.Fatal("the disk is not full")
 	}
 	refs = append(refs, add(200)...)
-	if _, err := b.freeze(); !isNoSpace(err) {
+	if _, err := b.freeze(); !disk.IsNoSpace(err) {
 		t.Errorf("frozen without room: %v", err)
 	}
 	last := refs[len(refs)-1]

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // Machine is the replicated state machine of a group: [fsm.Queues] or [fsm.Catalog]. The group calls it from
@@ -287,7 +288,7 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 	if _, err := os.Stat(filepath.Join(cfg.Dir, restoringFile)); err == nil {
 		return nil, fmt.Errorf("open group %d: replica %s: %w", cfg.ID, cfg.Replica, ErrRestoring)
 	}
-	cfg.Log.Disk().watch(ctx, cfg.Sizes.Reserve, cfg.Sizes.Ballast, cfg.MeasureDisk)
+	cfg.Log.Disk().Watch(ctx, cfg.Sizes.Reserve, cfg.Sizes.Ballast, cfg.MeasureDisk)
 	if err := g.openStorage(); err != nil {
 		return nil, fmt.Errorf("open group %d: %w", cfg.ID, err)
 	}
@@ -364,7 +365,7 @@ func (g *Group) openStorage() error {
 		}
 	}
 	// Everything is read and sound: only now is anything cut or removed.
-	err = errors.Join(g.bodies.truncateToSnapshot(listed), g.snapshots.dropOlder(), syncFolder(cfg.Dir), syncFolder(filepath.Dir(cfg.Dir)))
+	err = errors.Join(g.bodies.truncateToSnapshot(listed), g.snapshots.dropOlder(), disk.SyncFolder(cfg.Dir), disk.SyncFolder(filepath.Dir(cfg.Dir)))
 	if err != nil {
 		return errors.Join(err, g.bodies.close())
 	}

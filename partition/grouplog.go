@@ -13,6 +13,7 @@ import (
 	raftboltdb "github.com/hashicorp/raft-boltdb/v2"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // The keys of a group's stable values, as raft calls them. The vote, for which raft uses two keys, is stored
@@ -340,7 +341,7 @@ func (g *groupLog) putTerm(term uint64) error {
 			runtime.Goexit() // stopOnFatal has stopped the replica
 		}
 		select {
-		case <-time.After(spaceRetryInterval):
+		case <-time.After(disk.RetryInterval):
 		case <-*ended:
 			runtime.Goexit()
 		}
@@ -421,7 +422,7 @@ func (g *groupLog) Reconcile(index, term uint64) error {
 	first, _ := g.FirstIndex()
 	last, _ := g.LastIndex()
 	if first > index+1 {
-		return fmt.Errorf("log of group %d begins at %d and the newest snapshot ends at %d: %w", g.id, first, index, errDamaged)
+		return fmt.Errorf("log of group %d begins at %d and the newest snapshot ends at %d: %w", g.id, first, index, disk.ErrDamaged)
 	}
 	if index == 0 || index < first || last < index {
 		return nil // no entry at the index of the snapshot that could contradict it

@@ -18,6 +18,8 @@ import (
 	bolterrors "go.etcd.io/bbolt/errors"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/partition/histogram"
 )
 
 // The limits of the shared log.
@@ -50,7 +52,7 @@ type Log struct {
 	path      string
 	store     logStore
 	logger    *slog.Logger
-	diskSpace *diskSpace
+	diskSpace *disk.Monitor
 	writeErr  atomic.Pointer[error] // why nothing more is written
 
 	// snapshotSlots is the semaphore of groups that may write a snapshot.
@@ -68,7 +70,7 @@ type Log struct {
 	entries     atomic.Uint64
 	bytes       atomic.Uint64
 	slowest     atomic.Int64
-	commitTimes Histogram // of transactions, the sync included
+	commitTimes histogram.Histogram // of transactions, the sync included
 }
 
 // logStore is the part of raft-boltdb that the log uses.
@@ -94,7 +96,7 @@ type LogStats struct {
 	// disk has a problem: leaders should move to other members.
 	Stalled time.Duration
 	// CommitTimes are the durations of transactions, the sync of the disk included.
-	CommitTimes Durations
+	CommitTimes histogram.Durations
 	// FileBytes is the size of the file, which never shrinks: free pages are reused.
 	FileBytes int64
 }
@@ -114,7 +116,7 @@ type logWrite struct {
 // OpenLog opens the log file and creates it if needed. It returns an error within a second if another process
 // has the file open. The logger gets later events, as of a full disk.
 func OpenLog(path string, logger *slog.Logger) (*Log, error) {
-	if err := os.MkdirAll(filepath.Dir(path), folderMode); err != nil {
+	if err := os.MkdirAll(filepath.Dir(path), disk.FolderMode); err != nil {
 		return nil, fmt.Errorf("open log %s: %w", path, err)
 	}
 	extents, err := scanLog(path)
@@ -130,14 +132,14 @@ func OpenLog(path string, logger *slog.Logger) (*Log, error) {
 	if err != nil {
 		return nil, fmt.Errorf("open log %s: %w", path, explainLockError(err))
 	}
-	if err := syncFolder(filepath.Dir(path)); err != nil {
+	if err := disk.SyncFolder(filepath.Dir(path)); err != nil {
 		return nil, errors.Join(fmt.Errorf("open log %s: %w", path, err), store.Close())
 	}
 	return &Log{
 		path:          path,
 		store:         store,
 		logger:        logger,
-		diskSpace:     newDiskSpace(filepath.Dir(path), logger),
+		diskSpace:     disk.NewMonitor(filepath.Dir(path), logger),
 		snapshotSlots: make(chan struct{}, concurrentSnapshotsMax),
 		groups:        make(map[fsm.PartitionID]*groupLog),
 		ranges:        extents,
@@ -153,7 +155,7 @@ func explainLockError(err error) error {
 }
 
 // Disk returns the monitor of the disk space of the log's file system.
-func (l *Log) Disk() *diskSpace { return l.diskSpace }
+func (l *Log) Disk() *disk.Monitor { return l.diskSpace }
 
 // WrapStore replaces the store of entries by a wrapper of it, before any group is opened. It is for
 // tests that inject faults.
@@ -168,7 +170,7 @@ func (l *Log) Close() error {
 	if closed {
 		return nil
 	}
-	l.diskSpace.close()
+	l.diskSpace.Close()
 	if err := l.store.Close(); err != nil {
 		return fmt.Errorf("close log %s: %w", l.path, err)
 	}
@@ -338,7 +340,7 @@ func (l *Log) transact(run func() error) error {
 		return *err
 	}
 	err := run()
-	if isRetriable(err) && l.diskSpace.releaseBallast() {
+	if isRetriable(err) && l.diskSpace.ReleaseBallast() {
 		err = run()
 	}
 	if err != nil && !isRetriable(err) {
@@ -355,7 +357,7 @@ func scanLog(path string) (map[fsm.PartitionID]logRange, error) {
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return found, nil
 	}
-	db, err := bbolt.Open(path, fileMode, &bbolt.Options{ReadOnly: true, Timeout: logLockTimeout})
+	db, err := bbolt.Open(path, disk.FileMode, &bbolt.Options{ReadOnly: true, Timeout: logLockTimeout})
 	if err != nil {
 		return nil, explainLockError(err)
 	}
@@ -388,13 +390,13 @@ func scanLog(path string) (map[fsm.PartitionID]logRange, error) {
 // can be tried again. After any other error, a failed sync above all, the content of the disk is unknown.
 func isRetriable(err error) bool {
 	var p *fs.PathError
-	return isNoSpace(err) && errors.As(err, &p) && p.Op == "write"
+	return disk.IsNoSpace(err) && errors.As(err, &p) && p.Op == "write"
 }
 
 // DiskSpace returns the disk space as measured within the last second; zeros before the first group is
 // opened.
-func (l *Log) DiskSpace() DiskSpace { return l.diskSpace.space() }
+func (l *Log) DiskSpace() disk.Space { return l.diskSpace.Space() }
 
 // SetLowMemory makes every leader of the log's groups refuse commands that make data grow, as if disk space
 // were low: messages that wait in queues use memory on each replica.
-func (l *Log) SetLowMemory(on bool) { l.diskSpace.setLowMemory(on) }
+func (l *Log) SetLowMemory(on bool) { l.diskSpace.SetLowMemory(on) }

@@ -17,6 +17,7 @@ import (
 	"go.etcd.io/bbolt"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 func openTestLog(t *testing.T, path string) *Log {
@@ -55,7 +56,7 @@ func extentOf(g *groupLog) logRange {
 // keysIn counts the keys in the file.
 func keysIn(t *testing.T, path string) int {
 	t.Helper()
-	db, err := bbolt.Open(path, fileMode, &bbolt.Options{ReadOnly: true})
+	db, err := bbolt.Open(path, disk.FileMode, &bbolt.Options{ReadOnly: true})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,7 +348,7 @@ func TestLogAppendsInPieces(t *testing.T) {
 		t.Error(diff)
 	}
 	store.room = 1
-	if err := g.StoreLogs(large(12, 15, 1)); !isNoSpace(err) {
+	if err := g.StoreLogs(large(12, 15, 1)); !disk.IsNoSpace(err) {
 		t.Errorf("without room: %v", err)
 	}
 	store.room = -1
@@ -387,13 +388,13 @@ func TestLogThatContradictsTheSnapshotIsDropped(t *testing.T) {
 	if err := g.StoreLogs(entries(100, 101, 3)); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Reconcile(30, 3); !errors.Is(err, errDamaged) {
+	if err := g.Reconcile(30, 3); !errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("a log with a hole: %v", err)
 	}
 	if err := g.Reconcile(99, 3); err != nil || extentOf(g).first != 100 {
 		t.Errorf("a log that begins right behind the snapshot: %v %+v", err, extentOf(g))
 	}
-	if err := g.Reconcile(0, 0); !errors.Is(err, errDamaged) {
+	if err := g.Reconcile(0, 0); !errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("a log without its snapshot: %v", err)
 	}
 }
@@ -415,7 +416,7 @@ func TestFailedDeletionIsReverted(t *testing.T) {
 			t.Fatal(err)
 		}
 		store.err = errNoSpace
-		if err := g.DeleteRange(x.low, x.high); !isNoSpace(err) {
+		if err := g.DeleteRange(x.low, x.high); !disk.IsNoSpace(err) {
 			t.Errorf("%s: %v", x.name, err)
 		}
 		if got := extentOf(g); got != (logRange{1, 2000}) {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // startEmptyMember starts one more member, which forms no groups.
@@ -197,7 +198,7 @@ func TestLogAndFolderBelongTogether(t *testing.T) {
 		t.Errorf("another replica opens the log: %v", err)
 	}
 	m.tune = func(c *Config) { c.Replica = "m0.2" }
-	if err := m.tryStart(1); !errors.Is(err, errDamaged) {
+	if err := m.tryStart(1); !errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("another replica opens the folder: %v", err)
 	}
 	m.tune = was
@@ -205,7 +206,7 @@ func TestLogAndFolderBelongTogether(t *testing.T) {
 	if err := os.Rename(path, path+".aside"); err != nil {
 		t.Fatal(err)
 	}
-	if err := m.tryStart(1); !errors.Is(err, errDamaged) {
+	if err := m.tryStart(1); !errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("without its log: %v", err)
 	}
 	if err := os.Rename(path+".aside", path); err != nil {

@@ -126,7 +126,7 @@ func (p *proposer) init(g *Group) {
 func (g *Group) Submit(command []byte, done func(Answer)) {
 	p := &g.proposer
 	final := g.toldReadOnly.Load()
-	readOnly := (final || g.cfg.Log.Disk().refusesGrowth()) && growsData(command)
+	readOnly := (final || g.cfg.Log.Disk().RefusesGrowth()) && growsData(command)
 	p.mu.Lock()
 	if !p.leading {
 		p.mu.Unlock()

@@ -23,5 +23,5 @@ func (g *Group) SetReadOnly(on bool) { g.toldReadOnly.Store(on) }
 
 // isReadOnly reports whether commands that make data grow are refused.
 func (g *Group) isReadOnly() bool {
-	return g.toldReadOnly.Load() || g.cfg.Log.Disk().refusesGrowth()
+	return g.toldReadOnly.Load() || g.cfg.Log.Disk().RefusesGrowth()
 }

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // threeReplicas starts three members with one group and one queue, entity 1.
@@ -213,7 +214,7 @@ func TestDamagedBodyStopsTheReplica(t *testing.T) {
 	if got.Outcome != Unknown {
 		t.Errorf("the damaged body was answered: %+v", got)
 	}
-	if err := g.Status().Halted; !errors.Is(err, errDamaged) {
+	if err := g.Status().Halted; !errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("halted: %v", err)
 	}
 	var others []*member

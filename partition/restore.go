@@ -12,6 +12,8 @@ import (
 
 	"github.com/cespare/xxhash/v2"
 	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // restoringFile marks the folder of a replica into which a backup is being restored.
@@ -86,10 +88,10 @@ func prepareRestore(cfg *Config) error {
 	case err != nil && !errors.Is(err, os.ErrNotExist):
 		return err
 	}
-	if err := os.MkdirAll(cfg.Dir, folderMode); err != nil {
+	if err := os.MkdirAll(cfg.Dir, disk.FolderMode); err != nil {
 		return err
 	}
-	return errors.Join(writeSynced(path, nil), syncFolder(filepath.Dir(cfg.Dir)))
+	return errors.Join(disk.WriteSynced(path, nil), disk.SyncFolder(filepath.Dir(cfg.Dir)))
 }
 
 // restore reads a backup into an empty replica.
@@ -121,7 +123,7 @@ func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, er
 		return info, err
 	}
 	if info.Index == 0 || info.Index > logIndexMax || info.StreamBytes < streamHeaderBytes {
-		return info, fmt.Errorf("backup of index %d, %d bytes: %w", info.Index, info.StreamBytes, errDamaged)
+		return info, fmt.Errorf("backup of index %d, %d bytes: %w", info.Index, info.StreamBytes, disk.ErrDamaged)
 	}
 	s, err := newGroupSink(store, cfg, info.Index)
 	if err != nil {
@@ -133,13 +135,13 @@ func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, er
 	want := whole.Sum64()
 	var trailer [backupTrailerBytes]byte
 	if _, err := io.ReadFull(in, trailer[:]); err != nil {
-		return info, fmt.Errorf("end of the backup: %w (%w)", err, errDamaged)
+		return info, fmt.Errorf("end of the backup: %w (%w)", err, disk.ErrDamaged)
 	}
 	if binary.LittleEndian.Uint64(trailer[:]) != want {
-		return info, fmt.Errorf("backup: checksum of the whole: %w", errDamaged)
+		return info, fmt.Errorf("backup: checksum of the whole: %w", disk.ErrDamaged)
 	}
 	if n, err := io.ReadFull(in, trailer[:1]); n != 0 || !errors.Is(err, io.EOF) {
-		return info, errors.Join(fmt.Errorf("bytes left over behind the backup: %w", errDamaged), err)
+		return info, errors.Join(fmt.Errorf("bytes left over behind the backup: %w", disk.ErrDamaged), err)
 	}
 	return info, g.finishRestore(s)
 }
@@ -162,12 +164,12 @@ func (s *snapshotSink) receiveBackup(in io.Reader, info BackupInfo) error {
 	limited := &io.LimitedReader{R: in, N: info.StreamBytes}
 	if err := s.receive(bufio.NewReaderSize(limited, copyBufferBytes)); err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, io.EOF) {
-			err = fmt.Errorf("%w (%w)", err, errDamaged)
+			err = fmt.Errorf("%w (%w)", err, disk.ErrDamaged)
 		}
 		return err
 	}
 	if limited.N != 0 || s.Applied != info.Index {
-		return fmt.Errorf("backup says %d and its snapshot %d: %w", info.Index, s.Applied, errDamaged)
+		return fmt.Errorf("backup says %d and its snapshot %d: %w", info.Index, s.Applied, disk.ErrDamaged)
 	}
 	return nil
 }
@@ -177,7 +179,7 @@ func (s *snapshotSink) receiveBackup(in io.Reader, info BackupInfo) error {
 func (g *Group) finishRestore(s *snapshotSink) (err error) {
 	defer func() {
 		if r := recover(); r != nil {
-			err = fmt.Errorf("load backup: %v: %w", r, errDamaged)
+			err = fmt.Errorf("load backup: %v: %w", r, disk.ErrDamaged)
 		}
 	}()
 	machine := g.cfg.Machine(s.store.bodies)
@@ -197,7 +199,7 @@ func (g *Group) finishRestore(s *snapshotSink) (err error) {
 	if err := os.Remove(filepath.Join(g.cfg.Dir, restoringFile)); err != nil {
 		return fmt.Errorf("finish restoring: %w", err)
 	}
-	return syncFolder(g.cfg.Dir)
+	return disk.SyncFolder(g.cfg.Dir)
 }
 
 // readerFunc is a function that implements io.Reader.

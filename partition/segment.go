@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // A segment file:
@@ -77,7 +78,7 @@ func segmentPath(dir string, number uint32) string {
 // createSegment creates a new file. The folder is synced before a snapshot relies on it.
 func createSegment(dir string, number uint32) (*segment, error) {
 	path := segmentPath(dir, number)
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, fileMode) //nolint:gosec // a path of our own making
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, disk.FileMode) //nolint:gosec // a path of our own making
 	if err != nil {
 		return nil, fmt.Errorf("create segment: %w", err)
 	}
@@ -85,7 +86,7 @@ func createSegment(dir string, number uint32) (*segment, error) {
 	h = append(h, segmentMagic[:]...)
 	h = append(h, segmentVersion, 0, 0, 0)
 	h = binary.LittleEndian.AppendUint32(h, number)
-	h = binary.LittleEndian.AppendUint32(h, crc32.Checksum(h, castagnoli))
+	h = binary.LittleEndian.AppendUint32(h, crc32.Checksum(h, disk.Castagnoli))
 	if _, err := f.WriteAt(h, 0); err != nil {
 		return nil, errors.Join(fmt.Errorf("create segment %s: %w", path, err), f.Close(), os.Remove(path))
 	}
@@ -98,7 +99,7 @@ func openSegment(dir string, s segmentSize) (*segment, error) {
 	path := segmentPath(dir, s.Number)
 	f, err := os.OpenFile(path, os.O_RDWR, 0) //nolint:gosec // a path of our own making
 	if err != nil {
-		return nil, fmt.Errorf("open segment: %w (%w)", err, errDamaged)
+		return nil, fmt.Errorf("open segment: %w (%w)", err, disk.ErrDamaged)
 	}
 	if err := checkSegment(f, s); err != nil {
 		return nil, errors.Join(fmt.Errorf("open segment %s: %w", path, err), f.Close())
@@ -112,16 +113,16 @@ func checkSegment(f *os.File, s segmentSize) error {
 		return err
 	}
 	if info.Size() < s.Size || s.Size < segmentHeaderBytes {
-		return fmt.Errorf("%d bytes where the snapshot has %d: %w", info.Size(), s.Size, errDamaged)
+		return fmt.Errorf("%d bytes where the snapshot has %d: %w", info.Size(), s.Size, disk.ErrDamaged)
 	}
 	var h [segmentHeaderBytes]byte
 	if _, err := f.ReadAt(h[:], 0); err != nil {
 		return err
 	}
 	switch {
-	case crc32.Checksum(h[:12], castagnoli) != binary.LittleEndian.Uint32(h[12:]),
+	case crc32.Checksum(h[:12], disk.Castagnoli) != binary.LittleEndian.Uint32(h[12:]),
 		[4]byte(h[:4]) != segmentMagic, binary.LittleEndian.Uint32(h[8:]) != s.Number:
-		return fmt.Errorf("header: %w", errDamaged)
+		return fmt.Errorf("header: %w", disk.ErrDamaged)
 	case h[4] != segmentVersion:
 		return fmt.Errorf("segment version %d is not known to this binary", h[4])
 	}
@@ -141,7 +142,7 @@ func appendRecord(dst []byte, owner fsm.Owner, body []byte) []byte {
 	}
 	dst = append(dst, byte(owner.Sub), flags)
 	dst = append(dst, body...)
-	binary.LittleEndian.PutUint32(dst[start:], crc32.Checksum(dst[start+4:], castagnoli))
+	binary.LittleEndian.PutUint32(dst[start:], crc32.Checksum(dst[start+4:], disk.Castagnoli))
 	return dst
 }
 
@@ -156,8 +157,8 @@ func recordBody(b []byte, size uint32) (fsm.Owner, []byte, error) {
 	}
 	end := recordHeaderBytes + int(size)
 	if binary.LittleEndian.Uint32(b[4:]) != size ||
-		crc32.Checksum(b[4:end], castagnoli) != binary.LittleEndian.Uint32(b) {
-		return fsm.Owner{}, nil, fmt.Errorf("record of %d bytes: checksum: %w", size, errDamaged)
+		crc32.Checksum(b[4:end], disk.Castagnoli) != binary.LittleEndian.Uint32(b) {
+		return fsm.Owner{}, nil, fmt.Errorf("record of %d bytes: checksum: %w", size, disk.ErrDamaged)
 	}
 	return recordOwner(b), b[recordHeaderBytes:end:end], nil
 }

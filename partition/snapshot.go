@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // A snapshot on disk is a folder snap/<term>-<index>-<n>:
@@ -110,7 +111,7 @@ type snapshotStore struct {
 // findSnapshot reads the newest manifest under dir, nil when there is none. It removes unfinished snapshots
 // and changes nothing else.
 func findSnapshot(dir string) (*storedSnapshot, uint64, error) {
-	if err := os.MkdirAll(dir, folderMode); err != nil {
+	if err := os.MkdirAll(dir, disk.FolderMode); err != nil {
 		return nil, 0, fmt.Errorf("open snapshots: %w", err)
 	}
 	names, err := os.ReadDir(dir)
@@ -174,16 +175,16 @@ func removeFolder(dir string) error {
 func readManifest(dir string) (manifest, error) {
 	b, err := os.ReadFile(filepath.Join(dir, manifestFile)) //nolint:gosec // a path of our own making
 	if err != nil {
-		return manifest{}, fmt.Errorf("%w (%w)", err, errDamaged)
+		return manifest{}, fmt.Errorf("%w (%w)", err, disk.ErrDamaged)
 	}
 	var m manifest
 	switch {
 	case len(b) < 5:
-		return m, fmt.Errorf("manifest of %d bytes: %w", len(b), errDamaged)
+		return m, fmt.Errorf("manifest of %d bytes: %w", len(b), disk.ErrDamaged)
 	case b[0] != manifestVersion:
 		return m, fmt.Errorf("manifest version %d is not known to this binary", b[0])
-	case crc32.Checksum(b[5:], castagnoli) != binary.LittleEndian.Uint32(b[1:]):
-		return m, fmt.Errorf("manifest: checksum: %w", errDamaged)
+	case crc32.Checksum(b[5:], disk.Castagnoli) != binary.LittleEndian.Uint32(b[1:]):
+		return m, fmt.Errorf("manifest: checksum: %w", disk.ErrDamaged)
 	}
 	if err := json.Unmarshal(b[5:], &m); err != nil {
 		return m, fmt.Errorf("manifest: %w", err)
@@ -196,7 +197,7 @@ func writeManifest(dir string, m manifest) error {
 	if err != nil {
 		return fmt.Errorf("write manifest: %w", err)
 	}
-	b := binary.LittleEndian.AppendUint32([]byte{manifestVersion}, crc32.Checksum(text, castagnoli))
+	b := binary.LittleEndian.AppendUint32([]byte{manifestVersion}, crc32.Checksum(text, disk.Castagnoli))
 	f, err := createFile(filepath.Join(dir, manifestFile))
 	if err != nil {
 		return err
@@ -214,11 +215,11 @@ type checksumFile struct {
 }
 
 func createFile(path string) (*checksumFile, error) {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, fileMode) //nolint:gosec // a path of our own making
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, disk.FileMode) //nolint:gosec // a path of our own making
 	if err != nil {
 		return nil, fmt.Errorf("write snapshot: %w", err)
 	}
-	return &checksumFile{f: f, w: bufio.NewWriterSize(f, copyBufferBytes), sum: crc32.New(castagnoli)}, nil
+	return &checksumFile{f: f, w: bufio.NewWriterSize(f, copyBufferBytes), sum: crc32.New(disk.Castagnoli)}, nil
 }
 
 func (f *checksumFile) Write(p []byte) (int, error) {
@@ -242,24 +243,24 @@ func (f *checksumFile) finish(err error) error {
 	return nil
 }
 
-// load restores machine from the snapshot. Any mismatch is errDamaged.
+// load restores machine from the snapshot. Any mismatch is disk.ErrDamaged.
 func (s *storedSnapshot) load(machine Machine) error {
 	f, err := os.Open(filepath.Join(s.dir, imageFile))
 	if err != nil {
-		return fmt.Errorf("load snapshot: %w (%w)", err, errDamaged)
+		return fmt.Errorf("load snapshot: %w (%w)", err, disk.ErrDamaged)
 	}
-	sum := crc32.New(castagnoli)
+	sum := crc32.New(disk.Castagnoli)
 	r := bufio.NewReaderSize(io.TeeReader(f, sum), copyBufferBytes)
 	err = machine.Restore(r)
 	if err == nil {
 		if _, err = r.ReadByte(); errors.Is(err, io.EOF) {
 			err = nil
 		} else if err == nil {
-			err = fmt.Errorf("bytes left over: %w", errDamaged)
+			err = fmt.Errorf("bytes left over: %w", disk.ErrDamaged)
 		}
 	}
 	if err == nil && sum.Sum32() != s.ImageSum {
-		err = fmt.Errorf("checksum: %w", errDamaged)
+		err = fmt.Errorf("checksum: %w", disk.ErrDamaged)
 	}
 	if err = errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("load snapshot %s: %w", s.dir, err)
@@ -281,7 +282,7 @@ func (s *storedSnapshot) load(machine Machine) error {
 		return refs[visited-1]
 	})
 	if visited != len(refs) {
-		return fmt.Errorf("load snapshot %s: %d references where %d bodies came: %w", s.dir, visited, len(refs), errDamaged)
+		return fmt.Errorf("load snapshot %s: %d references where %d bodies came: %w", s.dir, visited, len(refs), disk.ErrDamaged)
 	}
 	return nil
 }
@@ -289,11 +290,11 @@ func (s *storedSnapshot) load(machine Machine) error {
 func (s *storedSnapshot) readRefs() ([]fsm.Ref, error) {
 	b, err := os.ReadFile(filepath.Join(s.dir, refsFile))
 	if err != nil {
-		return nil, fmt.Errorf("load snapshot: %w (%w)", err, errDamaged)
+		return nil, fmt.Errorf("load snapshot: %w (%w)", err, disk.ErrDamaged)
 	}
 	n := len(b) - 4
-	if n < 0 || n%refBytes != 0 || crc32.Checksum(b[:n], castagnoli) != binary.LittleEndian.Uint32(b[n:]) {
-		return nil, fmt.Errorf("load snapshot %s: references: checksum: %w", s.dir, errDamaged)
+	if n < 0 || n%refBytes != 0 || crc32.Checksum(b[:n], disk.Castagnoli) != binary.LittleEndian.Uint32(b[n:]) {
+		return nil, fmt.Errorf("load snapshot %s: references: checksum: %w", s.dir, disk.ErrDamaged)
 	}
 	refs := make([]fsm.Ref, 0, n/refBytes)
 	for p := b[:n]; len(p) > 0; p = p[refBytes:] {
@@ -355,7 +356,7 @@ func (s *snapshotStore) Create(_ raft.SnapshotVersion, index, term uint64, conf 
 	id := fmt.Sprintf("%d-%d-%d", term, index, s.serial)
 	s.mu.Unlock()
 	dir := filepath.Join(s.dir, snapshotTemporary+"-"+id)
-	if err := os.Mkdir(dir, folderMode); err != nil {
+	if err := os.Mkdir(dir, disk.FolderMode); err != nil {
 		return nil, fmt.Errorf("create snapshot: %w", err)
 	}
 	return &snapshotSink{store: s, id: id, dir: dir, manifest: manifest{
@@ -446,14 +447,14 @@ func (s *snapshotSink) publish() error {
 	if err := writeManifest(s.dir, s.manifest); err != nil {
 		return err
 	}
-	if err := syncFolder(s.dir); err != nil {
+	if err := disk.SyncFolder(s.dir); err != nil {
 		return err
 	}
 	dir := filepath.Join(s.store.dir, s.id)
 	if err := os.Rename(s.dir, dir); err != nil {
 		return fmt.Errorf("write snapshot: %w", err)
 	}
-	if err := syncFolder(s.store.dir); err != nil {
+	if err := disk.SyncFolder(s.store.dir); err != nil {
 		return err
 	}
 	s.finished = true

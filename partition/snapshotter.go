@@ -112,7 +112,7 @@ func (k *snapshotter) run(ctx context.Context) {
 // freesSpace reports whether the member is low on disk space and a snapshot would free some: dead bodies stay
 // until the next snapshot.
 func (k *snapshotter) freesSpace() bool {
-	if !k.g.cfg.Log.Disk().isReadOnly() {
+	if !k.g.cfg.Log.Disk().IsReadOnly() {
 		return false
 	}
 	all, live := k.g.bodies.usage()

@@ -4,26 +4,28 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/peeklock/peeklock/partition/histogram"
 )
 
 // counters are the counters of a group, updated per entry and per batch, never per message.
 type counters struct {
-	entries     atomic.Uint64 // applied
-	commands    atomic.Uint64 // in them
-	refused     atomic.Uint64 // submissions over a limit
-	leaderships atomic.Uint64 // leaderships gained
-	exceeded    atomic.Uint64 // rules that were over their budget
-	proposals   Histogram     // from composing an entry to applying it, at the leader
+	entries     atomic.Uint64       // applied
+	commands    atomic.Uint64       // in them
+	refused     atomic.Uint64       // submissions over a limit
+	leaderships atomic.Uint64       // leaderships gained
+	exceeded    atomic.Uint64       // rules that were over their budget
+	proposals   histogram.Histogram // from composing an entry to applying it, at the leader
 }
 
 // Stats are the counters of a replica since it was opened and its size on disk, for dashboards and alerts.
 type Stats struct {
-	Entries           uint64    // applied
-	Commands          uint64    // in them
-	Refused           uint64    // submissions refused because a queue was full
-	Exceeded          uint64    // evaluations of a topic's rule that exceeded the steps allowed for one message
-	LeadershipsGained uint64    // times that this replica became the leader
-	Proposals         Durations // of entries proposed here, from composing to applied
+	Entries           uint64              // applied
+	Commands          uint64              // in them
+	Refused           uint64              // submissions refused because a queue was full
+	Exceeded          uint64              // evaluations of a topic's rule that exceeded the steps allowed for one message
+	LeadershipsGained uint64              // times that this replica became the leader
+	Proposals         histogram.Durations // of entries proposed here, from composing to applied
 	// LogBytes are the bytes of log applied since the newest snapshot was frozen: about what a restart
 	// replays.
 	LogBytes uint64

@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
 )
 
 // The stream of a snapshot to another member:
@@ -69,7 +70,7 @@ func (s *snapshotStream) Read(p []byte) (int, error) {
 			if err == nil {
 				err = buf.Flush()
 			}
-			if errors.Is(err, errDamaged) {
+			if errors.Is(err, disk.ErrDamaged) {
 				s.store.fail(err)
 			}
 			w.CloseWithError(err)
@@ -113,7 +114,7 @@ func appendStreamHeader(h []byte, m *manifest) []byte {
 	h = binary.LittleEndian.AppendUint64(h, m.Bodies)
 	h = binary.LittleEndian.AppendUint64(h, m.Digest)
 	h = binary.LittleEndian.AppendUint64(h, m.DigestTerm)
-	return binary.LittleEndian.AppendUint32(h, crc32.Checksum(h[from:], castagnoli))
+	return binary.LittleEndian.AppendUint32(h, crc32.Checksum(h[from:], disk.Castagnoli))
 }
 
 func (s *snapshotStream) sendImage(w io.Writer) error {
@@ -121,13 +122,13 @@ func (s *snapshotStream) sendImage(w io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("send snapshot: %w", err)
 	}
-	sum := crc32.New(castagnoli)
+	sum := crc32.New(disk.Castagnoli)
 	n, err := io.Copy(io.MultiWriter(w, sum), f)
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
 	if n != s.snap.ImageBytes || sum.Sum32() != s.snap.ImageSum {
-		return fmt.Errorf("send snapshot %s: image: checksum: %w", s.snap.dir, errDamaged)
+		return fmt.Errorf("send snapshot %s: image: checksum: %w", s.snap.dir, disk.ErrDamaged)
 	}
 	_, err = w.Write(binary.LittleEndian.AppendUint32(nil, sum.Sum32()))
 	return err
@@ -149,7 +150,7 @@ func (s *snapshotStream) sendBodies(w io.Writer) error {
 	})
 	if uint64(len(reads)) != s.snap.Bodies {
 		return fmt.Errorf("send snapshot %s: %d bodies where the manifest has %d: %w",
-			s.snap.dir, len(reads), s.snap.Bodies, errDamaged)
+			s.snap.dir, len(reads), s.snap.Bodies, disk.ErrDamaged)
 	}
 	_, err := s.store.bodies.sendRecords(w, reads, nil)
 	return err
@@ -190,8 +191,8 @@ func (s *snapshotSink) receive(r *bufio.Reader) error {
 	}
 	switch {
 	case [4]byte(h[:4]) != streamMagic ||
-		crc32.Checksum(h[:56], castagnoli) != binary.LittleEndian.Uint32(h[56:]):
-		return fmt.Errorf("header: %w", errDamaged)
+		crc32.Checksum(h[:56], disk.Castagnoli) != binary.LittleEndian.Uint32(h[56:]):
+		return fmt.Errorf("header: %w", disk.ErrDamaged)
 	case h[4] != streamVersion:
 		return fmt.Errorf("stream version %d is not known to this binary", h[4])
 	}
@@ -208,7 +209,7 @@ func (s *snapshotSink) receive(r *bufio.Reader) error {
 		return err
 	}
 	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
-		return fmt.Errorf("bytes left over: %w", errDamaged)
+		return fmt.Errorf("bytes left over: %w", disk.ErrDamaged)
 	}
 	return s.store.bodies.sync(s.Segments)
 }
@@ -228,7 +229,7 @@ func (s *snapshotSink) receiveImage(r *bufio.Reader) error {
 		return err
 	}
 	if binary.LittleEndian.Uint32(sum[:]) != s.ImageSum {
-		return fmt.Errorf("image: checksum: %w", errDamaged)
+		return fmt.Errorf("image: checksum: %w", disk.ErrDamaged)
 	}
 	return nil
 }
@@ -262,7 +263,7 @@ func (s *snapshotSink) copyRecords(r *bufio.Reader, refs io.Writer) (err error) 
 		size := binary.LittleEndian.Uint32(record[4:])
 		if uint64(recordHeaderBytes)+uint64(size) > uint64(cap(record)) {
 			if size > recordBodyBytesMax {
-				return fmt.Errorf("record of %d bytes: %w", size, errDamaged)
+				return fmt.Errorf("record of %d bytes: %w", size, disk.ErrDamaged)
 			}
 			record = append(make([]byte, 0, recordHeaderBytes+int(size)), record...)
 		}

@@ -19,9 +19,13 @@ const (
 // test may import everything and are imported by nobody outside test.
 func packageImports() map[string][]string {
 	return map[string][]string{
-		"fsm/filter":        {},
-		"fsm":               {"fsm/filter"},
-		"partition":         {"fsm"},
+		"fsm/filter": {},
+		"fsm":        {"fsm/filter"},
+
+		"partition":           {"fsm", "partition/disk", "partition/histogram"},
+		"partition/disk":      {},
+		"partition/histogram": {},
+
 		"cluster":           {"fsm", "partition", "cluster/gossip", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc", "cluster/throttle"},
 		"cluster/peer":      {"fsm", "cluster/throttle"},
 		"cluster/placement": {"fsm"},

@@ -1,4 +1,4 @@
-package partition
+package disk
 
 import (
 	"context"
@@ -16,18 +16,19 @@ const (
 	reserveBytesMin     = 1 << 30  // minimum of the default reserve
 	reservePercent      = 5        // of the file system, if that is more
 	reserveBytesMax     = 16 << 30 // maximum of the default reserve
-	ballastBytesDefault = 64 << 20
-	ballastFile         = "ballast"
+	BallastBytesDefault = 64 << 20
+	BallastFile         = "ballast"
 	spaceCheckInterval  = time.Second
 	// spaceRecoverPercent of the reserve must be free before a read-only member accepts messages again, so
 	// that it does not alternate.
 	spaceRecoverPercent  = 125
 	spaceRecoverBytesMin = 1 << 20
-	spaceRetryInterval   = 200 * time.Millisecond // between two tries of a write that has to wait for space
+	RetryInterval        = 200 * time.Millisecond // between two tries of a write that has to wait for space
+	zerosBytes           = 256 << 10              // written at once by file systems that cannot reserve space
 )
 
-// DiskSpace is the space on the file system of a member's data, in bytes.
-type DiskSpace struct {
+// Space is the space on the file system of a member's data, in bytes.
+type Space struct {
 	Free  uint64 // for this process
 	Total uint64
 	// Reserve must stay free. Below it the member is ReadOnly: its leaders refuse new messages and entities
@@ -41,17 +42,17 @@ type DiskSpace struct {
 
 // RefusesGrowth reports whether the member refuses commands that make data grow, for lack of disk space or
 // memory.
-func (s *DiskSpace) RefusesGrowth() bool { return s.ReadOnly || s.LowMemory }
+func (s *Space) RefusesGrowth() bool { return s.ReadOnly || s.LowMemory }
 
-// diskSpace watches the disk space of a member. The log owns it.
-type diskSpace struct {
+// Monitor watches the disk space of a member. The log owns it.
+type Monitor struct {
 	dir     string
 	logger  *slog.Logger
 	measure func(dir string) (free, total uint64, err error)
 	reserve int64 // as in Sizes
 	ballast int64
 
-	state     atomic.Pointer[DiskSpace]
+	state     atomic.Pointer[Space]
 	readOnly  atomic.Bool
 	lowMemory atomic.Bool // SetLowMemory
 
@@ -63,23 +64,23 @@ type diskSpace struct {
 	hasBallast bool       // the ballast file exists
 }
 
-func newDiskSpace(dir string, logger *slog.Logger) *diskSpace {
-	return &diskSpace{dir: dir, logger: logger, measure: fileSystemSpace}
+func NewMonitor(dir string, logger *slog.Logger) *Monitor {
+	return &Monitor{dir: dir, logger: logger, measure: fileSystemSpace}
 }
 
-// watch starts to measure until close, with the sizes of the first call.
-func (s *diskSpace) watch(ctx context.Context, reserve, ballast int64, measure func(dir string) (free, total uint64, err error)) {
+// Watch starts to measure until close, with the sizes of the first call.
+func (s *Monitor) Watch(ctx context.Context, reserve, ballast int64, measure func(dir string) (free, total uint64, err error)) {
 	s.once.Do(func() {
 		s.reserve, s.ballast = reserve, ballast
 		if s.ballast == 0 {
-			s.ballast = ballastBytesDefault
+			s.ballast = BallastBytesDefault
 		}
 		if measure != nil {
 			s.measure = measure
 		}
-		_, err := os.Stat(filepath.Join(s.dir, ballastFile))
+		_, err := os.Stat(filepath.Join(s.dir, BallastFile))
 		s.hasBallast = err == nil
-		s.refresh()
+		s.Refresh()
 		ctx, cancel := context.WithCancel(context.WithoutCancel(ctx))
 		s.cancel = cancel
 		s.wg.Go(func() {
@@ -88,7 +89,7 @@ func (s *diskSpace) watch(ctx context.Context, reserve, ballast int64, measure f
 			for {
 				select {
 				case <-tick.C:
-					s.refresh()
+					s.Refresh()
 				case <-ctx.Done():
 					return
 				}
@@ -97,8 +98,8 @@ func (s *diskSpace) watch(ctx context.Context, reserve, ballast int64, measure f
 	})
 }
 
-// close stops measuring.
-func (s *diskSpace) close() {
+// Close stops measuring.
+func (s *Monitor) Close() {
 	s.once.Do(func() {})
 	if s.cancel != nil {
 		s.cancel()
@@ -106,8 +107,8 @@ func (s *diskSpace) close() {
 	s.wg.Wait()
 }
 
-// refresh measures the free space and updates the state.
-func (s *diskSpace) refresh() {
+// Refresh measures the free space and updates the state.
+func (s *Monitor) Refresh() {
 	free, total, err := s.measure(s.dir)
 	if err != nil || total == 0 {
 		return // unknown space is no reason to refuse commands
@@ -115,7 +116,7 @@ func (s *diskSpace) refresh() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	reserve := s.reserveOf(total)
-	now := DiskSpace{Free: free, Total: total, Reserve: reserve, ReadOnly: s.readOnly.Load()}
+	now := Space{Free: free, Total: total, Reserve: reserve, ReadOnly: s.readOnly.Load()}
 	switch {
 	case !now.ReadOnly && free < reserve:
 		now.ReadOnly = true
@@ -127,12 +128,12 @@ func (s *diskSpace) refresh() {
 	s.state.Store(&now)
 	s.readOnly.Store(now.ReadOnly)
 	if !s.hasBallast && s.ballast > 0 && !now.ReadOnly && free > reserve+uint64(s.ballast) {
-		s.hasBallast = allocate(filepath.Join(s.dir, ballastFile), s.ballast) == nil
+		s.hasBallast = Allocate(filepath.Join(s.dir, BallastFile), s.ballast) == nil
 	}
 }
 
 // logReadOnly logs that the member is read-only, and what to do.
-func (s *diskSpace) logReadOnly(now *DiskSpace) {
+func (s *Monitor) logReadOnly(now *Space) {
 	s.logger.Error("disk is nearly full; the member refuses new messages and entities until space is freed: "+
 		"receive, purge or delete messages, make the volume larger, or move partitions to other members",
 		"folder", s.dir, "free_bytes", now.Free, "reserve_bytes", now.Reserve,
@@ -140,12 +141,12 @@ func (s *diskSpace) logReadOnly(now *DiskSpace) {
 }
 
 // recoverAt returns the free bytes at which the member accepts messages again.
-func (s *diskSpace) recoverAt(reserve uint64) uint64 {
+func (s *Monitor) recoverAt(reserve uint64) uint64 {
 	return max(reserve/100*spaceRecoverPercent, 2*uint64(max(s.ballast, 0)), spaceRecoverBytesMin)
 }
 
 // reserveOf returns the reserve of a file system with total bytes.
-func (s *diskSpace) reserveOf(total uint64) uint64 {
+func (s *Monitor) reserveOf(total uint64) uint64 {
 	switch {
 	case s.reserve < 0:
 		return 0
@@ -155,16 +156,16 @@ func (s *diskSpace) reserveOf(total uint64) uint64 {
 	return min(max(reserveBytesMin, total/100*reservePercent), reserveBytesMax)
 }
 
-// releaseBallast is called after a write has failed for lack of space. It deletes the ballast and reports
+// ReleaseBallast is called after a write has failed for lack of space. It deletes the ballast and reports
 // whether it did: then the write should be tried once more.
-func (s *diskSpace) releaseBallast() bool {
+func (s *Monitor) ReleaseBallast() bool {
 	if s == nil {
 		return false
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if !s.readOnly.Load() {
-		now := DiskSpace{ReadOnly: true}
+		now := Space{ReadOnly: true}
 		if last := s.state.Load(); last != nil {
 			now.Total, now.Reserve = last.Total, last.Reserve
 		}
@@ -176,18 +177,18 @@ func (s *diskSpace) releaseBallast() bool {
 		return false
 	}
 	s.hasBallast = false
-	if err := os.Remove(filepath.Join(s.dir, ballastFile)); err != nil {
+	if err := os.Remove(filepath.Join(s.dir, BallastFile)); err != nil {
 		return false
 	}
 	s.logger.Warn("disk is full; deleted the ballast to keep space for the log", "folder", s.dir, "freed_bytes", s.ballast)
 	return true
 }
 
-// isReadOnly reports whether disk space is low.
-func (s *diskSpace) isReadOnly() bool { return s.readOnly.Load() }
+// IsReadOnly reports whether disk space is low.
+func (s *Monitor) IsReadOnly() bool { return s.readOnly.Load() }
 
-// space returns the disk space as measured within the last second; zeros before watch.
-func (s *diskSpace) space() (now DiskSpace) {
+// Space returns the disk space as measured within the last second; zeros before watch.
+func (s *Monitor) Space() (now Space) {
 	if known := s.state.Load(); known != nil {
 		now = *known
 	}
@@ -195,15 +196,15 @@ func (s *diskSpace) space() (now DiskSpace) {
 	return now
 }
 
-// setLowMemory records whether the memory of the process is nearly used up.
-func (s *diskSpace) setLowMemory(on bool) { s.lowMemory.Store(on) }
+// SetLowMemory records whether the memory of the process is nearly used up.
+func (s *Monitor) SetLowMemory(on bool) { s.lowMemory.Store(on) }
 
-// refusesGrowth reports whether disk space or memory is low.
-func (s *diskSpace) refusesGrowth() bool { return s.readOnly.Load() || s.lowMemory.Load() }
+// RefusesGrowth reports whether disk space or memory is low.
+func (s *Monitor) RefusesGrowth() bool { return s.readOnly.Load() || s.lowMemory.Load() }
 
-// allocate creates a file for which the file system has reserved size bytes.
-func allocate(path string, size int64) error {
-	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, fileMode) //nolint:gosec // a path of our own making
+// Allocate creates a file for which the file system has reserved size bytes.
+func Allocate(path string, size int64) error {
+	f, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, FileMode) //nolint:gosec // a path of our own making
 	if err != nil {
 		return fmt.Errorf("allocate: %w", err)
 	}
@@ -216,7 +217,7 @@ func allocate(path string, size int64) error {
 
 // writeZeros is for file systems that cannot reserve space.
 func writeZeros(f *os.File, size int64) error {
-	zeros := make([]byte, copyBufferBytes)
+	zeros := make([]byte, zerosBytes)
 	for size > 0 {
 		n, err := f.Write(zeros[:min(size, int64(len(zeros)))])
 		if err != nil {

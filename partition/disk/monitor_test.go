@@ -1,4 +1,4 @@
-package partition
+package disk
 
 import "testing"
 
@@ -15,7 +15,7 @@ func TestReserveFollowsTheDiskSize(t *testing.T) {
 		{7, 4 << 40, 7},
 		{-1, 4 << 40, 0},
 	} {
-		s := &diskSpace{reserve: x.reserve}
+		s := &Monitor{reserve: x.reserve}
 		if got := s.reserveOf(x.total); got/1000 != x.want/1000 {
 			t.Errorf("%+v: %d", x, got)
 		}

@@ -1,6 +1,6 @@
 //go:build linux || darwin
 
-package partition
+package disk
 
 import (
 	"fmt"
