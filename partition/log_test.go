@@ -243,7 +243,7 @@ func TestLogForgetsAGroup(t *testing.T) {
 		t.Fatal(err)
 	}
 	g = testGroupLog(t, l, 3)
-	if has, err := raft.HasExistingState(g, g, &snapshotStore{}); has || err != nil {
+	if has, err := raft.HasExistingState(g, g, raft.NewInmemSnapshotStore()); has || err != nil {
 		t.Errorf("state is left: %v %v", has, err)
 	}
 }
