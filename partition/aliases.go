@@ -1,14 +1,20 @@
 package partition
 
 import (
+	"log/slog"
 	"time"
 
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/histogram"
+	"github.com/peeklock/peeklock/partition/raftlog"
 )
 
 // Types of the subpackages that callers of this package use, so that they need not import them.
 type (
+	// Log is the shared log of a member, see [raftlog.Log].
+	Log = raftlog.Log
+	// LogStats are statistics of the log, see [raftlog.Stats].
+	LogStats = raftlog.Stats
 	// DiskSpace is the disk space of a member, see [disk.Space].
 	DiskSpace = disk.Space
 	// Histogram counts durations, see [histogram.Histogram].
@@ -19,3 +25,6 @@ type (
 
 // Bound returns the upper end of bucket i of a histogram.
 func Bound(i int) time.Duration { return histogram.Bound(i) }
+
+// OpenLog opens the log of a member, see [raftlog.Open].
+func OpenLog(path string, logger *slog.Logger) (*Log, error) { return raftlog.Open(path, logger) }

@@ -241,7 +241,10 @@ func TestInterruptedRestoreIsNotOpened(t *testing.T) {
 	if err := prepareRestore(&cfg); err != nil {
 		t.Fatal(err)
 	}
-	log := testGroupLog(t, m.log, 1)
+	log, err := m.log.Group(1)
+	if err != nil {
+		t.Fatal(err)
+	}
 	crashed := &Group{cfg: cfg, log: log}
 	if err := crashed.claim(); err != nil {
 		t.Fatal(err)

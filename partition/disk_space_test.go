@@ -18,6 +18,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/partition/raftlog"
 )
 
 // countingLog counts log records by level.
@@ -115,7 +116,7 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 
 // failingStore is a log whose writes fail with a given error.
 type failingStore struct {
-	logStore
+	raftlog.Store
 
 	err     atomic.Pointer[error]
 	refused atomic.Int64
@@ -141,21 +142,21 @@ func (s *failingStore) StoreLogs(entries []*raft.Log) error {
 	if err := s.fails(); err != nil {
 		return err
 	}
-	return s.logStore.StoreLogs(entries)
+	return s.Store.StoreLogs(entries)
 }
 
 func (s *failingStore) DeleteRange(low, high uint64) error {
 	if err := s.fails(); err != nil {
 		return err
 	}
-	return s.logStore.DeleteRange(low, high)
+	return s.Store.DeleteRange(low, high)
 }
 
 func (s *failingStore) Set(key, value []byte) error {
 	if err := s.fails(); err != nil {
 		return err
 	}
-	return s.logStore.Set(key, value)
+	return s.Store.Set(key, value)
 }
 
 var errDiskFull error = &fs.PathError{Op: "write", Path: "0.db", Err: syscall.ENOSPC}
@@ -163,10 +164,10 @@ var errDiskFull error = &fs.PathError{Op: "write", Path: "0.db", Err: syscall.EN
 // withFailingStores puts a failingStore under each member's log before its groups are opened.
 func withFailingStores(stores *sync.Map) func(*Config) {
 	return func(c *Config) {
-		c.Log.WrapStore(func(inner logStore) logStore {
+		c.Log.WrapStore(func(inner raftlog.Store) raftlog.Store {
 			store, ok := inner.(*failingStore)
 			if !ok {
-				store = &failingStore{logStore: inner}
+				store = &failingStore{Store: inner}
 			}
 			stores.Store(c.Member, store)
 			return store

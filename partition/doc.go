@@ -15,7 +15,7 @@
 //
 // Where the state of a replica is stored:
 //
-//	log       one raft-boltdb file of the member, shared by all its groups   log.go, grouplog.go, cache.go
+//	log       one raft-boltdb file of the member, shared by all its groups   package raftlog
 //	bodies    append-only segment files of the replica                       body_store.go, segment.go, compact.go
 //	index     in memory, in the machine                                      package fsm
 //	snapshot  image of the index, sizes of the segments, raft's metadata     snapshot.go, stream.go

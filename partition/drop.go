@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/partition/raftlog"
 )
 
 // A replica consists of its folder and a range of the shared log, and each names the replica:
@@ -90,11 +91,11 @@ func (g *Group) Destroy(ctx context.Context) error {
 // Drop removes the data of a replica that is not open from this member: its entries, term and vote in the
 // log, unless another replica owns them by now, then its folder. It can be repeated at any time, also when
 // nothing is left. A damaged replica is replaced by way of Drop.
-func Drop(log *Log, id fsm.PartitionID, replica, dir string) error {
+func Drop(log *raftlog.Log, id fsm.PartitionID, replica, dir string) error {
 	if err := markDropped(dir); err != nil {
 		return fmt.Errorf("drop replica %s: %w", replica, err)
 	}
-	g, err := log.group(id)
+	g, err := log.Group(id)
 	if err != nil {
 		return fmt.Errorf("drop replica %s: %w", replica, err)
 	}

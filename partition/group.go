@@ -17,6 +17,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/partition/raftlog"
 )
 
 // Machine is the replicated state machine of a group: [fsm.Queues] or [fsm.Catalog]. The group calls it from
@@ -75,7 +76,7 @@ type Config struct {
 	Replica   string // this replica's raft server id
 	Member    fsm.MemberID
 	Dir       string // of this replica alone
-	Log       *Log
+	Log       *raftlog.Log
 	Machine   func(fsm.Bodies) Machine
 	Bootstrap []Voter // if not empty: form the group, unless it has state already
 	// Dial opens a raft stream to the same group at another member.
@@ -211,7 +212,7 @@ var (
 // Group is one replica of one raft group. All methods may be called concurrently.
 type Group struct {
 	cfg       Config
-	log       *groupLog
+	log       *raftlog.Group
 	bodies    *bodyStore
 	snapshots *snapshotStore
 	opened    time.Time
@@ -329,7 +330,7 @@ func (c *Config) validate() error {
 func (g *Group) openStorage() error {
 	cfg := &g.cfg
 	var err error
-	if g.log, err = cfg.Log.group(cfg.ID); err != nil {
+	if g.log, err = cfg.Log.Group(cfg.ID); err != nil {
 		return err
 	}
 	g.log.OnFailure(g.halt)

@@ -19,6 +19,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/raftlog"
 )
 
 // raft never completes a transfer during which it is shut down, so its waiting goroutine stays (see await).
@@ -155,7 +156,7 @@ type member struct {
 	logger *slog.Logger // of the log; nil: testLogger
 
 	mu     sync.Mutex
-	log    *Log
+	log    *raftlog.Log
 	groups map[fsm.PartitionID]*Group
 }
 
@@ -194,7 +195,7 @@ func (m *member) tryStart(ids ...fsm.PartitionID) error {
 	if logger == nil {
 		logger = testLogger(m.t)
 	}
-	log, err := OpenLog(filepath.Join(m.dir, "raftlog", "0.db"), logger)
+	log, err := raftlog.Open(filepath.Join(m.dir, "raftlog", "0.db"), logger)
 	if err != nil {
 		return err
 	}

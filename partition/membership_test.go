@@ -13,6 +13,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/partition/raftlog"
 )
 
 // startEmptyMember starts one more member, which forms no groups.
@@ -32,11 +33,11 @@ func replicaDir(m *member) string { return filepath.Join(m.dir, "groups", "1") }
 // entriesIn returns the last index of group 1 in a log file that is not open.
 func entriesIn(t *testing.T, path string) uint64 {
 	t.Helper()
-	l, err := OpenLog(path, testLogger(t))
+	l, err := raftlog.Open(path, testLogger(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	g, err := l.group(1)
+	g, err := l.Group(1)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,18 +7,19 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/raftlog"
 )
 
 // heldStore can block writes.
 type heldStore struct {
-	logStore
+	raftlog.Store
 	hold chan struct{} // while it has an element, the next write of entries waits until the element is received
 }
 
 func (s *heldStore) StoreLogs(logs []*raft.Log) error {
 	s.hold <- struct{}{}
 	<-s.hold
-	return s.logStore.StoreLogs(logs)
+	return s.Store.StoreLogs(logs)
 }
 
 // While raft's main goroutine waits for a write, the request stays unanswered.
@@ -26,9 +27,9 @@ func TestUnansweredRaftIsMeasured(t *testing.T) {
 	t.Parallel()
 	held := &heldStore{hold: make(chan struct{}, 1)}
 	ms := newMembers(t, 1, func(c *Config) {
-		if held.logStore == nil {
-			c.Log.WrapStore(func(inner logStore) logStore {
-				held.logStore = inner
+		if held.Store == nil {
+			c.Log.WrapStore(func(inner raftlog.Store) raftlog.Store {
+				held.Store = inner
 				return held
 			})
 		}

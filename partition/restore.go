@@ -14,6 +14,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/partition/raftlog"
 )
 
 // restoringFile marks the folder of a replica into which a backup is being restored.
@@ -70,7 +71,7 @@ func prepareRestore(cfg *Config) error {
 			return err
 		}
 	}
-	log, err := cfg.Log.group(cfg.ID)
+	log, err := cfg.Log.Group(cfg.ID)
 	if err != nil {
 		return err
 	}
@@ -96,7 +97,7 @@ func prepareRestore(cfg *Config) error {
 
 // restore reads a backup into an empty replica.
 func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, err error) {
-	log, err := cfg.Log.group(cfg.ID)
+	log, err := cfg.Log.Group(cfg.ID)
 	if err != nil {
 		return info, err
 	}
@@ -122,7 +123,7 @@ func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, er
 	if info, err = ReadBackupInfo(in); err != nil {
 		return info, err
 	}
-	if info.Index == 0 || info.Index > logIndexMax || info.StreamBytes < streamHeaderBytes {
+	if info.Index == 0 || info.Index > raftlog.IndexMax || info.StreamBytes < streamHeaderBytes {
 		return info, fmt.Errorf("backup of index %d, %d bytes: %w", info.Index, info.StreamBytes, disk.ErrDamaged)
 	}
 	s, err := newGroupSink(store, cfg, info.Index)

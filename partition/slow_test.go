@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/raftlog"
 )
 
 // logBuffer is a writer that may be read concurrently.
@@ -37,9 +38,9 @@ func TestSlowEntryIsLogged(t *testing.T) {
 	const held, after = 300 * time.Millisecond, 250 * time.Millisecond
 	store, lines := &heldStore{hold: make(chan struct{}, 1)}, &logBuffer{}
 	ms := newMembers(t, 1, func(c *Config) {
-		if store.logStore == nil {
-			c.Log.WrapStore(func(inner logStore) logStore {
-				store.logStore = inner
+		if store.Store == nil {
+			c.Log.WrapStore(func(inner raftlog.Store) raftlog.Store {
+				store.Store = inner
 				return store
 			})
 		}

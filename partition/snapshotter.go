@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/partition/raftlog"
 )
 
 const (
@@ -42,7 +44,7 @@ func (k *snapshotter) init(g *Group) { k.g, k.wake = g, make(chan struct{}, 1) }
 // countEntry counts an applied entry and wakes run when a snapshot is due.
 func (k *snapshotter) countEntry(index uint64, size int) {
 	before := k.total.Load()
-	total := before + uint64(size) + logEntryOverhead
+	total := before + uint64(size) + raftlog.EntryOverhead
 	k.total.Store(total)
 	if before/logMarkBytes != total/logMarkBytes {
 		k.mu.Lock()
@@ -123,7 +125,7 @@ func (k *snapshotter) freesSpace() bool {
 // Snapshot writes a snapshot now and lets raft compact its log up to it. One group of a member writes at a
 // time; the others wait.
 func (g *Group) Snapshot(ctx context.Context) error {
-	release, err := g.cfg.Log.acquireSnapshot(ctx)
+	release, err := g.cfg.Log.AcquireSnapshot(ctx)
 	if err != nil {
 		return fmt.Errorf("snapshot of group %d: %w", g.cfg.ID, err)
 	}

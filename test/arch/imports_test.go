@@ -22,9 +22,10 @@ func packageImports() map[string][]string {
 		"fsm/filter": {},
 		"fsm":        {"fsm/filter"},
 
-		"partition":           {"fsm", "partition/disk", "partition/histogram"},
+		"partition":           {"fsm", "partition/disk", "partition/histogram", "partition/raftlog"},
 		"partition/disk":      {},
 		"partition/histogram": {},
+		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram"},
 
 		"cluster":           {"fsm", "partition", "cluster/gossip", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc", "cluster/throttle"},
 		"cluster/peer":      {"fsm", "cluster/throttle"},
@@ -56,9 +57,9 @@ func packageImports() map[string][]string {
 // everything below test.
 func libraryImporters() map[string][]string {
 	return map[string][]string{
-		"github.com/hashicorp/raft":             {"partition"},
-		"github.com/hashicorp/raft-boltdb":      {"partition"},
-		"go.etcd.io/bbolt":                      {"partition"},
+		"github.com/hashicorp/raft":             {"partition", "partition/raftlog"},
+		"github.com/hashicorp/raft-boltdb":      {"partition/raftlog"},
+		"go.etcd.io/bbolt":                      {"partition/raftlog"},
 		"github.com/hashicorp/go-hclog":         {"partition"},
 		"github.com/hashicorp/memberlist":       {"cluster/gossip"},
 		"github.com/Azure/go-amqp":              {"cmd/peeklock", "test"},

@@ -1,4 +1,4 @@
-package partition
+package raftlog
 
 import (
 	"bytes"
@@ -22,7 +22,7 @@ import (
 
 func openTestLog(t *testing.T, path string) *Log {
 	t.Helper()
-	l, err := OpenLog(path, slog.New(slog.DiscardHandler))
+	l, err := Open(path, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -30,9 +30,9 @@ func openTestLog(t *testing.T, path string) *Log {
 	return l
 }
 
-func testGroupLog(t *testing.T, l *Log, id fsm.PartitionID) *groupLog {
+func testGroup(t *testing.T, l *Log, id fsm.PartitionID) *Group {
 	t.Helper()
-	g, err := l.group(id)
+	g, err := l.Group(id)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -47,10 +47,10 @@ func entries(from, to, term uint64) []*raft.Log {
 	return list
 }
 
-func extentOf(g *groupLog) logRange {
+func rangeOf(g *Group) indexRange {
 	first, _ := g.FirstIndex()
 	last, _ := g.LastIndex()
-	return logRange{first, last}
+	return indexRange{first, last}
 }
 
 // keysIn counts the keys in the file.
@@ -78,7 +78,7 @@ func TestLogHoldsManyGroups(t *testing.T) {
 	const groups, each = 64, 20
 	var wg sync.WaitGroup
 	for id := range fsm.PartitionID(groups) {
-		g := testGroupLog(t, l, id)
+		g := testGroup(t, l, id)
 		wg.Go(func() {
 			for i := uint64(1); i <= each; i++ {
 				if err := g.StoreLogs(entries(i, i, 1)); err != nil {
@@ -99,8 +99,8 @@ func TestLogHoldsManyGroups(t *testing.T) {
 	}
 	l = openTestLog(t, path)
 	for id := range fsm.PartitionID(groups) {
-		g := testGroupLog(t, l, id)
-		if diff := cmp.Diff(logRange{1, each}, extentOf(g), cmp.AllowUnexported(logRange{})); diff != "" {
+		g := testGroup(t, l, id)
+		if diff := cmp.Diff(indexRange{1, each}, rangeOf(g), cmp.AllowUnexported(indexRange{})); diff != "" {
 			t.Fatal(diff)
 		}
 		var e raft.Log
@@ -115,22 +115,22 @@ func TestLogDeletesRanges(t *testing.T) {
 	tests := []struct {
 		name      string
 		low, high uint64
-		want      logRange
+		want      indexRange
 	}{
-		{"front", 1, 700, logRange{701, 1500}},
-		{"end", 200, 1500, logRange{1, 199}},
-		{"all", 1, 1500, logRange{}},
-		{"more than there is", 0, 9999, logRange{}},
-		{"nothing", 1501, 1600, logRange{1, 1500}},
+		{"front", 1, 700, indexRange{701, 1500}},
+		{"end", 200, 1500, indexRange{1, 199}},
+		{"all", 1, 1500, indexRange{}},
+		{"more than there is", 0, 9999, indexRange{}},
+		{"nothing", 1501, 1600, indexRange{1, 1500}},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			t.Parallel()
 			path := filepath.Join(t.TempDir(), "0.db")
 			l := openTestLog(t, path)
-			other := testGroupLog(t, l, 4)
-			g := testGroupLog(t, l, 5)
-			for _, x := range []*groupLog{other, g, testGroupLog(t, l, 6)} {
+			other := testGroup(t, l, 4)
+			g := testGroup(t, l, 5)
+			for _, x := range []*Group{other, g, testGroup(t, l, 6)} {
 				if err := x.StoreLogs(entries(1, 1500, 1)); err != nil {
 					t.Fatal(err)
 				}
@@ -138,9 +138,9 @@ func TestLogDeletesRanges(t *testing.T) {
 			if err := g.DeleteRange(tt.low, tt.high); err != nil {
 				t.Fatal(err)
 			}
-			check := func(g *groupLog) {
+			check := func(g *Group) {
 				t.Helper()
-				if diff := cmp.Diff(tt.want, extentOf(g), cmp.AllowUnexported(logRange{})); diff != "" {
+				if diff := cmp.Diff(tt.want, rangeOf(g), cmp.AllowUnexported(indexRange{})); diff != "" {
 					t.Error(diff)
 				}
 				for i := range uint64(1502) {
@@ -163,8 +163,8 @@ func TestLogDeletesRanges(t *testing.T) {
 				t.Errorf("%d keys in the file, want %d", n, want)
 			}
 			l = openTestLog(t, path)
-			check(testGroupLog(t, l, 5))
-			if diff := cmp.Diff(logRange{1, 1500}, extentOf(testGroupLog(t, l, 4)), cmp.AllowUnexported(logRange{})); diff != "" {
+			check(testGroup(t, l, 5))
+			if diff := cmp.Diff(indexRange{1, 1500}, rangeOf(testGroup(t, l, 4)), cmp.AllowUnexported(indexRange{})); diff != "" {
 				t.Error(diff)
 			}
 		})
@@ -174,7 +174,7 @@ func TestLogDeletesRanges(t *testing.T) {
 func TestLogRefusesHoles(t *testing.T) {
 	t.Parallel()
 	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"))
-	g := testGroupLog(t, l, 1)
+	g := testGroup(t, l, 1)
 	if err := g.StoreLogs(entries(1, 10, 1)); err != nil {
 		t.Fatal(err)
 	}
@@ -185,13 +185,13 @@ func TestLogRefusesHoles(t *testing.T) {
 	if err := g.StoreLogs(entries(100, 101, 2)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(logRange{100, 101}, extentOf(g), cmp.AllowUnexported(logRange{})); diff != "" {
+	if diff := cmp.Diff(indexRange{100, 101}, rangeOf(g), cmp.AllowUnexported(indexRange{})); diff != "" {
 		t.Error(diff)
 	}
-	if err := g.StoreLogs([]*raft.Log{{Index: logIndexMax + 1}}); err == nil {
+	if err := g.StoreLogs([]*raft.Log{{Index: IndexMax + 1}}); err == nil {
 		t.Error("an index beyond the range of a group was taken")
 	}
-	if _, err := l.group(logGroupMax + 1); err == nil {
+	if _, err := l.Group(groupMax + 1); err == nil {
 		t.Error("a group beyond the range was taken")
 	}
 }
@@ -200,7 +200,7 @@ func TestVoteIsWrittenAsOneValue(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.db")
 	l := openTestLog(t, path)
-	g := testGroupLog(t, l, 3)
+	g := testGroup(t, l, 3)
 	if _, err := g.GetUint64([]byte(raftKeyVoteTerm)); err == nil || err.Error() != "not found" {
 		t.Fatalf("raft wants this very error: %v", err)
 	}
@@ -221,7 +221,7 @@ func TestVoteIsWrittenAsOneValue(t *testing.T) {
 		t.Fatal(err)
 	}
 	l = openTestLog(t, path)
-	g = testGroupLog(t, l, 3)
+	g = testGroup(t, l, 3)
 	term, err := g.GetUint64([]byte(raftKeyVoteTerm))
 	cand, err2 := g.Get([]byte(raftKeyVoteCand))
 	if err != nil || err2 != nil || term != 5 || string(cand) != "a" {
@@ -235,14 +235,14 @@ func TestVoteIsWrittenAsOneValue(t *testing.T) {
 func TestLogForgetsAGroup(t *testing.T) {
 	t.Parallel()
 	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"))
-	g := testGroupLog(t, l, 3)
+	g := testGroup(t, l, 3)
 	if err := errors.Join(g.StoreLogs(entries(1, 5, 1)), g.SetUint64([]byte(keyTerm), 9)); err != nil {
 		t.Fatal(err)
 	}
 	if err := l.Forget(3); err != nil {
 		t.Fatal(err)
 	}
-	g = testGroupLog(t, l, 3)
+	g = testGroup(t, l, 3)
 	if has, err := raft.HasExistingState(g, g, raft.NewInmemSnapshotStore()); has || err != nil {
 		t.Errorf("state is left: %v %v", has, err)
 	}
@@ -252,7 +252,7 @@ func TestLogIsHeldByOneProcess(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.db")
 	openTestLog(t, path)
-	_, err := OpenLog(path, slog.New(slog.DiscardHandler))
+	_, err := Open(path, slog.New(slog.DiscardHandler))
 	if err == nil || !strings.Contains(err.Error(), "in use by another process") {
 		t.Errorf("second open: %v", err)
 	}
@@ -291,7 +291,7 @@ var errNoSpace error = &fs.PathError{Op: "write", Path: "0.db", Err: syscall.ENO
 
 // fullStore fails deletions with an error, if it is set.
 type fullStore struct {
-	logStore
+	Store
 
 	err error
 }
@@ -300,12 +300,12 @@ func (s *fullStore) DeleteRange(low, high uint64) error {
 	if s.err != nil {
 		return s.err
 	}
-	return s.logStore.DeleteRange(low, high)
+	return s.Store.DeleteRange(low, high)
 }
 
 // pieceStore records the size of each transaction, and fails with a full disk after some.
 type pieceStore struct {
-	logStore
+	Store
 
 	sizes []int
 	room  int // transactions that succeed; negative: all
@@ -321,7 +321,7 @@ func (s *pieceStore) StoreLogs(entries []*raft.Log) error {
 		size += len(e.Data)
 	}
 	s.sizes = append(s.sizes, size)
-	return s.logStore.StoreLogs(entries)
+	return s.Store.StoreLogs(entries)
 }
 
 // The appends of one group are written in pieces, so that the other groups of the member do not wait for all
@@ -331,9 +331,9 @@ func TestLogAppendsInPieces(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.db")
 	l := openTestLog(t, path)
-	store := &pieceStore{logStore: l.store, room: -1}
+	store := &pieceStore{Store: l.store, room: -1}
 	l.store = store
-	g := testGroupLog(t, l, 1)
+	g := testGroup(t, l, 1)
 	large := func(from, to, term uint64) []*raft.Log {
 		list := entries(from, to, term)
 		for _, e := range list {
@@ -355,7 +355,7 @@ func TestLogAppendsInPieces(t *testing.T) {
 	if err := g.StoreLogs(large(12, 12, 2)); err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(logRange{1, 12}, extentOf(g), cmp.AllowUnexported(logRange{})); diff != "" {
+	if diff := cmp.Diff(indexRange{1, 12}, rangeOf(g), cmp.AllowUnexported(indexRange{})); diff != "" {
 		t.Error(diff)
 	}
 	var e raft.Log
@@ -375,15 +375,15 @@ func TestLogAppendsInPieces(t *testing.T) {
 func TestLogThatContradictsTheSnapshotIsDropped(t *testing.T) {
 	t.Parallel()
 	l := openTestLog(t, filepath.Join(t.TempDir(), "0.db"))
-	g := testGroupLog(t, l, 1)
+	g := testGroup(t, l, 1)
 	if err := g.StoreLogs(entries(1, 60, 2)); err != nil {
 		t.Fatal(err)
 	}
-	if err := g.Reconcile(30, 2); err != nil || extentOf(g).last != 60 {
-		t.Errorf("a log that fits: %v %+v", err, extentOf(g))
+	if err := g.Reconcile(30, 2); err != nil || rangeOf(g).last != 60 {
+		t.Errorf("a log that fits: %v %+v", err, rangeOf(g))
 	}
-	if err := g.Reconcile(30, 3); err != nil || extentOf(g) != (logRange{}) {
-		t.Errorf("a log that contradicts: %v %+v", err, extentOf(g))
+	if err := g.Reconcile(30, 3); err != nil || rangeOf(g) != (indexRange{}) {
+		t.Errorf("a log that contradicts: %v %+v", err, rangeOf(g))
 	}
 	if err := g.StoreLogs(entries(100, 101, 3)); err != nil {
 		t.Fatal(err)
@@ -391,8 +391,8 @@ func TestLogThatContradictsTheSnapshotIsDropped(t *testing.T) {
 	if err := g.Reconcile(30, 3); !errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("a log with a hole: %v", err)
 	}
-	if err := g.Reconcile(99, 3); err != nil || extentOf(g).first != 100 {
-		t.Errorf("a log that begins right behind the snapshot: %v %+v", err, extentOf(g))
+	if err := g.Reconcile(99, 3); err != nil || rangeOf(g).first != 100 {
+		t.Errorf("a log that begins right behind the snapshot: %v %+v", err, rangeOf(g))
 	}
 	if err := g.Reconcile(0, 0); !errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("a log without its snapshot: %v", err)
@@ -405,13 +405,13 @@ func TestFailedDeletionIsReverted(t *testing.T) {
 	t.Parallel()
 	path := filepath.Join(t.TempDir(), "0.db")
 	l := openTestLog(t, path)
-	store := &fullStore{logStore: l.store}
+	store := &fullStore{Store: l.store}
 	l.store = store
 	for _, x := range []struct {
 		name      string
 		low, high uint64
 	}{{"front", 1, 700}, {"end", 300, 2000}, {"all", 1, 2000}} {
-		g := testGroupLog(t, l, fsm.PartitionID(len(x.name)))
+		g := testGroup(t, l, fsm.PartitionID(len(x.name)))
 		if err := g.StoreLogs(entries(1, 2000, 1)); err != nil {
 			t.Fatal(err)
 		}
@@ -419,7 +419,7 @@ func TestFailedDeletionIsReverted(t *testing.T) {
 		if err := g.DeleteRange(x.low, x.high); !disk.IsNoSpace(err) {
 			t.Errorf("%s: %v", x.name, err)
 		}
-		if got := extentOf(g); got != (logRange{1, 2000}) {
+		if got := rangeOf(g); got != (indexRange{1, 2000}) {
 			t.Errorf("%s: %+v", x.name, got)
 		}
 		store.err = nil

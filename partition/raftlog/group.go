@@ -1,4 +1,4 @@
-package partition
+package raftlog
 
 import (
 	"encoding/binary"
@@ -28,10 +28,10 @@ const (
 	raftKeyVoteCand = "LastVoteCand"
 )
 
-// groupLog is the part of one group in the shared log: its raft.LogStore and raft.StableStore. It caches the
+// Group is the part of one group in the shared log: its raft.LogStore and raft.StableStore. It caches the
 // first and last index and the newest entries, since raft reads each entry again for the machine and once per
 // follower.
-type groupLog struct {
+type Group struct {
 	log *Log
 	id  fsm.PartitionID
 
@@ -53,26 +53,26 @@ func keyIndex(k []byte) uint64 { return binary.BigEndian.Uint64(k) }
 
 func indexKey(i uint64) []byte { return binary.BigEndian.AppendUint64(nil, i) }
 
-func (g *groupLog) key(index uint64) uint64 {
+func (g *Group) key(index uint64) uint64 {
 	return uint64(g.id)<<logIndexBits | index
 }
 
 // FirstIndex implements raft.LogStore.
-func (g *groupLog) FirstIndex() (uint64, error) {
+func (g *Group) FirstIndex() (uint64, error) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.first, nil
 }
 
 // LastIndex implements raft.LogStore.
-func (g *groupLog) LastIndex() (uint64, error) {
+func (g *Group) LastIndex() (uint64, error) {
 	g.mu.RLock()
 	defer g.mu.RUnlock()
 	return g.last, nil
 }
 
 // GetLog implements raft.LogStore. The data of the entry must not be changed.
-func (g *groupLog) GetLog(index uint64, out *raft.Log) error {
+func (g *Group) GetLog(index uint64, out *raft.Log) error {
 	g.mu.RLock()
 	held := index >= g.first && index <= g.last && g.last != 0
 	cached := g.cache.get(index, out)
@@ -91,13 +91,13 @@ func (g *groupLog) GetLog(index uint64, out *raft.Log) error {
 }
 
 // StoreLog implements raft.LogStore.
-func (g *groupLog) StoreLog(entry *raft.Log) error { return g.StoreLogs([]*raft.Log{entry}) }
+func (g *Group) StoreLog(entry *raft.Log) error { return g.StoreLogs([]*raft.Log{entry}) }
 
 // StoreLogs implements raft.LogStore: it returns when the entries are on disk. It writes many entries, as
 // they arrive when a replica catches up, in pieces: the other groups of the member, which have commands to
 // confirm and heartbeats to process, wait for one piece and not for the whole. A crash between two pieces
 // leaves a prefix of the entries, as an earlier crash would.
-func (g *groupLog) StoreLogs(entries []*raft.Log) error {
+func (g *Group) StoreLogs(entries []*raft.Log) error {
 	if len(entries) == 0 {
 		return nil
 	}
@@ -123,7 +123,7 @@ func (g *groupLog) StoreLogs(entries []*raft.Log) error {
 
 // dropPartialAppend removes the written pieces of an append that failed: raft does not know of them and
 // repeats the append from its start.
-func (g *groupLog) dropPartialAppend(next uint64) error {
+func (g *Group) dropPartialAppend(next uint64) error {
 	g.mu.RLock()
 	last := g.last
 	g.mu.RUnlock()
@@ -134,17 +134,17 @@ func (g *groupLog) dropPartialAppend(next uint64) error {
 }
 
 // storePiece writes entries in one transaction.
-func (g *groupLog) storePiece(entries []*raft.Log) error {
+func (g *Group) storePiece(entries []*raft.Log) error {
 	shifted := make([]raft.Log, len(entries))
 	w := &logWrite{entries: make([]*raft.Log, len(entries))}
 	for i, e := range entries {
-		if e.Index == 0 || e.Index > logIndexMax {
+		if e.Index == 0 || e.Index > IndexMax {
 			return fmt.Errorf("append to group %d: index %d is out of range", g.id, e.Index)
 		}
 		shifted[i] = *e
 		shifted[i].Index = g.key(e.Index)
 		w.entries[i] = &shifted[i]
-		w.bytes += len(e.Data) + logEntryOverhead
+		w.bytes += len(e.Data) + EntryOverhead
 	}
 	if err := g.stopOnFatal(g.log.write(w)); err != nil {
 		return fmt.Errorf("append to group %d: %w", g.id, err)
@@ -162,7 +162,7 @@ func (g *groupLog) storePiece(entries []*raft.Log) error {
 }
 
 // stopOnFatal stops the replica after any error other than a full disk.
-func (g *groupLog) stopOnFatal(err error) error {
+func (g *Group) stopOnFatal(err error) error {
 	if err != nil && !isRetriable(err) && g.fail != nil {
 		g.fail(err)
 	}
@@ -171,7 +171,7 @@ func (g *groupLog) stopOnFatal(err error) error {
 
 // closeGap drops the entries before a gap, so that the log has no holes: after a snapshot from the leader
 // raft continues behind it, and older entries are no longer needed.
-func (g *groupLog) closeGap(next uint64) error {
+func (g *Group) closeGap(next uint64) error {
 	g.mu.RLock()
 	gap := g.last != 0 && next > g.last+1
 	g.mu.RUnlock()
@@ -182,7 +182,7 @@ func (g *groupLog) closeGap(next uint64) error {
 }
 
 // clear deletes all entries of the group.
-func (g *groupLog) clear() error {
+func (g *Group) clear() error {
 	g.mu.RLock()
 	first, last := g.first, g.last
 	g.mu.RUnlock()
@@ -195,7 +195,7 @@ func (g *groupLog) clear() error {
 // DeleteRange implements raft.LogStore. It deletes in pieces, so that other groups wait for one piece and not
 // for the whole. To leave no hole after a crash between two pieces, it deletes a range at the front from its
 // start and a range at the end from its end.
-func (g *groupLog) DeleteRange(low, high uint64) error {
+func (g *Group) DeleteRange(low, high uint64) error {
 	g.mu.Lock()
 	if g.last == 0 || low > g.last || high < g.first {
 		g.mu.Unlock()
@@ -235,7 +235,7 @@ func (g *groupLog) DeleteRange(low, high uint64) error {
 		}
 		w.min, w.max = g.key(w.min), g.key(w.max)
 		if err := g.stopOnFatal(g.log.write(w)); err != nil {
-			g.revertDelete(w.min&logIndexMax, w.max&logIndexMax, front)
+			g.revertDelete(w.min&IndexMax, w.max&IndexMax, front)
 			return fmt.Errorf("delete from group %d: %w", g.id, err)
 		}
 	}
@@ -244,7 +244,7 @@ func (g *groupLog) DeleteRange(low, high uint64) error {
 
 // revertDelete restores the range that a failed deletion has left. Otherwise raft would write behind entries
 // that it takes for deleted, and a restart would find them.
-func (g *groupLog) revertDelete(low, high uint64, front bool) {
+func (g *Group) revertDelete(low, high uint64, front bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	switch {
@@ -258,11 +258,11 @@ func (g *groupLog) revertDelete(low, high uint64, front bool) {
 }
 
 // put writes a stable value of the group; an empty value means that it is not set.
-func (g *groupLog) put(key string, value []byte) error {
+func (g *Group) put(key string, value []byte) error {
 	return g.stopOnFatal(g.log.transact(func() error { return g.log.store.Set(fmt.Appendf(nil, "%d/%s", g.id, key), value) }))
 }
 
-func (g *groupLog) get(key string) ([]byte, error) {
+func (g *Group) get(key string) ([]byte, error) {
 	v, err := g.log.store.Get(fmt.Appendf(nil, "%d/%s", g.id, key))
 	if err == nil && len(v) == 0 {
 		err = raftboltdb.ErrKeyNotFound
@@ -277,7 +277,7 @@ func isNotFound(err error) bool { return errors.Is(err, raftboltdb.ErrKeyNotFoun
 // crash between them would leave the new term with the candidate of an older vote, and that candidate would
 // then get the vote of this term too. So the term is held back until the candidate follows, and both are
 // written as one value.
-func (g *groupLog) Set(key, value []byte) error {
+func (g *Group) Set(key, value []byte) error {
 	if string(key) != raftKeyVoteCand {
 		return g.put(string(key), value)
 	}
@@ -292,7 +292,7 @@ func (g *groupLog) Set(key, value []byte) error {
 }
 
 // Get implements raft.StableStore.
-func (g *groupLog) Get(key []byte) ([]byte, error) {
+func (g *Group) Get(key []byte) ([]byte, error) {
 	if string(key) != raftKeyVoteCand {
 		return g.get(string(key))
 	}
@@ -301,7 +301,7 @@ func (g *groupLog) Get(key []byte) ([]byte, error) {
 }
 
 // SetUint64 implements raft.StableStore.
-func (g *groupLog) SetUint64(key []byte, value uint64) error {
+func (g *Group) SetUint64(key []byte, value uint64) error {
 	if string(key) == raftKeyVoteTerm {
 		g.mu.Lock()
 		g.voteTerm, g.votePending = value, true
@@ -318,7 +318,7 @@ func (g *groupLog) SetUint64(key []byte, value uint64) error {
 // instance runs: on a full disk raft's main goroutine waits here for space, and the replica answers no
 // requests meanwhile; when the replica stops, the goroutine ends here. A term that is stored already is not
 // written again, which saves a sync per open.
-func (g *groupLog) putTerm(term uint64) error {
+func (g *Group) putTerm(term uint64) error {
 	g.mu.RLock()
 	known := g.term
 	g.mu.RUnlock()
@@ -349,7 +349,7 @@ func (g *groupLog) putTerm(term uint64) error {
 }
 
 // GetUint64 implements raft.StableStore.
-func (g *groupLog) GetUint64(key []byte) (uint64, error) {
+func (g *Group) GetUint64(key []byte) (uint64, error) {
 	if string(key) == raftKeyVoteTerm {
 		term, _, err := g.vote()
 		return term, err
@@ -369,7 +369,7 @@ func (g *groupLog) GetUint64(key []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(v), nil
 }
 
-func (g *groupLog) vote() (term uint64, cand []byte, err error) {
+func (g *Group) vote() (term uint64, cand []byte, err error) {
 	v, err := g.get(keyVote)
 	if err != nil {
 		return 0, nil, err
@@ -381,13 +381,13 @@ func (g *groupLog) vote() (term uint64, cand []byte, err error) {
 }
 
 // VoteTerm returns the term of the last vote of the replica.
-func (g *groupLog) VoteTerm() (uint64, error) { return g.GetUint64([]byte(raftKeyVoteTerm)) }
+func (g *Group) VoteTerm() (uint64, error) { return g.GetUint64([]byte(raftKeyVoteTerm)) }
 
 // SetTerm writes the first term of a group that begins with a backup.
-func (g *groupLog) SetTerm(term uint64) error { return g.putTerm(term) }
+func (g *Group) SetTerm(term uint64) error { return g.putTerm(term) }
 
 // Owner returns the replica whose entries the log holds for the group, "" for none.
-func (g *groupLog) Owner() (string, error) {
+func (g *Group) Owner() (string, error) {
 	v, err := g.get(keyReplica)
 	if isNotFound(err) {
 		return "", nil
@@ -399,15 +399,15 @@ func (g *groupLog) Owner() (string, error) {
 }
 
 // SetOwner claims the log for a replica.
-func (g *groupLog) SetOwner(replica string) error { return g.put(keyReplica, []byte(replica)) }
+func (g *Group) SetOwner(replica string) error { return g.put(keyReplica, []byte(replica)) }
 
 // OnFailure sets the function that stops the replica when the content of the log is unknown. It is
 // called before the log is used.
-func (g *groupLog) OnFailure(fail func(error)) { g.fail = fail }
+func (g *Group) OnFailure(fail func(error)) { g.fail = fail }
 
 // SetInstance tells the log which raft instance uses it: closed is closed with the instance; nil while
 // none runs.
-func (g *groupLog) SetInstance(closed <-chan struct{}) {
+func (g *Group) SetInstance(closed <-chan struct{}) {
 	if closed == nil {
 		g.instanceClosed.Store(nil)
 		return
@@ -418,7 +418,7 @@ func (g *groupLog) SetInstance(closed <-chan struct{}) {
 // Reconcile checks that the log continues where the newest snapshot ends, at an index of a term, and drops a log that contradicts
 // the snapshot: entries of another term at the index of the snapshot were never committed, nor was anything
 // behind them. If they stayed, raft would ask for snapshots without end.
-func (g *groupLog) Reconcile(index, term uint64) error {
+func (g *Group) Reconcile(index, term uint64) error {
 	first, _ := g.FirstIndex()
 	last, _ := g.LastIndex()
 	if first > index+1 {

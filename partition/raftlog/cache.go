@@ -1,4 +1,4 @@
-package partition
+package raftlog
 
 import "github.com/hashicorp/raft"
 
@@ -13,7 +13,7 @@ type entryCache struct {
 	bytes   int
 }
 
-func entryBytes(e *raft.Log) int { return len(e.Data) + len(e.Extensions) + logEntryOverhead }
+func entryBytes(e *raft.Log) int { return len(e.Data) + len(e.Extensions) + EntryOverhead }
 
 func (c *entryCache) get(index uint64, out *raft.Log) bool {
 	if len(c.entries) == 0 || index < c.entries[0].Index {

@@ -1,4 +1,4 @@
-package partition
+package raftlog
 
 import (
 	"context"
@@ -25,15 +25,15 @@ import (
 // The limits of the shared log.
 const (
 	logIndexBits           = 40                  // of a key; the 24 bits above are the group
-	logIndexMax            = 1<<logIndexBits - 1 // entries of one group in its lifetime
-	logGroupMax            = 1<<24 - 1
+	IndexMax               = 1<<logIndexBits - 1 // entries of one group in its lifetime
+	groupMax               = 1<<24 - 1
 	logDeleteEntriesMax    = 512     // deleted in one transaction: appends wait for it
 	logCommitBytesMax      = 8 << 20 // appended in one transaction
 	logAppendBytesMax      = 1 << 20 // of one group in one transaction, unless one entry is larger: other groups wait for it
 	logMapBytes            = 1 << 30 // address space reserved at once, so that growth rarely remaps
 	concurrentSnapshotsMax = 1       // of all groups of a member: each writes in bulk
 	logLockTimeout         = time.Second
-	logEntryOverhead       = 64 // bytes of an entry besides its data, approximately
+	EntryOverhead          = 64 // bytes of an entry besides its data, approximately
 )
 
 // errFolderInUse means that another process holds the file lock of the log.
@@ -50,7 +50,7 @@ var errFolderInUse = errors.New("data folder is in use by another process")
 // All methods may be called concurrently.
 type Log struct {
 	path      string
-	store     logStore
+	store     Store
 	logger    *slog.Logger
 	diskSpace *disk.Monitor
 	writeErr  atomic.Pointer[error] // why nothing more is written
@@ -61,8 +61,8 @@ type Log struct {
 	mu      sync.Mutex
 	writing bool
 	waiting []*logWrite
-	groups  map[fsm.PartitionID]*groupLog
-	ranges  map[fsm.PartitionID]logRange // ranges found on disk, of groups not yet opened
+	groups  map[fsm.PartitionID]*Group
+	ranges  map[fsm.PartitionID]indexRange // ranges found on disk, of groups not yet opened
 	closed  bool
 
 	started     atomic.Int64 // start of the running transaction in Unix nanoseconds, 0 when none runs
@@ -73,8 +73,8 @@ type Log struct {
 	commitTimes histogram.Histogram // of transactions, the sync included
 }
 
-// logStore is the part of raft-boltdb that the log uses.
-type logStore interface {
+// Store is the part of raft-boltdb that the log uses.
+type Store interface {
 	GetLog(index uint64, out *raft.Log) error
 	StoreLogs(entries []*raft.Log) error
 	DeleteRange(low, high uint64) error
@@ -83,15 +83,15 @@ type logStore interface {
 	Close() error
 }
 
-// logRange is the range of a group in the file: the first and last index, both 0 when it has no entries.
-type logRange struct{ first, last uint64 }
+// indexRange is the range of a group in the file: the first and last index, both 0 when it has no entries.
+type indexRange struct{ first, last uint64 }
 
-// LogStats are statistics of the log, for metrics and health checks.
-type LogStats struct {
-	Commits uint64        // transactions since OpenLog
-	Entries uint64        // entries appended since OpenLog
-	Bytes   uint64        // bytes appended since OpenLog
-	Slowest time.Duration // longest transaction since OpenLog
+// Stats are statistics of the log, for metrics and health checks.
+type Stats struct {
+	Commits uint64        // transactions since Open
+	Entries uint64        // entries appended since Open
+	Bytes   uint64        // bytes appended since Open
+	Slowest time.Duration // longest transaction since Open
 	// Stalled is the age of the running transaction, 0 when none runs. More than two seconds mean that the
 	// disk has a problem: leaders should move to other members.
 	Stalled time.Duration
@@ -113,9 +113,9 @@ type logWrite struct {
 	turn chan bool
 }
 
-// OpenLog opens the log file and creates it if needed. It returns an error within a second if another process
+// Open opens the log file and creates it if needed. It returns an error within a second if another process
 // has the file open. The logger gets later events, as of a full disk.
-func OpenLog(path string, logger *slog.Logger) (*Log, error) {
+func Open(path string, logger *slog.Logger) (*Log, error) {
 	if err := os.MkdirAll(filepath.Dir(path), disk.FolderMode); err != nil {
 		return nil, fmt.Errorf("open log %s: %w", path, err)
 	}
@@ -141,7 +141,7 @@ func OpenLog(path string, logger *slog.Logger) (*Log, error) {
 		logger:        logger,
 		diskSpace:     disk.NewMonitor(filepath.Dir(path), logger),
 		snapshotSlots: make(chan struct{}, concurrentSnapshotsMax),
-		groups:        make(map[fsm.PartitionID]*groupLog),
+		groups:        make(map[fsm.PartitionID]*Group),
 		ranges:        extents,
 	}, nil
 }
@@ -159,7 +159,7 @@ func (l *Log) Disk() *disk.Monitor { return l.diskSpace }
 
 // WrapStore replaces the store of entries by a wrapper of it, before any group is opened. It is for
 // tests that inject faults.
-func (l *Log) WrapStore(wrap func(logStore) logStore) { l.store = wrap(l.store) }
+func (l *Log) WrapStore(wrap func(Store) Store) { l.store = wrap(l.store) }
 
 // Close closes the file. The groups must have been closed before.
 func (l *Log) Close() error {
@@ -178,8 +178,8 @@ func (l *Log) Close() error {
 }
 
 // Stats returns the statistics of the log.
-func (l *Log) Stats() LogStats {
-	s := LogStats{
+func (l *Log) Stats() Stats {
+	s := Stats{
 		Commits:     l.commits.Load(),
 		Entries:     l.entries.Load(),
 		Bytes:       l.bytes.Load(),
@@ -198,7 +198,7 @@ func (l *Log) Stats() LogStats {
 // Forget removes all data of a group: its entries, its term and its vote. The group must be closed, and its
 // replica number must never be used again. An interrupted Forget can be repeated.
 func (l *Log) Forget(id fsm.PartitionID) error {
-	g, err := l.group(id)
+	g, err := l.Group(id)
 	if err != nil {
 		return err
 	}
@@ -220,10 +220,10 @@ func (l *Log) Forget(id fsm.PartitionID) error {
 	return nil
 }
 
-// group returns the log of one group.
-func (l *Log) group(id fsm.PartitionID) (*groupLog, error) {
-	if id > logGroupMax {
-		return nil, fmt.Errorf("group %d: the log holds groups up to %d", id, logGroupMax)
+// Group returns the log of one group.
+func (l *Log) Group(id fsm.PartitionID) (*Group, error) {
+	if id > groupMax {
+		return nil, fmt.Errorf("group %d: the log holds groups up to %d", id, groupMax)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -231,14 +231,14 @@ func (l *Log) group(id fsm.PartitionID) (*groupLog, error) {
 	if g == nil {
 		x := l.ranges[id]
 		delete(l.ranges, id)
-		g = &groupLog{log: l, id: id, first: x.first, last: x.last}
+		g = &Group{log: l, id: id, first: x.first, last: x.last}
 		l.groups[id] = g
 	}
 	return g, nil
 }
 
-// acquireSnapshot waits for a slot to write a snapshot; release returns it.
-func (l *Log) acquireSnapshot(ctx context.Context) (release func(), err error) {
+// AcquireSnapshot waits for a slot to write a snapshot; release returns it.
+func (l *Log) AcquireSnapshot(ctx context.Context) (release func(), err error) {
 	select {
 	case l.snapshotSlots <- struct{}{}:
 		return func() { <-l.snapshotSlots }, nil
@@ -352,8 +352,8 @@ func (l *Log) transact(run func() error) error {
 
 // scanLog finds the groups that have entries, directly in the file, because raft-boltdb knows only one log.
 // Keys are big endian, so each group is one range of keys.
-func scanLog(path string) (map[fsm.PartitionID]logRange, error) {
-	found := make(map[fsm.PartitionID]logRange)
+func scanLog(path string) (map[fsm.PartitionID]indexRange, error) {
+	found := make(map[fsm.PartitionID]indexRange)
 	if _, err := os.Stat(path); errors.Is(err, os.ErrNotExist) {
 		return found, nil
 	}
@@ -378,7 +378,7 @@ func scanLog(path string) (map[fsm.PartitionID]logRange, error) {
 			} else {
 				last, _ = c.Prev()
 			}
-			found[fsm.PartitionID(group)] = logRange{first & logIndexMax, keyIndex(last) & logIndexMax}
+			found[fsm.PartitionID(group)] = indexRange{first & IndexMax, keyIndex(last) & IndexMax}
 			k = next
 		}
 		return nil

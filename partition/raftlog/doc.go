@@ -1,0 +1,14 @@
+// Package raftlog stores the Raft logs of all groups of a member in one raft-boltdb file.
+//
+// Package partition opens a [Log] for each member and gives the [Group] of a partition to raft as its
+// log store and stable store. The package does not run raft and does not interpret entries.
+//
+// Invariants:
+//
+//   - StoreLogs returns after the entries are on disk. Concurrent appends share a transaction.
+//   - The entries of a group have no hole, also after a crash during an append or a deletion.
+//   - Term and candidate of a vote are written as one value.
+//   - After any error other than a full disk the log accepts no more writes, and every group that uses
+//     it is told (OnFailure).
+//   - A range of the log belongs to one replica (Owner).
+package raftlog
