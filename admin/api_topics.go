@@ -10,7 +10,7 @@ import (
 // Topic is a topic as the API shows it.
 type Topic struct {
 	Name string `json:"name"` // as spelled at creation
-	Settings
+	entity.Settings
 	Partition fsm.PartitionID `json:"partition"` // its subscriptions are there too
 	Version   uint64          `json:"version"`   // rises with every change of the settings
 	Created   time.Time       `json:"createdAt"`
@@ -37,7 +37,7 @@ type Subscription struct {
 	Name             string `json:"name"` // topic/Subscriptions/name: how clients and this API call it
 	TopicName        string `json:"topicName"`
 	SubscriptionName string `json:"subscriptionName"`
-	Settings
+	entity.Settings
 	Partition fsm.PartitionID `json:"partition"`
 	Version   uint64          `json:"version"` // rises with every change of the settings
 	Created   time.Time       `json:"createdAt"`
@@ -47,7 +47,7 @@ type Subscription struct {
 
 // SubscriptionRequest is the body of PUT /v1/subscriptions/{topic}/Subscriptions/{name}.
 type SubscriptionRequest struct {
-	Settings
+	entity.Settings
 	// DefaultRule is the first rule. Without it, one named $Default takes everything.
 	DefaultRule *entity.Rule `json:"defaultRule,omitempty"`
 }

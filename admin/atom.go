@@ -206,14 +206,14 @@ func (s *Server) atomPutEntity(w http.ResponseWriter, r *http.Request, t atomTar
 	return s.atomCreate(w, r, kind, t.name, asked, rules, description)
 }
 
-func (s *Server) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked Settings, rules []fsm.AccessRule, description *element) error {
+func (s *Server) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked entity.Settings, rules []fsm.AccessRule, description *element) error {
 	limits, err := s.namespaceLimits(r)
 	if err != nil {
 		return err
 	}
-	normal := defaultSettings(kind)
+	normal := entity.DefaultSettings(kind)
 	normal.LockDuration = fsm.DefaultSettings().LockDuration // the service's, PT1M
-	settings, err := asked.applyTo(kind, limits.clamp(normal), limits)
+	settings, err := asked.ApplyTo(kind, limits.Clamp(normal), limits)
 	if err != nil {
 		return err
 	}
@@ -234,7 +234,7 @@ func (s *Server) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 // atomUpdate lays what is given over what there is. Clients send back what they got, and leave
 // out a text to clear it; what the service's API does not know (retryDelay) stays. The access
 // rules come last: when the settings are refused, no key has changed.
-func (s *Server) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked Settings, access []entity.AccessRuleRequest) error {
+func (s *Server) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked entity.Settings, access []entity.AccessRuleRequest) error {
 	limits, err := s.namespaceLimits(r)
 	if err != nil {
 		return err
@@ -245,7 +245,7 @@ func (s *Server) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 	}
 	old := found.Settings.WithDefaults()
 	old.UserMetadata, old.ForwardTo, old.ForwardDeadLettersTo = "", "", ""
-	settings, err := asked.applyTo(kind, old, limits)
+	settings, err := asked.ApplyTo(kind, old, limits)
 	if err != nil {
 		return err
 	}

@@ -4,6 +4,7 @@ import (
 	"math"
 	"net/http"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -20,104 +21,80 @@ func (x *xmlWriter) entity(r *http.Request, e fsm.Entity, counts fsm.Counts, top
 	path, title := entityPath(e)
 	e.Settings = e.Settings.WithDefaults()
 	item := atomItem{path: path, title: title, author: namespaceOf(r), published: e.Created, updated: e.Updated}
-	x.entry(r, item, top, func() {
-		switch e.Kind {
-		case fsm.QueueEntity:
-			x.queue(e, counts)
-		case fsm.TopicEntity:
-			x.topic(e, counts)
-		case fsm.SubscriptionEntity:
-			x.subscription(e, counts)
+	x.entry(r, item, top, func() { x.description(&e, counts) })
+}
+
+// elementsOf lists the elements of a description in the order of the service, by which .NET's data contracts
+// read them.
+func elementsOf(kind fsm.EntityKind) []string {
+	switch kind {
+	case fsm.QueueEntity:
+		return []string{
+			"LockDuration", "MaxSizeInMegabytes", "RequiresDuplicateDetection", "RequiresSession", "DefaultMessageTimeToLive",
+			"DeadLetteringOnMessageExpiration", "DuplicateDetectionHistoryTimeWindow", "MaxDeliveryCount", "EnableBatchedOperations",
+			"SizeInBytes", "MessageCount", "IsAnonymousAccessible", accessListName, "Status", "ForwardTo", "UserMetadata",
+			"CreatedAt", "UpdatedAt", "AccessedAt", "SupportOrdering", "CountDetails", "AutoDeleteOnIdle", "EnablePartitioning",
+			"EntityAvailabilityStatus", "ForwardDeadLetteredMessagesTo", "EnableExpress", "MaxMessageSizeInKilobytes",
 		}
-	})
+	case fsm.TopicEntity:
+		return []string{
+			"DefaultMessageTimeToLive", "MaxSizeInMegabytes", "RequiresDuplicateDetection", "DuplicateDetectionHistoryTimeWindow",
+			"EnableBatchedOperations", "SizeInBytes", "FilteringMessagesBeforePublishing", "IsAnonymousAccessible", accessListName,
+			"Status", "UserMetadata", "CreatedAt", "UpdatedAt", "AccessedAt", "SupportOrdering", "CountDetails", "SubscriptionCount",
+			"AutoDeleteOnIdle", "EnablePartitioning", "EntityAvailabilityStatus", "EnableSubscriptionPartitioning", "EnableExpress",
+			"MaxMessageSizeInKilobytes",
+		}
+	case fsm.SubscriptionEntity:
+	}
+	return []string{
+		"LockDuration", "RequiresSession", "DefaultMessageTimeToLive", "DeadLetteringOnMessageExpiration",
+		"DeadLetteringOnFilterEvaluationExceptions", "MessageCount", "MaxDeliveryCount", "EnableBatchedOperations", "Status", "ForwardTo",
+		"CreatedAt", "UpdatedAt", "AccessedAt", "CountDetails", "UserMetadata", "ForwardDeadLetteredMessagesTo", "AutoDeleteOnIdle",
+		"EntityAvailabilityStatus",
+	}
 }
 
-func (x *xmlWriter) queue(e fsm.Entity, c fsm.Counts) {
-	q := &e.Settings
-	x.open("QueueDescription", "xmlns", serviceXMLNS, "xmlns:i", instanceXMLNS)
-	x.duration("LockDuration", q.LockDuration)
-	x.number("MaxSizeInMegabytes", q.MaxBytes>>20)
-	x.bool("RequiresDuplicateDetection", q.RequiresDuplicateDetection)
-	x.bool("RequiresSession", q.RequiresSession)
-	x.duration("DefaultMessageTimeToLive", q.DefaultTimeToLive)
-	x.bool("DeadLetteringOnMessageExpiration", q.DeadLetterOnExpiry)
-	x.duration("DuplicateDetectionHistoryTimeWindow", q.DuplicateWindow)
-	x.number("MaxDeliveryCount", uint64(q.MaxDeliveryCount))
-	x.bool("EnableBatchedOperations", true)
-	x.number("SizeInBytes", c.Bytes)
-	x.number("MessageCount", messageCount(c))
-	x.bool("IsAnonymousAccessible", false)
-	x.accessRules(e.Access)
-	x.leaf("Status", q.Status.String())
-	x.optional("ForwardTo", q.ForwardTo)
-	x.optional("UserMetadata", q.UserMetadata)
-	x.times(e)
-	x.bool("SupportOrdering", true)
-	x.countDetails(c)
-	x.duration("AutoDeleteOnIdle", q.AutoDeleteOnIdle)
-	x.bool("EnablePartitioning", q.EnablePartitioning)
-	x.leaf("EntityAvailabilityStatus", "Available")
-	x.optional("ForwardDeadLetteredMessagesTo", q.ForwardDeadLettersTo)
-	x.bool("EnableExpress", false)
-	x.number("MaxMessageSizeInKilobytes", uint64(q.MaxMessageBytes/1024))
-	x.end("QueueDescription")
+// description writes the description of an entity: its settings, and the elements that only the service has,
+// with the service's default.
+func (x *xmlWriter) description(e *fsm.Entity, c fsm.Counts) {
+	name := descriptionName(e.Kind)
+	x.open(name, "xmlns", serviceXMLNS, "xmlns:i", instanceXMLNS)
+	for _, element := range elementsOf(e.Kind) {
+		if s := entity.SettingByElement(element); s != nil {
+			x.optional(element, s.ElementText(&e.Settings))
+			continue
+		}
+		x.property(element, e, c)
+	}
+	x.end(name)
 }
 
-func (x *xmlWriter) topic(e fsm.Entity, c fsm.Counts) {
-	q := &e.Settings
-	x.open("TopicDescription", "xmlns", serviceXMLNS, "xmlns:i", instanceXMLNS)
-	x.duration("DefaultMessageTimeToLive", q.DefaultTimeToLive)
-	x.number("MaxSizeInMegabytes", q.MaxBytes>>20)
-	x.bool("RequiresDuplicateDetection", q.RequiresDuplicateDetection)
-	x.duration("DuplicateDetectionHistoryTimeWindow", q.DuplicateWindow)
-	x.bool("EnableBatchedOperations", true)
-	x.number("SizeInBytes", c.Bytes)
-	x.bool("FilteringMessagesBeforePublishing", false)
-	x.bool("IsAnonymousAccessible", false)
-	x.accessRules(e.Access)
-	x.leaf("Status", q.Status.String())
-	x.optional("UserMetadata", q.UserMetadata)
-	x.times(e)
-	x.bool("SupportOrdering", true)
-	x.countDetails(c)
-	x.number("SubscriptionCount", min(c.Subscriptions, math.MaxInt32))
-	x.duration("AutoDeleteOnIdle", q.AutoDeleteOnIdle)
-	x.bool("EnablePartitioning", q.EnablePartitioning)
-	x.leaf("EntityAvailabilityStatus", "Available")
-	x.bool("EnableSubscriptionPartitioning", false)
-	x.bool("EnableExpress", false)
-	x.number("MaxMessageSizeInKilobytes", uint64(q.MaxMessageBytes/1024))
-	x.end("TopicDescription")
-}
-
-func (x *xmlWriter) subscription(e fsm.Entity, c fsm.Counts) {
-	q := &e.Settings
-	x.open("SubscriptionDescription", "xmlns", serviceXMLNS, "xmlns:i", instanceXMLNS)
-	x.duration("LockDuration", q.LockDuration)
-	x.bool("RequiresSession", q.RequiresSession)
-	x.duration("DefaultMessageTimeToLive", q.DefaultTimeToLive)
-	x.bool("DeadLetteringOnMessageExpiration", q.DeadLetterOnExpiry)
-	x.bool("DeadLetteringOnFilterEvaluationExceptions", q.DeadLetterOnFilterErrors)
-	x.number("MessageCount", messageCount(c))
-	x.number("MaxDeliveryCount", uint64(q.MaxDeliveryCount))
-	x.bool("EnableBatchedOperations", true)
-	x.leaf("Status", q.Status.String())
-	x.optional("ForwardTo", q.ForwardTo)
-	x.times(e)
-	x.countDetails(c)
-	x.optional("UserMetadata", q.UserMetadata)
-	x.optional("ForwardDeadLetteredMessagesTo", q.ForwardDeadLettersTo)
-	x.duration("AutoDeleteOnIdle", q.AutoDeleteOnIdle)
-	x.leaf("EntityAvailabilityStatus", "Available")
-	x.end("SubscriptionDescription")
-}
-
-// times are those of the description. When an entity was last used nobody keeps: to say
-// "at its last change" would make a busy queue look idle.
-func (x *xmlWriter) times(e fsm.Entity) {
-	x.time("CreatedAt", e.Created)
-	x.time("UpdatedAt", e.Updated)
-	x.leaf("AccessedAt", timeUnset)
+// property writes an element that is no setting.
+func (x *xmlWriter) property(name string, e *fsm.Entity, c fsm.Counts) {
+	switch name {
+	case "EnableBatchedOperations", "SupportOrdering":
+		x.leaf(name, "true")
+	case "IsAnonymousAccessible", "FilteringMessagesBeforePublishing", "EnableSubscriptionPartitioning", "EnableExpress":
+		x.leaf(name, "false")
+	case "EntityAvailabilityStatus":
+		x.leaf(name, "Available")
+	case "SizeInBytes":
+		x.number(name, c.Bytes)
+	case "MessageCount":
+		x.number(name, messageCount(c))
+	case "SubscriptionCount":
+		x.number(name, min(c.Subscriptions, math.MaxInt32))
+	case "CountDetails":
+		x.countDetails(c)
+	case accessListName:
+		x.accessRules(e.Access)
+	case "CreatedAt":
+		x.time(name, e.Created)
+	case "UpdatedAt":
+		x.time(name, e.Updated)
+	case "AccessedAt": // Nothing records the last use; the time of the last change would make a busy queue look idle.
+		x.leaf(name, timeUnset)
+	}
 }
 
 // countDetails declares exactly one prefix, and its children carry it: JavaScript takes the

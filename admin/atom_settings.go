@@ -2,26 +2,32 @@ package admin
 
 import (
 	"fmt"
-	"math"
-	"strconv"
 	"strings"
 
-	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// kind is what the description describes, if that can be at the path.
+// descriptionName is the element that describes an entity of a kind.
+func descriptionName(kind fsm.EntityKind) string {
+	switch kind {
+	case fsm.QueueEntity:
+		return "QueueDescription"
+	case fsm.TopicEntity:
+		return "TopicDescription"
+	case fsm.SubscriptionEntity:
+	}
+	return "SubscriptionDescription"
+}
+
+// kind returns the kind of entity that the description describes, if the path can name one.
 func (n *element) kind(t atomTarget) (fsm.EntityKind, error) {
-	kinds := map[string]fsm.EntityKind{
-		"QueueDescription": fsm.QueueEntity, "TopicDescription": fsm.TopicEntity, "SubscriptionDescription": fsm.SubscriptionEntity,
+	for _, kind := range t.kinds() {
+		if n.name == descriptionName(kind) {
+			return kind, nil
+		}
 	}
-	kind, known := kinds[n.name]
-	_, _, isPath := fsm.SplitSubscriptionPath(t.name)
-	if !known || isPath != (kind == fsm.SubscriptionEntity) {
-		return 0, fmt.Errorf("%w: a %.60s does not belong to %.400s", fsm.InvalidArgument, n.name, t.name)
-	}
-	return kind, nil
+	return 0, fmt.Errorf("%w: a %.60s does not belong to %.400s", fsm.InvalidArgument, n.name, t.name)
 }
 
 // settings reads what is given. Elements that are not known are passed over, as the service
@@ -30,8 +36,8 @@ func (n *element) kind(t atomTarget) (fsm.EntityKind, error) {
 // SupportOrdering, FilteringMessagesBeforePublishing), what is only ever told, and
 // AuthorizationRules, which access reads. Refused is what would look as if it worked: access for
 // everybody.
-func (n *element) settings() (Settings, error) {
-	var a Settings
+func (n *element) settings() (entity.Settings, error) {
+	var a entity.Settings
 	seen := make(map[string]bool, len(n.children))
 	for i := range n.children {
 		c := &n.children[i]
@@ -43,104 +49,31 @@ func (n *element) settings() (Settings, error) {
 		if c.isNil() || c.name == "EnablePartitioning" && n.name == "SubscriptionDescription" {
 			continue
 		}
-		if err := a.set(c); err != nil {
+		if err := set(&a, c); err != nil {
 			return a, err
 		}
 	}
 	return a, nil
 }
 
-// set takes one element of a description.
-func (s *Settings) set(c *element) error {
-	switch c.name {
-	case "LockDuration":
-		return parseInto(&s.LockDuration, c, entity.ParseISODuration)
-	case "MaxSizeInMegabytes":
-		return parseInto(&s.MaxSizeInMegabytes, c, parseUint32)
-	case "RequiresDuplicateDetection":
-		return parseInto(&s.RequiresDuplicateDetection, c, parseBool)
-	case "RequiresSession":
-		return parseInto(&s.RequiresSession, c, parseBool)
-	case "DefaultMessageTimeToLive":
-		return parseInto(&s.DefaultMessageTimeToLive, c, entity.ParseISODuration)
-	case "DeadLetteringOnMessageExpiration":
-		return parseInto(&s.DeadLetteringOnMessageExpiration, c, parseBool)
-	case "DeadLetteringOnFilterEvaluationExceptions":
-		return parseInto(&s.DeadLetteringOnFilterEvaluationExceptions, c, parseBool)
-	case "DuplicateDetectionHistoryTimeWindow":
-		return parseInto(&s.DuplicateDetectionHistoryTimeWindow, c, entity.ParseISODuration)
-	case "MaxDeliveryCount":
-		return parseInto(&s.MaxDeliveryCount, c, parseUint32)
-	case "Status":
-		return parseInto(&s.Status, c, parseText)
-	case "ForwardTo":
-		return parseInto(&s.ForwardTo, c, parseDestination)
-	case "ForwardDeadLetteredMessagesTo":
-		return parseInto(&s.ForwardDeadLetteredMessagesTo, c, parseDestination)
-	case "UserMetadata":
-		s.UserMetadata = &c.text
-	case "AutoDeleteOnIdle":
-		return parseInto(&s.AutoDeleteOnIdle, c, entity.ParseISODuration)
-	case "MaxMessageSizeInKilobytes":
-		return parseInto(&s.MaxMessageBytes, c, parseKilobytes)
-	case "EnablePartitioning":
-		return parseInto(&s.EnablePartitioning, c, parseBool)
-	case "IsAnonymousAccessible":
-		if open, err := parseBool(c.text); err == nil && open {
+// set reads one element of a description.
+func set(s *entity.Settings, c *element) error {
+	if c.name == "IsAnonymousAccessible" {
+		if open, err := entity.ParseBool(c.text); err == nil && open {
 			return fmt.Errorf("%w: IsAnonymousAccessible: there is no access without a key", fsm.NotImplemented)
 		}
 	}
-	return nil
-}
-
-// parseInto reads the text of an element into a field; an empty element is one that is not there.
-func parseInto[T any](field **T, c *element, read func(string) (T, error)) error {
-	text := strings.TrimSpace(c.text)
-	if text == "" {
+	setting, text := entity.SettingByElement(c.name), strings.TrimSpace(c.text)
+	switch {
+	case setting == nil:
+		return nil
+	case setting.Verbatim:
+		text = c.text
+	case text == "": // as if it was omitted
 		return nil
 	}
-	value, err := read(text)
-	if err != nil {
+	if err := setting.ParseElement(text, s); err != nil {
 		return fmt.Errorf("%w: %s: %w", fsm.InvalidArgument, c.name, err)
 	}
-	*field = &value
 	return nil
-}
-
-func parseText(text string) (string, error) { return text, nil }
-
-func parseBool(text string) (bool, error) {
-	switch strings.ToLower(strings.TrimSpace(text)) {
-	case "true", "1":
-		return true, nil
-	case "false", "0":
-		return false, nil
-	}
-	return false, fmt.Errorf("%.40q is not true or false", text)
-}
-
-func parseUint32(text string) (uint32, error) {
-	n, err := strconv.ParseUint(text, 10, 32)
-	if err != nil {
-		return 0, fmt.Errorf("%.40q is no number from 0 to %d", text, uint32(math.MaxUint32))
-	}
-	return uint32(n), nil
-}
-
-// parseKilobytes reads a size in KiB into one in bytes.
-func parseKilobytes(text string) (uint32, error) {
-	n, err := parseUint32(text)
-	if err == nil && n > tierBytesMax/1024 {
-		return 0, fmt.Errorf("%d is more than %d", n, tierBytesMax/1024)
-	}
-	return n * 1024, err
-}
-
-// parseDestination reduces what clients write for a destination, a name or an absolute URL, to
-// the name.
-func parseDestination(text string) (string, error) {
-	if !strings.Contains(text, "://") {
-		return strings.Trim(text, "/"), nil
-	}
-	return auth.ParseDestination(text)
 }

@@ -440,7 +440,7 @@ func FuzzATOM(f *testing.F) {
 			return
 		}
 		if settings, err := description.settings(); err == nil {
-			_, _ = settings.applyTo(fsm.QueueEntity, defaultSettings(fsm.QueueEntity), namespaceLimitsOf(fsm.NamespaceSettings{}))
+			_, _ = settings.ApplyTo(fsm.QueueEntity, entity.DefaultSettings(fsm.QueueEntity), entity.LimitsOf(fsm.NamespaceSettings{}))
 		}
 		rule, err := description.rule("")
 		if err != nil {

@@ -58,7 +58,7 @@ func (n *element) value() (filter.Value, error) {
 	case xsdString, "":
 		return filter.Text(n.text), nil
 	case xsdBoolean:
-		b, err := parseBool(text)
+		b, err := entity.ParseBool(text)
 		return filter.Bool(b), err
 	case xsdLong, "unsignedInt":
 		return parseInteger(kind, text, 64)

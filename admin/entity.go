@@ -117,7 +117,7 @@ func (s *Server) create(kind fsm.EntityKind) handler {
 		if err != nil {
 			return err
 		}
-		settings, err := asked.applyTo(kind, limits.clamp(defaultSettings(kind)), limits)
+		settings, err := asked.ApplyTo(kind, limits.Clamp(entity.DefaultSettings(kind)), limits)
 		if err == nil {
 			err = s.permitNewForwarding(r, asked, fsm.EntitySettings{})
 		}
@@ -153,7 +153,7 @@ func (s *Server) update(kind fsm.EntityKind) handler {
 		if err != nil {
 			return withEntityName(name, err)
 		}
-		settings, err := asked.applyTo(kind, found.Settings.WithDefaults(), limits)
+		settings, err := asked.ApplyTo(kind, found.Settings.WithDefaults(), limits)
 		if err == nil {
 			err = s.permitNewForwarding(r, asked, found.Settings)
 		}

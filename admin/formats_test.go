@@ -19,7 +19,7 @@ func apiFormats() []golden.Format {
 		{Name: "checks", Of: Checks{}},
 		{Name: "queue", Of: Queue{}},
 		{Name: "queues", Of: QueuePage{}},
-		{Name: "settings", Of: Settings{}},
+		{Name: "settings", Of: entity.Settings{}},
 		{Name: "purge", Of: PurgeRequest{}},
 		{Name: "redrive", Of: RedriveRequest{}},
 		{Name: "affected", Of: Affected{}},

@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/peeklock/peeklock/admin/auth"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -22,7 +23,7 @@ func (s *Server) permitForwarding(r *http.Request, description *element) error {
 			continue
 		}
 		sent := strings.TrimSpace(given.text)
-		name, err := parseDestination(sent)
+		name, err := entity.ParseDestination(sent)
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", fsm.InvalidArgument, f.element, err)
 		}
@@ -35,7 +36,7 @@ func (s *Server) permitForwarding(r *http.Request, description *element) error {
 
 // permitNewForwarding is permitForwarding of the control API: a destination that stays as it is needs no
 // right, so that a key that may manage one entity can change its other settings.
-func (s *Server) permitNewForwarding(r *http.Request, asked Settings, old fsm.EntitySettings) error {
+func (s *Server) permitNewForwarding(r *http.Request, asked entity.Settings, old fsm.EntitySettings) error {
 	for _, f := range [...]struct {
 		setting, header string
 		asked           *string

@@ -17,10 +17,8 @@ import (
 const (
 	namespaceNameMax     = 50 // characters
 	namespaceHostsMax    = 16
-	hostBytesMax         = 253               // RFC 1035, 2.3.4
-	hostLabelMax         = 63                // bytes, the same
-	tierBytesMax         = 100 * 1024 * 1024 // of a message, in the largest tier
-	tierLockDurationMax  = 24 * time.Hour
+	hostBytesMax         = 253        // RFC 1035, 2.3.4
+	hostLabelMax         = 63         // bytes, the same
 	standardMessageBytes = 256 * 1024 // up to here the service calls a namespace Standard
 )
 
@@ -182,14 +180,14 @@ func (s *NamespaceSettings) applyTo(old fsm.NamespaceSettings) (fsm.NamespaceSet
 		old.Hosts = hosts
 	}
 	if n := s.MaxMessageBytes; n != nil {
-		if *n != 0 && *n < messageBytesMin || *n > tierBytesMax {
-			return old, fmt.Errorf("%w: maxMessageBytes of a namespace is %d to %d, or 0 for the cluster's, not %d", fsm.InvalidArgument, messageBytesMin, tierBytesMax, *n)
+		if *n != 0 && *n < entity.MessageBytesMin || *n > entity.TierMessageBytesMax {
+			return old, fmt.Errorf("%w: maxMessageBytes of a namespace is %d to %d, or 0 for the cluster's, not %d", fsm.InvalidArgument, entity.MessageBytesMin, entity.TierMessageBytesMax, *n)
 		}
 		old.MessageBytesMax = *n
 	}
 	if d := s.MaxLockDuration; d != nil {
-		if t := time.Duration(*d); t != 0 && t < lockDurationMin || t > tierLockDurationMax {
-			return old, fmt.Errorf("%w: maxLockDuration is %s to %s, or 0s for %s, not %s", fsm.InvalidArgument, lockDurationMin, tierLockDurationMax, lockDurationMax, t)
+		if t := time.Duration(*d); t != 0 && t < entity.LockDurationMin || t > entity.TierLockDurationMax {
+			return old, fmt.Errorf("%w: maxLockDuration is %s to %s, or 0s for %s, not %s", fsm.InvalidArgument, entity.LockDurationMin, entity.TierLockDurationMax, entity.LockDurationMax, t)
 		}
 		old.LockDurationMax = entity.ToMillis(*d)
 	}
@@ -197,8 +195,8 @@ func (s *NamespaceSettings) applyTo(old fsm.NamespaceSettings) (fsm.NamespaceSet
 		old.EntitiesMax = *s.MaxEntities
 	}
 	if s.UserMetadata != nil {
-		if len(*s.UserMetadata) > userMetadataBytesMax {
-			return old, fmt.Errorf("%w: userMetadata is at most %d bytes long", fsm.InvalidArgument, userMetadataBytesMax)
+		if len(*s.UserMetadata) > entity.UserMetadataBytesMax {
+			return old, fmt.Errorf("%w: userMetadata is at most %d bytes long", fsm.InvalidArgument, entity.UserMetadataBytesMax)
 		}
 		old.UserMetadata = *s.UserMetadata
 	}
@@ -228,50 +226,21 @@ func parseHosts(given []string) ([]string, error) {
 
 // describeNamespace shows a namespace without its keys.
 func describeNamespace(n fsm.Namespace) Namespace {
+	lockDuration := entity.Duration(entity.LimitsOf(n.Settings).LockDuration)
 	return Namespace{
 		Name: n.Name, Version: n.Version, Created: toTime(n.Created), Updated: toTime(n.Updated),
 		NamespaceSettings: NamespaceSettings{
 			Hosts:           append([]string{}, n.Settings.Hosts...),
 			MaxMessageBytes: &n.Settings.MessageBytesMax,
-			MaxLockDuration: fromMillis(lockDurationLimit(n.Settings)),
+			MaxLockDuration: &lockDuration,
 			MaxEntities:     &n.Settings.EntitiesMax,
 			UserMetadata:    &n.Settings.UserMetadata,
 		},
 	}
 }
 
-// lockDurationLimit is the longest lock that a namespace allows.
-func lockDurationLimit(s fsm.NamespaceSettings) fsm.Millis {
-	if s.LockDurationMax != 0 {
-		return s.LockDurationMax
-	}
-	return fsm.Millis(lockDurationMax.Milliseconds())
-}
-
-// namespaceLimits are what a namespace allows the settings of its entities.
-type namespaceLimits struct {
-	messageBytes uint32
-	lockDuration time.Duration
-}
-
-// namespaceLimitsOf reads them. A namespace that says nothing allows what the cloud does.
-func namespaceLimitsOf(s fsm.NamespaceSettings) namespaceLimits {
-	l := namespaceLimits{messageBytes: s.MessageBytesMax, lockDuration: time.Duration(*fromMillis(lockDurationLimit(s)))}
-	if l.messageBytes == 0 {
-		l.messageBytes = messageBytesMax
-	}
-	return l
-}
-
 // namespaceLimits are those of the namespace that a request is about.
-func (s *Server) namespaceLimits(r *http.Request) (namespaceLimits, error) {
+func (s *Server) namespaceLimits(r *http.Request) (entity.Limits, error) {
 	namespace, err := s.namespace(r).Describe(r.Context())
-	return namespaceLimitsOf(namespace.Settings), err
-}
-
-// clamp lowers defaults to what a namespace allows.
-func (l namespaceLimits) clamp(s fsm.EntitySettings) fsm.EntitySettings {
-	s.MaxMessageBytes = min(s.MaxMessageBytes, l.messageBytes)
-	s.LockDuration = min(s.LockDuration, fsm.Millis(l.lockDuration.Milliseconds()))
-	return s
+	return entity.LimitsOf(namespace.Settings), err
 }

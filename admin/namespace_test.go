@@ -7,9 +7,8 @@ import (
 	"strconv"
 	"strings"
 	"testing"
-	"time"
 
-	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/admin/entity"
 )
 
 // host asks a server by another name than localhost.
@@ -104,7 +103,7 @@ func TestNamespacesAreRefused(t *testing.T) {
 		{"n", `{"maxMessageBytes":104857601}`, "1024 to 104857600"},
 		{"n", `{"maxLockDuration":"4s"}`, "5s to 24h0m0s"},
 		{"n", `{"maxLockDuration":"24h1s"}`, "5s to 24h0m0s"},
-		{"n", `{"userMetadata":"` + strings.Repeat("x", userMetadataBytesMax+1) + `"}`, "1024 bytes"},
+		{"n", `{"userMetadata":"` + strings.Repeat("x", entity.UserMetadataBytesMax+1) + `"}`, "1024 bytes"},
 		{"n", `{"maxEntitys":1}`, "possible are hosts"},
 		{"n", `{"accessRules":[{"name":"a"}]}`, "it has no rights"},
 	} {
@@ -118,7 +117,7 @@ func TestNamespacesAreRefused(t *testing.T) {
 	// The limits themselves are allowed, and by the catalog too.
 	for i, body := range []string{
 		hosts(namespaceHostsMax), `{"hosts":["` + long + `abc","` + strings.Repeat("a", hostLabelMax) + `.com","a_b.c"]}`,
-		`{"maxMessageBytes":104857600,"maxLockDuration":"24h"}`, `{"maxMessageBytes":1024,"maxLockDuration":"5s"}`, `{"userMetadata":"` + strings.Repeat("x", userMetadataBytesMax) + `"}`,
+		`{"maxMessageBytes":104857600,"maxLockDuration":"24h"}`, `{"maxMessageBytes":1024,"maxLockDuration":"5s"}`, `{"userMetadata":"` + strings.Repeat("x", entity.UserMetadataBytesMax) + `"}`,
 	} {
 		name := strings.Repeat("n", namespaceNameMax-1) + strconv.Itoa(i)
 		if status, answer := r.request("PUT", "/v1/namespaces/"+name, body, nil); status != 201 {
@@ -176,16 +175,5 @@ func TestNamespaceIsMadeWithKeys(t *testing.T) {
 		q.Host = "10.0.0.1:5300"
 	}).AccessRules[0]; far.PrimaryConnectionString != "" {
 		t.Error(far.PrimaryConnectionString)
-	}
-}
-
-// A namespace that says nothing has the limits of the cloud.
-func TestLimits(t *testing.T) {
-	t.Parallel()
-	if got := namespaceLimitsOf(fsm.NamespaceSettings{}); got != (namespaceLimits{messageBytesMax, 5 * time.Minute}) {
-		t.Errorf("%+v", got)
-	}
-	if got := namespaceLimitsOf(fsm.NamespaceSettings{MessageBytesMax: 2048, LockDurationMax: 86400000}); got != (namespaceLimits{2048, 24 * time.Hour}) {
-		t.Errorf("%+v", got)
 	}
 }

@@ -52,7 +52,7 @@ func TestEverySetting(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &shown); err != nil {
 		t.Fatal(err)
 	}
-	again, err := shown.applyTo(fsm.QueueEntity, defaultSettings(fsm.QueueEntity), namespaceLimitsOf(fsm.NamespaceSettings{}))
+	again, err := shown.ApplyTo(fsm.QueueEntity, entity.DefaultSettings(fsm.QueueEntity), entity.LimitsOf(fsm.NamespaceSettings{}))
 	if diff := cmp.Diff(want, again); diff != "" || err != nil {
 		t.Errorf("what is shown is not what was set: %v %s", err, diff)
 	}
@@ -83,22 +83,22 @@ func TestSettingsAreRefused(t *testing.T) {
 	t.Parallel()
 	r := newTestServer(t)
 	for body, want := range map[string]string{
-		`{"defaultMessageTimeToLive":"0s"}`:                                       "1ms to forever",
-		`{"defaultMessageTimeToLive":"eternal"}`:                                  "write it like 30s",
-		`{"duplicateDetectionHistoryTimeWindow":"19s"}`:                           "20s to 168h0m0s",
-		`{"duplicateDetectionHistoryTimeWindow":"P7DT1S"}`:                        "20s to 168h0m0s",
-		`{"autoDeleteOnIdle":"299s"}`:                                             "5m0s to forever, not 4m59s",
-		`{"maxSizeInMegabytes":0}`:                                                "1 to 81920",
-		`{"maxSizeInMegabytes":81921}`:                                            "1 to 81920",
-		`{"status":"Gone"}`:                                                       "Active, Disabled, SendDisabled, ReceiveDisabled",
-		`{"userMetadata":"` + strings.Repeat("x", userMetadataBytesMax+1) + `"}`:  "1024 bytes",
-		`{"deadLetterTimeToLive":"999ms"}`:                                        "1s to forever",
-		`{"retryDelay":"P7DT1S"}`:                                                 "0s to 168h0m0s",
-		`{"retryDelayMax":"1s"}`:                                                  "needs a retryDelay",
-		`{"retryDelay":"2s","retryDelayMax":"1s"}`:                                "at least retryDelay",
-		`{"requiresDuplicateDetection":"yes"}`:                                    "the body",
-		`{"deadLetteringOnFilterEvaluationExceptions":true}`:                      "of subscriptions, not of queues",
-		`{"forwardTo":"` + strings.Repeat("x", entity.NameCharactersMax+1) + `"}`: "260 characters",
+		`{"defaultMessageTimeToLive":"0s"}`:                                             "1ms to forever",
+		`{"defaultMessageTimeToLive":"eternal"}`:                                        "write it like 30s",
+		`{"duplicateDetectionHistoryTimeWindow":"19s"}`:                                 "20s to 168h0m0s",
+		`{"duplicateDetectionHistoryTimeWindow":"P7DT1S"}`:                              "20s to 168h0m0s",
+		`{"autoDeleteOnIdle":"299s"}`:                                                   "5m0s to forever, not 4m59s",
+		`{"maxSizeInMegabytes":0}`:                                                      "1 to 81920",
+		`{"maxSizeInMegabytes":81921}`:                                                  "1 to 81920",
+		`{"status":"Gone"}`:                                                             "Active, Disabled, SendDisabled, ReceiveDisabled",
+		`{"userMetadata":"` + strings.Repeat("x", entity.UserMetadataBytesMax+1) + `"}`: "1024 bytes",
+		`{"deadLetterTimeToLive":"999ms"}`:                                              "1s to forever",
+		`{"retryDelay":"P7DT1S"}`:                                                       "0s to 168h0m0s",
+		`{"retryDelayMax":"1s"}`:                                                        "needs a retryDelay",
+		`{"retryDelay":"2s","retryDelayMax":"1s"}`:                                      "at least retryDelay",
+		`{"requiresDuplicateDetection":"yes"}`:                                          "the body",
+		`{"deadLetteringOnFilterEvaluationExceptions":true}`:                            "of subscriptions, not of queues",
+		`{"forwardTo":"` + strings.Repeat("x", entity.NameCharactersMax+1) + `"}`:       "260 characters",
 	} {
 		status, answer := r.request("PUT", "/v1/queues/q", body, nil)
 		var p Problem
@@ -112,7 +112,7 @@ func TestSettingsAreRefused(t *testing.T) {
 	// The limits themselves are allowed, by us and by the machine.
 	for _, body := range []string{
 		`{"defaultMessageTimeToLive":"1ms","duplicateDetectionHistoryTimeWindow":"P7D","maxSizeInMegabytes":1,"deadLetterTimeToLive":"1s","retryDelay":"1ms"}`,
-		`{"retryDelay":"P7D","retryDelayMax":"P7D","userMetadata":"` + strings.Repeat("x", userMetadataBytesMax) + `"}`,
+		`{"retryDelay":"P7D","retryDelayMax":"P7D","userMetadata":"` + strings.Repeat("x", entity.UserMetadataBytesMax) + `"}`,
 	} {
 		delete(r.entities, "q")
 		if status, answer := r.request("PUT", "/v1/queues/q", body, nil); status != 201 || r.entities["q"].Settings.Validate() != nil {

@@ -3,11 +3,8 @@ package admin
 import (
 	"encoding/json"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
-
-	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
@@ -166,25 +163,5 @@ func TestRuleOnALaterPage(t *testing.T) {
 	}
 	if status, _ := r.request("GET", "/v1/rules/t/Subscriptions/s?name=none", "", nil); status != 404 {
 		t.Error(status)
-	}
-}
-
-// The table of settings, what is shown, and what is taken agree for every kind.
-func TestSettingsOfKinds(t *testing.T) {
-	t.Parallel()
-	for _, kind := range []fsm.EntityKind{fsm.QueueEntity, fsm.TopicEntity, fsm.SubscriptionEntity} {
-		shown := describeSettings(kind, defaultSettings(kind))
-		for _, s := range shown.settingNames() {
-			if s.given != slices.Contains(s.kinds, kind) {
-				t.Errorf("%s of a %s: shown %t", s.name, kind, s.given)
-			}
-		}
-		again, err := shown.applyTo(kind, defaultSettings(kind), namespaceLimitsOf(fsm.NamespaceSettings{}))
-		if diff := cmp.Diff(defaultSettings(kind).WithDefaults(), again.WithDefaults()); diff != "" || err != nil {
-			t.Errorf("%s: %v %s", kind, err, diff)
-		}
-		if err := defaultSettings(kind).Validate(); err != nil {
-			t.Errorf("%s: the machine refuses the default settings: %v", kind, err)
-		}
 	}
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -199,9 +200,9 @@ func (w *task) recordProblem(format string, args ...any) {
 // given out, because tests are written around them. Its life of an hour is a limit and not ours.
 func (w *task) defaults() fsm.EntitySettings {
 	s := fsm.DefaultSettings()
-	s.LockDuration = toMillis(defaultLockDuration)
+	s.LockDuration = fsm.Millis(defaultLockDuration.Milliseconds())
 	s.MaxDeliveryCount = defaultDeliveryCount
-	s.DuplicateWindow = toMillis(duplicateWindowMin)
+	s.DuplicateWindow = fsm.Millis(entity.DuplicateWindowMin.Milliseconds())
 	s.MaxMessageBytes = defaultMessageBytes
 	if w.messageBytesMax > 0 {
 		s.MaxMessageBytes = min(s.MaxMessageBytes, w.messageBytesMax)
@@ -216,9 +217,7 @@ func (w *task) create(ctx context.Context, kinds ...fsm.EntityKind) error {
 		return nil
 	}
 	settings := w.defaults()
-	for _, lay := range w.changes {
-		lay(&settings)
-	}
+	w.settings.StoreIn(&settings)
 	settings.ForwardTo, settings.ForwardDeadLettersTo = "", ""
 	var rule *fsm.Rule
 	if len(w.rules) > 0 {
@@ -250,23 +249,8 @@ func (w *task) applySettings(ctx context.Context) error {
 	}
 	old := found.Settings.WithDefaults()
 	wanted := old
-	for _, lay := range w.changes {
-		lay(&wanted)
-	}
-	if wanted.RequiresSession != old.RequiresSession {
-		w.recordProblem("Properties.RequiresSession is %t in the %s that exists, and cannot be changed: delete it first", old.RequiresSession, w.kind)
-		wanted.RequiresSession = old.RequiresSession
-	}
-	if wanted.RequiresDuplicateDetection != old.RequiresDuplicateDetection {
-		w.recordProblem("Properties.RequiresDuplicateDetection is %t in the %s that exists, and cannot be changed: delete it first", old.RequiresDuplicateDetection, w.kind)
-		wanted.RequiresDuplicateDetection = old.RequiresDuplicateDetection
-	}
-	if strings.EqualFold(wanted.ForwardTo, old.ForwardTo) {
-		wanted.ForwardTo = old.ForwardTo
-	}
-	if strings.EqualFold(wanted.ForwardDeadLettersTo, old.ForwardDeadLettersTo) {
-		wanted.ForwardDeadLettersTo = old.ForwardDeadLettersTo
-	}
+	w.settings.StoreIn(&wanted)
+	w.keepFixed(&wanted, &old)
 	if wanted == old {
 		return nil
 	}
@@ -276,6 +260,23 @@ func (w *task) applySettings(ctx context.Context) error {
 		return err
 	})
 	return err
+}
+
+// keepFixed reports differences in settings that cannot be changed, and keeps them as they are. A destination that
+// differs in case alone stays as it is, too.
+func (w *task) keepFixed(wanted, old *fsm.EntitySettings) {
+	table := entity.Table()
+	for i := range table {
+		s := &table[i]
+		was, is := s.ElementText(old), s.ElementText(wanted)
+		switch {
+		case s.Fixed && was != is:
+			w.recordProblem("Properties.%s is %s in the %s that exists, and cannot be changed: delete it first", s.Element, was, w.kind)
+			s.Copy(wanted, old)
+		case s.Destination && strings.EqualFold(was, is):
+			s.Copy(wanted, old)
+		}
+	}
 }
 
 // applyRules makes a subscription have the rules of the file. Others that it has stay, except

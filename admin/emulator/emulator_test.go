@@ -371,11 +371,11 @@ func TestMistakesHaveTheirPath(t *testing.T) {
 		queue(`{"Name":"a","Properties":{"LockDuration":"P2D"}}`):                        "Properties.LockDuration: is 5s to 24h0m0s, not 48h0m0s",
 		queue(`{"Name":"a","Properties":{"LockDuration":60}}`):                           "Properties.LockDuration: a duration is text",
 		queue(`{"Name":"a","Properties":{"DefaultMessageTimeToLive":"P1M"}}`):            `Properties.DefaultMessageTimeToLive: "P1M" is not a duration`,
-		queue(`{"Name":"a","Properties":{"DuplicateDetectionHistoryTimeWindow":"P8D"}}`): "DuplicateDetectionHistoryTimeWindow: is 1s to 168h0m0s",
-		queue(`{"Name":"a","Properties":{"MaxDeliveryCount":0}}`):                        "Properties.MaxDeliveryCount: is a number from 1 to 2000, not 0",
+		queue(`{"Name":"a","Properties":{"DuplicateDetectionHistoryTimeWindow":"P8D"}}`): "DuplicateDetectionHistoryTimeWindow: is 20s to 168h0m0s",
+		queue(`{"Name":"a","Properties":{"MaxDeliveryCount":0}}`):                        "Properties.MaxDeliveryCount: is 1 to 2000, not 0",
 		queue(`{"Name":"a","Properties":{"MaxDeliveryCount":2001}}`):                     "not 2001",
 		queue(`{"Name":"a","Properties":{"RequiresSession":"yes"}}`):                     `Properties.RequiresSession: is true or false, not "yes"`,
-		queue(`{"Name":"a","Properties":{"ForwardTo":["b"]}}`):                           `Properties.ForwardTo: is the name of a queue or topic, not ["b"]`,
+		queue(`{"Name":"a","Properties":{"ForwardTo":["b"]}}`):                           `Properties.ForwardTo: is the name of a queue or topic, at most 260 characters long, not ["b"]`,
 		rule(`{}`):                    "Namespaces[0].Topics[0].Subscriptions[0].Rules[0].Properties.FilterType: is missing",
 		rule(`{"FilterType":"Best"}`): `FilterType: is Sql or Correlation, not "Best"`,
 		rule(`{"FilterType":"Sql"}`):  "Properties.SqlFilter: is missing",
@@ -422,7 +422,7 @@ func TestWarnings(t *testing.T) {
 		"Topics":null}],"Logging":{"Type":"Console"}},"Extra":"// no comment, /* nor this */ ,]",}`)
 	want := []string{
 		"Extra: unknown and ignored",
-		"Namespaces[0].Queues[0].Properties.DuplicateDetectionHistoryTimeWindow: 5s is raised to 20s, the least there is",
+		"Namespaces[0].Queues[0].Properties.DuplicateDetectionHistoryTimeWindow: 5s is raised to 20s, the shortest window",
 		"Namespaces[0].Queues[0].Propertys: unknown and ignored",
 	}
 	if diff := cmp.Diff(want, file.Warnings); diff != "" {

@@ -8,6 +8,7 @@ import (
 	"io"
 	"os"
 
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -38,16 +39,12 @@ type namespace struct {
 
 // resource is a queue, topic or subscription.
 type resource struct {
-	path string // in the file: Namespaces[0].Queues[2]
-	kind fsm.EntityKind
-	name string // of a subscription: its path
-	// lay are the settings that the file gives.
-	changes []settingChange
-	rules   []fsm.Rule // of a subscription; none: as it is made
+	path     string // in the file: Namespaces[0].Queues[2]
+	kind     fsm.EntityKind
+	name     string          // of a subscription: its path
+	settings entity.Settings // that the file gives
+	rules    []fsm.Rule      // of a subscription; none: as it is made
 }
-
-// settingChange is one setting of the file.
-type settingChange func(*fsm.EntitySettings)
 
 // Read reads a file of at most 1 MiB.
 func Read(path string) (*File, error) {

@@ -12,16 +12,6 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// The ranges of settings. They are those of the broker, not of the emulator.
-const (
-	lockDurationMin    = 5 * time.Second
-	lockDurationMax    = 24 * time.Hour // a namespace may allow less
-	lifeMin            = time.Millisecond
-	duplicateWindowMin = 20 * time.Second
-	duplicateWindowMax = 7 * 24 * time.Hour
-	deliveryCountMax   = 2000
-)
-
 // reader walks the JSON and collects what is wrong with it.
 type reader struct {
 	file    File
@@ -207,74 +197,36 @@ func checkUnique(r *reader, seen map[string]string, path, name, what string) {
 
 // properties reads the settings that the kind of entity has.
 func (r *reader) properties(e *resource) func(string, json.RawMessage) {
-	fields := []field{r.durationField(e, "DefaultMessageTimeToLive", lifeMin, entity.Forever, func(s *fsm.EntitySettings, v fsm.Millis) { s.DefaultTimeToLive = v })}
-	if e.kind != fsm.SubscriptionEntity {
-		fields = append(fields,
-			r.duplicateWindowField(e),
-			valueField(r, e, "RequiresDuplicateDetection", "true or false", nil, func(s *fsm.EntitySettings, v bool) { s.RequiresDuplicateDetection = v }))
-	}
-	if e.kind != fsm.TopicEntity {
-		fields = append(fields,
-			r.durationField(e, "LockDuration", lockDurationMin, lockDurationMax, func(s *fsm.EntitySettings, v fsm.Millis) { s.LockDuration = v }),
-			valueField(r, e, "MaxDeliveryCount", fmt.Sprintf("a number from 1 to %d", deliveryCountMax),
-				func(v uint32) bool { return v >= 1 && v <= deliveryCountMax }, func(s *fsm.EntitySettings, v uint32) { s.MaxDeliveryCount = v }),
-			valueField(r, e, "DeadLetteringOnMessageExpiration", "true or false", nil, func(s *fsm.EntitySettings, v bool) { s.DeadLetterOnExpiry = v }),
-			valueField(r, e, "RequiresSession", "true or false", nil, func(s *fsm.EntitySettings, v bool) { s.RequiresSession = v }),
-			valueField(r, e, "ForwardTo", "the name of a queue or topic", isDestination, func(s *fsm.EntitySettings, v string) { s.ForwardTo = v }),
-			valueField(r, e, "ForwardDeadLetteredMessagesTo", "the name of a queue or topic", isDestination, func(s *fsm.EntitySettings, v string) { s.ForwardDeadLettersTo = v }))
+	var fields []field
+	table := entity.Table()
+	for i := range table {
+		if s := &table[i]; s.InConfig && s.Has(e.kind) {
+			fields = append(fields, field{s.Element, func(path string, raw json.RawMessage) { r.setting(&e.settings, s, path, raw) }})
+		}
 	}
 	return func(path string, raw json.RawMessage) { r.object(path, raw, fields...) }
 }
 
-func isDestination(name string) bool { return len(name) <= nameBytesMax }
-
-// valueField is a field that is one JSON value.
-func valueField[T any](r *reader, e *resource, name, is string, good func(T) bool, into func(*fsm.EntitySettings, T)) field {
-	return field{name, func(path string, raw json.RawMessage) {
-		var value T
-		if json.Unmarshal(raw, &value) != nil || good != nil && !good(value) {
-			r.addError(path, "is %s, not %.40s", is, raw)
-			return
-		}
-		e.changes = append(e.changes, func(s *fsm.EntitySettings) { into(s, value) })
-	}}
-}
-
-// durationField is a field that is a length of time.
-func (r *reader) durationField(e *resource, name string, least, most time.Duration, into func(*fsm.EntitySettings, fsm.Millis)) field {
-	return field{name, func(path string, raw json.RawMessage) {
-		var value entity.Duration
-		switch err := value.UnmarshalJSON(raw); {
-		case err != nil:
-			r.addError(path, "%w", err)
-		case time.Duration(value) < least || time.Duration(value) > most:
-			r.addError(path, "is %s to %s, not %s", least, entity.Duration(most), value)
-		default:
-			e.changes = append(e.changes, func(s *fsm.EntitySettings) { into(s, toMillis(time.Duration(value))) })
-		}
-	}}
-}
-
-// duplicateWindowField is how long ids are remembered. The emulator takes less than we remember: more
-// is what nobody will miss.
-func (r *reader) duplicateWindowField(e *resource) field {
-	const name = "DuplicateDetectionHistoryTimeWindow"
-	into := func(s *fsm.EntitySettings, v fsm.Millis) { s.DuplicateWindow = max(v, toMillis(duplicateWindowMin)) }
-	plain := r.durationField(e, name, time.Second, duplicateWindowMax, into)
-	return field{name, func(path string, raw json.RawMessage) {
-		var value entity.Duration
-		if value.UnmarshalJSON(raw) == nil && value >= entity.Duration(time.Second) && value < entity.Duration(duplicateWindowMin) {
-			r.warn(path, "%s is raised to %s, the least there is", value, duplicateWindowMin)
-		}
-		plain.read(path, raw)
-	}}
-}
-
-func toMillis(d time.Duration) fsm.Millis {
-	if d == entity.Forever {
-		return fsm.Forever
+// setting reads a setting within the limits of the broker, not of the emulator. A namespace may allow less.
+func (r *reader) setting(given *entity.Settings, s *entity.Setting, path string, raw json.RawMessage) {
+	err := s.ParseJSON(raw, given)
+	if err == nil {
+		r.raiseWindow(given, path)
+		err = s.Check(given, entity.MaxLimits())
 	}
-	return fsm.Millis(d.Milliseconds())
+	if err != nil {
+		r.addError(path, "%w", err)
+	}
+}
+
+// raiseWindow raises a window of duplicate detection that the emulator accepts to the shortest one of the broker: to
+// remember message ids for longer changes nothing for a test.
+func (r *reader) raiseWindow(given *entity.Settings, path string) {
+	window := given.DuplicateDetectionHistoryTimeWindow
+	if window != nil && *window >= entity.Duration(time.Second) && *window < entity.Duration(entity.DuplicateWindowMin) {
+		r.warn(path, "%s is raised to %s, the shortest window", *window, entity.DuplicateWindowMin)
+		*window = entity.Duration(entity.DuplicateWindowMin)
+	}
 }
 
 // truncate keeps what a file says from filling the screen.

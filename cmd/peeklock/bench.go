@@ -229,7 +229,7 @@ func (c *client) benchRun(ctx context.Context, o *benchOptions, addresses []stri
 func (c *client) benchEntities(ctx context.Context, o *benchOptions) ([]string, error) {
 	lock := entity.Duration(o.lockDuration)
 	room := uint32(benchMegabytes)
-	settings := admin.Settings{LockDuration: &lock, MaxSizeInMegabytes: &room}
+	settings := entity.Settings{LockDuration: &lock, MaxSizeInMegabytes: &room}
 	if o.perSession.sessions > 0 {
 		yes := true
 		settings.RequiresSession = &yes

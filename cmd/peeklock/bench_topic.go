@@ -174,7 +174,7 @@ func (b *benchTopic) firstRule(i int) *entity.Rule {
 
 // benchTopic makes what is missing and returns the paths in the API of what it made that
 // has to be deleted. The rules of subscriptions that exist stay as they are.
-func (c *client) benchTopic(ctx context.Context, o *benchOptions, settings admin.Settings) ([]string, error) {
+func (c *client) benchTopic(ctx context.Context, o *benchOptions, settings entity.Settings) ([]string, error) {
 	// The default client keeps two connections and would open another for most requests.
 	transport := &http.Transport{MaxIdleConnsPerHost: benchRuleWorkers}
 	defer transport.CloseIdleConnections()
@@ -183,10 +183,10 @@ func (c *client) benchTopic(ctx context.Context, o *benchOptions, settings admin
 	return many.makeTopic(ctx, o, settings)
 }
 
-func (c *client) makeTopic(ctx context.Context, o *benchOptions, settings admin.Settings) ([]string, error) {
+func (c *client) makeTopic(ctx context.Context, o *benchOptions, settings entity.Settings) ([]string, error) {
 	var made []string
 	var topic admin.Topic
-	isNew, err := c.ensureEntity(ctx, o, topicResource().path(o.topicName()), admin.Settings{
+	isNew, err := c.ensureEntity(ctx, o, topicResource().path(o.topicName()), entity.Settings{
 		EnablePartitioning: settings.EnablePartitioning, MaxSizeInMegabytes: settings.MaxSizeInMegabytes, MaxMessageBytes: settings.MaxMessageBytes,
 	}, &topic)
 	if err != nil {
@@ -201,7 +201,7 @@ func (c *client) makeTopic(ctx context.Context, o *benchOptions, settings admin.
 		path := subscriptionResource().path(o.subscription(i))
 		var s admin.Subscription
 		isFresh, err := c.ensureEntity(ctx, o, path, admin.SubscriptionRequest{
-			Settings: admin.Settings{LockDuration: settings.LockDuration}, DefaultRule: o.topic.firstRule(i),
+			Settings: entity.Settings{LockDuration: settings.LockDuration}, DefaultRule: o.topic.firstRule(i),
 		}, &s)
 		if s.LockDuration != nil {
 			locks[i] = time.Duration(*s.LockDuration)

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -24,7 +25,7 @@ func newQueue(c *client) *cobra.Command {
 }
 
 func newQueueCreate(c *client, n *resource[admin.Queue]) *cobra.Command {
-	var s entitySettings
+	var s entity.Settings
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create a queue", Args: wantArgs(1),
 		Example: `  peeklock queue create orders
@@ -33,16 +34,15 @@ func newQueueCreate(c *client, n *resource[admin.Queue]) *cobra.Command {
   peeklock queue create once --duplicate-detection --duplicate-window 1h
   peeklock queue create eu-orders --forward-to orders --forward-dead-letters-to all-dead`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return n.put(cmd, c, http.MethodPut, args[0], s.body(cmd), "created")
+			return n.put(cmd, c, http.MethodPut, args[0], s, "created")
 		},
 	}
-	s.flags(cmd, c, fsm.QueueEntity)
-	s.creationFlags(cmd, fsm.QueueEntity)
+	c.settingFlags(cmd, &s, fsm.QueueEntity, true)
 	return cmd
 }
 
 func newQueueUpdate(c *client, n *resource[admin.Queue]) *cobra.Command {
-	var s entitySettings
+	var s entity.Settings
 	cmd := &cobra.Command{
 		Use: "update NAME", Short: "Change settings of a queue; what is not given stays", Args: wantArgs(1),
 		Long: `Change settings of a queue while it is in use. What is not given stays, and so do
@@ -53,10 +53,10 @@ the locks that receivers hold.`,
   peeklock queue update orders --forward-to ''`,
 		ValidArgsFunction: c.complete(n.plural),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return n.put(cmd, c, http.MethodPatch, args[0], s.body(cmd), "updated")
+			return n.put(cmd, c, http.MethodPatch, args[0], s, "updated")
 		},
 	}
-	s.flags(cmd, c, fsm.QueueEntity)
+	c.settingFlags(cmd, &s, fsm.QueueEntity, false)
 	return cmd
 }
 

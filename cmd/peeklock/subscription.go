@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -45,7 +46,7 @@ func wantSubscription(more int) cobra.PositionalArgs {
 }
 
 func newSubscriptionCreate(c *client, n *resource[admin.Subscription]) *cobra.Command {
-	var s entitySettings
+	var s entity.Settings
 	var first ruleFlags
 	cmd := &cobra.Command{
 		Use: "create " + subscriptionArg, Short: "Create a subscription", Args: wantSubscription(0),
@@ -57,7 +58,7 @@ unless a filter is given: then its first rule, called $Default, has this filter.
   peeklock subscription create orders/Subscriptions/large --sql "size > 100" --lock-duration 1m
   peeklock subscription create orders/Subscriptions/eu --correlation region=eu --forward-to eu-orders`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			body := admin.SubscriptionRequest{Settings: s.body(cmd)}
+			body := admin.SubscriptionRequest{Settings: s}
 			if first.given(cmd) {
 				rule, err := first.rule()
 				if err != nil {
@@ -68,24 +69,23 @@ unless a filter is given: then its first rule, called $Default, has this filter.
 			return n.put(cmd, c, http.MethodPut, args[0], body, "created")
 		},
 	}
-	s.flags(cmd, c, fsm.SubscriptionEntity)
-	s.creationFlags(cmd, fsm.SubscriptionEntity)
+	c.settingFlags(cmd, &s, fsm.SubscriptionEntity, true)
 	first.flags(cmd)
 	return cmd
 }
 
 func newSubscriptionUpdate(c *client, n *resource[admin.Subscription]) *cobra.Command {
-	var s entitySettings
+	var s entity.Settings
 	cmd := &cobra.Command{
 		Use: "update " + subscriptionArg, Short: "Change settings of a subscription; what is not given stays", Args: wantSubscription(0),
 		Example: `  peeklock subscription update orders/Subscriptions/audit --max-delivery-count 3
   peeklock subscription update orders/Subscriptions/audit --dead-letter-on-filter-errors=false`,
 		ValidArgsFunction: c.complete(n.plural),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return n.put(cmd, c, http.MethodPatch, args[0], s.body(cmd), "updated")
+			return n.put(cmd, c, http.MethodPatch, args[0], s, "updated")
 		},
 	}
-	s.flags(cmd, c, fsm.SubscriptionEntity)
+	c.settingFlags(cmd, &s, fsm.SubscriptionEntity, false)
 	return cmd
 }
 

@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
+	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -27,31 +28,30 @@ its subscriptions, each of which gets a copy of what its rules take.`
 }
 
 func newTopicCreate(c *client, n *resource[admin.Topic]) *cobra.Command {
-	var s entitySettings
+	var s entity.Settings
 	cmd := &cobra.Command{
 		Use: "create NAME", Short: "Create a topic", Args: wantArgs(1),
 		Example: `  peeklock topic create orders
   peeklock topic create orders --duplicate-detection --max-size-mb 4096`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return n.put(cmd, c, http.MethodPut, args[0], s.body(cmd), "created")
+			return n.put(cmd, c, http.MethodPut, args[0], s, "created")
 		},
 	}
-	s.flags(cmd, c, fsm.TopicEntity)
-	s.creationFlags(cmd, fsm.TopicEntity)
+	c.settingFlags(cmd, &s, fsm.TopicEntity, true)
 	return cmd
 }
 
 func newTopicUpdate(c *client, n *resource[admin.Topic]) *cobra.Command {
-	var s entitySettings
+	var s entity.Settings
 	cmd := &cobra.Command{
 		Use: "update NAME", Short: "Change settings of a topic; what is not given stays", Args: wantArgs(1),
 		Example:           "  peeklock topic update orders --status SendDisabled",
 		ValidArgsFunction: c.complete(n.plural),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			return n.put(cmd, c, http.MethodPatch, args[0], s.body(cmd), "updated")
+			return n.put(cmd, c, http.MethodPatch, args[0], s, "updated")
 		},
 	}
-	s.flags(cmd, c, fsm.TopicEntity)
+	c.settingFlags(cmd, &s, fsm.TopicEntity, false)
 	return cmd
 }
 

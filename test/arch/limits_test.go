@@ -62,7 +62,7 @@ func entityLimits() []limit {
 // messageLimits are those of messages and of the requests of AMQP clients.
 func messageLimits() []limit {
 	return []limit{
-		{"maximum message size of an entity, default", "admin.messageBytesNormal", "bytes", ""},
+		{"maximum message size of an entity, default", "admin.messageBytesDefault", "bytes", ""},
 		{"maximum message size of an entity, most, in a namespace without a limit of its own", "admin.messageBytesMax", "bytes", "`InvalidArgument`"},
 		{"message over AMQP, whatever entity and namespace allow", "amqp.messageBytesMax", "bytes", "`amqp:link:message-size-exceeded`"},
 		{"annotations, properties and application properties together", "amqp.propertiesBytesMax", "bytes", "`amqp:link:message-size-exceeded`"},
