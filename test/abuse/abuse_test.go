@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -52,14 +53,19 @@ func TestMain(m *testing.M) {
 	harness.Main(m)
 }
 
-// TestAbuse makes every attack on one cluster, one after the other.
+// TestAbuse makes every attack on one cluster, one after the other. Without PEEKLOCK_LONG or PEEKLOCK_ABUSE it makes few.
 func TestAbuse(t *testing.T) {
 	if testing.Short() {
-		t.Skip("takes two minutes with three processes: left out by -short")
+		t.Skip("starts three processes: -short leaves it out")
 	}
 	a := newAbuseRun(t)
 	for _, k := range attacks() {
-		t.Run(strings.ReplaceAll(k.name, " ", "-"), func(t *testing.T) { a.runAttack(t, k) })
+		t.Run(strings.ReplaceAll(k.name, " ", "-"), func(t *testing.T) {
+			if !k.always && !a.full {
+				kit.Long(t)
+			}
+			a.runAttack(t, k)
+		})
 	}
 	a.honest.finish()
 	a.printTable()

@@ -4,7 +4,7 @@ package abuse
 func attacks() []attack {
 	return []attack{
 		// connection_test.go
-		{name: "half open", limit: "10 s from accept to open; 5,000 connections of an address", run: halfOpen},
+		{name: "half open", always: true, limit: "10 s from accept to open; 5,000 connections of an address", run: halfOpen},
 		{name: "half handshakes", limit: "10 s from accept to open; 4 KiB of a SASL frame", run: halfHandshakes},
 		{name: "TLS slow lorises", limit: "10 s from accept to the end of the handshake", run: tlsLorises},
 		{name: "TLS hellos", limit: "the cost of a handshake", run: tlsHellos},
@@ -15,15 +15,15 @@ func attacks() []attack {
 		{name: "WebSocket slow upgrades", limit: "10 s from accept to open; 16 KiB of the request for an upgrade", run: slowUpgrades},
 		{name: "WebSocket endless fragments", limit: "10 s from accept to open; one fragment is read at a time", run: endlessFragments},
 		// session_test.go
-		{name: "session flood", limit: "5,000 sessions of a connection; 64 before a token", run: sessionFlood},
+		{name: "session flood", always: true, limit: "5,000 sessions of a connection; 64 before a token", run: sessionFlood},
 		{name: "detach storm", limit: "10,000 links of a connection; nothing is read above 4 MiB of answers", run: detachStorm},
 		{name: "flow storm", limit: "nothing is read above 4 MiB of answers", run: flowStorm},
 		{name: "numbers wrap around", limit: "serial numbers (RFC 1982)", prepare: createQueue(wrapQueue), run: wrapAround, clean: deleteQueue(wrapQueue)},
 		// request_test.go
-		{name: "put-token flood", limit: "100 requests in progress on a link; 256 responses that wait; 256 KiB before a token", run: putTokens},
+		{name: "put-token flood", always: true, limit: "100 requests in progress on a link; 256 responses that wait; 256 KiB before a token", run: putTokens},
 		{name: "management flood", limit: "100 requests in progress on a link; 64 deferred messages are asked for at a time; nothing is read above 4 MiB of answers", prepare: filledQueue(unreadQueue, unreadBytes), run: manageFlood, clean: deleteQueue(unreadQueue)},
 		// transfer_test.go
-		{name: "endless transfers", limit: "32 MiB of unfinished deliveries of a connection", prepare: createQueue(endlessQueue), run: endlessTransfers, clean: deleteQueue(endlessQueue)},
+		{name: "endless transfers", always: true, limit: "32 MiB of unfinished deliveries of a connection", prepare: createQueue(endlessQueue), run: endlessTransfers, clean: deleteQueue(endlessQueue)},
 		{name: "endless transactions", limit: "32 MiB of transactions of a connection, 2 min of each", prepare: createQueue(endlessQueue), run: endlessTransactions, clean: deleteQueue(endlessQueue)},
 		{name: "malformed frames", limit: "depth and counts of values; the first error closes a connection", run: malformedFrames},
 		// receiver_test.go
@@ -37,7 +37,7 @@ func attacks() []attack {
 		{name: "XML bombs", limit: "bytes and depth of a document; no entities", run: xmlBombs},
 		{name: "JSON bombs", limit: "bytes and depth of a document", run: jsonBombs},
 		// key_test.go
-		{name: "guessed keys", limit: "failed sign-ins of an address and a key are answered late", run: guessKeys},
+		{name: "guessed keys", always: true, limit: "failed sign-ins of an address and a key are answered late", run: guessKeys},
 		{name: "guessed tokens", limit: "failed sign-ins of an address and a key are answered late", run: guessTokens},
 	}
 }

@@ -25,8 +25,9 @@ const (
 
 // attack is one way to harm a member.
 type attack struct {
-	name  string // as in the table
-	limit string // what stops it
+	name   string // as in the table
+	limit  string // what stops it
+	always bool   // also in a plain `go test ./...`, which makes few attacks
 	// prepare makes the entities that it needs; nil: none.
 	prepare func(*abuseRun)
 	// run attacks until ctx ends. An error means that the attack could not be made at all.

@@ -16,6 +16,7 @@ import (
 
 	"github.com/peeklock/peeklock/test/harness"
 	"github.com/peeklock/peeklock/test/history"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // A ride is a client of the official kind that rides out faults: it sends, receives, holds
@@ -395,6 +396,7 @@ const (
 // it sees no error, loses nothing, sees nothing twice, and settles afterwards what it had
 // locked before.
 func TestClientsSurviveFailover(t *testing.T) {
+	kit.Long(t)
 	c, _, _ := start(t, harness.Settings{})
 	surviveFailures(t, newFailoverClient(t, c, c.Members[0], failoverQueue), []failureLimit{
 		{failure{"kill -9", func(_ *failoverClient, m *harness.Member) { m.Kill() }, restart}, killAllowed},
@@ -438,9 +440,7 @@ func surviveFailures(t *testing.T, r *failoverClient, failures []failureLimit) {
 // The same where cables can be drawn: the leader is cut off from all, hears nothing, or
 // is not heard. No connection breaks, there is silence only.
 func TestClientsSurviveNetworkPartitions(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a minute with three processes: left out by -short")
-	}
+	kit.Long(t)
 	n := harness.InNetwork(t, 3)
 	if n == nil {
 		return
@@ -457,6 +457,7 @@ func TestClientsSurviveNetworkPartitions(t *testing.T) {
 // Encryption between members takes nothing from how soon a death is noticed: a process that
 // is gone shows through TLS as it does without.
 func TestClientsSurviveFailoverWithPeerTLS(t *testing.T) {
+	kit.Long(t)
 	c, _, _ := start(t, harness.Settings{}, harness.PeerArgs(t)...)
 	surviveFailures(t, newFailoverClient(t, c, c.Members[0], failoverQueue), []failureLimit{
 		{failure{"kill -9, peer TLS", func(_ *failoverClient, m *harness.Member) { m.Kill() }, restart}, killAllowed},

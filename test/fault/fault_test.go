@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -24,7 +25,7 @@ func TestMain(m *testing.M) { harness.Main(m) }
 func start(t *testing.T, s harness.Settings, args ...string) (c *harness.Cluster, leader *harness.Member, others []*harness.Member) {
 	t.Helper()
 	if testing.Short() {
-		t.Skip("takes a minute with three processes: left out by -short")
+		t.Skip("starts three processes: -short leaves it out")
 	}
 	c = harness.Start(t, harness.Options{Args: args})
 	c.CreateQueue(t, queue, s)
@@ -134,6 +135,7 @@ func TestMessagesSurviveLeaderKill(t *testing.T) {
 // it is given, and yet the member that serves the receiver gets it again from the next
 // leader when the answer was lost between them.
 func TestReceiveAndDeleteSurvivesLeaderKill(t *testing.T) {
+	kit.Long(t)
 	c, leader, others := start(t, harness.Settings{})
 	l := newLoad(t, queue)
 	l.send(senders, others[0])
@@ -150,6 +152,7 @@ func TestReceiveAndDeleteSurvivesLeaderKill(t *testing.T) {
 
 // The leader stops for longer than an election and comes back believing that it leads.
 func TestMessagesSurviveLeaderPause(t *testing.T) {
+	kit.Long(t)
 	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute})
 	l := newLoad(t, queue)
 	l.send(senders, others[0])
@@ -172,6 +175,7 @@ func TestMessagesSurviveLeaderPause(t *testing.T) {
 // A member is killed together with the connections of its clients, who go elsewhere:
 // what they held comes back when its locks run out, and what they were told stays true.
 func TestMessagesSurviveKillOfAMemberWithClients(t *testing.T) {
+	kit.Long(t)
 	c, leader, others := start(t, harness.Settings{LockDuration: 5 * time.Second})
 	l := newLoad(t, queue)
 	l.send(senders, leader, others[0])
@@ -189,6 +193,7 @@ func TestMessagesSurviveKillOfAMemberWithClients(t *testing.T) {
 // Without a quorum nothing is confirmed, neither a send nor a completion; with it back
 // everything that waited goes through.
 func TestNothingIsConfirmedWithoutQuorum(t *testing.T) {
+	kit.Long(t)
 	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute})
 	l := newLoad(t, queue)
 	l.send(senders, leader)

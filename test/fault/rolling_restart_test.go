@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // drainWithin is for a member to lose its leaderships, on any machine.
@@ -14,6 +15,7 @@ const drainWithin = 3 * time.Minute
 // The members are drained, stopped and started again, one after the other, as in an upgrade.
 // Clients at the others see no error, and settle afterwards what they had locked before.
 func TestRollingRestart(t *testing.T) {
+	kit.Long(t)
 	c, _, _ := start(t, harness.Settings{})
 	for _, m := range c.Members {
 		var rides []*failoverClient

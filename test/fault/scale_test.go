@@ -21,6 +21,7 @@ import (
 
 	"github.com/peeklock/peeklock/cmd/listen"
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -94,6 +95,7 @@ func replicasByPartition(ctx context.Context, at *harness.Member) (map[uint32][]
 // What the chart does when it is made smaller: the preStop hook of the pod that goes, in its container, where TLS is
 // required and no address is trusted, moves the data of its member to the others, and only then the member ends.
 func TestScaleDownMovesData(t *testing.T) {
+	kit.Long(t)
 	files, err := listen.Development(t.TempDir())
 	if err != nil {
 		t.Fatal(err)

@@ -13,6 +13,7 @@ import (
 	"github.com/Azure/azure-sdk-for-go/sdk/messaging/azservicebus"
 
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // The load of sessions: senders that count up in each of their sessions, and consumers that
@@ -210,6 +211,7 @@ func surviveWithSessions(t *testing.T, inject func(l *sessionLoad, leader *harne
 // on, nobody else gets what they hold, and each message comes once, in the order of its
 // session.
 func TestSessionsSurviveLeaderKill(t *testing.T) {
+	kit.Long(t)
 	surviveWithSessions(t, func(l *sessionLoad, leader *harness.Member) {
 		leader.Kill()
 		l.waitCompleted(sessionArrivals, "load without the leader")
@@ -221,6 +223,7 @@ func TestSessionsSurviveLeaderKill(t *testing.T) {
 
 // The same with a leader that stops for a while and comes back believing that it leads.
 func TestSessionsSurviveLeaderPause(t *testing.T) {
+	kit.Long(t)
 	surviveWithSessions(t, func(l *sessionLoad, leader *harness.Member) {
 		leader.Pause()
 		l.waitCompleted(sessionArrivals, "load while the leader is paused")

@@ -11,6 +11,7 @@ import (
 	"github.com/Azure/go-amqp"
 
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // What is to happen at a time happens once, whoever leads then: each test here has a queue
@@ -234,6 +235,7 @@ func (v timedRun) receiveAll(o *azservicebus.ReceiverOptions, n int, look func(*
 // Scheduled messages come once each, not before their time, and cancelled ones never, when
 // the leader dies among them and then all members do.
 func TestSchedulesSurviveKills(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	runTimed(t, nil, scheduledOverKills)
 }
@@ -284,6 +286,7 @@ func scheduledOverKills(v timedRun) {
 // Messages that expire are dead-lettered once each, when the leader dies among them and
 // then all members do.
 func TestExpirySurvivesKills(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	runTimed(t, harness.Fields{"deadLetteringOnMessageExpiration": true}, expiringOverKills)
 }
@@ -312,6 +315,7 @@ func expiringOverKills(v timedRun) {
 // Messages put off with their abandonment come back once each, not before their time, under
 // their numbers, with their attempts, when the leader dies among them and then all members do.
 func TestDelayedAbandonSurvivesKills(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	runTimed(t, nil, delayedOverKills)
 }
@@ -365,6 +369,7 @@ func abandonDelayed(v timedRun) {
 // Message ids are remembered over the death of the leader and of all members, for as long
 // as their window says and no longer.
 func TestDuplicateDetectionSurvivesKills(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	const window = 10 * time.Minute
 	runTimed(t, harness.Fields{"requiresDuplicateDetection": true, "duplicateDetectionHistoryTimeWindow": window.String()}, duplicatesOverKills)

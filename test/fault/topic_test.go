@@ -10,6 +10,7 @@ import (
 
 	"github.com/peeklock/peeklock/test/harness"
 	"github.com/peeklock/peeklock/test/history"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -116,6 +117,7 @@ func (v forwardLoad) logProgress(what string) {
 // The leader of a queue is killed while 10,000 of its messages cross to a topic of another
 // partition, and comes back: each arrives once at each subscription.
 func TestForwardingSurvivesLeaderKill(t *testing.T) {
+	kit.Long(t)
 	surviveWhileForwarding(t, func(v forwardLoad) []*harness.Member {
 		return []*harness.Member{v.third, v.destination}
 	}, func(v forwardLoad) {
@@ -131,6 +133,7 @@ func TestForwardingSurvivesLeaderKill(t *testing.T) {
 // The same leader is paused for longer than an election, and goes on with the batch that
 // it had in hand: the next one has sent it already.
 func TestForwardingSurvivesLeaderPause(t *testing.T) {
+	kit.Long(t)
 	surviveWhileForwarding(t, func(v forwardLoad) []*harness.Member {
 		return []*harness.Member{v.third, v.destination}
 	}, func(v forwardLoad) {
@@ -146,6 +149,7 @@ func TestForwardingSurvivesLeaderPause(t *testing.T) {
 // The leader of the topic is killed: what it took and had not yet answered is not taken
 // again by the next one.
 func TestForwardingSurvivesDestinationLeaderKill(t *testing.T) {
+	kit.Long(t)
 	surviveWhileForwarding(t, func(v forwardLoad) []*harness.Member {
 		return []*harness.Member{v.third, v.source}
 	}, func(v forwardLoad) {
@@ -160,6 +164,7 @@ func TestForwardingSurvivesDestinationLeaderKill(t *testing.T) {
 // The leader is killed while messages are published: each that was accepted comes once at
 // each of ten subscriptions.
 func TestPublishingSurvivesLeaderKill(t *testing.T) {
+	kit.Long(t)
 	const topic = "topic"
 	c, _, _ := start(t, harness.Settings{}, "--snapshot-bytes", "1048576")
 	c.CreateTopic(t, topic, harness.Settings{})
@@ -193,6 +198,7 @@ func TestPublishingSurvivesLeaderKill(t *testing.T) {
 // All members lose power while messages cross, and their clients with them: what was
 // accepted arrives once at each subscription when they are back.
 func TestForwardingSurvivesKillOfAllMembers(t *testing.T) {
+	kit.Long(t)
 	c, _, _ := start(t, harness.Settings{}, "--snapshot-bytes", "1048576")
 	const topic = "topic"
 	c.CreateTopic(t, topic, harness.Settings{})

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -40,9 +41,7 @@ const (
 // new binary the level of formats rises, if the new one knows a higher level; from then on the
 // old binary refuses to start. Binaries that know the same level may be exchanged in both directions.
 func TestRollingUpgrade(t *testing.T) {
-	if testing.Short() {
-		t.Skip("takes a minute with three processes: left out by -short")
-	}
+	kit.Long(t)
 	oldBinary, newBinary := binaryOf(t, cmp.Or(os.Getenv(upgradeVariable), upgradeDefault)), harness.Binary(t)
 	c := harness.Start(t, harness.Options{Binary: oldBinary})
 	u := &upgrade{Cluster: c, t: t, oldBinary: oldBinary, newBinary: newBinary}

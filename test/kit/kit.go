@@ -1,5 +1,6 @@
-// Package kit holds what tests of several packages share: a certificate Authority in memory, and a
-// log that a test reads while it is written. Only tests import it.
+// Package kit has helpers for tests of several packages: a certificate authority in memory, a
+// log that a test reads while it is written, waiting for a condition, and the choice of long tests.
+// Only tests import it.
 package kit
 
 import (
@@ -12,6 +13,7 @@ import (
 	"crypto/x509/pkix"
 	"log/slog"
 	"math/big"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -165,5 +167,19 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 		case <-deadline.C:
 			t.Fatalf("not in %s: %s", WaitMax, what)
 		}
+	}
+}
+
+// longVariable is set by `make check` and CI, which run every test.
+const longVariable = "PEEKLOCK_LONG"
+
+// AllTests reports whether long tests run too: PEEKLOCK_LONG is set, and -short is not.
+func AllTests() bool { return os.Getenv(longVariable) != "" && !testing.Short() }
+
+// Long skips a test that takes so long that a plain `go test ./...` leaves it out.
+func Long(t testing.TB) {
+	t.Helper()
+	if !AllTests() {
+		t.Skip("long: `make check` runs it, and so does PEEKLOCK_LONG=1")
 	}
 }
