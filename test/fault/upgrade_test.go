@@ -5,14 +5,13 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -45,8 +44,7 @@ func TestRollingUpgrade(t *testing.T) {
 	oldBinary, newBinary := binaryOf(t, cmp.Or(os.Getenv(upgradeVariable), upgradeDefault)), harness.Binary(t)
 	c := harness.Start(t, harness.Options{Binary: oldBinary})
 	u := &upgrade{Cluster: c, t: t, oldBinary: oldBinary, newBinary: newBinary}
-	_, u.before = u.levels(c.Members[0], 0)
-	u.waitLevel(u.before) // a new cluster begins at the lowest level and rises soon
+	u.before = u.stableLevel() // a new cluster begins at the lowest level and rises soon
 	c.CreateQueue(t, queue, harness.Settings{})
 	u.each, u.whole = newUpgradeEntities(t, c, "each"), newUpgradeEntities(t, c, "whole")
 	u.whole.kinds = u.whole.kinds[1:] // locks are held by a client at one member, which is restarted too
@@ -62,12 +60,11 @@ func TestRollingUpgrade(t *testing.T) {
 	u.restart(third, u.newBinary)
 	u.restart(first, u.newBinary)
 	u.restart(second, u.newBinary)
-	if _, knows := u.levels(second, 0); knows > u.before {
-		u.waitLevel(knows)
-		t.Logf("the level rose from %d to %d", u.before, knows)
-		u.checkRefused(third, knows)
+	if after := u.stableLevel(); after > u.before {
+		t.Logf("the level rose from %d to %d", u.before, after)
+		u.checkRefused(third)
 	} else {
-		t.Logf("both binaries know level %d: the old one starts again", knows)
+		t.Logf("both binaries know level %d: the old one starts again", after)
 		u.restart(third, u.oldBinary)
 	}
 	u.restart(third, u.newBinary)
@@ -119,9 +116,7 @@ func (u *upgrade) checkLevelStays(level uint32, old *harness.Member) {
 	harness.Eventually(u.t, drainWithin, "drain", func(ctx context.Context) error {
 		return other.Call(ctx, "POST", "/v1/members/"+old.Name+"/drain", nil, nil)
 	})
-	if _, knows := u.levels(other, 0); knows > level {
-		<-time.After(upgradeLevelWait)
-	}
+	<-time.After(upgradeLevelWait)
 	u.waitLevel(level)
 	harness.Eventually(u.t, drainWithin, "undrain", func(ctx context.Context) error {
 		return other.Call(ctx, "POST", "/v1/members/"+old.Name+"/undrain", nil, nil)
@@ -129,8 +124,8 @@ func (u *upgrade) checkLevelStays(level uint32, old *harness.Member) {
 }
 
 // checkRefused starts the old binary on the folder of a member whose cluster has risen to a higher
-// level. It must end, and say what to do.
-func (u *upgrade) checkRefused(m *harness.Member, level uint32) {
+// level. The process must end and say why (docs/upgrade.md).
+func (u *upgrade) checkRefused(m *harness.Member) {
 	u.t.Helper()
 	m.Stop()
 	m.SetBinary(u.oldBinary)
@@ -139,49 +134,58 @@ func (u *upgrade) checkRefused(m *harness.Member, level uint32) {
 	if code := m.WaitEnded(); code == 0 {
 		u.t.Errorf("%s ended with exit status 0", m.Name)
 	}
-	said := m.LogSince(size)
-	want := fmt.Sprintf("this binary is older than the cluster: level %d is needed and it knows %d: start a newer release", level, u.before)
-	if !strings.Contains(said, want) {
+	const want = "this binary is older than the cluster"
+	if said := m.LogSince(size); !strings.Contains(said, want) {
 		u.t.Errorf("the old binary does not say %q:\n%s", want, said)
 	}
 	m.SetBinary(u.newBinary)
 	restart(m)
 }
 
-// levelLine finds what a member logs when it learns the level of its cluster.
-var levelLine = regexp.MustCompile(`\blevel=(\d+) known=(\d+)`)
-
-// levels are the level of the cluster and the highest that the binary of a member knows, as the
-// member logged them last since its log had a size.
-func (u *upgrade) levels(m *harness.Member, since int64) (level, knows uint32) {
-	u.t.Helper()
-	harness.Eventually(u.t, confirmsWithin, "the level at "+m.Name, func(context.Context) error {
-		all := levelLine.FindAllStringSubmatch(m.LogSince(since), -1)
-		if len(all) == 0 {
-			return errors.New("its log does not tell")
-		}
-		last := all[len(all)-1]
-		for i, to := range []*uint32{&level, &knows} {
-			n, err := strconv.ParseUint(last[i+1], 10, 32)
-			if err != nil {
-				return err
-			}
-			*to = uint32(n)
-		}
-		return nil
-	})
-	return level, knows
+// level is the level of the cluster that a member has recorded in its data folder; 0: none yet.
+func (u *upgrade) level(m *harness.Member) (uint32, error) {
+	content, err := os.ReadFile(filepath.Join(m.Dir, "member.json"))
+	if err != nil {
+		return 0, err
+	}
+	var member struct {
+		Level uint32 `json:"level"`
+	}
+	return member.Level, json.Unmarshal(content, &member)
 }
 
-// waitLevel waits until every member has logged that the cluster is at a level.
+// stableLevel waits until no member has seen the level rise for longer than the leader of the catalog waits before it
+// raises it.
+func (u *upgrade) stableLevel() (level uint32) {
+	u.t.Helper()
+	for {
+		highest := uint32(0)
+		for _, m := range u.Members {
+			has, err := u.level(m)
+			if err != nil {
+				u.t.Fatal(err)
+			}
+			highest = max(highest, has)
+		}
+		if highest > 0 && highest == level {
+			u.waitLevel(level)
+			return level
+		}
+		level = highest
+		<-time.After(upgradeLevelWait)
+	}
+}
+
+// waitLevel waits until every member has recorded that the cluster is at a level.
 func (u *upgrade) waitLevel(want uint32) {
 	u.t.Helper()
 	for _, m := range u.Members {
 		harness.Eventually(u.t, confirmsWithin, fmt.Sprintf("%s at level %d", m.Name, want), func(context.Context) error {
-			if level, _ := u.levels(m, 0); level != want {
-				return fmt.Errorf("it is at %d", level)
+			level, err := u.level(m)
+			if err == nil && level != want {
+				err = fmt.Errorf("it is at %d", level)
 			}
-			return nil
+			return err
 		})
 	}
 }

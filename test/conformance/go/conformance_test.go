@@ -16,6 +16,7 @@ import (
 
 	"github.com/peeklock/peeklock/test/conformance/scenario"
 	"github.com/peeklock/peeklock/test/harness"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 const (
@@ -153,6 +154,18 @@ func TestSecure(t *testing.T) {
 	runChecks(t, one, map[string][]check{"identity": identityChecks(dev, issuer)})
 }
 
+// longCases are the cases that take more than five seconds each, most of them to wait for a moment. They make more
+// than half of the time of all.
+func longCases() []string {
+	return []string{
+		"azservicebus/consumer that fails", "azservicebus/one delivery", "azservicebus/receive disabled", "azservicebus/token expires",
+		"forwarding/fan in", "go-amqp/fair share", "go-amqp/many links", "go-amqp/pipelined", "rules/many",
+		"sessions/lock ends", "sessions/lock ends unseen", "sessions/renew session", "sessions/two hundred sessions",
+		"time/duplicate window", "time/expiry and locks", "tools/back-off of lock ends", "tools/redrive",
+		"topics/fifty subscriptions", "topics/locks of copies", "topics/publish batches",
+	}
+}
+
 // runChecks runs all cases side by side, each with a queue of its own.
 func runChecks(t *testing.T, cluster *harness.Cluster, groups map[string][]check) {
 	t.Helper()
@@ -164,6 +177,9 @@ func runChecks(t *testing.T, cluster *harness.Cluster, groups map[string][]check
 				t.Run(c.name, func(t *testing.T) {
 					t.Parallel()
 					t.Cleanup(func() { outcomes.Add(group+"/"+c.name, !t.Failed() && !t.Skipped()) })
+					if slices.Contains(longCases(), group+"/"+c.name) {
+						kit.Long(t)
+					}
 					queue := group + "-" + strings.ReplaceAll(c.name, " ", "-")
 					for pace := paceFirst; ; pace *= paceFactor {
 						if (suite{Cluster: cluster, T: t, queue: queue, pace: pace}).try(c) {
