@@ -44,10 +44,10 @@ func (r *Router) viewCatalog(look func(*fsm.Catalog)) {
 	}
 }
 
-// awaitCatalog waits until our own replica of the catalog has a change that its leader has made, so
+// AwaitCatalog waits until our own replica of the catalog has a change that its leader has made, so
 // that the caller can use it here at once, for at most awaitCatalogMax. It is no error if the
 // replica is further behind.
-func (r *Router) awaitCatalog(ctx context.Context, seen func(*fsm.Catalog) bool) {
+func (r *Router) AwaitCatalog(ctx context.Context, seen func(*fsm.Catalog) bool) {
 	ctx, cancel := context.WithTimeout(ctx, awaitCatalogMax)
 	defer cancel()
 	ticker := time.NewTicker(awaitCatalogEvery)
@@ -69,7 +69,7 @@ func (r *Router) awaitCatalog(ctx context.Context, seen func(*fsm.Catalog) bool)
 
 // awaitNamespace waits until our own replica has that version of a namespace, or a later one.
 func (r *Router) awaitNamespace(ctx context.Context, id fsm.NamespaceID, version uint64) {
-	r.awaitCatalog(ctx, func(c *fsm.Catalog) bool {
+	r.AwaitCatalog(ctx, func(c *fsm.Catalog) bool {
 		namespace, found := c.NamespaceByID(id)
 		return found && namespace.Version >= version
 	})
@@ -77,7 +77,7 @@ func (r *Router) awaitNamespace(ctx context.Context, id fsm.NamespaceID, version
 
 // awaitAccess waits until our own replica has that version of the rules of an entity.
 func (r *Router) awaitAccess(ctx context.Context, id fsm.EntityID, version uint64) {
-	r.awaitCatalog(ctx, func(c *fsm.Catalog) bool {
+	r.AwaitCatalog(ctx, func(c *fsm.Catalog) bool {
 		entity, found := c.ByID(id)
 		return found && entity.AccessVersion >= version
 	})

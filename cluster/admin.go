@@ -48,11 +48,11 @@ func (r NamespaceView) create(ctx context.Context, kind fsm.EntityKind, name str
 	if err != nil {
 		return fsm.Entity{}, err
 	}
-	result, err := r.command(ctx, fsm.CatalogPartition, command)
+	result, err := r.Command(ctx, fsm.CatalogPartition, command)
 	if err != nil {
 		return fsm.Entity{}, explainCreate(&namespace, kind, explainLimits(&namespace, kind, settings, err))
 	}
-	entity, err := r.putEntity(ctx, result.Entity)
+	entity, err := r.PutEntity(ctx, result.Entity)
 	if len(access) > 0 {
 		r.awaitAccess(ctx, result.Entity, 1)
 	}
@@ -67,7 +67,7 @@ func (r NamespaceView) create(ctx context.Context, kind fsm.EntityKind, name str
 func (r *Router) undoCreate(ctx context.Context, id fsm.EntityID) error {
 	entity, err := r.lookup(ctx, lookupQuery{ID: id})
 	if err == nil {
-		_, err = r.command(ctx, fsm.CatalogPartition, fsm.DeleteEntity{Entity: id})
+		_, err = r.Command(ctx, fsm.CatalogPartition, fsm.DeleteEntity{Entity: id})
 	}
 	if err == nil {
 		err = r.dropEntity(ctx, entity)
@@ -146,10 +146,10 @@ func (r NamespaceView) update(ctx context.Context, kind fsm.EntityKind, name str
 	if err := r.checkSettings(ctx, kind, entity.Name, settings, entity.Settings); err != nil {
 		return fsm.Entity{}, err
 	}
-	if _, err := r.command(ctx, fsm.CatalogPartition, fsm.UpdateEntity{Entity: entity.ID, Settings: settings}); err != nil {
+	if _, err := r.Command(ctx, fsm.CatalogPartition, fsm.UpdateEntity{Entity: entity.ID, Settings: settings}); err != nil {
 		return fsm.Entity{}, explainLimits(&namespace, kind, settings, err)
 	}
-	return r.putEntity(ctx, entity.ID)
+	return r.PutEntity(ctx, entity.ID)
 }
 
 // DeleteEntity frees the name, then drops the messages; a topic is deleted with its subscriptions.
@@ -160,7 +160,7 @@ func (r NamespaceView) DeleteEntity(ctx context.Context, kind fsm.EntityKind, na
 	if err != nil {
 		return fmt.Errorf("delete %s %q: %w", kind, name, err)
 	}
-	if _, err := r.command(ctx, fsm.CatalogPartition, fsm.DeleteEntity{Entity: entity.ID}); err != nil {
+	if _, err := r.Command(ctx, fsm.CatalogPartition, fsm.DeleteEntity{Entity: entity.ID}); err != nil {
 		return fmt.Errorf("delete %s %q: %w", kind, name, err)
 	}
 	if err := r.dropEntity(ctx, entity); err != nil {
@@ -211,12 +211,11 @@ func (r NamespaceView) Entities(ctx context.Context, kind fsm.EntityKind, under,
 			q.After = fsm.SubscriptionPath(topic.Name, after)
 		}
 	}
-	reply, err := r.askLeader(ctx, fsm.CatalogPartition, rpc.QueryEntities, q)
+	entities, err := listEntities.Ask(ctx, r.Leader(fsm.CatalogPartition), q)
 	if err != nil {
 		return nil, fmt.Errorf("list entities: %w", err)
 	}
-	var entities []fsm.Entity
-	return entities, reply.Decode(&entities)
+	return entities, nil
 }
 
 // Counts returns the message counts of entities, in their order. It asks the leader of each partition
@@ -257,12 +256,8 @@ func (r *Router) countSome(ctx context.Context, id fsm.PartitionID, entities []f
 	for i, position := range positions {
 		q.Entities[i] = entities[position].ID
 	}
-	reply, err := r.askLeader(ctx, id, rpc.QueryCounts, q)
+	some, err := countsOf.Ask(ctx, r.Leader(id), q)
 	if err != nil {
-		return err
-	}
-	var some []fsm.Counts
-	if err := reply.Decode(&some); err != nil {
 		return err
 	}
 	if len(some) != len(positions) {
@@ -274,8 +269,8 @@ func (r *Router) countSome(ctx context.Context, id fsm.PartitionID, entities []f
 	return nil
 }
 
-// command submits a command and waits for its result. An error wraps the Code.
-func (r *Router) command(ctx context.Context, id fsm.PartitionID, command fsm.Command) (fsm.Result, error) {
+// Command submits a command and waits for its result. An error wraps the Code.
+func (r *Router) Command(ctx context.Context, id fsm.PartitionID, command fsm.Command) (fsm.Result, error) {
 	results := make(chan fsm.Result, 1)
 	r.client(id).submit(command, func(result fsm.Result) { results <- result })
 	select {
@@ -295,12 +290,8 @@ func (r *Router) leastLoaded(ctx context.Context) ([]fsm.PartitionID, error) {
 	if !r.catalogLoaded() {
 		return nil, fmt.Errorf("the catalog is not loaded: %w", fsm.ServerBusy)
 	}
-	reply, err := r.askLeader(ctx, fsm.CatalogPartition, rpc.QueryLoad, struct{}{})
+	load, err := loadOfPartition.Ask(ctx, r.Leader(fsm.CatalogPartition), struct{}{})
 	if err != nil {
-		return nil, err
-	}
-	var load []int
-	if err := reply.Decode(&load); err != nil {
 		return nil, err
 	}
 	if len(load) == 0 {
@@ -322,9 +313,9 @@ func (r *Router) catalogLoaded() (loaded bool) {
 	return loaded
 }
 
-// putEntity puts an entity, as the catalog's leader knows it now, in its partitions. If the entity is
+// PutEntity puts an entity, as the catalog's leader knows it now, in its partitions. If the entity is
 // deleted meanwhile, it is dropped there again: its partition would keep it for ever.
-func (r *Router) putEntity(ctx context.Context, id fsm.EntityID) (fsm.Entity, error) {
+func (r *Router) PutEntity(ctx context.Context, id fsm.EntityID) (fsm.Entity, error) {
 	return r.putParts(ctx, id, func(at fsm.EntityRef) fsm.EntityRef { return at })
 }
 
@@ -364,12 +355,12 @@ func (r *Router) putInPartition(ctx context.Context, entity fsm.Entity) error {
 		Entity: entity.ID, Version: entity.Version, Settings: entity.Settings,
 		Kind: entity.Kind, Topic: entity.Topic, Rule: entity.Rule,
 	}
-	_, err := r.command(ctx, entity.Partition, put)
+	_, err := r.Command(ctx, entity.Partition, put)
 	if errors.Is(err, fsm.EntityNotFound) && entity.Kind == fsm.SubscriptionEntity {
 		// The creation of its topic was interrupted, too. A topic has no topic, so this does not recurse
 		// further.
 		if _, err = r.putShard(ctx, entity.Topic); err == nil {
-			_, err = r.command(ctx, entity.Partition, put)
+			_, err = r.Command(ctx, entity.Partition, put)
 		}
 	}
 	if err != nil {
@@ -384,7 +375,7 @@ func (r *Router) dropEntity(ctx context.Context, entity fsm.Entity) error {
 	if err := r.dropParts(ctx, fsm.EntityRef{Entity: entity}); err != nil {
 		return fmt.Errorf("drop messages of %q: %w", entity.Name, err)
 	}
-	_, err := r.command(ctx, fsm.CatalogPartition, fsm.ForgetEntity{Entity: entity.ID})
+	_, err := r.Command(ctx, fsm.CatalogPartition, fsm.ForgetEntity{Entity: entity.ID})
 	if err != nil && !errors.Is(err, fsm.EntityNotFound) {
 		return fmt.Errorf("forget %q: %w", entity.Name, err)
 	}
@@ -393,7 +384,7 @@ func (r *Router) dropEntity(ctx context.Context, entity fsm.Entity) error {
 
 func (r *Router) dropParts(ctx context.Context, at fsm.EntityRef) error {
 	return onShards(ctx, at, func(ctx context.Context, at fsm.EntityRef, _ int) error {
-		_, err := r.command(ctx, at.Partition, fsm.DropEntity{Entity: at.ID})
+		_, err := r.Command(ctx, at.Partition, fsm.DropEntity{Entity: at.ID})
 		return err
 	})
 }
@@ -439,8 +430,8 @@ func (r *Router) recreateOne(ctx context.Context, entity fsm.Entity) bool {
 	return err == nil
 }
 
-// deleteDropped completes interrupted deletions. Only the catalog's leader calls it.
-func (r *Router) deleteDropped(ctx context.Context, group rpc.Group) {
+// DeleteDropped completes interrupted deletions. Only the catalog's leader calls it.
+func (r *Router) DeleteDropped(ctx context.Context, group rpc.Group) {
 	var dropping []fsm.Entity
 	group.View(func(m partition.Machine) { dropping = raftgroup.Catalog(m).Dropping() })
 	now := fsm.Instant(r.now().UnixMilli())
@@ -458,3 +449,27 @@ func (r *Router) deleteDropped(ctx context.Context, group rpc.Group) {
 
 // deleteDroppedAfter is how long a deletion is left to its caller.
 const deleteDroppedAfter = fsm.Millis(2000)
+
+// RemoveIdleEntity removes one entity that deleted itself from the catalog.
+func (r *Router) RemoveIdleEntity(ctx context.Context, at fsm.PartitionID, id fsm.EntityID) error {
+	entity, err := r.lookup(ctx, lookupQuery{ID: id})
+	if errors.Is(err, fsm.EntityNotFound) {
+		// Removed already, and an id is never given twice: only the tombstone is left.
+		_, err = r.Command(ctx, at, fsm.DropEntity{Entity: id})
+		return err
+	}
+	if err != nil {
+		return err
+	}
+	if !entity.Dropping {
+		_, err = r.Command(ctx, fsm.CatalogPartition, fsm.DeleteEntity{Entity: entity.ID})
+		if err != nil && !errors.Is(err, fsm.EntityNotFound) { // deleted meanwhile
+			return err
+		}
+	}
+	if err := r.dropEntity(ctx, entity); err != nil {
+		return err
+	}
+	r.log.InfoContext(ctx, "deleted an idle entity", "kind", entity.Kind.String(), "entity", entity.Name, "partition", at)
+	return nil
+}

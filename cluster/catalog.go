@@ -320,7 +320,7 @@ func (n *Node) replicaName(id fsm.PartitionID) string {
 // leadershipChanged is called by a group that has gained or lost leadership.
 func (n *Node) leadershipChanged(id fsm.PartitionID, leads bool) {
 	n.changed.Notify()
-	n.router.leaderChanged(id)
+	n.router.LeaderChanged(id)
 	n.forwarder.leaderChanged(id, leads)
 	if leads {
 		notify.WakeUp(n.reconcileNow)

@@ -205,7 +205,7 @@ func (n *Node) abandon() {
 	n.stop()
 	n.peerClient.Close()
 	_ = n.closeGroups(context.Background())
-	n.router.close()
+	n.router.Close()
 	n.gossip.Abort()
 	n.tasks.Wait()
 	_ = n.raftLog.Close()
@@ -227,7 +227,7 @@ func (c *testCluster) leader(id fsm.PartitionID) (leader int) {
 			if node == nil {
 				continue
 			}
-			if group := node.LocalReplica(id); group != nil {
+			if group := node.localReplica(id); group != nil {
 				if status := group.Status(); status.IsLeader && status.Term > term {
 					leader, term = i, status.Term
 				}

@@ -97,7 +97,7 @@ func (n *Node) raiseLevel(ctx context.Context, group *partition.Group) {
 			return
 		}
 	}
-	if _, err := n.router.command(ctx, fsm.CatalogPartition, fsm.RaiseLevel{Level: level}); err != nil {
+	if _, err := n.router.Command(ctx, fsm.CatalogPartition, fsm.RaiseLevel{Level: level}); err != nil {
 		n.log.WarnContext(ctx, "raise the level of the cluster", "level", level, "error", err)
 		return
 	}

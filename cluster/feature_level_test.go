@@ -152,7 +152,7 @@ func TestOldBinaryCannotJoin(t *testing.T) {
 	if err := leader.confirmMembership(ctx, old.self); err == nil || !strings.Contains(err.Error(), "knows level 1") {
 		t.Fatalf("it would be taken in: %v", err)
 	}
-	for _, v := range leader.LocalReplica(fsm.CatalogPartition).Status().Nonvoters {
+	for _, v := range leader.localReplica(fsm.CatalogPartition).Status().Nonvoters {
 		t.Errorf("member %s was taken in", v.Member)
 	}
 }
@@ -160,7 +160,7 @@ func TestOldBinaryCannotJoin(t *testing.T) {
 // hasPartitionLevel says whether the machines of partition 1 have a level, at every member.
 func (c *testCluster) hasPartitionLevel(level uint32) bool {
 	for _, node := range c.nodes {
-		group := node.LocalReplica(1)
+		group := node.localReplica(1)
 		if group == nil {
 			return false
 		}

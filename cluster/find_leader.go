@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"slices"
 	"time"
 
@@ -179,18 +178,10 @@ func (p *partitionClient) awaitLeader(ctx context.Context) (fsm.MemberID, error)
 }
 
 // askStatus asks one member about its replica of a partition.
-func askStatus(ctx context.Context, transport transport, member fsm.MemberID, id fsm.PartitionID) (status raftgroup.Status, err error) {
+func askStatus(ctx context.Context, transport Transport, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error) {
 	conn := transport.Conn(member)
 	if conn == nil {
-		return status, rpc.ErrClosed
+		return raftgroup.Status{}, rpc.ErrClosed
 	}
-	arguments, err := json.Marshal(statusQuery{Partition: id})
-	if err != nil {
-		return status, err
-	}
-	reply, err := conn.Query(ctx, rpc.QueryStatus, arguments)
-	if err == nil {
-		err = reply.Decode(&status)
-	}
-	return status, err
+	return statusOfReplica.Ask(ctx, conn.Query, statusQuery{Partition: id})
 }

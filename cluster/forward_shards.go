@@ -44,7 +44,7 @@ func (f *forwarder) sendBatch(ctx context.Context, to fsm.Destination, entity *f
 }
 
 func (f *forwarder) sendBatchTo(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) ([]fsm.Code, error) {
-	result, err := f.deps.transfer(ctx, to, command)
+	result, err := f.deps.Transfer(ctx, to, command)
 	if err != nil {
 		return nil, err
 	}

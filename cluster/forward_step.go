@@ -8,7 +8,6 @@ import (
 	"math"
 	"slices"
 
-	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
@@ -111,7 +110,7 @@ func (f *forwarder) destination(ctx context.Context, task *forwardTask, wants st
 	if err != nil {
 		return fsm.Destination{}, err
 	}
-	entity, err := f.deps.entityByName(ctx, from.Namespace, wants, newest)
+	entity, err := f.deps.EntityByName(ctx, from.Namespace, wants, newest)
 	switch {
 	case errors.Is(err, fsm.EntityNotFound):
 		return fsm.Destination{Partition: task.source.Partition, Entity: noDestination}, nil
@@ -123,7 +122,7 @@ func (f *forwarder) destination(ctx context.Context, task *forwardTask, wants st
 
 // sourceEntity finds the source of a task in the catalog: errSourceGone when it is not there.
 func (f *forwarder) sourceEntity(ctx context.Context, task *forwardTask) (fsm.Entity, error) {
-	source, err := f.deps.entityByID(ctx, task.source.Address.Entity)
+	source, err := f.deps.EntityByID(ctx, task.source.Address.Entity)
 	switch {
 	case errors.Is(err, fsm.EntityNotFound):
 		return source, errSourceGone
@@ -236,7 +235,7 @@ func (f *forwarder) encodeBatch(ctx context.Context, task *forwardTask, batch *f
 		path = source.Name
 	}
 	shard, _ := source.ShardOf(task.source.Address.Entity)
-	entity, err := f.deps.entityByID(ctx, batch.To.Entity)
+	entity, err := f.deps.EntityByID(ctx, batch.To.Entity)
 	if err != nil && !errors.Is(err, fsm.EntityNotFound) { // it may have shards
 		return command, fsm.Entity{}, fmt.Errorf("look for entity %d: %w", batch.To.Entity, err)
 	}
@@ -365,7 +364,7 @@ func (f *forwarder) setFailure(task *forwardTask, code fsm.Code) bool {
 // logAttrs names the sub-queue of a task for people.
 func (f *forwarder) logAttrs(ctx context.Context, task *forwardTask, more ...slog.Attr) []slog.Attr {
 	attrs := []slog.Attr{slog.Uint64("partition", uint64(task.source.Partition)), slog.Uint64("entity_id", uint64(task.source.Address.Entity))}
-	if entity, err := f.deps.entityByID(ctx, task.source.Address.Entity); err == nil {
+	if entity, err := f.deps.EntityByID(ctx, task.source.Address.Entity); err == nil {
 		attrs = append(attrs, slog.String("entity", entity.Name))
 		if task.source.Address.Sub == fsm.DeadLetterQueue {
 			attrs = append(attrs, slog.String("forward_to", entity.Settings.ForwardDeadLettersTo), slog.Bool("dead_letters", true))
@@ -374,50 +373,4 @@ func (f *forwarder) logAttrs(ctx context.Context, task *forwardTask, more ...slo
 		}
 	}
 	return append(attrs, more...)
-}
-
-// entityByName finds an entity by name in our own catalog, or at the catalog's leader when it is
-// not there or newest is set. Errors wrap EntityNotFound, ServerBusy or Timeout.
-func (r *Router) entityByName(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (entity fsm.Entity, err error) {
-	found := false
-	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil && !newest {
-		group.View(func(m partition.Machine) { entity, found = raftgroup.Catalog(m).Lookup(namespace, name) })
-	}
-	if !found {
-		return r.lookup(ctx, lookupQuery{Namespace: namespace, Name: name})
-	}
-	return entity, nil
-}
-
-// entityByID finds an entity or shard by id in our own catalog, or at the catalog's leader.
-func (r *Router) entityByID(ctx context.Context, id fsm.EntityID) (entity fsm.Entity, err error) {
-	found := false
-	if group := r.transport.LocalReplica(fsm.CatalogPartition); group != nil {
-		group.View(func(m partition.Machine) { entity, found = raftgroup.Catalog(m).ByID(id) })
-	}
-	if !found {
-		return r.lookup(ctx, lookupQuery{ID: id})
-	}
-	return entity, nil
-}
-
-// transfer submits a batch to the partition of the destination. If only the catalog knows the
-// destination, its creation was interrupted, and it is put there first. Errors are temporary;
-// EntityNotFound as a result is final.
-func (r *Router) transfer(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error) {
-	result, err := r.command(ctx, to, command)
-	if errors.Is(err, fsm.EntityNotFound) {
-		_, err = r.putShard(ctx, command.Entity)
-		if errors.Is(err, fsm.EntityNotFound) {
-			return result, nil
-		}
-		if err != nil {
-			return result, fmt.Errorf("complete the creation of entity %d: %w", command.Entity, err)
-		}
-		result, err = r.command(ctx, to, command)
-	}
-	if err != nil && result.Code == fsm.OK {
-		return result, err // ctx has ended
-	}
-	return result, nil
 }

@@ -37,11 +37,11 @@ var _ outboxSource = (*fsm.Queues)(nil)
 // forwardDeps is what the forwarder needs to find and reach other entities. *Router is one.
 type forwardDeps interface {
 	// named finds an entity of a namespace by name; with newest it asks the catalog's leader at once.
-	entityByName(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (fsm.Entity, error)
+	EntityByName(ctx context.Context, namespace fsm.NamespaceID, name string, newest bool) (fsm.Entity, error)
 	// known finds an entity or shard by id.
-	entityByID(ctx context.Context, id fsm.EntityID) (fsm.Entity, error)
-	// transfer transfers a batch to its destination. Its errors are temporary.
-	transfer(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error)
+	EntityByID(ctx context.Context, id fsm.EntityID) (fsm.Entity, error)
+	// Transfer transfers a batch to its destination. Its errors are temporary.
+	Transfer(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error)
 }
 
 // forwarder forwards the messages of the partitions that this member leads. The state machines
@@ -56,7 +56,7 @@ type forwardDeps interface {
 // A task is a sub-queue with something to forward. One goroutine (run) gives tasks their slots, first
 // come, first served; after each step a task goes to the end of the queue if others wait.
 type forwarder struct {
-	transport transport
+	transport Transport
 	deps      forwardDeps
 	reread    func(payload, patches []byte) (fsm.Message, error)
 	scanEvery time.Duration // between two scans of all sub-queues with something to forward
@@ -110,7 +110,7 @@ type forwardTask struct {
 	backoff time.Duration // the last one, 0 after a step that succeeded
 }
 
-func newForwarder(transport transport, deps forwardDeps, reread func(payload, patches []byte) (fsm.Message, error), every time.Duration, log *slog.Logger) *forwarder {
+func newForwarder(transport Transport, deps forwardDeps, reread func(payload, patches []byte) (fsm.Message, error), every time.Duration, log *slog.Logger) *forwarder {
 	return &forwarder{
 		transport: transport, deps: deps, reread: reread, scanEvery: every, log: log, wakeUp: make(chan struct{}, 1),
 		led: make(map[fsm.PartitionID]bool), tasks: make(map[fsm.Outbox]*forwardTask), backingOff: make(map[*forwardTask]struct{}),

@@ -129,7 +129,7 @@ type fakeForwardDeps struct {
 	answer func(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error)
 }
 
-func (r *fakeForwardDeps) entityByName(_ context.Context, _ fsm.NamespaceID, name string, newest bool) (fsm.Entity, error) {
+func (r *fakeForwardDeps) EntityByName(_ context.Context, _ fsm.NamespaceID, name string, newest bool) (fsm.Entity, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.asked = append(r.asked, newest)
@@ -139,7 +139,7 @@ func (r *fakeForwardDeps) entityByName(_ context.Context, _ fsm.NamespaceID, nam
 	return fsm.Entity{}, fsm.EntityNotFound
 }
 
-func (r *fakeForwardDeps) entityByID(_ context.Context, id fsm.EntityID) (fsm.Entity, error) {
+func (r *fakeForwardDeps) EntityByID(_ context.Context, id fsm.EntityID) (fsm.Entity, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.gone[id] {
@@ -148,7 +148,7 @@ func (r *fakeForwardDeps) entityByID(_ context.Context, id fsm.EntityID) (fsm.En
 	return fsm.Entity{ID: id, Name: fmt.Sprintf("entity-%d", id)}, nil
 }
 
-func (r *fakeForwardDeps) transfer(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error) {
+func (r *fakeForwardDeps) Transfer(ctx context.Context, to fsm.PartitionID, command fsm.TransferMessages) (fsm.Result, error) {
 	r.mu.Lock()
 	r.brought = append(r.brought, command)
 	answer := r.answer

@@ -548,7 +548,7 @@ func TestForwardManyMessages(t *testing.T) {
 	}
 	applied := func() (both uint64) {
 		for _, at := range []fsm.EntityRef{source, sink} {
-			both += c.nodes[c.leader(at.Partition)].LocalReplica(at.Partition).Status().Applied
+			both += c.nodes[c.leader(at.Partition)].localReplica(at.Partition).Status().Applied
 		}
 		return both
 	}

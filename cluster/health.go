@@ -61,7 +61,7 @@ func (n *Node) healthLoop(ctx context.Context) {
 // catalogLeaderSilence is how long this member's replica of the catalog has heard nothing of its leader;
 // 0 where there is none yet.
 func (n *Node) catalogLeaderSilence() time.Duration {
-	group := n.LocalReplica(fsm.CatalogPartition)
+	group := n.localReplica(fsm.CatalogPartition)
 	if group == nil {
 		return 0
 	}

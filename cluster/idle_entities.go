@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"errors"
 
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
@@ -47,33 +46,9 @@ func (n *Node) removeIdleEntities(ctx context.Context, group *partition.Group) {
 	defer cancel()
 	id := group.Status().ID
 	for _, entity := range gone {
-		if err := n.router.removeIdleEntity(ctx, id, entity); err != nil {
+		if err := n.router.RemoveIdleEntity(ctx, id, entity); err != nil {
 			n.log.WarnContext(ctx, "failed to remove an idle entity, will retry", "entity_id", uint64(entity), "partition", id, "error", err)
 			return // the next round retries
 		}
 	}
-}
-
-// removeIdleEntity removes one entity that deleted itself from the catalog.
-func (r *Router) removeIdleEntity(ctx context.Context, at fsm.PartitionID, id fsm.EntityID) error {
-	entity, err := r.lookup(ctx, lookupQuery{ID: id})
-	if errors.Is(err, fsm.EntityNotFound) {
-		// Removed already, and an id is never given twice: only the tombstone is left.
-		_, err = r.command(ctx, at, fsm.DropEntity{Entity: id})
-		return err
-	}
-	if err != nil {
-		return err
-	}
-	if !entity.Dropping {
-		_, err = r.command(ctx, fsm.CatalogPartition, fsm.DeleteEntity{Entity: entity.ID})
-		if err != nil && !errors.Is(err, fsm.EntityNotFound) { // deleted meanwhile
-			return err
-		}
-	}
-	if err := r.dropEntity(ctx, entity); err != nil {
-		return err
-	}
-	r.log.InfoContext(ctx, "deleted an idle entity", "kind", entity.Kind.String(), "entity", entity.Name, "partition", at)
-	return nil
 }

@@ -12,8 +12,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// This file connects a node with other members: it makes the node the transport of its router and
-// the host of requests of other members.
+// This file connects a node with other members.
 
 // onMemberLost breaks the connection to a member that gossip has marked dead: what is outstanding
 // there is sent to another member at once.
@@ -58,7 +57,7 @@ func (n *Node) acceptPeer(ctx context.Context, from fsm.MemberID, conn net.Conn)
 		_ = before.conn.Close()
 		<-before.done
 	}
-	rpc.Serve(ctx, n, n.log, from, conn)
+	rpc.Serve(ctx, transport{n}, n.log, from, conn)
 	n.mu.Lock()
 	if n.servedConns[from] == now {
 		delete(n.servedConns, from)
@@ -66,26 +65,29 @@ func (n *Node) acceptPeer(ctx context.Context, from fsm.MemberID, conn net.Conn)
 	n.mu.Unlock()
 }
 
-// AnswerQuery answers a query of another member.
-func (n *Node) AnswerQuery(ctx context.Context, kind rpc.QueryKind, arguments []byte) rpc.Reply {
-	switch kind {
-	case rpc.QueryHello:
-		return n.hello(arguments)
-	case rpc.QueryPledge:
-		return rpc.AnswerTyped(arguments, n.bootstrapper.handlePledge)
-	case rpc.QueryReplicaRemoved:
-		return n.confirmReplicaRemoved(ctx, arguments)
-	case rpc.QueryDigest:
-		return rpc.AnswerTyped(arguments, func(q digestQuery) (uint64, error) { return n.digest(ctx, q) })
-	case rpc.QueryVerify:
-		return rpc.AnswerTyped(arguments, func(q verifyQuery) (Verification, error) { return n.verify(ctx, q) })
-	case rpc.QueryCheckpoints:
-		return rpc.AnswerTyped(arguments, n.answerCheckpoints)
-	case rpc.QueryPlacement, rpc.QueryNamespace, rpc.QueryNamespaces:
-	case rpc.QueryStatus, rpc.QueryEntity, rpc.QueryEntities, rpc.QueryCounts, rpc.QueryPeek, rpc.QueryLoad, rpc.QueryRules, rpc.QuerySessionState, rpc.QuerySessions, rpc.QueryPurgeable:
-	}
-	return n.router.queries.answer(ctx, kind, arguments)
+// registerQueries registers the answers to all queries of other members.
+func (n *Node) registerQueries() {
+	n.queries = make(rpc.Handlers)
+	n.router.RegisterQueries(n.queries)
+	findPlacement.Handle(n.queries, n.readPlacement)
+	sayHello.Handle(n.queries, func(_ context.Context, q helloQuery) (helloReply, error) { return n.hello(q), nil })
+	askPledge.Handle(n.queries, func(_ context.Context, q pledgeQuery) (bool, error) { return n.bootstrapper.handlePledge(q) })
+	replicaRemoved.Handle(n.queries, n.confirmReplicaRemoved)
+	digestOfReplica.Handle(n.queries, n.digest)
+	verifyReplicas.Handle(n.queries, n.verify)
+	compareCheckpoints.Handle(n.queries, func(_ context.Context, q checkpointsQuery) (checkpointsReply, error) { return n.answerCheckpoints(q) })
 }
+
+// The queries that nodes ask each other about themselves, and about what only a Node knows.
+var (
+	sayHello           = rpc.Query[helloQuery, helloReply]{Kind: rpc.QueryHello}
+	askPledge          = rpc.Query[pledgeQuery, bool]{Kind: rpc.QueryPledge}
+	findPlacement      = rpc.Query[placementQuery, placement.Record]{Kind: rpc.QueryPlacement}
+	replicaRemoved     = rpc.Query[replicaRemovedQuery, struct{}]{Kind: rpc.QueryReplicaRemoved}
+	digestOfReplica    = rpc.Query[digestQuery, uint64]{Kind: rpc.QueryDigest}
+	verifyReplicas     = rpc.Query[verifyQuery, Verification]{Kind: rpc.QueryVerify}
+	compareCheckpoints = rpc.Query[checkpointsQuery, checkpointsReply]{Kind: rpc.QueryCheckpoints}
+)
 
 // ask sends a query to another member.
 func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
@@ -98,23 +100,30 @@ func (n *Node) ask(ctx context.Context, member fsm.MemberID, kind rpc.QueryKind,
 
 // askStatus asks another member about its replica.
 func (n *Node) askStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error) {
-	return askStatus(ctx, n, member, id)
+	return statusOfReplica.Ask(ctx, func(ctx context.Context, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
+		return n.ask(ctx, member, kind, arguments)
+	}, statusQuery{Partition: id})
 }
 
-// LocalReplica is this member's replica of a partition, nil when it has none open.
-func (n *Node) LocalReplica(id fsm.PartitionID) rpc.Group {
-	if group := (*n.groups.Load())[id]; group != nil {
+// transport is how the router and the forwarder of a node reach replicas, and what serves the requests of
+// other members.
+type transport struct{ node *Node }
+
+// LocalReplica returns this member's replica of a partition, nil when none is open.
+func (t transport) LocalReplica(id fsm.PartitionID) rpc.Group {
+	if group := (*t.node.groups.Load())[id]; group != nil {
 		return group
 	}
 	return nil
 }
 
-func (n *Node) Conn(member fsm.MemberID) *rpc.Conn { return n.peerClient.Conn(member) }
+// Conn returns the connection to another member, nil while closing.
+func (t transport) Conn(member fsm.MemberID) *rpc.Conn { return t.node.peerClient.Conn(member) }
 
 // LeaderCandidates returns the other living members that may lead a partition.
-func (n *Node) LeaderCandidates(id fsm.PartitionID) []fsm.MemberID {
-	others := slices.DeleteFunc(n.gossip.Alive(), func(m fsm.MemberID) bool { return m == n.self })
-	placed := n.partitions.Load()
+func (t transport) LeaderCandidates(id fsm.PartitionID) []fsm.MemberID {
+	others := slices.DeleteFunc(t.node.gossip.Alive(), func(m fsm.MemberID) bool { return m == t.node.self })
+	placed := t.node.partitions.Load()
 	if id == fsm.CatalogPartition || placed == nil || int(id) > len(*placed) {
 		return others
 	}
@@ -124,6 +133,16 @@ func (n *Node) LeaderCandidates(id fsm.PartitionID) []fsm.MemberID {
 	})
 }
 
-func (n *Node) Changes() <-chan struct{} { return n.changed.Wait() }
+// Changes returns what is closed when leaders, members, replicas or the catalog have changed.
+func (t transport) Changes() <-chan struct{} { return t.node.changed.Wait() }
 
-func (n *Node) Go(task func(ctx context.Context)) bool { return n.startTask(task) }
+// Go runs a task that Close waits for; false when the node is closing.
+func (t transport) Go(task func(ctx context.Context)) bool { return t.node.startTask(task) }
+
+// AnswerQuery answers a query of another member.
+func (t transport) AnswerQuery(ctx context.Context, kind rpc.QueryKind, arguments []byte) rpc.Reply {
+	return t.node.queries.Answer(ctx, kind, arguments)
+}
+
+// localReplica returns this member's replica of a partition, nil when none is open.
+func (n *Node) localReplica(id fsm.PartitionID) rpc.Group { return transport{n}.LocalReplica(id) }

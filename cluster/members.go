@@ -70,10 +70,10 @@ func (o *Operator) updateMember(ctx context.Context, id fsm.MemberID, change fun
 	if change(&member); member == before && findMember(all.Members, id) == before {
 		return nil
 	}
-	if _, err := o.router.command(ctx, fsm.CatalogPartition, fsm.SetMember{Member: member}); err != nil {
+	if _, err := o.router.Command(ctx, fsm.CatalogPartition, fsm.SetMember{Member: member}); err != nil {
 		return fmt.Errorf("change member %s: %w", id, err)
 	}
-	o.router.awaitCatalog(ctx, func(c *fsm.Catalog) bool {
+	o.router.AwaitCatalog(ctx, func(c *fsm.Catalog) bool {
 		now, _ := c.Member(id)
 		return now == member
 	})
@@ -90,7 +90,7 @@ func (o *Operator) Drain(ctx context.Context, id fsm.MemberID) error {
 	// Who has applied less of the catalog than we have now may not know of it yet, and make it
 	// a leader for being preferred.
 	var known uint64
-	if catalog, err := o.router.queries.status(fsm.CatalogPartition); err == nil {
+	if catalog, err := o.router.ReplicaStatus(fsm.CatalogPartition); err == nil {
 		known = catalog.Applied
 	}
 	var left []fsm.PartitionID

@@ -207,7 +207,7 @@ func (n *Node) runMoveStep(ctx context.Context, id fsm.PartitionID, group *parti
 	case stageCatchUp:
 		done, err = n.promoteReplica(ctx, part, group, step.replica)
 	case stageReport:
-		_, err = n.router.command(ctx, fsm.CatalogPartition, fsm.PartitionPlaced{Partition: id, Replicas: part.Target})
+		_, err = n.router.Command(ctx, fsm.CatalogPartition, fsm.PartitionPlaced{Partition: id, Replicas: part.Target})
 		if done = err == nil; done {
 			n.log.InfoContext(ctx, "a partition lies where it shall", "partition", id, "members", placement.Members(part.Target))
 		}
@@ -350,7 +350,7 @@ func (n *Node) transferToEligible(ctx context.Context, part *fsm.Partition, grou
 // replicaStatus asks a member, which may be this one, about its replica.
 func (n *Node) replicaStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error) {
 	if member == n.self {
-		return n.router.queries.status(id)
+		return n.router.ReplicaStatus(id)
 	}
 	return n.askStatus(ctx, member, id)
 }

@@ -81,7 +81,7 @@ func (o *Operator) Move(ctx context.Context, id fsm.PartitionID, members []fsm.M
 		err = o.checkTarget(ctx, &part, members)
 	}
 	if err == nil {
-		_, err = o.router.command(ctx, fsm.CatalogPartition, fsm.PlacePartition{Partition: id, Members: members})
+		_, err = o.router.Command(ctx, fsm.CatalogPartition, fsm.PlacePartition{Partition: id, Members: members})
 	}
 	if errors.Is(err, fsm.PreconditionFails) {
 		err = fmt.Errorf("%w: it has had no leader yet", err)
@@ -150,7 +150,7 @@ func (o *Operator) updateMove(ctx context.Context, what string, id fsm.Partition
 		err = fmt.Errorf("%w: it does not move", fsm.PreconditionFails)
 	}
 	if err == nil {
-		_, err = o.router.command(ctx, fsm.CatalogPartition, with(&part))
+		_, err = o.router.Command(ctx, fsm.CatalogPartition, with(&part))
 	}
 	if err != nil {
 		return fmt.Errorf("%s the move of partition %d: %w", what, id, err)
@@ -193,7 +193,7 @@ func (o *Operator) transferLeader(ctx context.Context, id fsm.PartitionID, to fs
 	}
 	members = slices.Insert(slices.Delete(members, at, at+1), 0, to)
 	command := fsm.PlacePartition{Partition: id, Members: members, Paused: part.Paused}
-	if _, err := o.router.command(ctx, fsm.CatalogPartition, command); err != nil {
+	if _, err := o.router.Command(ctx, fsm.CatalogPartition, command); err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeout(ctx, transferTimeout)
@@ -217,7 +217,7 @@ type leaderReply struct {
 func (o *Operator) leaderStatus(ctx context.Context, id fsm.PartitionID) (leaderReply, error) {
 	ctx, cancel := context.WithTimeout(ctx, memberQueryTimeout)
 	defer cancel()
-	member, err := o.router.client(id).awaitLeader(ctx)
+	member, err := o.router.AwaitLeader(ctx, id)
 	if err != nil {
 		return leaderReply{}, fmt.Errorf("partition %d has no leader: %w", id, fsm.ServerBusy)
 	}
@@ -226,19 +226,16 @@ func (o *Operator) leaderStatus(ctx context.Context, id fsm.PartitionID) (leader
 		err = rpc.ErrNotLeader
 	}
 	if err != nil {
-		client := o.router.client(id)
-		client.mu.Lock()
-		client.suspectLeader(member, "")
-		client.mu.Unlock()
+		o.router.SuspectLeader(id, member)
 	}
 	return leaderReply{status, member}, err
 }
 
 func (o *Operator) memberStatus(ctx context.Context, member fsm.MemberID, id fsm.PartitionID) (raftgroup.Status, error) {
-	if member == o.router.self {
-		return o.router.queries.status(id)
+	if member == o.node.self {
+		return o.router.ReplicaStatus(id)
 	}
-	return askStatus(ctx, o.router.transport, member, id)
+	return o.node.askStatus(ctx, member, id)
 }
 
 // leaderStatuses asks the leaders of all partitions given, some at a time.
@@ -369,7 +366,7 @@ func (o *Operator) Grow(ctx context.Context, n int) (int, error) {
 	for i := range wanted[len(current):] {
 		command.Partitions = append(command.Partitions, placement.Members(wanted[len(current)+i].Replicas))
 	}
-	result, err := o.router.command(ctx, fsm.CatalogPartition, command)
+	result, err := o.router.Command(ctx, fsm.CatalogPartition, command)
 	if err != nil {
 		return 0, fmt.Errorf("grow: %w", err)
 	}

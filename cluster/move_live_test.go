@@ -165,7 +165,7 @@ func (c *testCluster) describe() {
 			continue
 		}
 		for _, part := range *node.partitions.Load() {
-			status, err := node.router.queries.status(part.ID)
+			status, err := node.router.ReplicaStatus(part.ID)
 			c.t.Logf("member %d %s: record %+v, replica %+v, %v", i, shortID(node.self), part, status, err)
 		}
 	}
@@ -455,7 +455,7 @@ func TestMoveSurvivesItsLeader(t *testing.T) {
 	c.move(1, c.nodes[3].self, c.nodes[others[0]].self, c.nodes[others[1]].self)
 	node := c.nodes[dead]
 	eventually(t, "the move has begun, or has ended between two looks", func() bool {
-		group := node.LocalReplica(1)
+		group := node.localReplica(1)
 		if group == nil {
 			return true
 		}
@@ -520,7 +520,7 @@ func TestMoveIsCancelled(t *testing.T) {
 	eventually(t, "it is paused", func() bool { return state() == MovePaused })
 	c.startMore(3)
 	eventually(t, "the replica is open", func() bool { return c.nodes[3].replicaNumber(1) != 0 })
-	if status := c.nodes[c.leader(1)].LocalReplica(1).Status(); len(status.Voters)+len(status.Nonvoters) != 3 {
+	if status := c.nodes[c.leader(1)].localReplica(1).Status(); len(status.Voters)+len(status.Nonvoters) != 3 {
 		t.Errorf("it goes on: %v and %v", status.Voters, status.Nonvoters)
 	}
 	if err := retryUntilLed(t, func() error { return operator.CancelMove(t.Context(), 1) }); err != nil {
@@ -535,7 +535,7 @@ func TestMoveIsCancelled(t *testing.T) {
 	c.move(1, fresh, members[1], members[2])
 	leader := c.nodes[c.leader(1)]
 	eventually(t, "it is added, or all has moved between two looks", func() bool {
-		group := leader.LocalReplica(1)
+		group := leader.localReplica(1)
 		if group == nil {
 			return true
 		}
@@ -580,7 +580,7 @@ func TestDrainMovesLeadershipsAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	for p := range fsm.PartitionID(5) {
-		if c.nodes[drained].LocalReplica(p).Status().IsLeader {
+		if c.nodes[drained].localReplica(p).Status().IsLeader {
 			t.Errorf("it leads partition %d", p)
 		}
 	}
@@ -592,7 +592,7 @@ func TestDrainMovesLeadershipsAway(t *testing.T) {
 	}
 	eventually(t, "it leads again", func() bool {
 		for p := fsm.PartitionID(1); p < 5; p++ {
-			if c.nodes[drained].LocalReplica(p).Status().IsLeader {
+			if c.nodes[drained].localReplica(p).Status().IsLeader {
 				return true
 			}
 		}

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 
@@ -34,21 +33,22 @@ type (
 func (o *Operator) placementFromLeader(ctx context.Context, id fsm.PartitionID) (all placement.Record, err error) {
 	ctx, cancel := context.WithTimeout(ctx, placementQueryTimeout)
 	defer cancel()
-	reply, err := o.router.askLeader(ctx, fsm.CatalogPartition, rpc.QueryPlacement, placementQuery{Partition: id})
-	if err == nil {
-		err = reply.Decode(&all)
-	}
+	all, err = findPlacement.Ask(ctx, o.router.Leader(fsm.CatalogPartition), placementQuery{Partition: id})
 	if err != nil {
 		return all, fmt.Errorf("ask where partitions lie: %w", err)
 	}
 	return all, nil
 }
 
-func (d queryHandler) readPlacement(ctx context.Context, q placementQuery) (all placement.Record, err error) {
-	err = d.read(ctx, fsm.CatalogPartition, func(m partition.Machine) {
+func (n *Node) readPlacement(ctx context.Context, q placementQuery) (all placement.Record, err error) {
+	catalog := n.localReplica(fsm.CatalogPartition)
+	if catalog == nil {
+		return all, rpc.ErrNotLeader
+	}
+	err = catalog.Read(ctx, func(m partition.Machine) {
 		all.Partitions, all.Members = raftgroup.Catalog(m).Partitions(), raftgroup.Catalog(m).Members()
 	})
-	if catalog := d.local(fsm.CatalogPartition); err == nil && catalog != nil {
+	if err == nil {
 		status := catalog.Status()
 		for _, v := range slices.Concat(status.Voters, status.Nonvoters) {
 			all.Joined = append(all.Joined, v.Member)
@@ -63,32 +63,31 @@ func (d queryHandler) readPlacement(ctx context.Context, q placementQuery) (all 
 	return all, err
 }
 
-// confirmReplicaRemoved answers rpc.QueryDepart. That a replica is out is said only when the group has
+// confirmReplicaRemoved answers replicaRemoved. That a replica is out is said only when the group has
 // committed a configuration without it and the catalog will never want it again.
-func (n *Node) confirmReplicaRemoved(ctx context.Context, arguments []byte) rpc.Reply {
-	var q replicaRemovedQuery
-	if json.Unmarshal(arguments, &q) != nil || q.Partition == fsm.CatalogPartition {
-		return rpc.Reply{Status: rpc.StatusFailed, Code: fsm.InvalidArgument}
+func (n *Node) confirmReplicaRemoved(ctx context.Context, q replicaRemovedQuery) (struct{}, error) {
+	if q.Partition == fsm.CatalogPartition {
+		return struct{}{}, fsm.InvalidArgument
 	}
 	group := (*n.groups.Load())[q.Partition]
 	if group == nil || !group.Status().IsLeader {
-		return rpc.Reply{Status: rpc.StatusNotLeader}
+		return struct{}{}, rpc.ErrNotLeader
 	}
 	placement, err := n.operator.placementFromLeader(ctx, q.Partition)
 	if err != nil {
-		return rpc.NewReply(nil, err)
+		return struct{}{}, err
 	}
 	if part := &placement.Partitions[0]; !isRetired(part, q.Replica) {
-		return rpc.Reply{Status: rpc.StatusFailed, Code: fsm.PreconditionFails}
+		return struct{}{}, fsm.PreconditionFails
 	}
 	name := raftgroup.ReplicaID(q.Replica.Member, q.Replica.Number)
 	status, isThis := group.Status(), func(v partition.Voter) bool { return v.Replica == name }
 	if slices.ContainsFunc(status.Voters, isThis) || slices.ContainsFunc(status.Nonvoters, isThis) {
 		notify.WakeUp(n.reconcileNow) // it is on its way out
-		return rpc.Reply{Status: rpc.StatusFailed, Code: fsm.PreconditionFails}
+		return struct{}{}, fsm.PreconditionFails
 	}
 	// It is not in the newest configuration; this returns when that is committed.
-	return rpc.NewReply(struct{}{}, group.RemoveReplica(ctx, name))
+	return struct{}{}, group.RemoveReplica(ctx, name)
 }
 
 // isRetired says whether a replica is none of a partition any more. The number tells a record

@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
-	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -43,21 +42,14 @@ func (r *Router) Namespace(ctx context.Context, name string) (fsm.Namespace, err
 	return namespace, nil
 }
 
-func (r *Router) askNamespace(ctx context.Context, q namespaceQuery) (namespace fsm.Namespace, err error) {
-	reply, err := r.askLeader(ctx, fsm.CatalogPartition, rpc.QueryNamespace, q)
-	if err == nil {
-		err = reply.Decode(&namespace)
-	}
-	return namespace, err
+func (r *Router) askNamespace(ctx context.Context, q namespaceQuery) (fsm.Namespace, error) {
+	return findNamespace.Ask(ctx, r.Leader(fsm.CatalogPartition), q)
 }
 
 // Namespaces lists namespaces by name, regardless of case, from the first after the given name, at
 // most max (1000). Errors wrap ServerBusy or Timeout.
-func (r *Router) Namespaces(ctx context.Context, after string, max int) (list []fsm.Namespace, err error) {
-	reply, err := r.askLeader(ctx, fsm.CatalogPartition, rpc.QueryNamespaces, namespacesQuery{After: after, Max: max})
-	if err == nil {
-		err = reply.Decode(&list)
-	}
+func (r *Router) Namespaces(ctx context.Context, after string, max int) ([]fsm.Namespace, error) {
+	list, err := listNamespaces.Ask(ctx, r.Leader(fsm.CatalogPartition), namespacesQuery{After: after, Max: max})
 	if err != nil {
 		return nil, fmt.Errorf("list namespaces: %w", err)
 	}
@@ -67,7 +59,7 @@ func (r *Router) Namespaces(ctx context.Context, after string, max int) (list []
 // CreateNamespace creates a namespace and returns when this member knows it; the others know it
 // a moment later. Errors wrap EntityExists, InvalidArgument, QuotaExceeded, ServerBusy or Timeout.
 func (r *Router) CreateNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings, rules []fsm.AccessRule) (fsm.Namespace, error) {
-	result, err := r.command(ctx, fsm.CatalogPartition, fsm.CreateNamespace{Name: name, Settings: settings, Access: rules})
+	result, err := r.Command(ctx, fsm.CatalogPartition, fsm.CreateNamespace{Name: name, Settings: settings, Access: rules})
 	if err != nil {
 		return fsm.Namespace{}, fmt.Errorf("create namespace %q: %w", name, r.explainNamespace(ctx, name, settings, err))
 	}
@@ -90,7 +82,7 @@ func (r *Router) awaitChanged(ctx context.Context, name string, id fsm.Namespace
 func (r *Router) UpdateNamespace(ctx context.Context, name string, settings fsm.NamespaceSettings) (fsm.Namespace, error) {
 	namespace, err := r.Namespace(ctx, name)
 	if err == nil {
-		_, err = r.command(ctx, fsm.CatalogPartition, fsm.UpdateNamespace{Namespace: namespace.ID, Settings: settings})
+		_, err = r.Command(ctx, fsm.CatalogPartition, fsm.UpdateNamespace{Namespace: namespace.ID, Settings: settings})
 	}
 	if err != nil {
 		return fsm.Namespace{}, fmt.Errorf("update namespace %q: %w", name, r.explainNamespace(ctx, name, settings, err))
@@ -103,7 +95,7 @@ func (r *Router) UpdateNamespace(ctx context.Context, name string, settings fsm.
 func (r *Router) DeleteNamespace(ctx context.Context, name string) error {
 	namespace, err := r.Namespace(ctx, name)
 	if err == nil {
-		_, err = r.command(ctx, fsm.CatalogPartition, fsm.DeleteNamespace{Namespace: namespace.ID})
+		_, err = r.Command(ctx, fsm.CatalogPartition, fsm.DeleteNamespace{Namespace: namespace.ID})
 	}
 	if errors.Is(err, fsm.PreconditionFails) {
 		err = fmt.Errorf("%w: it has queues or topics: delete them first", err)
@@ -114,7 +106,7 @@ func (r *Router) DeleteNamespace(ctx context.Context, name string) error {
 	if err != nil {
 		return fmt.Errorf("delete namespace %q: %w", name, err)
 	}
-	r.awaitCatalog(ctx, func(c *fsm.Catalog) bool {
+	r.AwaitCatalog(ctx, func(c *fsm.Catalog) bool {
 		_, there := c.NamespaceByID(namespace.ID)
 		return !there
 	})
@@ -146,7 +138,7 @@ func (r NamespaceView) SetAccess(ctx context.Context, name string, version uint6
 		}
 		command.Entity = entity.ID
 	}
-	result, err := r.command(ctx, fsm.CatalogPartition, command)
+	result, err := r.Command(ctx, fsm.CatalogPartition, command)
 	switch {
 	case errors.Is(err, fsm.PreconditionFails):
 		return fmt.Errorf("access rules of %q: %w: they were changed meanwhile", name, err)

@@ -43,6 +43,7 @@ type Node struct {
 	gossip       *gossip.Membership
 	peers        *peer.Transport
 	peerClient   *rpc.Client
+	queries      rpc.Handlers // of other members; complete before the peer port is open
 	router       *Router
 	operator     *Operator
 	forwarder    *forwarder
@@ -168,12 +169,15 @@ func (n *Node) open(ctx context.Context) error {
 	n.peerClient = rpc.NewClient(n.log, n.config.Timing.Ping, func(ctx context.Context, to fsm.MemberID) (net.Conn, error) {
 		return n.peers.Dial(ctx, peer.ForwardStream, to, fsm.CatalogPartition)
 	})
-	n.router = newRouter(n, n.incarnation, n.self, n.config.Timing, n.log)
-	n.router.now, n.router.answerLocal = n.config.Now, n.AnswerQuery
+	reach := transport{n}
+	n.router = NewRouter(&RouterConfig{
+		Transport: reach, Incarnation: n.incarnation, Self: n.self, Timing: RouterTiming{Retry: n.config.Timing.Retry, Suspect: n.config.Timing.Suspect},
+		AnswerLocal: reach.AnswerQuery, ReplicaName: n.replicaName, Now: n.config.Now,
+		Slow: n.config.Slow, SlowAfter: n.config.SlowAfter, Logger: n.log,
+	})
+	n.registerQueries()
 	n.operator = &Operator{node: n, router: n.router}
-	n.router.slow = slowLogger{n.config.Slow, n.config.SlowAfter}
-	n.router.queries.replicaName = n.replicaName
-	n.forwarder = newForwarder(n, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)
+	n.forwarder = newForwarder(reach, n.router, n.config.Reread, n.config.Timing.Reconcile, n.log)
 	n.bootstrapper = &bootstrapper{
 		self: n.self, expect: n.config.Expect, dataDir: n.dataDir, log: n.log, readableLevel: n.readableLevel(),
 		alive:   func() []fsm.MemberID { return n.gossip.Alive() },
@@ -185,7 +189,7 @@ func (n *Node) open(ctx context.Context) error {
 	}
 	n.peers.Start()
 	n.log.InfoContext(ctx, "member is up", "member_id", n.self, "peer_address", listener.Addr().String(), "gossip", n.gossip.Address())
-	n.startTask(n.router.tickLoop)
+	n.startTask(n.router.Run)
 	n.startTask(n.pingLoop)
 	n.startTask(n.gossipLoop)
 	n.startTask(n.healthLoop)
@@ -266,7 +270,7 @@ func (n *Node) Ready(ctx context.Context) error {
 		}
 	}
 	for _, part := range append([]fsm.Partition{{ID: fsm.CatalogPartition}}, *n.partitions.Load()...) {
-		if _, err := n.router.client(part.ID).awaitLeader(ctx); err != nil {
+		if _, err := n.router.AwaitLeader(ctx, part.ID); err != nil {
 			return fmt.Errorf("wait for a leader of partition %d: %w", part.ID, err)
 		}
 	}
@@ -306,7 +310,7 @@ func (n *Node) close(ctx context.Context) error {
 	n.changed.Notify()
 	n.stop()
 	if n.router != nil {
-		n.router.close()
+		n.router.Close()
 	}
 	if n.gossip != nil {
 		n.gossip.Close()

@@ -120,7 +120,7 @@ func TestInterruptedCreationIsFinished(t *testing.T) {
 	router := c.nodes[0].Router()
 	// Half of CreateQueue: the catalog knows the queue, its partition does not.
 	for i, name := range []string{"half", "other"} {
-		_, err := router.command(t.Context(), fsm.CatalogPartition, fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: name, Partition: fsm.PartitionID(i + 1), Settings: testSettings})
+		_, err := router.Command(t.Context(), fsm.CatalogPartition, fsm.CreateEntity{Namespace: fsm.DefaultNamespace, Name: name, Partition: fsm.PartitionID(i + 1), Settings: testSettings})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -146,7 +146,7 @@ func TestInterruptedDeletionIsFinished(t *testing.T) {
 	c.startAll()
 	at := createQueue(t, c.nodes[0], "half")
 	sendMessage(t, c.nodes[0], at, "x")
-	if _, err := c.nodes[0].router.command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: at.ID}); err != nil {
+	if _, err := c.nodes[0].router.Command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: at.ID}); err != nil {
 		t.Fatal(err)
 	}
 	clock.ahead.Add(int64(time.Minute)) // nobody is still at it
@@ -226,7 +226,7 @@ func TestRequestsSurviveLeaderDeath(t *testing.T) {
 	c.ready()
 	eventually(t, "leaders are where they are wanted", func() bool {
 		for _, part := range *client.partitions.Load() {
-			own := client.LocalReplica(part.ID).Status()
+			own := client.localReplica(part.ID).Status()
 			if own.Leader != part.Replicas[0].Member {
 				return false
 			}
@@ -329,7 +329,7 @@ func TestMemberWithDataNeverBootstraps(t *testing.T) {
 	if got := lone.clusterID(); got != before {
 		t.Fatalf("cluster %q became %q", before, got)
 	}
-	if group := lone.LocalReplica(fsm.CatalogPartition); group == nil || group.Status().IsLeader {
+	if group := lone.localReplica(fsm.CatalogPartition); group == nil || group.Status().IsLeader {
 		t.Fatal("a member of three leads the catalog alone")
 	}
 }
@@ -363,7 +363,7 @@ func TestFourthMemberJoinsAndServes(t *testing.T) {
 	if err != nil || len(peeked) != 1 || string(peeked[0].Payload) != "seen" {
 		t.Fatalf("peeked %+v, %v", peeked, err)
 	}
-	for _, voter := range c.nodes[0].LocalReplica(fsm.CatalogPartition).Status().Voters {
+	for _, voter := range c.nodes[0].localReplica(fsm.CatalogPartition).Status().Voters {
 		if voter.Member == fourth.self {
 			t.Fatal("the fourth member votes in the catalog")
 		}
@@ -437,7 +437,7 @@ func TestMembersBeyondExpectedJoin(t *testing.T) {
 			t.Fatalf("clusters %q and %q", node.clusterID(), c.nodes[0].clusterID())
 		}
 	}
-	if voters := c.nodes[0].LocalReplica(fsm.CatalogPartition).Status().Voters; len(voters) != 3 {
+	if voters := c.nodes[0].localReplica(fsm.CatalogPartition).Status().Voters; len(voters) != 3 {
 		t.Fatalf("%d voters, want 3", len(voters))
 	}
 }

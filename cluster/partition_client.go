@@ -70,8 +70,8 @@ type partitionClient struct {
 	id          fsm.PartitionID
 	incarnation uint64
 	self        fsm.MemberID
-	transport   transport
-	timing      Timing
+	transport   Transport
+	timing      RouterTiming
 	log         *slog.Logger
 	now         func() time.Time // the clock of messages
 
@@ -103,8 +103,8 @@ type partitionClient struct {
 	closed  bool
 }
 
-// transport is how the router reaches replicas.
-type transport interface {
+// Transport is how the router reaches replicas.
+type Transport interface {
 	// localReplica returns this member's replica of the partition, nil when it has none open.
 	LocalReplica(id fsm.PartitionID) rpc.Group
 	// conn returns the connection to another member, nil while closing.
@@ -126,7 +126,7 @@ type submission struct {
 	probe   bool // of a lock: ask what an earlier submission has locked, do not wait
 }
 
-func newPartitionClient(id fsm.PartitionID, incarnation uint64, self fsm.MemberID, transport transport, timing Timing, log *slog.Logger) *partitionClient {
+func newPartitionClient(id fsm.PartitionID, incarnation uint64, self fsm.MemberID, transport Transport, timing RouterTiming, log *slog.Logger) *partitionClient {
 	return &partitionClient{
 		id: id, incarnation: incarnation, self: self, transport: transport, timing: timing, log: log, now: time.Now,
 		window: make([]*request, windowMin),

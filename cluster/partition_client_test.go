@@ -65,8 +65,7 @@ func newTestPartitionClient(t *testing.T, group *fakegroup.Group, others map[fsm
 		serving.Go(func() { rpc.Serve(ctx, memberHost{others[to]}, testLogger(), "self", theirs) })
 		return ours, nil
 	})
-	timing := testTiming()
-	timing.Retry, timing.Suspect = time.Minute, 50*time.Millisecond
+	timing := RouterTiming{Retry: time.Minute, Suspect: 50 * time.Millisecond}
 	client := newPartitionClient(1, 77, "self", w, timing, testLogger())
 	t.Cleanup(func() {
 		client.close()
@@ -198,7 +197,7 @@ func TestPartitionClientKeepsASlowLeader(t *testing.T) {
 	group, other := &fakegroup.Group{}, &fakegroup.Group{}
 	other.Lead(true, 1)
 	client := newTestPartitionClient(t, group, map[fsm.MemberID]*fakegroup.Group{"other": other})
-	client.timing.Suspect = Default().Timing.Suspect
+	client.timing.Suspect = 400 * time.Millisecond
 	end := submitted(client)
 	other.Await(t, 1, 0)
 	checks, last := 0, time.Time{}

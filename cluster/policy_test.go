@@ -177,7 +177,7 @@ func TestLostCatalogVoteIsReplaced(t *testing.T) {
 		return voters() == 5
 	})
 	c.kill(1)
-	if _, err := c.nodes[4].Router().command(t.Context(), fsm.CatalogPartition, fsm.CreateNamespace{Name: "team"}); err != nil {
+	if _, err := c.nodes[4].Router().Command(t.Context(), fsm.CatalogPartition, fsm.CreateNamespace{Name: "team"}); err != nil {
 		t.Fatalf("with two of five away: %v", err)
 	}
 	c.start(0)

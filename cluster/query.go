@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 
-	"github.com/peeklock/peeklock/cluster/placement"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
 	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
@@ -61,52 +60,61 @@ type (
 	}
 )
 
+// The queries that the router asks and answers. A peek is answered in binary form.
+var (
+	statusOfReplica = rpc.Query[statusQuery, raftgroup.Status]{Kind: rpc.QueryStatus}
+	findEntity      = rpc.Query[lookupQuery, fsm.Entity]{Kind: rpc.QueryEntity}
+	listEntities    = rpc.Query[listQuery, []fsm.Entity]{Kind: rpc.QueryEntities}
+	countsOf        = rpc.Query[countsQuery, []fsm.Counts]{Kind: rpc.QueryCounts}
+	loadOfPartition = rpc.Query[struct{}, []int]{Kind: rpc.QueryLoad}
+	listRules       = rpc.Query[rulesQuery, []fsm.Rule]{Kind: rpc.QueryRules}
+	stateOfSession  = rpc.Query[sessionStateQuery, sessionStateReply]{Kind: rpc.QuerySessionState}
+	listSessions    = rpc.Query[sessionsQuery, []fsm.Session]{Kind: rpc.QuerySessions}
+	findNamespace   = rpc.Query[namespaceQuery, fsm.Namespace]{Kind: rpc.QueryNamespace}
+	listNamespaces  = rpc.Query[namespacesQuery, []fsm.Namespace]{Kind: rpc.QueryNamespaces}
+	purgeable       = rpc.Query[purgeableQuery, purgeableReply]{Kind: rpc.QueryPurgeable}
+)
+
 // queryHandler answers queries from this member's replicas.
 type queryHandler struct {
 	local       func(fsm.PartitionID) rpc.Group
 	replicaName func(fsm.PartitionID) string // of the replica, in raft; nil in tests
 }
 
-// answer answers one query that concerns replicas.
-func (d queryHandler) answer(ctx context.Context, kind rpc.QueryKind, arguments []byte) rpc.Reply {
-	switch kind {
-	case rpc.QueryStatus:
-		return rpc.AnswerTyped(arguments, func(q statusQuery) (raftgroup.Status, error) { return d.status(q.Partition) })
-	case rpc.QueryEntity:
-		return rpc.AnswerTyped(arguments, func(q lookupQuery) (fsm.Entity, error) { return d.lookup(ctx, q) })
-	case rpc.QueryEntities:
-		return rpc.AnswerTyped(arguments, func(q listQuery) ([]fsm.Entity, error) { return d.list(ctx, q) })
-	case rpc.QueryCounts:
-		return rpc.AnswerTyped(arguments, func(q countsQuery) ([]fsm.Counts, error) { return d.counts(ctx, q) })
-	case rpc.QueryRules:
-		return rpc.AnswerTyped(arguments, func(q rulesQuery) ([]fsm.Rule, error) { return d.rules(ctx, q) })
-	case rpc.QuerySessionState:
-		return rpc.AnswerTyped(arguments, func(q sessionStateQuery) (sessionStateReply, error) { return d.sessionState(ctx, q) })
-	case rpc.QuerySessions:
-		return rpc.AnswerTyped(arguments, func(q sessionsQuery) ([]fsm.Session, error) { return d.sessions(ctx, q) })
-	case rpc.QueryPurgeable:
-		return rpc.AnswerTyped(arguments, func(q purgeableQuery) (purgeableReply, error) { return d.purgeable(ctx, q) })
-	case rpc.QueryNamespace:
-		return rpc.AnswerTyped(arguments, func(q namespaceQuery) (fsm.Namespace, error) { return d.namespace(ctx, q) })
-	case rpc.QueryNamespaces:
-		return rpc.AnswerTyped(arguments, func(q namespacesQuery) ([]fsm.Namespace, error) { return d.namespaces(ctx, q) })
-	case rpc.QueryPlacement:
-		return rpc.AnswerTyped(arguments, func(q placementQuery) (placement.Record, error) { return d.readPlacement(ctx, q) })
-	case rpc.QueryLoad:
-		return rpc.AnswerTyped(arguments, func(struct{}) ([]int, error) { return d.partitionLoad(ctx) })
-	case rpc.QueryPeek:
-		var q peekQuery
-		if json.Unmarshal(arguments, &q) != nil {
-			return rpc.Reply{Status: rpc.StatusFailed, Code: fsm.InvalidArgument}
-		}
-		deliveries, err := d.peek(ctx, q)
-		if err != nil {
-			return rpc.NewReply(nil, err)
-		}
-		return rpc.Reply{Status: rpc.StatusOK, Body: fsm.AppendResult(nil, fsm.Result{Deliveries: deliveries})}
-	case rpc.QueryHello, rpc.QueryPledge, rpc.QueryReplicaRemoved, rpc.QueryDigest, rpc.QueryVerify, rpc.QueryCheckpoints: // the node's, not the desk's
+// RegisterQueries registers the answers to all queries about replicas and what they hold.
+func (r *Router) RegisterQueries(h rpc.Handlers) {
+	d := r.queries
+	statusOfReplica.Handle(h, func(_ context.Context, q statusQuery) (raftgroup.Status, error) { return d.status(q.Partition) })
+	findEntity.Handle(h, d.lookup)
+	listEntities.Handle(h, d.list)
+	countsOf.Handle(h, d.counts)
+	loadOfPartition.Handle(h, func(ctx context.Context, _ struct{}) ([]int, error) { return d.partitionLoad(ctx) })
+	listRules.Handle(h, d.rules)
+	stateOfSession.Handle(h, d.sessionState)
+	listSessions.Handle(h, d.sessions)
+	findNamespace.Handle(h, d.namespace)
+	listNamespaces.Handle(h, d.namespaces)
+	purgeable.Handle(h, d.purgeable)
+	h[rpc.QueryPeek] = d.answerPeek
+}
+
+// answerPeek answers a peek with the encoded messages.
+func (d queryHandler) answerPeek(ctx context.Context, arguments []byte) rpc.Reply {
+	var q peekQuery
+	if json.Unmarshal(arguments, &q) != nil {
+		return rpc.Reply{Status: rpc.StatusFailed, Code: fsm.InvalidArgument}
 	}
-	return rpc.Reply{Status: rpc.StatusFailed, Code: fsm.NotImplemented}
+	deliveries, err := d.peek(ctx, q)
+	if err != nil {
+		return rpc.NewReply(nil, err)
+	}
+	return rpc.Reply{Status: rpc.StatusOK, Body: fsm.AppendResult(nil, fsm.Result{Deliveries: deliveries})}
+}
+
+// ReplicaStatus returns the status of this member's replica of a partition, leader or not; EntityNotFound
+// when none is open.
+func (r *Router) ReplicaStatus(id fsm.PartitionID) (raftgroup.Status, error) {
+	return r.queries.status(id)
 }
 
 // status reads a replica as it stands, leader or not.

@@ -118,7 +118,7 @@ func (r *Router) redrive(ctx context.Context, at fsm.EntityRef, sequences []fsm.
 	if len(at.Shards) > 0 {
 		return r.redriveShards(ctx, at, sequences)
 	}
-	result, err := r.command(ctx, at.Partition, fsm.RedriveMessages{Entity: at.ID, Sequences: sequences})
+	result, err := r.Command(ctx, at.Partition, fsm.RedriveMessages{Entity: at.ID, Sequences: sequences})
 	return int(result.Count), err
 }
 

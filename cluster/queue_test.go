@@ -45,7 +45,7 @@ func (c *testCluster) pass(clock *testClock, d time.Duration) {
 			continue
 		}
 		for _, part := range *node.partitions.Load() {
-			_, err := node.router.command(c.t.Context(), part.ID, fsm.Touch{Entity: 1 << 40})
+			_, err := node.router.Command(c.t.Context(), part.ID, fsm.Touch{Entity: 1 << 40})
 			if !errors.Is(err, fsm.EntityNotFound) {
 				c.t.Fatalf("wake partition %d: %v", part.ID, err)
 			}
@@ -230,7 +230,7 @@ func (c *testCluster) gone(at fsm.EntityRef) bool {
 			return false
 		}
 		clean := false
-		node.LocalReplica(at.Partition).View(func(m partition.Machine) {
+		node.localReplica(at.Partition).View(func(m partition.Machine) {
 			_, there := raftgroup.Queues(m).Settings(at.ID)
 			clean = !there && len(raftgroup.Queues(m).Tombstones()) == 0
 		})
@@ -315,7 +315,7 @@ func TestIdleQueueThatWasDeletedMeanwhile(t *testing.T) {
 	for _, command := range []fsm.Command{
 		fsm.DeleteEntity{Entity: forgotten.ID}, fsm.ForgetEntity{Entity: forgotten.ID}, fsm.DeleteEntity{Entity: dropping.ID},
 	} {
-		if _, err := router.command(t.Context(), fsm.CatalogPartition, command); err != nil {
+		if _, err := router.Command(t.Context(), fsm.CatalogPartition, command); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -347,7 +347,7 @@ func TestPeeksAndWaitingReceiversKeepAQueue(t *testing.T) {
 	}
 	known := func() bool { // so that the reports do not depend on how fast the catalog is
 		found := true
-		node.LocalReplica(fsm.CatalogPartition).View(func(m partition.Machine) {
+		node.localReplica(fsm.CatalogPartition).View(func(m partition.Machine) {
 			for _, at := range []fsm.EntityRef{peeked, received, polled} {
 				entity, _ := raftgroup.Catalog(m).ByID(at.ID)
 				found = found && entity.Settings.AutoDeleteOnIdle == settings.AutoDeleteOnIdle
@@ -408,7 +408,7 @@ func TestActivityReportsAreLimitedAndBounded(t *testing.T) {
 	if n := len(touches.last); n > activityEntitiesMax {
 		t.Errorf("%d are remembered", n)
 	}
-	client := newPartitionClient(1, 1, "m", nil, testTiming(), testLogger())
+	client := newPartitionClient(1, 1, "m", nil, RouterTiming{Retry: time.Minute}, testLogger())
 	for i := range activityEntitiesMax + 10 {
 		client.markTouched(&Receiver{at: fsm.EntityRef{Entity: fsm.Entity{ID: fsm.EntityID(i)}}}, now)
 	}

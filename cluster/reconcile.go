@@ -62,7 +62,7 @@ func (n *Node) reconcileCatalog(ctx context.Context, group *partition.Group) {
 	n.reconcileCatalogVoters(ctx, group)
 	n.raiseLevel(ctx, group)
 	n.runPolicy(group)
-	n.router.deleteDropped(ctx, group)
+	n.router.DeleteDropped(ctx, group)
 }
 
 // bootstrapCluster names the cluster, draws its key and places the partitions, once: the machine
@@ -84,7 +84,7 @@ func (n *Node) bootstrapCluster(ctx context.Context, group *partition.Group) {
 		Partitions: placement.Compute(placement.Spec{Candidates: n.bootstrapCandidates(members), Partitions: n.config.Partitions, Replication: n.config.Replication, Rebalance: true}),
 	}
 	_, _ = rand.Read(command.TokenKey[:]) // never fails
-	_, err := n.router.command(ctx, fsm.CatalogPartition, command)
+	_, err := n.router.Command(ctx, fsm.CatalogPartition, command)
 	if err != nil && !errors.Is(err, fsm.EntityExists) {
 		n.log.WarnContext(ctx, "found the cluster", "error", err)
 		notify.WakeUp(n.reconcileNow)
@@ -179,7 +179,7 @@ func (n *Node) reconcileGroups(ctx context.Context, placed []fsm.Partition) {
 func (n *Node) reportFormed(ctx context.Context, id fsm.PartitionID) {
 	ctx, cancel := context.WithTimeout(ctx, stepTimeout)
 	defer cancel()
-	if _, err := n.router.command(ctx, fsm.CatalogPartition, fsm.PartitionFormed{Partition: id}); err != nil {
+	if _, err := n.router.Command(ctx, fsm.CatalogPartition, fsm.PartitionFormed{Partition: id}); err != nil {
 		n.log.DebugContext(ctx, "report a formed partition", "partition", id, "error", err)
 	}
 }

@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -12,7 +11,6 @@ import (
 
 	"github.com/peeklock/peeklock/cluster/notify"
 	"github.com/peeklock/peeklock/cluster/raftgroup"
-	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -138,10 +136,7 @@ func (n *Node) retireOne(ctx context.Context, id fsm.PartitionID, number uint32)
 func (n *Node) askReplicaRemoved(ctx context.Context, id fsm.PartitionID, number uint32) error {
 	ctx, cancel := context.WithTimeout(ctx, retireQueryTimeout)
 	defer cancel()
-	reply, err := n.router.askLeader(ctx, id, rpc.QueryReplicaRemoved, replicaRemovedQuery{Partition: id, Replica: fsm.Replica{Member: n.self, Number: number}})
-	if err == nil {
-		err = reply.Decode(nil)
-	}
+	_, err := replicaRemoved.Ask(ctx, n.router.Leader(id), replicaRemovedQuery{Partition: id, Replica: fsm.Replica{Member: n.self, Number: number}})
 	return err
 }
 
@@ -176,21 +171,17 @@ func (n *Node) markRemoved(ctx context.Context) {
 	close(n.removed)
 }
 
-// helloQuery is the argument of rpc.QueryHello. Who asks hears whether it was removed.
+// helloQuery is the argument of sayHello. Who asks hears whether it was removed.
 type helloQuery struct {
 	From fsm.MemberID `json:"From"`
 }
 
-// hello answers rpc.QueryHello.
-func (n *Node) hello(arguments []byte) rpc.Reply {
-	var q helloQuery
-	if json.Unmarshal(arguments, &q) != nil {
-		return rpc.Reply{Status: rpc.StatusFailed, Code: fsm.InvalidArgument}
-	}
+// hello answers sayHello.
+func (n *Node) hello(q helloQuery) helloReply {
 	reply := n.bootstrapper.hello()
 	reply.Removed = q.From != "" && n.memberRecord(q.From).Removed
 	reply.ReadableLevel, reply.RequiredLevel = n.readableLevel(), n.featureLevel.Load()
-	return rpc.NewReply(reply, nil)
+	return reply
 }
 
 // askIfRemoved asks the others while nobody leads the catalog here: a member that was

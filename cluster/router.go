@@ -32,16 +32,15 @@ const (
 // or Timeout (perhaps done). All methods may be called concurrently. done functions are called
 // exactly once, possibly before the method returns, and must not block.
 type Router struct {
-	transport   transport
+	transport   Transport
 	queries     queryHandler
 	incarnation uint64
 	self        fsm.MemberID
-	timing      Timing
+	timing      RouterTiming
 	log         *slog.Logger
 	slow        slowLogger
-	now         func() time.Time // the clock of messages
-	// answerLocal answers the queries that concern the node of this member. nil in tests: they concern replicas.
-	answerLocal func(ctx context.Context, kind rpc.QueryKind, arguments []byte) rpc.Reply
+	now         func() time.Time                                                          // the clock of messages
+	answerLocal func(ctx context.Context, kind rpc.QueryKind, arguments []byte) rpc.Reply // answers this member's own queries
 	receiverIDs atomic.Uint64
 	shardTurns  atomic.Uint64 // whose turn it is among the shards of partitioned entities
 	tokens      atomic.Pointer[tokenCipher]
@@ -54,9 +53,33 @@ type Router struct {
 	closed     bool
 }
 
-func newRouter(transport transport, incarnation uint64, self fsm.MemberID, timing Timing, log *slog.Logger) *Router {
+// RouterConfig is what a Router needs of its member. All fields but Slow are required.
+type RouterConfig struct {
+	Transport   Transport
+	Incarnation uint64 // of this member's process; identifies its requests
+	Self        fsm.MemberID
+	Timing      RouterTiming
+	// AnswerLocal answers the queries that the router asks this member itself.
+	AnswerLocal func(ctx context.Context, kind rpc.QueryKind, arguments []byte) rpc.Reply
+	ReplicaName func(fsm.PartitionID) string // in raft, of this member's open replica; "" when there is none
+	Now         func() time.Time             // the clock of messages
+	Slow        *slog.Logger                 // of slow operations; nil: none is logged
+	SlowAfter   time.Duration                // 0: none is slow
+	Logger      *slog.Logger
+}
+
+// RouterTiming are the times of a Router.
+type RouterTiming struct {
+	Retry   time.Duration // after which a request is given up
+	Suspect time.Duration // after which a leader that does not answer is verified
+}
+
+// NewRouter makes a router. Run must run while it is used.
+func NewRouter(c *RouterConfig) *Router {
 	return &Router{
-		transport: transport, queries: queryHandler{local: transport.LocalReplica}, incarnation: incarnation, self: self, timing: timing, log: log, now: time.Now,
+		transport: c.Transport, queries: queryHandler{local: c.Transport.LocalReplica, replicaName: c.ReplicaName},
+		incarnation: c.Incarnation, self: c.Self, timing: c.Timing, log: c.Logger, now: c.Now,
+		slow: slowLogger{c.Slow, c.SlowAfter}, answerLocal: c.AnswerLocal,
 		clients:    make(map[fsm.PartitionID]*partitionClient),
 		recreating: make(map[fsm.EntityID][]func(bool)),
 	}
@@ -85,8 +108,8 @@ func (r *Router) allClients() []*partitionClient {
 	return clients
 }
 
-// tickLoop gives up overdue requests and reports activity until ctx ends.
-func (r *Router) tickLoop(ctx context.Context) {
+// Run gives up overdue requests and reports activity until ctx ends.
+func (r *Router) Run(ctx context.Context) {
 	ticker := time.NewTicker(tickEvery)
 	defer ticker.Stop()
 	for {
@@ -104,8 +127,8 @@ func (r *Router) tickLoop(ctx context.Context) {
 	}
 }
 
-// close ends all requests with ServerBusy.
-func (r *Router) close() {
+// Close ends all requests with ServerBusy.
+func (r *Router) Close() {
 	r.mu.Lock()
 	r.closed = true
 	recreating := r.recreating
@@ -121,9 +144,9 @@ func (r *Router) close() {
 	}
 }
 
-// leaderChanged is called when this member has gained or lost the leadership of a partition: the
+// LeaderChanged is called when this member has gained or lost the leadership of a partition: the
 // search for a leader begins again at once, and what is in flight to an old leader is sent again.
-func (r *Router) leaderChanged(id fsm.PartitionID) {
+func (r *Router) LeaderChanged(id fsm.PartitionID) {
 	client := r.client(id)
 	client.mu.Lock()
 	if client.low < client.next || len(client.receivers) > 0 {
@@ -315,7 +338,11 @@ func (r *Router) peek(ctx context.Context, at fsm.EntityRef, q peekQuery) ([]fsm
 		return nil, fmt.Errorf("peek at topic %q: %w", at.Name, fsm.NotAllowed)
 	}
 	r.reportActivity(at.Entity)
-	reply, err := r.askLeader(ctx, at.Partition, rpc.QueryPeek, q)
+	arguments, err := json.Marshal(q)
+	if err != nil {
+		return nil, fmt.Errorf("encode query: %w", err)
+	}
+	reply, err := r.askLeader(ctx, at.Partition, rpc.QueryPeek, arguments)
 	if err != nil {
 		return nil, err
 	}
@@ -373,14 +400,16 @@ func (r *Router) tokenCipher() *tokenCipher {
 	return s
 }
 
-// askLeader asks the leader of a partition and, when it has changed, the next one,
-// until ctx or Timing.Retry ends. Errors wrap an fsm.Code.
-func (r *Router) askLeader(ctx context.Context, id fsm.PartitionID, kind rpc.QueryKind, question any) (reply rpc.Reply, err error) {
-	arguments, err := json.Marshal(question)
-	if err != nil {
-		return rpc.Reply{}, fmt.Errorf("encode query: %w", err)
+// Leader returns what asks the leader of a partition and, when it has changed, the next one, until ctx or
+// Timing.Retry ends. Its errors wrap an fsm.Code.
+func (r *Router) Leader(id fsm.PartitionID) rpc.Asker {
+	return func(ctx context.Context, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
+		return r.askLeader(ctx, id, kind, arguments)
 	}
-	err = r.atLeader(ctx, id, func(leader fsm.MemberID) (err error) {
+}
+
+func (r *Router) askLeader(ctx context.Context, id fsm.PartitionID, kind rpc.QueryKind, arguments []byte) (reply rpc.Reply, err error) {
+	err = r.AtLeader(ctx, id, func(leader fsm.MemberID) (err error) {
 		if reply, err = r.askMember(ctx, leader, kind, arguments); err == nil {
 			err = reply.Decode(nil)
 		}
@@ -392,10 +421,10 @@ func (r *Router) askLeader(ctx context.Context, id fsm.PartitionID, kind rpc.Que
 	return reply, nil
 }
 
-// atLeader calls a function with the leader of a partition, and again, until ctx or Timing.Retry
+// AtLeader calls a function with the leader of a partition, and again, until ctx or Timing.Retry
 // ends, while that member does not lead or does not answer. An error of the function that wraps an
 // fsm.Code is an answer.
-func (r *Router) atLeader(ctx context.Context, id fsm.PartitionID, call func(leader fsm.MemberID) error) error {
+func (r *Router) AtLeader(ctx context.Context, id fsm.PartitionID, call func(leader fsm.MemberID) error) error {
 	ctx, cancel := context.WithTimeout(ctx, r.timing.Retry)
 	defer cancel()
 	client := r.client(id)
@@ -409,9 +438,7 @@ func (r *Router) atLeader(ctx context.Context, id fsm.PartitionID, call func(lea
 		if err == nil || errors.As(err, &code) {
 			return err
 		}
-		client.mu.Lock()
-		client.suspectLeader(leader, "")
-		client.mu.Unlock()
+		r.SuspectLeader(id, leader)
 		client.waitForChange(ctx, nil, pause)
 	}
 }
@@ -422,10 +449,7 @@ func (r *Router) askMember(ctx context.Context, member fsm.MemberID, kind rpc.Qu
 	ctx, cancel := context.WithTimeout(ctx, max(time.Second, 2*r.timing.Suspect))
 	defer cancel()
 	if member == r.self {
-		if r.answerLocal != nil {
-			return r.answerLocal(ctx, kind, arguments), nil
-		}
-		return r.queries.answer(ctx, kind, arguments), nil
+		return r.answerLocal(ctx, kind, arguments), nil
 	}
 	conn := r.transport.Conn(member)
 	if conn == nil {
@@ -435,10 +459,22 @@ func (r *Router) askMember(ctx context.Context, member fsm.MemberID, kind rpc.Qu
 }
 
 // lookup finds an entity at the catalog's leader.
-func (r *Router) lookup(ctx context.Context, q lookupQuery) (entity fsm.Entity, err error) {
-	reply, err := r.askLeader(ctx, fsm.CatalogPartition, rpc.QueryEntity, q)
-	if err == nil {
-		err = reply.Decode(&entity)
-	}
-	return entity, err
+func (r *Router) lookup(ctx context.Context, q lookupQuery) (fsm.Entity, error) {
+	return findEntity.Ask(ctx, r.Leader(fsm.CatalogPartition), q)
 }
+
+// AwaitLeader waits until a leader of the partition is known and returns it.
+func (r *Router) AwaitLeader(ctx context.Context, id fsm.PartitionID) (fsm.MemberID, error) {
+	return r.client(id).awaitLeader(ctx)
+}
+
+// SuspectLeader makes the router look for the leader of a partition again, if it takes that member for it.
+func (r *Router) SuspectLeader(id fsm.PartitionID, member fsm.MemberID) {
+	client := r.client(id)
+	client.mu.Lock()
+	client.suspectLeader(member, "")
+	client.mu.Unlock()
+}
+
+// HasNoLeader reports whether requests to a partition wait because no leader is known.
+func (r *Router) HasNoLeader(id fsm.PartitionID) bool { return r.client(id).hasNoLeader() }

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -38,16 +37,15 @@ func (r *Router) ListRules(ctx context.Context, at fsm.EntityRef, skip, max int)
 		at = shardRef(at, 0) // all shards have the same
 	}
 	q := rulesQuery{Partition: at.Partition, Entity: at.ID, Skip: skip, Max: max}
-	var reply rpc.Reply
+	var rules []fsm.Rule
 	err := r.withRecreate(ctx, at.ID, func() (err error) {
-		reply, err = r.askLeader(ctx, at.Partition, rpc.QueryRules, q)
+		rules, err = listRules.Ask(ctx, r.Leader(at.Partition), q)
 		return err
 	})
 	if err != nil {
 		return nil, fmt.Errorf("rules of %q: %w", at.Name, err)
 	}
-	var rules []fsm.Rule
-	return rules, reply.Decode(&rules)
+	return rules, nil
 }
 
 // PutRule adds a rule to a subscription, or with replace replaces the one of that name. Errors are
@@ -130,7 +128,7 @@ func (r *Router) changeRules(ctx context.Context, entity fsm.Entity, command fsm
 		return fmt.Errorf("%w: only a subscription has rules", fsm.NotAllowed)
 	}
 	return r.withRecreate(ctx, entity.ID, func() error {
-		_, err := r.command(ctx, entity.Partition, command)
+		_, err := r.Command(ctx, entity.Partition, command)
 		return err
 	})
 }

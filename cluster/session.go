@@ -148,13 +148,12 @@ func (s *SessionReceiver) Renew(done func(fsm.Code, fsm.Instant)) {
 // State returns the state of the session, nil when none is set. Errors wrap SessionLockLost,
 // EntityNotFound, ServerBusy or Timeout.
 func (s *SessionReceiver) State(ctx context.Context) ([]byte, error) {
-	reply, err := s.router.askLeader(ctx, s.at.Partition, rpc.QuerySessionState, sessionStateQuery{Partition: s.at.Partition, Entity: s.at.ID, Lock: s.lock})
+	state, err := stateOfSession.Ask(ctx, s.router.Leader(s.at.Partition), sessionStateQuery{Partition: s.at.Partition, Entity: s.at.ID, Lock: s.lock})
 	if err != nil {
 		return nil, fmt.Errorf("state of session %q: %w", s.lock.ID, err)
 	}
-	var state sessionStateReply
-	if err := reply.Decode(&state); err != nil || !state.Set {
-		return nil, err
+	if !state.Set {
+		return nil, nil
 	}
 	return append([]byte{}, state.State...), nil
 }
@@ -163,7 +162,7 @@ func (s *SessionReceiver) State(ctx context.Context) ([]byte, error) {
 // those of State, MessageTooLarge and QuotaExceeded.
 func (s *SessionReceiver) SetState(ctx context.Context, state []byte) error {
 	command := fsm.SetSessionState{Entity: s.at.ID, Lock: s.lock, State: state, Clear: state == nil}
-	if _, err := s.router.command(ctx, s.at.Partition, command); err != nil {
+	if _, err := s.router.Command(ctx, s.at.Partition, command); err != nil {
 		return fmt.Errorf("set state of session %q: %w", s.lock.ID, err)
 	}
 	return nil
@@ -222,14 +221,13 @@ func (r *Router) Sessions(ctx context.Context, at fsm.EntityRef, updatedAfter fs
 	if len(at.Shards) > 0 {
 		return r.shardSessions(ctx, at, updatedAfter, skip, max)
 	}
-	reply, err := r.askLeader(ctx, at.Partition, rpc.QuerySessions, sessionsQuery{
+	sessions, err := listSessions.Ask(ctx, r.Leader(at.Partition), sessionsQuery{
 		Partition: at.Partition, Entity: at.ID, UpdatedAfter: updatedAfter, Skip: skip, Max: max,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("sessions of %q: %w", at.Name, err)
 	}
-	var sessions []fsm.Session
-	return sessions, reply.Decode(&sessions)
+	return sessions, nil
 }
 
 // Arguments and replies of queries about sessions.

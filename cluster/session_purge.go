@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
-	"github.com/peeklock/peeklock/cluster/rpc"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
 )
@@ -96,19 +95,15 @@ func (p *sessionPurge) run(ctx context.Context) error {
 
 // purgeOnce removes messages under one lock of the session.
 func (p *sessionPurge) purgeOnce(ctx context.Context) error {
-	answer, err := p.router.askLeader(ctx, p.at.Partition, rpc.QueryPurgeable, purgeableQuery{
+	found, err := purgeable.Ask(ctx, p.router.Leader(p.at.Partition), purgeableQuery{
 		Partition: p.at.Partition, Entity: p.at.ID, Session: p.session, Before: p.before, Max: p.most - p.removed,
 	})
-	if err != nil {
-		return err
-	}
-	var found purgeableReply
-	if err = answer.Decode(&found); err != nil || found.Reach == 0 {
+	if err != nil || found.Reach == 0 {
 		return err
 	}
 	lock := found.Lock
 	if lock.Epoch == 0 {
-		result, err := p.router.command(ctx, p.at.Partition, fsm.AcceptSession{Entity: p.at.ID, Named: true, ID: p.session})
+		result, err := p.router.Command(ctx, p.at.Partition, fsm.AcceptSession{Entity: p.at.ID, Named: true, ID: p.session})
 		if err != nil {
 			return err
 		}
@@ -130,7 +125,7 @@ func (p *sessionPurge) purgeUnderLock(ctx context.Context, lock fsm.SessionLock,
 	// What was locked must be settled, so a client that goes away ends this only between batches.
 	uncancelled := context.WithoutCancel(ctx)
 	for reach > 0 && p.removed < p.most && ctx.Err() == nil {
-		result, err := p.router.command(uncancelled, p.at.Partition, fsm.LockMessages{
+		result, err := p.router.Command(uncancelled, p.at.Partition, fsm.LockMessages{
 			Address: p.at.Address(), Session: lock, Max: uint32(min(reach, purgeLockMessagesMax)), MaxBytes: purgeLockBytesMax,
 		})
 		if err != nil || len(result.Deliveries) == 0 {
@@ -155,7 +150,7 @@ func (p *sessionPurge) purgeUnderLock(ctx context.Context, lock fsm.SessionLock,
 // submitAlways submits a command that releases locks, also when ctx has ended, and waits for it: the
 // caller's next request may need them. When it fails, the locks end with that of the session.
 func (p *sessionPurge) submitAlways(ctx context.Context, command fsm.Command) {
-	_, _ = p.router.command(context.WithoutCancel(ctx), p.at.Partition, command)
+	_, _ = p.router.Command(context.WithoutCancel(ctx), p.at.Partition, command)
 }
 
 // complete removes locked messages and counts them.
@@ -163,7 +158,7 @@ func (p *sessionPurge) complete(ctx context.Context, toRemove []fsm.Settlement) 
 	if len(toRemove) == 0 {
 		return nil
 	}
-	result, err := p.router.command(ctx, p.at.Partition, fsm.SettleMessages{Address: p.at.Address(), Settlements: toRemove})
+	result, err := p.router.Command(ctx, p.at.Partition, fsm.SettleMessages{Address: p.at.Address(), Settlements: toRemove})
 	if err != nil {
 		return err
 	}

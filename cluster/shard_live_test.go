@@ -116,7 +116,7 @@ func TestPartitionedTopic(t *testing.T) {
 	}
 	// Interrupted: one shard has the rule already.
 	rule := sqlRule("red", "color = 'red'")
-	if _, err := c.nodes[0].router.command(t.Context(), red.Shards[1].Partition, fsm.PutRule{Subscription: red.Shards[1].Entity, Rule: sqlRule("red", "1 = 0")}); err != nil {
+	if _, err := c.nodes[0].router.Command(t.Context(), red.Shards[1].Partition, fsm.PutRule{Subscription: red.Shards[1].Entity, Rule: sqlRule("red", "1 = 0")}); err != nil {
 		t.Fatal(err)
 	}
 	if err := router.AddRule(t.Context(), red, rule); err != nil {
@@ -284,7 +284,7 @@ func TestPartitionedInterrupted(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if _, err := router.command(t.Context(), fsm.CatalogPartition, command); err != nil {
+		if _, err := router.Command(t.Context(), fsm.CatalogPartition, command); err != nil {
 			t.Fatal(err)
 		}
 		return resolve(t, c.nodes[1], command.Name)
@@ -304,14 +304,14 @@ func TestPartitionedInterrupted(t *testing.T) {
 	if diff := cmp.Diff([]string{fsm.DefaultRuleName}, ruleNames(t, c.nodes[1], all.Name)); diff != "" {
 		t.Error(diff)
 	}
-	if _, err := router.command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: half.ID}); err != nil {
+	if _, err := router.Command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: half.ID}); err != nil {
 		t.Fatal(err)
 	}
 	clock.ahead.Add(int64(time.Minute)) // nobody is still at it
 	for _, shard := range half.Shards {
 		eventually(t, "the shard is dropped", func() bool {
 			there := true
-			c.nodes[0].LocalReplica(shard.Partition).View(func(m partition.Machine) { _, there = raftgroup.Queues(m).Settings(shard.Entity) })
+			c.nodes[0].localReplica(shard.Partition).View(func(m partition.Machine) { _, there = raftgroup.Queues(m).Settings(shard.Entity) })
 			return !there
 		})
 	}

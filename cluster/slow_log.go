@@ -54,7 +54,7 @@ func (s *slowLogger) log(id fsm.PartitionID, progress requestProgress, code fsm.
 	for _, part := range took {
 		attrs = append(attrs, part)
 	}
-	attrs = append(attrs, slog.Uint64("attempts", progress.submissions), slog.String("leader", shortID(progress.target)), slog.String("code", code.Error()),
+	attrs = append(attrs, slog.Uint64("attempts", progress.submissions), slog.String("leader", string(progress.target[:min(8, len(progress.target))])), slog.String("code", code.Error()),
 		slog.Uint64("lane", receiver), slog.Uint64("serial", serial))
 	s.logger.Warn("slow operation", attrs...)
 }

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"slices"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/peeklock/peeklock/cluster/raftgroup"
@@ -64,17 +63,6 @@ type StoreStats struct {
 	DiskSpace partition.DiskSpace
 }
 
-// RequestStats counts the router's commands to partitions: sends, settlements and others, not the waits
-// of receivers.
-type RequestStats struct {
-	Requests uint64 // begun
-	Retries  uint64 // further submissions, after a leader refused, failed or went silent
-	Busy     uint64 // ended ServerBusy: certainly not done
-	Timeouts uint64 // given up: perhaps done
-	// Took is the time from the call of the gateway to the answer, retries included.
-	Took partition.Durations
-}
-
 // StreamStats is the peer port.
 type StreamStats struct {
 	Dialled   uint64 // streams opened to other members
@@ -100,29 +88,10 @@ func (f *EntityStats) messages() uint64 {
 	return f.Active + f.Deferred + f.Scheduled + f.DeadLetter + f.Transfer + f.TransferDeadLetter
 }
 
-// clientCounts counts the requests of a partition client.
-type clientCounts struct {
-	requests, retries, busy, timeouts atomic.Uint64
-	took                              partition.Histogram
-}
-
-// count records the end of a request and returns how long it took.
-func (c *clientCounts) count(q *request, code fsm.Code, retry time.Duration) time.Duration {
-	took := time.Since(q.deadline.Add(-retry))
-	c.took.Observe(took)
-	switch code { //nolint:exhaustive // the others are answers
-	case fsm.ServerBusy:
-		c.busy.Add(1)
-	case fsm.Timeout:
-		c.timeouts.Add(1)
-	}
-	return took
-}
-
 // Stats returns the statistics, with at most that many entities (0 to 10,000). It looks at every
 // entity of the catalog and at every replica here: do not call it more than once a second.
 func (n *Node) Stats(entities int) Stats {
-	s := Stats{Member: n.self, Cluster: n.clusterID(), Forwarding: n.forwarder.stats(), Requests: n.router.requestStats()}
+	s := Stats{Member: n.self, Cluster: n.clusterID(), Forwarding: n.forwarder.stats(), Requests: n.router.RequestStats()}
 	for _, m := range n.gossip.All() {
 		switch {
 		case m.Alive:
@@ -193,24 +162,6 @@ func (n *Node) peerConns() int {
 	conns := len(n.servedConns)
 	n.mu.Unlock()
 	return conns + n.peerClient.Conns()
-}
-
-// requestStats sums the counts of all partition clients.
-func (r *Router) requestStats() RequestStats {
-	var f RequestStats
-	for _, client := range r.allClients() {
-		f.Requests += client.counts.requests.Load()
-		f.Retries += client.counts.retries.Load()
-		f.Busy += client.counts.busy.Load()
-		f.Timeouts += client.counts.timeouts.Load()
-		took := client.counts.took.Durations()
-		for i := range took.Within {
-			f.Took.Within[i] += took.Within[i]
-		}
-		f.Took.Count += took.Count
-		f.Took.Sum += took.Sum
-	}
-	return f
 }
 
 // entityScan scans the catalog for the entities with the most messages among those that this member

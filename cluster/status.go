@@ -100,7 +100,7 @@ func (n *Node) partitionStatus(ctx context.Context, part *fsm.Partition) Partiti
 	for _, r := range part.Replicas {
 		p.Replicas = append(p.Replicas, r.Member)
 	}
-	if own := n.LocalReplica(part.ID); own != nil {
+	if own := n.localReplica(part.ID); own != nil {
 		s := own.Status()
 		p.Leader, p.Term, p.Applied, p.Contact = s.Leader, s.Term, s.Applied, s.LastContact
 		if part.ID == fsm.CatalogPartition {
@@ -112,19 +112,19 @@ func (n *Node) partitionStatus(ctx context.Context, part *fsm.Partition) Partiti
 	if p.Leader == "" {
 		waiting, cancel := context.WithTimeout(ctx, statusTimeout/2)
 		defer cancel()
-		p.Leader, _ = n.router.client(part.ID).awaitLeader(waiting)
+		p.Leader, _ = n.router.AwaitLeader(waiting, part.ID)
 	}
 	var leader raftgroup.Status
 	err := rpc.ErrNotLeader
 	switch p.Leader {
 	case "":
 	case n.self:
-		leader, err = n.router.queries.status(part.ID)
+		leader, err = n.router.ReplicaStatus(part.ID)
 	default:
 		leader, err = n.askStatus(ctx, p.Leader, part.ID)
 	}
 	if err != nil {
-		leader, err = n.router.queries.status(part.ID)
+		leader, err = n.router.ReplicaStatus(part.ID)
 	}
 	if err == nil {
 		p.Entities, p.Messages = leader.Entities, leader.Messages

@@ -49,7 +49,7 @@ func (c *testCluster) half(command fsm.CreateEntity) fsm.EntityRef {
 	if command.Kind != fsm.SubscriptionEntity {
 		command.Namespace = fsm.DefaultNamespace
 	}
-	result, err := c.any().router.command(c.t.Context(), fsm.CatalogPartition, command)
+	result, err := c.any().router.Command(c.t.Context(), fsm.CatalogPartition, command)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -100,7 +100,7 @@ func (c *testCluster) holds(id fsm.PartitionID, want ...fsm.EntityID) bool {
 		}
 		there := 0
 		all := true
-		node.LocalReplica(id).View(func(m partition.Machine) {
+		node.localReplica(id).View(func(m partition.Machine) {
 			queues := raftgroup.Queues(m)
 			there = queues.Entities() + len(queues.Tombstones())
 			for _, entity := range want {
@@ -454,7 +454,7 @@ func TestInterruptedDeletionOfTopics(t *testing.T) {
 	}
 	cut := func(at fsm.EntityRef) {
 		t.Helper()
-		if _, err := c.nodes[0].router.command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: at.ID}); err != nil {
+		if _, err := c.nodes[0].router.Command(t.Context(), fsm.CatalogPartition, fsm.DeleteEntity{Entity: at.ID}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -477,12 +477,12 @@ func TestInterruptedDeletionOfTopics(t *testing.T) {
 	eventually(t, "the partition has nothing", func() bool { return c.holds(1) })
 	// Late words of the old ones bring nothing back.
 	for _, at := range []fsm.EntityRef{topic, sub} {
-		if _, err := c.nodes[0].router.putEntity(t.Context(), at.ID); !errors.Is(err, fsm.EntityNotFound) {
+		if _, err := c.nodes[0].router.PutEntity(t.Context(), at.ID); !errors.Is(err, fsm.EntityNotFound) {
 			t.Errorf("put %s: %v", at.Name, err)
 		}
 	}
 	put := fsm.PutEntity{Entity: sub.ID, Version: 9, Settings: testSettings, Kind: fsm.SubscriptionEntity, Topic: topic.ID}
-	if _, err := c.nodes[0].router.command(t.Context(), 1, put); !errors.Is(err, fsm.EntityNotFound) {
+	if _, err := c.nodes[0].router.Command(t.Context(), 1, put); !errors.Is(err, fsm.EntityNotFound) {
 		t.Errorf("a subscription without a topic was put: %v", err)
 	}
 	if !c.holds(1) {
@@ -513,7 +513,7 @@ func TestWaitingReceiversHearThatTheTopicIsDeleted(t *testing.T) {
 		receiver.Lock(1, 1000, time.Minute, func(code fsm.Code, d []fsm.Delivery) { answer <- lockedMessages{code, d} })
 		waiting = append(waiting, answer)
 	}
-	leader := c.nodes[c.leader(1)].LocalReplica(1)
+	leader := c.nodes[c.leader(1)].localReplica(1)
 	eventually(t, "they stand in line", func() bool { return leader.Status().Waiting == len(waiting) })
 	if err := c.nodes[1].Router().In(fsm.DefaultNamespace).DeleteEntity(t.Context(), fsm.TopicEntity, "t"); err != nil {
 		t.Fatal(err)
@@ -735,7 +735,7 @@ func TestTopicsComeAndGo(t *testing.T) {
 	}
 	eventually(t, "nothing is left", func() bool {
 		left := 0
-		c.nodes[0].LocalReplica(fsm.CatalogPartition).View(func(m partition.Machine) {
+		c.nodes[0].localReplica(fsm.CatalogPartition).View(func(m partition.Machine) {
 			left = raftgroup.Catalog(m).Entities() + len(raftgroup.Catalog(m).Dropping())
 		})
 		return left == 0 && c.holds(1)

@@ -74,7 +74,7 @@ func (o *Operator) Verify(ctx context.Context, id fsm.PartitionID) (v Verificati
 // askNode asks a member, which may be this one, what its node answers.
 func (n *Node) askNode(ctx context.Context, member fsm.MemberID, kind rpc.QueryKind, arguments []byte) (rpc.Reply, error) {
 	if member == n.self {
-		return n.AnswerQuery(ctx, kind, arguments), nil
+		return n.queries.Answer(ctx, kind, arguments), nil
 	}
 	return n.ask(ctx, member, kind, arguments)
 }
@@ -86,7 +86,7 @@ func (o *Operator) atPlacedLeader(ctx context.Context, id fsm.PartitionID, call 
 	} else if int64(id) > int64(len(*placed)) {
 		return fmt.Errorf("%w: there are %d partitions", fsm.EntityNotFound, len(*placed))
 	}
-	return o.router.atLeader(ctx, id, call)
+	return o.router.AtLeader(ctx, id, call)
 }
 
 // verify answers rpc.QueryVerify.

@@ -102,3 +102,40 @@ func AnswerTyped[Q, R any](arguments []byte, answer func(Q) (R, error)) Reply {
 	}
 	return NewReply(answer(q))
 }
+
+// Asker sends a query somewhere and returns the reply. Conn.Query is one.
+type Asker func(ctx context.Context, kind QueryKind, arguments []byte) (Reply, error)
+
+// Query ties the number of a query to the types of its arguments and its reply.
+type Query[Q, R any] struct{ Kind QueryKind }
+
+// Ask asks and decodes the reply. Errors wrap those of ask, ErrNotLeader or an fsm.Code.
+func (q Query[Q, R]) Ask(ctx context.Context, ask Asker, arguments Q) (reply R, err error) {
+	encoded, err := json.Marshal(arguments)
+	if err != nil {
+		return reply, fmt.Errorf("encode query: %w", err)
+	}
+	answer, err := ask(ctx, q.Kind, encoded)
+	if err == nil {
+		err = answer.Decode(&reply)
+	}
+	return reply, err
+}
+
+// Handlers answer queries by their kind. They are registered before the first query comes.
+type Handlers map[QueryKind]func(ctx context.Context, arguments []byte) Reply
+
+// Handle registers the function that answers a query.
+func (q Query[Q, R]) Handle(h Handlers, answer func(context.Context, Q) (R, error)) {
+	h[q.Kind] = func(ctx context.Context, encoded []byte) Reply {
+		return AnswerTyped(encoded, func(arguments Q) (R, error) { return answer(ctx, arguments) })
+	}
+}
+
+// Answer answers a query, with NotImplemented when no handler knows its kind.
+func (h Handlers) Answer(ctx context.Context, kind QueryKind, arguments []byte) Reply {
+	if answer := h[kind]; answer != nil {
+		return answer(ctx, arguments)
+	}
+	return Reply{Status: StatusFailed, Code: fsm.NotImplemented}
+}
