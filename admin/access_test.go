@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/admin/atom"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
@@ -208,7 +209,7 @@ func TestATOMAccess(t *testing.T) {
 		t.Fatalf("%+v", made)
 	}
 	want := atomAccess{
-		Type: accessType, ClaimType: "SharedAccessKey", Claim: "None", Rights: []string{"Manage", "Send", "Listen"}, Name: "all", Primary: "a<b-and-long-enough", Secondary: "and-the-second-one",
+		Type: "SharedAccessAuthorizationRule", ClaimType: "SharedAccessKey", Claim: "None", Rights: []string{"Manage", "Send", "Listen"}, Name: "all", Primary: "a<b-and-long-enough", Secondary: "and-the-second-one",
 		Created: "2026-11-20T12:00:00Z", Modified: "2026-11-20T12:00:01Z",
 	}
 	if diff := cmp.Diff(want, made[0]); diff != "" {
@@ -300,11 +301,11 @@ func FuzzAccess(f *testing.F) {
 		var one entity.AccessRuleRequest
 		asked := []entity.AccessRuleRequest{one}
 		if json.Unmarshal(data, &asked[0]) != nil {
-			description, err := readDescription(strings.NewReader(string(data)))
+			description, err := atom.ReadDescription(strings.NewReader(string(data)))
 			if err != nil {
 				return
 			}
-			if asked, err = description.access(); err != nil {
+			if asked, err = description.AccessRules(); err != nil {
 				return
 			}
 		}

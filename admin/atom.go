@@ -8,32 +8,29 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/peeklock/peeklock/admin/atom"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// What official administration clients say of themselves, and we of our answers.
+// atomMediaType is part of the media types that administration clients name in Accept or Content-Type.
+const atomMediaType = "atom+xml"
+
+// Headers in which administration clients send the token for a destination.
 const (
-	atomType          = "atom+xml" // in Accept or Content-Type
-	atomEntryType     = "application/atom+xml;type=entry;charset=utf-8"
-	atomFeedType      = "application/atom+xml;type=feed;charset=utf-8"
-	atomErrorType     = "application/xml;charset=utf-8"
-	versionParameter  = "api-version"
-	versionNormal     = "2021-05" // written into links when the client named none
-	versionBytesMax   = 16        // longer ones are not written back
-	forwardTokenName  = "ServiceBusSupplementaryAuthorization"
-	deadForwardHeader = "ServiceBusDlqSupplementaryAuthorization"
+	forwardTokenHeader           = "ServiceBusSupplementaryAuthorization"
+	forwardDeadLetterTokenHeader = "ServiceBusDlqSupplementaryAuthorization"
 )
 
 // isATOM tells the administration API of the service from the control API: by what the
 // client says (api-version, or an ATOM media type), else by the path, of which the control
 // API has little. So a queue named "health" can be asked for by saying the version.
 func isATOM(r *http.Request) bool {
-	if r.URL.Query().Has(versionParameter) {
+	if r.URL.Query().Has(atom.VersionParameter) {
 		return true
 	}
 	for _, header := range []string{"Accept", "Content-Type"} {
-		if strings.Contains(strings.ToLower(r.Header.Get(header)), atomType) {
+		if strings.Contains(strings.ToLower(r.Header.Get(header)), atomMediaType) {
 			return true
 		}
 	}
@@ -47,7 +44,7 @@ func isATOM(r *http.Request) bool {
 
 // serveATOM answers one request of the service's administration API.
 func (s *Server) serveATOM(w http.ResponseWriter, r *http.Request) {
-	t, err := parseATOMPath(r.URL.Path)
+	t, err := atom.ParsePath(r.URL.Path)
 	if err != nil {
 		var refused error
 		if r, refused = s.admit(r, anyKey, ""); refused != nil {
@@ -56,10 +53,10 @@ func (s *Server) serveATOM(w http.ResponseWriter, r *http.Request) {
 		s.writeProblem(w, r, err)
 		return
 	}
-	if r, err = s.admit(r, t.requiredAccess(r), t.name); err == nil {
+	if r, err = s.admit(r, atomRequiredAccess(t, r), t.Name); err == nil {
 		err = s.atomRoute(t, r.Method)(w, r, t)
 		if r.Method != http.MethodGet {
-			s.auditChange(r, t.auditedChange(r), err)
+			s.auditChange(r, atomChange(t, r), err)
 		}
 	}
 	if err != nil {
@@ -67,25 +64,25 @@ func (s *Server) serveATOM(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// requiredAccess is what a request wants of its caller's key: one of an entity is good for all but to
-// make entities and to list more than its own subscriptions.
-func (t atomTarget) requiredAccess(r *http.Request) requiredAccess {
-	switch t.resource {
-	case atomEntity:
+// atomRequiredAccess is the access that a request requires. A key of an entity suffices, except to create entities and to list
+// more than the subscriptions of its own topic.
+func atomRequiredAccess(t atom.Target, r *http.Request) requiredAccess {
+	switch t.Resource {
+	case atom.EntityResource:
 		if r.Method == http.MethodPut && r.Header.Get("If-Match") == "" {
 			return manageNamespace
 		}
-	case atomNamespace:
+	case atom.NamespaceResource:
 		return manageNamespace
-	case atomList, atomRules, atomRule:
+	case atom.ListResource, atom.RulesResource, atom.RuleResource:
 	}
 	return manageEntity // lists of queues and topics name none: that is the namespace
 }
 
-// auditedChange is what the audit log says of a request. What a path leads to is found out later.
-func (t atomTarget) auditedChange(r *http.Request) auditedChange {
-	c := auditedChange{operation: "delete", kind: anyEntity, name: t.name, rule: t.rule}
-	if t.resource == atomRules || t.resource == atomRule {
+// atomChange is what the audit log says of a request. The kind of the entity is found out later.
+func atomChange(t atom.Target, r *http.Request) auditedChange {
+	c := auditedChange{operation: "delete", kind: anyEntity, name: t.Name, rule: t.Rule}
+	if t.Resource == atom.RulesResource || t.Resource == atom.RuleResource {
 		c.kind = "rule"
 	}
 	switch {
@@ -100,26 +97,26 @@ func (t atomTarget) auditedChange(r *http.Request) auditedChange {
 }
 
 // atomHandler is one operation on a target; its error becomes an Error element.
-type atomHandler func(http.ResponseWriter, *http.Request, atomTarget) error
+type atomHandler func(http.ResponseWriter, *http.Request, atom.Target) error
 
-func (s *Server) atomRoute(t atomTarget, method string) atomHandler {
-	switch t.resource {
-	case atomNamespace:
+func (s *Server) atomRoute(t atom.Target, method string) atomHandler {
+	switch t.Resource {
+	case atom.NamespaceResource:
 		if method == http.MethodGet {
 			return s.atomNamespaceInfo
 		}
-	case atomList:
+	case atom.ListResource:
 		if method == http.MethodGet {
 			return s.atomListEntities
 		}
-	case atomRules:
+	case atom.RulesResource:
 		switch method {
 		case http.MethodGet:
 			return s.atomListRules
 		case http.MethodPut: // of the rule that has no name: the default one
 			return s.atomPutRule
 		}
-	case atomEntity:
+	case atom.EntityResource:
 		switch method {
 		case http.MethodGet:
 			return s.atomGetEntity
@@ -128,7 +125,7 @@ func (s *Server) atomRoute(t atomTarget, method string) atomHandler {
 		case http.MethodDelete:
 			return s.atomDeleteEntity
 		}
-	case atomRule:
+	case atom.RuleResource:
 		switch method {
 		case http.MethodGet:
 			return s.atomGetRule
@@ -138,30 +135,30 @@ func (s *Server) atomRoute(t atomTarget, method string) atomHandler {
 			return s.atomDeleteRule
 		}
 	}
-	return func(_ http.ResponseWriter, r *http.Request, _ atomTarget) error {
+	return func(_ http.ResponseWriter, r *http.Request, _ atom.Target) error {
 		return fmt.Errorf("%w: %s cannot be done to %s", fsm.NotAllowed, r.Method, r.URL.Path)
 	}
 }
 
 // atomFind looks a name up as every kind that it can be: queues and topics share paths.
-func (s *Server) atomFind(r *http.Request, t atomTarget) (fsm.Entity, fsm.Counts, error) {
+func (s *Server) atomFind(r *http.Request, t atom.Target) (fsm.Entity, fsm.Counts, error) {
 	var found fsm.Entity
 	var counts fsm.Counts
 	var err error
-	for _, kind := range t.kinds() {
-		if err = entity.CheckName(kind, t.name); err != nil {
+	for _, kind := range t.Kinds() {
+		if err = entity.CheckName(kind, t.Name); err != nil {
 			return found, counts, err
 		}
-		found, counts, err = s.namespace(r).Entity(r.Context(), kind, t.name)
+		found, counts, err = s.namespace(r).Entity(r.Context(), kind, t.Name)
 		if !errors.Is(err, fsm.EntityNotFound) {
 			break
 		}
 	}
-	return found, counts, withEntityName(t.name, err)
+	return found, counts, withEntityName(t.Name, err)
 }
 
 // atomGetEntity is GET /{entity}: settings and runtime properties are one answer.
-func (s *Server) atomGetEntity(w http.ResponseWriter, r *http.Request, t atomTarget) error {
+func (s *Server) atomGetEntity(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	found, counts, err := s.atomFind(r, t)
 	if err != nil {
 		return err
@@ -172,41 +169,41 @@ func (s *Server) atomGetEntity(w http.ResponseWriter, r *http.Request, t atomTar
 
 // atomPutEntity is PUT /{entity}, which creates, and with If-Match updates. Which kind a
 // path without subscription means is said by the element in the body.
-func (s *Server) atomPutEntity(w http.ResponseWriter, r *http.Request, t atomTarget) error {
-	description, err := readDescription(r.Body)
+func (s *Server) atomPutEntity(w http.ResponseWriter, r *http.Request, t atom.Target) error {
+	description, err := atom.ReadDescription(r.Body)
 	if err != nil {
 		return err
 	}
-	kind, err := description.kind(t)
+	kind, err := description.EntityKind(t)
 	if err == nil {
-		err = entity.CheckName(kind, t.name)
+		err = entity.CheckName(kind, t.Name)
 	}
 	if err != nil {
 		return err
 	}
 	contextOf(r).kind = kind.String()
-	asked, err := description.settings()
+	asked, err := description.Settings()
 	if err == nil {
 		err = s.permitForwarding(r, description)
 	}
 	var access []entity.AccessRuleRequest
 	if err == nil {
-		access, err = description.access()
+		access, err = description.AccessRules()
 	}
 	if err != nil {
 		return err
 	}
 	if r.Header.Get("If-Match") != "" {
-		return s.atomUpdate(w, r, kind, t.name, asked, access)
+		return s.atomUpdate(w, r, kind, t.Name, asked, access)
 	}
 	rules, err := entity.CompleteAccessRules(access, nil)
 	if err != nil {
 		return err
 	}
-	return s.atomCreate(w, r, kind, t.name, asked, rules, description)
+	return s.atomCreate(w, r, kind, t.Name, asked, rules, description)
 }
 
-func (s *Server) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked entity.Settings, rules []fsm.AccessRule, description *element) error {
+func (s *Server) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.EntityKind, name string, asked entity.Settings, rules []fsm.AccessRule, description *atom.Element) error {
 	limits, err := s.namespaceLimits(r)
 	if err != nil {
 		return err
@@ -219,7 +216,7 @@ func (s *Server) atomCreate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 	}
 	var rule *fsm.Rule
 	if kind == fsm.SubscriptionEntity {
-		if rule, err = description.firstRule(); err != nil {
+		if rule, err = description.FirstRule(); err != nil {
 			return err
 		}
 	}
@@ -267,47 +264,31 @@ func (s *Server) atomUpdate(w http.ResponseWriter, r *http.Request, kind fsm.Ent
 }
 
 // atomDeleteEntity is DELETE /{entity}, with everything in it.
-func (s *Server) atomDeleteEntity(w http.ResponseWriter, r *http.Request, t atomTarget) error {
+func (s *Server) atomDeleteEntity(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	var err error
-	for _, kind := range t.kinds() {
-		if err = entity.CheckName(kind, t.name); err != nil {
+	for _, kind := range t.Kinds() {
+		if err = entity.CheckName(kind, t.Name); err != nil {
 			return err
 		}
-		if err = s.namespace(r).DeleteEntity(r.Context(), kind, t.name); !errors.Is(err, fsm.EntityNotFound) {
+		if err = s.namespace(r).DeleteEntity(r.Context(), kind, t.Name); !errors.Is(err, fsm.EntityNotFound) {
 			contextOf(r).kind = kind.String()
 			break
 		}
 	}
 	if err != nil {
-		return withEntityName(t.name, err)
+		return withEntityName(t.Name, err)
 	}
 	w.WriteHeader(http.StatusOK)
 	return nil
 }
 
-// atomNamespaceInfo is GET /$namespaceinfo. The service sells two sizes of messages; a namespace
-// that says nothing of them is like its smaller one.
-func (s *Server) atomNamespaceInfo(w http.ResponseWriter, r *http.Request, _ atomTarget) error {
+// atomNamespaceInfo is GET /$namespaceinfo.
+func (s *Server) atomNamespaceInfo(w http.ResponseWriter, r *http.Request, _ atom.Target) error {
 	n, err := s.namespace(r).Describe(r.Context())
 	if err != nil {
 		return err
 	}
-	x := newXML()
-	x.entry(r, atomItem{path: namespaceWord, title: n.Name, author: n.Name, published: n.Created, updated: n.Updated}, true, func() {
-		x.open("NamespaceInfo", "xmlns", serviceXMLNS, "xmlns:i", instanceXMLNS)
-		x.time("CreatedTime", n.Created)
-		if n.Settings.MessageBytesMax <= standardMessageBytes {
-			x.leaf("MessagingSKU", "Standard")
-		} else {
-			x.leaf("MessagingSKU", "Premium")
-			x.number("MessagingUnits", 1)
-		}
-		x.time("ModifiedTime", n.Updated)
-		x.leaf("Name", n.Name)
-		x.leaf("NamespaceType", "Messaging")
-		x.end("NamespaceInfo")
-	})
-	s.replyXML(w, http.StatusOK, atomEntryType, x)
+	s.writeDocument(w, http.StatusOK, atom.EntryType, atom.NamespaceDocument(atomOrigin(r), n))
 	return nil
 }
 
@@ -319,21 +300,39 @@ func hostOf(r *http.Request) string {
 	return r.Host
 }
 
-// namespaceOf is the namespace by that name: its first label.
-func namespaceOf(r *http.Request) string {
-	host := hostOf(r)
-	if net.ParseIP(strings.Trim(host, "[]")) != nil {
-		return host
-	}
-	name, _, _ := strings.Cut(host, ".")
-	return name
+// atomOrigin is the address by which the client reaches this member.
+func atomOrigin(r *http.Request) atom.Origin {
+	return atom.Origin{Secure: isSecure(r), Host: r.Host, Version: r.URL.Query().Get(atom.VersionParameter)}
 }
 
-// replyXML writes a finished document. The client is gone when writing fails: nothing to do.
-func (s *Server) replyXML(w http.ResponseWriter, status int, kind string, x *xmlWriter) {
+// writeDocument writes a finished document. The client is gone when writing fails: nothing to do.
+func (s *Server) writeDocument(w http.ResponseWriter, status int, kind string, x *atom.Document) {
 	w.Header().Set("Content-Type", kind)
 	w.Header().Set("Cache-Control", "no-store")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
 	_, _ = w.Write(x.Bytes())
+}
+
+// replyEntity answers with one entity.
+func (s *Server) replyEntity(w http.ResponseWriter, r *http.Request, status int, e fsm.Entity, counts fsm.Counts) {
+	s.writeDocument(w, status, atom.EntryType, atom.EntityDocument(atomOrigin(r), e, counts))
+}
+
+// replaceAccess makes the rules of an entity those of its description and answers with what it
+// is then. The list is the whole of them: the Go client leaves an empty one out, so none given
+// are none.
+func (s *Server) replaceAccess(r *http.Request, kind fsm.EntityKind, name string, asked []entity.AccessRuleRequest) (fsm.Entity, error) {
+	err := s.updateAccess(r, name, func(old []fsm.AccessRule) ([]fsm.AccessRule, error) { return entity.CompleteAccessRules(asked, old) })
+	s.auditChange(r, auditedChange{operation: "update", kind: "access_rules", name: name}, err)
+	if err != nil {
+		return fsm.Entity{}, err
+	}
+	found, _, err := s.namespace(r).Entity(r.Context(), kind, name)
+	return found, withEntityName(name, err)
+}
+
+// equalAccessRule passes the times over.
+func equalAccessRule(a, b fsm.AccessRule) bool {
+	return a.Name == b.Name && a.Primary == b.Primary && a.Secondary == b.Secondary && a.Rights == b.Rights
 }

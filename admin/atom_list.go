@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/http"
 
+	"github.com/peeklock/peeklock/admin/atom"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -17,70 +18,66 @@ const (
 	atomFeedBytesMax = 8 * 1024 * 1024 // 1000 queues of 8 KiB; more only long rules are, of subscriptions or access
 )
 
-// atomPage is a part of a list.
-type atomPage struct{ skip, top int }
-
 // readPage reads $skip and $top; other parameters (enrich) are passed over.
-func readPage(r *http.Request) (atomPage, error) {
-	var p atomPage
+func readPage(r *http.Request) (atom.Page, error) {
+	var p atom.Page
 	var err error
-	if p.skip, err = numberParameter(r, "$skip", 0, 0, atomSkipMax); err == nil {
-		p.top, err = numberParameter(r, "$top", atomPageNormal, 1, atomPageMax)
+	if p.Skip, err = numberParameter(r, "$skip", 0, 0, atomSkipMax); err == nil {
+		p.Top, err = numberParameter(r, "$top", atomPageNormal, 1, atomPageMax)
 	}
 	return p, err
 }
 
 // atomListEntities is GET /$Resources/Queues, /$Resources/Topics and /{topic}/Subscriptions,
 // always with what the entities hold: clients list runtime properties by the same request.
-func (s *Server) atomListEntities(w http.ResponseWriter, r *http.Request, t atomTarget) error {
+func (s *Server) atomListEntities(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	page, err := readPage(r)
 	if err != nil {
 		return err
 	}
-	path, title := resourcesWord+"/Queues", "Queues"
-	switch t.kind {
+	path, title := atom.ResourcesWord+"/Queues", "Queues"
+	switch t.Kind {
 	case fsm.QueueEntity:
 	case fsm.TopicEntity:
-		path, title = resourcesWord+"/Topics", "Topics"
+		path, title = atom.ResourcesWord+"/Topics", "Topics"
 	case fsm.SubscriptionEntity:
-		if err := entity.CheckName(fsm.TopicEntity, t.name); err != nil {
+		if err := entity.CheckName(fsm.TopicEntity, t.Name); err != nil {
 			return err
 		}
-		topic, _, err := s.namespace(r).Entity(r.Context(), fsm.TopicEntity, t.name)
+		topic, _, err := s.namespace(r).Entity(r.Context(), fsm.TopicEntity, t.Name)
 		if err != nil {
-			return withEntityName(t.name, err)
+			return withEntityName(t.Name, err)
 		}
-		t.name = topic.Name
+		t.Name = topic.Name
 		path, title = topic.Name+"/Subscriptions", "Subscriptions"
 	}
-	entities, err := s.entitiesFrom(r, t, page.skip, page.top+1)
+	entities, err := s.entitiesFrom(r, t, page.Skip, page.Top+1)
 	if err != nil {
-		return withEntityName(t.name, err)
+		return withEntityName(t.Name, err)
 	}
-	more := len(entities) > page.top
-	entities = entities[:min(page.top, len(entities))]
+	more := len(entities) > page.Top
+	entities = entities[:min(page.Top, len(entities))]
 	var counts []fsm.Counts
 	if len(entities) > 0 {
 		if counts, err = s.namespace(r).Counts(r.Context(), entities); err != nil {
 			return err
 		}
 	}
-	x := newXML()
-	x.feed(r, path, title, page, more)
+	x := atom.NewFeed(atomOrigin(r), path, title, page, more)
 	for i := range entities {
-		x.entity(r, entities[i], counts[i], false)
+		x.AddEntity(entities[i], counts[i])
 	}
 	return s.replyFeed(w, x)
 }
 
 // entitiesFrom reads a list from a number on. Lists of the cluster go on by name, so what is to
 // be passed over is read too, a thousand at a time.
-func (s *Server) entitiesFrom(r *http.Request, t atomTarget, skip, most int) ([]fsm.Entity, error) {
+func (s *Server) entitiesFrom(r *http.Request, t atom.Target, skip, most int) ([]fsm.Entity, error) {
 	var found []fsm.Entity
 	after := ""
 	for len(found) < most {
 		limit := min(skip+most-len(found), pageEntitiesMax)
-		list, err := s.namespace(r).Entities(r.Context(), t.kind, t.name, after, limit)
+		list, err := s.namespace(r).Entities(r.Context(), t.Kind, t.Name, after, limit)
 		if err != nil {
 			return nil, err
 		}
@@ -96,35 +93,34 @@ func (s *Server) entitiesFrom(r *http.Request, t atomTarget, skip, most int) ([]
 }
 
 // atomListRules is GET /{topic}/Subscriptions/{name}/Rules.
-func (s *Server) atomListRules(w http.ResponseWriter, r *http.Request, t atomTarget) error {
+func (s *Server) atomListRules(w http.ResponseWriter, r *http.Request, t atom.Target) error {
 	page, err := readPage(r)
 	if err == nil {
-		err = entity.CheckName(fsm.SubscriptionEntity, t.name)
+		err = entity.CheckName(fsm.SubscriptionEntity, t.Name)
 	}
 	if err != nil {
 		return err
 	}
-	subscription, _, err := s.namespace(r).Entity(r.Context(), fsm.SubscriptionEntity, t.name)
+	subscription, _, err := s.namespace(r).Entity(r.Context(), fsm.SubscriptionEntity, t.Name)
 	if err != nil {
-		return withEntityName(t.name, err)
+		return withEntityName(t.Name, err)
 	}
 	var rules []fsm.Rule
-	for len(rules) <= page.top {
-		limit := min(page.top+1-len(rules), pageRulesMax)
-		list, err := s.namespace(r).Rules(r.Context(), t.name, page.skip+len(rules), limit)
+	for len(rules) <= page.Top {
+		limit := min(page.Top+1-len(rules), pageRulesMax)
+		list, err := s.namespace(r).Rules(r.Context(), t.Name, page.Skip+len(rules), limit)
 		if err != nil {
-			return withEntityName(t.name, err)
+			return withEntityName(t.Name, err)
 		}
 		rules = append(rules, list...)
 		if len(list) < limit {
 			break
 		}
 	}
-	more := len(rules) > page.top
-	x := newXML()
-	x.feed(r, subscription.Name+"/"+rulesWord, "Rules", page, more)
-	for i := range rules[:min(page.top, len(rules))] {
-		x.rule(r, subscription, &rules[i], false)
+	more := len(rules) > page.Top
+	x := atom.NewFeed(atomOrigin(r), subscription.Name+"/"+atom.RulesWord, "Rules", page, more)
+	for i := range rules[:min(page.Top, len(rules))] {
+		x.AddRule(subscription, &rules[i])
 		if x.Len() > atomFeedBytesMax {
 			break // refused below
 		}
@@ -132,11 +128,11 @@ func (s *Server) atomListRules(w http.ResponseWriter, r *http.Request, t atomTar
 	return s.replyFeed(w, x)
 }
 
-func (s *Server) replyFeed(w http.ResponseWriter, x *xmlWriter) error {
-	x.end("feed")
+func (s *Server) replyFeed(w http.ResponseWriter, x *atom.Document) error {
+	x.Close()
 	if x.Len() > atomFeedBytesMax {
 		return fmt.Errorf("%w: the list is longer than %d bytes: ask for fewer with $top", fsm.QuotaExceeded, atomFeedBytesMax)
 	}
-	s.replyXML(w, http.StatusOK, atomFeedType, x)
+	s.writeDocument(w, http.StatusOK, atom.FeedType, x)
 	return nil
 }

@@ -1,12 +1,11 @@
 package admin
 
 import (
-	"errors"
 	"net/http"
-	"strconv"
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/atom"
 	"github.com/peeklock/peeklock/fsm"
 )
 
@@ -37,19 +36,6 @@ func subCode(code fsm.Code) string {
 // replyError answers with the Error element of the service. It is never empty: .NET before
 // 7.18.4 and JavaScript fail on an empty body.
 func (s *Server) replyError(w http.ResponseWriter, status int, code fsm.Code, message, id string) {
-	x := &xmlWriter{}
-	x.open("Error")
-	x.leaf("Code", strconv.Itoa(status))
-	x.leaf("Detail", subCode(code)+strings.TrimSuffix(message, ".")+". TrackingId:"+id+", SystemTracker:peeklock, Timestamp:"+time.Now().UTC().Format("2006-01-02T15:04:05"))
-	x.end("Error")
-	s.replyXML(w, status, atomErrorType, x)
-}
-
-// codeOr is the Code in an error, or another when there is none.
-func codeOr(err error, other fsm.Code) fsm.Code {
-	var code fsm.Code
-	if errors.As(err, &code) {
-		return code
-	}
-	return other
+	detail := subCode(code) + strings.TrimSuffix(message, ".") + ". TrackingId:" + id + ", SystemTracker:peeklock, Timestamp:" + time.Now().UTC().Format("2006-01-02T15:04:05")
+	s.writeDocument(w, status, atom.ErrorType, atom.ErrorDocument(status, detail))
 }

@@ -3,7 +3,6 @@ package admin
 import (
 	"encoding/xml"
 	"fmt"
-	"math"
 	"net/http"
 	"strconv"
 	"strings"
@@ -12,10 +11,24 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/peeklock/peeklock/admin/atom"
 	"github.com/peeklock/peeklock/admin/auth"
-	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+)
+
+// Namespaces that clients declare.
+const (
+	serviceXMLNS  = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
+	instanceXMLNS = "http://www.w3.org/2001/XMLSchema-instance"
+	schemaXMLNS   = "http://www.w3.org/2001/XMLSchema"
+)
+
+// Limits of a document that a client sends.
+const (
+	xmlDepthMax      = 16
+	xmlElementsMax   = 2048
+	xmlAttributesMax = 4096
 )
 
 // entryOf is a request as most clients write it.
@@ -191,7 +204,7 @@ func TestATOMTakesTheLargest(t *testing.T) {
 	// entry, content and the description are three elements and levels, with five attributes.
 	deep := strings.Repeat("<a>", xmlDepthMax-3) + strings.Repeat("</a>", xmlDepthMax-3)
 	many := strings.Repeat("<a/>", xmlElementsMax-3-(xmlDepthMax-3)-1)
-	if _, err := readDescription(strings.NewReader(entryOf("QueueDescription", deep+many+"<b"+attributes(xmlAttributesMax-4)+"/>"))); err != nil {
+	if _, err := atom.ReadDescription(strings.NewReader(entryOf("QueueDescription", deep+many+"<b"+attributes(xmlAttributesMax-4)+"/>"))); err != nil {
 		t.Error(err)
 	}
 	r := newTestServer(t)
@@ -270,54 +283,6 @@ func TestATOMListIsBounded(t *testing.T) {
 	}
 }
 
-// What a rule holds comes back from what is written of it.
-func TestATOMRulesComeBack(t *testing.T) {
-	t.Parallel()
-	at := time.Date(2026, 11, 20, 12, 0, 0, 5e6, time.UTC).UnixMilli()
-	values := []filter.Parameter{
-		{Name: "a", Value: filter.Text(" <a>&\"'\n\r\t")},
-		{Name: "b", Value: filter.Bool(true)},
-		{Name: "c", Value: filter.Int(math.MinInt64)},
-		{Name: "d", Value: filter.Double(2.5)},
-		{Name: "e", Value: filter.Double(math.Inf(-1))},
-		{Name: "f", Value: filter.Time(at)},
-		{Name: "g", Value: filter.Text("")},
-	}
-	user := func(name string, v filter.Value) filter.Condition {
-		return filter.Condition{Property: filter.Property{Name: name}, Value: v}
-	}
-	system := func(name string) filter.Condition {
-		return filter.Condition{Property: filter.Property{Name: name, Scope: filter.System}, Value: filter.Text("of " + name)}
-	}
-	for _, want := range []fsm.Rule{
-		{Name: "true", Filter: fsm.RuleFilter{Kind: fsm.TrueFilter}},
-		{Name: "false", Filter: fsm.RuleFilter{Kind: fsm.FalseFilter}},
-		{Name: "sql", Filter: fsm.RuleFilter{Kind: fsm.SQLFilter, SQL: fsm.SQLText{Text: "a = @a", Parameters: values}}},
-		{Name: "action", Action: fsm.SQLText{Text: "SET a = @a", Parameters: values}},
-		{Name: "correlation", Filter: fsm.RuleFilter{Kind: fsm.CorrelationFilter, Conditions: []filter.Condition{
-			user("color", filter.Int(7)), system(filter.ContentType), system(filter.CorrelationID), system(filter.Label), system(filter.MessageID),
-			system(filter.ReplyTo), system(filter.ReplyToSessionID), system(filter.SessionID), system(filter.To), user("sys.x", filter.Bool(false)),
-			user("user.y", filter.Text("y")),
-		}}},
-	} {
-		x := newXML()
-		request, _ := http.NewRequest(http.MethodGet, "http://localhost/", nil)
-		x.rule(request, fsm.Entity{Kind: fsm.SubscriptionEntity, Name: "t/Subscriptions/s"}, &want, true)
-		description, err := readDescription(&x.Buffer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		got, err := description.rule(want.Name)
-		if err != nil {
-			t.Errorf("%s: %v", want.Name, err)
-			continue
-		}
-		if diff := cmp.Diff(entity.DescribeRule(want), entity.DescribeRule(got), cmp.AllowUnexported(filter.Value{})); diff != "" {
-			t.Errorf("%s (-want +got)\n%s", want.Name, diff)
-		}
-	}
-}
-
 // Which API answers is said by the client, else by the path.
 func TestATOMIsToldFromControl(t *testing.T) {
 	t.Parallel()
@@ -367,13 +332,13 @@ func TestATOMKeys(t *testing.T) {
 		"without manage":                   {"", []func(*http.Request){of("Authorization", signed("http://localhost/", "app", "app-secret"))}, 401},
 		"another entity":                   {"", []func(*http.Request){of("Authorization", signed("http://localhost/q2", "root", "root-secret"))}, 401},
 		"forward without a token":          {"other", []func(*http.Request){own}, 401},
-		"forward with one":                 {"http://localhost:5300/other", []func(*http.Request){own, of(forwardTokenName, signed("sb://localhost/other", "app", "app-secret"))}, 201},
-		"forward with one of a name":       {"some/other", []func(*http.Request){own, of(forwardTokenName, signed("some/other", "app", "app-secret"))}, 201},
-		"forward with one of another":      {"other", []func(*http.Request){own, of(forwardTokenName, signed("sb://localhost/another", "app", "app-secret"))}, 401},
-		"forward with a wrong key":         {"other", []func(*http.Request){own, of(forwardTokenName, signed("sb://localhost/other", "app", "x"))}, 401},
-		"forward without the right to":     {"other", []func(*http.Request){own, of(forwardTokenName, signed("sb://localhost/other", "reader", "reader-secret"))}, 401},
-		"forward with the other's header":  {"other", []func(*http.Request){own, of(deadForwardHeader, signed("sb://localhost/other", "app", "app-secret"))}, 401},
-		"forward into what looks signed":   {"localhost/q", []func(*http.Request){own, of(forwardTokenName, signed("sb://localhost/q", "app", "app-secret"))}, 401},
+		"forward with one":                 {"http://localhost:5300/other", []func(*http.Request){own, of(forwardTokenHeader, signed("sb://localhost/other", "app", "app-secret"))}, 201},
+		"forward with one of a name":       {"some/other", []func(*http.Request){own, of(forwardTokenHeader, signed("some/other", "app", "app-secret"))}, 201},
+		"forward with one of another":      {"other", []func(*http.Request){own, of(forwardTokenHeader, signed("sb://localhost/another", "app", "app-secret"))}, 401},
+		"forward with a wrong key":         {"other", []func(*http.Request){own, of(forwardTokenHeader, signed("sb://localhost/other", "app", "x"))}, 401},
+		"forward without the right to":     {"other", []func(*http.Request){own, of(forwardTokenHeader, signed("sb://localhost/other", "reader", "reader-secret"))}, 401},
+		"forward with the other's header":  {"other", []func(*http.Request){own, of(forwardDeadLetterTokenHeader, signed("sb://localhost/other", "app", "app-secret"))}, 401},
+		"forward into what looks signed":   {"localhost/q", []func(*http.Request){own, of(forwardTokenHeader, signed("sb://localhost/q", "app", "app-secret"))}, 401},
 		"forward with a key to everything": {"other", []func(*http.Request){of("Authorization", signed("http://localhost/", "root", "root-secret"))}, 201},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -416,45 +381,10 @@ func TestATOMForwardingByKeysOfEntities(t *testing.T) {
 			update(q)
 			q.RemoteAddr = "10.0.0.9:1"
 			q.Header.Set("Authorization", token("http://localhost/orders?api-version=2021-05", "owner"))
-			q.Header.Set(forwardTokenName, token(to[1], "sender"))
+			q.Header.Set(forwardTokenHeader, token(to[1], "sender"))
 		})
 		if status != want {
 			t.Errorf("%v: %d %s, want %d", to, status, body, want)
 		}
 	}
-}
-
-// Whatever is sent: no panic, bounded, and a description that is read is read the same again.
-func FuzzATOM(f *testing.F) {
-	f.Add([]byte(entryOf("QueueDescription", "<LockDuration>PT1M</LockDuration><Status>Active</Status><ForwardTo>sb://h/q</ForwardTo>")), "/q")
-	f.Add([]byte(entryOf("SubscriptionDescription", `<DefaultRuleDescription><Filter i:type="SqlFilter"><SqlExpression>a=1</SqlExpression></Filter><Name>n</Name></DefaultRuleDescription>`)), "/t/Subscriptions/s")
-	f.Add([]byte(entryOf("RuleDescription", `<Filter i:type="CorrelationFilter"><Label>l</Label><Properties><KeyValueOfstringanyType><Key>k</Key><Value i:type="x:int" xmlns:x="y">7</Value></KeyValueOfstringanyType></Properties></Filter>`)), "/t/Subscriptions/s/Rules/r")
-	f.Add([]byte("\xef\xbb\xbf<!DOCTYPE a><a>&lt;<![CDATA[b]]></a>"), "/$Resources/Queues")
-	f.Fuzz(func(t *testing.T, body []byte, path string) {
-		target, err := parseATOMPath(path)
-		if err == nil && target.resource == 0 {
-			t.Errorf("%q leads nowhere", path)
-		}
-		description, err := readDescription(strings.NewReader(string(body)))
-		if err != nil {
-			return
-		}
-		if settings, err := description.settings(); err == nil {
-			_, _ = settings.ApplyTo(fsm.QueueEntity, entity.DefaultSettings(fsm.QueueEntity), entity.LimitsOf(fsm.NamespaceSettings{}))
-		}
-		rule, err := description.rule("")
-		if err != nil {
-			return
-		}
-		x := newXML()
-		request, _ := http.NewRequest(http.MethodGet, "http://localhost/", nil)
-		x.rule(request, fsm.Entity{Kind: fsm.SubscriptionEntity, Name: "t/Subscriptions/s"}, &rule, true)
-		again, err := readDescription(&x.Buffer)
-		if err != nil {
-			t.Fatalf("%q is written as what cannot be read: %v", body, err)
-		}
-		if _, err := again.rule(""); err != nil {
-			t.Fatalf("%q is written as what is refused: %v", body, err)
-		}
-	})
 }

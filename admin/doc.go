@@ -16,7 +16,7 @@
 //     element, with a tracking id that is also in the log.
 //   - Both APIs read and write the same entities through the same checks (Settings.over,
 //     Rule.rule): neither can make what the other cannot show.
-//   - A request reaches one namespace, and what its key is for: see routes and atomTarget.need.
+//   - A request reaches one namespace, and what its key is for: see routes and atom.Target.need.
 //   - Every change is a line of the audit log. Keys are in no log and no error.
 //   - Nothing a client sends can make the process hold more than a constant: see the
 //     limits in server.go.

@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"strings"
 
+	"github.com/peeklock/peeklock/admin/atom"
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
@@ -14,15 +15,14 @@ import (
 // permitForwarding wants the caller to have the right to send to where it has messages
 // forwarded. The destinations of a description are checked whether they change or not, as the
 // service does: clients send a token for each.
-func (s *Server) permitForwarding(r *http.Request, description *element) error {
+func (s *Server) permitForwarding(r *http.Request, description *atom.Element) error {
 	for _, f := range [...]struct{ element, header string }{
-		{"ForwardTo", forwardTokenName}, {"ForwardDeadLetteredMessagesTo", deadForwardHeader},
+		{"ForwardTo", forwardTokenHeader}, {"ForwardDeadLetteredMessagesTo", forwardDeadLetterTokenHeader},
 	} {
-		given := description.child(f.element)
-		if given == nil {
+		sent, given := description.Text(f.element)
+		if !given {
 			continue
 		}
-		sent := strings.TrimSpace(given.text)
 		name, err := entity.ParseDestination(sent)
 		if err != nil {
 			return fmt.Errorf("%w: %s: %w", fsm.InvalidArgument, f.element, err)
@@ -42,8 +42,8 @@ func (s *Server) permitNewForwarding(r *http.Request, asked entity.Settings, old
 		asked           *string
 		old             string
 	}{
-		{"forwardTo", forwardTokenName, asked.ForwardTo, old.ForwardTo},
-		{"forwardDeadLetteredMessagesTo", deadForwardHeader, asked.ForwardDeadLetteredMessagesTo, old.ForwardDeadLettersTo},
+		{"forwardTo", forwardTokenHeader, asked.ForwardTo, old.ForwardTo},
+		{"forwardDeadLetteredMessagesTo", forwardDeadLetterTokenHeader, asked.ForwardDeadLetteredMessagesTo, old.ForwardDeadLettersTo},
 	} {
 		if f.asked == nil || fsm.PathKey(*f.asked) == fsm.PathKey(f.old) {
 			continue

@@ -41,7 +41,8 @@ func packageImports() map[string][]string {
 		"amqp":              {"fsm", "fsm/filter", "amqp/wire", "amqp/message", "amqp/budget"},
 		"admin/auth":        {"fsm"},
 		"admin/entity":      {"fsm", "fsm/filter", "admin/auth"},
-		"admin":             {"fsm", "fsm/filter", "admin/auth", "admin/entity"},
+		"admin/atom":        {"fsm", "fsm/filter", "admin/entity"},
+		"admin":             {"fsm", "fsm/filter", "admin/auth", "admin/atom", "admin/entity"},
 		"admin/emulator":    {"fsm", "fsm/filter", "admin", "admin/entity"},
 
 		"cmd/listen":                   {},

@@ -1,4 +1,4 @@
-package admin
+package atom
 
 import (
 	"fmt"
@@ -20,23 +20,23 @@ func descriptionName(kind fsm.EntityKind) string {
 	return "SubscriptionDescription"
 }
 
-// kind returns the kind of entity that the description describes, if the path can name one.
-func (n *element) kind(t atomTarget) (fsm.EntityKind, error) {
-	for _, kind := range t.kinds() {
+// EntityKind returns the kind of entity that the description describes, if the path can name one.
+func (n *Element) EntityKind(t Target) (fsm.EntityKind, error) {
+	for _, kind := range t.Kinds() {
 		if n.name == descriptionName(kind) {
 			return kind, nil
 		}
 	}
-	return 0, fmt.Errorf("%w: a %.60s does not belong to %.400s", fsm.InvalidArgument, n.name, t.name)
+	return 0, fmt.Errorf("%w: a %.60s does not belong to %.400s", fsm.InvalidArgument, n.name, t.Name)
 }
 
-// settings reads what is given. Elements that are not known are passed over, as the service
+// Settings reads what is given. Elements that are not known are passed over, as the service
 // does: clients send back what they got, and are newer than we. Passed over are also
 // hints that change nothing that is promised (EnableBatchedOperations, EnableExpress,
 // SupportOrdering, FilteringMessagesBeforePublishing), what is only ever told, and
 // AuthorizationRules, which access reads. Refused is what would look as if it worked: access for
 // everybody.
-func (n *element) settings() (entity.Settings, error) {
+func (n *Element) Settings() (entity.Settings, error) {
 	var a entity.Settings
 	seen := make(map[string]bool, len(n.children))
 	for i := range n.children {
@@ -57,7 +57,7 @@ func (n *element) settings() (entity.Settings, error) {
 }
 
 // set reads one element of a description.
-func set(s *entity.Settings, c *element) error {
+func set(s *entity.Settings, c *Element) error {
 	if c.name == "IsAnonymousAccessible" {
 		if open, err := entity.ParseBool(c.text); err == nil && open {
 			return fmt.Errorf("%w: IsAnonymousAccessible: there is no access without a key", fsm.NotImplemented)

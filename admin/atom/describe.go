@@ -1,27 +1,19 @@
-package admin
+package atom
 
 import (
 	"math"
-	"net/http"
 
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// replyEntity answers with one entity.
-func (s *Server) replyEntity(w http.ResponseWriter, r *http.Request, status int, e fsm.Entity, counts fsm.Counts) {
-	x := newXML()
-	x.entity(r, e, counts, true)
-	s.replyXML(w, status, atomEntryType, x)
-}
-
 // entity writes an entry with the description of its kind. Elements stand in the order of the
 // service, which .NET's data contracts read by; what nothing here has gets the service's default.
-func (x *xmlWriter) entity(r *http.Request, e fsm.Entity, counts fsm.Counts, top bool) {
+func (x *Document) entity(e fsm.Entity, counts fsm.Counts, top bool) {
 	path, title := entityPath(e)
 	e.Settings = e.Settings.WithDefaults()
-	item := atomItem{path: path, title: title, author: namespaceOf(r), published: e.Created, updated: e.Updated}
-	x.entry(r, item, top, func() { x.description(&e, counts) })
+	i := item{path: path, title: title, author: x.origin.namespace(), published: e.Created, updated: e.Updated}
+	x.entry(i, top, func() { x.description(&e, counts) })
 }
 
 // elementsOf lists the elements of a description in the order of the service, by which .NET's data contracts
@@ -56,7 +48,7 @@ func elementsOf(kind fsm.EntityKind) []string {
 
 // description writes the description of an entity: its settings, and the elements that only the service has,
 // with the service's default.
-func (x *xmlWriter) description(e *fsm.Entity, c fsm.Counts) {
+func (x *Document) description(e *fsm.Entity, c fsm.Counts) {
 	name := descriptionName(e.Kind)
 	x.open(name, "xmlns", serviceXMLNS, "xmlns:i", instanceXMLNS)
 	for _, element := range elementsOf(e.Kind) {
@@ -70,7 +62,7 @@ func (x *xmlWriter) description(e *fsm.Entity, c fsm.Counts) {
 }
 
 // property writes an element that is no setting.
-func (x *xmlWriter) property(name string, e *fsm.Entity, c fsm.Counts) {
+func (x *Document) property(name string, e *fsm.Entity, c fsm.Counts) {
 	switch name {
 	case "EnableBatchedOperations", "SupportOrdering":
 		x.leaf(name, "true")
@@ -99,7 +91,7 @@ func (x *xmlWriter) property(name string, e *fsm.Entity, c fsm.Counts) {
 
 // countDetails declares exactly one prefix, and its children carry it: JavaScript takes the
 // prefix from the only attribute. Go reads 32 bits.
-func (x *xmlWriter) countDetails(c fsm.Counts) {
+func (x *Document) countDetails(c fsm.Counts) {
 	x.open("CountDetails", "xmlns:d2p1", countXMLNS)
 	for _, n := range []struct {
 		name  string

@@ -1,4 +1,4 @@
-package admin
+package atom
 
 import (
 	"bytes"
@@ -21,17 +21,17 @@ const (
 	xmlAttributesMax = 4096 // of one document, declarations of namespaces among them
 )
 
-// element is an element as read. Namespaces are resolved and then passed over: clients differ in
+// Element is an element as read. Namespaces are resolved and then passed over: clients differ in
 // prefixes and in what they declare, and no two elements of the API differ by that alone.
-type element struct {
+type Element struct {
 	name     string // without prefix
 	attrs    []xml.Attr
 	text     string // what stands directly in it, put together
-	children []element
+	children []Element
 }
 
 // child finds the first child of a name; nil for none, and for one that says that it is nil.
-func (n *element) child(name string) *element {
+func (n *Element) child(name string) *Element {
 	if n == nil {
 		return nil
 	}
@@ -44,7 +44,7 @@ func (n *element) child(name string) *element {
 }
 
 // attr is an attribute of XML Schema's instance namespace, "" when it is not there.
-func (n *element) attr(name string) string {
+func (n *Element) attr(name string) string {
 	for _, a := range n.attrs {
 		if a.Name.Local == name && a.Name.Space == instanceXMLNS {
 			return strings.TrimSpace(a.Value)
@@ -54,17 +54,17 @@ func (n *element) attr(name string) string {
 }
 
 // isNil reports i:nil, by which .NET says that there is no value.
-func (n *element) isNil() bool { v := n.attr("nil"); return v == "true" || v == "1" }
+func (n *Element) isNil() bool { v := n.attr("nil"); return v == "true" || v == "1" }
 
 // kindName is the type of a filter, action or value, without the prefix that the client chose.
-func (n *element) kindName() string {
+func (n *Element) kindName() string {
 	name := n.attr("type")
 	return name[strings.LastIndexByte(name, ':')+1:]
 }
 
-// readDescription reads a request: an ATOM entry whose content is one description, which it
-// returns.
-func readDescription(body io.Reader) (*element, error) {
+// ReadDescription reads the body of a request, an ATOM entry whose content is one description, and returns the
+// description. Errors wrap fsm.InvalidArgument, fsm.MessageTooLarge or fsm.ServerBusy.
+func ReadDescription(body io.Reader) (*Element, error) {
 	data, err := io.ReadAll(body)
 	var tooLarge *http.MaxBytesError
 	switch {
@@ -94,10 +94,10 @@ type xmlReader struct {
 
 // parseXML reads one document. A document type is refused: nobody needs one, and entities
 // are what bombs are made of. Encodings other than UTF-8 are refused by encoding/xml.
-func parseXML(data []byte) (*element, error) {
+func parseXML(data []byte) (*Element, error) {
 	data = bytes.TrimPrefix(data, []byte("\xef\xbb\xbf")) // .NET's mark before UTF-8
 	x := xmlReader{decoder: xml.NewDecoder(bytes.NewReader(data))}
-	var root *element
+	var root *Element
 	for {
 		token, err := x.decoder.Token()
 		switch {
@@ -115,7 +115,7 @@ func parseXML(data []byte) (*element, error) {
 			if root != nil {
 				return nil, errors.New("more than one element at the top")
 			}
-			root = &element{}
+			root = &Element{}
 			if err := x.element(root, token, 1); err != nil {
 				return nil, err
 			}
@@ -123,7 +123,7 @@ func parseXML(data []byte) (*element, error) {
 	}
 }
 
-func (x *xmlReader) element(n *element, start xml.StartElement, depth int) error {
+func (x *xmlReader) element(n *Element, start xml.StartElement, depth int) error {
 	x.elements++
 	x.attributes += len(start.Attr)
 	switch {
@@ -147,7 +147,7 @@ func (x *xmlReader) element(n *element, start xml.StartElement, depth int) error
 		case xml.CharData:
 			text.Write(token)
 		case xml.StartElement:
-			var child element
+			var child Element
 			if err := x.element(&child, token, depth+1); err != nil {
 				return err
 			}

@@ -1,8 +1,7 @@
-package admin
+package atom
 
 import (
 	"fmt"
-	"net/http"
 	"strings"
 	"time"
 
@@ -20,8 +19,8 @@ const (
 	accessClaim     = "None"
 )
 
-// access reads the AuthorizationRules of a description; none are none.
-func (n *element) access() ([]entity.AccessRuleRequest, error) {
+// AccessRules reads the AuthorizationRules of a description. Without such a list there are none.
+func (n *Element) AccessRules() ([]entity.AccessRuleRequest, error) {
 	list := n.child(accessListName)
 	if list == nil {
 		return nil, nil
@@ -49,36 +48,24 @@ func (n *element) access() ([]entity.AccessRuleRequest, error) {
 	return rules, nil
 }
 
-// leafText is the text of a child, "" when it is not there.
-func (n *element) leafText(name string) string {
-	if c := n.child(name); c != nil {
-		return strings.TrimSpace(c.text)
+// Text returns the text of a child, without the spaces around it; false when the child is omitted.
+func (n *Element) Text(name string) (text string, given bool) {
+	c := n.child(name)
+	if c == nil {
+		return "", false
 	}
-	return ""
+	return strings.TrimSpace(c.text), true
 }
 
-// replaceAccess makes the rules of an entity those of its description and answers with what it
-// is then. The list is the whole of them: the Go client leaves an empty one out, so none given
-// are none.
-func (s *Server) replaceAccess(r *http.Request, kind fsm.EntityKind, name string, asked []entity.AccessRuleRequest) (fsm.Entity, error) {
-	err := s.updateAccess(r, name, func(old []fsm.AccessRule) ([]fsm.AccessRule, error) { return entity.CompleteAccessRules(asked, old) })
-	s.auditChange(r, auditedChange{operation: "update", kind: "access_rules", name: name}, err)
-	if err != nil {
-		return fsm.Entity{}, err
-	}
-	found, _, err := s.namespace(r).Entity(r.Context(), kind, name)
-	return found, withEntityName(name, err)
-}
-
-// equalAccessRule passes the times over.
-func equalAccessRule(a, b fsm.AccessRule) bool {
-	return a.Name == b.Name && a.Primary == b.Primary && a.Secondary == b.Secondary && a.Rights == b.Rights
+func (n *Element) leafText(name string) string {
+	text, _ := n.Text(name)
+	return text
 }
 
 // accessRules writes them in the form that all clients read. The times are never the unset
 // ones, which Go does not read here; a key that is not there is left out, since .NET refuses
 // empty ones.
-func (x *xmlWriter) accessRules(rules []fsm.AccessRule) {
+func (x *Document) accessRules(rules []fsm.AccessRule) {
 	x.open(accessListName)
 	for _, rule := range rules {
 		x.open(accessElement, "i:type", accessType)
@@ -89,8 +76,8 @@ func (x *xmlWriter) accessRules(rules []fsm.AccessRule) {
 			x.leaf("AccessRights", word)
 		}
 		x.end("Rights")
-		x.leaf("CreatedTime", toTime(rule.Created).Format(time.RFC3339Nano))
-		x.leaf("ModifiedTime", toTime(rule.Updated).Format(time.RFC3339Nano))
+		x.leaf("CreatedTime", instant(rule.Created).Format(time.RFC3339Nano))
+		x.leaf("ModifiedTime", instant(rule.Updated).Format(time.RFC3339Nano))
 		x.leaf("KeyName", rule.Name)
 		x.leaf("PrimaryKey", rule.Primary)
 		x.optional("SecondaryKey", rule.Secondary)

@@ -1,4 +1,4 @@
-package admin
+package atom
 
 import (
 	"encoding/base64"
@@ -25,7 +25,7 @@ const (
 )
 
 // pairs reads Parameters or Properties: a list of names with values.
-func (n *element) pairs() (map[string]entity.Value, error) {
+func (n *Element) pairs() (map[string]entity.Value, error) {
 	if n == nil {
 		return nil, nil //nolint:nilnil // none given is no error
 	}
@@ -49,7 +49,7 @@ func (n *element) pairs() (map[string]entity.Value, error) {
 }
 
 // value reads a Value by its type; none, and one that says that it is nil, is NULL.
-func (n *element) value() (filter.Value, error) {
+func (n *Element) value() (filter.Value, error) {
 	if n == nil {
 		return filter.Value{}, nil
 	}
@@ -108,7 +108,7 @@ func parseTime(text string) (filter.Value, error) {
 
 // pair writes a name with its value. The prefix has four characters and "i:type" is spelled
 // so: JavaScript counts on both.
-func (x *xmlWriter) pair(name string, v filter.Value) {
+func (x *Document) pair(name string, v filter.Value) {
 	kind, text := valueXML(v)
 	x.open(pairElement)
 	x.leaf("Key", name)

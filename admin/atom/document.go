@@ -1,0 +1,266 @@
+package atom
+
+import (
+	"bytes"
+	"encoding/xml"
+	"net"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/peeklock/peeklock/admin/entity"
+	"github.com/peeklock/peeklock/fsm"
+)
+
+// The namespaces of what is written (AdministrationClient of each SDK looks for these).
+const (
+	feedXMLNS     = "http://www.w3.org/2005/Atom"
+	serviceXMLNS  = "http://schemas.microsoft.com/netservices/2010/10/servicebus/connect"
+	countXMLNS    = "http://schemas.microsoft.com/netservices/2011/06/servicebus"
+	instanceXMLNS = "http://www.w3.org/2001/XMLSchema-instance"
+	schemaXMLNS   = "http://www.w3.org/2001/XMLSchema"
+)
+
+// Media types of documents.
+const (
+	EntryType = "application/atom+xml;type=entry;charset=utf-8"
+	FeedType  = "application/atom+xml;type=feed;charset=utf-8"
+	ErrorType = "application/xml;charset=utf-8"
+)
+
+// VersionParameter is the parameter of a URL by which a client names the version of the API.
+const VersionParameter = "api-version"
+
+const (
+	versionDefault  = "2021-05" // in links when the client names none
+	versionBytesMax = 16        // longer ones are not written back
+)
+
+// standardMessageBytes is the largest message of a namespace that the service calls Standard.
+const standardMessageBytes = 256 * 1024
+
+// timeUnset is the zero of .NET, which clients take for "not known".
+const timeUnset = "0001-01-01T00:00:00"
+
+// Origin is the address by which a client reaches the service. Links in documents begin with it.
+type Origin struct {
+	Secure  bool   // the client uses https
+	Host    string // with the port, as the client writes it
+	Version string // of the API, as the client names it; else "": the newest
+}
+
+// namespace is the name of the namespace in documents: the first label of the host.
+func (o Origin) namespace() string {
+	host := o.Host
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	if net.ParseIP(strings.Trim(host, "[]")) != nil {
+		return host
+	}
+	name, _, _ := strings.Cut(host, ".")
+	return name
+}
+
+// Document is written element by element. It does not use encoding/xml because some clients look for the prefixes
+// that the service writes ("i:type", "d6p1:string"), not for namespaces. It is for one goroutine.
+type Document struct {
+	bytes.Buffer
+	origin Origin
+}
+
+func newDocument(o Origin) *Document {
+	x := &Document{origin: o}
+	x.WriteString(`<?xml version="1.0" encoding="utf-8"?>`)
+	return x
+}
+
+// EntityDocument is an entry with the description of an entity.
+func EntityDocument(o Origin, e fsm.Entity, c fsm.Counts) *Document {
+	x := newDocument(o)
+	x.entity(e, c, true)
+	return x
+}
+
+// RuleDocument is an entry with the description of a rule.
+func RuleDocument(o Origin, subscription fsm.Entity, rule *fsm.Rule) *Document {
+	x := newDocument(o)
+	x.rule(subscription, rule, true)
+	return x
+}
+
+// NamespaceDocument is an entry with a namespace. The service sells two sizes of messages; a namespace without a
+// limit is shown as one with the smaller size.
+func NamespaceDocument(o Origin, n fsm.Namespace) *Document {
+	x := newDocument(o)
+	x.entry(item{path: namespaceWord, title: n.Name, author: n.Name, published: n.Created, updated: n.Updated}, true, func() {
+		x.open("NamespaceInfo", "xmlns", serviceXMLNS, "xmlns:i", instanceXMLNS)
+		x.time("CreatedTime", n.Created)
+		if n.Settings.MessageBytesMax <= standardMessageBytes {
+			x.leaf("MessagingSKU", "Standard")
+		} else {
+			x.leaf("MessagingSKU", "Premium")
+			x.number("MessagingUnits", 1)
+		}
+		x.time("ModifiedTime", n.Updated)
+		x.leaf("Name", n.Name)
+		x.leaf("NamespaceType", "Messaging")
+		x.end("NamespaceInfo")
+	})
+	return x
+}
+
+// ErrorDocument is the Error element of the service. It is never empty: .NET before 7.18.4 and JavaScript fail on an
+// empty body.
+func ErrorDocument(status int, detail string) *Document {
+	x := &Document{}
+	x.open("Error")
+	x.leaf("Code", strconv.Itoa(status))
+	x.leaf("Detail", detail)
+	x.end("Error")
+	return x
+}
+
+// Page is a part of a list: Top entries after the first Skip ones.
+type Page struct{ Skip, Top int }
+
+// NewFeed begins a list at a path; AddEntity and AddRule add entries, Close ends it. There are two links when more
+// follows, and otherwise one: Python and JavaScript count them, and the second is the next page.
+func NewFeed(o Origin, path, title string, page Page, more bool) *Document {
+	x := newDocument(o)
+	self := o.link(path, nil)
+	x.open("feed", "xmlns", feedXMLNS)
+	x.leaf("title", title, "type", "text")
+	x.leaf("id", self)
+	x.leaf("updated", time.Now().UTC().Format(time.RFC3339))
+	x.leaf("link", "", "rel", "self", "href", self)
+	if more {
+		x.leaf("link", "", "rel", "next", "href", o.link(path, &Page{Skip: page.Skip + page.Top, Top: page.Top}))
+	}
+	return x
+}
+
+// AddEntity adds an entry to a feed.
+func (x *Document) AddEntity(e fsm.Entity, c fsm.Counts) { x.entity(e, c, false) }
+
+// AddRule adds an entry to a feed.
+func (x *Document) AddRule(subscription fsm.Entity, rule *fsm.Rule) {
+	x.rule(subscription, rule, false)
+}
+
+// Close ends a feed.
+func (x *Document) Close() { x.end("feed") }
+
+// open begins an element; attrs are names and values in turn. Names are constants.
+func (x *Document) open(name string, attrs ...string) {
+	x.WriteString("<" + name)
+	for i := 0; i+1 < len(attrs); i += 2 {
+		x.WriteString(" " + attrs[i] + `="`)
+		x.escape(attrs[i+1])
+		x.WriteByte('"')
+	}
+	x.WriteByte('>')
+}
+
+func (x *Document) end(name string) { x.WriteString("</" + name + ">") }
+
+// leaf writes an element that holds text.
+func (x *Document) leaf(name, text string, attrs ...string) {
+	x.open(name, attrs...)
+	start := x.Len()
+	x.escape(text)
+	// Quotes need no escape outside of attributes, and people read texts of errors raw.
+	plain := bytes.ReplaceAll(bytes.ReplaceAll(x.Bytes()[start:], []byte("&#39;"), []byte("'")), []byte("&#34;"), []byte(`"`))
+	x.Truncate(start)
+	x.Write(plain)
+	x.end(name)
+}
+
+// escape writes a text. What XML cannot hold becomes U+FFFD. A buffer's writes do not fail.
+func (x *Document) escape(text string) { _ = xml.EscapeText(&x.Buffer, []byte(text)) }
+
+func (x *Document) bool(name string, b bool) { x.leaf(name, strconv.FormatBool(b)) }
+
+func (x *Document) number(name string, n uint64) { x.leaf(name, strconv.FormatUint(n, 10)) }
+
+func (x *Document) duration(name string, m fsm.Millis) { x.leaf(name, entity.FromMillis(m).ISO()) }
+
+// optional leaves a text out that is empty, as the service does.
+func (x *Document) optional(name, text string) {
+	if text != "" {
+		x.leaf(name, text)
+	}
+}
+
+// time writes a time; zero is unset.
+func (x *Document) time(name string, at fsm.Instant) {
+	text := timeUnset
+	if at != 0 {
+		text = instant(at).Format(time.RFC3339Nano)
+	}
+	x.leaf(name, text)
+}
+
+// item is the envelope of an entry around its description.
+type item struct {
+	path      string // from the root, without a slash before it
+	title     string
+	author    string // the namespace
+	published fsm.Instant
+	updated   fsm.Instant
+}
+
+// entry writes one ATOM entry around content. The clients of JavaScript take the names out of
+// id, so that is always the path as spelled at creation, with "Subscriptions" and "Rules".
+func (x *Document) entry(i item, top bool, content func()) {
+	link := x.origin.link(i.path, nil)
+	if top {
+		x.open("entry", "xmlns", feedXMLNS)
+	} else {
+		x.open("entry")
+	}
+	x.leaf("id", link)
+	x.leaf("title", i.title, "type", "text")
+	x.time("published", i.published)
+	x.time("updated", i.updated)
+	x.open("author")
+	x.leaf("name", i.author)
+	x.end("author")
+	x.leaf("link", "", "rel", "self", "href", link)
+	x.open("content", "type", "application/xml")
+	content()
+	x.end("content")
+	x.end("entry")
+}
+
+// link is the absolute URL of a path, as the client writes it; with a page it has everything that Python expects
+// there.
+func (o Origin) link(path string, page *Page) string {
+	link := url.URL{Scheme: "http", Host: o.Host, Path: "/" + path}
+	if o.Secure {
+		link.Scheme = "https"
+	}
+	version := o.Version
+	if version == "" || len(version) > versionBytesMax {
+		version = versionDefault
+	}
+	query := url.Values{VersionParameter: {version}}
+	if page != nil {
+		query.Set("$skip", strconv.Itoa(page.Skip))
+		query.Set("$top", strconv.Itoa(page.Top))
+	}
+	link.RawQuery = query.Encode()
+	return link.String()
+}
+
+// entityPath is the path of an entity in links.
+func entityPath(e fsm.Entity) (path, title string) {
+	if _, name, ok := fsm.SplitSubscriptionPath(e.Name); ok && e.Kind == fsm.SubscriptionEntity {
+		return e.Name, name
+	}
+	return strings.Trim(e.Name, "/"), e.Name
+}
+
+// instant returns a time of the state machine in UTC.
+func instant(t fsm.Instant) time.Time { return time.UnixMilli(int64(t)).UTC() }
