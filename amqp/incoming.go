@@ -100,7 +100,7 @@ func (l *incomingLink) emitFlow() {
 	f := l.session.flowState()
 	handle, count, left := l.handle, l.credit.count, l.credit.left
 	f.Handle, f.DeliveryCount, f.LinkCredit = &handle, &count, &left
-	l.session.conn.emit(l.session.channel, f)
+	l.session.conn.emitFlow(l.session.channel, f)
 }
 
 // flow answers a sender that asks for the state of the link (.NET does every 10 s).
@@ -385,12 +385,12 @@ func (c *conn) finishSend(ctx context.Context, a *incomingDelivery, cause refusa
 	case a.settled: // fire and forget (docs/requirements.md#t3)
 	case cause.condition == "" && a.state != nil:
 		last := a.id
-		c.emit(s.channel, &wire.Disposition{Role: wire.RoleReceiver, First: a.id, Last: &last, Settled: true, State: a.state})
+		c.emitDisposition(s.channel, &wire.Disposition{Role: wire.RoleReceiver, First: a.id, Last: &last, Settled: true, State: a.state})
 	case cause.condition == "":
 		s.queueDisposition(wire.RoleReceiver, accepted, a.id, a.id)
 	default:
 		last := a.id
-		c.emit(s.channel, &wire.Disposition{
+		c.emitDisposition(s.channel, &wire.Disposition{
 			Role: wire.RoleReceiver, First: a.id, Last: &last, Settled: true,
 			State: &wire.Rejected{Error: c.newError(ctx, cause, "path", l.path)},
 		})

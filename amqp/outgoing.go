@@ -110,7 +110,7 @@ func (l *outgoingLink) emitFlow(drain bool) {
 	f := l.session.flowState()
 	handle, count, left, available := l.handle, l.credit.count, l.credit.left, uint32(len(l.queue))
 	f.Handle, f.DeliveryCount, f.LinkCredit, f.Available, f.Drain = &handle, &count, &left, &available, drain
-	l.session.conn.emit(l.session.channel, f)
+	l.session.conn.emitFlow(l.session.channel, f)
 }
 
 // sendQueued sends what can be sent and then asks the broker for more if there is credit. It

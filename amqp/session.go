@@ -151,7 +151,7 @@ func (s *session) flow(f *wire.Flow) {
 			e.flow(f)
 		}
 	} else if f.Echo {
-		s.conn.emit(s.channel, s.flowState())
+		s.conn.emitFlow(s.channel, s.flowState())
 	}
 	if before == 0 && s.remoteWindow > 0 {
 		s.sendAllQueued()
@@ -178,7 +178,7 @@ func (s *session) countTransfer() {
 	s.incomingWindow = remaining(s.incomingWindow, 1)
 	if s.incomingWindow <= windowFrames/2 {
 		s.incomingWindow = windowFrames
-		s.conn.emit(s.channel, s.flowState())
+		s.conn.emitFlow(s.channel, s.flowState())
 	}
 }
 

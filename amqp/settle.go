@@ -283,5 +283,5 @@ func (s *session) refuseAll(ctx context.Context, taken []settledDelivery, what d
 
 // reject says that deliveries could not be settled as asked.
 func (s *session) reject(e *wire.Error, first, last uint32) {
-	s.conn.emit(s.channel, &wire.Disposition{Role: wire.RoleSender, First: first, Last: &last, Settled: true, State: &wire.Rejected{Error: e}})
+	s.conn.emitDisposition(s.channel, &wire.Disposition{Role: wire.RoleSender, First: first, Last: &last, Settled: true, State: &wire.Rejected{Error: e}})
 }

@@ -309,7 +309,7 @@ func (s *session) settleInTransaction(ctx context.Context, d *wire.Disposition, 
 		for i++; i < len(taken) && taken[i].id == taken[i-1].id+1; i++ {
 		}
 		end := taken[i-1].id
-		s.conn.emit(s.channel, &wire.Disposition{
+		s.conn.emitDisposition(s.channel, &wire.Disposition{
 			Role: wire.RoleSender, First: taken[first].id, Last: &end, Settled: true,
 			State: &wire.TransactionalState{TxnID: id[:], Outcome: what.outcome.state()},
 		})

@@ -17,6 +17,24 @@ func (c *conn) emit(channel uint16, body wire.Performative) {
 	c.notify()
 }
 
+// emitDisposition is emit for a disposition. It does not let d escape to the heap.
+func (c *conn) emitDisposition(channel uint16, d *wire.Disposition) {
+	if c.phase == phaseClosed {
+		return
+	}
+	c.out = wire.AppendDisposition(c.out, channel, d)
+	c.notify()
+}
+
+// emitFlow is the same for a flow.
+func (c *conn) emitFlow(channel uint16, f *wire.Flow) {
+	if c.phase == phaseClosed {
+		return
+	}
+	c.out = wire.AppendFlow(c.out, channel, f)
+	c.notify()
+}
+
 // notify wakes the writer. One token is enough for any number of frames.
 func (c *conn) notify() {
 	select {
@@ -165,5 +183,5 @@ func (s *session) emitRange(role wire.Role, g *dispositionRange) {
 		return
 	}
 	last := g.last
-	s.conn.emit(s.channel, &wire.Disposition{Role: role, First: g.first, Last: &last, Settled: true, State: g.outcome.state()})
+	s.conn.emitDisposition(s.channel, &wire.Disposition{Role: role, First: g.first, Last: &last, Settled: true, State: g.outcome.state()})
 }

@@ -45,13 +45,13 @@ func (d *decoder) described(b []byte, depth int) (v any, rest []byte, err error)
 	if depth == 0 {
 		return nil, nil, errNesting
 	}
-	if desc, value := peekDescriptor(b); isState(desc) && len(value) > 0 && isList(value[0]) {
+	desc, value := peekDescriptor(b)
+	if state := newState(desc); state != nil && len(value) > 0 && isList(value[0]) {
 		f, rest, err := d.fields(value, depth-1)
 		if err != nil {
 			return nil, nil, err
 		}
-		state, err := f.state(desc)
-		return state, rest, err
+		return state, rest, f.into(state)
 	}
 	descriptor, rest, err := d.value(b[1:], depth-1)
 	if err != nil {

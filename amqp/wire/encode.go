@@ -72,7 +72,7 @@ func appendOther(dst []byte, v any) []byte {
 	case uint8:
 		return append(dst, codeUbyte, v)
 	case uint16:
-		return binary.BigEndian.AppendUint16(append(dst, codeUshort), v)
+		return appendUshort(dst, v)
 	case int8:
 		return append(dst, codeByte, byte(v))
 	case int16:
@@ -83,8 +83,6 @@ func appendOther(dst []byte, v any) []byte {
 		return binary.BigEndian.AppendUint64(append(dst, codeDouble), math.Float64bits(v))
 	case Char:
 		return binary.BigEndian.AppendUint32(append(dst, codeChar), uint32(v))
-	case *Error:
-		return appendError(dst, v)
 	}
 	return appendState(dst, v)
 }
@@ -94,6 +92,10 @@ func appendBool(dst []byte, v bool) []byte {
 		return append(dst, codeTrue)
 	}
 	return append(dst, codeFalse)
+}
+
+func appendUshort(dst []byte, v uint16) []byte {
+	return binary.BigEndian.AppendUint16(append(dst, codeUshort), v)
 }
 
 func appendUint(dst []byte, v uint32) []byte {

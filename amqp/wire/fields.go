@@ -124,39 +124,24 @@ func (f *fields) uint32In(store *uint32) *uint32 {
 	return store
 }
 
-func (f *fields) uint32() *uint32 {
-	v, ok := f.uint(math.MaxUint32)
+// optionalNumber reads an unsigned number that may be null.
+func optionalNumber[T uint8 | uint16 | uint32 | uint64](f *fields) *T {
+	v, ok := f.uint(uint64(^T(0)))
 	if !ok {
 		return nil
 	}
-	n := uint32(v)
+	n := T(v)
 	return &n
 }
 
-func (f *fields) uint16() *uint16 {
-	v, ok := f.uint(math.MaxUint16)
+// optionalText reads a string or symbol that may be null.
+func optionalText[T ~string](f *fields) *T {
+	v, ok := f.text()
 	if !ok {
 		return nil
 	}
-	n := uint16(v)
-	return &n
-}
-
-func (f *fields) uint8() *uint8 {
-	v, ok := f.uint(math.MaxUint8)
-	if !ok {
-		return nil
-	}
-	n := uint8(v)
-	return &n
-}
-
-func (f *fields) uint64() *uint64 {
-	v, ok := f.uint(math.MaxUint64)
-	if !ok {
-		return nil
-	}
-	return &v
+	text := T(v)
+	return &text
 }
 
 // boolean reads a boolean. ok is false on null.
@@ -217,32 +202,6 @@ func (f *fields) text() (v []byte, ok bool) {
 	}
 	f.unexpected(code, "string or symbol")
 	return nil, false
-}
-
-func (f *fields) string() *string {
-	v, ok := f.text()
-	if !ok {
-		return nil
-	}
-	s := string(v)
-	return &s
-}
-
-func (f *fields) mustString(name string) string {
-	v, ok := f.text()
-	if !ok {
-		f.fail(fmt.Errorf("%s is mandatory", name))
-	}
-	return string(v)
-}
-
-func (f *fields) symbol() *Symbol {
-	v, ok := f.text()
-	if !ok {
-		return nil
-	}
-	s := Symbol(v)
-	return &s
 }
 
 // binary reads a binary; the bytes are part of the input. null gives nil.
@@ -312,48 +271,60 @@ func (f *fields) multiple() []Symbol {
 	return nil
 }
 
-// composite opens a field that is itself a composite value. desc is descUnknown on null.
-func (f *fields) composite() (desc uint64, inner fields) {
+// composite decodes a field that is a composite value: c, or other when that has its descriptor. The
+// result is the descriptor, descUnknown on null.
+func (f *fields) composite(want uint64, c, other composite) (desc uint64) {
 	if f.err != nil || f.left == 0 {
-		return descUnknown, fields{}
+		return descUnknown
 	}
 	if len(f.body) > 0 && f.body[0] == codeNull {
 		f.body, f.left = f.body[1:], f.left-1
-		return descUnknown, fields{}
+		return descUnknown
 	}
 	desc, value := peekDescriptor(f.body)
 	if desc == descUnknown {
 		f.fail(fmt.Errorf("unknown composite type"))
-		return descUnknown, fields{}
+		return descUnknown
 	}
 	inner, rest, err := f.d.fields(value, f.depth)
 	if err != nil {
 		f.fail(err)
-		return descUnknown, fields{}
+		return descUnknown
 	}
 	f.body, f.left = rest, f.left-1
-	return desc, inner
-}
-
-// error reads an error field; null gives nil.
-func (f *fields) error() *Error {
-	desc, inner := f.composite()
-	if desc == descUnknown {
-		return nil
+	switch {
+	case desc == want:
+		err = inner.into(c)
+	case other != nil && desc == other.descriptor():
+		err = inner.into(other)
+	default:
+		err = fmt.Errorf("descriptor 0x%02x expected, got 0x%02x", want, desc)
 	}
-	if desc != descError {
-		f.fail(fmt.Errorf("error expected, got descriptor 0x%02x", desc))
-		return nil
-	}
-	e := inner.errorFields()
-	if err := inner.end(); err != nil {
+	if err != nil {
 		f.fail(err)
 	}
-	return e
+	return desc
 }
 
-func (f *fields) errorFields() *Error {
-	condition, _ := f.text()
-	description, _ := f.text()
-	return &Error{Condition: Symbol(condition), Description: string(description), Info: f.mapping()}
+// listFields opens a list that nothing may follow.
+func (d *decoder) listFields(b []byte) (fields, error) {
+	f, rest, err := d.fields(b, depthMax)
+	if err == nil && len(rest) != 0 {
+		err = errTrailing
+	}
+	return f, err
+}
+
+// performative decodes the performatives that are not the traffic itself. b is the list behind
+// the descriptor; the result keeps parts of it.
+func (d *decoder) performative(desc uint64, b []byte) (Performative, error) {
+	f, err := d.listFields(b)
+	if err != nil {
+		return nil, err
+	}
+	p := newPerformative(desc)
+	if p == nil {
+		return nil, fmt.Errorf("not a performative")
+	}
+	return p, f.into(p)
 }

@@ -213,7 +213,7 @@ func (r *Reader) performative(frameType byte, body []byte) (Performative, error)
 		p, err = r.readDisposition(value)
 	default:
 		// These are rare and kept: they get bytes of their own.
-		p, err = r.decoder.otherPerformative(desc, bytes.Clone(value))
+		p, err = r.decoder.performative(desc, bytes.Clone(value))
 	}
 	if err != nil {
 		return nil, fmt.Errorf("performative 0x%02x: %w", desc, err)

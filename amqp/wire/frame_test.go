@@ -500,6 +500,15 @@ func BenchmarkAppendTransfer(b *testing.B) {
 	}
 }
 
+func BenchmarkAppendDisposition(b *testing.B) {
+	d := &Disposition{Role: RoleReceiver, First: 1000, Last: ptr(uint32(1010)), Settled: true, State: &Accepted{}}
+	dst := make([]byte, 0, 2048)
+	b.ReportAllocs()
+	for b.Loop() {
+		dst = AppendFrame(dst[:0], FrameAMQP, 1, d)
+	}
+}
+
 func FuzzReadFrame(f *testing.F) {
 	for _, g := range goldenFrames() {
 		f.Add(unhex(f, g.hex))

@@ -160,7 +160,7 @@ func DecodeHeader(value []byte) (Header, error) {
 	if err != nil {
 		return Header{}, fmt.Errorf("header: %w", err)
 	}
-	h := Header{Durable: f.bool(), Priority: f.uint8(), TTL: f.uint32(), FirstAcquirer: f.bool()}
+	h := Header{Durable: f.bool(), Priority: optionalNumber[uint8](&f), TTL: optionalNumber[uint32](&f), FirstAcquirer: f.bool()}
 	count, _ := f.uint(math.MaxUint32)
 	h.DeliveryCount = uint32(count)
 	if err := f.end(); err != nil {
@@ -172,53 +172,18 @@ func DecodeHeader(value []byte) (Header, error) {
 // AppendProperties appends a whole properties section (part 3, 3.2.4). MessageID,
 // To, ReplyTo and CorrelationID keep the AMQP type of their Go type.
 func AppendProperties(dst []byte, p *Properties) []byte {
-	dst, mark := openComposite(dst, byte(SectionProperties))
-	dst = AppendValue(dst, p.MessageID)
-	dst = appendBinaryOrNull(dst, p.UserID)
-	dst = AppendValue(dst, p.To)
-	dst = appendStringPointer(dst, p.Subject)
-	dst = AppendValue(dst, p.ReplyTo)
-	dst = AppendValue(dst, p.CorrelationID)
-	dst = appendSymbolPointer(dst, p.ContentType)
-	dst = appendSymbolPointer(dst, p.ContentEncoding)
-	dst = appendTimePointer(dst, p.AbsoluteExpiryTime)
-	dst = appendTimePointer(dst, p.CreationTime)
-	dst = appendStringPointer(dst, p.GroupID)
-	dst = appendUint32Pointer(dst, p.GroupSequence)
-	return closeCompound(appendStringPointer(dst, p.ReplyToGroupID), mark, 13)
-}
-
-func appendTimePointer(dst []byte, t *time.Time) []byte {
-	if t == nil {
-		return append(dst, codeNull)
-	}
-	return AppendTimestamp(dst, *t)
+	return appendComposite(dst, p)
 }
 
 // DecodeProperties decodes the value of a properties section, as NextSection gives it.
 // Byte slices in the result are parts of value.
-func DecodeProperties(value []byte) (Properties, error) {
+func DecodeProperties(value []byte) (p Properties, err error) {
 	d := decoder{zeroWidth: zeroWidthElementsMax}
 	f, err := d.listFields(value)
+	if err == nil {
+		err = f.into(&p)
+	}
 	if err != nil {
-		return Properties{}, fmt.Errorf("properties: %w", err)
-	}
-	p := Properties{
-		MessageID:          f.value(),
-		UserID:             f.binary(),
-		To:                 f.value(),
-		Subject:            f.string(),
-		ReplyTo:            f.value(),
-		CorrelationID:      f.value(),
-		ContentType:        f.symbol(),
-		ContentEncoding:    f.symbol(),
-		AbsoluteExpiryTime: f.time(),
-		CreationTime:       f.time(),
-		GroupID:            f.string(),
-		GroupSequence:      f.uint32(),
-		ReplyToGroupID:     f.string(),
-	}
-	if err := f.end(); err != nil {
 		return Properties{}, fmt.Errorf("properties: %w", err)
 	}
 	return p, nil
