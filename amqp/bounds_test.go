@@ -73,7 +73,7 @@ func TestOutBytesMax(t *testing.T) {
 	})
 }
 
-func TestDeafPeerIsCutOff(t *testing.T) {
+func TestPeerThatDoesNotReadIsDisconnected(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, p := piped(t, newFakeBroker("orders"))
@@ -282,7 +282,7 @@ func TestFetchBytesMax(t *testing.T) {
 
 // A key with Send alone may attach to the management node, as the Go client does for
 // every sender, and do nothing there that needs Listen.
-func TestRightsOfOneKind(t *testing.T) {
+func TestSendRightAttachesToManagementOnly(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.Authorizer = fakeAuthorizer{Grant{Rights: fsm.Send}} })
 	p.login()
@@ -302,7 +302,7 @@ func TestRightsOfOneKind(t *testing.T) {
 }
 
 // A drain is answered although taken messages wait for credit.
-func TestDrainWithTakenMessagesWaiting(t *testing.T) {
+func TestDrainWithReceivedAndDeletedMessagesQueued(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	_, p := piped(t, h)

@@ -18,7 +18,7 @@ func sendOne(at fsm.EntityRef, m fsm.Message) fsm.Command {
 	return fsm.SendMessages{Entity: at.ID, Messages: []fsm.Message{m}}
 }
 
-func TestMechanisms(t *testing.T) {
+func TestSASLMechanisms(t *testing.T) {
 	t.Parallel()
 	good := "\x00" + ruleName + "\x00" + ruleKey
 	for _, c := range []struct {
@@ -96,7 +96,7 @@ func TestUnknownHeaderIsAnsweredWithOurs(t *testing.T) {
 }
 
 // Protocol faults close the connection, or end the session, with the right condition.
-func TestFaults(t *testing.T) {
+func TestProtocolErrorsCloseTheConnection(t *testing.T) {
 	t.Parallel()
 	frame := func(b ...byte) func(*peer) { return func(p *peer) { p.write(b) } }
 	for name, c := range map[string]struct {
@@ -129,7 +129,7 @@ func TestFaults(t *testing.T) {
 	}
 }
 
-func TestSessionFaults(t *testing.T) {
+func TestProtocolErrorsEndTheSession(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		act  func(p *peer)
@@ -176,7 +176,7 @@ func TestFramesAfterEndAreIgnored(t *testing.T) {
 }
 
 // Whatever bytes come, the connection ends and the process does not.
-func TestHostileBytes(t *testing.T) {
+func TestHostileBytesEndOnlyTheConnection(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(200) {
 		s, p := piped(t, newFakeBroker("orders"))
@@ -244,7 +244,7 @@ func TestUnopenedConnectionIsClosed(t *testing.T) {
 	})
 }
 
-func TestUnprovenConnectionIsClosed(t *testing.T) {
+func TestUnauthenticatedConnectionIsClosed(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, p := piped(t, newFakeBroker())
@@ -305,7 +305,7 @@ func TestCloseForcesClients(t *testing.T) {
 	<-p.ended
 }
 
-func TestCloseDoesNotWaitForTheDeaf(t *testing.T) {
+func TestCloseDoesNotWaitForPeersThatDoNotRead(t *testing.T) {
 	t.Parallel()
 	s, p := piped(t, newFakeBroker("orders"))
 	p.login()

@@ -189,7 +189,7 @@ func TestCoordinatorsOfOneName(t *testing.T) {
 }
 
 // Who has shown no token may open a coordinator, and is cut off all the same.
-func TestCoordinatorProvesNothing(t *testing.T) {
+func TestCoordinatorDoesNotAuthenticate(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		_, p := piped(t, newTransactionLog("orders"))
@@ -275,7 +275,7 @@ func (c *conn) nothingHeld(t testing.TB) {
 }
 
 // The connection goes while the broker works: nobody is told, and nothing breaks.
-func TestConnectionGoesDuringCommit(t *testing.T) {
+func TestConnectionEndsDuringCommit(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("orders")
 	b.wait = make(chan struct{})
@@ -329,7 +329,7 @@ func TestTransactionWithin(t *testing.T) {
 	})
 }
 
-func TestTransactionsLapsedMax(t *testing.T) {
+func TestExpiredTransactionsMax(t *testing.T) {
 	t.Parallel()
 	s, p := piped(t, newTransactionLog())
 	p.login()
@@ -363,7 +363,7 @@ func TestTransactionsLapsedMax(t *testing.T) {
 }
 
 // A link whose messages go through another entity needs both, and rights on both.
-func TestSendVia(t *testing.T) {
+func TestSendThroughAnotherEntity(t *testing.T) {
 	t.Parallel()
 	b := newTransactionLog("via", "orders", "off")
 	b.topic("topic", "sub")

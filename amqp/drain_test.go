@@ -33,7 +33,7 @@ func (l *slowReceiver) Cancel() { l.cancelled() }
 
 // A drain on the heels of the credit brings what is there, although the call for the credit
 // was cancelled before the broker looked.
-func TestDrainOnTheHeelsOfCredit(t *testing.T) {
+func TestDrainDirectlyAfterCredit(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	h.messages(t, "orders", 3)

@@ -100,7 +100,7 @@ func (h *fakeBroker) waitForReceivers(t *testing.T, n int) {
 }
 
 // A burst is divided among those who wait, none of whom gets more than its credit.
-func TestBurstIsDivided(t *testing.T) {
+func TestBurstIsSharedAmongReceivers(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	peers := make([]*peer, 4)
@@ -137,7 +137,7 @@ func TestBurstIsDivided(t *testing.T) {
 }
 
 // What a receiver gives back unseen is no attempt, whatever way it goes back.
-func TestReleasedIsNoAttempt(t *testing.T) {
+func TestReleaseIsNoFailedDelivery(t *testing.T) {
 	t.Parallel()
 	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 256 << 10}, "orders")
 	h.messages(t, "orders", 1)

@@ -221,7 +221,7 @@ func TestAcceptedNeighboursShareADisposition(t *testing.T) {
 	}
 }
 
-func TestGatheringMakesRanges(t *testing.T) {
+func TestNeighbouringDispositionsBecomeRanges(t *testing.T) {
 	t.Parallel()
 	c := newConn(ptr(DefaultConfig()), nopConn{})
 	s := &session{conn: c}

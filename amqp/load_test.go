@@ -47,7 +47,7 @@ func TestGoAMQPDrainsAgainAndAgain(t *testing.T) {
 
 // Many clients send and compete for the messages (docs/requirements.md#c1, #c2); some vanish with what they
 // hold (docs/requirements.md#c3). Every message is completed once, none is lost.
-func TestCrowd(t *testing.T) {
+func TestCompetingReceiversCompleteEveryMessageOnce(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	_, address := gateway(t, h)

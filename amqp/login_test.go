@@ -113,7 +113,7 @@ func TestNamespaceOfAConnection(t *testing.T) {
 }
 
 // A certificate proves its rule with EXTERNAL alone; without one, EXTERNAL proves nothing.
-func TestExternal(t *testing.T) {
+func TestCertificateProvesItsRule(t *testing.T) {
 	t.Parallel()
 	server, clients := certified(t, "sender", "stranger")
 	for _, c := range []struct {
@@ -171,7 +171,7 @@ func TestExternal(t *testing.T) {
 }
 
 // A client learns from the outcome whether to try again.
-func TestOutcomes(t *testing.T) {
+func TestSASLOutcomeTellsWhetherToRetry(t *testing.T) {
 	t.Parallel()
 	for err, want := range map[error]uint8{
 		fsm.Unauthorized:                         saslAuth,

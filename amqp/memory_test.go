@@ -52,7 +52,7 @@ func levelOf(c *conn) budget.Level { return c.memory.account.Level() }
 // Credit goes first, then sends are refused with a condition that clients wait on, and then
 // the connection ends, with a text that says why. All that time the connection beside it,
 // with the same key, sends and receives as ever.
-func TestMemoryOrder(t *testing.T) {
+func TestMemoryShortageRestrictsInOrder(t *testing.T) {
 	t.Parallel()
 	s, p := piped(t, newFakeBroker("orders"), littleMemory)
 	p.login()
@@ -131,7 +131,7 @@ func (k namedInTurn) Password(context.Context, Client, string, string) (Grant, e
 
 // Connections of one key share the part of the key: two of them have not twice as much as
 // another key's one.
-func TestMemoryByKey(t *testing.T) {
+func TestConnectionsOfOneKeyShareItsMemory(t *testing.T) {
 	t.Parallel()
 	names := make(chan string, 3)
 	s, p := piped(t, newFakeBroker("orders"), littleMemory, func(c *Config) { c.Authorizer = namedInTurn{names: names} })
@@ -166,7 +166,7 @@ func TestMemoryByKey(t *testing.T) {
 
 // When memory is there again, the credit that was kept back comes, without anything that the
 // sender does.
-func TestMemoryRelief(t *testing.T) {
+func TestWithheldCreditReturnsWithMemory(t *testing.T) {
 	t.Parallel()
 	s, p := piped(t, newFakeBroker("orders"), littleMemory)
 	p.login()
@@ -199,7 +199,7 @@ func TestMemoryRelief(t *testing.T) {
 
 // A delivery that is refused for want of memory is not kept: its frames are thrown away as
 // they come, and what was there is given back.
-func TestMemoryOfPartsIsGivenBack(t *testing.T) {
+func TestPartialDeliveriesReleaseMemory(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	h.settings.MaxMessageBytes = messageBytesMax
@@ -225,7 +225,7 @@ func TestMemoryOfPartsIsGivenBack(t *testing.T) {
 }
 
 // A restricted connection goes on to receive, to settle and to commit: that is what makes room.
-func TestMemoryReceivingGoesOn(t *testing.T) {
+func TestReceivingContinuesWhenMemoryIsShort(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	h.messages(t, "orders", 20)
@@ -252,7 +252,7 @@ func TestMemoryReceivingGoesOn(t *testing.T) {
 
 // Unauthenticated connections share a small part. The oldest of the large ones is ended, and no
 // other is affected.
-func TestMemoryOfUnauthenticated(t *testing.T) {
+func TestUnauthenticatedConnectionsShareTheirOwnMemory(t *testing.T) {
 	t.Parallel()
 	s, honest := piped(t, newFakeBroker("orders"), littleMemory)
 	honest.login()
@@ -286,7 +286,7 @@ func TestMemoryOfUnauthenticated(t *testing.T) {
 }
 
 // What a connection holds is counted, whatever it is, and counted no more when it is gone.
-func TestMemoryIsCounted(t *testing.T) {
+func TestEveryKindOfMemoryIsCounted(t *testing.T) {
 	t.Parallel()
 	large := encodedMessage(t, make([]byte, 200<<10))
 	for name, c := range map[string]struct {

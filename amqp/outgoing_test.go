@@ -216,7 +216,7 @@ func TestNotTerminalStatesSettleNothing(t *testing.T) {
 	expect[*wire.Disposition](p)
 }
 
-func TestDrain(t *testing.T) {
+func TestDrainIsAnswered(t *testing.T) {
 	t.Parallel()
 	drain := func(f *wire.Flow) { f.Drain = true }
 	for name, c := range map[string]struct {
@@ -269,7 +269,7 @@ func (h *fakeBroker) cancelled() int {
 }
 
 // Credit taken back while a Lock waits: what comes then is released, not sent.
-func TestCreditTakenBackReleases(t *testing.T) {
+func TestRevokedCreditReleasesMessages(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	_, p := piped(t, h)
@@ -289,7 +289,7 @@ func TestCreditTakenBackReleases(t *testing.T) {
 }
 
 // What is taken for good cannot be given back: it waits for the next credit.
-func TestTakenMessagesWaitForCredit(t *testing.T) {
+func TestReceivedAndDeletedMessagesWaitForCredit(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	_, p := piped(t, h)
@@ -390,7 +390,7 @@ func TestConnectionLossReleasesAndCloses(t *testing.T) {
 
 // A broker that cannot be reached makes the client attach again; an entity that is
 // gone makes it give up.
-func TestBrokenReceivers(t *testing.T) {
+func TestFailedLockDetachesTheLink(t *testing.T) {
 	t.Parallel()
 	for code, want := range map[fsm.Code]wire.Symbol{fsm.ServerBusy: wire.ConditionDetachForced, fsm.EntityNotFound: wire.ConditionNotFound} {
 		h := newFakeBroker("orders")

@@ -133,7 +133,7 @@ func TestEveryRefusalIsExplained(t *testing.T) {
 }
 
 // Every text says what to do, in sentences.
-func TestVerdictTexts(t *testing.T) {
+func TestRefusalTextsSayWhatToDo(t *testing.T) {
 	t.Parallel()
 	for code := fsm.OK + 1; code <= fsm.EntityDisabled; code++ {
 		for _, v := range []errorReply{errorReplyOf(code), errorReplyOf(code).withEntity("orders"), settleReplyOf(code)} {

@@ -88,7 +88,7 @@ func revocable(rights fsm.Rights) (grant Grant, revoke func()) {
 
 // A key that is changed or removed ends its links within stillEvery, those included that
 // wait for a session, and nothing else.
-func TestKeyLost(t *testing.T) {
+func TestRevokedKeyDetachesItsLinks(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		entity, revoke := revocable(fsm.Send)
@@ -121,7 +121,7 @@ func TestKeyLost(t *testing.T) {
 
 // Whoever asks for something that needs a right finds out at once that the key is gone,
 // and all links that rest on it are ended with it.
-func TestKeyLostIsNoticedWhereItIsNeeded(t *testing.T) {
+func TestRevokedKeyIsNoticedAtTheNextUse(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		what string
@@ -170,7 +170,7 @@ func TestKeyLostIsNoticedWhereItIsNeeded(t *testing.T) {
 }
 
 // A link that waits for a session loses its right like one that is attached.
-func TestKeyLostWhileWaitingForASession(t *testing.T) {
+func TestRevokedKeyEndsWaitingForASession(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		all, revoke := revocable(fsm.Manage)
@@ -193,7 +193,7 @@ func TestKeyLostWhileWaitingForASession(t *testing.T) {
 }
 
 // The latest token for an audience is the only one: what it does not allow is ended.
-func TestTokenWithFewerRights(t *testing.T) {
+func TestTokenWithFewerRightsDetachesLinks(t *testing.T) {
 	t.Parallel()
 	g := &scriptedAuthorizer{grants: map[string]Grant{"sb://h/orders": {Rights: fsm.Manage}}}
 	_, p := piped(t, newFakeBroker("orders"), g.through)
@@ -217,7 +217,7 @@ func TestTokenWithFewerRights(t *testing.T) {
 }
 
 // Putting tokens one after the other does not put off the question about a key.
-func TestPuttingTokensDoesNotHideALostKey(t *testing.T) {
+func TestPuttingTokensDoesNotHideARevokedKey(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		all, revoke := revocable(fsm.Manage)

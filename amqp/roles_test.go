@@ -137,7 +137,7 @@ func TestRolesOfLinks(t *testing.T) {
 
 // Forwarding may begin while somebody receives: the machine refuses the next lock, and the
 // link is ended with a sentence and a condition that no client tries again on.
-func TestForwardingBeginsUnderALink(t *testing.T) {
+func TestForwardingEndsReceivingLinks(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	_, p := piped(t, h)

@@ -316,7 +316,7 @@ func (waiting) AddRule(ctx context.Context, _ fsm.EntityRef, _ fsm.Rule) error {
 	return ctx.Err()
 }
 
-func TestRuleWithin(t *testing.T) {
+func TestRuleOperationsTimeOut(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		p := managementPeerAt(t, waiting{newFakeBroker().topic("topic", "sub")}, fsm.Listen, "topic/subscriptions/sub/$management")

@@ -130,7 +130,7 @@ func TestScheduleFaults(t *testing.T) {
 	}
 }
 
-func TestNothingIsScheduledAsDead(t *testing.T) {
+func TestNothingIsScheduledInADeadLetterQueue(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	p := managementPeerAt(t, h, fsm.Send, "orders/$deadletterqueue/$management")
@@ -341,7 +341,7 @@ func TestSDKSchedules(t *testing.T) {
 }
 
 // What is scheduled lives from its activation on (docs/requirements.md#e1).
-func TestSDKScheduledLife(t *testing.T) {
+func TestSDKScheduledMessageLivesFromActivation(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)
 	at, life := time.Now().Add(time.Hour), time.Minute
@@ -354,7 +354,7 @@ func TestSDKScheduledLife(t *testing.T) {
 	}
 }
 
-func TestSDKDuplicates(t *testing.T) {
+func TestSDKDuplicatesAreDropped(t *testing.T) {
 	t.Parallel()
 	h := newFakeBrokerOf(fsm.EntitySettings{
 		LockDuration: 30_000, MaxDeliveryCount: 10, MaxMessageBytes: 256 << 10, RequiresDuplicateDetection: true,
@@ -378,7 +378,7 @@ func TestSDKDuplicates(t *testing.T) {
 	}
 }
 
-func TestSDKPutsOff(t *testing.T) {
+func TestSDKDelayedAbandon(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)
 	putOff := func(m *azservicebus.ReceivedMessage, value any) error {

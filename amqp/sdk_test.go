@@ -228,7 +228,7 @@ func TestSDKRenewsAndLosesLock(t *testing.T) {
 	}
 }
 
-func TestSDKPeeks(t *testing.T) {
+func TestSDKPeekDoesNotLock(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)
 	p.send("a", "b", "c")

@@ -105,7 +105,7 @@ func (p sdkPair) isLost(err error) {
 }
 
 // A settlement that could not be confirmed is not reported as done.
-func TestSDKIsNotLiedTo(t *testing.T) {
+func TestSDKUnconfirmedSettlementIsNotSuccess(t *testing.T) {
 	t.Parallel()
 	for _, code := range []fsm.Code{fsm.ServerBusy, fsm.Timeout, fsm.Internal, fsm.InvalidArgument} {
 		p := newSDKPair(t, nil)
@@ -153,7 +153,7 @@ func deliveriesOf(n, links int) []settledDelivery {
 
 // A disposition over deliveries of many links costs as much as over those of one: each is
 // looked at once.
-func TestByLink(t *testing.T) {
+func TestSettlementCostsByDeliveriesNotLinks(t *testing.T) {
 	t.Parallel()
 	for _, links := range []int{1, 2, 1000} {
 		taken := deliveriesOf(1000, links)

@@ -31,8 +31,8 @@ func comes(t testing.TB, s *Server, what string, holds func(Stats) bool) Stats {
 	}
 }
 
-// TestStats: every kind of figure, by one connection that does some of each.
-func TestStats(t *testing.T) {
+// TestStatsCountEveryKindOfEvent: every kind of figure, by one connection that does some of each.
+func TestStatsCountEveryKindOfEvent(t *testing.T) {
 	t.Parallel()
 	h := newTransactionLog("orders")
 	s, p := piped(t, h)

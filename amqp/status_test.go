@@ -49,7 +49,7 @@ func TestStatusOfNewLinks(t *testing.T) {
 // senders get their sends refused. A sender whose entity is deleted loses the link too, in
 // a way that lets every client attach again; one of a disabled entity goes on when it is
 // enabled again.
-func TestEntityEndsUnderLinks(t *testing.T) {
+func TestDeletedEntityEndsItsLinks(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		end  func(h *fakeBroker)
@@ -93,7 +93,7 @@ func TestEntityEndsUnderLinks(t *testing.T) {
 
 // Sends that were on their way get their own answers before the link goes, and what
 // comes after the first refusal is refused too.
-func TestDoomedLinkAnswersAll(t *testing.T) {
+func TestLinkOfDeletedEntityAnswersAllBeforeItEnds(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	b := &slow{fakeBroker: h, answers: make(chan func(), 3)}
@@ -163,7 +163,7 @@ func TestSettlingGoesOnWhenDisabled(t *testing.T) {
 	}
 }
 
-func TestSDKMeetsDisabled(t *testing.T) {
+func TestSDKDisabledEntity(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)
 	p.send("a")
@@ -187,7 +187,7 @@ func TestSDKMeetsDisabled(t *testing.T) {
 
 // A queue that is deleted and made again under its name is found by the clients that
 // used the old one.
-func TestSDKMeetsDeleted(t *testing.T) {
+func TestSDKDeletedEntity(t *testing.T) {
 	t.Parallel()
 	p := newSDKPair(t, nil)
 	p.send("a")
@@ -214,7 +214,7 @@ func TestSDKMeetsDeleted(t *testing.T) {
 	}
 }
 
-func TestSDKMeetsQuota(t *testing.T) {
+func TestSDKQuotaExceeded(t *testing.T) {
 	t.Parallel()
 	h := newFakeBrokerOf(fsm.EntitySettings{LockDuration: 30_000, MaxDeliveryCount: 1, MaxMessageBytes: 600 << 10, MaxBytes: 1 << 20}, "Orders")
 	p := sdkPairOf(t, h, nil)
@@ -236,7 +236,7 @@ func TestSDKMeetsQuota(t *testing.T) {
 	}
 }
 
-func TestLinkIsStolen(t *testing.T) {
+func TestReattachedNameTakesOverTheLink(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	_, p := piped(t, h)
@@ -284,7 +284,7 @@ func TestLinkIsStolen(t *testing.T) {
 }
 
 // Java names the link to a session after the session: two queues, one name.
-func TestOneNameAtTwoAddresses(t *testing.T) {
+func TestSameNameAtTwoAddressesIsTwoLinks(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders", "bills")
 	_, p := piped(t, h)
@@ -313,7 +313,7 @@ func (b *gated) Resolve(ctx context.Context, namespace fsm.NamespaceID, path str
 	return b.fakeBroker.Resolve(ctx, namespace, path)
 }
 
-func TestLinkIsStolenBeforeItStands(t *testing.T) {
+func TestReattachedNameTakesOverAnAttachingLink(t *testing.T) {
 	t.Parallel()
 	h := newFakeBroker("orders")
 	b := &gated{fakeBroker: h, gate: make(chan struct{})}

@@ -53,7 +53,7 @@ func sqlRule(name, text, action string) fsm.Rule {
 
 // Each subscription gets what its rules take, with what their actions made of it, and tells
 // the number that the message got at the topic; peeked and fetched messages too.
-func TestSDKTopic(t *testing.T) {
+func TestSDKSubscriptionsGetWhatTheirRulesSelect(t *testing.T) {
 	t.Parallel()
 	s := newTopicFixture(t, "all", "red")
 	place, err := s.house.Resolve(s.ctx, fsm.DefaultNamespace, "orders/subscriptions/red")
@@ -117,7 +117,7 @@ func TestSDKDeadLettersOfASubscription(t *testing.T) {
 
 // What is scheduled at a topic goes to the rules when its time comes, and can be taken back
 // before.
-func TestSDKSchedulesAtATopic(t *testing.T) {
+func TestSDKScheduledMessagesGoThroughRules(t *testing.T) {
 	t.Parallel()
 	s := newTopicFixture(t, "sub")
 	in := time.Now().Add(time.Hour)

@@ -83,9 +83,9 @@ func TestSenderOfAMessage(t *testing.T) {
 	}
 }
 
-// TestTrace: a message whose sender was sampled makes spans where it comes in, goes out and is settled,
+// TestSampledMessagesAreTraced: a message whose sender was sampled makes spans where it comes in, goes out and is settled,
 // all of the sender's trace; another makes none.
-func TestTrace(t *testing.T) {
+func TestSampledMessagesAreTraced(t *testing.T) {
 	t.Parallel()
 	exporter := tracetest.NewInMemoryExporter()
 	provider := sdktrace.NewTracerProvider(sdktrace.WithSyncer(exporter), sdktrace.WithSampler(sdktrace.ParentBased(sdktrace.NeverSample())))
@@ -140,7 +140,7 @@ func TestTrace(t *testing.T) {
 }
 
 // Without a tracer no message is looked into, and nothing is allocated.
-func TestNoTrace(t *testing.T) { // not parallel: it counts allocations
+func TestWithoutTracerNothingIsAllocated(t *testing.T) { // not parallel: it counts allocations
 	var off *tracer
 	m, err := message.Parse(traced(t, map[string]any{traceparentKey: sampled}))
 	if err != nil {

@@ -80,7 +80,7 @@ func TestManagementInTransactions(t *testing.T) {
 }
 
 // A request that would change something and is refused dooms its transaction.
-func TestRefusedManagementDooms(t *testing.T) {
+func TestRefusedManagementOperationMakesRollbackOnly(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		operation string

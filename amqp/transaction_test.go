@@ -337,7 +337,7 @@ func TestTransactionRefusedByBroker(t *testing.T) {
 
 // After a refused operation a transaction can only be rolled back: Java does not look at what
 // becomes of its sends.
-func TestRefusedOperationDooms(t *testing.T) {
+func TestRefusedOperationMakesRollbackOnly(t *testing.T) {
 	t.Parallel()
 	yes := true
 	for name, c := range map[string]struct {

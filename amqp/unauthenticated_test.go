@@ -85,7 +85,7 @@ func TestConnectionsPerPeerMax(t *testing.T) {
 }
 
 // Addresses that are gone leave nothing behind.
-func TestOriginsAreForgotten(t *testing.T) {
+func TestAddressesWithoutConnectionsAreForgotten(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := piped(t, newFakeBroker())
@@ -103,7 +103,7 @@ func TestOriginsAreForgotten(t *testing.T) {
 }
 
 // When a member is full the oldest stranger makes room; who has proved something stays.
-func TestStrangerMakesRoom(t *testing.T) {
+func TestFullMemberClosesTheOldestUnauthenticated(t *testing.T) {
 	t.Parallel()
 	s, p := piped(t, newFakeBroker("orders"), func(c *Config) { c.ConnectionsMax = 3 })
 	p.login()
@@ -126,7 +126,7 @@ func TestStrangerMakesRoom(t *testing.T) {
 
 // When a member is full, connections of an address that has many which prove nothing make room
 // for each other, and one that is slow to prove itself elsewhere stays.
-func TestCrowdMakesRoomItself(t *testing.T) {
+func TestFullMemberClosesConnectionsOfTheLargestAddress(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		const most = 4 // the pipe has no address
@@ -159,7 +159,7 @@ func TestCrowdMakesRoomItself(t *testing.T) {
 }
 
 // Who has proved nothing may make us hold little, and is told what to do.
-func TestStrangersHoldLittle(t *testing.T) {
+func TestUnauthenticatedConnectionsAreLimited(t *testing.T) {
 	t.Parallel()
 	for name, act := range map[string]func(p *peer){
 		"64 sessions": func(p *peer) {
@@ -199,7 +199,7 @@ func TestStrangersHoldLittle(t *testing.T) {
 }
 
 // The same is nothing to who has put a token.
-func TestStrangersBoundsEndWithTheFirstToken(t *testing.T) {
+func TestUnauthenticatedLimitsEndWithTheFirstToken(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker("orders"), (&scriptedAuthorizer{grants: map[string]Grant{ruleName: {Rights: fsm.Send}}}).through)
 	p.login()
@@ -215,7 +215,7 @@ func TestStrangersBoundsEndWithTheFirstToken(t *testing.T) {
 }
 
 // Tokens that nobody has checked yet stop a stranger's reader after strangerBytesMax.
-func TestStrangerBytesInFlight(t *testing.T) {
+func TestUnauthenticatedBytesInFlight(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		s, p := piped(t, newFakeBroker(), func(c *Config) { c.Authorizer = slowKeys{fakeAuthorizer{}} })
@@ -245,7 +245,7 @@ func TestStrangerBytesInFlight(t *testing.T) {
 }
 
 // Tokens that are begun and not ended are bounded too.
-func TestStrangerBytesInPart(t *testing.T) {
+func TestUnauthenticatedPartialBytes(t *testing.T) {
 	t.Parallel()
 	_, p := piped(t, newFakeBroker())
 	p.unknown()
@@ -290,7 +290,7 @@ func TestLinklessConnectionIsClosed(t *testing.T) {
 }
 
 // Buffers that work has made large are given back when a heartbeat comes.
-func TestIdleConnectionIsSlim(t *testing.T) {
+func TestIdleConnectionReleasesBuffers(t *testing.T) {
 	t.Parallel()
 	s, p := piped(t, newFakeBroker("orders"))
 	p.login()

@@ -151,7 +151,7 @@ func TestReducePath(t *testing.T) {
 	}
 }
 
-func TestGrants(t *testing.T) {
+func TestGrantsCoverWhatIsBelowTheirPath(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	g := make(grants)
@@ -239,7 +239,7 @@ func TestAudiencesMax(t *testing.T) {
 }
 
 // Every code has a row of its own in the table.
-func TestVerdicts(t *testing.T) {
+func TestEveryCodeHasItsOwnCondition(t *testing.T) {
 	t.Parallel()
 	for code := fsm.OK; code <= fsm.SessionCannotBeLocked; code++ {
 		v := errorReplyOf(code)

@@ -41,7 +41,7 @@ func check(t *testing.T, b *Budget, want map[*client]Level) {
 
 // First credit goes, then sends are refused, then the greediest ends; and only accounts with
 // more than their part are affected.
-func TestLevels(t *testing.T) {
+func TestRestrictionsRiseWithUse(t *testing.T) {
 	t.Parallel()
 	b := New(limit)
 	greedy, honest, small := open(b, key("a")), open(b, key("b")), open(b, key("b"))
@@ -72,7 +72,7 @@ func TestLevels(t *testing.T) {
 
 // An account that gives back what is too much is unrestricted at once, and so are all when there
 // is enough.
-func TestRelief(t *testing.T) {
+func TestReturnedBytesLiftRestrictions(t *testing.T) {
 	t.Parallel()
 	b := New(limit)
 	one, other := open(b, key("a")), open(b, key("b"))
@@ -97,7 +97,7 @@ func TestRelief(t *testing.T) {
 
 // Many connections do not make the part of a key larger: another key with one connection gets
 // as much as they have together.
-func TestFairByOwner(t *testing.T) {
+func TestFairShareIsByOwner(t *testing.T) {
 	t.Parallel()
 	b := New(limit)
 	crowd := make([]*client, 100)
@@ -121,7 +121,7 @@ func TestFairByOwner(t *testing.T) {
 }
 
 // Within one key the same holds for its connections.
-func TestFairByConnection(t *testing.T) {
+func TestFairShareIsByConnectionWithinAnOwner(t *testing.T) {
 	t.Parallel()
 	b := New(limit)
 	greedy := open(b, key("a"))
@@ -138,7 +138,7 @@ func TestFairByConnection(t *testing.T) {
 }
 
 // However many are greedy, what those hold that were not told to end stays below the limit.
-func TestManyAreEnded(t *testing.T) {
+func TestEvictionsKeepTheRestBelowTheLimit(t *testing.T) {
 	t.Parallel()
 	b := New(limit)
 	all := shared(b)
@@ -202,7 +202,7 @@ func TestUnauthenticatedShare(t *testing.T) {
 
 // The common case touches nothing shared: a connection that works within what it has reserved
 // is not counted anew.
-func TestSetIsLocal(t *testing.T) {
+func TestSetRarelyReserves(t *testing.T) {
 	t.Parallel()
 	b := New(limit)
 	c := open(b, key("a"))
@@ -236,7 +236,7 @@ func TestFixedCost(t *testing.T) {
 	}
 }
 
-func TestNobodyCounts(t *testing.T) {
+func TestNilAccountCountsNothing(t *testing.T) {
 	t.Parallel()
 	var a *Account
 	a.Set(1 << 40)
@@ -249,7 +249,7 @@ func TestNobodyCounts(t *testing.T) {
 }
 
 // fill against the definition, on random heights.
-func TestFill(t *testing.T) {
+func TestFillMatchesItsDefinition(t *testing.T) {
 	t.Parallel()
 	for seed := range uint64(2000) {
 		r := rand.New(rand.NewPCG(seed, 1))
@@ -278,7 +278,7 @@ func TestFill(t *testing.T) {
 
 // Random clients: the sums are those of the parts, always, and nobody with less than a fair
 // part is restricted.
-func TestSums(t *testing.T) {
+func TestSumsMatchTheAccounts(t *testing.T) {
 	t.Parallel()
 	r := rand.New(rand.NewPCG(7, 7))
 	b := New(BytesMin)
@@ -319,7 +319,7 @@ func TestSums(t *testing.T) {
 }
 
 // Accounts of many goroutines, for the race detector.
-func TestConcurrently(t *testing.T) {
+func TestConcurrentAccounts(t *testing.T) {
 	t.Parallel()
 	b := New(BytesMin)
 	var group sync.WaitGroup

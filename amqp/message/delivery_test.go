@@ -47,7 +47,7 @@ func TestDeliveryOptions(t *testing.T) {
 
 // A dead-letter property that is null would make the Go client panic: it is left out,
 // the others stay.
-func TestNullReason(t *testing.T) {
+func TestNullDeadLetterReasonIsDropped(t *testing.T) {
 	t.Parallel()
 	encoded := section(nil, wire.SectionApplicationProperties, wire.Map{
 		{Key: "a", Value: int32(1)}, {Key: "DeadLetterReason", Value: nil}, {Key: "DeadLetterErrorDescription", Value: "why"},
@@ -70,7 +70,7 @@ func encodePatch(t *testing.T, m wire.Map) []byte {
 
 // Properties to modify are merged into the application properties; what comes
 // later wins.
-func TestPatches(t *testing.T) {
+func TestModifiedPropertiesAreMerged(t *testing.T) {
 	t.Parallel()
 	patches := fsm.AppendPatches(nil, []fsm.Patch{
 		{Properties: encodePatch(t, wire.Map{{Key: wire.Symbol("b"), Value: "patched"}, {Key: "c", Value: int64(1)}})},
@@ -143,7 +143,7 @@ func TestSplitDeadLetter(t *testing.T) {
 }
 
 // The example of 4.3: the bytes of the delivery-tag, and the uuid by which clients settle.
-func TestTokenBytes(t *testing.T) {
+func TestLockTokenIsAGUIDInDotNetOrder(t *testing.T) {
 	t.Parallel()
 	token := fsm.LockToken{0x33, 0x22, 0x11, 0x00, 0x55, 0x44, 0x77, 0x66, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}
 	id := wire.UUID{0x00, 0x11, 0x22, 0x33, 0x44, 0x55, 0x66, 0x77, 0x88, 0x99, 0xaa, 0xbb, 0xcc, 0xdd, 0xee, 0xff}

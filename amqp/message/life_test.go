@@ -88,7 +88,7 @@ func TestEnqueueTimeIsRead(t *testing.T) {
 
 // What a client is told of a message's life is what the queue made of it, in the header
 // and in the span that it may believe more. Nothing else of the message changes.
-func TestTimeToLiveIsTold(t *testing.T) {
+func TestDeliveredTimeToLiveIsTheQueues(t *testing.T) {
 	t.Parallel()
 	const day = 24 * 3600 * 1000
 	hour := uint32(3600_000)
@@ -136,7 +136,7 @@ func TestTimeToLiveIsTold(t *testing.T) {
 }
 
 // Whatever fields there are, only the end of the life changes.
-func TestOnlyTheExpiryIsCorrected(t *testing.T) {
+func TestCorrectedExpiryChangesNothingElse(t *testing.T) {
 	t.Parallel()
 	for fields := range 1 << 13 {
 		if fields&(1<<8) == 0 || fields&(1<<9) == 0 {
@@ -165,7 +165,7 @@ func TestOnlyTheExpiryIsCorrected(t *testing.T) {
 	}
 }
 
-func TestNamesMax(t *testing.T) {
+func TestLongNamesAreRefused(t *testing.T) {
 	t.Parallel()
 	build := map[string]func(name string) []byte{
 		"message-id": func(name string) []byte { return wire.AppendProperties(nil, &wire.Properties{MessageID: name}) },

@@ -359,7 +359,7 @@ func batch(messages ...[]byte) []byte {
 	return b
 }
 
-func TestBatch(t *testing.T) {
+func TestBatchBecomesMessages(t *testing.T) {
 	t.Parallel()
 	one, err := fullMessage().MarshalBinary()
 	if err != nil {
@@ -414,7 +414,7 @@ func TestBatchRefused(t *testing.T) {
 }
 
 // Damaged storage is an error, never a panic and never a broken message.
-func TestPayloadDamaged(t *testing.T) {
+func TestDamagedPayloadIsRefused(t *testing.T) {
 	t.Parallel()
 	encoded, err := fullMessage().MarshalBinary()
 	if err != nil {

@@ -202,7 +202,7 @@ func TestForwardedIsCopied(t *testing.T) {
 	}
 }
 
-func TestCutCharacters(t *testing.T) {
+func TestTruncateCharacters(t *testing.T) {
 	t.Parallel()
 	for text, want := range map[string]string{"": "", "abc": "abc", "abcd": "abc", "äöü": "äöü", "äöüß": "äöü", "日本語": "日本語", "日本語x": "日本語"} {
 		if got := truncateCharacters(text, 3); got != want || utf8.RuneCountInString(got) > 3 {

@@ -85,7 +85,7 @@ func TestRuleProperties(t *testing.T) {
 }
 
 // Ids of every type are text to rules, since that is what a filter compares them with.
-func TestRuleIDs(t *testing.T) {
+func TestRulesSeeIDsAsText(t *testing.T) {
 	t.Parallel()
 	for id, want := range map[any]filter.Value{
 		"text": filter.Text("text"), uint64(77): filter.Text("77"), uint64(math.MaxUint64): filter.Text("1.8446744073709552E+19"),
@@ -100,7 +100,7 @@ func TestRuleIDs(t *testing.T) {
 }
 
 // The buffer of the reader is used again, and says nothing of the message before.
-func TestRuleReaderForgets(t *testing.T) {
+func TestRuleReaderKeepsNothingOfTheLastMessage(t *testing.T) {
 	t.Parallel()
 	var r RuleReader
 	payload := func(n int) []byte {
@@ -164,7 +164,7 @@ func TestRulePropertiesBytesMax(t *testing.T) {
 
 // A stored message is read again as it was sent: same id, same life, same payload,
 // and what rules can ask about.
-func TestReread(t *testing.T) {
+func TestRereadReturnsTheMessageAsSent(t *testing.T) {
 	t.Parallel()
 	sent := fullMessage()
 	encoded, err := sent.MarshalBinary()
@@ -191,7 +191,7 @@ func TestReread(t *testing.T) {
 	}
 }
 
-func TestRereadPatched(t *testing.T) {
+func TestRereadAppliesPatches(t *testing.T) {
 	t.Parallel()
 	created := time.UnixMilli(1000).UTC()
 	expires := created.Add(100 * 24 * time.Hour)

@@ -162,7 +162,7 @@ func TestFramesGolden(t *testing.T) {
 }
 
 // Every frame of the list in one stream, by one byte a read and by the largest reads.
-func TestReaderStream(t *testing.T) {
+func TestReaderReadsAllFramesOfAStream(t *testing.T) {
 	t.Parallel()
 	header := HeaderAMQP()
 	stream := header[:]
@@ -341,7 +341,7 @@ func TestTransferOverheadMaxBytes(t *testing.T) {
 }
 
 // Frames that do not fit into list8 go to list32.
-func TestLongFields(t *testing.T) {
+func TestLongFramesUseList32(t *testing.T) {
 	t.Parallel()
 	want := &Detach{Handle: 1, Error: &Error{Condition: "c", Description: strings.Repeat("x", 1000), Info: Map{{"k", []any{strings.Repeat("y", 300)}}}}}
 	b := AppendFrame(nil, FrameAMQP, 0, want)
@@ -358,7 +358,7 @@ func TestLongFields(t *testing.T) {
 }
 
 // A length within the limit that is claimed and never sent costs one small buffer.
-func TestReaderClaims(t *testing.T) {
+func TestClaimedLengthCostsOneSmallBuffer(t *testing.T) {
 	claim := append(unhex(t, `20000000 02 00 0000`), make([]byte, 5000)...)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -373,7 +373,7 @@ func TestReaderClaims(t *testing.T) {
 }
 
 // A Reader that was busy becomes small again and loses no byte that it has.
-func TestReaderSlim(t *testing.T) {
+func TestReaderShrinksWithoutLosingBytes(t *testing.T) {
 	t.Parallel()
 	large := AppendFrame(nil, FrameAMQP, 0, &Transfer{Payload: make([]byte, 20<<10)})
 	small := AppendFrame(nil, FrameAMQP, 7, &Transfer{Payload: []byte("after")})
@@ -399,7 +399,7 @@ func TestReaderSlim(t *testing.T) {
 }
 
 // Under load the buffer grows so that one read brings many frames, and no further.
-func TestReaderBuffer(t *testing.T) {
+func TestReaderBufferGrowsAndIsReused(t *testing.T) {
 	t.Parallel()
 	r := NewReader(&loop{frame: AppendFrame(nil, FrameAMQP, 0, &Transfer{Payload: make([]byte, 900)})}, 1024)
 	if len(r.buffer) != readBufferBytes {

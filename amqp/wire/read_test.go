@@ -60,7 +60,7 @@ func TestDescribedOf(t *testing.T) {
 }
 
 // Rest says where items stand.
-func TestRest(t *testing.T) {
+func TestRestIsTheDistanceToTheEnd(t *testing.T) {
 	t.Parallel()
 	value := AppendListOf(nil, func(dst []byte) ([]byte, int) {
 		return AppendString(AppendLong(dst, 5), "x"), 2
