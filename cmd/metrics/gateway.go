@@ -19,38 +19,38 @@ func gateway(name string, k kind, help string, read func(*amqp.Stats) uint64) fa
 
 func gatewayFamilies() []family {
 	return []family{
-		gateway("peeklock_amqp_connections", gauge, "Connections of clients that are open.",
+		gateway("peeklock_amqp_connections", gauge, "Open client connections.",
 			func(s *amqp.Stats) uint64 { return uint64(s.Connections) }),
 		{
 			name: "peeklock_amqp_connections_max", kind: gauge,
-			help: "Connections of clients that are taken at a time; more are closed at once.",
+			help: "Maximum number of client connections; further ones are closed immediately.",
 			read: func(p *statsSnapshot, to emit) {
 				if p.hasGateway && p.connectionsMax > 0 {
 					to(float64(p.connectionsMax))
 				}
 			},
 		},
-		gateway("peeklock_amqp_sessions", gauge, "AMQP sessions on these.",
+		gateway("peeklock_amqp_sessions", gauge, "AMQP sessions of client connections.",
 			func(s *amqp.Stats) uint64 { return uint64(s.Sessions) }),
-		gateway("peeklock_amqp_links", gauge, "Links on these, those to $cbs and $management included.",
+		gateway("peeklock_amqp_links", gauge, "AMQP links of client connections, including those to $cbs and $management.",
 			func(s *amqp.Stats) uint64 { return uint64(s.Links) }),
-		gateway("peeklock_amqp_accepted_connections_total", counter, "Connections of clients that were taken.",
+		gateway("peeklock_amqp_accepted_connections_total", counter, "Client connections that were accepted.",
 			func(s *amqp.Stats) uint64 { return s.Accepted }),
-		gateway("peeklock_amqp_crowded_connections_total", counter, "Connections that were closed at once, because there are too many or too many from one address.",
+		gateway("peeklock_amqp_crowded_connections_total", counter, "Client connections that were closed immediately because there were too many, in total or from one address.",
 			func(s *amqp.Stats) uint64 { return s.Rejected }),
-		gateway("peeklock_amqp_received_bytes_total", counter, "Bytes from clients, as AMQP: without TLS and WebSocket around it.",
+		gateway("peeklock_amqp_received_bytes_total", counter, "AMQP bytes received from clients, without the overhead of TLS and WebSocket.",
 			func(s *amqp.Stats) uint64 { return s.BytesIn }),
-		gateway("peeklock_amqp_sent_bytes_total", counter, "Bytes to clients, as AMQP.",
+		gateway("peeklock_amqp_sent_bytes_total", counter, "AMQP bytes sent to clients, without the overhead of TLS and WebSocket.",
 			func(s *amqp.Stats) uint64 { return s.BytesOut }),
-		gateway("peeklock_amqp_received_messages_total", counter, "Messages of clients that were stored, those of batches one by one; in a transaction also before it is committed.",
+		gateway("peeklock_amqp_received_messages_total", counter, "Messages received from clients and stored. Messages of a batch count individually, messages of a transaction before its commit.",
 			func(s *amqp.Stats) uint64 { return s.Received }),
-		gateway("peeklock_amqp_delivered_messages_total", counter, "Messages sent to clients, each delivery counted.",
+		gateway("peeklock_amqp_delivered_messages_total", counter, "Deliveries of messages to clients.",
 			func(s *amqp.Stats) uint64 { return s.Delivered }),
 		gateway("peeklock_amqp_node_requests_total", counter, "Requests to $management and $cbs.",
 			func(s *amqp.Stats) uint64 { return s.Requests }),
 		{
 			name: "peeklock_amqp_settled_messages_total", kind: counter, labels: []string{"verb"},
-			help: "Messages that receivers settled, by what they said: complete, abandon, defer, dead_letter, release. In a transaction they are counted when it is committed.",
+			help: "Messages that receivers settled, by outcome: complete, abandon, defer, dead_letter, release. In a transaction they count when it is committed.",
 			read: func(p *statsSnapshot, to emit) {
 				if !p.hasGateway {
 					return
@@ -64,16 +64,16 @@ func gatewayFamilies() []family {
 		},
 		{
 			name: "peeklock_amqp_refusals_total", kind: counter, labels: []string{"condition"},
-			help: "Transfers, settlements, links, requests, sessions and connections that were refused or ended by the member, by the AMQP condition that the client was told.",
+			help: "Transfers, settlements, links, requests, sessions and connections that the member refused or ended, by the AMQP condition sent to the client.",
 			read: func(p *statsSnapshot, to emit) {
 				for _, condition := range slices.Sorted(maps.Keys(p.gateway.Refused)) {
 					to(float64(p.gateway.Refused[condition]), string(condition))
 				}
 			},
 		},
-		gateway("peeklock_amqp_refused_presettled_deliveries_total", counter, "Deliveries that were refused although their sender had settled them: it does not know. Messages lost by the sender's choice.",
+		gateway("peeklock_amqp_refused_presettled_deliveries_total", counter, "Presettled deliveries that were refused. Their senders do not learn of it: the messages are lost.",
 			func(s *amqp.Stats) uint64 { return s.Presettled }),
-		gateway("peeklock_amqp_refused_logins_total", counter, "Logins that were refused: by SASL, and tokens put to $cbs.",
+		gateway("peeklock_amqp_refused_logins_total", counter, "Refused logins: by SASL and by tokens sent to $cbs.",
 			func(s *amqp.Stats) uint64 { return s.Logins }),
 	}
 }
@@ -81,17 +81,17 @@ func gatewayFamilies() []family {
 // gatewayMemoryFamilies are about what connections hold.
 func gatewayMemoryFamilies() []family {
 	return []family{
-		gateway("peeklock_amqp_memory_bytes", gauge, "Memory of client connections: what is not yet stored, settled or sent, and their fixed costs, rounded up.",
+		gateway("peeklock_amqp_memory_bytes", gauge, "Memory of client connections: data that is not yet stored, settled or sent, and their fixed costs, rounded up.",
 			func(s *amqp.Stats) uint64 { return uint64(s.Memory.Used) }),
-		gateway("peeklock_amqp_memory_max_bytes", gauge, "Limit of peeklock_amqp_memory_bytes. From 70 percent on, connections that hold more than their fair share are restricted.",
+		gateway("peeklock_amqp_memory_max_bytes", gauge, "Limit of peeklock_amqp_memory_bytes. Above 70 percent of it, connections that use more than their fair share are restricted.",
 			func(s *amqp.Stats) uint64 { return uint64(s.Memory.Limit) }),
-		gateway("peeklock_amqp_memory_unauthenticated_bytes", gauge, "The part of peeklock_amqp_memory_bytes that unauthenticated connections hold.",
+		gateway("peeklock_amqp_memory_unauthenticated_bytes", gauge, "Part of peeklock_amqp_memory_bytes that belongs to unauthenticated connections.",
 			func(s *amqp.Stats) uint64 { return uint64(s.Memory.Unauthenticated) }),
-		gateway("peeklock_amqp_memory_restricted_connections", gauge, "Connections that are restricted because they hold more than their fair share while memory is short: they get no credit, their sends are refused, or they are closed.",
+		gateway("peeklock_amqp_memory_restricted_connections", gauge, "Connections that are restricted because they use more than their fair share while memory is low: they get no credit, their sends are refused, or they are closed.",
 			func(s *amqp.Stats) uint64 { return uint64(s.Memory.Restricted) }),
-		gateway("peeklock_amqp_memory_refused_messages_total", counter, "Messages that were refused with server-busy because their connection was restricted.",
+		gateway("peeklock_amqp_memory_refused_messages_total", counter, "Messages refused with server-busy because their connection was restricted.",
 			func(s *amqp.Stats) uint64 { return s.MemoryRefused }),
-		gateway("peeklock_amqp_memory_ended_connections_total", counter, "Connections that were closed because they held the most while memory was nearly used up.",
+		gateway("peeklock_amqp_memory_ended_connections_total", counter, "Connections that were closed because they used the most memory when it was nearly exhausted.",
 			func(s *amqp.Stats) uint64 { return s.Memory.Evictions }),
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/minio/minio-go/v7/pkg/s3utils"
 )
 
-// EnvironmentHelp says, for people, what is read of the environment.
-const EnvironmentHelp = `AWS_ENDPOINT_URL_S3, or AWS_ENDPOINT_URL, is the URL of the store (without: AWS itself); it may be http://,
-over which everything can be read on the way. AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and
-AWS_SESSION_TOKEN are the key; without, it is that of AWS_PROFILE in the shared credentials file, or of the role
-of the machine, task or pod. AWS_REGION is the region, SSL_CERT_FILE names certificates to trust besides the system's.`
+// EnvironmentHelp describes, for the help of commands, the variables that Open reads.
+const EnvironmentHelp = `AWS_ENDPOINT_URL_S3, or AWS_ENDPOINT_URL, is the URL of the store (default: AWS). With http:// the transfer is not encrypted.
+AWS_ACCESS_KEY_ID, AWS_SECRET_ACCESS_KEY and AWS_SESSION_TOKEN are the key; the default is the key of AWS_PROFILE in the shared
+credentials file, or that of the role of the machine, task or pod. AWS_REGION is the region. SSL_CERT_FILE names further
+certificates to trust.`
 
 const (
 	endpointDefault   = "https://s3.amazonaws.com"

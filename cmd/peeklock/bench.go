@@ -62,20 +62,18 @@ func newBench(c *client) *cobra.Command {
 	var o benchOptions
 	cmd := &cobra.Command{
 		Use: "bench", Short: "Measure a cluster and verify that no message is lost",
-		Long: `Put load on a cluster with AMQP clients, measure, and check every message: each
-carries a number, and what is lost, delivered again after its completion or was never
-sent makes the command fail.
+		Long: `Put load on a cluster with AMQP clients, measure throughput and latency, and check every message. Each message carries a
+number. The command fails when a message is lost, is delivered again after its completion, or was never sent.
 
-Latencies: "send" is from the call to the broker's confirmation, "end to end" from the
-call to the arrival at the receiver. With --rate they count from the moment at which a
-message was due, so that waiting for a slow broker is not left out.
+The latency "send" is the time from the call to the confirmation of the broker, "end to end" the time from the call to the
+arrival at the receiver. With --rate they count from the time at which a message was due, so that the delay of a slow broker
+is included.
 
-With --topic, every message is checked once for each subscription that takes it: "send" counts
-messages, "receive" and "settle" their copies.
+With --topic, every message is checked once for each subscription that matches it: "send" counts messages, "receive" and
+"settle" count their copies.
 
-With --sessions, each receiver accepts the next session, takes what is there, settles it and
-gives the session back; a message that comes behind one that was sent to its session later makes
-the command fail too.`,
+With --sessions, each receiver accepts the next session, receives and settles its messages, and releases it. The command
+also fails when messages of a session arrive out of order.`,
 		Example: `  peeklock bench --senders 4 --window 100 --queues 4 --duration 30s
   peeklock bench --mode send --messages 1000000 --keep
   peeklock bench --rate 500 --members-spread -o json
@@ -88,26 +86,26 @@ the command fail too.`,
 	}
 	f := cmd.Flags()
 	f.StringVar(&o.mode, "mode", modeBoth, "send, receive or send-receive")
-	f.IntVar(&o.senders, "senders", 1, "sending clients, each with a connection of its own")
-	f.IntVar(&o.receivers, "receivers", 0, "receiving clients, each with a connection of its own (default: one per queue or subscription)")
-	f.IntVar(&o.queues, "queues", 1, "queues that the clients are spread over; made if missing")
+	f.IntVar(&o.senders, "senders", 1, "sending clients, each with its own connection")
+	f.IntVar(&o.receivers, "receivers", 0, "receiving clients, each with its own connection (default: one per queue or subscription)")
+	f.IntVar(&o.queues, "queues", 1, "queues that the clients use in turn; missing ones are created")
 	o.topic.flags(cmd)
 	o.perSession.flags(cmd)
-	f.StringVar(&o.prefix, "queue-prefix", "bench", "the queues are called PREFIX-0 and so on, a topic PREFIX-topic")
-	f.BoolVar(&o.keep, "keep", false, "keep what was made")
-	f.BoolVar(&o.partitioned, "partitioned", false, "spread each queue or topic over several partitions")
-	f.IntVar(&o.window, "window", 100, "sends of a sender that await confirmation at once")
-	f.IntVar(&o.credit, "credit", 500, "messages on their way to a receiver, or unsettled there, at once")
-	f.IntVar(&o.settlers, "settlers", 128, "messages of a receiver that await the end of their settlement at once")
+	f.StringVar(&o.prefix, "queue-prefix", "bench", "prefix of the names: queues are called PREFIX-0 and so on, a topic PREFIX-topic")
+	f.BoolVar(&o.keep, "keep", false, "keep the entities that were created")
+	f.BoolVar(&o.partitioned, "partitioned", false, "create partitioned queues or a partitioned topic")
+	f.IntVar(&o.window, "window", 100, "unconfirmed sends per sender")
+	f.IntVar(&o.credit, "credit", 500, "link credit: messages in flight to a receiver or unsettled there")
+	f.IntVar(&o.settlers, "settlers", 128, "concurrent settlements per receiver")
 	f.BoolVar(&o.receiveAndDelete, "delete", false, "receive-and-delete instead of peek-lock")
-	f.IntVar(&o.size, "size", 1024, "bytes of a body, at least 32")
-	f.Float64Var(&o.rate, "rate", 0, "messages per second of all senders together; 0: as fast as can be")
-	f.DurationVar(&o.duration, "duration", 10*time.Second, "how long to measure; with --messages or when only receiving there is no limit unless it is given")
-	f.Uint64Var(&o.messages, "messages", 0, "stop after so many messages of all senders together")
-	f.DurationVar(&o.warmup, "warmup", 0, "time before measuring begins")
-	f.BoolVar(&o.spread, "members-spread", false, "spread the clients over all members")
-	f.IntSliceVar(&o.pids, "pids", nil, "processes of the members on this machine: their CPU time is counted")
-	f.DurationVar(&o.lockDuration, "lock-duration", 30*time.Second, "lock duration of queues that are made")
+	f.IntVar(&o.size, "size", 1024, "size of a message body in bytes, at least 32")
+	f.Float64Var(&o.rate, "rate", 0, "messages per second of all senders together; 0: no limit")
+	f.DurationVar(&o.duration, "duration", 10*time.Second, "duration of the measurement; no limit with --messages or --mode receive unless it is given")
+	f.Uint64Var(&o.messages, "messages", 0, "stop after this many messages of all senders together")
+	f.DurationVar(&o.warmup, "warmup", 0, "duration of the warm-up before the measurement")
+	f.BoolVar(&o.spread, "members-spread", false, "distribute the clients over all members")
+	f.IntSliceVar(&o.pids, "pids", nil, "process ids of the members on this machine, whose CPU time is reported")
+	f.DurationVar(&o.lockDuration, "lock-duration", 30*time.Second, "lock duration of queues that are created")
 	cmd.PreRun = func(cmd *cobra.Command, _ []string) {
 		// A run with an end of its own (a number of messages, an empty queue) is only
 		// limited in time when that was asked for.

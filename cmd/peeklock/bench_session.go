@@ -32,7 +32,7 @@ type benchSessions struct {
 }
 
 func (b *benchSessions) flags(cmd *cobra.Command) {
-	cmd.Flags().IntVar(&b.sessions, "sessions", 0, "spread the messages of each queue over so many sessions; receivers work off one after the other")
+	cmd.Flags().IntVar(&b.sessions, "sessions", 0, "distribute the messages of each queue over this many sessions; receivers accept one after the other")
 }
 
 func (b *benchSessions) check(o *benchOptions) error {

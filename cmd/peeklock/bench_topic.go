@@ -39,10 +39,10 @@ type benchTopic struct {
 
 func (b *benchTopic) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.IntVar(&b.subscriptions, "topic", 0, "send to a topic, called PREFIX-topic, with so many subscriptions, instead of to queues; what is missing is made")
-	f.IntVar(&b.sqlRules, "sql-rules", 0, "SQL rules, dealt out to the subscriptions that are made instead of one that takes everything")
-	f.IntVar(&b.correlationRules, "correlation-rules", 0, "correlation rules, dealt out likewise")
-	f.IntVar(&b.matching, "matching", 0, "how many of these rules take every message; the others take none (default: one per subscription)")
+	f.IntVar(&b.subscriptions, "topic", 0, "send to the topic PREFIX-topic with this many subscriptions instead of queues; missing ones are created")
+	f.IntVar(&b.sqlRules, "sql-rules", 0, "SQL rules, distributed over the created subscriptions instead of a rule that matches all messages")
+	f.IntVar(&b.correlationRules, "correlation-rules", 0, "correlation rules, distributed in the same way")
+	f.IntVar(&b.matching, "matching", 0, "number of these rules that match all messages; the others match none (default: one per subscription)")
 }
 
 func (b *benchTopic) rules() int { return b.sqlRules + b.correlationRules }

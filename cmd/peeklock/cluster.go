@@ -4,37 +4,11 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-
-	"github.com/spf13/cobra"
+	"time"
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
 )
-
-func newCluster(c *client) *cobra.Command {
-	return group("cluster", "Look at the cluster, compare its replicas, back it up",
-		newClusterStatus(c), newClusterVerify(c), newClusterBackup(c))
-}
-
-func newClusterStatus(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use: "status", Short: "Show members, partitions and leaders", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			var st admin.Status
-			if err := c.call(cmd.Context(), http.MethodGet, "/v1/status", nil, &st); err != nil {
-				return err
-			}
-			if !out.isTable() {
-				return out.data(st)
-			}
-			return printStatus(out, st)
-		},
-	}
-}
 
 // aliveStateText is a member's state for people: one whose disk is nearly full is alive, and of less use.
 func aliveStateText(m admin.MemberStatus) string {
@@ -81,4 +55,24 @@ func printStatus(out *output, st admin.Status) error {
 		return err
 	}
 	return out.rows(nil, []any{"partition", "leader", "term", "applied", "replicas", "entities", "messages", "contact"}, partitions)
+}
+
+// sinceText is how long ago, as people read it.
+func sinceText(d time.Duration) string {
+	if d < time.Second {
+		return d.Round(time.Millisecond).String()
+	}
+	return d.Round(time.Second).String()
+}
+
+// status prints the members and partitions.
+func (c *client) status(i invocation) error {
+	var st admin.Status
+	if err := c.call(i.ctx, http.MethodGet, "/v1/status", nil, &st); err != nil {
+		return err
+	}
+	if !i.out.isTable() {
+		return i.out.data(st)
+	}
+	return printStatus(i.out, st)
 }

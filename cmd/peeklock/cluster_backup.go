@@ -12,8 +12,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/cmd/objects"
 	"github.com/peeklock/peeklock/fsm"
@@ -51,32 +49,6 @@ type backedUpPart struct {
 	Ended  time.Time `json:"ended"`
 }
 
-func newClusterBackup(c *client) *cobra.Command {
-	var pace rateFlag
-	cmd := &cobra.Command{
-		Use: "backup DIR|s3://BUCKET/PREFIX", Short: "Copy the cluster to a folder or an object store, while it runs",
-		Long: `Copy every partition to a folder, which must be empty or not there, or to an object store, where
-nothing may have that prefix, while the cluster runs:
-through any member, from the leaders. Each partition is consistent in itself, as of a moment
-between beginning and end; all of them together are not as of one moment. So what was sent to one
-partition while another was copied is there or not, and a message that was being forwarded
-from one to the other meanwhile may be in neither or in both. The catalog is copied
-first and last; the last one counts, and the manifest says whether it changed.
-
-A copy keeps what it needs on its leader, so a slow disk or store here costs disk there. Everything
-is in the files, messages and keys: protect them. "peeklock restore" reads them.
-
-Any object store that speaks S3 will do; the bytes go through this command, not from member to store.
-` + objects.EnvironmentHelp,
-		Example: `  peeklock cluster backup /backups/2026-11-20
-  AWS_ENDPOINT_URL_S3=https://store.example:9000 peeklock cluster backup s3://backups/2026-11-20 --rate 50MiB`,
-		Args: wantArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error { return c.backup(cmd.Context(), args[0], pace) },
-	}
-	cmd.Flags().Var(&pace, "rate", "bytes a second at most, 64KiB or more; 0: as fast as it goes")
-	return cmd
-}
-
 // backedUp is the answer of cluster backup.
 type backedUp struct {
 	Dir            string `json:"dir"` // or where in an object store
@@ -94,11 +66,8 @@ type backupRun struct {
 	manifest  backupManifest
 }
 
-func (c *client) backup(ctx context.Context, location string, pace rateFlag) error {
-	out, err := c.output()
-	if err != nil {
-		return err
-	}
+func (c *client) backup(i invocation, pace rateFlag) error {
+	ctx, out, location := i.ctx, i.out, i.args[0]
 	to, err := objects.Open(ctx, location, c.getenv)
 	if err != nil {
 		return usageError{err}

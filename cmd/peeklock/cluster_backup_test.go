@@ -220,7 +220,7 @@ func TestBackupRetriesPartitions(t *testing.T) {
 			m := cutMember{copiedMember{size: 5000}, "1", new(atomic.Int32)}
 			m.times.Store(times)
 			c := &client{process: process{out: io.Discard, err: io.Discard}, form: "table", http: &http.Client{Transport: m}}
-			if err := c.backup(t.Context(), dir, 0); (err == nil) != whole {
+			if err := c.backup(invocation{ctx: t.Context(), out: &output{w: io.Discard, form: "table"}, args: []string{dir}}, 0); (err == nil) != whole {
 				t.Fatal(times, err)
 			}
 			_, noManifest := os.Stat(filepath.Join(dir, manifestFile))
@@ -245,7 +245,7 @@ func TestBackupKeepsTheRate(t *testing.T) {
 				}
 			}
 			c := &client{process: process{out: io.Discard, err: io.Discard}, form: "table", http: &http.Client{Transport: copiedMember{size: 1 << 20}}}
-			if err := c.backup(t.Context(), filepath.Join(t.TempDir(), "copy"), pace); err != nil {
+			if err := c.backup(invocation{ctx: t.Context(), out: &output{w: io.Discard, form: "table"}, args: []string{filepath.Join(t.TempDir(), "copy")}}, pace); err != nil {
 				t.Fatal(err)
 			}
 			if took := time.Since(began); took > want+want/10 || took < want-want/10 {

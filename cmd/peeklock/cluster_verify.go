@@ -1,13 +1,10 @@
 package main
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net/http"
 	"strings"
-
-	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
 )
@@ -26,24 +23,8 @@ type verifiedPartitions struct {
 	Error string `json:"error,omitempty"` // why nothing could be compared
 }
 
-func newClusterVerify(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use: "verify", Short: "Compare the state of all replicas",
-		Long: `Have every partition's leader compare the whole state of its replicas, at one index that all of
-them reach, and say what they answered. Nobody is held up; each replica works as for a
-snapshot. Bodies of messages are not read: their checksums are looked at whenever they
-are. The exit code is 1 when replicas differ, and when one gives no answer. Members of
-different releases may differ without harm.`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.verify(cmd.Context()) },
-	}
-}
-
-func (c *client) verify(ctx context.Context) error {
-	out, err := c.output()
-	if err != nil {
-		return err
-	}
+func (c *client) verify(i invocation) error {
+	ctx, out := i.ctx, i.out
 	r, err := c.memberList(ctx)
 	if err != nil {
 		return err

@@ -71,14 +71,13 @@ func newDev(p process) *cobra.Command {
 	var o devOptions
 	cmd := &cobra.Command{
 		Use: "dev", Short: "Run a whole cluster in this process, for development",
-		Long: `Run three members in this process, each with its own data folder, real consensus
-between them, on loopback, where whoever is on this machine needs no key. Stays in the foreground until Ctrl-C; a second start on the
-same folder finds every message again.
+		Long: `Run three members in this process, each with its own data directory, with Raft replication between them, on loopback
+addresses. Clients on this machine need no key. The command stays in the foreground until Ctrl-C. A second start with the same
+directory finds all messages again.
 
---config takes the Config.json of the Service Bus emulator and makes what it lists. The first
-namespace of the file is the default one, whatever its name; each further one is made under
-its name and reached as sb://NAME.localhost. What exists already gets the settings of the
-file; nothing is deleted.`,
+--config creates the entities that a Config.json of the Service Bus emulator lists. The first namespace of the file becomes
+the default namespace, whatever its name; each further one is created under its name and reached as sb://NAME.localhost.
+Entities that exist get the settings of the file; nothing is deleted.`,
 		Example: `  peeklock dev
   peeklock dev --config Config.json`,
 		Args: noArgs,
@@ -92,12 +91,12 @@ file; nothing is deleted.`,
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.amqpPort, "amqp-port", 5672, "AMQP port of the first member; the others follow by 10; 0: any")
-	f.IntVar(&o.adminPort, "admin-port", 5300, "control port of the first member; the others follow by 10; 0: any")
-	f.IntVar(&o.members, "members", 3, "1, 3 or 5")
-	f.StringVar(&o.dir, "dir", ".peeklock-dev", "data folder")
-	f.StringVar(&o.config, "config", "", "create what this Config.json of the Service Bus emulator lists")
-	f.BoolVar(&o.tls, "tls", false, "make a development CA and a certificate in the data folder and speak TLS too; also on 5671 and 443 if they can be had")
+	f.IntVar(&o.amqpPort, "amqp-port", 5672, "AMQP port of the first member; each further member uses one 10 higher; 0: any free port")
+	f.IntVar(&o.adminPort, "admin-port", 5300, "control API port of the first member; each further member uses one 10 higher; 0: any free port")
+	f.IntVar(&o.members, "members", 3, "number of members: 1, 3 or 5")
+	f.StringVar(&o.dir, "dir", ".peeklock-dev", "data directory")
+	f.StringVar(&o.config, "config", "", "create the entities that this Config.json of the Service Bus emulator lists")
+	f.BoolVar(&o.tls, "tls", false, "create a development CA and a certificate in the data directory and accept TLS too; also on ports 5671 and 443 if they are free")
 	f.StringVar(&o.memoryLimit, "memory-limit", "", config.MemoryLimitHelp+" (default: "+config.MemoryLimitDefault+")")
 	f.StringVar(&o.level, "log-level", "error", "least severe level that is logged: debug, info, warn or error")
 	f.StringVar(&o.format, "log-format", "", "format of the log on standard error: text or json (env PEEKLOCK_LOG_FORMAT, default text)")

@@ -2,10 +2,11 @@ package main
 
 import (
 	"context"
-	"fmt"
 	"net/http"
 	"net/url"
 	"strconv"
+
+	"github.com/peeklock/peeklock/admin/entity"
 
 	"github.com/spf13/cobra"
 
@@ -13,82 +14,67 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// resource is a kind of entity on the command line; T is how the API shows one.
+// resource is a kind of entity on the command line; T is its form in the control API.
 type resource[T any] struct {
 	kind     fsm.EntityKind
-	plural   string // in the path of the API
-	argument string // what the help calls its name
+	plural   string // in paths of the API
+	argument string // the name in the help
+	contents string // what is deleted with it, in the help
+	example  string // a name
+	args     cobra.PositionalArgs
 	summary  func(*T) (name string, partition fsm.PartitionID)
 }
 
-func (n *resource[T]) path(name string) string { return namePath("/v1/"+n.plural+"/", name) }
+func (r *resource[T]) path(name string) string { return namePath("/v1/"+r.plural+"/", name) }
 
-// put creates or updates.
-func (n *resource[T]) put(cmd *cobra.Command, c *client, method, name string, body any, done string) error {
-	out, err := c.output()
-	if err != nil {
-		return err
-	}
+// put creates (PUT) or updates (PATCH) the entity that the first argument names.
+func (r *resource[T]) put(c *client, i invocation, method, done string, body any) error {
 	var e T
-	if err := c.call(cmd.Context(), method, n.path(name), body, &e); err != nil {
+	if err := c.call(i.ctx, method, r.path(i.args[0]), body, &e); err != nil {
 		return err
 	}
-	if out.isTable() {
-		shown, partition := n.summary(&e)
-		return out.note("%s %s %s on partition %d", n.kind, shown, done, partition)
+	if i.out.isTable() {
+		name, partition := r.summary(&e)
+		return i.out.note("%s %s %s on partition %d", r.kind, name, done, partition)
 	}
-	return out.fields(e)
+	return i.out.fields(e)
 }
 
-func (n *resource[T]) newShow(c *client, example string) *cobra.Command {
-	return &cobra.Command{
-		Use: "show " + n.argument, Short: fmt.Sprintf("Show settings and counts of a %s", n.kind), Args: wantArgs(1),
-		Example:           "  peeklock " + n.kind.String() + " show " + example,
-		ValidArgsFunction: c.complete(n.plural),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			var e T
-			if err := c.call(cmd.Context(), http.MethodGet, n.path(args[0]), nil, &e); err != nil {
-				return err
-			}
-			return out.fields(e)
-		},
-	}
+// createVerb completes create with the settings of the kind, which are returned.
+func (r *resource[T]) createVerb(c *client, v verb) (verb, *entity.Settings) {
+	var s entity.Settings
+	v.use, v.short, v.args = "create "+r.argument, "Create a "+r.kind.String(), r.args
+	v.flags = func(cmd *cobra.Command) { c.settingFlags(cmd, &s, r.kind, true) }
+	v.run = func(i invocation) error { return r.put(c, i, http.MethodPut, "created", s) }
+	return v, &s
 }
 
-func (n *resource[T]) newDelete(c *client, example, what string) *cobra.Command {
-	return &cobra.Command{
-		Use: "delete " + n.argument, Short: fmt.Sprintf("Delete a %s and %s", n.kind, what), Args: wantArgs(1),
-		Example:           "  peeklock " + n.kind.String() + " delete " + example,
-		ValidArgsFunction: c.complete(n.plural),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			if err := c.call(cmd.Context(), http.MethodDelete, n.path(args[0]), nil, nil); err != nil {
-				return err
-			}
-			if out.isTable() {
-				return out.note("%s %s deleted", n.kind, args[0])
-			}
-			return out.data(deleted{Name: args[0], Deleted: true})
-		},
-	}
+func (r *resource[T]) updateVerb(c *client, v verb) verb {
+	var s entity.Settings
+	v.use, v.short, v.args = "update "+r.argument, "Change settings of a "+r.kind.String()+"; settings that are not given stay", r.args
+	v.complete = c.complete(r.plural)
+	v.flags = func(cmd *cobra.Command) { c.settingFlags(cmd, &s, r.kind, false) }
+	v.run = func(i invocation) error { return r.put(c, i, http.MethodPatch, "updated", s) }
+	return v
 }
 
-// deleted is the answer of queue delete and its like.
-type deleted struct {
-	Name    string `json:"name"`
-	Deleted bool   `json:"deleted"`
+func (r *resource[T]) showVerb(c *client) verb {
+	return getVerb[T](c, verb{
+		use: "show " + r.argument, short: "Show the settings and counts of a " + r.kind.String(), args: argCount(1, 1),
+		example: "  peeklock " + r.kind.String() + " show " + r.example, complete: c.complete(r.plural),
+	}, func(args []string) string { return r.path(args[0]) })
 }
 
-// allPages walks a list to its end. take gives the items of a page and where the next one
-// begins, which is the parameter next.
-func allPages[P, T any](ctx context.Context, c *client, path, next string, take func(*P) ([]T, string)) ([]T, error) {
+func (r *resource[T]) deleteVerb(c *client) verb {
+	return deleteVerb(c, verb{
+		use: "delete " + r.argument, short: "Delete a " + r.kind.String() + " and " + r.contents, args: argCount(1, 1),
+		example: "  peeklock " + r.kind.String() + " delete " + r.example, complete: c.complete(r.plural),
+	}, func(args []string) string { return r.path(args[0]) }, firstArg, func(args []string) string { return r.kind.String() + " " + args[0] + " deleted" })
+}
+
+// allPages fetches a list page by page. items gives the items of a page and where the next one begins, which is the
+// parameter next.
+func allPages[P, T any](ctx context.Context, c *client, path, next string, items func(*P) ([]T, string)) ([]T, error) {
 	all := []T{}
 	for after := ""; ; {
 		var page P
@@ -99,8 +85,8 @@ func allPages[P, T any](ctx context.Context, c *client, path, next string, take 
 		if err := c.call(ctx, http.MethodGet, at, nil, &page); err != nil {
 			return nil, err
 		}
-		items, following := take(&page)
-		all = append(all, items...)
+		some, following := items(&page)
+		all = append(all, some...)
 		if following == "" || following == after {
 			return all, nil
 		}
@@ -108,20 +94,38 @@ func allPages[P, T any](ctx context.Context, c *client, path, next string, take 
 	}
 }
 
-func (c *client) queues(ctx context.Context, counts bool) ([]admin.Queue, error) {
-	return allPages(ctx, c, "/v1/queues?max=1000&counts="+strconv.FormatBool(counts), "after", func(p *admin.QueuePage) ([]admin.Queue, string) { return p.Queues, p.Next })
+func (c *client) queues(ctx context.Context) ([]admin.Queue, error) {
+	return allPages(ctx, c, "/v1/queues?max=1000&counts=true", "after", func(p *admin.QueuePage) ([]admin.Queue, string) { return p.Queues, p.Next })
 }
 
 func (c *client) topics(ctx context.Context, counts bool) ([]admin.Topic, error) {
 	return allPages(ctx, c, "/v1/topics?max=1000&counts="+strconv.FormatBool(counts), "after", func(p *admin.TopicPage) ([]admin.Topic, string) { return p.Topics, p.Next })
 }
 
-func (c *client) subscriptions(ctx context.Context, topic string, counts bool) ([]admin.Subscription, error) {
-	path := "/v1/subscriptions?max=1000&counts=" + strconv.FormatBool(counts) + "&topic=" + url.QueryEscape(topic)
-	return allPages(ctx, c, path, "after", func(p *admin.SubscriptionPage) ([]admin.Subscription, string) { return p.Subscriptions, p.Next })
+// subscriptions lists the subscriptions of the named topics, or of all topics when none is named.
+func (c *client) subscriptions(ctx context.Context, names []string) ([]admin.Subscription, error) {
+	if len(names) == 0 {
+		topics, err := c.topics(ctx, false)
+		if err != nil {
+			return nil, err
+		}
+		for _, t := range topics {
+			names = append(names, t.Name)
+		}
+	}
+	all := []admin.Subscription{}
+	for _, topic := range names {
+		list, err := allPages(ctx, c, "/v1/subscriptions?max=1000&counts=true&topic="+url.QueryEscape(topic), "after",
+			func(p *admin.SubscriptionPage) ([]admin.Subscription, string) { return p.Subscriptions, p.Next })
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, list...)
+	}
+	return all, nil
 }
 
-// countsHeader and countsRow lay the counts of a queue or subscription out.
+// countsHeader and countsRow lay out the counts of a queue or subscription.
 func countsHeader() []any {
 	return []any{"name", "active", "locked", "deferred", "scheduled", "dead-letter", "transfer", "transfer-dead-letter", "size", "partition"}
 }

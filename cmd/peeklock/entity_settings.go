@@ -1,6 +1,9 @@
 package main
 
 import (
+	"fmt"
+	"strconv"
+
 	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
@@ -47,27 +50,52 @@ func (c *client) settingFlags(cmd *cobra.Command, given *entity.Settings, kind f
 	}
 }
 
-// durationFlag is a length of time on the command line: "30s", "PT30S" or "forever".
-type durationFlag struct{ to **entity.Duration }
+// optionalFlag is a flag whose value is nil until it is given: the server has the default.
+type optionalFlag[T any] struct {
+	to    **T
+	parse func(string) (T, error)
+	kind  string // in the help
+}
 
-var _ pflag.Value = durationFlag{}
+var _ pflag.Value = optionalFlag[bool]{}
 
-// Set parses what was given.
-func (l durationFlag) Set(text string) error {
-	d, err := entity.ParseDuration(text)
+// Set implements pflag.Value.
+func (f optionalFlag[T]) Set(text string) error {
+	v, err := f.parse(text)
 	if err == nil {
-		*l.to = (*entity.Duration)(&d)
+		*f.to = &v
 	}
 	return err
 }
 
-// String is the value so far; there is no default, the server has one.
-func (l durationFlag) String() string {
-	if l.to == nil || *l.to == nil {
+// String implements pflag.Value; there is no default.
+func (f optionalFlag[T]) String() string {
+	if f.to == nil || *f.to == nil {
 		return ""
 	}
-	return (*l.to).String()
+	return fmt.Sprint(**f.to)
 }
 
-// Type is what the help calls it.
-func (l durationFlag) Type() string { return "duration" }
+// Type implements pflag.Value.
+func (f optionalFlag[T]) Type() string { return f.kind }
+
+// durationFlag is a duration on the command line: "30s", "PT30S" or "forever".
+func durationFlag(to **entity.Duration) pflag.Value {
+	return optionalFlag[entity.Duration]{to, func(text string) (entity.Duration, error) {
+		d, err := entity.ParseDuration(text)
+		return entity.Duration(d), err
+	}, "duration"}
+}
+
+func boolFlag(to **bool) pflag.Value { return optionalFlag[bool]{to, strconv.ParseBool, "bool"} }
+
+func stringFlag(to **string) pflag.Value {
+	return optionalFlag[string]{to, func(text string) (string, error) { return text, nil }, "string"}
+}
+
+func uint32Flag(to **uint32) pflag.Value {
+	return optionalFlag[uint32]{to, func(text string) (uint32, error) {
+		n, err := strconv.ParseUint(text, 0, 32)
+		return uint32(n), err
+	}, "uint32"}
+}

@@ -8,25 +8,12 @@ import (
 	"strings"
 	"time"
 
+	"github.com/peeklock/peeklock/admin/entity"
+
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
-	"github.com/peeklock/peeklock/admin/entity"
 )
-
-// keyHelp explains whose keys the commands are about.
-const keyHelp = `A key opens what it belongs to: a queue or topic that is named, or else the namespace with
-all that is in it. Its rights are send, listen and manage, which means all three. It has
-two secrets, so that one can be changed while clients use the other.`
-
-func newKey(c *client) *cobra.Command {
-	cmd := group("key", "Create, list, show, change and delete access keys",
-		newKeyPut(c, false), newKeyPut(c, true), newKeyList(c), newKeyShow(c), newKeyRegenerate(c), newKeyDelete(c))
-	cmd.Long = "Create, list, show, change and delete access keys (shared access authorization rules).\n\n" + keyHelp + `
-
-Keys that members are configured with are not among them: those open every namespace.`
-	return cmd
-}
 
 // accessPath is the path of the keys of an entity, or of the namespace where none is named.
 func accessPath(noun string, entity []string) string {
@@ -46,164 +33,6 @@ func keyText(k *admin.AccessRule) string {
 	return printable(cmp.Or(k.PrimaryConnectionString, k.Name+"  "+k.PrimaryKey), fieldCharactersMax)
 }
 
-// printKey prints a key that was made or changed.
-func (c *client) printKey(k *admin.AccessRule, done string) error {
-	out, err := c.output()
-	if err != nil {
-		return err
-	}
-	if out.isTable() {
-		return out.note("key %s %s\n  %s", k.Name, done, keyText(k))
-	}
-	return out.fields(k)
-}
-
-func newKeyPut(c *client, update bool) *cobra.Command {
-	var asked entity.AccessRuleRequest
-	cmd := &cobra.Command{
-		Use: "create NAME [QUEUE-OR-TOPIC]", Short: "Create a key and print its connection string", Args: wantArgs(2),
-		Long: "Create a key and print its connection string. Secrets that are not given are drawn at random.\n\n" + keyHelp,
-		Example: `  peeklock key create reader orders --rights listen
-  peeklock key create backend --rights send,listen --namespace shop`,
-		ValidArgsFunction: c.completeKey,
-	}
-	f := cmd.Flags()
-	f.StringSliceVar(&asked.Rights, "rights", nil, "send, listen, manage, by commas")
-	f.StringVar(&asked.PrimaryKey, "primary-key", "", "the first secret, 16 to 256 bytes")
-	f.StringVar(&asked.SecondaryKey, "secondary-key", "", "the second secret, likewise")
-	_ = cmd.RegisterFlagCompletionFunc("rights", cobra.FixedCompletions([]string{"send", "listen", "manage", "send,listen"}, cobra.ShellCompDirectiveNoFileComp))
-	if update {
-		cmd.Use, cmd.Short = "update NAME [QUEUE-OR-TOPIC]", "Change rights or secrets of a key; what is not given stays"
-		cmd.Long = "Change rights or secrets of a key. What is not given stays. Clients that used what is gone are\nout within ten seconds.\n\n" + keyHelp
-		cmd.Example = "  peeklock key update reader orders --rights send,listen"
-	}
-	cmd.RunE = func(cmd *cobra.Command, args []string) error {
-		path, done := keyPath(args), "created"
-		var key admin.AccessRule
-		switch {
-		case update:
-			if err := c.call(cmd.Context(), http.MethodGet, path, nil, &key); err != nil {
-				return err
-			}
-			if !cmd.Flags().Changed("rights") {
-				asked.Rights = key.Rights
-			}
-			path, done = path+"&replace=true", "updated"
-		case len(asked.Rights) == 0:
-			return usagef("what may the key do? Say --rights with some of send, listen, manage")
-		}
-		var made admin.AccessRule // not key: fields that are left out of the answer would stay
-		if err := c.call(cmd.Context(), http.MethodPut, path, asked, &made); err != nil {
-			return err
-		}
-		return c.printKey(&made, done)
-	}
-	return cmd
-}
-
-// listedKey is a key without its secrets: who lists keys seldom wants them on the screen.
-type listedKey struct {
-	Name    string    `json:"name"`
-	Rights  []string  `json:"rights"`
-	Created time.Time `json:"createdAt"`
-	Updated time.Time `json:"updatedAt"`
-}
-
-func newKeyList(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use: "list [QUEUE-OR-TOPIC]", Short: "List keys, without their secrets", Args: atMostOne,
-		Example:           "  peeklock key list\n  peeklock key list orders",
-		ValidArgsFunction: c.complete("queues", "topics"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			var page admin.AccessPage
-			if err := c.call(cmd.Context(), http.MethodGet, accessPath("access", args), nil, &page); err != nil {
-				return err
-			}
-			list := make([]listedKey, len(page.Rules))
-			rows := make([][]any, len(page.Rules))
-			for i, k := range page.Rules {
-				list[i] = listedKey{k.Name, k.Rights, k.Created, k.Updated}
-				rows[i] = []any{printable(k.Name, 60), strings.Join(k.Rights, ","), timeText(&k.Updated)}
-			}
-			return out.rows(list, []any{"name", "rights", "changed (UTC)"}, rows)
-		},
-	}
-}
-
-func newKeyShow(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use: "show NAME [QUEUE-OR-TOPIC]", Short: "Show a key with its secrets and connection strings", Args: wantArgs(2),
-		Example:           "  peeklock key show RootManageSharedAccessKey --namespace shop\n  peeklock key show reader orders",
-		ValidArgsFunction: c.completeKey,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			var key admin.AccessRule
-			if err := c.call(cmd.Context(), http.MethodGet, keyPath(args), nil, &key); err != nil {
-				return err
-			}
-			return out.fields(key)
-		},
-	}
-}
-
-func newKeyRegenerate(c *client) *cobra.Command {
-	which := admin.KeyPrimary
-	cmd := &cobra.Command{
-		Use: "regenerate NAME [QUEUE-OR-TOPIC]", Short: "Draw a secret of a key anew", Args: wantArgs(2),
-		Long: `Draw a secret of a key anew. Who signs with the old one is out within ten seconds. To change
-both without a pause: regenerate the secondary, move clients to it, regenerate the
-primary.`,
-		Example: "  peeklock key regenerate reader orders --which secondary", ValidArgsFunction: c.completeKey,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if which != admin.KeyPrimary && which != admin.KeySecondary {
-				return usagef("--which is %s or %s, not %q", admin.KeyPrimary, admin.KeySecondary, printable(which, 60))
-			}
-			var key admin.AccessRule
-			if err := c.call(cmd.Context(), http.MethodPost, accessPath("regenerate", args[1:]), admin.RegenerateRequest{Rule: args[0], Which: which}, &key); err != nil {
-				return err
-			}
-			if which == admin.KeySecondary { // the new one is what is wanted
-				shown := key
-				shown.PrimaryKey, shown.PrimaryConnectionString = key.SecondaryKey, key.SecondaryConnectionString
-				if out, err := c.output(); err == nil && out.isTable() {
-					key = shown
-				}
-			}
-			return c.printKey(&key, "has a new "+which+" secret")
-		},
-	}
-	cmd.Flags().StringVar(&which, "which", which, "primary or secondary")
-	_ = cmd.RegisterFlagCompletionFunc("which", cobra.FixedCompletions([]string{admin.KeyPrimary, admin.KeySecondary}, cobra.ShellCompDirectiveNoFileComp))
-	return cmd
-}
-
-func newKeyDelete(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use: "delete NAME [QUEUE-OR-TOPIC]", Short: "Delete a key; who uses it is out within ten seconds", Args: wantArgs(2),
-		Example: "  peeklock key delete reader orders", ValidArgsFunction: c.completeKey,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			if err := c.call(cmd.Context(), http.MethodDelete, keyPath(args), nil, nil); err != nil {
-				return err
-			}
-			if out.isTable() {
-				return out.note("key %s deleted", args[0])
-			}
-			return out.data(deleted{Name: args[0], Deleted: true})
-		},
-	}
-}
-
 // completeKey offers the keys of the namespace, and then queues and topics: which entity is
 // meant is not known before.
 func (c *client) completeKey(cmd *cobra.Command, args []string, part string) ([]string, cobra.ShellCompDirective) {
@@ -216,4 +45,124 @@ func (c *client) completeKey(cmd *cobra.Command, args []string, part string) ([]
 		return c.complete("queues", "topics")(cmd, nil, part)
 	}
 	return nil, cobra.ShellCompDirectiveNoFileComp
+}
+
+// keyHelp explains what the keys belong to.
+const keyHelp = `A key gives access to the queue or topic that is named, or, without a name, to the whole namespace. Its rights are
+send, listen and manage; manage includes the other two. A key has two secrets, so that one can be replaced while
+clients use the other.`
+
+func keyNoun(c *client) noun {
+	const arguments = " NAME [QUEUE-OR-TOPIC]"
+	return noun{"key", "Create, list, show, update, regenerate and delete access keys",
+		"Create, list, show, update, regenerate and delete access keys (shared access authorization rules).\n\n" + keyHelp + `
+
+The keys in the configuration of members are not listed: they give access to all namespaces.`, []verb{
+			putKeyVerb(c, verb{use: "create" + arguments, short: "Create a key and print its connection string",
+				long: "Create a key and print its connection string. Secrets that are not given are generated.\n\n" + keyHelp,
+				example: `  peeklock key create reader orders --rights listen
+  peeklock key create backend --rights send,listen --namespace shop`}, false),
+			putKeyVerb(c, verb{use: "update" + arguments, short: "Change the rights or secrets of a key; what is not given stays",
+				long:    "Change the rights or secrets of a key. What is not given stays. Clients that use a removed right or secret are\ndisconnected within ten seconds.\n\n" + keyHelp,
+				example: "  peeklock key update reader orders --rights send,listen"}, true),
+			listVerb(verb{use: "list [QUEUE-OR-TOPIC]", short: "List keys, without their secrets", args: argCount(0, 1),
+				example: "  peeklock key list\n  peeklock key list orders", complete: c.complete("queues", "topics")},
+				c.listKeys, []any{"name", "rights", "changed (UTC)"}, func(k *listedKey) []any {
+					return []any{printable(k.Name, 60), strings.Join(k.Rights, ","), timeText(&k.Updated)}
+				}),
+			getVerb[admin.AccessRule](c, verb{use: "show" + arguments, short: "Show a key with its secrets and connection strings", args: argCount(1, 2),
+				example: "  peeklock key show RootManageSharedAccessKey --namespace shop\n  peeklock key show reader orders", complete: c.completeKey}, keyPath),
+			regenerateKeyVerb(c, verb{use: "regenerate" + arguments, short: "Regenerate a key's primary or secondary secret",
+				long: `Regenerate a key's primary or secondary secret. Clients that use the old secret are disconnected within ten seconds.
+To replace both without an interruption: regenerate the secondary secret, move the clients to it, and then
+regenerate the primary one.`, example: "  peeklock key regenerate reader orders --which secondary"}),
+			deleteVerb(c, verb{use: "delete" + arguments, short: "Delete a key; its clients are disconnected within ten seconds", args: argCount(1, 2),
+				example: "  peeklock key delete reader orders", complete: c.completeKey},
+				keyPath, firstArg, func(args []string) string { return "key " + args[0] + " deleted" }),
+		}}
+}
+
+func putKeyVerb(c *client, v verb, update bool) verb {
+	var request entity.AccessRuleRequest
+	v.args, v.complete = argCount(1, 2), c.completeKey
+	v.flags = func(cmd *cobra.Command) {
+		f := cmd.Flags()
+		f.StringSliceVar(&request.Rights, "rights", nil, "send, listen, manage; separated by commas")
+		f.StringVar(&request.PrimaryKey, "primary-key", "", "primary secret, 16 to 256 bytes")
+		f.StringVar(&request.SecondaryKey, "secondary-key", "", "secondary secret, 16 to 256 bytes")
+		_ = cmd.RegisterFlagCompletionFunc("rights", cobra.FixedCompletions([]string{"send", "listen", "manage", "send,listen"}, cobra.ShellCompDirectiveNoFileComp))
+	}
+	v.run = func(i invocation) error {
+		path, done := keyPath(i.args), "created"
+		var key admin.AccessRule
+		switch {
+		case update:
+			if err := c.call(i.ctx, http.MethodGet, path, nil, &key); err != nil {
+				return err
+			}
+			if !i.changed("rights") {
+				request.Rights = key.Rights
+			}
+			path, done = path+"&replace=true", "updated"
+		case len(request.Rights) == 0:
+			return usagef("a key needs rights: give --rights with some of send, listen, manage")
+		}
+		var made admin.AccessRule // not key: fields that are left out of the answer would stay
+		if err := c.call(i.ctx, http.MethodPut, path, request, &made); err != nil {
+			return err
+		}
+		return printKey(i.out, &made, done)
+	}
+	return v
+}
+
+// listedKey is a key without its secrets: lists appear on screens and in logs.
+type listedKey struct {
+	Name    string    `json:"name"`
+	Rights  []string  `json:"rights"`
+	Created time.Time `json:"createdAt"`
+	Updated time.Time `json:"updatedAt"`
+}
+
+func (c *client) listKeys(i invocation) ([]listedKey, error) {
+	var page admin.AccessPage
+	if err := c.call(i.ctx, http.MethodGet, accessPath("access", i.args), nil, &page); err != nil {
+		return nil, err
+	}
+	list := make([]listedKey, len(page.Rules))
+	for at, k := range page.Rules {
+		list[at] = listedKey{k.Name, k.Rights, k.Created, k.Updated}
+	}
+	return list, nil
+}
+
+func regenerateKeyVerb(c *client, v verb) verb {
+	which := admin.KeyPrimary
+	v.args, v.complete = argCount(1, 2), c.completeKey
+	v.flags = func(cmd *cobra.Command) {
+		cmd.Flags().StringVar(&which, "which", which, "primary or secondary")
+		_ = cmd.RegisterFlagCompletionFunc("which", cobra.FixedCompletions([]string{admin.KeyPrimary, admin.KeySecondary}, cobra.ShellCompDirectiveNoFileComp))
+	}
+	v.run = func(i invocation) error {
+		if which != admin.KeyPrimary && which != admin.KeySecondary {
+			return usagef("--which is %s or %s, not %q", admin.KeyPrimary, admin.KeySecondary, printable(which, 60))
+		}
+		var key admin.AccessRule
+		if err := c.call(i.ctx, http.MethodPost, accessPath("regenerate", i.args[1:]), admin.RegenerateRequest{Rule: i.args[0], Which: which}, &key); err != nil {
+			return err
+		}
+		if which == admin.KeySecondary && i.out.isTable() { // people want to see the new secret
+			key.PrimaryKey, key.PrimaryConnectionString = key.SecondaryKey, key.SecondaryConnectionString
+		}
+		return printKey(i.out, &key, "has a new "+which+" secret")
+	}
+	return v
+}
+
+// printKey prints a key that was created or changed.
+func printKey(out *output, k *admin.AccessRule, done string) error {
+	if out.isTable() {
+		return out.note("key %s %s\n  %s", k.Name, done, keyText(k))
+	}
+	return out.fields(k)
 }

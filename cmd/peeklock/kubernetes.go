@@ -44,57 +44,52 @@ type prestop struct {
 	serviceAccount string // folder of the service account
 }
 
-func newKubernetes(c *client) *cobra.Command {
+func kubernetesNoun(c *client) noun {
 	p := prestop{client: c}
-	cmd := &cobra.Command{
-		Use: "prestop --statefulset NAME", Short: "Prepare the member of this pod for its end",
-		Long: `Prepare the member of this pod for its end, as the preStop hook of a StatefulSet. When the set is to
-be smaller than to need this pod, and is not being deleted, the member is removed: its
-data moves to others. Otherwise the pod comes back, and it is enough that services
-forget it; the member hands over what it leads when it is stopped. What goes wrong is told on
-standard error, and the exit code is not 0: Kubernetes makes an event of it (FailedPreStopHook), and
-stops the pod all the same.`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if p.set == "" || p.within <= 0 {
-				return usagef("give --statefulset, and --within more than 0")
-			}
-			return p.run(cmd.Context())
-		},
-	}
-	f := cmd.Flags()
-	f.StringVar(&p.set, "statefulset", "", "name of the StatefulSet that this pod belongs to")
-	f.DurationVar(&p.within, "within", prestopWithin, "end after this time at the latest")
-	f.DurationVar(&p.endpointDelay, "forget", prestopEndpointDelay, "how long services take to forget a pod")
-	f.StringVar(&p.serviceAccount, "account", kubernetesAccount, "folder of the service account: token, ca.crt, namespace")
-	for _, name := range []string{"forget", "account"} {
-		_ = f.MarkHidden(name) // for tests
-	}
-	return group("kubernetes", "What pods call", cmd, newPrepare(c))
-}
-
-// newPrepare is what runs in a pod before its member: a pod that comes back after the set was
-// made smaller finds the disk of a member that was removed.
-func newPrepare(c *client) *cobra.Command {
 	var dir string
-	cmd := &cobra.Command{
-		Use: "prepare --dir DATA", Short: "Empty a data folder whose member was removed from its cluster",
-		Long: `Empty the data folder of a member that was removed from its cluster for good, so that a new
-member begins there. Any other folder is left as it is.`,
-		Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			if dir == "" {
-				return usagef("give --dir")
-			}
-			cleared, err := cluster.ClearRemoved(dir)
-			if cleared {
-				_, _ = fmt.Fprintf(c.err, "prepare: %s was emptied: its member had been removed from the cluster\n", dir)
-			}
-			return err
+	return noun{"kubernetes", "Commands for hooks and init containers of pods", "", []verb{
+		{
+			use: "prestop --statefulset NAME", short: "Prepare the member of this pod for the end of the pod",
+			long: `Prepare the member of this pod for the end of the pod, as the preStop hook of a StatefulSet. When the set is scaled down so
+that it does not need this pod any more, and is not being deleted, the member is removed: its data moves to other
+members. Otherwise the pod comes back: the command only waits until services have removed the pod from their endpoints,
+and the member transfers its leaderships when it stops. A failure is printed on standard error, and the exit code is not 0:
+Kubernetes creates an event (FailedPreStopHook) and stops the pod nevertheless.`,
+			flags: func(cmd *cobra.Command) {
+				f := cmd.Flags()
+				f.StringVar(&p.set, "statefulset", "", "name of the StatefulSet that this pod belongs to")
+				f.DurationVar(&p.within, "within", prestopWithin, "time after which the command ends at the latest")
+				f.DurationVar(&p.endpointDelay, "forget", prestopEndpointDelay, "time that services take to remove a pod from their endpoints")
+				f.StringVar(&p.serviceAccount, "account", kubernetesAccount, "directory of the service account: token, ca.crt, namespace")
+				for _, name := range []string{"forget", "account"} {
+					_ = f.MarkHidden(name) // for tests
+				}
+			},
+			run: func(i invocation) error {
+				if p.set == "" || p.within <= 0 {
+					return usagef("give --statefulset, and --within more than 0")
+				}
+				return p.run(i.ctx)
+			},
 		},
-	}
-	cmd.Flags().StringVar(&dir, "dir", "", "data folder")
-	return cmd
+		{
+			// A pod that comes back after the set was scaled down finds the disk of a member that was removed.
+			use: "prepare --dir DATA", short: "Empty a data directory whose member was removed from its cluster",
+			long: `Empty the data directory of a member that was removed from its cluster, so that a new member starts with it. Any other
+directory is left as it is.`,
+			flags: func(cmd *cobra.Command) { cmd.Flags().StringVar(&dir, "dir", "", "data directory") },
+			run: func(invocation) error {
+				if dir == "" {
+					return usagef("give --dir")
+				}
+				cleared, err := cluster.ClearRemoved(dir)
+				if cleared {
+					_, _ = fmt.Fprintf(c.err, "prepare: %s was emptied: its member had been removed from the cluster\n", dir)
+				}
+				return err
+			},
+		},
+	}}
 }
 
 func (p *prestop) logf(format string, args ...any) {

@@ -7,17 +7,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/Azure/go-amqp"
-	"github.com/spf13/cobra"
 )
-
-func newMessage(c *client) *cobra.Command {
-	cmd := group("message", "Send, receive, peek at, cancel, purge and redrive messages",
-		newMessageSend(c), newMessageReceive(c), newMessagePeek(c),
-		newMessageCancel(c), newMessagePurge(c), newMessageRedrive(c))
-	cmd.Long = `Send, receive, peek at, cancel, purge and redrive messages. They are sent to a QUEUE or TOPIC;
-what is called NAME is a queue, or a subscription written ` + subscriptionArg + `.`
-	return cmd
-}
 
 // Annotations that the broker sets on deliveries (docs/service-bus-protocol.md#message-annotations).
 const (

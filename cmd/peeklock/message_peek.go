@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/Azure/go-amqp"
-	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/fsm/filter"
 )
@@ -22,33 +21,8 @@ type peekOptions struct {
 	session *string
 }
 
-func newMessagePeek(c *client) *cobra.Command {
-	var o peekOptions
-	cmd := &cobra.Command{
-		Use: "peek NAME", Short: "Look at messages without locking them",
-		Long: "Look at messages in the order of their numbers, without locking them.\n\n" + whereHelp,
-		Example: `  peeklock message peek orders
-  peeklock message peek orders --where "customer = 7 AND sys.Label LIKE 'order%'"
-  peeklock message peek orders/Subscriptions/audit
-  peeklock message peek orders --session customer-7
-  peeklock message peek orders --dead-letters --count 0 --where "DeadLetterReason = 'TTLExpiredException'"`,
-		Args: wantArgs(1), ValidArgsFunction: c.complete("queues", "subscriptions"),
-		RunE: func(cmd *cobra.Command, args []string) error { return c.peek(cmd.Context(), args[0], &o) },
-	}
-	f := cmd.Flags()
-	o.flags(f, "peek at")
-	f.IntVar(&o.count, "count", 10, "stop after so many; 0: all")
-	f.Int64Var(&o.from, "from", 1, "first sequence number")
-	f.Var(sessionFlag{&o.session}, "session", "only those of this session")
-	f.Var(whereFlag{&o.where}, "where", "only those for which this is true")
-	return cmd
-}
-
-func (c *client) peek(ctx context.Context, queue string, o *peekOptions) error {
-	out, err := c.output()
-	if err != nil {
-		return err
-	}
+func (c *client) peek(i invocation, o *peekOptions) error {
+	ctx, out, queue := i.ctx, i.out, i.args[0]
 	if o.count < 0 || o.from < 0 {
 		return usagef("--count and --from are 0 or more")
 	}

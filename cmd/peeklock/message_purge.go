@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/entity"
 	"github.com/peeklock/peeklock/fsm"
@@ -34,29 +32,6 @@ type purged struct {
 	Purged      int    `json:"purged"`
 }
 
-func newMessagePurge(c *client) *cobra.Command {
-	var o purgeOptions
-	cmd := &cobra.Command{
-		Use: "purge NAME", Short: "Remove messages for good",
-		Long: `Remove messages for good, oldest first. Messages that are locked, deferred or
-scheduled stay. Without --max, as many are removed as the queue holds when the command
-begins: what is sent meanwhile does not keep it going.`,
-		Example: `  peeklock message purge orders --yes
-  peeklock message purge orders --dead-letters --older-than P7D --yes
-  peeklock message purge orders/Subscriptions/audit --yes
-  peeklock message purge orders --before 2026-11-20T12:00:00Z --max 5000 --yes`,
-		Args: wantArgs(1), ValidArgsFunction: c.complete("queues", "subscriptions"),
-		RunE: func(cmd *cobra.Command, args []string) error { return c.purge(cmd.Context(), args[0], &o) },
-	}
-	f := cmd.Flags()
-	o.flags(f, "purge")
-	f.StringVar(&o.before, "before", "", "only messages enqueued before this moment, as in 2026-11-20T12:00:00Z")
-	f.Var(durationFlag{&o.olderThan}, "older-than", "only messages enqueued longer ago than this, as in 90m or P7D")
-	f.IntVar(&o.max, "max", 0, "at most so many; 0: as many as there are now")
-	f.BoolVar(&o.yes, "yes", false, "yes, remove them: there is no way back")
-	return cmd
-}
-
 // bound is the moment before which messages go, nil for all.
 func (o *purgeOptions) bound(now time.Time) (*time.Time, error) {
 	switch {
@@ -79,18 +54,16 @@ func (o *purgeOptions) bound(now time.Time) (*time.Time, error) {
 	return nil, nil //nolint:nilnil // no bound is an answer
 }
 
-func (c *client) purge(ctx context.Context, queue string, o *purgeOptions) error {
-	out, err := c.output()
-	if err != nil {
-		return err
-	}
+func (c *client) purge(i invocation, o *purgeOptions) error {
+	ctx, out, queue := i.ctx, i.out, i.args[0]
 	if err := o.check(); err != nil {
 		return err
 	}
-	request := admin.PurgeRequest{SubQueue: o.apiName()}
-	if request.Before, err = o.bound(time.Now()); err != nil {
+	before, err := o.bound(time.Now())
+	if err != nil {
 		return err
 	}
+	request := admin.PurgeRequest{SubQueue: o.apiName(), Before: before}
 	total, err := c.purgeable(ctx, queue, o.subQueue)
 	if err != nil {
 		return err

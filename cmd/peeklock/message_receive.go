@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/Azure/go-amqp"
-	"github.com/spf13/cobra"
 )
 
 const (
@@ -29,40 +28,6 @@ type receiveOptions struct {
 	wait                time.Duration
 	reason, description string
 	sequences           []int64
-}
-
-func newMessageReceive(c *client) *cobra.Command {
-	var o receiveOptions
-	cmd := &cobra.Command{
-		Use: "receive NAME", Short: "Receive messages and settle them",
-		Long: `Receive messages under a lock, print each, and then settle it: --complete is what
-happens unless another way is asked for. Deferred messages come only when they are asked
-for with --sequence. From a queue or subscription that requires sessions, messages come in the order
-of one session, which is accepted first and given back at the end.`,
-		Example: `  peeklock message receive orders --count 0
-  peeklock message receive orders/Subscriptions/audit --count 10
-  peeklock message receive orders --dead-letter --reason "cannot be read"
-  peeklock message receive orders --defer
-  peeklock message receive orders --session customer-7 --count 0
-  peeklock message receive orders --next-session --count 0 --wait 1s
-  peeklock message receive orders --sequence 7`,
-		Args: wantArgs(1), ValidArgsFunction: c.complete("queues", "subscriptions"),
-		RunE: func(cmd *cobra.Command, args []string) error { return c.receive(cmd.Context(), args[0], &o) },
-	}
-	f := cmd.Flags()
-	f.BoolVar(&o.complete, "complete", false, "the message is done and goes (default)")
-	f.BoolVar(&o.abandon, "abandon", false, "give it back; counts as an attempt")
-	f.BoolVar(&o.deadLetter, "dead-letter", false, "move it to the dead-letter queue")
-	f.BoolVar(&o.deferred, "defer", false, "set it aside, to be fetched by sequence number")
-	f.BoolVar(&o.receiveAndDelete, "delete", false, "receive-and-delete: it is gone before it is printed")
-	o.subQueue.flags(f, "receive from")
-	o.chosenSession.flags(f)
-	f.Int64SliceVar(&o.sequences, "sequence", nil, "receive the deferred message of this number, several by commas")
-	f.IntVar(&o.count, "count", 1, "stop after so many; 0: until none comes")
-	f.DurationVar(&o.wait, "wait", 5*time.Second, "how long to wait for the next message")
-	f.StringVar(&o.reason, "reason", "", "reason, with --dead-letter")
-	f.StringVar(&o.description, "description", "", "description, with --dead-letter")
-	return cmd
 }
 
 func (o *receiveOptions) checkAll() error {
@@ -98,11 +63,8 @@ func (o *receiveOptions) credit() int32 {
 	return int32(max(1, min(o.count, receiveCredit)))
 }
 
-func (c *client) receive(ctx context.Context, queue string, o *receiveOptions) error {
-	out, err := c.output()
-	if err != nil {
-		return err
-	}
+func (c *client) receive(i invocation, o *receiveOptions) error {
+	ctx, out, queue := i.ctx, i.out, i.args[0]
 	if err := o.checkAll(); err != nil {
 		return err
 	}

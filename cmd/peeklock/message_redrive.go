@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/Azure/go-amqp"
-	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/admin/entity"
@@ -38,33 +37,6 @@ type redriven struct {
 	DryRun   bool   `json:"dryRun"`
 }
 
-func newMessageRedrive(c *client) *cobra.Command {
-	var o redriveOptions
-	cmd := &cobra.Command{
-		Use: "redrive NAME", Short: "Bring dead letters back to their queue or subscription",
-		Long: `Bring dead letters back to the queue or subscription they came from: under their old number, with no
-attempts counted, and with their time to live beginning again. Dead letters that a
-receiver holds, or has deferred, stay. Without filters all go back; several filters must all match.
-
-` + whereHelp,
-		Example: `  peeklock message redrive orders --dry-run
-  peeklock message redrive orders --reason MaxDeliveryCountExceeded
-  peeklock message redrive orders/Subscriptions/audit --max 10
-  peeklock message redrive orders --contains '"customer":7' --older-than 1h --max 100
-  peeklock message redrive orders --where "DeadLetterReason LIKE 'Max%' AND customer IN (7, 8)"`,
-		Args: wantArgs(1), ValidArgsFunction: c.complete("queues", "subscriptions"),
-		RunE: func(cmd *cobra.Command, args []string) error { return c.redrive(cmd.Context(), args[0], &o) },
-	}
-	f := cmd.Flags()
-	f.StringVar(&o.reason, "reason", "", "only those dead-lettered with this reason")
-	f.StringVar(&o.contains, "contains", "", "only those whose body, as text, contains this")
-	f.Var(durationFlag{&o.olderThan}, "older-than", "only those enqueued longer ago than this, as in 90m or P7D")
-	f.Var(whereFlag{&o.where}, "where", "only those for which this is true")
-	f.IntVar(&o.max, "max", 0, "at most so many; 0: all that match")
-	f.BoolVar(&o.dryRun, "dry-run", false, "only show which would go back")
-	return cmd
-}
-
 // matches says whether a dead letter is to go back.
 func (o *redriveOptions) matches(s *shownMessage, now time.Time) bool {
 	if s.State != stateActive {
@@ -82,11 +54,8 @@ func (o *redriveOptions) matches(s *shownMessage, now time.Time) bool {
 	return s.Enqueued != nil && now.Sub(*s.Enqueued) > time.Duration(*o.olderThan)
 }
 
-func (c *client) redrive(ctx context.Context, queue string, o *redriveOptions) error {
-	out, err := c.output()
-	if err != nil {
-		return err
-	}
+func (c *client) redrive(i invocation, o *redriveOptions) error {
+	ctx, out, queue := i.ctx, i.out, i.args[0]
 	if o.max < 0 {
 		return usagef("--max is 0 or more")
 	}

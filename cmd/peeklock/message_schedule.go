@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/Azure/go-amqp"
-	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin/entity"
 )
@@ -31,13 +30,6 @@ type scheduleOptions struct {
 	ttl *entity.Duration
 	at  string
 	in  *entity.Duration
-}
-
-func (o *scheduleOptions) timeFlags(cmd *cobra.Command) {
-	f := cmd.Flags()
-	f.Var(durationFlag{&o.ttl}, "ttl", "how long the messages live, as in 30s or PT1H")
-	f.StringVar(&o.at, "at", "", "schedule for this moment, as in 2026-11-20T12:00:00Z")
-	f.Var(durationFlag{&o.in}, "in", "schedule for so long from now, as in 90s")
 }
 
 // apply puts the time to live into a message. In the header it is a number of
@@ -170,32 +162,9 @@ type cancelled struct {
 	Cancelled []int64 `json:"cancelled"`
 }
 
-func newMessageCancel(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use: "cancel QUEUE|TOPIC SEQUENCE...", Short: "Take scheduled messages back",
-		Long: `Take messages back whose time has not come, by the numbers that "message send" with
---at or --in printed (message peek shows them too): all of them, or none when one is not
-scheduled any more.`,
-		Example: "  peeklock message send orders hello --in 1h\n  peeklock message cancel orders 7",
-		Args: func(cmd *cobra.Command, args []string) error {
-			if len(args) < 2 || len(args) > 1+cancelCountMax {
-				return usagef("wrong number of arguments: %s, with 1 to %d numbers", cmd.UseLine(), cancelCountMax)
-			}
-			return nil
-		},
-		ValidArgsFunction: c.complete("queues", "topics"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.cancel(cmd.Context(), args[0], args[1:])
-		},
-	}
-}
-
-func (c *client) cancel(ctx context.Context, queue string, args []string) error {
-	out, err := c.output()
-	if err != nil {
-		return err
-	}
-	numbers, err := parseNumbers(args)
+func (c *client) cancel(i invocation) error {
+	ctx, out, queue := i.ctx, i.out, i.args[0]
+	numbers, err := parseNumbers(i.args[1:])
 	if err != nil {
 		return err
 	}

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/Azure/go-amqp"
-	"github.com/spf13/cobra"
 )
 
 const (
@@ -44,49 +43,8 @@ type sent struct {
 	Sent  int    `json:"sent"`
 }
 
-func newMessageSend(c *client) *cobra.Command {
-	var o sendOptions
-	cmd := &cobra.Command{
-		Use: "send QUEUE|TOPIC [BODY...]", Short: "Send messages",
-		Long: `Send each BODY as a message. Without a BODY, and without --size, every line of
-standard input is one. A message counts as sent when a quorum of members has it on
-disk.
-
-With --at or --in the messages are scheduled: they become active then, and the numbers
-that are printed take them back until then ("message cancel").`,
-		Example: `  peeklock message send orders hello
-  seq 1000 | peeklock message send orders
-  peeklock message send orders --size 1024 --count 100
-  peeklock message send orders hello --ttl 10m
-  peeklock message send orders hello --subject order --property region=eu --property size:=7
-  peeklock message send orders hello --session customer-7
-  peeklock message send orders "good morning" --at 2026-11-21T08:00:00Z`,
-		Args:              wantArgs(-1),
-		ValidArgsFunction: c.complete("queues", "topics"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			return c.send(cmd.Context(), args[0], args[1:], &o)
-		},
-	}
-	f := cmd.Flags()
-	f.IntVar(&o.count, "count", 1, "send every body so many times")
-	f.IntVar(&o.size, "size", 0, "send a generated body of so many bytes")
-	f.StringVar(&o.id, "message-id", "", "message id")
-	f.StringVar(&o.subject, "subject", "", "subject (label)")
-	f.StringVar(&o.contentType, "content-type", "", "content type, such as application/json")
-	f.StringVar(&o.correlation, "correlation-id", "", "correlation id")
-	f.StringVar(&o.replyTo, "reply-to", "", "reply-to address")
-	f.StringVar(&o.to, "to", "", "to address")
-	f.Var(sessionFlag{&o.session}, "session", "session id")
-	f.StringArrayVar(&o.properties, "property", nil, "application property as key=value, or key:=json for a number or another type; repeatable")
-	o.timeFlags(cmd)
-	return cmd
-}
-
-func (c *client) send(ctx context.Context, queue string, bodies []string, o *sendOptions) error {
-	out, err := c.output()
-	if err != nil {
-		return err
-	}
+func (c *client) send(i invocation, o *sendOptions) error {
+	ctx, out, queue, bodies := i.ctx, i.out, i.args[0], i.args[1:]
 	if err := checkSendTarget(queue); err != nil {
 		return err
 	}

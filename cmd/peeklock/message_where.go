@@ -10,11 +10,10 @@ import (
 )
 
 // whereHelp explains --where.
-const whereHelp = `--where takes an SQL expression as a filter of a subscription does. Plain names are application
-properties, among them DeadLetterReason and DeadLetterErrorDescription; sys. goes before what
-Service Bus defines (sys.Label, sys.CorrelationId, sys.DeliveryCount, sys.SequenceNumber, ...). A
-message for which the expression is unknown, as when a property is missing, is left out. It is
-evaluated here, not by the members.`
+const whereHelp = `--where takes an SQL expression, as in the filter of a subscription. Plain names are application properties, including
+DeadLetterReason and DeadLetterErrorDescription; names that begin with sys. are properties of Service Bus (sys.Label,
+sys.CorrelationId, sys.DeliveryCount, sys.SequenceNumber, ...). Messages for which the expression is unknown, for example
+because a property is missing, are left out. The command evaluates it, not the members.`
 
 // whereFlag reads --where when the flags are read, so that a wrong expression is wrong usage.
 type whereFlag struct{ to **filter.Expr }

@@ -13,20 +13,45 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-func newPartition(c *client) *cobra.Command {
-	cmd := group("partition", "List, move, hand over and add partitions",
-		newPartitionList(c), newPartitionShow(c), newPartitionMove(c), newPartitionTransfer(c),
-		newPartitionChange(c, "pause", "Let a move wait as it stands", "paused"),
-		newPartitionChange(c, "resume", "Let a paused move go on", "resumed"),
-		newPartitionChange(c, "cancel", "Bring a moving partition back to where it lay", "cancelled"),
-		newPartitionMoves(c), newPartitionRebalance(c), newPartitionGrow(c))
-	cmd.Long = `List, move, hand over and add partitions. A move is recorded in the cluster and goes on
-whoever watches it, also when members die on the way; two partitions are copied at a
-time. Clients see nothing of it.`
-	return cmd
+func partitionNoun(c *client) noun {
+	one := argCount(1, 1)
+	var noWait bool
+	var rebalance rebalanceOptions
+	change := func(name, short, did string) verb {
+		return verb{use: name + " ID", short: short, args: one, complete: c.completePartition, run: func(i invocation) error {
+			return c.changeMove(i, name, did)
+		}}
+	}
+	return noun{"partition", "List, move, rebalance and add partitions", `List, move, rebalance and add partitions. A move is recorded in the cluster. It continues when the command is
+interrupted and when members fail. Two partitions are copied at a time. Clients are not interrupted.`, []verb{
+		{use: "list", short: "List partitions with their leaders and replicas", run: c.listPartitions},
+		{use: "show ID", short: "Show one partition", args: one, complete: c.completePartition, run: c.showPartition},
+		{use: "move ID MEMBER...", short: "Move a partition to other members", long: `Move a partition to these members, 1 to 16, the preferred leader first. The new replicas are copied completely before
+the first old one is removed. Until then the move can be paused and cancelled.`, example: `  peeklock partition move 3 a b d
+  peeklock partition move 3 a b d --no-wait`, args: argCount(2, -1), complete: c.completeMember(1, -1),
+			flags: func(cmd *cobra.Command) {
+				cmd.Flags().BoolVar(&noWait, "no-wait", false, "return when the move is recorded")
+			}, run: func(i invocation) error { return c.movePartition(i, noWait) }},
+		{use: "transfer ID MEMBER", short: "Transfer the leadership of a partition to another of its members",
+			long:    "Transfer the leadership of a partition to another member that has a replica of it. That member is its preferred leader from\nthen on.",
+			example: "  peeklock partition transfer 3 b", args: argCount(2, 2), complete: c.completeMember(1, 2), run: c.transferPartition},
+		change("pause", "Pause the move of a partition", "paused"),
+		change("resume", "Resume the paused move of a partition", "resumed"),
+		change("cancel", "Cancel the move of a partition and return it to its former members", "cancelled"),
+		{use: "moves", short: "List the moves of partitions with their progress", run: c.listMoves},
+		{use: "rebalance", short: "Distribute partitions and leaders evenly over the members", long: `Distribute replicas and leaders over the members that are available and not drained, by zones and weights, with as few
+moves as possible. The command prints the plan, carries it out without a question, and watches it; look at the plan first
+with --dry-run. The moves continue when the command is interrupted, and can be paused or cancelled one by one.`, example: `  peeklock partition rebalance --dry-run
+  peeklock partition rebalance`, flags: func(cmd *cobra.Command) {
+			cmd.Flags().BoolVar(&rebalance.dryRun, "dry-run", false, "only print the plan")
+			cmd.Flags().BoolVar(&rebalance.noWait, "no-wait", false, "return when the moves are recorded")
+		}, run: func(i invocation) error { return c.rebalance(i, rebalance) }},
+		{use: "grow N", short: "Add partitions", long: `Add N partitions on the members with the most free capacity. Existing entities stay where they are; new ones are placed in
+the new partitions first. Partitions cannot be removed.`, example: "  peeklock partition grow 8", args: one, run: c.growPartitions},
+	}}
 }
 
-// partitionID reads an argument.
+// partitionID parses an argument.
 func partitionID(text string) (fsm.PartitionID, error) {
 	id, err := strconv.ParseUint(text, 10, 32)
 	if err != nil {
@@ -39,23 +64,13 @@ func partitionPath(id fsm.PartitionID, verb string) string {
 	return fmt.Sprintf("/v1/partitions/%d/%s", id, verb)
 }
 
-// exactArgs asks for so many arguments.
-func exactArgs(n int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) != n {
-			return usagef("wrong number of arguments: %s", cmd.UseLine())
-		}
-		return nil
-	}
-}
-
 // partitionInfo is a partition with its move, if there is one.
 type partitionInfo struct {
 	admin.PartitionStatus
 	Move *admin.Move `json:"move,omitempty"`
 }
 
-// partitions asks for all of them.
+// partitions fetches all partitions, their moves and the members.
 func (c *client) partitions(ctx context.Context) ([]partitionInfo, *memberList, error) {
 	r, err := c.memberList(ctx)
 	if err != nil {
@@ -79,32 +94,23 @@ func (c *client) partitions(ctx context.Context) ([]partitionInfo, *memberList, 
 	return list, r, nil
 }
 
-func newPartitionList(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use: "list", Short: "List partitions with their leaders and replicas", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			list, r, err := c.partitions(cmd.Context())
-			if err != nil {
-				return err
-			}
-			rows := make([][]any, len(list))
-			for i, p := range list {
-				leader, move := "none", ""
-				if p.Leader != "" {
-					leader = r.name(p.Leader)
-				}
-				if p.Move != nil {
-					move = moveText(r, *p.Move)
-				}
-				rows[i] = []any{uint32(p.ID), leader, r.names(p.Replicas), p.Entities, p.Messages, move}
-			}
-			return out.rows(map[string]any{"partitions": list}, []any{"partition", "leader", "replicas", "entities", "messages", "move"}, rows)
-		},
+func (c *client) listPartitions(i invocation) error {
+	list, r, err := c.partitions(i.ctx)
+	if err != nil {
+		return err
 	}
+	rows := make([][]any, len(list))
+	for at, p := range list {
+		leader, move := "none", ""
+		if p.Leader != "" {
+			leader = r.name(p.Leader)
+		}
+		if p.Move != nil {
+			move = moveText(r, *p.Move)
+		}
+		rows[at] = []any{uint32(p.ID), leader, r.names(p.Replicas), p.Entities, p.Messages, move}
+	}
+	return i.out.rows(map[string]any{"partitions": list}, []any{"partition", "leader", "replicas", "entities", "messages", "move"}, rows)
 }
 
 func moveText(r *memberList, m admin.Move) string {
@@ -115,32 +121,27 @@ func moveText(r *memberList, m admin.Move) string {
 	return text
 }
 
-func newPartitionShow(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use: "show ID", Short: "Show one partition", Args: wantArgs(1), ValidArgsFunction: c.completePartition,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out, id, err := c.partitionCommand(args[0])
-			if err != nil {
-				return err
-			}
-			list, r, err := c.partitions(cmd.Context())
-			if err != nil {
-				return err
-			}
-			at := slices.IndexFunc(list, func(p partitionInfo) bool { return p.ID == id })
-			if at < 0 {
-				return fmt.Errorf("there is no partition %d: peeklock partition list shows them", id)
-			}
-			p := list[at]
-			if out.isTable() { // names, not ids
-				replaceMemberIDs(r, &p)
-			}
-			return out.fields(p)
-		},
+func (c *client) showPartition(i invocation) error {
+	id, err := partitionID(i.args[0])
+	if err != nil {
+		return err
 	}
+	list, r, err := c.partitions(i.ctx)
+	if err != nil {
+		return err
+	}
+	at := slices.IndexFunc(list, func(p partitionInfo) bool { return p.ID == id })
+	if at < 0 {
+		return fmt.Errorf("there is no partition %d: peeklock partition list shows them", id)
+	}
+	p := list[at]
+	if i.out.isTable() { // names, not ids
+		replaceMemberIDs(r, &p)
+	}
+	return i.out.fields(p)
 }
 
-// replaceMemberIDs puts names in the place of ids.
+// replaceMemberIDs replaces the ids of members with their names.
 func replaceMemberIDs(r *memberList, p *partitionInfo) {
 	if p.Leader != "" {
 		p.Leader = fsm.MemberID(r.name(p.Leader))
@@ -159,163 +160,99 @@ func replaceMemberIDs(r *memberList, p *partitionInfo) {
 	}
 }
 
-// partitionDone is the answer of what was done to a partition.
+// partitionDone is the answer of commands that change a partition.
 type partitionDone struct {
 	Partition fsm.PartitionID `json:"partition"`
 	Did       string          `json:"did"` // moved, ordered, transferred, paused, resumed, cancelled
 	Members   []string        `json:"members,omitempty"`
 }
 
-func newPartitionMove(c *client) *cobra.Command {
-	var noWait bool
-	cmd := &cobra.Command{
-		Use: "move ID MEMBER...", Short: "Move a partition to other members",
-		Long: `Move a partition to these members, 1 to 16, the preferred leader first: all of them are
-filled before the first of the former replicas goes. Until then it can be paused and cancelled.`,
-		Example: `  peeklock partition move 3 a b d
-  peeklock partition move 3 a b d --no-wait`,
-		Args: atLeastArgs(2), ValidArgsFunction: c.completeMember(1, -1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out, id, err := c.partitionCommand(args[0])
-			if err != nil {
-				return err
-			}
-			ctx, done := cmd.Context(), partitionDone{Partition: id, Did: "ordered", Members: args[1:]}
-			if err := c.call(ctx, http.MethodPost, partitionPath(id, "move"), admin.MoveRequest{Members: args[1:]}, nil); err != nil {
-				return err
-			}
-			if !noWait {
-				done.Did = "moved"
-				if err := c.watchMoves(ctx, fmt.Sprintf("moving partition %d", id), map[fsm.PartitionID]int64{id: 0}); err != nil {
-					return err
-				}
-			}
-			return c.printPartition(out, done, fmt.Sprintf("to %v", args[1:]))
-		},
-	}
-	cmd.Flags().BoolVar(&noWait, "no-wait", false, "return when the move is recorded")
-	return cmd
-}
-
-// atLeastArgs asks for so many arguments or more.
-func atLeastArgs(n int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < n {
-			return usagef("wrong number of arguments: %s", cmd.UseLine())
-		}
-		return nil
-	}
-}
-
-func (c *client) printPartition(out *output, done partitionDone, detail string) error {
+// print prints the answer; detail is for people.
+func (d partitionDone) print(out *output, detail string) error {
 	if !out.isTable() {
-		return out.data(done)
+		return out.data(d)
 	}
-	return out.note("partition %d %s %s", done.Partition, done.Did, detail)
+	return out.note("partition %d %s %s", d.Partition, d.Did, detail)
 }
 
-func newPartitionTransfer(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use: "transfer ID MEMBER", Short: "Hand the leadership of a partition to another of its members",
-		Long: `Hand the leadership of a partition to another member that holds it, which is its preferred
-leader from then on.`,
-		Example: `  peeklock partition transfer 3 b`,
-		Args:    exactArgs(2), ValidArgsFunction: c.completeMember(1, 2),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out, id, err := c.partitionCommand(args[0])
-			if err != nil {
-				return err
-			}
-			if err := c.call(cmd.Context(), http.MethodPost, partitionPath(id, "transfer"), admin.TransferRequest{To: args[1]}, nil); err != nil {
-				return err
-			}
-			return c.printPartition(out, partitionDone{Partition: id, Did: "transferred", Members: args[1:]}, "to "+args[1])
-		},
+func (c *client) movePartition(i invocation, noWait bool) error {
+	id, err := partitionID(i.args[0])
+	if err != nil {
+		return err
 	}
+	done := partitionDone{Partition: id, Did: "ordered", Members: i.args[1:]}
+	if err := c.call(i.ctx, http.MethodPost, partitionPath(id, "move"), admin.MoveRequest{Members: i.args[1:]}, nil); err != nil {
+		return err
+	}
+	if !noWait {
+		done.Did = "moved"
+		if err := c.watchMoves(i.ctx, fmt.Sprintf("moving partition %d", id), map[fsm.PartitionID]int64{id: 0}); err != nil {
+			return err
+		}
+	}
+	return done.print(i.out, fmt.Sprintf("to %v", i.args[1:]))
 }
 
-// partitionCommand is what every command about one partition begins with.
-func (c *client) partitionCommand(arg string) (out *output, id fsm.PartitionID, err error) {
-	if out, err = c.output(); err == nil {
-		id, err = partitionID(arg)
+func (c *client) transferPartition(i invocation) error {
+	id, err := partitionID(i.args[0])
+	if err != nil {
+		return err
 	}
-	return out, id, err
+	if err := c.call(i.ctx, http.MethodPost, partitionPath(id, "transfer"), admin.TransferRequest{To: i.args[1]}, nil); err != nil {
+		return err
+	}
+	return partitionDone{Partition: id, Did: "transferred", Members: i.args[1:]}.print(i.out, "to "+i.args[1])
 }
 
-func newPartitionChange(c *client, verb, short, did string) *cobra.Command {
-	return &cobra.Command{
-		Use: verb + " ID", Short: short, Args: wantArgs(1), ValidArgsFunction: c.completePartition,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out, id, err := c.partitionCommand(args[0])
-			if err != nil {
-				return err
-			}
-			if err := c.call(cmd.Context(), http.MethodPost, partitionPath(id, verb), nil, nil); err != nil {
-				return err
-			}
-			if !out.isTable() {
-				return out.data(partitionDone{Partition: id, Did: did})
-			}
-			return out.note("move of partition %d %s", id, did)
-		},
+// changeMove pauses, resumes or cancels the move of a partition.
+func (c *client) changeMove(i invocation, verb, did string) error {
+	id, err := partitionID(i.args[0])
+	if err != nil {
+		return err
 	}
+	if err := c.call(i.ctx, http.MethodPost, partitionPath(id, verb), nil, nil); err != nil {
+		return err
+	}
+	if !i.out.isTable() {
+		return i.out.data(partitionDone{Partition: id, Did: did})
+	}
+	return i.out.note("move of partition %d %s", id, did)
 }
 
-func newPartitionMoves(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use: "moves", Short: "List partitions that move, and how far they are", Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			r, err := c.memberList(cmd.Context())
-			if err != nil {
-				return err
-			}
-			var list admin.Moves
-			if err := c.call(cmd.Context(), http.MethodGet, "/v1/moves", nil, &list); err != nil {
-				return err
-			}
-			if out.isTable() && len(list.Moves) == 0 {
-				return out.note("nothing moves")
-			}
-			rows := make([][]any, len(list.Moves))
-			for i, m := range list.Moves {
-				copied := ""
-				if m.Bytes > 0 {
-					copied = fmt.Sprintf("%s of %s, %d %%", signedBytesText(m.Copied), signedBytesText(m.Bytes), m.Copied*100/m.Bytes)
-				}
-				rows[i] = []any{uint32(m.Partition), r.names(m.From), r.names(m.To), m.State, copied}
-			}
-			return out.rows(list, []any{"partition", "from", "to", "state", "copied"}, rows)
-		},
+func (c *client) listMoves(i invocation) error {
+	r, err := c.memberList(i.ctx)
+	if err != nil {
+		return err
 	}
+	var list admin.Moves
+	if err := c.call(i.ctx, http.MethodGet, "/v1/moves", nil, &list); err != nil {
+		return err
+	}
+	if i.out.isTable() && len(list.Moves) == 0 {
+		return i.out.note("nothing moves")
+	}
+	rows := make([][]any, len(list.Moves))
+	for at, m := range list.Moves {
+		copied := ""
+		if m.Bytes > 0 {
+			copied = fmt.Sprintf("%s of %s, %d %%", signedBytesText(m.Copied), signedBytesText(m.Bytes), m.Copied*100/m.Bytes)
+		}
+		rows[at] = []any{uint32(m.Partition), r.names(m.From), r.names(m.To), m.State, copied}
+	}
+	return i.out.rows(list, []any{"partition", "from", "to", "state", "copied"}, rows)
 }
 
-func newPartitionGrow(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use: "grow N", Short: "Add partitions",
-		Long: `Add N partitions where there is most room. Entities that are there stay where they are; new ones
-go to the new partitions first. Partitions are never taken away.`,
-		Example: `  peeklock partition grow 8`, Args: wantArgs(1),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			n, err := strconv.Atoi(args[0])
-			if err != nil || n < 1 {
-				return usagef("%q is no number of partitions", printable(args[0], 100))
-			}
-			var grown admin.GrowResult
-			if err := c.call(cmd.Context(), http.MethodPost, "/v1/partitions", admin.GrowRequest{Add: n}, &grown); err != nil {
-				return err
-			}
-			if !out.isTable() {
-				return out.data(grown)
-			}
-			return out.note("%d added: the cluster has %d partitions", n, grown.Partitions)
-		},
+func (c *client) growPartitions(i invocation) error {
+	n, err := strconv.Atoi(i.args[0])
+	if err != nil || n < 1 {
+		return usagef("%q is no number of partitions", printable(i.args[0], 100))
 	}
+	var grown admin.GrowResult
+	if err := c.call(i.ctx, http.MethodPost, "/v1/partitions", admin.GrowRequest{Add: n}, &grown); err != nil {
+		return err
+	}
+	if !i.out.isTable() {
+		return i.out.data(grown)
+	}
+	return i.out.note("%d added: the cluster has %d partitions", n, grown.Partitions)
 }

@@ -7,8 +7,6 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/spf13/cobra"
-
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
 )
@@ -33,29 +31,8 @@ type rebalanced struct {
 	Leaders int `json:"leaders,omitempty"`
 }
 
-func newPartitionRebalance(c *client) *cobra.Command {
-	var o rebalanceOptions
-	cmd := &cobra.Command{
-		Use: "rebalance", Short: "Spread partitions and leaders over the members",
-		Long: `Spread replicas and leaders over the members that are there and not drained, by zones and
-weights, moving as little as possible. The plan is printed first; then it is done and
-watched. It does no harm to stop watching: it goes on, and can be paused or cancelled
-partition by partition. Nothing is asked, so scripts can use it; look first with --dry-run.`,
-		Example: `  peeklock partition rebalance --dry-run
-  peeklock partition rebalance`,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error { return c.rebalance(cmd.Context(), o) },
-	}
-	cmd.Flags().BoolVar(&o.dryRun, "dry-run", false, "only print the plan")
-	cmd.Flags().BoolVar(&o.noWait, "no-wait", false, "return when the moves are recorded")
-	return cmd
-}
-
-func (c *client) rebalance(ctx context.Context, o rebalanceOptions) error {
-	out, err := c.output()
-	if err != nil {
-		return err
-	}
+func (c *client) rebalance(i invocation, o rebalanceOptions) error {
+	ctx, out := i.ctx, i.out
 	var plan admin.Plan
 	if err := c.call(ctx, http.MethodGet, "/v1/rebalance", nil, &plan); err != nil {
 		return err

@@ -33,7 +33,7 @@ const (
 
 // pprofFlag adds the hidden flag for profiles.
 func pprofFlag(cmd *cobra.Command, to *string) {
-	cmd.Flags().StringVar(to, "pprof", "", "serve profiles of this process on host:port")
+	cmd.Flags().StringVar(to, "pprof", "", "serve profiles of this process on this host:port")
 	_ = cmd.Flags().MarkHidden("pprof")
 }
 

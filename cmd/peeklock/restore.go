@@ -21,13 +21,18 @@ import (
 	"github.com/peeklock/peeklock/partition"
 )
 
-func newRestore(c *client) *cobra.Command {
-	var from, dir string
-	var only []uint
-	cmd := &cobra.Command{
-		Use: "restore --from DIR|s3://BUCKET/PREFIX --dir DATA", Short: "Make the data folder of a member out of a backup",
-		Long: `Make the data folder of one new member out of a backup of a cluster, offline. It holds
-everything, alone. Start it, let others join, and spread the partitions:
+// restoreOptions are the flags of restore.
+type restoreOptions struct {
+	from, dir string
+	only      []uint
+}
+
+func restoreVerb(c *client) verb {
+	var o restoreOptions
+	return verb{
+		use: "restore --from DIR|s3://BUCKET/PREFIX --dir DATA", short: "Create the data directory of a member from a backup",
+		long: `Create the data directory of one new member from the backup of a cluster, offline. The member has all the data. Start
+it, let other members join, and rebalance the partitions:
 
   peeklock restore --from /backups/2026-11-20 --dir a
   peeklock serve --name a --dir a ...
@@ -35,30 +40,30 @@ everything, alone. Start it, let others join, and spread the partitions:
   peeklock serve --name c --dir c --join host-a:7946 ...
   peeklock partition rebalance
 
-The cluster has the id and the keys of the one that was copied, whose members are recorded as
-removed: nothing that is left of that may be started within its reach. Locks of
-clients that were held then end by themselves; messages that were received since are
-there again.
+The cluster has the id and the keys of the cluster that was backed up, and its members are recorded as removed: do not
+start them again where they can reach the new cluster. Locks that clients held during the backup end by themselves.
+Messages that were received after the backup are there again.
 
-With --partition only the messages of that partition are there, beside all entities and keys: for
-looking for something that was lost, in a cluster that is thrown away afterwards. "peeklock
-queue list" says in which partition a queue lies. Messages that it sent to other partitions, and
-what they sent to it, do not fit any more; let nobody work with it.
+With --partition, only the messages of that partition are restored, together with all entities and keys. Use such a
+cluster to look for lost messages, and discard it afterwards. "peeklock queue list" shows the partition of a queue.
+Messages that the partition forwarded to others, and that others forwarded to it, are not consistent: do not let clients
+use the cluster.
 
-A backup may lie in an object store that speaks S3.
+A backup may be in an object store that speaks S3.
 ` + objects.EnvironmentHelp,
-		Args: noArgs,
-		RunE: func(cmd *cobra.Command, _ []string) error {
-			if from == "" || dir == "" {
-				return usagef("give --from, where peeklock cluster backup wrote, and --dir, the data folder to make")
+		flags: func(cmd *cobra.Command) {
+			f := cmd.Flags()
+			f.StringVar(&o.from, "from", "", "directory of the backup, or s3://bucket/prefix")
+			f.StringVar(&o.dir, "dir", "", "data directory of the new member: empty or missing")
+			f.UintSliceVar(&o.only, "partition", nil, "restore only the messages of these partitions, separated by commas")
+		},
+		run: func(i invocation) error {
+			if o.from == "" || o.dir == "" {
+				return usagef("give --from, the backup that peeklock cluster backup wrote, and --dir, the data directory to create")
 			}
-			return c.restore(cmd.Context(), from, dir, only)
+			return c.restore(i, &o)
 		},
 	}
-	cmd.Flags().StringVar(&from, "from", "", "folder of the backup, or s3://bucket/prefix")
-	cmd.Flags().StringVar(&dir, "dir", "", "data folder of the new member: empty, or not there")
-	cmd.Flags().UintSliceVar(&only, "partition", nil, "restore only the messages of this partition, several by commas")
-	return cmd
 }
 
 // restored is the answer of restore.
@@ -69,11 +74,8 @@ type restored struct {
 	Messages   string `json:"asOf"` // when the last partition was copied
 }
 
-func (c *client) restore(ctx context.Context, from, dir string, partitions []uint) error {
-	out, err := c.output()
-	if err != nil {
-		return err
-	}
+func (c *client) restore(i invocation, o *restoreOptions) error {
+	ctx, out, from, dir, partitions := i.ctx, i.out, o.from, o.dir, o.only
 	place, err := objects.Open(ctx, from, c.getenv)
 	if err != nil {
 		return usageError{err}

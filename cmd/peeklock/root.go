@@ -88,9 +88,8 @@ func newRoot(p process) *cobra.Command {
 	root := &cobra.Command{
 		Use:   "peeklock",
 		Short: "A replicated message broker for Azure Service Bus clients",
-		Long: `Peeklock is a replicated message broker that unmodified Azure Service Bus clients
-can talk to. Begin with "peeklock dev": three members in this process, ready in
-seconds.`,
+		Long: `Peeklock is a replicated message broker for unmodified Azure Service Bus clients. Start with "peeklock dev", which runs
+three members in one process.`,
 		SilenceUsage:  true,
 		SilenceErrors: true,
 		Args:          noArgs,
@@ -100,27 +99,18 @@ seconds.`,
 
 	c := &client{process: p}
 	c.flags(root)
-	root.AddCommand(
-		newDev(p), newServe(p), newConfig(p),
-		newQueue(c), newTopic(c), newSubscription(c), newRule(c), newSession(c), newMessage(c),
-		newNamespace(c), newKey(c),
-		newCluster(c), newMembers(c), newPartition(c), newKubernetes(c), newRestore(c), newBench(c),
-		newVersion(c),
-	)
+	root.AddCommand(newDev(p), newServe(p), newConfig(p))
+	root.AddCommand(c.commands(
+		queueNoun(c), topicNoun(c), subscriptionNoun(c), ruleNoun(c), sessionNoun(c), messageNoun(c),
+		namespaceNoun(c), keyNoun(c), clusterNoun(c), memberNoun(c), partitionNoun(c), kubernetesNoun(c),
+	)...)
+	root.AddCommand(c.command(restoreVerb(c)), newBench(c), c.command(versionVerb()))
 	// Help and completion come from cobra, whose complaints about their arguments
 	// would otherwise not count as usage errors.
 	_ = root.RegisterFlagCompletionFunc("namespace", c.completeNamespace)
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd(p.args...)
 	return root
-}
-
-// group is a noun: it does nothing itself and refuses verbs that it does not know.
-func group(use, short string, verbs ...*cobra.Command) *cobra.Command {
-	cmd := &cobra.Command{Use: use, Short: short, Args: noArgs}
-	cmd.RunE = func(cmd *cobra.Command, _ []string) error { return cmd.Help() }
-	cmd.AddCommand(verbs...)
-	return cmd
 }
 
 // noArgs refuses arguments: on a noun they are a verb that does not exist.
@@ -137,24 +127,6 @@ func noArgs(cmd *cobra.Command, args []string) error {
 		return usagef("%q is no command of %s%s", args[0], cmd.CommandPath(), hint)
 	}
 	return usagef("%s takes no argument, but got %q", cmd.CommandPath(), args[0])
-}
-
-// atMostOne allows one argument or none.
-func atMostOne(cmd *cobra.Command, args []string) error {
-	if len(args) == 0 {
-		return nil
-	}
-	return wantArgs(1)(cmd, args)
-}
-
-// wantArgs asks for one argument, and allows up to most; most < 0: any number.
-func wantArgs(most int) cobra.PositionalArgs {
-	return func(cmd *cobra.Command, args []string) error {
-		if len(args) < 1 || most >= 0 && len(args) > most {
-			return usagef("wrong number of arguments: %s", cmd.UseLine())
-		}
-		return nil
-	}
 }
 
 // version is what the Go toolchain wrote into the binary: the module version, else the
@@ -175,17 +147,10 @@ func version() string {
 	return "dev"
 }
 
-func newVersion(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use: "version", Short: "Print the version of this binary", Args: noArgs,
-		RunE: func(*cobra.Command, []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			return out.fields(versionInfo{Version: version()})
-		},
-	}
+func versionVerb() verb {
+	return verb{use: "version", short: "Print the version of this binary", run: func(i invocation) error {
+		return i.out.fields(versionInfo{Version: version()})
+	}}
 }
 
 // versionInfo is the answer of peeklock version.

@@ -10,31 +10,12 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/peeklock/peeklock/admin/entity"
+
 	"github.com/spf13/cobra"
 
 	"github.com/peeklock/peeklock/admin"
-	"github.com/peeklock/peeklock/admin/entity"
 )
-
-// ruleHelp explains the flags of a filter.
-const ruleHelp = `A filter is one of --sql, --correlation, --true and --false. --sql takes an expression as in
-SQL: plain names are application properties, sys. goes before what Service Bus defines, and
-@name stands for a --parameter. --correlation takes a property and the value it must have,
-several times if all of them must hold: sys.Label=order, color=red. --action changes the copies
-that the rule takes, as in: SET paint = color; REMOVE color.
-
-After = a value is text; after := it is JSON, so that size:=7 is the number 7 and a GUID is
-id:={"type":"guid","value":"..."}. A number never equals a text.`
-
-func newRule(c *client) *cobra.Command {
-	cmd := group("rule", "Add, list, show, replace and remove rules of subscriptions",
-		newRulePut(c, false), newRulePut(c, true), newRuleList(c), newRuleShow(c), newRuleRemove(c))
-	cmd.Long = `Add, list, show, replace and remove rules of subscriptions. A subscription takes a message of
-its topic when any of its rules takes it: one copy if any rule without action does, and one
-more for every rule with an action. It is made with the rule $Default, which takes everything:
-remove that one when you add others.`
-	return cmd
-}
 
 // ruleFlags are the flags that say what a rule is.
 type ruleFlags struct {
@@ -47,18 +28,17 @@ type ruleFlags struct {
 
 func (r *ruleFlags) flags(cmd *cobra.Command) {
 	f := cmd.Flags()
-	f.StringVar(&r.sql, "sql", "", "take messages for which this SQL expression is true")
-	f.StringArrayVar(&r.correlation, "correlation", nil, "take messages that have this property, as key=value; repeatable")
-	f.BoolVar(&r.all, "true", false, "take every message")
-	f.BoolVar(&r.none, "false", false, "take no message")
-	f.StringVar(&r.action, "action", "", "change the copies: SET and REMOVE statements")
+	f.StringVar(&r.sql, "sql", "", "match messages for which this SQL expression is true")
+	f.StringArrayVar(&r.correlation, "correlation", nil, "match messages that have this property, as key=value; repeatable")
+	f.BoolVar(&r.all, "true", false, "match all messages")
+	f.BoolVar(&r.none, "false", false, "match no message")
+	f.StringVar(&r.action, "action", "", "SET and REMOVE statements that change the copies")
 	f.StringArrayVar(&r.parameter, "parameter", nil, "value of @name in --sql and --action, as name=value or name:=json; repeatable")
 }
 
 // given says whether the command line describes a rule at all, and notes which filters it
 // names.
-func (r *ruleFlags) given(cmd *cobra.Command) bool {
-	changed := cmd.Flags().Changed
+func (r *ruleFlags) given(changed func(flag string) bool) bool {
 	r.isSQL, r.isCorrelation = changed("sql"), changed("correlation")
 	return r.isSQL || r.isCorrelation || changed("true") || changed("false") || changed("action") || changed("parameter")
 }
@@ -109,115 +89,6 @@ func rulePath(subscription, name string) string {
 	return namePath("/v1/rules/", subscription) + "?name=" + url.QueryEscape(name)
 }
 
-func newRulePut(c *client, replace bool) *cobra.Command {
-	var flags ruleFlags
-	verb, short, done, example := "add", "Add a rule to a subscription", "added", `  peeklock rule add orders/Subscriptions/large large --sql "size > @least" --parameter least:=100
-  peeklock rule add orders/Subscriptions/eu eu --correlation region=eu --correlation sys.Label=order
-  peeklock rule add orders/Subscriptions/audit mark --true --action "SET audited = TRUE"`
-	if replace {
-		verb, short, done, example = "replace", "Put another rule in the place of one", "replaced",
-			`  peeklock rule replace orders/Subscriptions/audit '$Default' --sql "sys.Label LIKE 'order%'"`
-	}
-	cmd := &cobra.Command{
-		Use: verb + " " + subscriptionArg + " RULE", Short: short, Long: short + ".\n\n" + ruleHelp, Example: example,
-		Args: wantSubscription(1), ValidArgsFunction: c.completeRule,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			flags.given(cmd)
-			rule, err := flags.rule()
-			if err != nil {
-				return err
-			}
-			path := rulePath(args[0], args[1])
-			if replace {
-				path += "&replace=true"
-			}
-			var made entity.Rule
-			if err := c.call(cmd.Context(), http.MethodPut, path, rule, &made); err != nil {
-				return err
-			}
-			if out.isTable() {
-				return out.note("rule %s %s at %s", made.Name, done, args[0])
-			}
-			return out.fields(made)
-		},
-	}
-	flags.flags(cmd)
-	return cmd
-}
-
-func newRuleShow(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use: "show " + subscriptionArg + " RULE", Short: "Show a rule", Args: wantSubscription(1),
-		Example:           "  peeklock rule show orders/Subscriptions/audit '$Default'",
-		ValidArgsFunction: c.completeRule,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			var rule entity.Rule
-			if err := c.call(cmd.Context(), http.MethodGet, rulePath(args[0], args[1]), nil, &rule); err != nil {
-				return err
-			}
-			return out.fields(rule)
-		},
-	}
-}
-
-func newRuleRemove(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use: "remove " + subscriptionArg + " RULE", Aliases: []string{"delete"},
-		Short: "Remove a rule; messages that it has taken stay", Args: wantSubscription(1),
-		Example:           "  peeklock rule remove orders/Subscriptions/audit '$Default'",
-		ValidArgsFunction: c.completeRule,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			if err := c.call(cmd.Context(), http.MethodDelete, rulePath(args[0], args[1]), nil, nil); err != nil {
-				return err
-			}
-			if out.isTable() {
-				return out.note("rule %s removed from %s", args[1], args[0])
-			}
-			return out.data(deleted{Name: args[1], Deleted: true})
-		},
-	}
-}
-
-func newRuleList(c *client) *cobra.Command {
-	return &cobra.Command{
-		Use: "list " + subscriptionArg, Short: "List the rules of a subscription, in the order of their making", Args: wantSubscription(0),
-		Example:           "  peeklock rule list orders/Subscriptions/audit",
-		ValidArgsFunction: c.complete("subscriptions"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			rules, err := c.rules(cmd.Context(), args[0])
-			if err != nil {
-				return err
-			}
-			rows := make([][]any, len(rules))
-			for i := range rules {
-				r := &rules[i]
-				action := "-"
-				if r.Action != nil {
-					action = r.Action.Expression + parametersText(r.Action.Parameters)
-				}
-				rows[i] = []any{printable(r.Name, 50), printable(filterText(&r.Filter), 120), printable(action, 80)}
-			}
-			return out.rows(rules, []any{"name", "filter", "action"}, rows)
-		},
-	}
-}
-
 func (c *client) rules(ctx context.Context, subscription string) ([]entity.Rule, error) {
 	return allPages(ctx, c, namePath("/v1/rules/", subscription)+"?max=200", "skip", func(p *admin.RulePage) ([]entity.Rule, string) {
 		if p.Next == 0 {
@@ -257,4 +128,71 @@ func pairsText(values map[string]entity.Value, before string) string {
 		fmt.Fprintf(&b, " %s%s=%s", before, name, value)
 	}
 	return b.String()
+}
+
+// ruleHelp explains the flags of a filter.
+const ruleHelp = `A filter is one of --sql, --correlation, --true and --false. --sql takes an SQL expression: plain names are
+application properties, names that begin with sys. are properties of Service Bus, and @name stands for a
+--parameter. --correlation takes a property and the value that it must have; it may be repeated, and then all
+of them must match: sys.Label=order, color=red. --action changes the copies that the rule creates, for example:
+SET paint = color; REMOVE color.
+
+A value after = is text. A value after := is JSON, so size:=7 is the number 7, and a GUID is written
+id:={"type":"guid","value":"..."}. A number never equals a text.`
+
+func ruleNoun(c *client) noun {
+	path := func(args []string) string { return rulePath(args[0], args[1]) }
+	return noun{"rule", "Add, list, show, replace and remove rules of subscriptions", `Add, list, show, replace and remove rules of subscriptions. A subscription gets a message of its topic when at
+least one of its rules matches: one copy if a rule without an action matches, and one more for each matching rule
+with an action. A new subscription has the rule $Default, which matches all messages: remove it when you add others.`, []verb{
+		putRuleVerb(c, verb{use: "add " + subscriptionArg + " RULE", short: "Add a rule to a subscription",
+			example: `  peeklock rule add orders/Subscriptions/large large --sql "size > @least" --parameter least:=100
+  peeklock rule add orders/Subscriptions/eu eu --correlation region=eu --correlation sys.Label=order
+  peeklock rule add orders/Subscriptions/audit mark --true --action "SET audited = TRUE"`}, "", "added"),
+		putRuleVerb(c, verb{use: "replace " + subscriptionArg + " RULE", short: "Replace a rule",
+			example: `  peeklock rule replace orders/Subscriptions/audit '$Default' --sql "sys.Label LIKE 'order%'"`}, "&replace=true", "replaced"),
+		listVerb(verb{
+			use: "list " + subscriptionArg, short: "List the rules of a subscription in the order of their creation",
+			example: "  peeklock rule list orders/Subscriptions/audit", args: wantSubscription(0), complete: c.complete("subscriptions"),
+		}, func(i invocation) ([]entity.Rule, error) { return c.rules(i.ctx, i.args[0]) }, []any{"name", "filter", "action"}, ruleRow),
+		getVerb[entity.Rule](c, verb{
+			use: "show " + subscriptionArg + " RULE", short: "Show a rule", args: wantSubscription(1),
+			example: "  peeklock rule show orders/Subscriptions/audit '$Default'", complete: c.completeRule,
+		}, path),
+		deleteVerb(c, verb{
+			use: "remove " + subscriptionArg + " RULE", aliases: []string{"delete"}, args: wantSubscription(1),
+			short:   "Remove a rule; messages that it has matched stay",
+			example: "  peeklock rule remove orders/Subscriptions/audit '$Default'", complete: c.completeRule,
+		}, path, func(args []string) string { return args[1] }, func(args []string) string { return "rule " + args[1] + " removed from " + args[0] }),
+	}}
+}
+
+func putRuleVerb(c *client, v verb, query, done string) verb {
+	var flags ruleFlags
+	v.long = v.short + ".\n\n" + ruleHelp
+	v.args, v.complete, v.flags = wantSubscription(1), c.completeRule, flags.flags
+	v.run = func(i invocation) error {
+		flags.given(i.changed)
+		rule, err := flags.rule()
+		if err != nil {
+			return err
+		}
+		var made entity.Rule
+		if err := c.call(i.ctx, http.MethodPut, rulePath(i.args[0], i.args[1])+query, rule, &made); err != nil {
+			return err
+		}
+		if i.out.isTable() {
+			return i.out.note("rule %s %s at %s", made.Name, done, i.args[0])
+		}
+		return i.out.fields(made)
+	}
+	return v
+}
+
+func ruleRow(r *entity.Rule) []any {
+	action := "-"
+	if r.Action != nil {
+		action = r.Action.Expression + parametersText(r.Action.Parameters)
+	}
+	return []any{printable(r.Name, 50), printable(filterText(&r.Filter), 120), printable(action, 80)}
 }

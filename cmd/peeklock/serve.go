@@ -19,20 +19,20 @@ func newServe(p process) *cobra.Command {
 	var profile string
 	cmd := &cobra.Command{
 		Use: "serve", Short: "Run one member of a cluster",
-		Long: `Run one member. Settings come from a YAML file, from PEEKLOCK_ variables and from
-flags, the later winning; "peeklock config print" shows what results.
+		Long: `Run one member of a cluster. Settings come from a YAML file, from PEEKLOCK_ variables and from flags; later ones win.
+"peeklock config print" shows the result.
 
-Three members that name each other found a cluster by themselves:
+Three members that name each other bootstrap a cluster:
 
   peeklock serve --name a --dir a --expect 3 --join host-b:7946,host-c:7946 ...
 
-Addresses that other machines can reach have to be encrypted: those of clients with
---tls-cert and --tls-key, that of members with --peer-cert, --peer-key and --peer-ca, gossip
-with --gossip-key. Where the network is trusted, say --allow-remote-plain instead.
+Addresses that other machines can reach must be encrypted: client addresses with --tls-cert and --tls-key, the peer address
+with --peer-cert, --peer-key and --peer-ca, gossip with --gossip-key. If the network is trusted, use --allow-remote-plain
+instead.
 
-Commands on this machine need no key at the Unix socket peeklock.sock in the data folder, which
-its owner alone can open: peeklock --server unix:///DIR/peeklock.sock member list. An address
-on loopback proves nothing: --trust-loopback is for machines where nobody else gets there.`,
+Commands on this machine need no key at the Unix socket peeklock.sock in the data directory, which only its owner can open:
+peeklock --server unix:///DIR/peeklock.sock member list. A loopback address proves nothing: --trust-loopback is for machines
+on which no other user or process has access.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			s, err := config.Load(p.env, cmd.Flags())

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/Azure/go-amqp"
-	"github.com/spf13/cobra"
 	"github.com/spf13/pflag"
 
 	"github.com/peeklock/peeklock/admin"
@@ -25,44 +24,6 @@ const (
 
 // acceptTimeMax is how long an answer may take beyond the waiting.
 const acceptTimeMax = 10 * time.Second
-
-func newSession(c *client) *cobra.Command {
-	cmd := group("session", "List the sessions of queues and subscriptions", newSessionList(c))
-	cmd.Long = `List the sessions of queues and subscriptions that were made with --requires-session. "peeklock
-message" sends to a session, receives from it and peeks at it.`
-	return cmd
-}
-
-func newSessionList(c *client) *cobra.Command {
-	count := 100
-	cmd := &cobra.Command{
-		Use: "list NAME", Short: "List sessions that have messages or a state",
-		Example: `  peeklock session list orders
-  peeklock session list orders/Subscriptions/audit --count 0 -o json`,
-		Args: wantArgs(1), ValidArgsFunction: c.complete("queues", "subscriptions"),
-		RunE: func(cmd *cobra.Command, args []string) error {
-			out, err := c.output()
-			if err != nil {
-				return err
-			}
-			if count < 0 {
-				return usagef("--count is 0 or more")
-			}
-			sessions, err := c.sessions(cmd.Context(), args[0], count)
-			if err != nil {
-				return c.notTopic(cmd.Context(), args[0], err)
-			}
-			rows := make([][]any, len(sessions))
-			for i := range sessions {
-				s := &sessions[i]
-				rows[i] = []any{printable(strconv.Quote(s.ID), 60), s.Messages, s.Ready, timeText(s.Until), stateText(s)}
-			}
-			return out.rows(sessions, []any{"session", "messages", "ready", "held until (UTC)", "state"}, rows)
-		},
-	}
-	cmd.Flags().IntVar(&count, "count", count, "stop after so many; 0: all")
-	return cmd
-}
 
 // sessions lists up to count sessions, 0 for all.
 func (c *client) sessions(ctx context.Context, name string, count int) ([]admin.Session, error) {
@@ -128,8 +89,8 @@ type chosenSession struct {
 }
 
 func (s *chosenSession) flags(f *pflag.FlagSet) {
-	f.Var(sessionFlag{&s.session}, "session", "accept this session and receive from it")
-	f.BoolVar(&s.next, "next-session", false, "accept the next session that has messages and that nobody holds")
+	f.Var(sessionFlag{&s.session}, "session", "accept this session and receive its messages")
+	f.BoolVar(&s.next, "next-session", false, "accept the next session that has messages and is not locked by a receiver")
 }
 
 func (s *chosenSession) wanted() bool { return s.session != nil || s.next }
@@ -168,4 +129,21 @@ func (d *amqpSession) acceptSession(ctx context.Context, source string, credit i
 func sessionOf(r *amqp.Receiver) string {
 	name, _ := r.LinkSourceFilterValue(sessionFilter).(string)
 	return name
+}
+
+// listSessions prints up to count sessions.
+func (c *client) listSessions(i invocation, count int) error {
+	if count < 0 {
+		return usagef("--count is 0 or more")
+	}
+	sessions, err := c.sessions(i.ctx, i.args[0], count)
+	if err != nil {
+		return c.notTopic(i.ctx, i.args[0], err)
+	}
+	rows := make([][]any, len(sessions))
+	for at := range sessions {
+		s := &sessions[at]
+		rows[at] = []any{printable(strconv.Quote(s.ID), 60), s.Messages, s.Ready, timeText(s.Until), stateText(s)}
+	}
+	return i.out.rows(sessions, []any{"session", "messages", "ready", "held until (UTC)", "state"}, rows)
 }
