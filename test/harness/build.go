@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// binaryOnce builds the binary on first use, and says where it lies.
+// binaryOnce builds the binary on first use and returns its path.
 var binaryOnce = sync.OnceValues(build) //nolint:gochecknoglobals // one binary for all tests of a process
 
-// binaryFolder is where the binary of this test process goes; empty until it is built.
+// binaryFolder holds the binary of this test process; empty until it is built.
 var binaryFolder struct { //nolint:gochecknoglobals // as above: Main removes it after the last test
 	sync.Mutex
 	path string
@@ -35,7 +35,7 @@ func Main(m *testing.M) {
 // build compiles cmd/peeklock, with the race detector when the test has it.
 func build() (string, error) {
 	if path := os.Getenv(binaryVariable); path != "" {
-		return path, nil // of the process that began this one
+		return path, nil // built by the parent process
 	}
 	dir, err := os.MkdirTemp("", "peeklock-test-")
 	if err != nil {

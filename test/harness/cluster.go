@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// The key that every cluster of the harness is started with: the names under which users
-// of the official emulator know it.
+// The key that every cluster of the harness is started with, under the names that users
+// of the official emulator know.
 const (
 	KeyName = "RootManageSharedAccessKey"
 	Key     = "SAS_KEY_VALUE"
@@ -23,25 +23,25 @@ const (
 	ListenKeyName = "Listener"
 )
 
-// convergeWithin bounds the waits for elections and for what the cluster does by itself.
+// convergeWithin bounds waiting for elections and for automatic changes of the cluster.
 const convergeWithin = 120 * time.Second
 
-// Options says what cluster to start. The zero value is three members.
+// Options describe the cluster to start. The zero value is three members.
 type Options struct {
 	Members    int      // 1, 3 or 5; 0 means 3
 	Partitions int      // message partitions; 0 means 4
 	Args       []string // further flags for every member
 	Network    *Network // that the members are in; nil: all listen on loopback
-	Binary     string   // that the members run; "": the one of this module
+	Binary     string   // of the members; "": the one of this module
 }
 
-// Cluster is a set of `peeklock serve` processes that were founded together.
+// Cluster is a set of `peeklock serve` processes that bootstrap a cluster together.
 type Cluster struct {
 	Members []*Member
 	CA      string // of StartDev with --tls: the file with the certificate to trust
 	t       testing.TB
-	gossip  []string  // the addresses of the founders
-	joined  []*Member // further ones; see Join
+	gossip  []string  // addresses of the founding members
+	joined  []*Member // further members; see Join
 	options Options
 }
 
@@ -78,7 +78,7 @@ func Start(t testing.TB, o Options) *Cluster {
 	return c
 }
 
-// memberAddresses are those of all members: that of gossip of each, and behind these three of each.
+// memberAddresses returns the gossip address of each member, followed by three addresses of each.
 func (c *Cluster) memberAddresses(t testing.TB) []string {
 	t.Helper()
 	if c.options.Network == nil {
@@ -94,12 +94,12 @@ func (c *Cluster) memberAddresses(t testing.TB) []string {
 	return append(gossip, rest...)
 }
 
-// moreKeys are further keys, which only a configuration file may hold.
+// moreKeys are further keys, which only a configuration file can have.
 const moreKeys = "keys:\n" +
 	"  - {name: " + SendKeyName + ", primary: " + Key + ", rights: send}\n" +
 	"  - {name: " + ListenKeyName + ", primary: " + Key + ", rights: listen}\n"
 
-// configure gives a member its addresses, of which it takes three, and its flags.
+// configure gives a member its addresses, three of free, and its flags.
 func (c *Cluster) configure(m *Member, gossip string, free []string) {
 	config := filepath.Join(m.Dir, "peeklock.yaml")
 	if err := os.WriteFile(config, []byte(moreKeys), 0o600); err != nil {
@@ -118,7 +118,7 @@ func (c *Cluster) configure(m *Member, gossip string, free []string) {
 			m.args = append(m.args, "--join", address)
 		}
 	}
-	if len(m.socket) > socketPathBytesMax && m.binary == "" { // folders of tests have their names
+	if len(m.socket) > socketPathBytesMax && m.binary == "" { // the folder of a test has the name of the test
 		short, err := os.MkdirTemp("", "pk")
 		if err != nil {
 			c.t.Fatal(err)
@@ -130,11 +130,11 @@ func (c *Cluster) configure(m *Member, gossip string, free []string) {
 	m.args = append(m.args, c.options.Args...)
 }
 
-// socketPathBytesMax is the longest path that every system takes for a socket.
+// socketPathBytesMax is the longest path of a socket that every system allows.
 const socketPathBytesMax = 103
 
-// Join starts one more member, which nobody asked to hold anything: what is done to it is
-// done to its clients and to nobody else. It is not among Members.
+// Join starts one more member. It holds no partition, so a fault of it affects only its clients. It is not among
+// Members.
 func (c *Cluster) Join(t testing.TB) *Member {
 	t.Helper()
 	m := newMember(c.t, c.t.TempDir(), "member-"+strconv.Itoa(len(c.Members)+len(c.joined)+1))
@@ -146,10 +146,10 @@ func (c *Cluster) Join(t testing.TB) *Member {
 	return m
 }
 
-// Joined are the members that Join has started, in their order.
+// Joined returns the members that Join has started, in this order.
 func (c *Cluster) Joined() []*Member { return slices.Clone(c.joined) }
 
-// close kills what still runs and shows the logs of a failed test.
+// close kills the processes that still run and prints the logs of a failed test.
 func (c *Cluster) close() {
 	all := slices.Concat(c.Members, c.joined)
 	for _, m := range all {
@@ -166,7 +166,7 @@ func (c *Cluster) close() {
 	}
 }
 
-// Status is what the control API says of the cluster; only what tests read.
+// Status is the state of the cluster in the control API; only the fields that tests read.
 type Status struct {
 	ClusterID string `json:"clusterId"`
 	Members   []struct {
@@ -184,7 +184,7 @@ type Status struct {
 	} `json:"partitions"`
 }
 
-// Status asks one member how the cluster looks to it.
+// Status returns the state of the cluster as this member sees it.
 func (m *Member) Status(ctx context.Context) (Status, error) {
 	var s Status
 	body, err := m.get(ctx, "/v1/status")
@@ -194,20 +194,20 @@ func (m *Member) Status(ctx context.Context) (Status, error) {
 	return s, json.Unmarshal(body, &s)
 }
 
-// Applied is the index up to which the member itself has applied the log of a partition. Its
-// status would tell what the leader has.
+// Applied is the index up to which this member has applied the log of a partition. Its status would show the
+// position of the leader.
 func (m *Member) Applied(ctx context.Context, partition uint32) (uint64, error) {
 	name := fmt.Sprintf(`peeklock_partition_applied_index{partition="%d"}`, partition)
 	found, err := m.Metrics(ctx, name)
 	return uint64(found[name]), err
 }
 
-// Running returns the members whose process lives.
+// Running returns the members whose process runs.
 func (c *Cluster) Running() []*Member {
 	return slices.DeleteFunc(slices.Clone(c.Members), func(m *Member) bool { return !m.Running() })
 }
 
-// WaitLed waits until each running member knows a living leader of every partition.
+// WaitLed waits until each running member knows a running leader of every partition.
 func (c *Cluster) WaitLed(t testing.TB) {
 	t.Helper()
 	Eventually(t, convergeWithin, "a leader for every partition", func(ctx context.Context) error {
@@ -229,7 +229,7 @@ func (c *Cluster) WaitLed(t testing.TB) {
 	})
 }
 
-// runningMember finds the running member with an id, or nil.
+// runningMember returns the running member with an id, or nil.
 func (c *Cluster) runningMember(s Status, id string) *Member {
 	for _, known := range s.Members {
 		if known.ID != id {
@@ -244,8 +244,8 @@ func (c *Cluster) runningMember(s Status, id string) *Member {
 	return nil
 }
 
-// Leader returns the running member that leads the partition of a queue, as the other
-// running members agree.
+// Leader returns the running member that leads the partition of a queue, when all running members
+// agree on it.
 func (c *Cluster) Leader(t testing.TB, queue string) *Member {
 	t.Helper()
 	var leader *Member
@@ -272,14 +272,14 @@ func (c *Cluster) Leader(t testing.TB, queue string) *Member {
 			}
 		}
 		if leader == nil {
-			return errors.New("nobody knows the partition")
+			return errors.New("no member knows the partition")
 		}
 		return nil
 	})
 	return leader
 }
 
-// Others returns the running members but one.
+// Others returns the running members except one.
 func (c *Cluster) Others(than *Member) []*Member {
 	return slices.DeleteFunc(c.Running(), func(m *Member) bool { return m == than })
 }

@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// Call sends in, as JSON, to the control API of a member and reads the answer into out;
-// either may be nil. An answer that is no success is an error which holds its text.
+// Call sends in as JSON to the control API of a member and decodes the answer into out;
+// either may be nil. Any answer but success is an error with the text of the answer.
 func (m *Member) Call(ctx context.Context, method, path string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {

@@ -10,8 +10,8 @@ import (
 )
 
 // StartDev starts `peeklock dev`, three members in one process, on free ports, and waits
-// until it prints where it listens. The members share a process: what is done to one
-// is done to all.
+// until it prints its addresses. The members share a process: a fault of one is a fault
+// of all.
 func StartDev(t testing.TB, args ...string) *Cluster {
 	t.Helper()
 	host := newMember(t, t.TempDir(), "dev")
@@ -28,7 +28,7 @@ func StartDev(t testing.TB, args ...string) *Cluster {
 	}
 	Eventually(t, readyWithin, "dev ready", func(context.Context) error {
 		if !host.Running() {
-			t.Fatalf("dev ended instead of getting ready:\n%s", host.logTail())
+			t.Fatalf("dev ended before it was ready:\n%s", host.logTail())
 		}
 		text, err := os.ReadFile(host.stdoutFile)
 		if err != nil {

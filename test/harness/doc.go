@@ -3,7 +3,7 @@
 // waits until they serve, and kills, pauses and restarts them one by one. When a test
 // fails, it shows the end of each member's log.
 //
-// It knows a member only as its users do: flags, ports, the HTTP control API, signals.
-// Nothing of the other rooms is imported, so a test that uses it cannot be fooled by
-// a type that both sides share.
+// It uses a member only as its users do: flags, ports, the HTTP control API, signals.
+// It imports no types that members and tests would share, so an error in such a type cannot hide
+// itself.
 package harness

@@ -28,7 +28,7 @@ const (
 	certificateLife = time.Hour
 )
 
-// Issuer is an identity provider of a test: what members and clients need of one.
+// Issuer is an identity provider for tests, with the parts that members and clients use.
 //
 //	GET /.well-known/openid-configuration, /keys  for members (OpenID Connect Discovery 1.0, 4)
 //	GET /token?role=R&seconds=N                   for clients: a token in the answer's body
@@ -38,7 +38,7 @@ type Issuer struct {
 	t   testing.TB
 }
 
-// NewIssuer starts an identity provider, which ends with the test.
+// NewIssuer starts an identity provider that ends with the test.
 func NewIssuer(t testing.TB) *Issuer {
 	t.Helper()
 	key, err := rsa.GenerateKey(rand.Reader, issuerKeyBits)
@@ -73,7 +73,7 @@ func NewIssuer(t testing.TB) *Issuer {
 	return i
 }
 
-// Args are the flags of a member that takes the tokens.
+// Args are the flags of a member that accepts its tokens.
 func (i *Issuer) Args() []string {
 	return []string{"--oidc-issuer", i.URL, "--oidc-audience", issuerAudience}
 }
@@ -100,8 +100,8 @@ func (i *Issuer) Token(role string, life time.Duration) string {
 	return text + "." + base64.RawURLEncoding.EncodeToString(signature)
 }
 
-// TLSArgs are the flags of a member that shows the certificate of `dev --tls`, believes
-// clients whose certificate its authority has signed, and speaks to plain clients too.
+// TLSArgs are the flags of a member that has the certificate of `dev --tls`, trusts client certificates
+// of its authority, and accepts clients without TLS too.
 func (c *Cluster) TLSArgs() []string {
 	dir := filepath.Dir(c.CA)
 	return []string{
@@ -109,8 +109,8 @@ func (c *Cluster) TLSArgs() []string {
 	}
 }
 
-// ClientCertificate has the authority of `dev --tls` vouch for a client of that name, and
-// returns the files with its certificate and key (PKCS 8).
+// ClientCertificate issues a certificate for a client of that name by the authority of `dev --tls`, and
+// returns the files with certificate and key (PKCS 8).
 func (c *Cluster) ClientCertificate(t testing.TB, name string) (certificate, key string) {
 	t.Helper()
 	authority, err := x509.ParseCertificate(readPEM(t, c.CA))

@@ -9,16 +9,16 @@ import (
 	"testing"
 )
 
-// Killable is a member that is going to die, behind an address that leads to the first member
-// of the cluster afterwards, as the balancer before a cluster does. It holds nothing, so
-// that its death disturbs its clients alone. Its methods are for the goroutine of the test.
+// Killable is a member that a test kills, behind an address that leads to the first member
+// of the cluster afterwards, as a load balancer does. It holds no partition, so
+// that its failure affects only its clients. Its methods are for the goroutine of the test.
 type Killable struct {
-	Address string // for clients, before and after the death
+	Address string // for clients, before and after the kill
 	member  *Member
 	target  atomic.Pointer[string]
 }
 
-// StartKillable starts such a member, or the last one again. One lives at a time.
+// StartKillable starts such a member, or the last one again. At most one runs at a time.
 func (c *Cluster) StartKillable(t testing.TB) *Killable {
 	t.Helper()
 	var d Killable
@@ -47,20 +47,20 @@ func (c *Cluster) StartKillable(t testing.TB) *Killable {
 		}
 	})
 	c.t.Cleanup(func() {
-		// Members have ended by then or are about to, and with them what leads to them.
+		// Members, and with them the relayed connections, have ended by then or end now.
 		_ = listener.Close()
 	})
 	return &d
 }
 
-// Kill ends the member as a power cut would. Who comes to the address now finds the first
+// Kill ends the member as a power failure would. From now on the address leads to the first
 // member of the cluster.
 func (d *Killable) Kill(c *Cluster) {
 	d.target.Store(&c.Members[0].AMQP)
 	d.member.Kill()
 }
 
-// relay joins a connection to another until either ends.
+// relay copies between a connection and a new one to address until either ends.
 func relay(client net.Conn, address string) {
 	server, err := net.Dial("tcp", address)
 	if err != nil {

@@ -21,11 +21,11 @@ import (
 )
 
 const (
-	// Generous: two cores may be busy with other packages.
+	// Generous, because two cores may be busy with other packages.
 	readyWithin = 120 * time.Second
-	stopWithin  = 60 * time.Second // the members give up after less
-	// How long one request may take. Reads are asked again by those who wait for something, so
-	// a member that is paused must not hold them up; what changes something is asked once.
+	stopWithin  = 60 * time.Second // members stop waiting earlier
+	// Timeouts of one request. Callers that wait for a state repeat reads, so a paused member must not
+	// delay them for long; a change is requested once.
 	readWithin   = 20 * time.Second
 	changeWithin = 60 * time.Second
 	logTailBytes = 8 * 1024
@@ -44,16 +44,16 @@ type Member struct {
 	t          testing.TB
 	args       []string
 	logFile    string // file that holds the output of all its lives
-	stdoutFile string // file for standard output, when it is to be read apart
+	stdoutFile string // standard output, when it is read separately
 	cmd        *exec.Cmd
 	done       chan struct{} // closed when the process has ended
-	ended      bool          // the test ended the process
+	ended      bool          // the test has ended the process
 
 	binary   string   // that it runs; "": the one of this module
-	launcher []string // command that runs it where it belongs
+	launcher []string // command that starts it in its namespace
 	network  *Network // that it is in, or nil
-	link     string   // of the network's switch
-	key      string   // of its own; "": Key
+	link     string   // name of its link at the switch
+	key      string   // secret of its key; "": Key
 	socket   string   // path of its control socket; "": it is one of dev, which trusts loopback
 }
 
@@ -81,7 +81,7 @@ func (m *Member) Start() {
 		m.cmd.Stdout = printed
 	}
 	m.cmd.Dir = m.Dir
-	// Variables of the product and of other suites would be settings of the member.
+	// Variables of Peeklock and of other suites would be settings of the member.
 	m.cmd.Env = slices.DeleteFunc(os.Environ(), func(pair string) bool { return strings.HasPrefix(pair, "PEEKLOCK_") })
 	m.cmd.SysProcAttr = dieWithParent()
 	if err := m.cmd.Start(); err != nil {
@@ -95,10 +95,10 @@ func (m *Member) Start() {
 	}()
 }
 
-// SetBinary is what the member runs from its next start on.
+// SetBinary sets the binary that the member runs from its next start on.
 func (m *Member) SetBinary(path string) { m.binary = path }
 
-// Running says whether the process lives, paused or not.
+// Running reports whether the process exists, paused or not.
 func (m *Member) Running() bool {
 	if m.done == nil {
 		return false
@@ -111,11 +111,11 @@ func (m *Member) Running() bool {
 	}
 }
 
-// Kill ends the process as a power cut would, and waits until it is gone.
+// Kill ends the process as a power failure would, and waits until it has ended.
 func (m *Member) Kill() { m.end(syscall.SIGKILL) }
 
-// Stop asks the process to end in order, waits until it has, and fails the test when it
-// did not end well.
+// Stop asks the process to end gracefully, waits until it has ended, and fails the test when its exit status
+// is not 0.
 func (m *Member) Stop() {
 	m.t.Helper()
 	m.end(syscall.SIGTERM)
@@ -124,8 +124,8 @@ func (m *Member) Stop() {
 	}
 }
 
-// Pause stops the process where it stands; its connections stay open. Where the system
-// tells (Linux), it returns when every thread has stopped.
+// Pause stops the process with SIGSTOP; its connections stay open. On Linux, it returns when every thread has
+// stopped.
 func (m *Member) Pause() {
 	m.t.Helper()
 	m.signal(syscall.SIGSTOP)
@@ -145,7 +145,7 @@ func (m *Member) Pause() {
 	})
 }
 
-// Resume lets a paused process go on.
+// Resume continues a paused process.
 func (m *Member) Resume() { m.signal(syscall.SIGCONT) }
 
 func (m *Member) signal(s syscall.Signal) {
@@ -171,7 +171,7 @@ func (m *Member) end(s syscall.Signal) {
 	}
 }
 
-// WaitEnded waits until the process of a member has ended by itself, as it should when the
+// WaitEnded waits until the process of a member has ended without a signal, as it does when the
 // member was removed from its cluster or cannot start, and returns its exit status.
 func (m *Member) WaitEnded() int {
 	m.t.Helper()
@@ -201,40 +201,40 @@ func (m *Member) MemoryBytes() int64 {
 	return 0
 }
 
-// ConnectionString is what a user of the official emulator would paste.
+// ConnectionString is the connection string of the member, in the form of the official emulator.
 func (m *Member) ConnectionString() string {
 	return strings.Replace(ConnectionString(m.AMQP), "="+Key+";", "="+m.secret()+";", 1)
 }
 
-// ConnectionString is that of a member behind another address.
+// ConnectionString is the connection string of a member at another address.
 func ConnectionString(address string) string {
 	return SecureConnectionString(address) + ";UseDevelopmentEmulator=true"
 }
 
-// SecureConnectionString is one as the service gives it to its users: with it, clients
-// speak TLS.
+// SecureConnectionString is a connection string in the form of the service: clients use
+// TLS.
 func SecureConnectionString(address string) string {
 	return "Endpoint=sb://" + address + ";SharedAccessKeyName=" + KeyName + ";SharedAccessKey=" + Key
 }
 
-// WaitReady waits until the member says that it can serve clients.
+// WaitReady waits until the member reports that it can serve clients.
 func (m *Member) WaitReady() {
 	m.t.Helper()
 	Eventually(m.t, readyWithin, m.Name+" ready", func(ctx context.Context) error {
 		if !m.Running() {
-			m.t.Fatalf("%s ended instead of getting ready:\n%s", m.Name, m.logTail())
+			m.t.Fatalf("%s ended before it was ready:\n%s", m.Name, m.logTail())
 		}
 		_, err := m.get(ctx, "/readyz")
 		return err
 	})
 }
 
-// get asks the control API.
+// get sends a GET request to the control API.
 func (m *Member) get(ctx context.Context, path string) ([]byte, error) {
 	return m.request(ctx, http.MethodGet, path, nil)
 }
 
-// request asks the control API and returns the body of a 2xx answer.
+// request sends a request to the control API and returns the body of a 2xx answer.
 func (m *Member) request(ctx context.Context, method, path string, body io.Reader) ([]byte, error) {
 	within := changeWithin
 	if method == http.MethodGet {
@@ -250,7 +250,7 @@ func (m *Member) request(ctx context.Context, method, path string, body io.Reade
 	if body != nil {
 		r.Header.Set("Content-Type", "application/json")
 	}
-	if m.binary != "" { // an older one may have no control socket
+	if m.binary != "" { // an older binary may have no control socket
 		r.Header.Set("Authorization", auth.Sign("http://"+host+"/", KeyName, m.secret(), time.Now().Add(time.Hour)))
 	}
 	answer, err := client.Do(r)
@@ -270,7 +270,7 @@ func (m *Member) request(ctx context.Context, method, path string, body io.Reade
 	return content, nil
 }
 
-// control is the client of the control API, and the host that it asks.
+// control returns the client for the control API, and the host for its requests.
 func (m *Member) control() (*http.Client, string) {
 	if m.socket == "" || m.binary != "" {
 		return http.DefaultClient, m.Admin

@@ -17,31 +17,31 @@ import (
 )
 
 const (
-	networkVariable  = "PEEKLOCK_TEST_NETWORK"  // set in a test that runs inside a network
-	binaryVariable   = "PEEKLOCK_TEST_BINARY"   // what such a test runs: it need not build again
-	requiredVariable = "PEEKLOCK_TEST_NETWORKS" // set: a test without a network fails instead of being left out
+	networkVariable  = "PEEKLOCK_TEST_NETWORK"  // set in a test process inside a network
+	binaryVariable   = "PEEKLOCK_TEST_BINARY"   // binary for such a test: it need not build one
+	requiredVariable = "PEEKLOCK_TEST_NETWORKS" // set: a test that cannot make a network fails instead of being skipped
 
-	namespacePrefix = "pklt-"       // of all network namespaces: pklt-<process of the test>-<who>
-	networkHost     = "198.18.0.%d" // from the range that is kept for tests of networks (RFC 2544)
+	namespacePrefix = "pklt-"       // of all network namespaces: pklt-<process of the test>-<name>
+	networkHost     = "198.18.0.%d" // range for network tests (RFC 2544)
 	clientHost      = 1
 	firstMemberHost = 11
 	networkKey      = "cGVla2xvY2sgdGVzdHMgaW4gYSBuZXR3b3JrIG9mIHRoZWlyIG93bg=="
 )
 
-// Network is a switch with one cable to each member and one to the clients, all in network
-// namespaces of the kernel: nothing of it reaches another program. A cable can be drawn
-// without any process noticing but by silence, which is what a loopback connection cannot
-// show: there the death of one end is told to the other.
+// Network is a switch with one link to each member and one to the clients, all in network
+// namespaces of the kernel: it is isolated from other programs. A link can be cut so that the
+// processes notice only silence. Loopback connections cannot show that: when one end dies, the kernel
+// resets the other.
 type Network struct {
 	t      testing.TB
 	prefix string
 }
 
-// InNetwork runs the calling test inside a network with so many members: the test begins
-// anew in a process of its own in the namespace of the clients. There InNetwork returns the
-// network; in the process that called it first it returns nil when that process has ended,
-// and the test has nothing left to do. Without root, or without ip, the test is left out,
-// unless PEEKLOCK_TEST_NETWORKS demands it.
+// InNetwork runs the calling test inside a network with so many members: it starts the test
+// again in a separate process in the namespace of the clients. There InNetwork returns the
+// network; in the first process it returns nil when that process has ended,
+// and the test must return. Without root or ip the test is skipped,
+// unless PEEKLOCK_TEST_NETWORKS is set.
 func InNetwork(t *testing.T, members int) *Network {
 	t.Helper()
 	if prefix := os.Getenv(networkVariable); prefix != "" {
@@ -52,22 +52,22 @@ func InNetwork(t *testing.T, members int) *Network {
 		skip = t.Fatalf
 	}
 	if os.Geteuid() != 0 {
-		skip("cables are drawn in network namespaces, which take root to make")
+		skip("network partitions need network namespaces, which only root can create")
 	}
 	if _, err := exec.LookPath("ip"); err != nil {
-		skip("cables are drawn with ip, of iproute2: %v", err)
+		skip("network partitions need ip of iproute2: %v", err)
 	}
 	removeStaleNetworks(t)
 	n := &Network{t: t, prefix: namespacePrefix + strconv.Itoa(os.Getpid()) + "-"}
 	t.Cleanup(func() { removeNamespaces(t, n.prefix) })
 	if err := n.build(members); err != nil {
-		skip("make a network of namespaces: %v", err)
+		skip("create network namespaces: %v", err)
 	}
 	n.rerun(t)
 	return nil
 }
 
-// build makes the namespaces and lays the cables.
+// build creates the namespaces and links.
 func (n *Network) build(members int) error {
 	switchNamespace := n.prefix + "hub"
 	err := run("ip", "netns", "add", switchNamespace)
@@ -80,7 +80,7 @@ func (n *Network) build(members int) error {
 	return err
 }
 
-// addLink makes the namespace of one who takes part, and joins it to the switch.
+// addLink creates the namespace of one participant and links it to the switch.
 func (n *Network) addLink(name string, host int) error {
 	switchNamespace, own := n.prefix+"hub", n.prefix+name
 	var err error
@@ -98,7 +98,7 @@ func (n *Network) addLink(name string, host int) error {
 	return err
 }
 
-// rerun runs the test in the namespace of the clients, and waits for its end.
+// rerun runs the test in the namespace of the clients and waits until it has ended.
 func (n *Network) rerun(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -131,16 +131,16 @@ func (n *Network) rerun(t *testing.T) {
 	}
 }
 
-// linkName names the cable of a member: the first has 1, as in its name.
+// linkName is the name of the link of a member: that of the first has 1, as its name.
 func linkName(member int) string { return "m" + strconv.Itoa(member+1) }
 
-// address is that of a member, of which nobody else uses a port.
+// address is an address of a member; no other process uses its ports.
 func (n *Network) address(member, port int) string {
 	return fmt.Sprintf(networkHost, firstMemberHost+member) + ":" + strconv.Itoa(port)
 }
 
-// assign puts a member into its namespace, where it runs as the same process that started,
-// and gives it a key: the one that everybody knows is refused there.
+// assign makes a member start in its namespace and gives it a secret key: the well-known one is refused
+// outside of loopback.
 func (n *Network) assign(m *Member, member int) {
 	m.network, m.link, m.key = n, linkName(member), networkKey
 	m.launcher = []string{"ip", "netns", "exec", n.prefix + m.link}
@@ -148,28 +148,29 @@ func (n *Network) assign(m *Member, member int) {
 	m.args = slices.DeleteFunc(m.args, func(a string) bool { return a == "--config" || strings.HasSuffix(a, ".yaml") }) // known keys
 }
 
-// Isolate draws the cable of a member at the switch: nothing reaches it and nothing leaves it.
-// Like Deafen and Mute it holds until Mend.
+// Isolate cuts the link of a member at the switch: nothing reaches it and nothing leaves it.
+// Like DropInbound and DropOutbound it holds until Heal.
 func (m *Member) Isolate() { m.runOnLink("ip -n hub link set cable down") }
 
-// DropInbound lets nothing reach a member; what it sends arrives.
+// DropInbound drops everything sent to a member; what the member sends arrives.
 func (m *Member) DropInbound() {
 	m.runOnLink("ip netns exec hub tc qdisc add dev cable root blackhole")
 }
 
-// DropOutbound lets nothing that a member sends arrive; it hears all.
+// DropOutbound drops everything that a member sends; what others send to it arrives.
 func (m *Member) DropOutbound() {
 	m.runOnLink("ip netns exec own tc qdisc add dev eth0 root blackhole")
 }
 
-// Heal ends a Cut, a Deafen or a Mute.
+// Heal ends Isolate, DropInbound or DropOutbound.
 func (m *Member) Heal() {
 	m.runOnLink("ip -n hub link set cable up")
 	m.runOnLink("ip netns exec hub tc qdisc replace dev cable root noqueue")
 	m.runOnLink("ip netns exec own tc qdisc replace dev eth0 root noqueue")
 }
 
-// runOnLink runs a command in which the words hub, own and cable stand for those of the member.
+// runOnLink runs a command in which the words hub, own and cable stand for the namespace of the switch, that of
+// the member, and its link.
 func (m *Member) runOnLink(command string) {
 	m.t.Helper()
 	words := strings.Fields(command)
@@ -188,7 +189,7 @@ func (m *Member) runOnLink(command string) {
 	}
 }
 
-// removeStaleNetworks removes what tests left that were killed.
+// removeStaleNetworks removes the namespaces of tests that were killed.
 func removeStaleNetworks(t testing.TB) {
 	t.Helper()
 	left, err := filepath.Glob("/run/netns/" + namespacePrefix + "*")
@@ -203,7 +204,7 @@ func removeStaleNetworks(t testing.TB) {
 	}
 }
 
-// removeNamespaces removes the namespaces of one test: with each its cable goes.
+// removeNamespaces removes the namespaces of one test, and with them their links.
 func removeNamespaces(t testing.TB, prefix string) {
 	t.Helper()
 	all, err := filepath.Glob("/run/netns/" + prefix + "*")
@@ -217,7 +218,7 @@ func removeNamespaces(t testing.TB, prefix string) {
 	}
 }
 
-// run runs a command for its effect.
+// run runs a command whose output is needed only in errors.
 func run(name string, args ...string) error {
 	if said, err := exec.Command(name, args...).CombinedOutput(); err != nil {
 		return fmt.Errorf("%s %s: %w: %s", name, strings.Join(args, " "), err, said)

@@ -14,8 +14,7 @@ import (
 	"time"
 )
 
-// PeerArgs are the flags of members that encrypt what they say to each other, streams and
-// gossip; the files are made for the test.
+// PeerArgs are the flags of members that encrypt their connections and gossip with each other, with files made for the test.
 func PeerArgs(t testing.TB) []string {
 	t.Helper()
 	dir := t.TempDir()
@@ -43,7 +42,7 @@ func PeerArgs(t testing.TB) []string {
 	}
 }
 
-// certificate makes that of an authority, or one for members that an authority signs.
+// certificate creates the certificate of an authority, or one for members that the authority signs.
 func certificate(t testing.TB, its *ecdsa.PrivateKey, authority []byte) (*ecdsa.PrivateKey, []byte) {
 	t.Helper()
 	own, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -72,8 +71,8 @@ func certificate(t testing.TB, its *ecdsa.PrivateKey, authority []byte) (*ecdsa.
 	return own, bytes
 }
 
-// ServerTLSArgs are the flags of a member that shows its clients a certificate, which is made
-// for the test and which nobody trusts.
+// ServerTLSArgs are the flags of a member with a certificate for clients that is made for the test and that
+// no client trusts.
 func ServerTLSArgs(t testing.TB) []string {
 	t.Helper()
 	args := PeerArgs(t)

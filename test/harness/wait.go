@@ -15,8 +15,8 @@ import (
 
 const (
 	pollInterval = 50 * time.Millisecond
-	// Ports come from below the range that systems hand out to outgoing connections, so
-	// that nobody takes one between its choice and the start of the member.
+	// Ports are below the range that systems use for outgoing connections, so
+	// that no connection gets one between its choice and the start of the member.
 	portLow, portHigh = 15000, 32000
 )
 
@@ -45,8 +45,8 @@ func Eventually(t testing.TB, within time.Duration, what string, try func(contex
 	}
 }
 
-// Progress calls try until it returns nil, and fails the test with its last error when what
-// it counts has stood still for so long. How long it takes in all is the machine's affair.
+// Progress calls try until it returns nil, and fails the test with its last error when the returned count
+// has not grown for the duration standstill. The total duration is not limited.
 func Progress(t testing.TB, standstill time.Duration, what string, try func(context.Context) (int, error)) {
 	t.Helper()
 	tick := time.NewTicker(pollInterval)
@@ -62,7 +62,7 @@ func Progress(t testing.TB, standstill time.Duration, what string, try func(cont
 		case n > most:
 			at, most = time.Now(), n
 		case time.Since(at) > standstill:
-			t.Fatalf("%s: nothing went on for %v: %v", what, standstill, err)
+			t.Fatalf("%s: no progress for %v: %v", what, standstill, err)
 		}
 		select {
 		case <-t.Context().Done():
@@ -72,16 +72,16 @@ func Progress(t testing.TB, standstill time.Duration, what string, try func(cont
 	}
 }
 
-// reserved are the ports that this process has given out. A member that was killed comes back to
-// its own, and until then nobody listens there.
+// reserved are the ports that this process has assigned. A killed member returns to its ports, on which
+// no process listens meanwhile.
 var reserved struct { //nolint:gochecknoglobals // as many as there are ports on this machine
 	sync.Mutex
 	ports map[int]bool
 }
 
-// freeAddresses returns n loopback addresses on which nobody listens, neither TCP nor UDP,
-// each another one than all before. Test processes side by side look in different places:
-// what one has chosen, or has lost with a killed member, the next would find free.
+// freeAddresses returns n loopback addresses that are free for TCP and UDP and were not returned
+// before. Parallel test processes use different ranges: otherwise one could choose an address that
+// another has chosen, or that belongs to its killed member.
 func freeAddresses(t testing.TB, n int) []string {
 	t.Helper()
 	reserved.Lock()

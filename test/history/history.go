@@ -1,21 +1,21 @@
-// Package history writes down what clients saw of a queue, or of a topic and its
-// subscriptions, and says what that did wrong. The tests of test/fault record into a [Log] while members are killed, and
-// [Check] then holds the record against the promises:
+// Package history records what clients observed of a queue, or of a topic and its
+// subscriptions, and finds violations. The tests of test/fault record into a [Log] while members are killed;
+// [Check] then compares the record with these rules:
 //
 //	lost         an accepted send was never given to a receiver
-//	after        a message came after its completion was confirmed
-//	stored twice one send lies in the queue under two sequence numbers
-//	copied twice one stored send came out of a fan-out or a forward more than once
-//	two holders  a message was given out while another lock on it held
-//	attempts     the attempts of a message fell
+//	after        a message was delivered after its completion was confirmed
+//	stored twice one send is in the queue under two sequence numbers
+//	copied twice one stored send was delivered more than once after a fan-out or a forward
+//	two holders  a message was delivered while another lock on it was held
+//	attempts     the number of failed deliveries of a message decreased
 //	completed    the completion of one message was confirmed twice
-//	phantom      a message came that nobody sent, or whose send was refused
+//	phantom      a message was delivered that was not sent, or whose send was refused
 //
-// Where one send comes out at several places, the promises hold at each place apart.
+// When one send is delivered at several entities, the rules hold at each entity separately.
 //
-// The record is in the order in which clients saw things, not in which the broker did
-// them. That is strict enough as long as locks last longer than a delivery can be under
-// way: then no delivery of an older lock can be written down behind a newer one.
+// The record has the order in which clients observed events, not the order in which the broker performed
+// them. That is strict enough as long as locks last longer than a delivery can be in
+// flight: then no delivery of an older lock is recorded after one of a newer lock.
 package history
 
 import (
@@ -26,15 +26,15 @@ import (
 	"time"
 )
 
-// Kind says what a client saw.
+// Kind is the kind of an event.
 type Kind string
 
 // The kinds.
 const (
 	SendBegun          Kind = "send begun"
 	SendAccepted       Kind = "send accepted"
-	SendRefused        Kind = "send refused" // certainly not stored
-	SendUnknown        Kind = "send unknown" // the connection went, or the wait ended
+	SendRefused        Kind = "send refused" // not stored
+	SendUnknown        Kind = "send unknown" // the connection was lost, or the wait timed out
 	Delivered          Kind = "delivered"    // under a lock
 	ReceivedAndDeleted Kind = "taken"        // by receive-and-delete
 	Renewed            Kind = "renewed"
@@ -44,11 +44,11 @@ const (
 	SettleFailed       Kind = "settle failed"
 )
 
-// Event is one thing that a client saw. Fields that its kind has no use for are zero.
+// Event is one observation of a client. Fields that its kind does not use are zero.
 type Event struct {
 	Kind             Kind
 	ID               string // of the message: unique over all sends of a history
-	Entity           string // where it was received; "" in the history of a single queue, and for sends
+	Entity           string // where the message was received; "" in the history of a single queue, and for sends
 	Client           string
 	At               time.Time // set by Log.Add when zero
 	Sequence         int64     // Delivered, Taken
@@ -79,14 +79,14 @@ func (e Event) String() string {
 	return s
 }
 
-// Log collects events. Its zero value is ready; its methods may be called from any
-// goroutine. It grows with every event: a history is of minutes, not of days.
+// Log collects events. Its zero value is ready to use; its methods are safe for concurrent use. It grows
+// with every event: record minutes, not days.
 type Log struct {
 	mu     sync.Mutex
 	events []Event
 }
 
-// Add writes an event down. The order of Adds is the order of the history.
+// Add records an event. The order of calls is the order of the history.
 func (l *Log) Add(e Event) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -96,14 +96,14 @@ func (l *Log) Add(e Event) {
 	l.events = append(l.events, e)
 }
 
-// Events returns a copy of all that was written down.
+// Events returns a copy of all events.
 func (l *Log) Events() []Event {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return slices.Clone(l.events)
 }
 
-// Count says how many events of a kind were written down.
+// Count returns the number of events of a kind.
 func (l *Log) Count(kind Kind) int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -116,7 +116,7 @@ func (l *Log) Count(kind Kind) int {
 	return n
 }
 
-// Violation is one broken promise, with all that was seen of its message.
+// Violation is one broken rule, with all events of its message.
 type Violation struct {
 	Rule   string
 	ID     string
@@ -124,7 +124,7 @@ type Violation struct {
 	Events []Event
 }
 
-// String is the violation with its trail, one event a line.
+// String is the violation with its events, one per line.
 func (b Violation) String() string {
 	var s strings.Builder
 	fmt.Fprintf(&s, "%s: message %s", b.Rule, b.ID)
@@ -149,10 +149,10 @@ const (
 	RulePhantom              = "phantom"
 )
 
-// Check holds a finished history, after the queue was drained, against all rules, and
-// returns the violations in the order of the first event of their message. With places, every
-// accepted send is to come out once at each of them, and nowhere else; receivers then say
-// at which they are.
+// Check compares a finished history, after the queue was drained, with all rules, and
+// returns the violations in the order of the first event of their message. With entities, every
+// accepted send must be delivered once at each of them, and nowhere else; events of receivers then
+// name their entity.
 func Check(events []Event, entities ...string) []Violation {
 	eventsByID := map[string][]Event{}
 	var order []string
@@ -181,16 +181,16 @@ func Check(events []Event, entities ...string) []Violation {
 	return violations
 }
 
-// isReceipt says that the event is the arrival of a message.
+// isReceipt reports whether the event is the arrival of a message.
 func (e Event) isReceipt() bool { return e.Kind == Delivered || e.Kind == ReceivedAndDeleted }
 
-// eventsAt is what a trail says of one place: how the message was sent, and what was done
-// with it there.
+// eventsAt returns the events of one entity: how the message was sent, and what happened
+// to it there.
 func eventsAt(entity string, events []Event) []Event {
 	return slices.DeleteFunc(slices.Clone(events), func(e Event) bool { return e.Entity != "" && e.Entity != entity })
 }
 
-// message is what the events so far say about one message.
+// message is the state of one message after the events so far.
 type message struct {
 	begun, accepted, refused      bool
 	delivered, completed, deleted bool
@@ -206,7 +206,7 @@ func (m *message) violate(rule string) {
 	}
 }
 
-// violatedRules returns the rules that the trail of one message breaks.
+// violatedRules returns the rules that the events of one message violate.
 func violatedRules(events []Event) []string {
 	m := &message{locks: map[string]time.Time{}}
 	for _, e := range events {
@@ -240,7 +240,7 @@ func violatedRules(events []Event) []string {
 	return m.violated
 }
 
-// checkDelivery judges one delivery by what was seen before it.
+// checkDelivery checks a delivery against the events before it.
 func (m *message) checkDelivery(e Event) {
 	if !m.begun {
 		m.violate(RulePhantom)
@@ -249,7 +249,7 @@ func (m *message) checkDelivery(e Event) {
 	case !m.delivered || e.Sequence == m.sequence:
 		m.checkRedelivery(e)
 	case e.EnqueuedSequence != 0 && e.EnqueuedSequence == m.enqueuedSequence:
-		m.violate(RuleCopiedTwice) // what follows is the life of the other copy
+		m.violate(RuleCopiedTwice) // further events are of the other copy
 	default:
 		m.violate(RuleStoredTwice)
 	}
@@ -263,7 +263,7 @@ func (m *message) checkDelivery(e Event) {
 	m.locks[e.Client] = e.LockedUntil
 }
 
-// checkRedelivery judges a delivery under the number that the message had at the one before.
+// checkRedelivery checks a delivery with the same sequence number as the previous one.
 func (m *message) checkRedelivery(e Event) {
 	if m.completed || m.deleted {
 		m.violate(RuleAfterCompletion)
@@ -278,9 +278,9 @@ func (m *message) checkRedelivery(e Event) {
 	}
 }
 
-// Unfinished lists the messages that were accepted and whose end was not confirmed, neither
-// completed nor taken: what a drain still has to bring. A message whose completion was
-// begun and not answered is listed too; it may be gone. With places, a message is listed
+// Unfinished lists the messages that were accepted but whose completion or receipt in receive-and-delete was not
+// confirmed: those that must still arrive. A message whose completion was
+// begun and not answered is listed too, although it may be completed. With entities, a message is listed
 // until its end was confirmed at each of them.
 func Unfinished(events []Event, entities ...string) []string {
 	if len(entities) == 0 {

@@ -12,7 +12,7 @@ import (
 // at is a moment of the planted histories, in seconds.
 func at(seconds int) time.Time { return time.Unix(1_000_000_000+int64(seconds), 0) }
 
-// good is the life of one message, every step confirmed.
+// good is a correct history of one message, every step confirmed.
 func good(id string) []Event {
 	return []Event{
 		{Kind: SendBegun, ID: id, Client: "s", At: at(0)},
@@ -23,7 +23,7 @@ func good(id string) []Event {
 	}
 }
 
-// rulesOf runs Check and returns what it found, by message.
+// rulesOf runs Check and returns the violated rules by message.
 func rulesOf(events []Event) map[string][]string {
 	found := map[string][]string{}
 	for _, b := range Check(events) {
@@ -125,7 +125,7 @@ func TestCheckCatchesVariantsOfPlantedBugs(t *testing.T) {
 	}
 }
 
-// copies is the life of a message that came out at places a and b, every step confirmed.
+// copies is a correct history of a message that is delivered at the entities a and b, every step confirmed.
 func copies(id string) []Event {
 	events := good(id)[:2]
 	for n, place := range []string{"a", "b"} {

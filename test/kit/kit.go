@@ -53,7 +53,7 @@ func NewAuthority(t testing.TB) *Authority {
 	return &Authority{cert, key, pool}
 }
 
-// Issue signs a certificate without names, for members are reached by address.
+// Issue signs a certificate without names, because members are reached by address.
 func (a *Authority) Issue(t testing.TB, change func(*x509.Certificate)) *tls.Certificate {
 	t.Helper()
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
@@ -84,7 +84,7 @@ func (a *Authority) Issue(t testing.TB, change func(*x509.Certificate)) *tls.Cer
 	return &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key, Leaf: leaf}
 }
 
-// TLSConfig is a TLS configuration of a member that shows the certificate in current, or none.
+// TLSConfig is the TLS configuration of a member with the certificate in current, or none.
 func (a *Authority) TLSConfig(current *atomic.Pointer[tls.Certificate]) *tls.Config {
 	return &tls.Config{
 		RootCAs:        a.Pool,
@@ -98,7 +98,7 @@ func (a *Authority) TLSConfig(current *atomic.Pointer[tls.Certificate]) *tls.Con
 	}
 }
 
-// MemberTLSConfig is a TLS configuration with a certificate of its own.
+// MemberTLSConfig is a TLS configuration with a new certificate.
 func (a *Authority) MemberTLSConfig(t testing.TB) *tls.Config {
 	t.Helper()
 	current := new(atomic.Pointer[tls.Certificate])
@@ -106,7 +106,7 @@ func (a *Authority) MemberTLSConfig(t testing.TB) *tls.Config {
 	return a.TLSConfig(current)
 }
 
-// LogLines is a log that a test reads while it is written.
+// LogLines is a log that a test can read while others write it.
 type LogLines struct {
 	mu sync.Mutex
 	b  bytes.Buffer
@@ -150,7 +150,7 @@ func (l *LogLines) String() string {
 	return l.b.String()
 }
 
-// WaitMax is how long Eventually waits. Nothing takes that long: it is for a machine that runs other
+// WaitMax is how long Eventually waits: much longer than needed, for machines that run other
 // tests too.
 const WaitMax = time.Minute
 
