@@ -19,33 +19,33 @@ import (
 const (
 	fullVariable = "PEEKLOCK_ABUSE" // set by `make abuse`
 
-	// residentBytesMax is the resident memory that no member may exceed, whatever is done to it:
-	// what it was told that it may use, which is the least that it takes.
+	// residentBytesMax is the resident memory that no member may exceed under any attack: its memory limit,
+	// the smallest one that is allowed.
 	residentBytesMax = 256 << 20
 
 	shortAttack    = 2 * time.Second  // at least
-	fullAttack     = 15 * time.Second // and as long before it, and at the sink
+	fullAttack     = 15 * time.Second // and the same before it, and at the sink
 	shortSends     = 100              // of honest clients during an attack, at least
 	shortNewcomers = 6                // newcomers during an attack, at least
 
-	// An attack may make honest clients wait for so many times what they wait with the attackers
-	// aimed at a sink. What is below the floor nobody notices, and two members differ by as much.
+	// Honest clients may wait so many times as long as with the attackers aimed at a sink. Times below the floor are
+	// insignificant: two members differ by as much.
 	waitFactor = 2
 	waitFloor  = 20 * time.Millisecond
 
-	// What a member may have more after an attack than before all of them.
+	// How much more a member may hold after an attack than before the first one.
 	goroutinesMore = 50
 	filesMore      = 30
 	linksMore      = 15 // connections, sessions and links together
 	heapBytesMore  = 64 << 20
-	recoverWithin  = 150 * time.Second // the collector runs every two minutes at least
+	recoverWithin  = 150 * time.Second // the garbage collector runs at least every two minutes
 
 	sampleEvery = 50 * time.Millisecond
 )
 
 func TestMain(m *testing.M) {
 	if n, err := strconv.Atoi(os.Getenv(sinkVariable)); err == nil {
-		if err := sink(n); err != nil { // the test misses its addresses
+		if err := sink(n); err != nil { // the test fails without its addresses
 			fmt.Fprintln(os.Stderr, err)
 		}
 		return
@@ -71,7 +71,7 @@ func TestAbuse(t *testing.T) {
 	a.printTable()
 }
 
-// abuseRun is the members, their honest clients, and what was measured.
+// abuseRun is the members, their honest clients, and the results.
 type abuseRun struct {
 	*harness.Cluster
 	t        *testing.T
@@ -82,19 +82,19 @@ type abuseRun struct {
 	results  []attackResult
 }
 
-// attackResult is a line of the table.
+// attackResult is a row of the table.
 type attackResult struct {
 	name, limit            string
 	before, sink, attacked time.Duration // 99th percentile of honest sends
 	newcomers              time.Duration // 99th percentile with the attack
-	resident               int64         // the most of a member, in bytes
-	after                  time.Duration // until everything was given back
+	resident               int64         // maximum of a member, in bytes
+	after                  time.Duration // until everything was released
 }
 
 func newAbuseRun(t *testing.T) *abuseRun {
 	t.Helper()
 	a := &abuseRun{t: t, full: os.Getenv(fullVariable) != ""}
-	// In one partition everybody waits for the same lock and the same log.
+	// With one partition, all clients share one lock and one log.
 	a.Cluster = harness.Start(t, harness.Options{Partitions: 1, Args: append(harness.ServerTLSArgs(t),
 		"--allow-remote-plain", "--memory-limit", strconv.Itoa(residentBytesMax)+"B")})
 	a.honest = newHonest(t, a.Cluster)
@@ -112,7 +112,7 @@ func newAbuseRun(t *testing.T) *abuseRun {
 	return a
 }
 
-// runAttack makes one attack, and judges.
+// runAttack makes one attack, and checks its effects.
 func (a *abuseRun) runAttack(t *testing.T, k attack) {
 	if k.prepare != nil {
 		k.prepare(a)
@@ -146,13 +146,13 @@ func (a *abuseRun) runAttack(t *testing.T, k attack) {
 		k.clean(a)
 	}
 	r.after = a.waitRecovered(t)
-	t.Logf("%d hits, RSS max %d MiB, sends p99 %v, newcomers p99 %v, given back after %v",
+	t.Logf("%d hits, RSS max %d MiB, sends p99 %v, newcomers p99 %v, released after %v",
 		members.hits.Load(), r.resident>>20, r.attacked, r.newcomers, r.after)
 	a.results = append(a.results, r)
 }
 
-// attackTarget attacks a target for the time of the run, and until honest clients have got through,
-// and returns the most memory that a member had meanwhile.
+// attackTarget attacks a target for the length of an attack, and until honest clients have made progress,
+// and returns the maximum memory of a member meanwhile.
 func (a *abuseRun) attackTarget(t *testing.T, k attack, at *target) (resident int64) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -191,7 +191,7 @@ func (a *abuseRun) attackTarget(t *testing.T, k attack, at *target) (resident in
 	return resident
 }
 
-// resourceUse is what a member holds.
+// resourceUse is the resources that a member holds.
 type resourceUse struct{ goroutines, files, links, heap float64 }
 
 func resourceUseOf(ctx context.Context, m *harness.Member) (resourceUse, error) {
@@ -205,17 +205,17 @@ func (f resourceUse) String() string {
 	return fmt.Sprintf("%.0f goroutines, %.0f open files, %.0f connections, sessions and links, and %.0f MiB of heap", f.goroutines, f.files, f.links, f.heap/(1<<20))
 }
 
-// isNear says whether a member holds hardly more than in calm.
+// isNear reports whether a member holds little more than the baseline.
 func (f resourceUse) isNear(baseline resourceUse) bool {
 	return f.goroutines <= baseline.goroutines+goroutinesMore && f.files <= baseline.files+filesMore &&
 		f.links <= baseline.links+linksMore && f.heap <= baseline.heap+heapBytesMore
 }
 
-// waitRecovered waits until every member has given back what it held for the attackers.
+// waitRecovered waits until every member has released the resources of the attackers.
 func (a *abuseRun) waitRecovered(t *testing.T) time.Duration {
 	t.Helper()
 	begun := time.Now()
-	harness.Eventually(t, recoverWithin, "the members give back what they held for the attackers", func(ctx context.Context) error {
+	harness.Eventually(t, recoverWithin, "the members release the resources of the attackers", func(ctx context.Context) error {
 		for i, m := range a.Members {
 			now, err := resourceUseOf(ctx, m)
 			if err != nil {
@@ -230,7 +230,7 @@ func (a *abuseRun) waitRecovered(t *testing.T) time.Duration {
 	return time.Since(begun)
 }
 
-// printTable shows the table.
+// printTable prints the table.
 func (a *abuseRun) printTable() {
 	if !a.full {
 		return

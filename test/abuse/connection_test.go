@@ -11,9 +11,9 @@ import (
 	"github.com/peeklock/peeklock/test/rawamqp"
 )
 
-// Connections that begin and do not go on.
+// Connections that are opened and not used.
 
-// halfOpen connects and says nothing.
+// halfOpen connects and sends nothing.
 func halfOpen(ctx context.Context, at *target) error {
 	return at.swarm(ctx, at.attackers(1500, 10_000), func(_ context.Context, _ int, c *rawamqp.Conn) error {
 		at.countHit()
@@ -47,7 +47,7 @@ func hello() []byte {
 	return b[:n]
 }
 
-// tlsLorises send a byte of their hello now and then.
+// tlsLorises send their client hello byte by byte.
 func tlsLorises(ctx context.Context, at *target) error {
 	hello := hello()
 	return at.swarm(ctx, at.attackers(500, 2000), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
@@ -65,7 +65,7 @@ func tlsLorises(ctx context.Context, at *target) error {
 	})
 }
 
-// tlsHellos make the member answer a hello, which costs it a signature, and go.
+// tlsHellos make the member answer a client hello, which costs it a signature, and disconnect.
 func tlsHellos(ctx context.Context, at *target) error {
 	hello := hello()
 	return at.swarm(ctx, at.attackers(8, 16), func(ctx context.Context, i int, c *rawamqp.Conn) error {
@@ -85,7 +85,7 @@ func tlsHellos(ctx context.Context, at *target) error {
 	})
 }
 
-// httpLorises send a header of a request line by line, at the ports of both.
+// httpLorises send the header of a request line by line, to both ports of a member.
 func httpLorises(ctx context.Context, at *target) error {
 	http := &target{amqp: append(append([]string{}, at.amqp...), at.admin...), sink: at.sink, full: at.full}
 	defer func() { at.hits.Add(http.hits.Load()) }()
@@ -102,7 +102,7 @@ func httpLorises(ctx context.Context, at *target) error {
 	})
 }
 
-// churn signs in, opens links, and goes without a word, again and again.
+// churn signs in, opens links, and disconnects without a close, repeatedly.
 func churn(ctx context.Context, at *target) error {
 	return at.swarm(ctx, at.attackers(8, 16), func(ctx context.Context, i int, c *rawamqp.Conn) error {
 		_ = c.Close()

@@ -12,11 +12,11 @@ import (
 	"github.com/peeklock/peeklock/test/harness"
 )
 
-// Documents that are small on the way and large in memory.
+// Documents that are small on the wire and large in memory.
 
 const bombPace = 20 * time.Millisecond // between two requests of one attacker
 
-var errUnauthorized = errors.New("a signed request was refused as unauthorized: its body was not looked at")
+var errUnauthorized = errors.New("a signed request was refused as unauthorized: its body was not read")
 
 // bombs sends requests with bodies to the control API, signed and not.
 func bombs(ctx context.Context, at *target, method, path, kind string, bodies []string) error {
@@ -39,8 +39,8 @@ func bombs(ctx context.Context, at *target, method, path, kind string, bodies []
 	})
 }
 
-// request opens a connection, writes a text, and returns what the member says until it closes the
-// connection; "" also when it does so before it has read all.
+// request opens a connection, writes a text, and returns the answer until the member closes the
+// connection; "" also when the member closes it before it has read the text.
 func (at *target) request(ctx context.Context, address, text string) (string, error) {
 	conn, err := at.dial(ctx, address)
 	if err != nil {
@@ -56,7 +56,7 @@ func (at *target) request(ctx context.Context, address, text string) (string, er
 	return string(answer), nil
 }
 
-// xmlBombs expand entities, nest elements and have attributes without end.
+// xmlBombs have entities to expand, nested elements and many attributes.
 func xmlBombs(ctx context.Context, at *target) error {
 	const entry = `<entry xmlns="http://www.w3.org/2005/Atom"><content type="application/xml"><QueueDescription xmlns="http://schemas.microsoft.com/netservices/2010/10/servicebus/connect">%s</QueueDescription></content></entry>`
 	laughs := `<!DOCTYPE entry [<!ENTITY a0 "ha">`
@@ -77,7 +77,7 @@ func xmlBombs(ctx context.Context, at *target) error {
 	})
 }
 
-// jsonBombs nest, repeat and overflow.
+// jsonBombs have nested values, repeated keys and too large numbers.
 func jsonBombs(ctx context.Context, at *target) error {
 	return bombs(ctx, at, "PUT", "/v1/queues/abuse-bomb", "application/json", []string{
 		strings.Repeat("[", 500_000),

@@ -22,11 +22,11 @@ const (
 	newcomerPace   = 500 * time.Millisecond // between two new connections at each member
 	honestBytes    = 512
 	answerWithin   = 60 * time.Second // of one operation of an honest client
-	progressWithin = 60 * time.Second // in which honest clients get through
+	progressWithin = 60 * time.Second // in which honest clients make progress
 )
 
 // honest is clients at every member that send, receive and complete at a steady pace, and
-// clients that come, send one message and go. No error of theirs is allowed.
+// newcomers that connect, send one message and disconnect. They must see no error.
 type honest struct {
 	history.Log
 	t *testing.T
@@ -71,7 +71,7 @@ func newHonest(t *testing.T, c *harness.Cluster) *honest {
 	return h
 }
 
-// withSession opens a connection and a session, and gives them to do.
+// withSession opens a connection and a session, and calls do.
 func withSession(ctx context.Context, m *harness.Member, do func(*amqp.Session) error) error {
 	dial, cancel := context.WithTimeout(ctx, answerWithin)
 	defer cancel()
@@ -87,7 +87,7 @@ func withSession(ctx context.Context, m *harness.Member, do func(*amqp.Session) 
 	return do(s)
 }
 
-// keepSession does something on a session until ctx ends; whatever ends it before is a failure.
+// keepSession calls do on sessions until ctx ends; an earlier end is a failure.
 func (h *honest) keepSession(ctx context.Context, name string, m *harness.Member, do func(context.Context, string, *amqp.Session) error) {
 	for ctx.Err() == nil {
 		err := withSession(ctx, m, func(s *amqp.Session) error { return do(ctx, name, s) })
@@ -104,7 +104,7 @@ func (h *honest) recordFailure(name string, err error) {
 	h.failures = append(h.failures, fmt.Sprintf("%s %s: %v", time.Now().Format("15:04:05.000"), name, err))
 }
 
-// sendLoop sends at the pace; a send that has to wait for the one before counts from its turn on,
+// sendLoop sends at the pace; the latency of a send that waits for the previous one counts from the time it was due,
 // or from the last call of latencies if that was later.
 func (h *honest) sendLoop(ctx context.Context, name string, s *amqp.Session) error {
 	link, err := s.NewSender(ctx, honestQueue, nil)
@@ -133,7 +133,7 @@ func (h *honest) currentPeriod() int {
 	return h.period
 }
 
-// recordLatency notes how long a send took, if it was of the period that is measured now.
+// recordLatency records the latency of a send, if it belongs to the current period.
 func (h *honest) recordLatency(period int, took time.Duration) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -161,7 +161,7 @@ func (h *honest) sendOne(link *amqp.Sender, name string) error {
 	return nil
 }
 
-// connectAndSend is one newcomer.
+// connectAndSend runs one newcomer.
 func (h *honest) connectAndSend(name string, m *harness.Member) {
 	at := time.Now()
 	err := withSession(context.WithoutCancel(h.sending), m, func(s *amqp.Session) error {
@@ -213,7 +213,7 @@ func (h *honest) receiveLoop(ctx context.Context, name string, s *amqp.Session) 
 	}
 }
 
-// waitProgress waits until honest clients have done so much more than at the call.
+// waitProgress waits until honest clients have sent, completed and connected so many more times than at the call.
 func (h *honest) waitProgress(sends, newcomers int) {
 	h.t.Helper()
 	begun := func() int { h.mu.Lock(); defer h.mu.Unlock(); return h.confirmed }()
@@ -248,7 +248,7 @@ func p99(took []time.Duration) time.Duration {
 	return took[len(took)*99/100]
 }
 
-// takeFailures returns what failed since the last call.
+// takeFailures returns the failures since the last call.
 func (h *honest) takeFailures() []string {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -257,7 +257,7 @@ func (h *honest) takeFailures() []string {
 	return failures
 }
 
-// finish ends the senders, waits until everything is received, and judges the history.
+// finish ends the senders, waits until everything is received, and checks the history.
 func (h *honest) finish() {
 	h.t.Helper()
 	h.stopSends()

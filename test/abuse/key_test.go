@@ -14,13 +14,13 @@ import (
 	"github.com/peeklock/peeklock/test/rawamqp"
 )
 
-// Guessing what opens the cluster.
+// Guessing credentials.
 
 const guessPace = 20 * time.Millisecond // between two guesses of one attacker
 
 var errGuessed = errors.New("a guess was right")
 
-// paced runs n attackers that do something at a pace, on connections of their own making.
+// paced runs n attackers that call do at a pace.
 func (at *target) paced(ctx context.Context, n int, pace time.Duration, do func(ctx context.Context, i, round int) error) error {
 	var running sync.WaitGroup
 	var first error
@@ -41,7 +41,7 @@ func (at *target) paced(ctx context.Context, n int, pace time.Duration, do func(
 	return first
 }
 
-// guessKeys signs in with wrong keys under names that exist, that of the honest clients too,
+// guessKeys signs in with wrong keys under existing names, including that of the honest clients,
 // and half of the time from their address.
 func guessKeys(ctx context.Context, at *target) error {
 	names := []string{harness.KeyName, harness.SendKeyName, harness.ListenKeyName, "nobody"}

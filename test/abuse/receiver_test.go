@@ -11,13 +11,13 @@ import (
 	"github.com/peeklock/peeklock/test/rawamqp"
 )
 
-// Receivers that take and give nothing back.
+// Receivers that hold messages.
 
 const (
 	unsettledQueue, unsettledBytes = "abuse-hoard", 1_000
 	unreadQueue, unreadBytes       = "abuse-deaf", 100_000
 
-	stockBytes = 24 << 20 // of messages in a queue that is received from
+	stockBytes = 24 << 20 // of messages in a queue for receivers
 )
 
 // createQueue makes a queue.
@@ -30,7 +30,7 @@ func deleteQueue(name string) func(*abuseRun) {
 	return func(a *abuseRun) { a.DeleteQueue(a.t, name) }
 }
 
-// filledQueue makes a queue full of messages of a size.
+// filledQueue creates a queue with many messages of a size.
 func filledQueue(name string, size int) func(*abuseRun) {
 	return func(a *abuseRun) {
 		createQueue(name)(a)
@@ -64,7 +64,7 @@ func filledQueue(name string, size int) func(*abuseRun) {
 	}
 }
 
-// receiveWithoutSettling receives everything and settles nothing.
+// receiveWithoutSettling receives everything and settles nothing, with locks.
 func receiveWithoutSettling(ctx context.Context, at *target) error {
 	return at.swarm(ctx, at.attackers(60, 300), func(_ context.Context, _ int, c *rawamqp.Conn) error {
 		if err := attachReceiver(c, unsettledQueue); err != nil {
@@ -75,7 +75,7 @@ func receiveWithoutSettling(ctx context.Context, at *target) error {
 	})
 }
 
-// attachReceiver signs in and gives a link all credit that there is.
+// attachReceiver signs in and grants a link the maximum credit.
 func attachReceiver(c *rawamqp.Conn, queue string) error {
 	if err := signIn(c, harness.ListenKeyName); err != nil {
 		return err
@@ -86,7 +86,7 @@ func attachReceiver(c *rawamqp.Conn, queue string) error {
 	return c.Send(0, rawamqp.Credit(0, 1<<31-1))
 }
 
-// receiveWithoutReading asks for everything and reads nothing.
+// receiveWithoutReading requests everything and reads nothing.
 func receiveWithoutReading(ctx context.Context, at *target) error {
 	return at.swarm(ctx, at.attackers(60, 300), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
 		if err := attachReceiver(c, unreadQueue); err != nil {

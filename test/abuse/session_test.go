@@ -10,7 +10,7 @@ import (
 	"github.com/peeklock/peeklock/test/rawamqp"
 )
 
-// Sessions, links and flows without end, and numbers at the end of their range.
+// Endless sessions, links and flows, and numbers at the end of their range.
 
 const (
 	wrapQueue   = "abuse-wrap"
@@ -48,7 +48,7 @@ func sessionFlood(ctx context.Context, at *target) error {
 	})
 }
 
-// sendFrames signs in, opens a session and writes what frames gives for each round.
+// sendFrames signs in, opens a session and writes the frames of each round.
 func sendFrames(ctx context.Context, at *target, n int, frames func(c *rawamqp.Conn, round uint32) []byte) error {
 	return at.swarm(ctx, n, func(ctx context.Context, _ int, c *rawamqp.Conn) error {
 		if err := signIn(c, harness.ListenKeyName); err != nil {
@@ -65,7 +65,7 @@ func sendFrames(ctx context.Context, at *target, n int, frames func(c *rawamqp.C
 	})
 }
 
-// detachStorm attaches links and detaches them at once, under names and handles that repeat.
+// detachStorm attaches links and detaches them at once, with repeated names and handles.
 func detachStorm(ctx context.Context, at *target) error {
 	return sendFrames(ctx, at, at.attackers(12, 30), func(_ *rawamqp.Conn, round uint32) (b []byte) {
 		for i := range uint32(stormFrames) {
@@ -78,7 +78,7 @@ func detachStorm(ctx context.Context, at *target) error {
 	})
 }
 
-// flowStorm asks for an answer to each of many flows, and gives and takes back credit.
+// flowStorm requests an answer to each of many flows, and grants and withdraws credit.
 func flowStorm(ctx context.Context, at *target) error {
 	return sendFrames(ctx, at, at.attackers(12, 30), func(_ *rawamqp.Conn, round uint32) (b []byte) {
 		if round == 0 {
@@ -93,8 +93,8 @@ func flowStorm(ctx context.Context, at *target) error {
 	})
 }
 
-// wrapAround sends over the end of the range of delivery-ids and delivery-counts, with the
-// highest handle, which must go well; then it uses numbers twice.
+// wrapAround sends across the end of the range of delivery-ids and delivery-counts, with the
+// highest handle, which must succeed; then it reuses numbers.
 func wrapAround(ctx context.Context, at *target) error {
 	const handle, first, legal = 9999, uint32(1<<32 - 15), 30
 	return at.swarm(ctx, at.attackers(6, 12), func(ctx context.Context, _ int, c *rawamqp.Conn) error {
@@ -121,7 +121,7 @@ func wrapAround(ctx context.Context, at *target) error {
 		return every(ctx, stormPace, func() error {
 			id := first + n%legal
 			if n++; n == legal {
-				at.countHit() // all of them were taken
+				at.countHit() // all were accepted
 			}
 			t := &wire.Transfer{Handle: handle, DeliveryID: &id, DeliveryTag: []byte{byte(id)}, MessageFormat: new(uint32), Payload: rawamqp.Message(make([]byte, 64))}
 			if err := c.Send(0, t); err != nil || at.sink {
@@ -139,7 +139,7 @@ func wrapAround(ctx context.Context, at *target) error {
 	})
 }
 
-// outcomes tells how many deliveries each disposition settles, until the connection ends.
+// outcomes reports how many deliveries each disposition settles, until the connection ends.
 func outcomes(ctx context.Context, c *rawamqp.Conn, settled chan<- int) error {
 	for {
 		d, err := rawamqp.Expect[*wire.Disposition](c)

@@ -13,8 +13,8 @@ import (
 // sinkVariable makes this test binary a sink with so many addresses.
 const sinkVariable = "PEEKLOCK_ABUSE_SINK"
 
-// sink listens on some addresses, prints them, and reads and discards what comes until its
-// standard input ends, which it does with the test.
+// sink listens on n addresses, prints them, and reads and discards everything until its
+// standard input ends, which happens with the test.
 func sink(n int) error {
 	var addresses []string
 	for range n {
@@ -43,7 +43,7 @@ func sink(n int) error {
 	return err
 }
 
-// startSink starts a sink as a process of its own.
+// startSink starts a sink in a separate process.
 func startSink(t *testing.T, n int) []string {
 	t.Helper()
 	self, err := os.Executable()

@@ -23,29 +23,29 @@ const (
 	filesAssumed = 4096                   // that a process may open where the system does not say
 )
 
-// attack is one way to harm a member.
+// attack is one kind of attack on a member.
 type attack struct {
 	name   string // as in the table
 	limit  string // what stops it
 	always bool   // also in a plain `go test ./...`, which makes few attacks
-	// prepare makes the entities that it needs; nil: none.
+	// prepare creates the entities that it needs; nil: none.
 	prepare func(*abuseRun)
 	// run attacks until ctx ends. An error means that the attack could not be made at all.
 	run func(ctx context.Context, at *target) error
-	// clean removes what prepare and run have left in entities; nil: nothing.
+	// clean removes the entities of prepare and run; nil: nothing.
 	clean func(*abuseRun)
 }
 
-// target is what attackers aim at: the members of a cluster, or a sink.
+// target is the target of attackers: the members of a cluster, or a sink.
 type target struct {
 	amqp  []string // host:port for AMQP clients, which also take HTTP and TLS
 	admin []string // host:port of the control API
-	sink  bool     // nothing is answered
+	sink  bool     // it answers nothing
 	full  bool     // the size of `make abuse`, not of CI
 	hits  atomic.Int64
 }
 
-// attackers is the number of attackers of one kind; fewer where a process may not open as many files.
+// attackers returns the number of attackers, limited by the number of files that a process may open.
 func (at *target) attackers(short, full int) int {
 	if !at.full {
 		return short
@@ -53,12 +53,12 @@ func (at *target) attackers(short, full int) int {
 	return min(full, filesMax()/2)
 }
 
-// countHit counts one thing done to the target, so that an attack that does nothing is noticed.
+// countHit counts one action against the target, so that an attack that does nothing is detected.
 func (at *target) countHit() { at.hits.Add(1) }
 
-// swarm runs n attackers at once, each on a connection of its own to one of the members in
-// turn. One whose connection has ended begins again after redialDelay, until ctx ends; all
-// together connect at dialPace at most. It returns an error when none of them ever did anything.
+// swarm runs n attackers in parallel, each on its own connection to one of the members in
+// turn. An attacker whose connection has ended starts again after redialDelay, until ctx ends; all
+// together connect at most at dialPace. It returns an error when no attacker did anything.
 func (at *target) swarm(ctx context.Context, n int, one func(context.Context, int, *rawamqp.Conn) error) error {
 	var running sync.WaitGroup
 	var first error
@@ -86,7 +86,7 @@ func (at *target) swarm(ctx context.Context, n int, one func(context.Context, in
 	}
 	running.Wait()
 	if at.hits.Load() == before {
-		return fmt.Errorf("no attacker got anywhere: %w", first)
+		return fmt.Errorf("no attacker did anything: %w", first)
 	}
 	return nil
 }
@@ -103,7 +103,7 @@ func (at *target) connect(ctx context.Context, address string, one func(*rawamqp
 	return one(c)
 }
 
-// dial opens a TCP connection from the address of the attackers.
+// dial opens a TCP connection from the attackers' address.
 func (at *target) dial(ctx context.Context, address string) (net.Conn, error) {
 	var d net.Dialer
 	if runtime.GOOS == "linux" { // other systems have one loopback address only
@@ -112,7 +112,7 @@ func (at *target) dial(ctx context.Context, address string) (net.Conn, error) {
 	return d.DialContext(ctx, "tcp", address)
 }
 
-// sleep waits, or until ctx ends.
+// sleep waits for d, or until ctx ends.
 func sleep(ctx context.Context, d time.Duration) {
 	select {
 	case <-ctx.Done():
@@ -120,11 +120,11 @@ func sleep(ctx context.Context, d time.Duration) {
 	}
 }
 
-// ended says whether ctx has.
+// ended reports whether ctx has ended.
 func ended(ctx context.Context) bool { return ctx.Err() != nil }
 
-// every calls do at an interval until ctx ends or do fails: attackers keep to a pace, so that
-// they take the same share of the machine whatever they aim at.
+// every calls do at an interval until ctx ends or do fails: attackers have a fixed pace, so that
+// they use the same share of the machine whatever their target is.
 func every(ctx context.Context, interval time.Duration, do func() error) error {
 	tick := time.NewTicker(interval)
 	defer tick.Stop()
@@ -140,10 +140,10 @@ func every(ctx context.Context, interval time.Duration, do func() error) error {
 	}
 }
 
-// discard reads whatever the member sends, and returns when it has ended the connection.
+// discard reads what the member sends, and returns when it has closed the connection.
 func discard(c *rawamqp.Conn) { _, _ = io.Copy(io.Discard, c) }
 
-// waitClosed waits until the member ends the connection, or ctx ends, which closes it.
+// waitClosed waits until the member closes the connection, or ctx ends, which closes it.
 func waitClosed(c *rawamqp.Conn) error {
 	discard(c)
 	return nil
@@ -151,7 +151,7 @@ func waitClosed(c *rawamqp.Conn) error {
 
 func ptr[T any](v T) *T { return &v }
 
-// openFrame is the open of an attacker.
+// openFrame is the open frame of an attacker.
 func openFrame() *wire.Open {
 	return &wire.Open{ContainerID: "attacker", Hostname: ptr("localhost"), MaxFrameSize: ptr(uint32(65536)), ChannelMax: ptr(uint16(65535))}
 }

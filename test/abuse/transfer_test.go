@@ -9,7 +9,7 @@ import (
 	"github.com/peeklock/peeklock/test/rawamqp"
 )
 
-// Deliveries and transactions that never end, and frames that mean nothing.
+// Deliveries and transactions that never end, and malformed frames.
 
 const (
 	endlessQueue    = "abuse-endless"
@@ -19,7 +19,7 @@ const (
 	endlessPace     = 5 * time.Millisecond // between two frames of one attacker: 12 MB/s
 )
 
-// endlessTransfers sends deliveries of many frames, of which the last never comes, on many
+// endlessTransfers sends deliveries of many frames without the last one, on many
 // links of many connections.
 func endlessTransfers(ctx context.Context, at *target) error {
 	payload := make([]byte, endlessFrame)
@@ -36,7 +36,7 @@ func endlessTransfers(ctx context.Context, at *target) error {
 		n := uint32(0)
 		return every(ctx, endlessPace, func() error {
 			if n == endlessLinks*endlessDelivery {
-				return nil // it holds what it has
+				return nil // all deliveries are begun
 			}
 			at.countHit()
 			handle := n / endlessDelivery
@@ -50,7 +50,7 @@ func endlessTransfers(ctx context.Context, at *target) error {
 	})
 }
 
-// endlessTransactions sends messages in transactions that nobody discharges.
+// endlessTransactions sends messages in transactions that are never discharged.
 func endlessTransactions(ctx context.Context, at *target) error {
 	const controller, sender, body = 0, 1, 50_000
 	message := rawamqp.Message(make([]byte, body))
@@ -85,8 +85,7 @@ func endlessTransactions(ctx context.Context, at *target) error {
 	})
 }
 
-// malformedFrames is what no client sends: lengths that lie, depth without end, frames that do not
-// belong where they come.
+// malformedFrames are frames that no client sends: with wrong lengths, endless nesting, or out of place.
 func malformedFrames(ctx context.Context, at *target) error {
 	deep := make([]byte, 0, 60_000)
 	for len(deep) < 50_000 { // a list in a list in a list

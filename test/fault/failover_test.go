@@ -19,24 +19,24 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// A ride is a client of the official kind that rides out faults: it sends, receives, holds
-// locks and a session, at a member that lives through all of them.
+// A failoverClient uses the official client library at a member that runs all the time: it sends, receives, and
+// holds locks and a session while other members fail.
 const (
 	failoverSenders         = 4
 	failoverReceivers       = 3
-	failoverLocks           = 12  // locks that are held over a fault
+	failoverLocks           = 12  // locks that are held during a fault
 	failoverPhase           = 300 // sends confirmed in each phase of a round
-	failoverSessionMessages = 2   // messages of the session that are held over a fault
+	failoverSessionMessages = 2   // messages of the session that are held during a fault
 	failoverLockDuration    = 2 * time.Minute
 	failoverBatch           = 8
 	failoverQueue           = "ride"
-	roundsDefault           = 1 // of each kind of fault; PEEKLOCK_ROUNDS says another number
+	roundsDefault           = 1 // of each kind of fault, unless PEEKLOCK_ROUNDS is set
 )
 
-// roundsVariable is set by who has the machine for himself, and wants more than one round.
+// roundsVariable sets the number of rounds, and strict limits of pauses. It needs an otherwise idle machine.
 const roundsVariable = "PEEKLOCK_ROUNDS"
 
-// rounds is how often each kind of fault is done.
+// rounds is the number of rounds of each kind of fault.
 func rounds(t *testing.T) int {
 	t.Helper()
 	text := os.Getenv(roundsVariable)
@@ -50,8 +50,8 @@ func rounds(t *testing.T) int {
 	return n
 }
 
-// failoverClient has its queue, and one with sessions in the same partition, so that what happens to
-// the leader of one happens to that of the other.
+// failoverClient has its queue, and one with sessions in the same partition, so that both have the
+// same leader.
 type failoverClient struct {
 	*load
 	c             *harness.Cluster
@@ -59,14 +59,14 @@ type failoverClient struct {
 	client        *azservicebus.Client
 	lockReceiver  *azservicebus.Receiver
 	session       *azservicebus.SessionReceiver
-	sessionSender *azservicebus.Sender // into the session
+	sessionSender *azservicebus.Sender // to the session
 
 	lockedMessages  []*azservicebus.ReceivedMessage
 	sessionMessages []*azservicebus.ReceivedMessage
 	sessionSent     int // messages of the session so far
 }
 
-// newFailoverClient makes the queues, puts the load on, and takes the session. The name parts rides
+// newFailoverClient creates the queues, starts the load, and accepts the session. The name distinguishes clients
 // of one cluster.
 func newFailoverClient(t *testing.T, c *harness.Cluster, at *harness.Member, name string) *failoverClient {
 	t.Helper()
@@ -75,7 +75,7 @@ func newFailoverClient(t *testing.T, c *harness.Cluster, at *harness.Member, nam
 	sessions := r.createSessionQueue()
 	var err error
 	r.client, err = azservicebus.NewClientFromConnectionString(at.ConnectionString(), &azservicebus.ClientOptions{
-		RetryOptions: azservicebus.RetryOptions{MaxRetries: -1}, // errors are to be seen
+		RetryOptions: azservicebus.RetryOptions{MaxRetries: -1}, // report errors instead of retrying
 	})
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +99,7 @@ func newFailoverClient(t *testing.T, c *harness.Cluster, at *harness.Member, nam
 	return r
 }
 
-// must takes a receiver, or ends the test.
+// must stores a receiver, or ends the test.
 func (r *failoverClient) must(to **azservicebus.Receiver) func(*azservicebus.Receiver, error) {
 	return func(got *azservicebus.Receiver, err error) {
 		if err != nil {
@@ -109,7 +109,7 @@ func (r *failoverClient) must(to **azservicebus.Receiver) func(*azservicebus.Rec
 	}
 }
 
-// createSessionQueue makes a queue with sessions in the partition of the ride's queue.
+// createSessionQueue creates a queue with sessions in the partition of the client's queue.
 func (r *failoverClient) createSessionQueue() string {
 	r.t.Helper()
 	partition := func(name string) uint32 {
@@ -127,11 +127,11 @@ func (r *failoverClient) createSessionQueue() string {
 			return name
 		}
 	}
-	r.t.Fatal("no queue came to lie in the partition of the first")
+	r.t.Fatal("no queue was placed in the partition of the first")
 	return ""
 }
 
-// recordError notes an error that a client saw, and waits a little.
+// recordError records an error of the client, and waits a little.
 func (r *failoverClient) recordError(ctx context.Context, name, what string, err error) {
 	if ctx.Err() != nil {
 		return
@@ -144,7 +144,7 @@ func (r *failoverClient) recordError(ctx context.Context, name, what string, err
 	}
 }
 
-// sendLoop sends one message after the other.
+// sendLoop sends messages one after the other.
 func (r *failoverClient) sendLoop(name string) {
 	sender, err := r.client.NewSender(r.queue, nil)
 	for r.sending.Err() == nil {
@@ -173,7 +173,7 @@ func (r *failoverClient) sendMessage(sender *azservicebus.Sender, name string) e
 	return nil
 }
 
-// receiveLoop receives and completes.
+// receiveLoop receives and completes messages.
 func (r *failoverClient) receiveLoop(name string) {
 	receiver, err := r.client.NewReceiverForQueue(r.queue, nil)
 	for r.receiving.Err() == nil {
@@ -194,7 +194,7 @@ func (r *failoverClient) receiveLoop(name string) {
 	}
 }
 
-// recordDelivery writes a delivery down.
+// recordDelivery records a delivery.
 func (r *failoverClient) recordDelivery(m *azservicebus.ReceivedMessage, name string) {
 	e := history.Event{Kind: history.Delivered, ID: m.MessageID, Client: name, FailedDeliveries: m.DeliveryCount - 1}
 	if m.SequenceNumber != nil && m.LockedUntil != nil {
@@ -222,7 +222,7 @@ func (r *failoverClient) settle(receiver *azservicebus.Receiver, m *azservicebus
 	r.Add(history.Event{Kind: history.Completed, ID: m.MessageID, Client: name})
 }
 
-// lockMessages takes locks that are held until goesOn.
+// lockMessages locks messages until settleLocked settles them.
 func (r *failoverClient) lockMessages() {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), confirmsWithin)
@@ -230,7 +230,7 @@ func (r *failoverClient) lockMessages() {
 	for len(r.lockedMessages) < failoverLocks {
 		some, err := r.lockReceiver.ReceiveMessages(ctx, failoverLocks-len(r.lockedMessages), nil)
 		if err != nil {
-			r.t.Fatalf("receive what is to be held: %v", err)
+			r.t.Fatalf("receive messages to hold: %v", err)
 		}
 		for _, m := range some {
 			r.recordDelivery(m, "holder@"+r.at.Name)
@@ -253,7 +253,7 @@ func (r *failoverClient) sendToSession() {
 	}
 }
 
-// receiveFromSession receives them.
+// receiveFromSession receives these messages.
 func (r *failoverClient) receiveFromSession() []*azservicebus.ReceivedMessage {
 	r.t.Helper()
 	ctx, cancel := context.WithTimeout(r.t.Context(), confirmsWithin)
@@ -274,7 +274,7 @@ func (r *failoverClient) receiveFromSession() []*azservicebus.ReceivedMessage {
 	return all
 }
 
-// settleLocked settles what was held, in the session too, renews and takes the next of it.
+// settleLocked settles the locked messages, also in the session, renews the session lock and receives the next messages.
 func (r *failoverClient) settleLocked() {
 	r.t.Helper()
 	for _, m := range r.lockedMessages {
@@ -297,17 +297,17 @@ func (r *failoverClient) settleLocked() {
 	r.sessionMessages = r.receiveFromSession()
 }
 
-// finishWithoutErrors drains and judges.
+// finishWithoutErrors drains the queue and checks the history.
 func (r *failoverClient) finishWithoutErrors() {
 	r.t.Helper()
 	r.finish(r.c)
 	if n := r.errors.Load(); n != 0 {
-		r.t.Errorf("the client at %s saw %d errors, it is to see a pause only", r.at.Name, n)
+		r.t.Errorf("the client at %s saw %d errors, only a pause is allowed", r.at.Name, n)
 	}
 }
 
-// leaderToFail is the leader of the ride's queue. When the client's own member leads it is made to
-// hand over first, to the next in line.
+// leaderToFail returns the leader of the client's queue. If the client's own member leads, the leadership is first
+// transferred to another member.
 func (r *failoverClient) leaderToFail(round int) *harness.Member {
 	r.t.Helper()
 	q, err := r.at.Queue(r.t.Context(), r.queue)
@@ -327,25 +327,24 @@ func (r *failoverClient) leaderToFail(round int) *harness.Member {
 	return leader
 }
 
-// A strike is something that happens to a member. It returns when the load went on without
-// it, and mend when all is as before.
+// A failure is a fault of a member: inject begins it, repair ends it.
 type failure struct {
 	name   string
 	inject func(r *failoverClient, m *harness.Member)
 	repair func(m *harness.Member)
 }
 
-// restart starts a member again.
+// restart starts a killed or stopped member.
 func restart(m *harness.Member) {
 	m.Start()
 	m.WaitReady()
 }
 
-// noRepair is the mend of what mends itself.
+// noRepair is the repair of a failure that ends by itself.
 func noRepair(*harness.Member) {}
 
-// injectRounds has the ride go through a number of rounds of one kind of fault, and says how long
-// no send was confirmed in each.
+// injectRounds runs a number of rounds of one kind of fault, and returns the pauses of
+// confirmed sends, sorted.
 func (r *failoverClient) injectRounds(s failure) []time.Duration {
 	r.t.Helper()
 	var gaps []time.Duration
@@ -368,7 +367,7 @@ func (r *failoverClient) injectRounds(s failure) []time.Duration {
 	return gaps
 }
 
-// reportPauses prints the gaps of a kind of fault, and fails the test where they are too long.
+// reportPauses prints the pauses of a kind of fault, and fails the test if they are too long.
 func reportPauses(t *testing.T, name string, pauses []time.Duration, allowed time.Duration) {
 	t.Helper()
 	if os.Getenv(roundsVariable) == "" {
@@ -381,10 +380,9 @@ func reportPauses(t *testing.T, name string, pauses []time.Duration, allowed tim
 	}
 }
 
-// What a client may have to wait, at most, on a machine that does other things too. What is
-// aimed at is less: see test/README.md. It is asked of `make rounds`, which has the machine for
-// itself; among other packages, on any machine, so many times as long: there no clock can
-// judge how fast we are, and what shows is a client that waits for something else than we think.
+// The longest allowed pauses in `make rounds`, which has the machine to itself. Beside other packages, busyFactor
+// times as much is allowed: pauses there depend on the machine, and the limit only detects a client that waits for
+// something unexpected.
 const (
 	killAllowed   = 3 * time.Second
 	silentAllowed = 5 * time.Second
@@ -392,8 +390,8 @@ const (
 	busyFactor    = 10
 )
 
-// The leader is killed, paused or stopped, again and again, under a client at another member:
-// it sees no error, loses nothing, sees nothing twice, and settles afterwards what it had
+// The leader is killed, paused or stopped repeatedly under a client at another member: the client
+// sees no error, loses no message, gets no message twice, and afterwards settles messages that it
 // locked before.
 func TestClientsSurviveFailover(t *testing.T) {
 	kit.Long(t)
@@ -406,7 +404,7 @@ func TestClientsSurviveFailover(t *testing.T) {
 	})
 }
 
-// pauseFor pauses a member for some time between two.
+// pauseFor pauses a member for a random time between least and most.
 func pauseFor(least, most time.Duration) func(*failoverClient, *harness.Member) {
 	return func(r *failoverClient, m *harness.Member) {
 		r.t.Helper()
@@ -419,7 +417,7 @@ func pauseFor(least, most time.Duration) func(*failoverClient, *harness.Member) 
 	}
 }
 
-// failureLimit is a strike and how long the client may wait.
+// failureLimit is a failure and the longest pause that the client may see.
 type failureLimit struct {
 	failure
 	allowed time.Duration
@@ -437,8 +435,8 @@ func surviveFailures(t *testing.T, r *failoverClient, failures []failureLimit) {
 	}
 }
 
-// The same where cables can be drawn: the leader is cut off from all, hears nothing, or
-// is not heard. No connection breaks, there is silence only.
+// The same with network partitions: the leader is isolated, or its inbound or outbound
+// traffic is dropped. No connection is reset; there is only silence.
 func TestClientsSurviveNetworkPartitions(t *testing.T) {
 	kit.Long(t)
 	n := harness.InNetwork(t, 3)
@@ -454,8 +452,8 @@ func TestClientsSurviveNetworkPartitions(t *testing.T) {
 	})
 }
 
-// Encryption between members takes nothing from how soon a death is noticed: a process that
-// is gone shows through TLS as it does without.
+// Encryption between members does not delay the detection of a failure: a process that
+// ended is detected through TLS as fast as without.
 func TestClientsSurviveFailoverWithPeerTLS(t *testing.T) {
 	kit.Long(t)
 	c, _, _ := start(t, harness.Settings{}, harness.PeerArgs(t)...)

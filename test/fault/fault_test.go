@@ -14,12 +14,12 @@ const (
 	senders   = 16
 	receivers = 8      // at each member that has some
 	phase     = 2000   // sends confirmed in each phase of a test
-	queue     = "load" // every cluster has this one queue
+	queue     = "load" // every cluster has this queue
 )
 
 func TestMain(m *testing.M) { harness.Main(m) }
 
-// start starts three members with a queue, and says who leads it and who does not.
+// start starts three members with a queue, and returns its leader and the other members.
 func start(t *testing.T, s harness.Settings, args ...string) (c *harness.Cluster, leader *harness.Member, others []*harness.Member) {
 	t.Helper()
 	if testing.Short() {
@@ -71,7 +71,7 @@ func waitCaughtUp(t *testing.T, late, other *harness.Member) {
 	waitCaughtUpOn(t, queue, late, other)
 }
 
-// waitCaughtUpOn is caughtUp for another queue.
+// waitCaughtUpOn is waitCaughtUp for another queue.
 func waitCaughtUpOn(t *testing.T, queue string, late, other *harness.Member) {
 	t.Helper()
 	var partition uint32
@@ -93,9 +93,9 @@ func waitCaughtUpOn(t *testing.T, queue string, late, other *harness.Member) {
 	})
 }
 
-// The leader is killed under load. Clients at the members that live see no error, only
-// a pause; nothing is lost, nothing comes twice; the killed member comes back and
-// catches up by snapshot, because the log that it missed is gone; then it serves.
+// The leader is killed under load. Clients at the other members see no error, only
+// a pause; no message is lost or duplicated; the killed member starts again and
+// catches up by snapshot, because the others have dropped the log that it missed; then it serves.
 func TestMessagesSurviveLeaderKill(t *testing.T) {
 	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute}, "--snapshot-bytes", "1048576")
 	l := newLoad(t, queue)
@@ -128,9 +128,9 @@ func TestMessagesSurviveLeaderKill(t *testing.T) {
 
 	l.finish(c)
 	if n := l.errors.Load(); n != 0 {
-		t.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
+		t.Errorf("clients at running members saw %d errors, only a pause is allowed", n)
 	}
-	// The member that was away serves what it caught up with.
+	// The member that was down serves the messages that it caught up with.
 	c.WaitLed(t)
 	l2 := newLoad(t, queue)
 	l2.send(2, leader)
@@ -139,9 +139,9 @@ func TestMessagesSurviveLeaderKill(t *testing.T) {
 	l2.finish(c)
 }
 
-// Receive-and-delete over the death of the leader: a message is gone from the queue when
-// it is given, and yet the member that serves the receiver gets it again from the next
-// leader when the answer was lost between them.
+// Receive-and-delete while the leader is killed: a message leaves the queue when
+// it is delivered, but the member of the receiver gets it again from the next
+// leader when the answer was lost between members.
 func TestReceiveAndDeleteSurvivesLeaderKill(t *testing.T) {
 	kit.Long(t)
 	c, leader, others := start(t, harness.Settings{})
@@ -154,11 +154,11 @@ func TestReceiveAndDeleteSurvivesLeaderKill(t *testing.T) {
 	l.waitConfirmed(phase, "load without the leader")
 	l.finish(c)
 	if n := l.errors.Load(); n != 0 {
-		t.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
+		t.Errorf("clients at running members saw %d errors, only a pause is allowed", n)
 	}
 }
 
-// The leader stops for longer than an election and comes back believing that it leads.
+// The leader is paused for longer than an election and continues as if it still led.
 func TestMessagesSurviveLeaderPause(t *testing.T) {
 	kit.Long(t)
 	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute})
@@ -175,13 +175,13 @@ func TestMessagesSurviveLeaderPause(t *testing.T) {
 	l.waitConfirmed(phase, "load with the member back")
 	waitCaughtUp(t, leader, others[0])
 	if n := l.errors.Load(); n != 0 {
-		t.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
+		t.Errorf("clients at running members saw %d errors, only a pause is allowed", n)
 	}
 	l.finish(c)
 }
 
-// A member is killed together with the connections of its clients, who go elsewhere:
-// what they held comes back when its locks run out, and what they were told stays true.
+// A member is killed together with the connections of its clients, which connect to other members:
+// messages that they had locked return when the locks expire, and confirmed results stay valid.
 func TestMessagesSurviveKillOfAMemberWithClients(t *testing.T) {
 	kit.Long(t)
 	c, leader, others := start(t, harness.Settings{LockDuration: 5 * time.Second})
@@ -198,8 +198,8 @@ func TestMessagesSurviveKillOfAMemberWithClients(t *testing.T) {
 	l.finish(c)
 }
 
-// Without a quorum nothing is confirmed, neither a send nor a completion; with it back
-// everything that waited goes through.
+// Without a quorum no send and no completion is confirmed; when the quorum returns,
+// all waiting operations complete.
 func TestNothingIsConfirmedWithoutQuorum(t *testing.T) {
 	kit.Long(t)
 	c, leader, others := start(t, harness.Settings{LockDuration: time.Minute})
@@ -223,16 +223,16 @@ func TestNothingIsConfirmedWithoutQuorum(t *testing.T) {
 	t.Logf("two members paused: sends paused for %v", l.takeLongestPause().Round(time.Millisecond))
 	l.finish(c)
 	if n := l.errors.Load(); n != 0 {
-		t.Errorf("clients at a member that lived saw %d errors, they are to see a pause only", n)
+		t.Errorf("clients at a running member saw %d errors, only a pause is allowed", n)
 	}
 }
 
-// All members lose power at once. What was accepted is there when they are back.
+// All members are killed at once, as by a power failure. Accepted messages are there when they have started again.
 func TestMessagesSurviveKillOfAllMembers(t *testing.T) {
 	c, leader, others := start(t, harness.Settings{LockDuration: 5 * time.Second})
 	l := newLoad(t, queue)
 	l.send(senders, leader, others[0], others[1])
-	l.receive(1, others[0], others[1], leader) // one alone: a backlog is to be there
+	l.receive(1, others[0], others[1], leader) // only one, so that a backlog builds up
 	l.waitConfirmed(phase, "load before the fault")
 	for _, m := range c.Members {
 		m.Kill()

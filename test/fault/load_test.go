@@ -17,23 +17,23 @@ import (
 )
 
 const (
-	answerWithin   = 90 * time.Second // of one send or settlement: longer than any pause that is allowed
-	confirmsWithin = 90 * time.Second // in which some load gets through, faults included
-	dialWithin     = 60 * time.Second // a member that is gone refuses at once
+	answerWithin   = 90 * time.Second // of one send or settlement: longer than any allowed pause
+	confirmsWithin = 90 * time.Second // in which some load makes progress, even during faults
+	dialWithin     = 60 * time.Second // a member that does not run refuses at once
 	redialDelay    = 200 * time.Millisecond
 )
 
 // load is senders to one queue or topic and receivers of the same queue, or of each of
-// several places at which every message is to come out. They write down what they see.
+// several entities at which every message must arrive. They record a history.
 type load struct {
 	history.Log
 	t             *testing.T
-	queue         string       // senders send to it
-	entities      []string     // where receivers receive; none: from the queue
-	drainedQueues []string     // what is empty in the end
+	queue         string       // destination of the senders
+	entities      []string     // where receivers receive; none: the queue
+	drainedQueues []string     // entities that are empty in the end
 	next          atomic.Int64 // number of the next message
 
-	// Errors that clients saw. At a member that lives through the fault there may be none.
+	// Number of errors of clients. Clients of a member that runs all the time must see none.
 	errors atomic.Int64
 
 	mu      sync.Mutex
@@ -62,8 +62,8 @@ func newLoad(t *testing.T, queue string, entities ...string) *load {
 	return l
 }
 
-// send starts n senders, each with one send under way at a time. They dial the members
-// in turn, beginning with the first, and go to the next when a connection is lost.
+// send starts n senders, each with one send in flight. They connect to the members
+// in turn, beginning with the first, and to the next one when a connection is lost.
 func (l *load) send(n int, at ...*harness.Member) {
 	for i := range n {
 		name := fmt.Sprintf("sender-%d@%s", i, at[0].Name)
@@ -84,8 +84,8 @@ func (l *load) send(n int, at ...*harness.Member) {
 	}
 }
 
-// sendOne sends a message and writes down how that ended. What the broker refuses was
-// not stored; anything else that is no success may have been.
+// sendOne sends a message and records the outcome. A refused message was
+// not stored; after any other error it may have been.
 func (l *load) sendOne(link *amqp.Sender, name string) error {
 	id := fmt.Sprintf("m%07d", l.next.Add(1))
 	m := amqp.NewMessage([]byte(id + strings.Repeat(".", 1024-len(id))))
@@ -108,7 +108,7 @@ func (l *load) sendOne(link *amqp.Sender, name string) error {
 	return err
 }
 
-// recordConfirmed notes the time of a confirmed send.
+// recordConfirmed records the time of a confirmed send.
 func (l *load) recordConfirmed() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -128,8 +128,8 @@ func (l *load) takeLongestPause() time.Duration {
 	return longest
 }
 
-// receive starts n receivers, at each place where there are several, that complete what they
-// get, except that each abandons one message in fifty once.
+// receive starts n receivers, at each entity if there are several. They complete each message,
+// except that they abandon one message in fifty once.
 func (l *load) receive(n int, at ...*harness.Member) {
 	if len(l.entities) == 0 {
 		l.receiveFrom(l.queue, "", n, at)
@@ -139,7 +139,7 @@ func (l *load) receive(n int, at ...*harness.Member) {
 	}
 }
 
-// receiveFrom is receive from one queue, which the history calls place.
+// receiveFrom is receive from one queue, which the history calls entity.
 func (l *load) receiveFrom(queue, place string, n int, at []*harness.Member) {
 	for i := range n {
 		name := fmt.Sprintf("receiver-%d@%s", i, at[0].Name)
@@ -200,7 +200,7 @@ func (l *load) receiveOne(ctx context.Context, link *amqp.Receiver, name, place 
 	return nil
 }
 
-// receiveAndDelete starts n receivers that receive and delete.
+// receiveAndDelete starts n receivers in the mode receive-and-delete.
 func (l *load) receiveAndDelete(n int, at ...*harness.Member) {
 	for i := range n {
 		name := fmt.Sprintf("taker-%d@%s", i, at[0].Name)
@@ -226,7 +226,7 @@ func (l *load) receiveAndDelete(n int, at ...*harness.Member) {
 	}
 }
 
-// reconnectLoop runs work over a session until ctx ends, dialling again, at the next member,
+// reconnectLoop runs work on a session until ctx ends, and connects again, to the next member,
 // when the work or the connection fails.
 func (l *load) reconnectLoop(ctx context.Context, name string, at []*harness.Member, work func(context.Context, *amqp.Session) error) {
 	for turn := 0; ctx.Err() == nil; turn++ {
@@ -244,7 +244,7 @@ func (l *load) reconnectLoop(ctx context.Context, name string, at []*harness.Mem
 	}
 }
 
-// onConnection runs work over one connection.
+// onConnection runs work on one connection.
 func (l *load) onConnection(ctx context.Context, m *harness.Member, work func(context.Context, *amqp.Session) error) error {
 	dial, cancel := context.WithTimeout(ctx, dialWithin)
 	defer cancel()
@@ -266,7 +266,7 @@ func (l *load) waitConfirmed(n int, what string) {
 	l.waitCount(history.SendAccepted, n, what)
 }
 
-// waitCount waits until n more events of a kind were written down.
+// waitCount waits until n more events of a kind were recorded.
 func (l *load) waitCount(kind history.Kind, n int, what string) {
 	l.t.Helper()
 	begun := l.Count(kind)
@@ -280,7 +280,7 @@ func (l *load) waitCount(kind history.Kind, n int, what string) {
 }
 
 // confirmedBetween lists the confirmations of sends and completions that were both
-// asked for and confirmed between two moments.
+// requested and confirmed between two moments.
 func (l *load) confirmedBetween(from, to time.Time) []history.Event {
 	begun := map[string]bool{}
 	var found []history.Event
@@ -307,7 +307,7 @@ func (l *load) confirmedBetween(from, to time.Time) []history.Event {
 	return found
 }
 
-// waitDrained waits until one member counts nothing any more, for as long as something arrives.
+// waitDrained waits until one member counts no messages, as long as messages arrive.
 func (l *load) waitDrained(c *harness.Cluster) {
 	l.t.Helper()
 	for _, queue := range l.drainedQueues {
@@ -322,7 +322,7 @@ func (l *load) waitDrained(c *harness.Cluster) {
 	}
 }
 
-// finish ends the senders, lets the receivers drain the queue, and judges the history.
+// finish ends the senders, lets the receivers drain the queue, and checks the history.
 func (l *load) finish(c *harness.Cluster) {
 	l.t.Helper()
 	l.stopSending()
@@ -331,7 +331,7 @@ func (l *load) finish(c *harness.Cluster) {
 	for _, queue := range l.drainedQueues {
 		c.WaitCounts(l.t, queue, harness.Counts{})
 	}
-	if l.Count(history.ReceivedAndDeleted) > 0 { // those that left the queue may still be on their way
+	if l.Count(history.ReceivedAndDeleted) > 0 { // messages that left the queue may still be in flight
 		harness.Eventually(l.t, confirmsWithin, "the last messages", func(context.Context) error {
 			if open := history.Unfinished(l.Events(), l.entities...); len(open) > 0 {
 				return fmt.Errorf("%d accepted messages did not arrive, %s first", len(open), open[0])

@@ -9,11 +9,11 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// drainWithin is for a member to lose its leaderships, on any machine.
+// drainWithin bounds the transfer of all leaderships of a member, on any machine.
 const drainWithin = 3 * time.Minute
 
-// The members are drained, stopped and started again, one after the other, as in an upgrade.
-// Clients at the others see no error, and settle afterwards what they had locked before.
+// The members are drained, stopped and started again one at a time, as in an upgrade.
+// Clients at the others see no error, and afterwards settle messages that they locked before.
 func TestRollingRestart(t *testing.T) {
 	kit.Long(t)
 	c, _, _ := start(t, harness.Settings{})
@@ -31,7 +31,7 @@ func TestRollingRestart(t *testing.T) {
 		each((*failoverClient).lockMessages)
 		each(func(r *failoverClient) { r.takeLongestPause() })
 		other := rides[0].at
-		// As the command line does it: the answer may be that it goes on.
+		// As the command line does: the answer may be that the drain is in progress.
 		harness.Eventually(t, drainWithin, "drain", func(ctx context.Context) error {
 			return other.Call(ctx, "POST", "/v1/members/"+m.Name+"/drain", nil, nil)
 		})

@@ -30,7 +30,7 @@ const (
 	preStopWithin  = 3 * time.Minute
 )
 
-// podEnvironment is the environment of a container whose StatefulSet is to have two pods, numbered from 1.
+// podEnvironment is the environment of a container whose StatefulSet has two replicas, numbered from 1.
 func podEnvironment(t *testing.T, m *harness.Member) (env []string, account string) {
 	t.Helper()
 	server := httptest.NewTLSServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -57,7 +57,7 @@ func podEnvironment(t *testing.T, m *harness.Member) (env []string, account stri
 	return []string{"KUBERNETES_SERVICE_HOST=" + host, "KUBERNETES_SERVICE_PORT=" + port, "PEEKLOCK_NAME=" + m.Name, "PEEKLOCK_DIR=" + m.Dir}, account
 }
 
-// runBinary runs the binary and returns what it prints, and its exit code.
+// runBinary runs the binary and returns its exit code and output.
 func runBinary(t *testing.T, env []string, args ...string) (code int, printed, said string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), preStopWithin)
@@ -72,7 +72,7 @@ func runBinary(t *testing.T, env []string, args ...string) (code int, printed, s
 	return cmd.ProcessState.ExitCode(), out.String(), errs.String()
 }
 
-// replicasByPartition says which members hold a replica of a partition.
+// replicasByPartition returns the members that hold a replica of each partition.
 func replicasByPartition(ctx context.Context, at *harness.Member) (map[uint32][]string, error) {
 	s, err := at.Status(ctx)
 	if err != nil {
@@ -92,8 +92,8 @@ func replicasByPartition(ctx context.Context, at *harness.Member) (map[uint32][]
 	return held, nil
 }
 
-// What the chart does when it is made smaller: the preStop hook of the pod that goes, in its container, where TLS is
-// required and no address is trusted, moves the data of its member to the others, and only then the member ends.
+// A scale-down of the chart: the preStop hook of the removed pod, in its container, where TLS is
+// required and no address is trusted, first moves the data of its member to the others; then the member ends.
 func TestScaleDownMovesData(t *testing.T) {
 	kit.Long(t)
 	files, err := listen.Development(t.TempDir())
@@ -117,7 +117,7 @@ func TestScaleDownMovesData(t *testing.T) {
 
 	env, account := podEnvironment(t, goes)
 	hook := []string{"kubernetes", "prestop", "--statefulset", "member", "--account", account, "--forget", "1ms"}
-	// The address that the hook used to go to opens nothing any more, and the hook says that it has failed.
+	// The admin address grants no access without a key, and the hook reports that it failed.
 	if code, _, said := runBinary(t, env, append([]string{"--server", "http://" + goes.Admin}, hook...)...); code == 0 || !strings.Contains(said, "Use TLS") && !strings.Contains(said, "status 400") {
 		t.Fatal(code, said)
 	}
@@ -131,14 +131,14 @@ func TestScaleDownMovesData(t *testing.T) {
 	goes.WaitEnded()
 
 	for _, m := range c.Running() {
-		harness.Eventually(t, confirmsWithin, m.Name+" knows where everything lies", func(ctx context.Context) error {
+		harness.Eventually(t, confirmsWithin, m.Name+" knows where every partition is", func(ctx context.Context) error {
 			held, err := replicasByPartition(ctx, m)
 			if err != nil {
 				return err
 			}
 			for id, names := range held {
 				if !slices.Equal(names, []string{c.Members[0].Name, c.Members[1].Name}) {
-					return fmt.Errorf("partition %d lies at %v", id, names)
+					return fmt.Errorf("partition %d is at %v", id, names)
 				}
 			}
 			if len(held) != len(before) {
@@ -148,7 +148,7 @@ func TestScaleDownMovesData(t *testing.T) {
 		})
 	}
 	c.WaitLed(t)
-	left, err := filepath.Glob(filepath.Join(goes.Dir, "groups", "[1-9]*")) // 0 is the catalog, which goes with the disk
+	left, err := filepath.Glob(filepath.Join(goes.Dir, "groups", "[1-9]*")) // 0 is the catalog, which stays on the disk
 	if err != nil || len(left) != 0 {
 		t.Errorf("left in the folder of the member that went: %q, %v", left, err)
 	}

@@ -17,17 +17,17 @@ import (
 )
 
 // The load of sessions: senders that count up in each of their sessions, and consumers that
-// accept the next session, take what is there, and give it back.
+// accept the next session, receive its messages, and release it.
 const (
 	sessionsEach    = 10                // sessions of a sender
 	sessionLife     = time.Minute       // of a lock: longer than a fault
 	sessionWait     = 2 * time.Second   // for the next session
-	sessionBatch    = 20                // messages of one turn at most
+	sessionBatch    = 20                // messages received from a session at a time, at most
 	sessionArrivals = 1500              // messages in each phase of a test
 	sessionsWithin  = 120 * time.Second // for all of a phase
 )
 
-// sessionLoad judges what consumers see of sessions.
+// sessionLoad checks what consumers receive from sessions.
 type sessionLoad struct {
 	*testing.T
 	c        *harness.Cluster
@@ -35,9 +35,9 @@ type sessionLoad struct {
 	received atomic.Int64
 
 	mu      sync.Mutex
-	holders map[string]string // who works at a session now
-	next    map[string]int    // the number that comes next in each session
-	sent    map[string]int    // how many were sent there, for certain
+	holders map[string]string // consumer that holds a session now
+	next    map[string]int    // the next number in each session
+	sent    map[string]int    // confirmed sends to each session
 
 	work    context.Context //nolint:containedctx // of the test
 	end     context.CancelFunc
@@ -57,7 +57,7 @@ func newSessionLoad(t *testing.T, c *harness.Cluster) *sessionLoad {
 func (l *sessionLoad) client(m *harness.Member) *azservicebus.Client {
 	l.Helper()
 	c, err := azservicebus.NewClientFromConnectionString(m.ConnectionString(), &azservicebus.ClientOptions{
-		RetryOptions: azservicebus.RetryOptions{MaxRetries: -1}, // errors are to be seen
+		RetryOptions: azservicebus.RetryOptions{MaxRetries: -1}, // report errors instead of retrying
 	})
 	if err != nil {
 		l.Fatal(err)
@@ -107,7 +107,7 @@ func (l *sessionLoad) consume(name string, m *harness.Member) {
 	})
 }
 
-// serveSession holds one session: nobody else may, and its messages come in order.
+// serveSession holds one session: no other consumer may hold it, and its messages arrive in order.
 func (l *sessionLoad) serveSession(client *azservicebus.Client, name string) error {
 	ctx, cancel := context.WithTimeout(l.work, sessionWait)
 	defer cancel()
@@ -121,7 +121,7 @@ func (l *sessionLoad) serveSession(client *azservicebus.Client, name string) err
 	session := r.SessionID()
 	l.mu.Lock()
 	if other := l.holders[session]; other != "" {
-		l.Errorf("%s was given session %s, which %s holds", name, session, other)
+		l.Errorf("%s accepted session %s, which %s holds", name, session, other)
 	}
 	l.holders[session] = name
 	l.mu.Unlock()
@@ -153,7 +153,7 @@ func (l *sessionLoad) settle(r *azservicebus.SessionReceiver, messages []*azserv
 	return nil
 }
 
-// waitCompleted waits until so many more were completed.
+// waitCompleted waits until n more messages were completed.
 func (l *sessionLoad) waitCompleted(n int64, what string) {
 	l.Helper()
 	begun := l.received.Load()
@@ -184,12 +184,12 @@ func (l *sessionLoad) finish(stop context.CancelFunc) {
 	l.end()
 	l.running.Wait()
 	if n := l.errors.Load(); n != 0 {
-		l.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
+		l.Errorf("clients at running members saw %d errors, only a pause is allowed", n)
 	}
 	l.Logf("%d messages of %d sessions", l.received.Load(), len(l.sent))
 }
 
-// surviveWithSessions runs the load while something is done to the leader.
+// surviveWithSessions runs the load while a fault is injected into the leader.
 func surviveWithSessions(t *testing.T, inject func(l *sessionLoad, leader *harness.Member)) {
 	c, leader, others := start(t, harness.Settings{LockDuration: sessionLife, More: harness.Fields{"requiresSession": true}})
 	l := newSessionLoad(t, c)
@@ -207,8 +207,8 @@ func surviveWithSessions(t *testing.T, inject func(l *sessionLoad, leader *harne
 	l.finish(stop)
 }
 
-// The leader is killed while sessions are held, waited for and given back: their holders go
-// on, nobody else gets what they hold, and each message comes once, in the order of its
+// The leader is killed while sessions are held, waited for and released: their holders continue,
+// no other consumer gets their sessions, and each message arrives once, in the order of its
 // session.
 func TestSessionsSurviveLeaderKill(t *testing.T) {
 	kit.Long(t)
@@ -221,7 +221,7 @@ func TestSessionsSurviveLeaderKill(t *testing.T) {
 	})
 }
 
-// The same with a leader that stops for a while and comes back believing that it leads.
+// The same with a leader that is paused and continues as if it still led.
 func TestSessionsSurviveLeaderPause(t *testing.T) {
 	kit.Long(t)
 	surviveWithSessions(t, func(l *sessionLoad, leader *harness.Member) {
@@ -232,7 +232,7 @@ func TestSessionsSurviveLeaderPause(t *testing.T) {
 	})
 }
 
-// sessionHolder is a session that is held all through a fault, with messages in flight and a
+// sessionHolder is a session that is held during a fault, with messages in flight and a
 // state.
 type sessionHolder struct {
 	l        *sessionLoad
@@ -280,8 +280,8 @@ func (h *sessionHolder) receive(n int) []*azservicebus.ReceivedMessage {
 	return all
 }
 
-// checkHeld completes what was in flight before the fault and the rest, in order, renews, and
-// finds the state; meanwhile nobody else can have the session.
+// checkHeld completes the messages that were in flight before the fault and the others, in order, renews the lock, and
+// reads the state; meanwhile no other client can accept the session.
 func (h *sessionHolder) checkHeld() {
 	h.l.Helper()
 	ctx := h.l.Context()

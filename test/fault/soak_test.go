@@ -22,24 +22,24 @@ import (
 )
 
 const (
-	soakCycles   = 20 // of one connection: then it goes and another comes
+	soakCycles   = 20 // of one connection, before it is replaced
 	soakBatch    = 10 // messages of a cycle
 	soakWait     = 5 * time.Second
 	soakKills    = 30 * time.Second // between two
 	soakSamples  = 45               // in all, so that a third is 15
-	soakLock     = 5 * time.Second  // what an interrupted cycle leaves comes again soon
-	soakLife     = time.Second      // of messages that nobody receives
+	soakLock     = 5 * time.Second  // messages of an interrupted cycle return soon
+	soakLife     = time.Second      // of messages that are not received
 	soakBodySize = 2000
 )
 
-// A figure may grow over the first third of the soak, while everything happens for the first
-// time. In the last third none may be above the most of the first by more than this factor
-// and this much.
+// soakBound limits the growth of a metric. It may grow during the first third of the soak, while everything happens for the first
+// time. In the last third it may exceed the maximum of the first third by this factor
+// and this amount.
 type soakBound struct {
 	metric string
 	factor float64
 	more   float64
-	mean   bool // of a third, not the most: what comes in bursts
+	mean   bool // compare the means of the thirds, not their maxima: for bursts
 }
 
 func soakBounds() []soakBound {
@@ -53,28 +53,28 @@ func soakBounds() []soakBound {
 	}
 }
 
-// soak is cycles of all kinds at all members, each over and over on connections that come and
-// go, while a leader is killed now and then.
+// soak runs cycles of all kinds at all members, repeatedly on new connections,
+// while a leader is killed now and then.
 type soak struct {
 	t           *testing.T
 	c           *harness.Cluster
-	done        map[string]*atomic.Int64 // cycles by kind; fixed once they run
-	interrupted atomic.Int64             // cycles that a fault interrupted
-	samples     []map[string]float64     // the most of all members
+	done        map[string]*atomic.Int64 // cycles by kind; the map does not change once they run
+	interrupted atomic.Int64             // cycles interrupted by a fault
+	samples     []map[string]float64     // maxima of all members
 	logged      float64
 	logAt       time.Time
 	mu          sync.Mutex
 	errors      map[string]int // by text
 }
 
-// soakKind is one cycle: what it sends it receives.
+// soakKind is one kind of cycle, which receives what it sends.
 type soakKind struct {
 	name string
 	run  func(ctx context.Context, client *azservicebus.Client, turn int64) error
 }
 
-// In hours that are squeezed into minutes nothing grows: everything that the broker has to
-// forget is made and forgotten thousands of times. PEEKLOCK_SOAK says for how long.
+// Temporary state does not accumulate: messages, locks, sessions, message ids and connections are created and
+// removed thousands of times, for the duration in PEEKLOCK_SOAK.
 func TestSoak(t *testing.T) {
 	text := os.Getenv("PEEKLOCK_SOAK")
 	if text == "" {
@@ -103,7 +103,7 @@ func TestSoak(t *testing.T) {
 	s.checkGrowth()
 }
 
-// entities makes what the cycles use.
+// entities creates the entities of the cycles.
 func (s *soak) entities() {
 	lock := func(more harness.Fields) harness.Settings {
 		return harness.Settings{LockDuration: soakLock, MaxDeliveryCount: 1000, More: more}
@@ -120,8 +120,8 @@ func (s *soak) entities() {
 	}
 }
 
-// work does cycles until ctx ends, some on each connection. A cycle that fails is begun anew,
-// at the next member.
+// work runs cycles until ctx ends, some on each connection. After a failed cycle it continues
+// at a random member.
 func (s *soak) work(ctx context.Context, kind soakKind, at *harness.Member) {
 	for turn := int64(0); ctx.Err() == nil; {
 		client, err := azservicebus.NewClientFromConnectionString(at.ConnectionString(), &azservicebus.ClientOptions{
@@ -147,12 +147,12 @@ func (s *soak) work(ctx context.Context, kind soakKind, at *harness.Member) {
 			s.recordError(kind.name, err)
 			at = s.c.Members[rand.N(len(s.c.Members))]
 		}
-		// The member may be dead, and its connections with it.
+		// The member may have been killed, and its connections with it.
 		_ = client.Close(context.WithoutCancel(ctx))
 	}
 }
 
-// recordError keeps what went wrong, without what differs each time.
+// recordError counts an error by its text.
 func (s *soak) recordError(kind string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -186,7 +186,7 @@ func (s *soak) watch(ctx context.Context, length time.Duration) {
 	}
 }
 
-// sample notes the most that a member has of everything.
+// sample records the maximum of each metric over all members.
 func (s *soak) sample(ctx context.Context) {
 	most := map[string]float64{}
 	take := func(figure string, value float64) { most[figure] = max(most[figure], value) }
@@ -209,10 +209,10 @@ func (s *soak) sample(ctx context.Context) {
 	s.samples = append(s.samples, most)
 }
 
-// folderBytes is what the files below a folder take on the disk, as far as they stay.
+// folderBytes is the disk space of the files below a folder, without files that are deleted meanwhile.
 func folderBytes(dir string) float64 {
 	var sum float64
-	// What goes while it is looked at is not there.
+	// Files may be deleted during the walk.
 	_ = filepath.WalkDir(dir, func(_ string, d fs.DirEntry, err error) error {
 		if err == nil && !d.IsDir() {
 			if info, err := d.Info(); err == nil {
@@ -224,7 +224,7 @@ func folderBytes(dir string) float64 {
 	return sum
 }
 
-// checkGrowth prints the table and compares the last third with the first.
+// checkGrowth prints the table and compares the last third with the first one.
 func (s *soak) checkGrowth() {
 	s.t.Logf("%-16s %10s %10s %10s %10s", "worst member", "1st third", "2nd third", "3rd third", "allowed")
 	third := len(s.samples) / 3
@@ -259,7 +259,7 @@ func (s *soak) checkGrowth() {
 	}
 }
 
-// sendAll sends messages made by fill.
+// sendAll sends n messages, each modified by fill.
 func sendAll(ctx context.Context, client *azservicebus.Client, to string, n int, fill func(i int, m *azservicebus.Message)) error {
 	sender, err := client.NewSender(to, nil)
 	if err != nil {
@@ -293,7 +293,7 @@ func receiveAll(ctx context.Context, r *azservicebus.Receiver, err error, n int,
 	return r.Close(ctx)
 }
 
-// kinds are the cycles.
+// kinds returns the kinds of cycles.
 func (s *soak) kinds() []soakKind {
 	complete := func(ctx context.Context) func(*azservicebus.Receiver, *azservicebus.ReceivedMessage) error {
 		return func(r *azservicebus.Receiver, m *azservicebus.ReceivedMessage) error {
@@ -344,7 +344,7 @@ func (s *soak) kinds() []soakKind {
 	}
 }
 
-// soakDeadLetters makes dead letters and takes them away.
+// soakDeadLetters creates dead letters and removes them.
 func soakDeadLetters(ctx context.Context, c *azservicebus.Client, _ int64) error {
 	if err := sendAll(ctx, c, "dead", soakBatch, nil); err != nil {
 		return err
@@ -361,7 +361,7 @@ func soakDeadLetters(ctx context.Context, c *azservicebus.Client, _ int64) error
 	})
 }
 
-// soakSession makes a session, with a state, and leaves nothing of it.
+// soakSession creates a session with a state, and removes both.
 func soakSession(ctx context.Context, c *azservicebus.Client, _ int64) error {
 	session := fmt.Sprint(rand.Int64())
 	if err := sendAll(ctx, c, "sessions", soakBatch, func(_ int, m *azservicebus.Message) { m.SessionID = &session }); err != nil {

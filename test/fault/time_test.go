@@ -14,17 +14,17 @@ import (
 	"github.com/peeklock/peeklock/test/kit"
 )
 
-// What is to happen at a time happens once, whoever leads then: each test here has a queue
-// full of it, kills the leader when the first of it has happened, and then all members.
-// They are parallel, for they wait for the clock most of the time.
+// Events that are due at a time happen once, whichever member leads then: each test here has a queue
+// with many of them, kills the leader after the first ones, and then all members.
+// They are parallel, because they mostly wait for the clock.
 
 const (
-	timedMessages = 2000             // messages that something is to happen to
+	timedMessages = 2000             // messages with an event
 	timedBatch    = 100              // of them in one request
-	timedSpread   = 12 * time.Second // from the first to the last of them
-	timedLead     = 4 * time.Second  // until the first: enough to send all of them
+	timedSpread   = 12 * time.Second // from the first to the last event
+	timedLead     = 4 * time.Second  // until the first event: enough to send all messages
 	timedCase     = 10 * time.Minute // for one try of a test
-	// A machine that is too slow for these times is tried again with so many times as much.
+	// When the machine is too slow for these times, a test is repeated with times multiplied by this.
 	paceFactor = 4
 	paceMost   = 16
 )
@@ -39,11 +39,10 @@ type timedRun struct {
 	pace   int // 1 to paceMost, by which lead and spread are longer
 }
 
-// tooLate is what a try ends with that could not do in time what had to be done before
-// something happens: what is found then says nothing.
+// tooLate ends a try that was too slow to prepare its messages before they were due: its results mean nothing.
 type tooLate struct{}
 
-// runTimed runs a test, again with more time while the machine is too slow for it.
+// runTimed runs a test, and repeats it with more time while the machine is too slow for it.
 func runTimed(t *testing.T, more harness.Fields, run func(timedRun)) {
 	t.Helper()
 	for pace := 1; ; pace *= paceFactor {
@@ -52,12 +51,12 @@ func runTimed(t *testing.T, more harness.Fields, run func(timedRun)) {
 			return
 		}
 		for _, m := range c.Members {
-			m.Kill() // they are not to take from the next ones
+			m.Kill() // they must not slow down the next ones
 		}
 	}
 }
 
-// try says whether the test came to its end.
+// try reports whether the test was run to its end.
 func (v timedRun) try(run func(timedRun)) (done bool) {
 	v.Helper()
 	defer func() {
@@ -75,7 +74,7 @@ func (v timedRun) try(run func(timedRun)) (done bool) {
 	return true
 }
 
-// inTime ends the try when the time of a message has come.
+// inTime ends the try when a message is already due.
 func (v timedRun) inTime(i int) {
 	v.Helper()
 	if time.Now().Before(v.due(i)) {
@@ -92,12 +91,12 @@ func (v timedRun) late(format string, args ...any) {
 	panic(tooLate{})
 }
 
-// due is the time of one of the messages.
+// due is the time of the event of a message.
 func (v timedRun) due(i int) time.Time {
 	return v.begun.Add(time.Duration(v.pace) * (timedLead + time.Duration(i/timedBatch*timedBatch)*timedSpread/timedMessages))
 }
 
-// waitDone waits until all has happened and every member counts so.
+// waitDone waits until all events have happened and every member has the counts.
 func (v timedRun) waitDone(want harness.Counts) {
 	v.Helper()
 	harness.Eventually(v.T, max(0, time.Until(v.due(timedMessages-1)))+confirmsWithin, "all that is due", func(ctx context.Context) error {
@@ -144,7 +143,7 @@ func (v timedRun) batch(s *azservicebus.Sender, messages []*azservicebus.Message
 	v.must("send", s.SendMessageBatch(v.ctx, b, nil))
 }
 
-// messages are those of one request, each shaped by what the test wants.
+// messages are the messages of one request, each modified by shape.
 func messages(from int, shape func(i int, m *azservicebus.Message)) []*azservicebus.Message {
 	all := make([]*azservicebus.Message, timedBatch)
 	for i := range all {
@@ -157,7 +156,7 @@ func messages(from int, shape func(i int, m *azservicebus.Message)) []*azservice
 	return all
 }
 
-// waitBegun waits until something has happened, but not all of it.
+// waitBegun waits until some of the events have happened, but not all.
 func (v timedRun) waitBegun(what string, happened func(harness.Counts) uint64) {
 	v.Helper()
 	harness.Eventually(v.T, time.Duration(v.pace)*(timedLead+timedSpread)+confirmsWithin, what, func(ctx context.Context) error {
@@ -172,8 +171,8 @@ func (v timedRun) waitBegun(what string, happened func(harness.Counts) uint64) {
 	})
 }
 
-// killLeader kills the leader, waits until the others have another one, does something there,
-// and brings the killed one back.
+// killLeader kills the leader, waits until the others have elected another one, calls meanwhile,
+// and starts the killed member again.
 func (v timedRun) killLeader(meanwhile func()) {
 	v.Helper()
 	v.leader.Kill()
@@ -204,7 +203,7 @@ func (v timedRun) killAll() {
 	v.Logf("all killed %v after the begin, back after %v", at.Sub(v.begun).Round(time.Millisecond), time.Since(at).Round(time.Millisecond))
 }
 
-// receiveAll receives n messages, sees that nothing more comes, and shows each to look.
+// receiveAll receives n messages, checks that no more arrive, and calls look for each.
 func (v timedRun) receiveAll(o *azservicebus.ReceiverOptions, n int, look func(*azservicebus.ReceivedMessage)) {
 	v.Helper()
 	r, err := v.client().NewReceiverForQueue(queue, o)
@@ -232,8 +231,8 @@ func (v timedRun) receiveAll(o *azservicebus.ReceiverOptions, n int, look func(*
 	}
 }
 
-// Scheduled messages come once each, not before their time, and cancelled ones never, when
-// the leader dies among them and then all members do.
+// Scheduled messages arrive once each, not before their time, and cancelled ones never, when
+// the leader and then all members are killed meanwhile.
 func TestSchedulesSurviveKills(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -283,8 +282,8 @@ func scheduledOverKills(v timedRun) {
 	}
 }
 
-// Messages that expire are dead-lettered once each, when the leader dies among them and
-// then all members do.
+// Messages that expire are dead-lettered once each, when the leader and then all members
+// are killed meanwhile.
 func TestExpirySurvivesKills(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -312,8 +311,8 @@ func expiringOverKills(v timedRun) {
 	})
 }
 
-// Messages put off with their abandonment come back once each, not before their time, under
-// their numbers, with their attempts, when the leader dies among them and then all members do.
+// Messages that are abandoned with a delay return once each, not before their time, under
+// their sequence numbers and with their failed deliveries, when the leader and then all members are killed meanwhile.
 func TestDelayedAbandonSurvivesKills(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()
@@ -332,14 +331,14 @@ func delayedOverKills(v timedRun) {
 	v.killAll()
 	v.waitDone(harness.Counts{Active: timedMessages})
 	v.Logf("all back %v after the begin, the last was due %v after", time.Since(v.begun).Round(time.Millisecond), v.due(timedMessages-1).Sub(v.begun))
-	v.receiveAll(nil, timedMessages, func(m *azservicebus.ReceivedMessage) { // in no strict order: the client releases some between its calls
+	v.receiveAll(nil, timedMessages, func(m *azservicebus.ReceivedMessage) { // in any order: the client releases some between its calls
 		if want := fmt.Sprintf("m%05d", *m.SequenceNumber-1); m.MessageID != want || m.DeliveryCount != 2 {
 			v.Errorf("%s came with number %d, which is that of %s, delivery count %d, want 2", m.MessageID, *m.SequenceNumber, want, m.DeliveryCount)
 		}
 	})
 }
 
-// abandonDelayed receives all messages of the queue and abandons each until its time.
+// abandonDelayed receives all messages of the queue and abandons each with a delay until its time.
 func abandonDelayed(v timedRun) {
 	v.Helper()
 	conn, err := amqp.Dial(v.ctx, "amqp://"+v.Others(v.leader)[0].AMQP, &amqp.ConnOptions{SASLType: amqp.SASLTypePlain(harness.KeyName, harness.Key)})
@@ -356,7 +355,7 @@ func abandonDelayed(v timedRun) {
 			DeliveryFailed: true, Annotations: amqp.Annotations{"x-opt-delivery-time": v.due(i)},
 		}))
 	}
-	// Settled first, nothing says when they arrived.
+	// In this settlement mode no answer tells when the broker has processed it.
 	harness.Eventually(v.T, confirmsWithin, "all put off", func(ctx context.Context) error {
 		q, err := v.Others(v.leader)[0].Queue(ctx, queue)
 		if err == nil && q.Counts.Locked > 0 {
@@ -366,8 +365,8 @@ func abandonDelayed(v timedRun) {
 	})
 }
 
-// Message ids are remembered over the death of the leader and of all members, for as long
-// as their window says and no longer.
+// Message ids are remembered when the leader and all members are killed, as long
+// as the duplicate detection window and no longer.
 func TestDuplicateDetectionSurvivesKills(t *testing.T) {
 	kit.Long(t)
 	t.Parallel()

@@ -14,12 +14,12 @@ import (
 )
 
 const (
-	forwardedMessages    = 10_000 // messages that wait to cross from one partition to another when the fault comes
-	forwardSubscriptions = 3      // subscriptions at the end of the way
+	forwardedMessages    = 10_000 // messages that wait to be forwarded to another partition when the fault happens
+	forwardSubscriptions = 3      // subscriptions of the destination
 	publishSubscriptions = 10     // subscriptions of a topic that is published to under load
 )
 
-// createSubscriptions makes subscriptions of a topic and returns their paths.
+// createSubscriptions creates subscriptions of a topic and returns their paths.
 func createSubscriptions(t *testing.T, c *harness.Cluster, topic string, n int) []string {
 	t.Helper()
 	paths := make([]string, n)
@@ -41,8 +41,8 @@ type forwardLoad struct {
 	topic                      string
 }
 
-// surviveWhileForwarding fills the queue, lets its messages cross while more are sent, and strikes when the
-// first ones have arrived. Clients are at the members that are not struck.
+// surviveWhileForwarding fills the queue, forwards its messages while more are sent, and injects the fault when the
+// first ones have arrived. Clients are at the members without a fault.
 func surviveWhileForwarding(t *testing.T, clients func(forwardLoad) []*harness.Member, inject func(forwardLoad)) {
 	c, source, others := start(t, harness.Settings{LockDuration: time.Minute})
 	v := forwardLoad{Cluster: c, T: t, source: source}
@@ -75,20 +75,20 @@ func surviveWhileForwarding(t *testing.T, clients func(forwardLoad) []*harness.M
 	v.waitConfirmed(phase, "sends after the fault")
 	v.finish(c)
 	if n := v.errors.Load(); n != 0 {
-		t.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
+		t.Errorf("clients at running members saw %d errors, only a pause is allowed", n)
 	}
 }
 
-// waitDelivered waits until n more copies were given to receivers.
+// waitDelivered waits until n more copies were delivered to receivers.
 func (v forwardLoad) waitDelivered(n int, what string) {
 	v.Helper()
 	v.waitCount(history.Delivered, n, what)
 }
 
-// waitQuarterForwarded waits until a quarter of the messages that waited have crossed.
+// waitQuarterForwarded waits until a quarter of the waiting messages has been forwarded.
 func (v forwardLoad) waitQuarterForwarded() {
 	v.Helper()
-	harness.Progress(v.T, confirmsWithin, "a quarter has crossed", func(ctx context.Context) (int, error) {
+	harness.Progress(v.T, confirmsWithin, "a quarter has been forwarded", func(ctx context.Context) (int, error) {
 		q, err := v.third.Queue(ctx, queue)
 		if err != nil {
 			return math.MinInt, err
@@ -101,21 +101,21 @@ func (v forwardLoad) waitQuarterForwarded() {
 	})
 }
 
-// logProgress says how far the crossing is, when something is done to it.
+// logProgress logs the progress of forwarding at the time of a fault.
 func (v forwardLoad) logProgress(what string) {
 	v.Helper()
 	q, err := v.third.Queue(v.Context(), queue)
 	if err == nil && q.Counts.Transfer == 0 {
-		err = errors.New("nothing is left to cross: the fault would show nothing")
+		err = errors.New("no message is left to forward: the fault would test nothing")
 	}
 	if err != nil {
 		v.Fatal(err)
 	}
-	v.Logf("%s with %d messages still to cross, %d of %d copies delivered", what, q.Counts.Transfer, v.Count(history.Delivered), forwardSubscriptions*v.Count(history.SendAccepted))
+	v.Logf("%s with %d messages still to forward, %d of %d copies delivered", what, q.Counts.Transfer, v.Count(history.Delivered), forwardSubscriptions*v.Count(history.SendAccepted))
 }
 
-// The leader of a queue is killed while 10,000 of its messages cross to a topic of another
-// partition, and comes back: each arrives once at each subscription.
+// The leader of a queue is killed while 10,000 of its messages are forwarded to a topic of another
+// partition, and starts again: each arrives once at each subscription.
 func TestForwardingSurvivesLeaderKill(t *testing.T) {
 	kit.Long(t)
 	surviveWhileForwarding(t, func(v forwardLoad) []*harness.Member {
@@ -130,8 +130,8 @@ func TestForwardingSurvivesLeaderKill(t *testing.T) {
 	})
 }
 
-// The same leader is paused for longer than an election, and goes on with the batch that
-// it had in hand: the next one has sent it already.
+// The same leader is paused for longer than an election, and continues with its current batch, which the next
+// leader has sent already.
 func TestForwardingSurvivesLeaderPause(t *testing.T) {
 	kit.Long(t)
 	surviveWhileForwarding(t, func(v forwardLoad) []*harness.Member {
@@ -146,8 +146,8 @@ func TestForwardingSurvivesLeaderPause(t *testing.T) {
 	})
 }
 
-// The leader of the topic is killed: what it took and had not yet answered is not taken
-// again by the next one.
+// The leader of the topic is killed: a batch that it accepted and had not yet answered is not accepted
+// again by the next leader.
 func TestForwardingSurvivesDestinationLeaderKill(t *testing.T) {
 	kit.Long(t)
 	surviveWhileForwarding(t, func(v forwardLoad) []*harness.Member {
@@ -161,7 +161,7 @@ func TestForwardingSurvivesDestinationLeaderKill(t *testing.T) {
 	})
 }
 
-// The leader is killed while messages are published: each that was accepted comes once at
+// The leader is killed while messages are published: each accepted message arrives once at
 // each of ten subscriptions.
 func TestPublishingSurvivesLeaderKill(t *testing.T) {
 	kit.Long(t)
@@ -185,9 +185,9 @@ func TestPublishingSurvivesLeaderKill(t *testing.T) {
 	l.waitConfirmed(phase/2, "load with the member back")
 	l.finish(c)
 	if n := l.errors.Load(); n != 0 {
-		t.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
+		t.Errorf("clients at running members saw %d errors, only a pause is allowed", n)
 	}
-	for _, m := range c.Members { // the bodies are gone, too, and the member that was away agrees
+	for _, m := range c.Members { // the bodies are deleted too, also at the member that was down
 		if _, err := m.Topic(t.Context(), topic); err != nil {
 			t.Error(err)
 		}
@@ -195,8 +195,8 @@ func TestPublishingSurvivesLeaderKill(t *testing.T) {
 	c.WaitTopicCounts(t, topic, harness.Counts{Subscriptions: publishSubscriptions})
 }
 
-// All members lose power while messages cross, and their clients with them: what was
-// accepted arrives once at each subscription when they are back.
+// All members are killed while messages are forwarded, and their clients lose their connections: each
+// accepted message arrives once at each subscription when they have started again.
 func TestForwardingSurvivesKillOfAllMembers(t *testing.T) {
 	kit.Long(t)
 	c, _, _ := start(t, harness.Settings{}, "--snapshot-bytes", "1048576")

@@ -30,11 +30,11 @@ type upgradeEntities struct {
 	name  string // first part of the names of the entities
 	kinds []upgradeKind
 
-	holding *azservicebus.Client // of the receiver below, from a put to its take
+	holding *azservicebus.Client // of the receiver below, from store to check
 	holder  *azservicebus.Receiver
 	held    []*azservicebus.ReceivedMessage
 
-	scheduled, deferred []int64 // sequence numbers, from a put to its take
+	scheduled, deferred []int64 // sequence numbers, from store to check
 }
 
 type upgradeKind struct {
@@ -42,7 +42,7 @@ type upgradeKind struct {
 	store, check func(context.Context, upgradeMember, int) error
 }
 
-// upgradeMember is the member at which a put or a take works.
+// upgradeMember is the member at which store or check works.
 type upgradeMember struct {
 	*azservicebus.Client
 	member *harness.Member
@@ -84,15 +84,15 @@ func newUpgradeEntities(t *testing.T, c *harness.Cluster, name string) *upgradeE
 	return v
 }
 
-// entity is the name of one of the entities.
+// entity returns the name of one of the entities.
 func (v *upgradeEntities) entity(entity string) string { return v.name + "-" + entity }
 
-// body is that of a message: no two are alike.
+// body returns the body of a message: all are different.
 func (v *upgradeEntities) body(entity string, turn, i int) string {
 	return fmt.Sprintf("%s, turn %d, message %d", v.entity(entity), turn, i)
 }
 
-// bodies are those of all messages of a turn.
+// bodies returns the bodies of all messages of a turn.
 func (v *upgradeEntities) bodies(entity string, turn int) (all []string) {
 	for i := range upgradeMessages {
 		all = append(all, v.body(entity, turn, i))
@@ -100,13 +100,13 @@ func (v *upgradeEntities) bodies(entity string, turn int) (all []string) {
 	return all
 }
 
-// store stores something of every kind at a member.
+// store stores messages of every kind at a member.
 func (v *upgradeEntities) store(m *harness.Member, turn int) {
 	v.Helper()
 	v.all("put", m, turn, func(k upgradeKind) func(context.Context, upgradeMember, int) error { return k.store })
 }
 
-// check finds at a member what was put in a turn, and that nothing else is there.
+// check checks at a member that the messages of a turn are there, and no others.
 func (v *upgradeEntities) check(m *harness.Member, turn int) {
 	v.Helper()
 	v.all("take", m, turn, func(k upgradeKind) func(context.Context, upgradeMember, int) error { return k.check })
@@ -127,7 +127,7 @@ func (v *upgradeEntities) check(m *harness.Member, turn int) {
 func (v *upgradeEntities) all(what string, m *harness.Member, turn int, do func(upgradeKind) func(context.Context, upgradeMember, int) error) {
 	v.Helper()
 	client, err := azservicebus.NewClientFromConnectionString(m.ConnectionString(), &azservicebus.ClientOptions{
-		RetryOptions: azservicebus.RetryOptions{MaxRetries: -1}, // errors are to be seen
+		RetryOptions: azservicebus.RetryOptions{MaxRetries: -1}, // report errors instead of retrying
 	})
 	if err != nil {
 		v.Fatal(err)
@@ -153,7 +153,7 @@ func (v *upgradeEntities) all(what string, m *harness.Member, turn int, do func(
 	}
 }
 
-// send sends the messages of a turn, each shaped by fill.
+// send sends the messages of a turn, each modified by fill.
 func (v *upgradeEntities) send(ctx context.Context, at upgradeMember, entity string, turn int, fill func(int, *azservicebus.Message)) error {
 	s, err := at.NewSender(v.entity(entity), nil)
 	if err != nil {
@@ -178,7 +178,7 @@ type messageReceiver interface {
 	Close(context.Context) error
 }
 
-// receive receives so many messages.
+// receive receives n messages.
 func receive(ctx context.Context, r messageReceiver, n int) (all []*azservicebus.ReceivedMessage, err error) {
 	for len(all) < n {
 		some, err := r.ReceiveMessages(ctx, n-len(all), nil)

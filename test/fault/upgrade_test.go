@@ -34,11 +34,11 @@ const (
 )
 
 // TestRollingUpgrade replaces the binary of an earlier commit by the one of the working tree,
-// member by member, under load and with messages in every kind of entity. While one member is
-// still old the others go back; then all are upgraded. What a member of either binary writes
-// the other reads, and clients at the other members see no error. Once every member has the
-// new binary the level of formats rises, if the new one knows a higher level; from then on the
-// old binary refuses to start. Binaries that know the same level may be exchanged in both directions.
+// one member at a time, under load and with messages in every kind of entity. While one member is
+// still old, the others are downgraded; then all are upgraded. Each binary reads what the
+// other writes, and clients at the other members see no error. When every member has the
+// new binary, the feature level rises if the new binary knows a higher one; from then on the
+// old binary refuses to start. Binaries with the same level can be exchanged in both directions.
 func TestRollingUpgrade(t *testing.T) {
 	kit.Long(t)
 	oldBinary, newBinary := binaryOf(t, cmp.Or(os.Getenv(upgradeVariable), upgradeDefault)), harness.Binary(t)
@@ -53,7 +53,7 @@ func TestRollingUpgrade(t *testing.T) {
 
 	u.restart(first, u.newBinary)
 	u.restart(second, u.newBinary)
-	u.checkLevelStays(u.before, third) // one member is old: nothing new is written
+	u.checkLevelStays(u.before, third) // one member is old: nothing is written that it cannot read
 	u.restart(second, u.oldBinary)
 	u.restart(first, u.oldBinary)
 
@@ -81,8 +81,8 @@ type upgrade struct {
 	turn                 int
 }
 
-// restart replaces the binary of a member. Load goes on at the two others, and what was stored
-// in every kind of entity before is found afterwards.
+// restart replaces the binary of a member. Load continues at the two others, and messages that were stored
+// in every kind of entity before are found afterwards.
 func (u *upgrade) restart(m *harness.Member, binary string) {
 	u.t.Helper()
 	u.turn++
@@ -104,12 +104,12 @@ func (u *upgrade) restart(m *harness.Member, binary string) {
 	u.each.check(others[1], u.turn)
 	l.finish(u.Cluster)
 	if n := l.errors.Load(); n != 0 {
-		u.t.Errorf("clients at members that lived saw %d errors, they are to see a pause only", n)
+		u.t.Errorf("clients at running members saw %d errors, only a pause is allowed", n)
 	}
 }
 
-// checkLevelStays drains the member that is still old, so that a new one leads the catalog, and gives
-// that one more time than it needs to raise the level, which it must not do.
+// checkLevelStays drains the member that is still old, so that a new one leads the catalog, and waits
+// longer than that one needs to raise the level, which it must not do.
 func (u *upgrade) checkLevelStays(level uint32, old *harness.Member) {
 	u.t.Helper()
 	other := u.Others(old)[0]
@@ -190,8 +190,8 @@ func (u *upgrade) waitLevel(want uint32) {
 	}
 }
 
-// binaryOf builds the members of a commit. The commit is taken out of the repository as an
-// archive, which leaves nothing behind there.
+// binaryOf builds the binary of a commit. It exports the commit with git archive, which leaves the
+// repository unchanged.
 func binaryOf(t *testing.T, commit string) string {
 	t.Helper()
 	run := func(dir, name string, args ...string) ([]byte, error) {
@@ -229,7 +229,7 @@ func binaryOf(t *testing.T, commit string) string {
 	return binary
 }
 
-// unpack writes the files of a tar archive below a folder, which it makes.
+// unpack writes the files of a tar archive below a new folder.
 func unpack(dir string, archive []byte) error {
 	if err := os.Mkdir(dir, 0o700); err != nil {
 		return err
