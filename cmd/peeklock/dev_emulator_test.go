@@ -13,7 +13,7 @@ import (
 )
 
 // sampleConfig has every property and every kind of rule that the emulator's samples have.
-const sampleConfig = "../emulator/testdata/Config.json"
+const sampleConfig = "../../admin/emulator/testdata/Config.json"
 
 // Who used the emulator gives its Config.json to dev and finds everything in place, with
 // the official client and the connection string of the emulator's documentation.
