@@ -26,6 +26,7 @@ import (
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition"
+	"github.com/peeklock/peeklock/test/kit"
 	"github.com/peeklock/peeklock/test/objectstore"
 )
 
@@ -279,6 +280,7 @@ func TestByteRate(t *testing.T) {
 // The main job, with members that are real: a copy goes to an object store, and a cluster
 // begins with it; one byte that is another lets it be refused.
 func TestBackupAndRestoreThroughAnObjectStore(t *testing.T) {
+	kit.Long(t)
 	if testing.Short() {
 		t.Skip("starts four members")
 	}

@@ -5,11 +5,14 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // Sessions as a user of the command line meets them: sent to, listed, peeked at, received
 // from by name and as they come.
 func TestMessagesOfSessionsStayInOrder(t *testing.T) {
+	kit.Long(t)
 	if testing.Short() {
 		t.Skip("starts three members")
 	}
@@ -71,6 +74,7 @@ func TestMessagesOfSessionsStayInOrder(t *testing.T) {
 // Each message comes once, in the order of its session, to consumers that work off one
 // session after the other.
 func TestBenchVerifiesSessions(t *testing.T) {
+	kit.Long(t)
 	if testing.Short() {
 		t.Skip("starts a member")
 	}

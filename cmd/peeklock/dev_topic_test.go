@@ -5,6 +5,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // Topics as a user of the command line meets them: copies by rules, types of properties,
@@ -86,6 +88,7 @@ func TestForwardingMovesMessages(t *testing.T) {
 
 // Each subscription that is to take the messages gets each of them once.
 func TestBenchVerifiesTopics(t *testing.T) {
+	kit.Long(t)
 	if testing.Short() {
 		t.Skip("starts a member")
 	}

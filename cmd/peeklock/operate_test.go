@@ -11,11 +11,13 @@ import (
 
 	"github.com/peeklock/peeklock/admin"
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // Whoever stops watching is told that it goes on and how to look, with the exit code of what is
 // not known to be done; a terminal sees how far it is meanwhile.
 func TestInterruptedCommandsReportUnknownOutcome(t *testing.T) {
+	kit.Long(t)
 	t.Parallel()
 	for _, args := range [][]string{
 		{"member", "remove", "two", "--yes"},

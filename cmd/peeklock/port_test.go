@@ -25,6 +25,7 @@ import (
 	"github.com/peeklock/peeklock/admin/auth"
 	"github.com/peeklock/peeklock/cmd/listen"
 	"github.com/peeklock/peeklock/cmd/peeklock/internal/config"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // getJSON asks over HTTP or HTTPS.
@@ -246,6 +247,7 @@ func outward(t *testing.T) string {
 // With a certificate a member may listen beyond loopback, and then takes from other
 // machines what is encrypted and nothing else, unless it is told that plain will do.
 func TestServeRequiresTLSBeyondLoopback(t *testing.T) {
+	kit.Long(t)
 	if testing.Short() {
 		t.Skip("starts two members")
 	}
