@@ -74,8 +74,8 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 	defer g.mu.Unlock()
 	defer func() {
 		if r := recover(); r != nil {
-			if s, ok := r.(haltPanic); ok {
-				err = s.err
+			if s, ok := r.(Failure); ok {
+				err = s.Err
 			} else {
 				err = fmt.Errorf("apply behind index %d: %v\n%s", g.applied.Load(), r, debug.Stack())
 			}

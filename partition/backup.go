@@ -172,21 +172,21 @@ func (c *frozenBackup) write(ctx context.Context, to io.Writer) error {
 func (c *frozenBackup) writeBodies(ctx context.Context, w io.Writer) error {
 	var err error
 	var scratch []byte
-	reads := make([]bodyRead, 0, backupRefsPerRead)
+	refs := make([]fsm.Ref, 0, backupRefsPerRead)
 	flush := func() {
 		if err == nil {
 			err = ctx.Err()
 		}
 		if err == nil {
-			scratch, err = c.bodies.sendRecords(w, reads, scratch)
+			scratch, err = c.bodies.sendRecords(w, refs, scratch)
 		}
-		reads = reads[:0]
+		refs = refs[:0]
 	}
 	c.image.Refs(func(_ fsm.Owner, ref fsm.Ref) {
 		if ref.Segment == 0 || err != nil {
 			return
 		}
-		if reads = append(reads, bodyRead{ref: ref}); len(reads) == cap(reads) {
+		if refs = append(refs, ref); len(refs) == cap(refs) {
 			flush()
 		}
 	})

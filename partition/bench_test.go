@@ -179,29 +179,3 @@ func benchmarkReceive(b *testing.B, subscriptions int) {
 	b.StopTimer()
 	b.ReportMetric(float64(g.Status().Applied-before)/float64(b.N), "entries/message")
 }
-
-// BenchmarkBodiesAppend measures appending one body of 1 KiB, with 64 bodies per flush.
-func BenchmarkBodiesAppend(b *testing.B) {
-	bs, err := openBodies(b.TempDir(), segmentBytesDefault, nil, func(err error) { b.Error(err) })
-	if err != nil {
-		b.Fatal(err)
-	}
-	defer func() { _ = bs.close() }()
-	payload := make([]byte, 1024)
-	b.SetBytes(1024)
-	b.ReportAllocs()
-	refs := make([]fsm.Ref, 0, 64)
-	i := 0
-	for b.Loop() {
-		refs = append(refs, bs.Append(fsm.Owner{Sequence: fsm.SequenceNumber(i)}, payload))
-		if i++; i%64 == 0 {
-			if err := bs.flush(); err != nil {
-				b.Fatal(err)
-			}
-			for _, r := range refs {
-				bs.Release(r)
-			}
-			refs = refs[:0]
-		}
-	}
-}

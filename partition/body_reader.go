@@ -88,7 +88,7 @@ func (d *bodyReader) read(j readJob) {
 		if err != nil {
 			a = Answer{Outcome: Unknown}
 		}
-		if err != nil && !errors.Is(err, errUnwritten) {
+		if err != nil && !errors.Is(err, ErrUnwritten) {
 			d.g.halt(err)
 		}
 	}

@@ -21,14 +21,25 @@ const (
 	segmentBytesDefault = 64 << 20 // a segment is closed when the next record would exceed this
 	cachedTailBytes     = 256 << 10
 	readRangeBytesMax   = 4 << 20 // of adjacent records, read at once
+	sendRangeBytesMax   = 1 << 20
+	importBufferBytes   = 256 << 10
 	// unflushedBytesMax bounds the bodies kept in memory while the disk is full. Far less is committed before
 	// the log runs out of space too, except at a start with a long log behind the snapshot: then the replica
 	// stops, and a later start replays the log again.
 	unflushedBytesMax = 256 << 20
 )
 
-// errUnwritten means that bodies are still in memory because the disk is full.
-var errUnwritten = fmt.Errorf("bodies wait in memory for disk space: %w", syscall.ENOSPC)
+// ErrUnwritten means that bodies are still in memory because the disk is full.
+var ErrUnwritten = fmt.Errorf("bodies wait in memory for disk space: %w", syscall.ENOSPC)
+
+// Failure is the panic value with which a method that cannot return an error unwinds to the group, which
+// stops.
+type Failure struct{ Err error }
+
+// referrer is the part of a machine that knows which bodies it refers to.
+type referrer interface {
+	Refs(visit func(fsm.Owner, fsm.Ref) fsm.Ref)
+}
 
 // bodyStore stores the message bodies of one replica in append-only segment files. It is the fsm.Bodies of
 // the machine.
@@ -154,12 +165,12 @@ func (b *bodyStore) Append(owner fsm.Owner, body []byte) fsm.Ref {
 	if b.active == nil || (b.end()+size > b.segmentBytes && b.end() > segmentHeaderBytes) {
 		if err := b.rotate(); err != nil && (b.active == nil || !disk.IsNoSpace(err)) {
 			// Apply cannot return an error; the panic unwinds to the group, which stops.
-			panic(haltPanic{err})
+			panic(Failure{err})
 		}
 	}
 	at := b.end()
 	if at > math.MaxUint32 || len(body) > math.MaxUint32-recordHeaderBytes {
-		panic(haltPanic{fmt.Errorf("body of %d bytes at %d: too large for a segment", len(body), at)})
+		panic(Failure{fmt.Errorf("body of %d bytes at %d: too large for a segment", len(body), at)})
 	}
 	b.tail = appendRecord(b.tail, owner, body)
 	b.newLive++
@@ -276,7 +287,7 @@ func (b *bodyStore) Read(ref fsm.Ref) []byte {
 	buf := make([]byte, recordBytes(ref))
 	body, err := b.read(ref, buf)
 	if err != nil {
-		panic(haltPanic{fmt.Errorf("read body: %w", err)})
+		panic(Failure{fmt.Errorf("read body: %w", err)})
 	}
 	return body
 }
@@ -322,7 +333,7 @@ func (b *bodyStore) readAt(ref fsm.Ref, buf []byte) error {
 	case s == nil:
 		return errSegmentDeleted
 	case unwritten:
-		return errUnwritten
+		return ErrUnwritten
 	}
 	_, err := s.file.ReadAt(buf, int64(ref.Offset))
 	switch {
@@ -344,7 +355,7 @@ func (b *bodyStore) Release(ref fsm.Ref) {
 	b.mergeCounts()
 	s := b.segments[ref.Segment]
 	if s == nil || s.live == 0 {
-		panic(haltPanic{fmt.Errorf("release of segment %d at %d, which has no live records", ref.Segment, ref.Offset)})
+		panic(Failure{fmt.Errorf("release of segment %d at %d, which has no live records", ref.Segment, ref.Offset)})
 	}
 	s.live--
 	s.liveBytes -= recordBytes(ref)
@@ -503,7 +514,7 @@ func (b *bodyStore) sync(list []segmentSize) error {
 
 // recount counts the live records again from the machine, after it was restored. Segments without live
 // records are deleted as soon as no snapshot refers to them.
-func (b *bodyStore) recount(machine Machine) error {
+func (b *bodyStore) recount(machine referrer) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.newLive, b.newBytes = 0, 0
@@ -544,4 +555,17 @@ func (b *bodyStore) usage() (total, live int64) {
 		live += s.liveBytes
 	}
 	return total, live
+}
+
+// segmentCount returns the number of segment files.
+func (b *bodyStore) segmentCount() int {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return len(b.segments) + len(b.deleting)
+}
+
+// onFullDisk sets the monitor that is told of a full disk, and the channel that is closed when waiting
+// for space is pointless.
+func (b *bodyStore) onFullDisk(monitor *disk.Monitor, closing <-chan struct{}) {
+	b.disk, b.closing = monitor, closing
 }

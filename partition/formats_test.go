@@ -10,7 +10,6 @@ import (
 
 	"github.com/hashicorp/raft"
 
-	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/test/golden"
 )
 
@@ -54,15 +53,11 @@ func TestManifestFile(t *testing.T) {
 	}
 }
 
-// TestBinaryFormats verifies the bytes of the record of a body and of the header of a snapshot stream. (The
-// bytes of an entry are in entry_test.go.)
+// TestBinaryFormats verifies the bytes of the header of a snapshot stream. (Those of a record are in
+// record_format_test.go, those of an entry in entry_test.go.)
 func TestBinaryFormats(t *testing.T) {
 	t.Parallel()
-	owner := fsm.Owner{Address: fsm.Address{Entity: 300, Sub: fsm.DeadLetterQueue}, Sequence: 1 << 40}
-	written := fmt.Appendf(nil, "record: %x\n", appendRecord(nil, owner, []byte("body")))
-	owner.Patch = true
-	written = fmt.Appendf(written, "record of patches: %x\n", appendRecord(nil, owner, []byte("patches")))
 	m := exampleManifest()
-	written = fmt.Appendf(written, "header of a snapshot: %x\n", appendStreamHeader(nil, &m))
+	written := fmt.Appendf(nil, "header of a snapshot: %x\n", appendStreamHeader(nil, &m))
 	golden.Compare(t, "testdata/binary.golden", written)
 }

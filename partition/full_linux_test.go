@@ -2,7 +2,6 @@ package partition
 
 import (
 	"bytes"
-	"errors"
 	"os"
 	"path/filepath"
 	"syscall"
@@ -11,22 +10,8 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/test/kit"
 )
-
-// tmpfs mounts a small disk, or skips the test.
-func tmpfs(t *testing.T, size string) string {
-	t.Helper()
-	dir := t.TempDir()
-	if err := syscall.Mount("none", dir, "tmpfs", 0, "size="+size); err != nil {
-		t.Skipf("a small file system cannot be mounted here: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := syscall.Unmount(dir, 0); err != nil {
-			t.Error(err)
-		}
-	})
-	return dir
-}
 
 // With a disk that is really full, the follower or leader on it stalls, the others continue, nothing is
 // damaged, and with free space it catches up by itself. It is reopened at the end, to verify its data.
@@ -35,7 +20,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 		t.Skip("takes half a minute: raft waits longer and longer between its tries")
 	}
 	t.Parallel()
-	small := tmpfs(t, "48m")
+	small := kit.SmallDisk(t, "48m")
 	ms := newMembers(t, 3, func(c *Config) {
 		c.Sizes = Sizes{Segment: 1 << 20, Snapshot: 4 << 20, Trailing: 0, Reserve: -1, Ballast: 4 << 20}
 	})
@@ -101,7 +86,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 // then the member accepts messages again.
 func TestConsumingFreesAFullDisk(t *testing.T) {
 	t.Parallel()
-	small := tmpfs(t, "64m")
+	small := kit.SmallDisk(t, "64m")
 	ms := newMembers(t, 1, func(c *Config) {
 		c.Sizes = Sizes{Segment: 1 << 20, Snapshot: 2 << 20, Trailing: 0, Reserve: 16 << 20, Ballast: 4 << 20}
 	})
@@ -137,61 +122,4 @@ func TestConsumingFreesAFullDisk(t *testing.T) {
 func fileExists(path string) bool {
 	_, err := os.Stat(path)
 	return err == nil
-}
-
-// A segment that could not be created on a full disk is created when there is space; bodies appended
-// meanwhile wait in memory and are read from there.
-func TestBodiesWaitInMemoryForAFullDisk(t *testing.T) {
-	t.Parallel()
-	small := tmpfs(t, "1m")
-	b, err := openBodies(filepath.Join(small, "seg"), 64<<10, nil, func(err error) { t.Error(err) })
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		if err := b.close(); err != nil {
-			t.Error(err)
-		}
-	}()
-	add := func(n int) (refs []fsm.Ref) {
-		for i := range n {
-			refs = append(refs, b.Append(fsm.Owner{Sequence: fsm.SequenceNumber(i + 1)}, bytes.Repeat(body(i), 100)))
-			if err := b.flush(); err != nil {
-				t.Fatal(err)
-			}
-		}
-		return refs
-	}
-	refs := add(100)
-	filler := filepath.Join(small, "filler")
-	if err := disk.Allocate(filler, 1<<20); err == nil {
-		t.Fatal("the disk is not full")
-	}
-	if err := os.WriteFile(filler, make([]byte, 1<<20), 0o600); err == nil {
-		t.Fatal("the disk is not full")
-	}
-	refs = append(refs, add(200)...)
-	if _, err := b.freeze(); !disk.IsNoSpace(err) {
-		t.Errorf("frozen without room: %v", err)
-	}
-	last := refs[len(refs)-1]
-	if got := b.Read(last); !bytes.Equal(got, bytes.Repeat(body(199), 100)) {
-		t.Error("what waits is not read")
-	}
-	if _, err := b.readBodies([]fsm.Delivery{{Body: last}}); !errors.Is(err, errUnwritten) {
-		t.Errorf("what waits is read from the file: %v", err)
-	}
-	if err := os.Remove(filler); err != nil {
-		t.Fatal(err)
-	}
-	refs = append(refs, add(30)...)
-	if _, err := b.freeze(); err != nil {
-		t.Error(err)
-	}
-	for i, ref := range refs {
-		ds, err := b.readBodies([]fsm.Delivery{{Body: ref}})
-		if err != nil || len(ds[0].Payload) == 0 {
-			t.Fatalf("%d: %v", i, err)
-		}
-	}
 }

@@ -257,9 +257,6 @@ type Group struct {
 	closed    chan struct{}
 }
 
-// haltPanic is the panic value with which an apply that cannot continue unwinds to the group.
-type haltPanic struct{ err error }
-
 // Open opens a replica and joins it to its group. ctx bounds the opening only. When stored bytes are damaged,
 // Open returns an error and changes nothing on disk. ErrDropped means that the removal of the replica had
 // been interrupted and is now complete. For ErrRestoring see RestoreFrom.
@@ -353,7 +350,7 @@ func (g *Group) openStorage() error {
 	if err != nil {
 		return err
 	}
-	g.bodies.disk, g.bodies.closing = cfg.Log.Disk(), g.closing
+	g.bodies.onFullDisk(cfg.Log.Disk(), g.closing)
 	g.bodies.retain(listed)
 	g.machine = cfg.Machine(g.bodies)
 	g.snapshots = &snapshotStore{
@@ -455,7 +452,7 @@ func (g *Group) View(f func(Machine)) {
 // bytes stop the replica.
 func (g *Group) ReadBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
 	out, err := g.bodies.readBodies(ds)
-	if errors.Is(err, errUnwritten) {
+	if errors.Is(err, ErrUnwritten) {
 		return nil, fmt.Errorf("read bodies of group %d: %w (%w)", g.cfg.ID, fsm.ServerBusy, err)
 	}
 	if err != nil {

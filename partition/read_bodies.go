@@ -3,6 +3,7 @@ package partition
 import (
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 
 	"github.com/peeklock/peeklock/fsm"
@@ -60,7 +61,7 @@ func (b *bodyStore) readBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
 	}
 	var gone map[int]bool
 	for len(reads) > 0 {
-		n, size := rangeLength(reads, readRangeBytesMax)
+		n, size := rangeLength(reads, func(r bodyRead) fsm.Ref { return r.ref }, readRangeBytesMax)
 		buf := make([]byte, size)
 		err := b.readAt(reads[0].ref, buf)
 		switch {
@@ -89,15 +90,17 @@ func (b *bodyStore) readBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
 
 // rangeLength returns the number of reads at the front that are adjacent in a segment, and their bytes
 // together: at most bytesMax, unless the first record is larger.
-func rangeLength(reads []bodyRead, bytesMax int64) (n int, size int64) {
-	size = recordBytes(reads[0].ref)
+func rangeLength[T any](reads []T, refOf func(T) fsm.Ref, bytesMax int64) (n int, size int64) {
+	prev := refOf(reads[0])
+	size = recordBytes(prev)
 	for n = 1; n < len(reads); n++ {
-		prev, ref := reads[n-1].ref, reads[n].ref
+		ref := refOf(reads[n])
 		if ref.Segment != prev.Segment || int64(ref.Offset) != int64(prev.Offset)+recordBytes(prev) ||
 			size+recordBytes(ref) > bytesMax {
 			break
 		}
 		size += recordBytes(ref)
+		prev = ref
 	}
 	return n, size
 }
@@ -113,4 +116,31 @@ func splitRange(buf []byte, run []bodyRead) error {
 		buf = buf[recordBytes(w.ref):]
 	}
 	return nil
+}
+
+// sendRecords writes the records of bodies as stored in the segments, and verifies their checksums. It refs
+// adjacent records with one system call into scratch, which it grows if needed and returns for the next call.
+func (b *bodyStore) sendRecords(w io.Writer, refs []fsm.Ref, scratch []byte) ([]byte, error) {
+	for len(refs) > 0 {
+		n, size := rangeLength(refs, func(ref fsm.Ref) fsm.Ref { return ref }, sendRangeBytesMax)
+		if int64(len(scratch)) < size {
+			scratch = make([]byte, size)
+		}
+		buf := scratch[:size]
+		if err := b.readAt(refs[0], buf); err != nil {
+			return scratch, fmt.Errorf("send bodies: %w", err)
+		}
+		rest := buf
+		for _, ref := range refs[:n] {
+			if _, _, err := recordBody(rest, ref.Size); err != nil {
+				return scratch, fmt.Errorf("send bodies: segment %d at %d: %w", ref.Segment, ref.Offset, err)
+			}
+			rest = rest[recordBytes(ref):]
+		}
+		if _, err := w.Write(buf); err != nil {
+			return scratch, err
+		}
+		refs = refs[n:]
+	}
+	return scratch, nil
 }

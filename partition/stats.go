@@ -46,9 +46,7 @@ func (g *Group) Stats() Stats {
 		Proposals: g.counts.proposals.Durations(),
 		LogBytes:  g.snapshotter.total.Load() - min(g.snapshotter.totalAtSnapshot.Load(), g.snapshotter.total.Load()),
 	}
-	g.bodies.mu.Lock()
-	f.Segments = len(g.bodies.segments) + len(g.bodies.deleting)
-	g.bodies.mu.Unlock()
+	f.Segments = g.bodies.segmentCount()
 	g.snapshots.mu.Lock()
 	f.Snapshots = g.snapshots.serial
 	newest := g.snapshots.newest

@@ -31,9 +31,8 @@ import (
 //	checksum 4 bytes  CRC-32C of the image
 //	records of the bodies, as in a segment, in the order of Machine.Refs
 const (
-	streamVersion       byte = 2
-	streamHeaderBytes        = 60
-	streamRangeBytesMax      = 1 << 20
+	streamVersion     byte = 2
+	streamHeaderBytes      = 60
 )
 
 var streamMagic = [4]byte{'P', 'K', 'S', 'T'} //nolint:gochecknoglobals // a constant in all but name
@@ -141,46 +140,19 @@ func (s *snapshotStream) sendBodies(w io.Writer) error {
 	if err := s.snap.load(machine); err != nil {
 		return err
 	}
-	reads := make([]bodyRead, 0, s.snap.Bodies)
+	refs := make([]fsm.Ref, 0, s.snap.Bodies)
 	machine.Refs(func(_ fsm.Owner, ref fsm.Ref) fsm.Ref {
 		if ref.Segment != 0 {
-			reads = append(reads, bodyRead{ref: ref})
+			refs = append(refs, ref)
 		}
 		return ref
 	})
-	if uint64(len(reads)) != s.snap.Bodies {
+	if uint64(len(refs)) != s.snap.Bodies {
 		return fmt.Errorf("send snapshot %s: %d bodies where the manifest has %d: %w",
-			s.snap.dir, len(reads), s.snap.Bodies, disk.ErrDamaged)
+			s.snap.dir, len(refs), s.snap.Bodies, disk.ErrDamaged)
 	}
-	_, err := s.store.bodies.sendRecords(w, reads, nil)
+	_, err := s.store.bodies.sendRecords(w, refs, nil)
 	return err
-}
-
-// sendRecords writes the records of bodies as stored in the segments, and verifies their checksums. It reads
-// adjacent records with one system call into scratch, which it grows if needed and returns for the next call.
-func (b *bodyStore) sendRecords(w io.Writer, reads []bodyRead, scratch []byte) ([]byte, error) {
-	for len(reads) > 0 {
-		n, size := rangeLength(reads, streamRangeBytesMax)
-		if int64(len(scratch)) < size {
-			scratch = make([]byte, size)
-		}
-		buf := scratch[:size]
-		if err := b.readAt(reads[0].ref, buf); err != nil {
-			return scratch, fmt.Errorf("send bodies: %w", err)
-		}
-		rest := buf
-		for _, read := range reads[:n] {
-			if _, _, err := recordBody(rest, read.ref.Size); err != nil {
-				return scratch, fmt.Errorf("send bodies: segment %d at %d: %w", read.ref.Segment, read.ref.Offset, err)
-			}
-			rest = rest[recordBytes(read.ref):]
-		}
-		if _, err := w.Write(buf); err != nil {
-			return scratch, err
-		}
-		reads = reads[n:]
-	}
-	return scratch, nil
 }
 
 // receive reads a stream into the folder of the sink and into new segments.
@@ -248,92 +220,23 @@ func (s *snapshotSink) receiveBodies(r *bufio.Reader) error {
 }
 
 func (s *snapshotSink) copyRecords(r *bufio.Reader, refs io.Writer) (err error) {
-	w := segmentImporter{bodies: s.store.bodies}
+	w := s.store.bodies.newImport()
 	defer func() {
-		err = errors.Join(err, w.finish())
-		s.Segments = w.list
+		s.Segments, err = w.finish(err)
 	}()
-	record := make([]byte, 0, copyBufferBytes)
-	var ref [refBytes]byte
+	var encoded [refBytes]byte
 	for range s.Bodies {
-		record = record[:recordHeaderBytes]
-		if _, err := io.ReadFull(r, record); err != nil {
-			return err
-		}
-		size := binary.LittleEndian.Uint32(record[4:])
-		if uint64(recordHeaderBytes)+uint64(size) > uint64(cap(record)) {
-			if size > recordBodyBytesMax {
-				return fmt.Errorf("record of %d bytes: %w", size, disk.ErrDamaged)
-			}
-			record = append(make([]byte, 0, recordHeaderBytes+int(size)), record...)
-		}
-		record = record[:recordHeaderBytes+int(size)]
-		if _, err := io.ReadFull(r, record[recordHeaderBytes:]); err != nil {
-			return err
-		}
-		if _, _, err := recordBody(record, size); err != nil {
-			return err
-		}
-		at, err := w.add(record)
+		ref, err := w.record(r)
 		if err != nil {
 			return err
 		}
-		binary.LittleEndian.PutUint32(ref[0:], at.Segment)
-		binary.LittleEndian.PutUint32(ref[4:], at.Offset)
-		binary.LittleEndian.PutUint32(ref[8:], size)
-		if _, err := refs.Write(ref[:]); err != nil {
+		binary.LittleEndian.PutUint32(encoded[0:], ref.Segment)
+		binary.LittleEndian.PutUint32(encoded[4:], ref.Offset)
+		binary.LittleEndian.PutUint32(encoded[8:], ref.Size)
+		if _, err := refs.Write(encoded[:]); err != nil {
 			return err
 		}
-		s.BodyBytes += int64(len(record))
-	}
-	return nil
-}
-
-// segmentImporter writes segments beside the active one. They are retained for the snapshot to which they
-// belong.
-type segmentImporter struct {
-	bodies *bodyStore
-	seg    *segment
-	w      *bufio.Writer
-	list   []segmentSize
-}
-
-func (w *segmentImporter) add(record []byte) (fsm.Ref, error) {
-	if w.seg != nil && w.seg.size+int64(len(record)) > w.bodies.segmentBytes {
-		if err := w.finish(); err != nil {
-			return fsm.Ref{}, err
-		}
-	}
-	if w.seg == nil {
-		seg, err := w.bodies.createImported()
-		if err != nil {
-			return fsm.Ref{}, err
-		}
-		if _, err := seg.file.Seek(seg.size, io.SeekStart); err != nil {
-			return fsm.Ref{}, fmt.Errorf("write segment %s: %w", seg.path, err)
-		}
-		w.seg, w.w = seg, bufio.NewWriterSize(seg.file, copyBufferBytes)
-		w.list = append(w.list, segmentSize{Number: seg.number, Size: seg.size})
-	}
-	at := w.list[len(w.list)-1].Size
-	if _, err := w.w.Write(record); err != nil {
-		return fsm.Ref{}, fmt.Errorf("write segment %s: %w", w.seg.path, err)
-	}
-	w.list[len(w.list)-1].Size += int64(len(record))
-	w.bodies.setSize(w.seg, at+int64(len(record)))
-	return fsm.Ref{Segment: w.seg.number, Offset: uint32(at)}, nil
-}
-
-// finish flushes and closes the current segment.
-func (w *segmentImporter) finish() error {
-	if w.seg == nil {
-		return nil
-	}
-	err := w.w.Flush()
-	w.bodies.closeSegment(w.seg)
-	w.seg = nil
-	if err != nil {
-		return fmt.Errorf("write snapshot: %w", err)
+		s.BodyBytes += recordBytes(ref)
 	}
 	return nil
 }

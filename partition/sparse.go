@@ -1,0 +1,103 @@
+package partition
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"os"
+	"slices"
+
+	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/disk"
+)
+
+const (
+	sparsePercent    = 20      // a closed segment with a smaller live part is rewritten
+	compactStepBytes = 1 << 20 // of records moved while apply waits
+)
+
+// sparse returns the segments worth rewriting, oldest first.
+func (b *bodyStore) sparse() []*segment {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	var list []*segment
+	for _, n := range slices.Sorted(maps.Keys(b.segments)) {
+		s := b.segments[n]
+		if s.closed && !s.compacted && s.live > 0 && s.liveBytes*100 < s.size*sparsePercent {
+			list = append(list, s)
+		}
+	}
+	return list
+}
+
+// record is one record of a segment that is being compacted.
+type record struct {
+	owner fsm.Owner
+	body  []byte // valid during one call of move
+	ref   fsm.Ref
+}
+
+// compact reads a segment in steps of compactStepBytes and calls move with the records of each step, live
+// or not. move returns the number of records that it has moved to the active segment.
+func (b *bodyStore) compact(ctx context.Context, s *segment, move func([]record) (moved int, err error)) (moved int, err error) {
+	var records []record
+	buf := make([]byte, compactStepBytes)
+	for at := int64(segmentHeaderBytes); at < s.size; {
+		if err := ctx.Err(); err != nil {
+			return moved, err
+		}
+		n, err := s.file.ReadAt(buf, at)
+		switch {
+		case errors.Is(err, os.ErrClosed):
+			return moved, nil // its last message was settled meanwhile
+		case err != nil && !errors.Is(err, io.EOF):
+			return moved, fmt.Errorf("read segment %s at %d: %w", s.path, at, err)
+		}
+		chunk := buf[:min(int64(n), s.size-at)]
+		var used int
+		if records, used, err = s.records(records[:0], at, chunk); err != nil {
+			return moved, err
+		}
+		if used > 0 {
+			n, err := move(records)
+			moved += n
+			if err != nil {
+				return moved, fmt.Errorf("segment %s: %w", s.path, err)
+			}
+			at += int64(used)
+			continue
+		}
+		// The record is larger than the buffer, or than the file.
+		size, err := recordSize(chunk)
+		if err != nil || int64(size) > s.size-at {
+			return moved, fmt.Errorf("segment %s at %d: %w", s.path, at, disk.ErrDamaged)
+		}
+		buf = make([]byte, size)
+	}
+	b.mu.Lock()
+	s.compacted = true
+	b.mu.Unlock()
+	return moved, nil
+}
+
+// records appends the complete records of chunk, which starts at offset at, and returns their bytes.
+func (s *segment) records(list []record, at int64, chunk []byte) ([]record, int, error) {
+	used := 0
+	for len(chunk)-used >= recordHeaderBytes {
+		size, err := recordSize(chunk[used:])
+		if err != nil || used+size > len(chunk) {
+			break
+		}
+		length := uint32(size - recordHeaderBytes)
+		owner, body, err := recordBody(chunk[used:], length)
+		if err != nil {
+			return nil, 0, fmt.Errorf("segment %s at %d: %w", s.path, at+int64(used), err)
+		}
+		ref := fsm.Ref{Segment: s.number, Offset: uint32(at + int64(used)), Size: length}
+		list = append(list, record{owner, body, ref})
+		used += size
+	}
+	return list, used, nil
+}
