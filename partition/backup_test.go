@@ -16,6 +16,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // fullGroup is one replica whose machine has every kind of object with a body.
@@ -278,7 +279,7 @@ func (f writerFunc) Write(p []byte) (int, error) {
 func TestBackupOfADamagedBodyStopsTheReplica(t *testing.T) {
 	t.Parallel()
 	m, g, _ := fullGroup(t)
-	flipBit(t, segmentPath(filepath.Join(m.dir, "groups", "1", "seg"), 2), segmentHeaderBytes+recordHeaderBytes+3)
+	kit.FlipBit(t, segmentPath(filepath.Join(m.dir, "groups", "1", "seg"), 2), segmentHeaderBytes+recordHeaderBytes+3)
 	if _, err := g.Backup(t.Context(), io.Discard); !errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("backed up: %v", err)
 	}

@@ -3,7 +3,6 @@ package partition
 import (
 	"bytes"
 	"errors"
-	"fmt"
 	"os"
 	"path/filepath"
 	"testing"
@@ -29,7 +28,7 @@ func TestBodiesWaitInMemoryForAFullDisk(t *testing.T) {
 	}()
 	add := func(n int) (refs []fsm.Ref) {
 		for i := range n {
-			refs = append(refs, b.Append(fsm.Owner{Sequence: fsm.SequenceNumber(i + 1)}, bytes.Repeat(fmt.Appendf(nil, "body %d", i), 100)))
+			refs = append(refs, b.Append(fsm.Owner{Sequence: fsm.SequenceNumber(i + 1)}, bytes.Repeat(testBody(i), 100)))
 			if err := b.flush(); err != nil {
 				t.Fatal(err)
 			}
@@ -49,7 +48,7 @@ func TestBodiesWaitInMemoryForAFullDisk(t *testing.T) {
 		t.Errorf("frozen without room: %v", err)
 	}
 	last := refs[len(refs)-1]
-	if got := b.Read(last); !bytes.Equal(got, bytes.Repeat(body(199), 100)) {
+	if got := b.Read(last); !bytes.Equal(got, bytes.Repeat(testBody(199), 100)) {
 		t.Error("what waits is not read")
 	}
 	if _, err := b.readBodies([]fsm.Delivery{{Body: last}}); !errors.Is(err, ErrUnwritten) {

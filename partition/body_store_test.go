@@ -6,12 +6,14 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/test/kit"
 )
+
+func testBody(i int) []byte { return fmt.Appendf(nil, "body %d", i) }
 
 // failed fails the test when the store would stop its group.
 func failed(t *testing.T) func(error) {
@@ -30,15 +32,6 @@ func testBodies(t *testing.T, dir string, segBytes int64, listed []segmentSize) 
 	}
 	t.Cleanup(func() { _ = b.close() })
 	return b
-}
-
-func segmentFiles(t *testing.T, dir string) int {
-	t.Helper()
-	names, err := filepath.Glob(filepath.Join(dir, "*.seg"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	return len(names)
 }
 
 func owner(i int) fsm.Owner {
@@ -107,23 +100,23 @@ func TestUnreferencedSegmentsAreDeleted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	before := segmentFiles(t, dir)
+	before := kit.CountFiles(t, dir, "*.seg")
 	b.pin()
 	for _, r := range refs {
 		b.Release(r)
 	}
-	if n := segmentFiles(t, dir); n != before {
+	if n := kit.CountFiles(t, dir, "*.seg"); n != before {
 		t.Errorf("%d of %d segments left while a snapshot refers to them", n, before)
 	}
 	b.releaseSegments(list)
-	if n := segmentFiles(t, dir); n != before {
+	if n := kit.CountFiles(t, dir, "*.seg"); n != before {
 		t.Errorf("%d of %d segments left while a delivery is read", n, before)
 	}
 	if got, err := b.readBodies([]fsm.Delivery{{Body: refs[0]}}); err != nil || len(got) != 1 {
 		t.Errorf("a pinned body: %d, %v", len(got), err)
 	}
 	b.unpin()
-	if n := segmentFiles(t, dir); n != 1 {
+	if n := kit.CountFiles(t, dir, "*.seg"); n != 1 {
 		t.Errorf("%d segments, want only the active one", n)
 	}
 	got, err := b.readBodies([]fsm.Delivery{{Body: refs[0]}, {Body: refs[1]}})
@@ -152,7 +145,7 @@ func TestSegmentsAreTruncatedToTheSnapshot(t *testing.T) {
 	b := testBodies(t, dir, 4<<10, nil)
 	var kept []fsm.Ref
 	for i := range 6 {
-		kept = append(kept, b.Append(owner(i), body(i)))
+		kept = append(kept, b.Append(owner(i), testBody(i)))
 	}
 	list, err := b.freeze()
 	if err != nil {
@@ -168,11 +161,11 @@ func TestSegmentsAreTruncatedToTheSnapshot(t *testing.T) {
 		t.Fatal(err)
 	}
 	b = testBodies(t, dir, 4<<10, list)
-	if n := segmentFiles(t, dir); n != len(list) {
+	if n := kit.CountFiles(t, dir, "*.seg"); n != len(list) {
 		t.Errorf("%d segments, want %d", n, len(list))
 	}
 	for i, r := range kept {
-		if !bytes.Equal(b.Read(r), body(i)) {
+		if !bytes.Equal(b.Read(r), testBody(i)) {
 			t.Errorf("body %d", i)
 		}
 	}
@@ -222,31 +215,12 @@ func TestDamagedSegmentIsRefused(t *testing.T) {
 		t.Run(fmt.Sprintf("bit flipped at %d of a record", at), func(t *testing.T) {
 			t.Parallel()
 			dir, list, r := make1(t)
-			flipBit(t, segmentPath(dir, r.Segment), int64(r.Offset)+at)
+			kit.FlipBit(t, segmentPath(dir, r.Segment), int64(r.Offset)+at)
 			b := testBodies(t, dir, 4<<10, list)
 			if _, err := b.readBodies([]fsm.Delivery{{Body: r}}); !errors.Is(err, disk.ErrDamaged) {
 				t.Errorf("read: %v", err)
 			}
 		})
-	}
-}
-
-func flipBit(t *testing.T, path string, at int64) {
-	t.Helper()
-	f, err := os.OpenFile(path, os.O_RDWR, 0)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var b [1]byte
-	if _, err := f.ReadAt(b[:], at); err != nil {
-		t.Fatal(err)
-	}
-	b[0] ^= 1
-	if _, err := f.WriteAt(b[:], at); err != nil {
-		t.Fatal(err)
-	}
-	if err := f.Close(); err != nil {
-		t.Fatal(err)
 	}
 }
 

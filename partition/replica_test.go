@@ -16,6 +16,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // threeReplicas starts three members with one group and one queue, entity 1.
@@ -199,7 +200,7 @@ func TestDamagedBodyStopsTheReplica(t *testing.T) {
 	}
 	lm, g := leader(t, ms, 1)
 	path := segmentPath(filepath.Join(lm.dir, "groups", "1", "seg"), 1)
-	flipBit(t, path, segmentHeaderBytes+recordHeaderBytes+3)
+	kit.FlipBit(t, path, segmentHeaderBytes+recordHeaderBytes+3)
 	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -252,7 +253,7 @@ func TestDamagedSnapshotIsNotOpened(t *testing.T) {
 			if err != nil || len(found) != 1 {
 				t.Fatal(found, err)
 			}
-			flipBit(t, found[0], 20)
+			kit.FlipBit(t, found[0], 20)
 			segs := filepath.Join(m.dir, "groups", "1", "seg")
 			stray := segmentPath(segs, 77)
 			if err := os.WriteFile(stray, []byte("what came after the snapshot"), 0o600); err != nil {
@@ -261,7 +262,7 @@ func TestDamagedSnapshotIsNotOpened(t *testing.T) {
 			if err := m.tryStart(1); err == nil {
 				t.Error("it opened")
 			}
-			if n := segmentFiles(t, segs); n != 2 {
+			if n := kit.CountFiles(t, segs, "*.seg"); n != 2 {
 				t.Errorf("%d segments left", n)
 			}
 			if _, err := os.Stat(found[0]); err != nil {
