@@ -11,6 +11,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
@@ -74,7 +75,7 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 	defer g.mu.Unlock()
 	defer func() {
 		if r := recover(); r != nil {
-			if s, ok := r.(Failure); ok {
+			if s, ok := r.(bodystore.Failure); ok {
 				err = s.Err
 			} else {
 				err = fmt.Errorf("apply behind index %d: %v\n%s", g.applied.Load(), r, debug.Stack())
@@ -111,7 +112,7 @@ func (g *Group) apply(entries []*raft.Log) (done []appliedEntry, effects []fsm.E
 		g.applied.Store(e.Index)
 		g.snapshotter.countEntry(e.Index, len(e.Data))
 	}
-	if err := g.bodies.flush(); err != nil {
+	if err := g.bodies.Flush(); err != nil {
 		return done, nil, n, err
 	}
 	if counts != nil {
@@ -166,8 +167,8 @@ func (g *Group) readCached(done []appliedEntry) {
 	for _, a := range done {
 		for i := range a.results {
 			ds := a.results[i].Deliveries
-			if len(ds) > 0 && !g.bodies.fillFromTail(ds) {
-				g.bodies.pin()
+			if len(ds) > 0 && !g.bodies.FillFromTail(ds) {
+				g.bodies.Pin()
 				a.batch.items[i].needsRead = true
 			}
 		}
@@ -290,11 +291,11 @@ func (f *machineFSM) Snapshot() (raft.FSMSnapshot, error) {
 
 // freezeBodies retains the segments of a state that is to be written; the caller holds mu. A failed write of
 // bodies stops the replica, unless the disk is full.
-func (g *Group) freezeBodies() ([]segmentSize, error) {
+func (g *Group) freezeBodies() ([]bodystore.SegmentSize, error) {
 	if err := g.halted(); err != nil {
 		return nil, err
 	}
-	list, err := g.bodies.freeze()
+	list, err := g.bodies.Freeze()
 	if err != nil && !disk.IsNoSpace(err) {
 		g.halt(err)
 	}

@@ -14,6 +14,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
@@ -64,7 +65,7 @@ func (g *Group) Backup(ctx context.Context, w io.Writer) (BackupInfo, error) {
 	if err != nil {
 		return BackupInfo{}, fmt.Errorf("back up group %d: %w", g.cfg.ID, err)
 	}
-	defer g.bodies.releaseSegments(c.Segments)
+	defer g.bodies.ReleaseSegments(c.Segments)
 	if err = c.measure(); err == nil {
 		err = c.write(ctx, w)
 	}
@@ -83,7 +84,7 @@ type frozenBackup struct {
 
 	info   BackupInfo
 	image  fsm.Image
-	bodies *bodyStore
+	bodies *bodystore.Store
 }
 
 // freezeBackup freezes the state. The caller releases the segments.
@@ -115,7 +116,7 @@ func (c *frozenBackup) measure() error {
 	c.image.Refs(func(_ fsm.Owner, ref fsm.Ref) {
 		if ref.Segment != 0 {
 			c.Bodies++
-			c.BodyBytes += recordBytes(ref)
+			c.BodyBytes += bodystore.RecordBytes(ref)
 		}
 	})
 	if d, ok := c.image.(digestible); ok {
@@ -178,7 +179,7 @@ func (c *frozenBackup) writeBodies(ctx context.Context, w io.Writer) error {
 			err = ctx.Err()
 		}
 		if err == nil {
-			scratch, err = c.bodies.sendRecords(w, refs, scratch)
+			scratch, err = c.bodies.SendRecords(w, refs, scratch)
 		}
 		refs = refs[:0]
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -279,7 +280,7 @@ func (f writerFunc) Write(p []byte) (int, error) {
 func TestBackupOfADamagedBodyStopsTheReplica(t *testing.T) {
 	t.Parallel()
 	m, g, _ := fullGroup(t)
-	kit.FlipBit(t, segmentPath(filepath.Join(m.dir, "groups", "1", "seg"), 2), segmentHeaderBytes+recordHeaderBytes+3)
+	kit.FlipBit(t, bodystore.Path(filepath.Join(m.dir, "groups", "1", "seg"), 2), bodystore.HeaderBytes+bodystore.RecordHeaderBytes+3)
 	if _, err := g.Backup(t.Context(), io.Discard); !errors.Is(err, disk.ErrDamaged) {
 		t.Errorf("backed up: %v", err)
 	}
@@ -311,9 +312,9 @@ func TestBodiesStayUntilTheBackupIsWritten(t *testing.T) {
 	if err := c.write(t.Context(), io.Discard); err != nil {
 		t.Error(err)
 	}
-	before, _ := g.bodies.usage()
-	g.bodies.releaseSegments(c.Segments)
-	if after, _ := g.bodies.usage(); after >= before {
+	before, _ := g.bodies.Usage()
+	g.bodies.ReleaseSegments(c.Segments)
+	if after, _ := g.bodies.Usage(); after >= before {
 		t.Errorf("%d bytes of segments are left of %d", after, before)
 	}
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/bodystore"
 )
 
 // bodyReader reads the bodies of answers from disk, on a goroutine of its own beside apply.
@@ -71,7 +72,7 @@ func (d *bodyReader) failPending() {
 	d.jobs = nil
 	d.mu.Unlock()
 	for _, j := range jobs {
-		d.g.bodies.unpin()
+		d.g.bodies.Unpin()
 		d.bytes.Add(-j.bytes)
 		if j.done != nil {
 			j.done(Answer{Outcome: Unknown})
@@ -83,16 +84,16 @@ func (d *bodyReader) read(j readJob) {
 	a := Answer{Outcome: Done, Result: j.result}
 	began := d.g.slowClock()
 	if j.done != nil {
-		ds, err := d.g.bodies.readBodies(j.result.Deliveries)
+		ds, err := d.g.bodies.ReadBodies(j.result.Deliveries)
 		a.Result.Deliveries = ds
 		if err != nil {
 			a = Answer{Outcome: Unknown}
 		}
-		if err != nil && !errors.Is(err, ErrUnwritten) {
+		if err != nil && !errors.Is(err, bodystore.ErrUnwritten) {
 			d.g.halt(err)
 		}
 	}
-	d.g.bodies.unpin()
+	d.g.bodies.Unpin()
 	d.bytes.Add(-j.bytes)
 	if j.done != nil {
 		j.done(a)

@@ -6,6 +6,7 @@ import (
 	"fmt"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/bodystore"
 )
 
 // bodyMover is implemented by machines whose bodies can be moved.
@@ -23,20 +24,20 @@ func (g *Group) compact(ctx context.Context) {
 	if _, ok := g.machine.(bodyMover); !ok {
 		return
 	}
-	for _, s := range g.bodies.sparse() {
-		moved, err := g.bodies.compact(ctx, s, g.moveRecords)
+	for _, s := range g.bodies.Sparse() {
+		moved, err := g.bodies.Compact(ctx, s, g.moveRecords)
 		if err != nil {
 			if ctx.Err() == nil {
 				g.halt(fmt.Errorf("compact: %w", err))
 			}
 			return
 		}
-		g.cfg.Logger.DebugContext(ctx, "segment compacted", "segment", s.number, "moved", moved)
+		g.cfg.Logger.DebugContext(ctx, "segment compacted", "segment", s.Number, "moved", moved)
 	}
 }
 
 // moveRecords moves the live records among those of a segment.
-func (g *Group) moveRecords(records []record) (moved int, err error) {
+func (g *Group) moveRecords(records []bodystore.Record) (moved int, err error) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	defer func() {
@@ -49,16 +50,16 @@ func (g *Group) moveRecords(records []record) (moved int, err error) {
 		return 0, errors.New("the machine does not move bodies")
 	}
 	for _, r := range records {
-		if !machine.Holds(r.owner, r.ref) {
+		if !machine.Holds(r.Owner, r.Ref) {
 			continue
 		}
-		to := g.bodies.Append(r.owner, r.body)
-		if !machine.Move(r.owner, r.ref, to) {
-			return moved, fmt.Errorf("message %d of entity %d was not moved", r.owner.Sequence, r.owner.Entity)
+		to := g.bodies.Append(r.Owner, r.Body)
+		if !machine.Move(r.Owner, r.Ref, to) {
+			return moved, fmt.Errorf("message %d of entity %d was not moved", r.Owner.Sequence, r.Owner.Entity)
 		}
-		g.bodies.Release(r.ref)
+		g.bodies.Release(r.Ref)
 		moved++
 	}
 	g.snapshotter.total.Add(uint64(moved)) // makes the next snapshot due
-	return moved, g.bodies.flush()
+	return moved, g.bodies.Flush()
 }

@@ -16,7 +16,7 @@
 // Where the state of a replica is stored:
 //
 //	log       one raft-boltdb file of the member, shared by all its groups   package raftlog
-//	bodies    append-only segment files of the replica                       body_store.go, segment.go, compact.go
+//	bodies    append-only segment files of the replica                       package bodystore
 //	index     in memory, in the machine                                      package fsm
 //	snapshot  image of the index, sizes of the segments, raft's metadata     snapshot.go, stream.go
 //	backup    image and live bodies, written to the caller's stream          backup.go, restore.go

@@ -16,6 +16,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/raftlog"
 )
@@ -145,7 +146,7 @@ type Sizes struct {
 
 // DefaultSizes keeps the log of a group under about 100 MiB.
 func DefaultSizes() Sizes {
-	return Sizes{Segment: segmentBytesDefault, Snapshot: 64 << 20, Trailing: 32 << 20}
+	return Sizes{Segment: bodystore.SegmentBytesDefault, Snapshot: 64 << 20, Trailing: 32 << 20}
 }
 
 // LockRequest waits at the leader until messages are ready, or until a session can be accepted.
@@ -213,7 +214,7 @@ var (
 type Group struct {
 	cfg       Config
 	log       *raftlog.Group
-	bodies    *bodyStore
+	bodies    *bodystore.Store
 	snapshots *snapshotStore
 	opened    time.Time
 
@@ -291,10 +292,10 @@ func Open(ctx context.Context, cfg Config) (*Group, error) {
 		return nil, fmt.Errorf("open group %d: %w", cfg.ID, err)
 	}
 	if err := g.openRaft(); err != nil {
-		return nil, errors.Join(fmt.Errorf("open group %d: %w", cfg.ID, err), g.bodies.close())
+		return nil, errors.Join(fmt.Errorf("open group %d: %w", cfg.ID, err), g.bodies.Close())
 	}
 	if err := ctx.Err(); err != nil {
-		return nil, errors.Join(err, g.instance.Load().close(), g.bodies.close())
+		return nil, errors.Join(err, g.instance.Load().close(), g.bodies.Close())
 	}
 	g.proposer.init(g)
 	g.bodyReader.init(g)
@@ -315,7 +316,7 @@ func (c *Config) validate() error {
 		return errors.New("config: Replica, Member and Dir must be set")
 	case c.Log == nil || c.Machine == nil || c.Dial == nil || c.Now == nil || c.Logger == nil:
 		return errors.New("config: Log, Machine, Dial, Now and Logger must be set")
-	case c.Sizes.Segment < segmentHeaderBytes || c.Sizes.Snapshot <= 0 || c.Sizes.Trailing < 0:
+	case c.Sizes.Segment < bodystore.HeaderBytes || c.Sizes.Snapshot <= 0 || c.Sizes.Trailing < 0:
 		return errors.New("config: Sizes must be positive")
 	case c.Timing.SnapshotEvery <= 0:
 		return errors.New("config: Timing.SnapshotEvery must be positive")
@@ -342,16 +343,16 @@ func (g *Group) openStorage() error {
 	if err := g.log.Reconcile(newest.end()); err != nil {
 		return err
 	}
-	var listed []segmentSize
+	var listed []bodystore.SegmentSize
 	if newest != nil {
 		listed = newest.Segments
 	}
-	g.bodies, err = openBodies(filepath.Join(cfg.Dir, "seg"), cfg.Sizes.Segment, listed, g.halt)
+	g.bodies, err = bodystore.Open(filepath.Join(cfg.Dir, "seg"), cfg.Sizes.Segment, listed, g.halt)
 	if err != nil {
 		return err
 	}
-	g.bodies.onFullDisk(cfg.Log.Disk(), g.closing)
-	g.bodies.retain(listed)
+	g.bodies.OnFullDisk(cfg.Log.Disk(), g.closing)
+	g.bodies.Retain(listed)
 	g.machine = cfg.Machine(g.bodies)
 	g.snapshots = &snapshotStore{
 		dir: snapDir, bodies: g.bodies, machine: cfg.Machine, fail: g.halt, received: g.noteSnapshotInstalled,
@@ -359,13 +360,13 @@ func (g *Group) openStorage() error {
 	}
 	if newest != nil {
 		if err := g.load(newest); err != nil {
-			return errors.Join(err, g.bodies.close())
+			return errors.Join(err, g.bodies.Close())
 		}
 	}
 	// Everything is read and sound: only now is anything cut or removed.
-	err = errors.Join(g.bodies.truncateToSnapshot(listed), g.snapshots.dropOlder(), disk.SyncFolder(cfg.Dir), disk.SyncFolder(filepath.Dir(cfg.Dir)))
+	err = errors.Join(g.bodies.TruncateToSnapshot(listed), g.snapshots.dropOlder(), disk.SyncFolder(cfg.Dir), disk.SyncFolder(filepath.Dir(cfg.Dir)))
 	if err != nil {
-		return errors.Join(err, g.bodies.close())
+		return errors.Join(err, g.bodies.Close())
 	}
 	return nil
 }
@@ -380,7 +381,7 @@ func (g *Group) load(s *storedSnapshot) (err error) {
 	if err := s.load(g.machine); err != nil {
 		return err
 	}
-	if err := g.bodies.recount(g.machine); err != nil {
+	if err := g.bodies.Recount(g.machine); err != nil {
 		return err
 	}
 	g.applied.Store(s.Applied)
@@ -402,7 +403,7 @@ func (g *Group) Close(ctx context.Context) error {
 			g.closeErr = g.instance.Load().close()
 			g.wg.Wait()
 			// Once more, for an instance that was reopened meanwhile.
-			g.closeErr = errors.Join(g.closeErr, g.instance.Load().close(), g.bodies.close())
+			g.closeErr = errors.Join(g.closeErr, g.instance.Load().close(), g.bodies.Close())
 			close(g.closed)
 		}()
 	})
@@ -451,8 +452,8 @@ func (g *Group) View(f func(Machine)) {
 // ReadBodies fills in Payload and Patches. It omits a delivery whose message was deleted meanwhile. Damaged
 // bytes stop the replica.
 func (g *Group) ReadBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
-	out, err := g.bodies.readBodies(ds)
-	if errors.Is(err, ErrUnwritten) {
+	out, err := g.bodies.ReadBodies(ds)
+	if errors.Is(err, bodystore.ErrUnwritten) {
 		return nil, fmt.Errorf("read bodies of group %d: %w (%w)", g.cfg.ID, fsm.ServerBusy, err)
 	}
 	if err != nil {
@@ -469,7 +470,7 @@ func (g *Group) Status() Status {
 	addr, _ := r.LeaderWithID()
 	s.Leader = fsm.MemberID(addr)
 	g.proposer.addStatus(&s)
-	s.BodyBytes, s.LiveBytes = g.bodies.usage()
+	s.BodyBytes, s.LiveBytes = g.bodies.Usage()
 	s.LogFirst, _ = g.log.FirstIndex()
 	s.LogLast, _ = g.log.LastIndex()
 	s.Commit, s.LastIndex = r.CommitIndex(), r.LastIndex()

@@ -15,6 +15,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/test/kit"
 )
@@ -150,7 +151,7 @@ func TestConfirmedMessagesSurviveACrash(t *testing.T) {
 			g.snapshots.mu.Lock()
 			listed := make(map[string]int64)
 			for _, s := range g.snapshots.newest.Segments {
-				listed[filepath.Base(segmentPath("", s.Number))] = s.Size
+				listed[filepath.Base(bodystore.Path("", s.Number))] = s.Size
 			}
 			g.snapshots.mu.Unlock()
 			work(100)
@@ -199,8 +200,8 @@ func TestDamagedBodyStopsTheReplica(t *testing.T) {
 		mustEventually(t, ms, a.next(), send(1, bytes.Repeat(body(i), 40)))
 	}
 	lm, g := leader(t, ms, 1)
-	path := segmentPath(filepath.Join(lm.dir, "groups", "1", "seg"), 1)
-	kit.FlipBit(t, path, segmentHeaderBytes+recordHeaderBytes+3)
+	path := bodystore.Path(filepath.Join(lm.dir, "groups", "1", "seg"), 1)
+	kit.FlipBit(t, path, bodystore.HeaderBytes+bodystore.RecordHeaderBytes+3)
 	before, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
@@ -255,7 +256,7 @@ func TestDamagedSnapshotIsNotOpened(t *testing.T) {
 			}
 			kit.FlipBit(t, found[0], 20)
 			segs := filepath.Join(m.dir, "groups", "1", "seg")
-			stray := segmentPath(segs, 77)
+			stray := bodystore.Path(segs, 77)
 			if err := os.WriteFile(stray, []byte("what came after the snapshot"), 0o600); err != nil {
 				t.Fatal(err)
 			}

@@ -13,6 +13,7 @@ import (
 	"github.com/cespare/xxhash/v2"
 	"github.com/hashicorp/raft"
 
+	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/raftlog"
 )
@@ -111,11 +112,11 @@ func restore(ctx context.Context, cfg *Config, r io.Reader) (info BackupInfo, er
 	}
 	var failed error
 	fail := func(err error) { failed = errors.Join(failed, err) }
-	b, err := openBodies(filepath.Join(cfg.Dir, "seg"), cfg.Sizes.Segment, nil, fail)
+	b, err := bodystore.Open(filepath.Join(cfg.Dir, "seg"), cfg.Sizes.Segment, nil, fail)
 	if err != nil {
 		return info, err
 	}
-	defer func() { err = errors.Join(err, failed, b.close()) }()
+	defer func() { err = errors.Join(err, failed, b.Close()) }()
 	store := &snapshotStore{dir: snapDir, bodies: b, machine: cfg.Machine, fail: fail, received: func() {}}
 
 	whole := xxhash.New()
@@ -188,7 +189,7 @@ func (g *Group) finishRestore(s *snapshotSink) (err error) {
 	if err := trial.load(machine); err != nil {
 		return err
 	}
-	if err := s.store.bodies.recount(machine); err != nil {
+	if err := s.store.bodies.Recount(machine); err != nil {
 		return err
 	}
 	if err := g.log.SetTerm(backupFirstTerm); err != nil {

@@ -17,6 +17,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
@@ -42,18 +43,18 @@ const (
 // manifest describes a snapshot. Unknown keys are ignored, so that the previous release still opens the
 // folder after a downgrade; a key that it must not ignore raises manifestVersion.
 type manifest struct {
-	Index              uint64        `json:"Index"`
-	Term               uint64        `json:"Term"`
-	Configuration      []byte        `json:"Configuration"`
-	ConfigurationIndex uint64        `json:"ConfigurationIndex"`
-	Applied            uint64        `json:"Applied"` // index up to which the image has applied entries; they are skipped
-	Clock              fsm.Instant   `json:"Clock"`
-	ImageBytes         int64         `json:"ImageBytes"`
-	ImageSum           uint32        `json:"ImageSum"`
-	Remapped           bool          `json:"Remapped"` // refs in the image are the sender's, those of this replica are in the file refs
-	Bodies             uint64        `json:"Bodies"`
-	BodyBytes          int64         `json:"BodyBytes"` // of the records of all bodies
-	Segments           []segmentSize `json:"Segments"`
+	Index              uint64                  `json:"Index"`
+	Term               uint64                  `json:"Term"`
+	Configuration      []byte                  `json:"Configuration"`
+	ConfigurationIndex uint64                  `json:"ConfigurationIndex"`
+	Applied            uint64                  `json:"Applied"` // index up to which the image has applied entries; they are skipped
+	Clock              fsm.Instant             `json:"Clock"`
+	ImageBytes         int64                   `json:"ImageBytes"`
+	ImageSum           uint32                  `json:"ImageSum"`
+	Remapped           bool                    `json:"Remapped"` // refs in the image are the sender's, those of this replica are in the file refs
+	Bodies             uint64                  `json:"Bodies"`
+	BodyBytes          int64                   `json:"BodyBytes"` // of the records of all bodies
+	Segments           []bodystore.SegmentSize `json:"Segments"`
 	digestState
 }
 
@@ -97,7 +98,7 @@ func (s *storedSnapshot) end() (index, term uint64) {
 // snapshotStore is the raft.SnapshotStore of a group.
 type snapshotStore struct {
 	dir     string
-	bodies  *bodyStore
+	bodies  *bodystore.Store
 	machine func(fsm.Bodies) Machine
 	fail    func(error)
 	// received is called after every snapshot that a leader has sent.
@@ -344,7 +345,7 @@ func (s *snapshotStore) release(snap *storedSnapshot) {
 func (s *snapshotStore) removeReplaced(snap *storedSnapshot) {
 	// The next open removes a folder that could not be removed.
 	_ = removeFolder(snap.dir)
-	s.bodies.releaseSegments(snap.Segments)
+	s.bodies.ReleaseSegments(snap.Segments)
 }
 
 // Create implements raft.SnapshotStore, for snapshots of this replica and those that a leader sends.
@@ -366,12 +367,12 @@ func (s *snapshotStore) Create(_ raft.SnapshotVersion, index, term uint64, conf 
 
 // frozenState is the state of a group at one index, as raft.FSMSnapshot.
 type frozenState struct {
-	bodies    *bodyStore
+	bodies    *bodystore.Store
 	image     fsm.Image
 	applied   uint64
 	clock     fsm.Instant
 	digest    digestState
-	segments  []segmentSize
+	segments  []bodystore.SegmentSize
 	published bool // a snapshot on disk now retains the segments
 	saved     func()
 }
@@ -392,7 +393,7 @@ func (f *frozenState) Persist(to raft.SnapshotSink) error {
 // Release implements raft.FSMSnapshot.
 func (f *frozenState) Release() {
 	if !f.published {
-		f.bodies.releaseSegments(f.segments)
+		f.bodies.ReleaseSegments(f.segments)
 	}
 }
 
@@ -415,7 +416,7 @@ func (s *snapshotSink) ID() string { return s.id }
 // writeLocal writes a snapshot of this replica: segments first, then the image.
 func (s *snapshotSink) writeLocal(f *frozenState) error {
 	s.local = true
-	if err := s.store.bodies.sync(f.segments); err != nil {
+	if err := s.store.bodies.Sync(f.segments); err != nil {
 		s.store.fail(err) // a disk that cannot sync may have lost earlier writes
 		return err
 	}
@@ -432,7 +433,7 @@ func (s *snapshotSink) writeLocal(f *frozenState) error {
 	f.image.Refs(func(_ fsm.Owner, ref fsm.Ref) {
 		if ref.Segment != 0 {
 			s.Bodies++
-			s.BodyBytes += recordBytes(ref)
+			s.BodyBytes += bodystore.RecordBytes(ref)
 		}
 	})
 	if err := s.publish(); err != nil {
@@ -519,7 +520,7 @@ func (s *snapshotSink) Cancel() error {
 		<-s.result //nolint:errcheck // the error only reports the cancellation
 	}
 	if !s.local {
-		s.store.bodies.releaseSegments(s.Segments)
+		s.store.bodies.ReleaseSegments(s.Segments)
 	}
 	return os.RemoveAll(s.dir)
 }

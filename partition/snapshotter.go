@@ -117,7 +117,7 @@ func (k *snapshotter) freesSpace() bool {
 	if !k.g.cfg.Log.Disk().IsReadOnly() {
 		return false
 	}
-	all, live := k.g.bodies.usage()
+	all, live := k.g.bodies.Usage()
 	since := k.total.Load() - k.totalAtSnapshot.Load()
 	return since >= lowDiskSnapshotBytesMin || since > 0 && all-live >= lowDiskSnapshotBytesMin
 }

@@ -46,7 +46,7 @@ func (g *Group) Stats() Stats {
 		Proposals: g.counts.proposals.Durations(),
 		LogBytes:  g.snapshotter.total.Load() - min(g.snapshotter.totalAtSnapshot.Load(), g.snapshotter.total.Load()),
 	}
-	f.Segments = g.bodies.segmentCount()
+	f.Segments = g.bodies.SegmentCount()
 	g.snapshots.mu.Lock()
 	f.Snapshots = g.snapshots.serial
 	newest := g.snapshots.newest

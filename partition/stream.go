@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/partition/bodystore"
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
@@ -151,7 +152,7 @@ func (s *snapshotStream) sendBodies(w io.Writer) error {
 		return fmt.Errorf("send snapshot %s: %d bodies where the manifest has %d: %w",
 			s.snap.dir, len(refs), s.snap.Bodies, disk.ErrDamaged)
 	}
-	_, err := s.store.bodies.sendRecords(w, refs, nil)
+	_, err := s.store.bodies.SendRecords(w, refs, nil)
 	return err
 }
 
@@ -183,7 +184,7 @@ func (s *snapshotSink) receive(r *bufio.Reader) error {
 	if _, err := r.ReadByte(); !errors.Is(err, io.EOF) {
 		return fmt.Errorf("bytes left over: %w", disk.ErrDamaged)
 	}
-	return s.store.bodies.sync(s.Segments)
+	return s.store.bodies.Sync(s.Segments)
 }
 
 func (s *snapshotSink) receiveImage(r *bufio.Reader) error {
@@ -220,13 +221,13 @@ func (s *snapshotSink) receiveBodies(r *bufio.Reader) error {
 }
 
 func (s *snapshotSink) copyRecords(r *bufio.Reader, refs io.Writer) (err error) {
-	w := s.store.bodies.newImport()
+	w := s.store.bodies.NewImport()
 	defer func() {
-		s.Segments, err = w.finish(err)
+		s.Segments, err = w.Finish(err)
 	}()
 	var encoded [refBytes]byte
 	for range s.Bodies {
-		ref, err := w.record(r)
+		ref, err := w.Record(r)
 		if err != nil {
 			return err
 		}
@@ -236,7 +237,7 @@ func (s *snapshotSink) copyRecords(r *bufio.Reader, refs io.Writer) (err error) 
 		if _, err := refs.Write(encoded[:]); err != nil {
 			return err
 		}
-		s.BodyBytes += recordBytes(ref)
+		s.BodyBytes += bodystore.RecordBytes(ref)
 	}
 	return nil
 }

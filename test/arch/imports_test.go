@@ -22,7 +22,8 @@ func packageImports() map[string][]string {
 		"fsm/filter": {},
 		"fsm":        {"fsm/filter"},
 
-		"partition":           {"fsm", "partition/disk", "partition/histogram", "partition/raftlog"},
+		"partition":           {"fsm", "partition/bodystore", "partition/disk", "partition/histogram", "partition/raftlog"},
+		"partition/bodystore": {"fsm", "partition/disk"},
 		"partition/disk":      {},
 		"partition/histogram": {},
 		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram"},

@@ -1,4 +1,4 @@
-package partition
+package bodystore
 
 import (
 	"encoding/binary"
@@ -35,8 +35,8 @@ import (
 // Numbers are little endian. The offset of a fsm.Ref is that of the checksum of its record.
 const (
 	segmentVersion     byte = 1
-	segmentHeaderBytes      = 16
-	recordHeaderBytes       = 26
+	HeaderBytes             = 16
+	RecordHeaderBytes       = 26
 	recordBodyBytesMax      = 256 << 20 // a larger body in a snapshot stream is damage
 	recordPatch        byte = 1
 )
@@ -48,7 +48,7 @@ var errSegmentDeleted = errors.New("segment is deleted")
 
 // segment is one file of bodies. The body store guards it.
 type segment struct {
-	number uint32
+	Number uint32
 	path   string
 	file   *os.File
 	size   int64 // bytes written to the file
@@ -65,24 +65,24 @@ type segment struct {
 	compacted bool
 }
 
-// segmentSize is a segment as the manifest of a snapshot lists it.
-type segmentSize struct {
+// SegmentSize is a segment as the manifest of a snapshot lists it.
+type SegmentSize struct {
 	Number uint32 `json:"Number"`
 	Size   int64  `json:"Size"`
 }
 
-func segmentPath(dir string, number uint32) string {
+func Path(dir string, number uint32) string {
 	return filepath.Join(dir, fmt.Sprintf("%08d.seg", number))
 }
 
 // createSegment creates a new file. The folder is synced before a snapshot relies on it.
 func createSegment(dir string, number uint32) (*segment, error) {
-	path := segmentPath(dir, number)
+	path := Path(dir, number)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_EXCL, disk.FileMode) //nolint:gosec // a path of our own making
 	if err != nil {
 		return nil, fmt.Errorf("create segment: %w", err)
 	}
-	h := make([]byte, 0, segmentHeaderBytes)
+	h := make([]byte, 0, HeaderBytes)
 	h = append(h, segmentMagic[:]...)
 	h = append(h, segmentVersion, 0, 0, 0)
 	h = binary.LittleEndian.AppendUint32(h, number)
@@ -90,13 +90,13 @@ func createSegment(dir string, number uint32) (*segment, error) {
 	if _, err := f.WriteAt(h, 0); err != nil {
 		return nil, errors.Join(fmt.Errorf("create segment %s: %w", path, err), f.Close(), os.Remove(path))
 	}
-	return &segment{number: number, path: path, file: f, size: segmentHeaderBytes}, nil
+	return &segment{Number: number, path: path, file: f, size: HeaderBytes}, nil
 }
 
 // openSegment opens a file that a snapshot lists with a size. Bytes behind that size are newer than the
 // snapshot and are ignored. A shorter file is damaged.
-func openSegment(dir string, s segmentSize) (*segment, error) {
-	path := segmentPath(dir, s.Number)
+func openSegment(dir string, s SegmentSize) (*segment, error) {
+	path := Path(dir, s.Number)
 	f, err := os.OpenFile(path, os.O_RDWR, 0) //nolint:gosec // a path of our own making
 	if err != nil {
 		return nil, fmt.Errorf("open segment: %w (%w)", err, disk.ErrDamaged)
@@ -104,18 +104,18 @@ func openSegment(dir string, s segmentSize) (*segment, error) {
 	if err := checkSegment(f, s); err != nil {
 		return nil, errors.Join(fmt.Errorf("open segment %s: %w", path, err), f.Close())
 	}
-	return &segment{number: s.Number, path: path, file: f, size: s.Size, synced: s.Size, closed: true}, nil
+	return &segment{Number: s.Number, path: path, file: f, size: s.Size, synced: s.Size, closed: true}, nil
 }
 
-func checkSegment(f *os.File, s segmentSize) error {
+func checkSegment(f *os.File, s SegmentSize) error {
 	info, err := f.Stat()
 	if err != nil {
 		return err
 	}
-	if info.Size() < s.Size || s.Size < segmentHeaderBytes {
+	if info.Size() < s.Size || s.Size < HeaderBytes {
 		return fmt.Errorf("%d bytes where the snapshot has %d: %w", info.Size(), s.Size, disk.ErrDamaged)
 	}
-	var h [segmentHeaderBytes]byte
+	var h [HeaderBytes]byte
 	if _, err := f.ReadAt(h[:], 0); err != nil {
 		return err
 	}
@@ -146,30 +146,30 @@ func appendRecord(dst []byte, owner fsm.Owner, body []byte) []byte {
 	return dst
 }
 
-// recordBytes returns the size of the record of a body in a segment.
-func recordBytes(ref fsm.Ref) int64 { return recordHeaderBytes + int64(ref.Size) }
+// RecordBytes returns the size of the record of a body in a segment.
+func RecordBytes(ref fsm.Ref) int64 { return RecordHeaderBytes + int64(ref.Size) }
 
 // recordBody verifies the record at the start of b, which must hold a body of size bytes, and returns the
 // body as a slice of b.
 func recordBody(b []byte, size uint32) (fsm.Owner, []byte, error) {
-	if len(b) < recordHeaderBytes+int(size) {
+	if len(b) < RecordHeaderBytes+int(size) {
 		return fsm.Owner{}, nil, fmt.Errorf("record of %d bytes: %w", size, io.ErrUnexpectedEOF)
 	}
-	end := recordHeaderBytes + int(size)
+	end := RecordHeaderBytes + int(size)
 	if binary.LittleEndian.Uint32(b[4:]) != size ||
 		crc32.Checksum(b[4:end], disk.Castagnoli) != binary.LittleEndian.Uint32(b) {
 		return fsm.Owner{}, nil, fmt.Errorf("record of %d bytes: checksum: %w", size, disk.ErrDamaged)
 	}
-	return recordOwner(b), b[recordHeaderBytes:end:end], nil
+	return recordOwner(b), b[RecordHeaderBytes:end:end], nil
 }
 
 // recordSize returns the size of the record at the start of b, header included. It does not verify the
 // checksum.
 func recordSize(b []byte) (int, error) {
-	if len(b) < recordHeaderBytes {
+	if len(b) < RecordHeaderBytes {
 		return 0, io.ErrUnexpectedEOF
 	}
-	return recordHeaderBytes + int(binary.LittleEndian.Uint32(b[4:])), nil
+	return RecordHeaderBytes + int(binary.LittleEndian.Uint32(b[4:])), nil
 }
 
 // recordOwner decodes the owner from a record header.

@@ -1,4 +1,4 @@
-package partition
+package bodystore
 
 import (
 	"bytes"
@@ -20,17 +20,17 @@ func failed(t *testing.T) func(error) {
 	return func(err error) { t.Errorf("stopped: %v", err) }
 }
 
-func testBodies(t *testing.T, dir string, segBytes int64, listed []segmentSize) *bodyStore {
+func testBodies(t *testing.T, dir string, segBytes int64, listed []SegmentSize) *Store {
 	t.Helper()
-	b, err := openBodies(dir, segBytes, listed, failed(t))
+	b, err := Open(dir, segBytes, listed, failed(t))
 	if err != nil {
 		t.Fatal(err)
 	}
-	b.retain(listed)
-	if err := b.truncateToSnapshot(listed); err != nil {
+	b.Retain(listed)
+	if err := b.TruncateToSnapshot(listed); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { _ = b.close() })
+	t.Cleanup(func() { _ = b.Close() })
 	return b
 }
 
@@ -58,12 +58,12 @@ func TestBodiesAreReadBack(t *testing.T) {
 			t.Fatalf("body %d before the flush", i)
 		}
 		if i%7 == 0 {
-			if err := b.flush(); err != nil {
+			if err := b.Flush(); err != nil {
 				t.Fatal(err)
 			}
 		}
 	}
-	if err := b.flush(); err != nil {
+	if err := b.Flush(); err != nil {
 		t.Fatal(err)
 	}
 	var ds []fsm.Delivery
@@ -75,7 +75,7 @@ func TestBodiesAreReadBack(t *testing.T) {
 	}
 	for len(ds) > 0 {
 		n := min(len(ds), 1+rng.IntN(40))
-		got, err := b.readBodies(ds[:n])
+		got, err := b.ReadBodies(ds[:n])
 		if err != nil || len(got) != n {
 			t.Fatal(len(got), err)
 		}
@@ -96,30 +96,30 @@ func TestUnreferencedSegmentsAreDeleted(t *testing.T) {
 	for i := range 10 {
 		refs = append(refs, b.Append(owner(i), make([]byte, 1000)))
 	}
-	list, err := b.freeze()
+	list, err := b.Freeze()
 	if err != nil {
 		t.Fatal(err)
 	}
 	before := kit.CountFiles(t, dir, "*.seg")
-	b.pin()
+	b.Pin()
 	for _, r := range refs {
 		b.Release(r)
 	}
 	if n := kit.CountFiles(t, dir, "*.seg"); n != before {
 		t.Errorf("%d of %d segments left while a snapshot refers to them", n, before)
 	}
-	b.releaseSegments(list)
+	b.ReleaseSegments(list)
 	if n := kit.CountFiles(t, dir, "*.seg"); n != before {
 		t.Errorf("%d of %d segments left while a delivery is read", n, before)
 	}
-	if got, err := b.readBodies([]fsm.Delivery{{Body: refs[0]}}); err != nil || len(got) != 1 {
+	if got, err := b.ReadBodies([]fsm.Delivery{{Body: refs[0]}}); err != nil || len(got) != 1 {
 		t.Errorf("a pinned body: %d, %v", len(got), err)
 	}
-	b.unpin()
+	b.Unpin()
 	if n := kit.CountFiles(t, dir, "*.seg"); n != 1 {
 		t.Errorf("%d segments, want only the active one", n)
 	}
-	got, err := b.readBodies([]fsm.Delivery{{Body: refs[0]}, {Body: refs[1]}})
+	got, err := b.ReadBodies([]fsm.Delivery{{Body: refs[0]}, {Body: refs[1]}})
 	if err != nil || len(got) != 0 {
 		t.Errorf("bodies of a gone segment: %d, %v", len(got), err)
 	}
@@ -147,17 +147,17 @@ func TestSegmentsAreTruncatedToTheSnapshot(t *testing.T) {
 	for i := range 6 {
 		kept = append(kept, b.Append(owner(i), testBody(i)))
 	}
-	list, err := b.freeze()
+	list, err := b.Freeze()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := b.sync(list); err != nil {
+	if err := b.Sync(list); err != nil {
 		t.Fatal(err)
 	}
 	for range 10 {
 		b.Append(owner(9), make([]byte, 1500))
 	}
-	if err := errors.Join(b.flush(), b.close()); err != nil {
+	if err := errors.Join(b.Flush(), b.Close()); err != nil {
 		t.Fatal(err)
 	}
 	b = testBodies(t, dir, 4<<10, list)
@@ -174,15 +174,15 @@ func TestSegmentsAreTruncatedToTheSnapshot(t *testing.T) {
 // Damage is detected and never repaired by truncating.
 func TestDamagedSegmentIsRefused(t *testing.T) {
 	t.Parallel()
-	make1 := func(t *testing.T) (string, []segmentSize, fsm.Ref) {
+	make1 := func(t *testing.T) (string, []SegmentSize, fsm.Ref) {
 		dir := t.TempDir()
 		b := testBodies(t, dir, 4<<10, nil)
 		r := b.Append(owner(1), bytes.Repeat([]byte("x"), 100))
-		list, err := b.freeze()
+		list, err := b.Freeze()
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := b.close(); err != nil {
+		if err := b.Close(); err != nil {
 			t.Fatal(err)
 		}
 		return dir, list, r
@@ -190,11 +190,11 @@ func TestDamagedSegmentIsRefused(t *testing.T) {
 	t.Run("short", func(t *testing.T) {
 		t.Parallel()
 		dir, list, _ := make1(t)
-		path := segmentPath(dir, list[0].Number)
+		path := Path(dir, list[0].Number)
 		if err := os.Truncate(path, list[0].Size-1); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openBodies(dir, 4<<10, list, failed(t)); !errors.Is(err, disk.ErrDamaged) {
+		if _, err := Open(dir, 4<<10, list, failed(t)); !errors.Is(err, disk.ErrDamaged) {
 			t.Errorf("open: %v", err)
 		}
 		if info, err := os.Stat(path); err != nil || info.Size() != list[0].Size-1 {
@@ -204,10 +204,10 @@ func TestDamagedSegmentIsRefused(t *testing.T) {
 	t.Run("missing", func(t *testing.T) {
 		t.Parallel()
 		dir, list, _ := make1(t)
-		if err := os.Remove(segmentPath(dir, list[0].Number)); err != nil {
+		if err := os.Remove(Path(dir, list[0].Number)); err != nil {
 			t.Fatal(err)
 		}
-		if _, err := openBodies(dir, 4<<10, list, failed(t)); !errors.Is(err, disk.ErrDamaged) {
+		if _, err := Open(dir, 4<<10, list, failed(t)); !errors.Is(err, disk.ErrDamaged) {
 			t.Errorf("open: %v", err)
 		}
 	})
@@ -215,9 +215,9 @@ func TestDamagedSegmentIsRefused(t *testing.T) {
 		t.Run(fmt.Sprintf("bit flipped at %d of a record", at), func(t *testing.T) {
 			t.Parallel()
 			dir, list, r := make1(t)
-			kit.FlipBit(t, segmentPath(dir, r.Segment), int64(r.Offset)+at)
+			kit.FlipBit(t, Path(dir, r.Segment), int64(r.Offset)+at)
 			b := testBodies(t, dir, 4<<10, list)
-			if _, err := b.readBodies([]fsm.Delivery{{Body: r}}); !errors.Is(err, disk.ErrDamaged) {
+			if _, err := b.ReadBodies([]fsm.Delivery{{Body: r}}); !errors.Is(err, disk.ErrDamaged) {
 				t.Errorf("read: %v", err)
 			}
 		})
@@ -226,11 +226,11 @@ func TestDamagedSegmentIsRefused(t *testing.T) {
 
 // BenchmarkBodiesAppend measures appending one body of 1 KiB, with 64 bodies per flush.
 func BenchmarkBodiesAppend(b *testing.B) {
-	bs, err := openBodies(b.TempDir(), segmentBytesDefault, nil, func(err error) { b.Error(err) })
+	bs, err := Open(b.TempDir(), SegmentBytesDefault, nil, func(err error) { b.Error(err) })
 	if err != nil {
 		b.Fatal(err)
 	}
-	defer func() { _ = bs.close() }()
+	defer func() { _ = bs.Close() }()
 	payload := make([]byte, 1024)
 	b.SetBytes(1024)
 	b.ReportAllocs()
@@ -239,7 +239,7 @@ func BenchmarkBodiesAppend(b *testing.B) {
 	for b.Loop() {
 		refs = append(refs, bs.Append(fsm.Owner{Sequence: fsm.SequenceNumber(i)}, payload))
 		if i++; i%64 == 0 {
-			if err := bs.flush(); err != nil {
+			if err := bs.Flush(); err != nil {
 				b.Fatal(err)
 			}
 			for _, r := range refs {

@@ -1,4 +1,4 @@
-package partition
+package bodystore
 
 import (
 	"context"
@@ -18,8 +18,8 @@ const (
 	compactStepBytes = 1 << 20 // of records moved while apply waits
 )
 
-// sparse returns the segments worth rewriting, oldest first.
-func (b *bodyStore) sparse() []*segment {
+// Sparse returns the segments worth rewriting, oldest first.
+func (b *Store) Sparse() []*segment {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	var list []*segment
@@ -32,19 +32,19 @@ func (b *bodyStore) sparse() []*segment {
 	return list
 }
 
-// record is one record of a segment that is being compacted.
-type record struct {
-	owner fsm.Owner
-	body  []byte // valid during one call of move
-	ref   fsm.Ref
+// Record is one record of a segment that is being compacted.
+type Record struct {
+	Owner fsm.Owner
+	Body  []byte // valid during one call of move
+	Ref   fsm.Ref
 }
 
-// compact reads a segment in steps of compactStepBytes and calls move with the records of each step, live
+// Compact reads a segment in steps of compactStepBytes and calls move with the records of each step, live
 // or not. move returns the number of records that it has moved to the active segment.
-func (b *bodyStore) compact(ctx context.Context, s *segment, move func([]record) (moved int, err error)) (moved int, err error) {
-	var records []record
+func (b *Store) Compact(ctx context.Context, s *segment, move func([]Record) (moved int, err error)) (moved int, err error) {
+	var records []Record
 	buf := make([]byte, compactStepBytes)
-	for at := int64(segmentHeaderBytes); at < s.size; {
+	for at := int64(HeaderBytes); at < s.size; {
 		if err := ctx.Err(); err != nil {
 			return moved, err
 		}
@@ -83,20 +83,20 @@ func (b *bodyStore) compact(ctx context.Context, s *segment, move func([]record)
 }
 
 // records appends the complete records of chunk, which starts at offset at, and returns their bytes.
-func (s *segment) records(list []record, at int64, chunk []byte) ([]record, int, error) {
+func (s *segment) records(list []Record, at int64, chunk []byte) ([]Record, int, error) {
 	used := 0
-	for len(chunk)-used >= recordHeaderBytes {
+	for len(chunk)-used >= RecordHeaderBytes {
 		size, err := recordSize(chunk[used:])
 		if err != nil || used+size > len(chunk) {
 			break
 		}
-		length := uint32(size - recordHeaderBytes)
+		length := uint32(size - RecordHeaderBytes)
 		owner, body, err := recordBody(chunk[used:], length)
 		if err != nil {
 			return nil, 0, fmt.Errorf("segment %s at %d: %w", s.path, at+int64(used), err)
 		}
-		ref := fsm.Ref{Segment: s.number, Offset: uint32(at + int64(used)), Size: length}
-		list = append(list, record{owner, body, ref})
+		ref := fsm.Ref{Segment: s.Number, Offset: uint32(at + int64(used)), Size: length}
+		list = append(list, Record{owner, body, ref})
 		used += size
 	}
 	return list, used, nil

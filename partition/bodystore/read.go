@@ -1,4 +1,4 @@
-package partition
+package bodystore
 
 import (
 	"errors"
@@ -9,9 +9,9 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// fillFromTail fills in deliveries from the cached tail of the active segment, without a system call, if all
+// FillFromTail fills in deliveries from the cached tail of the active segment, without a system call, if all
 // their bodies are there, and reports whether it did. The caller holds the machine.
-func (b *bodyStore) fillFromTail(ds []fsm.Delivery) bool {
+func (b *Store) FillFromTail(ds []fsm.Delivery) bool {
 	total := 0
 	for i := range ds {
 		for _, ref := range [2]fsm.Ref{ds[i].Body, ds[i].Patch} {
@@ -47,9 +47,9 @@ type bodyRead struct {
 	dst      *[]byte
 }
 
-// readBodies fills in Payload and Patches from the files. It reads adjacent records with one system call. It
+// ReadBodies fills in Payload and Patches from the files. It reads adjacent records with one system call. It
 // drops a delivery whose segment was deleted: the message was settled, or its lock ended, meanwhile.
-func (b *bodyStore) readBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
+func (b *Store) ReadBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
 	reads := make([]bodyRead, 0, len(ds))
 	for i := range ds {
 		if ds[i].Body.Segment != 0 {
@@ -92,14 +92,14 @@ func (b *bodyStore) readBodies(ds []fsm.Delivery) ([]fsm.Delivery, error) {
 // together: at most bytesMax, unless the first record is larger.
 func rangeLength[T any](reads []T, refOf func(T) fsm.Ref, bytesMax int64) (n int, size int64) {
 	prev := refOf(reads[0])
-	size = recordBytes(prev)
+	size = RecordBytes(prev)
 	for n = 1; n < len(reads); n++ {
 		ref := refOf(reads[n])
-		if ref.Segment != prev.Segment || int64(ref.Offset) != int64(prev.Offset)+recordBytes(prev) ||
-			size+recordBytes(ref) > bytesMax {
+		if ref.Segment != prev.Segment || int64(ref.Offset) != int64(prev.Offset)+RecordBytes(prev) ||
+			size+RecordBytes(ref) > bytesMax {
 			break
 		}
-		size += recordBytes(ref)
+		size += RecordBytes(ref)
 		prev = ref
 	}
 	return n, size
@@ -113,14 +113,14 @@ func splitRange(buf []byte, run []bodyRead) error {
 			return fmt.Errorf("segment %d at %d: %w", w.ref.Segment, w.ref.Offset, err)
 		}
 		*w.dst = body
-		buf = buf[recordBytes(w.ref):]
+		buf = buf[RecordBytes(w.ref):]
 	}
 	return nil
 }
 
-// sendRecords writes the records of bodies as stored in the segments, and verifies their checksums. It refs
+// SendRecords writes the records of bodies as stored in the segments, and verifies their checksums. It refs
 // adjacent records with one system call into scratch, which it grows if needed and returns for the next call.
-func (b *bodyStore) sendRecords(w io.Writer, refs []fsm.Ref, scratch []byte) ([]byte, error) {
+func (b *Store) SendRecords(w io.Writer, refs []fsm.Ref, scratch []byte) ([]byte, error) {
 	for len(refs) > 0 {
 		n, size := rangeLength(refs, func(ref fsm.Ref) fsm.Ref { return ref }, sendRangeBytesMax)
 		if int64(len(scratch)) < size {
@@ -135,7 +135,7 @@ func (b *bodyStore) sendRecords(w io.Writer, refs []fsm.Ref, scratch []byte) ([]
 			if _, _, err := recordBody(rest, ref.Size); err != nil {
 				return scratch, fmt.Errorf("send bodies: segment %d at %d: %w", ref.Segment, ref.Offset, err)
 			}
-			rest = rest[recordBytes(ref):]
+			rest = rest[RecordBytes(ref):]
 		}
 		if _, err := w.Write(buf); err != nil {
 			return scratch, err

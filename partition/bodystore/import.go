@@ -1,4 +1,4 @@
-package partition
+package bodystore
 
 import (
 	"bufio"
@@ -11,37 +11,37 @@ import (
 	"github.com/peeklock/peeklock/partition/disk"
 )
 
-// bodyImport writes segments beside the active one. They are retained for the snapshot to which they
+// Import writes segments beside the active one. They are retained for the snapshot to which they
 // belong.
-type bodyImport struct {
-	bodies *bodyStore
+type Import struct {
+	bodies *Store
 	seg    *segment
 	w      *bufio.Writer
-	list   []segmentSize
+	list   []SegmentSize
 	buf    []byte // of one record
 }
 
-// newImport begins an import of records that come with a snapshot.
-func (b *bodyStore) newImport() *bodyImport {
-	return &bodyImport{bodies: b, buf: make([]byte, 0, importBufferBytes)}
+// NewImport begins an import of records that come with a snapshot.
+func (b *Store) NewImport() *Import {
+	return &Import{bodies: b, buf: make([]byte, 0, importBufferBytes)}
 }
 
-// record reads one record, verifies it and writes it to a new segment.
-func (w *bodyImport) record(r io.Reader) (fsm.Ref, error) {
-	record := w.buf[:recordHeaderBytes]
+// Record reads one record, verifies it and writes it to a new segment.
+func (w *Import) Record(r io.Reader) (fsm.Ref, error) {
+	record := w.buf[:RecordHeaderBytes]
 	if _, err := io.ReadFull(r, record); err != nil {
 		return fsm.Ref{}, err
 	}
 	size := binary.LittleEndian.Uint32(record[4:])
-	if uint64(recordHeaderBytes)+uint64(size) > uint64(cap(record)) {
+	if uint64(RecordHeaderBytes)+uint64(size) > uint64(cap(record)) {
 		if size > recordBodyBytesMax {
 			return fsm.Ref{}, fmt.Errorf("record of %d bytes: %w", size, disk.ErrDamaged)
 		}
-		record = append(make([]byte, 0, recordHeaderBytes+int(size)), record...)
+		record = append(make([]byte, 0, RecordHeaderBytes+int(size)), record...)
 		w.buf = record
 	}
-	record = record[:recordHeaderBytes+int(size)]
-	if _, err := io.ReadFull(r, record[recordHeaderBytes:]); err != nil {
+	record = record[:RecordHeaderBytes+int(size)]
+	if _, err := io.ReadFull(r, record[RecordHeaderBytes:]); err != nil {
 		return fsm.Ref{}, err
 	}
 	if _, _, err := recordBody(record, size); err != nil {
@@ -52,7 +52,7 @@ func (w *bodyImport) record(r io.Reader) (fsm.Ref, error) {
 	return ref, err
 }
 
-func (w *bodyImport) add(record []byte) (fsm.Ref, error) {
+func (w *Import) add(record []byte) (fsm.Ref, error) {
 	if w.seg != nil && w.seg.size+int64(len(record)) > w.bodies.segmentBytes {
 		if err := w.finishSegment(); err != nil {
 			return fsm.Ref{}, err
@@ -67,7 +67,7 @@ func (w *bodyImport) add(record []byte) (fsm.Ref, error) {
 			return fsm.Ref{}, fmt.Errorf("write segment %s: %w", seg.path, err)
 		}
 		w.seg, w.w = seg, bufio.NewWriterSize(seg.file, importBufferBytes)
-		w.list = append(w.list, segmentSize{Number: seg.number, Size: seg.size})
+		w.list = append(w.list, SegmentSize{Number: seg.Number, Size: seg.size})
 	}
 	at := w.list[len(w.list)-1].Size
 	if _, err := w.w.Write(record); err != nil {
@@ -75,11 +75,11 @@ func (w *bodyImport) add(record []byte) (fsm.Ref, error) {
 	}
 	w.list[len(w.list)-1].Size += int64(len(record))
 	w.bodies.setSize(w.seg, at+int64(len(record)))
-	return fsm.Ref{Segment: w.seg.number, Offset: uint32(at)}, nil
+	return fsm.Ref{Segment: w.seg.Number, Offset: uint32(at)}, nil
 }
 
 // finishSegment flushes and closes the current segment.
-func (w *bodyImport) finishSegment() error {
+func (w *Import) finishSegment() error {
 	if w.seg == nil {
 		return nil
 	}
@@ -92,7 +92,7 @@ func (w *bodyImport) finishSegment() error {
 	return nil
 }
 
-// finish ends the import and returns its segments, which are retained, also after an error.
-func (w *bodyImport) finish(err error) ([]segmentSize, error) {
+// Finish ends the import and returns its segments, which are retained, also after an error.
+func (w *Import) Finish(err error) ([]SegmentSize, error) {
 	return w.list, errors.Join(err, w.finishSegment())
 }

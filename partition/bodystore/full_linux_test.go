@@ -1,4 +1,4 @@
-package partition
+package bodystore
 
 import (
 	"bytes"
@@ -17,19 +17,19 @@ import (
 func TestBodiesWaitInMemoryForAFullDisk(t *testing.T) {
 	t.Parallel()
 	small := kit.SmallDisk(t, "1m")
-	b, err := openBodies(filepath.Join(small, "seg"), 64<<10, nil, func(err error) { t.Error(err) })
+	b, err := Open(filepath.Join(small, "seg"), 64<<10, nil, func(err error) { t.Error(err) })
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer func() {
-		if err := b.close(); err != nil {
+		if err := b.Close(); err != nil {
 			t.Error(err)
 		}
 	}()
 	add := func(n int) (refs []fsm.Ref) {
 		for i := range n {
 			refs = append(refs, b.Append(fsm.Owner{Sequence: fsm.SequenceNumber(i + 1)}, bytes.Repeat(testBody(i), 100)))
-			if err := b.flush(); err != nil {
+			if err := b.Flush(); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -44,25 +44,25 @@ func TestBodiesWaitInMemoryForAFullDisk(t *testing.T) {
 		t.Fatal("the disk is not full")
 	}
 	refs = append(refs, add(200)...)
-	if _, err := b.freeze(); !disk.IsNoSpace(err) {
+	if _, err := b.Freeze(); !disk.IsNoSpace(err) {
 		t.Errorf("frozen without room: %v", err)
 	}
 	last := refs[len(refs)-1]
 	if got := b.Read(last); !bytes.Equal(got, bytes.Repeat(testBody(199), 100)) {
 		t.Error("what waits is not read")
 	}
-	if _, err := b.readBodies([]fsm.Delivery{{Body: last}}); !errors.Is(err, ErrUnwritten) {
+	if _, err := b.ReadBodies([]fsm.Delivery{{Body: last}}); !errors.Is(err, ErrUnwritten) {
 		t.Errorf("what waits is read from the file: %v", err)
 	}
 	if err := os.Remove(filler); err != nil {
 		t.Fatal(err)
 	}
 	refs = append(refs, add(30)...)
-	if _, err := b.freeze(); err != nil {
+	if _, err := b.Freeze(); err != nil {
 		t.Error(err)
 	}
 	for i, ref := range refs {
-		ds, err := b.readBodies([]fsm.Delivery{{Body: ref}})
+		ds, err := b.ReadBodies([]fsm.Delivery{{Body: ref}})
 		if err != nil || len(ds[0].Payload) == 0 {
 			t.Fatalf("%d: %v", i, err)
 		}

@@ -1,4 +1,4 @@
-package partition
+package bodystore
 
 import (
 	"errors"
@@ -18,7 +18,7 @@ import (
 )
 
 const (
-	segmentBytesDefault = 64 << 20 // a segment is closed when the next record would exceed this
+	SegmentBytesDefault = 64 << 20 // a segment is closed when the next record would exceed this
 	cachedTailBytes     = 256 << 10
 	readRangeBytesMax   = 4 << 20 // of adjacent records, read at once
 	sendRangeBytesMax   = 1 << 20
@@ -41,7 +41,7 @@ type referrer interface {
 	Refs(visit func(fsm.Owner, fsm.Ref) fsm.Ref)
 }
 
-// bodyStore stores the message bodies of one replica in append-only segment files. It is the fsm.Bodies of
+// Store stores the message bodies of one replica in append-only segment files. It is the fsm.Bodies of
 // the machine.
 //
 //	Append -> tail (memory) -- flush, once per applied batch --> active segment (file)
@@ -53,7 +53,7 @@ type referrer interface {
 // valid. After a crash the segments are truncated to the sizes in the newest snapshot, and the log is
 // replayed from there. So a segment that a snapshot refers to stays, even without live records, until a newer
 // snapshot is on disk.
-type bodyStore struct {
+type Store struct {
 	dir          string
 	segmentBytes int64
 	// fail stops the group: a replica that cannot write to its disk must not continue.
@@ -92,23 +92,23 @@ type deletingSegment struct {
 	afterPin uint64
 }
 
-// openBodies opens the segments that the newest snapshot lists. It changes nothing on disk:
+// Open opens the segments that the newest snapshot lists. It changes nothing on disk:
 // truncateToSnapshot does, after the snapshot was loaded and verified.
-func openBodies(dir string, segBytes int64, listed []segmentSize, fail func(error)) (*bodyStore, error) {
+func Open(dir string, segBytes int64, listed []SegmentSize, fail func(error)) (*Store, error) {
 	if err := os.MkdirAll(dir, disk.FolderMode); err != nil {
 		return nil, fmt.Errorf("open bodies: %w", err)
 	}
-	b := &bodyStore{dir: dir, segmentBytes: segBytes, fail: fail, segments: make(map[uint32]*segment), next: 1}
+	b := &Store{dir: dir, segmentBytes: segBytes, fail: fail, segments: make(map[uint32]*segment), next: 1}
 	for _, s := range listed {
 		seg, err := openSegment(dir, s)
 		if err != nil {
-			return nil, errors.Join(err, b.close())
+			return nil, errors.Join(err, b.Close())
 		}
 		b.segments[s.Number] = seg
 	}
 	files, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, errors.Join(fmt.Errorf("open bodies: %w", err), b.close())
+		return nil, errors.Join(fmt.Errorf("open bodies: %w", err), b.Close())
 	}
 	for _, f := range files {
 		var number uint32
@@ -123,9 +123,9 @@ func openBodies(dir string, segBytes int64, listed []segmentSize, fail func(erro
 	return b, nil
 }
 
-// truncateToSnapshot truncates the listed segments to their listed sizes and removes the unlisted ones: their
+// TruncateToSnapshot truncates the listed segments to their listed sizes and removes the unlisted ones: their
 // records are newer than the snapshot, and replay of the log appends them again.
-func (b *bodyStore) truncateToSnapshot(listed []segmentSize) error {
+func (b *Store) TruncateToSnapshot(listed []SegmentSize) error {
 	for _, l := range listed {
 		if err := b.segments[l.Number].file.Truncate(l.Size); err != nil {
 			return fmt.Errorf("truncate segment: %w", err)
@@ -140,8 +140,8 @@ func (b *bodyStore) truncateToSnapshot(listed []segmentSize) error {
 	return nil
 }
 
-// close closes the files. It does not flush, because the log has all records.
-func (b *bodyStore) close() error {
+// Close closes the files. It does not flush, because the log has all records.
+func (b *Store) Close() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -160,30 +160,30 @@ func (b *bodyStore) close() error {
 }
 
 // Append implements fsm.Bodies.
-func (b *bodyStore) Append(owner fsm.Owner, body []byte) fsm.Ref {
-	size := int64(recordHeaderBytes + len(body))
-	if b.active == nil || (b.end()+size > b.segmentBytes && b.end() > segmentHeaderBytes) {
+func (b *Store) Append(owner fsm.Owner, body []byte) fsm.Ref {
+	size := int64(RecordHeaderBytes + len(body))
+	if b.active == nil || (b.end()+size > b.segmentBytes && b.end() > HeaderBytes) {
 		if err := b.rotate(); err != nil && (b.active == nil || !disk.IsNoSpace(err)) {
 			// Apply cannot return an error; the panic unwinds to the group, which stops.
 			panic(Failure{err})
 		}
 	}
 	at := b.end()
-	if at > math.MaxUint32 || len(body) > math.MaxUint32-recordHeaderBytes {
+	if at > math.MaxUint32 || len(body) > math.MaxUint32-RecordHeaderBytes {
 		panic(Failure{fmt.Errorf("body of %d bytes at %d: too large for a segment", len(body), at)})
 	}
 	b.tail = appendRecord(b.tail, owner, body)
 	b.newLive++
 	b.newBytes += size
-	return fsm.Ref{Segment: b.active.number, Offset: uint32(at), Size: uint32(len(body))}
+	return fsm.Ref{Segment: b.active.Number, Offset: uint32(at), Size: uint32(len(body))}
 }
 
 // end returns the offset of the next record in the active segment.
-func (b *bodyStore) end() int64 { return b.tailStart + int64(len(b.tail)) }
+func (b *Store) end() int64 { return b.tailStart + int64(len(b.tail)) }
 
 // rotate flushes and closes the active segment and creates the next one. On a full disk the active segment
 // stays open and grows beyond its size; if there is none, rotate waits for space.
-func (b *bodyStore) rotate() error {
+func (b *Store) rotate() error {
 	if err := b.flushAll(); err != nil {
 		return err
 	}
@@ -203,15 +203,15 @@ func (b *bodyStore) rotate() error {
 	}
 	b.next++
 	b.folderDirty = true
-	b.segments[s.number] = s
+	b.segments[s.Number] = s
 	b.active = s
-	b.tail, b.tailStart = b.tail[:0], segmentHeaderBytes
+	b.tail, b.tailStart = b.tail[:0], HeaderBytes
 	return nil
 }
 
 // waitForSpace releases mu and waits a short time while the disk is full; it returns false when the replica
 // is closing. Called with mu held.
-func (b *bodyStore) waitForSpace() bool {
+func (b *Store) waitForSpace() bool {
 	if b.disk == nil {
 		return false
 	}
@@ -227,9 +227,9 @@ func (b *bodyStore) waitForSpace() bool {
 	}
 }
 
-// flush writes the records appended since the last flush, in one write. On a full disk they stay in the tail
+// Flush writes the records appended since the last flush, in one write. On a full disk they stay in the tail
 // until the next flush, which is no error: the log has them.
-func (b *bodyStore) flush() error {
+func (b *Store) Flush() error {
 	err := b.flushAll()
 	if disk.IsNoSpace(err) && b.end()-b.active.size <= unflushedBytesMax {
 		return nil
@@ -238,7 +238,7 @@ func (b *bodyStore) flush() error {
 }
 
 // flushAll is flush for callers that need the bytes in the file.
-func (b *bodyStore) flushAll() error {
+func (b *Store) flushAll() error {
 	if b.active == nil || b.end() == b.active.size {
 		return nil
 	}
@@ -268,7 +268,7 @@ func (b *bodyStore) flushAll() error {
 
 // mergeCounts adds the appended records to the counts of the active segment. Called with mu held by the
 // holder of the machine, so Append itself needs no lock.
-func (b *bodyStore) mergeCounts() {
+func (b *Store) mergeCounts() {
 	if b.newLive > 0 {
 		b.active.live += b.newLive
 		b.active.liveBytes += b.newBytes
@@ -277,14 +277,14 @@ func (b *bodyStore) mergeCounts() {
 }
 
 // Read implements fsm.Bodies. The caller holds the machine, so the tail does not change.
-func (b *bodyStore) Read(ref fsm.Ref) []byte {
+func (b *Store) Read(ref fsm.Ref) []byte {
 	if ref.Segment == 0 {
 		return nil
 	}
 	if body, ok := b.inTail(ref); ok {
 		return slices.Clone(body)
 	}
-	buf := make([]byte, recordBytes(ref))
+	buf := make([]byte, RecordBytes(ref))
 	body, err := b.read(ref, buf)
 	if err != nil {
 		panic(Failure{fmt.Errorf("read body: %w", err)})
@@ -293,11 +293,11 @@ func (b *bodyStore) Read(ref fsm.Ref) []byte {
 }
 
 // inTail returns a body from the tail.
-func (b *bodyStore) inTail(ref fsm.Ref) ([]byte, bool) {
-	if b.active == nil || ref.Segment != b.active.number || int64(ref.Offset) < b.tailStart {
+func (b *Store) inTail(ref fsm.Ref) ([]byte, bool) {
+	if b.active == nil || ref.Segment != b.active.Number || int64(ref.Offset) < b.tailStart {
 		return nil, false
 	}
-	at := int64(ref.Offset) - b.tailStart + recordHeaderBytes
+	at := int64(ref.Offset) - b.tailStart + RecordHeaderBytes
 	if at+int64(ref.Size) > int64(len(b.tail)) {
 		return nil, false
 	}
@@ -305,7 +305,7 @@ func (b *bodyStore) inTail(ref fsm.Ref) ([]byte, bool) {
 }
 
 // read reads one flushed record into buf and verifies it.
-func (b *bodyStore) read(ref fsm.Ref, buf []byte) ([]byte, error) {
+func (b *Store) read(ref fsm.Ref, buf []byte) ([]byte, error) {
 	if err := b.readAt(ref, buf); err != nil {
 		return nil, err
 	}
@@ -317,12 +317,12 @@ func (b *bodyStore) read(ref fsm.Ref, buf []byte) ([]byte, error) {
 }
 
 // readAt fills buf from the offset of ref. It returns errSegmentDeleted for a segment that was deleted.
-func (b *bodyStore) readAt(ref fsm.Ref, buf []byte) error {
+func (b *Store) readAt(ref fsm.Ref, buf []byte) error {
 	b.mu.Lock()
 	s := b.segments[ref.Segment]
 	if s == nil {
 		for _, d := range b.deleting {
-			if d.segment.number == ref.Segment {
+			if d.segment.Number == ref.Segment {
 				s = d.segment
 			}
 		}
@@ -346,7 +346,7 @@ func (b *bodyStore) readAt(ref fsm.Ref, buf []byte) error {
 }
 
 // Release implements fsm.Bodies.
-func (b *bodyStore) Release(ref fsm.Ref) {
+func (b *Store) Release(ref fsm.Ref) {
 	if ref.Segment == 0 {
 		return
 	}
@@ -358,7 +358,7 @@ func (b *bodyStore) Release(ref fsm.Ref) {
 		panic(Failure{fmt.Errorf("release of segment %d at %d, which has no live records", ref.Segment, ref.Offset)})
 	}
 	s.live--
-	s.liveBytes -= recordBytes(ref)
+	s.liveBytes -= RecordBytes(ref)
 	if s.live == 0 {
 		b.collectDead()
 	}
@@ -366,7 +366,7 @@ func (b *bodyStore) Release(ref fsm.Ref) {
 
 // collectDead schedules closed segments without live records and references for deletion. Called with mu
 // held.
-func (b *bodyStore) collectDead() {
+func (b *Store) collectDead() {
 	for n, s := range b.segments {
 		if s.closed && s.live == 0 && s.retained == 0 {
 			delete(b.segments, n)
@@ -378,7 +378,7 @@ func (b *bodyStore) collectDead() {
 
 // deleteCollected deletes the scheduled files that no pin covers. The next open removes a file that could not
 // be deleted.
-func (b *bodyStore) deleteCollected() {
+func (b *Store) deleteCollected() {
 	b.deleting = slices.DeleteFunc(b.deleting, func(d deletingSegment) bool {
 		if d.afterPin > b.pinsReleased {
 			return false
@@ -389,14 +389,14 @@ func (b *bodyStore) deleteCollected() {
 	})
 }
 
-// pin keeps all segments until unpin. Pins are released in the order in which they were issued.
-func (b *bodyStore) pin() {
+// Pin keeps all segments until unpin. Pins are released in the order in which they were issued.
+func (b *Store) Pin() {
 	b.mu.Lock()
 	b.pinsIssued++
 	b.mu.Unlock()
 }
 
-func (b *bodyStore) unpin() {
+func (b *Store) Unpin() {
 	b.mu.Lock()
 	b.pinsReleased++
 	if len(b.deleting) > 0 {
@@ -405,30 +405,30 @@ func (b *bodyStore) unpin() {
 	b.mu.Unlock()
 }
 
-// freeze lists and retains the segments that the current state refers to. releaseSegments ends that.
-func (b *bodyStore) freeze() ([]segmentSize, error) {
+// Freeze lists and retains the segments that the current state refers to. releaseSegments ends that.
+func (b *Store) Freeze() ([]SegmentSize, error) {
 	if err := b.flushAll(); err != nil {
 		return nil, err
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.active != nil && b.active.live == 0 && b.active.size > segmentHeaderBytes {
+	if b.active != nil && b.active.live == 0 && b.active.size > HeaderBytes {
 		// It has no live records: close it, so that its space is freed with the snapshot.
 		b.active.closed = true
 		b.active = nil
 	}
-	var list []segmentSize
+	var list []SegmentSize
 	for _, n := range slices.Sorted(maps.Keys(b.segments)) {
 		if s := b.segments[n]; s.live > 0 {
 			s.retained++
-			list = append(list, segmentSize{n, s.size})
+			list = append(list, SegmentSize{n, s.size})
 		}
 	}
 	return list, nil
 }
 
 // createImported creates a segment for bodies received with a snapshot, retained for that snapshot.
-func (b *bodyStore) createImported() (*segment, error) {
+func (b *Store) createImported() (*segment, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s, err := createSegment(b.dir, b.next)
@@ -438,26 +438,26 @@ func (b *bodyStore) createImported() (*segment, error) {
 	b.next++
 	b.folderDirty = true
 	s.retained = 1
-	b.segments[s.number] = s
+	b.segments[s.Number] = s
 	return s, nil
 }
 
 // setSize records the size of an imported segment.
-func (b *bodyStore) setSize(s *segment, size int64) {
+func (b *Store) setSize(s *segment, size int64) {
 	b.mu.Lock()
 	s.size = size
 	b.mu.Unlock()
 }
 
 // closeSegment marks an imported segment as complete.
-func (b *bodyStore) closeSegment(s *segment) {
+func (b *Store) closeSegment(s *segment) {
 	b.mu.Lock()
 	s.closed = true
 	b.mu.Unlock()
 }
 
-// retain retains segments once more that are retained already.
-func (b *bodyStore) retain(list []segmentSize) {
+// Retain retains segments once more that are retained already.
+func (b *Store) Retain(list []SegmentSize) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range list {
@@ -467,8 +467,8 @@ func (b *bodyStore) retain(list []segmentSize) {
 	}
 }
 
-// releaseSegments ends a freeze or a retain.
-func (b *bodyStore) releaseSegments(list []segmentSize) {
+// ReleaseSegments ends a freeze or a retain.
+func (b *Store) ReleaseSegments(list []SegmentSize) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.closed {
@@ -482,8 +482,8 @@ func (b *bodyStore) releaseSegments(list []segmentSize) {
 	b.collectDead()
 }
 
-// sync makes the listed segments, up to their listed sizes, and their names durable.
-func (b *bodyStore) sync(list []segmentSize) error {
+// Sync makes the listed segments, up to their listed sizes, and their names durable.
+func (b *Store) Sync(list []SegmentSize) error {
 	for _, l := range list {
 		b.mu.Lock()
 		s := b.segments[l.Number]
@@ -512,9 +512,9 @@ func (b *bodyStore) sync(list []segmentSize) error {
 	return nil
 }
 
-// recount counts the live records again from the machine, after it was restored. Segments without live
+// Recount counts the live records again from the machine, after it was restored. Segments without live
 // records are deleted as soon as no snapshot refers to them.
-func (b *bodyStore) recount(machine referrer) error {
+func (b *Store) Recount(machine referrer) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.newLive, b.newBytes = 0, 0
@@ -530,13 +530,13 @@ func (b *bodyStore) recount(machine referrer) error {
 			return ref
 		}
 		s := b.segments[ref.Segment]
-		if s == nil || int64(ref.Offset)+recordBytes(ref) > s.size {
+		if s == nil || int64(ref.Offset)+RecordBytes(ref) > s.size {
 			bad = fmt.Errorf("message %d of entity %d refers to segment %d at %d: %w",
 				owner.Sequence, owner.Entity, ref.Segment, ref.Offset, disk.ErrDamaged)
 			return ref
 		}
 		s.live++
-		s.liveBytes += recordBytes(ref)
+		s.liveBytes += RecordBytes(ref)
 		return ref
 	})
 	if bad != nil {
@@ -546,8 +546,8 @@ func (b *bodyStore) recount(machine referrer) error {
 	return nil
 }
 
-// usage returns the bytes of all segments and of the live records in them.
-func (b *bodyStore) usage() (total, live int64) {
+// Usage returns the bytes of all segments and of the live records in them.
+func (b *Store) Usage() (total, live int64) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	for _, s := range b.segments {
@@ -557,15 +557,15 @@ func (b *bodyStore) usage() (total, live int64) {
 	return total, live
 }
 
-// segmentCount returns the number of segment files.
-func (b *bodyStore) segmentCount() int {
+// SegmentCount returns the number of segment files.
+func (b *Store) SegmentCount() int {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return len(b.segments) + len(b.deleting)
 }
 
-// onFullDisk sets the monitor that is told of a full disk, and the channel that is closed when waiting
+// OnFullDisk sets the monitor that is told of a full disk, and the channel that is closed when waiting
 // for space is pointless.
-func (b *bodyStore) onFullDisk(monitor *disk.Monitor, closing <-chan struct{}) {
+func (b *Store) OnFullDisk(monitor *disk.Monitor, closing <-chan struct{}) {
 	b.disk, b.closing = monitor, closing
 }
