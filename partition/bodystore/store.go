@@ -46,7 +46,7 @@ type referrer interface {
 //
 //	Append -> tail (memory) -- flush, once per applied batch --> active segment (file)
 //
-// The caller of Append, Release, Read, flush and freeze holds the machine (Group.mu for writing; for Read,
+// The caller of Append, Release, Read, Flush and Freeze holds the lock of the machine for writing (for Read,
 // for reading is enough). The other methods may be called concurrently.
 //
 // Appends are not synced: the raft log provides durability. A snapshot syncs its segments before it becomes
