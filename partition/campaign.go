@@ -189,7 +189,7 @@ func (g *Group) awaitLeader(ctx context.Context, r *raft.Raft, term uint64, with
 func (g *Group) campaign(ctx context.Context, inst *instance, why string) {
 	g.cfg.Logger.InfoContext(ctx, "started a campaign", "reason", why, "term", inst.raft.CurrentTerm())
 	if inst.raft.State() == raft.Candidate {
-		inst.abandonCampaign(ctx)
+		inst.abandonCampaign(ctx, g.cfg.Member)
 	}
 	if err := inst.campaign(g.cfg.Replica, g.cfg.Member); err != nil {
 		g.cfg.Logger.WarnContext(ctx, "failed to start a campaign", "error", err)
@@ -249,12 +249,12 @@ func (i *instance) campaign(replica string, member fsm.MemberID) error {
 // abandonCampaign makes a candidate a follower again, in the next term, as the request of one does
 // whose log is empty: that is how raft leaves a campaign which nobody has won before its timer
 // has run out. It gives no vote away.
-func (i *instance) abandonCampaign(ctx context.Context) {
+func (i *instance) abandonCampaign(ctx context.Context, member fsm.MemberID) {
 	ctx, cancel := context.WithTimeout(ctx, abandonTimeout)
 	defer cancel()
 	answer := make(chan raft.RPCResponse, 1)
 	request := &raft.RequestVoteRequest{
-		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, Addr: []byte(i.streams.member)},
+		RPCHeader: raft.RPCHeader{ProtocolVersion: raft.ProtocolVersionMax, Addr: []byte(member)},
 		Term:      i.raft.CurrentTerm() + 1, LeadershipTransfer: true,
 	}
 	select {

@@ -439,7 +439,7 @@ func (g *Group) halted() error {
 }
 
 // Accept hands over a raft stream that the same group of another member has dialled.
-func (g *Group) Accept(conn net.Conn) { g.instance.Load().streams.enqueue(conn) }
+func (g *Group) Accept(conn net.Conn) { g.instance.Load().streams.Accepted(conn) }
 
 // View calls f with this replica's machine, which may lag behind the leader's. f must not change the machine,
 // keep it, or call the group.

@@ -33,30 +33,26 @@ type instance struct {
 func (g *Group) openRaft() error {
 	cfg := &g.cfg
 	logger := &raftLogger{to: cfg.Logger, name: "raft", repeats: new(repeatFilter)}
-	s := newStreams(cfg, g.noteStreamEnd, g.answerQuestion)
-	transport := raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
-		Logger:          logger,
-		Stream:          s,
-		MaxPool:         idleStreamsPerPeer,
-		MaxRPCsInFlight: requestsInFlight,
-		Timeout:         streamRequestTimeout,
+	s := newStreams(StreamConfig{
+		ID: cfg.ID, Member: cfg.Member, Dial: cfg.Dial, OnPeerEnd: g.noteStreamEnd, Intercept: g.serveQuestion,
 	})
+	network := newNetworkTransport(s, logger)
 	conf := cfg.raft()
 	conf.Logger = logger
 	g.log.SetInstance(nil)
-	err := g.bootstrap(conf, transport)
-	inst := &instance{transport: transport, streams: s, closed: make(chan struct{})}
+	err := g.bootstrap(conf, network)
+	inst := &instance{transport: network, streams: s, closed: make(chan struct{})}
 	var r *raft.Raft
 	if err == nil {
 		g.log.SetInstance(inst.closed)
-		safe := newSafeTransport(transport, cfg.Replica, inst.closed, g.noteRefusedVote)
+		safe := newSafeTransport(network, cfg.Replica, inst.closed, g.noteRefusedVote)
 		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snapshots, safe)
-		safe.raft.Store(r)
-		inst.requests = safe.consumer
+		safe.SetRaft(r)
+		inst.requests = safe.Requests()
 	}
 	if err != nil {
 		close(inst.closed)
-		return errors.Join(fmt.Errorf("start raft: %w", err), transport.Close())
+		return errors.Join(fmt.Errorf("start raft: %w", err), network.Close())
 	}
 	inst.raft = r
 	g.instance.Store(inst)

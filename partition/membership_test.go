@@ -123,10 +123,7 @@ func TestRemovedLeaderStops(t *testing.T) {
 	g := lm.group(1)
 	eventually(t, "it knows", func() bool { return g.Status().Removed })
 	eventually(t, "its instance stops", func() bool { // its state may say follower: raft writes that last
-		s := g.instance.Load().streams
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.closed
+		return g.instance.Load().streams.IsClosed()
 	})
 	if s := g.Status(); s.IsLeader || s.Halted != nil {
 		t.Errorf("%+v", s)

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/bodystore"
@@ -521,18 +520,5 @@ func TestCloseIsIdempotent(t *testing.T) {
 	}
 	if s := g.Status(); s.IsLeader {
 		t.Error("a closed group leads")
-	}
-}
-
-// The heartbeat fast path of raft must stay off: on it replicas diverge.
-func TestHeartbeatsUseTheMainGoroutine(t *testing.T) {
-	t.Parallel()
-	var tr raft.Transport = safeTransport{}
-	tr.SetHeartbeatHandler(func(raft.RPC) { t.Error("installed") })
-	if _, ok := tr.(raft.WithPreVote); !ok {
-		t.Error("pre-vote is lost")
-	}
-	if _, ok := tr.(raft.WithClose); !ok {
-		t.Error("close is lost")
 	}
 }

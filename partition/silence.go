@@ -252,15 +252,21 @@ func (g *Group) isAlive(ctx context.Context, member fsm.MemberID) bool {
 	return true
 }
 
-// serveQuestion reads the rest of a question, of which some bytes have come, and answers it.
-func (s *streamLayer) serveQuestion(conn net.Conn, kind byte, received []byte) {
+// serveQuestion answers a question of a peer, of whose stream some bytes have come; false if the stream does
+// not begin with a question.
+func (g *Group) serveQuestion(conn net.Conn, begin []byte) bool {
+	kind := begin[0]
+	if kind != askSilent && kind != askGone {
+		return false
+	}
 	_ = conn.SetDeadline(time.Now().Add(answerTimeout)) // an error shows when it is read
 	rank := make([]byte, rankBytes)
-	n := copy(rank, received)
+	n := copy(rank, begin[1:])
 	if _, err := io.ReadFull(conn, rank[n:]); err != nil {
-		return
+		return true
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), answerTimeout)
 	defer cancel()
-	_, _ = conn.Write([]byte{s.answer(ctx, kind, rank)}) // who asked may be gone
+	_, _ = conn.Write([]byte{g.answerQuestion(ctx, kind, rank)}) // who asked may be gone
+	return true
 }

@@ -1,10 +1,7 @@
 package partition
 
 import (
-	"context"
 	"errors"
-	"io"
-	"net"
 	"slices"
 	"strings"
 	"sync"
@@ -12,9 +9,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
-
-	"github.com/peeklock/peeklock/fsm"
 )
 
 const (
@@ -53,6 +49,17 @@ type safeTransport struct {
 // field names the replica that is asked.
 const targetPrefix = "asked:"
 
+// newNetworkTransport creates raft's transport over streams.
+func newNetworkTransport(s *streamLayer, logger hclog.Logger) *raft.NetworkTransport {
+	return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
+		Logger:          logger,
+		Stream:          s,
+		MaxPool:         idleStreamsPerPeer,
+		MaxRPCsInFlight: requestsInFlight,
+		Timeout:         streamRequestTimeout,
+	})
+}
+
 // newSafeTransport starts to forward incoming requests until closed is closed.
 func newSafeTransport(inner *raft.NetworkTransport, replica string, ended <-chan struct{}, refused func(*raft.RequestVoteRequest)) safeTransport {
 	t := safeTransport{
@@ -62,6 +69,12 @@ func newSafeTransport(inner *raft.NetworkTransport, replica string, ended <-chan
 	go t.forwardRPCs(replica)
 	return t
 }
+
+// SetRaft sets the raft instance that uses the transport.
+func (t safeTransport) SetRaft(r *raft.Raft) { t.raft.Store(r) }
+
+// Requests returns the channel of requests to raft, to send it requests as if they came from a peer.
+func (t safeTransport) Requests() chan<- raft.RPC { return t.consumer }
 
 // Consumer returns the requests that forwardRPCs lets through.
 func (t safeTransport) Consumer() <-chan raft.RPC { return t.consumer }
@@ -304,153 +317,3 @@ func (p *pipeline) relay() {
 		}
 	}
 }
-
-// streamLayer is the raft.StreamLayer of one raft instance: it dials through Config.Dial and accepts the
-// streams given to Group.Accept. The raft address of a replica is the id of its member, so a member may
-// change its network address at any time. The layer tracks all its streams, so closing it unblocks every
-// goroutine that reads from one.
-type streamLayer struct {
-	id          fsm.PartitionID
-	member      fsm.MemberID
-	dial        func(context.Context, fsm.MemberID, fsm.PartitionID) (net.Conn, error)
-	onStreamEnd func() // called when a peer's stream ended other than by a close of this side; must not block
-	// answer answers a peer that hears no leader or has lost it; see silence.go.
-	answer func(ctx context.Context, asked byte, merit []byte) byte
-
-	accepted chan net.Conn
-	done     chan struct{} // closed with the instance
-
-	mu     sync.Mutex
-	open   map[*trackedConn]struct{}
-	closed bool
-}
-
-func newStreams(cfg *Config, broken func(), answer func(context.Context, byte, []byte) byte) *streamLayer {
-	return &streamLayer{
-		id: cfg.ID, member: cfg.Member, dial: cfg.Dial, onStreamEnd: broken, answer: answer,
-		accepted: make(chan net.Conn, acceptedWaitingMax),
-		done:     make(chan struct{}),
-		open:     make(map[*trackedConn]struct{}),
-	}
-}
-
-// trackedConn removes itself from the layer when it is closed.
-type trackedConn struct {
-	net.Conn
-	owner    *streamLayer
-	fromPeer bool // the peer opened it
-	started  bool // something was read; only one goroutine reads
-}
-
-// Read reports the end of a stream that the peer opened, because the peer may have died. It hides a stream
-// that begins with a question of silence.go from raft: raft sees the end of the stream.
-func (c *trackedConn) Read(b []byte) (int, error) {
-	n, err := c.Conn.Read(b)
-	if c.fromPeer && !c.started && n > 0 {
-		c.started = true
-		if b[0] == askSilent || b[0] == askGone {
-			c.owner.serveQuestion(c.Conn, b[0], b[1:n])
-			return 0, io.EOF
-		}
-	}
-	if err != nil && c.fromPeer && !errors.Is(err, net.ErrClosed) {
-		c.owner.onStreamEnd()
-	}
-	return n, err
-}
-
-func (c *trackedConn) Close() error {
-	c.owner.mu.Lock()
-	delete(c.owner.open, c)
-	c.owner.mu.Unlock()
-	return c.Conn.Close()
-}
-
-// track registers a stream; a closed layer closes it at once.
-func (s *streamLayer) track(conn net.Conn, peers bool) (net.Conn, error) {
-	c := &trackedConn{Conn: conn, owner: s, fromPeer: peers}
-	s.mu.Lock()
-	closed := s.closed
-	if !closed {
-		s.open[c] = struct{}{}
-	}
-	s.mu.Unlock()
-	if closed {
-		return nil, errors.Join(net.ErrClosed, conn.Close())
-	}
-	return c, nil
-}
-
-// enqueue queues a stream that the peer opened; when too many wait, it closes the stream, and the peer tries
-// again.
-func (s *streamLayer) enqueue(conn net.Conn) {
-	c, err := s.track(conn, true)
-	if err != nil {
-		return
-	}
-	select {
-	case s.accepted <- c:
-	default:
-		_ = c.Close()
-	}
-}
-
-// Accept implements raft.StreamLayer.
-func (s *streamLayer) Accept() (net.Conn, error) {
-	select {
-	case c := <-s.accepted:
-		return c, nil
-	case <-s.done:
-		return nil, net.ErrClosed
-	}
-}
-
-// Dial implements raft.StreamLayer.
-func (s *streamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
-	if fsm.MemberID(address) == s.member { // a campaign, see instance.campaign
-		ours, theirs := net.Pipe()
-		s.enqueue(theirs)
-		return s.track(ours, false)
-	}
-	ctx, cancel := context.WithTimeout(context.Background(), timeout)
-	defer cancel()
-	go func() {
-		select {
-		case <-s.done:
-			cancel()
-		case <-ctx.Done():
-		}
-	}()
-	conn, err := s.dial(ctx, fsm.MemberID(address), s.id)
-	if err != nil {
-		return nil, err
-	}
-	return s.track(conn, false)
-}
-
-// Close implements raft.StreamLayer: it closes every stream.
-func (s *streamLayer) Close() error {
-	s.mu.Lock()
-	if !s.closed {
-		close(s.done)
-	}
-	s.closed = true
-	open := make([]*trackedConn, 0, len(s.open))
-	for c := range s.open {
-		open = append(open, c)
-	}
-	s.mu.Unlock()
-	for _, c := range open {
-		_ = c.Close()
-	}
-	return nil
-}
-
-// Addr implements raft.StreamLayer.
-func (s *streamLayer) Addr() net.Addr { return memberAddr(s.member) }
-
-// memberAddr is a member id as a net.Addr.
-type memberAddr fsm.MemberID
-
-func (memberAddr) Network() string  { return "member" }
-func (a memberAddr) String() string { return string(a) }

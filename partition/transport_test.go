@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
 )
 
@@ -14,7 +15,7 @@ func TestVoteAskedOfAnotherReplicaIsRefused(t *testing.T) {
 	t.Parallel()
 	open := func(replica string) (safeTransport, *raft.NetworkTransport) {
 		inner, err := raft.NewTCPTransportWithConfig("127.0.0.1:0", nil, &raft.NetworkTransportConfig{
-			Timeout: streamRequestTimeout, Logger: &raftLogger{to: testLogger(t), name: "raft"},
+			Timeout: streamRequestTimeout, Logger: hclog.NewNullLogger(),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -66,7 +67,7 @@ func TestPipelineEndsWithARefusal(t *testing.T) {
 	t.Parallel()
 	open := func() *raft.NetworkTransport {
 		tr, err := raft.NewTCPTransportWithConfig("127.0.0.1:0", nil, &raft.NetworkTransportConfig{
-			MaxRPCsInFlight: requestsInFlight, Timeout: streamRequestTimeout, Logger: &raftLogger{to: testLogger(t), name: "raft"},
+			MaxRPCsInFlight: requestsInFlight, Timeout: streamRequestTimeout, Logger: hclog.NewNullLogger(),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -145,7 +146,7 @@ func TestEntriesWaitForAHeartbeat(t *testing.T) {
 	}
 	open := func(address string) *raft.NetworkTransport {
 		tr, err := raft.NewTCPTransportWithConfig(address, nil, &raft.NetworkTransportConfig{
-			Timeout: streamRequestTimeout, Logger: &raftLogger{to: testLogger(t), name: "raft"},
+			Timeout: streamRequestTimeout, Logger: hclog.NewNullLogger(),
 		})
 		if err != nil {
 			t.Fatal(err)
@@ -195,4 +196,17 @@ func TestEntriesWaitForAHeartbeat(t *testing.T) {
 			return false
 		}
 	})
+}
+
+// The heartbeat fast path of raft must stay off: on it replicas diverge.
+func TestHeartbeatsUseTheMainGoroutine(t *testing.T) {
+	t.Parallel()
+	var tr raft.Transport = safeTransport{}
+	tr.SetHeartbeatHandler(func(raft.RPC) { t.Error("installed") })
+	if _, ok := tr.(raft.WithPreVote); !ok {
+		t.Error("pre-vote is lost")
+	}
+	if _, ok := tr.(raft.WithClose); !ok {
+		t.Error("close is lost")
+	}
 }
