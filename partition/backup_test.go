@@ -170,7 +170,7 @@ func TestBackupIsRestoredAtThreeMembers(t *testing.T) {
 	of := make(map[digestState]bool)
 	for _, m := range all {
 		r := m.group(1)
-		eventually(t, "it has applied all", func() bool { return r.Status().Applied >= g.Status().Applied })
+		kit.Eventually(t, "it has applied all", func() bool { return r.Status().Applied >= g.Status().Applied })
 		r.mu.Lock()
 		sum, version := r.rolling.export()
 		r.mu.Unlock()

@@ -7,6 +7,7 @@ import (
 	"github.com/hashicorp/raft"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // patient makes raft's own timers useless for a test: what happens within minutes happens
@@ -25,7 +26,7 @@ func form(t *testing.T, tune func(*Config)) []*member {
 		m.start(1)
 	}
 	first := ms[1].group(1)
-	eventually(t, "the first leader", func() bool {
+	kit.Eventually(t, "the first leader", func() bool {
 		if first.Status().IsLeader {
 			return true
 		}
@@ -37,7 +38,7 @@ func form(t *testing.T, tune func(*Config)) []*member {
 		return false
 	})
 	for _, m := range ms {
-		eventually(t, "everybody knows the leader", func() bool { return m.group(1).Status().Leader == "m1" })
+		kit.Eventually(t, "everybody knows the leader", func() bool { return m.group(1).Status().Leader == "m1" })
 	}
 	return ms
 }
@@ -111,7 +112,7 @@ func TestReplicaThatRefusedItsVoteCampaigns(t *testing.T) {
 	if err := behind.instance.Load().campaign(behind.cfg.Replica, behind.cfg.Member); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the one that refused leads", func() bool { return ms[0].group(1).Status().IsLeader })
+	kit.Eventually(t, "the one that refused leads", func() bool { return ms[0].group(1).Status().IsLeader })
 }
 
 // Only a candidate that is behind, in a term in which nobody has our vote, makes us stand:
@@ -205,7 +206,7 @@ func TestCampaignAfterASplitVote(t *testing.T) {
 		}
 	}
 	for _, g := range both {
-		eventually(t, "it has asked for votes", func() bool { return g.Status().Term == both[0].Status().Term && g.Status().Term > 1 })
+		kit.Eventually(t, "it has asked for votes", func() bool { return g.Status().Term == both[0].Status().Term && g.Status().Term > 1 })
 		if state := g.instance.Load().raft.State(); state != raft.Candidate {
 			t.Fatalf("%s is a %s", g.cfg.Replica, state)
 		}
@@ -215,7 +216,7 @@ func TestCampaignAfterASplitVote(t *testing.T) {
 	net.mu.Unlock()
 	g := both[0]
 	g.campaignUntilLed(t.Context(), g.instance.Load(), "nobody was elected")
-	eventually(t, "a leader", func() bool { return both[0].Status().IsLeader || both[1].Status().IsLeader })
+	kit.Eventually(t, "a leader", func() bool { return both[0].Status().IsLeader || both[1].Status().IsLeader })
 }
 
 // Only a refused connection proves that a process is gone: not a cut.
@@ -279,7 +280,7 @@ func heard(t *testing.T, ms []*member) {
 	t.Helper()
 	for _, m := range ms {
 		r := m.group(1).instance.Load().raft
-		eventually(t, "a heartbeat", func() bool { return r.State() == raft.Leader || !r.LastContact().IsZero() })
+		kit.Eventually(t, "a heartbeat", func() bool { return r.State() == raft.Leader || !r.LastContact().IsZero() })
 	}
 }
 
@@ -301,7 +302,7 @@ func TestCampaignWhenTheLeaderIsSilent(t *testing.T) {
 	old := ms[1]
 	at := time.Now()
 	old.net.isolate(old.id, true)
-	eventually(t, "another leader", func() bool {
+	kit.Eventually(t, "another leader", func() bool {
 		for _, m := range ms {
 			if m != old && m.group(1).Status().IsLeader {
 				return true
@@ -325,7 +326,7 @@ func TestNoCampaignByAReplicaThatIsCutOff(t *testing.T) {
 	term := g.Status().Term
 	l.net.cutLink(l.id, deaf.id)
 	d := deaf.group(1)
-	eventually(t, "the follower hears nothing", func() bool { return d.isLeaderSilent(t.Context()) })
+	kit.Eventually(t, "the follower hears nothing", func() bool { return d.isLeaderSilent(t.Context()) })
 	if d.pollVoters(t.Context(), d.instance.Load().raft, askSilent) != answerHeard {
 		t.Error("one of two followers hears nothing, and takes the leader for lost")
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/raftlog"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // countingLog counts log records by level.
@@ -67,7 +68,7 @@ func TestReadOnlyBelowTheReserve(t *testing.T) {
 		t.Errorf("ballast: %v", err)
 	}
 	free.Store(5<<30 - 1)
-	eventually(t, "it is read-only", func() bool { return g.Status().ReadOnly })
+	kit.Eventually(t, "it is read-only", func() bool { return g.Status().ReadOnly })
 	for _, c := range []fsm.Command{send(1, body(2)), fsm.Transact{}, fsm.TransferMessages{Entity: 1}, fsm.CreateEntity{}, fsm.CreateNamespace{}} {
 		if x := ask(t, g, a.next(), c); x.Outcome != Refused || x.Result.Code != fsm.ServerBusy {
 			t.Errorf("%T: %+v", c, x)
@@ -192,18 +193,18 @@ func TestFullLogLosesNothing(t *testing.T) {
 		store(lm).set(errDiskFull)
 		h := a.next()
 		_ = ask(t, g, h, send(1, body(2)))
-		eventually(t, "it steps down", func() bool { return !g.Status().IsLeader })
+		kit.Eventually(t, "it steps down", func() bool { return !g.Status().IsLeader })
 		rest := slices.DeleteFunc(slices.Clone(ms), func(m *member) bool { return m == lm })
 		mustEventually(t, rest, h, send(1, body(2)))
 		mustEventually(t, rest, a.next(), send(1, body(3)))
 		// The periodic measurement still finds free space: only the writes fail.
-		eventually(t, "it is read-only", func() bool { return g.Status().ReadOnly })
+		kit.Eventually(t, "it is read-only", func() bool { return g.Status().ReadOnly })
 		if s := g.Status(); s.Halted != nil {
 			t.Errorf("%+v", s)
 		}
 		if round == 1 {
 			refused := store(lm).refused.Load()
-			eventually(t, "it tries to write", func() bool { return store(lm).refused.Load() > refused+1 })
+			kit.Eventually(t, "it tries to write", func() bool { return store(lm).refused.Load() > refused+1 })
 			lm.stop()
 			lm.start(1)
 			continue
@@ -231,7 +232,7 @@ func TestBrokenLogStopsTheMember(t *testing.T) {
 	store.set(syscall.EIO)
 	h := a.next()
 	_ = ask(t, g, h, send(1, body(2)))
-	eventually(t, "it stops", func() bool { return errors.Is(g.Status().Halted, syscall.EIO) })
+	kit.Eventually(t, "it stops", func() bool { return errors.Is(g.Status().Halted, syscall.EIO) })
 	store.set(nil)
 	if err := g.log.Set([]byte("x"), []byte("y")); !errors.Is(err, syscall.EIO) {
 		t.Errorf("the log takes more: %v", err)

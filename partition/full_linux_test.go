@@ -35,7 +35,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 	g := ms[0].group(1)
 	n := 0
 	ballast := filepath.Join(small, "raftlog", disk.BallastFile)
-	eventually(t, "the disk is full", func() bool {
+	kit.Eventually(t, "the disk is full", func() bool {
 		if g.Status().ReadOnly {
 			return true
 		}
@@ -70,7 +70,7 @@ func TestFullDiskLosesNothing(t *testing.T) {
 		}
 	}
 	waitCaughtUp(t, ms[1:], ms[0])
-	eventually(t, "it takes messages again", func() bool { return !g.Status().ReadOnly })
+	kit.Eventually(t, "it takes messages again", func() bool { return !g.Status().ReadOnly })
 	mustEventually(t, ms, a.next(), send(1, []byte("after")))
 	sameEverywhere(t, ms)
 	ms[0].stop()
@@ -98,7 +98,7 @@ func TestConsumingFreesAFullDisk(t *testing.T) {
 	must(t, g, a.next(), fsm.PutEntity{Entity: 1, Version: 1, Settings: settings()})
 	payload := bytes.Repeat([]byte("x"), 100<<10)
 	n := uint64(0)
-	eventually(t, "the disk is nearly full", func() bool {
+	kit.Eventually(t, "the disk is nearly full", func() bool {
 		x := ask(t, g, a.next(), send(1, payload))
 		if x.Outcome == Done {
 			n++
@@ -113,7 +113,7 @@ func TestConsumingFreesAFullDisk(t *testing.T) {
 			got++
 		}
 	}
-	eventually(t, "there is room again", func() bool { return ask(t, g, a.next(), send(1, payload)).Outcome == Done })
+	kit.Eventually(t, "there is room again", func() bool { return ask(t, g, a.next(), send(1, payload)).Outcome == Done })
 	if n < 100 || g.Status().Halted != nil {
 		t.Errorf("%d messages went in, %v", n, g.Status().Halted)
 	}

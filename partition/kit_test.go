@@ -20,6 +20,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/raftlog"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // raft never completes a transfer during which it is shut down, so its waiting goroutine stays (see await).
@@ -284,28 +285,12 @@ func newMembers(t testing.TB, n int, tune func(*Config)) []*member {
 	return ms
 }
 
-// eventually waits until f holds.
-func eventually(t testing.TB, what string, f func() bool) {
-	t.Helper()
-	deadline := time.NewTimer(60 * time.Second)
-	defer deadline.Stop()
-	tick := time.NewTicker(2 * time.Millisecond)
-	defer tick.Stop()
-	for !f() {
-		select {
-		case <-deadline.C:
-			t.Fatalf("never: %s", what)
-		case <-tick.C:
-		}
-	}
-}
-
 // leader waits for the leader of a group.
 func leader(t testing.TB, ms []*member, id fsm.PartitionID) (*member, *Group) {
 	t.Helper()
 	var lm *member
 	var lg *Group
-	eventually(t, "a leader", func() bool {
+	kit.Eventually(t, "a leader", func() bool {
 		for _, m := range ms {
 			if g := m.group(id); g != nil && g.Status().IsLeader {
 				lm, lg = m, g
@@ -390,7 +375,7 @@ func lockEventually(t testing.TB, ms []*member, h fsm.Header, c fsm.LockMessages
 func atLeader(t testing.TB, ms []*member, f func(m *member, g *Group) error) error {
 	t.Helper()
 	var err error
-	eventually(t, "a leader that stays for a moment", func() bool {
+	kit.Eventually(t, "a leader that stays for a moment", func() bool {
 		m, g := leader(t, ms, 1)
 		before := g.Status()
 		err = f(m, g)
@@ -403,7 +388,7 @@ func atLeader(t testing.TB, ms []*member, f func(m *member, g *Group) error) err
 // transferTo makes a member the leader.
 func transferTo(t testing.TB, ms []*member, to *member) {
 	t.Helper()
-	eventually(t, "it leads", func() bool {
+	kit.Eventually(t, "it leads", func() bool {
 		if to.group(1).Status().IsLeader {
 			return true
 		}
@@ -432,7 +417,7 @@ func currentLeader(t testing.TB, ms []*member) *Group {
 func waitCaughtUp(t testing.TB, ms []*member, m *member) {
 	t.Helper()
 	currentLeader(t, ms)
-	eventually(t, "it catches up", func() bool {
+	kit.Eventually(t, "it catches up", func() bool {
 		g := anyLeader(ms)
 		return g != nil && m.group(1).Status().Applied >= g.Status().Applied
 	})

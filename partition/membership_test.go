@@ -14,6 +14,7 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/disk"
 	"github.com/peeklock/peeklock/partition/raftlog"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // startEmptyMember starts one more member, which forms no groups.
@@ -121,8 +122,8 @@ func TestRemovedLeaderStops(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := lm.group(1)
-	eventually(t, "it knows", func() bool { return g.Status().Removed })
-	eventually(t, "its instance stops", func() bool { // its state may say follower: raft writes that last
+	kit.Eventually(t, "it knows", func() bool { return g.Status().Removed })
+	kit.Eventually(t, "its instance stops", func() bool { // its state may say follower: raft writes that last
 		return g.instance.Load().streams.IsClosed()
 	})
 	if s := g.Status(); s.IsLeader || s.Halted != nil {

@@ -8,6 +8,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/raftlog"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // heldStore can block writes.
@@ -46,8 +47,8 @@ func TestUnansweredRaftIsMeasured(t *testing.T) {
 	held.hold <- struct{}{} // writes wait from here on
 	done := make(chan Answer, 1)
 	g.Submit(fsm.AppendCommand(nil, a.next(), send(1, body(1))), func(a Answer) { done <- a })
-	eventually(t, "an answer is owed", func() bool { return g.UnansweredFor() > 200*time.Millisecond })
+	kit.Eventually(t, "an answer is owed", func() bool { return g.UnansweredFor() > 200*time.Millisecond })
 	<-held.hold
 	await1(t, done)
-	eventually(t, "nothing is owed", func() bool { return g.UnansweredFor() == 0 })
+	kit.Eventually(t, "nothing is owed", func() bool { return g.UnansweredFor() == 0 })
 }

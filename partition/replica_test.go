@@ -50,7 +50,7 @@ func sameEverywhere(t *testing.T, ms []*member) {
 	want := image(t, g)
 	for _, m := range ms {
 		r := m.group(1)
-		eventually(t, "the replica has applied all", func() bool { return r.Status().Applied >= g.Status().Applied })
+		kit.Eventually(t, "the replica has applied all", func() bool { return r.Status().Applied >= g.Status().Applied })
 		if diff := cmp.Diff(want, image(t, r)); diff != "" {
 			t.Errorf("%s differs:\n%s", m.id, diff)
 		}
@@ -289,14 +289,14 @@ func TestUnknownEntryStopsTheReplica(t *testing.T) {
 			_, g, _ := openSingle(t, nil)
 			before := g.Status().Applied
 			_ = g.instance.Load().raft.Apply(data, time.Second).Error()
-			eventually(t, "it stops", func() bool { return g.Status().Halted != nil })
+			kit.Eventually(t, "it stops", func() bool { return g.Status().Halted != nil })
 			if s := g.Status(); s.Applied != before {
 				t.Errorf("applied went on to %d", s.Applied)
 			}
 			if err := g.Read(t.Context(), func(Machine) {}); !errors.Is(err, ErrClosed) {
 				t.Errorf("read: %v", err)
 			}
-			eventually(t, "it leads no more", func() bool { return !g.Status().IsLeader })
+			kit.Eventually(t, "it leads no more", func() bool { return !g.Status().IsLeader })
 		})
 	}
 }
@@ -316,7 +316,7 @@ func TestLogIsBounded(t *testing.T) {
 			{Lock: got.Result.Deliveries[0].Lock, Verb: fsm.Complete},
 		}})
 	}
-	eventually(t, "snapshots cut the log", func() bool {
+	kit.Eventually(t, "snapshots cut the log", func() bool {
 		s := g.Status()
 		return s.LogLast-s.LogFirst < 2*trailingEntriesMin+600
 	})
@@ -412,7 +412,7 @@ func TestCutOffLeaderConfirmsNothing(t *testing.T) {
 	if x := await1(t, got); x.Outcome != Unknown && x.Outcome != Refused {
 		t.Errorf("%+v", x)
 	}
-	eventually(t, "the one cut off steps down", func() bool { return !g.Status().IsLeader })
+	kit.Eventually(t, "the one cut off steps down", func() bool { return !g.Status().IsLeader })
 	if x := ask(t, g, a.next(), send(1, body(9))); x.Outcome != Refused {
 		t.Errorf("%+v", x)
 	}
@@ -449,7 +449,7 @@ func TestRaftIsReopened(t *testing.T) {
 	for _, m := range ms {
 		old := m.group(1).instance.Load()
 		m.group(1).requestReopen("a test")
-		eventually(t, "it is opened anew", func() bool { return m.group(1).instance.Load() != old })
+		kit.Eventually(t, "it is opened anew", func() bool { return m.group(1).instance.Load() != old })
 	}
 	mustEventually(t, ms, a.next(), send(1, body(20)))
 	_, g := leader(t, ms, 1)
@@ -478,7 +478,7 @@ func TestRepeatedInstallsReopenRaft(t *testing.T) {
 		t.Error("opened anew too early")
 	}
 	g.noteSnapshotInstalled()
-	eventually(t, "it is opened anew", func() bool { return g.instance.Load() != old })
+	kit.Eventually(t, "it is opened anew", func() bool { return g.instance.Load() != old })
 }
 
 func TestReadSeesConfirmedCommands(t *testing.T) {

@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // sessionGroup is one replica with an entity 1 that requires sessions.
@@ -45,7 +46,7 @@ func wait(t *testing.T, g *Group, r LockRequest, life time.Duration) chan Answer
 	got, before := make(chan Answer, 1), standing()
 	r.Until, r.Done = time.Now().Add(life), func(a Answer) { got <- a }
 	g.Lock(r)
-	eventually(t, "the request stands in line", func() bool { return standing() > before || len(got) > 0 })
+	kit.Eventually(t, "the request stands in line", func() bool { return standing() > before || len(got) > 0 })
 	return got
 }
 

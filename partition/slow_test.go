@@ -12,6 +12,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/partition/raftlog"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // logBuffer is a writer that may be read concurrently.
@@ -54,16 +55,16 @@ func TestSlowEntryIsLogged(t *testing.T) {
 	store.hold <- struct{}{}
 	done := make(chan Answer, 1)
 	g.Submit(fsm.AppendCommand(nil, a.next(), send(1, []byte("a secret"))), func(a Answer) { done <- a })
-	eventually(t, "raft has taken it", func() bool { // and recorded it: further time counts for the quorum
+	kit.Eventually(t, "raft has taken it", func() bool { // and recorded it: further time counts for the quorum
 		g.proposer.mu.Lock()
 		defer g.proposer.mu.Unlock()
 		return slices.ContainsFunc(g.proposer.inFlight, func(b *batch) bool { return !b.takenAt.IsZero() })
 	})
 	taken := time.Now()
-	eventually(t, "it has waited", func() bool { return time.Since(taken) > held })
+	kit.Eventually(t, "it has waited", func() bool { return time.Since(taken) > held })
 	<-store.hold
 	await1(t, done)
-	eventually(t, "a line", func() bool { return strings.Count(lines.text(), "slow operation") > before })
+	kit.Eventually(t, "a line", func() bool { return strings.Count(lines.text(), "slow operation") > before })
 	one := regexp.MustCompile(`msg="slow operation" operation="log entry" partition=1 took=(\S+) queued=(\S+) raft=(\S+) quorum=(\S+) applied=(\S+) commands=1\n`)
 	told := false // among others: on a busy machine any entry may be slow
 	for _, line := range one.FindAllStringSubmatch(lines.text(), -1) {

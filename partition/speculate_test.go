@@ -9,6 +9,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // follower returns a wait queue at a subscription of topic 1 with some waiters.
@@ -161,7 +162,7 @@ func newReader(t testing.TB, g *Group, at fsm.Address, lane uint64) *reader {
 	r := &reader{t: t, g: g, at: at, ask: asker{origin: 8, lane: lane}}
 	before := g.Status().Waiting
 	r.wait()
-	eventually(t, "the request stands in line", func() bool {
+	kit.Eventually(t, "the request stands in line", func() bool {
 		g.proposer.mu.Lock()
 		defer g.proposer.mu.Unlock()
 		return g.proposer.waiterCount == before+1 && len(g.proposer.proposeNow) == 0 && len(g.proposer.queues[waitKey{Address: at}].waiters) > 0 && g.proposer.queues[waitKey{Address: at}].countKnown

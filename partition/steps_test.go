@@ -8,6 +8,7 @@ import (
 
 	"github.com/peeklock/peeklock/fsm"
 	"github.com/peeklock/peeklock/fsm/filter"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // heavyMachine is a machine with a fixed number of steps per entry.
@@ -85,7 +86,7 @@ func TestPendingMessagesArePublished(t *testing.T) {
 		send.Messages[i].Properties = large
 	}
 	do(send)
-	eventually(t, "all messages are published", func() (all bool) {
+	kit.Eventually(t, "all messages are published", func() (all bool) {
 		g.View(func(m Machine) { all = m.(*fsm.Queues).Ready(fsm.Address{Entity: 2}) == 40 })
 		return all
 	})

@@ -7,6 +7,8 @@ import (
 
 	"github.com/hashicorp/go-hclog"
 	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // Raft addresses a vote request to a member, not to a replica: a replica that has replaced another on its
@@ -182,7 +184,7 @@ func TestEntriesWaitForAHeartbeat(t *testing.T) {
 			}
 		}
 	}()
-	eventually(t, "the entries get there", func() bool {
+	kit.Eventually(t, "the entries get there", func() bool {
 		if err := ask(0); err != nil {
 			t.Fatal(err)
 		}

@@ -8,6 +8,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/peeklock/peeklock/fsm"
+	"github.com/peeklock/peeklock/test/kit"
 )
 
 // openSingle starts a member with one group and one queue, entity 1.
@@ -45,7 +46,7 @@ func waitHere(t *testing.T, g *Group, n int, max uint32, until time.Duration) ([
 		}))
 		answers = append(answers, got)
 		// or has ended its wait, when this goroutine was delayed for longer
-		eventually(t, "the request stands in line", func() bool { return standing() == i+1 || len(got) > 0 })
+		kit.Eventually(t, "the request stands in line", func() bool { return standing() == i+1 || len(got) > 0 })
 	}
 	return answers, cancels
 }
@@ -163,7 +164,7 @@ func TestSteadyReceiverCostsNoEmptyEntries(t *testing.T) {
 		return got
 	}
 	got := next()
-	eventually(t, "it waits", func() bool { return g.Status().Waiting == 1 })
+	kit.Eventually(t, "it waits", func() bool { return g.Status().Waiting == 1 })
 	var before uint64
 	for i := range 21 {
 		if i == 1 {
