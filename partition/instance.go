@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/hashicorp/raft"
+
+	"github.com/peeklock/peeklock/partition/transport"
 )
 
 const (
@@ -23,7 +25,7 @@ const (
 type instance struct {
 	raft      *raft.Raft
 	transport *raft.NetworkTransport
-	streams   *streamLayer
+	streams   *transport.Streams
 	requests  chan<- raft.RPC // to raft, as if a peer had sent them
 	closed    chan struct{}   // closed when the instance no longer reaches any peer
 	once      sync.Once
@@ -33,10 +35,10 @@ type instance struct {
 func (g *Group) openRaft() error {
 	cfg := &g.cfg
 	logger := &raftLogger{to: cfg.Logger, name: "raft", repeats: new(repeatFilter)}
-	s := newStreams(StreamConfig{
+	s := transport.NewStreams(transport.StreamConfig{
 		ID: cfg.ID, Member: cfg.Member, Dial: cfg.Dial, OnPeerEnd: g.noteStreamEnd, Intercept: g.serveQuestion,
 	})
-	network := newNetworkTransport(s, logger)
+	network := transport.NewNetwork(s, logger)
 	conf := cfg.raft()
 	conf.Logger = logger
 	g.log.SetInstance(nil)
@@ -45,7 +47,7 @@ func (g *Group) openRaft() error {
 	var r *raft.Raft
 	if err == nil {
 		g.log.SetInstance(inst.closed)
-		safe := newSafeTransport(network, cfg.Replica, inst.closed, g.noteRefusedVote)
+		safe := transport.New(network, cfg.Replica, inst.closed, g.noteRefusedVote)
 		r, err = raft.NewRaft(conf, (*machineFSM)(g), g.log, g.log, g.snapshots, safe)
 		safe.SetRaft(r)
 		inst.requests = safe.Requests()

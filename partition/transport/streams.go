@@ -1,4 +1,4 @@
-package partition
+package transport
 
 import (
 	"context"
@@ -13,11 +13,11 @@ import (
 	"github.com/peeklock/peeklock/fsm"
 )
 
-// streamLayer is the raft.StreamLayer of one raft instance: it dials through StreamConfig.Dial and accepts the
+// Streams is the raft.StreamLayer of one raft instance: it dials through StreamConfig.Dial and accepts the
 // streams given to Accepted. The raft address of a replica is the id of its member, so a member may
 // change its network address at any time. The layer tracks all its streams, so closing it unblocks every
 // goroutine that reads from one.
-type streamLayer struct {
+type Streams struct {
 	cfg      StreamConfig
 	accepted chan net.Conn
 	done     chan struct{} // closed with the instance
@@ -40,9 +40,9 @@ type StreamConfig struct {
 	Intercept func(conn net.Conn, begin []byte) bool
 }
 
-// newStreams creates the streams of a raft instance.
-func newStreams(cfg StreamConfig) *streamLayer {
-	return &streamLayer{
+// NewStreams creates the streams of a raft instance.
+func NewStreams(cfg StreamConfig) *Streams {
+	return &Streams{
 		cfg:      cfg,
 		accepted: make(chan net.Conn, acceptedWaitingMax),
 		done:     make(chan struct{}),
@@ -53,7 +53,7 @@ func newStreams(cfg StreamConfig) *streamLayer {
 // trackedConn removes itself from the layer when it is closed.
 type trackedConn struct {
 	net.Conn
-	owner    *streamLayer
+	owner    *Streams
 	fromPeer bool // the peer opened it
 	started  bool // something was read; only one goroutine reads
 }
@@ -82,7 +82,7 @@ func (c *trackedConn) Close() error {
 }
 
 // track registers a stream; a closed layer closes it at once.
-func (s *streamLayer) track(conn net.Conn, peers bool) (net.Conn, error) {
+func (s *Streams) track(conn net.Conn, peers bool) (net.Conn, error) {
 	c := &trackedConn{Conn: conn, owner: s, fromPeer: peers}
 	s.mu.Lock()
 	closed := s.closed
@@ -98,7 +98,7 @@ func (s *streamLayer) track(conn net.Conn, peers bool) (net.Conn, error) {
 
 // Accepted queues a stream that the peer opened; when too many wait, it closes the stream, and the peer tries
 // again.
-func (s *streamLayer) Accepted(conn net.Conn) {
+func (s *Streams) Accepted(conn net.Conn) {
 	c, err := s.track(conn, true)
 	if err != nil {
 		return
@@ -111,7 +111,7 @@ func (s *streamLayer) Accepted(conn net.Conn) {
 }
 
 // Accept implements raft.StreamLayer.
-func (s *streamLayer) Accept() (net.Conn, error) {
+func (s *Streams) Accept() (net.Conn, error) {
 	select {
 	case c := <-s.accepted:
 		return c, nil
@@ -121,7 +121,7 @@ func (s *streamLayer) Accept() (net.Conn, error) {
 }
 
 // Dial implements raft.StreamLayer.
-func (s *streamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
+func (s *Streams) Dial(address raft.ServerAddress, timeout time.Duration) (net.Conn, error) {
 	if fsm.MemberID(address) == s.cfg.Member { // a campaign, see instance.campaign
 		ours, theirs := net.Pipe()
 		s.Accepted(theirs)
@@ -144,7 +144,7 @@ func (s *streamLayer) Dial(address raft.ServerAddress, timeout time.Duration) (n
 }
 
 // Close implements raft.StreamLayer: it closes every stream.
-func (s *streamLayer) Close() error {
+func (s *Streams) Close() error {
 	s.mu.Lock()
 	if !s.closed {
 		close(s.done)
@@ -162,7 +162,7 @@ func (s *streamLayer) Close() error {
 }
 
 // Addr implements raft.StreamLayer.
-func (s *streamLayer) Addr() net.Addr { return memberAddr(s.cfg.Member) }
+func (s *Streams) Addr() net.Addr { return memberAddr(s.cfg.Member) }
 
 // memberAddr is a member id as a net.Addr.
 type memberAddr fsm.MemberID
@@ -171,7 +171,7 @@ func (memberAddr) Network() string  { return "member" }
 func (a memberAddr) String() string { return string(a) }
 
 // IsClosed reports whether the streams were closed.
-func (s *streamLayer) IsClosed() bool {
+func (s *Streams) IsClosed() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.closed

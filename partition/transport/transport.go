@@ -1,4 +1,4 @@
-package partition
+package transport
 
 import (
 	"errors"
@@ -22,7 +22,7 @@ const (
 	heartbeatWaitMax     = 500 * time.Millisecond // entries are sent again after this time, also without a heartbeat
 )
 
-// safeTransport is raft's transport without its heartbeat fast path. On that path heartbeats change term and
+// Transport is raft's transport without its heartbeat fast path. On that path heartbeats change term and
 // state beside the main goroutine, and a leader that resumes after a pause can then write a client's command
 // with the term of its successor: replicas diverge. Here heartbeats go through the main goroutine like all
 // other requests.
@@ -35,7 +35,7 @@ const (
 // And it lets a replica vote for a candidate that it does not know as a voter yet, as Raft's author specifies
 // (dissertation, 4.2.2). The raft library refuses that: if the remaining voter with the newest log was
 // promoted in an entry that the others do not have yet, no candidate is ever elected.
-type safeTransport struct {
+type Transport struct {
 	*raft.NetworkTransport
 	consumer      chan raft.RPC
 	raft          *atomic.Pointer[raft.Raft]     // nil until raft runs
@@ -49,8 +49,8 @@ type safeTransport struct {
 // field names the replica that is asked.
 const targetPrefix = "asked:"
 
-// newNetworkTransport creates raft's transport over streams.
-func newNetworkTransport(s *streamLayer, logger hclog.Logger) *raft.NetworkTransport {
+// NewNetwork creates raft's transport over streams.
+func NewNetwork(s *Streams, logger hclog.Logger) *raft.NetworkTransport {
 	return raft.NewNetworkTransportWithConfig(&raft.NetworkTransportConfig{
 		Logger:          logger,
 		Stream:          s,
@@ -60,9 +60,9 @@ func newNetworkTransport(s *streamLayer, logger hclog.Logger) *raft.NetworkTrans
 	})
 }
 
-// newSafeTransport starts to forward incoming requests until closed is closed.
-func newSafeTransport(inner *raft.NetworkTransport, replica string, ended <-chan struct{}, refused func(*raft.RequestVoteRequest)) safeTransport {
-	t := safeTransport{
+// New starts to forward incoming requests until closed is closed.
+func New(inner *raft.NetworkTransport, replica string, ended <-chan struct{}, refused func(*raft.RequestVoteRequest)) Transport {
+	t := Transport{
 		NetworkTransport: inner, consumer: make(chan raft.RPC), raft: new(atomic.Pointer[raft.Raft]),
 		onRefusedVote: refused, heartbeats: &heartbeats{next: make(map[raft.ServerID]chan struct{})}, closed: ended,
 	}
@@ -71,28 +71,28 @@ func newSafeTransport(inner *raft.NetworkTransport, replica string, ended <-chan
 }
 
 // SetRaft sets the raft instance that uses the transport.
-func (t safeTransport) SetRaft(r *raft.Raft) { t.raft.Store(r) }
+func (t Transport) SetRaft(r *raft.Raft) { t.raft.Store(r) }
 
 // Requests returns the channel of requests to raft, to send it requests as if they came from a peer.
-func (t safeTransport) Requests() chan<- raft.RPC { return t.consumer }
+func (t Transport) Requests() chan<- raft.RPC { return t.consumer }
 
 // Consumer returns the requests that forwardRPCs lets through.
-func (t safeTransport) Consumer() <-chan raft.RPC { return t.consumer }
+func (t Transport) Consumer() <-chan raft.RPC { return t.consumer }
 
 // RequestVote names the replica that it asks.
-func (t safeTransport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
+func (t Transport) RequestVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestVoteRequest, resp *raft.RequestVoteResponse) error {
 	asked := *args
 	asked.Candidate = []byte(targetPrefix + string(id)) //nolint:staticcheck // the field is free because it is deprecated
 	return retryStale(func() error { return t.NetworkTransport.RequestVote(id, target, &asked, resp) })
 }
 
 // RequestPreVote retries over stale streams.
-func (t safeTransport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
+func (t Transport) RequestPreVote(id raft.ServerID, target raft.ServerAddress, args *raft.RequestPreVoteRequest, resp *raft.RequestPreVoteResponse) error {
 	return retryStale(func() error { return t.NetworkTransport.RequestPreVote(id, target, args, resp) })
 }
 
 // TimeoutNow retries over stale streams.
-func (t safeTransport) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
+func (t Transport) TimeoutNow(id raft.ServerID, target raft.ServerAddress, args *raft.TimeoutNowRequest, resp *raft.TimeoutNowResponse) error {
 	return retryStale(func() error { return t.NetworkTransport.TimeoutNow(id, target, args, resp) })
 }
 
@@ -112,7 +112,7 @@ func retryStale(request func() error) (err error) {
 }
 
 // forwardRPCs forwards requests to raft and refuses votes that were asked of another replica.
-func (t safeTransport) forwardRPCs(replica string) {
+func (t Transport) forwardRPCs(replica string) {
 	for {
 		select {
 		case rpc := <-t.NetworkTransport.Consumer():
@@ -138,7 +138,7 @@ func (t safeTransport) forwardRPCs(replica string) {
 }
 
 // observeVote forwards the answer to a vote request, and reports a refusal.
-func (t safeTransport) observeVote(vote *raft.RequestVoteRequest, to chan<- raft.RPCResponse) chan<- raft.RPCResponse {
+func (t Transport) observeVote(vote *raft.RequestVoteRequest, to chan<- raft.RPCResponse) chan<- raft.RPCResponse {
 	answers := make(chan raft.RPCResponse, 1)
 	go func() {
 		select {
@@ -156,7 +156,7 @@ func (t safeTransport) observeVote(vote *raft.RequestVoteRequest, to chan<- raft
 // allowUnknownCandidate makes raft accept a candidate that is not a voter in this replica's configuration: it
 // removes the id by which raft looks the candidate up, or replaces it by that of a voter where raft requires
 // one. Raft uses the id for nothing else (1.7.3, requestVote and requestPreVote); it stores votes by address.
-func (t safeTransport) allowUnknownCandidate(command any) {
+func (t Transport) allowUnknownCandidate(command any) {
 	r := t.raft.Load()
 	if r == nil {
 		return
@@ -192,13 +192,13 @@ func isForOther(vote *raft.RequestVoteRequest, replica string) bool {
 }
 
 // SetHeartbeatHandler leaves the heartbeat fast path off.
-func (safeTransport) SetHeartbeatHandler(func(raft.RPC)) {}
+func (Transport) SetHeartbeatHandler(func(raft.RPC)) {}
 
 // AppendEntries sends entries again that could not be sent, as soon as the peer answers a heartbeat. Raft
 // would retry them with a backoff of up to ten seconds: a member that returns gets nothing meanwhile, and is
 // far behind when it is needed. Heartbeats are sent at least twice a second. A request that fails although
 // heartbeats are answered is left to raft.
-func (t safeTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
+func (t Transport) AppendEntries(id raft.ServerID, target raft.ServerAddress, args *raft.AppendEntriesRequest, resp *raft.AppendEntriesResponse) error {
 	if len(args.Entries) == 0 && args.PrevLogEntry == 0 && args.LeaderCommitIndex == 0 { // raft 1.7.3, heartbeat
 		err := t.NetworkTransport.AppendEntries(id, target, args, resp)
 		if err == nil {
@@ -227,7 +227,7 @@ func (t safeTransport) AppendEntries(id raft.ServerID, target raft.ServerAddress
 }
 
 // stillLeads reports whether this replica is the leader in that term and the group contains the other.
-func (t safeTransport) stillLeads(id raft.ServerID, term uint64) bool {
+func (t Transport) stillLeads(id raft.ServerID, term uint64) bool {
 	select {
 	case <-t.closed:
 		return false
@@ -265,7 +265,7 @@ func (b *heartbeats) notify(id raft.ServerID) {
 
 // AppendEntriesPipeline opens a pipeline that ends with the first answer after which raft stops reading (raft
 // 1.7.3, pipelineDecode).
-func (t safeTransport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
+func (t Transport) AppendEntriesPipeline(id raft.ServerID, target raft.ServerAddress) (raft.AppendPipeline, error) {
 	inner, err := t.NetworkTransport.AppendEntriesPipeline(id, target)
 	if err != nil {
 		return nil, err

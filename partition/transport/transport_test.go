@@ -1,4 +1,4 @@
-package partition
+package transport
 
 import (
 	"net"
@@ -15,7 +15,7 @@ import (
 // member must not vote in its name.
 func TestVoteAskedOfAnotherReplicaIsRefused(t *testing.T) {
 	t.Parallel()
-	open := func(replica string) (safeTransport, *raft.NetworkTransport) {
+	open := func(replica string) (Transport, *raft.NetworkTransport) {
 		inner, err := raft.NewTCPTransportWithConfig("127.0.0.1:0", nil, &raft.NetworkTransportConfig{
 			Timeout: streamRequestTimeout, Logger: hclog.NewNullLogger(),
 		})
@@ -28,7 +28,7 @@ func TestVoteAskedOfAnotherReplicaIsRefused(t *testing.T) {
 			inner.CloseStreams()
 			close(ended)
 		})
-		return newSafeTransport(inner, replica, ended, nil), inner
+		return New(inner, replica, ended, nil), inner
 	}
 	candidate, _ := open("A.1")
 	voter, inner := open("B.7")
@@ -85,7 +85,7 @@ func TestPipelineEndsWithARefusal(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			follower, leader := open(), safeTransport{NetworkTransport: open()}
+			follower, leader := open(), Transport{NetworkTransport: open()}
 			stop := make(chan struct{})
 			t.Cleanup(func() { close(stop) })
 			go func() {
@@ -161,7 +161,7 @@ func TestEntriesWaitForAHeartbeat(t *testing.T) {
 	}
 	ended := make(chan struct{})
 	t.Cleanup(func() { close(ended) })
-	leader := newSafeTransport(open("127.0.0.1:0"), "A.1", ended, nil)
+	leader := New(open("127.0.0.1:0"), "A.1", ended, nil)
 	ask := func(commit uint64) error {
 		return leader.AppendEntries("B.1", raft.ServerAddress(address),
 			&raft.AppendEntriesRequest{Term: 1, PrevLogEntry: commit, LeaderCommitIndex: commit}, new(raft.AppendEntriesResponse))
@@ -203,7 +203,7 @@ func TestEntriesWaitForAHeartbeat(t *testing.T) {
 // The heartbeat fast path of raft must stay off: on it replicas diverge.
 func TestHeartbeatsUseTheMainGoroutine(t *testing.T) {
 	t.Parallel()
-	var tr raft.Transport = safeTransport{}
+	var tr raft.Transport = Transport{}
 	tr.SetHeartbeatHandler(func(raft.RPC) { t.Error("installed") })
 	if _, ok := tr.(raft.WithPreVote); !ok {
 		t.Error("pre-vote is lost")

@@ -22,11 +22,12 @@ func packageImports() map[string][]string {
 		"fsm/filter": {},
 		"fsm":        {"fsm/filter"},
 
-		"partition":           {"fsm", "partition/bodystore", "partition/disk", "partition/histogram", "partition/raftlog"},
+		"partition":           {"fsm", "partition/bodystore", "partition/disk", "partition/histogram", "partition/raftlog", "partition/transport"},
 		"partition/bodystore": {"fsm", "partition/disk"},
 		"partition/disk":      {},
 		"partition/histogram": {},
 		"partition/raftlog":   {"fsm", "partition/disk", "partition/histogram"},
+		"partition/transport": {"fsm"},
 
 		"cluster":           {"fsm", "partition", "cluster/gossip", "cluster/notify", "cluster/peer", "cluster/placement", "cluster/raftgroup", "cluster/rpc", "cluster/throttle"},
 		"cluster/peer":      {"fsm", "cluster/throttle"},
@@ -59,10 +60,10 @@ func packageImports() map[string][]string {
 // everything below test.
 func libraryImporters() map[string][]string {
 	return map[string][]string{
-		"github.com/hashicorp/raft":             {"partition", "partition/raftlog"},
+		"github.com/hashicorp/raft":             {"partition", "partition/raftlog", "partition/transport"},
 		"github.com/hashicorp/raft-boltdb":      {"partition/raftlog"},
 		"go.etcd.io/bbolt":                      {"partition/raftlog"},
-		"github.com/hashicorp/go-hclog":         {"partition"},
+		"github.com/hashicorp/go-hclog":         {"partition", "partition/transport"},
 		"github.com/hashicorp/memberlist":       {"cluster/gossip"},
 		"github.com/Azure/go-amqp":              {"cmd/peeklock", "test"},
 		"github.com/Azure/azure-sdk-for-go/sdk": {"test"},
